@@ -1,0 +1,33 @@
+# Every library comes from the distribution (scripts/install_deps.sh); nothing is fetched or vendored.
+find_package(Threads REQUIRED)
+find_package(OpenMP REQUIRED COMPONENTS CXX)
+find_package(OpenSSL REQUIRED COMPONENTS Crypto)
+find_package(absl REQUIRED CONFIG)
+find_package(Protobuf REQUIRED)      # module mode, and before gRPC: Debian's gRPC config expects its targets
+find_package(gRPC REQUIRED CONFIG)
+find_package(SQLite3 REQUIRED)
+find_package(yaml-cpp REQUIRED CONFIG)
+find_package(CLI11 REQUIRED CONFIG)
+find_package(nlohmann_json REQUIRED CONFIG)
+find_package(prometheus-cpp REQUIRED CONFIG)
+find_package(Gloo REQUIRED CONFIG)
+find_package(GTest REQUIRED CONFIG)
+find_package(benchmark REQUIRED CONFIG)
+
+# oneDNN's own CMake config insists on OpenCL headers, which the CPU build does not use.
+find_path(DNNL_INCLUDE_DIR dnnl.hpp REQUIRED)
+find_library(DNNL_LIBRARY dnnl REQUIRED)
+add_library(trainyard_dnnl INTERFACE)
+target_include_directories(trainyard_dnnl SYSTEM INTERFACE ${DNNL_INCLUDE_DIR})
+target_link_libraries(trainyard_dnnl INTERFACE ${DNNL_LIBRARY})
+
+set(TRAINYARD_WITH_CUDA OFF)
+if(NOT TRAINYARD_CUDA STREQUAL "off")
+  find_package(CUDAToolkit QUIET)
+  if(CUDAToolkit_FOUND)
+    set(TRAINYARD_WITH_CUDA ON)
+  elseif(TRAINYARD_CUDA STREQUAL "on")
+    message(FATAL_ERROR "TRAINYARD_CUDA=on, but no CUDA toolkit was found; set CUDAToolkit_ROOT or TRAINYARD_CUDA=auto")
+  endif()
+endif()
+message(STATUS "Trainyard: CUDA toolkit in use: ${TRAINYARD_WITH_CUDA}")

@@ -1,0 +1,31 @@
+# How everything is compiled: C++20, warnings as errors, mold and ccache where they are installed.
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
+set(CMAKE_CXX_FLAGS_RELEASE "-O2")
+add_compile_options(-Wall -Wextra -Werror)
+
+find_program(TRAINYARD_CCACHE ccache)
+if(TRAINYARD_CCACHE)
+  # Precompiled headers need these two, and nothing here depends on __TIME__ or on macro locations.
+  set(CMAKE_CXX_COMPILER_LAUNCHER
+      ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
+      ${TRAINYARD_CCACHE})
+endif()
+find_program(TRAINYARD_MOLD mold)
+if(TRAINYARD_MOLD)
+  add_link_options(-fuse-ld=mold)
+endif()
+
+if(TRAINYARD_SANITIZE STREQUAL "address")
+  add_compile_options(-fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -g1)
+  add_link_options(-fsanitize=address,undefined)
+elseif(TRAINYARD_SANITIZE STREQUAL "thread")
+  add_compile_options(-fsanitize=thread -fno-omit-frame-pointer -g1)
+  add_link_options(-fsanitize=thread)
+elseif(TRAINYARD_SANITIZE)
+  message(FATAL_ERROR "TRAINYARD_SANITIZE is '${TRAINYARD_SANITIZE}'; legal: empty, address, thread")
+endif()

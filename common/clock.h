@@ -1,0 +1,35 @@
+// Time by reference, so that tests own it. Wall time is for people; leases and deadlines use the
+// monotonic reading.
+
+#pragma once
+
+#include <mutex>
+
+#include "absl/time/time.h"
+
+namespace trainyard {
+
+class Clock {
+ public:
+  virtual ~Clock() = default;
+  virtual absl::Time Now() const = 0;            // Wall clock; may jump.
+  virtual absl::Duration Monotonic() const = 0;  // Since an arbitrary start; never goes back.
+};
+
+const Clock& RealClock();
+
+// Thread-safe. Stands still until told.
+class FakeClock final : public Clock {
+ public:
+  absl::Time Now() const override;
+  absl::Duration Monotonic() const override;
+  void Advance(absl::Duration by);   // Both readings.
+  void JumpWall(absl::Duration by);  // The wall clock alone.
+
+ private:
+  mutable std::mutex mutex_;
+  absl::Time now_ = absl::FromUnixSeconds(1'700'000'000);
+  absl::Duration monotonic_;
+};
+
+}  // namespace trainyard

@@ -1,0 +1,132 @@
+#include "common/files.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+
+namespace trainyard {
+namespace {
+
+class Descriptor {
+ public:
+  explicit Descriptor(int fd) : fd_(fd) {}
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  ~Descriptor() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+absl::Status WriteAndSync(const std::string& path, absl::string_view contents) {
+  const Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  if (file.get() < 0) return ErrnoStatus(errno, "create", path);
+  while (!contents.empty()) {
+    const ssize_t n = ::write(file.get(), contents.data(), contents.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return ErrnoStatus(errno, "write", path);
+    contents.remove_prefix(size_t(n));
+  }
+  if (::fsync(file.get()) != 0) return ErrnoStatus(errno, "sync", path);
+  return absl::OkStatus();
+}
+
+std::string Parent(const std::string& path) {
+  const std::string parent = std::filesystem::path(path).parent_path().string();
+  return parent.empty() ? "." : parent;
+}
+
+}  // namespace
+
+absl::Status ErrnoStatus(int error, absl::string_view doing, absl::string_view path) {
+  const std::string text = absl::StrCat("cannot ", doing, " ", path, ": ", std::strerror(error));
+  switch (error) {
+    case ENOENT:
+      return absl::NotFoundError(text);
+    case ENOSPC:
+    case EDQUOT:
+      return absl::ResourceExhaustedError(text);
+    case EACCES:
+    case EPERM:
+      return absl::PermissionDeniedError(text);
+    default:
+      return absl::InternalError(text);
+  }
+}
+
+absl::StatusOr<std::string> ReadFile(const std::string& path, uint64_t limit_bytes) {
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.get() < 0) return ErrnoStatus(errno, "open", path);
+  std::string contents;
+  std::string chunk(1 << 16, '\0');
+  for (;;) {
+    const ssize_t n = ::read(file.get(), chunk.data(), chunk.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return ErrnoStatus(errno, "read", path);
+    if (n == 0) return contents;
+    contents.append(chunk, 0, size_t(n));
+    if (contents.size() > limit_bytes) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat(path, " is larger than ", limit_bytes, " bytes"));
+    }
+  }
+}
+
+absl::Status WriteFileAtomic(const std::string& path, absl::string_view contents) {
+  const std::string temporary = path + ".tmp";
+  if (absl::Status status = WriteAndSync(temporary, contents); !status.ok()) {
+    ::unlink(temporary.c_str());
+    return status;
+  }
+  if (::rename(temporary.c_str(), path.c_str()) != 0) return ErrnoStatus(errno, "rename to", path);
+  return SyncDirectory(Parent(path));
+}
+
+absl::Status SyncDirectory(const std::string& path) {
+  const Descriptor directory(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (directory.get() < 0) return ErrnoStatus(errno, "open", path);
+  if (::fsync(directory.get()) != 0) return ErrnoStatus(errno, "sync", path);
+  return absl::OkStatus();
+}
+
+absl::Status MakeDirectories(const std::string& path) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  return error ? ErrnoStatus(error.value(), "create directory", path) : absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<std::string>> ListDirectory(const std::string& path) {
+  std::error_code error;
+  std::vector<std::string> names;
+  for (std::filesystem::directory_iterator it(path, error), end; !error && it != end;
+       it.increment(error)) {
+    names.push_back(it->path().filename().string());
+  }
+  if (error) return ErrnoStatus(error.value(), "list", path);
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+absl::Status RemoveTree(const std::string& path) {
+  std::error_code error;
+  std::filesystem::remove_all(path, error);
+  return error ? ErrnoStatus(error.value(), "remove", path) : absl::OkStatus();
+}
+
+bool Exists(const std::string& path) {
+  std::error_code error;
+  return std::filesystem::exists(path, error);
+}
+
+}  // namespace trainyard

@@ -1,0 +1,33 @@
+// The file operations that durable state needs, with errors that name the path and the cause.
+
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace trainyard {
+
+// The Status for errno after a failed call: ENOENT is NOT_FOUND, ENOSPC and EDQUOT
+// RESOURCE_EXHAUSTED, EACCES PERMISSION_DENIED, others INTERNAL. "cannot open /a/b: No such file or
+// directory".
+absl::Status ErrnoStatus(int error, absl::string_view doing, absl::string_view path);
+
+// The whole file; RESOURCE_EXHAUSTED beyond `limit_bytes`.
+absl::StatusOr<std::string> ReadFile(const std::string& path, uint64_t limit_bytes = 64 << 20);
+
+// Readers see the old contents or the new, and the new survive a power cut: temporary file beside
+// it, fsync, rename, fsync of the directory. Two writers of one path are not supported.
+absl::Status WriteFileAtomic(const std::string& path, absl::string_view contents);
+
+absl::Status SyncDirectory(const std::string& path);
+absl::Status MakeDirectories(const std::string& path);  // As mkdir -p; mode 0755.
+absl::StatusOr<std::vector<std::string>> ListDirectory(const std::string& path);  // Names, sorted.
+absl::Status RemoveTree(const std::string& path);  // Absent is OK; does not follow links.
+bool Exists(const std::string& path);
+
+}  // namespace trainyard

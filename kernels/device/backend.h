@@ -1,0 +1,84 @@
+// A backend is one object: the table of its kernels, and its memory. `main` picks one and passes it
+// in, so recording, planning and the controller link neither oneDNN nor CUDA.
+//
+// A kernel is found by the type of its argument struct (kernels/*.h): one struct, one kernel.
+
+#pragma once
+
+#include <any>
+#include <functional>
+#include <string>
+#include <typeindex>
+#include <unordered_map>
+
+#include "absl/status/statusor.h"
+#include "common/check.h"
+#include "kernels/device/exec.h"
+
+namespace trainyard {
+
+template <typename Args>
+using Kernel = void (*)(Exec&, const Args&);
+
+// Owns device memory; frees it on destruction. Move-only.
+class Buffer {
+ public:
+  using Free = void (*)(void*);
+  Buffer() = default;
+  Buffer(void* data, size_t bytes, Free free) : data_(data), bytes_(bytes), free_(free) {}
+  Buffer(Buffer&& other) noexcept { *this = std::move(other); }
+  Buffer& operator=(Buffer&& other) noexcept {
+    std::swap(data_, other.data_), std::swap(bytes_, other.bytes_), std::swap(free_, other.free_);
+    return *this;
+  }
+  ~Buffer() {
+    if (data_ != nullptr) free_(data_);
+  }
+  std::byte* data() const { return static_cast<std::byte*>(data_); }
+  size_t bytes() const { return bytes_; }
+
+ private:
+  void* data_ = nullptr;
+  size_t bytes_ = 0;
+  Free free_ = nullptr;
+};
+
+class Backend {
+ public:
+  Backend(DeviceKind device, std::string name) : device_(device), name_(std::move(name)) {}
+  virtual ~Backend() = default;
+
+  DeviceKind device() const { return device_; }
+  const std::string& name() const { return name_; }
+
+  // The kernel for Args; a missing one is a programmer error that names the struct.
+  template <typename Args>
+  Kernel<Args> kernel() const {
+    const auto found = kernels_.find(std::type_index(typeid(Args)));
+    CHECK(found != kernels_.end()) << name_ << " has no kernel for " << typeid(Args).name();
+    return std::any_cast<Kernel<Args>>(found->second);
+  }
+
+  // 256-byte aligned, zeroed. RESOURCE_EXHAUSTED when it does not fit. Only while preparing, never
+  // within a step.
+  virtual absl::StatusOr<Buffer> Allocate(size_t bytes) const = 0;
+
+  // Synchronous copies between host and this device's memory; outside of steps.
+  virtual void CopyToDevice(void* device, const void* host, size_t bytes) const = 0;
+  virtual void CopyToHost(void* host, const void* device, size_t bytes) const = 0;
+
+ protected:
+  template <typename Args>
+  void Register(Kernel<Args> kernel) {
+    CHECK(kernels_.emplace(std::type_index(typeid(Args)), kernel).second) << typeid(Args).name();
+  }
+
+ private:
+  DeviceKind device_;
+  std::string name_;
+  std::unordered_map<std::type_index, std::any> kernels_;
+};
+
+const Backend& CpuBackend();  // kernels/cpu/backend.cc
+
+}  // namespace trainyard

@@ -1,0 +1,114 @@
+// The scalar types that tensors hold, and how the CPU represents bf16.
+
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <ostream>
+
+#include "common/check.h"
+
+namespace trainyard {
+
+enum class DType : uint8_t { kF64, kF32, kBF16, kI32, kI64 };
+
+constexpr size_t SizeOf(DType dtype) {
+  switch (dtype) {
+    case DType::kF64:
+    case DType::kI64:
+      return 8;
+    case DType::kF32:
+    case DType::kI32:
+      return 4;
+    case DType::kBF16:
+      return 2;
+  }
+  return 0;
+}
+
+// "f64", "f32", "bf16", "i32", "i64": the names in checkpoints, metrics and messages.
+constexpr const char* Name(DType dtype) {
+  switch (dtype) {
+    case DType::kF64:
+      return "f64";
+    case DType::kF32:
+      return "f32";
+    case DType::kBF16:
+      return "bf16";
+    case DType::kI32:
+      return "i32";
+    case DType::kI64:
+      return "i64";
+  }
+  return "?";
+}
+inline std::ostream& operator<<(std::ostream& out, DType dtype) { return out << Name(dtype); }
+
+// Brain floating point: the upper half of an f32, rounded to nearest even; a NaN stays a NaN.
+struct bf16 {
+  uint16_t bits = 0;
+
+  bf16() = default;
+  bf16(float value) {  // Implicit, so that kernels templated on the scalar read alike.
+    const uint32_t u = std::bit_cast<uint32_t>(value);
+    const bool nan = (u & 0x7fffffffu) > 0x7f800000u;
+    bits = nan ? uint16_t((u >> 16) | 0x40) : uint16_t((u + 0x7fffu + ((u >> 16) & 1)) >> 16);
+  }
+  operator float() const { return std::bit_cast<float>(uint32_t{bits} << 16); }
+};
+
+// The type in which statistics, losses and gradients of T are kept.
+template <typename T>
+struct AccumulateOf {
+  using type = float;
+};
+template <>
+struct AccumulateOf<double> {
+  using type = double;
+};
+template <typename T>
+using Accumulate = typename AccumulateOf<T>::type;
+
+template <typename T>
+struct DTypeOf;
+template <>
+struct DTypeOf<double> {
+  static constexpr DType value = DType::kF64;
+};
+template <>
+struct DTypeOf<float> {
+  static constexpr DType value = DType::kF32;
+};
+template <>
+struct DTypeOf<bf16> {
+  static constexpr DType value = DType::kBF16;
+};
+template <>
+struct DTypeOf<int32_t> {
+  static constexpr DType value = DType::kI32;
+};
+template <>
+struct DTypeOf<int64_t> {
+  static constexpr DType value = DType::kI64;
+};
+
+// Calls f(T{}) with the floating-point scalar that `dtype` names; anything else is a programmer
+// error.
+template <typename F>
+auto DispatchFloat(DType dtype, F&& f) {
+  switch (dtype) {
+    case DType::kF64:
+      return f(double{});
+    case DType::kF32:
+      return f(float{});
+    case DType::kBF16:
+      return f(bf16{});
+    default:
+      break;
+  }
+  CHECK(false) << "no floating-point kernel for " << dtype;
+  std::abort();
+}
+
+}  // namespace trainyard

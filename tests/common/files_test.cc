@@ -1,0 +1,48 @@
+// Proves that atomic writes replace whole files, and that errors carry the path and a useful code.
+
+#include "common/files.h"
+
+#include <gmock/gmock.h>
+
+#include "common/sha256.h"
+
+namespace trainyard {
+namespace {
+
+std::string Directory() {
+  const std::string path = testing::TempDir() + "/files_test";
+  EXPECT_TRUE(RemoveTree(path).ok());
+  EXPECT_TRUE(MakeDirectories(path + "/a/b").ok());
+  return path;
+}
+
+TEST(Files, AtomicWriteReplacesTheWholeFileAndLeavesNoTemporary) {
+  const std::string directory = Directory(), path = directory + "/a/b/f";
+  ASSERT_TRUE(WriteFileAtomic(path, "a longer text").ok());
+  ASSERT_TRUE(WriteFileAtomic(path, "short").ok());
+  EXPECT_EQ(ReadFile(path).value(), "short");
+  EXPECT_THAT(ListDirectory(directory + "/a/b").value(), testing::ElementsAre("f"));
+}
+
+TEST(Files, MissingFileIsNotFoundAndNamed) {
+  const absl::Status status = ReadFile("/no/such/file").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(status.message()), testing::HasSubstr("/no/such/file"));
+}
+
+TEST(Files, ReadRefusesBeyondItsLimit) {
+  const std::string path = Directory() + "/big";
+  ASSERT_TRUE(WriteFileAtomic(path, std::string(100, 'x')).ok());
+  EXPECT_EQ(ReadFile(path, 99).status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(ReadFile(path, 100).ok());
+}
+
+TEST(Sha256, MatchesThePublishedVector) {
+  Sha256 hash;  // FIPS 180-4's example "abc", in two parts.
+  hash.Update("a");
+  hash.Update("bc");
+  EXPECT_EQ(hash.HexDigest(), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+}
+
+}  // namespace
+}  // namespace trainyard

@@ -1,0 +1,37 @@
+// Proves that violations survive the trip through a Status, and that suggestions are near or
+// absent.
+
+#include "common/violations.h"
+
+#include <gmock/gmock.h>
+
+namespace trainyard {
+namespace {
+
+TEST(Violations, SurviveTheTripThroughAStatus) {
+  Violations violations;
+  EXPECT_TRUE(violations.ToStatus().ok());
+  violations.Add("batch.global", "wanted a multiple of 4, found 6; nearest 8");
+  violations.Add("steps", "wanted > 0, found 0");
+  const absl::Status status = violations.ToStatus();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(status.message(),
+            "batch.global: wanted a multiple of 4, found 6; nearest 8\nsteps: wanted > 0, found 0");
+  const auto list = Violations::FromStatus(status);
+  ASSERT_EQ(list.size(), 2u);
+  EXPECT_EQ(list[0].field, "batch.global");
+  EXPECT_EQ(list[1].description, "wanted > 0, found 0");
+}
+
+TEST(Violations, AnotherStatusHoldsNone) {
+  EXPECT_TRUE(Violations::FromStatus(absl::NotFoundError("x")).empty());
+}
+
+TEST(NearestName, SuggestsOnlyWhatIsNear) {
+  EXPECT_EQ(NearestName("learning_rat", {"learning_rate", "weight_decay"}), "learning_rate");
+  EXPECT_EQ(NearestName("stesp", {"steps", "seed"}), "steps");
+  EXPECT_EQ(NearestName("colour", {"steps", "seed"}), "");
+}
+
+}  // namespace
+}  // namespace trainyard

@@ -1,0 +1,95 @@
+// What a trainer and its worker daemon say to each other over a local socket: docs/formats.md,
+// section "Local socket". Structs here, JSON in the .cc; client.h and server.h are the two ends.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace trainyard::channel {
+
+constexpr int kVersion = 1;
+constexpr size_t kMaxLineBytes = 128 << 10;
+
+struct Hello {
+  std::string job_id;
+  uint64_t epoch = 0;
+  uint32_t rank = 0;
+  int64_t pid = 0;
+};
+
+struct Ready {};
+
+// One optimizer step as this rank saw it; all times but `data` and `checkpoint` sum to `seconds`.
+struct Step {
+  uint64_t step = 0;
+  double loss = 0;       // Mean over the global batch's tokens; NaN where it was not finite.
+  double grad_norm = 0;  // Before clipping; NaN where it was not finite.
+  double learning_rate = 0;
+  uint64_t tokens = 0;  // Of the global batch.
+  double seconds = 0;   // Of the slowest rank.
+  double data = 0, forward = 0, backward = 0, grad_sync = 0, optimizer = 0, pipeline_bubble = 0;
+  double checkpoint = 0;
+  std::optional<double> mfu;
+  std::optional<double> validation_loss;
+  bool skipped = false;               // Not finite: the update was not committed.
+  double model_flops = 0;             // Of the whole global batch, convention exact.
+  uint64_t memory_bytes = 0;          // Peak resident memory of this rank.
+  uint64_t memory_planned_bytes = 0;  // What planning predicted for tensors.
+  double time = 0;                    // Unix seconds at the end of the step.
+};
+
+// Rank 0, after the commit.
+struct Checkpoint {
+  uint64_t step = 0;
+  std::string path;
+  uint64_t size_bytes = 0;
+  double seconds = 0;
+};
+
+// Rendezvous. Values are bytes here and base64 on the wire.
+struct Set {
+  std::string key;
+  std::string value;
+};
+struct Get {
+  std::string key;
+};
+struct Value {
+  std::string key;
+  std::string value;
+};
+
+// Finish the step, checkpoint, exit 0.
+struct Stop {};
+
+// The daemon has handled the trainer's messages up to this sequence number.
+struct Ack {
+  uint64_t sequence = 0;
+};
+
+// A type this version does not know: ignored.
+struct Unknown {};
+
+using Message = std::variant<Hello, Ready, Step, Checkpoint, Set, Get, Value, Stop, Ack, Unknown>;
+
+// A message as it travels. `sequence` counts, from 1 in each trainer process, the messages that
+// must not be lost (ready, step, checkpoint, set); 0 for all others.
+struct Envelope {
+  Message message;
+  uint64_t sequence = 0;
+};
+
+// One line, without the line break.
+std::string Encode(const Envelope& envelope);
+// INVALID_ARGUMENT names the field that is missing or of another type, or the version that a hello
+// has.
+absl::StatusOr<Envelope> Decode(absl::string_view line);
+
+}  // namespace trainyard::channel

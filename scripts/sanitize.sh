@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# The sanitizers: address and undefined behaviour on every test, threads on the targets without gRPC.
+#
+#   scripts/sanitize.sh [address|thread]      both without an argument
+#
+# Threads: Debian's gRPC, Abseil mutexes and libgomp are not instrumented and would report races that are none, so that
+# run leaves gRPC out and gives OpenMP one thread.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+scripts/install_deps.sh
+
+configure() {  # NAME
+  [ -f "build-$1/build.ninja" ] ||
+    cmake -G Ninja -B "build-$1" -DTRAINYARD_SANITIZE="$1" >/dev/null
+}
+
+address() {
+  configure address
+  ninja -C build-address
+  ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1 \
+    ctest --test-dir build-address --output-on-failure --no-tests=error -LE tidy --timeout 1200
+}
+
+thread() {
+  configure thread
+  local targets
+  targets=$(ctest --test-dir build-thread -N -L tsan | sed -n 's/^ *Test *#[0-9]*: //p')
+  [ -n "$targets" ] || { echo "sanitize: no test carries the label tsan" >&2; return 1; }
+  # shellcheck disable=SC2086
+  ninja -C build-thread $targets
+  OMP_NUM_THREADS=1 TSAN_OPTIONS=halt_on_error=1 \
+    ctest --test-dir build-thread --output-on-failure --no-tests=error -L tsan --timeout 1200
+}
+
+case "${1:-both}" in
+  address) address ;;
+  thread) thread ;;
+  both) address && thread ;;
+  *) echo "sanitize: wanted address or thread, found '$1'" >&2; exit 2 ;;
+esac

@@ -1,0 +1,204 @@
+"""The rules of CONTRIBUTING.md that a program can check. A rule takes the tree and yields findings, each a line of text.
+
+Where a rule needs an exception, the exception stands in one of the tables below, with its reason.
+"""
+import re
+
+MAX_COLUMNS = 100
+MAX_FILE_LINES = 600
+MAX_FUNCTION_LINES = 70
+MAX_KERNEL_LINES = 120     # Device kernels.
+MAX_PARAMETERS = 5
+
+# Who may include whom: the longest matching prefix of a file decides. Everybody may include himself and `common`.
+MAY_INCLUDE = {
+    "common": (),
+    "kernels": (),
+    "models": ("kernels",),
+    "train": ("models", "kernels"),
+    "worker/channel": (),
+    "worker/daemon": ("worker",),
+    "worker/service": ("worker", "trainyard/v1"),
+    "worker/trainer": ("worker/channel", "train", "models", "kernels"),
+    "worker": ("worker/daemon", "worker/service"),
+    "controller": ("train", "models", "kernels/device"),
+    "controller/service": ("controller", "train", "models", "kernels/device", "trainyard/v1"),
+    "controller/cli": ("train", "models", "kernels/device", "trainyard/v1"),
+}
+
+# `try` stands where a library throws, and nowhere else.
+TRY_ALLOWED = re.compile(r"_adapter\.(cc|h)$|^worker/trainer/trainer_main\.cc$|^tests/")
+
+BANNED = [  # (pattern, where it is allowed, what to do instead)
+    (r"\bcudaDeviceSynchronize\b", r"^tests/", "wait for an event"),
+    (r"\bgetenv\b", r"_main\.cc$|^tests/", "read the environment in a *_main.cc and pass the value"),
+    (r"\bstd::exit\b|(?<![\w:.>])exit\(", r"_main\.cc$|^tests/", "return a Status"),
+    (r"\busing namespace\b", r"^$", "name what is used"),
+    (r"\bstd::(?:endl|rand|shared_mutex)\b", r"^common/check\.h$", "'\\n', common/rng.h, std::mutex"),
+]
+
+# Ops that lack one of their files, with the reason.
+OP_FILE_EXCEPTIONS = {}
+
+
+def columns(tree):
+    for source in tree.sources:
+        if source.path.suffix in {".md", ".json", ".yaml", ".golden", ".csv"}:
+            continue
+        for i, line in enumerate(source.lines, 1):
+            if len(line) > MAX_COLUMNS and source.is_code:
+                yield f"{source.path}:{i}: {len(line)} columns; at most {MAX_COLUMNS}"
+
+
+def file_length(tree):
+    for source in tree.sources:
+        if source.is_code or source.path.suffix in {".py", ".sh", ".proto", ".cmake"}:
+            if (n := len(source.lines)) > MAX_FILE_LINES:
+                yield f"{source.path}: {n} lines; at most {MAX_FILE_LINES}"
+
+
+def functions(tree):
+    for source in tree.code:
+        limit = MAX_KERNEL_LINES if source.path.suffix in {".cu", ".cuh"} else MAX_FUNCTION_LINES
+        for f in source.functions:
+            if f.name in {"TEST", "TEST_F", "TEST_P"}:
+                continue
+            if f.lines > limit:
+                yield f"{source.path}:{f.line}: {f.name} has {f.lines} lines; at most {limit}"
+            if f.parameters > MAX_PARAMETERS:
+                yield f"{source.path}:{f.line}: {f.name} has {f.parameters} parameters; at most {MAX_PARAMETERS}, or a struct"
+
+
+def include_directions(tree):
+    tops = {"common", "kernels", "models", "train", "worker", "controller", "trainyard", "tests"}
+    for source in tree.code:
+        owner = max((p for p in MAY_INCLUDE if _under(source.path, p)), key=len, default=None)
+        if owner is None:
+            continue
+        for line, included in source.includes:
+            if included.split("/")[0] not in tops or _under(included, owner) or _under(included, "common"):
+                continue
+            if not any(_under(included, allowed) for allowed in MAY_INCLUDE[owner]):
+                yield f"{source.path}:{line}: {owner} may not include {included}"
+
+
+def generated_headers(tree):
+    for source in tree.code:
+        at_the_edge = re.search(r"(^|/)(service|cli)/|^tests/", str(source.path))
+        for line, included in source.includes:
+            if included.endswith(".pb.h") and not at_the_edge:
+                yield f"{source.path}:{line}: generated headers belong to service/ and cli/ alone"
+
+
+def exceptions(tree):
+    for source in tree.code:
+        if not TRY_ALLOWED.search(str(source.path)):
+            for line, _ in source.find(r"\btry\s*\{|\bcatch\s*\("):
+                yield f"{source.path}:{line}: try/catch outside an adapter file"
+
+
+def banned(tree):
+    for source in tree.code:
+        for pattern, allowed, instead in BANNED:
+            if not re.search(allowed, str(source.path)):
+                for line, text in source.find(pattern):
+                    yield f"{source.path}:{line}: {text.strip('(')} is banned here: {instead}"
+
+
+def mutable_globals(tree):
+    declaration = re.compile(r"^(?:static |inline |thread_local )*(?!const|using|typedef|return|extern|namespace|class|struct"
+                             r"|enum|template|friend|public|private|#)[\w:]+(?:<[^()]*>)?[&* ]+\w+(?: = [^()]*|\{.*\})?;$")
+    for source in tree.code:
+        for i, line in enumerate(source.code.split("\n"), 1):
+            if declaration.match(line) and "constexpr" not in line and "const " not in line:
+                yield f"{source.path}:{i}: a mutable global: {source.lines[i - 1].strip()}"
+
+
+def op_files(tree):
+    bound = "\n".join(s.text for s in tree.code if _under(s.path, "models/program/ops"))
+    for header in tree.match(r"^kernels/[^/]+\.h$"):
+        op = header.path.stem
+        if not re.search(r"\bstruct \w+Args\b", header.code):
+            continue
+        wanted = {"implementation": rf"^kernels/cpu/{op}(_\w+)?\.cc$", "test": rf"^tests/kernels/{op}(_\w+)?_test\.cc$",
+                  "benchmark": rf"^kernels/bench/{op}_bench\.cc$"}
+        for what, pattern in wanted.items():
+            if not tree.match(pattern) and (op, what) not in OP_FILE_EXCEPTIONS:
+                yield f"{header.path}: no {what} ({pattern})"
+        if f'"kernels/{op}.h"' not in bound and (op, "program op") not in OP_FILE_EXCEPTIONS:
+            yield f"{header.path}: no op in models/program/ops/ includes it"
+
+
+def tests_are_built(tree):
+    for test in tree.match(r"^(tests|kernels/bench)/.*_(test|bench)\.cc$"):
+        lists = [s for s in tree.sources if s.path.name == "CMakeLists.txt"
+                 and (s.path.parent == test.path.parent or s.path.parent in test.path.parents)]
+        if not any(re.search(rf"\b{re.escape(test.path.stem)}\b", s.text) for s in lists):
+            yield f"{test.path}: no CMakeLists.txt builds it"
+
+
+def no_disabled_tests(tree):
+    for source in tree.code:
+        for line, text in source.find(r"\bDISABLED_\w*|\bGTEST_SKIP\b"):
+            yield f"{source.path}:{line}: {text}: a disabled test is deleted"
+
+
+def proto_enums(tree):
+    for source in tree.match(r"\.proto$"):
+        for name, body in re.findall(r"enum (\w+) \{(.*?)\}", source.text, re.S):
+            prefix = re.sub(r"(?<!^)(?=[A-Z])", "_", name).upper()
+            first = re.search(r"^\s*(\w+) = (\d+)", body, re.M)
+            if not first or first.groups() != (f"{prefix}_UNSPECIFIED", "0"):
+                yield f"{source.path}: enum {name} must begin with {prefix}_UNSPECIFIED = 0"
+
+
+def metric_names(tree):
+    catalogue = tree.text("docs/metrics.md")
+    named = set(re.findall(r"`(trainyard_\w+|grpc_server_\w+|process_\w+)`", catalogue))
+    declared = set()
+    for source in tree.match(r"metrics[^/]*\.(h|cc)$"):
+        if _under(source.path, "tests"):
+            continue
+        declared |= set(re.findall(r'"(trainyard_\w+|grpc_server_\w+|process_\w+)"', source.text))
+    for name in sorted(declared - named):
+        yield f"docs/metrics.md: {name} is exported but not in the catalogue"
+    for name in sorted(named - declared):
+        yield f"docs/metrics.md: {name} is in the catalogue but nothing exports it"
+
+
+def readme_map(tree):
+    mapped = set(re.findall(r"^\| `([\w.]+)/` ", tree.text("README.md"), re.M))
+    present = {p.parts[0] for p in tree.paths if len(p.parts) > 1 and not p.parts[0].startswith(".")}
+    for name in sorted(present - mapped):
+        yield f"README.md: the map lacks {name}/"
+    for name in sorted(mapped - present):
+        yield f"README.md: the map names {name}/, which does not exist"
+
+
+def todos(tree):
+    for source in tree.sources:
+        if _under(source.path, "tests/tidy"):
+            continue
+        for i, line in enumerate(source.lines, 1):
+            if re.search(r"\b(TODO|FIXME|XXX)\b(?!\(#?\d+\))", line):
+                yield f"{source.path}:{i}: a TODO names its issue: TODO(12)"
+
+
+def headers_once(tree):
+    for source in tree.code:
+        if source.path.suffix in {".h", ".cuh"} and "#pragma once" not in source.text:
+            yield f"{source.path}: no #pragma once"
+
+
+def opening_comment(tree):
+    for source in tree.code:
+        if source.path.suffix in {".h", ".cuh"} and not source.text.startswith("//"):
+            yield f"{source.path}: open with a comment: what it is, and what holds"
+
+
+def _under(path, prefix):
+    return str(path) == prefix or str(path).startswith(prefix + "/")
+
+
+ALL = [columns, file_length, functions, include_directions, generated_headers, exceptions, banned, mutable_globals, op_files,
+       tests_are_built, no_disabled_tests, proto_enums, metric_names, readme_map, todos, headers_once, opening_comment]

@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+"""Proves that every rule finds what it is there to find, and keeps quiet about the legal form beside it.
+
+Each case is (rule, files that break it, files that do not); a rule without a case fails the test.
+"""
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+import rules
+from tidy import Tree
+
+LONG_BODY = "int F() {\n" + "  int x = 0;\n" * 70 + "}\n"
+FINE_BODY = "int F() {\n" + "  int x = 0;\n" * 68 + "}\n"
+
+CASES = {
+    "columns": ({"a.cc": "x" * 101}, {"a.cc": "x" * 100}),
+    "file_length": ({"a.cc": "\n" * 600}, {"a.cc": "\n" * 599}),
+    "functions": ({"a.cc": LONG_BODY, "b.cc": "void G(int a, int b, int c, int d, int e, int f) {\n}\n"},
+                  {"a.cc": FINE_BODY, "b.cc": "void G(std::map<int, int> a, int b, int c, int d, int e) {\n}\n"}),
+    "include_directions": ({"kernels/a.h": '#include "models/b.h"', "models/a.cc": '#include "train/b.h"',
+                            "controller/a.cc": '#include "worker/daemon/b.h"', "worker/channel/a.h": '#include "train/b.h"'},
+                           {"models/a.cc": '#include "kernels/b.h"\n#include "common/c.h"',
+                            "worker/trainer/a.cc": '#include "worker/channel/b.h"'}),
+    "generated_headers": ({"controller/jobs/a.cc": '#include "trainyard/v1/job.pb.h"'},
+                          {"controller/service/a.cc": '#include "trainyard/v1/job.pb.h"'}),
+    "exceptions": ({"train/a.cc": "void F() { try {\n} catch (...) {\n} }"}, {"train/yaml_adapter.cc": "void F() { try {} catch (...) {} }",
+                                                                           "train/b.cc": "// try { this }\n"}),
+    "banned": ({"train/a.cc": "auto x = getenv(kName);", "train/b.cc": "void F() { std::exit(1); }", "c.cc": "using namespace std;"},
+               {"train/a_main.cc": "auto x = getenv(kName);", "train/b.cc": 'const char* k = "getenv";'}),
+    "mutable_globals": ({"a.cc": "static int counter = 0;", "b.cc": "std::vector<int> all;"},
+                        {"a.cc": "constexpr int kCounter = 0;\nconst std::string kName = F();\nint F();"}),
+    "op_files": ({"kernels/swish.h": "struct SwishArgs {};"},
+                 {"kernels/swish.h": "struct SwishArgs {};", "kernels/cpu/swish.cc": "", "tests/kernels/swish_test.cc": "",
+                  "kernels/bench/swish_bench.cc": "", "models/program/ops/swish.cc": '#include "kernels/swish.h"'}),
+    "tests_are_built": ({"tests/a/x_test.cc": "", "tests/a/CMakeLists.txt": "y_test"},
+                        {"tests/a/x_test.cc": "", "tests/a/CMakeLists.txt": "trainyard_test(x_test SRCS x_test.cc)"}),
+    "no_disabled_tests": ({"a.cc": "TEST(X, DISABLED_Y) {}"}, {"a.cc": "// DISABLED_ in a comment"}),
+    "proto_enums": ({"a.proto": "enum JobState {\n  JOB_STATE_OK = 0;\n}"},
+                    {"a.proto": "enum JobState {\n  JOB_STATE_UNSPECIFIED = 0;  // None.\n  JOB_STATE_OK = 1;\n}"}),
+    "metric_names": ({"worker/metrics.h": '"trainyard_new_total"', "docs/metrics.md": "`trainyard_old_total`"},
+                     {"worker/metrics.h": '"trainyard_loss"', "docs/metrics.md": "| `trainyard_loss` | job_id |"}),
+    "readme_map": ({"README.md": "| `gone/` | x |", "there/a.cc": ""}, {"README.md": "| `there/` | x |", "there/a.cc": ""}),
+    "todos": ({"a.cc": "// TODO: later"}, {"a.cc": "// TODO(12): later"}),
+    "headers_once": ({"a.h": "// A.\n"}, {"a.h": "// A.\n#pragma once\n"}),
+    "opening_comment": ({"a.h": "#pragma once\n"}, {"a.h": "// What it is.\n"}),
+}
+
+
+class RulesTest(unittest.TestCase):
+    def findings(self, rule, files):
+        with tempfile.TemporaryDirectory() as root:
+            for name, text in files.items():
+                (Path(root) / name).parent.mkdir(parents=True, exist_ok=True)
+                (Path(root) / name).write_text(text)
+            return list(rule(Tree(root, sorted(files))))
+
+    def test_every_rule_has_a_case(self):
+        self.assertEqual(sorted(CASES), sorted(r.__name__ for r in rules.ALL))
+
+    def test_every_broken_file_is_found(self):
+        for rule in rules.ALL:
+            broken = CASES[rule.__name__][0]
+            found = self.findings(rule, broken)
+            for name in broken:
+                if name == "CMakeLists.txt" or name.endswith(("/CMakeLists.txt", "README.md", "metrics.h", "there/a.cc")):
+                    continue  # Scenery of the case.
+                with self.subTest(rule=rule.__name__, file=name):
+                    self.assertTrue(any(name in f for f in found), found)
+
+    def test_the_legal_form_passes(self):
+        for rule in rules.ALL:
+            with self.subTest(rule=rule.__name__):
+                self.assertEqual(self.findings(rule, CASES[rule.__name__][1]), [])
+
+
+if __name__ == "__main__":
+    sys.exit(unittest.main())

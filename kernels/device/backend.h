@@ -68,9 +68,14 @@ class Backend {
   virtual void CopyToHost(void* host, const void* device, size_t bytes) const = 0;
 
  protected:
-  template <typename Args>
-  void Register(Kernel<Args> kernel) {
-    CHECK(kernels_.emplace(std::type_index(typeid(Args)), kernel).second) << typeid(Args).name();
+  // Every call of the kernel first passes the header's Check(args).
+  template <typename Args, Kernel<Args> kernel>
+  void Register() {
+    const Kernel<Args> checked = [](Exec& exec, const Args& args) {
+      Check(args);
+      kernel(exec, args);
+    };
+    CHECK(kernels_.emplace(std::type_index(typeid(Args)), checked).second) << typeid(Args).name();
   }
 
  private:

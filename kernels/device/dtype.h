@@ -70,6 +70,10 @@ struct AccumulateOf<double> {
 template <typename T>
 using Accumulate = typename AccumulateOf<T>::type;
 
+constexpr DType AccumulateOfDType(DType dtype) {
+  return dtype == DType::kF64 ? DType::kF64 : DType::kF32;
+}
+
 template <typename T>
 struct DTypeOf;
 template <>

@@ -1,0 +1,44 @@
+// Looks rows of a table up by index; serves tokens and learned positions (iota.h).
+//
+//   y[t,:] = table[tokens[t],:]          dtable[v,:] += sum over t with tokens[t] = v of dy[t,:]
+//
+// Letters: T tokens, V rows of the table, D width. An index outside [0, V) is a programmer error
+// that names it. Backward adds in the order of t, in the dtype of dtable: bitwise deterministic,
+// for any thread count.
+
+#pragma once
+
+#include "kernels/device/expect.h"
+
+namespace trainyard {
+
+struct EmbeddingForwardArgs {
+  ConstTensor table;   // [V, D]  f64 | f32 | bf16
+  ConstTensor tokens;  // [T]     i32
+  Tensor y;            // [T, D]  out, dtype of table
+};
+
+struct EmbeddingBackwardArgs {
+  ConstTensor dy;      // [T, D]  f64 | f32 | bf16
+  ConstTensor tokens;  // [T]     i32
+  Tensor dtable;       // [V, D]  in/out, f32 (f64 when dy is f64)
+  Write write;         // kOverwrite: all of dtable is zeroed first.
+};
+
+inline void Check(const EmbeddingForwardArgs& args) {
+  const int64_t d = ExpectColumns("embedding table", args.table);
+  ExpectFloat("embedding table", args.table);
+  ExpectElements("embedding tokens", args.tokens, DType::kI32, args.tokens.elements());
+  ExpectMatrix("embedding y", args.y, args.table.dtype, args.tokens.elements(), d);
+}
+
+inline void Check(const EmbeddingBackwardArgs& args) {
+  const int64_t d = ExpectColumns("embedding dy", args.dy);
+  ExpectFloat("embedding dy", args.dy);
+  ExpectElements("embedding tokens", args.tokens, DType::kI32, args.dy.shape.rows());
+  ExpectColumns("embedding dtable", args.dtable);
+  ExpectMatrix("embedding dtable", args.dtable, AccumulateOfDType(args.dy.dtype),
+               args.dtable.shape.rows(), d);
+}
+
+}  // namespace trainyard

@@ -1,0 +1,13 @@
+// How fast this device multiplies matrices: the peak that CPU ranks are measured against.
+
+#pragma once
+
+#include "kernels/device/backend.h"
+
+namespace trainyard {
+
+// FLOP/s of a square matrix product of `dtype` on `threads` threads, the best of a few after a
+// warm-up. Takes about 0.3 s, and up to 50 MB of memory. RESOURCE_EXHAUSTED when that is lacking.
+absl::StatusOr<double> MeasureMatrixRate(const Backend& backend, DType dtype, int threads);
+
+}  // namespace trainyard

@@ -1,0 +1,71 @@
+// Rotary position embedding of the query and key heads of a packed projection, and its table.
+//
+//   table: angle[p,i] = p * frequency[i],  frequency[i] = base^(-2i/d), scaled as below
+//   head:  y[i]       = x[i] cos - x[i+d/2] sin        for i < d/2, with p = t % sequence
+//          y[i+d/2]   = x[i+d/2] cos + x[i] sin        ("rotate half", as Hugging Face stores
+//          weights)
+//
+// Backward is the same rotation by minus the angle: inverse = true with dy for x.
+//
+// Llama 3 scaling (factor > 0), w = 2 pi / frequency the wavelength:
+//   w < original_context / high_frequency_factor: unchanged;
+//   w > original_context / low_frequency_factor:  frequency / factor;  in between, with
+//   s = (original_context / w - low) / (high - low):  (1 - s) frequency / factor + s frequency.
+//
+// Source: Su et al. 2021, arXiv:2104.09864, eq. 34; scaling: the Llama 3.1 release.
+// Letters: T tokens, a query heads, g key/value heads, d head dim (even), S rows of the table.
+// Bitwise deterministic for any thread count.
+
+#pragma once
+
+#include "kernels/device/expect.h"
+
+namespace trainyard {
+
+struct Llama3RopeScaling {
+  double factor = 0;  // 0: no scaling
+  double low_frequency_factor = 1;
+  double high_frequency_factor = 4;
+  int64_t original_context = 8192;
+};
+
+struct RopeTableArgs {
+  Tensor cos;   // [S, d/2]  out, f64 | f32; computed in f64
+  Tensor sin;   // [S, d/2]  out, dtype of cos
+  double base;  // > 0
+  Llama3RopeScaling scaling = {};
+};
+
+struct RopeArgs {
+  ConstTensor x;     // [T, (a+2g)d]  f64 | f32 | bf16; heads in the order query, key, value
+  ConstTensor cos;   // [S, d/2]      f32 (f64 when x is f64)
+  ConstTensor sin;   // [S, d/2]      likewise
+  int64_t heads;     // a
+  int64_t kv_heads;  // g
+  int64_t sequence;  // <= S; token t is at position t % sequence
+  Tensor y;          // [T, (a+2g)d]  out, dtype of x; may be x. Value heads are copied.
+  bool inverse = false;
+};
+
+inline void Check(const RopeTableArgs& args) {
+  const int64_t half = ExpectColumns("rope cos", args.cos);
+  ExpectDType("rope cos", args.cos, {DType::kF64, DType::kF32});
+  ExpectData("rope cos", args.cos);
+  ExpectMatrix("rope sin", args.sin, args.cos.dtype, args.cos.shape.rows(), half);
+  CHECK(args.base > 0) << "rope base: " << args.base;
+}
+
+inline void Check(const RopeArgs& args) {
+  const int64_t half = ExpectColumns("rope cos", args.cos), rows = args.cos.shape.rows();
+  const int64_t columns = (args.heads + 2 * args.kv_heads) * 2 * half;
+  ExpectColumns("rope x", args.x);
+  ExpectFloat("rope x", args.x);
+  ExpectMatrix("rope x", args.x, args.x.dtype, args.x.shape.rows(), columns);
+  ExpectMatrix("rope cos", args.cos, AccumulateOfDType(args.x.dtype), rows, half);
+  ExpectMatrix("rope sin", args.sin, AccumulateOfDType(args.x.dtype), rows, half);
+  CHECK(args.sequence > 0 && args.sequence <= rows)
+      << "rope sequence: " << args.sequence << " with a table of " << rows << " positions";
+  ExpectMatrix("rope y", args.y, args.x.dtype, args.x.shape.rows(), columns);
+}
+
+}  // namespace trainyard

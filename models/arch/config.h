@@ -1,0 +1,83 @@
+// What an architecture is made of: the fields of a model in a job spec and in the catalogue.
+
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "common/violations.h"
+
+namespace trainyard {
+
+// Llama 3.1's stretching of rotary wavelengths (kernels/rope.h).
+struct RopeScaling {
+  double factor = 1;
+  double low_freq_factor = 1;
+  double high_freq_factor = 4;
+  int64_t original_max_seq = 8192;
+  bool operator==(const RopeScaling&) const = default;
+};
+
+// Complete: every field has its value.
+struct ModelConfig {
+  std::string family;  // A key of the registry: "llama", "gpt3".
+  int64_t layers = 0;
+  int64_t hidden = 0;
+  int64_t ffn = 0;  // Width of the MLP.
+  int64_t heads = 0;
+  int64_t kv_heads = 0;  // Divides heads.
+  int64_t head_dim = 0;  // Even.
+  int64_t vocab = 0;
+  int64_t max_seq = 0;
+  double norm_eps = 1e-5;
+  double rope_base = 0;  // 0: the family has no rotary positions.
+  std::optional<RopeScaling> rope_scaling;
+  bool tied = false;  // The output projection shares the embedding.
+  bool operator==(const ModelConfig&) const = default;
+};
+
+// Some of the fields: overrides of a preset, or an architecture inline. Names are those of the
+// spec.
+struct ModelFields {
+  std::optional<std::string> family;
+  std::optional<int64_t> layers;
+  std::optional<int64_t> hidden;
+  std::optional<int64_t> ffn;
+  std::optional<int64_t> heads;
+  std::optional<int64_t> kv_heads;
+  std::optional<int64_t> head_dim;
+  std::optional<int64_t> vocab;
+  std::optional<int64_t> max_seq;
+  std::optional<double> norm_eps;
+  std::optional<double> rope_base;
+  std::optional<bool> tied;
+};
+
+// Replaces what is given. Overriding `hidden` or `heads` resets head_dim to their quotient unless
+// it is given, too; overriding `heads` where kv_heads equalled heads resets kv_heads likewise;
+// overriding rope_base drops the scaling, which belongs to the base it was fitted with. Another
+// family is a violation. `path` is that of the fields: "model.overrides".
+ModelConfig Override(ModelConfig config, const ModelFields& fields, Violations& violations,
+                     absl::string_view path);
+
+// An architecture given inline: the family's defaults, then `fields`. Adds a violation for each
+// missing field that has no default (layers, hidden, ffn, heads, vocab) and for an unknown family.
+// `path` is that of the fields: "model.architecture".
+ModelConfig FromFields(const ModelFields& fields, Violations& violations, absl::string_view path);
+
+// Every field within its limits and consistent with the others; a violation names the field below
+// `path`, what was found and the nearest legal value.
+void Validate(const ModelConfig& config, Violations& violations, absl::string_view path);
+
+// Limits, also of job specs.
+inline constexpr int64_t kMaxLayers = 1024;
+inline constexpr int64_t kMaxHidden = 1 << 16;
+inline constexpr int64_t kMaxFfn = 1 << 18;
+inline constexpr int64_t kMaxHeads = 1024;
+inline constexpr int64_t kMaxHeadDim = 256;  // kernels/attention.h
+inline constexpr int64_t kMaxVocab = 1 << 21;
+inline constexpr int64_t kMaxSequence = 1 << 20;
+
+}  // namespace trainyard

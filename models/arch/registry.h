@@ -1,0 +1,46 @@
+// The architectures and their presets. An explicit table: one line a family (registry.cc).
+
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "models/arch/config.h"
+#include "models/model.h"
+
+namespace trainyard {
+
+struct Preset {
+  std::string name;                  // "llama3-8b"
+  std::vector<std::string> aliases;  // "llama3.1-8b": same body.
+  ModelConfig config;
+};
+
+// What is fixed within a family; for the catalogue.
+struct Family {
+  std::string name;
+  ModelConfig defaults;    // Of an architecture given inline; sizes are 0.
+  std::string activation;  // "swiglu", "gelu"
+  bool gated = false;      // The MLP has a gate matrix.
+  std::string norm;        // "rmsnorm", "layernorm"
+  bool bias = false;       // Linear layers have biases.
+  std::string position;    // "rope", "learned_absolute"
+  std::vector<Preset> presets;
+  std::unique_ptr<Model> (*create)(const ModelConfig& config) = nullptr;
+};
+
+const std::vector<Family>& Families();
+const Family* FindFamily(absl::string_view name);  // Null if unknown.
+std::vector<std::string> FamilyNames();
+
+// By name or alias. NOT_FOUND says which name is near.
+absl::StatusOr<Preset> FindPreset(absl::string_view name);
+std::vector<std::string> PresetNames();  // Without aliases; in the order of the table.
+
+// `config` must be valid (Validate).
+std::unique_ptr<Model> CreateModel(const ModelConfig& config);
+
+}  // namespace trainyard

@@ -1,0 +1,55 @@
+// A model is Embed, blocks, Head, Loss: written forward only, for one device. Recording it yields
+// the program that trains it (or computes logits).
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "models/program/program.h"
+#include "models/program/recorder.h"
+
+namespace trainyard {
+
+// Immutable, thread-safe. Values are [tokens, width] matrices; one residual value passes from block
+// to block. Parallelism, gradients, precision are the layers' and the passes' business.
+class Model {
+ public:
+  virtual ~Model() = default;
+
+  virtual int64_t layers() const = 0;
+  virtual int64_t max_sequence() const = 0;
+  // tokens i32 [T], whose positions are t % sequence.
+  virtual Value Embed(Recorder& recorder, Value tokens) const = 0;
+  virtual Value Block(Recorder& recorder, int64_t layer, Value x) const = 0;
+  virtual Value Head(Recorder& recorder, Value x) const = 0;  // Logits [T, V], accumulate dtype.
+};
+
+struct AdamWOptions {
+  double beta1 = 0.9;
+  double beta2 = 0.95;
+  double epsilon = 1e-8;
+  double weight_decay = 0.1;  // Not of gains and biases.
+};
+
+struct RecordOptions {
+  Precision precision;
+  int64_t micro_batch = 1;  // Sequences.
+  int64_t sequence = 0;     // Tokens of one; at most the model's max_sequence.
+  Mesh mesh;                // Only data may be larger than one for now.
+};
+
+struct TrainingOptions {
+  RecordOptions record;
+  AdamWOptions adamw;
+  size_t bucket_bytes = 32 << 20;  // Gradients reduced by one collective; a block may exceed it.
+};
+
+// Lists init, prepare, forward, backward, optimizer. Inputs "tokens", "targets" (i32 [micro_batch *
+// sequence]; target -1 is not counted). Forward adds to StepState.loss.
+Program RecordTraining(const Model& model, const TrainingOptions& options);
+
+// Lists init, prepare, forward. Input "tokens", output "logits" [micro_batch * sequence, vocab].
+Program RecordInference(const Model& model, const RecordOptions& options);
+
+}  // namespace trainyard

@@ -1,0 +1,26 @@
+// How a parameter is divided over the mesh: along one dim, over one axis.
+
+#pragma once
+
+#include <cstdint>
+
+#include "models/parallel/axis.h"
+
+namespace trainyard {
+
+struct Shard {
+  AxisSet axes;  // Empty: every rank holds all of it. At most one axis.
+  int dim = 0;
+  // The dim consists of this many equal sections, each divided by itself: a query/key/value matrix
+  // that a public checkpoint holds under one name has three.
+  int sections = 1;
+
+  static constexpr Shard None() { return {}; }
+  static constexpr Shard Rows(Axis axis, int sections = 1) {
+    return {.axes = {axis}, .dim = 0, .sections = sections};
+  }
+  static constexpr Shard Columns(Axis axis) { return {.axes = {axis}, .dim = 1}; }
+  bool operator==(const Shard&) const = default;
+};
+
+}  // namespace trainyard

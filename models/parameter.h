@@ -1,0 +1,92 @@
+// Parameters: declared once, read by the initialiser, the memory plan, the gradient reduction, the
+// optimizer, checkpoints and import.
+//
+// All parameters of a rank lie flat, block by block, in four or five buffers of equal layout
+// (FlatBuffer). Parameters that one matrix product uses together (query, key and value; gate and
+// up) share a *storage*: one tensor, each parameter a range of its rows. A rank's piece of a
+// parameter is a `ParameterBox`.
+
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kernels/device/tensor.h"
+#include "models/parallel/axis.h"
+#include "models/parallel/shard.h"
+#include "models/program/value.h"
+
+namespace trainyard {
+
+struct Init {
+  enum class Kind : uint8_t { kZeros, kOnes, kNormal };
+  Kind kind = Kind::kZeros;
+  double deviation = 0;  // Of kNormal.
+
+  static constexpr Init Zeros() { return {}; }
+  static constexpr Init Ones() { return {Kind::kOnes, 0}; }
+  static constexpr Init Normal(double deviation) { return {Kind::kNormal, deviation}; }
+  bool operator==(const Init&) const = default;
+};
+
+// The declaration. Matrices are [out, in], rows contiguous.
+struct ParameterSpec {
+  std::string name;  // The public checkpoint's name; global, unique.
+  Shape shape;       // Global.
+  Shard shard;
+  Init init;
+  bool decay =
+      false;  // Whether weight decay applies: matrices and embeddings, not gains or biases.
+};
+
+// The buffers in which all parameters lie, at the same element offsets.
+enum class FlatBuffer : uint8_t {
+  kMaster,        // Master dtype: what the optimizer updates and checkpoints hold.
+  kFirstMoment,   // Master dtype: AdamW's m.
+  kSecondMoment,  // Master dtype: AdamW's v.
+  kGradient,      // Accumulate dtype.
+  kCompute,       // Compute dtype: what forward and backward read. The master itself where the
+                  // dtypes are equal.
+};
+inline constexpr int kNumFlatBuffers = 5;
+
+struct FlatRange {
+  int64_t offset = 0;  // In elements from the start of the flat buffers.
+  int64_t elements = 0;
+
+  int64_t end() const { return offset + elements; }
+  bool operator==(const FlatRange&) const = default;
+};
+
+// This rank's piece of one parameter, a box of the global tensor: elements [offset, offset + shape)
+// of each dim, rows contiguous at `flat` in every flat buffer. One box a parameter, or one a
+// section where a sharded dim has sections.
+struct ParameterBox {
+  std::string name;
+  Shape global_shape;
+  Shape offset;  // Of the box within the global tensor, per dim.
+  Shape shape;   // Of the box.
+  FlatRange flat;
+  Init init;
+  bool decay = false;
+  int block = 0;
+  AxisSet shard_axes;   // The axes over which the parameter is divided.
+  AxisSet reduce_axes;  // The axes over which its gradient is summed.
+};
+
+// One tensor of one or more parameters that are used together.
+struct ParameterStorage {
+  Value weight;
+  Value gradient;  // Invalid in an inference program.
+  Shape shape;     // On this rank.
+  FlatRange flat;
+  bool decay = false;
+  int block = 0;
+  bool used = false;  // reduce_axes are known.
+  AxisSet shard_axes;
+  AxisSet reduce_axes;  // varying(the activation it meets) - shard_axes, the same for all uses.
+  std::vector<ParameterSpec> parameters;
+};
+
+}  // namespace trainyard

@@ -1,0 +1,35 @@
+// What an op sees while it is bound: addresses instead of values.
+
+#pragma once
+
+#include <utility>
+
+#include "kernels/collective/collective.h"
+#include "kernels/device/backend.h"
+#include "kernels/device/step_state.h"
+#include "kernels/device/tensor.h"
+#include "models/program/op.h"
+
+namespace trainyard {
+
+class Binder {
+ public:
+  virtual ~Binder() = default;
+
+  virtual const Backend& backend() const = 0;
+  virtual Tensor tensor(Value value) const = 0;
+  virtual Tensor flat(FlatBuffer buffer, const FlatRange& range) const = 0;  // One dim.
+  // Whether this instance, bound for the first or for later micro-batches, overwrites the parameter
+  // gradient or adds to it.
+  virtual Write write(Value gradient) const = 0;
+  virtual StepState* step_state() const = 0;
+  virtual Collective& collective(AxisSet axes) const = 0;
+
+  // The backend's kernel with these arguments.
+  template <typename Args>
+  Call Kernel(const Args& args) const {
+    return [kernel = backend().template kernel<Args>(), args](Exec& exec) { kernel(exec, args); };
+  }
+};
+
+}  // namespace trainyard

@@ -1,0 +1,94 @@
+// A program bound to memory and kernels, replayed. All memory is allocated by Create; a step
+// allocates nothing.
+//
+// One step, as the training loop drives it:
+//
+//   state.step = ...; executable.WriteStepState(state);
+//   for each micro-batch k of n:
+//     executable.WriteInput("tokens", slot, tokens);   // and "targets"
+//     executable.Run(Action::kForward, {.slot = 0, .first = k == 0, .last = k == n - 1});
+//     executable.Run(Action::kBackward, {.slot = 0, .first = k == 0, .last = k == n - 1});
+//   executable.Run(Action::kOptimizer);                // waits for the gradients' reduction first
+//   state = executable.ReadStepState();
+//
+// Not thread-safe. Instances of the communication stream run on one thread of the executable's own,
+// in program order; their communicators belong to that thread from the first such instance until
+// the next kOptimizer has waited for them. A DeviceError there is thrown by that wait.
+
+#pragma once
+
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "kernels/collective/collective.h"
+#include "kernels/device/backend.h"
+#include "kernels/device/exec.h"
+#include "kernels/device/step_state.h"
+#include "models/program/plan.h"
+#include "models/program/program.h"
+
+namespace trainyard {
+
+// The communicator among the ranks that differ in these axes alone. Not owned.
+using CollectiveTable = std::map<AxisSet, Collective*>;
+
+enum class Action : uint8_t {
+  kInit,     // Initial parameters (reads StepState.seed), moments to zero.
+  kPrepare,  // After kInit or after the master weights were loaded; before the first forward.
+  kForward,
+  kBackward,  // Both backward lists, in program order.
+  kOptimizer,
+};
+
+struct MicroBatch {
+  int slot = 0;
+  bool first = true;  // Of the step: gradients are overwritten.
+  bool last = true;   // Of the step: gradients are reduced as they become complete.
+};
+
+struct CommunicationSeconds {
+  double waited = 0;  // The compute stream stood still for it: `grad_sync`.
+  double busy = 0;    // Spent in collectives.
+};
+
+class Executable {
+ public:
+  // RESOURCE_EXHAUSTED, with the planned bytes, if the memory is not there. `backend` and the
+  // collectives must outlive the executable; `collectives` has an entry for every set of axes over
+  // which the program reduces (empty for one rank).
+  static absl::StatusOr<std::unique_ptr<Executable>> Create(Program program, const MemoryPlan& plan,
+                                                            const Backend& backend,
+                                                            const Exec& exec,
+                                                            const CollectiveTable& collectives);
+  ~Executable();
+
+  void Run(Action action, const MicroBatch& micro_batch = {});
+
+  // Host memory to and from a value; the sizes must match. Outside of Run.
+  void WriteInput(const std::string& name, int slot, std::span<const int32_t> data);
+  void ReadOutput(const std::string& name, int slot, void* data, size_t bytes) const;
+  void WriteStepState(const StepState& state);
+  StepState ReadStepState() const;
+
+  // Device memory of this rank's parameters; what checkpoints read and write. One dim.
+  Tensor flat(FlatBuffer buffer, const FlatRange& range) const;
+  std::vector<ParameterBox> Parameters() const;
+
+  // Since the last call.
+  CommunicationSeconds TakeCommunicationSeconds();
+
+  const Program& program() const;
+  const MemoryPlan& plan() const;
+  const Backend& backend() const;
+
+ private:
+  struct State;
+  explicit Executable(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace trainyard

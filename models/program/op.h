@@ -1,0 +1,53 @@
+// An op of a recorded program: its attributes are members, everything else lies in the `Instance`.
+// One file in ops/ holds an op's class and the free function that records it.
+//
+// Immutable, and shared by instances; thread-safe.
+
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "kernels/device/exec.h"
+#include "models/program/program.h"
+
+namespace trainyard {
+
+class Binder;
+class Recorder;
+
+// A bound instance: kernel and arguments.
+using Call = std::function<void(Exec&)>;
+
+class Op {
+ public:
+  virtual ~Op() = default;
+
+  virtual absl::string_view name() const = 0;
+  virtual Cost CostOf(const Program& program, const Instance& instance) const = 0;
+
+  // The arguments' addresses put into the kernel's struct. Called once per slot, and once for the
+  // first and once for later micro-batches.
+  virtual Call Bind(const Binder& binder, const Instance& instance) const = 0;
+
+  // Records the instances that compute the gradients of `instance`'s inputs from those of its
+  // outputs (`output_grads[i]` is invalid where output i has none), and returns the former, one per
+  // input, invalid where there is none. Gradients of parameters are not returned: they are outputs
+  // of the recorded instances (Recorder::Gradient).
+  virtual std::vector<Value> Backward(Recorder& recorder, const Instance& instance,
+                                      std::span<const Value> output_grads) const;
+
+  // A root of the backward pass: a loss, whose gradient needs no output gradient.
+  virtual bool is_loss() const { return false; }
+  // Changes something besides its outputs (StepState, flat buffers): never dead.
+  virtual bool has_effect() const { return false; }
+  // Output `output` may lie in the memory of input `input`, if that is dead afterwards.
+  virtual bool MayAlias(int output, int input) const;
+  // Attributes, for dumps: "eps=1e-05".
+  virtual std::string attributes() const { return ""; }
+};
+
+}  // namespace trainyard

@@ -1,0 +1,52 @@
+// A value of a recorded program: an index, and what is known of it. It never holds data.
+
+#pragma once
+
+#include <cstdint>
+#include <ostream>
+#include <string>
+
+#include "kernels/device/tensor.h"
+#include "models/parallel/axis.h"
+
+namespace trainyard {
+
+struct Value {
+  int32_t id = -1;
+
+  bool valid() const { return id >= 0; }
+  auto operator<=>(const Value&) const = default;
+};
+
+enum class ValueKind : uint8_t {
+  kInput,              // Written by the host before each micro-batch: tokens, targets.
+  kConstant,           // Made once by list kPrepare: rotation tables.
+  kActivation,         // Everything computed, gradients of activations included.
+  kParameter,          // A storage of parameters, in the compute dtype.
+  kParameterGradient,  // Its gradient, in the accumulate dtype; sums over micro-batches.
+};
+
+enum class Lifetime : uint8_t {
+  kStep,     // Persists: parameters, their gradients, constants.
+  kSlot,     // From a micro-batch's forward to its backward; one copy for each in flight.
+  kScratch,  // Within one replay of one list.
+};
+
+struct ValueInfo {
+  Shape shape;
+  DType dtype = DType::kF32;
+  ValueKind kind = ValueKind::kActivation;
+  Lifetime lifetime = Lifetime::kScratch;  // Of activations: found by the memory plan.
+  AxisSet varying;  // The axes along which its *gradient* differs from rank to rank.
+  int block = 0;
+  bool differentiable = false;  // Some parameter is upstream of it.
+  std::string name;             // For people: dumps and failed checks.
+
+  size_t bytes() const { return size_t(shape.elements()) * SizeOf(dtype); }
+};
+
+inline std::ostream& operator<<(std::ostream& out, const ValueInfo& info) {
+  return out << info.name << ' ' << info.dtype << info.shape << ' ' << info.varying;
+}
+
+}  // namespace trainyard

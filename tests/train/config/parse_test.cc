@@ -1,0 +1,223 @@
+// Proves that every field of a spec lands where it belongs, from YAML as people write it and from
+// protobuf JSON as the controller sends it, and that every problem of a text is reported at once,
+// with its path.
+
+#include "train/config/parse.h"
+
+#include <gmock/gmock.h>
+
+#include "common/violations.h"
+
+namespace trainyard {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr char kYaml[] = R"(
+name: llama-tiny
+model: {preset: llama3-8b, overrides: {layers: 4, hidden: 256, ffn: 768, heads: 8, kv_heads: 4, vocab: 256}}
+precision: F32
+parallelism: {tensor: 1, pipeline: 1, virtual_pipeline: 1, context: 1, expert: 1, zero: NONE}
+batch: {global: 32, micro: 4, sequence: 256}
+data: {text: {path: corpus.txt, tokenizer: BYTES, validation_fraction: 0.02}}
+optimizer: {adamw: {learning_rate: 3e-4, weight_decay: 0.2}, schedule: {cosine: {warmup_steps: 20}}, clip_norm: 0.5}
+steps: 200
+validation: {every_steps: 50, batches: 4}
+checkpoint: {directory: runs/llama-tiny, every_steps: 50, keep: 3}
+devices: 4
+seed: 18446744073709551615
+priority: -7
+init_from: runs/other/step-5
+max_restarts: 0
+labels: {team: a, "run": "7"}
+)";
+
+// The same job as protobuf 3.21 prints it with original field names.
+constexpr char kJson[] =
+    R"({"name":"llama-tiny","model":{"preset":"llama3-8b","overrides":{"layers":4,"hidden":256,"ffn":768,"heads":8,)"
+    R"("kv_heads":4,"vocab":256}},"precision":"PRECISION_F32","parallelism":{"tensor":1,"pipeline":1,)"
+    R"("virtual_pipeline":1,"context":1,"expert":1,"zero":"ZERO_NONE"},"batch":{"global":32,"micro":4,"sequence":256},)"
+    R"("data":{"text":{"path":"corpus.txt","tokenizer":"TOKENIZER_BYTES","validation_fraction":0.02}},)"
+    R"("optimizer":{"adamw":{"learning_rate":0.0003,"weight_decay":0.2},"schedule":{"cosine":{"warmup_steps":"20"}},)"
+    R"("clip_norm":0.5},"steps":"200","validation":{"every_steps":"50","batches":4},)"
+    R"("checkpoint":{"directory":"runs/llama-tiny","every_steps":"50","keep":3},"devices":4,)"
+    R"("seed":"18446744073709551615","priority":-7,"init_from":"runs/other/step-5","max_restarts":0,)"
+    R"("labels":{"run":"7","team":"a"}})";
+
+class SameJob : public testing::TestWithParam<const char*> {};
+
+TEST_P(SameJob, LandsInEveryField) {
+  const auto job = ParseJobConfig(GetParam());
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->name, "llama-tiny");
+  EXPECT_EQ(job->model.preset, "llama3-8b");
+  ASSERT_TRUE(job->model.overrides.has_value());
+  EXPECT_FALSE(job->model.architecture.has_value());
+  EXPECT_EQ(job->model.overrides->layers, 4);
+  EXPECT_EQ(job->model.overrides->ffn, 768);
+  EXPECT_EQ(job->model.overrides->kv_heads, 4);
+  EXPECT_FALSE(job->model.overrides->head_dim.has_value());
+  EXPECT_EQ(job->precision, Precision::kF32);
+  EXPECT_EQ(job->batch.global, 32);
+  EXPECT_EQ(job->batch.micro, 4);
+  EXPECT_EQ(job->batch.sequence, 256);
+  const auto* text = std::get_if<TextData>(&job->data);
+  ASSERT_NE(text, nullptr);
+  EXPECT_EQ(text->path, "corpus.txt");
+  EXPECT_EQ(text->validation_fraction, 0.02);
+  EXPECT_EQ(job->optimizer.adamw.learning_rate, 3e-4);
+  EXPECT_EQ(job->optimizer.adamw.beta2, 0.95);
+  EXPECT_EQ(job->optimizer.adamw.weight_decay, 0.2);
+  EXPECT_EQ(job->optimizer.schedule.shape, ScheduleShape::kCosine);
+  EXPECT_EQ(job->optimizer.schedule.warmup_steps, 20);
+  EXPECT_EQ(MinRatio(job->optimizer.schedule), 0.1);
+  EXPECT_EQ(job->optimizer.clip_norm, 0.5);
+  EXPECT_EQ(job->steps, 200);
+  EXPECT_EQ(job->validation->every_steps, 50);
+  EXPECT_EQ(job->validation->batches, 4);
+  EXPECT_EQ(job->checkpoint->directory, "runs/llama-tiny");
+  EXPECT_EQ(job->checkpoint->keep, 3);
+  EXPECT_EQ(job->devices, 4);
+  EXPECT_EQ(DataParallel(*job), 4);
+  EXPECT_EQ(AccumulationSteps(*job), 2);
+  EXPECT_EQ(job->seed, 18446744073709551615u);
+  EXPECT_EQ(job->priority, -7);
+  EXPECT_EQ(job->init_from, "runs/other/step-5");
+  EXPECT_EQ(job->max_restarts, 0);
+  EXPECT_EQ(job->labels, (std::map<std::string, std::string>{{"run", "7"}, {"team", "a"}}));
+}
+INSTANTIATE_TEST_SUITE_P(Texts, SameJob, testing::Values(kYaml, kJson));
+
+TEST(ParseJobConfig, AbsentNullAndZeroTakeTheDefaults) {
+  const auto job = ParseJobConfig(
+      "{name: a, devices: 0, parallelism: {tensor: 0}, validation: {every_steps: 1}, checkpoint: "
+      "null,"
+      " precision: PRECISION_UNSPECIFIED}");
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->devices, 1);
+  EXPECT_EQ(job->parallelism.tensor, 1);
+  EXPECT_EQ(job->validation->batches, 1);
+  EXPECT_FALSE(job->checkpoint.has_value());
+  EXPECT_EQ(job->precision, Precision::kBF16);
+  EXPECT_EQ(job->max_restarts, 3);
+  EXPECT_EQ(job->optimizer.clip_norm, 1.0);
+  EXPECT_TRUE(std::holds_alternative<std::monostate>(job->data));
+}
+
+struct BadText {
+  const char* text;
+  const char* field;
+  const char* description;  // A part of it.
+};
+class BadTexts : public testing::TestWithParam<BadText> {};
+
+TEST_P(BadTexts, NameTheFieldAndTheNearestLegal) {
+  const auto job = ParseJobConfig(GetParam().text);
+  ASSERT_FALSE(job.ok()) << GetParam().text;
+  EXPECT_EQ(job.status().code(), absl::StatusCode::kInvalidArgument);
+  const auto list = Violations::FromStatus(job.status());
+  ASSERT_EQ(list.size(), 1u) << job.status();
+  EXPECT_EQ(list[0].field, GetParam().field);
+  EXPECT_THAT(list[0].description, HasSubstr(GetParam().description));
+}
+INSTANTIATE_TEST_SUITE_P(
+    Kinds, BadTexts,
+    testing::Values(
+        BadText{"nam: a", "nam", "did you mean \"name\"?"},
+        BadText{"\n\nbatch:\n  globl: 3", "batch.globl", "(line 4); did you mean \"global\"?"},
+        BadText{"colour: a", "colour", "known here: name, model,"},
+        BadText{"model: {overrides: {hiden: 3}}", "model.overrides.hiden", "\"hidden\""},
+        BadText{"optimizer: {adamw: {lr: 1}}", "optimizer.adamw.lr", "learning_rate"},
+        BadText{"steps: many", "steps", "wanted a whole number, found \"many\""},
+        BadText{"steps: -1", "steps", "from 0 to 9223372036854775807, found \"-1\""},
+        BadText{"steps: 1.5", "steps", "found \"1.5\""},
+        BadText{"steps: 99999999999999999999", "steps", "found \"99999999999999999999\""},
+        BadText{"steps: [1]", "steps", "found a list"},
+        BadText{"steps: {a: 1}", "steps", "found a mapping"},
+        BadText{"steps: 0x10", "steps", "found \"0x10\""},
+        BadText{"devices: 4294967296", "devices", "from 0 to 4294967295"},
+        BadText{"seed: -1", "seed", "18446744073709551615"},
+        BadText{"seed: 18446744073709551616", "seed", "18446744073709551615"},
+        BadText{"priority: 2147483648", "priority", "-2147483648 to 2147483647"},
+        BadText{"precision: bf16", "precision", "one of BF16, F32, F64 (nearest: BF16)"},
+        BadText{"precision: PRECISION_F16", "precision", "nearest: "},
+        BadText{"precision: [BF16]", "precision", "found a list"},
+        BadText{"parallelism: {zero: FULL}", "parallelism.zero", "one of NONE"},
+        BadText{"data: {text: {path: a, tokenizer: BPE}}", "data.text.tokenizer", "BYTES"},
+        BadText{"data: {text: {path: a}, synthetic: {}}", "data", "found synthetic and text"},
+        BadText{"data: {synthetic: {a: 1}}", "data.synthetic.a", "unknown field"},
+        BadText{"optimizer: {clip_norm: nan}", "optimizer.clip_norm", "finite number"},
+        BadText{"optimizer: {clip_norm: 1e999}", "optimizer.clip_norm", "finite number"},
+        BadText{"optimizer: {schedule: {cosine: {}, linear: {}}}", "optimizer.schedule", "and"},
+        BadText{"model: {overrides: {tied: yes}}", "model.overrides.tied", "true or false"},
+        BadText{"model: llama3-8b", "model", "wanted a mapping, found a single value"},
+        BadText{"labels: [a]", "labels", "wanted a mapping"},
+        BadText{"labels: {a: {b: c}}", "labels.a", "wanted text"},
+        BadText{"name: {a: b}", "name", "wanted text, found a mapping"},
+        BadText{"[1, 2]", "", "wanted a mapping, found a list"},
+        BadText{"a: [1", "", "line 1, column"},
+        BadText{"name: a\nbatch: {global: 1\nsteps: 2\n", "", "line 3, column 6: "},
+        BadText{"name: a\nname: b", "", "line 2, column 1: the key \"name\" a second time"},
+        BadText{"", "", "wanted a YAML document, found none"}));
+
+// One answer names every problem: catches a reader that stops at the first.
+TEST(ParseJobConfig, ReportsEveryProblemAtOnce) {
+  const auto job = ParseJobConfig("{nam: a, steps: x, batch: {global: -1, mcro: 2}, precision: Q}");
+  std::vector<std::string> fields;
+  for (const auto& v : Violations::FromStatus(job.status())) fields.push_back(v.field);
+  EXPECT_THAT(fields, testing::UnorderedElementsAre("nam", "steps", "batch.global", "batch.mcro",
+                                                    "precision"));
+}
+
+constexpr char kTrainer[] = R"(
+version: 1
+job: {name: tiny, steps: 10}
+rank:
+  job_id: j-0001
+  epoch: 3
+  rank: 1
+  world: 2
+  device: 1
+  threads: 2
+  interface: lo
+  roots: [/data, /state]
+  socket: /state/s
+  exit_report: /state/e
+  checkpoints: [/data/runs/tiny/epoch-2/step-40]
+  peak_flops: 1.1e11
+)";
+
+TEST(ParseTrainerConfig, LandsInEveryField) {
+  const auto config = ParseTrainerConfig(kTrainer);
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->job.name, "tiny");
+  ASSERT_TRUE(config->rank.has_value());
+  const RankConfig& rank = *config->rank;
+  EXPECT_EQ(rank.job_id, "j-0001");
+  EXPECT_EQ(rank.epoch, 3);
+  EXPECT_EQ(rank.rank, 1);
+  EXPECT_EQ(rank.world, 2);
+  EXPECT_EQ(rank.device, 1);
+  EXPECT_EQ(rank.threads, 2);
+  EXPECT_EQ(rank.interface, "lo");
+  EXPECT_THAT(rank.roots, ElementsAre("/data", "/state"));
+  EXPECT_EQ(rank.socket, "/state/s");
+  EXPECT_EQ(rank.exit_report, "/state/e");
+  EXPECT_THAT(rank.checkpoints, ElementsAre("/data/runs/tiny/epoch-2/step-40"));
+  EXPECT_EQ(rank.peak_flops, 1.1e11);
+}
+
+TEST(ParseTrainerConfig, IsAloneWithoutARankAndPutsTheJobsPathsUnderJob) {
+  EXPECT_FALSE(ParseTrainerConfig("{version: 1, job: {name: a}}")->rank.has_value());
+  const auto bad = ParseTrainerConfig("{version: 2, job: {stesp: 1}, rank: {rank: 3, roots: [a]}}");
+  EXPECT_THAT(std::string(bad.status().message()),
+              AllOf(HasSubstr("version: this trainer reads version 1, found 2"),
+                    HasSubstr("job.stesp: unknown field (line 1); did you mean \"steps\"?"),
+                    HasSubstr("rank.job_id"), HasSubstr("rank.rank"), HasSubstr("rank.roots[0]")));
+  EXPECT_THAT(std::string(ParseTrainerConfig("version: 1").status().message()), HasSubstr("job: "));
+}
+
+}  // namespace
+}  // namespace trainyard

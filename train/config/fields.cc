@@ -1,0 +1,191 @@
+#include "train/config/fields.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+
+namespace trainyard {
+namespace {
+
+// Decimal numbers only: Abseil also reads hexadecimal, "nan" and surrounding spaces.
+bool ReadDecimal(const std::string& text, double& out) {
+  return text.find_first_not_of("0123456789+-.eE") == std::string::npos &&
+         absl::SimpleAtod(text, &out) && std::isfinite(out);
+}
+
+// A whole number as YAML or protobuf JSON writes it: digits, or a decimal without a fraction
+// ("1e3").
+std::optional<int64_t> WholeNumber(const std::string& text) {
+  int64_t value = 0;
+  if (absl::SimpleAtoi(text, &value)) return value;
+  double decimal = 0;
+  constexpr double kExact = 9007199254740992.0;  // 2^53: beyond it a decimal is not exact.
+  if (ReadDecimal(text, decimal) && std::abs(decimal) <= kExact && std::trunc(decimal) == decimal) {
+    return int64_t(decimal);
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::string Quoted(absl::string_view text) {
+  constexpr size_t kShown = 60;
+  if (text.size() <= kShown) return absl::StrCat("\"", absl::Utf8SafeCEscape(text), "\"");
+  return absl::StrCat("\"", absl::Utf8SafeCEscape(text.substr(0, kShown)), "\"...");
+}
+
+Fields::Fields(const YamlNode& node, std::string path, Violations& violations)
+    : node_(node), path_(std::move(path)), violations_(violations) {
+  if (node.kind != YamlNode::Kind::kMapping && node.kind != YamlNode::Kind::kNull) {
+    violations_.Add(path_, absl::StrCat("wanted a mapping, found ", Name(node.kind)));
+  }
+}
+
+Fields::~Fields() {
+  for (const auto& [name, value] : node_.fields) {
+    if (std::find(known_.begin(), known_.end(), name) != known_.end()) continue;
+    const std::string nearest = NearestName(name, known_);
+    const std::string help = nearest.empty()
+                                 ? absl::StrCat("known here: ", absl::StrJoin(known_, ", "))
+                                 : absl::StrCat("did you mean \"", nearest, "\"?");
+    violations_.Add(PathOf(Quoted(name).size() > name.size() + 2 ? Quoted(name) : name),
+                    absl::StrCat("unknown field (line ", value.line, "); ", help));
+  }
+}
+
+std::string Fields::PathOf(absl::string_view name) const {
+  return path_.empty() ? std::string(name) : absl::StrCat(path_, ".", name);
+}
+
+void Fields::Wrong(absl::string_view name, absl::string_view wanted, const YamlNode& found) {
+  const std::string what =
+      found.kind == YamlNode::Kind::kScalar ? Quoted(found.text) : Name(found.kind);
+  violations_.Add(PathOf(name), absl::StrCat("wanted ", wanted, ", found ", what));
+}
+
+const YamlNode* Fields::Ask(const char* name) {
+  if (std::find(known_.begin(), known_.end(), name) == known_.end()) known_.push_back(name);
+  const YamlNode* node = node_.Find(name);
+  return node == nullptr || node->kind == YamlNode::Kind::kNull ? nullptr : node;
+}
+
+const YamlNode* Fields::Scalar(const char* name, absl::string_view wanted) {
+  const YamlNode* node = Ask(name);
+  if (node == nullptr) return nullptr;
+  if (node->kind == YamlNode::Kind::kScalar) return node;
+  Wrong(name, wanted, *node);
+  return nullptr;
+}
+
+void Fields::Read(const char* name, std::string& out) {
+  const YamlNode* node = Scalar(name, "text");
+  if (node != nullptr) out = node->text;
+}
+
+void Fields::Read(const char* name, bool& out) {
+  const YamlNode* node = Scalar(name, "true or false");
+  if (node == nullptr) return;
+  if (node->text == "true") {
+    out = true;
+  } else if (node->text == "false") {
+    out = false;
+  } else {
+    Wrong(name, "true or false", *node);
+  }
+}
+
+void Fields::Read(const char* name, double& out) {
+  const YamlNode* node = Scalar(name, "a number");
+  if (node == nullptr) return;
+  double value = 0;
+  if (ReadDecimal(node->text, value)) {
+    out = value;
+  } else {
+    Wrong(name, "a finite number", *node);
+  }
+}
+
+void Fields::Read(const char* name, uint64_t& out) {
+  const YamlNode* node = Scalar(name, "a whole number");
+  if (node == nullptr) return;
+  if (!absl::SimpleAtoi(node->text, &out)) {
+    Wrong(name, "a whole number from 0 to 18446744073709551615", *node);
+  }
+}
+
+void Fields::Read(const char* name, IntegerRange range, int64_t& out) {
+  const YamlNode* node = Scalar(name, "a whole number");
+  if (node == nullptr) return;
+  const std::optional<int64_t> value = WholeNumber(node->text);
+  if (value && *value >= range.min && *value <= range.max) {
+    out = *value;
+    return;
+  }
+  double decimal = 0;
+  Wrong(name,
+        ReadDecimal(node->text, decimal)
+            ? absl::StrCat("a whole number from ", range.min, " to ", range.max)
+            : "a whole number",
+        *node);
+}
+
+void Fields::Read(const char* name, std::vector<std::string>& out) {
+  const YamlNode* node = Ask(name);
+  if (node == nullptr) return;
+  if (node->kind != YamlNode::Kind::kSequence) return Wrong(name, "a list of texts", *node);
+  for (size_t i = 0; i < node->items.size(); ++i) {
+    const YamlNode& item = node->items[i];
+    if (item.kind == YamlNode::Kind::kScalar) {
+      out.push_back(item.text);
+    } else {
+      Wrong(absl::StrCat(name, "[", i, "]"), "text", item);
+    }
+  }
+}
+
+void Fields::Read(const char* name, std::map<std::string, std::string>& out) {
+  const YamlNode* node = Ask(name);
+  if (node == nullptr) return;
+  if (node->kind != YamlNode::Kind::kMapping) return Wrong(name, "a mapping of texts", *node);
+  for (const auto& [key, value] : node->fields) {
+    if (value.kind == YamlNode::Kind::kScalar) {
+      out[key] = value.text;
+    } else {
+      Wrong(absl::StrCat(name, ".", key), "text", value);
+    }
+  }
+}
+
+int Fields::EnumIndex(const char* name, absl::string_view prefix,
+                      const std::vector<std::string>& names) {
+  const std::string wanted = absl::StrCat("one of ", absl::StrJoin(names, ", "));
+  const YamlNode* node = Scalar(name, wanted);
+  if (node == nullptr) return -1;
+  const std::string value{absl::StripPrefix(node->text, prefix)};
+  if (value == "UNSPECIFIED" && value != node->text) return -1;
+  const auto it = std::find(names.begin(), names.end(), value);
+  if (it != names.end()) return int(it - names.begin());
+  const std::string nearest = NearestName(absl::AsciiStrToUpper(value), names);
+  Wrong(name, nearest.empty() ? wanted : absl::StrCat(wanted, " (nearest: ", nearest, ")"), *node);
+  return -1;
+}
+
+std::string Fields::OneOf(const std::vector<std::string>& names) {
+  std::vector<std::string> found;
+  for (const std::string& name : names) {
+    if (Present(name.c_str())) found.push_back(name);
+  }
+  if (found.size() > 1) {
+    violations_.Add(path_, absl::StrCat("wanted one of ", absl::StrJoin(names, ", "), ", found ",
+                                        absl::StrJoin(found, " and ")));
+  }
+  return found.empty() ? "" : found[0];
+}
+
+}  // namespace trainyard

@@ -1,0 +1,103 @@
+// Reads the fields of one mapping into typed variables and collects everything that is wrong.
+// Asking for a field is what makes it known: whatever was not asked for when the reader goes out of
+// scope is reported as unknown.
+
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/violations.h"
+#include "train/config/yaml.h"
+
+namespace trainyard {
+
+// The legal values of an integer's wire type.
+struct IntegerRange {
+  int64_t min = 0;
+  int64_t max = std::numeric_limits<int64_t>::max();
+};
+inline constexpr IntegerRange kUint32{0, std::numeric_limits<uint32_t>::max()};
+inline constexpr IntegerRange kInt32{std::numeric_limits<int32_t>::min(),
+                                     std::numeric_limits<int32_t>::max()};
+inline constexpr IntegerRange kInt64{};  // Not negative.
+
+class Fields {
+ public:
+  // Both outlive the reader. `path` is "" for the document itself. A node that is not a mapping is
+  // a violation and counts as empty.
+  Fields(const YamlNode& node, std::string path, Violations& violations);
+  ~Fields();
+  Fields(const Fields&) = delete;
+  Fields& operator=(const Fields&) = delete;
+
+  // Each leaves `out` as it is where the field is absent, null or wrong.
+  void Read(const char* name, std::string& out);
+  void Read(const char* name, bool& out);
+  void Read(const char* name, double& out);
+  void Read(const char* name, uint64_t& out);
+  void Read(const char* name, IntegerRange range, int64_t& out);
+  void Read(const char* name, std::vector<std::string>& out);
+  void Read(const char* name, std::map<std::string, std::string>& out);
+
+  template <typename T>
+  void Read(const char* name, std::optional<T>& out) {
+    T value{};
+    Read(name, value);
+    if (Present(name)) out = value;
+  }
+  void Read(const char* name, IntegerRange range, std::optional<int64_t>& out) {
+    int64_t value = 0;
+    Read(name, range, value);
+    if (Present(name)) out = value;
+  }
+
+  // `values` are written with or without `prefix`; PREFIX_UNSPECIFIED leaves `out` as it is.
+  template <typename Enum>
+  void ReadEnum(const char* name, absl::string_view prefix,
+                const std::vector<std::pair<std::string, Enum>>& values, Enum& out) {
+    std::vector<std::string> names;
+    for (const auto& [text, value] : values) names.push_back(text);
+    const int index = EnumIndex(name, prefix, names);
+    if (index >= 0) out = values[size_t(index)].second;
+  }
+
+  // Calls read(Fields&) on the mapping under `name`, if there is one. Returns whether the field is
+  // present.
+  template <typename Read>
+  bool Section(const char* name, Read&& read) {
+    const YamlNode* node = Ask(name);
+    if (node == nullptr) return false;
+    Fields section(*node, PathOf(name), violations_);
+    read(section);
+    return true;
+  }
+
+  // Of `names`, the one that is present; empty if none is. Two are a violation, and then the first
+  // counts.
+  std::string OneOf(const std::vector<std::string>& names);
+
+  bool Present(const char* name) { return Ask(name) != nullptr; }
+  std::string PathOf(absl::string_view name) const;
+  void Wrong(absl::string_view name, absl::string_view wanted, const YamlNode& found);
+
+ private:
+  const YamlNode* Ask(const char* name);  // Null where absent or null.
+  const YamlNode* Scalar(const char* name, absl::string_view wanted);
+  int EnumIndex(const char* name, absl::string_view prefix, const std::vector<std::string>& names);
+
+  const YamlNode& node_;
+  const std::string path_;
+  Violations& violations_;
+  std::vector<std::string> known_;
+};
+
+// As in messages: what was written, cut and escaped.
+std::string Quoted(absl::string_view text);
+
+}  // namespace trainyard

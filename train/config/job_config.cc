@@ -1,0 +1,42 @@
+#include "train/config/job_config.h"
+
+#include "common/check.h"
+
+namespace trainyard {
+
+const char* Name(Precision precision) {
+  switch (precision) {
+    case Precision::kBF16:
+      return "BF16";
+    case Precision::kF32:
+      return "F32";
+    case Precision::kF64:
+      return "F64";
+  }
+  return "?";
+}
+
+int64_t DataParallel(const JobConfig& job) {
+  const ParallelismConfig& p = job.parallelism;
+  const int64_t others = p.tensor * p.pipeline * p.context;
+  CHECK(others > 0 && job.devices % others == 0) << job.devices << " devices over " << others;
+  return job.devices / others;
+}
+
+int64_t AccumulationSteps(const JobConfig& job) {
+  const int64_t micro = job.batch.micro * DataParallel(job);
+  CHECK(micro > 0 && job.batch.global % micro == 0) << job.batch.global << " over " << micro;
+  return job.batch.global / micro;
+}
+
+double MinRatio(const ScheduleConfig& schedule) {
+  return schedule.shape == ScheduleShape::kConstant ? 1 : schedule.min_ratio.value_or(0.1);
+}
+
+double ValidationFraction(const DataConfig& data) {
+  if (const auto* text = std::get_if<TextData>(&data)) return text->validation_fraction;
+  if (const auto* indexed = std::get_if<IndexedData>(&data)) return indexed->validation_fraction;
+  return 0;
+}
+
+}  // namespace trainyard

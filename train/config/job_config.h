@@ -1,0 +1,125 @@
+// What a job trains and how: the typed form of `JobSpec` (proto/trainyard/v1/job.proto), with every
+// default applied. Start here; parse.h makes one from YAML or JSON text, validate.h says everything
+// that is wrong with one.
+
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <variant>
+
+namespace trainyard {
+
+enum class Precision { kBF16, kF32, kF64 };  // Compute; f64 is for checking numerics on the CPU.
+const char* Name(Precision precision);       // "BF16", "F32", "F64".
+
+// Fields of an architecture that were given; resolve_model.h turns them into a whole one.
+struct ArchitectureFields {
+  std::optional<std::string> family;  // llama | gpt3.
+  std::optional<int64_t> layers;
+  std::optional<int64_t> hidden;
+  std::optional<int64_t> ffn;
+  std::optional<int64_t> heads;
+  std::optional<int64_t> kv_heads;
+  std::optional<int64_t> head_dim;
+  std::optional<int64_t> vocab;
+  std::optional<int64_t> max_seq;
+  std::optional<double> norm_eps;
+  std::optional<double> rope_base;
+  std::optional<bool> tied;
+};
+
+// Exactly one of preset and architecture is legal; overrides go with a preset.
+struct ModelChoice {
+  std::string preset;
+  std::optional<ArchitectureFields> overrides;
+  std::optional<ArchitectureFields> architecture;
+};
+
+// Sizes of the mesh axes; the data axis is what remains of `devices`.
+struct ParallelismConfig {
+  int64_t tensor = 1;
+  int64_t pipeline = 1;
+  int64_t virtual_pipeline = 1;
+  int64_t context = 1;
+  int64_t expert = 1;
+};
+
+struct BatchConfig {
+  int64_t global = 0;    // Sequences a step over all ranks: micro x accumulation x data parallel.
+  int64_t micro = 0;     // Sequences a rank computes at once.
+  int64_t sequence = 0;  // Tokens of one sequence.
+};
+
+struct SyntheticData {};
+struct TextData {  // Byte tokens: vocabulary 256.
+  std::string path;
+  double validation_fraction = 0;  // Held out from the end of the file, 0 <= x < 0.5.
+};
+struct IndexedData {
+  std::string prefix;              // PREFIX.bin and PREFIX.idx.
+  double validation_fraction = 0;  // Held out from the end, in documents.
+};
+// monostate: none was given, which Validate reports.
+using DataConfig = std::variant<std::monostate, SyntheticData, TextData, IndexedData>;
+
+enum class ScheduleShape { kConstant, kCosine, kLinear };
+struct ScheduleConfig {
+  ScheduleShape shape = ScheduleShape::kConstant;
+  int64_t warmup_steps = 0;         // Linear from 0.
+  std::optional<double> min_ratio;  // Final rate / peak rate; not for constant. See MinRatio.
+};
+
+struct AdamWConfig {
+  double learning_rate = 0;  // Peak; > 0, and has no default.
+  double beta1 = 0.9;
+  double beta2 = 0.95;
+  double epsilon = 1e-8;
+  double weight_decay = 0.1;  // Norms and biases take none.
+};
+
+struct OptimizerConfig {
+  AdamWConfig adamw;
+  ScheduleConfig schedule;
+  double clip_norm = 1.0;  // Of the global gradient norm; 0: no clipping.
+};
+
+struct ValidationConfig {
+  int64_t every_steps = 0;  // > 0; the last step is always measured.
+  int64_t batches = 1;      // Global batches a measurement.
+};
+
+struct CheckpointConfig {
+  std::string directory;
+  int64_t every_steps = 0;  // 0: at the end only.
+  int64_t keep = 2;         // Good ones that stay.
+};
+
+struct JobConfig {
+  std::string name;
+  ModelChoice model;
+  Precision precision = Precision::kBF16;
+  ParallelismConfig parallelism;
+  BatchConfig batch;
+  DataConfig data;
+  OptimizerConfig optimizer;
+  int64_t steps = 0;                           // Optimizer steps in all.
+  std::optional<ValidationConfig> validation;  // Absent: none.
+  std::optional<CheckpointConfig> checkpoint;  // Absent: none is written, nothing can be resumed.
+  int64_t devices = 1;                         // Ranks.
+  uint64_t seed = 0;
+  int64_t priority = 0;
+  std::string init_from;  // A checkpoint directory whose parameters the job starts from; may be "".
+  int64_t max_restarts = 3;
+  std::map<std::string, std::string> labels;
+};
+
+// What a valid config implies. CHECK that it divides; Validate reports where it does not.
+int64_t DataParallel(const JobConfig& job);       // Size of the data axis.
+int64_t AccumulationSteps(const JobConfig& job);  // Micro-batches of a rank in a step.
+double MinRatio(const ScheduleConfig& schedule);  // 0.1 unless given; 1 for constant.
+double ValidationFraction(const DataConfig& data);
+
+}  // namespace trainyard

@@ -1,0 +1,218 @@
+// One function a section; each asks for exactly the fields of the message of the same name in
+// job.proto.
+
+#include "train/config/parse.h"
+
+#include "absl/strings/str_cat.h"
+#include "train/config/fields.h"
+
+namespace trainyard {
+namespace {
+
+// Where the wire says "0 means the default", a 0 leaves the default.
+void ReadUnlessZero(Fields& fields, const char* name, int64_t& out) {
+  int64_t value = 0;
+  fields.Read(name, kUint32, value);
+  if (value != 0) out = value;
+}
+
+void ReadArchitecture(Fields& fields, ArchitectureFields& out) {
+  fields.Read("family", out.family);
+  fields.Read("layers", kUint32, out.layers);
+  fields.Read("hidden", kUint32, out.hidden);
+  fields.Read("ffn", kUint32, out.ffn);
+  fields.Read("heads", kUint32, out.heads);
+  fields.Read("kv_heads", kUint32, out.kv_heads);
+  fields.Read("head_dim", kUint32, out.head_dim);
+  fields.Read("vocab", kUint32, out.vocab);
+  fields.Read("max_seq", kUint32, out.max_seq);
+  fields.Read("norm_eps", out.norm_eps);
+  fields.Read("rope_base", out.rope_base);
+  fields.Read("tied", out.tied);
+}
+
+void ReadModel(Fields& fields, ModelChoice& out) {
+  fields.Read("preset", out.preset);
+  fields.Section("overrides", [&](Fields& f) { ReadArchitecture(f, out.overrides.emplace()); });
+  fields.Section("architecture",
+                 [&](Fields& f) { ReadArchitecture(f, out.architecture.emplace()); });
+}
+
+void ReadParallelism(Fields& fields, ParallelismConfig& out) {
+  ReadUnlessZero(fields, "tensor", out.tensor);
+  ReadUnlessZero(fields, "pipeline", out.pipeline);
+  ReadUnlessZero(fields, "virtual_pipeline", out.virtual_pipeline);
+  ReadUnlessZero(fields, "context", out.context);
+  ReadUnlessZero(fields, "expert", out.expert);
+  int zero = 0;  // Only one value exists, so nothing is kept of it.
+  fields.ReadEnum<int>("zero", "ZERO_", {{"NONE", 0}}, zero);
+}
+
+void ReadBatch(Fields& fields, BatchConfig& out) {
+  fields.Read("global", kUint32, out.global);
+  fields.Read("micro", kUint32, out.micro);
+  fields.Read("sequence", kUint32, out.sequence);
+}
+
+void ReadData(Fields& fields, DataConfig& out) {
+  const std::string source = fields.OneOf({"synthetic", "text", "indexed"});
+  fields.Section("synthetic", [](Fields&) {});
+  TextData text;
+  fields.Section("text", [&](Fields& f) {
+    f.Read("path", text.path);
+    f.Read("validation_fraction", text.validation_fraction);
+    int tokenizer = 0;  // Only one value exists, so nothing is kept of it.
+    f.ReadEnum<int>("tokenizer", "TOKENIZER_", {{"BYTES", 0}}, tokenizer);
+  });
+  IndexedData indexed;
+  fields.Section("indexed", [&](Fields& f) {
+    f.Read("prefix", indexed.prefix);
+    f.Read("validation_fraction", indexed.validation_fraction);
+  });
+  if (source == "synthetic") out = SyntheticData{};
+  if (source == "text") out = text;
+  if (source == "indexed") out = indexed;
+}
+
+void ReadSchedule(Fields& fields, ScheduleConfig& out) {
+  struct Shape {
+    const char* name;
+    ScheduleShape shape;
+  };
+  const std::string chosen = fields.OneOf({"cosine", "linear", "constant"});
+  for (const auto& [name, shape] :
+       {Shape{"cosine", ScheduleShape::kCosine}, Shape{"linear", ScheduleShape::kLinear},
+        Shape{"constant", ScheduleShape::kConstant}}) {
+    ScheduleConfig read{.shape = shape, .warmup_steps = 0, .min_ratio = std::nullopt};
+    fields.Section(name, [&](Fields& f) {
+      f.Read("warmup_steps", kInt64, read.warmup_steps);
+      f.Read("min_ratio", read.min_ratio);
+    });
+    if (chosen == name) out = read;
+  }
+}
+
+void ReadOptimizer(Fields& fields, OptimizerConfig& out) {
+  fields.Section("adamw", [&](Fields& f) {
+    f.Read("learning_rate", out.adamw.learning_rate);
+    f.Read("beta1", out.adamw.beta1);
+    f.Read("beta2", out.adamw.beta2);
+    f.Read("epsilon", out.adamw.epsilon);
+    f.Read("weight_decay", out.adamw.weight_decay);
+  });
+  fields.Section("schedule", [&](Fields& f) { ReadSchedule(f, out.schedule); });
+  fields.Read("clip_norm", out.clip_norm);
+}
+
+void ReadJob(Fields& fields, JobConfig& out) {
+  fields.Read("name", out.name);
+  fields.Section("model", [&](Fields& f) { ReadModel(f, out.model); });
+  fields.ReadEnum<Precision>(
+      "precision", "PRECISION_",
+      {{"BF16", Precision::kBF16}, {"F32", Precision::kF32}, {"F64", Precision::kF64}},
+      out.precision);
+  fields.Section("parallelism", [&](Fields& f) { ReadParallelism(f, out.parallelism); });
+  fields.Section("batch", [&](Fields& f) { ReadBatch(f, out.batch); });
+  fields.Section("data", [&](Fields& f) { ReadData(f, out.data); });
+  fields.Section("optimizer", [&](Fields& f) { ReadOptimizer(f, out.optimizer); });
+  fields.Read("steps", kInt64, out.steps);
+  fields.Section("validation", [&](Fields& f) {
+    ValidationConfig& validation = out.validation.emplace();
+    f.Read("every_steps", kInt64, validation.every_steps);
+    ReadUnlessZero(f, "batches", validation.batches);
+  });
+  fields.Section("checkpoint", [&](Fields& f) {
+    CheckpointConfig& checkpoint = out.checkpoint.emplace();
+    f.Read("directory", checkpoint.directory);
+    f.Read("every_steps", kInt64, checkpoint.every_steps);
+    ReadUnlessZero(f, "keep", checkpoint.keep);
+  });
+  ReadUnlessZero(fields, "devices", out.devices);
+  fields.Read("seed", out.seed);
+  fields.Read("priority", kInt32, out.priority);
+  fields.Read("init_from", out.init_from);
+  fields.Read("max_restarts", kUint32, out.max_restarts);
+  fields.Read("labels", out.labels);
+}
+
+void ReadRank(Fields& fields, RankConfig& out) {
+  fields.Read("job_id", out.job_id);
+  fields.Read("epoch", kInt64, out.epoch);
+  fields.Read("rank", kUint32, out.rank);
+  fields.Read("world", {1, kUint32.max}, out.world);
+  fields.Read("device", kUint32, out.device);
+  fields.Read("threads", {1, 4096}, out.threads);
+  fields.Read("interface", out.interface);
+  fields.Read("roots", out.roots);
+  fields.Read("socket", out.socket);
+  fields.Read("exit_report", out.exit_report);
+  fields.Read("checkpoints", out.checkpoints);
+  fields.Read("peak_flops", out.peak_flops);
+}
+
+void CheckRank(const RankConfig& rank, Violations& violations) {
+  if (rank.job_id.empty()) violations.Add("rank.job_id", "wanted the job's id, found none");
+  if (rank.rank >= rank.world) {
+    violations.Add("rank.rank", absl::StrCat("wanted less than rank.world = ", rank.world,
+                                             ", found ", rank.rank));
+  }
+  if (rank.peak_flops && !(*rank.peak_flops > 0)) {
+    violations.Add("rank.peak_flops", absl::StrCat("wanted > 0, found ", *rank.peak_flops));
+  }
+  for (size_t i = 0; i < rank.roots.size(); ++i) {
+    if (rank.roots[i].empty() || rank.roots[i][0] != '/') {
+      violations.Add(absl::StrCat("rank.roots[", i, "]"),
+                     absl::StrCat("wanted an absolute path, found ", Quoted(rank.roots[i])));
+    }
+  }
+}
+
+// Text that is no YAML becomes one violation, so that callers handle a single kind of error.
+absl::StatusOr<YamlNode> Document(absl::string_view text) {
+  absl::StatusOr<YamlNode> document = ParseYaml(text);
+  if (document.ok()) return document;
+  Violations violations;
+  violations.Add("", document.status().message());
+  return violations.ToStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<JobConfig> ParseJobConfig(absl::string_view text) {
+  absl::StatusOr<YamlNode> document = Document(text);
+  if (!document.ok()) return document.status();
+  Violations violations;
+  JobConfig job;
+  {
+    Fields fields(*document, "", violations);
+    ReadJob(fields, job);
+  }
+  if (!violations.empty()) return violations.ToStatus();
+  return job;
+}
+
+absl::StatusOr<TrainerConfig> ParseTrainerConfig(absl::string_view text) {
+  absl::StatusOr<YamlNode> document = Document(text);
+  if (!document.ok()) return document.status();
+  Violations violations;
+  TrainerConfig config;
+  {
+    Fields fields(*document, "", violations);
+    int64_t version = 0;
+    fields.Read("version", kUint32, version);
+    if (version != kTrainerConfigVersion) {
+      violations.Add("version", absl::StrCat("this trainer reads version ", kTrainerConfigVersion,
+                                             ", found ", version));
+    }
+    if (!fields.Section("job", [&](Fields& f) { ReadJob(f, config.job); })) {
+      violations.Add("job", "wanted the job to train, found none");
+    }
+    if (fields.Section("rank", [&](Fields& f) { ReadRank(f, config.rank.emplace()); })) {
+      CheckRank(*config.rank, violations);
+    }
+  }
+  if (!violations.empty()) return violations.ToStatus();
+  return config;
+}
+
+}  // namespace trainyard

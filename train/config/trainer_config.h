@@ -1,0 +1,38 @@
+// The trainer's config file: what to train (`job`), and which rank of it this process is (`rank`).
+// docs/formats.md.
+
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "train/config/job_config.h"
+
+namespace trainyard {
+
+inline constexpr int64_t kTrainerConfigVersion = 1;
+
+// One rank of a job's attempt, as its worker fills it in.
+struct RankConfig {
+  std::string job_id;
+  int64_t epoch = 0;  // Attempt number, from 1 under the service.
+  int64_t rank = 0;
+  int64_t world = 1;
+  int64_t device = 0;                    // Index on this machine.
+  int64_t threads = 1;                   // OpenMP threads of this rank.
+  std::string interface = "127.0.0.1";   // Address or device name for connections between ranks.
+  std::vector<std::string> roots;        // Where paths of the job may lie; empty: anywhere.
+  std::string socket;                    // Of the worker daemon; empty: none.
+  std::string exit_report;               // Empty: none is written.
+  std::vector<std::string> checkpoints;  // Recorded, newest first; the first good one is loaded.
+  std::optional<double> peak_flops;      // Absent: no MFU.
+};
+
+struct TrainerConfig {
+  JobConfig job;
+  std::optional<RankConfig> rank;  // Absent: alone, one rank of one.
+};
+
+}  // namespace trainyard

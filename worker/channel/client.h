@@ -24,7 +24,7 @@ class ChannelClient {
     // ready, set and checkpoint stay.
     size_t max_kept = 4096;
     absl::Duration retry = absl::Milliseconds(100);  // Between attempts to connect.
-    std::function<void()> on_stop;  // Once, on the client's thread; must not block.
+    std::function<void()> on_stop = nullptr;  // Once, on the client's thread; must not block.
   };
 
   // Does not wait for a connection.

@@ -71,7 +71,7 @@ struct Stop {};
 
 // The daemon has handled the trainer's messages up to this sequence number.
 struct Ack {
-  uint64_t sequence = 0;
+  uint64_t up_to = 0;
 };
 
 // A type this version does not know: ignored.

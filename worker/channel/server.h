@@ -30,13 +30,13 @@ class ChannelServer {
   // returns. They must not destroy the server; they may call SendStop and SendValue. Empty ones are
   // skipped.
   struct Callbacks {
-    std::function<void(const Hello&)> hello;  // On every connection.
-    std::function<void()> ready;
-    std::function<void(const Step&)> step;
-    std::function<void(const Checkpoint&)> checkpoint;
-    std::function<void(const Set&)> set;
-    std::function<void(const Get&)> get;  // Answer with SendValue, at once or later.
-    std::function<void()> disconnected;   // The trainer ended, or is about to reconnect.
+    std::function<void(const Hello&)> hello = nullptr;  // On every connection.
+    std::function<void()> ready = nullptr;
+    std::function<void(const Step&)> step = nullptr;
+    std::function<void(const Checkpoint&)> checkpoint = nullptr;
+    std::function<void(const Set&)> set = nullptr;
+    std::function<void(const Get&)> get = nullptr;  // Answer with SendValue, at once or later.
+    std::function<void()> disconnected = nullptr;   // The trainer ended, or is about to reconnect.
   };
 
   static absl::StatusOr<std::unique_ptr<ChannelServer>> Create(Options options,

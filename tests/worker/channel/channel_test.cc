@@ -1,0 +1,255 @@
+// Proves that nothing that must not be lost is lost while either end restarts, that rendezvous and
+// stop reach their addressee whichever side comes first, and that strangers are refused. Real
+// sockets; every wait is for a condition.
+
+#include <gmock/gmock.h>
+#include <sys/socket.h>
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+#include "common/files.h"
+#include "worker/channel/client.h"
+#include "worker/channel/line_socket.h"
+#include "worker/channel/server.h"
+
+namespace trainyard::channel {
+namespace {
+
+constexpr absl::Duration kPatience = absl::Seconds(20);
+
+// What a daemon has received; waits for conditions on it.
+class Inbox {
+ public:
+  ChannelServer::Callbacks Callbacks() {
+    return {
+        .hello = [this](const Hello&) { Change([this] { ++hellos; }); },
+        .ready = [this] { Change([this] { ++readies; }); },
+        .step = [this](const Step& s) { Change([&] { steps.push_back(s.step); }); },
+        .checkpoint = [this](const Checkpoint& c) { Change([&] { paths.push_back(c.path); }); },
+        .set = [this](const Set& s) { Change([&] { sets.push_back(s.key + "=" + s.value); }); },
+        .get = [this](const Get& g) { Change([&] { gets.push_back(g.key); }); },
+        .disconnected = [this] { Change([this] { ++disconnects; }); },
+    };
+  }
+  template <typename Condition>
+  bool Wait(Condition condition) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, absl::ToChronoSeconds(kPatience), condition);
+  }
+
+  int hellos = 0, readies = 0, disconnects = 0;
+  std::vector<uint64_t> steps;
+  std::vector<std::string> paths, sets, gets;
+
+ private:
+  template <typename F>
+  void Change(F change) {
+    const std::lock_guard lock(mutex_);
+    change();
+    changed_.notify_all();
+  }
+  std::mutex mutex_;
+  std::condition_variable changed_;
+};
+
+class ChannelTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    directory_ = testing::TempDir() + "/channel_" +
+                 testing::UnitTest::GetInstance()->current_test_info()->name();
+    ASSERT_TRUE(RemoveTree(directory_).ok());
+    ASSERT_TRUE(MakeDirectories(directory_).ok());
+    path_ = directory_ + "/socket";
+  }
+  std::unique_ptr<ChannelServer> Serve(Inbox& inbox) {
+    auto server = ChannelServer::Create({path_, "j-1", 3, 0}, inbox.Callbacks());
+    EXPECT_TRUE(server.ok()) << server.status();
+    return *std::move(server);
+  }
+  std::unique_ptr<ChannelClient> Connect() {
+    return ChannelClient::Create(
+        {.path = path_, .hello = {"j-1", 3, 0, 42}, .retry = absl::Milliseconds(5)});
+  }
+  std::string directory_, path_;
+};
+
+Step StepNumber(uint64_t n) {
+  Step step;
+  step.step = n;
+  return step;
+}
+
+TEST_F(ChannelTest, DeliversInOrderAndAcknowledges) {
+  Inbox inbox;
+  const auto server = Serve(inbox);
+  const auto client = Connect();
+  client->SendReady();
+  for (uint64_t i = 1; i <= 1000; ++i) client->SendStep(StepNumber(i));
+  client->SendCheckpoint({1000, "/ckpt/step-1000", 7, 0.5});
+  ASSERT_TRUE(client->Flush(kPatience).ok());
+  EXPECT_EQ(inbox.readies, 1);
+  ASSERT_EQ(inbox.steps.size(), 1000u);
+  EXPECT_TRUE(std::is_sorted(inbox.steps.begin(), inbox.steps.end()));
+  EXPECT_THAT(inbox.paths, testing::ElementsAre("/ckpt/step-1000"));
+  EXPECT_EQ(client->disconnected_for(), absl::ZeroDuration());
+}
+
+TEST_F(ChannelTest, MessagesSentWithoutADaemonReachTheNextOne) {
+  const auto client = Connect();
+  client->SendReady();
+  client->SendStep(StepNumber(1));
+  EXPECT_FALSE(client->Flush(absl::Milliseconds(20)).ok());
+  Inbox inbox;
+  const auto server = Serve(inbox);
+  ASSERT_TRUE(client->Flush(kPatience).ok());
+  EXPECT_EQ(inbox.readies, 1);
+  EXPECT_THAT(inbox.steps, testing::ElementsAre(1));
+}
+
+TEST_F(ChannelTest, NothingIsLostWhileTheDaemonRestartsManyTimes) {
+  const auto client = Connect();
+  std::atomic<bool> sending = true;
+  std::thread sender([&] {
+    for (uint64_t i = 1; sending; ++i) {
+      client->SendStep(StepNumber(i));
+      std::this_thread::yield();
+      if (i == 2000) sending = false;
+    }
+  });
+  std::vector<uint64_t> seen;
+  while (sending || !client->Flush(absl::ZeroDuration()).ok()) {
+    Inbox inbox;
+    auto server = Serve(inbox);
+    inbox.Wait([&] { return inbox.steps.size() > 50 || !sending; });
+    if (!sending) {
+      EXPECT_TRUE(client->Flush(kPatience).ok());
+    }
+    server.reset();
+    // At least once: a later daemon may see again what an earlier one did not acknowledge.
+    for (uint64_t step : inbox.steps) {
+      if (seen.empty() || step > seen.back()) {
+        EXPECT_EQ(step, seen.size() + 1) << "a step is missing";
+        seen.push_back(step);
+      }
+    }
+  }
+  sender.join();
+  EXPECT_EQ(seen.size(), 2000u);
+}
+
+TEST_F(ChannelTest, ConnectionThatBreaksRepeatsNothingToTheSameDaemon) {
+  Inbox inbox;
+  const auto server = Serve(inbox);
+  {
+    const auto client = Connect();
+    client->SendStep(StepNumber(1));
+    ASSERT_TRUE(client->Flush(kPatience).ok());
+  }
+  ASSERT_TRUE(inbox.Wait([&] { return inbox.disconnects == 1; }));
+  // The same process again, that has not seen the acknowledgement of its first message.
+  const auto client = Connect();
+  client->SendStep(StepNumber(1));
+  client->SendStep(StepNumber(2));
+  ASSERT_TRUE(client->Flush(kPatience).ok());
+  EXPECT_THAT(inbox.steps, testing::ElementsAre(1, 2));
+}
+
+TEST_F(ChannelTest, BoundDropsOldestStepsButNeverCheckpoints) {
+  auto client = ChannelClient::Create(
+      {.path = path_, .hello = {"j-1", 3, 0, 42}, .max_kept = 4, .retry = absl::Milliseconds(5)});
+  client->SendCheckpoint({1, "/a", 0, 0});
+  for (uint64_t i = 1; i <= 100; ++i) client->SendStep(StepNumber(i));
+  client->SendCheckpoint({2, "/b", 0, 0});
+  Inbox inbox;
+  const auto server = Serve(inbox);
+  ASSERT_TRUE(client->Flush(kPatience).ok());
+  EXPECT_THAT(inbox.paths, testing::ElementsAre("/a", "/b"));
+  EXPECT_THAT(inbox.steps, testing::ElementsAre(99, 100));
+}
+
+TEST_F(ChannelTest, GetIsAnsweredOnceSomebodySetTheKeyAndSurvivesARestart) {
+  Inbox first, second;
+  auto server = Serve(first);
+  const auto client = Connect();
+  absl::StatusOr<std::string> value;
+  std::thread getter([&] { value = client->Get("gloo/1", kPatience); });
+  ASSERT_TRUE(first.Wait([&] { return first.gets.size() == 1; }));
+  server.reset();
+  server = Serve(second);
+  ASSERT_TRUE(second.Wait([&] { return second.gets.size() == 1; }));
+  server->SendValue("gloo/1", std::string("a\0b", 3));
+  getter.join();
+  ASSERT_TRUE(value.ok()) << value.status();
+  EXPECT_EQ(*value, std::string("a\0b", 3));
+}
+
+TEST_F(ChannelTest, GetPastItsDeadlineNamesTheKey) {
+  Inbox inbox;
+  const auto server = Serve(inbox);
+  const auto client = Connect();
+  const absl::Status status = client->Get("gloo/7", absl::Milliseconds(10)).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(std::string(status.message()), testing::HasSubstr("gloo/7"));
+}
+
+TEST_F(ChannelTest, StopReachesATrainerThatConnectsLaterAndEndsItsGet) {
+  Inbox inbox;
+  const auto server = Serve(inbox);
+  server->SendStop();
+  std::atomic<int> stops = 0;
+  const auto client = ChannelClient::Create(
+      {.path = path_, .hello = {"j-1", 3, 0, 42}, .retry = absl::Milliseconds(5), .on_stop = [&] {
+         ++stops;
+       }});
+  EXPECT_EQ(client->Get("k", kPatience).status().code(), absl::StatusCode::kCancelled);
+  EXPECT_TRUE(client->stop_requested());
+  server->SendStop();
+  client->SendReady();
+  ASSERT_TRUE(client->Flush(kPatience).ok());
+  EXPECT_EQ(stops, 1);
+}
+
+TEST_F(ChannelTest, TrainerOfAnotherEpochIsRefused) {
+  Inbox inbox;
+  const auto server = Serve(inbox);
+  const auto stranger =
+      ChannelClient::Create({.path = path_, .hello = {"j-1", 2, 0, 1}, .retry = kPatience});
+  stranger->SendCheckpoint({9, "/stale", 0, 0});
+  const auto client = Connect();
+  client->SendReady();
+  ASSERT_TRUE(client->Flush(kPatience).ok());
+  EXPECT_EQ(inbox.hellos, 1);
+  EXPECT_THAT(inbox.paths, testing::IsEmpty());
+}
+
+TEST_F(ChannelTest, EndlessLineAndMissingHelloAreCutOff) {
+  Inbox inbox;
+  const auto server = Serve(inbox);
+  for (const std::string& text : {std::string(2 * kMaxLineBytes, 'x'), Encode({Ready{}}) + "\n"}) {
+    absl::StatusOr<Fd> fd = ConnectUnix(path_);
+    ASSERT_TRUE(fd.ok());
+    LineSocket socket(*std::move(fd));
+    socket.Queue(text);
+    std::vector<std::string> lines;
+    while (socket.Write().ok() && socket.Read(lines).ok()) std::this_thread::yield();
+  }
+  EXPECT_EQ(inbox.readies, 0);
+}
+
+TEST_F(ChannelTest, PathMayBeLongerThanASocketAddress) {
+  directory_ += "/" + std::string(120, 'd');
+  ASSERT_TRUE(MakeDirectories(directory_).ok());
+  path_ = directory_ + "/socket";
+  Inbox inbox;
+  const auto server = Serve(inbox);
+  const auto client = Connect();
+  client->SendReady();
+  EXPECT_TRUE(client->Flush(kPatience).ok());
+}
+
+}  // namespace
+}  // namespace trainyard::channel

@@ -1,0 +1,97 @@
+// Proves that every message survives the trip through its line, and that a malformed line is named.
+
+#include "worker/channel/messages.h"
+
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <limits>
+
+namespace trainyard::channel {
+namespace {
+
+using testing::HasSubstr;
+
+template <typename T>
+T RoundTrip(const T& message, uint64_t sequence = 0) {
+  const absl::StatusOr<Envelope> envelope = Decode(Encode({message, sequence}));
+  EXPECT_TRUE(envelope.ok()) << envelope.status();
+  EXPECT_EQ(envelope->sequence, sequence);
+  return std::get<T>(envelope->message);
+}
+
+Step FullStep() {
+  Step step;
+  step.step = uint64_t{1} << 60, step.loss = 0.1, step.grad_norm = 1e-300;
+  step.learning_rate = 3e-4, step.tokens = 4096, step.seconds = 1.0 / 3;
+  step.data = 1, step.forward = 2, step.backward = 3, step.grad_sync = 4, step.optimizer = 5;
+  step.pipeline_bubble = 6, step.checkpoint = 7, step.mfu = 0.4, step.validation_loss = 2.5;
+  step.skipped = true, step.model_flops = 1e21, step.memory_bytes = 1, step.time = 1.7e9;
+  step.memory_planned_bytes = 2;
+  return step;
+}
+
+TEST(Messages, StepSurvivesWithEveryBitOfItsNumbers) {
+  const Step want = FullStep(), got = RoundTrip(want, 7);
+  EXPECT_EQ(got.step, want.step);
+  EXPECT_EQ(got.loss, want.loss);
+  EXPECT_EQ(got.grad_norm, want.grad_norm);
+  EXPECT_EQ(got.seconds, want.seconds);
+  EXPECT_EQ(got.checkpoint, want.checkpoint);
+  EXPECT_EQ(got.mfu, want.mfu);
+  EXPECT_EQ(got.validation_loss, want.validation_loss);
+  EXPECT_EQ(got.skipped, want.skipped);
+  EXPECT_EQ(got.model_flops, want.model_flops);
+  EXPECT_EQ(got.memory_planned_bytes, want.memory_planned_bytes);
+  EXPECT_EQ(Encode({got}), Encode({want}));
+}
+
+TEST(Messages, NotFiniteLossTravelsAsNullAndAbsentFieldsStayAbsent) {
+  Step step;
+  step.loss = std::numeric_limits<double>::infinity();
+  EXPECT_THAT(Encode({step}), HasSubstr("\"loss\":null"));
+  EXPECT_TRUE(std::isnan(RoundTrip(step).loss));
+  EXPECT_FALSE(RoundTrip(step).mfu.has_value());
+  EXPECT_FALSE(RoundTrip(step).validation_loss.has_value());
+}
+
+TEST(Messages, RendezvousValuesMayHoldAnyBytes) {
+  std::string bytes;
+  for (int i = 0; i < 256; ++i) bytes += char(i);
+  EXPECT_EQ(RoundTrip(Set{"gloo/0", bytes}, 1).value, bytes);
+  EXPECT_EQ(RoundTrip(Value{"gloo/0", bytes}).value, bytes);
+  EXPECT_EQ(RoundTrip(Get{"gloo/0"}).key, "gloo/0");
+}
+
+TEST(Messages, HelloNamesJobEpochRankAndProcess) {
+  const Hello hello = RoundTrip(Hello{"j-1", 3, 2, 99});
+  EXPECT_EQ(hello.job_id, "j-1");
+  EXPECT_EQ(hello.epoch, 3u);
+  EXPECT_EQ(hello.rank, 2u);
+  EXPECT_EQ(hello.pid, 99);
+}
+
+TEST(Messages, OtherVersionIsRefusedWithBothNumbers) {
+  const auto status =
+      Decode(R"({"type":"hello","version":2,"job_id":"j","epoch":1,"rank":0,"pid":1})").status();
+  EXPECT_THAT(std::string(status.message()), HasSubstr("wanted version 1, found 2"));
+}
+
+TEST(Messages, NewerTypesAndFieldsAreIgnored) {
+  EXPECT_TRUE(std::holds_alternative<Unknown>(Decode(R"({"type":"sing"})")->message));
+  EXPECT_TRUE(std::holds_alternative<Ready>(Decode(R"({"type":"ready","mood":[1]})")->message));
+}
+
+TEST(Messages, MalformedLineNamesTheField) {
+  EXPECT_FALSE(Decode("").ok());
+  EXPECT_FALSE(Decode("[1]").ok());
+  EXPECT_FALSE(Decode(R"({"type":1})").ok());
+  EXPECT_THAT(std::string(Decode(R"({"type":"get"})").status().message()), HasSubstr("'key'"));
+  EXPECT_THAT(std::string(Decode(R"({"type":"set","key":"k","value":"!"})").status().message()),
+              HasSubstr("base64"));
+  EXPECT_THAT(std::string(Decode(R"({"type":"checkpoint","step":-1})").status().message()),
+              HasSubstr("'step'"));
+}
+
+}  // namespace
+}  // namespace trainyard::channel

@@ -1,0 +1,221 @@
+#include "worker/channel/client.h"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+#include "worker/channel/line_socket.h"
+
+namespace trainyard::channel {
+namespace {
+
+using SteadyTime = std::chrono::steady_clock::time_point;
+
+// Lines are handed to the socket only up to this, so that a slow daemon costs no memory.
+constexpr size_t kOutgoingBytes = 256 << 10;
+
+struct Kept {
+  uint64_t sequence;
+  bool droppable;
+  std::string line;
+};
+
+class Client final : public ChannelClient {
+ public:
+  explicit Client(Options options) : options_(std::move(options)), thread_([this] { Run(); }) {}
+
+  ~Client() override {
+    {
+      const std::lock_guard lock(mutex_);
+      closing_ = true;
+      closed_.notify_all();
+    }
+    wakeup_.Signal();
+    thread_.join();
+  }
+
+  void SendReady() override { Keep(Ready{}, false); }
+  void SendStep(const Step& step) override { Keep(step, true); }
+  void SendCheckpoint(const Checkpoint& checkpoint) override { Keep(checkpoint, false); }
+  void Set(const std::string& key, const std::string& value) override {
+    Keep(channel::Set{key, value}, false);
+  }
+
+  absl::StatusOr<std::string> Get(const std::string& key, absl::Duration timeout) override {
+    std::unique_lock lock(mutex_);
+    asked_[key] = std::nullopt;
+    requests_.push_back(key);
+    wakeup_.Signal();
+    changed_.wait_for(lock, absl::ToChronoMilliseconds(timeout),
+                      [&] { return stop_ || asked_[key].has_value(); });
+    const std::optional<std::string> value = std::move(asked_[key]);
+    asked_.erase(key);
+    if (value) return *value;
+    if (stop_) return absl::CancelledError(absl::StrCat("asked to stop while waiting for ", key));
+    return absl::DeadlineExceededError(
+        absl::StrCat("no peer has set '", key, "' within ", absl::FormatDuration(timeout)));
+  }
+
+  bool stop_requested() const override {
+    const std::lock_guard lock(mutex_);
+    return stop_;
+  }
+
+  absl::Duration disconnected_for() const override {
+    const std::lock_guard lock(mutex_);
+    if (connected_) return absl::ZeroDuration();
+    return absl::FromChrono(std::chrono::steady_clock::now() - disconnected_since_);
+  }
+
+  absl::Status Flush(absl::Duration timeout) override {
+    std::unique_lock lock(mutex_);
+    if (changed_.wait_for(lock, absl::ToChronoMilliseconds(timeout),
+                          [&] { return kept_.empty(); })) {
+      return absl::OkStatus();
+    }
+    return absl::DeadlineExceededError(
+        absl::StrCat(kept_.size(), " messages were not acknowledged by the worker daemon"));
+  }
+
+ private:
+  void Keep(Message message, bool droppable) {
+    {
+      const std::lock_guard lock(mutex_);
+      const uint64_t sequence = ++last_sequence_;
+      kept_.push_back({sequence, droppable, Encode({std::move(message), sequence})});
+      CHECK(kept_.back().line.size() < kMaxLineBytes) << kept_.back().line.size() << " bytes";
+      if (kept_.size() > options_.max_kept) {
+        const auto oldest = std::find_if(kept_.begin(), kept_.end(),
+                                         [](const Kept& kept) { return kept.droppable; });
+        if (oldest != kept_.end()) kept_.erase(oldest);
+      }
+    }
+    wakeup_.Signal();
+  }
+
+  void Run() {
+    while (!closing()) {
+      if (!socket_) Connect();
+      while (socket_ && !closing()) {
+        QueueOutgoing();
+        WaitAndServe();
+      }
+      // Also after a connection that broke: a daemon that refuses this trainer must not be
+      // hammered.
+      WaitToRetry();
+    }
+  }
+
+  bool closing() const {
+    const std::lock_guard lock(mutex_);
+    return closing_;
+  }
+
+  void Connect() {
+    absl::StatusOr<Fd> fd = ConnectUnix(options_.path);
+    if (!fd.ok()) return;
+    socket_.emplace(*std::move(fd));
+    socket_->Queue(Encode({options_.hello}));
+    const std::lock_guard lock(mutex_);
+    connected_ = true;
+    sent_sequence_ = 0;
+    requests_.clear();
+    for (const auto& [key, value] : asked_) requests_.push_back(key);
+  }
+
+  void Disconnect() {
+    socket_.reset();
+    const std::lock_guard lock(mutex_);
+    connected_ = false;
+    disconnected_since_ = std::chrono::steady_clock::now();
+  }
+
+  void QueueOutgoing() {
+    const std::lock_guard lock(mutex_);
+    for (const Kept& kept : kept_) {
+      if (socket_->outgoing_bytes() >= kOutgoingBytes) break;
+      if (kept.sequence <= sent_sequence_) continue;
+      socket_->Queue(kept.line);
+      sent_sequence_ = kept.sequence;
+    }
+    for (const std::string& key : requests_) socket_->Queue(Encode({channel::Get{key}}));
+    requests_.clear();
+  }
+
+  void WaitAndServe() {
+    const short events = socket_->wants_write() ? POLLIN | POLLOUT : POLLIN;
+    pollfd polled[] = {{wakeup_.get(), POLLIN, 0}, {socket_->fd(), events, 0}};
+    ::poll(polled, std::size(polled), -1);
+    wakeup_.Clear();
+    Serve();
+  }
+
+  // Not on the wakeup: messages that are sent while there is no daemon must not make it spin.
+  void WaitToRetry() {
+    std::unique_lock lock(mutex_);
+    closed_.wait_for(lock, absl::ToChronoMilliseconds(options_.retry), [&] { return closing_; });
+  }
+
+  void Serve() {
+    std::vector<std::string> lines;
+    absl::Status status = socket_->Read(lines);
+    for (const std::string& line : lines) {
+      const absl::StatusOr<Envelope> envelope = Decode(line);
+      if (envelope.ok()) Handle(envelope->message);
+    }
+    if (status.ok()) status = socket_->Write();
+    if (!status.ok()) Disconnect();
+  }
+
+  void Handle(const Message& message) {
+    bool first_stop = false;
+    {
+      const std::lock_guard lock(mutex_);
+      if (const Ack* ack = std::get_if<Ack>(&message)) {
+        while (!kept_.empty() && kept_.front().sequence <= ack->up_to) kept_.pop_front();
+      } else if (const Value* value = std::get_if<Value>(&message)) {
+        const auto asked = asked_.find(value->key);
+        if (asked != asked_.end()) asked->second = value->value;
+      } else if (std::holds_alternative<Stop>(message)) {
+        first_stop = !std::exchange(stop_, true);
+      }
+      changed_.notify_all();
+    }
+    if (first_stop && options_.on_stop) options_.on_stop();
+  }
+
+  const Options options_;
+  Wakeup wakeup_;
+  std::optional<LineSocket> socket_;  // Of the client's thread alone.
+
+  mutable std::mutex mutex_;  // Guards all that follows but the thread.
+  std::condition_variable changed_, closed_;
+  bool closing_ = false, stop_ = false, connected_ = false;
+  SteadyTime disconnected_since_ = std::chrono::steady_clock::now();
+  uint64_t last_sequence_ = 0;
+  uint64_t sent_sequence_ = 0;  // On this connection.
+  std::deque<Kept> kept_;       // By sequence.
+  std::map<std::string, std::optional<std::string>> asked_;
+  std::vector<std::string> requests_;  // Keys to ask for on this connection.
+
+  std::thread thread_;  // Last: it uses all of the above.
+};
+
+}  // namespace
+
+std::unique_ptr<ChannelClient> ChannelClient::Create(Options options) {
+  return std::make_unique<Client>(std::move(options));
+}
+
+}  // namespace trainyard::channel

@@ -1,0 +1,205 @@
+#include "worker/channel/messages.h"
+
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <type_traits>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+
+namespace trainyard::channel {
+namespace {
+
+using Json = nlohmann::json;
+
+const char* TypeName(const Message& message) {
+  static constexpr const char* kNames[] = {"hello", "ready", "step", "checkpoint", "set",
+                                           "get",   "value", "stop", "ack",        "unknown"};
+  static_assert(std::size(kNames) == std::variant_size_v<Message>);
+  return kNames[message.index()];
+}
+
+// The fields of each message, once: both directions visit them.
+template <typename V>
+void Fields(V&& v, Hello& m) {
+  int64_t version = kVersion;
+  v("version", version);
+  v("job_id", m.job_id), v("epoch", m.epoch), v("rank", m.rank), v("pid", m.pid);
+}
+template <typename V>
+void Fields(V&& v, Step& m) {
+  v("step", m.step), v("loss", m.loss), v("grad_norm", m.grad_norm);
+  v("learning_rate", m.learning_rate), v("tokens", m.tokens), v("seconds", m.seconds);
+  v("data", m.data), v("forward", m.forward), v("backward", m.backward);
+  v("grad_sync", m.grad_sync), v("optimizer", m.optimizer);
+  v("pipeline_bubble", m.pipeline_bubble), v("checkpoint", m.checkpoint);
+  v("mfu", m.mfu), v("validation_loss", m.validation_loss), v("skipped", m.skipped);
+  v("model_flops", m.model_flops), v("memory_bytes", m.memory_bytes);
+  v("memory_planned_bytes", m.memory_planned_bytes), v("time", m.time);
+}
+template <typename V>
+void Fields(V&& v, Checkpoint& m) {
+  v("step", m.step), v("path", m.path), v("size_bytes", m.size_bytes), v("seconds", m.seconds);
+}
+template <typename V>
+void Fields(V&& v, Set& m) {
+  v("key", m.key), v.Bytes("value", m.value);
+}
+template <typename V>
+void Fields(V&& v, Get& m) {
+  v("key", m.key);
+}
+template <typename V>
+void Fields(V&& v, Value& m) {
+  v("key", m.key), v.Bytes("value", m.value);
+}
+template <typename V>
+void Fields(V&& v, Stop&) {
+  std::string mode = "checkpoint";
+  v("mode", mode);
+}
+template <typename V>
+void Fields(V&& v, Ack& m) {
+  v("up_to", m.up_to);
+}
+template <typename V>
+void Fields(V&&, Ready&) {}
+template <typename V>
+void Fields(V&&, Unknown&) {}
+
+class Writer {
+ public:
+  explicit Writer(Json& json) : json_(json) {}
+  template <typename T>
+  void operator()(const char* name, const T& value) {
+    json_[name] = value;
+  }
+  void operator()(const char* name, double value) {
+    // JSON has no NaN; null stands for every value that is not finite.
+    json_[name] = std::isfinite(value) ? Json(value) : Json(nullptr);
+  }
+  void operator()(const char* name, const std::optional<double>& value) {
+    if (value) (*this)(name, *value);
+  }
+  void Bytes(const char* name, const std::string& value) {
+    json_[name] = absl::Base64Escape(value);
+  }
+
+ private:
+  Json& json_;
+};
+
+class Reader {
+ public:
+  explicit Reader(const Json& json) : json_(json) {}
+
+  template <typename T>
+  void operator()(const char* name, T& value) {
+    const Json* field = Find(name);
+    if (field == nullptr) return;
+    if constexpr (std::is_same_v<T, bool>) {
+      if (Expect(field->is_boolean(), name, "a boolean")) value = field->get<bool>();
+    } else if constexpr (std::is_integral_v<T>) {
+      Integer(*field, name, value);
+    } else if constexpr (std::is_same_v<T, std::string>) {
+      if (Expect(field->is_string(), name, "a string")) value = field->get<std::string>();
+    } else {
+      Number(*field, name, value);
+    }
+  }
+  void operator()(const char* name, std::optional<double>& value) {
+    if (!json_.contains(name)) return;
+    (*this)(name, value.emplace());
+  }
+  void Bytes(const char* name, std::string& value) {
+    std::string text;
+    (*this)(name, text);
+    if (status_.ok()) Expect(absl::Base64Unescape(text, &value), name, "base64");
+  }
+  const absl::Status& status() const { return status_; }
+
+ private:
+  const Json* Find(const char* name) {
+    const auto found = json_.find(name);
+    return Expect(found != json_.end(), name, "present") ? &*found : nullptr;
+  }
+  template <typename T>
+  void Integer(const Json& field, const char* name, T& value) {
+    if constexpr (std::is_unsigned_v<T>) {
+      if (Expect(field.is_number_unsigned(), name, "a whole number from 0")) value = field.get<T>();
+    } else {
+      if (Expect(field.is_number_integer(), name, "a whole number")) value = field.get<T>();
+    }
+  }
+  void Number(const Json& field, const char* name, double& value) {
+    if (!Expect(field.is_number() || field.is_null(), name, "a number or null")) return;
+    value = field.is_null() ? std::numeric_limits<double>::quiet_NaN() : field.get<double>();
+  }
+  bool Expect(bool holds, const char* name, const char* wanted) {
+    if (!holds && status_.ok()) {
+      status_ = absl::InvalidArgumentError(absl::StrCat("field '", name, "' is not ", wanted));
+    }
+    return holds;
+  }
+  const Json& json_;
+  absl::Status status_;
+};
+
+template <size_t i = 0>
+Message NamedMessage(const std::string& type) {
+  if constexpr (i < std::variant_size_v<Message>) {
+    Message message(std::in_place_index<i>);
+    return type == TypeName(message) ? message : NamedMessage<i + 1>(type);
+  } else {
+    return Unknown{};
+  }
+}
+
+absl::Status CheckVersion(const Json& json) {
+  const auto version = json.find("version");
+  if (version != json.end() && version->is_number_integer() && *version == kVersion) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("hello: wanted version ", kVersion, ", found ",
+                   version == json.end() ? "none" : version->dump().substr(0, 20)));
+}
+
+}  // namespace
+
+std::string Encode(const Envelope& envelope) {
+  Json json = {{"type", TypeName(envelope.message)}};
+  if (envelope.sequence != 0) json["sequence"] = envelope.sequence;
+  // Writing changes nothing; the visitor takes mutable references for the sake of reading.
+  Message message = envelope.message;
+  std::visit([&](auto& m) { Fields(Writer(json), m); }, message);
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+absl::StatusOr<Envelope> Decode(absl::string_view line) {
+  const Json json = Json::parse(line.begin(), line.end(), nullptr, false);
+  if (!json.is_object()) return absl::InvalidArgumentError("a line is not a JSON object");
+  const auto type = json.find("type");
+  if (type == json.end() || !type->is_string()) {
+    return absl::InvalidArgumentError("field 'type' is not a string");
+  }
+  Envelope envelope{NamedMessage(type->get<std::string>())};
+  if (std::holds_alternative<Hello>(envelope.message)) RETURN_IF_ERROR(CheckVersion(json));
+  const auto sequence = json.find("sequence");
+  if (sequence != json.end() && sequence->is_number_unsigned()) {
+    envelope.sequence = sequence->get<uint64_t>();
+  }
+  Reader reader(json);
+  std::visit([&](auto& m) { Fields(reader, m); }, envelope.message);
+  if (!reader.status().ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(type->get<std::string>(), ": ", reader.status().message()));
+  }
+  return envelope;
+}
+
+}  // namespace trainyard::channel

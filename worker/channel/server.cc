@@ -1,0 +1,206 @@
+#include "worker/channel/server.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <list>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "common/log.h"
+#include "common/status_macros.h"
+#include "worker/channel/line_socket.h"
+
+namespace trainyard::channel {
+namespace {
+
+// A few, so that a trainer that reconnects before its old connection is seen to be dead gets in.
+constexpr size_t kMaxConnections = 4;
+
+struct Connection {
+  explicit Connection(Fd fd) : socket(std::move(fd)) {}
+  LineSocket socket;
+  bool greeted = false;  // Has sent a hello that fits.
+  bool told_to_stop = false;
+  bool dead = false;
+};
+
+template <typename Callback, typename... Arguments>
+void Call(const Callback& callback, const Arguments&... arguments) {
+  if (callback) callback(arguments...);
+}
+
+class Server final : public ChannelServer {
+ public:
+  Server(Options options, Callbacks callbacks, Fd listener)
+      : options_(std::move(options)),
+        callbacks_(std::move(callbacks)),
+        listener_(std::move(listener)),
+        thread_([this] { Run(); }) {}
+
+  ~Server() override {
+    {
+      const std::lock_guard lock(mutex_);
+      closing_ = true;
+    }
+    wakeup_.Signal();
+    thread_.join();
+    ::unlink(options_.path.c_str());
+  }
+
+  void SendStop() override {
+    {
+      const std::lock_guard lock(mutex_);
+      stop_ = true;
+    }
+    wakeup_.Signal();
+  }
+
+  void SendValue(const std::string& key, const std::string& value) override {
+    {
+      const std::lock_guard lock(mutex_);
+      values_.push_back({key, value});
+    }
+    wakeup_.Signal();
+  }
+
+ private:
+  void Run() {
+    for (;;) {
+      std::vector<Value> values;
+      {
+        const std::lock_guard lock(mutex_);
+        if (closing_) return;
+        values.swap(values_);
+        stopping_ = stop_;
+      }
+      for (Connection& connection : connections_) QueueOutgoing(connection, values);
+      Poll();
+    }
+  }
+
+  void QueueOutgoing(Connection& connection, const std::vector<Value>& values) {
+    if (!connection.greeted) return;
+    for (const Value& value : values) connection.socket.Queue(Encode({value}));
+    if (stopping_ && !connection.told_to_stop) {
+      connection.socket.Queue(Encode({Stop{}}));
+      connection.told_to_stop = true;
+    }
+  }
+
+  void Poll() {
+    std::vector<pollfd> polled = {{wakeup_.get(), POLLIN, 0}, {listener_.get(), POLLIN, 0}};
+    for (const Connection& connection : connections_) {
+      const short events = connection.socket.wants_write() ? POLLIN | POLLOUT : POLLIN;
+      polled.push_back({connection.socket.fd(), events, 0});
+    }
+    ::poll(polled.data(), polled.size(), -1);
+    wakeup_.Clear();
+    size_t i = 2;
+    for (auto it = connections_.begin(); it != connections_.end(); ++i) {
+      if (polled[i].revents != 0 && !it->dead) Serve(*it);
+      const bool ended = it->dead, greeted = it->greeted;
+      it = ended ? connections_.erase(it) : std::next(it);
+      if (ended && greeted) Call(callbacks_.disconnected);
+    }
+    if (polled[1].revents != 0) Accept();
+  }
+
+  void Accept() {
+    Fd fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (fd.get() >= 0 && connections_.size() < kMaxConnections) {
+      connections_.emplace_back(std::move(fd));
+    }
+  }
+
+  void Serve(Connection& connection) {
+    std::vector<std::string> lines;
+    absl::Status status = connection.socket.Read(lines);
+    uint64_t handled = 0;
+    for (const std::string& line : lines) {
+      const absl::Status line_status = Handle(connection, line, handled);
+      if (!line_status.ok()) {
+        LogWarning("channel_refused",
+                   {{"socket", options_.path}, {"reason", line_status.message()}});
+        status = line_status;
+        break;
+      }
+    }
+    if (handled != 0) connection.socket.Queue(Encode({Ack{handled}}));
+    if (status.ok()) status = connection.socket.Write();
+    connection.dead = !status.ok();
+  }
+
+  absl::Status Handle(Connection& connection, const std::string& line, uint64_t& handled) {
+    ASSIGN_OR_RETURN(const Envelope envelope, Decode(line));
+    if (const Hello* hello = std::get_if<Hello>(&envelope.message)) {
+      return Greet(connection, *hello);
+    }
+    if (!connection.greeted) return absl::InvalidArgumentError("the first line is not a hello");
+    // A reconnected trainer repeats what it does not know to be handled.
+    if (envelope.sequence == 0 || envelope.sequence > handled_) Dispatch(envelope.message);
+    if (envelope.sequence != 0) handled = handled_ = std::max(handled_, envelope.sequence);
+    return absl::OkStatus();
+  }
+
+  absl::Status Greet(Connection& connection, const Hello& hello) {
+    if (hello.job_id != options_.job_id || hello.epoch != options_.epoch ||
+        hello.rank != options_.rank) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("hello: wanted job ", options_.job_id, " epoch ", options_.epoch, " rank ",
+                       options_.rank, ", found ", hello.job_id, " ", hello.epoch, " ", hello.rank));
+    }
+    for (Connection& other : connections_) other.dead |= &other != &connection && other.greeted;
+    connection.greeted = true;
+    if (hello.pid != std::exchange(pid_, hello.pid)) handled_ = 0;
+    Call(callbacks_.hello, hello);
+    QueueOutgoing(connection, {});
+    return absl::OkStatus();
+  }
+
+  void Dispatch(const Message& message) {
+    if (std::holds_alternative<Ready>(message)) {
+      Call(callbacks_.ready);
+    } else if (const Step* step = std::get_if<Step>(&message)) {
+      Call(callbacks_.step, *step);
+    } else if (const Checkpoint* checkpoint = std::get_if<Checkpoint>(&message)) {
+      Call(callbacks_.checkpoint, *checkpoint);
+    } else if (const Set* set = std::get_if<Set>(&message)) {
+      Call(callbacks_.set, *set);
+    } else if (const Get* get = std::get_if<Get>(&message)) {
+      Call(callbacks_.get, *get);
+    }
+  }
+
+  const Options options_;
+  const Callbacks callbacks_;
+  const Fd listener_;
+  Wakeup wakeup_;
+  // Of the server's thread alone.
+  std::list<Connection> connections_;
+  bool stopping_ = false;
+  int64_t pid_ = 0;       // Of the trainer that greeted last,
+  uint64_t handled_ = 0;  // and the last of its messages that was handled.
+
+  std::mutex mutex_;
+  bool closing_ = false;  // Guarded by mutex_, as are the next two.
+  bool stop_ = false;
+  std::vector<Value> values_;
+
+  std::thread thread_;  // Last: it uses all of the above.
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ChannelServer>> ChannelServer::Create(Options options,
+                                                                     Callbacks callbacks) {
+  ASSIGN_OR_RETURN(Fd listener, ListenUnix(options.path));
+  return std::make_unique<Server>(std::move(options), std::move(callbacks), std::move(listener));
+}
+
+}  // namespace trainyard::channel

@@ -4,13 +4,13 @@
 
 namespace trainyard {
 
-const char* Name(Precision precision) {
+const char* Name(PrecisionName precision) {
   switch (precision) {
-    case Precision::kBF16:
+    case PrecisionName::kBF16:
       return "BF16";
-    case Precision::kF32:
+    case PrecisionName::kF32:
       return "F32";
-    case Precision::kF64:
+    case PrecisionName::kF64:
       return "F64";
   }
   return "?";

@@ -12,8 +12,12 @@
 
 namespace trainyard {
 
-enum class Precision { kBF16, kF32, kF64 };  // Compute; f64 is for checking numerics on the CPU.
-const char* Name(Precision precision);       // "BF16", "F32", "F64".
+enum class PrecisionName {
+  kBF16,
+  kF32,
+  kF64
+};                                          // Compute; f64 is for checking numerics on the CPU.
+const char* Name(PrecisionName precision);  // "BF16", "F32", "F64".
 
 // Fields of an architecture that were given; resolve_model.h turns them into a whole one.
 struct ArchitectureFields {
@@ -100,7 +104,7 @@ struct CheckpointConfig {
 struct JobConfig {
   std::string name;
   ModelChoice model;
-  Precision precision = Precision::kBF16;
+  PrecisionName precision = PrecisionName::kBF16;
   ParallelismConfig parallelism;
   BatchConfig batch;
   DataConfig data;

@@ -107,9 +107,9 @@ void ReadOptimizer(Fields& fields, OptimizerConfig& out) {
 void ReadJob(Fields& fields, JobConfig& out) {
   fields.Read("name", out.name);
   fields.Section("model", [&](Fields& f) { ReadModel(f, out.model); });
-  fields.ReadEnum<Precision>(
+  fields.ReadEnum<PrecisionName>(
       "precision", "PRECISION_",
-      {{"BF16", Precision::kBF16}, {"F32", Precision::kF32}, {"F64", Precision::kF64}},
+      {{"BF16", PrecisionName::kBF16}, {"F32", PrecisionName::kF32}, {"F64", PrecisionName::kF64}},
       out.precision);
   fields.Section("parallelism", [&](Fields& f) { ReadParallelism(f, out.parallelism); });
   fields.Section("batch", [&](Fields& f) { ReadBatch(f, out.batch); });

@@ -59,7 +59,7 @@ TEST_P(SameJob, LandsInEveryField) {
   EXPECT_EQ(job->model.overrides->ffn, 768);
   EXPECT_EQ(job->model.overrides->kv_heads, 4);
   EXPECT_FALSE(job->model.overrides->head_dim.has_value());
-  EXPECT_EQ(job->precision, Precision::kF32);
+  EXPECT_EQ(job->precision, PrecisionName::kF32);
   EXPECT_EQ(job->batch.global, 32);
   EXPECT_EQ(job->batch.micro, 4);
   EXPECT_EQ(job->batch.sequence, 256);
@@ -100,7 +100,7 @@ TEST(ParseJobConfig, AbsentNullAndZeroTakeTheDefaults) {
   EXPECT_EQ(job->parallelism.tensor, 1);
   EXPECT_EQ(job->validation->batches, 1);
   EXPECT_FALSE(job->checkpoint.has_value());
-  EXPECT_EQ(job->precision, Precision::kBF16);
+  EXPECT_EQ(job->precision, PrecisionName::kBF16);
   EXPECT_EQ(job->max_restarts, 3);
   EXPECT_EQ(job->optimizer.clip_norm, 1.0);
   EXPECT_TRUE(std::holds_alternative<std::monostate>(job->data));

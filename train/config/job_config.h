@@ -10,6 +10,8 @@
 #include <string>
 #include <variant>
 
+#include "models/arch/config.h"
+
 namespace trainyard {
 
 enum class PrecisionName {
@@ -19,27 +21,12 @@ enum class PrecisionName {
 };                                          // Compute; f64 is for checking numerics on the CPU.
 const char* Name(PrecisionName precision);  // "BF16", "F32", "F64".
 
-// Fields of an architecture that were given; resolve_model.h turns them into a whole one.
-struct ArchitectureFields {
-  std::optional<std::string> family;  // llama | gpt3.
-  std::optional<int64_t> layers;
-  std::optional<int64_t> hidden;
-  std::optional<int64_t> ffn;
-  std::optional<int64_t> heads;
-  std::optional<int64_t> kv_heads;
-  std::optional<int64_t> head_dim;
-  std::optional<int64_t> vocab;
-  std::optional<int64_t> max_seq;
-  std::optional<double> norm_eps;
-  std::optional<double> rope_base;
-  std::optional<bool> tied;
-};
-
-// Exactly one of preset and architecture is legal; overrides go with a preset.
+// Exactly one of preset and architecture is legal; overrides go with a preset. resolve_model.h
+// makes a whole model of it.
 struct ModelChoice {
   std::string preset;
-  std::optional<ArchitectureFields> overrides;
-  std::optional<ArchitectureFields> architecture;
+  std::optional<ModelFields> overrides;
+  std::optional<ModelFields> architecture;
 };
 
 // Sizes of the mesh axes; the data axis is what remains of `devices`.

@@ -16,7 +16,7 @@ void ReadUnlessZero(Fields& fields, const char* name, int64_t& out) {
   if (value != 0) out = value;
 }
 
-void ReadArchitecture(Fields& fields, ArchitectureFields& out) {
+void ReadArchitecture(Fields& fields, ModelFields& out) {
   fields.Read("family", out.family);
   fields.Read("layers", kUint32, out.layers);
   fields.Read("hidden", kUint32, out.hidden);
@@ -167,50 +167,55 @@ void CheckRank(const RankConfig& rank, Violations& violations) {
   }
 }
 
-// Text that is no YAML becomes one violation, so that callers handle a single kind of error.
-absl::StatusOr<YamlNode> Document(absl::string_view text) {
+// Null after adding a violation: text that is no YAML is one violation, of the field "".
+std::optional<YamlNode> Document(absl::string_view text, Violations& violations) {
   absl::StatusOr<YamlNode> document = ParseYaml(text);
-  if (document.ok()) return document;
-  Violations violations;
+  if (document.ok()) return *std::move(document);
   violations.Add("", document.status().message());
-  return violations.ToStatus();
+  return std::nullopt;
 }
 
 }  // namespace
 
-absl::StatusOr<JobConfig> ParseJobConfig(absl::string_view text) {
-  absl::StatusOr<YamlNode> document = Document(text);
-  if (!document.ok()) return document.status();
-  Violations violations;
+JobConfig ParseJobConfig(absl::string_view text, Violations& violations) {
   JobConfig job;
-  {
-    Fields fields(*document, "", violations);
-    ReadJob(fields, job);
+  const std::optional<YamlNode> document = Document(text, violations);
+  if (!document) return job;
+  Fields fields(*document, "", violations);
+  ReadJob(fields, job);
+  return job;
+}
+
+TrainerConfig ParseTrainerConfig(absl::string_view text, Violations& violations) {
+  TrainerConfig config;
+  const std::optional<YamlNode> document = Document(text, violations);
+  if (!document) return config;
+  Fields fields(*document, "", violations);
+  int64_t version = 0;
+  fields.Read("version", kUint32, version);
+  if (version != kTrainerConfigVersion) {
+    violations.Add("version", absl::StrCat("this trainer reads version ", kTrainerConfigVersion,
+                                           ", found ", version));
   }
+  if (!fields.Section("job", [&](Fields& f) { ReadJob(f, config.job); })) {
+    violations.Add("job", "wanted the job to train, found none");
+  }
+  if (fields.Section("rank", [&](Fields& f) { ReadRank(f, config.rank.emplace()); })) {
+    CheckRank(*config.rank, violations);
+  }
+  return config;
+}
+
+absl::StatusOr<JobConfig> ParseJobConfig(absl::string_view text) {
+  Violations violations;
+  JobConfig job = ParseJobConfig(text, violations);
   if (!violations.empty()) return violations.ToStatus();
   return job;
 }
 
 absl::StatusOr<TrainerConfig> ParseTrainerConfig(absl::string_view text) {
-  absl::StatusOr<YamlNode> document = Document(text);
-  if (!document.ok()) return document.status();
   Violations violations;
-  TrainerConfig config;
-  {
-    Fields fields(*document, "", violations);
-    int64_t version = 0;
-    fields.Read("version", kUint32, version);
-    if (version != kTrainerConfigVersion) {
-      violations.Add("version", absl::StrCat("this trainer reads version ", kTrainerConfigVersion,
-                                             ", found ", version));
-    }
-    if (!fields.Section("job", [&](Fields& f) { ReadJob(f, config.job); })) {
-      violations.Add("job", "wanted the job to train, found none");
-    }
-    if (fields.Section("rank", [&](Fields& f) { ReadRank(f, config.rank.emplace()); })) {
-      CheckRank(*config.rank, violations);
-    }
-  }
+  TrainerConfig config = ParseTrainerConfig(text, violations);
   if (!violations.empty()) return violations.ToStatus();
   return config;
 }

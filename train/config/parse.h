@@ -12,6 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "common/violations.h"
 #include "train/config/trainer_config.h"
 
 namespace trainyard {
@@ -22,5 +23,9 @@ absl::StatusOr<JobConfig> ParseJobConfig(absl::string_view text);
 // The whole file of docs/formats.md; violations of the job are under "job.". Checks `version`, and
 // `rank` completely; the job as ParseJobConfig does.
 absl::StatusOr<TrainerConfig> ParseTrainerConfig(absl::string_view text);
+
+// The same, adding to a list of problems; what could not be read has its default.
+JobConfig ParseJobConfig(absl::string_view text, Violations& violations);
+TrainerConfig ParseTrainerConfig(absl::string_view text, Violations& violations);
 
 }  // namespace trainyard

@@ -3,18 +3,35 @@
 
 #pragma once
 
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "common/violations.h"
-#include "train/config/job_config.h"
+#include "train/config/trainer_config.h"
 
 namespace trainyard {
 
 inline constexpr int64_t kMaxSteps = 1'000'000'000;
 inline constexpr int64_t kMaxDevices = 65'536;
-inline constexpr int64_t kMaxGlobalBatch = 1'000'000;
-inline constexpr int64_t kMaxTokensPerStep = int64_t{1} << 40;
+inline constexpr int64_t kMaxGlobalBatch = 1'000'000;     // Sequences.
+inline constexpr int64_t kMaxMicroBatchTokens = 1 << 28;  // Tokens that a rank computes at once.
+inline constexpr int64_t kMaxValidationBatches = 100'000;
+inline constexpr int64_t kMaxCheckpointsKept = 1'000;
+inline constexpr int64_t kMaxPriority = 1'000;
+inline constexpr int64_t kMaxRestarts = 100;
+inline constexpr size_t kMaxNameLength = 63;
+inline constexpr size_t kMaxPathLength = 1'024;
+inline constexpr size_t kMaxLabels = 32;
+inline constexpr size_t kMaxLabelLength = 255;
 
 // Adds one violation a problem, with the field's path, what was wanted, what was found, and the
 // nearest legal value.
 void Validate(const JobConfig& job, Violations& violations);
+
+// Parse (parse.h), then Validate, everything in one list: INVALID_ARGUMENT with all of it.
+absl::StatusOr<JobConfig> ParseAndValidateJob(absl::string_view text);
+
+// Likewise, and that the ranks are the job's devices (one, where there is no `rank`). Paths of the
+// job begin with "job.".
+absl::StatusOr<TrainerConfig> ParseAndValidateTrainer(absl::string_view text);
 
 }  // namespace trainyard

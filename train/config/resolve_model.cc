@@ -1,0 +1,70 @@
+#include "train/config/resolve_model.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "models/arch/registry.h"
+#include "train/config/fields.h"
+
+namespace trainyard {
+namespace {
+
+// A field that could not be read or is missing would be reported a second time for its size.
+void AddUnreported(const Violations& found, Violations& violations) {
+  for (const FieldViolation& violation : found.list()) {
+    bool reported = false;
+    for (const FieldViolation& known : violations.list())
+      reported |= known.field == violation.field;
+    if (!reported) violations.Add(violation.field, violation.description);
+  }
+}
+
+}  // namespace
+
+const char* ModelPath(const ModelChoice& choice) {
+  if (choice.architecture) return "model.architecture";
+  return choice.overrides ? "model.overrides" : "model";
+}
+
+std::optional<ModelConfig> ResolveModel(const ModelChoice& choice, Violations& violations) {
+  if (!choice.preset.empty() && choice.architecture) {
+    violations.Add("model", "wanted preset or architecture, found both");
+    return std::nullopt;
+  }
+  if (choice.preset.empty() && !choice.architecture) {
+    violations.Add("model.preset",
+                   absl::StrCat("wanted a preset (or model.architecture), found none; presets: ",
+                                absl::StrJoin(PresetNames(), ", ")));
+    return std::nullopt;
+  }
+  if (choice.architecture && choice.overrides) {
+    violations.Add("model.overrides",
+                   "wanted none beside architecture, which says every field itself");
+    return std::nullopt;
+  }
+  ModelConfig config;
+  if (choice.architecture) {
+    config = FromFields(*choice.architecture, violations, "model.architecture");
+  } else {
+    const absl::StatusOr<Preset> preset = FindPreset(choice.preset);
+    if (!preset.ok()) {
+      violations.Add("model.preset", preset.status().message());
+      return std::nullopt;
+    }
+    config = preset->config;
+    if (choice.overrides)
+      config = Override(config, *choice.overrides, violations, "model.overrides");
+  }
+  Violations found;
+  Validate(config, found, ModelPath(choice));
+  AddUnreported(found, violations);
+  return config;
+}
+
+absl::StatusOr<ModelConfig> ResolveModel(const ModelChoice& choice) {
+  Violations violations;
+  const std::optional<ModelConfig> config = ResolveModel(choice, violations);
+  if (!violations.empty()) return violations.ToStatus();
+  return *config;
+}
+
+}  // namespace trainyard

@@ -1,0 +1,304 @@
+#include "train/config/validate.h"
+
+#include <algorithm>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "train/config/fields.h"
+#include "train/config/parse.h"
+#include "train/config/resolve_model.h"
+
+namespace trainyard {
+namespace {
+
+bool IsLowerAlnum(char c) { return absl::ascii_islower(c) || absl::ascii_isdigit(c); }
+
+// The checks share the list they add to, and whether a number was already found illegal.
+class Checker {
+ public:
+  explicit Checker(Violations& violations) : violations_(violations) {}
+
+  void Add(absl::string_view field, absl::string_view description) {
+    violations_.Add(field, description);
+  }
+
+  // Returns whether min <= value <= max.
+  bool Range(absl::string_view field, int64_t value, int64_t min, int64_t max) {
+    if (value >= min && value <= max) return true;
+    Add(field, absl::StrCat("wanted ", min, " to ", max, ", found ", value, "; nearest ",
+                            std::clamp(value, min, max)));
+    return false;
+  }
+
+  void Path(absl::string_view field, const std::string& path) {
+    if (path.empty()) return Add(field, "wanted a path, found none");
+    if (path.size() > kMaxPathLength) {
+      return Add(field,
+                 absl::StrCat("wanted at most ", kMaxPathLength, " bytes, found ", path.size()));
+    }
+    if (std::any_of(path.begin(), path.end(), [](char c) { return absl::ascii_iscntrl(c); })) {
+      return Add(field, absl::StrCat("wanted no control characters, found ", Quoted(path)));
+    }
+    if (path[0] == '~') {
+      return Add(field,
+                 absl::StrCat("wanted an absolute or relative path (~ is not expanded), found ",
+                              Quoted(path)));
+    }
+    for (absl::string_view part : absl::StrSplit(path, '/')) {
+      if (part == "..") {
+        return Add(field, absl::StrCat("wanted a path without \"..\", found ", Quoted(path)));
+      }
+    }
+  }
+
+  void Fraction(absl::string_view field, double value) {
+    if (value >= 0 && value < 0.5) return;
+    Add(field,
+        absl::StrCat("wanted 0 <= x < 0.5, found ", value, "; nearest ", value < 0 ? "0" : "0.49"));
+  }
+
+  // The text says the interval: "0 < x <= 10".
+  void Number(absl::string_view field, bool legal, double value, absl::string_view wanted) {
+    if (!legal) Add(field, absl::StrCat("wanted ", wanted, ", found ", value));
+  }
+
+ private:
+  Violations& violations_;
+};
+
+// What the name could have been meant to be; empty if nothing legal is left of it.
+std::string NearestJobName(absl::string_view name) {
+  std::string nearest;
+  for (const char c : absl::AsciiStrToLower(name.substr(0, kMaxNameLength))) {
+    nearest += IsLowerAlnum(c) || c == '.' ? c : '-';
+  }
+  const auto trim = [](char c) { return !IsLowerAlnum(c); };
+  while (!nearest.empty() && trim(nearest.back())) nearest.pop_back();
+  nearest.erase(nearest.begin(), std::find_if_not(nearest.begin(), nearest.end(), trim));
+  return nearest;
+}
+
+void CheckName(const std::string& name, Checker& check) {
+  const std::string nearest = NearestJobName(name);
+  if (!name.empty() && nearest == name) return;
+  check.Add("name",
+            absl::StrCat("wanted [a-z0-9]([-a-z0-9.]*[a-z0-9])?, at most ", kMaxNameLength,
+                         " characters, found ", Quoted(name),
+                         nearest.empty() ? "" : absl::StrCat("; nearest \"", nearest, "\"")));
+}
+
+// Returns whether the axes are legal, so that sizes derived from them mean something.
+bool CheckParallelism(const JobConfig& job, Checker& check) {
+  struct AxisSize {
+    const char* name;
+    int64_t size;
+  };
+  const ParallelismConfig& p = job.parallelism;
+  bool legal = true;
+  for (const auto& [name, size] : {AxisSize{"tensor", p.tensor}, AxisSize{"pipeline", p.pipeline},
+                                   AxisSize{"virtual_pipeline", p.virtual_pipeline},
+                                   AxisSize{"context", p.context}, AxisSize{"expert", p.expert}}) {
+    if (size == 1) continue;
+    legal = false;
+    check.Add(absl::StrCat("parallelism.", name),
+              absl::StrCat("wanted 1 (only data parallelism exists so far), found ", size,
+                           "; nearest 1"));
+  }
+  return check.Range("devices", job.devices, 1, kMaxDevices) && legal;
+}
+
+void CheckBatch(const JobConfig& job, bool axes_legal, Checker& check) {
+  const BatchConfig& batch = job.batch;
+  const bool global = check.Range("batch.global", batch.global, 1, kMaxGlobalBatch);
+  const bool micro = check.Range("batch.micro", batch.micro, 1, kMaxGlobalBatch);
+  const bool sequence = check.Range("batch.sequence", batch.sequence, 1, kMaxSequence);
+  if (micro && sequence && batch.micro * batch.sequence > kMaxMicroBatchTokens) {
+    check.Add("batch.micro",
+              absl::StrCat("wanted at most ", kMaxMicroBatchTokens, " tokens at once, found ",
+                           batch.micro, " x ", batch.sequence, "; nearest ",
+                           kMaxMicroBatchTokens / batch.sequence));
+  }
+  if (!global || !micro || !axes_legal) return;
+  const int64_t data = DataParallel(job), unit = batch.micro * data;
+  if (batch.global % unit == 0) return;
+  const int64_t nearest = std::max<int64_t>(1, (batch.global + unit / 2) / unit) * unit;
+  check.Add("batch.global",
+            absl::StrCat("wanted a multiple of micro x data parallel = ", batch.micro, " x ", data,
+                         " = ", unit, ", found ", batch.global, "; nearest ", nearest));
+}
+
+void CheckData(const JobConfig& job, Checker& check) {
+  if (const auto* text = std::get_if<TextData>(&job.data)) {
+    check.Path("data.text.path", text->path);
+    check.Fraction("data.text.validation_fraction", text->validation_fraction);
+  } else if (const auto* indexed = std::get_if<IndexedData>(&job.data)) {
+    check.Path("data.indexed.prefix", indexed->prefix);
+    check.Fraction("data.indexed.validation_fraction", indexed->validation_fraction);
+  } else if (std::holds_alternative<std::monostate>(job.data)) {
+    check.Add("data",
+              "wanted one of synthetic: {}, text: {path: ...}, indexed: {prefix: ...}, found none");
+  }
+}
+
+void CheckModel(const JobConfig& job, Violations& violations) {
+  const std::optional<ModelConfig> model = ResolveModel(job.model, violations);
+  if (!model) return;
+  if (model->max_seq > 0 && job.batch.sequence > model->max_seq) {
+    violations.Add("batch.sequence",
+                   absl::StrCat("wanted at most the model's max_seq = ", model->max_seq, ", found ",
+                                job.batch.sequence, "; nearest ", model->max_seq));
+  }
+  constexpr int64_t kByteVocabulary = 256;
+  if (std::holds_alternative<TextData>(job.data) && model->vocab < kByteVocabulary) {
+    violations.Add(
+        absl::StrCat(ModelPath(job.model), ".vocab"),
+        absl::StrCat("wanted at least 256 for byte tokens, found ", model->vocab, "; nearest 256"));
+  }
+}
+
+void CheckOptimizer(const JobConfig& job, Checker& check) {
+  const AdamWConfig& a = job.optimizer.adamw;
+  const auto number = [&](const char* name, bool legal, double value, const char* wanted) {
+    check.Number(absl::StrCat("optimizer.", name), legal, value, wanted);
+  };
+  number("adamw.learning_rate", a.learning_rate > 0 && a.learning_rate <= 10, a.learning_rate,
+         "0 < x <= 10");
+  number("adamw.beta1", a.beta1 >= 0 && a.beta1 < 1, a.beta1, "0 <= x < 1");
+  number("adamw.beta2", a.beta2 >= 0 && a.beta2 < 1, a.beta2, "0 <= x < 1");
+  number("adamw.epsilon", a.epsilon > 0 && a.epsilon <= 1, a.epsilon, "0 < x <= 1");
+  number("adamw.weight_decay", a.weight_decay >= 0 && a.weight_decay <= 10, a.weight_decay,
+         "0 <= x <= 10");
+  const double clip = job.optimizer.clip_norm;
+  number("clip_norm", clip >= 0 && clip <= 1e9, clip, "0 (no clipping) <= x <= 1e9");
+
+  const ScheduleConfig& schedule = job.optimizer.schedule;
+  const char* shape = schedule.shape == ScheduleShape::kCosine   ? "optimizer.schedule.cosine"
+                      : schedule.shape == ScheduleShape::kLinear ? "optimizer.schedule.linear"
+                                                                 : "optimizer.schedule.constant";
+  if (schedule.warmup_steps > job.steps && job.steps > 0) {
+    check.Add(absl::StrCat(shape, ".warmup_steps"),
+              absl::StrCat("wanted at most steps = ", job.steps, ", found ", schedule.warmup_steps,
+                           "; nearest ", job.steps));
+  }
+  if (!schedule.min_ratio) return;
+  const std::string min_ratio = absl::StrCat(shape, ".min_ratio");
+  if (schedule.shape == ScheduleShape::kConstant) {
+    check.Add(min_ratio,
+              absl::StrCat("wanted none for a constant rate, found ", *schedule.min_ratio));
+  } else {
+    check.Number(min_ratio, *schedule.min_ratio >= 0 && *schedule.min_ratio <= 1,
+                 *schedule.min_ratio, "0 <= x <= 1");
+  }
+}
+
+void CheckValidation(const JobConfig& job, Checker& check) {
+  if (!job.validation) return;
+  check.Range("validation.every_steps", job.validation->every_steps, 1, kMaxSteps);
+  check.Range("validation.batches", job.validation->batches, 1, kMaxValidationBatches);
+  const bool from_file =
+      std::holds_alternative<TextData>(job.data) || std::holds_alternative<IndexedData>(job.data);
+  if (from_file && ValidationFraction(job.data) == 0) {
+    check.Add("validation",
+              "wanted data to validate on: set validation_fraction of the data above 0, or leave "
+              "validation out");
+  }
+}
+
+void CheckLabels(const JobConfig& job, Checker& check) {
+  if (job.labels.size() > kMaxLabels) {
+    check.Add("labels", absl::StrCat("wanted at most ", kMaxLabels, ", found ", job.labels.size()));
+  }
+  for (const auto& [key, value] : job.labels) {
+    const bool legal_key = !key.empty() && key.size() <= kMaxNameLength &&
+                           std::all_of(key.begin(), key.end(), [](char c) {
+                             return absl::ascii_isalnum(c) || c == '-' || c == '_' || c == '.';
+                           });
+    if (!legal_key) {
+      check.Add("labels", absl::StrCat("wanted keys of 1 to ", kMaxNameLength,
+                                       " letters, digits, '-', '_', '.', found ", Quoted(key)));
+    } else if (value.size() > kMaxLabelLength ||
+               std::any_of(value.begin(), value.end(),
+                           [](char c) { return absl::ascii_iscntrl(c); })) {
+      check.Add(absl::StrCat("labels.", key),
+                absl::StrCat("wanted at most ", kMaxLabelLength, " bytes on one line, found ",
+                             Quoted(value)));
+    }
+  }
+}
+
+// Adds what `found` says about fields that no violation names yet: a field that could not be read
+// has its default, and what is wrong with that default is no news.
+void AddUnreported(const Violations& found, absl::string_view prefix, Violations& violations) {
+  const std::vector<FieldViolation> reported = violations.list();
+  for (const FieldViolation& violation : found.list()) {
+    const std::string field = absl::StrCat(prefix, violation.field);
+    const bool known = std::any_of(reported.begin(), reported.end(),
+                                   [&](const FieldViolation& v) { return v.field == field; });
+    if (!known) violations.Add(field, violation.description);
+  }
+}
+
+// Text that is no document, or has no job, says nothing about fields.
+bool Readable(const Violations& violations, absl::string_view job_path) {
+  return std::none_of(
+      violations.list().begin(), violations.list().end(),
+      [&](const FieldViolation& v) { return v.field == job_path || v.field.empty(); });
+}
+
+}  // namespace
+
+void Validate(const JobConfig& job, Violations& violations) {
+  Checker check(violations);
+  CheckName(job.name, check);
+  CheckModel(job, violations);
+  const bool axes_legal = CheckParallelism(job, check);
+  CheckBatch(job, axes_legal, check);
+  CheckData(job, check);
+  CheckOptimizer(job, check);
+  check.Range("steps", job.steps, 1, kMaxSteps);
+  CheckValidation(job, check);
+  if (job.checkpoint) {
+    check.Path("checkpoint.directory", job.checkpoint->directory);
+    check.Range("checkpoint.every_steps", job.checkpoint->every_steps, 0, kMaxSteps);
+    check.Range("checkpoint.keep", job.checkpoint->keep, 1, kMaxCheckpointsKept);
+  }
+  check.Range("priority", job.priority, -kMaxPriority, kMaxPriority);
+  if (!job.init_from.empty()) check.Path("init_from", job.init_from);
+  check.Range("max_restarts", job.max_restarts, 0, kMaxRestarts);
+  CheckLabels(job, check);
+}
+
+absl::StatusOr<JobConfig> ParseAndValidateJob(absl::string_view text) {
+  Violations violations;
+  JobConfig job = ParseJobConfig(text, violations);
+  if (Readable(violations, "")) {
+    Violations found;
+    Validate(job, found);
+    AddUnreported(found, "", violations);
+  }
+  if (!violations.empty()) return violations.ToStatus();
+  return job;
+}
+
+absl::StatusOr<TrainerConfig> ParseAndValidateTrainer(absl::string_view text) {
+  Violations violations;
+  TrainerConfig config = ParseTrainerConfig(text, violations);
+  if (Readable(violations, "job")) {
+    Violations found;
+    Validate(config.job, found);
+    if (!config.rank && config.job.devices != 1) {
+      found.Add("devices",
+                absl::StrCat("wanted 1 for a trainer that runs alone, found ", config.job.devices));
+    }
+    AddUnreported(found, "job.", violations);
+    if (config.rank && config.rank->world != config.job.devices) {
+      violations.Add("rank.world", absl::StrCat("wanted job.devices = ", config.job.devices,
+                                                ", found ", config.rank->world));
+    }
+  }
+  if (!violations.empty()) return violations.ToStatus();
+  return config;
+}
+
+}  // namespace trainyard

@@ -1,0 +1,82 @@
+// Reads checkpoints. Nothing is used that was not checked: the manifest against its own checksum
+// when it is opened, every box against its SHA-256 by Verify, and whole boxes again when they are
+// loaded.
+
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/roots.h"
+#include "train/checkpoint/manifest.h"
+
+namespace trainyard {
+
+// A box of a tensor to be filled in this rank's memory, rows contiguous. A view.
+struct TargetBox {
+  std::string name;
+  TensorKind kind = TensorKind::kParameter;
+  DType dtype = DType::kF32;
+  Shape global_shape;
+  Box box;
+  void* data = nullptr;
+};
+
+// Immutable, thread-safe.
+class Checkpoint {
+ public:
+  // `path` is the directory of one checkpoint. Checks the manifest and that every file has its
+  // size. Errors name file and tensor: NOT_FOUND where there is none, DATA_LOSS where it is
+  // damaged, UNIMPLEMENTED of another version.
+  static absl::StatusOr<Checkpoint> Open(const std::string& path, const Roots& roots = Roots());
+
+  const std::string& path() const { return path_; }
+  const Manifest& manifest() const { return manifest_; }
+  const RunState& state() const { return manifest_.state; }
+
+  // Reads everything. DATA_LOSS names the first damaged file and tensor.
+  absl::Status Verify() const;
+
+  // SHA-256 over contents alone, whatever the layout (docs/formats.md). Verifies on the way.
+  absl::StatusOr<std::string> Digest() const;
+
+  // INVALID_ARGUMENT names the first field that differs.
+  absl::Status CheckModel(const ModelConfig& model) const;
+
+  // Fills the boxes, under whatever layout they were written, reading the ranges they need.
+  // INVALID_ARGUMENT names the first tensor that the checkpoint does not have, or has with another
+  // shape or dtype. DATA_LOSS as Verify, for boxes that are read whole.
+  absl::Status Load(std::span<const TargetBox> boxes) const;
+
+ private:
+  std::string path_;
+  Manifest manifest_;
+};
+
+struct ListedCheckpoint {
+  std::string path;
+  int64_t epoch = 0;
+  int64_t step = 0;
+  bool complete = false;  // Has a manifest; whether a good one, Open and Verify say.
+};
+
+// Those below a job's checkpoint directory, by (epoch, step), newest first. An absent directory
+// holds none.
+absl::StatusOr<std::vector<ListedCheckpoint>> ListCheckpoints(const std::string& directory);
+// The paths of the complete ones: what a trainer that runs alone loads from.
+absl::StatusOr<std::vector<std::string>> CompleteCheckpoints(const std::string& directory);
+
+// The first of the candidates that verifies, and why the ones before it did not. None where there
+// are no candidates. DATA_LOSS with every reason where there are some and none is good.
+struct ChosenCheckpoint {
+  std::optional<Checkpoint> checkpoint;
+  std::vector<std::string> refused;
+};
+absl::StatusOr<ChosenCheckpoint> NewestGood(const std::vector<std::string>& candidates,
+                                            const Roots& roots = Roots());
+
+}  // namespace trainyard

@@ -1,0 +1,91 @@
+// What a checkpoint's manifest.json says: which tensors of which run lie where. docs/formats.md has
+// the file's layout. Everything in a parsed manifest has been checked for consistency: boxes tile
+// their tensors and fill their files.
+
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "kernels/device/tensor.h"
+#include "models/arch/config.h"
+
+namespace trainyard {
+
+inline constexpr int64_t kCheckpointVersion = 1;
+inline constexpr char kManifestName[] = "manifest.json";
+
+enum class TensorKind : uint8_t { kParameter, kFirstMoment, kSecondMoment };
+const char* Name(TensorKind kind);  // "parameter", "m", "v".
+
+// A range of a tensor, per dim: elements [offset, offset + extent).
+struct Box {
+  Shape offset;
+  Shape extent;
+  bool operator==(const Box&) const = default;
+};
+Box WholeBox(const Shape& shape);
+
+// A box as stored: rows contiguous, little-endian.
+struct StoredBox {
+  Box box;
+  std::string file;  // Name within the checkpoint's directory.
+  uint64_t file_offset = 0;
+  std::string sha256;  // Of its bytes, hexadecimal.
+};
+
+struct StoredTensor {
+  std::string name;  // The parameter's global name.
+  TensorKind kind = TensorKind::kParameter;
+  DType dtype = DType::kF32;
+  Shape shape;  // Global.
+  std::vector<StoredBox> boxes;
+};
+
+// The ranks that wrote it. Resume is exact to the bit under the same layout and thread count.
+struct CheckpointLayout {
+  int64_t data = 1;
+  int64_t tensor = 1;
+  int64_t pipeline = 1;
+  int64_t context = 1;
+  int64_t threads = 1;  // Of each rank.
+  bool operator==(const CheckpointLayout&) const = default;
+};
+
+// Where a run stands. Random numbers are a pure function of (seed, name, index) and of the step, so
+// the seed is the whole random state.
+struct RunState {
+  std::string job_id;
+  int64_t epoch = 0;          // The attempt that wrote it.
+  int64_t step = 0;           // Finished steps.
+  int64_t data_position = 0;  // Samples consumed.
+  uint64_t seed = 0;
+  ModelConfig model;
+  CheckpointLayout layout;
+  std::string build;  // Of the program that wrote it.
+};
+
+struct Manifest {
+  RunState state;
+  std::vector<StoredTensor> tensors;           // Sorted by name, then kind; unique.
+  std::map<std::string, uint64_t> file_sizes;  // What the boxes add up to.
+
+  uint64_t size_bytes() const;
+  const StoredTensor* Find(absl::string_view name, TensorKind kind) const;  // Null where absent.
+};
+
+// INVALID_ARGUMENT where the boxes do not tile their tensors or files, names are not legal, numbers
+// out of range.
+absl::StatusOr<Manifest> MakeManifest(RunState state, std::vector<StoredTensor> tensors);
+
+std::string ToJson(const Manifest& manifest);
+
+// DATA_LOSS where the text is damaged; UNIMPLEMENTED for another version; INVALID_ARGUMENT as
+// MakeManifest.
+absl::StatusOr<Manifest> ParseManifest(absl::string_view text);
+
+}  // namespace trainyard

@@ -1,0 +1,75 @@
+// Writes checkpoints that are there completely or not at all, whatever fails on the way: data
+// files, then the manifest.
+//
+//   DIR/owner.json                      whose directory it is
+//   DIR/epoch-E/step-N/rank-R.bin       the boxes that rank R wrote
+//   DIR/epoch-E/step-N/manifest.json    written last; without it there is no checkpoint
+//
+// One process per job and epoch commits: rank 0.
+
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "train/checkpoint/manifest.h"
+#include "train/checkpoint/storage.h"
+
+namespace trainyard {
+
+// A box of a tensor in this rank's memory, rows contiguous. A view.
+struct SourceBox {
+  std::string name;
+  TensorKind kind = TensorKind::kParameter;
+  DType dtype = DType::kF32;
+  Shape global_shape;
+  Box box;
+  const void* data = nullptr;
+};
+
+// "DIR/epoch-3/step-40".
+std::string CheckpointPath(const std::string& directory, int64_t epoch, int64_t step);
+
+// Makes `directory` (as Roots::MakeDirectory returns it; existing is fine) this job's own.
+// FAILED_PRECONDITION where it belongs to another job or holds files of somebody else; then nothing
+// was changed. Two jobs at once: one wins.
+absl::Status ClaimDirectory(const std::string& directory, const std::string& job_id,
+                            Storage& storage);
+
+// Makes the directory of (epoch, step), empty. A checkpoint that was there is removed first: call
+// it only for a step beyond the one that was loaded. Rank 0, before any rank writes.
+absl::Status BeginCheckpoint(const std::string& directory, int64_t epoch, int64_t step,
+                             Storage& storage);
+
+// Writes and syncs one rank's boxes, straight from their memory. `checkpoint` is a CheckpointPath.
+// Returns what was written, for the manifest. Errors leave a partial file, which is no checkpoint.
+absl::StatusOr<std::vector<StoredTensor>> WriteRank(const std::string& checkpoint, int64_t rank,
+                                                    std::span<const SourceBox> boxes,
+                                                    Storage& storage);
+
+// The commit: rank 0, after every rank has written. `written` holds all ranks' entries; the boxes
+// of one tensor are joined. When it returns OK, the checkpoint survives a power cut; otherwise
+// there is none. Returns the manifest.
+absl::StatusOr<Manifest> CommitCheckpoint(const std::string& directory, const RunState& state,
+                                          std::vector<StoredTensor> written, Storage& storage);
+
+// The three above, where rank 0 holds everything.
+absl::StatusOr<Manifest> SaveCheckpoint(const std::string& directory, const RunState& state,
+                                        std::span<const SourceBox> boxes, Storage& storage);
+
+// Removes all but the `keep` newest complete checkpoints of epochs up to `epoch`, and what attempts
+// left half-written. Never removes the newest, those in `protect` (the one that this attempt was
+// loaded from, on which the controller may fall back), or anything once a later epoch has begun: a
+// superseded attempt must not delete what its successor loads. Rank 0, after a commit.
+struct Retention {
+  int64_t keep = 2;
+  int64_t epoch = 0;
+  std::vector<std::string> protect;
+};
+absl::Status ApplyRetention(const std::string& directory, const Retention& retention,
+                            Storage& storage);
+
+}  // namespace trainyard

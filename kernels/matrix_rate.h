@@ -1,13 +1,15 @@
-// How fast this device multiplies matrices: the peak that CPU ranks are measured against.
+// How fast a device multiplies matrices: the peak that CPU ranks are measured against.
 
 #pragma once
 
+#include "absl/status/statusor.h"
 #include "kernels/device/backend.h"
+#include "kernels/device/dtype.h"
 
 namespace trainyard {
 
-// FLOP/s of a square matrix product of `dtype` on `threads` threads, the best of a few after a
-// warm-up. Takes about 0.3 s, and up to 50 MB of memory. RESOURCE_EXHAUSTED when that is lacking.
+// FLOP/s of a square matrix product of `dtype` on `threads` threads, the best of several after a
+// warm-up. Takes about 0.3 s, and up to 50 MB of memory; RESOURCE_EXHAUSTED when those are lacking.
 absl::StatusOr<double> MeasureMatrixRate(const Backend& backend, DType dtype, int threads);
 
 }  // namespace trainyard

@@ -2,8 +2,8 @@
 
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
+#include <memory>
 
 namespace trainyard {
 
@@ -14,6 +14,9 @@ struct Exec {
   DeviceKind device = DeviceKind::kCpu;
   int threads = 1;         // CPU: OpenMP threads of this rank; set once by the rank's main thread.
   void* stream = nullptr;  // CUDA: cudaStream_t of the compute stream.
+  // What the backend's kernels keep between calls (library handles, prepared primitives, scratch):
+  // made by the first that needs it, and theirs alone.
+  std::shared_ptr<void> context = nullptr;
 };
 
 }  // namespace trainyard

@@ -1,0 +1,72 @@
+// The table of CPU kernels, and their memory. Start at kernels.h.
+
+#include "kernels/device/backend.h"
+
+#include <cstdlib>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/cpu/kernels.h"
+
+namespace trainyard {
+namespace {
+
+class Cpu final : public Backend {
+ public:
+  Cpu() : Backend(DeviceKind::kCpu, "cpu") {
+    CHECK(__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+        << "this CPU has no AVX2 and FMA instructions, which the CPU kernels are compiled for";
+    Register<AdamWArgs, cpu::AdamW>();
+    Register<AddArgs, cpu::Add>();
+    Register<AttentionBackwardArgs, cpu::AttentionBackward>();
+    Register<AttentionForwardArgs, cpu::AttentionForward>();
+    Register<CastArgs, cpu::Cast>();
+    Register<ClipArgs, cpu::Clip>();
+    Register<ColumnSumArgs, cpu::ColumnSum>();
+    Register<CrossEntropyBackwardArgs, cpu::CrossEntropyBackward>();
+    Register<CrossEntropyForwardArgs, cpu::CrossEntropyForward>();
+    Register<EmbeddingBackwardArgs, cpu::EmbeddingBackward>();
+    Register<EmbeddingForwardArgs, cpu::EmbeddingForward>();
+    Register<FillArgs, cpu::Fill>();
+    Register<GeluBackwardArgs, cpu::GeluBackward>();
+    Register<GeluForwardArgs, cpu::GeluForward>();
+    Register<IotaArgs, cpu::Iota>();
+    Register<LayerNormBackwardArgs, cpu::LayerNormBackward>();
+    Register<LayerNormForwardArgs, cpu::LayerNormForward>();
+    Register<MatMulArgs, cpu::MatMul>();
+    Register<RandomNormalArgs, cpu::RandomNormal>();
+    Register<RmsNormBackwardArgs, cpu::RmsNormBackward>();
+    Register<RmsNormForwardArgs, cpu::RmsNormForward>();
+    Register<RopeArgs, cpu::Rope>();
+    Register<RopeTableArgs, cpu::RopeTable>();
+    Register<SumSquaresArgs, cpu::SumSquares>();
+    Register<SwiGluBackwardArgs, cpu::SwiGluBackward>();
+    Register<SwiGluForwardArgs, cpu::SwiGluForward>();
+  }
+
+  absl::StatusOr<Buffer> Allocate(size_t bytes) const override {
+    constexpr size_t kAlign = 256;
+    void* data = std::aligned_alloc(kAlign, (bytes + kAlign - 1) / kAlign * kAlign);
+    if (data == nullptr && bytes > 0) {
+      return absl::ResourceExhaustedError(absl::StrCat("no memory for ", bytes, " bytes"));
+    }
+    std::memset(data, 0, bytes);
+    return Buffer(data, bytes, std::free);
+  }
+
+  void CopyToDevice(void* device, const void* host, size_t bytes) const override {
+    std::memcpy(device, host, bytes);
+  }
+  void CopyToHost(void* host, const void* device, size_t bytes) const override {
+    std::memcpy(host, device, bytes);
+  }
+};
+
+}  // namespace
+
+const Backend& CpuBackend() {
+  static const Cpu* const backend = new Cpu;  // Never destroyed: kernels may run until the end.
+  return *backend;
+}
+
+}  // namespace trainyard

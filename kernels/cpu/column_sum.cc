@@ -1,0 +1,20 @@
+#include "kernels/column_sum.h"
+
+#include "kernels/cpu/columns.h"
+#include "kernels/cpu/kernels.h"
+
+namespace trainyard::cpu {
+
+void ColumnSum(Exec& exec, const ColumnSumArgs& args) {
+  DispatchFloat(args.x.dtype, [&](auto scalar) {
+    using T = decltype(scalar);
+    using A = Accumulate<T>;
+    const int64_t n = args.x.shape.back();
+    const T* x = args.x.as<T>();
+    SumRows<1, A>(exec, args.x.shape.rows(), n, {args.y.as<A>()}, args.write, [=](int64_t t) {
+      return [row = x + t * n](int64_t c) { return std::array<A, 1>{A(row[c])}; };
+    });
+  });
+}
+
+}  // namespace trainyard::cpu

@@ -1,0 +1,55 @@
+// The CPU kernels, one for each argument struct of kernels/*.h; what they compute is said there.
+// Arguments have passed Check(). Called through CpuBackend().
+
+#pragma once
+
+#include "kernels/adamw.h"
+#include "kernels/add.h"
+#include "kernels/attention.h"
+#include "kernels/cast.h"
+#include "kernels/clip.h"
+#include "kernels/column_sum.h"
+#include "kernels/cross_entropy.h"
+#include "kernels/device/exec.h"
+#include "kernels/embedding.h"
+#include "kernels/fill.h"
+#include "kernels/gelu.h"
+#include "kernels/iota.h"
+#include "kernels/layer_norm.h"
+#include "kernels/matmul.h"
+#include "kernels/random_normal.h"
+#include "kernels/rms_norm.h"
+#include "kernels/rope.h"
+#include "kernels/sum_squares.h"
+#include "kernels/swiglu.h"
+
+namespace trainyard::cpu {
+
+void AdamW(Exec& exec, const AdamWArgs& args);
+void Add(Exec& exec, const AddArgs& args);
+void AttentionBackward(Exec& exec, const AttentionBackwardArgs& args);
+void AttentionForward(Exec& exec, const AttentionForwardArgs& args);
+void Cast(Exec& exec, const CastArgs& args);
+void Clip(Exec& exec, const ClipArgs& args);
+void ColumnSum(Exec& exec, const ColumnSumArgs& args);
+void CrossEntropyBackward(Exec& exec, const CrossEntropyBackwardArgs& args);
+void CrossEntropyForward(Exec& exec, const CrossEntropyForwardArgs& args);
+void EmbeddingBackward(Exec& exec, const EmbeddingBackwardArgs& args);
+void EmbeddingForward(Exec& exec, const EmbeddingForwardArgs& args);
+void Fill(Exec& exec, const FillArgs& args);
+void GeluBackward(Exec& exec, const GeluBackwardArgs& args);
+void GeluForward(Exec& exec, const GeluForwardArgs& args);
+void Iota(Exec& exec, const IotaArgs& args);
+void LayerNormBackward(Exec& exec, const LayerNormBackwardArgs& args);
+void LayerNormForward(Exec& exec, const LayerNormForwardArgs& args);
+void MatMul(Exec& exec, const MatMulArgs& args);
+void RandomNormal(Exec& exec, const RandomNormalArgs& args);
+void RmsNormBackward(Exec& exec, const RmsNormBackwardArgs& args);
+void RmsNormForward(Exec& exec, const RmsNormForwardArgs& args);
+void Rope(Exec& exec, const RopeArgs& args);
+void RopeTable(Exec& exec, const RopeTableArgs& args);
+void SumSquares(Exec& exec, const SumSquaresArgs& args);
+void SwiGluBackward(Exec& exec, const SwiGluBackwardArgs& args);
+void SwiGluForward(Exec& exec, const SwiGluForwardArgs& args);
+
+}  // namespace trainyard::cpu

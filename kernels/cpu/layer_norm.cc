@@ -1,0 +1,104 @@
+#include "kernels/layer_norm.h"
+
+#include <cmath>
+
+#include "kernels/cpu/columns.h"
+#include "kernels/cpu/kernels.h"
+
+namespace trainyard::cpu {
+namespace {
+
+template <typename T>
+void Forward(const Exec& exec, const LayerNormForwardArgs& args) {
+  using A = Accumulate<T>;
+  const int64_t d = args.x.shape.back();
+  const T* gain = args.gain.as<T>();
+  const T* bias = args.bias.as<T>();
+  A* mean = args.mean.as<A>();
+  A* rstd = args.rstd.as<A>();
+  const T* x_data = args.x.as<T>();
+  T* y_data = args.y.as<T>();
+  const A eps = A(args.eps);
+  ParallelRows(exec, args.x.shape.rows(), d, [=](int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; ++t) {
+      const T* x = x_data + t * d;
+      T* y = y_data + t * d;
+      A sum = 0, squares = 0;
+#pragma omp simd reduction(+ : sum)
+      for (int64_t i = 0; i < d; ++i) sum += A(x[i]);
+      const A m = sum / A(d);
+#pragma omp simd reduction(+ : squares)
+      for (int64_t i = 0; i < d; ++i) squares += (A(x[i]) - m) * (A(x[i]) - m);
+      const A r = A(1) / std::sqrt(squares / A(d) + eps);
+      mean[t] = m;
+      rstd[t] = r;
+#pragma omp simd
+      for (int64_t i = 0; i < d; ++i) y[i] = T((A(x[i]) - m) * r * A(gain[i]) + A(bias[i]));
+    }
+  });
+}
+
+template <typename T>
+void BackwardInput(const Exec& exec, const LayerNormBackwardArgs& args) {
+  using A = Accumulate<T>;
+  const int64_t d = args.x.shape.back();
+  const T* gain = args.gain.as<T>();
+  const A* mean = args.mean.as<A>();
+  const A* rstd = args.rstd.as<A>();
+  const T* x_data = args.x.as<T>();
+  const T* dy_data = args.dy.as<T>();
+  T* dx_data = args.dx.as<T>();
+  ParallelRows(exec, args.x.shape.rows(), 2 * d, [=](int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; ++t) {
+      const T* x = x_data + t * d;
+      const T* dy = dy_data + t * d;
+      T* dx = dx_data + t * d;
+      const A m = mean[t], r = rstd[t];
+      A sum = 0, dot = 0;
+#pragma omp simd reduction(+ : sum, dot)
+      for (int64_t i = 0; i < d; ++i) {
+        const A g = A(dy[i]) * A(gain[i]);
+        sum += g;
+        dot += g * (A(x[i]) - m) * r;
+      }
+      sum /= A(d);
+      dot /= A(d);
+#pragma omp simd
+      for (int64_t i = 0; i < d; ++i) {
+        const A g = A(dy[i]) * A(gain[i]);
+        dx[i] = T(r * (g - sum - (A(x[i]) - m) * r * dot));
+      }
+    }
+  });
+}
+
+template <typename T>
+void BackwardGainAndBias(const Exec& exec, const LayerNormBackwardArgs& args) {
+  using A = Accumulate<T>;
+  const int64_t d = args.x.shape.back();
+  const A* mean = args.mean.as<A>();
+  const A* rstd = args.rstd.as<A>();
+  const T* x = args.x.as<T>();
+  const T* dy = args.dy.as<T>();
+  SumRows<2, A>(exec, args.x.shape.rows(), d, {args.dgain.as<A>(), args.dbias.as<A>()}, args.write,
+                [=](int64_t t) {
+                  return [x = x + t * d, dy = dy + t * d, m = mean[t], r = rstd[t]](int64_t c) {
+                    return std::array<A, 2>{A(dy[c]) * (A(x[c]) - m) * r, A(dy[c])};
+                  };
+                });
+}
+
+}  // namespace
+
+void LayerNormForward(Exec& exec, const LayerNormForwardArgs& args) {
+  DispatchFloat(args.x.dtype, [&](auto scalar) { Forward<decltype(scalar)>(exec, args); });
+}
+
+void LayerNormBackward(Exec& exec, const LayerNormBackwardArgs& args) {
+  DispatchFloat(args.x.dtype, [&](auto scalar) {
+    BackwardInput<decltype(scalar)>(exec, args);
+    BackwardGainAndBias<decltype(scalar)>(exec, args);
+  });
+}
+
+}  // namespace trainyard::cpu

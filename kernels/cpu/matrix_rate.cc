@@ -1,0 +1,54 @@
+#include "kernels/matrix_rate.h"
+
+#include <algorithm>
+#include <functional>
+
+#include "common/clock.h"
+#include "common/status_macros.h"
+#include "kernels/fill.h"
+#include "kernels/matmul.h"
+
+namespace trainyard {
+namespace {
+
+absl::Duration Elapsed(const Clock& clock, const std::function<void()>& work) {
+  const absl::Duration start = clock.Monotonic();
+  work();
+  return clock.Monotonic() - start;
+}
+
+// FLOP/s of products of side `n`, the best of those that fit in `budget`, of at least `times`.
+absl::StatusOr<double> Rate(const Backend& backend, Exec& exec, DType dtype, int64_t n,
+                            absl::Duration budget, int times) {
+  const size_t bytes = size_t(n) * n * SizeOf(dtype);
+  ASSIGN_OR_RETURN(const Buffer memory, backend.Allocate(3 * bytes));
+  Tensor matrices[3];
+  for (int i = 0; i < 3; ++i) {
+    matrices[i] = Tensor{{memory.data() + i * bytes, dtype, {n, n}}};
+    backend.kernel<FillArgs>()(exec, {.y = matrices[i], .value = 0.5});
+  }
+  const MatMulArgs product = {.a = matrices[0], .b = matrices[1], .c = matrices[2]};
+  absl::Duration best = absl::InfiniteDuration(), spent;
+  for (int i = 0; i < times || spent < budget; ++i) {
+    const absl::Duration took =
+        Elapsed(RealClock(), [&] { backend.kernel<MatMulArgs>()(exec, product); });
+    best = std::min(best, took);
+    spent += took;
+  }
+  return 2.0 * double(n) * double(n) * double(n) / absl::ToDoubleSeconds(best);
+}
+
+}  // namespace
+
+absl::StatusOr<double> MeasureMatrixRate(const Backend& backend, DType dtype, int threads) {
+  // Kernels of other devices return before they are done, so that time would say nothing.
+  CHECK(backend.device() == DeviceKind::kCpu) << "matrix rate of " << backend.name();
+  Exec exec{.threads = threads};
+  // The first products warm up, and tell whether the machine is fast enough for larger ones.
+  ASSIGN_OR_RETURN(const double first, Rate(backend, exec, dtype, 1024, absl::ZeroDuration(), 2));
+  ASSIGN_OR_RETURN(const double rate, Rate(backend, exec, dtype, first > 2e11 ? 2048 : 1024,
+                                           absl::Milliseconds(250), 3));
+  return std::max(first, rate);
+}
+
+}  // namespace trainyard

@@ -1,0 +1,86 @@
+#include "kernels/rms_norm.h"
+
+#include <cmath>
+
+#include "kernels/cpu/columns.h"
+#include "kernels/cpu/kernels.h"
+
+namespace trainyard::cpu {
+namespace {
+
+template <typename T>
+void Forward(const Exec& exec, const RmsNormForwardArgs& args) {
+  using A = Accumulate<T>;
+  const int64_t d = args.x.shape.back();
+  const T* gain = args.gain.as<T>();
+  A* rstd = args.rstd.as<A>();
+  const T* x_data = args.x.as<T>();
+  T* y_data = args.y.as<T>();
+  const A eps = A(args.eps);
+  ParallelRows(exec, args.x.shape.rows(), d, [=](int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; ++t) {
+      const T* x = x_data + t * d;
+      T* y = y_data + t * d;
+      A squares = 0;
+#pragma omp simd reduction(+ : squares)
+      for (int64_t i = 0; i < d; ++i) squares += A(x[i]) * A(x[i]);
+      const A r = A(1) / std::sqrt(squares / A(d) + eps);
+      rstd[t] = r;
+#pragma omp simd
+      for (int64_t i = 0; i < d; ++i) y[i] = T(A(x[i]) * r * A(gain[i]));
+    }
+  });
+}
+
+template <typename T>
+void BackwardInput(const Exec& exec, const RmsNormBackwardArgs& args) {
+  using A = Accumulate<T>;
+  const int64_t d = args.x.shape.back();
+  const T* gain = args.gain.as<T>();
+  const A* rstd = args.rstd.as<A>();
+  const T* x_data = args.x.as<T>();
+  const T* dy_data = args.dy.as<T>();
+  T* dx_data = args.dx.as<T>();
+  ParallelRows(exec, args.x.shape.rows(), 2 * d, [=](int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; ++t) {
+      const T* x = x_data + t * d;
+      const T* dy = dy_data + t * d;
+      T* dx = dx_data + t * d;
+      A dot = 0;
+#pragma omp simd reduction(+ : dot)
+      for (int64_t i = 0; i < d; ++i) dot += A(dy[i]) * A(gain[i]) * A(x[i]);
+      const A r = rstd[t], along = dot * r * r / A(d);
+#pragma omp simd
+      for (int64_t i = 0; i < d; ++i) dx[i] = T(r * (A(dy[i]) * A(gain[i]) - A(x[i]) * along));
+    }
+  });
+}
+
+template <typename T>
+void BackwardGain(const Exec& exec, const RmsNormBackwardArgs& args) {
+  using A = Accumulate<T>;
+  const int64_t d = args.x.shape.back();
+  const A* rstd = args.rstd.as<A>();
+  const T* x = args.x.as<T>();
+  const T* dy = args.dy.as<T>();
+  SumRows<1, A>(exec, args.x.shape.rows(), d, {args.dgain.as<A>()}, args.write, [=](int64_t t) {
+    return [x = x + t * d, dy = dy + t * d, r = rstd[t]](int64_t c) {
+      return std::array<A, 1>{A(dy[c]) * A(x[c]) * r};
+    };
+  });
+}
+
+}  // namespace
+
+void RmsNormForward(Exec& exec, const RmsNormForwardArgs& args) {
+  DispatchFloat(args.x.dtype, [&](auto scalar) { Forward<decltype(scalar)>(exec, args); });
+}
+
+void RmsNormBackward(Exec& exec, const RmsNormBackwardArgs& args) {
+  DispatchFloat(args.x.dtype, [&](auto scalar) {
+    BackwardInput<decltype(scalar)>(exec, args);
+    BackwardGain<decltype(scalar)>(exec, args);
+  });
+}
+
+}  // namespace trainyard::cpu

@@ -20,7 +20,7 @@ struct YamlNode {
   bool quoted = false;          // A scalar in quotes: text even where it looks like a number.
   std::vector<YamlNode> items;  // Of a sequence.
   std::vector<std::pair<std::string, YamlNode>> fields;  // Of a mapping, in order; keys unique.
-  int line = 0;                                          // From 1.
+  int line = 0;  // From 1; of a mapping's value, that of its key.
 
   const YamlNode* Find(absl::string_view key) const;  // Null if not a mapping or absent.
 };

@@ -81,6 +81,7 @@ class TreeBuilder final : public YAML::EventHandler {
     YAML::Mark mark;
     bool has_key = false;
     std::string key;
+    int key_line = 0;
   };
 
   [[noreturn]] static void Fail(const YAML::Mark& mark, const std::string& what) {
@@ -138,6 +139,7 @@ class TreeBuilder final : public YAML::EventHandler {
     if (parent.node.kind == YamlNode::Kind::kSequence) {
       parent.node.items.push_back(std::move(node));
     } else if (parent.has_key) {
+      node.line = parent.key_line;
       parent.node.fields.emplace_back(std::move(parent.key), std::move(node));
       parent.has_key = false;
     } else {
@@ -145,6 +147,7 @@ class TreeBuilder final : public YAML::EventHandler {
       if (parent.node.Find(node.text) != nullptr) {
         Fail(mark, absl::StrCat("the key \"", node.text, "\" a second time"));
       }
+      parent.key_line = node.line;
       parent.key = std::move(node.text);
       parent.has_key = true;
     }

@@ -1,0 +1,87 @@
+#include "controller/cli/client.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/violations.h"
+#include "controller/cli/errors.h"
+#include "trainyard/v1/error_details.pb.h"
+
+namespace trainyard::cli {
+namespace {
+
+std::shared_ptr<grpc::Channel> Connect(const std::string& address) {
+  grpc::ChannelArguments arguments;
+  // A controller that restarts is back within a second; gRPC's own first retry would come after
+  // one.
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 100);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 20'000);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  arguments.SetMaxReceiveMessageSize(64 << 20);
+  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+}
+
+std::string Unreachable(const std::string& address, const std::string& cause) {
+  return absl::StrCat("no controller answers at ", address, " (", cause,
+                      "); start one with 'trainyard up', or say where it is with --controller or "
+                      "TRAINYARD_CONTROLLER");
+}
+
+}  // namespace
+
+Client::Client(std::string address, Patience patience)
+    : address_(std::move(address)),
+      patience_(patience),
+      channel_(Connect(address_)),
+      jobs_(v1::JobService::NewStub(channel_)),
+      cluster_(v1::ClusterService::NewStub(channel_)) {}
+
+absl::Status Client::Repeat(const Attempt& attempt) {
+  bool served = false;
+  absl::BitGen random;
+  absl::Duration pause = absl::Milliseconds(50);
+  absl::Time last_answer = absl::Now();
+  for (;;) {
+    grpc::ClientContext context;
+    bool progress = false;
+    const grpc::Status status = attempt(context, progress);
+    const bool late = status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED;
+    if (progress || (late && served)) {
+      served = true;
+      last_answer = absl::Now();
+      pause = absl::Milliseconds(50);
+    }
+    const bool away = status.error_code() == grpc::StatusCode::UNAVAILABLE;
+    if (!away && !(late && served)) {
+      return late ? UnreachableError(Unreachable(address_, "no answer in time")) : FromGrpc(status);
+    }
+    if (absl::Now() - last_answer > (served ? patience_.away : patience_.unreachable)) {
+      return UnreachableError(Unreachable(address_, status.error_message()));
+    }
+    absl::SleepFor(pause * absl::Uniform(random, 0.5, 1.0));
+    pause = std::min(2 * pause, absl::Seconds(1));
+  }
+}
+
+absl::Status FromGrpc(const grpc::Status& status) {
+  if (status.ok()) return absl::OkStatus();
+  const auto code = static_cast<absl::StatusCode>(status.error_code());
+  google::rpc::Status rich;
+  if (!rich.ParseFromString(status.error_details()))
+    return absl::Status(code, status.error_message());
+  Violations violations;
+  for (const google::protobuf::Any& detail : rich.details()) {
+    google::rpc::BadRequest bad_request;
+    if (!detail.UnpackTo(&bad_request)) continue;
+    for (const auto& violation : bad_request.field_violations()) {
+      violations.Add(violation.field(), violation.description());
+    }
+  }
+  return violations.empty() ? absl::Status(code, status.error_message()) : violations.ToStatus();
+}
+
+}  // namespace trainyard::cli

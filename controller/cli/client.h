@@ -1,0 +1,96 @@
+// The controller as the command line calls it: every call has a deadline, and is repeated with
+// jitter while no controller answers (all calls made here are idempotent: a submit by its
+// request_id). Errors: a controller that cannot be reached is an unreachable error (exit code 4)
+// that says what to do; others carry the server's text, and its field violations (see Violations).
+// Thread-safe.
+
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/random/random.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "trainyard/v1/cluster.grpc.pb.h"
+#include "trainyard/v1/job.grpc.pb.h"
+
+namespace trainyard::cli {
+
+class Client {
+ public:
+  struct Patience {
+    absl::Duration call = absl::Seconds(20);        // Of one attempt.
+    absl::Duration unreachable = absl::Seconds(3);  // How long to go on without any answer.
+    absl::Duration away = absl::Seconds(60);  // The same for a stream that had been served before.
+  };
+
+  explicit Client(std::string address) : Client(std::move(address), Patience()) {}
+  Client(std::string address, Patience patience);
+
+  template <typename Request, typename Response>
+  using JobMethod = grpc::Status (v1::JobService::Stub::*)(grpc::ClientContext*, const Request&,
+                                                           Response*);
+  template <typename Request, typename Response>
+  using ClusterMethod = grpc::Status (v1::ClusterService::Stub::*)(grpc::ClientContext*,
+                                                                   const Request&, Response*);
+
+  template <typename Request, typename Response>
+  absl::StatusOr<Response> Call(JobMethod<Request, Response> method, const Request& request) {
+    return CallStub<Request, Response>(*jobs_, method, request);
+  }
+  template <typename Request, typename Response>
+  absl::StatusOr<Response> Call(ClusterMethod<Request, Response> method, const Request& request) {
+    return CallStub<Request, Response>(*cluster_, method, request);
+  }
+
+  // Reads a stream to its end, opening it again where it broke off or its deadline (an hour) came;
+  // `open` then asks for what has not been seen yet. `message` sees every message once.
+  template <typename Response>
+  absl::Status Read(const std::function<std::unique_ptr<grpc::ClientReader<Response>>(
+                        v1::JobService::Stub&, grpc::ClientContext*)>& open,
+                    const std::function<void(const Response&)>& message) {
+    return Repeat([&](grpc::ClientContext& context, bool& progress) {
+      context.set_deadline(absl::ToChronoTime(absl::Now() + absl::Hours(1)));
+      auto reader = open(*jobs_, &context);
+      for (Response response; reader->Read(&response);) {
+        message(response);
+        progress = true;
+      }
+      return reader->Finish();
+    });
+  }
+
+ private:
+  using Attempt = std::function<grpc::Status(grpc::ClientContext& context, bool& progress)>;
+
+  template <typename Request, typename Response, typename Stub, typename Method>
+  absl::StatusOr<Response> CallStub(Stub& stub, Method method, const Request& request) {
+    Response response;
+    const absl::Status status = Repeat([&](grpc::ClientContext& context, bool&) {
+      context.set_deadline(absl::ToChronoTime(absl::Now() + patience_.call));
+      return (stub.*method)(&context, request, &response);
+    });
+    if (!status.ok()) return status;
+    return response;
+  }
+
+  // Attempts until the answer is not UNAVAILABLE (or, once there was progress, a deadline), or
+  // patience ends.
+  absl::Status Repeat(const Attempt& attempt);
+
+  const std::string address_;
+  const Patience patience_;
+  const std::shared_ptr<grpc::Channel> channel_;
+  const std::unique_ptr<v1::JobService::Stub> jobs_;
+  const std::unique_ptr<v1::ClusterService::Stub> cluster_;
+};
+
+// The status of an RPC, with the violations of its google.rpc.BadRequest, if there is one.
+absl::Status FromGrpc(const grpc::Status& status);
+
+}  // namespace trainyard::cli

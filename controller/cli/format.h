@@ -1,0 +1,26 @@
+// Numbers and times as people read them.
+
+#pragma once
+
+#include <google/protobuf/timestamp.pb.h>
+
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+
+namespace trainyard::cli {
+
+std::string FormatCount(double count);               // 950, 12.3k, 1.24M, 8.03G
+std::string FormatBytes(double bytes);               // 950 B, 12.3 KiB
+std::string FormatSeconds(double seconds);           // 0.3s, 42s, 1m20s, 3h05m, 2d04h
+std::string FormatPercent(double ratio);             // 34.5%
+std::string FormatNumber(double value, int digits);  // Significant digits: 1.2345
+std::string FormatTimestamp(
+    const google::protobuf::Timestamp& timestamp);  // RFC 3339, UTC; empty for 0.
+absl::Time ToTime(const google::protobuf::Timestamp& timestamp);
+
+// JOB_STATE_RUNNING with prefix JOB_STATE_ is RUNNING.
+std::string ShortName(absl::string_view enum_name, absl::string_view prefix);
+
+}  // namespace trainyard::cli

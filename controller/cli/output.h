@@ -1,0 +1,62 @@
+// What a command writes: tables for people, JSON for programs. Decoration (bold heads, a live line)
+// only on a terminal. Not thread-safe.
+
+#pragma once
+
+#include <functional>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+
+namespace trainyard::cli {
+
+enum class Format { kTable, kJson, kJsonLines };
+
+struct Terminal {
+  bool live = false;    // Standard output is a terminal: a line may be rewritten.
+  bool colour = false;  // A terminal, and NO_COLOR is not set.
+  bool utf8 = false;    // The locale's encoding.
+  int columns = 80;
+};
+
+struct Column {
+  std::string head;
+  bool right = false;  // Numbers stand to the right.
+};
+
+class Output {
+ public:
+  Output(std::ostream& out, std::ostream& err, Terminal terminal)
+      : out_(out), err_(err), terminal_(terminal) {}
+
+  absl::Status SetFormat(absl::string_view name);  // table, json or jsonl; otherwise a usage error.
+  void SetQuiet() { quiet_ = true; }
+
+  Format format() const { return format_; }
+  bool quiet() const { return quiet_; }
+  const Terminal& terminal() const { return terminal_; }
+
+  void Line(absl::string_view text);  // A whole line of the answer.
+  void Text(absl::string_view text);  // As it is.
+  void Table(const std::vector<Column>& columns, const std::vector<std::vector<std::string>>& rows);
+  void Note(absl::string_view text);   // For people, on standard error; silent when quiet.
+  void Error(absl::string_view text);  // "error: ..." on standard error, one per line of the text.
+
+  // One line that is rewritten in place. Line() and Note() end it. Only where terminal().live.
+  void LiveLine(absl::string_view text);
+
+ private:
+  void EndLiveLine();
+
+  std::ostream& out_;
+  std::ostream& err_;
+  const Terminal terminal_;
+  Format format_ = Format::kTable;
+  bool quiet_ = false;
+  bool live_line_ = false;
+};
+
+}  // namespace trainyard::cli

@@ -1,0 +1,111 @@
+#include "controller/cli/spec.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "common/status_macros.h"
+#include "common/violations.h"
+#include "controller/cli/errors.h"
+#include "controller/cli/spec_reader.h"
+
+namespace trainyard::cli {
+namespace {
+
+// "line 7, column 3: ..." of the YAML parser as "spec.yaml: line 7, column 3: ...".
+absl::StatusOr<YamlNode> Parsed(absl::string_view name, absl::string_view text) {
+  absl::StatusOr<YamlNode> node = ParseYaml(text);
+  if (node.ok()) return node;
+  return absl::Status(node.status().code(),
+                      absl::StrCat(name, ": not valid YAML: ", node.status().message()));
+}
+
+// The value of `key`, made where it is absent.
+YamlNode& FindOrMake(YamlNode& node, const std::string& key) {
+  if (node.kind != YamlNode::Kind::kMapping) {
+    node = YamlNode();
+    node.kind = YamlNode::Kind::kMapping;
+  }
+  for (auto& [name, value] : node.fields) {
+    if (name == key) return value;
+  }
+  return node.fields.emplace_back(key, YamlNode()).second;
+}
+
+}  // namespace
+
+absl::Status SpecDocument::ApplySet(const std::string& set) {
+  const size_t equals = set.find('=');
+  const std::vector<std::string> path = absl::StrSplit(set.substr(0, equals), '.');
+  if (equals == std::string::npos || std::count(path.begin(), path.end(), "") != 0) {
+    return UsageError(
+        absl::StrCat("--set: wanted path=value, as in batch.global=32, found '", set, "'"));
+  }
+  const std::string made = absl::StrCat("--set ", set);
+  const std::string text = set.substr(equals + 1);
+  YamlNode value;
+  if (text.empty()) {
+    value.kind = YamlNode::Kind::kScalar;
+  } else {
+    ASSIGN_OR_RETURN(value, Parsed(made, text));
+  }
+  YamlNode* node = &root_;
+  std::string so_far;
+  for (const std::string& key : path) {
+    absl::StrAppend(&so_far, so_far.empty() ? "" : ".", key);
+    if (node->Find(key) == nullptr) set_[so_far] = made;
+    node = &FindOrMake(*node, key);
+  }
+  set_[so_far] = made;
+  *node = std::move(value);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<SpecDocument> SpecDocument::Parse(absl::string_view name, absl::string_view text,
+                                                 const std::vector<std::string>& sets) {
+  SpecDocument document;
+  document.name_ = std::string(name);
+  ASSIGN_OR_RETURN(document.root_, Parsed(name, text));
+  if (document.root_.kind != YamlNode::Kind::kMapping) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        name, ": wanted a job spec, fields as 'name: value', found ", Name(document.root_.kind)));
+  }
+  for (const std::string& set : sets) RETURN_IF_ERROR(document.ApplySet(set));
+  return document;
+}
+
+absl::StatusOr<v1::JobSpec> SpecDocument::ToProto() const {
+  v1::JobSpec spec;
+  Violations violations;
+  SpecReader(set_, violations).Read(root_, "", spec);
+  RETURN_IF_ERROR(violations.ToStatus());
+  return spec;
+}
+
+std::string SpecDocument::Place(absl::string_view field) const {
+  std::string place = name_, path;
+  const YamlNode* node = &root_;
+  for (absl::string_view key : absl::StrSplit(field, '.')) {
+    node = node->Find(key);
+    if (node == nullptr) break;  // The field is absent: its nearest parent is the place.
+    absl::StrAppend(&path, path.empty() ? "" : ".", key);
+    const auto made = set_.find(path);
+    if (made != set_.end()) return made->second;
+    if (node->line != 0) place = absl::StrCat(name_, ":", node->line);
+  }
+  return place;
+}
+
+absl::Status SpecDocument::Explain(const absl::Status& status) const {
+  std::vector<std::string> lines;
+  for (const FieldViolation& violation : Violations::FromStatus(status)) {
+    const absl::string_view field = absl::StripPrefix(violation.field, "spec.");
+    lines.push_back(absl::StrCat(Place(field), ": ", field, ": ", violation.description));
+  }
+  if (lines.empty()) return status;
+  return absl::Status(status.code(), absl::StrJoin(lines, "\n"));
+}
+
+}  // namespace trainyard::cli

@@ -1,0 +1,45 @@
+// From a job spec's text (YAML or JSON, with `--set` changes) to the API's message, and from field
+// violations back to the places in the text that they speak of. Start with SpecDocument.
+
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "train/config/yaml.h"
+#include "trainyard/v1/job.pb.h"
+
+namespace trainyard::cli {
+
+class SpecDocument {
+ public:
+  // `name` stands for the text in messages: "spec.yaml". Each of `sets` is "path=value", path as in
+  // "batch.global" and value YAML; later ones win. Errors: INVALID_ARGUMENT broken YAML, with its
+  // line; a usage error for a `--set` that is not path=value.
+  static absl::StatusOr<SpecDocument> Parse(absl::string_view name, absl::string_view text,
+                                            const std::vector<std::string>& sets);
+
+  // Errors: INVALID_ARGUMENT with every violation (see Violations): unknown fields with the nearest
+  // known name, values of the wrong kind or range, two members of a oneof. Only what the message's
+  // own declaration says is checked here; the controller checks what the fields mean.
+  absl::StatusOr<v1::JobSpec> ToProto() const;
+
+  // An error of ToProto() or of the controller, its violations as lines "spec.yaml:7: batch.global:
+  // ...". Errors without violations come back as they are.
+  absl::Status Explain(const absl::Status& status) const;
+
+ private:
+  absl::Status ApplySet(const std::string& set);
+  std::string Place(
+      absl::string_view field) const;  // "spec.yaml:7", "--set batch.global=3", "spec.yaml"
+
+  std::string name_;
+  YamlNode root_;
+  std::map<std::string, std::string> set_;  // Paths that `--set` made or changed; how it was given.
+};
+
+}  // namespace trainyard::cli

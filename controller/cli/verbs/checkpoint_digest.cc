@@ -1,0 +1,40 @@
+// trainyard checkpoint digest: one hash of what was trained, whatever the layout it was written in.
+
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+#include "controller/cli/checkpoint_path.h"
+#include "controller/cli/verbs/verbs.h"
+#include "train/checkpoint/load.h"
+
+namespace trainyard::cli {
+namespace {
+
+absl::Status Run(const Context& context) {
+  ASSIGN_OR_RETURN(const std::string path, ResolveCheckpoint(context.arguments.Text("DIR")));
+  ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(path));
+  ASSIGN_OR_RETURN(const std::string digest, checkpoint.Digest());
+  if (context.output.format() == Format::kTable) {
+    context.output.Line(absl::StrCat(digest, "  ", path));
+  } else {
+    const nlohmann::ordered_json json = {
+        {"digest", digest}, {"path", path}, {"step", checkpoint.state().step}};
+    context.output.Line(json.dump(context.output.format() == Format::kJson ? 2 : -1));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+Verb CheckpointDigestVerb() {
+  return {.name = "checkpoint digest",
+          .summary = "prints a checkpoint's digest: equal runs have equal ones",
+          .positionals = {{"DIR", "a checkpoint, or a job's checkpoint.directory: its newest"}},
+          .options = {},
+          .offers = kFormats | kQuiet,
+          .examples = {"trainyard checkpoint digest runs/tiny/epoch-1/step-200"},
+          .run = Run};
+}
+
+}  // namespace trainyard::cli

@@ -1,0 +1,84 @@
+// trainyard checkpoint inspect: the run's position and the tensors of a checkpoint.
+
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+#include "controller/cli/checkpoint_path.h"
+#include "controller/cli/format.h"
+#include "controller/cli/verbs/verbs.h"
+#include "train/checkpoint/load.h"
+
+namespace trainyard::cli {
+namespace {
+
+using nlohmann::ordered_json;
+
+ordered_json Describe(const Checkpoint& checkpoint) {
+  const RunState& state = checkpoint.state();
+  ordered_json tensors = ordered_json::array();
+  for (const StoredTensor& tensor : checkpoint.manifest().tensors) {
+    ordered_json shape = ordered_json::array();
+    for (int i = 0; i < tensor.shape.rank(); ++i) shape.push_back(tensor.shape[i]);
+    tensors.push_back({{"name", tensor.name},
+                       {"kind", Name(tensor.kind)},
+                       {"dtype", Name(tensor.dtype)},
+                       {"shape", shape},
+                       {"boxes", tensor.boxes.size()}});
+  }
+  return {{"path", checkpoint.path()},
+          {"job_id", state.job_id},
+          {"epoch", state.epoch},
+          {"step", state.step},
+          {"data_position", state.data_position},
+          {"seed", state.seed},
+          {"family", state.model.family},
+          {"layers", state.model.layers},
+          {"hidden", state.model.hidden},
+          {"data_parallel", state.layout.data},
+          {"threads", state.layout.threads},
+          {"build", state.build},
+          {"size_bytes", checkpoint.manifest().size_bytes()},
+          {"tensors", tensors}};
+}
+
+void Print(const ordered_json& json, Output& output) {
+  for (const auto& [key, value] : json.items()) {
+    if (key == "tensors") continue;
+    output.Line(absl::StrCat(key, std::string(16 - key.size(), ' '),
+                             value.is_string() ? value.get<std::string>() : value.dump()));
+  }
+  std::vector<std::vector<std::string>> rows;
+  for (const ordered_json& tensor : json.at("tensors")) {
+    rows.push_back({tensor.at("name").get<std::string>(), tensor.at("kind").get<std::string>(),
+                    tensor.at("dtype").get<std::string>(), tensor.at("shape").dump()});
+  }
+  output.Line("");
+  output.Table({{"TENSOR"}, {"KIND"}, {"DTYPE"}, {"SHAPE"}}, rows);
+}
+
+absl::Status Run(const Context& context) {
+  ASSIGN_OR_RETURN(const std::string path, ResolveCheckpoint(context.arguments.Text("DIR")));
+  ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(path));
+  const ordered_json json = Describe(checkpoint);
+  if (context.output.format() == Format::kTable) {
+    Print(json, context.output);
+  } else {
+    context.output.Line(json.dump(context.output.format() == Format::kJson ? 2 : -1));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+Verb CheckpointInspectVerb() {
+  return {.name = "checkpoint inspect",
+          .summary = "shows where a checkpoint's run stands, and its tensors",
+          .positionals = {{"DIR", "a checkpoint, or a job's checkpoint.directory: its newest"}},
+          .options = {},
+          .offers = kFormats | kQuiet,
+          .examples = {"trainyard checkpoint inspect runs/tiny"},
+          .run = Run};
+}
+
+}  // namespace trainyard::cli

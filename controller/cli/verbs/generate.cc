@@ -1,0 +1,46 @@
+// trainyard generate: text from a trained model. The trainer computes it, because the command line
+// has no kernels.
+
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "common/files.h"
+#include "controller/cli/verbs/verbs.h"
+
+namespace trainyard::cli {
+namespace {
+
+absl::Status Run(const Context& context) {
+  const std::string trainer = context.surroundings.binary_directory + "/trainyard-trainer";
+  std::vector<std::string> argv = {trainer, "--generate", context.arguments.Text("CHECKPOINT")};
+  for (const char* option : {"--prompt", "--tokens", "--temperature", "--seed"}) {
+    argv.push_back(option);
+    argv.push_back(context.arguments.Text(option));
+  }
+  std::vector<char*> words;
+  for (std::string& word : argv) words.push_back(word.data());
+  words.push_back(nullptr);
+  execv(trainer.c_str(), words.data());  // Becomes it: its output and exit code are this command's.
+  return ErrnoStatus(errno, "run", trainer);
+}
+
+}  // namespace
+
+Verb GenerateVerb() {
+  return {
+      .name = "generate",
+      .summary = "writes text with a trained model",
+      .positionals = {{"CHECKPOINT", "a checkpoint of 'trainyard checkpoint list' or 'get'"}},
+      .options = {TextOption("--prompt", "TEXT", "what the text begins with"),
+                  NumberOption("--tokens", "N", "how many to write", "200"),
+                  TextOption("--temperature", "T",
+                             "0 takes the likeliest token; 1 samples as trained", "0.8"),
+                  NumberOption("--seed", "S", "the same seed writes the same text", "1")},
+      .offers = kNothing,
+      .examples =
+          {"trainyard generate runs/tiny/epoch-1/step-200 --prompt 'And the LORD' --tokens 300"},
+      .run = Run};
+}
+
+}  // namespace trainyard::cli

@@ -1,0 +1,68 @@
+// trainyard get: one job, all that is known of it.
+
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+#include "controller/cli/answer.h"
+#include "controller/cli/client.h"
+#include "controller/cli/format.h"
+#include "controller/cli/progress.h"
+#include "controller/cli/verbs/verbs.h"
+
+namespace trainyard::cli {
+namespace {
+
+std::string Placement(const v1::Job& job) {
+  std::string text;
+  for (const v1::RankPlacement& rank : job.placement()) {
+    absl::StrAppend(&text, text.empty() ? "" : ", ", "rank ", rank.rank(), " on ", rank.worker_id(),
+                    " device ", rank.device());
+  }
+  return text;
+}
+
+void PrintJob(const v1::Job& job, Output& output) {
+  const auto line = [&](const std::string& name, const std::string& value) {
+    if (!value.empty()) output.Line(absl::StrCat(name, std::string(14 - name.size(), ' '), value));
+  };
+  line("job", job.id());
+  line("name", job.spec().name());
+  line("state", ShortState(job.state()));
+  line("reason", job.state_reason());
+  line("model", job.spec().model().preset().empty() ? job.spec().model().architecture().family()
+                                                    : job.spec().model().preset());
+  line("progress", ProgressLine(job.progress()));
+  line("attempt", absl::StrCat(job.epoch(), " (", job.restarts(), " restarts, ",
+                               job.restarts_without_progress(), " without progress)"));
+  line("placement", Placement(job));
+  line("created", FormatTimestamp(job.create_time()));
+  line("started", FormatTimestamp(job.start_time()));
+  line("finished", FormatTimestamp(job.finish_time()));
+  for (const v1::Checkpoint& checkpoint : job.checkpoints()) {
+    line("checkpoint", absl::StrCat(checkpoint.path(), " (step ", checkpoint.step(), ", ",
+                                    FormatBytes(double(checkpoint.size_bytes())), ")"));
+  }
+}
+
+absl::Status Run(const Context& context) {
+  v1::GetJobRequest request;
+  request.set_job_id(context.arguments.Text("JOB"));
+  Client client(context.ControllerAddress());
+  ASSIGN_OR_RETURN(const v1::GetJobResponse response,
+                   client.Call(&v1::JobService::Stub::GetJob, request));
+  if (!PrintedAsJson(response.job(), context.output)) PrintJob(response.job(), context.output);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+Verb GetVerb() {
+  return {.name = "get",
+          .summary = "shows a job: state, progress, placement, checkpoints",
+          .positionals = {{"JOB", "the job's id"}},
+          .options = {},
+          .offers = kController | kFormats | kQuiet,
+          .examples = {"trainyard get j-0001", "trainyard get j-0001 -o json"},
+          .run = Run};
+}
+
+}  // namespace trainyard::cli

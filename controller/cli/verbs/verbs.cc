@@ -1,0 +1,14 @@
+#include "controller/cli/verbs/verbs.h"
+
+namespace trainyard::cli {
+
+const std::vector<Verb>& Verbs() {
+  static const std::vector<Verb>* const kVerbs = new std::vector<Verb>{
+      UpVerb(),      SubmitVerb(),   GetVerb(),        ListVerb(),  CancelVerb(),
+      WatchVerb(),   LogsVerb(),     EventsVerb(),     StepsVerb(), WorkersVerb(),
+      RecipesVerb(), GenerateVerb(), CompletionVerb(),
+  };
+  return *kVerbs;
+}
+
+}  // namespace trainyard::cli

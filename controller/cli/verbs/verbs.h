@@ -1,0 +1,33 @@
+// The table of verbs. To add one: a file here, a declaration below, a line in verbs.cc.
+
+#pragma once
+
+#include <vector>
+
+#include "controller/cli/verb.h"
+
+namespace trainyard::cli {
+
+const std::vector<Verb>& Verbs();  // In the order of the help.
+
+Verb CancelVerb();
+Verb CheckpointDigestVerb();
+Verb CheckpointInspectVerb();
+Verb CheckpointListVerb();
+Verb CheckpointVerifyVerb();
+Verb CompletionVerb();
+Verb EventsVerb();
+Verb FlopsVerb();
+Verb GenerateVerb();
+Verb GetVerb();
+Verb ListVerb();
+Verb LogsVerb();
+Verb ModelsVerb();
+Verb RecipesVerb();
+Verb StepsVerb();
+Verb SubmitVerb();
+Verb UpVerb();
+Verb WatchVerb();
+Verb WorkersVerb();
+
+}  // namespace trainyard::cli

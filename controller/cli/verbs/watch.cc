@@ -1,0 +1,27 @@
+// trainyard watch: follows a job to its end.
+
+#include "controller/cli/follow.h"
+#include "controller/cli/verbs/verbs.h"
+
+namespace trainyard::cli {
+namespace {
+
+absl::Status Run(const Context& context) {
+  Client client(context.ControllerAddress());
+  return FollowJob(client, context.arguments.Text("JOB"), context.output);
+}
+
+}  // namespace
+
+Verb WatchVerb() {
+  return {
+      .name = "watch",
+      .summary = "follows a job with a progress line; exits by its outcome (3: failed, cancelled)",
+      .positionals = {{"JOB", "the job's id"}},
+      .options = {},
+      .offers = kController | kFormats | kQuiet,
+      .examples = {"trainyard watch j-0001", "trainyard watch j-0001 -o jsonl"},
+      .run = Run};
+}
+
+}  // namespace trainyard::cli

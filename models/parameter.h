@@ -14,6 +14,7 @@
 
 #include "kernels/device/tensor.h"
 #include "models/parallel/axis.h"
+#include "models/parallel/mesh.h"
 #include "models/parallel/shard.h"
 #include "models/program/value.h"
 
@@ -34,10 +35,10 @@ struct Init {
 struct ParameterSpec {
   std::string name;  // The public checkpoint's name; global, unique.
   Shape shape;       // Global.
-  Shard shard;
-  Init init;
-  bool decay =
-      false;  // Whether weight decay applies: matrices and embeddings, not gains or biases.
+  Shard shard = {};
+  Init init = {};
+  bool decay = false;  // Weight decay: of matrices and embeddings, not of gains and biases.
+  bool operator==(const ParameterSpec&) const = default;
 };
 
 // The buffers in which all parameters lie, at the same element offsets.
@@ -67,26 +68,33 @@ struct ParameterBox {
   Shape global_shape;
   Shape offset;  // Of the box within the global tensor, per dim.
   Shape shape;   // Of the box.
-  FlatRange flat;
-  Init init;
+  FlatRange flat = {};
+  Init init = {};
   bool decay = false;
   int block = 0;
-  AxisSet shard_axes;   // The axes over which the parameter is divided.
-  AxisSet reduce_axes;  // The axes over which its gradient is summed.
+  AxisSet shard_axes = {};   // The axes over which the parameter is divided.
+  AxisSet reduce_axes = {};  // The axes over which its gradient is summed.
 };
 
 // One tensor of one or more parameters that are used together.
 struct ParameterStorage {
-  Value weight;
-  Value gradient;  // Invalid in an inference program.
-  Shape shape;     // On this rank.
-  FlatRange flat;
+  Value weight = {};
+  Value gradient = {};  // Invalid in an inference program.
+  Shape shape;          // On this rank.
+  FlatRange flat = {};
   bool decay = false;
   int block = 0;
   bool used = false;  // reduce_axes are known.
-  AxisSet shard_axes;
-  AxisSet reduce_axes;  // varying(the activation it meets) - shard_axes, the same for all uses.
+  AxisSet shard_axes = {};
+  AxisSet reduce_axes =
+      {};  // varying(the activation it meets) - shard_axes, the same for all uses.
   std::vector<ParameterSpec> parameters;
 };
+
+// The boxes of a storage's parameters on the mesh's rank, in the order of their rows.
+std::vector<ParameterBox> BoxesOf(const ParameterStorage& storage, const Mesh& mesh);
+
+// The shape of this rank's piece of a parameter. CHECKs that the mesh divides it.
+Shape LocalShape(const ParameterSpec& spec, const Mesh& mesh);
 
 }  // namespace trainyard

@@ -33,6 +33,13 @@ class Shape {
     for (int i = 0; i < rank_; ++i) n *= dims_[i];
     return n;
   }
+  // The same with dim i of another size.
+  Shape With(int i, int64_t size) const {
+    CHECK(i >= 0 && i < rank_) << "dim " << i << " of " << rank_;
+    Shape result = *this;
+    result.dims_[i] = size;
+    return result;
+  }
   // Elements of all dims but the last.
   int64_t rows() const { return rank_ == 0 ? 1 : elements() / back(); }
   bool operator==(const Shape& other) const = default;

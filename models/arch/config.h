@@ -33,7 +33,7 @@ struct ModelConfig {
   int64_t max_seq = 0;
   double norm_eps = 1e-5;
   double rope_base = 0;  // 0: the family has no rotary positions.
-  std::optional<RopeScaling> rope_scaling;
+  std::optional<RopeScaling> rope_scaling = {};
   bool tied = false;  // The output projection shares the embedding.
   bool operator==(const ModelConfig&) const = default;
 };

@@ -24,6 +24,8 @@ class Binder {
   virtual Write write(Value gradient) const = 0;
   virtual StepState* step_state() const = 0;
   virtual Collective& collective(AxisSet axes) const = 0;
+  // Blocks until the communication stream has run what was given to it.
+  virtual Call WaitForCommunication() const = 0;
 
   // The backend's kernel with these arguments.
   template <typename Args>

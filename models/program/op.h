@@ -1,5 +1,5 @@
 // An op of a recorded program: its attributes are members, everything else lies in the `Instance`.
-// One file in ops/ holds an op's class and the free function that records it.
+// One file in ops/ holds an op's class and the free function that records it (ops.h).
 //
 // Immutable, and shared by instances; thread-safe.
 
@@ -27,16 +27,18 @@ class Op {
   virtual ~Op() = default;
 
   virtual absl::string_view name() const = 0;
-  virtual Cost CostOf(const Program& program, const Instance& instance) const = 0;
 
   // The arguments' addresses put into the kernel's struct. Called once per slot, and once for the
   // first and once for later micro-batches.
   virtual Call Bind(const Binder& binder, const Instance& instance) const = 0;
 
+  // Unless overridden: no matrix work, and every operand moved once.
+  virtual Cost CostOf(const Program& program, const Instance& instance) const;
+
   // Records the instances that compute the gradients of `instance`'s inputs from those of its
   // outputs (`output_grads[i]` is invalid where output i has none), and returns the former, one per
   // input, invalid where there is none. Gradients of parameters are not returned: they are outputs
-  // of the recorded instances (Recorder::Gradient).
+  // of the recorded instances (Recorder::Gradient). Unless overridden: a programmer error.
   virtual std::vector<Value> Backward(Recorder& recorder, const Instance& instance,
                                       std::span<const Value> output_grads) const;
 
@@ -44,9 +46,9 @@ class Op {
   virtual bool is_loss() const { return false; }
   // Changes something besides its outputs (StepState, flat buffers): never dead.
   virtual bool has_effect() const { return false; }
-  // Output `output` may lie in the memory of input `input`, if that is dead afterwards.
-  virtual bool MayAlias(int output, int input) const;
-  // Attributes, for dumps: "eps=1e-05".
+  // Output `output` may lie in the memory of input `input` if that is read by nobody afterwards.
+  virtual bool MayAlias(int /*output*/, int /*input*/) const { return false; }
+  // Attributes, for dumps and for sharing constants: "eps=1e-05".
   virtual std::string attributes() const { return ""; }
 };
 

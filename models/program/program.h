@@ -49,13 +49,13 @@ enum class When : uint8_t { kAlways, kLastMicroBatch };
 
 struct Instance {
   std::shared_ptr<const Op> op;
-  std::vector<Value> inputs;
-  std::vector<Value> outputs;
+  std::vector<Value> inputs = {};
+  std::vector<Value> outputs = {};
   List list = List::kForward;
   int block = 0;
   Stream stream = Stream::kCompute;
   When when = When::kAlways;
-  std::string label;  // Part of the model: "embed", "attention", "mlp", "head", "loss", ...
+  std::string label = {};  // Part of the model: "embed", "attention", "mlp", "head", "loss", ...
 };
 
 struct Cost {
@@ -81,6 +81,7 @@ struct Program {
   bool training = false;      // Has gradients and an optimizer list.
 
   const ValueInfo& info(Value value) const;
+  const ParameterStorage& storage(Value parameter_or_gradient) const;
   int64_t tokens() const { return micro_batch * sequence; }
 
   // This rank's parameters, in the order of the flat buffers.

@@ -7,7 +7,7 @@
 
 #include <map>
 #include <memory>
-#include <span>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,11 +18,16 @@ namespace trainyard {
 
 class Recorder {
  public:
+  // What an emitted instance writes: a new value, or one that exists (a parameter's gradient).
   struct Output {
-    Shape shape;
-    DType dtype;
-    std::string name;
-    bool differentiable = true;  // false: statistics, indices.
+    Shape shape = {};
+    DType dtype = DType::kF32;
+    std::string name = {};
+    bool differentiable = true;           // false: statistics, indices.
+    std::optional<AxisSet> varying = {};  // Absent: that of the inputs.
+    Value existing = {};                  // If valid, the rest is ignored.
+
+    static Output Into(Value value) { return {.existing = value}; }
   };
 
   Recorder(const Precision& precision, const Mesh& mesh, bool training);
@@ -44,14 +49,12 @@ class Recorder {
   // Gradient of a parameter storage.
   Value Gradient(Value parameter) const;
 
-  // Appends an instance to the current list, block and label. The outputs' `varying` is that of the
-  // inputs that are activations or host inputs, which must agree.
+  // Appends an instance to the current list, block and label; returns its outputs. New outputs vary
+  // as those inputs do that are activations or host inputs, which must agree.
   std::vector<Value> Emit(std::shared_ptr<const Op> op, std::vector<Value> inputs,
                           const std::vector<Output>& outputs);
-  Value Emit(std::shared_ptr<const Op> op, std::vector<Value> inputs, const Output& output);
-  // As Emit, with outputs that exist: gradients of parameters.
-  void EmitInto(std::shared_ptr<const Op> op, std::vector<Value> inputs,
-                std::vector<Value> outputs);
+  // An instance of `list` without values: it works on flat buffers or StepState.
+  void EmitEffect(std::shared_ptr<const Op> op, List list);
   // Emits to list kPrepare, outputs constants. The same op with the same attributes and shapes
   // gives the constants of the first time.
   std::vector<Value> EmitConstants(std::shared_ptr<const Op> op,
@@ -69,13 +72,14 @@ class Recorder {
 
  private:
   Value NewValue(ValueInfo info);
-  AxisSet CommonVarying(const Op& op, std::span<const Value> inputs);
-  void MeetParameters(const Op& op, std::span<const Value> inputs, AxisSet varying);
+  AxisSet CommonVarying(const Op& op, const std::vector<Value>& inputs) const;
+  void MeetParameters(const Op& op, const std::vector<Value>& inputs, AxisSet varying);
 
   Program program_;
   List list_ = List::kForward;
   int block_ = 0;
   std::string label_;
+  std::map<std::string, int> storage_of_;                // By parameter name.
   std::map<std::string, std::vector<Value>> constants_;  // By op, attributes and shapes.
 };
 

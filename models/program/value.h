@@ -33,14 +33,15 @@ enum class Lifetime : uint8_t {
 };
 
 struct ValueInfo {
-  Shape shape;
+  Shape shape = {};
   DType dtype = DType::kF32;
   ValueKind kind = ValueKind::kActivation;
   Lifetime lifetime = Lifetime::kScratch;  // Of activations: found by the memory plan.
-  AxisSet varying;  // The axes along which its *gradient* differs from rank to rank.
+  AxisSet varying = {};  // The axes along which its *gradient* differs from rank to rank.
   int block = 0;
+  int storage = -1;             // Of parameters and their gradients: index of the storage.
   bool differentiable = false;  // Some parameter is upstream of it.
-  std::string name;             // For people: dumps and failed checks.
+  std::string name = {};        // For people: dumps and failed checks.
 
   size_t bytes() const { return size_t(shape.elements()) * SizeOf(dtype); }
 };

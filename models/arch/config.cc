@@ -1,0 +1,157 @@
+#include "models/arch/config.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "models/arch/registry.h"
+
+namespace trainyard {
+namespace {
+
+// Adds violations of the fields below one path.
+class Fields {
+ public:
+  Fields(Violations& violations, absl::string_view path) : violations_(violations), path_(path) {}
+
+  void Add(absl::string_view field, absl::string_view description) {
+    violations_.Add(absl::StrCat(path_, path_.empty() ? "" : ".", field), description);
+  }
+
+  // Whether `value` is a size within its limit.
+  bool Size(absl::string_view field, int64_t value, int64_t limit) {
+    if (value >= 1 && value <= limit) return true;
+    Add(field, absl::StrCat("must be 1 to ", limit, ", found ", value, "; nearest is ",
+                            std::clamp<int64_t>(value, 1, limit)));
+    return false;
+  }
+
+ private:
+  Violations& violations_;
+  std::string path_;
+};
+
+void AddUnknownFamily(absl::string_view found, Fields& fields) {
+  const std::string near = NearestName(found, FamilyNames());
+  fields.Add(
+      "family",
+      absl::StrCat("no family \"", found, "\"; known are ", absl::StrJoin(FamilyNames(), ", "),
+                   near.empty() ? "" : absl::StrCat("; did you mean ", near, "?")));
+}
+
+// The divisor of `value` closest to `wanted`, the larger one of two equally close.
+int64_t NearestDivisor(int64_t value, int64_t wanted) {
+  int64_t best = 1;
+  for (int64_t d = 1; d <= value; ++d) {
+    if (value % d == 0 && std::abs(d - wanted) <= std::abs(best - wanted)) best = d;
+  }
+  return best;
+}
+
+template <typename T>
+void Take(const std::optional<T>& from, T& to) {
+  if (from) to = *from;
+}
+
+ModelConfig Merge(ModelConfig config, const ModelFields& fields) {
+  const bool grouped = config.kv_heads != config.heads;
+  Take(fields.layers, config.layers);
+  Take(fields.hidden, config.hidden);
+  Take(fields.ffn, config.ffn);
+  Take(fields.heads, config.heads);
+  Take(fields.vocab, config.vocab);
+  Take(fields.max_seq, config.max_seq);
+  Take(fields.norm_eps, config.norm_eps);
+  Take(fields.tied, config.tied);
+  if (fields.heads && !grouped) config.kv_heads = config.heads;
+  Take(fields.kv_heads, config.kv_heads);
+  if ((fields.hidden || fields.heads) && config.heads > 0) {
+    config.head_dim = config.hidden / config.heads;
+  }
+  Take(fields.head_dim, config.head_dim);
+  if (fields.rope_base) config.rope_scaling.reset();
+  Take(fields.rope_base, config.rope_base);
+  return config;
+}
+
+void ValidateHeads(const ModelConfig& c, Fields& fields) {
+  const bool heads = fields.Size("heads", c.heads, kMaxHeads);
+  const bool kv_heads = fields.Size("kv_heads", c.kv_heads, kMaxHeads);
+  if (heads && kv_heads && c.heads % c.kv_heads != 0) {
+    fields.Add("kv_heads", absl::StrCat("must divide heads (", c.heads, "), found ", c.kv_heads,
+                                        "; nearest is ", NearestDivisor(c.heads, c.kv_heads)));
+  }
+  if (c.family == "gpt3" && heads && kv_heads && c.kv_heads != c.heads) {
+    fields.Add("kv_heads",
+               absl::StrCat("must equal heads (", c.heads, ") in this family, found ", c.kv_heads));
+  }
+  if (c.head_dim < 2 || c.head_dim > kMaxHeadDim || c.head_dim % 2 != 0) {
+    const int64_t nearest = std::clamp<int64_t>(c.head_dim / 2 * 2, 2, kMaxHeadDim);
+    fields.Add("head_dim",
+               absl::StrCat("must be even, 2 to ", kMaxHeadDim, ", found ", c.head_dim,
+                            "; nearest is ", nearest, " (hidden / heads unless it is given)"));
+  }
+}
+
+}  // namespace
+
+ModelConfig Override(ModelConfig config, const ModelFields& fields, Violations& violations,
+                     absl::string_view path) {
+  if (fields.family && *fields.family != config.family) {
+    Fields(violations, path)
+        .Add("family", absl::StrCat("the preset's is \"", config.family, "\", found \"",
+                                    *fields.family, "\"; give an architecture inline instead"));
+  }
+  return Merge(std::move(config), fields);
+}
+
+ModelConfig FromFields(const ModelFields& fields, Violations& violations, absl::string_view path) {
+  Fields out(violations, path);
+  if (!fields.family) {
+    out.Add("family", absl::StrCat("is missing; known are ", absl::StrJoin(FamilyNames(), ", ")));
+    return {};
+  }
+  const Family* family = FindFamily(*fields.family);
+  if (family == nullptr) {
+    AddUnknownFamily(*fields.family, out);
+    return {};
+  }
+  const auto require = [&](absl::string_view name, const std::optional<int64_t>& field) {
+    if (!field) out.Add(name, "is missing, and an architecture given inline has no default for it");
+  };
+  require("layers", fields.layers);
+  require("hidden", fields.hidden);
+  require("ffn", fields.ffn);
+  require("heads", fields.heads);
+  require("vocab", fields.vocab);
+  return Merge(family->defaults, fields);
+}
+
+void Validate(const ModelConfig& c, Violations& violations, absl::string_view path) {
+  Fields fields(violations, path);
+  const Family* family = FindFamily(c.family);
+  if (family == nullptr) return AddUnknownFamily(c.family, fields);
+  fields.Size("layers", c.layers, kMaxLayers);
+  fields.Size("hidden", c.hidden, kMaxHidden);
+  fields.Size("ffn", c.ffn, kMaxFfn);
+  fields.Size("vocab", c.vocab, kMaxVocab);
+  fields.Size("max_seq", c.max_seq, kMaxSequence);
+  ValidateHeads(c, fields);
+  if (!(c.norm_eps > 0 && c.norm_eps <= 0.1)) {  // Refuses NaN, too.
+    fields.Add("norm_eps", absl::StrCat("must be above 0 and at most 0.1, found ", c.norm_eps,
+                                        "; usual is 1e-5"));
+  }
+  if (family->position == "rope") {
+    if (!(c.rope_base >= 1 && c.rope_base <= 1e12)) {
+      fields.Add("rope_base", absl::StrCat("must be 1 to 1e12, found ", c.rope_base,
+                                           "; usual are 10000 and 500000"));
+    }
+  } else if (c.rope_base != 0) {
+    fields.Add("rope_base",
+               absl::StrCat("family ", c.family, " has no rotary positions; leave it away, found ",
+                            c.rope_base));
+  }
+}
+
+}  // namespace trainyard

@@ -1,0 +1,134 @@
+// GPT-2 and GPT-3: pre-norm decoder; multi-head attention, learned positions, GELU MLP, biases
+// everywhere, the output projection tied to the embedding.
+//
+// Source: Radford et al. 2019; Brown et al. 2020, arXiv:2005.14165, table 2.1 (all layers dense).
+// Parameter names are those of the public GPT-2 checkpoint. That stores its matrices transposed,
+// [in, out] (its Conv1D layer); here they are [out, in] as everywhere, and import transposes.
+// Letters: T tokens on this rank, D model width.
+#include "models/arch/gpt3.h"
+
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "models/layers/attention.h"
+#include "models/layers/embedding.h"
+#include "models/layers/mlp.h"
+#include "models/layers/norm.h"
+
+namespace trainyard {
+namespace {
+
+// The standard deviations of the public implementations.
+Init InputInit() { return Init::Normal(0.02); }
+Init OutputInit(const ModelConfig& c) { return Init::Normal(0.02 / std::sqrt(2.0 * c.layers)); }
+
+class Gpt3Block {
+ public:
+  Gpt3Block(const ModelConfig& c, const std::string& name)
+      : attention_norm_(name + ".ln_1", c.hidden, c.norm_eps),
+        attention_({.heads = c.heads, .kv_heads = c.kv_heads, .head_dim = c.head_dim, .rope = {}},
+                   ColumnLinear({{name + ".attn.c_attn", 3 * c.heads * c.head_dim, 3}}, c.hidden,
+                                /*bias=*/true, InputInit()),
+                   RowLinear({.name = name + ".attn.c_proj",
+                              .in = c.heads * c.head_dim,
+                              .out = c.hidden,
+                              .bias = true,
+                              .init = OutputInit(c)})),
+        mlp_norm_(name + ".ln_2", c.hidden, c.norm_eps),
+        mlp_(Activation::kGelu,
+             ColumnLinear({{name + ".mlp.c_fc", c.ffn}}, c.hidden, /*bias=*/true, InputInit()),
+             RowLinear({.name = name + ".mlp.c_proj",
+                        .in = c.ffn,
+                        .out = c.hidden,
+                        .bias = true,
+                        .init = OutputInit(c)})) {}
+
+  Value operator()(Recorder& recorder, Value x_TD) const {
+    recorder.set_label("attention");
+    x_TD = ops::Add(recorder, x_TD, attention_(recorder, attention_norm_(recorder, x_TD)));
+    recorder.set_label("mlp");
+    return ops::Add(recorder, x_TD, mlp_(recorder, mlp_norm_(recorder, x_TD)));
+  }
+
+ private:
+  LayerNorm attention_norm_;
+  Attention attention_;
+  LayerNorm mlp_norm_;
+  Mlp mlp_;
+};
+
+class Gpt3 final : public Model {
+ public:
+  explicit Gpt3(const ModelConfig& c)
+      : config_(c),
+        embedding_("transformer.wte", c.vocab, c.hidden, InputInit()),
+        positions_("transformer.wpe", c.max_seq, c.hidden, InputInit()),
+        norm_("transformer.ln_f", c.hidden, c.norm_eps),
+        output_(c.tied ? "transformer.wte" : "lm_head", c.vocab, c.hidden, InputInit()) {}
+
+  int64_t layers() const override { return config_.layers; }
+  int64_t max_sequence() const override { return config_.max_seq; }
+  Value Embed(Recorder& recorder, Value tokens) const override {
+    const Value words_TD = embedding_.Embed(recorder, tokens);
+    return ops::Add(recorder, words_TD, positions_.Embed(recorder, tokens));
+  }
+  Value Block(Recorder& recorder, int64_t layer, Value x_TD) const override {
+    return Gpt3Block(config_, absl::StrCat("transformer.h.", layer))(recorder, x_TD);
+  }
+  Value Head(Recorder& recorder, Value x_TD) const override {
+    return output_.Logits(recorder, norm_(recorder, x_TD));
+  }
+
+ private:
+  ModelConfig config_;
+  VocabularyTable embedding_;
+  PositionTable positions_;
+  LayerNorm norm_;
+  VocabularyTable output_;
+};
+
+// The MLP is four times as wide as the model.
+ModelConfig Gpt(int64_t layers, int64_t hidden, int64_t heads) {
+  return {.family = "gpt3",
+          .layers = layers,
+          .hidden = hidden,
+          .ffn = 4 * hidden,
+          .heads = heads,
+          .kv_heads = heads,
+          .head_dim = hidden / heads,
+          .vocab = 50304,  // 50257, rounded up to a multiple of 128.
+          .max_seq = 1024,
+          .tied = true};
+}
+
+ModelConfig LargeGpt(int64_t layers, int64_t hidden, int64_t heads) {
+  ModelConfig c = Gpt(layers, hidden, heads);
+  c.vocab = 51200;  // As the published FLOPs count it.
+  c.max_seq = 2048;
+  return c;
+}
+
+}  // namespace
+
+Family Gpt3Family() {
+  return {.name = "gpt3",
+          .defaults = {.family = "gpt3", .max_seq = 2048, .tied = true},
+          .activation = "gelu",
+          .gated = false,
+          .norm = "layernorm",
+          .bias = true,
+          .position = "learned_absolute",
+          .presets = {{"gpt3-5b", {}, LargeGpt(24, 4096, 32)},
+                      {"gpt3-20b", {}, LargeGpt(44, 6144, 48)},
+                      {"gpt3-175b", {}, LargeGpt(96, 12288, 96)},
+                      {"gpt2-124m", {}, Gpt(12, 768, 12)},
+                      {"gpt2-350m", {}, Gpt(24, 1024, 16)},
+                      {"gpt2-774m", {}, Gpt(36, 1280, 20)},
+                      {"gpt2-1558m", {}, Gpt(48, 1600, 25)}},
+          .create = [](const ModelConfig& c) -> std::unique_ptr<Model> {
+            return std::make_unique<Gpt3>(c);
+          }};
+}
+
+}  // namespace trainyard

@@ -1,0 +1,164 @@
+// Llama: pre-norm decoder; grouped-query attention with rotary positions; SwiGLU MLP.
+//
+// Source: arXiv:2307.09288, arXiv:2407.21783 section 3.2; shapes as in the released config.json
+// files. Parameter names are the public checkpoint's.
+// Letters: T tokens on this rank, D model width.
+#include "models/arch/llama.h"
+
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "models/layers/attention.h"
+#include "models/layers/embedding.h"
+#include "models/layers/mlp.h"
+#include "models/layers/norm.h"
+
+namespace trainyard {
+namespace {
+
+// The standard deviations of the public implementations.
+Init InputInit() { return Init::Normal(0.02); }
+Init OutputInit(const ModelConfig& c) { return Init::Normal(0.02 / std::sqrt(2.0 * c.layers)); }
+
+ops::RopeTable RopeOf(const ModelConfig& c) {
+  ops::RopeTable table{.base = c.rope_base};
+  if (c.rope_scaling) {
+    table.factor = c.rope_scaling->factor;
+    table.low_freq_factor = c.rope_scaling->low_freq_factor;
+    table.high_freq_factor = c.rope_scaling->high_freq_factor;
+    table.original_max_seq = c.rope_scaling->original_max_seq;
+  }
+  return table;
+}
+
+class LlamaBlock {
+ public:
+  LlamaBlock(const ModelConfig& c, const std::string& name)
+      : attention_norm_(name + ".input_layernorm", c.hidden, c.norm_eps),
+        attention_(
+            {.heads = c.heads, .kv_heads = c.kv_heads, .head_dim = c.head_dim, .rope = RopeOf(c)},
+            ColumnLinear({{name + ".self_attn.q_proj", c.heads * c.head_dim},
+                          {name + ".self_attn.k_proj", c.kv_heads * c.head_dim},
+                          {name + ".self_attn.v_proj", c.kv_heads * c.head_dim}},
+                         c.hidden, /*bias=*/false, InputInit()),
+            RowLinear({.name = name + ".self_attn.o_proj",
+                       .in = c.heads * c.head_dim,
+                       .out = c.hidden,
+                       .init = OutputInit(c)})),
+        mlp_norm_(name + ".post_attention_layernorm", c.hidden, c.norm_eps),
+        mlp_(Activation::kSwiGlu,
+             ColumnLinear({{name + ".mlp.gate_proj", c.ffn}, {name + ".mlp.up_proj", c.ffn}},
+                          c.hidden, /*bias=*/false, InputInit()),
+             RowLinear({.name = name + ".mlp.down_proj",
+                        .in = c.ffn,
+                        .out = c.hidden,
+                        .init = OutputInit(c)})) {}
+
+  Value operator()(Recorder& recorder, Value x_TD) const {
+    recorder.set_label("attention");
+    x_TD = ops::Add(recorder, x_TD, attention_(recorder, attention_norm_(recorder, x_TD)));
+    recorder.set_label("mlp");
+    return ops::Add(recorder, x_TD, mlp_(recorder, mlp_norm_(recorder, x_TD)));
+  }
+
+ private:
+  RmsNorm attention_norm_;
+  Attention attention_;
+  RmsNorm mlp_norm_;
+  Mlp mlp_;
+};
+
+class Llama final : public Model {
+ public:
+  explicit Llama(const ModelConfig& c)
+      : config_(c),
+        embedding_("model.embed_tokens", c.vocab, c.hidden, InputInit()),
+        norm_("model.norm", c.hidden, c.norm_eps),
+        output_(c.tied ? "model.embed_tokens" : "lm_head", c.vocab, c.hidden, InputInit()) {}
+
+  int64_t layers() const override { return config_.layers; }
+  int64_t max_sequence() const override { return config_.max_seq; }
+  Value Embed(Recorder& recorder, Value tokens) const override {
+    return embedding_.Embed(recorder, tokens);
+  }
+  Value Block(Recorder& recorder, int64_t layer, Value x_TD) const override {
+    return LlamaBlock(config_, absl::StrCat("model.layers.", layer))(recorder, x_TD);
+  }
+  Value Head(Recorder& recorder, Value x_TD) const override {
+    return output_.Logits(recorder, norm_(recorder, x_TD));
+  }
+
+ private:
+  ModelConfig config_;
+  VocabularyTable embedding_;
+  RmsNorm norm_;
+  VocabularyTable output_;
+};
+
+// ffn, vocabulary and context follow; heads have 128 dims.
+ModelConfig Llama2(int64_t layers, int64_t hidden, int64_t heads, int64_t kv_heads, int64_t ffn) {
+  return {.family = "llama",
+          .layers = layers,
+          .hidden = hidden,
+          .ffn = ffn,
+          .heads = heads,
+          .kv_heads = kv_heads,
+          .head_dim = 128,
+          .vocab = 32000,
+          .max_seq = 4096,
+          .rope_base = 10'000};
+}
+
+ModelConfig Llama3(int64_t layers, int64_t hidden, int64_t heads, int64_t ffn) {
+  ModelConfig c = Llama2(layers, hidden, heads, /*kv_heads=*/8, ffn);
+  c.vocab = 128256;
+  c.max_seq = 8192;
+  c.rope_base = 500'000;
+  return c;
+}
+
+ModelConfig Llama31_405b(int64_t layers) {
+  ModelConfig c = Llama3(layers, 16384, 128, 53248);
+  c.max_seq = 131072;
+  c.rope_scaling = RopeScaling{.factor = 8};
+  return c;
+}
+
+ModelConfig Llama32_1b() {
+  ModelConfig c = Llama3(16, 2048, 32, 8192);
+  c.head_dim = 64;
+  c.max_seq = 131072;
+  c.rope_scaling = RopeScaling{.factor = 32};
+  c.tied = true;
+  return c;
+}
+
+}  // namespace
+
+Family LlamaFamily() {
+  return {.name = "llama",
+          .defaults = {.family = "llama", .max_seq = 8192, .rope_base = 500'000},
+          .activation = "swiglu",
+          .gated = true,
+          .norm = "rmsnorm",
+          .bias = false,
+          .position = "rope",
+          .presets = {{"llama2-7b", {}, Llama2(32, 4096, 32, 32, 11008)},
+                      {"llama2-13b", {}, Llama2(40, 5120, 40, 40, 13824)},
+                      {"llama2-70b", {}, Llama2(80, 8192, 64, 8, 28672)},
+                      {"llama3-8b", {"llama3.1-8b"}, Llama3(32, 4096, 32, 14336)},
+                      {"llama3-70b",
+                       {"llama3.1-70b", "llama3.3-70b-instruct"},
+                       Llama3(80, 8192, 64, 28672)},
+                      {"llama3.1-405b", {}, Llama31_405b(126)},
+                      {"llama3.1-405b-proxy-8", {}, Llama31_405b(8)},
+                      {"llama3.1-405b-proxy-30", {}, Llama31_405b(30)},
+                      {"llama3.1-405b-proxy-62", {}, Llama31_405b(62)},
+                      {"llama3.2-1b", {}, Llama32_1b()}},
+          .create = [](const ModelConfig& c) -> std::unique_ptr<Model> {
+            return std::make_unique<Llama>(c);
+          }};
+}
+
+}  // namespace trainyard

@@ -1,0 +1,66 @@
+#include "models/arch/registry.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/check.h"
+#include "models/arch/gpt3.h"
+#include "models/arch/llama.h"
+
+namespace trainyard {
+
+const std::vector<Family>& Families() {
+  static const std::vector<Family>* const families = new std::vector<Family>{
+      LlamaFamily(),
+      Gpt3Family(),
+  };
+  return *families;
+}
+
+const Family* FindFamily(absl::string_view name) {
+  for (const Family& family : Families()) {
+    if (family.name == name) return &family;
+  }
+  return nullptr;
+}
+
+std::vector<std::string> FamilyNames() {
+  std::vector<std::string> names;
+  for (const Family& family : Families()) names.push_back(family.name);
+  return names;
+}
+
+absl::StatusOr<Preset> FindPreset(absl::string_view name) {
+  std::vector<std::string> known;
+  for (const Family& family : Families()) {
+    for (const Preset& preset : family.presets) {
+      known.push_back(preset.name);
+      known.insert(known.end(), preset.aliases.begin(), preset.aliases.end());
+      const bool alias = std::count(preset.aliases.begin(), preset.aliases.end(), name) > 0;
+      if (preset.name == name || alias) return preset;
+    }
+  }
+  const std::string near = NearestName(name, known);
+  return absl::NotFoundError(
+      absl::StrCat("no model \"", name, "\"; ",
+                   near.empty() ? absl::StrCat("known are ", absl::StrJoin(known, ", "))
+                                : absl::StrCat("did you mean ", near, "?")));
+}
+
+std::vector<std::string> PresetNames() {
+  std::vector<std::string> names;
+  for (const Family& family : Families()) {
+    for (const Preset& preset : family.presets) names.push_back(preset.name);
+  }
+  return names;
+}
+
+std::unique_ptr<Model> CreateModel(const ModelConfig& config) {
+  Violations violations;
+  Validate(config, violations, "model");
+  CHECK(violations.empty()) << violations.ToStatus().message();
+  return FindFamily(config.family)->create(config);
+}
+
+}  // namespace trainyard

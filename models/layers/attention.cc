@@ -1,0 +1,22 @@
+#include "models/layers/attention.h"
+
+#include <utility>
+
+namespace trainyard {
+
+Attention::Attention(const AttentionOptions& options, ColumnLinear qkv, RowLinear out)
+    : options_(options), qkv_(std::move(qkv)), out_(std::move(out)) {}
+
+Value Attention::operator()(Recorder& recorder, Value x) const {
+  const int64_t tensor = recorder.mesh().tensor;
+  const ops::Heads heads{.heads = options_.heads / tensor,
+                         .kv_heads = options_.kv_heads / tensor,
+                         .head_dim = options_.head_dim,
+                         .sequence = recorder.program().sequence};
+  recorder.set_label("attention");
+  Value qkv = qkv_(recorder, x);
+  if (options_.rope) qkv = ops::Rope(recorder, qkv, heads, *options_.rope);
+  return out_(recorder, ops::Attention(recorder, qkv, heads));
+}
+
+}  // namespace trainyard

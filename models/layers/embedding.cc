@@ -1,0 +1,30 @@
+#include "models/layers/embedding.h"
+
+#include "models/program/ops/ops.h"
+
+namespace trainyard {
+
+VocabularyTable::VocabularyTable(const std::string& name, int64_t vocab, int64_t width, Init init)
+    : table_{.name = name + ".weight",
+             .shape = {vocab, width},
+             .shard = Shard::Rows(Axis::kTensor),
+             .init = init,
+             .decay = true} {}
+
+Value VocabularyTable::Embed(Recorder& recorder, Value tokens) const {
+  return ops::Embedding(recorder, recorder.Parameter(table_), tokens);
+}
+
+Value VocabularyTable::Logits(Recorder& recorder, Value x) const {
+  return ops::Logits(recorder, x, recorder.Parameter(table_));
+}
+
+PositionTable::PositionTable(const std::string& name, int64_t positions, int64_t width, Init init)
+    : table_{.name = name + ".weight", .shape = {positions, width}, .init = init, .decay = true} {}
+
+Value PositionTable::Embed(Recorder& recorder, Value tokens) const {
+  const Value positions = ops::Positions(recorder, tokens, recorder.program().sequence);
+  return ops::Embedding(recorder, recorder.Parameter(table_), positions);
+}
+
+}  // namespace trainyard

@@ -1,0 +1,40 @@
+#include "models/layers/linear.h"
+
+#include "models/program/ops/ops.h"
+
+namespace trainyard {
+
+ColumnLinear::ColumnLinear(const std::vector<LinearPart>& parts, int64_t in, bool bias, Init init) {
+  for (const LinearPart& part : parts) {
+    const Shard shard = Shard::Rows(Axis::kTensor, part.sections);
+    weights_.push_back({.name = part.name + ".weight",
+                        .shape = {part.width, in},
+                        .shard = shard,
+                        .init = init,
+                        .decay = true});
+    if (bias) {
+      biases_.push_back({.name = part.name + ".bias", .shape = {part.width}, .shard = shard});
+    }
+  }
+}
+
+Value ColumnLinear::operator()(Recorder& recorder, Value x) const {
+  const Value weight = recorder.Parameters(weights_);
+  return ops::Linear(recorder, x, weight, biases_.empty() ? Value{} : recorder.Parameters(biases_));
+}
+
+RowLinear::RowLinear(const RowLinearOptions& options)
+    : weight_{.name = options.name + ".weight",
+              .shape = {options.out, options.in},
+              .shard = Shard::Columns(Axis::kTensor),
+              .init = options.init,
+              .decay = true} {
+  if (options.bias) bias_.push_back({.name = options.name + ".bias", .shape = {options.out}});
+}
+
+Value RowLinear::operator()(Recorder& recorder, Value x) const {
+  const Value weight = recorder.Parameter(weight_);
+  return ops::Linear(recorder, x, weight, bias_.empty() ? Value{} : recorder.Parameters(bias_));
+}
+
+}  // namespace trainyard

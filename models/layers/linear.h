@@ -1,0 +1,54 @@
+// Linear layers: the two kinds that tensor parallelism knows.
+//
+// A ColumnLinear's outputs are divided over the tensor ranks (rows of the [out, in] weight), a
+// RowLinear's inputs (columns). One after the other they make a pair that needs one sum.
+
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "models/parameter.h"
+#include "models/program/recorder.h"
+
+namespace trainyard {
+
+// A piece of the output with a name of its own in the checkpoint.
+struct LinearPart {
+  std::string name;  // Without ".weight": "model.layers.0.self_attn.q_proj".
+  int64_t width;
+  int sections = 1;  // A name that holds several pieces (query, key and value).
+};
+
+class ColumnLinear {
+ public:
+  // The parts share one storage: their outputs follow one another.
+  ColumnLinear(const std::vector<LinearPart>& parts, int64_t in, bool bias, Init init);
+  // x [T, in] to [T, sum of widths].
+  Value operator()(Recorder& recorder, Value x) const;
+
+ private:
+  std::vector<ParameterSpec> weights_;
+  std::vector<ParameterSpec> biases_;  // Empty: none.
+};
+
+struct RowLinearOptions {
+  std::string name;  // Without ".weight".
+  int64_t in;
+  int64_t out;
+  bool bias = false;
+  Init init;
+};
+
+class RowLinear {
+ public:
+  explicit RowLinear(const RowLinearOptions& options);
+  // x [T, in] to [T, out].
+  Value operator()(Recorder& recorder, Value x) const;
+
+ private:
+  ParameterSpec weight_;
+  std::vector<ParameterSpec> bias_;  // Empty: none.
+};
+
+}  // namespace trainyard

@@ -1,0 +1,27 @@
+// The feed-forward part of a block: a projection up, an activation, a projection down.
+
+#pragma once
+
+#include "models/layers/linear.h"
+#include "models/program/recorder.h"
+
+namespace trainyard {
+
+enum class Activation : uint8_t {
+  kSwiGlu,  // `up` gives gate and up, each of the MLP's width.
+  kGelu,
+};
+
+class Mlp {
+ public:
+  Mlp(Activation activation, ColumnLinear up, RowLinear down);
+  // x [T, D] to [T, D].
+  Value operator()(Recorder& recorder, Value x) const;
+
+ private:
+  Activation activation_;
+  ColumnLinear up_;
+  RowLinear down_;
+};
+
+}  // namespace trainyard

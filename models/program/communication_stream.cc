@@ -1,0 +1,87 @@
+#include "models/program/communication_stream.h"
+
+#include <chrono>
+
+#include "common/check.h"
+
+namespace trainyard {
+namespace {
+
+double Now() {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration<double>(now).count();
+}
+
+}  // namespace
+
+CommunicationStream::CommunicationStream(size_t capacity) : queue_(capacity) {
+  loop_ = std::async(std::launch::async, [this] { Loop(); });
+}
+
+CommunicationStream::~CommunicationStream() {
+  {
+    std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  posted_cv_.notify_one();
+  if (loop_.valid()) loop_.wait();
+}
+
+void CommunicationStream::Post(const Call& call) {
+  {
+    std::lock_guard lock(mutex_);
+    CHECK(posted_ < queue_.size()) << "more than " << queue_.size() << " calls without a wait";
+    queue_[posted_++] = &call;
+  }
+  posted_cv_.notify_one();
+}
+
+void CommunicationStream::Wait() {
+  const double begin = Now();
+  std::unique_lock lock(mutex_);
+  done_cv_.wait(lock, [this] { return done_ == posted_ || ended_; });
+  waited_ += Now() - begin;
+  if (done_ == posted_) {
+    done_ = posted_ = 0;
+    return;
+  }
+  lock.unlock();
+  CHECK(loop_.valid()) << "the communication stream failed before";
+  loop_.get();  // Throws what the call threw.
+}
+
+CommunicationStream::Seconds CommunicationStream::TakeSeconds() {
+  std::lock_guard lock(mutex_);
+  const Seconds seconds{.waited = waited_, .busy = busy_};
+  waited_ = busy_ = 0;
+  return seconds;
+}
+
+void CommunicationStream::Loop() {
+  // Tells the waiting thread that nothing more will be done, however the loop ends.
+  struct End {
+    CommunicationStream& stream;
+    ~End() {
+      std::lock_guard lock(stream.mutex_);
+      stream.ended_ = true;
+      stream.done_cv_.notify_one();
+    }
+  } end{*this};
+
+  Exec exec;
+  std::unique_lock lock(mutex_);
+  while (true) {
+    posted_cv_.wait(lock, [this] { return done_ < posted_ || stop_; });
+    if (done_ == posted_) return lock.unlock();
+    const Call& call = *queue_[done_];
+    lock.unlock();
+    const double begin = Now();
+    call(exec);
+    const double seconds = Now() - begin;
+    lock.lock();
+    busy_ += seconds;
+    if (++done_ == posted_) done_cv_.notify_one();
+  }
+}
+
+}  // namespace trainyard

@@ -1,0 +1,101 @@
+#include "models/program/memory.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+#include "common/status_macros.h"
+
+namespace trainyard {
+namespace {
+
+DType DTypeOfBuffer(FlatBuffer buffer, const Precision& precision) {
+  switch (buffer) {
+    case FlatBuffer::kMaster:
+    case FlatBuffer::kFirstMoment:
+    case FlatBuffer::kSecondMoment:
+      return precision.master;
+    case FlatBuffer::kGradient:
+      return precision.accumulate;
+    case FlatBuffer::kCompute:
+      return precision.compute;
+  }
+  return precision.master;
+}
+
+Tensor View(std::byte* data, DType dtype, const Shape& shape) {
+  Tensor tensor;
+  tensor.data = data;
+  tensor.dtype = dtype;
+  tensor.shape = shape;
+  return tensor;
+}
+
+}  // namespace
+
+absl::StatusOr<ProgramMemory> ProgramMemory::Allocate(const Program& program,
+                                                      const MemoryPlan& plan,
+                                                      const Backend& backend) {
+  CHECK(plan.placements.size() == program.values.size()) << "the plan is another program's";
+  ProgramMemory memory(program, plan);
+  const auto allocate = [&](size_t bytes, Buffer& buffer) -> absl::Status {
+    if (bytes == 0) return absl::OkStatus();
+    absl::StatusOr<Buffer> got = backend.Allocate(bytes);
+    if (!got.ok()) {
+      return absl::Status(got.status().code(),
+                          absl::StrCat(got.status().message(), "; wanted ", bytes, " of ",
+                                       plan.total_bytes(), " planned bytes: ", plan.Summary()));
+    }
+    buffer = *std::move(got);
+    return absl::OkStatus();
+  };
+  for (int i = 0; i < kNumFlatBuffers; ++i) {
+    RETURN_IF_ERROR(allocate(plan.flat_bytes[i], memory.flat_[i]));
+  }
+  RETURN_IF_ERROR(allocate(plan.constant_bytes, memory.constants_));
+  RETURN_IF_ERROR(allocate(plan.scratch_bytes, memory.scratch_));
+  memory.slots_.resize(plan.slots);
+  for (Buffer& slot : memory.slots_) RETURN_IF_ERROR(allocate(plan.slot_bytes, slot));
+  RETURN_IF_ERROR(allocate(sizeof(StepState), memory.step_state_));
+  return memory;
+}
+
+Tensor ProgramMemory::flat(FlatBuffer buffer, const FlatRange& range) const {
+  const bool shared = buffer == FlatBuffer::kCompute && plan_.flat_bytes[size_t(buffer)] == 0;
+  const Buffer& storage = flat_[size_t(shared ? FlatBuffer::kMaster : buffer)];
+  const DType dtype = DTypeOfBuffer(buffer, program_->precision);
+  CHECK(storage.data() != nullptr) << "this program has no flat buffer " << int(buffer);
+  CHECK(range.offset >= 0 && range.end() <= program_->flat_elements)
+      << "flat range " << range.offset << "+" << range.elements << " of "
+      << program_->flat_elements;
+  return View(storage.data() + size_t(range.offset) * SizeOf(dtype), dtype, {range.elements});
+}
+
+Tensor ProgramMemory::tensor(Value value, int slot) const {
+  const ValueInfo& info = program_->info(value);
+  if (info.storage >= 0) {
+    const bool gradient = info.kind == ValueKind::kParameterGradient;
+    Tensor tensor = flat(gradient ? FlatBuffer::kGradient : FlatBuffer::kCompute,
+                         program_->storages[info.storage].flat);
+    tensor.shape = info.shape;
+    return tensor;
+  }
+  const Placement& placement = plan_.placements[value.id];
+  const auto in = [&](const Buffer& arena) {
+    return View(arena.data() + placement.offset, info.dtype, info.shape);
+  };
+  switch (placement.arena) {
+    case Arena::kConstant:
+      return in(constants_);
+    case Arena::kSlot:
+      return in(slots_[slot]);
+    case Arena::kScratch:
+      return in(scratch_);
+    case Arena::kNone:
+      break;
+  }
+  CHECK(false) << info << " has no memory";
+  std::abort();
+}
+
+}  // namespace trainyard

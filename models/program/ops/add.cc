@@ -1,0 +1,33 @@
+#include "kernels/add.h"
+
+#include "models/program/binder.h"
+#include "models/program/ops/ops.h"
+
+namespace trainyard::ops {
+namespace {
+
+class AddOp final : public Op {
+ public:
+  absl::string_view name() const override { return "add"; }
+  bool MayAlias(int, int) const override { return true; }
+  Call Bind(const Binder& binder, const Instance& instance) const override {
+    return binder.Kernel(AddArgs{.a = binder.tensor(instance.inputs[0]),
+                                 .b = binder.tensor(instance.inputs[1]),
+                                 .y = binder.tensor(instance.outputs[0])});
+  }
+  std::vector<Value> Backward(Recorder&, const Instance&,
+                              std::span<const Value> output_grads) const override {
+    return {output_grads[0], output_grads[0]};
+  }
+};
+
+}  // namespace
+
+Value Add(Recorder& recorder, Value a, Value b) {
+  const ValueInfo x = recorder.info(a), y = recorder.info(b);
+  CHECK(x.shape == y.shape && x.dtype == y.dtype) << "add: " << x << " and " << y;
+  return recorder.Emit(std::make_shared<AddOp>(), {a, b},
+                       {{.shape = x.shape, .dtype = x.dtype, .name = "sum"}})[0];
+}
+
+}  // namespace trainyard::ops

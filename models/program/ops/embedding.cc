@@ -1,0 +1,53 @@
+#include "kernels/embedding.h"
+
+#include "models/program/binder.h"
+#include "models/program/ops/ops.h"
+
+namespace trainyard::ops {
+namespace {
+
+// Inputs: dy, tokens. Output: gradient of the table.
+class EmbeddingBackwardOp final : public Op {
+ public:
+  absl::string_view name() const override { return "embedding_backward"; }
+  Call Bind(const Binder& binder, const Instance& instance) const override {
+    return binder.Kernel(EmbeddingBackwardArgs{.dy = binder.tensor(instance.inputs[0]),
+                                               .tokens = binder.tensor(instance.inputs[1]),
+                                               .dtable = binder.tensor(instance.outputs[0]),
+                                               .write = binder.write(instance.outputs[0])});
+  }
+};
+
+// Inputs: table, tokens. Output: rows of the table.
+class EmbeddingOp final : public Op {
+ public:
+  absl::string_view name() const override { return "embedding"; }
+  // The rows that are read, not the whole table.
+  Cost CostOf(const Program& program, const Instance& instance) const override {
+    return {.bytes = 2.0 * double(program.info(instance.outputs[0]).bytes()) +
+                     double(program.info(instance.inputs[1]).bytes())};
+  }
+  Call Bind(const Binder& binder, const Instance& instance) const override {
+    return binder.Kernel(EmbeddingForwardArgs{.table = binder.tensor(instance.inputs[0]),
+                                              .tokens = binder.tensor(instance.inputs[1]),
+                                              .y = binder.tensor(instance.outputs[0])});
+  }
+  std::vector<Value> Backward(Recorder& recorder, const Instance& instance,
+                              std::span<const Value> output_grads) const override {
+    recorder.Emit(std::make_shared<EmbeddingBackwardOp>(), {output_grads[0], instance.inputs[1]},
+                  {Recorder::Output::Into(recorder.Gradient(instance.inputs[0]))});
+    return {{}, {}};
+  }
+};
+
+}  // namespace
+
+Value Embedding(Recorder& recorder, Value table, Value tokens) {
+  const ValueInfo t = recorder.info(table), i = recorder.info(tokens);
+  CHECK(t.shape.rank() == 2 && i.dtype == DType::kI32) << "embedding: " << t << " by " << i;
+  return recorder.Emit(
+      std::make_shared<EmbeddingOp>(), {table, tokens},
+      {{.shape = {i.shape.elements(), t.shape[1]}, .dtype = t.dtype, .name = "rows"}})[0];
+}
+
+}  // namespace trainyard::ops

@@ -1,0 +1,45 @@
+#include "kernels/gelu.h"
+
+#include "models/program/binder.h"
+#include "models/program/ops/ops.h"
+
+namespace trainyard::ops {
+namespace {
+
+// Inputs: dy, x. Output: dx.
+class GeluBackwardOp final : public Op {
+ public:
+  absl::string_view name() const override { return "gelu_backward"; }
+  bool MayAlias(int, int) const override { return true; }
+  Call Bind(const Binder& binder, const Instance& instance) const override {
+    return binder.Kernel(GeluBackwardArgs{.dy = binder.tensor(instance.inputs[0]),
+                                          .x = binder.tensor(instance.inputs[1]),
+                                          .dx = binder.tensor(instance.outputs[0])});
+  }
+};
+
+class GeluOp final : public Op {
+ public:
+  absl::string_view name() const override { return "gelu"; }
+  bool MayAlias(int, int) const override { return true; }
+  Call Bind(const Binder& binder, const Instance& instance) const override {
+    return binder.Kernel(GeluForwardArgs{.x = binder.tensor(instance.inputs[0]),
+                                         .y = binder.tensor(instance.outputs[0])});
+  }
+  std::vector<Value> Backward(Recorder& recorder, const Instance& instance,
+                              std::span<const Value> output_grads) const override {
+    const ValueInfo info = recorder.info(instance.inputs[0]);
+    return recorder.Emit(std::make_shared<GeluBackwardOp>(), {output_grads[0], instance.inputs[0]},
+                         {{.shape = info.shape, .dtype = info.dtype, .name = "dx"}});
+  }
+};
+
+}  // namespace
+
+Value Gelu(Recorder& recorder, Value x) {
+  const ValueInfo info = recorder.info(x);
+  return recorder.Emit(std::make_shared<GeluOp>(), {x},
+                       {{.shape = info.shape, .dtype = info.dtype, .name = "gelu"}})[0];
+}
+
+}  // namespace trainyard::ops

@@ -1,0 +1,96 @@
+// Initial parameters and compute copies: ops on the flat buffers.
+#include "absl/strings/str_cat.h"
+#include "common/rng.h"
+#include "kernels/cast.h"
+#include "kernels/fill.h"
+#include "kernels/random_normal.h"
+#include "models/program/binder.h"
+#include "models/program/ops/ops.h"
+
+namespace trainyard::ops {
+namespace {
+
+std::string Text(const FlatRange& range) {
+  return absl::StrCat("flat=", range.offset, "+", range.elements);
+}
+
+class FillOp final : public Op {
+ public:
+  FillOp(FlatBuffer buffer, const FlatRange& range, double value)
+      : buffer_(buffer), range_(range), value_(value) {}
+  absl::string_view name() const override { return "fill"; }
+  bool has_effect() const override { return true; }
+  std::string attributes() const override {
+    return absl::StrCat(Text(range_), " buffer=", int(buffer_), " value=", value_);
+  }
+  Call Bind(const Binder& binder, const Instance&) const override {
+    return binder.Kernel(FillArgs{.y = binder.flat(buffer_, range_), .value = value_});
+  }
+
+ private:
+  FlatBuffer buffer_;
+  FlatRange range_;
+  double value_;
+};
+
+// Values depend on the parameter's global name and each element's global index alone.
+class RandomNormalOp final : public Op {
+ public:
+  explicit RandomNormalOp(const ParameterBox& box) : box_(box) {}
+  absl::string_view name() const override { return "random_normal"; }
+  bool has_effect() const override { return true; }
+  std::string attributes() const override {
+    return absl::StrCat(box_.name, " ", Text(box_.flat), " deviation=", box_.init.deviation);
+  }
+  Call Bind(const Binder& binder, const Instance&) const override {
+    const bool matrix = box_.shape.rank() > 1;
+    Tensor y = binder.flat(FlatBuffer::kMaster, box_.flat);
+    y.shape = box_.shape;
+    return binder.Kernel(RandomNormalArgs{.y = y,
+                                          .stream = HashName(box_.name.c_str()),
+                                          .stddev = box_.init.deviation,
+                                          .global_columns = box_.global_shape.back(),
+                                          .state = binder.step_state(),
+                                          .first_row = matrix ? box_.offset[0] : 0,
+                                          .first_column = box_.offset.back()});
+  }
+
+ private:
+  ParameterBox box_;
+};
+
+class CastOp final : public Op {
+ public:
+  explicit CastOp(const FlatRange& range) : range_(range) {}
+  absl::string_view name() const override { return "cast"; }
+  bool has_effect() const override { return true; }
+  std::string attributes() const override { return Text(range_); }
+  Call Bind(const Binder& binder, const Instance&) const override {
+    return binder.Kernel(CastArgs{.x = binder.flat(FlatBuffer::kMaster, range_),
+                                  .y = binder.flat(FlatBuffer::kCompute, range_)});
+  }
+
+ private:
+  FlatRange range_;
+};
+
+}  // namespace
+
+void InitializeBox(Recorder& recorder, const ParameterBox& box) {
+  if (box.init.kind == Init::Kind::kNormal) {
+    recorder.EmitEffect(std::make_shared<RandomNormalOp>(box), List::kInit);
+  } else {
+    const double value = box.init.kind == Init::Kind::kOnes ? 1 : 0;
+    FillFlat(recorder, FlatBuffer::kMaster, box.flat, value);
+  }
+}
+
+void FillFlat(Recorder& recorder, FlatBuffer buffer, const FlatRange& range, double value) {
+  recorder.EmitEffect(std::make_shared<FillOp>(buffer, range, value), List::kInit);
+}
+
+void CastToCompute(Recorder& recorder, const FlatRange& range) {
+  recorder.EmitEffect(std::make_shared<CastOp>(range), List::kPrepare);
+}
+
+}  // namespace trainyard::ops

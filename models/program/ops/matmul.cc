@@ -1,0 +1,99 @@
+// The matrix product in its three roles: a linear layer forward, and its two gradients, which are
+// instances of their own so that a schedule can delay the weight's.
+#include "kernels/matmul.h"
+
+#include "models/program/binder.h"
+#include "models/program/ops/ops.h"
+
+namespace trainyard::ops {
+namespace {
+
+enum class Role : uint8_t { kForward, kInputGradient, kWeightGradient };
+
+// Inputs: forward x [T,K], w [N,K], perhaps bias [N]; input gradient dy [T,N], w; weight gradient
+// dy, x.
+class MatMulOp final : public Op {
+ public:
+  explicit MatMulOp(Role role) : role_(role) {}
+
+  absl::string_view name() const override {
+    switch (role_) {
+      case Role::kForward:
+        return "matmul";
+      case Role::kInputGradient:
+        return "matmul_input_gradient";
+      case Role::kWeightGradient:
+        return "matmul_weight_gradient";
+    }
+    return "?";
+  }
+
+  Cost CostOf(const Program& program, const Instance& instance) const override {
+    Cost cost = Op::CostOf(program, instance);
+    const Shape a = program.info(instance.inputs[0]).shape;
+    const Shape c = program.info(instance.outputs[0]).shape;
+    const int64_t summed = role_ == Role::kWeightGradient ? a.rows() : a.back();
+    cost.flops = 2.0 * double(c.elements()) * double(summed);
+    return cost;
+  }
+
+  Call Bind(const Binder& binder, const Instance& instance) const override {
+    const Value out = instance.outputs[0];
+    MatMulArgs args{.a = binder.tensor(instance.inputs[0]),
+                    .b = binder.tensor(instance.inputs[1]),
+                    .c = binder.tensor(out),
+                    .trans_a = role_ == Role::kWeightGradient,
+                    .trans_b = role_ == Role::kForward};
+    if (instance.inputs.size() > 2) args.bias = binder.tensor(instance.inputs[2]);
+    if (role_ == Role::kWeightGradient) args.write = binder.write(out);
+    return binder.Kernel(args);
+  }
+
+  std::vector<Value> Backward(Recorder& recorder, const Instance& instance,
+                              std::span<const Value> output_grads) const override {
+    CHECK(role_ == Role::kForward) << name() << " has no backward";
+    const Value x = instance.inputs[0], w = instance.inputs[1], dy = output_grads[0];
+    std::vector<Value> grads(instance.inputs.size());
+    if (instance.inputs.size() > 2) BiasGradient(recorder, dy, instance.inputs[2]);
+    const ValueInfo info = recorder.info(x);
+    if (info.differentiable) {
+      grads[0] = recorder.Emit(
+          std::make_shared<MatMulOp>(Role::kInputGradient), {dy, w},
+          {{.shape = info.shape, .dtype = recorder.precision().compute, .name = "dx"}})[0];
+    }
+    recorder.set_list(List::kBackwardWeight);
+    recorder.Emit(std::make_shared<MatMulOp>(Role::kWeightGradient), {dy, x},
+                  {Recorder::Output::Into(recorder.Gradient(w))});
+    recorder.set_list(List::kBackwardInput);
+    return grads;
+  }
+
+ private:
+  Role role_;
+};
+
+Value Product(Recorder& recorder, std::vector<Value> inputs, DType dtype) {
+  const ValueInfo x = recorder.info(inputs[0]), w = recorder.info(inputs[1]);
+  CHECK(x.shape.rank() == 2 && w.shape.rank() == 2 && x.shape[1] == w.shape[1])
+      << "matmul: " << x << " with weight " << w;
+  if (inputs.size() > 2) {
+    const ValueInfo bias = recorder.info(inputs[2]);
+    CHECK(bias.shape == Shape({w.shape[0]})) << "matmul: bias " << bias << " of weight " << w;
+  }
+  return recorder.Emit(std::make_shared<MatMulOp>(Role::kForward), std::move(inputs),
+                       {{.shape = {x.shape[0], w.shape[0]}, .dtype = dtype, .name = "product"}})[0];
+}
+
+}  // namespace
+
+Value Linear(Recorder& recorder, Value x, Value weight, Value bias) {
+  std::vector<Value> inputs = {x, weight};
+  if (bias.valid()) inputs.push_back(bias);
+  return Product(recorder, std::move(inputs), recorder.precision().compute);
+}
+
+Value Logits(Recorder& recorder, Value x, Value weight) {
+  return Product(recorder, {x, weight}, recorder.precision().accumulate);
+}
+
+}  // namespace trainyard::ops

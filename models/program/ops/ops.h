@@ -1,0 +1,84 @@
+// The catalogue of recorded ops: each function appends an instance and returns its result. Formulas
+// are in kernels/NAME.h, classes in NAME.cc beside this file.
+//
+// Letters: T tokens, D width, S sequence, V vocabulary, a heads, g key/value heads, d head dim.
+
+#pragma once
+
+#include "models/parameter.h"
+#include "models/program/recorder.h"
+
+namespace trainyard::ops {
+
+// [T, D] + [T, D].
+Value Add(Recorder& recorder, Value a, Value b);
+
+// x [T, K] with weight [N, K] and bias [N] (or none): [T, N]. The output has the compute dtype, or
+// the accumulate dtype for logits.
+Value Linear(Recorder& recorder, Value x, Value weight, Value bias = {});
+Value Logits(Recorder& recorder, Value x, Value weight);
+
+Value RmsNorm(Recorder& recorder, Value x, Value gain, double eps);
+Value LayerNorm(Recorder& recorder, Value x, Value gain, Value bias, double eps);
+
+// Rows of table [V, D] by tokens i32 [T]: [T, D].
+Value Embedding(Recorder& recorder, Value table, Value tokens);
+// The positions t % sequence of tokens [T], i32.
+Value Positions(Recorder& recorder, Value tokens, int64_t sequence);
+
+struct Heads {
+  int64_t heads;     // On this rank.
+  int64_t kv_heads;  // On this rank.
+  int64_t head_dim;
+  int64_t sequence;
+};
+
+struct RopeTable {
+  double base;
+  double factor = 0;  // 0: no scaling.
+  double low_freq_factor = 1;
+  double high_freq_factor = 4;
+  int64_t original_max_seq = 8192;
+};
+// Rotates the query and key heads of qkv [T, (a+2g)d]; the table is shared by all uses.
+Value Rope(Recorder& recorder, Value qkv, const Heads& heads, const RopeTable& table);
+
+// Causal, scaled by 1/sqrt(d): qkv [T, (a+2g)d] to [T, a d].
+Value Attention(Recorder& recorder, Value qkv, const Heads& heads);
+
+Value SwiGlu(Recorder& recorder, Value x);  // [T, 2F] to [T, F].
+Value Gelu(Recorder& recorder, Value x);
+
+// Adds the loss of logits [T, V] against targets i32 [T] to StepState. A root of the backward pass.
+void CrossEntropy(Recorder& recorder, Value logits, Value targets);
+
+// Column sums of dy [T, N], into the gradient of a bias.
+void BiasGradient(Recorder& recorder, Value dy, Value bias);
+
+// --- On flat buffers and StepState; recorded by the passes.
+
+// List kInit: the initial values of one box, and zero for a buffer.
+void InitializeBox(Recorder& recorder, const ParameterBox& box);
+void FillFlat(Recorder& recorder, FlatBuffer buffer, const FlatRange& range, double value);
+// List kPrepare: the compute copy of the master weights.
+void CastToCompute(Recorder& recorder, const FlatRange& range);
+
+// List kOptimizer.
+void SumSquares(Recorder& recorder, const FlatRange& gradients);
+void Clip(Recorder& recorder);
+struct AdamWRange {
+  FlatRange flat;
+  double beta1;
+  double beta2;
+  double epsilon;
+  double weight_decay;
+  bool writes_compute;  // A compute copy exists.
+};
+void AdamW(Recorder& recorder, const AdamWRange& range);
+void WaitForCommunication(Recorder& recorder);
+
+// Instances of the communication stream, last micro-batch only; the bucket pass places them.
+Instance ReduceBucket(const FlatRange& gradients, AxisSet axes);
+Instance ReduceLoss(AxisSet axes);
+
+}  // namespace trainyard::ops

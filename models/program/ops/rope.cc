@@ -1,0 +1,82 @@
+#include "kernels/rope.h"
+
+#include "absl/strings/str_cat.h"
+#include "models/program/binder.h"
+#include "models/program/ops/ops.h"
+
+namespace trainyard::ops {
+namespace {
+
+// Outputs: cos, sin [S, d/2].
+class RopeTableOp final : public Op {
+ public:
+  explicit RopeTableOp(const RopeTable& table) : table_(table) {}
+  absl::string_view name() const override { return "rope_table"; }
+  std::string attributes() const override {
+    return absl::StrCat("base=", table_.base, " factor=", table_.factor, ",",
+                        table_.low_freq_factor, ",", table_.high_freq_factor, ",",
+                        table_.original_max_seq);
+  }
+  Call Bind(const Binder& binder, const Instance& instance) const override {
+    return binder.Kernel(RopeTableArgs{.cos = binder.tensor(instance.outputs[0]),
+                                       .sin = binder.tensor(instance.outputs[1]),
+                                       .base = table_.base,
+                                       .scaling = {.factor = table_.factor,
+                                                   .low_frequency_factor = table_.low_freq_factor,
+                                                   .high_frequency_factor = table_.high_freq_factor,
+                                                   .original_context = table_.original_max_seq}});
+  }
+
+ private:
+  RopeTable table_;
+};
+
+// Inputs: qkv, cos, sin. The gradient is the inverse rotation.
+class RopeOp final : public Op {
+ public:
+  RopeOp(const Heads& heads, bool inverse) : heads_(heads), inverse_(inverse) {}
+  absl::string_view name() const override { return inverse_ ? "rope_backward" : "rope"; }
+  bool MayAlias(int output, int input) const override { return output == 0 && input == 0; }
+  Call Bind(const Binder& binder, const Instance& instance) const override {
+    return binder.Kernel(RopeArgs{.x = binder.tensor(instance.inputs[0]),
+                                  .cos = binder.tensor(instance.inputs[1]),
+                                  .sin = binder.tensor(instance.inputs[2]),
+                                  .heads = heads_.heads,
+                                  .kv_heads = heads_.kv_heads,
+                                  .sequence = heads_.sequence,
+                                  .y = binder.tensor(instance.outputs[0]),
+                                  .inverse = inverse_});
+  }
+  std::vector<Value> Backward(Recorder& recorder, const Instance& instance,
+                              std::span<const Value> output_grads) const override {
+    const ValueInfo info = recorder.info(instance.inputs[0]);
+    const Value dx = recorder.Emit(std::make_shared<RopeOp>(heads_, !inverse_),
+                                   {output_grads[0], instance.inputs[1], instance.inputs[2]},
+                                   {{.shape = info.shape, .dtype = info.dtype, .name = "dqkv"}})[0];
+    return {dx, {}, {}};
+  }
+
+ private:
+  Heads heads_;
+  bool inverse_;
+};
+
+}  // namespace
+
+Value Rope(Recorder& recorder, Value qkv, const Heads& heads, const RopeTable& table) {
+  const ValueInfo info = recorder.info(qkv);
+  CHECK(info.shape.back() == (heads.heads + 2 * heads.kv_heads) * heads.head_dim)
+      << "rope: " << info << " for " << heads.heads << " heads and " << heads.kv_heads
+      << " key/value heads of " << heads.head_dim;
+  const Recorder::Output half{.shape = {heads.sequence, heads.head_dim / 2},
+                              .dtype = recorder.precision().accumulate,
+                              .name = "rotation",
+                              .differentiable = false};
+  const std::vector<Value> rotation =
+      recorder.EmitConstants(std::make_shared<RopeTableOp>(table), {half, half});
+  return recorder.Emit(std::make_shared<RopeOp>(heads, /*inverse=*/false),
+                       {qkv, rotation[0], rotation[1]},
+                       {{.shape = info.shape, .dtype = info.dtype, .name = "rotated"}})[0];
+}
+
+}  // namespace trainyard::ops

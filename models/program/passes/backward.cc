@@ -1,0 +1,45 @@
+#include "models/program/ops/ops.h"
+#include "models/program/passes/passes.h"
+
+namespace trainyard {
+
+void RecordBackward(Recorder& recorder) {
+  const Program& program = recorder.program();
+  CHECK(program.training) << "backward of a program recorded for inference";
+  const size_t num_forward = program.instances.size();
+  std::vector<Value> grad_of(program.values.size());  // Of values made by the forward list.
+
+  const auto accumulate = [&](const Op& op, Value input, Value grad) {
+    const ValueInfo value = program.info(input), g = program.info(grad);
+    CHECK(value.kind == ValueKind::kActivation && value.differentiable)
+        << op.name() << " returned a gradient for " << value;
+    CHECK(g.shape == value.shape && g.dtype == recorder.precision().compute)
+        << op.name() << " returned gradient " << g << " for " << value;
+    Value& sum = grad_of[input.id];
+    sum = sum.valid() ? ops::Add(recorder, sum, grad) : grad;
+  };
+
+  for (size_t i = num_forward; i-- > 0;) {
+    const Instance instance = program.instances[i];  // A copy: recording moves the originals.
+    if (instance.list != List::kForward) continue;
+    std::vector<Value> output_grads;
+    bool reached = instance.op->is_loss();
+    for (Value output : instance.outputs) {
+      output_grads.push_back(grad_of[output.id]);
+      reached |= output_grads.back().valid();
+    }
+    if (!reached) continue;
+    recorder.set_list(List::kBackwardInput);
+    recorder.set_block(instance.block);
+    recorder.set_label(instance.label);
+    const std::vector<Value> input_grads = instance.op->Backward(recorder, instance, output_grads);
+    CHECK(input_grads.size() == instance.inputs.size())
+        << instance.op->name() << ": " << input_grads.size() << " gradients for "
+        << instance.inputs.size() << " inputs";
+    for (size_t j = 0; j < input_grads.size(); ++j) {
+      if (input_grads[j].valid()) accumulate(*instance.op, instance.inputs[j], input_grads[j]);
+    }
+  }
+}
+
+}  // namespace trainyard

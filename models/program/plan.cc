@@ -1,0 +1,215 @@
+#include "models/program/plan.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+#include "absl/strings/str_format.h"
+#include "common/check.h"
+#include "models/program/op.h"
+
+namespace trainyard {
+namespace {
+
+constexpr int64_t kNever = -2;
+constexpr int64_t kStart = -1;  // Written by the host, before the first instance.
+constexpr int64_t kEnd = std::numeric_limits<int64_t>::max();
+
+// When a value is alive, in indices of instances, both ends included.
+struct Life {
+  int64_t first = kNever;
+  int64_t last = kNever;
+  bool several_actions = false;  // Made by one action, read by another.
+
+  bool overlaps(const Life& o) const { return first <= o.last && o.first <= last; }
+};
+
+size_t RoundUp(size_t bytes) {
+  return (bytes + kPlanAlignment - 1) / kPlanAlignment * kPlanAlignment;
+}
+
+bool SameAction(List a, List b) {
+  const auto backward = [](List l) {
+    return l == List::kBackwardInput || l == List::kBackwardWeight;
+  };
+  return a == b || (backward(a) && backward(b));
+}
+
+std::vector<Life> FindLives(const Program& program) {
+  std::vector<Life> lives(program.values.size());
+  std::vector<List> made_by(program.values.size(), List::kForward);
+  for (const auto& [name, value] : program.inputs) {
+    lives[value.id] = {.first = kStart, .last = kStart};
+  }
+  for (int64_t i = 0; i < int64_t(program.instances.size()); ++i) {
+    const Instance& instance = program.instances[i];
+    for (Value input : instance.inputs) {
+      Life& life = lives[input.id];
+      const bool placed = program.info(input).kind != ValueKind::kParameter &&
+                          program.info(input).kind != ValueKind::kParameterGradient;
+      CHECK(!placed || life.first != kNever)
+          << instance.op->name() << " reads " << program.info(input) << " before it is written";
+      life.last = i;
+      life.several_actions |= !SameAction(made_by[input.id], instance.list);
+    }
+    for (Value output : instance.outputs) {
+      Life& life = lives[output.id];
+      if (life.first == kNever) {
+        life.first = i;
+        made_by[output.id] = instance.list;
+      }
+      life.last = std::max(life.last, i);
+    }
+  }
+  for (const auto& [name, value] : program.outputs) lives[value.id].last = kEnd;
+  return lives;
+}
+
+// Values that share one piece of memory: one, or a chain of them, each written over the one before.
+struct Group {
+  Life life;
+  size_t bytes = 0;
+  std::vector<Value> values;
+};
+
+// Joins an output with an input that its op may overwrite and that nobody reads afterwards.
+std::vector<Group> JoinInPlace(const Program& program, const std::vector<Life>& lives,
+                               const std::vector<bool>& in_arena) {
+  std::vector<Group> groups;
+  std::vector<int> group_of(program.values.size(), -1);
+  const auto start_group = [&](Value value) {
+    group_of[value.id] = int(groups.size());
+    groups.push_back({lives[value.id], RoundUp(program.info(value).bytes()), {value}});
+  };
+  for (const auto& [name, value] : program.inputs) {
+    if (in_arena[value.id]) start_group(value);
+  }
+  for (int64_t i = 0; i < int64_t(program.instances.size()); ++i) {
+    const Instance& instance = program.instances[i];
+    std::vector<bool> taken(instance.inputs.size());
+    for (int o = 0; o < int(instance.outputs.size()); ++o) {
+      const Value output = instance.outputs[o];
+      if (!in_arena[output.id] || group_of[output.id] >= 0) continue;
+      for (int j = 0; j < int(instance.inputs.size()) && group_of[output.id] < 0; ++j) {
+        const Value input = instance.inputs[j];
+        const bool dead = in_arena[input.id] && lives[input.id].last == i &&
+                          program.info(input).kind == ValueKind::kActivation;
+        const bool fits = program.info(input).bytes() == program.info(output).bytes();
+        if (!dead || !fits || taken[j] || !instance.op->MayAlias(o, j)) continue;
+        // The op reads the value once more as another operand: only elementwise ops would allow it.
+        if (std::count(instance.inputs.begin(), instance.inputs.end(), input) > 1) continue;
+        taken[j] = true;
+        Group& group = groups[group_of[input.id]];
+        group_of[output.id] = group_of[input.id];
+        group.values.push_back(output);
+        group.life.last = lives[output.id].last;
+      }
+      if (group_of[output.id] < 0) start_group(output);
+    }
+  }
+  return groups;
+}
+
+// Places groups, largest first, each in the smallest gap that fits among those alive with it.
+// Returns the bytes of the arena.
+size_t PlaceBestFit(const std::vector<Group>& groups, std::vector<size_t>& offsets) {
+  std::vector<int> order(groups.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int a, int b) { return groups[a].bytes > groups[b].bytes; });
+  offsets.assign(groups.size(), 0);
+  std::vector<int> placed;  // By offset.
+  size_t arena = 0;
+  for (int g : order) {
+    size_t best = std::numeric_limits<size_t>::max(), best_gap = best, free_from = 0;
+    for (int other : placed) {
+      if (!groups[other].life.overlaps(groups[g].life)) continue;
+      if (offsets[other] > free_from) {
+        const size_t gap = offsets[other] - free_from;
+        if (gap >= groups[g].bytes && gap < best_gap) best = free_from, best_gap = gap;
+      }
+      free_from = std::max(free_from, offsets[other] + groups[other].bytes);
+    }
+    if (best == std::numeric_limits<size_t>::max()) best = free_from;
+    offsets[g] = best;
+    arena = std::max(arena, best + groups[g].bytes);
+    placed.insert(std::upper_bound(placed.begin(), placed.end(), g,
+                                   [&](int a, int b) { return offsets[a] < offsets[b]; }),
+                  g);
+  }
+  return arena;
+}
+
+void CheckNoOverlap(const std::vector<Group>& groups, const std::vector<size_t>& offsets) {
+  for (size_t a = 0; a < groups.size(); ++a) {
+    for (size_t b = a + 1; b < groups.size(); ++b) {
+      const bool apart =
+          offsets[a] + groups[a].bytes <= offsets[b] || offsets[b] + groups[b].bytes <= offsets[a];
+      CHECK(apart || !groups[a].life.overlaps(groups[b].life))
+          << "values " << groups[a].values[0].id << " and " << groups[b].values[0].id
+          << " overlap in memory";
+    }
+  }
+}
+
+size_t PlaceArena(const Program& program, const std::vector<Life>& lives, Arena arena,
+                  const std::vector<bool>& in_arena, std::vector<Placement>& placements) {
+  const std::vector<Group> groups = JoinInPlace(program, lives, in_arena);
+  std::vector<size_t> offsets;
+  const size_t bytes = PlaceBestFit(groups, offsets);
+  CheckNoOverlap(groups, offsets);
+  for (size_t g = 0; g < groups.size(); ++g) {
+    for (Value value : groups[g].values) placements[value.id] = {arena, offsets[g]};
+  }
+  return bytes;
+}
+
+}  // namespace
+
+MemoryPlan PlanMemory(const Program& program, int slots) {
+  CHECK(slots >= 1) << slots << " slots";
+  MemoryPlan plan;
+  plan.slots = slots;
+  plan.placements.resize(program.values.size());
+  const std::vector<Life> lives = FindLives(program);
+  std::vector<bool> slot(program.values.size()), scratch(program.values.size());
+  for (size_t id = 0; id < program.values.size(); ++id) {
+    const ValueInfo& info = program.values[id];
+    if (lives[id].first == kNever) continue;
+    if (info.kind == ValueKind::kConstant) {
+      plan.placements[id] = {Arena::kConstant, plan.constant_bytes};
+      plan.constant_bytes += RoundUp(info.bytes());
+    } else if (info.kind == ValueKind::kInput || info.kind == ValueKind::kActivation) {
+      const bool stays = slots == 1 || info.kind == ValueKind::kInput ||
+                         lives[id].several_actions || lives[id].last == kEnd;
+      (stays ? slot : scratch)[id] = true;
+    }
+  }
+  plan.slot_bytes = PlaceArena(program, lives, Arena::kSlot, slot, plan.placements);
+  plan.scratch_bytes = PlaceArena(program, lives, Arena::kScratch, scratch, plan.placements);
+
+  const Precision& p = program.precision;
+  const auto flat = [&](FlatBuffer buffer) -> size_t& { return plan.flat_bytes[size_t(buffer)]; };
+  const size_t elements = size_t(program.flat_elements);
+  flat(FlatBuffer::kMaster) = elements * SizeOf(p.master);
+  if (p.compute != p.master) flat(FlatBuffer::kCompute) = elements * SizeOf(p.compute);
+  if (program.training) {
+    flat(FlatBuffer::kFirstMoment) = flat(FlatBuffer::kSecondMoment) = flat(FlatBuffer::kMaster);
+    flat(FlatBuffer::kGradient) = elements * SizeOf(p.accumulate);
+  }
+  return plan;
+}
+
+size_t MemoryPlan::parameter_bytes() const {
+  return std::accumulate(flat_bytes.begin(), flat_bytes.end(), size_t{0});
+}
+
+std::string MemoryPlan::Summary() const {
+  const auto mb = [](size_t bytes) { return double(bytes) / 1e6; };
+  return absl::StrFormat(
+      "parameters and optimizer state %.1f MB, activations %.1f MB in %d slots, constants %.1f MB, "
+      "total %.1f MB",
+      mb(parameter_bytes()), mb(activation_bytes()), slots, mb(constant_bytes), mb(total_bytes()));
+}
+
+}  // namespace trainyard

@@ -1,0 +1,109 @@
+#include "models/program/program.h"
+
+#include <algorithm>
+#include <set>
+#include <sstream>
+
+#include "common/check.h"
+#include "models/program/op.h"
+
+namespace trainyard {
+
+const char* Name(List list) {
+  switch (list) {
+    case List::kInit:
+      return "init";
+    case List::kPrepare:
+      return "prepare";
+    case List::kForward:
+      return "forward";
+    case List::kBackwardInput:
+      return "backward_input";
+    case List::kBackwardWeight:
+      return "backward_weight";
+    case List::kOptimizer:
+      return "optimizer";
+  }
+  return "?";
+}
+
+std::vector<Value> Op::Backward(Recorder&, const Instance&, std::span<const Value>) const {
+  CHECK(false) << name() << " has no backward";
+  std::abort();
+}
+
+const ValueInfo& Program::info(Value value) const {
+  CHECK(value.valid() && size_t(value.id) < values.size())
+      << "value " << value.id << " of " << values.size();
+  return values[value.id];
+}
+
+const ParameterStorage& Program::storage(Value parameter_or_gradient) const {
+  const ValueInfo& value = info(parameter_or_gradient);
+  CHECK(value.storage >= 0) << value << " is no parameter";
+  return storages[value.storage];
+}
+
+std::vector<ParameterBox> Program::Parameters() const {
+  std::vector<ParameterBox> boxes;
+  for (const ParameterStorage& storage : storages) {
+    for (ParameterBox& box : BoxesOf(storage, mesh)) boxes.push_back(std::move(box));
+  }
+  std::sort(boxes.begin(), boxes.end(), [](const ParameterBox& a, const ParameterBox& b) {
+    return a.flat.offset < b.flat.offset;
+  });
+  return boxes;
+}
+
+int64_t Program::NumParameters() const {
+  int64_t elements = 0;
+  for (const ParameterStorage& storage : storages) {
+    for (const ParameterSpec& spec : storage.parameters) elements += spec.shape.elements();
+  }
+  return elements;
+}
+
+Cost Program::CostOf(List list) const {
+  Cost total;
+  for (const Instance& instance : instances) {
+    if (instance.list != list) continue;
+    const Cost cost = instance.op->CostOf(*this, instance);
+    total.flops += cost.flops;
+    total.bytes += cost.bytes;
+  }
+  return total;
+}
+
+Cost Op::CostOf(const Program& program, const Instance& instance) const {
+  Cost cost;
+  for (Value value : instance.inputs) cost.bytes += double(program.info(value).bytes());
+  for (Value value : instance.outputs) cost.bytes += double(program.info(value).bytes());
+  return cost;
+}
+
+std::string Program::Dump() const {
+  std::ostringstream out;
+  const auto values_of = [&](const std::vector<Value>& list) {
+    const char* separator = "";
+    for (Value value : list) {
+      out << separator << '%' << value.id << ' ' << info(value);
+      separator = ", ";
+    }
+  };
+  for (const Instance& instance : instances) {
+    out << Name(instance.list) << " block " << instance.block << ' ' << instance.label << ": ";
+    values_of(instance.outputs);
+    out << (instance.outputs.empty() ? "" : " = ") << instance.op->name() << '(';
+    values_of(instance.inputs);
+    out << ')';
+    if (const std::string attributes = instance.op->attributes(); !attributes.empty()) {
+      out << " {" << attributes << '}';
+    }
+    if (instance.stream == Stream::kCommunication) out << " on the communication stream";
+    if (instance.when == When::kLastMicroBatch) out << ", last micro-batch";
+    out << '\n';
+  }
+  return out.str();
+}
+
+}  // namespace trainyard

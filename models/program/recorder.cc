@@ -1,0 +1,168 @@
+#include "models/program/recorder.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+
+namespace trainyard {
+
+Recorder::Recorder(const Precision& precision, const Mesh& mesh, bool training) {
+  program_.precision = precision;
+  program_.mesh = mesh;
+  program_.training = training;
+}
+
+Value Recorder::NewValue(ValueInfo info) {
+  program_.values.push_back(std::move(info));
+  return {int32_t(program_.values.size()) - 1};
+}
+
+Value Recorder::Input(const std::string& name, const Shape& shape, DType dtype, AxisSet varying) {
+  const Value value = NewValue({.shape = shape,
+                                .dtype = dtype,
+                                .kind = ValueKind::kInput,
+                                .varying = varying & mesh().active(),
+                                .block = block_,
+                                .name = name});
+  CHECK(program_.inputs.emplace(name, value).second) << "a second input " << name;
+  return value;
+}
+
+void Recorder::KeepOutput(const std::string& name, Value value) {
+  CHECK(program_.outputs.emplace(name, value).second) << "a second output " << name;
+}
+
+Value Recorder::Parameters(const std::vector<ParameterSpec>& specs) {
+  CHECK(!specs.empty()) << "a storage without parameters";
+  const ParameterSpec& first = specs.front();
+  const std::string& name = first.name;
+  if (const auto found = storage_of_.find(name); found != storage_of_.end()) {
+    const ParameterStorage& storage = program_.storages[found->second];
+    CHECK(storage.parameters == specs) << name << " is declared twice, differently";
+    return storage.weight;
+  }
+  Shape shape = LocalShape(first, mesh());
+  int64_t rows = 0;
+  for (const ParameterSpec& spec : specs) {
+    const Shape local = LocalShape(spec, mesh());
+    CHECK(local.rank() == shape.rank() && local.With(0, 1) == shape.With(0, 1) &&
+          spec.decay == first.decay && spec.shard.axes == first.shard.axes)
+        << spec.name << ' ' << local << " cannot share a storage with " << name << ' ' << shape;
+    const bool is_new = storage_of_.emplace(spec.name, int(program_.storages.size())).second;
+    CHECK(is_new) << spec.name << " is declared twice";
+    rows += local[0];
+  }
+  shape = shape.With(0, rows);
+
+  ValueInfo info{.shape = shape,
+                 .dtype = precision().compute,
+                 .kind = ValueKind::kParameter,
+                 .lifetime = Lifetime::kStep,
+                 .block = block_,
+                 .storage = int(program_.storages.size()),
+                 .differentiable = program_.training,
+                 .name = name};
+  ParameterStorage storage{.shape = shape,
+                           .flat = {.elements = shape.elements()},
+                           .decay = first.decay,
+                           .block = block_,
+                           .shard_axes = first.shard.axes,
+                           .parameters = specs};
+  storage.weight = NewValue(info);
+  if (program_.training) {
+    info.dtype = precision().accumulate;
+    info.kind = ValueKind::kParameterGradient;
+    info.differentiable = false;
+    info.name = absl::StrCat("grad of ", name);
+    storage.gradient = NewValue(info);
+  }
+  program_.storages.push_back(std::move(storage));
+  return program_.storages.back().weight;
+}
+
+Value Recorder::Gradient(Value parameter) const {
+  const Value gradient = program_.storage(parameter).gradient;
+  CHECK(gradient.valid()) << info(parameter) << " has no gradient: recorded for inference";
+  return gradient;
+}
+
+// The one set of axes along which the inputs' gradients vary. Parameters and constants take no
+// part: they are alike everywhere, or divided, as their declaration says.
+AxisSet Recorder::CommonVarying(const Op& op, const std::vector<Value>& inputs) const {
+  Value first;
+  for (Value input : inputs) {
+    const ValueInfo& value = info(input);
+    if (value.kind != ValueKind::kActivation && value.kind != ValueKind::kInput) continue;
+    if (!first.valid()) first = input;
+    CHECK(value.varying == info(first).varying)
+        << op.name() << ": the gradients of its inputs vary along different axes: " << info(first)
+        << " and " << value;
+  }
+  return first.valid() ? info(first).varying : AxisSet{};
+}
+
+void Recorder::MeetParameters(const Op& op, const std::vector<Value>& inputs, AxisSet varying) {
+  for (Value input : inputs) {
+    if (info(input).kind != ValueKind::kParameter) continue;
+    ParameterStorage& storage = program_.storages[info(input).storage];
+    const AxisSet reduce = varying - storage.shard_axes;
+    CHECK(!storage.used || storage.reduce_axes == reduce)
+        << op.name() << ": the gradient of " << info(input) << " is summed over " << reduce
+        << " here and over " << storage.reduce_axes << " elsewhere";
+    storage.used = true;
+    storage.reduce_axes = reduce;
+  }
+}
+
+std::vector<Value> Recorder::Emit(std::shared_ptr<const Op> op, std::vector<Value> inputs,
+                                  const std::vector<Output>& outputs) {
+  const AxisSet varying = CommonVarying(*op, inputs);
+  MeetParameters(*op, inputs, varying);
+  bool differentiable = false;
+  for (Value input : inputs) differentiable |= info(input).differentiable;
+
+  std::vector<Value> values;
+  for (const Output& output : outputs) {
+    if (output.existing.valid()) {
+      values.push_back(output.existing);
+      continue;
+    }
+    values.push_back(NewValue({.shape = output.shape,
+                               .dtype = output.dtype,
+                               .varying = output.varying.value_or(varying),
+                               .block = block_,
+                               .differentiable = differentiable && output.differentiable,
+                               .name = absl::StrCat(label_, ".", output.name)}));
+  }
+  program_.instances.push_back({.op = std::move(op),
+                                .inputs = std::move(inputs),
+                                .outputs = values,
+                                .list = list_,
+                                .block = block_,
+                                .label = label_});
+  return values;
+}
+
+void Recorder::EmitEffect(std::shared_ptr<const Op> op, List list) {
+  program_.instances.push_back({.op = std::move(op), .list = list, .label = Name(list)});
+}
+
+std::vector<Value> Recorder::EmitConstants(std::shared_ptr<const Op> op,
+                                           const std::vector<Output>& outputs) {
+  std::ostringstream key;
+  key << op->name() << ' ' << op->attributes();
+  for (const Output& output : outputs) key << ' ' << output.dtype << output.shape;
+  std::vector<Value>& values = constants_[key.str()];
+  if (!values.empty()) return values;
+  const List list = std::exchange(list_, List::kPrepare);
+  values = Emit(std::move(op), {}, outputs);
+  list_ = list;
+  for (Value value : values) {
+    program_.values[value.id].kind = ValueKind::kConstant;
+    program_.values[value.id].lifetime = Lifetime::kStep;
+  }
+  return values;
+}
+
+}  // namespace trainyard

@@ -39,7 +39,7 @@ CASES = {
     "no_disabled_tests": ({"a.cc": "TEST(X, DISABLED_Y) {}"}, {"a.cc": "// DISABLED_ in a comment"}),
     "proto_enums": ({"a.proto": "enum JobState {\n  JOB_STATE_OK = 0;\n}"},
                     {"a.proto": "enum JobState {\n  JOB_STATE_UNSPECIFIED = 0;  // None.\n  JOB_STATE_OK = 1;\n}"}),
-    "metric_names": ({"worker/metrics.h": '"trainyard_new_total"', "docs/metrics.md": "`trainyard_old_total`"},
+    "metric_names": ({"worker/metrics.h": 'Count(\n "new_total"', "docs/metrics.md": "`trainyard_old_total`"},
                      {"worker/metrics.h": '"trainyard_loss"', "docs/metrics.md": "| `trainyard_loss` | job_id |"}),
     "readme_map": ({"README.md": "| `gone/` | x |", "there/a.cc": ""}, {"README.md": "| `there/` | x |", "there/a.cc": ""}),
     "todos": ({"a.cc": "// TODO: later"}, {"a.cc": "// TODO(12): later"}),

@@ -1,0 +1,134 @@
+// Proves the engine's gradients: for whole architectures in f64, every parameter's gradient as the
+// recorded backward pass computes it against central differences of the loss; and that
+// micro-batches add up to the batch that they are parts of.
+#include <cmath>
+
+#include "gtest/gtest.h"
+#include "tests/models/tiny.h"
+
+namespace trainyard::testing {
+namespace {
+
+constexpr int64_t kBatch = 2, kSequence = 5;
+
+TrainingOptions Options(int64_t micro_batch, const Precision& precision = Precision::F64()) {
+  return {.record = {.precision = precision,
+                     .micro_batch = micro_batch,
+                     .sequence = kSequence,
+                     .mesh = {}},
+          .adamw = {}};
+}
+
+struct NamedConfig {
+  const char* name;
+  ModelConfig config;
+};
+
+class ArchitectureGradient : public ::testing::TestWithParam<NamedConfig> {
+ protected:
+  void SetUp() override {
+    tokens_ = Tokens(kBatch * kSequence, config().vocab, 7);
+    targets_ = Tokens(kBatch * kSequence, config().vocab, 8);
+    targets_[3] = -1;  // Not counted.
+  }
+  const ModelConfig& config() const { return GetParam().config; }
+
+  // Loss of the whole batch; with_backward leaves its gradient, too.
+  double Step(Executable& executable, int micro_batches, bool with_backward) {
+    StepState state{.step = 1, .loss_scale = 1.0 / double(kBatch * kSequence - 1), .seed = 1};
+    executable.WriteStepState(state);
+    const size_t tokens = tokens_.size() / size_t(micro_batches);
+    for (int k = 0; k < micro_batches; ++k) {
+      const MicroBatch micro{.first = k == 0, .last = k == micro_batches - 1};
+      executable.WriteInput("tokens", 0, std::span(tokens_).subspan(size_t(k) * tokens, tokens));
+      executable.WriteInput("targets", 0, std::span(targets_).subspan(size_t(k) * tokens, tokens));
+      executable.Run(Action::kForward, micro);
+      if (with_backward) executable.Run(Action::kBackward, micro);
+    }
+    return executable.ReadStepState().loss;
+  }
+
+  std::vector<int32_t> tokens_, targets_;
+};
+
+// Initial weights are small, which hides errors behind tiny gradients: scale them up.
+void Enlarge(Executable& executable, int64_t elements) {
+  double* master = executable.flat(FlatBuffer::kMaster, {.elements = elements}).as<double>();
+  for (int64_t i = 0; i < elements; ++i) {
+    master[i] =
+        master[i] == 1 ? 1 + 0.1 * Normal(3, 0, uint64_t(i)) : 0.3 * Normal(4, 0, uint64_t(i));
+  }
+}
+
+TEST_P(ArchitectureGradient, EveryParameterMatchesCentralDifferences) {
+  const auto executable = Bind(RecordTraining(*CreateModel(config()), Options(kBatch)));
+  Enlarge(*executable, executable->program().flat_elements);
+  const double loss = Step(*executable, 1, /*with_backward=*/true);
+  EXPECT_NEAR(loss, std::log(double(config().vocab)), 2);
+
+  for (const ParameterBox& box : executable->Parameters()) {
+    SCOPED_TRACE(box.name);
+    const std::vector<double> got = ReadFlat(*executable, FlatBuffer::kGradient, box.flat);
+    double* weights = executable->flat(FlatBuffer::kMaster, box.flat).as<double>();
+    double difference = 0, norm = 0;
+    for (size_t i = 0; i < got.size(); ++i) {
+      const double at = weights[i], h = 1e-3;
+      const auto loss_at = [&](double x) {
+        weights[i] = x;
+        return Step(*executable, 1, /*with_backward=*/false);
+      };
+      // Of fourth order: the error is about h^4, and rounding's 1e-16 / h.
+      const double want =
+          (8 * (loss_at(at + h) - loss_at(at - h)) - (loss_at(at + 2 * h) - loss_at(at - 2 * h))) /
+          (12 * h);
+      weights[i] = at;
+      difference += (got[i] - want) * (got[i] - want);
+      norm += want * want;
+    }
+    EXPECT_GT(norm, 0);
+    EXPECT_LE(std::sqrt(difference / norm), 1e-6);
+  }
+}
+
+TEST_P(ArchitectureGradient, TwoMicroBatchesEqualOneBatch) {
+  const auto whole = Bind(RecordTraining(*CreateModel(config()), Options(kBatch)));
+  const auto parts = Bind(RecordTraining(*CreateModel(config()), Options(kBatch / 2)));
+  ASSERT_NEAR(Step(*whole, 1, true), Step(*parts, 2, true), 1e-12);
+  Step(*parts, 2, true);  // Again: what the last step left must not matter.
+  for (const ParameterBox& box : whole->Parameters()) {
+    SCOPED_TRACE(box.name);
+    const auto a = ReadFlat(*whole, FlatBuffer::kGradient, box.flat);
+    const auto b = ReadFlat(*parts, FlatBuffer::kGradient, box.flat);
+    for (size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(a[i], b[i], 1e-12);
+  }
+}
+
+// The precisions that training uses: same weights, same batch, gradients close in the norm.
+TEST_P(ArchitectureGradient, LowerPrecisionsAreCloseToDouble) {
+  const auto exact = Bind(RecordTraining(*CreateModel(config()), Options(kBatch)));
+  const double loss = Step(*exact, 1, true);
+  const FlatRange all{.elements = exact->program().flat_elements};
+  const auto want = ReadFlat(*exact, FlatBuffer::kGradient, all);
+  for (const auto& [precision, tolerance] :
+       {std::pair{Precision::F32(), 1e-5}, std::pair{Precision::BF16(), 3e-2}}) {
+    SCOPED_TRACE(Name(precision.compute));
+    const auto low = Bind(RecordTraining(*CreateModel(config()), Options(kBatch, precision)));
+    EXPECT_NEAR(Step(*low, 1, true), loss, tolerance);
+    const auto got = ReadFlat(*low, FlatBuffer::kGradient, all);
+    double difference = 0, norm = 0;
+    for (size_t i = 0; i < want.size(); ++i) {
+      difference += (got[i] - want[i]) * (got[i] - want[i]);
+      norm += want[i] * want[i];
+    }
+    EXPECT_LE(std::sqrt(difference / norm), tolerance);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, ArchitectureGradient,
+                         ::testing::Values(NamedConfig{"llama", TinyLlama()},
+                                           NamedConfig{"llama_tied", TinyLlama(/*tied=*/true)},
+                                           NamedConfig{"gpt3", TinyGpt3()}),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+}  // namespace
+}  // namespace trainyard::testing

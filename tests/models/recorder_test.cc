@@ -1,0 +1,137 @@
+// Proves what recording finds: where gradients are summed, what is misuse, what a dump says.
+#include "models/program/recorder.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "models/program/ops/ops.h"
+#include "tests/models/tiny.h"
+
+namespace trainyard::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Four ranks: two along data, two along tensor.
+Recorder FourRanks() { return Recorder(Precision::F32(), {.tensor = 2, .data = 2}, true); }
+
+ParameterSpec Matrix(const std::string& name, int64_t rows, int64_t columns, Shard shard = {}) {
+  return {.name = name, .shape = {rows, columns}, .shard = shard, .decay = true};
+}
+
+TEST(RecorderTest, ReductionIsOverWhatVariesMinusTheShard) {
+  Recorder recorder = FourRanks();
+  const Value x = recorder.Input("x", {3, 8}, DType::kF32, {Axis::kData, Axis::kTensor});
+  const Value whole = recorder.Parameter(Matrix("whole", 4, 8));
+  const Value divided = recorder.Parameter(Matrix("divided", 4, 8, Shard::Rows(Axis::kTensor)));
+  ops::Linear(recorder, x, whole);
+  ops::Linear(recorder, x, divided);
+  EXPECT_EQ(recorder.program().storage(whole).reduce_axes, AxisSet({Axis::kData, Axis::kTensor}));
+  EXPECT_EQ(recorder.program().storage(divided).reduce_axes, AxisSet({Axis::kData}));
+  EXPECT_EQ(recorder.info(divided).shape, Shape({2, 8}));
+}
+
+TEST(RecorderTest, AnAxisOfOneRankDoesNotVary) {
+  Recorder recorder(Precision::F32(), {}, true);
+  const Value x = recorder.Input("x", {3, 8}, DType::kF32, {Axis::kData});
+  EXPECT_TRUE(recorder.info(x).varying.empty());
+}
+
+TEST(RecorderDeathTest, NamesTheInputsThatVaryDifferently) {
+  Recorder recorder = FourRanks();
+  const Value x = recorder.Input("tokens_here", {3, 8}, DType::kF32, {Axis::kData});
+  const Value y = recorder.Input("tokens_there", {3, 8}, DType::kF32, {Axis::kTensor});
+  EXPECT_DEATH(ops::Add(recorder, x, y), "tokens_here .*data.* and tokens_there .*tensor");
+}
+
+TEST(RecorderDeathTest, NamesTheParameterWhoseUsesDisagree) {
+  Recorder recorder = FourRanks();
+  const Value x = recorder.Input("x", {3, 8}, DType::kF32, {Axis::kData});
+  const Value y = recorder.Input("y", {3, 8}, DType::kF32, {Axis::kData, Axis::kTensor});
+  const Value w = recorder.Parameter(Matrix("shared.weight", 4, 8));
+  ops::Linear(recorder, x, w);
+  EXPECT_DEATH(ops::Linear(recorder, y, w), "shared.weight.* is summed over");
+}
+
+TEST(RecorderDeathTest, NamesTheOperandsOfTheWrongShape) {
+  Recorder recorder(Precision::F32(), {}, true);
+  const Value x = recorder.Input("x", {3, 8}, DType::kF32, {});
+  const Value gain = recorder.Parameter({.name = "norm.weight", .shape = {16}});
+  EXPECT_DEATH(ops::RmsNorm(recorder, x, gain, 1e-5), "gain norm.weight");
+  EXPECT_DEATH(ops::Linear(recorder, x, gain), "norm.weight");
+}
+
+TEST(RecorderDeathTest, OneNameIsOneParameter) {
+  Recorder recorder(Precision::F32(), {}, true);
+  const Value first = recorder.Parameter(Matrix("w", 4, 8));
+  EXPECT_EQ(recorder.Parameter(Matrix("w", 4, 8)), first);
+  EXPECT_DEATH(recorder.Parameter(Matrix("w", 8, 8)), "w is declared twice, differently");
+}
+
+TEST(RecorderDeathTest, OnlyDataParallelismCanBeRecordedYet) {
+  const auto model = CreateModel(TinyLlama());
+  EXPECT_DEATH(
+      RecordTraining(
+          *model, {.record = {.precision = {}, .sequence = 4, .mesh = {.tensor = 2}}, .adamw = {}}),
+      "tensor");
+}
+
+TEST(ProgramTest, EveryParameterOfADataParallelModelIsSummedOverData) {
+  for (const ModelConfig& config : {TinyLlama(), TinyLlama(true), TinyGpt3()}) {
+    const Program program = RecordTraining(
+        *CreateModel(config),
+        {.record = {.precision = {}, .sequence = 4, .mesh = {.data = 2}}, .adamw = {}});
+    for (const ParameterBox& box : program.Parameters()) {
+      EXPECT_EQ(box.reduce_axes, AxisSet({Axis::kData})) << box.name;
+    }
+  }
+}
+
+TEST(ProgramTest, DumpHasALineAnInstance) {
+  const Program program =
+      RecordTraining(*CreateModel(TinyLlama()),
+                     {.record = {.precision = {}, .sequence = 4, .mesh = {}}, .adamw = {}});
+  const std::string dump = program.Dump();
+  EXPECT_EQ(size_t(std::count(dump.begin(), dump.end(), '\n')), program.instances.size());
+  EXPECT_THAT(dump, HasSubstr("forward block 1 attention: "));
+  EXPECT_THAT(dump, HasSubstr("backward_weight block 2 mlp: "));
+  EXPECT_THAT(dump, HasSubstr("model.layers.1.mlp.gate_proj.weight f32[40, 12]"));
+}
+
+TEST(MeshTest, TensorRanksAreNeighboursAndStagesFarApart) {
+  const Mesh mesh{
+      .tensor = 2, .context = 3, .data = 5, .pipeline = 7, .rank = 1 + 2 * (2 + 3 * (4 + 5 * 6))};
+  EXPECT_EQ(mesh.ranks(), 210);
+  EXPECT_EQ(mesh.coordinate(Axis::kTensor), 1);
+  EXPECT_EQ(mesh.coordinate(Axis::kContext), 2);
+  EXPECT_EQ(mesh.coordinate(Axis::kData), 4);
+  EXPECT_EQ(mesh.coordinate(Axis::kPipeline), 6);
+}
+
+// A query/key/value matrix of one name, divided: a piece of each of its three sections.
+TEST(ParameterTest, BoxesOfADividedParameterWithSections) {
+  Recorder recorder(Precision::F32(), {.tensor = 2, .rank = 1}, true);
+  const Value x = recorder.Input("x", {3, 8}, DType::kF32, {});
+  const Value w = recorder.Parameter(Matrix("c_attn", 12, 8, Shard::Rows(Axis::kTensor, 3)));
+  ops::Linear(recorder, x, w);
+  const std::vector<ParameterBox> boxes = recorder.program().Parameters();
+  ASSERT_EQ(boxes.size(), 3u);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(boxes[i].global_shape, Shape({12, 8}));
+    EXPECT_EQ(boxes[i].offset, Shape({4 * i + 2, 0}));
+    EXPECT_EQ(boxes[i].shape, Shape({2, 8}));
+    EXPECT_EQ(boxes[i].flat, (FlatRange{.offset = 16 * i, .elements = 16}));
+  }
+}
+
+TEST(ParameterTest, BoxOfAParameterDividedByColumns) {
+  Recorder recorder(Precision::F32(), {.tensor = 2, .rank = 1}, true);
+  const Value w = recorder.Parameter(Matrix("o_proj", 4, 8, Shard::Columns(Axis::kTensor)));
+  const std::vector<ParameterBox> boxes = recorder.program().Parameters();
+  ASSERT_EQ(boxes.size(), 1u);
+  EXPECT_EQ(recorder.info(w).shape, Shape({4, 4}));
+  EXPECT_EQ(boxes[0].offset, Shape({0, 4}));
+  EXPECT_EQ(boxes[0].shape, Shape({4, 4}));
+}
+
+}  // namespace
+}  // namespace trainyard::testing

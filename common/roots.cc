@@ -1,0 +1,199 @@
+#include "common/roots.h"
+
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "common/check.h"
+#include "common/files.h"
+#include "common/status_macros.h"
+
+namespace trainyard {
+namespace {
+
+// A path split at the root it is taken below.
+struct Below {
+  std::string root;
+  std::string rest;  // Relative; never empty.
+};
+
+std::string Canonical(int fd) {
+  char path[PATH_MAX];
+  const ssize_t n = ::readlink(absl::StrCat("/proc/self/fd/", fd).c_str(), path, sizeof(path));
+  return n < 0 ? "" : std::string(path, size_t(n));
+}
+
+// Where the kernel (before 5.6) or a sandbox has no openat2: resolve, compare, then open what was
+// resolved. A link that changes in between could escape, which openat2 rules out.
+int OpenResolved(int root, const char* rest, int flags) {
+  const std::string base = Canonical(root);
+  std::error_code error;
+  const std::string resolved = std::filesystem::canonical(base + "/" + rest, error).string();
+  if (error) return -error.value();
+  if (resolved != base && resolved.rfind(base == "/" ? base : base + "/", 0) != 0) return -EXDEV;
+  const int fd = ::open(resolved.c_str(), flags | O_NOFOLLOW);
+  return fd < 0 ? -errno : fd;
+}
+
+// A descriptor, or -errno; -EXDEV where the way leads out of the root.
+int OpenBelow(int root, const std::string& rest, int flags, bool confined) {
+  flags |= O_CLOEXEC;
+  if (!confined) {
+    const int fd = ::openat(root, rest.c_str(), flags);
+    return fd < 0 ? -errno : fd;
+  }
+  open_how how = {};
+  how.flags = uint64_t(flags);
+  how.resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS;
+  const long fd = ::syscall(SYS_openat2, root, rest.c_str(), &how, sizeof(how));
+  if (fd >= 0) return int(fd);
+  return errno == ENOSYS ? OpenResolved(root, rest.c_str(), flags) : -errno;
+}
+
+// Which roots a path may be taken below: all of them for a relative one, in order.
+std::vector<Below> Choices(const std::string& path, const std::vector<std::string>& roots) {
+  const bool absolute = !path.empty() && path[0] == '/';
+  if (roots.empty()) {
+    const size_t start = path.find_first_not_of('/');
+    if (!absolute) return {{".", path.empty() ? "." : path}};
+    return {{"/", start == std::string::npos ? "." : path.substr(start)}};
+  }
+  std::vector<Below> choices;
+  for (std::string root : roots) {
+    while (root.size() > 1 && root.back() == '/') root.pop_back();
+    const std::string prefix = root == "/" ? root : root + "/";
+    if (!absolute) {
+      choices.push_back({root, path.empty() ? "." : path});
+    } else if (path == root) {
+      choices.push_back({root, "."});
+    } else if (path.rfind(prefix, 0) == 0) {
+      const size_t start = path.find_first_not_of('/', prefix.size());
+      choices.push_back({root, start == std::string::npos ? "." : path.substr(start)});
+    }
+  }
+  return choices;
+}
+
+absl::Status OpenError(int error, absl::string_view doing, const std::string& path,
+                       const std::vector<std::string>& roots) {
+  if (error == EXDEV || error == ELOOP) {
+    return absl::PermissionDeniedError(absl::StrCat(
+        "cannot ", doing, " ", path, ": it leads out of ", absl::StrJoin(roots, ", ")));
+  }
+  return ErrnoStatus(error, doing, path);
+}
+
+absl::StatusOr<FileDescriptor> OpenFirst(const std::string& path,
+                                         const std::vector<std::string>& roots, int flags) {
+  const std::vector<Below> choices = Choices(path, roots);
+  if (choices.empty()) {
+    return absl::PermissionDeniedError(
+        absl::StrCat("cannot open ", path, ": it is not below ", absl::StrJoin(roots, ", ")));
+  }
+  int first_error = 0;
+  for (const Below& below : choices) {
+    const FileDescriptor root(::open(below.root.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    const int fd = root.valid() ? OpenBelow(root.get(), below.rest, flags, !roots.empty()) : -errno;
+    if (fd >= 0) return FileDescriptor(fd);
+    if (first_error == 0 || first_error == ENOENT) first_error = -fd;
+  }
+  return OpenError(first_error, "open", path, roots);
+}
+
+absl::StatusOr<std::string> CanonicalDirectory(const FileDescriptor& fd, const std::string& path) {
+  std::string canonical = Canonical(fd.get());
+  if (canonical.empty()) return ErrnoStatus(errno, "resolve", path);
+  return canonical;
+}
+
+}  // namespace
+
+FileDescriptor& FileDescriptor::operator=(FileDescriptor&& other) noexcept {
+  std::swap(fd_, other.fd_);
+  return *this;
+}
+
+FileDescriptor::~FileDescriptor() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+absl::StatusOr<FileDescriptor> Roots::OpenFile(const std::string& path) const {
+  // Not blocking, or a named pipe would hold the trainer here for ever.
+  ASSIGN_OR_RETURN(FileDescriptor fd, OpenFirst(path, roots_, O_RDONLY | O_NONBLOCK | O_NOCTTY));
+  struct stat info;
+  if (::fstat(fd.get(), &info) != 0) return ErrnoStatus(errno, "stat", path);
+  if (!S_ISREG(info.st_mode)) {
+    return absl::InvalidArgumentError(absl::StrCat(path, " is not a regular file"));
+  }
+  return fd;
+}
+
+absl::StatusOr<std::string> Roots::FindDirectory(const std::string& path) const {
+  ASSIGN_OR_RETURN(const FileDescriptor fd, OpenFirst(path, roots_, O_RDONLY | O_DIRECTORY));
+  return CanonicalDirectory(fd, path);
+}
+
+absl::StatusOr<std::string> Roots::MakeDirectory(const std::string& path) const {
+  absl::StatusOr<std::string> found = FindDirectory(path);
+  if (found.ok() || !absl::IsNotFound(found.status())) return found;
+  const Below below = Choices(path, roots_).front();
+  FileDescriptor directory(::open(below.root.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!directory.valid()) return ErrnoStatus(errno, "open", below.root);
+  const FileDescriptor root(::fcntl(directory.get(), F_DUPFD_CLOEXEC, 0));
+  std::string so_far;
+  for (absl::string_view part : absl::StrSplit(below.rest, '/', absl::SkipEmpty())) {
+    const std::string name(part);
+    absl::StrAppend(&so_far, so_far.empty() ? "" : "/", name);
+    int fd = OpenBelow(root.get(), so_far, O_RDONLY | O_DIRECTORY, !roots_.empty());
+    if (fd == -ENOENT) {
+      // Another process may make it at the same time: that is as good.
+      if (::mkdirat(directory.get(), name.c_str(), 0755) != 0 && errno != EEXIST) {
+        return ErrnoStatus(errno, "create directory", path);
+      }
+      if (::fsync(directory.get()) != 0) return ErrnoStatus(errno, "sync directory of", path);
+      fd = OpenBelow(root.get(), so_far, O_RDONLY | O_DIRECTORY, !roots_.empty());
+    }
+    if (fd < 0) return OpenError(-fd, "create directory", path, roots_);
+    directory = FileDescriptor(fd);
+  }
+  return CanonicalDirectory(directory, path);
+}
+
+absl::StatusOr<InputFile> InputFile::Open(const std::string& path, const Roots& roots) {
+  InputFile file;
+  ASSIGN_OR_RETURN(file.fd_, roots.OpenFile(path));
+  struct stat info;
+  if (::fstat(file.fd_.get(), &info) != 0) return ErrnoStatus(errno, "stat", path);
+  file.size_ = uint64_t(info.st_size);
+  file.path_ = path;
+  return file;
+}
+
+absl::Status InputFile::ReadAt(uint64_t offset, void* out, size_t bytes) const {
+  char* to = static_cast<char*>(out);
+  while (bytes > 0) {
+    const ssize_t n = ::pread(fd_.get(), to, bytes, off_t(offset));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return ErrnoStatus(errno, "read", path_);
+    if (n == 0) {
+      return absl::DataLossError(absl::StrCat(path_, " ends before byte ", offset + bytes,
+                                              ", which was wanted: truncated after it was opened"));
+    }
+    to += n;
+    offset += uint64_t(n);
+    bytes -= size_t(n);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace trainyard

@@ -1,0 +1,68 @@
+// Proves that synthetic data has the entropy it claims, measured from counts of triples, and that
+// its splits differ.
+
+#include "train/data/synthetic.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+#include <vector>
+
+namespace trainyard {
+namespace {
+
+TEST(Synthetic, HasTheEntropyThatIsDocumented) {
+  EXPECT_NEAR(SyntheticEntropy(32), 1.2526, 5e-5);
+  EXPECT_EQ(SyntheticEntropy(1000), SyntheticEntropy(32));
+  constexpr int64_t kSequence = 1024, kVocab = 8, kSamples = 400;
+  const DataSplits splits = SyntheticSplits(kSequence, kVocab, 3);
+  std::map<std::vector<int32_t>, double> triples, pairs;
+  std::vector<int32_t> sample(kSequence + 1);
+  double total = 0;
+  for (int64_t i = 0; i < kSamples; ++i) {
+    ASSERT_TRUE(splits.train->Read(i, sample).ok());
+    for (size_t t = 2; t < sample.size(); ++t) {
+      ++triples[{sample[t - 2], sample[t - 1], sample[t]}];
+      ++pairs[{sample[t - 2], sample[t - 1]}];
+      ++total;
+    }
+  }
+  double entropy = 0;
+  for (const auto& [triple, count] : triples) {
+    const double p = count / pairs[{triple[0], triple[1]}];
+    entropy -= count / total * std::log(p);
+  }
+  // Counted from 4e5 triples: a deviation of the log-probability (about 1.1 nats) over sqrt(4e5),
+  // three of them; the bias of the estimate, (8^3 - 8^2) / (2 * 4e5) = 0.0006, is smaller.
+  EXPECT_NEAR(entropy, SyntheticEntropy(kVocab), 3 * 1.1 / std::sqrt(total) + 0.0006);
+}
+
+TEST(Synthetic, IsAPureFunctionOfSeedSplitAndIndex) {
+  const DataSplits a = SyntheticSplits(16, 100, 1), b = SyntheticSplits(16, 100, 2);
+  std::vector<int32_t> first(17), again(17), other(17);
+  ASSERT_TRUE(a.train->Read(5, first).ok());
+  ASSERT_TRUE(a.train->Read(5, again).ok());
+  EXPECT_EQ(first, again);
+  ASSERT_TRUE(a.train->Read(6, other).ok());
+  EXPECT_NE(first, other);
+  ASSERT_TRUE(a.validation->Read(5, other).ok());
+  EXPECT_NE(first, other);
+  ASSERT_TRUE(b.train->Read(5, other).ok());
+  EXPECT_NE(first, other);
+}
+
+TEST(Synthetic, KeepsToTinyVocabularies) {
+  for (const int64_t vocab : {1, 2, 3, 33}) {
+    const DataSplits splits = SyntheticSplits(64, vocab, 1);
+    std::vector<int32_t> sample(65);
+    ASSERT_TRUE(splits.train->Read(0, sample).ok());
+    for (const int32_t token : sample) {
+      EXPECT_GE(token, 0);
+      EXPECT_LT(token, std::min<int64_t>(vocab, 32));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace trainyard

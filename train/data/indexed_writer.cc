@@ -1,0 +1,137 @@
+#include "train/data/indexed_writer.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+#include "common/files.h"
+#include "common/status_macros.h"
+
+namespace trainyard {
+namespace {
+
+constexpr size_t kBufferBytes = 1 << 20;
+
+template <typename T>
+void AppendValue(std::string& out, T value) {
+  out.append(reinterpret_cast<const char*>(&value), sizeof(value));
+}
+
+template <typename T>
+bool AppendToken(std::string& out, int32_t token) {
+  if (int64_t(token) < int64_t(std::numeric_limits<T>::min()) ||
+      int64_t(token) > int64_t(std::numeric_limits<T>::max())) {
+    return false;
+  }
+  AppendValue(out, T(token));
+  return true;
+}
+
+bool AppendAs(IndexDType dtype, std::string& out, int32_t token) {
+  switch (dtype) {
+    case IndexDType::kUint8:
+      return AppendToken<uint8_t>(out, token);
+    case IndexDType::kInt8:
+      return AppendToken<int8_t>(out, token);
+    case IndexDType::kInt16:
+      return AppendToken<int16_t>(out, token);
+    case IndexDType::kUint16:
+      return AppendToken<uint16_t>(out, token);
+    case IndexDType::kInt32:
+      return AppendToken<int32_t>(out, token);
+    case IndexDType::kInt64:
+      return AppendToken<int64_t>(out, token);
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<IndexedWriter>> IndexedWriter::Create(const std::string& prefix,
+                                                                     IndexDType dtype) {
+  CHECK(TokenBytes(dtype) > 0) << "no integer type: " << int(dtype);
+  std::unique_ptr<IndexedWriter> writer(new IndexedWriter(prefix, dtype));
+  // An old index beside new tokens would be a wrong dataset that looks right.
+  for (const char* suffix : {".idx", ".bin"}) {
+    const std::string old = prefix + suffix;
+    if (::unlink(old.c_str()) != 0 && errno != ENOENT) return ErrnoStatus(errno, "remove", old);
+  }
+  const std::string path = prefix + ".bin.tmp";
+  writer->fd_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (writer->fd_ < 0) return ErrnoStatus(errno, "create", path);
+  return writer;
+}
+
+IndexedWriter::IndexedWriter(std::string prefix, IndexDType dtype)
+    : prefix_(std::move(prefix)), dtype_(dtype) {}
+
+IndexedWriter::~IndexedWriter() {
+  if (fd_ < 0) return;
+  ::close(fd_);
+  ::unlink((prefix_ + ".bin.tmp").c_str());
+}
+
+absl::Status IndexedWriter::AddDocument(std::span<const int32_t> tokens) {
+  if (tokens.size() > size_t(std::numeric_limits<int32_t>::max())) {
+    return absl::OutOfRangeError(absl::StrCat("document ", lengths_.size(), " has ", tokens.size(),
+                                              " tokens, at most 2^31 - 1 fit the format"));
+  }
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (!AppendAs(dtype_, buffer_, tokens[i])) {
+      return absl::OutOfRangeError(absl::StrCat("token ", tokens[i], " of document ",
+                                                lengths_.size(), " does not fit dtype code ",
+                                                int(dtype_)));
+    }
+    if (buffer_.size() >= kBufferBytes) RETURN_IF_ERROR(Flush());
+  }
+  lengths_.push_back(int32_t(tokens.size()));
+  tokens_ += int64_t(tokens.size());
+  return absl::OkStatus();
+}
+
+absl::Status IndexedWriter::Flush() {
+  for (absl::string_view rest = buffer_; !rest.empty();) {
+    const ssize_t n = ::write(fd_, rest.data(), rest.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return ErrnoStatus(errno, "write", prefix_ + ".bin.tmp");
+    rest.remove_prefix(size_t(n));
+  }
+  buffer_.clear();
+  return absl::OkStatus();
+}
+
+std::string IndexedWriter::Index() const {
+  std::string index(kIndexMagic, sizeof(kIndexMagic));
+  AppendValue(index, kIndexVersion);
+  AppendValue(index, dtype_);
+  AppendValue(index, uint64_t(lengths_.size()));
+  AppendValue(index, uint64_t(lengths_.size() + 1));
+  for (const int32_t length : lengths_) AppendValue(index, length);
+  int64_t offset = 0;
+  for (const int32_t length : lengths_) {
+    AppendValue(index, offset);
+    offset += int64_t(length) * int64_t(TokenBytes(dtype_));
+  }
+  for (size_t document = 0; document <= lengths_.size(); ++document) {
+    AppendValue(index, int64_t(document));
+  }
+  return index;
+}
+
+absl::Status IndexedWriter::Finish() {
+  RETURN_IF_ERROR(Flush());
+  const std::string temporary = prefix_ + ".bin.tmp", path = prefix_ + ".bin";
+  if (::fsync(fd_) != 0) return ErrnoStatus(errno, "sync", temporary);
+  if (::rename(temporary.c_str(), path.c_str()) != 0) return ErrnoStatus(errno, "rename to", path);
+  ::close(fd_);
+  fd_ = -1;
+  return WriteFileAtomic(prefix_ + ".idx", Index());
+}
+
+}  // namespace trainyard

@@ -1,0 +1,82 @@
+#include "train/data/synthetic.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "common/check.h"
+#include "common/rng.h"
+
+namespace trainyard {
+namespace {
+
+constexpr int64_t kMaxLetters = 32;
+constexpr int64_t kSamples = int64_t{1} << 40;
+constexpr double kFirst = 0.5, kSecond = 0.4, kNoise = 0.1;
+
+class SyntheticDataset final : public Dataset {
+ public:
+  SyntheticDataset(int64_t sequence, int64_t vocab, uint64_t seed, const char* split)
+      : sequence_(sequence),
+        letters_(uint64_t(std::min(vocab, kMaxLetters))),
+        seed_(seed),
+        stream_(HashName(split)) {}
+
+  int64_t num_samples() const override { return kSamples; }
+  int64_t sample_tokens() const override { return sequence_ + 1; }
+
+  absl::Status Read(int64_t index, std::span<int32_t> out) const override {
+    CHECK(index >= 0 && index < kSamples && int64_t(out.size()) == sample_tokens())
+        << index << ", " << out.size();
+    const uint64_t base = RandomBits(seed_, stream_, uint64_t(index));
+    uint64_t a = 0, b = 0;
+    for (size_t t = 0; t < out.size(); ++t) {
+      // The two letters before the sample are as random as the noise.
+      if (t == 0) {
+        a = RandomBits(base, 1, 0) % letters_;
+        b = RandomBits(base, 2, 0) % letters_;
+      }
+      const uint64_t next = Next(a, b, base, t);
+      out[t] = int32_t(next);
+      a = b;
+      b = next;
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  uint64_t Next(uint64_t a, uint64_t b, uint64_t base, uint64_t t) const {
+    const double u = Uniform(base, 3, t);
+    if (letters_ == 1 || u < kNoise) return RandomBits(base, 4, t) % letters_;
+    const uint64_t first = RandomBits(seed_, HashName("data/first"), b) % letters_;
+    if (u < kNoise + kFirst) return first;
+    // Never the first follower, so that the entropy is the same after every pair.
+    const uint64_t other =
+        RandomBits(seed_, HashName("data/second"), a * letters_ + b) % (letters_ - 1);
+    return (first + 1 + other) % letters_;
+  }
+
+  const int64_t sequence_;
+  const uint64_t letters_;
+  const uint64_t seed_;
+  const uint64_t stream_;
+};
+
+double Term(double p) { return p > 0 ? -p * std::log(p) : 0; }
+
+}  // namespace
+
+double SyntheticEntropy(int64_t vocab) {
+  const double letters = double(std::min(vocab, kMaxLetters));
+  if (letters < 2) return 0;
+  const double each = kNoise / letters;
+  return Term(kFirst + each) + Term(kSecond + each) + (letters - 2) * Term(each);
+}
+
+DataSplits SyntheticSplits(int64_t sequence, int64_t vocab, uint64_t seed) {
+  CHECK(sequence > 0 && vocab > 0) << sequence << ", " << vocab;
+  return {
+      .train = std::make_unique<SyntheticDataset>(sequence, vocab, seed, "data/train"),
+      .validation = std::make_unique<SyntheticDataset>(sequence, vocab, seed, "data/validation")};
+}
+
+}  // namespace trainyard

@@ -1,0 +1,44 @@
+#include "train/data/text.h"
+
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+#include "train/data/token_stream.h"
+
+namespace trainyard {
+namespace {
+
+class ByteStream final : public TokenStream {
+ public:
+  explicit ByteStream(InputFile file) : file_(std::move(file)) {}
+
+  int64_t num_tokens() const override { return int64_t(file_.size()); }
+
+  absl::Status Read(int64_t first, std::span<int32_t> out) const override {
+    std::vector<uint8_t> bytes(out.size());
+    RETURN_IF_ERROR(file_.ReadAt(uint64_t(first), bytes.data(), bytes.size()));
+    for (size_t i = 0; i < out.size(); ++i) out[i] = bytes[i];
+    return absl::OkStatus();
+  }
+
+ private:
+  const InputFile file_;
+};
+
+}  // namespace
+
+absl::StatusOr<DataSplits> OpenText(const TextData& source, int64_t sequence, const Roots& roots) {
+  ASSIGN_OR_RETURN(InputFile file, InputFile::Open(source.path, roots));
+  const int64_t size = int64_t(file.size());
+  const int64_t held_out = int64_t(source.validation_fraction * double(size));
+  if (source.validation_fraction > 0 && held_out == 0) {
+    return absl::InvalidArgumentError(absl::StrCat(source.path, ": validation_fraction ",
+                                                   source.validation_fraction, " of ", size,
+                                                   " bytes holds out nothing"));
+  }
+  return CutStream(std::make_unique<ByteStream>(std::move(file)), size - held_out, sequence,
+                   source.path);
+}
+
+}  // namespace trainyard

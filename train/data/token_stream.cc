@@ -1,0 +1,60 @@
+#include "train/data/token_stream.h"
+
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+#include "common/status_macros.h"
+
+namespace trainyard {
+namespace {
+
+class StreamDataset final : public Dataset {
+ public:
+  // Shared, because both splits read one open file.
+  StreamDataset(std::shared_ptr<const TokenStream> stream, int64_t first, int64_t tokens,
+                int64_t sequence)
+      : stream_(std::move(stream)),
+        first_(first),
+        num_samples_((tokens - 1) / sequence),
+        sequence_(sequence) {}
+
+  int64_t num_samples() const override { return num_samples_; }
+  int64_t sample_tokens() const override { return sequence_ + 1; }
+
+  absl::Status Read(int64_t index, std::span<int32_t> out) const override {
+    CHECK(index >= 0 && index < num_samples_ && int64_t(out.size()) == sample_tokens())
+        << index << " of " << num_samples_ << ", " << out.size();
+    return stream_->Read(first_ + index * sequence_, out);
+  }
+
+ private:
+  const std::shared_ptr<const TokenStream> stream_;
+  const int64_t first_;
+  const int64_t num_samples_;
+  const int64_t sequence_;
+};
+
+absl::Status CheckLength(const std::string& file, const char* what, int64_t tokens,
+                         int64_t sequence) {
+  if (tokens > sequence) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(file,
+                                                 ": wanted at least sequence + 1 = ", sequence + 1,
+                                                 " tokens ", what, ", found ", tokens));
+}
+
+}  // namespace
+
+absl::StatusOr<DataSplits> CutStream(std::unique_ptr<const TokenStream> stream, int64_t split,
+                                     int64_t sequence, const std::string& file) {
+  const std::shared_ptr<const TokenStream> shared = std::move(stream);
+  const int64_t held_out = shared->num_tokens() - split;
+  DataSplits splits;
+  RETURN_IF_ERROR(CheckLength(file, "to train on", split, sequence));
+  splits.train = std::make_unique<StreamDataset>(shared, 0, split, sequence);
+  if (held_out > 0) {
+    RETURN_IF_ERROR(CheckLength(file, "held out for validation", held_out, sequence));
+    splits.validation = std::make_unique<StreamDataset>(shared, split, held_out, sequence);
+  }
+  return splits;
+}
+
+}  // namespace trainyard

@@ -14,11 +14,14 @@ inline void ExpectData(const char* name, const ConstTensor& t) {
   CHECK(t.data != nullptr) << name << ": no data, of " << t.dtype << ' ' << t.shape;
 }
 
+// One of the wanted; repeated ones count once.
 inline void ExpectDType(const char* name, const ConstTensor& t,
                         std::initializer_list<DType> wanted) {
   if (std::find(wanted.begin(), wanted.end(), t.dtype) != wanted.end()) return;
   std::ostringstream names;
-  for (DType d : wanted) names << (d == *wanted.begin() ? "" : " or ") << d;
+  for (const DType* d = wanted.begin(); d != wanted.end(); ++d) {
+    if (std::find(wanted.begin(), d, *d) == d) names << (d == wanted.begin() ? "" : " or ") << *d;
+  }
   CHECK(false) << name << ": wanted " << names.str() << ", got " << t.dtype << ' ' << t.shape;
 }
 

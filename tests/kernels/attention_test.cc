@@ -1,0 +1,193 @@
+// Proves kernels/attention.h on the CPU: forward against the definition written plainly, gradient
+// against numeric differentiation in f64, the lower precisions against f64.
+
+#include "kernels/attention.h"
+
+#include <cmath>
+
+#include "tests/kernels/call.h"
+#include "tests/testing/numeric_grad.h"
+#include "tests/testing/tolerance.h"
+
+namespace trainyard::testing {
+namespace {
+
+struct Size {
+  int64_t batch, sequence, heads, kv_heads, head_dim;
+  int64_t rows() const { return batch * sequence; }
+  int64_t width() const { return (heads + 2 * kv_heads) * head_dim; }
+  AttentionDims dims() const {
+    return {.sequence = sequence,
+            .heads = heads,
+            .kv_heads = kv_heads,
+            .head_dim = head_dim,
+            .scale = 1 / std::sqrt(double(head_dim))};
+  }
+};
+
+void PrintTo(const Size& size, std::ostream* out) {
+  *out << "batch " << size.batch << " sequence " << size.sequence << " heads " << size.heads << '/'
+       << size.kv_heads << " head_dim " << size.head_dim;
+}
+
+template <typename T>
+struct Outputs {
+  Array<T> out, dqkv;
+  Array<Accumulate<T>> lse;
+};
+
+template <typename T>
+Outputs<T> Compute(const Array<double>& qkv64, const Array<double>& dout64, const Size& size,
+                   int threads = 2) {
+  const auto qkv = Converted<T>(qkv64), dout = Converted<T>(dout64);
+  Outputs<T> o{Poison<T>(dout.shape), Poison<T>(qkv.shape),
+               Poison<Accumulate<T>>({size.batch, size.heads, size.sequence})};
+  Call(AttentionForwardArgs{.qkv = qkv, .dims = size.dims(), .out = o.out, .lse = o.lse}, threads);
+  Call(AttentionBackwardArgs{.qkv = qkv,
+                             .out = o.out,
+                             .lse = o.lse,
+                             .dout = dout,
+                             .dims = size.dims(),
+                             .dqkv = o.dqkv},
+       threads);
+  return o;
+}
+
+// The definition, one query at a time.
+Outputs<double> PlainForward(const Array<double>& qkv, const Size& size) {
+  const auto [batch, sequence, heads, kv_heads, d] = size;
+  Outputs<double> o{
+      Zeros<double>({size.rows(), heads * d}), {}, Zeros<double>({batch, heads, sequence})};
+  for (int64_t task = 0; task < size.rows() * heads; ++task) {
+    const int64_t row = task / heads, head = task % heads, kv = head / (heads / kv_heads);
+    const int64_t b = row / sequence, i = row % sequence;
+    const double* q = &qkv.v[row * size.width() + head * d];
+    std::vector<double> p;
+    double sum = 0;
+    for (int64_t j = 0; j <= i; ++j) {
+      const double* k = &qkv.v[(b * sequence + j) * size.width() + (heads + kv) * d];
+      double score = 0;
+      for (int64_t c = 0; c < d; ++c) score += q[c] * k[c];
+      p.push_back(std::exp(score / std::sqrt(double(d))));
+      sum += p.back();
+    }
+    for (int64_t j = 0; j <= i; ++j) {
+      const double* v = &qkv.v[(b * sequence + j) * size.width() + (heads + kv_heads + kv) * d];
+      for (int64_t c = 0; c < d; ++c) o.out.v[(row * heads + head) * d + c] += p[j] / sum * v[c];
+    }
+    o.lse.v[(b * heads + head) * sequence + i] = std::log(sum);
+  }
+  return o;
+}
+
+class AttentionTest : public ::testing::TestWithParam<Size> {
+ protected:
+  Size size = GetParam();
+  Array<double> qkv = Normal<double>({size.rows(), size.width()}, 1);
+  Array<double> dout = Normal<double>({size.rows(), size.heads* size.head_dim}, 2);
+};
+
+TEST_P(AttentionTest, ForwardMatchesTheDefinition) {
+  const auto got = Compute<double>(qkv, dout, size);
+  const auto want = PlainForward(qkv, size);
+  ExpectClose(got.out.v, want.out.v, 1e-12);
+  ExpectClose(got.lse.v, want.lse.v, 1e-12);
+}
+
+template <typename T>
+void ExpectAgreesWithF64(const Array<double>& exact, const Array<double>& exact_dout,
+                         const Size& size) {
+  const auto qkv = RoundedTo<T>(exact), dout = RoundedTo<T>(exact_dout);
+  const auto got = Compute<T>(qkv, dout, size);
+  const auto want = Compute<double>(qkv, dout, size);
+  const DType dtype = DTypeOf<T>::value;
+  const int64_t reduction = size.sequence * size.heads / size.kv_heads + size.head_dim;
+  ExpectClose(Converted<double>(got.out).v, want.out.v, Tolerance(dtype, reduction));
+  ExpectClose(Converted<double>(got.lse).v, want.lse.v, Tolerance(DType::kF32, reduction));
+  ExpectClose(Converted<double>(got.dqkv).v, want.dqkv.v, Tolerance(dtype, reduction));
+}
+
+TEST_P(AttentionTest, LowerPrecisionsAgreeWithF64) {
+  ExpectAgreesWithF64<float>(qkv, dout, size);
+  ExpectAgreesWithF64<bf16>(qkv, dout, size);
+}
+
+// One key tile exactly, one more, one fewer; strips cut short; groups; one token; odd head dims.
+INSTANTIATE_TEST_SUITE_P(Sizes, AttentionTest,
+                         ::testing::Values(Size{1, 1, 1, 1, 2}, Size{2, 3, 2, 1, 6},
+                                           Size{1, 17, 4, 2, 16}, Size{2, 64, 2, 2, 8},
+                                           Size{1, 65, 3, 1, 33}, Size{1, 63, 1, 1, 64},
+                                           Size{1, 200, 6, 2, 6}, Size{1, 130, 2, 1, 256}));
+
+class AttentionGradientTest : public AttentionTest {};
+
+TEST_P(AttentionGradientTest, BackwardMatchesNumericGradient) {
+  auto out = Poison<double>(dout.shape);
+  auto lse = Poison<double>({size.batch, size.heads, size.sequence});
+  const auto want = NumericGrad(qkv.v, [&] {
+    Call(AttentionForwardArgs{.qkv = qkv, .dims = size.dims(), .out = out, .lse = lse}, 1);
+    return Dot(out, dout);
+  });
+  ExpectClose(Compute<double>(qkv, dout, size).dqkv.v, want, 1e-8);
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, AttentionGradientTest,
+                         ::testing::Values(Size{1, 1, 1, 1, 2}, Size{2, 3, 2, 1, 6},
+                                           Size{1, 17, 4, 2, 5}, Size{1, 66, 2, 1, 2},
+                                           Size{1, 130, 3, 1, 1}));
+
+// Scores of several hundred overflow unless the largest is taken out, in every tile anew.
+TEST(Attention, LargeScoresDoNotOverflow) {
+  const Size size = {1, 130, 1, 1, 4};
+  auto qkv = Normal<double>({130, size.width()}, 1);
+  for (int64_t i = 0; i < 130 * size.width(); ++i) {
+    if (i % size.width() < 8) qkv.v[i] *= 30;
+  }
+  qkv = RoundedTo<float>(qkv);
+  const auto dout = Normal<double>({130, 4}, 2);
+  const auto got = Compute<float>(qkv, dout, size);
+  const auto want = Compute<double>(qkv, dout, size);
+  ExpectClose(Converted<double>(got.out).v, want.out.v, 1e-3);
+  ExpectClose(Converted<double>(got.dqkv).v, want.dqkv.v, 1e-3);
+}
+
+TEST(Attention, LaterTokensDoNotChangeEarlierOutputs) {
+  const Size size = {1, 100, 2, 1, 8};
+  auto qkv = Normal<double>({100, size.width()}, 1);
+  const auto dout = Normal<double>({100, 16}, 2);
+  const auto before = Compute<float>(qkv, dout, size).out.v;
+  for (int64_t i = 70 * size.width(); i < 100 * size.width(); ++i) qkv.v[i] = 1e6;
+  const auto after = Compute<float>(qkv, dout, size).out.v;
+  EXPECT_TRUE(std::equal(before.begin(), before.begin() + 70 * 16, after.begin()));
+}
+
+TEST(Attention, ThreadsDoNotChangeBits) {
+  const Size size = {3, 70, 4, 2, 16};
+  const auto qkv = Normal<double>({size.rows(), size.width()}, 1);
+  const auto dout = Normal<double>({size.rows(), 64}, 2);
+  const auto one = Compute<float>(qkv, dout, size, 1), three = Compute<float>(qkv, dout, size, 3);
+  EXPECT_EQ(one.out.v, three.out.v);
+  EXPECT_EQ(one.dqkv.v, three.dqkv.v);
+}
+
+TEST(AttentionDeathTest, NamesTheArgumentThatIsWrong) {
+  const Size size = {1, 4, 2, 1, 8};
+  auto qkv = Zeros<float>({4, size.width()}), out = Zeros<float>({4, 15});
+  auto lse = Zeros<float>({1, 2, 4});
+  auto dims = size.dims();
+  const auto run = [&] {
+    Call(AttentionForwardArgs{.qkv = qkv, .dims = dims, .out = out, .lse = lse});
+  };
+  EXPECT_DEATH(run(), "attention out: wanted f32 \\[4, 16\\]");
+  dims.sequence = 3;
+  EXPECT_DEATH(run(), "attention sequence: 3 does not divide");
+  dims = size.dims();
+  dims.kv_heads = 3;
+  EXPECT_DEATH(run(), "attention heads: 2 query, 3 key");
+  dims = size.dims();
+  dims.head_dim = 257;
+  EXPECT_DEATH(run(), "attention head_dim: 257");
+}
+
+}  // namespace
+}  // namespace trainyard::testing

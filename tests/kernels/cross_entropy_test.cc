@@ -1,0 +1,159 @@
+// Proves kernels/cross_entropy.h on the CPU: loss against its definition, gradient against numeric
+// differentiation in f64, the lower precisions against f64.
+
+#include "kernels/cross_entropy.h"
+
+#include <cmath>
+
+#include "tests/kernels/call.h"
+#include "tests/testing/numeric_grad.h"
+#include "tests/testing/tolerance.h"
+
+namespace trainyard::testing {
+namespace {
+
+constexpr double kScale = 0.125;
+
+// Targets with every third token not counted.
+Array<int32_t> Targets(int64_t tokens, int64_t vocab) {
+  auto targets = Indices({tokens}, int32_t(vocab), 5);
+  for (int64_t t = 2; t < tokens; t += 3) targets.v[t] = -1;
+  return targets;
+}
+
+template <typename A, typename T>
+struct Outputs {
+  double loss;
+  Array<A> lse;
+  Array<T> dlogits;
+};
+
+template <typename A, typename T>
+Outputs<A, T> Compute(const Array<double>& logits64, const Array<int32_t>& targets,
+                      int threads = 2) {
+  const auto logits = Converted<A>(logits64);
+  StepState state{.loss_scale = kScale};
+  Outputs<A, T> out{0, Poison<A>({logits.shape[0]}), Poison<T>(logits.shape)};
+  Call(
+      CrossEntropyForwardArgs{
+          .logits = logits, .targets = targets, .lse = out.lse, .state = &state},
+      threads);
+  Call(CrossEntropyBackwardArgs{.logits = logits,
+                                .targets = targets,
+                                .lse = out.lse,
+                                .state = &state,
+                                .dlogits = out.dlogits},
+       threads);
+  out.loss = state.loss;
+  return out;
+}
+
+struct Size {
+  int64_t t, v;
+};
+class CrossEntropyTest : public ::testing::TestWithParam<Size> {
+ protected:
+  Array<double> logits = Normal<double>({GetParam().t, GetParam().v}, 1);
+  Array<int32_t> targets = Targets(GetParam().t, GetParam().v);
+};
+
+TEST_P(CrossEntropyTest, LossIsTheScaledSumOfCountedTokens) {
+  const auto [tokens, vocab] = GetParam();
+  double want = 0;
+  for (int64_t t = 0; t < tokens; ++t) {
+    double sum = 0;
+    for (int64_t v = 0; v < vocab; ++v) sum += std::exp(logits.v[t * vocab + v]);
+    if (targets.v[t] >= 0) want += std::log(sum) - logits.v[t * vocab + targets.v[t]];
+  }
+  EXPECT_NEAR((Compute<double, double>(logits, targets).loss), kScale * want, 1e-12 * (1 + want));
+}
+
+TEST_P(CrossEntropyTest, BackwardMatchesNumericGradient) {
+  const auto want =
+      NumericGrad(logits.v, [&] { return Compute<double, double>(logits, targets).loss; });
+  ExpectClose(Compute<double, double>(logits, targets).dlogits.v, want, 1e-8);
+}
+
+template <typename T>
+void ExpectAgreesWithF64(const Array<double>& exact, const Array<int32_t>& targets) {
+  const auto logits = RoundedTo<float>(exact);
+  const auto got = Compute<float, T>(logits, targets);
+  const auto want = Compute<double, double>(logits, targets);
+  const int64_t vocab = logits.shape[1];
+  EXPECT_NEAR(got.loss, want.loss, Tolerance(DType::kF32, vocab) * std::abs(want.loss));
+  ExpectClose(Converted<double>(got.lse).v, want.lse.v, Tolerance(DType::kF32, vocab));
+  ExpectClose(Converted<double>(got.dlogits).v, want.dlogits.v,
+              Tolerance(DTypeOf<T>::value, vocab));
+}
+
+TEST_P(CrossEntropyTest, LowerPrecisionsAgreeWithF64) {
+  ExpectAgreesWithF64<float>(logits, targets);
+  ExpectAgreesWithF64<bf16>(logits, targets);
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, CrossEntropyTest,
+                         ::testing::Values(Size{1, 2}, Size{4, 7}, Size{9, 131}, Size{130, 33}));
+
+TEST(CrossEntropy, MicroBatchesAddUp) {
+  const auto logits = Normal<double>({4, 7}, 1);
+  const auto targets = Targets(4, 7);
+  auto lse = Poison<double>({4});
+  StepState state{.loss_scale = kScale};
+  for (int i = 0; i < 2; ++i) {
+    Call(
+        CrossEntropyForwardArgs{.logits = logits, .targets = targets, .lse = lse, .state = &state});
+  }
+  EXPECT_DOUBLE_EQ(state.loss, 2 * (Compute<double, double>(logits, targets).loss));
+}
+
+TEST(CrossEntropy, GradientMayReplaceTheLogits) {
+  auto logits = Normal<double>({4, 7}, 1);
+  const auto targets = Targets(4, 7);
+  const auto want = Compute<double, double>(logits, targets);
+  const StepState state{.loss_scale = kScale};
+  Call(CrossEntropyBackwardArgs{
+      .logits = logits, .targets = targets, .lse = want.lse, .state = &state, .dlogits = logits});
+  EXPECT_EQ(logits.v, want.dlogits.v);
+}
+
+// exp(500) overflows; the largest logit must be taken out first.
+TEST(CrossEntropy, LargeLogitsDoNotOverflow) {
+  const Array<double> logits = {{1, 3}, {500, 499, -500}};
+  const auto out = Compute<float, float>(logits, {{1}, {1}});
+  EXPECT_NEAR(out.loss, kScale * (1 + std::log1p(std::exp(-1.0))), 1e-4);
+}
+
+TEST(CrossEntropy, LogitsThatAreNotFiniteMakeTheLossNotFinite) {
+  for (const double bad : {double(NAN), double(INFINITY)}) {
+    const Array<double> logits = {{1, 3}, {1, bad, 2}};
+    EXPECT_FALSE(std::isfinite((Compute<float, float>(logits, {{1}, {0}}).loss)));
+  }
+}
+
+TEST(CrossEntropy, ThreadsDoNotChangeBits) {
+  const auto logits = Normal<double>({130, 300}, 1);
+  const auto targets = Targets(130, 300);
+  const auto one = Compute<float, float>(logits, targets, 1);
+  const auto three = Compute<float, float>(logits, targets, 3);
+  EXPECT_EQ(one.loss, three.loss);
+  EXPECT_EQ(one.dlogits.v, three.dlogits.v);
+}
+
+TEST(CrossEntropyDeathTest, NamesATargetOutOfRange) {
+  const auto logits = Zeros<double>({2, 3});
+  EXPECT_DEATH((Compute<float, float>(logits, {{2}, {0, 3}})), "target 3 at 1, logits have 3");
+  EXPECT_DEATH((Compute<float, float>(logits, {{2}, {-2, 0}})), "target -2 at 0");
+}
+
+TEST(CrossEntropyDeathTest, NamesTheArgumentOfWrongShape) {
+  const auto logits = Zeros<float>({2, 3});
+  const Array<int32_t> targets = {{2}, {0, 1}};
+  auto lse = Zeros<float>({3});
+  StepState state;
+  EXPECT_DEATH(Call(CrossEntropyForwardArgs{
+                   .logits = logits, .targets = targets, .lse = lse, .state = &state}),
+               "cross_entropy lse: wanted f32 with 2 elements");
+}
+
+}  // namespace
+}  // namespace trainyard::testing

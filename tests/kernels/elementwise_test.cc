@@ -1,0 +1,85 @@
+// Proves kernels/add.h, fill.h, cast.h and iota.h on the CPU against their definitions.
+
+#include "kernels/add.h"
+#include "kernels/cast.h"
+#include "kernels/fill.h"
+#include "kernels/iota.h"
+#include "tests/kernels/call.h"
+#include "tests/testing/numeric_grad.h"
+
+namespace trainyard::testing {
+namespace {
+
+template <typename T>
+void ExpectAdds() {
+  const auto a = Normal<T>({3, 12345}, 1), b = Normal<T>({3, 12345}, 2);
+  auto y = Poison<T>(a.shape);
+  Call(AddArgs{.a = a, .b = b, .y = y});
+  for (size_t i = 0; i < y.v.size(); ++i) {
+    ASSERT_EQ(Accumulate<T>(y.v[i]), T(Accumulate<T>(a.v[i]) + Accumulate<T>(b.v[i])));
+  }
+}
+
+TEST(Add, SumsElementByElementAndRoundsOnce) {
+  ExpectAdds<double>();
+  ExpectAdds<float>();
+  ExpectAdds<bf16>();
+}
+
+TEST(Add, OutputMayBeTheFirstOperand) {
+  Array<float> a = {{3}, {1, 2, 3}}, b = {{3}, {10, 20, 30}};
+  Call(AddArgs{.a = a, .b = b, .y = a});
+  EXPECT_EQ(a.v, (std::vector<float>{11, 22, 33}));
+}
+
+TEST(AddDeathTest, NamesTheArgumentOfWrongShape) {
+  auto a = Zeros<float>({3}), b = Zeros<float>({4});
+  auto doubles = Zeros<double>({3});
+  EXPECT_DEATH(Call(AddArgs{.a = a, .b = b, .y = a}), "add b: wanted f32 with 3 elements");
+  EXPECT_DEATH(Call(AddArgs{.a = a, .b = a, .y = doubles}), "add y: wanted f32");
+}
+
+TEST(Fill, SetsEveryElement) {
+  auto f = Poison<float>({70001});
+  auto h = Poison<bf16>({5});
+  Call(FillArgs{.y = f, .value = 0.25});
+  Call(FillArgs{.y = h, .value = 3});
+  EXPECT_EQ(f.v, std::vector<float>(70001, 0.25f));
+  for (bf16 x : h.v) EXPECT_EQ(float(x), 3.0f);
+}
+
+TEST(Cast, RoundsToNearestEvenAndKeepsSpecialValues) {
+  const Array<float> x = {{6}, {1.0f, 1.00390625f, 1.01171875f, -INFINITY, NAN, 3.4e38f}};
+  auto y = Poison<bf16>({6});
+  Call(CastArgs{.x = x, .y = y});
+  EXPECT_EQ(float(y.v[0]), 1.0f);
+  EXPECT_EQ(float(y.v[1]), 1.0f);       // Half way between 1 and 1.0078125: to the even one.
+  EXPECT_EQ(float(y.v[2]), 1.015625f);  // Half way again, and the even one is above.
+  EXPECT_EQ(float(y.v[3]), -INFINITY);
+  EXPECT_TRUE(std::isnan(float(y.v[4])));
+  EXPECT_EQ(float(y.v[5]), INFINITY);  // Nearest to 3.4e38 is beyond bf16's largest.
+}
+
+TEST(Cast, WideningIsExact) {
+  const auto x = Normal<bf16>({3, 71}, 1);
+  auto y = Poison<float>(x.shape);
+  auto z = Poison<double>(x.shape);
+  Call(CastArgs{.x = x, .y = y});
+  Call(CastArgs{.x = y, .y = z});
+  for (size_t i = 0; i < x.v.size(); ++i) EXPECT_EQ(z.v[i], double(float(x.v[i])));
+}
+
+TEST(CastDeathTest, NamesTheArgumentOfWrongShape) {
+  auto x = Zeros<float>({3}), y = Zeros<float>({4});
+  EXPECT_DEATH(Call(CastArgs{.x = x, .y = y}), "cast y: wanted f32 with 3 elements");
+}
+
+TEST(Iota, CountsUpWithinEachPeriod) {
+  auto y = Zeros<int32_t>({2, 4});
+  Call(IotaArgs{.y = y, .period = 3});
+  EXPECT_EQ(y.v, (std::vector<int32_t>{0, 1, 2, 0, 1, 2, 0, 1}));
+  EXPECT_DEATH(Call(IotaArgs{.y = y, .period = 0}), "iota period: 0");
+}
+
+}  // namespace
+}  // namespace trainyard::testing

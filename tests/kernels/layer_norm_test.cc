@@ -1,0 +1,144 @@
+// Proves kernels/layer_norm.h on the CPU: the gradient against numeric differentiation in f64, the
+// lower precisions against f64.
+
+#include "kernels/layer_norm.h"
+
+#include "tests/kernels/call.h"
+#include "tests/testing/numeric_grad.h"
+#include "tests/testing/tolerance.h"
+
+namespace trainyard::testing {
+namespace {
+
+struct Size {
+  int64_t t, d;
+};
+
+struct Inputs {
+  Array<double> x, gain, bias, dy;
+};
+
+Inputs Make(Size size) {
+  return {Normal<double>({size.t, size.d}, 1), Normal<double>({size.d}, 2),
+          Normal<double>({size.d}, 4), Normal<double>({size.t, size.d}, 3)};
+}
+
+template <typename T>
+struct Outputs {
+  Array<T> y, dx;
+  Array<Accumulate<T>> mean, rstd, dgain, dbias;
+};
+
+template <typename T>
+void Backward(const Array<T>& x, const Array<T>& gain, const Array<T>& dy, Write write,
+              Outputs<T>& out, int threads) {
+  Call(LayerNormBackwardArgs{.dy = dy,
+                             .x = x,
+                             .gain = gain,
+                             .mean = out.mean,
+                             .rstd = out.rstd,
+                             .dx = out.dx,
+                             .dgain = out.dgain,
+                             .dbias = out.dbias,
+                             .write = write},
+       threads);
+}
+
+template <typename T>
+Outputs<T> Compute(const Inputs& in, int threads = 2) {
+  using A = Accumulate<T>;
+  const auto x = Converted<T>(in.x), gain = Converted<T>(in.gain), bias = Converted<T>(in.bias);
+  const Shape rows = {x.shape[0]};
+  Outputs<T> out{Poison<T>(x.shape), Poison<T>(x.shape),    Poison<A>(rows),
+                 Poison<A>(rows),    Poison<A>(gain.shape), Poison<A>(gain.shape)};
+  Call(LayerNormForwardArgs{.x = x,
+                            .gain = gain,
+                            .bias = bias,
+                            .eps = 1e-5,
+                            .y = out.y,
+                            .mean = out.mean,
+                            .rstd = out.rstd},
+       threads);
+  Backward(x, gain, Converted<T>(in.dy), Write::kOverwrite, out, threads);
+  return out;
+}
+
+class LayerNormTest : public ::testing::TestWithParam<Size> {};
+
+TEST_P(LayerNormTest, BackwardMatchesNumericGradient) {
+  Inputs in = Make(GetParam());
+  const auto loss = [&] { return Dot(Compute<double>(in).y, in.dy); };
+  const auto want_dx = NumericGrad(in.x.v, loss), want_dgain = NumericGrad(in.gain.v, loss);
+  const auto want_dbias = NumericGrad(in.bias.v, loss);
+  const auto got = Compute<double>(in);
+  ExpectClose(got.dx.v, want_dx, 1e-8);
+  ExpectClose(got.dgain.v, want_dgain, 1e-8);
+  ExpectClose(got.dbias.v, want_dbias, 1e-8);
+}
+
+template <typename T>
+void ExpectAgreesWithF64(const Inputs& exact) {
+  const Inputs in = {RoundedTo<T>(exact.x), RoundedTo<T>(exact.gain), RoundedTo<T>(exact.bias),
+                     RoundedTo<T>(exact.dy)};
+  const auto got = Compute<T>(in);
+  const auto want = Compute<double>(in);
+  const DType dtype = DTypeOf<T>::value, accumulate = AccumulateOfDType(dtype);
+  const int64_t t = in.x.shape[0], d = in.x.shape[1];
+  ExpectClose(Converted<double>(got.y).v, want.y.v, Tolerance(dtype, d));
+  ExpectClose(Converted<double>(got.rstd).v, want.rstd.v, Tolerance(accumulate, d));
+  ExpectClose(Converted<double>(got.dx).v, want.dx.v, Tolerance(dtype, d));
+  ExpectClose(Converted<double>(got.dgain).v, want.dgain.v, Tolerance(accumulate, t + d));
+  ExpectClose(Converted<double>(got.dbias).v, want.dbias.v, Tolerance(accumulate, t));
+}
+
+TEST_P(LayerNormTest, LowerPrecisionsAgreeWithF64) {
+  ExpectAgreesWithF64<float>(Make(GetParam()));
+  ExpectAgreesWithF64<bf16>(Make(GetParam()));
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, LayerNormTest,
+                         ::testing::Values(Size{1, 8}, Size{3, 24}, Size{5, 131}, Size{150, 7}));
+
+// A variance taken as mean square minus squared mean would lose all digits here.
+TEST(LayerNorm, LargeMeanKeepsTheVariance) {
+  auto in = Make({4, 64});
+  for (double& x : in.x.v) x += 1000;
+  in.x = RoundedTo<float>(in.x);
+  const auto got = Compute<float>(in);
+  ExpectClose(Converted<double>(got.rstd).v, Compute<double>(in).rstd.v, 1e-4);
+}
+
+TEST(LayerNorm, GradientsOfALaterMicroBatchAreAdded) {
+  const Inputs in = Make({3, 24});
+  auto out = Compute<double>(in);
+  const auto first = out;
+  Backward(in.x, in.gain, in.dy, Write::kAdd, out, 2);
+  for (size_t i = 0; i < first.dgain.v.size(); ++i) {
+    EXPECT_DOUBLE_EQ(out.dgain.v[i], 2 * first.dgain.v[i]);
+    EXPECT_DOUBLE_EQ(out.dbias.v[i], 2 * first.dbias.v[i]);
+  }
+}
+
+TEST(LayerNorm, ThreadsDoNotChangeBits) {
+  const Inputs in = Make({200, 300});
+  const auto one = Compute<float>(in, 1), three = Compute<float>(in, 3);
+  EXPECT_EQ(one.y.v, three.y.v);
+  EXPECT_EQ(one.dx.v, three.dx.v);
+  EXPECT_EQ(one.dgain.v, three.dgain.v);
+}
+
+TEST(LayerNormDeathTest, NamesTheArgumentOfWrongShape) {
+  const Inputs in = Make({2, 8});
+  auto y = Zeros<double>({2, 8}), mean = Zeros<double>({2}), rstd = Zeros<double>({3});
+  EXPECT_DEATH(Call(LayerNormForwardArgs{.x = in.x,
+                                         .gain = in.gain,
+                                         .bias = in.bias,
+                                         .eps = 1e-5,
+                                         .y = y,
+                                         .mean = mean,
+                                         .rstd = rstd}),
+               "layer_norm rstd: wanted f64 with 2 elements");
+}
+
+}  // namespace
+}  // namespace trainyard::testing

@@ -1,0 +1,184 @@
+// Proves kernels/sum_squares.h, clip.h and adamw.h on the CPU: the gradient norm and the update
+// against their formulas written plainly in f64.
+
+#include <cmath>
+
+#include "kernels/adamw.h"
+#include "kernels/clip.h"
+#include "kernels/sum_squares.h"
+#include "tests/kernels/call.h"
+#include "tests/testing/numeric_grad.h"
+#include "tests/testing/tolerance.h"
+
+namespace trainyard::testing {
+namespace {
+
+template <typename T>
+void ExpectSumOfSquares(int64_t n) {
+  const auto x = Normal<T>({n}, 1);
+  const auto x64 = Converted<double>(x);
+  StepState state;
+  state.grad_norm_squared = 3;
+  Call(SumSquaresArgs{.x = x, .state = &state});
+  EXPECT_NEAR(state.grad_norm_squared, 3 + Dot(x64, x64), 1e-12 * double(n));
+}
+
+TEST(SumSquares, AddsToTheState) {
+  for (int64_t n : {1, 4096, 4097, 100003}) {
+    ExpectSumOfSquares<double>(n);
+    ExpectSumOfSquares<float>(n);
+    ExpectSumOfSquares<bf16>(n);
+  }
+}
+
+TEST(SumSquares, ThreadsDoNotChangeBits) {
+  const auto x = Normal<float>({1000003}, 1);
+  StepState one, three;
+  Call(SumSquaresArgs{.x = x, .state = &one}, 1);
+  Call(SumSquaresArgs{.x = x, .state = &three}, 3);
+  EXPECT_EQ(one.grad_norm_squared, three.grad_norm_squared);
+}
+
+// Squares of 1e30 overflow f32; the norm must not.
+TEST(SumSquares, LargeElementsDoNotOverflow) {
+  const auto x = Filled<float>({4}, 1e30f);
+  StepState state;
+  Call(SumSquaresArgs{.x = x, .state = &state});
+  EXPECT_NEAR(state.grad_norm_squared, 4e60, 1e54);
+}
+
+TEST(Clip, ShrinksOnlyNormsAboveTheLimit) {
+  StepState state{.clip_norm = 1};
+  state.grad_norm_squared = 16;
+  Call(ClipArgs{.state = &state});
+  EXPECT_EQ(state.grad_norm, 4);
+  EXPECT_DOUBLE_EQ(state.clip_factor, 1 / (4 + 1e-6));
+  EXPECT_EQ(state.finite, 1);
+  state.grad_norm_squared = 0.25;
+  Call(ClipArgs{.state = &state});
+  EXPECT_EQ(state.clip_factor, 1);
+  state = {.clip_norm = 0};
+  state.grad_norm_squared = 16;
+  Call(ClipArgs{.state = &state});
+  EXPECT_EQ(state.clip_factor, 1);
+}
+
+TEST(Clip, FlagsALossOrNormThatIsNotFinite) {
+  for (const double bad : {double(NAN), double(INFINITY)}) {
+    StepState loss{.clip_norm = 1}, norm{.clip_norm = 1};
+    loss.loss = bad;
+    norm.grad_norm_squared = bad;
+    Call(ClipArgs{.state = &loss});
+    Call(ClipArgs{.state = &norm});
+    EXPECT_EQ(loss.finite, 0);
+    EXPECT_EQ(norm.finite, 0);
+  }
+  StepState good;
+  good.finite = 0;  // Of an earlier step.
+  Call(ClipArgs{.state = &good});
+  EXPECT_EQ(good.finite, 1);
+}
+
+template <typename A>
+struct Weights {
+  Array<A> master = Normal<A>({9001}, 1), m = Normal<A>({9001}, 2), v = Normal<A>({9001}, 3);
+  Array<A> grad = Normal<A>({9001}, 4);
+  Array<bf16> compute = Poison<bf16>({9001});
+  Weights() {
+    for (A& x : v.v) x = x * x;
+  }
+  AdamWArgs Args(const StepState& state) {
+    return {.master = master,
+            .m = m,
+            .v = v,
+            .grad = grad,
+            .beta1 = 0.9,
+            .beta2 = 0.95,
+            .eps = 1e-8,
+            .weight_decay = 0.1,
+            .state = &state,
+            .compute = compute};
+  }
+};
+
+StepState ThirdStep() {
+  StepState state{.step = 3, .learning_rate = 0.01};
+  state.clip_factor = 0.5;
+  return state;
+}
+
+// The formula of adamw.h in the order it is printed there.
+void PlainStep(Weights<double>& w) {
+  for (size_t i = 0; i < w.master.v.size(); ++i) {
+    const double g = w.grad.v[i] * 0.5;
+    w.m.v[i] = 0.9 * w.m.v[i] + (1 - 0.9) * g;
+    w.v.v[i] = 0.95 * w.v.v[i] + (1 - 0.95) * g * g;
+    const double m = w.m.v[i] / (1 - std::pow(0.9, 3)), v = w.v.v[i] / (1 - std::pow(0.95, 3));
+    w.master.v[i] -= 0.01 * (0.1 * w.master.v[i] + m / (std::sqrt(v) + 1e-8));
+  }
+}
+
+TEST(AdamW, MatchesTheFormula) {
+  const StepState state = ThirdStep();
+  Weights<double> got, want;
+  Call(got.Args(state));
+  PlainStep(want);
+  ExpectClose(got.master.v, want.master.v, 1e-14);
+  ExpectClose(got.m.v, want.m.v, 1e-14);
+  ExpectClose(got.v.v, want.v.v, 1e-14);
+}
+
+TEST(AdamW, F32AgreesWithF64AndWritesTheComputeCopy) {
+  const StepState state = ThirdStep();
+  Weights<float> got;
+  Weights<double> want;
+  want.master = Converted<double>(got.master), want.grad = Converted<double>(got.grad);
+  want.m = Converted<double>(got.m), want.v = Converted<double>(got.v);
+  Call(got.Args(state));
+  PlainStep(want);
+  ExpectClose(Converted<double>(got.master).v, want.master.v, Tolerance(DType::kF32, 1));
+  ExpectClose(Converted<double>(got.m).v, want.m.v, Tolerance(DType::kF32, 1));
+  ExpectClose(Converted<double>(got.v).v, want.v.v, Tolerance(DType::kF32, 1));
+  for (size_t i = 0; i < got.compute.v.size(); ++i) {
+    ASSERT_EQ(got.compute.v[i].bits, bf16(got.master.v[i]).bits);
+  }
+}
+
+TEST(AdamW, ChangesNothingAfterAStepThatIsNotFinite) {
+  StepState state = ThirdStep();
+  state.finite = 0;
+  Weights<float> w;
+  const Weights<float> before;
+  w.grad = Poison<float>({9001});
+  Call(w.Args(state));
+  EXPECT_EQ(w.master.v, before.master.v);
+  EXPECT_EQ(w.m.v, before.m.v);
+  EXPECT_EQ(w.v.v, before.v.v);
+}
+
+TEST(AdamW, ThreadsDoNotChangeBits) {
+  const StepState state = ThirdStep();
+  Weights<float> one, three;
+  for (auto* w : {&one, &three}) {
+    for (auto* a : {&w->master, &w->m, &w->v, &w->grad}) *a = Normal<float>({50001}, 7);
+    for (float& x : w->v.v) x = x * x;
+    w->compute = Poison<bf16>({50001});
+  }
+  Call(one.Args(state), 1);
+  Call(three.Args(state), 3);
+  EXPECT_EQ(one.master.v, three.master.v);
+}
+
+TEST(AdamWDeathTest, NamesTheArgumentThatIsWrong) {
+  const StepState state = ThirdStep();
+  Weights<float> w;
+  w.grad = Zeros<float>({9000});
+  EXPECT_DEATH(Call(w.Args(state)), "adamw grad: wanted f32 with 9001 elements");
+  w.grad = Zeros<float>({9001});
+  auto args = w.Args(state);
+  args.beta2 = 1;
+  EXPECT_DEATH(Call(args), "adamw beta2: 1");
+}
+
+}  // namespace
+}  // namespace trainyard::testing

@@ -1,0 +1,149 @@
+// Proves kernels/rope.h on the CPU: the table against its definition, the rotation against a plain
+// one, backward as the transpose of forward, and the properties rotary embedding is used for.
+
+#include "kernels/rope.h"
+
+#include <cmath>
+
+#include "tests/kernels/call.h"
+#include "tests/testing/numeric_grad.h"
+#include "tests/testing/tolerance.h"
+
+namespace trainyard::testing {
+namespace {
+
+struct Size {
+  int64_t batch, sequence, heads, kv_heads, head_dim;
+  int64_t rows() const { return batch * sequence; }
+  int64_t width() const { return (heads + 2 * kv_heads) * head_dim; }
+};
+
+template <typename A>
+struct Table {
+  explicit Table(const Size& size, Llama3RopeScaling scaling = {})
+      : cos(Poison<A>({size.sequence, size.head_dim / 2})), sin(cos) {
+    Call(RopeTableArgs{.cos = cos, .sin = sin, .base = 10000, .scaling = scaling});
+  }
+  Array<A> cos, sin;
+};
+
+template <typename T>
+Array<T> Rotate(const Array<T>& x, const Size& size, bool inverse = false, int threads = 2) {
+  const Table<Accumulate<T>> table(size);
+  auto y = Poison<T>(x.shape);
+  Call(RopeArgs{.x = x,
+                .cos = table.cos,
+                .sin = table.sin,
+                .heads = size.heads,
+                .kv_heads = size.kv_heads,
+                .sequence = size.sequence,
+                .y = y,
+                .inverse = inverse},
+       threads);
+  return y;
+}
+
+Array<double> PlainRotate(const Array<double>& x, const Size& size) {
+  Array<double> y = x;
+  const int64_t d = size.head_dim;
+  for (int64_t i = 0; i < int64_t(x.v.size()); ++i) {
+    const int64_t t = i / size.width(), column = i % size.width();
+    if (column >= (size.heads + size.kv_heads) * d) continue;
+    const int64_t pair = column % d % (d / 2);
+    const double angle = double(t % size.sequence) * std::pow(10000, -2.0 * double(pair) / d);
+    const bool first = column % d < d / 2;
+    const double other = first ? -x.v[i + d / 2] : x.v[i - d / 2];
+    y.v[i] = x.v[i] * std::cos(angle) + other * std::sin(angle);
+  }
+  return y;
+}
+
+class RopeTest : public ::testing::TestWithParam<Size> {
+ protected:
+  Size size = GetParam();
+  Array<double> x = Normal<double>({size.rows(), size.width()}, 1);
+};
+
+TEST_P(RopeTest, RotatesQueriesAndKeysAndCopiesValues) {
+  ExpectClose(Rotate(x, size).v, PlainRotate(x, size).v, 1e-12);
+}
+
+TEST_P(RopeTest, BackwardMatchesNumericGradient) {
+  const auto dy = Normal<double>(x.shape, 2);
+  const auto want = NumericGrad(x.v, [&] { return Dot(Rotate(x, size), dy); });
+  ExpectClose(Rotate(dy, size, true).v, want, 1e-8);
+}
+
+template <typename T>
+void ExpectAgreesWithF64(const Array<double>& exact, const Size& size) {
+  const auto x = RoundedTo<T>(exact);
+  const auto got = Rotate(Converted<T>(x), size);
+  ExpectClose(Converted<double>(got).v, Rotate(x, size).v, Tolerance(DTypeOf<T>::value, 2));
+}
+
+TEST_P(RopeTest, LowerPrecisionsAgreeWithF64) {
+  ExpectAgreesWithF64<float>(x, size);
+  ExpectAgreesWithF64<bf16>(x, size);
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, RopeTest,
+                         ::testing::Values(Size{1, 1, 1, 1, 2}, Size{2, 5, 2, 1, 6},
+                                           Size{3, 7, 4, 2, 16}, Size{1, 9, 3, 3, 10}));
+
+TEST(Rope, OutputMayBeTheInput) {
+  const Size size = {2, 5, 2, 1, 6};
+  auto x = Normal<double>({10, size.width()}, 1);
+  const auto want = Rotate(x, size).v;
+  const Table<double> table(size);
+  Call(RopeArgs{.x = x,
+                .cos = table.cos,
+                .sin = table.sin,
+                .heads = 2,
+                .kv_heads = 1,
+                .sequence = 5,
+                .y = x});
+  EXPECT_EQ(x.v, want);
+}
+
+// Frequencies of d = 128, base 500000 and factor 8, as released with Llama 3.1: the first are kept,
+// the last divided by 8, those between are blended.
+TEST(RopeTable, Llama3ScalingStretchesLongWavelengths) {
+  auto cos = Poison<double>({2, 64}), sin = cos, plain_cos = cos, plain_sin = cos;
+  Call(RopeTableArgs{.cos = plain_cos, .sin = plain_sin, .base = 500000});
+  Call(RopeTableArgs{.cos = cos, .sin = sin, .base = 500000, .scaling = {.factor = 8}});
+  const auto frequency = [](const Array<double>& table, int i) {
+    return std::asin(table.v[64 + i]);
+  };
+  for (int i = 1; i < 64; ++i) {
+    const double plain = std::pow(500000, -i / 64.0), wavelength = 2 * M_PI / plain;
+    EXPECT_NEAR(frequency(plain_sin, i), plain, 1e-12);
+    if (wavelength < 8192.0 / 4) {
+      EXPECT_NEAR(frequency(sin, i), plain, 1e-12);
+    } else if (wavelength > 8192.0) {
+      EXPECT_NEAR(frequency(sin, i), plain / 8, 1e-12);
+    } else {
+      EXPECT_LT(frequency(sin, i), plain);
+      EXPECT_GT(frequency(sin, i), plain / 8);
+    }
+  }
+}
+
+TEST(RopeDeathTest, NamesTheArgumentOfWrongShape) {
+  const Size size = {2, 5, 2, 1, 6};
+  const Table<float> table(size);
+  auto x = Zeros<float>({10, size.width()}), narrow = Zeros<float>({10, 23});
+  const auto args = [&](Array<float>& y, int64_t sequence) {
+    return RopeArgs{.x = x,
+                    .cos = table.cos,
+                    .sin = table.sin,
+                    .heads = 2,
+                    .kv_heads = 1,
+                    .sequence = sequence,
+                    .y = y};
+  };
+  EXPECT_DEATH(Call(args(narrow, 5)), "rope y: wanted f32 \\[10, 24\\]");
+  EXPECT_DEATH(Call(args(x, 6)), "rope sequence: 6 with a table of 5 positions");
+}
+
+}  // namespace
+}  // namespace trainyard::testing

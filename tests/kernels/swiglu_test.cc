@@ -1,0 +1,84 @@
+// Proves kernels/swiglu.h on the CPU: the gradient against numeric differentiation in f64, the
+// lower precisions against f64.
+
+#include "kernels/swiglu.h"
+
+#include "tests/kernels/call.h"
+#include "tests/testing/numeric_grad.h"
+#include "tests/testing/tolerance.h"
+
+namespace trainyard::testing {
+namespace {
+
+struct Size {
+  int64_t t, f;
+};
+
+template <typename T>
+struct Outputs {
+  Array<T> y, dx;
+};
+
+template <typename T>
+Outputs<T> Compute(const Array<double>& x64, const Array<double>& dy64) {
+  const auto x = Converted<T>(x64), dy = Converted<T>(dy64);
+  Outputs<T> out{Poison<T>(dy.shape), Poison<T>(x.shape)};
+  Call(SwiGluForwardArgs{.x = x, .y = out.y});
+  Call(SwiGluBackwardArgs{.dy = dy, .x = x, .dx = out.dx});
+  return out;
+}
+
+class SwiGluTest : public ::testing::TestWithParam<Size> {
+ protected:
+  Array<double> x = Normal<double>({GetParam().t, 2 * GetParam().f}, 1);
+  Array<double> dy = Normal<double>({GetParam().t, GetParam().f}, 2);
+};
+
+TEST_P(SwiGluTest, BackwardMatchesNumericGradient) {
+  const auto want = NumericGrad(x.v, [&] { return Dot(Compute<double>(x, dy).y, dy); });
+  ExpectClose(Compute<double>(x, dy).dx.v, want, 1e-8);
+}
+
+template <typename T>
+void ExpectAgreesWithF64(const Array<double>& x, const Array<double>& dy) {
+  const auto got = Compute<T>(x, dy);
+  const auto want = Compute<double>(x, dy);
+  ExpectClose(Converted<double>(got.y).v, want.y.v, Tolerance(DTypeOf<T>::value, 1));
+  ExpectClose(Converted<double>(got.dx).v, want.dx.v, Tolerance(DTypeOf<T>::value, 1));
+}
+
+TEST_P(SwiGluTest, LowerPrecisionsAgreeWithF64) {
+  ExpectAgreesWithF64<float>(RoundedTo<float>(x), RoundedTo<float>(dy));
+  ExpectAgreesWithF64<bf16>(RoundedTo<bf16>(x), RoundedTo<bf16>(dy));
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, SwiGluTest,
+                         ::testing::Values(Size{1, 1}, Size{3, 5}, Size{7, 64}, Size{65, 33}));
+
+TEST(SwiGlu, GradientMayReplaceTheInput) {
+  auto x = Normal<double>({3, 10}, 1);
+  const auto dy = Normal<double>({3, 5}, 2);
+  const auto want = Compute<double>(x, dy).dx.v;
+  Call(SwiGluBackwardArgs{.dy = dy, .x = x, .dx = x});
+  EXPECT_EQ(x.v, want);
+}
+
+// exp(-g) overflows for these gates; the result must not become NaN.
+TEST(SwiGlu, ExtremeGatesStayFinite) {
+  const Array<float> x = {{2, 2}, {-200, 1, 200, 1}}, dy = {{2, 1}, {1, 1}};
+  auto y = Poison<float>({2, 1}), dx = Poison<float>({2, 2});
+  Call(SwiGluForwardArgs{.x = x, .y = y});
+  Call(SwiGluBackwardArgs{.dy = dy, .x = x, .dx = dx});
+  EXPECT_EQ(y.v, (std::vector<float>{0, 200}));
+  EXPECT_EQ(dx.v, (std::vector<float>{0, 0, 1, 200}));
+}
+
+TEST(SwiGluDeathTest, NamesTheArgumentOfWrongShape) {
+  auto x = Zeros<float>({3, 10}), y = Zeros<float>({3, 4}), odd = Zeros<float>({3, 9});
+  EXPECT_DEATH(Call(SwiGluForwardArgs{.x = x, .y = y}), "swiglu y: wanted f32 \\[3, 5\\]");
+  EXPECT_DEATH(Call(SwiGluForwardArgs{.x = odd, .y = y}), "swiglu x: odd width");
+  EXPECT_DEATH(Call(SwiGluBackwardArgs{.dy = y, .x = x, .dx = x}), "swiglu dy");
+}
+
+}  // namespace
+}  // namespace trainyard::testing

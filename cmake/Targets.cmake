@@ -2,7 +2,7 @@
 # GRPC reuses the precompiled header of the proto library: half of the compile time of such a file.
 
 function(trainyard_target_ name)
-  cmake_parse_arguments(ARG "GRPC" "" "DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "GRPC" "TIMEOUT" "SRCS;DEPS;LABELS" ${ARGN})
   target_include_directories(${name} PUBLIC ${CMAKE_SOURCE_DIR})
   get_target_property(type ${name} TYPE)
   if(type STREQUAL "INTERFACE_LIBRARY")
@@ -13,6 +13,11 @@ function(trainyard_target_ name)
   if(ARG_GRPC)
     target_link_libraries(${name} PUBLIC trainyard_proto)
     target_precompile_headers(${name} REUSE_FROM trainyard_proto)
+    if(type STREQUAL "EXECUTABLE")
+      # The header was compiled with -fPIC; CMake would give an executable -fPIE, which it refuses.
+      set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+      target_compile_options(${name} PRIVATE -fPIC)
+    endif()
   endif()
 endfunction()
 

@@ -1,0 +1,157 @@
+// Freezes what others' scripts rely on: the verbs, their arguments and options. A change here is a
+// change of the interface; old names stay.
+
+#include <gmock/gmock.h>
+
+#include <sstream>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "controller/cli/command_line.h"
+#include "controller/cli/completion.h"
+#include "controller/cli/verbs/verbs.h"
+
+namespace trainyard::cli {
+namespace {
+
+std::string Interface() {
+  std::string text;
+  for (const Verb& verb : Verbs()) {
+    absl::StrAppend(&text, verb.name);
+    for (const Positional& positional : verb.positionals) {
+      absl::StrAppend(&text, positional.required ? absl::StrCat(" ", positional.name)
+                                                 : absl::StrCat(" [", positional.name, "]"));
+    }
+    for (const Option& option : verb.AllOptions()) {
+      absl::StrAppend(&text, " ", option.letter.empty() ? "" : option.letter + ",", option.name,
+                      option.value.empty() ? "" : "=", option.value);
+      if (!option.initial.empty()) absl::StrAppend(&text, "(", option.initial, ")");
+    }
+    text += "\n";
+  }
+  return text;
+}
+
+TEST(Interface, TheVerbsAndTheirOptionsStay) {
+  const std::string kController = " --controller=ADDR", kFormats = " -o,--output=FORMAT(table)",
+                    kQuiet = " -q,--quiet", kAll = kController + kFormats + kQuiet;
+  EXPECT_EQ(
+      Interface(),
+      "up --workers=N(1) --devices-per-worker=M(1) --state=DIR(.trainyard) "
+      "--listen=ADDR(127.0.0.1:7070) --metrics-listen=ADDR(127.0.0.1:9464)" +
+          kQuiet +
+          "\n"
+          "submit SPEC --set=PATH=VALUE -w,--watch --validate-only" +
+          kAll +
+          "\n"
+          "get JOB" +
+          kAll +
+          "\n"
+          "list --state=STATE --limit=N(100)" +
+          kAll +
+          "\n"
+          "cancel JOB --reason=TEXT" +
+          kAll +
+          "\n"
+          "watch JOB" +
+          kAll +
+          "\n"
+          "logs JOB --rank=R -f,--follow" +
+          kAll +
+          "\n"
+          "events JOB" +
+          kAll +
+          "\n"
+          "steps JOB --after=STEP(0) -f,--follow --plot" +
+          kAll +
+          "\n"
+          "workers" +
+          kAll +
+          "\n"
+          "models [NAME]" +
+          kFormats + kQuiet +
+          "\n"
+          "flops MODEL --sequence=S --convention=C(exact)" +
+          kFormats + kQuiet +
+          "\n"
+          "recipes [NAME] --recipes=DIR" +
+          kFormats + kQuiet +
+          "\n"
+          "generate CHECKPOINT --prompt=TEXT --tokens=N(200) --temperature=T(0.8) --seed=S(1)\n"
+          "checkpoint list DIR" +
+          kFormats + kQuiet +
+          "\n"
+          "checkpoint inspect DIR" +
+          kFormats + kQuiet +
+          "\n"
+          "checkpoint digest DIR" +
+          kFormats + kQuiet +
+          "\n"
+          "checkpoint verify DIR" +
+          kQuiet +
+          "\n"
+          "completion\n");
+}
+
+class Command : public testing::Test {
+ protected:
+  int Trainyard(const std::vector<std::string>& words) {
+    out_.str("");
+    err_.str("");
+    Output output(out_, err_, Terminal());
+    return RunCommandLine(Verbs(), words, {.controller = "127.0.0.1:1", .binary_directory = "/x"},
+                          output);
+  }
+  std::ostringstream out_, err_;
+};
+
+TEST_F(Command, EveryVerbHasHelpWithExamplesThatNameIt) {
+  for (const Verb& verb : Verbs()) {
+    SCOPED_TRACE(verb.name);
+    std::vector<std::string> words = absl::StrSplit(verb.name, ' ');
+    words.push_back("--help");
+    EXPECT_EQ(Trainyard(words), 0);
+    EXPECT_THAT(out_.str(), testing::HasSubstr("Usage: trainyard " + verb.name));
+    EXPECT_THAT(out_.str(), testing::HasSubstr("Examples:"));
+    EXPECT_FALSE(verb.examples.empty());
+    for (const std::string& example : verb.examples) {
+      EXPECT_THAT(example, testing::HasSubstr("trainyard " + verb.name));
+    }
+    for (const Option& option : verb.AllOptions()) {
+      EXPECT_THAT(out_.str(), testing::HasSubstr(option.name));
+      EXPECT_THAT(out_.str(), testing::HasSubstr(option.help));
+    }
+  }
+}
+
+TEST_F(Command, AnUnknownWordIsAUsageErrorThatNamesTheNearest) {
+  EXPECT_EQ(Trainyard({"sumbit", "x"}), 2);
+  EXPECT_EQ(err_.str(),
+            "error: unknown verb 'sumbit'; did you mean 'submit'?; see 'trainyard --help'\n");
+  EXPECT_EQ(Trainyard({"checkpoint", "digset", "x"}), 2);
+  EXPECT_THAT(err_.str(),
+              testing::HasSubstr("did you mean 'digest'?; see 'trainyard checkpoint --help'"));
+  EXPECT_EQ(Trainyard({"submit", "x", "--wacth"}), 2);
+  EXPECT_THAT(err_.str(), testing::HasSubstr("did you mean '--watch'?"));
+  EXPECT_EQ(Trainyard({}), 2);
+  EXPECT_EQ(Trainyard({"get"}), 2);
+  EXPECT_EQ(Trainyard({"list", "--limit", "-3"}), 2);
+  EXPECT_EQ(Trainyard({"list", "--output", "xml"}), 2);
+}
+
+TEST_F(Command, TheVersionIsAnAnswer) {
+  EXPECT_EQ(Trainyard({"--version"}), 0);
+  EXPECT_THAT(out_.str(), testing::StartsWith("trainyard "));
+}
+
+TEST_F(Command, CompletionKnowsEveryVerbAndOption) {
+  const std::string script = BashCompletion(Verbs());
+  for (const Verb& verb : Verbs()) {
+    EXPECT_THAT(script, testing::HasSubstr("\"" + verb.name + "\") words="));
+    for (const Option& option : verb.AllOptions())
+      EXPECT_THAT(script, testing::HasSubstr(option.name));
+  }
+}
+
+}  // namespace
+}  // namespace trainyard::cli

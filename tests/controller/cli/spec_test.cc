@@ -1,0 +1,209 @@
+// Proves that a spec's text becomes the message it says, and that everything wrong with one is
+// reported at once, each with its place and exact field path.
+
+#include "controller/cli/spec.h"
+
+#include <gmock/gmock.h>
+#include <google/protobuf/util/message_differencer.h>
+
+#include "common/violations.h"
+#include "controller/cli/errors.h"
+#include "controller/cli/message_json.h"
+
+namespace trainyard::cli {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+// What `submit` would print as errors; empty if the spec can be read.
+std::string Errors(const std::string& text, const std::vector<std::string>& sets = {}) {
+  const auto document = SpecDocument::Parse("s.yaml", text, sets);
+  if (!document.ok()) return std::string(document.status().message());
+  return std::string(document->Explain(document->ToProto().status()).message());
+}
+
+v1::JobSpec Read(const std::string& text, const std::vector<std::string>& sets = {}) {
+  const auto document = SpecDocument::Parse("s.yaml", text, sets);
+  EXPECT_TRUE(document.ok()) << document.status();
+  if (!document.ok()) return {};
+  const auto spec = document->ToProto();
+  EXPECT_TRUE(spec.ok()) << spec.status();
+  return spec.ok() ? *spec : v1::JobSpec();
+}
+
+constexpr char kWhole[] = R"(
+name: llama-tiny
+model: {preset: llama3-8b, overrides: {layers: 4, norm_eps: 1e-6, tied: true}}
+precision: BF16
+parallelism: {zero: ZERO_NONE, tensor: 2}
+batch:
+  global: 32
+  micro: 4
+data: {text: {path: corpus.txt, tokenizer: BYTES, validation_fraction: 0.02}}
+optimizer: {adamw: {learning_rate: 3e-4}, schedule: {cosine: {warmup_steps: 20}}, clip_norm: 0}
+steps: 1e3
+checkpoint: {directory: runs/a}
+priority: -5
+max_restarts: 0
+labels: {team: language, run: 7}
+)";
+
+TEST(Spec, EveryKindOfFieldIsRead) {
+  const v1::JobSpec spec = Read(kWhole);
+  EXPECT_EQ(spec.name(), "llama-tiny");
+  EXPECT_EQ(spec.model().overrides().layers(), 4u);
+  EXPECT_EQ(spec.model().overrides().norm_eps(), 1e-6);
+  EXPECT_TRUE(spec.model().overrides().tied());
+  EXPECT_FALSE(spec.model().overrides().has_hidden());
+  EXPECT_EQ(spec.precision(), v1::PRECISION_BF16);
+  EXPECT_EQ(spec.parallelism().zero(), v1::ZERO_NONE);
+  EXPECT_EQ(spec.batch().global(), 32u);
+  EXPECT_EQ(spec.data().text().path(), "corpus.txt");
+  EXPECT_EQ(spec.optimizer().schedule().cosine().warmup_steps(), 20u);
+  EXPECT_TRUE(spec.optimizer().has_clip_norm());
+  EXPECT_EQ(spec.steps(), 1000u);
+  EXPECT_EQ(spec.priority(), -5);
+  EXPECT_TRUE(spec.has_max_restarts());
+  EXPECT_EQ(spec.labels().at("run"), "7");
+}
+
+TEST(Spec, ProtobufJsonIsReadBackToTheSameMessage) {
+  const v1::JobSpec spec = Read(kWhole);
+  EXPECT_TRUE(google::protobuf::util::MessageDifferencer::Equals(Read(ProtobufJson(spec)), spec));
+}
+
+TEST(Spec, AnEmptyMappingAndNothingAreBothAnEmptyMessage) {
+  EXPECT_TRUE(Read("data: {synthetic: {}}").data().has_synthetic());
+  EXPECT_TRUE(Read("data:\n  synthetic:\n").data().has_synthetic());
+}
+
+struct BadInput {
+  std::string text;
+  std::string error;
+};
+class BadSpec : public testing::TestWithParam<BadInput> {};
+
+TEST_P(BadSpec, IsReportedWithPlacePathAndNearestLegalValue) {
+  EXPECT_EQ(Errors(GetParam().text), GetParam().error);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Table, BadSpec,
+    testing::Values(
+        BadInput{"steps: 5\nstesp: 7", "s.yaml:2: stesp: unknown field; did you mean 'steps'?"},
+        BadInput{"batch:\n  micro: 1\n  globl: 2",
+                 "s.yaml:3: batch.globl: unknown field; did you mean 'global'?"},
+        BadInput{"optimizer: {adamw: {learning_rat: 1}}",
+                 "s.yaml:1: optimizer.adamw.learning_rat: unknown field; did you mean "
+                 "'learning_rate'?"},
+        BadInput{"batch: {colour: 2}",
+                 "s.yaml:1: batch.colour: unknown field; known here: global micro sequence"},
+        BadInput{"data: {synthetic: {x: 1}}",
+                 "s.yaml:1: data.synthetic.x: unknown field; none is known here: {}"},
+        BadInput{"tensor_model_parallel_size: 2",
+                 "s.yaml:1: tensor_model_parallel_size: unknown field; here it is "
+                 "parallelism.tensor"},
+        BadInput{
+            "batch: {micro: -4}",
+            "s.yaml:1: batch.micro: wanted a whole number of at least 0, found '-4'; nearest 0"},
+        BadInput{"batch: {micro: 1.5}",
+                 "s.yaml:1: batch.micro: wanted a whole number, found '1.5'; nearest 2"},
+        BadInput{"batch: {micro: many}",
+                 "s.yaml:1: batch.micro: wanted a whole number, found 'many'"},
+        BadInput{"batch: {micro: 4294967296}",
+                 "s.yaml:1: batch.micro: wanted at most 4294967295, found '4294967296'; nearest "
+                 "4294967295"},
+        BadInput{"batch: {micro: 1e30}",
+                 "s.yaml:1: batch.micro: wanted at most 4294967295, found '1e30'; nearest "
+                 "4294967295"},
+        BadInput{"priority: 3000000000",
+                 "s.yaml:1: priority: wanted 32 bits, found '3000000000'; nearest 2147483647"},
+        BadInput{"optimizer: {clip_norm: .nan}",
+                 "s.yaml:1: optimizer.clip_norm: wanted a finite number, found '.nan'"},
+        BadInput{"optimizer: {clip_norm: inf}",
+                 "s.yaml:1: optimizer.clip_norm: wanted a finite number, found 'inf'"},
+        BadInput{"model: {overrides: {tied: maybe}}",
+                 "s.yaml:1: model.overrides.tied: wanted true or false, found 'maybe'"},
+        BadInput{"precision: BF61",
+                 "s.yaml:1: precision: wanted BF16 or F32 or F64, found 'BF61'; nearest BF16"},
+        BadInput{"precision: PRECISION_UNSPECIFIED",
+                 "s.yaml:1: precision: wanted BF16 or F32 or F64, found 'PRECISION_UNSPECIFIED'"},
+        BadInput{"batch: 32", "s.yaml:1: batch: wanted a mapping, found a single value"},
+        BadInput{"batch: [1, 2]", "s.yaml:1: batch: wanted a mapping, found a list"},
+        BadInput{"steps: {a: 1}", "s.yaml:1: steps: wanted a single value, found a mapping"},
+        BadInput{"steps:", "s.yaml:1: steps: wanted a single value, found null"},
+        BadInput{"labels: {a: {b: 1}}", "s.yaml:1: labels.a: wanted text, found a mapping"},
+        BadInput{"data:\n  synthetic: {}\n  text: {path: a}",
+                 "s.yaml:3: data.text: wanted one source, found 'synthetic' and this; keep one"},
+        BadInput{"just words",
+                 "s.yaml: wanted a job spec, fields as 'name: value', found a single "
+                 "value"}));
+
+TEST(Spec, AllViolationsComeAtOnceInTheOrderOfTheText) {
+  EXPECT_EQ(Errors("name: a\nbatch: {micro: x}\nsteps: -1\nprecision: F16\n"),
+            "s.yaml:2: batch.micro: wanted a whole number, found 'x'\n"
+            "s.yaml:3: steps: wanted a whole number of at least 0, found '-1'; nearest 0\n"
+            "s.yaml:4: precision: wanted BF16 or F32 or F64, found 'F16'; nearest BF16");
+}
+
+TEST(Spec, BrokenYamlNamesItsLine) {
+  EXPECT_THAT(Errors("name: a\nbatch: {micro: 1\nsteps: 2\n"),
+              testing::StartsWith("s.yaml: not valid YAML: line 3"));
+  EXPECT_THAT(Errors("name: a\nname: b\n"), HasSubstr("line 2"));
+}
+
+TEST(Set, ChangesAndAddsFieldsAsIfTheyWereWritten) {
+  const v1::JobSpec spec =
+      Read(kWhole, {"batch.global=64", "seed=9", "model.overrides={hidden: 256}",
+                    "optimizer.adamw.beta1=0.8", "labels.run=8", "name="});
+  EXPECT_EQ(spec.batch().global(), 64u);
+  EXPECT_EQ(spec.batch().micro(), 4u);
+  EXPECT_EQ(spec.seed(), 9u);
+  EXPECT_EQ(spec.model().overrides().hidden(), 256u);
+  EXPECT_FALSE(spec.model().overrides().has_layers());
+  EXPECT_EQ(spec.optimizer().adamw().beta1(), 0.8);
+  EXPECT_EQ(spec.labels().at("run"), "8");
+  EXPECT_EQ(spec.name(), "");
+}
+
+TEST(Set, TheLaterOneWins) { EXPECT_EQ(Read("steps: 1", {"steps=2", "steps=3"}).steps(), 3u); }
+
+TEST(Set, ReplacesTheOtherMemberOfAOneof) {
+  EXPECT_TRUE(Read(kWhole, {"data.synthetic={}"}).data().has_synthetic());
+  EXPECT_EQ(Read("data: {synthetic: {}}", {"data.text.path=a"}).data().text().path(), "a");
+}
+
+TEST(Set, ErrorsNameTheSet) {
+  EXPECT_EQ(Errors(kWhole, {"batch.micro=x"}),
+            "--set batch.micro=x: batch.micro: wanted a whole number, found 'x'");
+  EXPECT_EQ(Errors(kWhole, {"bach.micro=1"}),
+            "--set bach.micro=1: bach: unknown field; did you mean 'batch'?");
+}
+
+TEST(Set, WithoutPathOrValueIsAUsageError) {
+  for (const char* set : {"steps", "=5", "batch..micro=1"}) {
+    const auto document = SpecDocument::Parse("s.yaml", "steps: 1", {set});
+    ASSERT_FALSE(document.ok()) << set;
+    EXPECT_EQ(ExitCode(document.status()), 2) << set;
+  }
+}
+
+TEST(Spec, TheControllersViolationsGetTheirPlaceInTheText) {
+  const auto document =
+      SpecDocument::Parse("s.yaml", "name: a\nbatch:\n  global: 6\n", {"steps=0"});
+  ASSERT_TRUE(document.ok());
+  Violations violations;
+  violations.Add("spec.batch.global", "wanted a multiple of 4, found 6; nearest 8");
+  violations.Add("steps", "wanted > 0, found 0");
+  violations.Add("batch.sequence", "wanted > 0, found 0");
+  violations.Add("data", "wanted a source");
+  EXPECT_EQ(document->Explain(violations.ToStatus()).message(),
+            "s.yaml:3: batch.global: wanted a multiple of 4, found 6; nearest 8\n"
+            "--set steps=0: steps: wanted > 0, found 0\n"
+            "s.yaml:2: batch.sequence: wanted > 0, found 0\n"
+            "s.yaml: data: wanted a source");
+}
+
+}  // namespace
+}  // namespace trainyard::cli

@@ -1,0 +1,299 @@
+#include "worker/daemon/daemon.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+#include "common/files.h"
+#include "common/log.h"
+#include "common/status_macros.h"
+#include "worker/daemon/rank_config.h"
+
+namespace trainyard {
+namespace {
+
+// The longest that the end of a process goes unseen.
+constexpr std::chrono::milliseconds kPollInterval(50);
+
+}  // namespace
+
+Daemon::Daemon(DaemonOptions options, WorkerMetrics& metrics, const Clock& clock)
+    : options_(std::move(options)), clock_(clock), metrics_(metrics) {}
+
+absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Create(DaemonOptions options,
+                                                       WorkerMetrics& metrics, const Clock& clock) {
+  CHECK(!options.roots.empty() && !options.devices.empty());
+  std::unique_ptr<Daemon> daemon(new Daemon(std::move(options), metrics, clock));
+  RETURN_IF_ERROR(daemon->AdoptAll());
+  daemon->thread_ = std::thread([d = daemon.get()] { d->Run(); });
+  return daemon;
+}
+
+Daemon::~Daemon() {
+  ChannelList channels;
+  {
+    const std::lock_guard lock(mutex_);
+    closing_ = true;
+    for (auto& [id, rank] : ranks_) channels.push_back(rank.TakeChannel());
+  }
+  wake_.notify_all();
+  if (thread_.joinable()) thread_.join();
+  channels.clear();  // Without the lock, and before the table that their callbacks look into.
+}
+
+absl::Status Daemon::AdoptAll() {
+  ASSIGN_OR_RETURN(const std::vector<std::string> names,
+                   ListDirectory(options_.state_directory + "/ranks"));
+  const std::lock_guard lock(mutex_);
+  for (const std::string& name : names) {
+    const auto id = RankDirectory::ParseName(name);
+    if (!id.ok()) continue;
+    const RankDirectory directory(options_.state_directory, *id);
+    if (directory.Has("reported")) continue;
+    const auto launch = ReadLaunch(directory.File("launch.json"));
+    const uint32_t device = launch.ok() ? launch->device : 0;
+    const auto [it, added] =
+        ranks_.try_emplace(*id, Rank::Shared{options_, outbox_, metrics_, clock_}, *id, device);
+    it->second.Adopt(CallbacksFor(*id));
+  }
+  return absl::OkStatus();
+}
+
+void Daemon::Run() {
+  for (;;) {
+    ChannelList closed;
+    {
+      std::unique_lock lock(mutex_);
+      if (closing_) return;
+      Poll(closed);
+    }
+    closed.clear();  // Without the lock.
+    std::unique_lock lock(mutex_);
+    wake_.wait_for(lock, kPollInterval, [&] { return closing_; });
+  }
+}
+
+void Daemon::Poll(ChannelList& closed) {
+  for (auto it = ranks_.begin(); it != ranks_.end();) {
+    Rank& rank = it->second;
+    rank.Poll(connected_);
+    if (auto channel = rank.TakeClosedChannel()) closed.push_back(std::move(channel));
+    const bool done = rank.done();
+    prune_ |= done;
+    it = done ? ranks_.erase(it) : std::next(it);
+  }
+  LaunchWaiting();
+  metrics_.Expire(clock_.Monotonic());
+  if (std::exchange(prune_, false)) PruneDirectories();
+}
+
+void Daemon::PruneDirectories() {
+  std::vector<std::pair<int64_t, std::string>> ended;  // By the time of the report.
+  const auto names = ListDirectory(options_.state_directory + "/ranks");
+  if (!names.ok()) return;
+  for (const std::string& name : *names) {
+    const auto id = RankDirectory::ParseName(name);
+    if (!id.ok() || ranks_.contains(*id)) continue;
+    const RankDirectory directory(options_.state_directory, *id);
+    struct stat stat = {};
+    if (::stat(directory.File("reported").c_str(), &stat) != 0) continue;
+    ended.emplace_back(stat.st_mtime, directory.path());
+  }
+  std::sort(ended.begin(), ended.end());
+  for (size_t i = 0; i + options_.ended_ranks < ended.size(); ++i) {
+    if (const absl::Status status = RemoveTree(ended[i].second); !status.ok()) {
+      LogWarning("rank_directory_stays", {{"error", status.message()}});
+    }
+  }
+}
+
+absl::Status Daemon::Check(const StartOrder& order, const StartOrder::Rank& rank) const {
+  if (rank.device >= options_.devices.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("device ", rank.device, " of a worker with ",
+                                                   options_.devices.size(), " devices"));
+  }
+  if (draining_) return absl::UnavailableError("the worker is draining");
+  for (const auto& [id, other] : ranks_) {
+    if (id.job_id == order.job_id && id.epoch > order.epoch) {
+      return absl::AbortedError(
+          absl::StrCat("epoch ", order.epoch, " is superseded by ", id.epoch));
+    }
+  }
+  return absl::OkStatus();
+}
+
+void Daemon::Refuse(const RankId& id, uint32_t device, const absl::Status& reason) {
+  LogWarning("start_refused", {{"rank", id.Name()}, {"reason", reason.message()}});
+  // A worker that drains and an epoch that is over say nothing against the job.
+  const bool stopped = absl::IsUnavailable(reason) || absl::IsAborted(reason);
+  outbox_.Add(RankStatus{id,
+                         RankState::kExited,
+                         {.cause = stopped ? ExitCause::kStopped : ExitCause::kOther,
+                          .message = std::string(reason.message())},
+                         device});
+}
+
+void Daemon::StartRanks(const StartOrder& order) {
+  const std::lock_guard lock(mutex_);
+  if (!RankDirectory::IsLegalJobId(order.job_id)) {
+    LogError("start_refused", {{"job", order.job_id}, {"reason", "not a legal job id"}});
+    return;
+  }
+  if (order.epoch > 0) StopLocked({order.job_id, order.epoch - 1, StopMode::kKill});
+  for (const StartOrder::Rank& wanted : order.ranks) {
+    const RankId id = {order.job_id, order.epoch, wanted.rank};
+    if (const auto it = ranks_.find(id); it != ranks_.end()) {
+      outbox_.Add(it->second.Status());  // Said again: the controller may not know.
+      continue;
+    }
+    const RankDirectory directory(options_.state_directory, id);
+    if (const auto exit = ReadExitReport(directory.File("exit_report.json")); exit.ok()) {
+      outbox_.Add(RankStatus{id, RankState::kExited, *exit, wanted.device});
+      continue;
+    }
+    if (const absl::Status status = Check(order, wanted); !status.ok()) {
+      Refuse(id, wanted.device, status);
+      continue;
+    }
+    const Device& device = options_.devices[wanted.device];
+    const auto config =
+        TrainerConfig({order, wanted, device, options_.roots, options_.interface}, directory);
+    if (!config.ok()) {
+      Refuse(id, wanted.device, config.status());
+      continue;
+    }
+    ranks_.try_emplace(id, Rank::Shared{options_, outbox_, metrics_, clock_}, id, wanted.device);
+    waiting_.push_back({id, *config});
+  }
+  LaunchWaiting();
+}
+
+void Daemon::LaunchWaiting() {
+  std::vector<Waiting> still;
+  for (Waiting& next : std::exchange(waiting_, {})) {
+    const auto it = ranks_.find(next.id);
+    if (it == ranks_.end() || it->second.phase() != Rank::Phase::kWaiting) continue;
+    const bool taken = std::any_of(ranks_.begin(), ranks_.end(), [&](const auto& other) {
+      return other.second.alive() && other.second.device() == it->second.device();
+    });
+    if (taken) {
+      still.push_back(std::move(next));
+    } else {
+      it->second.Launch(next.config, CallbacksFor(next.id));
+    }
+  }
+  waiting_ = std::move(still);
+}
+
+void Daemon::StopRanks(const StopOrder& order) {
+  const std::lock_guard lock(mutex_);
+  StopLocked(order);
+}
+
+void Daemon::StopLocked(const StopOrder& order) {
+  for (auto& [id, rank] : ranks_) {
+    if (id.job_id == order.job_id && id.epoch <= order.epoch) rank.Stop(order.mode);
+  }
+}
+
+void Daemon::Answer(const RendezvousAnswer& answer) {
+  const std::lock_guard lock(mutex_);
+  for (auto& [id, rank] : ranks_) {
+    if (id.job_id == answer.job_id && id.epoch == answer.epoch) {
+      rank.Answer(answer.key, answer.value);
+    }
+  }
+}
+
+// Ranks of one machine need no controller to find each other.
+void Daemon::OnSet(Rank& rank, const channel::Set& set) {
+  rank.OnSet(set);
+  for (auto& [id, other] : ranks_) {
+    if (id.job_id == rank.id().job_id && id.epoch == rank.id().epoch) {
+      other.Answer(set.key, set.value);
+    }
+  }
+}
+
+void Daemon::OnGet(Rank& rank, const channel::Get& get) {
+  rank.OnGet(get);
+  for (const auto& [id, other] : ranks_) {
+    if (id.job_id != rank.id().job_id || id.epoch != rank.id().epoch) continue;
+    if (const std::string* value = other.ValueOf(get.key)) rank.Answer(get.key, *value);
+  }
+}
+
+void Daemon::Acknowledge(uint64_t sequence) {
+  const std::lock_guard lock(mutex_);
+  for (const Report& report : outbox_.Acknowledge(sequence)) {
+    const RankId& id = std::visit([](const auto& r) -> const RankId& { return r.id; }, report);
+    if (const auto it = ranks_.find(id); it != ranks_.end()) it->second.Acknowledged(report);
+  }
+}
+
+std::vector<RankStatus> Daemon::Register() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<RankStatus> statuses;
+  for (const auto& [id, rank] : ranks_) {
+    if (rank.phase() != Rank::Phase::kReported) statuses.push_back(rank.Status());
+  }
+  return statuses;
+}
+
+void Daemon::Connected() {
+  const std::lock_guard lock(mutex_);
+  outbox_.Rewind();
+  connected_ = true;
+  if (draining_) outbox_.Add(Draining{});
+  for (auto& [id, rank] : ranks_) rank.Resend();
+}
+
+void Daemon::Disconnected() {
+  const std::lock_guard lock(mutex_);
+  connected_ = false;
+}
+
+void Daemon::Drain() {
+  const std::lock_guard lock(mutex_);
+  draining_ = true;
+  if (connected_) outbox_.Add(Draining{});
+  for (auto& [id, rank] : ranks_) rank.Stop(StopMode::kCheckpoint);
+}
+
+void Daemon::KillAll() {
+  const std::lock_guard lock(mutex_);
+  for (auto& [id, rank] : ranks_) rank.Stop(StopMode::kKill);
+}
+
+size_t Daemon::num_live_ranks() const {
+  const std::lock_guard lock(mutex_);
+  return size_t(std::count_if(ranks_.begin(), ranks_.end(), [](const auto& entry) {
+    return entry.second.alive() || entry.second.phase() == Rank::Phase::kWaiting;
+  }));
+}
+
+channel::ChannelServer::Callbacks Daemon::CallbacksFor(const RankId& id) {
+  // Each takes the lock and finds the rank, which may be gone by then.
+  const auto with_rank = [this, id](auto&& action) {
+    const std::lock_guard lock(mutex_);
+    const auto it = ranks_.find(id);
+    if (it != ranks_.end()) action(it->second);
+  };
+  channel::ChannelServer::Callbacks callbacks;
+  callbacks.hello = [=](const channel::Hello&) { with_rank([](Rank& r) { r.OnHello(); }); };
+  callbacks.disconnected = [=] { with_rank([](Rank& r) { r.OnDisconnected(); }); };
+  callbacks.ready = [=] { with_rank([](Rank& r) { r.OnReady(); }); };
+  callbacks.step = [=](const channel::Step& s) { with_rank([&](Rank& r) { r.OnStep(s); }); };
+  callbacks.checkpoint = [=](const channel::Checkpoint& c) {
+    with_rank([&](Rank& r) { r.OnCheckpoint(c); });
+  };
+  callbacks.set = [=, this](const channel::Set& s) { with_rank([&](Rank& r) { OnSet(r, s); }); };
+  callbacks.get = [=, this](const channel::Get& g) { with_rank([&](Rank& r) { OnGet(r, g); }); };
+  return callbacks;
+}
+
+}  // namespace trainyard

@@ -1,0 +1,89 @@
+// The worker daemon without its network edge: a table of ranks, a thread that watches their
+// processes, and an outbox. worker/service carries orders in and the outbox out.
+
+#pragma once
+
+#include <condition_variable>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/clock.h"
+#include "worker/daemon/outbox.h"
+#include "worker/daemon/rank.h"
+#include "worker/daemon/reports.h"
+#include "worker/metrics.h"
+
+namespace trainyard {
+
+// Thread-safe.
+class Daemon {
+ public:
+  // Adopts the ranks that an earlier daemon left in the state directory.
+  static absl::StatusOr<std::unique_ptr<Daemon>> Create(DaemonOptions options,
+                                                        WorkerMetrics& metrics,
+                                                        const Clock& clock = RealClock());
+  ~Daemon();  // Leaves the ranks running, for the next daemon.
+
+  // Orders. All are idempotent; what went wrong with one is reported as an exit of its ranks.
+  // Starting an epoch kills the job's earlier ones here; a superseded epoch is not started.
+  void StartRanks(const StartOrder& order);
+  void StopRanks(const StopOrder& order);
+  void Answer(const RendezvousAnswer& answer);
+  void Acknowledge(uint64_t sequence);
+
+  // What a new connection registers: ranks that run, or whose exit is not acknowledged.
+  std::vector<RankStatus> Register() const;
+  // The controller has registered this worker: everything not acknowledged is sent again.
+  void Connected();
+  void Disconnected();
+  Outbox& outbox() { return outbox_; }
+
+  // From now on no rank starts; those that run are asked to checkpoint and stop.
+  void Drain();
+  void KillAll();
+  size_t num_live_ranks() const;
+
+ private:
+  using ChannelList = std::vector<std::unique_ptr<channel::ChannelServer>>;
+
+  Daemon(DaemonOptions options, WorkerMetrics& metrics, const Clock& clock);
+  absl::Status AdoptAll();
+  void Run();
+  void Poll(ChannelList& closed);
+  void PruneDirectories();
+  void StopLocked(const StopOrder& order);
+  void LaunchWaiting();
+  void OnGet(Rank& rank, const channel::Get& get);
+  void OnSet(Rank& rank, const channel::Set& set);
+  absl::Status Check(const StartOrder& order, const StartOrder::Rank& rank) const;
+  void Refuse(const RankId& id, uint32_t device, const absl::Status& reason);
+  channel::ChannelServer::Callbacks CallbacksFor(const RankId& id);
+
+  struct Waiting {  // A rank's config, until its device is free.
+    RankId id;
+    std::string config;
+  };
+
+  const DaemonOptions options_;
+  const Clock& clock_;
+  Outbox outbox_;
+
+  mutable std::mutex mutex_;
+  WorkerMetrics& metrics_;  // Guarded by mutex_, as is all below but the thread.
+  std::map<RankId, Rank> ranks_;
+  std::vector<Waiting> waiting_;
+  bool connected_ = false;
+  bool draining_ = false;
+  bool prune_ = true;
+  bool closing_ = false;
+  std::condition_variable wake_;
+  std::thread thread_;
+};
+
+}  // namespace trainyard

@@ -1,0 +1,124 @@
+#include "worker/daemon/devices.h"
+
+#include <sched.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "common/files.h"
+#include "common/log.h"
+#include "common/status_macros.h"
+#include "nlohmann/json.hpp"
+#include "worker/daemon/processes.h"
+
+namespace trainyard {
+namespace {
+
+using nlohmann::json;
+
+constexpr absl::Duration kMeasureTimeout = absl::Seconds(60);
+constexpr uint32_t kMaxDevices = 1024;
+
+uint32_t UsableCores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (::sched_getaffinity(0, sizeof(set), &set) != 0) return 1;
+  return uint32_t(std::max(1, CPU_COUNT(&set)));
+}
+
+std::string CpuModel() {
+  const auto info = ReadFile("/proc/cpuinfo");
+  if (!info.ok()) return "unknown";
+  for (const absl::string_view line : absl::StrSplit(*info, '\n')) {
+    const std::vector<absl::string_view> parts = absl::StrSplit(line, absl::MaxSplits(": ", 1));
+    if (parts.size() == 2 && absl::StartsWith(parts[0], "model name")) return std::string(parts[1]);
+  }
+  return "unknown";
+}
+
+// Of the machine, or of the control group that this process is confined to.
+uint64_t MemoryBytes() {
+  uint64_t bytes = uint64_t(::sysconf(_SC_PHYS_PAGES)) * uint64_t(::sysconf(_SC_PAGESIZE));
+  const auto limit = ReadFile("/sys/fs/cgroup/memory.max", 4096);
+  uint64_t group = 0;
+  if (limit.ok() && absl::SimpleAtoi(*limit, &group) && group > 0) bytes = std::min(bytes, group);
+  return bytes;
+}
+
+std::map<std::string, double> ParseRates(const json& object) {
+  std::map<std::string, double> rates;
+  for (const char* dtype : {"f64", "f32", "bf16"}) {
+    const auto it = object.is_object() ? object.find(dtype) : object.end();
+    if (it != object.end() && it->is_number() && it->get<double>() > 0) rates[dtype] = *it;
+  }
+  return rates;
+}
+
+// Another CPU, thread count or trainer is another measurement.
+std::string CacheKey(const DeviceOptions& options, uint32_t threads) {
+  struct stat stat = {};
+  ::stat(options.trainer.c_str(), &stat);
+  return absl::StrCat(CpuModel(), "; ", threads, " threads; trainer of ", stat.st_size, " bytes, ",
+                      stat.st_mtime);
+}
+
+std::map<std::string, double> MeasuredRates(const DeviceOptions& options, uint32_t threads) {
+  const std::string key = CacheKey(options, threads);
+  if (const auto text = ReadFile(options.cache); text.ok()) {
+    const json cached = json::parse(*text, nullptr, false);
+    if (cached.is_object() && cached.contains("key") && cached["key"] == key) {
+      if (auto rates = ParseRates(cached); !rates.empty()) return rates;
+    }
+  }
+  const auto output =
+      RunForOutput({.arguments = {options.trainer, "--measure", "--threads", absl::StrCat(threads)},
+                    .environment = options.environment},
+                   kMeasureTimeout);
+  if (!output.ok()) {
+    LogWarning("measure_failed", {{"error", output.status().message()}, {"effect", "no MFU"}});
+    return {};
+  }
+  json object = json::parse(*output, nullptr, false);
+  const auto rates = ParseRates(object);
+  if (rates.empty()) {
+    LogWarning("measure_failed", {{"found", *output}, {"wanted", "{\"f32\": flops, ...}"}});
+    return {};
+  }
+  object["key"] = key;
+  if (const auto status = WriteFileAtomic(options.cache, object.dump()); !status.ok()) {
+    LogWarning("measure_not_kept", {{"error", status.message()}});
+  }
+  return rates;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<Device>> CpuDevices(const DeviceOptions& options) {
+  const uint32_t cores = UsableCores();
+  if (options.devices == 0 || options.devices > kMaxDevices) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--devices ", options.devices, " is not between 1 and ", kMaxDevices));
+  }
+  if (options.threads_per_device > cores) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--threads-per-device ", options.threads_per_device,
+                     " is more than this machine's ", cores, " usable cores"));
+  }
+  const uint32_t threads = options.threads_per_device > 0 ? options.threads_per_device
+                                                          : std::max(1u, cores / options.devices);
+  Device device;
+  device.model =
+      absl::StrCat("cpu (", threads, threads == 1 ? " thread, " : " threads, ", CpuModel(), ")");
+  device.memory_bytes = MemoryBytes() / options.devices;
+  device.threads = threads;
+  device.peak_flops = MeasuredRates(options, threads);
+  std::vector<Device> devices(options.devices, device);
+  for (uint32_t i = 0; i < options.devices; ++i) devices[i].index = i;
+  return devices;
+}
+
+}  // namespace trainyard

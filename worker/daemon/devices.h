@@ -1,0 +1,35 @@
+// The devices that a daemon offers: CPU ranks, each with a share of the machine's cores and memory,
+// and the matrix rate that such a share reaches.
+
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace trainyard {
+
+struct Device {
+  uint32_t index = 0;
+  std::string model;          // "cpu (2 threads, AMD EPYC 9354)".
+  uint64_t memory_bytes = 0;  // Its share.
+  uint32_t threads = 0;
+  std::map<std::string, double> peak_flops;  // Per second by dtype: f32, bf16, f64. Empty: unknown.
+};
+
+struct DeviceOptions {
+  uint32_t devices = 1;
+  uint32_t threads_per_device = 0;       // 0: the usable cores divided by the devices, at least 1.
+  std::string trainer;                   // Asked for the rates: `trainer --measure --threads N`.
+  std::vector<std::string> environment;  // The trainer's.
+  std::string cache;                     // File that keeps the rates for the next start.
+};
+
+// INVALID_ARGUMENT for counts of zero or beyond the machine. A measurement that fails is logged,
+// and leaves the rates unknown.
+absl::StatusOr<std::vector<Device>> CpuDevices(const DeviceOptions& options);
+
+}  // namespace trainyard

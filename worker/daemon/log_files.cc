@@ -1,0 +1,132 @@
+#include "worker/daemon/log_files.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/files.h"
+#include "common/log.h"
+
+namespace trainyard {
+namespace {
+
+constexpr size_t kTailBytes = 1024;
+constexpr size_t kMaxLineBytes = 8 << 10;
+
+struct LogFile {
+  std::string path;
+  uint64_t begin = 0;
+  uint64_t size = 0;
+};
+
+// Oldest first.
+std::vector<LogFile> List(const std::string& directory) {
+  std::vector<LogFile> files;
+  const auto names = ListDirectory(directory);
+  if (!names.ok()) return files;
+  for (const std::string& name : *names) {
+    LogFile file;
+    struct stat stat = {};
+    if (!absl::StartsWith(name, "log.") || !absl::SimpleAtoi(name.substr(4), &file.begin)) continue;
+    file.path = absl::StrCat(directory, "/", name);
+    if (::stat(file.path.c_str(), &stat) != 0) continue;
+    file.size = uint64_t(stat.st_size);
+    files.push_back(std::move(file));
+  }
+  std::sort(files.begin(), files.end(),
+            [](const LogFile& a, const LogFile& b) { return a.begin < b.begin; });
+  return files;
+}
+
+std::string ReadRange(const std::string& path, uint64_t offset, size_t bytes) {
+  std::string text(bytes, '\0');
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return "";
+  const ssize_t n = ::pread(fd, text.data(), bytes, off_t(offset));
+  ::close(fd);
+  text.resize(n > 0 ? size_t(n) : 0);
+  return text;
+}
+
+}  // namespace
+
+LogWriter::LogWriter(std::string directory, uint64_t file_bytes, uint32_t files)
+    : directory_(std::move(directory)), file_bytes_(file_bytes), files_(files) {
+  const std::vector<LogFile> present = List(directory_);
+  if (!present.empty()) begin_ = present.back().begin + present.back().size;
+}
+
+LogWriter::~LogWriter() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+void LogWriter::Rotate() {
+  if (fd_ >= 0) ::close(fd_);
+  begin_ += size_;
+  size_ = 0;
+  const std::string path = absl::StrFormat("%s/log.%012d", directory_, begin_);
+  fd_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  std::vector<LogFile> present = List(directory_);
+  for (size_t i = 0; i + files_ < present.size(); ++i) ::unlink(present[i].path.c_str());
+}
+
+void LogWriter::Append(absl::string_view text) {
+  absl::StrAppend(&tail_, text.substr(text.size() > kTailBytes ? text.size() - kTailBytes : 0));
+  if (tail_.size() > kTailBytes) tail_.erase(0, tail_.size() - kTailBytes);
+  while (!text.empty()) {
+    if (fd_ < 0 || size_ >= file_bytes_) Rotate();
+    const ssize_t n = fd_ < 0 ? -1 : ::write(fd_, text.data(), std::min(text.size(), file_bytes_));
+    if (n < 0 && fd_ >= 0 && errno == EINTR) continue;
+    if (n <= 0) {
+      if (!failed_) {
+        LogError("rank_log_lost", {{"error", ErrnoStatus(errno, "write", directory_).message()}});
+      }
+      failed_ = true;
+      return;
+    }
+    size_ += uint64_t(n);
+    text.remove_prefix(size_t(n));
+  }
+}
+
+LogReader::Lines LogReader::Read(const Limits& limits) {
+  Lines result;
+  const std::vector<LogFile> files = List(directory_);
+  if (files.empty()) return result;
+  const uint64_t end = files.back().begin + files.back().size;
+  uint64_t from = std::max(position_, files.front().begin);
+  if (end > from + limits.backlog_bytes) from = end - limits.bytes;
+  if (from > position_) result.skipped_bytes = from - position_;
+  position_ = from;
+
+  std::string text;
+  for (const LogFile& file : files) {
+    const uint64_t at = position_ + text.size();
+    if (at < file.begin || at >= file.begin + file.size || text.size() >= limits.bytes) continue;
+    text += ReadRange(file.path, at - file.begin,
+                      std::min<uint64_t>(limits.bytes - text.size(), file.begin + file.size - at));
+  }
+  const bool at_the_end = limits.with_partial_line && position_ + text.size() >= end;
+  absl::string_view rest = text;
+  while (!rest.empty()) {
+    const size_t line_break = rest.find('\n');
+    // A line that fills the whole read would never end.
+    const bool whole = line_break != rest.npos || at_the_end || rest.size() >= limits.bytes;
+    if (!whole) break;
+    const absl::string_view line = rest.substr(0, line_break);
+    if (!line.empty()) result.lines.emplace_back(line.substr(0, kMaxLineBytes));
+    const size_t used = line_break == rest.npos ? rest.size() : line_break + 1;
+    position_ += used;
+    rest.remove_prefix(used);
+  }
+  return result;
+}
+
+}  // namespace trainyard

@@ -1,0 +1,91 @@
+#include "worker/daemon/outbox.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "common/log.h"
+
+namespace trainyard {
+namespace {
+
+constexpr size_t kMaxNotices = 1000;
+
+}  // namespace
+
+void Outbox::Add(Report report) {
+  const std::lock_guard lock(mutex_);
+  reports_.push_back({++last_sequence_, std::move(report)});
+  if (reports_.size() > max_reports_) DropOldestStep();
+  changed_.notify_all();
+}
+
+void Outbox::DropOldestStep() {
+  const auto it = std::find_if(reports_.begin(), reports_.end(), [](const Numbered& n) {
+    return std::holds_alternative<StepReport>(n.report);
+  });
+  if (it == reports_.end()) return;  // Statuses and checkpoints alone are few.
+  if (size_t(it - reports_.begin()) < next_) --next_;
+  reports_.erase(it);
+  if (++dropped_steps_ % 10'000 == 1) {
+    LogWarning("steps_dropped", {{"total", dropped_steps_}, {"bound", max_reports_}});
+  }
+}
+
+void Outbox::Add(Notice notice) {
+  const std::lock_guard lock(mutex_);
+  notices_.push_back(std::move(notice));
+  if (notices_.size() > kMaxNotices) notices_.pop_front();
+  changed_.notify_all();
+}
+
+std::optional<Outgoing> Outbox::Next(absl::Duration timeout) {
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, absl::ToChronoMilliseconds(timeout),
+                    [&] { return woken_ || !notices_.empty() || next_ < reports_.size(); });
+  woken_ = false;
+  if (!notices_.empty()) {  // First, because a rendezvous waits for them.
+    Outgoing outgoing{0, std::move(notices_.front())};
+    notices_.pop_front();
+    return outgoing;
+  }
+  if (next_ == reports_.size()) return std::nullopt;
+  const Numbered& numbered = reports_[next_++];
+  return Outgoing{numbered.sequence, numbered.report};
+}
+
+void Outbox::Wake() {
+  const std::lock_guard lock(mutex_);
+  woken_ = true;
+  changed_.notify_all();
+}
+
+void Outbox::Rewind() {
+  const std::lock_guard lock(mutex_);
+  next_ = 0;
+  notices_.clear();
+  changed_.notify_all();
+}
+
+std::vector<Report> Outbox::Acknowledge(uint64_t sequence) {
+  const std::lock_guard lock(mutex_);
+  std::vector<Report> dropped;
+  while (!reports_.empty() && reports_.front().sequence <= sequence) {
+    dropped.push_back(std::move(reports_.front().report));
+    reports_.pop_front();
+    if (next_ > 0) --next_;
+  }
+  return dropped;
+}
+
+size_t Outbox::num_reports() const {
+  const std::lock_guard lock(mutex_);
+  return reports_.size();
+}
+
+uint64_t Outbox::dropped_steps() const {
+  const std::lock_guard lock(mutex_);
+  return dropped_steps_;
+}
+
+}  // namespace trainyard

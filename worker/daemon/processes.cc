@@ -1,0 +1,178 @@
+#include "worker/daemon/processes.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <initializer_list>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "common/files.h"
+#include "common/status_macros.h"
+
+namespace trainyard {
+namespace {
+
+std::vector<char*> Pointers(const std::vector<std::string>& strings) {
+  std::vector<char*> pointers;
+  for (const std::string& s : strings) pointers.push_back(const_cast<char*>(s.c_str()));
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+// The attributes and file actions of posix_spawn, released together.
+class SpawnPlan {
+ public:
+  explicit SpawnPlan(std::initializer_list<int> blocked_signals) {
+    posix_spawn_file_actions_init(&actions_);
+    posix_spawnattr_init(&attributes_);
+    sigset_t blocked, all;
+    sigemptyset(&blocked);
+    for (const int signal : blocked_signals) sigaddset(&blocked, signal);
+    sigfillset(&all);
+    posix_spawnattr_setsigmask(&attributes_, &blocked);
+    posix_spawnattr_setsigdefault(&attributes_, &all);
+    posix_spawnattr_setflags(&attributes_,
+                             POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+    posix_spawn_file_actions_addopen(&actions_, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+  }
+  ~SpawnPlan() {
+    posix_spawn_file_actions_destroy(&actions_);
+    posix_spawnattr_destroy(&attributes_);
+  }
+  SpawnPlan(const SpawnPlan&) = delete;
+  SpawnPlan& operator=(const SpawnPlan&) = delete;
+
+  posix_spawn_file_actions_t* actions() { return &actions_; }
+
+  absl::StatusOr<pid_t> Spawn(const Command& command) {
+    posix_spawn_file_actions_addclosefrom_np(&actions_, STDERR_FILENO + 1);
+    pid_t pid = 0;
+    const int error =
+        posix_spawn(&pid, command.arguments[0].c_str(), &actions_, &attributes_,
+                    Pointers(command.arguments).data(), Pointers(command.environment).data());
+    if (error != 0) return ErrnoStatus(error, "start", command.arguments[0]);
+    return pid;
+  }
+
+ private:
+  posix_spawn_file_actions_t actions_;
+  posix_spawnattr_t attributes_;
+};
+
+bool HasMarker(pid_t pid, const std::string& marker) {
+  const auto environment = ReadFile(absl::StrCat("/proc/", pid, "/environ"), 4 << 20);
+  if (!environment.ok()) return false;
+  for (absl::string_view entry : absl::StrSplit(*environment, '\0')) {
+    if (entry == marker) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+std::optional<ProcessStat> ReadProcess(pid_t pid) {
+  const auto text = ReadFile(absl::StrCat("/proc/", pid, "/stat"), 1 << 16);
+  if (!text.ok()) return std::nullopt;
+  // The second field is the program's name in parentheses, which may hold anything.
+  const size_t name_end = text->rfind(')');
+  if (name_end == std::string::npos || name_end + 2 > text->size()) return std::nullopt;
+  const std::vector<absl::string_view> fields =
+      absl::StrSplit(absl::string_view(*text).substr(name_end + 2), ' ');
+  if (fields.size() < 20) return std::nullopt;
+  ProcessStat stat;
+  stat.identity.pid = pid;
+  stat.dead = fields[0] == "Z" || fields[0] == "X";
+  if (!absl::SimpleAtoi(fields[1], &stat.parent) || !absl::SimpleAtoi(fields[3], &stat.session) ||
+      !absl::SimpleAtoi(fields[19], &stat.identity.start_time)) {
+    return std::nullopt;
+  }
+  return stat;
+}
+
+bool IsRunning(const ProcessIdentity& identity) {
+  const auto stat = ReadProcess(identity.pid);
+  return stat && !stat->dead && stat->identity.start_time == identity.start_time;
+}
+
+std::vector<ProcessStat> AllProcesses() {
+  std::vector<ProcessStat> all;
+  const auto names = ListDirectory("/proc");
+  if (!names.ok()) return all;
+  for (const std::string& name : *names) {
+    pid_t pid = 0;
+    if (!absl::SimpleAtoi(name, &pid)) continue;
+    if (auto stat = ReadProcess(pid)) all.push_back(*stat);
+  }
+  return all;
+}
+
+absl::StatusOr<pid_t> SpawnSession(const Command& command) {
+  SpawnPlan plan({SIGTERM});
+  posix_spawn_file_actions_addopen(plan.actions(), STDOUT_FILENO, command.output.c_str(),
+                                   O_WRONLY | O_CREAT | O_APPEND, 0644);
+  posix_spawn_file_actions_adddup2(plan.actions(), STDOUT_FILENO, STDERR_FILENO);
+  return plan.Spawn(command);
+}
+
+absl::StatusOr<std::string> RunForOutput(const Command& command, absl::Duration timeout) {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) return ErrnoStatus(errno, "open a pipe for", "a program");
+  SpawnPlan plan({});
+  posix_spawn_file_actions_adddup2(plan.actions(), ends[1], STDOUT_FILENO);
+  const absl::StatusOr<pid_t> pid = plan.Spawn(command);
+  ::close(ends[1]);
+  std::string output;
+  bool timed_out = false;
+  const absl::Time deadline = absl::Now() + timeout;
+  char chunk[4096];
+  while (pid.ok()) {
+    pollfd ready = {ends[0], POLLIN, 0};
+    const int64_t left = absl::ToInt64Milliseconds(deadline - absl::Now());
+    timed_out = left <= 0 || ::poll(&ready, 1, int(left)) == 0;
+    if (timed_out) break;
+    const ssize_t n = ::read(ends[0], chunk, sizeof(chunk));
+    if (n == 0 || (n < 0 && errno != EINTR)) break;
+    if (n > 0 && output.size() < (1 << 20)) output.append(chunk, size_t(n));
+  }
+  ::close(ends[0]);
+  if (!pid.ok()) return pid.status();
+  if (timed_out) ::kill(*pid, SIGKILL);
+  int status = 0;
+  while (::waitpid(*pid, &status, 0) < 0 && errno == EINTR) {
+  }
+  if (timed_out) {
+    return absl::DeadlineExceededError(
+        absl::StrCat(command.arguments[0], " did not end within ", absl::FormatDuration(timeout)));
+  }
+  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
+    return absl::FailedPreconditionError(
+        WIFEXITED(status)
+            ? absl::StrCat(command.arguments[0], " exited with code ", WEXITSTATUS(status))
+            : absl::StrCat(command.arguments[0], " was ended by signal ", WTERMSIG(status)));
+  }
+  return output;
+}
+
+int KillRemaining(pid_t session, const std::string& marker) {
+  int lived = 0;
+  for (const ProcessStat& process : AllProcesses()) {
+    const pid_t pid = process.identity.pid;
+    if (process.dead || pid == ::getpid()) continue;
+    if ((session > 0 && process.session == session) || HasMarker(pid, marker)) {
+      ::kill(pid, SIGKILL);
+      ++lived;
+    }
+  }
+  return lived;
+}
+
+}  // namespace trainyard

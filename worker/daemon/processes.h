@@ -1,0 +1,55 @@
+// Processes as /proc shows them: which one is meant, whether it still runs, what belongs to a rank.
+// A process id alone is not an identity, because it is used again; with the start time it is.
+
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+
+namespace trainyard {
+
+struct ProcessIdentity {
+  pid_t pid = 0;
+  uint64_t start_time = 0;  // Clock ticks since boot: field 22 of /proc/PID/stat.
+};
+
+struct ProcessStat {
+  ProcessIdentity identity;
+  pid_t parent = 0;
+  pid_t session = 0;
+  bool dead = false;  // A zombie, or about to vanish.
+};
+
+// Absent: no such process.
+std::optional<ProcessStat> ReadProcess(pid_t pid);
+bool IsRunning(const ProcessIdentity& identity);  // False for a zombie.
+std::vector<ProcessStat> AllProcesses();
+
+// A command as posix_spawn takes it. Standard input is /dev/null; no other descriptor is inherited.
+struct Command {
+  std::vector<std::string> arguments;    // The program's path first.
+  std::vector<std::string> environment;  // NAME=value, all of it.
+  std::string output = {};               // File that standard output and error are appended to.
+};
+
+// Starts it in a session of its own, with SIGTERM blocked: one that comes before the program is
+// ready for it waits. The caller reaps it.
+absl::StatusOr<pid_t> SpawnSession(const Command& command);
+
+// Runs it to its end and returns its standard output; `output` is not used. FAILED_PRECONDITION if
+// it exits with another code than 0, DEADLINE_EXCEEDED (it is killed) after `timeout`.
+absl::StatusOr<std::string> RunForOutput(const Command& command, absl::Duration timeout);
+
+// SIGKILL to every process of this session or with `marker` (NAME=value) in its environment, except
+// the caller. Returns how many still lived.
+int KillRemaining(pid_t session, const std::string& marker);
+
+}  // namespace trainyard

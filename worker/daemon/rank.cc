@@ -1,0 +1,306 @@
+#include "worker/daemon/rank.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <fstream>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "common/files.h"
+#include "common/log.h"
+#include "common/status_macros.h"
+#include "worker/daemon/supervisor.h"
+
+namespace trainyard {
+namespace {
+
+// Above kKillGrace: a supervisor that has not ended by then is stuck itself.
+constexpr absl::Duration kSupervisorGrace = absl::Seconds(8);
+constexpr absl::Duration kChannelGrace = absl::Seconds(1);
+constexpr absl::Duration kLogInterval = absl::Milliseconds(250);
+constexpr size_t kMaxSets = 4096;
+constexpr size_t kMaxValueBytes = 64 << 10;
+
+absl::Status WriteText(const std::string& path, const std::string& text) {
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file << text;
+  file.close();
+  if (!file) return absl::ResourceExhaustedError(absl::StrCat("cannot write ", path));
+  return absl::OkStatus();
+}
+
+uint64_t ReadPosition(const std::string& path) {
+  uint64_t position = 0;
+  const auto text = ReadFile(path, 64);
+  return text.ok() && absl::SimpleAtoi(*text, &position) ? position : 0;
+}
+
+}  // namespace
+
+Rank::Rank(Shared shared, RankId id, uint32_t device)
+    : shared_(shared),
+      id_(std::move(id)),
+      device_(device),
+      directory_(shared.options.state_directory, id_),
+      spool_(directory_.File("spool")),
+      rendezvous_(directory_.File("rendezvous")),
+      log_(directory_.path(), ReadPosition(directory_.File("log_position"))) {}
+
+RankStatus Rank::Status() const {
+  RankStatus status{id_, RankState::kStarting, exit_, device_};
+  if (phase_ == Phase::kExited || phase_ == Phase::kReported) {
+    status.state = RankState::kExited;
+  } else if (ready_) {
+    status.state = RankState::kReady;
+  }
+  return status;
+}
+
+void Rank::Launch(const std::string& config, channel::ChannelServer::Callbacks callbacks) {
+  const DaemonOptions& options = shared_.options;
+  const std::string marker = RankDirectory::Marker(directory_.path());
+  std::vector<std::string> environment = options.environment;
+  environment.push_back(absl::StrCat("OMP_NUM_THREADS=", options.devices[device_].threads));
+  environment.push_back(marker);
+  const auto start = [&]() -> absl::Status {
+    RETURN_IF_ERROR(MakeDirectories(directory_.path()));
+    RETURN_IF_ERROR(WriteText(directory_.File("config.json"), config));
+    RETURN_IF_ERROR(WriteLaunch(directory_, {.trainer = options.trainer,
+                                             .working_directory = options.roots[0],
+                                             .environment = environment,
+                                             .device = device_,
+                                             .log_file_bytes = options.log_file_bytes,
+                                             .log_files = options.log_files}));
+    ASSIGN_OR_RETURN(channel_, channel::ChannelServer::Create({.path = directory_.File("socket"),
+                                                               .job_id = id_.job_id,
+                                                               .epoch = id_.epoch,
+                                                               .rank = id_.rank},
+                                                              std::move(callbacks)));
+    ASSIGN_OR_RETURN(
+        const pid_t pid,
+        SpawnSession({.arguments = {options.supervisor, "--supervise", directory_.path()},
+                      .environment = environment,
+                      .output = directory_.File("supervisor.log")}));
+    supervisor_ = {pid, 0};
+    our_child_ = true;
+    // It cannot be gone from /proc before it is reaped, which happens here alone.
+    if (const auto process = ReadProcess(pid)) supervisor_ = process->identity;
+    return absl::OkStatus();
+  };
+  if (const absl::Status status = start(); !status.ok()) {
+    Fail({.message = std::string(status.message())});
+    return;
+  }
+  phase_ = Phase::kRunning;
+  shared_.metrics.RankStarted(id_, device_);
+  shared_.outbox.Add(Status());
+  LogInfo("rank_started", {{"rank", id_.Name()}, {"device", device_}, {"pid", supervisor_.pid}});
+}
+
+// Returns whether the rank's supervisor still lives.
+bool Rank::ReplayEarlierDaemon() {
+  ready_ = directory_.Has("ready");
+  for (channel::Message& message : rendezvous_.Recover()) {
+    if (auto* set = std::get_if<channel::Set>(&message)) sets_.push_back(std::move(*set));
+  }
+  for (const channel::Message& message : spool_.Recover()) {
+    if (const auto* step = std::get_if<channel::Step>(&message)) {
+      shared_.outbox.Add(StepReport{id_, *step});
+      ++unacknowledged_;
+    } else if (const auto* checkpoint = std::get_if<channel::Checkpoint>(&message)) {
+      shared_.outbox.Add(CheckpointReport{id_, *checkpoint, shared_.clock.Now()});
+      ++unacknowledged_;
+    }
+  }
+  const auto supervisor = ReadSupervisor(directory_.File("supervisor.json"));
+  if (supervisor.ok()) supervisor_ = *supervisor;
+  return supervisor.ok() && IsRunning(supervisor_);
+}
+
+void Rank::Adopt(channel::ChannelServer::Callbacks callbacks) {
+  phase_ = Phase::kRunning;
+  if (!ReplayEarlierDaemon()) {  // PollProcess will find what is left of it.
+    LogInfo("rank_ended_meanwhile", {{"rank", id_.Name()}});
+    return;
+  }
+  auto channel = channel::ChannelServer::Create({.path = directory_.File("socket"),
+                                                 .job_id = id_.job_id,
+                                                 .epoch = id_.epoch,
+                                                 .rank = id_.rank},
+                                                std::move(callbacks));
+  if (channel.ok()) {
+    channel_ = *std::move(channel);
+  } else {
+    LogError("channel_failed", {{"rank", id_.Name()}, {"error", channel.status().message()}});
+  }
+  shared_.metrics.RankStarted(id_, device_);
+  LogInfo("rank_adopted", {{"rank", id_.Name()}, {"pid", supervisor_.pid}});
+}
+
+void Rank::Fail(RankExit exit) { Exited(std::move(exit)); }
+
+void Rank::Stop(StopMode mode) {
+  if (phase_ == Phase::kWaiting) {
+    Exited({.cause = ExitCause::kStopped, .message = "stopped before it was started"});
+  }
+  if (phase_ != Phase::kRunning) return;
+  if (mode == StopMode::kCheckpoint) {
+    if (channel_ != nullptr) channel_->SendStop();
+    return;
+  }
+  if (std::exchange(kill_ordered_, true)) return;
+  kill_at_ = shared_.clock.Monotonic() + kSupervisorGrace;
+  if (IsRunning(supervisor_)) ::kill(supervisor_.pid, SIGTERM);
+}
+
+void Rank::Poll(bool connected) {
+  if (phase_ == Phase::kRunning) PollProcess();
+  if (phase_ == Phase::kFinishing &&
+      (!greeted_ || shared_.clock.Monotonic() >= finish_by_.value_or(absl::ZeroDuration()))) {
+    Exited(std::move(exit_));
+  }
+  if (connected && !log_done_ && phase_ != Phase::kWaiting &&
+      shared_.clock.Monotonic() >= next_log_) {
+    next_log_ = shared_.clock.Monotonic() + kLogInterval;
+    ForwardLog();
+  }
+}
+
+void Rank::PollProcess() {
+  if (our_child_ && ::waitpid(supervisor_.pid, nullptr, WNOHANG) == supervisor_.pid) {
+    our_child_ = false;
+  }
+  const std::string marker = RankDirectory::Marker(directory_.path());
+  if (IsRunning(supervisor_)) {
+    if (!kill_at_ || shared_.clock.Monotonic() < *kill_at_) return;
+    LogWarning("supervisor_stuck", {{"rank", id_.Name()}, {"pid", supervisor_.pid}});
+    KillRemaining(supervisor_.pid, marker);
+    return;
+  }
+  const auto report = ReadExitReport(directory_.File("exit_report.json"));
+  if (report.ok()) {
+    exit_ = *report;
+  } else {
+    // The supervisor was killed. Its trainer dies with it; whatever the trainer had started must
+    // go, too, before this counts as an exit.
+    if (KillRemaining(supervisor_.pid, marker) > 0) return;
+    exit_ = {.cause = ExitCause::kSignal,
+             .signal = SIGKILL,
+             .message = absl::StrCat("its supervisor ended without a report: ",
+                                     report.status().message())};
+  }
+  phase_ = Phase::kFinishing;
+  finish_by_ = shared_.clock.Monotonic() + kChannelGrace;
+}
+
+void Rank::Exited(RankExit exit) {
+  exit_ = std::move(exit);
+  phase_ = Phase::kExited;
+  // So that a later daemon can say it again, also of a rank that never had a supervisor.
+  if (!directory_.Has("exit_report.json") && MakeDirectories(directory_.path()).ok()) {
+    if (const absl::Status status = WriteExitReport(directory_.File("exit_report.json"), exit_);
+        !status.ok()) {
+      LogError("exit_report_failed", {{"rank", id_.Name()}, {"error", status.message()}});
+    }
+  }
+  shared_.outbox.Add(Status());
+  shared_.metrics.RankEnded(id_, shared_.clock.Monotonic());
+  LogInfo("rank_exited", {{"rank", id_.Name()},
+                          {"cause", Name(exit_.cause)},
+                          {"code", exit_.exit_code},
+                          {"signal", exit_.signal},
+                          {"message", exit_.message}});
+}
+
+std::unique_ptr<channel::ChannelServer> Rank::TakeClosedChannel() {
+  return phase_ == Phase::kExited || phase_ == Phase::kReported ? TakeChannel() : nullptr;
+}
+
+void Rank::OnReady() {
+  if (std::exchange(ready_, true)) return;
+  directory_.Mark("ready");
+  if (alive()) shared_.outbox.Add(Status());
+}
+
+void Rank::OnStep(const channel::Step& step) {
+  OnReady();  // A daemon that died may have taken that message with it.
+  spool_.Append(step);
+  ++unacknowledged_;
+  shared_.outbox.Add(StepReport{id_, step});
+  shared_.metrics.StepFinished(id_, step);
+}
+
+void Rank::OnCheckpoint(const channel::Checkpoint& checkpoint) {
+  spool_.Append(checkpoint);
+  ++unacknowledged_;
+  shared_.outbox.Add(CheckpointReport{id_, checkpoint, shared_.clock.Now()});
+}
+
+void Rank::OnSet(const channel::Set& set) {
+  if (sets_.size() >= kMaxSets || set.value.size() > kMaxValueBytes) {
+    LogWarning("rendezvous_refused", {{"rank", id_.Name()},
+                                      {"key", set.key},
+                                      {"bytes", set.value.size()},
+                                      {"most", kMaxValueBytes}});
+    return;
+  }
+  rendezvous_.Append(set);
+  sets_.push_back(set);
+  shared_.outbox.Add(RendezvousSet{id_, set});
+}
+
+void Rank::OnGet(const channel::Get& get) {
+  gets_.insert(get.key);
+  shared_.outbox.Add(RendezvousGet{id_, get.key});
+}
+
+void Rank::Acknowledged(const Report& report) {
+  if (const auto* status = std::get_if<RankStatus>(&report)) {
+    if (status->state != RankState::kExited || phase_ != Phase::kExited) return;
+    directory_.Mark("reported");
+    phase_ = Phase::kReported;
+  } else if (unacknowledged_ > 0 && --unacknowledged_ == 0) {
+    spool_.Clear();
+  }
+}
+
+void Rank::Answer(const std::string& key, const std::string& value) {
+  if (gets_.erase(key) > 0 && channel_ != nullptr) channel_->SendValue(key, value);
+}
+
+const std::string* Rank::ValueOf(const std::string& key) const {
+  const auto it = std::find_if(sets_.begin(), sets_.end(),
+                               [&](const channel::Set& set) { return set.key == key; });
+  return it == sets_.end() ? nullptr : &it->value;
+}
+
+void Rank::Resend() {
+  if (!alive()) return;
+  for (const channel::Set& set : sets_) shared_.outbox.Add(RendezvousSet{id_, set});
+  for (const std::string& key : gets_) shared_.outbox.Add(RendezvousGet{id_, key});
+}
+
+void Rank::ForwardLog() {
+  const bool ended = phase_ == Phase::kExited || phase_ == Phase::kReported;
+  LogReader::Lines read = log_.Read({.with_partial_line = ended});
+  LogReport report;
+  const absl::Time now = shared_.clock.Now();
+  if (read.skipped_bytes > 0) {
+    report.lines.push_back(
+        {now, id_, absl::StrCat("(", read.skipped_bytes, " bytes of output were not forwarded)")});
+  }
+  for (std::string& line : read.lines) report.lines.push_back({now, id_, std::move(line)});
+  if (report.lines.empty()) {
+    log_done_ = ended;
+    return;
+  }
+  shared_.outbox.Add(std::move(report));
+  if (!WriteText(directory_.File("log_position"), absl::StrCat(log_.position())).ok()) {
+    LogWarning("log_position_failed", {{"rank", id_.Name()}});
+  }
+}
+
+}  // namespace trainyard

@@ -1,0 +1,132 @@
+// One rank on this machine, from the order to start it until the controller knows that it is gone.
+// The daemon holds a table of these; worker/daemon/rank_directory.h says what each keeps on disk.
+
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "common/clock.h"
+#include "worker/channel/server.h"
+#include "worker/daemon/devices.h"
+#include "worker/daemon/log_files.h"
+#include "worker/daemon/outbox.h"
+#include "worker/daemon/processes.h"
+#include "worker/daemon/rank_directory.h"
+#include "worker/daemon/reports.h"
+#include "worker/daemon/spool.h"
+#include "worker/metrics.h"
+
+namespace trainyard {
+
+struct DaemonOptions {
+  std::string state_directory;           // Absolute; its lock is held.
+  std::string supervisor;                // Path of trainyard-worker.
+  std::string trainer;                   // Path of trainyard-trainer.
+  std::vector<std::string> roots;        // Absolute. The first is the trainers' working directory.
+  std::string interface;                 // Address or device name for connections between ranks.
+  std::vector<std::string> environment;  // Of the trainers: NAME=value.
+  std::vector<Device> devices;
+  uint64_t log_file_bytes = 4 << 20;  // Of a rank's log, at most log_files such files are kept.
+  uint32_t log_files = 4;
+  size_t ended_ranks = 16;  // Directories of ranks that ended and are reported: the newest stay.
+};
+
+// Not thread-safe: the daemon's lock guards it, and the thread of its channel takes that lock
+// first.
+class Rank {
+ public:
+  enum class Phase {
+    kWaiting,    // For its device: a superseded rank is still on it.
+    kRunning,    // Its supervisor lives.
+    kFinishing,  // All processes are gone; the channel may hold a last message.
+    kExited,     // The exit is in the outbox.
+    kReported,   // The controller has acknowledged it.
+  };
+  // What all ranks share; outlives them.
+  struct Shared {
+    const DaemonOptions& options;
+    Outbox& outbox;
+    WorkerMetrics& metrics;
+    const Clock& clock;
+  };
+
+  Rank(Shared shared, RankId id, uint32_t device);
+
+  const RankId& id() const { return id_; }
+  uint32_t device() const { return device_; }
+  Phase phase() const { return phase_; }
+  bool alive() const { return phase_ == Phase::kRunning || phase_ == Phase::kFinishing; }
+  RankStatus Status() const;
+
+  // Writes its files and starts its supervisor. A failure ends the rank, with the reason.
+  void Launch(const std::string& config, channel::ChannelServer::Callbacks callbacks);
+  // Takes over what an earlier daemon left in the rank's directory.
+  void Adopt(channel::ChannelServer::Callbacks callbacks);
+  // Ends it with this exit, no process having been started (any more).
+  void Fail(RankExit exit);
+
+  void Stop(StopMode mode);
+  // Moves on: finds the processes gone, drains, kills what did not go, forwards the log.
+  void Poll(bool connected);
+  // Nothing is left to do here.
+  bool done() const { return phase_ == Phase::kReported && log_done_; }
+  // Must be destroyed without the daemon's lock: it joins a thread that may wait for it.
+  std::unique_ptr<channel::ChannelServer> TakeClosedChannel();
+  std::unique_ptr<channel::ChannelServer> TakeChannel() { return std::move(channel_); }
+
+  // From the channel.
+  void OnHello() { greeted_ = true; }
+  void OnDisconnected() { greeted_ = false; }
+  void OnReady();
+  void OnStep(const channel::Step& step);
+  void OnCheckpoint(const channel::Checkpoint& checkpoint);
+  void OnSet(const channel::Set& set);
+  void OnGet(const channel::Get& get);
+
+  // From the controller.
+  void Acknowledged(const Report& report);
+  // Hands a value to the trainer if it waits for it.
+  void Answer(const std::string& key, const std::string& value);
+  // The value that this rank set, or null.
+  const std::string* ValueOf(const std::string& key) const;
+  // After a reconnect: everything that was as good as the connection.
+  void Resend();
+
+ private:
+  bool ReplayEarlierDaemon();
+  void PollProcess();
+  void Exited(RankExit exit);
+  void ForwardLog();
+
+  const Shared shared_;
+  const RankId id_;
+  const uint32_t device_;
+  const RankDirectory directory_;
+  Phase phase_ = Phase::kWaiting;
+  bool ready_ = false;
+  bool kill_ordered_ = false;
+  RankExit exit_;
+
+  ProcessIdentity supervisor_;
+  bool our_child_ = false;                   // To be reaped by us: not adopted.
+  std::optional<absl::Duration> kill_at_;    // Then the supervisor itself is killed.
+  std::optional<absl::Duration> finish_by_;  // Then a silent channel is no longer waited for.
+
+  std::unique_ptr<channel::ChannelServer> channel_;
+  bool greeted_ = false;
+  std::vector<channel::Set> sets_;
+  std::set<std::string> gets_;  // Keys that the trainer waits for.
+  Spool spool_;
+  Spool rendezvous_;
+  size_t unacknowledged_ = 0;  // Steps and checkpoints.
+
+  LogReader log_;
+  absl::Duration next_log_;
+  bool log_done_ = false;
+};
+
+}  // namespace trainyard

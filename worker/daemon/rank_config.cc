@@ -1,0 +1,45 @@
+#include "worker/daemon/rank_config.h"
+
+#include "absl/strings/str_cat.h"
+#include "nlohmann/json.hpp"
+
+namespace trainyard {
+namespace {
+
+using nlohmann::json;
+
+// The one field of a job that the worker looks at: its peak rate is that of the compute dtype.
+std::string ComputeDtype(const json& job) {
+  const auto it = job.find("precision");
+  const std::string name = it != job.end() && it->is_string() ? it->get<std::string>() : "";
+  if (name == "PRECISION_F32" || name == "F32") return "f32";
+  if (name == "PRECISION_F64" || name == "F64") return "f64";
+  return "bf16";
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> TrainerConfig(const RankConfig& config,
+                                          const RankDirectory& directory) {
+  json job = json::parse(config.order.job_config, nullptr, false);
+  if (!job.is_object()) {
+    return absl::InvalidArgumentError("the order's job config is not a JSON object");
+  }
+  json rank = {{"job_id", config.order.job_id},
+               {"epoch", config.order.epoch},
+               {"rank", config.rank.rank},
+               {"world", config.order.world},
+               {"device", config.rank.device},
+               {"threads", config.device.threads},
+               {"interface", config.interface},
+               {"roots", config.roots},
+               {"socket", directory.File("socket")},
+               {"exit_report", directory.File("trainer_exit.json")},
+               {"checkpoints", config.order.checkpoints}};
+  const auto peak = config.device.peak_flops.find(ComputeDtype(job));
+  if (peak != config.device.peak_flops.end()) rank["peak_flops"] = peak->second;
+  const json whole = {{"version", 1}, {"job", std::move(job)}, {"rank", std::move(rank)}};
+  return whole.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace trainyard

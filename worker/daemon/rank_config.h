@@ -1,0 +1,26 @@
+// The config that a worker writes for a trainer: docs/formats.md, section "Trainer config".
+
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "worker/daemon/devices.h"
+#include "worker/daemon/rank_directory.h"
+#include "worker/daemon/reports.h"
+
+namespace trainyard {
+
+struct RankConfig {
+  const StartOrder& order;
+  StartOrder::Rank rank;
+  const Device& device;
+  const std::vector<std::string>& roots;
+  const std::string& interface;
+};
+
+// INVALID_ARGUMENT when the order's job config is not a JSON object.
+absl::StatusOr<std::string> TrainerConfig(const RankConfig& config, const RankDirectory& directory);
+
+}  // namespace trainyard

@@ -1,0 +1,188 @@
+#include "worker/daemon/rank_directory.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <fstream>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "common/files.h"
+#include "common/log.h"
+#include "common/status_macros.h"
+#include "nlohmann/json.hpp"
+
+namespace trainyard {
+namespace {
+
+using nlohmann::json;
+
+constexpr int kVersion = 1;
+constexpr std::array<std::pair<ExitCause, absl::string_view>, 8> kCauses = {{
+    {ExitCause::kCompleted, "completed"},
+    {ExitCause::kStopped, "stopped"},
+    {ExitCause::kBadInput, "bad_input"},
+    {ExitCause::kNotFinite, "not_finite"},
+    {ExitCause::kPeerLost, "peer_lost"},
+    {ExitCause::kDeviceError, "device_error"},
+    {ExitCause::kSignal, "signal"},
+    {ExitCause::kOther, "other"},
+}};
+
+absl::StatusOr<json> ReadJson(const std::string& path) {
+  ASSIGN_OR_RETURN(const std::string text, ReadFile(path, 16 << 20));
+  json parsed = json::parse(text, nullptr, false);
+  if (!parsed.is_object()) return absl::DataLossError(absl::StrCat(path, " is not a JSON object"));
+  const auto version = parsed.find("version");
+  if (version == parsed.end() || *version != kVersion) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(path, " has version ", version == parsed.end() ? "(none)" : version->dump(),
+                     ", not ", kVersion));
+  }
+  return parsed;
+}
+
+// Readers see all of it or nothing. Not synced: whatever cuts the power ends the rank, too.
+absl::Status WriteJson(const std::string& path, const json& value) {
+  // Invalid UTF-8 in a trainer's message is replaced, never thrown at.
+  const std::string text = value.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
+  const std::string temporary = path + ".tmp";
+  std::ofstream file(temporary, std::ios::binary | std::ios::trunc);
+  file << text;
+  file.close();
+  if (!file) return absl::ResourceExhaustedError(absl::StrCat("cannot write ", temporary));
+  if (::rename(temporary.c_str(), path.c_str()) != 0) return ErrnoStatus(errno, "rename to", path);
+  return absl::OkStatus();
+}
+
+std::string Text(const json& object, const char* key) {
+  const auto it = object.find(key);
+  return it != object.end() && it->is_string() ? it->get<std::string>() : std::string();
+}
+
+template <typename T>
+T Number(const json& object, const char* key, T otherwise) {
+  const auto it = object.find(key);
+  return it != object.end() && it->is_number_integer() ? it->get<T>() : otherwise;
+}
+
+}  // namespace
+
+absl::string_view Name(ExitCause cause) {
+  const auto it = std::find_if(kCauses.begin(), kCauses.end(),
+                               [&](const auto& pair) { return pair.first == cause; });
+  return it == kCauses.end() ? "other" : it->second;
+}
+
+ExitCause ParseExitCause(absl::string_view name) {
+  const auto it = std::find_if(kCauses.begin(), kCauses.end(),
+                               [&](const auto& pair) { return pair.second == name; });
+  return it == kCauses.end() ? ExitCause::kOther : it->first;
+}
+
+RankDirectory::RankDirectory(const std::string& state_directory, const RankId& id)
+    : path_(absl::StrCat(state_directory, "/ranks/", id.Name())) {}
+
+absl::StatusOr<RankId> RankDirectory::ParseName(absl::string_view name) {
+  const size_t rank_dot = name.rfind('.');
+  const size_t epoch_dot =
+      rank_dot == 0 || rank_dot == name.npos ? name.npos : name.rfind('.', rank_dot - 1);
+  RankId id;
+  if (epoch_dot == name.npos || !absl::SimpleAtoi(name.substr(rank_dot + 1), &id.rank) ||
+      !absl::SimpleAtoi(name.substr(epoch_dot + 1, rank_dot - epoch_dot - 1), &id.epoch)) {
+    return absl::InvalidArgumentError(absl::StrCat("'", name, "' is not JOB.EPOCH.RANK"));
+  }
+  id.job_id = std::string(name.substr(0, epoch_dot));
+  if (!IsLegalJobId(id.job_id) || id.Name() != name) {
+    return absl::InvalidArgumentError(absl::StrCat("'", name, "' is not JOB.EPOCH.RANK"));
+  }
+  return id;
+}
+
+bool RankDirectory::IsLegalJobId(absl::string_view job_id) {
+  return !job_id.empty() && job_id.size() <= 64 && job_id[0] != '.' &&
+         std::all_of(job_id.begin(), job_id.end(), [](unsigned char c) {
+           return absl::ascii_isalnum(c) || c == '_' || c == '-' || c == '.';
+         });
+}
+
+std::string RankDirectory::File(absl::string_view name) const {
+  return absl::StrCat(path_, "/", name);
+}
+
+bool RankDirectory::Has(absl::string_view name) const { return Exists(File(name)); }
+
+void RankDirectory::Mark(absl::string_view name) const {
+  const int fd = ::open(File(name).c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+  if (fd < 0) {
+    LogWarning("rank_mark_failed", {{"error", ErrnoStatus(errno, "create", File(name)).message()}});
+    return;
+  }
+  ::close(fd);
+}
+
+std::string RankDirectory::Marker(const std::string& path) {
+  return absl::StrCat("TRAINYARD_RANK_DIRECTORY=", path);
+}
+
+absl::Status WriteLaunch(const RankDirectory& directory, const Launch& launch) {
+  return WriteJson(directory.File("launch.json"), {{"version", kVersion},
+                                                   {"trainer", launch.trainer},
+                                                   {"working_directory", launch.working_directory},
+                                                   {"environment", launch.environment},
+                                                   {"device", launch.device},
+                                                   {"log_file_bytes", launch.log_file_bytes},
+                                                   {"log_files", launch.log_files}});
+}
+
+absl::StatusOr<Launch> ReadLaunch(const std::string& path) {
+  ASSIGN_OR_RETURN(const json object, ReadJson(path));
+  Launch launch;
+  launch.trainer = Text(object, "trainer");
+  launch.working_directory = Text(object, "working_directory");
+  if (const auto it = object.find("environment"); it != object.end() && it->is_array()) {
+    for (const json& entry : *it) {
+      if (entry.is_string()) launch.environment.push_back(entry.get<std::string>());
+    }
+  }
+  launch.device = Number<uint32_t>(object, "device", 0);
+  launch.log_file_bytes = Number<uint64_t>(object, "log_file_bytes", launch.log_file_bytes);
+  launch.log_files = Number<uint32_t>(object, "log_files", launch.log_files);
+  if (launch.trainer.empty()) return absl::DataLossError(absl::StrCat(path, " names no trainer"));
+  return launch;
+}
+
+absl::Status WriteSupervisor(const std::string& path, const ProcessIdentity& identity) {
+  return WriteJson(
+      path, {{"version", kVersion}, {"pid", identity.pid}, {"start_time", identity.start_time}});
+}
+
+absl::StatusOr<ProcessIdentity> ReadSupervisor(const std::string& path) {
+  ASSIGN_OR_RETURN(const json object, ReadJson(path));
+  const ProcessIdentity identity = {Number<pid_t>(object, "pid", 0),
+                                    Number<uint64_t>(object, "start_time", 0)};
+  if (identity.pid <= 1) return absl::DataLossError(absl::StrCat(path, " names no process"));
+  return identity;
+}
+
+absl::Status WriteExitReport(const std::string& path, const RankExit& exit) {
+  return WriteJson(path, {{"version", kVersion},
+                          {"cause", Name(exit.cause)},
+                          {"signal", exit.signal},
+                          {"exit_code", exit.exit_code},
+                          {"message", exit.message}});
+}
+
+absl::StatusOr<RankExit> ReadExitReport(const std::string& path) {
+  ASSIGN_OR_RETURN(const json object, ReadJson(path));
+  return RankExit{ParseExitCause(Text(object, "cause")), Number<int>(object, "signal", 0),
+                  Number<int>(object, "exit_code", 0), Text(object, "message")};
+}
+
+}  // namespace trainyard

@@ -1,0 +1,70 @@
+// What the daemon keeps on disk for one rank, STATE/ranks/JOB.EPOCH.RANK/, so that a later daemon
+// finds everything there:
+//
+//   config.json         the trainer's config (docs/formats.md)
+//   launch.json         how its supervisor starts the trainer
+//   supervisor.json     the supervisor's process identity, written by itself before all else
+//   socket              where the trainer connects (docs/formats.md)
+//   supervisor.log      what the supervisor itself had to say; usually nothing
+//   log.000000000000    the trainer's output, rotated; each file is named by its first byte's
+//   position log_position        how far the log has been forwarded spool               reports
+//   that the controller has not acknowledged rendezvous          what the rank has set for its
+//   peers ready               exists once the trainer was ready to step trainer_exit.json   the
+//   trainer's own last words, if it had any exit_report.json    the supervisor's: the process is
+//   gone, its descendants are reaped reported            exists once the controller has
+//   acknowledged the exit
+
+#pragma once
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "worker/daemon/processes.h"
+#include "worker/daemon/reports.h"
+
+namespace trainyard {
+
+class RankDirectory {
+ public:
+  RankDirectory(const std::string& state_directory, const RankId& id);
+
+  // The id that a directory's name stands for; INVALID_ARGUMENT for another name.
+  static absl::StatusOr<RankId> ParseName(absl::string_view name);
+  // Whether a job id can stand in a directory's name: [A-Za-z0-9_.-], at most 64, no dot in front.
+  static bool IsLegalJobId(absl::string_view job_id);
+
+  const std::string& path() const { return path_; }
+  std::string File(absl::string_view name) const;
+  bool Has(absl::string_view name) const;
+  void Mark(absl::string_view name) const;  // Makes an empty file; a failure is logged.
+
+  // NAME=value in the environment of the supervisor and all that it starts.
+  static std::string Marker(const std::string& path);
+
+ private:
+  std::string path_;
+};
+
+// launch.json.
+struct Launch {
+  std::string trainer;                   // Path of the program; it gets the config's path.
+  std::string working_directory;         // Relative paths of the job resolve against it.
+  std::vector<std::string> environment;  // NAME=value, all of it.
+  uint32_t device = 0;
+  uint64_t log_file_bytes = 4 << 20;
+  uint32_t log_files = 4;
+};
+
+absl::Status WriteLaunch(const RankDirectory& directory, const Launch& launch);
+absl::StatusOr<Launch> ReadLaunch(const std::string& path);
+
+absl::Status WriteSupervisor(const std::string& path, const ProcessIdentity& identity);
+absl::StatusOr<ProcessIdentity> ReadSupervisor(const std::string& path);
+
+// exit_report.json. Reads trainer_exit.json, too, which has cause and message alone.
+absl::Status WriteExitReport(const std::string& path, const RankExit& exit);
+absl::StatusOr<RankExit> ReadExitReport(const std::string& path);
+
+}  // namespace trainyard

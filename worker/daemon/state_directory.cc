@@ -1,0 +1,58 @@
+#include "worker/daemon/state_directory.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <random>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/files.h"
+#include "common/status_macros.h"
+
+namespace trainyard {
+
+std::string RandomId() {
+  std::random_device device;
+  std::string id;
+  for (int i = 0; i < 4; ++i) absl::StrAppend(&id, absl::StrFormat("%08x", device()));
+  return id;
+}
+
+absl::StatusOr<std::unique_ptr<StateDirectory>> StateDirectory::Open(const std::string& path) {
+  RETURN_IF_ERROR(MakeDirectories(path));
+  std::error_code error;
+  const std::string absolute = std::filesystem::canonical(path, error).string();
+  if (error) return ErrnoStatus(error.value(), "resolve", path);
+  const std::string lock_path = absolute + "/lock";
+  const int lock = ::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  if (lock < 0) return ErrnoStatus(errno, "open", lock_path);
+  if (::flock(lock, LOCK_EX | LOCK_NB) != 0) {
+    const int reason = errno;
+    ::close(lock);
+    if (reason != EWOULDBLOCK) return ErrnoStatus(reason, "lock", lock_path);
+    return absl::FailedPreconditionError(
+        absl::StrCat("state directory ", absolute,
+                     " belongs to another running worker daemon; give this one its own --state"));
+  }
+  std::unique_ptr<StateDirectory> state(new StateDirectory(absolute, lock));
+  RETURN_IF_ERROR(MakeDirectories(absolute + "/ranks"));
+  const std::string id_path = absolute + "/worker_id";
+  if (!Exists(id_path)) {
+    RETURN_IF_ERROR(WriteFileAtomic(id_path, absl::StrCat("w-", RandomId().substr(0, 12), "\n")));
+  }
+  ASSIGN_OR_RETURN(const std::string id, ReadFile(id_path, 4096));
+  state->worker_id_ = std::string(absl::StripAsciiWhitespace(id));
+  if (state->worker_id_.empty()) {
+    return absl::DataLossError(absl::StrCat(id_path, " is empty; remove it to get a new id"));
+  }
+  return state;
+}
+
+StateDirectory::~StateDirectory() { ::close(lock_); }
+
+}  // namespace trainyard

@@ -1,0 +1,225 @@
+#include "worker/daemon/supervisor.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <optional>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/clock.h"
+#include "common/files.h"
+#include "common/status_macros.h"
+#include "worker/daemon/log_files.h"
+#include "worker/daemon/processes.h"
+#include "worker/daemon/rank_directory.h"
+
+namespace trainyard {
+namespace {
+
+std::vector<char*> Pointers(const std::vector<std::string>& strings) {
+  std::vector<char*> pointers;
+  for (const std::string& s : strings) pointers.push_back(const_cast<char*>(s.c_str()));
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+class Supervisor {
+ public:
+  Supervisor(std::string directory, Launch launch)
+      : directory_(std::move(directory)),
+        launch_(std::move(launch)),
+        log_(directory_, launch_.log_file_bytes, launch_.log_files) {}
+  ~Supervisor() {
+    for (const int fd : {signals_, output_}) {
+      if (fd >= 0) ::close(fd);
+    }
+  }
+
+  absl::Status Start();
+  void WaitForTrainer();
+  void ReapDescendants();
+  RankExit Report() const;
+
+ private:
+  [[noreturn]] void BecomeTrainer(int output, pid_t supervisor) const;
+  void HandleSignals();
+  void Reap();
+  void CopyOutput();
+
+  const std::string directory_;
+  const Launch launch_;
+  LogWriter log_;
+  int signals_ = -1;
+  int output_ = -1;
+  pid_t trainer_ = 0;
+  bool asked_to_stop_ = false;
+  std::optional<absl::Duration> kill_at_;  // On the monotonic clock.
+  std::optional<int> wait_status_;         // The trainer's, once it is gone.
+};
+
+absl::Status Supervisor::Start() {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) return ErrnoStatus(errno, "open a pipe for", launch_.trainer);
+  output_ = ends[0];
+  ::fcntl(output_, F_SETFL, O_NONBLOCK);
+  sigset_t handled;
+  sigemptyset(&handled);
+  for (const int signal : {SIGCHLD, SIGTERM, SIGINT, SIGHUP}) sigaddset(&handled, signal);
+  ::sigprocmask(SIG_BLOCK, &handled, nullptr);
+  signals_ = ::signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK);
+  if (signals_ < 0) return ErrnoStatus(errno, "open a signalfd for", launch_.trainer);
+  const pid_t self = ::getpid();
+  trainer_ = ::fork();
+  if (trainer_ < 0) return ErrnoStatus(errno, "fork for", launch_.trainer);
+  if (trainer_ == 0) BecomeTrainer(ends[1], self);
+  ::close(ends[1]);
+  return absl::OkStatus();
+}
+
+void Supervisor::BecomeTrainer(int output, pid_t supervisor) const {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != supervisor) ::_exit(127);  // It died before the line above took hold.
+  sigset_t none;
+  sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  ::dup2(output, STDOUT_FILENO);
+  ::dup2(output, STDERR_FILENO);
+  std::string failed = launch_.working_directory;
+  if (failed.empty() || ::chdir(failed.c_str()) == 0) {
+    failed = launch_.trainer;
+    const std::vector<std::string> arguments = {launch_.trainer,
+                                                absl::StrCat(directory_, "/config.json")};
+    ::execve(launch_.trainer.c_str(), Pointers(arguments).data(),
+             Pointers(launch_.environment).data());
+  }
+  const std::string message = absl::StrCat("cannot start in ", launch_.working_directory, ": ",
+                                           failed, ": ", std::strerror(errno), "\n");
+  [[maybe_unused]] const ssize_t n = ::write(STDERR_FILENO, message.data(), message.size());
+  ::_exit(127);
+}
+
+void Supervisor::WaitForTrainer() {
+  while (!wait_status_) {
+    pollfd ready[] = {{signals_, POLLIN, 0}, {output_, POLLIN, 0}};
+    int timeout_ms = -1;
+    if (kill_at_) {
+      const absl::Duration left = *kill_at_ - RealClock().Monotonic();
+      timeout_ms = int(std::max<int64_t>(0, absl::ToInt64Milliseconds(left) + 1));
+    }
+    ::poll(ready, output_ >= 0 ? 2 : 1, timeout_ms);
+    CopyOutput();
+    HandleSignals();
+    if (kill_at_ && RealClock().Monotonic() >= *kill_at_) {
+      ::kill(trainer_, SIGKILL);
+      kill_at_.reset();
+    }
+  }
+}
+
+void Supervisor::HandleSignals() {
+  signalfd_siginfo info;
+  while (::read(signals_, &info, sizeof(info)) == ssize_t(sizeof(info))) {
+    if (info.ssi_signo == SIGCHLD) {
+      Reap();
+    } else if (info.ssi_signo == SIGTERM && !asked_to_stop_) {
+      asked_to_stop_ = true;
+      kill_at_ = RealClock().Monotonic() + kKillGrace;
+      ::kill(trainer_, SIGTERM);
+    }
+  }
+}
+
+void Supervisor::Reap() {
+  int status = 0;
+  for (pid_t pid; (pid = ::waitpid(-1, &status, WNOHANG)) > 0;) {
+    if (pid == trainer_) wait_status_ = status;
+  }
+}
+
+void Supervisor::CopyOutput() {
+  char chunk[1 << 16];
+  // A bound above the pipe's size: a trainer that writes without end must not keep signals waiting.
+  for (int i = 0; i < 32 && output_ >= 0; ++i) {
+    const ssize_t n = ::read(output_, chunk, sizeof(chunk));
+    if (n > 0) {
+      log_.Append({chunk, size_t(n)});
+    } else if (n == 0) {
+      ::close(output_);  // Every writer is gone.
+      output_ = -1;
+    } else if (errno != EINTR) {
+      return;
+    }
+  }
+}
+
+// What the trainer started and left behind becomes this process's child (it is the subreaper), so
+// that killing all children until there are none ends the whole tree.
+void Supervisor::ReapDescendants() {
+  while (::waitpid(-1, nullptr, WNOHANG) >= 0 || errno != ECHILD) {
+    for (const ProcessStat& process : AllProcesses()) {
+      if (process.parent == ::getpid() && !process.dead) ::kill(process.identity.pid, SIGKILL);
+    }
+    ::waitpid(-1, nullptr, 0);
+  }
+  CopyOutput();
+}
+
+RankExit Supervisor::Report() const {
+  RankExit exit;
+  const auto own_words = ReadExitReport(absl::StrCat(directory_, "/trainer_exit.json"));
+  if (own_words.ok()) {
+    exit.cause = own_words->cause;
+    exit.message = own_words->message;
+  }
+  const int status = wait_status_.value_or(0);
+  std::string how;
+  if (WIFSIGNALED(status)) {
+    exit.signal = WTERMSIG(status);
+    exit.cause = ExitCause::kSignal;
+    how = absl::StrCat("ended by signal ", exit.signal, " (", ::strsignal(exit.signal), ")",
+                       asked_to_stop_ ? " after an order to stop" : "");
+  } else {
+    exit.exit_code = WEXITSTATUS(status);
+    how = absl::StrCat("exited with code ", exit.exit_code, " and left no report");
+  }
+  if (exit.message.empty()) {
+    const absl::string_view tail = absl::StripAsciiWhitespace(log_.tail());
+    exit.message = tail.empty() ? how : absl::StrCat(how, "; its last output: ", tail);
+  } else if (exit.signal != 0) {
+    exit.message = absl::StrCat(how, "; it had said: ", exit.message);
+  }
+  return exit;
+}
+
+}  // namespace
+
+absl::Status Supervise(const std::string& directory) {
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+  const auto self = ReadProcess(::getpid());
+  if (!self) return absl::InternalError("cannot read /proc/self/stat: is /proc mounted?");
+  RETURN_IF_ERROR(WriteSupervisor(absl::StrCat(directory, "/supervisor.json"), self->identity));
+  const std::string report = absl::StrCat(directory, "/exit_report.json");
+  const auto launch = ReadLaunch(absl::StrCat(directory, "/launch.json"));
+  if (!launch.ok()) {
+    return WriteExitReport(report, {.message = std::string(launch.status().message())});
+  }
+  Supervisor supervisor(directory, *launch);
+  if (absl::Status started = supervisor.Start(); !started.ok()) {
+    return WriteExitReport(report, {.message = std::string(started.message())});
+  }
+  supervisor.WaitForTrainer();
+  supervisor.ReapDescendants();
+  return WriteExitReport(report, supervisor.Report());
+}
+
+}  // namespace trainyard

@@ -1,0 +1,54 @@
+// The metrics of a worker's own page, each declared once in metrics.cc with its help text;
+// docs/metrics.md is the catalogue. Series with a rank label stand here and nowhere else: what
+// concerns a whole job is on the controller's page.
+
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/time/time.h"
+#include "prometheus/registry.h"
+#include "worker/daemon/reports.h"
+
+namespace trainyard {
+
+// The names, for metrics.cc and the tests.
+namespace metric {
+constexpr char kBuildInfo[] = "trainyard_build_info";
+constexpr char kDeviceInfo[] = "trainyard_device_info";
+constexpr char kDeviceMemory[] = "trainyard_device_memory_bytes";
+constexpr char kRankStepDuration[] = "trainyard_rank_step_duration_seconds";
+constexpr char kRankWait[] = "trainyard_rank_wait_seconds_total";
+}  // namespace metric
+
+// Not thread-safe; the registry may be collected from meanwhile.
+class WorkerMetrics {
+ public:
+  explicit WorkerMetrics(std::string hostname);
+  ~WorkerMetrics();
+
+  void RankStarted(const RankId& id, uint32_t device);
+  void StepFinished(const RankId& id, const channel::Step& step);
+  // The series stay for a last scrape or two, and go with Expire.
+  void RankEnded(const RankId& id, absl::Duration now);
+  void Expire(absl::Duration now);
+
+  const std::shared_ptr<prometheus::Registry>& registry() const { return registry_; }
+
+ private:
+  struct Families;
+  struct Series;
+  using Key = std::pair<std::string, uint32_t>;  // Job and rank; attempts share their series.
+
+  Series& Of(const RankId& id);
+
+  const std::string hostname_;
+  std::shared_ptr<prometheus::Registry> registry_;
+  std::unique_ptr<Families> families_;
+  std::map<Key, Series> series_;
+};
+
+}  // namespace trainyard

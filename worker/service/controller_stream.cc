@@ -1,0 +1,201 @@
+#include "worker/service/controller_stream.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <algorithm>
+#include <chrono>
+#include <random>
+#include <utility>
+
+#include "common/build_info.h"
+#include "common/log.h"
+#include "common/status_macros.h"
+#include "trainyard/v1/worker.grpc.pb.h"
+#include "worker/service/address.h"
+#include "worker/service/convert.h"
+
+namespace trainyard {
+namespace {
+
+constexpr uint32_t kProtocolVersion = 1;
+constexpr absl::Duration kDefaultBeat = absl::Seconds(2);
+constexpr auto kRegisterTimeout = std::chrono::seconds(10);
+constexpr int kMaxMessageBytes = 16 << 20;
+
+std::shared_ptr<grpc::Channel> Dial(const std::string& address) {
+  grpc::ChannelArguments arguments;
+  // The server's least ping interval is no longer than this (conventions), or it would hang up.
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 20'000);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
+  // Channels share nothing, so that the pauses between attempts are ours alone.
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+}
+
+}  // namespace
+
+// One stream from its opening to its end. A thread of its own reads; the caller of Run writes.
+class ControllerStream::Connection {
+ public:
+  Connection(const StreamOptions& options, Daemon& daemon)
+      : options_(options),
+        daemon_(daemon),
+        stub_(v1::WorkerService::NewStub(Dial(options.controller))),
+        stream_(stub_->Connect(&context_)) {}
+
+  // Returns when the stream has ended.
+  grpc::Status Run() {
+    v1::ConnectRequest first;
+    FillRegister(*first.mutable_register_());
+    stream_->Write(first);
+    std::thread reader([this] { Read(); });
+    if (WaitForRegistered()) {
+      daemon_.Connected();
+      if (options_.on_registered) options_.on_registered();
+      Write();
+      daemon_.Disconnected();
+    }
+    context_.TryCancel();
+    reader.join();
+    return stream_->Finish();
+  }
+
+  void Cancel() { context_.TryCancel(); }
+  bool registered() {
+    const std::lock_guard lock(mutex_);
+    return registered_;
+  }
+
+ private:
+  void FillRegister(v1::Register& message) const {
+    message.set_protocol_version(kProtocolVersion);
+    message.set_worker_id(options_.worker_id);
+    message.set_instance_id(options_.instance_id);
+    message.set_hostname(options_.hostname);
+    message.set_version(Version());
+    for (const Device& device : options_.devices) *message.add_devices() = ToProto(device);
+    for (const RankStatus& status : daemon_.Register()) *message.add_running() = ToProto(status);
+    message.set_metrics_url(options_.metrics_url);
+    message.set_insecure(options_.insecure && !IsLoopback(options_.controller));
+  }
+
+  bool WaitForRegistered() {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, kRegisterTimeout, [&] { return registered_ || ended_; });
+    return registered_ && !ended_;
+  }
+
+  // Sends the outbox, and a beat whenever nothing else was sent for that long.
+  void Write() {
+    for (;;) {
+      {
+        const std::lock_guard lock(mutex_);
+        if (ended_) return;
+      }
+      const std::optional<Outgoing> outgoing = daemon_.outbox().Next(beat_);
+      v1::ConnectRequest request;
+      if (outgoing) {
+        request = ToProto(*outgoing);
+      } else {
+        request.mutable_heartbeat();
+      }
+      if (!stream_->Write(request)) return;
+    }
+  }
+
+  void Read() {
+    v1::ConnectResponse response;
+    while (stream_->Read(&response)) Handle(response);
+    {
+      const std::lock_guard lock(mutex_);
+      ended_ = true;
+    }
+    changed_.notify_all();
+    daemon_.outbox().Wake();
+  }
+
+  void Handle(const v1::ConnectResponse& response) {
+    if (response.has_registered()) {
+      const std::lock_guard lock(mutex_);
+      const uint32_t beat = response.registered().heartbeat_milliseconds();
+      if (beat > 0) beat_ = absl::Milliseconds(beat);
+      registered_ = true;
+      changed_.notify_all();
+    } else if (response.has_start_ranks()) {
+      daemon_.StartRanks(FromProto(response.start_ranks()));
+    } else if (response.has_stop_ranks()) {
+      daemon_.StopRanks(FromProto(response.stop_ranks()));
+    } else if (response.has_rendezvous_value()) {
+      daemon_.Answer(FromProto(response.rendezvous_value()));
+    } else if (response.has_ack()) {
+      daemon_.Acknowledge(response.ack().sequence());
+    }
+  }
+
+  const StreamOptions& options_;
+  Daemon& daemon_;
+  std::unique_ptr<v1::WorkerService::Stub> stub_;
+  grpc::ClientContext context_;
+  std::unique_ptr<grpc::ClientReaderWriter<v1::ConnectRequest, v1::ConnectResponse>> stream_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool registered_ = false;  // Guarded by mutex_, as is the next.
+  bool ended_ = false;
+  absl::Duration beat_ = kDefaultBeat;  // Written before registered_, read after.
+};
+
+ControllerStream::ControllerStream(StreamOptions options, Daemon& daemon)
+    : options_(std::move(options)), daemon_(daemon), thread_([this] { Run(); }) {}
+
+absl::StatusOr<std::unique_ptr<ControllerStream>> ControllerStream::Create(StreamOptions options,
+                                                                           Daemon& daemon) {
+  RETURN_IF_ERROR(CheckMayDial(options.controller, options.insecure));
+  return std::unique_ptr<ControllerStream>(new ControllerStream(std::move(options), daemon));
+}
+
+ControllerStream::~ControllerStream() {
+  {
+    const std::lock_guard lock(mutex_);
+    closing_ = true;
+    if (connection_ != nullptr) connection_->Cancel();
+  }
+  wake_.notify_all();
+  thread_.join();
+}
+
+bool ControllerStream::ConnectOnce() {
+  Connection connection(options_, daemon_);
+  {
+    const std::lock_guard lock(mutex_);
+    if (closing_) return false;
+    connection_ = &connection;
+  }
+  const grpc::Status status = connection.Run();
+  const std::lock_guard lock(mutex_);
+  connection_ = nullptr;
+  if (!closing_) {
+    LogWarning("controller_lost", {{"controller", options_.controller},
+                                   {"code", int(status.error_code())},
+                                   {"reason", status.error_message()}});
+  }
+  return connection.registered();
+}
+
+void ControllerStream::Run() {
+  std::minstd_rand random(std::random_device{}());
+  absl::Duration pause = options_.first_pause;
+  for (;;) {
+    const bool registered = ConnectOnce();
+    pause = registered ? options_.first_pause : std::min(2 * pause, options_.longest_pause);
+    // Between a half and the whole, so that a thousand workers do not come back at once.
+    const double part = std::uniform_real_distribution<double>(0.5, 1.0)(random);
+    std::unique_lock lock(mutex_);
+    if (closing_) return;
+    wake_.wait_for(lock, absl::ToChronoMilliseconds(part * pause), [&] { return closing_; });
+    if (closing_) return;
+  }
+}
+
+}  // namespace trainyard

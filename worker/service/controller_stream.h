@@ -1,0 +1,59 @@
+// The worker's stream to the controller: connects, registers, beats, carries the daemon's outbox
+// out and orders in, and comes back after every break with a growing, jittered pause. Losing the
+// controller never touches a rank.
+
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "worker/daemon/daemon.h"
+#include "worker/daemon/devices.h"
+
+namespace trainyard {
+
+struct StreamOptions {
+  std::string controller;  // HOST:PORT.
+  bool insecure = false;   // May dial off loopback without TLS.
+  std::string worker_id;
+  std::string instance_id;
+  std::string hostname;
+  std::vector<Device> devices;
+  std::string metrics_url;
+  absl::Duration first_pause = absl::Milliseconds(100);  // Before the first reconnect,
+  absl::Duration longest_pause = absl::Seconds(4);       // doubling up to this.
+  std::function<void()> on_registered;  // On every connection, on a thread of the stream.
+};
+
+// Thread-safe.
+class ControllerStream {
+ public:
+  // PERMISSION_DENIED when the address may not be dialled without TLS.
+  static absl::StatusOr<std::unique_ptr<ControllerStream>> Create(StreamOptions options,
+                                                                  Daemon& daemon);
+  ~ControllerStream();  // Breaks off.
+
+ private:
+  class Connection;
+
+  ControllerStream(StreamOptions options, Daemon& daemon);
+  void Run();
+  bool ConnectOnce();  // Returns whether it got as far as being registered.
+
+  const StreamOptions options_;
+  Daemon& daemon_;
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  bool closing_ = false;              // Guarded by mutex_, as is the next.
+  Connection* connection_ = nullptr;  // The one that ConnectOnce runs now.
+  std::thread thread_;
+};
+
+}  // namespace trainyard

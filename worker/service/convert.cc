@@ -1,0 +1,186 @@
+#include "worker/service/convert.h"
+
+#include <cmath>
+#include <variant>
+
+namespace trainyard {
+namespace {
+
+v1::RankState ToProto(RankState state) {
+  switch (state) {
+    case RankState::kStarting:
+      return v1::RANK_STATE_STARTING;
+    case RankState::kReady:
+      return v1::RANK_STATE_READY;
+    case RankState::kExited:
+      return v1::RANK_STATE_EXITED;
+  }
+  return v1::RANK_STATE_UNSPECIFIED;
+}
+
+v1::ExitCause ToProto(ExitCause cause) {
+  switch (cause) {
+    case ExitCause::kCompleted:
+      return v1::EXIT_CAUSE_COMPLETED;
+    case ExitCause::kStopped:
+      return v1::EXIT_CAUSE_STOPPED;
+    case ExitCause::kBadInput:
+      return v1::EXIT_CAUSE_BAD_INPUT;
+    case ExitCause::kNotFinite:
+      return v1::EXIT_CAUSE_NOT_FINITE;
+    case ExitCause::kPeerLost:
+      return v1::EXIT_CAUSE_PEER_LOST;
+    case ExitCause::kDeviceError:
+      return v1::EXIT_CAUSE_DEVICE_ERROR;
+    case ExitCause::kSignal:
+      return v1::EXIT_CAUSE_SIGNAL;
+    case ExitCause::kOther:
+      return v1::EXIT_CAUSE_OTHER;
+  }
+  return v1::EXIT_CAUSE_UNSPECIFIED;
+}
+
+void SetTime(absl::Time time, google::protobuf::Timestamp& out) {
+  const int64_t nanos = absl::ToUnixNanos(time);
+  out.set_seconds(nanos / 1'000'000'000);
+  out.set_nanos(int32_t(nanos % 1'000'000'000));
+}
+
+void Fill(const RankStatus& status, v1::ConnectRequest& request) {
+  *request.mutable_rank_status() = ToProto(status);
+}
+
+void Fill(const StepReport& report, v1::ConnectRequest& request) {
+  const channel::Step& step = report.step;
+  v1::StepReport& out = *request.mutable_step();
+  out.set_job_id(report.id.job_id);
+  out.set_rank(report.id.rank);
+  out.set_model_flops(std::isfinite(step.model_flops) ? uint64_t(step.model_flops) : 0);
+  v1::StepRecord& record = *out.mutable_record();
+  record.set_step(step.step);
+  record.set_epoch(report.id.epoch);
+  record.set_loss(step.loss);
+  record.set_grad_norm(step.grad_norm);
+  record.set_learning_rate(step.learning_rate);
+  record.set_tokens(step.tokens);
+  record.set_seconds(step.seconds);
+  v1::PhaseSeconds& phases = *record.mutable_phases();
+  phases.set_data(step.data);
+  phases.set_forward(step.forward);
+  phases.set_backward(step.backward);
+  phases.set_grad_sync(step.grad_sync);
+  phases.set_optimizer(step.optimizer);
+  phases.set_pipeline_bubble(step.pipeline_bubble);
+  phases.set_checkpoint(step.checkpoint);
+  if (step.mfu) record.set_mfu(*step.mfu);
+  if (step.validation_loss) record.set_validation_loss(*step.validation_loss);
+  record.set_skipped(step.skipped);
+  SetTime(absl::FromUnixNanos(int64_t(step.time * 1e9)), *record.mutable_finish_time());
+}
+
+void Fill(const CheckpointReport& report, v1::ConnectRequest& request) {
+  v1::CheckpointReport& out = *request.mutable_checkpoint();
+  out.set_job_id(report.id.job_id);
+  out.set_duration_seconds(report.checkpoint.seconds);
+  v1::Checkpoint& checkpoint = *out.mutable_checkpoint();
+  checkpoint.set_step(report.checkpoint.step);
+  checkpoint.set_epoch(report.id.epoch);
+  checkpoint.set_path(report.checkpoint.path);
+  checkpoint.set_size_bytes(report.checkpoint.size_bytes);
+  SetTime(report.time, *checkpoint.mutable_create_time());
+}
+
+void Fill(const LogReport& report, v1::ConnectRequest& request) {
+  v1::LogReport& out = *request.mutable_log();
+  for (const LogLine& line : report.lines) {
+    out.set_job_id(line.id.job_id);
+    v1::LogLine& to = *out.add_lines();
+    SetTime(line.time, *to.mutable_time());
+    to.set_epoch(line.id.epoch);
+    to.set_rank(line.id.rank);
+    to.set_text(line.text);
+  }
+}
+
+void Fill(const RendezvousSet& message, v1::ConnectRequest& request) {
+  v1::RendezvousSet& out = *request.mutable_rendezvous_set();
+  out.set_job_id(message.id.job_id);
+  out.set_epoch(message.id.epoch);
+  out.set_key(message.set.key);
+  out.set_value(message.set.value);
+}
+
+void Fill(const RendezvousGet& message, v1::ConnectRequest& request) {
+  v1::RendezvousGet& out = *request.mutable_rendezvous_get();
+  out.set_job_id(message.id.job_id);
+  out.set_epoch(message.id.epoch);
+  out.set_key(message.key);
+}
+
+void Fill(const Draining&, v1::ConnectRequest& request) { request.mutable_draining(); }
+
+}  // namespace
+
+v1::Device ToProto(const Device& device) {
+  v1::Device out;
+  out.set_index(device.index);
+  out.set_kind(v1::DEVICE_KIND_CPU);
+  out.set_model(device.model);
+  out.set_memory_bytes(device.memory_bytes);
+  out.set_threads(device.threads);
+  for (const auto& [dtype, flops] : device.peak_flops) {
+    v1::PeakRate& rate = *out.add_peak();
+    rate.set_dtype(dtype);
+    rate.set_flops(flops);
+    rate.set_measured(true);
+  }
+  return out;
+}
+
+v1::RankStatus ToProto(const RankStatus& status) {
+  v1::RankStatus out;
+  out.set_job_id(status.id.job_id);
+  out.set_epoch(status.id.epoch);
+  out.set_rank(status.id.rank);
+  out.set_device(status.device);
+  out.set_state(ToProto(status.state));
+  if (status.state == RankState::kExited) {
+    out.set_cause(ToProto(status.exit.cause));
+    out.set_signal(status.exit.signal);
+    out.set_exit_code(status.exit.exit_code);
+    out.set_message(status.exit.message);
+  }
+  return out;
+}
+
+v1::ConnectRequest ToProto(const Outgoing& outgoing) {
+  v1::ConnectRequest request;
+  std::visit([&](const auto& kind) { std::visit([&](const auto& m) { Fill(m, request); }, kind); },
+             outgoing.message);
+  request.set_sequence(outgoing.sequence);
+  return request;
+}
+
+StartOrder FromProto(const v1::StartRanks& order) {
+  StartOrder out;
+  out.job_id = order.job_id();
+  out.epoch = order.epoch();
+  out.world = order.world();
+  for (const v1::RankPlacement& placement : order.ranks()) {
+    out.ranks.push_back({placement.rank(), placement.device()});
+  }
+  out.job_config = order.job_config();
+  out.checkpoints.assign(order.checkpoints().begin(), order.checkpoints().end());
+  return out;
+}
+
+StopOrder FromProto(const v1::StopRanks& order) {
+  return {order.job_id(), order.epoch(),
+          order.mode() == v1::STOP_MODE_CHECKPOINT ? StopMode::kCheckpoint : StopMode::kKill};
+}
+
+RendezvousAnswer FromProto(const v1::RendezvousValue& value) {
+  return {value.job_id(), value.epoch(), value.key(), value.value()};
+}
+
+}  // namespace trainyard

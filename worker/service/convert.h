@@ -1,0 +1,20 @@
+// Between the daemon's structs and the messages of the worker stream: one function a message.
+
+#pragma once
+
+#include "trainyard/v1/worker.pb.h"
+#include "worker/daemon/devices.h"
+#include "worker/daemon/reports.h"
+
+namespace trainyard {
+
+v1::Device ToProto(const Device& device);
+v1::RankStatus ToProto(const RankStatus& status);
+v1::ConnectRequest ToProto(const Outgoing& outgoing);
+
+StartOrder FromProto(const v1::StartRanks& order);
+// An unspecified mode means kill: ranks that should not run must not go on.
+StopOrder FromProto(const v1::StopRanks& order);
+RendezvousAnswer FromProto(const v1::RendezvousValue& value);
+
+}  // namespace trainyard

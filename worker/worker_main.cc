@@ -1,0 +1,248 @@
+// trainyard-worker: one per machine. Offers the machine's devices to a controller and runs ranks on
+// them, each under a supervisor of its own (this program again, with --supervise). Start with
+// worker/daemon/daemon.h.
+
+#include <signal.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <iostream>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "common/build_info.h"
+#include "common/log.h"
+#include "common/status_macros.h"
+#include "worker/daemon/daemon.h"
+#include "worker/daemon/devices.h"
+#include "worker/daemon/environment.h"
+#include "worker/daemon/state_directory.h"
+#include "worker/daemon/supervisor.h"
+#include "worker/metrics.h"
+#include "worker/metrics_page_adapter.h"
+#include "worker/service/address.h"
+#include "worker/service/controller_stream.h"
+
+namespace trainyard {
+namespace {
+
+struct Flags {
+  std::string controller = "127.0.0.1:7070";
+  std::string state = "trainyard-worker-state";
+  uint32_t devices = 1;
+  uint32_t threads_per_device = 0;
+  std::vector<std::string> roots;
+  std::string interface;
+  std::string metrics_listen = "127.0.0.1:0";
+  bool insecure = false;
+  std::string trainer;
+  double drain_timeout_seconds = 120;
+};
+
+std::string OwnPath() {
+  std::error_code error;
+  return std::filesystem::read_symlink("/proc/self/exe", error).string();
+}
+
+std::string Hostname() {
+  char name[256] = {};
+  return ::gethostname(name, sizeof(name) - 1) == 0 ? name : "unknown";
+}
+
+void AddFlags(CLI::App& app, Flags& flags) {
+  app.add_option("--controller", flags.controller, "Address of the controller, HOST:PORT")
+      ->envname("TRAINYARD_CONTROLLER")
+      ->capture_default_str();
+  app.add_option("--state", flags.state, "Directory of this worker alone: its id, ranks and logs")
+      ->capture_default_str();
+  app.add_option("--devices", flags.devices, "CPU ranks that this machine takes at once")
+      ->capture_default_str();
+  app.add_option("--threads-per-device", flags.threads_per_device,
+                 "Threads of a rank; default: the usable cores divided by the devices");
+  app.add_option(
+      "--root", flags.roots,
+      "Directory that paths in jobs must lie beneath, repeatable; relative paths start at "
+      "the first. Default: the current directory");
+  app.add_option(
+      "--interface", flags.interface,
+      "Address or network device for connections between ranks; default: the address that "
+      "leads to the controller");
+  app.add_option("--metrics-listen", flags.metrics_listen,
+                 "HOST:PORT of the metrics page; port 0 "
+                 "picks one")
+      ->capture_default_str();
+  app.add_flag("--insecure", flags.insecure, "Dial a controller on another machine without TLS");
+  app.add_option("--trainer", flags.trainer,
+                 "The trainer; default: trainyard-trainer beside this "
+                 "program");
+  app.add_option("--drain-timeout", flags.drain_timeout_seconds,
+                 "Seconds that ranks get to checkpoint on SIGTERM before they are killed")
+      ->capture_default_str();
+}
+
+// Paths become absolute, and defaults that depend on this machine are filled in.
+absl::StatusOr<DaemonOptions> Resolve(const Flags& flags, const StateDirectory& state) {
+  DaemonOptions options;
+  options.state_directory = state.path();
+  options.supervisor = OwnPath();
+  options.trainer = flags.trainer;
+  if (options.trainer.empty()) {
+    options.trainer =
+        (std::filesystem::path(options.supervisor).parent_path() / "trainyard-trainer").string();
+  }
+  options.trainer = std::filesystem::absolute(options.trainer).string();
+  if (::access(options.trainer.c_str(), X_OK) != 0) {
+    return absl::NotFoundError("no trainer at " + options.trainer +
+                               "; say where it is with --trainer");
+  }
+  for (const std::string& root :
+       flags.roots.empty() ? std::vector<std::string>{"."} : flags.roots) {
+    std::error_code error;
+    const std::filesystem::path absolute = std::filesystem::canonical(root, error);
+    if (error) return absl::NotFoundError("--root " + root + ": " + error.message());
+    options.roots.push_back(absolute.string());
+  }
+  // Checkpoints of jobs that say no more than a name may lie here.
+  options.roots.push_back(state.path());
+  options.interface = flags.interface;
+  if (options.interface.empty()) {
+    ASSIGN_OR_RETURN(options.interface, LocalAddressTowards(flags.controller));
+  }
+  options.environment = TrainerEnvironment(environ);
+  ASSIGN_OR_RETURN(options.devices, CpuDevices({.devices = flags.devices,
+                                                .threads_per_device = flags.threads_per_device,
+                                                .trainer = options.trainer,
+                                                .environment = options.environment,
+                                                .cache = state.path() + "/measured.json"}));
+  return options;
+}
+
+sigset_t EndingSignals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  // SIGUSR1 is how Slurm warns of the end of an allocation (sbatch --signal=B:USR1@120).
+  for (const int signal : {SIGTERM, SIGINT, SIGUSR1}) sigaddset(&signals, signal);
+  return signals;
+}
+
+// Returns whether a further signal came before `until` was true or the time was over.
+template <typename Condition>
+bool WaitOrSignal(Condition until, absl::Duration timeout) {
+  const sigset_t signals = EndingSignals();
+  const absl::Duration deadline = RealClock().Monotonic() + timeout;
+  while (!until() && RealClock().Monotonic() < deadline) {
+    const timespec tick = absl::ToTimespec(absl::Milliseconds(20));
+    if (::sigtimedwait(&signals, nullptr, &tick) > 0) return true;
+  }
+  return false;
+}
+
+// Lets the ranks checkpoint and stop; a second signal, or the timeout, kills them.
+void DrainAndEnd(Daemon& daemon, absl::Duration timeout) {
+  LogInfo("draining", {{"ranks", daemon.num_live_ranks()}});
+  const auto no_ranks = [&] { return daemon.num_live_ranks() == 0; };
+  daemon.Drain();
+  WaitOrSignal(no_ranks, timeout);
+  if (!no_ranks()) {
+    LogWarning("killing", {{"ranks", daemon.num_live_ranks()}});
+    daemon.KillAll();
+    // Longer than a supervisor takes at most; what is still there then hangs in the kernel.
+    WaitOrSignal(no_ranks, 2 * kKillGrace + absl::Seconds(2));
+  }
+  // What the controller does not learn now, the next daemon on this state directory tells it.
+  WaitOrSignal([&] { return daemon.outbox().num_reports() == 0; }, absl::Seconds(2));
+}
+
+absl::Status Serve(const Flags& flags) {
+  RETURN_IF_ERROR(CheckMayDial(flags.controller, flags.insecure));
+  ASSIGN_OR_RETURN(const auto state, StateDirectory::Open(flags.state));
+  ASSIGN_OR_RETURN(const DaemonOptions options, Resolve(flags, *state));
+  WorkerMetrics metrics(Hostname());
+  ASSIGN_OR_RETURN(const MetricsPage page, ServeMetrics(flags.metrics_listen, metrics.registry()));
+  ASSIGN_OR_RETURN(const auto daemon, Daemon::Create(options, metrics));
+  if (flags.insecure && !IsLoopback(flags.controller)) {
+    LogWarning("insecure", {{"controller", flags.controller}, {"encryption", "none"}});
+  }
+  std::once_flag ready;
+  ASSIGN_OR_RETURN(auto stream, ControllerStream::Create(
+                                    {.controller = flags.controller,
+                                     .insecure = flags.insecure,
+                                     .worker_id = state->worker_id(),
+                                     .instance_id = RandomId(),
+                                     .hostname = Hostname(),
+                                     .devices = options.devices,
+                                     .metrics_url = page.url,
+                                     .on_registered =
+                                         [&] {
+                                           std::call_once(ready, [&] {
+                                             std::cout << "ready worker=" << state->worker_id()
+                                                       << " controller=" << flags.controller
+                                                       << " metrics=" << page.url << "\n"
+                                                       << std::flush;
+                                           });
+                                         }},
+                                    *daemon));
+  const sigset_t signals = EndingSignals();
+  int signal = 0;
+  while (::sigwait(&signals, &signal) != 0) {
+  }
+  DrainAndEnd(*daemon, absl::Seconds(flags.drain_timeout_seconds));
+  LogInfo("ended");
+  // Nothing is left to tell or to keep, and the metrics page would take two seconds to come down.
+  ::_exit(0);
+}
+
+// Absent: go on. The macro returns CLI11's own codes, of which there are many.
+std::optional<int> Parse(CLI::App& app, int argc, char** argv) {
+  const auto parse = [&]() -> int {
+    CLI11_PARSE(app, argc, argv);
+    return -1;
+  };
+  const int code = parse();
+  if (code < 0) return std::nullopt;
+  return code == 0 ? 0 : 2;
+}
+
+int Main(int argc, char** argv) {
+  // Before all else: a supervisor must have one thread, and start quickly.
+  if (argc == 3 && std::string(argv[1]) == "--supervise") {
+    if (const absl::Status status = Supervise(argv[2]); !status.ok()) {
+      LogError("supervise_failed", {{"directory", argv[2]}, {"error", status.message()}});
+      return 1;
+    }
+    return 0;
+  }
+  CLI::App app(
+      "Offers this machine's devices to a Trainyard controller and runs ranks on them.\n"
+      "Example: trainyard-worker --controller 127.0.0.1:7070 --state worker-state "
+      "--devices 2",
+      "trainyard-worker");
+  app.set_version_flag("--version", std::string(Version()) + " (" + Revision() + ")");
+  Flags flags;
+  AddFlags(app, flags);
+  if (const std::optional<int> code = Parse(app, argc, argv)) return *code;
+  // Every thread inherits the mask, so that Serve alone takes these signals.
+  const sigset_t signals = EndingSignals();
+  ::sigprocmask(SIG_BLOCK, &signals, nullptr);
+  ::signal(SIGPIPE, SIG_IGN);
+  rlimit files = {};
+  if (::getrlimit(RLIMIT_NOFILE, &files) == 0) {
+    files.rlim_cur = files.rlim_max;
+    ::setrlimit(RLIMIT_NOFILE, &files);
+  }
+  const absl::Status status = Serve(flags);
+  std::cerr << "trainyard-worker: " << status.message() << "\n";
+  return absl::IsInvalidArgument(status) ? 2 : 1;
+}
+
+}  // namespace
+}  // namespace trainyard
+
+int main(int argc, char** argv) { return trainyard::Main(argc, argv); }

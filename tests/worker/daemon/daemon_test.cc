@@ -1,0 +1,268 @@
+// The daemon without its network edge, over real supervisors and the fake trainer: what it reports
+// of a rank, what of that a later daemon still knows, and that nothing runs that should not.
+
+#include "worker/daemon/daemon.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/files.h"
+#include "tests/worker/daemon/testing.h"
+
+namespace trainyard {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+class DaemonTest : public ::testing::Test {
+ protected:
+  DaemonTest() { Restart(); }
+  ~DaemonTest() override {
+    daemon_->KillAll();
+    EXPECT_TRUE(WaitFor([&] { return daemon_->num_live_ranks() == 0; }));
+  }
+
+  // A new daemon on the same state directory, as after a crash: the old one takes no leave.
+  void Restart() {
+    daemon_.reset();
+    auto daemon = Daemon::Create(options_, metrics_);
+    ASSERT_TRUE(daemon.ok()) << daemon.status();
+    daemon_ = *std::move(daemon);
+    daemon_->Connected();
+    heard_ = std::make_unique<Listener>(daemon_->outbox());
+  }
+
+  RankDirectory DirectoryOf(const RankId& id) { return {directory_.path(), id}; }
+  ProcessIdentity SupervisorOf(const RankId& id) {
+    WaitFor([&] { return ReadSupervisor(DirectoryOf(id).File("supervisor.json")).ok(); });
+    return ReadSupervisor(DirectoryOf(id).File("supervisor.json")).value_or(ProcessIdentity{});
+  }
+
+  const RankId id_ = {"job", 1, 0};
+  TemporaryDirectory directory_;
+  DaemonOptions options_ = TestOptions(directory_.path());
+  WorkerMetrics metrics_{"host"};
+  std::unique_ptr<Daemon> daemon_;
+  std::unique_ptr<Listener> heard_;
+};
+
+TEST_F(DaemonTest, ReportsARankFromStartToExitWithItsExitLast) {
+  daemon_->StartRanks(
+      Order("job", 1, {"ready", "step:100", "checkpoint:100", "flush", "report:completed:"}));
+  const auto exited = heard_->Await(id_, RankState::kExited);
+  ASSERT_TRUE(exited);
+  EXPECT_EQ(exited->exit.cause, ExitCause::kCompleted);
+  EXPECT_TRUE(heard_->Await(id_, RankState::kStarting));
+  EXPECT_TRUE(heard_->Await(id_, RankState::kReady));
+  ASSERT_EQ(heard_->steps().size(), 100u);
+  for (size_t i = 0; i < 100; ++i) EXPECT_EQ(heard_->steps()[i].step.step, i + 1);
+  ASSERT_EQ(heard_->checkpoints().size(), 1u);
+  EXPECT_EQ(heard_->checkpoints()[0].checkpoint.path, "/data/step-100");
+  EXPECT_EQ(heard_->kinds().back(), "status");
+}
+
+TEST_F(DaemonTest, ForwardsTheLog) {
+  daemon_->StartRanks(Order("job", 1, {"print:hello from the rank", "exit:0"}));
+  EXPECT_TRUE(heard_->AwaitLog("hello from the rank"));
+}
+
+TEST_F(DaemonTest, TheSameOrderTwiceStartsOneRank) {
+  const StartOrder order = Order("job", 1, {"print:begins", "wait"});
+  daemon_->StartRanks(order);
+  daemon_->StartRanks(order);
+  EXPECT_TRUE(heard_->AwaitLog("begins"));
+  EXPECT_EQ(daemon_->num_live_ranks(), 1u);
+}
+
+// Bug it must catch: an order repeated after a reconnect that runs a finished rank again.
+TEST_F(DaemonTest, ARankThatHasExitedIsNotStartedAgainButItsExitIsSaidAgain) {
+  const StartOrder order = Order("job", 1, {"report:completed:"});
+  daemon_->StartRanks(order);
+  ASSERT_TRUE(heard_->Await(id_, RankState::kExited));
+  daemon_->Acknowledge(heard_->last_sequence());
+  ASSERT_TRUE(WaitFor([&] { return DirectoryOf(id_).Has("reported"); }));
+  Restart();
+  daemon_->StartRanks(order);
+  const auto again = heard_->Await(id_, RankState::kExited);
+  ASSERT_TRUE(again);
+  EXPECT_EQ(again->exit.cause, ExitCause::kCompleted);
+  EXPECT_EQ(daemon_->num_live_ranks(), 0u);
+}
+
+TEST_F(DaemonTest, AKillEndsTheRankAndAllEpochsBefore) {
+  daemon_->StartRanks(Order("job", 3, {"wait"}));
+  daemon_->StopRanks({"job", 2, StopMode::kKill});
+  EXPECT_EQ(daemon_->num_live_ranks(), 1u);  // A later epoch is not meant.
+  daemon_->StopRanks({"job", 4, StopMode::kKill});
+  const auto exited = heard_->Await({"job", 3, 0}, RankState::kExited);
+  ASSERT_TRUE(exited);
+  EXPECT_EQ(exited->exit.cause, ExitCause::kSignal);
+  EXPECT_EQ(exited->exit.signal, SIGTERM);
+}
+
+TEST_F(DaemonTest, AStopReachesTheTrainerEvenBeforeItHasConnected) {
+  daemon_->StartRanks(Order("job", 1, {"wait_stop", "report:stopped:", "exit:0"}));
+  daemon_->StopRanks({"job", 1, StopMode::kCheckpoint});
+  const auto exited = heard_->Await(id_, RankState::kExited);
+  ASSERT_TRUE(exited);
+  EXPECT_EQ(exited->exit.cause, ExitCause::kStopped);
+}
+
+TEST_F(DaemonTest, ANewEpochKillsTheOldOneAndWaitsForItsDevice) {
+  daemon_->StartRanks(Order("job", 1, {"print:old", "wait"}));
+  ASSERT_TRUE(heard_->AwaitLog("old"));
+  daemon_->StartRanks(Order("job", 2, {"print:new", "wait"}));
+  EXPECT_TRUE(heard_->Await({"job", 1, 0}, RankState::kExited));
+  EXPECT_TRUE(heard_->Await({"job", 2, 0}, RankState::kStarting));
+  EXPECT_TRUE(heard_->AwaitLog("new"));
+  EXPECT_FALSE(IsRunning(SupervisorOf({"job", 1, 0})));
+}
+
+TEST_F(DaemonTest, ASupersededEpochIsNotStarted) {
+  daemon_->StartRanks(Order("job", 2, {"wait"}));
+  daemon_->StartRanks(Order("job", 1, {"wait"}));
+  const auto refused = heard_->Await(id_, RankState::kExited);
+  ASSERT_TRUE(refused);
+  EXPECT_THAT(refused->exit.message, HasSubstr("superseded by 2"));
+  EXPECT_EQ(daemon_->num_live_ranks(), 1u);
+}
+
+TEST_F(DaemonTest, OrdersThatCannotBeCarriedOutAreReportedAsExits) {
+  StartOrder order = Order("job", 1, {});
+  order.ranks = {{0, 9}};
+  daemon_->StartRanks(order);
+  auto refused = heard_->Await(id_, RankState::kExited);
+  ASSERT_TRUE(refused);
+  EXPECT_THAT(refused->exit.message, HasSubstr("device 9 of a worker with 2"));
+  order = Order("other", 1, {});
+  order.job_config = "not json";
+  daemon_->StartRanks(order);
+  refused = heard_->Await({"other", 1, 0}, RankState::kExited);
+  ASSERT_TRUE(refused);
+  EXPECT_THAT(refused->exit.message, HasSubstr("not a JSON object"));
+}
+
+TEST_F(DaemonTest, AKilledSupervisorIsAnExitBySignal) {
+  daemon_->StartRanks(Order("job", 1, {"fork", "wait"}));
+  ASSERT_TRUE(heard_->AwaitLog("grandchild"));
+  ::kill(SupervisorOf(id_).pid, SIGKILL);
+  const auto exited = heard_->Await(id_, RankState::kExited);
+  ASSERT_TRUE(exited);
+  EXPECT_EQ(exited->exit.cause, ExitCause::kSignal);
+  EXPECT_EQ(exited->exit.signal, SIGKILL);
+  EXPECT_EQ(KillRemaining(SupervisorOf(id_).pid, RankDirectory::Marker(DirectoryOf(id_).path())),
+            0);
+}
+
+TEST_F(DaemonTest, RanksOfOneMachineFindEachOtherAndTheControllerHearsOfIt) {
+  StartOrder order = Order("job", 1, {"set:address/0=here", "get:address/0", "exit:0"});
+  order.world = 2;
+  order.ranks = {{0, 0}, {1, 1}};
+  daemon_->StartRanks(order);
+  ASSERT_TRUE(heard_->Await({"job", 1, 0}, RankState::kExited));
+  ASSERT_TRUE(heard_->Await({"job", 1, 1}, RankState::kExited));
+  EXPECT_THAT(LogText(DirectoryOf({"job", 1, 1}).path()), HasSubstr("got here"));
+  bool set = false;
+  for (const Notice& notice : heard_->notices()) {
+    set |= std::holds_alternative<RendezvousSet>(notice);
+  }
+  EXPECT_TRUE(set);
+}
+
+TEST_F(DaemonTest, AValueOfTheControllerReachesTheRankThatWaitsForIt) {
+  daemon_->StartRanks(Order("job", 1, {"print:asks", "get:address/7", "exit:0"}));
+  ASSERT_TRUE(heard_->AwaitLog("asks"));
+  const auto asked = [&] {
+    daemon_->Connected();  // After a reconnect an open question is asked again.
+    Listener now(daemon_->outbox());
+    return now.Await(id_, RankState::kStarting) &&
+           std::any_of(now.notices().begin(), now.notices().end(),
+                       [](const Notice& n) { return std::holds_alternative<RendezvousGet>(n); });
+  };
+  ASSERT_TRUE(WaitFor(asked));
+  daemon_->Answer({"job", 1, "address/7", "there"});
+  ASSERT_TRUE(heard_->Await(id_, RankState::kExited));
+  EXPECT_THAT(LogText(DirectoryOf(id_).path()), HasSubstr("got there"));
+}
+
+TEST_F(DaemonTest, ARunningRankIsAdopted) {
+  daemon_->StartRanks(
+      Order("job", 1, {"ready", "step:5", "wait_stop", "step:9", "flush", "report:stopped:"}));
+  ASSERT_TRUE(heard_->AwaitSteps(5));
+  const ProcessIdentity supervisor = SupervisorOf(id_);
+  Restart();
+  const std::vector<RankStatus> running = daemon_->Register();
+  ASSERT_EQ(running.size(), 1u);
+  EXPECT_EQ(running[0].id, id_);
+  EXPECT_EQ(running[0].state, RankState::kReady);
+  EXPECT_TRUE(IsRunning(supervisor));
+  daemon_->StopRanks({"job", 1, StopMode::kCheckpoint});
+  const auto exited = heard_->Await(id_, RankState::kExited);
+  ASSERT_TRUE(exited);
+  EXPECT_EQ(exited->exit.cause, ExitCause::kStopped);
+  // Those that the first daemon took and nobody acknowledged are among them.
+  std::set<uint64_t> steps;
+  for (const StepReport& report : heard_->steps()) steps.insert(report.step.step);
+  EXPECT_EQ(steps, (std::set<uint64_t>{1, 2, 3, 4, 5, 6, 7, 8, 9}));
+}
+
+TEST_F(DaemonTest, AnAdoptedRankCanBeKilled) {
+  daemon_->StartRanks(Order("job", 1, {"print:up", "wait"}));
+  ASSERT_TRUE(heard_->AwaitLog("up"));
+  Restart();
+  daemon_->StopRanks({"job", 1, StopMode::kKill});
+  ASSERT_TRUE(heard_->Await(id_, RankState::kExited));
+}
+
+TEST_F(DaemonTest, AnExitWhileNoDaemonRanIsReportedByTheNext) {
+  daemon_->StartRanks(Order("job", 1, {"wait_stop", "report:bad_input:no such file", "exit:1"}));
+  const ProcessIdentity supervisor = SupervisorOf(id_);
+  daemon_->StopRanks({"job", 1, StopMode::kCheckpoint});
+  daemon_.reset();
+  if (!DirectoryOf(id_).Has("exit_report.json")) ::kill(supervisor.pid, SIGTERM);
+  ASSERT_TRUE(WaitFor([&] { return DirectoryOf(id_).Has("exit_report.json"); }));
+  Restart();
+  EXPECT_THAT(daemon_->Register(), ::testing::SizeIs(1));
+  EXPECT_TRUE(heard_->Await(id_, RankState::kExited));
+}
+
+TEST_F(DaemonTest, AnAcknowledgedExitIsNotReportedAgain) {
+  daemon_->StartRanks(Order("job", 1, {"report:completed:"}));
+  ASSERT_TRUE(heard_->Await(id_, RankState::kExited));
+  daemon_->Acknowledge(heard_->last_sequence());
+  Restart();
+  EXPECT_THAT(daemon_->Register(), IsEmpty());
+}
+
+TEST_F(DaemonTest, ADaemonThatDrainsStopsItsRanksAndTakesNoNewOnes) {
+  daemon_->StartRanks(Order("job", 1, {"wait_stop", "report:stopped:"}));
+  daemon_->Drain();
+  daemon_->StartRanks(Order("late", 1, {"wait"}));
+  const auto refused = heard_->Await({"late", 1, 0}, RankState::kExited);
+  ASSERT_TRUE(refused);
+  EXPECT_THAT(refused->exit.message, HasSubstr("draining"));
+  const auto exited = heard_->Await(id_, RankState::kExited);
+  ASSERT_TRUE(exited);
+  EXPECT_EQ(exited->exit.cause, ExitCause::kStopped);
+}
+
+TEST_F(DaemonTest, OldRankDirectoriesAreRemovedTheNewestStay) {
+  daemon_.reset();
+  options_.ended_ranks = 2;
+  Restart();
+  for (uint64_t epoch = 1; epoch <= 5; ++epoch) {
+    daemon_->StartRanks(Order("job", epoch, {"report:completed:"}));
+    ASSERT_TRUE(heard_->Await({"job", epoch, 0}, RankState::kExited));
+    daemon_->Acknowledge(heard_->last_sequence());
+  }
+  EXPECT_TRUE(WaitFor([&] { return ListDirectory(directory_.path() + "/ranks")->size() == 2; }));
+  EXPECT_TRUE(WaitFor([&] { return daemon_->Register().empty(); }));
+}
+
+}  // namespace
+}  // namespace trainyard

@@ -1,0 +1,102 @@
+// A rank's log is bounded on disk, and a reader that follows it sees every line once, over
+// rotations.
+
+#include "worker/daemon/log_files.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_cat.h"
+#include "common/files.h"
+#include "tests/worker/daemon/testing.h"
+
+namespace trainyard {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+TEST(LogFilesTest, AReaderSeesEveryLineOnceOverRotations) {
+  TemporaryDirectory directory;
+  LogWriter writer(directory.path(), 64, 100);
+  LogReader reader(directory.path(), 0);
+  std::vector<std::string> written, read;
+  for (int i = 0; i < 200; ++i) {
+    written.push_back(absl::StrCat("line ", i));
+    writer.Append(written.back() + "\n");
+    if (i % 7 == 0) {
+      for (const std::string& line : reader.Read({}).lines) read.push_back(line);
+    }
+  }
+  for (const std::string& line : reader.Read({}).lines) read.push_back(line);
+  EXPECT_EQ(read, written);
+}
+
+TEST(LogFilesTest, AtMostTheGivenFilesOfAboutTheGivenSizeStay) {
+  TemporaryDirectory directory;
+  LogWriter writer(directory.path(), 1000, 3);
+  for (int i = 0; i < 1000; ++i) writer.Append(std::string(99, 'x') + "\n");
+  const auto names = ListDirectory(directory.path());
+  ASSERT_TRUE(names.ok());
+  EXPECT_EQ(names->size(), 3u);
+  for (const std::string& name : *names) {
+    EXPECT_LE(ReadFile(directory.path() + "/" + name)->size(), 2000u) << name;
+  }
+}
+
+TEST(LogFilesTest, AReaderFarBehindSkipsAndSaysHowMuch) {
+  TemporaryDirectory directory;
+  LogWriter writer(directory.path(), 1 << 20, 4);
+  for (int i = 0; i < 1000; ++i) writer.Append(absl::StrCat("line ", i, "\n"));
+  LogReader reader(directory.path(), 0);
+  const auto read = reader.Read({.bytes = 100, .backlog_bytes = 200});
+  EXPECT_GT(read.skipped_bytes, 8000u);
+  ASSERT_FALSE(read.lines.empty());
+  EXPECT_EQ(read.lines.back(), "line 999");
+}
+
+TEST(LogFilesTest, AnUnfinishedLineWaitsForItsEnd) {
+  TemporaryDirectory directory;
+  LogWriter writer(directory.path(), 1 << 20, 4);
+  LogReader reader(directory.path(), 0);
+  writer.Append("one\ntw");
+  EXPECT_THAT(reader.Read({}).lines, ElementsAre("one"));
+  EXPECT_THAT(reader.Read({}).lines, IsEmpty());
+  writer.Append("o\nthree");
+  EXPECT_THAT(reader.Read({}).lines, ElementsAre("two"));
+  EXPECT_THAT(reader.Read({.with_partial_line = true}).lines, ElementsAre("three"));
+}
+
+TEST(LogFilesTest, ALineWithoutEndDoesNotStopTheReader) {
+  TemporaryDirectory directory;
+  LogWriter writer(directory.path(), 1 << 20, 4);
+  LogReader reader(directory.path(), 0);
+  writer.Append(std::string(300, 'x'));
+  writer.Append("\nnext\n");
+  std::vector<std::string> lines;
+  for (int i = 0; i < 10; ++i) {
+    for (const auto& line : reader.Read({.bytes = 100}).lines) lines.push_back(line);
+  }
+  ASSERT_FALSE(lines.empty());
+  EXPECT_EQ(lines.back(), "next");
+}
+
+TEST(LogFilesTest, AWriterGoesOnBehindWhatIsThere) {
+  TemporaryDirectory directory;
+  LogWriter(directory.path(), 1 << 20, 4).Append("one\n");
+  LogWriter(directory.path(), 1 << 20, 4).Append("two\n");
+  LogReader reader(directory.path(), 0);
+  EXPECT_THAT(reader.Read({}).lines, ElementsAre("one", "two"));
+}
+
+TEST(LogFilesTest, TheTailIsTheEndOfTheOutput) {
+  TemporaryDirectory directory;
+  LogWriter writer(directory.path(), 1 << 20, 4);
+  writer.Append(std::string(5000, 'x'));
+  writer.Append("last words");
+  EXPECT_EQ(writer.tail().size(), 1024u);
+  EXPECT_TRUE(writer.tail().ends_with("xlast words"));
+}
+
+}  // namespace
+}  // namespace trainyard

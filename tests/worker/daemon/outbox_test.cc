@@ -1,0 +1,91 @@
+// What must not be lost is sent again until acknowledged, in order, and memory stays bounded.
+
+#include "worker/daemon/outbox.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+
+namespace trainyard {
+namespace {
+
+using ::testing::ElementsAre;
+
+StepReport Step(uint64_t step) {
+  StepReport report{{"job", 1, 0}, {}};
+  report.step.step = step;
+  return report;
+}
+
+std::vector<uint64_t> SendAll(Outbox& outbox) {
+  std::vector<uint64_t> sequences;
+  while (const auto next = outbox.Next(absl::ZeroDuration())) sequences.push_back(next->sequence);
+  return sequences;
+}
+
+TEST(OutboxTest, SequencesGrowByOneAndEachIsSentOnce) {
+  Outbox outbox;
+  for (int i = 0; i < 3; ++i) outbox.Add(Step(i));
+  EXPECT_THAT(SendAll(outbox), ElementsAre(1, 2, 3));
+  EXPECT_THAT(SendAll(outbox), ElementsAre());
+}
+
+TEST(OutboxTest, RewindSendsAgainWhatWasNotAcknowledged) {
+  Outbox outbox;
+  for (int i = 0; i < 4; ++i) outbox.Add(Step(i));
+  SendAll(outbox);
+  EXPECT_EQ(outbox.Acknowledge(2).size(), 2u);
+  outbox.Rewind();
+  EXPECT_THAT(SendAll(outbox), ElementsAre(3, 4));
+  outbox.Add(Step(9));
+  EXPECT_THAT(SendAll(outbox), ElementsAre(5));
+}
+
+TEST(OutboxTest, AcknowledgingWhileSendingLosesNoPlace) {
+  Outbox outbox;
+  for (int i = 0; i < 4; ++i) outbox.Add(Step(i));
+  EXPECT_EQ(outbox.Next(absl::ZeroDuration())->sequence, 1u);
+  EXPECT_EQ(outbox.Next(absl::ZeroDuration())->sequence, 2u);
+  outbox.Acknowledge(1);
+  EXPECT_THAT(SendAll(outbox), ElementsAre(3, 4));
+}
+
+TEST(OutboxTest, NoticesGoFirstWithoutSequenceAndDieWithTheConnection) {
+  Outbox outbox;
+  outbox.Add(Step(1));
+  outbox.Add(Draining{});
+  EXPECT_THAT(SendAll(outbox), ElementsAre(0, 1));
+  outbox.Add(Draining{});
+  outbox.Rewind();
+  EXPECT_THAT(SendAll(outbox), ElementsAre(1));
+}
+
+// Bug it must catch: a bound that drops an exit, after which the controller waits for ever.
+TEST(OutboxTest, TheOldestStepsGoBeyondTheBoundAndStatusesStay) {
+  Outbox outbox(3);
+  outbox.Add(RankStatus{{"job", 1, 0}, RankState::kExited, {}, 0});
+  for (int i = 0; i < 4; ++i) outbox.Add(Step(i));
+  EXPECT_EQ(outbox.dropped_steps(), 2u);
+  EXPECT_EQ(outbox.num_reports(), 3u);
+  EXPECT_THAT(SendAll(outbox), ElementsAre(1, 4, 5));
+}
+
+TEST(OutboxTest, DroppingASentStepKeepsThePlace) {
+  Outbox outbox(3);
+  for (int i = 0; i < 3; ++i) outbox.Add(Step(i));
+  EXPECT_EQ(outbox.Next(absl::ZeroDuration())->sequence, 1u);
+  EXPECT_EQ(outbox.Next(absl::ZeroDuration())->sequence, 2u);
+  outbox.Add(Step(3));
+  EXPECT_THAT(SendAll(outbox), ElementsAre(3, 4));
+}
+
+TEST(OutboxTest, WakeEndsAWait) {
+  Outbox outbox;
+  std::thread waker([&] { outbox.Wake(); });
+  EXPECT_FALSE(outbox.Next(absl::Minutes(1)).has_value());
+  waker.join();
+}
+
+}  // namespace
+}  // namespace trainyard

@@ -1,0 +1,116 @@
+// What the daemon keeps on disk for a rank reads back as it was written, and nothing else is taken
+// for it.
+
+#include "worker/daemon/rank_directory.h"
+
+#include <gtest/gtest.h>
+
+#include "common/files.h"
+#include "nlohmann/json.hpp"
+#include "tests/worker/daemon/testing.h"
+#include "worker/daemon/rank_config.h"
+#include "worker/daemon/spool.h"
+#include "worker/daemon/state_directory.h"
+
+namespace trainyard {
+namespace {
+
+TEST(RankDirectoryTest, NamesReadBack) {
+  const RankId id = {"j-00.1a", 12, 3};
+  const auto parsed = RankDirectory::ParseName(id.Name());
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  EXPECT_EQ(*parsed, id);
+}
+
+TEST(RankDirectoryTest, OtherNamesAreRefused) {
+  for (const char* name :
+       {"", "j", "j.1", ".1.2", "j.1.x", "j.-1.2", "j.01.2", "j/k.1.2", "..1.2"}) {
+    EXPECT_FALSE(RankDirectory::ParseName(name).ok()) << name;
+  }
+}
+
+// Bug it must catch: a job id that leads out of the state directory.
+TEST(RankDirectoryTest, JobIdsThatAreNoNamesAreRefused) {
+  for (const char* id : {"", ".", "..", "../x", "a/b", ".hidden", "a b", "a\n"}) {
+    EXPECT_FALSE(RankDirectory::IsLegalJobId(id)) << id;
+  }
+  EXPECT_FALSE(RankDirectory::IsLegalJobId(std::string(65, 'a')));
+  EXPECT_TRUE(RankDirectory::IsLegalJobId("j-0001"));
+}
+
+TEST(RankDirectoryTest, ExitReportsReadBack) {
+  TemporaryDirectory directory;
+  const std::string path = directory.path() + "/exit_report.json";
+  const RankExit exit = {ExitCause::kSignal, 9, 0, "it had \"said\":\nthis"};
+  ASSERT_TRUE(WriteExitReport(path, exit).ok());
+  const auto read = ReadExitReport(path);
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->cause, exit.cause);
+  EXPECT_EQ(read->signal, 9);
+  EXPECT_EQ(read->message, exit.message);
+}
+
+TEST(RankDirectoryTest, ReportsOfAnotherVersionOrFormAreErrors) {
+  TemporaryDirectory directory;
+  const std::string path = directory.path() + "/exit_report.json";
+  for (const char* text : {"", "[]", "{}", "{\"version\": 2}", "{\"version\": 1"}) {
+    ASSERT_TRUE(WriteFileAtomic(path, text).ok());
+    EXPECT_FALSE(ReadExitReport(path).ok()) << text;
+  }
+}
+
+TEST(RankConfigTest, HasTheJobAsItCameAndThePeakOfItsDtype) {
+  TemporaryDirectory directory;
+  StartOrder order = Order("job", 4, {});
+  order.job_config = R"({"precision": "PRECISION_F32", "seed": "7"})";
+  order.checkpoints = {"/data/step-2"};
+  const Device device = {.index = 0,
+                         .model = "cpu",
+                         .memory_bytes = 1,
+                         .threads = 3,
+                         .peak_flops = {{"f32", 5e9}, {"bf16", 7e9}}};
+  const std::vector<std::string> roots = {"/data"};
+  const auto text = TrainerConfig({order, {0, 0}, device, roots, "eth0"},
+                                  RankDirectory(directory.path(), {"job", 4, 0}));
+  ASSERT_TRUE(text.ok()) << text.status();
+  const auto config = nlohmann::json::parse(*text);
+  EXPECT_EQ(config["version"], 1);
+  EXPECT_EQ(config["job"], nlohmann::json::parse(order.job_config));
+  EXPECT_EQ(config["rank"]["peak_flops"], 5e9);
+  EXPECT_EQ(config["rank"]["threads"], 3);
+  EXPECT_EQ(config["rank"]["checkpoints"][0], "/data/step-2");
+  EXPECT_EQ(config["rank"]["socket"], directory.path() + "/ranks/job.4.0/socket");
+}
+
+TEST(StateDirectoryTest, TheWorkerKeepsItsIdAndASecondDaemonIsRefused) {
+  TemporaryDirectory directory;
+  std::string id;
+  {
+    const auto first = StateDirectory::Open(directory.path() + "/state");
+    ASSERT_TRUE(first.ok()) << first.status();
+    id = (*first)->worker_id();
+    const auto second = StateDirectory::Open(directory.path() + "/state");
+    EXPECT_EQ(second.status().code(), absl::StatusCode::kFailedPrecondition);
+  }
+  const auto later = StateDirectory::Open(directory.path() + "/state");
+  ASSERT_TRUE(later.ok()) << later.status();
+  EXPECT_EQ((*later)->worker_id(), id);
+}
+
+TEST(SpoolTest, ALaterOneRecoversWhatWasNotCleared) {
+  TemporaryDirectory directory;
+  const std::string path = directory.path() + "/spool";
+  Spool first(path);
+  first.Append(channel::Checkpoint{1, "gone", 0, 0});
+  first.Clear();
+  first.Append(channel::Checkpoint{2, "kept", 0, 0});
+  Spool second(path);
+  const auto recovered = second.Recover();
+  ASSERT_EQ(recovered.size(), 1u);
+  EXPECT_EQ(std::get<channel::Checkpoint>(recovered[0]).path, "kept");
+  second.Clear();
+  EXPECT_TRUE(Spool(path).Recover().empty());
+}
+
+}  // namespace
+}  // namespace trainyard

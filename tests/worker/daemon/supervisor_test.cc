@@ -1,0 +1,208 @@
+// A supervisor says how its trainer ended, whatever way that was, and leaves no process behind.
+// Runs the real program, `trainyard-worker --supervise`, over the fake trainer.
+
+#include "worker/daemon/supervisor.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include <fstream>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "common/check.h"
+#include "common/files.h"
+#include "nlohmann/json.hpp"
+#include "tests/worker/daemon/testing.h"
+#include "worker/daemon/log_files.h"
+#include "worker/daemon/processes.h"
+#include "worker/daemon/rank_directory.h"
+
+namespace trainyard {
+namespace {
+
+using ::testing::HasSubstr;
+
+class SupervisorTest : public ::testing::Test {
+ protected:
+  SupervisorTest() : rank_(directory_.path(), {"job", 1, 0}) {
+    CHECK(MakeDirectories(rank_.path()).ok());
+    launch_.trainer = FakeTrainer();
+    launch_.working_directory = directory_.path();
+    launch_.environment = {"PATH=/usr/bin:/bin", marker()};
+  }
+  ~SupervisorTest() override {
+    if (supervisor_ > 0) {
+      KillRemaining(supervisor_, marker());
+      ::waitpid(supervisor_, nullptr, 0);
+    }
+  }
+
+  std::string marker() const { return RankDirectory::Marker(rank_.path()); }
+
+  void Start(const std::vector<std::string>& actions) {
+    const nlohmann::json config = {{"job", {{"do", actions}}},
+                                   {"rank",
+                                    {{"job_id", "job"},
+                                     {"epoch", 1},
+                                     {"rank", 0},
+                                     {"socket", rank_.File("socket")},
+                                     {"exit_report", rank_.File("trainer_exit.json")}}}};
+    ASSERT_TRUE(WriteFileAtomic(rank_.File("config.json"), config.dump()).ok());
+    ASSERT_TRUE(WriteLaunch(rank_, launch_).ok());
+    const auto pid = SpawnSession({.arguments = {WorkerProgram(), "--supervise", rank_.path()},
+                                   .environment = {marker()},
+                                   .output = rank_.File("supervisor.log")});
+    ASSERT_TRUE(pid.ok()) << pid.status();
+    supervisor_ = *pid;
+  }
+
+  RankExit AwaitExit() {
+    ::waitpid(supervisor_, nullptr, 0);
+    const auto report = ReadExitReport(rank_.File("exit_report.json"));
+    EXPECT_TRUE(report.ok()) << report.status()
+                             << ReadFile(rank_.File("supervisor.log")).value_or("");
+    EXPECT_EQ(KillRemaining(supervisor_, marker()), 0);
+    supervisor_ = 0;
+    return report.value_or(RankExit{});
+  }
+
+  void AwaitOutput(const std::string& text) {
+    EXPECT_TRUE(WaitFor([&] { return absl::StrContains(LogText(rank_.path()), text); })) << text;
+  }
+
+  // The number behind `word` in the log.
+  pid_t LoggedPid(const std::string& word) {
+    AwaitOutput(word + " ");
+    pid_t pid = 0;
+    for (absl::string_view line : absl::StrSplit(LogText(rank_.path()), '\n')) {
+      if (absl::ConsumePrefix(&line, word + " ") && !absl::SimpleAtoi(line, &pid)) pid = -1;
+    }
+    return pid;
+  }
+
+  TemporaryDirectory directory_;
+  RankDirectory rank_;
+  Launch launch_;
+  pid_t supervisor_ = 0;
+};
+
+TEST_F(SupervisorTest, ReportsTheTrainersOwnWords) {
+  Start({"report:bad_input:cannot open /data/corpus.txt", "exit:1"});
+  const RankExit exit = AwaitExit();
+  EXPECT_EQ(exit.cause, ExitCause::kBadInput);
+  EXPECT_EQ(exit.exit_code, 1);
+  EXPECT_EQ(exit.signal, 0);
+  EXPECT_EQ(exit.message, "cannot open /data/corpus.txt");
+}
+
+TEST_F(SupervisorTest, ACompletedTrainerIsCompleted) {
+  Start({"report:completed:", "exit:0"});
+  EXPECT_EQ(AwaitExit().cause, ExitCause::kCompleted);
+}
+
+// Bug it must catch: success taken from the exit code alone, of a trainer that never reported.
+TEST_F(SupervisorTest, AnExitWithoutReportIsNotSuccessAndQuotesTheOutput) {
+  Start({"print:assertion failed: x > 0", "exit:0"});
+  const RankExit exit = AwaitExit();
+  EXPECT_EQ(exit.cause, ExitCause::kOther);
+  EXPECT_THAT(exit.message, HasSubstr("assertion failed: x > 0"));
+}
+
+TEST_F(SupervisorTest, ReportsTheSignal) {
+  Start({"kill:11"});
+  const RankExit exit = AwaitExit();
+  EXPECT_EQ(exit.cause, ExitCause::kSignal);
+  EXPECT_EQ(exit.signal, SIGSEGV);
+  EXPECT_THAT(exit.message, HasSubstr("Segmentation fault"));
+}
+
+TEST_F(SupervisorTest, AMissingTrainerIsNamed) {
+  launch_.trainer = "/nonexistent/trainer";
+  Start({});
+  const RankExit exit = AwaitExit();
+  EXPECT_EQ(exit.exit_code, 127);
+  EXPECT_THAT(exit.message, HasSubstr("/nonexistent/trainer: No such file"));
+}
+
+TEST_F(SupervisorTest, ABrokenLaunchFileIsReported) {
+  launch_.trainer = "";
+  Start({});
+  EXPECT_THAT(AwaitExit().message, HasSubstr("names no trainer"));
+}
+
+TEST_F(SupervisorTest, SigtermReachesTheTrainer) {
+  Start({"print:up", "wait"});
+  AwaitOutput("up");
+  ::kill(supervisor_, SIGTERM);
+  const RankExit exit = AwaitExit();
+  EXPECT_EQ(exit.signal, SIGTERM);
+  EXPECT_THAT(exit.message, HasSubstr("after an order to stop"));
+}
+
+TEST_F(SupervisorTest, ATrainerThatIgnoresSigtermIsKilled) {
+  Start({"ignore_sigterm", "print:up", "wait"});
+  AwaitOutput("up");
+  ::kill(supervisor_, SIGTERM);
+  EXPECT_EQ(AwaitExit().signal, SIGKILL);
+}
+
+// Bug it must catch: grandchildren that hold the device after the rank counts as gone.
+TEST_F(SupervisorTest, AGrandchildInASessionOfItsOwnIsReaped) {
+  Start({"fork", "report:completed:", "exit:0"});
+  AwaitExit();
+  const pid_t grandchild = LoggedPid("grandchild");
+  ASSERT_GT(grandchild, 0);
+  EXPECT_FALSE(ReadProcess(grandchild).has_value());
+}
+
+TEST_F(SupervisorTest, TheTrainerDiesWithItsSupervisor) {
+  Start({"ignore_sigterm", "fork", "wait"});
+  const pid_t grandchild = LoggedPid("grandchild");
+  const pid_t trainer = ReadProcess(grandchild)->parent;
+  ::kill(supervisor_, SIGKILL);
+  EXPECT_TRUE(WaitFor([&] {
+    const auto process = ReadProcess(trainer);
+    return !process || process->dead;
+  }));
+  // The grandchild is what a daemon finds by its marker.
+  EXPECT_GE(KillRemaining(supervisor_, marker()), 1);
+  EXPECT_TRUE(WaitFor([&] { return KillRemaining(supervisor_, marker()) == 0; }));
+  EXPECT_FALSE(Exists(rank_.File("exit_report.json")));
+}
+
+TEST_F(SupervisorTest, TheTrainerSeesTheAllowedEnvironmentAndTheWorkingDirectoryAlone) {
+  launch_.trainer = rank_.File("script");
+  std::ofstream(launch_.trainer) << "#!/bin/sh\npwd\n/usr/bin/env\n";
+  ASSERT_EQ(::chmod(launch_.trainer.c_str(), 0755), 0);
+  Start({});
+  AwaitExit();
+  const std::string log = LogText(rank_.path());
+  EXPECT_THAT(log, HasSubstr(directory_.path() + "\n"));
+  EXPECT_THAT(log, HasSubstr(marker()));
+  EXPECT_FALSE(absl::StrContains(log, "TRAINYARD_BIN")) << log;
+}
+
+TEST_F(SupervisorTest, TheLogIsBoundedHoweverMuchIsWritten) {
+  launch_.log_file_bytes = 10'000;
+  launch_.log_files = 3;
+  Start({"flood:1000000", "print:the end", "exit:0"});
+  AwaitExit();
+  uint64_t total = 0;
+  const auto names = ListDirectory(rank_.path());
+  ASSERT_TRUE(names.ok());
+  for (const std::string& name : *names) {
+    if (absl::StartsWith(name, "log.")) total += ReadFile(rank_.File(name))->size();
+  }
+  EXPECT_LE(total, 60'000u);
+  EXPECT_THAT(LogText(rank_.path()), HasSubstr("the end"));
+}
+
+}  // namespace
+}  // namespace trainyard

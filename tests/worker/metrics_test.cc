@@ -1,0 +1,79 @@
+// The worker's page: promtool accepts it, it carries what the ranks said, and series do not pile
+// up.
+
+#include "worker/metrics.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+
+#include "prometheus/text_serializer.h"
+#include "tests/worker/daemon/testing.h"
+#include "worker/metrics_page_adapter.h"
+
+namespace trainyard {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+std::string Page(const WorkerMetrics& metrics) {
+  return prometheus::TextSerializer().Serialize(metrics.registry()->Collect());
+}
+
+channel::Step Step() {
+  channel::Step step;
+  step.step = 1;
+  step.seconds = 0.25;
+  step.grad_sync = 0.05;
+  step.memory_bytes = 2000;
+  step.memory_planned_bytes = 1000;
+  return step;
+}
+
+TEST(WorkerMetricsTest, PromtoolAcceptsThePage) {
+  TemporaryDirectory directory;
+  WorkerMetrics metrics("host");
+  metrics.RankStarted({"job", 1, 0}, 0);
+  metrics.StepFinished({"job", 1, 0}, Step());
+  const std::string file = directory.path() + "/page";
+  std::ofstream(file) << Page(metrics);
+  const std::string command = "promtool check metrics < " + file;
+  EXPECT_EQ(std::system(command.c_str()), 0) << Page(metrics);
+}
+
+TEST(WorkerMetricsTest, CarriesWhatTheRanksSaidOverAttempts) {
+  WorkerMetrics metrics("host");
+  for (uint64_t epoch = 1; epoch <= 2; ++epoch) {
+    metrics.RankStarted({"job", epoch, 3}, 1);
+    metrics.StepFinished({"job", epoch, 3}, Step());
+  }
+  const std::string page = Page(metrics);
+  EXPECT_THAT(page,
+              HasSubstr("trainyard_rank_step_duration_seconds_count{job_id=\"job\",rank=\"3\"} 2"));
+  EXPECT_THAT(page, HasSubstr("trainyard_rank_wait_seconds_total{job_id=\"job\",rank=\"3\"} 0.1"));
+  EXPECT_THAT(page, HasSubstr("kind=\"peak\",rank=\"3\"} 2000"));
+  EXPECT_THAT(page, HasSubstr("Hostname=\"host\""));
+}
+
+TEST(WorkerMetricsTest, SeriesOfAnEndedRankGoAfterAWhile) {
+  WorkerMetrics metrics("host");
+  const RankId id = {"job", 1, 0};
+  metrics.RankStarted(id, 0);
+  metrics.StepFinished(id, Step());
+  metrics.RankEnded(id, absl::Seconds(100));
+  metrics.Expire(absl::Seconds(200));
+  EXPECT_THAT(Page(metrics), HasSubstr("job_id=\"job\""));
+  metrics.Expire(absl::Seconds(500));
+  EXPECT_THAT(Page(metrics), Not(HasSubstr("job_id=\"job\"")));
+}
+
+TEST(MetricsPageTest, AnAddressThatCannotBeListenedOnIsAnError) {
+  const auto page = ServeMetrics("256.0.0.1:0", std::make_shared<prometheus::Registry>());
+  EXPECT_EQ(page.status().code(), absl::StatusCode::kUnavailable);
+}
+
+}  // namespace
+}  // namespace trainyard

@@ -1,0 +1,161 @@
+// The program trainyard-worker itself, against a scripted controller: it says when it is ready,
+// drains on SIGTERM, hurries on a second one, and after kill -9 takes its ranks up again.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <map>
+
+#include "absl/strings/match.h"
+#include "common/files.h"
+#include "tests/worker/daemon/testing.h"
+#include "tests/worker/service/fake_controller.h"
+#include "worker/daemon/processes.h"
+#include "worker/daemon/rank_directory.h"
+
+namespace trainyard {
+namespace {
+
+using ::testing::HasSubstr;
+
+class WorkerProgramTest : public ::testing::Test {
+ protected:
+  ~WorkerProgramTest() override {
+    if (worker_ > 0) {
+      ::kill(worker_, SIGKILL);
+      ::waitpid(worker_, nullptr, 0);
+    }
+    // Ranks that a test leaves running, as a crashed worker does.
+    const auto names = ListDirectory(state() + "/ranks");
+    for (const std::string& name : names.value_or(std::vector<std::string>{})) {
+      const std::string marker = RankDirectory::Marker(state() + "/ranks/" + name);
+      EXPECT_TRUE(WaitFor([&] { return KillRemaining(0, marker) == 0; }));
+    }
+  }
+
+  std::string state() const { return directory_.path() + "/state"; }
+  std::string Output() const { return ReadFile(directory_.path() + "/output").value_or(""); }
+
+  using Flags = std::map<std::string, std::string>;
+
+  // With these flags instead of, or besides, the usual ones.
+  pid_t Spawn(const Flags& changed = {}) {
+    Flags flags = {{"--controller", controller_.address()},
+                   {"--state", state()},
+                   {"--devices", "2"},
+                   {"--threads-per-device", "1"},
+                   {"--root", directory_.path()},
+                   {"--trainer", FakeTrainer()}};
+    for (const auto& [name, value] : changed) flags[name] = value;
+    Command command = {.arguments = {WorkerProgram()},
+                       .environment = {"PATH=/usr/bin:/bin"},
+                       .output = directory_.path() + "/output"};
+    for (const auto& [name, value] : flags) {
+      command.arguments.push_back(name);
+      command.arguments.push_back(value);
+    }
+    const auto pid = SpawnSession(command);
+    EXPECT_TRUE(pid.ok()) << pid.status();
+    return pid.value_or(0);
+  }
+  void Start(const Flags& changed = {}) {
+    worker_ = Spawn(changed);
+    EXPECT_TRUE(WaitFor([&] { return absl::StrContains(Output(), "ready worker="); })) << Output();
+  }
+  int AwaitEnd(pid_t pid) {
+    int status = 0;
+    ::waitpid(pid, &status, 0);
+    if (pid == worker_) worker_ = 0;
+    return status;
+  }
+  void RunRank(const std::vector<std::string>& actions) {
+    ASSERT_TRUE(WaitFor([&] { return controller_.Start(StartMessage("job", 1, actions)); }));
+    controller_.AwaitRank("job", 1, v1::RANK_STATE_READY);
+  }
+
+  FakeController controller_;
+  TemporaryDirectory directory_;
+  pid_t worker_ = 0;
+};
+
+TEST_F(WorkerProgramTest, SaysWhenItIsReadyAndWhatItHas) {
+  Start();
+  const v1::Register registered = controller_.AwaitRegister(1);
+  EXPECT_THAT(Output(), HasSubstr("ready worker=" + registered.worker_id() + " controller=" +
+                                  controller_.address() + " metrics=" + registered.metrics_url()));
+  EXPECT_THAT(registered.metrics_url(), HasSubstr("http://127.0.0.1:"));
+  ASSERT_EQ(registered.devices_size(), 2);
+  EXPECT_EQ(registered.devices(0).threads(), 1u);
+  EXPECT_EQ(registered.devices(0).peak_size(), 3);
+  EXPECT_TRUE(registered.devices(0).peak(0).measured());
+}
+
+TEST_F(WorkerProgramTest, AfterKillNineANewOneAdoptsTheRanksUnderTheSameName) {
+  Start();
+  const v1::Register first = controller_.AwaitRegister(1);
+  RunRank({"ready", "wait"});
+  ::kill(worker_, SIGKILL);
+  AwaitEnd(worker_);
+  Start();
+  const v1::Register second = controller_.AwaitRegister(2);
+  EXPECT_EQ(second.worker_id(), first.worker_id());
+  EXPECT_NE(second.instance_id(), first.instance_id());
+  ASSERT_EQ(second.running_size(), 1);
+  EXPECT_EQ(second.running(0).state(), v1::RANK_STATE_READY);
+  ASSERT_TRUE(WaitFor([&] { return controller_.Stop("job", 1, v1::STOP_MODE_KILL); }));
+  EXPECT_EQ(controller_.AwaitRank("job", 1, v1::RANK_STATE_EXITED).signal(), SIGTERM);
+}
+
+TEST_F(WorkerProgramTest, SigtermDrains) {
+  Start();
+  RunRank({"ready", "wait_stop", "report:stopped:", "exit:0"});
+  ::kill(worker_, SIGTERM);
+  EXPECT_EQ(AwaitEnd(worker_), 0);
+  EXPECT_EQ(controller_.AwaitRank("job", 1, v1::RANK_STATE_EXITED).cause(), v1::EXIT_CAUSE_STOPPED);
+  EXPECT_EQ(controller_.Count([](const auto& request) { return request.has_draining(); }), 1u);
+}
+
+TEST_F(WorkerProgramTest, ASecondSignalKillsRanksThatDoNotStop) {
+  Start();
+  RunRank({"ready", "wait"});
+  ::kill(worker_, SIGTERM);
+  controller_.Await([](const auto& request) { return request.has_draining(); });
+  ::kill(worker_, SIGINT);
+  EXPECT_EQ(AwaitEnd(worker_), 0);
+  EXPECT_EQ(controller_.AwaitRank("job", 1, v1::RANK_STATE_EXITED).signal(), SIGTERM);
+}
+
+TEST_F(WorkerProgramTest, TheDrainIsBounded) {
+  Start({{"--drain-timeout", "0.1"}});
+  RunRank({"ready", "wait"});
+  ::kill(worker_, SIGTERM);
+  EXPECT_EQ(AwaitEnd(worker_), 0);
+  EXPECT_EQ(controller_.AwaitRank("job", 1, v1::RANK_STATE_EXITED).signal(), SIGTERM);
+}
+
+TEST_F(WorkerProgramTest, ASecondWorkerOnOneStateDirectoryIsRefused) {
+  Start();
+  const int status = AwaitEnd(Spawn());
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 1);
+  EXPECT_THAT(Output(), HasSubstr("belongs to another running worker daemon"));
+}
+
+TEST_F(WorkerProgramTest, WrongFlagsAreSaidAndEndIt) {
+  const auto exit_code = [&](const Flags& flags) { return WEXITSTATUS(AwaitEnd(Spawn(flags))); };
+  EXPECT_EQ(exit_code({{"--controller", "192.0.2.1:7070"}}), 1);
+  EXPECT_THAT(Output(), HasSubstr("--insecure"));
+  EXPECT_EQ(exit_code({{"--trainer", "/nonexistent"}}), 1);
+  EXPECT_THAT(Output(), HasSubstr("no trainer at /nonexistent"));
+  EXPECT_EQ(exit_code({{"--root", "/nonexistent"}}), 1);
+  EXPECT_THAT(Output(), HasSubstr("--root /nonexistent"));
+  EXPECT_EQ(exit_code({{"--devices", "0"}}), 2);
+  EXPECT_THAT(Output(), HasSubstr("--devices 0 is not between 1"));
+  EXPECT_EQ(exit_code({{"--devises", "2"}}), 2);
+}
+
+}  // namespace
+}  // namespace trainyard

@@ -33,15 +33,15 @@ struct AdamWOptions {
 };
 
 struct RecordOptions {
-  Precision precision;
+  Precision precision = {};
   int64_t micro_batch = 1;  // Sequences.
   int64_t sequence = 0;     // Tokens of one; at most the model's max_sequence.
-  Mesh mesh;                // Only data may be larger than one for now.
+  Mesh mesh = {};           // Only data may be larger than one for now.
 };
 
 struct TrainingOptions {
-  RecordOptions record;
-  AdamWOptions adamw;
+  RecordOptions record = {};
+  AdamWOptions adamw = {};
   size_t bucket_bytes = 32 << 20;  // Gradients reduced by one collective; a block may exceed it.
 };
 

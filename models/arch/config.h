@@ -41,18 +41,18 @@ struct ModelConfig {
 // Some of the fields: overrides of a preset, or an architecture inline. Names are those of the
 // spec.
 struct ModelFields {
-  std::optional<std::string> family;
-  std::optional<int64_t> layers;
-  std::optional<int64_t> hidden;
-  std::optional<int64_t> ffn;
-  std::optional<int64_t> heads;
-  std::optional<int64_t> kv_heads;
-  std::optional<int64_t> head_dim;
-  std::optional<int64_t> vocab;
-  std::optional<int64_t> max_seq;
-  std::optional<double> norm_eps;
-  std::optional<double> rope_base;
-  std::optional<bool> tied;
+  std::optional<std::string> family = {};
+  std::optional<int64_t> layers = {};
+  std::optional<int64_t> hidden = {};
+  std::optional<int64_t> ffn = {};
+  std::optional<int64_t> heads = {};
+  std::optional<int64_t> kv_heads = {};
+  std::optional<int64_t> head_dim = {};
+  std::optional<int64_t> vocab = {};
+  std::optional<int64_t> max_seq = {};
+  std::optional<double> norm_eps = {};
+  std::optional<double> rope_base = {};
+  std::optional<bool> tied = {};
 };
 
 // Replaces what is given. Overriding `hidden` or `heads` resets head_dim to their quotient unless

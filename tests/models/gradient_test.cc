@@ -12,10 +12,12 @@ namespace {
 constexpr int64_t kBatch = 2, kSequence = 5;
 
 TrainingOptions Options(int64_t micro_batch, const Precision& precision = Precision::F64()) {
-  return {.record = {.precision = precision,
-                     .micro_batch = micro_batch,
-                     .sequence = kSequence,
-                     .mesh = {}},
+  return {.record =
+              {
+                  .precision = precision,
+                  .micro_batch = micro_batch,
+                  .sequence = kSequence,
+              },
           .adamw = {}};
 }
 

@@ -87,9 +87,8 @@ TEST(ProgramTest, EveryParameterOfADataParallelModelIsSummedOverData) {
 }
 
 TEST(ProgramTest, DumpHasALineAnInstance) {
-  const Program program =
-      RecordTraining(*CreateModel(TinyLlama()),
-                     {.record = {.precision = {}, .sequence = 4, .mesh = {}}, .adamw = {}});
+  const Program program = RecordTraining(*CreateModel(TinyLlama()),
+                                         {.record = {.precision = {}, .sequence = 4}, .adamw = {}});
   const std::string dump = program.Dump();
   EXPECT_EQ(size_t(std::count(dump.begin(), dump.end(), '\n')), program.instances.size());
   EXPECT_THAT(dump, HasSubstr("forward block 1 attention: "));

@@ -1,0 +1,26 @@
+// A file of its own, so that the compiler cannot pair these with the calls that it sees.
+#include "tests/models/allocations.h"
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+namespace {
+
+std::atomic<int64_t>& Count() {
+  static constinit std::atomic<int64_t> count{0};
+  return count;
+}
+
+}  // namespace
+
+void* operator new(size_t bytes) {
+  ++Count();
+  void* data = std::malloc(bytes);
+  if (data == nullptr) std::abort();
+  return data;
+}
+void operator delete(void* data) noexcept { std::free(data); }
+void operator delete(void* data, size_t) noexcept { std::free(data); }
+
+int64_t trainyard::testing::Allocations() { return Count(); }

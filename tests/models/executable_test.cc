@@ -1,0 +1,206 @@
+// Proves the replay: a step allocates nothing; ranks of a data-parallel group step as one rank
+// would; a lost peer surfaces where the gradients are waited for; what does not fit says by how
+// much; a step that is not finite changes nothing.
+#include "models/program/executable.h"
+
+#include <cmath>
+
+#include "gtest/gtest.h"
+#include "kernels/collective/local.h"
+#include "tests/models/allocations.h"
+#include "tests/models/tiny.h"
+#include "tests/testing/ranks.h"
+
+namespace trainyard::testing {
+namespace {
+
+constexpr int64_t kSequence = 6;
+
+TrainingOptions Options(const Precision& precision, int64_t micro_batch, int data = 1) {
+  return {.record = {.precision = precision,
+                     .micro_batch = micro_batch,
+                     .sequence = kSequence,
+                     .mesh = {.data = data}},
+          .adamw = {.epsilon = 1e-3},  // AdamW amplifies rounding where gradients are near zero.
+          .bucket_bytes = 2048};
+}
+
+// One step on sequences [begin, end) of a global batch of `batch`, `per_micro` at a time.
+struct Part {
+  int64_t begin, end, batch, per_micro;
+};
+StepState Step(Executable& executable, const Part& part, int64_t step) {
+  const int64_t vocab = 13;
+  const auto tokens = Tokens(part.batch * kSequence, vocab, uint64_t(step));
+  const auto targets = Tokens(part.batch * kSequence, vocab, uint64_t(step) + 100);
+  executable.WriteStepState({.step = step,
+                             .learning_rate = 0.01,
+                             .loss_scale = 1.0 / double(part.batch * kSequence),
+                             .clip_norm = 0.5});
+  for (int64_t at = part.begin; at < part.end; at += part.per_micro) {
+    const MicroBatch micro{.first = at == part.begin, .last = at + part.per_micro == part.end};
+    const size_t from = size_t(at * kSequence), count = size_t(part.per_micro * kSequence);
+    executable.WriteInput("tokens", 0, std::span(tokens).subspan(from, count));
+    executable.WriteInput("targets", 0, std::span(targets).subspan(from, count));
+    executable.Run(Action::kForward, micro);
+    executable.Run(Action::kBackward, micro);
+  }
+  executable.Run(Action::kOptimizer);
+  return executable.ReadStepState();
+}
+
+std::vector<double> Weights(const Executable& executable) {
+  return ReadFlat(executable, FlatBuffer::kMaster,
+                  {.elements = executable.program().flat_elements});
+}
+
+class DataParallel : public ::testing::TestWithParam<ModelConfig> {};
+
+TEST_P(DataParallel, RanksStepAsOneRankWould) {
+  const auto model = CreateModel(GetParam());
+  const auto one = Bind(RecordTraining(*model, Options(Precision::F64(), 1)));
+  std::vector<StepState> want;
+  for (int64_t step : {1, 2, 3}) want.push_back(Step(*one, {0, 8, 8, 1}, step));
+
+  for (int ranks : {2, 4}) {
+    SCOPED_TRACE(ranks);
+    std::vector<std::vector<double>> weights(ranks);
+    std::vector<std::vector<StepState>> got(ranks);
+    const auto errors = RunRanks(ranks, [&](Collective& collective) {
+      const int rank = collective.rank();
+      TrainingOptions options = Options(Precision::F64(), 1, ranks);
+      options.record.mesh.rank = rank;
+      const auto executable =
+          Bind(RecordTraining(*model, options), 1, 1, {{AxisSet{Axis::kData}, &collective}});
+      const int64_t share = 8 / ranks;
+      for (int64_t step : {1, 2, 3}) {
+        got[rank].push_back(Step(*executable, {rank * share, (rank + 1) * share, 8, 1}, step));
+      }
+      weights[rank] = Weights(*executable);
+      EXPECT_GT(executable->TakeCommunicationSeconds().busy, 0);
+    });
+    for (const std::string& error : errors) EXPECT_EQ(error, "");
+    const auto want_weights = Weights(*one);
+    for (int rank = 0; rank < ranks; ++rank) {
+      EXPECT_EQ(weights[rank], weights[0]);
+      for (size_t i = 0; i < want_weights.size(); ++i) {
+        ASSERT_NEAR(weights[rank][i], want_weights[i], 1e-12);
+      }
+      for (size_t step = 0; step < want.size(); ++step) {
+        EXPECT_NEAR(got[rank][step].loss, want[step].loss, 1e-12);
+        EXPECT_NEAR(got[rank][step].grad_norm, want[step].grad_norm, 1e-12);
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, DataParallel,
+                         ::testing::Values(TinyLlama(), TinyLlama(/*tied=*/true), TinyGpt3()),
+                         [](const auto& info) {
+                           return info.param.family + (info.param.tied ? "_tied" : "");
+                         });
+
+// In f64, where all code is ours: f32 and bf16 products go through oneDNN, which makes small
+// argument lists of its own.
+TEST(ExecutableTest, AStepAllocatesNothing) {
+  const auto executable =
+      Bind(RecordTraining(*CreateModel(TinyLlama()), Options(Precision::F64(), 1)));
+  const std::vector<int32_t> tokens(size_t(kSequence), 3);
+  const auto step = [&] {
+    executable->WriteStepState({.step = 1, .learning_rate = 1e-3, .loss_scale = 0.1});
+    for (int k : {0, 1}) {
+      executable->WriteInput("tokens", 0, tokens);
+      executable->WriteInput("targets", 0, tokens);
+      executable->Run(Action::kForward, {.first = k == 0, .last = k == 1});
+      executable->Run(Action::kBackward, {.first = k == 0, .last = k == 1});
+    }
+    executable->Run(Action::kOptimizer);
+  };
+  step();  // The OpenMP runtime may prepare on first use.
+  const int64_t before = Allocations();
+  step();
+  EXPECT_EQ(Allocations() - before, 0);
+}
+
+TEST(ExecutableTest, TheComputeCopyFollowsTheMaster) {
+  const auto executable =
+      Bind(RecordTraining(*CreateModel(TinyLlama()), Options(Precision::BF16(), 2)));
+  const FlatRange all{.elements = executable->program().flat_elements};
+  const auto copy_is_rounded = [&] {
+    const auto master = ReadFlat(*executable, FlatBuffer::kMaster, all);
+    const auto copy = ReadFlat(*executable, FlatBuffer::kCompute, all);
+    for (size_t i = 0; i < master.size(); ++i) {
+      if (copy[i] != double(float(bf16(float(master[i]))))) return false;
+    }
+    return true;
+  };
+  EXPECT_TRUE(copy_is_rounded());
+  const auto before = Weights(*executable);
+  Step(*executable, {0, 2, 2, 2}, 1);
+  EXPECT_NE(Weights(*executable), before);
+  EXPECT_TRUE(copy_is_rounded());
+}
+
+TEST(ExecutableTest, AStepThatIsNotFiniteChangesNothing) {
+  const auto executable =
+      Bind(RecordTraining(*CreateModel(TinyLlama()), Options(Precision::F32(), 2)));
+  const FlatRange one{.offset = executable->Parameters()[0].flat.offset, .elements = 1};
+  float* weight = executable->flat(FlatBuffer::kMaster, one).as<float>();
+  const auto tokens = Tokens(2 * kSequence, 13, 1);
+  const int64_t row = tokens[0];
+  weight[row * 12] = INFINITY;  // In the embedding of a token of the batch.
+  const auto before = Weights(*executable);
+  EXPECT_EQ(Step(*executable, {0, 2, 2, 2}, 1).finite, 0);
+  EXPECT_EQ(Weights(*executable), before);
+  weight[row * 12] = 0;
+  EXPECT_EQ(Step(*executable, {0, 2, 2, 2}, 1).finite, 1);
+  EXPECT_NE(Weights(*executable), before);
+}
+
+TEST(ExecutableTest, ALostPeerSurfacesAtTheWait) {
+  LocalGroup group(2);
+  TrainingOptions options = Options(Precision::F32(), 1, 2);
+  const auto executable = Bind(RecordTraining(*CreateModel(TinyLlama()), options), 1, 1,
+                               {{AxisSet{Axis::kData}, &group.rank(0)}});
+  group.rank(1).Abort();
+  EXPECT_THROW(Step(*executable, {0, 1, 2, 1}, 1), DeviceError);
+}
+
+// A backend without memory: sizes come with the refusal.
+class FullBackend final : public Backend {
+ public:
+  FullBackend() : Backend(DeviceKind::kCpu, "full") {}
+  absl::StatusOr<Buffer> Allocate(size_t) const override {
+    return absl::ResourceExhaustedError("no memory left");
+  }
+  void CopyToDevice(void*, const void*, size_t) const override {}
+  void CopyToHost(void*, const void*, size_t) const override {}
+};
+
+TEST(ExecutableTest, WhatDoesNotFitSaysHowMuchItWanted) {
+  const FullBackend backend;
+  Program program = RecordTraining(*CreateModel(TinyLlama()), Options(Precision::F32(), 1));
+  const MemoryPlan plan = PlanMemory(program);
+  const absl::Status status =
+      Executable::Create(std::move(program), plan, backend, Exec{}, {}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_NE(status.message().find(std::to_string(plan.total_bytes())), absl::string_view::npos)
+      << status;
+}
+
+TEST(ExecutableDeathTest, WrongInputsAreNamed) {
+  const auto executable =
+      Bind(RecordTraining(*CreateModel(TinyLlama()), Options(Precision::F32(), 1)));
+  const std::vector<int32_t> tokens(3);
+  EXPECT_DEATH(executable->WriteInput("token", 0, tokens), "no input token");
+  EXPECT_DEATH(executable->WriteInput("tokens", 0, tokens), "tokens: 3 elements for i32");
+  EXPECT_DEATH(executable->Run(Action::kForward, {.slot = 1}), "slot 1 of 1");
+}
+
+TEST(ExecutableDeathTest, AMissingCommunicatorNamesTheAxes) {
+  EXPECT_DEATH(Bind(RecordTraining(*CreateModel(TinyLlama()), Options(Precision::F32(), 1, 2))),
+               "no communicator for axes .data");
+}
+
+}  // namespace
+}  // namespace trainyard::testing

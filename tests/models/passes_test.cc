@@ -1,0 +1,170 @@
+// Proves the passes: buckets cover every gradient once and stand after its last writer; the flat
+// layout keeps blocks together; dead instances go; initial values do not depend on the mesh.
+#include "models/program/passes/passes.h"
+
+#include <map>
+
+#include "gtest/gtest.h"
+#include "models/program/ops/ops.h"
+#include "tests/models/tiny.h"
+
+namespace trainyard::testing {
+namespace {
+
+Program Record(const ModelConfig& config, size_t bucket_bytes) {
+  return RecordTraining(*CreateModel(config), {.record = {.sequence = 4, .mesh = {.data = 2}},
+                                               .bucket_bytes = bucket_bytes});
+}
+
+// "flat=OFFSET+ELEMENTS ..." of an instance on a flat buffer.
+FlatRange RangeOf(const Instance& instance) {
+  FlatRange range;
+  const int fields = std::sscanf(instance.op->attributes().c_str(), "flat=%ld+%ld", &range.offset,
+                                 &range.elements);
+  CHECK(fields == 2) << instance.op->attributes();
+  return range;
+}
+
+TEST(BucketsTest, EveryGradientIsReducedOnceAfterItsLastWriter) {
+  for (const ModelConfig& config : {TinyLlama(), TinyLlama(/*tied=*/true), TinyGpt3()}) {
+    const Program program = Record(config, 4096);
+    std::vector<int> reduced(size_t(program.flat_elements));
+    int buckets = 0;
+    bool loss_reduced = false;
+    for (size_t i = 0; i < program.instances.size(); ++i) {
+      const Instance& instance = program.instances[i];
+      for (Value output : instance.outputs) {
+        if (program.info(output).kind != ValueKind::kParameterGradient) continue;
+        const FlatRange flat = program.storage(output).flat;
+        EXPECT_EQ(reduced[size_t(flat.offset)], 0)
+            << program.info(output) << " is written too late";
+      }
+      if (instance.stream != Stream::kCommunication) continue;
+      EXPECT_EQ(instance.when, When::kLastMicroBatch);
+      EXPECT_FALSE(loss_reduced) << "the loss goes last";
+      if (instance.op->name() == "reduce_loss") {
+        loss_reduced = true;
+        continue;
+      }
+      ++buckets;
+      const FlatRange range = RangeOf(instance);
+      for (int64_t e = range.offset; e < range.end(); ++e) ++reduced[size_t(e)];
+    }
+    EXPECT_TRUE(loss_reduced);
+    EXPECT_GT(buckets, 2);
+    for (int times : reduced) ASSERT_EQ(times, 1);
+  }
+}
+
+// The first bucket is ready while most of the backward pass is still to come.
+TEST(BucketsTest, TheFirstBucketOverlapsTheBackwardPass) {
+  const Program program = Record(TinyLlama(), 1024);
+  size_t first_bucket = 0, last_backward = 0, first_backward = 0;
+  for (size_t i = 0; i < program.instances.size(); ++i) {
+    const Instance& instance = program.instances[i];
+    const bool backward =
+        instance.list == List::kBackwardInput || instance.list == List::kBackwardWeight;
+    if (!backward) continue;
+    if (first_backward == 0) first_backward = i;
+    if (instance.stream == Stream::kCommunication) {
+      if (first_bucket == 0) first_bucket = i;
+    } else {
+      last_backward = i;
+    }
+  }
+  EXPECT_LT(first_bucket - first_backward, (last_backward - first_backward) / 4);
+}
+
+TEST(BucketsTest, OneRankReducesNothing) {
+  const Program program = RecordTraining(*CreateModel(TinyLlama()), {.record = {.sequence = 4}});
+  for (const Instance& instance : program.instances) {
+    EXPECT_EQ(instance.stream, Stream::kCompute) << instance.op->name();
+  }
+}
+
+TEST(LayoutTest, BlocksAreContiguousAndDecayComesFirst) {
+  const Program program = Record(TinyGpt3(), 4096);
+  std::pair<int, bool> before{0, false};
+  int64_t end = 0;
+  for (const ParameterStorage& storage : program.storages) {
+    const std::pair<int, bool> here{storage.block, !storage.decay};
+    EXPECT_LE(before, here);
+    EXPECT_EQ(storage.flat.offset, (end + kFlatAlignment - 1) / kFlatAlignment * kFlatAlignment);
+    before = here;
+    end = storage.flat.end();
+  }
+  for (const ParameterBox& box : program.Parameters()) {
+    const bool vector = box.shape.rank() == 1;
+    EXPECT_EQ(box.decay, !vector) << box.name;
+  }
+}
+
+// Two calls a block at most, whatever the number of parameters; together they cover everything.
+TEST(OptimizerTest, RangesOfEqualDecayCoverAllParameters) {
+  const Program program = Record(TinyGpt3(), 4096);
+  int64_t end = 0;
+  int calls = 0;
+  for (const Instance& instance : program.instances) {
+    if (instance.op->name() != "adamw") continue;
+    const FlatRange range = RangeOf(instance);
+    EXPECT_EQ(range.offset, end);
+    end = range.end();
+    ++calls;
+  }
+  EXPECT_EQ(end, program.flat_elements);
+  EXPECT_LE(calls, 2 * program.num_blocks);
+}
+
+TEST(DeadTest, WhatNobodyReadsIsRemoved) {
+  Recorder recorder(Precision::F32(), {}, /*training=*/false);
+  const Value x = recorder.Input("x", {4, 8}, DType::kF32, {});
+  const Value kept = ops::Gelu(recorder, x);
+  ops::Gelu(recorder, ops::Add(recorder, kept, x));  // A chain without a reader.
+  recorder.KeepOutput("y", kept);
+  RemoveDead(recorder.mutable_program());
+  ASSERT_EQ(recorder.program().instances.size(), 1u);
+  EXPECT_EQ(recorder.program().instances[0].outputs[0], kept);
+}
+
+// The same parameters declared on one rank and on each of two tensor ranks, divided by rows, by
+// sections of rows and by columns: every rank's boxes hold the global tensor's values.
+TEST(InitializationTest, ValuesDoNotDependOnTheMesh) {
+  const auto boxes_on = [](const Mesh& mesh) {
+    Recorder recorder(Precision::F32(), mesh, /*training=*/false);
+    const auto declare = [&](const std::string& name, Shard shard) {
+      const Value w = recorder.Parameter({.name = name,
+                                          .shape = {12, 8},
+                                          .shard = shard,
+                                          .init = Init::Normal(0.02),
+                                          .decay = true});
+      const int64_t width = recorder.info(w).shape[1];
+      const Value x = recorder.Input("x of " + name, {3, width}, DType::kF32, {});
+      recorder.KeepOutput("y of " + name, ops::Linear(recorder, x, w));
+    };
+    declare("rows", Shard::Rows(Axis::kTensor));
+    declare("sections", Shard::Rows(Axis::kTensor, 3));
+    declare("columns", Shard::Columns(Axis::kTensor));
+    LayOutParameters(recorder.mutable_program());
+    RecordInitialization(recorder);
+    const auto executable = Bind(std::move(recorder).Finish(), /*seed=*/42);
+    std::map<std::string, std::map<int64_t, double>> values;  // By name and global index.
+    for (const ParameterBox& box : executable->Parameters()) {
+      const auto local = ReadFlat(*executable, FlatBuffer::kMaster, box.flat);
+      for (size_t i = 0; i < local.size(); ++i) {
+        const int64_t row = box.offset[0] + int64_t(i) / box.shape[1];
+        const int64_t column = box.offset[1] + int64_t(i) % box.shape[1];
+        values[box.name][row * box.global_shape[1] + column] = local[i];
+      }
+    }
+    return values;
+  };
+  const auto want = boxes_on({});
+  auto got = boxes_on({.tensor = 2, .rank = 0});
+  for (auto& [name, values] : boxes_on({.tensor = 2, .rank = 1})) {
+    for (const auto& [index, value] : values) EXPECT_TRUE(got[name].emplace(index, value).second);
+  }
+  EXPECT_EQ(got, want);
+}
+
+}  // namespace
+}  // namespace trainyard::testing

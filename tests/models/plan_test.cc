@@ -1,0 +1,138 @@
+// Proves the memory plan: nothing that is alive is overwritten (checked apart from the plan's own
+// check), memory is really shared, several micro-batches can be in flight, and sizes are stated
+// before anything is allocated.
+#include "models/program/plan.h"
+
+#include <map>
+
+#include "gtest/gtest.h"
+#include "models/program/op.h"
+#include "tests/models/tiny.h"
+
+namespace trainyard::testing {
+namespace {
+
+Program Record(const ModelConfig& config, const Precision& precision = Precision::F32(),
+               int64_t sequence = 8) {
+  return RecordTraining(
+      *CreateModel(config),
+      {.record = {.precision = precision, .micro_batch = 2, .sequence = sequence}});
+}
+
+// Replays the program with tags instead of data: each value's memory must still hold the value's
+// own tag whenever it is read.
+void ExpectNothingIsOverwritten(const Program& program, const MemoryPlan& plan) {
+  std::map<std::pair<Arena, size_t>, int> owner;  // By 256-byte cell.
+  const auto cells = [&](Value value, auto&& f) {
+    const Placement& at = plan.placements[value.id];
+    if (at.arena == Arena::kNone) return;
+    for (size_t cell = at.offset; cell < at.offset + program.info(value).bytes();
+         cell += kPlanAlignment) {
+      f(owner[{at.arena, cell}]);
+    }
+  };
+  const auto write = [&](Value value) { cells(value, [&](int& tag) { tag = value.id; }); };
+  for (const Instance& instance : program.instances) {
+    if (instance.list == List::kPrepare) {
+      for (Value output : instance.outputs) write(output);
+    }
+  }
+  for (const auto& [name, value] : program.inputs) write(value);
+  for (const Instance& instance : program.instances) {
+    for (Value input : instance.inputs) {
+      cells(input, [&](int& tag) {
+        ASSERT_EQ(tag, input.id) << program.info(input) << " was overwritten before "
+                                 << instance.op->name() << " of block " << instance.block;
+      });
+    }
+    for (Value output : instance.outputs) write(output);
+  }
+}
+
+TEST(PlanTest, NothingAliveIsOverwritten) {
+  for (const ModelConfig& config : {TinyLlama(), TinyLlama(/*tied=*/true), TinyGpt3()}) {
+    for (const Precision& precision : {Precision::F64(), Precision::F32(), Precision::BF16()}) {
+      const Program program = Record(config, precision);
+      for (int slots : {1, 3}) {
+        const MemoryPlan plan = PlanMemory(program, slots);
+        ExpectNothingIsOverwritten(program, plan);
+        for (const auto& [name, value] : program.inputs) {
+          EXPECT_EQ(plan.placements[value.id].arena, Arena::kSlot);
+        }
+      }
+    }
+  }
+}
+
+TEST(PlanTest, ValuesThatAreNeverAliveTogetherShareMemory) {
+  const Program program = Record(TinyLlama());
+  size_t sum = 0, longest = 0;
+  for (const ValueInfo& info : program.values) {
+    if (info.kind != ValueKind::kActivation) continue;
+    sum += info.bytes();
+    longest = std::max(longest, info.bytes());
+  }
+  const MemoryPlan plan = PlanMemory(program);
+  EXPECT_LT(plan.slot_bytes, sum * 7 / 10);
+  EXPECT_GE(plan.slot_bytes, longest);
+  EXPECT_EQ(plan.scratch_bytes, 0u);
+}
+
+TEST(PlanTest, BytesAreThoseOfTheParametersInEachBuffer) {
+  const Program program = Record(TinyLlama(), Precision::BF16());
+  const MemoryPlan plan = PlanMemory(program);
+  const size_t n = size_t(program.flat_elements);
+  EXPECT_GE(int64_t(n), program.NumParameters());
+  EXPECT_EQ(plan.parameter_bytes(), n * (4 + 4 + 4 + 4 + 2));
+  EXPECT_EQ(PlanMemory(Record(TinyLlama())).parameter_bytes(), n * 16);
+  EXPECT_EQ(
+      PlanMemory(RecordInference(*CreateModel(TinyLlama()), {.sequence = 4})).parameter_bytes(),
+      n * 4);
+  EXPECT_EQ(plan.total_bytes(), plan.parameter_bytes() + plan.slot_bytes + plan.constant_bytes);
+}
+
+// One byte of 8b in bf16 with f32 masters, moments and gradients: 18 a parameter; recorded without
+// a device.
+TEST(PlanTest, LargeModelsArePlannedWithoutMemory) {
+  const Program program = Record(FindPreset("llama3-8b")->config, Precision::BF16(), 4096);
+  const MemoryPlan plan = PlanMemory(program);
+  EXPECT_NEAR(double(plan.parameter_bytes()), 18 * 8.03e9, 0.1e9);
+  EXPECT_GT(plan.activation_bytes(), size_t{30} << 30);
+}
+
+// Two micro-batches in flight (forward, forward, backward, backward) against one after the other.
+TEST(PlanTest, SlotsKeepMicroBatchesApart) {
+  const ModelConfig config = TinyLlama();
+  const auto gradients = [&](int slots) {
+    const auto executable = Bind(Record(config, Precision::F64()), 1, slots);
+    executable->WriteStepState({.step = 1, .loss_scale = 1});
+    const auto feed = [&](int k) {
+      const auto tokens = Tokens(16, config.vocab, uint64_t(k)),
+                 targets = Tokens(16, config.vocab, uint64_t(k + 10));
+      executable->WriteInput("tokens", k % slots, tokens);
+      executable->WriteInput("targets", k % slots, targets);
+    };
+    const auto micro = [&](int k) {
+      return MicroBatch{.slot = k % slots, .first = k == 0, .last = k == 1};
+    };
+    if (slots == 1) {
+      for (int k : {0, 1}) {
+        feed(k);
+        executable->Run(Action::kForward, micro(k));
+        executable->Run(Action::kBackward, micro(k));
+      }
+    } else {
+      feed(0), feed(1);
+      executable->Run(Action::kForward, micro(0));
+      executable->Run(Action::kForward, micro(1));
+      executable->Run(Action::kBackward, micro(0));
+      executable->Run(Action::kBackward, micro(1));
+    }
+    return ReadFlat(*executable, FlatBuffer::kGradient,
+                    {.elements = executable->program().flat_elements});
+  };
+  EXPECT_EQ(gradients(1), gradients(2));
+}
+
+}  // namespace
+}  // namespace trainyard::testing

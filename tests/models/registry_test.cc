@@ -1,0 +1,186 @@
+// Proves the catalogue against what the models' publishers print, and that every kind of wrong
+// architecture is answered with its field and the nearest legal value.
+#include "models/arch/registry.h"
+
+#include <set>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "models/flops.h"
+#include "tests/models/tiny.h"
+
+namespace trainyard::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(RegistryTest, ParameterTotalsAreThePublished) {
+  struct Published {
+    const char* preset;
+    double total, tolerance;
+  };
+  for (const Published& row :
+       {Published{"llama2-7b", 6.74e9, 0.005e9}, Published{"llama2-13b", 13.02e9, 0.005e9},
+        Published{"llama2-70b", 68.98e9, 0.005e9}, Published{"llama3-8b", 8.03e9, 0.005e9},
+        Published{"llama3-70b", 70.55e9, 0.005e9}, Published{"llama3.1-405b", 405.85e9, 0.01e9},
+        Published{"llama3.2-1b", 1.24e9, 0.005e9},
+        // By name only; the small ones have their vocabulary padded.
+        Published{"gpt3-5b", 5e9, 0.3e9}, Published{"gpt3-20b", 20e9, 0.4e9},
+        Published{"gpt3-175b", 175e9, 1e9}, Published{"gpt2-124m", 124e6, 0.6e6},
+        Published{"gpt2-350m", 355e6, 0.6e6}, Published{"gpt2-774m", 774e6, 0.6e6},
+        Published{"gpt2-1558m", 1558e6, 0.6e6}}) {
+    EXPECT_NEAR(double(NumParameters(FindPreset(row.preset)->config)), row.total, row.tolerance)
+        << row.preset;
+  }
+}
+
+// 124,439,808 in the public checkpoint of 50,257 tokens.
+TEST(RegistryTest, Gpt2WithItsOwnVocabularyHasThePublicCheckpointsParameters) {
+  ModelConfig config = FindPreset("gpt2-124m")->config;
+  config.vocab = 50257;
+  EXPECT_EQ(NumParameters(config), 124'439'808);
+}
+
+TEST(RegistryTest, EveryPresetIsValidAndItsNameUnique) {
+  std::set<std::string> names;
+  for (const std::string& name : PresetNames()) {
+    const auto preset = FindPreset(name);
+    ASSERT_TRUE(preset.ok());
+    Violations violations;
+    Validate(preset->config, violations, "");
+    EXPECT_TRUE(violations.empty()) << name << ": " << violations.ToStatus();
+    EXPECT_TRUE(names.insert(name).second) << name;
+    for (const std::string& alias : preset->aliases) {
+      EXPECT_TRUE(names.insert(alias).second) << alias;
+      EXPECT_EQ(FindPreset(alias)->name, name);
+    }
+  }
+  EXPECT_EQ(names.size(), 17u + 3u);
+}
+
+TEST(RegistryTest, AnUnknownPresetIsAnsweredWithTheNearest) {
+  const absl::Status status = FindPreset("lama3-8b").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("did you mean llama3-8b?"));
+}
+
+TEST(RegistryTest, ParametersHaveThePublicCheckpointsNames) {
+  const auto names_of = [](const ModelConfig& config) {
+    std::set<std::string> names;
+    const Program program = RecordInference(*CreateModel(config), {.precision = {}, .sequence = 2});
+    for (const ParameterBox& box : program.Parameters()) names.insert(box.name);
+    return names;
+  };
+  ModelConfig llama = TinyLlama(), gpt = TinyGpt3();
+  llama.layers = gpt.layers = 1;
+  EXPECT_EQ(
+      names_of(llama),
+      (std::set<std::string>{
+          "lm_head.weight", "model.embed_tokens.weight", "model.layers.0.input_layernorm.weight",
+          "model.layers.0.mlp.down_proj.weight", "model.layers.0.mlp.gate_proj.weight",
+          "model.layers.0.mlp.up_proj.weight", "model.layers.0.post_attention_layernorm.weight",
+          "model.layers.0.self_attn.k_proj.weight", "model.layers.0.self_attn.o_proj.weight",
+          "model.layers.0.self_attn.q_proj.weight", "model.layers.0.self_attn.v_proj.weight",
+          "model.norm.weight"}));
+  EXPECT_EQ(
+      names_of(gpt),
+      (std::set<std::string>{
+          "transformer.h.0.attn.c_attn.bias", "transformer.h.0.attn.c_attn.weight",
+          "transformer.h.0.attn.c_proj.bias", "transformer.h.0.attn.c_proj.weight",
+          "transformer.h.0.ln_1.bias", "transformer.h.0.ln_1.weight", "transformer.h.0.ln_2.bias",
+          "transformer.h.0.ln_2.weight", "transformer.h.0.mlp.c_fc.bias",
+          "transformer.h.0.mlp.c_fc.weight", "transformer.h.0.mlp.c_proj.bias",
+          "transformer.h.0.mlp.c_proj.weight", "transformer.ln_f.bias", "transformer.ln_f.weight",
+          "transformer.wpe.weight", "transformer.wte.weight"}));
+}
+
+// --- Overrides and inline architectures.
+
+ModelConfig Overridden(const std::string& preset, const ModelFields& fields) {
+  Violations violations;
+  const ModelConfig config = Override(FindPreset(preset)->config, fields, violations, "");
+  EXPECT_TRUE(violations.empty());
+  return config;
+}
+
+TEST(OverrideTest, HiddenOrHeadsResetHeadDimUnlessItIsGiven) {
+  EXPECT_EQ(Overridden("llama3-8b", {.hidden = 256, .heads = 8}).head_dim, 32);
+  EXPECT_EQ(Overridden("llama3-8b", {.hidden = 256, .heads = 8, .head_dim = 64}).head_dim, 64);
+  EXPECT_EQ(Overridden("llama3-8b", {.layers = 4}).head_dim, 128);
+}
+
+TEST(OverrideTest, HeadsTakeKeyValueHeadsAlongWhereTheyWereEqual) {
+  EXPECT_EQ(Overridden("gpt2-124m", {.heads = 6}).kv_heads, 6);
+  EXPECT_EQ(Overridden("llama3-8b", {.heads = 16}).kv_heads, 8);
+}
+
+TEST(OverrideTest, AnotherFamilyIsAViolation) {
+  Violations violations;
+  Override(FindPreset("llama3-8b")->config, {.family = "gpt3"}, violations, "model.overrides");
+  ASSERT_EQ(violations.list().size(), 1u);
+  EXPECT_EQ(violations.list()[0].field, "model.overrides.family");
+}
+
+TEST(FromFieldsTest, TakesTheFamilysDefaultsAndNamesWhatIsMissing) {
+  Violations violations;
+  const ModelConfig config = FromFields(
+      {.family = "llama", .layers = 2, .hidden = 64, .ffn = 128, .heads = 4, .vocab = 256},
+      violations, "model.architecture");
+  EXPECT_TRUE(violations.empty());
+  EXPECT_EQ(config.kv_heads, 4);
+  EXPECT_EQ(config.head_dim, 16);
+  EXPECT_EQ(config.rope_base, 500'000);
+  Validate(config, violations, "model.architecture");
+  EXPECT_TRUE(violations.empty());
+
+  FromFields({.family = "llama", .layers = 2}, violations, "model.architecture");
+  std::set<std::string> fields;
+  for (const FieldViolation& v : violations.list()) fields.insert(v.field);
+  EXPECT_EQ(fields,
+            (std::set<std::string>{"model.architecture.hidden", "model.architecture.ffn",
+                                   "model.architecture.heads", "model.architecture.vocab"}));
+}
+
+struct Wrong {
+  const char* field;
+  const char* says;
+  void (*change)(ModelConfig& config);
+};
+
+TEST(ValidateTest, NamesTheFieldAndTheNearestLegalValue) {
+  for (const Wrong& wrong :
+       {Wrong{"layers", "found 0; nearest is 1", [](ModelConfig& c) { c.layers = 0; }},
+        Wrong{"layers", "nearest is 1024", [](ModelConfig& c) { c.layers = 5000; }},
+        Wrong{"hidden", "nearest is 65536", [](ModelConfig& c) { c.hidden = 1 << 20; }},
+        Wrong{"ffn", "must be 1 to 262144", [](ModelConfig& c) { c.ffn = -3; }},
+        Wrong{"vocab", "must be 1 to 2097152", [](ModelConfig& c) { c.vocab = 0; }},
+        Wrong{"max_seq", "must be 1 to 1048576", [](ModelConfig& c) { c.max_seq = 1 << 30; }},
+        Wrong{"kv_heads", "must divide heads (32), found 5; nearest is 4",
+              [](ModelConfig& c) { c.kv_heads = 5; }},
+        Wrong{"head_dim", "found 3; nearest is 2", [](ModelConfig& c) { c.head_dim = 3; }},
+        Wrong{"head_dim", "nearest is 256", [](ModelConfig& c) { c.head_dim = 512; }},
+        Wrong{"norm_eps", "found nan", [](ModelConfig& c) { c.norm_eps = NAN; }},
+        Wrong{"rope_base", "found 0", [](ModelConfig& c) { c.rope_base = 0; }},
+        Wrong{"family", "did you mean llama?", [](ModelConfig& c) { c.family = "lama"; }}}) {
+    SCOPED_TRACE(wrong.says);
+    ModelConfig config = FindPreset("llama3-8b")->config;
+    wrong.change(config);
+    Violations violations;
+    Validate(config, violations, "model");
+    ASSERT_EQ(violations.list().size(), 1u) << violations.ToStatus();
+    EXPECT_EQ(violations.list()[0].field, std::string("model.") + wrong.field);
+    EXPECT_THAT(violations.list()[0].description, HasSubstr(wrong.says));
+  }
+}
+
+TEST(ValidateTest, AFamilyWithoutRotaryPositionsRefusesTheirBase) {
+  ModelConfig config = TinyGpt3();
+  config.rope_base = 10'000;
+  Violations violations;
+  Validate(config, violations, "");
+  ASSERT_EQ(violations.list().size(), 1u);
+  EXPECT_EQ(violations.list()[0].field, "rope_base");
+}
+
+}  // namespace
+}  // namespace trainyard::testing

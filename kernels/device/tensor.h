@@ -6,6 +6,7 @@
 #include <array>
 #include <initializer_list>
 #include <ostream>
+#include <span>
 
 #include "common/check.h"
 #include "kernels/device/dtype.h"
@@ -19,6 +20,10 @@ class Shape {
 
   Shape() = default;
   Shape(std::initializer_list<int64_t> dims) {
+    CHECK(dims.size() <= kMaxRank) << dims.size() << " dims";
+    for (int64_t d : dims) dims_[rank_++] = d;
+  }
+  explicit Shape(std::span<const int64_t> dims) {
     CHECK(dims.size() <= kMaxRank) << dims.size() << " dims";
     for (int64_t d : dims) dims_[rank_++] = d;
   }

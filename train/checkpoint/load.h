@@ -49,7 +49,8 @@ class Checkpoint {
 
   // Fills the boxes, under whatever layout they were written, reading the ranges they need.
   // INVALID_ARGUMENT names the first tensor that the checkpoint does not have, or has with another
-  // shape or dtype. DATA_LOSS as Verify, for boxes that are read whole.
+  // shape or dtype. DATA_LOSS as Verify, for boxes that are
+  // stored as they are asked for; call Verify for the others.
   absl::Status Load(std::span<const TargetBox> boxes) const;
 
  private:

@@ -13,6 +13,7 @@
 #include "absl/strings/string_view.h"
 #include "kernels/device/tensor.h"
 #include "models/arch/config.h"
+#include "train/checkpoint/box.h"
 
 namespace trainyard {
 
@@ -21,14 +22,6 @@ inline constexpr char kManifestName[] = "manifest.json";
 
 enum class TensorKind : uint8_t { kParameter, kFirstMoment, kSecondMoment };
 const char* Name(TensorKind kind);  // "parameter", "m", "v".
-
-// A range of a tensor, per dim: elements [offset, offset + extent).
-struct Box {
-  Shape offset;
-  Shape extent;
-  bool operator==(const Box&) const = default;
-};
-Box WholeBox(const Shape& shape);
 
 // A box as stored: rows contiguous, little-endian.
 struct StoredBox {
@@ -82,6 +75,7 @@ struct Manifest {
 // out of range.
 absl::StatusOr<Manifest> MakeManifest(RunState state, std::vector<StoredTensor> tensors);
 
+// The text of manifest.json, with its own checksum.
 std::string ToJson(const Manifest& manifest);
 
 // DATA_LOSS where the text is damaged; UNIMPLEMENTED for another version; INVALID_ARGUMENT as

@@ -16,6 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "train/checkpoint/manifest.h"
+#include "train/checkpoint/paths.h"
 #include "train/checkpoint/storage.h"
 
 namespace trainyard {
@@ -30,13 +31,11 @@ struct SourceBox {
   const void* data = nullptr;
 };
 
-// "DIR/epoch-3/step-40".
-std::string CheckpointPath(const std::string& directory, int64_t epoch, int64_t step);
-
-// Makes `directory` (as Roots::MakeDirectory returns it; existing is fine) this job's own.
-// FAILED_PRECONDITION where it belongs to another job or holds files of somebody else; then nothing
-// was changed. Two jobs at once: one wins.
-absl::Status ClaimDirectory(const std::string& directory, const std::string& job_id,
+// Makes `directory` (as Roots::MakeDirectory returns it) this job's own, and begins the epoch in
+// it: from then on ApplyRetention of earlier epochs removes nothing. Rank 0, before it looks for a
+// checkpoint. FAILED_PRECONDITION, with nothing changed, where the directory belongs to another job
+// or holds files of somebody else, or a later epoch has begun. Two jobs at once: one wins.
+absl::Status ClaimDirectory(const std::string& directory, const std::string& job_id, int64_t epoch,
                             Storage& storage);
 
 // Makes the directory of (epoch, step), empty. A checkpoint that was there is removed first: call
@@ -51,12 +50,13 @@ absl::StatusOr<std::vector<StoredTensor>> WriteRank(const std::string& checkpoin
                                                     Storage& storage);
 
 // The commit: rank 0, after every rank has written. `written` holds all ranks' entries; the boxes
-// of one tensor are joined. When it returns OK, the checkpoint survives a power cut; otherwise
-// there is none. Returns the manifest.
+// of one tensor are joined. When it returns OK, the checkpoint survives a power cut; otherwise do
+// not count on it (it is there completely or not at all). Returns the manifest.
 absl::StatusOr<Manifest> CommitCheckpoint(const std::string& directory, const RunState& state,
                                           std::vector<StoredTensor> written, Storage& storage);
 
-// The three above, where rank 0 holds everything.
+// The three above, where rank 0 holds everything. What a failed attempt wrote is removed, so that a
+// full disk is no fuller.
 absl::StatusOr<Manifest> SaveCheckpoint(const std::string& directory, const RunState& state,
                                         std::span<const SourceBox> boxes, Storage& storage);
 

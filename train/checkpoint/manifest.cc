@@ -1,0 +1,206 @@
+// What makes a manifest consistent. manifest_json.cc has its text.
+
+#include "train/checkpoint/manifest.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+
+namespace trainyard {
+namespace {
+
+constexpr size_t kMaxTensors = 1'000'000;
+constexpr size_t kMaxBoxes = 1'024;  // Of a tensor; they are compared pair by pair.
+constexpr size_t kMaxNameBytes = 512;
+constexpr int64_t kMaxDim = int64_t{1} << 40;
+constexpr int64_t kMaxElements = int64_t{1} << 50;
+
+template <typename... Parts>
+absl::Status Inconsistent(const StoredTensor& tensor, const Parts&... what) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("tensor ", tensor.name, " (", Name(tensor.kind), "): ", what...));
+}
+
+// Names go into one-line texts, so they hold no spaces.
+bool LegalName(const std::string& name) {
+  return !name.empty() && name.size() <= kMaxNameBytes &&
+         std::all_of(name.begin(), name.end(), [](char c) { return absl::ascii_isgraph(c); });
+}
+
+// "rank-0.bin": nothing that could lead out of the directory.
+bool LegalFileName(absl::string_view name) {
+  constexpr absl::string_view kPrefix = "rank-", kSuffix = ".bin";
+  if (name.size() <= kPrefix.size() + kSuffix.size() || name.size() > 32) return false;
+  if (name.substr(0, kPrefix.size()) != kPrefix) return false;
+  if (name.substr(name.size() - kSuffix.size()) != kSuffix) return false;
+  name.remove_prefix(kPrefix.size());
+  name.remove_suffix(kSuffix.size());
+  return std::all_of(name.begin(), name.end(), absl::ascii_isdigit);
+}
+
+bool LegalSha256(const std::string& hex) {
+  return hex.size() == 64 && std::all_of(hex.begin(), hex.end(), [](char c) {
+           return absl::ascii_isdigit(c) || (c >= 'a' && c <= 'f');
+         });
+}
+
+absl::Status CheckShape(const StoredTensor& tensor) {
+  int64_t elements = 1;
+  for (int i = 0; i < tensor.shape.rank(); ++i) {
+    const int64_t dim = tensor.shape[i];
+    if (dim < 1 || dim > kMaxDim || elements > kMaxElements / dim) {
+      return Inconsistent(tensor, "the shape ", ToString(tensor.shape), " is out of range");
+    }
+    elements *= dim;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckBox(const StoredTensor& tensor, const StoredBox& stored) {
+  const Box& box = stored.box;
+  if (box.offset.rank() != tensor.shape.rank() || box.extent.rank() != tensor.shape.rank()) {
+    return Inconsistent(tensor, "box ", ToString(box), " has not the rank of ",
+                        ToString(tensor.shape));
+  }
+  for (int i = 0; i < tensor.shape.rank(); ++i) {
+    if (box.offset[i] < 0 || box.extent[i] < 1 || box.offset[i] >= tensor.shape[i] ||
+        box.extent[i] > tensor.shape[i] - box.offset[i]) {
+      return Inconsistent(tensor, "box ", ToString(box), " does not lie in ",
+                          ToString(tensor.shape));
+    }
+  }
+  if (!LegalFileName(stored.file)) {
+    return Inconsistent(tensor, "illegal file name \"", absl::CEscape(stored.file.substr(0, 64)),
+                        "\"");
+  }
+  if (!LegalSha256(stored.sha256))
+    return Inconsistent(tensor, "sha256 is not 64 hexadecimal digits");
+  return absl::OkStatus();
+}
+
+// Boxes that lie in the tensor, share nothing and add up to it tile it.
+absl::Status CheckTiling(const StoredTensor& tensor) {
+  if (tensor.boxes.empty() || tensor.boxes.size() > kMaxBoxes) {
+    return Inconsistent(tensor, "wanted 1 to ", kMaxBoxes, " boxes, found ", tensor.boxes.size());
+  }
+  int64_t elements = 0;
+  for (size_t i = 0; i < tensor.boxes.size(); ++i) {
+    RETURN_IF_ERROR(CheckBox(tensor, tensor.boxes[i]));
+    for (size_t j = 0; j < i; ++j) {
+      if (Intersection(tensor.boxes[i].box, tensor.boxes[j].box)) {
+        return Inconsistent(tensor, "boxes ", ToString(tensor.boxes[j].box), " and ",
+                            ToString(tensor.boxes[i].box), " overlap");
+      }
+    }
+    elements += tensor.boxes[i].box.elements();
+  }
+  if (elements != tensor.shape.elements()) {
+    return Inconsistent(tensor, "boxes hold ", elements, " of ", tensor.shape.elements(),
+                        " elements");
+  }
+  return absl::OkStatus();
+}
+
+struct FileRange {
+  uint64_t begin;
+  uint64_t end;
+  const StoredTensor* tensor;
+};
+
+// The size of a file whose ranges follow each other without a gap.
+absl::StatusOr<uint64_t> FileSize(const std::string& file, std::vector<FileRange> ranges) {
+  std::sort(ranges.begin(), ranges.end(),
+            [](const FileRange& a, const FileRange& b) { return a.begin < b.begin; });
+  uint64_t size = 0;
+  for (const FileRange& range : ranges) {
+    if (range.begin != size) {
+      return Inconsistent(*range.tensor, "begins at byte ", range.begin, " of ", file, ", wanted ",
+                          size);
+    }
+    size = range.end;
+  }
+  return size;
+}
+
+absl::Status CheckState(const RunState& state) {
+  if (state.job_id.size() > 256 || !LegalName(state.job_id)) {
+    return absl::InvalidArgumentError("job_id: wanted 1 to 256 characters without spaces");
+  }
+  if (state.epoch < 0 || state.step < 0 || state.data_position < 0) {
+    return absl::InvalidArgumentError(absl::StrCat("epoch ", state.epoch, ", step ", state.step,
+                                                   ", data_position ", state.data_position,
+                                                   ": wanted none below 0"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+const char* Name(TensorKind kind) {
+  switch (kind) {
+    case TensorKind::kParameter:
+      return "parameter";
+    case TensorKind::kFirstMoment:
+      return "m";
+    case TensorKind::kSecondMoment:
+      return "v";
+  }
+  return "?";
+}
+
+uint64_t Manifest::size_bytes() const {
+  uint64_t total = 0;
+  for (const auto& [file, size] : file_sizes) total += size;
+  return total;
+}
+
+const StoredTensor* Manifest::Find(absl::string_view name, TensorKind kind) const {
+  const auto it =
+      std::lower_bound(tensors.begin(), tensors.end(), std::make_pair(name, kind),
+                       [](const StoredTensor& tensor, const auto& key) {
+                         return std::make_pair(absl::string_view(tensor.name), tensor.kind) < key;
+                       });
+  return it != tensors.end() && it->name == name && it->kind == kind ? &*it : nullptr;
+}
+
+absl::StatusOr<Manifest> MakeManifest(RunState state, std::vector<StoredTensor> tensors) {
+  RETURN_IF_ERROR(CheckState(state));
+  if (tensors.empty() || tensors.size() > kMaxTensors) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("wanted 1 to ", kMaxTensors, " tensors, found ", tensors.size()));
+  }
+  std::sort(tensors.begin(), tensors.end(), [](const StoredTensor& a, const StoredTensor& b) {
+    return std::tie(a.name, a.kind) < std::tie(b.name, b.kind);
+  });
+  std::map<std::string, std::vector<FileRange>> files;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const StoredTensor& tensor = tensors[i];
+    if (!LegalName(tensor.name)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("illegal tensor name \"", absl::CEscape(tensor.name.substr(0, 64)), "\""));
+    }
+    if (i > 0 && tensors[i - 1].name == tensor.name && tensors[i - 1].kind == tensor.kind) {
+      return Inconsistent(tensor, "listed twice");
+    }
+    RETURN_IF_ERROR(CheckShape(tensor));
+    RETURN_IF_ERROR(CheckTiling(tensor));
+    for (const StoredBox& stored : tensor.boxes) {
+      const uint64_t bytes = uint64_t(stored.box.elements()) * SizeOf(tensor.dtype);
+      if (stored.file_offset > uint64_t{1} << 62) {
+        return Inconsistent(tensor, "file offset ", stored.file_offset, " is out of range");
+      }
+      files[stored.file].push_back({stored.file_offset, stored.file_offset + bytes, &tensor});
+    }
+  }
+  std::map<std::string, uint64_t> file_sizes;
+  for (auto& [file, ranges] : files) {
+    ASSIGN_OR_RETURN(file_sizes[file], FileSize(file, std::move(ranges)));
+  }
+  return Manifest{std::move(state), std::move(tensors), std::move(file_sizes)};
+}
+
+}  // namespace trainyard

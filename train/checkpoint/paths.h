@@ -1,0 +1,28 @@
+// Names in a job's checkpoint directory: DIR/owner.json, DIR/epoch-E/step-N/.
+
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/strings/string_view.h"
+
+namespace trainyard {
+
+inline constexpr char kOwnerName[] = "owner.json";
+
+std::string EpochPath(const std::string& directory, int64_t epoch);
+// "DIR/epoch-3/step-40".
+std::string CheckpointPath(const std::string& directory, int64_t epoch, int64_t step);
+std::string DataFileName(int64_t rank);  // "rank-0.bin"
+
+// The number in "epoch-3" or "step-40"; none for other names, "step-040" among them.
+std::optional<int64_t> ParseEpochName(absl::string_view name);
+std::optional<int64_t> ParseStepName(absl::string_view name);
+
+// (epoch, step) of a path that ends in "epoch-3/step-40", wherever it begins.
+std::optional<std::pair<int64_t, int64_t>> ParseCheckpointPath(absl::string_view path);
+
+}  // namespace trainyard

@@ -1,0 +1,170 @@
+// What the controller knows of a job. Plain values: the state machine (job_state.h) changes them,
+// the book (job_book.h) keeps and publishes them, the service translates them to the wire's
+// messages.
+
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+
+namespace trainyard::controller {
+
+// Numbered as on the wire; the store keeps the number.
+enum class JobState : uint8_t {
+  kQueued = 1,
+  kStarting = 2,
+  kRunning = 3,
+  kRecovering = 4,
+  kStopping = 5,
+  kSucceeded = 6,
+  kFailed = 7,
+  kCancelled = 8,
+};
+inline constexpr int kNumJobStates = 8;
+
+inline bool IsTerminal(JobState state) { return state >= JobState::kSucceeded; }
+absl::string_view Name(JobState state);  // "queued"
+
+// What the controller itself reads of a spec.
+struct JobFacts {
+  std::string name;
+  std::string model;
+  std::string precision;
+  uint32_t ranks = 1;
+  uint32_t tensor = 1;  // Divides ranks; such a group of consecutive ranks shares a machine.
+  uint32_t pipeline = 1;
+  uint32_t virtual_pipeline = 1;
+  uint32_t context = 1;
+  uint32_t expert = 1;
+  uint32_t global_batch = 1;
+  uint32_t micro_batch = 1;
+  uint32_t sequence = 1;
+  int32_t priority = 0;
+  uint64_t steps = 1;
+  uint32_t max_restarts = 3;
+  bool cpu_only = false;             // f64 exists on CPU ranks alone.
+  std::string checkpoint_directory;  // As given; empty: none.
+};
+
+// Immutable once accepted, and shared by every snapshot of the job.
+struct Spec {
+  std::string bytes;   // The wire message, as submitted; opaque here.
+  std::string config;  // The trainer's `job:` section.
+  JobFacts facts;
+};
+
+enum class RankState : uint8_t { kStarting = 1, kReady = 2, kExited = 3 };
+
+enum class ExitCause : uint8_t {
+  kNone = 0,
+  kCompleted = 1,
+  kStopped = 2,
+  kBadInput = 3,
+  kNotFinite = 4,
+  kPeerLost = 5,
+  kDeviceError = 6,
+  kSignal = 7,
+  kOther = 8,
+};
+
+enum class RankPhase : uint8_t {
+  kOrdered = 0,  // Its worker has not said that it runs.
+  kStarting = 1,
+  kReady = 2,
+  kExited = 3,  // Confirmed gone.
+  kLost = 4,    // Its worker's lease ran out, or it came back without the rank: counts as dead.
+};
+inline bool IsGone(RankPhase phase) { return phase >= RankPhase::kExited; }
+
+// One rank of the current attempt; a job's ranks lie in rank order.
+struct Rank {
+  std::string worker_id;
+  std::string hostname;
+  uint32_t device = 0;
+  RankPhase phase = RankPhase::kOrdered;
+  ExitCause cause = ExitCause::kNone;
+};
+
+enum class StopMode : uint8_t { kCheckpoint = 1, kKill = 2 };
+
+struct Checkpoint {
+  uint64_t step = 0;
+  uint64_t epoch = 0;
+  std::string path;
+  uint64_t size_bytes = 0;
+  absl::Time create_time;
+};
+
+struct Progress {
+  uint64_t step = 0;  // Finished steps.
+  double loss = 0;
+  double validation_loss = 0;    // Latest; 0 before the first.
+  double tokens_per_second = 0;  // Smoothed over recent steps.
+  double seconds_per_step = 0;   // Smoothed; data wait and checkpoints included.
+  std::optional<double> mfu;
+};
+
+struct Job {
+  std::string id;
+  uint64_t number = 0;  // Orders jobs by creation; the id spells it.
+  std::shared_ptr<const Spec> spec;
+  JobState state = JobState::kQueued;
+  std::string state_reason;
+  uint64_t revision = 0;
+  uint64_t epoch = 0;  // Attempt number; 0 before the first.
+  uint32_t restarts = 0;
+  uint32_t restarts_without_progress = 0;
+  absl::Time create_time;
+  std::optional<absl::Time> start_time;
+  std::optional<absl::Time> finish_time;
+  std::vector<Rank> ranks;  // Of the current attempt.
+  Progress progress;
+  std::vector<Checkpoint> checkpoints;  // The lineage: recorded, oldest first, bounded.
+
+  // Of an attempt that is ending (kRecovering, kStopping).
+  StopMode stop_mode = StopMode::kKill;
+  JobState outcome = JobState::kFailed;  // In kStopping: what the job becomes.
+  ExitCause culprit = ExitCause::kNone;  // Why the attempt ended; kNone: no rank's fault.
+  absl::Time attempt_end_time;
+
+  bool AllRanksGone() const;
+  // Its ranks may be placed: it waits, and nothing of an earlier attempt is alive.
+  bool Placeable() const;
+};
+
+using Snapshot = std::shared_ptr<const Job>;
+
+enum class EventType : uint8_t {
+  kSubmitted = 1,
+  kPlaced = 2,
+  kRunning = 3,
+  kCheckpointed = 4,
+  kRankExited = 5,
+  kWorkerLost = 6,
+  kRecovering = 7,
+  kCancelRequested = 8,
+  kFinished = 9,
+  kWarning = 10,
+};
+
+struct EventRecord {
+  absl::Time time;
+  EventType type = EventType::kWarning;
+  uint64_t epoch = 0;
+  std::string message;  // For people.
+};
+
+struct LogRecord {
+  absl::Time time;
+  uint64_t epoch = 0;
+  uint32_t rank = 0;
+  std::string text;
+};
+
+}  // namespace trainyard::controller

@@ -1,0 +1,369 @@
+#include "controller/jobs/job_book.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+#include "common/log.h"
+#include "common/status_macros.h"
+#include "common/violations.h"
+#include "controller/jobs/job_codec.h"
+#include "controller/jobs/job_id.h"
+
+namespace trainyard::controller {
+namespace {
+
+// Paths are resolved on the workers; here the spelling decides.
+std::string DirectoryKey(const std::string& directory) {
+  if (directory.empty()) return "";
+  std::string path = std::filesystem::path(directory).lexically_normal().string();
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  return path;
+}
+
+StoredJob Row(const Job& job) {
+  StoredJob row;
+  row.number = job.number;
+  row.state = job.state;
+  row.body = EncodeJob(job);
+  return row;
+}
+
+absl::Status NotLive(const std::string& job_id) {
+  return absl::NotFoundError(absl::StrCat("job ", job_id, " is not known, or has ended"));
+}
+
+void LogChange(const Job& before, const Job& after) {
+  if (before.state == after.state) return;
+  LogInfo("job_state", {{"job", after.id},
+                        {"state", Name(after.state)},
+                        {"epoch", after.epoch},
+                        {"reason", after.state_reason}});
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<JobBook>> JobBook::Create(const Clock& clock, Store& store,
+                                                         ControllerMetrics& metrics,
+                                                         const JobBookLimits& limits) {
+  std::unique_ptr<JobBook> book(new JobBook(clock, store, metrics, limits));
+  RETURN_IF_ERROR(book->Load());
+  return book;
+}
+
+absl::Status JobBook::Load() {
+  std::lock_guard lock(mutex_);
+  ASSIGN_OR_RETURN(last_number_, store_.NewestJob());
+  ASSIGN_OR_RETURN(const std::vector<StoredJob> rows, store_.LiveJobs());
+  for (const StoredJob& row : rows) RETURN_IF_ERROR(LoadJob(row));
+  return absl::OkStatus();
+}
+
+absl::Status JobBook::LoadJob(const StoredJob& stored) {
+  ASSIGN_OR_RETURN(const Snapshot snapshot, FromStore(stored));
+  Job job = *snapshot;
+  // Progress is not written with every step: the newest step says it. And revisions that were
+  // published without being written are below this generation's.
+  if (const auto last = store_.LastStep(job.number); last.ok() && last->step >= job.progress.step) {
+    job.progress.step = last->step;
+    job.progress.loss = last->loss;
+    job.progress.mfu = last->mfu;
+  }
+  job.revision = std::max(job.revision + 1, store_.generation() << 32);
+  Slot& slot = slots_[job.id];
+  slot.applied = slot.published = std::make_shared<const Job>(job);
+  if (job.epoch > 0)
+    SeriesOf(slot).AddEarlierSeconds(store_.SumStepSeconds(job.number).value_or(0));
+  if (const std::string key = DirectoryKey(job.spec->facts.checkpoint_directory); !key.empty()) {
+    directories_[key] = job.id;
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Snapshot> JobBook::FromStore(const StoredJob& stored) const {
+  ASSIGN_OR_RETURN(Job job, DecodeJob(stored.body));
+  ASSIGN_OR_RETURN(JobFacts facts, DecodeFacts(stored.facts));
+  job.number = stored.number;
+  job.id = JobId(stored.number);
+  job.spec = std::make_shared<const Spec>(Spec{stored.spec, stored.config, std::move(facts)});
+  return std::make_shared<const Job>(std::move(job));
+}
+
+absl::Status JobBook::CheckSubmit(const Spec& spec) const {
+  std::lock_guard lock(mutex_);
+  return CheckSubmitLocked(spec);
+}
+
+absl::Status JobBook::CheckSubmitLocked(const Spec& spec) const {
+  if (const auto owner = directories_.find(DirectoryKey(spec.facts.checkpoint_directory));
+      owner != directories_.end()) {
+    Violations violations;
+    violations.Add("checkpoint.directory",
+                   absl::StrCat("wanted a directory of this job's own, found '",
+                                spec.facts.checkpoint_directory, "', which job ", owner->second,
+                                " is using; give another directory, or cancel that job first"));
+    return violations.ToStatus();
+  }
+  if (slots_.size() + submitting_ >= limits_.live_jobs) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the queue is full (", limits_.live_jobs, " jobs): try again later"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Snapshot> JobBook::Earlier(const std::string& request_id, const Spec& spec) const {
+  if (request_id.empty()) return Snapshot();
+  const absl::StatusOr<uint64_t> number = store_.FindRequest(request_id);
+  if (absl::IsNotFound(number.status())) return Snapshot();
+  RETURN_IF_ERROR(number.status());
+  Snapshot job;
+  if (const auto live = slots_.find(JobId(*number)); live != slots_.end()) {
+    job = live->second.published;
+  } else {
+    ASSIGN_OR_RETURN(const StoredJob stored, store_.GetJob(*number));
+    ASSIGN_OR_RETURN(job, FromStore(stored));
+  }
+  if (job->spec->bytes != spec.bytes) {
+    return absl::AlreadyExistsError(absl::StrCat("request_id ", request_id, " was used for job ",
+                                                 job->id, " with another spec"));
+  }
+  return job;
+}
+
+Job JobBook::NewJob(std::shared_ptr<const Spec> spec) {
+  Job job;
+  job.number = last_number_ = NextJobNumber(last_number_, clock_.Now());
+  job.id = JobId(job.number);
+  job.spec = std::move(spec);
+  job.create_time = clock_.Now();
+  job.revision = (store_.generation() << 32) + 1;
+  return job;
+}
+
+void JobBook::Submit(const std::string& request_id, std::shared_ptr<const Spec> spec,
+                     SubmitDone done) {
+  absl::StatusOr<Snapshot> answer = Snapshot();
+  {
+    std::lock_guard lock(mutex_);
+    // A request that is being written is in submissions_ until it is published. Looking there and
+    // in the store under one lock cannot miss it.
+    const auto same = request_id.empty() ? submissions_.end() : submissions_.find(request_id);
+    if (same == submissions_.end()) {
+      answer = Earlier(request_id, *spec);
+    } else if (same->second.spec->bytes == spec->bytes) {
+      same->second.waiting.push_back(std::move(done));
+      return;
+    } else {
+      answer = absl::AlreadyExistsError(
+          absl::StrCat("request_id ", request_id, " is being used with another spec"));
+    }
+    if (answer.ok() && *answer == nullptr) {
+      if (absl::Status status = CheckSubmitLocked(*spec); status.ok()) {
+        return WriteNew(request_id, std::move(spec), std::move(done));
+      } else {
+        answer = std::move(status);
+      }
+    }
+  }
+  done(std::move(answer));
+}
+
+void JobBook::WriteNew(const std::string& request_id, std::shared_ptr<const Spec> spec,
+                       SubmitDone done) {
+  const Job job = NewJob(spec);
+  ++submitting_;
+  const std::string key = request_id.empty() ? job.id : request_id;
+  submissions_[key] = {spec, {}};
+  submissions_[key].waiting.push_back(std::move(done));
+  if (const std::string directory = DirectoryKey(spec->facts.checkpoint_directory);
+      !directory.empty()) {
+    directories_[directory] = job.id;
+  }
+  WriteBatch batch;
+  StoredJob row = Row(job);
+  row.spec = spec->bytes;
+  row.config = spec->config;
+  row.facts = EncodeFacts(spec->facts);
+  batch.new_jobs.push_back(std::move(row));
+  if (!request_id.empty()) batch.new_requests.push_back({request_id, job.number});
+  batch.events.push_back({job.number, {job.create_time, EventType::kSubmitted, 0, "queued"}});
+  store_.Write(std::move(batch), OnFailure::kReport,
+               [this, key, job](const absl::Status& status) { Submitted(key, job, status); });
+}
+
+void JobBook::Submitted(const std::string& key, const Job& job, const absl::Status& status) {
+  const Snapshot snapshot = std::make_shared<const Job>(job);
+  Submission submission;
+  {
+    std::lock_guard lock(mutex_);
+    --submitting_;
+    submission = std::move(submissions_[key]);
+    submissions_.erase(key);
+    if (status.ok()) {
+      slots_[job.id].applied = slots_[job.id].published = snapshot;
+    } else {
+      directories_.erase(DirectoryKey(job.spec->facts.checkpoint_directory));
+    }
+  }
+  if (status.ok()) {
+    metrics_.jobs_submitted_total.Add({}).Increment();
+    LogInfo("job_submitted",
+            {{"job", job.id}, {"name", job.spec->facts.name}, {"ranks", job.spec->facts.ranks}});
+  }
+  for (const SubmitDone& done : submission.waiting) {
+    status.ok() ? done(snapshot) : done(status);
+  }
+  if (status.ok() && hook_) hook_(snapshot);
+}
+
+void JobBook::Barrier(Done durable) {
+  if (!durable) return;
+  store_.Write({}, OnFailure::kRetry, [durable = std::move(durable)](const absl::Status& status) {
+    if (status.ok()) durable();
+  });
+}
+
+absl::StatusOr<Snapshot> JobBook::Apply(const std::string& job_id, const JobEvent& event,
+                                        Done durable) {
+  std::unique_lock lock(mutex_);
+  const auto found = slots_.find(job_id);
+  const absl::StatusOr<Job> next =
+      found == slots_.end() ? NotLive(job_id) : controller::Apply(*found->second.applied, event);
+  if (!next.ok()) {
+    lock.unlock();
+    Barrier(std::move(durable));
+    return next.status();
+  }
+  Slot& slot = found->second;
+  const Snapshot before = slot.applied;
+  Job job = *next;
+  ++job.revision;
+  const Snapshot after = slot.applied = std::make_shared<const Job>(std::move(job));
+  ++slot.writes_in_flight;
+  SeriesOf(slot).OnChange(*before, *after, event.time);
+  if (before->epoch == 0 && after->epoch == 1) {
+    metrics_.queue_wait_seconds
+        .Add({},
+             prometheus::Histogram::BucketBoundaries{0.1, 1, 10, 60, 600, 3600, 6 * 3600, 86400})
+        .Observe(absl::ToDoubleSeconds(event.time - after->create_time));
+  }
+  WriteBatch batch;
+  batch.changed_jobs.push_back(Row(*after));
+  for (EventRecord& e : EventsOf(*before, event, *after)) {
+    batch.events.push_back({after->number, std::move(e)});
+  }
+  store_.Write(std::move(batch), OnFailure::kRetry,
+               [this, after, durable = std::move(durable)](const absl::Status& status) {
+                 if (!status.ok()) return;
+                 Publish(after);
+                 if (durable) durable();
+               });
+  lock.unlock();
+  LogChange(*before, *after);
+  return after;
+}
+
+void JobBook::Publish(const Snapshot& job) {
+  std::vector<std::weak_ptr<JobListener>> listeners;
+  {
+    std::lock_guard lock(mutex_);
+    Slot& slot = slots_.at(job->id);
+    --slot.writes_in_flight;
+    slot.published = job;
+    if (IsTerminal(job->state)) {
+      listeners = std::move(slot.listeners);
+      old_series_.push_back({clock_.Monotonic() + limits_.series_linger, std::move(slot.series)});
+      const auto owner = directories_.find(DirectoryKey(job->spec->facts.checkpoint_directory));
+      if (owner != directories_.end() && owner->second == job->id) directories_.erase(owner);
+      slots_.erase(job->id);
+    } else {
+      listeners = slot.listeners;
+    }
+  }
+  if (IsTerminal(job->state)) {
+    metrics_.jobs_finished_total.Add({{"outcome", std::string(Name(job->state))}}).Increment();
+  }
+  if (hook_) hook_(job);
+  Notify(listeners);
+}
+
+void JobBook::Notify(std::vector<std::weak_ptr<JobListener>>& listeners) {
+  for (const auto& weak : listeners) {
+    if (const auto listener = weak.lock()) listener->OnJobChanged();
+  }
+}
+
+void JobBook::SetWaitingReason(const std::string& job_id, const std::string& reason) {
+  std::vector<std::weak_ptr<JobListener>> listeners;
+  {
+    std::lock_guard lock(mutex_);
+    const auto found = slots_.find(job_id);
+    if (found == slots_.end()) return;
+    Slot& slot = found->second;
+    if (slot.writes_in_flight > 0 || slot.applied->state != JobState::kQueued ||
+        slot.applied->state_reason == reason) {
+      return;
+    }
+    Job job = *slot.applied;
+    job.state_reason = reason;
+    ++job.revision;
+    slot.applied = slot.published = std::make_shared<const Job>(std::move(job));
+    listeners = slot.listeners;
+  }
+  Notify(listeners);
+}
+
+absl::StatusOr<Snapshot> JobBook::Get(const std::string& job_id) const {
+  if (Snapshot live = Published(job_id)) return live;
+  const std::optional<uint64_t> number = JobNumber(job_id);
+  if (!number) return absl::NotFoundError(absl::StrCat("no job '", job_id, "'"));
+  const absl::StatusOr<StoredJob> stored = store_.GetJob(*number);
+  if (absl::IsNotFound(stored.status())) {
+    return absl::NotFoundError(absl::StrCat("no job '", job_id, "'"));
+  }
+  RETURN_IF_ERROR(stored.status());
+  return FromStore(*stored);
+}
+
+absl::StatusOr<std::vector<Snapshot>> JobBook::List(uint64_t before,
+                                                    const std::vector<JobState>& states,
+                                                    size_t limit) const {
+  ASSIGN_OR_RETURN(const std::vector<StoredJob> rows, store_.ListJobs(before, states, limit));
+  std::vector<Snapshot> jobs;
+  for (const StoredJob& row : rows) {
+    Snapshot job = Published(JobId(row.number));
+    if (job == nullptr) {
+      ASSIGN_OR_RETURN(job, FromStore(row));
+    }
+    jobs.push_back(std::move(job));
+  }
+  return jobs;
+}
+
+std::vector<Snapshot> JobBook::Live() const {
+  std::lock_guard lock(mutex_);
+  std::vector<Snapshot> jobs;
+  jobs.reserve(slots_.size());
+  for (const auto& [id, slot] : slots_) {
+    if (!IsTerminal(slot.applied->state)) jobs.push_back(slot.applied);
+  }
+  return jobs;
+}
+
+Snapshot JobBook::Published(const std::string& job_id) const {
+  std::lock_guard lock(mutex_);
+  const auto found = slots_.find(job_id);
+  return found == slots_.end() ? nullptr : found->second.published;
+}
+
+void JobBook::Subscribe(const std::string& job_id, std::weak_ptr<JobListener> listener) {
+  std::lock_guard lock(mutex_);
+  const auto found = slots_.find(job_id);
+  if (found == slots_.end()) return;
+  auto& listeners = found->second.listeners;
+  std::erase_if(listeners, [](const auto& weak) { return weak.expired(); });
+  listeners.push_back(std::move(listener));
+}
+
+}  // namespace trainyard::controller

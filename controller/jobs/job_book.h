@@ -1,0 +1,167 @@
+// Every job: submits, applies events (job_state.h), makes the result durable, and only then
+// publishes it. Live jobs are in memory; finished ones are read from the store.
+//
+// Two versions of a live job exist. The *applied* one holds every event told so far; the
+// *published* one is durable, and is all that anybody outside of the scheduler ever sees or acts
+// upon.
+//
+// Thread-safe. Callbacks run without the book's lock, on the caller's or the store's thread; they
+// must be quick.
+
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "common/clock.h"
+#include "controller/jobs/job.h"
+#include "controller/jobs/job_series.h"
+#include "controller/jobs/job_state.h"
+#include "controller/metrics.h"
+#include "controller/store/store.h"
+
+namespace trainyard::controller {
+
+struct JobBookLimits {
+  size_t live_jobs = 10'000;  // Beyond: RESOURCE_EXHAUSTED.
+  absl::Duration series_linger =
+      absl::Minutes(15);  // Metric series of a finished job stay this long.
+  absl::Duration progress_every = absl::Milliseconds(250);  // At most so often without a new state.
+};
+
+// Told about one job after it changed durably; reads what it wants to know from the book.
+class JobListener {
+ public:
+  virtual ~JobListener() = default;
+  virtual void OnJobChanged() = 0;
+};
+
+// One rank's report of one step.
+struct StepReport {
+  std::string job_id;
+  uint32_t rank = 0;
+  std::string worker_id;
+  StepRecord record;
+};
+
+class JobBook {
+ public:
+  using Done = std::function<void()>;
+  using SubmitDone = std::function<void(absl::StatusOr<Snapshot>)>;
+
+  // Loads the live jobs. All references outlive the book, and the store is closed before the book
+  // goes. DATA_LOSS: the store holds what this program never wrote.
+  static absl::StatusOr<std::unique_ptr<JobBook>> Create(const Clock& clock, Store& store,
+                                                         ControllerMetrics& metrics,
+                                                         const JobBookLimits& limits = {});
+
+  // Called with each newly published state of a job (not for mere progress). Set before use.
+  void SetHook(std::function<void(const Snapshot&)> hook) { hook_ = std::move(hook); }
+
+  // `done` gets the durable job. The same request_id with the same spec gets the first call's job.
+  // INVALID_ARGUMENT (violations): the checkpoint directory belongs to another live job.
+  // ALREADY_EXISTS: request_id came with another spec. RESOURCE_EXHAUSTED: queue or disk full.
+  void Submit(const std::string& request_id, std::shared_ptr<const Spec> spec, SubmitDone done);
+
+  // What Submit would refuse, without submitting.
+  absl::Status CheckSubmit(const Spec& spec) const;
+
+  // The applied state; `durable` runs once that state, and all before, is durable. Errors are
+  // Apply's (see job_state.h) and NOT_FOUND for a job that is not live; `durable` runs with those,
+  // too, once all that was told before is durable.
+  absl::StatusOr<Snapshot> Apply(const std::string& job_id, const JobEvent& event,
+                                 Done durable = {});
+
+  // Merges the report into the step's record; what a superseded epoch or a lost worker says is
+  // dropped.
+  void RecordStep(const StepReport& report, const DeviceFacts& devices, Done durable);
+  void RecordCheckpointDuration(const std::string& job_id, const Checkpoint& checkpoint,
+                                absl::Duration duration);
+  void AppendLogs(const std::string& job_id, const std::vector<LogRecord>& lines);
+
+  // Why a queued job waits; not durable, for it is computed anew.
+  void SetWaitingReason(const std::string& job_id, const std::string& reason);
+
+  absl::StatusOr<Snapshot> Get(const std::string& job_id) const;  // NOT_FOUND.
+  // Newest first, older than `before` (a job's number; 0: all).
+  absl::StatusOr<std::vector<Snapshot>> List(uint64_t before, const std::vector<JobState>& states,
+                                             size_t limit) const;
+  std::vector<Snapshot> Live() const;  // As applied.
+  // As published, of a live job; null otherwise.
+  Snapshot Published(const std::string& job_id) const;
+  Store& store() const { return store_; }
+
+  // The listener hears until it is gone. Nothing is heard of jobs that are not live.
+  void Subscribe(const std::string& job_id, std::weak_ptr<JobListener> listener);
+
+  // Publishes progress that was held back, and removes old metric series. Call a few times a
+  // second.
+  void Tick();
+
+ private:
+  struct Slot {
+    Snapshot applied, published;
+    int writes_in_flight = 0;  // Progress waits for these, so that revisions only grow.
+    bool progress_waits = false;
+    absl::Duration last_progress;
+    std::map<uint64_t, StepRecord> steps;  // A window of recent ones.
+    std::vector<std::weak_ptr<JobListener>> listeners;
+    std::unique_ptr<JobSeries> series;
+  };
+  struct Submission {
+    std::shared_ptr<const Spec> spec;
+    std::vector<SubmitDone> waiting;
+  };
+  struct OldSeries {
+    absl::Duration remove_at;
+    std::unique_ptr<JobSeries> series;
+  };
+
+  JobBook(const Clock& clock, Store& store, ControllerMetrics& metrics, const JobBookLimits& limits)
+      : clock_(clock), store_(store), metrics_(metrics), limits_(limits) {}
+
+  absl::Status Load();
+  absl::Status LoadJob(const StoredJob& stored) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status CheckSubmitLocked(const Spec& spec) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Finds what an earlier call with this request_id made. OK with null: nothing.
+  absl::StatusOr<Snapshot> Earlier(const std::string& request_id, const Spec& spec) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void WriteNew(const std::string& request_id, std::shared_ptr<const Spec> spec, SubmitDone done)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Job NewJob(std::shared_ptr<const Spec> spec) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Submitted(const std::string& request_id, const Job& job, const absl::Status& status);
+  void Publish(const Snapshot& job);
+  static void Notify(std::vector<std::weak_ptr<JobListener>>& listeners);
+  void Barrier(Done durable);
+  StepRecord& StepOf(Slot& slot, uint64_t step) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void StepFinished(Slot& slot, StepRecord& step, const DeviceFacts& devices)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // True if a new version was published (listeners are to be told).
+  bool PublishProgress(Slot& slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  JobSeries& SeriesOf(Slot& slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::StatusOr<Snapshot> FromStore(const StoredJob& stored) const;
+
+  const Clock& clock_;
+  Store& store_;
+  ControllerMetrics& metrics_;
+  const JobBookLimits limits_;
+  std::function<void(const Snapshot&)> hook_;
+
+  mutable std::mutex mutex_;
+  std::map<std::string, Slot> slots_ ABSL_GUARDED_BY(mutex_);               // Live jobs by id.
+  std::map<std::string, Submission> submissions_ ABSL_GUARDED_BY(mutex_);   // By request_id.
+  std::map<std::string, std::string> directories_ ABSL_GUARDED_BY(mutex_);  // Directory to job id.
+  size_t submitting_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t last_number_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::deque<OldSeries> old_series_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace trainyard::controller

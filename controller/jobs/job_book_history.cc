@@ -1,0 +1,152 @@
+// The part of JobBook that keeps what a job reports while it runs: steps, progress, logs, series.
+
+#include <algorithm>
+
+#include "common/check.h"
+#include "controller/jobs/job_book.h"
+
+namespace trainyard::controller {
+namespace {
+
+// Reports of slower ranks arrive while faster ones go on; no rank is this far ahead of another.
+constexpr size_t kStepWindow = 64;
+
+// Weight of the newest step in the smoothed rates.
+constexpr double kNewest = 0.1;
+
+double Smooth(double old_value, double new_value) {
+  return old_value > 0 ? old_value + kNewest * (new_value - old_value) : new_value;
+}
+
+Progress After(const Progress& before, const StepRecord& step) {
+  Progress p = before;
+  const double seconds = step.seconds + step.phases[kDataPhase] + step.phases[kCheckpointPhase];
+  p.step = step.step;
+  p.loss = step.loss;
+  p.mfu = step.mfu;
+  if (step.validation_loss) p.validation_loss = *step.validation_loss;
+  if (seconds > 0) {
+    p.seconds_per_step = Smooth(p.seconds_per_step, seconds);
+    p.tokens_per_second = Smooth(p.tokens_per_second, double(step.tokens) / seconds);
+  }
+  return p;
+}
+
+}  // namespace
+
+StepRecord& JobBook::StepOf(Slot& slot, uint64_t step) {
+  if (const auto known = slot.steps.find(step); known != slot.steps.end()) return known->second;
+  // Told before a restart of the controller, or very late: what is stored counts as told.
+  StepRecord& record = slot.steps[step];
+  record = store_.ReadStep(slot.applied->number, step).value_or(StepRecord{});
+  record.step = step;
+  while (slot.steps.size() > kStepWindow) {
+    const auto oldest = slot.steps.begin();
+    slot.steps.erase(oldest->first == step ? std::next(oldest) : oldest);
+  }
+  return record;
+}
+
+void JobBook::RecordStep(const StepReport& report, const DeviceFacts& devices, Done durable) {
+  std::unique_lock lock(mutex_);
+  const auto found = slots_.find(report.job_id);
+  if (found == slots_.end() ||
+      !CheckFence(*found->second.applied, report.record.epoch, report.rank, report.worker_id)
+           .ok()) {
+    lock.unlock();
+    return Barrier(std::move(durable));
+  }
+  Slot& slot = found->second;
+  StepRecord& step = StepOf(slot, report.record.step);
+  if (!MergeStep(step, report.record, report.rank, slot.applied->spec->facts.ranks)) {
+    lock.unlock();
+    return Barrier(std::move(durable));
+  }
+  if (report.rank == 0 && report.record.skipped) SeriesOf(slot).OnSkipped();
+  std::vector<std::weak_ptr<JobListener>> listeners;
+  if (step.complete) {
+    StepFinished(slot, step, devices);
+    if (PublishProgress(slot)) listeners = slot.listeners;
+  }
+  WriteBatch batch;
+  batch.steps.push_back({slot.applied->number, step});
+  store_.Write(std::move(batch), OnFailure::kRetry,
+               [durable = std::move(durable),
+                listeners = std::move(listeners)](const absl::Status& status) mutable {
+                 if (!status.ok()) return;
+                 if (durable) durable();
+                 Notify(listeners);
+               });
+}
+
+void JobBook::StepFinished(Slot& slot, StepRecord& step, const DeviceFacts& devices) {
+  if (devices.peak_flops && step.seconds > 0) {
+    step.mfu = double(step.model_flops) / step.seconds / *devices.peak_flops;
+  }
+  if (step.skipped) return;
+  const bool repeated = step.step <= slot.applied->progress.step;
+  Job job = *slot.applied;
+  job.progress = After(job.progress, step);
+  slot.applied = std::make_shared<const Job>(std::move(job));
+  slot.progress_waits = true;
+  SeriesOf(slot).OnStep(*slot.applied, step, devices, repeated);
+}
+
+bool JobBook::PublishProgress(Slot& slot) {
+  const absl::Duration now = clock_.Monotonic();
+  const bool last = slot.applied->progress.step >= slot.applied->spec->facts.steps;
+  if (!slot.progress_waits || slot.writes_in_flight > 0) return false;
+  if (!last && now - slot.last_progress < limits_.progress_every) return false;
+  Job job = *slot.applied;
+  ++job.revision;
+  slot.applied = slot.published = std::make_shared<const Job>(std::move(job));
+  slot.progress_waits = false;
+  slot.last_progress = now;
+  return true;
+}
+
+JobSeries& JobBook::SeriesOf(Slot& slot) {
+  if (slot.series == nullptr) slot.series = std::make_unique<JobSeries>(metrics_, *slot.applied);
+  return *slot.series;
+}
+
+void JobBook::RecordCheckpointDuration(const std::string& job_id, const Checkpoint& checkpoint,
+                                       absl::Duration duration) {
+  std::lock_guard lock(mutex_);
+  const auto found = slots_.find(job_id);
+  if (found != slots_.end()) SeriesOf(found->second).OnCheckpoint(checkpoint, duration);
+}
+
+void JobBook::AppendLogs(const std::string& job_id, const std::vector<LogRecord>& lines) {
+  std::lock_guard lock(mutex_);
+  const auto found = slots_.find(job_id);
+  if (found == slots_.end()) return;
+  WriteBatch batch;
+  for (const LogRecord& line : lines) {
+    batch.logs.push_back({found->second.applied->number, line});
+  }
+  store_.Write(std::move(batch), OnFailure::kDrop,
+               [listeners = found->second.listeners](const absl::Status& status) mutable {
+                 if (status.ok()) Notify(listeners);
+               });
+}
+
+void JobBook::Tick() {
+  std::vector<std::weak_ptr<JobListener>> listeners;
+  std::vector<OldSeries> old;
+  {
+    std::lock_guard lock(mutex_);
+    for (auto& [id, slot] : slots_) {
+      if (PublishProgress(slot)) {
+        listeners.insert(listeners.end(), slot.listeners.begin(), slot.listeners.end());
+      }
+    }
+    while (!old_series_.empty() && old_series_.front().remove_at <= clock_.Monotonic()) {
+      old.push_back(std::move(old_series_.front()));
+      old_series_.pop_front();
+    }
+  }
+  Notify(listeners);
+}
+
+}  // namespace trainyard::controller

@@ -1,0 +1,254 @@
+#include "controller/jobs/job_codec.h"
+
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+
+namespace trainyard::controller {
+namespace {
+
+using Json = nlohmann::json;
+
+Json FromTime(absl::Time time) { return absl::ToUnixMicros(time); }
+
+// Reads fields of one object; the first wrong one is the status.
+class Reader {
+ public:
+  explicit Reader(const Json& object) : object_(object) {
+    if (!object_.is_object()) Fail("(object)");
+  }
+
+  template <typename T>
+  void Number(const char* name, T& out) {
+    const Json* field = Find(name);
+    if (field == nullptr) return;
+    if (!field->is_number()) return Fail(name);
+    out = field->get<T>();
+  }
+  // JSON has no NaN or infinity: they are written as null.
+  void Real(const char* name, double& out) {
+    const Json* field = Find(name);
+    if (field == nullptr) return;
+    if (field->is_null()) {
+      out = std::numeric_limits<double>::quiet_NaN();
+    } else {
+      Number(name, out);
+    }
+  }
+  template <typename T>
+  void Enum(const char* name, T& out) {
+    int value = int(out);
+    Number(name, value);
+    out = T(value);
+  }
+  void Text(const char* name, std::string& out) {
+    const Json* field = Find(name);
+    if (field == nullptr) return;
+    if (!field->is_string()) return Fail(name);
+    out = field->get<std::string>();
+  }
+  void Bool(const char* name, bool& out) {
+    const Json* field = Find(name);
+    if (field == nullptr) return;
+    if (!field->is_boolean()) return Fail(name);
+    out = field->get<bool>();
+  }
+  void Time(const char* name, absl::Time& out) {
+    int64_t micros = absl::ToUnixMicros(out);
+    Number(name, micros);
+    out = absl::FromUnixMicros(micros);
+  }
+  void Time(const char* name, std::optional<absl::Time>& out) {
+    if (!object_.is_object() || !object_.contains(name)) return;
+    out.emplace();
+    Time(name, *out);
+  }
+  template <typename T, typename Read>
+  void List(const char* name, std::vector<T>& out, Read read) {
+    const Json* field = Find(name);
+    if (field == nullptr) return;
+    if (!field->is_array()) return Fail(name);
+    for (const Json& element : *field) {
+      Reader reader(element);
+      read(reader, out.emplace_back());
+      if (!reader.status().ok()) status_ = reader.status();
+    }
+  }
+  template <typename Read>
+  void Object(const char* name, Read read) {
+    const Json* field = Find(name);
+    if (field == nullptr) return;
+    Reader reader(*field);
+    read(reader);
+    if (!reader.status().ok()) status_ = reader.status();
+  }
+  bool Has(const char* name) const { return object_.is_object() && object_.contains(name); }
+  const absl::Status& status() const { return status_; }
+
+ private:
+  const Json* Find(const char* name) {
+    if (Has(name)) return &object_.at(name);
+    Fail(name);
+    return nullptr;
+  }
+  void Fail(const char* name) {
+    status_ =
+        absl::DataLossError(absl::StrCat("stored job: field '", name, "' is missing or wrong"));
+  }
+
+  const Json& object_;
+  absl::Status status_;
+};
+
+Json EncodeProgress(const Progress& p) {
+  Json json = {{"step", p.step},
+               {"loss", p.loss},
+               {"validation_loss", p.validation_loss},
+               {"tokens_per_second", p.tokens_per_second},
+               {"seconds_per_step", p.seconds_per_step}};
+  if (p.mfu) json["mfu"] = *p.mfu;
+  return json;
+}
+
+void ReadProgress(Reader& r, Progress& p) {
+  r.Number("step", p.step);
+  r.Real("loss", p.loss);
+  r.Real("validation_loss", p.validation_loss);
+  r.Real("tokens_per_second", p.tokens_per_second);
+  r.Real("seconds_per_step", p.seconds_per_step);
+  if (r.Has("mfu")) r.Real("mfu", p.mfu.emplace());
+}
+
+void ReadRank(Reader& r, Rank& rank) {
+  r.Text("worker", rank.worker_id);
+  r.Text("host", rank.hostname);
+  r.Number("device", rank.device);
+  r.Enum("phase", rank.phase);
+  r.Enum("cause", rank.cause);
+}
+
+void ReadCheckpoint(Reader& r, Checkpoint& c) {
+  r.Number("step", c.step);
+  r.Number("epoch", c.epoch);
+  r.Text("path", c.path);
+  r.Number("size_bytes", c.size_bytes);
+  r.Time("create_time", c.create_time);
+}
+
+absl::StatusOr<Json> Parse(const std::string& text) {
+  Json json = Json::parse(text, nullptr, false);
+  if (json.is_discarded()) return absl::DataLossError("stored job: not JSON");
+  return json;
+}
+
+}  // namespace
+
+std::string EncodeFacts(const JobFacts& f) {
+  return Json{{"name", f.name},
+              {"model", f.model},
+              {"precision", f.precision},
+              {"ranks", f.ranks},
+              {"tensor", f.tensor},
+              {"pipeline", f.pipeline},
+              {"virtual_pipeline", f.virtual_pipeline},
+              {"context", f.context},
+              {"expert", f.expert},
+              {"global_batch", f.global_batch},
+              {"micro_batch", f.micro_batch},
+              {"sequence", f.sequence},
+              {"priority", f.priority},
+              {"steps", f.steps},
+              {"max_restarts", f.max_restarts},
+              {"cpu_only", f.cpu_only},
+              {"checkpoint_directory", f.checkpoint_directory}}
+      .dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+absl::StatusOr<JobFacts> DecodeFacts(const std::string& text) {
+  ASSIGN_OR_RETURN(const Json json, Parse(text));
+  JobFacts f;
+  Reader r(json);
+  r.Text("name", f.name);
+  r.Text("model", f.model);
+  r.Text("precision", f.precision);
+  r.Number("ranks", f.ranks);
+  r.Number("tensor", f.tensor);
+  r.Number("pipeline", f.pipeline);
+  r.Number("virtual_pipeline", f.virtual_pipeline);
+  r.Number("context", f.context);
+  r.Number("expert", f.expert);
+  r.Number("global_batch", f.global_batch);
+  r.Number("micro_batch", f.micro_batch);
+  r.Number("sequence", f.sequence);
+  r.Number("priority", f.priority);
+  r.Number("steps", f.steps);
+  r.Number("max_restarts", f.max_restarts);
+  r.Bool("cpu_only", f.cpu_only);
+  r.Text("checkpoint_directory", f.checkpoint_directory);
+  RETURN_IF_ERROR(r.status());
+  return f;
+}
+
+std::string EncodeJob(const Job& job) {
+  Json ranks = Json::array(), checkpoints = Json::array();
+  for (const Rank& rank : job.ranks) {
+    ranks.push_back({{"worker", rank.worker_id},
+                     {"host", rank.hostname},
+                     {"device", rank.device},
+                     {"phase", int(rank.phase)},
+                     {"cause", int(rank.cause)}});
+  }
+  for (const Checkpoint& c : job.checkpoints) {
+    checkpoints.push_back({{"step", c.step},
+                           {"epoch", c.epoch},
+                           {"path", c.path},
+                           {"size_bytes", c.size_bytes},
+                           {"create_time", FromTime(c.create_time)}});
+  }
+  Json json = {{"version", 1},
+               {"state", int(job.state)},
+               {"state_reason", job.state_reason},
+               {"revision", job.revision},
+               {"epoch", job.epoch},
+               {"restarts", job.restarts},
+               {"restarts_without_progress", job.restarts_without_progress},
+               {"create_time", FromTime(job.create_time)},
+               {"ranks", std::move(ranks)},
+               {"progress", EncodeProgress(job.progress)},
+               {"checkpoints", std::move(checkpoints)},
+               {"stop_mode", int(job.stop_mode)},
+               {"outcome", int(job.outcome)},
+               {"culprit", int(job.culprit)},
+               {"attempt_end_time", FromTime(job.attempt_end_time)}};
+  if (job.start_time) json["start_time"] = FromTime(*job.start_time);
+  if (job.finish_time) json["finish_time"] = FromTime(*job.finish_time);
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+absl::StatusOr<Job> DecodeJob(const std::string& text) {
+  ASSIGN_OR_RETURN(const Json json, Parse(text));
+  Job job;
+  Reader r(json);
+  r.Enum("state", job.state);
+  r.Text("state_reason", job.state_reason);
+  r.Number("revision", job.revision);
+  r.Number("epoch", job.epoch);
+  r.Number("restarts", job.restarts);
+  r.Number("restarts_without_progress", job.restarts_without_progress);
+  r.Time("create_time", job.create_time);
+  r.Time("start_time", job.start_time);
+  r.Time("finish_time", job.finish_time);
+  r.List("ranks", job.ranks, ReadRank);
+  r.Object("progress", [&](Reader& inner) { ReadProgress(inner, job.progress); });
+  r.List("checkpoints", job.checkpoints, ReadCheckpoint);
+  r.Enum("stop_mode", job.stop_mode);
+  r.Enum("outcome", job.outcome);
+  r.Enum("culprit", job.culprit);
+  r.Time("attempt_end_time", job.attempt_end_time);
+  RETURN_IF_ERROR(r.status());
+  return job;
+}
+
+}  // namespace trainyard::controller

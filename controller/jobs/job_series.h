@@ -1,0 +1,58 @@
+// The metric series of one job: made when it is first placed, removed some time after it ends.
+
+#pragma once
+
+#include <prometheus/histogram.h>
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "controller/jobs/job.h"
+#include "controller/jobs/step_record.h"
+#include "controller/metrics.h"
+
+namespace trainyard::controller {
+
+// What the placement says of the devices; nothing where a worker has not come back yet.
+struct DeviceFacts {
+  std::string model;
+  std::optional<double> peak_flops;  // All ranks together, in the job's precision.
+};
+
+// Not thread-safe.
+class JobSeries {
+ public:
+  JobSeries(ControllerMetrics& metrics, const Job& job);
+  ~JobSeries();  // Removes every series.
+  JobSeries(const JobSeries&) = delete;
+  JobSeries& operator=(const JobSeries&) = delete;
+
+  // Work done before this controller started, for the ratio.
+  void AddEarlierSeconds(double seconds) { productive_seconds_ += seconds; }
+
+  void OnStep(const Job& job, const StepRecord& step, const DeviceFacts& devices, bool repeated);
+  void OnSkipped();
+  void OnCheckpoint(const Checkpoint& checkpoint, absl::Duration duration);
+  void OnChange(const Job& before, const Job& after, absl::Time time);
+
+ private:
+  template <typename Metric, typename... Args>
+  Metric& Series(prometheus::Family<Metric>& family, prometheus::Labels labels,
+                 const Args&... args);
+  void Describe(const Job& job, const DeviceFacts& devices);
+
+  ControllerMetrics& metrics_;
+  const std::string job_id_;
+  std::map<std::string, void*> series_;  // By family name and labels.
+  std::vector<std::function<void()>> remove_;
+  bool described_ = false;
+  bool stepped_ = false;  // In this attempt.
+  double productive_seconds_ = 0;
+  std::optional<absl::Time> placed_, recovering_;
+};
+
+}  // namespace trainyard::controller

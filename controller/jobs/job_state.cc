@@ -1,0 +1,377 @@
+#include "controller/jobs/job_state.h"
+
+#include <algorithm>
+#include <csignal>
+#include <cstring>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+#include "common/status_macros.h"
+
+namespace trainyard::controller {
+namespace {
+
+// An innocent rank that had to be killed dies of SIGKILL five seconds after the order. Sooner, a
+// signal is the fault itself, reported after a peer's complaint about it.
+constexpr absl::Duration kCulpritWindow = absl::Seconds(4);
+
+std::string WhoIsRank(const Job& job, uint32_t rank) {
+  const Rank& r = job.ranks[rank];
+  return absl::StrCat("rank ", rank, " on ", r.hostname, " (worker ", r.worker_id, ")");
+}
+
+std::string WhatHappened(const RankReported& report) {
+  std::string text;
+  switch (report.cause) {
+    case ExitCause::kCompleted:
+      text = "completed";
+      break;
+    case ExitCause::kStopped:
+      text = "stopped";
+      break;
+    case ExitCause::kBadInput:
+      text = "found bad input";
+      break;
+    case ExitCause::kNotFinite:
+      text = "found loss or gradient not finite";
+      break;
+    case ExitCause::kPeerLost:
+      text = "lost a peer";
+      break;
+    case ExitCause::kDeviceError:
+      text = "had a device error";
+      break;
+    case ExitCause::kSignal:
+      text = absl::StrCat("was killed by signal ", report.signal);
+      if (const char* name = ::strsignal(report.signal)) absl::StrAppend(&text, " (", name, ")");
+      break;
+    default:
+      text = absl::StrCat("exited with code ", report.exit_code);
+  }
+  if (!report.message.empty()) absl::StrAppend(&text, ": ", report.message);
+  return text;
+}
+
+bool IsPermanent(ExitCause cause) {
+  return cause == ExitCause::kBadInput || cause == ExitCause::kNotFinite;
+}
+
+bool IsActive(JobState state) {
+  return state == JobState::kStarting || state == JobState::kRunning;
+}
+
+bool AllCompleted(const Job& job) {
+  return std::all_of(job.ranks.begin(), job.ranks.end(),
+                     [](const Rank& r) { return r.cause == ExitCause::kCompleted; });
+}
+
+void Finish(Job& job, JobState outcome, absl::Time time) {
+  job.state = outcome;
+  job.finish_time = time;
+}
+
+// Once the last rank of an ending attempt is gone.
+void Settle(Job& job, absl::Time time) {
+  if (!job.AllRanksGone()) return;
+  if (job.state == JobState::kStopping) {
+    // A cancel that came too late to stop anything has cancelled nothing.
+    const bool done =
+        job.outcome == JobState::kCancelled && !job.ranks.empty() && AllCompleted(job);
+    Finish(job, done ? JobState::kSucceeded : job.outcome, time);
+  } else if (IsActive(job.state) && AllCompleted(job)) {
+    job.state_reason = "";
+    Finish(job, JobState::kSucceeded, time);
+  }
+}
+
+void Stop(Job& job, JobState outcome, StopMode mode, std::string reason) {
+  job.state = JobState::kStopping;
+  job.outcome = outcome;
+  job.stop_mode = mode;
+  job.state_reason = std::move(reason);
+}
+
+std::string ResumePoint(const Job& job) {
+  return job.checkpoints.empty()
+             ? "starting again from the beginning"
+             : absl::StrCat("resuming from the checkpoint of step ", job.checkpoints.back().step);
+}
+
+// The attempt is over. `counts`: against the limit of restarts without progress.
+void EndAttempt(Job& job, std::string reason, bool counts, StopMode mode, absl::Time time) {
+  job.attempt_end_time = time;
+  const uint32_t limit = job.spec->facts.max_restarts;
+  if (counts && job.restarts_without_progress >= limit) {
+    Stop(job, JobState::kFailed, StopMode::kKill,
+         absl::StrCat(reason, "; no restart left (", limit, " without progress)"));
+    return;
+  }
+  if (counts) ++job.restarts_without_progress;
+  job.state = JobState::kRecovering;
+  job.stop_mode = mode;
+  job.state_reason = absl::StrCat(reason, "; ", ResumePoint(job));
+  if (counts) {
+    absl::StrAppend(&job.state_reason, " (restart ", job.restarts_without_progress, " of ", limit,
+                    " without progress)");
+  }
+}
+
+// A rank that only complained about a peer is not the culprit once the peer's own report is here.
+bool NamesTheCulprit(const Job& job, const RankReported& report, absl::Time time) {
+  if (job.culprit != ExitCause::kPeerLost) return false;
+  switch (report.cause) {
+    case ExitCause::kSignal:
+      return report.signal != SIGTERM && time - job.attempt_end_time < kCulpritWindow;
+    case ExitCause::kDeviceError:
+    case ExitCause::kOther:
+      return time - job.attempt_end_time < kCulpritWindow;
+    default:
+      return false;
+  }
+}
+
+void RankExited(Job& job, const RankReported& report, absl::Time time) {
+  Rank& rank = job.ranks[report.rank];
+  rank.phase = RankPhase::kExited;
+  rank.cause = report.cause;
+  const std::string reason = absl::StrCat(WhoIsRank(job, report.rank), " ", WhatHappened(report));
+  if (IsPermanent(report.cause) && (IsActive(job.state) || job.state == JobState::kRecovering)) {
+    job.attempt_end_time = time;
+    job.culprit = report.cause;
+    Stop(job, JobState::kFailed, StopMode::kKill, reason);
+  } else if (IsActive(job.state) && report.cause == ExitCause::kStopped) {
+    EndAttempt(job, reason + " because its machine drains", false, StopMode::kCheckpoint, time);
+  } else if (IsActive(job.state) && report.cause != ExitCause::kCompleted) {
+    job.culprit = report.cause;
+    EndAttempt(job, reason, true, StopMode::kKill, time);
+  } else if (NamesTheCulprit(job, report, time)) {
+    job.culprit = report.cause;
+    const size_t tail = job.state_reason.find("; ");
+    job.state_reason =
+        absl::StrCat(reason, tail == std::string::npos ? "" : job.state_reason.substr(tail));
+  }
+  Settle(job, time);
+}
+
+absl::Status On(Job& job, const Placed& placed, absl::Time time) {
+  if (!job.Placeable()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("job ", job.id, " is ", Name(job.state), " and cannot be placed"));
+  }
+  CHECK(placed.ranks.size() == job.spec->facts.ranks)
+      << placed.ranks.size() << " placed, " << job.spec->facts.ranks << " wanted";
+  if (job.state == JobState::kRecovering) ++job.restarts;
+  if (!job.start_time) job.start_time = time;
+  ++job.epoch;
+  job.ranks = placed.ranks;
+  job.culprit = ExitCause::kNone;
+  job.state = JobState::kStarting;
+  job.state_reason = "";
+  return absl::OkStatus();
+}
+
+absl::Status On(Job& job, const RankReported& report, absl::Time time) {
+  RETURN_IF_ERROR(CheckFence(job, report.epoch, report.rank, report.worker_id));
+  Rank& rank = job.ranks[report.rank];
+  const auto told_before = [&] {
+    return absl::AlreadyExistsError(
+        absl::StrCat("job ", job.id, " rank ", report.rank, " said so before"));
+  };
+  if (rank.phase == RankPhase::kExited) return told_before();
+  if (report.state == RankState::kExited) {
+    RankExited(job, report, time);
+    return absl::OkStatus();
+  }
+  const RankPhase phase =
+      report.state == RankState::kReady ? RankPhase::kReady : RankPhase::kStarting;
+  if (rank.phase >= phase) return told_before();
+  rank.phase = phase;
+  const bool all_ready = std::all_of(job.ranks.begin(), job.ranks.end(), [](const Rank& r) {
+    return r.phase == RankPhase::kReady || r.cause == ExitCause::kCompleted;
+  });
+  if (job.state == JobState::kStarting && all_ready) job.state = JobState::kRunning;
+  return absl::OkStatus();
+}
+
+absl::Status RanksLost(Job& job, const std::vector<uint32_t>& lost, const std::string& how,
+                       absl::Time time) {
+  if (lost.empty()) {
+    return absl::FailedPreconditionError(absl::StrCat("job ", job.id, " has no such rank alive"));
+  }
+  for (const uint32_t rank : lost) job.ranks[rank].phase = RankPhase::kLost;
+  const std::string reason = absl::StrCat(WhoIsRank(job, lost.front()), " ", how);
+  // Peers notice a dead machine before its lease runs out. What they then reported was not a rank's
+  // fault, and does not count.
+  const bool blamed_a_peer = job.culprit == ExitCause::kPeerLost;
+  if (blamed_a_peer && job.state == JobState::kRecovering) {
+    --job.restarts_without_progress;
+    EndAttempt(job, reason, false, StopMode::kKill, time);
+    job.culprit = ExitCause::kNone;
+  } else if (IsActive(job.state) || (blamed_a_peer && job.state == JobState::kStopping &&
+                                     job.outcome == JobState::kFailed)) {
+    EndAttempt(job, reason, false, StopMode::kKill, time);
+    job.culprit = ExitCause::kNone;
+  }
+  Settle(job, time);
+  return absl::OkStatus();
+}
+
+absl::Status On(Job& job, const WorkerGone& gone, absl::Time time) {
+  std::vector<uint32_t> lost;
+  for (uint32_t i = 0; i < job.ranks.size(); ++i) {
+    if (job.ranks[i].worker_id == gone.worker_id && !IsGone(job.ranks[i].phase)) lost.push_back(i);
+  }
+  return RanksLost(job, lost, "was lost with its worker", time);
+}
+
+absl::Status On(Job& job, const RankVanished& vanished, absl::Time time) {
+  std::vector<uint32_t> lost;
+  if (vanished.epoch == job.epoch && vanished.rank < job.ranks.size() &&
+      !IsGone(job.ranks[vanished.rank].phase)) {
+    lost.push_back(vanished.rank);
+  }
+  return RanksLost(job, lost, "was gone when its worker came back", time);
+}
+
+absl::Status On(Job& job, const CheckpointCommitted& committed, absl::Time) {
+  const Checkpoint& c = committed.checkpoint;
+  RETURN_IF_ERROR(CheckFence(job, c.epoch, 0, committed.worker_id));
+  uint64_t newest = 0;
+  for (const Checkpoint& known : job.checkpoints) {
+    if (known.epoch == c.epoch && known.step == c.step && known.path == c.path) {
+      return absl::AlreadyExistsError(absl::StrCat("checkpoint ", c.path, " is recorded"));
+    }
+    newest = std::max(newest, known.step);
+  }
+  if (c.step > newest) job.restarts_without_progress = 0;
+  job.checkpoints.push_back(c);
+  if (job.checkpoints.size() > kMaxLineage) {
+    job.checkpoints.erase(job.checkpoints.begin());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status On(Job& job, const CancelRequested& cancel, absl::Time time) {
+  if (IsTerminal(job.state) ||
+      (job.state == JobState::kStopping && job.outcome == JobState::kCancelled)) {
+    return absl::AlreadyExistsError(absl::StrCat("job ", job.id, " is ", Name(job.state)));
+  }
+  const std::string reason =
+      cancel.reason.empty() ? "cancelled" : absl::StrCat("cancelled: ", cancel.reason);
+  // A failed job that still waits for its ranks stays failed: that is what happened first.
+  if (job.state == JobState::kStopping) {
+    return absl::AlreadyExistsError(absl::StrCat("job ", job.id, " is stopping"));
+  }
+  const bool save =
+      job.state == JobState::kRunning && !job.spec->facts.checkpoint_directory.empty();
+  job.attempt_end_time = time;
+  Stop(job, JobState::kCancelled, save ? StopMode::kCheckpoint : StopMode::kKill, reason);
+  Settle(job, time);
+  return absl::OkStatus();
+}
+
+absl::Status On(Job& job, const StopOverdue&, absl::Time) {
+  const bool stopping = job.state == JobState::kStopping || job.state == JobState::kRecovering;
+  if (!stopping || job.AllRanksGone() || job.stop_mode == StopMode::kKill) {
+    return absl::FailedPreconditionError(absl::StrCat("job ", job.id, " is not checkpointing"));
+  }
+  job.stop_mode = StopMode::kKill;
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::string_view Name(JobState state) {
+  switch (state) {
+    case JobState::kQueued:
+      return "queued";
+    case JobState::kStarting:
+      return "starting";
+    case JobState::kRunning:
+      return "running";
+    case JobState::kRecovering:
+      return "recovering";
+    case JobState::kStopping:
+      return "stopping";
+    case JobState::kSucceeded:
+      return "succeeded";
+    case JobState::kFailed:
+      return "failed";
+    case JobState::kCancelled:
+      return "cancelled";
+  }
+  return "unknown";
+}
+
+bool Job::AllRanksGone() const {
+  return std::all_of(ranks.begin(), ranks.end(), [](const Rank& r) { return IsGone(r.phase); });
+}
+
+bool Job::Placeable() const {
+  return state == JobState::kQueued || (state == JobState::kRecovering && AllRanksGone());
+}
+
+absl::Status CheckFence(const Job& job, uint64_t epoch, uint32_t rank,
+                        const std::string& worker_id) {
+  if (IsTerminal(job.state) || epoch != job.epoch) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "job ", job.id, " is ", Name(job.state), " at epoch ", job.epoch, ", not epoch ", epoch));
+  }
+  if (rank >= job.ranks.size() || job.ranks[rank].worker_id != worker_id ||
+      job.ranks[rank].phase == RankPhase::kLost) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("job ", job.id, " rank ", rank, " does not run on worker ", worker_id));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Job> Apply(const Job& job, const JobEvent& event) {
+  Job next = job;
+  RETURN_IF_ERROR(
+      std::visit([&](const auto& what) { return On(next, what, event.time); }, event.what));
+  return next;
+}
+
+std::vector<EventRecord> EventsOf(const Job& before, const JobEvent& event, const Job& after) {
+  std::vector<EventRecord> events;
+  const auto add = [&](EventType type, std::string message) {
+    events.push_back({event.time, type, after.epoch, std::move(message)});
+  };
+  if (std::holds_alternative<Placed>(event.what)) {
+    std::vector<std::string> hosts;
+    for (const Rank& rank : after.ranks) hosts.push_back(rank.worker_id);
+    hosts.erase(std::unique(hosts.begin(), hosts.end()), hosts.end());
+    std::string text = absl::StrCat(after.ranks.size(), " ranks on");
+    for (const std::string& host : hosts) absl::StrAppend(&text, " ", host);
+    add(EventType::kPlaced, text);
+  } else if (const auto* report = std::get_if<RankReported>(&event.what)) {
+    if (report->state == RankState::kExited) {
+      add(EventType::kRankExited,
+          absl::StrCat(WhoIsRank(after, report->rank), " ", WhatHappened(*report)));
+    }
+  } else if (const auto* gone = std::get_if<WorkerGone>(&event.what)) {
+    add(EventType::kWorkerLost, absl::StrCat("worker ", gone->worker_id, " holds no lease"));
+  } else if (const auto* vanished = std::get_if<RankVanished>(&event.what)) {
+    add(EventType::kWarning,
+        absl::StrCat(WhoIsRank(after, vanished->rank), " was gone when its worker came back"));
+  } else if (const auto* committed = std::get_if<CheckpointCommitted>(&event.what)) {
+    add(EventType::kCheckpointed,
+        absl::StrCat("step ", committed->checkpoint.step, " in ", committed->checkpoint.path));
+  } else if (std::holds_alternative<CancelRequested>(event.what)) {
+    add(EventType::kCancelRequested, after.state_reason);
+  } else if (std::holds_alternative<StopOverdue>(event.what)) {
+    add(EventType::kWarning, "ranks did not checkpoint and stop in time: killing them");
+  }
+  if (after.state == before.state) return events;
+  if (after.state == JobState::kRunning) add(EventType::kRunning, "every rank is ready");
+  if (after.state == JobState::kRecovering) add(EventType::kRecovering, after.state_reason);
+  if (IsTerminal(after.state)) {
+    add(EventType::kFinished,
+        absl::StrCat(Name(after.state), after.state_reason.empty() ? "" : ": ",
+                     after.state_reason));
+  }
+  return events;
+}
+
+}  // namespace trainyard::controller

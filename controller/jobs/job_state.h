@@ -1,0 +1,84 @@
+// The life of a job as a pure function: what happens to it, and what it is then. No I/O, no clock.
+//
+//   QUEUED -> STARTING -> RUNNING -> SUCCEEDED
+//               |            |
+//               +-- a rank dies, a worker is lost or drains --> RECOVERING -> STARTING (next epoch)
+//               +-- cancelled, or failed for good ------------> STOPPING   -> CANCELLED | FAILED
+//
+// RECOVERING and STOPPING hold their devices until every rank is gone. Only a newer committed
+// checkpoint is progress; restarts without progress are bounded, restarts that a lost or draining
+// machine caused do not count.
+
+#pragma once
+
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "controller/jobs/job.h"
+
+namespace trainyard::controller {
+
+// The scheduler gave it devices: a new attempt begins. One entry a rank.
+struct Placed {
+  std::vector<Rank> ranks;
+};
+
+struct RankReported {
+  uint64_t epoch = 0;
+  uint32_t rank = 0;
+  RankState state = RankState::kStarting;
+  ExitCause cause = ExitCause::kNone;  // With kExited.
+  int signal = 0;
+  int exit_code = 0;
+  std::string message;    // The trainer's last words.
+  std::string worker_id;  // Who says so.
+};
+
+// A worker's lease ran out: its ranks of every attempt count as dead.
+struct WorkerGone {
+  std::string worker_id;
+};
+
+// A worker that came back does not know a rank that it ran: the machine restarted in between.
+struct RankVanished {
+  uint64_t epoch = 0;
+  uint32_t rank = 0;
+};
+
+struct CheckpointCommitted {
+  Checkpoint checkpoint;
+  std::string worker_id;
+};
+
+struct CancelRequested {
+  std::string reason;  // The user's words; may be empty.
+};
+
+// Ranks were told to checkpoint and stop, and did not within the time for it.
+struct StopOverdue {};
+
+struct JobEvent {
+  absl::Time time;
+  std::variant<Placed, RankReported, WorkerGone, RankVanished, CheckpointCommitted, CancelRequested,
+               StopOverdue>
+      what;
+};
+
+// The job after the event; revision is the caller's. FAILED_PRECONDITION: the event does not apply
+// (a superseded epoch, a rank of another worker, a finished job): nothing changed, and the caller
+// drops it. ALREADY_EXISTS: it was told before, which is normal after a reconnect.
+absl::StatusOr<Job> Apply(const Job& job, const JobEvent& event);
+
+// What to tell people and the log about that change.
+std::vector<EventRecord> EventsOf(const Job& before, const JobEvent& event, const Job& after);
+
+// Whether this worker may speak for this rank of this attempt: the fence against a superseded epoch
+// and against a worker that was declared lost.
+absl::Status CheckFence(const Job& job, uint64_t epoch, uint32_t rank,
+                        const std::string& worker_id);
+
+inline constexpr size_t kMaxLineage = 64;
+
+}  // namespace trainyard::controller

@@ -1,0 +1,46 @@
+#include "controller/jobs/step_record.h"
+
+#include <bit>
+
+#include "common/check.h"
+
+namespace trainyard::controller {
+
+bool MergeStep(StepRecord& record, const StepRecord& report, uint32_t rank, uint32_t world) {
+  CHECK(rank < world) << rank << " of " << world;
+  const bool first = record.ranks_seen.empty() || report.epoch > record.epoch;
+  if (!first && report.epoch < record.epoch) return false;
+  // A step whose update was not committed is tried once more under the same number.
+  if (!first && report.skipped && !record.skipped) return false;
+  if (first || (record.skipped && !report.skipped)) {
+    record = report;
+    record.ranks_seen.assign((world + 7) / 8, '\0');
+    record.complete = false;
+  }
+  char& byte = record.ranks_seen[rank / 8];
+  const char bit = char(1 << rank % 8);
+  if (byte & bit) return false;
+  byte |= bit;
+  if (report.seconds > record.seconds) {
+    record.seconds = report.seconds;
+    record.phases = report.phases;
+  }
+  if (rank == 0) {
+    record.loss = report.loss;
+    record.grad_norm = report.grad_norm;
+    record.learning_rate = report.learning_rate;
+    record.tokens = report.tokens;
+    record.skipped = report.skipped;
+    record.model_flops = report.model_flops;
+  }
+  if (report.validation_loss && (rank == 0 || !record.validation_loss)) {
+    record.validation_loss = report.validation_loss;
+  }
+  if (report.finish_time > record.finish_time) record.finish_time = report.finish_time;
+  uint32_t seen = 0;
+  for (const char c : record.ranks_seen) seen += uint32_t(std::popcount(uint8_t(c)));
+  record.complete = seen == world;
+  return true;
+}
+
+}  // namespace trainyard::controller

@@ -1,0 +1,48 @@
+// One optimizer step of a job, merged from what its ranks say of it.
+
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+
+namespace trainyard::controller {
+
+// In the order of the wire's PhaseSeconds and of the documented names.
+inline constexpr int kNumPhases = 7;
+inline constexpr std::array<absl::string_view, kNumPhases> kPhaseNames = {
+    "data", "forward", "backward", "grad_sync", "optimizer", "pipeline_bubble", "checkpoint"};
+inline constexpr int kDataPhase = 0;
+inline constexpr int kCheckpointPhase = 6;
+
+struct StepRecord {
+  uint64_t step = 0;  // From 1.
+  uint64_t epoch = 0;
+  double loss = 0;
+  double grad_norm = 0;
+  double learning_rate = 0;
+  uint64_t tokens = 0;  // Of the global batch.
+  double seconds = 0;   // Of the slowest rank so far, and so are the phases.
+  std::array<double, kNumPhases> phases = {};
+  std::optional<double> mfu;
+  std::optional<double> validation_loss;
+  absl::Time finish_time;
+  bool skipped = false;
+  uint64_t model_flops = 0;  // Of the whole job's step.
+
+  // Which ranks have reported, one bit each: a report told twice changes nothing.
+  std::string ranks_seen;
+  bool complete = false;  // All have.
+};
+
+// What one rank says. The slowest rank's seconds and phases win; what is the same on every rank is
+// taken from rank 0 once it has spoken. A later epoch's first report replaces the record; an
+// earlier epoch's is refused. The second try of a skipped step replaces the skipped record. True if
+// anything changed.
+bool MergeStep(StepRecord& record, const StepRecord& report, uint32_t rank, uint32_t world);
+
+}  // namespace trainyard::controller

@@ -1,0 +1,133 @@
+// The controller's metrics, each declared once: name, labels and what a bad value means. The
+// catalogue in words is docs' and the dashboards'; series of one job are made and removed by
+// jobs/job_series.h.
+
+#pragma once
+
+#include <prometheus/counter.h>
+#include <prometheus/family.h>
+#include <prometheus/gauge.h>
+#include <prometheus/histogram.h>
+#include <prometheus/registry.h>
+
+#include <string>
+
+namespace trainyard::controller {
+
+// Thread-safe, as prometheus-cpp is.
+class ControllerMetrics {
+ public:
+  using Counters = prometheus::Family<prometheus::Counter>;
+  using Gauges = prometheus::Family<prometheus::Gauge>;
+  using Histograms = prometheus::Family<prometheus::Histogram>;
+
+  explicit ControllerMetrics(prometheus::Registry& registry) : registry_(registry) {}
+  ControllerMetrics(const ControllerMetrics&) = delete;
+  ControllerMetrics& operator=(const ControllerMetrics&) = delete;
+
+ private:
+  prometheus::Registry& registry_;  // Before the families, which register in it.
+
+  Counters& Count(const std::string& name, const std::string& help) {
+    return prometheus::BuildCounter().Name("trainyard_" + name).Help(help).Register(registry_);
+  }
+  Gauges& Measure(const std::string& name, const std::string& help) {
+    return prometheus::BuildGauge().Name("trainyard_" + name).Help(help).Register(registry_);
+  }
+  Histograms& Spread(const std::string& name, const std::string& help) {
+    return prometheus::BuildHistogram().Name("trainyard_" + name).Help(help).Register(registry_);
+  }
+
+ public:
+  // The service.
+  Gauges& build_info = Measure(
+      "build_info",
+      "1, with labels version, revision, cuda, nccl. Several values at once: a mixed fleet.");
+  Gauges& jobs = Measure("jobs",
+                         "Jobs by state. Recovering for long: a restart loop; stopping for long: "
+                         "ranks that do not die.");
+  Counters& jobs_submitted_total = Count(
+      "jobs_submitted_total", "Jobs accepted since start. Flat while clients submit: refusals.");
+  Counters& jobs_finished_total = Count(
+      "jobs_finished_total", "Jobs ended since start, by outcome. Many failed: see their reasons.");
+  Histograms& queue_wait_seconds =
+      Spread("queue_wait_seconds", "From submission to first placement. High: too few devices.");
+  Histograms& scheduling_pass_duration_seconds = Spread(
+      "scheduling_pass_duration_seconds",
+      "One pass over queue and machines. Near a second: the queue is too long for one pass.");
+  Gauges& workers =
+      Measure("workers", "Workers by state. Any lost: a machine or its network is down.");
+  Gauges& devices =
+      Measure("devices",
+              "Devices by state and device_model. Many free beside queued jobs: gangs do not fit.");
+  Gauges& worker_heartbeat_age_seconds = Measure(
+      "worker_heartbeat_age_seconds",
+      "Since a worker's last message. Above the lease: it is lost and its ranks count as dead.");
+  Counters& grpc_server_handled_total =
+      prometheus::BuildCounter()
+          .Name("grpc_server_handled_total")
+          .Help(
+              "Calls finished, by code. Codes other than OK rising: "
+              "clients or the store in trouble.")
+          .Register(registry_);
+  Histograms& grpc_server_handling_seconds = prometheus::BuildHistogram()
+                                                 .Name("grpc_server_handling_seconds")
+                                                 .Help(
+                                                     "Time from a call's start to its status. High "
+                                                     "for SubmitJob: a slow disk; streams last "
+                                                     "as long as they are watched.")
+                                                 .Register(registry_);
+
+  // One job each; labels begin with job_id.
+  Gauges& job_info = Measure(
+      "job_info", "1, with what the job is as labels, to join on. Two at once for a job: a fault.");
+  Histograms& step_duration_seconds =
+      Spread("step_duration_seconds",
+             "Step time of the slowest rank. A rising tail: a straggler or a shared machine.");
+  Counters& steps_total =
+      Count("steps_total", "Finished steps, repeated ones included. Flat: stalled.");
+  Counters& tokens_total = Count("tokens_total", "Tokens trained on, repeated steps included.");
+  Counters& samples_total =
+      Count("samples_total", "Sequences trained on, repeated steps included.");
+  Counters& model_flops_total =
+      Count("model_flops_total",
+            "FLOPs of the model by convention, no recompute. Its rate over peak_flops is the MFU.");
+  Counters& skipped_steps_total =
+      Count("skipped_steps_total", "Updates not committed, by reason. Rising: unstable numerics.");
+  Gauges& peak_flops = Measure(
+      "peak_flops", "Dense peak per second of the job's devices together. Absent: unknown device.");
+  Gauges& mfu_ratio = Measure(
+      "mfu_ratio", "Model FLOPs over peak in the last step. Falling: a straggler or waiting.");
+  Gauges& tokens_per_second_per_device =
+      Measure("tokens_per_second_per_device", "In the last step. Falling: as for mfu_ratio.");
+  Gauges& loss = Measure("loss", "Training loss of the last step. NaN or rising: diverging.");
+  Gauges& grad_norm =
+      Measure("grad_norm", "Global gradient norm before clipping. Spikes announce divergence.");
+  Gauges& learning_rate =
+      Measure("learning_rate", "Of the last step. Not on its schedule: a fault.");
+  Counters& phase_seconds_total = Count(
+      "phase_seconds_total",
+      "Seconds of the slowest rank by phase. Much data: starved; much grad_sync: communication "
+      "is not hidden.");
+  Histograms& checkpoint_duration_seconds =
+      Spread("checkpoint_duration_seconds",
+             "A save, until committed. Near the save interval: slow storage.");
+  Gauges& checkpoint_size_bytes = Measure("checkpoint_size_bytes", "Of the last checkpoint.");
+  Gauges& last_checkpoint_timestamp_seconds = Measure(
+      "last_checkpoint_timestamp_seconds", "When the last one was committed. Old: work at risk.");
+  Gauges& last_step_timestamp_seconds = Measure(
+      "last_step_timestamp_seconds", "When the last step finished. Old while running: a hang.");
+  Counters& restarts_total =
+      Count("restarts_total", "Attempts that ended early, by reason. Rising: a restart loop.");
+  Gauges& startup_seconds =
+      Measure("startup_seconds",
+              "From placement to ready, and to the first step. High: slow data or checkpoint.");
+  Gauges& goodput_ratio = Measure(
+      "goodput_ratio", "Share of the time since the first placement spent in steps that count.");
+  Counters& badput_seconds_total = Count(
+      "badput_seconds_total", "Seconds that advanced nothing, by cause. The largest is the lever.");
+  Gauges& estimated_seconds_remaining =
+      Measure("estimated_seconds_remaining", "At the recent rate. Growing: the job slows down.");
+};
+
+}  // namespace trainyard::controller

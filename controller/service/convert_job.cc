@@ -1,0 +1,214 @@
+#include "controller/service/convert_job.h"
+
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
+#include <google/protobuf/util/json_util.h>
+#include <google/protobuf/util/time_util.h>
+
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+#include "common/violations.h"
+#include "train/config/job_config.h"
+#include "train/config/validate.h"
+
+namespace trainyard::controller {
+namespace {
+
+using google::protobuf::Message;
+
+// Maps have no order of their own on the wire; a retried request must compare equal.
+std::string Deterministic(const Message& message) {
+  std::string bytes;
+  {
+    google::protobuf::io::StringOutputStream stream(&bytes);
+    google::protobuf::io::CodedOutputStream coded(&stream);
+    coded.SetSerializationDeterministic(true);
+    message.SerializeToCodedStream(&coded);
+  }
+  return bytes;
+}
+
+// A field that this build does not know would be ignored, which is not what its writer meant.
+void FindUnknownFields(const Message& message, const std::string& path, Violations& violations) {
+  const auto& unknown = message.GetReflection()->GetUnknownFields(message);
+  for (int i = 0; i < unknown.field_count(); ++i) {
+    violations.Add(absl::StrCat(path, path.empty() ? "" : ".", "#", unknown.field(i).number()),
+                   "found a field that this controller does not know; wanted a field of JobSpec: is "
+                   "the client newer than the controller?");
+  }
+  std::vector<const google::protobuf::FieldDescriptor*> fields;
+  message.GetReflection()->ListFields(message, &fields);
+  for (const auto* field : fields) {
+    if (field->cpp_type() != google::protobuf::FieldDescriptor::CPPTYPE_MESSAGE ||
+        field->is_repeated()) {
+      continue;
+    }
+    FindUnknownFields(message.GetReflection()->GetMessage(message, field),
+                      absl::StrCat(path, path.empty() ? "" : ".", field->name()), violations);
+  }
+}
+
+std::string ModelName(const JobConfig& config) {
+  if (!config.model.preset.empty()) return config.model.preset;
+  return "inline";
+}
+
+JobFacts FactsOf(const JobConfig& config) {
+  JobFacts facts;
+  facts.name = config.name;
+  facts.model = ModelName(config);
+  facts.precision = Name(config.precision);
+  facts.ranks = uint32_t(config.devices);
+  facts.tensor = uint32_t(config.parallelism.tensor);
+  facts.pipeline = uint32_t(config.parallelism.pipeline);
+  facts.virtual_pipeline = uint32_t(config.parallelism.virtual_pipeline);
+  facts.context = uint32_t(config.parallelism.context);
+  facts.expert = uint32_t(config.parallelism.expert);
+  facts.global_batch = uint32_t(config.batch.global);
+  facts.micro_batch = uint32_t(config.batch.micro);
+  facts.sequence = uint32_t(config.batch.sequence);
+  facts.priority = int32_t(config.priority);
+  facts.steps = uint64_t(config.steps);
+  facts.max_restarts = uint32_t(config.max_restarts);
+  facts.cpu_only = config.precision == PrecisionName::kF64;
+  if (config.checkpoint) facts.checkpoint_directory = config.checkpoint->directory;
+  return facts;
+}
+
+}  // namespace
+
+google::protobuf::Timestamp ToTimestamp(absl::Time time) {
+  return google::protobuf::util::TimeUtil::MicrosecondsToTimestamp(absl::ToUnixMicros(time));
+}
+
+absl::Time FromTimestamp(const google::protobuf::Timestamp& time) {
+  return absl::FromUnixSeconds(time.seconds()) + absl::Nanoseconds(time.nanos());
+}
+
+absl::StatusOr<std::shared_ptr<const Spec>> FromProto(const v1::JobSpec& spec) {
+  Violations violations;
+  FindUnknownFields(spec, "", violations);
+  RETURN_IF_ERROR(violations.ToStatus());
+  google::protobuf::util::JsonPrintOptions options;
+  options.preserve_proto_field_names = true;
+  std::string json;
+  const auto printed = google::protobuf::util::MessageToJsonString(spec, &json, options);
+  if (!printed.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat("spec: ", printed.message().ToString()));
+  }
+  ASSIGN_OR_RETURN(const JobConfig config, ParseAndValidateJob(json));
+  return std::make_shared<const Spec>(
+      Spec{Deterministic(spec), std::move(json), FactsOf(config)});
+}
+
+v1::Job ToProto(const Job& job) {
+  v1::Job out;
+  out.set_id(job.id);
+  out.mutable_spec()->ParseFromString(job.spec->bytes);
+  out.set_state(v1::JobState(job.state));
+  out.set_state_reason(job.state_reason);
+  out.set_revision(job.revision);
+  out.set_epoch(job.epoch);
+  out.set_restarts(job.restarts);
+  out.set_restarts_without_progress(job.restarts_without_progress);
+  *out.mutable_create_time() = ToTimestamp(job.create_time);
+  if (job.start_time) *out.mutable_start_time() = ToTimestamp(*job.start_time);
+  if (job.finish_time) *out.mutable_finish_time() = ToTimestamp(*job.finish_time);
+  for (uint32_t i = 0; i < job.ranks.size(); ++i) {
+    auto* placement = out.add_placement();
+    placement->set_rank(i);
+    placement->set_worker_id(job.ranks[i].worker_id);
+    placement->set_device(job.ranks[i].device);
+  }
+  auto* progress = out.mutable_progress();
+  progress->set_step(job.progress.step);
+  progress->set_total_steps(job.spec->facts.steps);
+  progress->set_loss(job.progress.loss);
+  progress->set_validation_loss(job.progress.validation_loss);
+  progress->set_tokens_per_second(job.progress.tokens_per_second);
+  if (job.progress.mfu) progress->set_mfu(*job.progress.mfu);
+  const uint64_t total = job.spec->facts.steps;
+  const uint64_t left = IsTerminal(job.state) || job.progress.step > total ? 0 : total - job.progress.step;
+  progress->set_eta_seconds(double(left) * job.progress.seconds_per_step);
+  for (const Checkpoint& c : job.checkpoints) {
+    auto* checkpoint = out.add_checkpoints();
+    checkpoint->set_step(c.step);
+    checkpoint->set_epoch(c.epoch);
+    checkpoint->set_path(c.path);
+    checkpoint->set_size_bytes(c.size_bytes);
+    *checkpoint->mutable_create_time() = ToTimestamp(c.create_time);
+  }
+  return out;
+}
+
+v1::StepRecord ToProto(const StepRecord& step) {
+  v1::StepRecord out;
+  out.set_step(step.step);
+  out.set_epoch(step.epoch);
+  out.set_loss(step.loss);
+  out.set_grad_norm(step.grad_norm);
+  out.set_learning_rate(step.learning_rate);
+  out.set_tokens(step.tokens);
+  out.set_seconds(step.seconds);
+  auto* phases = out.mutable_phases();
+  phases->set_data(step.phases[0]);
+  phases->set_forward(step.phases[1]);
+  phases->set_backward(step.phases[2]);
+  phases->set_grad_sync(step.phases[3]);
+  phases->set_optimizer(step.phases[4]);
+  phases->set_pipeline_bubble(step.phases[5]);
+  phases->set_checkpoint(step.phases[6]);
+  if (step.mfu) out.set_mfu(*step.mfu);
+  if (step.validation_loss) out.set_validation_loss(*step.validation_loss);
+  *out.mutable_finish_time() = ToTimestamp(step.finish_time);
+  out.set_skipped(step.skipped);
+  return out;
+}
+
+StepRecord FromProto(const v1::StepRecord& step) {
+  StepRecord out;
+  out.step = step.step();
+  out.epoch = step.epoch();
+  out.loss = step.loss();
+  out.grad_norm = step.grad_norm();
+  out.learning_rate = step.learning_rate();
+  out.tokens = step.tokens();
+  out.seconds = step.seconds();
+  const v1::PhaseSeconds& p = step.phases();
+  out.phases = {p.data(),      p.forward(),         p.backward(),  p.grad_sync(),
+                p.optimizer(), p.pipeline_bubble(), p.checkpoint()};
+  if (step.has_mfu()) out.mfu = step.mfu();
+  if (step.has_validation_loss()) out.validation_loss = step.validation_loss();
+  out.finish_time = FromTimestamp(step.finish_time());
+  out.skipped = step.skipped();
+  return out;
+}
+
+v1::Event ToProto(const EventRecord& event) {
+  v1::Event out;
+  *out.mutable_time() = ToTimestamp(event.time);
+  out.set_type(v1::EventType(event.type));
+  out.set_epoch(event.epoch);
+  out.set_message(event.message);
+  return out;
+}
+
+v1::LogLine ToProto(const LogRecord& line) {
+  v1::LogLine out;
+  *out.mutable_time() = ToTimestamp(line.time);
+  out.set_epoch(line.epoch);
+  out.set_rank(line.rank);
+  out.set_text(line.text);
+  return out;
+}
+
+LogRecord FromProto(const v1::LogLine& line) {
+  return {FromTimestamp(line.time()), line.epoch(), line.rank(), line.text()};
+}
+
+Checkpoint FromProto(const v1::Checkpoint& checkpoint) {
+  return {checkpoint.step(), checkpoint.epoch(), checkpoint.path(), checkpoint.size_bytes(),
+          FromTimestamp(checkpoint.create_time())};
+}
+
+}  // namespace trainyard::controller

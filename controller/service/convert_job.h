@@ -1,0 +1,31 @@
+// Jobs on the wire and inside, one function a message.
+
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "controller/jobs/job.h"
+#include "controller/jobs/step_record.h"
+#include "trainyard/v1/job.pb.h"
+
+namespace trainyard::controller {
+
+// Checks the spec as the trainer would (train/config). INVALID_ARGUMENT: violations with paths relative
+// to the spec ("batch.global").
+absl::StatusOr<std::shared_ptr<const Spec>> FromProto(const v1::JobSpec& spec);
+
+v1::Job ToProto(const Job& job);
+v1::StepRecord ToProto(const StepRecord& step);
+v1::Event ToProto(const EventRecord& event);
+v1::LogLine ToProto(const LogRecord& line);
+
+StepRecord FromProto(const v1::StepRecord& step);
+Checkpoint FromProto(const v1::Checkpoint& checkpoint);
+LogRecord FromProto(const v1::LogLine& line);
+
+google::protobuf::Timestamp ToTimestamp(absl::Time time);
+absl::Time FromTimestamp(const google::protobuf::Timestamp& time);
+
+}  // namespace trainyard::controller

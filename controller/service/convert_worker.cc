@@ -1,0 +1,168 @@
+#include "controller/service/convert_worker.h"
+
+#include <algorithm>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "controller/service/convert_job.h"
+
+namespace trainyard::controller {
+namespace {
+
+constexpr size_t kMaxDevices = 1024;
+constexpr size_t kMaxIdBytes = 128;
+
+// Enough for the trainer to fall back past every damaged one that retention leaves.
+constexpr size_t kMaxCheckpointsOffered = 16;
+
+Device FromProto(const v1::Device& device) {
+  Device out;
+  out.index = device.index();
+  out.kind = device.kind() == v1::DEVICE_KIND_CUDA ? DeviceKind::kCuda : DeviceKind::kCpu;
+  out.model = device.model();
+  out.memory_bytes = device.memory_bytes();
+  out.threads = device.threads();
+  for (const v1::PeakRate& peak : device.peak()) {
+    out.peaks.push_back({peak.dtype(), peak.flops(), peak.measured()});
+  }
+  return out;
+}
+
+v1::StartRanks ToProto(const StartOrder& order) {
+  const Job& job = *order.job;
+  v1::StartRanks out;
+  out.set_job_id(job.id);
+  out.set_epoch(job.epoch);
+  out.set_world(uint32_t(job.ranks.size()));
+  for (uint32_t i = 0; i < job.ranks.size(); ++i) {
+    if (job.ranks[i].worker_id != order.worker_id || IsGone(job.ranks[i].phase)) continue;
+    auto* rank = out.add_ranks();
+    rank->set_rank(i);
+    rank->set_worker_id(order.worker_id);
+    rank->set_device(job.ranks[i].device);
+  }
+  out.set_job_config(job.spec->config);
+  for (auto c = job.checkpoints.rbegin(); c != job.checkpoints.rend(); ++c) {
+    if (size_t(out.checkpoints_size()) >= kMaxCheckpointsOffered) break;
+    out.add_checkpoints(c->path);
+  }
+  return out;
+}
+
+}  // namespace
+
+absl::StatusOr<Registration> FromProto(const v1::Register& message) {
+  if (message.protocol_version() != kWorkerProtocolVersion) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "worker stream version ", message.protocol_version(), "; this controller speaks version ",
+        kWorkerProtocolVersion, ": run the same Trainyard on both sides"));
+  }
+  if (message.worker_id().empty() || message.worker_id().size() > kMaxIdBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("register: worker_id has ", message.worker_id().size(),
+                     " characters; wanted 1 to ", kMaxIdBytes));
+  }
+  if (size_t(message.devices_size()) > kMaxDevices) {
+    return absl::InvalidArgumentError(absl::StrCat("register: ", message.devices_size(),
+                                                   " devices; at most ", kMaxDevices));
+  }
+  Registration out;
+  out.worker_id = message.worker_id();
+  out.instance_id = message.instance_id();
+  out.hostname = message.hostname();
+  out.version = message.version();
+  std::set<uint32_t> indices;
+  for (const v1::Device& device : message.devices()) {
+    if (!indices.insert(device.index()).second) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("register: two devices have index ", device.index()));
+    }
+    out.devices.push_back(FromProto(device));
+  }
+  for (const v1::RankStatus& status : message.running()) out.running.push_back(FromProto(status));
+  out.metrics_url = message.metrics_url();
+  out.insecure = message.insecure();
+  return out;
+}
+
+RankStatus FromProto(const v1::RankStatus& status) {
+  RankStatus out;
+  out.job_id = status.job_id();
+  out.epoch = status.epoch();
+  out.rank = status.rank();
+  out.device = status.device();
+  out.state = RankState(std::clamp(int(status.state()), 1, 3));
+  const int cause = int(status.cause());
+  out.cause = out.state != RankState::kExited         ? ExitCause::kNone
+              : cause < 1 || cause > int(ExitCause::kOther) ? ExitCause::kOther
+                                                            : ExitCause(cause);
+  out.signal = status.signal();
+  out.exit_code = status.exit_code();
+  out.message = status.message();
+  return out;
+}
+
+StepReport FromProto(const v1::StepReport& report) {
+  StepReport out;
+  out.job_id = report.job_id();
+  out.rank = report.rank();
+  out.record = FromProto(report.record());
+  out.record.model_flops = report.model_flops();
+  return out;
+}
+
+v1::ConnectResponse ToProto(const Order& order) {
+  v1::ConnectResponse out;
+  if (const auto* registered = std::get_if<Registered>(&order)) {
+    out.mutable_registered()->set_heartbeat_milliseconds(
+        uint32_t(absl::ToInt64Milliseconds(registered->heartbeat)));
+    out.mutable_registered()->set_lease_milliseconds(
+        uint32_t(absl::ToInt64Milliseconds(registered->lease)));
+  } else if (const auto* start = std::get_if<StartOrder>(&order)) {
+    *out.mutable_start_ranks() = ToProto(*start);
+  } else if (const auto* stop = std::get_if<StopOrder>(&order)) {
+    out.mutable_stop_ranks()->set_job_id(stop->job_id);
+    out.mutable_stop_ranks()->set_epoch(stop->epoch);
+    out.mutable_stop_ranks()->set_mode(v1::StopMode(stop->mode));
+  } else if (const auto* value = std::get_if<RendezvousValue>(&order)) {
+    out.mutable_rendezvous_value()->set_job_id(value->job_id);
+    out.mutable_rendezvous_value()->set_epoch(value->epoch);
+    out.mutable_rendezvous_value()->set_key(value->key);
+    out.mutable_rendezvous_value()->set_value(value->value);
+  }
+  return out;
+}
+
+v1::Worker ToProto(const Worker& worker, const Coordinator::Holders& holders) {
+  v1::Worker out;
+  const Registration& r = worker.registration;
+  out.set_id(r.worker_id);
+  out.set_hostname(r.hostname);
+  out.set_version(r.version);
+  out.set_state(v1::WorkerState(worker.state));
+  for (const Device& device : r.devices) {
+    auto* d = out.add_devices();
+    d->set_index(device.index);
+    d->set_kind(v1::DeviceKind(device.kind));
+    d->set_model(device.model);
+    d->set_memory_bytes(device.memory_bytes);
+    d->set_threads(device.threads);
+    for (const PeakRate& peak : device.peaks) {
+      auto* p = d->add_peak();
+      p->set_dtype(peak.dtype);
+      p->set_flops(peak.flops);
+      p->set_measured(peak.measured);
+    }
+    if (const auto holder = holders.find({r.worker_id, device.index}); holder != holders.end()) {
+      d->set_job_id(holder->second.job_id);
+      d->set_rank(holder->second.rank);
+    }
+  }
+  *out.mutable_register_time() = ToTimestamp(worker.register_time);
+  *out.mutable_last_heartbeat_time() = ToTimestamp(worker.last_heartbeat_time);
+  out.set_insecure(r.insecure);
+  out.set_metrics_url(r.metrics_url);
+  return out;
+}
+
+}  // namespace trainyard::controller

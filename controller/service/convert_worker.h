@@ -1,0 +1,22 @@
+// Workers on the wire and inside, one function a message.
+
+#pragma once
+
+#include "absl/status/statusor.h"
+#include "controller/workers/coordinator.h"
+#include "trainyard/v1/cluster.pb.h"
+#include "trainyard/v1/worker.pb.h"
+
+namespace trainyard::controller {
+
+inline constexpr uint32_t kWorkerProtocolVersion = 1;
+
+// FAILED_PRECONDITION: another protocol version. INVALID_ARGUMENT: what no worker of ours says.
+absl::StatusOr<Registration> FromProto(const v1::Register& message);
+
+RankStatus FromProto(const v1::RankStatus& status);
+StepReport FromProto(const v1::StepReport& report);
+v1::ConnectResponse ToProto(const Order& order);
+v1::Worker ToProto(const Worker& worker, const Coordinator::Holders& holders);
+
+}  // namespace trainyard::controller

@@ -1,0 +1,88 @@
+#include "controller/store/schema.h"
+
+#include <array>
+
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+
+namespace trainyard::controller {
+namespace {
+
+// "TYRD": tells a store from any other SQLite file.
+constexpr int64_t kApplicationId = 0x54595244;
+
+// A check of the whole file reads all of it; beyond this size it would delay every start.
+constexpr int64_t kFullCheckPages = 16'384;
+
+// Entry v takes schema version v to v + 1. Entries are never changed, only appended.
+constexpr std::array<const char*, 1> kMigrations = {R"sql(
+  CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+  INSERT INTO meta VALUES ('generation', 0);
+  CREATE TABLE jobs (
+    number INTEGER PRIMARY KEY, state INTEGER NOT NULL, spec BLOB NOT NULL, config TEXT NOT NULL,
+    facts TEXT NOT NULL, body TEXT NOT NULL);
+  CREATE INDEX jobs_by_state ON jobs (state, number);
+  CREATE TABLE requests (request_id TEXT PRIMARY KEY, number INTEGER NOT NULL) WITHOUT ROWID;
+  CREATE TABLE events (
+    number INTEGER NOT NULL, n INTEGER NOT NULL, time INTEGER NOT NULL, type INTEGER NOT NULL,
+    epoch INTEGER NOT NULL, message TEXT NOT NULL, PRIMARY KEY (number, n)) WITHOUT ROWID;
+  CREATE TABLE steps (
+    number INTEGER NOT NULL, step INTEGER NOT NULL, epoch INTEGER NOT NULL,
+    complete INTEGER NOT NULL, loss REAL, grad_norm REAL, learning_rate REAL,
+    tokens INTEGER NOT NULL, seconds REAL, data REAL, forward REAL, backward REAL, grad_sync REAL,
+    optimizer REAL, pipeline_bubble REAL, checkpoint REAL, mfu REAL, validation_loss REAL,
+    finish_time INTEGER NOT NULL, skipped INTEGER NOT NULL, model_flops INTEGER NOT NULL,
+    ranks_seen BLOB NOT NULL, PRIMARY KEY (number, step)) WITHOUT ROWID;
+  CREATE TABLE logs (
+    number INTEGER NOT NULL, n INTEGER NOT NULL, time INTEGER NOT NULL, epoch INTEGER NOT NULL,
+    rank INTEGER NOT NULL, text TEXT NOT NULL, PRIMARY KEY (number, n)) WITHOUT ROWID;
+)sql"};
+
+absl::Status Damaged(const std::string& path, absl::string_view what) {
+  return absl::DataLossError(absl::StrCat(
+      "store ", path, " is damaged: ", what,
+      "; restore a copy of it, or move it (and its -wal and -shm) away to start with no jobs"));
+}
+
+absl::Status CheckWhole(Database& database, const std::string& path) {
+  const auto pages = database.QueryInt("PRAGMA page_count");
+  if (!pages.ok()) return Damaged(path, pages.status().message());
+  if (*pages > kFullCheckPages) return absl::OkStatus();
+  const auto verdict = database.QueryText("PRAGMA quick_check(1)");
+  if (!verdict.ok()) return Damaged(path, verdict.status().message());
+  if (*verdict != "ok") return Damaged(path, *verdict);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+int LatestSchemaVersion() { return int(kMigrations.size()); }
+
+absl::Status PrepareSchema(Database& database, const std::string& path) {
+  const auto version_or = database.QueryInt("PRAGMA user_version");
+  if (!version_or.ok()) return Damaged(path, version_or.status().message());
+  int64_t version = *version_or;
+  ASSIGN_OR_RETURN(const int64_t application, database.QueryInt("PRAGMA application_id"));
+  ASSIGN_OR_RETURN(const int64_t tables, database.QueryInt("SELECT count(*) FROM sqlite_master"));
+  if (tables > 0 && application != kApplicationId) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("store ", path, " is another program's database: give an empty directory"));
+  }
+  if (version > LatestSchemaVersion()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "store ", path, " has schema version ", version, ", and this program knows up to ",
+        LatestSchemaVersion(), ": run the newer Trainyard that wrote it"));
+  }
+  RETURN_IF_ERROR(CheckWhole(database, path));
+  if (version == LatestSchemaVersion()) return absl::OkStatus();
+  RETURN_IF_ERROR(database.Execute("BEGIN IMMEDIATE"));
+  for (; version < LatestSchemaVersion(); ++version) {
+    RETURN_IF_ERROR(database.Execute(kMigrations[size_t(version)]));
+  }
+  RETURN_IF_ERROR(
+      database.Execute(absl::StrCat("PRAGMA application_id = ", kApplicationId).c_str()));
+  RETURN_IF_ERROR(database.Execute(absl::StrCat("PRAGMA user_version = ", version).c_str()));
+  return database.Execute("COMMIT");
+}
+
+}  // namespace trainyard::controller

@@ -1,0 +1,194 @@
+#include "controller/store/sqlite_reader.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/status_macros.h"
+
+namespace trainyard::controller {
+namespace {
+
+constexpr char kStepColumns[] =
+    "SELECT step, epoch, complete, loss, grad_norm, learning_rate, tokens, seconds, data, forward, "
+    "backward, grad_sync, optimizer, pipeline_bubble, checkpoint, mfu, validation_loss, "
+    "finish_time, "
+    "skipped, model_flops, ranks_seen FROM steps ";
+
+StepRecord StepOf(const Statement& row) {
+  StepRecord r;
+  r.step = uint64_t(row.Int(0));
+  r.epoch = uint64_t(row.Int(1));
+  r.complete = row.Int(2) != 0;
+  r.loss = row.Real(3);
+  r.grad_norm = row.Real(4);
+  r.learning_rate = row.Real(5);
+  r.tokens = uint64_t(row.Int(6));
+  r.seconds = row.Real(7);
+  for (int i = 0; i < kNumPhases; ++i) r.phases[size_t(i)] = row.Real(8 + i);
+  if (!row.IsNull(15)) r.mfu = row.Real(15);
+  if (!row.IsNull(16)) r.validation_loss = row.Real(16);
+  r.finish_time = absl::FromUnixMicros(row.Int(17));
+  r.skipped = row.Int(18) != 0;
+  r.model_flops = uint64_t(row.Int(19));
+  r.ranks_seen = row.Text(20);
+  return r;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<StoredJob>> SqliteReader::ReadJobs(Statement statement) {
+  std::vector<StoredJob> jobs;
+  for (;;) {
+    ASSIGN_OR_RETURN(const bool row, statement.Next());
+    if (!row) return jobs;
+    jobs.push_back({uint64_t(statement.Int(0)), JobState(statement.Int(1)), statement.Text(2),
+                    statement.Text(3), statement.Text(4), statement.Text(5)});
+  }
+}
+
+absl::StatusOr<std::vector<StoredJob>> SqliteReader::LiveJobs() {
+  std::lock_guard lock(mutex_);
+  ASSIGN_OR_RETURN(Statement select,
+                   database_.Prepare("SELECT * FROM jobs WHERE state < ? ORDER BY number"));
+  select.Bind(1, int64_t(JobState::kSucceeded));
+  return ReadJobs(std::move(select));
+}
+
+absl::StatusOr<StoredJob> SqliteReader::GetJob(uint64_t number) {
+  std::lock_guard lock(mutex_);
+  ASSIGN_OR_RETURN(Statement select, database_.Prepare("SELECT * FROM jobs WHERE number = ?"));
+  select.Bind(1, int64_t(number));
+  ASSIGN_OR_RETURN(std::vector<StoredJob> jobs, ReadJobs(std::move(select)));
+  if (jobs.empty()) return absl::NotFoundError("no such job");
+  return std::move(jobs.front());
+}
+
+absl::StatusOr<std::vector<StoredJob>> SqliteReader::ListJobs(uint64_t before,
+                                                              const std::vector<JobState>& states,
+                                                              size_t limit) {
+  const auto number = [](std::string* out, JobState state) { absl::StrAppend(out, int(state)); };
+  const std::string filter =
+      states.empty() ? ""
+                     : absl::StrCat(" AND state IN (", absl::StrJoin(states, ",", number), ")");
+  std::lock_guard lock(mutex_);
+  ASSIGN_OR_RETURN(Statement select,
+                   database_.Prepare(absl::StrCat("SELECT * FROM jobs WHERE number < ?", filter,
+                                                  " ORDER BY number DESC LIMIT ?")));
+  select.Bind(1, before == 0 ? INT64_MAX : int64_t(before)).Bind(2, int64_t(limit));
+  return ReadJobs(std::move(select));
+}
+
+absl::StatusOr<uint64_t> SqliteReader::FindRequest(const std::string& request_id) {
+  std::lock_guard lock(mutex_);
+  ASSIGN_OR_RETURN(Statement select,
+                   database_.Prepare("SELECT number FROM requests WHERE request_id = ?"));
+  select.BindText(1, request_id);
+  ASSIGN_OR_RETURN(const bool row, select.Next());
+  if (!row) return absl::NotFoundError("no such request");
+  return uint64_t(select.Int(0));
+}
+
+absl::StatusOr<uint64_t> SqliteReader::NewestJob() {
+  std::lock_guard lock(mutex_);
+  ASSIGN_OR_RETURN(const int64_t number, database_.QueryInt("SELECT max(number) FROM jobs"));
+  return uint64_t(number);
+}
+
+absl::StatusOr<std::vector<uint64_t>> SqliteReader::CountByState() {
+  std::lock_guard lock(mutex_);
+  ASSIGN_OR_RETURN(Statement select,
+                   database_.Prepare("SELECT state, count(*) FROM jobs GROUP BY state"));
+  std::vector<uint64_t> counts(kNumJobStates + 1);
+  for (;;) {
+    ASSIGN_OR_RETURN(const bool row, select.Next());
+    if (!row) return counts;
+    const size_t state = size_t(select.Int(0));
+    if (state < counts.size()) counts[state] = uint64_t(select.Int(1));
+  }
+}
+
+absl::StatusOr<std::vector<EventRecord>> SqliteReader::ReadEvents(uint64_t number) {
+  std::lock_guard lock(mutex_);
+  ASSIGN_OR_RETURN(
+      Statement select,
+      database_.Prepare(
+          "SELECT time, type, epoch, message FROM events WHERE number = ? ORDER BY n"));
+  select.Bind(1, int64_t(number));
+  std::vector<EventRecord> events;
+  for (;;) {
+    ASSIGN_OR_RETURN(const bool row, select.Next());
+    if (!row) return events;
+    events.push_back({absl::FromUnixMicros(select.Int(0)), EventType(select.Int(1)),
+                      uint64_t(select.Int(2)), select.Text(3)});
+  }
+}
+
+absl::StatusOr<StepRecord> SqliteReader::ReadStep(uint64_t number, uint64_t step) {
+  std::lock_guard lock(mutex_);
+  ASSIGN_OR_RETURN(Statement select,
+                   database_.Prepare(absl::StrCat(kStepColumns, "WHERE number = ? AND step = ?")));
+  select.Bind(1, int64_t(number)).Bind(2, int64_t(step));
+  ASSIGN_OR_RETURN(const bool row, select.Next());
+  if (!row) return absl::NotFoundError("no such step");
+  return StepOf(select);
+}
+
+absl::StatusOr<StepRecord> SqliteReader::LastStep(uint64_t number) {
+  std::lock_guard lock(mutex_);
+  ASSIGN_OR_RETURN(Statement select,
+                   database_.Prepare(absl::StrCat(
+                       kStepColumns, "WHERE number = ? AND complete ORDER BY step DESC LIMIT 1")));
+  select.Bind(1, int64_t(number));
+  ASSIGN_OR_RETURN(const bool row, select.Next());
+  if (!row) return absl::NotFoundError("no finished step");
+  return StepOf(select);
+}
+
+absl::StatusOr<double> SqliteReader::SumStepSeconds(uint64_t number) {
+  std::lock_guard lock(mutex_);
+  ASSIGN_OR_RETURN(
+      Statement select,
+      database_.Prepare("SELECT total(seconds) FROM steps WHERE number = ? AND complete"));
+  select.Bind(1, int64_t(number));
+  ASSIGN_OR_RETURN(const bool row, select.Next());
+  return row ? select.Real(0) : 0.0;
+}
+
+absl::StatusOr<std::vector<StepRecord>> SqliteReader::ReadSteps(uint64_t number,
+                                                                uint64_t after_step, size_t limit) {
+  std::lock_guard lock(mutex_);
+  // Reports of a rank arrive in step order, so what is incomplete below the newest complete step
+  // lost its report for good (a machine died) and is shown as it is.
+  ASSIGN_OR_RETURN(
+      Statement select,
+      database_.Prepare(absl::StrCat(
+          kStepColumns,
+          "WHERE number = ?1 AND step > ?2 AND step <= (SELECT step FROM steps WHERE "
+          "number = ?1 AND complete ORDER BY step DESC LIMIT 1) ORDER BY step LIMIT ?3")));
+  select.Bind(1, int64_t(number)).Bind(2, int64_t(after_step)).Bind(3, int64_t(limit));
+  std::vector<StepRecord> steps;
+  for (;;) {
+    ASSIGN_OR_RETURN(const bool row, select.Next());
+    if (!row) return steps;
+    steps.push_back(StepOf(select));
+  }
+}
+
+absl::StatusOr<Store::LogPage> SqliteReader::ReadLogs(uint64_t number, uint64_t after, int64_t rank,
+                                                      size_t limit) {
+  std::lock_guard lock(mutex_);
+  ASSIGN_OR_RETURN(Statement select,
+                   database_.Prepare("SELECT n, time, epoch, rank, text FROM logs WHERE number = ? "
+                                     "AND n > ? AND (? < 0 OR rank = ?) ORDER BY n LIMIT ?"));
+  select.Bind(1, int64_t(number)).Bind(2, int64_t(after)).Bind(3, rank).Bind(4, rank);
+  select.Bind(5, int64_t(limit));
+  Store::LogPage page{.lines = {}, .last = after};
+  for (;;) {
+    ASSIGN_OR_RETURN(const bool row, select.Next());
+    if (!row) return page;
+    page.last = uint64_t(select.Int(0));
+    page.lines.push_back({absl::FromUnixMicros(select.Int(1)), uint64_t(select.Int(2)),
+                          uint32_t(select.Int(3)), select.Text(4)});
+  }
+}
+
+}  // namespace trainyard::controller

@@ -1,0 +1,45 @@
+// The store's queries, on a connection of their own: WAL readers do not wait for the writer.
+
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "controller/store/sqlite.h"
+#include "controller/store/store.h"
+
+namespace trainyard::controller {
+
+// Thread-safe: one query at a time. See Store for what each function answers.
+class SqliteReader {
+ public:
+  explicit SqliteReader(Database database) : database_(std::move(database)) {}
+
+  absl::StatusOr<std::vector<StoredJob>> LiveJobs();
+  absl::StatusOr<StoredJob> GetJob(uint64_t number);
+  absl::StatusOr<std::vector<StoredJob>> ListJobs(uint64_t before,
+                                                  const std::vector<JobState>& states,
+                                                  size_t limit);
+  absl::StatusOr<uint64_t> FindRequest(const std::string& request_id);
+  absl::StatusOr<uint64_t> NewestJob();
+  absl::StatusOr<std::vector<uint64_t>> CountByState();
+  absl::StatusOr<std::vector<EventRecord>> ReadEvents(uint64_t number);
+  absl::StatusOr<StepRecord> ReadStep(uint64_t number, uint64_t step);
+  absl::StatusOr<StepRecord> LastStep(uint64_t number);
+  absl::StatusOr<double> SumStepSeconds(uint64_t number);
+  absl::StatusOr<std::vector<StepRecord>> ReadSteps(uint64_t number, uint64_t after_step,
+                                                    size_t limit);
+  absl::StatusOr<Store::LogPage> ReadLogs(uint64_t number, uint64_t after, int64_t rank,
+                                          size_t limit);
+
+ private:
+  absl::StatusOr<std::vector<StoredJob>> ReadJobs(Statement statement);
+
+  std::mutex mutex_;
+  Database database_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace trainyard::controller

@@ -1,0 +1,136 @@
+#include "controller/store/sqlite_store.h"
+
+#include <chrono>
+#include <iterator>
+
+#include "common/log.h"
+#include "common/status_macros.h"
+#include "controller/store/schema.h"
+
+namespace trainyard::controller {
+namespace {
+// How often a full disk is tried again.
+constexpr auto kRetryEvery = std::chrono::milliseconds(500);
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<SqliteStore>> SqliteStore::Open(const std::string& directory,
+                                                               const StoreLimits& limits) {
+  ASSIGN_OR_RETURN(StateLock lock, StateLock::Take(directory));
+  const std::string path = directory + "/store.db";
+  ASSIGN_OR_RETURN(Database database, Database::Open(path));
+  RETURN_IF_ERROR(PrepareSchema(database, path));
+  ASSIGN_OR_RETURN(Database reader, Database::Open(path));
+  ASSIGN_OR_RETURN(std::unique_ptr<SqliteWriter> writer,
+                   SqliteWriter::Create(std::move(database), limits));
+  RETURN_IF_ERROR(reader.Execute("UPDATE meta SET value = value + 1 WHERE key = 'generation'"));
+  ASSIGN_OR_RETURN(const int64_t generation,
+                   reader.QueryInt("SELECT value FROM meta WHERE key = 'generation'"));
+  return std::unique_ptr<SqliteStore>(
+      new SqliteStore(std::move(lock), std::move(writer), std::move(reader), uint64_t(generation)));
+}
+
+SqliteStore::SqliteStore(StateLock lock, std::unique_ptr<SqliteWriter> writer, Database reader,
+                         uint64_t generation)
+    : lock_(std::move(lock)),
+      generation_(generation),
+      writer_(std::move(writer)),
+      reader_(std::move(reader)),
+      thread_([this] { Run(); }) {}
+
+SqliteStore::~SqliteStore() { Close(); }
+
+void SqliteStore::Close() {
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+void SqliteStore::Write(WriteBatch batch, OnFailure on_failure, WriteDone done) {
+  {
+    std::lock_guard lock(mutex_);
+    if (!stopping_) {
+      queue_.push_back({std::move(batch), on_failure, std::move(done)});
+      changed_.notify_one();
+      return;
+    }
+  }
+  if (done) done(absl::CancelledError("the store is closed"));
+}
+
+absl::Status SqliteStore::health() const {
+  std::lock_guard lock(mutex_);
+  return health_;
+}
+
+absl::Status SqliteStore::WriteTogether(const std::deque<Pending>& group) {
+  absl::Status status = writer_->Begin();
+  for (auto it = group.begin(); status.ok() && it != group.end(); ++it) {
+    status = writer_->Put(it->batch);
+  }
+  if (status.ok()) status = writer_->Commit();
+  if (!status.ok()) writer_->Rollback();
+  return status;
+}
+
+absl::Status SqliteStore::WriteGroup(std::deque<Pending> group, bool stopping,
+                                     std::deque<Pending>& kept) {
+  absl::Status status = WriteTogether(group);
+  if (status.ok() || group.size() == 1) {
+    for (Pending& pending : group) Settle(std::move(pending), status, stopping, kept);
+    return status;
+  }
+  // One batch may be at fault, and the others must not share its fate. But nothing overtakes a
+  // batch that is kept: a newer state of a job must not be overwritten by an older one later.
+  for (Pending& pending : group) {
+    absl::Status one_status = status;
+    if (kept.empty() || pending.on_failure == OnFailure::kReport) {
+      std::deque<Pending> one;
+      one.push_back(std::move(pending));
+      one_status = WriteTogether(one);
+      pending = std::move(one.front());
+    }
+    Settle(std::move(pending), one_status, stopping, kept);
+  }
+  return kept.empty() ? absl::OkStatus() : status;
+}
+
+void SqliteStore::Settle(Pending pending, const absl::Status& status, bool stopping,
+                         std::deque<Pending>& kept) {
+  if (!status.ok() && pending.on_failure == OnFailure::kRetry && !stopping) {
+    kept.push_back(std::move(pending));
+  } else if (pending.done) {
+    pending.done(status);
+  }
+}
+
+void SqliteStore::Run() {
+  std::deque<Pending> kept;  // Failed, to be tried again before anything newer.
+  for (;;) {
+    std::deque<Pending> group = std::move(kept);
+    kept.clear();
+    bool stopping;
+    {
+      std::unique_lock lock(mutex_);
+      const auto ready = [&] { return stopping_ || !queue_.empty(); };
+      if (group.empty()) {
+        changed_.wait(lock, ready);
+      } else {
+        changed_.wait_for(lock, kRetryEvery, ready);
+      }
+      std::move(queue_.begin(), queue_.end(), std::back_inserter(group));
+      queue_.clear();
+      stopping = stopping_;
+    }
+    if (group.empty()) return;
+    const absl::Status status = WriteGroup(std::move(group), stopping, kept);
+    std::lock_guard lock(mutex_);
+    if (health_.ok() && !status.ok()) LogError("store_cannot_write", {{"error", status.message()}});
+    if (!health_.ok() && status.ok()) LogInfo("store_writes_again");
+    health_ = status;
+  }
+}
+
+}  // namespace trainyard::controller

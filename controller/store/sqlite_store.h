@@ -1,0 +1,96 @@
+// The store over an embedded SQLite file: WAL, synchronous FULL, one writing thread. All batches
+// that wait when the thread turns to them go into one transaction and share its sync.
+
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "controller/store/sqlite_reader.h"
+#include "controller/store/sqlite_writer.h"
+#include "controller/store/state_lock.h"
+#include "controller/store/store.h"
+
+namespace trainyard::controller {
+
+class SqliteStore final : public Store {
+ public:
+  // Owns `directory` (made where missing) until destroyed; the file is DIRECTORY/store.db.
+  // FAILED_PRECONDITION: another process owns the directory, or the file is a newer Trainyard's or
+  // another program's. DATA_LOSS: the file is damaged.
+  static absl::StatusOr<std::unique_ptr<SqliteStore>> Open(const std::string& directory,
+                                                           const StoreLimits& limits = {});
+  ~SqliteStore() override;
+
+  void Write(WriteBatch batch, OnFailure on_failure, WriteDone done) override;
+  void Close() override;
+  uint64_t generation() const override { return generation_; }
+  absl::Status health() const override;
+
+  absl::StatusOr<std::vector<StoredJob>> LiveJobs() override { return reader_.LiveJobs(); }
+  absl::StatusOr<StoredJob> GetJob(uint64_t number) override { return reader_.GetJob(number); }
+  absl::StatusOr<std::vector<StoredJob>> ListJobs(uint64_t before,
+                                                  const std::vector<JobState>& states,
+                                                  size_t limit) override {
+    return reader_.ListJobs(before, states, limit);
+  }
+  absl::StatusOr<uint64_t> FindRequest(const std::string& request_id) override {
+    return reader_.FindRequest(request_id);
+  }
+  absl::StatusOr<uint64_t> NewestJob() override { return reader_.NewestJob(); }
+  absl::StatusOr<std::vector<uint64_t>> CountByState() override { return reader_.CountByState(); }
+  absl::StatusOr<std::vector<EventRecord>> ReadEvents(uint64_t number) override {
+    return reader_.ReadEvents(number);
+  }
+  absl::StatusOr<StepRecord> ReadStep(uint64_t number, uint64_t step) override {
+    return reader_.ReadStep(number, step);
+  }
+  absl::StatusOr<StepRecord> LastStep(uint64_t number) override { return reader_.LastStep(number); }
+  absl::StatusOr<double> SumStepSeconds(uint64_t number) override {
+    return reader_.SumStepSeconds(number);
+  }
+  absl::StatusOr<std::vector<StepRecord>> ReadSteps(uint64_t number, uint64_t after_step,
+                                                    size_t limit) override {
+    return reader_.ReadSteps(number, after_step, limit);
+  }
+  absl::StatusOr<LogPage> ReadLogs(uint64_t number, uint64_t after, int64_t rank,
+                                   size_t limit) override {
+    return reader_.ReadLogs(number, after, rank, limit);
+  }
+
+ private:
+  struct Pending {
+    WriteBatch batch;
+    OnFailure on_failure;
+    WriteDone done;
+  };
+
+  SqliteStore(StateLock lock, std::unique_ptr<SqliteWriter> writer, Database reader,
+              uint64_t generation);
+  void Run();
+  absl::Status WriteTogether(const std::deque<Pending>& group);
+  // Writes the group, tells the waiting, and leaves in `kept` what is to be tried again.
+  absl::Status WriteGroup(std::deque<Pending> group, bool stopping, std::deque<Pending>& kept);
+  static void Settle(Pending pending, const absl::Status& status, bool stopping,
+                     std::deque<Pending>& kept);
+
+  const StateLock lock_;
+  const uint64_t generation_;
+  const std::unique_ptr<SqliteWriter> writer_;  // Used by the thread alone.
+  SqliteReader reader_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Pending> queue_ ABSL_GUARDED_BY(mutex_);
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status health_ ABSL_GUARDED_BY(mutex_);
+  std::thread thread_;
+};
+
+}  // namespace trainyard::controller

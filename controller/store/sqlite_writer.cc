@@ -1,0 +1,126 @@
+#include "controller/store/sqlite_writer.h"
+
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+
+namespace trainyard::controller {
+namespace {
+
+// Old rows go in lots, not one by one.
+constexpr int64_t kTrimEvery = 256;
+
+constexpr size_t kMaxCachedRowNumbers = 10'000;
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<SqliteWriter>> SqliteWriter::Create(Database database,
+                                                                   const StoreLimits& limits) {
+  RETURN_IF_ERROR(database.Execute("PRAGMA journal_mode = WAL"));
+  RETURN_IF_ERROR(database.Execute("PRAGMA synchronous = FULL"));
+  return std::unique_ptr<SqliteWriter>(new SqliteWriter(std::move(database), limits));
+}
+
+absl::Status SqliteWriter::Begin() { return database_.Execute("BEGIN IMMEDIATE"); }
+
+absl::Status SqliteWriter::Commit() { return database_.Execute("COMMIT"); }
+
+void SqliteWriter::Rollback() {
+  // Row numbers handed out are not used; and a failed COMMIT may have rolled back by itself.
+  next_event_.clear();
+  next_log_.clear();
+  (void)database_.Execute("ROLLBACK");
+}
+
+absl::StatusOr<Statement*> SqliteWriter::Cached(const char* sql) {
+  auto found = statements_.find(sql);
+  if (found == statements_.end()) {
+    ASSIGN_OR_RETURN(Statement statement, database_.Prepare(sql));
+    found = statements_.emplace(sql, std::move(statement)).first;
+  }
+  return &found->second;
+}
+
+absl::Status SqliteWriter::Put(const WriteBatch& batch) {
+  for (const StoredJob& job : batch.new_jobs) {
+    ASSIGN_OR_RETURN(Statement * insert, Cached("INSERT INTO jobs VALUES (?, ?, ?, ?, ?, ?)"));
+    insert->Bind(1, int64_t(job.number)).Bind(2, int64_t(job.state)).BindBlob(3, job.spec);
+    RETURN_IF_ERROR(
+        insert->BindText(4, job.config).BindText(5, job.facts).BindText(6, job.body).Run());
+  }
+  for (const StoredRequest& request : batch.new_requests) {
+    ASSIGN_OR_RETURN(Statement * insert, Cached("INSERT INTO requests VALUES (?, ?)"));
+    RETURN_IF_ERROR(insert->BindText(1, request.request_id).Bind(2, int64_t(request.number)).Run());
+  }
+  for (const StoredJob& job : batch.changed_jobs) {
+    ASSIGN_OR_RETURN(Statement * update,
+                     Cached("UPDATE jobs SET state = ?, body = ? WHERE number = ?"));
+    RETURN_IF_ERROR(update->Bind(1, int64_t(job.state))
+                        .BindText(2, job.body)
+                        .Bind(3, int64_t(job.number))
+                        .Run());
+  }
+  for (const WriteBatch::Event& event : batch.events) RETURN_IF_ERROR(PutEvent(event));
+  for (const WriteBatch::Step& step : batch.steps) RETURN_IF_ERROR(PutStep(step));
+  for (const WriteBatch::Log& log : batch.logs) RETURN_IF_ERROR(PutLog(log));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<int64_t> SqliteWriter::NextRow(std::map<uint64_t, int64_t>& next,
+                                              const char* max_sql, uint64_t number) {
+  auto found = next.find(number);
+  if (found == next.end()) {
+    if (next.size() >= kMaxCachedRowNumbers) next.clear();
+    ASSIGN_OR_RETURN(Statement * newest, Cached(max_sql));
+    newest->Bind(1, int64_t(number));
+    ASSIGN_OR_RETURN(const bool row, newest->Next());
+    found = next.emplace(number, row ? newest->Int(0) + 1 : 1).first;
+    newest->Reset();
+  }
+  return found->second++;
+}
+
+absl::Status SqliteWriter::PutEvent(const WriteBatch::Event& event) {
+  ASSIGN_OR_RETURN(
+      const int64_t n,
+      NextRow(next_event_, "SELECT max(n) FROM events WHERE number = ?", event.number));
+  ASSIGN_OR_RETURN(Statement * insert, Cached("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?)"));
+  insert->Bind(1, int64_t(event.number)).Bind(2, n).Bind(3, absl::ToUnixMicros(event.event.time));
+  insert->Bind(4, int64_t(event.event.type)).Bind(5, int64_t(event.event.epoch));
+  RETURN_IF_ERROR(insert->BindText(6, event.event.message).Run());
+  if (n % kTrimEvery != 0) return absl::OkStatus();
+  ASSIGN_OR_RETURN(Statement * trim, Cached("DELETE FROM events WHERE number = ? AND n <= ?"));
+  return trim->Bind(1, int64_t(event.number)).Bind(2, n - int64_t(limits_.events_per_job)).Run();
+}
+
+absl::Status SqliteWriter::PutLog(const WriteBatch::Log& log) {
+  ASSIGN_OR_RETURN(const int64_t n,
+                   NextRow(next_log_, "SELECT max(n) FROM logs WHERE number = ?", log.number));
+  ASSIGN_OR_RETURN(Statement * insert, Cached("INSERT INTO logs VALUES (?, ?, ?, ?, ?, ?)"));
+  insert->Bind(1, int64_t(log.number)).Bind(2, n).Bind(3, absl::ToUnixMicros(log.line.time));
+  insert->Bind(4, int64_t(log.line.epoch)).Bind(5, int64_t(log.line.rank));
+  RETURN_IF_ERROR(insert->BindText(6, log.line.text).Run());
+  if (n % kTrimEvery != 0) return absl::OkStatus();
+  ASSIGN_OR_RETURN(Statement * trim, Cached("DELETE FROM logs WHERE number = ? AND n <= ?"));
+  return trim->Bind(1, int64_t(log.number)).Bind(2, n - int64_t(limits_.log_lines_per_job)).Run();
+}
+
+absl::Status SqliteWriter::PutStep(const WriteBatch::Step& step) {
+  const StepRecord& r = step.record;
+  ASSIGN_OR_RETURN(
+      Statement * put,
+      Cached("INSERT OR REPLACE INTO steps VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, "
+             "?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"));
+  put->Bind(1, int64_t(step.number)).Bind(2, int64_t(r.step)).Bind(3, int64_t(r.epoch));
+  put->Bind(4, int64_t(r.complete)).Bind(5, r.loss).Bind(6, r.grad_norm).Bind(7, r.learning_rate);
+  put->Bind(8, int64_t(r.tokens)).Bind(9, r.seconds);
+  for (int i = 0; i < kNumPhases; ++i) put->Bind(10 + i, r.phases[size_t(i)]);
+  r.mfu ? put->Bind(17, *r.mfu) : put->BindNull(17);
+  r.validation_loss ? put->Bind(18, *r.validation_loss) : put->BindNull(18);
+  put->Bind(19, absl::ToUnixMicros(r.finish_time)).Bind(20, int64_t(r.skipped));
+  RETURN_IF_ERROR(put->Bind(21, int64_t(r.model_flops)).BindBlob(22, r.ranks_seen).Run());
+  if (r.step % kTrimEvery != 0 || r.step <= limits_.steps_per_job) return absl::OkStatus();
+  ASSIGN_OR_RETURN(Statement * trim, Cached("DELETE FROM steps WHERE number = ? AND step <= ?"));
+  return trim->Bind(1, int64_t(step.number)).Bind(2, int64_t(r.step - limits_.steps_per_job)).Run();
+}
+
+}  // namespace trainyard::controller

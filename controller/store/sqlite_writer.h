@@ -1,0 +1,45 @@
+// Puts batches into the tables. One connection, one thread.
+
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "controller/store/sqlite.h"
+#include "controller/store/store.h"
+
+namespace trainyard::controller {
+
+class SqliteWriter {
+ public:
+  static absl::StatusOr<std::unique_ptr<SqliteWriter>> Create(Database database,
+                                                              const StoreLimits& limits);
+
+  absl::Status Begin();
+  absl::Status Put(const WriteBatch& batch);
+  absl::Status Commit();  // Durable once it returns OK.
+  void Rollback();
+
+ private:
+  SqliteWriter(Database database, const StoreLimits& limits)
+      : database_(std::move(database)), limits_(limits) {}
+
+  // Prepared once each.
+  absl::StatusOr<Statement*> Cached(const char* sql);
+  absl::Status PutStep(const WriteBatch::Step& step);
+  absl::Status PutEvent(const WriteBatch::Event& event);
+  absl::Status PutLog(const WriteBatch::Log& log);
+  // The next row number of a job in events or logs; read from the table once.
+  absl::StatusOr<int64_t> NextRow(std::map<uint64_t, int64_t>& next, const char* max_sql,
+                                  uint64_t number);
+
+  Database database_;
+  const StoreLimits limits_;
+  std::map<const char*, Statement> statements_;
+  std::map<uint64_t, int64_t> next_event_, next_log_;
+};
+
+}  // namespace trainyard::controller

@@ -1,0 +1,115 @@
+// What the controller remembers across its own death. Small on purpose, so that another database
+// can stand behind it. Implementations are thread-safe.
+
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "controller/jobs/job.h"
+#include "controller/jobs/step_record.h"
+
+namespace trainyard::controller {
+
+// A job's row. Spec, config and facts are written once; state and body change.
+struct StoredJob {
+  uint64_t number = 0;
+  JobState state = JobState::kQueued;
+  std::string spec;
+  std::string config;
+  std::string facts;
+  std::string body;
+};
+
+struct StoredRequest {
+  std::string request_id;
+  uint64_t number = 0;
+};
+
+// Everything in one batch becomes durable together, or nothing does.
+struct WriteBatch {
+  std::vector<StoredJob> new_jobs;
+  std::vector<StoredRequest> new_requests;
+  std::vector<StoredJob> changed_jobs;  // Only number, state and body are read.
+  struct Event {
+    uint64_t number;
+    EventRecord event;
+  };
+  std::vector<Event> events;
+  struct Step {
+    uint64_t number;
+    StepRecord record;
+  };
+  std::vector<Step> steps;  // Replace the row of the same job and step.
+  struct Log {
+    uint64_t number;
+    LogRecord line;
+  };
+  std::vector<Log> logs;
+};
+
+// What to do with a batch that cannot be written now (disk full).
+enum class OnFailure {
+  kReport,  // Tell the writer: somebody waits for the answer and can try again.
+  kRetry,   // Keep it and try until it succeeds: it has happened, whether stored or not.
+  kDrop,    // Not worth keeping (log lines).
+};
+
+using WriteDone = std::function<void(const absl::Status&)>;
+
+class Store {
+ public:
+  virtual ~Store() = default;
+
+  // Queues the batch. Batches become durable in the order of the calls, and `done` runs in that
+  // order on the store's thread, once the batch is durable or has failed; it must be quick. Batches
+  // that are queued together share one sync of the disk. After Close, `done` runs at once with
+  // CANCELLED.
+  virtual void Write(WriteBatch batch, OnFailure on_failure, WriteDone done) = 0;
+
+  // Finishes what is queued; no `done` runs on the store's thread after it. Reading goes on.
+  virtual void Close() = 0;
+
+  // Incremented and durable at every opening: makes revisions grow across restarts.
+  virtual uint64_t generation() const = 0;
+
+  // RESOURCE_EXHAUSTED while the disk takes no more.
+  virtual absl::Status health() const = 0;
+
+  virtual absl::StatusOr<std::vector<StoredJob>> LiveJobs() = 0;  // Not terminal; oldest first.
+  virtual absl::StatusOr<StoredJob> GetJob(uint64_t number) = 0;  // NOT_FOUND.
+  // Newest first, numbers below `before` (0: all), of these states (empty: all).
+  virtual absl::StatusOr<std::vector<StoredJob>> ListJobs(uint64_t before,
+                                                          const std::vector<JobState>& states,
+                                                          size_t limit) = 0;
+  virtual absl::StatusOr<uint64_t> FindRequest(const std::string& request_id) = 0;  // NOT_FOUND.
+  virtual absl::StatusOr<uint64_t> NewestJob() = 0;                                 // 0: none.
+  virtual absl::StatusOr<std::vector<uint64_t>> CountByState() = 0;  // Index: the state's number.
+
+  virtual absl::StatusOr<std::vector<EventRecord>> ReadEvents(uint64_t number) = 0;
+  virtual absl::StatusOr<StepRecord> ReadStep(uint64_t number, uint64_t step) = 0;  // NOT_FOUND.
+  virtual absl::StatusOr<StepRecord> LastStep(uint64_t number) = 0;    // Complete; NOT_FOUND.
+  virtual absl::StatusOr<double> SumStepSeconds(uint64_t number) = 0;  // Of complete steps.
+  // Beyond `after_step`, in step order, up to the newest complete one.
+  virtual absl::StatusOr<std::vector<StepRecord>> ReadSteps(uint64_t number, uint64_t after_step,
+                                                            size_t limit) = 0;
+  struct LogPage {
+    std::vector<LogRecord> lines;
+    uint64_t last = 0;  // Cursor for the next page.
+  };
+  // Oldest first beyond the cursor (0: the oldest kept); rank < 0: all ranks.
+  virtual absl::StatusOr<LogPage> ReadLogs(uint64_t number, uint64_t after, int64_t rank,
+                                           size_t limit) = 0;
+};
+
+// How much history a store keeps for each job; the oldest goes first.
+struct StoreLimits {
+  uint64_t steps_per_job = 200'000;
+  uint64_t log_lines_per_job = 20'000;
+  uint64_t events_per_job = 2'000;
+};
+
+}  // namespace trainyard::controller

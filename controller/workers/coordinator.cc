@@ -1,0 +1,255 @@
+#include "controller/workers/coordinator.h"
+
+#include <algorithm>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "common/log.h"
+#include "controller/jobs/job_state.h"
+
+namespace trainyard::controller {
+namespace {
+
+RankReported ReportOf(const std::string& worker_id, const RankStatus& status) {
+  return {.epoch = status.epoch,
+          .rank = status.rank,
+          .state = status.state,
+          .cause = status.cause,
+          .signal = status.signal,
+          .exit_code = status.exit_code,
+          .message = status.message,
+          .worker_id = worker_id};
+}
+
+}  // namespace
+
+Coordinator::Coordinator(const Clock& clock, JobBook& book, ControllerMetrics& metrics,
+                         std::function<void()> wake, const CoordinatorOptions& options)
+    : clock_(clock),
+      book_(book),
+      metrics_(metrics),
+      wake_(std::move(wake)),
+      options_(options),
+      table_(clock, options.lease) {
+  {
+    std::lock_guard lock(mutex_);
+    for (const Snapshot& job : book_.Live()) {
+      for (const Rank& rank : job->ranks) {
+        if (!IsGone(rank.phase)) table_.Expect(rank.worker_id, options_.restart_grace);
+      }
+      if (!job->AllRanksGone() && job->stop_mode == StopMode::kCheckpoint) {
+        stop_by_[job->id] = clock_.Monotonic() + options_.stop_deadline;
+      }
+    }
+  }
+  book_.SetHook([this](const Snapshot& job) { OnPublished(job); });
+}
+
+Coordinator::~Coordinator() { book_.SetHook(nullptr); }
+
+Session Coordinator::Connect(Registration registration, std::shared_ptr<WorkerLink> link) {
+  std::lock_guard lock(mutex_);
+  Worker& worker = table_.Connect(registration, std::move(link));
+  worker.link->Send(Registered{options_.heartbeat, options_.lease});
+  LogInfo("worker_registered", {{"worker", registration.worker_id},
+                                {"host", registration.hostname},
+                                {"devices", registration.devices.size()},
+                                {"running", registration.running.size()},
+                                {"insecure", registration.insecure}});
+  CompareRunning(registration, worker);
+  schedule_wanted_ = true;
+  wake_();
+  return {registration.worker_id, worker.session};
+}
+
+bool Coordinator::AdoptRank(Worker& worker, const RankStatus& status) {
+  const std::string& id = worker.registration.worker_id;
+  const absl::StatusOr<Snapshot> applied = book_.Apply(status.job_id, Event(ReportOf(id, status)));
+  if (applied.ok() || absl::IsAlreadyExists(applied.status())) return true;
+  if (status.state == RankState::kExited) return false;
+  // Nothing current asks for it: a superseded epoch, or a worker that had been declared lost.
+  worker.stale[{status.job_id, status.rank}] = {status.epoch, status.device};
+  worker.link->Send(StopOrder{status.job_id, status.epoch, StopMode::kKill});
+  LogWarning(
+      "stale_rank",
+      {{"job", status.job_id}, {"epoch", status.epoch}, {"rank", status.rank}, {"worker", id}});
+  return false;
+}
+
+void Coordinator::CompareRunning(const Registration& registration, Worker& worker) {
+  std::set<std::tuple<std::string, uint64_t, uint32_t>> mentioned;
+  for (const RankStatus& status : registration.running) {
+    mentioned.emplace(status.job_id, status.epoch, status.rank);
+    AdoptRank(worker, status);
+  }
+  for (const Snapshot& job : book_.Live()) {
+    for (uint32_t i = 0; i < job->ranks.size(); ++i) {
+      const Rank& rank = job->ranks[i];
+      // What was only ordered may not have arrived, and is ordered again below.
+      if (rank.worker_id != registration.worker_id || IsGone(rank.phase) ||
+          rank.phase == RankPhase::kOrdered || mentioned.contains({job->id, job->epoch, i})) {
+        continue;
+      }
+      (void)book_.Apply(job->id, Event(RankVanished{job->epoch, i}));
+    }
+    if (const Snapshot published = book_.Published(job->id)) Reconcile(*published);
+  }
+}
+
+void Coordinator::Disconnect(const Session& session) {
+  std::lock_guard lock(mutex_);
+  table_.Disconnect(session);
+}
+
+void Coordinator::OnHeartbeat(const Session& session) {
+  std::lock_guard lock(mutex_);
+  table_.Hear(session);
+}
+
+void Coordinator::OnRankStatus(const Session& session, const RankStatus& status, Done durable) {
+  std::lock_guard lock(mutex_);
+  Worker* worker = table_.Hear(session);
+  if (worker == nullptr) return;
+  const auto stale = worker->stale.find({status.job_id, status.rank});
+  if (stale != worker->stale.end() && stale->second.epoch == status.epoch) {
+    if (status.state == RankState::kExited) worker->stale.erase(stale);
+    schedule_wanted_ = true;
+    wake_();
+  }
+  (void)book_.Apply(status.job_id, Event(ReportOf(session.worker_id, status)), std::move(durable));
+}
+
+void Coordinator::OnStep(const Session& session, StepReport report, Done durable) {
+  std::lock_guard lock(mutex_);
+  if (table_.Hear(session) == nullptr) return;
+  report.worker_id = session.worker_id;
+  DeviceFacts devices;
+  if (const Snapshot job = book_.Published(report.job_id)) {
+    devices = FactsOf(*job);
+    // Whoever steps is ready, even where the word of it was lost.
+    const uint32_t rank = report.rank;
+    if (job->epoch == report.record.epoch && rank < job->ranks.size() &&
+        job->ranks[rank].phase < RankPhase::kReady) {
+      RankReported ready;
+      ready.epoch = job->epoch;
+      ready.rank = rank;
+      ready.state = RankState::kReady;
+      ready.worker_id = session.worker_id;
+      (void)book_.Apply(job->id, Event(std::move(ready)));
+    }
+  }
+  book_.RecordStep(report, devices, std::move(durable));
+}
+
+void Coordinator::OnCheckpoint(const Session& session, const std::string& job_id,
+                               const Checkpoint& checkpoint, absl::Duration duration,
+                               Done durable) {
+  std::lock_guard lock(mutex_);
+  if (table_.Hear(session) == nullptr) return;
+  const absl::StatusOr<Snapshot> applied = book_.Apply(
+      job_id, Event(CheckpointCommitted{checkpoint, session.worker_id}), std::move(durable));
+  if (applied.ok()) book_.RecordCheckpointDuration(job_id, checkpoint, duration);
+}
+
+void Coordinator::OnLogs(const Session& session, const std::string& job_id,
+                         const std::vector<LogRecord>& lines) {
+  std::lock_guard lock(mutex_);
+  if (table_.Hear(session) != nullptr) book_.AppendLogs(job_id, lines);
+}
+
+void Coordinator::OnRendezvousSet(const Session& session, const RendezvousValue& value) {
+  std::lock_guard lock(mutex_);
+  if (table_.Hear(session) == nullptr) return;
+  const Snapshot job = book_.Published(value.job_id);
+  if (job == nullptr || job->epoch != value.epoch) return;
+  const absl::Status status = rendezvous_.Set(value.job_id, value.epoch, value.key, value.value);
+  if (!status.ok()) LogWarning("rendezvous_refused", {{"error", status.message()}});
+}
+
+void Coordinator::OnRendezvousGet(const Session& session, const RendezvousValue& key) {
+  std::lock_guard lock(mutex_);
+  Worker* worker = table_.Hear(session);
+  if (worker == nullptr) return;
+  const Snapshot job = book_.Published(key.job_id);
+  if (job == nullptr || job->epoch != key.epoch) return;
+  const absl::Status status = rendezvous_.Get(key.job_id, key.epoch, key.key, worker->link);
+  if (!status.ok()) LogWarning("rendezvous_refused", {{"error", status.message()}});
+}
+
+void Coordinator::OnDraining(const Session& session) {
+  std::lock_guard lock(mutex_);
+  if (Worker* worker = table_.Hear(session)) {
+    worker->state = WorkerState::kDraining;
+    LogInfo("worker_draining", {{"worker", session.worker_id}});
+  }
+}
+
+void Coordinator::Cancel(const std::string& job_id, const std::string& reason,
+                         JobBook::SubmitDone done) {
+  const auto answer = [this, job_id, done = std::move(done)] { done(book_.Get(job_id)); };
+  // Ended or unknown jobs are answered likewise, from the book or the store.
+  std::lock_guard lock(mutex_);
+  (void)book_.Apply(job_id, Event(CancelRequested{reason}), answer);
+}
+
+void Coordinator::OnPublished(const Snapshot& job) {
+  std::lock_guard lock(mutex_);
+  const bool active = job->state == JobState::kStarting || job->state == JobState::kRunning;
+  if (!active) rendezvous_.Drop(job->id);
+  const bool ending = job->state == JobState::kStopping || job->state == JobState::kRecovering;
+  if (ending && !job->AllRanksGone() && job->stop_mode == StopMode::kCheckpoint) {
+    stop_by_.try_emplace(job->id, clock_.Monotonic() + options_.stop_deadline);
+  } else {
+    stop_by_.erase(job->id);
+  }
+  Reconcile(*job);
+  if (IsTerminal(job->state) || job->Placeable()) {
+    schedule_wanted_ = true;
+    wake_();
+  }
+}
+
+void Coordinator::Reconcile(const Job& job) {
+  const Snapshot shared = std::make_shared<const Job>(job);
+  std::set<std::string> workers;
+  for (const Rank& rank : job.ranks) {
+    if (IsTerminal(job.state) || !IsGone(rank.phase)) workers.insert(rank.worker_id);
+  }
+  for (const std::string& worker_id : workers) Tell(worker_id, shared);
+}
+
+void Coordinator::Tell(const std::string& worker_id, const Snapshot& job) {
+  Worker* worker = table_.Find(worker_id);
+  if (worker == nullptr) return;
+  if (IsTerminal(job->state)) {
+    worker->told.erase(job->id);
+    return;
+  }
+  if (worker->link == nullptr) return;
+  const bool start = job->state == JobState::kStarting || job->state == JobState::kRunning;
+  const std::tuple<uint64_t, bool, StopMode> order(job->epoch, start, job->stop_mode);
+  const auto told = worker->told.find(job->id);
+  if (told != worker->told.end() && told->second == order) return;
+  worker->told[job->id] = order;
+  if (!start) {
+    worker->link->Send(StopOrder{job->id, job->epoch, job->stop_mode});
+    return;
+  }
+  const bool any_ordered = std::any_of(job->ranks.begin(), job->ranks.end(), [&](const Rank& rank) {
+    return rank.worker_id == worker_id && rank.phase == RankPhase::kOrdered;
+  });
+  if (any_ordered) worker->link->Send(StartOrder{worker_id, job});
+}
+
+std::vector<Worker> Coordinator::Workers() const {
+  std::lock_guard lock(mutex_);
+  std::vector<Worker> list;
+  for (const auto& [id, worker] : table_.workers()) {
+    if (worker.session == 0) continue;  // Only expected back.
+    list.push_back(worker);
+    list.back().link = nullptr;
+  }
+  return list;
+}
+
+}  // namespace trainyard::controller

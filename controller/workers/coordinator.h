@@ -1,0 +1,117 @@
+// Brings jobs and workers together: leases, orders, fencing, placement. Every word of a worker
+// comes in here; every order goes out from Reconcile, which compares what a job wants (as
+// published, so durable) with what its workers were last told, and so also heals reconnects and
+// restarts.
+//
+// Thread-safe; never blocks on disk or network. Lock order: the coordinator's lock before the
+// book's; links and listeners are called with the lock held and must not call back.
+
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "common/clock.h"
+#include "controller/jobs/job_book.h"
+#include "controller/metrics.h"
+#include "controller/workers/messages.h"
+#include "controller/workers/rendezvous.h"
+#include "controller/workers/worker_table.h"
+
+namespace trainyard::controller {
+
+struct CoordinatorOptions {
+  absl::Duration heartbeat = absl::Seconds(2);
+  absl::Duration lease = absl::Seconds(6);
+  // For workers to come back after a restart of the controller before their ranks count as dead;
+  // their retries are spread over some seconds.
+  absl::Duration restart_grace = absl::Seconds(12);
+  // For ranks to finish a step, checkpoint and stop; then they are killed.
+  absl::Duration stop_deadline = absl::Seconds(60);
+};
+
+class Coordinator {
+ public:
+  using Done = std::function<void()>;
+
+  // `wake` asks for a Tick soon; it must not call back. Takes the book's hook.
+  Coordinator(const Clock& clock, JobBook& book, ControllerMetrics& metrics,
+              std::function<void()> wake, const CoordinatorOptions& options = {});
+  ~Coordinator();
+  Coordinator(const Coordinator&) = delete;
+  Coordinator& operator=(const Coordinator&) = delete;
+
+  // A worker's stream opened. What it says it runs is compared with what it should run.
+  Session Connect(Registration registration, std::shared_ptr<WorkerLink> link);
+  void Disconnect(const Session& session);
+
+  // `durable` runs once nothing of the report can be lost, whether it was news or not; it does not
+  // run on a superseded stream.
+  void OnHeartbeat(const Session& session);
+  void OnRankStatus(const Session& session, const RankStatus& status, Done durable);
+  void OnStep(const Session& session, StepReport report, Done durable);
+  void OnCheckpoint(const Session& session, const std::string& job_id, const Checkpoint& checkpoint,
+                    absl::Duration duration, Done durable);
+  void OnLogs(const Session& session, const std::string& job_id,
+              const std::vector<LogRecord>& lines);
+  void OnRendezvousSet(const Session& session, const RendezvousValue& value);
+  void OnRendezvousGet(const Session& session, const RendezvousValue& key);  // value is empty.
+  void OnDraining(const Session& session);
+
+  // `done` gets the job once the cancellation is durable, or as it is if it had ended. NOT_FOUND.
+  void Cancel(const std::string& job_id, const std::string& reason, JobBook::SubmitDone done);
+
+  std::vector<Worker> Workers() const;  // Without links.
+  // Who holds a device: job id and rank, by worker and device.
+  struct Holder {
+    std::string job_id;
+    uint32_t rank = 0;
+  };
+  using Holders = std::map<std::pair<std::string, uint32_t>, Holder>;
+  Holders DeviceHolders() const;
+
+  // Leases, overdue stops, held-back progress, one scheduling pass where something changed, gauges.
+  // Call a few times a second, and when woken.
+  void Tick();
+
+ private:
+  void OnPublished(const Snapshot& job);
+  void Reconcile(const Job& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Tell(const std::string& worker_id, const Snapshot& job)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void CompareRunning(const Registration& registration, Worker& worker)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // True if the rank is current; otherwise it is remembered as stale, and told to stop.
+  bool AdoptRank(Worker& worker, const RankStatus& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ExpireLeases() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void StopOverdueJobs() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void SchedulingPass() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::vector<DevicePool> Pools(const Holders& held) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Holders HoldersOf(const std::vector<Snapshot>& jobs) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Place(const Decision& decision) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  DeviceFacts FactsOf(const Job& job) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void UpdateGauges() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  JobEvent Event(decltype(JobEvent::what) what) const { return {clock_.Now(), std::move(what)}; }
+
+  const Clock& clock_;
+  JobBook& book_;
+  ControllerMetrics& metrics_;
+  const std::function<void()> wake_;
+  const CoordinatorOptions options_;
+
+  mutable std::mutex mutex_;
+  WorkerTable table_ ABSL_GUARDED_BY(mutex_);
+  Rendezvous rendezvous_ ABSL_GUARDED_BY(mutex_);
+  bool schedule_wanted_ ABSL_GUARDED_BY(mutex_) = true;
+  std::map<std::string, absl::Duration> stop_by_
+      ABSL_GUARDED_BY(mutex_);  // Jobs that checkpoint to stop.
+  std::map<std::string, prometheus::Gauge*> gauges_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace trainyard::controller

@@ -1,0 +1,103 @@
+#include "controller/workers/worker_table.h"
+
+#include "absl/strings/str_cat.h"
+#include "common/log.h"
+
+namespace trainyard::controller {
+namespace {
+
+// Expire() is called several times a second. A longer gap means that this process stood still.
+constexpr absl::Duration kStandstill = absl::Seconds(2);
+
+// A lost worker is remembered for people who ask what became of it.
+constexpr absl::Duration kForgetAfter = absl::Hours(1);
+
+}  // namespace
+
+const Device* Worker::FindDevice(uint32_t index) const {
+  for (const Device& device : registration.devices) {
+    if (device.index == index) return &device;
+  }
+  return nullptr;
+}
+
+void WorkerTable::Expect(const std::string& worker_id, absl::Duration grace) {
+  Worker& worker = workers_[worker_id];
+  worker.registration.worker_id = worker_id;
+  worker.register_time = worker.last_heartbeat_time = clock_.Now();
+  worker.last_heard = clock_.Monotonic();
+  worker.lease_end = clock_.Monotonic() + grace;
+}
+
+Worker& WorkerTable::Connect(Registration registration, std::shared_ptr<WorkerLink> link) {
+  Worker& worker = workers_[registration.worker_id];
+  if (worker.link != nullptr) {
+    worker.link->Close(absl::AbortedError(
+        absl::StrCat("worker ", registration.worker_id, " connected again elsewhere")));
+  }
+  registration.running.clear();
+  const bool still_draining = worker.state == WorkerState::kDraining &&
+                              worker.registration.instance_id == registration.instance_id;
+  worker.registration = std::move(registration);
+  worker.state = still_draining ? WorkerState::kDraining : WorkerState::kReady;
+  worker.register_time = worker.last_heartbeat_time = clock_.Now();
+  worker.last_heard = clock_.Monotonic();
+  worker.lease_end = clock_.Monotonic() + lease_;
+  worker.session = ++last_session_;
+  worker.link = std::move(link);
+  worker.stale.clear();
+  worker.told.clear();
+  return worker;
+}
+
+Worker* WorkerTable::Hear(const Session& session) {
+  Worker* worker = Find(session.worker_id);
+  if (worker == nullptr || worker->session != session.number ||
+      worker->state == WorkerState::kLost) {
+    return nullptr;
+  }
+  worker->last_heartbeat_time = clock_.Now();
+  worker->last_heard = clock_.Monotonic();
+  worker->lease_end = clock_.Monotonic() + lease_;
+  return worker;
+}
+
+void WorkerTable::Disconnect(const Session& session) {
+  Worker* worker = Find(session.worker_id);
+  if (worker != nullptr && worker->session == session.number) worker->link = nullptr;
+}
+
+std::vector<std::string> WorkerTable::Expire() {
+  const absl::Duration now = clock_.Monotonic();
+  const absl::Duration pause = last_expire_ ? now - *last_expire_ : absl::ZeroDuration();
+  last_expire_ = now;
+  if (pause > kStandstill) {
+    LogWarning("controller_stood_still", {{"seconds", absl::ToDoubleSeconds(pause)}});
+    for (auto& [id, worker] : workers_) worker.lease_end += pause;
+  }
+  std::vector<std::string> lost;
+  for (auto it = workers_.begin(); it != workers_.end();) {
+    Worker& worker = it->second;
+    if (worker.state == WorkerState::kLost) {
+      it = now - worker.lease_end > kForgetAfter ? workers_.erase(it) : std::next(it);
+      continue;
+    }
+    if (now > worker.lease_end) {
+      worker.state = WorkerState::kLost;
+      if (worker.link != nullptr) {
+        worker.link->Close(absl::AbortedError("the lease ran out: register again"));
+      }
+      worker.link = nullptr;
+      lost.push_back(it->first);
+    }
+    ++it;
+  }
+  return lost;
+}
+
+Worker* WorkerTable::Find(const std::string& worker_id) {
+  const auto found = workers_.find(worker_id);
+  return found == workers_.end() ? nullptr : &found->second;
+}
+
+}  // namespace trainyard::controller

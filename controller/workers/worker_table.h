@@ -1,0 +1,82 @@
+// Every worker the controller knows, its lease, and what occupies its devices beside the current
+// ranks.
+
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "common/clock.h"
+#include "controller/workers/messages.h"
+
+namespace trainyard::controller {
+
+enum class WorkerState : uint8_t { kReady = 1, kLost = 2, kDraining = 3 };
+
+// A rank that a worker runs although nothing current asks for it: its device is not free until it
+// is confirmed gone.
+struct StaleRank {
+  uint64_t epoch = 0;
+  uint32_t device = 0;
+};
+
+struct Worker {
+  Registration registration;  // `running` is empty here.
+  WorkerState state = WorkerState::kReady;
+  absl::Time register_time;
+  absl::Time last_heartbeat_time;
+  absl::Duration last_heard;  // Monotonic.
+  absl::Duration lease_end;   // Monotonic.
+  uint64_t session = 0;       // Of the current stream; 0: none yet, expected back after a restart.
+  std::shared_ptr<WorkerLink> link;                                  // Null while disconnected.
+  std::map<std::pair<std::string, uint32_t>, StaleRank> stale;       // By job and rank.
+  std::map<std::string, std::tuple<uint64_t, bool, StopMode>> told;  // By job: the last order sent.
+
+  const Device* FindDevice(uint32_t index) const;
+};
+
+// One stream of one worker: what an older stream says is ignored.
+struct Session {
+  std::string worker_id;
+  uint64_t number = 0;
+};
+
+// Not thread-safe.
+class WorkerTable {
+ public:
+  WorkerTable(const Clock& clock, absl::Duration lease) : clock_(clock), lease_(lease) {}
+
+  // A worker that ran ranks before this controller started: lost unless it registers within
+  // `grace`.
+  void Expect(const std::string& worker_id, absl::Duration grace);
+
+  // The previous stream of that worker, if open, is closed with ABORTED.
+  Worker& Connect(Registration registration, std::shared_ptr<WorkerLink> link);
+
+  // Renews the lease. Null: the stream has been superseded, or the worker was declared lost.
+  Worker* Hear(const Session& session);
+  void Disconnect(const Session& session);
+
+  // Declares workers lost whose lease is over, and closes their streams. Their ids. A pause of this
+  // process (a suspended machine) is not held against the workers: call at least once a second.
+  std::vector<std::string> Expire();
+
+  Worker* Find(const std::string& worker_id);
+  const std::map<std::string, Worker>& workers() const { return workers_; }
+
+ private:
+  const Clock& clock_;
+  const absl::Duration lease_;
+  uint64_t last_session_ = 0;
+  std::optional<absl::Duration> last_expire_;
+  std::map<std::string, Worker> workers_;
+};
+
+}  // namespace trainyard::controller

@@ -32,9 +32,10 @@ std::string Deterministic(const Message& message) {
 void FindUnknownFields(const Message& message, const std::string& path, Violations& violations) {
   const auto& unknown = message.GetReflection()->GetUnknownFields(message);
   for (int i = 0; i < unknown.field_count(); ++i) {
-    violations.Add(absl::StrCat(path, path.empty() ? "" : ".", "#", unknown.field(i).number()),
-                   "found a field that this controller does not know; wanted a field of JobSpec: is "
-                   "the client newer than the controller?");
+    violations.Add(
+        absl::StrCat(path, path.empty() ? "" : ".", "#", unknown.field(i).number()),
+        "found a field that this controller does not know; wanted a field of JobSpec: is "
+        "the client newer than the controller?");
   }
   std::vector<const google::protobuf::FieldDescriptor*> fields;
   message.GetReflection()->ListFields(message, &fields);
@@ -97,8 +98,7 @@ absl::StatusOr<std::shared_ptr<const Spec>> FromProto(const v1::JobSpec& spec) {
     return absl::InvalidArgumentError(absl::StrCat("spec: ", printed.message().ToString()));
   }
   ASSIGN_OR_RETURN(const JobConfig config, ParseAndValidateJob(json));
-  return std::make_shared<const Spec>(
-      Spec{Deterministic(spec), std::move(json), FactsOf(config)});
+  return std::make_shared<const Spec>(Spec{Deterministic(spec), std::move(json), FactsOf(config)});
 }
 
 v1::Job ToProto(const Job& job) {
@@ -128,7 +128,8 @@ v1::Job ToProto(const Job& job) {
   progress->set_tokens_per_second(job.progress.tokens_per_second);
   if (job.progress.mfu) progress->set_mfu(*job.progress.mfu);
   const uint64_t total = job.spec->facts.steps;
-  const uint64_t left = IsTerminal(job.state) || job.progress.step > total ? 0 : total - job.progress.step;
+  const uint64_t left =
+      IsTerminal(job.state) || job.progress.step > total ? 0 : total - job.progress.step;
   progress->set_eta_seconds(double(left) * job.progress.seconds_per_step);
   for (const Checkpoint& c : job.checkpoints) {
     auto* checkpoint = out.add_checkpoints();

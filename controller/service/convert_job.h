@@ -12,8 +12,8 @@
 
 namespace trainyard::controller {
 
-// Checks the spec as the trainer would (train/config). INVALID_ARGUMENT: violations with paths relative
-// to the spec ("batch.global").
+// Checks the spec as the trainer would (train/config). INVALID_ARGUMENT: violations with paths
+// relative to the spec ("batch.global").
 absl::StatusOr<std::shared_ptr<const Spec>> FromProto(const v1::JobSpec& spec);
 
 v1::Job ToProto(const Job& job);

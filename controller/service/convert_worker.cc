@@ -58,13 +58,13 @@ absl::StatusOr<Registration> FromProto(const v1::Register& message) {
         kWorkerProtocolVersion, ": run the same Trainyard on both sides"));
   }
   if (message.worker_id().empty() || message.worker_id().size() > kMaxIdBytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("register: worker_id has ", message.worker_id().size(),
-                     " characters; wanted 1 to ", kMaxIdBytes));
+    return absl::InvalidArgumentError(absl::StrCat("register: worker_id has ",
+                                                   message.worker_id().size(),
+                                                   " characters; wanted 1 to ", kMaxIdBytes));
   }
   if (size_t(message.devices_size()) > kMaxDevices) {
-    return absl::InvalidArgumentError(absl::StrCat("register: ", message.devices_size(),
-                                                   " devices; at most ", kMaxDevices));
+    return absl::InvalidArgumentError(
+        absl::StrCat("register: ", message.devices_size(), " devices; at most ", kMaxDevices));
   }
   Registration out;
   out.worker_id = message.worker_id();
@@ -93,7 +93,7 @@ RankStatus FromProto(const v1::RankStatus& status) {
   out.device = status.device();
   out.state = RankState(std::clamp(int(status.state()), 1, 3));
   const int cause = int(status.cause());
-  out.cause = out.state != RankState::kExited         ? ExitCause::kNone
+  out.cause = out.state != RankState::kExited               ? ExitCause::kNone
               : cause < 1 || cause > int(ExitCause::kOther) ? ExitCause::kOther
                                                             : ExitCause(cause);
   out.signal = status.signal();

@@ -1,0 +1,198 @@
+#include "controller/service/job_service.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "common/violations.h"
+#include "controller/jobs/job_id.h"
+#include "controller/service/convert_job.h"
+#include "controller/service/error.h"
+#include "controller/service/follow_stream.h"
+#include "controller/service/reply.h"
+
+namespace trainyard::controller {
+namespace {
+
+constexpr uint32_t kDefaultPage = 100;
+constexpr uint32_t kMaxPage = 1000;
+constexpr size_t kMaxRequestIdBytes = 128;
+constexpr size_t kMaxReasonBytes = 512;
+
+// Rows a stream sends at once: about 100 KB.
+constexpr size_t kStepsPerMessage = 500;
+constexpr size_t kLinesPerMessage = 200;
+
+grpc::Status JobError(const absl::Status& status, const std::string& job_id) {
+  return ToGrpc(status, "trainyard.v1.Job", job_id);
+}
+
+absl::Status Refuse(absl::string_view field, absl::string_view description) {
+  Violations violations;
+  violations.Add(field, description);
+  return violations.ToStatus();
+}
+
+// A job that was not stored: validate_only.
+v1::Job Unstored(const v1::JobSpec& spec, const JobFacts& facts) {
+  v1::Job job;
+  *job.mutable_spec() = spec;
+  job.set_state(v1::JOB_STATE_QUEUED);
+  job.mutable_progress()->set_total_steps(facts.steps);
+  return job;
+}
+
+}  // namespace
+
+grpc::ServerUnaryReactor* JobService::SubmitJob(grpc::CallbackServerContext* context,
+                                                const v1::SubmitJobRequest* request,
+                                                v1::SubmitJobResponse* response) {
+  if (request->request_id().size() > kMaxRequestIdBytes) {
+    return Reply(context, [&] {
+      return ToGrpc(
+          Refuse("request_id", absl::StrCat("wanted at most ", kMaxRequestIdBytes,
+                                            " characters, found ", request->request_id().size())));
+    });
+  }
+  const auto spec = FromProto(request->spec());
+  if (!spec.ok() || request->validate_only()) {
+    return Reply(context, [&] {
+      if (!spec.ok()) return ToGrpc(spec.status());
+      const absl::Status status = book_.CheckSubmit(**spec);
+      if (status.ok()) *response->mutable_job() = Unstored(request->spec(), (*spec)->facts);
+      return ToGrpc(status);
+    });
+  }
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  book_.Submit(request->request_id(), *spec, [reactor, response](absl::StatusOr<Snapshot> job) {
+    if (job.ok()) *response->mutable_job() = ToProto(**job);
+    reactor->Finish(ToGrpc(job.status()));
+  });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* JobService::GetJob(grpc::CallbackServerContext* context,
+                                             const v1::GetJobRequest* request,
+                                             v1::GetJobResponse* response) {
+  return Reply(context, [&] {
+    const auto job = book_.Get(request->job_id());
+    if (job.ok()) *response->mutable_job() = ToProto(**job);
+    return JobError(job.status(), request->job_id());
+  });
+}
+
+grpc::ServerUnaryReactor* JobService::ListJobs(grpc::CallbackServerContext* context,
+                                               const v1::ListJobsRequest* request,
+                                               v1::ListJobsResponse* response) {
+  return Reply(context, [&] {
+    uint64_t before = 0;
+    if (!request->page_token().empty()) {
+      const auto number = JobNumber(request->page_token());
+      if (!number) {
+        return ToGrpc(Refuse("page_token", absl::StrCat("wanted a next_page_token, found '",
+                                                        request->page_token(), "'")));
+      }
+      before = *number;
+    }
+    std::vector<JobState> states;
+    for (const int state : request->states()) states.push_back(JobState(state));
+    const size_t size =
+        std::min(request->page_size() == 0 ? kDefaultPage : request->page_size(), kMaxPage);
+    const auto jobs = book_.List(before, states, size + 1);
+    if (!jobs.ok()) return ToGrpc(jobs.status());
+    for (size_t i = 0; i < std::min(size, jobs->size()); ++i) {
+      *response->add_jobs() = ToProto(*(*jobs)[i]);
+    }
+    if (jobs->size() > size) response->set_next_page_token((*jobs)[size - 1]->id);
+    return grpc::Status::OK;
+  });
+}
+
+grpc::ServerUnaryReactor* JobService::CancelJob(grpc::CallbackServerContext* context,
+                                                const v1::CancelJobRequest* request,
+                                                v1::CancelJobResponse* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  coordinator_.Cancel(request->job_id(), request->reason().substr(0, kMaxReasonBytes),
+                      [reactor, response, id = request->job_id()](absl::StatusOr<Snapshot> job) {
+                        if (job.ok()) *response->mutable_job() = ToProto(**job);
+                        reactor->Finish(JobError(job.status(), id));
+                      });
+  return reactor;
+}
+
+grpc::ServerWriteReactor<v1::WatchJobResponse>* JobService::WatchJob(
+    grpc::CallbackServerContext*, const v1::WatchJobRequest* request) {
+  const auto source = [this, id = request->job_id(), seen = request->after_revision(),
+                       first = true](v1::WatchJobResponse& response) mutable -> Filled {
+    const auto job = book_.Get(id);
+    if (!job.ok()) return {Fill::kEnd, JobError(job.status(), id)};
+    if (first && seen > (*job)->revision) {
+      return {
+          Fill::kEnd,
+          ToGrpc(absl::OutOfRangeError(absl::StrCat("after_revision ", seen, " is newer than job ",
+                                                    id, ", which is at ", (*job)->revision)))};
+    }
+    first = false;
+    if ((*job)->revision <= seen) {
+      return {IsTerminal((*job)->state) ? Fill::kEnd : Fill::kNothingYet, grpc::Status::OK};
+    }
+    seen = (*job)->revision;
+    *response.mutable_job() = ToProto(**job);
+    return {Fill::kSome, grpc::Status::OK};
+  };
+  return FollowStream<v1::WatchJobResponse>::Start(book_, executor_, request->job_id(), source);
+}
+
+grpc::ServerWriteReactor<v1::StreamStepsResponse>* JobService::StreamSteps(
+    grpc::CallbackServerContext*, const v1::StreamStepsRequest* request) {
+  const auto source = [this, id = request->job_id(), seen = request->after_step(),
+                       follow =
+                           request->follow()](v1::StreamStepsResponse& response) mutable -> Filled {
+    // The state before the rows: a job seen to have ended has no further ones.
+    const auto job = book_.Get(id);
+    if (!job.ok()) return {Fill::kEnd, JobError(job.status(), id)};
+    const auto steps = book_.store().ReadSteps((*job)->number, seen, kStepsPerMessage);
+    if (!steps.ok()) return {Fill::kEnd, ToGrpc(steps.status())};
+    for (const StepRecord& step : *steps) *response.add_steps() = ToProto(step);
+    if (!steps->empty()) {
+      seen = steps->back().step;
+      return {Fill::kSome, grpc::Status::OK};
+    }
+    return {follow && !IsTerminal((*job)->state) ? Fill::kNothingYet : Fill::kEnd,
+            grpc::Status::OK};
+  };
+  return FollowStream<v1::StreamStepsResponse>::Start(book_, executor_, request->job_id(), source);
+}
+
+grpc::ServerWriteReactor<v1::StreamLogsResponse>* JobService::StreamLogs(
+    grpc::CallbackServerContext*, const v1::StreamLogsRequest* request) {
+  const auto source = [this, id = request->job_id(), seen = uint64_t{0},
+                       rank = request->has_rank() ? int64_t(request->rank()) : -1,
+                       follow =
+                           request->follow()](v1::StreamLogsResponse& response) mutable -> Filled {
+    const auto job = book_.Get(id);
+    if (!job.ok()) return {Fill::kEnd, JobError(job.status(), id)};
+    const auto page = book_.store().ReadLogs((*job)->number, seen, rank, kLinesPerMessage);
+    if (!page.ok()) return {Fill::kEnd, ToGrpc(page.status())};
+    seen = page->last;
+    for (const LogRecord& line : page->lines) *response.add_lines() = ToProto(line);
+    if (!page->lines.empty()) return {Fill::kSome, grpc::Status::OK};
+    return {follow && !IsTerminal((*job)->state) ? Fill::kNothingYet : Fill::kEnd,
+            grpc::Status::OK};
+  };
+  return FollowStream<v1::StreamLogsResponse>::Start(book_, executor_, request->job_id(), source);
+}
+
+grpc::ServerUnaryReactor* JobService::ListEvents(grpc::CallbackServerContext* context,
+                                                 const v1::ListEventsRequest* request,
+                                                 v1::ListEventsResponse* response) {
+  return Reply(context, [&] {
+    const auto job = book_.Get(request->job_id());
+    if (!job.ok()) return JobError(job.status(), request->job_id());
+    const auto events = book_.store().ReadEvents((*job)->number);
+    if (!events.ok()) return ToGrpc(events.status());
+    for (const EventRecord& event : *events) *response->add_events() = ToProto(event);
+    return grpc::Status::OK;
+  });
+}
+
+}  // namespace trainyard::controller

@@ -1,0 +1,70 @@
+// The controller as one object: store, book, coordinator and the gRPC server around them.
+
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+#include <prometheus/registry.h>
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "common/clock.h"
+#include "controller/jobs/job_book.h"
+#include "controller/metrics.h"
+#include "controller/service/address.h"
+#include "controller/service/cluster_service.h"
+#include "controller/service/executor.h"
+#include "controller/service/job_service.h"
+#include "controller/service/metrics_page_adapter.h"
+#include "controller/service/worker_service.h"
+#include "controller/store/sqlite_store.h"
+#include "controller/workers/coordinator.h"
+#include "controller/workers/ticker.h"
+
+namespace trainyard::controller {
+
+struct ServerOptions {
+  std::string state_directory;
+  Address listen;
+  Address metrics_listen;
+  bool insecure = false;  // Listen off loopback without TLS.
+  CoordinatorOptions coordinator;
+  JobBookLimits limits;
+  absl::Duration tick_every = absl::Milliseconds(250);
+};
+
+class Server {
+ public:
+  // Serves once it returns. Errors: the store's (sqlite_store.h); FAILED_PRECONDITION an address
+  // off loopback; UNAVAILABLE an address that cannot be listened on.
+  static absl::StatusOr<std::unique_ptr<Server>> Start(const ServerOptions& options,
+                                                       const Clock& clock);
+
+  // Ends calls, finishes writes, and leaves the jobs running on their workers.
+  ~Server();
+
+  const Address& address() const { return address_; }  // With the real port.
+  const Address& metrics_address() const { return page_->address(); }
+  prometheus::Registry& registry() { return *registry_; }
+
+ private:
+  Server() : registry_(std::make_shared<prometheus::Registry>()), metrics_(*registry_) {}
+  absl::Status Listen(const ServerOptions& options);
+
+  Address address_;
+  const std::shared_ptr<prometheus::Registry> registry_;
+  ControllerMetrics metrics_;
+  Ticker ticker_;
+  std::unique_ptr<SqliteStore> store_;
+  std::unique_ptr<JobBook> book_;
+  std::unique_ptr<Coordinator> coordinator_;
+  std::unique_ptr<Executor> executor_;
+  std::unique_ptr<JobService> job_service_;
+  std::unique_ptr<ClusterService> cluster_service_;
+  std::unique_ptr<WorkerService> worker_service_;
+  std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<MetricsPage> page_;
+};
+
+}  // namespace trainyard::controller

@@ -1,0 +1,32 @@
+// Calls a function every so often, and at once when woken, on a thread of its own.
+
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/time/time.h"
+
+namespace trainyard::controller {
+
+class Ticker {
+ public:
+  Ticker() = default;
+  ~Ticker() { Stop(); }
+
+  void Start(absl::Duration every, std::function<void()> tick);  // Once.
+  void Stop();
+  void Wake();  // From any thread, before Start and after Stop, too.
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool woken_ ABSL_GUARDED_BY(mutex_) = false;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread thread_;
+};
+
+}  // namespace trainyard::controller

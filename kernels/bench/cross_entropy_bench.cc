@@ -1,0 +1,39 @@
+// The dtype that is the argument is that of the logits' gradient.
+
+#include "kernels/bench/bench.h"
+#include "kernels/cross_entropy.h"
+
+namespace trainyard::bench {
+namespace {
+
+constexpr int64_t kT = 512, kV = 32000;
+
+void CrossEntropyForward(benchmark::State& state) {
+  Operands o;
+  StepState step{.loss_scale = 1};
+  const Tensor logits = o.Make(DType::kF32, {kT, kV});
+  Measure(state,
+          CrossEntropyForwardArgs{.logits = logits,
+                                  .targets = o.Make(DType::kI32, {kT}),
+                                  .lse = o.Make(DType::kF32, {kT}),
+                                  .state = &step},
+          {.bytes = double(logits.bytes())});
+}
+BENCHMARK(CrossEntropyForward)->UseRealTime()->Unit(benchmark::kMicrosecond);
+
+void CrossEntropyBackward(benchmark::State& state) {
+  Operands o;
+  const StepState step{.loss_scale = 1};
+  const Tensor logits = o.Make(DType::kF32, {kT, kV}), dlogits = o.Make(DTypeArg(state), {kT, kV});
+  Measure(state,
+          CrossEntropyBackwardArgs{.logits = logits,
+                                   .targets = o.Make(DType::kI32, {kT}),
+                                   .lse = o.Make(DType::kF32, {kT}),
+                                   .state = &step,
+                                   .dlogits = dlogits},
+          {.bytes = double(logits.bytes() + dlogits.bytes())});
+}
+BENCHMARK(CrossEntropyBackward)->Apply(Trained);
+
+}  // namespace
+}  // namespace trainyard::bench

@@ -1,0 +1,38 @@
+// Add, Fill and Cast: as fast as memory, or something is wrong. (Iota and Clip write a few numbers
+// and have no benchmark.)
+
+#include "kernels/add.h"
+#include "kernels/bench/bench.h"
+#include "kernels/cast.h"
+
+namespace trainyard::bench {
+namespace {
+
+constexpr int64_t kElements = 4096 * 768;
+
+void Add(benchmark::State& state) {
+  const DType dtype = DTypeArg(state);
+  Operands o;
+  const Tensor a = o.Make(dtype, {kElements}), b = o.Make(dtype, {kElements});
+  Measure(state, AddArgs{.a = a, .b = b, .y = o.Make(dtype, a.shape)},
+          {.bytes = 3.0 * double(a.bytes())});
+}
+BENCHMARK(Add)->Apply(Trained);
+
+void Fill(benchmark::State& state) {
+  Operands o;
+  const Tensor y = o.Make(DTypeArg(state), {kElements});
+  Measure(state, FillArgs{.y = y, .value = 0}, {.bytes = double(y.bytes())});
+}
+BENCHMARK(Fill)->Apply(Trained);
+
+// From f32 to the dtype that is the argument.
+void Cast(benchmark::State& state) {
+  Operands o;
+  const Tensor x = o.Make(DType::kF32, {kElements}), y = o.Make(DTypeArg(state), {kElements});
+  Measure(state, CastArgs{.x = x, .y = y}, {.bytes = double(x.bytes() + y.bytes())});
+}
+BENCHMARK(Cast)->Apply(Trained);
+
+}  // namespace
+}  // namespace trainyard::bench

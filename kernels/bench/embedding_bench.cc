@@ -1,0 +1,41 @@
+// A batch of 4096 tokens in a vocabulary of 32000, spread evenly.
+
+#include "kernels/bench/bench.h"
+#include "kernels/embedding.h"
+
+namespace trainyard::bench {
+namespace {
+
+constexpr int64_t kT = 4096, kV = 32000, kD = 768;
+
+Tensor Tokens(Operands& o) {
+  const Tensor tokens = o.Make(DType::kI32, {kT});
+  for (int64_t t = 0; t < kT; ++t) tokens.as<int32_t>()[t] = int32_t(t * 7919 % kV);
+  return tokens;
+}
+
+void EmbeddingForward(benchmark::State& state) {
+  const DType dtype = DTypeArg(state);
+  Operands o;
+  const Tensor y = o.Make(dtype, {kT, kD});
+  Measure(state,
+          EmbeddingForwardArgs{.table = o.Make(dtype, {kV, kD}), .tokens = Tokens(o), .y = y},
+          {.bytes = 2.0 * double(y.bytes())});
+}
+BENCHMARK(EmbeddingForward)->Apply(Trained);
+
+void EmbeddingBackward(benchmark::State& state) {
+  const DType dtype = DTypeArg(state);
+  Operands o;
+  const Tensor dy = o.Make(dtype, {kT, kD});
+  Measure(state,
+          EmbeddingBackwardArgs{.dy = dy,
+                                .tokens = Tokens(o),
+                                .dtable = o.Make(DType::kF32, {kV, kD}),
+                                .write = Write::kAdd},
+          {.bytes = double(dy.bytes()) + 2.0 * kT * kD * sizeof(float)});
+}
+BENCHMARK(EmbeddingBackward)->Apply(Trained);
+
+}  // namespace
+}  // namespace trainyard::bench

@@ -1,0 +1,44 @@
+#include "kernels/bench/bench.h"
+#include "kernels/layer_norm.h"
+
+namespace trainyard::bench {
+namespace {
+
+constexpr int64_t kT = 4096, kD = 768;
+
+void LayerNormForward(benchmark::State& state) {
+  const DType dtype = DTypeArg(state);
+  Operands o;
+  const Tensor x = o.Make(dtype, {kT, kD});
+  Measure(state,
+          LayerNormForwardArgs{.x = x,
+                               .gain = o.Make(dtype, {kD}),
+                               .bias = o.Make(dtype, {kD}),
+                               .eps = 1e-5,
+                               .y = o.Make(dtype, {kT, kD}),
+                               .mean = o.Make(DType::kF32, {kT}),
+                               .rstd = o.Make(DType::kF32, {kT})},
+          {.bytes = 2.0 * double(x.bytes())});
+}
+BENCHMARK(LayerNormForward)->Apply(Trained);
+
+void LayerNormBackward(benchmark::State& state) {
+  const DType dtype = DTypeArg(state);
+  Operands o;
+  const Tensor x = o.Make(dtype, {kT, kD});
+  Measure(state,
+          LayerNormBackwardArgs{.dy = o.Make(dtype, {kT, kD}),
+                                .x = x,
+                                .gain = o.Make(dtype, {kD}),
+                                .mean = o.Make(DType::kF32, {kT}),
+                                .rstd = o.Make(DType::kF32, {kT}),
+                                .dx = o.Make(dtype, {kT, kD}),
+                                .dgain = o.Make(DType::kF32, {kD}),
+                                .dbias = o.Make(DType::kF32, {kD}),
+                                .write = Write::kOverwrite},
+          {.bytes = 3.0 * double(x.bytes())});
+}
+BENCHMARK(LayerNormBackward)->Apply(Trained);
+
+}  // namespace
+}  // namespace trainyard::bench

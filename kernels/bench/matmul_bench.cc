@@ -1,0 +1,42 @@
+// The products of training: a square one, and those of a linear layer of width 768 on 4096 tokens
+// (forward, input gradient, weight gradient).
+
+#include "kernels/bench/bench.h"
+#include "kernels/matmul.h"
+
+namespace trainyard::bench {
+namespace {
+
+enum Product : int64_t { kForward, kInputGradient, kWeightGradient };
+
+// Arguments: dtype, product, tokens T, inputs K, outputs N.
+void MatMul(benchmark::State& state) {
+  const DType dtype = DTypeArg(state);
+  const int64_t t = state.range(2), k = state.range(3), n = state.range(4);
+  Operands o;
+  const Tensor x = o.Make(dtype, {t, k}), w = o.Make(dtype, {n, k}), dy = o.Make(dtype, {t, n});
+  MatMulArgs args = {.a = x, .b = w, .c = dy, .trans_b = true};
+  if (state.range(1) == kInputGradient) args = {.a = dy, .b = w, .c = x};
+  if (state.range(1) == kWeightGradient) {
+    args = {.a = dy, .b = x, .c = o.Make(AccumulateOfDType(dtype), {n, k})};
+    args.trans_a = true;
+    args.write = Write::kAdd;
+  }
+  Measure(state, args, {.flops = 2.0 * double(t) * double(k) * double(n)});
+}
+
+void Shapes(benchmark::internal::Benchmark* benchmark) {
+  benchmark->ArgNames({"dtype", "product", "T", "K", "N"});
+  for (const DType dtype : {DType::kF64, DType::kF32, DType::kBF16}) {
+    for (const int64_t product : {kForward, kInputGradient, kWeightGradient}) {
+      benchmark->Args({int64_t(dtype), product, 2048, 2048, 2048});
+      benchmark->Args({int64_t(dtype), product, 4096, 768, 256});
+      benchmark->Args({int64_t(dtype), product, 4096, 256, 768});
+    }
+  }
+  benchmark->UseRealTime()->Unit(benchmark::kMicrosecond);
+}
+BENCHMARK(MatMul)->Apply(Shapes);
+
+}  // namespace
+}  // namespace trainyard::bench

@@ -1,0 +1,42 @@
+// What runs over all parameters at the end of a step, at 16 million of them.
+
+#include "kernels/adamw.h"
+#include "kernels/bench/bench.h"
+#include "kernels/sum_squares.h"
+
+namespace trainyard::bench {
+namespace {
+
+constexpr int64_t kParameters = 16 << 20;
+
+void SumSquares(benchmark::State& state) {
+  Operands o;
+  StepState step;
+  const Tensor x = o.Make(DTypeArg(state), {kParameters});
+  Measure(state, SumSquaresArgs{.x = x, .state = &step}, {.bytes = double(x.bytes())});
+}
+BENCHMARK(SumSquares)->Apply(Trained);
+
+// The dtype that is the argument is that of the compute copy.
+void AdamW(benchmark::State& state) {
+  Operands o;
+  const StepState step{.step = 1, .learning_rate = 1e-6};
+  const Tensor master = o.Make(DType::kF32, {kParameters});
+  const Tensor compute = o.Make(DTypeArg(state), {kParameters});
+  Measure(state,
+          AdamWArgs{.master = master,
+                    .m = o.Make(DType::kF32, {kParameters}),
+                    .v = o.Make(DType::kF32, {kParameters}),
+                    .grad = o.Make(DType::kF32, {kParameters}),
+                    .beta1 = 0.9,
+                    .beta2 = 0.95,
+                    .eps = 1e-8,
+                    .weight_decay = 0.1,
+                    .state = &step,
+                    .compute = compute},
+          {.bytes = 7.0 * double(master.bytes()) + double(compute.bytes())});
+}
+BENCHMARK(AdamW)->Apply(Trained);
+
+}  // namespace
+}  // namespace trainyard::bench

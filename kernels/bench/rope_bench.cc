@@ -1,0 +1,32 @@
+#include "kernels/bench/bench.h"
+#include "kernels/rope.h"
+
+namespace trainyard::bench {
+namespace {
+
+void Rope(benchmark::State& state) {
+  const DType dtype = DTypeArg(state);
+  Operands o;
+  const Tensor x = o.Make(dtype, {4096, 3 * 12 * 64});
+  Measure(state,
+          RopeArgs{.x = x,
+                   .cos = o.Make(DType::kF32, {1024, 32}),
+                   .sin = o.Make(DType::kF32, {1024, 32}),
+                   .heads = 12,
+                   .kv_heads = 12,
+                   .sequence = 1024,
+                   .y = x},
+          {.bytes = 2.0 * double(x.bytes()) * 2 / 3});  // In place, values stay untouched.
+}
+BENCHMARK(Rope)->Apply(Trained);
+
+void RopeTable(benchmark::State& state) {
+  Operands o;
+  const Tensor cos = o.Make(DType::kF32, {8192, 64}), sin = o.Make(DType::kF32, {8192, 64});
+  Measure(state, RopeTableArgs{.cos = cos, .sin = sin, .base = 500000},
+          {.bytes = double(cos.bytes() + sin.bytes())});
+}
+BENCHMARK(RopeTable)->UseRealTime()->Unit(benchmark::kMicrosecond);
+
+}  // namespace
+}  // namespace trainyard::bench

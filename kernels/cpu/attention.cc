@@ -1,8 +1,8 @@
 // A task is one sequence and one key/value head with its group of query heads. Its keys and values
-// are copied once into f32 (or f64), keys also transposed in tiles, so that every product is
-// TileProduct on contiguous rows. Queries pass in tiles of 64 over the tiles of keys up to their
-// own; in the tile on the diagonal each strip of 16 rows stops at its last legal column.
-// Bound by multiply-adds: 4 (forward) and 10 (backward) d FLOPs per score, half of the square.
+// are copied once into f32 (or f64). Queries pass in strips of 32, transposed, over blocks of 64
+// keys up to their own: scores then have a key a row, so that softmax needs no sums across a vector
+// and every product is TileProduct on contiguous rows. Only the last 32 keys of a strip are masked.
+// Bound by multiply-adds: 4 d (forward) and 10 d (backward) FLOPs per score, half of the square.
 
 #include "kernels/attention.h"
 
@@ -10,7 +10,7 @@
 #include <limits>
 #include <utility>
 
-#include "kernels/cpu/attention_rows.h"
+#include "kernels/cpu/attention_softmax.h"
 #include "kernels/cpu/context.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/parallel.h"
@@ -19,7 +19,7 @@
 namespace trainyard::cpu {
 namespace {
 
-constexpr int64_t kTile = 64, kStrip = kTileLanes;
+constexpr int64_t kKeys = 64;  // Of a block.
 
 constexpr int64_t RoundUp(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
@@ -39,7 +39,6 @@ struct Layout {
         key(first * row + (dims.heads + kv_head) * d),
         value(first * row + (dims.heads + dims.kv_heads + kv_head) * d),
         padded(RoundUp(d, kTileLanes)),
-        rows(RoundUp(s, kTile)),
         scale(dims.scale) {}
   // Offsets of the first row's elements of a query head in qkv, out and lse.
   int64_t query(int64_t head) const { return first * row + head * d; }
@@ -49,11 +48,10 @@ struct Layout {
   int64_t s, d, group, row, out_row, batch, kv_head, heads, first_head, first;
   int64_t key, value;
   int64_t padded;  // d up to whole vectors
-  int64_t rows;    // s up to whole tiles
   double scale;
 };
 
-// to[r, c] = scale * from[r, c], [count, d] padded with zeroes to [count, padded].
+// to[r, c] = scale * from[r, c]: `count` rows, padded with zeroes to [count, padded].
 template <typename T, typename A>
 void Load(const T* from, int64_t stride, int64_t count, const Layout& at, A scale, A* to) {
   for (int64_t r = 0; r < count; ++r) {
@@ -65,17 +63,13 @@ void Load(const T* from, int64_t stride, int64_t count, const Layout& at, A scal
   }
 }
 
-// Tiles [s/64][d][64] of the transposed rows, zeroes for rows from s on.
-template <typename T, typename A>
-void LoadTransposed(const T* from, int64_t stride, const Layout& at, A* to) {
-  for (int64_t tile = 0; tile < at.rows; tile += kTile) {
-    A* out = to + tile * at.d;
-    const int64_t count = std::min(kTile, at.s - tile);
-    if (count < kTile) std::fill_n(out, at.d * kTile, A(0));
-    for (int64_t r = 0; r < count; ++r) {
-      const T* row = from + (tile + r) * stride;
-      for (int64_t c = 0; c < at.d; ++c) out[c * kTile + r] = A(row[c]);
-    }
+// to[c, q] = from[q, c]: the loaded rows of a strip, transposed; zeroes for queries from `count`
+// on.
+template <typename A>
+void Transpose(const A* from, int64_t count, const Layout& at, A* to) {
+  if (count < kQueries) std::fill_n(to, at.d * kQueries, A(0));
+  for (int64_t c = 0; c < at.d; ++c) {
+    for (int64_t q = 0; q < count; ++q) to[c * kQueries + q] = from[q * at.padded + c];
   }
 }
 
@@ -98,111 +92,98 @@ class Parts {
   A* next_;
 };
 
-// A strip of query rows against a tile of keys: rows r0 .. r0+count of the tile.
-struct Strip {
-  int64_t r0, count;
-  int64_t columns;  // Scores computed; beyond the last legal one on the diagonal they become 0.
-  bool diagonal;
-  int64_t valid(int64_t r) const { return diagonal ? r + 1 : kTile; }
-};
-
+// Calls body(j, keys) for the blocks of keys that a strip of queries from i on can see.
 template <typename Body>
-void ForEachStrip(int64_t count, bool diagonal, Body&& body) {
-  for (int64_t r0 = 0; r0 < count; r0 += kStrip) {
-    body(Strip{r0, std::min(kStrip, count - r0), diagonal ? r0 + kStrip : kTile, diagonal});
-  }
+void ForEachBlock(int64_t i, const Layout& at, Body&& body) {
+  const int64_t end = std::min(i + kQueries, at.s);
+  for (int64_t j = 0; j < end; j += kKeys) body(j, std::min(kKeys, end - j));
 }
 
-// scores[strip] = queries . keys^T for the strip's columns.
+// products[key, q] = <rows[key], strip[:, q]>
 template <typename A>
-void Scores(const Strip& strip, const Layout& at, const A* queries, const A* keys_transposed,
-            A* scores) {
-  TileProduct({.m = strip.count,
-               .n = strip.columns,
+void Scores(int64_t keys, const Layout& at, const A* rows, const A* strip, A* products) {
+  TileProduct({.m = keys,
+               .n = kQueries,
                .k = at.d,
-               .a = queries + strip.r0 * at.padded,
+               .a = rows,
                .a_row = at.padded,
                .a_column = 1,
-               .b = keys_transposed,
-               .b_row = kTile,
-               .c = scores + strip.r0 * kTile,
-               .c_row = kTile,
+               .b = strip,
+               .b_row = kQueries,
+               .c = products,
+               .c_row = kQueries,
                .add = false});
 }
 
-// sums[strip] += weights . rows, for rows of keys or values.
+// sums[q, :] += sum over keys of weights[key, q] rows[key, :]
 template <typename A>
-void Mix(const Strip& strip, const Layout& at, const A* weights, const A* rows, A* sums) {
-  TileProduct({.m = strip.count,
+void MixKeys(int64_t queries, int64_t keys, const Layout& at, const A* weights, const A* rows,
+             A* sums) {
+  TileProduct({.m = queries,
                .n = at.padded,
-               .k = strip.columns,
-               .a = weights + strip.r0 * kTile,
-               .a_row = kTile,
-               .a_column = 1,
+               .k = keys,
+               .a = weights,
+               .a_row = 1,
+               .a_column = kQueries,
                .b = rows,
                .b_row = at.padded,
-               .c = sums + strip.r0 * at.padded,
+               .c = sums,
                .c_row = at.padded,
                .add = true});
 }
 
-// sums += weights^T . rows: from `count` query rows back to the keys or values of a tile.
+// sums[key, :] += sum over queries of weights[key, q] rows[q, :]
 template <typename A>
-void MixTransposed(int64_t count, bool diagonal, const Layout& at, const A* weights, const A* rows,
-                   A* sums) {
-  for (int64_t j = 0; j < kTile; j += kStrip) {
-    const int64_t from = diagonal ? j : 0;  // Query rows above the diagonal have weight 0.
-    if (from >= count) break;
-    TileProduct({.m = kStrip,
-                 .n = at.padded,
-                 .k = count - from,
-                 .a = weights + from * kTile + j,
-                 .a_row = 1,
-                 .a_column = kTile,
-                 .b = rows + from * at.padded,
-                 .b_row = at.padded,
-                 .c = sums + j * at.padded,
-                 .c_row = at.padded,
-                 .add = true});
-  }
+void MixQueries(int64_t queries, int64_t keys, const Layout& at, const A* weights, const A* rows,
+                A* sums) {
+  TileProduct({.m = keys,
+               .n = at.padded,
+               .k = queries,
+               .a = weights,
+               .a_row = kQueries,
+               .a_column = 1,
+               .b = rows,
+               .b_row = at.padded,
+               .c = sums,
+               .c_row = at.padded,
+               .add = true});
 }
 
 template <typename A>
 struct ForwardScratch {
   ForwardScratch(const Layout& at, std::byte* data) {
     Parts<A> parts(data);
-    keys_transposed = parts.Take(at.rows * at.d);
-    values = parts.Take(at.rows * at.padded);
-    queries = parts.Take(kTile * at.padded);
-    sums = parts.Take(kTile * at.padded);
-    scores = parts.Take(kTile * kTile);
+    keys = parts.Take(at.s * at.padded);
+    values = parts.Take(at.s * at.padded);
+    queries = parts.Take(kQueries * at.padded);
+    strip = parts.Take(kQueries * at.padded);
+    sums = parts.Take(kQueries * at.padded);
+    scores = parts.Take(kQueries * kKeys);
   }
   static size_t Bytes(const Layout& at) {
-    return sizeof(A) * size_t(at.rows * (at.d + at.padded) + kTile * (2 * at.padded + kTile));
+    return sizeof(A) * size_t(2 * at.s * at.padded + 3 * kQueries * at.padded + kQueries * kKeys);
   }
-  A *keys_transposed, *values, *queries, *sums, *scores;
+  A *keys, *values, *queries, *strip, *sums, *scores;
 };
 
-// One tile of queries of one head over all keys up to it; leaves sum_j p v in work.sums.
+// A strip of queries from i on over all keys that it sees; leaves sum_j p v in work.sums.
 template <typename A>
-void ForwardTile(int64_t i, int64_t count, const Layout& at, const ForwardScratch<A>& work,
-                 SoftmaxState<A>* states) {
-  std::fill_n(work.sums, kTile * at.padded, A(0));
-  std::fill_n(states, kTile, SoftmaxState<A>{-std::numeric_limits<A>::infinity(), 0});
-  for (int64_t j = 0; j <= i; j += kTile) {
-    ForEachStrip(count, j == i, [&](const Strip& strip) {
-      Scores(strip, at, work.queries, work.keys_transposed + j * at.d, work.scores);
-      for (int64_t r = strip.r0; r < strip.r0 + strip.count; ++r) {
-        const A shrink =
-            SoftmaxRow(work.scores + r * kTile, strip.valid(r), strip.columns, states[r]);
-        if (j == 0 || shrink == A(1)) continue;
-        A* sums = work.sums + r * at.padded;
+void ForwardStrip(int64_t i, int64_t count, const Layout& at, const ForwardScratch<A>& work,
+                  SoftmaxState<A>& state) {
+  std::fill_n(work.sums, kQueries * at.padded, A(0));
+  std::fill_n(state.largest, kQueries, -std::numeric_limits<A>::infinity());
+  std::fill_n(state.sum, kQueries, A(0));
+  ForEachBlock(i, at, [&](int64_t j, int64_t keys) {
+    Scores(keys, at, work.keys + j * at.padded, work.strip, work.scores);
+    SoftmaxForward({work.scores, keys, i - j}, state);
+    for (int64_t q = 0; q < count; ++q) {
+      if (state.shrink[q] == A(1) || j == 0) continue;
+      A* sums = work.sums + q * at.padded;
 #pragma omp simd
-        for (int64_t c = 0; c < at.padded; ++c) sums[c] *= shrink;
-      }
-      Mix(strip, at, work.scores, work.values + j * at.padded, work.sums);
-    });
-  }
+      for (int64_t c = 0; c < at.padded; ++c) sums[c] *= state.shrink[q];
+    }
+    MixKeys(count, keys, at, work.scores, work.values + j * at.padded, work.sums);
+  });
 }
 
 template <typename T>
@@ -210,21 +191,21 @@ void Forward(const AttentionForwardArgs& args, const Layout& at, std::byte* scra
   using A = Accumulate<T>;
   const ForwardScratch<A> work(at, scratch);
   const T* qkv = args.qkv.as<T>();
-  LoadTransposed(qkv + at.key, at.row, at, work.keys_transposed);
+  Load(qkv + at.key, at.row, at.s, at, A(1), work.keys);
   Load(qkv + at.value, at.row, at.s, at, A(1), work.values);
-  std::fill_n(work.values + at.s * at.padded, (at.rows - at.s) * at.padded, A(0));
-  SoftmaxState<A> states[kTile];
+  SoftmaxState<A> state;
   for (int64_t head = at.first_head; head < at.first_head + at.group; ++head) {
     A* lse = args.lse.as<A>() + at.statistic(head);
-    for (int64_t i = 0; i < at.s; i += kTile) {
-      const int64_t count = std::min(kTile, at.s - i);
+    for (int64_t i = 0; i < at.s; i += kQueries) {
+      const int64_t count = std::min(kQueries, at.s - i);
       Load(qkv + at.query(head) + i * at.row, at.row, count, at, A(at.scale), work.queries);
-      ForwardTile(i, count, at, work, states);
-      for (int64_t r = 0; r < count; ++r) {
-        lse[i + r] = states[r].largest + std::log(states[r].sum);
-        T* out = args.out.as<T>() + at.output(head) + (i + r) * at.out_row;
-        const A* sums = work.sums + r * at.padded;
-        const A inverse = A(1) / states[r].sum;
+      Transpose(work.queries, count, at, work.strip);
+      ForwardStrip(i, count, at, work, state);
+      for (int64_t q = 0; q < count; ++q) {
+        lse[i + q] = state.largest[q] + std::log(state.sum[q]);
+        T* out = args.out.as<T>() + at.output(head) + (i + q) * at.out_row;
+        const A* sums = work.sums + q * at.padded;
+        const A inverse = A(1) / state.sum[q];
 #pragma omp simd
         for (int64_t c = 0; c < at.d; ++c) out[c] = T(sums[c] * inverse);
       }
@@ -236,44 +217,37 @@ template <typename A>
 struct BackwardScratch {
   BackwardScratch(const Layout& at, std::byte* data) {
     Parts<A> parts(data);
-    keys_transposed = parts.Take(at.rows * at.d);
-    values_transposed = parts.Take(at.rows * at.d);
-    keys = parts.Take(at.rows * at.padded);
-    dkeys = parts.Take(at.rows * at.padded);
-    dvalues = parts.Take(at.rows * at.padded);
-    queries = parts.Take(kTile * at.padded);
-    dout = parts.Take(kTile * at.padded);
-    dqueries = parts.Take(kTile * at.padded);
-    scores = parts.Take(kTile * kTile);
-    dscores = parts.Take(kTile * kTile);
+    for (A** all : {&keys, &values, &dkeys, &dvalues}) *all = parts.Take(at.s * at.padded);
+    for (A** strip : {&queries, &query_strip, &dout, &dout_strip, &dqueries}) {
+      *strip = parts.Take(kQueries * at.padded);
+    }
+    scores = parts.Take(kQueries * kKeys);
+    dscores = parts.Take(kQueries * kKeys);
   }
   static size_t Bytes(const Layout& at) {
     return sizeof(A) *
-           size_t(at.rows * (2 * at.d + 3 * at.padded) + kTile * 3 * at.padded + 2 * kTile * kTile);
+           size_t(4 * at.s * at.padded + 5 * kQueries * at.padded + 2 * kQueries * kKeys);
   }
-  A *keys_transposed, *values_transposed, *keys, *dkeys, *dvalues;
-  A *queries, *dout, *dqueries, *scores, *dscores;
+  A *keys, *values, *dkeys, *dvalues;                       // Of the whole sequence.
+  A *queries, *query_strip, *dout, *dout_strip, *dqueries;  // Of a strip; *_strip are transposed.
+  A *scores, *dscores;
 };
 
-// One tile of queries of one head: adds to dkeys and dvalues, leaves dqueries (before scale).
+// A strip of queries from i on: adds to dkeys and dvalues, leaves dqueries (before scale).
 template <typename A>
-void BackwardTile(int64_t i, int64_t count, const Layout& at, const BackwardScratch<A>& work,
-                  const A* lse, const A* delta) {
-  std::fill_n(work.dqueries, kTile * at.padded, A(0));
-  for (int64_t j = 0; j <= i; j += kTile) {
-    ForEachStrip(count, j == i, [&](const Strip& strip) {
-      Scores(strip, at, work.queries, work.keys_transposed + j * at.d, work.scores);
-      Scores(strip, at, work.dout, work.values_transposed + j * at.d, work.dscores);
-      for (int64_t r = strip.r0; r < strip.r0 + strip.count; ++r) {
-        SoftmaxBackwardRow(work.scores + r * kTile, work.dscores + r * kTile, strip.valid(r),
-                           strip.columns, lse[r], delta[r]);
-      }
-      Mix(strip, at, work.dscores, work.keys + j * at.padded, work.dqueries);
-    });
-    MixTransposed(count, j == i, at, work.scores, work.dout, work.dvalues + j * at.padded);
+void BackwardStrip(int64_t i, int64_t count, const Layout& at, const BackwardScratch<A>& work,
+                   const A* lse, const A* delta) {
+  std::fill_n(work.dqueries, kQueries * at.padded, A(0));
+  ForEachBlock(i, at, [&](int64_t j, int64_t keys) {
+    const int64_t offset = j * at.padded;
+    Scores(keys, at, work.keys + offset, work.query_strip, work.scores);
+    Scores(keys, at, work.values + offset, work.dout_strip, work.dscores);
+    SoftmaxBackward({work.scores, keys, i - j}, work.dscores, lse, delta);
+    MixKeys(count, keys, at, work.dscores, work.keys + offset, work.dqueries);
+    MixQueries(count, keys, at, work.scores, work.dout, work.dvalues + offset);
     // Queries carry the scale, so these are the gradients of the keys themselves.
-    MixTransposed(count, j == i, at, work.dscores, work.queries, work.dkeys + j * at.padded);
-  }
+    MixQueries(count, keys, at, work.dscores, work.queries, work.dkeys + offset);
+  });
 }
 
 template <typename T>
@@ -282,30 +256,30 @@ void Backward(const AttentionBackwardArgs& args, const Layout& at, std::byte* sc
   const BackwardScratch<A> work(at, scratch);
   const T* qkv = args.qkv.as<T>();
   T* dqkv = args.dqkv.as<T>();
-  LoadTransposed(qkv + at.key, at.row, at, work.keys_transposed);
-  LoadTransposed(qkv + at.value, at.row, at, work.values_transposed);
   Load(qkv + at.key, at.row, at.s, at, A(1), work.keys);
-  std::fill_n(work.keys + at.s * at.padded, (at.rows - at.s) * at.padded, A(0));
-  std::fill_n(work.dkeys, at.rows * at.padded, A(0));
-  std::fill_n(work.dvalues, at.rows * at.padded, A(0));
+  Load(qkv + at.value, at.row, at.s, at, A(1), work.values);
+  std::fill_n(work.dkeys, at.s * at.padded, A(0));
+  std::fill_n(work.dvalues, at.s * at.padded, A(0));
   for (int64_t head = at.first_head; head < at.first_head + at.group; ++head) {
-    const A* lse = args.lse.as<A>() + at.statistic(head);
-    for (int64_t i = 0; i < at.s; i += kTile) {
-      const int64_t count = std::min(kTile, at.s - i);
+    for (int64_t i = 0; i < at.s; i += kQueries) {
+      const int64_t count = std::min(kQueries, at.s - i);
       const T* dout = args.dout.as<T>() + at.output(head) + i * at.out_row;
       const T* out = args.out.as<T>() + at.output(head) + i * at.out_row;
       Load(qkv + at.query(head) + i * at.row, at.row, count, at, A(at.scale), work.queries);
+      Transpose(work.queries, count, at, work.query_strip);
       Load(dout, at.out_row, count, at, A(1), work.dout);
-      A delta[kTile];
-      for (int64_t r = 0; r < count; ++r) {
+      Transpose(work.dout, count, at, work.dout_strip);
+      A lse[kQueries] = {}, delta[kQueries] = {};
+      std::copy_n(args.lse.as<A>() + at.statistic(head) + i, count, lse);
+      for (int64_t q = 0; q < count; ++q) {
         A sum = 0;
 #pragma omp simd reduction(+ : sum)
         for (int64_t c = 0; c < at.d; ++c) {
-          sum += A(dout[r * at.out_row + c]) * A(out[r * at.out_row + c]);
+          sum += work.dout[q * at.padded + c] * A(out[q * at.out_row + c]);
         }
-        delta[r] = sum;
+        delta[q] = sum;
       }
-      BackwardTile(i, count, at, work, lse + i, delta);
+      BackwardStrip(i, count, at, work, lse, delta);
       Store(work.dqueries, A(at.scale), count, at, dqkv + at.query(head) + i * at.row);
     }
   }

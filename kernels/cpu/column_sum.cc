@@ -11,9 +11,12 @@ void ColumnSum(Exec& exec, const ColumnSumArgs& args) {
     using A = Accumulate<T>;
     const int64_t n = args.x.shape.back();
     const T* x = args.x.as<T>();
-    SumRows<1, A>(exec, args.x.shape.rows(), n, {args.y.as<A>()}, args.write, [=](int64_t t) {
-      return [row = x + t * n](int64_t c) { return std::array<A, 1>{A(row[c])}; };
-    });
+    SumRows<1, A>(exec, args.x.shape.rows(), n, {args.y.as<A>()}, args.write,
+                  [=](int64_t t, int64_t begin, int64_t count, auto& sums) {
+                    const T* row = x + t * n + begin;
+#pragma omp simd
+                    for (int64_t c = 0; c < count; ++c) sums[0][c] += A(row[c]);
+                  });
   });
 }
 

@@ -81,10 +81,15 @@ void BackwardGainAndBias(const Exec& exec, const LayerNormBackwardArgs& args) {
   const T* x = args.x.as<T>();
   const T* dy = args.dy.as<T>();
   SumRows<2, A>(exec, args.x.shape.rows(), d, {args.dgain.as<A>(), args.dbias.as<A>()}, args.write,
-                [=](int64_t t) {
-                  return [x = x + t * d, dy = dy + t * d, m = mean[t], r = rstd[t]](int64_t c) {
-                    return std::array<A, 2>{A(dy[c]) * (A(x[c]) - m) * r, A(dy[c])};
-                  };
+                [=](int64_t t, int64_t begin, int64_t count, auto& sums) {
+                  const T* x_row = x + t * d + begin;
+                  const T* dy_row = dy + t * d + begin;
+                  const A m = mean[t], r = rstd[t];
+#pragma omp simd
+                  for (int64_t c = 0; c < count; ++c) {
+                    sums[0][c] += A(dy_row[c]) * (A(x_row[c]) - m) * r;
+                    sums[1][c] += A(dy_row[c]);
+                  }
                 });
 }
 

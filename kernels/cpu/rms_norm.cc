@@ -63,11 +63,14 @@ void BackwardGain(const Exec& exec, const RmsNormBackwardArgs& args) {
   const A* rstd = args.rstd.as<A>();
   const T* x = args.x.as<T>();
   const T* dy = args.dy.as<T>();
-  SumRows<1, A>(exec, args.x.shape.rows(), d, {args.dgain.as<A>()}, args.write, [=](int64_t t) {
-    return [x = x + t * d, dy = dy + t * d, r = rstd[t]](int64_t c) {
-      return std::array<A, 1>{A(dy[c]) * A(x[c]) * r};
-    };
-  });
+  SumRows<1, A>(exec, args.x.shape.rows(), d, {args.dgain.as<A>()}, args.write,
+                [=](int64_t t, int64_t begin, int64_t count, auto& sums) {
+                  const T* x_row = x + t * d + begin;
+                  const T* dy_row = dy + t * d + begin;
+                  const A r = rstd[t];
+#pragma omp simd
+                  for (int64_t c = 0; c < count; ++c) sums[0][c] += A(dy_row[c]) * A(x_row[c]) * r;
+                });
 }
 
 }  // namespace

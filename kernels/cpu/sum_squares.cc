@@ -1,9 +1,31 @@
 #include "kernels/sum_squares.h"
 
+#include <numeric>
+
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/parallel.h"
 
 namespace trainyard::cpu {
+namespace {
+
+// Many sums side by side: one alone would wait for each addition before the next.
+template <typename T>
+double SumOfSquares(const T* x, int64_t n) {
+  constexpr int64_t kSums = 32;
+  double sums[kSums] = {};
+  int64_t i = 0;
+  for (; i + kSums <= n; i += kSums) {
+#pragma omp simd
+    for (int64_t j = 0; j < kSums; ++j) {
+      const double value = Accumulate<T>(x[i + j]);
+      sums[j] += value * value;
+    }
+  }
+  for (; i < n; ++i) sums[0] += double(Accumulate<T>(x[i])) * double(Accumulate<T>(x[i]));
+  return std::accumulate(sums, sums + kSums, 0.0);
+}
+
+}  // namespace
 
 // The chunks depend on the length alone, so the sum does not depend on the threads.
 void SumSquares(Exec& exec, const SumSquaresArgs& args) {
@@ -17,14 +39,7 @@ void SumSquares(Exec& exec, const SumSquaresArgs& args) {
     const T* x = args.x.as<T>();
     ParallelRows(exec, chunks, chunk, [&](int64_t begin, int64_t end) {
       for (int64_t c = begin; c < end; ++c) {
-        double sum = 0;
-        const int64_t last = std::min(n, (c + 1) * chunk);
-#pragma omp simd reduction(+ : sum)
-        for (int64_t i = c * chunk; i < last; ++i) {
-          const double value = Accumulate<T>(x[i]);
-          sum += value * value;
-        }
-        sums[c] = sum;
+        sums[c] = SumOfSquares(x + c * chunk, std::min(chunk, n - c * chunk));
       }
     });
   });

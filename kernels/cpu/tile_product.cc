@@ -4,7 +4,7 @@
 
 #include "kernels/cpu/tile_product.h"
 
-#include <utility>
+#include "kernels/cpu/isa.h"
 
 namespace trainyard::cpu {
 namespace {
@@ -68,17 +68,13 @@ void Avx2(const TileProductArgs<A>& t) {
 }
 
 template <typename A>
-[[gnu::target("avx512f,avx512dq,avx512vl,avx512bw")]] void Avx512(const TileProductArgs<A>& t) {
+TRAINYARD_AVX512 void Avx512(const TileProductArgs<A>& t) {
   Rows<64>(t);
 }
 
 template <typename A>
 void Dispatch(const TileProductArgs<A>& t) {
-  if (__builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
-    Avx512(t);
-  } else {
-    Avx2(t);
-  }
+  HasAvx512() ? Avx512(t) : Avx2(t);
 }
 
 }  // namespace

@@ -50,6 +50,12 @@ struct bf16 {
   uint16_t bits = 0;
 
   bf16() = default;
+  bf16(const bf16&) = default;
+  // By member: compilers vectorise that, and not the assignment of a whole struct.
+  bf16& operator=(const bf16& other) {
+    bits = other.bits;
+    return *this;
+  }
   bf16(float value) {  // Implicit, so that kernels templated on the scalar read alike.
     const uint32_t u = std::bit_cast<uint32_t>(value);
     const bool nan = (u & 0x7fffffffu) > 0x7f800000u;

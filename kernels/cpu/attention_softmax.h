@@ -1,0 +1,42 @@
+// The softmax parts of attention, on a block of scores with a key a row and kQueries queries side
+// by side, so that nothing is reduced across a vector. Compiled for AVX2 and for AVX-512, chosen by
+// the CPU at run time.
+
+#pragma once
+
+#include <cstdint>
+
+namespace trainyard::cpu {
+
+inline constexpr int64_t kQueries = 32;
+
+// A block of scores: keys [0, keys) of it against kQueries queries. Key r is legal for query q when
+// r <= first + q; scores of others count as minus infinity.
+template <typename A>
+struct ScoreBlock {
+  A* scores;  // [keys, kQueries]
+  int64_t keys;
+  int64_t first;
+};
+
+// The running softmax of kQueries queries: of the scores seen so far, the largest, and
+// sum exp(score - largest).
+template <typename A>
+struct SoftmaxState {
+  A largest[kQueries];
+  A sum[kQueries];
+  A shrink[kQueries];  // exp(largest before the last block - largest): what older sums must shrink
+                       // by.
+};
+
+// Takes a block into `state` and replaces its scores by exp(score - largest).
+void SoftmaxForward(const ScoreBlock<float>& block, SoftmaxState<float>& state);
+void SoftmaxForward(const ScoreBlock<double>& block, SoftmaxState<double>& state);
+
+// Replaces scores by p = exp(score - lse), and dp = <dout, v> of the same shape by p (dp - delta).
+void SoftmaxBackward(const ScoreBlock<float>& block, float* dp, const float* lse,
+                     const float* delta);
+void SoftmaxBackward(const ScoreBlock<double>& block, double* dp, const double* lse,
+                     const double* delta);
+
+}  // namespace trainyard::cpu

@@ -1,0 +1,294 @@
+// Proves that every kind of bad job is refused with the field's path and the nearest legal value,
+// all of it in one answer, and that good jobs pass. Each bad job is the good one with one field
+// set, so a check that is missing fails here by name.
+
+#include "train/config/validate.h"
+
+#include <gmock/gmock.h>
+
+#include "absl/strings/str_cat.h"
+#include "models/arch/registry.h"
+#include "train/config/resolve_model.h"
+
+namespace trainyard {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+JobConfig GoodJob() {
+  JobConfig job;
+  job.name = "tiny";
+  job.model.preset = "llama3-8b";
+  job.model.overrides = ModelFields{.family = {},
+                                    .layers = 2,
+                                    .hidden = 64,
+                                    .ffn = 128,
+                                    .heads = 4,
+                                    .kv_heads = 2,
+                                    .head_dim = {},
+                                    .vocab = 256,
+                                    .max_seq = 128,
+                                    .norm_eps = {},
+                                    .rope_base = {},
+                                    .tied = {}};
+  job.batch = {.global = 12, .micro = 2, .sequence = 64};
+  job.data = TextData{"corpus.txt", 0.02};
+  job.optimizer.adamw.learning_rate = 1e-3;
+  job.optimizer.schedule = {ScheduleShape::kCosine, 5, 0.2};
+  job.steps = 100;
+  job.validation = ValidationConfig{10, 1};
+  job.checkpoint = CheckpointConfig{"runs/tiny", 10, 2};
+  job.devices = 3;
+  job.labels = {{"team", "a b"}};
+  return job;
+}
+
+std::vector<FieldViolation> Check(const JobConfig& job) {
+  Violations violations;
+  Validate(job, violations);
+  return violations.list();
+}
+
+TEST(Validate, GoodJobsPass) {
+  JobConfig job = GoodJob();
+  EXPECT_THAT(Check(job), IsEmpty()) << Check(job)[0].field << Check(job)[0].description;
+  EXPECT_EQ(DataParallel(job), 3);
+  EXPECT_EQ(AccumulationSteps(job), 2);
+  job.validation.reset();
+  job.checkpoint.reset();
+  job.data = SyntheticData{};
+  job.optimizer.schedule = {};
+  EXPECT_THAT(Check(job), IsEmpty());
+  job.data = IndexedData{"/data/p", 0};
+  EXPECT_THAT(Check(job), IsEmpty());
+  job.validation = ValidationConfig{10, 1};
+  job.data = SyntheticData{};
+  EXPECT_THAT(Check(job), IsEmpty());
+}
+
+struct BadJob {
+  const char* what;
+  void (*set)(JobConfig& job);
+  const char* field;
+  const char* description;  // A part of it.
+};
+void PrintTo(const BadJob& bad, std::ostream* out) { *out << bad.what; }
+
+class BadJobs : public testing::TestWithParam<BadJob> {};
+
+TEST_P(BadJobs, NameFieldAndNearestLegalValue) {
+  JobConfig job = GoodJob();
+  GetParam().set(job);
+  const auto list = Check(job);
+  ASSERT_EQ(list.size(), 1u) << (list.empty() ? "nothing found"
+                                              : list[1].field + list[1].description);
+  EXPECT_EQ(list[0].field, GetParam().field);
+  EXPECT_THAT(list[0].description, HasSubstr(GetParam().description));
+}
+
+#define BAD(what, statement, field, description)                \
+  BadJob {                                                      \
+    what, [](JobConfig& job) { statement; }, field, description \
+  }
+
+INSTANTIATE_TEST_SUITE_P(
+    Names, BadJobs,
+    testing::Values(
+        BAD("empty", job.name = "", "name", "found \"\""),
+        BAD("upper case", job.name = "My Job!", "name", "found \"My Job!\"; nearest \"my-job\""),
+        BAD("ends in dash", job.name = "a-", "name", "nearest \"a\""),
+        BAD("long", job.name = std::string(64, 'a'), "name", "at most 63"),
+        BAD("slash", job.name = "a/b", "name", "nearest \"a-b\""),
+        BAD("only dots", job.name = "...", "name", "found \"...\""),
+        BAD("labels", for (int i = 0; i < 33; ++i) job.labels[absl::StrCat("k", i)] = "", "labels",
+            "at most 32, found 34"),
+        BAD("label key", job.labels["a b"] = "", "labels", "found \"a b\""),
+        BAD("empty label key", job.labels[""] = "", "labels", "found \"\""),
+        BAD("label value", job.labels["a"] = "b\nc", "labels.a", "one line"),
+        BAD("long label", job.labels["a"] = std::string(256, 'x'), "labels.a", "255")));
+
+INSTANTIATE_TEST_SUITE_P(
+    Models, BadJobs,
+    testing::Values(
+        BAD("none", job.model = {}, "model.preset", "llama3-8b"),
+        BAD("unknown", job.model.preset = "llama3-8", "model.preset", "llama3-8b"),
+        BAD("both", job.model.architecture.emplace(), "model", "found both"),
+        BAD("overrides of nothing", job.model.preset = "";
+            job.model.architecture.emplace(), "model.overrides", "beside architecture"),
+        BAD("kv heads", job.model.overrides->kv_heads = 3, "model.overrides.kv_heads", "3"),
+        BAD("zero layers", job.model.overrides->layers = 0, "model.overrides.layers", "0"),
+        BAD("huge layers", job.model.overrides->layers = 4000000000, "model.overrides.layers",
+            "1024"),
+        BAD("family", job.model.overrides->family = "gpt3", "model.overrides.family", "gpt3"),
+        BAD("vocabulary", job.model.overrides->vocab = 255, "model.overrides.vocab",
+            "at least 256 for byte tokens, found 255; nearest 256"),
+        BAD("sequence", job.batch.sequence = 129, "batch.sequence",
+            "max_seq = 128, found 129; nearest 128")));
+
+INSTANTIATE_TEST_SUITE_P(
+    Batches, BadJobs,
+    testing::Values(
+        BAD("does not divide", job.batch.global = 32, "batch.global",
+            "multiple of micro x data parallel = 2 x 3 = 6, found 32; nearest 30"),
+        BAD("rounds up", job.batch.global = 34, "batch.global", "nearest 36"),
+        BAD("too small", job.batch.global = 1, "batch.global", "found 1; nearest 6"),
+        BAD("zero global", job.batch.global = 0, "batch.global",
+            "wanted 1 to 1000000, found 0; nearest 1"),
+        BAD("zero micro", job.batch.micro = 0, "batch.micro", "found 0; nearest 1"),
+        BAD("zero sequence", job.batch.sequence = 0, "batch.sequence", "found 0; nearest 1"),
+        BAD("huge global", job.batch.global = 4294967295, "batch.global", "nearest 1000000"),
+        BAD("zero devices", job.devices = 0, "devices", "wanted 1 to 65536, found 0; nearest 1"),
+        BAD("huge devices", job.devices = 65537, "devices", "nearest 65536"),
+        BAD("tensor", job.parallelism.tensor = 2, "parallelism.tensor",
+            "only data parallelism exists so far"),
+        BAD("pipeline", job.parallelism.pipeline = 2, "parallelism.pipeline", "found 2; nearest 1"),
+        BAD("virtual", job.parallelism.virtual_pipeline = 4, "parallelism.virtual_pipeline",
+            "found 4"),
+        BAD("context", job.parallelism.context = 3, "parallelism.context", "found 3"),
+        BAD("expert", job.parallelism.expert = 2, "parallelism.expert", "found 2")));
+
+INSTANTIATE_TEST_SUITE_P(
+    Data, BadJobs,
+    testing::Values(
+        BAD("none", job.data = {}, "data", "wanted one of synthetic"),
+        BAD("no path", job.data = (TextData{"", 0.1}), "data.text.path", "found none"),
+        BAD("dots", job.data = (TextData{"a/../b", 0.1}), "data.text.path", "without \"..\""),
+        BAD("leading dots", job.data = (TextData{"../b", 0.1}), "data.text.path", "without \"..\""),
+        BAD("tilde", job.data = (TextData{"~/b", 0.1}), "data.text.path", "not expanded"),
+        BAD("control", job.data = (TextData{"a\nb", 0.1}), "data.text.path", "control characters"),
+        BAD("long", job.data = (TextData{std::string(1025, 'a'), 0.1}), "data.text.path", "1024"),
+        BAD("fraction", job.data = (TextData{"a", 0.5}), "data.text.validation_fraction",
+            "0 <= x < 0.5, found 0.5; nearest 0.49"),
+        BAD("negative fraction", job.data = (TextData{"a", -0.1}), "data.text.validation_fraction",
+            "nearest 0"),
+        BAD("prefix", job.data = (IndexedData{"", 0.1}), "data.indexed.prefix", "found none"),
+        BAD("indexed fraction", job.data = (IndexedData{"a", 1}),
+            "data.indexed.validation_fraction", "found 1"),
+        BAD("nothing to validate on", job.data = (TextData{"a", 0}), "validation",
+            "validation_fraction")));
+
+INSTANTIATE_TEST_SUITE_P(
+    Training, BadJobs,
+    testing::Values(
+        BAD("no steps", job.steps = 0;
+            job.optimizer.schedule = {}, "steps", "wanted 1 to 1000000000, found 0"),
+        BAD("steps", job.steps = 1000000001, "steps", "nearest 1000000000"),
+        BAD("no rate", job.optimizer.adamw.learning_rate = 0, "optimizer.adamw.learning_rate",
+            "0 < x <= 10"),
+        BAD("rate", job.optimizer.adamw.learning_rate = 11, "optimizer.adamw.learning_rate",
+            "found 11"),
+        BAD("beta1", job.optimizer.adamw.beta1 = 1, "optimizer.adamw.beta1", "0 <= x < 1"),
+        BAD("beta2", job.optimizer.adamw.beta2 = -0.1, "optimizer.adamw.beta2", "found -0.1"),
+        BAD("epsilon", job.optimizer.adamw.epsilon = 0, "optimizer.adamw.epsilon", "0 < x"),
+        BAD("decay", job.optimizer.adamw.weight_decay = -1, "optimizer.adamw.weight_decay",
+            "found -1"),
+        BAD("clip", job.optimizer.clip_norm = -1, "optimizer.clip_norm", "no clipping"),
+        BAD("warm-up", job.optimizer.schedule.warmup_steps = 101,
+            "optimizer.schedule.cosine.warmup_steps",
+            "at most steps = 100, found 101; nearest 100"),
+        BAD("ratio", job.optimizer.schedule.min_ratio = 1.5, "optimizer.schedule.cosine.min_ratio",
+            "0 <= x <= 1"),
+        BAD("constant ratio", job.optimizer.schedule.shape = ScheduleShape::kConstant,
+            "optimizer.schedule.constant.min_ratio", "none for a constant rate"),
+        BAD("validation", job.validation->every_steps = 0, "validation.every_steps",
+            "found 0; nearest 1"),
+        BAD("batches", job.validation->batches = 1000000, "validation.batches", "nearest 100000"),
+        BAD("directory", job.checkpoint->directory = "", "checkpoint.directory", "found none"),
+        BAD("directory dots", job.checkpoint->directory = "/a/..", "checkpoint.directory",
+            "\"..\""),
+        BAD("keep", job.checkpoint->keep = 1001, "checkpoint.keep", "wanted 1 to 1000, found 1001"),
+        BAD("every", job.checkpoint->every_steps = 2000000000, "checkpoint.every_steps",
+            "1000000000"),
+        BAD("priority", job.priority = -1001, "priority",
+            "wanted -1000 to 1000, found -1001; nearest -1000"),
+        BAD("init from", job.init_from = "a/../b", "init_from", "\"..\""),
+        BAD("restarts", job.max_restarts = 101, "max_restarts", "nearest 100")));
+
+// Catches validation that stops at the first problem.
+TEST(Validate, ReportsEverythingAtOnce) {
+  JobConfig job;
+  job.devices = 0;
+  std::vector<std::string> fields;
+  for (const auto& v : Check(job)) fields.push_back(v.field);
+  EXPECT_THAT(fields, testing::UnorderedElementsAre(
+                          "name", "model.preset", "devices", "batch.global", "batch.micro",
+                          "batch.sequence", "data", "optimizer.adamw.learning_rate", "steps"));
+}
+
+constexpr char kGoodText[] =
+    "{name: a, model: {preset: llama3-8b, overrides: {layers: 1, vocab: 256}}, data: {synthetic: "
+    "{}}, steps: 3, "
+    "batch: {global: 4, micro: 2, sequence: 8}, optimizer: {adamw: {learning_rate: 1e-3}}";
+
+// What cannot be read is reported once, as that, and not as the default that stands in for it.
+TEST(ParseAndValidateJob, MergesBothListsWithoutRepetition) {
+  EXPECT_TRUE(ParseAndValidateJob(absl::StrCat(kGoodText, "}")).ok());
+  const auto job = ParseAndValidateJob(
+      "{nam: a, model: {preset: llama3-8b}, data: {synthetic: {}}, steps: many, batch: {global: 4, "
+      "micro: 0, "
+      "sequence: 8}, optimizer: {adamw: {learning_rate: 1e-3}}}");
+  std::vector<std::string> fields;
+  for (const auto& v : Violations::FromStatus(job.status())) fields.push_back(v.field);
+  EXPECT_THAT(fields, testing::UnorderedElementsAre("nam", "steps", "name", "batch.micro"));
+  EXPECT_EQ(Violations::FromStatus(ParseAndValidateJob("a: [").status()).size(), 1u);
+}
+
+TEST(ParseAndValidateTrainer, WantsAsManyRanksAsDevices) {
+  const std::string alone = absl::StrCat("{version: 1, job: ", kGoodText, "}");
+  EXPECT_TRUE(ParseAndValidateTrainer(alone + "}").ok())
+      << ParseAndValidateTrainer(alone + "}").status();
+  EXPECT_TRUE(
+      ParseAndValidateTrainer(absl::StrCat("{version: 1, job: ", kGoodText,
+                                           ", devices: 2}, rank: {job_id: j, world: 2, rank: 1}}"))
+          .ok());
+  EXPECT_THAT(std::string(ParseAndValidateTrainer(
+                              absl::StrCat("{version: 1, job: ", kGoodText, ", devices: 2}}"))
+                              .status()
+                              .message()),
+              HasSubstr("job.devices: wanted 1 for a trainer that runs alone, found 2"));
+  EXPECT_THAT(std::string(ParseAndValidateTrainer(alone + ", rank: {job_id: j, world: 2, rank: 1}}")
+                              .status()
+                              .message()),
+              HasSubstr("rank.world: wanted job.devices = 1, found 2"));
+  EXPECT_THAT(
+      std::string(ParseAndValidateTrainer("{version: 1, job: {steps: 0}}").status().message()),
+      HasSubstr("job.steps: "));
+}
+
+TEST(ResolveModel, OverridesResetTheHeadDimUnlessGiven) {
+  ModelChoice choice = GoodJob().model;
+  EXPECT_EQ(ResolveModel(choice)->head_dim, 16);
+  EXPECT_EQ(ResolveModel(choice)->layers, 2);
+  choice.overrides->head_dim = 32;
+  EXPECT_EQ(ResolveModel(choice)->head_dim, 32);
+  EXPECT_EQ(
+      ResolveModel(ModelChoice{.preset = "llama3-8b", .overrides = {}, .architecture = {}})->hidden,
+      4096);
+  for (const std::string& name : PresetNames()) {
+    EXPECT_TRUE(ResolveModel(ModelChoice{.preset = name, .overrides = {}, .architecture = {}}).ok())
+        << name;
+  }
+}
+
+TEST(ResolveModel, InlineArchitecturesNameWhatIsMissing) {
+  ModelChoice choice;
+  choice.architecture = ModelFields();
+  choice.architecture->family = "llama";
+  choice.architecture->layers = 2;
+  const auto model = ResolveModel(choice);
+  ASSERT_FALSE(model.ok());
+  for (const auto& v : Violations::FromStatus(model.status())) {
+    EXPECT_THAT(v.field, testing::StartsWith("model.architecture."));
+    EXPECT_NE(v.field, "model.architecture.layers");
+  }
+  choice.architecture->hidden = 64;
+  choice.architecture->ffn = 128;
+  choice.architecture->heads = 4;
+  choice.architecture->vocab = 256;
+  EXPECT_TRUE(ResolveModel(choice).ok()) << ResolveModel(choice).status();
+}
+
+}  // namespace
+}  // namespace trainyard

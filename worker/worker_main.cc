@@ -109,8 +109,6 @@ absl::StatusOr<DaemonOptions> Resolve(const Flags& flags, const StateDirectory& 
     if (error) return absl::NotFoundError("--root " + root + ": " + error.message());
     options.roots.push_back(absolute.string());
   }
-  // Checkpoints of jobs that say no more than a name may lie here.
-  options.roots.push_back(state.path());
   options.interface = flags.interface;
   if (options.interface.empty()) {
     ASSIGN_OR_RETURN(options.interface, LocalAddressTowards(flags.controller));
@@ -157,11 +155,12 @@ void DrainAndEnd(Daemon& daemon, absl::Duration timeout) {
     WaitOrSignal(no_ranks, 2 * kKillGrace + absl::Seconds(2));
   }
   // What the controller does not learn now, the next daemon on this state directory tells it.
-  WaitOrSignal([&] { return daemon.outbox().num_reports() == 0; }, absl::Seconds(2));
+  WaitOrSignal([&] { return daemon.idle(); }, absl::Seconds(2));
 }
 
 absl::Status Serve(const Flags& flags) {
-  RETURN_IF_ERROR(CheckMayDial(flags.controller, flags.insecure));
+  RETURN_IF_ERROR(CheckMayUse("controller", flags.controller, flags.insecure));
+  RETURN_IF_ERROR(CheckMayUse("metrics page", flags.metrics_listen, flags.insecure));
   ASSIGN_OR_RETURN(const auto state, StateDirectory::Open(flags.state));
   ASSIGN_OR_RETURN(const DaemonOptions options, Resolve(flags, *state));
   WorkerMetrics metrics(Hostname());

@@ -233,6 +233,9 @@ void Daemon::Acknowledge(uint64_t sequence) {
     const RankId& id = std::visit([](const auto& r) -> const RankId& { return r.id; }, report);
     if (const auto it = ranks_.find(id); it != ranks_.end()) it->second.Acknowledged(report);
   }
+  if (outbox_.num_reports() > 0) return;
+  // Steps that were dropped are never acknowledged; this is where the spools forget them.
+  for (auto& [id, rank] : ranks_) rank.AllAcknowledged();
 }
 
 std::vector<RankStatus> Daemon::Register() const {
@@ -267,6 +270,11 @@ void Daemon::Drain() {
 void Daemon::KillAll() {
   const std::lock_guard lock(mutex_);
   for (auto& [id, rank] : ranks_) rank.Stop(StopMode::kKill);
+}
+
+bool Daemon::idle() const {
+  const std::lock_guard lock(mutex_);
+  return ranks_.empty() && outbox_.num_reports() == 0;
 }
 
 size_t Daemon::num_live_ranks() const {

@@ -48,6 +48,8 @@ class Daemon {
   void Drain();
   void KillAll();
   size_t num_live_ranks() const;
+  // No rank is left, and the controller has acknowledged all that was to be said.
+  bool idle() const;
 
  private:
   using ChannelList = std::vector<std::unique_ptr<channel::ChannelServer>>;

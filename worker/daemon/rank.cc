@@ -45,8 +45,8 @@ Rank::Rank(Shared shared, RankId id, uint32_t device)
       id_(std::move(id)),
       device_(device),
       directory_(shared.options.state_directory, id_),
-      spool_(directory_.File("spool")),
-      rendezvous_(directory_.File("rendezvous")),
+      spool_(directory_.path(), "spool"),
+      rendezvous_(directory_.path(), "rendezvous"),
       log_(directory_.path(), ReadPosition(directory_.File("log_position"))) {}
 
 RankStatus Rank::Status() const {
@@ -109,10 +109,8 @@ bool Rank::ReplayEarlierDaemon() {
   for (const channel::Message& message : spool_.Recover()) {
     if (const auto* step = std::get_if<channel::Step>(&message)) {
       shared_.outbox.Add(StepReport{id_, *step});
-      ++unacknowledged_;
     } else if (const auto* checkpoint = std::get_if<channel::Checkpoint>(&message)) {
       shared_.outbox.Add(CheckpointReport{id_, *checkpoint, shared_.clock.Now()});
-      ++unacknowledged_;
     }
   }
   const auto supervisor = ReadSupervisor(directory_.File("supervisor.json"));
@@ -228,14 +226,12 @@ void Rank::OnReady() {
 void Rank::OnStep(const channel::Step& step) {
   OnReady();  // A daemon that died may have taken that message with it.
   spool_.Append(step);
-  ++unacknowledged_;
   shared_.outbox.Add(StepReport{id_, step});
   shared_.metrics.StepFinished(id_, step);
 }
 
 void Rank::OnCheckpoint(const channel::Checkpoint& checkpoint) {
   spool_.Append(checkpoint);
-  ++unacknowledged_;
   shared_.outbox.Add(CheckpointReport{id_, checkpoint, shared_.clock.Now()});
 }
 
@@ -262,8 +258,8 @@ void Rank::Acknowledged(const Report& report) {
     if (status->state != RankState::kExited || phase_ != Phase::kExited) return;
     directory_.Mark("reported");
     phase_ = Phase::kReported;
-  } else if (unacknowledged_ > 0 && --unacknowledged_ == 0) {
-    spool_.Clear();
+  } else {
+    spool_.Acknowledge();
   }
 }
 

@@ -89,6 +89,7 @@ class Rank {
 
   // From the controller.
   void Acknowledged(const Report& report);
+  void AllAcknowledged() { spool_.Clear(); }
   // Hands a value to the trainer if it waits for it.
   void Answer(const std::string& key, const std::string& value);
   // The value that this rank set, or null.
@@ -122,7 +123,6 @@ class Rank {
   std::set<std::string> gets_;  // Keys that the trainer waits for.
   Spool spool_;
   Spool rendezvous_;
-  size_t unacknowledged_ = 0;  // Steps and checkpoints.
 
   LogReader log_;
   absl::Duration next_log_;

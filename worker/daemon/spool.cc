@@ -3,8 +3,12 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <utility>
 
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/files.h"
@@ -21,33 +25,83 @@ Spool::~Spool() {
   if (fd_ >= 0) ::close(fd_);
 }
 
+std::string Spool::Path(const File& file) const {
+  return absl::StrCat(directory_, "/", prefix_, file.number);
+}
+
+void Spool::AddFile() {
+  if (fd_ >= 0) ::close(fd_);
+  files_.push_back({.number = next_number_++});
+  fd_ = ::open(Path(files_.back()).c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+}
+
+void Spool::RemoveOldest() {
+  ::unlink(Path(files_.front()).c_str());
+  total_bytes_ -= files_.front().bytes;
+  files_.pop_front();
+  if (files_.empty() && fd_ >= 0) {
+    ::close(fd_);
+    fd_ = -1;
+  }
+}
+
 void Spool::Append(const channel::Message& message) {
-  if (failed_ || size_ > kMaxBytes) return;
-  if (fd_ < 0) fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (fd_ < 0 || files_.back().bytes >= file_bytes_) AddFile();
   const std::string line = absl::StrCat(channel::Encode({message}), "\n");
   if (fd_ < 0 || ::write(fd_, line.data(), line.size()) != ssize_t(line.size())) {
-    LogWarning("spool_failed", {{"error", ErrnoStatus(errno, "write", path_).message()}});
+    if (!failed_) {
+      LogWarning("spool_failed", {{"error", ErrnoStatus(errno, "write to", directory_).message()}});
+    }
     failed_ = true;
   }
-  size_ += line.size();
+  files_.back().bytes += line.size();
+  files_.back().unacknowledged++;
+  total_bytes_ += line.size();
+  if (total_bytes_ > kMaxBytes) RemoveOldest();
+}
+
+void Spool::Acknowledge() {
+  if (files_.empty() || files_.front().unacknowledged == 0) return;
+  if (--files_.front().unacknowledged > 0) return;
+  // The file that is being written stays while it is small: most reports are acknowledged at once.
+  if (files_.size() > 1 || files_.front().bytes >= file_bytes_) {
+    RemoveOldest();
+  } else if (::truncate(Path(files_.front()).c_str(), 0) == 0) {
+    total_bytes_ -= std::exchange(files_.front().bytes, 0);
+  }
 }
 
 void Spool::Clear() {
-  if (size_ == 0) return;
-  failed_ = ::truncate(path_.c_str(), 0) != 0;
-  size_ = 0;
+  while (!files_.empty()) RemoveOldest();
 }
 
 std::vector<channel::Message> Spool::Recover() {
   std::vector<channel::Message> messages;
-  const auto text = ReadFile(path_, 2 * kMaxBytes);
-  if (!text.ok()) return messages;
-  size_ = text->size();
-  for (const absl::string_view line : absl::StrSplit(*text, '\n', absl::SkipEmpty())) {
-    if (auto envelope = channel::Decode(line); envelope.ok()) {
-      messages.push_back(std::move(envelope->message));
+  const auto names = ListDirectory(directory_);
+  if (!names.ok()) return messages;
+  for (const absl::string_view name : *names) {
+    File file;
+    if (absl::StartsWith(name, prefix_) &&
+        absl::SimpleAtoi(name.substr(prefix_.size()), &file.number)) {
+      files_.push_back(file);
     }
   }
+  std::sort(files_.begin(), files_.end(),
+            [](const File& a, const File& b) { return a.number < b.number; });
+  for (File& file : files_) {
+    next_number_ = file.number + 1;
+    const std::string text = ReadFile(Path(file), 2 * kMaxBytes).value_or("");
+    for (const absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
+      auto envelope = channel::Decode(line);
+      if (!envelope.ok()) continue;
+      messages.push_back(std::move(envelope->message));
+      ++file.unacknowledged;
+    }
+    file.bytes = text.size();
+    total_bytes_ += file.bytes;
+    if (file.unacknowledged == 0) ::unlink(Path(file).c_str());
+  }
+  std::erase_if(files_, [](const File& file) { return file.unacknowledged == 0; });
   return messages;
 }
 

@@ -42,12 +42,13 @@ bool IsLoopback(const std::string& address) {
          (absl::StartsWith(host, "127.") && IsDottedQuad(host));
 }
 
-absl::Status CheckMayDial(const std::string& address, bool insecure) {
+absl::Status CheckMayUse(absl::string_view what, const std::string& address, bool insecure) {
   if (insecure || IsLoopback(address)) return absl::OkStatus();
-  return absl::PermissionDeniedError(absl::StrCat(
-      "controller ", address,
-      " is not on this machine and the connection is not encrypted; give --insecure if "
-      "everybody on the network between may read and change it"));
+  return absl::PermissionDeniedError(
+      absl::StrCat(what, " ", address,
+                   " reaches beyond this machine and nothing there is encrypted; give --insecure "
+                   "if everybody on the "
+                   "network may read and change it"));
 }
 
 absl::StatusOr<std::string> LocalAddressTowards(const std::string& address) {

@@ -151,7 +151,7 @@ ControllerStream::ControllerStream(StreamOptions options, Daemon& daemon)
 
 absl::StatusOr<std::unique_ptr<ControllerStream>> ControllerStream::Create(StreamOptions options,
                                                                            Daemon& daemon) {
-  RETURN_IF_ERROR(CheckMayDial(options.controller, options.insecure));
+  RETURN_IF_ERROR(CheckMayUse("controller", options.controller, options.insecure));
   return std::unique_ptr<ControllerStream>(new ControllerStream(std::move(options), daemon));
 }
 

@@ -3,8 +3,10 @@
 
 #include "worker/daemon/rank_directory.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_cat.h"
 #include "common/files.h"
 #include "nlohmann/json.hpp"
 #include "tests/worker/daemon/testing.h"
@@ -97,19 +99,48 @@ TEST(StateDirectoryTest, TheWorkerKeepsItsIdAndASecondDaemonIsRefused) {
   EXPECT_EQ((*later)->worker_id(), id);
 }
 
-TEST(SpoolTest, ALaterOneRecoversWhatWasNotCleared) {
+std::vector<std::string> Recovered(const std::string& directory) {
+  std::vector<std::string> paths;
+  for (const channel::Message& message : Spool(directory, "spool").Recover()) {
+    paths.push_back(std::get<channel::Checkpoint>(message).path);
+  }
+  return paths;
+}
+
+TEST(SpoolTest, ALaterOneRecoversInOrderWhatWasNotAcknowledged) {
   TemporaryDirectory directory;
-  const std::string path = directory.path() + "/spool";
-  Spool first(path);
-  first.Append(channel::Checkpoint{1, "gone", 0, 0});
-  first.Clear();
-  first.Append(channel::Checkpoint{2, "kept", 0, 0});
-  Spool second(path);
-  const auto recovered = second.Recover();
-  ASSERT_EQ(recovered.size(), 1u);
-  EXPECT_EQ(std::get<channel::Checkpoint>(recovered[0]).path, "kept");
-  second.Clear();
-  EXPECT_TRUE(Spool(path).Recover().empty());
+  Spool spool(directory.path(), "spool", 200);  // A few lines a file.
+  for (int i = 0; i < 100; ++i) spool.Append(channel::Checkpoint{1, absl::StrCat(i), 0, 0});
+  for (int i = 0; i < 50; ++i) spool.Acknowledge();
+  const std::vector<std::string> recovered = Recovered(directory.path());
+  // Whole files go, so that a few that were acknowledged may come again.
+  ASSERT_GE(recovered.size(), 50u);
+  EXPECT_LE(recovered.size(), 60u);
+  EXPECT_EQ(recovered.back(), "99");
+  for (size_t i = 0; i < 50; ++i) {
+    EXPECT_EQ(recovered[recovered.size() - 50 + i], absl::StrCat(50 + i));
+  }
+}
+
+TEST(SpoolTest, OneThatIsAcknowledgedLeavesNothing) {
+  TemporaryDirectory directory;
+  Spool first(directory.path(), "spool", 200);
+  for (int i = 0; i < 20; ++i) {
+    first.Append(channel::Checkpoint{1, "gone", 0, 0});
+    first.Acknowledge();
+  }
+  first.Append(channel::Checkpoint{1, "kept", 0, 0});
+  EXPECT_THAT(Recovered(directory.path()), ::testing::ElementsAre("kept"));
+}
+
+TEST(SpoolTest, WhatWasRecoveredIsAcknowledgedLikeTheRest) {
+  TemporaryDirectory directory;
+  Spool(directory.path(), "spool").Append(channel::Checkpoint{1, "first", 0, 0});
+  Spool second(directory.path(), "spool");
+  EXPECT_EQ(second.Recover().size(), 1u);
+  second.Append(channel::Checkpoint{2, "second", 0, 0});
+  second.Acknowledge();
+  EXPECT_THAT(Recovered(directory.path()), ::testing::ElementsAre("second"));
 }
 
 }  // namespace

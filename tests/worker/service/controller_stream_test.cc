@@ -208,9 +208,10 @@ TEST(AddressTest, OnlyThisMachineIsLoopback) {
 }
 
 TEST(AddressTest, OffLoopbackIsRefusedWithoutInsecure) {
-  EXPECT_EQ(CheckMayDial("10.0.0.1:7070", false).code(), absl::StatusCode::kPermissionDenied);
-  EXPECT_TRUE(CheckMayDial("10.0.0.1:7070", true).ok());
-  EXPECT_TRUE(CheckMayDial("127.0.0.1:7070", false).ok());
+  EXPECT_EQ(CheckMayUse("controller", "10.0.0.1:7070", false).code(),
+            absl::StatusCode::kPermissionDenied);
+  EXPECT_TRUE(CheckMayUse("controller", "10.0.0.1:7070", true).ok());
+  EXPECT_TRUE(CheckMayUse("controller", "127.0.0.1:7070", false).ok());
 }
 
 TEST(AddressTest, TheWayToThisMachineIsLoopback) {

@@ -148,6 +148,8 @@ TEST_F(WorkerProgramTest, WrongFlagsAreSaidAndEndIt) {
   const auto exit_code = [&](const Flags& flags) { return WEXITSTATUS(AwaitEnd(Spawn(flags))); };
   EXPECT_EQ(exit_code({{"--controller", "192.0.2.1:7070"}}), 1);
   EXPECT_THAT(Output(), HasSubstr("--insecure"));
+  EXPECT_EQ(exit_code({{"--metrics-listen", "0.0.0.0:0"}}), 1);
+  EXPECT_THAT(Output(), HasSubstr("metrics page 0.0.0.0:0 reaches beyond"));
   EXPECT_EQ(exit_code({{"--trainer", "/nonexistent"}}), 1);
   EXPECT_THAT(Output(), HasSubstr("no trainer at /nonexistent"));
   EXPECT_EQ(exit_code({{"--root", "/nonexistent"}}), 1);

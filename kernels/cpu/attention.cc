@@ -269,7 +269,7 @@ void Backward(const AttentionBackwardArgs& args, const Layout& at, std::byte* sc
       Transpose(work.queries, count, at, work.query_strip);
       Load(dout, at.out_row, count, at, A(1), work.dout);
       Transpose(work.dout, count, at, work.dout_strip);
-      A lse[kQueries] = {}, delta[kQueries] = {};
+      alignas(64) A lse[kQueries] = {}, delta[kQueries] = {};
       std::copy_n(args.lse.as<A>() + at.statistic(head) + i, count, lse);
       for (int64_t q = 0; q < count; ++q) {
         A sum = 0;

@@ -10,6 +10,8 @@ namespace trainyard::cpu {
 
 inline constexpr int64_t kQueries = 32;
 
+// All arrays of kQueries are aligned to 64 bytes.
+
 // A block of scores: keys [0, keys) of it against kQueries queries. Key r is legal for query q when
 // r <= first + q; scores of others count as minus infinity.
 template <typename A>
@@ -23,10 +25,10 @@ struct ScoreBlock {
 // sum exp(score - largest).
 template <typename A>
 struct SoftmaxState {
-  A largest[kQueries];
-  A sum[kQueries];
-  A shrink[kQueries];  // exp(largest before the last block - largest): what older sums must shrink
-                       // by.
+  alignas(64) A largest[kQueries];
+  alignas(64) A sum[kQueries];
+  alignas(64) A shrink[kQueries];  // exp(largest before the last block - largest): what older sums
+                                   // must shrink by.
 };
 
 // Takes a block into `state` and replaces its scores by exp(score - largest).

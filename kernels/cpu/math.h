@@ -2,7 +2,6 @@
 
 #pragma once
 
-#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -13,21 +12,32 @@ inline double Exp(double x) { return std::exp(x); }
 
 // Within 2 units in the last place; 0 below -87.3, infinite above 88.7, NaN for NaN.
 // Method: exp(x) = 2^n exp(r) with |r| <= ln(2)/2, exp(r) by the polynomial of Cephes' expf
-// (Moshier 1992).
-inline float Exp(float x) {
-  constexpr float kLow = -87.3f, kHigh = 88.7f;
-  const float c = x < kLow ? kLow : (x > kHigh ? kHigh : x);  // In this form NaN stays NaN.
-  const float n = __builtin_rintf(c * 1.44269504088896341f);
-  const float r = (c - n * 0.693359375f) + n * 2.12194440e-4f;
-  float p = 1.9875691500e-4f;
-  p = p * r + 1.3981999507e-3f;
+// (Moshier 1992). Adding 1.5 2^23 rounds to an integer and leaves it in the lowest bits, from where
+// a shift brings it to the exponent.
+// F is float, or a vector of them as GCC has them, with U the unsigned integers of the same shape.
+// By reference, because vectors wider than the target's change how values are passed.
+template <typename F, typename U>
+[[gnu::always_inline]] inline void ReplaceByExp(F& x) {
+  constexpr float kRound = 12582912.0f;
+  const F t = x * 1.44269504088896341f + kRound;
+  const F n = t - kRound;
+  const F r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
+  F p = r * 1.9875691500e-4f + 1.3981999507e-3f;
   p = p * r + 8.3334519073e-3f;
   p = p * r + 4.1665795894e-2f;
   p = p * r + 1.6666665459e-1f;
   p = p * r + 5.0000001201e-1f;
-  p = p * r * r + r + 1.0f;
-  const float y = p * std::bit_cast<float>((uint32_t(int32_t(n)) + 127u) << 23);
-  return x < kLow ? 0.0f : (x > kHigh ? std::numeric_limits<float>::infinity() : y);
+  p = p * (r * r) + r + 1.0f;
+  const U bits = __builtin_bit_cast(U, p) + (__builtin_bit_cast(U, t) << 23);
+  const F infinite = F{} + std::numeric_limits<float>::infinity();
+  F y = x > 88.7f ? infinite : __builtin_bit_cast(F, bits);
+  y = x < -87.3f ? F{} : y;
+  x = x == x ? y : x;
+}
+
+inline float Exp(float x) {
+  ReplaceByExp<float, uint32_t>(x);
+  return x;
 }
 
 template <typename A>

@@ -68,7 +68,8 @@ class Executable {
 
   void Run(Action action, const MicroBatch& micro_batch = {});
 
-  // Host memory to and from a value; the sizes must match. Outside of Run.
+  // Host memory to and from a value; the sizes must match. Outside of Run. Inputs stay until they
+  // are written again, outputs until the slot's next forward.
   void WriteInput(const std::string& name, int slot, std::span<const int32_t> data);
   void ReadOutput(const std::string& name, int slot, void* data, size_t bytes) const;
   void WriteStepState(const StepState& state);

@@ -61,6 +61,8 @@ std::vector<Life> FindLives(const Program& program) {
       life.last = std::max(life.last, i);
     }
   }
+  // Inputs are small, and may be replayed without being written again.
+  for (const auto& [name, value] : program.inputs) lives[value.id].last = kEnd;
   for (const auto& [name, value] : program.outputs) lives[value.id].last = kEnd;
   return lives;
 }

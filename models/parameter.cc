@@ -5,7 +5,7 @@
 namespace trainyard {
 namespace {
 
-// The axis that divides `spec` and has more than one rank; none: kNoAxis sizes of one.
+// Among how many ranks a parameter is divided, and which of them this one is.
 struct Division {
   int64_t ranks = 1;
   int64_t coordinate = 0;

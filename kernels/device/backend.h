@@ -51,12 +51,17 @@ class Backend {
   DeviceKind device() const { return device_; }
   const std::string& name() const { return name_; }
 
-  // The kernel for Args; a missing one is a programmer error that names the struct.
+  // The kernel for Args; a missing one is a programmer error that names the struct. Every call
+  // first passes the header's Check(args).
   template <typename Args>
   Kernel<Args> kernel() const {
-    const auto found = kernels_.find(std::type_index(typeid(Args)));
-    CHECK(found != kernels_.end()) << name_ << " has no kernel for " << typeid(Args).name();
-    return std::any_cast<Kernel<Args>>(found->second);
+    return entry<Args>().checked;
+  }
+
+  // The same without the check, for arguments that are checked once and replayed.
+  template <typename Args>
+  Kernel<Args> unchecked_kernel() const {
+    return entry<Args>().unchecked;
   }
 
   // 256-byte aligned, zeroed. RESOURCE_EXHAUSTED when it does not fit. Only while preparing, never
@@ -68,17 +73,30 @@ class Backend {
   virtual void CopyToHost(void* host, const void* device, size_t bytes) const = 0;
 
  protected:
-  // Every call of the kernel first passes the header's Check(args).
   template <typename Args, Kernel<Args> kernel>
   void Register() {
     const Kernel<Args> checked = [](Exec& exec, const Args& args) {
       Check(args);
       kernel(exec, args);
     };
-    CHECK(kernels_.emplace(std::type_index(typeid(Args)), checked).second) << typeid(Args).name();
+    const Entry<Args> entry{.checked = checked, .unchecked = kernel};
+    CHECK(kernels_.emplace(std::type_index(typeid(Args)), entry).second) << typeid(Args).name();
   }
 
  private:
+  template <typename Args>
+  struct Entry {
+    Kernel<Args> checked;
+    Kernel<Args> unchecked;
+  };
+
+  template <typename Args>
+  Entry<Args> entry() const {
+    const auto found = kernels_.find(std::type_index(typeid(Args)));
+    CHECK(found != kernels_.end()) << name_ << " has no kernel for " << typeid(Args).name();
+    return std::any_cast<Entry<Args>>(found->second);
+  }
+
   DeviceKind device_;
   std::string name_;
   std::unordered_map<std::type_index, std::any> kernels_;

@@ -27,10 +27,13 @@ class Binder {
   // Blocks until the communication stream has run what was given to it.
   virtual Call WaitForCommunication() const = 0;
 
-  // The backend's kernel with these arguments.
+  // The backend's kernel with these arguments, which are checked here and never again.
   template <typename Args>
   Call Kernel(const Args& args) const {
-    return [kernel = backend().template kernel<Args>(), args](Exec& exec) { kernel(exec, args); };
+    Check(args);
+    return [kernel = backend().template unchecked_kernel<Args>(), args](Exec& exec) {
+      kernel(exec, args);
+    };
   }
 };
 

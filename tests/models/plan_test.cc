@@ -91,8 +91,7 @@ TEST(PlanTest, BytesAreThoseOfTheParametersInEachBuffer) {
   EXPECT_EQ(plan.total_bytes(), plan.parameter_bytes() + plan.slot_bytes + plan.constant_bytes);
 }
 
-// One byte of 8b in bf16 with f32 masters, moments and gradients: 18 a parameter; recorded without
-// a device.
+// 18 bytes a parameter: bf16 copy; f32 master, gradient and two moments. Nothing is allocated.
 TEST(PlanTest, LargeModelsArePlannedWithoutMemory) {
   const Program program = Record(FindPreset("llama3-8b")->config, Precision::BF16(), 4096);
   const MemoryPlan plan = PlanMemory(program);

@@ -26,7 +26,9 @@ namespace trainyard::cli {
 namespace {
 
 constexpr absl::Duration kStartWithin = absl::Seconds(60);
-constexpr absl::Duration kDrainWithin = absl::Seconds(30);
+constexpr char kDrainSeconds[] = "20";  // Then the worker kills its ranks itself, which takes
+                                        // some seconds more.
+constexpr absl::Duration kDrainWithin = absl::Seconds(35);
 constexpr absl::Duration kControllerStopWithin = absl::Seconds(10);
 constexpr size_t kMaxDeaths = 5;  // Within a minute.
 constexpr uint64_t kMaxLogBytes = 16 << 20;
@@ -164,6 +166,8 @@ absl::Status LocalService::StartWorkers() {
                    absl::StrCat(threads),
                    "--metrics-listen",
                    "127.0.0.1:0",
+                   "--drain-timeout",
+                   kDrainSeconds,
                    "--trainer",
                    options_.binary_directory + "/trainyard-trainer"};
     for (const std::string& root : options_.roots) {

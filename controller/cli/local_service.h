@@ -31,7 +31,7 @@ int ThreadsPerDevice(int cores, int workers, int devices_per_worker);
 //
 // A child that ends unasked is started again (ranks of a worker go on and are adopted), up to five
 // times within a minute; then everything is ended and Run() fails. SIGINT, SIGTERM and SIGHUP end
-// it: workers are drained, then the controller stops; what is left after 30 s, or at a second
+// it: workers are drained, then the controller stops; what is left after 35 s, or at a second
 // signal, is killed. Nothing that it started stays behind: as subreaper it inherits the ranks of a
 // dead worker.
 class LocalService {

@@ -51,7 +51,7 @@ Verb UpVerb() {
                                  "127.0.0.1:7070"),
                       TextOption("--metrics-listen", "ADDR",
                                  "where the controller's metrics are; port 0: a free one",
-                                 "127.0.0.1:9464")},
+                                 "127.0.0.1:7071")},
           .offers = kQuiet,
           .examples = {"trainyard up --workers 2",
                        "trainyard up --listen 127.0.0.1:0 --metrics-listen 127.0.0.1:0"},

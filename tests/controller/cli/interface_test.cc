@@ -38,7 +38,7 @@ TEST(Interface, TheVerbsAndTheirOptionsStay) {
   EXPECT_EQ(
       Interface(),
       "up --workers=N(1) --devices-per-worker=M(1) --state=DIR(.trainyard) "
-      "--listen=ADDR(127.0.0.1:7070) --metrics-listen=ADDR(127.0.0.1:9464)" +
+      "--listen=ADDR(127.0.0.1:7070) --metrics-listen=ADDR(127.0.0.1:7071)" +
           kQuiet +
           "\n"
           "submit SPEC --set=PATH=VALUE -w,--watch --validate-only" +

@@ -1,0 +1,76 @@
+#!/usr/bin/env python3
+"""From `trainyard submit` to the first finished step of a tiny job, with the service running: the median of --jobs.
+
+  bench/submit_latency.py [--jobs 20] [--devices 1]
+
+Starts a service of its own (`trainyard up`) in a temporary directory and ends it. Two times are printed: until the step was
+finished (the step record's own time), and until a client that followed the job had seen its record. Needs build/bin
+(scripts/build.sh).
+"""
+import argparse
+import datetime
+import json
+import os
+import re
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+TRAINYARD = str(ROOT / "build/bin/trainyard")
+
+
+def run(environment, *words):
+    done = subprocess.run([TRAINYARD, *words], env=environment, capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(f"submit_latency: trainyard {' '.join(words)}: {done.stderr}")
+    return done.stdout
+
+
+def measure(environment, spec, name, devices):
+    begin = time.time()
+    job = run(environment, "submit", spec, "--set", f"name={name}", "--set", f"devices={devices}").strip()
+    with subprocess.Popen([TRAINYARD, "steps", job, "--follow", "-o", "jsonl"], env=environment, stdout=subprocess.PIPE,
+                          text=True) as steps:
+        record = json.loads(steps.stdout.readline())
+        seen = time.time() - begin
+        steps.stdout.read()
+    finished = datetime.datetime.fromisoformat(record["finish_time"].replace("Z", "+00:00")).timestamp() - begin
+    run(environment, "watch", job, "--quiet")
+    return finished, seen
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--jobs", type=int, default=20)
+    parser.add_argument("--devices", type=int, default=1)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as directory:
+        spec = os.path.join(directory, "tiny.yaml")
+        text = (ROOT / "recipes/tiny.yaml").read_text()
+        text = re.sub(r"^(validation|checkpoint): .*\n", "", re.sub(r"^steps: .*", "steps: 3", text, flags=re.M), flags=re.M)
+        Path(spec).write_text(text)
+        up = subprocess.Popen([TRAINYARD, "up", "--devices-per-worker", str(arguments.devices), "--state", directory + "/state",
+                               "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0", "--quiet"],
+                              stdout=subprocess.PIPE, text=True, cwd=directory)
+        try:
+            ready = re.match(r"ready controller=(\S+)", up.stdout.readline())
+            if not ready:
+                sys.exit("submit_latency: the service did not start")
+            environment = dict(os.environ, TRAINYARD_CONTROLLER=ready[1])
+            measure(environment, spec, "warm-up", arguments.devices)
+            times = [measure(environment, spec, f"latency-{i}", arguments.devices) for i in range(arguments.jobs)]
+        finally:
+            up.send_signal(signal.SIGTERM)
+            up.wait()
+    for what, seconds in zip(("first step finished", "its record seen by a client"), zip(*times)):
+        print(f"{what}: median {statistics.median(seconds):.3f} s, {min(seconds):.3f} to {max(seconds):.3f} s "
+              f"({arguments.jobs} jobs, {arguments.devices} device(s))")
+
+
+if __name__ == "__main__":
+    main()

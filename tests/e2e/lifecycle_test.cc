@@ -1,0 +1,102 @@
+// Proves that a service starts, ends and comes back as a user expects: a running job can be
+// cancelled, Ctrl-C leaves nothing running, the next `up` on the same state takes the job up again,
+// and what is taken is named.
+
+#include <gmock/gmock.h>
+#include <signal.h>
+
+#include "absl/strings/str_cat.h"
+#include "common/files.h"
+#include "tests/e2e/service.h"
+
+namespace trainyard::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+TestJob Endless(const std::string& name) {
+  return {.name = name,
+          .steps = 1'000'000,
+          .devices = 2,
+          .checkpoint_every = 500'000,
+          .directory = "runs/" + name};
+}
+
+TEST(Lifecycle, ARunningJobIsCancelledAndItsDevicesAreFree) {
+  Service service({.workers = 1, .devices_per_worker = 2, .trainer = ""});
+  const std::string id = service.Submit(Endless("endless"));
+  ASSERT_TRUE(service.WaitForStep(id, 5));
+  EXPECT_EQ(service.Trainyard({"cancel", id, "--reason", "enough"}).exit_code, 0);
+  EXPECT_EQ(service.WaitForEnd(id), "CANCELLED");
+  EXPECT_TRUE(service.Trainers(id).empty());
+  const std::string next = service.Submit({.name = "next", .steps = 3, .devices = 2});
+  EXPECT_EQ(service.WaitForEnd(next), "SUCCEEDED");
+}
+
+TEST(Lifecycle, EndingUpWithAJobRunningLeavesNothingBehind) {
+  Service service({.workers = 2, .devices_per_worker = 1, .trainer = ""});
+  const std::string id = service.Submit(Endless("endless"));
+  ASSERT_TRUE(service.WaitForStep(id, 5));
+  EXPECT_EQ(service.Trainers(id).size(), 2u);
+  service.up().Signal(SIGINT);
+  EXPECT_EQ(service.up().Wait(absl::Seconds(60)), 0);
+  for (const Found& process : FindProcesses(service.directory())) {
+    ADD_FAILURE() << "left running: " << process.command;
+  }
+}
+
+TEST(Lifecycle, ASecondSignalEndsAtOnceAndStillLeavesNothing) {
+  Service service({.workers = 1, .devices_per_worker = 2, .trainer = ""});
+  const std::string id = service.Submit(Endless("endless"));
+  ASSERT_TRUE(service.WaitForStep(id, 5));
+  for (const Found& trainer : service.Trainers(id)) kill(trainer.pid, SIGSTOP);  // Cannot drain.
+  service.up().Signal(SIGTERM);
+  const std::string log = service.directory() + "/up.err";
+  ASSERT_TRUE(
+      WaitUntil([&] { return ReadFile(log).value_or("").find("stopping") != std::string::npos; }));
+  service.up().Signal(SIGTERM);
+  EXPECT_EQ(service.up().Wait(absl::Seconds(10)), 0);
+  EXPECT_TRUE(FindProcesses(service.directory()).empty());
+}
+
+TEST(Lifecycle, ATakenPortAndATakenStateAreNamed) {
+  Service service({.workers = 1, .devices_per_worker = 1, .trainer = ""});
+  const Finished port = service.Trainyard(
+      {"up", "--state", "other", "--listen", service.address(), "--metrics-listen", "127.0.0.1:0"});
+  EXPECT_EQ(port.exit_code, 1);
+  EXPECT_EQ(port.output, "");
+  EXPECT_THAT(port.errors,
+              AllOf(HasSubstr("cannot listen on " + service.address()), HasSubstr("taken")));
+  const Finished state = service.Trainyard(
+      {"up", "--state", "state", "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0"});
+  EXPECT_EQ(state.exit_code, 1);
+  EXPECT_THAT(state.errors,
+              HasSubstr("another 'trainyard up' uses " + service.directory() + "/state"));
+}
+
+TEST(Lifecycle, AWorkerThatKeepsDyingEndsTheServiceWithAMessage) {
+  Service service({.workers = 1, .devices_per_worker = 1, .trainer = ""});
+  // Each death is seen before the next: the sixth within a minute is one too many.
+  for (int death = 0; death < 6; ++death) {
+    pid_t worker = -1;
+    ASSERT_TRUE(WaitUntil([&] {
+      for (const Found& found : FindProcesses(service.directory() + "/state/worker-0 "))
+        worker = found.pid;
+      return worker > 0;
+    }));
+    kill(worker, SIGKILL);
+    ASSERT_TRUE(WaitUntil([&] {
+      for (const Found& found : FindProcesses(service.directory() + "/state/worker-0 ")) {
+        if (found.pid == worker) return false;
+      }
+      return true;
+    }));
+  }
+  EXPECT_EQ(service.up().Wait(absl::Seconds(60)), 1);
+  EXPECT_THAT(ReadFile(service.directory() + "/up.err").value_or(""),
+              AllOf(HasSubstr("worker-0 was killed by signal 9"), HasSubstr("sixth")));
+}
+
+}  // namespace
+}  // namespace trainyard::testing

@@ -1,0 +1,253 @@
+#include "tests/e2e/service.h"
+
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "common/files.h"
+
+namespace trainyard::testing {
+namespace {
+
+std::string FreshDirectory() {
+  std::string path = ::testing::TempDir() + "/trainyard-e2e-XXXXXX";
+  EXPECT_NE(::mkdtemp(path.data()), nullptr) << path;
+  return path;
+}
+
+std::string Value(const std::string& line, const std::string& key) {
+  for (absl::string_view word : absl::StrSplit(line, absl::ByAnyChar(" \n"))) {
+    if (absl::ConsumePrefix(&word, key)) return std::string(word);
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string TestJob::Text() const {
+  std::string text = absl::StrCat(
+      "name: ", name, "\nmodel: {preset: llama3-8b, overrides: {layers: 2, hidden: ", hidden,
+      ", ffn: ", 3 * hidden, ", heads: 4, kv_heads: 2, vocab: 256, max_seq: 64}}\n",
+      "precision: F32\nbatch: {global: 4, micro: 2, sequence: 64}\ndata: {", data,
+      "}\noptimizer: {adamw: {learning_rate: 3e-3}, schedule: {cosine: {warmup_steps: "
+      "5}}}\nsteps: ",
+      steps, "\ndevices: ", devices, "\nseed: 7\n", more, more.empty() ? "" : "\n");
+  if (checkpoint_every > 0) {
+    absl::StrAppend(&text, "checkpoint: {directory: ", directory,
+                    ", every_steps: ", checkpoint_every, "}\n");
+  }
+  return text;
+}
+
+Service::Service(const ServiceOptions& options)
+    : binaries_(std::getenv("TRAINYARD_BIN")), directory_(FreshDirectory()) {
+  if (options.trainer.empty()) {
+    StartUp(options);
+  } else {
+    StartParts(options.trainer);
+  }
+}
+
+Service::~Service() {
+  for (auto process = processes_.rbegin(); process != processes_.rend(); ++process) {
+    (*process)->Signal(SIGTERM);
+    EXPECT_EQ((*process)->Wait(absl::Seconds(60)), 0);
+  }
+  // A supervisor that outlives a killed worker ends a moment after its trainer.
+  const auto left = [this] { return FindProcesses(directory_); };
+  EXPECT_TRUE(WaitUntil([&] { return left().empty(); }, absl::Seconds(10)));
+  for (const Found& process : left()) {
+    ADD_FAILURE() << "left running: " << process.command;
+    ::kill(process.pid, SIGKILL);
+  }
+  if (::testing::Test::HasFailure()) {
+    std::cerr << "kept for a look: " << directory_ << "\n";
+  } else {
+    EXPECT_TRUE(RemoveTree(directory_).ok());
+  }
+}
+
+void Service::StartUp(const ServiceOptions& options) {
+  processes_.push_back(std::make_unique<Process>(ProcessOptions{
+      .argv = {binaries_ + "/trainyard", "up", "--workers", absl::StrCat(options.workers),
+               "--devices-per-worker", absl::StrCat(options.devices_per_worker), "--state",
+               directory_ + "/state", "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0"},
+      .directory = directory_,
+      .environment = {},
+      .output = directory_ + "/up.out",
+      .errors = directory_ + "/up.err"}));
+  const std::string line = WaitForReady("up");
+  address_ = Value(line, "controller=");
+  metrics_url_ = Value(line, "metrics=");
+}
+
+void Service::StartParts(const std::string& trainer) {
+  const auto start = [&](const std::string& name, std::vector<std::string> argv) {
+    argv[0] = binaries_ + "/" + argv[0];
+    processes_.push_back(std::make_unique<Process>(
+        ProcessOptions{.argv = argv,
+                       .directory = directory_,
+                       .environment = {},
+                       .output = absl::StrCat(directory_, "/", name, ".out"),
+                       .errors = absl::StrCat(directory_, "/", name, ".err")}));
+    return WaitForReady(name);
+  };
+  const std::string line =
+      start("controller", {"trainyard-controller", "--state", directory_ + "/controller",
+                           "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0"});
+  address_ = Value(line, "controller=");
+  metrics_url_ = Value(line, "metrics=");
+  start("worker", {"trainyard-worker", "--controller", address_, "--state", directory_ + "/worker",
+                   "--devices", "1", "--root", directory_, "--metrics-listen", "127.0.0.1:0",
+                   "--trainer", trainer});
+}
+
+std::string Service::WaitForReady(const std::string& log) {
+  const std::string path = absl::StrCat(directory_, "/", log, ".out");
+  const auto ready = [&] {
+    return absl::StrContains(ReadFile(path).value_or(""), "\n") || !processes_.back()->Running();
+  };
+  EXPECT_TRUE(WaitUntil(ready)) << log;
+  const std::string line = ReadFile(path).value_or("");
+  EXPECT_TRUE(absl::StartsWith(line, "ready "))
+      << line << ReadFile(directory_ + "/" + log + ".err").value_or("");
+  return line;
+}
+
+Finished Service::Trainyard(const std::vector<std::string>& words) {
+  return Run("trainyard", words);
+}
+
+Finished Service::Run(const std::string& program, const std::vector<std::string>& words) {
+  const std::string stem = absl::StrCat(directory_, "/run-", ++runs_);
+  std::vector<std::string> argv = {binaries_ + "/" + program};
+  argv.insert(argv.end(), words.begin(), words.end());
+  Process process({.argv = argv,
+                   .directory = directory_,
+                   .environment = {{"TRAINYARD_CONTROLLER", address_}},
+                   .output = stem + ".out",
+                   .errors = stem + ".err"});
+  Finished finished;
+  finished.exit_code = process.Wait(absl::Seconds(120));
+  finished.output = ReadFile(stem + ".out").value_or("");
+  finished.errors = ReadFile(stem + ".err").value_or("");
+  return finished;
+}
+
+std::string Service::Write(const std::string& name, const std::string& text) {
+  const std::string path = absl::StrCat(directory_, "/", name);
+  EXPECT_TRUE(WriteFileAtomic(path, text).ok());
+  return path;
+}
+
+std::string Service::Submit(const TestJob& job) {
+  const Finished submitted = Trainyard({"submit", Write(job.name + ".yaml", job.Text())});
+  EXPECT_EQ(submitted.exit_code, 0) << submitted;
+  return std::string(absl::StripSuffix(submitted.output, "\n"));
+}
+
+nlohmann::json Service::Job(const std::string& id) {
+  const Finished got = Trainyard({"get", id, "-o", "jsonl"});
+  EXPECT_EQ(got.exit_code, 0) << got;
+  const nlohmann::json job = nlohmann::json::parse(got.output, nullptr, false);
+  EXPECT_TRUE(job.is_object()) << got.output;
+  return job.is_object() ? job : nlohmann::json::object();
+}
+
+std::string Service::State(const std::string& id) {
+  return std::string(absl::StripPrefix(Job(id).value("state", ""), "JOB_STATE_"));
+}
+
+uint64_t Service::Step(const std::string& id) {
+  return Job(id).value("/progress/step"_json_pointer, uint64_t(0));
+}
+
+std::string Service::WaitForEnd(const std::string& id) {
+  std::string state;
+  EXPECT_TRUE(WaitUntil(
+      [&] {
+        state = State(id);
+        return state == "SUCCEEDED" || state == "FAILED" || state == "CANCELLED";
+      },
+      absl::Seconds(100)))
+      << id << " is " << state;
+  std::cerr << id << " " << state << " " << Job(id).value("state_reason", "") << "\n";
+  return state;
+}
+
+bool Service::WaitForStep(const std::string& id, uint64_t step) {
+  return WaitUntil([&] { return Step(id) >= step; });
+}
+
+std::vector<nlohmann::json> Service::Steps(const std::string& id) {
+  const Finished got = Trainyard({"steps", id, "-o", "jsonl"});
+  EXPECT_EQ(got.exit_code, 0) << got;
+  std::vector<nlohmann::json> steps;
+  for (absl::string_view line : absl::StrSplit(got.output, '\n', absl::SkipEmpty())) {
+    steps.push_back(nlohmann::json::parse(line, nullptr, false));
+    EXPECT_TRUE(steps.back().is_object()) << line;
+  }
+  return steps;
+}
+
+std::string Service::Digest(const std::string& directory) {
+  const Finished got = Trainyard({"checkpoint", "digest", directory});
+  EXPECT_EQ(got.exit_code, 0) << got;
+  return got.output.substr(0, got.output.find(' '));
+}
+
+std::vector<Found> Service::Trainers(const std::string& job_id) {
+  std::vector<Found> trainers;
+  for (Found& process : FindProcesses(directory_)) {
+    const std::string program = process.command.substr(0, process.command.find(' '));
+    if (absl::EndsWith(program, "trainyard-trainer") &&
+        absl::StrContains(process.command, job_id)) {
+      trainers.push_back(std::move(process));
+    }
+  }
+  return trainers;
+}
+
+pid_t Service::Find(const std::string& program, const std::string& text) {
+  std::vector<pid_t> pids;
+  for (const Found& process : FindProcesses(directory_)) {
+    if (absl::StartsWith(process.command, absl::StrCat(binaries_, "/", program, " ")) &&
+        absl::StrContains(process.command, text)) {
+      pids.push_back(process.pid);
+    }
+  }
+  EXPECT_EQ(pids.size(), 1u) << program << " " << text;
+  return pids.empty() ? -1 : pids[0];
+}
+
+std::string HttpGet(const std::string& url) {
+  absl::string_view rest = url;
+  if (!absl::ConsumePrefix(&rest, "http://127.0.0.1:")) return "";
+  const std::pair<std::string, std::string> parts = absl::StrSplit(rest, absl::MaxSplits('/', 1));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_port = htons(uint16_t(std::stoi(parts.first)));
+  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const std::string request = absl::StrCat("GET /", parts.second, " HTTP/1.0\r\n\r\n");
+  std::string answer;
+  if (::connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0 &&
+      ::send(fd, request.data(), request.size(), MSG_NOSIGNAL) == ssize_t(request.size())) {
+    char buffer[4096];
+    for (ssize_t n; (n = ::recv(fd, buffer, sizeof(buffer), 0)) > 0;)
+      answer.append(buffer, size_t(n));
+  }
+  ::close(fd);
+  const size_t body = answer.find("\r\n\r\n");
+  return body == std::string::npos ? "" : answer.substr(body + 4);
+}
+
+}  // namespace trainyard::testing

@@ -1,0 +1,87 @@
+// A whole service in a fresh directory, through the real binaries: `trainyard up`, and the command
+// line against it.
+
+#pragma once
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "tests/testing/process.h"
+
+namespace trainyard::testing {
+
+struct ServiceOptions {
+  int workers = 2;
+  int devices_per_worker = 1;
+  // Instead of the workers of `up`: one worker, with this trainer.
+  std::string trainer;
+};
+
+// A spec as text with the fields that tests vary. Two layers of a llama, synthetic data.
+struct TestJob {
+  std::string name = "e2e";
+  int steps = 20;
+  int devices = 1;
+  int checkpoint_every = 0;  // 0: no checkpoint section.
+  std::string directory;     // Of checkpoints.
+  int hidden = 32;
+  std::string data = "synthetic: {}";
+  std::string more;  // Further lines.
+
+  std::string Text() const;
+};
+
+class Service {
+ public:
+  explicit Service(const ServiceOptions& options = {});
+  // Ends everything, and expects that nothing is left running.
+  ~Service();
+
+  const std::string& directory() const { return directory_; }
+  const std::string& address() const { return address_; }
+  const std::string& metrics_url() const { return metrics_url_; }
+  Process& up() { return *processes_[0]; }
+
+  // Runs `trainyard WORDS` with this controller in the service's directory, to its end.
+  Finished Trainyard(const std::vector<std::string>& words);
+  // The same for any program of the build.
+  Finished Run(const std::string& program, const std::vector<std::string>& words);
+
+  // Submits and returns the job's id; a test failure and "" if that is refused.
+  std::string Submit(const TestJob& job);
+  // Writes a file into the service's directory; returns its path.
+  std::string Write(const std::string& name, const std::string& text);
+
+  nlohmann::json Job(const std::string& id);
+  std::string State(const std::string& id);  // "RUNNING"
+  uint64_t Step(const std::string& id);
+  // Waits for the job's end: its state, and its reason on the test's output.
+  std::string WaitForEnd(const std::string& id);
+  bool WaitForStep(const std::string& id, uint64_t step);
+  std::vector<nlohmann::json> Steps(const std::string& id);
+  // Digest of the newest checkpoint below a directory.
+  std::string Digest(const std::string& directory);
+
+  // Live trainers of a job, by rank. Each rank's processes: its supervisor is left out.
+  std::vector<Found> Trainers(const std::string& job_id);
+  // The one process of this service that runs `program` and whose command line holds `text`.
+  pid_t Find(const std::string& program, const std::string& text);
+
+ private:
+  void StartUp(const ServiceOptions& options);
+  void StartParts(const std::string& trainer);
+  std::string WaitForReady(const std::string& log);
+
+  const std::string binaries_;
+  const std::string directory_;
+  std::string address_, metrics_url_;
+  std::vector<std::unique_ptr<Process>> processes_;
+  int runs_ = 0;
+};
+
+// The body of an HTTP GET; empty if that fails.
+std::string HttpGet(const std::string& url);
+
+}  // namespace trainyard::testing

@@ -1,0 +1,125 @@
+// Proves the whole path through the real binaries: a job on two ranks of two workers trains, every
+// step is reported once, its checkpoint is good and writes text, and the pages of controller and
+// workers are what Prometheus accepts.
+
+#include <gmock/gmock.h>
+
+#include <numeric>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "common/files.h"
+#include "tests/e2e/service.h"
+
+namespace trainyard::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+void ExpectEveryStepOnceAndAFallingLoss(const std::vector<nlohmann::json>& steps, size_t wanted) {
+  ASSERT_EQ(steps.size(), wanted);
+  double first = 0, last = 0;
+  for (size_t i = 0; i < wanted; ++i) {
+    SCOPED_TRACE(steps[i].dump());
+    EXPECT_EQ(steps[i].at("step"), i + 1);
+    EXPECT_EQ(steps[i].at("tokens"), 4 * 64);
+    EXPECT_GT(steps[i].at("seconds").get<double>(), 0);
+    if (i < 5) first += steps[i].at("loss").get<double>();
+    if (i + 5 >= wanted) last += steps[i].at("loss").get<double>();
+  }
+  EXPECT_LT(last, 0.98 * first);
+}
+
+// The phases but data and checkpoint sum to the step time (design section 4).
+void ExpectPhasesSumToTheStep(const nlohmann::json& step) {
+  double sum = 0;
+  for (const auto& [phase, seconds] : step.at("phases").items()) {
+    if (phase != "data" && phase != "checkpoint") sum += seconds.get<double>();
+  }
+  EXPECT_NEAR(sum, step.at("seconds").get<double>(), 0.02 * step.at("seconds").get<double>() + 1e-5)
+      << step.dump();
+}
+
+void ExpectPrometheusAccepts(Service& service, const std::string& url) {
+  const std::string page = HttpGet(url);
+  ASSERT_NE(page, "") << url;
+  const std::string path = service.Write("page.prom", page);
+  Process promtool({.argv = {"/bin/sh", "-c", absl::StrCat("promtool check metrics < ", path)},
+                    .directory = service.directory(),
+                    .environment = {},
+                    .output = service.directory() + "/promtool.out",
+                    .errors = service.directory() + "/promtool.err"});
+  EXPECT_EQ(promtool.Wait(absl::Seconds(20)), 0)
+      << url << "\n"
+      << ReadFile(service.directory() + "/promtool.err").value_or("") << page;
+}
+
+TEST(Training, AJobOnTwoWorkersTrainsReportsAndWrites) {
+  Service service({.workers = 2, .devices_per_worker = 1, .trainer = ""});
+  const TestJob job{.name = "train",
+                    .steps = 40,
+                    .devices = 2,
+                    .checkpoint_every = 20,
+                    .directory = "runs/train",
+                    .more = "validation: {every_steps: 20}"};
+  const Finished watched =
+      service.Trainyard({"submit", service.Write("train.yaml", job.Text()), "--watch"});
+  EXPECT_EQ(watched.exit_code, 0) << watched;
+  const std::string id = watched.output.substr(0, watched.output.find('\n'));
+  EXPECT_THAT(watched.output, AllOf(HasSubstr(id + " SUCCEEDED"), HasSubstr("checkpoint ")));
+
+  const auto steps = service.Steps(id);
+  ExpectEveryStepOnceAndAFallingLoss(steps, 40);
+  for (const auto& step : steps) ExpectPhasesSumToTheStep(step);
+  EXPECT_GT(steps[30].value("mfu", 0.0), 0);
+  EXPECT_LT(steps[30].value("mfu", 2.0), 1);
+  EXPECT_TRUE(steps[19].contains("validation_loss"));
+  EXPECT_TRUE(steps[39].contains("validation_loss"));
+
+  ExpectPrometheusAccepts(service, service.metrics_url());
+  EXPECT_THAT(HttpGet(service.metrics_url()),
+              AllOf(HasSubstr(absl::StrCat("trainyard_mfu_ratio{job_id=\"", id, "\"}")),
+                    HasSubstr("trainyard_model_flops_total"), HasSubstr("trainyard_loss{")));
+  const Finished workers = service.Trainyard({"workers", "-o", "jsonl"});
+  int pages = 0;
+  for (absl::string_view line : absl::StrSplit(workers.output, '\n', absl::SkipEmpty())) {
+    const auto worker = nlohmann::json::parse(line, nullptr, false);
+    ExpectPrometheusAccepts(service, worker.at("metrics_url").get<std::string>());
+    ++pages;
+  }
+  EXPECT_EQ(pages, 2);
+}
+
+TEST(Training, ItsCheckpointsAreListedGoodAndWriteText) {
+  Service service({.workers = 1, .devices_per_worker = 1, .trainer = ""});
+  const std::string id = service.Submit(
+      {.name = "write", .steps = 10, .checkpoint_every = 5, .directory = "runs/write"});
+  EXPECT_EQ(service.WaitForEnd(id), "SUCCEEDED");
+  const Finished list = service.Trainyard({"checkpoint", "list", "runs/write", "-o", "jsonl"});
+  const std::vector<std::string> lines = absl::StrSplit(list.output, '\n', absl::SkipEmpty());
+  ASSERT_EQ(lines.size(), 2u) << list;
+  const auto newest = nlohmann::json::parse(lines[1]);
+  EXPECT_EQ(newest.at("step"), 10);
+  const std::string path = newest.at("path");
+  EXPECT_EQ(service.Trainyard({"checkpoint", "verify", path}).exit_code, 0);
+  const Finished inspected = service.Trainyard({"checkpoint", "inspect", path, "-o", "json"});
+  EXPECT_THAT(inspected.output,
+              AllOf(HasSubstr("model.embed_tokens.weight"), HasSubstr("\"step\": 10")));
+  EXPECT_EQ(service.Digest(path).size(), 64u);
+
+  const std::vector<std::string> generate = {"generate", path,       "--prompt",
+                                             "In the ",  "--tokens", "20"};
+  const Finished text = service.Trainyard(generate);
+  EXPECT_EQ(text.exit_code, 0) << text;
+  EXPECT_GE(text.output.size(), 20u);
+  EXPECT_EQ(service.Trainyard(generate).output, text.output);  // The same seed.
+  EXPECT_THAT(service.Trainyard({"steps", id, "--plot"}).output, HasSubstr("training"));
+  EXPECT_EQ(service.Trainyard({"logs", id}).exit_code, 0);
+  EXPECT_THAT(service.Trainyard({"events", id}).output,
+              AllOf(HasSubstr("SUBMITTED"), HasSubstr("PLACED"), HasSubstr("RUNNING"),
+                    HasSubstr("CHECKPOINTED"), HasSubstr("FINISHED")));
+}
+
+}  // namespace
+}  // namespace trainyard::testing

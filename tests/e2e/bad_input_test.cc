@@ -23,7 +23,7 @@ using ::testing::HasSubstr;
 class BadInput : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
-    service_ = new Service({.workers = 2, .devices_per_worker = 1, .trainer = ""});
+    service_ = new Service({.workers = 2, .devices_per_worker = 1});
   }
   static void TearDownTestSuite() {
     delete service_;

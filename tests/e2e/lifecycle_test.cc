@@ -24,7 +24,7 @@ TestJob Endless(const std::string& name) {
 }
 
 TEST(Lifecycle, ARunningJobIsCancelledAndItsDevicesAreFree) {
-  Service service({.workers = 1, .devices_per_worker = 2, .trainer = ""});
+  Service service({.workers = 1, .devices_per_worker = 2});
   const std::string id = service.Submit(Endless("endless"));
   ASSERT_TRUE(service.WaitForStep(id, 5));
   EXPECT_EQ(service.Trainyard({"cancel", id, "--reason", "enough"}).exit_code, 0);
@@ -35,7 +35,7 @@ TEST(Lifecycle, ARunningJobIsCancelledAndItsDevicesAreFree) {
 }
 
 TEST(Lifecycle, EndingUpWithAJobRunningLeavesNothingBehind) {
-  Service service({.workers = 2, .devices_per_worker = 1, .trainer = ""});
+  Service service({.workers = 2, .devices_per_worker = 1});
   const std::string id = service.Submit(Endless("endless"));
   ASSERT_TRUE(service.WaitForStep(id, 5));
   EXPECT_EQ(service.Trainers(id).size(), 2u);
@@ -47,7 +47,7 @@ TEST(Lifecycle, EndingUpWithAJobRunningLeavesNothingBehind) {
 }
 
 TEST(Lifecycle, ASecondSignalEndsAtOnceAndStillLeavesNothing) {
-  Service service({.workers = 1, .devices_per_worker = 2, .trainer = ""});
+  Service service({.workers = 1, .devices_per_worker = 2});
   const std::string id = service.Submit(Endless("endless"));
   ASSERT_TRUE(service.WaitForStep(id, 5));
   for (const Found& trainer : service.Trainers(id)) kill(trainer.pid, SIGSTOP);  // Cannot drain.
@@ -61,7 +61,7 @@ TEST(Lifecycle, ASecondSignalEndsAtOnceAndStillLeavesNothing) {
 }
 
 TEST(Lifecycle, ATakenPortAndATakenStateAreNamed) {
-  Service service({.workers = 1, .devices_per_worker = 1, .trainer = ""});
+  Service service({.workers = 1, .devices_per_worker = 1});
   const Finished port = service.Trainyard(
       {"up", "--state", "other", "--listen", service.address(), "--metrics-listen", "127.0.0.1:0"});
   EXPECT_EQ(port.exit_code, 1);
@@ -76,7 +76,7 @@ TEST(Lifecycle, ATakenPortAndATakenStateAreNamed) {
 }
 
 TEST(Lifecycle, AWorkerThatKeepsDyingEndsTheServiceWithAMessage) {
-  Service service({.workers = 1, .devices_per_worker = 1, .trainer = ""});
+  Service service({.workers = 1, .devices_per_worker = 1});
   // Each death is seen before the next: the sixth within a minute is one too many.
   for (int death = 0; death < 6; ++death) {
     pid_t worker = -1;

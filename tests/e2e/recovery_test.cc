@@ -43,7 +43,7 @@ class Recovery : public ::testing::Test {
     EXPECT_EQ(service_.Digest("runs/disturbed"), service_.Digest("runs/undisturbed"));
   }
 
-  Service service_{{.workers = 2, .devices_per_worker = 1, .trainer = ""}};
+  Service service_{{.workers = 2, .devices_per_worker = 1}};
 };
 
 TEST_F(Recovery, ARankThatIsKilledIsRunAgainFromTheLastCheckpoint) {

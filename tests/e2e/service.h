@@ -16,7 +16,7 @@ struct ServiceOptions {
   int workers = 2;
   int devices_per_worker = 1;
   // Instead of the workers of `up`: one worker, with this trainer.
-  std::string trainer;
+  std::string trainer = "";
 };
 
 // A spec as text with the fields that tests vary. Two layers of a llama, synthetic data.
@@ -28,7 +28,7 @@ struct TestJob {
   std::string directory;     // Of checkpoints.
   int hidden = 32;
   std::string data = "synthetic: {}";
-  std::string more;  // Further lines.
+  std::string more = "";  // Further lines.
 
   std::string Text() const;
 };

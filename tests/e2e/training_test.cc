@@ -56,7 +56,7 @@ void ExpectPrometheusAccepts(Service& service, const std::string& url) {
 }
 
 TEST(Training, AJobOnTwoWorkersTrainsReportsAndWrites) {
-  Service service({.workers = 2, .devices_per_worker = 1, .trainer = ""});
+  Service service({.workers = 2, .devices_per_worker = 1});
   const TestJob job{.name = "train",
                     .steps = 40,
                     .devices = 2,
@@ -92,7 +92,7 @@ TEST(Training, AJobOnTwoWorkersTrainsReportsAndWrites) {
 }
 
 TEST(Training, ItsCheckpointsAreListedGoodAndWriteText) {
-  Service service({.workers = 1, .devices_per_worker = 1, .trainer = ""});
+  Service service({.workers = 1, .devices_per_worker = 1});
   const std::string id = service.Submit(
       {.name = "write", .steps = 10, .checkpoint_every = 5, .directory = "runs/write"});
   EXPECT_EQ(service.WaitForEnd(id), "SUCCEEDED");

@@ -6,9 +6,16 @@
 #include <gmock/gmock.h>
 #include <google/protobuf/util/message_differencer.h>
 
+#include <cstdlib>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "common/files.h"
 #include "common/violations.h"
 #include "controller/cli/errors.h"
 #include "controller/cli/message_json.h"
+#include "controller/cli/spec_scalar.h"
 
 namespace trainyard::cli {
 namespace {
@@ -151,6 +158,24 @@ TEST(Spec, BrokenYamlNamesItsLine) {
   EXPECT_THAT(Errors("name: a\nbatch: {micro: 1\nsteps: 2\n"),
               testing::StartsWith("s.yaml: not valid YAML: line 3"));
   EXPECT_THAT(Errors("name: a\nname: b\n"), HasSubstr("line 2"));
+}
+
+// docs/command_line.md publishes the alias table; it must be the one that messages use.
+TEST(Spec, TheDocumentedAliasesAreThoseThatErrorsTranslate) {
+  const auto page =
+      ReadFile(std::string(std::getenv("TRAINYARD_SOURCE")) + "/docs/command_line.md");
+  ASSERT_TRUE(page.ok()) << page.status();
+  int aliases = 0;
+  for (absl::string_view line : absl::StrSplit(*page, '\n')) {
+    if (!absl::StartsWith(line, "| `")) continue;
+    const std::vector<std::string> cells = absl::StrSplit(line, '|');
+    const std::string ours = absl::StrReplaceAll(cells[2], {{" ", ""}, {"`", ""}});
+    for (absl::string_view theirs : absl::StrSplit(cells[1], ',')) {
+      EXPECT_EQ(OurNameFor(absl::StrReplaceAll(theirs, {{" ", ""}, {"`", ""}})), ours) << theirs;
+      ++aliases;
+    }
+  }
+  EXPECT_EQ(aliases, 27);
 }
 
 TEST(Set, ChangesAndAddsFieldsAsIfTheyWereWritten) {

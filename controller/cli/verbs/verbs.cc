@@ -4,9 +4,25 @@ namespace trainyard::cli {
 
 const std::vector<Verb>& Verbs() {
   static const std::vector<Verb>* const kVerbs = new std::vector<Verb>{
-      UpVerb(),     SubmitVerb(), GetVerb(),     ListVerb(),     CancelVerb(),
-      WatchVerb(),  LogsVerb(),   EventsVerb(),  StepsVerb(),    WorkersVerb(),
-      ModelsVerb(), FlopsVerb(),  RecipesVerb(), GenerateVerb(), CompletionVerb(),
+      UpVerb(),
+      SubmitVerb(),
+      GetVerb(),
+      ListVerb(),
+      CancelVerb(),
+      WatchVerb(),
+      LogsVerb(),
+      EventsVerb(),
+      StepsVerb(),
+      WorkersVerb(),
+      ModelsVerb(),
+      FlopsVerb(),
+      RecipesVerb(),
+      GenerateVerb(),
+      CheckpointListVerb(),
+      CheckpointInspectVerb(),
+      CheckpointDigestVerb(),
+      CheckpointVerifyVerb(),
+      CompletionVerb(),
   };
   return *kVerbs;
 }

@@ -130,10 +130,10 @@ absl::Status CheckState(const RunState& state) {
   if (state.job_id.size() > 256 || !LegalName(state.job_id)) {
     return absl::InvalidArgumentError("job_id: wanted 1 to 256 characters without spaces");
   }
-  if (state.epoch < 0 || state.step < 0 || state.data_position < 0) {
-    return absl::InvalidArgumentError(absl::StrCat("epoch ", state.epoch, ", step ", state.step,
-                                                   ", data_position ", state.data_position,
-                                                   ": wanted none below 0"));
+  if (state.epoch < 0 || state.step < 0 || state.data_position < 0 || state.sequence < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("epoch ", state.epoch, ", step ", state.step, ", data_position ",
+                     state.data_position, ", sequence ", state.sequence, ": wanted none below 0"));
   }
   return absl::OkStatus();
 }

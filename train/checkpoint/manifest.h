@@ -59,7 +59,8 @@ struct RunState {
   uint64_t seed = 0;
   ModelConfig model;
   CheckpointLayout layout;
-  std::string build;  // Of the program that wrote it.
+  int64_t sequence = 0;  // Tokens of a sample, for `generate`; 0: not known.
+  std::string build;     // Of the program that wrote it.
 };
 
 struct Manifest {

@@ -223,6 +223,7 @@ absl::StatusOr<Manifest> ReadManifest(const Json& json) {
       .Read("step", state.step)
       .Read("data_position", state.data_position)
       .Read("seed", state.seed)
+      .Read("sequence", state.sequence)
       .Read("build", state.build);
   const Json* model = fields.Object("model");
   const Json* layout = fields.Object("layout");
@@ -257,6 +258,7 @@ std::string ToJson(const Manifest& manifest) {
                      {"step", state.step},
                      {"data_position", state.data_position},
                      {"seed", state.seed},
+                     {"sequence", state.sequence},
                      {"model", ToJson(state.model)},
                      {"layout",
                       {{"data", state.layout.data},

@@ -1,0 +1,107 @@
+#include "train/generate/generate.h"
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/rng.h"
+#include "common/status_macros.h"
+#include "models/arch/registry.h"
+#include "models/model.h"
+#include "models/program/executable.h"
+#include "train/checkpoint/load.h"
+#include "train/step/snapshot.h"
+
+namespace trainyard {
+namespace {
+
+constexpr int64_t kBytes = 256;
+
+absl::Status Validate(const GenerateOptions& options, const ModelConfig& model) {
+  if (model.vocab != kBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(options.checkpoint, ": wanted a model of byte tokens, vocab 256; found vocab ",
+                     model.vocab, ", whose tokens are not bytes"));
+  }
+  if (options.tokens < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("tokens: wanted at least 0, found ", options.tokens));
+  }
+  if (!(options.temperature >= 0) || std::isinf(options.temperature)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("temperature: wanted at least 0, found ", options.temperature));
+  }
+  if (options.window < 0 || options.window > model.max_seq) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("window: wanted 1 to ", model.max_seq, " tokens, found ", options.window));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<Executable>> LoadModel(const Checkpoint& checkpoint, int64_t window,
+                                                      const Backend& backend, int threads) {
+  Program program = RecordInference(*CreateModel(checkpoint.state().model),
+                                    {.precision = Precision::F32(), .sequence = window});
+  const MemoryPlan plan = PlanMemory(program);
+  ASSIGN_OR_RETURN(std::unique_ptr<Executable> executable,
+                   Executable::Create(std::move(program), plan, backend, {.threads = threads}, {}));
+  RETURN_IF_ERROR(LoadSnapshot(checkpoint, LoadWhat::kParameters, *executable));
+  executable->Run(Action::kPrepare);
+  return executable;
+}
+
+}  // namespace
+
+int64_t SampleToken(std::span<const float> logits, double temperature, double u) {
+  const auto largest = std::max_element(logits.begin(), logits.end());
+  if (temperature == 0) return largest - logits.begin();
+  std::vector<double> weights;
+  double sum = 0;
+  for (float logit : logits) {
+    weights.push_back(std::exp((double(logit) - double(*largest)) / temperature));
+    sum += weights.back();
+  }
+  double left = u * sum;
+  for (size_t i = 0; i < weights.size(); ++i) {
+    left -= weights[i];
+    if (left < 0) return int64_t(i);
+  }
+  return largest - logits.begin();  // Rounding left a crumb.
+}
+
+absl::Status Generate(const GenerateOptions& options, const Backend& backend,
+                      const std::function<void(char)>& write) {
+  ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(options.checkpoint));
+  const ModelConfig& model = checkpoint.state().model;
+  RETURN_IF_ERROR(Validate(options, model));
+  const int64_t trained = checkpoint.state().sequence;
+  const int64_t window = options.window > 0 ? options.window
+                         : trained > 0      ? std::min(trained, model.max_seq)
+                                            : std::min<int64_t>(256, model.max_seq);
+  ASSIGN_OR_RETURN(const auto executable, LoadModel(checkpoint, window, backend, options.threads));
+
+  // Text begins after a line break, where nothing else is given.
+  const std::string prompt = options.prompt.empty() ? "\n" : options.prompt;
+  std::vector<int32_t> text;
+  for (char c : prompt) text.push_back(uint8_t(c));
+  std::vector<int32_t> tokens(static_cast<size_t>(window));
+  std::vector<float> logits(size_t(window * kBytes));
+  for (int64_t i = 0; i < options.tokens; ++i) {
+    // What stands behind the last token of the text cannot be seen by it: attention is causal.
+    const size_t seen = std::min(text.size(), tokens.size());
+    std::fill(tokens.begin(), tokens.end(), 0);
+    std::copy(text.end() - std::ptrdiff_t(seen), text.end(), tokens.begin());
+    executable->WriteInput("tokens", 0, tokens);
+    executable->Run(Action::kForward);
+    executable->ReadOutput("logits", 0, logits.data(), logits.size() * sizeof(float));
+    const std::span<const float> last(&logits[(seen - 1) * size_t(kBytes)], size_t(kBytes));
+    const double u = Uniform(options.seed, HashName("generate"), uint64_t(i));
+    text.push_back(int32_t(SampleToken(last, options.temperature, u)));
+    write(char(text.back()));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace trainyard

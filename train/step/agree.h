@@ -1,0 +1,20 @@
+// What the ranks of a gang decide together.
+
+#pragma once
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "kernels/collective/collective.h"
+
+namespace trainyard {
+
+// Every rank calls it with its own outcome. OK where all are OK; otherwise each rank gets the error
+// of the lowest rank that has one, "rank 2: ...", cut to a kilobyte. So a gang ends for one reason,
+// whichever rank's report is read first.
+absl::Status AgreeOnStatus(Collective& collective, const absl::Status& mine);
+
+// The root's text, on every rank.
+std::string BroadcastText(Collective& collective, std::string text, int root);
+
+}  // namespace trainyard

@@ -1,0 +1,64 @@
+#include "train/step/prefetch.h"
+
+#include <utility>
+
+#include "common/status_macros.h"
+
+namespace trainyard {
+
+absl::StatusOr<StepBatch> ReadStepBatch(const BatchReader& reader, int64_t micro,
+                                        int64_t position) {
+  StepBatch batch(size_t(reader.micro_batches()));
+  for (size_t i = 0; i < batch.size(); ++i) {
+    batch[i].tokens.resize(size_t(micro * reader.sequence()));
+    batch[i].targets.resize(batch[i].tokens.size());
+    RETURN_IF_ERROR(reader.Read(position, int64_t(i), batch[i].tokens, batch[i].targets));
+  }
+  return batch;
+}
+
+Prefetcher::Prefetcher(const BatchReader& reader, int64_t micro, int64_t stride)
+    : reader_(reader), micro_(micro), stride_(stride), thread_([this] { Run(); }) {}
+
+Prefetcher::~Prefetcher() {
+  {
+    const std::lock_guard lock(mutex_);
+    closing_ = true;
+    changed_.notify_all();
+  }
+  thread_.join();
+}
+
+absl::StatusOr<StepBatch> Prefetcher::Take(int64_t position) {
+  std::unique_lock lock(mutex_);
+  if (wanted_ != position && ready_position_ != position) {
+    // A guess that was wrong: at most one batch is read in vain.
+    changed_.wait(lock, [&] { return !wanted_; });
+    wanted_ = position;
+    changed_.notify_all();
+  }
+  changed_.wait(lock, [&] { return ready_ && ready_position_ == position; });
+  absl::StatusOr<StepBatch> batch = *std::exchange(ready_, std::nullopt);
+  ready_position_ = -1;
+  wanted_ = position + stride_;
+  changed_.notify_all();
+  return batch;
+}
+
+void Prefetcher::Run() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [&] { return closing_ || wanted_; });
+    if (closing_) return;
+    const int64_t position = *wanted_;
+    lock.unlock();
+    absl::StatusOr<StepBatch> batch = ReadStepBatch(reader_, micro_, position);
+    lock.lock();
+    ready_ = std::move(batch);
+    ready_position_ = position;
+    wanted_.reset();
+    changed_.notify_all();
+  }
+}
+
+}  // namespace trainyard

@@ -1,0 +1,54 @@
+// Reads the next step's batch while the current one is computed. What is read is a pure function of
+// the position asked for; guessing the next one only saves time.
+
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "train/data/batch_reader.h"
+
+namespace trainyard {
+
+struct MicroBatchData {
+  std::vector<int32_t> tokens;   // [micro * sequence]
+  std::vector<int32_t> targets;  // [micro * sequence]
+};
+using StepBatch = std::vector<MicroBatchData>;  // This rank's, by micro-batch.
+
+// All micro-batches of one step, read now.
+absl::StatusOr<StepBatch> ReadStepBatch(const BatchReader& reader, int64_t micro, int64_t position);
+
+// Owns a thread. One caller.
+class Prefetcher {
+ public:
+  // `reader` outlives it. `micro`: sequences of a micro-batch; `stride`: from one step's position
+  // to the next one's.
+  Prefetcher(const BatchReader& reader, int64_t micro, int64_t stride);
+  ~Prefetcher();
+
+  // The batch at this position; then starts on the one at position + stride. Errors are those of
+  // BatchReader.
+  absl::StatusOr<StepBatch> Take(int64_t position);
+
+ private:
+  void Run();
+
+  const BatchReader& reader_;
+  const int64_t micro_, stride_;
+  std::mutex mutex_;  // Guards what follows but the thread.
+  std::condition_variable changed_;
+  bool closing_ = false;
+  std::optional<int64_t> wanted_;                   // Asked of the thread; none: it rests.
+  std::optional<absl::StatusOr<StepBatch>> ready_;  // For ready_position_.
+  int64_t ready_position_ = -1;
+  std::thread thread_;
+};
+
+}  // namespace trainyard

@@ -1,0 +1,371 @@
+#include "train/step/trainer.h"
+
+#include <sys/resource.h>
+
+#include <chrono>
+#include <cmath>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/build_info.h"
+#include "common/log.h"
+#include "common/status_macros.h"
+#include "models/arch/registry.h"
+#include "models/flops.h"
+#include "models/model.h"
+#include "train/checkpoint/load.h"
+#include "train/checkpoint/save.h"
+#include "train/config/resolve_model.h"
+#include "train/data/batch_reader.h"
+#include "train/data/dataset.h"
+#include "train/step/agree.h"
+#include "train/step/prefetch.h"
+#include "train/step/schedule.h"
+#include "train/step/snapshot.h"
+#include "train/step/step_runner.h"
+
+namespace trainyard {
+namespace {
+
+constexpr int kAttempts = 2;  // At a step whose loss or gradient is not finite.
+
+using SteadyTime = std::chrono::steady_clock::time_point;
+
+SteadyTime Now() { return std::chrono::steady_clock::now(); }
+double SecondsSince(SteadyTime begin) {
+  return std::chrono::duration<double>(Now() - begin).count();
+}
+
+Precision PrecisionOf(PrecisionName name) {
+  switch (name) {
+    case PrecisionName::kF64:
+      return Precision::F64();
+    case PrecisionName::kF32:
+      return Precision::F32();
+    case PrecisionName::kBF16:
+      return Precision::BF16();
+  }
+  return Precision::BF16();
+}
+
+int64_t PeakMemoryBytes() {
+  rusage usage = {};
+  ::getrusage(RUSAGE_SELF, &usage);
+  return int64_t{usage.ru_maxrss} * 1024;
+}
+
+class RankTrainer final : public Trainer {
+ public:
+  RankTrainer(const JobConfig& job, const RankConfig& rank, const Backend& backend,
+              Collective& collective, TrainerCallbacks callbacks)
+      : job_(job),
+        rank_(rank),
+        backend_(backend),
+        collective_(collective),
+        callbacks_(std::move(callbacks)),
+        roots_(rank.roots) {
+    CHECK(collective.size() == DataParallel(job) && collective.rank() == rank.rank)
+        << "rank " << collective.rank() << " of " << collective.size() << " for rank " << rank.rank
+        << " of " << DataParallel(job);
+  }
+
+  // What a rank can do without the others.
+  absl::Status Prepare();
+  // The state to start from, the same on all ranks.
+  absl::Status Load();
+
+  absl::StatusOr<TrainingResult> Run() override;
+
+ private:
+  absl::Status OpenDataset();
+  absl::Status MakeExecutable();
+  absl::Status ClaimCheckpointDirectory();
+  absl::StatusOr<std::string> ChooseCheckpoint() const;
+  absl::Status LoadFrom(const std::string& path);
+
+  absl::StatusOr<StepRecord> Step(int64_t step);
+  Agreement Attempt(int64_t step, int attempt, const StepBatch& batch, StepRecord& record);
+  absl::StatusOr<double> Validate();
+  absl::StatusOr<CheckpointRecord> Save(int64_t step);
+
+  bool ValidationDue(int64_t step) const {
+    return job_.validation && (step % job_.validation->every_steps == 0 || step == job_.steps);
+  }
+  bool CheckpointDue(int64_t step) const {
+    if (!job_.checkpoint) return false;
+    const int64_t every = job_.checkpoint->every_steps;
+    return stopping_ || step == job_.steps || (every > 0 && step % every == 0);
+  }
+  int64_t tokens_per_step() const { return job_.batch.global * job_.batch.sequence; }
+  bool first_rank() const { return collective_.rank() == 0; }
+
+  const JobConfig job_;
+  const RankConfig rank_;
+  const Backend& backend_;
+  Collective& collective_;
+  const TrainerCallbacks callbacks_;
+  const Roots roots_;
+
+  ModelConfig model_;
+  std::string checkpoint_directory_;  // Canonical; on rank 0 alone.
+  std::string loaded_from_;           // Empty: a fresh start.
+  DataSplits data_;
+  std::optional<BatchReader> train_reader_, validation_reader_;
+  std::unique_ptr<Executable> executable_;
+  std::unique_ptr<Prefetcher> prefetcher_;
+
+  int64_t step_ = 0;           // Finished.
+  int64_t data_position_ = 0;  // Samples consumed by them.
+  bool stopping_ = false;      // Agreed on.
+};
+
+absl::Status RankTrainer::Prepare() {
+  ASSIGN_OR_RETURN(model_, ResolveModel(job_.model));
+  RETURN_IF_ERROR(OpenDataset());
+  RETURN_IF_ERROR(ClaimCheckpointDirectory());
+  return MakeExecutable();
+}
+
+absl::Status RankTrainer::OpenDataset() {
+  ASSIGN_OR_RETURN(data_, OpenData({.source = job_.data,
+                                    .sequence = job_.batch.sequence,
+                                    .vocab = model_.vocab,
+                                    .seed = job_.seed,
+                                    .roots = roots_}));
+  const BatchShape shape{.global = job_.batch.global,
+                         .micro = job_.batch.micro,
+                         .data_parallel = collective_.size(),
+                         .data_rank = collective_.rank()};
+  train_reader_.emplace(*data_.train, SampleOrder::kShuffled, job_.seed, shape);
+  if (!job_.validation) return absl::OkStatus();
+  if (data_.validation == nullptr) {
+    return absl::InvalidArgumentError(
+        "validation: wanted data that is held out, found none; give data a validation_fraction");
+  }
+  validation_reader_.emplace(*data_.validation, SampleOrder::kSequential, job_.seed, shape);
+  return absl::OkStatus();
+}
+
+absl::Status RankTrainer::ClaimCheckpointDirectory() {
+  if (!job_.checkpoint || !first_rank()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(checkpoint_directory_, roots_.MakeDirectory(job_.checkpoint->directory));
+  return ClaimDirectory(checkpoint_directory_, rank_.job_id, rank_.epoch, LocalStorage());
+}
+
+absl::Status RankTrainer::MakeExecutable() {
+  const AdamWConfig& adamw = job_.optimizer.adamw;
+  const Mesh mesh{.data = collective_.size(), .rank = collective_.rank()};
+  Program program =
+      RecordTraining(*CreateModel(model_), {.record = {.precision = PrecisionOf(job_.precision),
+                                                       .micro_batch = job_.batch.micro,
+                                                       .sequence = job_.batch.sequence,
+                                                       .mesh = mesh},
+                                            .adamw = {.beta1 = adamw.beta1,
+                                                      .beta2 = adamw.beta2,
+                                                      .epsilon = adamw.epsilon,
+                                                      .weight_decay = adamw.weight_decay}});
+  const MemoryPlan plan = PlanMemory(program);
+  CollectiveTable collectives;
+  if (collective_.size() > 1) collectives[AxisSet{Axis::kData}] = &collective_;
+  ASSIGN_OR_RETURN(executable_, Executable::Create(std::move(program), plan, backend_,
+                                                   {.threads = int(rank_.threads)}, collectives));
+  return absl::OkStatus();
+}
+
+// Verified by rank 0, so that a gang reads storage once before it loads.
+absl::StatusOr<std::string> RankTrainer::ChooseCheckpoint() const {
+  ASSIGN_OR_RETURN(const ChosenCheckpoint chosen, NewestGood(rank_.checkpoints, roots_));
+  for (const std::string& reason : chosen.refused) {
+    LogWarning("checkpoint_refused", {{"reason", reason}});
+  }
+  return chosen.checkpoint ? chosen.checkpoint->path() : "";
+}
+
+absl::Status RankTrainer::LoadFrom(const std::string& path) {
+  const bool resume = !path.empty();
+  if (!resume && job_.init_from.empty()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const Checkpoint checkpoint,
+                   Checkpoint::Open(resume ? path : job_.init_from, roots_));
+  RETURN_IF_ERROR(checkpoint.CheckModel(model_));
+  RETURN_IF_ERROR(LoadSnapshot(checkpoint, resume ? LoadWhat::kEverything : LoadWhat::kParameters,
+                               *executable_));
+  LogInfo(resume ? "resumed" : "initialised_from",
+          {{"checkpoint", checkpoint.path()}, {"step", checkpoint.state().step}});
+  if (!resume) return absl::OkStatus();
+  loaded_from_ = checkpoint.path();
+  step_ = checkpoint.state().step;
+  data_position_ = checkpoint.state().data_position;
+  const CheckpointLayout& layout = checkpoint.state().layout;
+  if (layout.data != collective_.size() || layout.threads != rank_.threads) {
+    LogWarning("layout_changed", {{"data", collective_.size()},
+                                  {"data_before", layout.data},
+                                  {"threads", rank_.threads},
+                                  {"threads_before", layout.threads}});
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RankTrainer::Load() {
+  executable_->WriteStepState({.seed = job_.seed});
+  executable_->Run(Action::kInit);
+  absl::StatusOr<std::string> chosen = std::string();
+  if (first_rank()) chosen = ChooseCheckpoint();
+  RETURN_IF_ERROR(AgreeOnStatus(collective_, chosen.status()));
+  const std::string path = BroadcastText(collective_, *chosen, 0);
+  RETURN_IF_ERROR(AgreeOnStatus(collective_, LoadFrom(path)));
+  executable_->Run(Action::kPrepare);
+  prefetcher_ = std::make_unique<Prefetcher>(*train_reader_, job_.batch.micro, job_.batch.global);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<TrainingResult> RankTrainer::Run() {
+  if (callbacks_.ready) callbacks_.ready();
+  TrainingResult result;
+  result.step = step_;
+  while (step_ < job_.steps && !stopping_) {
+    const int64_t step = step_ + 1;
+    ASSIGN_OR_RETURN(StepRecord record, Step(step));
+    if (!record.skipped) {
+      step_ = step;
+      data_position_ += job_.batch.global;
+      if (ValidationDue(step)) {
+        ASSIGN_OR_RETURN(record.validation_loss, Validate());
+      }
+      if (CheckpointDue(step) && first_rank()) {
+        const SteadyTime begin = Now();
+        const absl::StatusOr<CheckpointRecord> saved = Save(step);
+        record.phases.checkpoint = SecondsSince(begin);
+        if (saved.ok() && callbacks_.checkpoint) callbacks_.checkpoint(*saved);
+        if (!saved.ok() && (stopping_ || step == job_.steps)) return saved.status();
+        if (!saved.ok()) {
+          LogError("checkpoint_failed", {{"step", step}, {"error", saved.status().message()}});
+        }
+      }
+    }
+    if (callbacks_.step) callbacks_.step(record);
+    result.step = step_;
+    result.loss = record.loss;
+    if (record.skipped) {
+      result.outcome = Outcome::kNotFinite;
+      result.message =
+          absl::StrCat("loss or gradient of step ", step, " was not finite at ", kAttempts,
+                       " attempts: loss ", record.loss, ", gradient norm ", record.grad_norm);
+      return result;
+    }
+  }
+  if (stopping_ && step_ < job_.steps) {
+    result.outcome = Outcome::kStopped;
+    result.message = absl::StrCat("stopped after step ", step_, " of ", job_.steps);
+  }
+  return result;
+}
+
+absl::StatusOr<StepRecord> RankTrainer::Step(int64_t step) {
+  StepRecord record;
+  record.step = step;
+  const SteadyTime begin = Now();
+  ASSIGN_OR_RETURN(const StepBatch batch, prefetcher_->Take(data_position_));
+  const double data_seconds = SecondsSince(begin);
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    const Agreement agreed = Attempt(step, attempt, batch, record);
+    stopping_ |= agreed.stop;
+    record.skipped = !agreed.finite;
+    if (agreed.finite) break;
+    LogWarning("step_not_finite", {{"step", step},
+                                   {"attempt", attempt + 1},
+                                   {"loss", record.loss},
+                                   {"grad_norm", record.grad_norm}});
+  }
+  record.phases.data = data_seconds;
+  record.tokens = tokens_per_step();
+  record.model_flops = FlopsPerToken(model_, job_.batch.sequence).total() * double(record.tokens);
+  if (rank_.peak_flops) {
+    record.mfu =
+        record.model_flops / (record.seconds * double(collective_.size()) * *rank_.peak_flops);
+  }
+  record.memory_bytes = PeakMemoryBytes();
+  record.memory_planned_bytes = int64_t(executable_->plan().total_bytes());
+  return record;
+}
+
+Agreement RankTrainer::Attempt(int64_t step, int attempt, const StepBatch& batch,
+                               StepRecord& record) {
+  record.learning_rate = LearningRate(job_.optimizer, step, job_.steps);
+  StepState state = InitialState({.step = step,
+                                  .learning_rate = record.learning_rate,
+                                  .clip_norm = job_.optimizer.clip_norm,
+                                  .tokens = tokens_per_step(),
+                                  .seed = job_.seed});
+  if (callbacks_.before_attempt) callbacks_.before_attempt(step, attempt, state);
+  const StepOutput output = RunStep(*executable_, state, batch);
+  record.phases = output.phases;
+  const PhaseSeconds& phases = record.phases;
+  const double mine = phases.forward + phases.backward + phases.grad_sync + phases.optimizer;
+  const Agreement agreed =
+      Agree(collective_, {.finite = output.state.finite != 0,
+                          .stop = callbacks_.stop_requested && callbacks_.stop_requested(),
+                          .seconds = mine});
+  record.seconds = agreed.seconds;
+  record.phases.grad_sync += agreed.seconds - mine;  // What this rank waits for the slowest.
+  record.loss = output.state.loss;
+  record.grad_norm = output.state.grad_norm;
+  return agreed;
+}
+
+absl::StatusOr<double> RankTrainer::Validate() {
+  const int64_t batches = job_.validation->batches;
+  double loss = 0;
+  absl::Status status;
+  for (int64_t i = 0; i < batches && status.ok(); ++i) {
+    const absl::StatusOr<StepBatch> batch =
+        ReadStepBatch(*validation_reader_, job_.batch.micro, i * job_.batch.global);
+    status = batch.status();
+    if (batch.ok()) loss += RunForward(*executable_, *batch, batches * tokens_per_step());
+  }
+  RETURN_IF_ERROR(status);
+  collective_.AllReduceSum(Tensor{{&loss, DType::kF64, Shape{1}}});
+  return loss;
+}
+
+absl::StatusOr<CheckpointRecord> RankTrainer::Save(int64_t step) {
+  const SteadyTime begin = Now();
+  const RunState state{.job_id = rank_.job_id,
+                       .epoch = rank_.epoch,
+                       .step = step,
+                       .data_position = data_position_,
+                       .seed = job_.seed,
+                       .model = model_,
+                       .layout = {.data = collective_.size(), .threads = rank_.threads},
+                       .sequence = job_.batch.sequence,
+                       .build = absl::StrCat(Version(), "+", Revision())};
+  ASSIGN_OR_RETURN(
+      const Manifest manifest,
+      SaveCheckpoint(checkpoint_directory_, state, SourceBoxes(*executable_), LocalStorage()));
+  const absl::Status retained = ApplyRetention(
+      checkpoint_directory_,
+      {.keep = job_.checkpoint->keep, .epoch = rank_.epoch, .protect = {loaded_from_}},
+      LocalStorage());
+  if (!retained.ok()) LogWarning("retention_failed", {{"error", retained.message()}});
+  return CheckpointRecord{.step = step,
+                          .path = CheckpointPath(checkpoint_directory_, rank_.epoch, step),
+                          .size_bytes = int64_t(manifest.size_bytes()),
+                          .seconds = SecondsSince(begin)};
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const JobConfig& job,
+                                                         const RankConfig& rank,
+                                                         const Backend& backend,
+                                                         Collective& collective,
+                                                         TrainerCallbacks callbacks) {
+  auto trainer =
+      std::make_unique<RankTrainer>(job, rank, backend, collective, std::move(callbacks));
+  RETURN_IF_ERROR(AgreeOnStatus(collective, trainer->Prepare()));
+  RETURN_IF_ERROR(trainer->Load());
+  return trainer;
+}
+
+}  // namespace trainyard

@@ -1,0 +1,107 @@
+// One rank of a training job, from its configuration to its last step. Start here: Run() is the
+// loop, step_runner.h one optimizer step.
+//
+// All ranks of a job run the same steps in lockstep: whatever one of them decides (the update is
+// not finite, a stop was asked for) travels in one small all-reduce a step, so all act on it at the
+// same step.
+
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "kernels/collective/collective.h"
+#include "kernels/device/backend.h"
+#include "kernels/device/step_state.h"
+#include "train/config/trainer_config.h"
+
+namespace trainyard {
+
+// Seconds by phase. All but data and checkpoint sum to the step's time.
+struct PhaseSeconds {
+  double data = 0;  // Waited for the batch, before the step.
+  double forward = 0;
+  double backward = 0;
+  double grad_sync = 0;  // Communication that was not hidden: waited for it or for a slower rank.
+  double optimizer = 0;
+  double pipeline_bubble = 0;  // Of pipeline-parallel schedules; none so far.
+  double checkpoint = 0;       // Stall after the step.
+};
+
+struct StepRecord {
+  int64_t step = 0;      // From 1.
+  double loss = 0;       // Mean over the global batch's tokens; the same on every rank.
+  double grad_norm = 0;  // Before clipping.
+  double learning_rate = 0;
+  int64_t tokens = 0;                     // Of the global batch.
+  double seconds = 0;                     // Of the slowest rank.
+  PhaseSeconds phases;                    // Of this rank; made up to `seconds` by grad_sync.
+  std::optional<double> mfu;              // Of one rank's peak, where that is known.
+  std::optional<double> validation_loss;  // After this step, where it was measured.
+  bool skipped = false;                   // Not finite, twice: the update was not committed.
+  double model_flops = 0;                 // Of the global batch, convention exact.
+  int64_t memory_bytes = 0;               // Peak resident memory of this process.
+  int64_t memory_planned_bytes = 0;       // Of tensors, as planned.
+};
+
+struct CheckpointRecord {
+  int64_t step = 0;
+  std::string path;
+  int64_t size_bytes = 0;
+  double seconds = 0;
+};
+
+// All on the thread that calls Run; empty ones are skipped.
+struct TrainerCallbacks {
+  std::function<void()> ready = nullptr;  // Everything is loaded; the first step begins.
+  std::function<void(const StepRecord&)> step = nullptr;
+  std::function<void(const CheckpointRecord&)> checkpoint = nullptr;  // Rank 0, after the commit.
+  std::function<bool()> stop_requested = nullptr;  // Asked once a step; one rank's yes stops all.
+  // For tests of failures: before each attempt (from 0) at a step, with what it will run on.
+  std::function<void(int64_t step, int attempt, StepState&)> before_attempt = nullptr;
+};
+
+enum class Outcome {
+  kCompleted,
+  kStopped,    // As asked, with a checkpoint of the last finished step where the job has any.
+  kNotFinite,  // Loss or gradient, at two attempts from the same state.
+};
+
+struct TrainingResult {
+  Outcome outcome = Outcome::kCompleted;
+  int64_t step = 0;     // Finished ones.
+  double loss = 0;      // Of the last one in this run.
+  std::string message;  // For people.
+};
+
+// Not thread-safe.
+class Trainer {
+ public:
+  // Opens data, records and plans the model, allocates, loads the newest good one of
+  // rank.checkpoints, or else init_from, or else initialises. `job` must be valid (Validate).
+  // `backend` and `collective`, whose ranks are the job's, must outlive the trainer.
+  //
+  // A rank that fails tells the others, and all return its error: INVALID_ARGUMENT, NOT_FOUND,
+  // PERMISSION_DENIED, DATA_LOSS, FAILED_PRECONDITION and UNIMPLEMENTED are the user's to mend
+  // (data, paths, checkpoints; the file is named), RESOURCE_EXHAUSTED is a lack of memory.
+  static absl::StatusOr<std::unique_ptr<Trainer>> Create(const JobConfig& job,
+                                                         const RankConfig& rank,
+                                                         const Backend& backend,
+                                                         Collective& collective,
+                                                         TrainerCallbacks callbacks);
+  virtual ~Trainer() = default;
+
+  // Until the last step, a stop, or a failure. Once. Errors: of data, as above; of the last
+  // checkpoint. A checkpoint in between that fails is logged, and training goes on.
+  virtual absl::StatusOr<TrainingResult> Run() = 0;
+};
+
+// What a job run alone is as a rank: one of one, on all cores, resuming from its own checkpoint
+// directory.
+absl::StatusOr<RankConfig> AloneRank(const JobConfig& job);
+
+}  // namespace trainyard

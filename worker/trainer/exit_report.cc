@@ -1,0 +1,81 @@
+#include "worker/trainer/exit_report.h"
+
+#include <nlohmann/json.hpp>
+
+#include "common/files.h"
+#include "common/log.h"
+
+namespace trainyard {
+
+const char* Name(ExitCause cause) {
+  switch (cause) {
+    case ExitCause::kCompleted:
+      return "completed";
+    case ExitCause::kStopped:
+      return "stopped";
+    case ExitCause::kBadInput:
+      return "bad_input";
+    case ExitCause::kNotFinite:
+      return "not_finite";
+    case ExitCause::kPeerLost:
+      return "peer_lost";
+    case ExitCause::kDeviceError:
+      return "device_error";
+    case ExitCause::kOther:
+      break;
+  }
+  return "other";
+}
+
+ExitReport ReportOf(const TrainingResult& result) {
+  switch (result.outcome) {
+    case Outcome::kCompleted:
+      return {ExitCause::kCompleted, result.message};
+    case Outcome::kStopped:
+      return {ExitCause::kStopped, result.message};
+    case Outcome::kNotFinite:
+      break;
+  }
+  return {ExitCause::kNotFinite, result.message};
+}
+
+ExitReport ReportOf(const absl::Status& status) {
+  const std::string message(status.message());
+  switch (status.code()) {
+    case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kNotFound:
+    case absl::StatusCode::kPermissionDenied:
+    case absl::StatusCode::kDataLoss:
+    case absl::StatusCode::kFailedPrecondition:
+    case absl::StatusCode::kOutOfRange:
+    case absl::StatusCode::kUnimplemented:
+      return {ExitCause::kBadInput, message};
+    case absl::StatusCode::kCancelled:
+      return {ExitCause::kStopped, message};
+    case absl::StatusCode::kDeadlineExceeded:
+    case absl::StatusCode::kUnavailable:
+      return {ExitCause::kPeerLost, message};
+    default:
+      return {ExitCause::kOther, message};
+  }
+}
+
+ExitReport ReportOf(const DeviceError& error) {
+  const bool peer = error.kind == DeviceError::Kind::kPeerLost;
+  return {peer ? ExitCause::kPeerLost : ExitCause::kDeviceError, error.what()};
+}
+
+int ExitCode(const ExitReport& report) {
+  return report.cause == ExitCause::kCompleted || report.cause == ExitCause::kStopped ? 0 : 1;
+}
+
+void WriteExitReport(const std::string& path, const ExitReport& report) {
+  if (path.empty()) return;
+  const nlohmann::json json = {
+      {"version", 1}, {"cause", Name(report.cause)}, {"message", report.message}};
+  const absl::Status status = WriteFileAtomic(
+      path, json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+  if (!status.ok()) LogError("exit_report_failed", {{"error", status.message()}});
+}
+
+}  // namespace trainyard

@@ -1,0 +1,37 @@
+// How a trainer ended: its exit report (docs/formats.md) and exit code.
+
+#pragma once
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "kernels/collective/collective.h"
+#include "train/step/trainer.h"
+
+namespace trainyard {
+
+enum class ExitCause {
+  kCompleted,
+  kStopped,
+  kBadInput,  // The user's to mend: data, paths, checkpoints, the config itself.
+  kNotFinite,
+  kPeerLost,
+  kDeviceError,
+  kOther,
+};
+const char* Name(ExitCause cause);  // "completed", ... as in the report.
+
+struct ExitReport {
+  ExitCause cause = ExitCause::kOther;
+  std::string message;
+};
+
+ExitReport ReportOf(const TrainingResult& result);
+ExitReport ReportOf(const absl::Status& status);  // Not OK.
+ExitReport ReportOf(const DeviceError& error);
+int ExitCode(const ExitReport& report);
+
+// Atomically. A failure is logged: there is nobody left to tell.
+void WriteExitReport(const std::string& path, const ExitReport& report);
+
+}  // namespace trainyard

@@ -1,0 +1,203 @@
+#include "worker/trainer/rank_process.h"
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <memory>
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "common/log.h"
+#include "common/status_macros.h"
+#include "kernels/collective/gloo.h"
+#include "kernels/collective/local.h"
+#include "kernels/matrix_rate.h"
+#include "worker/channel/client.h"
+#include "worker/trainer/progress.h"
+
+namespace trainyard {
+namespace {
+
+// What the daemon has not acknowledged by the end is waited for: a checkpoint that nobody recorded
+// is one that nobody loads.
+constexpr absl::Duration kFarewell = absl::Seconds(20);
+
+class SocketRendezvous final : public Rendezvous {
+ public:
+  explicit SocketRendezvous(channel::ChannelClient& client) : client_(client) {}
+  absl::Status Set(const std::string& key, const std::string& value) override {
+    client_.Set(key, value);
+    return absl::OkStatus();
+  }
+  absl::StatusOr<std::string> Get(const std::string& key, absl::Duration timeout) override {
+    return client_.Get(key, timeout);
+  }
+
+ private:
+  channel::ChannelClient& client_;
+};
+
+channel::Step ToMessage(const StepRecord& record) {
+  const PhaseSeconds& phases = record.phases;
+  return {.step = uint64_t(record.step),
+          .loss = record.loss,
+          .grad_norm = record.grad_norm,
+          .learning_rate = record.learning_rate,
+          .tokens = uint64_t(record.tokens),
+          .seconds = record.seconds,
+          .data = phases.data,
+          .forward = phases.forward,
+          .backward = phases.backward,
+          .grad_sync = phases.grad_sync,
+          .optimizer = phases.optimizer,
+          .pipeline_bubble = phases.pipeline_bubble,
+          .checkpoint = phases.checkpoint,
+          .mfu = record.mfu,
+          .validation_loss = record.validation_loss,
+          .skipped = record.skipped,
+          .model_flops = record.model_flops,
+          .memory_bytes = uint64_t(record.memory_bytes),
+          .memory_planned_bytes = uint64_t(record.memory_planned_bytes),
+          .time = absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch())};
+}
+
+channel::Checkpoint ToMessage(const CheckpointRecord& record) {
+  return {.step = uint64_t(record.step),
+          .path = record.path,
+          .size_bytes = uint64_t(record.size_bytes),
+          .seconds = record.seconds};
+}
+
+DType ComputeDType(PrecisionName precision) {
+  switch (precision) {
+    case PrecisionName::kF64:
+      return DType::kF64;
+    case PrecisionName::kF32:
+      return DType::kF32;
+    case PrecisionName::kBF16:
+      break;
+  }
+  return DType::kBF16;
+}
+
+// A job alone, as a rank; its peak is measured here, since no worker has.
+absl::StatusOr<RankConfig> Alone(const JobConfig& job, const Backend& backend) {
+  if (job.devices != 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("job.devices: a trainer alone is one rank, found ", job.devices,
+                     "; nearest legal value 1"));
+  }
+  ASSIGN_OR_RETURN(RankConfig rank, AloneRank(job));
+  ASSIGN_OR_RETURN(rank.peak_flops,
+                   MeasureMatrixRate(backend, ComputeDType(job.precision), int(rank.threads)));
+  return rank;
+}
+
+// Prints, and tells the daemon where there is one.
+class Reporter {
+ public:
+  Reporter(const TrainerConfig& config, channel::ChannelClient* client)
+      : num_steps_(config.job.steps),
+        prints_(!config.rank || config.rank->rank == 0),
+        client_(client) {}
+
+  void Ready() {
+    if (client_ != nullptr) client_->SendReady();
+  }
+  void Step(const StepRecord& record) {
+    seconds_ += record.seconds + record.phases.data + record.phases.checkpoint;
+    ++steps_;
+    if (prints_) {
+      std::puts(ProgressLine(record, num_steps_, seconds_ / double(steps_)).c_str());
+      std::fflush(stdout);
+    }
+    if (client_ != nullptr) client_->SendStep(ToMessage(record));
+  }
+  void Checkpoint(const CheckpointRecord& record) {
+    LogInfo("checkpoint", {{"step", record.step},
+                           {"path", record.path},
+                           {"bytes", record.size_bytes},
+                           {"seconds", record.seconds}});
+    if (client_ != nullptr) client_->SendCheckpoint(ToMessage(record));
+  }
+
+ private:
+  const int64_t num_steps_;
+  const bool prints_;
+  channel::ChannelClient* const client_;
+  double seconds_ = 0;
+  int64_t steps_ = 0;
+};
+
+bool StopRequested(const RankProcessOptions& options, const channel::ChannelClient* client) {
+  if (options.stop_requested()) return true;
+  if (client == nullptr) return false;
+  if (client->disconnected_for() > options.daemon_patience) {
+    LogWarning("daemon_lost", {{"for", absl::FormatDuration(client->disconnected_for())},
+                               {"then", "checkpoint and stop"}});
+    return true;
+  }
+  return client->stop_requested();
+}
+
+// One rank has nobody to meet.
+struct Peers {
+  std::unique_ptr<LocalGroup> alone;
+  std::unique_ptr<Collective> gloo;
+  Collective& collective() const { return gloo ? *gloo : alone->rank(0); }
+};
+
+absl::StatusOr<Peers> Meet(const RankConfig& rank, channel::ChannelClient* client) {
+  Peers peers;
+  if (rank.world == 1) {
+    peers.alone = std::make_unique<LocalGroup>(1);
+    return peers;
+  }
+  if (client == nullptr) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("rank.socket: ", rank.world, " ranks need one to find each other"));
+  }
+  SocketRendezvous rendezvous(*client);
+  ASSIGN_OR_RETURN(
+      peers.gloo,
+      CreateGloo({.rank = int(rank.rank), .size = int(rank.world), .interface = rank.interface},
+                 rendezvous));
+  return peers;
+}
+
+}  // namespace
+
+absl::StatusOr<TrainingResult> RunRankProcess(const TrainerConfig& config, const Backend& backend,
+                                              const RankProcessOptions& options) {
+  RankConfig rank;
+  if (config.rank) {
+    rank = *config.rank;
+  } else {
+    ASSIGN_OR_RETURN(rank, Alone(config.job, backend));
+  }
+  std::unique_ptr<channel::ChannelClient> client;
+  if (!rank.socket.empty()) {
+    client = channel::ChannelClient::Create(
+        {.path = rank.socket,
+         .hello = {rank.job_id, uint64_t(rank.epoch), uint32_t(rank.rank), ::getpid()}});
+  }
+  Reporter reporter(config, client.get());
+  TrainerCallbacks callbacks{
+      .ready = [&] { reporter.Ready(); },
+      .step = [&](const StepRecord& record) { reporter.Step(record); },
+      .checkpoint = [&](const CheckpointRecord& record) { reporter.Checkpoint(record); },
+      .stop_requested = [&] { return StopRequested(options, client.get()); },
+      .before_attempt = options.before_attempt};
+  ASSIGN_OR_RETURN(const Peers peers, Meet(rank, client.get()));
+  ASSIGN_OR_RETURN(
+      const std::unique_ptr<Trainer> trainer,
+      Trainer::Create(config.job, rank, backend, peers.collective(), std::move(callbacks)));
+  absl::StatusOr<TrainingResult> result = trainer->Run();
+  if (client != nullptr && client->disconnected_for() < options.daemon_patience) {
+    const absl::Status flushed = client->Flush(kFarewell);
+    if (!flushed.ok()) LogWarning("daemon_not_told", {{"error", flushed.message()}});
+  }
+  return result;
+}
+
+}  // namespace trainyard

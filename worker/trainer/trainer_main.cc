@@ -1,0 +1,188 @@
+// trainyard-trainer: one rank of a training job (docs/formats.md has its config), and what the
+// other programs ask of it because they have no kernels: the matrix rate, and text from a model.
+//
+// The one place that catches DeviceError.
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <iostream>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "common/build_info.h"
+#include "common/files.h"
+#include "common/log.h"
+#include "common/status_macros.h"
+#include "kernels/matrix_rate.h"
+#include "train/config/parse.h"
+#include "train/config/validate.h"
+#include "train/generate/generate.h"
+#include "worker/trainer/exit_report.h"
+#include "worker/trainer/rank_process.h"
+#include "worker/trainer/stop_signals.h"
+
+namespace trainyard {
+namespace {
+
+struct Flags {
+  std::string config;
+  bool measure = false;
+  GenerateOptions generate;  // With an empty checkpoint: not asked for.
+  std::string fault;
+};
+
+// The OpenMP runtime reads its environment when it is loaded, which is before main: a process that
+// lacks the setting replaces itself. Threads that spin while they wait collapse when ranks share
+// cores.
+void EnsurePassiveWaiting(char** argv) {
+  if (std::getenv("OMP_WAIT_POLICY") != nullptr) return;
+  ::setenv("OMP_WAIT_POLICY", "passive", 1);
+  ::execv("/proc/self/exe", argv);
+  LogWarning("exec_failed", {{"effect", "waiting threads spin"}});
+}
+
+int DefaultThreads() { return int(std::max(1u, std::thread::hardware_concurrency())); }
+
+int Fail(const absl::Status& status) {
+  std::cerr << "trainyard-trainer: " << status.message() << std::endl;
+  return 1;
+}
+
+int Measure(int threads) {
+  nlohmann::json rates;
+  for (const DType dtype : {DType::kF64, DType::kF32, DType::kBF16}) {
+    const absl::StatusOr<double> rate = MeasureMatrixRate(CpuBackend(), dtype, threads);
+    if (!rate.ok()) return Fail(rate.status());
+    rates[Name(dtype)] = *rate;
+  }
+  std::cout << rates.dump() << std::endl;
+  return 0;
+}
+
+int WriteText(const GenerateOptions& options) {
+  if (!options.prompt.empty()) std::cout << options.prompt << std::flush;
+  const absl::Status status = Generate(options, CpuBackend(), [](char c) {
+    std::cout.put(c);
+    std::cout.flush();
+  });
+  if (!status.ok()) return Fail(status);
+  std::cout << std::endl;
+  return 0;
+}
+
+// Fills what could be read even where it returns an error, so that the exit report finds its path.
+absl::Status ReadConfig(const std::string& path, TrainerConfig& config) {
+  ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
+  Violations violations;
+  config = ParseTrainerConfig(text, violations);
+  if (violations.empty()) Validate(config.job, violations);
+  if (violations.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(path, ": ", violations.ToStatus().message()));
+}
+
+// Failures for tests: what a flag "KIND:STEP" says shall happen at that step. Only the command line
+// can ask for one, which a worker does not do: no job spec can.
+using Fault = std::function<void(int64_t step, int attempt, StepState& state)>;
+
+absl::StatusOr<Fault> ParseFault(const std::string& flag) {
+  if (flag.empty()) return Fault();
+  const size_t colon = flag.find(':');
+  const std::string kind = flag.substr(0, colon);
+  const int64_t at = colon == std::string::npos ? 0 : std::atoll(flag.c_str() + colon + 1);
+  const bool known =
+      kind == "kill" || kind == "exit" || kind == "hang" || kind == "nan" || kind == "nan-once";
+  if (at < 1 || !known) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--fault: wanted kill, exit, hang, nan or nan-once, a colon and a step from 1; "
+        "found '",
+        flag, "'"));
+  }
+  return Fault([kind, at](int64_t step, int attempt, StepState& state) {
+    if (step != at) return;
+    if (kind == "kill") ::raise(SIGKILL);
+    if (kind == "exit") ::_exit(7);
+    if (kind == "hang") ::raise(SIGSTOP);
+    if (kind == "nan" || attempt == 0) {
+      state.loss_scale = std::numeric_limits<double>::quiet_NaN();
+    }
+  });
+}
+
+ExitReport RunAndReport(const TrainerConfig& config, StopSignals& stop, const Fault& fault) {
+  try {
+    const auto result = RunRankProcess(
+        config, CpuBackend(),
+        {.stop_requested = [&] { return stop.Received(); }, .before_attempt = fault});
+    return result.ok() ? ReportOf(*result) : ReportOf(result.status());
+  } catch (const DeviceError& error) {
+    return ReportOf(error);
+  }
+}
+
+int Train(const Flags& flags) {
+  const absl::StatusOr<Fault> fault = ParseFault(flags.fault);
+  if (!fault.ok()) {
+    Fail(fault.status());
+    return 2;
+  }
+  StopSignals stop;
+  TrainerConfig config;
+  const absl::Status read = ReadConfig(flags.config, config);
+  const ExitReport report = read.ok() ? RunAndReport(config, stop, *fault) : ReportOf(read);
+  const int code = ExitCode(report);
+  if (code == 0) {
+    LogInfo("trainer_finished", {{"cause", Name(report.cause)}, {"message", report.message}});
+  } else {
+    LogError("trainer_failed", {{"cause", Name(report.cause)}, {"message", report.message}});
+  }
+  if (config.rank) WriteExitReport(config.rank->exit_report, report);
+  return code;
+}
+
+int Main(int argc, char** argv) {
+  Flags flags;
+  flags.generate.threads = DefaultThreads();
+  CLI::App app("Trains one rank of a job; alone, without a rank section in CONFIG, a whole job.");
+  app.set_version_flag("--version", absl::StrCat(Version(), " (", Revision(), ")"));
+  auto* config = app.add_option("CONFIG", flags.config, "The trainer's config file");
+  app.add_flag("--measure", flags.measure,
+               "Print the matrix rate of each dtype, in FLOP/s, as JSON");
+  app.add_option("--generate", flags.generate.checkpoint,
+                 "Write text with this checkpoint's model");
+  app.add_option("--prompt", flags.generate.prompt, "What the text begins with");
+  app.add_option("--tokens", flags.generate.tokens, "How many tokens to write");
+  app.add_option("--temperature", flags.generate.temperature, "0 takes the likeliest token");
+  app.add_option("--seed", flags.generate.seed, "The same seed writes the same text");
+  app.add_option("--window", flags.generate.window, "Tokens that the model sees at once");
+  app.add_option("--threads", flags.generate.threads, "For --measure and --generate")
+      ->check(CLI::Range(1, 1024));
+  app.add_option("--fault", flags.fault, "For tests: KIND:STEP, kinds kill exit hang nan nan-once");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+  const int modes =
+      int(config->count() > 0) + int(flags.measure) + int(!flags.generate.checkpoint.empty());
+  if (modes != 1) {
+    std::cerr << "trainyard-trainer: wanted one of CONFIG, --measure and --generate" << std::endl;
+    return 2;
+  }
+  EnsurePassiveWaiting(argv);
+  if (flags.measure) return Measure(flags.generate.threads);
+  if (!flags.generate.checkpoint.empty()) return WriteText(flags.generate);
+  return Train(flags);
+}
+
+}  // namespace
+}  // namespace trainyard
+
+int main(int argc, char** argv) { return trainyard::Main(argc, argv); }

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "kernels/cpu/isa.h"
 #include "kernels/device/exec.h"
 
 namespace trainyard::cpu {
@@ -16,11 +17,20 @@ namespace trainyard::cpu {
 // elements of a simple loop.
 inline constexpr int64_t kSerialElements = 16384;
 
-// One compiled body for all callers: copies that the compiler inlines into serial and parallel code
-// may order their sums differently.
+// The body, compiled once for all callers: copies that the compiler inlines into serial and
+// parallel code may order their sums differently.
 template <typename Body>
-[[gnu::noipa]] void CallRange(const Body& body, int64_t begin, int64_t end) {
+[[gnu::noipa, gnu::flatten]] void CallRangeAvx2(const Body& body, int64_t begin, int64_t end) {
   body(begin, end);
+}
+template <typename Body>
+[[gnu::noipa, gnu::flatten]] TRAINYARD_AVX512 void CallRangeAvx512(const Body& body, int64_t begin,
+                                                                   int64_t end) {
+  body(begin, end);
+}
+template <typename Body>
+void CallRange(const Body& body, int64_t begin, int64_t end) {
+  HasAvx512() ? CallRangeAvx512(body, begin, end) : CallRangeAvx2(body, begin, end);
 }
 
 // Calls body(begin, end) on disjoint ranges that cover [0, n); `elements` is the work of one item.

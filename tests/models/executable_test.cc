@@ -141,6 +141,54 @@ TEST(ExecutableTest, TheComputeCopyFollowsTheMaster) {
   EXPECT_TRUE(copy_is_rounded());
 }
 
+TEST(ExecutableTest, TheGradientNormIsThatOfEveryParameter) {
+  const auto executable =
+      Bind(RecordTraining(*CreateModel(TinyGpt3()), Options(Precision::F64(), 2)));
+  const StepState state = Step(*executable, {0, 2, 2, 2}, 1);
+  double squares = 0;
+  for (const ParameterBox& box : executable->Parameters()) {
+    for (double g : ReadFlat(*executable, FlatBuffer::kGradient, box.flat)) squares += g * g;
+  }
+  EXPECT_NEAR(state.grad_norm, std::sqrt(squares), 1e-12);
+}
+
+// Without gradients, decay is all that is left of AdamW.
+TEST(ExecutableTest, MatricesDecayAndGainsAndBiasesDoNot) {
+  const auto executable =
+      Bind(RecordTraining(*CreateModel(TinyGpt3()), Options(Precision::F64(), 1)));
+  const std::vector<double> before = Weights(*executable);
+  const std::vector<int32_t> tokens(size_t(kSequence), 3);
+  executable->WriteInput("tokens", 0, tokens);
+  executable->WriteInput("targets", 0, tokens);
+  executable->WriteStepState({.step = 1, .learning_rate = 0.5, .loss_scale = 0});
+  executable->Run(Action::kForward);
+  executable->Run(Action::kBackward);
+  executable->Run(Action::kOptimizer);
+  const std::vector<double> after = Weights(*executable);
+  for (const ParameterBox& box : executable->Parameters()) {
+    const double factor = box.shape.rank() == 1 ? 1 : 1 - 0.5 * 0.1;
+    for (int64_t i = box.flat.offset; i < box.flat.end(); ++i) {
+      ASSERT_NEAR(after[size_t(i)], factor * before[size_t(i)], 1e-15) << box.name;
+    }
+  }
+}
+
+TEST(ExecutableTest, InputsStayForAnotherReplay) {
+  const auto executable =
+      Bind(RecordTraining(*CreateModel(TinyLlama()), Options(Precision::F64(), 1)));
+  const std::vector<int32_t> tokens = Tokens(kSequence, 13, 1);
+  executable->WriteInput("tokens", 0, tokens);
+  executable->WriteInput("targets", 0, tokens);
+  std::vector<double> losses;
+  for (int i = 0; i < 2; ++i) {
+    executable->WriteStepState({.step = 1, .loss_scale = 1});
+    executable->Run(Action::kForward);
+    executable->Run(Action::kBackward);
+    losses.push_back(executable->ReadStepState().loss);
+  }
+  EXPECT_EQ(losses[0], losses[1]);
+}
+
 TEST(ExecutableTest, AStepThatIsNotFiniteChangesNothing) {
   const auto executable =
       Bind(RecordTraining(*CreateModel(TinyLlama()), Options(Precision::F32(), 2)));

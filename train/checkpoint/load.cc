@@ -44,8 +44,8 @@ template <typename Use>
 absl::Status ReadChecked(const InputFile& file, const StoredTensor& tensor, const StoredBox& stored,
                          Use&& use) {
   Sha256 hash;
-  std::string chunk(kChunkBytes, '\0');
   uint64_t left = uint64_t(stored.box.elements()) * SizeOf(tensor.dtype);
+  std::string chunk(std::min<uint64_t>(left, kChunkBytes), '\0');
   for (uint64_t at = stored.file_offset; left > 0;) {
     const size_t bytes = size_t(std::min<uint64_t>(left, chunk.size()));
     RETURN_IF_ERROR(file.ReadAt(at, chunk.data(), bytes));

@@ -1,0 +1,146 @@
+// Proves whose a checkpoint directory is, and which checkpoints retention leaves: never fewer than
+// a later attempt or the controller may fall back on.
+
+#include <gmock/gmock.h>
+
+#include <filesystem>
+#include <thread>
+
+#include "tests/train/checkpoint/fixture.h"
+
+namespace trainyard::testing_checkpoint {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+absl::Status Claim(const std::string& directory, const std::string& job, int64_t epoch) {
+  return ClaimDirectory(directory, job, epoch, LocalStorage());
+}
+
+std::vector<std::string> Left(const std::string& directory) {
+  std::vector<std::string> names;
+  const std::vector<ListedCheckpoint> listed = ListCheckpoints(directory).value();
+  for (const ListedCheckpoint& c : listed) {
+    names.push_back(absl::StrCat(c.epoch, "/", c.step, c.complete ? "" : " partial"));
+  }
+  return names;
+}
+
+TEST(ClaimDirectory, IsTheFirstJobsForGood) {
+  const std::string directory = TestDirectory();
+  EXPECT_TRUE(Claim(directory, "j-1", 1).ok());
+  EXPECT_TRUE(Claim(directory, "j-1", 1).ok());
+  EXPECT_TRUE(Claim(directory, "j-1", 2).ok());
+  const absl::Status other = Claim(directory, "j-2", 1);
+  EXPECT_EQ(other.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(other.message()),
+              testing::AllOf(HasSubstr(directory), HasSubstr("belongs to job j-1, not j-2")));
+}
+
+TEST(ClaimDirectory, RefusesASupersededEpoch) {
+  const std::string directory = TestDirectory();
+  EXPECT_TRUE(Claim(directory, "j-1", 3).ok());
+  EXPECT_THAT(std::string(Claim(directory, "j-1", 2).message()), HasSubstr("superseded"));
+}
+
+TEST(ClaimDirectory, RefusesWhatIsSomebodyElses) {
+  const std::string directory = TestDirectory();
+  ASSERT_TRUE(WriteFileAtomic(directory + "/notes.txt", "mine").ok());
+  EXPECT_THAT(std::string(Claim(directory, "j-1", 1).message()), HasSubstr("holds notes.txt"));
+  EXPECT_THAT(ListDirectory(directory).value(), ElementsAre("notes.txt"));
+  std::filesystem::remove(directory + "/notes.txt");
+  ASSERT_TRUE(WriteFileAtomic(directory + "/owner.json", "garbage").ok());
+  EXPECT_THAT(std::string(Claim(directory, "j-1", 1).message()), HasSubstr("owner.json"));
+}
+
+// Without an owner file the manifests decide.
+TEST(ClaimDirectory, BelievesTheManifestsWhereTheOwnerFileIsGone) {
+  const std::string directory = TestDirectory();
+  ASSERT_TRUE(Save(directory, 1, 10).ok());
+  EXPECT_THAT(std::string(Claim(directory, "j-2", 2).message()), HasSubstr("of job j-1"));
+  EXPECT_TRUE(Claim(directory, "j-1", 2).ok());
+  EXPECT_FALSE(Claim(directory, "j-2", 2).ok());
+  const std::string partial = directory + "/partial";
+  ASSERT_TRUE(MakeDirectories(partial + "/epoch-1/step-3").ok());
+  EXPECT_THAT(std::string(Claim(partial, "j-1", 2).message()), HasSubstr("say not whose"));
+}
+
+// Both see an empty directory; catches a claim that checks and then writes.
+TEST(ClaimDirectory, GivesItToOneOfTwoThatComeAtOnce) {
+  const std::string top = TestDirectory();
+  for (int round = 0; round < 50; ++round) {
+    const std::string directory = absl::StrCat(top, "/", round);
+    ASSERT_TRUE(MakeDirectories(directory).ok());
+    std::vector<absl::Status> results(4);
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 4; ++i) {
+      threads.emplace_back(
+          [&, i] { results[size_t(i)] = Claim(directory, absl::StrCat("j-", i), 1); });
+    }
+    for (std::thread& thread : threads) thread.join();
+    int won = 0;
+    for (const absl::Status& status : results) won += status.ok();
+    EXPECT_EQ(won, 1) << results[0] << results[1] << results[2] << results[3];
+  }
+}
+
+TEST(Retention, KeepsTheNewestOfAllEpochs) {
+  const std::string directory = TestDirectory();
+  for (const auto& [epoch, step] :
+       {std::pair(1, 10), std::pair(1, 20), std::pair(2, 15), std::pair(2, 25)}) {
+    ASSERT_TRUE(Save(directory, epoch, step).ok());
+  }
+  ASSERT_TRUE(
+      ApplyRetention(directory, {.keep = 3, .epoch = 2, .protect = {}}, LocalStorage()).ok());
+  EXPECT_THAT(Left(directory), ElementsAre("2/25", "2/15", "1/20"));
+  ASSERT_TRUE(
+      ApplyRetention(directory, {.keep = 1, .epoch = 2, .protect = {}}, LocalStorage()).ok());
+  EXPECT_THAT(Left(directory), ElementsAre("2/25"));
+  EXPECT_FALSE(Exists(directory + "/epoch-1"));
+}
+
+TEST(Retention, KeepsWhatIsProtectedWhereverItsPathBegins) {
+  const std::string directory = TestDirectory();
+  for (const int step : {10, 20, 30, 40}) ASSERT_TRUE(Save(directory, 1, step).ok());
+  ASSERT_TRUE(ApplyRetention(directory,
+                             {.keep = 2, .epoch = 1, .protect = {"runs/tiny/epoch-1/step-10"}},
+                             LocalStorage())
+                  .ok());
+  EXPECT_THAT(Left(directory), ElementsAre("1/40", "1/30", "1/10"));
+}
+
+// A damaged one does not count as kept, and a superseded attempt deletes nothing.
+TEST(Retention, CountsGoodOnesAndStopsForASuccessor) {
+  const std::string directory = TestDirectory();
+  for (const int step : {10, 20, 30, 40}) ASSERT_TRUE(Save(directory, 1, step).ok());
+  std::filesystem::resize_file(CheckpointPath(directory, 1, 30) + "/rank-0.bin", 3);
+  std::filesystem::create_directory(directory + "/epoch-2");
+  ASSERT_TRUE(
+      ApplyRetention(directory, {.keep = 1, .epoch = 1, .protect = {}}, LocalStorage()).ok());
+  EXPECT_THAT(Left(directory), ElementsAre("1/40", "1/30", "1/20", "1/10"));
+  ASSERT_TRUE(
+      ApplyRetention(directory, {.keep = 2, .epoch = 2, .protect = {}}, LocalStorage()).ok());
+  EXPECT_THAT(Left(directory), ElementsAre("1/40", "1/20"));
+  std::filesystem::resize_file(CheckpointPath(directory, 1, 40) + "/rank-0.bin", 3);
+  ASSERT_TRUE(
+      ApplyRetention(directory, {.keep = 1, .epoch = 2, .protect = {}}, LocalStorage()).ok());
+  EXPECT_THAT(Left(directory), ElementsAre("1/40", "1/20"));
+}
+
+TEST(Retention, RemovesWhatAttemptsLeftBehindButNotWhatIsBeingWritten) {
+  const std::string directory = TestDirectory();
+  ASSERT_TRUE(BeginCheckpoint(directory, 1, 10, LocalStorage()).ok());
+  ASSERT_TRUE(WriteFileAtomic(CheckpointPath(directory, 1, 10) + "/rank-0.bin", "half").ok());
+  ASSERT_TRUE(BeginCheckpoint(directory, 2, 5, LocalStorage()).ok());
+  ASSERT_TRUE(Save(directory, 2, 20).ok());
+  ASSERT_TRUE(BeginCheckpoint(directory, 2, 30, LocalStorage()).ok());
+  EXPECT_THAT(Left(directory), ElementsAre("2/30 partial", "2/20", "2/5 partial", "1/10 partial"));
+  ASSERT_TRUE(
+      ApplyRetention(directory, {.keep = 2, .epoch = 2, .protect = {}}, LocalStorage()).ok());
+  EXPECT_THAT(Left(directory), ElementsAre("2/30 partial", "2/20"));
+  EXPECT_FALSE(Exists(directory + "/epoch-1"));
+}
+
+}  // namespace
+}  // namespace trainyard::testing_checkpoint

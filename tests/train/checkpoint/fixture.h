@@ -1,0 +1,108 @@
+// A small run whose tensors are known functions of the step, saved and compared by several tests.
+
+#pragma once
+
+#include <gmock/gmock.h>
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/files.h"
+#include "common/rng.h"
+#include "train/checkpoint/load.h"
+#include "train/checkpoint/save.h"
+
+namespace trainyard::testing_checkpoint {
+
+// Fresh for every test.
+inline std::string TestDirectory() {
+  const auto* info = testing::UnitTest::GetInstance()->current_test_info();
+  const std::string path =
+      absl::StrCat(testing::TempDir(), "/", info->test_suite_name(), ".", info->name());
+  EXPECT_TRUE(RemoveTree(path).ok());
+  EXPECT_TRUE(MakeDirectories(path).ok());
+  return path;
+}
+
+inline RunState State(int64_t epoch, int64_t step) {
+  RunState state;
+  state.job_id = "j-1";
+  state.epoch = epoch;
+  state.step = step;
+  state.data_position = 8 * step;
+  state.seed = 7;
+  state.model = {.family = "llama",
+                 .layers = 2,
+                 .hidden = 4,
+                 .ffn = 8,
+                 .heads = 2,
+                 .kv_heads = 1,
+                 .head_dim = 2,
+                 .vocab = 16,
+                 .max_seq = 8,
+                 .norm_eps = 1e-5,
+                 .rope_base = 500000,
+                 .rope_scaling = RopeScaling{.factor = 8},
+                 .tied = false};
+  state.build = "test";
+  return state;
+}
+
+struct TestTensor {
+  std::string name;
+  TensorKind kind;
+  Shape shape;
+  std::vector<float> values;
+};
+
+// Parameters with m and v, their values a function of step, name and index.
+inline std::vector<TestTensor> Tensors(int64_t step) {
+  std::vector<TestTensor> tensors;
+  for (const auto& [name, shape] :
+       {std::make_pair("model.embed_tokens.weight", Shape{16, 4}),
+        std::make_pair("model.layers.0.mlp.down_proj.weight", Shape{4, 8}),
+        std::make_pair("model.norm.weight", Shape{4})}) {
+    for (const TensorKind kind :
+         {TensorKind::kParameter, TensorKind::kFirstMoment, TensorKind::kSecondMoment}) {
+      TestTensor tensor{name, kind, shape, std::vector<float>(size_t(shape.elements()))};
+      for (size_t i = 0; i < tensor.values.size(); ++i) {
+        tensor.values[i] = float(Normal(uint64_t(step), HashName(name) + uint64_t(kind), i));
+      }
+      tensors.push_back(std::move(tensor));
+    }
+  }
+  return tensors;
+}
+
+inline std::vector<SourceBox> Sources(const std::vector<TestTensor>& tensors) {
+  std::vector<SourceBox> boxes;
+  for (const TestTensor& t : tensors) {
+    boxes.push_back({t.name, t.kind, DType::kF32, t.shape, WholeBox(t.shape), t.values.data()});
+  }
+  return boxes;
+}
+
+inline absl::StatusOr<Manifest> Save(const std::string& directory, int64_t epoch, int64_t step,
+                                     Storage& storage = LocalStorage()) {
+  const std::vector<TestTensor> tensors = Tensors(step);
+  return SaveCheckpoint(directory, State(epoch, step), Sources(tensors), storage);
+}
+
+// Loads everything and compares it with what the step's tensors are.
+inline void ExpectHolds(const Checkpoint& checkpoint, int64_t step) {
+  EXPECT_EQ(checkpoint.state().step, step);
+  EXPECT_EQ(checkpoint.state().data_position, 8 * step);
+  const std::vector<TestTensor> want = Tensors(step);
+  std::vector<TestTensor> got = want;
+  std::vector<TargetBox> targets;
+  for (TestTensor& t : got) {
+    std::fill(t.values.begin(), t.values.end(), 0.f);
+    targets.push_back({t.name, t.kind, DType::kF32, t.shape, WholeBox(t.shape), t.values.data()});
+  }
+  const absl::Status status = checkpoint.Load(targets);
+  ASSERT_TRUE(status.ok()) << status;
+  for (size_t i = 0; i < want.size(); ++i) EXPECT_EQ(got[i].values, want[i].values) << want[i].name;
+}
+
+}  // namespace trainyard::testing_checkpoint

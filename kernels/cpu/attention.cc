@@ -51,11 +51,19 @@ struct Layout {
   double scale;
 };
 
-// to[r, c] = scale * from[r, c]: `count` rows, padded with zeroes to [count, padded].
+// `count` rows of a head within a packed tensor.
+template <typename T>
+struct Rows {
+  const T* data;
+  int64_t stride;
+  int64_t count;
+};
+
+// to[r, c] = scale * from[r, c], each row padded with zeroes to at.padded.
 template <typename T, typename A>
-void Load(const T* from, int64_t stride, int64_t count, const Layout& at, A scale, A* to) {
-  for (int64_t r = 0; r < count; ++r) {
-    const T* row = from + r * stride;
+void Load(const Rows<T>& from, const Layout& at, A scale, A* to) {
+  for (int64_t r = 0; r < from.count; ++r) {
+    const T* row = from.data + r * from.stride;
     A* out = to + r * at.padded;
 #pragma omp simd
     for (int64_t c = 0; c < at.d; ++c) out[c] = A(row[c]) * scale;
@@ -92,6 +100,12 @@ class Parts {
   A* next_;
 };
 
+// Queries [i, i + count).
+struct Strip {
+  int64_t i;
+  int64_t count;
+};
+
 // Calls body(j, keys) for the blocks of keys that a strip of queries from i on can see.
 template <typename Body>
 void ForEachBlock(int64_t i, const Layout& at, Body&& body) {
@@ -115,13 +129,18 @@ void Scores(int64_t keys, const Layout& at, const A* rows, const A* strip, A* pr
                .add = false});
 }
 
+// Of a block of scores, what exists.
+struct Extent {
+  int64_t queries;
+  int64_t keys;
+};
+
 // sums[q, :] += sum over keys of weights[key, q] rows[key, :]
 template <typename A>
-void MixKeys(int64_t queries, int64_t keys, const Layout& at, const A* weights, const A* rows,
-             A* sums) {
-  TileProduct({.m = queries,
+void MixKeys(const Extent& extent, const Layout& at, const A* weights, const A* rows, A* sums) {
+  TileProduct({.m = extent.queries,
                .n = at.padded,
-               .k = keys,
+               .k = extent.keys,
                .a = weights,
                .a_row = 1,
                .a_column = kQueries,
@@ -134,11 +153,10 @@ void MixKeys(int64_t queries, int64_t keys, const Layout& at, const A* weights, 
 
 // sums[key, :] += sum over queries of weights[key, q] rows[q, :]
 template <typename A>
-void MixQueries(int64_t queries, int64_t keys, const Layout& at, const A* weights, const A* rows,
-                A* sums) {
-  TileProduct({.m = keys,
+void MixQueries(const Extent& extent, const Layout& at, const A* weights, const A* rows, A* sums) {
+  TileProduct({.m = extent.keys,
                .n = at.padded,
-               .k = queries,
+               .k = extent.queries,
                .a = weights,
                .a_row = kQueries,
                .a_column = 1,
@@ -166,23 +184,23 @@ struct ForwardScratch {
   A *keys, *values, *queries, *strip, *sums, *scores;
 };
 
-// A strip of queries from i on over all keys that it sees; leaves sum_j p v in work.sums.
+// A strip over all keys that it sees; leaves sum_j p v in work.sums.
 template <typename A>
-void ForwardStrip(int64_t i, int64_t count, const Layout& at, const ForwardScratch<A>& work,
+void ForwardStrip(const Strip& strip, const Layout& at, const ForwardScratch<A>& work,
                   SoftmaxState<A>& state) {
   std::fill_n(work.sums, kQueries * at.padded, A(0));
   std::fill_n(state.largest, kQueries, -std::numeric_limits<A>::infinity());
   std::fill_n(state.sum, kQueries, A(0));
-  ForEachBlock(i, at, [&](int64_t j, int64_t keys) {
+  ForEachBlock(strip.i, at, [&](int64_t j, int64_t keys) {
     Scores(keys, at, work.keys + j * at.padded, work.strip, work.scores);
-    SoftmaxForward({work.scores, keys, i - j}, state);
-    for (int64_t q = 0; q < count; ++q) {
+    SoftmaxForward({work.scores, keys, strip.i - j}, state);
+    for (int64_t q = 0; q < strip.count; ++q) {
       if (state.shrink[q] == A(1) || j == 0) continue;
       A* sums = work.sums + q * at.padded;
 #pragma omp simd
       for (int64_t c = 0; c < at.padded; ++c) sums[c] *= state.shrink[q];
     }
-    MixKeys(count, keys, at, work.scores, work.values + j * at.padded, work.sums);
+    MixKeys({strip.count, keys}, at, work.scores, work.values + j * at.padded, work.sums);
   });
 }
 
@@ -191,16 +209,17 @@ void Forward(const AttentionForwardArgs& args, const Layout& at, std::byte* scra
   using A = Accumulate<T>;
   const ForwardScratch<A> work(at, scratch);
   const T* qkv = args.qkv.as<T>();
-  Load(qkv + at.key, at.row, at.s, at, A(1), work.keys);
-  Load(qkv + at.value, at.row, at.s, at, A(1), work.values);
+  Load(Rows<T>{qkv + at.key, at.row, at.s}, at, A(1), work.keys);
+  Load(Rows<T>{qkv + at.value, at.row, at.s}, at, A(1), work.values);
   SoftmaxState<A> state;
   for (int64_t head = at.first_head; head < at.first_head + at.group; ++head) {
     A* lse = args.lse.as<A>() + at.statistic(head);
     for (int64_t i = 0; i < at.s; i += kQueries) {
       const int64_t count = std::min(kQueries, at.s - i);
-      Load(qkv + at.query(head) + i * at.row, at.row, count, at, A(at.scale), work.queries);
+      Load(Rows<T>{qkv + at.query(head) + i * at.row, at.row, count}, at, A(at.scale),
+           work.queries);
       Transpose(work.queries, count, at, work.strip);
-      ForwardStrip(i, count, at, work, state);
+      ForwardStrip({i, count}, at, work, state);
       for (int64_t q = 0; q < count; ++q) {
         lse[i + q] = state.largest[q] + std::log(state.sum[q]);
         T* out = args.out.as<T>() + at.output(head) + (i + q) * at.out_row;
@@ -233,20 +252,20 @@ struct BackwardScratch {
   A *scores, *dscores;
 };
 
-// A strip of queries from i on: adds to dkeys and dvalues, leaves dqueries (before scale).
+// A strip: adds to dkeys and dvalues, leaves dqueries (before scale).
 template <typename A>
-void BackwardStrip(int64_t i, int64_t count, const Layout& at, const BackwardScratch<A>& work,
+void BackwardStrip(const Strip& strip, const Layout& at, const BackwardScratch<A>& work,
                    const A* lse, const A* delta) {
   std::fill_n(work.dqueries, kQueries * at.padded, A(0));
-  ForEachBlock(i, at, [&](int64_t j, int64_t keys) {
+  ForEachBlock(strip.i, at, [&](int64_t j, int64_t keys) {
     const int64_t offset = j * at.padded;
     Scores(keys, at, work.keys + offset, work.query_strip, work.scores);
     Scores(keys, at, work.values + offset, work.dout_strip, work.dscores);
-    SoftmaxBackward({work.scores, keys, i - j}, work.dscores, lse, delta);
-    MixKeys(count, keys, at, work.dscores, work.keys + offset, work.dqueries);
-    MixQueries(count, keys, at, work.scores, work.dout, work.dvalues + offset);
+    SoftmaxBackward({work.scores, keys, strip.i - j}, work.dscores, lse, delta);
+    MixKeys({strip.count, keys}, at, work.dscores, work.keys + offset, work.dqueries);
+    MixQueries({strip.count, keys}, at, work.scores, work.dout, work.dvalues + offset);
     // Queries carry the scale, so these are the gradients of the keys themselves.
-    MixQueries(count, keys, at, work.dscores, work.queries, work.dkeys + offset);
+    MixQueries({strip.count, keys}, at, work.dscores, work.queries, work.dkeys + offset);
   });
 }
 
@@ -256,8 +275,8 @@ void Backward(const AttentionBackwardArgs& args, const Layout& at, std::byte* sc
   const BackwardScratch<A> work(at, scratch);
   const T* qkv = args.qkv.as<T>();
   T* dqkv = args.dqkv.as<T>();
-  Load(qkv + at.key, at.row, at.s, at, A(1), work.keys);
-  Load(qkv + at.value, at.row, at.s, at, A(1), work.values);
+  Load(Rows<T>{qkv + at.key, at.row, at.s}, at, A(1), work.keys);
+  Load(Rows<T>{qkv + at.value, at.row, at.s}, at, A(1), work.values);
   std::fill_n(work.dkeys, at.s * at.padded, A(0));
   std::fill_n(work.dvalues, at.s * at.padded, A(0));
   for (int64_t head = at.first_head; head < at.first_head + at.group; ++head) {
@@ -265,9 +284,10 @@ void Backward(const AttentionBackwardArgs& args, const Layout& at, std::byte* sc
       const int64_t count = std::min(kQueries, at.s - i);
       const T* dout = args.dout.as<T>() + at.output(head) + i * at.out_row;
       const T* out = args.out.as<T>() + at.output(head) + i * at.out_row;
-      Load(qkv + at.query(head) + i * at.row, at.row, count, at, A(at.scale), work.queries);
+      Load(Rows<T>{qkv + at.query(head) + i * at.row, at.row, count}, at, A(at.scale),
+           work.queries);
       Transpose(work.queries, count, at, work.query_strip);
-      Load(dout, at.out_row, count, at, A(1), work.dout);
+      Load(Rows<T>{dout, at.out_row, count}, at, A(1), work.dout);
       Transpose(work.dout, count, at, work.dout_strip);
       alignas(64) A lse[kQueries] = {}, delta[kQueries] = {};
       std::copy_n(args.lse.as<A>() + at.statistic(head) + i, count, lse);
@@ -279,7 +299,7 @@ void Backward(const AttentionBackwardArgs& args, const Layout& at, std::byte* sc
         }
         delta[q] = sum;
       }
-      BackwardStrip(i, count, at, work, lse, delta);
+      BackwardStrip({i, count}, at, work, lse, delta);
       Store(work.dqueries, A(at.scale), count, at, dqkv + at.query(head) + i * at.row);
     }
   }

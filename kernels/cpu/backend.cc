@@ -46,8 +46,8 @@ class Cpu final : public Backend {
 
   absl::StatusOr<Buffer> Allocate(size_t bytes) const override {
     constexpr size_t kAlign = 256;
-    void* data = std::aligned_alloc(kAlign, (bytes + kAlign - 1) / kAlign * kAlign);
-    if (data == nullptr && bytes > 0) {
+    void* data = std::aligned_alloc(kAlign, (bytes + kAlign) / kAlign * kAlign);  // Never 0.
+    if (data == nullptr) {
       return absl::ResourceExhaustedError(absl::StrCat("no memory for ", bytes, " bytes"));
     }
     std::memset(data, 0, bytes);

@@ -11,7 +11,7 @@ void ColumnSum(Exec& exec, const ColumnSumArgs& args) {
     using A = Accumulate<T>;
     const int64_t n = args.x.shape.back();
     const T* x = args.x.as<T>();
-    SumRows<1, A>(exec, args.x.shape.rows(), n, {args.y.as<A>()}, args.write,
+    SumRows<1, A>(exec, args.x.shape, {args.y.as<A>()}, args.write,
                   [=](int64_t t, int64_t begin, int64_t count, auto& sums) {
                     const T* row = x + t * n + begin;
 #pragma omp simd

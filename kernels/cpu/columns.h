@@ -9,13 +9,14 @@
 
 namespace trainyard::cpu {
 
-// y[c] = (write == kAdd ? y[c] : 0) + sum over rows t, for each of the outputs. `add(t, begin,
-// count, sums)` adds row t's columns from `begin` on to sums[output][0 .. count). Threads share out
-// blocks of columns, and rows are added in order within runs that are then added up, so no sum
-// depends on the threads and long ones stay accurate.
+// y[c] = (write == kAdd ? y[c] : 0) + sum over the rows t of `shape`, for each of the outputs.
+// `add(t, begin, count, sums)` adds row t's columns from `begin` on to sums[output][0 .. count).
+// Threads share out blocks of columns, and rows are added in order within runs that are then added
+// up, so no sum depends on the threads and long ones stay accurate.
 template <int kOutputs, typename A, typename Add>
-void SumRows(const Exec& exec, int64_t rows, int64_t columns, std::array<A*, kOutputs> y,
-             Write write, const Add& add) {
+void SumRows(const Exec& exec, const Shape& shape, std::array<A*, kOutputs> y, Write write,
+             const Add& add) {
+  const int64_t rows = shape.rows(), columns = shape.back();
   constexpr int64_t kBlock = 1024, kRun = 128;  // A block's sums fit in the first-level cache.
   const auto block = [&](int64_t begin, int64_t count) {
     A total[kOutputs][kBlock] = {};

@@ -17,9 +17,9 @@ absl::Duration Elapsed(const Clock& clock, const std::function<void()>& work) {
   return clock.Monotonic() - start;
 }
 
-// FLOP/s of products of side `n`, the best of those that fit in `budget`, of at least `times`.
+// FLOP/s of products of side `n`, the best of those that fit in `budget`, of two at least.
 absl::StatusOr<double> Rate(const Backend& backend, Exec& exec, DType dtype, int64_t n,
-                            absl::Duration budget, int times) {
+                            absl::Duration budget) {
   const size_t bytes = size_t(n) * n * SizeOf(dtype);
   ASSIGN_OR_RETURN(const Buffer memory, backend.Allocate(3 * bytes));
   Tensor matrices[3];
@@ -29,7 +29,7 @@ absl::StatusOr<double> Rate(const Backend& backend, Exec& exec, DType dtype, int
   }
   const MatMulArgs product = {.a = matrices[0], .b = matrices[1], .c = matrices[2]};
   absl::Duration best = absl::InfiniteDuration(), spent;
-  for (int i = 0; i < times || spent < budget; ++i) {
+  for (int i = 0; i < 2 || spent < budget; ++i) {
     const absl::Duration took =
         Elapsed(RealClock(), [&] { backend.kernel<MatMulArgs>()(exec, product); });
     best = std::min(best, took);
@@ -45,9 +45,9 @@ absl::StatusOr<double> MeasureMatrixRate(const Backend& backend, DType dtype, in
   CHECK(backend.device() == DeviceKind::kCpu) << "matrix rate of " << backend.name();
   Exec exec{.threads = threads};
   // The first products warm up, and tell whether the machine is fast enough for larger ones.
-  ASSIGN_OR_RETURN(const double first, Rate(backend, exec, dtype, 1024, absl::ZeroDuration(), 2));
-  ASSIGN_OR_RETURN(const double rate, Rate(backend, exec, dtype, first > 2e11 ? 2048 : 1024,
-                                           absl::Milliseconds(250), 3));
+  ASSIGN_OR_RETURN(const double first, Rate(backend, exec, dtype, 1024, absl::ZeroDuration()));
+  ASSIGN_OR_RETURN(const double rate,
+                   Rate(backend, exec, dtype, first > 2e11 ? 2048 : 1024, absl::Milliseconds(250)));
   return std::max(first, rate);
 }
 

@@ -63,7 +63,7 @@ void BackwardGain(const Exec& exec, const RmsNormBackwardArgs& args) {
   const A* rstd = args.rstd.as<A>();
   const T* x = args.x.as<T>();
   const T* dy = args.dy.as<T>();
-  SumRows<1, A>(exec, args.x.shape.rows(), d, {args.dgain.as<A>()}, args.write,
+  SumRows<1, A>(exec, args.x.shape, {args.dgain.as<A>()}, args.write,
                 [=](int64_t t, int64_t begin, int64_t count, auto& sums) {
                   const T* x_row = x + t * d + begin;
                   const T* dy_row = dy + t * d + begin;

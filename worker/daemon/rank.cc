@@ -158,6 +158,7 @@ void Rank::Poll(bool connected) {
   if (phase_ == Phase::kRunning) PollProcess();
   if (phase_ == Phase::kFinishing &&
       (!greeted_ || shared_.clock.Monotonic() >= finish_by_.value_or(absl::ZeroDuration()))) {
+    if (connected) ForwardLog();  // Its last words are there when the exit is.
     Exited(std::move(exit_));
   }
   if (connected && !log_done_ && phase_ != Phase::kWaiting &&
@@ -280,7 +281,7 @@ void Rank::Resend() {
 }
 
 void Rank::ForwardLog() {
-  const bool ended = phase_ == Phase::kExited || phase_ == Phase::kReported;
+  const bool ended = phase_ >= Phase::kFinishing;
   LogReader::Lines read = log_.Read({.with_partial_line = ended});
   LogReport report;
   const absl::Time now = shared_.clock.Now();

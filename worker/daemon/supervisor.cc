@@ -192,7 +192,7 @@ RankExit Supervisor::Report() const {
     exit.exit_code = WEXITSTATUS(status);
     how = absl::StrCat("exited with code ", exit.exit_code, " and left no report");
   }
-  if (exit.message.empty()) {
+  if (!own_words.ok()) {
     const absl::string_view tail = absl::StripAsciiWhitespace(log_.tail());
     exit.message = tail.empty() ? how : absl::StrCat(how, "; its last output: ", tail);
   } else if (exit.signal != 0) {

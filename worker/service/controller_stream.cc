@@ -52,6 +52,7 @@ class ControllerStream::Connection {
     stream_->Write(first);
     std::thread reader([this] { Read(); });
     if (WaitForRegistered()) {
+      LogInfo("registered", {{"controller", options_.controller}});
       daemon_.Connected();
       if (options_.on_registered) options_.on_registered();
       Write();
@@ -175,7 +176,9 @@ bool ControllerStream::ConnectOnce() {
   const grpc::Status status = connection.Run();
   const std::lock_guard lock(mutex_);
   connection_ = nullptr;
-  if (!closing_) {
+  if (connection.registered()) away_ = false;
+  // Once an outage, however many attempts it takes.
+  if (!closing_ && !std::exchange(away_, true)) {
     LogWarning("controller_lost", {{"controller", options_.controller},
                                    {"code", int(status.error_code())},
                                    {"reason", status.error_message()}});

@@ -53,6 +53,7 @@ class ControllerStream {
   std::condition_variable wake_;
   bool closing_ = false;              // Guarded by mutex_, as is the next.
   Connection* connection_ = nullptr;  // The one that ConnectOnce runs now.
+  bool away_ = false;                 // The outage has been logged. Of thread_ alone.
   std::thread thread_;
 };
 

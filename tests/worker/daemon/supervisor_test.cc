@@ -104,7 +104,9 @@ TEST_F(SupervisorTest, ReportsTheTrainersOwnWords) {
 
 TEST_F(SupervisorTest, ACompletedTrainerIsCompleted) {
   Start({"report:completed:", "exit:0"});
-  EXPECT_EQ(AwaitExit().cause, ExitCause::kCompleted);
+  const RankExit exit = AwaitExit();
+  EXPECT_EQ(exit.cause, ExitCause::kCompleted);
+  EXPECT_EQ(exit.message, "");
 }
 
 // Bug it must catch: success taken from the exit code alone, of a trainer that never reported.

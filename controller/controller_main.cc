@@ -11,6 +11,7 @@
 #include "common/build_info.h"
 #include "common/log.h"
 #include "common/status_macros.h"
+#include "controller/service/metrics_page_adapter.h"
 #include "controller/service/server.h"
 
 namespace trainyard::controller {
@@ -32,20 +33,23 @@ sigset_t StopSignals() {
   return signals;
 }
 
-absl::Status Serve(const ServerOptions& options) {
+absl::Status Serve(const ServerOptions& options, const Address& metrics_listen) {
   // Blocked before any thread starts, so that only the wait below takes them.
   const sigset_t signals = StopSignals();
   ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   ::signal(SIGPIPE, SIG_IGN);
   RaiseDescriptorLimit();
+  RETURN_IF_ERROR(CheckListen(metrics_listen, options.insecure));
   ASSIGN_OR_RETURN(const std::unique_ptr<Server> server, Server::Start(options, RealClock()));
+  ASSIGN_OR_RETURN(const std::unique_ptr<MetricsPage> page,
+                   MetricsPage::Serve(metrics_listen, server->registry()));
   const std::string ready =
       absl::StrCat("ready controller=", server->address().ToString(), " metrics=http://",
-                   server->metrics_address().ToString(), "/metrics\n");
+                   page->address().ToString(), "/metrics\n");
   std::fputs(ready.c_str(), stdout);
   std::fflush(stdout);
   LogInfo("ready", {{"controller", server->address().ToString()},
-                    {"metrics", server->metrics_address().ToString()},
+                    {"metrics", page->address().ToString()},
                     {"state", options.state_directory},
                     {"version", Version()},
                     {"revision", Revision()}});
@@ -63,7 +67,7 @@ int Main(int argc, char** argv) {
       "takes them over.");
   app.set_version_flag("--version", absl::StrCat(Version(), " (", Revision(), ")"));
   ServerOptions options;
-  std::string listen = "127.0.0.1:7070", metrics_listen = "127.0.0.1:7071";
+  std::string listen = "127.0.0.1:7070", metrics_listen = "127.0.0.1:9464";
   app.add_option("--state", options.state_directory, "Directory of the store; one controller each")
       ->required();
   app.add_option("--listen", listen, "Address of the API; port 0 picks a free one")
@@ -80,8 +84,7 @@ int Main(int argc, char** argv) {
     return 2;
   }
   options.listen = *address;
-  options.metrics_listen = *metrics_address;
-  if (const absl::Status status = Serve(options); !status.ok()) {
+  if (const absl::Status status = Serve(options, *metrics_address); !status.ok()) {
     LogError("controller_failed", {{"error", status.message()}});
     return 1;
   }

@@ -111,7 +111,7 @@ class JobBook {
     Snapshot applied, published;
     int writes_in_flight = 0;  // Progress waits for these, so that revisions only grow.
     bool progress_waits = false;
-    absl::Duration last_progress;
+    absl::Duration last_progress = -absl::InfiniteDuration();
     std::map<uint64_t, StepRecord> steps;  // A window of recent ones.
     std::vector<std::weak_ptr<JobListener>> listeners;
     std::unique_ptr<JobSeries> series;

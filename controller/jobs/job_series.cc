@@ -97,7 +97,7 @@ void JobSeries::OnStep(const Job& job, const StepRecord& step, const DeviceFacts
   Series(m.learning_rate, {}).Set(step.learning_rate);
   Series(m.last_step_timestamp_seconds, {})
       .Set(double(absl::ToUnixMicros(step.finish_time)) * 1e-6);
-  Series(m.estimated_seconds_remaining, {{"quantity", "job"}})
+  Series(m.estimated_seconds_remaining, {})
       .Set(double(job.spec->facts.steps - job.progress.step) * job.progress.seconds_per_step);
 
   const auto bad = [&](const char* cause, double seconds) {

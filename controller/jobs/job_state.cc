@@ -205,7 +205,8 @@ absl::Status RanksLost(Job& job, const std::vector<uint32_t>& lost, const std::s
   // fault, and does not count.
   const bool blamed_a_peer = job.culprit == ExitCause::kPeerLost;
   if (blamed_a_peer && job.state == JobState::kRecovering) {
-    --job.restarts_without_progress;
+    // A checkpoint that was reported in between has reset the count.
+    if (job.restarts_without_progress > 0) --job.restarts_without_progress;
     EndAttempt(job, reason, false, StopMode::kKill, time);
     job.culprit = ExitCause::kNone;
   } else if (IsActive(job.state) || (blamed_a_peer && job.state == JobState::kStopping &&

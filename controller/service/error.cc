@@ -8,17 +8,22 @@ namespace {
 
 constexpr int64_t kRetrySeconds = 1;
 
+// Both travel in the call's trailers, of which clients take 8 KiB, details growing by a third.
+constexpr size_t kMaxMessageBytes = 1500;
+constexpr size_t kMaxDetailBytes = 3000;
+
 }  // namespace
 
 grpc::Status ToGrpc(const absl::Status& status, const std::string& type, const std::string& name) {
   if (status.ok()) return grpc::Status::OK;
-  const std::string message(status.message());
+  std::string message(status.message().substr(0, kMaxMessageBytes));
+  if (message.size() < status.message().size()) message += " ...";
   google::rpc::Status details;
   details.set_code(int(status.code()));
-  details.set_message(message);
   if (const auto violations = Violations::FromStatus(status); !violations.empty()) {
     google::rpc::BadRequest request;
     for (const FieldViolation& violation : violations) {
+      if (request.ByteSizeLong() + violation.description.size() > kMaxDetailBytes) break;
       auto* field = request.add_field_violations();
       field->set_field(violation.field);
       field->set_description(violation.description);

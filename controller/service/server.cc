@@ -40,7 +40,6 @@ void Configure(grpc::ServerBuilder& builder) {
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& options,
                                                       const Clock& clock) {
   RETURN_IF_ERROR(CheckListen(options.listen, options.insecure));
-  RETURN_IF_ERROR(CheckListen(options.metrics_listen, options.insecure));
   if (!options.listen.loopback()) {
     LogWarning("insecure",
                {{"listen", options.listen.ToString()},
@@ -55,7 +54,6 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
       options.coordinator);
   server->executor_ = std::make_unique<Executor>();
   RETURN_IF_ERROR(server->Listen(options));
-  ASSIGN_OR_RETURN(server->page_, MetricsPage::Serve(options.metrics_listen, server->registry_));
   server->metrics_.build_info
       .Add({{"version", Version()},
             {"revision", Revision()},

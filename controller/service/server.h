@@ -16,7 +16,6 @@
 #include "controller/service/cluster_service.h"
 #include "controller/service/executor.h"
 #include "controller/service/job_service.h"
-#include "controller/service/metrics_page_adapter.h"
 #include "controller/service/worker_service.h"
 #include "controller/store/sqlite_store.h"
 #include "controller/workers/coordinator.h"
@@ -27,7 +26,6 @@ namespace trainyard::controller {
 struct ServerOptions {
   std::string state_directory;
   Address listen;
-  Address metrics_listen;
   bool insecure = false;  // Listen off loopback without TLS.
   CoordinatorOptions coordinator;
   JobBookLimits limits;
@@ -45,8 +43,9 @@ class Server {
   ~Server();
 
   const Address& address() const { return address_; }  // With the real port.
-  const Address& metrics_address() const { return page_->address(); }
-  prometheus::Registry& registry() { return *registry_; }
+  // Of the metrics page; outlives the server where somebody holds it, without the server's numbers
+  // changing any more.
+  const std::shared_ptr<prometheus::Registry>& registry() const { return registry_; }
 
  private:
   Server() : registry_(std::make_shared<prometheus::Registry>()), metrics_(*registry_) {}
@@ -64,7 +63,6 @@ class Server {
   std::unique_ptr<ClusterService> cluster_service_;
   std::unique_ptr<WorkerService> worker_service_;
   std::unique_ptr<grpc::Server> server_;
-  std::unique_ptr<MetricsPage> page_;
 };
 
 }  // namespace trainyard::controller

@@ -60,11 +60,6 @@ void SqliteStore::Write(WriteBatch batch, OnFailure on_failure, WriteDone done) 
   if (done) done(absl::CancelledError("the store is closed"));
 }
 
-absl::Status SqliteStore::health() const {
-  std::lock_guard lock(mutex_);
-  return health_;
-}
-
 absl::Status SqliteStore::WriteTogether(const std::deque<Pending>& group) {
   absl::Status status = writer_->Begin();
   for (auto it = group.begin(); status.ok() && it != group.end(); ++it) {
@@ -80,7 +75,7 @@ absl::Status SqliteStore::WriteGroup(std::deque<Pending> group, bool stopping,
   absl::Status status = WriteTogether(group);
   if (status.ok() || group.size() == 1) {
     for (Pending& pending : group) Settle(std::move(pending), status, stopping, kept);
-    return status;
+    return kept.empty() ? absl::OkStatus() : status;
   }
   // One batch may be at fault, and the others must not share its fate. But nothing overtakes a
   // batch that is kept: a newer state of a job must not be overwritten by an older one later.
@@ -108,6 +103,7 @@ void SqliteStore::Settle(Pending pending, const absl::Status& status, bool stopp
 
 void SqliteStore::Run() {
   std::deque<Pending> kept;  // Failed, to be tried again before anything newer.
+  bool failing = false;
   for (;;) {
     std::deque<Pending> group = std::move(kept);
     kept.clear();
@@ -126,10 +122,9 @@ void SqliteStore::Run() {
     }
     if (group.empty()) return;
     const absl::Status status = WriteGroup(std::move(group), stopping, kept);
-    std::lock_guard lock(mutex_);
-    if (health_.ok() && !status.ok()) LogError("store_cannot_write", {{"error", status.message()}});
-    if (!health_.ok() && status.ok()) LogInfo("store_writes_again");
-    health_ = status;
+    if (failing && status.ok()) LogInfo("store_writes_again");
+    if (!failing && !status.ok()) LogError("store_cannot_write", {{"error", status.message()}});
+    failing = !status.ok();
   }
 }
 

@@ -31,7 +31,6 @@ class SqliteStore final : public Store {
   void Write(WriteBatch batch, OnFailure on_failure, WriteDone done) override;
   void Close() override;
   uint64_t generation() const override { return generation_; }
-  absl::Status health() const override;
 
   absl::StatusOr<std::vector<StoredJob>> LiveJobs() override { return reader_.LiveJobs(); }
   absl::StatusOr<StoredJob> GetJob(uint64_t number) override { return reader_.GetJob(number); }
@@ -75,7 +74,8 @@ class SqliteStore final : public Store {
               uint64_t generation);
   void Run();
   absl::Status WriteTogether(const std::deque<Pending>& group);
-  // Writes the group, tells the waiting, and leaves in `kept` what is to be tried again.
+  // Writes the group, tells the waiting, and leaves in `kept` what is to be tried
+  // again; then its status is why.
   absl::Status WriteGroup(std::deque<Pending> group, bool stopping, std::deque<Pending>& kept);
   static void Settle(Pending pending, const absl::Status& status, bool stopping,
                      std::deque<Pending>& kept);
@@ -85,11 +85,10 @@ class SqliteStore final : public Store {
   const std::unique_ptr<SqliteWriter> writer_;  // Used by the thread alone.
   SqliteReader reader_;
 
-  mutable std::mutex mutex_;
+  std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Pending> queue_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  absl::Status health_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;
 };
 

@@ -76,9 +76,6 @@ class Store {
   // Incremented and durable at every opening: makes revisions grow across restarts.
   virtual uint64_t generation() const = 0;
 
-  // RESOURCE_EXHAUSTED while the disk takes no more.
-  virtual absl::Status health() const = 0;
-
   virtual absl::StatusOr<std::vector<StoredJob>> LiveJobs() = 0;  // Not terminal; oldest first.
   virtual absl::StatusOr<StoredJob> GetJob(uint64_t number) = 0;  // NOT_FOUND.
   // Newest first, numbers below `before` (0: all), of these states (empty: all).

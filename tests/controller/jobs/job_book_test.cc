@@ -1,0 +1,123 @@
+// Proves that submits are idempotent and durable, that directories are not shared, that readers see
+// only durable states with growing revisions, and that steps are counted once.
+
+#include "controller/jobs/job_book.h"
+
+#include <gmock/gmock.h>
+
+#include <thread>
+
+#include "tests/controller/testing/cluster_fixture.h"
+
+namespace trainyard::controller {
+namespace {
+
+using testing::HasSubstr;
+
+class JobBookTest : public ClusterFixture {};
+
+TEST_F(JobBookTest, SameRequestGetsTheSameJobEvenAfterARestart) {
+  const auto spec = MakeSpec(1, "", "bytes");
+  const std::string id = (*TrySubmit(spec, "request"))->id;
+  EXPECT_EQ((*TrySubmit(spec, "request"))->id, id);
+  RestartController();
+  EXPECT_EQ((*TrySubmit(spec, "request"))->id, id);
+  EXPECT_TRUE(absl::IsAlreadyExists(TrySubmit(MakeSpec(1, "", "other"), "request").status()));
+  EXPECT_NE((*TrySubmit(spec, ""))->id, id);
+  EXPECT_EQ(book_->Live().size(), 2u);
+}
+
+TEST_F(JobBookTest, ConcurrentSubmitsOfOneRequestMakeOneJob) {
+  std::vector<std::string> ids(16);
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < ids.size(); ++i) {
+    threads.emplace_back([&, i] { ids[i] = (*TrySubmit(MakeSpec(1), "one"))->id; });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_THAT(ids, testing::Each(ids[0]));
+  EXPECT_EQ(book_->Live().size(), 1u);
+}
+
+TEST_F(JobBookTest, CheckpointDirectoryBelongsToOneLiveJob) {
+  const std::string id = Submit(1, "runs/a");
+  const absl::Status second = TrySubmit(MakeSpec(1, "./runs//b/../a/")).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(second));
+  EXPECT_THAT(std::string(second.message()), HasSubstr("checkpoint.directory"));
+  EXPECT_THAT(std::string(second.message()), HasSubstr(id));
+  EXPECT_TRUE(absl::IsInvalidArgument(book_->CheckSubmit(*MakeSpec(1, "runs/a"))));
+  RestartController();
+  EXPECT_FALSE(TrySubmit(MakeSpec(1, "runs/a")).ok());
+  coordinator_->Cancel(id, "", [](absl::StatusOr<Snapshot>) {});
+  Flush();
+  EXPECT_TRUE(TrySubmit(MakeSpec(1, "runs/a")).ok());
+}
+
+TEST_F(JobBookTest, FinishedJobsAreReadFromTheStore) {
+  const std::string id = Submit(1), other = Submit(1);
+  coordinator_->Cancel(id, "no", [](absl::StatusOr<Snapshot>) {});
+  Flush();
+  EXPECT_EQ(book_->Published(id), nullptr);
+  EXPECT_EQ(Get(id)->state, JobState::kCancelled);
+  EXPECT_EQ(Get(id)->spec->bytes, "spec");
+  EXPECT_TRUE(absl::IsNotFound(book_->Get("j-0000000000").status()));
+  EXPECT_TRUE(absl::IsNotFound(book_->Get("nonsense").status()));
+  const auto list = book_->List(0, {}, 10);
+  ASSERT_EQ(list->size(), 2u);
+  EXPECT_EQ((*list)[0]->id, other) << "newest first";
+}
+
+TEST_F(JobBookTest, RevisionsGrowAcrossProgressAndRestart) {
+  const std::string id = Submit(1);
+  FakeWorker worker = Connect("w", 1);
+  Tick();
+  Snapshot job = ReadyAll(id, worker);
+  uint64_t last = job->revision;
+  for (uint64_t step = 1; step <= 5; ++step) {
+    clock_.Advance(absl::Seconds(1));
+    Step(worker, job, 0, step);
+    EXPECT_GT(Get(id)->revision, last) << "progress is a change";
+    last = Get(id)->revision;
+  }
+  RestartController();
+  EXPECT_GT(Get(id)->revision, last);
+  EXPECT_EQ(Get(id)->progress.step, 5) << "read from the steps";
+}
+
+TEST_F(JobBookTest, StepsAreMergedAndCountedOnceThoughToldTwice) {
+  const std::string id = Submit(2);
+  FakeWorker worker = Connect("w", 2);
+  Tick();
+  Snapshot job = ReadyAll(id, worker);
+  for (int told = 0; told < 2; ++told) {
+    EXPECT_TRUE(Step(worker, job, 0, 1, 0.25));
+    EXPECT_TRUE(Step(worker, job, 1, 1, 0.5)) << "acknowledged each time";
+  }
+  EXPECT_EQ(Metric("steps_total"), 1);
+  EXPECT_EQ(Metric("tokens_total"), 100);
+  const auto steps = store_->ReadSteps(job->number, 0, 10);
+  ASSERT_EQ(steps->size(), 1u);
+  EXPECT_EQ(steps->front().seconds, 0.5);
+  EXPECT_NEAR(*steps->front().mfu, 1e6 / 0.5 / 2e9, 1e-12);
+
+  RestartController();
+  worker = Connect("w", 2, {Status(job, 0, RankState::kReady), Status(job, 1, RankState::kReady)});
+  EXPECT_TRUE(Step(worker, job, 0, 1, 0.25)) << "resent, because the acknowledgement was lost";
+  EXPECT_EQ(Metric("steps_total"), 0) << "counted before the restart";
+  EXPECT_EQ(store_->ReadSteps(job->number, 0, 10)->front().seconds, 0.5);
+}
+
+TEST_F(JobBookTest, SeriesOfAnEndedJobGoAwayLater) {
+  const std::string id = Submit(1);
+  FakeWorker worker = Connect("w", 1);
+  Tick();
+  const Snapshot job = ReadyAll(id, worker);
+  Step(worker, job, 0, 1);
+  Say(worker, Status(job, 0, RankState::kExited, ExitCause::kCompleted));
+  EXPECT_EQ(Get(id)->state, JobState::kSucceeded);
+  EXPECT_EQ(Metric("steps_total"), 1);
+  Advance(absl::Minutes(16));
+  EXPECT_EQ(Metric("steps_total"), 0);
+}
+
+}  // namespace
+}  // namespace trainyard::controller

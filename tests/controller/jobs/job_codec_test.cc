@@ -1,0 +1,82 @@
+// Proves that a stored job reads back as it was, and that damage is found and named.
+
+#include "controller/jobs/job_codec.h"
+
+#include <gmock/gmock.h>
+
+#include <cmath>
+
+namespace trainyard::controller {
+namespace {
+
+Job FullJob() {
+  Job job;
+  job.state = JobState::kRecovering;
+  job.state_reason = "rank 1 \"died\"\n";
+  job.revision = (uint64_t{7} << 32) + 5;
+  job.epoch = 3;
+  job.restarts = 2;
+  job.restarts_without_progress = 1;
+  job.create_time = absl::FromUnixMicros(1'700'000'000'123'456);
+  job.start_time = job.create_time + absl::Seconds(1);
+  job.ranks = {{"w-1", "host", 4, RankPhase::kLost, ExitCause::kNone},
+               {"w-2", "other", 0, RankPhase::kExited, ExitCause::kSignal}};
+  job.progress = {.step = 41,
+                  .loss = std::nan(""),
+                  .validation_loss = 2.5,
+                  .tokens_per_second = 1e6,
+                  .seconds_per_step = 0.25,
+                  .mfu = 0.5};
+  job.checkpoints = {{40, 2, "runs/a/epoch-2/step-40", 123, job.create_time}};
+  job.stop_mode = StopMode::kCheckpoint;
+  job.outcome = JobState::kCancelled;
+  job.culprit = ExitCause::kSignal;
+  job.attempt_end_time = job.create_time + absl::Seconds(9);
+  return job;
+}
+
+TEST(JobCodec, ReadsBackWhatItWrote) {
+  const Job job = FullJob();
+  const std::string text = EncodeJob(job);
+  const auto read = DecodeJob(text);
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(EncodeJob(*read), text);
+  EXPECT_EQ(read->state_reason, job.state_reason);
+  EXPECT_EQ(read->revision, job.revision);
+  EXPECT_EQ(read->start_time, job.start_time);
+  EXPECT_FALSE(read->finish_time.has_value());
+  EXPECT_EQ(read->ranks[1].cause, ExitCause::kSignal);
+  EXPECT_TRUE(std::isnan(read->progress.loss));
+  EXPECT_EQ(read->progress.mfu, 0.5);
+  EXPECT_EQ(read->checkpoints[0].path, "runs/a/epoch-2/step-40");
+  EXPECT_EQ(read->attempt_end_time, job.attempt_end_time);
+}
+
+TEST(JobCodec, ReadsBackFacts) {
+  JobFacts facts;
+  facts.name = "tiny";
+  facts.ranks = 8;
+  facts.tensor = 2;
+  facts.priority = -5;
+  facts.cpu_only = true;
+  facts.checkpoint_directory = "runs/a";
+  const auto read = DecodeFacts(EncodeFacts(facts));
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(EncodeFacts(*read), EncodeFacts(facts));
+  EXPECT_EQ(read->priority, -5);
+}
+
+// Catches a reader that crashes on, or accepts, a damaged row.
+TEST(JobCodec, DamageIsAnErrorAtEveryLength) {
+  const std::string text = EncodeJob(FullJob());
+  for (size_t length = 0; length < text.size(); ++length) {
+    EXPECT_TRUE(absl::IsDataLoss(DecodeJob(text.substr(0, length)).status())) << length;
+  }
+  for (const char* wrong : {"[]", "{}", "null", R"({"state": "x"})"}) {
+    EXPECT_TRUE(absl::IsDataLoss(DecodeJob(wrong).status())) << wrong;
+    EXPECT_TRUE(absl::IsDataLoss(DecodeFacts(wrong).status())) << wrong;
+  }
+}
+
+}  // namespace
+}  // namespace trainyard::controller

@@ -1,0 +1,37 @@
+// Proves that ids are unique, sort by age, and read back.
+
+#include "controller/jobs/job_id.h"
+
+#include <gtest/gtest.h>
+
+namespace trainyard::controller {
+namespace {
+
+TEST(JobId, SpellsAndReads) {
+  for (const uint64_t number :
+       {uint64_t{0}, uint64_t{31}, uint64_t{1} << 49, uint64_t{123456789}}) {
+    const std::string id = JobId(number);
+    EXPECT_EQ(id.size(), 12u);
+    EXPECT_EQ(JobNumber(id), number) << id;
+  }
+  for (const char* wrong :
+       {"", "j-", "j-00000000u0", "x-0000000000", "j-00000000000", "j-000000000"}) {
+    EXPECT_FALSE(JobNumber(wrong).has_value()) << wrong;
+  }
+}
+
+TEST(JobId, GrowsWithTimeAndWhenTheClockGoesBack) {
+  const absl::Time now = absl::FromUnixSeconds(1'800'000'000);
+  uint64_t last = 0;
+  std::string last_id;
+  for (int i = 0; i < 5000; ++i) {
+    const uint64_t number = NextJobNumber(last, now - absl::Seconds(i));
+    EXPECT_GT(number, last);
+    EXPECT_GT(JobId(number), last_id);
+    last = number;
+    last_id = JobId(number);
+  }
+}
+
+}  // namespace
+}  // namespace trainyard::controller

@@ -1,0 +1,62 @@
+// Proves that ranks' reports of a step merge to the slowest rank's seconds, once each.
+
+#include "controller/jobs/step_record.h"
+
+#include <gtest/gtest.h>
+
+namespace trainyard::controller {
+namespace {
+
+StepRecord Report(uint64_t epoch, double seconds, double loss) {
+  StepRecord r;
+  r.step = 7;
+  r.epoch = epoch;
+  r.seconds = seconds;
+  r.phases[1] = seconds;
+  r.loss = loss;
+  return r;
+}
+
+TEST(MergeStep, TakesSecondsOfTheSlowestAndLossOfRankZero) {
+  StepRecord step;
+  EXPECT_TRUE(MergeStep(step, Report(1, 2.0, 9), 1, 3));
+  EXPECT_TRUE(MergeStep(step, Report(1, 1.0, 3), 0, 3));
+  EXPECT_FALSE(step.complete);
+  EXPECT_TRUE(MergeStep(step, Report(1, 1.5, 8), 2, 3));
+  EXPECT_TRUE(step.complete);
+  EXPECT_EQ(step.seconds, 2.0);
+  EXPECT_EQ(step.phases[1], 2.0);
+  EXPECT_EQ(step.loss, 3);
+}
+
+TEST(MergeStep, RepeatedReportChangesNothing) {
+  StepRecord step;
+  EXPECT_TRUE(MergeStep(step, Report(1, 2.0, 9), 1, 2));
+  EXPECT_FALSE(MergeStep(step, Report(1, 5.0, 1), 1, 2));
+  EXPECT_EQ(step.seconds, 2.0);
+  EXPECT_FALSE(step.complete);
+}
+
+TEST(MergeStep, LaterEpochReplacesAndEarlierIsRefused) {
+  StepRecord step;
+  MergeStep(step, Report(1, 5.0, 9), 0, 2);
+  EXPECT_TRUE(MergeStep(step, Report(2, 1.0, 4), 0, 2));
+  EXPECT_EQ(step.seconds, 1.0);
+  EXPECT_FALSE(MergeStep(step, Report(1, 5.0, 9), 1, 2));
+  EXPECT_FALSE(step.complete);
+}
+
+TEST(MergeStep, SecondTryOfASkippedStepReplacesIt) {
+  StepRecord step, skipped = Report(1, 5.0, 9);
+  skipped.skipped = true;
+  EXPECT_TRUE(MergeStep(step, skipped, 0, 2));
+  EXPECT_TRUE(MergeStep(step, Report(1, 1.0, 4), 0, 2));
+  EXPECT_FALSE(MergeStep(step, skipped, 1, 2)) << "a late word of the first try";
+  EXPECT_TRUE(MergeStep(step, Report(1, 1.2, 4), 1, 2));
+  EXPECT_TRUE(step.complete);
+  EXPECT_FALSE(step.skipped);
+  EXPECT_EQ(step.seconds, 1.2);
+}
+
+}  // namespace
+}  // namespace trainyard::controller

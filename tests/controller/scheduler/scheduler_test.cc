@@ -1,0 +1,213 @@
+// Proves that gangs are placed whole, in order, packed, without over-commitment and without
+// starvation.
+
+#include "controller/scheduler/scheduler.h"
+
+#include <gmock/gmock.h>
+
+#include <map>
+#include <random>
+#include <set>
+
+namespace trainyard::controller {
+namespace {
+
+using testing::HasSubstr;
+
+DevicePool Machine(const std::string& id, uint32_t total, std::vector<uint32_t> free) {
+  return {.worker_id = id, .kind = DeviceKind::kCpu, .total = total, .free = std::move(free)};
+}
+
+std::vector<uint32_t> Devices(uint32_t n) {
+  std::vector<uint32_t> list(n);
+  for (uint32_t i = 0; i < n; ++i) list[i] = i;
+  return list;
+}
+
+DevicePool Idle(const std::string& id, uint32_t total) {
+  return Machine(id, total, Devices(total));
+}
+
+WaitingJob Wants(const std::string& id, uint64_t number, uint32_t ranks, uint32_t tensor = 1,
+                 int32_t priority = 0) {
+  return {.id = id,
+          .priority = priority,
+          .number = number,
+          .ranks = ranks,
+          .tensor = tensor,
+          .cpu_only = false};
+}
+
+std::map<std::string, Decision> ById(const std::vector<Decision>& decisions) {
+  std::map<std::string, Decision> map;
+  for (const Decision& decision : decisions) map[decision.job_id] = decision;
+  return map;
+}
+
+TEST(Scheduler, SaysWhatAJobWaitsFor) {
+  const auto got = ById(Schedule({Wants("a", 1, 4)}, {Machine("w", 2, {1})}));
+  EXPECT_TRUE(got.at("a").ranks.empty());
+  EXPECT_EQ(got.at("a").reason, "needs 4 devices, cluster has 2, 1 free");
+  EXPECT_THAT(ById(Schedule({Wants("a", 1, 1)}, {})).at("a").reason, HasSubstr("cluster has none"));
+}
+
+TEST(Scheduler, PriorityGoesFirstAndThenAge) {
+  const auto got = ById(Schedule(
+      {Wants("old", 1, 1), Wants("urgent", 3, 1, 1, 5), Wants("new", 2, 1)}, {Idle("w", 2)}));
+  EXPECT_FALSE(got.at("urgent").ranks.empty());
+  EXPECT_FALSE(got.at("old").ranks.empty());
+  EXPECT_TRUE(got.at("new").ranks.empty());
+}
+
+TEST(Scheduler, UsesTheFewestMachinesAndFillsThemBest) {
+  const auto got =
+      Schedule({Wants("a", 1, 2)}, {Idle("big", 4), Idle("fits", 2), Idle("small", 1)});
+  for (const PlacedRank& rank : got[0].ranks) EXPECT_EQ(rank.worker_id, "fits");
+  const auto wide = Schedule({Wants("a", 1, 5)}, {Idle("one", 1), Idle("big", 4), Idle("two", 2)});
+  std::set<std::string> machines;
+  for (const PlacedRank& rank : wide[0].ranks) machines.insert(rank.worker_id);
+  EXPECT_THAT(machines, testing::ElementsAre("big", "one"));
+}
+
+TEST(Scheduler, TensorGroupsLieWithinOneMachine) {
+  const auto got = Schedule({Wants("a", 1, 4, 2)}, {Idle("x", 3), Idle("y", 3)});
+  ASSERT_EQ(got[0].ranks.size(), 4u);
+  EXPECT_EQ(got[0].ranks[0].worker_id, got[0].ranks[1].worker_id);
+  EXPECT_EQ(got[0].ranks[2].worker_id, got[0].ranks[3].worker_id);
+  EXPECT_TRUE(Schedule({Wants("a", 1, 4, 4)}, {Idle("x", 3), Idle("y", 3)})[0].ranks.empty());
+}
+
+TEST(Scheduler, JobThatCouldFitKeepsThoseBehindItWaiting) {
+  const auto got =
+      ById(Schedule({Wants("large", 1, 2), Wants("small", 2, 1)}, {Machine("w", 2, {0})}));
+  EXPECT_TRUE(got.at("small").ranks.empty());
+  EXPECT_THAT(got.at("small").reason, HasSubstr("behind large"));
+  // But one that is larger than the cluster keeps nobody waiting.
+  const auto huge = ById(Schedule({Wants("huge", 1, 3), Wants("small", 2, 1)}, {Idle("w", 2)}));
+  EXPECT_FALSE(huge.at("small").ranks.empty());
+}
+
+TEST(Scheduler, GangsKeepToOneKindOfDevice) {
+  DevicePool gpu = Idle("gpu", 2);
+  gpu.kind = DeviceKind::kCuda;
+  WaitingJob f64 = Wants("f64", 2, 1);
+  f64.cpu_only = true;
+  const auto got = ById(Schedule({Wants("a", 1, 2), f64, Wants("b", 3, 3)}, {gpu, Idle("cpu", 2)}));
+  EXPECT_EQ(got.at("a").ranks[0].worker_id, "gpu");
+  EXPECT_EQ(got.at("f64").ranks[0].worker_id, "cpu");
+  EXPECT_TRUE(got.at("b").ranks.empty()) << "4 devices in all, but of two kinds";
+}
+
+// A cluster that lives: jobs come and end, machines come and go.
+struct Cluster {
+  std::map<std::string, uint32_t> machines;                      // Id to size.
+  std::map<std::pair<std::string, uint32_t>, std::string> held;  // Device to job.
+  std::map<std::string, WaitingJob> waiting;
+  uint64_t next = 1;
+
+  std::vector<DevicePool> Pools() const {
+    std::vector<DevicePool> pools;
+    for (const auto& [id, size] : machines) {
+      DevicePool pool = Machine(id, size, {});
+      for (uint32_t i = 0; i < size; ++i) {
+        if (!held.contains({id, i})) pool.free.push_back(i);
+      }
+      pools.push_back(pool);
+    }
+    return pools;
+  }
+  void End(const std::string& job) {
+    std::erase_if(held, [&](const auto& entry) { return entry.second == job; });
+  }
+};
+
+void Check(Cluster& cluster, const Decision& decision) {
+  const WaitingJob job = cluster.waiting.at(decision.job_id);
+  if (decision.ranks.empty()) {
+    ASSERT_FALSE(decision.reason.empty());
+    return;
+  }
+  ASSERT_EQ(decision.ranks.size(), job.ranks) << "partial gang";
+  for (uint32_t i = 0; i < job.ranks; ++i) {
+    const PlacedRank& rank = decision.ranks[i];
+    ASSERT_LT(rank.device, cluster.machines.at(rank.worker_id));
+    ASSERT_TRUE(cluster.held.emplace(std::pair(rank.worker_id, rank.device), job.id).second)
+        << "over-commitment";
+    ASSERT_EQ(rank.worker_id, decision.ranks[i - i % job.tensor].worker_id) << "split group";
+  }
+  cluster.waiting.erase(job.id);
+}
+
+bool CouldFit(const Cluster& cluster, const WaitingJob& job) {
+  uint32_t groups = 0;
+  for (const auto& [id, size] : cluster.machines) groups += size / job.tensor;
+  return groups >= job.ranks / job.tensor;
+}
+
+void RandomEvent(Cluster& cluster, std::mt19937& random) {
+  const auto below = [&](uint32_t n) { return uint32_t(random() % n); };
+  switch (below(6)) {
+    case 0:
+    case 1: {
+      const uint32_t tensor = 1u << below(3), ranks = tensor * (1 + below(4));
+      const std::string id = "j" + std::to_string(cluster.next);
+      cluster.waiting[id] = Wants(id, cluster.next++, ranks, tensor, int32_t(below(3)));
+      break;
+    }
+    case 2:
+      cluster.machines["w" + std::to_string(below(6))] = 1 + below(8);
+      break;
+    case 3: {
+      const std::string id = "w" + std::to_string(below(6));
+      cluster.machines.erase(id);
+      std::set<std::string> dead;
+      for (const auto& [device, job] : cluster.held) {
+        if (device.first == id) dead.insert(job);
+      }
+      for (const std::string& job : dead) cluster.End(job);
+      break;
+    }
+    default:
+      if (!cluster.held.empty()) {
+        cluster.End(std::next(cluster.held.begin(), below(uint32_t(cluster.held.size())))->second);
+      }
+  }
+  std::erase_if(cluster.held, [&](const auto& entry) {  // A machine came back smaller.
+    const auto machine = cluster.machines.find(entry.first.first);
+    return machine == cluster.machines.end() || entry.first.second >= machine->second;
+  });
+}
+
+// Catches over-commitment, partial gangs, split tensor groups, and a later job that overtakes an
+// earlier one which could fit. Tried by letting the head of the queue not block.
+TEST(Scheduler, HoldsItsPromisesOverRandomEvents) {
+  for (uint32_t seed = 0; seed < 200; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937 random(seed);
+    Cluster cluster;
+    for (int i = 0; i < 300; ++i) {
+      RandomEvent(cluster, random);
+      std::vector<WaitingJob> jobs;
+      for (const auto& [id, job] : cluster.waiting) jobs.push_back(job);
+      bool head_waits = false;
+      for (const Decision& decision : Schedule(jobs, cluster.Pools())) {
+        const bool could_fit = CouldFit(cluster, cluster.waiting.at(decision.job_id));
+        ASSERT_FALSE(head_waits && !decision.ranks.empty()) << "overtook the head of the queue";
+        head_waits = head_waits || (decision.ranks.empty() && could_fit);
+        ASSERT_NO_FATAL_FAILURE(Check(cluster, decision));
+      }
+    }
+    // Once everything that runs has ended, the head of the queue gets its devices.
+    cluster.held.clear();
+    std::vector<WaitingJob> jobs;
+    for (const auto& [id, job] : cluster.waiting) jobs.push_back(job);
+    for (const Decision& decision : Schedule(jobs, cluster.Pools())) {
+      if (!CouldFit(cluster, cluster.waiting.at(decision.job_id))) continue;
+      ASSERT_FALSE(decision.ranks.empty()) << "starved: " << decision.reason;
+      break;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace trainyard::controller

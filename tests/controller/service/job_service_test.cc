@@ -1,0 +1,216 @@
+// Proves the job API as a client sees it, over a real connection.
+
+#include "controller/service/job_service.h"
+
+#include <gmock/gmock.h>
+
+#include "tests/controller/testing/server_fixture.h"
+#include "trainyard/v1/error_details.pb.h"
+
+namespace trainyard::controller {
+namespace {
+
+class JobServiceTest : public ServerFixture {
+ protected:
+  static std::vector<std::string> FieldsOf(const grpc::Status& status) {
+    google::rpc::Status details;
+    google::rpc::BadRequest request;
+    EXPECT_TRUE(details.ParseFromString(status.error_details()));
+    EXPECT_TRUE(details.details_size() > 0 && details.details(0).UnpackTo(&request));
+    std::vector<std::string> fields;
+    for (const auto& violation : request.field_violations()) fields.push_back(violation.field());
+    return fields;
+  }
+};
+
+TEST_F(JobServiceTest, SubmitAnswersWithAQueuedJobThatIsThere) {
+  v1::Job job;
+  ASSERT_TRUE(Submit(Spec(2), &job).ok());
+  EXPECT_EQ(job.state(), v1::JOB_STATE_QUEUED);
+  EXPECT_EQ(job.progress().total_steps(), 10);
+  EXPECT_EQ(job.spec().SerializeAsString(), Spec(2).SerializeAsString());
+  EXPECT_EQ(Get(job.id()).id(), job.id());
+  const v1::Job waiting =
+      Await(job.id(), [](const v1::Job& j) { return !j.state_reason().empty(); });
+  EXPECT_THAT(waiting.state_reason(), testing::HasSubstr("needs 2 devices"));
+}
+
+TEST_F(JobServiceTest, WrongSpecsAreRefusedByField) {
+  v1::JobSpec spec = Spec();
+  spec.mutable_batch()->set_global(0);
+  spec.set_steps(0);
+  grpc::Status status = Submit(spec);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(FieldsOf(status), testing::IsSupersetOf({"batch.global", "steps"}));
+
+  spec = Spec();
+  spec.GetReflection()->MutableUnknownFields(&spec)->AddVarint(99, 1);
+  status = Submit(spec);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(FieldsOf(status), testing::ElementsAre("#99"));
+}
+
+TEST_F(JobServiceTest, ValidateOnlyStoresNothing) {
+  v1::Job job;
+  ASSERT_TRUE(Submit(Spec(), &job, "request", true).ok());
+  EXPECT_EQ(job.id(), "");
+  EXPECT_EQ(job.state(), v1::JOB_STATE_QUEUED);
+  v1::JobSpec wrong = Spec();
+  wrong.set_steps(0);
+  EXPECT_EQ(Submit(wrong, nullptr, "", true).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  grpc::ClientContext context;
+  v1::ListJobsResponse list;
+  ASSERT_TRUE(jobs_->ListJobs(&context, {}, &list).ok());
+  EXPECT_EQ(list.jobs_size(), 0);
+}
+
+TEST_F(JobServiceTest, RequestIdsMakeRetriesSafe) {
+  v1::JobSpec spec = Spec();
+  for (int i = 0; i < 20; ++i) (*spec.mutable_labels())["label" + std::to_string(i)] = "x";
+  v1::Job first, again, other;
+  ASSERT_TRUE(Submit(spec, &first, "id").ok());
+  ASSERT_TRUE(Submit(spec, &again, "id").ok());
+  EXPECT_EQ(first.id(), again.id());
+  spec.set_seed(7);
+  EXPECT_EQ(Submit(spec, &other, "id").error_code(), grpc::StatusCode::ALREADY_EXISTS);
+}
+
+TEST_F(JobServiceTest, SecondJobOnACheckpointDirectoryIsRefused) {
+  const std::string id = MustSubmit(Spec(1, "runs/a"));
+  const grpc::Status status = Submit(Spec(1, "runs/a"));
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(FieldsOf(status), testing::ElementsAre("checkpoint.directory"));
+  EXPECT_THAT(status.error_message(), testing::HasSubstr(id));
+}
+
+TEST_F(JobServiceTest, ListsByPageAndState) {
+  std::vector<std::string> ids;
+  for (int i = 0; i < 5; ++i) ids.push_back(MustSubmit(Spec()));
+  Cancel(ids[0]);
+  v1::ListJobsRequest request;
+  request.set_page_size(2);
+  std::vector<std::string> listed;
+  for (int page = 0; page < 3; ++page) {
+    grpc::ClientContext context;
+    v1::ListJobsResponse response;
+    ASSERT_TRUE(jobs_->ListJobs(&context, request, &response).ok());
+    for (const v1::Job& job : response.jobs()) listed.push_back(job.id());
+    request.set_page_token(response.next_page_token());
+  }
+  std::reverse(ids.begin(), ids.end());
+  EXPECT_EQ(listed, ids);
+  EXPECT_EQ(request.page_token(), "");
+  {
+    grpc::ClientContext context;
+    v1::ListJobsRequest cancelled;
+    cancelled.add_states(v1::JOB_STATE_CANCELLED);
+    v1::ListJobsResponse response;
+    ASSERT_TRUE(jobs_->ListJobs(&context, cancelled, &response).ok());
+    ASSERT_EQ(response.jobs_size(), 1);
+    EXPECT_EQ(response.jobs(0).id(), ids.back());
+  }
+  grpc::ClientContext context;
+  request.set_page_token("nonsense");
+  v1::ListJobsResponse response;
+  EXPECT_EQ(jobs_->ListJobs(&context, request, &response).error_code(),
+            grpc::StatusCode::INVALID_ARGUMENT);
+}
+
+TEST_F(JobServiceTest, UnknownJobsAreNotFoundAndNamed) {
+  v1::GetJobRequest request;
+  request.set_job_id("j-0000000000");
+  v1::GetJobResponse response;
+  grpc::ClientContext context;
+  const grpc::Status status = jobs_->GetJob(&context, request, &response);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::NOT_FOUND);
+  google::rpc::Status details;
+  google::rpc::ResourceInfo resource;
+  ASSERT_TRUE(details.ParseFromString(status.error_details()));
+  ASSERT_TRUE(details.details(0).UnpackTo(&resource));
+  EXPECT_EQ(resource.resource_name(), "j-0000000000");
+
+  v1::WatchJobRequest watch;
+  watch.set_job_id("j-0000000000");
+  grpc::ClientContext watch_context;
+  const auto stream = jobs_->WatchJob(&watch_context, watch);
+  v1::WatchJobResponse job;
+  EXPECT_FALSE(stream->Read(&job));
+  EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::NOT_FOUND);
+}
+
+TEST_F(JobServiceTest, WatchStreamsEachChangeUntilTheEndAndResumes) {
+  const std::string id = MustSubmit(Spec());
+  v1::WatchJobRequest request;
+  request.set_job_id(id);
+  grpc::ClientContext context;
+  SetDeadline(context);
+  const auto stream = jobs_->WatchJob(&context, request);
+  v1::WatchJobResponse response;
+  ASSERT_TRUE(stream->Read(&response));
+  EXPECT_EQ(response.job().state(), v1::JOB_STATE_QUEUED);
+  Cancel(id);
+  uint64_t revision = 0;
+  v1::JobState last = v1::JOB_STATE_UNSPECIFIED;
+  do {
+    EXPECT_GT(response.job().revision(), revision);
+    revision = response.job().revision();
+    last = response.job().state();
+  } while (stream->Read(&response));
+  EXPECT_TRUE(stream->Finish().ok());
+  EXPECT_EQ(last, v1::JOB_STATE_CANCELLED);
+
+  request.set_after_revision(revision);
+  grpc::ClientContext same;
+  const auto nothing = jobs_->WatchJob(&same, request);
+  EXPECT_FALSE(nothing->Read(&response));
+  EXPECT_TRUE(nothing->Finish().ok());
+  request.set_after_revision(revision + 1);
+  grpc::ClientContext future;
+  const auto wrong = jobs_->WatchJob(&future, request);
+  EXPECT_FALSE(wrong->Read(&response));
+  EXPECT_EQ(wrong->Finish().error_code(), grpc::StatusCode::OUT_OF_RANGE);
+}
+
+TEST_F(JobServiceTest, CancellingTwiceChangesNothing) {
+  const std::string id = MustSubmit(Spec());
+  const v1::Job first = Cancel(id);
+  EXPECT_EQ(first.state(), v1::JOB_STATE_CANCELLED);
+  EXPECT_EQ(Cancel(id).SerializeAsString(), first.SerializeAsString());
+}
+
+TEST_F(JobServiceTest, AcknowledgedJobsSurviveARestart) {
+  const std::string id = MustSubmit(Spec());
+  StopServer();
+  StartServer();
+  EXPECT_EQ(Get(id).state(), v1::JOB_STATE_QUEUED);
+  v1::ListEventsRequest request;
+  request.set_job_id(id);
+  v1::ListEventsResponse events;
+  grpc::ClientContext context;
+  ASSERT_TRUE(jobs_->ListEvents(&context, request, &events).ok());
+  EXPECT_EQ(events.events(0).type(), v1::EVENT_TYPE_SUBMITTED);
+}
+
+TEST_F(JobServiceTest, OversizedRequestsAreRefused) {
+  v1::JobSpec spec = Spec();
+  (*spec.mutable_labels())["big"].assign(2 << 20, 'x');
+  EXPECT_EQ(Submit(spec).error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_TRUE(Submit(Spec()).ok());
+}
+
+TEST_F(JobServiceTest, ServerShutsDownUnderOpenStreams) {
+  const std::string id = MustSubmit(Spec());
+  v1::WatchJobRequest request;
+  request.set_job_id(id);
+  grpc::ClientContext context;
+  const auto stream = jobs_->WatchJob(&context, request);
+  v1::WatchJobResponse response;
+  ASSERT_TRUE(stream->Read(&response));
+  StopServer();
+  while (stream->Read(&response)) {
+  }
+  EXPECT_FALSE(stream->Finish().ok());
+}
+
+}  // namespace
+}  // namespace trainyard::controller

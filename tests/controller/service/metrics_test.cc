@@ -1,0 +1,92 @@
+// Proves that the page carries the documented series of a job that ran, passes promtool, and lets
+// MFU be derived from it.
+
+#include <gmock/gmock.h>
+#include <prometheus/text_serializer.h>
+#include <sys/wait.h>
+
+#include <cstdio>
+
+#include "controller/service/metrics_page_adapter.h"
+#include "tests/controller/testing/server_fixture.h"
+
+namespace trainyard::controller {
+namespace {
+
+using testing::HasSubstr;
+
+class MetricsTest : public ServerFixture {
+ protected:
+  std::string Page() {
+    return prometheus::TextSerializer().Serialize(server_->registry()->Collect());
+  }
+
+  std::string RunAJob() {
+    auto worker = Worker("w", 1);
+    const std::string id = MustSubmit(Spec(1, "runs/a"));
+    worker->AwaitStart();
+    worker->Say(id, 1, 0, v1::RANK_STATE_READY);
+    for (uint64_t step = 1; step <= 10; ++step) worker->Step(id, 1, 0, step);
+    worker->Step(id, 1, 0, 10);  // Told again.
+    worker->Save(id, 1, 10, "runs/a/step-10");
+    worker->Say(id, 1, 0, v1::RANK_STATE_EXITED, v1::EXIT_CAUSE_COMPLETED);
+    AwaitState(id, v1::JOB_STATE_SUCCEEDED);
+    return id;
+  }
+};
+
+TEST_F(MetricsTest, PageCarriesTheSeriesOfAJob) {
+  const std::string id = RunAJob();
+  const std::string page = Page();
+  for (const char* series :
+       {"trainyard_build_info{", "trainyard_jobs{state=\"queued\"}",
+        "trainyard_jobs_submitted_total 1",
+        "trainyard_jobs_finished_total{outcome=\"succeeded\"} 1",
+        "trainyard_queue_wait_seconds_count 1", "trainyard_workers{state=\"ready\"}",
+        "trainyard_worker_heartbeat_age_seconds{worker_id=\"w\"}",
+        "trainyard_scheduling_pass_duration_seconds_count",
+        "grpc_server_handled_total{grpc_code=\"OK\",grpc_method=\"SubmitJob\"",
+        "grpc_server_handling_seconds_count{"}) {
+    EXPECT_THAT(page, HasSubstr(series));
+  }
+  const std::string label = "job_id=\"" + id + "\"";
+  for (const std::string& series :
+       {"trainyard_steps_total{" + label + "} 10", "trainyard_tokens_total{" + label + "} 1280",
+        "trainyard_samples_total{" + label + "} 40",
+        "trainyard_model_flops_total{convention=\"exact\"," + label + "} 10000000",
+        "trainyard_peak_flops{" + label + "} 1000000000", "trainyard_mfu_ratio{" + label + "} 0.1",
+        "trainyard_tokens_per_second_per_device{" + label + "} 12800",
+        "trainyard_loss{" + label + "} 4.5", "trainyard_grad_norm{" + label,
+        "trainyard_learning_rate{" + label,
+        "trainyard_step_duration_seconds_count{" + label + "} 10",
+        "trainyard_last_step_timestamp_seconds{" + label, "trainyard_startup_seconds{" + label,
+        "trainyard_goodput_ratio{" + label,
+        "trainyard_estimated_seconds_remaining{" + label + "} 0",
+        "trainyard_checkpoint_size_bytes{" + label + "} 1234",
+        "trainyard_last_checkpoint_timestamp_seconds{" + label,
+        "trainyard_phase_seconds_total{" + label + ",phase=\"forward\"}",
+        std::string("trainyard_job_info{")}) {
+    EXPECT_THAT(page, HasSubstr(series));
+  }
+}
+
+TEST_F(MetricsTest, ScrapePassesPromtool) {
+  RunAJob();
+  const std::string path = directory_.path() + "/page";
+  const auto page = MetricsPage::Serve({"127.0.0.1", 0}, server_->registry());
+  ASSERT_TRUE(page.ok()) << page.status();
+  const std::string fetch =
+      "bash -c 'exec 3<>/dev/tcp/127.0.0.1/" + std::to_string((*page)->address().port) +
+      R"(; printf "GET /metrics HTTP/1.0\r\n\r\n" >&3; sed "1,/^\r*$/d" <&3' > )" + path;
+  ASSERT_EQ(std::system(fetch.c_str()), 0);
+  EXPECT_THAT(*ReadFile(path), HasSubstr("trainyard_steps_total"));
+  FILE* promtool = ::popen(("promtool check metrics 2>&1 < " + path).c_str(), "r");
+  ASSERT_NE(promtool, nullptr);
+  std::string said(4096, '\0');
+  said.resize(std::fread(said.data(), 1, said.size(), promtool));
+  EXPECT_EQ(::pclose(promtool), 0) << said;
+  EXPECT_EQ(said, "");
+}
+
+}  // namespace
+}  // namespace trainyard::controller

@@ -1,0 +1,220 @@
+// Proves the worker stream end to end: start, steps, exits, restarts of the controller, fencing,
+// and that a resent report is acknowledged but not counted again.
+
+#include "controller/service/worker_service.h"
+
+#include <gmock/gmock.h>
+
+#include "tests/controller/testing/server_fixture.h"
+
+namespace trainyard::controller {
+namespace {
+
+using testing::HasSubstr;
+
+class WorkerServiceTest : public ServerFixture {};
+
+TEST_F(WorkerServiceTest, RunsAJobToItsEnd) {
+  auto worker = Worker("w", 2);
+  const auto registered =
+      worker->Await([](const auto& m) { return m.has_registered(); }).registered();
+  EXPECT_EQ(registered.heartbeat_milliseconds(), 2000);
+  EXPECT_EQ(registered.lease_milliseconds(), 6000);
+  const std::string id = MustSubmit(Spec(2, "runs/a"));
+  const v1::StartRanks start = worker->AwaitStart();
+  EXPECT_EQ(start.job_id(), id);
+  EXPECT_EQ(start.epoch(), 1);
+  EXPECT_EQ(start.world(), 2);
+  ASSERT_EQ(start.ranks_size(), 2);
+  EXPECT_THAT(start.job_config(), HasSubstr("\"preset\":\"llama3-8b\""));
+  EXPECT_EQ(start.checkpoints_size(), 0);
+  for (uint32_t rank = 0; rank < 2; ++rank) {
+    worker->Say(id, 1, rank, v1::RANK_STATE_STARTING);
+    worker->Say(id, 1, rank, v1::RANK_STATE_READY);
+  }
+  for (uint64_t step = 1; step <= 10; ++step) {
+    for (uint32_t rank = 0; rank < 2; ++rank) worker->Step(id, 1, rank, step);
+  }
+  worker->Save(id, 1, 10, "runs/a/epoch-1/step-10");
+  worker->AwaitAck();
+  EXPECT_EQ(Get(id).state(), v1::JOB_STATE_RUNNING);
+  {
+    v1::GetWorkerRequest request;
+    request.set_worker_id("w");
+    v1::GetWorkerResponse response;
+    grpc::ClientContext context;
+    ASSERT_TRUE(cluster_->GetWorker(&context, request, &response).ok());
+    EXPECT_EQ(response.worker().devices(1).job_id(), id);
+    EXPECT_EQ(response.worker().devices(1).rank(), 1);
+    EXPECT_FALSE(response.worker().insecure());
+  }
+  for (uint32_t rank = 0; rank < 2; ++rank) {
+    worker->Say(id, 1, rank, v1::RANK_STATE_EXITED, v1::EXIT_CAUSE_COMPLETED);
+  }
+  const v1::Job job = AwaitState(id, v1::JOB_STATE_SUCCEEDED);
+  EXPECT_EQ(job.progress().step(), 10);
+  EXPECT_NEAR(job.progress().loss(), 4.5, 1e-9);
+  ASSERT_EQ(job.checkpoints_size(), 1);
+  const auto steps = Steps(id);
+  ASSERT_EQ(steps.size(), 10u);
+  EXPECT_EQ(steps[3].step(), 4);
+  EXPECT_NEAR(steps[3].mfu(), 1e6 / 0.01 / 2e9, 1e-9);
+}
+
+TEST_F(WorkerServiceTest, FollowedStepsComeInOrderAndEndWithTheJob) {
+  auto worker = Worker("w", 1);
+  const std::string id = MustSubmit(Spec());
+  worker->AwaitStart();
+  std::vector<v1::StepRecord> followed;
+  std::thread reader([&] { followed = Steps(id, true); });
+  for (uint64_t step = 1; step <= 10; ++step) worker->Step(id, 1, 0, step);
+  worker->Say(id, 1, 0, v1::RANK_STATE_EXITED, v1::EXIT_CAUSE_COMPLETED);
+  reader.join();
+  ASSERT_EQ(followed.size(), 10u);
+  for (uint64_t i = 0; i < 10; ++i) EXPECT_EQ(followed[i].step(), i + 1);
+}
+
+TEST_F(WorkerServiceTest, KilledRankEndsTheAttemptAndTheNextOneGetsTheCheckpoint) {
+  auto a = Worker("a", 1), b = Worker("b", 1);
+  const std::string id = MustSubmit(Spec(2, "runs/a"));
+  const uint32_t rank_of_a = a->AwaitStart().ranks(0).rank();
+  const uint32_t rank_of_b = b->AwaitStart().ranks(0).rank();
+  a->Say(id, 1, rank_of_a, v1::RANK_STATE_READY);
+  b->Say(id, 1, rank_of_b, v1::RANK_STATE_READY);
+  AwaitState(id, v1::JOB_STATE_RUNNING);
+  auto& first = rank_of_a == 0 ? a : b;
+  first->Save(id, 1, 4, "runs/a/epoch-1/step-4");
+  first->AwaitAck();
+  b->Say(id, 1, rank_of_b, v1::RANK_STATE_EXITED, v1::EXIT_CAUSE_SIGNAL, 9);
+  EXPECT_EQ(a->AwaitStop().epoch(), 1);
+  EXPECT_THAT(Get(id).state_reason(), HasSubstr("host-b (worker b) was killed by signal 9"));
+  a->Say(id, 1, rank_of_a, v1::RANK_STATE_EXITED, v1::EXIT_CAUSE_STOPPED);
+  const v1::StartRanks again = a->AwaitStart();
+  EXPECT_EQ(again.epoch(), 2);
+  ASSERT_EQ(again.checkpoints_size(), 1);
+  EXPECT_EQ(again.checkpoints(0), "runs/a/epoch-1/step-4");
+  EXPECT_EQ(Get(id).restarts(), 1);
+
+  // What the first attempt still says is acknowledged, and ignored.
+  a->Step(id, 1, rank_of_a, 5);
+  b->Say(id, 1, rank_of_b, v1::RANK_STATE_EXITED, v1::EXIT_CAUSE_COMPLETED);
+  a->AwaitAck();
+  b->AwaitAck();
+  EXPECT_EQ(Get(id).state(), v1::JOB_STATE_STARTING);
+  EXPECT_TRUE(Steps(id).empty());
+}
+
+TEST_F(WorkerServiceTest, RunningJobOutlivesTheController) {
+  auto worker = Worker("w", 1);
+  const std::string id = MustSubmit(Spec());
+  worker->AwaitStart();
+  worker->Say(id, 1, 0, v1::RANK_STATE_READY);
+  worker->Step(id, 1, 0, 1);
+  worker->AwaitAck();
+  const uint64_t sequence = worker->sequence();
+  StopServer();
+  worker.reset();
+  StartServer();
+  EXPECT_EQ(Get(id).state(), v1::JOB_STATE_RUNNING);
+  EXPECT_EQ(Get(id).progress().step(), 1);
+  worker = Worker("w", 1, {ScriptedWorker::Status(id, 1, 0, v1::RANK_STATE_READY)});
+  worker->set_sequence(sequence - 1);
+  worker->Step(id, 1, 0, 1);  // Resent: the worker did not see the acknowledgement.
+  for (uint64_t step = 2; step <= 10; ++step) worker->Step(id, 1, 0, step);
+  worker->Say(id, 1, 0, v1::RANK_STATE_EXITED, v1::EXIT_CAUSE_COMPLETED);
+  const v1::Job job = AwaitState(id, v1::JOB_STATE_SUCCEEDED);
+  EXPECT_EQ(job.epoch(), 1);
+  EXPECT_EQ(job.restarts(), 0);
+  EXPECT_EQ(Steps(id).size(), 10u);
+}
+
+TEST_F(WorkerServiceTest, StaleRanksOfAReturningWorkerAreStopped) {
+  auto worker =
+      Worker("w", 1, {ScriptedWorker::Status("j-0000000000", 3, 0, v1::RANK_STATE_READY)});
+  const v1::StopRanks stop = worker->AwaitStop();
+  EXPECT_EQ(stop.job_id(), "j-0000000000");
+  EXPECT_EQ(stop.epoch(), 3);
+  const std::string id = MustSubmit(Spec());
+  Await(id, [](const v1::Job& job) { return !job.state_reason().empty(); });
+  EXPECT_EQ(Get(id).state(), v1::JOB_STATE_QUEUED) << "the device is not free";
+  worker->Say("j-0000000000", 3, 0, v1::RANK_STATE_EXITED, v1::EXIT_CAUSE_STOPPED);
+  EXPECT_EQ(worker->AwaitStart().job_id(), id);
+}
+
+TEST_F(WorkerServiceTest, RanksMeetThroughTheRelay) {
+  auto a = Worker("a", 1), b = Worker("b", 1);
+  const std::string id = MustSubmit(Spec(2));
+  a->AwaitStart();
+  b->AwaitStart();
+  v1::ConnectRequest get, set;
+  get.mutable_rendezvous_get()->set_job_id(id);
+  get.mutable_rendezvous_get()->set_epoch(1);
+  get.mutable_rendezvous_get()->set_key("gloo/0");
+  b->Send(get, false);
+  set.mutable_rendezvous_set()->set_job_id(id);
+  set.mutable_rendezvous_set()->set_epoch(1);
+  set.mutable_rendezvous_set()->set_key("gloo/0");
+  set.mutable_rendezvous_set()->set_value(std::string("\0address", 8));
+  a->Send(set, false);
+  const auto value =
+      b->Await([](const auto& m) { return m.has_rendezvous_value(); }).rendezvous_value();
+  EXPECT_EQ(value.key(), "gloo/0");
+  EXPECT_EQ(value.value(), std::string("\0address", 8));
+}
+
+TEST_F(WorkerServiceTest, LogsAreKeptAndFollowed) {
+  auto worker = Worker("w", 1);
+  const std::string id = MustSubmit(Spec());
+  worker->AwaitStart();
+  v1::StreamLogsRequest request;
+  request.set_job_id(id);
+  request.set_follow(true);
+  grpc::ClientContext context;
+  SetDeadline(context);
+  const auto stream = jobs_->StreamLogs(&context, request);
+  v1::ConnectRequest log;
+  log.mutable_log()->set_job_id(id);
+  for (const char* text : {"first", "second"}) log.mutable_log()->add_lines()->set_text(text);
+  worker->Send(log, false);
+  v1::StreamLogsResponse response;
+  ASSERT_TRUE(stream->Read(&response));
+  EXPECT_EQ(response.lines(0).text(), "first");
+  worker->Say(id, 1, 0, v1::RANK_STATE_EXITED, v1::EXIT_CAUSE_BAD_INPUT);
+  while (stream->Read(&response)) {
+  }
+  EXPECT_TRUE(stream->Finish().ok());
+  EXPECT_EQ(Get(id).state(), v1::JOB_STATE_FAILED);
+}
+
+TEST_F(WorkerServiceTest, StrangersAreTurnedAway) {
+  const auto first_word = [&](const v1::ConnectRequest& request) {
+    const auto stub = v1::WorkerService::NewStub(channel_);
+    grpc::ClientContext context;
+    SetDeadline(context);
+    const auto stream = stub->Connect(&context);
+    stream->Write(request);
+    v1::ConnectResponse response;
+    while (stream->Read(&response)) {
+    }
+    return stream->Finish();
+  };
+  v1::ConnectRequest request;
+  request.mutable_heartbeat();
+  EXPECT_EQ(first_word(request).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  request.mutable_register_()->set_protocol_version(2);
+  request.mutable_register_()->set_worker_id("w");
+  const grpc::Status status = first_word(request);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_THAT(status.error_message(), HasSubstr("version 1"));
+}
+
+TEST_F(WorkerServiceTest, SecondStreamOfAWorkerEndsTheFirst) {
+  auto first = Worker("w", 1);
+  first->Await([](const auto& m) { return m.has_registered(); });
+  auto second = Worker("w", 1);
+  EXPECT_EQ(first->AwaitEnd().error_code(), grpc::StatusCode::ABORTED);
+  second->Await([](const auto& m) { return m.has_registered(); });
+}
+
+}  // namespace
+}  // namespace trainyard::controller

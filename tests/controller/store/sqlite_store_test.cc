@@ -1,0 +1,251 @@
+// Proves that what was written is read back after reopening, that history is bounded, and that a
+// file that is newer, foreign or damaged is refused with words that help.
+
+#include "controller/store/sqlite_store.h"
+
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <future>
+
+#include "absl/strings/str_cat.h"
+#include "controller/store/schema.h"
+#include "tests/controller/testing/temp_directory.h"
+
+namespace trainyard::controller {
+namespace {
+
+using testing::HasSubstr;
+
+std::unique_ptr<SqliteStore> Open(const std::string& directory, const StoreLimits& limits = {}) {
+  auto store = SqliteStore::Open(directory, limits);
+  EXPECT_TRUE(store.ok()) << store.status();
+  return store.ok() ? std::move(*store) : nullptr;
+}
+
+absl::Status Put(Store& store, WriteBatch batch, OnFailure on_failure = OnFailure::kReport) {
+  std::promise<absl::Status> done;
+  store.Write(std::move(batch), on_failure,
+              [&](const absl::Status& status) { done.set_value(status); });
+  return done.get_future().get();
+}
+
+StoredJob Row(uint64_t number, JobState state = JobState::kQueued) {
+  return {number, state, std::string("spec\0", 5), "{}", "facts", absl::StrCat("body ", number)};
+}
+
+WriteBatch NewJob(uint64_t number, JobState state = JobState::kQueued) {
+  WriteBatch batch;
+  batch.new_jobs.push_back(Row(number, state));
+  return batch;
+}
+
+TEST(SqliteStore, ReadsBackAfterReopening) {
+  const TempDirectory directory;
+  uint64_t generation;
+  {
+    const auto store = Open(directory.path());
+    generation = store->generation();
+    WriteBatch batch = NewJob(5);
+    batch.new_requests.push_back({"request", 5});
+    batch.events.push_back({5, {absl::FromUnixSeconds(9), EventType::kSubmitted, 0, "queued"}});
+    ASSERT_TRUE(Put(*store, std::move(batch)).ok());
+    ASSERT_TRUE(Put(*store, NewJob(6, JobState::kSucceeded)).ok());
+    WriteBatch change;
+    change.changed_jobs.push_back({5, JobState::kRunning, "", "", "", "changed"});
+    ASSERT_TRUE(Put(*store, std::move(change)).ok());
+  }
+  const auto store = Open(directory.path());
+  EXPECT_EQ(store->generation(), generation + 1);
+  const auto live = store->LiveJobs();
+  ASSERT_EQ(live->size(), 1u);
+  EXPECT_EQ(live->front().body, "changed");
+  EXPECT_EQ(live->front().spec, std::string("spec\0", 5));
+  EXPECT_EQ(store->FindRequest("request").value(), 5);
+  EXPECT_TRUE(absl::IsNotFound(store->FindRequest("other").status()));
+  EXPECT_EQ(store->NewestJob().value(), 6);
+  EXPECT_EQ(store->ReadEvents(5)->front().message, "queued");
+  EXPECT_EQ(store->CountByState()->at(size_t(JobState::kSucceeded)), 1);
+  EXPECT_TRUE(absl::IsNotFound(store->GetJob(7).status()));
+}
+
+TEST(SqliteStore, ListsNewestFirstByPageAndState) {
+  const TempDirectory directory;
+  const auto store = Open(directory.path());
+  for (uint64_t n = 1; n <= 5; ++n) {
+    ASSERT_TRUE(Put(*store, NewJob(n, n % 2 ? JobState::kFailed : JobState::kQueued)).ok());
+  }
+  const auto page = store->ListJobs(0, {}, 2);
+  ASSERT_EQ(page->size(), 2u);
+  EXPECT_EQ((*page)[0].number, 5);
+  EXPECT_EQ(store->ListJobs(4, {}, 10)->front().number, 3);
+  EXPECT_EQ(store->ListJobs(0, {JobState::kQueued}, 10)->size(), 2u);
+}
+
+TEST(SqliteStore, StepsReplaceAndOnlyFinishedHistoryIsRead) {
+  const TempDirectory directory;
+  const auto store = Open(directory.path());
+  const auto put = [&](uint64_t step, uint64_t epoch, bool complete) {
+    StepRecord record;
+    record.step = step;
+    record.epoch = epoch;
+    record.complete = complete;
+    record.loss = std::nan("");
+    record.phases[6] = 0.5;
+    record.ranks_seen = std::string("\3\0", 2);
+    WriteBatch batch;
+    batch.steps.push_back({1, record});
+    ASSERT_TRUE(Put(*store, std::move(batch)).ok());
+  };
+  put(1, 1, true);
+  put(2, 1, false);
+  put(3, 1, true);
+  put(4, 1, false);
+  put(3, 2, true);
+  const auto steps = store->ReadSteps(1, 0, 10);
+  ASSERT_EQ(steps->size(), 3u) << "step 4 is not finished; step 2 never will be";
+  EXPECT_EQ((*steps)[2].epoch, 2);
+  EXPECT_TRUE(std::isnan((*steps)[2].loss));
+  EXPECT_EQ((*steps)[2].phases[6], 0.5);
+  EXPECT_FALSE((*steps)[2].mfu.has_value());
+  EXPECT_EQ((*steps)[2].ranks_seen, std::string("\3\0", 2));
+  EXPECT_EQ(store->ReadSteps(1, 2, 10)->size(), 1u);
+  EXPECT_EQ(store->LastStep(1)->step, 3);
+}
+
+TEST(SqliteStore, HistoryIsBounded) {
+  const TempDirectory directory;
+  const auto store = Open(directory.path(),
+                          {.steps_per_job = 100, .log_lines_per_job = 300, .events_per_job = 10});
+  WriteBatch batch;
+  for (uint64_t i = 1; i <= 1024; ++i) {
+    batch.logs.push_back({1, {absl::FromUnixSeconds(1), 1, uint32_t(i % 2), absl::StrCat(i)}});
+    batch.events.push_back({1, {absl::FromUnixSeconds(1), EventType::kWarning, 1, "w"}});
+    StepRecord step;
+    step.step = i;
+    step.complete = true;
+    batch.steps.push_back({1, step});
+  }
+  ASSERT_TRUE(Put(*store, std::move(batch)).ok());
+  const auto page = store->ReadLogs(1, 0, -1, 10'000);
+  EXPECT_EQ(page->lines.size(), 300u);
+  EXPECT_EQ(page->lines.back().text, "1024");
+  EXPECT_TRUE(store->ReadLogs(1, page->last, -1, 10)->lines.empty());
+  EXPECT_EQ(store->ReadLogs(1, 0, 1, 10'000)->lines.size(), 150u);
+  EXPECT_EQ(store->ReadSteps(1, 0, 10'000)->size(), 100u);
+  EXPECT_EQ(store->ReadEvents(1)->size(), 10u);
+}
+
+TEST(SqliteStore, BatchIsWrittenWholeOrNotAtAll) {
+  const TempDirectory directory;
+  const auto store = Open(directory.path());
+  ASSERT_TRUE(Put(*store, NewJob(1)).ok());
+  WriteBatch batch = NewJob(2);
+  batch.new_jobs.push_back(Row(1));  // Taken.
+  EXPECT_EQ(Put(*store, std::move(batch)).code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_TRUE(absl::IsNotFound(store->GetJob(2).status()));
+  EXPECT_TRUE(Put(*store, NewJob(3)).ok());
+}
+
+// Catches a bad batch that takes down those that happened to share its transaction.
+TEST(SqliteStore, NeighboursOfABadBatchAreWritten) {
+  const TempDirectory directory;
+  const auto store = Open(directory.path());
+  ASSERT_TRUE(Put(*store, NewJob(1)).ok());
+  std::promise<void> gate;
+  store->Write({}, OnFailure::kReport, [&](const absl::Status&) { gate.get_future().wait(); });
+  std::vector<std::promise<absl::Status>> done(3);
+  for (const uint64_t number : {2, 1, 3}) {  // All wait for the gate, so they share a transaction.
+    store->Write(NewJob(number), OnFailure::kReport,
+                 [&, number](const absl::Status& status) { done[number - 1].set_value(status); });
+  }
+  gate.set_value();
+  EXPECT_FALSE(done[0].get_future().get().ok());
+  EXPECT_TRUE(done[1].get_future().get().ok());
+  EXPECT_TRUE(done[2].get_future().get().ok());
+}
+
+TEST(SqliteStore, OneProcessOwnsADirectory) {
+  const TempDirectory directory;
+  const auto store = Open(directory.path());
+  const absl::Status second = SqliteStore::Open(directory.path()).status();
+  EXPECT_EQ(second.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(second.message()), HasSubstr(absl::StrCat("process ", ::getpid())));
+}
+
+TEST(SqliteStore, RefusesANewerSchema) {
+  const TempDirectory directory;
+  Open(directory.path());
+  {
+    auto database = Database::Open(directory.path() + "/store.db");
+    ASSERT_TRUE(database->Execute("PRAGMA user_version = 99").ok());
+  }
+  const absl::Status status = SqliteStore::Open(directory.path()).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("version 99"));
+}
+
+TEST(SqliteStore, RefusesAnotherProgramsDatabase) {
+  const TempDirectory directory;
+  {
+    auto database = Database::Open(directory.path() + "/store.db");
+    ASSERT_TRUE(database->Execute("CREATE TABLE recipes (cake TEXT)").ok());
+  }
+  EXPECT_THAT(std::string(SqliteStore::Open(directory.path()).status().message()),
+              HasSubstr("another program's"));
+}
+
+TEST(SqliteStore, RefusesADamagedFile) {
+  const TempDirectory directory;
+  const std::string path = directory.path() + "/store.db";
+  {
+    const auto store = Open(directory.path());
+    for (uint64_t n = 1; n <= 200; ++n) ASSERT_TRUE(Put(*store, NewJob(n)).ok());
+  }
+  const std::string whole = *ReadFile(path);
+  ASSERT_GT(whole.size(), 12'288u);
+  std::string torn = whole;
+  for (size_t i = 8192; i < 12'288; ++i) torn[i] = '\xa5';
+  for (const std::string& damaged : {torn, std::string(whole.size(), 'x'), std::string("short")}) {
+    ASSERT_TRUE(WriteFileAtomic(path, damaged).ok());
+    const absl::Status status = SqliteStore::Open(directory.path()).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(path));
+  }
+}
+
+TEST(SqliteStore, AfterCloseWritesAreRefusedAndReadingGoesOn) {
+  const TempDirectory directory;
+  const auto store = Open(directory.path());
+  ASSERT_TRUE(Put(*store, NewJob(1)).ok());
+  store->Close();
+  EXPECT_TRUE(absl::IsCancelled(Put(*store, NewJob(2))));
+  EXPECT_TRUE(store->GetJob(1).ok());
+}
+
+// A full disk, made by SQLite's own limit on pages: no privilege needed, and the same error.
+TEST(SqliteStore, FullDiskRefusesNewsAndKeepsWhatHappened) {
+  const TempDirectory directory;
+  Open(directory.path());
+  auto writer_database = Database::Open(directory.path() + "/store.db");
+  ASSERT_TRUE(writer_database->Execute("PRAGMA max_page_count = 60").ok());
+  auto writer = SqliteWriter::Create(*std::move(writer_database), {});
+  absl::Status status;
+  for (uint64_t n = 1; status.ok() && n < 1000; ++n) {
+    WriteBatch batch = NewJob(n);
+    batch.new_jobs[0].body.assign(3000, 'x');
+    ASSERT_TRUE((*writer)->Begin().ok());
+    status = (*writer)->Put(batch);
+    if (status.ok()) status = (*writer)->Commit();
+    if (!status.ok()) (*writer)->Rollback();
+  }
+  EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+  WriteBatch small;
+  small.changed_jobs.push_back({1, JobState::kRunning, "", "", "", "b"});
+  ASSERT_TRUE((*writer)->Begin().ok());
+  EXPECT_TRUE((*writer)->Put(small).ok()) << "what fits is still written";
+  EXPECT_TRUE((*writer)->Commit().ok());
+}
+
+}  // namespace
+}  // namespace trainyard::controller

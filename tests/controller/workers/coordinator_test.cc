@@ -1,0 +1,221 @@
+// Proves how jobs and workers meet: orders, leases, restarts of the controller, and the fence
+// against what is superseded. Time is fake, the store is real.
+
+#include "controller/workers/coordinator.h"
+
+#include <gmock/gmock.h>
+
+#include "tests/controller/testing/cluster_fixture.h"
+
+namespace trainyard::controller {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+class CoordinatorTest : public ClusterFixture {};
+
+TEST_F(CoordinatorTest, RunsAJobToItsEnd) {
+  FakeWorker worker = Connect("w", 2);
+  EXPECT_THAT(worker.link->Take<Registered>(), SizeIs(1));
+  const std::string id = Submit(2);
+  Tick();
+  Snapshot job = Get(id);
+  EXPECT_EQ(job->state, JobState::kStarting);
+  const auto starts = worker.link->Take<StartOrder>();
+  ASSERT_THAT(starts, SizeIs(1));
+  EXPECT_EQ(starts[0].job->epoch, 1);
+  job = ReadyAll(id, worker);
+  EXPECT_EQ(job->state, JobState::kRunning);
+  EXPECT_EQ(coordinator_->DeviceHolders().size(), 2u);
+  EXPECT_TRUE(Step(worker, job, 0, 1));
+  EXPECT_TRUE(Step(worker, job, 1, 1));
+  EXPECT_EQ(Get(id)->progress.step, 1);
+  Say(worker, Status(job, 0, RankState::kExited, ExitCause::kCompleted));
+  Say(worker, Status(job, 1, RankState::kExited, ExitCause::kCompleted));
+  EXPECT_EQ(Get(id)->state, JobState::kSucceeded);
+  EXPECT_THAT(coordinator_->DeviceHolders(), IsEmpty());
+  EXPECT_EQ(Metric("jobs_finished_total"), 1);
+}
+
+TEST_F(CoordinatorTest, QueuedJobSaysWhatItWaitsFor) {
+  const std::string id = Submit(3);
+  FakeWorker worker = Connect("w", 2);
+  Tick();
+  EXPECT_EQ(Get(id)->state, JobState::kQueued);
+  EXPECT_EQ(Get(id)->state_reason, "needs 3 devices, cluster has 2, 2 free");
+  FakeWorker more = Connect("x", 1);
+  Tick();
+  EXPECT_EQ(Get(id)->state, JobState::kStarting);
+}
+
+TEST_F(CoordinatorTest, DeadRankStopsItsPeersAndTheJobResumesFromItsCheckpoint) {
+  FakeWorker a = Connect("a", 1), b = Connect("b", 1);
+  const std::string id = Submit(2, "runs");
+  Tick();
+  ReadyAll(id, a);
+  Snapshot job = ReadyAll(id, b);
+  EXPECT_TRUE(Save(a, job, 4));
+  Say(b, Status(job, 1, RankState::kExited, ExitCause::kSignal, 9));
+  EXPECT_EQ(Get(id)->state, JobState::kRecovering);
+  const auto stops = a.link->Take<StopOrder>();
+  ASSERT_THAT(stops, SizeIs(1));
+  EXPECT_EQ(stops[0].epoch, 1);
+  EXPECT_EQ(stops[0].mode, StopMode::kKill);
+  Tick();
+  EXPECT_EQ(Get(id)->epoch, 1) << "rank 0 is not gone";
+  a.link->Take<StartOrder>();
+  Say(a, Status(job, 0, RankState::kExited, ExitCause::kStopped));
+  Tick();
+  EXPECT_EQ(Get(id)->epoch, 2);
+  const auto starts = a.link->Take<StartOrder>();
+  ASSERT_THAT(starts, SizeIs(1));
+  EXPECT_EQ(starts[0].job->checkpoints.back().path, "runs/step-4");
+}
+
+TEST_F(CoordinatorTest, LostWorkersRanksAreDeadAndItsLateWordsAreIgnored) {
+  FakeWorker a = Connect("a", 1);
+  const std::string id = Submit(1, "runs");
+  Tick();
+  const Snapshot old = ReadyAll(id, a);
+  Advance(absl::Seconds(7));
+  EXPECT_EQ(Get(id)->state, JobState::kRecovering);
+  EXPECT_EQ(Get(id)->restarts_without_progress, 0);
+  FakeWorker b = Connect("b", 1);
+  Tick();
+  EXPECT_EQ(Get(id)->epoch, 2);
+  EXPECT_EQ(Get(id)->ranks[0].worker_id, "b");
+
+  // On the old stream: nothing, not even an acknowledgement.
+  EXPECT_FALSE(Step(a, old, 0, 5));
+  EXPECT_TRUE(absl::IsAborted(a.link->closed()));
+  // On a new one: acknowledged, and dropped; the rank is to be stopped, its device is not free.
+  a = Connect("a", 1, {Status(old, 0, RankState::kReady)});
+  const auto stops = a.link->Take<StopOrder>();
+  ASSERT_THAT(stops, SizeIs(1));
+  EXPECT_EQ(stops[0].epoch, 1);
+  EXPECT_EQ(coordinator_->DeviceHolders().size(), 2u);
+  EXPECT_TRUE(Step(a, old, 0, 5));
+  EXPECT_TRUE(Save(a, old, 5));
+  EXPECT_TRUE(Say(a, Status(old, 0, RankState::kExited, ExitCause::kCompleted)));
+  EXPECT_EQ(Get(id)->state, JobState::kStarting);
+  EXPECT_THAT(Get(id)->checkpoints, IsEmpty());
+  EXPECT_THAT(*store_->ReadSteps(old->number, 0, 10), IsEmpty());
+  EXPECT_EQ(coordinator_->DeviceHolders().size(), 1u);
+}
+
+TEST_F(CoordinatorTest, RestartOfTheControllerDisturbsNothing) {
+  FakeWorker worker = Connect("w", 2);
+  const std::string id = Submit(2);
+  Tick();
+  const Snapshot job = ReadyAll(id, worker);
+  RestartController();
+  EXPECT_EQ(Get(id)->state, JobState::kRunning);
+  Advance(absl::Seconds(5));
+  worker = Connect("w", 2, {Status(job, 0, RankState::kReady), Status(job, 1, RankState::kReady)});
+  Tick();
+  Advance(absl::Seconds(3));
+  EXPECT_EQ(Get(id)->state, JobState::kRunning);
+  EXPECT_EQ(Get(id)->epoch, 1);
+  EXPECT_THAT(worker.link->Take<StartOrder>(), IsEmpty());
+  EXPECT_THAT(worker.link->Take<StopOrder>(), IsEmpty());
+  EXPECT_TRUE(Step(worker, job, 0, 3));
+  Say(worker, Status(job, 0, RankState::kExited, ExitCause::kCompleted));
+  Say(worker, Status(job, 1, RankState::kExited, ExitCause::kCompleted));
+  EXPECT_EQ(Get(id)->state, JobState::kSucceeded);
+}
+
+TEST_F(CoordinatorTest, AfterARestartWorkersThatStayAwayAreLost) {
+  FakeWorker worker = Connect("w", 1);
+  const std::string id = Submit(1);
+  Tick();
+  ReadyAll(id, worker);
+  RestartController();
+  Advance(absl::Seconds(11));
+  EXPECT_EQ(Get(id)->state, JobState::kRunning);
+  Advance(absl::Seconds(2));
+  EXPECT_EQ(Get(id)->state, JobState::kRecovering);
+}
+
+TEST_F(CoordinatorTest, OrderThatWasLostIsSentAgain) {
+  FakeWorker worker = Connect("w", 1);
+  const std::string id = Submit(1);
+  Tick();
+  EXPECT_THAT(worker.link->Take<StartOrder>(), SizeIs(1));
+  coordinator_->Disconnect(worker.session);
+  worker = Connect("w", 1);
+  EXPECT_THAT(worker.link->Take<StartOrder>(), SizeIs(1));
+  EXPECT_EQ(Get(id)->epoch, 1);
+  RestartController();
+  worker = Connect("w", 1);
+  EXPECT_THAT(worker.link->Take<StartOrder>(), SizeIs(1));
+  const Snapshot job = ReadyAll(id, worker);
+  coordinator_->Cancel(id, "", [](absl::StatusOr<Snapshot>) {});
+  Flush();
+  EXPECT_THAT(worker.link->Take<StopOrder>(), SizeIs(1));
+  worker = Connect("w", 1, {Status(job, 0, RankState::kReady)});
+  EXPECT_THAT(worker.link->Take<StopOrder>(), SizeIs(1));
+}
+
+TEST_F(CoordinatorTest, RankThatAReturningWorkerDoesNotKnowIsGone) {
+  FakeWorker worker = Connect("w", 1);
+  const std::string id = Submit(1);
+  Tick();
+  ReadyAll(id, worker);
+  worker = Connect("w", 1);
+  EXPECT_EQ(Get(id)->state, JobState::kRecovering);
+  EXPECT_EQ(Get(id)->restarts_without_progress, 0);
+  Tick();
+  EXPECT_EQ(Get(id)->epoch, 2);
+}
+
+TEST_F(CoordinatorTest, RanksThatDoNotCheckpointInTimeAreKilled) {
+  FakeWorker worker = Connect("w", 1);
+  const std::string id = Submit(1, "runs");
+  Tick();
+  ReadyAll(id, worker);
+  coordinator_->Cancel(id, "", [](absl::StatusOr<Snapshot>) {});
+  Flush();
+  EXPECT_EQ(worker.link->Take<StopOrder>().at(0).mode, StopMode::kCheckpoint);
+  for (int i = 0; i < 61; ++i) {
+    coordinator_->OnHeartbeat(worker.session);
+    Advance(absl::Seconds(1));
+  }
+  EXPECT_EQ(worker.link->Take<StopOrder>().at(0).mode, StopMode::kKill);
+}
+
+TEST_F(CoordinatorTest, DrainingWorkerGetsNoNewRanks) {
+  FakeWorker worker = Connect("w", 1);
+  coordinator_->OnDraining(worker.session);
+  const std::string id = Submit(1);
+  Tick();
+  EXPECT_EQ(Get(id)->state, JobState::kQueued);
+  EXPECT_EQ(coordinator_->Workers().at(0).state, WorkerState::kDraining);
+}
+
+TEST_F(CoordinatorTest, RendezvousServesTheCurrentEpochOnly) {
+  FakeWorker a = Connect("a", 1), b = Connect("b", 1);
+  const std::string id = Submit(2);
+  Tick();
+  coordinator_->OnRendezvousGet(b.session, {id, 1, "address", ""});
+  coordinator_->OnRendezvousSet(a.session, {id, 9, "address", "wrong"});
+  EXPECT_THAT(b.link->Take<RendezvousValue>(), IsEmpty());
+  coordinator_->OnRendezvousSet(a.session, {id, 1, "address", "10.0.0.1:1"});
+  EXPECT_EQ(b.link->Take<RendezvousValue>().at(0).value, "10.0.0.1:1");
+}
+
+TEST_F(CoordinatorTest, CancelOfUnknownAndEndedJobsIsAnswered) {
+  std::promise<absl::StatusOr<Snapshot>> unknown, ended;
+  coordinator_->Cancel("j-0000000000", "", [&](auto job) { unknown.set_value(job); });
+  EXPECT_TRUE(absl::IsNotFound(unknown.get_future().get().status()));
+  const std::string id = Submit(1);
+  coordinator_->Cancel(id, "first", [](auto) {});
+  coordinator_->Cancel(id, "second", [&](auto job) { ended.set_value(job); });
+  const auto job = ended.get_future().get();
+  ASSERT_TRUE(job.ok());
+  EXPECT_THAT((*job)->state_reason, HasSubstr("first"));
+}
+
+}  // namespace
+}  // namespace trainyard::controller

@@ -1,0 +1,81 @@
+// Proves that leases follow the monotonic clock alone, and that a superseded stream says nothing.
+
+#include "controller/workers/worker_table.h"
+
+#include <gmock/gmock.h>
+
+#include "tests/controller/testing/cluster_fixture.h"
+
+namespace trainyard::controller {
+namespace {
+
+class WorkerTableTest : public ::testing::Test {
+ protected:
+  WorkerTableTest() : table_(clock_, absl::Seconds(6)) {}
+
+  std::vector<std::string> Pass(absl::Duration time) {
+    std::vector<std::string> lost;
+    for (; time > absl::ZeroDuration(); time -= absl::Seconds(1)) {
+      clock_.Advance(absl::Seconds(1));
+      for (const std::string& id : table_.Expire()) lost.push_back(id);
+    }
+    return lost;
+  }
+  Session Connect(const std::string& id, std::shared_ptr<WorkerLink> link) {
+    Registration registration;
+    registration.worker_id = id;
+    return {id, table_.Connect(registration, std::move(link)).session};
+  }
+
+  FakeClock clock_;
+  WorkerTable table_;
+};
+
+TEST_F(WorkerTableTest, LeaseRunsOutOnceAndIsRenewedByAnyMessage) {
+  const auto link = std::make_shared<FakeLink>();
+  const Session session = Connect("w", link);
+  EXPECT_THAT(Pass(absl::Seconds(5)), testing::IsEmpty());
+  EXPECT_NE(table_.Hear(session), nullptr);
+  EXPECT_THAT(Pass(absl::Seconds(6)), testing::IsEmpty());
+  EXPECT_THAT(Pass(absl::Seconds(5)), testing::ElementsAre("w"));
+  EXPECT_TRUE(absl::IsAborted(link->closed()));
+  EXPECT_EQ(table_.Hear(session), nullptr) << "it must register again";
+}
+
+TEST_F(WorkerTableTest, JumpsOfTheWallClockExpireNothing) {
+  const Session session = Connect("w", std::make_shared<FakeLink>());
+  for (const absl::Duration jump : {absl::Hours(24), absl::Hours(-48), absl::Hours(1)}) {
+    clock_.JumpWall(jump);
+    EXPECT_THAT(Pass(absl::Seconds(1)), testing::IsEmpty());
+    EXPECT_NE(table_.Hear(session), nullptr);
+  }
+}
+
+TEST_F(WorkerTableTest, PauseOfTheControllerIsNotHeldAgainstWorkers) {
+  const Session session = Connect("w", std::make_shared<FakeLink>());
+  Pass(absl::Seconds(1));
+  clock_.Advance(absl::Minutes(10));  // Stopped, and continued.
+  EXPECT_THAT(table_.Expire(), testing::IsEmpty());
+  EXPECT_THAT(Pass(absl::Seconds(3)), testing::IsEmpty());
+  EXPECT_NE(table_.Hear(session), nullptr);
+}
+
+TEST_F(WorkerTableTest, NewStreamSupersedesTheOld) {
+  const auto old_link = std::make_shared<FakeLink>();
+  const Session old = Connect("w", old_link);
+  const Session current = Connect("w", std::make_shared<FakeLink>());
+  EXPECT_TRUE(absl::IsAborted(old_link->closed()));
+  EXPECT_EQ(table_.Hear(old), nullptr);
+  table_.Disconnect(old);
+  EXPECT_NE(table_.Find("w")->link, nullptr) << "the old stream's end is not the new one's";
+  EXPECT_NE(table_.Hear(current), nullptr);
+}
+
+TEST_F(WorkerTableTest, ExpectedWorkersHaveTheirGrace) {
+  table_.Expect("w", absl::Seconds(12));
+  EXPECT_THAT(Pass(absl::Seconds(12)), testing::IsEmpty());
+  EXPECT_THAT(Pass(absl::Seconds(1)), testing::ElementsAre("w"));
+}
+
+}  // namespace
+}  // namespace trainyard::controller

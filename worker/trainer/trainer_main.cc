@@ -52,7 +52,7 @@ void EnsurePassiveWaiting(char** argv) {
 int DefaultThreads() { return int(std::max(1u, std::thread::hardware_concurrency())); }
 
 int Fail(const absl::Status& status) {
-  std::cerr << "trainyard-trainer: " << status.message() << std::endl;
+  std::cerr << "trainyard-trainer: " << status.message() << '\n';
   return 1;
 }
 
@@ -63,7 +63,7 @@ int Measure(int threads) {
     if (!rate.ok()) return Fail(rate.status());
     rates[Name(dtype)] = *rate;
   }
-  std::cout << rates.dump() << std::endl;
+  std::cout << rates.dump() << '\n';
   return 0;
 }
 
@@ -74,7 +74,7 @@ int WriteText(const GenerateOptions& options) {
     std::cout.flush();
   });
   if (!status.ok()) return Fail(status);
-  std::cout << std::endl;
+  std::cout << '\n';
   return 0;
 }
 
@@ -173,7 +173,7 @@ int Main(int argc, char** argv) {
   const int modes =
       int(config->count() > 0) + int(flags.measure) + int(!flags.generate.checkpoint.empty());
   if (modes != 1) {
-    std::cerr << "trainyard-trainer: wanted one of CONFIG, --measure and --generate" << std::endl;
+    std::cerr << "trainyard-trainer: wanted one of CONFIG, --measure and --generate" << '\n';
     return 2;
   }
   EnsurePassiveWaiting(argv);

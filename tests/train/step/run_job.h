@@ -1,0 +1,154 @@
+// A tiny job, and running it with ranks that are threads.
+
+#pragma once
+
+#include <cmath>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+#include "common/files.h"
+#include "tests/testing/ranks.h"
+#include "train/checkpoint/load.h"
+#include "train/step/trainer.h"
+
+namespace trainyard::testing {
+
+inline JobConfig TinyJob(const std::string& checkpoint_directory) {
+  JobConfig job;
+  job.name = "tiny";
+  ModelFields& model = job.model.architecture.emplace();
+  model.family = "llama";
+  model.layers = 2, model.hidden = 16, model.ffn = 24;
+  model.heads = 4, model.kv_heads = 2, model.head_dim = 4;
+  model.vocab = 32, model.max_seq = 16;
+  job.precision = PrecisionName::kF64;
+  job.batch = {.global = 8, .micro = 1, .sequence = 12};
+  job.data = SyntheticData{};
+  job.optimizer.adamw = {.learning_rate = 1e-2, .epsilon = 1e-3};
+  job.optimizer.clip_norm = 0.05;  // Well below the norm: every step is clipped.
+  job.steps = 2;
+  job.checkpoint = CheckpointConfig{.directory = checkpoint_directory, .every_steps = 0, .keep = 3};
+  job.seed = 5;
+  return job;
+}
+
+// How a run differs from the plain one.
+struct RunOptions {
+  int ranks = 1;
+  int64_t epoch = 1;
+  bool resume = false;  // From the newest good checkpoint in the job's directory.
+  std::function<bool(int rank, int64_t finished_steps)> stop = nullptr;
+  std::function<void(int rank, int64_t step, int attempt, StepState&)> before_attempt = nullptr;
+  // Stands between each rank and its group.
+  std::function<std::unique_ptr<Collective>(Collective&)> wrap = nullptr;
+};
+
+struct RankRun {
+  absl::Status status;  // Of Create or Run.
+  TrainingResult result;
+  std::vector<StepRecord> records;
+  std::vector<CheckpointRecord> checkpoints;
+};
+
+inline RankRun RunOneRank(const JobConfig& job, const RankConfig& rank, const RunOptions& options,
+                          Collective& collective) {
+  RankRun run;
+  const int index = collective.rank();
+  TrainerCallbacks callbacks{
+      .step = [&](const StepRecord& record) { run.records.push_back(record); },
+      .checkpoint = [&](const CheckpointRecord& record) { run.checkpoints.push_back(record); },
+      .stop_requested =
+          [&] { return options.stop && options.stop(index, int64_t(run.records.size()) + 1); },
+      .before_attempt =
+          [&](int64_t step, int attempt, StepState& state) {
+            if (options.before_attempt) options.before_attempt(index, step, attempt, state);
+          }};
+  const auto trainer = Trainer::Create(job, rank, CpuBackend(), collective, std::move(callbacks));
+  run.status = trainer.status();
+  if (!trainer.ok()) return run;
+  const auto result = (*trainer)->Run();
+  run.status = result.status();
+  if (result.ok()) run.result = *result;
+  return run;
+}
+
+// One result a rank.
+inline std::vector<RankRun> RunJob(JobConfig job, const RunOptions& options = {}) {
+  job.devices = options.ranks;
+  RankConfig rank;
+  rank.job_id = "j-1";
+  rank.epoch = options.epoch;
+  rank.world = options.ranks;
+  if (options.resume) {
+    const auto found = CompleteCheckpoints(job.checkpoint->directory);
+    CHECK(found.ok()) << found.status();
+    rank.checkpoints = *found;
+  }
+  std::vector<RankRun> runs(size_t(options.ranks));
+  RunRanks(options.ranks, [&](Collective& group) {
+    RankConfig mine = rank;
+    mine.rank = group.rank();
+    const auto wrapped = options.wrap ? options.wrap(group) : nullptr;
+    runs[size_t(group.rank())] = RunOneRank(job, mine, options, wrapped ? *wrapped : group);
+  });
+  return runs;
+}
+
+inline std::string FreshDirectory(const std::string& name) {
+  const std::string path = absl::StrCat(::testing::TempDir(), "/", name);
+  CHECK(RemoveTree(path).ok());
+  return path;
+}
+
+inline Checkpoint Newest(const std::string& directory) {
+  const auto paths = CompleteCheckpoints(directory);
+  CHECK(paths.ok() && !paths->empty()) << directory;
+  auto checkpoint = Checkpoint::Open(paths->front());
+  CHECK(checkpoint.ok()) << checkpoint.status();
+  return *std::move(checkpoint);
+}
+
+inline std::string NewestDigest(const std::string& directory) {
+  const auto digest = Newest(directory).Digest();
+  CHECK(digest.ok()) << digest.status();
+  return *digest;
+}
+
+// All tensors of an f64 checkpoint, by "name/kind".
+inline std::map<std::string, std::vector<double>> ReadTensors(const Checkpoint& checkpoint) {
+  std::map<std::string, std::vector<double>> tensors;
+  for (const StoredTensor& stored : checkpoint.manifest().tensors) {
+    std::vector<double>& values = tensors[stored.name + "/" + Name(stored.kind)];
+    values.resize(size_t(stored.shape.elements()));
+    const TargetBox box{
+        stored.name,  stored.kind, stored.dtype, stored.shape, WholeBox(stored.shape),
+        values.data()};
+    const absl::Status status = checkpoint.Load(std::vector<TargetBox>{box});
+    CHECK(status.ok()) << status;
+  }
+  return tensors;
+}
+
+// The largest relative L2 difference of any tensor.
+inline double LargestDifference(const Checkpoint& a, const Checkpoint& b) {
+  const auto in_a = ReadTensors(a), in_b = ReadTensors(b);
+  CHECK(in_a.size() == in_b.size()) << in_a.size() << " and " << in_b.size();
+  double largest = 0;
+  for (const auto& [name, x] : in_a) {
+    const std::vector<double>& y = in_b.at(name);
+    double difference = 0, norm = 0;
+    for (size_t i = 0; i < x.size(); ++i) {
+      difference += (x[i] - y[i]) * (x[i] - y[i]);
+      norm += x[i] * x[i];
+    }
+    largest = std::max(largest, std::sqrt(difference / std::max(norm, 1e-300)));
+  }
+  return largest;
+}
+
+}  // namespace trainyard::testing

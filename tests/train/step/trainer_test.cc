@@ -1,0 +1,196 @@
+// Proves what the training loop promises: resume exact to the bit from any step, updates that are
+// not finite never committed and retried once, one rank's stop stopping all at one step with a
+// checkpoint, phases that sum to the step, and learning.
+
+#include "train/step/trainer.h"
+
+#include <gmock/gmock.h>
+
+#include <limits>
+
+#include "tests/train/step/run_job.h"
+
+namespace trainyard {
+namespace {
+
+using testing::FreshDirectory;
+using ::testing::HasSubstr;
+using testing::Newest;
+using testing::NewestDigest;
+using testing::RankRun;
+using testing::RunJob;
+using testing::TinyJob;
+
+JobConfig SixSteps(const std::string& directory) {
+  JobConfig job = TinyJob(directory);
+  job.precision = PrecisionName::kBF16;
+  job.batch.micro = 2;
+  job.steps = 6;
+  job.optimizer.schedule = {.shape = ScheduleShape::kCosine, .warmup_steps = 2, .min_ratio = {}};
+  return job;
+}
+
+std::string UninterruptedDigest(int ranks) {
+  const std::string directory = FreshDirectory("uninterrupted");
+  const auto runs = RunJob(SixSteps(directory), {.ranks = ranks});
+  EXPECT_TRUE(runs[0].status.ok()) << runs[0].status;
+  EXPECT_EQ(runs[0].result.outcome, Outcome::kCompleted);
+  return NewestDigest(directory);
+}
+
+class Resume : public ::testing::TestWithParam<int> {};
+
+TEST_P(Resume, FromEveryStepEndsWithTheSameBits) {
+  const int ranks = GetParam();
+  const std::string want = UninterruptedDigest(ranks);
+  for (int64_t k = 1; k < 6; ++k) {
+    SCOPED_TRACE(k);
+    const std::string directory = FreshDirectory("interrupted");
+    const auto first =
+        RunJob(SixSteps(directory),
+               {.ranks = ranks, .stop = [&](int, int64_t step) { return step == k; }});
+    EXPECT_EQ(first[0].result.outcome, Outcome::kStopped);
+    EXPECT_EQ(first[0].result.step, k);
+    const auto second = RunJob(SixSteps(directory), {.ranks = ranks, .epoch = 2, .resume = true});
+    ASSERT_TRUE(second[0].status.ok()) << second[0].status;
+    EXPECT_EQ(second[0].records.front().step, k + 1);
+    EXPECT_EQ(second[0].result.outcome, Outcome::kCompleted);
+    EXPECT_EQ(NewestDigest(directory), want);
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Ranks, Resume, ::testing::Values(1, 2));
+
+TEST(Resume, DigestDependsOnEveryStep) {
+  JobConfig job = SixSteps(FreshDirectory("digest_six"));
+  RunJob(job);
+  const std::string six = NewestDigest(job.checkpoint->directory);
+  job.checkpoint->directory = FreshDirectory("digest_seed");
+  job.seed = 6;
+  RunJob(job);
+  EXPECT_NE(NewestDigest(job.checkpoint->directory), six);
+}
+
+void MakeNaN(StepState& state) { state.loss_scale = std::numeric_limits<double>::quiet_NaN(); }
+
+TEST(NotFinite, OnceOnOneRankIsRetriedFromTheSameState) {
+  const std::string want = UninterruptedDigest(2), directory = FreshDirectory("nan_once");
+  const auto runs = RunJob(
+      SixSteps(directory),
+      {.ranks = 2, .before_attempt = [](int rank, int64_t step, int attempt, StepState& state) {
+         if (rank == 1 && step == 3 && attempt == 0) MakeNaN(state);
+       }});
+  for (const RankRun& run : runs) {
+    ASSERT_TRUE(run.status.ok()) << run.status;
+    EXPECT_EQ(run.records.size(), 6u);
+    EXPECT_FALSE(run.records[2].skipped);
+  }
+  EXPECT_EQ(NewestDigest(directory), want);
+}
+
+TEST(NotFinite, TwiceEndsTheRunWithNothingCommitted) {
+  const std::string want = UninterruptedDigest(2), directory = FreshDirectory("nan_twice");
+  JobConfig job = SixSteps(directory);
+  job.checkpoint->every_steps = 1;
+  const auto runs =
+      RunJob(job, {.ranks = 2, .before_attempt = [](int rank, int64_t step, int, StepState& state) {
+                     if (rank == 0 && step == 3) MakeNaN(state);
+                   }});
+  for (const RankRun& run : runs) {
+    EXPECT_EQ(run.result.outcome, Outcome::kNotFinite);
+    EXPECT_EQ(run.result.step, 2);
+    EXPECT_TRUE(run.records.back().skipped);
+    EXPECT_THAT(run.result.message, HasSubstr("step 3"));
+  }
+  EXPECT_EQ(Newest(directory).state().step, 2) << "a poisoned checkpoint";
+  RunJob(job, {.ranks = 2, .epoch = 2, .resume = true});
+  EXPECT_EQ(NewestDigest(directory), want);
+}
+
+TEST(Stop, OfOneRankStopsAllAtTheSameStepWithACheckpoint) {
+  const std::string directory = FreshDirectory("stop");
+  const auto runs =
+      RunJob(SixSteps(directory),
+             {.ranks = 2, .stop = [](int rank, int64_t step) { return rank == 1 && step == 4; }});
+  for (const RankRun& run : runs) {
+    EXPECT_EQ(run.result.outcome, Outcome::kStopped);
+    EXPECT_EQ(run.result.step, 4);
+  }
+  EXPECT_EQ(Newest(directory).state().step, 4);
+  ASSERT_EQ(runs[0].checkpoints.size(), 1u);
+  EXPECT_EQ(runs[0].checkpoints[0].path, Newest(directory).path());
+  EXPECT_THAT(runs[1].checkpoints, ::testing::IsEmpty());
+}
+
+TEST(Records, PhasesSumToTheStepOnEveryRank) {
+  JobConfig job = SixSteps(FreshDirectory("phases"));
+  job.batch.micro = 1;
+  for (const RankRun& run : RunJob(job, {.ranks = 2})) {
+    for (const StepRecord& r : run.records) {
+      const PhaseSeconds& p = r.phases;
+      EXPECT_NEAR(p.forward + p.backward + p.grad_sync + p.optimizer + p.pipeline_bubble, r.seconds,
+                  1e-9);
+      EXPECT_GE(p.grad_sync, 0);
+      EXPECT_GT(p.forward, 0);
+      EXPECT_GT(p.backward, 0);
+      EXPECT_GT(r.model_flops, 0);
+      EXPECT_GT(r.memory_planned_bytes, 0);
+      EXPECT_EQ(r.tokens, 96);
+      EXPECT_FALSE(r.mfu.has_value()) << "the peak is unknown";
+    }
+  }
+}
+
+TEST(Records, LossStartsAtThatOfAUniformGuessAndFalls) {
+  JobConfig job = TinyJob(FreshDirectory("learns"));
+  job.checkpoint.reset();
+  job.precision = PrecisionName::kF32;
+  job.batch = {.global = 16, .micro = 16, .sequence = 16};
+  job.optimizer.clip_norm = 1;
+  job.optimizer.adamw.epsilon = 1e-8;
+  job.steps = 150;
+  const auto records = RunJob(job)[0].records;
+  EXPECT_NEAR(records.front().loss, std::log(32), 0.1);
+  EXPECT_LT(records.back().loss, records.front().loss - 1);
+}
+
+TEST(Loading, CheckpointOfAnotherModelIsRefusedAndNamed) {
+  const std::string directory = FreshDirectory("other_model");
+  RunJob(TinyJob(directory));
+  JobConfig wider = TinyJob(directory);
+  wider.model.architecture->ffn = 48;
+  const RankRun run = RunJob(wider, {.epoch = 2, .resume = true})[0];
+  EXPECT_EQ(run.status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(run.status.message()), HasSubstr("ffn"));
+}
+
+TEST(Loading, InitFromTakesTheWeightsAndStartsAtStepOne) {
+  const std::string source = FreshDirectory("init_source");
+  RunJob(TinyJob(source));
+  JobConfig job = TinyJob(FreshDirectory("init_target"));
+  job.init_from = Newest(source).path();
+  job.optimizer.adamw.learning_rate = 1e-300;  // Too small to move anything.
+  const RankRun run = RunJob(job)[0];
+  ASSERT_TRUE(run.status.ok()) << run.status;
+  EXPECT_EQ(run.records.front().step, 1);
+  const auto want = testing::ReadTensors(Newest(source));
+  const auto got = testing::ReadTensors(Newest(job.checkpoint->directory));
+  for (const auto& [name, values] : want) {
+    if (!name.ends_with("/parameter")) continue;
+    EXPECT_EQ(got.at(name), values) << name;
+  }
+}
+
+TEST(Loading, DirectoryOfAnotherJobIsRefused) {
+  const std::string directory = FreshDirectory("other_job");
+  RunJob(TinyJob(directory));
+  RankConfig rank;
+  rank.job_id = "j-2";
+  rank.epoch = 1;
+  LocalGroup group(1);
+  const RankRun run = testing::RunOneRank(TinyJob(directory), rank, {}, group.rank(0));
+  EXPECT_EQ(run.status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(run.status.message()), HasSubstr("belongs to job j-1"));
+}
+
+}  // namespace
+}  // namespace trainyard

@@ -1,0 +1,139 @@
+// Proves the trainer's program alone, end to end: it trains and prints, resumes to the same bits
+// after a kill, stops on SIGTERM, ends for what is wrong with a code and a cause, and answers
+// --measure and --generate.
+
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/worker/trainer/trainer_process.h"
+#include "train/checkpoint/load.h"
+
+namespace trainyard {
+namespace {
+
+using testing::FreshDirectory;
+using ::testing::HasSubstr;
+using testing::JobYaml;
+using testing::TrainerProcess;
+using testing::WriteConfig;
+
+class TrainerAlone : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    directory_ = FreshDirectory(
+        absl::StrCat("alone_", ::testing::UnitTest::GetInstance()->current_test_info()->name()));
+  }
+  std::string Config(int steps, const std::string& more = "") {
+    return WriteConfig(directory_ + "/config.yaml", JobYaml(directory_, 1, steps, more));
+  }
+  // Runs to the end; the exit code.
+  int Run(const std::vector<std::string>& arguments) {
+    TrainerProcess trainer(arguments, directory_ + "/output");
+    const int code = trainer.Wait();
+    output_ = trainer.Output();
+    return code;
+  }
+  std::string Newest() const {
+    const auto paths = CompleteCheckpoints(directory_ + "/run");
+    return paths.ok() && !paths->empty() ? paths->front() : "";
+  }
+  std::string Digest() const { return Checkpoint::Open(Newest())->Digest().value(); }
+
+  std::string directory_, output_;
+};
+
+TEST_F(TrainerAlone, TrainsPrintsALineAStepAndCheckpoints) {
+  ASSERT_EQ(Run({Config(5)}), 0) << output_;
+  EXPECT_THAT(output_, HasSubstr("step 1/5 | loss 5."));
+  EXPECT_THAT(output_, HasSubstr("| train_step_timing in s: "));
+  EXPECT_THAT(output_, HasSubstr("MFU"));
+  EXPECT_THAT(output_, HasSubstr("cause=completed"));
+  EXPECT_THAT(Newest(), HasSubstr("/step-5"));
+}
+
+TEST_F(TrainerAlone, ResumesToTheSameBitsAfterAKill) {
+  ASSERT_EQ(Run({Config(7)}), 0) << output_;
+  const std::string want = Digest();
+  ASSERT_TRUE(RemoveTree(directory_ + "/run").ok());
+  EXPECT_EQ(Run({Config(7), "--fault", "kill:6"}), -SIGKILL);
+  EXPECT_THAT(Newest(), HasSubstr("/step-4"));
+  ASSERT_EQ(Run({Config(7)}), 0) << output_;
+  EXPECT_THAT(output_, HasSubstr("resumed"));
+  EXPECT_THAT(output_, ::testing::Not(HasSubstr("step 4/7")));
+  EXPECT_EQ(Digest(), want);
+}
+
+TEST_F(TrainerAlone, SigtermCheckpointsTheStepAndExitsWithZero) {
+  TrainerProcess trainer({Config(1'000'000)}, directory_ + "/output");
+  ASSERT_TRUE(trainer.WaitForOutput("step 3/"));
+  trainer.Kill(SIGTERM);
+  EXPECT_EQ(trainer.Wait(), 0);
+  EXPECT_THAT(trainer.Output(), HasSubstr("cause=stopped"));
+  EXPECT_TRUE(Checkpoint::Open(Newest())->Verify().ok());
+}
+
+TEST_F(TrainerAlone, NotFiniteTwiceFailsAndOnceDoesNot) {
+  EXPECT_EQ(Run({Config(4), "--fault", "nan:3"}), 1);
+  EXPECT_THAT(output_, HasSubstr("cause=not_finite"));
+  EXPECT_THAT(Newest(), HasSubstr("/step-2"));
+  EXPECT_EQ(Run({Config(4), "--fault", "nan-once:3"}), 0) << output_;
+}
+
+TEST_F(TrainerAlone, WhatIsWrongWithTheInputIsNamed) {
+  const std::string missing = directory_ + "/corpus.txt";
+  std::string config = JobYaml(directory_, 1, 2);
+  config.replace(config.find("{synthetic: {}}"), 15,
+                 absl::StrCat("{text: {path: ", missing, ", tokenizer: BYTES}}"));
+  EXPECT_EQ(Run({WriteConfig(directory_ + "/missing.yaml", config)}), 1);
+  EXPECT_THAT(output_, ::testing::AllOf(HasSubstr("cause=bad_input"), HasSubstr(missing)));
+
+  ASSERT_EQ(Run({Config(2)}), 0);
+  std::string wider = JobYaml(directory_, 1, 4);
+  wider.replace(wider.find("ffn: 24"), 7, "ffn: 48");
+  EXPECT_EQ(Run({WriteConfig(directory_ + "/wider.yaml", wider)}), 1);
+  EXPECT_THAT(output_, ::testing::AllOf(HasSubstr("cause=bad_input"), HasSubstr("ffn")));
+
+  EXPECT_EQ(
+      Run({WriteConfig(directory_ + "/typo.yaml", JobYaml(directory_, 1, 4, "  stesp: 1\n"))}), 1);
+  EXPECT_THAT(output_, ::testing::AllOf(HasSubstr("cause=bad_input"), HasSubstr("stesp")));
+}
+
+TEST_F(TrainerAlone, WrongUsageIsExitCodeTwo) {
+  EXPECT_EQ(Run({}), 2);
+  EXPECT_EQ(Run({"--no-such-flag"}), 2);
+  EXPECT_EQ(Run({Config(1), "--measure"}), 2);
+  EXPECT_EQ(Run({Config(1), "--fault", "sing:1"}), 2);
+}
+
+TEST_F(TrainerAlone, MeasureAnswersARatePerDType) {
+  ASSERT_EQ(Run({"--measure", "--threads", "1"}), 0) << output_;
+  const auto rates = nlohmann::json::parse(output_, nullptr, false);
+  ASSERT_TRUE(rates.is_object()) << output_;
+  for (const char* dtype : {"f64", "f32", "bf16"}) EXPECT_GT(rates.value(dtype, 0.0), 1e6) << dtype;
+}
+
+TEST_F(TrainerAlone, GenerateWritesTheSameTextForTheSameSeed) {
+  ASSERT_EQ(Run({Config(2)}), 0) << output_;
+  const auto generate = [&](const std::string& seed) {
+    EXPECT_EQ(Run({"--generate", Newest(), "--prompt", "And", "--tokens", "40", "--seed", seed}),
+              0);
+    return output_;
+  };
+  const std::string text = generate("1");
+  EXPECT_EQ(text.size(), 3 + 40 + 1u);
+  EXPECT_THAT(text, ::testing::StartsWith("And"));
+  EXPECT_EQ(generate("1"), text);
+  EXPECT_NE(generate("2"), text);
+}
+
+TEST_F(TrainerAlone, GenerateRefusesAModelWhoseTokensAreNotBytes) {
+  std::string config = JobYaml(directory_, 1, 1);
+  config.replace(config.find("vocab: 256"), 10, "vocab: 300");
+  ASSERT_EQ(Run({WriteConfig(directory_ + "/config.yaml", config)}), 0) << output_;
+  EXPECT_EQ(Run({"--generate", Newest()}), 1);
+  EXPECT_THAT(output_, HasSubstr("vocab 300"));
+}
+
+}  // namespace
+}  // namespace trainyard

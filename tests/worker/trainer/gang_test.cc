@@ -1,0 +1,221 @@
+// Proves a gang of trainer processes under daemons (played here by channel servers that relay the
+// rendezvous): the same bits as ranks that are threads, records and checkpoints told, a stop for
+// one stopping all, a killed rank ending the others with a report, and a missing daemon noticed.
+
+#include <gmock/gmock.h>
+
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <nlohmann/json.hpp>
+
+#include "kernels/device/backend.h"
+#include "tests/testing/ranks.h"
+#include "tests/worker/trainer/trainer_process.h"
+#include "train/checkpoint/load.h"
+#include "train/config/parse.h"
+#include "worker/channel/server.h"
+#include "worker/trainer/exit_report.h"
+#include "worker/trainer/rank_process.h"
+
+namespace trainyard {
+namespace {
+
+using channel::ChannelServer;
+using testing::FreshDirectory;
+using ::testing::HasSubstr;
+using testing::JobYaml;
+using testing::TrainerProcess;
+using testing::WriteConfig;
+
+// The daemons of a gang: one server a rank, and the relay between them.
+class Daemons {
+ public:
+  Daemons(const std::string& directory, int size) {
+    for (int rank = 0; rank < size; ++rank) {
+      auto server = ChannelServer::Create(
+          {.path = absl::StrCat(directory, "/socket-", rank),
+           .job_id = "j-1",
+           .epoch = 1,
+           .rank = uint32_t(rank)},
+          {.ready = [this] { Change([this] { ++ready; }); },
+           .step = [this, rank](
+                       const channel::Step& step) { Change([&] { steps[rank].push_back(step); }); },
+           .checkpoint =
+               [this](const channel::Checkpoint& checkpoint) {
+                 Change([&] { checkpoints.push_back(checkpoint.path); });
+               },
+           .set =
+               [this](const channel::Set& set) { Change([&] { values_[set.key] = set.value; }); },
+           .get =
+               [this, rank](const channel::Get& get) {
+                 Change([&] { asked_.emplace(get.key, rank); });
+               }});
+      CHECK(server.ok()) << server.status();
+      servers_.push_back(*std::move(server));
+    }
+  }
+  void SendStop(int rank) { servers_[size_t(rank)]->SendStop(); }
+  template <typename Condition>
+  bool Wait(Condition condition) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, std::chrono::seconds(60), condition);
+  }
+
+  int ready = 0;
+  std::map<int, std::vector<channel::Step>> steps;
+  std::vector<std::string> checkpoints;
+
+ private:
+  template <typename F>
+  void Change(F change) {
+    const std::lock_guard lock(mutex_);
+    change();
+    for (auto it = asked_.begin(); it != asked_.end();) {
+      const auto value = values_.find(it->first);
+      if (value != values_.end()) servers_[size_t(it->second)]->SendValue(it->first, value->second);
+      it = value != values_.end() ? asked_.erase(it) : std::next(it);
+    }
+    changed_.notify_all();
+  }
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<std::string, std::string> values_;
+  std::multimap<std::string, int> asked_;
+  std::vector<std::unique_ptr<ChannelServer>> servers_;
+};
+
+class Gang : public ::testing::Test {
+ protected:
+  static constexpr int kRanks = 2;
+
+  void SetUp() override {
+    directory_ = FreshDirectory(
+        absl::StrCat("gang_", ::testing::UnitTest::GetInstance()->current_test_info()->name()));
+    daemons_ = std::make_unique<Daemons>(directory_, kRanks);
+  }
+  std::string RankYaml(int rank) const {
+    return absl::StrCat("rank: {job_id: j-1, epoch: 1, rank: ", rank, ", world: ", kRanks,
+                        ", threads: 1, socket: ", directory_, "/socket-", rank,
+                        ", exit_report: ", directory_, "/exit-", rank,
+                        ".json, peak_flops: 1e10}\n");
+  }
+  void Start(int steps, const std::vector<std::string>& faults = {"", ""}) {
+    for (int rank = 0; rank < kRanks; ++rank) {
+      const std::string path = absl::StrCat(directory_, "/config-", rank, ".yaml");
+      WriteConfig(path, JobYaml(directory_, kRanks, steps, RankYaml(rank)));
+      std::vector<std::string> arguments = {path};
+      if (!faults[size_t(rank)].empty()) arguments = {path, "--fault", faults[size_t(rank)]};
+      trainers_.push_back(
+          std::make_unique<TrainerProcess>(arguments, absl::StrCat(directory_, "/output-", rank)));
+    }
+  }
+  std::string Cause(int rank) const {
+    const auto text = ReadFile(absl::StrCat(directory_, "/exit-", rank, ".json"));
+    if (!text.ok()) return "no report";
+    return nlohmann::json::parse(*text, nullptr, false).value("cause", "no cause");
+  }
+  std::string Digest() const {
+    const auto paths = CompleteCheckpoints(directory_ + "/run");
+    return Checkpoint::Open(paths->front())->Digest().value();
+  }
+
+  std::string directory_;
+  std::unique_ptr<Daemons> daemons_;
+  std::vector<std::unique_ptr<TrainerProcess>> trainers_;
+};
+
+TEST_F(Gang, TrainsToTheSameBitsAsThreadsAndTellsItsDaemons) {
+  Start(5);
+  for (int rank = 0; rank < kRanks; ++rank) {
+    EXPECT_EQ(trainers_[size_t(rank)]->Wait(), 0) << trainers_[size_t(rank)]->Output();
+    EXPECT_EQ(Cause(rank), "completed");
+    ASSERT_EQ(daemons_->steps[rank].size(), 5u);
+    EXPECT_EQ(daemons_->steps[rank].back().step, 5u);
+    EXPECT_GT(daemons_->steps[rank].back().mfu.value_or(0), 0);
+    EXPECT_EQ(daemons_->steps[rank].back().loss, daemons_->steps[0].back().loss);
+    EXPECT_EQ(daemons_->steps[rank].back().seconds, daemons_->steps[0].back().seconds);
+  }
+  EXPECT_EQ(daemons_->ready, kRanks);
+  ASSERT_EQ(daemons_->checkpoints.size(), 3u);
+  EXPECT_THAT(daemons_->checkpoints.back(), HasSubstr("/run/epoch-1/step-5"));
+  const std::string processes = Digest();
+
+  ASSERT_TRUE(RemoveTree(directory_ + "/run").ok());
+  const TrainerConfig config = ParseTrainerConfig(JobYaml(directory_, kRanks, 5)).value();
+  testing::RunRanks(kRanks, [&](Collective& group) {
+    RankConfig rank;
+    rank.job_id = "j-1", rank.epoch = 1, rank.rank = group.rank(), rank.world = kRanks;
+    const auto trainer = Trainer::Create(config.job, rank, CpuBackend(), group, {});
+    ASSERT_TRUE(trainer.ok()) << trainer.status();
+    EXPECT_TRUE((*trainer)->Run().ok());
+  });
+  EXPECT_EQ(Digest(), processes);
+}
+
+TEST_F(Gang, StopOfOneRankStopsAllWithACheckpointOfThatStep) {
+  Start(1'000'000);
+  ASSERT_TRUE(daemons_->Wait([&] { return daemons_->steps[0].size() >= 3; }));
+  daemons_->SendStop(1);
+  for (int rank = 0; rank < kRanks; ++rank) {
+    EXPECT_EQ(trainers_[size_t(rank)]->Wait(), 0) << trainers_[size_t(rank)]->Output();
+    EXPECT_EQ(Cause(rank), "stopped");
+  }
+  EXPECT_EQ(daemons_->steps[0].back().step, daemons_->steps[1].back().step);
+  EXPECT_THAT(daemons_->checkpoints.back(),
+              ::testing::EndsWith(absl::StrCat("/step-", daemons_->steps[0].back().step)));
+}
+
+TEST_F(Gang, KillOfOneRankEndsTheOtherWithAReport) {
+  Start(1'000'000, {"", "kill:4"});
+  EXPECT_EQ(trainers_[1]->Wait(), -SIGKILL);
+  EXPECT_EQ(Cause(1), "no report");
+  EXPECT_EQ(trainers_[0]->Wait(), 1);
+  EXPECT_EQ(Cause(0), "peer_lost");
+}
+
+TEST_F(Gang, NotFiniteIsEveryRanksCause) {
+  Start(4, {"nan:3", ""});
+  for (int rank = 0; rank < kRanks; ++rank) {
+    EXPECT_EQ(trainers_[size_t(rank)]->Wait(), 1);
+    EXPECT_EQ(Cause(rank), "not_finite");
+  }
+  EXPECT_TRUE(daemons_->steps[1].back().skipped);
+}
+
+TEST_F(Gang, BrokenConfigStillLeavesAReport) {
+  const std::string path = directory_ + "/config-0.yaml";
+  WriteConfig(path, JobYaml(directory_, 3, 4, RankYaml(0)));  // A global batch of 4 on 3 ranks.
+  TrainerProcess trainer({path}, directory_ + "/output-0");
+  EXPECT_EQ(trainer.Wait(), 1);
+  EXPECT_EQ(Cause(0), "bad_input") << trainer.Output();
+}
+
+TEST(RankProcess, WithoutADaemonForTooLongCheckpointsAndStops) {
+  const std::string directory = FreshDirectory("no_daemon");
+  TrainerConfig config = ParseTrainerConfig(JobYaml(directory, 1, 1'000'000)).value();
+  config.rank.emplace();
+  config.rank->job_id = "j-1";
+  config.rank->epoch = 1;
+  config.rank->socket = directory + "/nobody-listens";
+  const auto result = RunRankProcess(
+      config, CpuBackend(),
+      {.stop_requested = [] { return false; }, .daemon_patience = absl::Milliseconds(50)});
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->outcome, Outcome::kStopped);
+  EXPECT_TRUE(
+      Exists(absl::StrCat(directory, "/run/epoch-1/step-", result->step, "/manifest.json")));
+}
+
+TEST(ExitReport, CauseFollowsFromTheError) {
+  EXPECT_EQ(ReportOf(absl::NotFoundError("x")).cause, ExitCause::kBadInput);
+  EXPECT_EQ(ReportOf(absl::DataLossError("x")).cause, ExitCause::kBadInput);
+  EXPECT_EQ(ReportOf(absl::DeadlineExceededError("x")).cause, ExitCause::kPeerLost);
+  EXPECT_EQ(ReportOf(absl::ResourceExhaustedError("x")).cause, ExitCause::kOther);
+  EXPECT_EQ(ReportOf(DeviceError(DeviceError::Kind::kDevice, "x")).cause, ExitCause::kDeviceError);
+  EXPECT_EQ(ExitCode({ExitCause::kStopped, ""}), 0);
+  EXPECT_EQ(ExitCode({ExitCause::kPeerLost, ""}), 1);
+}
+
+}  // namespace
+}  // namespace trainyard

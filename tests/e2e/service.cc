@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "common/check.h"
 #include "common/files.h"
 
 namespace trainyard::testing {
@@ -224,8 +225,9 @@ pid_t Service::Find(const std::string& program, const std::string& text) {
       pids.push_back(process.pid);
     }
   }
-  EXPECT_EQ(pids.size(), 1u) << program << " " << text;
-  return pids.empty() ? -1 : pids[0];
+  // Whoever asks may send a signal there, and kill(-1) would reach every process there is.
+  CHECK(pids.size() == 1) << pids.size() << " processes are " << program << " " << text;
+  return pids[0];
 }
 
 std::string HttpGet(const std::string& url) {

@@ -32,8 +32,9 @@ CASES = {
     "mutable_globals": ({"a.cc": "static int counter = 0;", "b.cc": "std::vector<int> all;"},
                         {"a.cc": "constexpr int kCounter = 0;\nconst std::string kName = F();\nint F();"}),
     "op_files": ({"kernels/swish.h": "struct SwishArgs {};"},
-                 {"kernels/swish.h": "struct SwishArgs {};", "kernels/cpu/swish.cc": "", "tests/kernels/swish_test.cc": "",
-                  "kernels/bench/swish_bench.cc": "", "models/program/ops/swish.cc": '#include "kernels/swish.h"'}),
+                 {"kernels/swish.h": "struct SwishArgs {};", **{path: '#include "kernels/swish.h"' for path in (
+                     "kernels/cpu/swish.cc", "tests/kernels/swish_test.cc", "kernels/bench/swish_bench.cc",
+                     "models/program/ops/swish.cc")}}),
     "tests_are_built": ({"tests/a/x_test.cc": "", "tests/a/CMakeLists.txt": "y_test"},
                         {"tests/a/x_test.cc": "", "tests/a/CMakeLists.txt": "trainyard_test(x_test SRCS x_test.cc)"}),
     "no_disabled_tests": ({"a.cc": "TEST(X, DISABLED_Y) {}"}, {"a.cc": "// DISABLED_ in a comment"}),

@@ -12,10 +12,12 @@ void ColumnSum(Exec& exec, const ColumnSumArgs& args) {
     const int64_t n = args.x.shape.back();
     const T* x = args.x.as<T>();
     SumRows<1, A>(exec, args.x.shape, {args.y.as<A>()}, args.write,
-                  [=](int64_t t, int64_t begin, int64_t count, auto& sums) {
-                    const T* row = x + t * n + begin;
+                  [=](int64_t begin, int64_t end, std::array<A*, 1> sums) {
+                    for (int64_t t = begin; t < end; ++t) {
+                      const T* row = x + t * n;
 #pragma omp simd
-                    for (int64_t c = 0; c < count; ++c) sums[0][c] += A(row[c]);
+                      for (int64_t c = 0; c < n; ++c) sums[0][c] += A(row[c]);
+                    }
                   });
   });
 }

@@ -4,38 +4,42 @@
 
 #include <array>
 
+#include "kernels/cpu/context.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/device/tensor.h"
 
 namespace trainyard::cpu {
 
-// y[c] = (write == kAdd ? y[c] : 0) + sum over the rows t of `shape`, for each of the outputs.
-// `add(t, begin, count, sums)` adds row t's columns from `begin` on to sums[output][0 .. count).
-// Threads share out blocks of columns, and rows are added in order within runs that are then added
-// up, so no sum depends on the threads and long ones stay accurate.
-template <int kOutputs, typename A, typename Add>
-void SumRows(const Exec& exec, const Shape& shape, std::array<A*, kOutputs> y, Write write,
-             const Add& add) {
-  const int64_t rows = shape.rows(), columns = shape.back();
-  constexpr int64_t kBlock = 1024, kRun = 128;  // A block's sums fit in the first-level cache.
-  const auto block = [&](int64_t begin, int64_t count) {
-    A total[kOutputs][kBlock] = {};
-    for (int64_t run = 0; run < rows; run += kRun) {
-      A sums[kOutputs][kBlock] = {};
-      for (int64_t t = run; t < std::min(rows, run + kRun); ++t) add(t, begin, count, sums);
-      for (int i = 0; i < kOutputs; ++i) {
-        for (int64_t c = 0; c < count; ++c) total[i][c] += sums[i][c];
-      }
-    }
+// y[i][c] = (write == kAdd ? y[i][c] : 0) + sum over the rows of `shape`, for each of the outputs.
+// `body(begin, end, sums)` handles rows [begin, end) and adds their terms to sums[i][c]; whatever
+// else it does with those rows finds them in the cache. Rows come in runs of fixed length whose
+// sums are added up in order, so no sum depends on the threads and long ones stay accurate.
+template <int kOutputs, typename A, typename Body>
+void SumRows(Exec& exec, const Shape& shape, std::array<A*, kOutputs> y, Write write,
+             const Body& body) {
+  constexpr int64_t kRun = 64;
+  const int64_t rows = shape.rows(), columns = shape.back(), runs = (rows + kRun - 1) / kRun;
+  const size_t bytes = size_t(runs * kOutputs * columns) * sizeof(A);
+  A* partial = reinterpret_cast<A*>(ContextOf(exec).shared.Reserve(bytes));
+  ParallelRows(exec, runs, kRun * columns,
+               [&body, partial, rows, columns](int64_t first, int64_t last) {
+                 for (int64_t run = first; run < last; ++run) {
+                   std::array<A*, kOutputs> sums;
+                   for (int i = 0; i < kOutputs; ++i)
+                     sums[i] = partial + (run * kOutputs + i) * columns;
+                   std::fill_n(sums[0], kOutputs * columns, A(0));
+                   body(run * kRun, std::min(rows, (run + 1) * kRun), sums);
+                 }
+               });
+  ParallelRanges(exec, columns, runs * kOutputs, 16, [=](int64_t begin, int64_t end) {
     for (int i = 0; i < kOutputs; ++i) {
-      for (int64_t c = 0; c < count; ++c) {
-        A& out = y[i][begin + c];
-        out = (write == Write::kAdd ? out : A(0)) + total[i][c];
+      if (write == Write::kOverwrite) std::fill(y[i] + begin, y[i] + end, A(0));
+      for (int64_t run = 0; run < runs; ++run) {
+        const A* sums = partial + (run * kOutputs + i) * columns;
+#pragma omp simd
+        for (int64_t c = begin; c < end; ++c) y[i][c] += sums[c];
       }
     }
-  };
-  ParallelRanges(exec, columns, rows, 16, [&](int64_t begin, int64_t end) {
-    for (int64_t c = begin; c < end; c += kBlock) block(c, std::min(kBlock, end - c));
   });
 }
 

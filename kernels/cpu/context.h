@@ -30,6 +30,7 @@ class DnnlPrimitives;  // dnnl_adapter.h
 
 struct Context {
   std::vector<Scratch> scratch;  // One a thread.
+  Scratch shared;                // Of all threads, in disjoint parts.
   std::shared_ptr<DnnlPrimitives> primitives;
 };
 

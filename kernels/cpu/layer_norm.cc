@@ -39,7 +39,7 @@ void Forward(const Exec& exec, const LayerNormForwardArgs& args) {
 }
 
 template <typename T>
-void BackwardInput(const Exec& exec, const LayerNormBackwardArgs& args) {
+void Backward(Exec& exec, const LayerNormBackwardArgs& args) {
   using A = Accumulate<T>;
   const int64_t d = args.x.shape.back();
   const T* gain = args.gain.as<T>();
@@ -48,49 +48,32 @@ void BackwardInput(const Exec& exec, const LayerNormBackwardArgs& args) {
   const T* x_data = args.x.as<T>();
   const T* dy_data = args.dy.as<T>();
   T* dx_data = args.dx.as<T>();
-  ParallelRows(exec, args.x.shape.rows(), 2 * d, [=](int64_t begin, int64_t end) {
+  const auto rows = [=](int64_t begin, int64_t end, std::array<A*, 2> sums) {
     for (int64_t t = begin; t < end; ++t) {
       const T* x = x_data + t * d;
       const T* dy = dy_data + t * d;
       T* dx = dx_data + t * d;
+      A* dgain = sums[0];
+      A* dbias = sums[1];
       const A m = mean[t], r = rstd[t];
       A sum = 0, dot = 0;
 #pragma omp simd reduction(+ : sum, dot)
       for (int64_t i = 0; i < d; ++i) {
-        const A g = A(dy[i]) * A(gain[i]);
-        sum += g;
-        dot += g * (A(x[i]) - m) * r;
+        const A term = A(dy[i]) * (A(x[i]) - m) * r;
+        dgain[i] += term;
+        dbias[i] += A(dy[i]);
+        sum += A(dy[i]) * A(gain[i]);
+        dot += term * A(gain[i]);
       }
       sum /= A(d);
       dot /= A(d);
 #pragma omp simd
       for (int64_t i = 0; i < d; ++i) {
-        const A g = A(dy[i]) * A(gain[i]);
-        dx[i] = T(r * (g - sum - (A(x[i]) - m) * r * dot));
+        dx[i] = T(r * (A(dy[i]) * A(gain[i]) - sum - (A(x[i]) - m) * r * dot));
       }
     }
-  });
-}
-
-template <typename T>
-void BackwardGainAndBias(const Exec& exec, const LayerNormBackwardArgs& args) {
-  using A = Accumulate<T>;
-  const int64_t d = args.x.shape.back();
-  const A* mean = args.mean.as<A>();
-  const A* rstd = args.rstd.as<A>();
-  const T* x = args.x.as<T>();
-  const T* dy = args.dy.as<T>();
-  SumRows<2, A>(exec, args.x.shape, {args.dgain.as<A>(), args.dbias.as<A>()}, args.write,
-                [=](int64_t t, int64_t begin, int64_t count, auto& sums) {
-                  const T* x_row = x + t * d + begin;
-                  const T* dy_row = dy + t * d + begin;
-                  const A m = mean[t], r = rstd[t];
-#pragma omp simd
-                  for (int64_t c = 0; c < count; ++c) {
-                    sums[0][c] += A(dy_row[c]) * (A(x_row[c]) - m) * r;
-                    sums[1][c] += A(dy_row[c]);
-                  }
-                });
+  };
+  SumRows<2, A>(exec, args.x.shape, {args.dgain.as<A>(), args.dbias.as<A>()}, args.write, rows);
 }
 
 }  // namespace
@@ -100,10 +83,7 @@ void LayerNormForward(Exec& exec, const LayerNormForwardArgs& args) {
 }
 
 void LayerNormBackward(Exec& exec, const LayerNormBackwardArgs& args) {
-  DispatchFloat(args.x.dtype, [&](auto scalar) {
-    BackwardInput<decltype(scalar)>(exec, args);
-    BackwardGainAndBias<decltype(scalar)>(exec, args);
-  });
+  DispatchFloat(args.x.dtype, [&](auto scalar) { Backward<decltype(scalar)>(exec, args); });
 }
 
 }  // namespace trainyard::cpu

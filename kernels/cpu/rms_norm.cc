@@ -33,7 +33,7 @@ void Forward(const Exec& exec, const RmsNormForwardArgs& args) {
 }
 
 template <typename T>
-void BackwardInput(const Exec& exec, const RmsNormBackwardArgs& args) {
+void Backward(Exec& exec, const RmsNormBackwardArgs& args) {
   using A = Accumulate<T>;
   const int64_t d = args.x.shape.back();
   const T* gain = args.gain.as<T>();
@@ -41,36 +41,26 @@ void BackwardInput(const Exec& exec, const RmsNormBackwardArgs& args) {
   const T* x_data = args.x.as<T>();
   const T* dy_data = args.dy.as<T>();
   T* dx_data = args.dx.as<T>();
-  ParallelRows(exec, args.x.shape.rows(), 2 * d, [=](int64_t begin, int64_t end) {
+  const auto rows = [=](int64_t begin, int64_t end, std::array<A*, 1> sums) {
     for (int64_t t = begin; t < end; ++t) {
       const T* x = x_data + t * d;
       const T* dy = dy_data + t * d;
       T* dx = dx_data + t * d;
+      A* dgain = sums[0];
+      const A r = rstd[t];
       A dot = 0;
 #pragma omp simd reduction(+ : dot)
-      for (int64_t i = 0; i < d; ++i) dot += A(dy[i]) * A(gain[i]) * A(x[i]);
-      const A r = rstd[t], along = dot * r * r / A(d);
+      for (int64_t i = 0; i < d; ++i) {
+        const A term = A(dy[i]) * A(x[i]) * r;
+        dgain[i] += term;
+        dot += term * A(gain[i]);
+      }
+      const A along = dot * r / A(d);
 #pragma omp simd
       for (int64_t i = 0; i < d; ++i) dx[i] = T(r * (A(dy[i]) * A(gain[i]) - A(x[i]) * along));
     }
-  });
-}
-
-template <typename T>
-void BackwardGain(const Exec& exec, const RmsNormBackwardArgs& args) {
-  using A = Accumulate<T>;
-  const int64_t d = args.x.shape.back();
-  const A* rstd = args.rstd.as<A>();
-  const T* x = args.x.as<T>();
-  const T* dy = args.dy.as<T>();
-  SumRows<1, A>(exec, args.x.shape, {args.dgain.as<A>()}, args.write,
-                [=](int64_t t, int64_t begin, int64_t count, auto& sums) {
-                  const T* x_row = x + t * d + begin;
-                  const T* dy_row = dy + t * d + begin;
-                  const A r = rstd[t];
-#pragma omp simd
-                  for (int64_t c = 0; c < count; ++c) sums[0][c] += A(dy_row[c]) * A(x_row[c]) * r;
-                });
+  };
+  SumRows<1, A>(exec, args.x.shape, {args.dgain.as<A>()}, args.write, rows);
 }
 
 }  // namespace
@@ -80,10 +70,7 @@ void RmsNormForward(Exec& exec, const RmsNormForwardArgs& args) {
 }
 
 void RmsNormBackward(Exec& exec, const RmsNormBackwardArgs& args) {
-  DispatchFloat(args.x.dtype, [&](auto scalar) {
-    BackwardInput<decltype(scalar)>(exec, args);
-    BackwardGain<decltype(scalar)>(exec, args);
-  });
+  DispatchFloat(args.x.dtype, [&](auto scalar) { Backward<decltype(scalar)>(exec, args); });
 }
 
 }  // namespace trainyard::cpu

@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
+#include "common/check.h"
 #include "common/files.h"
 #include "common/status_macros.h"
 
@@ -91,7 +92,7 @@ std::optional<ProcessStat> ReadProcess(pid_t pid) {
   ProcessStat stat;
   stat.identity.pid = pid;
   stat.dead = fields[0] == "Z" || fields[0] == "X";
-  if (!absl::SimpleAtoi(fields[1], &stat.parent) || !absl::SimpleAtoi(fields[3], &stat.session) ||
+  if (!absl::SimpleAtoi(fields[1], &stat.parent) ||
       !absl::SimpleAtoi(fields[19], &stat.identity.start_time)) {
     return std::nullopt;
   }
@@ -162,12 +163,14 @@ absl::StatusOr<std::string> RunForOutput(const Command& command, absl::Duration 
   return output;
 }
 
-int KillRemaining(pid_t session, const std::string& marker) {
+int KillMarked(const std::string& marker) {
+  // An empty one would fit every process there is.
+  CHECK(marker.find('=') != std::string::npos && marker.back() != '=') << marker;
   int lived = 0;
   for (const ProcessStat& process : AllProcesses()) {
     const pid_t pid = process.identity.pid;
     if (process.dead || pid == ::getpid()) continue;
-    if ((session > 0 && process.session == session) || HasMarker(pid, marker)) {
+    if (HasMarker(pid, marker)) {
       ::kill(pid, SIGKILL);
       ++lived;
     }

@@ -24,7 +24,6 @@ struct ProcessIdentity {
 struct ProcessStat {
   ProcessIdentity identity;
   pid_t parent = 0;
-  pid_t session = 0;
   bool dead = false;  // A zombie, or about to vanish.
 };
 
@@ -48,8 +47,9 @@ absl::StatusOr<pid_t> SpawnSession(const Command& command);
 // it exits with another code than 0, DEADLINE_EXCEEDED (it is killed) after `timeout`.
 absl::StatusOr<std::string> RunForOutput(const Command& command, absl::Duration timeout);
 
-// SIGKILL to every process of this session or with `marker` (NAME=value) in its environment, except
-// the caller. Returns how many still lived.
-int KillRemaining(pid_t session, const std::string& marker);
+// SIGKILL to every process with `marker` (NAME=value) in its environment, except the caller.
+// Returns how many still lived. Goes by nothing else: the number of a process or session that is
+// gone may by now be a stranger's.
+int KillMarked(const std::string& marker);
 
 }  // namespace trainyard

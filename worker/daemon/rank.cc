@@ -176,7 +176,7 @@ void Rank::PollProcess() {
   if (IsRunning(supervisor_)) {
     if (!kill_at_ || shared_.clock.Monotonic() < *kill_at_) return;
     LogWarning("supervisor_stuck", {{"rank", id_.Name()}, {"pid", supervisor_.pid}});
-    KillRemaining(supervisor_.pid, marker);
+    KillMarked(marker);
     return;
   }
   const auto report = ReadExitReport(directory_.File("exit_report.json"));
@@ -185,7 +185,7 @@ void Rank::PollProcess() {
   } else {
     // The supervisor was killed. Its trainer dies with it; whatever the trainer had started must
     // go, too, before this counts as an exit.
-    if (KillRemaining(supervisor_.pid, marker) > 0) return;
+    if (KillMarked(marker) > 0) return;
     exit_ = {.cause = ExitCause::kSignal,
              .signal = SIGKILL,
              .message = absl::StrCat("its supervisor ended without a report: ",

@@ -39,7 +39,7 @@ class SupervisorTest : public ::testing::Test {
   }
   ~SupervisorTest() override {
     if (supervisor_ > 0) {
-      KillRemaining(supervisor_, marker());
+      KillMarked(marker());
       ::waitpid(supervisor_, nullptr, 0);
     }
   }
@@ -68,7 +68,7 @@ class SupervisorTest : public ::testing::Test {
     const auto report = ReadExitReport(rank_.File("exit_report.json"));
     EXPECT_TRUE(report.ok()) << report.status()
                              << ReadFile(rank_.File("supervisor.log")).value_or("");
-    EXPECT_EQ(KillRemaining(supervisor_, marker()), 0);
+    EXPECT_EQ(KillMarked(marker()), 0);
     supervisor_ = 0;
     return report.value_or(RankExit{});
   }
@@ -174,8 +174,8 @@ TEST_F(SupervisorTest, TheTrainerDiesWithItsSupervisor) {
     return !process || process->dead;
   }));
   // The grandchild is what a daemon finds by its marker.
-  EXPECT_GE(KillRemaining(supervisor_, marker()), 1);
-  EXPECT_TRUE(WaitFor([&] { return KillRemaining(supervisor_, marker()) == 0; }));
+  EXPECT_GE(KillMarked(marker()), 1);
+  EXPECT_TRUE(WaitFor([&] { return KillMarked(marker()) == 0; }));
   EXPECT_FALSE(Exists(rank_.File("exit_report.json")));
 }
 

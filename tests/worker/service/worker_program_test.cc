@@ -32,7 +32,7 @@ class WorkerProgramTest : public ::testing::Test {
     const auto names = ListDirectory(state() + "/ranks");
     for (const std::string& name : names.value_or(std::vector<std::string>{})) {
       const std::string marker = RankDirectory::Marker(state() + "/ranks/" + name);
-      EXPECT_TRUE(WaitFor([&] { return KillRemaining(0, marker) == 0; }));
+      EXPECT_TRUE(WaitFor([&] { return KillMarked(marker) == 0; }));
     }
   }
 

@@ -19,6 +19,12 @@ bool ReadDecimal(const std::string& text, double& out) {
          absl::SimpleAtod(text, &out) && std::isfinite(out);
 }
 
+// What can stand in a field's path as it is; other keys are quoted there.
+bool IsPlainKey(absl::string_view key) {
+  return !key.empty() && key.size() <= 64 &&
+         std::all_of(key.begin(), key.end(), absl::ascii_isgraph);
+}
+
 // A whole number as YAML or protobuf JSON writes it: digits, or a decimal without a fraction
 // ("1e3").
 std::optional<int64_t> WholeNumber(const std::string& text) {
@@ -35,9 +41,11 @@ std::optional<int64_t> WholeNumber(const std::string& text) {
 }  // namespace
 
 std::string Quoted(absl::string_view text) {
-  constexpr size_t kShown = 60;
-  if (text.size() <= kShown) return absl::StrCat("\"", absl::Utf8SafeCEscape(text), "\"");
-  return absl::StrCat("\"", absl::Utf8SafeCEscape(text.substr(0, kShown)), "\"...");
+  size_t shown = std::min<size_t>(text.size(), 60);
+  // Not through the middle of a character.
+  while (shown < text.size() && shown > 0 && (uint8_t(text[shown]) & 0xc0) == 0x80) --shown;
+  return absl::StrCat("\"", absl::Utf8SafeCEscape(text.substr(0, shown)), "\"",
+                      shown < text.size() ? "..." : "");
 }
 
 Fields::Fields(const YamlNode& node, std::string path, Violations& violations)
@@ -50,17 +58,17 @@ Fields::Fields(const YamlNode& node, std::string path, Violations& violations)
 Fields::~Fields() {
   for (const auto& [name, value] : node_.fields) {
     if (std::find(known_.begin(), known_.end(), name) != known_.end()) continue;
-    const std::string nearest = NearestName(name, known_);
+    const std::string nearest = IsPlainKey(name) ? NearestName(name, known_) : "";
     const std::string help = nearest.empty()
                                  ? absl::StrCat("known here: ", absl::StrJoin(known_, ", "))
                                  : absl::StrCat("did you mean \"", nearest, "\"?");
-    violations_.Add(PathOf(Quoted(name).size() > name.size() + 2 ? Quoted(name) : name),
-                    absl::StrCat("unknown field (line ", value.line, "); ", help));
+    violations_.Add(PathOf(name), absl::StrCat("unknown field (line ", value.line, "); ", help));
   }
 }
 
 std::string Fields::PathOf(absl::string_view name) const {
-  return path_.empty() ? std::string(name) : absl::StrCat(path_, ".", name);
+  const std::string part = IsPlainKey(name) ? std::string(name) : Quoted(name);
+  return path_.empty() ? part : absl::StrCat(path_, ".", part);
 }
 
 void Fields::Wrong(absl::string_view name, absl::string_view wanted, const YamlNode& found) {

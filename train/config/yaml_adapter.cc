@@ -10,6 +10,8 @@
 #include <map>
 #include <sstream>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "train/config/yaml.h"
 
@@ -145,7 +147,8 @@ class TreeBuilder final : public YAML::EventHandler {
     } else {
       if (node.kind != YamlNode::Kind::kScalar) Fail(mark, "a key that is not plain text");
       if (parent.node.Find(node.text) != nullptr) {
-        Fail(mark, absl::StrCat("the key \"", node.text, "\" a second time"));
+        Fail(mark, absl::StrCat("the key \"", absl::CEscape(node.text.substr(0, 60)),
+                                "\" a second time"));
       }
       parent.key_line = node.line;
       parent.key = std::move(node.text);
@@ -159,7 +162,10 @@ class TreeBuilder final : public YAML::EventHandler {
   size_t nodes_ = 0;
 };
 
-absl::Status BrokenYaml(const YAML::Mark& mark, absl::string_view what) {
+absl::Status BrokenYaml(const YAML::Mark& mark, std::string what) {
+  // yaml-cpp quotes the text, whatever it holds.
+  std::replace_if(
+      what.begin(), what.end(), [](char c) { return absl::ascii_iscntrl(c); }, '?');
   return absl::InvalidArgumentError(
       absl::StrCat("line ", mark.line + 1, ", column ", mark.column + 1, ": ", what));
 }

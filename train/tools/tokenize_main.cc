@@ -29,10 +29,10 @@ int main(int argc, char** argv) {
       documents == "file" ? trainyard::DocumentSplit::kFile : trainyard::DocumentSplit::kParagraph;
   const auto corpus = trainyard::TokenizeBytes(text, prefix, split);
   if (!corpus.ok()) {
-    std::cerr << "trainyard-tokenize: " << corpus.status().message() << std::endl;
+    std::cerr << "trainyard-tokenize: " << corpus.status().message() << "\n";
     return 1;
   }
   std::cout << "documents=" << corpus->documents << " tokens=" << corpus->tokens
-            << " prefix=" << prefix << std::endl;
+            << " prefix=" << prefix << "\n";
   return 0;
 }

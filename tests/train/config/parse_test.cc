@@ -17,12 +17,17 @@ using ::testing::HasSubstr;
 
 constexpr char kYaml[] = R"(
 name: llama-tiny
-model: {preset: llama3-8b, overrides: {layers: 4, hidden: 256, ffn: 768, heads: 8, kv_heads: 4, vocab: 256}}
+model:
+  preset: llama3-8b
+  overrides: {layers: 4, hidden: 256, ffn: 768, heads: 8, kv_heads: 4, vocab: 256}
 precision: F32
 parallelism: {tensor: 1, pipeline: 1, virtual_pipeline: 1, context: 1, expert: 1, zero: NONE}
 batch: {global: 32, micro: 4, sequence: 256}
 data: {text: {path: corpus.txt, tokenizer: BYTES, validation_fraction: 0.02}}
-optimizer: {adamw: {learning_rate: 3e-4, weight_decay: 0.2}, schedule: {cosine: {warmup_steps: 20}}, clip_norm: 0.5}
+optimizer:
+  adamw: {learning_rate: 3e-4, weight_decay: 0.2}
+  schedule: {cosine: {warmup_steps: 20}}
+  clip_norm: 0.5
 steps: 200
 validation: {every_steps: 50, batches: 4}
 checkpoint: {directory: runs/llama-tiny, every_steps: 50, keep: 3}
@@ -34,17 +39,21 @@ max_restarts: 0
 labels: {team: a, "run": "7"}
 )";
 
-// The same job as protobuf 3.21 prints it with original field names.
+// The same job as protobuf 3.21 prints it with original field names: on one line.
 constexpr char kJson[] =
-    R"({"name":"llama-tiny","model":{"preset":"llama3-8b","overrides":{"layers":4,"hidden":256,"ffn":768,"heads":8,)"
-    R"("kv_heads":4,"vocab":256}},"precision":"PRECISION_F32","parallelism":{"tensor":1,"pipeline":1,)"
-    R"("virtual_pipeline":1,"context":1,"expert":1,"zero":"ZERO_NONE"},"batch":{"global":32,"micro":4,"sequence":256},)"
-    R"("data":{"text":{"path":"corpus.txt","tokenizer":"TOKENIZER_BYTES","validation_fraction":0.02}},)"
-    R"("optimizer":{"adamw":{"learning_rate":0.0003,"weight_decay":0.2},"schedule":{"cosine":{"warmup_steps":"20"}},)"
-    R"("clip_norm":0.5},"steps":"200","validation":{"every_steps":"50","batches":4},)"
+    R"({"name":"llama-tiny","model":{"preset":"llama3-8b","overrides":{"layers":4,)"
+    R"("hidden":256,"ffn":768,"heads":8,"kv_heads":4,"vocab":256}},)"
+    R"("precision":"PRECISION_F32","parallelism":{"tensor":1,"pipeline":1,)"
+    R"("virtual_pipeline":1,"context":1,"expert":1,"zero":"ZERO_NONE"},)"
+    R"("batch":{"global":32,"micro":4,"sequence":256},)"
+    R"("data":{"text":{"path":"corpus.txt","tokenizer":"TOKENIZER_BYTES",)"
+    R"("validation_fraction":0.02}},)"
+    R"("optimizer":{"adamw":{"learning_rate":0.0003,"weight_decay":0.2},)"
+    R"("schedule":{"cosine":{"warmup_steps":"20"}},"clip_norm":0.5},"steps":"200",)"
+    R"("validation":{"every_steps":"50","batches":4},)"
     R"("checkpoint":{"directory":"runs/llama-tiny","every_steps":"50","keep":3},"devices":4,)"
-    R"("seed":"18446744073709551615","priority":-7,"init_from":"runs/other/step-5","max_restarts":0,)"
-    R"("labels":{"run":"7","team":"a"}})";
+    R"("seed":"18446744073709551615","priority":-7,"init_from":"runs/other/step-5",)"
+    R"("max_restarts":0,"labels":{"run":"7","team":"a"}})";
 
 class SameJob : public testing::TestWithParam<const char*> {};
 
@@ -156,6 +165,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadText{"labels: [a]", "labels", "wanted a mapping"},
         BadText{"labels: {a: {b: c}}", "labels.a", "wanted text"},
         BadText{"name: {a: b}", "name", "wanted text, found a mapping"},
+        BadText{"{\"a\\x1fb\": 1}", "\"a\\037b\"", "unknown field"},
         BadText{"[1, 2]", "", "wanted a mapping, found a list"},
         BadText{"a: [1", "", "line 1, column"},
         BadText{"name: a\nbatch: {global: 1\nsteps: 2\n", "", "line 3, column 6: "},

@@ -42,7 +42,7 @@ template <typename T>
 void Backward(Exec& exec, const LayerNormBackwardArgs& args) {
   using A = Accumulate<T>;
   const int64_t d = args.x.shape.back();
-  const T* gain = args.gain.as<T>();
+  const T* gain_data = args.gain.as<T>();
   const A* mean = args.mean.as<A>();
   const A* rstd = args.rstd.as<A>();
   const T* x_data = args.x.as<T>();
@@ -53,6 +53,7 @@ void Backward(Exec& exec, const LayerNormBackwardArgs& args) {
       const T* x = x_data + t * d;
       const T* dy = dy_data + t * d;
       T* dx = dx_data + t * d;
+      const T* gain = gain_data;  // A captured pointer would keep the sums below from vectorising.
       A* dgain = sums[0];
       A* dbias = sums[1];
       const A m = mean[t], r = rstd[t];

@@ -36,7 +36,7 @@ template <typename T>
 void Backward(Exec& exec, const RmsNormBackwardArgs& args) {
   using A = Accumulate<T>;
   const int64_t d = args.x.shape.back();
-  const T* gain = args.gain.as<T>();
+  const T* gain_data = args.gain.as<T>();
   const A* rstd = args.rstd.as<A>();
   const T* x_data = args.x.as<T>();
   const T* dy_data = args.dy.as<T>();
@@ -46,6 +46,7 @@ void Backward(Exec& exec, const RmsNormBackwardArgs& args) {
       const T* x = x_data + t * d;
       const T* dy = dy_data + t * d;
       T* dx = dx_data + t * d;
+      const T* gain = gain_data;  // A captured pointer would keep the sum below from vectorising.
       A* dgain = sums[0];
       const A r = rstd[t];
       A dot = 0;

@@ -88,6 +88,7 @@ class RankTrainer final : public Trainer {
   absl::StatusOr<StepRecord> Step(int64_t step);
   Agreement Attempt(int64_t step, int attempt, const StepBatch& batch, StepRecord& record);
   absl::StatusOr<double> Validate();
+  absl::Status MakeCheckpoint(int64_t step, StepRecord& record);
   absl::StatusOr<CheckpointRecord> Save(int64_t step);
 
   bool ValidationDue(int64_t step) const {
@@ -233,16 +234,7 @@ absl::StatusOr<TrainingResult> RankTrainer::Run() {
       if (ValidationDue(step)) {
         ASSIGN_OR_RETURN(record.validation_loss, Validate());
       }
-      if (CheckpointDue(step) && first_rank()) {
-        const SteadyTime begin = Now();
-        const absl::StatusOr<CheckpointRecord> saved = Save(step);
-        record.phases.checkpoint = SecondsSince(begin);
-        if (saved.ok() && callbacks_.checkpoint) callbacks_.checkpoint(*saved);
-        if (!saved.ok() && (stopping_ || step == job_.steps)) return saved.status();
-        if (!saved.ok()) {
-          LogError("checkpoint_failed", {{"step", step}, {"error", saved.status().message()}});
-        }
-      }
+      if (CheckpointDue(step)) RETURN_IF_ERROR(MakeCheckpoint(step, record));
     }
     if (callbacks_.step) callbacks_.step(record);
     result.step = step_;
@@ -327,6 +319,21 @@ absl::StatusOr<double> RankTrainer::Validate() {
   RETURN_IF_ERROR(status);
   collective_.AllReduceSum(Tensor{{&loss, DType::kF64, Shape{1}}});
   return loss;
+}
+
+// All ranks wait for rank 0's commit: the stall then counts as a checkpoint's, not as communication
+// of the next step, and a last checkpoint that failed is every rank's failure.
+absl::Status RankTrainer::MakeCheckpoint(int64_t step, StepRecord& record) {
+  const SteadyTime begin = Now();
+  absl::StatusOr<CheckpointRecord> saved = CheckpointRecord();
+  if (first_rank()) saved = Save(step);
+  const absl::Status status = AgreeOnStatus(collective_, saved.status());
+  record.phases.checkpoint = SecondsSince(begin);
+  if (first_rank() && status.ok() && callbacks_.checkpoint) callbacks_.checkpoint(*saved);
+  if (first_rank() && !status.ok()) {
+    LogError("checkpoint_failed", {{"step", step}, {"error", status.message()}});
+  }
+  return stopping_ || step == job_.steps ? status : absl::OkStatus();
 }
 
 absl::StatusOr<CheckpointRecord> RankTrainer::Save(int64_t step) {

@@ -95,8 +95,9 @@ class Trainer {
                                                          TrainerCallbacks callbacks);
   virtual ~Trainer() = default;
 
-  // Until the last step, a stop, or a failure. Once. Errors: of data, as above; of the last
-  // checkpoint. A checkpoint in between that fails is logged, and training goes on.
+  // Until the last step, a stop, or a failure. Once. Errors: of data, as above, on the rank that
+  // has them; of the last checkpoint, on all. A checkpoint in between that fails is logged, and
+  // training goes on.
   virtual absl::StatusOr<TrainingResult> Run() = 0;
 };
 

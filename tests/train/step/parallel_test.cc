@@ -87,6 +87,10 @@ TEST(DataParallelValidation, LossIsThatOfOneRankAndMeasuredWhenDue) {
     EXPECT_NEAR(*got.records[i].validation_loss, *want.records[i].validation_loss, kTolerance);
     EXPECT_GT(*want.records[i].validation_loss, 1);
   }
+  job.validation->batches = 1;
+  const auto half = RunJob(job)[0];
+  EXPECT_NE(*half.records[1].validation_loss, *want.records[1].validation_loss)
+      << "the second batch is the first again";
 }
 
 TEST(DataParallelErrors, RankThatCannotPrepareEndsAllForItsReason) {

@@ -121,6 +121,25 @@ TEST(Stop, OfOneRankStopsAllAtTheSameStepWithACheckpoint) {
   EXPECT_THAT(runs[1].checkpoints, ::testing::IsEmpty());
 }
 
+// A directory that vanishes under the job stands for a disk that is full.
+TEST(Checkpoints, FailureInBetweenDoesNotStopTrainingButThatOfTheLastOneFailsEveryRank) {
+  const std::string directory = FreshDirectory("lost_directory");
+  JobConfig job = SixSteps(directory);
+  job.checkpoint->every_steps = 2;
+  const auto runs =
+      RunJob(job, {.ranks = 2, .before_attempt = [&](int rank, int64_t step, int, StepState&) {
+                     if (rank != 0 || step != 1) return;
+                     ASSERT_TRUE(RemoveTree(directory).ok());
+                     ASSERT_TRUE(WriteFileAtomic(directory, "in the way").ok());
+                   }});
+  for (const RankRun& run : runs) {
+    EXPECT_EQ(run.records.size(), 5u) << "the last step's record follows its checkpoint";
+    EXPECT_FALSE(run.status.ok());
+    EXPECT_THAT(std::string(run.status.message()), HasSubstr("rank 0:"));
+  }
+  EXPECT_THAT(runs[0].checkpoints, ::testing::IsEmpty());
+}
+
 TEST(Records, PhasesSumToTheStepOnEveryRank) {
   JobConfig job = SixSteps(FreshDirectory("phases"));
   job.batch.micro = 1;

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <climits>
 #include <filesystem>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -60,6 +61,16 @@ int OpenBelow(int root, const std::string& rest, int flags, bool confined) {
   return errno == ENOSYS ? OpenResolved(root, rest.c_str(), flags) : -errno;
 }
 
+// What of an absolute path lies below `root`: "." for the root itself, none for a path outside.
+std::optional<std::string> RestBelow(const std::string& path, std::string root) {
+  while (root.size() > 1 && root.back() == '/') root.pop_back();
+  if (path == root) return ".";
+  const std::string prefix = root == "/" ? root : root + "/";
+  if (path.rfind(prefix, 0) != 0) return std::nullopt;
+  const size_t start = path.find_first_not_of('/', prefix.size());
+  return start == std::string::npos ? "." : path.substr(start);
+}
+
 // Which roots a path may be taken below: all of them for a relative one, in order.
 std::vector<Below> Choices(const std::string& path, const std::vector<std::string>& roots) {
   const bool absolute = !path.empty() && path[0] == '/';
@@ -69,17 +80,17 @@ std::vector<Below> Choices(const std::string& path, const std::vector<std::strin
     return {{"/", start == std::string::npos ? "." : path.substr(start)}};
   }
   std::vector<Below> choices;
-  for (std::string root : roots) {
-    while (root.size() > 1 && root.back() == '/') root.pop_back();
-    const std::string prefix = root == "/" ? root : root + "/";
+  for (const std::string& root : roots) {
     if (!absolute) {
       choices.push_back({root, path.empty() ? "." : path});
-    } else if (path == root) {
-      choices.push_back({root, "."});
-    } else if (path.rfind(prefix, 0) == 0) {
-      const size_t start = path.find_first_not_of('/', prefix.size());
-      choices.push_back({root, start == std::string::npos ? "." : path.substr(start)});
+      continue;
     }
+    // Canonical paths are handed out, so they must be accepted below a root that is itself a link.
+    std::optional<std::string> rest = RestBelow(path, root);
+    std::error_code error;
+    const std::string canonical = std::filesystem::canonical(root, error).string();
+    if (!rest && !error) rest = RestBelow(path, canonical);
+    if (rest) choices.push_back({root, *rest});
   }
   return choices;
 }

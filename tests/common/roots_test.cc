@@ -90,6 +90,17 @@ TEST_F(RootsTest, DirectoriesAreMadeInsideOnly) {
   EXPECT_FALSE(roots_.MakeDirectory("sub/f/x").ok());
 }
 
+// The path of a checkpoint is recorded as it was resolved, and opened again below the same roots.
+TEST_F(RootsTest, ResolvedPathsAreFoundBelowARootThatIsALink) {
+  Link("a", "root_link");
+  const Roots roots({top_ + "/root_link"});
+  const std::string made = roots.MakeDirectory("made").value();
+  EXPECT_EQ(made, top_ + "/a/made");
+  EXPECT_EQ(roots.FindDirectory(made).value(), made);
+  EXPECT_EQ(roots.FindDirectory(top_ + "/root_link/made").value(), made);
+  EXPECT_EQ(roots.FindDirectory(top_ + "/b").status().code(), absl::StatusCode::kPermissionDenied);
+}
+
 TEST_F(RootsTest, WithoutRootsPathsAreThoseOfTheFileSystem) {
   EXPECT_TRUE(InputFile::Open(top_ + "/a/absolute").ok());
   EXPECT_EQ(Roots().MakeDirectory(top_ + "/n/m").value(), top_ + "/n/m");

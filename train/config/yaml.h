@@ -29,6 +29,7 @@ const char* Name(YamlNode::Kind kind);  // "null", "a value", "a list", "a mappi
 
 inline constexpr size_t kMaxYamlBytes = 256 << 10;
 inline constexpr int kMaxYamlDepth = 32;
+inline constexpr size_t kMaxYamlKeys = 1'000;    // Of one mapping.
 inline constexpr size_t kMaxYamlNodes = 20'000;  // Aliases expanded.
 
 // Exactly one document. Errors: INVALID_ARGUMENT "line 3, column 7: what is wrong", also for

@@ -146,6 +146,10 @@ class TreeBuilder final : public YAML::EventHandler {
       parent.has_key = false;
     } else {
       if (node.kind != YamlNode::Kind::kScalar) Fail(mark, "a key that is not plain text");
+      // Keys are compared one by one, so their number is bounded.
+      if (parent.node.fields.size() >= kMaxYamlKeys) {
+        Fail(mark, absl::StrCat("more than ", kMaxYamlKeys, " keys in one mapping"));
+      }
       if (parent.node.Find(node.text) != nullptr) {
         Fail(mark, absl::StrCat("the key \"", absl::CEscape(node.text.substr(0, 60)),
                                 "\" a second time"));

@@ -5,6 +5,8 @@
 
 #include <gmock/gmock.h>
 
+#include <cstring>
+
 #include "absl/strings/str_cat.h"
 #include "common/rng.h"
 
@@ -79,6 +81,22 @@ TEST(ParseYaml, RefusesWhatIsNotOneSmallPlainDocument) {
   EXPECT_THAT(Message(absl::string_view("a: \0b", 5)), HasSubstr("zero byte"));
   EXPECT_THAT(Message("a: !!binary aGk="), HasSubstr("the tag"));
   EXPECT_THAT(Message("a: 1\na: 2"), HasSubstr("line 2, column 1: the key \"a\" a second time"));
+}
+
+// Nothing that fits the size may take long: the patterns are those on which parsers go quadratic.
+// Only that they end is checked here; a test's time limit catches the rest.
+TEST(ParseYaml, EndsQuicklyOnRepetition) {
+  for (const char* pattern :
+       {"a: ", "a: b\n",     "- ",       "[",     "{",     "? ", "!",          "&a ",
+        "*a ", "\"",         "'",        "\n",    " ",     "#",  "a,",         "{a: [",
+        "|\n", "a\n",        "%",        "---\n", "...\n", ": ", "&a a: *a\n", "!!",
+        "\\",  "? a\n: b\n", "- a: b\n", "\t",    "<<: "}) {
+    const std::string text = Repeat(pattern, int(kMaxYamlBytes / std::strlen(pattern)));
+    (void)ParseYaml(text);
+  }
+  std::string keys;
+  for (size_t i = 0; i <= kMaxYamlKeys; ++i) absl::StrAppend(&keys, "k", i, ": 1\n");
+  EXPECT_THAT(Message(keys), HasSubstr("more than 1000 keys"));
 }
 
 TEST(ParseYaml, SurvivesRandomDamage) {

@@ -11,13 +11,12 @@
 namespace trainyard::cli {
 namespace {
 
+// A channel that failed to connect keeps failing calls for seconds after the server is back (its
+// re-resolution waits), so every attempt after a failure has a channel of its own, down to the
+// connection.
 std::shared_ptr<grpc::Channel> Connect(const std::string& address) {
   grpc::ChannelArguments arguments;
-  // A controller that restarts is back within a second; gRPC's own first retry would come after
-  // one.
-  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 100);
-  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 20'000);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
@@ -34,11 +33,15 @@ std::string Unreachable(const std::string& address, const std::string& cause) {
 }  // namespace
 
 Client::Client(std::string address, Patience patience)
-    : address_(std::move(address)),
-      patience_(patience),
-      channel_(Connect(address_)),
-      jobs_(v1::JobService::NewStub(channel_)),
-      cluster_(v1::ClusterService::NewStub(channel_)) {}
+    : address_(std::move(address)), patience_(patience) {
+  Reconnect();
+}
+
+void Client::Reconnect() {
+  const std::shared_ptr<grpc::Channel> channel = Connect(address_);
+  jobs_ = v1::JobService::NewStub(channel);
+  cluster_ = v1::ClusterService::NewStub(channel);
+}
 
 absl::Status Client::Repeat(const Attempt& attempt) {
   bool served = false;
@@ -64,6 +67,7 @@ absl::Status Client::Repeat(const Attempt& attempt) {
     }
     absl::SleepFor(pause * absl::Uniform(random, 0.5, 1.0));
     pause = std::min(2 * pause, absl::Seconds(1));
+    Reconnect();
   }
 }
 

@@ -2,7 +2,7 @@
 // jitter while no controller answers (all calls made here are idempotent: a submit by its
 // request_id). Errors: a controller that cannot be reached is an unreachable error (exit code 4)
 // that says what to do; others carry the server's text, and its field violations (see Violations).
-// Thread-safe.
+// Not thread-safe.
 
 #pragma once
 
@@ -41,11 +41,11 @@ class Client {
 
   template <typename Request, typename Response>
   absl::StatusOr<Response> Call(JobMethod<Request, Response> method, const Request& request) {
-    return CallStub<Request, Response>(*jobs_, method, request);
+    return CallStub<Request, Response>(jobs_, method, request);
   }
   template <typename Request, typename Response>
   absl::StatusOr<Response> Call(ClusterMethod<Request, Response> method, const Request& request) {
-    return CallStub<Request, Response>(*cluster_, method, request);
+    return CallStub<Request, Response>(cluster_, method, request);
   }
 
   // Reads a stream to its end, opening it again where it broke off or its deadline (an hour) came;
@@ -69,11 +69,12 @@ class Client {
   using Attempt = std::function<grpc::Status(grpc::ClientContext& context, bool& progress)>;
 
   template <typename Request, typename Response, typename Stub, typename Method>
-  absl::StatusOr<Response> CallStub(Stub& stub, Method method, const Request& request) {
+  absl::StatusOr<Response> CallStub(const std::unique_ptr<Stub>& stub, Method method,
+                                    const Request& request) {
     Response response;
     const absl::Status status = Repeat([&](grpc::ClientContext& context, bool&) {
       context.set_deadline(absl::ToChronoTime(absl::Now() + patience_.call));
-      return (stub.*method)(&context, request, &response);
+      return ((*stub).*method)(&context, request, &response);
     });
     if (!status.ok()) return status;
     return response;
@@ -82,12 +83,12 @@ class Client {
   // Attempts until the answer is not UNAVAILABLE (or, once there was progress, a deadline), or
   // patience ends.
   absl::Status Repeat(const Attempt& attempt);
+  void Reconnect();
 
   const std::string address_;
   const Patience patience_;
-  const std::shared_ptr<grpc::Channel> channel_;
-  const std::unique_ptr<v1::JobService::Stub> jobs_;
-  const std::unique_ptr<v1::ClusterService::Stub> cluster_;
+  std::unique_ptr<v1::JobService::Stub> jobs_;
+  std::unique_ptr<v1::ClusterService::Stub> cluster_;
 };
 
 // The status of an RPC, with the violations of its google.rpc.BadRequest, if there is one.

@@ -9,6 +9,12 @@
 namespace trainyard::cli {
 namespace {
 
+// A cell is one line: what programs wrote may hold line breaks.
+std::string OneLine(std::string text) {
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  return text;
+}
+
 std::string Pad(const std::string& text, size_t width, bool right) {
   const std::string space(width > text.size() ? width - text.size() : 0, ' ');
   return right ? space + text : text + space;
@@ -61,7 +67,7 @@ void Output::Table(const std::vector<Column>& columns,
   };
   const std::string head = join([&](size_t i) { return columns[i].head; });
   Line(terminal_.colour ? absl::StrCat("\x1b[1m", head, "\x1b[0m") : head);
-  for (const auto& row : rows) Line(join([&](size_t i) { return row[i]; }));
+  for (const auto& row : rows) Line(join([&](size_t i) { return OneLine(row[i]); }));
 }
 
 void Output::Note(absl::string_view text) {

@@ -69,20 +69,21 @@ void ProgressPrinter::Show(const v1::Job& job) {
 
 void ProgressPrinter::ShowProgress(const v1::Job& job) {
   const v1::Progress& progress = job.progress();
-  if (progress.step() == 0 || progress.step() == last_step_) return;
-  last_step_ = progress.step();
+  if (progress.step() == 0 || progress.step() == shown_step_) return;
+  const absl::Duration now = clock_.Monotonic();
   if (output_.terminal().live) {
     output_.LiveLine(ProgressLine(progress));
+  } else if (now - last_line_ >= kLineEvery) {
+    output_.Line(ProgressLine(progress));
+    last_line_ = now;
+  } else {
     return;
   }
-  const absl::Duration now = clock_.Monotonic();
-  if (now - last_line_ < kLineEvery) return;
-  last_line_ = now;
-  output_.Line(ProgressLine(progress));
+  shown_step_ = progress.step();
 }
 
 void ProgressPrinter::ShowEnd(const v1::Job& job) {
-  if (job.progress().step() != 0 && job.progress().step() != last_step_) {
+  if (job.progress().step() != 0 && job.progress().step() != shown_step_) {
     output_.Line(ProgressLine(job.progress()));
   }
   std::string line = StateLine(job);

@@ -35,7 +35,7 @@ class ProgressPrinter {
   const Clock& clock_;
   Output& output_;
   std::string last_state_;
-  uint64_t last_step_ = 0;
+  uint64_t shown_step_ = 0;
   absl::Duration last_line_ = -absl::InfiniteDuration();
 };
 

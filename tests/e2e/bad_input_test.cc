@@ -22,9 +22,7 @@ using ::testing::HasSubstr;
 
 class BadInput : public ::testing::Test {
  protected:
-  static void SetUpTestSuite() {
-    service_ = new Service({.workers = 2, .devices_per_worker = 1});
-  }
+  static void SetUpTestSuite() { service_ = new Service({.workers = 2, .devices_per_worker = 1}); }
   static void TearDownTestSuite() {
     delete service_;
     service_ = nullptr;
@@ -59,7 +57,7 @@ class BadInput : public ::testing::Test {
 Service* BadInput::service_ = nullptr;
 
 TEST_F(BadInput, SpecErrorsNameLineFieldAndNearestLegalValue) {
-  ExpectRefused("steps: 20", "stesp: 20", ":6: stesp: unknown field; did you mean 'steps'?");
+  ExpectRefused("steps: 20", "stesp: 20", ":7: stesp: unknown field; did you mean 'steps'?");
   ExpectRefused("llama3-8b", "llama3-8", "model.preset: ");
   ExpectRefused("llama3-8b", "llama3-8", "llama3-8b");
   ExpectRefused("global: 4", "global: 5", ":4: batch.global: ");
@@ -68,7 +66,7 @@ TEST_F(BadInput, SpecErrorsNameLineFieldAndNearestLegalValue) {
   ExpectRefused("hidden: 32", "hidden: 0", "model.overrides.hidden: ");
   ExpectRefused("layers: 2", "layers: 100000", "model.overrides.layers: ");
   ExpectRefused("sequence: 64", "sequence: 65", "batch.sequence: ");
-  ExpectRefused("steps: 20", "steps: 0", ":6: steps: ");
+  ExpectRefused("steps: 20", "steps: 0", ":7: steps: ");
   ExpectRefused("synthetic: {}", "text: {path: ../../etc/passwd}", "data.text.path: ");
   ExpectRefused("synthetic: {}", "text: {path: a}, synthetic: {}", "data.synthetic: ");
   ExpectRefused("devices: 1", "devices: 3", "");
@@ -154,8 +152,8 @@ TEST_F(BadInput, AJobWhoseLossIsNotFiniteFailsAndSaysSo) {
   // Decay of ten times the weight per step makes weights grow ninefold until they overflow.
   TestJob job{.name = "overflow", .steps = 200};
   const std::string text = absl::StrReplaceAll(
-      job.Text(), {{"adamw: {learning_rate: 3e-3}, schedule: {cosine: {warmup_steps: 5}}",
-                    "adamw: {learning_rate: 10, weight_decay: 1}"}});
+      job.Text(),
+      {{"adamw: {learning_rate: 3e-3}", "adamw: {learning_rate: 10, weight_decay: 1}"}});
   const Finished watched =
       service_->Trainyard({"submit", service_->Write("overflow.yaml", text), "--watch"});
   EXPECT_EQ(watched.exit_code, 3) << watched;

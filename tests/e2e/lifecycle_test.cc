@@ -50,7 +50,7 @@ TEST(Lifecycle, ASecondSignalEndsAtOnceAndStillLeavesNothing) {
   Service service({.workers = 1, .devices_per_worker = 2});
   const std::string id = service.Submit(Endless("endless"));
   ASSERT_TRUE(service.WaitForStep(id, 5));
-  for (const Found& trainer : service.Trainers(id)) kill(trainer.pid, SIGSTOP);  // Cannot drain.
+  for (const Found& trainer : service.Trainers(id)) Kill(trainer.pid, SIGSTOP);  // Cannot drain.
   service.up().Signal(SIGTERM);
   const std::string log = service.directory() + "/up.err";
   ASSERT_TRUE(
@@ -85,7 +85,7 @@ TEST(Lifecycle, AWorkerThatKeepsDyingEndsTheServiceWithAMessage) {
         worker = found.pid;
       return worker > 0;
     }));
-    kill(worker, SIGKILL);
+    Kill(worker, SIGKILL);
     ASSERT_TRUE(WaitUntil([&] {
       for (const Found& found : FindProcesses(service.directory() + "/state/worker-0 ")) {
         if (found.pid == worker) return false;

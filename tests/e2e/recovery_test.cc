@@ -6,6 +6,8 @@
 #include <gmock/gmock.h>
 #include <signal.h>
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "tests/e2e/service.h"
 
@@ -50,7 +52,7 @@ TEST_F(Recovery, ARankThatIsKilledIsRunAgainFromTheLastCheckpoint) {
   const std::string id = SubmitAndReachTheMiddle();
   const auto trainers = service_.Trainers(id);
   ASSERT_EQ(trainers.size(), 2u);
-  ASSERT_EQ(kill(trainers[1].pid, SIGKILL), 0);
+  Kill(trainers[1].pid, SIGKILL);
   ASSERT_TRUE(WaitUntil([&] { return service_.Job(id).at("restarts") == 1; }));
   ExpectEndsLikeAnUndisturbedRun(id);
   EXPECT_EQ(service_.Job(id).at("restarts"), 1);
@@ -60,7 +62,9 @@ TEST_F(Recovery, ARankThatIsKilledIsRunAgainFromTheLastCheckpoint) {
 TEST_F(Recovery, TheControllerIsKilledAndNoRankNotices) {
   const std::string id = SubmitAndReachTheMiddle();
   const auto before = service_.Trainers(id);
-  ASSERT_EQ(kill(service_.Find("trainyard-controller", ""), SIGKILL), 0);
+  const pid_t controller = service_.Find("trainyard-controller", "");
+  ASSERT_GT(controller, 1);
+  Kill(controller, SIGKILL);
   // The command line waits for the controller that `up` starts again at the same address.
   EXPECT_EQ(service_.Job(id).at("restarts"), 0);
   const auto after = service_.Trainers(id);
@@ -74,9 +78,18 @@ TEST_F(Recovery, TheControllerIsKilledAndNoRankNotices) {
 TEST_F(Recovery, AWorkerDaemonIsKilledAndItsSuccessorAdoptsTheRank) {
   const std::string id = SubmitAndReachTheMiddle();
   const auto before = service_.Trainers(id);
-  const pid_t daemon = service_.Find("trainyard-worker", "/state/worker-0 --devices");
-  ASSERT_EQ(kill(daemon, SIGKILL), 0);
-  ASSERT_TRUE(WaitUntil([&] { return ::kill(daemon, 0) != 0; }));
+  const auto daemon = [this] {
+    return service_.Find("trainyard-worker", "/state/worker-0 --devices");
+  };
+  const pid_t first = daemon();
+  ASSERT_GT(first, 1);
+  Kill(first, SIGKILL);
+  ASSERT_TRUE(WaitUntil([&] { return daemon() > 1 && daemon() != first; }));
+  // The ranks of before, or, if the job ended meanwhile, none.
+  for (const Found& trainer : service_.Trainers(id)) {
+    EXPECT_TRUE(std::any_of(before.begin(), before.end(),
+                            [&](const Found& was) { return was.pid == trainer.pid; }));
+  }
   ExpectEndsLikeAnUndisturbedRun(id);
   EXPECT_EQ(service_.Job(id).at("restarts"), 0);
   EXPECT_EQ(service_.Job(id).at("epoch"), 1);
@@ -91,7 +104,9 @@ TEST_F(Recovery, WatchingGoesOnThroughAControllersRestart) {
                  .output = service_.directory() + "/watch.out",
                  .errors = service_.directory() + "/watch.err"});
   ASSERT_TRUE(service_.WaitForStep(id, 50));
-  ASSERT_EQ(kill(service_.Find("trainyard-controller", ""), SIGKILL), 0);
+  const pid_t controller = service_.Find("trainyard-controller", "");
+  ASSERT_GT(controller, 1);
+  Kill(controller, SIGKILL);
   EXPECT_EQ(watch.Wait(absl::Seconds(100)), 0);
 }
 

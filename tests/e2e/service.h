@@ -24,8 +24,8 @@ struct TestJob {
   std::string name = "e2e";
   int steps = 20;
   int devices = 1;
-  int checkpoint_every = 0;  // 0: no checkpoint section.
-  std::string directory;     // Of checkpoints.
+  int checkpoint_every = 0;    // 0: no checkpoint section.
+  std::string directory = "";  // Of checkpoints.
   int hidden = 32;
   std::string data = "synthetic: {}";
   std::string more = "";  // Further lines.
@@ -66,7 +66,8 @@ class Service {
 
   // Live trainers of a job, by rank. Each rank's processes: its supervisor is left out.
   std::vector<Found> Trainers(const std::string& job_id);
-  // The one process of this service that runs `program` and whose command line holds `text`.
+  // The one process of this service that runs `program` and whose command line holds `text`; -1 if
+  // there is none, or several.
   pid_t Find(const std::string& program, const std::string& text);
 
  private:

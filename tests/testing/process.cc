@@ -68,7 +68,7 @@ Process::~Process() {
 }
 
 void Process::Signal(int signal) {
-  if (Running()) ::kill(pid_, signal);
+  if (Running()) Kill(pid_, signal);
 }
 
 bool Process::Running() { return Wait(absl::ZeroDuration()) < 0; }
@@ -89,6 +89,11 @@ int Process::Wait(absl::Duration patience) {
 std::ostream& operator<<(std::ostream& out, const Finished& finished) {
   return out << "exit code " << finished.exit_code << "\noutput: " << finished.output
              << "\nerrors: " << finished.errors;
+}
+
+void Kill(pid_t pid, int signal) {
+  CHECK(pid > 1) << pid;
+  ::kill(pid, signal);  // That it is gone already is fine.
 }
 
 bool WaitUntil(const std::function<bool()>& done, absl::Duration patience) {

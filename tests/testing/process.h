@@ -49,6 +49,10 @@ struct Finished {
 };
 std::ostream& operator<<(std::ostream& out, const Finished& finished);
 
+// Sends a signal to one process. CHECKs that `pid` is one: 0, -1 and 1 would mean everybody else,
+// too.
+void Kill(pid_t pid, int signal);
+
 // Polls until `done` or the deadline; returns whether it was done.
 bool WaitUntil(const std::function<bool()>& done, absl::Duration patience = absl::Seconds(60));
 

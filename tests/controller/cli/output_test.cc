@@ -66,11 +66,12 @@ class OutputTest : public testing::Test {
 
 TEST_F(OutputTest, TablesAreAlignedAndUndecoratedOffATerminal) {
   Output output(out_, err_, Terminal());
-  output.Table({{"JOB"}, {"STEP", true}, {"WHY"}}, {{"j-1", "5", ""}, {"j-22", "12345", "late"}});
+  output.Table({{"JOB"}, {"STEP", true}, {"WHY"}},
+               {{"j-1", "5", ""}, {"j-22", "12345", "late\nly"}});
   EXPECT_EQ(out_.str(),
             "JOB    STEP  WHY\n"
             "j-1       5\n"
-            "j-22  12345  late\n");
+            "j-22  12345  late ly\n");
 }
 
 TEST_F(OutputTest, HeadsAreBoldWhereThereIsColour) {

@@ -65,6 +65,8 @@ TEST_F(ProgressTest, TheEndShowsTheLastStepTheTimeAndTheCheckpoint) {
   Output output(out_, err_, Terminal());
   ProgressPrinter printer(clock_, output);
   printer.Show(Job(v1::JOB_STATE_RUNNING, 1));
+  printer.Show(
+      Job(v1::JOB_STATE_RUNNING, 100));  // Too soon for a line, so the end makes up for it.
   v1::Job end = Job(v1::JOB_STATE_SUCCEEDED, 100);
   end.mutable_progress()->set_mfu(0.345);
   end.mutable_progress()->set_validation_loss(2.75);

@@ -219,9 +219,7 @@ void JobBook::Submitted(const std::string& key, const Job& job, const absl::Stat
 
 void JobBook::Barrier(Done durable) {
   if (!durable) return;
-  store_.Write({}, OnFailure::kRetry, [durable = std::move(durable)](const absl::Status& status) {
-    if (status.ok()) durable();
-  });
+  store_.Write({}, OnFailure::kRetry, std::move(durable));
 }
 
 absl::StatusOr<Snapshot> JobBook::Apply(const std::string& job_id, const JobEvent& event,
@@ -255,9 +253,8 @@ absl::StatusOr<Snapshot> JobBook::Apply(const std::string& job_id, const JobEven
   }
   store_.Write(std::move(batch), OnFailure::kRetry,
                [this, after, durable = std::move(durable)](const absl::Status& status) {
-                 if (!status.ok()) return;
-                 Publish(after);
-                 if (durable) durable();
+                 if (status.ok()) Publish(after);
+                 if (durable) durable(status);
                });
   lock.unlock();
   LogChange(*before, *after);
@@ -288,7 +285,17 @@ void JobBook::Publish(const Snapshot& job) {
   Notify(listeners);
 }
 
-void JobBook::Notify(std::vector<std::weak_ptr<JobListener>>& listeners) {
+void JobBook::NotifyJob(const std::string& job_id) {
+  std::vector<std::weak_ptr<JobListener>> listeners;
+  {
+    std::lock_guard lock(mutex_);
+    const auto found = slots_.find(job_id);
+    if (found != slots_.end()) listeners = found->second.listeners;
+  }
+  Notify(listeners);
+}
+
+void JobBook::Notify(const std::vector<std::weak_ptr<JobListener>>& listeners) {
   for (const auto& weak : listeners) {
     if (const auto listener = weak.lock()) listener->OnJobChanged();
   }

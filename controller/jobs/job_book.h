@@ -54,7 +54,8 @@ struct StepReport {
 
 class JobBook {
  public:
-  using Done = std::function<void()>;
+  // OK: nothing of it can be lost. Otherwise the controller is stopping, and it may be.
+  using Done = std::function<void(const absl::Status&)>;
   using SubmitDone = std::function<void(absl::StatusOr<Snapshot>)>;
 
   // Loads the live jobs. All references outlive the book, and the store is closed before the book
@@ -139,7 +140,10 @@ class JobBook {
   Job NewJob(std::shared_ptr<const Spec> spec) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Submitted(const std::string& request_id, const Job& job, const absl::Status& status);
   void Publish(const Snapshot& job);
-  static void Notify(std::vector<std::weak_ptr<JobListener>>& listeners);
+  static void Notify(const std::vector<std::weak_ptr<JobListener>>& listeners);
+  // Whoever listens now: one that came while a write was under way has read before it, and must
+  // hear of it, too.
+  void NotifyJob(const std::string& job_id);
   void Barrier(Done durable);
   StepRecord& StepOf(Slot& slot, uint64_t step) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void StepFinished(Slot& slot, StepRecord& step, const DeviceFacts& devices)

@@ -63,19 +63,18 @@ void JobBook::RecordStep(const StepReport& report, const DeviceFacts& devices, D
     return Barrier(std::move(durable));
   }
   if (report.rank == 0 && report.record.skipped) SeriesOf(slot).OnSkipped();
-  std::vector<std::weak_ptr<JobListener>> listeners;
-  if (step.complete) {
+  const bool complete = step.complete;
+  if (complete) {
     StepFinished(slot, step, devices);
-    if (PublishProgress(slot)) listeners = slot.listeners;
+    PublishProgress(slot);
   }
   WriteBatch batch;
   batch.steps.push_back({slot.applied->number, step});
   store_.Write(std::move(batch), OnFailure::kRetry,
-               [durable = std::move(durable),
-                listeners = std::move(listeners)](const absl::Status& status) mutable {
-                 if (!status.ok()) return;
-                 if (durable) durable();
-                 Notify(listeners);
+               [this, complete, id = report.job_id,
+                durable = std::move(durable)](const absl::Status& status) {
+                 if (durable) durable(status);
+                 if (status.ok() && complete) NotifyJob(id);
                });
 }
 
@@ -125,10 +124,9 @@ void JobBook::AppendLogs(const std::string& job_id, const std::vector<LogRecord>
   for (const LogRecord& line : lines) {
     batch.logs.push_back({found->second.applied->number, line});
   }
-  store_.Write(std::move(batch), OnFailure::kDrop,
-               [listeners = found->second.listeners](const absl::Status& status) mutable {
-                 if (status.ok()) Notify(listeners);
-               });
+  store_.Write(std::move(batch), OnFailure::kDrop, [this, job_id](const absl::Status& status) {
+    if (status.ok()) NotifyJob(job_id);
+  });
 }
 
 void JobBook::Tick() {

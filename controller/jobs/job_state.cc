@@ -49,7 +49,10 @@ std::string WhatHappened(const RankReported& report) {
     default:
       text = absl::StrCat("exited with code ", report.exit_code);
   }
-  if (!report.message.empty()) absl::StrAppend(&text, ": ", report.message);
+  // A killed rank has no last words; what is said of it repeats the signal.
+  if (!report.message.empty() && report.cause != ExitCause::kSignal) {
+    absl::StrAppend(&text, ": ", report.message);
+  }
   return text;
 }
 

@@ -59,73 +59,71 @@ std::vector<PlacedRank> Take(const std::vector<DevicePool*>& chosen, uint32_t gr
   return ranks;
 }
 
-struct Capacity {
+// The machines' devices of one kind, as one pass goes over the queue.
+struct Kind {
+  std::vector<DevicePool*> pools;
   uint32_t total = 0;
   uint32_t free = 0;
-  uint32_t groups_in_all = 0;  // Tensor groups that the machines hold when idle.
+  std::string head;                            // The job that keeps those behind it waiting.
+  std::map<uint32_t, uint32_t> groups_in_all;  // By tensor size: groups that idle machines hold.
+
+  bool CouldHold(const WaitingJob& job) {
+    auto [entry, fresh] = groups_in_all.try_emplace(job.tensor, 0);
+    if (fresh) {
+      for (const DevicePool* pool : pools) entry->second += pool->total / job.tensor;
+    }
+    return entry->second >= job.ranks / job.tensor;
+  }
 };
 
-std::vector<DevicePool*> OfKind(std::vector<DevicePool>& pools, DeviceKind kind) {
-  std::vector<DevicePool*> list;
-  for (DevicePool& pool : pools) {
-    if (pool.kind == kind) list.push_back(&pool);
-  }
-  return list;
-}
-
-Capacity CapacityOf(const std::vector<DevicePool*>& pools, uint32_t tensor) {
-  Capacity capacity;
-  for (const DevicePool* pool : pools) {
-    capacity.total += pool->total;
-    capacity.free += uint32_t(pool->free.size());
-    capacity.groups_in_all += pool->total / tensor;
-  }
-  return capacity;
-}
-
-// Waits behind `head`, or for devices; of the kind that could come closest.
-std::string WaitReason(const WaitingJob& job, const Capacity& capacity, const std::string& head) {
-  const char* plural = job.ranks == 1 ? " device" : " devices";
-  std::string text = absl::StrCat("needs ", job.ranks, job.cpu_only ? " CPU" : "", plural);
+std::string WaitReason(const WaitingJob& job, const Kind* closest, const std::string& head) {
+  std::string text = absl::StrCat("needs ", job.ranks, job.cpu_only ? " CPU" : "",
+                                  job.ranks == 1 ? " device" : " devices");
   if (job.tensor > 1) absl::StrAppend(&text, " in groups of ", job.tensor, " a machine");
-  if (capacity.total == 0) return absl::StrCat(text, ", cluster has none");
-  absl::StrAppend(&text, ", cluster has ", capacity.total, ", ", capacity.free, " free");
+  if (closest == nullptr) return absl::StrCat(text, ", cluster has none");
+  absl::StrAppend(&text, ", cluster has ", closest->total, ", ", closest->free, " free");
   if (!head.empty()) absl::StrAppend(&text, "; behind ", head);
   return text;
 }
 
 class Pass {
  public:
-  explicit Pass(std::vector<DevicePool>& pools) : pools_(pools) {}
+  explicit Pass(std::vector<DevicePool>& pools) {
+    for (DevicePool& pool : pools) {
+      Kind& kind = kinds_[pool.kind];
+      kind.pools.push_back(&pool);
+      kind.total += pool.total;
+      kind.free += uint32_t(pool.free.size());
+    }
+  }
 
   Decision Decide(const WaitingJob& job) {
     const uint32_t groups = job.ranks / job.tensor;
-    Capacity closest;
+    const Kind* closest = nullptr;
     std::string behind;
-    for (const DeviceKind kind : kKindsByPreference) {
-      if (job.cpu_only && kind != DeviceKind::kCpu) continue;
-      const std::vector<DevicePool*> pools = OfKind(pools_, kind);
-      const Capacity capacity = CapacityOf(pools, job.tensor);
-      if (capacity.total > closest.total) closest = capacity;
-      if (capacity.groups_in_all < groups) continue;
-      if (const auto head = head_.find(kind); head != head_.end()) {
-        behind = head->second;
+    std::vector<Kind*> waits_for;
+    for (const DeviceKind preferred : kKindsByPreference) {
+      const auto found = kinds_.find(preferred);
+      if (found == kinds_.end() || (job.cpu_only && preferred != DeviceKind::kCpu)) continue;
+      Kind& kind = found->second;
+      if (closest == nullptr || kind.total > closest->total) closest = &kind;
+      if (!kind.CouldHold(job)) continue;
+      if (!kind.head.empty()) {
+        behind = kind.head;
         continue;
       }
-      if (const auto chosen = Choose(pools, groups, job.tensor)) {
+      if (const auto chosen = Choose(kind.pools, groups, job.tensor)) {
+        kind.free -= job.ranks;
         return {job.id, Take(*chosen, groups, job.tensor), ""};
       }
-      waits_for_.push_back(kind);
+      waits_for.push_back(&kind);
     }
-    for (const DeviceKind kind : waits_for_) head_.emplace(kind, job.id);
-    waits_for_.clear();
+    for (Kind* kind : waits_for) kind->head = job.id;
     return {job.id, {}, WaitReason(job, closest, behind)};
   }
 
  private:
-  std::vector<DevicePool>& pools_;
-  std::map<DeviceKind, std::string> head_;  // The job that keeps those behind it waiting.
-  std::vector<DeviceKind> waits_for_;
+  std::map<DeviceKind, Kind> kinds_;
 };
 
 }  // namespace

@@ -52,7 +52,9 @@ class WorkerStream final : public StreamLink::Reactor {
     if (!session_) return HandleRegister();
     Coordinator::Done durable;
     if (request_.sequence() > 0) {
-      durable = [link = link_, sequence = request_.sequence()] { link->Ack(sequence); };
+      durable = [link = link_, sequence = request_.sequence()](const absl::Status& status) {
+        if (status.ok()) link->Ack(sequence);
+      };
     }
     switch (request_.message_case()) {
       case Request::kHeartbeat:

@@ -23,6 +23,7 @@ constexpr std::array<const char*, 1> kMigrations = {R"sql(
     facts TEXT NOT NULL, body TEXT NOT NULL);
   CREATE INDEX jobs_by_state ON jobs (state, number);
   CREATE TABLE requests (request_id TEXT PRIMARY KEY, number INTEGER NOT NULL) WITHOUT ROWID;
+  CREATE INDEX requests_by_number ON requests (number);
   CREATE TABLE events (
     number INTEGER NOT NULL, n INTEGER NOT NULL, time INTEGER NOT NULL, type INTEGER NOT NULL,
     epoch INTEGER NOT NULL, message TEXT NOT NULL, PRIMARY KEY (number, n)) WITHOUT ROWID;

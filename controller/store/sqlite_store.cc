@@ -57,7 +57,7 @@ void SqliteStore::Write(WriteBatch batch, OnFailure on_failure, WriteDone done) 
       return;
     }
   }
-  if (done) done(absl::CancelledError("the store is closed"));
+  if (done) done(absl::UnavailableError("the controller is stopping"));
 }
 
 absl::Status SqliteStore::WriteTogether(const std::deque<Pending>& group) {

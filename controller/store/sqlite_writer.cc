@@ -46,6 +46,7 @@ absl::Status SqliteWriter::Put(const WriteBatch& batch) {
     insert->Bind(1, int64_t(job.number)).Bind(2, int64_t(job.state)).BindBlob(3, job.spec);
     RETURN_IF_ERROR(
         insert->BindText(4, job.config).BindText(5, job.facts).BindText(6, job.body).Run());
+    if (++new_jobs_ % kTrimEvery == 0) RETURN_IF_ERROR(ForgetOldJobs());
   }
   for (const StoredRequest& request : batch.new_requests) {
     ASSIGN_OR_RETURN(Statement * insert, Cached("INSERT INTO requests VALUES (?, ?)"));
@@ -62,6 +63,31 @@ absl::Status SqliteWriter::Put(const WriteBatch& batch) {
   for (const WriteBatch::Event& event : batch.events) RETURN_IF_ERROR(PutEvent(event));
   for (const WriteBatch::Step& step : batch.steps) RETURN_IF_ERROR(PutStep(step));
   for (const WriteBatch::Log& log : batch.logs) RETURN_IF_ERROR(PutLog(log));
+  return absl::OkStatus();
+}
+
+absl::Status SqliteWriter::ForgetOldJobs() {
+  ASSIGN_OR_RETURN(Statement * newest_too_old,
+                   Cached("SELECT number FROM jobs WHERE state >= ? ORDER BY number DESC LIMIT 1 "
+                          "OFFSET ?"));
+  newest_too_old->Bind(1, int64_t(JobState::kSucceeded)).Bind(2, int64_t(limits_.ended_jobs));
+  ASSIGN_OR_RETURN(const bool any, newest_too_old->Next());
+  if (!any) return absl::OkStatus();
+  const int64_t last = newest_too_old->Int(0);
+  newest_too_old->Reset();
+  // Children first, while the jobs still say which they are.
+  for (const char* sql : {"DELETE FROM steps WHERE number IN (SELECT number FROM jobs WHERE state "
+                          ">= ? AND number <= ?)",
+                          "DELETE FROM logs WHERE number IN (SELECT number FROM jobs WHERE state "
+                          ">= ? AND number <= ?)",
+                          "DELETE FROM events WHERE number IN (SELECT number FROM jobs WHERE state "
+                          ">= ? AND number <= ?)",
+                          "DELETE FROM requests WHERE number IN (SELECT number FROM jobs WHERE "
+                          "state >= ? AND number <= ?)",
+                          "DELETE FROM jobs WHERE state >= ? AND number <= ?"}) {
+    ASSIGN_OR_RETURN(Statement * forget, Cached(sql));
+    RETURN_IF_ERROR(forget->Bind(1, int64_t(JobState::kSucceeded)).Bind(2, last).Run());
+  }
   return absl::OkStatus();
 }
 

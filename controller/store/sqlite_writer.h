@@ -29,6 +29,7 @@ class SqliteWriter {
 
   // Prepared once each.
   absl::StatusOr<Statement*> Cached(const char* sql);
+  absl::Status ForgetOldJobs();
   absl::Status PutStep(const WriteBatch::Step& step);
   absl::Status PutEvent(const WriteBatch::Event& event);
   absl::Status PutLog(const WriteBatch::Log& log);
@@ -40,6 +41,7 @@ class SqliteWriter {
   const StoreLimits limits_;
   std::map<const char*, Statement> statements_;
   std::map<uint64_t, int64_t> next_event_, next_log_;
+  uint64_t new_jobs_ = 0;  // Since the store was opened.
 };
 
 }  // namespace trainyard::controller

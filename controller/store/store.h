@@ -67,7 +67,7 @@ class Store {
   // Queues the batch. Batches become durable in the order of the calls, and `done` runs in that
   // order on the store's thread, once the batch is durable or has failed; it must be quick. Batches
   // that are queued together share one sync of the disk. After Close, `done` runs at once with
-  // CANCELLED.
+  // UNAVAILABLE.
   virtual void Write(WriteBatch batch, OnFailure on_failure, WriteDone done) = 0;
 
   // Finishes what is queued; no `done` runs on the store's thread after it. Reading goes on.
@@ -102,8 +102,9 @@ class Store {
                                            size_t limit) = 0;
 };
 
-// How much history a store keeps for each job; the oldest goes first.
+// How much history a store keeps; the oldest goes first.
 struct StoreLimits {
+  uint64_t ended_jobs = 100'000;  // With their history and request ids.
   uint64_t steps_per_job = 200'000;
   uint64_t log_lines_per_job = 20'000;
   uint64_t events_per_job = 2'000;

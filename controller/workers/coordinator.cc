@@ -186,7 +186,9 @@ void Coordinator::OnDraining(const Session& session) {
 
 void Coordinator::Cancel(const std::string& job_id, const std::string& reason,
                          JobBook::SubmitDone done) {
-  const auto answer = [this, job_id, done = std::move(done)] { done(book_.Get(job_id)); };
+  const auto answer = [this, job_id, done = std::move(done)](const absl::Status& status) {
+    status.ok() ? done(book_.Get(job_id)) : done(status);
+  };
   // Ended or unknown jobs are answered likewise, from the book or the store.
   std::lock_guard lock(mutex_);
   (void)book_.Apply(job_id, Event(CancelRequested{reason}), answer);

@@ -38,7 +38,7 @@ struct CoordinatorOptions {
 
 class Coordinator {
  public:
-  using Done = std::function<void()>;
+  using Done = JobBook::Done;
 
   // `wake` asks for a Tick soon; it must not call back. Takes the book's hook.
   Coordinator(const Clock& clock, JobBook& book, ControllerMetrics& metrics,
@@ -51,8 +51,8 @@ class Coordinator {
   Session Connect(Registration registration, std::shared_ptr<WorkerLink> link);
   void Disconnect(const Session& session);
 
-  // `durable` runs once nothing of the report can be lost, whether it was news or not; it does not
-  // run on a superseded stream.
+  // `durable` runs once nothing of the report can be lost, whether it was news or not, or with an
+  // error when the controller stops before; it does not run on a superseded stream.
   void OnHeartbeat(const Session& session);
   void OnRankStatus(const Session& session, const RankStatus& status, Done durable);
   void OnStep(const Session& session, StepReport report, Done durable);
@@ -64,7 +64,8 @@ class Coordinator {
   void OnRendezvousGet(const Session& session, const RendezvousValue& key);  // value is empty.
   void OnDraining(const Session& session);
 
-  // `done` gets the job once the cancellation is durable, or as it is if it had ended. NOT_FOUND.
+  // `done` gets the job once the cancellation is durable, or as it is if it had ended. NOT_FOUND;
+  // UNAVAILABLE the controller is stopping.
   void Cancel(const std::string& job_id, const std::string& reason, JobBook::SubmitDone done);
 
   std::vector<Worker> Workers() const;  // Without links.

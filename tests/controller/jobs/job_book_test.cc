@@ -5,6 +5,8 @@
 
 #include <gmock/gmock.h>
 
+#include <atomic>
+#include <future>
 #include <thread>
 
 #include "tests/controller/testing/cluster_fixture.h"
@@ -104,6 +106,31 @@ TEST_F(JobBookTest, StepsAreMergedAndCountedOnceThoughToldTwice) {
   EXPECT_TRUE(Step(worker, job, 0, 1, 0.25)) << "resent, because the acknowledgement was lost";
   EXPECT_EQ(Metric("steps_total"), 0) << "counted before the restart";
   EXPECT_EQ(store_->ReadSteps(job->number, 0, 10)->front().seconds, 0.5);
+}
+
+class Counter final : public JobListener {
+ public:
+  void OnJobChanged() override { ++calls; }
+  std::atomic<int> calls = 0;
+};
+
+// Catches the lost wake-up: a reader that came after the write was queued and looked before it was
+// durable.
+TEST_F(JobBookTest, ReadersThatComeDuringAWriteHearOfIt) {
+  const std::string id = Submit(1);
+  FakeWorker worker = Connect("w", 1);
+  Tick();
+  const Snapshot job = ReadyAll(id, worker);
+  std::promise<void> gate;
+  store_->Write({}, OnFailure::kRetry, [&](const absl::Status&) { gate.get_future().wait(); });
+  book_->AppendLogs(id, {{clock_.Now(), 1, 0, "line"}});
+  const auto reader = std::make_shared<Counter>();
+  book_->Subscribe(id, reader);
+  gate.set_value();
+  Flush();
+  EXPECT_EQ(reader->calls, 1);
+  Step(worker, job, 0, 1);
+  EXPECT_EQ(reader->calls, 2);
 }
 
 TEST_F(JobBookTest, SeriesOfAnEndedJobGoAwayLater) {

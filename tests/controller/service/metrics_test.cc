@@ -29,7 +29,7 @@ class MetricsTest : public ServerFixture {
     for (uint64_t step = 1; step <= 10; ++step) worker->Step(id, 1, 0, step);
     worker->Step(id, 1, 0, 10);  // Told again.
     worker->Save(id, 1, 10, "runs/a/step-10");
-    worker->Say(id, 1, 0, v1::RANK_STATE_EXITED, v1::EXIT_CAUSE_COMPLETED);
+    worker->Exit(id, 1, 0, v1::EXIT_CAUSE_COMPLETED);
     AwaitState(id, v1::JOB_STATE_SUCCEEDED);
     return id;
   }

@@ -49,7 +49,7 @@ TEST_F(WorkerServiceTest, RunsAJobToItsEnd) {
     EXPECT_FALSE(response.worker().insecure());
   }
   for (uint32_t rank = 0; rank < 2; ++rank) {
-    worker->Say(id, 1, rank, v1::RANK_STATE_EXITED, v1::EXIT_CAUSE_COMPLETED);
+    worker->Exit(id, 1, rank, v1::EXIT_CAUSE_COMPLETED);
   }
   const v1::Job job = AwaitState(id, v1::JOB_STATE_SUCCEEDED);
   EXPECT_EQ(job.progress().step(), 10);
@@ -68,7 +68,7 @@ TEST_F(WorkerServiceTest, FollowedStepsComeInOrderAndEndWithTheJob) {
   std::vector<v1::StepRecord> followed;
   std::thread reader([&] { followed = Steps(id, true); });
   for (uint64_t step = 1; step <= 10; ++step) worker->Step(id, 1, 0, step);
-  worker->Say(id, 1, 0, v1::RANK_STATE_EXITED, v1::EXIT_CAUSE_COMPLETED);
+  worker->Exit(id, 1, 0, v1::EXIT_CAUSE_COMPLETED);
   reader.join();
   ASSERT_EQ(followed.size(), 10u);
   for (uint64_t i = 0; i < 10; ++i) EXPECT_EQ(followed[i].step(), i + 1);
@@ -85,10 +85,10 @@ TEST_F(WorkerServiceTest, KilledRankEndsTheAttemptAndTheNextOneGetsTheCheckpoint
   auto& first = rank_of_a == 0 ? a : b;
   first->Save(id, 1, 4, "runs/a/epoch-1/step-4");
   first->AwaitAck();
-  b->Say(id, 1, rank_of_b, v1::RANK_STATE_EXITED, v1::EXIT_CAUSE_SIGNAL, 9);
+  b->Exit(id, 1, rank_of_b, v1::EXIT_CAUSE_SIGNAL, 9);
   EXPECT_EQ(a->AwaitStop().epoch(), 1);
   EXPECT_THAT(Get(id).state_reason(), HasSubstr("host-b (worker b) was killed by signal 9"));
-  a->Say(id, 1, rank_of_a, v1::RANK_STATE_EXITED, v1::EXIT_CAUSE_STOPPED);
+  a->Exit(id, 1, rank_of_a, v1::EXIT_CAUSE_STOPPED);
   const v1::StartRanks again = a->AwaitStart();
   EXPECT_EQ(again.epoch(), 2);
   ASSERT_EQ(again.checkpoints_size(), 1);
@@ -97,7 +97,7 @@ TEST_F(WorkerServiceTest, KilledRankEndsTheAttemptAndTheNextOneGetsTheCheckpoint
 
   // What the first attempt still says is acknowledged, and ignored.
   a->Step(id, 1, rank_of_a, 5);
-  b->Say(id, 1, rank_of_b, v1::RANK_STATE_EXITED, v1::EXIT_CAUSE_COMPLETED);
+  b->Exit(id, 1, rank_of_b, v1::EXIT_CAUSE_COMPLETED);
   a->AwaitAck();
   b->AwaitAck();
   EXPECT_EQ(Get(id).state(), v1::JOB_STATE_STARTING);
@@ -121,7 +121,7 @@ TEST_F(WorkerServiceTest, RunningJobOutlivesTheController) {
   worker->set_sequence(sequence - 1);
   worker->Step(id, 1, 0, 1);  // Resent: the worker did not see the acknowledgement.
   for (uint64_t step = 2; step <= 10; ++step) worker->Step(id, 1, 0, step);
-  worker->Say(id, 1, 0, v1::RANK_STATE_EXITED, v1::EXIT_CAUSE_COMPLETED);
+  worker->Exit(id, 1, 0, v1::EXIT_CAUSE_COMPLETED);
   const v1::Job job = AwaitState(id, v1::JOB_STATE_SUCCEEDED);
   EXPECT_EQ(job.epoch(), 1);
   EXPECT_EQ(job.restarts(), 0);
@@ -137,7 +137,7 @@ TEST_F(WorkerServiceTest, StaleRanksOfAReturningWorkerAreStopped) {
   const std::string id = MustSubmit(Spec());
   Await(id, [](const v1::Job& job) { return !job.state_reason().empty(); });
   EXPECT_EQ(Get(id).state(), v1::JOB_STATE_QUEUED) << "the device is not free";
-  worker->Say("j-0000000000", 3, 0, v1::RANK_STATE_EXITED, v1::EXIT_CAUSE_STOPPED);
+  worker->Exit("j-0000000000", 3, 0, v1::EXIT_CAUSE_STOPPED);
   EXPECT_EQ(worker->AwaitStart().job_id(), id);
 }
 
@@ -179,7 +179,7 @@ TEST_F(WorkerServiceTest, LogsAreKeptAndFollowed) {
   v1::StreamLogsResponse response;
   ASSERT_TRUE(stream->Read(&response));
   EXPECT_EQ(response.lines(0).text(), "first");
-  worker->Say(id, 1, 0, v1::RANK_STATE_EXITED, v1::EXIT_CAUSE_BAD_INPUT);
+  worker->Exit(id, 1, 0, v1::EXIT_CAUSE_BAD_INPUT);
   while (stream->Read(&response)) {
   }
   EXPECT_TRUE(stream->Finish().ok());

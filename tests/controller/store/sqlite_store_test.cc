@@ -4,9 +4,13 @@
 #include "controller/store/sqlite_store.h"
 
 #include <gmock/gmock.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <future>
+#include <mutex>
 
 #include "absl/strings/str_cat.h"
 #include "controller/store/schema.h"
@@ -136,6 +140,23 @@ TEST(SqliteStore, HistoryIsBounded) {
   EXPECT_EQ(store->ReadEvents(1)->size(), 10u);
 }
 
+TEST(SqliteStore, OldEndedJobsAreForgottenWithTheirHistory) {
+  const TempDirectory directory;
+  const auto store = Open(directory.path(), {.ended_jobs = 100});
+  for (uint64_t n = 1; n <= 512; ++n) {
+    WriteBatch batch = NewJob(n, n == 7 ? JobState::kRunning : JobState::kFailed);
+    batch.new_requests.push_back({absl::StrCat("request-", n), n});
+    batch.events.push_back({n, {absl::FromUnixSeconds(1), EventType::kSubmitted, 0, "queued"}});
+    ASSERT_TRUE(Put(*store, std::move(batch)).ok());
+  }
+  EXPECT_EQ(store->ListJobs(0, {}, 1000)->size(), 101u);
+  EXPECT_TRUE(store->GetJob(7).ok()) << "it lives";
+  EXPECT_TRUE(absl::IsNotFound(store->GetJob(412).status()));
+  EXPECT_TRUE(store->ReadEvents(412)->empty());
+  EXPECT_TRUE(absl::IsNotFound(store->FindRequest("request-412").status()));
+  EXPECT_EQ(store->ReadEvents(413)->size(), 1u);
+}
+
 TEST(SqliteStore, BatchIsWrittenWholeOrNotAtAll) {
   const TempDirectory directory;
   const auto store = Open(directory.path());
@@ -163,6 +184,41 @@ TEST(SqliteStore, NeighboursOfABadBatchAreWritten) {
   EXPECT_FALSE(done[0].get_future().get().ok());
   EXPECT_TRUE(done[1].get_future().get().ok());
   EXPECT_TRUE(done[2].get_future().get().ok());
+}
+
+// Catches a newer state of a job that an older one, written late, overwrites. A limit on file sizes
+// stands in for a full disk, because it can be lifted without privileges.
+TEST(SqliteStore, WhatCannotBeWrittenIsKeptInOrderUntilItCan) {
+  const TempDirectory directory;
+  const auto store = Open(directory.path());
+  ASSERT_TRUE(Put(*store, NewJob(1)).ok());
+  ::signal(SIGXFSZ, SIG_IGN);
+  rlimit usual{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &usual), 0);
+  const rlimit nothing{.rlim_cur = 0, .rlim_max = usual.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &nothing), 0);
+  std::vector<std::future<absl::Status>> kept;
+  std::mutex mutex;
+  std::vector<std::string> order;
+  for (const std::string body : {"older", "newer"}) {
+    auto done = std::make_shared<std::promise<absl::Status>>();
+    kept.push_back(done->get_future());
+    WriteBatch batch;
+    batch.changed_jobs.push_back({1, JobState::kRunning, "", "", "", body});
+    store->Write(std::move(batch), OnFailure::kRetry, [&, done, body](const absl::Status& status) {
+      std::lock_guard lock(mutex);
+      order.push_back(body);
+      done->set_value(status);
+    });
+  }
+  EXPECT_FALSE(Put(*store, NewJob(2)).ok()) << "news is refused, not kept";
+  EXPECT_EQ(store->GetJob(1)->body, "body 1");
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &usual), 0);
+  for (auto& done : kept) EXPECT_TRUE(done.get().ok());
+  EXPECT_EQ(store->GetJob(1)->body, "newer");
+  EXPECT_THAT(order, testing::ElementsAre("older", "newer"));
+  EXPECT_TRUE(absl::IsNotFound(store->GetJob(2).status()));
+  EXPECT_TRUE(Put(*store, NewJob(3)).ok());
 }
 
 TEST(SqliteStore, OneProcessOwnsADirectory) {
@@ -219,7 +275,7 @@ TEST(SqliteStore, AfterCloseWritesAreRefusedAndReadingGoesOn) {
   const auto store = Open(directory.path());
   ASSERT_TRUE(Put(*store, NewJob(1)).ok());
   store->Close();
-  EXPECT_TRUE(absl::IsCancelled(Put(*store, NewJob(2))));
+  EXPECT_TRUE(absl::IsUnavailable(Put(*store, NewJob(2))));
   EXPECT_TRUE(store->GetJob(1).ok());
 }
 

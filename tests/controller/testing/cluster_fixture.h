@@ -176,7 +176,8 @@ class ClusterFixture : public ::testing::Test {
   // True if it became durable.
   bool Say(const FakeWorker& worker, const RankStatus& status) {
     bool durable = false;
-    coordinator_->OnRankStatus(worker.session, status, [&] { durable = true; });
+    coordinator_->OnRankStatus(worker.session, status,
+                               [&](const absl::Status& stored) { durable = stored.ok(); });
     Flush();
     return durable;
   }
@@ -193,7 +194,8 @@ class ClusterFixture : public ::testing::Test {
     report.record.model_flops = 1'000'000;
     report.record.finish_time = clock_.Now();
     bool durable = false;
-    coordinator_->OnStep(worker.session, report, [&] { durable = true; });
+    coordinator_->OnStep(worker.session, report,
+                         [&](const absl::Status& stored) { durable = stored.ok(); });
     Flush();
     return durable;
   }
@@ -202,7 +204,7 @@ class ClusterFixture : public ::testing::Test {
     coordinator_->OnCheckpoint(
         worker.session, job->id,
         {step, job->epoch, "runs/step-" + std::to_string(step), 10, clock_.Now()}, absl::Seconds(1),
-        [&] { durable = true; });
+        [&](const absl::Status& stored) { durable = stored.ok(); });
     Flush();
     return durable;
   }

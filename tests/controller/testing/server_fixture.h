@@ -69,10 +69,15 @@ class ScriptedWorker {
     request.mutable_heartbeat();
     Send(request, false);
   }
-  void Say(const std::string& job, uint64_t epoch, uint32_t rank, v1::RankState state,
-           v1::ExitCause cause = v1::EXIT_CAUSE_UNSPECIFIED, int signal = 0) {
+  void Say(const std::string& job, uint64_t epoch, uint32_t rank, v1::RankState state) {
     v1::ConnectRequest request;
     *request.mutable_rank_status() = Status(job, epoch, rank, state);
+    Send(request);
+  }
+  void Exit(const std::string& job, uint64_t epoch, uint32_t rank, v1::ExitCause cause,
+            int signal = 0) {
+    v1::ConnectRequest request;
+    *request.mutable_rank_status() = Status(job, epoch, rank, v1::RANK_STATE_EXITED);
     request.mutable_rank_status()->set_cause(cause);
     request.mutable_rank_status()->set_signal(signal);
     Send(request);

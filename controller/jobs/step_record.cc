@@ -21,7 +21,10 @@ bool MergeStep(StepRecord& record, const StepRecord& report, uint32_t rank, uint
   const char bit = char(1 << rank % 8);
   if (byte & bit) return false;
   byte |= bit;
-  if (report.seconds > record.seconds) {
+  // Ranks in lockstep agree on the seconds; the slowest is the one that waited least.
+  if (report.seconds > record.seconds ||
+      (report.seconds == record.seconds &&
+       report.phases[kGradSyncPhase] < record.phases[kGradSyncPhase])) {
     record.seconds = report.seconds;
     record.phases = report.phases;
   }

@@ -17,6 +17,7 @@ inline constexpr int kNumPhases = 7;
 inline constexpr std::array<absl::string_view, kNumPhases> kPhaseNames = {
     "data", "forward", "backward", "grad_sync", "optimizer", "pipeline_bubble", "checkpoint"};
 inline constexpr int kDataPhase = 0;
+inline constexpr int kGradSyncPhase = 3;
 inline constexpr int kCheckpointPhase = 6;
 
 struct StepRecord {

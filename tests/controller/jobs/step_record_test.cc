@@ -29,6 +29,15 @@ TEST(MergeStep, TakesSecondsOfTheSlowestAndLossOfRankZero) {
   EXPECT_EQ(step.loss, 3);
 }
 
+TEST(MergeStep, TakesPhasesOfTheRankThatWaitedLeast) {
+  StepRecord waited = Report(1, 2.0, 9), slowest = Report(1, 2.0, 9), step;
+  waited.phases = {0, 0.5, 0.5, 1.0};
+  slowest.phases = {0, 1.0, 0.9, 0.1};
+  EXPECT_TRUE(MergeStep(step, waited, 0, 2));
+  EXPECT_TRUE(MergeStep(step, slowest, 1, 2));
+  EXPECT_EQ(step.phases, slowest.phases);
+}
+
 TEST(MergeStep, RepeatedReportChangesNothing) {
   StepRecord step;
   EXPECT_TRUE(MergeStep(step, Report(1, 2.0, 9), 1, 2));

@@ -45,8 +45,10 @@ class Cpu final : public Backend {
   }
 
   absl::StatusOr<Buffer> Allocate(size_t bytes) const override {
-    constexpr size_t kAlign = 256;
-    void* data = std::aligned_alloc(kAlign, (bytes + kAlign) / kAlign * kAlign);  // Never 0.
+    constexpr size_t kAlign = 256, kAddressSpace = size_t{1} << 47;
+    void* data = bytes < kAddressSpace
+                     ? std::aligned_alloc(kAlign, (bytes + kAlign) / kAlign * kAlign)  // Never 0.
+                     : nullptr;
     if (data == nullptr) {
       return absl::ResourceExhaustedError(absl::StrCat("no memory for ", bytes, " bytes"));
     }

@@ -100,6 +100,8 @@ absl::Status LocalService::Prepare() {
   signals_ = ::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
   CHECK(signals_ >= 0) << errno;
   CHECK(prctl(PR_SET_CHILD_SUBREAPER, 1) == 0) << errno;
+  // Whoever read the ready line may be gone when there is a note to write; that ends no service.
+  ::signal(SIGPIPE, SIG_IGN);
   return absl::OkStatus();
 }
 

@@ -1,6 +1,5 @@
 // The program `trainyard`. Start with verbs/verbs.cc, the table of what it can do.
 
-#include <signal.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -36,7 +35,6 @@ trainyard::cli::Terminal FindTerminal() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  signal(SIGPIPE, SIG_IGN);  // A reader that went away ("| head") must not look like a crash.
   trainyard::cli::Surroundings surroundings;
   surroundings.controller = Environment("TRAINYARD_CONTROLLER", "127.0.0.1:7070");
   std::error_code error;

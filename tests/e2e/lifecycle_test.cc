@@ -1,6 +1,5 @@
-// Proves that a service starts, ends and comes back as a user expects: a running job can be
-// cancelled, Ctrl-C leaves nothing running, the next `up` on the same state takes the job up again,
-// and what is taken is named.
+// Proves that a service starts and ends as a user expects: a running job can be
+// cancelled, however `up` ends nothing is left running, and what is taken is named.
 
 #include <gmock/gmock.h>
 #include <signal.h>
@@ -58,6 +57,15 @@ TEST(Lifecycle, ASecondSignalEndsAtOnceAndStillLeavesNothing) {
   service.up().Signal(SIGTERM);
   EXPECT_EQ(service.up().Wait(absl::Seconds(10)), 0);
   EXPECT_TRUE(FindProcesses(service.directory()).empty());
+}
+
+TEST(Lifecycle, KillingUpItselfEndsEverythingItStarted) {
+  Service service({.workers = 2, .devices_per_worker = 1});
+  const std::string id = service.Submit(Endless("endless"));
+  ASSERT_TRUE(service.WaitForStep(id, 5));
+  service.up().Signal(SIGKILL);
+  EXPECT_EQ(service.up().Wait(absl::Seconds(10)), 128 + SIGKILL);
+  EXPECT_TRUE(WaitUntil([&] { return FindProcesses(service.directory()).empty(); }));
 }
 
 TEST(Lifecycle, ATakenPortAndATakenStateAreNamed) {

@@ -95,6 +95,18 @@ TEST_F(Recovery, AWorkerDaemonIsKilledAndItsSuccessorAdoptsTheRank) {
   EXPECT_EQ(service_.Job(id).at("epoch"), 1);
 }
 
+// Catches a drain that loses the steps since the last checkpoint, and jobs that only a crash brings
+// back.
+TEST_F(Recovery, TheWholeServiceIsEndedAndStartedAgain) {
+  const std::string id = SubmitAndReachTheMiddle();
+  service_.up().Signal(SIGINT);
+  EXPECT_EQ(service_.up().Wait(absl::Seconds(60)), 0);
+  service_.StartAgain();
+  EXPECT_GE(service_.Step(id), 90u);
+  ExpectEndsLikeAnUndisturbedRun(id);
+  EXPECT_EQ(service_.Job(id).at("restarts_without_progress"), 0);
+}
+
 TEST_F(Recovery, WatchingGoesOnThroughAControllersRestart) {
   const std::string id = service_.Submit(Job("disturbed"));
   Process watch({.argv = {absl::StrCat(std::getenv("TRAINYARD_BIN"), "/trainyard"), "watch", id,

@@ -49,9 +49,9 @@ std::string TestJob::Text() const {
 }
 
 Service::Service(const ServiceOptions& options)
-    : binaries_(std::getenv("TRAINYARD_BIN")), directory_(FreshDirectory()) {
+    : options_(options), binaries_(std::getenv("TRAINYARD_BIN")), directory_(FreshDirectory()) {
   if (options.trainer.empty()) {
-    StartUp(options);
+    StartUp();
   } else {
     StartParts(options.trainer);
   }
@@ -77,10 +77,15 @@ Service::~Service() {
   }
 }
 
-void Service::StartUp(const ServiceOptions& options) {
+void Service::StartAgain() {
+  EXPECT_FALSE(up().Running());
+  StartUp();
+}
+
+void Service::StartUp() {
   processes_.push_back(std::make_unique<Process>(ProcessOptions{
-      .argv = {binaries_ + "/trainyard", "up", "--workers", absl::StrCat(options.workers),
-               "--devices-per-worker", absl::StrCat(options.devices_per_worker), "--state",
+      .argv = {binaries_ + "/trainyard", "up", "--workers", absl::StrCat(options_.workers),
+               "--devices-per-worker", absl::StrCat(options_.devices_per_worker), "--state",
                directory_ + "/state", "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0"},
       .directory = directory_,
       .environment = {},

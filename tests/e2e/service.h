@@ -42,7 +42,9 @@ class Service {
   const std::string& directory() const { return directory_; }
   const std::string& address() const { return address_; }
   const std::string& metrics_url() const { return metrics_url_; }
-  Process& up() { return *processes_[0]; }
+  Process& up() { return *processes_.back(); }
+  // Another `up` on the same state, after the first one ended.
+  void StartAgain();
 
   // Runs `trainyard WORDS` with this controller in the service's directory, to its end.
   Finished Trainyard(const std::vector<std::string>& words);
@@ -71,10 +73,11 @@ class Service {
   pid_t Find(const std::string& program, const std::string& text);
 
  private:
-  void StartUp(const ServiceOptions& options);
+  void StartUp();
   void StartParts(const std::string& trainer);
   std::string WaitForReady(const std::string& log);
 
+  const ServiceOptions options_;
   const std::string binaries_;
   const std::string directory_;
   std::string address_, metrics_url_;

@@ -37,6 +37,7 @@ function(trainyard_program name)
 endfunction()
 
 # trainyard_test(NAME SRCS ... DEPS ... [GRPC] [LABELS ...] [TIMEOUT seconds]): a GoogleTest binary, one ctest entry.
+# Without GRPC and without a label of its own it is labelled tsan: the thread sanitizer runs it (scripts/sanitize.sh).
 function(trainyard_test name)
   cmake_parse_arguments(ARG "GRPC" "TIMEOUT" "SRCS;DEPS;LABELS" ${ARGN})
   add_executable(${name} ${ARG_SRCS})
@@ -44,6 +45,9 @@ function(trainyard_test name)
   target_link_libraries(${name} PRIVATE GTest::gmock GTest::gtest_main)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   add_test(NAME ${name} COMMAND ${name})
+  if(NOT ARG_GRPC AND NOT ARG_LABELS)
+    set(ARG_LABELS tsan)
+  endif()
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 300)
   endif()

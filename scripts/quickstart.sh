@@ -8,6 +8,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+build=${TRAINYARD_BUILD:-build}
 home=.trainyard/quickstart
 corpus=.trainyard/corpus.txt
 recipe=recipes/quickstart.yaml
@@ -24,8 +25,8 @@ case "${1:-}" in
                --set model.overrides.heads=4 --set model.overrides.kv_heads=2 --set batch.sequence=128)
     ;;
   --clean)
-    rm -rf .trainyard build
-    echo "Removed .trainyard/ and build/. The Debian packages stay; scripts/install_deps.sh --list names them."
+    rm -rf .trainyard "$build"
+    echo "Removed .trainyard/ and $build/. The Debian packages stay; scripts/install_deps.sh --list names them."
     exit 0
     ;;
   *) sed -n '2,8p' "$0" | sed 's/^# \{0,1\}//'; [ "$1" = --help ] && exit 0 || exit 2 ;;
@@ -39,10 +40,10 @@ if [ "$missing" -gt 0 ]; then
   say "  - install $missing Debian packages: about 1.2 GB of disk, 2 minutes, as root or with sudo"
   say "    (without root: it prints the one apt-get line to give to an administrator, and stops)"
 fi
-if [ -x build/bin/trainyard ]; then
-  say "  - bring the build in build/ up to date"
+if [ -x "$build/bin/trainyard" ]; then
+  say "  - bring the build in $build/ up to date"
 else
-  say "  - build into build/: about 400 MB of disk, 5 to 10 minutes on two cores, once"
+  say "  - build into $build/: about 400 MB of disk, 5 to 10 minutes on two cores, once"
 fi
 say "  - train for about $minutes minute(s) on two CPU ranks; the corpus (4.4 MB, from Debian's bible-kjv) stays in $corpus,"
 say "    the run goes to a new folder under $home/. --clean removes all of it."
@@ -50,7 +51,7 @@ say "    the run goes to a new folder under $home/. --clean removes all of it."
 scripts/install_deps.sh
 say "Building ..."
 scripts/build.sh trainyard trainyard-controller trainyard-worker trainyard-trainer
-PATH="$PWD/build/bin:$PATH"
+PATH="$(realpath "$build")/bin:$PATH"
 
 mkdir -p "$home"
 [ -s $corpus ] || { PATH="$PATH:/usr/games" bible -f gen1:1-rev22:21 >$corpus.tmp && mv $corpus.tmp $corpus; }
@@ -104,7 +105,7 @@ trainyard generate "$checkpoint" --prompt "$prompt" --tokens 300 --temperature 0
 say ""
 say ""
 say "checkpoint  $checkpoint"
-say "            build/bin/trainyard generate $checkpoint --prompt \"In the beginning\""
+say "            $build/bin/trainyard generate $checkpoint --prompt \"In the beginning\""
 say "metrics     $run/metrics.prom (scraped from $metrics)"
-say "logs        $run/state/logs/ and build/bin/trainyard logs, steps, events while the service runs:"
-say "            build/bin/trainyard up --state $run/state    serves this run again"
+say "logs        $run/state/logs/ and $build/bin/trainyard logs, steps, events while the service runs:"
+say "            $build/bin/trainyard up --state $run/state    serves this run again"

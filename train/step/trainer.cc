@@ -112,6 +112,7 @@ class RankTrainer final : public Trainer {
   ModelConfig model_;
   std::string checkpoint_directory_;  // Canonical; on rank 0 alone.
   std::string loaded_from_;           // Empty: a fresh start.
+  std::string last_saved_;            // By this attempt; empty: none yet.
   DataSplits data_;
   std::optional<BatchReader> train_reader_, validation_reader_;
   std::unique_ptr<Executable> executable_;
@@ -329,7 +330,6 @@ absl::Status RankTrainer::MakeCheckpoint(int64_t step, StepRecord& record) {
   if (first_rank()) saved = Save(step);
   const absl::Status status = AgreeOnStatus(collective_, saved.status());
   record.phases.checkpoint = SecondsSince(begin);
-  if (first_rank() && status.ok() && callbacks_.checkpoint) callbacks_.checkpoint(*saved);
   if (first_rank() && !status.ok()) {
     LogError("checkpoint_failed", {{"step", step}, {"error", status.message()}});
   }
@@ -350,15 +350,20 @@ absl::StatusOr<CheckpointRecord> RankTrainer::Save(int64_t step) {
   ASSIGN_OR_RETURN(
       const Manifest manifest,
       SaveCheckpoint(checkpoint_directory_, state, SourceBoxes(*executable_), LocalStorage()));
+  const CheckpointRecord record{.step = step,
+                                .path = CheckpointPath(checkpoint_directory_, rank_.epoch, step),
+                                .size_bytes = int64_t(manifest.size_bytes()),
+                                .seconds = SecondsSince(begin)};
+  // Reported before anything else can fail, and the one before it stays: under a service only
+  // recorded checkpoints load, and this one is recorded once the report has arrived.
+  if (callbacks_.checkpoint) callbacks_.checkpoint(record);
   const absl::Status retained = ApplyRetention(
       checkpoint_directory_,
-      {.keep = job_.checkpoint->keep, .epoch = rank_.epoch, .protect = {loaded_from_}},
+      {.keep = job_.checkpoint->keep, .epoch = rank_.epoch, .protect = {loaded_from_, last_saved_}},
       LocalStorage());
   if (!retained.ok()) LogWarning("retention_failed", {{"error", retained.message()}});
-  return CheckpointRecord{.step = step,
-                          .path = CheckpointPath(checkpoint_directory_, rank_.epoch, step),
-                          .size_bytes = int64_t(manifest.size_bytes()),
-                          .seconds = SecondsSince(begin)};
+  last_saved_ = record.path;
+  return record;
 }
 
 }  // namespace

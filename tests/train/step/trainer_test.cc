@@ -140,6 +140,20 @@ TEST(Checkpoints, FailureInBetweenDoesNotStopTrainingButThatOfTheLastOneFailsEve
   EXPECT_THAT(runs[0].checkpoints, ::testing::IsEmpty());
 }
 
+// A report may be on its way when the attempt ends: what it replaces must still be there.
+TEST(Checkpoints, TheOneBeforeTheNewestStaysEvenWhenOneIsToBeKept) {
+  JobConfig job = TinyJob(FreshDirectory("keep_one"));
+  job.steps = 4;
+  job.checkpoint->every_steps = 1;
+  job.checkpoint->keep = 1;
+  const auto runs = RunJob(job);
+  ASSERT_EQ(runs[0].checkpoints.size(), 4u);
+  const auto paths = CompleteCheckpoints(job.checkpoint->directory);
+  ASSERT_TRUE(paths.ok()) << paths.status();
+  EXPECT_THAT(*paths, ::testing::UnorderedElementsAre(::testing::EndsWith("/step-4"),
+                                                      ::testing::EndsWith("/step-3")));
+}
+
 TEST(Records, PhasesSumToTheStepOnEveryRank) {
   JobConfig job = SixSteps(FreshDirectory("phases"));
   job.batch.micro = 1;

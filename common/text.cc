@@ -1,0 +1,57 @@
+#include "common/text.h"
+
+#include <cstdint>
+
+namespace trainyard {
+namespace {
+
+bool Continues(char c) { return (uint8_t(c) & 0xC0) == 0x80; }
+
+// Bytes of the character that `text` starts with; 0: not a valid one.
+size_t CharacterBytes(absl::string_view text) {
+  const auto byte = [&](size_t i) { return i < text.size() ? uint8_t(text[i]) : uint8_t(0); };
+  const uint8_t first = byte(0);
+  if (first < 0x80) return 1;
+  // The second byte's range is what excludes overlong forms, surrogates and the beyond.
+  size_t bytes;
+  uint8_t low = 0x80, high = 0xBF;
+  if (first >= 0xC2 && first <= 0xDF) {
+    bytes = 2;
+  } else if (first >= 0xE0 && first <= 0xEF) {
+    bytes = 3;
+    if (first == 0xE0) low = 0xA0;
+    if (first == 0xED) high = 0x9F;
+  } else if (first >= 0xF0 && first <= 0xF4) {
+    bytes = 4;
+    if (first == 0xF0) low = 0x90;
+    if (first == 0xF4) high = 0x8F;
+  } else {
+    return 0;
+  }
+  if (byte(1) < low || byte(1) > high) return 0;
+  for (size_t i = 2; i < bytes; ++i) {
+    if (!Continues(char(byte(i)))) return 0;
+  }
+  return bytes;
+}
+
+}  // namespace
+
+std::string ValidUtf8(absl::string_view text) {
+  std::string valid(text);
+  for (size_t i = 0; i < text.size();) {
+    const size_t bytes = CharacterBytes(text.substr(i));
+    if (bytes == 0) valid[i] = '?';
+    i += bytes == 0 ? 1 : bytes;
+  }
+  return valid;
+}
+
+absl::string_view CutUtf8(absl::string_view text, size_t max_bytes) {
+  if (text.size() <= max_bytes) return text;
+  size_t end = max_bytes;
+  while (end > 0 && Continues(text[end])) --end;
+  return text.substr(0, end);
+}
+
+}  // namespace trainyard

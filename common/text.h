@@ -1,0 +1,20 @@
+// UTF-8: what may be put into a message. A protobuf string must be valid, or whoever receives the
+// message can read none of it.
+
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "absl/strings/string_view.h"
+
+namespace trainyard {
+
+// The text with '?' for every byte that belongs to no valid character (RFC 3629: no overlong forms,
+// no surrogates, nothing beyond U+10FFFF). As many bytes as before.
+std::string ValidUtf8(absl::string_view text);
+
+// The longest start of valid UTF-8 that has at most `max_bytes` and ends with a whole character.
+absl::string_view CutUtf8(absl::string_view text, size_t max_bytes);
+
+}  // namespace trainyard

@@ -1,0 +1,43 @@
+// Proves that text made valid is, changing no more than the bytes at fault, and that cutting never
+// splits a character.
+
+#include "common/text.h"
+
+#include <gtest/gtest.h>
+
+#include <iterator>
+
+namespace trainyard {
+namespace {
+
+TEST(ValidUtf8, KeepsCharactersOfEveryLength) {
+  const std::string first("\0 \xC2\x80 \xE0\xA0\x80 \xEE\x80\x80 \xF0\x90\x80\x80", 17);
+  const std::string last = "\x7F \xDF\xBF \xED\x9F\xBF \xEF\xBF\xBF \xF4\x8F\xBF\xBF";
+  EXPECT_EQ(ValidUtf8(first), first);
+  EXPECT_EQ(ValidUtf8(last), last);
+  EXPECT_EQ(ValidUtf8(""), "");
+}
+
+TEST(ValidUtf8, ReplacesOnlyTheBytesAtFault) {
+  EXPECT_EQ(ValidUtf8("a\x80z"), "a?z") << "continues nothing";
+  EXPECT_EQ(ValidUtf8("a\xFFz"), "a?z");
+  EXPECT_EQ(ValidUtf8("a\xC1\xBFz"), "a??z") << "overlong";
+  EXPECT_EQ(ValidUtf8("a\xE0\x9F\xBFz"), "a???z") << "overlong";
+  EXPECT_EQ(ValidUtf8("a\xF0\x8F\xBF\xBFz"), "a????z") << "overlong";
+  EXPECT_EQ(ValidUtf8("a\xED\xA0\x80z"), "a???z") << "a surrogate";
+  EXPECT_EQ(ValidUtf8("a\xF4\x90\x80\x80z"), "a????z") << "beyond U+10FFFF";
+  EXPECT_EQ(ValidUtf8("a\xE2\x82z"), "a??z") << "cut short";
+  EXPECT_EQ(ValidUtf8("a\xE2\x82"), "a??") << "cut short by the end";
+  EXPECT_EQ(ValidUtf8("\xE2\xE2\x82\xAC"), "?\xE2\x82\xAC") << "the next character is whole";
+}
+
+TEST(CutUtf8, EndsWithAWholeCharacter) {
+  const std::string text = "a\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80";  // 1, 2, 3 and 4 bytes.
+  const size_t ends[] = {0, 1, 1, 3, 3, 3, 6, 6, 6, 6, 10, 10};
+  for (size_t max = 0; max < std::size(ends); ++max) {
+    EXPECT_EQ(CutUtf8(text, max), text.substr(0, ends[max])) << max;
+  }
+}
+
+}  // namespace
+}  // namespace trainyard

@@ -116,7 +116,7 @@ struct Cluster {
     }
     return pools;
   }
-  void End(const std::string& job) {
+  void End(const std::string job) {  // A copy: callers name an element of what is erased.
     std::erase_if(held, [&](const auto& entry) { return entry.second == job; });
   }
 };

@@ -35,8 +35,15 @@ void Outbox::DropOldestStep() {
 void Outbox::Add(Notice notice) {
   const std::lock_guard lock(mutex_);
   notices_.push_back(std::move(notice));
-  if (notices_.size() > kMaxNotices) notices_.pop_front();
+  if (notices_.size() > kMaxNotices) DropOldestLog();
   changed_.notify_all();
+}
+
+void Outbox::DropOldestLog() {
+  const auto it = std::find_if(notices_.begin(), notices_.end(), [](const Notice& notice) {
+    return std::holds_alternative<LogReport>(notice);
+  });
+  if (it != notices_.end()) notices_.erase(it);  // The others alone are few.
 }
 
 std::optional<Outgoing> Outbox::Next(absl::Duration timeout) {

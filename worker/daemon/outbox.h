@@ -3,7 +3,8 @@
 //
 // Bounds: 400,000 reports, about 100 MB: ten minutes without a controller at 660 steps a second
 // over all ranks of the machine. Beyond it the oldest steps are dropped, counted and logged;
-// statuses and checkpoints stay. 1,000 notices; beyond it the oldest go.
+// statuses and checkpoints stay. 1,000 notices; beyond it the oldest logs go, while rendezvous and
+// draining, for which somebody waits, stay.
 
 #pragma once
 
@@ -46,6 +47,7 @@ class Outbox {
   };
 
   void DropOldestStep();
+  void DropOldestLog();
 
   const size_t max_reports_;
   mutable std::mutex mutex_;

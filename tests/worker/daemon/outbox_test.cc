@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <string>
 #include <thread>
 
 namespace trainyard {
@@ -78,6 +79,26 @@ TEST(OutboxTest, DroppingASentStepKeepsThePlace) {
   EXPECT_EQ(outbox.Next(absl::ZeroDuration())->sequence, 2u);
   outbox.Add(Step(3));
   EXPECT_THAT(SendAll(outbox), ElementsAre(3, 4));
+}
+
+// Bug it must catch: a flood of logs on a stalled stream that costs a gang its rendezvous.
+TEST(OutboxTest, TheOldestLogsGoBeyondTheBoundAndOtherNoticesStay) {
+  Outbox outbox;
+  outbox.Add(RendezvousSet{{"job", 1, 0}, {"key", "value"}});
+  outbox.Add(RendezvousGet{{"job", 1, 0}, "key"});
+  outbox.Add(Draining{});
+  for (int i = 0; i < 2000; ++i) {
+    outbox.Add(LogReport{{{absl::UnixEpoch(), {"job", 1, 0}, std::to_string(i)}}});
+  }
+  std::vector<Notice> notices;
+  while (const auto next = outbox.Next(absl::ZeroDuration())) {
+    notices.push_back(std::get<Notice>(next->message));
+  }
+  ASSERT_EQ(notices.size(), 1000u);
+  EXPECT_TRUE(std::holds_alternative<RendezvousSet>(notices[0]));
+  EXPECT_TRUE(std::holds_alternative<RendezvousGet>(notices[1]));
+  EXPECT_TRUE(std::holds_alternative<Draining>(notices[2]));
+  EXPECT_EQ(std::get<LogReport>(notices.back()).lines[0].text, "1999");
 }
 
 TEST(OutboxTest, WakeEndsAWait) {

@@ -106,9 +106,15 @@ class Server final : public ChannelServer {
       if (polled[i].revents != 0 && !it->dead) Serve(*it);
       const bool ended = it->dead, greeted = it->greeted;
       it = ended ? connections_.erase(it) : std::next(it);
-      if (ended && greeted) Call(callbacks_.disconnected);
+      // A trainer that has reconnected is there, however late its old connection goes.
+      if (ended && greeted && !HasTrainer()) Call(callbacks_.disconnected);
     }
     if (polled[1].revents != 0) Accept();
+  }
+
+  bool HasTrainer() const {
+    return std::any_of(connections_.begin(), connections_.end(),
+                       [](const Connection& c) { return c.greeted && !c.dead; });
   }
 
   void Accept() {

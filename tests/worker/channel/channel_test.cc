@@ -158,6 +158,28 @@ TEST_F(ChannelTest, ConnectionThatBreaksRepeatsNothingToTheSameDaemon) {
   EXPECT_THAT(inbox.steps, testing::ElementsAre(1, 2));
 }
 
+// Bug it must catch: a trainer that has reconnected counts as gone once its old connection ends.
+TEST_F(ChannelTest, TheEndOfAConnectionThatWasReplacedIsNoDisconnect) {
+  Inbox inbox;
+  const auto server = Serve(inbox);
+  const auto greet = [&] {
+    auto socket = std::make_unique<LineSocket>(ConnectUnix(path_).value());
+    socket->Queue(Encode({Hello{"j-1", 3, 0, 42}}));
+    EXPECT_TRUE(socket->Write().ok());
+    return socket;
+  };
+  const auto old = greet();
+  ASSERT_TRUE(inbox.Wait([&] { return inbox.hellos == 1; }));
+  auto current = greet();
+  ASSERT_TRUE(inbox.Wait([&] { return inbox.hellos == 2; }));
+  current->Queue(Encode({StepNumber(1)}));  // The server forgets the old one before it reads this.
+  ASSERT_TRUE(current->Write().ok());
+  ASSERT_TRUE(inbox.Wait([&] { return inbox.steps.size() == 1; }));
+  EXPECT_EQ(inbox.disconnects, 0);
+  current.reset();
+  ASSERT_TRUE(inbox.Wait([&] { return inbox.disconnects == 1; }));
+}
+
 TEST_F(ChannelTest, BoundDropsOldestStepsButNeverCheckpoints) {
   auto client = ChannelClient::Create(
       {.path = path_, .hello = {"j-1", 3, 0, 42}, .max_kept = 4, .retry = absl::Milliseconds(5)});

@@ -1,18 +1,21 @@
 // What the daemon keeps on disk for one rank, STATE/ranks/JOB.EPOCH.RANK/, so that a later daemon
 // finds everything there:
 //
+// clang-format off
 //   config.json         the trainer's config (docs/formats.md)
 //   launch.json         how its supervisor starts the trainer
 //   supervisor.json     the supervisor's process identity, written by itself before all else
 //   socket              where the trainer connects (docs/formats.md)
 //   supervisor.log      what the supervisor itself had to say; usually nothing
-//   log.000000000000    the trainer's output, rotated; each file is named by its first byte's
-//   position log_position        how far the log has been forwarded spool               reports
-//   that the controller has not acknowledged rendezvous          what the rank has set for its
-//   peers ready               exists once the trainer was ready to step trainer_exit.json   the
-//   trainer's own last words, if it had any exit_report.json    the supervisor's: the process is
-//   gone, its descendants are reaped reported            exists once the controller has
-//   acknowledged the exit
+//   log.000000000000    the trainer's output, rotated; each named by its first byte's position
+//   log_position        how far the log has been forwarded
+//   spool.N             reports that the controller has not acknowledged
+//   rendezvous.N        what the rank has set for its peers
+//   ready               exists once the trainer was ready to step
+//   trainer_exit.json   the trainer's own last words, if it had any
+//   exit_report.json    the supervisor's: the process is gone, its descendants are reaped
+//   reported            exists once the controller has acknowledged the exit
+// clang-format on
 
 #pragma once
 

@@ -69,7 +69,7 @@ TEST_F(BadInput, SpecErrorsNameLineFieldAndNearestLegalValue) {
   ExpectRefused("steps: 20", "steps: 0", ":7: steps: ");
   ExpectRefused("synthetic: {}", "text: {path: ../../etc/passwd}", "data.text.path: ");
   ExpectRefused("synthetic: {}", "text: {path: a}, synthetic: {}", "data.synthetic: ");
-  ExpectRefused("devices: 1", "devices: 3", "");
+  ExpectRefused("devices: 1", "devices: 3", ":4: batch.global: ");
   ExpectRefused("name: e2e", "name: E2E", "name: ");
 }
 

@@ -33,8 +33,8 @@ using SteadyClock = std::chrono::steady_clock;
 
 // Up to this an operation is bound by latency, and one pass beats two.
 constexpr size_t kOnePassBytes = 8 << 10;
-// What leaving a group waits for its peers.
-constexpr absl::Duration kFarewell = absl::Seconds(2);
+// What leaving a group waits for its peers: long enough for one that lacks processor time.
+constexpr absl::Duration kFarewell = absl::Seconds(10);
 
 // Carries a rendezvous error through Gloo.
 struct RendezvousError : std::exception {

@@ -100,6 +100,11 @@ class RankTrainer final : public Trainer {
     return stopping_ || step == job_.steps || (every > 0 && step % every == 0);
   }
   int64_t tokens_per_step() const { return job_.batch.global * job_.batch.sequence; }
+  // For an error of this rank alone: the others wait for sums that it will not take part in.
+  absl::Status Leave(const absl::Status& status) const {
+    collective_.Abort();
+    return status;
+  }
   bool first_rank() const { return collective_.rank() == 0; }
 
   const JobConfig job_;
@@ -259,10 +264,11 @@ absl::StatusOr<StepRecord> RankTrainer::Step(int64_t step) {
   StepRecord record;
   record.step = step;
   const SteadyTime begin = Now();
-  ASSIGN_OR_RETURN(const StepBatch batch, prefetcher_->Take(data_position_));
+  const absl::StatusOr<StepBatch> batch = prefetcher_->Take(data_position_);
+  if (!batch.ok()) return Leave(batch.status());
   const double data_seconds = SecondsSince(begin);
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
-    const Agreement agreed = Attempt(step, attempt, batch, record);
+    const Agreement agreed = Attempt(step, attempt, *batch, record);
     stopping_ |= agreed.stop;
     record.skipped = !agreed.finite;
     if (agreed.finite) break;
@@ -317,7 +323,7 @@ absl::StatusOr<double> RankTrainer::Validate() {
     status = batch.status();
     if (batch.ok()) loss += RunForward(*executable_, *batch, batches * tokens_per_step());
   }
-  RETURN_IF_ERROR(status);
+  if (!status.ok()) return Leave(status);
   collective_.AllReduceSum(Tensor{{&loss, DType::kF64, Shape{1}}});
   return loss;
 }

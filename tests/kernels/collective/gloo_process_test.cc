@@ -96,7 +96,7 @@ TEST(GlooProcesses, KillOfOneRankEndsTheOthers) {
 }
 
 TEST(GlooProcesses, RankThatHangsEndsTheOthersAtTheTimeout) {
-  const auto pids = Fork(3, Directory(), absl::Milliseconds(300), [](Collective& group) {
+  const auto pids = Fork(3, Directory(), absl::Seconds(3), [](Collective& group) {
     for (int round = 0;; ++round) {
       SumOfNormals(group);
       if (group.rank() == 1 && round == 10) ::raise(SIGSTOP);

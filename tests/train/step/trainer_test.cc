@@ -5,6 +5,7 @@
 #include "train/step/trainer.h"
 
 #include <gmock/gmock.h>
+#include <unistd.h>
 
 #include <limits>
 
@@ -184,6 +185,24 @@ TEST(Records, LossStartsAtThatOfAUniformGuessAndFalls) {
   const auto records = RunJob(job)[0].records;
   EXPECT_NEAR(records.front().loss, std::log(32), 0.1);
   EXPECT_LT(records.back().loss, records.front().loss - 1);
+}
+
+TEST(Data, FileThatShrinksUnderTheJobEndsItByNameAndItsPeersToo) {
+  const std::string corpus = FreshDirectory("shrinking.txt");
+  ASSERT_TRUE(WriteFileAtomic(corpus, std::string(2000, 'x')).ok());
+  JobConfig job = TinyJob(FreshDirectory("shrinks"));
+  job.model.architecture->vocab = 256;
+  job.data = TextData{.path = corpus, .validation_fraction = 0};
+  job.steps = 50;
+  const auto runs =
+      RunJob(job, {.ranks = 2, .before_attempt = [&](int, int64_t step, int, StepState&) {
+                     if (step != 2) return;
+                     ASSERT_EQ(::truncate(corpus.c_str(), 100), 0);
+                   }});
+  // Whichever rank reads beyond the end first; that the other has ended, too, is why we are here.
+  const absl::Status& status = runs[runs[0].status.ok() ? 1 : 0].status;
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(status.message()), HasSubstr(corpus));
 }
 
 TEST(Loading, CheckpointOfAnotherModelIsRefusedAndNamed) {

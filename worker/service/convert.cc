@@ -3,8 +3,12 @@
 #include <cmath>
 #include <variant>
 
+#include "common/text.h"
+
 namespace trainyard {
 namespace {
+
+constexpr size_t kMaxMessageBytes = 8 << 10;
 
 v1::RankState ToProto(RankState state) {
   switch (state) {
@@ -85,7 +89,7 @@ void Fill(const CheckpointReport& report, v1::ConnectRequest& request) {
   v1::Checkpoint& checkpoint = *out.mutable_checkpoint();
   checkpoint.set_step(report.checkpoint.step);
   checkpoint.set_epoch(report.id.epoch);
-  checkpoint.set_path(report.checkpoint.path);
+  checkpoint.set_path(ValidUtf8(report.checkpoint.path));
   checkpoint.set_size_bytes(report.checkpoint.size_bytes);
   SetTime(report.time, *checkpoint.mutable_create_time());
 }
@@ -98,7 +102,7 @@ void Fill(const LogReport& report, v1::ConnectRequest& request) {
     SetTime(line.time, *to.mutable_time());
     to.set_epoch(line.id.epoch);
     to.set_rank(line.id.rank);
-    to.set_text(line.text);
+    to.set_text(ValidUtf8(line.text));
   }
 }
 
@@ -106,7 +110,7 @@ void Fill(const RendezvousSet& message, v1::ConnectRequest& request) {
   v1::RendezvousSet& out = *request.mutable_rendezvous_set();
   out.set_job_id(message.id.job_id);
   out.set_epoch(message.id.epoch);
-  out.set_key(message.set.key);
+  out.set_key(ValidUtf8(message.set.key));
   out.set_value(message.set.value);
 }
 
@@ -114,7 +118,7 @@ void Fill(const RendezvousGet& message, v1::ConnectRequest& request) {
   v1::RendezvousGet& out = *request.mutable_rendezvous_get();
   out.set_job_id(message.id.job_id);
   out.set_epoch(message.id.epoch);
-  out.set_key(message.key);
+  out.set_key(ValidUtf8(message.key));
 }
 
 void Fill(const Draining&, v1::ConnectRequest& request) { request.mutable_draining(); }
@@ -148,7 +152,7 @@ v1::RankStatus ToProto(const RankStatus& status) {
     out.set_cause(ToProto(status.exit.cause));
     out.set_signal(status.exit.signal);
     out.set_exit_code(status.exit.exit_code);
-    out.set_message(status.exit.message);
+    out.set_message(std::string(CutUtf8(ValidUtf8(status.exit.message), kMaxMessageBytes)));
   }
   return out;
 }

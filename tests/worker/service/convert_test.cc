@@ -1,0 +1,34 @@
+// Whatever a trainer prints or says, a message made of it can be parsed by the controller.
+
+#include "worker/service/convert.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace trainyard {
+namespace {
+
+// Bug it must catch: one line of output that is not UTF-8 ends the whole stream, again and again.
+TEST(ConvertTest, TextThatIsNotUtf8ParsesAndKeepsItsLegalPart) {
+  const RankId id = {"job", 1, 0};
+  const Notice log = LogReport{{{absl::UnixEpoch(), id, "loss \xff\xc3 2.5"}}};
+  v1::ConnectRequest request;
+  ASSERT_TRUE(request.ParseFromString(ToProto(Outgoing{0, log}).SerializeAsString()));
+  EXPECT_EQ(request.log().lines(0).text(), "loss ?? 2.5");
+
+  const Report exit = RankStatus{id, RankState::kExited, {.message = "said \xe2\x82"}, 0};
+  ASSERT_TRUE(request.ParseFromString(ToProto(Outgoing{1, exit}).SerializeAsString()));
+  EXPECT_EQ(request.rank_status().message(), "said ??");
+}
+
+TEST(ConvertTest, AnExitsMessageIsCutAtEightKibibytesBetweenCharacters) {
+  std::string message = "x";
+  while (message.size() < 20'000) message += "\u00e9";  // Two bytes each, at odd positions.
+  const v1::RankStatus status =
+      ToProto(RankStatus{{"job", 1, 0}, RankState::kExited, {.message = message}, 0});
+  EXPECT_EQ(status.message(), message.substr(0, 8191));
+}
+
+}  // namespace
+}  // namespace trainyard

@@ -1,5 +1,6 @@
 #include "controller/service/error.h"
 
+#include "common/text.h"
 #include "common/violations.h"
 #include "trainyard/v1/error_details.pb.h"
 
@@ -8,25 +9,27 @@ namespace {
 
 constexpr int64_t kRetrySeconds = 1;
 
-// Both travel in the call's trailers, of which clients take 8 KiB, details growing by a third.
-constexpr size_t kMaxMessageBytes = 1500;
-constexpr size_t kMaxDetailBytes = 3000;
+// Both travel in the trailers of the call, of which clients take 8 KiB. The details hold the
+// message again and grow by a third on the way; other than ASCII in the message triples.
+constexpr size_t kMaxMessageBytes = 800;
+constexpr size_t kMaxDetailBytes = 2800;
 
 }  // namespace
 
 grpc::Status ToGrpc(const absl::Status& status, const std::string& type, const std::string& name) {
   if (status.ok()) return grpc::Status::OK;
-  std::string message(status.message().substr(0, kMaxMessageBytes));
+  std::string message(CutUtf8(ValidUtf8(status.message()), kMaxMessageBytes));
   if (message.size() < status.message().size()) message += " ...";
   google::rpc::Status details;
   details.set_code(int(status.code()));
+  details.set_message(message);  // Clients compare it with the call's own.
   if (const auto violations = Violations::FromStatus(status); !violations.empty()) {
     google::rpc::BadRequest request;
     for (const FieldViolation& violation : violations) {
       if (request.ByteSizeLong() + violation.description.size() > kMaxDetailBytes) break;
       auto* field = request.add_field_violations();
-      field->set_field(violation.field);
-      field->set_description(violation.description);
+      field->set_field(ValidUtf8(violation.field));
+      field->set_description(ValidUtf8(violation.description));
     }
     details.add_details()->PackFrom(request);
   }

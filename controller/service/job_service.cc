@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "common/text.h"
 #include "common/violations.h"
 #include "controller/jobs/job_id.h"
 #include "controller/service/convert_job.h"
@@ -111,7 +112,7 @@ grpc::ServerUnaryReactor* JobService::CancelJob(grpc::CallbackServerContext* con
                                                 const v1::CancelJobRequest* request,
                                                 v1::CancelJobResponse* response) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  coordinator_.Cancel(request->job_id(), request->reason().substr(0, kMaxReasonBytes),
+  coordinator_.Cancel(request->job_id(), std::string(CutUtf8(request->reason(), kMaxReasonBytes)),
                       [reactor, response, id = request->job_id()](absl::StatusOr<Snapshot> job) {
                         if (job.ok()) *response->mutable_job() = ToProto(**job);
                         reactor->Finish(JobError(job.status(), id));

@@ -55,5 +55,17 @@ TEST(ToGrpc, ManyViolationsStillFit) {
   EXPECT_GT(request.field_violations_size(), 3);
 }
 
+// Catches a cut through a character, after which no client can read the details.
+TEST(ToGrpc, LongMessagesAreCutBetweenCharacters) {
+  for (size_t shift = 0; shift < 3; ++shift) {
+    std::string text(shift, 'x');
+    for (int i = 0; i < 2000; ++i) text += "\xe2\x82\xac";
+    const grpc::Status status = ToGrpc(absl::ResourceExhaustedError(text));
+    const std::string kept = status.error_message().substr(0, status.error_message().size() - 4);
+    EXPECT_EQ((kept.size() - shift) % 3, 0u);
+    EXPECT_TRUE(DetailsOf(status).message() == status.error_message());
+  }
+}
+
 }  // namespace
 }  // namespace trainyard::controller

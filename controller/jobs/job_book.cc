@@ -145,7 +145,7 @@ void JobBook::Submit(const std::string& request_id, std::shared_ptr<const Spec> 
                      SubmitDone done) {
   absl::StatusOr<Snapshot> answer = Snapshot();
   {
-    std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     // A request that is being written is in submissions_ until it is published. Looking there and
     // in the store under one lock cannot miss it.
     const auto same = request_id.empty() ? submissions_.end() : submissions_.find(request_id);
@@ -160,7 +160,10 @@ void JobBook::Submit(const std::string& request_id, std::shared_ptr<const Spec> 
     }
     if (answer.ok() && *answer == nullptr) {
       if (absl::Status status = CheckSubmitLocked(*spec); status.ok()) {
-        return WriteNew(request_id, std::move(spec), std::move(done));
+        const Refusal refuse = WriteNew(request_id, std::move(spec), std::move(done));
+        lock.unlock();
+        if (refuse) refuse();
+        return;
       } else {
         answer = std::move(status);
       }
@@ -169,8 +172,8 @@ void JobBook::Submit(const std::string& request_id, std::shared_ptr<const Spec> 
   done(std::move(answer));
 }
 
-void JobBook::WriteNew(const std::string& request_id, std::shared_ptr<const Spec> spec,
-                       SubmitDone done) {
+Refusal JobBook::WriteNew(const std::string& request_id, std::shared_ptr<const Spec> spec,
+                          SubmitDone done) {
   const Job job = NewJob(spec);
   ++submitting_;
   const std::string key = request_id.empty() ? job.id : request_id;
@@ -188,8 +191,9 @@ void JobBook::WriteNew(const std::string& request_id, std::shared_ptr<const Spec
   batch.new_jobs.push_back(std::move(row));
   if (!request_id.empty()) batch.new_requests.push_back({request_id, job.number});
   batch.events.push_back({job.number, {job.create_time, EventType::kSubmitted, 0, "queued"}});
-  store_.Write(std::move(batch), OnFailure::kReport,
-               [this, key, job](const absl::Status& status) { Submitted(key, job, status); });
+  return store_.Write(
+      std::move(batch), OnFailure::kReport,
+      [this, key, job](const absl::Status& status) { Submitted(key, job, status); });
 }
 
 void JobBook::Submitted(const std::string& key, const Job& job, const absl::Status& status) {
@@ -219,7 +223,7 @@ void JobBook::Submitted(const std::string& key, const Job& job, const absl::Stat
 
 void JobBook::Barrier(Done durable) {
   if (!durable) return;
-  store_.Write({}, OnFailure::kRetry, std::move(durable));
+  if (const Refusal refuse = store_.Write({}, OnFailure::kRetry, std::move(durable))) refuse();
 }
 
 absl::StatusOr<Snapshot> JobBook::Apply(const std::string& job_id, const JobEvent& event,
@@ -251,13 +255,15 @@ absl::StatusOr<Snapshot> JobBook::Apply(const std::string& job_id, const JobEven
   for (EventRecord& e : EventsOf(*before, event, *after)) {
     batch.events.push_back({after->number, std::move(e)});
   }
-  store_.Write(std::move(batch), OnFailure::kRetry,
-               [this, after, durable = std::move(durable)](const absl::Status& status) {
-                 if (status.ok()) Publish(after);
-                 if (durable) durable(status);
-               });
+  const Refusal refuse =
+      store_.Write(std::move(batch), OnFailure::kRetry,
+                   [this, after, durable = std::move(durable)](const absl::Status& status) {
+                     if (status.ok()) Publish(after);
+                     if (durable) durable(status);
+                   });
   lock.unlock();
   LogChange(*before, *after);
+  if (refuse) refuse();
   return after;
 }
 

@@ -135,7 +135,7 @@ class JobBook {
   // Finds what an earlier call with this request_id made. OK with null: nothing.
   absl::StatusOr<Snapshot> Earlier(const std::string& request_id, const Spec& spec) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void WriteNew(const std::string& request_id, std::shared_ptr<const Spec> spec, SubmitDone done)
+  Refusal WriteNew(const std::string& request_id, std::shared_ptr<const Spec> spec, SubmitDone done)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Job NewJob(std::shared_ptr<const Spec> spec) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Submitted(const std::string& request_id, const Job& job, const absl::Status& status);

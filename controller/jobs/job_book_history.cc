@@ -70,12 +70,14 @@ void JobBook::RecordStep(const StepReport& report, const DeviceFacts& devices, D
   }
   WriteBatch batch;
   batch.steps.push_back({slot.applied->number, step});
-  store_.Write(std::move(batch), OnFailure::kRetry,
-               [this, complete, id = report.job_id,
-                durable = std::move(durable)](const absl::Status& status) {
-                 if (durable) durable(status);
-                 if (status.ok() && complete) NotifyJob(id);
-               });
+  const Refusal refuse = store_.Write(std::move(batch), OnFailure::kRetry,
+                                      [this, complete, id = report.job_id,
+                                       durable = std::move(durable)](const absl::Status& status) {
+                                        if (durable) durable(status);
+                                        if (status.ok() && complete) NotifyJob(id);
+                                      });
+  lock.unlock();
+  if (refuse) refuse();
 }
 
 void JobBook::StepFinished(Slot& slot, StepRecord& step, const DeviceFacts& devices) {
@@ -117,16 +119,19 @@ void JobBook::RecordCheckpointDuration(const std::string& job_id, const Checkpoi
 }
 
 void JobBook::AppendLogs(const std::string& job_id, const std::vector<LogRecord>& lines) {
-  std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   const auto found = slots_.find(job_id);
   if (found == slots_.end()) return;
   WriteBatch batch;
   for (const LogRecord& line : lines) {
     batch.logs.push_back({found->second.applied->number, line});
   }
-  store_.Write(std::move(batch), OnFailure::kDrop, [this, job_id](const absl::Status& status) {
-    if (status.ok()) NotifyJob(job_id);
-  });
+  const Refusal refuse =
+      store_.Write(std::move(batch), OnFailure::kDrop, [this, job_id](const absl::Status& status) {
+        if (status.ok()) NotifyJob(job_id);
+      });
+  lock.unlock();
+  if (refuse) refuse();
 }
 
 void JobBook::Tick() {

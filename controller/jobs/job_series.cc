@@ -1,5 +1,7 @@
 #include "controller/jobs/job_series.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 
 namespace trainyard::controller {
@@ -97,8 +99,10 @@ void JobSeries::OnStep(const Job& job, const StepRecord& step, const DeviceFacts
   Series(m.learning_rate, {}).Set(step.learning_rate);
   Series(m.last_step_timestamp_seconds, {})
       .Set(double(absl::ToUnixMicros(step.finish_time)) * 1e-6);
-  Series(m.estimated_seconds_remaining, {})
-      .Set(double(job.spec->facts.steps - job.progress.step) * job.progress.seconds_per_step);
+  const uint64_t steps = job.spec->facts.steps;
+  const uint64_t left =
+      steps - std::min(steps, job.progress.step);  // Workers report what they like.
+  Series(m.estimated_seconds_remaining, {}).Set(double(left) * job.progress.seconds_per_step);
 
   const auto bad = [&](const char* cause, double seconds) {
     Series(m.badput_seconds_total, {{"cause", cause}}).Increment(seconds);

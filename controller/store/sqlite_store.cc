@@ -48,16 +48,15 @@ void SqliteStore::Close() {
   if (thread_.joinable()) thread_.join();
 }
 
-void SqliteStore::Write(WriteBatch batch, OnFailure on_failure, WriteDone done) {
-  {
-    std::lock_guard lock(mutex_);
-    if (!stopping_) {
-      queue_.push_back({std::move(batch), on_failure, std::move(done)});
-      changed_.notify_one();
-      return;
-    }
+Refusal SqliteStore::Write(WriteBatch batch, OnFailure on_failure, WriteDone done) {
+  std::lock_guard lock(mutex_);
+  if (stopping_) {
+    if (!done) return {};
+    return [done = std::move(done)] { done(absl::UnavailableError("the controller is stopping")); };
   }
-  if (done) done(absl::UnavailableError("the controller is stopping"));
+  queue_.push_back({std::move(batch), on_failure, std::move(done)});
+  changed_.notify_one();
+  return {};
 }
 
 absl::Status SqliteStore::WriteTogether(const std::deque<Pending>& group) {

@@ -28,7 +28,7 @@ class SqliteStore final : public Store {
                                                            const StoreLimits& limits = {});
   ~SqliteStore() override;
 
-  void Write(WriteBatch batch, OnFailure on_failure, WriteDone done) override;
+  Refusal Write(WriteBatch batch, OnFailure on_failure, WriteDone done) override;
   void Close() override;
   uint64_t generation() const override { return generation_; }
 

@@ -60,15 +60,19 @@ enum class OnFailure {
 
 using WriteDone = std::function<void(const absl::Status&)>;
 
+// Tells a writer that came after Close that nothing was written. Null: nothing to tell.
+using Refusal = std::function<void()>;
+
 class Store {
  public:
   virtual ~Store() = default;
 
   // Queues the batch. Batches become durable in the order of the calls, and `done` runs in that
   // order on the store's thread, once the batch is durable or has failed; it must be quick. Batches
-  // that are queued together share one sync of the disk. After Close, `done` runs at once with
-  // UNAVAILABLE.
-  virtual void Write(WriteBatch batch, OnFailure on_failure, WriteDone done) = 0;
+  // that are queued together share one sync of the disk. After Close nothing is queued: the refusal
+  // that is returned runs `done` with UNAVAILABLE. The caller runs it once it holds no lock that
+  // `done` takes; calls from under a lock are what keeps batches in order.
+  [[nodiscard]] virtual Refusal Write(WriteBatch batch, OnFailure on_failure, WriteDone done) = 0;
 
   // Finishes what is queued; no `done` runs on the store's thread after it. Reading goes on.
   virtual void Close() = 0;

@@ -108,6 +108,46 @@ TEST_F(JobBookTest, StepsAreMergedAndCountedOnceThoughToldTwice) {
   EXPECT_EQ(store_->ReadSteps(job->number, 0, 10)->front().seconds, 0.5);
 }
 
+TEST_F(JobBookTest, WhatIsToldAfterTheStoreClosedIsRefusedAndDoesNotHang) {
+  const std::string id = Submit(1);
+  FakeWorker worker = Connect("w", 1);
+  Tick();
+  const Snapshot job = ReadyAll(id, worker);
+  store_->Close();
+  absl::Status submitted, applied, recorded;
+  // Readers of the book take its lock, so these hang if they are told while it is held.
+  book_->Submit("", MakeSpec(1), [&](absl::StatusOr<Snapshot> answer) {
+    submitted = answer.status();
+    EXPECT_EQ(book_->Live().size(), 1u);
+  });
+  EXPECT_TRUE(absl::IsUnavailable(submitted)) << submitted;
+  StepReport report{.job_id = id, .rank = 0, .worker_id = "w", .record = {}};
+  report.record.step = 1;
+  report.record.epoch = job->epoch;
+  book_->RecordStep(report, {}, [&](const absl::Status& status) {
+    recorded = status;
+    EXPECT_EQ(book_->Live().size(), 1u);
+  });
+  EXPECT_TRUE(absl::IsUnavailable(recorded)) << recorded;
+  book_->AppendLogs(id, {{clock_.Now(), 1, 0, "line"}});
+  (void)book_->Apply(id, {clock_.Now(), CancelRequested{"late"}}, [&](const absl::Status& status) {
+    applied = status;
+    EXPECT_EQ(book_->Live().size(), 1u);
+  });
+  EXPECT_TRUE(absl::IsUnavailable(applied)) << applied;
+}
+
+TEST_F(JobBookTest, NoTimeIsLeftBeyondTheLastStep) {
+  const std::string id = Submit(1);
+  FakeWorker worker = Connect("w", 1);
+  Tick();
+  const Snapshot job = ReadyAll(id, worker);
+  Step(worker, job, 0, job->spec->facts.steps - 1);
+  EXPECT_EQ(Metric("estimated_seconds_remaining"), 0.5);
+  Step(worker, job, 0, job->spec->facts.steps + 1);
+  EXPECT_EQ(Metric("estimated_seconds_remaining"), 0);
+}
+
 class Counter final : public JobListener {
  public:
   void OnJobChanged() override { ++calls; }

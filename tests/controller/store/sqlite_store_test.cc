@@ -29,8 +29,9 @@ std::unique_ptr<SqliteStore> Open(const std::string& directory, const StoreLimit
 
 absl::Status Put(Store& store, WriteBatch batch, OnFailure on_failure = OnFailure::kReport) {
   std::promise<absl::Status> done;
-  store.Write(std::move(batch), on_failure,
-              [&](const absl::Status& status) { done.set_value(status); });
+  const Refusal refuse = store.Write(std::move(batch), on_failure,
+                                     [&](const absl::Status& status) { done.set_value(status); });
+  if (refuse) refuse();
   return done.get_future().get();
 }
 

@@ -34,7 +34,8 @@ absl::Status CheckOwner(const std::string& directory, const std::string& job_id)
   }
   const std::string owner = json["job_id"].get<std::string>();
   if (owner == job_id) return absl::OkStatus();
-  return Taken(directory, absl::StrCat("belongs to job ", owner, ", not ", job_id));
+  return Taken(directory, absl::StrCat("belongs to job ", owner, ", not ", job_id,
+                                       "; give checkpoint.directory another value"));
 }
 
 // Without an owner file, checkpoints say whose they are; anything else is somebody's.

@@ -15,4 +15,4 @@ if [ -t 1 ]; then
 fi
 log="$build/build.log"
 ninja -C "$build" "$@" >"$log" 2>&1 || { grep -A 20 -m 3 'FAILED' "$log" >&2; tail -n 5 "$log" >&2; exit 1; }
-tail -n 1 "$log"
+echo "Built into $build/"

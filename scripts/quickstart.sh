@@ -12,7 +12,7 @@ build=${TRAINYARD_BUILD:-build}
 home=.trainyard/quickstart
 corpus=.trainyard/corpus.txt
 recipe=recipes/quickstart.yaml
-minutes=5
+minutes=3
 overrides=()
 prompt="And the LORD said"
 

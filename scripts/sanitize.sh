@@ -28,7 +28,7 @@ thread() {
   [ -n "$targets" ] || { echo "sanitize: no test carries the label tsan" >&2; return 1; }
   # shellcheck disable=SC2086
   ninja -C build-thread $targets
-  OMP_NUM_THREADS=1 TSAN_OPTIONS=halt_on_error=1 \
+  OMP_NUM_THREADS=1 TSAN_OPTIONS="halt_on_error=1 suppressions=$PWD/scripts/tsan.supp" \
     ctest --test-dir build-thread --output-on-failure --no-tests=error -L tsan --timeout 1200
 }
 

@@ -318,9 +318,11 @@ void LocalService::Stop() {
 void LocalService::KillOrphans() {
   // A killed parent's children become ours only when it is gone, so look until none is left.
   for (;;) {
-    int wait_status = 0;
-    while (::waitpid(-1, &wait_status, WNOHANG) > 0) continue;
-    if (errno == ECHILD) return;
+    pid_t reaped = 0;
+    do {
+      reaped = ::waitpid(-1, nullptr, WNOHANG);
+    } while (reaped > 0);
+    if (reaped < 0 && errno == ECHILD) return;  // 0: some live on, and errno is of another call.
     for (const pid_t pid : ChildrenOfThisProcess()) ::kill(pid, SIGKILL);
     ReadSignals(absl::Milliseconds(10));
   }

@@ -336,6 +336,9 @@ absl::Status RankTrainer::MakeCheckpoint(int64_t step, StepRecord& record) {
   if (first_rank()) saved = Save(step);
   const absl::Status status = AgreeOnStatus(collective_, saved.status());
   record.phases.checkpoint = SecondsSince(begin);
+  // Not before all agree: an attempt that ends in between would leave a checkpoint recorded whose
+  // step was never reported.
+  if (first_rank() && status.ok() && callbacks_.checkpoint) callbacks_.checkpoint(*saved);
   if (first_rank() && !status.ok()) {
     LogError("checkpoint_failed", {{"step", step}, {"error", status.message()}});
   }
@@ -360,9 +363,8 @@ absl::StatusOr<CheckpointRecord> RankTrainer::Save(int64_t step) {
                                 .path = CheckpointPath(checkpoint_directory_, rank_.epoch, step),
                                 .size_bytes = int64_t(manifest.size_bytes()),
                                 .seconds = SecondsSince(begin)};
-  // Reported before anything else can fail, and the one before it stays: under a service only
-  // recorded checkpoints load, and this one is recorded once the report has arrived.
-  if (callbacks_.checkpoint) callbacks_.checkpoint(record);
+  // The one before it stays: under a service only recorded checkpoints load, and this one is
+  // recorded once its report has arrived.
   const absl::Status retained = ApplyRetention(
       checkpoint_directory_,
       {.keep = job_.checkpoint->keep, .epoch = rank_.epoch, .protect = {loaded_from_, last_saved_}},

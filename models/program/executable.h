@@ -1,5 +1,5 @@
-// A program bound to memory and kernels, replayed. All memory is allocated by Create; a step
-// allocates nothing.
+// A program bound to memory and kernels, replayed. All tensor memory is allocated by Create; a
+// step allocates none (oneDNN makes small argument lists of its own).
 //
 // One step, as the training loop drives it:
 //

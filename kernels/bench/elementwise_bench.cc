@@ -1,9 +1,11 @@
-// Add, Fill and Cast: as fast as memory, or something is wrong. (Iota and Clip write a few numbers
-// and have no benchmark.)
+// Add, AddBias, Fill, Cast and CopyColumns: as fast as memory, or something is wrong. (Iota and
+// Clip write a few numbers and have no benchmark.)
 
 #include "kernels/add.h"
+#include "kernels/add_bias.h"
 #include "kernels/bench/bench.h"
 #include "kernels/cast.h"
+#include "kernels/copy_columns.h"
 
 namespace trainyard::bench {
 namespace {
@@ -19,6 +21,15 @@ void Add(benchmark::State& state) {
 }
 BENCHMARK(Add)->Apply(Trained);
 
+void AddBias(benchmark::State& state) {
+  const DType dtype = DTypeArg(state);
+  Operands o;
+  const Tensor x = o.Make(dtype, {4096, 768}), bias = o.Make(dtype, {768});
+  Measure(state, AddBiasArgs{.x = x, .bias = bias, .y = o.Make(dtype, x.shape)},
+          {.bytes = 2.0 * double(x.bytes())});
+}
+BENCHMARK(AddBias)->Apply(Trained);
+
 void Fill(benchmark::State& state) {
   Operands o;
   const Tensor y = o.Make(DTypeArg(state), {kElements});
@@ -33,6 +44,16 @@ void Cast(benchmark::State& state) {
   Measure(state, CastArgs{.x = x, .y = y}, {.bytes = double(x.bytes() + y.bytes())});
 }
 BENCHMARK(Cast)->Apply(Trained);
+
+// Keys and values out of a packed projection of 12 heads each.
+void CopyColumns(benchmark::State& state) {
+  const DType dtype = DTypeArg(state);
+  Operands o;
+  const Tensor x = o.Make(dtype, {4096, 3 * 768}), y = o.Make(dtype, {4096, 2 * 768});
+  Measure(state, CopyColumnsArgs{.x = x, .x_begin = 768, .y = y, .y_begin = 0, .columns = 2 * 768},
+          {.bytes = 2.0 * double(y.bytes())});
+}
+BENCHMARK(CopyColumns)->Apply(Trained);
 
 }  // namespace
 }  // namespace trainyard::bench

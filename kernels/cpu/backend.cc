@@ -18,11 +18,13 @@ class Cpu final : public Backend {
         << "this CPU has no AVX2 and FMA instructions, which the CPU kernels are compiled for";
     Register<AdamWArgs, cpu::AdamW>();
     Register<AddArgs, cpu::Add>();
+    Register<AddBiasArgs, cpu::AddBias>();
     Register<AttentionBackwardArgs, cpu::AttentionBackward>();
     Register<AttentionForwardArgs, cpu::AttentionForward>();
     Register<CastArgs, cpu::Cast>();
     Register<ClipArgs, cpu::Clip>();
     Register<ColumnSumArgs, cpu::ColumnSum>();
+    Register<CopyColumnsArgs, cpu::CopyColumns>();
     Register<CrossEntropyBackwardArgs, cpu::CrossEntropyBackward>();
     Register<CrossEntropyForwardArgs, cpu::CrossEntropyForward>();
     Register<EmbeddingBackwardArgs, cpu::EmbeddingBackward>();

@@ -5,10 +5,12 @@
 
 #include "kernels/adamw.h"
 #include "kernels/add.h"
+#include "kernels/add_bias.h"
 #include "kernels/attention.h"
 #include "kernels/cast.h"
 #include "kernels/clip.h"
 #include "kernels/column_sum.h"
+#include "kernels/copy_columns.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/device/exec.h"
 #include "kernels/embedding.h"
@@ -27,11 +29,13 @@ namespace trainyard::cpu {
 
 void AdamW(Exec& exec, const AdamWArgs& args);
 void Add(Exec& exec, const AddArgs& args);
+void AddBias(Exec& exec, const AddBiasArgs& args);
 void AttentionBackward(Exec& exec, const AttentionBackwardArgs& args);
 void AttentionForward(Exec& exec, const AttentionForwardArgs& args);
 void Cast(Exec& exec, const CastArgs& args);
 void Clip(Exec& exec, const ClipArgs& args);
 void ColumnSum(Exec& exec, const ColumnSumArgs& args);
+void CopyColumns(Exec& exec, const CopyColumnsArgs& args);
 void CrossEntropyBackward(Exec& exec, const CrossEntropyBackwardArgs& args);
 void CrossEntropyForward(Exec& exec, const CrossEntropyForwardArgs& args);
 void EmbeddingBackward(Exec& exec, const EmbeddingBackwardArgs& args);

@@ -69,6 +69,30 @@ TEST(Cast, WideningIsExact) {
   for (size_t i = 0; i < x.v.size(); ++i) EXPECT_EQ(z.v[i], double(float(x.v[i])));
 }
 
+template <typename From, typename To>
+void ExpectCasts() {
+  const auto x = Normal<From>({3, 12345}, 1);
+  auto y = Poison<To>(x.shape);
+  Call(CastArgs{.x = x, .y = y});
+  for (size_t i = 0; i < x.v.size(); ++i) {
+    ASSERT_EQ(Accumulate<To>(y.v[i]), Accumulate<To>(To(Accumulate<From>(x.v[i]))));
+  }
+}
+
+template <typename From>
+void ExpectCastsToAll() {
+  ExpectCasts<From, double>();
+  ExpectCasts<From, float>();
+  ExpectCasts<From, bf16>();
+}
+
+// Equal dtypes are a copy.
+TEST(Cast, GoesFromAnyDTypeToAny) {
+  ExpectCastsToAll<double>();
+  ExpectCastsToAll<float>();
+  ExpectCastsToAll<bf16>();
+}
+
 TEST(CastDeathTest, NamesTheArgumentOfWrongShape) {
   auto x = Zeros<float>({3}), y = Zeros<float>({4});
   EXPECT_DEATH(Call(CastArgs{.x = x, .y = y}), "cast y: wanted f32 with 3 elements");

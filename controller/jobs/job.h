@@ -102,7 +102,8 @@ struct Checkpoint {
 };
 
 struct Progress {
-  uint64_t step = 0;  // Finished steps.
+  uint64_t step = 0;           // Last finished one; a recovery goes back behind it.
+  uint64_t furthest_step = 0;  // Ever finished: up to it, an attempt repeats steps.
   double loss = 0;
   double validation_loss = 0;    // Latest; 0 before the first.
   double tokens_per_second = 0;  // Smoothed over recent steps.
@@ -120,6 +121,7 @@ struct Job {
   uint64_t epoch = 0;  // Attempt number; 0 before the first.
   uint32_t restarts = 0;
   uint32_t restarts_without_progress = 0;
+  uint64_t furthest_checkpoint = 0;  // Step ever recorded: only a checkpoint beyond it is progress.
   absl::Time create_time;
   std::optional<absl::Time> start_time;
   std::optional<absl::Time> finish_time;

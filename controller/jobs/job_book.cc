@@ -63,10 +63,13 @@ absl::Status JobBook::Load() {
 absl::Status JobBook::LoadJob(const StoredJob& stored) {
   ASSIGN_OR_RETURN(const Snapshot snapshot, FromStore(stored));
   Job job = *snapshot;
-  // Progress is not written with every step: the newest step says it. And revisions that were
-  // published without being written are below this generation's.
-  if (const auto last = store_.LastStep(job.number); last.ok() && last->step >= job.progress.step) {
+  // Progress is not written with every step: the attempt's last step says it. Before its first one,
+  // what was written when it was placed holds; steps of earlier attempts may lie beyond what it
+  // resumed from. And revisions that were published without being written are below this
+  // generation's.
+  if (const auto last = store_.LastStep(job.number, job.epoch); last.ok()) {
     job.progress.step = last->step;
+    job.progress.furthest_step = std::max(job.progress.furthest_step, last->step);
     job.progress.loss = last->loss;
     job.progress.mfu = last->mfu;
   }

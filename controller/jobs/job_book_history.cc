@@ -22,6 +22,7 @@ Progress After(const Progress& before, const StepRecord& step) {
   Progress p = before;
   const double seconds = step.seconds + step.phases[kDataPhase] + step.phases[kCheckpointPhase];
   p.step = step.step;
+  p.furthest_step = std::max(p.furthest_step, step.step);
   p.loss = step.loss;
   p.mfu = step.mfu;
   if (step.validation_loss) p.validation_loss = *step.validation_loss;
@@ -85,7 +86,7 @@ void JobBook::StepFinished(Slot& slot, StepRecord& step, const DeviceFacts& devi
     step.mfu = double(step.model_flops) / step.seconds / *devices.peak_flops;
   }
   if (step.skipped) return;
-  const bool repeated = step.step <= slot.applied->progress.step;
+  const bool repeated = step.step <= slot.applied->progress.furthest_step;
   Job job = *slot.applied;
   job.progress = After(job.progress, step);
   slot.applied = std::make_shared<const Job>(std::move(job));

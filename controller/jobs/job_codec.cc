@@ -104,6 +104,7 @@ class Reader {
 
 Json EncodeProgress(const Progress& p) {
   Json json = {{"step", p.step},
+               {"furthest_step", p.furthest_step},
                {"loss", p.loss},
                {"validation_loss", p.validation_loss},
                {"tokens_per_second", p.tokens_per_second},
@@ -114,6 +115,7 @@ Json EncodeProgress(const Progress& p) {
 
 void ReadProgress(Reader& r, Progress& p) {
   r.Number("step", p.step);
+  r.Number("furthest_step", p.furthest_step);
   r.Real("loss", p.loss);
   r.Real("validation_loss", p.validation_loss);
   r.Real("tokens_per_second", p.tokens_per_second);
@@ -214,6 +216,7 @@ std::string EncodeJob(const Job& job) {
                {"epoch", job.epoch},
                {"restarts", job.restarts},
                {"restarts_without_progress", job.restarts_without_progress},
+               {"furthest_checkpoint", job.furthest_checkpoint},
                {"create_time", FromTime(job.create_time)},
                {"ranks", std::move(ranks)},
                {"progress", EncodeProgress(job.progress)},
@@ -237,6 +240,7 @@ absl::StatusOr<Job> DecodeJob(const std::string& text) {
   r.Number("epoch", job.epoch);
   r.Number("restarts", job.restarts);
   r.Number("restarts_without_progress", job.restarts_without_progress);
+  r.Number("furthest_checkpoint", job.furthest_checkpoint);
   r.Time("create_time", job.create_time);
   r.Time("start_time", job.start_time);
   r.Time("finish_time", job.finish_time);

@@ -241,14 +241,15 @@ absl::Status On(Job& job, const RankVanished& vanished, absl::Time time) {
 absl::Status On(Job& job, const CheckpointCommitted& committed, absl::Time) {
   const Checkpoint& c = committed.checkpoint;
   RETURN_IF_ERROR(CheckFence(job, c.epoch, 0, committed.worker_id));
-  uint64_t newest = 0;
   for (const Checkpoint& known : job.checkpoints) {
     if (known.epoch == c.epoch && known.step == c.step && known.path == c.path) {
       return absl::AlreadyExistsError(absl::StrCat("checkpoint ", c.path, " is recorded"));
     }
-    newest = std::max(newest, known.step);
   }
-  if (c.step > newest) job.restarts_without_progress = 0;
+  if (c.step > job.furthest_checkpoint) {
+    job.furthest_checkpoint = c.step;
+    job.restarts_without_progress = 0;
+  }
   job.checkpoints.push_back(c);
   if (job.checkpoints.size() > kMaxLineage) {
     job.checkpoints.erase(job.checkpoints.begin());

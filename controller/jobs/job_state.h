@@ -5,9 +5,9 @@
 //               +-- a rank dies, a worker is lost or drains --> RECOVERING -> STARTING (next epoch)
 //               +-- cancelled, or failed for good ------------> STOPPING   -> CANCELLED | FAILED
 //
-// RECOVERING and STOPPING hold their devices until every rank is gone. Only a newer committed
-// checkpoint is progress; restarts without progress are bounded, restarts that a lost or draining
-// machine caused do not count.
+// RECOVERING and STOPPING hold their devices until every rank is gone. Only a committed checkpoint
+// beyond all earlier ones is progress; restarts without progress are bounded, restarts that a lost
+// or draining machine caused do not count.
 
 #pragma once
 

@@ -132,12 +132,14 @@ absl::StatusOr<StepRecord> SqliteReader::ReadStep(uint64_t number, uint64_t step
   return StepOf(select);
 }
 
-absl::StatusOr<StepRecord> SqliteReader::LastStep(uint64_t number) {
+absl::StatusOr<StepRecord> SqliteReader::LastStep(uint64_t number, uint64_t epoch) {
   std::lock_guard lock(mutex_);
-  ASSIGN_OR_RETURN(Statement select,
-                   database_.Prepare(absl::StrCat(
-                       kStepColumns, "WHERE number = ? AND complete ORDER BY step DESC LIMIT 1")));
-  select.Bind(1, int64_t(number));
+  ASSIGN_OR_RETURN(
+      Statement select,
+      database_.Prepare(absl::StrCat(kStepColumns,
+                                     "WHERE number = ? AND epoch = ? AND complete AND NOT skipped "
+                                     "ORDER BY step DESC LIMIT 1")));
+  select.Bind(1, int64_t(number)).Bind(2, int64_t(epoch));
   ASSIGN_OR_RETURN(const bool row, select.Next());
   if (!row) return absl::NotFoundError("no finished step");
   return StepOf(select);
@@ -147,7 +149,8 @@ absl::StatusOr<double> SqliteReader::SumStepSeconds(uint64_t number) {
   std::lock_guard lock(mutex_);
   ASSIGN_OR_RETURN(
       Statement select,
-      database_.Prepare("SELECT total(seconds) FROM steps WHERE number = ? AND complete"));
+      database_.Prepare(
+          "SELECT total(seconds) FROM steps WHERE number = ? AND complete AND NOT skipped"));
   select.Bind(1, int64_t(number));
   ASSIGN_OR_RETURN(const bool row, select.Next());
   return row ? select.Real(0) : 0.0;

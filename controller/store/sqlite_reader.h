@@ -28,7 +28,7 @@ class SqliteReader {
   absl::StatusOr<std::vector<uint64_t>> CountByState();
   absl::StatusOr<std::vector<EventRecord>> ReadEvents(uint64_t number);
   absl::StatusOr<StepRecord> ReadStep(uint64_t number, uint64_t step);
-  absl::StatusOr<StepRecord> LastStep(uint64_t number);
+  absl::StatusOr<StepRecord> LastStep(uint64_t number, uint64_t epoch);
   absl::StatusOr<double> SumStepSeconds(uint64_t number);
   absl::StatusOr<std::vector<StepRecord>> ReadSteps(uint64_t number, uint64_t after_step,
                                                     size_t limit);

@@ -50,7 +50,9 @@ class SqliteStore final : public Store {
   absl::StatusOr<StepRecord> ReadStep(uint64_t number, uint64_t step) override {
     return reader_.ReadStep(number, step);
   }
-  absl::StatusOr<StepRecord> LastStep(uint64_t number) override { return reader_.LastStep(number); }
+  absl::StatusOr<StepRecord> LastStep(uint64_t number, uint64_t epoch) override {
+    return reader_.LastStep(number, epoch);
+  }
   absl::StatusOr<double> SumStepSeconds(uint64_t number) override {
     return reader_.SumStepSeconds(number);
   }

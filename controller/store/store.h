@@ -92,8 +92,9 @@ class Store {
 
   virtual absl::StatusOr<std::vector<EventRecord>> ReadEvents(uint64_t number) = 0;
   virtual absl::StatusOr<StepRecord> ReadStep(uint64_t number, uint64_t step) = 0;  // NOT_FOUND.
-  virtual absl::StatusOr<StepRecord> LastStep(uint64_t number) = 0;    // Complete; NOT_FOUND.
-  virtual absl::StatusOr<double> SumStepSeconds(uint64_t number) = 0;  // Of complete steps.
+  // The last one that this attempt finished. NOT_FOUND.
+  virtual absl::StatusOr<StepRecord> LastStep(uint64_t number, uint64_t epoch) = 0;
+  virtual absl::StatusOr<double> SumStepSeconds(uint64_t number) = 0;  // Of finished steps.
   // Beyond `after_step`, in step order, up to the newest complete one.
   virtual absl::StatusOr<std::vector<StepRecord>> ReadSteps(uint64_t number, uint64_t after_step,
                                                             size_t limit) = 0;

@@ -108,6 +108,41 @@ TEST_F(JobBookTest, StepsAreMergedAndCountedOnceThoughToldTwice) {
   EXPECT_EQ(store_->ReadSteps(job->number, 0, 10)->front().seconds, 0.5);
 }
 
+// Catches a step taken for news because the one before it was a repeated one, and a controller that
+// after its restart takes the furthest step of an earlier attempt for the progress of this one.
+TEST_F(JobBookTest, EveryStepThatARecoveryRepeatsCountsAsRepeated) {
+  FakeWorker worker = Connect("w", 1);
+  const std::string id = Submit(1, "runs");
+  Tick();
+  Snapshot job = ReadyAll(id, worker);
+  const auto run = [&](uint64_t first, uint64_t last) {
+    for (uint64_t step = first; step <= last; ++step) {
+      clock_.Advance(absl::Seconds(1));
+      EXPECT_TRUE(Step(worker, job, 0, step, 0.5));
+    }
+  };
+  run(1, 2);
+  Save(worker, job, 2);
+  run(3, 5);
+  EXPECT_EQ(Metric("badput_seconds_total", "repeated_steps"), 0);
+  EXPECT_DOUBLE_EQ(Metric("goodput_ratio"), 2.5 / 5);
+  Say(worker, Status(job, 0, RankState::kExited, ExitCause::kSignal, 9));
+  Tick();
+  job = ReadyAll(id, worker);
+  ASSERT_EQ(job->epoch, 2);
+  run(3, 4);
+  EXPECT_DOUBLE_EQ(Metric("badput_seconds_total", "repeated_steps"), 1);
+  EXPECT_DOUBLE_EQ(Metric("goodput_ratio"), 2.5 / 7);
+
+  RestartController();
+  EXPECT_EQ(Get(id)->progress.step, 4) << "step 5 was the superseded attempt's";
+  worker = Connect("w", 1, {Status(job, 0, RankState::kReady)});
+  run(5, 6);
+  EXPECT_EQ(Get(id)->progress.step, 6);
+  EXPECT_DOUBLE_EQ(Metric("badput_seconds_total", "repeated_steps"), 0.5);
+  EXPECT_DOUBLE_EQ(Metric("goodput_ratio"), 3.0 / 9);
+}
+
 TEST_F(JobBookTest, WhatIsToldAfterTheStoreClosedIsRefusedAndDoesNotHang) {
   const std::string id = Submit(1);
   FakeWorker worker = Connect("w", 1);

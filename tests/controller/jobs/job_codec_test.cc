@@ -17,11 +17,13 @@ Job FullJob() {
   job.epoch = 3;
   job.restarts = 2;
   job.restarts_without_progress = 1;
+  job.furthest_checkpoint = 80;
   job.create_time = absl::FromUnixMicros(1'700'000'000'123'456);
   job.start_time = job.create_time + absl::Seconds(1);
   job.ranks = {{"w-1", "host", 4, RankPhase::kLost, ExitCause::kNone},
                {"w-2", "other", 0, RankPhase::kExited, ExitCause::kSignal}};
   job.progress = {.step = 41,
+                  .furthest_step = 90,
                   .loss = std::nan(""),
                   .validation_loss = 2.5,
                   .tokens_per_second = 1e6,
@@ -43,6 +45,8 @@ TEST(JobCodec, ReadsBackWhatItWrote) {
   EXPECT_EQ(EncodeJob(*read), text);
   EXPECT_EQ(read->state_reason, job.state_reason);
   EXPECT_EQ(read->revision, job.revision);
+  EXPECT_EQ(read->furthest_checkpoint, 80);
+  EXPECT_EQ(read->progress.furthest_step, 90);
   EXPECT_EQ(read->start_time, job.start_time);
   EXPECT_FALSE(read->finish_time.has_value());
   EXPECT_EQ(read->ranks[1].cause, ExitCause::kSignal);

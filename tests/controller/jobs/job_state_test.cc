@@ -144,6 +144,16 @@ TEST(JobState, NewerCheckpointIsProgressAndAnOlderOneIsNot) {
   EXPECT_EQ(job.checkpoints.size(), 3u);
 }
 
+// Catches progress that is measured by what the list of checkpoints happens to hold.
+TEST(JobState, RepeatingMoreCheckpointsThanAreListedIsNoProgress) {
+  Job job = Running(NewJob(1));
+  job = Must(job, Saved(job, 1000));
+  job = Running(Must(job, Exited(job, 0, ExitCause::kOther)));
+  for (uint64_t step = 1; step <= kMaxLineage + 5; ++step) job = Must(job, Saved(job, step));
+  EXPECT_EQ(job.restarts_without_progress, 1);
+  EXPECT_EQ(Must(job, Saved(job, 1001)).restarts_without_progress, 0);
+}
+
 TEST(JobState, BadInputAndNotFiniteFailAtOnce) {
   for (const ExitCause cause : {ExitCause::kBadInput, ExitCause::kNotFinite}) {
     Job job = Running(NewJob());

@@ -115,7 +115,9 @@ TEST(SqliteStore, StepsReplaceAndOnlyFinishedHistoryIsRead) {
   EXPECT_FALSE((*steps)[2].mfu.has_value());
   EXPECT_EQ((*steps)[2].ranks_seen, std::string("\3\0", 2));
   EXPECT_EQ(store->ReadSteps(1, 2, 10)->size(), 1u);
-  EXPECT_EQ(store->LastStep(1)->step, 3);
+  EXPECT_EQ(store->LastStep(1, 1)->step, 1);
+  EXPECT_EQ(store->LastStep(1, 2)->step, 3);
+  EXPECT_TRUE(absl::IsNotFound(store->LastStep(1, 3).status()));
 }
 
 TEST(SqliteStore, HistoryIsBounded) {

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <prometheus/registry.h>
 
+#include <algorithm>
 #include <deque>
 #include <future>
 #include <memory>
@@ -219,12 +220,17 @@ class ClusterFixture : public ::testing::Test {
     return Get(id);
   }
 
-  // The sum over a family's series of one job.
-  double Metric(const std::string& name) const {
+  // The sum over a family's series; over those that have the label's value, where one is given.
+  double Metric(const std::string& name, const std::string& value = "") const {
     double sum = 0;
     for (const auto& family : registry_->Collect()) {
       if (family.name != "trainyard_" + name) continue;
-      for (const auto& metric : family.metric) sum += metric.counter.value + metric.gauge.value;
+      for (const auto& metric : family.metric) {
+        const bool wanted =
+            value.empty() || std::any_of(metric.label.begin(), metric.label.end(),
+                                         [&](const auto& l) { return l.value == value; });
+        if (wanted) sum += metric.counter.value + metric.gauge.value;
+      }
     }
     return sum;
   }

@@ -1,0 +1,102 @@
+// Proves the simulation of every schedule against the formulas of the papers: time lost, memory
+// held.
+
+#include "train/pipeline/simulate.h"
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+
+#include "tests/train/pipeline/every_schedule.h"
+
+namespace trainyard {
+namespace {
+
+using Kind = ScheduleKind;
+
+// Whole numbers, so that sums are exact.
+constexpr ActionTimes kTimes[] = {
+    {.forward = 1, .backward_input = 1, .backward_weight = 1},
+    {.forward = 2, .backward_input = 3, .backward_weight = 2},
+    {.forward = 5, .backward_input = 4, .backward_weight = 1},
+};
+
+double Idle(const ScheduleOptions& o, const ActionTimes& t) {
+  if (o.kind == Kind::kZeroBubble) {
+    return (o.stages - 1) * (t.forward + t.backward_input) -
+           (std::min(o.stages, o.micro_batches) - 1) * t.backward_weight;
+  }
+  return (o.stages - 1) * (t.forward + t.backward_input + t.backward_weight);
+}
+
+int PeakInFlight(const ScheduleOptions& o, int stage) {
+  const int stages_after = o.stages - 1 - stage;
+  switch (o.kind) {
+    case Kind::kGPipe:
+      return o.micro_batches;
+    case Kind::k1F1B:
+      return std::min(o.micro_batches, stages_after + 1);
+    case Kind::kInterleaved1F1B:
+      return std::min(o.micro_batches * o.chunks, 2 * stages_after + (o.chunks - 1) * o.stages + 1);
+    case Kind::kZeroBubble:
+      return std::min(o.micro_batches, o.stages);
+  }
+  return -1;
+}
+
+TEST(Simulate, BubbleAndPeakOfEveryScheduleAreThePapers) {
+  for (const ScheduleOptions& o : testing::EverySchedule(8, 4)) {
+    SCOPED_TRACE(testing::Describe(o));
+    const PipelineSchedule schedule = *MakeSchedule(o);
+    for (const ActionTimes& t : kTimes) {
+      const auto simulation = Simulate(schedule, t);
+      ASSERT_TRUE(simulation.ok()) << simulation.status();
+      const double ideal =
+          o.micro_batches * o.chunks * (t.forward + t.backward_input + t.backward_weight);
+      ASSERT_EQ(simulation->makespan, ideal + Idle(o, t));
+      for (int s = 0; s < o.stages; ++s) {
+        ASSERT_DOUBLE_EQ(simulation->stages[size_t(s)].bubble, Idle(o, t) / ideal);
+        ASSERT_EQ(simulation->stages[size_t(s)].peak_in_flight, PeakInFlight(o, s));
+      }
+    }
+  }
+}
+
+TEST(Simulate, ZeroBubbleBeatsOneForwardOneBackwardInItsMemory) {
+  for (int p = 2; p <= 8; ++p) {
+    for (int m = p; m <= 3 * p; ++m) {
+      const auto plain = *Simulate(
+          *MakeSchedule({.kind = Kind::k1F1B, .stages = p, .micro_batches = m}), kTimes[0]);
+      const auto split = *Simulate(
+          *MakeSchedule({.kind = Kind::kZeroBubble, .stages = p, .micro_batches = m}), kTimes[0]);
+      EXPECT_DOUBLE_EQ(split.stages[0].bubble, plain.stages[0].bubble / 3);
+      for (const Simulation::Stage& stage : split.stages) {
+        EXPECT_EQ(stage.peak_in_flight, plain.stages[0].peak_in_flight);
+      }
+    }
+  }
+}
+
+// Two stages, one micro-batch: 0 |FF---.....BBB|, 1 |...FFBBB.....|, messages of one unit.
+TEST(Simulate, MessagesTakeTimeButNoStages) {
+  const PipelineSchedule schedule = *MakeSchedule({.stages = 2, .micro_batches = 1});
+  const auto simulation = Simulate(
+      schedule, {.forward = 2, .backward_input = 1, .backward_weight = 2, .communication = 1});
+  ASSERT_TRUE(simulation.ok()) << simulation.status();
+  const auto& first = simulation->stages[0].actions;
+  const auto& last = simulation->stages[1].actions;
+  EXPECT_EQ(first[0].start, 0);
+  EXPECT_EQ(first[0].end, 2);
+  EXPECT_EQ(last[0].start, 3);
+  EXPECT_EQ(last[0].end, 5);
+  EXPECT_EQ(last[1].start, 5);
+  EXPECT_EQ(last[1].end, 8);
+  EXPECT_EQ(first[1].start, 9);
+  EXPECT_EQ(first[1].end, 12);
+  EXPECT_EQ(simulation->makespan, 12);
+  EXPECT_EQ(simulation->stages[0].bubble, 7.0 / 5);
+  EXPECT_EQ(simulation->stages[1].bubble, 7.0 / 5);
+}
+
+}  // namespace
+}  // namespace trainyard

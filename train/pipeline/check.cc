@@ -1,0 +1,131 @@
+#include "train/pipeline/check.h"
+
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+#include "train/pipeline/simulate.h"
+
+namespace trainyard {
+namespace {
+
+// Walks through the actions of one stage.
+class StageChecker {
+ public:
+  StageChecker(const ScheduleOptions& options, const PipelineSchedule::Stage& stage)
+      : micro_batches_(options.micro_batches), stage_(stage) {
+    for (const int slots : stage.slots) {
+      chunks_.push_back({.slots = std::vector<int>(size_t(slots), kFree)});
+    }
+  }
+
+  absl::Status Check() {
+    for (size_t i = 0; i < stage_.actions.size(); ++i) {
+      const PipelineAction& action = stage_.actions[i];
+      if (const absl::Status status = CheckAction(action); !status.ok()) {
+        return absl::FailedPreconditionError(
+            absl::StrCat("action ", i, " (", ToString(action), "): ", status.message()));
+      }
+    }
+    for (size_t c = 0; c < chunks_.size(); ++c) {
+      const Chunk& chunk = chunks_[c];
+      for (const int done : {chunk.forwards, chunk.inputs, chunk.weights}) {
+        if (done == micro_batches_) continue;
+        return absl::FailedPreconditionError(
+            absl::StrCat("chunk ", c, ": wanted ", micro_batches_,
+                         " forwards, backwards of inputs and backwards of weights, found ",
+                         chunk.forwards, ", ", chunk.inputs, " and ", chunk.weights));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  static constexpr int kFree = -1;
+
+  // Since micro-batches go in order, counts say which have been through.
+  struct Chunk {
+    std::vector<int> slots;  // The micro-batch that holds each.
+    int forwards = 0;
+    int inputs = 0;
+    int weights = 0;
+  };
+
+  absl::Status CheckAction(const PipelineAction& action) {
+    if (action.chunk < 0 || action.chunk >= int(chunks_.size())) {
+      return absl::OutOfRangeError(absl::StrCat("there are ", chunks_.size(), " chunks"));
+    }
+    Chunk& chunk = chunks_[size_t(action.chunk)];
+    if (action.slot < 0 || action.slot >= int(chunk.slots.size())) {
+      return absl::OutOfRangeError(absl::StrCat("there are ", chunk.slots.size(), " slots"));
+    }
+    int& holder = chunk.slots[size_t(action.slot)];
+    if (action.kind == PipelineAction::kForward) {
+      if (holder != kFree) {
+        return absl::FailedPreconditionError(
+            absl::StrCat("the slot still holds micro-batch ", holder));
+      }
+      holder = action.micro_batch;
+      return Advance(action, chunk.forwards, micro_batches_);
+    }
+    if (holder != action.micro_batch) {
+      return absl::FailedPreconditionError(
+          holder == kFree ? "the slot is free"
+                          : absl::StrCat("the slot holds micro-batch ", holder));
+    }
+    if (action.kind != PipelineAction::kBackwardWeight) {
+      RETURN_IF_ERROR(Advance(action, chunk.inputs, chunk.forwards));
+    }
+    if (action.kind != PipelineAction::kBackwardInput) {
+      RETURN_IF_ERROR(Advance(action, chunk.weights, chunk.inputs));
+      holder = kFree;
+    }
+    return absl::OkStatus();
+  }
+
+  // `done` counts this kind; it goes no further than `ready`.
+  static absl::Status Advance(const PipelineAction& action, int& done, int ready) {
+    if (action.micro_batch != done || done >= ready) {
+      return absl::FailedPreconditionError(
+          done < ready ? absl::StrCat("wanted micro-batch ", done, " next")
+                       : absl::StrCat("wanted none beyond the ", ready, " that came before"));
+    }
+    ++done;
+    return absl::OkStatus();
+  }
+
+  const int micro_batches_;
+  const PipelineSchedule::Stage& stage_;
+  std::vector<Chunk> chunks_;
+};
+
+}  // namespace
+
+absl::Status CheckSchedule(const PipelineSchedule& schedule) {
+  const ScheduleOptions& options = schedule.options;
+  RETURN_IF_ERROR(options.Validate());
+  if (int(schedule.stages.size()) != options.stages) {
+    return absl::FailedPreconditionError(absl::StrCat("wanted lists for ", options.stages,
+                                                      " stages, found ", schedule.stages.size()));
+  }
+  for (size_t s = 0; s < schedule.stages.size(); ++s) {
+    const PipelineSchedule::Stage& stage = schedule.stages[s];
+    if (int(stage.slots.size()) != options.chunks) {
+      return absl::FailedPreconditionError(absl::StrCat("stage ", s, ": wanted the slots of ",
+                                                        options.chunks, " chunks, found ",
+                                                        stage.slots.size()));
+    }
+    for (const int slots : stage.slots) {
+      if (slots >= 1 && slots <= options.micro_batches) continue;
+      return absl::FailedPreconditionError(absl::StrCat("stage ", s, ": wanted 1 to ",
+                                                        options.micro_batches,
+                                                        " slots for each chunk, found ", slots));
+    }
+    if (const absl::Status status = StageChecker(options, stage).Check(); !status.ok()) {
+      return absl::FailedPreconditionError(absl::StrCat("stage ", s, ", ", status.message()));
+    }
+  }
+  return Simulate(schedule, {}).status();
+}
+
+}  // namespace trainyard

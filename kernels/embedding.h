@@ -1,21 +1,24 @@
-// Looks rows of a table up by index; serves tokens and learned positions (iota.h).
+// Looks rows of a table up by index; serves tokens and learned positions (iota.h). The table may be
+// a slice of the vocabulary: rows of other ids are zeroes, so that ranks' outputs add up.
 //
-//   y[t,:] = table[tokens[t],:]          dtable[v,:] += sum over t with tokens[t] = v of dy[t,:]
+//   y[t,:] = table[tokens[t] - first,:], or 0 when the table does not hold tokens[t]
+//   dtable[v,:] += sum over t with tokens[t] = first + v of dy[t,:]
 //
-// Letters: T tokens, V rows of the table, D width. An index outside [0, V) is a programmer error
-// that names it. Backward adds in the order of t, in the dtype of dtable: bitwise deterministic,
-// for any thread count.
+// Letters: T tokens, V rows of the table, D width. A token outside of the whole vocabulary is a
+// programmer error that names it. Backward adds in the order of t, in the dtype of dtable: bitwise
+// deterministic, for any thread count.
 
 #pragma once
 
-#include "kernels/device/expect.h"
+#include "kernels/device/vocab_slice.h"
 
 namespace trainyard {
 
 struct EmbeddingForwardArgs {
-  ConstTensor table;   // [V, D]  f64 | f32 | bf16
-  ConstTensor tokens;  // [T]     i32
-  Tensor y;            // [T, D]  out, dtype of table
+  ConstTensor table;      // [V, D]  f64 | f32 | bf16
+  ConstTensor tokens;     // [T]     i32
+  Tensor y;               // [T, D]  out, dtype of table
+  VocabSlice slice = {};  // that the table holds
 };
 
 struct EmbeddingBackwardArgs {
@@ -23,6 +26,7 @@ struct EmbeddingBackwardArgs {
   ConstTensor tokens;  // [T]     i32
   Tensor dtable;       // [V, D]  in/out, f32 (f64 when dy is f64)
   Write write;         // kOverwrite: all of dtable is zeroed first.
+  VocabSlice slice = {};
 };
 
 inline void Check(const EmbeddingForwardArgs& args) {
@@ -30,6 +34,7 @@ inline void Check(const EmbeddingForwardArgs& args) {
   ExpectFloat("embedding table", args.table);
   ExpectElements("embedding tokens", args.tokens, DType::kI32, args.tokens.elements());
   ExpectMatrix("embedding y", args.y, args.table.dtype, args.tokens.elements(), d);
+  ExpectSlice("embedding slice", args.slice, args.table.shape.rows());
 }
 
 inline void Check(const EmbeddingBackwardArgs& args) {
@@ -39,6 +44,7 @@ inline void Check(const EmbeddingBackwardArgs& args) {
   ExpectColumns("embedding dtable", args.dtable);
   ExpectMatrix("embedding dtable", args.dtable, AccumulateOfDType(args.dy.dtype),
                args.dtable.shape.rows(), d);
+  ExpectSlice("embedding slice", args.slice, args.dtable.shape.rows());
 }
 
 }  // namespace trainyard

@@ -72,11 +72,71 @@ TEST(Embedding, BackwardAddsInTokenOrderForAnyThreadCount) {
   }
 }
 
+// Rows [first, first + count) of a table.
+template <typename T>
+Array<T> RowsOf(const Array<T>& table, int64_t first, int64_t count) {
+  const int64_t d = table.shape[1];
+  return {{count, d}, {table.v.begin() + first * d, table.v.begin() + (first + count) * d}};
+}
+
+// Outputs of the slices add up to that of the whole, with a single term that is not zero; gradients
+// of the slices stand side by side.
+template <typename T>
+void ExpectSlicesAddUp(int ranks) {
+  using A = Accumulate<T>;
+  constexpr int64_t d = 24;
+  const auto table = Normal<T>({kVocab, d}, 1), dy = Normal<T>({kTokens, d}, 3);
+  const auto tokens = Indices({kTokens}, kVocab, 2);
+  auto want_y = Poison<T>(dy.shape);
+  auto want_dtable = Normal<A>(table.shape, 4);
+  const auto dtable = want_dtable;
+  Call(EmbeddingForwardArgs{.table = table, .tokens = tokens, .y = want_y});
+  Call(EmbeddingBackwardArgs{
+      .dy = dy, .tokens = tokens, .dtable = want_dtable, .write = Write::kAdd});
+  auto sum = Zeros<A>(dy.shape);
+  for (int rank = 0; rank < ranks; ++rank) {
+    const int64_t first = kVocab * rank / ranks, count = kVocab * (rank + 1) / ranks - first;
+    const VocabSlice slice = {.first = first, .vocab = kVocab};
+    auto y = Poison<T>(dy.shape);
+    Call(EmbeddingForwardArgs{
+        .table = RowsOf(table, first, count), .tokens = tokens, .y = y, .slice = slice});
+    for (size_t i = 0; i < y.v.size(); ++i) sum.v[i] += A(y.v[i]);
+    auto got = RowsOf(dtable, first, count);
+    Call(EmbeddingBackwardArgs{
+        .dy = dy, .tokens = tokens, .dtable = got, .write = Write::kAdd, .slice = slice});
+    EXPECT_EQ(got.v, RowsOf(want_dtable, first, count).v) << "rank " << rank << " of " << ranks;
+  }
+  EXPECT_EQ(sum.v, Converted<A>(want_y).v) << ranks << " ranks";
+}
+
+TEST(Embedding, SlicesOfTheVocabularyAddUpToTheWhole) {
+  for (int ranks : {1, 2, 3, 4}) {
+    ExpectSlicesAddUp<double>(ranks);
+    ExpectSlicesAddUp<float>(ranks);
+    ExpectSlicesAddUp<bf16>(ranks);
+  }
+}
+
+TEST(EmbeddingDeathTest, NamesATokenOutsideOfTheWholeVocabulary) {
+  auto table = Zeros<float>({5, 4}), y = Zeros<float>({3, 4});
+  const Array<int32_t> tokens = {{3}, {0, 11, 1}};
+  const VocabSlice slice = {.first = 5, .vocab = 11};
+  EXPECT_DEATH(Call(EmbeddingForwardArgs{.table = table, .tokens = tokens, .y = y, .slice = slice}),
+               "token 11 at 1, the vocabulary has 11 ids");
+  EXPECT_DEATH(
+      Call(EmbeddingBackwardArgs{
+          .dy = y, .tokens = tokens, .dtable = table, .write = Write::kAdd, .slice = slice}),
+      "token 11 at 1");
+  EXPECT_DEATH(
+      Call(EmbeddingForwardArgs{.table = table, .tokens = tokens, .y = y, .slice = {.first = 1}}),
+      "embedding slice: ids 1 to 6 of a vocabulary of 5");
+}
+
 TEST(EmbeddingDeathTest, NamesATokenOutOfRange) {
   auto table = Zeros<float>({5, 4}), y = Zeros<float>({3, 4});
   const Array<int32_t> tokens = {{3}, {0, 5, 1}}, negative = {{3}, {0, 1, -1}};
   EXPECT_DEATH(Call(EmbeddingForwardArgs{.table = table, .tokens = tokens, .y = y}),
-               "token 5 at 1, the table has 5 rows");
+               "token 5 at 1, the vocabulary has 5 ids");
   EXPECT_DEATH(Call(EmbeddingForwardArgs{.table = table, .tokens = negative, .y = y}),
                "token -1 at 2");
   EXPECT_DEATH(

@@ -6,14 +6,24 @@
 //   counted
 //
 // where loss_scale is state->loss_scale: 1 / counted tokens of the whole global batch.
-// Letters: T tokens, V vocabulary. Target -1 is not counted; any other outside [0, V) is a
-// programmer error that names it. Rows are reduced in f32 (f64 for f64), the loss in f64 in the
-// order of t. Bitwise deterministic, on the CPU for any thread count.
+//
+// Where ranks share the vocabulary out, forward has two phases. Each rank first takes the
+// statistics of its columns:
+//
+//   statistics[t,:] = (m, sum_v exp(logits[t,v] - m), logits[t, targets[t]] or 0 if not held)
+//   with m = max_v logits[t,v]
+//
+// and combines those of all ranks, gathered, into lse; each adds the loss of its share of the rows.
+//
+// Letters: T tokens, V columns of logits: the vocabulary, or this rank's slice of it; n ranks.
+// Target -1 is not counted; any other outside of the whole vocabulary is a programmer error that
+// names it. Rows are reduced in f32 (f64 for f64), the loss in f64 in the order of t. Bitwise
+// deterministic, on the CPU for any thread count.
 
 #pragma once
 
-#include "kernels/device/expect.h"
 #include "kernels/device/step_state.h"
+#include "kernels/device/vocab_slice.h"
 
 namespace trainyard {
 
@@ -24,6 +34,22 @@ struct CrossEntropyForwardArgs {
   StepState* state;     // device memory; loss is added to
 };
 
+struct CrossEntropyStatisticsArgs {
+  ConstTensor logits;   // [T, V]  f64 | f32
+  ConstTensor targets;  // [T]     i32
+  VocabSlice slice;     // that logits hold
+  Tensor statistics;    // [T, 3]  out, dtype of logits
+};
+
+struct CrossEntropyCombineArgs {
+  ConstTensor statistics;  // [n, T, 3]  f64 | f32; of all ranks, in the order of their slices
+  ConstTensor targets;     // [T]        i32
+  int64_t loss_begin;      // Rows [loss_begin, loss_begin + loss_rows) are added to the loss.
+  int64_t loss_rows;
+  Tensor lse;        // [T]  out, dtype of statistics; kept for backward
+  StepState* state;  // device memory; loss is added to
+};
+
 struct CrossEntropyBackwardArgs {
   ConstTensor logits;      // [T, V]  the forward input
   ConstTensor targets;     // [T]     i32
@@ -31,6 +57,7 @@ struct CrossEntropyBackwardArgs {
   const StepState* state;  // device memory
   Tensor dlogits;          // [T, V]  out, dtype of logits, or bf16 when those are f32; overwritten;
                            //         may be logits when of the same dtype
+  VocabSlice slice = {};   // that logits hold
 };
 
 inline void Check(const CrossEntropyForwardArgs& args) {
@@ -39,6 +66,32 @@ inline void Check(const CrossEntropyForwardArgs& args) {
   ExpectData("cross_entropy logits", args.logits);
   ExpectElements("cross_entropy targets", args.targets, DType::kI32, args.logits.shape.rows());
   ExpectElements("cross_entropy lse", args.lse, args.logits.dtype, args.logits.shape.rows());
+  CHECK(args.state != nullptr) << "cross_entropy state: none";
+}
+
+inline void Check(const CrossEntropyStatisticsArgs& args) {
+  const int64_t v = ExpectColumns("cross_entropy logits", args.logits);
+  const int64_t t = args.logits.shape.rows();
+  ExpectDType("cross_entropy logits", args.logits, {DType::kF64, DType::kF32});
+  ExpectData("cross_entropy logits", args.logits);
+  ExpectElements("cross_entropy targets", args.targets, DType::kI32, t);
+  ExpectSlice("cross_entropy slice", args.slice, v);
+  ExpectMatrix("cross_entropy statistics", args.statistics, args.logits.dtype, t, 3);
+}
+
+inline void Check(const CrossEntropyCombineArgs& args) {
+  const int64_t t = args.targets.elements();
+  const ConstTensor& statistics = args.statistics;
+  ExpectDType("cross_entropy statistics", statistics, {DType::kF64, DType::kF32});
+  ExpectData("cross_entropy statistics", statistics);
+  CHECK(statistics.shape.rank() == 3 && statistics.shape[0] > 0 &&
+        statistics.shape == Shape({statistics.shape[0], t, 3}))
+      << "cross_entropy statistics: wanted [ranks, " << t << ", 3], got " << statistics.shape;
+  ExpectElements("cross_entropy targets", args.targets, DType::kI32, t);
+  CHECK(args.loss_begin >= 0 && args.loss_rows >= 0 && args.loss_begin + args.loss_rows <= t)
+      << "cross_entropy loss_begin: " << args.loss_rows << " rows from " << args.loss_begin
+      << " of " << t;
+  ExpectElements("cross_entropy lse", args.lse, statistics.dtype, t);
   CHECK(args.state != nullptr) << "cross_entropy state: none";
 }
 
@@ -54,6 +107,7 @@ inline void Check(const CrossEntropyBackwardArgs& args) {
   ExpectDType("cross_entropy dlogits", args.dlogits,
               {dtype, dtype == DType::kF32 ? DType::kBF16 : dtype});
   ExpectMatrix("cross_entropy dlogits", args.dlogits, args.dlogits.dtype, t, v);
+  ExpectSlice("cross_entropy slice", args.slice, v);
 }
 
 }  // namespace trainyard

@@ -21,6 +21,34 @@ void CrossEntropyForward(benchmark::State& state) {
 }
 BENCHMARK(CrossEntropyForward)->UseRealTime()->Unit(benchmark::kMicrosecond);
 
+void CrossEntropyStatistics(benchmark::State& state) {
+  Operands o;
+  const Tensor logits = o.Make(DType::kF32, {kT, kV});
+  Measure(state,
+          CrossEntropyStatisticsArgs{.logits = logits,
+                                     .targets = o.Make(DType::kI32, {kT}),
+                                     .slice = {},
+                                     .statistics = o.Make(DType::kF32, {kT, 3})},
+          {.bytes = double(logits.bytes())});
+}
+BENCHMARK(CrossEntropyStatistics)->UseRealTime()->Unit(benchmark::kMicrosecond);
+
+// Of 4 ranks.
+void CrossEntropyCombine(benchmark::State& state) {
+  Operands o;
+  StepState step{.loss_scale = 1};
+  const Tensor statistics = o.Make(DType::kF32, {4, kT, 3});
+  Measure(state,
+          CrossEntropyCombineArgs{.statistics = statistics,
+                                  .targets = o.Make(DType::kI32, {kT}),
+                                  .loss_begin = 0,
+                                  .loss_rows = kT,
+                                  .lse = o.Make(DType::kF32, {kT}),
+                                  .state = &step},
+          {.bytes = double(statistics.bytes())});
+}
+BENCHMARK(CrossEntropyCombine)->UseRealTime()->Unit(benchmark::kMicrosecond);
+
 void CrossEntropyBackward(benchmark::State& state) {
   Operands o;
   const StepState step{.loss_scale = 1};

@@ -26,7 +26,9 @@ class Cpu final : public Backend {
     Register<ColumnSumArgs, cpu::ColumnSum>();
     Register<CopyColumnsArgs, cpu::CopyColumns>();
     Register<CrossEntropyBackwardArgs, cpu::CrossEntropyBackward>();
+    Register<CrossEntropyCombineArgs, cpu::CrossEntropyCombine>();
     Register<CrossEntropyForwardArgs, cpu::CrossEntropyForward>();
+    Register<CrossEntropyStatisticsArgs, cpu::CrossEntropyStatistics>();
     Register<EmbeddingBackwardArgs, cpu::EmbeddingBackward>();
     Register<EmbeddingForwardArgs, cpu::EmbeddingForward>();
     Register<FillArgs, cpu::Fill>();

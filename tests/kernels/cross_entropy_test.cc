@@ -48,6 +48,55 @@ Outputs<A, T> Compute(const Array<double>& logits64, const Array<int32_t>& targe
   return out;
 }
 
+// The same by ranks that each hold a slice of the columns. The loss is the sum of theirs, dlogits
+// stand side by side.
+template <typename A, typename T>
+Outputs<A, T> ComputeSliced(const Array<double>& logits64, const Array<int32_t>& targets,
+                            int64_t ranks) {
+  const int64_t rows = logits64.shape[0], vocab = logits64.shape[1];
+  const auto first = [&](int64_t rank) { return vocab * rank / ranks; };
+  std::vector<Array<A>> logits;
+  auto statistics = Poison<A>({ranks, rows, 3});
+  for (int64_t rank = 0; rank < ranks; ++rank) {
+    const int64_t columns = first(rank + 1) - first(rank);
+    logits.push_back(Poison<A>({rows, columns}));
+    for (int64_t i = 0; i < rows * columns; ++i) {
+      logits[rank].v[i] = A(logits64.v[i / columns * vocab + first(rank) + i % columns]);
+    }
+    auto mine = Poison<A>({rows, 3});
+    Call(CrossEntropyStatisticsArgs{.logits = logits[rank],
+                                    .targets = targets,
+                                    .slice = {.first = first(rank), .vocab = vocab},
+                                    .statistics = mine});
+    std::copy(mine.v.begin(), mine.v.end(), statistics.v.begin() + rank * rows * 3);
+  }
+  Outputs<A, T> all{0, {}, Poison<T>(logits64.shape)};
+  for (int64_t rank = 0; rank < ranks; ++rank) {
+    StepState state{.loss_scale = kScale};
+    all.lse = Poison<A>({rows});
+    const int64_t loss_begin = rows * rank / ranks;
+    Call(CrossEntropyCombineArgs{.statistics = statistics,
+                                 .targets = targets,
+                                 .loss_begin = loss_begin,
+                                 .loss_rows = rows * (rank + 1) / ranks - loss_begin,
+                                 .lse = all.lse,
+                                 .state = &state});
+    all.loss += state.loss;
+    const int64_t columns = logits[rank].shape[1];
+    auto dlogits = Poison<T>({rows, columns});
+    Call(CrossEntropyBackwardArgs{.logits = logits[rank],
+                                  .targets = targets,
+                                  .lse = all.lse,
+                                  .state = &state,
+                                  .dlogits = dlogits,
+                                  .slice = {.first = first(rank), .vocab = vocab}});
+    for (int64_t i = 0; i < rows * columns; ++i) {
+      all.dlogits.v[i / columns * vocab + first(rank) + i % columns] = dlogits.v[i];
+    }
+  }
+  return all;
+}
+
 struct Size {
   int64_t t, v;
 };
@@ -91,6 +140,29 @@ TEST_P(CrossEntropyTest, LowerPrecisionsAgreeWithF64) {
   ExpectAgreesWithF64<bf16>(logits, targets);
 }
 
+template <typename A, typename T>
+void ExpectSlicesAddUp(const Array<double>& exact, const Array<int32_t>& targets) {
+  const auto logits = RoundedTo<A>(exact);
+  const auto want = Compute<double, double>(logits, targets);
+  const int64_t vocab = logits.shape[1];
+  const double sums = Tolerance(DTypeOf<A>::value, vocab);
+  for (int64_t ranks = 1; ranks <= std::min<int64_t>(4, vocab); ++ranks) {
+    SCOPED_TRACE(ranks);
+    const auto got = ComputeSliced<A, T>(logits, targets, ranks);
+    EXPECT_NEAR(got.loss, want.loss, sums * std::abs(want.loss));
+    ExpectClose(Converted<double>(got.lse).v, want.lse.v, sums);
+    ExpectClose(Converted<double>(got.dlogits).v, want.dlogits.v,
+                Tolerance(DTypeOf<T>::value, vocab));
+  }
+}
+
+// Losses of shares of the rows, too: 130 rows are not a multiple of 3 or 4 ranks, one row is less.
+TEST_P(CrossEntropyTest, SlicesOfTheVocabularyAddUpToTheWhole) {
+  ExpectSlicesAddUp<double, double>(logits, targets);
+  ExpectSlicesAddUp<float, float>(logits, targets);
+  ExpectSlicesAddUp<float, bf16>(logits, targets);
+}
+
 INSTANTIATE_TEST_SUITE_P(Sizes, CrossEntropyTest,
                          ::testing::Values(Size{1, 2}, Size{4, 7}, Size{9, 131}, Size{130, 33}));
 
@@ -119,14 +191,16 @@ TEST(CrossEntropy, GradientMayReplaceTheLogits) {
 // exp(500) overflows; the largest logit must be taken out first.
 TEST(CrossEntropy, LargeLogitsDoNotOverflow) {
   const Array<double> logits = {{1, 3}, {500, 499, -500}};
-  const auto out = Compute<float, float>(logits, {{1}, {1}});
-  EXPECT_NEAR(out.loss, kScale * (1 + std::log1p(std::exp(-1.0))), 1e-4);
+  const double want = kScale * (1 + std::log1p(std::exp(-1.0)));
+  EXPECT_NEAR((Compute<float, float>(logits, {{1}, {1}}).loss), want, 1e-4);
+  EXPECT_NEAR((ComputeSliced<float, float>(logits, {{1}, {1}}, 3).loss), want, 1e-4);
 }
 
 TEST(CrossEntropy, LogitsThatAreNotFiniteMakeTheLossNotFinite) {
   for (const double bad : {double(NAN), double(INFINITY)}) {
     const Array<double> logits = {{1, 3}, {1, bad, 2}};
     EXPECT_FALSE(std::isfinite((Compute<float, float>(logits, {{1}, {0}}).loss)));
+    EXPECT_FALSE(std::isfinite((ComputeSliced<float, float>(logits, {{1}, {0}}, 3).loss)));
   }
 }
 
@@ -141,8 +215,39 @@ TEST(CrossEntropy, ThreadsDoNotChangeBits) {
 
 TEST(CrossEntropyDeathTest, NamesATargetOutOfRange) {
   const auto logits = Zeros<double>({2, 3});
-  EXPECT_DEATH((Compute<float, float>(logits, {{2}, {0, 3}})), "target 3 at 1, logits have 3");
+  EXPECT_DEATH((Compute<float, float>(logits, {{2}, {0, 3}})),
+               "target 3 at 1, the vocabulary has 3");
   EXPECT_DEATH((Compute<float, float>(logits, {{2}, {-2, 0}})), "target -2 at 0");
+}
+
+TEST(CrossEntropyDeathTest, ChecksTargetsAgainstTheWholeVocabulary) {
+  const auto logits = Zeros<float>({1, 3});
+  auto statistics = Zeros<float>({1, 3});
+  const auto run = [&](int32_t target, const VocabSlice& slice) {
+    const Array<int32_t> targets = {{1}, {target}};
+    Call(CrossEntropyStatisticsArgs{
+        .logits = logits, .targets = targets, .slice = slice, .statistics = statistics});
+  };
+  run(6, {.first = 3, .vocab = 7});
+  EXPECT_DEATH(run(7, {.first = 3, .vocab = 7}), "target 7 at 0, the vocabulary has 7");
+  EXPECT_DEATH(run(0, {.first = 5, .vocab = 7}), "slice: ids 5 to 8 of a vocabulary of 7");
+}
+
+TEST(CrossEntropyDeathTest, NamesTheStatisticsAndRowsThatDoNotFit) {
+  const Array<int32_t> targets = {{2}, {0, 1}};
+  auto lse = Zeros<float>({2});
+  StepState state;
+  const auto run = [&](const Array<float>& statistics, int64_t loss_begin, int64_t loss_rows) {
+    Call(CrossEntropyCombineArgs{.statistics = statistics,
+                                 .targets = targets,
+                                 .loss_begin = loss_begin,
+                                 .loss_rows = loss_rows,
+                                 .lse = lse,
+                                 .state = &state});
+  };
+  EXPECT_DEATH(run(Zeros<float>({2, 3}), 0, 2), "statistics: wanted \\[ranks, 2, 3\\]");
+  EXPECT_DEATH(run(Zeros<float>({4, 3, 3}), 0, 2), "statistics: wanted \\[ranks, 2, 3\\]");
+  EXPECT_DEATH(run(Zeros<float>({4, 2, 3}), 1, 2), "loss_begin: 2 rows from 1 of 2");
 }
 
 TEST(CrossEntropyDeathTest, NamesTheArgumentOfWrongShape) {

@@ -51,13 +51,24 @@ struct WorkerMetrics::Families {
         wait(Declare(prometheus::BuildCounter(), metric::kRankWait,
                      "Time that a rank waited for its peers with nothing to compute. The rank that "
                      "waits least is the one the others wait for.",
-                     registry)) {}
+                     registry)),
+        dropped(Declare(prometheus::BuildCounter(), metric::kReportsDropped,
+                        "What a bound has cost while the controller was away: kind step and "
+                        "log_line never reach it; spooled_step does only if this daemon lives on.",
+                        registry)),
+        dropped_steps(dropped.Add({{"kind", "step"}})),
+        dropped_log_lines(dropped.Add({{"kind", "log_line"}})),
+        dropped_spooled_steps(dropped.Add({{"kind", "spooled_step"}})) {}
 
   prometheus::Family<prometheus::Gauge>& build_info;
   prometheus::Family<prometheus::Gauge>& device_info;
   prometheus::Family<prometheus::Gauge>& device_memory;
   prometheus::Family<prometheus::Histogram>& step_duration;
   prometheus::Family<prometheus::Counter>& wait;
+  prometheus::Family<prometheus::Counter>& dropped;
+  prometheus::Counter& dropped_steps;
+  prometheus::Counter& dropped_log_lines;
+  prometheus::Counter& dropped_spooled_steps;
 };
 
 struct WorkerMetrics::Series {
@@ -124,6 +135,18 @@ void WorkerMetrics::StepFinished(const RankId& id, const channel::Step& step) {
 void WorkerMetrics::RankEnded(const RankId& id, absl::Duration now) {
   const auto it = series_.find({id.job_id, id.rank});
   if (it != series_.end()) it->second.ended = now;
+}
+
+void WorkerMetrics::OutboxDropped(const Outbox::Dropped& so_far) {
+  const auto raise = [](prometheus::Counter& counter, uint64_t to) {
+    counter.Increment(double(to) - counter.Value());
+  };
+  raise(families_->dropped_steps, so_far.steps);
+  raise(families_->dropped_log_lines, so_far.log_lines);
+}
+
+void WorkerMetrics::SpoolDropped(uint64_t steps) {
+  families_->dropped_spooled_steps.Increment(double(steps));
 }
 
 void WorkerMetrics::Expire(absl::Duration now) {

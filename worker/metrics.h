@@ -11,6 +11,7 @@
 
 #include "absl/time/time.h"
 #include "prometheus/registry.h"
+#include "worker/daemon/outbox.h"
 #include "worker/daemon/reports.h"
 
 namespace trainyard {
@@ -22,6 +23,7 @@ constexpr char kDeviceInfo[] = "trainyard_device_info";
 constexpr char kDeviceMemory[] = "trainyard_device_memory_bytes";
 constexpr char kRankStepDuration[] = "trainyard_rank_step_duration_seconds";
 constexpr char kRankWait[] = "trainyard_rank_wait_seconds_total";
+constexpr char kReportsDropped[] = "trainyard_reports_dropped_total";
 }  // namespace metric
 
 // Not thread-safe; the registry may be collected from meanwhile.
@@ -35,6 +37,8 @@ class WorkerMetrics {
   // The series stay for a last scrape or two, and go with Expire.
   void RankEnded(const RankId& id, absl::Duration now);
   void Expire(absl::Duration now);
+  void OutboxDropped(const Outbox::Dropped& so_far);
+  void SpoolDropped(uint64_t steps);
 
   const std::shared_ptr<prometheus::Registry>& registry() const { return registry_; }
 

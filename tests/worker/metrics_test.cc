@@ -70,6 +70,18 @@ TEST(WorkerMetricsTest, SeriesOfAnEndedRankGoAfterAWhile) {
   EXPECT_THAT(Page(metrics), Not(HasSubstr("job_id=\"job\"")));
 }
 
+TEST(WorkerMetricsTest, CountsWhatWasDropped) {
+  WorkerMetrics metrics("host");
+  metrics.OutboxDropped({.steps = 3, .log_lines = 5});
+  metrics.OutboxDropped({.steps = 4, .log_lines = 5});
+  metrics.SpoolDropped(7);
+  metrics.SpoolDropped(1);
+  const std::string page = Page(metrics);
+  EXPECT_THAT(page, HasSubstr("trainyard_reports_dropped_total{kind=\"step\"} 4"));
+  EXPECT_THAT(page, HasSubstr("trainyard_reports_dropped_total{kind=\"log_line\"} 5"));
+  EXPECT_THAT(page, HasSubstr("trainyard_reports_dropped_total{kind=\"spooled_step\"} 8"));
+}
+
 TEST(MetricsPageTest, AnAddressThatCannotBeListenedOnIsAnError) {
   const auto page = ServeMetrics("256.0.0.1:0", std::make_shared<prometheus::Registry>());
   EXPECT_EQ(page.status().code(), absl::StatusCode::kUnavailable);

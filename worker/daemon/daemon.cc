@@ -87,6 +87,7 @@ void Daemon::Poll(ChannelList& closed) {
     it = done ? ranks_.erase(it) : std::next(it);
   }
   LaunchWaiting();
+  metrics_.OutboxDropped(outbox_.dropped());
   metrics_.Expire(clock_.Monotonic());
   if (std::exchange(prune_, false)) PruneDirectories();
 }
@@ -229,13 +230,8 @@ void Daemon::OnGet(Rank& rank, const channel::Get& get) {
 
 void Daemon::Acknowledge(uint64_t sequence) {
   const std::lock_guard lock(mutex_);
-  for (const Report& report : outbox_.Acknowledge(sequence)) {
-    const RankId& id = std::visit([](const auto& r) -> const RankId& { return r.id; }, report);
-    if (const auto it = ranks_.find(id); it != ranks_.end()) it->second.Acknowledged(report);
-  }
-  if (outbox_.num_reports() > 0) return;
-  // Steps that were dropped are never acknowledged; this is where the spools forget them.
-  for (auto& [id, rank] : ranks_) rank.AllAcknowledged();
+  outbox_.Acknowledge(sequence);
+  for (auto& [id, rank] : ranks_) rank.Acknowledged(sequence);
 }
 
 std::vector<RankStatus> Daemon::Register() const {

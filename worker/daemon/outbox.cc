@@ -10,14 +10,17 @@ namespace trainyard {
 namespace {
 
 constexpr size_t kMaxNotices = 1000;
+// Drops come by the thousand: the first is logged, and then one in so many.
+constexpr uint64_t kDropsPerLogLine = 10'000;
 
 }  // namespace
 
-void Outbox::Add(Report report) {
+uint64_t Outbox::Add(Report report) {
   const std::lock_guard lock(mutex_);
   reports_.push_back({++last_sequence_, std::move(report)});
   if (reports_.size() > max_reports_) DropOldestStep();
   changed_.notify_all();
+  return last_sequence_;
 }
 
 void Outbox::DropOldestStep() {
@@ -27,8 +30,8 @@ void Outbox::DropOldestStep() {
   if (it == reports_.end()) return;  // Statuses and checkpoints alone are few.
   if (size_t(it - reports_.begin()) < next_) --next_;
   reports_.erase(it);
-  if (++dropped_steps_ % 10'000 == 1) {
-    LogWarning("steps_dropped", {{"total", dropped_steps_}, {"bound", max_reports_}});
+  if (dropped_.steps++ % kDropsPerLogLine == 0) {
+    LogWarning("steps_dropped", {{"total", dropped_.steps}, {"bound", max_reports_}});
   }
 }
 
@@ -43,7 +46,13 @@ void Outbox::DropOldestLog() {
   const auto it = std::find_if(notices_.begin(), notices_.end(), [](const Notice& notice) {
     return std::holds_alternative<LogReport>(notice);
   });
-  if (it != notices_.end()) notices_.erase(it);  // The others alone are few.
+  if (it == notices_.end()) return;  // The others alone are few.
+  const uint64_t before = dropped_.log_lines;
+  dropped_.log_lines += std::get<LogReport>(*it).lines.size();
+  notices_.erase(it);
+  if (before == 0 || before / kDropsPerLogLine != dropped_.log_lines / kDropsPerLogLine) {
+    LogWarning("log_lines_dropped", {{"total", dropped_.log_lines}, {"bound", kMaxNotices}});
+  }
 }
 
 std::optional<Outgoing> Outbox::Next(absl::Duration timeout) {
@@ -74,15 +83,12 @@ void Outbox::Rewind() {
   changed_.notify_all();
 }
 
-std::vector<Report> Outbox::Acknowledge(uint64_t sequence) {
+void Outbox::Acknowledge(uint64_t sequence) {
   const std::lock_guard lock(mutex_);
-  std::vector<Report> dropped;
   while (!reports_.empty() && reports_.front().sequence <= sequence) {
-    dropped.push_back(std::move(reports_.front().report));
     reports_.pop_front();
     if (next_ > 0) --next_;
   }
-  return dropped;
 }
 
 size_t Outbox::num_reports() const {
@@ -90,9 +96,9 @@ size_t Outbox::num_reports() const {
   return reports_.size();
 }
 
-uint64_t Outbox::dropped_steps() const {
+Outbox::Dropped Outbox::dropped() const {
   const std::lock_guard lock(mutex_);
-  return dropped_steps_;
+  return dropped_;
 }
 
 }  // namespace trainyard

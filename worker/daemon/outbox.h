@@ -3,8 +3,8 @@
 //
 // Bounds: 400,000 reports, about 100 MB: ten minutes without a controller at 660 steps a second
 // over all ranks of the machine. Beyond it the oldest steps are dropped, counted and logged;
-// statuses and checkpoints stay. 1,000 notices; beyond it the oldest logs go, while rendezvous and
-// draining, for which somebody waits, stay.
+// statuses and checkpoints stay. 1,000 notices; beyond it the oldest logs go likewise, while
+// rendezvous and draining, for which somebody waits, stay.
 
 #pragma once
 
@@ -13,7 +13,6 @@
 #include <deque>
 #include <mutex>
 #include <optional>
-#include <vector>
 
 #include "absl/time/time.h"
 #include "worker/daemon/reports.h"
@@ -25,7 +24,7 @@ class Outbox {
  public:
   explicit Outbox(size_t max_reports = 400'000) : max_reports_(max_reports) {}
 
-  void Add(Report report);
+  uint64_t Add(Report report);  // Returns its sequence.
   void Add(Notice notice);
 
   // The next to send, waiting for one until `timeout` is over or Wake is called.
@@ -34,11 +33,16 @@ class Outbox {
 
   // A new connection: notices of the last one are gone, all reports are to be sent.
   void Rewind();
-  // Everything up to `sequence` is durable. Returns the reports that were dropped for it.
-  std::vector<Report> Acknowledge(uint64_t sequence);
+  // Everything up to `sequence` is durable.
+  void Acknowledge(uint64_t sequence);
 
   size_t num_reports() const;
-  uint64_t dropped_steps() const;
+  // What the bounds have cost so far.
+  struct Dropped {
+    uint64_t steps = 0;
+    uint64_t log_lines = 0;
+  };
+  Dropped dropped() const;
 
  private:
   struct Numbered {
@@ -56,7 +60,7 @@ class Outbox {
   size_t next_ = 0;
   std::deque<Notice> notices_;
   uint64_t last_sequence_ = 0;
-  uint64_t dropped_steps_ = 0;
+  Dropped dropped_;
   bool woken_ = false;
 };
 

@@ -45,7 +45,8 @@ Rank::Rank(Shared shared, RankId id, uint32_t device)
       id_(std::move(id)),
       device_(device),
       directory_(shared.options.state_directory, id_),
-      spool_(directory_.path(), "spool"),
+      steps_(directory_.path(), "steps", shared.options.spool_bytes),
+      checkpoints_(directory_.path(), "checkpoints"),
       rendezvous_(directory_.path(), "rendezvous"),
       log_(directory_.path(), ReadPosition(directory_.File("log_position"))) {}
 
@@ -103,16 +104,19 @@ void Rank::Launch(const std::string& config, channel::ChannelServer::Callbacks c
 // Returns whether the rank's supervisor still lives.
 bool Rank::ReplayEarlierDaemon() {
   ready_ = directory_.Has("ready");
-  for (channel::Message& message : rendezvous_.Recover()) {
+  rendezvous_.Recover([&](channel::Message message) {
     if (auto* set = std::get_if<channel::Set>(&message)) sets_.push_back(std::move(*set));
-  }
-  for (const channel::Message& message : spool_.Recover()) {
-    if (const auto* step = std::get_if<channel::Step>(&message)) {
-      shared_.outbox.Add(StepReport{id_, *step});
-    } else if (const auto* checkpoint = std::get_if<channel::Checkpoint>(&message)) {
-      shared_.outbox.Add(CheckpointReport{id_, *checkpoint, shared_.clock.Now()});
-    }
-  }
+    return Spool::kNeverAcknowledged;
+  });
+  // Steps first: a checkpoint is never reported before its step.
+  steps_.Recover([&](const channel::Message& message) {
+    const auto* step = std::get_if<channel::Step>(&message);
+    return step == nullptr ? 0 : ReportStep(*step);
+  });
+  checkpoints_.Recover([&](const channel::Message& message) {
+    const auto* checkpoint = std::get_if<channel::Checkpoint>(&message);
+    return checkpoint == nullptr ? 0 : ReportCheckpoint(*checkpoint);
+  });
   const auto supervisor = ReadSupervisor(directory_.File("supervisor.json"));
   if (supervisor.ok()) supervisor_ = *supervisor;
   return supervisor.ok() && IsRunning(supervisor_);
@@ -205,7 +209,7 @@ void Rank::Exited(RankExit exit) {
       LogError("exit_report_failed", {{"rank", id_.Name()}, {"error", status.message()}});
     }
   }
-  shared_.outbox.Add(Status());
+  exit_sequence_ = shared_.outbox.Add(Status());
   shared_.metrics.RankEnded(id_, shared_.clock.Monotonic());
   LogInfo("rank_exited", {{"rank", id_.Name()},
                           {"cause", Name(exit_.cause)},
@@ -226,14 +230,20 @@ void Rank::OnReady() {
 
 void Rank::OnStep(const channel::Step& step) {
   OnReady();  // A daemon that died may have taken that message with it.
-  spool_.Append(step);
-  shared_.outbox.Add(StepReport{id_, step});
+  shared_.metrics.SpoolDropped(steps_.Append(step, ReportStep(step)));
   shared_.metrics.StepFinished(id_, step);
 }
 
 void Rank::OnCheckpoint(const channel::Checkpoint& checkpoint) {
-  spool_.Append(checkpoint);
-  shared_.outbox.Add(CheckpointReport{id_, checkpoint, shared_.clock.Now()});
+  checkpoints_.Append(checkpoint, ReportCheckpoint(checkpoint));
+}
+
+uint64_t Rank::ReportStep(const channel::Step& step) {
+  return shared_.outbox.Add(StepReport{id_, step});
+}
+
+uint64_t Rank::ReportCheckpoint(const channel::Checkpoint& checkpoint) {
+  return shared_.outbox.Add(CheckpointReport{id_, checkpoint, shared_.clock.Now()});
 }
 
 void Rank::OnSet(const channel::Set& set) {
@@ -244,7 +254,7 @@ void Rank::OnSet(const channel::Set& set) {
                                       {"most", kMaxValueBytes}});
     return;
   }
-  rendezvous_.Append(set);
+  rendezvous_.Append(set, Spool::kNeverAcknowledged);
   sets_.push_back(set);
   shared_.outbox.Add(RendezvousSet{id_, set});
 }
@@ -254,14 +264,12 @@ void Rank::OnGet(const channel::Get& get) {
   shared_.outbox.Add(RendezvousGet{id_, get.key});
 }
 
-void Rank::Acknowledged(const Report& report) {
-  if (const auto* status = std::get_if<RankStatus>(&report)) {
-    if (status->state != RankState::kExited || phase_ != Phase::kExited) return;
-    directory_.Mark("reported");
-    phase_ = Phase::kReported;
-  } else {
-    spool_.Acknowledge();
-  }
+void Rank::Acknowledged(uint64_t sequence) {
+  steps_.Acknowledge(sequence);
+  checkpoints_.Acknowledge(sequence);
+  if (phase_ != Phase::kExited || exit_sequence_ > sequence) return;
+  directory_.Mark("reported");
+  phase_ = Phase::kReported;
 }
 
 void Rank::Answer(const std::string& key, const std::string& value) {

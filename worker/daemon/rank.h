@@ -32,6 +32,7 @@ struct DaemonOptions {
   std::vector<Device> devices;
   uint64_t log_file_bytes = 4 << 20;  // Of a rank's log, at most log_files such files are kept.
   uint32_t log_files = 4;
+  uint64_t spool_bytes = 256 << 20;  // Of a rank's steps; checkpoints have no bound.
   size_t ended_ranks = 16;  // Directories of ranks that ended and are reported: the newest stay.
 };
 
@@ -88,8 +89,7 @@ class Rank {
   void OnGet(const channel::Get& get);
 
   // From the controller.
-  void Acknowledged(const Report& report);
-  void AllAcknowledged() { spool_.Clear(); }
+  void Acknowledged(uint64_t sequence);  // Of the outbox, and all before.
   // Hands a value to the trainer if it waits for it.
   void Answer(const std::string& key, const std::string& value);
   // The value that this rank set, or null.
@@ -101,6 +101,8 @@ class Rank {
   bool ReplayEarlierDaemon();
   void PollProcess();
   void Exited(RankExit exit);
+  uint64_t ReportStep(const channel::Step& step);
+  uint64_t ReportCheckpoint(const channel::Checkpoint& checkpoint);
   void ForwardLog();
 
   const Shared shared_;
@@ -111,6 +113,7 @@ class Rank {
   bool ready_ = false;
   bool kill_ordered_ = false;
   RankExit exit_;
+  uint64_t exit_sequence_ = 0;  // Of its report, once it is in the outbox.
 
   ProcessIdentity supervisor_;
   bool our_child_ = false;                   // To be reaped by us: not adopted.
@@ -121,7 +124,8 @@ class Rank {
   bool greeted_ = false;
   std::vector<channel::Set> sets_;
   std::set<std::string> gets_;  // Keys that the trainer waits for.
-  Spool spool_;
+  Spool steps_;
+  Spool checkpoints_;
   Spool rendezvous_;
 
   LogReader log_;

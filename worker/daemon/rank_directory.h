@@ -9,7 +9,8 @@
 //   supervisor.log      what the supervisor itself had to say; usually nothing
 //   log.000000000000    the trainer's output, rotated; each named by its first byte's position
 //   log_position        how far the log has been forwarded
-//   spool.N             reports that the controller has not acknowledged
+//   steps.N             steps that the controller has not acknowledged
+//   checkpoints.N       checkpoints likewise
 //   rendezvous.N        what the rank has set for its peers
 //   ready               exists once the trainer was ready to step
 //   trainer_exit.json   the trainer's own last words, if it had any

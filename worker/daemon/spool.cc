@@ -17,9 +17,15 @@
 namespace trainyard {
 namespace {
 
-constexpr uint64_t kMaxBytes = 256 << 20;
+constexpr uint64_t kMaxFileBytes = 1 << 20;
 
 }  // namespace
+
+Spool::Spool(std::string directory, const std::string& name, uint64_t max_bytes)
+    : directory_(std::move(directory)),
+      prefix_(name + "."),
+      max_bytes_(max_bytes),
+      file_bytes_(std::min(kMaxFileBytes, max_bytes / 16)) {}
 
 Spool::~Spool() {
   if (fd_ >= 0) ::close(fd_);
@@ -45,7 +51,7 @@ void Spool::RemoveOldest() {
   }
 }
 
-void Spool::Append(const channel::Message& message) {
+uint64_t Spool::Append(const channel::Message& message, uint64_t sequence) {
   if (fd_ < 0 || files_.back().bytes >= file_bytes_) AddFile();
   const std::string line = absl::StrCat(channel::Encode({message}), "\n");
   if (fd_ < 0 || ::write(fd_, line.data(), line.size()) != ssize_t(line.size())) {
@@ -55,30 +61,35 @@ void Spool::Append(const channel::Message& message) {
     failed_ = true;
   }
   files_.back().bytes += line.size();
-  files_.back().unacknowledged++;
+  files_.back().lines++;
+  files_.back().last_sequence = sequence;
   total_bytes_ += line.size();
-  if (total_bytes_ > kMaxBytes) RemoveOldest();
+  if (total_bytes_ <= max_bytes_) return 0;
+  const uint64_t dropped = files_.front().lines;
+  LogWarning("spool_full",
+             {{"spool", absl::StrCat(directory_, "/", prefix_)},
+              {"bound_bytes", max_bytes_},
+              {"dropped", dropped},
+              {"effect", "lost if this daemon ends before the controller has them"}});
+  RemoveOldest();
+  return dropped;
 }
 
-void Spool::Acknowledge() {
-  if (files_.empty() || files_.front().unacknowledged == 0) return;
-  if (--files_.front().unacknowledged > 0) return;
+void Spool::Acknowledge(uint64_t sequence) {
+  while (files_.size() > 1 && files_.front().last_sequence <= sequence) RemoveOldest();
+  if (files_.empty() || files_.front().last_sequence > sequence || files_.front().lines == 0) return;
   // The file that is being written stays while it is small: most reports are acknowledged at once.
-  if (files_.size() > 1 || files_.front().bytes >= file_bytes_) {
+  if (files_.front().bytes >= file_bytes_) {
     RemoveOldest();
   } else if (::truncate(Path(files_.front()).c_str(), 0) == 0) {
     total_bytes_ -= std::exchange(files_.front().bytes, 0);
+    files_.front().lines = 0;
   }
 }
 
-void Spool::Clear() {
-  while (!files_.empty()) RemoveOldest();
-}
-
-std::vector<channel::Message> Spool::Recover() {
-  std::vector<channel::Message> messages;
+void Spool::Recover(const std::function<uint64_t(channel::Message)>& adopt) {
   const auto names = ListDirectory(directory_);
-  if (!names.ok()) return messages;
+  if (!names.ok()) return;
   for (const absl::string_view name : *names) {
     File file;
     if (absl::StartsWith(name, prefix_) &&
@@ -90,19 +101,18 @@ std::vector<channel::Message> Spool::Recover() {
             [](const File& a, const File& b) { return a.number < b.number; });
   for (File& file : files_) {
     next_number_ = file.number + 1;
-    const std::string text = ReadFile(Path(file), 2 * kMaxBytes).value_or("");
+    const std::string text = ReadFile(Path(file), 4 * kMaxFileBytes).value_or("");
     for (const absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
       auto envelope = channel::Decode(line);
       if (!envelope.ok()) continue;
-      messages.push_back(std::move(envelope->message));
-      ++file.unacknowledged;
+      file.last_sequence = adopt(std::move(envelope->message));
+      ++file.lines;
     }
     file.bytes = text.size();
     total_bytes_ += file.bytes;
-    if (file.unacknowledged == 0) ::unlink(Path(file).c_str());
+    if (file.lines == 0) ::unlink(Path(file).c_str());
   }
-  std::erase_if(files_, [](const File& file) { return file.unacknowledged == 0; });
-  return messages;
+  std::erase_if(files_, [](const File& file) { return file.lines == 0; });
 }
 
 }  // namespace trainyard

@@ -6,35 +6,42 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
+#include <limits>
 #include <string>
-#include <vector>
 
 #include "worker/channel/messages.h"
 
 namespace trainyard {
 
-// Not thread-safe. Written, not synced: it is to survive this process, not the machine. Bounded:
-// the oldest files go beyond 256 MiB. Failures are logged; the reports then live in memory alone.
+// Not thread-safe. Written, not synced: it is to survive this process, not the machine. Failures
+// are logged; the reports then live in memory alone.
 class Spool {
  public:
-  Spool(std::string directory, const std::string& name, uint64_t file_bytes = 1 << 20)
-      : directory_(std::move(directory)), prefix_(name + "."), file_bytes_(file_bytes) {}
+  static constexpr uint64_t kUnbounded = std::numeric_limits<uint64_t>::max();
+  static constexpr uint64_t kNeverAcknowledged = std::numeric_limits<uint64_t>::max();
+
+  // Beyond `max_bytes` the oldest file goes: what must arrive has an unbounded spool of its own.
+  Spool(std::string directory, const std::string& name, uint64_t max_bytes = kUnbounded);
   ~Spool();
   Spool(const Spool&) = delete;
   Spool& operator=(const Spool&) = delete;
 
-  void Append(const channel::Message& message);
-  void Acknowledge();  // The oldest that was not.
-  void Clear();        // All are.
+  // `sequence`: the report's in the outbox; they grow. Returns how many lines the bound has cost.
+  uint64_t Append(const channel::Message& message, uint64_t sequence);
+  // Everything up to `sequence`.
+  void Acknowledge(uint64_t sequence);
 
-  // What an earlier daemon left; a torn last line is not part of it. Before the first Append.
-  std::vector<channel::Message> Recover();
+  // Hands over what an earlier daemon left, oldest first, and takes each one's new sequence. A torn
+  // last line is not part of it. Before the first Append.
+  void Recover(const std::function<uint64_t(channel::Message)>& adopt);
 
  private:
   struct File {
     uint64_t number = 0;
     uint64_t bytes = 0;
-    uint64_t unacknowledged = 0;
+    uint64_t lines = 0;
+    uint64_t last_sequence = 0;
   };
 
   std::string Path(const File& file) const;
@@ -43,6 +50,7 @@ class Spool {
 
   const std::string directory_;
   const std::string prefix_;
+  const uint64_t max_bytes_;
   const uint64_t file_bytes_;
   std::deque<File> files_;  // Oldest first; fd_ is of the last.
   uint64_t total_bytes_ = 0;

@@ -216,6 +216,19 @@ TEST_F(DaemonTest, ARunningRankIsAdopted) {
   EXPECT_EQ(steps, (std::set<uint64_t>{1, 2, 3, 4, 5, 6, 7, 8, 9}));
 }
 
+// Bug it must catch: an overflow of steps that takes a checkpoint with it, which then nobody loads.
+TEST_F(DaemonTest, ACheckpointOutlivesTheDaemonHoweverManyStepsFollow) {
+  options_.spool_bytes = 10'000;
+  Restart();
+  daemon_->StartRanks(Order("job", 1, {"ready", "step:1", "checkpoint:1", "step:1000", "wait"}));
+  ASSERT_TRUE(heard_->AwaitSteps(1000));
+  Restart();
+  ASSERT_TRUE(heard_->AwaitCheckpoints(1));
+  EXPECT_EQ(heard_->checkpoints()[0].checkpoint.path, "/data/step-1");
+  EXPECT_LT(heard_->steps().size(), 1000u);
+  EXPECT_EQ(heard_->steps().back().step.step, 1000u);
+}
+
 TEST_F(DaemonTest, AnAdoptedRankCanBeKilled) {
   daemon_->StartRanks(Order("job", 1, {"print:up", "wait"}));
   ASSERT_TRUE(heard_->AwaitLog("up"));

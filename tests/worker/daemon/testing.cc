@@ -125,6 +125,10 @@ bool Listener::AwaitSteps(size_t count) {
   return Hear([&] { return steps_.size() >= count; });
 }
 
+bool Listener::AwaitCheckpoints(size_t count) {
+  return Hear([&] { return checkpoints_.size() >= count; });
+}
+
 bool Listener::AwaitLog(const std::string& text) {
   return Hear([&] {
     for (const Notice& notice : notices_) {

@@ -52,6 +52,7 @@ class Listener {
   std::optional<RankStatus> Await(const RankId& id, RankState state);
   // Waits until as many steps, or checkpoints, have been heard of.
   bool AwaitSteps(size_t count);
+  bool AwaitCheckpoints(size_t count);
   bool AwaitLog(const std::string& text);
 
   uint64_t last_sequence() const { return last_sequence_; }

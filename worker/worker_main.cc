@@ -118,7 +118,7 @@ absl::StatusOr<DaemonOptions> Resolve(const Flags& flags, const StateDirectory& 
                                                 .threads_per_device = flags.threads_per_device,
                                                 .trainer = options.trainer,
                                                 .environment = options.environment,
-                                                .cache = state.path() + "/measured.json"}));
+                                                .best_rates = state.path() + "/measured.json"}));
   return options;
 }
 

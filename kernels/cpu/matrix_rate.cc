@@ -11,6 +11,10 @@
 namespace trainyard {
 namespace {
 
+constexpr absl::Duration kBudget = absl::Milliseconds(60);
+
+double Flops(int64_t n) { return 2.0 * double(n) * double(n) * double(n); }
+
 absl::Duration Elapsed(const Clock& clock, const std::function<void()>& work) {
   const absl::Duration start = clock.Monotonic();
   work();
@@ -35,7 +39,7 @@ absl::StatusOr<double> Rate(const Backend& backend, Exec& exec, DType dtype, int
     best = std::min(best, took);
     spent += took;
   }
-  return 2.0 * double(n) * double(n) * double(n) / absl::ToDoubleSeconds(best);
+  return Flops(n) / absl::ToDoubleSeconds(best);
 }
 
 }  // namespace
@@ -44,10 +48,12 @@ absl::StatusOr<double> MeasureMatrixRate(const Backend& backend, DType dtype, in
   // Kernels of other devices return before they are done, so that time would say nothing.
   CHECK(backend.device() == DeviceKind::kCpu) << "matrix rate of " << backend.name();
   Exec exec{.threads = threads};
-  // The first products warm up, and tell whether the machine is fast enough for larger ones.
-  ASSIGN_OR_RETURN(const double first, Rate(backend, exec, dtype, 1024, absl::ZeroDuration()));
-  ASSIGN_OR_RETURN(const double rate,
-                   Rate(backend, exec, dtype, first > 2e11 ? 2048 : 1024, absl::Milliseconds(250)));
+  // The first products warm up, and tell how large the others may be: larger ones come closer to
+  // the peak, and several must fit, since the best of them counts.
+  ASSIGN_OR_RETURN(const double first, Rate(backend, exec, dtype, 512, absl::ZeroDuration()));
+  int64_t n = 512;
+  while (n < 2048 && 3 * Flops(2 * n) < first * absl::ToDoubleSeconds(kBudget)) n *= 2;
+  ASSIGN_OR_RETURN(const double rate, Rate(backend, exec, dtype, n, kBudget));
   return std::max(first, rate);
 }
 

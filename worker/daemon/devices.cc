@@ -1,7 +1,6 @@
 #include "worker/daemon/devices.h"
 
 #include <sched.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -20,6 +19,9 @@ namespace {
 
 using nlohmann::json;
 
+using Rates = std::map<std::string, double>;  // FLOP/s by dtype.
+
+constexpr int kVersion = 1;  // Of the file that keeps the rates.
 constexpr absl::Duration kMeasureTimeout = absl::Seconds(60);
 constexpr uint32_t kMaxDevices = 1024;
 
@@ -49,8 +51,8 @@ uint64_t MemoryBytes() {
   return bytes;
 }
 
-std::map<std::string, double> ParseRates(const json& object) {
-  std::map<std::string, double> rates;
+Rates ParseRates(const json& object) {
+  Rates rates;
   for (const char* dtype : {"f64", "f32", "bf16"}) {
     const auto it = object.is_object() ? object.find(dtype) : object.end();
     if (it != object.end() && it->is_number() && it->get<double>() > 0) rates[dtype] = *it;
@@ -58,38 +60,46 @@ std::map<std::string, double> ParseRates(const json& object) {
   return rates;
 }
 
-// Another CPU, thread count or trainer is another measurement.
-std::string CacheKey(const DeviceOptions& options, uint32_t threads) {
-  struct stat stat = {};
-  ::stat(options.trainer.c_str(), &stat);
-  return absl::StrCat(CpuModel(), "; ", threads, " threads; trainer of ", stat.st_size, " bytes, ",
-                      stat.st_mtime);
-}
-
-std::map<std::string, double> MeasuredRates(const DeviceOptions& options, uint32_t threads) {
-  const std::string key = CacheKey(options, threads);
-  if (const auto text = ReadFile(options.cache); text.ok()) {
-    const json cached = json::parse(*text, nullptr, false);
-    if (cached.is_object() && cached.contains("key") && cached["key"] == key) {
-      if (auto rates = ParseRates(cached); !rates.empty()) return rates;
-    }
-  }
+Rates Measure(const DeviceOptions& options, uint32_t threads) {
   const auto output =
       RunForOutput({.arguments = {options.trainer, "--measure", "--threads", absl::StrCat(threads)},
                     .environment = options.environment},
                    kMeasureTimeout);
   if (!output.ok()) {
-    LogWarning("measure_failed", {{"error", output.status().message()}, {"effect", "no MFU"}});
+    LogWarning("measure_failed", {{"error", output.status().message()}});
     return {};
   }
-  json object = json::parse(*output, nullptr, false);
-  const auto rates = ParseRates(object);
+  const Rates rates = ParseRates(json::parse(*output, nullptr, false));
   if (rates.empty()) {
     LogWarning("measure_failed", {{"found", *output}, {"wanted", "{\"f32\": flops, ...}"}});
-    return {};
   }
-  object["key"] = key;
-  if (const auto status = WriteFileAtomic(options.cache, object.dump()); !status.ok()) {
+  return rates;
+}
+
+// What the file says, as far as it is one of this form; another one is replaced.
+json ReadBest(const std::string& path) {
+  const auto text = ReadFile(path, 1 << 20);
+  json best = text.ok() ? json::parse(*text, nullptr, false) : json();
+  if (best.is_object() && best.value("version", json()) == kVersion && best.contains("rates") &&
+      best["rates"].is_object()) {
+    return best;
+  }
+  return {{"version", kVersion}, {"rates", json::object()}};
+}
+
+// Measured at every start, because this one may be the first on a machine with nothing else to do;
+// the best ever holds. Another processor, or another share of it, has a rate of its own.
+Rates BestRates(const DeviceOptions& options, uint32_t threads, uint32_t cores) {
+  json best = ReadBest(options.best_rates);
+  json& kept = best["rates"][absl::StrCat(CpuModel(), "; ", threads, " of ", cores, " cores")];
+  const Rates before = ParseRates(kept);
+  Rates rates = before;
+  for (const auto& [dtype, rate] : Measure(options, threads)) {
+    rates[dtype] = std::max(rates[dtype], rate);
+  }
+  if (rates == before) return rates;
+  kept = rates;
+  if (const auto status = WriteFileAtomic(options.best_rates, best.dump(2) + "\n"); !status.ok()) {
     LogWarning("measure_not_kept", {{"error", status.message()}});
   }
   return rates;
@@ -115,7 +125,7 @@ absl::StatusOr<std::vector<Device>> CpuDevices(const DeviceOptions& options) {
       absl::StrCat("cpu (", threads, threads == 1 ? " thread, " : " threads, ", CpuModel(), ")");
   device.memory_bytes = MemoryBytes() / options.devices;
   device.threads = threads;
-  device.peak_flops = MeasuredRates(options, threads);
+  device.peak_flops = BestRates(options, threads, cores);
   std::vector<Device> devices(options.devices, device);
   for (uint32_t i = 0; i < options.devices; ++i) devices[i].index = i;
   return devices;

@@ -25,11 +25,11 @@ struct DeviceOptions {
   uint32_t threads_per_device = 0;       // 0: the usable cores divided by the devices, at least 1.
   std::string trainer;                   // Asked for the rates: `trainer --measure --threads N`.
   std::vector<std::string> environment;  // The trainer's.
-  std::string cache;                     // File that keeps the rates for the next start.
+  std::string best_rates;                // File of the best rates so far; no other daemon's.
 };
 
-// INVALID_ARGUMENT for counts of zero or beyond the machine. A measurement that fails is logged,
-// and leaves the rates unknown.
+// Takes about 0.3 s, for the measurement. INVALID_ARGUMENT for counts of zero or beyond the
+// machine. A measurement that fails is logged, and leaves the rates as they were: at first unknown.
 absl::StatusOr<std::vector<Device>> CpuDevices(const DeviceOptions& options);
 
 }  // namespace trainyard

@@ -66,18 +66,18 @@ uint64_t Spool::Append(const channel::Message& message, uint64_t sequence) {
   total_bytes_ += line.size();
   if (total_bytes_ <= max_bytes_) return 0;
   const uint64_t dropped = files_.front().lines;
-  LogWarning("spool_full",
-             {{"spool", absl::StrCat(directory_, "/", prefix_)},
-              {"bound_bytes", max_bytes_},
-              {"dropped", dropped},
-              {"effect", "lost if this daemon ends before the controller has them"}});
+  LogWarning("spool_full", {{"spool", absl::StrCat(directory_, "/", prefix_)},
+                            {"bound_bytes", max_bytes_},
+                            {"dropped", dropped},
+                            {"effect", "lost if this daemon ends before the controller has them"}});
   RemoveOldest();
   return dropped;
 }
 
 void Spool::Acknowledge(uint64_t sequence) {
   while (files_.size() > 1 && files_.front().last_sequence <= sequence) RemoveOldest();
-  if (files_.empty() || files_.front().last_sequence > sequence || files_.front().lines == 0) return;
+  if (files_.empty() || files_.front().last_sequence > sequence || files_.front().lines == 0)
+    return;
   // The file that is being written stays while it is small: most reports are acknowledged at once.
   if (files_.front().bytes >= file_bytes_) {
     RemoveOldest();

@@ -83,7 +83,7 @@ void JobBook::RecordStep(const StepReport& report, const DeviceFacts& devices, D
 
 void JobBook::StepFinished(Slot& slot, StepRecord& step, const DeviceFacts& devices) {
   if (devices.peak_flops && step.seconds > 0) {
-    step.mfu = double(step.model_flops) / step.seconds / *devices.peak_flops;
+    step.mfu = step.model_flops / step.seconds / *devices.peak_flops;
   }
   if (step.skipped) return;
   const bool repeated = step.step <= slot.applied->progress.furthest_step;

@@ -83,7 +83,7 @@ void JobSeries::OnStep(const Job& job, const StepRecord& step, const DeviceFacts
   Series(m.steps_total, {}).Increment();
   Series(m.tokens_total, {}).Increment(double(step.tokens));
   Series(m.samples_total, {}).Increment(job.spec->facts.global_batch);
-  Series(m.model_flops_total, {{"convention", "exact"}}).Increment(double(step.model_flops));
+  Series(m.model_flops_total, {{"convention", "exact"}}).Increment(step.model_flops);
   for (int i = 0; i < kNumPhases; ++i) {
     Series(m.phase_seconds_total, {{"phase", std::string(kPhaseNames[size_t(i)])}})
         .Increment(step.phases[size_t(i)]);

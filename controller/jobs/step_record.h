@@ -33,7 +33,7 @@ struct StepRecord {
   std::optional<double> validation_loss;
   absl::Time finish_time;
   bool skipped = false;
-  uint64_t model_flops = 0;  // Of the whole job's step.
+  double model_flops = 0;  // Of the whole job's step.
 
   // Which ranks have reported, one bit each: a report told twice changes nothing.
   std::string ranks_seen;

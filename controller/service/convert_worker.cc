@@ -1,6 +1,7 @@
 #include "controller/service/convert_worker.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "absl/strings/str_cat.h"
@@ -107,7 +108,8 @@ StepReport FromProto(const v1::StepReport& report) {
   out.job_id = report.job_id();
   out.rank = report.rank();
   out.record = FromProto(report.record());
-  out.record.model_flops = report.model_flops();
+  const double flops = report.model_flops();  // Ends in a counter, which only grows.
+  out.record.model_flops = std::isfinite(flops) && flops > 0 ? flops : 0;
   return out;
 }
 

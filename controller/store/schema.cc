@@ -32,7 +32,7 @@ constexpr std::array<const char*, 1> kMigrations = {R"sql(
     complete INTEGER NOT NULL, loss REAL, grad_norm REAL, learning_rate REAL,
     tokens INTEGER NOT NULL, seconds REAL, data REAL, forward REAL, backward REAL, grad_sync REAL,
     optimizer REAL, pipeline_bubble REAL, checkpoint REAL, mfu REAL, validation_loss REAL,
-    finish_time INTEGER NOT NULL, skipped INTEGER NOT NULL, model_flops INTEGER NOT NULL,
+    finish_time INTEGER NOT NULL, skipped INTEGER NOT NULL, model_flops REAL,
     ranks_seen BLOB NOT NULL, PRIMARY KEY (number, step)) WITHOUT ROWID;
   CREATE TABLE logs (
     number INTEGER NOT NULL, n INTEGER NOT NULL, time INTEGER NOT NULL, epoch INTEGER NOT NULL,

@@ -28,7 +28,7 @@ StepRecord StepOf(const Statement& row) {
   if (!row.IsNull(16)) r.validation_loss = row.Real(16);
   r.finish_time = absl::FromUnixMicros(row.Int(17));
   r.skipped = row.Int(18) != 0;
-  r.model_flops = uint64_t(row.Int(19));
+  r.model_flops = row.Real(19);
   r.ranks_seen = row.Text(20);
   return r;
 }

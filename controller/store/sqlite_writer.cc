@@ -143,7 +143,7 @@ absl::Status SqliteWriter::PutStep(const WriteBatch::Step& step) {
   r.mfu ? put->Bind(17, *r.mfu) : put->BindNull(17);
   r.validation_loss ? put->Bind(18, *r.validation_loss) : put->BindNull(18);
   put->Bind(19, absl::ToUnixMicros(r.finish_time)).Bind(20, int64_t(r.skipped));
-  RETURN_IF_ERROR(put->Bind(21, int64_t(r.model_flops)).BindBlob(22, r.ranks_seen).Run());
+  RETURN_IF_ERROR(put->Bind(21, r.model_flops).BindBlob(22, r.ranks_seen).Run());
   if (r.step % kTrimEvery != 0 || r.step <= limits_.steps_per_job) return absl::OkStatus();
   ASSIGN_OR_RETURN(Statement * trim, Cached("DELETE FROM steps WHERE number = ? AND step <= ?"));
   return trim->Bind(1, int64_t(step.number)).Bind(2, int64_t(r.step - limits_.steps_per_job)).Run();

@@ -1,6 +1,5 @@
 #include "worker/service/convert.h"
 
-#include <cmath>
 #include <variant>
 
 #include "common/text.h"
@@ -59,7 +58,7 @@ void Fill(const StepReport& report, v1::ConnectRequest& request) {
   v1::StepReport& out = *request.mutable_step();
   out.set_job_id(report.id.job_id);
   out.set_rank(report.id.rank);
-  out.set_model_flops(std::isfinite(step.model_flops) ? uint64_t(step.model_flops) : 0);
+  out.set_model_flops(step.model_flops);
   v1::StepRecord& record = *out.mutable_record();
   record.set_step(step.step);
   record.set_epoch(report.id.epoch);

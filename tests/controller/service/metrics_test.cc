@@ -5,6 +5,7 @@
 #include <prometheus/text_serializer.h>
 #include <sys/wait.h>
 
+#include <cmath>
 #include <cstdio>
 
 #include "controller/service/metrics_page_adapter.h"
@@ -68,6 +69,28 @@ TEST_F(MetricsTest, PageCarriesTheSeriesOfAJob) {
         std::string("trainyard_job_info{")}) {
     EXPECT_THAT(page, HasSubstr(series));
   }
+}
+
+// A step of a large model over a large batch takes more FLOPs than 64 bits count. And what is no
+// number must not spoil a counter for good.
+TEST_F(MetricsTest, FlopsBeyondSixtyFourBitsAreCounted) {
+  auto worker = Worker("w", 1);
+  const std::string id = MustSubmit(Spec());
+  worker->AwaitStart();
+  uint64_t step = 0;
+  for (const double flops : {3e19, std::nan(""), -1.0, 3e19}) {
+    v1::ConnectRequest request;
+    request.mutable_step()->set_job_id(id);
+    request.mutable_step()->set_model_flops(flops);
+    request.mutable_step()->mutable_record()->set_step(++step);
+    request.mutable_step()->mutable_record()->set_epoch(1);
+    request.mutable_step()->mutable_record()->set_seconds(1e9);
+    worker->Send(request);
+  }
+  worker->AwaitAck();
+  EXPECT_THAT(Page(), HasSubstr("trainyard_model_flops_total{convention=\"exact\",job_id=\"" + id +
+                                "\"} 6e+19"));
+  EXPECT_NEAR(Steps(id)[3].mfu(), 3e19 / 1e9 / 1e9, 1e-9);
 }
 
 TEST_F(MetricsTest, ScrapePassesPromtool) {

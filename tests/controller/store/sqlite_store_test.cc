@@ -97,6 +97,7 @@ TEST(SqliteStore, StepsReplaceAndOnlyFinishedHistoryIsRead) {
     record.complete = complete;
     record.loss = std::nan("");
     record.phases[6] = 0.5;
+    record.model_flops = 3e19;
     record.ranks_seen = std::string("\3\0", 2);
     WriteBatch batch;
     batch.steps.push_back({1, record});
@@ -112,6 +113,7 @@ TEST(SqliteStore, StepsReplaceAndOnlyFinishedHistoryIsRead) {
   EXPECT_EQ((*steps)[2].epoch, 2);
   EXPECT_TRUE(std::isnan((*steps)[2].loss));
   EXPECT_EQ((*steps)[2].phases[6], 0.5);
+  EXPECT_EQ((*steps)[2].model_flops, 3e19);
   EXPECT_FALSE((*steps)[2].mfu.has_value());
   EXPECT_EQ((*steps)[2].ranks_seen, std::string("\3\0", 2));
   EXPECT_EQ(store->ReadSteps(1, 2, 10)->size(), 1u);

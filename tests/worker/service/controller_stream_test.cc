@@ -90,7 +90,7 @@ TEST_F(ControllerStreamTest, ARankRunsOnOrderAndItsReportsArrive) {
   const auto step = controller_.Await([](const auto& request) { return request.has_step(); });
   EXPECT_EQ(step.step().job_id(), "job");
   EXPECT_EQ(step.step().record().epoch(), 1u);
-  EXPECT_EQ(step.step().model_flops(), 1'000'000'000u);
+  EXPECT_EQ(step.step().model_flops(), 1e9);
   EXPECT_DOUBLE_EQ(step.step().record().phases().grad_sync(), 0.002);
   const auto checkpoint =
       controller_.Await([](const auto& request) { return request.has_checkpoint(); });

@@ -22,6 +22,15 @@ TEST(ConvertTest, TextThatIsNotUtf8ParsesAndKeepsItsLegalPart) {
   EXPECT_EQ(request.rank_status().message(), "said ??");
 }
 
+// A step of a large model over a large batch takes more FLOPs than 64 bits count.
+TEST(ConvertTest, FlopsBeyondSixtyFourBitsArrive) {
+  for (const double flops : {3e19, 0.0}) {
+    StepReport report = {{"job", 1, 0}, {}};
+    report.step.model_flops = flops;
+    EXPECT_EQ(ToProto(Outgoing{1, Report(report)}).step().model_flops(), flops);
+  }
+}
+
 TEST(ConvertTest, AnExitsMessageIsCutAtEightKibibytesBetweenCharacters) {
   std::string message = "x";
   while (message.size() < 20'000) message += "\u00e9";  // Two bytes each, at odd positions.

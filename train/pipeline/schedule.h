@@ -22,7 +22,7 @@ enum class ScheduleKind {
   kInterleaved1F1B,  // The same over several chunks a stage. arXiv:2104.04473, section 2.2.2.
   kZeroBubble,       // 1F1B with late weight gradients: ZB-H1 of Qi et al. 2023, arXiv:2401.10241.
 };
-// As in job specs: "GPIPE", "ONE_F_ONE_B", "INTERLEAVED_ONE_F_ONE_B", "ZERO_BUBBLE".
+// For users: "GPIPE", "ONE_F_ONE_B", "INTERLEAVED_ONE_F_ONE_B", "ZERO_BUBBLE".
 const char* Name(ScheduleKind kind);
 
 struct PipelineAction {

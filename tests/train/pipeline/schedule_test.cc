@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_join.h"
 #include "tests/train/pipeline/every_schedule.h"
+#include "train/pipeline/simulate.h"
 
 namespace trainyard {
 namespace {
@@ -73,6 +74,15 @@ TEST(Schedule, SlotsAreTheLowestFree) {
   for (const PipelineAction& action : schedule->stages[1].actions) slots.push_back(action.slot);
   //                             F0 F1 I0 F2 I1 W0 F3 I2 W1 I3 W2 W3
   EXPECT_THAT(slots, ElementsAre(0, 1, 0, 2, 1, 0, 0, 2, 1, 0, 2, 0));
+}
+
+// The figures in docs/parallelism.md.
+TEST(Schedule, ChunksHaveTheirWorstMomentsAtDifferentTimes) {
+  const auto schedule = MakeSchedule(
+      {.kind = ScheduleKind::kInterleaved1F1B, .stages = 4, .chunks = 2, .micro_batches = 8});
+  ASSERT_TRUE(schedule.ok()) << schedule.status();
+  EXPECT_THAT(schedule->stages[0].slots, ElementsAre(8, 4));
+  EXPECT_EQ(Simulate(*schedule, {})->stages[0].peak_in_flight, 11);
 }
 
 TEST(Schedule, EveryChunkHasAsManySlotsAsItEverHasMicroBatchesInFlight) {

@@ -1,0 +1,43 @@
+// Proves that the documentation's pictures show the schedules that the code makes.
+
+#include <gmock/gmock.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+#include "tests/train/pipeline/draw.h"
+
+namespace trainyard {
+namespace {
+
+struct Picture {
+  const char* file;
+  ScheduleOptions options;
+};
+
+constexpr Picture kPictures[] = {
+    {"schedule-gpipe.svg", {.kind = ScheduleKind::kGPipe, .stages = 4, .micro_batches = 8}},
+    {"schedule-1f1b.svg", {.kind = ScheduleKind::k1F1B, .stages = 4, .micro_batches = 8}},
+    {"schedule-interleaved-1f1b.svg",
+     {.kind = ScheduleKind::kInterleaved1F1B, .stages = 4, .chunks = 2, .micro_batches = 8}},
+    {"schedule-zero-bubble.svg",
+     {.kind = ScheduleKind::kZeroBubble, .stages = 4, .micro_batches = 8}},
+};
+
+TEST(Pictures, AreWhatTheCodeDraws) {
+  for (const Picture& picture : kPictures) {
+    const std::string committed =
+        std::string(getenv("TRAINYARD_SOURCE")) + "/docs/images/" + picture.file;
+    std::stringstream found;
+    found << std::ifstream(committed).rdbuf();
+    const std::string wanted = testing::DrawSchedule(*MakeSchedule(picture.options));
+    if (found.str() == wanted) continue;
+    const std::string drawn = ::testing::TempDir() + picture.file;
+    std::ofstream(drawn) << wanted;
+    ADD_FAILURE() << "out of date; look at it, then: cp " << drawn << " " << committed;
+  }
+}
+
+}  // namespace
+}  // namespace trainyard

@@ -43,7 +43,7 @@ class StageChecker {
  private:
   static constexpr int kFree = -1;
 
-  // Since micro-batches go in order, counts say which have been through.
+  // Micro-batches go in order, so the count of those done is the next one.
   struct Chunk {
     std::vector<int> slots;  // The micro-batch that holds each.
     int forwards = 0;
@@ -61,12 +61,9 @@ class StageChecker {
     }
     int& holder = chunk.slots[size_t(action.slot)];
     if (action.kind == PipelineAction::kForward) {
-      if (holder != kFree) {
-        return absl::FailedPreconditionError(
-            absl::StrCat("the slot still holds micro-batch ", holder));
-      }
+      // Should another micro-batch still hold the slot, its backward will find this one.
       holder = action.micro_batch;
-      return Advance(action, chunk.forwards, micro_batches_);
+      return Advance(action, chunk.forwards);
     }
     if (holder != action.micro_batch) {
       return absl::FailedPreconditionError(
@@ -74,23 +71,20 @@ class StageChecker {
                           : absl::StrCat("the slot holds micro-batch ", holder));
     }
     if (action.kind != PipelineAction::kBackwardWeight) {
-      RETURN_IF_ERROR(Advance(action, chunk.inputs, chunk.forwards));
+      RETURN_IF_ERROR(Advance(action, chunk.inputs));
     }
     if (action.kind != PipelineAction::kBackwardInput) {
-      RETURN_IF_ERROR(Advance(action, chunk.weights, chunk.inputs));
       holder = kFree;
+      return Advance(action, chunk.weights);
     }
     return absl::OkStatus();
   }
 
-  // `done` counts this kind; it goes no further than `ready`.
-  static absl::Status Advance(const PipelineAction& action, int& done, int ready) {
-    if (action.micro_batch != done || done >= ready) {
-      return absl::FailedPreconditionError(
-          done < ready ? absl::StrCat("wanted micro-batch ", done, " next")
-                       : absl::StrCat("wanted none beyond the ", ready, " that came before"));
+  static absl::Status Advance(const PipelineAction& action, int& next) {
+    if (action.micro_batch != next) {
+      return absl::FailedPreconditionError(absl::StrCat("wanted micro-batch ", next, " next"));
     }
-    ++done;
+    ++next;
     return absl::OkStatus();
   }
 

@@ -153,8 +153,23 @@ TEST(CheckSchedule, ListsOfAnotherShapeAreFound) {
   schedule.stages[0].actions[0].chunk = 1;
   EXPECT_THAT(Finding(schedule), HasSubstr("there are 1 chunks"));
   schedule = ZeroBubble();
+  schedule.stages[0].actions[0].slot = 2;
+  EXPECT_THAT(Finding(schedule), HasSubstr("there are 2 slots"));
+  schedule = ZeroBubble();
   schedule.options.micro_batches = 0;
   EXPECT_THAT(Finding(schedule), HasSubstr("wants at least 1 micro-batch"));
+}
+
+TEST(CheckSchedule, WrongMicroBatchesAreFoundThoughNobodyElseWaitsForThem) {
+  PipelineSchedule schedule =
+      *MakeSchedule({.kind = ScheduleKind::kZeroBubble, .stages = 1, .micro_batches = 2});
+  Actions& actions = schedule.stages[0].actions;  // F0 I0 W0 F1 I1 W1.
+  actions.push_back({.kind = PipelineAction::kForward, .chunk = 0, .micro_batch = 2, .slot = 0});
+  EXPECT_THAT(Finding(schedule), HasSubstr("found 3, 2 and 2"));
+  actions.pop_back();
+  actions.insert(actions.begin() + 1, actions[1]);  // I0 twice,
+  actions.erase(actions.begin() + 5);               // I1 never.
+  EXPECT_THAT(Finding(schedule), HasSubstr("wanted micro-batch 1 next"));
 }
 
 // Each stage's list is in order for itself, but both wait for the other.

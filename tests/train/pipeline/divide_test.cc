@@ -47,8 +47,8 @@ TEST(DivideBlocks, EveryBlockIsInOnePartAndPartsDifferByAtMostOne) {
 }
 
 TEST(DivideBlocks, NoPartIsEmpty) {
-  EXPECT_EQ(DivideBlocks(6, 16).status().message(),
-            "wanted 1 to 8 parts (stages x chunks) for 6 layers with embedding and head, found 16; "
+  EXPECT_EQ(DivideBlocks(6, 9).status().message(),
+            "wanted 1 to 8 parts (stages x chunks) for 6 layers with embedding and head, found 9; "
             "nearest 8");
   EXPECT_FALSE(DivideBlocks(6, 0).ok());
   EXPECT_TRUE(DivideBlocks(6, 8).ok());

@@ -1,6 +1,6 @@
 #include "tests/train/pipeline/draw.h"
 
-#include <algorithm>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
@@ -33,7 +33,6 @@ std::string Text(int x, int y, absl::string_view text, absl::string_view attribu
 }
 
 std::string Box(const PipelineAction& action, const Simulation::Interval& time, int y) {
-  // Chunks beyond the second alternate, which tells neighbours apart.
   const int shade = action.chunk % 2;
   const int x = kLeft + Pixels(time.start), width = Pixels(time.end) - Pixels(time.start);
   return absl::StrCat("<rect x=\"", x, "\" y=\"", y, "\" width=\"", width, "\" height=\"", kRow - 4,

@@ -1,17 +1,25 @@
-// Communication among the ranks of one group. Every rank calls the same operations in the same
-// order.
+// Communication among the ranks of one group. Every rank of the group calls the same collectives in
+// the same order; messages between two ranks need to match between those two alone.
 //
 // Implementations: local (threads of one process, for tests), gloo (processes over TCP), later
 // nccl. Sums are taken in rank order, so results are deterministic. A broken connection, a passed
 // deadline or Abort() throws DeviceError, which trainer_main alone catches: a rank that lost a peer
-// cannot go on. Not thread-safe: one thread a communicator.
+// cannot go on. Its message names operation, number, group, rank and, where known, the lost peer.
+// Not thread-safe: one thread a group, and the groups of a world (world.h) side by side.
+//
+// Tensors are memory in C order; where a whole is made of the ranks' slices, these lie one after
+// the other in rank order, and shapes are free as long as the elements fit.
 
 #pragma once
 
-#include <chrono>
+#include <array>
+#include <atomic>
+#include <span>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
+#include "kernels/collective/flight_recorder.h"
 #include "kernels/device/tensor.h"
 
 namespace trainyard {
@@ -24,22 +32,115 @@ class DeviceError : public std::runtime_error {
   Kind kind;
 };
 
+// The nth message, from 0, to or from a rank of the group.
+struct Message {
+  int peer = -1;
+  int64_t n = 0;
+};
+// Names a posted message until it is waited for.
+using SendHandle = Message;
+
+// What one kind of operation has cost this rank so far.
+struct OpCounts {
+  int64_t calls = 0;
+  // What this rank sends, whatever the algorithm: 2(n-1)/n of the tensor for an all-reduce, (n-1)/n
+  // of the whole for all-gather, reduce-scatter and broadcast, what goes to others for all-to-all
+  // and sends.
+  int64_t bytes = 0;
+  double seconds = 0;  // Between call and return.
+};
+
 class Collective {
  public:
   virtual ~Collective() = default;
-  virtual int rank() const = 0;
-  virtual int size() const = 0;
+  Collective(const Collective&) = delete;
+
+  const std::string& name() const { return name_; }
+  int rank() const { return rank_; }  // In the group, as are all peers and roots below.
+  int size() const { return int(members_.size()); }
+  const std::vector<int>& members() const { return members_; }  // World ranks, in group order.
 
   // In place; f64, f32, bf16 (summed in f32), i64. Every rank ends with the same bits.
-  virtual void AllReduceSum(Tensor data) = 0;
+  void AllReduceSum(Tensor data);
   // In place, i64 and f64 only: for flags and slowest-rank times.
-  virtual void AllReduceMax(Tensor data) = 0;
-  virtual void Broadcast(Tensor data, int root) = 0;
-  virtual void Barrier() = 0;
+  void AllReduceMax(Tensor data);
+  void Broadcast(Tensor data, int root);
+  void Barrier();
+  // all = every rank's `mine`. `mine` may be this rank's own slice of `all`.
+  void AllGather(ConstTensor mine, Tensor all);
+  // mine = the sum of all ranks' slices rank() of `all`; dtypes of AllReduceSum. `mine` may be this
+  // rank's own slice of `all`; the rest of `all` is unchanged.
+  void ReduceScatterSum(ConstTensor all, Tensor mine);
+  // Slice i of `send` goes to rank i; slice i of `receive` comes from it. No overlap.
+  void AllToAll(ConstTensor send, Tensor receive);
+  // The same with blocks of rows (of dim 0) of different sizes, zero among them: block i of `send`
+  // has send_rows[i] rows, which is what rank i expects from this one. The tensors may be larger
+  // than their blocks; what lies behind these is not touched.
+  void AllToAllRows(ConstTensor send, std::span<const int64_t> send_rows, Tensor receive,
+                    std::span<const int64_t> receive_rows);
 
-  // From any thread: makes a running and every later operation of this rank throw, and its peers
-  // notice.
+  // Messages to other ranks of the group; between two ranks they arrive in order, and the sizes
+  // agree. PostSend returns at once, and `data` must stay as it is until WaitSend, which every
+  // message needs once: a group that ends before aborts its world. WaitSend may last until the
+  // peer receives, so that it belongs where the memory is wanted back, not behind the send.
+  SendHandle PostSend(ConstTensor data, int peer);
+  void WaitSend(SendHandle message);
+  void Receive(Tensor data, int peer);
+  // Both at once, as a ring's shift needs. A rank may send to itself if it also receives from
+  // itself. No overlap.
+  void SendReceive(ConstTensor send, int to, Tensor receive, int from);
+
+  // From any thread: makes every running and later operation of all groups of this rank's world
+  // throw, here, and soon in its peers, which notice.
   virtual void Abort() = 0;
+
+  // From any thread.
+  OpCounts counts(CollectiveOp op) const;
+  const FlightRecorder& recorder() const { return recorder_; }
+
+ protected:
+  Collective(std::string name, std::vector<int> members, int rank);
+
+  int world_rank(int peer) const { return members_[size_t(peer)]; }
+  // "all_gather 17 of group data, rank 1 of 4 (world rank 3)": begins the message of a DeviceError.
+  // Only during an operation.
+  std::string OperationUnderWay() const;
+
+ private:
+  struct Counters {
+    std::atomic<int64_t> calls = 0, bytes = 0, nanoseconds = 0;
+  };
+
+  // What the public ones do, after they have checked arguments and noted the call.
+  virtual void DoAllReduceSum(Tensor data) = 0;
+  virtual void DoAllReduceMax(Tensor data) = 0;
+  virtual void DoBroadcast(Tensor data, int root) = 0;
+  virtual void DoBarrier() = 0;
+  virtual void DoAllGather(ConstTensor mine, Tensor all) = 0;
+  virtual void DoReduceScatterSum(ConstTensor all, Tensor mine) = 0;
+  virtual void DoAllToAllRows(ConstTensor send, std::span<const int64_t> send_rows, Tensor receive,
+                              std::span<const int64_t> receive_rows) = 0;
+  virtual void DoPostSend(ConstTensor data, Message to) = 0;
+  virtual void DoWaitSend(Message to) = 0;
+  virtual void DoReceive(Tensor data, Message from) = 0;
+  virtual void DoSendReceive(ConstTensor send, Message to, Tensor receive, Message from);
+
+  // Calls f, noted as `record`; `sent` goes to the counters.
+  template <typename F>
+  void Note(FlightRecord record, int64_t sent, F&& f);
+  // `bytes` without the share of this rank.
+  int64_t ToOthers(int64_t bytes) const { return bytes * (size() - 1) / size(); }
+  void CheckPeer(int peer) const;
+
+  const std::string name_;
+  const std::vector<int> members_;
+  const int rank_;
+  int64_t collectives_ = 0;               // Begun so far.
+  std::vector<int64_t> sent_, received_;  // Messages by peer.
+  std::vector<int64_t> equal_rows_;       // Of AllToAll.
+  FlightRecord under_way_;
+  std::array<Counters, kCollectiveOps> counters_;
+  FlightRecorder recorder_;
 };
 
 }  // namespace trainyard

@@ -1,14 +1,16 @@
-// Ranks that are processes, connected over TCP by Gloo: a full mesh of connections.
+// Ranks that are processes, connected over TCP by Gloo: one full mesh of connections, which all
+// groups share, each with message tags of its own.
 //
 // Gloo carries bytes; the sums are ours, in rank order (reduce.h), so that results equal those of
-// LocalGroup bit for bit. Large tensors take two passes, in each of which a rank sends and receives
+// LocalWorld bit for bit. Large tensors take two passes, in each of which a rank sends and receives
 // (size - 1) / size of the bytes: slices to the rank that sums them, sums back to all. Small ones
-// take one, everything to everyone.
+// take one, everything to everyone. Bytes move once both sides have posted them, whichever is
+// first.
 //
 // A peer that dies is noticed when its connection closes, by the ranks that wait for it at once;
 // one that hangs, when an operation takes longer than its timeout. Both throw
-// DeviceError::kPeerLost and close this rank's connections, which is how the ranks that wait for
-// this one notice.
+// DeviceError::kPeerLost and close this rank's connections, those of all groups, which is how the
+// ranks that wait for this one notice.
 
 #pragma once
 
@@ -17,8 +19,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "kernels/collective/collective.h"
 #include "kernels/collective/rendezvous.h"
+#include "kernels/collective/world.h"
 
 namespace trainyard {
 
@@ -26,7 +28,7 @@ struct GlooOptions {
   int rank = 0;
   int size = 1;
   std::string interface = "127.0.0.1";  // Address or device name to listen on.
-  std::string name = "gloo";            // Of the group: prefix of its rendezvous keys.
+  std::string name = "gloo";            // Of the world: prefix of its rendezvous keys.
   absl::Duration connect_timeout = absl::Minutes(2);  // Until all ranks have come.
   absl::Duration timeout = absl::Minutes(5);          // Of one operation, slowest rank included.
 };
@@ -35,7 +37,7 @@ struct GlooOptions {
 // rank, INVALID_ARGUMENT the interface; those of `rendezvous` as they are. `rendezvous` is used
 // only within the call. Ignores SIGPIPE in the whole process, which Gloo needs. Destroying the
 // result waits briefly for the peers to finish, too, unless it was aborted.
-absl::StatusOr<std::unique_ptr<Collective>> CreateGloo(const GlooOptions& options,
-                                                       Rendezvous& rendezvous);
+absl::StatusOr<std::unique_ptr<CollectiveWorld>> CreateGlooWorld(const GlooOptions& options,
+                                                                 Rendezvous& rendezvous);
 
 }  // namespace trainyard

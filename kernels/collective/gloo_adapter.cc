@@ -16,12 +16,16 @@
 #include <exception>
 #include <map>
 #include <mutex>
+#include <numeric>
 #include <set>
+#include <stdexcept>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/check.h"
+#include "common/sha256.h"
 #include "kernels/collective/gloo.h"
 #include "kernels/collective/reduce.h"
 
@@ -77,68 +81,58 @@ class Store final : public ::gloo::rendezvous::Store {
   std::map<std::string, std::vector<char>> values_;
 };
 
-struct Slice {
-  size_t begin, bytes;
+// Why an operation cannot go on.
+struct Failure : std::runtime_error {
+  using std::runtime_error::runtime_error;
 };
 
-class GlooCollective final : public Collective {
+// The connections of one rank, which all of its groups share.
+class Mesh {
  public:
-  GlooCollective(std::shared_ptr<::gloo::rendezvous::Context> context, const GlooOptions& options)
-      : context_(std::move(context)), options_(options) {}
+  using Buffer = ::gloo::transport::UnboundBuffer;
 
-  // A rank that closes its connections while a peer still reads the last operation's bytes would
-  // take them away from it. So ranks say goodbye; who hears it has read everything before.
-  ~GlooCollective() override {
-    try {
-      if (!aborted()) ExchangeAll(kFarewell);
-    } catch (const std::exception&) {
-      // The peer is gone first: nothing is left to lose.
-    }
-    try {
-      context_->closeConnections();
-    } catch (const std::exception&) {
-    }
+  Mesh(std::shared_ptr<::gloo::rendezvous::Context> context, absl::Duration timeout)
+      : context_(std::move(context)), timeout_(timeout) {}
+
+  absl::Duration timeout() const { return timeout_; }  // Of one operation.
+
+  std::unique_ptr<Buffer> NewBuffer(void* data, size_t bytes) {
+    return context_->createUnboundBuffer(data, bytes);
   }
 
-  int rank() const override { return options_.rank; }
-  int size() const override { return options_.size; }
-
-  void AllReduceSum(Tensor data) override {
-    Guarded("all_reduce_sum", [&] { Reduce(data, SumInRankOrder); });
+  // Between the two, Abort ends a wait for the buffer.
+  void Add(Buffer* buffer) {
+    const std::lock_guard lock(mutex_);
+    if (aborted_) throw Failure(why_);
+    buffers_.insert(buffer);
   }
-  void AllReduceMax(Tensor data) override {
-    Guarded("all_reduce_max", [&] { Reduce(data, MaxInRankOrder); });
-  }
-
-  void Broadcast(Tensor data, int root) override {
-    CHECK(root >= 0 && root < size()) << "root " << root << " of " << size();
-    Guarded("broadcast", [&] {
-      const Slice whole{0, data.bytes()};
-      if (rank() == root) {
-        Transfers transfers(*this, options_.timeout);
-        for (int peer : peers()) transfers.Send(data.data, whole, peer);
-        transfers.Wait();
-      } else {
-        Transfers transfers(*this, options_.timeout);
-        transfers.Receive(data.data, whole, root);
-        transfers.Wait();
-      }
-    });
+  void Remove(Buffer* buffer) {
+    const std::lock_guard lock(mutex_);
+    buffers_.erase(buffer);
   }
 
-  void Barrier() override {
-    Guarded("barrier", [&] { ExchangeAll(options_.timeout); });
-  }
-
-  void Abort() override {
+  void Abort(const std::string& why) {
     {
       const std::lock_guard lock(mutex_);
-      aborted_ = true;
-      for (::gloo::transport::UnboundBuffer* buffer : waiting_) {
+      if (std::exchange(aborted_, true)) return;
+      why_ = "aborted: " + why;
+      for (Buffer* buffer : buffers_) {
         buffer->abortWaitRecv();
         buffer->abortWaitSend();
       }
     }
+    Close();
+  }
+  bool aborted() {
+    const std::lock_guard lock(mutex_);
+    return aborted_;
+  }
+  void ThrowIfAborted() {
+    const std::lock_guard lock(mutex_);
+    if (aborted_) throw Failure(why_);
+  }
+
+  void Close() {
     try {
       context_->closeConnections();
     } catch (const std::exception&) {
@@ -147,83 +141,267 @@ class GlooCollective final : public Collective {
   }
 
  private:
-  using Combine = void (*)(std::span<const void* const>, DType, int64_t, void*);
+  const std::shared_ptr<::gloo::rendezvous::Context> context_;
+  const absl::Duration timeout_;
+  std::mutex mutex_;  // Guards the rest.
+  bool aborted_ = false;
+  std::string why_;
+  std::set<Buffer*> buffers_;
+};
 
-  // The messages of one pass. All are posted before any is waited for; a message in flight keeps
-  // its memory until Wait returns or throws.
-  class Transfers {
-   public:
-    Transfers(GlooCollective& group, absl::Duration timeout)
-        : group_(group),
-          deadline_(SteadyClock::now() + absl::ToChronoMilliseconds(timeout)),
-          slot_(group.next_slot_++) {}
-    ~Transfers() {
-      const std::lock_guard lock(group_.mutex_);
-      for (const Posted& posted : posted_) group_.waiting_.erase(posted.buffer.get());
-    }
+struct Slice {
+  size_t begin, bytes;
+};
 
-    void Send(void* data, Slice slice, int peer) {
-      if (slice.bytes > 0) Post(data, slice, /*receives=*/false)->send(peer, slot_);
-    }
-    void Receive(void* data, Slice slice, int peer) {
-      if (slice.bytes > 0) Post(data, slice, /*receives=*/true)->recv(peer, slot_);
-    }
-    void Wait() {
-      for (const Posted& posted : posted_) {
-        const auto left = std::chrono::duration_cast<Milliseconds>(deadline_ - SteadyClock::now());
+// Messages of one group under way. All are posted before any is waited for; a message in flight
+// keeps its memory until Wait returns or throws.
+class Transfers {
+ public:
+  explicit Transfers(Mesh& mesh) : mesh_(mesh) {}
+  ~Transfers() {
+    for (const Posted& posted : posted_) mesh_.Remove(posted.buffer.get());
+  }
+
+  // `peer` is a world rank. A message meets the one of its tag.
+  void Send(const void* data, Slice slice, int peer, uint64_t tag) {
+    if (slice.bytes == 0) return;
+    // Gloo has one type of buffer for both directions.
+    Post(const_cast<void*>(data), slice, peer, /*receives=*/false)->send(peer, tag);
+  }
+  void Receive(void* data, Slice slice, int peer, uint64_t tag) {
+    if (slice.bytes == 0) return;
+    Post(data, slice, peer, /*receives=*/true)->recv(peer, tag);
+  }
+
+  void Wait(absl::Duration timeout) {
+    const auto deadline = SteadyClock::now() + absl::ToChronoMilliseconds(timeout);
+    for (const Posted& posted : posted_) {
+      const auto left = std::chrono::duration_cast<Milliseconds>(deadline - SteadyClock::now());
+      try {
         // Gloo takes a negative time for "the default".
-        const Milliseconds timeout = std::max(left, Milliseconds(0));
-        const bool done =
-            posted.receives ? posted.buffer->waitRecv(timeout) : posted.buffer->waitSend(timeout);
-        if (!done) throw DeviceError(DeviceError::Kind::kPeerLost, "aborted");
+        posted.Wait(std::max(left, Milliseconds(0)));
+      } catch (const std::exception& error) {
+        mesh_.ThrowIfAborted();
+        const bool late = SteadyClock::now() >= deadline;
+        throw Failure(
+            absl::StrCat(late ? "no word within " + absl::FormatDuration(timeout) + " of" : "lost",
+                         " world rank ", absl::StrJoin(Missing(), ", "), " (", error.what(), ")"));
+      }
+      mesh_.ThrowIfAborted();
+    }
+  }
+
+ private:
+  struct Posted {
+    std::unique_ptr<Mesh::Buffer> buffer;
+    int peer;
+    bool receives;
+
+    void Wait(Milliseconds timeout) const {
+      receives ? buffer->waitRecv(timeout) : buffer->waitSend(timeout);
+    }
+  };
+
+  Mesh::Buffer* Post(void* data, Slice slice, int peer, bool receives) {
+    posted_.push_back({mesh_.NewBuffer(static_cast<std::byte*>(data) + slice.begin, slice.bytes),
+                       peer, receives});
+    mesh_.Add(posted_.back().buffer.get());
+    return posted_.back().buffer.get();
+  }
+
+  // The peers whose connections have failed before the message was through.
+  std::set<int> Missing() const {
+    std::set<int> missing;
+    for (const Posted& posted : posted_) {
+      // An aborted wait returns at once, or throws what has befallen its connection.
+      posted.buffer->abortWaitRecv();
+      posted.buffer->abortWaitSend();
+      try {
+        posted.Wait(Milliseconds(0));
+      } catch (const std::exception&) {
+        missing.insert(posted.peer);
       }
     }
+    return missing;
+  }
+
+  Mesh& mesh_;
+  std::vector<Posted> posted_;
+};
+
+class GlooCollective final : public Collective {
+ public:
+  // `channels`: by rank of the group, a number that no other group of the two ranks has.
+  GlooCollective(Mesh& mesh, const std::string& name, const std::vector<int>& members, int rank,
+                 std::vector<uint64_t> channels)
+      : Collective(name, members, rank), mesh_(mesh), channels_(std::move(channels)) {
+    for (int i = 1; i < size(); ++i) peers_.push_back((rank + i) % size());
+  }
+  ~GlooCollective() override {
+    if (!sends_.empty()) {
+      mesh_.Abort(absl::StrCat("group ", name(), " ended before its messages were waited for"));
+    }
+  }
+
+  void Abort() override { mesh_.Abort(absl::StrCat("group ", name(), " was aborted")); }
+
+  // Whether all members have the same bytes here. Throws Failure, as do the next.
+  bool Agree(const std::string& bytes) {
+    std::byte* scratch = Scratch(bytes.size());
+    Pass pass(*this);
+    for (int peer : peers_) {
+      pass.Receive(scratch, {size_t(peer) * bytes.size(), bytes.size()}, peer);
+      pass.Send(bytes.data(), {0, bytes.size()}, peer);
+    }
+    pass.Wait();
+    return std::all_of(peers_.begin(), peers_.end(), [&](int peer) {
+      return std::memcmp(scratch + size_t(peer) * bytes.size(), bytes.data(), bytes.size()) == 0;
+    });
+  }
+
+  // A byte to and from everyone.
+  void ExchangeAll(absl::Duration timeout) {
+    std::byte* scratch = Scratch(1);
+    Pass pass(*this);
+    for (int peer : peers_) {
+      pass.Receive(scratch, {size_t(peer), 1}, peer);
+      pass.Send(scratch, {size_t(rank()), 1}, peer);
+    }
+    pass.Wait(timeout);
+  }
+
+ private:
+  using Combine = void (*)(std::span<const void* const>, DType, int64_t, void*);
+
+  // The messages of one pass of a collective. Passes are counted alike on all ranks.
+  class Pass {
+   public:
+    explicit Pass(GlooCollective& group)
+        : group_(group), transfers_(group.mesh_), number_(group.passes_++) {}
+    void Send(const void* data, Slice slice, int peer) {
+      transfers_.Send(data, slice, group_.world_rank(peer), group_.Tag(peer, kPass, number_));
+    }
+    void Receive(void* data, Slice slice, int peer) {
+      transfers_.Receive(data, slice, group_.world_rank(peer), group_.Tag(peer, kPass, number_));
+    }
+    void Wait() { Wait(group_.mesh_.timeout()); }
+    void Wait(absl::Duration timeout) { transfers_.Wait(timeout); }
 
    private:
-    struct Posted {
-      std::unique_ptr<::gloo::transport::UnboundBuffer> buffer;
-      bool receives;
-    };
-    ::gloo::transport::UnboundBuffer* Post(void* data, Slice slice, bool receives) {
-      posted_.push_back({group_.context_->createUnboundBuffer(
-                             static_cast<std::byte*>(data) + slice.begin, slice.bytes),
-                         receives});
-      const std::lock_guard lock(group_.mutex_);
-      if (group_.aborted_) throw DeviceError(DeviceError::Kind::kPeerLost, "aborted");
-      group_.waiting_.insert(posted_.back().buffer.get());
-      return posted_.back().buffer.get();
-    }
-
     GlooCollective& group_;
-    const SteadyClock::time_point deadline_;
-    const uint64_t slot_;
-    std::vector<Posted> posted_;
+    Transfers transfers_;
+    const uint64_t number_;
   };
+
+  enum Use : uint64_t { kPass = 0, kMessage = 1 };
+  // 16 bits of channel, 1 of use, 47 of number.
+  uint64_t Tag(int peer, Use use, uint64_t number) const {
+    return channels_[size_t(peer)] << 48 | use << 47 | number;
+  }
+
+  void DoAllReduceSum(Tensor data) override {
+    Guarded([&] { Reduce(data, SumInRankOrder); });
+  }
+  void DoAllReduceMax(Tensor data) override {
+    Guarded([&] { Reduce(data, MaxInRankOrder); });
+  }
+
+  void DoBroadcast(Tensor data, int root) override {
+    Guarded([&] {
+      const Slice whole{0, data.bytes()};
+      Pass pass(*this);
+      if (rank() == root) {
+        for (int peer : peers_) pass.Send(data.data, whole, peer);
+      } else {
+        pass.Receive(data.data, whole, root);
+      }
+      pass.Wait();
+    });
+  }
+
+  void DoBarrier() override {
+    Guarded([&] { ExchangeAll(mesh_.timeout()); });
+  }
+
+  void DoAllGather(ConstTensor mine, Tensor all) override {
+    Guarded([&] {
+      const size_t bytes = mine.bytes();
+      Pass pass(*this);
+      for (int peer : peers_) {
+        pass.Receive(all.data, {size_t(peer) * bytes, bytes}, peer);
+        pass.Send(mine.data, {0, bytes}, peer);
+      }
+      Copy(static_cast<std::byte*>(all.data) + size_t(rank()) * bytes, mine.data, bytes);
+      pass.Wait();
+    });
+  }
+
+  void DoReduceScatterSum(ConstTensor all, Tensor mine) override {
+    Guarded([&] {
+      const auto slice = [&](int peer) { return Slice{size_t(peer) * mine.bytes(), mine.bytes()}; };
+      CombineSlices(all, slice, mine.data, SumInRankOrder);
+    });
+  }
+
+  void DoAllToAllRows(ConstTensor send, std::span<const int64_t> send_rows, Tensor receive,
+                      std::span<const int64_t> receive_rows) override {
+    Guarded([&] {
+      const auto block = [](const ConstTensor& tensor, std::span<const int64_t> rows, int peer) {
+        if (tensor.bytes() == 0) return Slice{0, 0};
+        const size_t row = tensor.bytes() / size_t(tensor.shape[0]);
+        const int64_t before = std::accumulate(rows.begin(), rows.begin() + peer, int64_t{0});
+        return Slice{size_t(before) * row, size_t(rows[size_t(peer)]) * row};
+      };
+      Pass pass(*this);
+      for (int peer : peers_) {
+        pass.Receive(receive.data, block(receive, receive_rows, peer), peer);
+        pass.Send(send.data, block(send, send_rows, peer), peer);
+      }
+      const Slice from = block(send, send_rows, rank()), to = block(receive, receive_rows, rank());
+      Copy(static_cast<std::byte*>(receive.data) + to.begin,
+           static_cast<const std::byte*>(send.data) + from.begin, to.bytes);
+      pass.Wait();
+    });
+  }
+
+  void DoPostSend(ConstTensor data, Message to) override {
+    Guarded([&] {
+      Transfers& transfers = sends_.try_emplace({to.peer, to.n}, mesh_).first->second;
+      transfers.Send(data.data, {0, data.bytes()}, world_rank(to.peer),
+                     Tag(to.peer, kMessage, uint64_t(to.n)));
+    });
+  }
+
+  void DoWaitSend(Message to) override {
+    Guarded([&] {
+      const auto message = sends_.find({to.peer, to.n});
+      CHECK(message != sends_.end()) << OperationUnderWay() << ": waited for already";
+      message->second.Wait(mesh_.timeout());
+      sends_.erase(message);
+    });
+  }
+
+  void DoReceive(Tensor data, Message from) override {
+    Guarded([&] {
+      Transfers transfers(mesh_);
+      transfers.Receive(data.data, {0, data.bytes()}, world_rank(from.peer),
+                        Tag(from.peer, kMessage, uint64_t(from.n)));
+      transfers.Wait(mesh_.timeout());
+    });
+  }
 
   // Every exception of Gloo means that this rank cannot go on.
   template <typename F>
-  void Guarded(const char* operation, F&& f) {
-    std::string why = "aborted";
+  void Guarded(F&& f) {
+    std::string what;
     try {
-      if (!aborted()) return f();
+      mesh_.ThrowIfAborted();
+      return f();
     } catch (const std::exception& error) {
-      why = error.what();
+      what = absl::StrCat(OperationUnderWay(), ": ", error.what());
     }
-    Abort();
-    throw DeviceError(DeviceError::Kind::kPeerLost,
-                      absl::StrCat(operation, " on rank ", rank(), " of ", size(), ": ", why));
-  }
-
-  bool aborted() {
-    const std::lock_guard lock(mutex_);
-    return aborted_;
-  }
-
-  // From the next rank on, so that not all send to rank 0 first.
-  std::vector<int> peers() const {
-    std::vector<int> peers;
-    for (int i = 1; i < size(); ++i) peers.push_back((rank() + i) % size());
-    return peers;
+    mesh_.Abort(what);
+    throw DeviceError(DeviceError::Kind::kPeerLost, what);
   }
 
   Slice SliceOf(const Tensor& data, int peer) const {
@@ -238,64 +416,117 @@ class GlooCollective final : public Collective {
     return scratch_.data();
   }
 
+  static void Copy(void* to, const void* from, size_t bytes) {
+    if (bytes > 0 && to != from) std::memcpy(to, from, bytes);
+  }
+
   void Reduce(Tensor data, Combine combine) {
-    const Slice mine = SliceOf(data, rank());
     if (data.bytes() <= kOnePassBytes) {
-      Combined(data, {0, data.bytes()}, combine);
+      const auto whole = [&](int) { return Slice{0, data.bytes()}; };
+      CombineSlices(data, whole, data.data, combine);
     } else {
-      Combined(data, mine, combine);
+      const auto slice = [&](int peer) { return SliceOf(data, peer); };
+      CombineSlices(data, slice, static_cast<std::byte*>(data.data) + slice(rank()).begin, combine);
       ShareSlices(data);
     }
   }
 
-  // Leaves in `slice` of data what all ranks' slices combine to. With the whole tensor as the slice
-  // every rank gets all of it; otherwise each gets its own, and sends the others theirs.
-  void Combined(Tensor data, Slice slice, Combine combine) {
-    const bool whole = slice.bytes == data.bytes();
-    std::byte* scratch = Scratch(slice.bytes);
+  // out = the combination of all ranks' slice_of(rank()); the others get theirs of this rank.
+  template <typename SliceFunction>
+  void CombineSlices(ConstTensor data, SliceFunction slice_of, void* out, Combine combine) {
+    const Slice mine = slice_of(rank());
+    std::byte* scratch = Scratch(mine.bytes);
     std::vector<const void*> parts(size_t(size()),
-                                   static_cast<std::byte*>(data.data) + slice.begin);
-    Transfers transfers(*this, options_.timeout);
-    for (int peer : peers()) {
-      std::byte* part = scratch + size_t(peer) * slice.bytes;
+                                   static_cast<const std::byte*>(data.data) + mine.begin);
+    Pass pass(*this);
+    for (int peer : peers_) {
+      std::byte* part = scratch + size_t(peer) * mine.bytes;
       parts[size_t(peer)] = part;
-      transfers.Receive(part, {0, slice.bytes}, peer);
-      transfers.Send(data.data, whole ? slice : SliceOf(data, peer), peer);
+      pass.Receive(part, {0, mine.bytes}, peer);
+      pass.Send(data.data, slice_of(peer), peer);
     }
-    transfers.Wait();
-    if (slice.bytes == 0) return;
-    combine(parts, data.dtype, int64_t(slice.bytes / SizeOf(data.dtype)),
-            static_cast<std::byte*>(data.data) + slice.begin);
+    pass.Wait();
+    if (mine.bytes == 0) return;
+    combine(parts, data.dtype, int64_t(mine.bytes / SizeOf(data.dtype)), out);
   }
 
   void ShareSlices(Tensor data) {
-    Transfers transfers(*this, options_.timeout);
-    for (int peer : peers()) {
-      transfers.Receive(data.data, SliceOf(data, peer), peer);
-      transfers.Send(data.data, SliceOf(data, rank()), peer);
+    Pass pass(*this);
+    for (int peer : peers_) {
+      pass.Receive(data.data, SliceOf(data, peer), peer);
+      pass.Send(data.data, SliceOf(data, rank()), peer);
     }
-    transfers.Wait();
+    pass.Wait();
   }
 
-  // A byte to and from everyone.
-  void ExchangeAll(absl::Duration timeout) {
-    std::byte* scratch = Scratch(1);
-    Transfers transfers(*this, timeout);
-    for (int peer : peers()) {
-      transfers.Receive(scratch, {size_t(peer), 1}, peer);
-      transfers.Send(scratch, {size_t(rank()), 1}, peer);
-    }
-    transfers.Wait();
-  }
-
-  const std::shared_ptr<::gloo::rendezvous::Context> context_;
-  const GlooOptions options_;
-  uint64_t next_slot_ = 0;
+  Mesh& mesh_;
+  const std::vector<uint64_t> channels_;
+  std::vector<int> peers_;  // From the next rank on, so that not all send to rank 0 first.
+  uint64_t passes_ = 0;
+  std::map<std::pair<int, int64_t>, Transfers> sends_;  // By peer and number.
   std::vector<std::byte> scratch_;
+};
 
-  std::mutex mutex_;  // Guards the next two.
-  bool aborted_ = false;
-  std::set<::gloo::transport::UnboundBuffer*> waiting_;
+class GlooWorld final : public CollectiveWorld {
+ public:
+  GlooWorld(std::shared_ptr<::gloo::rendezvous::Context> context, const GlooOptions& options)
+      : options_(options),
+        mesh_(std::move(context), options.timeout),
+        made_(size_t(options.size)),
+        farewell_(mesh_, "farewell", Ranks(options.size), options.rank, made_) {}
+
+  // A rank that closes its connections while a peer still reads the last operation's bytes would
+  // take them away from it. So ranks say goodbye; who hears it has read everything before.
+  ~GlooWorld() override {
+    try {
+      if (!mesh_.aborted()) farewell_.ExchangeAll(kFarewell);
+    } catch (const std::exception&) {
+      // The peer is gone first: nothing is left to lose.
+    }
+    mesh_.Close();
+  }
+
+  int rank() const override { return options_.rank; }
+  int size() const override { return options_.size; }
+  void Abort() override { mesh_.Abort("the world was aborted"); }
+
+  absl::StatusOr<std::unique_ptr<Collective>> Group(const std::string& name,
+                                                    const std::vector<int>& members) override {
+    const int rank_in_group = RankIn(members);
+    std::vector<uint64_t> channels;
+    for (int member : members) {
+      channels.push_back(++made_[size_t(member)]);
+      CHECK(channels.back() < 1 << 16) << "too many groups with rank " << member;
+    }
+    auto group =
+        std::make_unique<GlooCollective>(mesh_, name, members, rank_in_group, std::move(channels));
+    const std::string description =
+        absl::StrCat("group ", name, " {", absl::StrJoin(members, ","), "}");
+    Sha256 digest;
+    digest.Update(description);
+    absl::Status status;
+    try {
+      if (group->Agree(digest.HexDigest())) return group;
+      status = absl::FailedPreconditionError(absl::StrCat(
+          description, ": a member joins another group where world rank ", rank(), " joins this"));
+    } catch (const std::exception& error) {
+      status = absl::UnavailableError(absl::StrCat(description, ": ", error.what()));
+    }
+    mesh_.Abort(std::string(status.message()));
+    return status;
+  }
+
+ private:
+  static std::vector<int> Ranks(int size) {
+    std::vector<int> ranks(size_t(size), 0);
+    std::iota(ranks.begin(), ranks.end(), 0);
+    return ranks;
+  }
+
+  const GlooOptions options_;
+  Mesh mesh_;
+  std::vector<uint64_t> made_;  // Groups with each rank so far; number 0 is the next member's.
+  GlooCollective farewell_;
 };
 
 // Whether a socket can listen there. Gloo itself crashes on a name that does not resolve.
@@ -316,8 +547,8 @@ bool IsLocalAddress(const std::string& address) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Collective>> CreateGloo(const GlooOptions& options,
-                                                       Rendezvous& rendezvous) {
+absl::StatusOr<std::unique_ptr<CollectiveWorld>> CreateGlooWorld(const GlooOptions& options,
+                                                                 Rendezvous& rendezvous) {
   CHECK(options.size >= 1 && options.rank >= 0 && options.rank < options.size)
       << "rank " << options.rank << " of " << options.size;
   // Gloo writes to connections whose peer may be gone; that must be an error, not this process's
@@ -339,7 +570,7 @@ absl::StatusOr<std::unique_ptr<Collective>> CreateGloo(const GlooOptions& option
     context->setTimeout(absl::ToChronoMilliseconds(options.connect_timeout));
     Store store(rendezvous, options);
     context->connectFullMesh(store, device);
-    return std::make_unique<GlooCollective>(std::move(context), options);
+    return std::make_unique<GlooWorld>(std::move(context), options);
   } catch (const RendezvousError& error) {
     return error.status;
   } catch (const std::exception& error) {

@@ -206,11 +206,12 @@ TEST(ExecutableTest, AStepThatIsNotFiniteChangesNothing) {
 }
 
 TEST(ExecutableTest, ALostPeerSurfacesAtTheWait) {
-  LocalGroup group(2);
+  LocalWorld world(2);
+  const auto group = world.world(0).Everyone();
   TrainingOptions options = Options(Precision::F32(), 1, 2);
   const auto executable = Bind(RecordTraining(*CreateModel(TinyLlama()), options), 1, 1,
-                               {{AxisSet{Axis::kData}, &group.rank(0)}});
-  group.rank(1).Abort();
+                               {{AxisSet{Axis::kData}, group->get()}});
+  world.world(1).Abort();
   EXPECT_THROW(Step(*executable, {0, 1, 2, 1}, 1), DeviceError);
 }
 

@@ -1,4 +1,4 @@
-// Runs one function as every rank of a group of threads.
+// Runs one function as every rank of a world of threads.
 
 #pragma once
 
@@ -12,18 +12,18 @@
 namespace trainyard::testing {
 
 // Calls f on a thread per rank, and returns what each threw ("" if nothing). A rank that throws
-// aborts the group, so that its peers end, too.
-inline std::vector<std::string> RunRanks(const std::vector<Collective*>& ranks,
-                                         const std::function<void(Collective&)>& f) {
-  std::vector<std::string> errors(ranks.size());
+// aborts its world, so that its peers end, too.
+inline std::vector<std::string> RunWorlds(const std::vector<CollectiveWorld*>& worlds,
+                                          const std::function<void(CollectiveWorld&)>& f) {
+  std::vector<std::string> errors(worlds.size());
   std::vector<std::thread> threads;
-  for (size_t i = 0; i < ranks.size(); ++i) {
+  for (size_t i = 0; i < worlds.size(); ++i) {
     threads.emplace_back([&, i] {
       try {
-        f(*ranks[i]);
+        f(*worlds[i]);
       } catch (const DeviceError& error) {
         errors[i] = error.what();
-        ranks[i]->Abort();
+        worlds[i]->Abort();
       }
     });
   }
@@ -31,11 +31,26 @@ inline std::vector<std::string> RunRanks(const std::vector<Collective*>& ranks,
   return errors;
 }
 
+inline std::vector<std::string> RunWorlds(int size,
+                                          const std::function<void(CollectiveWorld&)>& f) {
+  LocalWorld world(size);
+  std::vector<CollectiveWorld*> worlds;
+  for (int i = 0; i < size; ++i) worlds.push_back(&world.world(i));
+  return RunWorlds(worlds, f);
+}
+
+// The same where one group of all ranks is enough.
+inline std::vector<std::string> RunRanks(const std::vector<CollectiveWorld*>& worlds,
+                                         const std::function<void(Collective&)>& f) {
+  return RunWorlds(worlds, [&](CollectiveWorld& world) {
+    const auto everyone = world.Everyone();
+    CHECK(everyone.ok()) << everyone.status();
+    f(**everyone);
+  });
+}
+
 inline std::vector<std::string> RunRanks(int size, const std::function<void(Collective&)>& f) {
-  LocalGroup group(size);
-  std::vector<Collective*> ranks;
-  for (int i = 0; i < size; ++i) ranks.push_back(&group.rank(i));
-  return RunRanks(ranks, f);
+  return RunWorlds(size, [&](CollectiveWorld& world) { f(**world.Everyone()); });
 }
 
 }  // namespace trainyard::testing

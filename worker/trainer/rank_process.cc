@@ -142,15 +142,15 @@ bool StopRequested(const RankProcessOptions& options, const channel::ChannelClie
 
 // One rank has nobody to meet.
 struct Peers {
-  std::unique_ptr<LocalGroup> alone;
-  std::unique_ptr<Collective> gloo;
-  Collective& collective() const { return gloo ? *gloo : alone->rank(0); }
+  std::unique_ptr<LocalWorld> alone;
+  std::unique_ptr<CollectiveWorld> gloo;
+  CollectiveWorld& world() const { return gloo ? *gloo : alone->world(0); }
 };
 
 absl::StatusOr<Peers> Meet(const RankConfig& rank, channel::ChannelClient* client) {
   Peers peers;
   if (rank.world == 1) {
-    peers.alone = std::make_unique<LocalGroup>(1);
+    peers.alone = std::make_unique<LocalWorld>(1);
     return peers;
   }
   if (client == nullptr) {
@@ -158,10 +158,10 @@ absl::StatusOr<Peers> Meet(const RankConfig& rank, channel::ChannelClient* clien
         absl::StrCat("rank.socket: ", rank.world, " ranks need one to find each other"));
   }
   SocketRendezvous rendezvous(*client);
-  ASSIGN_OR_RETURN(
-      peers.gloo,
-      CreateGloo({.rank = int(rank.rank), .size = int(rank.world), .interface = rank.interface},
-                 rendezvous));
+  ASSIGN_OR_RETURN(peers.gloo, CreateGlooWorld({.rank = int(rank.rank),
+                                                .size = int(rank.world),
+                                                .interface = rank.interface},
+                                               rendezvous));
   return peers;
 }
 
@@ -189,9 +189,9 @@ absl::StatusOr<TrainingResult> RunRankProcess(const TrainerConfig& config, const
       .stop_requested = [&] { return StopRequested(options, client.get()); },
       .before_attempt = options.before_attempt};
   ASSIGN_OR_RETURN(const Peers peers, Meet(rank, client.get()));
-  ASSIGN_OR_RETURN(
-      const std::unique_ptr<Trainer> trainer,
-      Trainer::Create(config.job, rank, backend, peers.collective(), std::move(callbacks)));
+  ASSIGN_OR_RETURN(const std::unique_ptr<Collective> everyone, peers.world().Everyone());
+  ASSIGN_OR_RETURN(const std::unique_ptr<Trainer> trainer,
+                   Trainer::Create(config.job, rank, backend, *everyone, std::move(callbacks)));
   absl::StatusOr<TrainingResult> result = trainer->Run();
   if (client != nullptr && client->disconnected_for() < options.daemon_patience) {
     const absl::Status flushed = client->Flush(kFarewell);

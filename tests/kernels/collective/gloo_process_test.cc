@@ -38,9 +38,9 @@ std::vector<pid_t> Fork(int size, const std::string& directory, absl::Duration t
       testing::FileRendezvous rendezvous(directory);
       int code = kNotConnected;
       {
-        auto group = CreateGloo({.rank = rank, .size = size, .timeout = timeout}, rendezvous);
+        auto world = CreateGlooWorld({.rank = rank, .size = size, .timeout = timeout}, rendezvous);
         try {
-          if (group.ok()) code = f(**group);
+          if (world.ok()) code = f(**(*world)->Everyone());
         } catch (const DeviceError& error) {
           code = error.kind == DeviceError::Kind::kPeerLost ? kPeerLost : 1;
         }

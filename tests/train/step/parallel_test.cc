@@ -42,22 +42,33 @@ INSTANTIATE_TEST_SUITE_P(Ranks, DataParallel, ::testing::Values(2, 4));
 // Leaves out the first large sum of each rank: its own part passes for that of all.
 class BucketSkipper final : public Collective {
  public:
-  explicit BucketSkipper(Collective& inner) : inner_(inner) {}
-  int rank() const override { return inner_.rank(); }
-  int size() const override { return inner_.size(); }
-  void AllReduceSum(Tensor data) override {
+  explicit BucketSkipper(Collective& inner)
+      : Collective(inner.name(), inner.members(), inner.rank()), inner_(inner) {}
+  void Abort() override { inner_.Abort(); }
+
+ private:
+  void DoAllReduceSum(Tensor data) override {
     if (data.elements() > 100 && !skipped_) {
       skipped_ = true;
     } else {
       inner_.AllReduceSum(data);
     }
   }
-  void AllReduceMax(Tensor data) override { inner_.AllReduceMax(data); }
-  void Broadcast(Tensor data, int root) override { inner_.Broadcast(data, root); }
-  void Barrier() override { inner_.Barrier(); }
-  void Abort() override { inner_.Abort(); }
+  void DoAllReduceMax(Tensor data) override { inner_.AllReduceMax(data); }
+  void DoBroadcast(Tensor data, int root) override { inner_.Broadcast(data, root); }
+  void DoBarrier() override { inner_.Barrier(); }
+  void DoAllGather(ConstTensor mine, Tensor all) override { inner_.AllGather(mine, all); }
+  void DoReduceScatterSum(ConstTensor all, Tensor mine) override {
+    inner_.ReduceScatterSum(all, mine);
+  }
+  void DoAllToAllRows(ConstTensor send, std::span<const int64_t> send_rows, Tensor receive,
+                      std::span<const int64_t> receive_rows) override {
+    inner_.AllToAllRows(send, send_rows, receive, receive_rows);
+  }
+  void DoPostSend(ConstTensor data, Message to) override { inner_.PostSend(data, to.peer); }
+  void DoWaitSend(Message to) override { inner_.WaitSend(to); }
+  void DoReceive(Tensor data, Message from) override { inner_.Receive(data, from.peer); }
 
- private:
   Collective& inner_;
   bool skipped_ = false;
 };

@@ -238,8 +238,9 @@ TEST(Loading, DirectoryOfAnotherJobIsRefused) {
   RankConfig rank;
   rank.job_id = "j-2";
   rank.epoch = 1;
-  LocalGroup group(1);
-  const RankRun run = testing::RunOneRank(TinyJob(directory), rank, {}, group.rank(0));
+  LocalWorld world(1);
+  const auto group = world.world(0).Everyone();
+  const RankRun run = testing::RunOneRank(TinyJob(directory), rank, {}, **group);
   EXPECT_EQ(run.status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(run.status.message()), HasSubstr("belongs to job j-1"));
 }

@@ -1,0 +1,231 @@
+// What all implementations share: the arguments are checked, the operation is recorded and counted.
+
+#include "kernels/collective/collective.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <numeric>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/collective/world.h"
+
+namespace trainyard {
+namespace {
+
+void CheckSlices(const ConstTensor& whole, const ConstTensor& slice, int ranks) {
+  CHECK(whole.dtype == slice.dtype && whole.elements() == ranks * slice.elements())
+      << ranks << " slices " << slice.dtype << slice.shape << " are not " << whole.dtype
+      << whole.shape;
+}
+
+int64_t BytesPerRow(const ConstTensor& tensor) {
+  CHECK(tensor.shape.rank() >= 1) << "a scalar has no rows";
+  int64_t bytes = int64_t(SizeOf(tensor.dtype));
+  for (int i = 1; i < tensor.shape.rank(); ++i) bytes *= tensor.shape[i];
+  return bytes;
+}
+
+void CheckRows(const ConstTensor& tensor, std::span<const int64_t> rows, int ranks) {
+  CHECK(int(rows.size()) == ranks) << rows.size() << " blocks for " << ranks << " ranks";
+  int64_t sum = 0;
+  for (int64_t n : rows) {
+    CHECK(n >= 0) << "a block of " << n << " rows";
+    sum += n;
+  }
+  CHECK(sum <= tensor.shape[0]) << sum << " rows in " << tensor.dtype << tensor.shape;
+}
+
+}  // namespace
+
+Collective::Collective(std::string name, std::vector<int> members, int rank)
+    : name_(std::move(name)),
+      members_(std::move(members)),
+      rank_(rank),
+      sent_(members_.size()),
+      received_(members_.size()),
+      equal_rows_(members_.size()),
+      recorder_(absl::StrCat("group ", name_, ", rank ", rank, " of ", members_.size(),
+                             " (world rank ", members_.at(size_t(rank)), ")")) {}
+
+std::string Collective::OperationUnderWay() const {
+  std::string text = absl::StrCat(Name(under_way_.op), " ", under_way_.sequence);
+  if (under_way_.to >= 0) absl::StrAppend(&text, " to world rank ", under_way_.to);
+  if (under_way_.from >= 0) absl::StrAppend(&text, " from world rank ", under_way_.from);
+  return absl::StrCat(text, " of ", recorder_.group());
+}
+
+OpCounts Collective::counts(CollectiveOp op) const {
+  const Counters& counters = counters_[size_t(op)];
+  return {counters.calls, counters.bytes, 1e-9 * double(counters.nanoseconds)};
+}
+
+template <typename F>
+void Collective::Note(FlightRecord record, int64_t sent, F&& f) {
+  record.entered = absl::Now();
+  under_way_ = record;
+  recorder_.Enter(record);
+  const auto start = std::chrono::steady_clock::now();
+  f();
+  const std::chrono::nanoseconds took = std::chrono::steady_clock::now() - start;
+  recorder_.Leave(record.entered + absl::FromChrono(took));
+  Counters& counters = counters_[size_t(record.op)];
+  counters.calls += 1;
+  counters.bytes += sent;
+  counters.nanoseconds += took.count();
+}
+
+void Collective::CheckPeer(int peer) const {
+  CHECK(peer >= 0 && peer < size() && peer != rank_)
+      << "peer " << peer << " of rank " << rank_ << " of " << size();
+}
+
+void Collective::AllReduceSum(Tensor data) {
+  const int64_t bytes = int64_t(data.bytes());
+  Note({.op = CollectiveOp::kAllReduceSum, .sequence = ++collectives_, .bytes = bytes},
+       ToOthers(2 * bytes), [&] { DoAllReduceSum(data); });
+}
+
+void Collective::AllReduceMax(Tensor data) {
+  const int64_t bytes = int64_t(data.bytes());
+  Note({.op = CollectiveOp::kAllReduceMax, .sequence = ++collectives_, .bytes = bytes},
+       ToOthers(2 * bytes), [&] { DoAllReduceMax(data); });
+}
+
+void Collective::Broadcast(Tensor data, int root) {
+  CHECK(root >= 0 && root < size()) << "root " << root << " of " << size();
+  const int64_t bytes = int64_t(data.bytes());
+  Note({.op = CollectiveOp::kBroadcast,
+        .sequence = ++collectives_,
+        .bytes = bytes,
+        .from = world_rank(root)},
+       ToOthers(bytes), [&] { DoBroadcast(data, root); });
+}
+
+void Collective::Barrier() {
+  Note({.op = CollectiveOp::kBarrier, .sequence = ++collectives_}, 0, [&] { DoBarrier(); });
+}
+
+void Collective::AllGather(ConstTensor mine, Tensor all) {
+  CheckSlices(all, mine, size());
+  const int64_t bytes = int64_t(all.bytes());
+  Note({.op = CollectiveOp::kAllGather, .sequence = ++collectives_, .bytes = bytes},
+       ToOthers(bytes), [&] { DoAllGather(mine, all); });
+}
+
+void Collective::ReduceScatterSum(ConstTensor all, Tensor mine) {
+  CheckSlices(all, mine, size());
+  const int64_t bytes = int64_t(all.bytes());
+  Note({.op = CollectiveOp::kReduceScatterSum, .sequence = ++collectives_, .bytes = bytes},
+       ToOthers(bytes), [&] { DoReduceScatterSum(all, mine); });
+}
+
+void Collective::AllToAll(ConstTensor send, Tensor receive) {
+  CHECK(send.dtype == receive.dtype && send.elements() == receive.elements() &&
+        send.elements() % size() == 0)
+      << "no " << size() << " equal slices: " << send.dtype << send.shape << " to " << receive.dtype
+      << receive.shape;
+  equal_rows_.assign(equal_rows_.size(), send.elements() / size());
+  send.shape = receive.shape = Shape{send.elements()};
+  AllToAllRows(send, equal_rows_, receive, equal_rows_);
+}
+
+void Collective::AllToAllRows(ConstTensor send, std::span<const int64_t> send_rows, Tensor receive,
+                              std::span<const int64_t> receive_rows) {
+  const int64_t row = BytesPerRow(send);
+  CHECK(send.dtype == receive.dtype && row == BytesPerRow(receive))
+      << "rows differ: " << send.dtype << send.shape << " to " << receive.dtype << receive.shape;
+  CheckRows(send, send_rows, size());
+  CheckRows(receive, receive_rows, size());
+  CHECK(send_rows[size_t(rank_)] == receive_rows[size_t(rank_)])
+      << "rank " << rank_ << " sends itself " << send_rows[size_t(rank_)] << " rows and expects "
+      << receive_rows[size_t(rank_)];
+  const auto sum = [](std::span<const int64_t> rows) {
+    return std::accumulate(rows.begin(), rows.end(), int64_t{0});
+  };
+  const int64_t sent = sum(send_rows), received = sum(receive_rows);
+  Note({.op = CollectiveOp::kAllToAll,
+        .sequence = ++collectives_,
+        .bytes = std::max(sent, received) * row},
+       (sent - send_rows[size_t(rank_)]) * row,
+       [&] { DoAllToAllRows(send, send_rows, receive, receive_rows); });
+}
+
+SendHandle Collective::PostSend(ConstTensor data, int peer) {
+  CheckPeer(peer);
+  const Message message{peer, sent_[size_t(peer)]++};
+  const int64_t bytes = int64_t(data.bytes());
+  Note({.op = CollectiveOp::kSend,
+        .sequence = message.n + 1,
+        .bytes = bytes,
+        .to = world_rank(peer)},
+       bytes, [&] { DoPostSend(data, message); });
+  return message;
+}
+
+void Collective::WaitSend(SendHandle message) {
+  CheckPeer(message.peer);
+  Note({.op = CollectiveOp::kWaitSend, .sequence = message.n + 1, .to = world_rank(message.peer)},
+       0, [&] { DoWaitSend(message); });
+}
+
+void Collective::Receive(Tensor data, int peer) {
+  CheckPeer(peer);
+  const Message message{peer, received_[size_t(peer)]++};
+  Note({.op = CollectiveOp::kReceive,
+        .sequence = message.n + 1,
+        .bytes = int64_t(data.bytes()),
+        .from = world_rank(peer)},
+       0, [&] { DoReceive(data, message); });
+}
+
+void Collective::SendReceive(ConstTensor send, int to, Tensor receive, int from) {
+  const bool alone = to == rank_;
+  CHECK(alone == (from == rank_)) << "rank " << rank_ << " sends to " << to << ", receives from "
+                                  << from << ": both or none may be itself";
+  if (alone) {
+    CHECK(send.bytes() == receive.bytes()) << send.shape << " to " << receive.shape;
+  } else {
+    CheckPeer(to);
+    CheckPeer(from);
+  }
+  const Message out{to, sent_[size_t(to)]++}, in{from, received_[size_t(from)]++};
+  Note({.op = CollectiveOp::kSendReceive,
+        .sequence = out.n + 1,
+        .bytes = int64_t(std::max(send.bytes(), receive.bytes())),
+        .to = world_rank(to),
+        .from = world_rank(from)},
+       alone ? 0 : int64_t(send.bytes()), [&] { DoSendReceive(send, out, receive, in); });
+}
+
+void Collective::DoSendReceive(ConstTensor send, Message to, Tensor receive, Message from) {
+  if (to.peer == rank_) {
+    if (send.bytes() > 0) std::memcpy(receive.data, send.data, send.bytes());
+    return;
+  }
+  DoPostSend(send, to);
+  DoReceive(receive, from);
+  DoWaitSend(to);
+}
+
+absl::StatusOr<std::unique_ptr<Collective>> CollectiveWorld::Everyone() {
+  std::vector<int> members(size_t(size()), 0);
+  std::iota(members.begin(), members.end(), 0);
+  return Group("everyone", members);
+}
+
+int CollectiveWorld::RankIn(const std::vector<int>& members) const {
+  int found = -1;
+  std::vector<bool> seen(size_t(size()), false);
+  for (size_t i = 0; i < members.size(); ++i) {
+    const int member = members[i];
+    CHECK(member >= 0 && member < size() && !seen[size_t(member)])
+        << "member " << member << " in a world of " << size() << ": outside, or twice";
+    seen[size_t(member)] = true;
+    if (member == rank()) found = int(i);
+  }
+  CHECK(found >= 0) << "rank " << rank() << " makes a group that it is no member of";
+  return found;
+}
+
+}  // namespace trainyard

@@ -1,0 +1,129 @@
+// Worlds of either implementation, on threads, for tests that hold for both.
+
+#pragma once
+
+#include <gmock/gmock.h>
+
+#include <cstring>
+#include <memory>
+#include <string>
+#include <thread>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/rng.h"
+#include "kernels/collective/gloo.h"
+#include "kernels/collective/local.h"
+#include "tests/kernels/collective/rendezvous_fakes.h"
+#include "tests/testing/ranks.h"
+
+namespace trainyard::testing {
+
+// A world of ranks over Gloo, on threads.
+class GlooThreads {
+ public:
+  explicit GlooThreads(int size, absl::Duration timeout = absl::Seconds(60))
+      : ranks_(size_t(size)) {
+    std::vector<std::thread> threads;
+    for (int i = 0; i < size; ++i) {
+      threads.emplace_back([&, i] {
+        auto rank = CreateGlooWorld({.rank = i, .size = size, .timeout = timeout}, rendezvous_);
+        EXPECT_TRUE(rank.ok()) << rank.status();
+        if (rank.ok()) ranks_[size_t(i)] = *std::move(rank);
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+  ~GlooThreads() {  // On threads, for each rank waits for the others.
+    std::vector<std::thread> threads;
+    for (auto& rank : ranks_) threads.emplace_back([&rank] { rank.reset(); });
+    for (std::thread& thread : threads) thread.join();
+  }
+  std::vector<CollectiveWorld*> worlds() const {
+    std::vector<CollectiveWorld*> worlds;
+    for (const auto& rank : ranks_) worlds.push_back(rank.get());
+    return worlds;
+  }
+
+ private:
+  MemoryRendezvous rendezvous_;
+  std::vector<std::unique_ptr<CollectiveWorld>> ranks_;
+};
+
+enum class Kind { kLocal, kGloo };
+
+class WorldsTest : public ::testing::TestWithParam<std::tuple<Kind, int>> {
+ protected:
+  WorldsTest() {
+    const auto [kind, size] = GetParam();
+    if (kind == Kind::kGloo) {
+      gloo_ = std::make_unique<GlooThreads>(size);
+      worlds_ = gloo_->worlds();
+    } else {
+      local_ = std::make_unique<LocalWorld>(size);
+      for (int i = 0; i < size; ++i) worlds_.push_back(&local_->world(i));
+    }
+  }
+  int size() const { return std::get<1>(GetParam()); }
+
+  std::unique_ptr<GlooThreads> gloo_;
+  std::unique_ptr<LocalWorld> local_;
+  std::vector<CollectiveWorld*> worlds_;  // By rank.
+};
+
+inline std::string NameOf(const ::testing::TestParamInfo<std::tuple<Kind, int>>& info) {
+  return absl::StrCat(std::get<0>(info.param) == Kind::kLocal ? "Local" : "Gloo",
+                      std::get<1>(info.param));
+}
+
+// Values whose sum depends on the order, so that equal bits mean equal order.
+template <typename T>
+std::vector<T> Data(int64_t elements, int rank) {
+  std::vector<T> data;
+  for (int64_t i = 0; i < elements; ++i) {
+    data.push_back(T(1000 * Normal(7, uint64_t(rank), uint64_t(i))));
+  }
+  return data;
+}
+
+// The sum over ranks of what part(rank) returns, in rank order.
+template <typename T, typename F>
+std::vector<T> SumOverRanks(int size, F&& part) {
+  using A = std::conditional_t<std::is_same_v<T, bf16>, float, T>;
+  std::vector<A> sum;
+  for (int rank = 0; rank < size; ++rank) {
+    const std::vector<T> next = part(rank);
+    sum.resize(next.size());
+    for (size_t i = 0; i < next.size(); ++i) sum[i] = rank == 0 ? A(next[i]) : sum[i] + A(next[i]);
+  }
+  return std::vector<T>(sum.begin(), sum.end());
+}
+
+template <typename T>
+Tensor View(std::vector<T>& data) {
+  return Tensor{{data.data(), DTypeOf<T>::value, Shape{int64_t(data.size())}}};
+}
+template <typename T>
+ConstTensor View(const std::vector<T>& data) {
+  return {data.data(), DTypeOf<T>::value, Shape{int64_t(data.size())}};
+}
+// Elements [begin, begin + elements) of it.
+template <typename T>
+Tensor View(std::vector<T>& data, int64_t begin, int64_t elements) {
+  return Tensor{{data.data() + begin, DTypeOf<T>::value, Shape{elements}}};
+}
+
+template <typename T>
+bool SameBits(const std::vector<T>& a, const std::vector<T>& b) {
+  return a.size() == b.size() &&
+         (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
+}
+
+template <typename T>
+std::vector<T> SliceOf(const std::vector<T>& data, int64_t begin, int64_t elements) {
+  return {data.begin() + begin, data.begin() + begin + elements};
+}
+
+}  // namespace trainyard::testing

@@ -45,14 +45,20 @@ struct AttentionBackwardArgs {
   Tensor dqkv;  // [B S, (a+2g)d]  out, dtype of qkv, overwritten; aliases nothing
 };
 
-inline void Check(const AttentionDims& dims, const ConstTensor& qkv) {
+inline void Check(const AttentionDims& dims) {
   const auto& [s, a, g, d, scale] = dims;
+  CHECK(s > 0) << "attention sequence: " << s << " tokens";
   CHECK(a > 0 && g > 0 && a % g == 0) << "attention heads: " << a << " query, " << g << " key";
   CHECK(d > 0 && d <= 256) << "attention head_dim: " << d << ", legal are 1 to 256";
+}
+
+inline void Check(const AttentionDims& dims, const ConstTensor& qkv) {
+  const auto& [s, a, g, d, scale] = dims;
+  Check(dims);
   ExpectColumns("attention qkv", qkv);
   ExpectFloat("attention qkv", qkv);
   ExpectMatrix("attention qkv", qkv, qkv.dtype, qkv.shape.rows(), (a + 2 * g) * d);
-  CHECK(s > 0 && qkv.shape.rows() % s == 0)
+  CHECK(qkv.shape.rows() % s == 0)
       << "attention sequence: " << s << " does not divide the rows of qkv " << qkv.shape;
 }
 

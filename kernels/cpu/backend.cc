@@ -21,6 +21,8 @@ class Cpu final : public Backend {
     Register<AddBiasArgs, cpu::AddBias>();
     Register<AttentionBackwardArgs, cpu::AttentionBackward>();
     Register<AttentionForwardArgs, cpu::AttentionForward>();
+    Register<AttentionPartBackwardArgs, cpu::AttentionPartBackward>();
+    Register<AttentionPartForwardArgs, cpu::AttentionPartForward>();
     Register<CastArgs, cpu::Cast>();
     Register<ClipArgs, cpu::Clip>();
     Register<ColumnSumArgs, cpu::ColumnSum>();

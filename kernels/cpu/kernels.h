@@ -7,6 +7,7 @@
 #include "kernels/add.h"
 #include "kernels/add_bias.h"
 #include "kernels/attention.h"
+#include "kernels/attention_part.h"
 #include "kernels/cast.h"
 #include "kernels/clip.h"
 #include "kernels/column_sum.h"
@@ -32,6 +33,8 @@ void Add(Exec& exec, const AddArgs& args);
 void AddBias(Exec& exec, const AddBiasArgs& args);
 void AttentionBackward(Exec& exec, const AttentionBackwardArgs& args);
 void AttentionForward(Exec& exec, const AttentionForwardArgs& args);
+void AttentionPartBackward(Exec& exec, const AttentionPartBackwardArgs& args);
+void AttentionPartForward(Exec& exec, const AttentionPartForwardArgs& args);
 void Cast(Exec& exec, const CastArgs& args);
 void Clip(Exec& exec, const ClipArgs& args);
 void ColumnSum(Exec& exec, const ColumnSumArgs& args);

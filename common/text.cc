@@ -1,11 +1,20 @@
 #include "common/text.h"
 
 #include <cstdint>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
 
 namespace trainyard {
 namespace {
 
 bool Continues(char c) { return (uint8_t(c) & 0xC0) == 0x80; }
+
+// Bytes of the character that this byte begins, if it is to be a valid one.
+size_t AnnouncedBytes(char first) {
+  const uint8_t byte = uint8_t(first);
+  return byte < 0xC0 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
+}
 
 // Bytes of the character that `text` starts with; 0: not a valid one.
 size_t CharacterBytes(absl::string_view text) {
@@ -46,6 +55,16 @@ std::string ValidUtf8(absl::string_view text) {
   }
   return valid;
 }
+
+std::string Utf8Stream::Add(char byte) {
+  std::string done;
+  if (!Continues(byte)) done = End();  // Whatever had begun, it is not going on.
+  pending_ += byte;
+  if (pending_.size() >= AnnouncedBytes(pending_[0])) absl::StrAppend(&done, End());
+  return done;
+}
+
+std::string Utf8Stream::End() { return ValidUtf8(std::exchange(pending_, "")); }
 
 absl::string_view CutUtf8(absl::string_view text, size_t max_bytes) {
   if (text.size() <= max_bytes) return text;

@@ -14,6 +14,16 @@ namespace trainyard {
 // no surrogates, nothing beyond U+10FFFF). As many bytes as before.
 std::string ValidUtf8(absl::string_view text);
 
+// ValidUtf8 of a text that comes byte by byte: as many bytes in all, whole characters at a time.
+class Utf8Stream {
+ public:
+  std::string Add(char byte);  // What is complete by now; often nothing.
+  std::string End();           // What was left: the beginning of a character.
+
+ private:
+  std::string pending_;
+};
+
 // The longest start of valid UTF-8 that has at most `max_bytes` and ends with a whole character.
 absl::string_view CutUtf8(absl::string_view text, size_t max_bytes);
 

@@ -31,6 +31,25 @@ TEST(ValidUtf8, ReplacesOnlyTheBytesAtFault) {
   EXPECT_EQ(ValidUtf8("\xE2\xE2\x82\xAC"), "?\xE2\x82\xAC") << "the next character is whole";
 }
 
+TEST(Utf8Stream, GivesWholeCharactersAndInAllWhatTheWholeTextWouldBe) {
+  for (const std::string text :
+       {"a\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80z", "\xE2\x82z", "\xE2\xE2\x82\xAC", "\x80\x80z",
+        "\xF4\x90\x80\x80\x80", "\xFF\xC3", "\xE0\x9F\xBF\xC3\xA9", "\xF0\x9F\x98"}) {
+    Utf8Stream stream;
+    std::string all;
+    for (const char c : text) {
+      const std::string piece = stream.Add(c);
+      EXPECT_EQ(ValidUtf8(piece), piece);
+      all += piece;
+    }
+    EXPECT_EQ(all + stream.End(), ValidUtf8(text));
+  }
+  Utf8Stream stream;
+  EXPECT_EQ(stream.Add('a'), "a") << "at once";
+  EXPECT_EQ(stream.Add('\xC3'), "");
+  EXPECT_EQ(stream.Add('\xA9'), "\xC3\xA9");
+}
+
 TEST(CutUtf8, EndsWithAWholeCharacter) {
   const std::string text = "a\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80";  // 1, 2, 3 and 4 bytes.
   const size_t ends[] = {0, 1, 1, 3, 3, 3, 6, 6, 6, 6, 10, 10};

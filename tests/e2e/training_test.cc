@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/files.h"
+#include "common/text.h"
 #include "tests/e2e/service.h"
 
 namespace trainyard::testing {
@@ -112,7 +113,8 @@ TEST(Training, ItsCheckpointsAreListedGoodAndWriteText) {
                                              "In the ",  "--tokens", "20"};
   const Finished text = service.Trainyard(generate);
   EXPECT_EQ(text.exit_code, 0) << text;
-  EXPECT_GE(text.output.size(), 20u);
+  EXPECT_EQ(text.output.size(), std::string("In the \n").size() + 20);
+  EXPECT_EQ(text.output, ValidUtf8(text.output)) << "after so few steps, it would not be by chance";
   EXPECT_EQ(service.Trainyard(generate).output, text.output);  // The same seed.
   EXPECT_THAT(service.Trainyard({"steps", id, "--plot"}).output, HasSubstr("training"));
   EXPECT_EQ(service.Trainyard({"logs", id}).exit_code, 0);

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/rng.h"
 #include "common/status_macros.h"
+#include "common/text.h"
 #include "models/arch/registry.h"
 #include "models/model.h"
 #include "models/program/executable.h"
@@ -88,6 +89,10 @@ absl::Status Generate(const GenerateOptions& options, const Backend& backend,
   for (char c : prompt) text.push_back(uint8_t(c));
   std::vector<int32_t> tokens(static_cast<size_t>(window));
   std::vector<float> logits(size_t(window * kBytes));
+  Utf8Stream readable;
+  const auto write_all = [&](const std::string& bytes) {
+    for (const char c : bytes) write(c);
+  };
   for (int64_t i = 0; i < options.tokens; ++i) {
     // What stands behind the last token of the text cannot be seen by it: attention is causal.
     const size_t seen = std::min(text.size(), tokens.size());
@@ -99,8 +104,9 @@ absl::Status Generate(const GenerateOptions& options, const Backend& backend,
     const std::span<const float> last(&logits[(seen - 1) * size_t(kBytes)], size_t(kBytes));
     const double u = Uniform(options.seed, HashName("generate"), uint64_t(i));
     text.push_back(int32_t(SampleToken(last, options.temperature, u)));
-    write(char(text.back()));
+    write_all(readable.Add(char(text.back())));
   }
+  write_all(readable.End());
   return absl::OkStatus();
 }
 

@@ -4,13 +4,13 @@
 #
 #   scripts/quickstart.sh            everything, anew in a fresh directory; the build is reused
 #   scripts/quickstart.sh --short    the same path with a tiny model and a minute of training (part of the tests)
-#   scripts/quickstart.sh --clean    removes what it made: .trainyard/ and build/ (packages stay)
+#   scripts/quickstart.sh --clean    removes what it made: its runs, its corpus and the build (packages stay)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 build=${TRAINYARD_BUILD:-build}
 home=.trainyard/quickstart
-corpus=.trainyard/corpus.txt
+corpus=$home/corpus.txt
 recipe=recipes/quickstart.yaml
 minutes=3
 overrides=()
@@ -25,8 +25,12 @@ case "${1:-}" in
                --set model.overrides.heads=4 --set model.overrides.kv_heads=2 --set batch.sequence=128)
     ;;
   --clean)
-    rm -rf .trainyard "$build"
-    echo "Removed .trainyard/ and $build/. The Debian packages stay; scripts/install_deps.sh --list names them."
+    # A build that scripts/build.sh made has this log. What else is in .trainyard/ is of a `trainyard up` of the user's own.
+    removed=("$home/ (runs and corpus)")
+    [ ! -e "$build/configure.log" ] || { rm -rf "$build"; removed+=("and $build/"); }
+    rm -rf "$home"
+    rmdir --ignore-fail-on-non-empty .trainyard 2>/dev/null || true
+    echo "Removed ${removed[*]}. The Debian packages stay; scripts/install_deps.sh --list names them."
     exit 0
     ;;
   *) sed -n '2,8p' "$0" | sed 's/^# \{0,1\}//'; [ "$1" = --help ] && exit 0 || exit 2 ;;
@@ -46,7 +50,7 @@ else
   say "  - build into $build/: about 400 MB of disk, 5 to 10 minutes on two cores, once"
 fi
 say "  - train for about $minutes minute(s) on two CPU ranks; the corpus (4.4 MB, from Debian's bible-kjv) stays in $corpus,"
-say "    the run goes to a new folder under $home/. --clean removes all of it."
+say "    the run goes to a new folder beside it. Ctrl-C stops everything; --clean removes the corpus, all runs and the build."
 
 scripts/install_deps.sh
 say "Building ..."
@@ -60,19 +64,23 @@ mkdir "$run" 2>/dev/null || { run=$run-$$; mkdir "$run"; }
 
 up_pid=
 stop() {
-  trap - EXIT INT TERM
-  if [ -n "$up_pid" ] && kill -0 "$up_pid" 2>/dev/null; then
-    kill -TERM "$up_pid"
-    wait "$up_pid" 2>/dev/null || true
-  fi
+  trap - EXIT
+  [ -n "$up_pid" ] || return 0
+  trap 'kill -TERM "$up_pid" 2>/dev/null || true' INT TERM HUP  # Once more: the service ends at once.
+  kill -TERM "$up_pid" 2>/dev/null || true
+  while kill -0 "$up_pid" 2>/dev/null; do wait "$up_pid" 2>/dev/null || true; done
 }
 trap stop EXIT
-trap 'stop; exit 130' INT
+trap 'say "Stopping; the ranks write a checkpoint first (Ctrl-C again: at once)"; stop; exit 130' INT
 trap 'stop; exit 143' TERM
+trap 'stop; exit 129' HUP
 
+# A process group of its own (-m): a terminal's Ctrl-C reaches this script alone, which then asks the service to end.
+set -m
 trainyard up --workers 2 --devices-per-worker 1 --state "$run/state" --listen 127.0.0.1:0 --metrics-listen 127.0.0.1:0 \
   >"$run/up.log" 2>&1 &
 up_pid=$!
+set +m
 ready=
 for _ in $(seq 300); do
   ready=$(grep -m 1 '^ready ' "$run/up.log" || true)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what is missing, builds everything, runs every test and a shortened quickstart.
+# Installs what is missing, builds everything, runs every test, a shortened quickstart among them.
 # From a bare machine at most 30 minutes on two cores.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -10,8 +10,6 @@ step "packages"
 scripts/install_deps.sh
 step "build"
 scripts/build.sh
-step "quickstart, shortened"
-scripts/quickstart.sh --short
 step "tests"
 ctest --test-dir "${TRAINYARD_BUILD:-build}" --output-on-failure --no-tests=error -j 2
 step "done"

@@ -63,4 +63,17 @@ absl::StatusOr<ChosenCheckpoint> NewestGood(const std::vector<std::string>& cand
                                           absl::StrJoin(chosen.refused, "; ")));
 }
 
+absl::StatusOr<ChosenCheckpoint> FindCheckpoint(const std::string& path, const Roots& roots) {
+  ASSIGN_OR_RETURN(const std::string directory, roots.FindDirectory(path));
+  if (Exists(absl::StrCat(directory, "/", kManifestName))) {
+    ASSIGN_OR_RETURN(Checkpoint checkpoint, Checkpoint::Open(directory, roots));
+    return ChosenCheckpoint{std::move(checkpoint), {}};
+  }
+  ASSIGN_OR_RETURN(const std::vector<std::string> candidates, CompleteCheckpoints(directory));
+  if (!candidates.empty()) return NewestGood(candidates, roots);
+  return absl::NotFoundError(absl::StrCat("no complete checkpoint in ", path,
+                                          "; wanted a checkpoint (a directory with ", kManifestName,
+                                          ") or a job's checkpoint.directory"));
+}
+
 }  // namespace trainyard

@@ -80,4 +80,10 @@ struct ChosenCheckpoint {
 absl::StatusOr<ChosenCheckpoint> NewestGood(const std::vector<std::string>& candidates,
                                             const Roots& roots = Roots());
 
+// What a path in a spec or on a command line names: the checkpoint there, opened and not verified,
+// or else the newest good one of a job's checkpoint directory. NOT_FOUND where it is neither; other
+// errors as above.
+absl::StatusOr<ChosenCheckpoint> FindCheckpoint(const std::string& path,
+                                                const Roots& roots = Roots());
+
 }  // namespace trainyard

@@ -102,7 +102,9 @@ struct JobConfig {
   int64_t devices = 1;                         // Ranks.
   uint64_t seed = 0;
   int64_t priority = 0;
-  std::string init_from;  // A checkpoint directory whose parameters the job starts from; may be "".
+  // Whose parameters the job starts from: a checkpoint, or the newest good one of another job's
+  // checkpoint directory. May be "".
+  std::string init_from;
   int64_t max_restarts = 3;
   std::map<std::string, std::string> labels;
 };

@@ -82,6 +82,8 @@ class RankTrainer final : public Trainer {
   absl::Status OpenDataset();
   absl::Status MakeExecutable();
   absl::Status ClaimCheckpointDirectory();
+  // Under the service only recorded checkpoints resume a job; without any it starts afresh.
+  bool resumes() const { return !rank_.checkpoints.empty(); }
   absl::StatusOr<std::string> ChooseCheckpoint() const;
   absl::Status LoadFrom(const std::string& path);
 
@@ -181,26 +183,27 @@ absl::Status RankTrainer::MakeExecutable() {
   return absl::OkStatus();
 }
 
-// Verified by rank 0, so that a gang reads storage once before it loads.
+// By rank 0 alone, so that a gang reads storage once before it loads. Empty: none is wanted.
 absl::StatusOr<std::string> RankTrainer::ChooseCheckpoint() const {
-  ASSIGN_OR_RETURN(const ChosenCheckpoint chosen, NewestGood(rank_.checkpoints, roots_));
-  for (const std::string& reason : chosen.refused) {
+  if (!resumes() && job_.init_from.empty()) return "";
+  const absl::StatusOr<ChosenCheckpoint> chosen =
+      resumes() ? NewestGood(rank_.checkpoints, roots_) : FindCheckpoint(job_.init_from, roots_);
+  RETURN_IF_ERROR(chosen.status());
+  for (const std::string& reason : chosen->refused) {
     LogWarning("checkpoint_refused", {{"reason", reason}});
   }
-  return chosen.checkpoint ? chosen.checkpoint->path() : "";
+  return chosen->checkpoint->path();
 }
 
 absl::Status RankTrainer::LoadFrom(const std::string& path) {
-  const bool resume = !path.empty();
-  if (!resume && job_.init_from.empty()) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const Checkpoint checkpoint,
-                   Checkpoint::Open(resume ? path : job_.init_from, roots_));
+  if (path.empty()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(path, roots_));
   RETURN_IF_ERROR(checkpoint.CheckModel(model_));
-  RETURN_IF_ERROR(LoadSnapshot(checkpoint, resume ? LoadWhat::kEverything : LoadWhat::kParameters,
-                               *executable_));
-  LogInfo(resume ? "resumed" : "initialised_from",
+  RETURN_IF_ERROR(LoadSnapshot(
+      checkpoint, resumes() ? LoadWhat::kEverything : LoadWhat::kParameters, *executable_));
+  LogInfo(resumes() ? "resumed" : "initialised_from",
           {{"checkpoint", checkpoint.path()}, {"step", checkpoint.state().step}});
-  if (!resume) return absl::OkStatus();
+  if (!resumes()) return absl::OkStatus();
   loaded_from_ = checkpoint.path();
   step_ = checkpoint.state().step;
   data_position_ = checkpoint.state().data_position;

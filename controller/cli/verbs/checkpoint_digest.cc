@@ -4,22 +4,21 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
-#include "controller/cli/checkpoint_path.h"
+#include "controller/cli/open_checkpoint.h"
 #include "controller/cli/verbs/verbs.h"
-#include "train/checkpoint/load.h"
 
 namespace trainyard::cli {
 namespace {
 
 absl::Status Run(const Context& context) {
-  ASSIGN_OR_RETURN(const std::string path, ResolveCheckpoint(context.arguments.Text("DIR")));
-  ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(path));
+  ASSIGN_OR_RETURN(const Checkpoint checkpoint,
+                   OpenCheckpoint(context.arguments.Text("DIR"), context.output));
   ASSIGN_OR_RETURN(const std::string digest, checkpoint.Digest());
   if (context.output.format() == Format::kTable) {
-    context.output.Line(absl::StrCat(digest, "  ", path));
+    context.output.Line(absl::StrCat(digest, "  ", checkpoint.path()));
   } else {
     const nlohmann::ordered_json json = {
-        {"digest", digest}, {"path", path}, {"step", checkpoint.state().step}};
+        {"digest", digest}, {"path", checkpoint.path()}, {"step", checkpoint.state().step}};
     context.output.Line(json.dump(context.output.format() == Format::kJson ? 2 : -1));
   }
   return absl::OkStatus();
@@ -30,7 +29,8 @@ absl::Status Run(const Context& context) {
 Verb CheckpointDigestVerb() {
   return {.name = "checkpoint digest",
           .summary = "prints a checkpoint's digest: equal runs have equal ones",
-          .positionals = {{"DIR", "a checkpoint, or a job's checkpoint.directory: its newest"}},
+          .positionals = {{"DIR",
+                           "a checkpoint, or a job's checkpoint.directory: its newest good one"}},
           .options = {},
           .offers = kFormats | kQuiet,
           .examples = {"trainyard checkpoint digest runs/tiny/epoch-1/step-200"},

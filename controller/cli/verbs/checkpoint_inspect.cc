@@ -4,10 +4,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
-#include "controller/cli/checkpoint_path.h"
 #include "controller/cli/format.h"
+#include "controller/cli/open_checkpoint.h"
 #include "controller/cli/verbs/verbs.h"
-#include "train/checkpoint/load.h"
 
 namespace trainyard::cli {
 namespace {
@@ -58,8 +57,8 @@ void Print(const ordered_json& json, Output& output) {
 }
 
 absl::Status Run(const Context& context) {
-  ASSIGN_OR_RETURN(const std::string path, ResolveCheckpoint(context.arguments.Text("DIR")));
-  ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(path));
+  ASSIGN_OR_RETURN(const Checkpoint checkpoint,
+                   OpenCheckpoint(context.arguments.Text("DIR"), context.output));
   const ordered_json json = Describe(checkpoint);
   if (context.output.format() == Format::kTable) {
     Print(json, context.output);
@@ -74,7 +73,8 @@ absl::Status Run(const Context& context) {
 Verb CheckpointInspectVerb() {
   return {.name = "checkpoint inspect",
           .summary = "shows where a checkpoint's run stands, and its tensors",
-          .positionals = {{"DIR", "a checkpoint, or a job's checkpoint.directory: its newest"}},
+          .positionals = {{"DIR",
+                           "a checkpoint, or a job's checkpoint.directory: its newest good one"}},
           .options = {},
           .offers = kFormats | kQuiet,
           .examples = {"trainyard checkpoint inspect runs/tiny"},

@@ -7,7 +7,7 @@
 
 #include "common/files.h"
 #include "common/status_macros.h"
-#include "controller/cli/checkpoint_path.h"
+#include "controller/cli/open_checkpoint.h"
 #include "controller/cli/verbs/verbs.h"
 
 namespace trainyard::cli {
@@ -15,9 +15,9 @@ namespace {
 
 absl::Status Run(const Context& context) {
   const std::string trainer = context.surroundings.binary_directory + "/trainyard-trainer";
-  ASSIGN_OR_RETURN(const std::string checkpoint,
-                   ResolveCheckpoint(context.arguments.Text("CHECKPOINT")));
-  std::vector<std::string> argv = {trainer, "--generate", checkpoint};
+  ASSIGN_OR_RETURN(const Checkpoint checkpoint,
+                   OpenCheckpoint(context.arguments.Text("CHECKPOINT"), context.output));
+  std::vector<std::string> argv = {trainer, "--generate", checkpoint.path()};
   for (const char* option : {"--prompt", "--tokens", "--temperature", "--seed"}) {
     argv.push_back(option);
     argv.push_back(context.arguments.Text(option));
@@ -35,7 +35,7 @@ Verb GenerateVerb() {
   return {
       .name = "generate",
       .summary = "writes text with a trained model",
-      .positionals = {{"CHECKPOINT", "a checkpoint, or a job's checkpoint.directory: its newest"}},
+      .positionals = {{"CHECKPOINT", "a checkpoint, or a job's checkpoint.directory: its newest good one"}},
       .options = {TextOption("--prompt", "TEXT", "what the text begins with"),
                   NumberOption("--tokens", "N", "how many to write", "200"),
                   TextOption("--temperature", "T",

@@ -85,6 +85,30 @@ TEST(ClaimDirectory, GivesItToOneOfTwoThatComeAtOnce) {
   }
 }
 
+TEST(FindCheckpoint, TakesACheckpointOrTheNewestGoodOneOfAJobsDirectory) {
+  const std::string directory = TestDirectory();
+  for (const int step : {10, 20, 30}) ASSERT_TRUE(Save(directory, 1, step).ok());
+  const auto named = FindCheckpoint(CheckpointPath(directory, 1, 10));
+  ASSERT_TRUE(named.ok()) << named.status();
+  EXPECT_EQ(named->checkpoint->state().step, 10);
+  std::filesystem::resize_file(CheckpointPath(directory, 1, 30) + "/rank-0.bin", 3);
+  const auto newest = FindCheckpoint(directory);
+  ASSERT_TRUE(newest.ok()) << newest.status();
+  EXPECT_EQ(newest->checkpoint->state().step, 20);
+  EXPECT_THAT(newest->refused, ElementsAre(HasSubstr("step-30")));
+}
+
+TEST(FindCheckpoint, SaysWhatWasWantedWhereThereIsNone) {
+  const std::string directory = TestDirectory();
+  ASSERT_TRUE(MakeDirectories(directory + "/epoch-1/step-3").ok());
+  const absl::Status none = FindCheckpoint(directory).status();
+  EXPECT_EQ(none.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(none.message()),
+              testing::AllOf(HasSubstr(directory), HasSubstr("or a job's checkpoint.directory")));
+  EXPECT_THAT(std::string(FindCheckpoint(directory + "/nowhere").status().message()),
+              HasSubstr(directory + "/nowhere"));
+}
+
 TEST(Retention, KeepsTheNewestOfAllEpochs) {
   const std::string directory = TestDirectory();
   for (const auto& [epoch, step] :

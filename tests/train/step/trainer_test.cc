@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <limits>
 
 #include "tests/train/step/run_job.h"
@@ -225,6 +226,28 @@ TEST(Loading, InitFromTakesTheWeightsAndStartsAtStepOne) {
   ASSERT_TRUE(run.status.ok()) << run.status;
   EXPECT_EQ(run.records.front().step, 1);
   const auto want = testing::ReadTensors(Newest(source));
+  const auto got = testing::ReadTensors(Newest(job.checkpoint->directory));
+  for (const auto& [name, values] : want) {
+    if (!name.ends_with("/parameter")) continue;
+    EXPECT_EQ(got.at(name), values) << name;
+  }
+}
+
+TEST(Loading, InitFromAJobsDirectoryTakesTheNewestGoodCheckpointOfIt) {
+  JobConfig source = TinyJob(FreshDirectory("init_source_directory"));
+  source.steps = 3;
+  source.checkpoint->every_steps = 1;
+  RunJob(source);
+  const auto paths = CompleteCheckpoints(source.checkpoint->directory);
+  ASSERT_EQ(paths->size(), 3u);
+  std::filesystem::resize_file((*paths)[0] + "/rank-0.bin", 3);
+  JobConfig job = TinyJob(FreshDirectory("init_target_directory"));
+  job.init_from = source.checkpoint->directory;
+  job.optimizer.adamw.learning_rate = 1e-300;  // Too small to move anything.
+  const RankRun run = RunJob(job, {.ranks = 2})[1];
+  ASSERT_TRUE(run.status.ok()) << run.status;
+  EXPECT_EQ(run.records.front().step, 1);
+  const auto want = testing::ReadTensors(Checkpoint::Open((*paths)[1]).value());
   const auto got = testing::ReadTensors(Newest(job.checkpoint->directory));
   for (const auto& [name, values] : want) {
     if (!name.ends_with("/parameter")) continue;

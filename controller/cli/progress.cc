@@ -31,7 +31,7 @@ std::string ProgressLine(const v1::Progress& progress) {
   std::string line = absl::StrCat("step ", progress.step(), "/", progress.total_steps());
   if (progress.step() == 0) return line;
   absl::StrAppend(&line, "  loss ", FormatNumber(progress.loss(), 4));
-  if (progress.validation_loss() != 0) {
+  if (progress.has_validation_loss()) {
     absl::StrAppend(&line, "  val ", FormatNumber(progress.validation_loss(), 4));
   }
   if (progress.tokens_per_second() > 0) {

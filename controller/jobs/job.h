@@ -105,9 +105,9 @@ struct Progress {
   uint64_t step = 0;           // Last finished one; a recovery goes back behind it.
   uint64_t furthest_step = 0;  // Ever finished: up to it, an attempt repeats steps.
   double loss = 0;
-  double validation_loss = 0;    // Latest; 0 before the first.
-  double tokens_per_second = 0;  // Smoothed over recent steps.
-  double seconds_per_step = 0;   // Smoothed; data wait and checkpoints included.
+  std::optional<double> validation_loss;  // Latest.
+  double tokens_per_second = 0;           // Smoothed over recent steps.
+  double seconds_per_step = 0;            // Smoothed; data wait and checkpoints included.
   std::optional<double> mfu;
 };
 

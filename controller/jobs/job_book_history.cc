@@ -25,7 +25,7 @@ Progress After(const Progress& before, const StepRecord& step) {
   p.furthest_step = std::max(p.furthest_step, step.step);
   p.loss = step.loss;
   p.mfu = step.mfu;
-  if (step.validation_loss) p.validation_loss = *step.validation_loss;
+  if (step.validation_loss) p.validation_loss = step.validation_loss;
   if (seconds > 0) {
     p.seconds_per_step = Smooth(p.seconds_per_step, seconds);
     p.tokens_per_second = Smooth(p.tokens_per_second, double(step.tokens) / seconds);

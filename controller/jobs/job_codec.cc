@@ -106,9 +106,9 @@ Json EncodeProgress(const Progress& p) {
   Json json = {{"step", p.step},
                {"furthest_step", p.furthest_step},
                {"loss", p.loss},
-               {"validation_loss", p.validation_loss},
                {"tokens_per_second", p.tokens_per_second},
                {"seconds_per_step", p.seconds_per_step}};
+  if (p.validation_loss) json["validation_loss"] = *p.validation_loss;
   if (p.mfu) json["mfu"] = *p.mfu;
   return json;
 }
@@ -117,9 +117,9 @@ void ReadProgress(Reader& r, Progress& p) {
   r.Number("step", p.step);
   r.Number("furthest_step", p.furthest_step);
   r.Real("loss", p.loss);
-  r.Real("validation_loss", p.validation_loss);
   r.Real("tokens_per_second", p.tokens_per_second);
   r.Real("seconds_per_step", p.seconds_per_step);
+  if (r.Has("validation_loss")) r.Real("validation_loss", p.validation_loss.emplace());
   if (r.Has("mfu")) r.Real("mfu", p.mfu.emplace());
 }
 

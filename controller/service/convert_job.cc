@@ -124,7 +124,7 @@ v1::Job ToProto(const Job& job) {
   progress->set_step(job.progress.step);
   progress->set_total_steps(job.spec->facts.steps);
   progress->set_loss(job.progress.loss);
-  progress->set_validation_loss(job.progress.validation_loss);
+  if (job.progress.validation_loss) progress->set_validation_loss(*job.progress.validation_loss);
   progress->set_tokens_per_second(job.progress.tokens_per_second);
   if (job.progress.mfu) progress->set_mfu(*job.progress.mfu);
   const uint64_t total = job.spec->facts.steps;

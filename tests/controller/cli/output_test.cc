@@ -59,6 +59,13 @@ TEST(ProtobufJson, KeepsOriginalNamesAndPrintsDefaults) {
   EXPECT_THAT(text, testing::HasSubstr("\"skipped\": false"));
 }
 
+TEST(ProtobufJson, HasNoValidationLossBeforeOneWasMeasured) {
+  v1::Progress progress;
+  EXPECT_THAT(ProtobufJson(progress), testing::Not(testing::HasSubstr("validation_loss")));
+  progress.set_validation_loss(0);
+  EXPECT_THAT(ProtobufJson(progress), testing::HasSubstr("\"validation_loss\": 0"));
+}
+
 class OutputTest : public testing::Test {
  protected:
   std::ostringstream out_, err_;

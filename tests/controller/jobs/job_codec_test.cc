@@ -51,9 +51,20 @@ TEST(JobCodec, ReadsBackWhatItWrote) {
   EXPECT_FALSE(read->finish_time.has_value());
   EXPECT_EQ(read->ranks[1].cause, ExitCause::kSignal);
   EXPECT_TRUE(std::isnan(read->progress.loss));
+  EXPECT_EQ(read->progress.validation_loss, 2.5);
   EXPECT_EQ(read->progress.mfu, 0.5);
   EXPECT_EQ(read->checkpoints[0].path, "runs/a/epoch-2/step-40");
   EXPECT_EQ(read->attempt_end_time, job.attempt_end_time);
+}
+
+TEST(JobCodec, WhatWasNotMeasuredStaysSo) {
+  Job job = FullJob();
+  job.progress.validation_loss.reset();
+  job.progress.mfu.reset();
+  const auto read = DecodeJob(EncodeJob(job));
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_FALSE(read->progress.validation_loss.has_value());
+  EXPECT_FALSE(read->progress.mfu.has_value());
 }
 
 TEST(JobCodec, ReadsBackFacts) {

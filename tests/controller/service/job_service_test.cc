@@ -28,6 +28,7 @@ TEST_F(JobServiceTest, SubmitAnswersWithAQueuedJobThatIsThere) {
   ASSERT_TRUE(Submit(Spec(2), &job).ok());
   EXPECT_EQ(job.state(), v1::JOB_STATE_QUEUED);
   EXPECT_EQ(job.progress().total_steps(), 10);
+  EXPECT_FALSE(job.progress().has_validation_loss());
   EXPECT_EQ(job.spec().SerializeAsString(), Spec(2).SerializeAsString());
   EXPECT_EQ(Get(job.id()).id(), job.id());
   const v1::Job waiting =

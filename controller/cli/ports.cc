@@ -8,6 +8,7 @@
 #include <cstring>
 #include <memory>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "controller/cli/errors.h"
@@ -29,6 +30,11 @@ absl::Status TryBind(const addrinfo& found) {
   return absl::UnavailableError(std::strerror(error));
 }
 
+// Names as the controller knows them (controller/service/address.h): it would refuse any other.
+bool IsLoopback(const std::string& host) {
+  return host == "localhost" || host == "::1" || absl::StartsWith(host, "127.");
+}
+
 }  // namespace
 
 absl::Status CheckListenable(absl::string_view option, const std::string& address) {
@@ -41,6 +47,14 @@ absl::Status CheckListenable(absl::string_view option, const std::string& addres
   }
   std::string host = address.substr(0, colon);
   if (host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
+  if (!IsLoopback(host)) {
+    return UsageError(absl::StrCat(
+        option, ": wanted an address of this machine alone, as 127.0.0.1:", port, ", found '",
+        address,
+        "': nothing is encrypted, and nobody is asked for a credential. To serve other machines "
+        "all "
+        "the same, start trainyard-controller and trainyard-worker yourself, with --insecure"));
+  }
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_PASSIVE;

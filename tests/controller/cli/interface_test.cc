@@ -139,6 +139,15 @@ TEST_F(Command, AnUnknownWordIsAUsageErrorThatNamesTheNearest) {
   EXPECT_EQ(Trainyard({"list", "--output", "xml"}), 2);
 }
 
+TEST_F(Command, UpServesThisMachineAlone) {
+  for (const char* address : {"0.0.0.0:0", "[::]:0", "192.0.2.1:7070", "example.org:7070"}) {
+    EXPECT_EQ(Trainyard({"up", "--state", testing::TempDir() + "/up", "--listen", address}), 2);
+    EXPECT_THAT(err_.str(), testing::AllOf(testing::HasSubstr("--listen: wanted an address of"),
+                                           testing::HasSubstr(address),
+                                           testing::HasSubstr("start trainyard-controller")));
+  }
+}
+
 TEST_F(Command, TheVersionIsAnAnswer) {
   EXPECT_EQ(Trainyard({"--version"}), 0);
   EXPECT_THAT(out_.str(), testing::StartsWith("trainyard "));

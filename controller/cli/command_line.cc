@@ -25,7 +25,8 @@ absl::Status Run(const std::vector<Verb>& verbs, const std::vector<std::string>&
 
 int RunCommandLine(const std::vector<Verb>& verbs, const std::vector<std::string>& words,
                    const Surroundings& surroundings, Output& output) {
-  const absl::Status status = Run(verbs, words, surroundings, output);
+  absl::Status status = Run(verbs, words, surroundings, output);
+  if (status.ok()) status = output.Written();
   if (!status.ok()) output.Error(status.message());
   return ExitCode(status);
 }

@@ -1,9 +1,11 @@
 #include "controller/cli/output.h"
 
 #include <algorithm>
+#include <cerrno>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "common/files.h"
 #include "controller/cli/errors.h"
 
 namespace trainyard::cli {
@@ -35,19 +37,27 @@ absl::Status Output::SetFormat(absl::string_view name) {
   return absl::OkStatus();
 }
 
+void Output::Write(absl::string_view text) {
+  errno = 0;
+  out_ << text << std::flush;
+  if (!out_ && write_error_ == 0) write_error_ = errno != 0 ? errno : EIO;
+}
+
+absl::Status Output::Written() const {
+  return write_error_ == 0 ? absl::OkStatus()
+                           : ErrnoStatus(write_error_, "write", "standard output");
+}
+
 void Output::EndLiveLine() {
-  if (live_line_) out_ << '\n';
+  if (live_line_) Write("\n");
   live_line_ = false;
 }
 
-void Output::Line(absl::string_view text) {
-  EndLiveLine();
-  out_ << text << '\n' << std::flush;
-}
+void Output::Line(absl::string_view text) { Text(absl::StrCat(text, "\n")); }
 
 void Output::Text(absl::string_view text) {
   EndLiveLine();
-  out_ << text << std::flush;
+  Write(text);
 }
 
 void Output::Table(const std::vector<Column>& columns,
@@ -87,7 +97,7 @@ void Output::Error(absl::string_view text) {
 void Output::LiveLine(absl::string_view text) {
   // A line that wrapped could not be rewritten.
   const size_t room = size_t(std::max(terminal_.columns - 1, 10));
-  out_ << '\r' << text.substr(0, room) << "\x1b[K" << std::flush;
+  Write(absl::StrCat("\r", text.substr(0, room), "\x1b[K"));
   live_line_ = true;
 }
 

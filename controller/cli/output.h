@@ -48,7 +48,11 @@ class Output {
   // One line that is rewritten in place. Line() and Note() end it. Only where terminal().live.
   void LiveLine(absl::string_view text);
 
+  // Whether all of the answer could be written so far; an answer cut short is a failed command.
+  absl::Status Written() const;
+
  private:
+  void Write(absl::string_view text);
   void EndLiveLine();
 
   std::ostream& out_;
@@ -57,6 +61,7 @@ class Output {
   Format format_ = Format::kTable;
   bool quiet_ = false;
   bool live_line_ = false;
+  int write_error_ = 0;  // errno of the first write of the answer that failed.
 };
 
 }  // namespace trainyard::cli

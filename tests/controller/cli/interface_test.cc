@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 
+#include <fstream>
 #include <sstream>
 
 #include "absl/strings/str_cat.h"
@@ -151,6 +152,20 @@ TEST_F(Command, UpServesThisMachineAlone) {
 TEST_F(Command, TheVersionIsAnAnswer) {
   EXPECT_EQ(Trainyard({"--version"}), 0);
   EXPECT_THAT(out_.str(), testing::StartsWith("trainyard "));
+}
+
+TEST_F(Command, AnAnswerThatCannotBeWrittenIsAFailure) {
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"models"}, {"models", "-o", "json"}, {"--version"}, {"--help"},
+        {"completion"}}) {
+    std::ofstream full("/dev/full");
+    Output output(full, err_, Terminal());
+    err_.str("");
+    EXPECT_EQ(RunCommandLine(Verbs(), words, {.controller = "127.0.0.1:1", .binary_directory = "/x"},
+                             output),
+              1);
+    EXPECT_EQ(err_.str(), "error: cannot write standard output: No space left on device\n");
+  }
 }
 
 TEST_F(Command, CompletionKnowsEveryVerbAndOption) {

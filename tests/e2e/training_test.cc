@@ -103,7 +103,10 @@ TEST(Training, ItsCheckpointsAreListedGoodAndWriteText) {
   const auto newest = nlohmann::json::parse(lines[1]);
   EXPECT_EQ(newest.at("step"), 10);
   const std::string path = newest.at("path");
-  EXPECT_EQ(service.Trainyard({"checkpoint", "verify", path}).exit_code, 0);
+  const Finished verified = service.Trainyard({"checkpoint", "verify", path, "-o", "jsonl"});
+  EXPECT_EQ(verified.exit_code, 0) << verified;
+  EXPECT_EQ(nlohmann::json::parse(verified.output).at("good"), true);
+  EXPECT_EQ(service.Trainyard({"checkpoint", "list", path}).exit_code, 1);
   const Finished inspected = service.Trainyard({"checkpoint", "inspect", path, "-o", "json"});
   EXPECT_THAT(inspected.output,
               AllOf(HasSubstr("model.embed_tokens.weight"), HasSubstr("\"step\": 10")));

@@ -26,13 +26,13 @@ absl::Status Validate(const GenerateOptions& options, const ModelConfig& model) 
         absl::StrCat(options.checkpoint, ": wanted a model of byte tokens, vocab 256; found vocab ",
                      model.vocab, ", whose tokens are not bytes"));
   }
-  if (options.tokens < 0) {
+  if (options.tokens < 0 || options.tokens > kMaxGeneratedTokens) {
     return absl::InvalidArgumentError(
-        absl::StrCat("tokens: wanted at least 0, found ", options.tokens));
+        absl::StrCat("tokens: wanted 0 to ", kMaxGeneratedTokens, ", found ", options.tokens));
   }
-  if (!(options.temperature >= 0) || std::isinf(options.temperature)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("temperature: wanted at least 0, found ", options.temperature));
+  if (!(options.temperature >= 0 && options.temperature <= kMaxTemperature)) {  // Nor NaN.
+    return absl::InvalidArgumentError(absl::StrCat("temperature: wanted 0 to ", kMaxTemperature,
+                                                   ", found ", options.temperature));
   }
   if (options.window < 0 || options.window > model.max_seq) {
     return absl::InvalidArgumentError(

@@ -14,6 +14,9 @@
 
 namespace trainyard {
 
+inline constexpr int64_t kMaxGeneratedTokens = 1'000'000;
+inline constexpr double kMaxTemperature = 100;  // Beyond, every token is as likely as any other.
+
 struct GenerateOptions {
   std::string checkpoint;    // Directory of one checkpoint.
   std::string prompt;        // Bytes; may be empty.

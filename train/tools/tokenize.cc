@@ -1,9 +1,11 @@
 #include "train/tools/tokenize.h"
 
+#include <filesystem>
 #include <fstream>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/files.h"
 #include "common/roots.h"
 #include "common/status_macros.h"
 #include "train/data/indexed_writer.h"
@@ -49,6 +51,12 @@ absl::StatusOr<TokenizedCorpus> TokenizeBytes(const std::string& text_path,
   // For its errors: a stream says only that it could not open.
   RETURN_IF_ERROR(InputFile::Open(text_path).status());
   std::ifstream text(text_path, std::ios::binary);
+  const std::filesystem::path out(prefix);
+  if (out.filename().empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("wanted where to write and a name, as data/corpus, found '", prefix, "'"));
+  }
+  if (out.has_parent_path()) RETURN_IF_ERROR(MakeDirectories(out.parent_path()));
   ASSIGN_OR_RETURN(const std::unique_ptr<IndexedWriter> writer,
                    IndexedWriter::Create(prefix, IndexDType::kUint16));
   DocumentCollector collector(*writer, split);

@@ -20,8 +20,8 @@ struct TokenizedCorpus {
   int64_t tokens = 0;
 };
 
-// Writes PREFIX.bin and PREFIX.idx (uint16 tokens). Errors name the path; INVALID_ARGUMENT for an
-// empty text.
+// Writes PREFIX.bin and PREFIX.idx (uint16 tokens), and makes the directory they are in. Errors
+// name the path; INVALID_ARGUMENT for an empty text, and for a prefix without a name.
 absl::StatusOr<TokenizedCorpus> TokenizeBytes(const std::string& text_path,
                                               const std::string& prefix, DocumentSplit split);
 

@@ -52,7 +52,7 @@ void EnsurePassiveWaiting(char** argv) {
 int DefaultThreads() { return int(std::max(1u, std::thread::hardware_concurrency())); }
 
 int Fail(const absl::Status& status) {
-  std::cerr << "trainyard-trainer: " << status.message() << '\n';
+  std::cerr << "error: " << status.message() << '\n';
   return 1;
 }
 
@@ -74,7 +74,7 @@ int WriteText(const GenerateOptions& options) {
     std::cout.flush();
   });
   if (!status.ok()) return Fail(status);
-  std::cout << '\n';
+  if (!(std::cout << std::endl)) return Fail(absl::InternalError("cannot write standard output"));
   return 0;
 }
 
@@ -173,7 +173,7 @@ int Main(int argc, char** argv) {
   const int modes =
       int(config->count() > 0) + int(flags.measure) + int(!flags.generate.checkpoint.empty());
   if (modes != 1) {
-    std::cerr << "trainyard-trainer: wanted one of CONFIG, --measure and --generate" << '\n';
+    std::cerr << "error: wanted one of CONFIG, --measure and --generate" << '\n';
     return 2;
   }
   EnsurePassiveWaiting(argv);

@@ -8,6 +8,7 @@
 #include "controller/cli/format.h"
 #include "controller/cli/verbs/verbs.h"
 #include "train/checkpoint/load.h"
+#include "train/checkpoint/paths.h"
 
 namespace trainyard::cli {
 namespace {
@@ -38,6 +39,13 @@ absl::Status Run(const Context& context) {
   const std::string directory = context.arguments.Text("DIR");
   if (!Exists(directory)) return absl::NotFoundError(absl::StrCat("no directory ", directory));
   ASSIGN_OR_RETURN(const std::vector<ListedCheckpoint> listed, ListCheckpoints(directory));
+  if (listed.empty() && !Exists(absl::StrCat(directory, "/", kOwnerName))) {
+    return absl::NotFoundError(
+        absl::StrCat("wanted a job's checkpoint.directory, found ", directory, ", which ",
+                     Exists(absl::StrCat(directory, "/", kManifestName))
+                         ? "is one checkpoint; 'trainyard checkpoint inspect' shows it"
+                         : "no job has claimed"));
+  }
   ordered_json all = ordered_json::array();
   for (auto checkpoint = listed.rbegin(); checkpoint != listed.rend(); ++checkpoint) {
     all.push_back(Describe(*checkpoint));

@@ -1,5 +1,7 @@
 // trainyard checkpoint verify: reads all of a checkpoint and checks every sum.
 
+#include <nlohmann/json.hpp>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/status_macros.h"
@@ -18,9 +20,16 @@ absl::Status Run(const Context& context) {
                                             "\nthe newest good one is ", checkpoint.path()));
   }
   RETURN_IF_ERROR(checkpoint.Verify());
-  if (!context.output.quiet()) {
-    context.output.Line(absl::StrCat("good  ", checkpoint.path(), "  (",
-                                     FormatBytes(double(checkpoint.manifest().size_bytes())), ")"));
+  const uint64_t bytes = checkpoint.manifest().size_bytes();
+  Output& output = context.output;
+  if (output.format() != Format::kTable) {
+    const nlohmann::ordered_json json = {{"path", checkpoint.path()},
+                                         {"step", checkpoint.state().step},
+                                         {"size_bytes", bytes},
+                                         {"good", true}};
+    output.Line(json.dump(output.format() == Format::kJson ? 2 : -1));
+  } else if (!output.quiet()) {
+    output.Line(absl::StrCat("good  ", checkpoint.path(), "  (", FormatBytes(double(bytes)), ")"));
   }
   return absl::OkStatus();
 }
@@ -30,9 +39,10 @@ absl::Status Run(const Context& context) {
 Verb CheckpointVerifyVerb() {
   return {.name = "checkpoint verify",
           .summary = "reads a checkpoint and checks every checksum",
-          .positionals = {{"DIR", "a checkpoint, or a job's checkpoint.directory: its newest"}},
+          .positionals = {{"DIR",
+                           "a checkpoint, or a job's checkpoint.directory: its newest good one"}},
           .options = {},
-          .offers = kQuiet,
+          .offers = kFormats | kQuiet,
           .examples = {"trainyard checkpoint verify runs/tiny"},
           .run = Run};
 }

@@ -1,19 +1,41 @@
 // trainyard generate: text from a trained model. The trainer computes it, because the command line
 // has no kernels.
 
+#include "train/generate/generate.h"
+
 #include <unistd.h>
 
 #include <cerrno>
 
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "common/files.h"
 #include "common/status_macros.h"
+#include "controller/cli/errors.h"
 #include "controller/cli/open_checkpoint.h"
 #include "controller/cli/verbs/verbs.h"
 
 namespace trainyard::cli {
 namespace {
 
+// Said here as usage; the trainer would call it a failure.
+absl::Status CheckOptions(const Arguments& arguments) {
+  if (arguments.Number("--tokens") > uint64_t(kMaxGeneratedTokens)) {
+    return UsageError(absl::StrCat("--tokens: wanted 0 to ", kMaxGeneratedTokens, ", found ",
+                                   arguments.Text("--tokens")));
+  }
+  double temperature = 0;
+  const std::string text = arguments.Text("--temperature");
+  if (!absl::SimpleAtod(text, &temperature) ||
+      !(temperature >= 0 && temperature <= kMaxTemperature)) {
+    return UsageError(
+        absl::StrCat("--temperature: wanted 0 to ", kMaxTemperature, ", found '", text, "'"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Run(const Context& context) {
+  RETURN_IF_ERROR(CheckOptions(context.arguments));
   const std::string trainer = context.surroundings.binary_directory + "/trainyard-trainer";
   ASSIGN_OR_RETURN(const Checkpoint checkpoint,
                    OpenCheckpoint(context.arguments.Text("CHECKPOINT"), context.output));
@@ -35,9 +57,13 @@ Verb GenerateVerb() {
   return {
       .name = "generate",
       .summary = "writes text with a trained model",
-      .positionals = {{"CHECKPOINT", "a checkpoint, or a job's checkpoint.directory: its newest good one"}},
+      .positionals = {{"CHECKPOINT",
+                       "a checkpoint, or a job's checkpoint.directory: its newest good one"}},
       .options = {TextOption("--prompt", "TEXT", "what the text begins with"),
-                  NumberOption("--tokens", "N", "how many to write", "200"),
+                  NumberOption("--tokens", "N",
+                               "how many to write; the model sees the last ones, as many as it was "
+                               "trained with",
+                               "200"),
                   TextOption("--temperature", "T",
                              "0 takes the likeliest token; 1 samples as trained", "0.8"),
                   NumberOption("--seed", "S", "the same seed writes the same text", "1")},

@@ -89,7 +89,7 @@ TEST(Interface, TheVerbsAndTheirOptionsStay) {
           kFormats + kQuiet +
           "\n"
           "checkpoint verify DIR" +
-          kQuiet +
+          kFormats + kQuiet +
           "\n"
           "completion\n");
 }
@@ -154,15 +154,34 @@ TEST_F(Command, TheVersionIsAnAnswer) {
   EXPECT_THAT(out_.str(), testing::StartsWith("trainyard "));
 }
 
+TEST_F(Command, GenerateSaysWhatItsOptionsCanBe) {
+  for (const char* wrong : {"warm", "-1", "nan", "inf", "101"}) {
+    EXPECT_EQ(Trainyard({"generate", "nowhere", absl::StrCat("--temperature=", wrong)}), 2)
+        << wrong;
+    EXPECT_THAT(err_.str(), testing::HasSubstr("--temperature: wanted 0 to 100, found")) << wrong;
+  }
+  EXPECT_EQ(Trainyard({"generate", "nowhere", "--tokens", "1000001"}), 2);
+  EXPECT_EQ(err_.str(), "error: --tokens: wanted 0 to 1000000, found 1000001\n");
+}
+
+TEST_F(Command, ADirectoryWithoutCheckpointsIsNoAnswer) {
+  EXPECT_EQ(Trainyard({"checkpoint", "list", "/usr"}), 1);
+  EXPECT_THAT(err_.str(), testing::HasSubstr("wanted a job's checkpoint.directory, found /usr"));
+  EXPECT_EQ(Trainyard({"checkpoint", "verify", "/usr"}), 1);
+  EXPECT_THAT(err_.str(), testing::HasSubstr("no complete checkpoint in /usr"));
+}
+
 TEST_F(Command, AnAnswerThatCannotBeWrittenIsAFailure) {
-  for (const std::vector<std::string>& words :
-       {std::vector<std::string>{"models"}, {"models", "-o", "json"}, {"--version"}, {"--help"},
-        {"completion"}}) {
+  for (const std::vector<std::string>& words : {std::vector<std::string>{"models"},
+                                                {"models", "-o", "json"},
+                                                {"--version"},
+                                                {"--help"},
+                                                {"completion"}}) {
     std::ofstream full("/dev/full");
     Output output(full, err_, Terminal());
     err_.str("");
-    EXPECT_EQ(RunCommandLine(Verbs(), words, {.controller = "127.0.0.1:1", .binary_directory = "/x"},
-                             output),
+    EXPECT_EQ(RunCommandLine(Verbs(), words,
+                             {.controller = "127.0.0.1:1", .binary_directory = "/x"}, output),
               1);
     EXPECT_EQ(err_.str(), "error: cannot write standard output: No space left on device\n");
   }

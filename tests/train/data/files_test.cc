@@ -331,6 +331,12 @@ TEST_F(DataFiles, TokenizedTextIsTheTextByteForByte) {
   const auto last = Sample(*held->validation, 0);
   EXPECT_EQ(std::string(last.begin(), last.end()), "third,");
   EXPECT_EQ(TokenizeBytes(Path("t.txt"), Path("t"), DocumentSplit::kFile)->documents, 1);
+  EXPECT_TRUE(TokenizeBytes(Path("t.txt"), Path("made/below/t"), DocumentSplit::kFile).ok());
+  EXPECT_TRUE(Exists(Path("made/below/t.idx")));
+  EXPECT_THAT(
+      std::string(
+          TokenizeBytes(Path("t.txt"), Path("made/"), DocumentSplit::kFile).status().message()),
+      testing::HasSubstr("and a name"));
   Write("empty", "");
   EXPECT_EQ(TokenizeBytes(Path("empty"), Path("e"), DocumentSplit::kFile).status().code(),
             absl::StatusCode::kInvalidArgument);

@@ -12,7 +12,14 @@ constexpr absl::Duration kLineEvery = absl::Seconds(2);
 
 std::string StateLine(const v1::Job& job) {
   std::string line = absl::StrCat(job.id(), " ", ShortState(job.state()));
-  if (!job.state_reason().empty()) absl::StrAppend(&line, ": ", job.state_reason());
+  if (job.has_finish_time() && job.has_start_time()) {
+    const absl::Duration took = ToTime(job.finish_time()) - ToTime(job.start_time());
+    absl::StrAppend(&line, " (", FormatSeconds(absl::ToDoubleSeconds(took)), ")");
+  }
+  // Why a job stops is said when it has: once.
+  if (!job.state_reason().empty() && job.state() != v1::JOB_STATE_STOPPING) {
+    absl::StrAppend(&line, ": ", job.state_reason());
+  }
   return line;
 }
 
@@ -86,12 +93,7 @@ void ProgressPrinter::ShowEnd(const v1::Job& job) {
   if (job.progress().step() != 0 && job.progress().step() != shown_step_) {
     output_.Line(ProgressLine(job.progress()));
   }
-  std::string line = StateLine(job);
-  if (job.has_finish_time() && job.has_start_time()) {
-    const absl::Duration took = ToTime(job.finish_time()) - ToTime(job.start_time());
-    absl::StrAppend(&line, " (", FormatSeconds(absl::ToDoubleSeconds(took)), ")");
-  }
-  output_.Line(line);
+  if (job.state() == v1::JOB_STATE_SUCCEEDED) output_.Line(StateLine(job));
   if (job.checkpoints_size() != 0) {
     output_.Line(absl::StrCat("checkpoint ", job.checkpoints(job.checkpoints_size() - 1).path()));
   }

@@ -20,8 +20,9 @@ std::string ProgressLine(const v1::Progress& progress);
 // OK if the job succeeded; otherwise an outcome error (exit code 3) that says how it ended.
 absl::Status Outcome(const v1::Job& job);
 
-// Turns each change of a job into output: a line for every new state or reason; progress in place
-// on a terminal, and elsewhere as a line at most every two seconds. With -o json or jsonl, every
+// Turns each change of a job into output: a line for every new state or reason, but that of a job
+// that did not succeed, which is for Outcome to say; progress in place on a terminal, and elsewhere
+// as a line at most every two seconds. With -o json or jsonl, every
 // change as the API's message. Quiet: none.
 class ProgressPrinter {
  public:

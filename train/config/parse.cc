@@ -167,6 +167,17 @@ void CheckRank(const RankConfig& rank, Violations& violations) {
   }
 }
 
+// A job spec by itself, which is what a person has at hand, as the whole that it stands for.
+YamlNode Whole(YamlNode document) {
+  if (document.Find("version") != nullptr || document.Find("job") != nullptr) return document;
+  YamlNode version, whole;
+  version.kind = YamlNode::Kind::kScalar;
+  version.text = absl::StrCat(kTrainerConfigVersion);
+  whole.kind = YamlNode::Kind::kMapping;
+  whole.fields = {{"version", std::move(version)}, {"job", std::move(document)}};
+  return whole;
+}
+
 // Null after adding a violation: text that is no YAML is one violation, of the field "".
 std::optional<YamlNode> Document(absl::string_view text, Violations& violations) {
   absl::StatusOr<YamlNode> document = ParseYaml(text);
@@ -188,9 +199,10 @@ JobConfig ParseJobConfig(absl::string_view text, Violations& violations) {
 
 TrainerConfig ParseTrainerConfig(absl::string_view text, Violations& violations) {
   TrainerConfig config;
-  const std::optional<YamlNode> document = Document(text, violations);
+  std::optional<YamlNode> document = Document(text, violations);
   if (!document) return config;
-  Fields fields(*document, "", violations);
+  const YamlNode whole = Whole(*std::move(document));
+  Fields fields(whole, "", violations);
   int64_t version = 0;
   fields.Read("version", kUint32, version);
   if (version != kTrainerConfigVersion) {

@@ -20,8 +20,8 @@ namespace trainyard {
 // Types and ranges of the types only: pass the result to Validate (validate.h).
 absl::StatusOr<JobConfig> ParseJobConfig(absl::string_view text);
 
-// The whole file of docs/formats.md; violations of the job are under "job.". Checks `version`, and
-// `rank` completely; the job as ParseJobConfig does.
+// The whole file of docs/formats.md, or a job spec by itself; violations of the job are under
+// "job.". Checks `version`, and `rank` completely; the job as ParseJobConfig does.
 absl::StatusOr<TrainerConfig> ParseTrainerConfig(absl::string_view text);
 
 // The same, adding to a list of problems; what could not be read has its default.

@@ -281,8 +281,7 @@ absl::StatusOr<JobConfig> ParseAndValidateJob(absl::string_view text) {
   return job;
 }
 
-absl::StatusOr<TrainerConfig> ParseAndValidateTrainer(absl::string_view text) {
-  Violations violations;
+TrainerConfig ParseAndValidateTrainer(absl::string_view text, Violations& violations) {
   TrainerConfig config = ParseTrainerConfig(text, violations);
   if (Readable(violations, "job")) {
     Violations found;
@@ -297,7 +296,6 @@ absl::StatusOr<TrainerConfig> ParseAndValidateTrainer(absl::string_view text) {
                                                 ", found ", config.rank->world));
     }
   }
-  if (!violations.empty()) return violations.ToStatus();
   return config;
 }
 

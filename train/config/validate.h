@@ -31,7 +31,7 @@ void Validate(const JobConfig& job, Violations& violations);
 absl::StatusOr<JobConfig> ParseAndValidateJob(absl::string_view text);
 
 // Likewise, and that the ranks are the job's devices (one, where there is no `rank`). Paths of the
-// job begin with "job.".
-absl::StatusOr<TrainerConfig> ParseAndValidateTrainer(absl::string_view text);
+// job begin with "job."; what could not be read has its default.
+TrainerConfig ParseAndValidateTrainer(absl::string_view text, Violations& violations);
 
 }  // namespace trainyard

@@ -22,7 +22,6 @@
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "kernels/matrix_rate.h"
-#include "train/config/parse.h"
 #include "train/config/validate.h"
 #include "train/generate/generate.h"
 #include "worker/trainer/exit_report.h"
@@ -82,8 +81,7 @@ int WriteText(const GenerateOptions& options) {
 absl::Status ReadConfig(const std::string& path, TrainerConfig& config) {
   ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
   Violations violations;
-  config = ParseTrainerConfig(text, violations);
-  if (violations.empty()) Validate(config.job, violations);
+  config = ParseAndValidateTrainer(text, violations);
   if (violations.empty()) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(path, ": ", violations.ToStatus().message()));
 }

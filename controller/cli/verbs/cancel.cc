@@ -32,7 +32,7 @@ Verb CancelVerb() {
           .positionals = {{"JOB", "the job's id"}},
           .options = {TextOption("--reason", "TEXT", "why; shown with the job")},
           .offers = kController | kFormats | kQuiet,
-          .examples = {"trainyard cancel j-0001 --reason 'wrong data'"},
+          .examples = {"trainyard cancel j-6aewpgm800 --reason 'wrong data'"},
           .run = Run};
 }
 

@@ -35,7 +35,7 @@ Verb EventsVerb() {
           .positionals = {{"JOB", "the job's id"}},
           .options = {},
           .offers = kController | kFormats | kQuiet,
-          .examples = {"trainyard events j-0001"},
+          .examples = {"trainyard events j-6aewpgm800"},
           .run = Run};
 }
 

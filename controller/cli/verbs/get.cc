@@ -20,6 +20,20 @@ std::string Placement(const v1::Job& job) {
   return text;
 }
 
+// "llama3-8b with layers 2, hidden 64": what is not the preset's beside it.
+std::string ModelText(const v1::Model& model) {
+  const bool preset = !model.preset().empty();
+  std::string text = preset ? model.preset() : model.architecture().family();
+  const char* separator = " with ";
+  const auto fields = PlainJson(preset ? model.overrides() : model.architecture());
+  for (const auto& [name, value] : fields.items()) {
+    if (name == "family") continue;
+    absl::StrAppend(&text, separator, name, " ", value.dump());
+    separator = ", ";
+  }
+  return text;
+}
+
 void PrintJob(const v1::Job& job, Output& output) {
   const auto line = [&](const std::string& name, const std::string& value) {
     if (!value.empty()) output.Line(absl::StrCat(name, std::string(14 - name.size(), ' '), value));
@@ -28,8 +42,7 @@ void PrintJob(const v1::Job& job, Output& output) {
   line("name", job.spec().name());
   line("state", ShortState(job.state()));
   line("reason", job.state_reason());
-  line("model", job.spec().model().preset().empty() ? job.spec().model().architecture().family()
-                                                    : job.spec().model().preset());
+  line("model", ModelText(job.spec().model()));
   line("progress", ProgressLine(job.progress()));
   line("attempt", absl::StrCat(job.epoch(), " (", job.restarts(), " restarts, ",
                                job.restarts_without_progress(), " without progress)"));
@@ -61,7 +74,7 @@ Verb GetVerb() {
           .positionals = {{"JOB", "the job's id"}},
           .options = {},
           .offers = kController | kFormats | kQuiet,
-          .examples = {"trainyard get j-0001", "trainyard get j-0001 -o json"},
+          .examples = {"trainyard get j-6aewpgm800", "trainyard get j-6aewpgm800 -o json"},
           .run = Run};
 }
 

@@ -56,7 +56,7 @@ Verb LogsVerb() {
           .options = {NumberOption("--rank", "R", "only this rank's lines"),
                       FlagOption("--follow", "-f", "goes on until the job ends")},
           .offers = kController | kFormats | kQuiet,
-          .examples = {"trainyard logs j-0001 --rank 0 --follow"},
+          .examples = {"trainyard logs j-6aewpgm800 --rank 0 --follow"},
           .run = Run};
 }
 

@@ -20,7 +20,7 @@ Verb WatchVerb() {
       .positionals = {{"JOB", "the job's id"}},
       .options = {},
       .offers = kController | kFormats | kQuiet,
-      .examples = {"trainyard watch j-0001", "trainyard watch j-0001 -o jsonl"},
+      .examples = {"trainyard watch j-6aewpgm800", "trainyard watch j-6aewpgm800 -o jsonl"},
       .run = Run};
 }
 

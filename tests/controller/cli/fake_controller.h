@@ -37,6 +37,7 @@ class FakeController final : public v1::JobService::Service {
                              grpc::ServerWriter<v1::StreamStepsResponse>&)>
       steps;
   std::function<grpc::Status(const v1::ListJobsRequest&, v1::ListJobsResponse&)> list;
+  v1::Job job;  // What GetJob answers.
 
  private:
   grpc::Status SubmitJob(grpc::ServerContext*, const v1::SubmitJobRequest* request,
@@ -50,6 +51,11 @@ class FakeController final : public v1::JobService::Service {
   grpc::Status StreamSteps(grpc::ServerContext*, const v1::StreamStepsRequest* request,
                            grpc::ServerWriter<v1::StreamStepsResponse>* writer) override {
     return steps(*request, *writer);
+  }
+  grpc::Status GetJob(grpc::ServerContext*, const v1::GetJobRequest*,
+                      v1::GetJobResponse* response) override {
+    *response->mutable_job() = job;
+    return grpc::Status::OK;
   }
   grpc::Status ListJobs(grpc::ServerContext*, const v1::ListJobsRequest* request,
                         v1::ListJobsResponse* response) override {

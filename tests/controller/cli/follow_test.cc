@@ -79,7 +79,8 @@ TEST_F(FollowTest, AnOlderStoreIsFollowedFromItsStart) {
     return grpc::Status::OK;
   };
   EXPECT_EQ(Trainyard({"watch", "j-1"}), 3);
-  EXPECT_EQ(out_.str(), "j-1 RUNNING\nj-1 CANCELLED: by the user\n");
+  EXPECT_EQ(out_.str(), "j-1 RUNNING\n");
+  EXPECT_EQ(err_.str(), "error: job j-1 CANCELLED: by the user\n");
 }
 
 TEST_F(FollowTest, AJobThatIsNotThereIsAFailure) {
@@ -127,13 +128,28 @@ TEST_F(SubmitTest, WatchExitsByTheOutcome) {
     return grpc::Status::OK;
   };
   EXPECT_EQ(Trainyard({"submit", spec_, "--watch"}), 3);
-  EXPECT_EQ(out_.str(), "j-1\nj-1 FAILED: cannot open /data/x: No such file or directory\n");
+  EXPECT_EQ(out_.str(), "j-1\n");
   EXPECT_EQ(err_.str(), "error: job j-1 FAILED: cannot open /data/x: No such file or directory\n");
 }
 
 TEST_F(SubmitTest, AMissingSpecIsNamed) {
   EXPECT_EQ(Trainyard({"submit", "/no/such.yaml"}), 1);
   EXPECT_THAT(err_.str(), testing::HasSubstr("/no/such.yaml"));
+}
+
+TEST_F(FollowTest, GetShowsWhatWasChangedOfThePreset) {
+  v1::Model& model = *controller_->job.mutable_spec()->mutable_model();
+  model.set_preset("llama3-8b");
+  model.mutable_overrides()->set_layers(2);
+  model.mutable_overrides()->set_norm_eps(1e-6);
+  EXPECT_EQ(Trainyard({"get", "j-1"}), 0);
+  EXPECT_THAT(out_.str(), testing::HasSubstr(" llama3-8b with layers 2, norm_eps 1e-06\n"));
+  model.clear_overrides();
+  model.clear_preset();
+  model.mutable_architecture()->set_family("gpt3");
+  model.mutable_architecture()->set_hidden(64);
+  EXPECT_EQ(Trainyard({"get", "j-1"}), 0);
+  EXPECT_THAT(out_.str(), testing::HasSubstr(" gpt3 with hidden 64\n"));
 }
 
 TEST_F(FollowTest, ListAsksForAllPagesUpToItsLimit) {

@@ -82,6 +82,20 @@ TEST_F(ProgressTest, TheEndShowsTheLastStepTheTimeAndTheCheckpoint) {
             "checkpoint runs/a/epoch-1/step-100\n");
 }
 
+TEST_F(ProgressTest, AFailureIsLeftToTheOutcome) {
+  Output output(out_, err_, Terminal());
+  ProgressPrinter printer(clock_, output);
+  printer.Show(Job(v1::JOB_STATE_STOPPING, 7, "rank 0 on w1 was killed"));
+  v1::Job end = Job(v1::JOB_STATE_FAILED, 7, "rank 0 on w1 was killed");
+  end.mutable_start_time()->set_seconds(1000);
+  end.mutable_finish_time()->set_seconds(1042);
+  printer.Show(end);
+  EXPECT_EQ(out_.str(),
+            "j-1 STOPPING\n"
+            "step 7/100  loss 2.5  12.3k tok/s  ETA 1m20s\n");
+  EXPECT_EQ(Outcome(end).message(), "job j-1 FAILED (42s): rank 0 on w1 was killed");
+}
+
 TEST_F(ProgressTest, QuietSaysNothing) {
   Output output(out_, err_, Terminal());
   output.SetQuiet();

@@ -7,8 +7,11 @@
 
 #include <cstdlib>
 
+#include "absl/strings/str_cat.h"
 #include "common/files.h"
+#include "controller/cli/message_json.h"
 #include "controller/cli/spec.h"
+#include "train/config/validate.h"
 
 namespace trainyard::cli {
 namespace {
@@ -25,6 +28,18 @@ TEST(Recipe, EveryOneHasADescriptionAndASpecThatCanBeRead) {
     const auto spec = document->ToProto();
     ASSERT_TRUE(spec.ok()) << document->Explain(spec.status());
     EXPECT_EQ(spec->name(), recipe.name);
+  }
+}
+
+// Whoever tries the service runs these first, and cuts them short.
+TEST(Recipe, TheSmallOnesAreValidForEveryNumberOfSteps) {
+  for (const char* name : {"tiny", "data-parallel"}) {
+    const std::string path =
+        absl::StrCat(std::getenv("TRAINYARD_SOURCE"), "/recipes/", name, ".yaml");
+    const auto document = SpecDocument::Parse(name, ReadFile(path).value(), {"steps=1"});
+    ASSERT_TRUE(document.ok()) << document.status();
+    EXPECT_TRUE(ParseAndValidateJob(ProtobufJson(document->ToProto().value())).ok())
+        << ParseAndValidateJob(ProtobufJson(document->ToProto().value())).status();
   }
 }
 

@@ -229,5 +229,16 @@ TEST(ParseTrainerConfig, IsAloneWithoutARankAndPutsTheJobsPathsUnderJob) {
   EXPECT_THAT(std::string(ParseTrainerConfig("version: 1").status().message()), HasSubstr("job: "));
 }
 
+TEST(ParseTrainerConfig, TakesAJobSpecByItself) {
+  const auto config = ParseTrainerConfig("{name: a, steps: 3}");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->job.name, "a");
+  EXPECT_EQ(config->job.steps, 3);
+  EXPECT_FALSE(config->rank.has_value());
+  EXPECT_THAT(std::string(ParseTrainerConfig("{name: a, stesp: 3}").status().message()),
+              HasSubstr("job.stesp: unknown field (line 1); did you mean \"steps\"?"));
+  EXPECT_FALSE(ParseTrainerConfig("[a]").ok());
+}
+
 }  // namespace
 }  // namespace trainyard

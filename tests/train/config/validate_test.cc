@@ -235,26 +235,21 @@ TEST(ParseAndValidateJob, MergesBothListsWithoutRepetition) {
   EXPECT_EQ(Violations::FromStatus(ParseAndValidateJob("a: [").status()).size(), 1u);
 }
 
+std::string TrainerErrors(const std::string& text) {
+  Violations violations;
+  ParseAndValidateTrainer(text, violations);
+  return std::string(violations.ToStatus().message());
+}
+
 TEST(ParseAndValidateTrainer, WantsAsManyRanksAsDevices) {
-  const std::string alone = absl::StrCat("{version: 1, job: ", kGoodText, "}");
-  EXPECT_TRUE(ParseAndValidateTrainer(alone + "}").ok())
-      << ParseAndValidateTrainer(alone + "}").status();
-  EXPECT_TRUE(
-      ParseAndValidateTrainer(absl::StrCat("{version: 1, job: ", kGoodText,
-                                           ", devices: 2}, rank: {job_id: j, world: 2, rank: 1}}"))
-          .ok());
-  EXPECT_THAT(std::string(ParseAndValidateTrainer(
-                              absl::StrCat("{version: 1, job: ", kGoodText, ", devices: 2}}"))
-                              .status()
-                              .message()),
-              HasSubstr("job.devices: wanted 1 for a trainer that runs alone, found 2"));
-  EXPECT_THAT(std::string(ParseAndValidateTrainer(alone + ", rank: {job_id: j, world: 2, rank: 1}}")
-                              .status()
-                              .message()),
-              HasSubstr("rank.world: wanted job.devices = 1, found 2"));
-  EXPECT_THAT(
-      std::string(ParseAndValidateTrainer("{version: 1, job: {steps: 0}}").status().message()),
-      HasSubstr("job.steps: "));
+  const std::string job = absl::StrCat("{version: 1, job: ", kGoodText);
+  EXPECT_EQ(TrainerErrors(job + "}}"), "");
+  EXPECT_EQ(TrainerErrors(job + ", devices: 2}, rank: {job_id: j, world: 2, rank: 1}}"), "");
+  EXPECT_EQ(TrainerErrors(job + ", devices: 2}}"),
+            "job.devices: wanted 1 for a trainer that runs alone, found 2");
+  EXPECT_EQ(TrainerErrors(job + "}, rank: {job_id: j, world: 2, rank: 1}}"),
+            "rank.world: wanted job.devices = 1, found 2");
+  EXPECT_THAT(TrainerErrors("{version: 1, job: {steps: 0}}"), HasSubstr("job.steps: "));
 }
 
 TEST(ResolveModel, OverridesResetTheHeadDimUnlessGiven) {

@@ -4,8 +4,10 @@
 
 #include <gmock/gmock.h>
 
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/str_replace.h"
 #include "tests/worker/trainer/trainer_process.h"
 #include "train/checkpoint/load.h"
 
@@ -97,6 +99,14 @@ TEST_F(TrainerAlone, WhatIsWrongWithTheInputIsNamed) {
   EXPECT_EQ(
       Run({WriteConfig(directory_ + "/typo.yaml", JobYaml(directory_, 1, 4, "  stesp: 1\n"))}), 1);
   EXPECT_THAT(output_, ::testing::AllOf(HasSubstr("cause=bad_input"), HasSubstr("stesp")));
+}
+
+TEST_F(TrainerAlone, AJobSpecByItselfIsEnough) {
+  const std::string recipe = absl::StrCat(std::getenv("TRAINYARD_SOURCE"), "/recipes/tiny.yaml");
+  const std::string spec = ReadFile(recipe).value();
+  const std::string here = absl::StrReplaceAll(spec, {{"runs/tiny", directory_ + "/run"}});
+  ASSERT_EQ(Run({WriteConfig(directory_ + "/spec.yaml", here)}), 0) << output_;
+  EXPECT_THAT(Newest(), HasSubstr("/step-50"));
 }
 
 TEST_F(TrainerAlone, WrongUsageIsExitCodeTwo) {

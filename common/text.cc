@@ -8,6 +8,8 @@
 namespace trainyard {
 namespace {
 
+constexpr size_t kMaxContinuations = 3;  // Of one character.
+
 bool Continues(char c) { return (uint8_t(c) & 0xC0) == 0x80; }
 
 // Bytes of the character that this byte begins, if it is to be a valid one.
@@ -69,8 +71,17 @@ std::string Utf8Stream::End() { return ValidUtf8(std::exchange(pending_, "")); }
 absl::string_view CutUtf8(absl::string_view text, size_t max_bytes) {
   if (text.size() <= max_bytes) return text;
   size_t end = max_bytes;
-  while (end > 0 && Continues(text[end])) --end;
+  while (end > 0 && max_bytes - end < kMaxContinuations && Continues(text[end])) --end;
   return text.substr(0, end);
+}
+
+absl::string_view LastUtf8(absl::string_view text, size_t max_bytes) {
+  if (text.size() <= max_bytes) return text;
+  absl::string_view last = text.substr(text.size() - max_bytes);
+  for (size_t i = 0; i < kMaxContinuations && !last.empty() && Continues(last[0]); ++i) {
+    last.remove_prefix(1);
+  }
+  return last;
 }
 
 }  // namespace trainyard

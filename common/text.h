@@ -24,7 +24,10 @@ class Utf8Stream {
   std::string pending_;
 };
 
-// The longest start of valid UTF-8 that has at most `max_bytes` and ends with a whole character.
+// The longest start of UTF-8 that has at most `max_bytes` and ends with a whole character. Where
+// the text is not valid there, at most three bytes are given up for it.
 absl::string_view CutUtf8(absl::string_view text, size_t max_bytes);
+// Likewise the longest end, which begins with a whole character.
+absl::string_view LastUtf8(absl::string_view text, size_t max_bytes);
 
 }  // namespace trainyard

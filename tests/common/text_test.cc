@@ -58,5 +58,19 @@ TEST(CutUtf8, EndsWithAWholeCharacter) {
   }
 }
 
+TEST(LastUtf8, BeginsWithAWholeCharacter) {
+  const std::string text = "\xF0\x9F\x98\x80\xE2\x82\xAC\xC3\xA9z";  // 4, 3, 2 and 1 bytes.
+  const size_t sizes[] = {0, 1, 1, 3, 3, 3, 6, 6, 6, 6, 10, 10};
+  for (size_t max = 0; max < std::size(sizes); ++max) {
+    EXPECT_EQ(LastUtf8(text, max), text.substr(text.size() - sizes[max])) << max;
+  }
+}
+
+TEST(CutUtf8, GivesUpLittleForBytesThatAreNoText) {
+  const std::string bytes(20, '\x80');
+  EXPECT_EQ(CutUtf8(bytes, 10).size(), 7u);
+  EXPECT_EQ(LastUtf8(bytes, 10).size(), 7u);
+}
+
 }  // namespace
 }  // namespace trainyard

@@ -13,6 +13,7 @@
 #include "absl/strings/str_format.h"
 #include "common/files.h"
 #include "common/log.h"
+#include "common/text.h"
 
 namespace trainyard {
 namespace {
@@ -79,7 +80,7 @@ void LogWriter::Rotate() {
 
 void LogWriter::Append(absl::string_view text) {
   absl::StrAppend(&tail_, text.substr(text.size() > kTailBytes ? text.size() - kTailBytes : 0));
-  if (tail_.size() > kTailBytes) tail_.erase(0, tail_.size() - kTailBytes);
+  tail_.erase(0, tail_.size() - LastUtf8(tail_, kTailBytes).size());
   while (!text.empty()) {
     if (fd_ < 0 || size_ >= file_bytes_) Rotate();
     const ssize_t n = fd_ < 0 ? -1 : ::write(fd_, text.data(), std::min(text.size(), file_bytes_));
@@ -117,12 +118,14 @@ LogReader::Lines LogReader::Read(const Limits& limits) {
   absl::string_view rest = text;
   while (!rest.empty()) {
     const size_t line_break = rest.find('\n');
-    // A line that fills the whole read would never end.
-    const bool whole = line_break != rest.npos || at_the_end || rest.size() >= limits.bytes;
-    if (!whole) break;
-    const absl::string_view line = rest.substr(0, line_break);
-    if (!line.empty()) result.lines.emplace_back(line.substr(0, kMaxLineBytes));
-    const size_t used = line_break == rest.npos ? rest.size() : line_break + 1;
+    absl::string_view line = rest.substr(0, line_break);
+    if (line_break == rest.npos && !at_the_end) {
+      if (rest.size() < limits.bytes) break;
+      // A line that fills the whole read would never end: the next read goes on with it.
+      line = CutUtf8(rest, limits.bytes - 1);
+    }
+    if (!line.empty()) result.lines.emplace_back(CutUtf8(line, kMaxLineBytes));
+    const size_t used = line_break == rest.npos ? line.size() : line_break + 1;
     position_ += used;
     rest.remove_prefix(used);
   }

@@ -22,7 +22,7 @@ class LogWriter {
 
   // A disk that takes no more loses the text, not the rank: the first failure is logged.
   void Append(absl::string_view text);
-  // The last whole words of the output, for an exit report: at most 1 KiB.
+  // The end of the output, for an exit report: at most 1 KiB, from a whole character on.
   const std::string& tail() const { return tail_; }
 
  private:
@@ -45,7 +45,7 @@ class LogReader {
       : directory_(std::move(directory)), position_(position) {}
 
   struct Lines {
-    std::vector<std::string> lines;  // Without line breaks; cut at 8 KiB.
+    std::vector<std::string> lines;  // Without line breaks; cut at 8 KiB, never in a character.
     uint64_t skipped_bytes = 0;      // Rotated away, or too far behind.
   };
   struct Limits {

@@ -128,7 +128,7 @@ v1::Device ToProto(const Device& device) {
   v1::Device out;
   out.set_index(device.index);
   out.set_kind(v1::DEVICE_KIND_CPU);
-  out.set_model(device.model);
+  out.set_model(ValidUtf8(device.model));
   out.set_memory_bytes(device.memory_bytes);
   out.set_threads(device.threads);
   for (const auto& [dtype, flops] : device.peak_flops) {

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/files.h"
+#include "common/text.h"
 #include "tests/worker/daemon/testing.h"
 
 namespace trainyard {
@@ -76,6 +77,42 @@ TEST(LogFilesTest, ALineWithoutEndDoesNotStopTheReader) {
   std::vector<std::string> lines;
   for (int i = 0; i < 10; ++i) {
     for (const auto& line : reader.Read({.bytes = 100}).lines) lines.push_back(line);
+  }
+  ASSERT_FALSE(lines.empty());
+  EXPECT_EQ(lines.back(), "next");
+}
+
+// Bug it must catch: half a character at a cut, which then is none, and spoils the whole message.
+TEST(LogFilesTest, NoCutGoesThroughACharacter) {
+  TemporaryDirectory directory;
+  LogWriter writer(directory.path(), 1 << 20, 4);
+  std::string line;
+  while (line.size() < 100'000) line += "x\u00e4\u20ac\U0001F600";  // Of 1 to 4 bytes.
+  LogReader reader(directory.path(), 0);
+  writer.Append(line + "\n");
+  std::vector<std::string> read;
+  for (size_t bytes = 5'000; bytes < 5'010; ++bytes) {
+    for (const auto& piece : reader.Read({.bytes = bytes}).lines) read.push_back(piece);
+  }
+  for (const auto& piece : reader.Read({.bytes = 60'000}).lines) read.push_back(piece);
+  EXPECT_EQ(read.size(), 11u);
+  for (const std::string& piece : read) EXPECT_EQ(ValidUtf8(piece), piece);
+  for (size_t i = 0; i < 4; ++i) {
+    writer.Append("x");
+    writer.Append(line);
+    EXPECT_EQ(ValidUtf8(writer.tail()), writer.tail());
+  }
+}
+
+// Bug it must catch: a cut that goes back through bytes that begin no character, to the start.
+TEST(LogFilesTest, BytesThatAreNoTextAreReadToTheirEnd) {
+  TemporaryDirectory directory;
+  LogWriter writer(directory.path(), 1 << 20, 4);
+  LogReader reader(directory.path(), 0);
+  writer.Append(std::string(50'000, '\x80') + "\nnext\n");
+  std::vector<std::string> lines;
+  for (int i = 0; i < 4; ++i) {
+    for (const auto& line : reader.Read({}).lines) lines.push_back(line);
   }
   ASSERT_FALSE(lines.empty());
   EXPECT_EQ(lines.back(), "next");

@@ -1,10 +1,12 @@
 #include "worker/channel/server.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <list>
 #include <mutex>
 #include <optional>
@@ -29,6 +31,8 @@ struct Connection {
   bool told_to_stop = false;
   bool dead = false;
 };
+
+Fd SpareDescriptor() { return Fd(::open("/dev/null", O_RDONLY | O_CLOEXEC)); }
 
 template <typename Callback, typename... Arguments>
 void Call(const Callback& callback, const Arguments&... arguments) {
@@ -117,11 +121,30 @@ class Server final : public ChannelServer {
                        [](const Connection& c) { return c.greeted && !c.dead; });
   }
 
+  Fd AcceptOne() const {
+    return Fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  }
+
   void Accept() {
-    Fd fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    Fd fd = AcceptOne();
+    if (fd.get() < 0 && (errno == EMFILE || errno == ENFILE)) return TurnAway();
+    turning_away_ = false;
     if (fd.get() >= 0 && connections_.size() < kMaxConnections) {
       connections_.emplace_back(std::move(fd));
     }
+  }
+
+  // With no descriptor left, a connection that waits would wake this thread without end. The spare
+  // one serves to take and close it; the trainer comes again.
+  void TurnAway() {
+    if (!std::exchange(turning_away_, true)) {
+      LogError("channel_turns_away", {{"socket", options_.path}, {"reason", "no descriptor left"}});
+    }
+    spare_ = Fd();
+    AcceptOne();
+    spare_ = SpareDescriptor();
+    // Another thread was quicker to take what was closed: at least not without end.
+    if (spare_.get() < 0) ::poll(nullptr, 0, 50);
   }
 
   void Serve(Connection& connection) {
@@ -188,6 +211,8 @@ class Server final : public ChannelServer {
   const Fd listener_;
   Wakeup wakeup_;
   // Of the server's thread alone.
+  Fd spare_ = SpareDescriptor();
+  bool turning_away_ = false;
   std::list<Connection> connections_;
   bool stopping_ = false;
   int64_t pid_ = 0;       // Of the trainer that greeted last,

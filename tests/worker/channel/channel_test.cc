@@ -2,7 +2,10 @@
 // stop reach their addressee whichever side comes first, and that strangers are refused. Real
 // sockets; every wait is for a condition.
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
+#include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <atomic>
@@ -260,6 +263,45 @@ TEST_F(ChannelTest, EndlessLineAndMissingHelloAreCutOff) {
     while (socket.Write().ok() && socket.Read(lines).ok()) std::this_thread::yield();
   }
   EXPECT_EQ(inbox.readies, 0);
+}
+
+// Takes every descriptor that this process may have.
+class AllDescriptors {
+ public:
+  AllDescriptors() {
+    ::getrlimit(RLIMIT_NOFILE, &before_);
+    rlimit few = before_;
+    few.rlim_cur = 64;
+    ::setrlimit(RLIMIT_NOFILE, &few);
+    for (;;) {
+      Fd fd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+      if (fd.get() < 0) return;
+      taken_.push_back(std::move(fd));
+    }
+  }
+  ~AllDescriptors() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+  void GiveBackOne() { taken_.pop_back(); }
+
+ private:
+  rlimit before_ = {};
+  std::vector<Fd> taken_;
+};
+
+// Bug it must catch: a server that can take no connection and so is woken by it for ever.
+TEST_F(ChannelTest, WithoutDescriptorsTrainersAreTurnedAwayAndComeAgain) {
+  Inbox inbox;
+  const auto server = Serve(inbox);
+  {
+    AllDescriptors all;
+    all.GiveBackOne();
+    const auto turned_away = ConnectUnix(path_);  // Takes it.
+    ASSERT_TRUE(turned_away.ok()) << turned_away.status();
+    pollfd closed = {turned_away->get(), POLLIN, 0};
+    EXPECT_EQ(::poll(&closed, 1, int(absl::ToInt64Milliseconds(kPatience))), 1);
+  }
+  const auto client = Connect();
+  client->SendReady();
+  EXPECT_TRUE(client->Flush(kPatience).ok());
 }
 
 TEST_F(ChannelTest, PathMayBeLongerThanASocketAddress) {

@@ -17,6 +17,7 @@
 #include <thread>
 #include <vector>
 
+#include "common/address.h"
 #include "common/build_info.h"
 #include "common/log.h"
 #include "common/status_macros.h"
@@ -166,7 +167,7 @@ absl::Status Serve(const Flags& flags) {
   WorkerMetrics metrics(Hostname());
   ASSIGN_OR_RETURN(const MetricsPage page, ServeMetrics(flags.metrics_listen, metrics.registry()));
   ASSIGN_OR_RETURN(const auto daemon, Daemon::Create(options, metrics));
-  if (flags.insecure && !IsLoopback(flags.controller)) {
+  if (flags.insecure && !ParseAddress(flags.controller)->loopback()) {
     LogWarning("insecure", {{"controller", flags.controller}, {"encryption", "none"}});
   }
   std::once_flag ready;

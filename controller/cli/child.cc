@@ -9,11 +9,11 @@
 #include <cerrno>
 #include <filesystem>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "common/files.h"
+#include "common/process.h"
 
 namespace trainyard::cli {
 namespace {
@@ -89,19 +89,8 @@ void RotateLog(const std::string& path, uint64_t limit_bytes) {
 
 std::vector<pid_t> ChildrenOfThisProcess() {
   std::vector<pid_t> children;
-  const auto names = ListDirectory("/proc");
-  if (!names.ok()) return children;
-  for (const std::string& name : *names) {
-    pid_t pid = 0, parent = 0;
-    if (!absl::SimpleAtoi(name, &pid)) continue;
-    const auto stat = ReadFile(absl::StrCat("/proc/", name, "/stat"));
-    if (!stat.ok()) continue;  // Gone meanwhile.
-    // "pid (name) state parent ...", where the name may hold anything.
-    const std::vector<absl::string_view> fields = absl::StrSplit(
-        absl::string_view(*stat).substr(stat->rfind(')') + 1), ' ', absl::SkipEmpty());
-    if (fields.size() > 1 && absl::SimpleAtoi(fields[1], &parent) && parent == ::getpid()) {
-      children.push_back(pid);
-    }
+  for (const ProcessStat& process : AllProcesses()) {
+    if (process.parent == ::getpid()) children.push_back(process.identity.pid);
   }
   return children;
 }

@@ -8,9 +8,8 @@
 #include <cstring>
 #include <memory>
 
-#include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "common/address.h"
 #include "controller/cli/errors.h"
 
 namespace trainyard::cli {
@@ -30,36 +29,24 @@ absl::Status TryBind(const addrinfo& found) {
   return absl::UnavailableError(std::strerror(error));
 }
 
-// Names as the controller knows them (controller/service/address.h): it would refuse any other.
-bool IsLoopback(const std::string& host) {
-  return host == "localhost" || host == "::1" || absl::StartsWith(host, "127.");
-}
-
 }  // namespace
 
 absl::Status CheckListenable(absl::string_view option, const std::string& address) {
-  const size_t colon = address.rfind(':');
-  uint32_t port = 0;
-  if (colon == std::string::npos || colon == 0 ||
-      !absl::SimpleAtoi(address.substr(colon + 1), &port) || port > 65535) {
-    return UsageError(
-        absl::StrCat(option, ": wanted host:port, as in 127.0.0.1:7070, found '", address, "'"));
-  }
-  std::string host = address.substr(0, colon);
-  if (host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
-  if (!IsLoopback(host)) {
+  const absl::StatusOr<Address> parsed = ParseAddress(address);
+  if (!parsed.ok()) return UsageError(absl::StrCat(option, ": ", parsed.status().message()));
+  if (!parsed->loopback()) {
     return UsageError(absl::StrCat(
-        option, ": wanted an address of this machine alone, as 127.0.0.1:", port, ", found '",
-        address,
+        option, ": wanted an address of this machine alone, as 127.0.0.1:", parsed->port,
+        ", found '", address,
         "': nothing is encrypted, and nobody is asked for a credential. To serve other machines "
-        "all "
-        "the same, start trainyard-controller and trainyard-worker yourself, with --insecure"));
+        "all the same, start trainyard-controller and trainyard-worker yourself, with --insecure"));
   }
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_PASSIVE;
   addrinfo* found = nullptr;
-  const int failed = ::getaddrinfo(host.c_str(), address.c_str() + colon + 1, &hints, &found);
+  const int failed =
+      ::getaddrinfo(parsed->host.c_str(), absl::StrCat(parsed->port).c_str(), &hints, &found);
   if (failed != 0) {
     return absl::NotFoundError(absl::StrCat(option, ": cannot find the host of '", address,
                                             "': ", ::gai_strerror(failed)));
@@ -72,7 +59,7 @@ absl::Status CheckListenable(absl::string_view option, const std::string& addres
       absl::StrCat(option, ": cannot listen on ", address, ": ", status.message(),
                    absl::IsAlreadyExists(status)
                        ? absl::StrCat(", perhaps by another 'trainyard up'; ", option, " ",
-                                      address.substr(0, colon), ":0 picks a free port")
+                                      Address{parsed->host, 0}.ToString(), " picks a free port")
                        : ""));
 }
 

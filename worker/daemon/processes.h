@@ -1,36 +1,19 @@
-// Processes as /proc shows them: which one is meant, whether it still runs, what belongs to a rank.
-// A process id alone is not an identity, because it is used again; with the start time it is.
+// Starting processes, and finding those that belong to a rank. common/process.h says what a process
+// is.
 
 #pragma once
 
 #include <sys/types.h>
 
-#include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/process.h"
 
 namespace trainyard {
-
-struct ProcessIdentity {
-  pid_t pid = 0;
-  uint64_t start_time = 0;  // Clock ticks since boot: field 22 of /proc/PID/stat.
-};
-
-struct ProcessStat {
-  ProcessIdentity identity;
-  pid_t parent = 0;
-  bool dead = false;  // A zombie, or about to vanish.
-};
-
-// Absent: no such process.
-std::optional<ProcessStat> ReadProcess(pid_t pid);
-bool IsRunning(const ProcessIdentity& identity);  // False for a zombie.
-std::vector<ProcessStat> AllProcesses();
 
 // A command as posix_spawn takes it. Standard input is /dev/null; no other descriptor is inherited.
 struct Command {

@@ -92,7 +92,7 @@ void Rank::Launch(const std::string& config, channel::ChannelServer::Callbacks c
     return absl::OkStatus();
   };
   if (const absl::Status status = start(); !status.ok()) {
-    Fail({.message = std::string(status.message())});
+    Exited({.message = std::string(status.message())});
     return;
   }
   phase_ = Phase::kRunning;
@@ -141,8 +141,6 @@ void Rank::Adopt(channel::ChannelServer::Callbacks callbacks) {
   shared_.metrics.RankStarted(id_, device_);
   LogInfo("rank_adopted", {{"rank", id_.Name()}, {"pid", supervisor_.pid}});
 }
-
-void Rank::Fail(RankExit exit) { Exited(std::move(exit)); }
 
 void Rank::Stop(StopMode mode) {
   if (phase_ == Phase::kWaiting) {

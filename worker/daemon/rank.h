@@ -67,8 +67,6 @@ class Rank {
   void Launch(const std::string& config, channel::ChannelServer::Callbacks callbacks);
   // Takes over what an earlier daemon left in the rank's directory.
   void Adopt(channel::ChannelServer::Callbacks callbacks);
-  // Ends it with this exit, no process having been started (any more).
-  void Fail(RankExit exit);
 
   void Stop(StopMode mode);
   // Moves on: finds the processes gone, drains, kills what did not go, forwards the log.
@@ -100,7 +98,7 @@ class Rank {
  private:
   bool ReplayEarlierDaemon();
   void PollProcess();
-  void Exited(RankExit exit);
+  void Exited(RankExit exit);  // No process of it is left.
   uint64_t ReportStep(const channel::Step& step);
   uint64_t ReportCheckpoint(const channel::Checkpoint& checkpoint);
   void ForwardLog();

@@ -4,11 +4,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <fstream>
-#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
@@ -24,16 +22,6 @@ namespace {
 using nlohmann::json;
 
 constexpr int kVersion = 1;
-constexpr std::array<std::pair<ExitCause, absl::string_view>, 8> kCauses = {{
-    {ExitCause::kCompleted, "completed"},
-    {ExitCause::kStopped, "stopped"},
-    {ExitCause::kBadInput, "bad_input"},
-    {ExitCause::kNotFinite, "not_finite"},
-    {ExitCause::kPeerLost, "peer_lost"},
-    {ExitCause::kDeviceError, "device_error"},
-    {ExitCause::kSignal, "signal"},
-    {ExitCause::kOther, "other"},
-}};
 
 absl::StatusOr<json> ReadJson(const std::string& path) {
   ASSIGN_OR_RETURN(const std::string text, ReadFile(path, 16 << 20));
@@ -73,18 +61,6 @@ T Number(const json& object, const char* key, T otherwise) {
 }
 
 }  // namespace
-
-absl::string_view Name(ExitCause cause) {
-  const auto it = std::find_if(kCauses.begin(), kCauses.end(),
-                               [&](const auto& pair) { return pair.first == cause; });
-  return it == kCauses.end() ? "other" : it->second;
-}
-
-ExitCause ParseExitCause(absl::string_view name) {
-  const auto it = std::find_if(kCauses.begin(), kCauses.end(),
-                               [&](const auto& pair) { return pair.second == name; });
-  return it == kCauses.end() ? ExitCause::kOther : it->first;
-}
 
 RankDirectory::RankDirectory(const std::string& state_directory, const RankId& id)
     : path_(absl::StrCat(state_directory, "/ranks/", id.Name())) {}

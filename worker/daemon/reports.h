@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "worker/channel/exit_cause.h"
 #include "worker/channel/messages.h"
 
 namespace trainyard {
@@ -25,19 +25,6 @@ struct RankId {
 };
 
 enum class RankState { kStarting, kReady, kExited };
-
-enum class ExitCause {
-  kCompleted,
-  kStopped,
-  kBadInput,
-  kNotFinite,
-  kPeerLost,
-  kDeviceError,
-  kSignal,
-  kOther,
-};
-absl::string_view Name(ExitCause cause);           // As in the exit reports: "bad_input".
-ExitCause ParseExitCause(absl::string_view name);  // kOther for a name that it does not know.
 
 struct RankExit {
   ExitCause cause = ExitCause::kOther;

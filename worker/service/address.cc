@@ -6,58 +6,33 @@
 
 #include <cerrno>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/address.h"
 #include "common/files.h"
+#include "common/status_macros.h"
 
 namespace trainyard {
-namespace {
-
-struct HostPort {
-  std::string host, port;
-};
-
-HostPort Split(const std::string& address) {
-  const size_t colon = address.rfind(':');
-  const bool bare_ipv6 =
-      colon != std::string::npos && address.find(':') != colon && !absl::StrContains(address, "]:");
-  if (colon == std::string::npos || bare_ipv6) return {address, ""};
-  std::string host = address.substr(0, colon);
-  if (host.size() > 2 && host.front() == '[' && host.back() == ']') {
-    host = host.substr(1, host.size() - 2);
-  }
-  return {host, address.substr(colon + 1)};
-}
-
-bool IsDottedQuad(const std::string& host) {
-  return host.find_first_not_of("0123456789.") == std::string::npos;
-}
-
-}  // namespace
-
-bool IsLoopback(const std::string& address) {
-  if (absl::StartsWith(address, "unix:")) return true;
-  const std::string host = Split(address).host;
-  return host == "localhost" || host == "::1" || host == "[::1]" ||
-         (absl::StartsWith(host, "127.") && IsDottedQuad(host));
-}
 
 absl::Status CheckMayUse(absl::string_view what, const std::string& address, bool insecure) {
-  if (insecure || IsLoopback(address)) return absl::OkStatus();
+  const absl::StatusOr<Address> parsed = ParseAddress(address);
+  if (!parsed.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat(what, ": ", parsed.status().message()));
+  }
+  if (insecure || parsed->loopback()) return absl::OkStatus();
   return absl::PermissionDeniedError(
       absl::StrCat(what, " ", address,
                    " reaches beyond this machine and nothing there is encrypted; give --insecure "
-                   "if everybody on the "
-                   "network may read and change it"));
+                   "if everybody on the network may read and change it"));
 }
 
 absl::StatusOr<std::string> LocalAddressTowards(const std::string& address) {
-  if (IsLoopback(address)) return "127.0.0.1";
-  const HostPort target = Split(address);
+  ASSIGN_OR_RETURN(const Address target, ParseAddress(address));
+  if (target.loopback()) return "127.0.0.1";
   addrinfo hints = {};
   hints.ai_socktype = SOCK_DGRAM;
   addrinfo* found = nullptr;
-  const int error = ::getaddrinfo(target.host.c_str(), target.port.c_str(), &hints, &found);
+  const int error =
+      ::getaddrinfo(target.host.c_str(), absl::StrCat(target.port).c_str(), &hints, &found);
   if (error != 0) {
     return absl::UnavailableError(
         absl::StrCat("cannot resolve ", target.host, ": ", ::gai_strerror(error)));

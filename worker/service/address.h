@@ -1,4 +1,4 @@
-// Network addresses of the controller, HOST:PORT.
+// What a worker may dial and listen on, and which address of its own leads there.
 
 #pragma once
 
@@ -10,11 +10,9 @@
 
 namespace trainyard {
 
-// Whether only this machine can be meant: localhost, 127.0.0.0/8, ::1, unix:PATH.
-bool IsLoopback(const std::string& address);
-
-// Whether `address` may be dialled or listened on: PERMISSION_DENIED when it is off loopback and
-// `insecure` is not set, since there is no TLS yet. `what` names it in the message.
+// Whether `address` may be dialled or listened on: INVALID_ARGUMENT when it is none,
+// PERMISSION_DENIED when it is off loopback and `insecure` is not set, since there is no TLS yet.
+// `what` names it in the message.
 absl::Status CheckMayUse(absl::string_view what, const std::string& address, bool insecure);
 
 // The local address that a packet to `address` would leave from: where other ranks can reach this

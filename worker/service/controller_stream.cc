@@ -7,9 +7,11 @@
 #include <random>
 #include <utility>
 
+#include "common/address.h"
 #include "common/build_info.h"
 #include "common/log.h"
 #include "common/status_macros.h"
+#include "common/text.h"
 #include "trainyard/v1/worker.grpc.pb.h"
 #include "worker/service/address.h"
 #include "worker/service/convert.h"
@@ -74,12 +76,12 @@ class ControllerStream::Connection {
     message.set_protocol_version(kProtocolVersion);
     message.set_worker_id(options_.worker_id);
     message.set_instance_id(options_.instance_id);
-    message.set_hostname(options_.hostname);
+    message.set_hostname(ValidUtf8(options_.hostname));
     message.set_version(Version());
     for (const Device& device : options_.devices) *message.add_devices() = ToProto(device);
     for (const RankStatus& status : daemon_.Register()) *message.add_running() = ToProto(status);
     message.set_metrics_url(options_.metrics_url);
-    message.set_insecure(options_.insecure && !IsLoopback(options_.controller));
+    message.set_insecure(options_.insecure && !ParseAddress(options_.controller)->loopback());
   }
 
   bool WaitForRegistered() {

@@ -7,26 +7,6 @@
 
 namespace trainyard {
 
-const char* Name(ExitCause cause) {
-  switch (cause) {
-    case ExitCause::kCompleted:
-      return "completed";
-    case ExitCause::kStopped:
-      return "stopped";
-    case ExitCause::kBadInput:
-      return "bad_input";
-    case ExitCause::kNotFinite:
-      return "not_finite";
-    case ExitCause::kPeerLost:
-      return "peer_lost";
-    case ExitCause::kDeviceError:
-      return "device_error";
-    case ExitCause::kOther:
-      break;
-  }
-  return "other";
-}
-
 ExitReport ReportOf(const TrainingResult& result) {
   switch (result.outcome) {
     case Outcome::kCompleted:

@@ -7,19 +7,9 @@
 #include "absl/status/status.h"
 #include "kernels/collective/collective.h"
 #include "train/step/trainer.h"
+#include "worker/channel/exit_cause.h"
 
 namespace trainyard {
-
-enum class ExitCause {
-  kCompleted,
-  kStopped,
-  kBadInput,  // The user's to mend: data, paths, checkpoints, the config itself.
-  kNotFinite,
-  kPeerLost,
-  kDeviceError,
-  kOther,
-};
-const char* Name(ExitCause cause);  // "completed", ... as in the report.
 
 struct ExitReport {
   ExitCause cause = ExitCause::kOther;

@@ -89,9 +89,11 @@ void Transpose(const A* from, int64_t count, const Layout& at, A* to) {
   }
 }
 
-// to[r, c] = scale * from[r, c], or adds that.
+// to[r, c] = scale * from[r, c], or adds that. Inlined, or backward of short sequences takes
+// some 5 % longer.
 template <typename O, typename A>
-void Store(const A* from, A scale, const Layout& at, const Rows<O>& to, Write write) {
+[[gnu::always_inline]] inline void Store(const A* from, A scale, const Layout& at,
+                                         const Rows<O>& to, Write write) {
   for (int64_t r = 0; r < to.count; ++r, from += at.padded) {
     O* row = to.data + r * to.stride;
     if (write == Write::kAdd) {

@@ -93,6 +93,17 @@ struct Rank {
 
 enum class StopMode : uint8_t { kCheckpoint = 1, kKill = 2 };
 
+// What rank 0 says of how its attempt began.
+struct Resumed {
+  uint64_t step = 0;                 // Of the checkpoint that it loaded; 0: none.
+  std::vector<std::string> refused;  // Why it could not use newer ones.
+};
+
+struct CheckpointId {
+  uint64_t epoch = 0;
+  uint64_t step = 0;
+};
+
 struct Checkpoint {
   uint64_t step = 0;
   uint64_t epoch = 0;
@@ -102,7 +113,7 @@ struct Checkpoint {
 };
 
 struct Progress {
-  uint64_t step = 0;           // Last finished one; a recovery goes back behind it.
+  uint64_t step = 0;           // Last finished one; a new attempt goes back to where it resumes.
   uint64_t furthest_step = 0;  // Ever finished: up to it, an attempt repeats steps.
   double loss = 0;
   std::optional<double> validation_loss;  // Latest.
@@ -127,7 +138,8 @@ struct Job {
   std::optional<absl::Time> finish_time;
   std::vector<Rank> ranks;  // Of the current attempt.
   Progress progress;
-  std::vector<Checkpoint> checkpoints;  // The lineage: recorded, oldest first, bounded.
+  std::optional<uint64_t> resumed_step;  // Of the current attempt, once rank 0 has said it.
+  std::vector<Checkpoint> checkpoints;   // Recorded and not removed since; oldest first, bounded.
 
   // Of an attempt that is ending (kRecovering, kStopping).
   StopMode stop_mode = StopMode::kKill;

@@ -225,6 +225,7 @@ std::string EncodeJob(const Job& job) {
                {"outcome", int(job.outcome)},
                {"culprit", int(job.culprit)},
                {"attempt_end_time", FromTime(job.attempt_end_time)}};
+  if (job.resumed_step) json["resumed_step"] = *job.resumed_step;
   if (job.start_time) json["start_time"] = FromTime(*job.start_time);
   if (job.finish_time) json["finish_time"] = FromTime(*job.finish_time);
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
@@ -246,6 +247,7 @@ absl::StatusOr<Job> DecodeJob(const std::string& text) {
   r.Time("finish_time", job.finish_time);
   r.List("ranks", job.ranks, ReadRank);
   r.Object("progress", [&](Reader& inner) { ReadProgress(inner, job.progress); });
+  if (r.Has("resumed_step")) r.Number("resumed_step", job.resumed_step.emplace());
   r.List("checkpoints", job.checkpoints, ReadCheckpoint);
   r.Enum("stop_mode", job.stop_mode);
   r.Enum("outcome", job.outcome);

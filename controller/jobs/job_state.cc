@@ -95,10 +95,16 @@ void Stop(Job& job, JobState outcome, StopMode mode, std::string reason) {
   job.state_reason = std::move(reason);
 }
 
+// What there is to resume from; rank 0 of the next attempt says what it could use.
 std::string ResumePoint(const Job& job) {
   return job.checkpoints.empty()
-             ? "starting again from the beginning"
-             : absl::StrCat("resuming from the checkpoint of step ", job.checkpoints.back().step);
+             ? "there is no checkpoint yet"
+             : absl::StrCat("the newest checkpoint is of step ", job.checkpoints.back().step);
+}
+
+std::string BeginsWith(uint64_t resumed_step) {
+  return resumed_step == 0 ? "starting from the beginning"
+                           : absl::StrCat("resuming from the checkpoint of step ", resumed_step);
 }
 
 // The attempt is over. `counts`: against the limit of restarts without progress.
@@ -168,6 +174,7 @@ absl::Status On(Job& job, const Placed& placed, absl::Time time) {
   if (!job.start_time) job.start_time = time;
   ++job.epoch;
   job.ranks = placed.ranks;
+  job.resumed_step.reset();
   job.culprit = ExitCause::kNone;
   job.state = JobState::kStarting;
   job.state_reason = "";
@@ -190,6 +197,7 @@ absl::Status On(Job& job, const RankReported& report, absl::Time time) {
       report.state == RankState::kReady ? RankPhase::kReady : RankPhase::kStarting;
   if (rank.phase >= phase) return told_before();
   rank.phase = phase;
+  if (report.resumed) job.resumed_step = job.progress.step = report.resumed->step;
   const bool all_ready = std::all_of(job.ranks.begin(), job.ranks.end(), [](const Rank& r) {
     return r.phase == RankPhase::kReady || r.cause == ExitCause::kCompleted;
   });
@@ -241,19 +249,24 @@ absl::Status On(Job& job, const RankVanished& vanished, absl::Time time) {
 absl::Status On(Job& job, const CheckpointCommitted& committed, absl::Time) {
   const Checkpoint& c = committed.checkpoint;
   RETURN_IF_ERROR(CheckFence(job, c.epoch, 0, committed.worker_id));
-  for (const Checkpoint& known : job.checkpoints) {
-    if (known.epoch == c.epoch && known.step == c.step && known.path == c.path) {
-      return absl::AlreadyExistsError(absl::StrCat("checkpoint ", c.path, " is recorded"));
-    }
+  // An attempt's steps only grow.
+  if (!job.checkpoints.empty() && job.checkpoints.back().epoch == c.epoch &&
+      c.step <= job.checkpoints.back().step) {
+    return absl::AlreadyExistsError(absl::StrCat("checkpoint ", c.path, " was recorded"));
   }
   if (c.step > job.furthest_checkpoint) {
     job.furthest_checkpoint = c.step;
     job.restarts_without_progress = 0;
   }
+  // By attempt and step: another machine may spell the path of an earlier one otherwise.
+  const auto removed = [&](const Checkpoint& known) {
+    return std::none_of(
+        committed.retained.begin(), committed.retained.end(),
+        [&](const CheckpointId& id) { return id.epoch == known.epoch && id.step == known.step; });
+  };
+  if (!committed.retained.empty()) std::erase_if(job.checkpoints, removed);
   job.checkpoints.push_back(c);
-  if (job.checkpoints.size() > kMaxLineage) {
-    job.checkpoints.erase(job.checkpoints.begin());
-  }
+  if (job.checkpoints.size() > kMaxCheckpoints) job.checkpoints.erase(job.checkpoints.begin());
   return absl::OkStatus();
 }
 
@@ -355,6 +368,12 @@ std::vector<EventRecord> EventsOf(const Job& before, const JobEvent& event, cons
       add(EventType::kRankExited,
           absl::StrCat(WhoIsRank(after, report->rank), " ", WhatHappened(*report)));
     }
+    if (report->resumed) {
+      for (const std::string& reason : report->resumed->refused) {
+        add(EventType::kWarning,
+            absl::StrCat("checkpoint refused: ", reason, "; ", BeginsWith(report->resumed->step)));
+      }
+    }
   } else if (const auto* gone = std::get_if<WorkerGone>(&event.what)) {
     add(EventType::kWorkerLost, absl::StrCat("worker ", gone->worker_id, " holds no lease"));
   } else if (const auto* vanished = std::get_if<RankVanished>(&event.what)) {
@@ -369,7 +388,11 @@ std::vector<EventRecord> EventsOf(const Job& before, const JobEvent& event, cons
     add(EventType::kWarning, "ranks did not checkpoint and stop in time: killing them");
   }
   if (after.state == before.state) return events;
-  if (after.state == JobState::kRunning) add(EventType::kRunning, "every rank is ready");
+  if (after.state == JobState::kRunning) {
+    add(EventType::kRunning,
+        absl::StrCat("every rank is ready",
+                     after.resumed_step ? "; " + BeginsWith(*after.resumed_step) : ""));
+  }
   if (after.state == JobState::kRecovering) add(EventType::kRecovering, after.state_reason);
   if (IsTerminal(after.state)) {
     add(EventType::kFinished,

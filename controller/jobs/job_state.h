@@ -11,6 +11,7 @@
 
 #pragma once
 
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -32,8 +33,9 @@ struct RankReported {
   ExitCause cause = ExitCause::kNone;  // With kExited.
   int signal = 0;
   int exit_code = 0;
-  std::string message;    // The trainer's last words.
-  std::string worker_id;  // Who says so.
+  std::string message;             // The trainer's last words.
+  std::string worker_id;           // Who says so.
+  std::optional<Resumed> resumed;  // With kReady, from rank 0.
 };
 
 // A worker's lease ran out: its ranks of every attempt count as dead.
@@ -50,6 +52,8 @@ struct RankVanished {
 struct CheckpointCommitted {
   Checkpoint checkpoint;
   std::string worker_id;
+  // The job's checkpoints that exist; where it names any, the others are forgotten.
+  std::vector<CheckpointId> retained;
 };
 
 struct CancelRequested {
@@ -79,6 +83,6 @@ std::vector<EventRecord> EventsOf(const Job& before, const JobEvent& event, cons
 absl::Status CheckFence(const Job& job, uint64_t epoch, uint32_t rank,
                         const std::string& worker_id);
 
-inline constexpr size_t kMaxLineage = 64;
+inline constexpr size_t kMaxCheckpoints = 64;  // Listed of a job: the newest.
 
 }  // namespace trainyard::controller

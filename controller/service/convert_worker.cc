@@ -100,6 +100,9 @@ RankStatus FromProto(const v1::RankStatus& status) {
   out.signal = status.signal();
   out.exit_code = status.exit_code();
   out.message = status.message();
+  if (out.state == RankState::kReady && out.rank == 0) {
+    out.resumed = {status.resumed_step(), {status.refused().begin(), status.refused().end()}};
+  }
   return out;
 }
 
@@ -110,6 +113,17 @@ StepReport FromProto(const v1::StepReport& report) {
   out.record = FromProto(report.record());
   const double flops = report.model_flops();  // Ends in a counter, which only grows.
   out.record.model_flops = std::isfinite(flops) && flops > 0 ? flops : 0;
+  return out;
+}
+
+CheckpointReport FromProto(const v1::CheckpointReport& report) {
+  CheckpointReport out{.job_id = report.job_id(),
+                       .checkpoint = FromProto(report.checkpoint()),
+                       .duration = absl::Seconds(report.duration_seconds()),
+                       .retained = {}};
+  for (const v1::CheckpointId& id : report.retained()) {
+    out.retained.push_back({id.epoch(), id.step()});
+  }
   return out;
 }
 

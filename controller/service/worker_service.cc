@@ -67,9 +67,7 @@ class WorkerStream final : public StreamLink::Reactor {
         coordinator_.OnStep(*session_, FromProto(request_.step()), durable);
         break;
       case Request::kCheckpoint:
-        coordinator_.OnCheckpoint(*session_, request_.checkpoint().job_id(),
-                                  FromProto(request_.checkpoint().checkpoint()),
-                                  absl::Seconds(request_.checkpoint().duration_seconds()), durable);
+        coordinator_.OnCheckpoint(*session_, FromProto(request_.checkpoint()), durable);
         break;
       case Request::kLog:
         HandleLog(request_.log());

@@ -18,7 +18,8 @@ RankReported ReportOf(const std::string& worker_id, const RankStatus& status) {
           .signal = status.signal,
           .exit_code = status.exit_code,
           .message = status.message,
-          .worker_id = worker_id};
+          .worker_id = worker_id,
+          .resumed = status.resumed};
 }
 
 }  // namespace
@@ -141,14 +142,16 @@ void Coordinator::OnStep(const Session& session, StepReport report, Done durable
   book_.RecordStep(report, devices, std::move(durable));
 }
 
-void Coordinator::OnCheckpoint(const Session& session, const std::string& job_id,
-                               const Checkpoint& checkpoint, absl::Duration duration,
-                               Done durable) {
+void Coordinator::OnCheckpoint(const Session& session, CheckpointReport report, Done durable) {
   std::lock_guard lock(mutex_);
   if (table_.Hear(session) == nullptr) return;
   const absl::StatusOr<Snapshot> applied = book_.Apply(
-      job_id, Event(CheckpointCommitted{checkpoint, session.worker_id}), std::move(durable));
-  if (applied.ok()) book_.RecordCheckpointDuration(job_id, checkpoint, duration);
+      report.job_id,
+      Event(CheckpointCommitted{report.checkpoint, session.worker_id, std::move(report.retained)}),
+      std::move(durable));
+  if (applied.ok()) {
+    book_.RecordCheckpointDuration(report.job_id, report.checkpoint, report.duration);
+  }
 }
 
 void Coordinator::OnLogs(const Session& session, const std::string& job_id,

@@ -56,8 +56,7 @@ class Coordinator {
   void OnHeartbeat(const Session& session);
   void OnRankStatus(const Session& session, const RankStatus& status, Done durable);
   void OnStep(const Session& session, StepReport report, Done durable);
-  void OnCheckpoint(const Session& session, const std::string& job_id, const Checkpoint& checkpoint,
-                    absl::Duration duration, Done durable);
+  void OnCheckpoint(const Session& session, CheckpointReport report, Done durable);
   void OnLogs(const Session& session, const std::string& job_id,
               const std::vector<LogRecord>& lines);
   void OnRendezvousSet(const Session& session, const RendezvousValue& value);

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -40,6 +41,7 @@ struct RankStatus {
   int signal = 0;
   int exit_code = 0;
   std::string message;
+  std::optional<Resumed> resumed;
 };
 
 struct Registration {
@@ -51,6 +53,13 @@ struct Registration {
   std::vector<RankStatus> running;
   std::string metrics_url;
   bool insecure = false;
+};
+
+struct CheckpointReport {
+  std::string job_id;
+  Checkpoint checkpoint;
+  absl::Duration duration;
+  std::vector<CheckpointId> retained;
 };
 
 // Orders. Sent again after a reconnect, so each is idempotent on the worker.

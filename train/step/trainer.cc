@@ -29,6 +29,8 @@
 namespace trainyard {
 namespace {
 
+constexpr size_t kMaxRetainedReported = 64;
+
 constexpr int kAttempts = 2;  // At a step whose loss or gradient is not finite.
 
 using SteadyTime = std::chrono::steady_clock::time_point;
@@ -84,7 +86,7 @@ class RankTrainer final : public Trainer {
   absl::Status ClaimCheckpointDirectory();
   // Under the service only recorded checkpoints resume a job; without any it starts afresh.
   bool resumes() const { return !rank_.checkpoints.empty(); }
-  absl::StatusOr<std::string> ChooseCheckpoint() const;
+  absl::StatusOr<std::string> ChooseCheckpoint();
   absl::Status LoadFrom(const std::string& path);
 
   absl::StatusOr<StepRecord> Step(int64_t step);
@@ -119,6 +121,7 @@ class RankTrainer final : public Trainer {
   ModelConfig model_;
   std::string checkpoint_directory_;  // Canonical; on rank 0 alone.
   std::string loaded_from_;           // Empty: a fresh start.
+  std::vector<std::string> refused_;  // Why newer ones were not loaded; on rank 0 alone.
   std::string last_saved_;            // By this attempt; empty: none yet.
   DataSplits data_;
   std::optional<BatchReader> train_reader_, validation_reader_;
@@ -184,12 +187,13 @@ absl::Status RankTrainer::MakeExecutable() {
 }
 
 // By rank 0 alone, so that a gang reads storage once before it loads. Empty: none is wanted.
-absl::StatusOr<std::string> RankTrainer::ChooseCheckpoint() const {
+absl::StatusOr<std::string> RankTrainer::ChooseCheckpoint() {
   if (!resumes() && job_.init_from.empty()) return "";
-  const absl::StatusOr<ChosenCheckpoint> chosen =
+  absl::StatusOr<ChosenCheckpoint> chosen =
       resumes() ? NewestGood(rank_.checkpoints, roots_) : FindCheckpoint(job_.init_from, roots_);
   RETURN_IF_ERROR(chosen.status());
-  for (const std::string& reason : chosen->refused) {
+  refused_ = std::move(chosen->refused);
+  for (const std::string& reason : refused_) {
     LogWarning("checkpoint_refused", {{"reason", reason}});
   }
   return chosen->checkpoint->path();
@@ -231,7 +235,7 @@ absl::Status RankTrainer::Load() {
 }
 
 absl::StatusOr<TrainingResult> RankTrainer::Run() {
-  if (callbacks_.ready) callbacks_.ready();
+  if (callbacks_.ready) callbacks_.ready({.step = step_, .refused = refused_});
   TrainingResult result;
   result.step = step_;
   while (step_ < job_.steps && !stopping_) {
@@ -362,10 +366,11 @@ absl::StatusOr<CheckpointRecord> RankTrainer::Save(int64_t step) {
   ASSIGN_OR_RETURN(
       const Manifest manifest,
       SaveCheckpoint(checkpoint_directory_, state, SourceBoxes(*executable_), LocalStorage()));
-  const CheckpointRecord record{.step = step,
-                                .path = CheckpointPath(checkpoint_directory_, rank_.epoch, step),
-                                .size_bytes = int64_t(manifest.size_bytes()),
-                                .seconds = SecondsSince(begin)};
+  CheckpointRecord record{.step = step,
+                          .path = CheckpointPath(checkpoint_directory_, rank_.epoch, step),
+                          .size_bytes = int64_t(manifest.size_bytes()),
+                          .seconds = SecondsSince(begin),
+                          .retained = {}};
   // The one before it stays: under a service only recorded checkpoints load, and this one is
   // recorded once its report has arrived.
   const absl::Status retained = ApplyRetention(
@@ -373,6 +378,11 @@ absl::StatusOr<CheckpointRecord> RankTrainer::Save(int64_t step) {
       {.keep = job_.checkpoint->keep, .epoch = rank_.epoch, .protect = {loaded_from_, last_saved_}},
       LocalStorage());
   if (!retained.ok()) LogWarning("retention_failed", {{"error", retained.message()}});
+  if (auto listed = ListCheckpoints(checkpoint_directory_); listed.ok()) {
+    std::erase_if(*listed, [](const ListedCheckpoint& c) { return !c.complete; });
+    if (listed->size() > kMaxRetainedReported) listed->resize(kMaxRetainedReported);
+    record.retained = *std::move(listed);
+  }
   last_saved_ = record.path;
   return record;
 }

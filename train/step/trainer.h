@@ -12,11 +12,13 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "kernels/collective/collective.h"
 #include "kernels/device/backend.h"
 #include "kernels/device/step_state.h"
+#include "train/checkpoint/load.h"
 #include "train/config/trainer_config.h"
 
 namespace trainyard {
@@ -53,11 +55,19 @@ struct CheckpointRecord {
   std::string path;
   int64_t size_bytes = 0;
   double seconds = 0;
+  // The job's complete ones after retention, newest first, the newest 64; empty: not known.
+  std::vector<ListedCheckpoint> retained;
+};
+
+// What a rank starts from. The same on every rank, but for `refused`, which rank 0 alone knows.
+struct StartRecord {
+  int64_t step = 0;                  // Of the checkpoint that was loaded; 0: none.
+  std::vector<std::string> refused;  // Why newer ones of rank.checkpoints were not.
 };
 
 // All on the thread that calls Run; empty ones are skipped.
 struct TrainerCallbacks {
-  std::function<void()> ready = nullptr;  // Everything is loaded; the first step begins.
+  std::function<void(const StartRecord&)> ready = nullptr;  // All is loaded; the first step begins.
   std::function<void(const StepRecord&)> step = nullptr;
   std::function<void(const CheckpointRecord&)> checkpoint = nullptr;  // Rank 0, after the commit.
   std::function<bool()> stop_requested = nullptr;  // Asked once a step; one rank's yes stops all.

@@ -45,7 +45,7 @@ class Client final : public ChannelClient {
     thread_.join();
   }
 
-  void SendReady() override { Keep(Ready{}, false); }
+  void SendReady(const Ready& ready) override { Keep(ready, false); }
   void SendStep(const Step& step) override { Keep(step, true); }
   void SendCheckpoint(const Checkpoint& checkpoint) override { Keep(checkpoint, false); }
   void Set(const std::string& key, const std::string& value) override {

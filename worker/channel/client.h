@@ -31,7 +31,7 @@ class ChannelClient {
   static std::unique_ptr<ChannelClient> Create(Options options);
   virtual ~ChannelClient() = default;  // Closes; what was not sent is lost.
 
-  virtual void SendReady() = 0;
+  virtual void SendReady(const Ready& ready) = 0;
   virtual void SendStep(const Step& step) = 0;
   virtual void SendCheckpoint(const Checkpoint& checkpoint) = 0;
 

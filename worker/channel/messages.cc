@@ -44,6 +44,7 @@ void Fields(V&& v, Step& m) {
 template <typename V>
 void Fields(V&& v, Checkpoint& m) {
   v("step", m.step), v("path", m.path), v("size_bytes", m.size_bytes), v("seconds", m.seconds);
+  v("retained", m.retained);
 }
 template <typename V>
 void Fields(V&& v, Set& m) {
@@ -67,7 +68,9 @@ void Fields(V&& v, Ack& m) {
   v("up_to", m.up_to);
 }
 template <typename V>
-void Fields(V&&, Ready&) {}
+void Fields(V&& v, Ready& m) {
+  v("step", m.step), v("refused", m.refused);
+}
 template <typename V>
 void Fields(V&&, Unknown&) {}
 
@@ -85,6 +88,10 @@ class Writer {
   void operator()(const char* name, const std::optional<double>& value) {
     if (value) (*this)(name, *value);
   }
+  void operator()(const char* name, const std::vector<CheckpointId>& ids) {
+    json_[name] = Json::array();
+    for (const CheckpointId& id : ids) json_[name].push_back({id.epoch, id.step});
+  }
   void Bytes(const char* name, const std::string& value) {
     json_[name] = absl::Base64Escape(value);
   }
@@ -99,17 +106,13 @@ class Reader {
 
   template <typename T>
   void operator()(const char* name, T& value) {
+    if (const Json* field = Find(name)) Value(*field, name, value);
+  }
+  template <typename T>
+  void operator()(const char* name, std::vector<T>& values) {
     const Json* field = Find(name);
-    if (field == nullptr) return;
-    if constexpr (std::is_same_v<T, bool>) {
-      if (Expect(field->is_boolean(), name, "a boolean")) value = field->get<bool>();
-    } else if constexpr (std::is_integral_v<T>) {
-      Integer(*field, name, value);
-    } else if constexpr (std::is_same_v<T, std::string>) {
-      if (Expect(field->is_string(), name, "a string")) value = field->get<std::string>();
-    } else {
-      Number(*field, name, value);
-    }
+    if (field == nullptr || !Expect(field->is_array(), name, "a list")) return;
+    for (const Json& element : *field) Value(element, name, values.emplace_back());
   }
   void operator()(const char* name, std::optional<double>& value) {
     if (!json_.contains(name)) return;
@@ -126,6 +129,22 @@ class Reader {
   const Json* Find(const char* name) {
     const auto found = json_.find(name);
     return Expect(found != json_.end(), name, "present") ? &*found : nullptr;
+  }
+  template <typename T>
+  void Value(const Json& field, const char* name, T& value) {
+    if constexpr (std::is_same_v<T, bool>) {
+      if (Expect(field.is_boolean(), name, "a boolean")) value = field.get<bool>();
+    } else if constexpr (std::is_integral_v<T>) {
+      Integer(field, name, value);
+    } else if constexpr (std::is_same_v<T, std::string>) {
+      if (Expect(field.is_string(), name, "a string")) value = field.get<std::string>();
+    } else if constexpr (std::is_same_v<T, CheckpointId>) {
+      if (!Expect(field.is_array() && field.size() == 2, name, "a list of [epoch, step]")) return;
+      Integer(field[0], name, value.epoch);
+      Integer(field[1], name, value.step);
+    } else {
+      Number(field, name, value);
+    }
   }
   template <typename T>
   void Integer(const Json& field, const char* name, T& value) {

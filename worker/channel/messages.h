@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -24,7 +25,11 @@ struct Hello {
   int64_t pid = 0;
 };
 
-struct Ready {};
+// Everything is loaded; the first step begins.
+struct Ready {
+  uint64_t step = 0;                      // Of the checkpoint that was loaded; 0: none.
+  std::vector<std::string> refused = {};  // Why newer ones were not; from rank 0 alone.
+};
 
 // One optimizer step as this rank saw it; all times but `data` and `checkpoint` sum to `seconds`.
 struct Step {
@@ -45,12 +50,18 @@ struct Step {
   double time = 0;                    // Unix seconds at the end of the step.
 };
 
+struct CheckpointId {
+  uint64_t epoch = 0;
+  uint64_t step = 0;
+};
+
 // Rank 0, after the commit.
 struct Checkpoint {
   uint64_t step = 0;
   std::string path;
   uint64_t size_bytes = 0;
   double seconds = 0;
+  std::vector<CheckpointId> retained = {};  // Those of the job that still exist; empty: not known.
 };
 
 // Rendezvous. Values are bytes here and base64 on the wire.

@@ -193,8 +193,8 @@ class Server final : public ChannelServer {
   }
 
   void Dispatch(const Message& message) {
-    if (std::holds_alternative<Ready>(message)) {
-      Call(callbacks_.ready);
+    if (const Ready* ready = std::get_if<Ready>(&message)) {
+      Call(callbacks_.ready, *ready);
     } else if (const Step* step = std::get_if<Step>(&message)) {
       Call(callbacks_.step, *step);
     } else if (const Checkpoint* checkpoint = std::get_if<Checkpoint>(&message)) {

@@ -31,7 +31,7 @@ class ChannelServer {
   // skipped.
   struct Callbacks {
     std::function<void(const Hello&)> hello = nullptr;  // On every connection.
-    std::function<void()> ready = nullptr;
+    std::function<void(const Ready&)> ready = nullptr;
     std::function<void(const Step&)> step = nullptr;
     std::function<void(const Checkpoint&)> checkpoint = nullptr;
     std::function<void(const Set&)> set = nullptr;

@@ -290,7 +290,7 @@ channel::ChannelServer::Callbacks Daemon::CallbacksFor(const RankId& id) {
   channel::ChannelServer::Callbacks callbacks;
   callbacks.hello = [=](const channel::Hello&) { with_rank([](Rank& r) { r.OnHello(); }); };
   callbacks.disconnected = [=] { with_rank([](Rank& r) { r.OnDisconnected(); }); };
-  callbacks.ready = [=] { with_rank([](Rank& r) { r.OnReady(); }); };
+  callbacks.ready = [=](const channel::Ready& m) { with_rank([&](Rank& r) { r.OnReady(m); }); };
   callbacks.step = [=](const channel::Step& s) { with_rank([&](Rank& r) { r.OnStep(s); }); };
   callbacks.checkpoint = [=](const channel::Checkpoint& c) {
     with_rank([&](Rank& r) { r.OnCheckpoint(c); });

@@ -51,11 +51,12 @@ Rank::Rank(Shared shared, RankId id, uint32_t device)
       log_(directory_.path(), ReadPosition(directory_.File("log_position"))) {}
 
 RankStatus Rank::Status() const {
-  RankStatus status{id_, RankState::kStarting, exit_, device_};
+  RankStatus status{id_, RankState::kStarting, exit_, device_, {}};
   if (phase_ == Phase::kExited || phase_ == Phase::kReported) {
     status.state = RankState::kExited;
   } else if (ready_) {
     status.state = RankState::kReady;
+    status.ready = *ready_;
   }
   return status;
 }
@@ -103,7 +104,11 @@ void Rank::Launch(const std::string& config, channel::ChannelServer::Callbacks c
 
 // Returns whether the rank's supervisor still lives.
 bool Rank::ReplayEarlierDaemon() {
-  ready_ = directory_.Has("ready");
+  if (const auto line = ReadFile(directory_.File("ready")); line.ok()) {
+    const auto said = channel::Decode(*line);
+    const auto* ready = said.ok() ? std::get_if<channel::Ready>(&said->message) : nullptr;
+    ready_ = ready == nullptr ? channel::Ready() : *ready;
+  }
   rendezvous_.Recover([&](channel::Message message) {
     if (auto* set = std::get_if<channel::Set>(&message)) sets_.push_back(std::move(*set));
     return Spool::kNeverAcknowledged;
@@ -220,14 +225,16 @@ std::unique_ptr<channel::ChannelServer> Rank::TakeClosedChannel() {
   return phase_ == Phase::kExited || phase_ == Phase::kReported ? TakeChannel() : nullptr;
 }
 
-void Rank::OnReady() {
-  if (std::exchange(ready_, true)) return;
-  directory_.Mark("ready");
+void Rank::OnReady(const channel::Ready& ready) {
+  ready_ = ready;
+  if (const absl::Status status = WriteText(directory_.File("ready"), channel::Encode({ready}));
+      !status.ok()) {
+    LogWarning("ready_not_kept", {{"rank", id_.Name()}, {"error", status.message()}});
+  }
   if (alive()) shared_.outbox.Add(Status());
 }
 
 void Rank::OnStep(const channel::Step& step) {
-  OnReady();  // A daemon that died may have taken that message with it.
   shared_.metrics.SpoolDropped(steps_.Append(step, ReportStep(step)));
   shared_.metrics.StepFinished(id_, step);
 }

@@ -80,7 +80,7 @@ class Rank {
   // From the channel.
   void OnHello() { greeted_ = true; }
   void OnDisconnected() { greeted_ = false; }
-  void OnReady();
+  void OnReady(const channel::Ready& ready);
   void OnStep(const channel::Step& step);
   void OnCheckpoint(const channel::Checkpoint& checkpoint);
   void OnSet(const channel::Set& set);
@@ -108,7 +108,7 @@ class Rank {
   const uint32_t device_;
   const RankDirectory directory_;
   Phase phase_ = Phase::kWaiting;
-  bool ready_ = false;
+  std::optional<channel::Ready> ready_;  // Once it was.
   bool kill_ordered_ = false;
   RankExit exit_;
   uint64_t exit_sequence_ = 0;  // Of its report, once it is in the outbox.

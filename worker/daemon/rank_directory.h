@@ -12,7 +12,7 @@
 //   steps.N             steps that the controller has not acknowledged
 //   checkpoints.N       checkpoints likewise
 //   rendezvous.N        what the rank has set for its peers
-//   ready               exists once the trainer was ready to step
+//   ready               what the trainer said once it was ready to step
 //   trainer_exit.json   the trainer's own last words, if it had any
 //   exit_report.json    the supervisor's: the process is gone, its descendants are reaped
 //   reported            exists once the controller has acknowledged the exit

@@ -38,6 +38,7 @@ struct RankStatus {
   RankState state = RankState::kStarting;
   RankExit exit;  // With kExited.
   uint32_t device = 0;
+  channel::Ready ready = {};  // With kReady.
 };
 
 struct StepReport {

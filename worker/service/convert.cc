@@ -8,6 +8,7 @@ namespace trainyard {
 namespace {
 
 constexpr size_t kMaxMessageBytes = 8 << 10;
+constexpr size_t kMaxReasonBytes = 1 << 10;
 
 v1::RankState ToProto(RankState state) {
   switch (state) {
@@ -90,6 +91,11 @@ void Fill(const CheckpointReport& report, v1::ConnectRequest& request) {
   checkpoint.set_epoch(report.id.epoch);
   checkpoint.set_path(ValidUtf8(report.checkpoint.path));
   checkpoint.set_size_bytes(report.checkpoint.size_bytes);
+  for (const channel::CheckpointId& id : report.checkpoint.retained) {
+    v1::CheckpointId& retained = *out.add_retained();
+    retained.set_epoch(id.epoch);
+    retained.set_step(id.step);
+  }
   SetTime(report.time, *checkpoint.mutable_create_time());
 }
 
@@ -147,6 +153,12 @@ v1::RankStatus ToProto(const RankStatus& status) {
   out.set_rank(status.id.rank);
   out.set_device(status.device);
   out.set_state(ToProto(status.state));
+  if (status.state == RankState::kReady) {
+    out.set_resumed_step(status.ready.step);
+    for (const std::string& reason : status.ready.refused) {
+      out.add_refused(std::string(CutUtf8(ValidUtf8(reason), kMaxReasonBytes)));
+    }
+  }
   if (status.state == RankState::kExited) {
     out.set_cause(ToProto(status.exit.cause));
     out.set_signal(status.exit.signal);

@@ -62,10 +62,15 @@ channel::Step ToMessage(const StepRecord& record) {
 }
 
 channel::Checkpoint ToMessage(const CheckpointRecord& record) {
-  return {.step = uint64_t(record.step),
-          .path = record.path,
-          .size_bytes = uint64_t(record.size_bytes),
-          .seconds = record.seconds};
+  channel::Checkpoint message{.step = uint64_t(record.step),
+                              .path = record.path,
+                              .size_bytes = uint64_t(record.size_bytes),
+                              .seconds = record.seconds,
+                              .retained = {}};
+  for (const ListedCheckpoint& c : record.retained) {
+    message.retained.push_back({uint64_t(c.epoch), uint64_t(c.step)});
+  }
+  return message;
 }
 
 DType ComputeDType(PrecisionName precision) {
@@ -101,8 +106,8 @@ class Reporter {
         prints_(!config.rank || config.rank->rank == 0),
         client_(client) {}
 
-  void Ready() {
-    if (client_ != nullptr) client_->SendReady();
+  void Ready(const StartRecord& record) {
+    if (client_ != nullptr) client_->SendReady({uint64_t(record.step), record.refused});
   }
   void Step(const StepRecord& record) {
     seconds_ += record.seconds + record.phases.data + record.phases.checkpoint;
@@ -183,7 +188,7 @@ absl::StatusOr<TrainingResult> RunRankProcess(const TrainerConfig& config, const
   }
   Reporter reporter(config, client.get());
   TrainerCallbacks callbacks{
-      .ready = [&] { reporter.Ready(); },
+      .ready = [&](const StartRecord& record) { reporter.Ready(record); },
       .step = [&](const StepRecord& record) { reporter.Step(record); },
       .checkpoint = [&](const CheckpointRecord& record) { reporter.Checkpoint(record); },
       .stop_requested = [&] { return StopRequested(options, client.get()); },

@@ -29,6 +29,7 @@ Job FullJob() {
                   .tokens_per_second = 1e6,
                   .seconds_per_step = 0.25,
                   .mfu = 0.5};
+  job.resumed_step = 40;
   job.checkpoints = {{40, 2, "runs/a/epoch-2/step-40", 123, job.create_time}};
   job.stop_mode = StopMode::kCheckpoint;
   job.outcome = JobState::kCancelled;
@@ -53,6 +54,7 @@ TEST(JobCodec, ReadsBackWhatItWrote) {
   EXPECT_TRUE(std::isnan(read->progress.loss));
   EXPECT_EQ(read->progress.validation_loss, 2.5);
   EXPECT_EQ(read->progress.mfu, 0.5);
+  EXPECT_EQ(read->resumed_step, 40);
   EXPECT_EQ(read->checkpoints[0].path, "runs/a/epoch-2/step-40");
   EXPECT_EQ(read->attempt_end_time, job.attempt_end_time);
 }

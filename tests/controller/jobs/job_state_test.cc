@@ -60,7 +60,8 @@ RankReported Said(const Job& job, uint32_t rank, RankState state,
           .signal = signal,
           .exit_code = 0,
           .message = "",
-          .worker_id = "w" + std::to_string(rank)};
+          .worker_id = "w" + std::to_string(rank),
+          .resumed = {}};
 }
 
 RankReported Exited(const Job& job, uint32_t rank, ExitCause cause, int signal = 0) {
@@ -79,8 +80,8 @@ Job Running(Job job) {
   return job;
 }
 
-CheckpointCommitted Saved(const Job& job, uint64_t step) {
-  return {{step, job.epoch, "runs/a/step-" + std::to_string(step), 100, kTime}, "w0"};
+CheckpointCommitted Saved(const Job& job, uint64_t step, std::vector<CheckpointId> retained = {}) {
+  return {{step, job.epoch, "runs/a/step-" + std::to_string(step), 100, kTime}, "w0", retained};
 }
 
 TEST(JobState, GoesFromQueuedToSucceeded) {
@@ -149,7 +150,7 @@ TEST(JobState, RepeatingMoreCheckpointsThanAreListedIsNoProgress) {
   Job job = Running(NewJob(1));
   job = Must(job, Saved(job, 1000));
   job = Running(Must(job, Exited(job, 0, ExitCause::kOther)));
-  for (uint64_t step = 1; step <= kMaxLineage + 5; ++step) job = Must(job, Saved(job, step));
+  for (uint64_t step = 1; step <= kMaxCheckpoints + 5; ++step) job = Must(job, Saved(job, step));
   EXPECT_EQ(job.restarts_without_progress, 1);
   EXPECT_EQ(Must(job, Saved(job, 1001)).restarts_without_progress, 0);
 }
@@ -266,11 +267,27 @@ TEST(JobState, RepeatedReportsAreRecognised) {
   EXPECT_TRUE(absl::IsAlreadyExists(Refused(job, exit)));
 }
 
-TEST(JobState, LineageIsBoundedAndKeepsTheNewest) {
+// What retention removed is no longer listed; a report that comes again, late, brings nothing back.
+TEST(JobState, ListsTheCheckpointsThatExist) {
   Job job = Running(NewJob(1));
-  for (uint64_t step = 1; step <= kMaxLineage + 5; ++step) job = Must(job, Saved(job, step));
-  EXPECT_EQ(job.checkpoints.size(), kMaxLineage);
-  EXPECT_EQ(job.checkpoints.back().step, kMaxLineage + 5);
+  job = Must(job, Saved(job, 4, {{1, 4}}));
+  job = Must(job, Saved(job, 8, {{1, 8}, {1, 4}}));
+  job = Running(Must(job, Exited(job, 0, ExitCause::kOther)));
+  job = Must(job, Saved(job, 6, {{2, 6}, {1, 8}}));  // It could not use that of step 8.
+  ASSERT_EQ(job.checkpoints.size(), 2u);
+  EXPECT_EQ(job.checkpoints[0].step, 8);
+  EXPECT_EQ(job.checkpoints[1].step, 6);
+  job = Must(job, Saved(job, 10, {{2, 10}, {2, 6}}));
+  EXPECT_EQ(job.checkpoints.front().epoch, 2);
+  EXPECT_TRUE(absl::IsAlreadyExists(Refused(job, Saved(job, 6, {{2, 6}, {1, 8}}))));
+  EXPECT_EQ(Must(job, Saved(job, 12)).checkpoints.size(), 3u) << "it could not list them";
+}
+
+TEST(JobState, CheckpointsAreBoundedAndTheNewestStay) {
+  Job job = Running(NewJob(1));
+  for (uint64_t step = 1; step <= kMaxCheckpoints + 5; ++step) job = Must(job, Saved(job, step));
+  EXPECT_EQ(job.checkpoints.size(), kMaxCheckpoints);
+  EXPECT_EQ(job.checkpoints.back().step, kMaxCheckpoints + 5);
 }
 
 decltype(JobEvent::what) RandomEvent(const Job& job, std::mt19937& random) {
@@ -285,7 +302,7 @@ decltype(JobEvent::what) RandomEvent(const Job& job, std::mt19937& random) {
     case 3:
       return RankVanished{job.epoch, rank};
     case 4:
-      return CheckpointCommitted{{below(10), job.epoch - below(2), "p", 1, kTime}, "w0"};
+      return CheckpointCommitted{{below(10), job.epoch - below(2), "p", 1, kTime}, "w0", {}};
     case 5:
       if (below(20) == 0) return CancelRequested{"r"};
       return StopOverdue{};
@@ -328,6 +345,29 @@ TEST(JobState, HoldsItsPromisesOverRandomHistories) {
       job = *next;
     }
   }
+}
+
+// Catches events that claim a resume from the newest checkpoint, which the gang found damaged.
+TEST(JobState, EventsSayWhatWasRefusedAndWhereTheAttemptBegan) {
+  Job job = Running(NewJob(1));
+  job.progress.step = 9;
+  job = Must(job, Saved(job, 4));
+  job = Must(job, Saved(job, 8));
+  job = Must(job, Exited(job, 0, ExitCause::kOther));
+  EXPECT_THAT(job.state_reason, HasSubstr("the newest checkpoint is of step 8"));
+  const Job before = Placed_(job);
+  RankReported ready = Said(before, 0, RankState::kReady);
+  ready.resumed = {.step = 4, .refused = {"step-8/rank-0.bin: damaged"}};
+  const JobEvent event{kTime, ready};
+  const Job after = *Apply(before, event);
+  EXPECT_EQ(after.progress.step, 4);
+  const auto events = EventsOf(before, event, after);
+  ASSERT_EQ(events.size(), 2u);
+  EXPECT_EQ(events[0].type, EventType::kWarning);
+  EXPECT_EQ(events[0].message,
+            "checkpoint refused: step-8/rank-0.bin: damaged; resuming from the checkpoint of "
+            "step 4");
+  EXPECT_EQ(events[1].message, "every rank is ready; resuming from the checkpoint of step 4");
 }
 
 TEST(JobState, EventsTellTheStory) {

@@ -104,6 +104,46 @@ TEST_F(WorkerServiceTest, KilledRankEndsTheAttemptAndTheNextOneGetsTheCheckpoint
   EXPECT_TRUE(Steps(id).empty());
 }
 
+TEST_F(WorkerServiceTest, EventsAndCheckpointsSayWhatTheTrainerFound) {
+  auto worker = Worker("w", 1);
+  const std::string id = MustSubmit(Spec(1, "runs/a"));
+  worker->AwaitStart();
+  for (const uint64_t step : {2, 4, 6}) {
+    v1::ConnectRequest request;
+    auto* report = request.mutable_checkpoint();
+    report->set_job_id(id);
+    report->mutable_checkpoint()->set_epoch(1);
+    report->mutable_checkpoint()->set_step(step);
+    for (uint64_t left = std::max<uint64_t>(step - 2, 2); left <= step; left += 2) {
+      auto* retained = report->add_retained();
+      retained->set_epoch(1);
+      retained->set_step(left);
+    }
+    worker->Send(request);
+  }
+  worker->Exit(id, 1, 0, v1::EXIT_CAUSE_OTHER);
+  worker->AwaitStart();
+  const v1::Job job = Get(id);
+  ASSERT_EQ(job.checkpoints_size(), 2);
+  EXPECT_EQ(job.checkpoints(0).step(), 4);
+  v1::ConnectRequest ready;
+  *ready.mutable_rank_status() = ScriptedWorker::Status(id, 2, 0, v1::RANK_STATE_READY);
+  ready.mutable_rank_status()->set_resumed_step(4);
+  ready.mutable_rank_status()->add_refused("step-6: torn");
+  worker->Send(ready);
+  worker->AwaitAck();
+  EXPECT_EQ(Get(id).progress().step(), 4);
+  v1::ListEventsRequest request;
+  request.set_job_id(id);
+  v1::ListEventsResponse response;
+  grpc::ClientContext context;
+  ASSERT_TRUE(jobs_->ListEvents(&context, request, &response).ok());
+  const v1::Event& warning = response.events(response.events_size() - 2);
+  EXPECT_EQ(warning.type(), v1::EVENT_TYPE_WARNING);
+  EXPECT_EQ(warning.message(),
+            "checkpoint refused: step-6: torn; resuming from the checkpoint of step 4");
+}
+
 TEST_F(WorkerServiceTest, RunningJobOutlivesTheController) {
   auto worker = Worker("w", 1);
   const std::string id = MustSubmit(Spec());

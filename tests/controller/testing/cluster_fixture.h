@@ -203,8 +203,11 @@ class ClusterFixture : public ::testing::Test {
   bool Save(const FakeWorker& worker, const Snapshot& job, uint64_t step) {
     bool durable = false;
     coordinator_->OnCheckpoint(
-        worker.session, job->id,
-        {step, job->epoch, "runs/step-" + std::to_string(step), 10, clock_.Now()}, absl::Seconds(1),
+        worker.session,
+        {job->id,
+         {step, job->epoch, "runs/step-" + std::to_string(step), 10, clock_.Now()},
+         absl::Seconds(1),
+         {}},
         [&](const absl::Status& stored) { durable = stored.ok(); });
     Flush();
     return durable;

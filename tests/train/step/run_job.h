@@ -53,6 +53,7 @@ struct RankRun {
   TrainingResult result;
   std::vector<StepRecord> records;
   std::vector<CheckpointRecord> checkpoints;
+  StartRecord start;
 };
 
 inline RankRun RunOneRank(const JobConfig& job, const RankConfig& rank, const RunOptions& options,
@@ -60,6 +61,7 @@ inline RankRun RunOneRank(const JobConfig& job, const RankConfig& rank, const Ru
   RankRun run;
   const int index = collective.rank();
   TrainerCallbacks callbacks{
+      .ready = [&](const StartRecord& record) { run.start = record; },
       .step = [&](const StepRecord& record) { run.records.push_back(record); },
       .checkpoint = [&](const CheckpointRecord& record) { run.checkpoints.push_back(record); },
       .stop_requested =

@@ -154,6 +154,9 @@ TEST(Checkpoints, TheOneBeforeTheNewestStaysEvenWhenOneIsToBeKept) {
   ASSERT_TRUE(paths.ok()) << paths.status();
   EXPECT_THAT(*paths, ::testing::UnorderedElementsAre(::testing::EndsWith("/step-4"),
                                                       ::testing::EndsWith("/step-3")));
+  std::vector<int64_t> said;
+  for (const ListedCheckpoint& c : runs[0].checkpoints.back().retained) said.push_back(c.step);
+  EXPECT_THAT(said, ::testing::ElementsAre(4, 3));
 }
 
 TEST(Records, PhasesSumToTheStepOnEveryRank) {
@@ -214,6 +217,23 @@ TEST(Loading, CheckpointOfAnotherModelIsRefusedAndNamed) {
   const RankRun run = RunJob(wider, {.epoch = 2, .resume = true})[0];
   EXPECT_EQ(run.status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(run.status.message()), HasSubstr("ffn"));
+}
+
+// Catches a service that believes an attempt to have resumed from what it could not use.
+TEST(Loading, DamagedCheckpointIsToldWithWhatWasLoadedInstead) {
+  JobConfig job = SixSteps(FreshDirectory("damaged"));
+  job.checkpoint->every_steps = 2;
+  ASSERT_EQ(RunJob(job)[0].start.step, 0);
+  const std::string newest = Newest(job.checkpoint->directory).path();
+  ASSERT_EQ(::truncate((newest + "/rank-0.bin").c_str(), 3), 0);
+  const auto runs = RunJob(job, {.ranks = 2, .epoch = 2, .resume = true});
+  for (const RankRun& run : runs) {
+    ASSERT_TRUE(run.status.ok()) << run.status;
+    EXPECT_EQ(run.start.step, 4);
+    EXPECT_EQ(run.records.front().step, 5);
+  }
+  ASSERT_EQ(runs[0].start.refused.size(), 1u);
+  EXPECT_THAT(runs[0].start.refused[0], HasSubstr(newest));
 }
 
 TEST(Loading, InitFromTakesTheWeightsAndStartsAtStepOne) {

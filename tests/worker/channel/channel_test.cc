@@ -30,7 +30,7 @@ class Inbox {
   ChannelServer::Callbacks Callbacks() {
     return {
         .hello = [this](const Hello&) { Change([this] { ++hellos; }); },
-        .ready = [this] { Change([this] { ++readies; }); },
+        .ready = [this](const Ready&) { Change([this] { ++readies; }); },
         .step = [this](const Step& s) { Change([&] { steps.push_back(s.step); }); },
         .checkpoint = [this](const Checkpoint& c) { Change([&] { paths.push_back(c.path); }); },
         .set = [this](const Set& s) { Change([&] { sets.push_back(s.key + "=" + s.value); }); },
@@ -90,7 +90,7 @@ TEST_F(ChannelTest, DeliversInOrderAndAcknowledges) {
   Inbox inbox;
   const auto server = Serve(inbox);
   const auto client = Connect();
-  client->SendReady();
+  client->SendReady({});
   for (uint64_t i = 1; i <= 1000; ++i) client->SendStep(StepNumber(i));
   client->SendCheckpoint({1000, "/ckpt/step-1000", 7, 0.5});
   ASSERT_TRUE(client->Flush(kPatience).ok());
@@ -103,7 +103,7 @@ TEST_F(ChannelTest, DeliversInOrderAndAcknowledges) {
 
 TEST_F(ChannelTest, MessagesSentWithoutADaemonReachTheNextOne) {
   const auto client = Connect();
-  client->SendReady();
+  client->SendReady({});
   client->SendStep(StepNumber(1));
   EXPECT_FALSE(client->Flush(absl::Milliseconds(20)).ok());
   Inbox inbox;
@@ -233,7 +233,7 @@ TEST_F(ChannelTest, StopReachesATrainerThatConnectsLaterAndEndsItsGet) {
   EXPECT_EQ(client->Get("k", kPatience).status().code(), absl::StatusCode::kCancelled);
   EXPECT_TRUE(client->stop_requested());
   server->SendStop();
-  client->SendReady();
+  client->SendReady({});
   ASSERT_TRUE(client->Flush(kPatience).ok());
   EXPECT_EQ(stops, 1);
 }
@@ -245,7 +245,7 @@ TEST_F(ChannelTest, TrainerOfAnotherEpochIsRefused) {
       ChannelClient::Create({.path = path_, .hello = {"j-1", 2, 0, 1}, .retry = kPatience});
   stranger->SendCheckpoint({9, "/stale", 0, 0});
   const auto client = Connect();
-  client->SendReady();
+  client->SendReady({});
   ASSERT_TRUE(client->Flush(kPatience).ok());
   EXPECT_EQ(inbox.hellos, 1);
   EXPECT_THAT(inbox.paths, testing::IsEmpty());
@@ -311,7 +311,7 @@ TEST_F(ChannelTest, PathMayBeLongerThanASocketAddress) {
   Inbox inbox;
   const auto server = Serve(inbox);
   const auto client = Connect();
-  client->SendReady();
+  client->SendReady({});
   EXPECT_TRUE(client->Flush(kPatience).ok());
 }
 

@@ -63,6 +63,22 @@ TEST(Messages, RendezvousValuesMayHoldAnyBytes) {
   EXPECT_EQ(RoundTrip(Get{"gloo/0"}).key, "gloo/0");
 }
 
+TEST(Messages, ListsTravelInOrder) {
+  const Ready ready = RoundTrip(Ready{40, {"step-80: torn", "step-60: gone"}}, 1);
+  EXPECT_EQ(ready.step, 40u);
+  EXPECT_THAT(ready.refused, ::testing::ElementsAre("step-80: torn", "step-60: gone"));
+  const Checkpoint checkpoint = RoundTrip(Checkpoint{9, "p", 1, 0.5, {{2, 9}, {1, 8}}}, 2);
+  ASSERT_EQ(checkpoint.retained.size(), 2u);
+  EXPECT_EQ(checkpoint.retained[0].epoch, 2u);
+  EXPECT_EQ(checkpoint.retained[1].step, 8u);
+  for (const char* wrong : {"1", "[1]", "[[1]]", "[[1,-2]]", "[[1,2,3]]"}) {
+    const std::string line = absl::StrCat(
+        R"({"type":"checkpoint","step":1,"path":"p","size_bytes":1,"seconds":1,"retained":)", wrong,
+        "}");
+    EXPECT_THAT(std::string(Decode(line).status().message()), HasSubstr("'retained'")) << wrong;
+  }
+}
+
 TEST(Messages, HelloNamesJobEpochRankAndProcess) {
   const Hello hello = RoundTrip(Hello{"j-1", 3, 2, 99});
   EXPECT_EQ(hello.job_id, "j-1");
@@ -79,7 +95,8 @@ TEST(Messages, OtherVersionIsRefusedWithBothNumbers) {
 
 TEST(Messages, NewerTypesAndFieldsAreIgnored) {
   EXPECT_TRUE(std::holds_alternative<Unknown>(Decode(R"({"type":"sing"})")->message));
-  EXPECT_TRUE(std::holds_alternative<Ready>(Decode(R"({"type":"ready","mood":[1]})")->message));
+  EXPECT_TRUE(
+      std::holds_alternative<Ack>(Decode(R"({"type":"ack","up_to":1,"mood":[1]})")->message));
 }
 
 TEST(Messages, MalformedLineNamesTheField) {

@@ -197,7 +197,7 @@ TEST_F(DaemonTest, AValueOfTheControllerReachesTheRankThatWaitsForIt) {
 
 TEST_F(DaemonTest, ARunningRankIsAdopted) {
   daemon_->StartRanks(
-      Order("job", 1, {"ready", "step:5", "wait_stop", "step:9", "flush", "report:stopped:"}));
+      Order("job", 1, {"ready:4", "step:5", "wait_stop", "step:9", "flush", "report:stopped:"}));
   ASSERT_TRUE(heard_->AwaitSteps(5));
   const ProcessIdentity supervisor = SupervisorOf(id_);
   Restart();
@@ -205,6 +205,7 @@ TEST_F(DaemonTest, ARunningRankIsAdopted) {
   ASSERT_EQ(running.size(), 1u);
   EXPECT_EQ(running[0].id, id_);
   EXPECT_EQ(running[0].state, RankState::kReady);
+  EXPECT_EQ(running[0].ready.step, 4u) << "what it resumed from is kept, too";
   EXPECT_TRUE(IsRunning(supervisor));
   daemon_->StopRanks({"job", 1, StopMode::kCheckpoint});
   const auto exited = heard_->Await(id_, RankState::kExited);

@@ -37,7 +37,7 @@ class FakeTrainer {
     const size_t colon = action.find(':');
     const std::string verb = action.substr(0, colon);
     const std::string argument = colon == std::string::npos ? "" : action.substr(colon + 1);
-    if (verb == "ready") channel_->SendReady();
+    if (verb == "ready") channel_->SendReady({argument.empty() ? 0 : std::stoull(argument), {}});
     if (verb == "step") Steps(std::stoull(argument));
     if (verb == "checkpoint") {
       channel_->SendCheckpoint({std::stoull(argument), "/data/step-" + argument, 1000, 0.5});

@@ -31,6 +31,23 @@ TEST(ConvertTest, FlopsBeyondSixtyFourBitsArrive) {
   }
 }
 
+TEST(ConvertTest, WhatWasLoadedAndRefusedIsSaidWithReady) {
+  RankStatus status = {{"job", 1, 0}, RankState::kReady, {}, 0};
+  status.ready = {.step = 40, .refused = {std::string(2000, 'x'), "step-60: \xff"}};
+  const v1::RankStatus said = ToProto(status);
+  EXPECT_EQ(said.resumed_step(), 40u);
+  ASSERT_EQ(said.refused_size(), 2);
+  EXPECT_EQ(said.refused(0).size(), 1024u);
+  EXPECT_EQ(said.refused(1), "step-60: ?");
+
+  const Report report =
+      CheckpointReport{{"job", 2, 0}, {9, "p", 1, 0.5, {{2, 9}, {1, 8}}}, absl::UnixEpoch()};
+  const v1::CheckpointReport checkpoint = ToProto(Outgoing{1, report}).checkpoint();
+  ASSERT_EQ(checkpoint.retained_size(), 2);
+  EXPECT_EQ(checkpoint.retained(1).epoch(), 1u);
+  EXPECT_EQ(checkpoint.retained(1).step(), 8u);
+}
+
 TEST(ConvertTest, AnExitsMessageIsCutAtEightKibibytesBetweenCharacters) {
   std::string message = "x";
   while (message.size() < 20'000) message += "\u00e9";  // Two bytes each, at odd positions.

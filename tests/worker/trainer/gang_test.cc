@@ -38,7 +38,7 @@ class Daemons {
            .job_id = "j-1",
            .epoch = 1,
            .rank = uint32_t(rank)},
-          {.ready = [this] { Change([this] { ++ready; }); },
+          {.ready = [this](const channel::Ready&) { Change([this] { ++ready; }); },
            .step = [this, rank](
                        const channel::Step& step) { Change([&] { steps[rank].push_back(step); }); },
            .checkpoint =

@@ -76,8 +76,11 @@ absl::Status JobBook::LoadJob(const StoredJob& stored) {
   job.revision = std::max(job.revision + 1, store_.generation() << 32);
   Slot& slot = slots_[job.id];
   slot.applied = slot.published = std::make_shared<const Job>(job);
-  if (job.epoch > 0)
+  if (job.epoch > 0) {
+    ASSIGN_OR_RETURN(const std::vector<StepRecord> open, store_.OpenSteps(job.number, job.epoch));
+    slot.steps = StepWindow(open);
     SeriesOf(slot).AddEarlierSeconds(store_.SumStepSeconds(job.number).value_or(0));
+  }
   if (const std::string key = DirectoryKey(job.spec->facts.checkpoint_directory); !key.empty()) {
     directories_[key] = job.id;
   }
@@ -120,13 +123,7 @@ absl::StatusOr<Snapshot> JobBook::Earlier(const std::string& request_id, const S
   const absl::StatusOr<uint64_t> number = store_.FindRequest(request_id);
   if (absl::IsNotFound(number.status())) return Snapshot();
   RETURN_IF_ERROR(number.status());
-  Snapshot job;
-  if (const auto live = slots_.find(JobId(*number)); live != slots_.end()) {
-    job = live->second.published;
-  } else {
-    ASSIGN_OR_RETURN(const StoredJob stored, store_.GetJob(*number));
-    ASSIGN_OR_RETURN(job, FromStore(stored));
-  }
+  ASSIGN_OR_RETURN(Snapshot job, Get(JobId(*number)));
   if (job->spec->bytes != spec.bytes) {
     return absl::AlreadyExistsError(absl::StrCat("request_id ", request_id, " was used for job ",
                                                  job->id, " with another spec"));
@@ -146,82 +143,85 @@ Job JobBook::NewJob(std::shared_ptr<const Spec> spec) {
 
 void JobBook::Submit(const std::string& request_id, std::shared_ptr<const Spec> spec,
                      SubmitDone done) {
-  absl::StatusOr<Snapshot> answer = Snapshot();
-  {
+  auto submission = std::make_shared<Submission>(Submission{request_id, std::move(spec), {}});
+  if (!request_id.empty()) {
+    // From here until its outcome is known it is in submissions_, so that nobody else with this
+    // request_id looks into the store, which is read without the lock.
     std::unique_lock lock(mutex_);
-    // A request that is being written is in submissions_ until it is published. Looking there and
-    // in the store under one lock cannot miss it.
-    const auto same = request_id.empty() ? submissions_.end() : submissions_.find(request_id);
-    if (same == submissions_.end()) {
-      answer = Earlier(request_id, *spec);
-    } else if (same->second.spec->bytes == spec->bytes) {
-      same->second.waiting.push_back(std::move(done));
-      return;
-    } else {
-      answer = absl::AlreadyExistsError(
-          absl::StrCat("request_id ", request_id, " is being used with another spec"));
+    const auto [same, first] = submissions_.try_emplace(request_id, submission);
+    if (!first && same->second->spec->bytes == submission->spec->bytes) {
+      return same->second->waiting.push_back(std::move(done));
     }
-    if (answer.ok() && *answer == nullptr) {
-      if (absl::Status status = CheckSubmitLocked(*spec); status.ok()) {
-        const Refusal refuse = WriteNew(request_id, std::move(spec), std::move(done));
-        lock.unlock();
-        if (refuse) refuse();
-        return;
-      } else {
-        answer = std::move(status);
-      }
+    if (!first) {
+      lock.unlock();
+      return done(absl::AlreadyExistsError(
+          absl::StrCat("request_id ", request_id, " is being used with another spec")));
     }
+    submission->waiting.push_back(std::move(done));
+  } else {
+    submission->waiting.push_back(std::move(done));
   }
-  done(std::move(answer));
+  const absl::StatusOr<Snapshot> earlier = Earlier(request_id, *submission->spec);
+  if (!earlier.ok() || *earlier != nullptr) return Answer(submission, earlier);
+  const absl::StatusOr<Refusal> refuse = WriteNew(submission);
+  if (!refuse.ok()) return Answer(submission, refuse.status());
+  if (*refuse) (*refuse)();
 }
 
-Refusal JobBook::WriteNew(const std::string& request_id, std::shared_ptr<const Spec> spec,
-                          SubmitDone done) {
-  const Job job = NewJob(spec);
+absl::StatusOr<Refusal> JobBook::WriteNew(const std::shared_ptr<Submission>& submission) {
+  const Spec& spec = *submission->spec;
+  std::lock_guard lock(mutex_);
+  RETURN_IF_ERROR(CheckSubmitLocked(spec));
+  const Job job = NewJob(submission->spec);
   ++submitting_;
-  const std::string key = request_id.empty() ? job.id : request_id;
-  submissions_[key] = {spec, {}};
-  submissions_[key].waiting.push_back(std::move(done));
-  if (const std::string directory = DirectoryKey(spec->facts.checkpoint_directory);
+  if (const std::string directory = DirectoryKey(spec.facts.checkpoint_directory);
       !directory.empty()) {
     directories_[directory] = job.id;
   }
   WriteBatch batch;
   StoredJob row = Row(job);
-  row.spec = spec->bytes;
-  row.config = spec->config;
-  row.facts = EncodeFacts(spec->facts);
+  row.spec = spec.bytes;
+  row.config = spec.config;
+  row.facts = EncodeFacts(spec.facts);
   batch.new_jobs.push_back(std::move(row));
-  if (!request_id.empty()) batch.new_requests.push_back({request_id, job.number});
+  if (!submission->request_id.empty()) {
+    batch.new_requests.push_back({submission->request_id, job.number});
+  }
   batch.events.push_back({job.number, {job.create_time, EventType::kSubmitted, 0, "queued"}});
   return store_.Write(
       std::move(batch), OnFailure::kReport,
-      [this, key, job](const absl::Status& status) { Submitted(key, job, status); });
+      [this, submission, job](const absl::Status& status) { Written(submission, job, status); });
 }
 
-void JobBook::Submitted(const std::string& key, const Job& job, const absl::Status& status) {
+void JobBook::Written(const std::shared_ptr<Submission>& submission, const Job& job,
+                      const absl::Status& status) {
   const Snapshot snapshot = std::make_shared<const Job>(job);
-  Submission submission;
   {
     std::lock_guard lock(mutex_);
     --submitting_;
-    submission = std::move(submissions_[key]);
-    submissions_.erase(key);
     if (status.ok()) {
       slots_[job.id].applied = slots_[job.id].published = snapshot;
     } else {
       directories_.erase(DirectoryKey(job.spec->facts.checkpoint_directory));
     }
   }
-  if (status.ok()) {
-    metrics_.jobs_submitted_total.Add({}).Increment();
-    LogInfo("job_submitted",
-            {{"job", job.id}, {"name", job.spec->facts.name}, {"ranks", job.spec->facts.ranks}});
+  if (!status.ok()) return Answer(submission, status);
+  metrics_.jobs_submitted_total.Add({}).Increment();
+  LogInfo("job_submitted",
+          {{"job", job.id}, {"name", job.spec->facts.name}, {"ranks", job.spec->facts.ranks}});
+  Answer(submission, snapshot);
+  if (hook_) hook_(snapshot);
+}
+
+void JobBook::Answer(const std::shared_ptr<Submission>& submission,
+                     const absl::StatusOr<Snapshot>& answer) {
+  std::vector<SubmitDone> waiting;
+  {
+    std::lock_guard lock(mutex_);
+    submissions_.erase(submission->request_id);
+    waiting.swap(submission->waiting);
   }
-  for (const SubmitDone& done : submission.waiting) {
-    status.ok() ? done(snapshot) : done(status);
-  }
-  if (status.ok() && hook_) hook_(snapshot);
+  for (const SubmitDone& done : waiting) done(answer);
 }
 
 void JobBook::Barrier(Done durable) {

@@ -25,6 +25,7 @@
 #include "controller/jobs/job.h"
 #include "controller/jobs/job_series.h"
 #include "controller/jobs/job_state.h"
+#include "controller/jobs/step_window.h"
 #include "controller/metrics.h"
 #include "controller/store/store.h"
 
@@ -70,6 +71,7 @@ class JobBook {
   // `done` gets the durable job. The same request_id with the same spec gets the first call's job.
   // INVALID_ARGUMENT (violations): the checkpoint directory belongs to another live job.
   // ALREADY_EXISTS: request_id came with another spec. RESOURCE_EXHAUSTED: queue or disk full.
+  // UNAVAILABLE: the store is full, or the controller is stopping.
   void Submit(const std::string& request_id, std::shared_ptr<const Spec> spec, SubmitDone done);
 
   // What Submit would refuse, without submitting.
@@ -113,11 +115,13 @@ class JobBook {
     int writes_in_flight = 0;  // Progress waits for these, so that revisions only grow.
     bool progress_waits = false;
     absl::Duration last_progress = -absl::InfiniteDuration();
-    std::map<uint64_t, StepRecord> steps;  // A window of recent ones.
+    StepWindow steps;
     std::vector<std::weak_ptr<JobListener>> listeners;
     std::unique_ptr<JobSeries> series;
   };
+  // One request on its way: looked up, then written. The same one again waits for its outcome.
   struct Submission {
+    std::string request_id;
     std::shared_ptr<const Spec> spec;
     std::vector<SubmitDone> waiting;
   };
@@ -132,20 +136,20 @@ class JobBook {
   absl::Status Load();
   absl::Status LoadJob(const StoredJob& stored) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status CheckSubmitLocked(const Spec& spec) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Finds what an earlier call with this request_id made. OK with null: nothing.
-  absl::StatusOr<Snapshot> Earlier(const std::string& request_id, const Spec& spec) const
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  Refusal WriteNew(const std::string& request_id, std::shared_ptr<const Spec> spec, SubmitDone done)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // What an earlier call with this request_id made, from the store. OK with null: nothing.
+  absl::StatusOr<Snapshot> Earlier(const std::string& request_id, const Spec& spec) const;
+  absl::StatusOr<Refusal> WriteNew(const std::shared_ptr<Submission>& submission);
   Job NewJob(std::shared_ptr<const Spec> spec) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Submitted(const std::string& request_id, const Job& job, const absl::Status& status);
+  void Written(const std::shared_ptr<Submission>& submission, const Job& job,
+               const absl::Status& status);
+  void Answer(const std::shared_ptr<Submission>& submission,
+              const absl::StatusOr<Snapshot>& answer);
   void Publish(const Snapshot& job);
   static void Notify(const std::vector<std::weak_ptr<JobListener>>& listeners);
   // Whoever listens now: one that came while a write was under way has read before it, and must
   // hear of it, too.
   void NotifyJob(const std::string& job_id);
   void Barrier(Done durable);
-  StepRecord& StepOf(Slot& slot, uint64_t step) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void StepFinished(Slot& slot, StepRecord& step, const DeviceFacts& devices)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // True if a new version was published (listeners are to be told).
@@ -160,8 +164,9 @@ class JobBook {
   std::function<void(const Snapshot&)> hook_;
 
   mutable std::mutex mutex_;
-  std::map<std::string, Slot> slots_ ABSL_GUARDED_BY(mutex_);               // Live jobs by id.
-  std::map<std::string, Submission> submissions_ ABSL_GUARDED_BY(mutex_);   // By request_id.
+  std::map<std::string, Slot> slots_ ABSL_GUARDED_BY(mutex_);  // Live jobs by id.
+  std::map<std::string, std::shared_ptr<Submission>> submissions_
+      ABSL_GUARDED_BY(mutex_);  // By request_id, where there is one.
   std::map<std::string, std::string> directories_ ABSL_GUARDED_BY(mutex_);  // Directory to job id.
   size_t submitting_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t last_number_ ABSL_GUARDED_BY(mutex_) = 0;

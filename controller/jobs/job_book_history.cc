@@ -8,9 +8,6 @@
 namespace trainyard::controller {
 namespace {
 
-// Reports of slower ranks arrive while faster ones go on; no rank is this far ahead of another.
-constexpr size_t kStepWindow = 64;
-
 // Weight of the newest step in the smoothed rates.
 constexpr double kNewest = 0.1;
 
@@ -35,19 +32,6 @@ Progress After(const Progress& before, const StepRecord& step) {
 
 }  // namespace
 
-StepRecord& JobBook::StepOf(Slot& slot, uint64_t step) {
-  if (const auto known = slot.steps.find(step); known != slot.steps.end()) return known->second;
-  // Told before a restart of the controller, or very late: what is stored counts as told.
-  StepRecord& record = slot.steps[step];
-  record = store_.ReadStep(slot.applied->number, step).value_or(StepRecord{});
-  record.step = step;
-  while (slot.steps.size() > kStepWindow) {
-    const auto oldest = slot.steps.begin();
-    slot.steps.erase(oldest->first == step ? std::next(oldest) : oldest);
-  }
-  return record;
-}
-
 void JobBook::RecordStep(const StepReport& report, const DeviceFacts& devices, Done durable) {
   std::unique_lock lock(mutex_);
   const auto found = slots_.find(report.job_id);
@@ -58,19 +42,20 @@ void JobBook::RecordStep(const StepReport& report, const DeviceFacts& devices, D
     return Barrier(std::move(durable));
   }
   Slot& slot = found->second;
-  StepRecord& step = StepOf(slot, report.record.step);
-  if (!MergeStep(step, report.record, report.rank, slot.applied->spec->facts.ranks)) {
+  std::optional<StepRecord> step =
+      slot.steps.Merge(report.record, report.rank, slot.applied->spec->facts.ranks);
+  if (!step) {
     lock.unlock();
     return Barrier(std::move(durable));
   }
   if (report.rank == 0 && report.record.skipped) SeriesOf(slot).OnSkipped();
-  const bool complete = step.complete;
+  const bool complete = step->complete;
   if (complete) {
-    StepFinished(slot, step, devices);
+    StepFinished(slot, *step, devices);
     PublishProgress(slot);
   }
   WriteBatch batch;
-  batch.steps.push_back({slot.applied->number, step});
+  batch.steps.push_back({slot.applied->number, *std::move(step)});
   const Refusal refuse = store_.Write(std::move(batch), OnFailure::kRetry,
                                       [this, complete, id = report.job_id,
                                        durable = std::move(durable)](const absl::Status& status) {

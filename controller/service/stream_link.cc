@@ -13,11 +13,33 @@ void StreamLink::Send(Order order) {
   Pump();
 }
 
-void StreamLink::Ack(uint64_t sequence) {
+bool StreamLink::holding() const {
   std::lock_guard lock(mutex_);
+  return held_ != nullptr && !close_;
+}
+
+void StreamLink::Read(v1::ConnectRequest* into) {
+  std::lock_guard lock(mutex_);
+  if (finished_) return;
+  if (storing_ < kWindow) {
+    reactor_->StartRead(into);
+  } else {
+    held_ = into;
+  }
+}
+
+void StreamLink::Storing() {
+  std::lock_guard lock(mutex_);
+  ++storing_;
+}
+
+void StreamLink::Stored(uint64_t sequence, const absl::Status& status) {
+  std::lock_guard lock(mutex_);
+  --storing_;
   if (close_) return;
-  ack_ = std::max(ack_.value_or(0), sequence);
+  if (status.ok() && sequence > 0) ack_ = std::max(ack_.value_or(0), sequence);
   Pump();
+  if (held_ != nullptr) reactor_->StartRead(std::exchange(held_, nullptr));
 }
 
 void StreamLink::Close(absl::Status why) {

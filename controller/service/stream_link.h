@@ -1,5 +1,7 @@
-// The sending half of a worker's stream: a queue of orders in front of one write at a time, and the
-// acknowledgements, of which only the newest matters.
+// The flow of a worker's stream. Sending: a queue of orders in front of one write at a time, and
+// the acknowledgements, of which only the newest matters. Reading: as long as not too much of what
+// was read waits to be stored, so that a disk that stalls stalls the workers, and fills no memory
+// here.
 
 #pragma once
 
@@ -23,23 +25,32 @@ class StreamLink final : public WorkerLink {
 
   explicit StreamLink(Reactor* reactor) : reactor_(reactor) {}
 
+  // Reports of one worker that are read and not stored.
+  static constexpr int kWindow = 64;
+
   void Send(Order order) override;
   void Close(absl::Status why) override;
-  void Ack(uint64_t sequence);  // Everything up to it is durable.
+  bool holding() const override;
 
   // From the reactor.
+  void Read(v1::ConnectRequest* into);  // The next message, as soon as the window has room.
+  void Storing();                       // What was read waits to be stored.
+  // It is, or never will be. `sequence` > 0 is acknowledged.
+  void Stored(uint64_t sequence, const absl::Status& status);
   void OnWriteDone(bool ok);
   void OnDone();  // The reactor is about to go.
 
  private:
   void Pump() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   Reactor* reactor_ ABSL_GUARDED_BY(mutex_);  // Null once it is done.
   std::deque<v1::ConnectResponse> queue_ ABSL_GUARDED_BY(mutex_);
   std::optional<uint64_t> ack_ ABSL_GUARDED_BY(mutex_);
   std::optional<absl::Status> close_ ABSL_GUARDED_BY(mutex_);
   v1::ConnectResponse writing_ ABSL_GUARDED_BY(mutex_);
+  int storing_ ABSL_GUARDED_BY(mutex_) = 0;
+  v1::ConnectRequest* held_ ABSL_GUARDED_BY(mutex_) = nullptr;  // To be read into later.
   bool busy_ ABSL_GUARDED_BY(mutex_) = false;
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
 };

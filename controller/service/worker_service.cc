@@ -37,7 +37,7 @@ class WorkerStream final : public StreamLink::Reactor {
       return;
     }
     if (absl::Status status = Handle(); !status.ok()) return link_->Close(std::move(status));
-    StartRead(&request_);
+    link_->Read(&request_);
   }
   void OnWriteDone(bool ok) override { link_->OnWriteDone(ok); }
   void OnCancel() override { link_->Close(absl::CancelledError("the stream was cancelled")); }
@@ -50,24 +50,18 @@ class WorkerStream final : public StreamLink::Reactor {
  private:
   absl::Status Handle() {
     if (!session_) return HandleRegister();
-    Coordinator::Done durable;
-    if (request_.sequence() > 0) {
-      durable = [link = link_, sequence = request_.sequence()](const absl::Status& status) {
-        if (status.ok()) link->Ack(sequence);
-      };
-    }
     switch (request_.message_case()) {
       case Request::kHeartbeat:
         coordinator_.OnHeartbeat(*session_);
         break;
       case Request::kRankStatus:
-        coordinator_.OnRankStatus(*session_, FromProto(request_.rank_status()), durable);
+        coordinator_.OnRankStatus(*session_, FromProto(request_.rank_status()), Durable());
         break;
       case Request::kStep:
-        coordinator_.OnStep(*session_, FromProto(request_.step()), durable);
+        coordinator_.OnStep(*session_, FromProto(request_.step()), Durable());
         break;
       case Request::kCheckpoint:
-        coordinator_.OnCheckpoint(*session_, FromProto(request_.checkpoint()), durable);
+        coordinator_.OnCheckpoint(*session_, FromProto(request_.checkpoint()), Durable());
         break;
       case Request::kLog:
         HandleLog(request_.log());
@@ -92,6 +86,14 @@ class WorkerStream final : public StreamLink::Reactor {
         break;
     }
     return absl::OkStatus();
+  }
+
+  // For what this message has to say.
+  Coordinator::Done Durable() {
+    link_->Storing();
+    return [link = link_, sequence = request_.sequence()](const absl::Status& status) {
+      link->Stored(sequence, status);
+    };
   }
 
   absl::Status HandleRegister() {

@@ -45,6 +45,15 @@ absl::StatusOr<std::vector<StoredJob>> SqliteReader::ReadJobs(Statement statemen
   }
 }
 
+absl::StatusOr<std::vector<StepRecord>> SqliteReader::ReadSteps(Statement statement) {
+  std::vector<StepRecord> steps;
+  for (;;) {
+    ASSIGN_OR_RETURN(const bool row, statement.Next());
+    if (!row) return steps;
+    steps.push_back(StepOf(statement));
+  }
+}
+
 absl::StatusOr<std::vector<StoredJob>> SqliteReader::LiveJobs() {
   std::lock_guard lock(mutex_);
   ASSIGN_OR_RETURN(Statement select,
@@ -122,14 +131,16 @@ absl::StatusOr<std::vector<EventRecord>> SqliteReader::ReadEvents(uint64_t numbe
   }
 }
 
-absl::StatusOr<StepRecord> SqliteReader::ReadStep(uint64_t number, uint64_t step) {
+absl::StatusOr<std::vector<StepRecord>> SqliteReader::OpenSteps(uint64_t number, uint64_t epoch) {
   std::lock_guard lock(mutex_);
-  ASSIGN_OR_RETURN(Statement select,
-                   database_.Prepare(absl::StrCat(kStepColumns, "WHERE number = ? AND step = ?")));
-  select.Bind(1, int64_t(number)).Bind(2, int64_t(step));
-  ASSIGN_OR_RETURN(const bool row, select.Next());
-  if (!row) return absl::NotFoundError("no such step");
-  return StepOf(select);
+  ASSIGN_OR_RETURN(
+      Statement select,
+      database_.Prepare(absl::StrCat(
+          kStepColumns,
+          "WHERE number = ?1 AND epoch = ?2 AND (NOT complete OR step = (SELECT max(step) FROM "
+          "steps WHERE number = ?1 AND epoch = ?2))")));
+  select.Bind(1, int64_t(number)).Bind(2, int64_t(epoch));
+  return ReadSteps(std::move(select));
 }
 
 absl::StatusOr<StepRecord> SqliteReader::LastStep(uint64_t number, uint64_t epoch) {
@@ -168,12 +179,7 @@ absl::StatusOr<std::vector<StepRecord>> SqliteReader::ReadSteps(uint64_t number,
           "WHERE number = ?1 AND step > ?2 AND step <= (SELECT step FROM steps WHERE "
           "number = ?1 AND complete ORDER BY step DESC LIMIT 1) ORDER BY step LIMIT ?3")));
   select.Bind(1, int64_t(number)).Bind(2, int64_t(after_step)).Bind(3, int64_t(limit));
-  std::vector<StepRecord> steps;
-  for (;;) {
-    ASSIGN_OR_RETURN(const bool row, select.Next());
-    if (!row) return steps;
-    steps.push_back(StepOf(select));
-  }
+  return ReadSteps(std::move(select));
 }
 
 absl::StatusOr<Store::LogPage> SqliteReader::ReadLogs(uint64_t number, uint64_t after, int64_t rank,

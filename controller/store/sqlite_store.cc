@@ -11,6 +11,20 @@ namespace trainyard::controller {
 namespace {
 // How often a full disk is tried again.
 constexpr auto kRetryEvery = std::chrono::milliseconds(500);
+
+uint64_t BytesOf(const WriteBatch& batch) {
+  uint64_t bytes = sizeof(batch);
+  for (const auto* jobs : {&batch.new_jobs, &batch.changed_jobs}) {
+    for (const StoredJob& job : *jobs) {
+      bytes +=
+          sizeof(job) + job.spec.size() + job.config.size() + job.facts.size() + job.body.size();
+    }
+  }
+  for (const auto& event : batch.events) bytes += sizeof(event) + event.event.message.size();
+  for (const auto& step : batch.steps) bytes += sizeof(step) + step.record.ranks_seen.size();
+  for (const auto& log : batch.logs) bytes += sizeof(log) + log.line.text.size();
+  return bytes;
+}
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<SqliteStore>> SqliteStore::Open(const std::string& directory,
@@ -25,14 +39,16 @@ absl::StatusOr<std::unique_ptr<SqliteStore>> SqliteStore::Open(const std::string
   RETURN_IF_ERROR(reader.Execute("UPDATE meta SET value = value + 1 WHERE key = 'generation'"));
   ASSIGN_OR_RETURN(const int64_t generation,
                    reader.QueryInt("SELECT value FROM meta WHERE key = 'generation'"));
-  return std::unique_ptr<SqliteStore>(
-      new SqliteStore(std::move(lock), std::move(writer), std::move(reader), uint64_t(generation)));
+  return std::unique_ptr<SqliteStore>(new SqliteStore(std::move(lock), std::move(writer),
+                                                      std::move(reader), uint64_t(generation),
+                                                      limits.waiting_bytes));
 }
 
 SqliteStore::SqliteStore(StateLock lock, std::unique_ptr<SqliteWriter> writer, Database reader,
-                         uint64_t generation)
+                         uint64_t generation, uint64_t max_waiting_bytes)
     : lock_(std::move(lock)),
       generation_(generation),
+      max_waiting_bytes_(max_waiting_bytes),
       writer_(std::move(writer)),
       reader_(std::move(reader)),
       thread_([this] { Run(); }) {}
@@ -50,13 +66,24 @@ void SqliteStore::Close() {
 
 Refusal SqliteStore::Write(WriteBatch batch, OnFailure on_failure, WriteDone done) {
   std::lock_guard lock(mutex_);
-  if (stopping_) {
+  const bool full = on_failure != OnFailure::kRetry && waiting_bytes_ > max_waiting_bytes_;
+  if (stopping_ || full) {
     if (!done) return {};
-    return [done = std::move(done)] { done(absl::UnavailableError("the controller is stopping")); };
+    return [done = std::move(done), stopping = stopping_] {
+      done(absl::UnavailableError(stopping ? "the controller is stopping"
+                                           : "the disk does not keep up: try again later"));
+    };
   }
-  queue_.push_back({std::move(batch), on_failure, std::move(done)});
+  const uint64_t bytes = BytesOf(batch);
+  waiting_bytes_ += bytes;
+  queue_.push_back({std::move(batch), on_failure, std::move(done), bytes});
   changed_.notify_one();
   return {};
+}
+
+bool SqliteStore::full() const {
+  std::lock_guard lock(mutex_);
+  return waiting_bytes_ > max_waiting_bytes_;
 }
 
 absl::Status SqliteStore::WriteTogether(const std::deque<Pending>& group) {
@@ -95,9 +122,13 @@ void SqliteStore::Settle(Pending pending, const absl::Status& status, bool stopp
                          std::deque<Pending>& kept) {
   if (!status.ok() && pending.on_failure == OnFailure::kRetry && !stopping) {
     kept.push_back(std::move(pending));
-  } else if (pending.done) {
-    pending.done(status);
+    return;
   }
+  {
+    std::lock_guard lock(mutex_);
+    waiting_bytes_ -= pending.bytes;
+  }
+  if (pending.done) pending.done(status);
 }
 
 void SqliteStore::Run() {

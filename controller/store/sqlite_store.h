@@ -29,6 +29,7 @@ class SqliteStore final : public Store {
   ~SqliteStore() override;
 
   Refusal Write(WriteBatch batch, OnFailure on_failure, WriteDone done) override;
+  bool full() const override;
   void Close() override;
   uint64_t generation() const override { return generation_; }
 
@@ -47,8 +48,8 @@ class SqliteStore final : public Store {
   absl::StatusOr<std::vector<EventRecord>> ReadEvents(uint64_t number) override {
     return reader_.ReadEvents(number);
   }
-  absl::StatusOr<StepRecord> ReadStep(uint64_t number, uint64_t step) override {
-    return reader_.ReadStep(number, step);
+  absl::StatusOr<std::vector<StepRecord>> OpenSteps(uint64_t number, uint64_t epoch) override {
+    return reader_.OpenSteps(number, epoch);
   }
   absl::StatusOr<StepRecord> LastStep(uint64_t number, uint64_t epoch) override {
     return reader_.LastStep(number, epoch);
@@ -70,26 +71,29 @@ class SqliteStore final : public Store {
     WriteBatch batch;
     OnFailure on_failure;
     WriteDone done;
+    uint64_t bytes;  // In memory, about.
   };
 
   SqliteStore(StateLock lock, std::unique_ptr<SqliteWriter> writer, Database reader,
-              uint64_t generation);
+              uint64_t generation, uint64_t max_waiting_bytes);
   void Run();
   absl::Status WriteTogether(const std::deque<Pending>& group);
   // Writes the group, tells the waiting, and leaves in `kept` what is to be tried
   // again; then its status is why.
   absl::Status WriteGroup(std::deque<Pending> group, bool stopping, std::deque<Pending>& kept);
-  static void Settle(Pending pending, const absl::Status& status, bool stopping,
-                     std::deque<Pending>& kept);
+  void Settle(Pending pending, const absl::Status& status, bool stopping,
+              std::deque<Pending>& kept);
 
   const StateLock lock_;
   const uint64_t generation_;
+  const uint64_t max_waiting_bytes_;
   const std::unique_ptr<SqliteWriter> writer_;  // Used by the thread alone.
   SqliteReader reader_;
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Pending> queue_ ABSL_GUARDED_BY(mutex_);
+  uint64_t waiting_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // Queued, being written or kept.
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };

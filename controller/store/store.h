@@ -67,12 +67,16 @@ class Store {
  public:
   virtual ~Store() = default;
 
-  // Queues the batch. Batches become durable in the order of the calls, and `done` runs in that
-  // order on the store's thread, once the batch is durable or has failed; it must be quick. Batches
-  // that are queued together share one sync of the disk. After Close nothing is queued: the refusal
-  // that is returned runs `done` with UNAVAILABLE. The caller runs it once it holds no lock that
-  // `done` takes; calls from under a lock are what keeps batches in order.
+  // Queues the batch; while full, only what is to be retried is queued. Batches become durable in
+  // the order of the calls, and `done` runs in that order on the store's thread, once the batch is
+  // durable or has failed; it must be quick. Batches that are queued together share one sync of the
+  // disk. After Close nothing is queued. Where it is not, the refusal that is returned runs `done`
+  // with UNAVAILABLE. The caller runs it once it holds no lock that `done` takes; calls from under
+  // a lock are what keeps batches in order.
   [[nodiscard]] virtual Refusal Write(WriteBatch batch, OnFailure on_failure, WriteDone done) = 0;
+
+  // More waits to be written than is good for the memory of this process: the disk is full or slow.
+  virtual bool full() const = 0;
 
   // Finishes what is queued; no `done` runs on the store's thread after it. Reading goes on.
   virtual void Close() = 0;
@@ -91,7 +95,8 @@ class Store {
   virtual absl::StatusOr<std::vector<uint64_t>> CountByState() = 0;  // Index: the state's number.
 
   virtual absl::StatusOr<std::vector<EventRecord>> ReadEvents(uint64_t number) = 0;
-  virtual absl::StatusOr<StepRecord> ReadStep(uint64_t number, uint64_t step) = 0;  // NOT_FOUND.
+  // Of this attempt: the steps that not every rank has reported, and the newest of all.
+  virtual absl::StatusOr<std::vector<StepRecord>> OpenSteps(uint64_t number, uint64_t epoch) = 0;
   // The last one that this attempt finished. NOT_FOUND.
   virtual absl::StatusOr<StepRecord> LastStep(uint64_t number, uint64_t epoch) = 0;
   virtual absl::StatusOr<double> SumStepSeconds(uint64_t number) = 0;  // Of finished steps.
@@ -107,12 +112,14 @@ class Store {
                                            size_t limit) = 0;
 };
 
-// How much history a store keeps; the oldest goes first.
+// How much history a store keeps; the oldest goes first. And how much may wait to be written before
+// the store is full.
 struct StoreLimits {
   uint64_t ended_jobs = 100'000;  // With their history and request ids.
   uint64_t steps_per_job = 200'000;
   uint64_t log_lines_per_job = 20'000;
   uint64_t events_per_job = 2'000;
+  uint64_t waiting_bytes = 64 << 20;
 };
 
 }  // namespace trainyard::controller

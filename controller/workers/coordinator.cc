@@ -189,6 +189,9 @@ void Coordinator::OnDraining(const Session& session) {
 
 void Coordinator::Cancel(const std::string& job_id, const std::string& reason,
                          JobBook::SubmitDone done) {
+  if (book_.store().full()) {
+    return done(absl::UnavailableError("the disk does not keep up: try again later"));
+  }
   const auto answer = [this, job_id, done = std::move(done)](const absl::Status& status) {
     status.ok() ? done(book_.Get(job_id)) : done(status);
   };

@@ -64,7 +64,7 @@ class Coordinator {
   void OnDraining(const Session& session);
 
   // `done` gets the job once the cancellation is durable, or as it is if it had ended. NOT_FOUND;
-  // UNAVAILABLE the controller is stopping.
+  // UNAVAILABLE the controller is stopping, or its store is full.
   void Cancel(const std::string& job_id, const std::string& reason, JobBook::SubmitDone done);
 
   std::vector<Worker> Workers() const;  // Without links.

@@ -90,6 +90,8 @@ class WorkerLink {
   virtual ~WorkerLink() = default;
   virtual void Send(Order order) = 0;
   virtual void Close(absl::Status why) = 0;  // Ends the stream; later calls do nothing.
+  // Nothing is read from the worker for now, because what it has said is not stored yet.
+  virtual bool holding() const = 0;
 };
 
 }  // namespace trainyard::controller

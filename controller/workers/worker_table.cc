@@ -82,6 +82,8 @@ std::vector<std::string> WorkerTable::Expire() {
       it = now - worker.lease_end > kForgetAfter ? workers_.erase(it) : std::next(it);
       continue;
     }
+    // It may be talking, but nobody listens. A connection that breaks ends the holding.
+    if (worker.link != nullptr && worker.link->holding()) worker.lease_end = now + lease_;
     if (now > worker.lease_end) {
       worker.state = WorkerState::kLost;
       if (worker.link != nullptr) {

@@ -5,6 +5,8 @@
 
 #include <gmock/gmock.h>
 
+#include "controller/service/stream_link.h"
+#include "tests/controller/testing/full_disk.h"
 #include "tests/controller/testing/server_fixture.h"
 
 namespace trainyard::controller {
@@ -166,6 +168,41 @@ TEST_F(WorkerServiceTest, RunningJobOutlivesTheController) {
   EXPECT_EQ(job.epoch(), 1);
   EXPECT_EQ(job.restarts(), 0);
   EXPECT_EQ(Steps(id).size(), 10u);
+}
+
+// Catches a controller that reads on and on while it can store nothing of what it reads; and, the
+// other way, one that loses what it has not read, or a worker whose heartbeats it has not read.
+TEST_F(WorkerServiceTest, WorkerIsReadAsFarAsItsReportsAreStored) {
+  v1::JobSpec spec = Spec(1);
+  spec.set_steps(1000);
+  auto worker = Worker("w", 1);
+  const std::string id = MustSubmit(spec);
+  worker->AwaitStart();
+  worker->Say(id, 1, 0, v1::RANK_STATE_READY);
+  worker->AwaitAck();
+  v1::ConnectRequest set, get;
+  set.mutable_rendezvous_set()->set_job_id(id);
+  set.mutable_rendezvous_set()->set_epoch(1);
+  set.mutable_rendezvous_set()->set_key("key");
+  get.mutable_rendezvous_get()->set_job_id(id);
+  get.mutable_rendezvous_get()->set_epoch(1);
+  get.mutable_rendezvous_get()->set_key("key");
+  {
+    const FullDisk full;
+    for (uint64_t step = 1; step <= 2 * StreamLink::kWindow; ++step) worker->Step(id, 1, 0, step);
+    worker->Send(set, false);
+    worker->Send(get, false);
+    EXPECT_FALSE(Submit(spec).ok());
+  }
+  // Were it read past the window, the answer would be there before anything is stored.
+  const auto first =
+      worker->Await([](const auto& m) { return m.has_ack() || m.has_rendezvous_value(); });
+  EXPECT_TRUE(first.has_ack());
+  worker->Await([](const auto& m) { return m.has_rendezvous_value(); });
+  worker->Beat();
+  Await(id, [](const v1::Job& job) { return job.progress().step() == 2 * StreamLink::kWindow; });
+  EXPECT_EQ(Steps(id).size(), 2u * StreamLink::kWindow);
+  EXPECT_EQ(Get(id).state(), v1::JOB_STATE_RUNNING);
 }
 
 TEST_F(WorkerServiceTest, StaleRanksOfAReturningWorkerAreStopped) {

@@ -4,16 +4,16 @@
 #include "controller/store/sqlite_store.h"
 
 #include <gmock/gmock.h>
-#include <signal.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cmath>
 #include <future>
 #include <mutex>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "controller/store/schema.h"
+#include "tests/controller/testing/full_disk.h"
 #include "tests/controller/testing/temp_directory.h"
 
 namespace trainyard::controller {
@@ -191,17 +191,12 @@ TEST(SqliteStore, NeighboursOfABadBatchAreWritten) {
   EXPECT_TRUE(done[2].get_future().get().ok());
 }
 
-// Catches a newer state of a job that an older one, written late, overwrites. A limit on file sizes
-// stands in for a full disk, because it can be lifted without privileges.
+// Catches a newer state of a job that an older one, written late, overwrites.
 TEST(SqliteStore, WhatCannotBeWrittenIsKeptInOrderUntilItCan) {
   const TempDirectory directory;
   const auto store = Open(directory.path());
   ASSERT_TRUE(Put(*store, NewJob(1)).ok());
-  ::signal(SIGXFSZ, SIG_IGN);
-  rlimit usual{};
-  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &usual), 0);
-  const rlimit nothing{.rlim_cur = 0, .rlim_max = usual.rlim_max};
-  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &nothing), 0);
+  std::optional<FullDisk> full(std::in_place);
   std::vector<std::future<absl::Status>> kept;
   std::mutex mutex;
   std::vector<std::string> order;
@@ -218,12 +213,38 @@ TEST(SqliteStore, WhatCannotBeWrittenIsKeptInOrderUntilItCan) {
   }
   EXPECT_FALSE(Put(*store, NewJob(2)).ok()) << "news is refused, not kept";
   EXPECT_EQ(store->GetJob(1)->body, "body 1");
-  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &usual), 0);
+  full.reset();
   for (auto& done : kept) EXPECT_TRUE(done.get().ok());
   EXPECT_EQ(store->GetJob(1)->body, "newer");
   EXPECT_THAT(order, testing::ElementsAre("older", "newer"));
   EXPECT_TRUE(absl::IsNotFound(store->GetJob(2).status()));
   EXPECT_TRUE(Put(*store, NewJob(3)).ok());
+}
+
+// Catches a queue that grows for as long as the disk is full.
+TEST(SqliteStore, WhenTooMuchWaitsNewsIsRefusedAndWhatHappenedIsKept) {
+  const TempDirectory directory;
+  const auto store = Open(directory.path(), {.waiting_bytes = 10'000});
+  ASSERT_TRUE(Put(*store, NewJob(1)).ok());
+  std::optional<FullDisk> disk(std::in_place);
+  std::vector<std::future<absl::Status>> kept;
+  for (int i = 0; i < 10; ++i) {
+    EXPECT_EQ(store->full(), i >= 5) << i;
+    auto done = std::make_shared<std::promise<absl::Status>>();
+    kept.push_back(done->get_future());
+    WriteBatch batch;
+    batch.changed_jobs.push_back({1, JobState::kRunning, "", "", "", std::string(2000, 'x')});
+    batch.events.push_back({1, {absl::UnixEpoch(), EventType::kWarning, 1, absl::StrCat(i)}});
+    (void)store->Write(std::move(batch), OnFailure::kRetry,
+                       [done](const absl::Status& status) { done->set_value(status); });
+  }
+  EXPECT_TRUE(absl::IsUnavailable(Put(*store, NewJob(2))));
+  EXPECT_TRUE(absl::IsUnavailable(Put(*store, {}, OnFailure::kDrop)));
+  disk.reset();
+  for (auto& done : kept) EXPECT_TRUE(done.get().ok());
+  EXPECT_FALSE(store->full());
+  EXPECT_EQ(store->ReadEvents(1)->size(), 10u);
+  EXPECT_TRUE(Put(*store, NewJob(2)).ok());
 }
 
 TEST(SqliteStore, OneProcessOwnsADirectory) {

@@ -7,6 +7,7 @@
 #include <prometheus/registry.h>
 
 #include <algorithm>
+#include <atomic>
 #include <deque>
 #include <future>
 #include <memory>
@@ -33,6 +34,8 @@ class FakeLink final : public WorkerLink {
     std::lock_guard lock(mutex_);
     if (closed_.ok()) closed_ = std::move(why);
   }
+  bool holding() const override { return holds; }
+  std::atomic<bool> holds = false;
   absl::Status closed() const {
     std::lock_guard lock(mutex_);
     return closed_;

@@ -105,6 +105,22 @@ TEST_F(CoordinatorTest, LostWorkersRanksAreDeadAndItsLateWordsAreIgnored) {
   EXPECT_EQ(coordinator_->DeviceHolders().size(), 1u);
 }
 
+// Catches a full disk that costs every job its workers: nobody listens to them, and they seem dead.
+TEST_F(CoordinatorTest, WorkerThatIsNotListenedToKeepsItsLease) {
+  FakeWorker worker = Connect("w", 1);
+  const std::string id = Submit(1);
+  Tick();
+  ReadyAll(id, worker);
+  worker.link->holds = true;
+  Advance(absl::Seconds(60));
+  EXPECT_EQ(Get(id)->state, JobState::kRunning);
+  worker.link->holds = false;
+  Advance(absl::Seconds(5));
+  EXPECT_EQ(Get(id)->state, JobState::kRunning);
+  Advance(absl::Seconds(2));
+  EXPECT_EQ(Get(id)->state, JobState::kRecovering);
+}
+
 TEST_F(CoordinatorTest, RestartOfTheControllerDisturbsNothing) {
   FakeWorker worker = Connect("w", 2);
   const std::string id = Submit(2);

@@ -1,0 +1,62 @@
+// Proves that each step is counted once, however late, often or far apart its ranks tell of it.
+
+#include "controller/jobs/step_window.h"
+
+#include <gtest/gtest.h>
+
+namespace trainyard::controller {
+namespace {
+
+StepRecord Report(uint64_t epoch, uint64_t step) {
+  StepRecord report;
+  report.epoch = epoch;
+  report.step = step;
+  report.seconds = 1;
+  return report;
+}
+
+TEST(StepWindow, StepIsCompleteOnceAllRanksHaveToldIt) {
+  StepWindow window;
+  EXPECT_FALSE(window.Merge(Report(1, 1), 0, 2)->complete);
+  EXPECT_FALSE(window.Merge(Report(1, 1), 0, 2)) << "told before";
+  EXPECT_TRUE(window.Merge(Report(1, 1), 1, 2)->complete);
+  EXPECT_FALSE(window.Merge(Report(1, 1), 0, 2));
+  EXPECT_FALSE(window.Merge(Report(1, 1), 1, 2));
+}
+
+// After an outage one worker comes back long before another, with all its steps.
+TEST(StepWindow, RanksMayBeThousandsOfStepsApart) {
+  StepWindow window;
+  for (uint64_t step = 1; step <= 5000; ++step)
+    ASSERT_FALSE(window.Merge(Report(1, step), 0, 2)->complete);
+  for (uint64_t step = 1; step <= 5000; ++step) {
+    const auto merged = window.Merge(Report(1, step), 1, 2);
+    ASSERT_TRUE(merged && merged->complete) << step;
+  }
+}
+
+TEST(StepWindow, NewAttemptTellsEveryStepAnewAndTheOldOneNoMore) {
+  StepWindow window;
+  for (uint64_t step = 1; step <= 3; ++step) ASSERT_TRUE(window.Merge(Report(1, step), 0, 1));
+  EXPECT_TRUE(window.Merge(Report(2, 2), 0, 1)->complete);
+  EXPECT_FALSE(window.Merge(Report(1, 4), 0, 1));
+  EXPECT_TRUE(window.Merge(Report(2, 3), 0, 1));
+}
+
+// Catches a restart after which a resent report counts again, or replaces a complete step by half a
+// one.
+TEST(StepWindow, GoesOnFromWhatIsStored) {
+  StepWindow before;
+  std::vector<StepRecord> stored = {*before.Merge(Report(1, 7), 0, 2)};
+  ASSERT_TRUE(before.Merge(Report(1, 8), 0, 2));
+  stored.push_back(*before.Merge(Report(1, 8), 1, 2));
+  StepWindow window(stored);
+  EXPECT_FALSE(window.Merge(Report(1, 6), 0, 2)) << "behind the newest, and not open";
+  EXPECT_FALSE(window.Merge(Report(1, 7), 0, 2));
+  EXPECT_TRUE(window.Merge(Report(1, 7), 1, 2)->complete);
+  EXPECT_FALSE(window.Merge(Report(1, 8), 1, 2));
+  EXPECT_TRUE(window.Merge(Report(1, 9), 1, 2));
+}
+
+}  // namespace
+}  // namespace trainyard::controller

@@ -1,0 +1,67 @@
+// A disk under SQLite that fails: at a call that changes a file (write, sync, truncate, delete),
+// counted from 1 over all files.
+
+#pragma once
+
+#include <sqlite3.h>
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+
+namespace trainyard::controller {
+
+enum class Fault {
+  kNone,
+  kError,     // The call fails, and changes nothing; later ones work.
+  kDeath,     // A write is torn in its middle, and nothing is changed after it.
+  kPowerCut,  // As kDeath; then LosePower undoes what was not synced.
+};
+
+// Stands in for every file that SQLite opens while this lives; all are closed before it goes.
+class FaultyDisk {
+ public:
+  FaultyDisk(Fault fault, int call);
+  ~FaultyDisk();
+  FaultyDisk(const FaultyDisk&) = delete;
+  FaultyDisk& operator=(const FaultyDisk&) = delete;
+
+  bool hit() const;
+  void LosePower();  // Once the files are closed.
+
+ private:
+  struct File;
+  struct Undo {
+    int64_t size;  // Of the file.
+    int64_t offset;
+    std::string bytes;
+  };
+
+  enum class Verdict { kWork, kTear, kFail };
+  Verdict Judge();
+  void Remember(File& file, int64_t offset, int64_t bytes);
+
+  static int Open(sqlite3_vfs* vfs, const char* name, sqlite3_file* file, int flags, int* out);
+  static int Delete(sqlite3_vfs* vfs, const char* name, int sync_directory);
+  static int Write(sqlite3_file* file, const void* data, int bytes, sqlite3_int64 offset);
+  static int Truncate(sqlite3_file* file, sqlite3_int64 size);
+  static int Sync(sqlite3_file* file, int flags);
+  static int Close(sqlite3_file* file);
+  template <auto kMethod, typename... Arguments>
+  static auto Forward(sqlite3_file* file, Arguments... arguments);
+  static sqlite3_io_methods MethodsOf();
+
+  const Fault fault_;
+  const int call_;
+  sqlite3_vfs* const real_;
+  sqlite3_vfs vfs_;
+  mutable std::mutex mutex_;
+  int calls_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::map<std::string, std::vector<Undo>> unsynced_ ABSL_GUARDED_BY(mutex_);  // By path.
+};
+
+}  // namespace trainyard::controller

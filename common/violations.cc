@@ -59,6 +59,12 @@ std::vector<FieldViolation> Violations::FromStatus(const absl::Status& status) {
   return list;
 }
 
+std::string Wanted(absl::string_view wanted, const absl::AlphaNum& found,
+                   const absl::AlphaNum& nearest) {
+  return absl::StrCat("wanted ", wanted, ", found ", found, nearest.size() == 0 ? "" : "; nearest ",
+                      nearest);
+}
+
 std::string NearestName(absl::string_view found, const std::vector<std::string>& candidates) {
   std::string best;
   size_t best_distance = std::max<size_t>(2, found.size() / 3) + 1;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 
 namespace trainyard {
@@ -29,6 +30,11 @@ class Violations {
  private:
   std::vector<FieldViolation> violations_;
 };
+
+// How the description of a wrong value begins, everywhere: "wanted 1 to 8, found 9; nearest 8".
+// Without a nearest legal value nothing is said of one.
+std::string Wanted(absl::string_view wanted, const absl::AlphaNum& found,
+                   const absl::AlphaNum& nearest = "");
 
 // The candidate closest to `found` by edit distance, or empty if none is near: "did you mean ...".
 std::string NearestName(absl::string_view found, const std::vector<std::string>& candidates);

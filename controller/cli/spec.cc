@@ -10,6 +10,7 @@
 #include "common/violations.h"
 #include "controller/cli/errors.h"
 #include "controller/cli/spec_reader.h"
+#include "train/config/validate.h"
 
 namespace trainyard::cli {
 namespace {
@@ -78,8 +79,9 @@ absl::StatusOr<SpecDocument> SpecDocument::Parse(absl::string_view name, absl::s
 
 absl::StatusOr<v1::JobSpec> SpecDocument::ToProto() const {
   v1::JobSpec spec;
-  Violations violations;
-  SpecReader(set_, violations).Read(root_, "", spec);
+  Violations checked, violations;
+  ParseAndValidateJob(root_, checked);
+  SpecReader(set_, checked, violations).Read(root_, "", spec);
   RETURN_IF_ERROR(violations.ToStatus());
   return spec;
 }

@@ -3,14 +3,14 @@
 #include <google/protobuf/descriptor.h>
 
 #include <map>
+#include <optional>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "common/check.h"
-#include "common/status_macros.h"
 #include "controller/cli/spec_scalar.h"
+#include "train/config/fields.h"
 
 namespace trainyard::cli {
 namespace {
@@ -44,56 +44,37 @@ std::string Prefix(const EnumDescriptor& descriptor) {
   return std::string(absl::StripSuffix(descriptor.value(0)->name(), "UNSPECIFIED"));
 }
 
-absl::StatusOr<int> ReadEnum(const YamlNode& node, const EnumDescriptor& descriptor) {
-  const std::string prefix = Prefix(descriptor);
-  const std::string name = std::string(absl::StripPrefix(node.text, prefix));
-  std::vector<std::string> legal;
-  for (int i = 1; i < descriptor.value_count(); ++i) {
-    legal.push_back(std::string(absl::StripPrefix(descriptor.value(i)->name(), prefix)));
-    if (legal.back() == name) return descriptor.value(i)->number();
-  }
-  const std::string nearest = NearestName(absl::AsciiStrToUpper(name), legal);
-  return absl::InvalidArgumentError(
-      absl::StrCat("wanted ", absl::StrJoin(legal, " or "), ", found '", node.text, "'",
-                   nearest.empty() ? "" : absl::StrCat("; nearest ", nearest)));
+// With or without the prefix, but UNSPECIFIED with it: only programs write that.
+std::optional<int> ReadEnum(const std::string& text, const EnumDescriptor& descriptor) {
+  const auto* value = descriptor.FindValueByName(text);
+  if (value == nullptr) value = descriptor.FindValueByName(Prefix(descriptor) + text);
+  if (value == nullptr || (value->number() == 0 && text != value->name())) return std::nullopt;
+  return value->number();
 }
 
-absl::Status SetScalar(const YamlNode& node, const FieldDescriptor& field, Message& message) {
+// Whether the text is a value of the field, which the message then has.
+bool SetScalar(const std::string& text, const FieldDescriptor& field, Message& message) {
   const Reflection& reflection = *message.GetReflection();
+  const auto set = [&](const auto& value, auto setter) {
+    if (value) (reflection.*setter)(&message, &field, *value);
+    return value.has_value();
+  };
   switch (field.cpp_type()) {
-    case FieldDescriptor::CPPTYPE_UINT32: {
-      ASSIGN_OR_RETURN(const uint64_t value, ReadUnsigned(node.text, UINT32_MAX));
-      reflection.SetUInt32(&message, &field, uint32_t(value));
-      return absl::OkStatus();
-    }
-    case FieldDescriptor::CPPTYPE_UINT64: {
-      ASSIGN_OR_RETURN(const uint64_t value, ReadUnsigned(node.text, UINT64_MAX));
-      reflection.SetUInt64(&message, &field, value);
-      return absl::OkStatus();
-    }
-    case FieldDescriptor::CPPTYPE_INT32: {
-      ASSIGN_OR_RETURN(const int32_t value, ReadInt32(node.text));
-      reflection.SetInt32(&message, &field, value);
-      return absl::OkStatus();
-    }
-    case FieldDescriptor::CPPTYPE_DOUBLE: {
-      ASSIGN_OR_RETURN(const double value, ReadDouble(node.text));
-      reflection.SetDouble(&message, &field, value);
-      return absl::OkStatus();
-    }
-    case FieldDescriptor::CPPTYPE_BOOL: {
-      ASSIGN_OR_RETURN(const bool value, ReadBool(node.text));
-      reflection.SetBool(&message, &field, value);
-      return absl::OkStatus();
-    }
-    case FieldDescriptor::CPPTYPE_ENUM: {
-      ASSIGN_OR_RETURN(const int value, ReadEnum(node, *field.enum_type()));
-      reflection.SetEnumValue(&message, &field, value);
-      return absl::OkStatus();
-    }
+    case FieldDescriptor::CPPTYPE_UINT32:
+      return set(ReadUnsigned(text, UINT32_MAX), &Reflection::SetUInt32);
+    case FieldDescriptor::CPPTYPE_UINT64:
+      return set(ReadUnsigned(text, UINT64_MAX), &Reflection::SetUInt64);
+    case FieldDescriptor::CPPTYPE_INT32:
+      return set(ReadInt32(text), &Reflection::SetInt32);
+    case FieldDescriptor::CPPTYPE_DOUBLE:
+      return set(ReadDouble(text), &Reflection::SetDouble);
+    case FieldDescriptor::CPPTYPE_BOOL:
+      return set(ReadBool(text), &Reflection::SetBool);
+    case FieldDescriptor::CPPTYPE_ENUM:
+      return set(ReadEnum(text, *field.enum_type()), &Reflection::SetEnumValue);
     case FieldDescriptor::CPPTYPE_STRING:
-      reflection.SetString(&message, &field, node.text);
-      return absl::OkStatus();
+      reflection.SetString(&message, &field, text);
+      return true;
     default:
       CHECK(false) << "a spec cannot hold the type of " << field.full_name();
   }
@@ -101,17 +82,25 @@ absl::Status SetScalar(const YamlNode& node, const FieldDescriptor& field, Messa
 
 }  // namespace
 
+void SpecReader::AddUnreadable(const std::string& path, const std::string& text) {
+  for (const FieldViolation& violation : checked_.list()) {
+    if (violation.field == path) return violations_.Add(path, violation.description);
+  }
+  violations_.Add(path, Wanted("a value of this field", Quoted(text)));
+}
+
 void SpecReader::ReadMap(const YamlNode& node, const std::string& path,
                          const FieldDescriptor& field, Message& message) {
   for (const auto& [key, value] : node.fields) {
     if (value.kind != YamlNode::Kind::kScalar) {
-      violations_.Add(Join(path, key), absl::StrCat("wanted text, found ", Name(value.kind)));
+      violations_.Add(Join(path, key), Wanted("text", Name(value.kind)));
       continue;
     }
     Message& pair = *message.GetReflection()->AddMessage(&message, &field);
     pair.GetReflection()->SetString(&pair, field.message_type()->map_key(), key);
-    const absl::Status status = SetScalar(value, *field.message_type()->map_value(), pair);
-    if (!status.ok()) violations_.Add(Join(path, key), status.message());
+    if (!SetScalar(value.text, *field.message_type()->map_value(), pair)) {
+      AddUnreadable(Join(path, key), value.text);
+    }
   }
 }
 
@@ -122,14 +111,13 @@ void SpecReader::ReadField(const YamlNode& node, const std::string& path,
       wants_fields ? node.kind == YamlNode::Kind::kMapping || node.kind == YamlNode::Kind::kNull
                    : node.kind == YamlNode::Kind::kScalar;
   if (!fits) {
-    violations_.Add(path, absl::StrCat("wanted ", wants_fields ? "a mapping" : "a single value",
-                                       ", found ", Name(node.kind)));
+    violations_.Add(path, Wanted(wants_fields ? "a mapping" : "a single value", Name(node.kind)));
   } else if (field.is_map()) {
     ReadMap(node, path, field, message);
   } else if (wants_fields) {
     Read(node, path, *message.GetReflection()->MutableMessage(&message, &field));
-  } else if (const absl::Status status = SetScalar(node, field, message); !status.ok()) {
-    violations_.Add(path, status.message());
+  } else if (!SetScalar(node.text, field, message)) {
+    AddUnreadable(path, node.text);
   }
 }
 
@@ -145,8 +133,8 @@ std::string SpecReader::ChosenMember(const YamlNode& node, const std::string& pa
     if (set_.count(Join(path, members[i])) != 0) return members[i];
   }
   for (size_t i = 1; i < members.size(); ++i) {
-    violations_.Add(Join(path, members[i]), absl::StrCat("wanted one ", oneof.name(), ", found '",
-                                                         members[0], "' and this; keep one"));
+    violations_.Add(Join(path, members[i]), Wanted(absl::StrCat("one ", oneof.name()),
+                                                   absl::StrCat(members[0], " and this")));
   }
   return members[0];
 }

@@ -15,9 +15,11 @@ namespace trainyard::cli {
 
 class SpecReader {
  public:
-  // `set` holds the paths that `--set` made. Both outlive the reader.
-  SpecReader(const std::map<std::string, std::string>& set, Violations& violations)
-      : set_(set), violations_(violations) {}
+  // `set` holds the paths that `--set` made; `checked` is what the check of specs finds, which says
+  // what a value that cannot be read should have been. All outlive the reader.
+  SpecReader(const std::map<std::string, std::string>& set, const Violations& checked,
+             Violations& violations)
+      : set_(set), checked_(checked), violations_(violations) {}
 
   // Adds to `message` what `node` says and to the violations all that is wrong with it. `path` is
   // the message's own path, empty for the root. Rules:
@@ -33,11 +35,13 @@ class SpecReader {
                  google::protobuf::Message& message);
   void ReadMap(const YamlNode& node, const std::string& path,
                const google::protobuf::FieldDescriptor& field, google::protobuf::Message& message);
+  void AddUnreadable(const std::string& path, const std::string& text);
   // The name of the field that stands for `oneof`; empty if none is there.
   std::string ChosenMember(const YamlNode& node, const std::string& path,
                            const google::protobuf::OneofDescriptor& oneof);
 
   const std::map<std::string, std::string>& set_;
+  const Violations& checked_;
   Violations& violations_;
 };
 

@@ -1,19 +1,11 @@
 #include "controller/cli/spec_scalar.h"
 
-#include <algorithm>
 #include <cmath>
 
 #include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
 
 namespace trainyard::cli {
 namespace {
-
-absl::Status Wanted(absl::string_view wanted, absl::string_view found, absl::string_view nearest) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("wanted ", wanted, ", found '", found, "'",
-                   nearest.empty() ? "" : absl::StrCat("; nearest ", nearest)));
-}
 
 struct Alias {
   absl::string_view theirs, ours;
@@ -50,48 +42,47 @@ constexpr Alias kAliases[] = {
     {"max_position_embeddings", "max_seq"},
 };
 
+// "1e3" as 1000. Up to 2^53 alone: beyond it a double does not hold every whole number, so that
+// 1e20 would not say which one is meant.
+std::optional<int64_t> ReadExponent(absl::string_view text) {
+  double real = 0;
+  if (!absl::SimpleAtod(text, &real) || !(std::fabs(real) <= 0x1p53) || real != std::floor(real)) {
+    return std::nullopt;
+  }
+  return int64_t(real);
+}
+
 }  // namespace
 
-absl::StatusOr<uint64_t> ReadUnsigned(absl::string_view text, uint64_t max) {
+std::optional<uint64_t> ReadUnsigned(absl::string_view text, uint64_t max) {
   uint64_t value = 0;
   if (!absl::SimpleAtoi(text, &value)) {
-    double real = 0;
-    if (!absl::SimpleAtod(text, &real) || std::isnan(real)) {
-      return Wanted("a whole number", text, "");
-    }
-    if (real < 0) return Wanted("a whole number of at least 0", text, "0");
-    if (real != std::floor(real) && real < 0x1p53) {
-      return Wanted("a whole number", text, absl::StrCat(uint64_t(std::llround(real))));
-    }
-    // Beyond 2^53 a double does not hold every integer, so that 1e20 would not say which one is
-    // meant.
-    max = std::min(max, uint64_t(1) << 53);
-    value = real < 0x1p53 ? uint64_t(real) : max + 1;
+    const std::optional<int64_t> exponent = ReadExponent(text);
+    if (!exponent || *exponent < 0) return std::nullopt;
+    value = uint64_t(*exponent);
   }
-  if (value > max) return Wanted(absl::StrCat("at most ", max), text, absl::StrCat(max));
+  if (value > max) return std::nullopt;
   return value;
 }
 
-absl::StatusOr<int32_t> ReadInt32(absl::string_view text) {
-  int64_t value = 0;
-  if (!absl::SimpleAtoi(text, &value)) return Wanted("a whole number", text, "");
-  const int64_t nearest = std::clamp<int64_t>(value, INT32_MIN, INT32_MAX);
-  if (value != nearest) return Wanted("32 bits", text, absl::StrCat(nearest));
-  return int32_t(value);
+std::optional<int32_t> ReadInt32(absl::string_view text) {
+  int32_t value = 0;
+  if (absl::SimpleAtoi(text, &value)) return value;
+  const std::optional<int64_t> exponent = ReadExponent(text);
+  if (!exponent || *exponent < INT32_MIN || *exponent > INT32_MAX) return std::nullopt;
+  return int32_t(*exponent);
 }
 
-absl::StatusOr<double> ReadDouble(absl::string_view text) {
+std::optional<double> ReadDouble(absl::string_view text) {
   double value = 0;
-  if (!absl::SimpleAtod(text, &value) || !std::isfinite(value)) {
-    return Wanted("a finite number", text, "");
-  }
+  if (!absl::SimpleAtod(text, &value) || !std::isfinite(value)) return std::nullopt;
   return value;
 }
 
-absl::StatusOr<bool> ReadBool(absl::string_view text) {
+std::optional<bool> ReadBool(absl::string_view text) {
   if (text == "true") return true;
   if (text == "false") return false;
-  return Wanted("true or false", text, "");
+  return std::nullopt;
 }
 
 std::string OurNameFor(absl::string_view name) {

@@ -22,8 +22,7 @@ class Fields {
   // Whether `value` is a size within its limit.
   bool Size(absl::string_view field, int64_t value, int64_t limit) {
     if (value >= 1 && value <= limit) return true;
-    Add(field, absl::StrCat("must be 1 to ", limit, ", found ", value, "; nearest is ",
-                            std::clamp<int64_t>(value, 1, limit)));
+    Add(field, Wanted(absl::StrCat("1 to ", limit), value, std::clamp<int64_t>(value, 1, limit)));
     return false;
   }
 
@@ -34,10 +33,8 @@ class Fields {
 
 void AddUnknownFamily(absl::string_view found, Fields& fields) {
   const std::string near = NearestName(found, FamilyNames());
-  fields.Add(
-      "family",
-      absl::StrCat("no family \"", found, "\"; known are ", absl::StrJoin(FamilyNames(), ", "),
-                   near.empty() ? "" : absl::StrCat("; did you mean ", near, "?")));
+  fields.Add("family",
+             Wanted(absl::StrJoin(FamilyNames(), " or "), absl::StrCat("\"", found, "\""), near));
 }
 
 // The divisor of `value` closest to `wanted`, the larger one of two equally close.
@@ -79,18 +76,18 @@ void ValidateHeads(const ModelConfig& c, Fields& fields) {
   const bool heads = fields.Size("heads", c.heads, kMaxHeads);
   const bool kv_heads = fields.Size("kv_heads", c.kv_heads, kMaxHeads);
   if (heads && kv_heads && c.heads % c.kv_heads != 0) {
-    fields.Add("kv_heads", absl::StrCat("must divide heads (", c.heads, "), found ", c.kv_heads,
-                                        "; nearest is ", NearestDivisor(c.heads, c.kv_heads)));
+    fields.Add("kv_heads", Wanted(absl::StrCat("a divisor of heads = ", c.heads), c.kv_heads,
+                                  NearestDivisor(c.heads, c.kv_heads)));
   }
   if (c.family == "gpt3" && heads && kv_heads && c.kv_heads != c.heads) {
     fields.Add("kv_heads",
-               absl::StrCat("must equal heads (", c.heads, ") in this family, found ", c.kv_heads));
+               Wanted(absl::StrCat("heads = ", c.heads, " in this family"), c.kv_heads, c.heads));
   }
   if (c.head_dim < 2 || c.head_dim > kMaxHeadDim || c.head_dim % 2 != 0) {
     const int64_t nearest = std::clamp<int64_t>(c.head_dim / 2 * 2, 2, kMaxHeadDim);
-    fields.Add("head_dim",
-               absl::StrCat("must be even, 2 to ", kMaxHeadDim, ", found ", c.head_dim,
-                            "; nearest is ", nearest, " (hidden / heads unless it is given)"));
+    fields.Add("head_dim", Wanted(absl::StrCat("an even number from 2 to ", kMaxHeadDim,
+                                               " (hidden / heads unless it is given)"),
+                                  c.head_dim, nearest));
   }
 }
 
@@ -100,8 +97,9 @@ ModelConfig Override(ModelConfig config, const ModelFields& fields, Violations& 
                      absl::string_view path) {
   if (fields.family && *fields.family != config.family) {
     Fields(violations, path)
-        .Add("family", absl::StrCat("the preset's is \"", config.family, "\", found \"",
-                                    *fields.family, "\"; give an architecture inline instead"));
+        .Add("family", Wanted(absl::StrCat("none beside a preset, or its own, \"", config.family,
+                                           "\" (another one goes inline, as architecture)"),
+                              absl::StrCat("\"", *fields.family, "\"")));
   }
   return Merge(std::move(config), fields);
 }
@@ -109,7 +107,7 @@ ModelConfig Override(ModelConfig config, const ModelFields& fields, Violations& 
 ModelConfig FromFields(const ModelFields& fields, Violations& violations, absl::string_view path) {
   Fields out(violations, path);
   if (!fields.family) {
-    out.Add("family", absl::StrCat("is missing; known are ", absl::StrJoin(FamilyNames(), ", ")));
+    out.Add("family", Wanted(absl::StrJoin(FamilyNames(), " or "), "none"));
     return {};
   }
   const Family* family = FindFamily(*fields.family);
@@ -118,7 +116,8 @@ ModelConfig FromFields(const ModelFields& fields, Violations& violations, absl::
     return {};
   }
   const auto require = [&](absl::string_view name, const std::optional<int64_t>& field) {
-    if (!field) out.Add(name, "is missing, and an architecture given inline has no default for it");
+    if (!field)
+      out.Add(name, Wanted("a size, which an inline architecture has no default for", "none"));
   };
   require("layers", fields.layers);
   require("hidden", fields.hidden);
@@ -139,18 +138,16 @@ void Validate(const ModelConfig& c, Violations& violations, absl::string_view pa
   fields.Size("max_seq", c.max_seq, kMaxSequence);
   ValidateHeads(c, fields);
   if (!(c.norm_eps > 0 && c.norm_eps <= 0.1)) {  // Refuses NaN, too.
-    fields.Add("norm_eps", absl::StrCat("must be above 0 and at most 0.1, found ", c.norm_eps,
-                                        "; usual is 1e-5"));
+    fields.Add("norm_eps", Wanted("0 < x <= 0.1 (usual: 1e-5)", c.norm_eps));
   }
   if (family->position == "rope") {
     if (!(c.rope_base >= 1 && c.rope_base <= 1e12)) {
-      fields.Add("rope_base", absl::StrCat("must be 1 to 1e12, found ", c.rope_base,
-                                           "; usual are 10000 and 500000"));
+      fields.Add("rope_base", Wanted("1 <= x <= 1e12 (usual: 10000, 500000)", c.rope_base));
     }
   } else if (c.rope_base != 0) {
     fields.Add("rope_base",
-               absl::StrCat("family ", c.family, " has no rotary positions; leave it away, found ",
-                            c.rope_base));
+               Wanted(absl::StrCat("none, since family ", c.family, " has no rotary positions"),
+                      c.rope_base));
   }
 }
 

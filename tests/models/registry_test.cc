@@ -149,19 +149,20 @@ struct Wrong {
 
 TEST(ValidateTest, NamesTheFieldAndTheNearestLegalValue) {
   for (const Wrong& wrong :
-       {Wrong{"layers", "found 0; nearest is 1", [](ModelConfig& c) { c.layers = 0; }},
-        Wrong{"layers", "nearest is 1024", [](ModelConfig& c) { c.layers = 5000; }},
-        Wrong{"hidden", "nearest is 65536", [](ModelConfig& c) { c.hidden = 1 << 20; }},
-        Wrong{"ffn", "must be 1 to 262144", [](ModelConfig& c) { c.ffn = -3; }},
-        Wrong{"vocab", "must be 1 to 2097152", [](ModelConfig& c) { c.vocab = 0; }},
-        Wrong{"max_seq", "must be 1 to 1048576", [](ModelConfig& c) { c.max_seq = 1 << 30; }},
-        Wrong{"kv_heads", "must divide heads (32), found 5; nearest is 4",
+       {Wrong{"layers", "found 0; nearest 1", [](ModelConfig& c) { c.layers = 0; }},
+        Wrong{"layers", "nearest 1024", [](ModelConfig& c) { c.layers = 5000; }},
+        Wrong{"hidden", "nearest 65536", [](ModelConfig& c) { c.hidden = 1 << 20; }},
+        Wrong{"ffn", "wanted 1 to 262144", [](ModelConfig& c) { c.ffn = -3; }},
+        Wrong{"vocab", "wanted 1 to 2097152", [](ModelConfig& c) { c.vocab = 0; }},
+        Wrong{"max_seq", "wanted 1 to 1048576", [](ModelConfig& c) { c.max_seq = 1 << 30; }},
+        Wrong{"kv_heads", "wanted a divisor of heads = 32, found 5; nearest 4",
               [](ModelConfig& c) { c.kv_heads = 5; }},
-        Wrong{"head_dim", "found 3; nearest is 2", [](ModelConfig& c) { c.head_dim = 3; }},
-        Wrong{"head_dim", "nearest is 256", [](ModelConfig& c) { c.head_dim = 512; }},
+        Wrong{"head_dim", "found 3; nearest 2", [](ModelConfig& c) { c.head_dim = 3; }},
+        Wrong{"head_dim", "nearest 256", [](ModelConfig& c) { c.head_dim = 512; }},
         Wrong{"norm_eps", "found nan", [](ModelConfig& c) { c.norm_eps = NAN; }},
         Wrong{"rope_base", "found 0", [](ModelConfig& c) { c.rope_base = 0; }},
-        Wrong{"family", "did you mean llama?", [](ModelConfig& c) { c.family = "lama"; }}}) {
+        Wrong{"family", "found \"lama\"; nearest llama",
+              [](ModelConfig& c) { c.family = "lama"; }}}) {
     SCOPED_TRACE(wrong.says);
     ModelConfig config = FindPreset("llama3-8b")->config;
     wrong.change(config);

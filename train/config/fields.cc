@@ -25,13 +25,14 @@ bool IsPlainKey(absl::string_view key) {
          std::all_of(key.begin(), key.end(), absl::ascii_isgraph);
 }
 
+constexpr double kExact = 9007199254740992.0;  // 2^53: beyond it a decimal is not exact.
+
 // A whole number as YAML or protobuf JSON writes it: digits, or a decimal without a fraction
 // ("1e3").
 std::optional<int64_t> WholeNumber(const std::string& text) {
   int64_t value = 0;
   if (absl::SimpleAtoi(text, &value)) return value;
   double decimal = 0;
-  constexpr double kExact = 9007199254740992.0;  // 2^53: beyond it a decimal is not exact.
   if (ReadDecimal(text, decimal) && std::abs(decimal) <= kExact && std::trunc(decimal) == decimal) {
     return int64_t(decimal);
   }
@@ -51,7 +52,7 @@ std::string Quoted(absl::string_view text) {
 Fields::Fields(const YamlNode& node, std::string path, Violations& violations)
     : node_(node), path_(std::move(path)), violations_(violations) {
   if (node.kind != YamlNode::Kind::kMapping && node.kind != YamlNode::Kind::kNull) {
-    violations_.Add(path_, absl::StrCat("wanted a mapping, found ", Name(node.kind)));
+    violations_.Add(path_, Wanted("a mapping", Name(node.kind)));
   }
 }
 
@@ -71,10 +72,11 @@ std::string Fields::PathOf(absl::string_view name) const {
   return path_.empty() ? part : absl::StrCat(path_, ".", part);
 }
 
-void Fields::Wrong(absl::string_view name, absl::string_view wanted, const YamlNode& found) {
+void Fields::Wrong(absl::string_view name, absl::string_view wanted, const YamlNode& found,
+                   const absl::AlphaNum& nearest) {
   const std::string what =
       found.kind == YamlNode::Kind::kScalar ? Quoted(found.text) : Name(found.kind);
-  violations_.Add(PathOf(name), absl::StrCat("wanted ", wanted, ", found ", what));
+  violations_.Add(PathOf(name), Wanted(wanted, what, nearest));
 }
 
 const YamlNode* Fields::Ask(const char* name) {
@@ -127,20 +129,29 @@ void Fields::Read(const char* name, uint64_t& out) {
   }
 }
 
-void Fields::Read(const char* name, IntegerRange range, int64_t& out) {
+void Fields::Read(const char* name, int64_t& out) {
   const YamlNode* node = Scalar(name, "a whole number");
   if (node == nullptr) return;
-  const std::optional<int64_t> value = WholeNumber(node->text);
-  if (value && *value >= range.min && *value <= range.max) {
+  if (const std::optional<int64_t> value = WholeNumber(node->text)) {
     out = *value;
     return;
   }
   double decimal = 0;
-  Wrong(name,
-        ReadDecimal(node->text, decimal)
-            ? absl::StrCat("a whole number from ", range.min, " to ", range.max)
-            : "a whole number",
-        *node);
+  const bool near = ReadDecimal(node->text, decimal) && std::abs(decimal) <= kExact;
+  Wrong(name, "a whole number", *node, near ? absl::StrCat(std::llround(decimal)) : "");
+}
+
+void Fields::Read(const char* name, IntegerRange range, int64_t& out) {
+  const YamlNode* node = Ask(name);
+  if (node == nullptr) return;
+  int64_t value = range.min;
+  Read(name, value);
+  if (value >= range.min && value <= range.max) {
+    out = value;
+  } else {
+    Wrong(name, absl::StrCat(range.min, " to ", range.max), *node,
+          std::clamp(value, range.min, range.max));
+  }
 }
 
 void Fields::Read(const char* name, std::vector<std::string>& out) {
@@ -180,7 +191,7 @@ int Fields::EnumIndex(const char* name, absl::string_view prefix,
   const auto it = std::find(names.begin(), names.end(), value);
   if (it != names.end()) return int(it - names.begin());
   const std::string nearest = NearestName(absl::AsciiStrToUpper(value), names);
-  Wrong(name, nearest.empty() ? wanted : absl::StrCat(wanted, " (nearest: ", nearest, ")"), *node);
+  Wrong(name, wanted, *node, nearest);
   return -1;
 }
 
@@ -190,8 +201,8 @@ std::string Fields::OneOf(const std::vector<std::string>& names) {
     if (Present(name.c_str())) found.push_back(name);
   }
   if (found.size() > 1) {
-    violations_.Add(path_, absl::StrCat("wanted one of ", absl::StrJoin(names, ", "), ", found ",
-                                        absl::StrJoin(found, " and ")));
+    violations_.Add(path_, Wanted(absl::StrCat("one of ", absl::StrJoin(names, ", ")),
+                                  absl::StrJoin(found, " and ")));
   }
   return found.empty() ? "" : found[0];
 }

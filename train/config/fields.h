@@ -23,8 +23,6 @@ struct IntegerRange {
   int64_t max = std::numeric_limits<int64_t>::max();
 };
 inline constexpr IntegerRange kUint32{0, std::numeric_limits<uint32_t>::max()};
-inline constexpr IntegerRange kInt32{std::numeric_limits<int32_t>::min(),
-                                     std::numeric_limits<int32_t>::max()};
 inline constexpr IntegerRange kInt64{};  // Not negative.
 
 class Fields {
@@ -41,6 +39,7 @@ class Fields {
   void Read(const char* name, bool& out);
   void Read(const char* name, double& out);
   void Read(const char* name, uint64_t& out);
+  void Read(const char* name, int64_t& out);  // Any: what is legal, Validate says.
   void Read(const char* name, IntegerRange range, int64_t& out);
   void Read(const char* name, std::vector<std::string>& out);
   void Read(const char* name, std::map<std::string, std::string>& out);
@@ -49,11 +48,6 @@ class Fields {
   void Read(const char* name, std::optional<T>& out) {
     T value{};
     Read(name, value);
-    if (Present(name)) out = value;
-  }
-  void Read(const char* name, IntegerRange range, std::optional<int64_t>& out) {
-    int64_t value = 0;
-    Read(name, range, value);
     if (Present(name)) out = value;
   }
 
@@ -84,7 +78,8 @@ class Fields {
 
   bool Present(const char* name) { return Ask(name) != nullptr; }
   std::string PathOf(absl::string_view name) const;
-  void Wrong(absl::string_view name, absl::string_view wanted, const YamlNode& found);
+  void Wrong(absl::string_view name, absl::string_view wanted, const YamlNode& found,
+             const absl::AlphaNum& nearest = "");
 
  private:
   const YamlNode* Ask(const char* name);  // Null where absent or null.

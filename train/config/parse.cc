@@ -12,20 +12,20 @@ namespace {
 // Where the wire says "0 means the default", a 0 leaves the default.
 void ReadUnlessZero(Fields& fields, const char* name, int64_t& out) {
   int64_t value = 0;
-  fields.Read(name, kUint32, value);
+  fields.Read(name, value);
   if (value != 0) out = value;
 }
 
 void ReadArchitecture(Fields& fields, ModelFields& out) {
   fields.Read("family", out.family);
-  fields.Read("layers", kUint32, out.layers);
-  fields.Read("hidden", kUint32, out.hidden);
-  fields.Read("ffn", kUint32, out.ffn);
-  fields.Read("heads", kUint32, out.heads);
-  fields.Read("kv_heads", kUint32, out.kv_heads);
-  fields.Read("head_dim", kUint32, out.head_dim);
-  fields.Read("vocab", kUint32, out.vocab);
-  fields.Read("max_seq", kUint32, out.max_seq);
+  fields.Read("layers", out.layers);
+  fields.Read("hidden", out.hidden);
+  fields.Read("ffn", out.ffn);
+  fields.Read("heads", out.heads);
+  fields.Read("kv_heads", out.kv_heads);
+  fields.Read("head_dim", out.head_dim);
+  fields.Read("vocab", out.vocab);
+  fields.Read("max_seq", out.max_seq);
   fields.Read("norm_eps", out.norm_eps);
   fields.Read("rope_base", out.rope_base);
   fields.Read("tied", out.tied);
@@ -49,9 +49,9 @@ void ReadParallelism(Fields& fields, ParallelismConfig& out) {
 }
 
 void ReadBatch(Fields& fields, BatchConfig& out) {
-  fields.Read("global", kUint32, out.global);
-  fields.Read("micro", kUint32, out.micro);
-  fields.Read("sequence", kUint32, out.sequence);
+  fields.Read("global", out.global);
+  fields.Read("micro", out.micro);
+  fields.Read("sequence", out.sequence);
 }
 
 void ReadData(Fields& fields, DataConfig& out) {
@@ -85,7 +85,7 @@ void ReadSchedule(Fields& fields, ScheduleConfig& out) {
         Shape{"constant", ScheduleShape::kConstant}}) {
     ScheduleConfig read{.shape = shape, .warmup_steps = 0, .min_ratio = std::nullopt};
     fields.Section(name, [&](Fields& f) {
-      f.Read("warmup_steps", kInt64, read.warmup_steps);
+      f.Read("warmup_steps", read.warmup_steps);
       f.Read("min_ratio", read.min_ratio);
     });
     if (chosen == name) out = read;
@@ -115,23 +115,23 @@ void ReadJob(Fields& fields, JobConfig& out) {
   fields.Section("batch", [&](Fields& f) { ReadBatch(f, out.batch); });
   fields.Section("data", [&](Fields& f) { ReadData(f, out.data); });
   fields.Section("optimizer", [&](Fields& f) { ReadOptimizer(f, out.optimizer); });
-  fields.Read("steps", kInt64, out.steps);
+  fields.Read("steps", out.steps);
   fields.Section("validation", [&](Fields& f) {
     ValidationConfig& validation = out.validation.emplace();
-    f.Read("every_steps", kInt64, validation.every_steps);
+    f.Read("every_steps", validation.every_steps);
     ReadUnlessZero(f, "batches", validation.batches);
   });
   fields.Section("checkpoint", [&](Fields& f) {
     CheckpointConfig& checkpoint = out.checkpoint.emplace();
     f.Read("directory", checkpoint.directory);
-    f.Read("every_steps", kInt64, checkpoint.every_steps);
+    f.Read("every_steps", checkpoint.every_steps);
     ReadUnlessZero(f, "keep", checkpoint.keep);
   });
   ReadUnlessZero(fields, "devices", out.devices);
   fields.Read("seed", out.seed);
-  fields.Read("priority", kInt32, out.priority);
+  fields.Read("priority", out.priority);
   fields.Read("init_from", out.init_from);
-  fields.Read("max_restarts", kUint32, out.max_restarts);
+  fields.Read("max_restarts", out.max_restarts);
   fields.Read("labels", out.labels);
 }
 
@@ -151,18 +151,18 @@ void ReadRank(Fields& fields, RankConfig& out) {
 }
 
 void CheckRank(const RankConfig& rank, Violations& violations) {
-  if (rank.job_id.empty()) violations.Add("rank.job_id", "wanted the job's id, found none");
+  if (rank.job_id.empty()) violations.Add("rank.job_id", Wanted("the job's id", "none"));
   if (rank.rank >= rank.world) {
-    violations.Add("rank.rank", absl::StrCat("wanted less than rank.world = ", rank.world,
-                                             ", found ", rank.rank));
+    violations.Add("rank.rank",
+                   Wanted(absl::StrCat("less than rank.world = ", rank.world), rank.rank));
   }
   if (rank.peak_flops && !(*rank.peak_flops > 0)) {
-    violations.Add("rank.peak_flops", absl::StrCat("wanted > 0, found ", *rank.peak_flops));
+    violations.Add("rank.peak_flops", Wanted("x > 0", *rank.peak_flops));
   }
   for (size_t i = 0; i < rank.roots.size(); ++i) {
     if (rank.roots[i].empty() || rank.roots[i][0] != '/') {
       violations.Add(absl::StrCat("rank.roots[", i, "]"),
-                     absl::StrCat("wanted an absolute path, found ", Quoted(rank.roots[i])));
+                     Wanted("an absolute path", Quoted(rank.roots[i])));
     }
   }
 }
@@ -178,39 +178,37 @@ YamlNode Whole(YamlNode document) {
   return whole;
 }
 
-// Null after adding a violation: text that is no YAML is one violation, of the field "".
-std::optional<YamlNode> Document(absl::string_view text, Violations& violations) {
+}  // namespace
+
+std::optional<YamlNode> ParseDocument(absl::string_view text, Violations& violations) {
   absl::StatusOr<YamlNode> document = ParseYaml(text);
   if (document.ok()) return *std::move(document);
   violations.Add("", document.status().message());
   return std::nullopt;
 }
 
-}  // namespace
-
-JobConfig ParseJobConfig(absl::string_view text, Violations& violations) {
+JobConfig ParseJobConfig(const YamlNode& document, Violations& violations) {
   JobConfig job;
-  const std::optional<YamlNode> document = Document(text, violations);
-  if (!document) return job;
-  Fields fields(*document, "", violations);
+  Fields fields(document, "", violations);
   ReadJob(fields, job);
   return job;
 }
 
 TrainerConfig ParseTrainerConfig(absl::string_view text, Violations& violations) {
   TrainerConfig config;
-  std::optional<YamlNode> document = Document(text, violations);
+  std::optional<YamlNode> document = ParseDocument(text, violations);
   if (!document) return config;
   const YamlNode whole = Whole(*std::move(document));
   Fields fields(whole, "", violations);
   int64_t version = 0;
   fields.Read("version", kUint32, version);
   if (version != kTrainerConfigVersion) {
-    violations.Add("version", absl::StrCat("this trainer reads version ", kTrainerConfigVersion,
-                                           ", found ", version));
+    violations.Add(
+        "version",
+        Wanted(absl::StrCat(kTrainerConfigVersion, ", which this trainer reads"), version));
   }
   if (!fields.Section("job", [&](Fields& f) { ReadJob(f, config.job); })) {
-    violations.Add("job", "wanted the job to train, found none");
+    violations.Add("job", Wanted("the job to train", "none"));
   }
   if (fields.Section("rank", [&](Fields& f) { ReadRank(f, config.rank.emplace()); })) {
     CheckRank(*config.rank, violations);
@@ -220,7 +218,8 @@ TrainerConfig ParseTrainerConfig(absl::string_view text, Violations& violations)
 
 absl::StatusOr<JobConfig> ParseJobConfig(absl::string_view text) {
   Violations violations;
-  JobConfig job = ParseJobConfig(text, violations);
+  const std::optional<YamlNode> document = ParseDocument(text, violations);
+  JobConfig job = document ? ParseJobConfig(*document, violations) : JobConfig();
   if (!violations.empty()) return violations.ToStatus();
   return job;
 }

@@ -10,10 +10,13 @@
 
 #pragma once
 
+#include <optional>
+
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "common/violations.h"
 #include "train/config/trainer_config.h"
+#include "train/config/yaml.h"
 
 namespace trainyard {
 
@@ -25,7 +28,10 @@ absl::StatusOr<JobConfig> ParseJobConfig(absl::string_view text);
 absl::StatusOr<TrainerConfig> ParseTrainerConfig(absl::string_view text);
 
 // The same, adding to a list of problems; what could not be read has its default.
-JobConfig ParseJobConfig(absl::string_view text, Violations& violations);
+JobConfig ParseJobConfig(const YamlNode& document, Violations& violations);
 TrainerConfig ParseTrainerConfig(absl::string_view text, Violations& violations);
+
+// Null after adding a violation of the field "": the text is no YAML.
+std::optional<YamlNode> ParseDocument(absl::string_view text, Violations& violations);
 
 }  // namespace trainyard

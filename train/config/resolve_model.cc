@@ -27,18 +27,19 @@ const char* ModelPath(const ModelChoice& choice) {
 
 std::optional<ModelConfig> ResolveModel(const ModelChoice& choice, Violations& violations) {
   if (!choice.preset.empty() && choice.architecture) {
-    violations.Add("model", "wanted preset or architecture, found both");
+    violations.Add("model", Wanted("preset or architecture", "both"));
     return std::nullopt;
   }
   if (choice.preset.empty() && !choice.architecture) {
     violations.Add("model.preset",
-                   absl::StrCat("wanted a preset (or model.architecture), found none; presets: ",
-                                absl::StrJoin(PresetNames(), ", ")));
+                   Wanted(absl::StrCat("one of ", absl::StrJoin(PresetNames(), ", "),
+                                       " (or model.architecture)"),
+                          "none"));
     return std::nullopt;
   }
   if (choice.architecture && choice.overrides) {
     violations.Add("model.overrides",
-                   "wanted none beside architecture, which says every field itself");
+                   Wanted("none beside architecture, which says every field itself", "some"));
     return std::nullopt;
   }
   ModelConfig config;

@@ -26,41 +26,34 @@ class Checker {
   // Returns whether min <= value <= max.
   bool Range(absl::string_view field, int64_t value, int64_t min, int64_t max) {
     if (value >= min && value <= max) return true;
-    Add(field, absl::StrCat("wanted ", min, " to ", max, ", found ", value, "; nearest ",
-                            std::clamp(value, min, max)));
+    Add(field, Wanted(absl::StrCat(min, " to ", max), value, std::clamp(value, min, max)));
     return false;
   }
 
   void Path(absl::string_view field, const std::string& path) {
-    if (path.empty()) return Add(field, "wanted a path, found none");
+    if (path.empty()) return Add(field, Wanted("a path", "none"));
     if (path.size() > kMaxPathLength) {
-      return Add(field,
-                 absl::StrCat("wanted at most ", kMaxPathLength, " bytes, found ", path.size()));
+      return Add(field, Wanted(absl::StrCat("at most ", kMaxPathLength, " bytes"), path.size()));
     }
     if (std::any_of(path.begin(), path.end(), [](char c) { return absl::ascii_iscntrl(c); })) {
-      return Add(field, absl::StrCat("wanted no control characters, found ", Quoted(path)));
+      return Add(field, Wanted("no control characters", Quoted(path)));
     }
     if (path[0] == '~') {
-      return Add(field,
-                 absl::StrCat("wanted an absolute or relative path (~ is not expanded), found ",
-                              Quoted(path)));
+      return Add(field, Wanted("an absolute or relative path (~ is not expanded)", Quoted(path)));
     }
     for (absl::string_view part : absl::StrSplit(path, '/')) {
-      if (part == "..") {
-        return Add(field, absl::StrCat("wanted a path without \"..\", found ", Quoted(path)));
-      }
+      if (part == "..") return Add(field, Wanted("a path without \"..\"", Quoted(path)));
     }
   }
 
   void Fraction(absl::string_view field, double value) {
     if (value >= 0 && value < 0.5) return;
-    Add(field,
-        absl::StrCat("wanted 0 <= x < 0.5, found ", value, "; nearest ", value < 0 ? "0" : "0.49"));
+    Add(field, Wanted("0 <= x < 0.5", value, value < 0 ? "0" : "0.49"));
   }
 
   // The text says the interval: "0 < x <= 10".
   void Number(absl::string_view field, bool legal, double value, absl::string_view wanted) {
-    if (!legal) Add(field, absl::StrCat("wanted ", wanted, ", found ", value));
+    if (!legal) Add(field, Wanted(wanted, value));
   }
 
  private:
@@ -82,10 +75,9 @@ std::string NearestJobName(absl::string_view name) {
 void CheckName(const std::string& name, Checker& check) {
   const std::string nearest = NearestJobName(name);
   if (!name.empty() && nearest == name) return;
-  check.Add("name",
-            absl::StrCat("wanted [a-z0-9]([-a-z0-9.]*[a-z0-9])?, at most ", kMaxNameLength,
-                         " characters, found ", Quoted(name),
-                         nearest.empty() ? "" : absl::StrCat("; nearest \"", nearest, "\"")));
+  check.Add("name", Wanted(absl::StrCat("[a-z0-9]([-a-z0-9.]*[a-z0-9])?, at most ", kMaxNameLength,
+                                        " characters"),
+                           Quoted(name), nearest.empty() ? "" : Quoted(nearest)));
 }
 
 // Returns whether the axes are legal, so that sizes derived from them mean something.
@@ -102,8 +94,7 @@ bool CheckParallelism(const JobConfig& job, Checker& check) {
     if (size == 1) continue;
     legal = false;
     check.Add(absl::StrCat("parallelism.", name),
-              absl::StrCat("wanted 1 (only data parallelism exists so far), found ", size,
-                           "; nearest 1"));
+              Wanted("1 (only data parallelism exists so far)", size, 1));
   }
   return check.Range("devices", job.devices, 1, kMaxDevices) && legal;
 }
@@ -115,17 +106,17 @@ void CheckBatch(const JobConfig& job, bool axes_legal, Checker& check) {
   const bool sequence = check.Range("batch.sequence", batch.sequence, 1, kMaxSequence);
   if (micro && sequence && batch.micro * batch.sequence > kMaxMicroBatchTokens) {
     check.Add("batch.micro",
-              absl::StrCat("wanted at most ", kMaxMicroBatchTokens, " tokens at once, found ",
-                           batch.micro, " x ", batch.sequence, "; nearest ",
-                           kMaxMicroBatchTokens / batch.sequence));
+              Wanted(absl::StrCat("at most ", kMaxMicroBatchTokens, " tokens at once"),
+                     absl::StrCat(batch.micro, " x ", batch.sequence),
+                     kMaxMicroBatchTokens / batch.sequence));
   }
   if (!global || !micro || !axes_legal) return;
   const int64_t data = DataParallel(job), unit = batch.micro * data;
   if (batch.global % unit == 0) return;
   const int64_t nearest = std::max<int64_t>(1, (batch.global + unit / 2) / unit) * unit;
-  check.Add("batch.global",
-            absl::StrCat("wanted a multiple of micro x data parallel = ", batch.micro, " x ", data,
-                         " = ", unit, ", found ", batch.global, "; nearest ", nearest));
+  check.Add("batch.global", Wanted(absl::StrCat("a multiple of micro x data parallel = ",
+                                                batch.micro, " x ", data, " = ", unit),
+                                   batch.global, nearest));
 }
 
 void CheckData(const JobConfig& job, Checker& check) {
@@ -137,7 +128,7 @@ void CheckData(const JobConfig& job, Checker& check) {
     check.Fraction("data.indexed.validation_fraction", indexed->validation_fraction);
   } else if (std::holds_alternative<std::monostate>(job.data)) {
     check.Add("data",
-              "wanted one of synthetic: {}, text: {path: ...}, indexed: {prefix: ...}, found none");
+              Wanted("one of synthetic: {}, text: {path: ...}, indexed: {prefix: ...}", "none"));
   }
 }
 
@@ -146,14 +137,13 @@ void CheckModel(const JobConfig& job, Violations& violations) {
   if (!model) return;
   if (model->max_seq > 0 && job.batch.sequence > model->max_seq) {
     violations.Add("batch.sequence",
-                   absl::StrCat("wanted at most the model's max_seq = ", model->max_seq, ", found ",
-                                job.batch.sequence, "; nearest ", model->max_seq));
+                   Wanted(absl::StrCat("at most the model's max_seq = ", model->max_seq),
+                          job.batch.sequence, model->max_seq));
   }
   constexpr int64_t kByteVocabulary = 256;
   if (std::holds_alternative<TextData>(job.data) && model->vocab < kByteVocabulary) {
-    violations.Add(
-        absl::StrCat(ModelPath(job.model), ".vocab"),
-        absl::StrCat("wanted at least 256 for byte tokens, found ", model->vocab, "; nearest 256"));
+    violations.Add(absl::StrCat(ModelPath(job.model), ".vocab"),
+                   Wanted("at least 256 for byte tokens", model->vocab, kByteVocabulary));
   }
 }
 
@@ -176,16 +166,16 @@ void CheckOptimizer(const JobConfig& job, Checker& check) {
   const char* shape = schedule.shape == ScheduleShape::kCosine   ? "optimizer.schedule.cosine"
                       : schedule.shape == ScheduleShape::kLinear ? "optimizer.schedule.linear"
                                                                  : "optimizer.schedule.constant";
-  if (schedule.warmup_steps > job.steps && job.steps > 0) {
-    check.Add(absl::StrCat(shape, ".warmup_steps"),
-              absl::StrCat("wanted at most steps = ", job.steps, ", found ", schedule.warmup_steps,
-                           "; nearest ", job.steps));
+  const std::string warmup = absl::StrCat(shape, ".warmup_steps");
+  if (check.Range(warmup, schedule.warmup_steps, 0, kMaxSteps) && job.steps > 0 &&
+      schedule.warmup_steps > job.steps) {
+    check.Add(warmup, Wanted(absl::StrCat("at most steps = ", job.steps), schedule.warmup_steps,
+                             job.steps));
   }
   if (!schedule.min_ratio) return;
   const std::string min_ratio = absl::StrCat(shape, ".min_ratio");
   if (schedule.shape == ScheduleShape::kConstant) {
-    check.Add(min_ratio,
-              absl::StrCat("wanted none for a constant rate, found ", *schedule.min_ratio));
+    check.Add(min_ratio, Wanted("none for a constant rate", *schedule.min_ratio));
   } else {
     check.Number(min_ratio, *schedule.min_ratio >= 0 && *schedule.min_ratio <= 1,
                  *schedule.min_ratio, "0 <= x <= 1");
@@ -199,15 +189,13 @@ void CheckValidation(const JobConfig& job, Checker& check) {
   const bool from_file =
       std::holds_alternative<TextData>(job.data) || std::holds_alternative<IndexedData>(job.data);
   if (from_file && ValidationFraction(job.data) == 0) {
-    check.Add("validation",
-              "wanted data to validate on: set validation_fraction of the data above 0, or leave "
-              "validation out");
+    check.Add("validation", Wanted("a validation_fraction of the data above 0", 0));
   }
 }
 
 void CheckLabels(const JobConfig& job, Checker& check) {
   if (job.labels.size() > kMaxLabels) {
-    check.Add("labels", absl::StrCat("wanted at most ", kMaxLabels, ", found ", job.labels.size()));
+    check.Add("labels", Wanted(absl::StrCat("at most ", kMaxLabels), job.labels.size()));
   }
   for (const auto& [key, value] : job.labels) {
     const bool legal_key = !key.empty() && key.size() <= kMaxNameLength &&
@@ -215,14 +203,15 @@ void CheckLabels(const JobConfig& job, Checker& check) {
                              return absl::ascii_isalnum(c) || c == '-' || c == '_' || c == '.';
                            });
     if (!legal_key) {
-      check.Add("labels", absl::StrCat("wanted keys of 1 to ", kMaxNameLength,
-                                       " letters, digits, '-', '_', '.', found ", Quoted(key)));
+      check.Add("labels", Wanted(absl::StrCat("keys of 1 to ", kMaxNameLength,
+                                              " letters, digits, '-', '_', '.'"),
+                                 Quoted(key)));
     } else if (value.size() > kMaxLabelLength ||
                std::any_of(value.begin(), value.end(),
                            [](char c) { return absl::ascii_iscntrl(c); })) {
-      check.Add(absl::StrCat("labels.", key),
-                absl::StrCat("wanted at most ", kMaxLabelLength, " bytes on one line, found ",
-                             Quoted(value)));
+      check.Add(
+          absl::StrCat("labels.", key),
+          Wanted(absl::StrCat("at most ", kMaxLabelLength, " bytes on one line"), Quoted(value)));
     }
   }
 }
@@ -269,14 +258,19 @@ void Validate(const JobConfig& job, Violations& violations) {
   CheckLabels(job, check);
 }
 
+JobConfig ParseAndValidateJob(const YamlNode& document, Violations& violations) {
+  JobConfig job = ParseJobConfig(document, violations);
+  if (!Readable(violations, "")) return job;
+  Violations found;
+  Validate(job, found);
+  AddUnreported(found, "", violations);
+  return job;
+}
+
 absl::StatusOr<JobConfig> ParseAndValidateJob(absl::string_view text) {
   Violations violations;
-  JobConfig job = ParseJobConfig(text, violations);
-  if (Readable(violations, "")) {
-    Violations found;
-    Validate(job, found);
-    AddUnreported(found, "", violations);
-  }
+  const std::optional<YamlNode> document = ParseDocument(text, violations);
+  JobConfig job = document ? ParseAndValidateJob(*document, violations) : JobConfig();
   if (!violations.empty()) return violations.ToStatus();
   return job;
 }
@@ -287,13 +281,12 @@ TrainerConfig ParseAndValidateTrainer(absl::string_view text, Violations& violat
     Violations found;
     Validate(config.job, found);
     if (!config.rank && config.job.devices != 1) {
-      found.Add("devices",
-                absl::StrCat("wanted 1 for a trainer that runs alone, found ", config.job.devices));
+      found.Add("devices", Wanted("1 for a trainer that runs alone", config.job.devices, 1));
     }
     AddUnreported(found, "job.", violations);
     if (config.rank && config.rank->world != config.job.devices) {
-      violations.Add("rank.world", absl::StrCat("wanted job.devices = ", config.job.devices,
-                                                ", found ", config.rank->world));
+      violations.Add("rank.world", Wanted(absl::StrCat("job.devices = ", config.job.devices),
+                                          config.rank->world));
     }
   }
   return config;

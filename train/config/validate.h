@@ -7,6 +7,7 @@
 #include "absl/strings/string_view.h"
 #include "common/violations.h"
 #include "train/config/trainer_config.h"
+#include "train/config/yaml.h"
 
 namespace trainyard {
 
@@ -29,6 +30,7 @@ void Validate(const JobConfig& job, Violations& violations);
 
 // Parse (parse.h), then Validate, everything in one list: INVALID_ARGUMENT with all of it.
 absl::StatusOr<JobConfig> ParseAndValidateJob(absl::string_view text);
+JobConfig ParseAndValidateJob(const YamlNode& document, Violations& violations);
 
 // Likewise, and that the ranks are the job's devices (one, where there is no `rank`). Paths of the
 // job begin with "job."; what could not be read has its default.

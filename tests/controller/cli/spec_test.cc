@@ -111,47 +111,46 @@ INSTANTIATE_TEST_SUITE_P(
         BadInput{"tensor_model_parallel_size: 2",
                  "s.yaml:1: tensor_model_parallel_size: unknown field; here it is "
                  "parallelism.tensor"},
-        BadInput{
-            "batch: {micro: -4}",
-            "s.yaml:1: batch.micro: wanted a whole number of at least 0, found '-4'; nearest 0"},
+        BadInput{"batch: {micro: -4}",
+                 "s.yaml:1: batch.micro: wanted 1 to 1000000, found -4; nearest 1"},
         BadInput{"batch: {micro: 1.5}",
-                 "s.yaml:1: batch.micro: wanted a whole number, found '1.5'; nearest 2"},
+                 "s.yaml:1: batch.micro: wanted a whole number, found \"1.5\"; nearest 2"},
         BadInput{"batch: {micro: many}",
-                 "s.yaml:1: batch.micro: wanted a whole number, found 'many'"},
+                 "s.yaml:1: batch.micro: wanted a whole number, found \"many\""},
         BadInput{"batch: {micro: 4294967296}",
-                 "s.yaml:1: batch.micro: wanted at most 4294967295, found '4294967296'; nearest "
-                 "4294967295"},
+                 "s.yaml:1: batch.micro: wanted 1 to 1000000, found 4294967296; nearest 1000000"},
         BadInput{"batch: {micro: 1e30}",
-                 "s.yaml:1: batch.micro: wanted at most 4294967295, found '1e30'; nearest "
-                 "4294967295"},
+                 "s.yaml:1: batch.micro: wanted a whole number, found \"1e30\""},
         BadInput{"priority: 3000000000",
-                 "s.yaml:1: priority: wanted 32 bits, found '3000000000'; nearest 2147483647"},
+                 "s.yaml:1: priority: wanted -1000 to 1000, found 3000000000; nearest 1000"},
+        BadInput{"steps: 99999999999999999999",
+                 "s.yaml:1: steps: wanted a whole number, found \"99999999999999999999\""},
         BadInput{"optimizer: {clip_norm: .nan}",
-                 "s.yaml:1: optimizer.clip_norm: wanted a finite number, found '.nan'"},
+                 "s.yaml:1: optimizer.clip_norm: wanted a finite number, found \".nan\""},
         BadInput{"optimizer: {clip_norm: inf}",
-                 "s.yaml:1: optimizer.clip_norm: wanted a finite number, found 'inf'"},
+                 "s.yaml:1: optimizer.clip_norm: wanted a finite number, found \"inf\""},
         BadInput{"model: {overrides: {tied: maybe}}",
-                 "s.yaml:1: model.overrides.tied: wanted true or false, found 'maybe'"},
+                 "s.yaml:1: model.overrides.tied: wanted true or false, found \"maybe\""},
         BadInput{"precision: BF61",
-                 "s.yaml:1: precision: wanted BF16 or F32 or F64, found 'BF61'; nearest BF16"},
-        BadInput{"precision: PRECISION_UNSPECIFIED",
-                 "s.yaml:1: precision: wanted BF16 or F32 or F64, found 'PRECISION_UNSPECIFIED'"},
+                 "s.yaml:1: precision: wanted one of BF16, F32, F64, found \"BF61\"; nearest BF16"},
+        BadInput{"precision: UNSPECIFIED",
+                 "s.yaml:1: precision: wanted one of BF16, F32, F64, found \"UNSPECIFIED\""},
         BadInput{"batch: 32", "s.yaml:1: batch: wanted a mapping, found a single value"},
         BadInput{"batch: [1, 2]", "s.yaml:1: batch: wanted a mapping, found a list"},
         BadInput{"steps: {a: 1}", "s.yaml:1: steps: wanted a single value, found a mapping"},
         BadInput{"steps:", "s.yaml:1: steps: wanted a single value, found null"},
         BadInput{"labels: {a: {b: 1}}", "s.yaml:1: labels.a: wanted text, found a mapping"},
         BadInput{"data:\n  synthetic: {}\n  text: {path: a}",
-                 "s.yaml:3: data.text: wanted one source, found 'synthetic' and this; keep one"},
+                 "s.yaml:3: data.text: wanted one source, found synthetic and this"},
         BadInput{"just words",
                  "s.yaml: wanted a job spec, fields as 'name: value', found a single "
                  "value"}));
 
 TEST(Spec, AllViolationsComeAtOnceInTheOrderOfTheText) {
   EXPECT_EQ(Errors("name: a\nbatch: {micro: x}\nsteps: -1\nprecision: F16\n"),
-            "s.yaml:2: batch.micro: wanted a whole number, found 'x'\n"
-            "s.yaml:3: steps: wanted a whole number of at least 0, found '-1'; nearest 0\n"
-            "s.yaml:4: precision: wanted BF16 or F32 or F64, found 'F16'; nearest BF16");
+            "s.yaml:2: batch.micro: wanted a whole number, found \"x\"\n"
+            "s.yaml:3: steps: wanted 1 to 1000000000, found -1; nearest 1\n"
+            "s.yaml:4: precision: wanted one of BF16, F32, F64, found \"F16\"; nearest BF16");
 }
 
 TEST(Spec, BrokenYamlNamesItsLine) {
@@ -201,7 +200,7 @@ TEST(Set, ReplacesTheOtherMemberOfAOneof) {
 
 TEST(Set, ErrorsNameTheSet) {
   EXPECT_EQ(Errors(kWhole, {"batch.micro=x"}),
-            "--set batch.micro=x: batch.micro: wanted a whole number, found 'x'");
+            "--set batch.micro=x: batch.micro: wanted a whole number, found \"x\"");
   EXPECT_EQ(Errors(kWhole, {"bach.micro=1"}),
             "--set bach.micro=1: bach: unknown field; did you mean 'batch'?");
 }

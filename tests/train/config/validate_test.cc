@@ -167,13 +167,15 @@ INSTANTIATE_TEST_SUITE_P(
         BAD("indexed fraction", job.data = (IndexedData{"a", 1}),
             "data.indexed.validation_fraction", "found 1"),
         BAD("nothing to validate on", job.data = (TextData{"a", 0}), "validation",
-            "validation_fraction")));
+            "wanted a validation_fraction of the data above 0, found 0")));
 
 INSTANTIATE_TEST_SUITE_P(
     Training, BadJobs,
     testing::Values(
         BAD("no steps", job.steps = 0;
             job.optimizer.schedule = {}, "steps", "wanted 1 to 1000000000, found 0"),
+        BAD("negative steps", job.steps = -1;
+            job.optimizer.schedule = {}, "steps", "wanted 1 to 1000000000, found -1; nearest 1"),
         BAD("steps", job.steps = 1000000001, "steps", "nearest 1000000000"),
         BAD("no rate", job.optimizer.adamw.learning_rate = 0, "optimizer.adamw.learning_rate",
             "0 < x <= 10"),
@@ -188,6 +190,8 @@ INSTANTIATE_TEST_SUITE_P(
         BAD("warm-up", job.optimizer.schedule.warmup_steps = 101,
             "optimizer.schedule.cosine.warmup_steps",
             "at most steps = 100, found 101; nearest 100"),
+        BAD("negative warm-up", job.optimizer.schedule.warmup_steps = -1,
+            "optimizer.schedule.cosine.warmup_steps", "found -1; nearest 0"),
         BAD("ratio", job.optimizer.schedule.min_ratio = 1.5, "optimizer.schedule.cosine.min_ratio",
             "0 <= x <= 1"),
         BAD("constant ratio", job.optimizer.schedule.shape = ScheduleShape::kConstant,
@@ -246,7 +250,7 @@ TEST(ParseAndValidateTrainer, WantsAsManyRanksAsDevices) {
   EXPECT_EQ(TrainerErrors(job + "}}"), "");
   EXPECT_EQ(TrainerErrors(job + ", devices: 2}, rank: {job_id: j, world: 2, rank: 1}}"), "");
   EXPECT_EQ(TrainerErrors(job + ", devices: 2}}"),
-            "job.devices: wanted 1 for a trainer that runs alone, found 2");
+            "job.devices: wanted 1 for a trainer that runs alone, found 2; nearest 1");
   EXPECT_EQ(TrainerErrors(job + "}, rank: {job_id: j, world: 2, rank: 1}}"),
             "rank.world: wanted job.devices = 1, found 2");
   EXPECT_THAT(TrainerErrors("{version: 1, job: {steps: 0}}"), HasSubstr("job.steps: "));

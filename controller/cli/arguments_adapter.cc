@@ -46,7 +46,7 @@ void Declare(const Option& option, Declared& declared) {
       uint64_t number = 0;
       return absl::SimpleAtoi(text, &number)
                  ? std::string()
-                 : absl::StrCat("wanted a whole number, found '", text, "'");
+                 : absl::StrCat("wanted 0 to ", UINT64_MAX, ", found '", text, "'");
     });
   }
 }
@@ -57,6 +57,9 @@ void DeclareVerb(const Verb& verb, Declared& declared) {
                                                  positional.help);
     made->expected(1)->type_name("");
     if (positional.required) made->required();
+    made->check([](const std::string& text) {
+      return text.empty() ? std::string("wanted a name, found ''") : std::string();
+    });
   }
   for (const Option& option : verb.AllOptions()) Declare(option, declared);
   if (verb.examples.empty()) return;
@@ -147,7 +150,8 @@ class Program {
     if (error.get_name() == "RequiredError" && !Innermost()->get_subcommands({}).empty()) {
       if (depth >= words.size()) return "wanted a verb";
       const std::string nearest = NearestName(words[depth], Known());
-      return absl::StrCat("unknown verb '", words[depth], "'",
+      return absl::StrCat("unknown ", words[depth][0] == '-' ? "option" : "verb", " '",
+                          words[depth], "'",
                           nearest.empty() ? "" : absl::StrCat("; did you mean '", nearest, "'?"));
     }
     return Explain(error.what(), words, Known());

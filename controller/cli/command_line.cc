@@ -1,5 +1,7 @@
 #include "controller/cli/command_line.h"
 
+#include "absl/strings/str_cat.h"
+#include "common/address.h"
 #include "common/status_macros.h"
 #include "controller/cli/arguments_adapter.h"
 #include "controller/cli/errors.h"
@@ -18,7 +20,12 @@ absl::Status Run(const std::vector<Verb>& verbs, const std::vector<std::string>&
     RETURN_IF_ERROR(output.SetFormat(command.arguments.Text("--output")));
   }
   if (command.arguments.Flag("--quiet")) output.SetQuiet();
-  return command.verb->run({command.arguments, surroundings, output});
+  const Context context{command.arguments, surroundings, output};
+  if (command.verb->offers & kController) {
+    const absl::Status address = ParseAddress(context.ControllerAddress()).status();
+    if (!address.ok()) return UsageError(absl::StrCat("--controller: ", address.message()));
+  }
+  return command.verb->run(context);
 }
 
 }  // namespace

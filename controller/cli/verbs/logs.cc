@@ -2,15 +2,22 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
+#include "common/violations.h"
 #include "controller/cli/answer.h"
 #include "controller/cli/client.h"
+#include "controller/cli/errors.h"
 #include "controller/cli/format.h"
 #include "controller/cli/verbs/verbs.h"
+#include "train/config/validate.h"
 
 namespace trainyard::cli {
 namespace {
 
 absl::Status Run(const Context& context) {
+  if (context.arguments.Number("--rank") >= uint64_t(kMaxDevices)) {
+    return UsageError(absl::StrCat("--rank: ", Wanted(absl::StrCat("0 to ", kMaxDevices - 1),
+                                                      context.arguments.Text("--rank"))));
+  }
   v1::StreamLogsRequest request;
   request.set_job_id(context.arguments.Text("JOB"));
   request.set_follow(context.arguments.Flag("--follow"));

@@ -4,6 +4,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "common/files.h"
 #include "controller/cli/errors.h"
 #include "controller/cli/local_service.h"
 #include "controller/cli/verbs/verbs.h"
@@ -27,11 +28,17 @@ absl::Status Run(const Context& context) {
   if (!devices.ok()) return devices.status();
   options.workers = *workers;
   options.devices_per_worker = *devices;
-  options.state = std::filesystem::absolute(context.arguments.Text("--state")).lexically_normal();
+  if (context.arguments.Text("--state").empty()) {
+    return UsageError("--state: wanted a directory, found ''");
+  }
+  std::error_code error;
+  const std::filesystem::path here = std::filesystem::current_path(error);
+  if (error) return ErrnoStatus(error.value(), "find", "the current directory");
+  options.state = (here / context.arguments.Text("--state")).lexically_normal();
   options.listen = context.arguments.Text("--listen");
   options.metrics_listen = context.arguments.Text("--metrics-listen");
   options.binary_directory = context.surroundings.binary_directory;
-  options.roots = {std::filesystem::current_path(), options.state};
+  options.roots = {here, options.state};
   LocalService service(options, context.output);
   return service.Run();
 }

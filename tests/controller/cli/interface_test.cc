@@ -140,6 +140,24 @@ TEST_F(Command, AnUnknownWordIsAUsageErrorThatNamesTheNearest) {
   EXPECT_EQ(Trainyard({"list", "--output", "xml"}), 2);
 }
 
+TEST_F(Command, AnArgumentThatCannotBeIsUsage) {
+  EXPECT_EQ(Trainyard({"get", ""}), 2);
+  EXPECT_THAT(err_.str(), testing::HasSubstr("JOB: wanted a name, found ''"));
+  EXPECT_EQ(Trainyard({"up", "--state", ""}), 2);
+  EXPECT_THAT(err_.str(), testing::HasSubstr("--state: wanted a directory"));
+  EXPECT_EQ(Trainyard({"logs", "j-1", "--rank", "4294967296"}), 2);
+  EXPECT_EQ(err_.str(), "error: --rank: wanted 0 to 65535, found 4294967296\n");
+  EXPECT_EQ(Trainyard({"list", "--limit", "99999999999999999999"}), 2);
+  EXPECT_THAT(err_.str(), testing::HasSubstr("wanted 0 to 18446744073709551615, found"));
+  EXPECT_EQ(Trainyard({"--nope"}), 2);
+  EXPECT_THAT(err_.str(), testing::HasSubstr("unknown option '--nope'"));
+  for (const char* address : {"nowhere", ":7070", "host:", "host:http"}) {
+    EXPECT_EQ(Trainyard({"list", "--controller", address}), 2) << address;
+    EXPECT_THAT(err_.str(), testing::HasSubstr(absl::StrCat("--controller: address '", address)))
+        << address;
+  }
+}
+
 TEST_F(Command, UpServesThisMachineAlone) {
   for (const char* address : {"0.0.0.0:0", "[::]:0", "192.0.2.1:7070", "example.org:7070"}) {
     EXPECT_EQ(Trainyard({"up", "--state", testing::TempDir() + "/up", "--listen", address}), 2);

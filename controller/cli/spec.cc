@@ -10,6 +10,7 @@
 #include "common/violations.h"
 #include "controller/cli/errors.h"
 #include "controller/cli/spec_reader.h"
+#include "train/config/fields.h"
 #include "train/config/validate.h"
 
 namespace trainyard::cli {
@@ -35,6 +36,16 @@ YamlNode& FindOrMake(YamlNode& node, const std::string& key) {
   return node.fields.emplace_back(key, YamlNode()).second;
 }
 
+// Of a oneof there can be one member: removes what stands beside `chosen`.
+void DropOtherChoices(YamlNode& node, const google::protobuf::FieldDescriptor& chosen) {
+  const auto* oneof = chosen.real_containing_oneof();
+  if (oneof == nullptr) return;
+  std::erase_if(node.fields, [&](const auto& entry) {
+    const auto* other = chosen.containing_type()->FindFieldByName(entry.first);
+    return other != nullptr && other != &chosen && other->real_containing_oneof() == oneof;
+  });
+}
+
 }  // namespace
 
 absl::Status SpecDocument::ApplySet(const std::string& set) {
@@ -53,8 +64,12 @@ absl::Status SpecDocument::ApplySet(const std::string& set) {
     ASSIGN_OR_RETURN(value, Parsed(made, text));
   }
   YamlNode* node = &root_;
+  const google::protobuf::Descriptor* message = v1::JobSpec::descriptor();
   std::string so_far;
   for (const std::string& key : path) {
+    const auto* field = message == nullptr ? nullptr : message->FindFieldByName(key);
+    if (field != nullptr) DropOtherChoices(*node, *field);
+    message = field == nullptr ? nullptr : field->message_type();
     absl::StrAppend(&so_far, so_far.empty() ? "" : ".", key);
     if (node->Find(key) == nullptr) set_[so_far] = made;
     node = &FindOrMake(*node, key);
@@ -81,9 +96,11 @@ absl::StatusOr<v1::JobSpec> SpecDocument::ToProto() const {
   v1::JobSpec spec;
   Violations checked, violations;
   ParseAndValidateJob(root_, checked);
-  SpecReader(set_, checked, violations).Read(root_, "", spec);
-  RETURN_IF_ERROR(violations.ToStatus());
-  return spec;
+  SpecReader(checked, violations).Read(root_, "", spec);
+  if (violations.empty()) return spec;
+  // What the controller would have found besides, so that all comes at once.
+  AddUnreported(checked, "", violations);
+  return violations.ToStatus();
 }
 
 std::string SpecDocument::Place(absl::string_view field) const {

@@ -23,9 +23,9 @@ class SpecDocument {
   static absl::StatusOr<SpecDocument> Parse(absl::string_view name, absl::string_view text,
                                             const std::vector<std::string>& sets);
 
-  // Errors: INVALID_ARGUMENT with every violation (see Violations): unknown fields with the nearest
-  // known name, values of the wrong kind or range, two members of a oneof. Only what the message's
-  // own declaration says is checked here; the controller checks what the fields mean.
+  // Errors: INVALID_ARGUMENT with every violation (see Violations) where the message cannot hold
+  // what is written: unknown fields with the nearest known name, values of the wrong kind, two
+  // members of a oneof. Whether what it holds is legal, the controller says.
   absl::StatusOr<v1::JobSpec> ToProto() const;
 
   // An error of ToProto() or of the controller, its violations as lines "spec.yaml:7: batch.global:

@@ -2,8 +2,8 @@
 
 #include <google/protobuf/descriptor.h>
 
-#include <map>
 #include <optional>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -82,11 +82,11 @@ bool SetScalar(const std::string& text, const FieldDescriptor& field, Message& m
 
 }  // namespace
 
-void SpecReader::AddUnreadable(const std::string& path, const std::string& text) {
+void SpecReader::AddUnreadable(const std::string& path, absl::string_view found) {
   for (const FieldViolation& violation : checked_.list()) {
     if (violation.field == path) return violations_.Add(path, violation.description);
   }
-  violations_.Add(path, Wanted("a value of this field", Quoted(text)));
+  violations_.Add(path, Wanted("what this field can be", found));
 }
 
 void SpecReader::ReadMap(const YamlNode& node, const std::string& path,
@@ -99,7 +99,7 @@ void SpecReader::ReadMap(const YamlNode& node, const std::string& path,
     Message& pair = *message.GetReflection()->AddMessage(&message, &field);
     pair.GetReflection()->SetString(&pair, field.message_type()->map_key(), key);
     if (!SetScalar(value.text, *field.message_type()->map_value(), pair)) {
-      AddUnreadable(Join(path, key), value.text);
+      AddUnreadable(Join(path, key), Quoted(value.text));
     }
   }
 }
@@ -117,35 +117,13 @@ void SpecReader::ReadField(const YamlNode& node, const std::string& path,
   } else if (wants_fields) {
     Read(node, path, *message.GetReflection()->MutableMessage(&message, &field));
   } else if (!SetScalar(node.text, field, message)) {
-    AddUnreadable(path, node.text);
+    AddUnreadable(path, Quoted(node.text));
   }
-}
-
-std::string SpecReader::ChosenMember(const YamlNode& node, const std::string& path,
-                                     const OneofDescriptor& oneof) {
-  std::vector<std::string> members;
-  for (const auto& [key, value] : node.fields) {
-    const FieldDescriptor* field = oneof.containing_type()->FindFieldByName(key);
-    if (field != nullptr && field->containing_oneof() == &oneof) members.push_back(key);
-  }
-  if (members.empty()) return "";
-  for (size_t i = members.size(); i-- > 0;) {
-    if (set_.count(Join(path, members[i])) != 0) return members[i];
-  }
-  for (size_t i = 1; i < members.size(); ++i) {
-    violations_.Add(Join(path, members[i]), Wanted(absl::StrCat("one ", oneof.name()),
-                                                   absl::StrCat(members[0], " and this")));
-  }
-  return members[0];
 }
 
 void SpecReader::Read(const YamlNode& node, const std::string& path, Message& message) {
   const Descriptor& descriptor = *message.GetDescriptor();
-  std::map<const OneofDescriptor*, std::string> chosen;
-  for (int i = 0; i < descriptor.real_oneof_decl_count(); ++i) {
-    const OneofDescriptor* oneof = descriptor.oneof_decl(i);
-    chosen[oneof] = ChosenMember(node, path, *oneof);
-  }
+  std::set<const OneofDescriptor*> chosen;
   for (const auto& [key, value] : node.fields) {
     const FieldDescriptor* field = descriptor.FindFieldByName(key);
     if (field == nullptr) {
@@ -153,7 +131,9 @@ void SpecReader::Read(const YamlNode& node, const std::string& path, Message& me
       continue;
     }
     const OneofDescriptor* oneof = field->real_containing_oneof();
-    if (oneof != nullptr && chosen[oneof] != key) continue;
+    if (oneof != nullptr && !chosen.insert(oneof).second) {
+      AddUnreadable(path, absl::StrCat("a second ", oneof->name()));
+    }
     ReadField(value, Join(path, key), *field, message);
   }
 }

@@ -68,7 +68,8 @@ TEST_F(BadInput, SpecErrorsNameLineFieldAndNearestLegalValue) {
   ExpectRefused("sequence: 64", "sequence: 65", "batch.sequence: ");
   ExpectRefused("steps: 20", "steps: 0", ":7: steps: ");
   ExpectRefused("synthetic: {}", "text: {path: ../../etc/passwd}", "data.text.path: ");
-  ExpectRefused("synthetic: {}", "text: {path: a}, synthetic: {}", "data.synthetic: ");
+  ExpectRefused("synthetic: {}", "text: {path: a}, synthetic: {}",
+                ":5: data: wanted one of synthetic, text, indexed, found synthetic and text");
   ExpectRefused("devices: 1", "devices: 3", ":4: batch.global: ");
   ExpectRefused("name: e2e", "name: E2E", "name: ");
 }
@@ -76,6 +77,8 @@ TEST_F(BadInput, SpecErrorsNameLineFieldAndNearestLegalValue) {
 TEST_F(BadInput, AllErrorsOfASpecComeAtOnce) {
   const Finished refused = SubmitWith("steps: 20", "steps: 0\npriority: 5000");
   EXPECT_THAT(refused.errors, AllOf(HasSubstr("steps: "), HasSubstr("priority: ")));
+  const Finished unreadable = SubmitWith("steps: 20", "steps: many\npriority: 5000");
+  EXPECT_THAT(unreadable.errors, AllOf(HasSubstr("steps: "), HasSubstr("priority: ")));
 }
 
 TEST_F(BadInput, BrokenYamlIsRefusedWithItsLine) {

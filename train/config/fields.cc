@@ -5,6 +5,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -47,6 +48,17 @@ std::string Quoted(absl::string_view text) {
   while (shown < text.size() && shown > 0 && (uint8_t(text[shown]) & 0xc0) == 0x80) --shown;
   return absl::StrCat("\"", absl::Utf8SafeCEscape(text.substr(0, shown)), "\"",
                       shown < text.size() ? "..." : "");
+}
+
+void AddUnreported(const Violations& found, absl::string_view prefix, Violations& violations) {
+  const std::vector<FieldViolation> reported = violations.list();
+  for (const FieldViolation& violation : found.list()) {
+    const std::string field = absl::StrCat(prefix, violation.field);
+    const bool known = std::any_of(reported.begin(), reported.end(), [&](const auto& v) {
+      return field == v.field || absl::StartsWith(field, absl::StrCat(v.field, "."));
+    });
+    if (!known) violations.Add(field, violation.description);
+  }
 }
 
 Fields::Fields(const YamlNode& node, std::string path, Violations& violations)

@@ -95,4 +95,8 @@ class Fields {
 // As in messages: what was written, cut and escaped.
 std::string Quoted(absl::string_view text);
 
+// Adds what `found` says, below `prefix`, about fields that no violation names yet, nor one that
+// they are part of: what could not be read has its default, and what is wrong with that is no news.
+void AddUnreported(const Violations& found, absl::string_view prefix, Violations& violations);
+
 }  // namespace trainyard

@@ -6,20 +6,6 @@
 #include "train/config/fields.h"
 
 namespace trainyard {
-namespace {
-
-// A field that could not be read or is missing would be reported a second time for its size.
-void AddUnreported(const Violations& found, Violations& violations) {
-  for (const FieldViolation& violation : found.list()) {
-    bool reported = false;
-    for (const FieldViolation& known : violations.list())
-      reported |= known.field == violation.field;
-    if (!reported) violations.Add(violation.field, violation.description);
-  }
-}
-
-}  // namespace
-
 const char* ModelPath(const ModelChoice& choice) {
   if (choice.architecture) return "model.architecture";
   return choice.overrides ? "model.overrides" : "model";
@@ -57,7 +43,7 @@ std::optional<ModelConfig> ResolveModel(const ModelChoice& choice, Violations& v
   }
   Violations found;
   Validate(config, found, ModelPath(choice));
-  AddUnreported(found, violations);
+  AddUnreported(found, "", violations);
   return config;
 }
 

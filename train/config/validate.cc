@@ -216,18 +216,6 @@ void CheckLabels(const JobConfig& job, Checker& check) {
   }
 }
 
-// Adds what `found` says about fields that no violation names yet: a field that could not be read
-// has its default, and what is wrong with that default is no news.
-void AddUnreported(const Violations& found, absl::string_view prefix, Violations& violations) {
-  const std::vector<FieldViolation> reported = violations.list();
-  for (const FieldViolation& violation : found.list()) {
-    const std::string field = absl::StrCat(prefix, violation.field);
-    const bool known = std::any_of(reported.begin(), reported.end(),
-                                   [&](const FieldViolation& v) { return v.field == field; });
-    if (!known) violations.Add(field, violation.description);
-  }
-}
-
 // Text that is no document, or has no job, says nothing about fields.
 bool Readable(const Violations& violations, absl::string_view job_path) {
   return std::none_of(

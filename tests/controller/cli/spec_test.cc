@@ -92,7 +92,8 @@ struct BadInput {
 class BadSpec : public testing::TestWithParam<BadInput> {};
 
 TEST_P(BadSpec, IsReportedWithPlacePathAndNearestLegalValue) {
-  EXPECT_EQ(Errors(GetParam().text), GetParam().error);
+  // What such a small spec lacks follows.
+  EXPECT_THAT(Errors(GetParam().text), testing::StartsWith(GetParam().error));
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -140,17 +141,21 @@ INSTANTIATE_TEST_SUITE_P(
         BadInput{"steps: {a: 1}", "s.yaml:1: steps: wanted a single value, found a mapping"},
         BadInput{"steps:", "s.yaml:1: steps: wanted a single value, found null"},
         BadInput{"labels: {a: {b: 1}}", "s.yaml:1: labels.a: wanted text, found a mapping"},
-        BadInput{"data:\n  synthetic: {}\n  text: {path: a}",
-                 "s.yaml:3: data.text: wanted one source, found synthetic and this"},
+        BadInput{
+            "data:\n  synthetic: {}\n  text: {path: a}",
+            "s.yaml:1: data: wanted one of synthetic, text, indexed, found synthetic and text"},
         BadInput{"just words",
                  "s.yaml: wanted a job spec, fields as 'name: value', found a single "
                  "value"}));
 
-TEST(Spec, AllViolationsComeAtOnceInTheOrderOfTheText) {
-  EXPECT_EQ(Errors("name: a\nbatch: {micro: x}\nsteps: -1\nprecision: F16\n"),
+TEST(Spec, AllViolationsComeAtOnceFirstThoseOfWhatCannotBeRead) {
+  EXPECT_EQ(Errors("name: a\nbatch: {micro: x, global: 4, sequence: 8}\nsteps: -1\nprecision: F16\n"
+                   "model: {preset: llama3-8b}\ndata: {synthetic: {}}\npriority: 5000\n"
+                   "optimizer: {adamw: {learning_rate: 1e-3}}\n"),
             "s.yaml:2: batch.micro: wanted a whole number, found \"x\"\n"
             "s.yaml:3: steps: wanted 1 to 1000000000, found -1; nearest 1\n"
-            "s.yaml:4: precision: wanted one of BF16, F32, F64, found \"F16\"; nearest BF16");
+            "s.yaml:4: precision: wanted one of BF16, F32, F64, found \"F16\"; nearest BF16\n"
+            "s.yaml:7: priority: wanted -1000 to 1000, found 5000; nearest 1000");
 }
 
 TEST(Spec, BrokenYamlNamesItsLine) {
@@ -196,13 +201,16 @@ TEST(Set, TheLaterOneWins) { EXPECT_EQ(Read("steps: 1", {"steps=2", "steps=3"}).
 TEST(Set, ReplacesTheOtherMemberOfAOneof) {
   EXPECT_TRUE(Read(kWhole, {"data.synthetic={}"}).data().has_synthetic());
   EXPECT_EQ(Read("data: {synthetic: {}}", {"data.text.path=a"}).data().text().path(), "a");
+  EXPECT_TRUE(Read("steps: 1", {"data.text.path=a", "data.synthetic={}"}).data().has_synthetic());
 }
 
 TEST(Set, ErrorsNameTheSet) {
-  EXPECT_EQ(Errors(kWhole, {"batch.micro=x"}),
-            "--set batch.micro=x: batch.micro: wanted a whole number, found \"x\"");
-  EXPECT_EQ(Errors(kWhole, {"bach.micro=1"}),
-            "--set bach.micro=1: bach: unknown field; did you mean 'batch'?");
+  EXPECT_THAT(Errors(kWhole, {"batch.micro=x"}),
+              testing::StartsWith(
+                  "--set batch.micro=x: batch.micro: wanted a whole number, found \"x\"\n"));
+  EXPECT_THAT(
+      Errors(kWhole, {"bach.micro=1"}),
+      testing::StartsWith("--set bach.micro=1: bach: unknown field; did you mean 'batch'?\n"));
 }
 
 TEST(Set, WithoutPathOrValueIsAUsageError) {

@@ -33,7 +33,8 @@ case "${1:-}" in
     echo "Removed ${removed[*]}. The Debian packages stay; scripts/install_deps.sh --list names them."
     exit 0
     ;;
-  *) sed -n '2,8p' "$0" | sed 's/^# \{0,1\}//'; [ "$1" = --help ] && exit 0 || exit 2 ;;
+  --help) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 0 ;;
+  *) echo "quickstart: wanted --short, --clean, --help or nothing, found '$1'" >&2; exit 2 ;;
 esac
 
 say() { printf '%s\n' "$*"; }

@@ -137,10 +137,18 @@ class Training(unittest.TestCase):
         self.assertTrue(steps and max(steps) < 60, listed)
 
 
-class Clean(unittest.TestCase):
+class Words(unittest.TestCase):
     def setUp(self):
         self.directory = checkout(type(self))
         self.before = tree(self.directory)
+
+    def test_help_is_the_comment_at_its_top_and_another_word_is_refused(self):
+        code, output = finish(self.directory, "--help")
+        self.assertEqual(code, 0)
+        self.assertIn("--clean    removes", output.splitlines()[-1])
+        code, output = finish(self.directory, "--claen")
+        self.assertEqual((code, output), (2, "quickstart: wanted --short, --clean, --help or nothing, found '--claen'\n"))
+        self.assertEqual(tree(self.directory), self.before)
 
     def make(self, *files):
         for name in files:
@@ -148,14 +156,14 @@ class Clean(unittest.TestCase):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(name)
 
-    def test_what_it_made_is_removed(self):
+    def test_clean_removes_what_it_made(self):
         self.make(".trainyard/quickstart/corpus.txt", ".trainyard/quickstart/20260101-000000/up.log",
                   "build/configure.log", "build/bin/trainyard")
         code, output = finish(self.directory, "--clean", build="build")
         self.assertEqual(code, 0, output)
         self.assertEqual(tree(self.directory), self.before)
 
-    def test_what_the_user_made_stays(self):
+    def test_clean_leaves_what_the_user_made(self):
         self.make(".trainyard/controller/jobs.sqlite", "runs/tiny/owner.json", "elsewhere/notes.txt")
         before = tree(self.directory)
         code, output = finish(self.directory, "--clean", build=self.directory / "elsewhere")

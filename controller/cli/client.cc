@@ -74,9 +74,13 @@ absl::Status Client::Repeat(const Attempt& attempt) {
 absl::Status FromGrpc(const grpc::Status& status) {
   if (status.ok()) return absl::OkStatus();
   const auto code = static_cast<absl::StatusCode>(status.error_code());
+  // gRPC itself may end a call without a word, and an error without one would print nothing.
+  const std::string message =
+      status.error_message().empty()
+          ? absl::StrCat("the controller answered ", absl::StatusCodeToString(code))
+          : status.error_message();
   google::rpc::Status rich;
-  if (!rich.ParseFromString(status.error_details()))
-    return absl::Status(code, status.error_message());
+  if (!rich.ParseFromString(status.error_details())) return absl::Status(code, message);
   Violations violations;
   for (const google::protobuf::Any& detail : rich.details()) {
     google::rpc::BadRequest bad_request;
@@ -85,7 +89,7 @@ absl::Status FromGrpc(const grpc::Status& status) {
       violations.Add(violation.field(), violation.description());
     }
   }
-  return violations.empty() ? absl::Status(code, status.error_message()) : violations.ToStatus();
+  return violations.empty() ? absl::Status(code, message) : violations.ToStatus();
 }
 
 }  // namespace trainyard::cli

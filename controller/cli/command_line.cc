@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/address.h"
 #include "common/status_macros.h"
+#include "common/text.h"
 #include "controller/cli/arguments_adapter.h"
 #include "controller/cli/errors.h"
 
@@ -22,6 +23,10 @@ absl::Status Run(const std::vector<Verb>& verbs, const std::vector<std::string>&
   if (command.arguments.Flag("--quiet")) output.SetQuiet();
   const Context context{command.arguments, surroundings, output};
   if (command.verb->offers & kController) {
+    for (const std::string& word : words) {  // No message can carry another.
+      if (ValidUtf8(word) == word) continue;
+      return UsageError(absl::StrCat("wanted UTF-8, found '", ValidUtf8(word), "'"));
+    }
     const absl::Status address = ParseAddress(context.ControllerAddress()).status();
     if (!address.ok()) return UsageError(absl::StrCat("--controller: ", address.message()));
   }

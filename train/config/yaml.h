@@ -32,8 +32,8 @@ inline constexpr int kMaxYamlDepth = 32;
 inline constexpr size_t kMaxYamlKeys = 1'000;    // Of one mapping.
 inline constexpr size_t kMaxYamlNodes = 20'000;  // Aliases expanded.
 
-// Exactly one document. Errors: INVALID_ARGUMENT "line 3, column 7: what is wrong", also for
-// duplicate keys, keys that are no scalars, a second document, and beyond the limits above.
+// Exactly one document, in UTF-8. Errors: INVALID_ARGUMENT "line 3, column 7: what is wrong", also
+// for duplicate keys, keys that are no scalars, a second document, and beyond the limits above.
 absl::StatusOr<YamlNode> ParseYaml(absl::string_view text);
 
 }  // namespace trainyard

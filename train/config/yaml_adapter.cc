@@ -13,6 +13,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "common/text.h"
 #include "train/config/yaml.h"
 
 namespace trainyard {
@@ -202,9 +203,18 @@ absl::StatusOr<YamlNode> ParseYaml(absl::string_view text) {
     return absl::InvalidArgumentError(absl::StrCat(
         "line 1, column 1: wanted at most ", kMaxYamlBytes, " bytes of YAML, found ", text.size()));
   }
+  const auto wrong_at = [&](size_t byte, absl::string_view what) {
+    const auto line = 1 + std::count(text.begin(), text.begin() + ptrdiff_t(byte), '\n');
+    return absl::InvalidArgumentError(absl::StrCat("line ", line, ": ", what));
+  };
   if (const size_t zero = text.find('\0'); zero != absl::string_view::npos) {
-    const auto line = 1 + std::count(text.begin(), text.begin() + ptrdiff_t(zero), '\n');
-    return absl::InvalidArgumentError(absl::StrCat("line ", line, ": a zero byte"));
+    return wrong_at(zero, "a zero byte");
+  }
+  // No message can carry it.
+  const std::string valid = ValidUtf8(text);
+  const auto other = std::mismatch(text.begin(), text.end(), valid.begin()).first;
+  if (other != text.end()) {
+    return wrong_at(size_t(other - text.begin()), "a byte that is not UTF-8");
   }
   try {
     std::istringstream stream{std::string(text)};

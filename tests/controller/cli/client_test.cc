@@ -101,6 +101,12 @@ TEST(Client, FieldViolationsSurviveTheWire) {
   EXPECT_EQ(violations[0].description, "wanted > 0, found 0");
 }
 
+TEST(Client, AnErrorWithoutWordsIsStillNamed) {
+  const absl::Status status = FromGrpc(grpc::Status(grpc::StatusCode::INTERNAL, ""));
+  EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(status.message(), "the controller answered INTERNAL");
+}
+
 TEST(Client, AStreamGoesOnWhereItBrokeOffAndEveryMessageIsSeenOnce) {
   FakeController controller;
   int streams = 0;

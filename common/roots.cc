@@ -129,6 +129,10 @@ absl::StatusOr<std::string> CanonicalDirectory(const FileDescriptor& fd, const s
 
 }  // namespace
 
+bool MayLieBelow(const std::string& path, const std::string& root) {
+  return path.empty() || path[0] != '/' || RestBelow(path, root).has_value();
+}
+
 FileDescriptor& FileDescriptor::operator=(FileDescriptor&& other) noexcept {
   std::swap(fd_, other.fd_);
   return *this;

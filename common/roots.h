@@ -28,6 +28,10 @@ class FileDescriptor {
   int fd_ = -1;
 };
 
+// Whether `path` may lie below `root`, by its spelling alone: any relative one may. What links make
+// of it, only the machine knows that has it.
+bool MayLieBelow(const std::string& path, const std::string& root);
+
 // Immutable, thread-safe.
 class Roots {
  public:

@@ -178,6 +178,7 @@ absl::Status Serve(const Flags& flags) {
                                      .instance_id = RandomId(),
                                      .hostname = Hostname(),
                                      .devices = options.devices,
+                                     .roots = options.roots,
                                      .metrics_url = page.url,
                                      .on_registered =
                                          [&] {

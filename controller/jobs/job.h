@@ -52,11 +52,18 @@ struct JobFacts {
   std::string checkpoint_directory;  // As given; empty: none.
 };
 
+// A path that a spec names, with its field: "checkpoint.directory".
+struct SpecPath {
+  std::string field;
+  std::string path;
+};
+
 // Immutable once accepted, and shared by every snapshot of the job.
 struct Spec {
   std::string bytes;   // The wire message, as submitted; opaque here.
   std::string config;  // The trainer's `job:` section.
   JobFacts facts;
+  std::vector<SpecPath> paths = {};  // To be checked when it is submitted; not kept with the job.
 };
 
 enum class RankState : uint8_t { kStarting = 1, kReady = 2, kExited = 3 };

@@ -97,6 +97,7 @@ absl::StatusOr<Snapshot> JobBook::FromStore(const StoredJob& stored) const {
 }
 
 absl::Status JobBook::CheckSubmit(const Spec& spec) const {
+  if (admission_) RETURN_IF_ERROR(admission_(spec));
   std::lock_guard lock(mutex_);
   return CheckSubmitLocked(spec);
 }
@@ -170,6 +171,7 @@ void JobBook::Submit(const std::string& request_id, std::shared_ptr<const Spec> 
 
 absl::StatusOr<Refusal> JobBook::WriteNew(const std::shared_ptr<Submission>& submission) {
   const Spec& spec = *submission->spec;
+  if (admission_) RETURN_IF_ERROR(admission_(spec));
   std::lock_guard lock(mutex_);
   RETURN_IF_ERROR(CheckSubmitLocked(spec));
   const Job job = NewJob(submission->spec);

@@ -68,8 +68,15 @@ class JobBook {
   // Called with each newly published state of a job (not for mere progress). Set before use.
   void SetHook(std::function<void(const Snapshot&)> hook) { hook_ = std::move(hook); }
 
+  // Asked before a job is accepted, without the book's lock; its error is the answer. Set before
+  // use.
+  void SetAdmission(std::function<absl::Status(const Spec&)> admission) {
+    admission_ = std::move(admission);
+  }
+
   // `done` gets the durable job. The same request_id with the same spec gets the first call's job.
-  // INVALID_ARGUMENT (violations): the checkpoint directory belongs to another live job.
+  // INVALID_ARGUMENT (violations): the checkpoint directory belongs to another live job, or the
+  // admission's.
   // ALREADY_EXISTS: request_id came with another spec. RESOURCE_EXHAUSTED: queue or disk full.
   // UNAVAILABLE: the store is full, or the controller is stopping.
   void Submit(const std::string& request_id, std::shared_ptr<const Spec> spec, SubmitDone done);
@@ -162,6 +169,7 @@ class JobBook {
   ControllerMetrics& metrics_;
   const JobBookLimits limits_;
   std::function<void(const Snapshot&)> hook_;
+  std::function<absl::Status(const Spec&)> admission_;
 
   mutable std::mutex mutex_;
   std::map<std::string, Slot> slots_ ABSL_GUARDED_BY(mutex_);  // Live jobs by id.

@@ -76,6 +76,18 @@ JobFacts FactsOf(const JobConfig& config) {
   return facts;
 }
 
+std::vector<SpecPath> PathsOf(const v1::JobSpec& spec) {
+  std::vector<SpecPath> paths;
+  const auto add = [&](const char* field, const std::string& path) {
+    if (!path.empty()) paths.push_back({field, path});
+  };
+  add("data.text.path", spec.data().text().path());
+  add("data.indexed.prefix", spec.data().indexed().prefix());
+  add("checkpoint.directory", spec.checkpoint().directory());
+  add("init_from", spec.init_from());
+  return paths;
+}
+
 }  // namespace
 
 google::protobuf::Timestamp ToTimestamp(absl::Time time) {
@@ -98,7 +110,8 @@ absl::StatusOr<std::shared_ptr<const Spec>> FromProto(const v1::JobSpec& spec) {
     return absl::InvalidArgumentError(absl::StrCat("spec: ", printed.message().ToString()));
   }
   ASSIGN_OR_RETURN(const JobConfig config, ParseAndValidateJob(json));
-  return std::make_shared<const Spec>(Spec{Deterministic(spec), std::move(json), FactsOf(config)});
+  return std::make_shared<const Spec>(
+      Spec{Deterministic(spec), std::move(json), FactsOf(config), PathsOf(spec)});
 }
 
 v1::Job ToProto(const Job& job) {

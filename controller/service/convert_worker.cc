@@ -80,6 +80,7 @@ absl::StatusOr<Registration> FromProto(const v1::Register& message) {
     }
     out.devices.push_back(FromProto(device));
   }
+  out.roots.assign(message.roots().begin(), message.roots().end());
   for (const v1::RankStatus& status : message.running()) out.running.push_back(FromProto(status));
   out.metrics_url = message.metrics_url();
   out.insecure = message.insecure();

@@ -4,7 +4,10 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/log.h"
+#include "common/roots.h"
+#include "common/violations.h"
 #include "controller/jobs/job_state.h"
 
 namespace trainyard::controller {
@@ -44,9 +47,36 @@ Coordinator::Coordinator(const Clock& clock, JobBook& book, ControllerMetrics& m
     }
   }
   book_.SetHook([this](const Snapshot& job) { OnPublished(job); });
+  book_.SetAdmission([this](const Spec& spec) { return CheckPaths(spec); });
 }
 
-Coordinator::~Coordinator() { book_.SetHook(nullptr); }
+Coordinator::~Coordinator() {
+  book_.SetHook(nullptr);
+  book_.SetAdmission(nullptr);
+}
+
+absl::Status Coordinator::CheckPaths(const Spec& spec) const {
+  std::set<std::string> roots;
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& [id, worker] : table_.workers()) {
+      if (worker.session == 0 || worker.state == WorkerState::kLost) continue;
+      roots.insert(worker.registration.roots.begin(), worker.registration.roots.end());
+    }
+  }
+  // Where no worker has said a word, the one that starts the job will.
+  if (roots.empty()) return absl::OkStatus();
+  Violations violations;
+  for (const SpecPath& named : spec.paths) {
+    const auto admits = [&](const std::string& root) { return MayLieBelow(named.path, root); };
+    if (std::any_of(roots.begin(), roots.end(), admits)) continue;
+    violations.Add(named.field,
+                   absl::StrCat("wanted a path below a root of a worker, found '", named.path,
+                                "'; nearest: one below ", absl::StrJoin(roots, " or "),
+                                ", or a relative one, which is taken from there"));
+  }
+  return violations.ToStatus();
+}
 
 Session Coordinator::Connect(Registration registration, std::shared_ptr<WorkerLink> link) {
   std::lock_guard lock(mutex_);

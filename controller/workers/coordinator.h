@@ -40,7 +40,7 @@ class Coordinator {
  public:
   using Done = JobBook::Done;
 
-  // `wake` asks for a Tick soon; it must not call back. Takes the book's hook.
+  // `wake` asks for a Tick soon; it must not call back. Takes the book's hook and admission.
   Coordinator(const Clock& clock, JobBook& book, ControllerMetrics& metrics,
               std::function<void()> wake, const CoordinatorOptions& options = {});
   ~Coordinator();
@@ -82,6 +82,8 @@ class Coordinator {
 
  private:
   void OnPublished(const Snapshot& job);
+  // INVALID_ARGUMENT (violations): a path that no worker admits which is registered now.
+  absl::Status CheckPaths(const Spec& spec) const;
   void Reconcile(const Job& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Tell(const std::string& worker_id, const Snapshot& job)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

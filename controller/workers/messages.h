@@ -50,6 +50,7 @@ struct Registration {
   std::string hostname;
   std::string version;
   std::vector<Device> devices;
+  std::vector<std::string> roots;  // Where it admits paths of jobs.
   std::vector<RankStatus> running;
   std::string metrics_url;
   bool insecure = false;

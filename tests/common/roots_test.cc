@@ -16,6 +16,17 @@ namespace {
 
 using ::testing::HasSubstr;
 
+TEST(MayLieBelow, GoesByTheSpelling) {
+  for (const char* inside : {"/data", "/data/", "/data//a", "a", "./a"}) {
+    for (const char* root : {"/data", "/data/", "/"}) {
+      EXPECT_TRUE(MayLieBelow(inside, root)) << inside << " below " << root;
+    }
+  }
+  for (const char* outside : {"/", "/database", "/dat", "/a/data"}) {
+    EXPECT_FALSE(MayLieBelow(outside, "/data")) << outside;
+  }
+}
+
 class RootsTest : public testing::Test {
  protected:
   RootsTest() : top_(testing::TempDir() + "/roots_test") {

@@ -98,9 +98,11 @@ TEST_F(BadInput, AMissingDataFileFailsTheJobNamingIt) {
               HasSubstr("nowhere.txt"));
 }
 
-TEST_F(BadInput, APathOutsideTheRootsFailsTheJobNamingIt) {
-  EXPECT_THAT(FailsInStarting({.name = "outside", .data = "text: {path: /etc/passwd}"}),
-              HasSubstr("/etc/passwd"));
+TEST_F(BadInput, APathOutsideTheRootsIsRefusedWithThem) {
+  ExpectRefused("synthetic: {}", "text: {path: /etc/passwd}",
+                "data.text.path: wanted a path below a root of a worker, found '/etc/passwd'; "
+                "nearest: one below " +
+                    service_->directory());
 }
 
 TEST_F(BadInput, ATruncatedDataFileFailsTheJobNamingIt) {

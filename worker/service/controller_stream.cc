@@ -79,6 +79,7 @@ class ControllerStream::Connection {
     message.set_hostname(ValidUtf8(options_.hostname));
     message.set_version(Version());
     for (const Device& device : options_.devices) *message.add_devices() = ToProto(device);
+    for (const std::string& root : options_.roots) message.add_roots(ValidUtf8(root));
     for (const RankStatus& status : daemon_.Register()) *message.add_running() = ToProto(status);
     message.set_metrics_url(options_.metrics_url);
     message.set_insecure(options_.insecure && !ParseAddress(options_.controller)->loopback());

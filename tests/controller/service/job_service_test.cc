@@ -84,6 +84,33 @@ TEST_F(JobServiceTest, SecondJobOnACheckpointDirectoryIsRefused) {
   EXPECT_THAT(status.error_message(), testing::HasSubstr(id));
 }
 
+// Catches a job that is accepted, placed and started before anybody says that its path is no good;
+// and a retry that is refused although the first call was accepted.
+TEST_F(JobServiceTest, PathsThatNoWorkerAdmitsAreRefusedAtOnce) {
+  v1::JobSpec spec = Spec(1, "/elsewhere/runs");
+  spec.mutable_data()->mutable_text()->set_path("/corpus");
+  spec.set_init_from("/data-2/a");
+  v1::Job first;
+  ASSERT_TRUE(Submit(spec, &first, "request").ok()) << "no worker can say yet";
+  Cancel(first.id());
+  ScriptedWorker a(channel_, "a", 1, {}, {"/data-1"}), b(channel_, "b", 1, {}, {"/data-2"});
+  for (ScriptedWorker* worker : {&a, &b}) {
+    worker->Await([](const auto& m) { return m.has_registered(); });
+  }
+  for (const bool validate_only : {false, true}) {
+    const grpc::Status status = Submit(spec, nullptr, "", validate_only);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+    EXPECT_THAT(FieldsOf(status), testing::ElementsAre("data.text.path", "checkpoint.directory"));
+    EXPECT_THAT(status.error_message(), testing::HasSubstr("below /data-1 or /data-2"));
+  }
+  v1::Job again;
+  ASSERT_TRUE(Submit(spec, &again, "request").ok());
+  EXPECT_EQ(again.id(), first.id());
+  spec.mutable_data()->mutable_text()->set_path("corpus");
+  spec.mutable_checkpoint()->set_directory("/data-1/runs");
+  EXPECT_TRUE(Submit(spec).ok());
+}
+
 TEST_F(JobServiceTest, ListsByPageAndState) {
   std::vector<std::string> ids;
   for (int i = 0; i < 5; ++i) ids.push_back(MustSubmit(Spec()));

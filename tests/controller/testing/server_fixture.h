@@ -29,7 +29,8 @@ inline constexpr auto kPatience = std::chrono::seconds(20);
 class ScriptedWorker {
  public:
   ScriptedWorker(const std::shared_ptr<grpc::Channel>& channel, const std::string& id,
-                 uint32_t devices, const std::vector<v1::RankStatus>& running = {})
+                 uint32_t devices, const std::vector<v1::RankStatus>& running = {},
+                 const std::vector<std::string>& roots = {})
       : id_(id), stub_(v1::WorkerService::NewStub(channel)), stream_(stub_->Connect(&context_)) {
     v1::ConnectRequest request;
     auto* m = request.mutable_register_();
@@ -48,6 +49,7 @@ class ScriptedWorker {
       peak->set_flops(1e9);
     }
     for (const v1::RankStatus& status : running) *m->add_running() = status;
+    for (const std::string& root : roots) m->add_roots(root);
     stream_->Write(request);
     reader_ = std::thread([this] { Read(); });
   }

@@ -106,6 +106,24 @@ TEST_F(WorkerServiceTest, KilledRankEndsTheAttemptAndTheNextOneGetsTheCheckpoint
   EXPECT_TRUE(Steps(id).empty());
 }
 
+// Catches an order that is sent once, into a stream that has just broken.
+TEST_F(WorkerServiceTest, CancelReachesAWorkerThatWasAwayAsItWasGiven) {
+  auto worker = Worker("w", 1);
+  const std::string id = MustSubmit(Spec());
+  worker->AwaitStart();
+  worker->Say(id, 1, 0, v1::RANK_STATE_READY);
+  AwaitState(id, v1::JOB_STATE_RUNNING);
+  worker.reset();
+  EXPECT_EQ(Cancel(id).state(), v1::JOB_STATE_STOPPING);
+  worker = Worker("w", 1, {ScriptedWorker::Status(id, 1, 0, v1::RANK_STATE_READY)});
+  const v1::StopRanks stop = worker->AwaitStop();
+  EXPECT_EQ(stop.job_id(), id);
+  EXPECT_EQ(stop.epoch(), 1);
+  EXPECT_EQ(Get(id).state(), v1::JOB_STATE_STOPPING) << "its rank still runs";
+  worker->Exit(id, 1, 0, v1::EXIT_CAUSE_STOPPED);
+  EXPECT_EQ(AwaitState(id, v1::JOB_STATE_CANCELLED).restarts(), 0);
+}
+
 TEST_F(WorkerServiceTest, EventsAndCheckpointsSayWhatTheTrainerFound) {
   auto worker = Worker("w", 1);
   const std::string id = MustSubmit(Spec(1, "runs/a"));

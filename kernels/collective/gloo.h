@@ -5,7 +5,7 @@
 // LocalWorld bit for bit. Large tensors take two passes, in each of which a rank sends and receives
 // (size - 1) / size of the bytes: slices to the rank that sums them, sums back to all. Small ones
 // take one, everything to everyone. Bytes move once both sides have posted them, whichever is
-// first.
+// first; if the two disagree about the size they never do, and both time out.
 //
 // A peer that dies is noticed when its connection closes, by the ranks that wait for it at once;
 // one that hangs, when an operation takes longer than its timeout. Both throw
@@ -29,7 +29,7 @@ struct GlooOptions {
   int size = 1;
   std::string interface = "127.0.0.1";  // Address or device name to listen on.
   std::string name = "gloo";            // Of the world: prefix of its rendezvous keys.
-  absl::Duration connect_timeout = absl::Minutes(2);  // Until all ranks have come.
+  absl::Duration connect_timeout = absl::Minutes(2);  // Until all of a world or group have come.
   absl::Duration timeout = absl::Minutes(5);          // Of one operation, slowest rank included.
 };
 

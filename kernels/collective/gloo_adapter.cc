@@ -25,6 +25,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/check.h"
+#include "common/rng.h"
 #include "common/sha256.h"
 #include "kernels/collective/gloo.h"
 #include "kernels/collective/reduce.h"
@@ -164,28 +165,25 @@ class Transfers {
 
   // `peer` is a world rank. A message meets the one of its tag.
   void Send(const void* data, Slice slice, int peer, uint64_t tag) {
-    if (slice.bytes == 0) return;
     // Gloo has one type of buffer for both directions.
-    Post(const_cast<void*>(data), slice, peer, /*receives=*/false)->send(peer, tag);
+    Post(const_cast<void*>(data), slice, peer, tag, /*receives=*/false);
   }
   void Receive(void* data, Slice slice, int peer, uint64_t tag) {
-    if (slice.bytes == 0) return;
-    Post(data, slice, peer, /*receives=*/true)->recv(peer, tag);
+    Post(data, slice, peer, tag, /*receives=*/true);
   }
 
   void Wait(absl::Duration timeout) {
     const auto deadline = SteadyClock::now() + absl::ToChronoMilliseconds(timeout);
     for (const Posted& posted : posted_) {
-      const auto left = std::chrono::duration_cast<Milliseconds>(deadline - SteadyClock::now());
+      const auto left = std::chrono::ceil<Milliseconds>(deadline - SteadyClock::now());
       try {
         // Gloo takes a negative time for "the default".
         posted.Wait(std::max(left, Milliseconds(0)));
       } catch (const std::exception& error) {
         mesh_.ThrowIfAborted();
         const bool late = SteadyClock::now() >= deadline;
-        throw Failure(
-            absl::StrCat(late ? "no word within " + absl::FormatDuration(timeout) + " of" : "lost",
-                         " world rank ", absl::StrJoin(Missing(), ", "), " (", error.what(), ")"));
+        Fail(late ? "no word within " + absl::FormatDuration(timeout) + " from" : "lost", Missing(),
+             error);
       }
       mesh_.ThrowIfAborted();
     }
@@ -202,11 +200,24 @@ class Transfers {
     }
   };
 
-  Mesh::Buffer* Post(void* data, Slice slice, int peer, bool receives) {
+  void Post(void* data, Slice slice, int peer, uint64_t tag, bool receives) {
+    if (slice.bytes == 0) return;
     posted_.push_back({mesh_.NewBuffer(static_cast<std::byte*>(data) + slice.begin, slice.bytes),
                        peer, receives});
-    mesh_.Add(posted_.back().buffer.get());
-    return posted_.back().buffer.get();
+    Mesh::Buffer& buffer = *posted_.back().buffer;
+    mesh_.Add(&buffer);
+    try {
+      receives ? buffer.recv(peer, tag) : buffer.send(peer, tag);
+    } catch (const std::exception& error) {
+      mesh_.ThrowIfAborted();
+      Fail("lost", {peer}, error);
+    }
+  }
+
+  [[noreturn]] static void Fail(const std::string& what, const std::set<int>& peers,
+                                const std::exception& why) {
+    throw Failure(
+        absl::StrCat(what, " world rank ", absl::StrJoin(peers, ", "), " (", why.what(), ")"));
   }
 
   // The peers whose connections have failed before the message was through.
@@ -245,15 +256,15 @@ class GlooCollective final : public Collective {
 
   void Abort() override { mesh_.Abort(absl::StrCat("group ", name(), " was aborted")); }
 
-  // Whether all members have the same bytes here. Throws Failure, as do the next.
-  bool Agree(const std::string& bytes) {
+  // Whether all members have the same bytes here. Throws Failure, as does the next.
+  bool Agree(const std::string& bytes, absl::Duration timeout) {
     std::byte* scratch = Scratch(bytes.size());
     Pass pass(*this);
     for (int peer : peers_) {
       pass.Receive(scratch, {size_t(peer) * bytes.size(), bytes.size()}, peer);
       pass.Send(bytes.data(), {0, bytes.size()}, peer);
     }
-    pass.Wait();
+    pass.Wait(timeout);
     return std::all_of(peers_.begin(), peers_.end(), [&](int peer) {
       return std::memcmp(scratch + size_t(peer) * bytes.size(), bytes.data(), bytes.size()) == 0;
     });
@@ -279,10 +290,12 @@ class GlooCollective final : public Collective {
     explicit Pass(GlooCollective& group)
         : group_(group), transfers_(group.mesh_), number_(group.passes_++) {}
     void Send(const void* data, Slice slice, int peer) {
-      transfers_.Send(data, slice, group_.world_rank(peer), group_.Tag(peer, kPass, number_));
+      transfers_.Send(data, slice, group_.world_rank(peer),
+                      group_.Tag(peer, kPass, number_, slice.bytes));
     }
     void Receive(void* data, Slice slice, int peer) {
-      transfers_.Receive(data, slice, group_.world_rank(peer), group_.Tag(peer, kPass, number_));
+      transfers_.Receive(data, slice, group_.world_rank(peer),
+                         group_.Tag(peer, kPass, number_, slice.bytes));
     }
     void Wait() { Wait(group_.mesh_.timeout()); }
     void Wait(absl::Duration timeout) { transfers_.Wait(timeout); }
@@ -294,9 +307,11 @@ class GlooCollective final : public Collective {
   };
 
   enum Use : uint64_t { kPass = 0, kMessage = 1 };
-  // 16 bits of channel, 1 of use, 47 of number.
-  uint64_t Tag(int peer, Use use, uint64_t number) const {
-    return channels_[size_t(peer)] << 48 | use << 47 | number;
+  // 16 bits of channel, 1 of use, 31 of number, 16 of size: Gloo would leave a message that is
+  // shorter than its receiver expects unnoticed, and so it never arrives.
+  uint64_t Tag(int peer, Use use, uint64_t number, size_t bytes) const {
+    return channels_[size_t(peer)] << 48 | use << 47 | (number & 0x7fffffff) << 16 |
+           Mix(bytes) >> 48;
   }
 
   void DoAllReduceSum(Tensor data) override {
@@ -368,7 +383,7 @@ class GlooCollective final : public Collective {
     Guarded([&] {
       Transfers& transfers = sends_.try_emplace({to.peer, to.n}, mesh_).first->second;
       transfers.Send(data.data, {0, data.bytes()}, world_rank(to.peer),
-                     Tag(to.peer, kMessage, uint64_t(to.n)));
+                     Tag(to.peer, kMessage, uint64_t(to.n), data.bytes()));
     });
   }
 
@@ -385,7 +400,7 @@ class GlooCollective final : public Collective {
     Guarded([&] {
       Transfers transfers(mesh_);
       transfers.Receive(data.data, {0, data.bytes()}, world_rank(from.peer),
-                        Tag(from.peer, kMessage, uint64_t(from.n)));
+                        Tag(from.peer, kMessage, uint64_t(from.n), data.bytes()));
       transfers.Wait(mesh_.timeout());
     });
   }
@@ -506,7 +521,7 @@ class GlooWorld final : public CollectiveWorld {
     digest.Update(description);
     absl::Status status;
     try {
-      if (group->Agree(digest.HexDigest())) return group;
+      if (group->Agree(digest.HexDigest(), options_.connect_timeout)) return group;
       status = absl::FailedPreconditionError(absl::StrCat(
           description, ": a member joins another group where world rank ", rank(), " joins this"));
     } catch (const std::exception& error) {

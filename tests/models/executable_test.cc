@@ -7,8 +7,8 @@
 
 #include "gtest/gtest.h"
 #include "kernels/collective/local.h"
-#include "tests/models/allocations.h"
 #include "tests/models/tiny.h"
+#include "tests/testing/allocations.h"
 #include "tests/testing/ranks.h"
 
 namespace trainyard::testing {

@@ -1,5 +1,6 @@
 // Proves, on real processes, that Gloo's sums equal those of threads bit for bit, that the kill of
-// one rank ends the others, and that a rank that stops answering ends them at the timeout.
+// one rank ends the others in any operation and group, that a rank that stops answering ends them
+// at the timeout, and that the errors say who was lost and where.
 
 #include <gmock/gmock.h>
 #include <signal.h>
@@ -12,10 +13,13 @@
 #include "kernels/collective/gloo.h"
 #include "kernels/collective/local.h"
 #include "tests/kernels/collective/rendezvous_fakes.h"
+#include "tests/kernels/collective/waiting_operations.h"
 #include "tests/testing/ranks.h"
 
 namespace trainyard {
 namespace {
+
+using ::testing::HasSubstr;
 
 constexpr int kPeerLost = 42, kNotConnected = 43;
 
@@ -28,9 +32,10 @@ std::string Directory() {
   return path;
 }
 
-// Each rank in a process of its own; what f returns is its exit code.
+// Each rank in a process of its own; what f returns is its exit code. A rank that loses a peer
+// leaves the message in ErrorOf.
 std::vector<pid_t> Fork(int size, const std::string& directory, absl::Duration timeout,
-                        const std::function<int(Collective&)>& f) {
+                        const std::function<int(CollectiveWorld&)>& f) {
   std::vector<pid_t> pids;
   for (int rank = 0; rank < size; ++rank) {
     const pid_t pid = ::fork();
@@ -40,9 +45,11 @@ std::vector<pid_t> Fork(int size, const std::string& directory, absl::Duration t
       {
         auto world = CreateGlooWorld({.rank = rank, .size = size, .timeout = timeout}, rendezvous);
         try {
-          if (world.ok()) code = f(**(*world)->Everyone());
+          if (world.ok()) code = f(**world);
         } catch (const DeviceError& error) {
           code = error.kind == DeviceError::Kind::kPeerLost ? kPeerLost : 1;
+          if (!WriteFileAtomic(absl::StrCat(directory, "/error_", rank), error.what()).ok())
+            code = 1;
         }
       }
       ::_exit(code);
@@ -50,6 +57,10 @@ std::vector<pid_t> Fork(int size, const std::string& directory, absl::Duration t
     pids.push_back(pid);
   }
   return pids;
+}
+
+std::string ErrorOf(const std::string& directory, int rank) {
+  return ReadFile(absl::StrCat(directory, "/error_", rank)).value_or("none");
 }
 
 int WaitFor(pid_t pid) {
@@ -67,7 +78,9 @@ std::vector<float> SumOfNormals(Collective& group) {
 
 TEST(GlooProcesses, SumsEqualThoseOfThreadsBitForBit) {
   const std::string directory = Directory();
-  const auto pids = Fork(3, directory, absl::Seconds(60), [&](Collective& group) {
+  const auto pids = Fork(3, directory, absl::Seconds(60), [&](CollectiveWorld& world) {
+    const auto joined = world.Everyone();
+    Collective& group = **joined;
     const std::vector<float> sum = SumOfNormals(group);
     const std::string bytes(reinterpret_cast<const char*>(sum.data()), sum.size() * sizeof(float));
     return WriteFileAtomic(absl::StrCat(directory, "/sum_", group.rank()), bytes).ok() ? 0 : 1;
@@ -83,7 +96,10 @@ TEST(GlooProcesses, SumsEqualThoseOfThreadsBitForBit) {
 }
 
 TEST(GlooProcesses, KillOfOneRankEndsTheOthers) {
-  const auto pids = Fork(3, Directory(), absl::Minutes(10), [](Collective& group) {
+  const std::string directory = Directory();
+  const auto pids = Fork(3, directory, absl::Minutes(10), [](CollectiveWorld& world) {
+    const auto joined = world.Everyone();
+    Collective& group = **joined;
     for (int round = 0;; ++round) {
       SumOfNormals(group);
       if (group.rank() == 1 && round == 10) ::raise(SIGKILL);
@@ -95,8 +111,71 @@ TEST(GlooProcesses, KillOfOneRankEndsTheOthers) {
   EXPECT_EQ(WaitFor(pids[2]), kPeerLost);
 }
 
-TEST(GlooProcesses, RankThatHangsEndsTheOthersAtTheTimeout) {
-  const auto pids = Fork(3, Directory(), absl::Seconds(3), [](Collective& group) {
+TEST(GlooProcesses, KillEndsTheRanksThatWaitInAnyOperationAndTheyNameTheDead) {
+  for (const testing::WaitingOperation& operation : testing::WaitingOperations()) {
+    SCOPED_TRACE(operation.name);
+    const std::string directory = Directory();
+    const auto pids = Fork(3, directory, absl::Minutes(10), [&](CollectiveWorld& world) {
+      testing::FileRendezvous inside(directory);
+      const auto group = world.Group("pipeline", {1, 0, 2});
+      if (world.rank() == 2) {
+        for (const char* rank : {"inside_0", "inside_1"}) {
+          if (!inside.Get(rank, absl::Minutes(1)).ok()) return 1;
+        }
+        ::raise(SIGKILL);
+      }
+      std::thread watchdog([&] {
+        while (!testing::Waits(**group, operation.name)) std::this_thread::yield();
+        EXPECT_TRUE(inside.Set(absl::StrCat("inside_", world.rank()), "").ok());
+      });
+      watchdog.detach();  // Ends before the operation can, or with the process.
+      std::vector<double> all(3), other(3);
+      operation.call(**group, 2, Tensor{{all.data(), DType::kF64, Shape{3}}},
+                     Tensor{{other.data(), DType::kF64, Shape{3}}});
+      return 0;
+    });
+    EXPECT_EQ(WaitFor(pids[2]), -SIGKILL);
+    for (int rank : {0, 1}) {
+      EXPECT_EQ(WaitFor(pids[size_t(rank)]), kPeerLost);
+      EXPECT_THAT(ErrorOf(directory, rank), HasSubstr(operation.name + " 1"));
+      EXPECT_THAT(ErrorOf(directory, rank),
+                  HasSubstr(absl::StrCat(" of group pipeline, rank ", 1 - rank,
+                                         " of 3 (world rank ", rank, "): lost world rank ")));
+    }
+    // Rank 0 may have lost rank 1 first, which had lost rank 2, or the other way round.
+    EXPECT_THAT(ErrorOf(directory, 0) + ErrorOf(directory, 1), HasSubstr("lost world rank 2 "));
+  }
+}
+
+// A chain of groups: rank 3 dies, rank 2 waits for it, 1 for 2, and 0 for 1.
+TEST(GlooProcesses, KillEndsRanksOfGroupsThatDoNotContainTheDead) {
+  const std::string directory = Directory();
+  const auto pids = Fork(4, directory, absl::Minutes(10), [](CollectiveWorld& world) {
+    std::unique_ptr<Collective> last;
+    for (int first : {0, 1, 2}) {
+      if (world.rank() != first && world.rank() != first + 1) continue;
+      if (last != nullptr) SumOfNormals(*last);
+      last = *world.Group(absl::StrCat("link-", first), {first, first + 1});
+    }
+    if (world.rank() == 3) ::raise(SIGKILL);
+    SumOfNormals(*last);
+    SumOfNormals(*last);
+    return 0;
+  });
+  EXPECT_EQ(WaitFor(pids[3]), -SIGKILL);
+  for (int rank : {0, 1, 2}) {
+    EXPECT_EQ(WaitFor(pids[size_t(rank)]), kPeerLost);
+    EXPECT_THAT(ErrorOf(directory, rank),
+                HasSubstr(absl::StrCat(" of group link-", rank, ", rank 0 of 2 (world rank ", rank,
+                                       "): lost world rank ", rank + 1, " ")));
+  }
+}
+
+TEST(GlooProcesses, RankThatHangsEndsTheOthersAtTheTimeoutWhichNamesIt) {
+  const std::string directory = Directory();
+  const auto pids = Fork(3, directory, absl::Seconds(2), [](CollectiveWorld& world) {
+    const auto joined = world.Everyone();
+    Collective& group = **joined;
     for (int round = 0;; ++round) {
       SumOfNormals(group);
       if (group.rank() == 1 && round == 10) ::raise(SIGSTOP);
@@ -105,6 +184,8 @@ TEST(GlooProcesses, RankThatHangsEndsTheOthersAtTheTimeout) {
   });
   EXPECT_EQ(WaitFor(pids[0]), kPeerLost);
   EXPECT_EQ(WaitFor(pids[2]), kPeerLost);
+  EXPECT_THAT(ErrorOf(directory, 0) + ErrorOf(directory, 2),
+              HasSubstr("no word within 2s from world rank 1 "));
   ::kill(pids[1], SIGKILL);
   EXPECT_EQ(WaitFor(pids[1]), -SIGKILL);
 }

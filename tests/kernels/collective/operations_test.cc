@@ -16,7 +16,7 @@ using testing::SliceOf;
 using testing::SumOverRanks;
 using testing::View;
 
-constexpr int64_t kSizes[] = {0, 1, 2, 3, 7, 1000, 4099, 50'003};
+constexpr int64_t kSizes[] = {0, 1, 2, 3, 7, 1000, 6007};
 
 class OperationsTest : public testing::WorldsTest {
  protected:
@@ -38,7 +38,7 @@ class OperationsTest : public testing::WorldsTest {
     Run([&](Collective& group) { f(group, int64_t{}); });
   }
   void Run(const std::function<void(Collective&)>& f) {
-    EXPECT_THAT(RunRanks(worlds_, f), Each(""));
+    EXPECT_THAT(RunRanks(worlds(), f), Each(""));
   }
 };
 
@@ -78,7 +78,7 @@ TEST_P(OperationsTest, MaximumIsThatOfAllRanks) {
 
 TEST_P(OperationsTest, BroadcastGivesTheRootsBytesToAll) {
   ForEachDType([]<typename T>(Collective& group, T) {
-    for (int root = 0; root < group.size(); ++root) {
+    for (int root : {0, group.size() - 1}) {
       for (int64_t elements : kSizes) {
         std::vector<T> data = Data<T>(elements, group.rank());
         group.Broadcast(View(data), root);
@@ -254,11 +254,12 @@ TEST_P(OperationsTest, NobodyPassesABarrierBeforeAllHaveCome) {
 
 INSTANTIATE_TEST_SUITE_P(Local, OperationsTest,
                          ::testing::Combine(::testing::Values(Kind::kLocal),
-                                            ::testing::Range(1, 9)),
-                         testing::NameOf);
+                                            ::testing::Values(1, 2, 3, 4, 8)),
+                         testing::NameOfWorld);
 INSTANTIATE_TEST_SUITE_P(Gloo, OperationsTest,
-                         ::testing::Combine(::testing::Values(Kind::kGloo), ::testing::Range(1, 5)),
-                         testing::NameOf);
+                         ::testing::Combine(::testing::Values(Kind::kGloo),
+                                            ::testing::Values(1, 2, 3, 4)),
+                         testing::NameOfWorld);
 
 }  // namespace
 }  // namespace trainyard

@@ -21,10 +21,29 @@
 
 namespace trainyard::testing {
 
-// A world of ranks over Gloo, on threads.
-class GlooThreads {
+// The ranks of a world, each for a thread of its own.
+class Threads {
  public:
-  explicit GlooThreads(int size, absl::Duration timeout = absl::Seconds(60))
+  virtual ~Threads() = default;
+  virtual std::vector<CollectiveWorld*> worlds() const = 0;  // By rank.
+};
+
+class LocalThreads final : public Threads {
+ public:
+  explicit LocalThreads(int size) : world_(size) {}
+  std::vector<CollectiveWorld*> worlds() const override {
+    std::vector<CollectiveWorld*> worlds;
+    for (int i = 0; i < world_.size(); ++i) worlds.push_back(&world_.world(i));
+    return worlds;
+  }
+
+ private:
+  LocalWorld world_;
+};
+
+class GlooThreads final : public Threads {
+ public:
+  explicit GlooThreads(int size, absl::Duration timeout = absl::Minutes(30))
       : ranks_(size_t(size)) {
     std::vector<std::thread> threads;
     for (int i = 0; i < size; ++i) {
@@ -36,12 +55,12 @@ class GlooThreads {
     }
     for (std::thread& thread : threads) thread.join();
   }
-  ~GlooThreads() {  // On threads, for each rank waits for the others.
+  ~GlooThreads() override {  // On threads, for each rank waits for the others.
     std::vector<std::thread> threads;
     for (auto& rank : ranks_) threads.emplace_back([&rank] { rank.reset(); });
     for (std::thread& thread : threads) thread.join();
   }
-  std::vector<CollectiveWorld*> worlds() const {
+  std::vector<CollectiveWorld*> worlds() const override {
     std::vector<CollectiveWorld*> worlds;
     for (const auto& rank : ranks_) worlds.push_back(rank.get());
     return worlds;
@@ -53,29 +72,24 @@ class GlooThreads {
 };
 
 enum class Kind { kLocal, kGloo };
+inline std::string NameOf(Kind kind) { return kind == Kind::kLocal ? "Local" : "Gloo"; }
 
-class WorldsTest : public ::testing::TestWithParam<std::tuple<Kind, int>> {
+inline std::unique_ptr<Threads> NewThreads(Kind kind, int size) {
+  if (kind == Kind::kGloo) return std::make_unique<GlooThreads>(size);
+  return std::make_unique<LocalThreads>(size);
+}
+
+using KindAndSize = std::tuple<Kind, int>;
+class WorldsTest : public ::testing::TestWithParam<KindAndSize> {
  protected:
-  WorldsTest() {
-    const auto [kind, size] = GetParam();
-    if (kind == Kind::kGloo) {
-      gloo_ = std::make_unique<GlooThreads>(size);
-      worlds_ = gloo_->worlds();
-    } else {
-      local_ = std::make_unique<LocalWorld>(size);
-      for (int i = 0; i < size; ++i) worlds_.push_back(&local_->world(i));
-    }
-  }
+  WorldsTest() : threads_(NewThreads(std::get<0>(GetParam()), size())) {}
   int size() const { return std::get<1>(GetParam()); }
+  std::vector<CollectiveWorld*> worlds() const { return threads_->worlds(); }
 
-  std::unique_ptr<GlooThreads> gloo_;
-  std::unique_ptr<LocalWorld> local_;
-  std::vector<CollectiveWorld*> worlds_;  // By rank.
+  const std::unique_ptr<Threads> threads_;
 };
-
-inline std::string NameOf(const ::testing::TestParamInfo<std::tuple<Kind, int>>& info) {
-  return absl::StrCat(std::get<0>(info.param) == Kind::kLocal ? "Local" : "Gloo",
-                      std::get<1>(info.param));
+inline std::string NameOfWorld(const ::testing::TestParamInfo<KindAndSize>& info) {
+  return absl::StrCat(NameOf(std::get<0>(info.param)), std::get<1>(info.param));
 }
 
 // Values whose sum depends on the order, so that equal bits mean equal order.
@@ -83,7 +97,7 @@ template <typename T>
 std::vector<T> Data(int64_t elements, int rank) {
   std::vector<T> data;
   for (int64_t i = 0; i < elements; ++i) {
-    data.push_back(T(1000 * Normal(7, uint64_t(rank), uint64_t(i))));
+    data.push_back(T(1000 * Uniform(7, uint64_t(rank), uint64_t(i)) - 500));
   }
   return data;
 }

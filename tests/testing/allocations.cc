@@ -1,5 +1,5 @@
 // A file of its own, so that the compiler cannot pair these with the calls that it sees.
-#include "tests/models/allocations.h"
+#include "tests/testing/allocations.h"
 
 #include <atomic>
 #include <cstdlib>

@@ -70,6 +70,8 @@ absl::Status SpecDocument::ApplySet(const std::string& set) {
     const auto* field = message == nullptr ? nullptr : message->FindFieldByName(key);
     if (field != nullptr) DropOtherChoices(*node, *field);
     message = field == nullptr ? nullptr : field->message_type();
+    // What was a value becomes a mapping.
+    if (node->kind != YamlNode::Kind::kMapping) set_[so_far] = made;
     absl::StrAppend(&so_far, so_far.empty() ? "" : ".", key);
     if (node->Find(key) == nullptr) set_[so_far] = made;
     node = &FindOrMake(*node, key);

@@ -4,6 +4,7 @@
 #include "common/status_macros.h"
 #include "controller/cli/answer.h"
 #include "controller/cli/client.h"
+#include "controller/cli/errors.h"
 #include "controller/cli/format.h"
 #include "controller/cli/plot.h"
 #include "controller/cli/verbs/verbs.h"
@@ -54,6 +55,9 @@ absl::Status Run(const Context& context) {
   request.set_after_step(context.arguments.Number("--after"));
   request.set_follow(context.arguments.Flag("--follow"));
   Output& output = context.output;
+  if (context.arguments.Flag("--plot") && output.format() != Format::kTable) {
+    return UsageError("--plot: wanted no --output beside it, since a drawing has no other format");
+  }
   v1::StreamStepsResponse all;
   Client client(context.ControllerAddress());
   const absl::Status status = client.Read<v1::StreamStepsResponse>(

@@ -149,6 +149,8 @@ TEST_F(Command, AnArgumentThatCannotBeIsUsage) {
   EXPECT_EQ(err_.str(), "error: --rank: wanted 0 to 65535, found 4294967296\n");
   EXPECT_EQ(Trainyard({"list", "--limit", "99999999999999999999"}), 2);
   EXPECT_THAT(err_.str(), testing::HasSubstr("wanted 0 to 18446744073709551615, found"));
+  EXPECT_EQ(Trainyard({"steps", "j-1", "--plot", "-o", "json"}), 2);
+  EXPECT_THAT(err_.str(), testing::HasSubstr("--plot: wanted no --output"));
   EXPECT_EQ(Trainyard({"get", "j-\xFF"}), 2);
   EXPECT_EQ(err_.str(), "error: wanted UTF-8, found 'j-?'\n");
   EXPECT_EQ(Trainyard({"--nope"}), 2);

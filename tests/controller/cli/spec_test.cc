@@ -213,6 +213,11 @@ TEST(Set, ErrorsNameTheSet) {
       testing::StartsWith("--set bach.micro=1: bach: unknown field; did you mean 'batch'?\n"));
 }
 
+TEST(Set, ErrorsNameTheSetThatMadeAMappingOfAValue) {
+  EXPECT_THAT(Errors(kWhole, {"batch.micro.x=3"}),
+              testing::StartsWith("--set batch.micro.x=3: batch.micro: wanted a single value"));
+}
+
 TEST(Set, WithoutPathOrValueIsAUsageError) {
   for (const char* set : {"steps", "=5", "batch..micro=1"}) {
     const auto document = SpecDocument::Parse("s.yaml", "steps: 1", {set});

@@ -76,6 +76,7 @@ trap 'say "Stopping; the ranks write a checkpoint first (Ctrl-C again: at once)"
 trap 'stop; exit 143' TERM
 trap 'stop; exit 129' HUP
 
+: >"$run/up.log"
 # A process group of its own (-m): a terminal's Ctrl-C reaches this script alone, which then asks the service to end.
 set -m
 trainyard up --workers 2 --devices-per-worker 1 --state "$run/state" --listen 127.0.0.1:0 --metrics-listen 127.0.0.1:0 \
@@ -99,8 +100,7 @@ export TRAINYARD_CONTROLLER
 metrics=$(sed 's/.*metrics=\([^ ]*\).*/\1/' <<<"$ready")
 
 say "Serving at $TRAINYARD_CONTROLLER, metrics at $metrics. Training:"
-job=$(trainyard submit $recipe --set data.text.path="$PWD/$corpus" --set checkpoint.directory="$PWD/$run/checkpoints" \
-  "${overrides[@]}")
+job=$(trainyard submit $recipe --set data.text.path=$corpus --set checkpoint.directory="$run/checkpoints" "${overrides[@]}")
 trainyard watch "$job"
 curl -sf "$metrics" >"$run/metrics.prom"
 

@@ -20,7 +20,7 @@ TOKENS = 300  # That the script asks `generate` for.
 
 def checkout(case):
     """A fresh directory with what the script reads of the repository."""
-    directory = pathlib.Path(tempfile.mkdtemp(prefix="trainyard-quickstart-"))
+    directory = pathlib.Path(tempfile.mkdtemp(prefix="trainyard: quickstart #"))  # A path that must be quoted everywhere.
     case.addClassCleanup(shutil.rmtree, directory)
     for part in ("scripts", "recipes"):
         shutil.copytree(SOURCE / part, directory / part)

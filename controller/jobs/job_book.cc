@@ -144,23 +144,21 @@ Job JobBook::NewJob(std::shared_ptr<const Spec> spec) {
 
 void JobBook::Submit(const std::string& request_id, std::shared_ptr<const Spec> spec,
                      SubmitDone done) {
-  auto submission = std::make_shared<Submission>(Submission{request_id, std::move(spec), {}});
+  const auto submission =
+      std::make_shared<Submission>(Submission{request_id, std::move(spec), {std::move(done)}});
   if (!request_id.empty()) {
     // From here until its outcome is known it is in submissions_, so that nobody else with this
     // request_id looks into the store, which is read without the lock.
     std::unique_lock lock(mutex_);
     const auto [same, first] = submissions_.try_emplace(request_id, submission);
     if (!first && same->second->spec->bytes == submission->spec->bytes) {
-      return same->second->waiting.push_back(std::move(done));
+      return same->second->waiting.push_back(std::move(submission->waiting.front()));
     }
     if (!first) {
       lock.unlock();
-      return done(absl::AlreadyExistsError(
+      return submission->waiting.front()(absl::AlreadyExistsError(
           absl::StrCat("request_id ", request_id, " is being used with another spec")));
     }
-    submission->waiting.push_back(std::move(done));
-  } else {
-    submission->waiting.push_back(std::move(done));
   }
   const absl::StatusOr<Snapshot> earlier = Earlier(request_id, *submission->spec);
   if (!earlier.ok() || *earlier != nullptr) return Answer(submission, earlier);

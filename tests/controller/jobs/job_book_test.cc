@@ -40,6 +40,88 @@ TEST_F(JobBookTest, ConcurrentSubmitsOfOneRequestMakeOneJob) {
   EXPECT_EQ(book_->Live().size(), 1u);
 }
 
+// Passes everything on; before each read, somebody else uses the book.
+class WatchedStore final : public Store {
+ public:
+  explicit WatchedStore(Store& store) : store_(store) {}
+  std::function<void()> on_read = [] {};
+
+  Refusal Write(WriteBatch batch, OnFailure on_failure, WriteDone done) override {
+    return store_.Write(std::move(batch), on_failure, std::move(done));
+  }
+  bool full() const override { return store_.full(); }
+  void Close() override { store_.Close(); }
+  uint64_t generation() const override { return store_.generation(); }
+  absl::StatusOr<std::vector<StoredJob>> LiveJobs() override { return Read().LiveJobs(); }
+  absl::StatusOr<StoredJob> GetJob(uint64_t n) override { return Read().GetJob(n); }
+  absl::StatusOr<std::vector<StoredJob>> ListJobs(uint64_t before, const std::vector<JobState>& of,
+                                                  size_t limit) override {
+    return Read().ListJobs(before, of, limit);
+  }
+  absl::StatusOr<uint64_t> FindRequest(const std::string& id) override {
+    return Read().FindRequest(id);
+  }
+  absl::StatusOr<uint64_t> NewestJob() override { return Read().NewestJob(); }
+  absl::StatusOr<std::vector<uint64_t>> CountByState() override { return Read().CountByState(); }
+  absl::StatusOr<std::vector<EventRecord>> ReadEvents(uint64_t n) override {
+    return Read().ReadEvents(n);
+  }
+  absl::StatusOr<std::vector<StepRecord>> OpenSteps(uint64_t n, uint64_t epoch) override {
+    return Read().OpenSteps(n, epoch);
+  }
+  absl::StatusOr<StepRecord> LastStep(uint64_t n, uint64_t epoch) override {
+    return Read().LastStep(n, epoch);
+  }
+  absl::StatusOr<double> SumStepSeconds(uint64_t n) override { return Read().SumStepSeconds(n); }
+  absl::StatusOr<std::vector<StepRecord>> ReadSteps(uint64_t n, uint64_t after,
+                                                    size_t limit) override {
+    return Read().ReadSteps(n, after, limit);
+  }
+  absl::StatusOr<LogPage> ReadLogs(uint64_t n, uint64_t after, int64_t rank,
+                                   size_t limit) override {
+    return Read().ReadLogs(n, after, rank, limit);
+  }
+
+ private:
+  Store& Read() {
+    on_read();
+    return store_;
+  }
+  Store& store_;
+};
+
+// A slow disk must not stop the scheduler: catches a read under the book's lock, by hanging.
+TEST_F(JobBookTest, StoreIsReadWithoutTheBooksLock) {
+  WatchedStore watched(*store_);
+  const auto book = JobBook::Create(clock_, watched, *metrics_);
+  ASSERT_TRUE(book.ok()) << book.status();
+  int reads = 0;
+  watched.on_read = [&] {
+    ++reads;
+    (void)(*book)->Live();
+  };
+  const auto submit = [&] {
+    std::promise<std::string> id;
+    (*book)->Submit("request", MakeSpec(1),
+                    [&](absl::StatusOr<Snapshot> job) { id.set_value((*job)->id); });
+    return id.get_future().get();
+  };
+  const std::string id = submit();
+  EXPECT_EQ(submit(), id);
+  EXPECT_EQ(reads, 2) << "one look-up a submit";
+  Placed placed;
+  placed.ranks.push_back({.worker_id = "w", .hostname = "host"});
+  ASSERT_TRUE((*book)->Apply(id, {clock_.Now(), placed}).ok());
+  StepReport report{.job_id = id, .rank = 0, .worker_id = "w", .record = {}};
+  report.record.epoch = 1;
+  for (const uint64_t step : {1, 2, 2, 1}) {
+    report.record.step = step;
+    (*book)->RecordStep(report, {}, {});
+  }
+  EXPECT_EQ(reads, 2) << "a step needs none";
+  store_->Close();
+}
+
 TEST_F(JobBookTest, CheckpointDirectoryBelongsToOneLiveJob) {
   const std::string id = Submit(1, "runs/a");
   const absl::Status second = TrySubmit(MakeSpec(1, "./runs//b/../a/")).status();

@@ -223,6 +223,30 @@ TEST_F(WorkerServiceTest, WorkerIsReadAsFarAsItsReportsAreStored) {
   EXPECT_EQ(Get(id).state(), v1::JOB_STATE_RUNNING);
 }
 
+// Catches a read into a stream that is gone, once the disk takes what it had said.
+TEST_F(WorkerServiceTest, StreamMayBreakWhileItIsNotRead) {
+  v1::JobSpec spec = Spec(1);
+  spec.set_steps(1000);
+  auto worker = Worker("w", 1);
+  const std::string id = MustSubmit(spec);
+  worker->AwaitStart();
+  worker->Say(id, 1, 0, v1::RANK_STATE_READY);
+  worker->AwaitAck();
+  const auto tell = [&] {
+    for (uint64_t step = 1; step <= 2 * StreamLink::kWindow; ++step) worker->Step(id, 1, 0, step);
+  };
+  {
+    const FullDisk full;
+    tell();
+    EXPECT_FALSE(Submit(spec).ok());
+    worker.reset();
+  }
+  worker = Worker("w", 1, {ScriptedWorker::Status(id, 1, 0, v1::RANK_STATE_READY)});
+  tell();
+  worker->AwaitAck();
+  EXPECT_EQ(Steps(id).size(), 2u * StreamLink::kWindow);
+}
+
 TEST_F(WorkerServiceTest, StaleRanksOfAReturningWorkerAreStopped) {
   auto worker =
       Worker("w", 1, {ScriptedWorker::Status("j-0000000000", 3, 0, v1::RANK_STATE_READY)});

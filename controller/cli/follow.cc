@@ -11,9 +11,6 @@ absl::Status FollowJob(Client& client, const std::string& job_id, Output& output
   v1::WatchJobRequest request;
   request.set_job_id(job_id);
   ProgressPrinter printer(RealClock(), output);
-  if (output.terminal().live && output.format() == Format::kTable) {
-    output.Note("Ctrl-C ends the watching; the job goes on");
-  }
   const auto watch = [&] {
     return client.Read<v1::WatchJobResponse>(
         [&](v1::JobService::Stub& stub, grpc::ClientContext* context) {

@@ -65,7 +65,8 @@ Verb SubmitVerb() {
       .positionals = {{"SPEC", "the job spec, YAML or JSON; - is standard input"}},
       .options = {ListOption("--set", "PATH=VALUE", "changes a field of the spec; may be repeated"),
                   FlagOption("--watch", "-w",
-                             "follows the job, and exits by its outcome (3: failed or cancelled)"),
+                             "follows the job, and exits by its outcome (3: failed or cancelled); "
+                             "Ctrl-C leaves it running"),
                   FlagOption("--validate-only", "",
                              "checks the spec as if submitted, and stores nothing")},
       .offers = kController | kFormats | kQuiet,

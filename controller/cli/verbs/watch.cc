@@ -16,7 +16,8 @@ absl::Status Run(const Context& context) {
 Verb WatchVerb() {
   return {
       .name = "watch",
-      .summary = "follows a job with a progress line; exits by its outcome (3: failed, cancelled)",
+      .summary =
+          "follows a job; exits by its outcome (3: failed, cancelled); Ctrl-C leaves it running",
       .positionals = {{"JOB", "the job's id"}},
       .options = {},
       .offers = kController | kFormats | kQuiet,

@@ -6,7 +6,8 @@
 #include <gmock/gmock.h>
 #include <signal.h>
 
-#include <algorithm>
+#include <filesystem>
+#include <map>
 
 #include "absl/strings/str_cat.h"
 #include "tests/e2e/service.h"
@@ -67,6 +68,37 @@ TEST_F(Recovery, ARankThatIsKilledIsRunAgainFromTheLastCheckpoint) {
   ExpectEndsLikeAnUndisturbedRun(id);
   EXPECT_EQ(service_.Job(id).at("restarts"), 1);
   EXPECT_THAT(service_.Trainyard({"events", id}).output, ::testing::HasSubstr("signal 9"));
+}
+
+// Catches events that claim a resume from a checkpoint which the gang could not use.
+TEST_F(Recovery, DamagedCheckpointsAreRefusedAndTheEventsSaySo) {
+  const std::string id = SubmitAndReachTheMiddle();
+  const auto trainers = service_.Trainers(id);
+  ASSERT_EQ(trainers.size(), 2u);
+  for (const Found& trainer : trainers) Kill(trainer.pid, SIGSTOP);  // Nothing is saved meanwhile.
+  std::map<int, std::filesystem::path> by_step;
+  const std::string runs = service_.directory() + "/runs/disturbed/epoch-1";
+  for (const auto& entry : std::filesystem::directory_iterator(runs)) {
+    const std::string name = entry.path().filename().string();
+    if (std::filesystem::exists(entry.path() / "manifest.json")) {
+      by_step[std::stoi(name.substr(name.find('-') + 1))] = entry.path();
+    }
+  }
+  ASSERT_GE(by_step.size(), 2u);
+  const int oldest = by_step.begin()->first, newest = by_step.rbegin()->first;
+  for (const auto& [step, path] : by_step) {
+    if (step != oldest) std::filesystem::resize_file(path / "rank-0.bin", 100);
+  }
+  for (const Found& trainer : trainers) Kill(trainer.pid, SIGKILL);
+  ExpectEndsLikeAnUndisturbedRun(id);
+  const std::string events = service_.Trainyard({"events", id}).output;
+  EXPECT_THAT(events, ::testing::HasSubstr("checkpoint refused: "));
+  EXPECT_THAT(events, ::testing::HasSubstr(absl::StrCat("step-", newest, "/rank-0.bin")));
+  EXPECT_THAT(events, ::testing::HasSubstr(absl::StrCat(
+                          "every rank is ready; resuming from the checkpoint of step ", oldest)));
+  for (const auto& checkpoint : service_.Job(id).at("checkpoints")) {
+    EXPECT_TRUE(std::filesystem::exists(std::string(checkpoint.at("path"))));
+  }
 }
 
 TEST_F(Recovery, TheControllerIsKilledAndNoRankNotices) {

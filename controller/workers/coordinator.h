@@ -99,6 +99,9 @@ class Coordinator {
   void Place(const Decision& decision) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   DeviceFacts FactsOf(const Job& job) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void UpdateGauges() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Makes these the series of the family, and removes those that are not among them.
+  void Show(ControllerMetrics::Gauges& family, const std::map<prometheus::Labels, double>& values)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   JobEvent Event(decltype(JobEvent::what) what) const { return {clock_.Now(), std::move(what)}; }
 
   const Clock& clock_;
@@ -113,7 +116,8 @@ class Coordinator {
   bool schedule_wanted_ ABSL_GUARDED_BY(mutex_) = true;
   std::map<std::string, absl::Duration> stop_by_
       ABSL_GUARDED_BY(mutex_);  // Jobs that checkpoint to stop.
-  std::map<std::string, prometheus::Gauge*> gauges_ ABSL_GUARDED_BY(mutex_);
+  std::map<ControllerMetrics::Gauges*, std::map<prometheus::Labels, prometheus::Gauge*>> gauges_
+      ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace trainyard::controller

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 
-#include "absl/strings/str_cat.h"
 #include "common/log.h"
 #include "controller/workers/coordinator.h"
 
@@ -150,56 +149,43 @@ DeviceFacts Coordinator::FactsOf(const Job& job) const {
 }
 
 void Coordinator::UpdateGauges() {
-  std::map<std::string, std::pair<prometheus::Labels, double>> values;
-  const auto add = [&](const char* family, const prometheus::Labels& labels, double by) {
-    std::string key = family;
-    for (const auto& [name, value] : labels) absl::StrAppend(&key, "\n", name, "=", value);
-    auto& entry = values[key];
-    entry.first = labels;
-    entry.second += by;
-  };
+  std::map<prometheus::Labels, double> by_state, workers, devices, heartbeats;
   const std::vector<Snapshot> jobs = book_.Live();
   for (int state = 1; state < int(JobState::kSucceeded); ++state) {
-    add("jobs", {{"state", std::string(Name(JobState(state)))}}, 0);
+    by_state[{{"state", std::string(Name(JobState(state)))}}] = 0;
   }
-  for (const Snapshot& job : jobs) add("jobs", {{"state", std::string(Name(job->state))}}, 1);
+  for (const Snapshot& job : jobs) ++by_state[{{"state", std::string(Name(job->state))}}];
   constexpr std::array<const char*, 4> kStates = {"", "ready", "lost", "draining"};
-  for (int state = 1; state < 4; ++state) add("workers", {{"state", kStates[size_t(state)]}}, 0);
+  for (size_t state = 1; state < kStates.size(); ++state) workers[{{"state", kStates[state]}}] = 0;
   const Holders held = HoldersOf(jobs);
   for (const auto& [id, worker] : table_.workers()) {
     if (worker.session == 0) continue;
-    const bool ready = worker.state == WorkerState::kReady;
-    add("workers", {{"state", kStates[size_t(worker.state)]}}, 1);
-    add("heartbeat", {{"worker_id", id}},
-        absl::ToDoubleSeconds(clock_.Monotonic() - worker.last_heard));
+    ++workers[{{"state", kStates[size_t(worker.state)]}}];
+    heartbeats[{{"worker_id", id}}] = absl::ToDoubleSeconds(clock_.Monotonic() - worker.last_heard);
+    const char* idle = worker.state == WorkerState::kReady ? "free" : "away";
     for (const Device& device : worker.registration.devices) {
-      const bool busy = held.contains({id, device.index});
-      add("devices",
-          {{"state", busy    ? "busy"
-                     : ready ? "free"
-                             : "away"},
-           {"device_model", device.model}},
-          1);
+      const char* state = held.contains({id, device.index}) ? "busy" : idle;
+      ++devices[{{"state", state}, {"device_model", device.model}}];
     }
   }
-  const auto family = [&](const std::string& key) -> ControllerMetrics::Gauges& {
-    if (key.starts_with("jobs")) return metrics_.jobs;
-    if (key.starts_with("workers")) return metrics_.workers;
-    if (key.starts_with("devices")) return metrics_.devices;
-    return metrics_.worker_heartbeat_age_seconds;
-  };
-  for (auto it = gauges_.begin(); it != gauges_.end();) {
-    if (values.contains(it->first)) {
-      ++it;
-      continue;
-    }
-    family(it->first).Remove(it->second);
-    it = gauges_.erase(it);
-  }
-  for (const auto& [key, entry] : values) {
-    prometheus::Gauge*& gauge = gauges_[key];
-    if (gauge == nullptr) gauge = &family(key).Add(entry.first);
-    gauge->Set(entry.second);
+  Show(metrics_.jobs, by_state);
+  Show(metrics_.workers, workers);
+  Show(metrics_.devices, devices);
+  Show(metrics_.worker_heartbeat_age_seconds, heartbeats);
+}
+
+void Coordinator::Show(ControllerMetrics::Gauges& family,
+                       const std::map<prometheus::Labels, double>& values) {
+  auto& shown = gauges_[&family];
+  std::erase_if(shown, [&](const auto& entry) {
+    if (values.contains(entry.first)) return false;
+    family.Remove(entry.second);
+    return true;
+  });
+  for (const auto& [labels, value] : values) {
+    const auto [it, fresh] = shown.try_emplace(labels, nullptr);
+    if (fresh) it->second = &family.Add(labels);
+    it->second->Set(value);
   }
 }
 

@@ -201,6 +201,29 @@ TEST_F(CoordinatorTest, RanksThatDoNotCheckpointInTimeAreKilled) {
   EXPECT_EQ(worker.link->Take<StopOrder>().at(0).mode, StopMode::kKill);
 }
 
+TEST_F(CoordinatorTest, GaugesFollowAndThoseOfForgottenWorkersGo) {
+  FakeWorker a = Connect("a", 1), b = Connect("b", 2);
+  Submit(2);
+  Tick();
+  EXPECT_EQ(Metric("jobs", "starting"), 1);
+  EXPECT_EQ(Metric("workers", "ready"), 2);
+  EXPECT_EQ(Metric("devices", "busy"), 2);
+  EXPECT_EQ(Metric("devices", "free"), 1);
+  Advance(absl::Seconds(10));
+  EXPECT_EQ(Metric("jobs", "queued") + Metric("jobs", "recovering"), 1);
+  EXPECT_EQ(Metric("workers", "lost"), 2);
+  EXPECT_EQ(Metric("workers", "ready"), 0);
+  EXPECT_EQ(Metric("devices", "away"), 3);
+  EXPECT_EQ(Metric("devices", "busy"), 0);
+  EXPECT_GT(Metric("worker_heartbeat_age_seconds", "a"), 9);
+  for (int seconds = 0; seconds < 3660; ++seconds) {
+    clock_.Advance(absl::Seconds(1));
+    coordinator_->Tick();
+  }
+  EXPECT_EQ(Metric("worker_heartbeat_age_seconds"), 0);
+  EXPECT_EQ(Metric("devices"), 0);
+}
+
 TEST_F(CoordinatorTest, DrainingWorkerGetsNoNewRanks) {
   FakeWorker worker = Connect("w", 1);
   coordinator_->OnDraining(worker.session);

@@ -26,7 +26,7 @@ struct AdamWArgs {
   double eps;              // > 0
   double weight_decay;     // >= 0
   const StepState* state;  // device memory
-  Tensor compute = {};     // [n]  out, bf16 | f32; absent when its data is null
+  Tensor compute = {};     // [n]  out, bf16 or dtype of master; absent when its data is null
 };
 
 inline void Check(const AdamWArgs& args) {
@@ -38,7 +38,7 @@ inline void Check(const AdamWArgs& args) {
   ExpectElements("adamw v", args.v, dtype, n);
   ExpectElements("adamw grad", args.grad, dtype, n);
   if (args.compute.data != nullptr) {
-    ExpectDType("adamw compute", args.compute, {DType::kBF16, DType::kF32});
+    ExpectDType("adamw compute", args.compute, {DType::kBF16, dtype});
     ExpectElements("adamw compute", args.compute, args.compute.dtype, n);
   }
   CHECK(args.beta1 >= 0 && args.beta1 < 1) << "adamw beta1: " << args.beta1;

@@ -1,5 +1,5 @@
-// Looks rows of a table up by index; serves tokens and learned positions (iota.h). The table may be
-// a slice of the vocabulary: rows of other ids are zeroes, so that ranks' outputs add up.
+// Looks rows of a table up by index; serves tokens and learned positions (positions.h). The table
+// may be a slice of the vocabulary: rows of other ids are zeroes, so that ranks' outputs add up.
 //
 //   y[t,:] = table[tokens[t] - first,:], or 0 when the table does not hold tokens[t]
 //   dtable[v,:] += sum over t with tokens[t] = first + v of dy[t,:]

@@ -1,7 +1,8 @@
 // Rotary position embedding of the query and key heads of a packed projection, and its table.
 //
-//   table: angle[p,i] = p * frequency[i],  frequency[i] = base^(-2i/d), scaled as below
-//   head:  y[i]       = x[i] cos - x[i+d/2] sin        for i < d/2, with p = t % sequence
+//   table: angle[s,i] = part.position(s) * frequency[i],  frequency[i] = base^(-2i/d), scaled as
+//   below
+//   head:  y[i]       = x[i] cos - x[i+d/2] sin        for i < d/2, with s = t % sequence
 //          y[i+d/2]   = x[i+d/2] cos + x[i] sin        ("rotate half", as Hugging Face stores
 //          weights)
 //
@@ -19,6 +20,7 @@
 #pragma once
 
 #include "kernels/device/expect.h"
+#include "kernels/sequence_part.h"
 
 namespace trainyard {
 
@@ -30,9 +32,10 @@ struct Llama3RopeScaling {
 };
 
 struct RopeTableArgs {
-  Tensor cos;   // [S, d/2]  out, f64 | f32; computed in f64
-  Tensor sin;   // [S, d/2]  out, dtype of cos
-  double base;  // > 0
+  Tensor cos;         // [S, d/2]  out, f64 | f32; computed in f64
+  Tensor sin;         // [S, d/2]  out, dtype of cos
+  double base;        // > 0
+  SequencePart part;  // rows: S
   Llama3RopeScaling scaling = {};
 };
 
@@ -42,7 +45,7 @@ struct RopeArgs {
   ConstTensor sin;   // [S, d/2]      likewise
   int64_t heads;     // a
   int64_t kv_heads;  // g
-  int64_t sequence;  // <= S; token t is at position t % sequence
+  int64_t sequence;  // <= S; token t takes row t % sequence of the table
   Tensor y;          // [T, (a+2g)d]  out, dtype of x; may be x. Value heads are copied.
   bool inverse = false;
 };
@@ -53,6 +56,9 @@ inline void Check(const RopeTableArgs& args) {
   ExpectData("rope cos", args.cos);
   ExpectMatrix("rope sin", args.sin, args.cos.dtype, args.cos.shape.rows(), half);
   CHECK(args.base > 0) << "rope base: " << args.base;
+  CHECK(args.part.valid() && args.part.rows == args.cos.shape.rows())
+      << "rope part: rows " << args.part.rows << ", rank " << args.part.rank << " of "
+      << args.part.ranks << " for a table of " << args.cos.shape.rows();
 }
 
 inline void Check(const RopeArgs& args) {

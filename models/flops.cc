@@ -131,6 +131,6 @@ Flops FlopsPerToken(const ModelConfig& config, int64_t sequence, FlopsConvention
   return {};
 }
 
-int64_t NumParameters(const ModelConfig& config) { return Record(config, 1).NumParameters(); }
+int64_t NumParameters(const ModelConfig& config) { return Record(config, 1).num_parameters; }
 
 }  // namespace trainyard

@@ -1,36 +1,49 @@
 #include "models/model.h"
 
+#include <algorithm>
+
 #include "models/program/ops/ops.h"
 #include "models/program/passes/passes.h"
 
 namespace trainyard {
 namespace {
 
-// Which axes the tokens of a batch are divided over.
-constexpr AxisSet kBatchAxes = {Axis::kData, Axis::kContext};
+// The axes along which gradients vary: tokens are divided over the batch's, and between the pairs
+// of linear layers over the tensor ranks.
+constexpr AxisSet kVarying = kBatchAxes | kTensorAxes;
 
 // Embedding, layers, head; returns the logits.
 Value RecordForward(Recorder& recorder, const Model& model, const RecordOptions& options) {
   CHECK(options.micro_batch > 0 && options.sequence > 0 && options.sequence <= model.max_sequence())
       << "micro batch " << options.micro_batch << ", sequence " << options.sequence
       << " of at most " << model.max_sequence();
-  CHECK((options.mesh.active() - AxisSet{Axis::kData}).empty())
-      << "ranks along " << options.mesh.active() << "; only data parallelism can be recorded";
   Program& program = recorder.mutable_program();
   program.micro_batch = options.micro_batch;
   program.sequence = options.sequence;
   program.num_blocks = int(model.layers()) + 2;
 
-  const Value tokens = recorder.Input("tokens", {program.tokens()}, DType::kI32, kBatchAxes);
+  const Value tokens = recorder.Input("tokens", {program.tokens()}, DType::kI32, kVarying);
   recorder.set_label("embed");
   Value x = model.Embed(recorder, tokens);
+  const auto cut_here = [&] {
+    return std::count(options.cuts.begin(), options.cuts.end(), recorder.block()) > 0;
+  };
   for (int64_t layer = 0; layer < model.layers(); ++layer) {
+    if (cut_here()) x = recorder.Cut(x);
     recorder.set_block(int(layer) + 1);
     x = model.Block(recorder, layer, x);
   }
+  if (cut_here()) x = recorder.Cut(x);
   recorder.set_block(program.num_blocks - 1);
   recorder.set_label("head");
-  return model.Head(recorder, x);
+  const Value logits = model.Head(recorder, x);
+  program.chunks.back().last_block = program.num_blocks - 1;
+  for (const ParameterStorage& storage : program.storages) {
+    for (const ParameterSpec& spec : storage.parameters) {
+      program.num_parameters += spec.shape.elements();
+    }
+  }
+  return logits;
 }
 
 }  // namespace
@@ -39,13 +52,15 @@ Program RecordTraining(const Model& model, const TrainingOptions& options) {
   Recorder recorder(options.record.precision, options.record.mesh, /*training=*/true);
   const Value logits = RecordForward(recorder, model, options.record);
   const Value targets =
-      recorder.Input("targets", {recorder.program().tokens()}, DType::kI32, kBatchAxes);
+      recorder.Input("targets", {recorder.program().tokens()}, DType::kI32, kVarying);
   recorder.set_label("loss");
   ops::CrossEntropy(recorder, logits, targets);
   RecordBackward(recorder);
-  RemoveDead(recorder.mutable_program());
-  LayOutParameters(recorder.mutable_program());
-  InsertBuckets(recorder.mutable_program(), options.bucket_bytes);
+  Program& program = recorder.mutable_program();
+  KeepStage(program);
+  RemoveDead(program);
+  LayOutParameters(program, {.bucket_bytes = options.bucket_bytes, .zero = options.zero});
+  InsertBuckets(program);
   RecordInitialization(recorder);
   RecordOptimizer(recorder, options.adamw);
   return std::move(recorder).Finish();

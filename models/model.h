@@ -5,7 +5,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
+#include "models/parallel/zero.h"
 #include "models/program/program.h"
 #include "models/program/recorder.h"
 
@@ -36,17 +38,22 @@ struct RecordOptions {
   Precision precision = {};
   int64_t micro_batch = 1;  // Sequences.
   int64_t sequence = 0;     // Tokens of one; at most the model's max_sequence.
-  Mesh mesh = {};           // Only data may be larger than one for now.
+  Mesh mesh = {};
+  // The blocks (embedding, layers, head) after which the model is cut into parts for the pipeline;
+  // ascending. Part g lies on stage g % stages; their number divides by that of the stages.
+  std::vector<int> cuts = {};
 };
 
 struct TrainingOptions {
   RecordOptions record = {};
   AdamWOptions adamw = {};
   size_t bucket_bytes = 32 << 20;  // Gradients reduced by one collective; a block may exceed it.
+  Zero zero = Zero::kNone;
 };
 
-// Lists init, prepare, forward, backward, optimizer. Inputs "tokens", "targets" (i32 [micro_batch *
-// sequence]; target -1 is not counted). Forward adds to StepState.loss.
+// This rank's part of the step: lists init, prepare, forward, backward, optimizer. Inputs "tokens",
+// "targets" (i32 [micro_batch * sequence / context], this rank's rows; target -1 is not counted) of
+// the first and the last stage. Forward adds to StepState.loss.
 Program RecordTraining(const Model& model, const TrainingOptions& options);
 
 // Lists init, prepare, forward. Input "tokens", output "logits" [micro_batch * sequence, vocab].

@@ -1,13 +1,13 @@
 // Parameters: declared once, read by the initialiser, the memory plan, the gradient reduction, the
 // optimizer, checkpoints and import.
 //
-// All parameters of a rank lie flat, block by block, in four or five buffers of equal layout
-// (FlatBuffer). Parameters that one matrix product uses together (query, key and value; gate and
-// up) share a *storage*: one tensor, each parameter a range of its rows. A rank's piece of a
-// parameter is a `ParameterBox`.
+// All parameters of a rank lie flat, block by block, in a few buffers (FlatBuffer). Parameters that
+// one matrix product uses together (query, key and value; gate and up) share a *storage*: one
+// tensor, each parameter a range of its rows. A rank's piece of a parameter is a `ParameterBox`.
 
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -41,28 +41,36 @@ struct ParameterSpec {
   bool operator==(const ParameterSpec&) const = default;
 };
 
-// The buffers in which all parameters lie, at the same element offsets.
+// The buffers in which all parameters lie. The first three hold what this rank updates, at the same
+// offsets: all of its parameters, or the shard that ZeRO leaves it. The last two hold all of them.
 enum class FlatBuffer : uint8_t {
   kMaster,        // Master dtype: what the optimizer updates and checkpoints hold.
   kFirstMoment,   // Master dtype: AdamW's m.
   kSecondMoment,  // Master dtype: AdamW's v.
   kGradient,      // Accumulate dtype.
-  kCompute,       // Compute dtype: what forward and backward read. The master itself where the
-                  // dtypes are equal.
+  kCompute,       // Compute dtype: what forward and backward read. The master itself where that is
+                  // whole and of the same dtype.
 };
+constexpr bool IsSharded(FlatBuffer buffer) { return buffer <= FlatBuffer::kSecondMoment; }
 inline constexpr int kNumFlatBuffers = 5;
 
 struct FlatRange {
-  int64_t offset = 0;  // In elements from the start of the flat buffers.
+  int64_t offset = 0;  // In elements from the start of a flat buffer.
   int64_t elements = 0;
 
   int64_t end() const { return offset + elements; }
+  bool empty() const { return elements == 0; }
+  // Empty where they do not meet.
+  FlatRange Intersect(const FlatRange& o) const {
+    const int64_t begin = std::max(offset, o.offset), last = std::min(end(), o.end());
+    return begin < last ? FlatRange{begin, last - begin} : FlatRange{begin, 0};
+  }
   bool operator==(const FlatRange&) const = default;
 };
 
-// This rank's piece of one parameter, a box of the global tensor: elements [offset, offset + shape)
-// of each dim, rows contiguous at `flat` in every flat buffer. One box a parameter, or one a
-// section where a sharded dim has sections.
+// A rank's piece of one parameter, a box of the global tensor: elements [offset, offset + shape) of
+// each dim, rows contiguous at `flat`. One box a parameter, or one a section where a sharded dim
+// has sections; more where only a part of that is meant (Clip).
 struct ParameterBox {
   std::string name;
   Shape global_shape;
@@ -73,6 +81,7 @@ struct ParameterBox {
   bool decay = false;
   int block = 0;
   AxisSet shard_axes = {};   // The axes over which the parameter is divided.
+  AxisSet copy_axes = {};    // Ranks that differ along these hold the same.
   AxisSet reduce_axes = {};  // The axes over which its gradient is summed.
 };
 
@@ -84,15 +93,21 @@ struct ParameterStorage {
   FlatRange flat = {};
   bool decay = false;
   int block = 0;
-  bool used = false;  // reduce_axes are known.
-  AxisSet shard_axes = {};
-  AxisSet reduce_axes =
-      {};  // varying(the activation it meets) - shard_axes, the same for all uses.
+  bool used = false;     // `varying` is known.
+  AxisSet varying = {};  // Along which the gradients of the activations that it meets differ; the
+                         // same for all uses.
+  bool tied = false;     // The first and the last pipeline stage both hold it.
   std::vector<ParameterSpec> parameters;
+
+  // The axes over which the gradient of one of its parameters is summed.
+  AxisSet ReduceAxes(const ParameterSpec& spec) const { return varying - spec.shard.axes; }
 };
 
 // The boxes of a storage's parameters on the mesh's rank, in the order of their rows.
 std::vector<ParameterBox> BoxesOf(const ParameterStorage& storage, const Mesh& mesh);
+
+// The part of a box that lies within a flat range, as boxes: at most 2 rank - 1 of them, in order.
+std::vector<ParameterBox> Clip(const ParameterBox& box, const FlatRange& range);
 
 // The shape of this rank's piece of a parameter. CHECKs that the mesh divides it.
 Shape LocalShape(const ParameterSpec& spec, const Mesh& mesh);

@@ -1,5 +1,5 @@
-// Add, AddBias, Fill, Cast and CopyColumns: as fast as memory, or something is wrong. (Iota and
-// Clip write a few numbers and have no benchmark.)
+// Add, AddBias, Fill, Cast and CopyColumns: as fast as memory, or something is wrong. (Positions
+// and Clip write a few numbers and have no benchmark.)
 
 #include "kernels/add.h"
 #include "kernels/add_bias.h"

@@ -23,7 +23,7 @@ BENCHMARK(Rope)->Apply(Trained);
 void RopeTable(benchmark::State& state) {
   Operands o;
   const Tensor cos = o.Make(DType::kF32, {8192, 64}), sin = o.Make(DType::kF32, {8192, 64});
-  Measure(state, RopeTableArgs{.cos = cos, .sin = sin, .base = 500000},
+  Measure(state, RopeTableArgs{.cos = cos, .sin = sin, .base = 500000, .part = {.rows = 8192}},
           {.bytes = double(cos.bytes() + sin.bytes())});
 }
 BENCHMARK(RopeTable)->UseRealTime()->Unit(benchmark::kMicrosecond);

@@ -47,7 +47,7 @@ void Update(const Exec& exec, const AdamWArgs& args) {
     }
     if (compute == nullptr) return;
 #pragma omp simd
-    for (int64_t i = begin; i < end; ++i) compute[i] = T(float(master[i]));
+    for (int64_t i = begin; i < end; ++i) compute[i] = T(Accumulate<T>(master[i]));
   };
   constexpr int64_t kChunk = 4096;  // Small enough that the copy finds the weights in the cache.
   ParallelElements(exec, args.master.elements(), [=](int64_t begin, int64_t end) {
@@ -61,7 +61,7 @@ void AdamW(Exec& exec, const AdamWArgs& args) {
   if (args.state->finite == 0) return;
   const bool bf16_copy = args.compute.data != nullptr && args.compute.dtype == DType::kBF16;
   if (args.master.dtype == DType::kF64) {
-    bf16_copy ? Update<double, bf16>(exec, args) : Update<double, float>(exec, args);
+    bf16_copy ? Update<double, bf16>(exec, args) : Update<double, double>(exec, args);
   } else {
     bf16_copy ? Update<float, bf16>(exec, args) : Update<float, float>(exec, args);
   }

@@ -36,7 +36,7 @@ class Cpu final : public Backend {
     Register<FillArgs, cpu::Fill>();
     Register<GeluBackwardArgs, cpu::GeluBackward>();
     Register<GeluForwardArgs, cpu::GeluForward>();
-    Register<IotaArgs, cpu::Iota>();
+    Register<PositionsArgs, cpu::Positions>();
     Register<LayerNormBackwardArgs, cpu::LayerNormBackward>();
     Register<LayerNormForwardArgs, cpu::LayerNormForward>();
     Register<MatMulArgs, cpu::MatMul>();

@@ -17,9 +17,9 @@
 #include "kernels/embedding.h"
 #include "kernels/fill.h"
 #include "kernels/gelu.h"
-#include "kernels/iota.h"
 #include "kernels/layer_norm.h"
 #include "kernels/matmul.h"
+#include "kernels/positions.h"
 #include "kernels/random_normal.h"
 #include "kernels/rms_norm.h"
 #include "kernels/rope.h"
@@ -48,7 +48,7 @@ void EmbeddingForward(Exec& exec, const EmbeddingForwardArgs& args);
 void Fill(Exec& exec, const FillArgs& args);
 void GeluBackward(Exec& exec, const GeluBackwardArgs& args);
 void GeluForward(Exec& exec, const GeluForwardArgs& args);
-void Iota(Exec& exec, const IotaArgs& args);
+void Positions(Exec& exec, const PositionsArgs& args);
 void LayerNormBackward(Exec& exec, const LayerNormBackwardArgs& args);
 void LayerNormForward(Exec& exec, const LayerNormForwardArgs& args);
 void MatMul(Exec& exec, const MatMulArgs& args);

@@ -56,9 +56,10 @@ void RopeTable(Exec&, const RopeTableArgs& args) {
     using T = std::remove_pointer_t<decltype(cos)>;
     for (int64_t i = 0; i < half; ++i) {
       const double frequency = Scaled(std::pow(args.base, -double(i) / double(half)), args.scaling);
-      for (int64_t p = 0; p < rows; ++p) {
-        cos[p * half + i] = T(std::cos(double(p) * frequency));
-        sin[p * half + i] = T(std::sin(double(p) * frequency));
+      for (int64_t s = 0; s < rows; ++s) {
+        const double angle = double(args.part.position(s)) * frequency;
+        cos[s * half + i] = T(std::cos(angle));
+        sin[s * half + i] = T(std::sin(angle));
       }
     }
   };

@@ -8,11 +8,11 @@ Attention::Attention(const AttentionOptions& options, ColumnLinear qkv, RowLinea
     : options_(options), qkv_(std::move(qkv)), out_(std::move(out)) {}
 
 Value Attention::operator()(Recorder& recorder, Value x) const {
-  const int64_t tensor = recorder.mesh().tensor;
-  const ops::Heads heads{.heads = options_.heads / tensor,
-                         .kv_heads = options_.kv_heads / tensor,
+  const Mesh& mesh = recorder.mesh();
+  const ops::Heads heads{.heads = options_.heads / mesh.size(kTensorAxes),
+                         .kv_heads = options_.kv_heads / mesh.size(Axis::kTensor),
                          .head_dim = options_.head_dim,
-                         .sequence = recorder.program().sequence};
+                         .sequence = recorder.part().rows};
   recorder.set_label("attention");
   Value qkv = qkv_(recorder, x);
   if (options_.rope) qkv = ops::Rope(recorder, qkv, heads, *options_.rope);

@@ -7,15 +7,17 @@ namespace trainyard {
 VocabularyTable::VocabularyTable(const std::string& name, int64_t vocab, int64_t width, Init init)
     : table_{.name = name + ".weight",
              .shape = {vocab, width},
-             .shard = Shard::Rows(Axis::kTensor),
+             .shard = Shard::Rows(kTensorAxes),
              .init = init,
              .decay = true} {}
 
 Value VocabularyTable::Embed(Recorder& recorder, Value tokens) const {
-  return ops::Embedding(recorder, recorder.Parameter(table_), tokens);
+  const Value rows = ops::Embedding(recorder, recorder.Parameter(table_), tokens);
+  return ops::ReduceScatter(recorder, rows, kTensorAxes);
 }
 
 Value VocabularyTable::Logits(Recorder& recorder, Value x) const {
+  x = ops::AllGather(recorder, x, kTensorAxes);
   return ops::Logits(recorder, x, recorder.Parameter(table_));
 }
 
@@ -23,8 +25,7 @@ PositionTable::PositionTable(const std::string& name, int64_t positions, int64_t
     : table_{.name = name + ".weight", .shape = {positions, width}, .init = init, .decay = true} {}
 
 Value PositionTable::Embed(Recorder& recorder, Value tokens) const {
-  const Value positions = ops::Positions(recorder, tokens, recorder.program().sequence);
-  return ops::Embedding(recorder, recorder.Parameter(table_), positions);
+  return ops::Embedding(recorder, recorder.Parameter(table_), ops::Positions(recorder, tokens));
 }
 
 }  // namespace trainyard

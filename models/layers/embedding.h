@@ -10,13 +10,15 @@
 
 namespace trainyard {
 
-// The vocabulary is divided over the tensor ranks.
+// The vocabulary is divided over the tensor ranks. D-wide activations are divided over them, too,
+// by rows (sequence parallelism, Korthikanti et al. 2022, arXiv:2205.05198); T counts this rank's.
 class VocabularyTable {
  public:
   // `name` without ".weight".
   VocabularyTable(const std::string& name, int64_t vocab, int64_t width, Init init);
-  Value Embed(Recorder& recorder, Value tokens) const;  // i32 [T] to [T, D].
-  Value Logits(Recorder& recorder, Value x) const;      // [T, D] to [T, V], accumulate dtype.
+  Value Embed(Recorder& recorder, Value tokens) const;  // i32 [n T] to [T, D].
+  // [T, D] to this rank's columns of the logits: [n T, V/n], accumulate dtype.
+  Value Logits(Recorder& recorder, Value x) const;
 
  private:
   ParameterSpec table_;
@@ -25,7 +27,7 @@ class VocabularyTable {
 class PositionTable {
  public:
   PositionTable(const std::string& name, int64_t positions, int64_t width, Init init);
-  // The vectors of the positions t % sequence of tokens [T]: [T, D].
+  // The vectors of the positions of this rank's part of the tokens [n T]: [T, D].
   Value Embed(Recorder& recorder, Value tokens) const;
 
  private:

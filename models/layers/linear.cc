@@ -6,7 +6,8 @@ namespace trainyard {
 
 ColumnLinear::ColumnLinear(const std::vector<LinearPart>& parts, int64_t in, bool bias, Init init) {
   for (const LinearPart& part : parts) {
-    const Shard shard = Shard::Rows(Axis::kTensor, part.sections);
+    const AxisSet axes = part.key_value ? AxisSet(Axis::kTensor) : kTensorAxes;
+    const Shard shard = Shard::Rows(axes, part.sections);
     weights_.push_back({.name = part.name + ".weight",
                         .shape = {part.width, in},
                         .shard = shard,
@@ -19,6 +20,7 @@ ColumnLinear::ColumnLinear(const std::vector<LinearPart>& parts, int64_t in, boo
 }
 
 Value ColumnLinear::operator()(Recorder& recorder, Value x) const {
+  x = ops::AllGather(recorder, x, kTensorAxes);
   const Value weight = recorder.Parameters(weights_);
   return ops::Linear(recorder, x, weight, biases_.empty() ? Value{} : recorder.Parameters(biases_));
 }
@@ -26,7 +28,7 @@ Value ColumnLinear::operator()(Recorder& recorder, Value x) const {
 RowLinear::RowLinear(const RowLinearOptions& options)
     : weight_{.name = options.name + ".weight",
               .shape = {options.out, options.in},
-              .shard = Shard::Columns(Axis::kTensor),
+              .shard = Shard::Columns(kTensorAxes),
               .init = options.init,
               .decay = true} {
   if (options.bias) bias_.push_back({.name = options.name + ".bias", .shape = {options.out}});
@@ -34,7 +36,11 @@ RowLinear::RowLinear(const RowLinearOptions& options)
 
 Value RowLinear::operator()(Recorder& recorder, Value x) const {
   const Value weight = recorder.Parameter(weight_);
-  return ops::Linear(recorder, x, weight, bias_.empty() ? Value{} : recorder.Parameters(bias_));
+  const Value bias = bias_.empty() ? Value{} : recorder.Parameters(bias_);
+  if (recorder.mesh().size(kTensorAxes) == 1) return ops::Linear(recorder, x, weight, bias);
+  // The bias is added once, to the sum.
+  x = ops::ReduceScatter(recorder, ops::Linear(recorder, x, weight), kTensorAxes);
+  return bias.valid() ? ops::AddBias(recorder, x, bias) : x;
 }
 
 }  // namespace trainyard

@@ -1,7 +1,10 @@
-// Linear layers: the two kinds that tensor parallelism knows.
+// Linear layers: the two kinds that tensor parallelism knows (Shoeybi et al. 2019,
+// arXiv:1909.08053).
 //
 // A ColumnLinear's outputs are divided over the tensor ranks (rows of the [out, in] weight), a
-// RowLinear's inputs (columns). One after the other they make a pair that needs one sum.
+// RowLinear's inputs (columns). What is outside such a pair is divided over them by rows (sequence
+// parallelism, Korthikanti et al. 2022, arXiv:2205.05198): the first gathers, the second sums and
+// scatters. n: tensor ranks.
 
 #pragma once
 
@@ -18,13 +21,15 @@ struct LinearPart {
   std::string name;  // Without ".weight": "model.layers.0.self_attn.q_proj".
   int64_t width;
   int sections = 1;  // A name that holds several pieces (query, key and value).
+  // Key or value heads, of which there may be fewer than tensor ranks: some then hold the same.
+  bool key_value = false;
 };
 
 class ColumnLinear {
  public:
   // The parts share one storage: their outputs follow one another.
   ColumnLinear(const std::vector<LinearPart>& parts, int64_t in, bool bias, Init init);
-  // x [T, in] to [T, sum of widths].
+  // x [T, in] to [n T, sum of widths / n].
   Value operator()(Recorder& recorder, Value x) const;
 
  private:
@@ -43,7 +48,7 @@ struct RowLinearOptions {
 class RowLinear {
  public:
   explicit RowLinear(const RowLinearOptions& options);
-  // x [T, in] to [T, out].
+  // x [n T, in / n] to [T, out].
   Value operator()(Recorder& recorder, Value x) const;
 
  private:

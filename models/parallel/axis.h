@@ -9,21 +9,36 @@
 
 namespace trainyard {
 
-// In the order of a rank number's digits: tensor ranks are neighbours, pipeline stages far apart.
-enum class Axis : uint8_t { kTensor, kContext, kData, kPipeline };
-inline constexpr std::array<Axis, 4> kAllAxes = {Axis::kTensor, Axis::kContext, Axis::kData,
-                                                 Axis::kPipeline};
+// In the order of a rank number's digits, innermost first: tensor ranks are neighbours, pipeline
+// stages far apart.
+enum class Axis : uint8_t {
+  kKvReplica,  // Tensor ranks that hold the same key/value heads; one rank unless heads are few.
+  kTensor,
+  kContext,
+  kExpert,  // Divides data.
+  kData,
+  kPipeline,
+  kEnds,  // No digit: the first and the last pipeline stage, which share tied weights.
+};
+inline constexpr std::array<Axis, 6> kAllAxes = {Axis::kKvReplica, Axis::kTensor, Axis::kContext,
+                                                 Axis::kExpert,    Axis::kData,   Axis::kPipeline};
 
 constexpr const char* Name(Axis axis) {
   switch (axis) {
+    case Axis::kKvReplica:
+      return "kv_replica";
     case Axis::kTensor:
       return "tensor";
     case Axis::kContext:
       return "context";
+    case Axis::kExpert:
+      return "expert";
     case Axis::kData:
       return "data";
     case Axis::kPipeline:
       return "pipeline";
+    case Axis::kEnds:
+      return "ends";
   }
   return "?";
 }
@@ -31,30 +46,42 @@ constexpr const char* Name(Axis axis) {
 class AxisSet {
  public:
   constexpr AxisSet() = default;
+  constexpr AxisSet(Axis axis) : bits_(Bit(axis)) {}  // NOLINT: a set of one.
   constexpr AxisSet(std::initializer_list<Axis> axes) {
     for (Axis axis : axes) bits_ = uint8_t(bits_ | Bit(axis));
   }
   constexpr bool contains(Axis axis) const { return (bits_ & Bit(axis)) != 0; }
   constexpr bool empty() const { return bits_ == 0; }
-  constexpr AxisSet operator|(AxisSet o) const { return AxisSet(uint8_t(bits_ | o.bits_)); }
-  constexpr AxisSet operator&(AxisSet o) const { return AxisSet(uint8_t(bits_ & o.bits_)); }
-  constexpr AxisSet operator-(AxisSet o) const { return AxisSet(uint8_t(bits_ & ~o.bits_)); }
+  constexpr AxisSet operator|(AxisSet o) const { return FromBits(bits_ | o.bits_); }
+  constexpr AxisSet operator&(AxisSet o) const { return FromBits(bits_ & o.bits_); }
+  constexpr AxisSet operator-(AxisSet o) const { return FromBits(bits_ & ~o.bits_); }
   constexpr auto operator<=>(const AxisSet&) const = default;
 
  private:
-  constexpr explicit AxisSet(uint8_t bits) : bits_(bits) {}
+  static constexpr AxisSet FromBits(int bits) {
+    AxisSet set;
+    set.bits_ = uint8_t(bits);
+    return set;
+  }
   static constexpr uint8_t Bit(Axis axis) { return uint8_t(1u << uint8_t(axis)); }
   uint8_t bits_ = 0;
 };
 
+// All tensor ranks; what a linear layer or the vocabulary is divided over.
+inline constexpr AxisSet kTensorAxes = {Axis::kKvReplica, Axis::kTensor};
+// What the tokens of a batch are divided over.
+inline constexpr AxisSet kBatchAxes = {Axis::kContext, Axis::kExpert, Axis::kData};
+
 inline std::ostream& operator<<(std::ostream& out, AxisSet set) {
   out << '{';
   const char* separator = "";
-  for (Axis axis : kAllAxes) {
-    if (!set.contains(axis)) continue;
+  const auto print = [&](Axis axis) {
+    if (!set.contains(axis)) return;
     out << separator << Name(axis);
     separator = ",";
-  }
+  };
+  for (Axis axis : kAllAxes) print(axis);
+  print(Axis::kEnds);
   return out << '}';
 }
 

@@ -1,4 +1,4 @@
-// How a parameter is divided over the mesh: along one dim, over one axis.
+// How a parameter is divided over the mesh: along one dim.
 
 #pragma once
 
@@ -9,17 +9,17 @@
 namespace trainyard {
 
 struct Shard {
-  AxisSet axes;  // Empty: every rank holds all of it. At most one axis.
+  AxisSet axes;  // Over the product of these, in rank order. Empty: every rank holds all of it.
   int dim = 0;
   // The dim consists of this many equal sections, each divided by itself: a query/key/value matrix
   // that a public checkpoint holds under one name has three.
   int sections = 1;
 
   static constexpr Shard None() { return {}; }
-  static constexpr Shard Rows(Axis axis, int sections = 1) {
-    return {.axes = {axis}, .dim = 0, .sections = sections};
+  static constexpr Shard Rows(AxisSet axes, int sections = 1) {
+    return {.axes = axes, .dim = 0, .sections = sections};
   }
-  static constexpr Shard Columns(Axis axis) { return {.axes = {axis}, .dim = 1}; }
+  static constexpr Shard Columns(AxisSet axes) { return {.axes = axes, .dim = 1}; }
   bool operator==(const Shard&) const = default;
 };
 

@@ -30,14 +30,24 @@ Action ActionOf(List list) {
   return Action::kInit;
 }
 
+bool IsPerSlot(Action action) { return action == Action::kForward || action == Action::kBackward; }
+
 struct BoundInstance {
   Call call;
+  List list;
   Stream stream;
   When when;
 };
 
-// A list bound once: for a slot, and for the first or the later micro-batches of a step.
-using BoundList = std::vector<BoundInstance>;
+// An action bound once: for a chunk and slot, and for the first or the later micro-batches of a
+// step. Actions without those have the first of each.
+using BoundAction = std::vector<BoundInstance>;
+struct ActionKey {
+  Action action;
+  int chunk = 0, slot = 0;
+  bool later = false;
+  auto operator<=>(const ActionKey&) const = default;
+};
 
 // What binding needs besides the instance.
 struct BindContext {
@@ -51,21 +61,21 @@ struct BindContext {
 // What one instance sees while it is bound.
 class SlotBinder final : public Binder {
  public:
-  SlotBinder(const BindContext& context, int slot, bool later, int instance)
-      : context_(context), slot_(slot), later_(later), instance_(instance) {}
+  SlotBinder(const BindContext& context, const ActionKey& key, int index, Stream stream)
+      : context_(context), key_(key), index_(index), stream_(stream) {}
 
   const Backend& backend() const override { return context_.backend; }
-  Tensor tensor(Value value) const override { return context_.memory.tensor(value, slot_); }
+  Tensor tensor(Value value) const override { return context_.memory.tensor(value, key_.slot); }
   Tensor flat(FlatBuffer buffer, const FlatRange& range) const override {
     return context_.memory.flat(buffer, range);
   }
   Write write(Value gradient) const override {
-    const bool first = context_.first_writer[gradient.id] == instance_;
-    return later_ || !first ? Write::kAdd : Write::kOverwrite;
+    const bool first = context_.first_writer[gradient.id] == index_;
+    return key_.later || !first ? Write::kAdd : Write::kOverwrite;
   }
   StepState* step_state() const override { return context_.memory.step_state(); }
   Collective& collective(AxisSet axes) const override {
-    const auto found = context_.collectives.find(axes);
+    const auto found = context_.collectives.find({stream_, axes});
     CHECK(found != context_.collectives.end()) << "no communicator for axes " << axes;
     return *found->second;
   }
@@ -77,9 +87,9 @@ class SlotBinder final : public Binder {
 
  private:
   const BindContext& context_;
-  int slot_;
-  bool later_;
-  int instance_;
+  ActionKey key_;
+  int index_;  // Of the instance.
+  Stream stream_;
 };
 
 }  // namespace
@@ -90,8 +100,8 @@ struct Executable::State {
   const Program program;
   const Backend& backend;
   Exec exec;
-  std::optional<ProgramMemory> memory;             // Refers to `program`.
-  std::map<Action, std::vector<BoundList>> bound;  // By 2 * slot + (later micro-batch).
+  std::optional<ProgramMemory> memory;  // Refers to `program`.
+  std::map<ActionKey, BoundAction> bound;
   // Last, so that its thread ends before what it runs. Null: no such instances.
   std::unique_ptr<CommunicationStream> communication;
 
@@ -113,21 +123,27 @@ void Executable::State::Bind(const CollectiveTable& collectives) {
                             .collectives = collectives,
                             .communication = communication.get(),
                             .first_writer = std::move(first_writer)};
-  const int slots = memory->plan().slots;
-
-  for (const Action action :
-       {Action::kInit, Action::kPrepare, Action::kForward, Action::kBackward, Action::kOptimizer}) {
-    bound[action].resize(2 * size_t(slots));
+  for (const Action action : {Action::kInit, Action::kPrepare, Action::kOptimizer}) {
+    bound[{action}];  // Even where it has nothing to do.
   }
   for (size_t i = 0; i < program.instances.size(); ++i) {
     const Instance& instance = program.instances[i];
-    const Action action = ActionOf(instance.list);
-    const bool per_slot = action == Action::kForward || action == Action::kBackward;
-    for (int slot = 0; slot < (per_slot ? slots : 1); ++slot) {
-      for (int later = 0; later < (action == Action::kBackward ? 2 : 1); ++later) {
-        const SlotBinder binder(context, slot, later != 0, int(i));
-        bound[action][2 * slot + later].push_back(
-            {instance.op->Bind(binder, instance), instance.stream, instance.when});
+    ActionKey key{ActionOf(instance.list)};
+    const auto bind = [&] {
+      const SlotBinder binder(context, key, int(i), instance.stream);
+      bound[key].push_back(
+          {instance.op->Bind(binder, instance), instance.list, instance.stream, instance.when});
+    };
+    if (!IsPerSlot(key.action)) {
+      bind();
+      continue;
+    }
+    key.chunk = program.chunk_of(instance.block);
+    for (key.slot = 0; key.slot < memory->plan().slots[size_t(key.chunk)]; ++key.slot) {
+      for (bool later : {false, true}) {
+        if (later && key.action == Action::kForward) continue;
+        key.later = later;
+        bind();
       }
     }
   }
@@ -148,20 +164,33 @@ Executable::Executable(std::unique_ptr<State> state) : state_(std::move(state)) 
 Executable::~Executable() = default;
 
 void Executable::Run(Action action, const MicroBatch& micro_batch) {
-  CHECK(micro_batch.slot >= 0 && micro_batch.slot < state_->memory->plan().slots)
-      << "slot " << micro_batch.slot << " of " << state_->memory->plan().slots;
-  const bool per_slot = action == Action::kForward || action == Action::kBackward;
-  const bool later = action == Action::kBackward && !micro_batch.first;
-  const BoundList& list =
-      state_->bound.at(action)[2 * (per_slot ? size_t(micro_batch.slot) : 0) + (later ? 1 : 0)];
-  for (const BoundInstance& instance : list) {
+  const std::vector<int>& slots = state_->memory->plan().slots;
+  const bool half = action == Action::kBackwardInput || action == Action::kBackwardWeight;
+  ActionKey key{half ? Action::kBackward : action};
+  if (IsPerSlot(key.action)) {
+    CHECK(micro_batch.chunk >= 0 && size_t(micro_batch.chunk) < slots.size())
+        << "chunk " << micro_batch.chunk << " of " << slots.size();
+    CHECK(micro_batch.slot >= 0 && micro_batch.slot < slots[size_t(micro_batch.chunk)])
+        << "slot " << micro_batch.slot << " of " << slots[size_t(micro_batch.chunk)];
+    key.chunk = micro_batch.chunk;
+    key.slot = micro_batch.slot;
+    key.later = key.action == Action::kBackward && !micro_batch.first;
+  }
+  for (const BoundInstance& instance : state_->bound.at(key)) {
     if (instance.when == When::kLastMicroBatch && !micro_batch.last) continue;
+    if (half && (action == Action::kBackwardInput) != (instance.list == List::kBackwardInput)) {
+      continue;
+    }
     if (instance.stream == Stream::kCommunication) {
       state_->communication->Post(instance.call);
     } else {
       instance.call(state_->exec);
     }
   }
+}
+
+Tensor Executable::tensor(Value value, int slot) const {
+  return state_->memory->tensor(value, slot);
 }
 
 void Executable::WriteInput(const std::string& name, int slot, std::span<const int32_t> data) {
@@ -195,8 +224,6 @@ StepState Executable::ReadStepState() const {
 Tensor Executable::flat(FlatBuffer buffer, const FlatRange& range) const {
   return state_->memory->flat(buffer, range);
 }
-
-std::vector<ParameterBox> Executable::Parameters() const { return state_->program.Parameters(); }
 
 CommunicationSeconds Executable::TakeCommunicationSeconds() {
   if (state_->communication == nullptr) return {};

@@ -33,18 +33,21 @@
 
 namespace trainyard {
 
-// The communicator among the ranks that differ in these axes alone. Not owned.
-using CollectiveTable = std::map<AxisSet, Collective*>;
+// The communicator of each group. Not owned.
+using CollectiveTable = std::map<Group, Collective*>;
 
 enum class Action : uint8_t {
   kInit,     // Initial parameters (reads StepState.seed), moments to zero.
   kPrepare,  // After kInit or after the master weights were loaded; before the first forward.
   kForward,
-  kBackward,  // Both backward lists, in program order.
+  kBackward,       // Both backward lists, in program order.
+  kBackwardInput,  // Or one after the other, in programs planned for that.
+  kBackwardWeight,
   kOptimizer,
 };
 
 struct MicroBatch {
+  int chunk = 0;
   int slot = 0;
   bool first = true;  // Of the step: gradients are overwritten.
   bool last = true;   // Of the step: gradients are reduced as they become complete.
@@ -58,8 +61,8 @@ struct CommunicationSeconds {
 class Executable {
  public:
   // RESOURCE_EXHAUSTED, with the planned bytes, if the memory is not there. `backend` and the
-  // collectives must outlive the executable; `collectives` has an entry for every set of axes over
-  // which the program reduces (empty for one rank).
+  // collectives must outlive the executable; `collectives` has an entry for each of the program's
+  // Groups() (none for one rank).
   static absl::StatusOr<std::unique_ptr<Executable>> Create(Program program, const MemoryPlan& plan,
                                                             const Backend& backend,
                                                             const Exec& exec,
@@ -74,10 +77,12 @@ class Executable {
   void ReadOutput(const std::string& name, int slot, void* data, size_t bytes) const;
   void WriteStepState(const StepState& state);
   StepState ReadStepState() const;
+  // Memory of a value: what other stages send and are sent (Program::chunks).
+  Tensor tensor(Value value, int slot) const;
 
-  // Device memory of this rank's parameters; what checkpoints read and write. One dim.
+  // Device memory of parameters; one dim. What checkpoints read and write are the program's
+  // OwnedParameters.
   Tensor flat(FlatBuffer buffer, const FlatRange& range) const;
-  std::vector<ParameterBox> Parameters() const;
 
   // Since the last call.
   CommunicationSeconds TakeCommunicationSeconds();

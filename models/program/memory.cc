@@ -54,8 +54,10 @@ absl::StatusOr<ProgramMemory> ProgramMemory::Allocate(const Program& program,
   }
   RETURN_IF_ERROR(allocate(plan.constant_bytes, memory.constants_));
   RETURN_IF_ERROR(allocate(plan.scratch_bytes, memory.scratch_));
-  memory.slots_.resize(plan.slots);
-  for (Buffer& slot : memory.slots_) RETURN_IF_ERROR(allocate(plan.slot_bytes, slot));
+  for (size_t chunk = 0; chunk < plan.slots.size(); ++chunk) {
+    std::vector<Buffer>& slots = memory.slots_.emplace_back(size_t(plan.slots[chunk]));
+    for (Buffer& slot : slots) RETURN_IF_ERROR(allocate(plan.slot_bytes[chunk], slot));
+  }
   RETURN_IF_ERROR(allocate(sizeof(StepState), memory.step_state_));
   return memory;
 }
@@ -65,9 +67,9 @@ Tensor ProgramMemory::flat(FlatBuffer buffer, const FlatRange& range) const {
   const Buffer& storage = flat_[size_t(shared ? FlatBuffer::kMaster : buffer)];
   const DType dtype = DTypeOfBuffer(buffer, program_->precision);
   CHECK(storage.data() != nullptr) << "this program has no flat buffer " << int(buffer);
-  CHECK(range.offset >= 0 && range.end() <= program_->flat_elements)
-      << "flat range " << range.offset << "+" << range.elements << " of "
-      << program_->flat_elements;
+  const int64_t elements = program_->elements(shared ? FlatBuffer::kMaster : buffer);
+  CHECK(range.offset >= 0 && range.end() <= elements)
+      << "flat range " << range.offset << "+" << range.elements << " of " << elements;
   return View(storage.data() + size_t(range.offset) * SizeOf(dtype), dtype, {range.elements});
 }
 
@@ -88,7 +90,7 @@ Tensor ProgramMemory::tensor(Value value, int slot) const {
     case Arena::kConstant:
       return in(constants_);
     case Arena::kSlot:
-      return in(slots_[slot]);
+      return in(slots_[size_t(placement.chunk)][size_t(slot)]);
     case Arena::kScratch:
       return in(scratch_);
     case Arena::kNone:

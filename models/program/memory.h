@@ -35,7 +35,7 @@ class ProgramMemory {
   std::array<Buffer, kNumFlatBuffers> flat_;
   Buffer constants_;
   Buffer scratch_;
-  std::vector<Buffer> slots_;
+  std::vector<std::vector<Buffer>> slots_;  // By chunk and slot.
   Buffer step_state_;
 };
 

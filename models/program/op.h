@@ -42,6 +42,8 @@ class Op {
   virtual std::vector<Value> Backward(Recorder& recorder, const Instance& instance,
                                       std::span<const Value> output_grads) const;
 
+  // The axes along which the ranks differ among which it communicates; empty: it does not.
+  virtual AxisSet group() const { return {}; }
   // A root of the backward pass: a loss, whose gradient needs no output gradient.
   virtual bool is_loss() const { return false; }
   // Changes something besides its outputs (StepState, flat buffers): never dead.

@@ -28,43 +28,72 @@ size_t RoundUp(size_t bytes) {
   return (bytes + kPlanAlignment - 1) / kPlanAlignment * kPlanAlignment;
 }
 
-bool SameAction(List a, List b) {
-  const auto backward = [](List l) {
-    return l == List::kBackwardInput || l == List::kBackwardWeight;
-  };
-  return a == b || (backward(a) && backward(b));
-}
+bool IsBackward(List list) { return list == List::kBackwardInput || list == List::kBackwardWeight; }
 
-std::vector<Life> FindLives(const Program& program) {
-  std::vector<Life> lives(program.values.size());
+// The lives of a program's values.
+struct Timeline {
+  const Program& program;
+  bool split;               // Weight gradients are delayed.
+  std::vector<Life> lives;  // By value id.
+
+  // When instance i runs, in an order of lists: delayed weight gradients come after all else.
+  int64_t TimeOf(size_t i) const {
+    const bool delayed = split && program.instances[i].list == List::kBackwardWeight;
+    return int64_t(i) + (delayed ? int64_t(program.instances.size()) : 0);
+  }
+};
+
+Timeline FindLives(const Program& program, bool split) {
+  Timeline timeline{program, split, std::vector<Life>(program.values.size())};
+  std::vector<Life>& lives = timeline.lives;
   std::vector<List> made_by(program.values.size(), List::kForward);
+  const auto same_action = [&](List a, List b) {
+    return a == b || (!split && IsBackward(a) && IsBackward(b));
+  };
+  // Written by the host, or by another stage.
   for (const auto& [name, value] : program.inputs) {
     lives[value.id] = {.first = kStart, .last = kStart};
   }
-  for (int64_t i = 0; i < int64_t(program.instances.size()); ++i) {
+  for (const Chunk& chunk : program.chunks) {
+    if (chunk.received.valid()) lives[chunk.received.id] = {.first = kStart, .last = kStart};
+  }
+  for (size_t i = 0; i < program.instances.size(); ++i) {
     const Instance& instance = program.instances[i];
+    const int64_t now = timeline.TimeOf(i);
+    if (IsBackward(instance.list)) {
+      const Value received = program.chunks[program.chunk_of(instance.block)].received_gradient;
+      if (received.valid() && lives[received.id].first == kNever) {
+        lives[received.id] = {.first = now, .last = now};
+        made_by[received.id] = List::kBackwardInput;
+      }
+    }
     for (Value input : instance.inputs) {
       Life& life = lives[input.id];
       const bool placed = program.info(input).kind != ValueKind::kParameter &&
                           program.info(input).kind != ValueKind::kParameterGradient;
       CHECK(!placed || life.first != kNever)
           << instance.op->name() << " reads " << program.info(input) << " before it is written";
-      life.last = i;
-      life.several_actions |= !SameAction(made_by[input.id], instance.list);
+      life.last = std::max(life.last, now);
+      life.several_actions |= !same_action(made_by[input.id], instance.list);
     }
     for (Value output : instance.outputs) {
       Life& life = lives[output.id];
       if (life.first == kNever) {
-        life.first = i;
+        life.first = now;
         made_by[output.id] = instance.list;
       }
-      life.last = std::max(life.last, i);
+      life.last = std::max(life.last, now);
     }
   }
   // Inputs are small, and may be replayed without being written again.
   for (const auto& [name, value] : program.inputs) lives[value.id].last = kEnd;
   for (const auto& [name, value] : program.outputs) lives[value.id].last = kEnd;
-  return lives;
+  // What is being sent stays until it has arrived.
+  for (const Chunk& chunk : program.chunks) {
+    if (chunk.sent.valid()) lives[chunk.sent.id].last = kEnd;
+    if (chunk.sent_gradient.valid()) lives[chunk.sent_gradient.id].last = kEnd;
+  }
+  return timeline;
 }
 
 // Values that share one piece of memory: one, or a chain of them, each written over the one before.
@@ -75,26 +104,33 @@ struct Group {
 };
 
 // Joins an output with an input that its op may overwrite and that nobody reads afterwards.
-std::vector<Group> JoinInPlace(const Program& program, const std::vector<Life>& lives,
-                               const std::vector<bool>& in_arena) {
+std::vector<Group> JoinInPlace(const Timeline& timeline, const std::vector<bool>& in_arena) {
+  const Program& program = timeline.program;
+  const std::vector<Life>& lives = timeline.lives;
   std::vector<Group> groups;
   std::vector<int> group_of(program.values.size(), -1);
   const auto start_group = [&](Value value) {
     group_of[value.id] = int(groups.size());
     groups.push_back({lives[value.id], RoundUp(program.info(value).bytes()), {value}});
   };
-  for (const auto& [name, value] : program.inputs) {
-    if (in_arena[value.id]) start_group(value);
+  const auto start_leaf = [&](Value value) {
+    if (value.valid() && in_arena[value.id]) start_group(value);
+  };
+  for (const auto& [name, value] : program.inputs) start_leaf(value);
+  for (const Chunk& chunk : program.chunks) {
+    start_leaf(chunk.received);
+    start_leaf(chunk.received_gradient);
   }
-  for (int64_t i = 0; i < int64_t(program.instances.size()); ++i) {
+  for (size_t i = 0; i < program.instances.size(); ++i) {
     const Instance& instance = program.instances[i];
+    const int64_t now = timeline.TimeOf(i);
     std::vector<bool> taken(instance.inputs.size());
     for (int o = 0; o < int(instance.outputs.size()); ++o) {
       const Value output = instance.outputs[o];
       if (!in_arena[output.id] || group_of[output.id] >= 0) continue;
       for (int j = 0; j < int(instance.inputs.size()) && group_of[output.id] < 0; ++j) {
         const Value input = instance.inputs[j];
-        const bool dead = in_arena[input.id] && lives[input.id].last == i &&
+        const bool dead = in_arena[input.id] && lives[input.id].last == now &&
                           program.info(input).kind == ValueKind::kActivation;
         const bool fits = program.info(input).bytes() == program.info(output).bytes();
         if (!dead || !fits || taken[j] || !instance.op->MayAlias(o, j)) continue;
@@ -154,47 +190,57 @@ void CheckNoOverlap(const std::vector<Group>& groups, const std::vector<size_t>&
   }
 }
 
-size_t PlaceArena(const Program& program, const std::vector<Life>& lives, Arena arena,
+size_t PlaceArena(const Timeline& timeline, const Placement& where,
                   const std::vector<bool>& in_arena, std::vector<Placement>& placements) {
-  const std::vector<Group> groups = JoinInPlace(program, lives, in_arena);
+  const std::vector<Group> groups = JoinInPlace(timeline, in_arena);
   std::vector<size_t> offsets;
   const size_t bytes = PlaceBestFit(groups, offsets);
   CheckNoOverlap(groups, offsets);
   for (size_t g = 0; g < groups.size(); ++g) {
-    for (Value value : groups[g].values) placements[value.id] = {arena, offsets[g]};
+    for (Value value : groups[g].values) {
+      placements[value.id] = {where.arena, where.chunk, offsets[g]};
+    }
   }
   return bytes;
 }
 
 }  // namespace
 
-MemoryPlan PlanMemory(const Program& program, int slots) {
-  CHECK(slots >= 1) << slots << " slots";
+MemoryPlan PlanMemory(const Program& program, const PlanOptions& options) {
+  const size_t chunks = program.chunks.size();
   MemoryPlan plan;
-  plan.slots = slots;
+  plan.slots = options.slots.empty() ? std::vector<int>(chunks, 1) : options.slots;
+  CHECK(plan.slots.size() == chunks) << plan.slots.size() << " slots for " << chunks << " chunks";
+  for (int slots : plan.slots) CHECK(slots >= 1) << slots << " slots";
   plan.placements.resize(program.values.size());
-  const std::vector<Life> lives = FindLives(program);
-  std::vector<bool> slot(program.values.size()), scratch(program.values.size());
+  const Timeline timeline = FindLives(program, options.split_backward);
+  const std::vector<Life>& lives = timeline.lives;
+  const bool one = chunks == 1 && plan.slots[0] == 1 && !options.split_backward;
+  std::vector<std::vector<bool>> slot(chunks, std::vector<bool>(program.values.size()));
+  std::vector<bool> scratch(program.values.size());
   for (size_t id = 0; id < program.values.size(); ++id) {
     const ValueInfo& info = program.values[id];
     if (lives[id].first == kNever) continue;
     if (info.kind == ValueKind::kConstant) {
-      plan.placements[id] = {Arena::kConstant, plan.constant_bytes};
+      plan.placements[id] = {Arena::kConstant, 0, plan.constant_bytes};
       plan.constant_bytes += RoundUp(info.bytes());
     } else if (info.kind == ValueKind::kInput || info.kind == ValueKind::kActivation) {
-      const bool stays = slots == 1 || info.kind == ValueKind::kInput ||
-                         lives[id].several_actions || lives[id].last == kEnd;
-      (stays ? slot : scratch)[id] = true;
+      const bool stays = one || info.kind == ValueKind::kInput || lives[id].several_actions ||
+                         lives[id].last == kEnd;
+      (stays ? slot[size_t(program.chunk_of(info.block))] : scratch)[id] = true;
     }
   }
-  plan.slot_bytes = PlaceArena(program, lives, Arena::kSlot, slot, plan.placements);
-  plan.scratch_bytes = PlaceArena(program, lives, Arena::kScratch, scratch, plan.placements);
+  for (size_t chunk = 0; chunk < chunks; ++chunk) {
+    plan.slot_bytes.push_back(
+        PlaceArena(timeline, {Arena::kSlot, int(chunk), 0}, slot[chunk], plan.placements));
+  }
+  plan.scratch_bytes = PlaceArena(timeline, {Arena::kScratch, 0, 0}, scratch, plan.placements);
 
   const Precision& p = program.precision;
   const auto flat = [&](FlatBuffer buffer) -> size_t& { return plan.flat_bytes[size_t(buffer)]; };
   const size_t elements = size_t(program.flat_elements);
-  flat(FlatBuffer::kMaster) = elements * SizeOf(p.master);
-  if (p.compute != p.master) flat(FlatBuffer::kCompute) = elements * SizeOf(p.compute);
+  flat(FlatBuffer::kMaster) = size_t(program.shard_elements) * SizeOf(p.master);
+  if (program.has_compute_copy()) flat(FlatBuffer::kCompute) = elements * SizeOf(p.compute);
   if (program.training) {
     flat(FlatBuffer::kFirstMoment) = flat(FlatBuffer::kSecondMoment) = flat(FlatBuffer::kMaster);
     flat(FlatBuffer::kGradient) = elements * SizeOf(p.accumulate);
@@ -206,12 +252,20 @@ size_t MemoryPlan::parameter_bytes() const {
   return std::accumulate(flat_bytes.begin(), flat_bytes.end(), size_t{0});
 }
 
+size_t MemoryPlan::activation_bytes() const {
+  size_t bytes = scratch_bytes;
+  for (size_t chunk = 0; chunk < slots.size(); ++chunk) {
+    bytes += size_t(slots[chunk]) * slot_bytes[chunk];
+  }
+  return bytes;
+}
+
 std::string MemoryPlan::Summary() const {
   const auto mb = [](size_t bytes) { return double(bytes) / 1e6; };
   return absl::StrFormat(
-      "parameters and optimizer state %.1f MB, activations %.1f MB in %d slots, constants %.1f MB, "
+      "parameters and optimizer state %.1f MB, activations %.1f MB, constants %.1f MB, "
       "total %.1f MB",
-      mb(parameter_bytes()), mb(activation_bytes()), slots, mb(constant_bytes), mb(total_bytes()));
+      mb(parameter_bytes()), mb(activation_bytes()), mb(constant_bytes), mb(total_bytes()));
 }
 
 }  // namespace trainyard

@@ -44,6 +44,14 @@ const ParameterStorage& Program::storage(Value parameter_or_gradient) const {
   return storages[value.storage];
 }
 
+int Program::chunk_of(int block) const {
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    if (block >= chunks[i].first_block && block <= chunks[i].last_block) return int(i);
+  }
+  CHECK(false) << "block " << block << " is not on this stage";
+  std::abort();
+}
+
 std::vector<ParameterBox> Program::Parameters() const {
   std::vector<ParameterBox> boxes;
   for (const ParameterStorage& storage : storages) {
@@ -55,12 +63,31 @@ std::vector<ParameterBox> Program::Parameters() const {
   return boxes;
 }
 
-int64_t Program::NumParameters() const {
-  int64_t elements = 0;
-  for (const ParameterStorage& storage : storages) {
-    for (const ParameterSpec& spec : storage.parameters) elements += spec.shape.elements();
+std::vector<ParameterBox> Program::OwnedParameters() const {
+  std::vector<ParameterBox> owned;
+  for (const ParameterBox& whole : Parameters()) {
+    for (const Bucket& bucket : buckets) {
+      for (ParameterBox& box : Clip(whole, bucket.own)) {
+        box.flat.offset += bucket.shard.offset - bucket.own.offset;
+        box.shard_axes = box.shard_axes | bucket.zero_axes;
+        box.copy_axes = box.copy_axes - bucket.zero_axes;
+        owned.push_back(std::move(box));
+      }
+    }
   }
-  return elements;
+  return owned;
+}
+
+bool Program::has_compute_copy() const {
+  return precision.compute != precision.master || shard_elements != flat_elements;
+}
+
+std::set<Group> Program::Groups() const {
+  std::set<Group> groups;
+  for (const Instance& instance : instances) {
+    if (!instance.op->group().empty()) groups.insert({instance.stream, instance.op->group()});
+  }
+  return groups;
 }
 
 Cost Program::CostOf(List list) const {

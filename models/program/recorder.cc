@@ -11,6 +11,7 @@ Recorder::Recorder(const Precision& precision, const Mesh& mesh, bool training) 
   program_.precision = precision;
   program_.mesh = mesh;
   program_.training = training;
+  program_.chunks.resize(1);
 }
 
 Value Recorder::NewValue(ValueInfo info) {
@@ -33,6 +34,21 @@ void Recorder::KeepOutput(const std::string& name, Value value) {
   CHECK(program_.outputs.emplace(name, value).second) << "a second output " << name;
 }
 
+Value Recorder::Leaf(Value like, const std::string& name) {
+  ValueInfo leaf = info(like);
+  leaf.name = name;
+  return NewValue(std::move(leaf));
+}
+
+Value Recorder::Cut(Value x) {
+  const Value received = Leaf(x, "received");
+  program_.values[size_t(received.id)].block = block_ + 1;
+  program_.chunks.back().sent = x;
+  program_.chunks.back().last_block = block_;
+  program_.chunks.push_back({.first_block = block_ + 1, .received = received});
+  return received;
+}
+
 Value Recorder::Parameters(const std::vector<ParameterSpec>& specs) {
   CHECK(!specs.empty()) << "a storage without parameters";
   const ParameterSpec& first = specs.front();
@@ -47,7 +63,7 @@ Value Recorder::Parameters(const std::vector<ParameterSpec>& specs) {
   for (const ParameterSpec& spec : specs) {
     const Shape local = LocalShape(spec, mesh());
     CHECK(local.rank() == shape.rank() && local.With(0, 1) == shape.With(0, 1) &&
-          spec.decay == first.decay && spec.shard.axes == first.shard.axes)
+          spec.decay == first.decay)
         << spec.name << ' ' << local << " cannot share a storage with " << name << ' ' << shape;
     const bool is_new = storage_of_.emplace(spec.name, int(program_.storages.size())).second;
     CHECK(is_new) << spec.name << " is declared twice";
@@ -67,7 +83,6 @@ Value Recorder::Parameters(const std::vector<ParameterSpec>& specs) {
                            .flat = {.elements = shape.elements()},
                            .decay = first.decay,
                            .block = block_,
-                           .shard_axes = first.shard.axes,
                            .parameters = specs};
   storage.weight = NewValue(info);
   if (program_.training) {
@@ -106,12 +121,11 @@ void Recorder::MeetParameters(const Op& op, const std::vector<Value>& inputs, Ax
   for (Value input : inputs) {
     if (info(input).kind != ValueKind::kParameter) continue;
     ParameterStorage& storage = program_.storages[info(input).storage];
-    const AxisSet reduce = varying - storage.shard_axes;
-    CHECK(!storage.used || storage.reduce_axes == reduce)
-        << op.name() << ": the gradient of " << info(input) << " is summed over " << reduce
-        << " here and over " << storage.reduce_axes << " elsewhere";
+    CHECK(!storage.used || storage.varying == varying)
+        << op.name() << ": the gradient of " << info(input) << " varies along " << varying
+        << " here and along " << storage.varying << " elsewhere";
     storage.used = true;
-    storage.reduce_axes = reduce;
+    storage.varying = varying;
   }
 }
 

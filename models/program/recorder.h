@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/sequence_part.h"
 #include "models/program/op.h"
 #include "models/program/program.h"
 
@@ -42,7 +43,13 @@ class Recorder {
   // Stays in memory after forward under this name.
   void KeepOutput(const std::string& name, Value value);
 
-  // One storage of all `specs`, which must agree on trailing dims, decay and shard: their rows
+  // An activation that no instance makes: another rank sends it. All else is as of `like`.
+  Value Leaf(Value like, const std::string& name);
+  // Ends a chunk of the model with the residual value x, made by the current block; returns what
+  // the next chunk, which may be on another pipeline stage, starts from.
+  Value Cut(Value x);
+
+  // One storage of all `specs`, which must agree on trailing dims and decay: their rows
   // follow one another. Declaring the same specs again gives the same storage (tied weights).
   Value Parameters(const std::vector<ParameterSpec>& specs);
   Value Parameter(const ParameterSpec& spec) { return Parameters({spec}); }
@@ -65,6 +72,13 @@ class Recorder {
   void set_list(List list) { list_ = list; }
   int block() const { return block_; }
   List list() const { return list_; }
+
+  // The rows of each sequence on this rank.
+  SequencePart part() const {
+    return {.rows = program_.sequence_rows(),
+            .ranks = mesh().size(Axis::kContext),
+            .rank = mesh().coordinate(Axis::kContext)};
+  }
 
   // Ends the recording.
   Program Finish() && { return std::move(program_); }

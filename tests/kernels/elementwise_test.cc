@@ -1,9 +1,9 @@
-// Proves kernels/add.h, fill.h, cast.h and iota.h on the CPU against their definitions.
+// Proves kernels/add.h, fill.h, cast.h and positions.h on the CPU against their definitions.
 
 #include "kernels/add.h"
 #include "kernels/cast.h"
 #include "kernels/fill.h"
-#include "kernels/iota.h"
+#include "kernels/positions.h"
 #include "tests/kernels/call.h"
 #include "tests/testing/numeric_grad.h"
 
@@ -98,11 +98,19 @@ TEST(CastDeathTest, NamesTheArgumentOfWrongShape) {
   EXPECT_DEATH(Call(CastArgs{.x = x, .y = y}), "cast y: wanted f32 with 3 elements");
 }
 
-TEST(Iota, CountsUpWithinEachPeriod) {
+TEST(Positions, CountUpWithinEachSequence) {
   auto y = Zeros<int32_t>({2, 4});
-  Call(IotaArgs{.y = y, .period = 3});
+  Call(PositionsArgs{.y = y, .part = {.rows = 3}});
   EXPECT_EQ(y.v, (std::vector<int32_t>{0, 1, 2, 0, 1, 2, 0, 1}));
-  EXPECT_DEATH(Call(IotaArgs{.y = y, .period = 0}), "iota period: 0");
+  EXPECT_DEATH(Call(PositionsArgs{.y = y, .part = {.rows = 0}}), "positions: rows 0");
+}
+
+// Chunks 1 and 4 of six; the last five of the six rows of two sequences.
+TEST(Positions, OfAContextRankAreThoseOfItsTwoChunks) {
+  auto y = Zeros<int32_t>({5});
+  Call(PositionsArgs{.y = y, .part = {.rows = 4, .ranks = 3, .rank = 1}, .first_row = 1});
+  EXPECT_EQ(y.v, (std::vector<int32_t>{3, 8, 9, 2, 3}));
+  EXPECT_DEATH(Call(PositionsArgs{.y = y, .part = {.rows = 3, .ranks = 2}}), "rows 3");
 }
 
 }  // namespace

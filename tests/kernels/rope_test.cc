@@ -22,7 +22,11 @@ template <typename A>
 struct Table {
   explicit Table(const Size& size, Llama3RopeScaling scaling = {})
       : cos(Poison<A>({size.sequence, size.head_dim / 2})), sin(cos) {
-    Call(RopeTableArgs{.cos = cos, .sin = sin, .base = 10000, .scaling = scaling});
+    Call(RopeTableArgs{.cos = cos,
+                       .sin = sin,
+                       .base = 10000,
+                       .part = {.rows = size.sequence},
+                       .scaling = scaling});
   }
   Array<A> cos, sin;
 };
@@ -109,8 +113,9 @@ TEST(Rope, OutputMayBeTheInput) {
 // the last divided by 8, those between are blended.
 TEST(RopeTable, Llama3ScalingStretchesLongWavelengths) {
   auto cos = Poison<double>({2, 64}), sin = cos, plain_cos = cos, plain_sin = cos;
-  Call(RopeTableArgs{.cos = plain_cos, .sin = plain_sin, .base = 500000});
-  Call(RopeTableArgs{.cos = cos, .sin = sin, .base = 500000, .scaling = {.factor = 8}});
+  Call(RopeTableArgs{.cos = plain_cos, .sin = plain_sin, .base = 500000, .part = {.rows = 2}});
+  Call(RopeTableArgs{
+      .cos = cos, .sin = sin, .base = 500000, .part = {.rows = 2}, .scaling = {.factor = 8}});
   const auto frequency = [](const Array<double>& table, int i) {
     return std::asin(table.v[64 + i]);
   };

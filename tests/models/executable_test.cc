@@ -1,6 +1,5 @@
-// Proves the replay: a step allocates nothing; ranks of a data-parallel group step as one rank
-// would; a lost peer surfaces where the gradients are waited for; what does not fit says by how
-// much; a step that is not finite changes nothing.
+// Proves the replay: a step allocates nothing; a lost peer surfaces where the gradients are waited
+// for; what does not fit says by how much; a step that is not finite changes nothing.
 #include "models/program/executable.h"
 
 #include <cmath>
@@ -9,7 +8,6 @@
 #include "kernels/collective/local.h"
 #include "tests/models/tiny.h"
 #include "tests/testing/allocations.h"
-#include "tests/testing/ranks.h"
 
 namespace trainyard::testing {
 namespace {
@@ -53,52 +51,6 @@ std::vector<double> Weights(const Executable& executable) {
   return ReadFlat(executable, FlatBuffer::kMaster,
                   {.elements = executable.program().flat_elements});
 }
-
-class DataParallel : public ::testing::TestWithParam<ModelConfig> {};
-
-TEST_P(DataParallel, RanksStepAsOneRankWould) {
-  const auto model = CreateModel(GetParam());
-  const auto one = Bind(RecordTraining(*model, Options(Precision::F64(), 1)));
-  std::vector<StepState> want;
-  for (int64_t step : {1, 2, 3}) want.push_back(Step(*one, {0, 8, 8, 1}, step));
-
-  for (int ranks : {2, 4}) {
-    SCOPED_TRACE(ranks);
-    std::vector<std::vector<double>> weights(ranks);
-    std::vector<std::vector<StepState>> got(ranks);
-    const auto errors = RunRanks(ranks, [&](Collective& collective) {
-      const int rank = collective.rank();
-      TrainingOptions options = Options(Precision::F64(), 1, ranks);
-      options.record.mesh.rank = rank;
-      const auto executable =
-          Bind(RecordTraining(*model, options), 1, 1, {{AxisSet{Axis::kData}, &collective}});
-      const int64_t share = 8 / ranks;
-      for (int64_t step : {1, 2, 3}) {
-        got[rank].push_back(Step(*executable, {rank * share, (rank + 1) * share, 8, 1}, step));
-      }
-      weights[rank] = Weights(*executable);
-      EXPECT_GT(executable->TakeCommunicationSeconds().busy, 0);
-    });
-    for (const std::string& error : errors) EXPECT_EQ(error, "");
-    const auto want_weights = Weights(*one);
-    for (int rank = 0; rank < ranks; ++rank) {
-      EXPECT_EQ(weights[rank], weights[0]);
-      for (size_t i = 0; i < want_weights.size(); ++i) {
-        ASSERT_NEAR(weights[rank][i], want_weights[i], 1e-12);
-      }
-      for (size_t step = 0; step < want.size(); ++step) {
-        EXPECT_NEAR(got[rank][step].loss, want[step].loss, 1e-12);
-        EXPECT_NEAR(got[rank][step].grad_norm, want[step].grad_norm, 1e-12);
-      }
-    }
-  }
-}
-
-INSTANTIATE_TEST_SUITE_P(Models, DataParallel,
-                         ::testing::Values(TinyLlama(), TinyLlama(/*tied=*/true), TinyGpt3()),
-                         [](const auto& info) {
-                           return info.param.family + (info.param.tied ? "_tied" : "");
-                         });
 
 // In f64, where all code is ours: f32 and bf16 products go through oneDNN, which makes small
 // argument lists of its own.
@@ -146,7 +98,7 @@ TEST(ExecutableTest, TheGradientNormIsThatOfEveryParameter) {
       Bind(RecordTraining(*CreateModel(TinyGpt3()), Options(Precision::F64(), 2)));
   const StepState state = Step(*executable, {0, 2, 2, 2}, 1);
   double squares = 0;
-  for (const ParameterBox& box : executable->Parameters()) {
+  for (const ParameterBox& box : executable->program().Parameters()) {
     for (double g : ReadFlat(*executable, FlatBuffer::kGradient, box.flat)) squares += g * g;
   }
   EXPECT_NEAR(state.grad_norm, std::sqrt(squares), 1e-12);
@@ -165,7 +117,7 @@ TEST(ExecutableTest, MatricesDecayAndGainsAndBiasesDoNot) {
   executable->Run(Action::kBackward);
   executable->Run(Action::kOptimizer);
   const std::vector<double> after = Weights(*executable);
-  for (const ParameterBox& box : executable->Parameters()) {
+  for (const ParameterBox& box : executable->program().Parameters()) {
     const double factor = box.shape.rank() == 1 ? 1 : 1 - 0.5 * 0.1;
     for (int64_t i = box.flat.offset; i < box.flat.end(); ++i) {
       ASSERT_NEAR(after[size_t(i)], factor * before[size_t(i)], 1e-15) << box.name;
@@ -192,7 +144,7 @@ TEST(ExecutableTest, InputsStayForAnotherReplay) {
 TEST(ExecutableTest, AStepThatIsNotFiniteChangesNothing) {
   const auto executable =
       Bind(RecordTraining(*CreateModel(TinyLlama()), Options(Precision::F32(), 2)));
-  const FlatRange one{.offset = executable->Parameters()[0].flat.offset, .elements = 1};
+  const FlatRange one{.offset = executable->program().Parameters()[0].flat.offset, .elements = 1};
   float* weight = executable->flat(FlatBuffer::kMaster, one).as<float>();
   const auto tokens = Tokens(2 * kSequence, 13, 1);
   const int64_t row = tokens[0];
@@ -207,10 +159,12 @@ TEST(ExecutableTest, AStepThatIsNotFiniteChangesNothing) {
 
 TEST(ExecutableTest, ALostPeerSurfacesAtTheWait) {
   LocalWorld world(2);
-  const auto group = world.world(0).Everyone();
+  const auto gradients = *world.world(0).Group("gradients", {0, 1});
+  const auto scalars = *world.world(0).Group("scalars", {0, 1});
   TrainingOptions options = Options(Precision::F32(), 1, 2);
   const auto executable = Bind(RecordTraining(*CreateModel(TinyLlama()), options), 1, 1,
-                               {{AxisSet{Axis::kData}, group->get()}});
+                               {{{Stream::kCommunication, Axis::kData}, gradients.get()},
+                                {{Stream::kCompute, Axis::kData}, scalars.get()}});
   world.world(1).Abort();
   EXPECT_THROW(Step(*executable, {0, 1, 2, 1}, 1), DeviceError);
 }

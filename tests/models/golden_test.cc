@@ -38,7 +38,7 @@ std::vector<double> Logits(const ModelConfig& config, const std::vector<int32_t>
   const auto executable = Bind(RecordInference(
       *CreateModel(config),
       {.precision = Precision::F64(), .micro_batch = 2, .sequence = int64_t(tokens.size()) / 2}));
-  for (const ParameterBox& box : executable->Parameters()) {
+  for (const ParameterBox& box : executable->program().Parameters()) {
     double* weights = executable->flat(FlatBuffer::kMaster, box.flat).as<double>();
     const bool gain = box.init.kind == Init::Kind::kOnes;
     for (int64_t i = 0; i < box.flat.elements; ++i) {

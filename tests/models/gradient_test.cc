@@ -68,7 +68,7 @@ TEST_P(ArchitectureGradient, EveryParameterMatchesCentralDifferences) {
   const double loss = Step(*executable, 1, /*with_backward=*/true);
   EXPECT_NEAR(loss, std::log(double(config().vocab)), 2);
 
-  for (const ParameterBox& box : executable->Parameters()) {
+  for (const ParameterBox& box : executable->program().Parameters()) {
     SCOPED_TRACE(box.name);
     const std::vector<double> got = ReadFlat(*executable, FlatBuffer::kGradient, box.flat);
     double* weights = executable->flat(FlatBuffer::kMaster, box.flat).as<double>();
@@ -97,7 +97,7 @@ TEST_P(ArchitectureGradient, TwoMicroBatchesEqualOneBatch) {
   const auto parts = Bind(RecordTraining(*CreateModel(config()), Options(kBatch / 2)));
   ASSERT_NEAR(Step(*whole, 1, true), Step(*parts, 2, true), 1e-12);
   Step(*parts, 2, true);  // Again: what the last step left must not matter.
-  for (const ParameterBox& box : whole->Parameters()) {
+  for (const ParameterBox& box : whole->program().Parameters()) {
     SCOPED_TRACE(box.name);
     const auto a = ReadFlat(*whole, FlatBuffer::kGradient, box.flat);
     const auto b = ReadFlat(*parts, FlatBuffer::kGradient, box.flat);

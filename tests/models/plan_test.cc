@@ -54,7 +54,7 @@ TEST(PlanTest, NothingAliveIsOverwritten) {
     for (const Precision& precision : {Precision::F64(), Precision::F32(), Precision::BF16()}) {
       const Program program = Record(config, precision);
       for (int slots : {1, 3}) {
-        const MemoryPlan plan = PlanMemory(program, slots);
+        const MemoryPlan plan = PlanMemory(program, {.slots = {slots}});
         ExpectNothingIsOverwritten(program, plan);
         for (const auto& [name, value] : program.inputs) {
           EXPECT_EQ(plan.placements[value.id].arena, Arena::kSlot);
@@ -73,8 +73,8 @@ TEST(PlanTest, ValuesThatAreNeverAliveTogetherShareMemory) {
     longest = std::max(longest, info.bytes());
   }
   const MemoryPlan plan = PlanMemory(program);
-  EXPECT_LT(plan.slot_bytes, sum * 7 / 10);
-  EXPECT_GE(plan.slot_bytes, longest);
+  EXPECT_LT(plan.slot_bytes[0], sum * 7 / 10);
+  EXPECT_GE(plan.slot_bytes[0], longest);
   EXPECT_EQ(plan.scratch_bytes, 0u);
 }
 
@@ -82,13 +82,13 @@ TEST(PlanTest, BytesAreThoseOfTheParametersInEachBuffer) {
   const Program program = Record(TinyLlama(), Precision::BF16());
   const MemoryPlan plan = PlanMemory(program);
   const size_t n = size_t(program.flat_elements);
-  EXPECT_GE(int64_t(n), program.NumParameters());
+  EXPECT_GE(int64_t(n), program.num_parameters);
   EXPECT_EQ(plan.parameter_bytes(), n * (4 + 4 + 4 + 4 + 2));
   EXPECT_EQ(PlanMemory(Record(TinyLlama())).parameter_bytes(), n * 16);
   EXPECT_EQ(
       PlanMemory(RecordInference(*CreateModel(TinyLlama()), {.sequence = 4})).parameter_bytes(),
       n * 4);
-  EXPECT_EQ(plan.total_bytes(), plan.parameter_bytes() + plan.slot_bytes + plan.constant_bytes);
+  EXPECT_EQ(plan.total_bytes(), plan.parameter_bytes() + plan.slot_bytes[0] + plan.constant_bytes);
 }
 
 // 18 bytes a parameter: bf16 copy; f32 master, gradient and two moments. Nothing is allocated.

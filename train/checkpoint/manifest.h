@@ -48,6 +48,7 @@ struct CheckpointLayout {
   int64_t threads = 1;  // Of each rank.
   bool operator==(const CheckpointLayout&) const = default;
 };
+std::string ToString(const CheckpointLayout& layout);
 
 // Where a run stands. Random numbers are a pure function of (seed, name, index) and of the step, so
 // the seed is the whole random state.
@@ -78,6 +79,10 @@ absl::StatusOr<Manifest> MakeManifest(RunState state, std::vector<StoredTensor> 
 
 // The text of manifest.json, with its own checksum.
 std::string ToJson(const Manifest& manifest);
+
+// What one rank tells rank 0 of what it wrote; any tensors, not checked for consistency.
+std::string TensorsToJson(const std::vector<StoredTensor>& tensors);
+absl::StatusOr<std::vector<StoredTensor>> ParseTensors(absl::string_view text);
 
 // DATA_LOSS where the text is damaged; UNIMPLEMENTED for another version; INVALID_ARGUMENT as
 // MakeManifest.

@@ -41,6 +41,14 @@ Json ToJson(const ModelConfig& model) {
   return json;
 }
 
+Json ToJson(const CheckpointLayout& layout) {
+  return {{"data", layout.data},
+          {"tensor", layout.tensor},
+          {"pipeline", layout.pipeline},
+          {"context", layout.context},
+          {"threads", layout.threads}};
+}
+
 Json ToJson(const StoredTensor& tensor) {
   Json boxes = Json::array();
   for (const StoredBox& stored : tensor.boxes) {
@@ -215,6 +223,22 @@ absl::StatusOr<StoredTensor> ReadTensor(const Json& json, const std::string& pat
   return tensor;
 }
 
+absl::StatusOr<std::vector<StoredTensor>> ReadTensors(const Json& list) {
+  std::vector<StoredTensor> tensors;
+  for (const Json& item : list) {
+    ASSIGN_OR_RETURN(StoredTensor tensor,
+                     ReadTensor(item, absl::StrCat("tensors[", tensors.size(), "].")));
+    tensors.push_back(std::move(tensor));
+  }
+  return tensors;
+}
+
+Json ToJson(const std::vector<StoredTensor>& tensors) {
+  Json list = Json::array();
+  for (const StoredTensor& tensor : tensors) list.push_back(ToJson(tensor));
+  return list;
+}
+
 absl::StatusOr<Manifest> ReadManifest(const Json& json) {
   RunState state;
   JsonFields fields(json, "");
@@ -237,12 +261,7 @@ absl::StatusOr<Manifest> ReadManifest(const Json& json) {
       .Read("context", state.layout.context)
       .Read("threads", state.layout.threads);
   RETURN_IF_ERROR(ranks.status());
-  std::vector<StoredTensor> stored;
-  for (const Json& item : *tensors) {
-    ASSIGN_OR_RETURN(StoredTensor tensor,
-                     ReadTensor(item, absl::StrCat("tensors[", stored.size(), "].")));
-    stored.push_back(std::move(tensor));
-  }
+  ASSIGN_OR_RETURN(std::vector<StoredTensor> stored, ReadTensors(*tensors));
   return MakeManifest(std::move(state), std::move(stored));
 }
 
@@ -250,8 +269,6 @@ absl::StatusOr<Manifest> ReadManifest(const Json& json) {
 
 std::string ToJson(const Manifest& manifest) {
   const RunState& state = manifest.state;
-  Json tensors = Json::array();
-  for (const StoredTensor& tensor : manifest.tensors) tensors.push_back(ToJson(tensor));
   const Json json = {{"version", kCheckpointVersion},
                      {"job_id", state.job_id},
                      {"epoch", state.epoch},
@@ -260,19 +277,26 @@ std::string ToJson(const Manifest& manifest) {
                      {"seed", state.seed},
                      {"sequence", state.sequence},
                      {"model", ToJson(state.model)},
-                     {"layout",
-                      {{"data", state.layout.data},
-                       {"tensor", state.layout.tensor},
-                       {"pipeline", state.layout.pipeline},
-                       {"context", state.layout.context},
-                       {"threads", state.layout.threads}}},
+                     {"layout", ToJson(state.layout)},
                      {"build", state.build},
-                     {"tensors", std::move(tensors)}};
+                     {"tensors", ToJson(manifest.tensors)}};
   // The opening brace is on the first line, which is not part of what is hashed. Text that is not
   // UTF-8 is replaced rather than thrown at.
   const std::string rest =
       json.dump(1, ' ', false, Json::error_handler_t::replace).substr(1) + "\n";
   return absl::StrCat(kFirstLine, Sha256Of(rest), kFirstLineEnd, rest);
+}
+
+std::string ToString(const CheckpointLayout& layout) { return ToJson(layout).dump(); }
+
+std::string TensorsToJson(const std::vector<StoredTensor>& tensors) {
+  return ToJson(tensors).dump();
+}
+
+absl::StatusOr<std::vector<StoredTensor>> ParseTensors(absl::string_view text) {
+  const Json json = Json::parse(text.begin(), text.end(), nullptr, false);
+  if (!json.is_array()) return absl::InvalidArgumentError("wanted a JSON list");
+  return ReadTensors(json);
 }
 
 absl::StatusOr<Manifest> ParseManifest(absl::string_view text) {

@@ -103,18 +103,4 @@ absl::StatusOr<Manifest> CommitCheckpoint(const std::string& directory, const Ru
   return manifest;
 }
 
-absl::StatusOr<Manifest> SaveCheckpoint(const std::string& directory, const RunState& state,
-                                        std::span<const SourceBox> boxes, Storage& storage) {
-  const std::string path = CheckpointPath(directory, state.epoch, state.step);
-  const auto save = [&]() -> absl::StatusOr<Manifest> {
-    RETURN_IF_ERROR(BeginCheckpoint(directory, state.epoch, state.step, storage));
-    ASSIGN_OR_RETURN(std::vector<StoredTensor> written, WriteRank(path, 0, boxes, storage));
-    return CommitCheckpoint(directory, state, std::move(written), storage);
-  };
-  absl::StatusOr<Manifest> manifest = save();
-  // The first error is the one to report; what cannot be removed now, retention removes later.
-  if (!manifest.ok()) RemoveCheckpoint(path, storage).IgnoreError();
-  return manifest;
-}
-
 }  // namespace trainyard

@@ -55,11 +55,6 @@ absl::StatusOr<std::vector<StoredTensor>> WriteRank(const std::string& checkpoin
 absl::StatusOr<Manifest> CommitCheckpoint(const std::string& directory, const RunState& state,
                                           std::vector<StoredTensor> written, Storage& storage);
 
-// The three above, where rank 0 holds everything. What a failed attempt wrote is removed, so that a
-// full disk is no fuller.
-absl::StatusOr<Manifest> SaveCheckpoint(const std::string& directory, const RunState& state,
-                                        std::span<const SourceBox> boxes, Storage& storage);
-
 // Removes all but the `keep` newest complete checkpoints of epochs up to `epoch`, and what attempts
 // left half-written. Never removes the newest, those in `protect` (the one that this attempt was
 // loaded from, on which the controller may fall back), or anything once a later epoch has begun: a

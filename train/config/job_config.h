@@ -11,6 +11,8 @@
 #include <variant>
 
 #include "models/arch/config.h"
+#include "models/parallel/zero.h"
+#include "train/pipeline/schedule.h"
 
 namespace trainyard {
 
@@ -36,6 +38,13 @@ struct ParallelismConfig {
   int64_t virtual_pipeline = 1;
   int64_t context = 1;
   int64_t expert = 1;
+  Zero zero = Zero::kOptimizer;
+  std::optional<ScheduleKind> schedule = {};  // Absent: 1F1B, interleaved over virtual stages.
+
+  ScheduleKind schedule_kind() const {
+    return schedule.value_or(virtual_pipeline > 1 ? ScheduleKind::kInterleaved1F1B
+                                                  : ScheduleKind::k1F1B);
+  }
 };
 
 struct BatchConfig {

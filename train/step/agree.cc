@@ -12,18 +12,49 @@ constexpr size_t kMaxMessageBytes = 1024;
 
 Tensor Int(int64_t& value) { return Tensor{{&value, DType::kI64, Shape{1}}}; }
 
+// Texts travel as i32, which every backend carries; rounded up to whole elements.
+Tensor Ints(std::vector<int32_t>& data) {
+  return Tensor{{data.data(), DType::kI32, Shape{int64_t(data.size())}}};
+}
+std::vector<int32_t> Packed(const std::string& text) {
+  std::vector<int32_t> data((text.size() + 3) / 4);
+  if (!text.empty()) std::memcpy(data.data(), text.data(), text.size());
+  return data;
+}
+
 }  // namespace
 
 std::string BroadcastText(Collective& collective, std::string text, int root) {
   int64_t size = int64_t(text.size());
   collective.Broadcast(Int(size), root);
-  // As i32, which every backend carries; rounded up to whole elements.
-  std::vector<int32_t> data(size_t(size + 3) / 4);
   text.resize(size_t(size));
-  if (size > 0) std::memcpy(data.data(), text.data(), text.size());
-  collective.Broadcast(Tensor{{data.data(), DType::kI32, Shape{int64_t(data.size())}}}, root);
+  std::vector<int32_t> data = Packed(text);
+  collective.Broadcast(Ints(data), root);
   if (size > 0) std::memcpy(text.data(), data.data(), text.size());
   return text;
+}
+
+std::vector<std::string> GatherText(Collective& collective, const std::string& text, int root) {
+  if (collective.rank() != root) {
+    int64_t size = int64_t(text.size());
+    std::vector<int32_t> data = Packed(text);
+    const SendHandle sizes = collective.PostSend(Int(size), root);
+    const SendHandle contents = collective.PostSend(Ints(data), root);
+    collective.WaitSend(sizes);
+    collective.WaitSend(contents);
+    return {};
+  }
+  std::vector<std::string> texts(size_t(collective.size()));
+  texts[size_t(root)] = text;
+  for (int peer = 0; peer < collective.size(); ++peer) {
+    if (peer == root) continue;
+    int64_t size = 0;
+    collective.Receive(Int(size), peer);
+    std::vector<int32_t> data(size_t(size + 3) / 4);
+    collective.Receive(Ints(data), peer);
+    texts[size_t(peer)].assign(reinterpret_cast<const char*>(data.data()), size_t(size));
+  }
+  return texts;
 }
 
 absl::Status AgreeOnStatus(Collective& collective, const absl::Status& mine) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "kernels/collective/collective.h"
@@ -13,6 +14,9 @@ namespace trainyard {
 // of the lowest rank that has one, "rank 2: ...", cut to a kilobyte. So a gang ends for one reason,
 // whichever rank's report is read first.
 absl::Status AgreeOnStatus(Collective& collective, const absl::Status& mine);
+
+// Every rank's text, in rank order, on the root; nothing elsewhere.
+std::vector<std::string> GatherText(Collective& collective, const std::string& text, int root);
 
 // The root's text, on every rank.
 std::string BroadcastText(Collective& collective, std::string text, int root);

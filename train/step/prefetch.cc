@@ -2,23 +2,38 @@
 
 #include <utility>
 
+#include "common/check.h"
 #include "common/status_macros.h"
 
 namespace trainyard {
 
+std::vector<int32_t> RowsOf(const SequencePart& part, std::span<const int32_t> sequences) {
+  const size_t sequence = size_t(part.rows * part.ranks);
+  CHECK(sequences.size() % sequence == 0) << sequences.size() << " tokens of " << sequence;
+  std::vector<int32_t> rows;
+  rows.reserve(sequences.size() / size_t(part.ranks));
+  for (size_t begin = 0; begin < sequences.size(); begin += sequence) {
+    for (int64_t s = 0; s < part.rows; ++s) {
+      rows.push_back(sequences[begin + size_t(part.position(s))]);
+    }
+  }
+  return rows;
+}
+
 absl::StatusOr<StepBatch> ReadStepBatch(const BatchReader& reader, int64_t micro,
-                                        int64_t position) {
+                                        const SequencePart& part, int64_t position) {
   StepBatch batch(size_t(reader.micro_batches()));
   for (size_t i = 0; i < batch.size(); ++i) {
-    batch[i].tokens.resize(size_t(micro * reader.sequence()));
-    batch[i].targets.resize(batch[i].tokens.size());
-    RETURN_IF_ERROR(reader.Read(position, int64_t(i), batch[i].tokens, batch[i].targets));
+    std::vector<int32_t> tokens(size_t(micro * reader.sequence())), targets(tokens.size());
+    RETURN_IF_ERROR(reader.Read(position, int64_t(i), tokens, targets));
+    batch[i] = {RowsOf(part, tokens), RowsOf(part, targets)};
   }
   return batch;
 }
 
-Prefetcher::Prefetcher(const BatchReader& reader, int64_t micro, int64_t stride)
-    : reader_(reader), micro_(micro), stride_(stride), thread_([this] { Run(); }) {}
+Prefetcher::Prefetcher(const BatchReader& reader, int64_t micro, const SequencePart& part,
+                       int64_t stride)
+    : reader_(reader), micro_(micro), part_(part), stride_(stride), thread_([this] { Run(); }) {}
 
 Prefetcher::~Prefetcher() {
   {
@@ -52,7 +67,7 @@ void Prefetcher::Run() {
     if (closing_) return;
     const int64_t position = *wanted_;
     lock.unlock();
-    absl::StatusOr<StepBatch> batch = ReadStepBatch(reader_, micro_, position);
+    absl::StatusOr<StepBatch> batch = ReadStepBatch(reader_, micro_, part_, position);
     lock.lock();
     ready_ = std::move(batch);
     ready_position_ = position;

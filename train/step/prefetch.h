@@ -8,29 +8,35 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <thread>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "kernels/sequence_part.h"
 #include "train/data/batch_reader.h"
 
 namespace trainyard {
 
 struct MicroBatchData {
-  std::vector<int32_t> tokens;   // [micro * sequence]
-  std::vector<int32_t> targets;  // [micro * sequence]
+  std::vector<int32_t> tokens;   // [micro * rows], rows of a sequence on this rank
+  std::vector<int32_t> targets;  // [micro * rows]
 };
 using StepBatch = std::vector<MicroBatchData>;  // This rank's, by micro-batch.
 
+// A context rank's part of one micro-batch: its rows of each sequence.
+std::vector<int32_t> RowsOf(const SequencePart& part, std::span<const int32_t> sequences);
+
 // All micro-batches of one step, read now.
-absl::StatusOr<StepBatch> ReadStepBatch(const BatchReader& reader, int64_t micro, int64_t position);
+absl::StatusOr<StepBatch> ReadStepBatch(const BatchReader& reader, int64_t micro,
+                                        const SequencePart& part, int64_t position);
 
 // Owns a thread. One caller.
 class Prefetcher {
  public:
-  // `reader` outlives it. `micro`: sequences of a micro-batch; `stride`: from one step's position
-  // to the next one's.
-  Prefetcher(const BatchReader& reader, int64_t micro, int64_t stride);
+  // `reader` outlives it. `micro`: sequences of a micro-batch; `part`: of each, this rank's;
+  // `stride`: from one step's position to the next one's.
+  Prefetcher(const BatchReader& reader, int64_t micro, const SequencePart& part, int64_t stride);
   ~Prefetcher();
 
   // The batch at this position; then starts on the one at position + stride. Errors are those of
@@ -41,7 +47,9 @@ class Prefetcher {
   void Run();
 
   const BatchReader& reader_;
-  const int64_t micro_, stride_;
+  const int64_t micro_;
+  const SequencePart part_;
+  const int64_t stride_;
   std::mutex mutex_;  // Guards what follows but the thread.
   std::condition_variable changed_;
   bool closing_ = false;

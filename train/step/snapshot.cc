@@ -1,8 +1,14 @@
 #include "train/step/snapshot.h"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "common/check.h"
+#include "common/status_macros.h"
+#include "train/checkpoint/paths.h"
+#include "train/checkpoint/remove.h"
+#include "train/step/agree.h"
 
 namespace trainyard {
 namespace {
@@ -17,7 +23,7 @@ constexpr std::pair<TensorKind, FlatBuffer> kKinds[] = {
 template <typename F>
 void ForEachBox(const Executable& executable, LoadWhat what, F&& f) {
   CHECK(executable.backend().device() == DeviceKind::kCpu) << "boxes lie in device memory";
-  for (const ParameterBox& parameter : executable.Parameters()) {
+  for (const ParameterBox& parameter : executable.program().OwnedParameters()) {
     for (const auto& [kind, buffer] : kKinds) {
       if (what == LoadWhat::kParameters && kind != TensorKind::kParameter) continue;
       f(parameter, kind, executable.flat(buffer, parameter.flat));
@@ -28,9 +34,11 @@ void ForEachBox(const Executable& executable, LoadWhat what, F&& f) {
 }  // namespace
 
 std::vector<SourceBox> SourceBoxes(const Executable& executable) {
+  const Mesh& mesh = executable.program().mesh;
   std::vector<SourceBox> boxes;
   ForEachBox(executable, LoadWhat::kEverything,
              [&](const ParameterBox& parameter, TensorKind kind, const Tensor& elements) {
+               if (mesh.coordinate(parameter.copy_axes) != 0) return;
                boxes.push_back({parameter.name,
                                 kind,
                                 elements.dtype,
@@ -39,6 +47,38 @@ std::vector<SourceBox> SourceBoxes(const Executable& executable) {
                                 elements.data});
              });
   return boxes;
+}
+
+absl::StatusOr<Manifest> SaveSnapshot(const std::string& directory, const RunState& state,
+                                      const Executable& executable, Collective& everyone,
+                                      Storage& storage) {
+  const bool first = everyone.rank() == 0;
+  const std::string path = CheckpointPath(directory, state.epoch, state.step);
+  const auto save = [&]() -> absl::StatusOr<Manifest> {
+    absl::Status begun;
+    if (first) begun = BeginCheckpoint(directory, state.epoch, state.step, storage);
+    RETURN_IF_ERROR(AgreeOnStatus(everyone, begun));
+    const auto written = WriteRank(path, everyone.rank(), SourceBoxes(executable), storage);
+    RETURN_IF_ERROR(AgreeOnStatus(everyone, written.status()));
+    absl::StatusOr<Manifest> manifest = Manifest();
+    const std::vector<std::string> texts = GatherText(everyone, TensorsToJson(*written), 0);
+    if (first) {
+      manifest = [&]() -> absl::StatusOr<Manifest> {
+        std::vector<StoredTensor> all;
+        for (const std::string& text : texts) {
+          ASSIGN_OR_RETURN(std::vector<StoredTensor> tensors, ParseTensors(text));
+          std::move(tensors.begin(), tensors.end(), std::back_inserter(all));
+        }
+        return CommitCheckpoint(directory, state, std::move(all), storage);
+      }();
+    }
+    RETURN_IF_ERROR(AgreeOnStatus(everyone, manifest.status()));
+    return manifest;
+  };
+  absl::StatusOr<Manifest> manifest = save();
+  // The first error is the one to report; what cannot be removed now, retention removes later.
+  if (first && !manifest.ok()) RemoveCheckpoint(path, storage).IgnoreError();
+  return manifest;
 }
 
 absl::Status LoadSnapshot(const Checkpoint& checkpoint, LoadWhat what, Executable& executable) {

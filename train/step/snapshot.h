@@ -7,15 +7,24 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "kernels/collective/collective.h"
 #include "models/program/executable.h"
 #include "train/checkpoint/load.h"
 #include "train/checkpoint/save.h"
 
 namespace trainyard {
 
-// Master weights, first and second moments of every parameter of this rank. Views of the
-// executable's memory, which must be the host's.
+// What this rank writes of a checkpoint: master weights, first and second moments of what it
+// updates, where it is the first of the ranks that hold the same. Views of the executable's memory,
+// which must be the host's.
 std::vector<SourceBox> SourceBoxes(const Executable& executable);
+
+// Writes a checkpoint of all ranks together: each its boxes, rank 0 the commit. Every rank calls it
+// with the same directory and state; all return the same status, the manifest on rank 0 alone. What
+// a failed attempt wrote is removed, so that a full disk is no fuller.
+absl::StatusOr<Manifest> SaveSnapshot(const std::string& directory, const RunState& state,
+                                      const Executable& executable, Collective& everyone,
+                                      Storage& storage);
 
 enum class LoadWhat { kParameters, kEverything };  // Everything: with the optimizer's moments.
 

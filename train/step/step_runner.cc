@@ -4,6 +4,8 @@
 #include <chrono>
 #include <vector>
 
+#include "common/check.h"
+
 namespace trainyard {
 namespace {
 
@@ -21,10 +23,18 @@ class Stopwatch {
   std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
 };
 
-void Forward(Executable& executable, const MicroBatchData& data, const MicroBatch& micro_batch) {
-  executable.WriteInput("tokens", micro_batch.slot, data.tokens);
-  executable.WriteInput("targets", micro_batch.slot, data.targets);
-  executable.Run(Action::kForward, micro_batch);
+Action ActionOf(PipelineAction::Kind kind) {
+  switch (kind) {
+    case PipelineAction::kForward:
+      return Action::kForward;
+    case PipelineAction::kBackward:
+      return Action::kBackward;
+    case PipelineAction::kBackwardInput:
+      return Action::kBackwardInput;
+    case PipelineAction::kBackwardWeight:
+      return Action::kBackwardWeight;
+  }
+  return Action::kForward;
 }
 
 }  // namespace
@@ -39,30 +49,107 @@ StepState InitialState(const StepInput& input) {
   return state;
 }
 
-StepOutput RunStep(Executable& executable, const StepState& state, const StepBatch& batch) {
+PlanOptions PlanFor(const PipelineSchedule& schedule, int stage) {
+  return {.slots = schedule.stages[size_t(stage)].slots,
+          .split_backward = schedule.options.kind == ScheduleKind::kZeroBubble};
+}
+
+StepRunner::StepRunner(Executable& executable, PipelineSchedule schedule, Collective* pipeline)
+    : executable_(executable),
+      schedule_(std::move(schedule)),
+      pipeline_(pipeline),
+      stage_(pipeline == nullptr ? 0 : pipeline->rank()) {
+  CHECK((pipeline == nullptr ? 1 : pipeline->size()) == schedule_.options.stages)
+      << "a schedule of " << schedule_.options.stages << " stages";
+}
+
+StepOutput StepRunner::Step(const StepState& state, const StepBatch& batch) {
+  CHECK(int64_t(batch.size()) == schedule_.options.micro_batches)
+      << batch.size() << " micro-batches for a schedule of " << schedule_.options.micro_batches;
   StepOutput output;
-  executable.TakeCommunicationSeconds();
+  executable_.TakeCommunicationSeconds();
+  waited_ = 0;
   Stopwatch stopwatch;
-  executable.WriteStepState(state);
-  for (size_t i = 0; i < batch.size(); ++i) {
-    const MicroBatch micro_batch{.first = i == 0, .last = i + 1 == batch.size()};
-    Forward(executable, batch[i], micro_batch);
-    output.phases.forward += stopwatch.Lap();
-    executable.Run(Action::kBackward, micro_batch);
-    output.phases.backward += stopwatch.Lap();
+  executable_.WriteStepState(state);
+  for (const PipelineAction& action : schedule_.stages[size_t(stage_)].actions) {
+    const double waited = waited_;
+    Run(action, batch[size_t(action.micro_batch)]);
+    const bool forward = action.kind == PipelineAction::kForward;
+    (forward ? output.phases.forward : output.phases.backward) +=
+        stopwatch.Lap() - (waited_ - waited);
   }
-  executable.Run(Action::kOptimizer);
-  output.state = executable.ReadStepState();
+  WaitForAll();
+  output.phases.pipeline_bubble = waited_;
+  stopwatch.Lap();
+  executable_.Run(Action::kOptimizer);
+  output.state = executable_.ReadStepState();
   const double optimizer = stopwatch.Lap();
-  output.phases.grad_sync = std::min(optimizer, executable.TakeCommunicationSeconds().waited);
+  output.phases.grad_sync = std::min(optimizer, executable_.TakeCommunicationSeconds().waited);
   output.phases.optimizer = optimizer - output.phases.grad_sync;
   return output;
 }
 
-double RunForward(Executable& executable, const StepBatch& batch, int64_t tokens) {
-  executable.WriteStepState(InitialState({.tokens = tokens}));
-  for (const MicroBatchData& data : batch) Forward(executable, data, {});
-  return executable.ReadStepState().loss;
+double StepRunner::Forward(const StepBatch& batch, int64_t tokens) {
+  executable_.WriteStepState(InitialState({.tokens = tokens}));
+  const int chunks = int(executable_.program().chunks.size());
+  for (size_t i = 0; i < batch.size(); ++i) {
+    for (int chunk = 0; chunk < chunks; ++chunk) {
+      Run({.kind = PipelineAction::kForward, .chunk = chunk, .micro_batch = int(i), .slot = 0},
+          batch[i]);
+    }
+  }
+  WaitForAll();
+  return executable_.ReadStepState().loss;
+}
+
+void StepRunner::Run(const PipelineAction& action, const MicroBatchData& data) {
+  const Program& program = executable_.program();
+  const Chunk& chunk = program.chunks[size_t(action.chunk)];
+  const bool forward = action.kind == PipelineAction::kForward;
+  const Value received = forward ? chunk.received : chunk.received_gradient;
+  const Value sent = forward ? chunk.sent : chunk.sent_gradient;
+
+  if (forward) {
+    // It overwrites what the slot's last micro-batch sent; by now that has arrived.
+    WaitFor(chunk.sent, action.slot);
+    WaitFor(chunk.sent_gradient, action.slot);
+    for (const auto& [name, value] : program.inputs) {
+      if (program.chunk_of(program.info(value).block) != action.chunk) continue;
+      executable_.WriteInput(name, action.slot, name == "tokens" ? data.tokens : data.targets);
+    }
+  }
+  if (const auto message = ReceiveBefore(schedule_.options, stage_, action)) {
+    Stopwatch stopwatch;
+    pipeline_->Receive(executable_.tensor(received, action.slot), message->from);
+    waited_ += stopwatch.Lap();
+  }
+
+  const int last = schedule_.options.micro_batches - 1;
+  const MicroBatch micro_batch{.chunk = action.chunk,
+                               .slot = action.slot,
+                               .first = action.micro_batch == 0,
+                               .last = action.micro_batch == last};
+  executable_.Run(ActionOf(action.kind), micro_batch);
+  if (const auto message = SendAfter(schedule_.options, stage_, action)) {
+    const Tensor tensor = executable_.tensor(sent, action.slot);
+    posted_[{sent, action.slot}] = pipeline_->PostSend(tensor, message->to);
+  }
+}
+
+void StepRunner::WaitForAll() {
+  while (!posted_.empty()) {
+    const auto [value, slot] = posted_.begin()->first;
+    WaitFor(value, slot);
+  }
+}
+
+void StepRunner::WaitFor(Value value, int slot) {
+  const auto found = posted_.find({value, slot});
+  if (found == posted_.end()) return;
+  Stopwatch stopwatch;
+  pipeline_->WaitSend(found->second);
+  waited_ += stopwatch.Lap();
+  posted_.erase(found);
 }
 
 Agreement Agree(Collective& collective, const Agreement& mine) {

@@ -4,10 +4,14 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <utility>
 
 #include "kernels/collective/collective.h"
 #include "kernels/device/step_state.h"
 #include "models/program/executable.h"
+#include "train/pipeline/message.h"
+#include "train/pipeline/schedule.h"
 #include "train/step/prefetch.h"
 #include "train/step/trainer.h"
 
@@ -28,12 +32,36 @@ struct StepOutput {
   PhaseSeconds phases;  // This rank's.
 };
 
-// Gradients of all micro-batches, their reduction, and the update (which is not committed where
-// state.finite comes out as 0).
-StepOutput RunStep(Executable& executable, const StepState& state, const StepBatch& batch);
+// Runs one rank's part of a pipeline schedule on its executable; without a pipeline that is one
+// micro-batch after the other.
+class StepRunner {
+ public:
+  // `executable` was planned for the schedule (PlanFor). `pipeline`: the group of its stages, in
+  // their order; null where there is one. Both outlive the runner.
+  StepRunner(Executable& executable, PipelineSchedule schedule, Collective* pipeline);
 
-// Sum of losses over the batch, each scaled by 1 / tokens: this rank's part of the mean.
-double RunForward(Executable& executable, const StepBatch& batch, int64_t tokens);
+  // Gradients of all micro-batches, their reduction, and the update (which is not committed where
+  // state.finite comes out as 0). `batch` has as many micro-batches as the schedule.
+  StepOutput Step(const StepState& state, const StepBatch& batch);
+
+  // Sum of losses over the batch, each scaled by 1 / tokens: this rank's part of the mean.
+  double Forward(const StepBatch& batch, int64_t tokens);
+
+ private:
+  void Run(const PipelineAction& action, const MicroBatchData& data);
+  void WaitFor(Value value, int slot);
+  void WaitForAll();
+
+  Executable& executable_;
+  const PipelineSchedule schedule_;
+  Collective* const pipeline_;
+  const int stage_;
+  std::map<std::pair<Value, int>, SendHandle> posted_;  // By what is sent, and slot.
+  double waited_ = 0;                                   // For other stages, in this step.
+};
+
+// How many micro-batches of each chunk this rank's stage has in flight.
+PlanOptions PlanFor(const PipelineSchedule& schedule, int stage);
 
 // What ranks tell each other after every step, in one all-reduce.
 struct Agreement {

@@ -12,16 +12,16 @@
 #include "common/build_info.h"
 #include "common/log.h"
 #include "common/status_macros.h"
-#include "models/arch/registry.h"
 #include "models/flops.h"
-#include "models/model.h"
 #include "train/checkpoint/load.h"
 #include "train/checkpoint/save.h"
 #include "train/config/resolve_model.h"
 #include "train/data/batch_reader.h"
 #include "train/data/dataset.h"
 #include "train/step/agree.h"
+#include "train/step/layout.h"
 #include "train/step/prefetch.h"
+#include "train/step/rank_engine.h"
 #include "train/step/schedule.h"
 #include "train/step/snapshot.h"
 #include "train/step/step_runner.h"
@@ -40,18 +40,6 @@ double SecondsSince(SteadyTime begin) {
   return std::chrono::duration<double>(Now() - begin).count();
 }
 
-Precision PrecisionOf(PrecisionName name) {
-  switch (name) {
-    case PrecisionName::kF64:
-      return Precision::F64();
-    case PrecisionName::kF32:
-      return Precision::F32();
-    case PrecisionName::kBF16:
-      return Precision::BF16();
-  }
-  return Precision::BF16();
-}
-
 int64_t PeakMemoryBytes() {
   rusage usage = {};
   ::getrusage(RUSAGE_SELF, &usage);
@@ -61,29 +49,35 @@ int64_t PeakMemoryBytes() {
 class RankTrainer final : public Trainer {
  public:
   RankTrainer(const JobConfig& job, const RankConfig& rank, const Backend& backend,
-              Collective& collective, TrainerCallbacks callbacks)
+              CollectiveWorld& world, TrainerCallbacks callbacks)
       : job_(job),
         rank_(rank),
         backend_(backend),
-        collective_(collective),
+        world_(world),
         callbacks_(std::move(callbacks)),
         roots_(rank.roots) {
-    CHECK(collective.size() == DataParallel(job) && collective.rank() == rank.rank)
-        << "rank " << collective.rank() << " of " << collective.size() << " for rank " << rank.rank
-        << " of " << DataParallel(job);
+    CHECK(world.size() == job.devices && world.rank() == rank.rank)
+        << "rank " << world.rank() << " of " << world.size() << " for rank " << rank.rank << " of "
+        << job.devices;
   }
 
-  // What a rank can do without the others.
+  // The other ranks; before all else.
+  absl::Status Meet();
+  // What a rank can do without them.
   absl::Status Prepare();
+  // Every rank writes to the directory that rank 0 has claimed.
+  absl::Status ShareCheckpointDirectory();
+  absl::Status MakeEngine();
   // The state to start from, the same on all ranks.
   absl::Status Load();
+  Collective& everyone() { return *everyone_; }
 
   absl::StatusOr<TrainingResult> Run() override;
 
  private:
   absl::Status OpenDataset();
-  absl::Status MakeExecutable();
-  absl::Status ClaimCheckpointDirectory();
+  CheckpointLayout Written() const;
+  absl::Status ClaimCheckpointDirectory();  // On rank 0.
   // Under the service only recorded checkpoints resume a job; without any it starts afresh.
   bool resumes() const { return !rank_.checkpoints.empty(); }
   absl::StatusOr<std::string> ChooseCheckpoint();
@@ -94,6 +88,7 @@ class RankTrainer final : public Trainer {
   absl::StatusOr<double> Validate();
   absl::Status MakeCheckpoint(int64_t step, StepRecord& record);
   absl::StatusOr<CheckpointRecord> Save(int64_t step);
+  std::vector<ListedCheckpoint> Retain(const std::string& before) const;
 
   bool ValidationDue(int64_t step) const {
     return job_.validation && (step % job_.validation->every_steps == 0 || step == job_.steps);
@@ -106,26 +101,28 @@ class RankTrainer final : public Trainer {
   int64_t tokens_per_step() const { return job_.batch.global * job_.batch.sequence; }
   // For an error of this rank alone: the others wait for sums that it will not take part in.
   absl::Status Leave(const absl::Status& status) const {
-    collective_.Abort();
+    world_.Abort();
     return status;
   }
-  bool first_rank() const { return collective_.rank() == 0; }
+  bool first_rank() const { return world_.rank() == 0; }
+  Executable& executable() { return engine_->executable(); }
 
   const JobConfig job_;
   const RankConfig rank_;
   const Backend& backend_;
-  Collective& collective_;
+  CollectiveWorld& world_;
+  std::unique_ptr<Collective> everyone_;
   const TrainerCallbacks callbacks_;
   const Roots roots_;
 
   ModelConfig model_;
-  std::string checkpoint_directory_;  // Canonical; on rank 0 alone.
+  std::string checkpoint_directory_;  // Canonical.
   std::string loaded_from_;           // Empty: a fresh start.
   std::vector<std::string> refused_;  // Why newer ones were not loaded; on rank 0 alone.
   std::string last_saved_;            // By this attempt; empty: none yet.
   DataSplits data_;
   std::optional<BatchReader> train_reader_, validation_reader_;
-  std::unique_ptr<Executable> executable_;
+  std::unique_ptr<RankEngine> engine_;
   std::unique_ptr<Prefetcher> prefetcher_;
 
   int64_t step_ = 0;           // Finished.
@@ -133,11 +130,15 @@ class RankTrainer final : public Trainer {
   bool stopping_ = false;      // Agreed on.
 };
 
+absl::Status RankTrainer::Meet() {
+  ASSIGN_OR_RETURN(everyone_, world_.Everyone());
+  return absl::OkStatus();
+}
+
 absl::Status RankTrainer::Prepare() {
   ASSIGN_OR_RETURN(model_, ResolveModel(job_.model));
   RETURN_IF_ERROR(OpenDataset());
-  RETURN_IF_ERROR(ClaimCheckpointDirectory());
-  return MakeExecutable();
+  return ClaimCheckpointDirectory();
 }
 
 absl::Status RankTrainer::OpenDataset() {
@@ -146,10 +147,14 @@ absl::Status RankTrainer::OpenDataset() {
                                     .vocab = model_.vocab,
                                     .seed = job_.seed,
                                     .roots = roots_}));
+  ASSIGN_OR_RETURN(const Layout layout, LayoutOf(job_, model_));
+  Mesh mesh = layout.mesh;
+  mesh.rank = world_.rank();
+  constexpr AxisSet kSequences = {Axis::kExpert, Axis::kData};
   const BatchShape shape{.global = job_.batch.global,
                          .micro = job_.batch.micro,
-                         .data_parallel = collective_.size(),
-                         .data_rank = collective_.rank()};
+                         .data_parallel = mesh.size(kSequences),
+                         .data_rank = mesh.coordinate(kSequences)};
   train_reader_.emplace(*data_.train, SampleOrder::kShuffled, job_.seed, shape);
   if (!job_.validation) return absl::OkStatus();
   if (data_.validation == nullptr) {
@@ -166,23 +171,23 @@ absl::Status RankTrainer::ClaimCheckpointDirectory() {
   return ClaimDirectory(checkpoint_directory_, rank_.job_id, rank_.epoch, LocalStorage());
 }
 
-absl::Status RankTrainer::MakeExecutable() {
-  const AdamWConfig& adamw = job_.optimizer.adamw;
-  const Mesh mesh{.data = collective_.size(), .rank = collective_.rank()};
-  Program program =
-      RecordTraining(*CreateModel(model_), {.record = {.precision = PrecisionOf(job_.precision),
-                                                       .micro_batch = job_.batch.micro,
-                                                       .sequence = job_.batch.sequence,
-                                                       .mesh = mesh},
-                                            .adamw = {.beta1 = adamw.beta1,
-                                                      .beta2 = adamw.beta2,
-                                                      .epsilon = adamw.epsilon,
-                                                      .weight_decay = adamw.weight_decay}});
-  const MemoryPlan plan = PlanMemory(program);
-  CollectiveTable collectives;
-  if (collective_.size() > 1) collectives[AxisSet{Axis::kData}] = &collective_;
-  ASSIGN_OR_RETURN(executable_, Executable::Create(std::move(program), plan, backend_,
-                                                   {.threads = int(rank_.threads)}, collectives));
+absl::Status RankTrainer::ShareCheckpointDirectory() {
+  if (!job_.checkpoint) return absl::OkStatus();
+  const std::string claimed = BroadcastText(*everyone_, checkpoint_directory_, 0);
+  if (first_rank()) return absl::OkStatus();
+  absl::StatusOr<std::string> found = roots_.FindDirectory(claimed);
+  if (!found.ok()) {
+    return absl::Status(found.status().code(),
+                        absl::StrCat("checkpoint directory of rank 0: ", found.status().message(),
+                                     "; all ranks write to it, on a file system that they share"));
+  }
+  checkpoint_directory_ = *std::move(found);
+  return absl::OkStatus();
+}
+
+absl::Status RankTrainer::MakeEngine() {
+  ASSIGN_OR_RETURN(
+      engine_, RankEngine::Create(job_, model_, {.threads = int(rank_.threads)}, backend_, world_));
   return absl::OkStatus();
 }
 
@@ -204,33 +209,31 @@ absl::Status RankTrainer::LoadFrom(const std::string& path) {
   ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(path, roots_));
   RETURN_IF_ERROR(checkpoint.CheckModel(model_));
   RETURN_IF_ERROR(LoadSnapshot(
-      checkpoint, resumes() ? LoadWhat::kEverything : LoadWhat::kParameters, *executable_));
+      checkpoint, resumes() ? LoadWhat::kEverything : LoadWhat::kParameters, executable()));
   LogInfo(resumes() ? "resumed" : "initialised_from",
           {{"checkpoint", checkpoint.path()}, {"step", checkpoint.state().step}});
   if (!resumes()) return absl::OkStatus();
   loaded_from_ = checkpoint.path();
   step_ = checkpoint.state().step;
   data_position_ = checkpoint.state().data_position;
-  const CheckpointLayout& layout = checkpoint.state().layout;
-  if (layout.data != collective_.size() || layout.threads != rank_.threads) {
-    LogWarning("layout_changed", {{"data", collective_.size()},
-                                  {"data_before", layout.data},
-                                  {"threads", rank_.threads},
-                                  {"threads_before", layout.threads}});
+  if (checkpoint.state().layout != Written()) {
+    LogWarning("layout_changed",
+               {{"before", ToString(checkpoint.state().layout)}, {"now", ToString(Written())}});
   }
   return absl::OkStatus();
 }
 
 absl::Status RankTrainer::Load() {
-  executable_->WriteStepState({.seed = job_.seed});
-  executable_->Run(Action::kInit);
+  executable().WriteStepState({.seed = job_.seed});
+  executable().Run(Action::kInit);
   absl::StatusOr<std::string> chosen = std::string();
   if (first_rank()) chosen = ChooseCheckpoint();
-  RETURN_IF_ERROR(AgreeOnStatus(collective_, chosen.status()));
-  const std::string path = BroadcastText(collective_, *chosen, 0);
-  RETURN_IF_ERROR(AgreeOnStatus(collective_, LoadFrom(path)));
-  executable_->Run(Action::kPrepare);
-  prefetcher_ = std::make_unique<Prefetcher>(*train_reader_, job_.batch.micro, job_.batch.global);
+  RETURN_IF_ERROR(AgreeOnStatus(*everyone_, chosen.status()));
+  const std::string path = BroadcastText(*everyone_, *chosen, 0);
+  RETURN_IF_ERROR(AgreeOnStatus(*everyone_, LoadFrom(path)));
+  executable().Run(Action::kPrepare);
+  prefetcher_ = std::make_unique<Prefetcher>(*train_reader_, job_.batch.micro, engine_->part(),
+                                             job_.batch.global);
   return absl::OkStatus();
 }
 
@@ -288,11 +291,10 @@ absl::StatusOr<StepRecord> RankTrainer::Step(int64_t step) {
   record.tokens = tokens_per_step();
   record.model_flops = FlopsPerToken(model_, job_.batch.sequence).total() * double(record.tokens);
   if (rank_.peak_flops) {
-    record.mfu =
-        record.model_flops / (record.seconds * double(collective_.size()) * *rank_.peak_flops);
+    record.mfu = record.model_flops / (record.seconds * double(world_.size()) * *rank_.peak_flops);
   }
   record.memory_bytes = PeakMemoryBytes();
-  record.memory_planned_bytes = int64_t(executable_->plan().total_bytes());
+  record.memory_planned_bytes = int64_t(executable().plan().total_bytes());
   return record;
 }
 
@@ -305,14 +307,14 @@ Agreement RankTrainer::Attempt(int64_t step, int attempt, const StepBatch& batch
                                   .tokens = tokens_per_step(),
                                   .seed = job_.seed});
   if (callbacks_.before_attempt) callbacks_.before_attempt(step, attempt, state);
-  const StepOutput output = RunStep(*executable_, state, batch);
+  const StepOutput output = engine_->runner().Step(state, batch);
   record.phases = output.phases;
   const PhaseSeconds& phases = record.phases;
   const double mine = phases.forward + phases.backward + phases.grad_sync + phases.optimizer;
   const Agreement agreed =
-      Agree(collective_, {.finite = output.state.finite != 0,
-                          .stop = callbacks_.stop_requested && callbacks_.stop_requested(),
-                          .seconds = mine});
+      Agree(*everyone_, {.finite = output.state.finite != 0,
+                         .stop = callbacks_.stop_requested && callbacks_.stop_requested(),
+                         .seconds = mine});
   record.seconds = agreed.seconds;
   record.phases.grad_sync += agreed.seconds - mine;  // What this rank waits for the slowest.
   record.loss = output.state.loss;
@@ -325,66 +327,75 @@ absl::StatusOr<double> RankTrainer::Validate() {
   double loss = 0;
   absl::Status status;
   for (int64_t i = 0; i < batches && status.ok(); ++i) {
-    const absl::StatusOr<StepBatch> batch =
-        ReadStepBatch(*validation_reader_, job_.batch.micro, i * job_.batch.global);
+    const absl::StatusOr<StepBatch> batch = ReadStepBatch(*validation_reader_, job_.batch.micro,
+                                                          engine_->part(), i * job_.batch.global);
     status = batch.status();
-    if (batch.ok()) loss += RunForward(*executable_, *batch, batches * tokens_per_step());
+    if (batch.ok()) loss += engine_->runner().Forward(*batch, batches * tokens_per_step());
   }
   if (!status.ok()) return Leave(status);
-  collective_.AllReduceSum(Tensor{{&loss, DType::kF64, Shape{1}}});
+  everyone_->AllReduceSum(Tensor{{&loss, DType::kF64, Shape{1}}});
   return loss;
 }
 
-// All ranks wait for rank 0's commit: the stall then counts as a checkpoint's, not as communication
-// of the next step, and a last checkpoint that failed is every rank's failure.
+CheckpointLayout RankTrainer::Written() const {
+  const ParallelismConfig& p = job_.parallelism;
+  return {.data = DataParallel(job_),
+          .tensor = p.tensor,
+          .pipeline = p.pipeline,
+          .context = p.context,
+          .threads = rank_.threads};
+}
+
+// All ranks wait for the commit: the stall then counts as a checkpoint's, not as communication of
+// the next step, and a last checkpoint that failed is every rank's failure.
 absl::Status RankTrainer::MakeCheckpoint(int64_t step, StepRecord& record) {
   const SteadyTime begin = Now();
-  absl::StatusOr<CheckpointRecord> saved = CheckpointRecord();
-  if (first_rank()) saved = Save(step);
-  const absl::Status status = AgreeOnStatus(collective_, saved.status());
+  const absl::StatusOr<CheckpointRecord> saved = Save(step);
   record.phases.checkpoint = SecondsSince(begin);
-  // Not before all agree: an attempt that ends in between would leave a checkpoint recorded whose
-  // step was never reported.
-  if (first_rank() && status.ok() && callbacks_.checkpoint) callbacks_.checkpoint(*saved);
-  if (first_rank() && !status.ok()) {
-    LogError("checkpoint_failed", {{"step", step}, {"error", status.message()}});
+  if (first_rank() && saved.ok() && callbacks_.checkpoint) callbacks_.checkpoint(*saved);
+  if (first_rank() && !saved.ok()) {
+    LogError("checkpoint_failed", {{"step", step}, {"error", saved.status().message()}});
   }
-  return stopping_ || step == job_.steps ? status : absl::OkStatus();
+  return stopping_ || step == job_.steps ? saved.status() : absl::OkStatus();
 }
 
 absl::StatusOr<CheckpointRecord> RankTrainer::Save(int64_t step) {
   const SteadyTime begin = Now();
+  const std::string before = last_saved_;
   const RunState state{.job_id = rank_.job_id,
                        .epoch = rank_.epoch,
                        .step = step,
                        .data_position = data_position_,
                        .seed = job_.seed,
                        .model = model_,
-                       .layout = {.data = collective_.size(), .threads = rank_.threads},
+                       .layout = Written(),
                        .sequence = job_.batch.sequence,
                        .build = absl::StrCat(Version(), "+", Revision())};
-  ASSIGN_OR_RETURN(
-      const Manifest manifest,
-      SaveCheckpoint(checkpoint_directory_, state, SourceBoxes(*executable_), LocalStorage()));
+  ASSIGN_OR_RETURN(const Manifest manifest, SaveSnapshot(checkpoint_directory_, state, executable(),
+                                                         *everyone_, LocalStorage()));
+  last_saved_ = CheckpointPath(checkpoint_directory_, rank_.epoch, step);
   CheckpointRecord record{.step = step,
-                          .path = CheckpointPath(checkpoint_directory_, rank_.epoch, step),
+                          .path = last_saved_,
                           .size_bytes = int64_t(manifest.size_bytes()),
                           .seconds = SecondsSince(begin),
                           .retained = {}};
-  // The one before it stays: under a service only recorded checkpoints load, and this one is
-  // recorded once its report has arrived.
+  if (first_rank()) record.retained = Retain(before);
+  return record;
+}
+
+// The one before it stays: under a service only recorded checkpoints load, and the new one is
+// recorded once its report has arrived.
+std::vector<ListedCheckpoint> RankTrainer::Retain(const std::string& before) const {
   const absl::Status retained = ApplyRetention(
       checkpoint_directory_,
-      {.keep = job_.checkpoint->keep, .epoch = rank_.epoch, .protect = {loaded_from_, last_saved_}},
+      {.keep = job_.checkpoint->keep, .epoch = rank_.epoch, .protect = {loaded_from_, before}},
       LocalStorage());
   if (!retained.ok()) LogWarning("retention_failed", {{"error", retained.message()}});
-  if (auto listed = ListCheckpoints(checkpoint_directory_); listed.ok()) {
-    std::erase_if(*listed, [](const ListedCheckpoint& c) { return !c.complete; });
-    if (listed->size() > kMaxRetainedReported) listed->resize(kMaxRetainedReported);
-    record.retained = *std::move(listed);
-  }
-  last_saved_ = record.path;
-  return record;
+  auto listed = ListCheckpoints(checkpoint_directory_);
+  if (!listed.ok()) return {};
+  std::erase_if(*listed, [](const ListedCheckpoint& c) { return !c.complete; });
+  if (listed->size() > kMaxRetainedReported) listed->resize(kMaxRetainedReported);
+  return *std::move(listed);
 }
 
 }  // namespace
@@ -392,11 +403,15 @@ absl::StatusOr<CheckpointRecord> RankTrainer::Save(int64_t step) {
 absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const JobConfig& job,
                                                          const RankConfig& rank,
                                                          const Backend& backend,
-                                                         Collective& collective,
+                                                         CollectiveWorld& world,
                                                          TrainerCallbacks callbacks) {
-  auto trainer =
-      std::make_unique<RankTrainer>(job, rank, backend, collective, std::move(callbacks));
-  RETURN_IF_ERROR(AgreeOnStatus(collective, trainer->Prepare()));
+  auto trainer = std::make_unique<RankTrainer>(job, rank, backend, world, std::move(callbacks));
+  RETURN_IF_ERROR(trainer->Meet());
+  // Each step for all ranks, so that one that fails keeps the others from waiting for it.
+  for (const auto& step :
+       {&RankTrainer::Prepare, &RankTrainer::ShareCheckpointDirectory, &RankTrainer::MakeEngine}) {
+    RETURN_IF_ERROR(AgreeOnStatus(trainer->everyone(), ((*trainer).*step)()));
+  }
   RETURN_IF_ERROR(trainer->Load());
   return trainer;
 }

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "kernels/collective/collective.h"
+#include "kernels/collective/world.h"
 #include "kernels/device/backend.h"
 #include "kernels/device/step_state.h"
 #include "train/checkpoint/load.h"
@@ -93,7 +93,7 @@ class Trainer {
  public:
   // Opens data, records and plans the model, allocates, loads the newest good one of
   // rank.checkpoints, or else init_from, or else initialises. `job` must be valid (Validate).
-  // `backend` and `collective`, whose ranks are the job's, must outlive the trainer.
+  // `backend` and `world`, whose ranks are the job's, must outlive the trainer.
   //
   // A rank that fails tells the others, and all return its error: INVALID_ARGUMENT, NOT_FOUND,
   // PERMISSION_DENIED, DATA_LOSS, FAILED_PRECONDITION and UNIMPLEMENTED are the user's to mend
@@ -101,7 +101,7 @@ class Trainer {
   static absl::StatusOr<std::unique_ptr<Trainer>> Create(const JobConfig& job,
                                                          const RankConfig& rank,
                                                          const Backend& backend,
-                                                         Collective& collective,
+                                                         CollectiveWorld& world,
                                                          TrainerCallbacks callbacks);
   virtual ~Trainer() = default;
 

@@ -194,9 +194,8 @@ absl::StatusOr<TrainingResult> RunRankProcess(const TrainerConfig& config, const
       .stop_requested = [&] { return StopRequested(options, client.get()); },
       .before_attempt = options.before_attempt};
   ASSIGN_OR_RETURN(const Peers peers, Meet(rank, client.get()));
-  ASSIGN_OR_RETURN(const std::unique_ptr<Collective> everyone, peers.world().Everyone());
   ASSIGN_OR_RETURN(const std::unique_ptr<Trainer> trainer,
-                   Trainer::Create(config.job, rank, backend, *everyone, std::move(callbacks)));
+                   Trainer::Create(config.job, rank, backend, peers.world(), std::move(callbacks)));
   absl::StatusOr<TrainingResult> result = trainer->Run();
   if (client != nullptr && client->disconnected_for() < options.daemon_patience) {
     const absl::Status flushed = client->Flush(kFarewell);

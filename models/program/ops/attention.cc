@@ -9,14 +9,6 @@
 namespace trainyard::ops {
 namespace {
 
-AttentionDims DimsOf(const Heads& heads) {
-  return {.sequence = heads.sequence,
-          .heads = heads.heads,
-          .kv_heads = heads.kv_heads,
-          .head_dim = heads.head_dim,
-          .scale = 1 / std::sqrt(double(heads.head_dim))};
-}
-
 // One product of the causal triangle, diagonal included, over all heads and sequences: two FLOPs
 // for each of s(s+1)/2 pairs and head dim.
 double TriangleFlops(const Heads& heads, const Shape& qkv) {
@@ -54,10 +46,7 @@ class AttentionOp final : public Op {
  public:
   explicit AttentionOp(const Heads& heads) : heads_(heads) {}
   absl::string_view name() const override { return "attention"; }
-  std::string attributes() const override {
-    return absl::StrCat("heads=", heads_.heads, " kv_heads=", heads_.kv_heads,
-                        " head_dim=", heads_.head_dim, " sequence=", heads_.sequence);
-  }
+  std::string attributes() const override { return ToString(heads_); }
   Cost CostOf(const Program& program, const Instance& instance) const override {
     Cost cost = Op::CostOf(program, instance);
     cost.flops = 2 * TriangleFlops(heads_, program.info(instance.inputs[0]).shape);
@@ -84,12 +73,26 @@ class AttentionOp final : public Op {
 
 }  // namespace
 
+AttentionDims DimsOf(const Heads& heads) {
+  return {.sequence = heads.sequence,
+          .heads = heads.heads,
+          .kv_heads = heads.kv_heads,
+          .head_dim = heads.head_dim,
+          .scale = 1 / std::sqrt(double(heads.head_dim))};
+}
+
+std::string ToString(const Heads& heads) {
+  return absl::StrCat("heads=", heads.heads, " kv_heads=", heads.kv_heads,
+                      " head_dim=", heads.head_dim, " sequence=", heads.sequence);
+}
+
 Value Attention(Recorder& recorder, Value qkv, const Heads& heads) {
   const ValueInfo info = recorder.info(qkv);
   CHECK(info.shape.back() == (heads.heads + 2 * heads.kv_heads) * heads.head_dim &&
         info.shape[0] % heads.sequence == 0)
       << "attention: " << info << " for " << heads.heads << " heads and " << heads.kv_heads
       << " key/value heads of " << heads.head_dim << ", sequences of " << heads.sequence;
+  if (recorder.part().ranks > 1) return ContextAttention(recorder, qkv, heads);
   const int64_t tokens = info.shape[0];
   return recorder.Emit(
       std::make_shared<AttentionOp>(heads), {qkv},

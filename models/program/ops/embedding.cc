@@ -9,18 +9,24 @@ namespace {
 // Inputs: dy, tokens. Output: gradient of the table.
 class EmbeddingBackwardOp final : public Op {
  public:
+  explicit EmbeddingBackwardOp(const VocabSlice& slice) : slice_(slice) {}
   absl::string_view name() const override { return "embedding_backward"; }
   Call Bind(const Binder& binder, const Instance& instance) const override {
     return binder.Kernel(EmbeddingBackwardArgs{.dy = binder.tensor(instance.inputs[0]),
                                                .tokens = binder.tensor(instance.inputs[1]),
                                                .dtable = binder.tensor(instance.outputs[0]),
-                                               .write = binder.write(instance.outputs[0])});
+                                               .write = binder.write(instance.outputs[0]),
+                                               .slice = slice_});
   }
+
+ private:
+  VocabSlice slice_;
 };
 
 // Inputs: table, tokens. Output: rows of the table.
 class EmbeddingOp final : public Op {
  public:
+  explicit EmbeddingOp(const VocabSlice& slice) : slice_(slice) {}
   absl::string_view name() const override { return "embedding"; }
   // The rows that are read, not the whole table.
   Cost CostOf(const Program& program, const Instance& instance) const override {
@@ -30,14 +36,19 @@ class EmbeddingOp final : public Op {
   Call Bind(const Binder& binder, const Instance& instance) const override {
     return binder.Kernel(EmbeddingForwardArgs{.table = binder.tensor(instance.inputs[0]),
                                               .tokens = binder.tensor(instance.inputs[1]),
-                                              .y = binder.tensor(instance.outputs[0])});
+                                              .y = binder.tensor(instance.outputs[0]),
+                                              .slice = slice_});
   }
   std::vector<Value> Backward(Recorder& recorder, const Instance& instance,
                               std::span<const Value> output_grads) const override {
-    recorder.Emit(std::make_shared<EmbeddingBackwardOp>(), {output_grads[0], instance.inputs[1]},
+    recorder.Emit(std::make_shared<EmbeddingBackwardOp>(slice_),
+                  {output_grads[0], instance.inputs[1]},
                   {Recorder::Output::Into(recorder.Gradient(instance.inputs[0]))});
     return {{}, {}};
   }
+
+ private:
+  VocabSlice slice_;
 };
 
 }  // namespace
@@ -45,8 +56,11 @@ class EmbeddingOp final : public Op {
 Value Embedding(Recorder& recorder, Value table, Value tokens) {
   const ValueInfo t = recorder.info(table), i = recorder.info(tokens);
   CHECK(t.shape.rank() == 2 && i.dtype == DType::kI32) << "embedding: " << t << " by " << i;
+  const ParameterSpec& spec = recorder.program().storage(table).parameters.front();
+  const VocabSlice slice{.first = recorder.mesh().coordinate(spec.shard.axes) * t.shape[0],
+                         .vocab = spec.shape[0]};
   return recorder.Emit(
-      std::make_shared<EmbeddingOp>(), {table, tokens},
+      std::make_shared<EmbeddingOp>(slice), {table, tokens},
       {{.shape = {i.shape.elements(), t.shape[1]}, .dtype = t.dtype, .name = "rows"}})[0];
 }
 

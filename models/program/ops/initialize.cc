@@ -61,17 +61,17 @@ class RandomNormalOp final : public Op {
 
 class CastOp final : public Op {
  public:
-  explicit CastOp(const FlatRange& range) : range_(range) {}
+  CastOp(const FlatRange& shard, const FlatRange& own) : shard_(shard), own_(own) {}
   absl::string_view name() const override { return "cast"; }
   bool has_effect() const override { return true; }
-  std::string attributes() const override { return Text(range_); }
+  std::string attributes() const override { return Text(own_); }
   Call Bind(const Binder& binder, const Instance&) const override {
-    return binder.Kernel(CastArgs{.x = binder.flat(FlatBuffer::kMaster, range_),
-                                  .y = binder.flat(FlatBuffer::kCompute, range_)});
+    return binder.Kernel(CastArgs{.x = binder.flat(FlatBuffer::kMaster, shard_),
+                                  .y = binder.flat(FlatBuffer::kCompute, own_)});
   }
 
  private:
-  FlatRange range_;
+  FlatRange shard_, own_;
 };
 
 }  // namespace
@@ -89,8 +89,8 @@ void FillFlat(Recorder& recorder, FlatBuffer buffer, const FlatRange& range, dou
   recorder.EmitEffect(std::make_shared<FillOp>(buffer, range, value), List::kInit);
 }
 
-void CastToCompute(Recorder& recorder, const FlatRange& range) {
-  recorder.EmitEffect(std::make_shared<CastOp>(range), List::kPrepare);
+void CastToCompute(Recorder& recorder, const FlatRange& shard, const FlatRange& own) {
+  recorder.EmitEffect(std::make_shared<CastOp>(shard, own), List::kPrepare);
 }
 
 }  // namespace trainyard::ops

@@ -5,6 +5,9 @@
 
 #pragma once
 
+#include <string>
+
+#include "kernels/attention.h"
 #include "models/parameter.h"
 #include "models/program/recorder.h"
 
@@ -18,20 +21,27 @@ Value Add(Recorder& recorder, Value a, Value b);
 Value Linear(Recorder& recorder, Value x, Value weight, Value bias = {});
 Value Logits(Recorder& recorder, Value x, Value weight);
 
+// x [T, N] + bias [N].
+Value AddBias(Recorder& recorder, Value x, Value bias);
+
 Value RmsNorm(Recorder& recorder, Value x, Value gain, double eps);
 Value LayerNorm(Recorder& recorder, Value x, Value gain, Value bias, double eps);
 
-// Rows of table [V, D] by tokens i32 [T]: [T, D].
+// Rows of table [V, D] by tokens i32 [T]: [T, D]. Of a table divided over the tensor ranks: zero
+// where the row is another rank's.
 Value Embedding(Recorder& recorder, Value table, Value tokens);
-// The positions t % sequence of tokens [T], i32.
-Value Positions(Recorder& recorder, Value tokens, int64_t sequence);
+// The positions of this rank's rows, i32, where the rows of `tokens` are divided over the tensor
+// ranks.
+Value Positions(Recorder& recorder, Value tokens);
 
 struct Heads {
   int64_t heads;     // On this rank.
   int64_t kv_heads;  // On this rank.
   int64_t head_dim;
-  int64_t sequence;
+  int64_t sequence;  // Rows of one on this rank.
 };
+AttentionDims DimsOf(const Heads& heads);
+std::string ToString(const Heads& heads);
 
 struct RopeTable {
   double base;
@@ -43,17 +53,28 @@ struct RopeTable {
 // Rotates the query and key heads of qkv [T, (a+2g)d]; the table is shared by all uses.
 Value Rope(Recorder& recorder, Value qkv, const Heads& heads, const RopeTable& table);
 
-// Causal, scaled by 1/sqrt(d): qkv [T, (a+2g)d] to [T, a d].
+// Causal, scaled by 1/sqrt(d): qkv [T, (a+2g)d] to [T, a d]. Over all rows of the sequences, those
+// on other context ranks too.
 Value Attention(Recorder& recorder, Value qkv, const Heads& heads);
+// Attention where there are other context ranks.
+Value ContextAttention(Recorder& recorder, Value qkv, const Heads& heads);
 
 Value SwiGlu(Recorder& recorder, Value x);  // [T, 2F] to [T, F].
 Value Gelu(Recorder& recorder, Value x);
 
-// Adds the loss of logits [T, V] against targets i32 [T] to StepState. A root of the backward pass.
+// Adds the loss of this rank's columns of the logits [T, V/n] against targets i32 [T] to StepState.
+// A root of the backward pass.
 void CrossEntropy(Recorder& recorder, Value logits, Value targets);
 
 // Column sums of dy [T, N], into the gradient of a bias.
 void BiasGradient(Recorder& recorder, Value dy, Value bias);
+
+// --- Over the ranks that differ along `axes`, on whole rows; x itself where that is one rank.
+
+// The ranks' x [T, D], one after another: [n T, D].
+Value AllGather(Recorder& recorder, Value x, AxisSet axes);
+// Sums x [n T, D] over the ranks and leaves each its n-th part: [T, D].
+Value ReduceScatter(Recorder& recorder, Value x, AxisSet axes);
 
 // --- On flat buffers and StepState; recorded by the passes.
 
@@ -61,13 +82,17 @@ void BiasGradient(Recorder& recorder, Value dy, Value bias);
 void InitializeBox(Recorder& recorder, const ParameterBox& box);
 void FillFlat(Recorder& recorder, FlatBuffer buffer, const FlatRange& range, double value);
 // List kPrepare: the compute copy of the master weights.
-void CastToCompute(Recorder& recorder, const FlatRange& range);
+void CastToCompute(Recorder& recorder, const FlatRange& shard, const FlatRange& own);
 
 // List kOptimizer.
+void WaitForCommunication(Recorder& recorder);
+void ReduceTied(Recorder& recorder, const FlatRange& gradients);
 void SumSquares(Recorder& recorder, const FlatRange& gradients);
+void ReduceScalars(Recorder& recorder, AxisSet axes);  // Loss and squared gradient norm.
 void Clip(Recorder& recorder);
 struct AdamWRange {
-  FlatRange flat;
+  FlatRange flat;   // In kGradient and kCompute.
+  FlatRange shard;  // The same elements in kMaster and the moments.
   double beta1;
   double beta2;
   double epsilon;
@@ -75,10 +100,11 @@ struct AdamWRange {
   bool writes_compute;  // A compute copy exists.
 };
 void AdamW(Recorder& recorder, const AdamWRange& range);
-void WaitForCommunication(Recorder& recorder);
+// The compute copies of a bucket from the ranks that own them; nothing without ZeRO.
+void GatherBucket(Recorder& recorder, List list, const Bucket& bucket);
 
 // Instances of the communication stream, last micro-batch only; the bucket pass places them.
-Instance ReduceBucket(const FlatRange& gradients, AxisSet axes);
-Instance ReduceLoss(AxisSet axes);
+Instance ReduceGradients(const FlatRange& gradients, AxisSet axes);
+Instance ReduceBucket(const Bucket& bucket);
 
 }  // namespace trainyard::ops

@@ -45,7 +45,8 @@ class AdamWOp final : public Op {
   bool has_effect() const override { return true; }
   std::string attributes() const override {
     return absl::StrCat("flat=", range_.flat.offset, "+", range_.flat.elements,
-                        " beta1=", range_.beta1, " beta2=", range_.beta2, " eps=", range_.epsilon,
+                        " shard=", range_.shard.offset, " beta1=", range_.beta1,
+                        " beta2=", range_.beta2, " eps=", range_.epsilon,
                         " weight_decay=", range_.weight_decay);
   }
   // Master and moments are read and written, the gradient read, the copy written.
@@ -56,9 +57,9 @@ class AdamWOp final : public Op {
     return {.bytes = double(range_.flat.elements) * double(bytes)};
   }
   Call Bind(const Binder& binder, const Instance&) const override {
-    AdamWArgs args{.master = binder.flat(FlatBuffer::kMaster, range_.flat),
-                   .m = binder.flat(FlatBuffer::kFirstMoment, range_.flat),
-                   .v = binder.flat(FlatBuffer::kSecondMoment, range_.flat),
+    AdamWArgs args{.master = binder.flat(FlatBuffer::kMaster, range_.shard),
+                   .m = binder.flat(FlatBuffer::kFirstMoment, range_.shard),
+                   .v = binder.flat(FlatBuffer::kSecondMoment, range_.shard),
                    .grad = binder.flat(FlatBuffer::kGradient, range_.flat),
                    .beta1 = range_.beta1,
                    .beta2 = range_.beta2,

@@ -1,5 +1,6 @@
+#include "kernels/positions.h"
+
 #include "absl/strings/str_cat.h"
-#include "kernels/iota.h"
 #include "models/program/binder.h"
 #include "models/program/ops/ops.h"
 
@@ -10,28 +11,32 @@ namespace {
 // what is looked up by them has gradients that vary as the tokens do.
 class PositionsOp final : public Op {
  public:
-  explicit PositionsOp(int64_t sequence) : sequence_(sequence) {}
+  PositionsOp(const SequencePart& part, int64_t first_row) : part_(part), first_row_(first_row) {}
   absl::string_view name() const override { return "positions"; }
-  std::string attributes() const override { return absl::StrCat("sequence=", sequence_); }
+  std::string attributes() const override {
+    return absl::StrCat("rows=", part_.rows, " context=", part_.rank, "/", part_.ranks,
+                        " first_row=", first_row_);
+  }
   Call Bind(const Binder& binder, const Instance& instance) const override {
-    return binder.Kernel(IotaArgs{.y = binder.tensor(instance.outputs[0]), .period = sequence_});
+    return binder.Kernel(PositionsArgs{
+        .y = binder.tensor(instance.outputs[0]), .part = part_, .first_row = first_row_});
   }
 
  private:
-  int64_t sequence_;
+  SequencePart part_;
+  int64_t first_row_;
 };
 
 }  // namespace
 
-Value Positions(Recorder& recorder, Value tokens, int64_t sequence) {
-  const ValueInfo info = recorder.info(tokens);
-  CHECK(sequence > 0 && info.shape.elements() % sequence == 0)
-      << "positions: " << info << " is no whole number of sequences of " << sequence;
-  return recorder.Emit(std::make_shared<PositionsOp>(sequence), {tokens},
-                       {{.shape = info.shape,
-                         .dtype = DType::kI32,
-                         .name = "positions",
-                         .differentiable = false}})[0];
+Value Positions(Recorder& recorder, Value tokens) {
+  const Mesh& mesh = recorder.mesh();
+  const int64_t rows = recorder.info(tokens).shape.elements() / mesh.size(kTensorAxes);
+  const auto op =
+      std::make_shared<PositionsOp>(recorder.part(), mesh.coordinate(kTensorAxes) * rows);
+  return recorder.Emit(
+      op, {tokens},
+      {{.shape = {rows}, .dtype = DType::kI32, .name = "positions", .differentiable = false}})[0];
 }
 
 }  // namespace trainyard::ops

@@ -10,17 +10,18 @@ namespace {
 // Outputs: cos, sin [S, d/2].
 class RopeTableOp final : public Op {
  public:
-  explicit RopeTableOp(const RopeTable& table) : table_(table) {}
+  RopeTableOp(const RopeTable& table, const SequencePart& part) : table_(table), part_(part) {}
   absl::string_view name() const override { return "rope_table"; }
   std::string attributes() const override {
-    return absl::StrCat("base=", table_.base, " factor=", table_.factor, ",",
-                        table_.low_freq_factor, ",", table_.high_freq_factor, ",",
-                        table_.original_max_seq);
+    return absl::StrCat("context=", part_.rank, "/", part_.ranks, " base=", table_.base,
+                        " factor=", table_.factor, ",", table_.low_freq_factor, ",",
+                        table_.high_freq_factor, ",", table_.original_max_seq);
   }
   Call Bind(const Binder& binder, const Instance& instance) const override {
     return binder.Kernel(RopeTableArgs{.cos = binder.tensor(instance.outputs[0]),
                                        .sin = binder.tensor(instance.outputs[1]),
                                        .base = table_.base,
+                                       .part = part_,
                                        .scaling = {.factor = table_.factor,
                                                    .low_frequency_factor = table_.low_freq_factor,
                                                    .high_frequency_factor = table_.high_freq_factor,
@@ -29,6 +30,7 @@ class RopeTableOp final : public Op {
 
  private:
   RopeTable table_;
+  SequencePart part_;
 };
 
 // Inputs: qkv, cos, sin. The gradient is the inverse rotation.
@@ -73,7 +75,7 @@ Value Rope(Recorder& recorder, Value qkv, const Heads& heads, const RopeTable& t
                               .name = "rotation",
                               .differentiable = false};
   const std::vector<Value> rotation =
-      recorder.EmitConstants(std::make_shared<RopeTableOp>(table), {half, half});
+      recorder.EmitConstants(std::make_shared<RopeTableOp>(table, recorder.part()), {half, half});
   return recorder.Emit(std::make_shared<RopeOp>(heads, /*inverse=*/false),
                        {qkv, rotation[0], rotation[1]},
                        {{.shape = info.shape, .dtype = info.dtype, .name = "rotated"}})[0];

@@ -19,6 +19,14 @@ void RecordBackward(Recorder& recorder) {
     sum = sum.valid() ? ops::Add(recorder, sum, grad) : grad;
   };
 
+  // Where the model is cut, the gradient of what was sent comes back from the next chunk.
+  for (Chunk& chunk : recorder.mutable_program().chunks) {
+    if (!chunk.sent.valid()) continue;
+    chunk.received_gradient = recorder.Leaf(chunk.sent, "received gradient");
+    grad_of[size_t(chunk.sent.id)] = chunk.received_gradient;
+  }
+  grad_of.resize(program.values.size());
+
   for (size_t i = num_forward; i-- > 0;) {
     const Instance instance = program.instances[i];  // A copy: recording moves the originals.
     if (instance.list != List::kForward) continue;
@@ -39,6 +47,9 @@ void RecordBackward(Recorder& recorder) {
     for (size_t j = 0; j < input_grads.size(); ++j) {
       if (input_grads[j].valid()) accumulate(*instance.op, instance.inputs[j], input_grads[j]);
     }
+  }
+  for (Chunk& chunk : recorder.mutable_program().chunks) {
+    if (chunk.received.valid()) chunk.sent_gradient = grad_of[size_t(chunk.received.id)];
   }
 }
 

@@ -16,20 +16,31 @@ void RecordBackward(Recorder& recorder);
 // Removes instances whose outputs nobody reads and that have no effect of their own.
 void RemoveDead(Program& program);
 
-// Places the storages in the flat buffers: block by block, within a block those with weight decay
-// first, so that the optimizer's ranges are few. Each starts on a multiple of kFlatAlignment.
-void LayOutParameters(Program& program);
+// Of a whole model cut into parts, keeps what this rank's pipeline stage runs: part g lies on stage
+// g % stages. Marks parameters that the first and the last stage share.
+void KeepStage(Program& program);
+
+struct LayoutOptions {
+  size_t bucket_bytes =
+      32 << 20;  // Of gradients that one collective sums; a storage may exceed it.
+  Zero zero = Zero::kNone;
+};
+// Places the storages in the flat buffers, divides them into buckets, and those into shards. Chunk
+// by chunk, block by block, within a block those with weight decay first, so that the optimizer's
+// ranges are few. Each storage starts on a multiple of kFlatAlignment. Buckets are closed as soon
+// as they have `bucket_bytes`, filled in the order in which the backward pass completes them: from
+// the end.
+void LayOutParameters(Program& program, const LayoutOptions& options = {});
 inline constexpr int64_t kFlatAlignment = 64;  // Elements.
 
-// Lists init and prepare: initial parameters, zero moments, compute copies.
+// Lists init and prepare: initial parameters, zero moments, compute copies, of what this rank owns.
 void RecordInitialization(Recorder& recorder);
 
-// List optimizer: wait, norm and clip factor of the whole gradient, AdamW per range of equal decay.
+// List optimizer: wait, norm and clip factor of the whole gradient, AdamW per range of equal decay,
+// and what the ranks of ZeRO updated gathered.
 void RecordOptimizer(Recorder& recorder, const AdamWOptions& options);
 
-// Inserts ReduceBucket instances, each right after the last writer of its gradients, and ReduceLoss
-// at the end of the backward pass. A bucket is a contiguous range of the gradient buffer, closed as
-// soon as it has `bucket_bytes`, filled in the order of the backward pass: from the end.
-void InsertBuckets(Program& program, size_t bucket_bytes);
+// Inserts the sums of each bucket right after the last writer of its gradients.
+void InsertBuckets(Program& program);
 
 }  // namespace trainyard

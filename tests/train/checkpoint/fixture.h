@@ -10,7 +10,10 @@
 #include "absl/strings/str_cat.h"
 #include "common/files.h"
 #include "common/rng.h"
+#include "common/status_macros.h"
 #include "train/checkpoint/load.h"
+#include "train/checkpoint/paths.h"
+#include "train/checkpoint/remove.h"
 #include "train/checkpoint/save.h"
 
 namespace trainyard::testing_checkpoint {
@@ -81,6 +84,21 @@ inline std::vector<SourceBox> Sources(const std::vector<TestTensor>& tensors) {
     boxes.push_back({t.name, t.kind, DType::kF32, t.shape, WholeBox(t.shape), t.values.data()});
   }
   return boxes;
+}
+
+// As one rank that holds everything does (SaveSnapshot).
+inline absl::StatusOr<Manifest> SaveCheckpoint(const std::string& directory, const RunState& state,
+                                               std::span<const SourceBox> boxes, Storage& storage) {
+  const std::string path = CheckpointPath(directory, state.epoch, state.step);
+  const auto save = [&]() -> absl::StatusOr<Manifest> {
+    RETURN_IF_ERROR(BeginCheckpoint(directory, state.epoch, state.step, storage));
+    ASSIGN_OR_RETURN(std::vector<StoredTensor> written, WriteRank(path, 0, boxes, storage));
+    return CommitCheckpoint(directory, state, std::move(written), storage);
+  };
+  absl::StatusOr<Manifest> manifest = save();
+  // The first error is the one to report; what cannot be removed now, retention removes later.
+  if (!manifest.ok()) RemoveCheckpoint(path, storage).IgnoreError();
+  return manifest;
 }
 
 inline absl::StatusOr<Manifest> Save(const std::string& directory, int64_t epoch, int64_t step,

@@ -24,12 +24,14 @@ class Counting final : public Dataset {
   const int64_t damaged_from_;
 };
 
+constexpr SequencePart kWhole = {.rows = 4};
+
 TEST(Prefetcher, GivesTheBatchOfEachPositionWhateverTheirOrder) {
   const Counting dataset(1000);
   const BatchReader reader(dataset, SampleOrder::kSequential, 1, {.global = 4, .micro = 2});
-  Prefetcher prefetcher(reader, 2, 4);
+  Prefetcher prefetcher(reader, 2, kWhole, 4);
   for (const int64_t position : {0, 4, 8, 4, 100, 104, 0}) {
-    const auto got = prefetcher.Take(position), want = ReadStepBatch(reader, 2, position);
+    const auto got = prefetcher.Take(position), want = ReadStepBatch(reader, 2, kWhole, position);
     ASSERT_TRUE(got.ok() && want.ok());
     ASSERT_EQ(got->size(), 2u);
     EXPECT_EQ(got->front().tokens.front(), position);
@@ -43,10 +45,17 @@ TEST(Prefetcher, GivesTheBatchOfEachPositionWhateverTheirOrder) {
 TEST(Prefetcher, ErrorBelongsToItsPosition) {
   const Counting dataset(6);
   const BatchReader reader(dataset, SampleOrder::kSequential, 1, {.global = 4, .micro = 4});
-  Prefetcher prefetcher(reader, 4, 4);
+  Prefetcher prefetcher(reader, 4, kWhole, 4);
   EXPECT_TRUE(prefetcher.Take(0).ok());
   EXPECT_EQ(prefetcher.Take(4).status().code(), absl::StatusCode::kDataLoss);
   EXPECT_TRUE(prefetcher.Take(0).ok());
+}
+
+// Chunks 1 and 2 of the four that two ranks share.
+TEST(RowsOf, AreThoseOfTheRanksTwoChunksInEachSequence) {
+  const std::vector<int32_t> sequences = {0, 1, 2, 3, 4, 5, 6, 7, 10, 11, 12, 13, 14, 15, 16, 17};
+  EXPECT_EQ(RowsOf({.rows = 4, .ranks = 2, .rank = 1}, sequences),
+            (std::vector<int32_t>{2, 3, 4, 5, 12, 13, 14, 15}));
 }
 
 }  // namespace

@@ -44,8 +44,6 @@ struct RunOptions {
   bool resume = false;  // From the newest good checkpoint in the job's directory.
   std::function<bool(int rank, int64_t finished_steps)> stop = nullptr;
   std::function<void(int rank, int64_t step, int attempt, StepState&)> before_attempt = nullptr;
-  // Stands between each rank and its group.
-  std::function<std::unique_ptr<Collective>(Collective&)> wrap = nullptr;
 };
 
 struct RankRun {
@@ -57,9 +55,9 @@ struct RankRun {
 };
 
 inline RankRun RunOneRank(const JobConfig& job, const RankConfig& rank, const RunOptions& options,
-                          Collective& collective) {
+                          CollectiveWorld& world) {
   RankRun run;
-  const int index = collective.rank();
+  const int index = world.rank();
   TrainerCallbacks callbacks{
       .ready = [&](const StartRecord& record) { run.start = record; },
       .step = [&](const StepRecord& record) { run.records.push_back(record); },
@@ -70,7 +68,7 @@ inline RankRun RunOneRank(const JobConfig& job, const RankConfig& rank, const Ru
           [&](int64_t step, int attempt, StepState& state) {
             if (options.before_attempt) options.before_attempt(index, step, attempt, state);
           }};
-  const auto trainer = Trainer::Create(job, rank, CpuBackend(), collective, std::move(callbacks));
+  const auto trainer = Trainer::Create(job, rank, CpuBackend(), world, std::move(callbacks));
   run.status = trainer.status();
   if (!trainer.ok()) return run;
   const auto result = (*trainer)->Run();
@@ -92,11 +90,10 @@ inline std::vector<RankRun> RunJob(JobConfig job, const RunOptions& options = {}
     rank.checkpoints = *found;
   }
   std::vector<RankRun> runs(size_t(options.ranks));
-  RunRanks(options.ranks, [&](Collective& group) {
+  RunWorlds(options.ranks, [&](CollectiveWorld& world) {
     RankConfig mine = rank;
-    mine.rank = group.rank();
-    const auto wrapped = options.wrap ? options.wrap(group) : nullptr;
-    runs[size_t(group.rank())] = RunOneRank(job, mine, options, wrapped ? *wrapped : group);
+    mine.rank = world.rank();
+    runs[size_t(world.rank())] = RunOneRank(job, mine, options, world);
   });
   return runs;
 }

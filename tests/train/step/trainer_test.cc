@@ -282,8 +282,7 @@ TEST(Loading, DirectoryOfAnotherJobIsRefused) {
   rank.job_id = "j-2";
   rank.epoch = 1;
   LocalWorld world(1);
-  const auto group = world.world(0).Everyone();
-  const RankRun run = testing::RunOneRank(TinyJob(directory), rank, {}, **group);
+  const RankRun run = testing::RunOneRank(TinyJob(directory), rank, {}, world.world(0));
   EXPECT_EQ(run.status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(run.status.message()), HasSubstr("belongs to job j-1"));
 }

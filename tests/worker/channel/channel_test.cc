@@ -300,7 +300,7 @@ TEST_F(ChannelTest, WithoutDescriptorsTrainersAreTurnedAwayAndComeAgain) {
     EXPECT_EQ(::poll(&closed, 1, int(absl::ToInt64Milliseconds(kPatience))), 1);
   }
   const auto client = Connect();
-  client->SendReady();
+  client->SendReady({});
   EXPECT_TRUE(client->Flush(kPatience).ok());
 }
 

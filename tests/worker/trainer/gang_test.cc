@@ -143,10 +143,10 @@ TEST_F(Gang, TrainsToTheSameBitsAsThreadsAndTellsItsDaemons) {
 
   ASSERT_TRUE(RemoveTree(directory_ + "/run").ok());
   const TrainerConfig config = ParseTrainerConfig(JobYaml(directory_, kRanks, 5)).value();
-  testing::RunRanks(kRanks, [&](Collective& group) {
+  testing::RunWorlds(kRanks, [&](CollectiveWorld& world) {
     RankConfig rank;
-    rank.job_id = "j-1", rank.epoch = 1, rank.rank = group.rank(), rank.world = kRanks;
-    const auto trainer = Trainer::Create(config.job, rank, CpuBackend(), group, {});
+    rank.job_id = "j-1", rank.epoch = 1, rank.rank = world.rank(), rank.world = kRanks;
+    const auto trainer = Trainer::Create(config.job, rank, CpuBackend(), world, {});
     ASSERT_TRUE(trainer.ok()) << trainer.status();
     EXPECT_TRUE((*trainer)->Run().ok());
   });

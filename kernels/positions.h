@@ -1,0 +1,23 @@
+// The positions of tokens in their sequences: y[i] = part.position((first_row + i) % part.rows).
+
+#pragma once
+
+#include "kernels/device/expect.h"
+#include "kernels/sequence_part.h"
+
+namespace trainyard {
+
+struct PositionsArgs {
+  Tensor y;  // any shape, i32, out
+  SequencePart part;
+  int64_t first_row = 0;  // Of those on this rank: sequences follow one another.
+};
+
+inline void Check(const PositionsArgs& args) {
+  ExpectElements("positions y", args.y, DType::kI32, args.y.elements());
+  CHECK(args.part.valid()) << "positions: rows " << args.part.rows << ", rank " << args.part.rank
+                           << " of " << args.part.ranks;
+  CHECK(args.first_row >= 0) << "positions first_row: " << args.first_row;
+}
+
+}  // namespace trainyard

@@ -1,0 +1,78 @@
+#include "models/parallel/mesh.h"
+
+#include "common/check.h"
+
+namespace trainyard {
+namespace {
+
+int SizeOf(const Mesh& mesh, Axis axis) {
+  switch (axis) {
+    case Axis::kKvReplica:
+      return mesh.kv_replicas;
+    case Axis::kTensor:
+      return mesh.tensor / mesh.kv_replicas;
+    case Axis::kContext:
+      return mesh.context;
+    case Axis::kExpert:
+      return mesh.expert;
+    case Axis::kData:
+      return mesh.data / mesh.expert;
+    case Axis::kPipeline:
+      return mesh.pipeline;
+    case Axis::kEnds:
+      return mesh.pipeline > 1 ? 2 : 1;
+  }
+  return 1;
+}
+
+}  // namespace
+
+int Mesh::size(AxisSet axes) const {
+  int size = axes.contains(Axis::kEnds) ? SizeOf(*this, Axis::kEnds) : 1;
+  for (Axis axis : kAllAxes) {
+    if (axes.contains(axis)) size *= SizeOf(*this, axis);
+  }
+  return size;
+}
+
+int Mesh::coordinate(AxisSet axes) const {
+  CHECK(rank >= 0 && rank < ranks()) << "rank " << rank << " of " << ranks();
+  int digits = rank, coordinate = 0, stride = 1;
+  for (Axis axis : kAllAxes) {
+    const int size = SizeOf(*this, axis);
+    if (axes.contains(axis)) {
+      coordinate += digits % size * stride;
+      stride *= size;
+    }
+    digits /= size;
+  }
+  return coordinate;
+}
+
+AxisSet Mesh::active() const {
+  AxisSet set;
+  for (Axis axis : kAllAxes) {
+    if (SizeOf(*this, axis) > 1) set = set | axis;
+  }
+  return set;
+}
+
+std::vector<int> Mesh::Members(AxisSet axes) const {
+  if (axes == AxisSet{Axis::kEnds}) {
+    const int stride = ranks() / pipeline;
+    return {rank % stride, rank % stride + (pipeline - 1) * stride};
+  }
+  std::vector<int> members;
+  for (int other = 0; other < ranks(); ++other) {
+    Mesh there = *this;
+    there.rank = other;
+    bool alike = true;
+    for (Axis axis : kAllAxes) {
+      alike &= axes.contains(axis) || there.coordinate(axis) == coordinate(axis);
+    }
+    if (alike) members.push_back(other);
+  }
+  return members;
+}
+
+}  // namespace trainyard

@@ -1,0 +1,36 @@
+#include "kernels/add_bias.h"
+
+#include "models/program/binder.h"
+#include "models/program/ops/ops.h"
+
+namespace trainyard::ops {
+namespace {
+
+// Inputs: x [T, N], bias [N].
+class AddBiasOp final : public Op {
+ public:
+  absl::string_view name() const override { return "add_bias"; }
+  bool MayAlias(int output, int input) const override { return output == 0 && input == 0; }
+  Call Bind(const Binder& binder, const Instance& instance) const override {
+    return binder.Kernel(AddBiasArgs{.x = binder.tensor(instance.inputs[0]),
+                                     .bias = binder.tensor(instance.inputs[1]),
+                                     .y = binder.tensor(instance.outputs[0])});
+  }
+  std::vector<Value> Backward(Recorder& recorder, const Instance& instance,
+                              std::span<const Value> output_grads) const override {
+    BiasGradient(recorder, output_grads[0], instance.inputs[1]);
+    return {output_grads[0], {}};
+  }
+};
+
+}  // namespace
+
+Value AddBias(Recorder& recorder, Value x, Value bias) {
+  const ValueInfo info = recorder.info(x), b = recorder.info(bias);
+  CHECK(info.shape.rank() == 2 && b.shape == Shape({info.shape[1]}))
+      << "add_bias: " << info << " and " << b;
+  return recorder.Emit(std::make_shared<AddBiasOp>(), {x, bias},
+                       {{.shape = info.shape, .dtype = info.dtype, .name = "biased"}})[0];
+}
+
+}  // namespace trainyard::ops

@@ -1,0 +1,98 @@
+#include <algorithm>
+
+#include "models/program/ops/ops.h"
+#include "models/program/passes/passes.h"
+
+namespace trainyard {
+namespace {
+
+// A run of parameters with equal decay, in kGradient and kCompute; padding belongs to the run
+// before it.
+struct DecayRun {
+  FlatRange flat;
+  bool decay;
+};
+
+std::vector<DecayRun> DecayRuns(const Program& program) {
+  std::vector<DecayRun> runs;
+  for (const ParameterStorage& storage : program.storages) {
+    const bool same = !runs.empty() && runs.back().decay == storage.decay;
+    if (!same) runs.push_back({{.offset = storage.flat.offset}, storage.decay});
+  }
+  for (size_t i = 0; i < runs.size(); ++i) {
+    const int64_t end = i + 1 < runs.size() ? runs[i + 1].flat.offset : program.flat_elements;
+    runs[i].flat.elements = end - runs[i].flat.offset;
+  }
+  return runs;
+}
+
+// Pieces of equal decay that follow one another in both coordinates are one call.
+void Append(std::vector<ops::AdamWRange>& ranges, const ops::AdamWRange& next) {
+  if (!ranges.empty()) {
+    ops::AdamWRange& last = ranges.back();
+    if (last.weight_decay == next.weight_decay && last.flat.end() == next.flat.offset &&
+        last.shard.end() == next.shard.offset) {
+      last.flat.elements += next.flat.elements;
+      last.shard.elements += next.shard.elements;
+      return;
+    }
+  }
+  ranges.push_back(next);
+}
+
+// What this rank counts of the gradient. Each element is counted by one rank of those that hold it:
+// the first along the axes over which it is not divided.
+std::vector<FlatRange> Counted(const Program& program) {
+  const std::vector<ParameterBox> boxes = program.Parameters();
+  std::vector<FlatRange> counted;
+  for (const Bucket& bucket : program.buckets) {
+    bool follows = false;  // Between boxes that follow one another is nothing but padding: zero.
+    for (const ParameterBox& box : boxes) {
+      const FlatRange range = box.flat.Intersect(bucket.own);
+      if (range.empty()) continue;
+      const bool mine = program.mesh.coordinate(box.copy_axes - bucket.zero_axes) == 0;
+      if (mine && follows) {
+        counted.back().elements = range.end() - counted.back().offset;
+      } else if (mine) {
+        counted.push_back(range);
+      }
+      follows = mine;
+    }
+  }
+  return counted;
+}
+
+}  // namespace
+
+void RecordOptimizer(Recorder& recorder, const AdamWOptions& options) {
+  const Program& program = recorder.program();
+  ops::WaitForCommunication(recorder);
+  for (const Bucket& bucket : program.buckets) {
+    if (bucket.tied) ops::ReduceTied(recorder, bucket.own);
+  }
+  for (const FlatRange& range : Counted(program)) ops::SumSquares(recorder, range);
+  ops::ReduceScalars(recorder, program.mesh.active());
+  ops::Clip(recorder);
+
+  std::vector<ops::AdamWRange> ranges;
+  for (const Bucket& bucket : program.buckets) {
+    for (const DecayRun& run : DecayRuns(program)) {
+      const FlatRange flat = run.flat.Intersect(bucket.own);
+      if (flat.empty()) continue;
+      Append(ranges, {.flat = flat,
+                      .shard = {.offset = flat.offset - bucket.own.offset + bucket.shard.offset,
+                                .elements = flat.elements},
+                      .beta1 = options.beta1,
+                      .beta2 = options.beta2,
+                      .epsilon = options.epsilon,
+                      .weight_decay = run.decay ? options.weight_decay : 0,
+                      .writes_compute = program.has_compute_copy()});
+    }
+  }
+  for (const ops::AdamWRange& range : ranges) ops::AdamW(recorder, range);
+  for (const Bucket& bucket : program.buckets) {
+    ops::GatherBucket(recorder, List::kOptimizer, bucket);
+  }
+}
+
+}  // namespace trainyard

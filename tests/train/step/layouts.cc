@@ -1,0 +1,247 @@
+#include "tests/train/step/layouts.h"
+
+#include <cmath>
+#include <mutex>
+#include <numeric>
+
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+#include "models/arch/registry.h"
+#include "tests/models/tiny.h"
+#include "tests/testing/ranks.h"
+#include "train/step/prefetch.h"
+#include "train/step/rank_engine.h"
+
+namespace trainyard::testing {
+namespace {
+
+constexpr int kSteps = 2;
+
+using Tensors = std::map<std::string, std::vector<double>>;
+
+// Global tensors, put together from boxes.
+class Assembly {
+ public:
+  void Add(const ParameterBox& box, const std::vector<double>& values) {
+    std::vector<double>& whole = tensors_[box.name];
+    whole.resize(size_t(box.global_shape.elements()), NAN);
+    const bool matrix = box.global_shape.rank() > 1;
+    const int64_t columns = box.shape.back();
+    for (size_t i = 0; i < values.size(); ++i) {
+      const int64_t row = int64_t(i) / columns, column = int64_t(i) % columns;
+      const int64_t global_row = matrix ? box.offset[0] + row : 0;
+      double& element =
+          whole[size_t(global_row * box.global_shape.back() + box.offset.back() + column)];
+      copies_differ_ |= !std::isnan(element) && element != values[i];
+      element = values[i];
+    }
+  }
+  Tensors Take() {
+    for (const auto& [name, values] : tensors_) {
+      for (double value : values) CHECK(!std::isnan(value)) << name << " has a hole";
+    }
+    return std::move(tensors_);
+  }
+  bool copies_differ() const { return copies_differ_; }
+
+ private:
+  Tensors tensors_;
+  bool copies_differ_ = false;  // Ranks disagree on an element that they both hold.
+};
+
+// This rank's micro-batches of one step.
+StepBatch BatchOf(const LayoutCase& c, const RankEngine& engine, int step) {
+  const BatchConfig& batch = c.job.batch;
+  const Mesh& mesh = engine.mesh();
+  const int64_t data = mesh.size({Axis::kExpert, Axis::kData});
+  const int64_t coordinate = mesh.coordinate({Axis::kExpert, Axis::kData});
+  const SequencePart part = engine.part();
+  const int64_t count = batch.global * batch.sequence, micro = batch.micro * batch.sequence;
+  const auto tokens = Tokens(count, c.model.vocab, uint64_t(step));
+  const auto targets = Tokens(count, c.model.vocab, uint64_t(step) + 100);
+  StepBatch result;
+  for (int64_t i = 0; i < batch.global / batch.micro / data; ++i) {
+    const size_t begin = size_t((i * data + coordinate) * micro);
+    result.push_back({RowsOf(part, std::span(tokens).subspan(begin, size_t(micro))),
+                      RowsOf(part, std::span(targets).subspan(begin, size_t(micro)))});
+  }
+  return result;
+}
+
+class Rank {
+ public:
+  Rank(const LayoutCase& c, CollectiveWorld& world, const std::function<void(Program&)>& edit)
+      : case_(c) {
+    auto engine = RankEngine::Create(c.job, c.model, {.bucket_bytes = 2048, .edit = edit},
+                                     CpuBackend(), world);
+    CHECK(engine.ok()) << engine.status();
+    engine_ = *std::move(engine);
+    executable().WriteStepState({.seed = 7});
+    executable().Run(Action::kInit);
+    executable().Run(Action::kPrepare);
+  }
+
+  StepState Step(int step) {
+    const BatchConfig& batch = case_.job.batch;
+    const StepState state = InitialState({.step = step,
+                                          .learning_rate = 0.01,
+                                          .clip_norm = 0.05,
+                                          .tokens = batch.global * batch.sequence,
+                                          .seed = 7});
+    return engine_->runner().Step(state, BatchOf(case_, *engine_, step)).state;
+  }
+
+  void AddGradients(Assembly& assembly) const {
+    const Program& program = executable().program();
+    for (const ParameterBox& whole : program.Parameters()) {
+      for (const Bucket& bucket : program.buckets) {
+        for (const ParameterBox& box : Clip(whole, bucket.own)) {
+          assembly.Add(box, ReadFlat(executable(), FlatBuffer::kGradient, box.flat));
+        }
+      }
+    }
+  }
+  void AddWeights(Assembly& assembly) const {
+    for (const ParameterBox& box : executable().program().OwnedParameters()) {
+      assembly.Add(box, ReadFlat(executable(), FlatBuffer::kMaster, box.flat));
+    }
+  }
+
+ private:
+  Executable& executable() const { return engine_->executable(); }
+
+  const LayoutCase& case_;
+  std::unique_ptr<RankEngine> engine_;
+};
+
+// A difference that is no number is none to be overlooked.
+double Worse(double a, double b) { return std::isnan(b) ? INFINITY : std::max(a, b); }
+double Relative(double a, double b) { return std::abs(a - b) / std::max(std::abs(b), 1e-300); }
+
+double LargestDifference(const Tensors& a, const Tensors& b) {
+  CHECK(a.size() == b.size()) << a.size() << " and " << b.size() << " tensors";
+  double largest = 0;
+  for (const auto& [name, x] : a) {
+    const std::vector<double>& y = b.at(name);
+    double difference = 0, norm = 0;
+    for (size_t i = 0; i < x.size(); ++i) {
+      difference += (x[i] - y[i]) * (x[i] - y[i]);
+      norm += y[i] * y[i];
+    }
+    largest = Worse(largest, std::sqrt(difference / std::max(norm, 1e-300)));
+  }
+  return largest;
+}
+
+}  // namespace
+
+std::string LayoutCase::name() const {
+  const ParallelismConfig& p = job.parallelism;
+  return absl::StrCat(model.family, model.tied ? "_tied" : "", "_tensor", p.tensor, "_context",
+                      p.context, "_expert", p.expert, "_data", DataParallel(job), "_pipeline",
+                      p.pipeline, "x", p.virtual_pipeline, "_", Name(p.schedule_kind()), "_zero",
+                      int(p.zero));
+}
+
+LayoutCase MakeLayoutCase(const std::string& model, const ParallelismConfig& p, int64_t data) {
+  LayoutCase c;
+  const int64_t tensor = p.tensor, parts = p.pipeline * p.virtual_pipeline;
+  c.model = FindFamily(model)->defaults;
+  c.model.layers = std::max<int64_t>(2, parts - 1);  // And two: parts of one and two blocks.
+  c.model.heads = 2 * tensor;
+  // Fewer key/value heads than tensor ranks where that divides.
+  c.model.kv_heads = model == "gpt3"                  ? c.model.heads
+                     : tensor % 2 == 0 && tensor >= 4 ? tensor / 2
+                                                      : tensor;
+  c.model.head_dim = 2;
+  c.model.hidden = model == "gpt3" ? c.model.heads * c.model.head_dim : 6;
+  c.model.ffn = model == "gpt3" ? 4 * c.model.hidden : 3 * tensor;
+  c.model.vocab = 5 * tensor;
+  c.model.max_seq = 2 * tensor * p.context + 1;
+  c.job.parallelism = p;
+  c.job.precision = PrecisionName::kF64;
+  c.job.optimizer.adamw.epsilon = 1e-3;  // AdamW amplifies rounding where gradients are near zero.
+  c.job.devices = tensor * p.context * p.pipeline * data;
+  c.job.batch.micro = 1;
+  c.job.batch.sequence = 2 * tensor * p.context;
+  c.job.batch.global = data * (p.pipeline > 1 ? 2 * p.pipeline : 2);
+  return c;
+}
+
+std::vector<LayoutCase> AllLayouts(const std::string& model, int64_t max_ranks) {
+  std::vector<LayoutCase> cases;
+  const auto add = [&](ParallelismConfig p, int64_t data) {
+    for (Zero zero : {Zero::kNone, Zero::kOptimizer}) {
+      p.zero = zero;
+      if (p.pipeline == 1) {
+        cases.push_back(MakeLayoutCase(model, p, data));
+        continue;
+      }
+      for (ScheduleKind kind : {ScheduleKind::kGPipe, ScheduleKind::k1F1B,
+                                ScheduleKind::kInterleaved1F1B, ScheduleKind::kZeroBubble}) {
+        p.schedule = kind;
+        p.virtual_pipeline = kind == ScheduleKind::kInterleaved1F1B ? 2 : 1;
+        cases.push_back(MakeLayoutCase(model, p, data));
+      }
+    }
+  };
+  for (int64_t tensor = 1; tensor <= max_ranks; ++tensor) {
+    for (int64_t context = 1; tensor * context <= max_ranks; ++context) {
+      for (int64_t pipeline = 1; tensor * context * pipeline <= max_ranks; ++pipeline) {
+        for (int64_t data = 1; tensor * context * pipeline * data <= max_ranks; ++data) {
+          add({.tensor = tensor, .pipeline = pipeline, .context = context}, data);
+        }
+      }
+    }
+  }
+  return cases;
+}
+
+TrainedSteps Train(const LayoutCase& c, const std::function<void(Program&)>& edit) {
+  TrainedSteps result;
+  std::mutex mutex;
+  std::vector<Assembly> gradients(kSteps);
+  Assembly weights;
+  result.losses.resize(kSteps);
+  result.norms.resize(kSteps);
+  const auto errors = RunWorlds(int(c.job.devices), [&](CollectiveWorld& world) {
+    Rank rank(c, world, edit);
+    for (int step = 1; step <= kSteps; ++step) {
+      const StepState state = rank.Step(step);
+      const std::lock_guard lock(mutex);
+      result.losses[size_t(step - 1)] = state.loss;
+      result.norms[size_t(step - 1)] = state.grad_norm;
+      rank.AddGradients(gradients[size_t(step - 1)]);
+      if (step == kSteps) rank.AddWeights(weights);
+    }
+  });
+  for (const std::string& error : errors) CHECK(error.empty()) << error;
+  result.copies_differ = weights.copies_differ();
+  for (Assembly& step : gradients) {
+    result.copies_differ |= step.copies_differ();
+    result.gradients.push_back(step.Take());
+  }
+  result.weights = weights.Take();
+  return result;
+}
+
+TrainedSteps TrainOnOneRank(const LayoutCase& layout_case) {
+  LayoutCase one = layout_case;
+  one.job.parallelism = {};
+  one.job.devices = 1;
+  return Train(one);
+}
+
+double LargestDifference(const TrainedSteps& a, const TrainedSteps& b) {
+  if (a.copies_differ || b.copies_differ) return INFINITY;
+  double largest = LargestDifference(a.weights, b.weights);
+  for (int i = 0; i < kSteps; ++i) {
+    const size_t step = size_t(i);
+    largest = Worse(largest, Relative(a.losses[step], b.losses[step]));
+    largest = Worse(largest, Relative(a.norms[step], b.norms[step]));
+    largest = Worse(largest, LargestDifference(a.gradients[step], b.gradients[step]));
+  }
+  return largest;
+}
+
+}  // namespace trainyard::testing

@@ -1,0 +1,51 @@
+// Every way to divide a tiny model and its batch over up to eight ranks, and running one of them
+// with ranks that are threads.
+
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "models/arch/config.h"
+#include "models/model.h"
+#include "train/config/job_config.h"
+
+namespace trainyard::testing {
+
+struct LayoutCase {
+  ModelConfig model;
+  JobConfig job;  // Sizes alone.
+  std::string name() const;
+  friend void PrintTo(const LayoutCase& c, std::ostream* out) { *out << c.name(); }
+};
+
+// The sizes are derived so that everything divides, and unevenly where that is legal.
+LayoutCase MakeLayoutCase(const std::string& model, const ParallelismConfig& parallelism,
+                          int64_t data);
+
+// All of them for up to `ranks` ranks.
+std::vector<LayoutCase> AllLayouts(const std::string& model, int64_t ranks);
+
+// What two optimizer steps on one and the same global batch give, put together from all ranks.
+struct TrainedSteps {
+  std::vector<double> losses, norms;
+  // Global tensors by name; gradients of each step, weights after the last.
+  std::vector<std::map<std::string, std::vector<double>>> gradients;
+  std::map<std::string, std::vector<double>> weights;
+  bool copies_differ = false;  // Ranks that hold the same elements disagree on one by a bit.
+};
+
+// Runs the case's layout. CHECKs that every element is held by a rank. `edit` may damage a rank's
+// program before it is planned.
+TrainedSteps Train(const LayoutCase& layout_case,
+                   const std::function<void(Program&)>& edit = nullptr);
+// The same model and batch on one rank.
+TrainedSteps TrainOnOneRank(const LayoutCase& layout_case);
+
+// The largest relative difference: of losses and norms, and of any tensor in the L2 norm. Infinite
+// where copies differ.
+double LargestDifference(const TrainedSteps& a, const TrainedSteps& b);
+
+}  // namespace trainyard::testing

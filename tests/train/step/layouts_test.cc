@@ -1,0 +1,117 @@
+// Proves that every layout computes what one rank does: losses, every gradient, and the parameters
+// after two clipped AdamW steps, in f64. The list of layouts is generated. Bugs planted in a rank's
+// program show that the comparison sees what it should.
+
+#include "tests/train/step/layouts.h"
+
+#include <algorithm>
+
+#include "common/check.h"
+#include "gtest/gtest.h"
+#include "models/arch/registry.h"
+#include "models/program/op.h"
+
+namespace trainyard::testing {
+namespace {
+
+constexpr double kTolerance = 1e-10;
+
+class Layouts : public ::testing::TestWithParam<LayoutCase> {};
+
+TEST_P(Layouts, TwoStepsEqualThoseOfOneRank) {
+  EXPECT_LT(LargestDifference(Train(GetParam()), TrainOnOneRank(GetParam())), kTolerance);
+}
+
+// Bugs that must be seen: each damages the program of every rank of a layout that would show it.
+struct PlantedBug {
+  std::string name;
+  LayoutCase layout;
+  std::function<void(Program&)> edit;
+  friend void PrintTo(const PlantedBug& bug, std::ostream* out) { *out << bug.name; }
+};
+
+void Remove(Program& program, const std::function<bool(const Instance&)>& bad) {
+  CHECK(std::erase_if(program.instances, bad) > 0) << "nothing to damage";
+}
+
+bool Is(const Instance& instance, absl::string_view op, AxisSet group) {
+  return instance.op->name() == op && instance.op->group() == group;
+}
+
+std::vector<PlantedBug> PlantedBugs() {
+  const LayoutCase tensor = MakeLayoutCase("llama", {.tensor = 2}, 1);
+  const LayoutCase few_heads = MakeLayoutCase("llama", {.tensor = 4}, 1);
+  const LayoutCase data = MakeLayoutCase("llama", {.zero = Zero::kNone}, 2);
+  const LayoutCase sharded = MakeLayoutCase("llama", {}, 2);
+  const LayoutCase context = MakeLayoutCase("llama", {.context = 2}, 1);
+  const LayoutCase stages = MakeLayoutCase("gpt3", {.pipeline = 2}, 1);
+  // The rotation table of the other context rank.
+  const auto other_positions = [context](Program& program) {
+    const Mesh other{.context = 2, .rank = 1 - program.mesh.rank};
+    const Program there = RecordTraining(
+        *CreateModel(context.model),
+        {.record = {.precision = Precision::F64(), .sequence = program.sequence, .mesh = other}});
+    const auto table = [](const Program& p) {
+      return std::find_if(p.instances.begin(), p.instances.end(), [](const Instance& instance) {
+        return instance.op->name() == "rope_table";
+      });
+    };
+    program.instances[size_t(table(program) - program.instances.begin())].op = table(there)->op;
+  };
+  return {
+      {"norm_gains_not_summed_over_tensor", tensor,
+       [](Program& p) {
+         Remove(p, [](const Instance& i) { return Is(i, "reduce_gradients", Axis::kTensor); });
+       }},
+      {"copies_of_key_value_heads_not_summed", few_heads,
+       [](Program& p) {
+         Remove(p, [](const Instance& i) { return Is(i, "reduce_gradients", Axis::kKvReplica); });
+       }},
+      {"bucket_not_summed_over_data", data,
+       [](Program& p) {
+         Remove(p, [](const Instance& i) { return Is(i, "reduce_gradients", Axis::kData); });
+       }},
+      {"updated_weights_not_gathered", sharded,
+       [](Program& p) {
+         Remove(p, [](const Instance& i) {
+           return Is(i, "gather_parameters", Axis::kData) && i.list == List::kOptimizer;
+         });
+       }},
+      {"shard_missing_in_the_norm", sharded,
+       [](Program& p) {
+         if (p.mesh.rank == 0) return;
+         Remove(p, [](const Instance& i) { return i.op->name() == "sum_squares"; });
+       }},
+      {"tied_gradient_not_summed_across_stages", stages,
+       [](Program& p) {
+         Remove(p, [](const Instance& i) { return Is(i, "reduce_gradients", Axis::kEnds); });
+       }},
+      {"output_projection_split_along_the_other_dim", tensor,
+       [](Program& p) {
+         for (ParameterStorage& storage : p.storages) {
+           ParameterSpec& spec = storage.parameters.front();
+           if (spec.name.ends_with("o_proj.weight")) spec.shard = Shard::Rows(kTensorAxes);
+         }
+       }},
+      {"positions_of_another_context_rank", context, other_positions},
+  };
+}
+
+class PlantedBugTest : public ::testing::TestWithParam<PlantedBug> {};
+
+TEST_P(PlantedBugTest, IsFarBeyondTheTolerance) {
+  const PlantedBug& bug = GetParam();
+  const TrainedSteps got = Train(bug.layout, bug.edit);
+  EXPECT_GT(LargestDifference(got, TrainOnOneRank(bug.layout)), 1e5 * kTolerance);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, PlantedBugTest, ::testing::ValuesIn(PlantedBugs()),
+                         [](const auto& info) { return info.param.name; });
+
+std::string NameOf(const ::testing::TestParamInfo<LayoutCase>& info) { return info.param.name(); }
+
+INSTANTIATE_TEST_SUITE_P(Llama, Layouts, ::testing::ValuesIn(AllLayouts("llama", 8)), NameOf);
+INSTANTIATE_TEST_SUITE_P(Gpt3, Layouts, ::testing::ValuesIn(AllLayouts("gpt3", 8)), NameOf);
+
+}  // namespace
+}  // namespace trainyard::testing

@@ -1,0 +1,88 @@
+#include "train/step/rank_engine.h"
+
+#include <set>
+#include <sstream>
+#include <utility>
+
+#include "common/status_macros.h"
+#include "models/arch/registry.h"
+#include "models/model.h"
+
+namespace trainyard {
+namespace {
+
+Precision PrecisionOf(PrecisionName name) {
+  switch (name) {
+    case PrecisionName::kF64:
+      return Precision::F64();
+    case PrecisionName::kF32:
+      return Precision::F32();
+    case PrecisionName::kBF16:
+      return Precision::BF16();
+  }
+  return Precision::BF16();
+}
+
+Program Record(const JobConfig& job, const ModelConfig& model, const Layout& layout,
+               size_t bucket_bytes) {
+  const AdamWConfig& adamw = job.optimizer.adamw;
+  return RecordTraining(*CreateModel(model), {.record = {.precision = PrecisionOf(job.precision),
+                                                         .micro_batch = job.batch.micro,
+                                                         .sequence = job.batch.sequence,
+                                                         .mesh = layout.mesh,
+                                                         .cuts = layout.cuts},
+                                              .adamw = {.beta1 = adamw.beta1,
+                                                        .beta2 = adamw.beta2,
+                                                        .epsilon = adamw.epsilon,
+                                                        .weight_decay = adamw.weight_decay},
+                                              .bucket_bytes = bucket_bytes,
+                                              .zero = job.parallelism.zero});
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<RankEngine>> RankEngine::Create(const JobConfig& job,
+                                                               const ModelConfig& model,
+                                                               const EngineOptions& options,
+                                                               const Backend& backend,
+                                                               CollectiveWorld& world) {
+  ASSIGN_OR_RETURN(Layout layout, LayoutOf(job, model));
+  CHECK(layout.mesh.ranks() == world.size())
+      << layout.mesh.ranks() << " ranks in a world of " << world.size();
+  layout.mesh.rank = world.rank();
+  std::unique_ptr<RankEngine> engine(new RankEngine(std::move(layout)));
+  const Mesh& mesh = engine->mesh();
+  Program program = Record(job, model, engine->layout_, options.bucket_bytes);
+  if (options.edit) options.edit(program);
+  engine->part_ = {.rows = program.sequence_rows(),
+                   .ranks = mesh.size(Axis::kContext),
+                   .rank = mesh.coordinate(Axis::kContext)};
+
+  std::set<Group> groups = program.Groups();
+  const Group pipeline{Stream::kCompute, Axis::kPipeline};
+  if (mesh.pipeline > 1) groups.insert(pipeline);
+  CollectiveTable collectives;
+  for (const Group& group : groups) {
+    ASSIGN_OR_RETURN(collectives[group], engine->Join(world, group));
+  }
+  Collective* const stages = mesh.pipeline > 1 ? collectives[pipeline] : nullptr;
+  const PipelineSchedule& schedule = engine->layout_.schedule;
+  const MemoryPlan plan = PlanMemory(program, PlanFor(schedule, mesh.coordinate(Axis::kPipeline)));
+  ASSIGN_OR_RETURN(engine->executable_,
+                   Executable::Create(std::move(program), plan, backend,
+                                      {.threads = options.threads}, collectives));
+  engine->runner_.emplace(*engine->executable_, schedule, stages);
+  return engine;
+}
+
+absl::StatusOr<Collective*> RankEngine::Join(CollectiveWorld& world, Group group) {
+  const std::vector<int> members = mesh().Members(group.axes);
+  std::ostringstream name;
+  name << (group.stream == Stream::kCommunication ? "async " : "") << group.axes << " of "
+       << members.front();
+  ASSIGN_OR_RETURN(std::unique_ptr<Collective> joined, world.Group(name.str(), members));
+  groups_.push_back(std::move(joined));
+  return groups_.back().get();
+}
+
+}  // namespace trainyard

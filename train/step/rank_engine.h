@@ -1,0 +1,57 @@
+// One rank's part of a model, ready to step: its program bound to memory, its communicators, and
+// its stage of the pipeline schedule.
+
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "kernels/collective/world.h"
+#include "kernels/device/backend.h"
+#include "models/program/executable.h"
+#include "train/config/job_config.h"
+#include "train/step/layout.h"
+#include "train/step/step_runner.h"
+
+namespace trainyard {
+
+struct EngineOptions {
+  int threads = 1;
+  size_t bucket_bytes = 32 << 20;
+  // For tests of what a wrong program does: may change it before it is planned.
+  std::function<void(Program&)> edit = nullptr;
+};
+
+// Not thread-safe.
+class RankEngine {
+ public:
+  // `job` must be valid; the world's ranks are the job's. `backend` and `world` must outlive the
+  // engine. Parameters are not initialised yet. All ranks of the world call it at once.
+  // Errors: RESOURCE_EXHAUSTED, with the planned bytes, for want of memory; those of
+  // CollectiveWorld::Group.
+  static absl::StatusOr<std::unique_ptr<RankEngine>> Create(const JobConfig& job,
+                                                            const ModelConfig& model,
+                                                            const EngineOptions& options,
+                                                            const Backend& backend,
+                                                            CollectiveWorld& world);
+
+  const Mesh& mesh() const { return layout_.mesh; }
+  Executable& executable() { return *executable_; }
+  StepRunner& runner() { return *runner_; }
+  SequencePart part() const { return part_; }  // Of each sequence, the rows on this rank.
+
+ private:
+  explicit RankEngine(Layout layout) : layout_(std::move(layout)) {}
+  absl::StatusOr<Collective*> Join(CollectiveWorld& world, Group group);
+
+  Layout layout_;
+  SequencePart part_;
+  std::vector<std::unique_ptr<Collective>> groups_;
+  std::unique_ptr<Executable> executable_;
+  std::optional<StepRunner> runner_;
+};
+
+}  // namespace trainyard

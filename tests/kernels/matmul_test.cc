@@ -15,7 +15,7 @@ enum class Path { kBackend, kBlocked };
 
 void Multiply(Path path, const MatMulArgs& args, int threads = 2) {
   if (path == Path::kBackend) return Call(args, threads);
-  Exec exec{.threads = threads};
+  Exec exec{.threads = Threads(threads)};
   cpu::BlockedMatMul(exec, args);
 }
 
@@ -123,7 +123,7 @@ TEST(MatMul, BlockedProductDoesNotDependOnThreads) {
 TEST(MatMul, RepeatedCallsGiveTheSameBits) {
   const auto a = Normal<bf16>({400, 300}, 1), b = Normal<bf16>({300, 500}, 2);
   auto first = Poison<float>({400, 500}), second = first;
-  Exec exec{.threads = 2};
+  Exec exec{.threads = Threads(2)};
   const auto kernel = CpuBackend().kernel<MatMulArgs>();
   kernel(exec, {.a = a, .b = b, .c = first});
   kernel(exec, {.a = a, .b = b, .c = second});
@@ -132,7 +132,7 @@ TEST(MatMul, RepeatedCallsGiveTheSameBits) {
 
 // The prepared primitive is reused for other matrices of one shape, and for no other case.
 TEST(MatMul, OneExecServesChangingShapesAndAddresses) {
-  Exec exec{.threads = 2};
+  Exec exec{.threads = Threads(2)};
   const auto kernel = CpuBackend().kernel<MatMulArgs>();
   for (int round = 0; round < 2; ++round) {
     for (const int64_t n : {3, 4}) {

@@ -1,11 +1,12 @@
 // Communication among the ranks of one group. Every rank of the group calls the same collectives in
 // the same order; messages between two ranks need to match between those two alone.
 //
-// Implementations: local (threads of one process, for tests), gloo (processes over TCP), later
-// nccl. Sums are taken in rank order, so results are deterministic. A broken connection, a passed
-// deadline or Abort() throws DeviceError, which trainer_main alone catches: a rank that lost a peer
-// cannot go on. Its message names operation, number, group, rank and, where known, the lost peer.
-// Not thread-safe: one thread a group, and the groups of a world (world.h) side by side.
+// Implementations: local (threads of one process, for tests), gloo (processes over TCP), nccl
+// (processes with a GPU each). The first two take sums in rank order, which gives the same bits. A
+// broken connection, a passed deadline or Abort() throws DeviceError, which trainer_main alone
+// catches: a rank that lost a peer cannot go on. Its message names operation, number, group, rank
+// and, where known, the lost peer. Not thread-safe: one thread a group, and the groups of a world
+// (world.h) side by side.
 //
 // Tensors are memory in C order; where a whole is made of the ranks' slices, these lie one after
 // the other in rank order, and shapes are free as long as the elements fit.

@@ -21,6 +21,7 @@
 #include "common/build_info.h"
 #include "common/log.h"
 #include "common/status_macros.h"
+#include "worker/channel/patience.h"
 #include "worker/daemon/daemon.h"
 #include "worker/daemon/devices.h"
 #include "worker/daemon/environment.h"
@@ -45,6 +46,7 @@ struct Flags {
   bool insecure = false;
   std::string trainer;
   double drain_timeout_seconds = 120;
+  double patience_seconds = absl::ToDoubleSeconds(channel::Patience().step());
 };
 
 std::string OwnPath() {
@@ -86,6 +88,12 @@ void AddFlags(CLI::App& app, Flags& flags) {
   app.add_option("--drain-timeout", flags.drain_timeout_seconds,
                  "Seconds that ranks get to checkpoint on SIGTERM before they are killed")
       ->capture_default_str();
+  app.add_option("--patience", flags.patience_seconds,
+                 "Seconds that a rank may go without progress within a step before it is ended and "
+                 "its job recovers; three times that while it starts or checkpoints, a tenth if it "
+                 "gives no sign of life. The same on all workers")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
 }
 
 // Paths become absolute, and defaults that depend on this machine are filled in.
@@ -114,6 +122,7 @@ absl::StatusOr<DaemonOptions> Resolve(const Flags& flags, const StateDirectory& 
   if (options.interface.empty()) {
     ASSIGN_OR_RETURN(options.interface, LocalAddressTowards(flags.controller));
   }
+  options.patience = channel::Patience(absl::Seconds(flags.patience_seconds));
   options.environment = TrainerEnvironment(environ);
   ASSIGN_OR_RETURN(options.devices, CpuDevices({.devices = flags.devices,
                                                 .threads_per_device = flags.threads_per_device,

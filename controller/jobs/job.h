@@ -78,6 +78,7 @@ enum class ExitCause : uint8_t {
   kDeviceError = 6,
   kSignal = 7,
   kOther = 8,
+  kHung = 9,
 };
 
 enum class RankPhase : uint8_t {

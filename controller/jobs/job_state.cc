@@ -46,6 +46,9 @@ std::string WhatHappened(const RankReported& report) {
       text = absl::StrCat("was killed by signal ", report.signal);
       if (const char* name = ::strsignal(report.signal)) absl::StrAppend(&text, " (", name, ")");
       break;
+    case ExitCause::kHung:
+      text = "hung";
+      break;
     default:
       text = absl::StrCat("exited with code ", report.exit_code);
   }
@@ -132,6 +135,8 @@ bool NamesTheCulprit(const Job& job, const RankReported& report, absl::Time time
   switch (report.cause) {
     case ExitCause::kSignal:
       return report.signal != SIGTERM && time - job.attempt_end_time < kCulpritWindow;
+    case ExitCause::kHung:
+      return true;
     case ExitCause::kDeviceError:
     case ExitCause::kOther:
       return time - job.attempt_end_time < kCulpritWindow;

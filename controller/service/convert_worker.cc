@@ -95,9 +95,9 @@ RankStatus FromProto(const v1::RankStatus& status) {
   out.device = status.device();
   out.state = RankState(std::clamp(int(status.state()), 1, 3));
   const int cause = int(status.cause());
-  out.cause = out.state != RankState::kExited               ? ExitCause::kNone
-              : cause < 1 || cause > int(ExitCause::kOther) ? ExitCause::kOther
-                                                            : ExitCause(cause);
+  out.cause = out.state != RankState::kExited              ? ExitCause::kNone
+              : cause < 1 || cause > int(ExitCause::kHung) ? ExitCause::kOther
+                                                           : ExitCause(cause);
   out.signal = status.signal();
   out.exit_code = status.exit_code();
   out.message = status.message();

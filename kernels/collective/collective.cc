@@ -36,6 +36,23 @@ void CheckRows(const ConstTensor& tensor, std::span<const int64_t> rows, int ran
   CHECK(sum <= tensor.shape[0]) << sum << " rows in " << tensor.dtype << tensor.shape;
 }
 
+// Also where the operation throws.
+class UnderWay {
+ public:
+  explicit UnderWay(GroupActivity* activity) : activity_(activity) {
+    if (activity_ != nullptr) ++activity_->under_way;
+  }
+  ~UnderWay() {
+    if (activity_ == nullptr) return;
+    ++activity_->done;
+    --activity_->under_way;
+  }
+  UnderWay(const UnderWay&) = delete;
+
+ private:
+  GroupActivity* const activity_;
+};
+
 }  // namespace
 
 Collective::Collective(std::string name, std::vector<int> members, int rank)
@@ -65,6 +82,7 @@ void Collective::Note(FlightRecord record, int64_t sent, F&& f) {
   record.entered = absl::Now();
   under_way_ = record;
   recorder_.Enter(record);
+  const UnderWay under_way(activity_);
   const auto start = std::chrono::steady_clock::now();
   f();
   const std::chrono::nanoseconds took = std::chrono::steady_clock::now() - start;
@@ -206,6 +224,13 @@ void Collective::DoSendReceive(ConstTensor send, Message to, Tensor receive, Mes
   DoPostSend(send, to);
   DoReceive(receive, from);
   DoWaitSend(to);
+}
+
+absl::StatusOr<std::unique_ptr<Collective>> CollectiveWorld::Group(
+    const std::string& name, const std::vector<int>& members) {
+  absl::StatusOr<std::unique_ptr<Collective>> group = MakeGroup(name, members);
+  if (group.ok()) (*group)->activity_ = activity_;
+  return group;
 }
 
 absl::StatusOr<std::unique_ptr<Collective>> CollectiveWorld::Everyone() {

@@ -51,6 +51,12 @@ struct OpCounts {
   double seconds = 0;  // Between call and return.
 };
 
+// What all groups of a rank are at. To be read from any thread.
+struct GroupActivity {
+  std::atomic<int> under_way = 0;  // Operations that have begun and not ended.
+  std::atomic<uint64_t> done = 0;  // Those that have ended.
+};
+
 class Collective {
  public:
   virtual ~Collective() = default;
@@ -108,6 +114,7 @@ class Collective {
   std::string OperationUnderWay() const;
 
  private:
+  friend class CollectiveWorld;
   struct Counters {
     std::atomic<int64_t> calls = 0, bytes = 0, nanoseconds = 0;
   };
@@ -140,6 +147,7 @@ class Collective {
   std::vector<int64_t> sent_, received_;  // Messages by peer.
   std::vector<int64_t> equal_rows_;       // Of AllToAll.
   FlightRecord under_way_;
+  GroupActivity* activity_ = nullptr;  // Of the world; null where nobody asked.
   std::array<Counters, kCollectiveOps> counters_;
   FlightRecorder recorder_;
 };

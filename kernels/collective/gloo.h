@@ -30,7 +30,8 @@ struct GlooOptions {
   std::string interface = "127.0.0.1";  // Address or device name to listen on.
   std::string name = "gloo";            // Of the world: prefix of its rendezvous keys.
   absl::Duration connect_timeout = absl::Minutes(2);  // Until all of a world or group have come.
-  absl::Duration timeout = absl::Minutes(5);          // Of one operation, slowest rank included.
+  // Of one operation: above all that the slowest rank may do before it comes to it.
+  absl::Duration timeout = absl::Minutes(5);
 };
 
 // Waits until all ranks are connected. Errors: DEADLINE_EXCEEDED or UNAVAILABLE names the missing

@@ -505,8 +505,8 @@ class GlooWorld final : public CollectiveWorld {
   int size() const override { return options_.size; }
   void Abort() override { mesh_.Abort("the world was aborted"); }
 
-  absl::StatusOr<std::unique_ptr<Collective>> Group(const std::string& name,
-                                                    const std::vector<int>& members) override {
+  absl::StatusOr<std::unique_ptr<Collective>> MakeGroup(const std::string& name,
+                                                        const std::vector<int>& members) override {
     const int rank_in_group = RankIn(members);
     std::vector<uint64_t> channels;
     for (int member : members) {

@@ -151,8 +151,8 @@ class LocalWorld::Rank final : public CollectiveWorld {
 
   int rank() const override { return rank_; }
   int size() const override { return hub_.size; }
-  absl::StatusOr<std::unique_ptr<Collective>> Group(const std::string& name,
-                                                    const std::vector<int>& members) override;
+  absl::StatusOr<std::unique_ptr<Collective>> MakeGroup(const std::string& name,
+                                                        const std::vector<int>& members) override;
   void Abort() override { hub_.Abort(rank_); }
 
  private:
@@ -358,7 +358,7 @@ void LocalWorld::Rank::Member::DoWaitSend(Message to) {
   }
 }
 
-absl::StatusOr<std::unique_ptr<Collective>> LocalWorld::Rank::Group(
+absl::StatusOr<std::unique_ptr<Collective>> LocalWorld::Rank::MakeGroup(
     const std::string& name, const std::vector<int>& members) {
   const int rank = RankIn(members);
   auto meeting = hub_.Join(rank_, name, members);

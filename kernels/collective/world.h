@@ -24,17 +24,25 @@ class CollectiveWorld {
   // while groups made before may be in use by other threads.
   // Errors: FAILED_PRECONDITION another member joins a different group at this point; UNAVAILABLE
   // the world was aborted, or a member was lost.
-  virtual absl::StatusOr<std::unique_ptr<Collective>> Group(const std::string& name,
-                                                            const std::vector<int>& members) = 0;
+  absl::StatusOr<std::unique_ptr<Collective>> Group(const std::string& name,
+                                                    const std::vector<int>& members);
   // The group of all ranks, in order.
   absl::StatusOr<std::unique_ptr<Collective>> Everyone();
+
+  // Groups made from now on count their operations there; it must outlive them.
+  void CountIn(GroupActivity& activity) { activity_ = &activity; }
 
   // See Collective::Abort.
   virtual void Abort() = 0;
 
  protected:
+  virtual absl::StatusOr<std::unique_ptr<Collective>> MakeGroup(
+      const std::string& name, const std::vector<int>& members) = 0;
   // This rank's place among `members`, which must be distinct ranks of the world.
   int RankIn(const std::vector<int>& members) const;
+
+ private:
+  GroupActivity* activity_ = nullptr;
 };
 
 }  // namespace trainyard

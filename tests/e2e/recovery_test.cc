@@ -101,6 +101,22 @@ TEST_F(Recovery, DamagedCheckpointsAreRefusedAndTheEventsSaySo) {
   }
 }
 
+// Catches a hung rank that nobody notices, and peers that are blamed for waiting for it.
+TEST(Hang, ARankThatIsStoppedIsFoundNamedAndRunAgain) {
+  // A tenth of the patience without a heartbeat: enough for a machine that is busy.
+  Service service({.devices_per_worker = 2, .worker_flags = {"--patience", "60"}});
+  const std::string id = service.Submit(Job("disturbed"));
+  ASSERT_TRUE(service.WaitForStep(id, 90));
+  const auto trainers = service.Trainers(id);
+  ASSERT_EQ(trainers.size(), 2u);
+  Kill(trainers[1].pid, SIGSTOP);
+  ASSERT_TRUE(WaitUntil([&] { return service.Job(id).at("restarts") == 1; }));
+  EXPECT_EQ(service.WaitForEnd(id), "SUCCEEDED");
+  const std::string events = service.Trainyard({"events", id}).output;
+  EXPECT_THAT(events, ::testing::ContainsRegex("rank 1 on [^ ]+ .*hung: no progress for"));
+  EXPECT_THAT(events, ::testing::Not(::testing::HasSubstr("rank 0 hung")));
+}
+
 TEST_F(Recovery, TheControllerIsKilledAndNoRankNotices) {
   const std::string id = SubmitAndReachTheMiddle();
   const auto before = service_.Trainers(id);

@@ -50,11 +50,7 @@ std::string TestJob::Text() const {
 
 Service::Service(const ServiceOptions& options)
     : options_(options), binaries_(std::getenv("TRAINYARD_BIN")), directory_(FreshDirectory()) {
-  if (options.trainer.empty()) {
-    StartUp();
-  } else {
-    StartParts(options.trainer);
-  }
+  options.worker_flags.empty() ? StartUp() : StartParts();
 }
 
 Service::~Service() {
@@ -96,7 +92,7 @@ void Service::StartUp() {
   metrics_url_ = Value(line, "metrics=");
 }
 
-void Service::StartParts(const std::string& trainer) {
+void Service::StartParts() {
   const auto start = [&](const std::string& name, std::vector<std::string> argv) {
     argv[0] = binaries_ + "/" + argv[0];
     processes_.push_back(std::make_unique<Process>(
@@ -112,9 +108,19 @@ void Service::StartParts(const std::string& trainer) {
                            "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0"});
   address_ = Value(line, "controller=");
   metrics_url_ = Value(line, "metrics=");
-  start("worker", {"trainyard-worker", "--controller", address_, "--state", directory_ + "/worker",
-                   "--devices", "1", "--root", directory_, "--metrics-listen", "127.0.0.1:0",
-                   "--trainer", trainer});
+  std::vector<std::string> worker = {"trainyard-worker",
+                                     "--controller",
+                                     address_,
+                                     "--state",
+                                     directory_ + "/worker",
+                                     "--devices",
+                                     absl::StrCat(options_.devices_per_worker),
+                                     "--root",
+                                     directory_,
+                                     "--metrics-listen",
+                                     "127.0.0.1:0"};
+  worker.insert(worker.end(), options_.worker_flags.begin(), options_.worker_flags.end());
+  start("worker", worker);
 }
 
 std::string Service::WaitForReady(const std::string& log) {

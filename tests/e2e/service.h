@@ -15,8 +15,8 @@ namespace trainyard::testing {
 struct ServiceOptions {
   int workers = 2;
   int devices_per_worker = 1;
-  // Instead of the workers of `up`: one worker, with this trainer.
-  std::string trainer = "";
+  // Not empty: instead of the workers of `up` one worker, with these flags.
+  std::vector<std::string> worker_flags = {};
 };
 
 // A spec as text with the fields that tests vary. Two layers of a llama, synthetic data.
@@ -74,7 +74,7 @@ class Service {
 
  private:
   void StartUp();
-  void StartParts(const std::string& trainer);
+  void StartParts();
   std::string WaitForReady(const std::string& log);
 
   const ServiceOptions options_;

@@ -148,6 +148,7 @@ void ReadRank(Fields& fields, RankConfig& out) {
   fields.Read("exit_report", out.exit_report);
   fields.Read("checkpoints", out.checkpoints);
   fields.Read("peak_flops", out.peak_flops);
+  fields.Read("patience_seconds", out.patience_seconds);
 }
 
 void CheckRank(const RankConfig& rank, Violations& violations) {
@@ -158,6 +159,10 @@ void CheckRank(const RankConfig& rank, Violations& violations) {
   }
   if (rank.peak_flops && !(*rank.peak_flops > 0)) {
     violations.Add("rank.peak_flops", Wanted("x > 0", *rank.peak_flops));
+  }
+  if (rank.patience_seconds && !(*rank.patience_seconds > 0)) {
+    violations.Add("rank.patience_seconds",
+                   absl::StrCat("wanted > 0, found ", *rank.patience_seconds));
   }
   for (size_t i = 0; i < rank.roots.size(); ++i) {
     if (rank.roots[i].empty() || rank.roots[i][0] != '/') {

@@ -20,14 +20,15 @@ struct RankConfig {
   int64_t epoch = 0;  // Attempt number, from 1 under the service.
   int64_t rank = 0;
   int64_t world = 1;
-  int64_t device = 0;                    // Index on this machine.
-  int64_t threads = 1;                   // OpenMP threads of this rank.
-  std::string interface = "127.0.0.1";   // Address or device name for connections between ranks.
-  std::vector<std::string> roots;        // Where paths of the job may lie; empty: anywhere.
-  std::string socket;                    // Of the worker daemon; empty: none.
-  std::string exit_report;               // Empty: none is written.
-  std::vector<std::string> checkpoints;  // Recorded, newest first; the first good one is loaded.
-  std::optional<double> peak_flops;      // Absent: no MFU.
+  int64_t device = 0;                      // Index on this machine.
+  int64_t threads = 1;                     // OpenMP threads of this rank.
+  std::string interface = "127.0.0.1";     // Address or device name for connections between ranks.
+  std::vector<std::string> roots;          // Where paths of the job may lie; empty: anywhere.
+  std::string socket;                      // Of the worker daemon; empty: none.
+  std::string exit_report;                 // Empty: none is written.
+  std::vector<std::string> checkpoints;    // Recorded, newest first; the first good one is loaded.
+  std::optional<double> peak_flops;        // Absent: no MFU.
+  std::optional<double> patience_seconds;  // Of the worker with a rank that makes no progress.
 };
 
 struct TrainerConfig {

@@ -63,7 +63,8 @@ StepRunner::StepRunner(Executable& executable, PipelineSchedule schedule, Collec
       << "a schedule of " << schedule_.options.stages << " stages";
 }
 
-StepOutput StepRunner::Step(const StepState& state, const StepBatch& batch) {
+StepOutput StepRunner::Step(const StepState& state, const StepBatch& batch,
+                            const std::function<void()>& action_done) {
   CHECK(int64_t(batch.size()) == schedule_.options.micro_batches)
       << batch.size() << " micro-batches for a schedule of " << schedule_.options.micro_batches;
   StepOutput output;
@@ -77,6 +78,7 @@ StepOutput StepRunner::Step(const StepState& state, const StepBatch& batch) {
     const bool forward = action.kind == PipelineAction::kForward;
     (forward ? output.phases.forward : output.phases.backward) +=
         stopwatch.Lap() - (waited_ - waited);
+    action_done();
   }
   WaitForAll();
   output.phases.pipeline_bubble = waited_;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <utility>
 
@@ -41,8 +42,10 @@ class StepRunner {
   StepRunner(Executable& executable, PipelineSchedule schedule, Collective* pipeline);
 
   // Gradients of all micro-batches, their reduction, and the update (which is not committed where
-  // state.finite comes out as 0). `batch` has as many micro-batches as the schedule.
-  StepOutput Step(const StepState& state, const StepBatch& batch);
+  // state.finite comes out as 0). `batch` has as many micro-batches as the schedule. `action_done`
+  // is called after each forward and backward of one.
+  StepOutput Step(const StepState& state, const StepBatch& batch,
+                  const std::function<void()>& action_done);
 
   // Sum of losses over the batch, each scaled by 1 / tokens: this rank's part of the mean.
   double Forward(const StepBatch& batch, int64_t tokens);

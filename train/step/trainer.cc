@@ -98,6 +98,9 @@ class RankTrainer final : public Trainer {
     const int64_t every = job_.checkpoint->every_steps;
     return stopping_ || step == job_.steps || (every > 0 && step % every == 0);
   }
+  void Advance(const char* phase, int64_t step) const {
+    if (callbacks_.progress) callbacks_.progress(phase, step);
+  }
   int64_t tokens_per_step() const { return job_.batch.global * job_.batch.sequence; }
   // For an error of this rank alone: the others wait for sums that it will not take part in.
   absl::Status Leave(const absl::Status& status) const {
@@ -274,6 +277,7 @@ absl::StatusOr<StepRecord> RankTrainer::Step(int64_t step) {
   StepRecord record;
   record.step = step;
   const SteadyTime begin = Now();
+  Advance("data", step);
   const absl::StatusOr<StepBatch> batch = prefetcher_->Take(data_position_);
   if (!batch.ok()) return Leave(batch.status());
   const double data_seconds = SecondsSince(begin);
@@ -306,8 +310,10 @@ Agreement RankTrainer::Attempt(int64_t step, int attempt, const StepBatch& batch
                                   .clip_norm = job_.optimizer.clip_norm,
                                   .tokens = tokens_per_step(),
                                   .seed = job_.seed});
+  const auto advance = [&] { Advance("step", step); };
+  advance();
   if (callbacks_.before_attempt) callbacks_.before_attempt(step, attempt, state);
-  const StepOutput output = engine_->runner().Step(state, batch);
+  const StepOutput output = engine_->runner().Step(state, batch, advance);
   record.phases = output.phases;
   const PhaseSeconds& phases = record.phases;
   const double mine = phases.forward + phases.backward + phases.grad_sync + phases.optimizer;
@@ -327,6 +333,7 @@ absl::StatusOr<double> RankTrainer::Validate() {
   double loss = 0;
   absl::Status status;
   for (int64_t i = 0; i < batches && status.ok(); ++i) {
+    Advance("validation", step_);
     const absl::StatusOr<StepBatch> batch = ReadStepBatch(*validation_reader_, job_.batch.micro,
                                                           engine_->part(), i * job_.batch.global);
     status = batch.status();
@@ -350,6 +357,7 @@ CheckpointLayout RankTrainer::Written() const {
 // the next step, and a last checkpoint that failed is every rank's failure.
 absl::Status RankTrainer::MakeCheckpoint(int64_t step, StepRecord& record) {
   const SteadyTime begin = Now();
+  Advance("checkpoint", step);
   const absl::StatusOr<CheckpointRecord> saved = Save(step);
   record.phases.checkpoint = SecondsSince(begin);
   if (first_rank() && saved.ok() && callbacks_.checkpoint) callbacks_.checkpoint(*saved);

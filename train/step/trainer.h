@@ -71,6 +71,9 @@ struct TrainerCallbacks {
   std::function<void(const StepRecord&)> step = nullptr;
   std::function<void(const CheckpointRecord&)> checkpoint = nullptr;  // Rank 0, after the commit.
   std::function<bool()> stop_requested = nullptr;  // Asked once a step; one rank's yes stops all.
+  // A piece of work is done and the next begins: after each batch, micro-batch and measurement, and
+  // around checkpoints. `phase` of the next: "data" "step" "validation" "checkpoint". Quick.
+  std::function<void(const char* phase, int64_t step)> progress = nullptr;
   // For tests of failures: before each attempt (from 0) at a step, with what it will run on.
   std::function<void(int64_t step, int attempt, StepState&)> before_attempt = nullptr;
 };

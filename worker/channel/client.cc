@@ -20,7 +20,8 @@
 namespace trainyard::channel {
 namespace {
 
-using SteadyTime = std::chrono::steady_clock::time_point;
+using SteadyClock = std::chrono::steady_clock;
+using SteadyTime = SteadyClock::time_point;
 
 // Lines are handed to the socket only up to this, so that a slow daemon costs no memory.
 constexpr size_t kOutgoingBytes = 256 << 10;
@@ -109,6 +110,7 @@ class Client final : public ChannelClient {
       if (!socket_) Connect();
       while (socket_ && !closing()) {
         QueueOutgoing();
+        QueueBeat();
         WaitAndServe();
       }
       // Also after a connection that broke: a daemon that refuses this trainer must not be
@@ -127,6 +129,7 @@ class Client final : public ChannelClient {
     if (!fd.ok()) return;
     socket_.emplace(*std::move(fd));
     socket_->Queue(Encode({options_.hello}));
+    next_beat_ = SteadyClock::now();
     const std::lock_guard lock(mutex_);
     connected_ = true;
     sent_sequence_ = 0;
@@ -153,10 +156,24 @@ class Client final : public ChannelClient {
     requests_.clear();
   }
 
+  void QueueBeat() {
+    if (!options_.progress || SteadyClock::now() < next_beat_) return;
+    next_beat_ = SteadyClock::now() + absl::ToChronoMilliseconds(options_.beat);
+    // A daemon that reads nothing has heard enough.
+    if (socket_->outgoing_bytes() < kOutgoingBytes) socket_->Queue(Encode({options_.progress()}));
+  }
+
+  // In poll's form, rounded up.
+  int MillisecondsUntilBeat() const {
+    if (!options_.progress) return -1;
+    const absl::Duration left = absl::FromChrono(next_beat_ - SteadyClock::now());
+    return int(absl::ToInt64Milliseconds(std::max(left, absl::ZeroDuration()))) + 1;
+  }
+
   void WaitAndServe() {
     const short events = socket_->wants_write() ? POLLIN | POLLOUT : POLLIN;
     pollfd polled[] = {{wakeup_.get(), POLLIN, 0}, {socket_->fd(), events, 0}};
-    ::poll(polled, std::size(polled), -1);
+    ::poll(polled, std::size(polled), MillisecondsUntilBeat());
     wakeup_.Clear();
     Serve();
   }
@@ -197,7 +214,8 @@ class Client final : public ChannelClient {
 
   const Options options_;
   Wakeup wakeup_;
-  std::optional<LineSocket> socket_;  // Of the client's thread alone.
+  std::optional<LineSocket> socket_;  // Of the client's thread alone, as is the next.
+  SteadyTime next_beat_;
 
   mutable std::mutex mutex_;  // Guards all that follows but the thread.
   std::condition_variable changed_, closed_;

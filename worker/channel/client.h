@@ -24,6 +24,9 @@ class ChannelClient {
     // ready, set and checkpoint stay.
     size_t max_kept = 4096;
     absl::Duration retry = absl::Milliseconds(100);  // Between attempts to connect.
+    // What heartbeats say, asked on the client's thread; must not block. Empty: there are none.
+    std::function<Progress()> progress = nullptr;
+    absl::Duration beat = absl::Seconds(1);   // Between them.
     std::function<void()> on_stop = nullptr;  // Once, on the client's thread; must not block.
   };
 

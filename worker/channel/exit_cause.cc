@@ -7,7 +7,7 @@
 namespace trainyard {
 namespace {
 
-constexpr std::array<std::pair<ExitCause, absl::string_view>, 8> kNames = {{
+constexpr std::array<std::pair<ExitCause, absl::string_view>, 9> kNames = {{
     {ExitCause::kCompleted, "completed"},
     {ExitCause::kStopped, "stopped"},
     {ExitCause::kBadInput, "bad_input"},
@@ -15,6 +15,7 @@ constexpr std::array<std::pair<ExitCause, absl::string_view>, 8> kNames = {{
     {ExitCause::kPeerLost, "peer_lost"},
     {ExitCause::kDeviceError, "device_error"},
     {ExitCause::kSignal, "signal"},
+    {ExitCause::kHung, "hung"},
     {ExitCause::kOther, "other"},
 }};
 

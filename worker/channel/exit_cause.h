@@ -14,7 +14,8 @@ enum class ExitCause {
   kNotFinite,
   kPeerLost,
   kDeviceError,
-  kSignal,  // Said of a trainer, never by it.
+  kSignal,  // Said of a trainer, never by it, as is the next.
+  kHung,
   kOther,
 };
 

@@ -17,8 +17,8 @@ namespace {
 using Json = nlohmann::json;
 
 const char* TypeName(const Message& message) {
-  static constexpr const char* kNames[] = {"hello", "ready", "step", "checkpoint", "set",
-                                           "get",   "value", "stop", "ack",        "unknown"};
+  static constexpr const char* kNames[] = {"hello", "ready", "step", "checkpoint", "set",    "get",
+                                           "value", "stop",  "ack",  "progress",   "unknown"};
   static_assert(std::size(kNames) == std::variant_size_v<Message>);
   return kNames[message.index()];
 }
@@ -70,6 +70,10 @@ void Fields(V&& v, Ack& m) {
 template <typename V>
 void Fields(V&& v, Ready& m) {
   v("step", m.step), v("refused", m.refused);
+}
+template <typename V>
+void Fields(V&& v, Progress& m) {
+  v("phase", m.phase), v("step", m.step), v("count", m.count), v("waiting", m.waiting);
 }
 template <typename V>
 void Fields(V&&, Unknown&) {}

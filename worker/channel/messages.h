@@ -64,6 +64,15 @@ struct Checkpoint {
   std::vector<CheckpointId> retained = {};  // Those of the job that still exist; empty: not known.
 };
 
+// A heartbeat: how far the rank has come. Sent over and over, by a thread that does nothing else;
+// `count` grows with the work alone.
+struct Progress {
+  std::string phase;  // "starting" "data" "step" "validation" "checkpoint"
+  uint64_t step = 0;  // 0: before the first.
+  uint64_t count = 0;
+  bool waiting = false;  // In an operation among ranks.
+};
+
 // Rendezvous. Values are bytes here and base64 on the wire.
 struct Set {
   std::string key;
@@ -88,7 +97,8 @@ struct Ack {
 // A type this version does not know: ignored.
 struct Unknown {};
 
-using Message = std::variant<Hello, Ready, Step, Checkpoint, Set, Get, Value, Stop, Ack, Unknown>;
+using Message =
+    std::variant<Hello, Ready, Step, Checkpoint, Set, Get, Value, Stop, Ack, Progress, Unknown>;
 
 // A message as it travels. `sequence` counts, from 1 in each trainer process, the messages that
 // must not be lost (ready, step, checkpoint, set); 0 for all others.

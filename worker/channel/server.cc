@@ -203,6 +203,8 @@ class Server final : public ChannelServer {
       Call(callbacks_.set, *set);
     } else if (const Get* get = std::get_if<Get>(&message)) {
       Call(callbacks_.get, *get);
+    } else if (const Progress* progress = std::get_if<Progress>(&message)) {
+      Call(callbacks_.progress, *progress);
     }
   }
 

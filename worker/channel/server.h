@@ -36,6 +36,7 @@ class ChannelServer {
     std::function<void(const Checkpoint&)> checkpoint = nullptr;
     std::function<void(const Set&)> set = nullptr;
     std::function<void(const Get&)> get = nullptr;  // Answer with SendValue, at once or later.
+    std::function<void(const Progress&)> progress = nullptr;
     // The trainer ended, or is about to reconnect: no connection that has greeted is left.
     std::function<void()> disconnected = nullptr;
   };

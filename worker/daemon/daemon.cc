@@ -22,7 +22,10 @@ constexpr std::chrono::milliseconds kPollInterval(50);
 }  // namespace
 
 Daemon::Daemon(DaemonOptions options, WorkerMetrics& metrics, const Clock& clock)
-    : options_(std::move(options)), clock_(clock), metrics_(metrics) {}
+    : options_(std::move(options)),
+      clock_(clock),
+      metrics_(metrics),
+      last_poll_(clock.Monotonic()) {}
 
 absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Create(DaemonOptions options,
                                                        WorkerMetrics& metrics, const Clock& clock) {
@@ -78,9 +81,11 @@ void Daemon::Run() {
 }
 
 void Daemon::Poll(ChannelList& closed) {
+  const absl::Duration now = clock_.Monotonic();
+  const absl::Duration elapsed = now - std::exchange(last_poll_, now);
   for (auto it = ranks_.begin(); it != ranks_.end();) {
     Rank& rank = it->second;
-    rank.Poll(connected_);
+    rank.Poll(connected_, elapsed);
     if (auto channel = rank.TakeClosedChannel()) closed.push_back(std::move(channel));
     const bool done = rank.done();
     prune_ |= done;
@@ -88,7 +93,7 @@ void Daemon::Poll(ChannelList& closed) {
   }
   LaunchWaiting();
   metrics_.OutboxDropped(outbox_.dropped());
-  metrics_.Expire(clock_.Monotonic());
+  metrics_.Expire(now);
   if (std::exchange(prune_, false)) PruneDirectories();
 }
 
@@ -161,8 +166,8 @@ void Daemon::StartRanks(const StartOrder& order) {
       continue;
     }
     const Device& device = options_.devices[wanted.device];
-    const auto config =
-        TrainerConfig({order, wanted, device, options_.roots, options_.interface}, directory);
+    const auto config = TrainerConfig(
+        {order, wanted, device, options_.roots, options_.interface, options_.patience}, directory);
     if (!config.ok()) {
       Refuse(id, wanted.device, config.status());
       continue;
@@ -290,6 +295,9 @@ channel::ChannelServer::Callbacks Daemon::CallbacksFor(const RankId& id) {
   channel::ChannelServer::Callbacks callbacks;
   callbacks.hello = [=](const channel::Hello&) { with_rank([](Rank& r) { r.OnHello(); }); };
   callbacks.disconnected = [=] { with_rank([](Rank& r) { r.OnDisconnected(); }); };
+  callbacks.progress = [=](const channel::Progress& p) {
+    with_rank([&](Rank& r) { r.OnProgress(p); });
+  };
   callbacks.ready = [=](const channel::Ready& m) { with_rank([&](Rank& r) { r.OnReady(m); }); };
   callbacks.step = [=](const channel::Step& s) { with_rank([&](Rank& r) { r.OnStep(s); }); };
   callbacks.checkpoint = [=](const channel::Checkpoint& c) {

@@ -84,6 +84,7 @@ class Daemon {
   bool draining_ = false;
   bool prune_ = true;
   bool closing_ = false;
+  absl::Duration last_poll_;
   std::condition_variable wake_;
   std::thread thread_;
 };

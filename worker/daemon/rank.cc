@@ -45,6 +45,7 @@ Rank::Rank(Shared shared, RankId id, uint32_t device)
       id_(std::move(id)),
       device_(device),
       directory_(shared.options.state_directory, id_),
+      liveness_(shared.options.patience),
       steps_(directory_.path(), "steps", shared.options.spool_bytes),
       checkpoints_(directory_.path(), "checkpoints"),
       rendezvous_(directory_.path(), "rendezvous"),
@@ -161,7 +162,8 @@ void Rank::Stop(StopMode mode) {
   if (IsRunning(supervisor_)) ::kill(supervisor_.pid, SIGTERM);
 }
 
-void Rank::Poll(bool connected) {
+void Rank::Poll(bool connected, absl::Duration elapsed) {
+  if (phase_ == Phase::kRunning) PollLiveness(elapsed);
   if (phase_ == Phase::kRunning) PollProcess();
   if (phase_ == Phase::kFinishing &&
       (!greeted_ || shared_.clock.Monotonic() >= finish_by_.value_or(absl::ZeroDuration()))) {
@@ -173,6 +175,16 @@ void Rank::Poll(bool connected) {
     next_log_ = shared_.clock.Monotonic() + kLogInterval;
     ForwardLog();
   }
+}
+
+void Rank::PollLiveness(absl::Duration elapsed) {
+  // Without a channel nothing can be heard, and the trainer stops by itself.
+  if (kill_ordered_ || channel_ == nullptr) return;
+  const std::optional<std::string> reason = liveness_.Poll(elapsed);
+  if (!reason) return;
+  hung_ = *reason;
+  LogWarning("rank_hung", {{"rank", id_.Name()}, {"reason", hung_}});
+  Stop(StopMode::kKill);
 }
 
 void Rank::PollProcess() {
@@ -198,6 +210,11 @@ void Rank::PollProcess() {
              .message = absl::StrCat("its supervisor ended without a report: ",
                                      report.status().message())};
   }
+  // That it was killed for it is not the cause.
+  if (!hung_.empty() && exit_.cause != ExitCause::kCompleted) {
+    exit_.cause = ExitCause::kHung;
+    exit_.message = hung_;
+  }
   phase_ = Phase::kFinishing;
   finish_by_ = shared_.clock.Monotonic() + kChannelGrace;
 }
@@ -205,8 +222,10 @@ void Rank::PollProcess() {
 void Rank::Exited(RankExit exit) {
   exit_ = std::move(exit);
   phase_ = Phase::kExited;
-  // So that a later daemon can say it again, also of a rank that never had a supervisor.
-  if (!directory_.Has("exit_report.json") && MakeDirectories(directory_.path()).ok()) {
+  // So that a later daemon can say it again, also of a rank that never had a supervisor, or whose
+  // supervisor does not know why it was killed.
+  const bool untold = !hung_.empty() || !directory_.Has("exit_report.json");
+  if (untold && MakeDirectories(directory_.path()).ok()) {
     if (const absl::Status status = WriteExitReport(directory_.File("exit_report.json"), exit_);
         !status.ok()) {
       LogError("exit_report_failed", {{"rank", id_.Name()}, {"error", status.message()}});

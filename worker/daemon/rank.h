@@ -12,6 +12,7 @@
 #include "common/clock.h"
 #include "worker/channel/server.h"
 #include "worker/daemon/devices.h"
+#include "worker/daemon/liveness.h"
 #include "worker/daemon/log_files.h"
 #include "worker/daemon/outbox.h"
 #include "worker/daemon/processes.h"
@@ -33,6 +34,7 @@ struct DaemonOptions {
   uint64_t log_file_bytes = 4 << 20;  // Of a rank's log, at most log_files such files are kept.
   uint32_t log_files = 4;
   uint64_t spool_bytes = 256 << 20;  // Of a rank's steps; checkpoints have no bound.
+  channel::Patience patience{};      // With ranks that make no progress.
   size_t ended_ranks = 16;  // Directories of ranks that ended and are reported: the newest stay.
 };
 
@@ -69,8 +71,9 @@ class Rank {
   void Adopt(channel::ChannelServer::Callbacks callbacks);
 
   void Stop(StopMode mode);
-  // Moves on: finds the processes gone, drains, kills what did not go, forwards the log.
-  void Poll(bool connected);
+  // Moves on: finds the processes gone or hung, kills what did not go, forwards the log. `elapsed`:
+  // since the last call.
+  void Poll(bool connected, absl::Duration elapsed);
   // Nothing is left to do here.
   bool done() const { return phase_ == Phase::kReported && log_done_; }
   // Must be destroyed without the daemon's lock: it joins a thread that may wait for it.
@@ -80,6 +83,7 @@ class Rank {
   // From the channel.
   void OnHello() { greeted_ = true; }
   void OnDisconnected() { greeted_ = false; }
+  void OnProgress(const channel::Progress& progress) { liveness_.Heard(progress); }
   void OnReady(const channel::Ready& ready);
   void OnStep(const channel::Step& step);
   void OnCheckpoint(const channel::Checkpoint& checkpoint);
@@ -98,6 +102,7 @@ class Rank {
  private:
   bool ReplayEarlierDaemon();
   void PollProcess();
+  void PollLiveness(absl::Duration elapsed);
   void Exited(RankExit exit);  // No process of it is left.
   uint64_t ReportStep(const channel::Step& step);
   uint64_t ReportCheckpoint(const channel::Checkpoint& checkpoint);
@@ -110,6 +115,8 @@ class Rank {
   Phase phase_ = Phase::kWaiting;
   std::optional<channel::Ready> ready_;  // Once it was.
   bool kill_ordered_ = false;
+  Liveness liveness_;
+  std::string hung_;  // Why it was ended, if it was for that.
   RankExit exit_;
   uint64_t exit_sequence_ = 0;  // Of its report, once it is in the outbox.
 

@@ -35,6 +35,7 @@ absl::StatusOr<std::string> TrainerConfig(const RankConfig& config,
                {"roots", config.roots},
                {"socket", directory.File("socket")},
                {"exit_report", directory.File("trainer_exit.json")},
+               {"patience_seconds", absl::ToDoubleSeconds(config.patience.step())},
                {"checkpoints", config.order.checkpoints}};
   const auto peak = config.device.peak_flops.find(ComputeDtype(job));
   if (peak != config.device.peak_flops.end()) rank["peak_flops"] = peak->second;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "worker/channel/patience.h"
 #include "worker/daemon/devices.h"
 #include "worker/daemon/rank_directory.h"
 #include "worker/daemon/reports.h"
@@ -18,6 +19,7 @@ struct RankConfig {
   const Device& device;
   const std::vector<std::string>& roots;
   const std::string& interface;
+  channel::Patience patience{};
 };
 
 // INVALID_ARGUMENT when the order's job config is not a JSON object.

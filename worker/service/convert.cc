@@ -38,6 +38,8 @@ v1::ExitCause ToProto(ExitCause cause) {
       return v1::EXIT_CAUSE_DEVICE_ERROR;
     case ExitCause::kSignal:
       return v1::EXIT_CAUSE_SIGNAL;
+    case ExitCause::kHung:
+      return v1::EXIT_CAUSE_HUNG;
     case ExitCause::kOther:
       return v1::EXIT_CAUSE_OTHER;
   }

@@ -13,6 +13,8 @@
 #include "kernels/collective/local.h"
 #include "kernels/matrix_rate.h"
 #include "worker/channel/client.h"
+#include "worker/channel/patience.h"
+#include "worker/trainer/heartbeat.h"
 #include "worker/trainer/progress.h"
 
 namespace trainyard {
@@ -145,6 +147,11 @@ bool StopRequested(const RankProcessOptions& options, const channel::ChannelClie
   return client->stop_requested();
 }
 
+channel::Patience PatienceOf(const RankConfig& rank) {
+  return rank.patience_seconds ? channel::Patience(absl::Seconds(*rank.patience_seconds))
+                               : channel::Patience();
+}
+
 // One rank has nobody to meet.
 struct Peers {
   std::unique_ptr<LocalWorld> alone;
@@ -165,7 +172,8 @@ absl::StatusOr<Peers> Meet(const RankConfig& rank, channel::ChannelClient* clien
   SocketRendezvous rendezvous(*client);
   ASSIGN_OR_RETURN(peers.gloo, CreateGlooWorld({.rank = int(rank.rank),
                                                 .size = int(rank.world),
-                                                .interface = rank.interface},
+                                                .interface = rank.interface,
+                                                .timeout = PatienceOf(rank).ForPeers()},
                                                rendezvous));
   return peers;
 }
@@ -180,11 +188,13 @@ absl::StatusOr<TrainingResult> RunRankProcess(const TrainerConfig& config, const
   } else {
     ASSIGN_OR_RETURN(rank, Alone(config.job, backend));
   }
+  Heartbeat heartbeat;
   std::unique_ptr<channel::ChannelClient> client;
   if (!rank.socket.empty()) {
     client = channel::ChannelClient::Create(
         {.path = rank.socket,
-         .hello = {rank.job_id, uint64_t(rank.epoch), uint32_t(rank.rank), ::getpid()}});
+         .hello = {rank.job_id, uint64_t(rank.epoch), uint32_t(rank.rank), ::getpid()},
+         .progress = [&] { return heartbeat.Now(); }});
   }
   Reporter reporter(config, client.get());
   TrainerCallbacks callbacks{
@@ -192,8 +202,10 @@ absl::StatusOr<TrainingResult> RunRankProcess(const TrainerConfig& config, const
       .step = [&](const StepRecord& record) { reporter.Step(record); },
       .checkpoint = [&](const CheckpointRecord& record) { reporter.Checkpoint(record); },
       .stop_requested = [&] { return StopRequested(options, client.get()); },
+      .progress = [&](const char* phase, int64_t step) { heartbeat.Advance(phase, step); },
       .before_attempt = options.before_attempt};
   ASSIGN_OR_RETURN(const Peers peers, Meet(rank, client.get()));
+  peers.world().CountIn(heartbeat.activity());
   ASSIGN_OR_RETURN(const std::unique_ptr<Trainer> trainer,
                    Trainer::Create(config.job, rank, backend, peers.world(), std::move(callbacks)));
   absl::StatusOr<TrainingResult> result = trainer->Run();

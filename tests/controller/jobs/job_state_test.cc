@@ -187,6 +187,15 @@ TEST(JobState, CulpritIsNamedThoughAPeerComplainedFirst) {
   EXPECT_THAT(innocent.state_reason, HasSubstr("rank 0"));
 }
 
+// Its worker says so only once it is gone, which takes as long as any kill.
+TEST(JobState, ARankThatHungIsNamedHoweverLongAfterItsPeersComplaint) {
+  Job job = Running(NewJob());
+  job = Must(job, Exited(job, 0, ExitCause::kPeerLost));
+  job = Must(job, Exited(job, 1, ExitCause::kHung), absl::Seconds(20));
+  EXPECT_THAT(job.state_reason, HasSubstr("rank 1 on host1 (worker w1) hung"));
+  EXPECT_EQ(job.restarts_without_progress, 1);
+}
+
 TEST(JobState, LostWorkerAndDrainDoNotCount) {
   Job job = Running(NewJob(2, 0));
   job = Must(job, WorkerGone{"w1"});
@@ -309,7 +318,7 @@ decltype(JobEvent::what) RandomEvent(const Job& job, std::mt19937& random) {
     default: {
       const int signal = below(2) != 0 ? 9 : 15;
       RankReported report = Said(job, rank, RankState(1 + below(3)), ExitCause::kNone, signal);
-      if (report.state == RankState::kExited) report.cause = ExitCause(1 + below(8));
+      if (report.state == RankState::kExited) report.cause = ExitCause(1 + below(9));
       report.epoch -= below(8) == 0;
       return report;
     }

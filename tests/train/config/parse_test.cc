@@ -195,6 +195,7 @@ rank:
   exit_report: /state/e
   checkpoints: [/data/runs/tiny/epoch-2/step-40]
   peak_flops: 1.1e11
+  patience_seconds: 90
 )";
 
 TEST(ParseTrainerConfig, LandsInEveryField) {
@@ -215,6 +216,7 @@ TEST(ParseTrainerConfig, LandsInEveryField) {
   EXPECT_EQ(rank.exit_report, "/state/e");
   EXPECT_THAT(rank.checkpoints, ElementsAre("/data/runs/tiny/epoch-2/step-40"));
   EXPECT_EQ(rank.peak_flops, 1.1e11);
+  EXPECT_EQ(rank.patience_seconds, 90);
 }
 
 TEST(ParseTrainerConfig, IsAloneWithoutARankAndPutsTheJobsPathsUnderJob) {

@@ -35,6 +35,7 @@ class Inbox {
         .checkpoint = [this](const Checkpoint& c) { Change([&] { paths.push_back(c.path); }); },
         .set = [this](const Set& s) { Change([&] { sets.push_back(s.key + "=" + s.value); }); },
         .get = [this](const Get& g) { Change([&] { gets.push_back(g.key); }); },
+        .progress = [this](const Progress& p) { Change([&] { beats.push_back(p.count); }); },
         .disconnected = [this] { Change([this] { ++disconnects; }); },
     };
   }
@@ -45,7 +46,7 @@ class Inbox {
   }
 
   int hellos = 0, readies = 0, disconnects = 0;
-  std::vector<uint64_t> steps;
+  std::vector<uint64_t> steps, beats;
   std::vector<std::string> paths, sets, gets;
 
  private:
@@ -194,6 +195,26 @@ TEST_F(ChannelTest, BoundDropsOldestStepsButNeverCheckpoints) {
   ASSERT_TRUE(client->Flush(kPatience).ok());
   EXPECT_THAT(inbox.paths, testing::ElementsAre("/a", "/b"));
   EXPECT_THAT(inbox.steps, testing::ElementsAre(99, 100));
+}
+
+TEST_F(ChannelTest, HeartbeatsSayHowFarTheWorkHasCome) {
+  Inbox first, second;
+  auto server = Serve(first);
+  std::atomic<uint64_t> count = 7;
+  const auto client =
+      ChannelClient::Create({.path = path_,
+                             .hello = {"j-1", 3, 0, 42},
+                             .retry = absl::Milliseconds(5),
+                             .progress = [&] { return Progress{.phase = "step", .count = count}; },
+                             .beat = absl::Milliseconds(1)});
+  // The first with the greeting; and on, though nothing is done.
+  ASSERT_TRUE(first.Wait([&] { return first.beats.size() >= 3; }));
+  EXPECT_EQ(first.beats.back(), 7u);
+  count = 8;
+  ASSERT_TRUE(first.Wait([&] { return first.beats.back() == 8; }));
+  server.reset();
+  server = Serve(second);
+  EXPECT_TRUE(second.Wait([&] { return !second.beats.empty(); }));
 }
 
 TEST_F(ChannelTest, GetIsAnsweredOnceSomebodySetTheKeyAndSurvivesARestart) {

@@ -87,6 +87,14 @@ TEST(Messages, HelloNamesJobEpochRankAndProcess) {
   EXPECT_EQ(hello.pid, 99);
 }
 
+TEST(Messages, ProgressNamesPhaseStepAndCount) {
+  const Progress progress = RoundTrip(Progress{"data", 12, 345, true});
+  EXPECT_EQ(progress.phase, "data");
+  EXPECT_EQ(progress.step, 12u);
+  EXPECT_EQ(progress.count, 345u);
+  EXPECT_TRUE(progress.waiting);
+}
+
 TEST(Messages, OtherVersionIsRefusedWithBothNumbers) {
   const auto status =
       Decode(R"({"type":"hello","version":2,"job_id":"j","epoch":1,"rank":0,"pid":1})").status();

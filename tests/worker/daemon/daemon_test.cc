@@ -30,7 +30,7 @@ class DaemonTest : public ::testing::Test {
   // A new daemon on the same state directory, as after a crash: the old one takes no leave.
   void Restart() {
     daemon_.reset();
-    auto daemon = Daemon::Create(options_, metrics_);
+    auto daemon = Daemon::Create(options_, metrics_, *clock_);
     ASSERT_TRUE(daemon.ok()) << daemon.status();
     daemon_ = *std::move(daemon);
     daemon_->Connected();
@@ -47,6 +47,8 @@ class DaemonTest : public ::testing::Test {
   TemporaryDirectory directory_;
   DaemonOptions options_ = TestOptions(directory_.path());
   WorkerMetrics metrics_{"host"};
+  FakeClock fake_clock_;
+  const Clock* clock_ = &RealClock();
   std::unique_ptr<Daemon> daemon_;
   std::unique_ptr<Listener> heard_;
 };
@@ -162,6 +164,30 @@ TEST_F(DaemonTest, AKilledSupervisorIsAnExitBySignal) {
   EXPECT_EQ(exited->exit.cause, ExitCause::kSignal);
   EXPECT_EQ(exited->exit.signal, SIGKILL);
   EXPECT_EQ(KillMarked(RankDirectory::Marker(DirectoryOf(id_).path())), 0);
+}
+
+// Bug it must catch: a rank that hangs and that nobody waits for, running for ever. Stopped, it is
+// silent; in an endless wait it beats and gets nowhere.
+TEST_F(DaemonTest, ARankThatMakesNoProgressIsEndedAsHung) {
+  clock_ = &fake_clock_;
+  options_.patience = channel::Patience(absl::Minutes(1));
+  Restart();
+  uint64_t epoch = 0;
+  for (const char* how : {"kill:19", "wait"}) {
+    const RankId id = {"job", ++epoch, 0};
+    daemon_->StartRanks(Order("job", epoch, {"ready", "step:3", "flush", how}));
+    ASSERT_TRUE(heard_->Await(id, RankState::kReady)) << how;
+    ASSERT_TRUE(WaitFor([&] {
+      fake_clock_.Advance(absl::Seconds(1));
+      return daemon_->num_live_ranks() == 0;
+    })) << how;
+    const auto exited = heard_->Await(id, RankState::kExited);
+    ASSERT_TRUE(exited) << how;
+    EXPECT_EQ(exited->exit.cause, ExitCause::kHung);
+    EXPECT_THAT(exited->exit.message, HasSubstr("no progress for"));
+    // A later daemon says the same.
+    EXPECT_EQ(ReadExitReport(DirectoryOf(id).File("exit_report.json"))->cause, ExitCause::kHung);
+  }
 }
 
 TEST_F(DaemonTest, RanksOfOneMachineFindEachOtherAndTheControllerHearsOfIt) {

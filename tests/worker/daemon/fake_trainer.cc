@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <fstream>
 #include <iostream>
@@ -30,6 +31,8 @@ class FakeTrainer {
     channel_ = channel::ChannelClient::Create(
         {.path = rank["socket"],
          .hello = {rank["job_id"], rank["epoch"], rank["rank"], ::getpid()},
+         .progress =
+             [this] { return channel::Progress{.phase = "step", .step = step_, .count = step_}; },
          .on_stop = {}});
   }
 
@@ -106,8 +109,8 @@ class FakeTrainer {
   }
 
   nlohmann::json config_;
-  std::unique_ptr<channel::ChannelClient> channel_;
-  uint64_t step_ = 0;
+  std::atomic<uint64_t> step_ = 0;
+  std::unique_ptr<channel::ChannelClient> channel_;  // Last: it asks for the step.
 };
 
 }  // namespace

@@ -156,6 +156,7 @@ TEST_F(WorkerProgramTest, WrongFlagsAreSaidAndEndIt) {
   EXPECT_THAT(Output(), HasSubstr("--root /nonexistent"));
   EXPECT_EQ(exit_code({{"--devices", "0"}}), 2);
   EXPECT_THAT(Output(), HasSubstr("--devices 0 is not between 1"));
+  EXPECT_EQ(exit_code({{"--patience", "0"}}), 2);
   EXPECT_EQ(exit_code({{"--devises", "2"}}), 2);
 }
 

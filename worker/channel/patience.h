@@ -1,0 +1,32 @@
+// How long a rank may go without progress. One number, the worker's `--patience`, from which the
+// daemon that ends a rank which hangs, and the ranks that wait for it, derive theirs: the daemon
+// must act first, because it knows which rank it is.
+
+#pragma once
+
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+
+namespace trainyard::channel {
+
+class Patience {
+ public:
+  // `step`: from one piece of work of a step (a batch, a micro-batch, an operation among ranks) to
+  // the next.
+  explicit Patience(absl::Duration step = absl::Minutes(10)) : step_(step) {}
+
+  absl::Duration step() const { return step_; }
+  // Starting (data, memory, the checkpoint to load) and checkpoints are pieces of work as a whole.
+  absl::Duration Of(absl::string_view phase) const {
+    return phase == "starting" || phase == "checkpoint" ? 3 * step_ : step_;
+  }
+  // Without any heartbeat: the whole process stands still, whatever it was at.
+  absl::Duration Silence() const { return step_ / 10; }
+  // Of one operation among ranks: longer than a peer may take for anything, and than its end takes.
+  absl::Duration ForPeers() const { return 3 * step_ + absl::Minutes(1); }
+
+ private:
+  absl::Duration step_;
+};
+
+}  // namespace trainyard::channel

@@ -362,8 +362,8 @@ class NcclWorld final : public CollectiveWorld {
   int size() const override { return shared_.options.size; }
   void Abort() override { shared_.aborted = true; }
 
-  absl::StatusOr<std::unique_ptr<Collective>> Group(const std::string& name,
-                                                    const std::vector<int>& members) override {
+  absl::StatusOr<std::unique_ptr<Collective>> MakeGroup(const std::string& name,
+                                                        const std::vector<int>& members) override {
     const int rank = RankIn(members);
     const std::string group = absl::StrCat("nccl/", name, "/", absl::StrJoin(members, ","));
     const std::string key = absl::StrCat(group, "/", made_[group]++);

@@ -86,7 +86,7 @@ class RankTrainer final : public Trainer {
   absl::StatusOr<StepRecord> Step(int64_t step);
   Agreement Attempt(int64_t step, int attempt, const StepBatch& batch, StepRecord& record);
   absl::StatusOr<double> Validate();
-  absl::Status MakeCheckpoint(int64_t step, StepRecord& record);
+  absl::StatusOr<std::optional<CheckpointRecord>> MakeCheckpoint(int64_t step, StepRecord& record);
   absl::StatusOr<CheckpointRecord> Save(int64_t step);
   std::vector<ListedCheckpoint> Retain(const std::string& before) const;
 
@@ -247,15 +247,20 @@ absl::StatusOr<TrainingResult> RankTrainer::Run() {
   while (step_ < job_.steps && !stopping_) {
     const int64_t step = step_ + 1;
     ASSIGN_OR_RETURN(StepRecord record, Step(step));
+    std::optional<CheckpointRecord> saved;
     if (!record.skipped) {
       step_ = step;
       data_position_ += job_.batch.global;
       if (ValidationDue(step)) {
         ASSIGN_OR_RETURN(record.validation_loss, Validate());
       }
-      if (CheckpointDue(step)) RETURN_IF_ERROR(MakeCheckpoint(step, record));
+      if (CheckpointDue(step)) {
+        ASSIGN_OR_RETURN(saved, MakeCheckpoint(step, record));
+      }
     }
     if (callbacks_.step) callbacks_.step(record);
+    // After its step: whoever resumes from it must have heard of all the steps before.
+    if (saved && callbacks_.checkpoint) callbacks_.checkpoint(*saved);
     result.step = step_;
     result.loss = record.loss;
     if (record.skipped) {
@@ -354,17 +359,19 @@ CheckpointLayout RankTrainer::Written() const {
 }
 
 // All ranks wait for the commit: the stall then counts as a checkpoint's, not as communication of
-// the next step, and a last checkpoint that failed is every rank's failure.
-absl::Status RankTrainer::MakeCheckpoint(int64_t step, StepRecord& record) {
+// the next step, and a last checkpoint that failed is every rank's failure. Returns what is to be
+// reported, on rank 0.
+absl::StatusOr<std::optional<CheckpointRecord>> RankTrainer::MakeCheckpoint(int64_t step,
+                                                                            StepRecord& record) {
   const SteadyTime begin = Now();
   Advance("checkpoint", step);
   const absl::StatusOr<CheckpointRecord> saved = Save(step);
   record.phases.checkpoint = SecondsSince(begin);
-  if (first_rank() && saved.ok() && callbacks_.checkpoint) callbacks_.checkpoint(*saved);
-  if (first_rank() && !saved.ok()) {
+  if (first_rank() && saved.ok()) return *saved;
+  if (first_rank())
     LogError("checkpoint_failed", {{"step", step}, {"error", saved.status().message()}});
-  }
-  return stopping_ || step == job_.steps ? saved.status() : absl::OkStatus();
+  if (!saved.ok() && (stopping_ || step == job_.steps)) return saved.status();
+  return std::nullopt;
 }
 
 absl::StatusOr<CheckpointRecord> RankTrainer::Save(int64_t step) {

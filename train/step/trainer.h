@@ -69,7 +69,8 @@ struct StartRecord {
 struct TrainerCallbacks {
   std::function<void(const StartRecord&)> ready = nullptr;  // All is loaded; the first step begins.
   std::function<void(const StepRecord&)> step = nullptr;
-  std::function<void(const CheckpointRecord&)> checkpoint = nullptr;  // Rank 0, after the commit.
+  // Rank 0, after the commit, and after the step's own record.
+  std::function<void(const CheckpointRecord&)> checkpoint = nullptr;
   std::function<bool()> stop_requested = nullptr;  // Asked once a step; one rank's yes stops all.
   // A piece of work is done and the next begins: after each batch, micro-batch and measurement, and
   // around checkpoints. `phase` of the next: "data" "step" "validation" "checkpoint". Quick.

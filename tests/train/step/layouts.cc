@@ -88,7 +88,7 @@ class Rank {
                                           .clip_norm = 0.05,
                                           .tokens = batch.global * batch.sequence,
                                           .seed = 7});
-    return engine_->runner().Step(state, BatchOf(case_, *engine_, step)).state;
+    return engine_->runner().Step(state, BatchOf(case_, *engine_, step), [] {}).state;
   }
 
   void AddGradients(Assembly& assembly) const {

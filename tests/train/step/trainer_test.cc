@@ -142,6 +142,27 @@ TEST(Checkpoints, FailureInBetweenDoesNotStopTrainingButThatOfTheLastOneFailsEve
   EXPECT_THAT(runs[0].checkpoints, ::testing::IsEmpty());
 }
 
+// Bug it must catch: a rank killed between the two reports leaves a checkpoint that is resumed from
+// and a step that nobody has heard of.
+TEST(Checkpoints, AreReportedAfterTheirStep) {
+  JobConfig job = TinyJob(FreshDirectory("order"));
+  job.steps = 3;
+  job.checkpoint->every_steps = 1;
+  RankConfig rank;
+  rank.job_id = "j-1", rank.epoch = 1;
+  std::vector<std::string> told;
+  LocalWorld world(1);
+  const auto trainer = Trainer::Create(
+      job, rank, CpuBackend(), world.world(0),
+      {.step = [&](const StepRecord& r) { told.push_back(absl::StrCat("step ", r.step)); },
+       .checkpoint =
+           [&](const CheckpointRecord& r) { told.push_back(absl::StrCat("saved ", r.step)); }});
+  ASSERT_TRUE(trainer.ok()) << trainer.status();
+  ASSERT_TRUE((*trainer)->Run().ok());
+  EXPECT_THAT(
+      told, ::testing::ElementsAre("step 1", "saved 1", "step 2", "saved 2", "step 3", "saved 3"));
+}
+
 // A report may be on its way when the attempt ends: what it replaces must still be there.
 TEST(Checkpoints, TheOneBeforeTheNewestStaysEvenWhenOneIsToBeKept) {
   JobConfig job = TinyJob(FreshDirectory("keep_one"));

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include "absl/strings/str_cat.h"
 #include "common/files.h"
@@ -31,6 +32,31 @@ TEST(Lifecycle, ARunningJobIsCancelledAndItsDevicesAreFree) {
   EXPECT_TRUE(service.Trainers(id).empty());
   const std::string next = service.Submit({.name = "next", .steps = 3, .devices = 2});
   EXPECT_EQ(service.WaitForEnd(next), "SUCCEEDED");
+}
+
+// Catches two jobs that write over each other's checkpoints, and a refusal that ends the wrong one.
+// The service sees that the directories are one by their names, the trainer whatever they are
+// called.
+TEST(Lifecycle, OfTwoLiveJobsOnOneCheckpointDirectoryTheSecondIsRefused) {
+  Service service({.workers = 2, .devices_per_worker = 1});
+  ASSERT_EQ(::symlink("runs", (service.directory() + "/alias").c_str()), 0);
+  TestJob job = {
+      .name = "first", .steps = 1'000'000, .checkpoint_every = 20, .directory = "runs/shared"};
+  const std::string first = service.Submit(job);
+  ASSERT_TRUE(service.WaitForStep(first, 20));
+  const Finished same = service.Trainyard({"submit", "first.yaml"});
+  EXPECT_EQ(same.exit_code, 1);
+  EXPECT_THAT(same.errors, AllOf(HasSubstr("runs/shared"), HasSubstr(first)));
+  job.name = "second";
+  job.directory = "alias/shared";
+  const std::string second = service.Submit(job);
+  EXPECT_EQ(service.WaitForEnd(second), "FAILED");
+  EXPECT_THAT(service.Job(second).value("state_reason", ""),
+              HasSubstr("runs/shared belongs to job " + first));
+  ASSERT_TRUE(service.WaitForStep(first, service.Step(first) + 40));
+  EXPECT_EQ(service.Job(first).at("restarts"), 0);
+  EXPECT_EQ(service.Trainyard({"cancel", first}).exit_code, 0);
+  EXPECT_EQ(service.WaitForEnd(first), "CANCELLED");
 }
 
 TEST(Lifecycle, EndingUpWithAJobRunningLeavesNothingBehind) {

@@ -38,7 +38,7 @@ std::string TestJob::Text() const {
   std::string text = absl::StrCat(
       "name: ", name, "\nmodel: {preset: llama3-8b, overrides: {layers: 2, hidden: ", hidden,
       ", ffn: ", 3 * hidden, ", heads: 4, kv_heads: 2, vocab: 256, max_seq: 64}}\n",
-      "precision: F32\nbatch: {global: 4, micro: 2, sequence: 64}\ndata: {", data, "}\n");
+      "precision: F32\nbatch: {global: 4, micro: ", micro, ", sequence: 64}\ndata: {", data, "}\n");
   absl::StrAppend(&text, "optimizer: {adamw: {learning_rate: 3e-3}}\nsteps: ", steps,
                   "\ndevices: ", devices, "\nseed: 7\n", more, more.empty() ? "" : "\n");
   if (checkpoint_every > 0) {

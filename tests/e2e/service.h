@@ -26,6 +26,7 @@ struct TestJob {
   int devices = 1;
   int checkpoint_every = 0;    // 0: no checkpoint section.
   std::string directory = "";  // Of checkpoints.
+  int micro = 2;               // Of 4 sequences.
   int hidden = 32;
   std::string data = "synthetic: {}";
   std::string more = "";  // Further lines.

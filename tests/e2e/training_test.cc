@@ -126,5 +126,30 @@ TEST(Training, ItsCheckpointsAreListedGoodAndWriteText) {
                     HasSubstr("CHECKPOINTED"), HasSubstr("FINISHED")));
 }
 
+// 16 processes, every axis of a dense model and virtual stages, against one: f32, so that sums in
+// another order show in the seventh digit.
+TEST(Training, ManyRanksOverAllAxesGiveTheCurveOfOne) {
+  Service service({.workers = 2, .devices_per_worker = 8});
+  const auto losses = [&](const std::string& name, int devices, const std::string& parallelism) {
+    const std::string id = service.Submit({.name = name,
+                                           .steps = 8,
+                                           .devices = devices,
+                                           .checkpoint_every = 8,
+                                           .directory = "runs/" + name,
+                                           .micro = 1,
+                                           .more = parallelism});
+    EXPECT_EQ(service.WaitForEnd(id), "SUCCEEDED");
+    std::vector<double> values;
+    for (const auto& step : service.Steps(id)) values.push_back(step.at("loss").get<double>());
+    return values;
+  };
+  const std::vector<double> one = losses("one", 1, "");
+  const std::vector<double> many =
+      losses("many", 16, "parallelism: {tensor: 2, pipeline: 2, virtual_pipeline: 2, context: 2}");
+  ASSERT_EQ(one.size(), 8u);
+  ASSERT_EQ(many.size(), 8u);
+  for (size_t i = 0; i < one.size(); ++i) EXPECT_NEAR(many[i], one[i], 1e-4) << "step " << i + 1;
+}
+
 }  // namespace
 }  // namespace trainyard::testing

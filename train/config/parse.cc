@@ -44,8 +44,14 @@ void ReadParallelism(Fields& fields, ParallelismConfig& out) {
   ReadUnlessZero(fields, "virtual_pipeline", out.virtual_pipeline);
   ReadUnlessZero(fields, "context", out.context);
   ReadUnlessZero(fields, "expert", out.expert);
-  int zero = 0;  // Only one value exists, so nothing is kept of it.
-  fields.ReadEnum<int>("zero", "ZERO_", {{"NONE", 0}}, zero);
+  fields.ReadEnum<Zero>("zero", "ZERO_", {{"NONE", Zero::kNone}, {"OPTIMIZER", Zero::kOptimizer}},
+                        out.zero);
+  std::vector<std::pair<std::string, std::optional<ScheduleKind>>> schedules;
+  for (const ScheduleKind kind : {ScheduleKind::kGPipe, ScheduleKind::k1F1B,
+                                  ScheduleKind::kInterleaved1F1B, ScheduleKind::kZeroBubble}) {
+    schedules.emplace_back(Name(kind), kind);
+  }
+  fields.ReadEnum("schedule", "PIPELINE_SCHEDULE_", schedules, out.schedule);
 }
 
 void ReadBatch(Fields& fields, BatchConfig& out) {

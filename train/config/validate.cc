@@ -8,6 +8,7 @@
 #include "train/config/fields.h"
 #include "train/config/parse.h"
 #include "train/config/resolve_model.h"
+#include "train/config/validate_layout.h"
 
 namespace trainyard {
 namespace {
@@ -80,26 +81,9 @@ void CheckName(const std::string& name, Checker& check) {
                            Quoted(name), nearest.empty() ? "" : Quoted(nearest)));
 }
 
-// Returns whether the axes are legal, so that sizes derived from them mean something.
-bool CheckParallelism(const JobConfig& job, Checker& check) {
-  struct AxisSize {
-    const char* name;
-    int64_t size;
-  };
-  const ParallelismConfig& p = job.parallelism;
-  bool legal = true;
-  for (const auto& [name, size] : {AxisSize{"tensor", p.tensor}, AxisSize{"pipeline", p.pipeline},
-                                   AxisSize{"virtual_pipeline", p.virtual_pipeline},
-                                   AxisSize{"context", p.context}, AxisSize{"expert", p.expert}}) {
-    if (size == 1) continue;
-    legal = false;
-    check.Add(absl::StrCat("parallelism.", name),
-              Wanted("1 (only data parallelism exists so far)", size, 1));
-  }
-  return check.Range("devices", job.devices, 1, kMaxDevices) && legal;
-}
-
-void CheckBatch(const JobConfig& job, bool axes_legal, Checker& check) {
+// Returns whether the batch divides over the data-parallel ranks; not known unless the axes are
+// legal.
+bool CheckBatch(const JobConfig& job, bool axes_legal, Checker& check) {
   const BatchConfig& batch = job.batch;
   const bool global = check.Range("batch.global", batch.global, 1, kMaxGlobalBatch);
   const bool micro = check.Range("batch.micro", batch.micro, 1, kMaxGlobalBatch);
@@ -110,13 +94,14 @@ void CheckBatch(const JobConfig& job, bool axes_legal, Checker& check) {
                      absl::StrCat(batch.micro, " x ", batch.sequence),
                      kMaxMicroBatchTokens / batch.sequence));
   }
-  if (!global || !micro || !axes_legal) return;
+  if (!global || !micro || !axes_legal) return false;
   const int64_t data = DataParallel(job), unit = batch.micro * data;
-  if (batch.global % unit == 0) return;
+  if (batch.global % unit == 0) return sequence;
   const int64_t nearest = std::max<int64_t>(1, (batch.global + unit / 2) / unit) * unit;
   check.Add("batch.global", Wanted(absl::StrCat("a multiple of micro x data parallel = ",
                                                 batch.micro, " x ", data, " = ", unit),
                                    batch.global, nearest));
+  return false;
 }
 
 void CheckData(const JobConfig& job, Checker& check) {
@@ -132,9 +117,9 @@ void CheckData(const JobConfig& job, Checker& check) {
   }
 }
 
-void CheckModel(const JobConfig& job, Violations& violations) {
+std::optional<ModelConfig> CheckModel(const JobConfig& job, Violations& violations) {
   const std::optional<ModelConfig> model = ResolveModel(job.model, violations);
-  if (!model) return;
+  if (!model) return model;
   if (model->max_seq > 0 && job.batch.sequence > model->max_seq) {
     violations.Add("batch.sequence",
                    Wanted(absl::StrCat("at most the model's max_seq = ", model->max_seq),
@@ -145,6 +130,7 @@ void CheckModel(const JobConfig& job, Violations& violations) {
     violations.Add(absl::StrCat(ModelPath(job.model), ".vocab"),
                    Wanted("at least 256 for byte tokens", model->vocab, kByteVocabulary));
   }
+  return model;
 }
 
 void CheckOptimizer(const JobConfig& job, Checker& check) {
@@ -228,9 +214,9 @@ bool Readable(const Violations& violations, absl::string_view job_path) {
 void Validate(const JobConfig& job, Violations& violations) {
   Checker check(violations);
   CheckName(job.name, check);
-  CheckModel(job, violations);
-  const bool axes_legal = CheckParallelism(job, check);
-  CheckBatch(job, axes_legal, check);
+  const std::optional<ModelConfig> model = CheckModel(job, violations);
+  const bool axes_legal = ValidateAxes(job, violations);
+  if (CheckBatch(job, axes_legal, check) && model) ValidateLayout(job, *model, violations);
   CheckData(job, check);
   CheckOptimizer(job, check);
   check.Range("steps", job.steps, 1, kMaxSteps);

@@ -21,7 +21,8 @@ model:
   preset: llama3-8b
   overrides: {layers: 4, hidden: 256, ffn: 768, heads: 8, kv_heads: 4, vocab: 256}
 precision: F32
-parallelism: {tensor: 1, pipeline: 1, virtual_pipeline: 1, context: 1, expert: 1, zero: NONE}
+parallelism: {tensor: 1, pipeline: 1, virtual_pipeline: 1, context: 1, expert: 1,
+              zero: NONE, schedule: ZERO_BUBBLE}
 batch: {global: 32, micro: 4, sequence: 256}
 data: {text: {path: corpus.txt, tokenizer: BYTES, validation_fraction: 0.02}}
 optimizer:
@@ -44,7 +45,8 @@ constexpr char kJson[] =
     R"({"name":"llama-tiny","model":{"preset":"llama3-8b","overrides":{"layers":4,)"
     R"("hidden":256,"ffn":768,"heads":8,"kv_heads":4,"vocab":256}},)"
     R"("precision":"PRECISION_F32","parallelism":{"tensor":1,"pipeline":1,)"
-    R"("virtual_pipeline":1,"context":1,"expert":1,"zero":"ZERO_NONE"},)"
+    R"("virtual_pipeline":1,"context":1,"expert":1,"zero":"ZERO_NONE",)"
+    R"("schedule":"PIPELINE_SCHEDULE_ZERO_BUBBLE"},)"
     R"("batch":{"global":32,"micro":4,"sequence":256},)"
     R"("data":{"text":{"path":"corpus.txt","tokenizer":"TOKENIZER_BYTES",)"
     R"("validation_fraction":0.02}},)"
@@ -69,6 +71,8 @@ TEST_P(SameJob, LandsInEveryField) {
   EXPECT_EQ(job->model.overrides->kv_heads, 4);
   EXPECT_FALSE(job->model.overrides->head_dim.has_value());
   EXPECT_EQ(job->precision, PrecisionName::kF32);
+  EXPECT_EQ(job->parallelism.zero, Zero::kNone);
+  EXPECT_EQ(job->parallelism.schedule, ScheduleKind::kZeroBubble);
   EXPECT_EQ(job->batch.global, 32);
   EXPECT_EQ(job->batch.micro, 4);
   EXPECT_EQ(job->batch.sequence, 256);
@@ -151,7 +155,8 @@ INSTANTIATE_TEST_SUITE_P(
                 "one of BF16, F32, F64, found \"bf16\"; nearest BF16"},
         BadText{"precision: PRECISION_F16", "precision", "; nearest BF16"},
         BadText{"precision: [BF16]", "precision", "found a list"},
-        BadText{"parallelism: {zero: FULL}", "parallelism.zero", "one of NONE"},
+        BadText{"parallelism: {zero: FULL}", "parallelism.zero", "one of NONE, OPTIMIZER"},
+        BadText{"parallelism: {schedule: 1F1B}", "parallelism.schedule", "ONE_F_ONE_B"},
         BadText{"data: {text: {path: a, tokenizer: BPE}}", "data.text.tokenizer", "BYTES"},
         BadText{"data: {text: {path: a}, synthetic: {}}", "data", "found synthetic and text"},
         BadText{"data: {synthetic: {a: 1}}", "data.synthetic.a", "unknown field"},

@@ -141,13 +141,61 @@ INSTANTIATE_TEST_SUITE_P(
         BAD("huge global", job.batch.global = 4294967295, "batch.global", "nearest 1000000"),
         BAD("zero devices", job.devices = 0, "devices", "wanted 1 to 65536, found 0; nearest 1"),
         BAD("huge devices", job.devices = 65537, "devices", "nearest 65536"),
-        BAD("tensor", job.parallelism.tensor = 2, "parallelism.tensor",
-            "only data parallelism exists so far"),
-        BAD("pipeline", job.parallelism.pipeline = 2, "parallelism.pipeline", "found 2; nearest 1"),
-        BAD("virtual", job.parallelism.virtual_pipeline = 4, "parallelism.virtual_pipeline",
-            "found 4"),
-        BAD("context", job.parallelism.context = 3, "parallelism.context", "found 3"),
+        BAD("zero tensor", job.parallelism.tensor = 0, "parallelism.tensor",
+            "wanted 1 to 65536, found 0; nearest 1"),
+        BAD("devices over axes", job.parallelism.pipeline = 2, "devices",
+            "a multiple of tensor x pipeline x context = 1 x 2 x 1 = 2, found 3; nearest 4"),
         BAD("expert", job.parallelism.expert = 2, "parallelism.expert", "found 2")));
+
+// The good job with another way to divide it; enough devices for one data rank.
+ParallelismConfig& Divide(JobConfig& job, const ParallelismConfig& parallelism) {
+  job.parallelism = parallelism;
+  job.devices = parallelism.tensor * parallelism.pipeline * parallelism.context;
+  return job.parallelism;
+}
+
+TEST(Validate, LayoutsThatDividePass) {
+  for (const ParallelismConfig& parallelism :
+       {ParallelismConfig{.tensor = 2},
+        {.tensor = 4},
+        {.pipeline = 4},
+        {.context = 4},
+        {.pipeline = 2, .virtual_pipeline = 2},
+        {.pipeline = 2, .schedule = ScheduleKind::kZeroBubble},
+        {.tensor = 2, .pipeline = 2, .context = 2, .zero = Zero::kNone}}) {
+    JobConfig job = GoodJob();
+    Divide(job, parallelism);
+    EXPECT_THAT(Check(job), IsEmpty()) << Check(job)[0].field << Check(job)[0].description;
+    job.devices *= 3;
+    EXPECT_THAT(Check(job), IsEmpty()) << Check(job)[0].field << Check(job)[0].description;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Layouts, BadJobs,
+    testing::Values(
+        BAD("tensor over heads", Divide(job, {.tensor = 3}), "parallelism.tensor",
+            "divides heads = 4, ffn = 128 and vocab = 256, and divides kv_heads = 2 or is a "
+            "multiple "
+            "of it, found 3; nearest 2"),
+        BAD("tensor over tokens", (Divide(job, {.tensor = 2}), job.batch = {12, 1, 1}),
+            "parallelism.tensor",
+            "divides the 1 tokens of a micro-batch on a rank, found 2; nearest 1"),
+        BAD("too many stages", Divide(job, {.pipeline = 5}), "parallelism.pipeline",
+            "wanted at most 4 parts of 2 layers, embedding and head, found 5 x 1; nearest 4"),
+        BAD("too many chunks", Divide(job, {.pipeline = 2, .virtual_pipeline = 3}),
+            "parallelism.virtual_pipeline", "found 2 x 3; nearest 2"),
+        BAD("chunks of one stage", Divide(job, {.virtual_pipeline = 2}), "parallelism.schedule",
+            "INTERLEAVED_ONE_F_ONE_B wants"),
+        BAD("schedule of one chunk",
+            (Divide(job, {.pipeline = 2, .virtual_pipeline = 2}).schedule =
+                 ScheduleKind::kZeroBubble),
+            "parallelism.schedule", "ZERO_BUBBLE wants"),
+        BAD("rounds of micro-batches",
+            (Divide(job, {.pipeline = 2, .virtual_pipeline = 2}), job.batch.global = 6),
+            "parallelism.schedule", "found 3"),
+        BAD("context over the sequence", Divide(job, {.context = 3}), "batch.sequence",
+            "a multiple of 2 x context = 6, found 64; nearest 66")));
 
 INSTANTIATE_TEST_SUITE_P(
     Data, BadJobs,

@@ -1,0 +1,113 @@
+// Proves that a checkpoint does not know the layout that wrote it: saved under one and loaded under
+// another, parameters and optimizer state are the same to the bit.
+
+#include <gtest/gtest.h>
+
+#include "common/check.h"
+#include "tests/train/step/layouts.h"
+#include "tests/train/step/run_job.h"
+#include "train/checkpoint/paths.h"
+#include "train/step/rank_engine.h"
+#include "train/step/snapshot.h"
+
+namespace trainyard::testing {
+namespace {
+
+std::vector<ParallelismConfig> Layouts() {
+  return {{.zero = Zero::kNone},
+          {.tensor = 2},
+          {.pipeline = 2, .virtual_pipeline = 2, .context = 2},
+          {.tensor = 4, .zero = Zero::kNone},
+          {.tensor = 2, .pipeline = 2}};
+}
+
+std::string EmptyDirectory(const std::string& name) {
+  const std::string path = FreshDirectory(name);
+  CHECK(LocalStorage().MakeDirectory(path).ok()) << path;
+  return path;
+}
+
+RunState State(const ModelConfig& model) {
+  return {.job_id = "j-1",
+          .epoch = 1,
+          .step = 1,
+          .data_position = 0,
+          .seed = 7,
+          .model = model,
+          .layout = {},
+          .sequence = 0,
+          .build = ""};
+}
+
+// Runs `f` as every rank of the layout, with an engine and the group of all ranks.
+void AsRanks(const LayoutCase& c, const std::function<void(RankEngine&, Collective&)>& f) {
+  const auto errors = RunWorlds(int(c.job.devices), [&](CollectiveWorld& world) {
+    const auto everyone = world.Everyone();
+    const auto engine = RankEngine::Create(c.job, c.model, {}, CpuBackend(), world);
+    CHECK(everyone.ok() && engine.ok()) << engine.status();
+    (*engine)->executable().WriteStepState({.seed = 7});
+    (*engine)->executable().Run(Action::kInit);
+    (*engine)->executable().Run(Action::kPrepare);
+    f(**engine, **everyone);
+  });
+  for (const std::string& error : errors) CHECK(error.empty()) << error;
+}
+
+// One model for all layouts: what divides for four tensor ranks does for fewer.
+LayoutCase Case(const std::string& family, const ParallelismConfig& parallelism) {
+  LayoutCase c = MakeLayoutCase(family, {.tensor = 4, .context = 2}, 2);
+  c.job.parallelism = parallelism;
+  c.job.devices = 2 * parallelism.tensor * parallelism.pipeline * parallelism.context;
+  c.job.batch.global = 2 * 4;
+  return c;
+}
+
+// A step, so that the moments are no zeroes, and a checkpoint of it.
+std::string Save(const std::string& family, const ParallelismConfig& parallelism,
+                 const std::string& directory) {
+  const LayoutCase c = Case(family, parallelism);
+  AsRanks(c, [&](RankEngine& engine, Collective& everyone) {
+    const int64_t rows = c.job.batch.micro * engine.part().rows;
+    const MicroBatchData data{std::vector<int32_t>(size_t(rows), 1),
+                              std::vector<int32_t>(size_t(rows), 2)};
+    const size_t micro_batches = size_t(AccumulationSteps(c.job));
+    engine.runner().Step({.step = 1, .learning_rate = 0.01, .loss_scale = 0.01, .seed = 7},
+                         StepBatch(micro_batches, data));
+    const auto saved =
+        SaveSnapshot(directory, State(c.model), engine.executable(), everyone, LocalStorage());
+    CHECK(saved.ok()) << saved.status();
+  });
+  return NewestDigest(directory);
+}
+
+std::string LoadAndSaveAgain(const std::string& family, const ParallelismConfig& parallelism,
+                             const std::string& from, const std::string& to) {
+  const LayoutCase c = Case(family, parallelism);
+  AsRanks(c, [&](RankEngine& engine, Collective& everyone) {
+    const absl::Status loaded =
+        LoadSnapshot(Newest(from), LoadWhat::kEverything, engine.executable());
+    CHECK(loaded.ok()) << loaded;
+    const auto saved =
+        SaveSnapshot(to, State(c.model), engine.executable(), everyone, LocalStorage());
+    CHECK(saved.ok()) << saved.status();
+  });
+  return NewestDigest(to);
+}
+
+class Reshard : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(Reshard, KeepsEveryBitFromAnyLayoutToAnyOther) {
+  for (const ParallelismConfig& before : Layouts()) {
+    const std::string from = EmptyDirectory("reshard_from");
+    const std::string digest = Save(GetParam(), before, from);
+    for (const ParallelismConfig& after : Layouts()) {
+      SCOPED_TRACE(Case(GetParam(), before).name() + " to " + Case(GetParam(), after).name());
+      EXPECT_EQ(LoadAndSaveAgain(GetParam(), after, from, EmptyDirectory("reshard_to")), digest);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, Reshard, ::testing::Values("llama", "gpt3"));
+
+}  // namespace
+}  // namespace trainyard::testing

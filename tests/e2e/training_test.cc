@@ -140,7 +140,10 @@ TEST(Training, ManyRanksOverAllAxesGiveTheCurveOfOne) {
                                            .more = parallelism});
     EXPECT_EQ(service.WaitForEnd(id), "SUCCEEDED");
     std::vector<double> values;
-    for (const auto& step : service.Steps(id)) values.push_back(step.at("loss").get<double>());
+    for (const auto& step : service.Steps(id)) {
+      values.push_back(step.at("loss").get<double>());
+      ExpectPhasesSumToTheStep(step);
+    }
     return values;
   };
   const std::vector<double> one = losses("one", 1, "");

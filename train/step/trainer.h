@@ -30,7 +30,7 @@ struct PhaseSeconds {
   double backward = 0;
   double grad_sync = 0;  // Communication that was not hidden: waited for it or for a slower rank.
   double optimizer = 0;
-  double pipeline_bubble = 0;  // Of pipeline-parallel schedules; none so far.
+  double pipeline_bubble = 0;  // Waited for other stages.
   double checkpoint = 0;       // Stall after the step.
 };
 

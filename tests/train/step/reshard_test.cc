@@ -72,7 +72,7 @@ std::string Save(const std::string& family, const ParallelismConfig& parallelism
                               std::vector<int32_t>(size_t(rows), 2)};
     const size_t micro_batches = size_t(AccumulationSteps(c.job));
     engine.runner().Step({.step = 1, .learning_rate = 0.01, .loss_scale = 0.01, .seed = 7},
-                         StepBatch(micro_batches, data));
+                         StepBatch(micro_batches, data), [] {});
     const auto saved =
         SaveSnapshot(directory, State(c.model), engine.executable(), everyone, LocalStorage());
     CHECK(saved.ok()) << saved.status();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <numeric>
 
 #include "absl/strings/str_format.h"
@@ -42,6 +43,20 @@ struct Timeline {
     return int64_t(i) + (delayed ? int64_t(program.instances.size()) : 0);
   }
 };
+
+// Delayed weight gradients overwrite what their micro-batch's other gradients would have written
+// before, so each gradient is written in one of the two lists.
+void CheckOneListPerGradient(const Program& program) {
+  std::map<Value, List> written_in;
+  for (const Instance& instance : program.instances) {
+    for (Value output : instance.outputs) {
+      if (program.info(output).kind != ValueKind::kParameterGradient) continue;
+      const List list = written_in.emplace(output, instance.list).first->second;
+      CHECK(list == instance.list) << program.info(output) << " is written by lists " << Name(list)
+                                   << " and " << Name(instance.list) << ", which run apart";
+    }
+  }
+}
 
 Timeline FindLives(const Program& program, bool split) {
   Timeline timeline{program, split, std::vector<Life>(program.values.size())};
@@ -213,6 +228,7 @@ MemoryPlan PlanMemory(const Program& program, const PlanOptions& options) {
   CHECK(plan.slots.size() == chunks) << plan.slots.size() << " slots for " << chunks << " chunks";
   for (int slots : plan.slots) CHECK(slots >= 1) << slots << " slots";
   plan.placements.resize(program.values.size());
+  if (options.split_backward) CheckOneListPerGradient(program);
   const Timeline timeline = FindLives(program, options.split_backward);
   const std::vector<Life>& lives = timeline.lives;
   const bool one = chunks == 1 && plan.slots[0] == 1 && !options.split_backward;

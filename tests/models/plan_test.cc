@@ -133,5 +133,13 @@ TEST(PlanTest, SlotsKeepMicroBatchesApart) {
   EXPECT_EQ(gradients(1), gradients(2));
 }
 
+// The head writes the tied table's gradient in the list of weights, the embedding in that of
+// inputs.
+TEST(PlanDeathTest, ATiedGradientIsNotSplitOverListsThatRunApart) {
+  const Program program = Record(TinyLlama(/*tied=*/true));
+  EXPECT_DEATH(PlanMemory(program, {.slots = {}, .split_backward = true}),
+               "grad of model.embed_tokens.weight.* is written by lists");
+}
+
 }  // namespace
 }  // namespace trainyard::testing

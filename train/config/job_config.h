@@ -41,9 +41,12 @@ struct ParallelismConfig {
   Zero zero = Zero::kOptimizer;
   std::optional<ScheduleKind> schedule = {};  // Absent: 1F1B, interleaved over virtual stages.
 
+  // One stage has no bubble to fill: there zero-bubble is 1F1B.
   ScheduleKind schedule_kind() const {
-    return schedule.value_or(virtual_pipeline > 1 ? ScheduleKind::kInterleaved1F1B
-                                                  : ScheduleKind::k1F1B);
+    const ScheduleKind kind = schedule.value_or(
+        virtual_pipeline > 1 ? ScheduleKind::kInterleaved1F1B : ScheduleKind::k1F1B);
+    const bool nothing_to_fill = pipeline == 1 && kind == ScheduleKind::kZeroBubble;
+    return nothing_to_fill ? ScheduleKind::k1F1B : kind;
   }
 };
 

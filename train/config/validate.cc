@@ -118,8 +118,12 @@ void CheckData(const JobConfig& job, Checker& check) {
 }
 
 std::optional<ModelConfig> CheckModel(const JobConfig& job, Violations& violations) {
-  const std::optional<ModelConfig> model = ResolveModel(job.model, violations);
-  if (!model) return model;
+  Violations found;
+  const std::optional<ModelConfig> model = ResolveModel(job.model, found);
+  for (const FieldViolation& violation : found.list()) {
+    violations.Add(violation.field, violation.description);
+  }
+  if (!found.empty()) return std::nullopt;
   if (model->max_seq > 0 && job.batch.sequence > model->max_seq) {
     violations.Add("batch.sequence",
                    Wanted(absl::StrCat("at most the model's max_seq = ", model->max_seq),

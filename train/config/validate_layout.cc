@@ -19,21 +19,20 @@ int64_t Nearest(int64_t found, int64_t most, Legal&& legal) {
   return 1;
 }
 
-// Returns whether it is legal.
-bool CheckTensor(const JobConfig& job, const ModelConfig& model, Violations& violations) {
+void CheckTensor(const JobConfig& job, const ModelConfig& model, Violations& violations) {
+  const int64_t rows = job.batch.micro * job.batch.sequence / job.parallelism.context;
   const auto legal = [&](int64_t t) {
-    return model.heads % t == 0 && model.ffn % t == 0 && model.vocab % t == 0 &&
+    return model.heads % t == 0 && model.ffn % t == 0 && model.vocab % t == 0 && rows % t == 0 &&
            (model.kv_heads % t == 0 || t % model.kv_heads == 0);
   };
   const int64_t tensor = job.parallelism.tensor;
-  if (legal(tensor)) return true;
-  violations.Add(
-      "parallelism.tensor",
-      Wanted(absl::StrCat("a number that divides heads = ", model.heads, ", ffn = ", model.ffn,
-                          " and vocab = ", model.vocab, ", and divides kv_heads = ", model.kv_heads,
-                          " or is a multiple of it"),
-             tensor, Nearest(tensor, model.heads, legal)));
-  return false;
+  if (legal(tensor)) return;
+  violations.Add("parallelism.tensor",
+                 Wanted(absl::StrCat("a number that divides heads = ", model.heads, ", ffn = ",
+                                     model.ffn, ", vocab = ", model.vocab, " and the ", rows,
+                                     " tokens of a micro-batch on a rank, and divides kv_heads = ",
+                                     model.kv_heads, " or is a multiple of it"),
+                        tensor, Nearest(tensor, model.heads, legal)));
 }
 
 // The parts of the pipeline, and whether its schedule can run.
@@ -41,12 +40,12 @@ void CheckPipeline(const JobConfig& job, const ModelConfig& model, Violations& v
   const ParallelismConfig& p = job.parallelism;
   const int64_t blocks = model.layers + 2;
   if (p.pipeline * p.virtual_pipeline > blocks) {
-    violations.Add(
-        p.virtual_pipeline > 1 ? "parallelism.virtual_pipeline" : "parallelism.pipeline",
-        Wanted(absl::StrCat("at most ", blocks, " parts of ", model.layers,
-                            " layers, embedding and head"),
-               absl::StrCat(p.pipeline, " x ", p.virtual_pipeline),
-               std::max<int64_t>(1, p.virtual_pipeline > 1 ? blocks / p.pipeline : blocks)));
+    const bool stages = p.pipeline > blocks;
+    violations.Add(stages ? "parallelism.pipeline" : "parallelism.virtual_pipeline",
+                   Wanted(absl::StrCat("at most ", blocks, " parts of ", model.layers,
+                                       " layers, embedding and head"),
+                          absl::StrCat(p.pipeline, " x ", p.virtual_pipeline),
+                          stages ? blocks : blocks / p.pipeline));
     return;
   }
   const absl::Status schedule = ScheduleOptions{.kind = p.schedule_kind(),
@@ -54,30 +53,24 @@ void CheckPipeline(const JobConfig& job, const ModelConfig& model, Violations& v
                                                 .chunks = int(p.virtual_pipeline),
                                                 .micro_batches = int(AccumulationSteps(job))}
                                     .Validate();
-  if (!schedule.ok()) violations.Add("parallelism.schedule", schedule.message());
+  if (schedule.ok()) return;
+  violations.Add(p.schedule        ? "parallelism.schedule"
+                 : p.pipeline == 1 ? "parallelism.virtual_pipeline"
+                                   : "batch.global",
+                 schedule.message());
 }
 
-void CheckSequence(const JobConfig& job, Violations& violations) {
-  const ParallelismConfig& p = job.parallelism;
-  const int64_t sequence = job.batch.sequence;
-  if (p.context > 1 && sequence % (2 * p.context) != 0) {
-    const int64_t unit = 2 * p.context;
-    violations.Add("batch.sequence",
-                   Wanted(absl::StrCat("a multiple of 2 x context = ", unit), sequence,
-                          std::max<int64_t>(1, (sequence + unit / 2) / unit) * unit));
-  }
-}
-
-void CheckTokens(const JobConfig& job, Violations& violations) {
-  const ParallelismConfig& p = job.parallelism;
-  const int64_t rows = job.batch.micro * job.batch.sequence / p.context;
-  if (rows % p.tensor != 0) {
-    violations.Add(
-        "parallelism.tensor",
-        Wanted(
-            absl::StrCat("a number that divides the ", rows, " tokens of a micro-batch on a rank"),
-            p.tensor, Nearest(p.tensor, rows, [&](int64_t t) { return rows % t == 0; })));
-  }
+// Returns whether the sequence divides.
+bool CheckSequence(const JobConfig& job, const ModelConfig& model, Violations& violations) {
+  const int64_t context = job.parallelism.context, sequence = job.batch.sequence;
+  const int64_t unit = 2 * context;
+  if (context == 1 || sequence % unit == 0) return true;
+  const int64_t most = std::min(model.max_seq, kMaxSequence) / unit * unit;
+  const int64_t nearest =
+      std::clamp((sequence + unit / 2) / unit * unit, unit, std::max(unit, most));
+  violations.Add("batch.sequence",
+                 Wanted(absl::StrCat("a multiple of 2 x context = ", unit), sequence, nearest));
+  return false;
 }
 
 }  // namespace
@@ -102,16 +95,17 @@ bool ValidateAxes(const JobConfig& job, Violations& violations) {
   if (!legal) return false;
   const int64_t unit = p.tensor * p.pipeline * p.context;
   if (job.devices % unit == 0) return true;
-  violations.Add("devices",
-                 Wanted(absl::StrCat("a multiple of tensor x pipeline x context = ", p.tensor,
-                                     " x ", p.pipeline, " x ", p.context, " = ", unit),
-                        job.devices, std::max<int64_t>(1, (job.devices + unit / 2) / unit) * unit));
+  const int64_t most = std::max(unit, kMaxDevices / unit * unit);
+  violations.Add(
+      "devices",
+      Wanted(absl::StrCat("a multiple of tensor x pipeline x context = ", p.tensor, " x ",
+                          p.pipeline, " x ", p.context, " = ", unit),
+             job.devices, std::clamp((job.devices + unit / 2) / unit * unit, unit, most)));
   return false;
 }
 
 void ValidateLayout(const JobConfig& job, const ModelConfig& model, Violations& violations) {
-  CheckSequence(job, violations);
-  if (CheckTensor(job, model, violations)) CheckTokens(job, violations);
+  if (CheckSequence(job, model, violations)) CheckTensor(job, model, violations);
   CheckPipeline(job, model, violations);
 }
 

@@ -12,8 +12,8 @@ namespace trainyard {
 // so that sizes derived from them mean something.
 bool ValidateAxes(const JobConfig& job, Violations& violations);
 
-// Adds a violation for each thing that does not divide, with the nearest size that does. The axes,
-// the batch and the model are legal by themselves.
+// Adds a violation for each thing that does not divide, with the nearest size that does (as long as
+// the others stay, devices among them). The axes, the batch and the model are legal by themselves.
 void ValidateLayout(const JobConfig& job, const ModelConfig& model, Violations& violations);
 
 }  // namespace trainyard

@@ -5,16 +5,20 @@
 
 namespace trainyard {
 
-absl::StatusOr<Layout> LayoutOf(const JobConfig& job, const ModelConfig& model) {
+Mesh MeshOf(const JobConfig& job, const ModelConfig& model) {
   const ParallelismConfig& p = job.parallelism;
   const int tensor = int(p.tensor), kv_heads = int(model.kv_heads);
-  Layout layout;
-  layout.mesh = {.tensor = tensor,
-                 .kv_replicas = tensor > kv_heads ? tensor / kv_heads : 1,
-                 .context = int(p.context),
-                 .data = int(DataParallel(job)),
-                 .expert = int(p.expert),
-                 .pipeline = int(p.pipeline)};
+  return {.tensor = tensor,
+          .kv_replicas = tensor > kv_heads ? tensor / kv_heads : 1,
+          .context = int(p.context),
+          .data = int(DataParallel(job)),
+          .expert = int(p.expert),
+          .pipeline = int(p.pipeline)};
+}
+
+absl::StatusOr<Layout> LayoutOf(const JobConfig& job, const ModelConfig& model) {
+  const ParallelismConfig& p = job.parallelism;
+  Layout layout{.mesh = MeshOf(job, model), .cuts = {}, .schedule = {}};
   const int parts = int(p.pipeline * p.virtual_pipeline);
   ASSIGN_OR_RETURN(const std::vector<BlockRange> blocks, DivideBlocks(model.layers, parts));
   for (size_t i = 0; i + 1 < blocks.size(); ++i) layout.cuts.push_back(int(blocks[i].end) - 1);

@@ -13,10 +13,13 @@
 namespace trainyard {
 
 struct Layout {
-  Mesh mesh;              // rank: 0
+  Mesh mesh;              // Of rank 0.
   std::vector<int> cuts;  // As RecordOptions::cuts.
   PipelineSchedule schedule;
 };
+
+// Rank 0's.
+Mesh MeshOf(const JobConfig& job, const ModelConfig& model);
 
 // Errors are violations of the job's sizes that Validate reports by field; here only those of the
 // pipeline are left: INVALID_ARGUMENT.

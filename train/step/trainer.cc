@@ -10,10 +10,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/build_info.h"
+#include "common/files.h"
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "models/flops.h"
 #include "train/checkpoint/load.h"
+#include "train/checkpoint/paths.h"
 #include "train/checkpoint/save.h"
 #include "train/config/resolve_model.h"
 #include "train/data/batch_reader.h"
@@ -150,8 +152,7 @@ absl::Status RankTrainer::OpenDataset() {
                                     .vocab = model_.vocab,
                                     .seed = job_.seed,
                                     .roots = roots_}));
-  ASSIGN_OR_RETURN(const Layout layout, LayoutOf(job_, model_));
-  Mesh mesh = layout.mesh;
+  Mesh mesh = MeshOf(job_, model_);
   mesh.rank = world_.rank();
   constexpr AxisSet kSequences = {Axis::kExpert, Axis::kData};
   const BatchShape shape{.global = job_.batch.global,
@@ -179,6 +180,10 @@ absl::Status RankTrainer::ShareCheckpointDirectory() {
   const std::string claimed = BroadcastText(*everyone_, checkpoint_directory_, 0);
   if (first_rank()) return absl::OkStatus();
   absl::StatusOr<std::string> found = roots_.FindDirectory(claimed);
+  if (found.ok() && !Exists(EpochPath(*found, rank_.epoch))) {
+    found = absl::FailedPreconditionError(
+        absl::StrCat(*found, ": wanted what rank 0 has begun there, found another directory"));
+  }
   if (!found.ok()) {
     return absl::Status(found.status().code(),
                         absl::StrCat("checkpoint directory of rank 0: ", found.status().message(),

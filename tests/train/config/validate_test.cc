@@ -175,25 +175,35 @@ INSTANTIATE_TEST_SUITE_P(
     Layouts, BadJobs,
     testing::Values(
         BAD("tensor over heads", Divide(job, {.tensor = 3}), "parallelism.tensor",
-            "divides heads = 4, ffn = 128 and vocab = 256, and divides kv_heads = 2 or is a "
+            "divides heads = 4, ffn = 128, vocab = 256 and the 128 tokens of a micro-batch on a "
+            "rank, "
+            "and divides kv_heads = 2 or is a "
             "multiple "
             "of it, found 3; nearest 2"),
         BAD("tensor over tokens", (Divide(job, {.tensor = 2}), job.batch = {12, 1, 1}),
-            "parallelism.tensor",
-            "divides the 1 tokens of a micro-batch on a rank, found 2; nearest 1"),
+            "parallelism.tensor", "the 1 tokens of a micro-batch on a rank"),
+        BAD("nothing else of an illegal model",
+            (Divide(job, {.tensor = 3}), job.model.overrides->heads = 0), "model.overrides.heads",
+            "found 0"),
+        BAD("context over a short model",
+            (Divide(job, {.context = 3}), job.model.overrides->max_seq = 64), "batch.sequence",
+            "found 64; nearest 60"),
+        BAD("devices at their limit",
+            (job.parallelism.tensor = 300, job.parallelism.pipeline = 150, job.devices = 65536),
+            "devices", "found 65536; nearest 45000"),
         BAD("too many stages", Divide(job, {.pipeline = 5}), "parallelism.pipeline",
             "wanted at most 4 parts of 2 layers, embedding and head, found 5 x 1; nearest 4"),
         BAD("too many chunks", Divide(job, {.pipeline = 2, .virtual_pipeline = 3}),
             "parallelism.virtual_pipeline", "found 2 x 3; nearest 2"),
-        BAD("chunks of one stage", Divide(job, {.virtual_pipeline = 2}), "parallelism.schedule",
-            "INTERLEAVED_ONE_F_ONE_B wants"),
+        BAD("chunks of one stage", Divide(job, {.virtual_pipeline = 2}),
+            "parallelism.virtual_pipeline", "INTERLEAVED_ONE_F_ONE_B wants"),
         BAD("schedule of one chunk",
             (Divide(job, {.pipeline = 2, .virtual_pipeline = 2}).schedule =
                  ScheduleKind::kZeroBubble),
             "parallelism.schedule", "ZERO_BUBBLE wants"),
         BAD("rounds of micro-batches",
             (Divide(job, {.pipeline = 2, .virtual_pipeline = 2}), job.batch.global = 6),
-            "parallelism.schedule", "found 3"),
+            "batch.global", "found 3"),
         BAD("context over the sequence", Divide(job, {.context = 3}), "batch.sequence",
             "a multiple of 2 x context = 6, found 64; nearest 66")));
 
@@ -321,7 +331,7 @@ TEST(ResolveModel, OverridesResetTheHeadDimUnlessGiven) {
 
 TEST(ResolveModel, InlineArchitecturesNameWhatIsMissing) {
   ModelChoice choice;
-  choice.architecture = ModelFields();
+  choice.architecture.emplace();
   choice.architecture->family = "llama";
   choice.architecture->layers = 2;
   const auto model = ResolveModel(choice);

@@ -139,8 +139,8 @@ std::string LayoutCase::name() const {
   const ParallelismConfig& p = job.parallelism;
   return absl::StrCat(model.family, model.tied ? "_tied" : "", "_tensor", p.tensor, "_context",
                       p.context, "_expert", p.expert, "_data", DataParallel(job), "_pipeline",
-                      p.pipeline, "x", p.virtual_pipeline, "_", Name(p.schedule_kind()), "_zero",
-                      int(p.zero));
+                      p.pipeline, "x", p.virtual_pipeline, "_",
+                      Name(p.schedule.value_or(p.schedule_kind())), "_zero", int(p.zero));
 }
 
 LayoutCase MakeLayoutCase(const std::string& model, const ParallelismConfig& p, int64_t data) {
@@ -174,7 +174,10 @@ std::vector<LayoutCase> AllLayouts(const std::string& model, int64_t max_ranks) 
     for (Zero zero : {Zero::kNone, Zero::kOptimizer}) {
       p.zero = zero;
       if (p.pipeline == 1) {
-        cases.push_back(MakeLayoutCase(model, p, data));
+        for (ScheduleKind kind : {ScheduleKind::k1F1B, ScheduleKind::kZeroBubble}) {
+          p.schedule = kind;
+          cases.push_back(MakeLayoutCase(model, p, data));
+        }
         continue;
       }
       for (ScheduleKind kind : {ScheduleKind::kGPipe, ScheduleKind::k1F1B,

@@ -108,8 +108,8 @@ TEST(Training, ItsCheckpointsAreListedGoodAndWriteText) {
   EXPECT_EQ(nlohmann::json::parse(verified.output).at("good"), true);
   EXPECT_EQ(service.Trainyard({"checkpoint", "list", path}).exit_code, 1);
   const Finished inspected = service.Trainyard({"checkpoint", "inspect", path, "-o", "json"});
-  EXPECT_THAT(inspected.output,
-              AllOf(HasSubstr("model.embed_tokens.weight"), HasSubstr("\"step\": 10")));
+  EXPECT_THAT(inspected.output, AllOf(HasSubstr("model.embed_tokens.weight"),
+                                      HasSubstr("\"step\": 10"), HasSubstr("\"pipeline\": 1")));
   EXPECT_EQ(service.Digest(path).size(), 64u);
 
   const std::vector<std::string> generate = {"generate", path,       "--prompt",

@@ -14,9 +14,13 @@ std::atomic<int64_t>& Count() {
 
 }  // namespace
 
-void* operator new(size_t bytes) {
+// Both forms: otherwise a sanitizer's own nothrow form would meet the delete below.
+void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
   ++Count();
-  void* data = std::malloc(bytes);
+  return std::malloc(bytes);
+}
+void* operator new(size_t bytes) {
+  void* data = operator new(bytes, std::nothrow);
   if (data == nullptr) std::abort();
   return data;
 }

@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 
@@ -226,6 +227,9 @@ std::vector<Found> Service::Trainers(const std::string& job_id) {
       trainers.push_back(std::move(process));
     }
   }
+  // The command names the rank's directory, and so its number.
+  std::sort(trainers.begin(), trainers.end(),
+            [](const Found& a, const Found& b) { return a.command < b.command; });
   return trainers;
 }
 

@@ -68,7 +68,7 @@ class Service {
   std::string Digest(const std::string& directory);
 
   // Live trainers of a job, by rank. Each rank's processes: its supervisor is left out.
-  std::vector<Found> Trainers(const std::string& job_id);
+  std::vector<Found> Trainers(const std::string& job_id);  // In the order of their ranks.
   // The one process of this service that runs `program` and whose command line holds `text`; -1 if
   // there is none, or several.
   pid_t Find(const std::string& program, const std::string& text);

@@ -59,6 +59,7 @@ Program RecordTraining(const Model& model, const TrainingOptions& options) {
   Program& program = recorder.mutable_program();
   KeepStage(program);
   RemoveDead(program);
+  Recompute(program, options.recompute);
   LayOutParameters(program, {.bucket_bytes = options.bucket_bytes, .zero = options.zero});
   InsertBuckets(program);
   RecordInitialization(recorder);

@@ -44,11 +44,19 @@ struct RecordOptions {
   std::vector<int> cuts = {};
 };
 
+// Which activations the backward pass computes again in place of having them kept (Chen et al.
+// 2016, arXiv:1604.06174; Korthikanti et al. 2022, arXiv:2205.05198).
+struct RecomputeOptions {
+  int64_t blocks = 0;                  // All of the first so many layers of each stage.
+  bool norms_and_activations = false;  // Of all blocks.
+};
+
 struct TrainingOptions {
   RecordOptions record = {};
   AdamWOptions adamw = {};
   size_t bucket_bytes = 32 << 20;  // Gradients reduced by one collective; a block may exceed it.
   Zero zero = Zero::kNone;
+  RecomputeOptions recompute = {};
 };
 
 // This rank's part of the step: lists init, prepare, forward, backward, optimizer. Inputs "tokens",

@@ -18,6 +18,8 @@ constexpr Alias kAliases[] = {
     {"virtual_pipeline_model_parallel_size", "parallelism.virtual_pipeline"},
     {"context_parallel_size", "parallelism.context"},
     {"expert_model_parallel_size", "parallelism.expert"},
+    {"recompute_num_layers", "recompute.blocks"},
+    {"activations_checkpoint_num_layers", "recompute.blocks"},
     {"micro_batch_size", "batch.micro"},
     {"global_batch_size", "batch.global"},
     {"seq_length", "batch.sequence"},

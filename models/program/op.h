@@ -46,6 +46,9 @@ class Op {
   virtual AxisSet group() const { return {}; }
   // A root of the backward pass: a loss, whose gradient needs no output gradient.
   virtual bool is_loss() const { return false; }
+  // A norm or an activation function: to compute it again takes little time for the memory that its
+  // output would take.
+  virtual bool is_cheap() const { return false; }
   // Changes something besides its outputs (StepState, flat buffers): never dead.
   virtual bool has_effect() const { return false; }
   // Output `output` may lie in the memory of input `input` if that is read by nobody afterwards.

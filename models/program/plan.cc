@@ -29,8 +29,6 @@ size_t RoundUp(size_t bytes) {
   return (bytes + kPlanAlignment - 1) / kPlanAlignment * kPlanAlignment;
 }
 
-bool IsBackward(List list) { return list == List::kBackwardInput || list == List::kBackwardWeight; }
-
 // The lives of a program's values.
 struct Timeline {
   const Program& program;

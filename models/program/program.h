@@ -42,6 +42,9 @@ enum class List : uint8_t {
 };
 inline constexpr int kNumLists = 6;
 const char* Name(List list);
+inline bool IsBackward(List list) {
+  return list == List::kBackwardInput || list == List::kBackwardWeight;
+}
 
 enum class Stream : uint8_t { kCompute, kCommunication };
 

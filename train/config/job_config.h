@@ -50,6 +50,12 @@ struct ParallelismConfig {
   }
 };
 
+// Activations that backward computes again in place of having them kept.
+struct RecomputeConfig {
+  int64_t blocks = 0;  // All of the first so many layers of each pipeline stage.
+  bool norms_and_activations = false;
+};
+
 struct BatchConfig {
   int64_t global = 0;    // Sequences a step over all ranks: micro x accumulation x data parallel.
   int64_t micro = 0;     // Sequences a rank computes at once.
@@ -105,6 +111,7 @@ struct JobConfig {
   ModelChoice model;
   PrecisionName precision = PrecisionName::kBF16;
   ParallelismConfig parallelism;
+  RecomputeConfig recompute;
   BatchConfig batch;
   DataConfig data;
   OptimizerConfig optimizer;

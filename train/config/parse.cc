@@ -118,6 +118,10 @@ void ReadJob(Fields& fields, JobConfig& out) {
       {{"BF16", PrecisionName::kBF16}, {"F32", PrecisionName::kF32}, {"F64", PrecisionName::kF64}},
       out.precision);
   fields.Section("parallelism", [&](Fields& f) { ReadParallelism(f, out.parallelism); });
+  fields.Section("recompute", [&](Fields& f) {
+    f.Read("blocks", out.recompute.blocks);
+    f.Read("norms_and_activations", out.recompute.norms_and_activations);
+  });
   fields.Section("batch", [&](Fields& f) { ReadBatch(f, out.batch); });
   fields.Section("data", [&](Fields& f) { ReadData(f, out.data); });
   fields.Section("optimizer", [&](Fields& f) { ReadOptimizer(f, out.optimizer); });

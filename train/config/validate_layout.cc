@@ -1,9 +1,11 @@
 #include "train/config/validate_layout.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "train/config/validate.h"
+#include "train/pipeline/divide.h"
 
 namespace trainyard {
 namespace {
@@ -60,6 +62,24 @@ void CheckPipeline(const JobConfig& job, const ModelConfig& model, Violations& v
                  schedule.message());
 }
 
+void CheckRecompute(const JobConfig& job, const ModelConfig& model, Violations& violations) {
+  const size_t stages = size_t(job.parallelism.pipeline);
+  const auto parts =
+      DivideBlocks(model.layers, int(stages) * int(job.parallelism.virtual_pipeline));
+  if (!parts.ok()) return;  // CheckPipeline says so.
+  std::vector<int64_t> layers(stages);
+  for (size_t i = 0; i < parts->size(); ++i) {
+    const auto [begin, end] = (*parts)[i];  // Embedding and head are no layers.
+    layers[i % stages] += std::min(end, model.layers + 1) - std::max<int64_t>(begin, 1);
+  }
+  const int64_t most = *std::max_element(layers.begin(), layers.end());
+  const int64_t blocks = job.recompute.blocks;
+  if (blocks >= 0 && blocks <= most) return;
+  violations.Add("recompute.blocks",
+                 Wanted(absl::StrCat("0 to ", most, ", the layers on a pipeline stage"), blocks,
+                        std::clamp<int64_t>(blocks, 0, most)));
+}
+
 // Returns whether the sequence divides.
 bool CheckSequence(const JobConfig& job, const ModelConfig& model, Violations& violations) {
   const int64_t context = job.parallelism.context, sequence = job.batch.sequence;
@@ -107,6 +127,7 @@ bool ValidateAxes(const JobConfig& job, Violations& violations) {
 void ValidateLayout(const JobConfig& job, const ModelConfig& model, Violations& violations) {
   if (CheckSequence(job, model, violations)) CheckTensor(job, model, violations);
   CheckPipeline(job, model, violations);
+  CheckRecompute(job, model, violations);
 }
 
 }  // namespace trainyard

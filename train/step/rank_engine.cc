@@ -26,17 +26,21 @@ Precision PrecisionOf(PrecisionName name) {
 Program Record(const JobConfig& job, const ModelConfig& model, const Layout& layout,
                size_t bucket_bytes) {
   const AdamWConfig& adamw = job.optimizer.adamw;
-  return RecordTraining(*CreateModel(model), {.record = {.precision = PrecisionOf(job.precision),
-                                                         .micro_batch = job.batch.micro,
-                                                         .sequence = job.batch.sequence,
-                                                         .mesh = layout.mesh,
-                                                         .cuts = layout.cuts},
-                                              .adamw = {.beta1 = adamw.beta1,
-                                                        .beta2 = adamw.beta2,
-                                                        .epsilon = adamw.epsilon,
-                                                        .weight_decay = adamw.weight_decay},
-                                              .bucket_bytes = bucket_bytes,
-                                              .zero = job.parallelism.zero});
+  return RecordTraining(
+      *CreateModel(model),
+      {.record = {.precision = PrecisionOf(job.precision),
+                  .micro_batch = job.batch.micro,
+                  .sequence = job.batch.sequence,
+                  .mesh = layout.mesh,
+                  .cuts = layout.cuts},
+       .adamw = {.beta1 = adamw.beta1,
+                 .beta2 = adamw.beta2,
+                 .epsilon = adamw.epsilon,
+                 .weight_decay = adamw.weight_decay},
+       .bucket_bytes = bucket_bytes,
+       .zero = job.parallelism.zero,
+       .recompute = {.blocks = job.recompute.blocks,
+                     .norms_and_activations = job.recompute.norms_and_activations}});
 }
 
 }  // namespace

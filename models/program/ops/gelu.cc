@@ -21,6 +21,7 @@ class GeluBackwardOp final : public Op {
 class GeluOp final : public Op {
  public:
   absl::string_view name() const override { return "gelu"; }
+  bool is_cheap() const override { return true; }
   bool MayAlias(int, int) const override { return true; }
   Call Bind(const Binder& binder, const Instance& instance) const override {
     return binder.Kernel(GeluForwardArgs{.x = binder.tensor(instance.inputs[0]),

@@ -27,6 +27,7 @@ class RmsNormOp final : public Op {
  public:
   explicit RmsNormOp(double eps) : eps_(eps) {}
   absl::string_view name() const override { return "rms_norm"; }
+  bool is_cheap() const override { return true; }
   std::string attributes() const override { return absl::StrCat("eps=", eps_); }
   bool MayAlias(int output, int input) const override { return output == 0 && input == 0; }
 

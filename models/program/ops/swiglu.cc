@@ -21,6 +21,7 @@ class SwiGluBackwardOp final : public Op {
 class SwiGluOp final : public Op {
  public:
   absl::string_view name() const override { return "swiglu"; }
+  bool is_cheap() const override { return true; }
   Call Bind(const Binder& binder, const Instance& instance) const override {
     return binder.Kernel(SwiGluForwardArgs{.x = binder.tensor(instance.inputs[0]),
                                            .y = binder.tensor(instance.outputs[0])});

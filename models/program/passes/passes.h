@@ -20,6 +20,13 @@ void RemoveDead(Program& program);
 // g % stages. Marks parameters that the first and the last stage share.
 void KeepStage(Program& program);
 
+// Has the backward lists read, of what `options` name, values computed again in place of those of
+// the forward list, which then end there. An instance is computed again once, by a copy of itself
+// in list kBackwardInput right before the first instance that needs it; collectives, too, at the
+// same place on all ranks. Kept are the residual that each block starts from, and what an op with
+// an effect made: losses are not counted twice. Results are the same bits.
+void Recompute(Program& program, const RecomputeOptions& options);
+
 struct LayoutOptions {
   size_t bucket_bytes =
       32 << 20;  // Of gradients that one collective sums; a storage may exceed it.

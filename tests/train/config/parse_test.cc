@@ -23,6 +23,7 @@ model:
 precision: F32
 parallelism: {tensor: 1, pipeline: 1, virtual_pipeline: 1, context: 1, expert: 1,
               zero: NONE, schedule: ZERO_BUBBLE}
+recompute: {blocks: 3, norms_and_activations: true}
 batch: {global: 32, micro: 4, sequence: 256}
 data: {text: {path: corpus.txt, tokenizer: BYTES, validation_fraction: 0.02}}
 optimizer:
@@ -47,6 +48,7 @@ constexpr char kJson[] =
     R"("precision":"PRECISION_F32","parallelism":{"tensor":1,"pipeline":1,)"
     R"("virtual_pipeline":1,"context":1,"expert":1,"zero":"ZERO_NONE",)"
     R"("schedule":"PIPELINE_SCHEDULE_ZERO_BUBBLE"},)"
+    R"("recompute":{"blocks":3,"norms_and_activations":true},)"
     R"("batch":{"global":32,"micro":4,"sequence":256},)"
     R"("data":{"text":{"path":"corpus.txt","tokenizer":"TOKENIZER_BYTES",)"
     R"("validation_fraction":0.02}},)"
@@ -73,6 +75,8 @@ TEST_P(SameJob, LandsInEveryField) {
   EXPECT_EQ(job->precision, PrecisionName::kF32);
   EXPECT_EQ(job->parallelism.zero, Zero::kNone);
   EXPECT_EQ(job->parallelism.schedule, ScheduleKind::kZeroBubble);
+  EXPECT_EQ(job->recompute.blocks, 3);
+  EXPECT_TRUE(job->recompute.norms_and_activations);
   EXPECT_EQ(job->batch.global, 32);
   EXPECT_EQ(job->batch.micro, 4);
   EXPECT_EQ(job->batch.sequence, 256);

@@ -204,6 +204,13 @@ INSTANTIATE_TEST_SUITE_P(
         BAD("rounds of micro-batches",
             (Divide(job, {.pipeline = 2, .virtual_pipeline = 2}), job.batch.global = 6),
             "batch.global", "found 3"),
+        BAD("more blocks again than there are", job.recompute.blocks = 3, "recompute.blocks",
+            "wanted 0 to 2, the layers on a pipeline stage, found 3; nearest 2"),
+        BAD("more blocks again than on a stage",
+            (Divide(job, {.pipeline = 2}), job.recompute.blocks = 2), "recompute.blocks",
+            "found 2; nearest 1"),
+        BAD("fewer blocks again than none", job.recompute.blocks = -1, "recompute.blocks",
+            "found -1; nearest 0"),
         BAD("context over the sequence", Divide(job, {.context = 3}), "batch.sequence",
             "a multiple of 2 x context = 6, found 64; nearest 66")));
 

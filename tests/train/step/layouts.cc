@@ -137,10 +137,13 @@ double LargestDifference(const Tensors& a, const Tensors& b) {
 
 std::string LayoutCase::name() const {
   const ParallelismConfig& p = job.parallelism;
+  const RecomputeConfig& again = job.recompute;
   return absl::StrCat(model.family, model.tied ? "_tied" : "", "_tensor", p.tensor, "_context",
                       p.context, "_expert", p.expert, "_data", DataParallel(job), "_pipeline",
                       p.pipeline, "x", p.virtual_pipeline, "_",
-                      Name(p.schedule.value_or(p.schedule_kind())), "_zero", int(p.zero));
+                      Name(p.schedule.value_or(p.schedule_kind())), "_zero", int(p.zero),
+                      again.blocks > 0 ? absl::StrCat("_again", again.blocks) : "",
+                      again.norms_and_activations ? "_norms_again" : "");
 }
 
 LayoutCase MakeLayoutCase(const std::string& model, const ParallelismConfig& p, int64_t data) {
@@ -196,6 +199,24 @@ std::vector<LayoutCase> AllLayouts(const std::string& model, int64_t max_ranks) 
         }
       }
     }
+  }
+  return cases;
+}
+
+std::vector<LayoutCase> RecomputedLayouts(const std::string& model, int64_t max_ranks,
+                                          size_t stride) {
+  constexpr RecomputeConfig kKinds[] = {{.blocks = 1},
+                                        {.norms_and_activations = true},
+                                        {.blocks = 1, .norms_and_activations = true},
+                                        {.blocks = 100}};
+  constexpr PrecisionName kPrecisions[] = {PrecisionName::kF64, PrecisionName::kF32,
+                                           PrecisionName::kBF16};
+  const std::vector<LayoutCase> all = AllLayouts(model, max_ranks);
+  std::vector<LayoutCase> cases;
+  for (size_t i = 0; i < all.size(); i += stride) {
+    cases.push_back(all[i]);
+    cases.back().job.recompute = kKinds[cases.size() % std::size(kKinds)];
+    cases.back().job.precision = kPrecisions[cases.size() % std::size(kPrecisions)];
   }
   return cases;
 }

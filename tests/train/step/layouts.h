@@ -28,6 +28,10 @@ LayoutCase MakeLayoutCase(const std::string& model, const ParallelismConfig& par
 // All of them for up to `ranks` ranks.
 std::vector<LayoutCase> AllLayouts(const std::string& model, int64_t ranks);
 
+// Every `stride`th of them, with activations computed again in one of the possible ways, in one of
+// the precisions.
+std::vector<LayoutCase> RecomputedLayouts(const std::string& model, int64_t ranks, size_t stride);
+
 // What two optimizer steps on one and the same global batch give, put together from all ranks.
 struct TrainedSteps {
   std::vector<double> losses, norms;

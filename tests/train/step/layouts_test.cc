@@ -22,6 +22,14 @@ TEST_P(Layouts, TwoStepsEqualThoseOfOneRank) {
   EXPECT_LT(LargestDifference(Train(GetParam()), TrainOnOneRank(GetParam())), kTolerance);
 }
 
+class RecomputedLayoutsTest : public ::testing::TestWithParam<LayoutCase> {};
+
+TEST_P(RecomputedLayoutsTest, EqualToTheBitWithoutRecompute) {
+  LayoutCase kept = GetParam();
+  kept.job.recompute = {};
+  EXPECT_EQ(LargestDifference(Train(GetParam()), Train(kept)), 0);
+}
+
 // Bugs that must be seen: each damages the program of every rank of a layout that would show it.
 struct PlantedBug {
   std::string name;
@@ -112,6 +120,10 @@ std::string NameOf(const ::testing::TestParamInfo<LayoutCase>& info) { return in
 
 INSTANTIATE_TEST_SUITE_P(Llama, Layouts, ::testing::ValuesIn(AllLayouts("llama", 8)), NameOf);
 INSTANTIATE_TEST_SUITE_P(Gpt3, Layouts, ::testing::ValuesIn(AllLayouts("gpt3", 8)), NameOf);
+INSTANTIATE_TEST_SUITE_P(Llama, RecomputedLayoutsTest,
+                         ::testing::ValuesIn(RecomputedLayouts("llama", 8, 7)), NameOf);
+INSTANTIATE_TEST_SUITE_P(Gpt3, RecomputedLayoutsTest,
+                         ::testing::ValuesIn(RecomputedLayouts("gpt3", 8, 11)), NameOf);
 
 }  // namespace
 }  // namespace trainyard::testing

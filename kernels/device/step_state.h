@@ -18,6 +18,7 @@ struct StepState {
 
   // Written by kernels within the step, read by the host after it.
   double loss = 0;  // Sum over micro-batches of this rank; of all ranks after the reduction.
+  double auxiliary_loss = 0;  // Likewise, of what is trained for besides: balanced experts.
   double grad_norm_squared = 0;
   double grad_norm = 0;
   double clip_factor = 1;  // What AdamW multiplies gradients by.

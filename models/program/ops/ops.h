@@ -88,7 +88,7 @@ void CastToCompute(Recorder& recorder, const FlatRange& shard, const FlatRange& 
 void WaitForCommunication(Recorder& recorder);
 void ReduceTied(Recorder& recorder, const FlatRange& gradients);
 void SumSquares(Recorder& recorder, const FlatRange& gradients);
-void ReduceScalars(Recorder& recorder, AxisSet axes);  // Loss and squared gradient norm.
+void ReduceScalars(Recorder& recorder, AxisSet axes);  // Losses and squared gradient norm.
 void Clip(Recorder& recorder);
 struct AdamWRange {
   FlatRange flat;   // In kGradient and kCompute.

@@ -81,7 +81,7 @@ class GatherBucketOp final : public Op {
   Bucket bucket_;
 };
 
-// Loss and squared gradient norm lie side by side.
+// Losses and squared gradient norm lie side by side.
 class ReduceScalarsOp final : public Op {
  public:
   explicit ReduceScalarsOp(AxisSet axes) : axes_(axes) {}
@@ -89,12 +89,14 @@ class ReduceScalarsOp final : public Op {
   AxisSet group() const override { return axes_; }
   bool has_effect() const override { return true; }
   Call Bind(const Binder& binder, const Instance&) const override {
-    static_assert(offsetof(StepState, grad_norm_squared) ==
+    static_assert(offsetof(StepState, auxiliary_loss) ==
                   offsetof(StepState, loss) + sizeof(double));
+    static_assert(offsetof(StepState, grad_norm_squared) ==
+                  offsetof(StepState, loss) + 2 * sizeof(double));
     Tensor scalars;
     scalars.data = &binder.step_state()->loss;
     scalars.dtype = DType::kF64;
-    scalars.shape = {2};
+    scalars.shape = {3};
     return [&collective = binder.collective(axes_), scalars](Exec&) {
       collective.AllReduceSum(scalars);
     };

@@ -1,0 +1,74 @@
+// The first product of experts of width 256 on rows of width 768: 8192 rows, of which one group of
+// 16 has a third and the others share the rest; and the same rows in one group.
+
+#include "kernels/bench/bench.h"
+#include "kernels/grouped_matmul.h"
+
+namespace trainyard::bench {
+namespace {
+
+constexpr int64_t kR = 8192, kK = 768, kN = 512;
+
+Tensor Offsets(Operands& o, int64_t groups) {
+  const Tensor offsets = o.Make(DType::kI32, {groups + 1});
+  for (int64_t g = 1; g <= groups; ++g) {
+    offsets.as<int32_t>()[g] =
+        int32_t(kR / 3 + (kR - kR / 3) * (g - 1) / std::max<int64_t>(1, groups - 1));
+  }
+  offsets.as<int32_t>()[0] = 0;
+  offsets.as<int32_t>()[groups] = int32_t(kR);
+  return offsets;
+}
+
+constexpr Work kWork = {.flops = 2.0 * kR * kK * kN};
+
+void GroupedMatMulForward(benchmark::State& state) {
+  const DType dtype = DTypeArg(state);
+  const int64_t groups = state.range(1);
+  Operands o;
+  Measure(state,
+          GroupedMatMulForwardArgs{.x = o.Make(dtype, {kR, kK}),
+                                   .weight = o.Make(dtype, {groups, kN, kK}),
+                                   .offsets = Offsets(o, groups),
+                                   .y = o.Make(dtype, {kR, kN})},
+          kWork);
+}
+
+void GroupedMatMulInputGradient(benchmark::State& state) {
+  const DType dtype = DTypeArg(state);
+  const int64_t groups = state.range(1);
+  Operands o;
+  Measure(state,
+          GroupedMatMulInputGradientArgs{.dy = o.Make(dtype, {kR, kN}),
+                                         .weight = o.Make(dtype, {groups, kN, kK}),
+                                         .offsets = Offsets(o, groups),
+                                         .dx = o.Make(dtype, {kR, kK})},
+          kWork);
+}
+
+void GroupedMatMulWeightGradient(benchmark::State& state) {
+  const DType dtype = DTypeArg(state);
+  const int64_t groups = state.range(1);
+  Operands o;
+  Measure(state,
+          GroupedMatMulWeightGradientArgs{.dy = o.Make(dtype, {kR, kN}),
+                                          .x = o.Make(dtype, {kR, kK}),
+                                          .offsets = Offsets(o, groups),
+                                          .dweight = o.Make(DType::kF32, {groups, kN, kK}),
+                                          .write = Write::kAdd},
+          kWork);
+}
+
+void Groups(benchmark::internal::Benchmark* benchmark) {
+  benchmark->ArgNames({"dtype", "groups"});
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    for (const int64_t groups : {1, 16}) benchmark->Args({int64_t(dtype), groups});
+  }
+  benchmark->UseRealTime()->Unit(benchmark::kMicrosecond);
+}
+BENCHMARK(GroupedMatMulForward)->Apply(Groups);
+BENCHMARK(GroupedMatMulInputGradient)->Apply(Groups);
+BENCHMARK(GroupedMatMulWeightGradient)->Apply(Groups);
+
+}  // namespace
+}  // namespace trainyard::bench

@@ -1,0 +1,47 @@
+// The gate of 4096 tokens on 128 experts, 8 chosen.
+
+#include "kernels/bench/bench.h"
+#include "kernels/router.h"
+
+namespace trainyard::bench {
+namespace {
+
+constexpr int64_t kT = 4096, kE = 128;
+constexpr RouterOptions kOptions = {.top_k = 8, .normalize = true};
+
+Tensor Logits(Operands& o) {
+  const Tensor logits = o.Make(DType::kF32, {kT, kE});
+  for (int64_t i = 0; i < kT * kE; ++i) logits.as<float>()[i] = float(i * 7919 % 1009) / 500;
+  return logits;
+}
+
+void RouterForward(benchmark::State& state) {
+  Operands o;
+  const Tensor logits = Logits(o);
+  Measure(state,
+          RouterForwardArgs{.logits = logits,
+                            .options = kOptions,
+                            .experts = o.Make(DType::kI32, {kT, kOptions.top_k}),
+                            .weights = o.Make(DType::kF32, {kT, kOptions.top_k})},
+          {.bytes = double(logits.bytes())});
+}
+BENCHMARK(RouterForward)->UseRealTime()->Unit(benchmark::kMicrosecond);
+
+void RouterBackward(benchmark::State& state) {
+  const DType dtype = DTypeArg(state);
+  Operands o;
+  const Tensor logits = Logits(o), dlogits = o.Make(dtype, {kT, kE});
+  const Tensor experts = o.Make(DType::kI32, {kT, kOptions.top_k});
+  for (int64_t i = 0; i < experts.elements(); ++i) experts.as<int32_t>()[i] = int32_t(i % kE);
+  Measure(state,
+          RouterBackwardArgs{.logits = logits,
+                             .experts = experts,
+                             .dweights = o.Make(DType::kF32, experts.shape),
+                             .options = kOptions,
+                             .dlogits = dlogits},
+          {.bytes = double(logits.bytes() + dlogits.bytes())});
+}
+BENCHMARK(RouterBackward)->Apply(Trained);
+
+}  // namespace
+}  // namespace trainyard::bench

@@ -1,0 +1,104 @@
+#include "kernels/load_balance.h"
+
+#include <numeric>
+
+#include "kernels/cpu/kernels.h"
+#include "kernels/cpu/router_scores.h"
+
+namespace trainyard::cpu {
+namespace {
+
+// 1 / the sum of the counts.
+double Unit(const ConstTensor& counts) {
+  const double* count = counts.as<double>();
+  const double sum = std::accumulate(count, count + counts.elements(), 0.0);
+  CHECK(sum > 0) << "load_balance counts: none of " << counts.elements() << " experts was chosen";
+  return 1 / sum;
+}
+
+// What a token's scores are divided by to be probabilities.
+template <typename A>
+A SumOf(RouterScoring scoring, const A* s, int64_t experts) {
+  return scoring == RouterScoring::kSoftmax ? A(1)
+                                            : std::accumulate(s, s + experts, A(kSmallestSum));
+}
+
+// sum_e fraction[e] p[e].
+template <typename A>
+A Expected(const A* s, A sum, const double* count, double unit, int64_t experts) {
+  A expected = 0;
+  for (int64_t e = 0; e < experts; ++e) expected += A(count[e] * unit) * s[e];
+  return expected / sum;
+}
+
+template <typename A>
+void Forward(Exec& exec, const LoadBalanceForwardArgs& args) {
+  const int64_t tokens = args.logits.shape.rows(), experts = args.logits.shape.back();
+  const A* logits = args.logits.as<A>();
+  const double* count = args.counts.as<double>();
+  const double unit = Unit(args.counts);
+  const RouterScoring scoring = args.scoring;
+  const size_t bytes = size_t(tokens) * sizeof(A);
+  A* terms = reinterpret_cast<A*>(ContextOf(exec).shared.Reserve(bytes));
+  ForEachToken<A>(exec, tokens, experts, [=](int64_t t, A* s) {
+    RouterScores(scoring, logits + t * experts, experts, s);
+    terms[t] = Expected(s, SumOf(scoring, s, experts), count, unit, experts);
+  });
+  const double factor = args.coefficient * double(experts) * args.state->loss_scale;
+  args.state->auxiliary_loss += factor * std::accumulate(terms, terms + tokens, 0.0);
+}
+
+template <typename A, typename T>
+void Backward(Exec& exec, const LoadBalanceBackwardArgs& args) {
+  const int64_t experts = args.logits.shape.back();
+  const A* logits = args.logits.as<A>();
+  const double* count = args.counts.as<double>();
+  const double unit = Unit(args.counts);
+  const RouterScoring scoring = args.scoring;
+  const A factor = A(args.coefficient * double(experts) * args.state->loss_scale);
+  T* dlogits = args.dlogits.as<T>();
+  ForEachToken<A>(exec, args.logits.shape.rows(), experts, [=](int64_t t, A* s) {
+    RouterScores(scoring, logits + t * experts, experts, s);
+    const A sum = SumOf(scoring, s, experts);
+    const A expected = Expected(s, sum, count, unit, experts);
+    T* out = dlogits + t * experts;
+    for (int64_t e = 0; e < experts; ++e) {
+      const A slope = scoring == RouterScoring::kSoftmax ? s[e] : s[e] / sum * (A(1) - s[e]);
+      out[e] = T(factor * slope * (A(count[e] * unit) - expected));
+    }
+  });
+}
+
+}  // namespace
+
+void LoadBalanceCounts(Exec&, const LoadBalanceCountsArgs& args) {
+  const int64_t experts = args.counts.elements();
+  const int32_t* expert = args.experts.as<int32_t>();
+  double* counts = args.counts.as<double>();
+  std::fill_n(counts, experts, 0.0);
+  for (int64_t slot = 0; slot < args.experts.elements(); ++slot) {
+    CHECK(expert[slot] >= 0 && expert[slot] < experts)
+        << "load_balance experts: expert " << expert[slot] << " at " << slot << " of " << experts;
+    ++counts[expert[slot]];
+  }
+}
+
+void LoadBalanceForward(Exec& exec, const LoadBalanceForwardArgs& args) {
+  if (args.logits.dtype == DType::kF64) {
+    Forward<double>(exec, args);
+  } else {
+    Forward<float>(exec, args);
+  }
+}
+
+void LoadBalanceBackward(Exec& exec, const LoadBalanceBackwardArgs& args) {
+  if (args.logits.dtype == DType::kF64) {
+    Backward<double, double>(exec, args);
+  } else if (args.dlogits.dtype == DType::kF32) {
+    Backward<float, float>(exec, args);
+  } else {
+    Backward<float, bf16>(exec, args);
+  }
+}
+
+}  // namespace trainyard::cpu

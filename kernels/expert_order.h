@@ -1,0 +1,31 @@
+// Sorts slots by the expert that they go to. Slot t K + j is the jth choice of token t.
+//
+//   counts[e] = slots with experts[slot] == e
+//   order     = the slots in order of (experts[slot], slot)
+//   place     = its inverse: place[order[i]] == i
+//
+// Letters: T tokens, K choices of each, E experts. An expert outside of [0, E) is a programmer
+// error that names it.
+
+#pragma once
+
+#include "kernels/device/expect.h"
+
+namespace trainyard {
+
+struct ExpertOrderArgs {
+  ConstTensor experts;  // [T, K]  i32
+  Tensor counts;        // [E]     out, i32
+  Tensor order;         // [T*K]   out, i32
+  Tensor place;         // [T, K]  out, i32
+};
+
+inline void Check(const ExpertOrderArgs& args) {
+  const int64_t slots = args.experts.elements();
+  ExpectElements("expert_order experts", args.experts, DType::kI32, slots);
+  ExpectElements("expert_order counts", args.counts, DType::kI32, args.counts.elements());
+  ExpectElements("expert_order order", args.order, DType::kI32, slots);
+  ExpectElements("expert_order place", args.place, DType::kI32, slots);
+}
+
+}  // namespace trainyard

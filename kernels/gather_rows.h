@@ -1,0 +1,56 @@
+// Copies rows from where `rows` says, and the adjoint, which adds rows up.
+//
+//   GatherRows:  y[i,:] = x[rows[i] / divisor,:]                     for i < count
+//   GatherSum:   y[t,:] = (write == kAdd ? y[t,:] : 0) + sum_j z[place[t,j],:], in order of j;
+//                a place of -1 adds nothing
+//
+// With slots t K + j sorted by expert (expert_order.h), GatherRows with rows = order, divisor = K
+// brings the tokens into that order, and GatherSum with the inverse is its gradient; as much the
+// other way round.
+//
+// Letters: S rows of x, R bound on the rows gathered, T tokens, K rows added for each, D width. How
+// many rows count is read when the kernel runs; y beyond them is left as it is. A row that does
+// not exist is a programmer error that names it. Sums are taken in f32 (f64 for f64). Bitwise
+// deterministic for any thread count.
+
+#pragma once
+
+#include "kernels/device/expect.h"
+
+namespace trainyard {
+
+struct GatherRowsArgs {
+  ConstTensor x;           // [S, D]  f64 | f32 | bf16
+  ConstTensor rows;        // [R]     i32
+  ConstTensor count = {};  // [1]     i32, at most R; absent when its data is null: R
+  int64_t divisor = 1;     // >= 1
+  Tensor y;                // [R, D]  out, dtype of x; not x
+};
+
+struct GatherSumArgs {
+  ConstTensor z;      // [R, D]  f64 | f32 | bf16
+  ConstTensor place;  // [T, K]  i32, in [-1, R)
+  Tensor y;           // [T, D]  in/out, dtype of z; not z
+  Write write = Write::kOverwrite;
+};
+
+inline void Check(const GatherRowsArgs& args) {
+  const int64_t d = ExpectColumns("gather_rows x", args.x), r = args.rows.elements();
+  ExpectFloat("gather_rows x", args.x);
+  ExpectElements("gather_rows rows", args.rows, DType::kI32, r);
+  if (args.count.data != nullptr) {
+    ExpectElements("gather_rows count", args.count, DType::kI32, 1);
+  }
+  CHECK(args.divisor >= 1) << "gather_rows divisor: " << args.divisor;
+  ExpectMatrix("gather_rows y", args.y, args.x.dtype, r, d);
+}
+
+inline void Check(const GatherSumArgs& args) {
+  const int64_t d = ExpectColumns("gather_sum z", args.z);
+  ExpectFloat("gather_sum z", args.z);
+  ExpectColumns("gather_sum place", args.place);
+  ExpectElements("gather_sum place", args.place, DType::kI32, args.place.elements());
+  ExpectMatrix("gather_sum y", args.y, args.z.dtype, args.place.shape.rows(), d);
+}
+
+}  // namespace trainyard

@@ -1,0 +1,70 @@
+// The three products of G linear layers that share out the rows: group g, with weight [g], has
+// rows [offsets[g], offsets[g+1]), perhaps none.
+//
+//   forward          y[r,:]  = sum_k weight[g,:,k] x[r,k]              for the rows r of each g
+//   input gradient   dx[r,:] = sum_n dy[r,n] weight[g,n,:]
+//   weight gradient  dweight[g,n,k] = (write == kAdd ? dweight[g,n,k] : 0) + sum_r dy[r,n] x[r,k]
+//
+// Letters: R bound on the rows, G groups, K inputs, N outputs. The offsets are read when the kernel
+// runs; rows outside of the groups are neither read nor written. Offsets that fall, or leave [0,
+// R], are a programmer error that names them. Sums are taken in f32 (f64 for f64). Deterministic
+// for given offsets, shape, thread count and device.
+
+#pragma once
+
+#include "kernels/device/expect.h"
+
+namespace trainyard {
+
+struct GroupedMatMulForwardArgs {
+  ConstTensor x;        // [R, K]     f64 | f32 | bf16
+  ConstTensor weight;   // [G, N, K]  dtype of x
+  ConstTensor offsets;  // [G+1]      i32
+  Tensor y;             // [R, N]     out, dtype of x
+};
+
+struct GroupedMatMulInputGradientArgs {
+  ConstTensor dy;       // [R, N]     f64 | f32 | bf16
+  ConstTensor weight;   // [G, N, K]  dtype of dy
+  ConstTensor offsets;  // [G+1]      i32
+  Tensor dx;            // [R, K]     out, dtype of dy
+};
+
+struct GroupedMatMulWeightGradientArgs {
+  ConstTensor dy;       // [R, N]     f64 | f32 | bf16
+  ConstTensor x;        // [R, K]     dtype of dy
+  ConstTensor offsets;  // [G+1]      i32
+  Tensor dweight;       // [G, N, K]  in/out, f32 (f64 when dy is f64)
+  Write write;          // kOverwrite: zero for a group without rows.
+};
+
+// [rows, outputs] with [rows, inputs] through the weight.
+inline void ExpectGroups(const ConstTensor& in, const ConstTensor& out, const ConstTensor& weight,
+                         const ConstTensor& offsets) {
+  const int64_t k = ExpectColumns("grouped_matmul inputs", in);
+  const int64_t n = ExpectColumns("grouped_matmul outputs", out), g = offsets.elements() - 1;
+  ExpectFloat("grouped_matmul inputs", in);
+  ExpectMatrix("grouped_matmul outputs", out, in.dtype, in.shape.rows(), n);
+  ExpectElements("grouped_matmul offsets", offsets, DType::kI32, g + 1);
+  CHECK(weight.shape == Shape({g, n, k}))
+      << "grouped_matmul weight: wanted [" << g << ", " << n << ", " << k << "], got "
+      << weight.dtype << ' ' << weight.shape;
+  ExpectData("grouped_matmul weight", weight);
+}
+
+inline void Check(const GroupedMatMulForwardArgs& args) {
+  ExpectGroups(args.x, args.y, args.weight, args.offsets);
+  ExpectDType("grouped_matmul weight", args.weight, {args.x.dtype});
+}
+
+inline void Check(const GroupedMatMulInputGradientArgs& args) {
+  ExpectGroups(args.dx, args.dy, args.weight, args.offsets);
+  ExpectDType("grouped_matmul weight", args.weight, {args.dy.dtype});
+}
+
+inline void Check(const GroupedMatMulWeightGradientArgs& args) {
+  ExpectGroups(args.x, args.dy, args.dweight, args.offsets);
+  ExpectDType("grouped_matmul dweight", args.dweight, {AccumulateOfDType(args.dy.dtype)});
+}
+
+}  // namespace trainyard

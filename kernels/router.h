@@ -1,0 +1,95 @@
+// The gate of a mixture of experts: which experts a token goes to, and what their outputs weigh.
+//
+//   s[t,:] = softmax(logits[t,:]) or, each for itself, sigmoid(logits[t,:])
+//   chosen: of s[t,e] + bias[e] the top_k largest; of equal ones the lower expert
+//   weight = scale s[t,e] for a chosen e; when normalize, that over n = 1e-20 + sum over the chosen
+//   of s[t,:]
+//
+//   ds[t,e]      = scale (dweight - sum_i dweight_i s_i / n) / n, or scale dweight; 0 if not chosen
+//   dlogits[t,e] = s (ds - sum_i ds[t,i] s[t,i]) for softmax, s (1 - s) ds for sigmoid
+//
+// The bias decides on the choice alone, not on the weights (balance_bias.h). With `groups` of
+// E/groups experts that follow one another, only those of the top_groups best take part: by the sum
+// of a group's two largest s + bias, of equal ones the lower group.
+//
+// For benchmarks, kRoundRobin loads all experts alike: token t chooses (t K + j) % E for j < K at
+// the constant weight scale / K, and dlogits is 0.
+//
+// Source: DeepSeek-V3, arXiv:2412.19437, section 2.1.2 (bias, groups, sigmoid); Shazeer et al.
+// 2017, arXiv:1701.06538 (softmax). Letters: T tokens, E experts, K = top_k. Computed in the dtype
+// of logits. Logits that are not finite give some K different experts. Bitwise deterministic for
+// any thread count.
+
+#pragma once
+
+#include "kernels/device/expect.h"
+
+namespace trainyard {
+
+enum class RouterScoring : uint8_t { kSoftmax, kSigmoid };
+enum class RouterChoice : uint8_t { kBest, kRoundRobin };
+
+struct RouterOptions {
+  RouterScoring scoring = RouterScoring::kSoftmax;
+  int64_t top_k = 1;
+  int64_t groups = 1;      // Divides E.
+  int64_t top_groups = 1;  // At most `groups`; they hold at least top_k experts.
+  bool normalize = false;
+  double scale = 1;
+  RouterChoice choice = RouterChoice::kBest;
+};
+
+struct RouterForwardArgs {
+  ConstTensor logits;     // [T, E]  f64 | f32
+  ConstTensor bias = {};  // [E]     dtype of logits, or bf16 when those are f32; absent when its
+                          //         data is null
+  RouterOptions options;
+  Tensor experts;  // [T, K]  out, i32; in order of falling s + bias
+  Tensor weights;  // [T, K]  out, dtype of logits
+};
+
+struct RouterBackwardArgs {
+  ConstTensor logits;    // [T, E]  the forward input
+  ConstTensor experts;   // [T, K]  the forward output
+  ConstTensor dweights;  // [T, K]  dtype of logits
+  RouterOptions options;
+  Tensor dlogits;  // [T, E]  out, dtype of logits, or bf16 when those are f32; overwritten; may be
+                   //         logits when of the same dtype
+};
+
+inline void ExpectRouter(const ConstTensor& logits, const RouterOptions& options) {
+  const int64_t e = ExpectColumns("router logits", logits), k = options.top_k;
+  ExpectDType("router logits", logits, {DType::kF64, DType::kF32});
+  ExpectData("router logits", logits);
+  CHECK(k >= 1 && k <= e) << "router top_k: " << k << " of " << e << " experts";
+  CHECK(options.groups >= 1 && e % options.groups == 0)
+      << "router groups: " << options.groups << " do not divide " << e << " experts";
+  CHECK(options.top_groups >= 1 && options.top_groups <= options.groups &&
+        options.top_groups * (e / options.groups) >= k)
+      << "router top_groups: " << options.top_groups << " of " << options.groups << " groups of "
+      << e / options.groups << " experts, for " << k;
+}
+
+inline void Check(const RouterForwardArgs& args) {
+  ExpectRouter(args.logits, args.options);
+  const int64_t t = args.logits.shape.rows(), e = args.logits.shape.back();
+  const DType dtype = args.logits.dtype;
+  if (args.bias.data != nullptr) {
+    ExpectDType("router bias", args.bias, {dtype, dtype == DType::kF32 ? DType::kBF16 : dtype});
+    ExpectElements("router bias", args.bias, args.bias.dtype, e);
+  }
+  ExpectMatrix("router experts", args.experts, DType::kI32, t, args.options.top_k);
+  ExpectMatrix("router weights", args.weights, dtype, t, args.options.top_k);
+}
+
+inline void Check(const RouterBackwardArgs& args) {
+  ExpectRouter(args.logits, args.options);
+  const int64_t t = args.logits.shape.rows(), e = args.logits.shape.back();
+  const DType dtype = args.logits.dtype;
+  ExpectMatrix("router experts", args.experts, DType::kI32, t, args.options.top_k);
+  ExpectMatrix("router dweights", args.dweights, dtype, t, args.options.top_k);
+  ExpectDType("router dlogits", args.dlogits, {dtype, dtype == DType::kF32 ? DType::kBF16 : dtype});
+  ExpectMatrix("router dlogits", args.dlogits, args.dlogits.dtype, t, e);
+}
+
+}  // namespace trainyard

@@ -1,0 +1,58 @@
+// SwiGLU with a factor per row: what an expert computes between its two products, weighted by the
+// gate before the second, which is linear.
+//
+//   h = g sigmoid(g) u       g = x[r, :F], u = x[r, F:]
+//   y = w h
+//   dg = w dy u sigmoid(g) (1 + g (1 - sigmoid(g)))       du = w dy g sigmoid(g)
+//   dw = sum over the row of dy h
+//
+// Letters: R bound on the rows, F width. How many rows count is read when the kernel runs; those
+// beyond are neither read nor written. Computed in f32 (f64 when x is f64). Bitwise deterministic
+// for any thread count. Without the factor: swiglu.h.
+
+#pragma once
+
+#include "kernels/device/expect.h"
+
+namespace trainyard {
+
+struct ScaledSwiGluForwardArgs {
+  ConstTensor x;      // [R, 2F]  f64 | f32 | bf16
+  ConstTensor w;      // [R]      f32 (f64 when x is f64)
+  ConstTensor count;  // [1]      i32, at most R
+  Tensor y;           // [R, F]   out, dtype of x
+};
+
+struct ScaledSwiGluBackwardArgs {
+  ConstTensor dy;     // [R, F]   dtype of x
+  ConstTensor x;      // [R, 2F]  the forward input
+  ConstTensor w;      // [R]      the forward input
+  ConstTensor count;  // [1]      the forward input
+  Tensor dx;          // [R, 2F]  out, dtype of x, overwritten; may be x
+  Tensor dw;          // [R]      out, dtype of w, overwritten; may be w
+};
+
+inline void ExpectScaledSwiGlu(const ConstTensor& x, const ConstTensor& w,
+                               const ConstTensor& count) {
+  const int64_t columns = ExpectColumns("scaled_swiglu x", x);
+  ExpectFloat("scaled_swiglu x", x);
+  CHECK(columns % 2 == 0) << "scaled_swiglu x: odd width " << x.shape;
+  ExpectElements("scaled_swiglu w", w, AccumulateOfDType(x.dtype), x.shape.rows());
+  ExpectElements("scaled_swiglu count", count, DType::kI32, 1);
+}
+
+inline void Check(const ScaledSwiGluForwardArgs& args) {
+  ExpectScaledSwiGlu(args.x, args.w, args.count);
+  ExpectMatrix("scaled_swiglu y", args.y, args.x.dtype, args.x.shape.rows(),
+               args.x.shape.back() / 2);
+}
+
+inline void Check(const ScaledSwiGluBackwardArgs& args) {
+  ExpectScaledSwiGlu(args.x, args.w, args.count);
+  const int64_t rows = args.x.shape.rows(), columns = args.x.shape.back();
+  ExpectMatrix("scaled_swiglu dy", args.dy, args.x.dtype, rows, columns / 2);
+  ExpectMatrix("scaled_swiglu dx", args.dx, args.x.dtype, rows, columns);
+  ExpectElements("scaled_swiglu dw", args.dw, args.w.dtype, rows);
+}
+
+}  // namespace trainyard

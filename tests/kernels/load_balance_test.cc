@@ -1,0 +1,196 @@
+// Proves kernels/load_balance.h on the CPU: the loss against its formula, the gradient against
+// numeric differentiation in f64, the lower precisions against f64, and what the loss is when
+// experts are loaded alike.
+
+#include "kernels/load_balance.h"
+
+#include "tests/kernels/call.h"
+#include "tests/testing/numeric_grad.h"
+#include "tests/testing/tolerance.h"
+
+namespace trainyard::testing {
+namespace {
+
+constexpr double kScale = 0.125, kCoefficient = 0.75;
+
+struct Case {
+  int64_t t, e;
+  RouterScoring scoring;
+};
+
+template <typename T>
+struct Outputs {
+  double loss;
+  Array<T> dlogits;
+};
+
+template <typename A, typename T>
+Outputs<T> Compute(const Array<double>& logits64, const Array<double>& counts,
+                   RouterScoring scoring, int threads = 2) {
+  const auto logits = Converted<A>(logits64);
+  Outputs<T> out{0, Poison<T>(logits.shape)};
+  StepState state{.loss_scale = kScale, .loss = 5};
+  Call(LoadBalanceForwardArgs{.logits = logits,
+                              .counts = counts,
+                              .scoring = scoring,
+                              .coefficient = kCoefficient,
+                              .state = &state},
+       threads);
+  Call(LoadBalanceBackwardArgs{.logits = logits,
+                               .counts = counts,
+                               .scoring = scoring,
+                               .coefficient = kCoefficient,
+                               .state = &state,
+                               .dlogits = out.dlogits},
+       threads);
+  EXPECT_EQ(state.loss, 5);  // The language model's loss is another.
+  out.loss = state.auxiliary_loss;
+  return out;
+}
+
+class LoadBalanceTest : public ::testing::TestWithParam<Case> {
+ protected:
+  void SetUp() override {
+    for (int64_t e = 0; e < GetParam().e; ++e) counts.v[size_t(e)] = double((e * 7 + 3) % 11);
+  }
+  Array<double> logits = Normal<double>({GetParam().t, GetParam().e}, 1);
+  Array<double> counts = Zeros<double>({GetParam().e});
+};
+
+TEST_P(LoadBalanceTest, LossIsTheScaledSumOfFractionsTimesProbabilities) {
+  const auto [tokens, experts, scoring] = GetParam();
+  double want = 0, chosen = 0;
+  for (const double count : counts.v) chosen += count;
+  for (int64_t t = 0; t < tokens; ++t) {
+    double sum = 0, term = 0;
+    for (int64_t e = 0; e < experts; ++e) {
+      const double x = logits.v[size_t(t * experts + e)];
+      const double s = scoring == RouterScoring::kSoftmax ? std::exp(x) : 1 / (1 + std::exp(-x));
+      sum += s;
+      term += s * counts.v[size_t(e)] / chosen;
+    }
+    want += term / sum;
+  }
+  want *= kCoefficient * double(experts) * kScale;
+  EXPECT_NEAR((Compute<double, double>(logits, counts, scoring).loss), want, 1e-12 * want);
+}
+
+TEST_P(LoadBalanceTest, BackwardMatchesNumericGradient) {
+  const RouterScoring scoring = GetParam().scoring;
+  const auto want =
+      NumericGrad(logits.v, [&] { return Compute<double, double>(logits, counts, scoring).loss; });
+  const auto got = Compute<double, double>(logits, counts, scoring).dlogits.v;
+  if (GetParam().e > 1) return ExpectClose(got, want, 1e-8);
+  for (const double d : got) EXPECT_NEAR(d, 0, 1e-12);  // The only expert's probability is 1.
+}
+
+template <typename T>
+void ExpectAgreesWithF64(const Array<double>& exact, const Array<double>& counts,
+                         RouterScoring scoring) {
+  const auto logits = RoundedTo<float>(exact);
+  const auto got = Compute<float, T>(logits, counts, scoring);
+  const auto want = Compute<double, double>(logits, counts, scoring);
+  const int64_t experts = logits.shape[1];
+  EXPECT_NEAR(got.loss, want.loss, Tolerance(DType::kF32, experts) * want.loss);
+  // Differences of two numbers of their size: as far from the exact one as those are.
+  double norm = 0, difference = 0;
+  for (size_t i = 0; i < want.dlogits.v.size(); ++i) {
+    difference += std::pow(double(got.dlogits.v[i]) - want.dlogits.v[i], 2);
+    norm += std::pow(kCoefficient * kScale, 2);
+  }
+  EXPECT_LE(std::sqrt(difference), Tolerance(DTypeOf<T>::value, experts) * std::sqrt(norm));
+}
+
+TEST_P(LoadBalanceTest, LowerPrecisionsAgreeWithF64) {
+  ExpectAgreesWithF64<float>(logits, counts, GetParam().scoring);
+  ExpectAgreesWithF64<bf16>(logits, counts, GetParam().scoring);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Cases, LoadBalanceTest,
+    ::testing::Values(Case{1, 1, RouterScoring::kSoftmax}, Case{4, 7, RouterScoring::kSoftmax},
+                      Case{70, 5, RouterScoring::kSoftmax}, Case{3, 1, RouterScoring::kSigmoid},
+                      Case{4, 7, RouterScoring::kSigmoid}, Case{5, 33, RouterScoring::kSigmoid}));
+
+// With loss_scale = 1 / tokens the loss is the coefficient, and nothing pulls at the logits.
+TEST(LoadBalance, OfExpertsLoadedAlikeIsTheCoefficient) {
+  for (const RouterScoring scoring : {RouterScoring::kSoftmax, RouterScoring::kSigmoid}) {
+    const auto got =
+        Compute<double, double>(Normal<double>({8, 5}, 1), Filled<double>({5}, 3), scoring);
+    EXPECT_NEAR(got.loss, kCoefficient, 1e-12);
+    for (const double d : got.dlogits.v) EXPECT_NEAR(d, 0, 1e-15);
+  }
+}
+
+TEST(LoadBalance, MicroBatchesAddUp) {
+  const auto logits = Normal<double>({4, 7}, 1), counts = Filled<double>({7}, 2);
+  StepState state{.loss_scale = kScale};
+  const LoadBalanceForwardArgs args{.logits = logits,
+                                    .counts = counts,
+                                    .scoring = RouterScoring::kSoftmax,
+                                    .coefficient = kCoefficient,
+                                    .state = &state};
+  Call(args);
+  const double one = state.auxiliary_loss;
+  Call(args);
+  EXPECT_DOUBLE_EQ(state.auxiliary_loss, 2 * one);
+}
+
+TEST(LoadBalance, CountsChoices) {
+  const Array<int32_t> experts = {{3, 2}, {1, 3, 3, 0, 3, 1}};
+  auto counts = Poison<double>({5});
+  Call(LoadBalanceCountsArgs{.experts = experts, .counts = counts});
+  EXPECT_EQ(counts.v, (std::vector<double>{1, 2, 0, 3, 0}));
+}
+
+TEST(LoadBalance, GradientMayReplaceTheLogits) {
+  auto logits = Normal<double>({4, 7}, 1);
+  Array<double> counts = {{7}, {1, 0, 4, 2, 2, 9, 1}};
+  for (const RouterScoring scoring : {RouterScoring::kSoftmax, RouterScoring::kSigmoid}) {
+    const auto want = Compute<double, double>(logits, counts, scoring).dlogits.v;
+    const StepState state{.loss_scale = kScale};
+    Call(LoadBalanceBackwardArgs{.logits = logits,
+                                 .counts = counts,
+                                 .scoring = scoring,
+                                 .coefficient = kCoefficient,
+                                 .state = &state,
+                                 .dlogits = logits});
+    EXPECT_EQ(logits.v, want);
+  }
+}
+
+TEST(LoadBalance, ExtremeLogitsStayFinite) {
+  const Array<double> logits = {{2, 3}, {500, -500, 0, -200, -200, -200}};
+  const auto counts = Filled<double>({3}, 1);
+  for (const RouterScoring scoring : {RouterScoring::kSoftmax, RouterScoring::kSigmoid}) {
+    const auto got = Compute<float, float>(logits, counts, scoring);
+    EXPECT_TRUE(std::isfinite(got.loss));
+    for (const float d : got.dlogits.v) EXPECT_TRUE(std::isfinite(d));
+  }
+}
+
+TEST(LoadBalance, ThreadsDoNotChangeBits) {
+  const auto logits = Normal<double>({300, 64}, 1);
+  auto counts = Filled<double>({64}, 1);
+  counts.v[3] = 9;
+  const auto one = Compute<float, float>(logits, counts, RouterScoring::kSoftmax, 1);
+  const auto three = Compute<float, float>(logits, counts, RouterScoring::kSoftmax, 3);
+  EXPECT_EQ(one.loss, three.loss);
+  EXPECT_EQ(one.dlogits.v, three.dlogits.v);
+}
+
+TEST(LoadBalanceDeathTest, NamesWhatDoesNotFit) {
+  const auto logits = Zeros<double>({2, 3});
+  const auto run = [&](const Array<double>& counts) {
+    Compute<double, double>(logits, counts, RouterScoring::kSoftmax);
+  };
+  EXPECT_DEATH(run(Zeros<double>({3})), "load_balance counts: none of 3 experts was chosen");
+  EXPECT_DEATH(run(Zeros<double>({4})), "load_balance counts: wanted f64 with 3 elements");
+  const Array<int32_t> experts = {{1, 2}, {0, 3}};
+  auto counts = Zeros<double>({3});
+  EXPECT_DEATH(Call(LoadBalanceCountsArgs{.experts = experts, .counts = counts}),
+               "load_balance experts: expert 3 at 1 of 3");
+}
+
+}  // namespace
+}  // namespace trainyard::testing

@@ -17,8 +17,7 @@ using Key = std::tuple<int64_t, int64_t, int64_t, bool, bool, DType, DType, bool
 
 struct Product {
   dnnl::matmul primitive;
-  dnnl::memory a, b, c, bias, scratchpad;
-  std::unordered_map<int, dnnl::memory> arguments;
+  std::unordered_map<int, dnnl::memory> arguments;  // Without memory of their own.
 };
 
 dnnl::memory::data_type TypeOf(DType dtype) {
@@ -31,16 +30,29 @@ dnnl::memory::desc Matrix(int64_t rows, int64_t columns, bool transposed, DType 
   return {{rows, columns}, TypeOf(dtype), strides};
 }
 
+struct Operands {
+  dnnl::memory::desc a, b, c, bias;
+
+  // `shape` may have a dim of DNNL_RUNTIME_DIM_VAL.
+  Operands(const MatMulArgs& args, const MatMulShape& shape)
+      : a(Matrix(shape.m, shape.k, args.trans_a, args.a.dtype)),
+        b(Matrix(shape.k, shape.n, args.trans_b, args.a.dtype)),
+        c(Matrix(shape.m, shape.n, false, args.c.dtype)) {
+    if (args.bias.data != nullptr) bias = Matrix(1, shape.n, false, args.a.dtype);
+  }
+};
+
 }  // namespace
 
 class DnnlPrimitives {
  public:
   // Null where there is no fast implementation.
-  Product* Find(const Exec& exec, const MatMulArgs& args) {
-    const auto [m, n, k] = ShapeOf(args);
-    const Key key{m,
-                  n,
-                  k,
+  Product* Find(const Exec& exec, const MatMulArgs& args, Rows rows) {
+    MatMulShape shape = ShapeOf(args);
+    if (rows == Rows::kVary) (args.trans_a ? shape.k : shape.m) = DNNL_RUNTIME_DIM_VAL;
+    const Key key{shape.m,
+                  shape.n,
+                  shape.k,
                   args.trans_a,
                   args.trans_b,
                   args.a.dtype,
@@ -49,14 +61,19 @@ class DnnlPrimitives {
                   args.bias.data != nullptr,
                   exec.threads};
     const auto found = products_.find(key);
-    if (found != products_.end()) return found->second.get();
-    return products_.emplace(key, Prepare(args)).first->second.get();
+    if (found == products_.end()) {
+      return products_.emplace(key, Prepare(args, shape)).first->second.get();
+    }
+    Product* product = found->second.get();
+    if (product != nullptr && rows == Rows::kVary) SetOperands(*product, args);
+    return product;
   }
   dnnl::stream& stream() { return stream_; }
+  // Of all products: one runs at a time.
+  Scratch& scratch() { return scratch_; }
 
  private:
-  std::unique_ptr<Product> Prepare(const MatMulArgs& args) {
-    const auto [m, n, k] = ShapeOf(args);
+  std::unique_ptr<Product> Prepare(const MatMulArgs& args, const MatMulShape& shape) {
     dnnl::primitive_attr attributes;
     attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
     if (args.write == Write::kAdd) {
@@ -64,54 +81,62 @@ class DnnlPrimitives {
       add.append_sum(1.0f);
       attributes.set_post_ops(add);
     }
-    const auto a = Matrix(m, k, args.trans_a, args.a.dtype);
-    const auto b = Matrix(k, n, args.trans_b, args.a.dtype);
-    const auto c = Matrix(m, n, false, args.c.dtype);
-    const bool has_bias = args.bias.data != nullptr;
-    const auto bias = has_bias ? Matrix(1, n, false, args.a.dtype) : dnnl::memory::desc();
+    const Operands operands(args, shape);
+    const auto& [a, b, c, bias] = operands;
     try {
-      const dnnl::matmul::desc operation =
-          has_bias ? dnnl::matmul::desc(a, b, bias, c) : dnnl::matmul::desc(a, b, c);
+      const dnnl::matmul::desc operation = args.bias.data != nullptr
+                                               ? dnnl::matmul::desc(a, b, bias, c)
+                                               : dnnl::matmul::desc(a, b, c);
       const dnnl::matmul::primitive_desc description(operation, attributes, engine_);
       if (std::string(description.impl_info_str()).find("ref") != std::string::npos) return nullptr;
-      auto product = std::make_unique<Product>(
-          Product{dnnl::matmul(description),
-                  dnnl::memory(a, engine_, DNNL_MEMORY_NONE),
-                  dnnl::memory(b, engine_, DNNL_MEMORY_NONE),
-                  dnnl::memory(c, engine_, DNNL_MEMORY_NONE),
-                  has_bias ? dnnl::memory(bias, engine_, DNNL_MEMORY_NONE) : dnnl::memory(),
-                  dnnl::memory(description.scratchpad_desc(), engine_),
-                  {}});
-      product->arguments = {{DNNL_ARG_SRC, product->a},
-                            {DNNL_ARG_WEIGHTS, product->b},
-                            {DNNL_ARG_DST, product->c},
-                            {DNNL_ARG_SCRATCHPAD, product->scratchpad}};
-      if (has_bias) product->arguments.emplace(DNNL_ARG_BIAS, product->bias);
+      auto product = std::make_unique<Product>(Product{dnnl::matmul(description), {}});
+      SetOperands(*product, args);
+      product->arguments[DNNL_ARG_SCRATCHPAD] =
+          dnnl::memory(description.scratchpad_desc(), engine_, DNNL_MEMORY_NONE);
       return product;
     } catch (const dnnl::error&) {
       return nullptr;  // Not implemented on this CPU: ours does it.
     }
   }
 
+  // Operands of the shape that the call has.
+  void SetOperands(Product& product, const MatMulArgs& args) {
+    const Operands operands(args, ShapeOf(args));
+    const auto set = [&](int argument, const dnnl::memory::desc& operand) {
+      product.arguments[argument] = dnnl::memory(operand, engine_, DNNL_MEMORY_NONE);
+    };
+    set(DNNL_ARG_SRC, operands.a);
+    set(DNNL_ARG_WEIGHTS, operands.b);
+    set(DNNL_ARG_DST, operands.c);
+    if (args.bias.data != nullptr) set(DNNL_ARG_BIAS, operands.bias);
+  }
+
   dnnl::engine engine_{dnnl::engine::kind::cpu, 0};
   dnnl::stream stream_{engine_};
+  Scratch scratch_;
   std::map<Key, std::unique_ptr<Product>> products_;
 };
 
-bool DnnlMatMul(Exec& exec, const MatMulArgs& args) {
+bool DnnlMatMul(Exec& exec, const MatMulArgs& args, Rows rows) {
   if (args.a.dtype == DType::kF64) return false;
   Context& context = ContextOf(exec);
   if (context.primitives == nullptr) context.primitives = std::make_shared<DnnlPrimitives>();
+  DnnlPrimitives& primitives = *context.primitives;
   omp_set_num_threads(exec.threads);  // Of this thread; oneDNN asks when it prepares and runs.
-  Product* product = context.primitives->Find(exec, args);
+  Product* product = primitives.Find(exec, args, rows);
   if (product == nullptr) return false;
-  product->a.set_data_handle(const_cast<void*>(args.a.data));
-  product->b.set_data_handle(const_cast<void*>(args.b.data));
-  product->c.set_data_handle(args.c.data);
-  if (args.bias.data != nullptr) product->bias.set_data_handle(const_cast<void*>(args.bias.data));
+  const auto set = [&](int argument, const void* data) {
+    product->arguments.at(argument).set_data_handle(const_cast<void*>(data));
+  };
+  set(DNNL_ARG_SRC, args.a.data);
+  set(DNNL_ARG_WEIGHTS, args.b.data);
+  set(DNNL_ARG_DST, args.c.data);
+  if (args.bias.data != nullptr) set(DNNL_ARG_BIAS, args.bias.data);
+  const size_t scratch = product->arguments.at(DNNL_ARG_SCRATCHPAD).get_desc().get_size();
+  set(DNNL_ARG_SCRATCHPAD, primitives.scratch().Reserve(scratch));
   try {
-    product->primitive.execute(context.primitives->stream(), product->arguments);
-    context.primitives->stream().wait();
+    product->primitive.execute(primitives.stream(), product->arguments);
+    primitives.stream().wait();
   } catch (const dnnl::error& error) {
     CHECK(false) << "oneDNN matmul: " << error.what();
   }

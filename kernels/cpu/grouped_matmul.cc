@@ -1,15 +1,26 @@
 // One product after the other, each by all threads.
 #include "kernels/grouped_matmul.h"
 
+#include "kernels/cpu/blocked_matmul.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/parallel.h"
+#ifdef TRAINYARD_WITH_DNNL
+#include "kernels/cpu/dnnl_adapter.h"
+#endif
 
 namespace trainyard::cpu {
 namespace {
 
-// Rows [begin, begin + rows) of a matrix, or matrix `begin` of a stack.
+void Multiply(Exec& exec, const MatMulArgs& args) {
+#ifdef TRAINYARD_WITH_DNNL
+  if (DnnlMatMul(exec, args, Rows::kVary)) return;
+#endif
+  BlockedMatMul(exec, args);
+}
+
+// Rows [begin, begin + rows) of a matrix.
 template <typename AnyTensor>
-AnyTensor Rows(AnyTensor matrix, int64_t begin, int64_t rows) {
+AnyTensor RowsOf(AnyTensor matrix, int64_t begin, int64_t rows) {
   const int64_t columns = matrix.shape.back(), skipped = begin * columns;
   using Byte = std::conditional_t<std::is_same_v<AnyTensor, Tensor>, std::byte, const std::byte>;
   matrix.data = static_cast<Byte*>(matrix.data) + skipped * int64_t(SizeOf(matrix.dtype));
@@ -18,7 +29,7 @@ AnyTensor Rows(AnyTensor matrix, int64_t begin, int64_t rows) {
 }
 template <typename AnyTensor>
 AnyTensor Matrix(const AnyTensor& stack, int64_t g) {
-  return Rows(stack, g * stack.shape[1], stack.shape[1]);
+  return RowsOf(stack, g * stack.shape[1], stack.shape[1]);
 }
 
 // Calls body(g, first row, rows) for each group.
@@ -46,19 +57,19 @@ void Zero(const Exec& exec, const Tensor& tensor) {
 void GroupedMatMulForward(Exec& exec, const GroupedMatMulForwardArgs& args) {
   ForEachGroup(args.offsets, args.x.shape.rows(), [&](int64_t g, int64_t begin, int64_t rows) {
     if (rows == 0) return;
-    MatMul(exec, {.a = Rows(args.x, begin, rows),
-                  .b = Matrix(args.weight, g),
-                  .c = Rows(args.y, begin, rows),
-                  .trans_b = true});
+    Multiply(exec, {.a = RowsOf(args.x, begin, rows),
+                    .b = Matrix(args.weight, g),
+                    .c = RowsOf(args.y, begin, rows),
+                    .trans_b = true});
   });
 }
 
 void GroupedMatMulInputGradient(Exec& exec, const GroupedMatMulInputGradientArgs& args) {
   ForEachGroup(args.offsets, args.dy.shape.rows(), [&](int64_t g, int64_t begin, int64_t rows) {
     if (rows == 0) return;
-    MatMul(exec, {.a = Rows(args.dy, begin, rows),
-                  .b = Matrix(args.weight, g),
-                  .c = Rows(args.dx, begin, rows)});
+    Multiply(exec, {.a = RowsOf(args.dy, begin, rows),
+                    .b = Matrix(args.weight, g),
+                    .c = RowsOf(args.dx, begin, rows)});
   });
 }
 
@@ -69,11 +80,11 @@ void GroupedMatMulWeightGradient(Exec& exec, const GroupedMatMulWeightGradientAr
       if (args.write == Write::kOverwrite) Zero(exec, dweight);
       return;
     }
-    MatMul(exec, {.a = Rows(args.dy, begin, rows),
-                  .b = Rows(args.x, begin, rows),
-                  .c = dweight,
-                  .trans_a = true,
-                  .write = args.write});
+    Multiply(exec, {.a = RowsOf(args.dy, begin, rows),
+                    .b = RowsOf(args.x, begin, rows),
+                    .c = dweight,
+                    .trans_a = true,
+                    .write = args.write});
   });
 }
 

@@ -123,18 +123,43 @@ TEST(GroupedMatMul, TheProductsAreEachOthersGradients) {
   ExpectClose(got.dweight.v, want_dw, 1e-8);
 }
 
-// What the trainer does: bound once, offsets rewritten for every micro-batch.
-TEST(GroupedMatMul, OffsetsAreReadWhenTheKernelRuns) {
-  const auto x = Filled<float>({6, 2}, 1);
-  const Array<float> weight = {{2, 1, 2}, {1, 1, 10, 10}};
-  Array<int32_t> offsets = {{3}, {0, 4, 6}};
-  auto y = Zeros<float>({6, 1});
-  const GroupedMatMulForwardArgs args{.x = x, .weight = weight, .offsets = offsets, .y = y};
-  Call(args);
-  EXPECT_EQ(y.v, (std::vector<float>{2, 2, 2, 2, 20, 20}));
-  offsets.v = {0, 1, 3};
-  Call(args);
-  EXPECT_EQ(y.v, (std::vector<float>{2, 20, 20, 2, 20, 20}));
+// What the trainer does: bound once, offsets rewritten for every micro-batch. What one call
+// prepared serves groups of other sizes.
+template <typename T>
+void ExpectOffsetsAreReadWhenTheKernelsRun() {
+  using A = Accumulate<T>;
+  constexpr int64_t kK = 3, kN = 2, kBound = 40;
+  const auto x = Filled<T>({kBound, kK}, T(1)), dy = Filled<T>({kBound, kN}, T(2));
+  Array<T> weight = {{2, kN, kK}, {}};
+  for (const float w : {1, 10}) weight.v.insert(weight.v.end(), size_t(kN * kK), T(w));
+  Array<int32_t> offsets = {{3}, {0, 0, 0}};
+  auto y = Zeros<T>({kBound, kN}), dx = Zeros<T>({kBound, kK});
+  auto dweight = Zeros<A>({2, kN, kK});
+  const GroupedMatMulForwardArgs forward{.x = x, .weight = weight, .offsets = offsets, .y = y};
+  const GroupedMatMulInputGradientArgs input{
+      .dy = dy, .weight = weight, .offsets = offsets, .dx = dx};
+  const GroupedMatMulWeightGradientArgs weights{
+      .dy = dy, .x = x, .offsets = offsets, .dweight = dweight, .write = Write::kOverwrite};
+  Exec exec{.threads = Threads(2)};
+  for (const auto& [first, second] : {std::pair{4, 2}, {1, 30}, {30, 1}, {4, 2}, {7, 0}}) {
+    offsets.v = {0, first, first + second};
+    CpuBackend().kernel<GroupedMatMulForwardArgs>()(exec, forward);
+    CpuBackend().kernel<GroupedMatMulInputGradientArgs>()(exec, input);
+    CpuBackend().kernel<GroupedMatMulWeightGradientArgs>()(exec, weights);
+    for (int r = 0; r < first + second; ++r) {
+      const float w = r < first ? 1 : 10;
+      ASSERT_EQ(float(y.v[size_t(r * kN + kN - 1)]), w * kK) << first << ' ' << second << ' ' << r;
+      ASSERT_EQ(float(dx.v[size_t(r * kK + kK - 1)]), w * 2 * kN) << first << ' ' << r;
+    }
+    ASSERT_EQ(float(dweight.v.front()), float(2 * first));
+    ASSERT_EQ(float(dweight.v.back()), float(2 * second));
+  }
+}
+
+TEST(GroupedMatMul, OffsetsAreReadWhenTheKernelsRun) {
+  ExpectOffsetsAreReadWhenTheKernelsRun<double>();
+  ExpectOffsetsAreReadWhenTheKernelsRun<float>();
+  ExpectOffsetsAreReadWhenTheKernelsRun<bf16>();
 }
 
 TEST(GroupedMatMulDeathTest, NamesOffsetsThatDoNotFit) {

@@ -1,11 +1,12 @@
-// Add, AddBias, Fill, Cast and CopyColumns: as fast as memory, or something is wrong. (Positions
-// and Clip write a few numbers and have no benchmark.)
+// Add, AddBias, Fill, Cast, CopyColumns and SumSlices: as fast as memory, or something is wrong.
+// (Positions and Clip write a few numbers and have no benchmark.)
 
 #include "kernels/add.h"
 #include "kernels/add_bias.h"
 #include "kernels/bench/bench.h"
 #include "kernels/cast.h"
 #include "kernels/copy_columns.h"
+#include "kernels/sum_slices.h"
 
 namespace trainyard::bench {
 namespace {
@@ -54,6 +55,15 @@ void CopyColumns(benchmark::State& state) {
           {.bytes = 2.0 * double(y.bytes())});
 }
 BENCHMARK(CopyColumns)->Apply(Trained);
+
+// The parts of two tensor ranks.
+void SumSlices(benchmark::State& state) {
+  const DType dtype = DTypeArg(state);
+  Operands o;
+  const Tensor x = o.Make(dtype, {2, kElements}), y = o.Make(dtype, {kElements});
+  Measure(state, SumSlicesArgs{.x = x, .y = y}, {.bytes = double(x.bytes() + y.bytes())});
+}
+BENCHMARK(SumSlices)->Apply(Trained);
 
 }  // namespace
 }  // namespace trainyard::bench

@@ -62,6 +62,7 @@ class Cpu final : public Backend {
     Register<RouterForwardArgs, cpu::RouterForward>();
     Register<ScaledSwiGluBackwardArgs, cpu::ScaledSwiGluBackward>();
     Register<ScaledSwiGluForwardArgs, cpu::ScaledSwiGluForward>();
+    Register<SumSlicesArgs, cpu::SumSlices>();
     Register<SumSquaresArgs, cpu::SumSquares>();
     Register<SwiGluBackwardArgs, cpu::SwiGluBackward>();
     Register<SwiGluForwardArgs, cpu::SwiGluForward>();

@@ -31,6 +31,7 @@
 #include "kernels/rope.h"
 #include "kernels/router.h"
 #include "kernels/scaled_swiglu.h"
+#include "kernels/sum_slices.h"
 #include "kernels/sum_squares.h"
 #include "kernels/swiglu.h"
 
@@ -82,6 +83,7 @@ void RouterBackward(Exec& exec, const RouterBackwardArgs& args);
 void RouterForward(Exec& exec, const RouterForwardArgs& args);
 void ScaledSwiGluBackward(Exec& exec, const ScaledSwiGluBackwardArgs& args);
 void ScaledSwiGluForward(Exec& exec, const ScaledSwiGluForwardArgs& args);
+void SumSlices(Exec& exec, const SumSlicesArgs& args);
 void SumSquares(Exec& exec, const SumSquaresArgs& args);
 void SwiGluBackward(Exec& exec, const SwiGluBackwardArgs& args);
 void SwiGluForward(Exec& exec, const SwiGluForwardArgs& args);

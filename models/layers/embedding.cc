@@ -17,8 +17,7 @@ Value VocabularyTable::Embed(Recorder& recorder, Value tokens) const {
 }
 
 Value VocabularyTable::Logits(Recorder& recorder, Value x) const {
-  x = ops::AllGather(recorder, x, kTensorAxes);
-  return ops::Logits(recorder, x, recorder.Parameter(table_));
+  return ops::GatherLogits(recorder, x, recorder.Parameter(table_), kTensorAxes);
 }
 
 PositionTable::PositionTable(const std::string& name, int64_t positions, int64_t width, Init init)

@@ -20,9 +20,9 @@ ColumnLinear::ColumnLinear(const std::vector<LinearPart>& parts, int64_t in, boo
 }
 
 Value ColumnLinear::operator()(Recorder& recorder, Value x) const {
-  x = ops::AllGather(recorder, x, kTensorAxes);
   const Value weight = recorder.Parameters(weights_);
-  return ops::Linear(recorder, x, weight, biases_.empty() ? Value{} : recorder.Parameters(biases_));
+  const Value bias = biases_.empty() ? Value{} : recorder.Parameters(biases_);
+  return ops::GatherLinear(recorder, x, weight, bias, kTensorAxes);
 }
 
 RowLinear::RowLinear(const RowLinearOptions& options)
@@ -39,7 +39,7 @@ Value RowLinear::operator()(Recorder& recorder, Value x) const {
   const Value bias = bias_.empty() ? Value{} : recorder.Parameters(bias_);
   if (recorder.mesh().size(kTensorAxes) == 1) return ops::Linear(recorder, x, weight, bias);
   // The bias is added once, to the sum.
-  x = ops::ReduceScatter(recorder, ops::Linear(recorder, x, weight), kTensorAxes);
+  x = ops::LinearScatter(recorder, x, weight, kTensorAxes);
   return bias.valid() ? ops::AddBias(recorder, x, bias) : x;
 }
 

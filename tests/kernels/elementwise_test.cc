@@ -1,9 +1,12 @@
-// Proves kernels/add.h, fill.h, cast.h and positions.h on the CPU against their definitions.
+// Proves kernels/add.h, fill.h, cast.h, positions.h and sum_slices.h on the CPU against their
+// definitions.
 
 #include "kernels/add.h"
 #include "kernels/cast.h"
+#include "kernels/collective/reduce.h"
 #include "kernels/fill.h"
 #include "kernels/positions.h"
+#include "kernels/sum_slices.h"
 #include "tests/kernels/call.h"
 #include "tests/testing/numeric_grad.h"
 
@@ -37,6 +40,33 @@ TEST(AddDeathTest, NamesTheArgumentOfWrongShape) {
   auto doubles = Zeros<double>({3});
   EXPECT_DEATH(Call(AddArgs{.a = a, .b = b, .y = a}), "add b: wanted f32 with 3 elements");
   EXPECT_DEATH(Call(AddArgs{.a = a, .b = a, .y = doubles}), "add y: wanted f32");
+}
+
+template <typename T>
+void ExpectSumsSlices(int64_t slices) {
+  const int64_t n = 12345;
+  const auto x = Normal<T>({slices, n}, 1);
+  auto y = Poison<T>({n}), want = Poison<T>({n});
+  std::vector<const void*> parts;
+  for (int64_t k = 0; k < slices; ++k) parts.push_back(x.v.data() + k * n);
+  SumInRankOrder(parts, DTypeOf<T>::value, n, want.v.data());
+  Call(SumSlicesArgs{.x = x, .y = y});
+  for (size_t i = 0; i < y.v.size(); ++i) {
+    ASSERT_EQ(Accumulate<T>(y.v[i]), Accumulate<T>(want.v[i])) << "at " << i;
+  }
+}
+
+TEST(SumSlices, GivesTheBitsOfAReduceScatter) {
+  for (const int64_t slices : {1, 2, 3, 8}) {
+    ExpectSumsSlices<double>(slices);
+    ExpectSumsSlices<float>(slices);
+    ExpectSumsSlices<bf16>(slices);
+  }
+}
+
+TEST(SumSlicesDeathTest, NamesWhatIsNoWholeNumberOfSlices) {
+  auto x = Zeros<float>({2, 4}), y = Zeros<float>({3});
+  EXPECT_DEATH(Call(SumSlicesArgs{.x = x, .y = y}), "sum_slices x: \\[2, 4\\] is no whole number");
 }
 
 TEST(Fill, SetsEveryElement) {

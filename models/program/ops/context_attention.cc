@@ -13,24 +13,18 @@
 #include "kernels/copy_columns.h"
 #include "models/program/binder.h"
 #include "models/program/ops/ops.h"
+#include "models/program/ops/ring.h"
 
 namespace trainyard::ops {
 namespace {
 
-struct Ring {
-  int64_t ranks;
-  int64_t rank;
-
-  int next() const { return int((rank + 1) % ranks); }
-  int previous() const { return int((rank + ranks - 1) % ranks); }
-
-  AttentionPart part(int64_t turn, int64_t rows) const {
-    const int64_t owner = (rank + ranks - turn) % ranks, half = rows / 2;
-    if (owner == rank) return {0, rows, 0, rows, true};
-    return owner < rank ? AttentionPart{0, rows, 0, half, false}
-                        : AttentionPart{half, half, 0, rows, false};
-  }
-};
+// What the rank's queries see of the keys that it has in a turn.
+AttentionPart PartOf(const Ring& ring, int64_t turn, int64_t rows) {
+  const int64_t owner = ring.before(turn), half = rows / 2;
+  if (owner == ring.rank) return {0, rows, 0, rows, true};
+  return owner < ring.rank ? AttentionPart{0, rows, 0, half, false}
+                           : AttentionPart{half, half, 0, rows, false};
+}
 
 // Query/key pairs of one head of one sequence on this rank.
 double Pairs(const Ring& ring, int64_t rows) {
@@ -44,25 +38,13 @@ double ProductFlops(const Ring& ring, const Heads& heads, const Shape& qkv) {
 }
 
 // Runs while `data` goes to the next rank and `received` comes from the one before.
-Call WhileShifting(Collective& collective, const Ring& ring, Tensor data, Tensor received,
-                   Call call) {
-  return [&collective, ring, data, received, call = std::move(call)](Exec& exec) {
-    const SendHandle sent = collective.PostSend(data, ring.next());
-    call(exec);
-    collective.Receive(received, ring.previous());
-    collective.WaitSend(sent);
-  };
+Call WhileShifting(Collective& group, const Ring& ring, Tensor data, Tensor received, Call call) {
+  return WhileExchanging(group, {data, ring.next(), received, ring.previous()}, std::move(call));
 }
 
 Call Shift(Collective& collective, const Ring& ring, Tensor data, Tensor received) {
   return [&collective, ring, data, received](Exec&) {
     collective.SendReceive(data, ring.next(), received, ring.previous());
-  };
-}
-
-Call InOrder(std::vector<Call> calls) {
-  return [calls = std::move(calls)](Exec& exec) {
-    for (const Call& call : calls) call(exec);
   };
 }
 
@@ -105,17 +87,18 @@ class ContextAttentionBackwardOp final : public ContextAttentionBase {
     std::vector<Call> calls = {TakeKeysAndValues(binder, qkv, kv)};
     for (int64_t turn = 0; turn < ring_.ranks; ++turn) {
       const Write write = turn == 0 ? Write::kOverwrite : Write::kAdd;
-      Call part = binder.Kernel(AttentionPartBackwardArgs{.q = qkv,
-                                                          .kv = kv,
-                                                          .out = in(1),
-                                                          .lse = in(2),
-                                                          .dout = in(3),
-                                                          .dims = DimsOf(heads_),
-                                                          .part = ring_.part(turn, heads_.sequence),
-                                                          .dq = dq,
-                                                          .dkv = dkv,
-                                                          .write_dq = write,
-                                                          .write_dkv = write});
+      Call part =
+          binder.Kernel(AttentionPartBackwardArgs{.q = qkv,
+                                                  .kv = kv,
+                                                  .out = in(1),
+                                                  .lse = in(2),
+                                                  .dout = in(3),
+                                                  .dims = DimsOf(heads_),
+                                                  .part = PartOf(ring_, turn, heads_.sequence),
+                                                  .dq = dq,
+                                                  .dkv = dkv,
+                                                  .write_dq = write,
+                                                  .write_dkv = write});
       const bool last = turn + 1 == ring_.ranks;
       calls.push_back(last ? std::move(part)
                            : WhileShifting(collective, ring_, kv, next_kv, std::move(part)));
@@ -155,7 +138,7 @@ class ContextAttentionOp final : public ContextAttentionBase {
           AttentionPartForwardArgs{.q = qkv,
                                    .kv = kv,
                                    .dims = DimsOf(heads_),
-                                   .part = ring_.part(turn, heads_.sequence),
+                                   .part = PartOf(ring_, turn, heads_.sequence),
                                    .out = sum,
                                    .lse = lse,
                                    .write = turn == 0 ? Write::kOverwrite : Write::kAdd});

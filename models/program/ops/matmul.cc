@@ -61,10 +61,7 @@ class MatMulOp final : public Op {
           std::make_shared<MatMulOp>(Role::kInputGradient), {dy, w},
           {{.shape = info.shape, .dtype = recorder.precision().compute, .name = "dx"}})[0];
     }
-    recorder.set_list(List::kBackwardWeight);
-    recorder.Emit(std::make_shared<MatMulOp>(Role::kWeightGradient), {dy, x},
-                  {Recorder::Output::Into(recorder.Gradient(w))});
-    recorder.set_list(List::kBackwardInput);
+    WeightGradient(recorder, dy, x, w);
     return grads;
   }
 
@@ -85,6 +82,14 @@ Value Product(Recorder& recorder, std::vector<Value> inputs, DType dtype) {
 }
 
 }  // namespace
+
+void WeightGradient(Recorder& recorder, Value dy, Value x, Value weight) {
+  const List list = recorder.list();
+  recorder.set_list(List::kBackwardWeight);
+  recorder.Emit(std::make_shared<MatMulOp>(Role::kWeightGradient), {dy, x},
+                {Recorder::Output::Into(recorder.Gradient(weight))});
+  recorder.set_list(list);
+}
 
 Value Linear(Recorder& recorder, Value x, Value weight, Value bias) {
   std::vector<Value> inputs = {x, weight};

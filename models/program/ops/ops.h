@@ -20,6 +20,8 @@ Value Add(Recorder& recorder, Value a, Value b);
 // the accumulate dtype for logits.
 Value Linear(Recorder& recorder, Value x, Value weight, Value bias = {});
 Value Logits(Recorder& recorder, Value x, Value weight);
+// Adds dy^T x to the gradient of the weight: dy [T, N], x [T, K]. Of list kBackwardWeight.
+void WeightGradient(Recorder& recorder, Value dy, Value x, Value weight);
 
 // x [T, N] + bias [N].
 Value AddBias(Recorder& recorder, Value x, Value bias);
@@ -75,6 +77,16 @@ void BiasGradient(Recorder& recorder, Value dy, Value bias);
 Value AllGather(Recorder& recorder, Value x, AxisSet axes);
 // Sums x [n T, D] over the ranks and leaves each its n-th part: [T, D].
 Value ReduceScatter(Recorder& recorder, Value x, AxisSet axes);
+
+// Products with a gathered operand or a scattered result, piece by piece while pieces travel. Their
+// backward passes gather again, so that nothing gathered is kept.
+
+// Linear(AllGather(x)): x [T, K] of each of n ranks, weight [N, K]: [n T, N].
+Value GatherLinear(Recorder& recorder, Value x, Value weight, Value bias, AxisSet axes);
+// Logits(AllGather(x)).
+Value GatherLogits(Recorder& recorder, Value x, Value weight, AxisSet axes);
+// ReduceScatter(Linear(x)): x [n T, K], weight [N, K]: [T, N]. Sums in rank order.
+Value LinearScatter(Recorder& recorder, Value x, Value weight, AxisSet axes);
 
 // --- On flat buffers and StepState; recorded by the passes.
 

@@ -1,0 +1,283 @@
+// Linear layers between tensor ranks: an all-gather before the product, or a reduce-scatter behind
+// it, in pieces of rows, so that a piece travels while the product of another is computed.
+//
+//   gather   x of every rank goes round; in turn t a rank multiplies that of the rank t places
+//            before it while it is on its way to the next
+//   scatter  a rank multiplies what another rank needs and sends it there while it multiplies what
+//            the next one needs, its own last; parts are summed in rank order when all are there
+//
+// Backward of the one is the other. The gathered x of the first is not kept: for the weight's
+// gradient it goes round again. Sources: Korthikanti et al. 2022, arXiv:2205.05198, section 4.2.2;
+// Wang et al. 2023, doi:10.1145/3567955.3567959.
+// Letters: n ranks, T rows of one, K summed, N columns.
+#include <sstream>
+
+#include "kernels/copy_columns.h"
+#include "kernels/matmul.h"
+#include "kernels/sum_slices.h"
+#include "models/program/binder.h"
+#include "models/program/ops/ops.h"
+#include "models/program/ops/ring.h"
+
+namespace trainyard::ops {
+namespace {
+
+// The i-th of pieces of `rows` rows.
+Tensor Piece(const Tensor& whole, int64_t i, int64_t rows) {
+  Tensor piece = whole;
+  piece.shape = whole.shape.With(0, rows);
+  piece.data = static_cast<std::byte*>(whole.data) + size_t(i) * piece.bytes();
+  return piece;
+}
+
+// How a weight [N, K] is multiplied: forward x w^T, the gradient of the input dy w.
+enum class Role : uint8_t { kForward, kInputGradient };
+
+// Memory of an instance's own.
+Recorder::Output Memory(int64_t rows, int64_t columns, DType dtype, const char* name) {
+  return {.shape = {rows, columns}, .dtype = dtype, .name = name, .differentiable = false};
+}
+
+class PiecewiseOp : public Op {
+ public:
+  explicit PiecewiseOp(AxisSet axes) : axes_(axes) {}
+  AxisSet group() const override { return axes_; }
+  std::string attributes() const override {
+    std::ostringstream out;
+    out << "axes=" << axes_;
+    return out.str();
+  }
+
+ protected:
+  const AxisSet axes_;
+};
+
+// Inputs: dy [n T, N], x [T, K]. Outputs: gradient of the weight; memory: pieces of x on their way.
+class GatherWeightGradientOp final : public PiecewiseOp {
+ public:
+  using PiecewiseOp::PiecewiseOp;
+  absl::string_view name() const override { return "gather_matmul_weight_gradient"; }
+  Cost CostOf(const Program& program, const Instance& instance) const override {
+    Cost cost = Op::CostOf(program, instance);
+    cost.flops = 2.0 * double(program.info(instance.inputs[0]).shape.elements()) *
+                 double(program.info(instance.inputs[1]).shape.back());
+    return cost;
+  }
+  Call Bind(const Binder& binder, const Instance& instance) const override {
+    Collective& group = binder.collective(axes_);
+    const Ring ring = Ring::Of(group);
+    const Tensor dy = binder.tensor(instance.inputs[0]), dw = binder.tensor(instance.outputs[0]);
+    const Tensor memory = binder.tensor(instance.outputs[1]);
+    Tensor x = binder.tensor(instance.inputs[1]);
+    const int64_t rows = x.shape[0], places = memory.shape[0] / rows;
+    std::vector<Call> calls;
+    for (int64_t turn = 0; turn < ring.ranks; ++turn) {
+      Call product = binder.Kernel(
+          MatMulArgs{.a = Piece(dy, ring.before(turn), rows),
+                     .b = x,
+                     .c = dw,
+                     .trans_a = true,
+                     .write = turn == 0 ? binder.write(instance.outputs[0]) : Write::kAdd});
+      if (turn + 1 == ring.ranks) {
+        calls.push_back(std::move(product));
+        break;
+      }
+      const Tensor next_x = Piece(memory, turn % places, rows);
+      calls.push_back(
+          WhileExchanging(group, {x, ring.next(), next_x, ring.previous()}, std::move(product)));
+      x = next_x;
+    }
+    return InOrder(std::move(calls));
+  }
+};
+
+// Inputs: x [T, K], w, perhaps bias [N]. Outputs: y [n T, N]; x of all ranks [n T, K].
+class GatherLinearOp final : public PiecewiseOp {
+ public:
+  GatherLinearOp(Role role, AxisSet axes) : PiecewiseOp(axes), role_(role) {}
+  absl::string_view name() const override {
+    return role_ == Role::kForward ? "gather_matmul" : "gather_matmul_input_gradient";
+  }
+  Cost CostOf(const Program& program, const Instance& instance) const override {
+    Cost cost = Op::CostOf(program, instance);
+    cost.flops = 2.0 * double(program.info(instance.outputs[0]).shape.elements()) *
+                 double(program.info(instance.inputs[0]).shape.back());
+    return cost;
+  }
+  Call Bind(const Binder& binder, const Instance& instance) const override {
+    Collective& group = binder.collective(axes_);
+    const Ring ring = Ring::Of(group);
+    const Tensor x = binder.tensor(instance.inputs[0]), y = binder.tensor(instance.outputs[0]);
+    const Tensor all = binder.tensor(instance.outputs[1]);
+    const int64_t rows = x.shape[0];
+    std::vector<Call> calls = {binder.Kernel(CopyColumnsArgs{.x = x,
+                                                             .x_begin = 0,
+                                                             .y = Piece(all, ring.rank, rows),
+                                                             .y_begin = 0,
+                                                             .columns = x.shape[1]})};
+    for (int64_t turn = 0; turn < ring.ranks; ++turn) {
+      const int owner = ring.before(turn);
+      MatMulArgs args{.a = Piece(all, owner, rows),
+                      .b = binder.tensor(instance.inputs[1]),
+                      .c = Piece(y, owner, rows),
+                      .trans_b = role_ == Role::kForward};
+      if (instance.inputs.size() > 2) args.bias = binder.tensor(instance.inputs[2]);
+      Call product = binder.Kernel(args);
+      if (turn + 1 < ring.ranks) {
+        const Tensor received = Piece(all, ring.before(turn + 1), rows);
+        product = WhileExchanging(group, {args.a, ring.next(), received, ring.previous()},
+                                  std::move(product));
+      }
+      calls.push_back(std::move(product));
+    }
+    return InOrder(std::move(calls));
+  }
+  std::vector<Value> Backward(Recorder& recorder, const Instance& instance,
+                              std::span<const Value> output_grads) const override;
+
+ private:
+  const Role role_;
+};
+
+// Inputs: x [n T, K], w. Outputs: y [T, N]; memory: this rank's part of every rank [n T, N], and
+// parts on their way to others.
+class LinearScatterOp final : public PiecewiseOp {
+ public:
+  LinearScatterOp(Role role, AxisSet axes) : PiecewiseOp(axes), role_(role) {}
+  absl::string_view name() const override {
+    return role_ == Role::kForward ? "matmul_scatter" : "matmul_scatter_input_gradient";
+  }
+  Cost CostOf(const Program& program, const Instance& instance) const override {
+    Cost cost = Op::CostOf(program, instance);
+    cost.flops = 2.0 * double(program.info(instance.inputs[0]).shape.elements()) *
+                 double(program.info(instance.outputs[0]).shape.back());
+    return cost;
+  }
+  Call Bind(const Binder& binder, const Instance& instance) const override {
+    Collective& group = binder.collective(axes_);
+    const Ring ring = Ring::Of(group);
+    const Tensor x = binder.tensor(instance.inputs[0]), y = binder.tensor(instance.outputs[0]);
+    const Tensor parts = binder.tensor(instance.outputs[1]);
+    const Tensor memory = binder.tensor(instance.outputs[2]);
+    const int64_t rows = y.shape[0], places = memory.shape[0] / rows;
+    const auto going = [&](int64_t turn) { return Piece(memory, turn % places, rows); };
+    // The part of the rank `turn` places after this one; of this one, in the last turn.
+    const auto product = [&](int64_t turn) {
+      const bool own = turn == ring.ranks;
+      return binder.Kernel(MatMulArgs{.a = Piece(x, ring.after(turn), rows),
+                                      .b = binder.tensor(instance.inputs[1]),
+                                      .c = own ? Piece(parts, ring.rank, rows) : going(turn),
+                                      .trans_b = role_ == Role::kForward});
+    };
+    std::vector<Call> calls = {product(1)};
+    for (int64_t turn = 1; turn < ring.ranks; ++turn) {
+      const int from = ring.before(turn);
+      calls.push_back(
+          WhileExchanging(group, {going(turn), ring.after(turn), Piece(parts, from, rows), from},
+                          product(turn + 1)));
+    }
+    calls.push_back(binder.Kernel(SumSlicesArgs{.x = parts, .y = y}));
+    return InOrder(std::move(calls));
+  }
+  std::vector<Value> Backward(Recorder& recorder, const Instance& instance,
+                              std::span<const Value> output_grads) const override;
+
+ private:
+  const Role role_;
+};
+
+struct Sizes {
+  int64_t ranks;
+  int64_t places;  // For pieces on their way: one is sent while the next comes.
+};
+Sizes SizesOf(Recorder& recorder, Value x, AxisSet axes) {
+  const ValueInfo& info = recorder.info(x);
+  CHECK((axes - info.varying).empty())
+      << "gradients of " << info << " do not vary along " << axes << ", over which it is sent";
+  const int64_t ranks = recorder.mesh().size(axes);
+  return {ranks, std::min<int64_t>(2, ranks - 1)};
+}
+
+// y, and what was gathered for it.
+std::vector<Value> EmitGather(Recorder& recorder, Role role, std::vector<Value> inputs, DType dtype,
+                              AxisSet axes) {
+  const ValueInfo x = recorder.info(inputs[0]), w = recorder.info(inputs[1]);
+  const int summed = role == Role::kForward ? 1 : 0;
+  CHECK(x.shape.rank() == 2 && w.shape.rank() == 2 && x.shape[1] == w.shape[summed])
+      << "gather_matmul: " << x << " with weight " << w;
+  const int64_t rows = x.shape[0] * SizesOf(recorder, inputs[0], axes).ranks;
+  return recorder.Emit(std::make_shared<GatherLinearOp>(role, axes), std::move(inputs),
+                       {{.shape = {rows, w.shape[1 - summed]}, .dtype = dtype, .name = "product"},
+                        Memory(rows, x.shape[1], x.dtype, "gathered")});
+}
+
+Value EmitScatter(Recorder& recorder, Role role, Value x, Value weight, AxisSet axes) {
+  const ValueInfo info = recorder.info(x), w = recorder.info(weight);
+  const int summed = role == Role::kForward ? 1 : 0;
+  const auto [ranks, places] = SizesOf(recorder, x, axes);
+  CHECK(info.shape.rank() == 2 && w.shape.rank() == 2 && info.shape[1] == w.shape[summed] &&
+        info.shape[0] % ranks == 0)
+      << "matmul_scatter: " << info << " with weight " << w << ", rows for " << ranks << " ranks";
+  const int64_t rows = info.shape[0] / ranks, columns = w.shape[1 - summed];
+  const DType dtype = recorder.precision().compute;
+  return recorder.Emit(std::make_shared<LinearScatterOp>(role, axes), {x, weight},
+                       {{.shape = {rows, columns}, .dtype = dtype, .name = "scattered"},
+                        Memory(ranks * rows, columns, dtype, "parts"),
+                        Memory(places * rows, columns, dtype, "parts_on_their_way")})[0];
+}
+
+std::vector<Value> GatherLinearOp::Backward(Recorder& recorder, const Instance& instance,
+                                            std::span<const Value> output_grads) const {
+  CHECK(role_ == Role::kForward) << name() << " has no backward";
+  const Value x = instance.inputs[0], w = instance.inputs[1], dy = output_grads[0];
+  std::vector<Value> grads(instance.inputs.size());
+  if (instance.inputs.size() > 2) BiasGradient(recorder, dy, instance.inputs[2]);
+  const ValueInfo info = recorder.info(x);
+  if (info.differentiable) {
+    grads[0] = EmitScatter(recorder, Role::kInputGradient, dy, w, axes_);
+  }
+  const int64_t places = SizesOf(recorder, x, axes_).places;
+  recorder.set_list(List::kBackwardWeight);
+  recorder.Emit(std::make_shared<GatherWeightGradientOp>(axes_), {dy, x},
+                {Recorder::Output::Into(recorder.Gradient(w)),
+                 Memory(places * info.shape[0], info.shape[1], info.dtype, "rows_on_their_way")});
+  recorder.set_list(List::kBackwardInput);
+  return grads;
+}
+
+// What was gathered for the input's gradient serves the weight's, too.
+std::vector<Value> LinearScatterOp::Backward(Recorder& recorder, const Instance& instance,
+                                             std::span<const Value> output_grads) const {
+  CHECK(role_ == Role::kForward) << name() << " has no backward";
+  const Value x = instance.inputs[0], w = instance.inputs[1];
+  const std::vector<Value> dx = EmitGather(recorder, Role::kInputGradient, {output_grads[0], w},
+                                           recorder.precision().compute, axes_);
+  WeightGradient(recorder, dx[1], x, w);
+  return {recorder.info(x).differentiable ? dx[0] : Value{}, {}};
+}
+
+}  // namespace
+
+Value GatherLinear(Recorder& recorder, Value x, Value weight, Value bias, AxisSet axes) {
+  axes = axes & recorder.mesh().active();
+  if (axes.empty()) return Linear(recorder, x, weight, bias);
+  std::vector<Value> inputs = {x, weight};
+  if (bias.valid()) inputs.push_back(bias);
+  return EmitGather(recorder, Role::kForward, std::move(inputs), recorder.precision().compute,
+                    axes)[0];
+}
+
+Value GatherLogits(Recorder& recorder, Value x, Value weight, AxisSet axes) {
+  axes = axes & recorder.mesh().active();
+  if (axes.empty()) return Logits(recorder, x, weight);
+  return EmitGather(recorder, Role::kForward, {x, weight}, recorder.precision().accumulate,
+                    axes)[0];
+}
+
+Value LinearScatter(Recorder& recorder, Value x, Value weight, AxisSet axes) {
+  axes = axes & recorder.mesh().active();
+  if (axes.empty()) return Linear(recorder, x, weight);
+  return EmitScatter(recorder, Role::kForward, x, weight, axes);
+}
+
+}  // namespace trainyard::ops

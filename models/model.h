@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "models/parallel/context_exchange.h"
 #include "models/parallel/zero.h"
 #include "models/program/program.h"
 #include "models/program/recorder.h"
@@ -39,6 +40,7 @@ struct RecordOptions {
   int64_t micro_batch = 1;  // Sequences.
   int64_t sequence = 0;     // Tokens of one; at most the model's max_sequence.
   Mesh mesh = {};
+  ContextExchange context_exchange = ContextExchange::kRing;
   // The blocks (embedding, layers, head) after which the model is cut into parts for the pipeline;
   // ascending. Part g lies on stage g % stages; their number divides by that of the stages.
   std::vector<int> cuts = {};

@@ -17,6 +17,7 @@ constexpr Alias kAliases[] = {
     {"pipeline_model_parallel_size", "parallelism.pipeline"},
     {"virtual_pipeline_model_parallel_size", "parallelism.virtual_pipeline"},
     {"context_parallel_size", "parallelism.context"},
+    {"cp_comm_type", "parallelism.context_exchange"},
     {"expert_model_parallel_size", "parallelism.expert"},
     {"recompute_num_layers", "recompute.blocks"},
     {"activations_checkpoint_num_layers", "recompute.blocks"},

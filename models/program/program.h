@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "models/parallel/context_exchange.h"
 #include "models/parallel/mesh.h"
 #include "models/parameter.h"
 #include "models/program/value.h"
@@ -104,6 +105,7 @@ struct Program {
   int64_t micro_batch = 0;  // Sequences.
   int64_t sequence = 0;     // Tokens of one, on all context ranks.
   int num_blocks = 0;       // Of the model: embedding, layers, head.
+  ContextExchange context_exchange = ContextExchange::kRing;
 
   std::vector<ValueInfo> values;
   std::vector<ParameterStorage> storages;  // This rank's.

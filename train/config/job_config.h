@@ -11,6 +11,7 @@
 #include <variant>
 
 #include "models/arch/config.h"
+#include "models/parallel/context_exchange.h"
 #include "models/parallel/zero.h"
 #include "train/pipeline/schedule.h"
 
@@ -39,6 +40,7 @@ struct ParallelismConfig {
   int64_t context = 1;
   int64_t expert = 1;
   Zero zero = Zero::kOptimizer;
+  ContextExchange context_exchange = ContextExchange::kRing;
   std::optional<ScheduleKind> schedule = {};  // Absent: 1F1B, interleaved over virtual stages.
 
   // One stage has no bubble to fill: there zero-bubble is 1F1B.

@@ -46,6 +46,10 @@ void ReadParallelism(Fields& fields, ParallelismConfig& out) {
   ReadUnlessZero(fields, "expert", out.expert);
   fields.ReadEnum<Zero>("zero", "ZERO_", {{"NONE", Zero::kNone}, {"OPTIMIZER", Zero::kOptimizer}},
                         out.zero);
+  fields.ReadEnum<ContextExchange>(
+      "context_exchange", "CONTEXT_EXCHANGE_",
+      {{"RING", ContextExchange::kRing}, {"ALL_GATHER", ContextExchange::kAllGather}},
+      out.context_exchange);
   std::vector<std::pair<std::string, std::optional<ScheduleKind>>> schedules;
   for (const ScheduleKind kind : {ScheduleKind::kGPipe, ScheduleKind::k1F1B,
                                   ScheduleKind::kInterleaved1F1B, ScheduleKind::kZeroBubble}) {

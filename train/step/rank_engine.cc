@@ -32,6 +32,7 @@ Program Record(const JobConfig& job, const ModelConfig& model, const Layout& lay
                   .micro_batch = job.batch.micro,
                   .sequence = job.batch.sequence,
                   .mesh = layout.mesh,
+                  .context_exchange = job.parallelism.context_exchange,
                   .cuts = layout.cuts},
        .adamw = {.beta1 = adamw.beta1,
                  .beta2 = adamw.beta2,

@@ -1,16 +1,20 @@
-// Attention over sequences that context ranks share out (zig-zag: kernels/sequence_part.h),
-// exchanged in a ring (Liu et al. 2023, arXiv:2310.01889).
+// Attention over sequences that context ranks share out (zig-zag: kernels/sequence_part.h).
 //
-// Each rank keeps its queries. Keys and values go round: in turn t a rank works on those of the
-// rank t places before it, while they are already on their way to the next. In backward their
-// gradients travel with them, and reach their owner last. The turns are equal work on all ranks:
+// Each rank keeps its queries and works through the keys and values of all ranks: in turn t those
+// of the rank t places before it. The turns are equal work on all ranks:
 //   t = 0          own keys: causal, all of this rank's rows in order
 //   from a lower   rank: all queries come after its first chunk and before its second
 //   from a higher  rank: only the second chunk of queries comes after its two chunks, which it sees
+// In a ring (Liu et al. 2023, arXiv:2310.01889) keys and values go round: while a rank works on
+// some, they are already on their way to the next. In backward their gradients travel with them,
+// and reach their owner last. Or all are gathered before the first turn (Llama Team 2024,
+// arXiv:2407.21783, section 3.3.2), and their gradients are summed and scattered after the last.
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "kernels/attention_part.h"
 #include "kernels/copy_columns.h"
+#include "kernels/fill.h"
 #include "models/program/binder.h"
 #include "models/program/ops/ops.h"
 #include "models/program/ops/ring.h"
@@ -37,37 +41,54 @@ double ProductFlops(const Ring& ring, const Heads& heads, const Shape& qkv) {
   return 2 * sequences * double(heads.heads * heads.head_dim) * Pairs(ring, heads.sequence);
 }
 
-// Runs while `data` goes to the next rank and `received` comes from the one before.
-Call WhileShifting(Collective& group, const Ring& ring, Tensor data, Tensor received, Call call) {
-  return WhileExchanging(group, {data, ring.next(), received, ring.previous()}, std::move(call));
-}
-
-Call Shift(Collective& collective, const Ring& ring, Tensor data, Tensor received) {
-  return [&collective, ring, data, received](Exec&) {
-    collective.SendReceive(data, ring.next(), received, ring.previous());
-  };
-}
-
-// What both directions know.
+// What both directions know. Both have memory for keys and values in places of this rank's rows:
+// two that take turns in a ring, else one for each rank. Backward has as many for their gradients.
 class ContextAttentionBase : public Op {
  public:
-  ContextAttentionBase(const Heads& heads, const Ring& ring) : heads_(heads), ring_(ring) {}
+  ContextAttentionBase(const Heads& heads, const Ring& ring, ContextExchange exchange)
+      : heads_(heads), ring_(ring), exchange_(exchange) {}
   AxisSet group() const override { return Axis::kContext; }
+  std::string attributes() const override {
+    return absl::StrCat(ToString(heads_), in_ring() ? "" : " all_gather");
+  }
 
  protected:
+  bool in_ring() const { return exchange_ == ContextExchange::kRing; }
+  int64_t places() const { return in_ring() ? 2 : ring_.ranks; }
+  // Where what a turn works on lies in that memory.
+  Tensor Place(const Tensor& memory, int64_t turn) const {
+    const int64_t i = in_ring() ? turn % 2 : ring_.before(turn);
+    return Piece(memory, i, memory.shape[0] / places());
+  }
   int64_t q_columns() const { return heads_.heads * heads_.head_dim; }
   int64_t kv_columns() const { return 2 * heads_.kv_heads * heads_.head_dim; }
-  Call TakeKeysAndValues(const Binder& binder, Tensor qkv, Tensor kv) const {
-    return binder.Kernel(CopyColumnsArgs{
-        .x = qkv, .x_begin = q_columns(), .y = kv, .y_begin = 0, .columns = kv_columns()});
+
+  // Into the place of turn 0, and of the others where they are gathered.
+  std::vector<Call> TakeKeysAndValues(const Binder& binder, Tensor qkv, Tensor kv) const {
+    const Tensor own = Place(kv, 0);
+    std::vector<Call> calls = {binder.Kernel(CopyColumnsArgs{
+        .x = qkv, .x_begin = q_columns(), .y = own, .y_begin = 0, .columns = kv_columns()})};
+    if (!in_ring()) {
+      calls.push_back(
+          [&group = binder.collective(group()), own, kv](Exec&) { group.AllGather(own, kv); });
+    }
+    return calls;
+  }
+  // In a ring, what a turn works on goes to the next rank meanwhile.
+  Call WhileShifting(const Binder& binder, Tensor kv, int64_t turn, Call part) const {
+    if (!in_ring() || turn + 1 == ring_.ranks) return part;
+    return WhileExchanging(binder.collective(group()),
+                           {Place(kv, turn), ring_.next(), Place(kv, turn + 1), ring_.previous()},
+                           std::move(part));
   }
 
   const Heads heads_;
   const Ring ring_;
+  const ContextExchange exchange_;
 };
 
-// Inputs: qkv, out, lse, dout. Outputs: dqkv; then memory of its own: dq, two of keys and values,
-// two of their gradients.
+// Inputs: qkv, out, lse, dout. Outputs: dqkv; then memory of its own: dq, keys and values, their
+// gradients.
 class ContextAttentionBackwardOp final : public ContextAttentionBase {
  public:
   using ContextAttentionBase::ContextAttentionBase;
@@ -82,46 +103,49 @@ class ContextAttentionBackwardOp final : public ContextAttentionBase {
     const auto in = [&](int i) { return binder.tensor(instance.inputs[size_t(i)]); };
     const auto out = [&](int i) { return binder.tensor(instance.outputs[size_t(i)]); };
     Collective& collective = binder.collective(group());
-    const Tensor qkv = in(0), dqkv = out(0), dq = out(1);
-    Tensor kv = out(2), next_kv = out(3), dkv = out(4), next_dkv = out(5);
-    std::vector<Call> calls = {TakeKeysAndValues(binder, qkv, kv)};
+    const Tensor qkv = in(0), dqkv = out(0), dq = out(1), kv = out(2), dkv = out(3);
+    std::vector<Call> calls = TakeKeysAndValues(binder, qkv, kv);
+    // A turn may leave out half of another rank's rows.
+    if (!in_ring()) calls.push_back(binder.Kernel(FillArgs{.y = dkv, .value = 0}));
     for (int64_t turn = 0; turn < ring_.ranks; ++turn) {
       const Write write = turn == 0 ? Write::kOverwrite : Write::kAdd;
       Call part =
           binder.Kernel(AttentionPartBackwardArgs{.q = qkv,
-                                                  .kv = kv,
+                                                  .kv = Place(kv, turn),
                                                   .out = in(1),
                                                   .lse = in(2),
                                                   .dout = in(3),
                                                   .dims = DimsOf(heads_),
                                                   .part = PartOf(ring_, turn, heads_.sequence),
                                                   .dq = dq,
-                                                  .dkv = dkv,
+                                                  .dkv = Place(dkv, turn),
                                                   .write_dq = write,
-                                                  .write_dkv = write});
-      const bool last = turn + 1 == ring_.ranks;
-      calls.push_back(last ? std::move(part)
-                           : WhileShifting(collective, ring_, kv, next_kv, std::move(part)));
+                                                  .write_dkv = in_ring() ? write : Write::kAdd});
+      calls.push_back(WhileShifting(binder, kv, turn, std::move(part)));
+      if (!in_ring()) continue;
       // After the last turn the gradients have one more place to go: home.
-      calls.push_back(Shift(collective, ring_, dkv, next_dkv));
-      std::swap(kv, next_kv);
-      std::swap(dkv, next_dkv);
+      calls.push_back(
+          [&collective, from = Place(dkv, turn), to = Place(dkv, turn + 1), ring = ring_](Exec&) {
+            collective.SendReceive(from, ring.next(), to, ring.previous());
+          });
+    }
+    const Tensor own = Place(dkv, ring_.ranks);
+    if (!in_ring()) {
+      calls.push_back([&collective, dkv, own](Exec&) { collective.ReduceScatterSum(dkv, own); });
     }
     calls.push_back(binder.Kernel(
         CopyColumnsArgs{.x = dq, .x_begin = 0, .y = dqkv, .y_begin = 0, .columns = q_columns()}));
     calls.push_back(binder.Kernel(CopyColumnsArgs{
-        .x = dkv, .x_begin = 0, .y = dqkv, .y_begin = q_columns(), .columns = kv_columns()}));
+        .x = own, .x_begin = 0, .y = dqkv, .y_begin = q_columns(), .columns = kv_columns()}));
     return InOrder(std::move(calls));
   }
 };
 
-// Input: qkv. Outputs: out, lse; then memory of its own: the sum of the parts, two of keys and
-// values.
+// Input: qkv. Outputs: out, lse; then memory of its own: the sum of the parts, keys and values.
 class ContextAttentionOp final : public ContextAttentionBase {
  public:
   using ContextAttentionBase::ContextAttentionBase;
   absl::string_view name() const override { return "context_attention"; }
-  std::string attributes() const override { return ToString(heads_); }
   Cost CostOf(const Program& program, const Instance& instance) const override {
     Cost cost = Op::CostOf(program, instance);
     cost.flops = 2 * ProductFlops(ring_, heads_, program.info(instance.inputs[0]).shape);
@@ -129,23 +153,18 @@ class ContextAttentionOp final : public ContextAttentionBase {
   }
   Call Bind(const Binder& binder, const Instance& instance) const override {
     const auto out = [&](int i) { return binder.tensor(instance.outputs[size_t(i)]); };
-    Collective& collective = binder.collective(group());
-    const Tensor qkv = binder.tensor(instance.inputs[0]), lse = out(1), sum = out(2);
-    Tensor kv = out(3), next_kv = out(4);
-    std::vector<Call> calls = {TakeKeysAndValues(binder, qkv, kv)};
+    const Tensor qkv = binder.tensor(instance.inputs[0]), lse = out(1), sum = out(2), kv = out(3);
+    std::vector<Call> calls = TakeKeysAndValues(binder, qkv, kv);
     for (int64_t turn = 0; turn < ring_.ranks; ++turn) {
       Call part = binder.Kernel(
           AttentionPartForwardArgs{.q = qkv,
-                                   .kv = kv,
+                                   .kv = Place(kv, turn),
                                    .dims = DimsOf(heads_),
                                    .part = PartOf(ring_, turn, heads_.sequence),
                                    .out = sum,
                                    .lse = lse,
                                    .write = turn == 0 ? Write::kOverwrite : Write::kAdd});
-      const bool last = turn + 1 == ring_.ranks;
-      calls.push_back(last ? std::move(part)
-                           : WhileShifting(collective, ring_, kv, next_kv, std::move(part)));
-      std::swap(kv, next_kv);
+      calls.push_back(WhileShifting(binder, kv, turn, std::move(part)));
     }
     calls.push_back(binder.Kernel(CopyColumnsArgs{
         .x = sum, .x_begin = 0, .y = out(0), .y_begin = 0, .columns = q_columns()}));
@@ -155,48 +174,42 @@ class ContextAttentionOp final : public ContextAttentionBase {
                               std::span<const Value> output_grads) const override {
     const Value qkv = instance.inputs[0];
     const ValueInfo info = recorder.info(qkv);
-    const int64_t tokens = info.shape[0];
     const DType sums = recorder.precision().accumulate;
-    const auto memory = [](const Shape& shape, DType dtype, const char* name) {
-      return Recorder::Output{
-          .shape = shape, .dtype = dtype, .name = name, .differentiable = false};
-    };
-    const Recorder::Output kv = memory({tokens, kv_columns()}, info.dtype, "keys_values"),
-                           dkv = memory({tokens, kv_columns()}, sums, "dkeys_values");
-    const Value dqkv =
-        recorder.Emit(std::make_shared<ContextAttentionBackwardOp>(heads_, ring_),
-                      {qkv, instance.outputs[0], instance.outputs[1], output_grads[0]},
-                      {{.shape = info.shape, .dtype = info.dtype, .name = "dqkv"},
-                       memory({tokens, q_columns()}, sums, "dqueries"),
-                       kv,
-                       kv,
-                       dkv,
-                       dkv})[0];
-    return {dqkv};
+    return {recorder.Emit(std::make_shared<ContextAttentionBackwardOp>(heads_, ring_, exchange_),
+                          {qkv, instance.outputs[0], instance.outputs[1], output_grads[0]},
+                          {{.shape = info.shape, .dtype = info.dtype, .name = "dqkv"},
+                           Memory({info.shape[0], q_columns()}, sums, "dqueries"),
+                           Places(info, info.dtype, "keys_values"),
+                           Places(info, sums, "dkeys_values")})[0]};
+  }
+  Value Record(Recorder& recorder, std::shared_ptr<const Op> op, Value qkv) const {
+    const ValueInfo info = recorder.info(qkv);
+    const DType sums = recorder.precision().accumulate;
+    const int64_t tokens = info.shape[0];
+    return recorder.Emit(
+        std::move(op), {qkv},
+        {{.shape = {tokens, q_columns()}, .dtype = info.dtype, .name = "mixed"},
+         Memory({tokens / heads_.sequence, heads_.heads, heads_.sequence}, sums, "lse"),
+         Memory({tokens, q_columns()}, sums, "sum"),
+         Places(info, info.dtype, "keys_values")})[0];
+  }
+
+ private:
+  static Recorder::Output Memory(const Shape& shape, DType dtype, const char* name) {
+    return {.shape = shape, .dtype = dtype, .name = name, .differentiable = false};
+  }
+  Recorder::Output Places(const ValueInfo& qkv, DType dtype, const char* name) const {
+    return Memory({places() * qkv.shape[0], kv_columns()}, dtype, name);
   }
 };
 
 }  // namespace
 
 Value ContextAttention(Recorder& recorder, Value qkv, const Heads& heads) {
-  const ValueInfo info = recorder.info(qkv);
-  const Ring ring{recorder.part().ranks, recorder.part().rank};
-  const int64_t tokens = info.shape[0], columns = heads.heads * heads.head_dim;
-  const DType sums = recorder.precision().accumulate;
-  const Recorder::Output kv{.shape = {tokens, 2 * heads.kv_heads * heads.head_dim},
-                            .dtype = info.dtype,
-                            .name = "keys_values",
-                            .differentiable = false};
-  return recorder.Emit(
-      std::make_shared<ContextAttentionOp>(heads, ring), {qkv},
-      {{.shape = {tokens, columns}, .dtype = info.dtype, .name = "mixed"},
-       {.shape = {tokens / heads.sequence, heads.heads, heads.sequence},
-        .dtype = sums,
-        .name = "lse",
-        .differentiable = false},
-       {.shape = {tokens, columns}, .dtype = sums, .name = "sum", .differentiable = false},
-       kv,
-       kv})[0];
+  const auto op =
+      std::make_shared<ContextAttentionOp>(heads, Ring{recorder.part().ranks, recorder.part().rank},
+                                           recorder.program().context_exchange);
+  return op->Record(recorder, op, qkv);
 }
 
 }  // namespace trainyard::ops

@@ -22,14 +22,6 @@
 namespace trainyard::ops {
 namespace {
 
-// The i-th of pieces of `rows` rows.
-Tensor Piece(const Tensor& whole, int64_t i, int64_t rows) {
-  Tensor piece = whole;
-  piece.shape = whole.shape.With(0, rows);
-  piece.data = static_cast<std::byte*>(whole.data) + size_t(i) * piece.bytes();
-  return piece;
-}
-
 // How a weight [N, K] is multiplied: forward x w^T, the gradient of the input dy w.
 enum class Role : uint8_t { kForward, kInputGradient };
 

@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <cstddef>
 #include <utility>
 #include <vector>
 
@@ -22,6 +23,14 @@ struct Ring {
   int next() const { return after(1); }
   int previous() const { return before(1); }
 };
+
+// The i-th of pieces of `rows` rows.
+inline Tensor Piece(const Tensor& whole, int64_t i, int64_t rows) {
+  Tensor piece = whole;
+  piece.shape = whole.shape.With(0, rows);
+  piece.data = static_cast<std::byte*>(whole.data) + size_t(i) * piece.bytes();
+  return piece;
+}
 
 // A message to a rank of the group, and one from another.
 struct Exchange {

@@ -22,7 +22,7 @@ model:
   overrides: {layers: 4, hidden: 256, ffn: 768, heads: 8, kv_heads: 4, vocab: 256}
 precision: F32
 parallelism: {tensor: 1, pipeline: 1, virtual_pipeline: 1, context: 1, expert: 1,
-              zero: NONE, schedule: ZERO_BUBBLE}
+              zero: NONE, schedule: ZERO_BUBBLE, context_exchange: ALL_GATHER}
 recompute: {blocks: 3, norms_and_activations: true}
 batch: {global: 32, micro: 4, sequence: 256}
 data: {text: {path: corpus.txt, tokenizer: BYTES, validation_fraction: 0.02}}
@@ -47,7 +47,8 @@ constexpr char kJson[] =
     R"("hidden":256,"ffn":768,"heads":8,"kv_heads":4,"vocab":256}},)"
     R"("precision":"PRECISION_F32","parallelism":{"tensor":1,"pipeline":1,)"
     R"("virtual_pipeline":1,"context":1,"expert":1,"zero":"ZERO_NONE",)"
-    R"("schedule":"PIPELINE_SCHEDULE_ZERO_BUBBLE"},)"
+    R"("schedule":"PIPELINE_SCHEDULE_ZERO_BUBBLE",)"
+    R"("context_exchange":"CONTEXT_EXCHANGE_ALL_GATHER"},)"
     R"("recompute":{"blocks":3,"norms_and_activations":true},)"
     R"("batch":{"global":32,"micro":4,"sequence":256},)"
     R"("data":{"text":{"path":"corpus.txt","tokenizer":"TOKENIZER_BYTES",)"
@@ -75,6 +76,7 @@ TEST_P(SameJob, LandsInEveryField) {
   EXPECT_EQ(job->precision, PrecisionName::kF32);
   EXPECT_EQ(job->parallelism.zero, Zero::kNone);
   EXPECT_EQ(job->parallelism.schedule, ScheduleKind::kZeroBubble);
+  EXPECT_EQ(job->parallelism.context_exchange, ContextExchange::kAllGather);
   EXPECT_EQ(job->recompute.blocks, 3);
   EXPECT_TRUE(job->recompute.norms_and_activations);
   EXPECT_EQ(job->batch.global, 32);

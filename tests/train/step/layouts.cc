@@ -138,12 +138,13 @@ double LargestDifference(const Tensors& a, const Tensors& b) {
 std::string LayoutCase::name() const {
   const ParallelismConfig& p = job.parallelism;
   const RecomputeConfig& again = job.recompute;
-  return absl::StrCat(model.family, model.tied ? "_tied" : "", "_tensor", p.tensor, "_context",
-                      p.context, "_expert", p.expert, "_data", DataParallel(job), "_pipeline",
-                      p.pipeline, "x", p.virtual_pipeline, "_",
-                      Name(p.schedule.value_or(p.schedule_kind())), "_zero", int(p.zero),
-                      again.blocks > 0 ? absl::StrCat("_again", again.blocks) : "",
-                      again.norms_and_activations ? "_norms_again" : "");
+  return absl::StrCat(
+      model.family, model.tied ? "_tied" : "", "_tensor", p.tensor, "_context", p.context,
+      p.context_exchange == ContextExchange::kAllGather ? "gathered" : "", "_expert", p.expert,
+      "_data", DataParallel(job), "_pipeline", p.pipeline, "x", p.virtual_pipeline, "_",
+      Name(p.schedule.value_or(p.schedule_kind())), "_zero", int(p.zero),
+      again.blocks > 0 ? absl::StrCat("_again", again.blocks) : "",
+      again.norms_and_activations ? "_norms_again" : "");
 }
 
 LayoutCase MakeLayoutCase(const std::string& model, const ParallelismConfig& p, int64_t data) {
@@ -190,6 +191,11 @@ std::vector<LayoutCase> AllLayouts(const std::string& model, int64_t max_ranks) 
         cases.push_back(MakeLayoutCase(model, p, data));
       }
     }
+    if (p.context == 1) return;
+    p.context_exchange = ContextExchange::kAllGather;
+    p.virtual_pipeline = 1;
+    p.schedule = ScheduleKind::k1F1B;
+    cases.push_back(MakeLayoutCase(model, p, data));
   };
   for (int64_t tensor = 1; tensor <= max_ranks; ++tensor) {
     for (int64_t context = 1; tensor * context <= max_ranks; ++context) {

@@ -63,6 +63,7 @@ Program RecordTraining(const Model& model, const TrainingOptions& options) {
   Recompute(program, options.recompute);
   LayOutParameters(program, {.bucket_bytes = options.bucket_bytes, .zero = options.zero});
   InsertBuckets(program);
+  InsertFetches(program);
   RecordInitialization(recorder);
   RecordOptimizer(recorder, options.adamw);
   return std::move(recorder).Finish();

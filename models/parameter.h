@@ -41,18 +41,24 @@ struct ParameterSpec {
   bool operator==(const ParameterSpec&) const = default;
 };
 
-// The buffers in which all parameters lie. The first three hold what this rank updates, at the same
-// offsets: all of its parameters, or the shard that ZeRO leaves it. The last two hold all of them.
+// The buffers in which all parameters lie. There are two flat coordinates: of all of a rank's
+// parameters, and of what the rank updates, which is all of them or the shard that ZeRO leaves it
+// (Bucket). The first three buffers are addressed by the latter, the others by the former;
+// Program::place says what of it is there.
 enum class FlatBuffer : uint8_t {
   kMaster,        // Master dtype: what the optimizer updates and checkpoints hold.
   kFirstMoment,   // Master dtype: AdamW's m.
   kSecondMoment,  // Master dtype: AdamW's v.
-  kGradient,      // Accumulate dtype.
+  kGradient,      // Accumulate dtype: sums over micro-batches and, in the end, ranks.
   kCompute,       // Compute dtype: what forward and backward read. The master itself where that is
                   // whole and of the same dtype.
+  // With ZeRO FULL the two above hold this rank's shard, and these what is whole for a while:
+  kGradientWindow,  // Accumulate dtype: gradients of one micro-batch, of blocks under way.
+  kComputeWindow,   // Compute dtype: weights of the blocks that were gathered.
+  kReduced,  // Reduce dtype, where that is not the accumulate dtype: a bucket's gradients on their
+             // way to other ranks.
 };
-constexpr bool IsSharded(FlatBuffer buffer) { return buffer <= FlatBuffer::kSecondMoment; }
-inline constexpr int kNumFlatBuffers = 5;
+inline constexpr int kNumFlatBuffers = 8;
 
 struct FlatRange {
   int64_t offset = 0;  // In elements from the start of a flat buffer.

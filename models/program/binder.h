@@ -22,10 +22,15 @@ class Binder {
   // Whether this instance, bound for the first or for later micro-batches, overwrites the parameter
   // gradient or adds to it.
   virtual Write write(Value gradient) const = 0;
+  // The same of the sums over micro-batches where each of them has its gradients apart.
+  virtual Write write_sums() const = 0;
   virtual StepState* step_state() const = 0;
   virtual Collective& collective(AxisSet axes) const = 0;
   // Blocks until the communication stream has run what was given to it.
   virtual Call WaitForCommunication() const = 0;
+  // See BlockWindows. Where no block is to be gathered ahead: the one that begins the next action.
+  virtual Call FetchBlock(int block, int ahead) const = 0;
+  virtual Call ForgetBlocks() const = 0;
 
   // The backend's kernel with these arguments, which are checked here and never again.
   template <typename Args>

@@ -27,24 +27,23 @@ CommunicationStream::~CommunicationStream() {
   if (loop_.valid()) loop_.wait();
 }
 
-void CommunicationStream::Post(const Call& call) {
+CommunicationStream::Ticket CommunicationStream::Post(const Call& call) {
+  if (posted_ >= queue_.size()) Wait(posted_ - queue_.size() + 1);
   {
     std::lock_guard lock(mutex_);
-    CHECK(posted_ < queue_.size()) << "more than " << queue_.size() << " calls without a wait";
-    queue_[posted_++] = &call;
+    queue_[posted_++ % queue_.size()] = &call;
   }
   posted_cv_.notify_one();
+  return posted_;
 }
 
-void CommunicationStream::Wait() {
-  const double begin = Now();
+void CommunicationStream::Wait(Ticket ticket) {
   std::unique_lock lock(mutex_);
-  done_cv_.wait(lock, [this] { return done_ == posted_ || ended_; });
+  if (done_ >= ticket) return;
+  const double begin = Now();
+  done_cv_.wait(lock, [&] { return done_ >= ticket || ended_; });
   waited_ += Now() - begin;
-  if (done_ == posted_) {
-    done_ = posted_ = 0;
-    return;
-  }
+  if (done_ >= ticket) return;
   lock.unlock();
   CHECK(loop_.valid()) << "the communication stream failed before";
   loop_.get();  // Throws what the call threw.
@@ -73,14 +72,15 @@ void CommunicationStream::Loop() {
   while (true) {
     posted_cv_.wait(lock, [this] { return done_ < posted_ || stop_; });
     if (done_ == posted_) return lock.unlock();
-    const Call& call = *queue_[done_];
+    const Call& call = *queue_[done_ % queue_.size()];
     lock.unlock();
     const double begin = Now();
     call(exec);
     const double seconds = Now() - begin;
     lock.lock();
     busy_ += seconds;
-    if (++done_ == posted_) done_cv_.notify_one();
+    ++done_;
+    done_cv_.notify_one();
   }
 }
 

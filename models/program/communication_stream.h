@@ -5,6 +5,7 @@
 
 #include <condition_variable>
 #include <cstddef>
+#include <cstdint>
 #include <future>
 #include <mutex>
 #include <vector>
@@ -16,17 +17,21 @@ namespace trainyard {
 // Post and Wait from one thread, the computing one. Allocates nothing after construction.
 class CommunicationStream {
  public:
-  // At most `capacity` calls are posted between two waits.
+  // The nth call posted, from 1; 0 is none.
+  using Ticket = uint64_t;
+
+  // Posting more calls than `capacity` that are not done waits for the first of them.
   explicit CommunicationStream(size_t capacity);
   // Lets what was posted finish; after a failure there is nothing left to finish.
   ~CommunicationStream();
 
-  // `call` must stay valid until the next Wait has returned.
-  void Post(const Call& call);
+  // `call` must stay valid until it is done.
+  Ticket Post(const Call& call);
 
-  // Blocks until every posted call is done. What a call threw is thrown here, once; the stream then
-  // is dead.
-  void Wait();
+  // Blocks until a call, and all before it, are done. What a call threw is thrown by the next wait
+  // for it or a later one, once; the stream then is dead.
+  void Wait(Ticket ticket);
+  void WaitForAll() { Wait(posted_); }
 
   // Seconds since the last call: blocked in Wait, and spent in calls.
   struct Seconds {
@@ -41,14 +46,14 @@ class CommunicationStream {
   std::mutex mutex_;
   std::condition_variable posted_cv_;
   std::condition_variable done_cv_;
-  std::vector<const Call*> queue_;  // Guarded by mutex_, as is all below but loop_ and waited_.
-  size_t posted_ = 0;
-  size_t done_ = 0;
+  std::vector<const Call*> queue_;  // A ring; guarded by mutex_, as is all below but where said.
+  Ticket posted_ = 0;               // Written by the computing thread alone.
+  Ticket done_ = 0;
   bool stop_ = false;
   bool ended_ = false;  // The loop has returned or thrown.
   double busy_ = 0;
   double waited_ = 0;       // Of the computing thread.
-  std::future<void> loop_;  // Holds the exception, if there was one.
+  std::future<void> loop_;  // Holds the exception, if there was one. Of the computing thread.
 };
 
 }  // namespace trainyard

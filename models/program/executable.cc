@@ -1,11 +1,13 @@
 #include "models/program/executable.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
 #include "common/check.h"
 #include "common/status_macros.h"
 #include "models/program/binder.h"
+#include "models/program/block_windows.h"
 #include "models/program/communication_stream.h"
 #include "models/program/memory.h"
 #include "models/program/op.h"
@@ -26,8 +28,11 @@ Action ActionOf(List list) {
       return Action::kBackward;
     case List::kOptimizer:
       return Action::kOptimizer;
+    case List::kGather:
+      break;
   }
-  return Action::kInit;
+  CHECK(false) << "no action runs list " << Name(list);
+  std::abort();
 }
 
 bool IsPerSlot(Action action) { return action == Action::kForward || action == Action::kBackward; }
@@ -37,6 +42,16 @@ struct BoundInstance {
   List list;
   Stream stream;
   When when;
+  int signals;
+  int awaits;
+};
+
+// Both null where the program has no instances for it.
+struct Communication {
+  std::vector<CommunicationStream::Ticket> events;  // The last posted that signals each.
+  int next_block = BlockWindows::kNoBlock;          // Of the action that runs.
+  std::unique_ptr<BlockWindows> windows;
+  std::unique_ptr<CommunicationStream> stream;  // Last: its thread ends before what it runs.
 };
 
 // An action bound once: for a chunk and slot, and for the first or the later micro-batches of a
@@ -53,9 +68,10 @@ struct ActionKey {
 struct BindContext {
   const Backend& backend;
   const ProgramMemory& memory;
+  const Program& program;
   const CollectiveTable& collectives;
-  CommunicationStream* communication;  // Null: the program has no such instances.
-  std::vector<int> first_writer;       // By value id: the instance that writes it first.
+  Communication& communication;
+  std::vector<int> first_writer;  // By value id: the instance that writes it first.
 };
 
 // What one instance sees while it is bound.
@@ -70,9 +86,13 @@ class SlotBinder final : public Binder {
     return context_.memory.flat(buffer, range);
   }
   Write write(Value gradient) const override {
+    const FlatRange& flat = context_.program.storage(gradient).flat;
+    const bool later =
+        key_.later && context_.program.gradient_buffer(flat) == FlatBuffer::kGradient;
     const bool first = context_.first_writer[gradient.id] == index_;
-    return key_.later || !first ? Write::kAdd : Write::kOverwrite;
+    return later || !first ? Write::kAdd : Write::kOverwrite;
   }
+  Write write_sums() const override { return key_.later ? Write::kAdd : Write::kOverwrite; }
   StepState* step_state() const override { return context_.memory.step_state(); }
   Collective& collective(AxisSet axes) const override {
     const auto found = context_.collectives.find({stream_, axes});
@@ -80,8 +100,19 @@ class SlotBinder final : public Binder {
     return *found->second;
   }
   Call WaitForCommunication() const override {
-    return [stream = context_.communication](Exec&) {
-      if (stream != nullptr) stream->Wait();
+    return [stream = context_.communication.stream.get()](Exec&) {
+      if (stream != nullptr) stream->WaitForAll();
+    };
+  }
+  Call FetchBlock(int block, int ahead) const override {
+    return [&communication = context_.communication, block, ahead](Exec&) {
+      const bool last = ahead == BlockWindows::kNoBlock;
+      communication.windows->Fetch(block, last ? communication.next_block : ahead);
+    };
+  }
+  Call ForgetBlocks() const override {
+    return [&communication = context_.communication](Exec&) {
+      communication.windows->Forget(communication.next_block);
     };
   }
 
@@ -102,49 +133,64 @@ struct Executable::State {
   Exec exec;
   std::optional<ProgramMemory> memory;  // Refers to `program`.
   std::map<ActionKey, BoundAction> bound;
-  // Last, so that its thread ends before what it runs. Null: no such instances.
-  std::unique_ptr<CommunicationStream> communication;
+  Communication communication;  // Last, so that its thread ends before what it runs.
 
   void Bind(const CollectiveTable& collectives);
+  void BindInstance(const BindContext& context, int index);
 };
 
 void Executable::State::Bind(const CollectiveTable& collectives) {
   size_t communications = 0;
+  bool gathers = false;
+  int events = 0;
   std::vector<int> first_writer(program.values.size(), -1);
   for (size_t i = 0; i < program.instances.size(); ++i) {
-    communications += program.instances[i].stream == Stream::kCommunication;
-    for (Value output : program.instances[i].outputs) {
+    const Instance& instance = program.instances[i];
+    communications += instance.stream == Stream::kCommunication;
+    gathers |= instance.list == List::kGather;
+    events = std::max({events, instance.signals + 1, instance.awaits + 1});
+    for (Value output : instance.outputs) {
       if (first_writer[output.id] < 0) first_writer[output.id] = int(i);
     }
   }
-  if (communications > 0) communication = std::make_unique<CommunicationStream>(communications);
+  communication.events.resize(size_t(events));
+  if (communications > 0) {
+    communication.stream = std::make_unique<CommunicationStream>(communications);
+  }
+  if (gathers) communication.windows = std::make_unique<BlockWindows>(*communication.stream);
   const BindContext context{.backend = backend,
                             .memory = *memory,
+                            .program = program,
                             .collectives = collectives,
-                            .communication = communication.get(),
+                            .communication = communication,
                             .first_writer = std::move(first_writer)};
   for (const Action action : {Action::kInit, Action::kPrepare, Action::kOptimizer}) {
     bound[{action}];  // Even where it has nothing to do.
   }
-  for (size_t i = 0; i < program.instances.size(); ++i) {
-    const Instance& instance = program.instances[i];
-    ActionKey key{ActionOf(instance.list)};
-    const auto bind = [&] {
-      const SlotBinder binder(context, key, int(i), instance.stream);
-      bound[key].push_back(
-          {instance.op->Bind(binder, instance), instance.list, instance.stream, instance.when});
-    };
-    if (!IsPerSlot(key.action)) {
+  for (size_t i = 0; i < program.instances.size(); ++i) BindInstance(context, int(i));
+}
+
+void Executable::State::BindInstance(const BindContext& context, int index) {
+  const Instance& instance = program.instances[size_t(index)];
+  if (instance.list == List::kGather) {
+    const SlotBinder binder(context, {}, index, instance.stream);
+    communication.windows->Add(instance.block, program.window_of(instance.block),
+                               instance.op->Bind(binder, instance));
+    return;
+  }
+  ActionKey key{ActionOf(instance.list)};
+  const auto bind = [&] {
+    const SlotBinder binder(context, key, index, instance.stream);
+    bound[key].push_back({instance.op->Bind(binder, instance), instance.list, instance.stream,
+                          instance.when, instance.signals, instance.awaits});
+  };
+  if (!IsPerSlot(key.action)) return bind();
+  key.chunk = program.chunk_of(instance.block);
+  for (key.slot = 0; key.slot < memory->plan().slots[size_t(key.chunk)]; ++key.slot) {
+    for (bool later : {false, true}) {
+      if (later && key.action == Action::kForward) continue;
+      key.later = later;
       bind();
-      continue;
-    }
-    key.chunk = program.chunk_of(instance.block);
-    for (key.slot = 0; key.slot < memory->plan().slots[size_t(key.chunk)]; ++key.slot) {
-      for (bool later : {false, true}) {
-        if (later && key.action == Action::kForward) continue;
-        key.later = later;
-        bind();
-      }
     }
   }
 }
@@ -176,15 +222,23 @@ void Executable::Run(Action action, const MicroBatch& micro_batch) {
     key.slot = micro_batch.slot;
     key.later = key.action == Action::kBackward && !micro_batch.first;
   }
+  Communication& communication = state_->communication;
+  communication.next_block = micro_batch.next_block;
   for (const BoundInstance& instance : state_->bound.at(key)) {
     if (instance.when == When::kLastMicroBatch && !micro_batch.last) continue;
     if (half && (action == Action::kBackwardInput) != (instance.list == List::kBackwardInput)) {
       continue;
     }
-    if (instance.stream == Stream::kCommunication) {
-      state_->communication->Post(instance.call);
-    } else {
+    if (instance.awaits != Instance::kNoEvent) {
+      communication.stream->Wait(communication.events[size_t(instance.awaits)]);
+    }
+    if (instance.stream == Stream::kCompute) {
       instance.call(state_->exec);
+      continue;
+    }
+    const CommunicationStream::Ticket ticket = communication.stream->Post(instance.call);
+    if (instance.signals != Instance::kNoEvent) {
+      communication.events[size_t(instance.signals)] = ticket;
     }
   }
 }
@@ -226,8 +280,9 @@ Tensor Executable::flat(FlatBuffer buffer, const FlatRange& range) const {
 }
 
 CommunicationSeconds Executable::TakeCommunicationSeconds() {
-  if (state_->communication == nullptr) return {};
-  const CommunicationStream::Seconds seconds = state_->communication->TakeSeconds();
+  CommunicationStream* const stream = state_->communication.stream.get();
+  if (stream == nullptr) return {};
+  const CommunicationStream::Seconds seconds = stream->TakeSeconds();
   return {.waited = seconds.waited, .busy = seconds.busy};
 }
 

@@ -12,8 +12,9 @@
 //   state = executable.ReadStepState();
 //
 // Not thread-safe. Instances of the communication stream run on one thread of the executable's own,
-// in program order; their communicators belong to that thread from the first such instance until
-// the next kOptimizer has waited for them. A DeviceError there is thrown by that wait.
+// in the order in which they were posted; their communicators belong to that thread. Other
+// instances wait for them where they say so (Instance::awaits, ZeRO FULL's fetches, and all of
+// kOptimizer at its start): that is where a DeviceError of theirs is thrown.
 
 #pragma once
 
@@ -51,6 +52,9 @@ struct MicroBatch {
   int slot = 0;
   bool first = true;  // Of the step: gradients are overwritten.
   bool last = true;   // Of the step: gradients are reduced as they become complete.
+  // ZeRO FULL: the first block whose weights a later action reads, to be gathered ahead; -1: none.
+  // Of kOptimizer, too.
+  int next_block = -1;
 };
 
 struct CommunicationSeconds {

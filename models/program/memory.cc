@@ -9,20 +9,6 @@
 namespace trainyard {
 namespace {
 
-DType DTypeOfBuffer(FlatBuffer buffer, const Precision& precision) {
-  switch (buffer) {
-    case FlatBuffer::kMaster:
-    case FlatBuffer::kFirstMoment:
-    case FlatBuffer::kSecondMoment:
-      return precision.master;
-    case FlatBuffer::kGradient:
-      return precision.accumulate;
-    case FlatBuffer::kCompute:
-      return precision.compute;
-  }
-  return precision.master;
-}
-
 Tensor View(std::byte* data, DType dtype, const Shape& shape) {
   Tensor tensor;
   tensor.data = data;
@@ -63,22 +49,20 @@ absl::StatusOr<ProgramMemory> ProgramMemory::Allocate(const Program& program,
 }
 
 Tensor ProgramMemory::flat(FlatBuffer buffer, const FlatRange& range) const {
-  const bool shared = buffer == FlatBuffer::kCompute && plan_.flat_bytes[size_t(buffer)] == 0;
-  const Buffer& storage = flat_[size_t(shared ? FlatBuffer::kMaster : buffer)];
-  const DType dtype = DTypeOfBuffer(buffer, program_->precision);
-  CHECK(storage.data() != nullptr) << "this program has no flat buffer " << int(buffer);
-  const int64_t elements = program_->elements(shared ? FlatBuffer::kMaster : buffer);
-  CHECK(range.offset >= 0 && range.end() <= elements)
-      << "flat range " << range.offset << "+" << range.elements << " of " << elements;
-  return View(storage.data() + size_t(range.offset) * SizeOf(dtype), dtype, {range.elements});
+  const std::optional<int64_t> at = program_->place(buffer).Find(range);
+  CHECK(at) << "flat buffer " << int(buffer) << " does not have range " << range.offset << "+"
+            << range.elements;
+  const DType dtype = program_->dtype(buffer);
+  return View(flat_[size_t(buffer)].data() + size_t(*at) * SizeOf(dtype), dtype, {range.elements});
 }
 
 Tensor ProgramMemory::tensor(Value value, int slot) const {
   const ValueInfo& info = program_->info(value);
   if (info.storage >= 0) {
     const bool gradient = info.kind == ValueKind::kParameterGradient;
-    Tensor tensor = flat(gradient ? FlatBuffer::kGradient : FlatBuffer::kCompute,
-                         program_->storages[info.storage].flat);
+    const FlatRange& range = program_->storages[info.storage].flat;
+    Tensor tensor =
+        flat(gradient ? program_->gradient_buffer(range) : program_->weight_buffer(range), range);
     tensor.shape = info.shape;
     return tensor;
   }

@@ -22,7 +22,7 @@ class ProgramMemory {
                                                 const Backend& backend);
 
   Tensor tensor(Value value, int slot) const;
-  // One dim. kCompute is kMaster where there is no copy (Program::has_compute_copy).
+  // One dim. The range must lie in the buffer in one piece (Program::place).
   Tensor flat(FlatBuffer buffer, const FlatRange& range) const;
   StepState* step_state() const { return reinterpret_cast<StepState*>(step_state_.data()); }
   const MemoryPlan& plan() const { return plan_; }

@@ -250,14 +250,9 @@ MemoryPlan PlanMemory(const Program& program, const PlanOptions& options) {
   }
   plan.scratch_bytes = PlaceArena(timeline, {Arena::kScratch, 0, 0}, scratch, plan.placements);
 
-  const Precision& p = program.precision;
-  const auto flat = [&](FlatBuffer buffer) -> size_t& { return plan.flat_bytes[size_t(buffer)]; };
-  const size_t elements = size_t(program.flat_elements);
-  flat(FlatBuffer::kMaster) = size_t(program.shard_elements) * SizeOf(p.master);
-  if (program.has_compute_copy()) flat(FlatBuffer::kCompute) = elements * SizeOf(p.compute);
-  if (program.training) {
-    flat(FlatBuffer::kFirstMoment) = flat(FlatBuffer::kSecondMoment) = flat(FlatBuffer::kMaster);
-    flat(FlatBuffer::kGradient) = elements * SizeOf(p.accumulate);
+  for (size_t i = 0; i < kNumFlatBuffers; ++i) {
+    const FlatBuffer buffer{uint8_t(i)};
+    plan.flat_bytes[i] = size_t(program.place(buffer).elements()) * SizeOf(program.dtype(buffer));
   }
   return plan;
 }

@@ -37,7 +37,7 @@ struct MemoryPlan {
   size_t constant_bytes = 0;
   std::vector<size_t> slot_bytes;                       // Of one slot, by chunk.
   size_t scratch_bytes = 0;                             // Of all.
-  std::array<size_t, kNumFlatBuffers> flat_bytes = {};  // 0: not there, or shared.
+  std::array<size_t, kNumFlatBuffers> flat_bytes = {};  // 0: not there.
 
   size_t parameter_bytes() const;  // All flat buffers: weights, gradients, optimizer state.
   size_t activation_bytes() const;

@@ -23,6 +23,8 @@ const char* Name(List list) {
       return "backward_weight";
     case List::kOptimizer:
       return "optimizer";
+    case List::kGather:
+      return "gather";
   }
   return "?";
 }
@@ -78,8 +80,41 @@ std::vector<ParameterBox> Program::OwnedParameters() const {
   return owned;
 }
 
-bool Program::has_compute_copy() const {
-  return precision.compute != precision.master || shard_elements != flat_elements;
+int Program::window_of(int block) const {
+  const size_t mine = size_t(chunk_of(block));
+  int before = block - chunks[mine].first_block;  // Of this rank's blocks.
+  for (size_t i = 0; i < mine; ++i) before += chunks[i].last_block - chunks[i].first_block + 1;
+  return before % 2;
+}
+
+DType Program::dtype(FlatBuffer buffer) const {
+  switch (buffer) {
+    case FlatBuffer::kMaster:
+    case FlatBuffer::kFirstMoment:
+    case FlatBuffer::kSecondMoment:
+      return precision.master;
+    case FlatBuffer::kGradient:
+    case FlatBuffer::kGradientWindow:
+      return precision.accumulate;
+    case FlatBuffer::kCompute:
+    case FlatBuffer::kComputeWindow:
+      return precision.compute;
+    case FlatBuffer::kReduced:
+      return precision.reduce;
+  }
+  return precision.master;
+}
+
+FlatBuffer Program::weight_buffer(const FlatRange& flat) const {
+  for (FlatBuffer buffer : {FlatBuffer::kComputeWindow, FlatBuffer::kCompute}) {
+    if (place(buffer).Find(flat)) return buffer;
+  }
+  return FlatBuffer::kMaster;
+}
+
+FlatBuffer Program::gradient_buffer(const FlatRange& flat) const {
+  const bool windowed = place(FlatBuffer::kGradientWindow).Find(flat).has_value();
+  return windowed ? FlatBuffer::kGradientWindow : FlatBuffer::kGradient;
 }
 
 std::set<Group> Program::Groups() const {
@@ -128,6 +163,8 @@ std::string Program::Dump() const {
     }
     if (instance.stream == Stream::kCommunication) out << " on the communication stream";
     if (instance.when == When::kLastMicroBatch) out << ", last micro-batch";
+    if (instance.awaits != Instance::kNoEvent) out << ", awaits " << instance.awaits;
+    if (instance.signals != Instance::kNoEvent) out << ", signals " << instance.signals;
     out << '\n';
   }
   return out.str();

@@ -14,6 +14,7 @@
 #include "models/parallel/context_exchange.h"
 #include "models/parallel/mesh.h"
 #include "models/parameter.h"
+#include "models/program/flat_map.h"
 #include "models/program/value.h"
 
 namespace trainyard {
@@ -25,8 +26,9 @@ struct Precision {
   DType compute = DType::kF32;     // Activations and the weights that they meet.
   DType accumulate = DType::kF32;  // Statistics, logits, losses, gradients of parameters.
   DType master = DType::kF32;      // Master weights and optimizer state.
+  DType reduce = DType::kF32;      // Gradients on their way to other ranks; sums are f32 or better.
 
-  static constexpr Precision F64() { return {DType::kF64, DType::kF64, DType::kF64}; }
+  static constexpr Precision F64() { return {DType::kF64, DType::kF64, DType::kF64, DType::kF64}; }
   static constexpr Precision F32() { return {}; }
   static constexpr Precision BF16() { return {.compute = DType::kBF16}; }
 };
@@ -40,8 +42,8 @@ enum class List : uint8_t {
   kBackwardInput,   // Gradients of activations, and of gains and biases.
   kBackwardWeight,  // Weight gradients of matrix products: may run later than the above.
   kOptimizer,
+  kGather,  // ZeRO FULL: a block's weights made whole. No action's: instances of "fetch" post it.
 };
-inline constexpr int kNumLists = 6;
 const char* Name(List list);
 inline bool IsBackward(List list) {
   return list == List::kBackwardInput || list == List::kBackwardWeight;
@@ -68,6 +70,11 @@ struct Instance {
   Stream stream = Stream::kCompute;
   When when = When::kAlways;
   std::string label = {};  // Part of the model: "embed", "attention", "mlp", "head", "loss", ...
+  // Where the streams meet, by number: an instance that awaits an event runs when the last instance
+  // posted on the communication stream that signals it is done. kNoEvent: neither.
+  int signals = kNoEvent;
+  int awaits = kNoEvent;
+  static constexpr int kNoEvent = -1;
 };
 
 struct Cost {
@@ -78,13 +85,20 @@ struct Cost {
 // A contiguous range of the gradients that one collective sums. With ZeRO a rank keeps master
 // weights and moments of its shard alone: an equal part of the range.
 struct Bucket {
-  FlatRange flat = {};       // In kGradient and kCompute; its length divides by the shards.
+  FlatRange flat = {};       // Of all parameters; its length divides by the shards.
   FlatRange shard = {};      // This rank's part in kMaster and the moments. All of it without ZeRO.
-  FlatRange own = {};        // The same part in kGradient and kCompute.
+  FlatRange own = {};        // The same part among all parameters.
   AxisSet zero_axes = {};    // Over which it is divided; empty: not.
   AxisSet reduce_axes = {};  // Over which all its gradients are summed; zero_axes among them.
   bool tied = false;         // Summed over the first and the last stage, too.
-  int first_block = 0;       // Blocks [first_block, last_block].
+  // Whole in the windows alone (ZeRO FULL). Then it is of one block, and `list` alone writes its
+  // gradients.
+  bool windowed = false;
+  List list = List::kBackwardWeight;
+  bool copied = false;  // Of what outlives a step there is a copy in the compute dtype.
+  // All ranks hold copies of the whole, which they tell each other after the update.
+  bool gathered() const { return !zero_axes.empty() && !windowed; }
+  int first_block = 0;  // Blocks [first_block, last_block].
   int last_block = 0;
 };
 
@@ -115,11 +129,12 @@ struct Program {
   std::map<std::string, Value> inputs;   // "tokens", "targets": written by the host.
   std::map<std::string, Value> outputs;  // "logits": stay until the slot's next forward.
 
-  std::vector<Bucket> buckets;  // Set by LayOutParameters, as are the next two.
-  int64_t flat_elements = 0;    // Of kGradient and kCompute, padding included.
-  int64_t shard_elements = 0;   // Of kMaster and the moments.
-  int64_t num_parameters = 0;   // Of the whole model: elements of the global tensors.
-  bool training = false;        // Has gradients and an optimizer list.
+  std::vector<Bucket> buckets;  // Set by LayOutParameters, as are the next three.
+  int64_t flat_elements = 0;    // All parameters, padding included.
+  int64_t shard_elements = 0;   // What this rank updates.
+  std::array<FlatMap, kNumFlatBuffers> places;
+  int64_t num_parameters = 0;  // Of the whole model: elements of the global tensors.
+  bool training = false;       // Has gradients and an optimizer list.
 
   const ValueInfo& info(Value value) const;
   const ParameterStorage& storage(Value parameter_or_gradient) const;
@@ -127,16 +142,20 @@ struct Program {
   int64_t tokens() const { return micro_batch * sequence_rows(); }   // On this rank.
   int chunk_of(int block) const;
 
-  // This rank's parameters; `flat` counts in kGradient and kCompute.
+  // The window of a block, 0 or 1: not that of the rank's block before, nor of the next.
+  int window_of(int block) const;
+
+  // This rank's parameters; `flat` counts all of them.
   std::vector<ParameterBox> Parameters() const;
   // What this rank updates: `flat` counts in kMaster and the moments.
   std::vector<ParameterBox> OwnedParameters() const;
-  // Elements of buffer, padding included.
-  int64_t elements(FlatBuffer buffer) const {
-    return IsSharded(buffer) ? shard_elements : flat_elements;
-  }
-  // The compute copy is a buffer of its own.
-  bool has_compute_copy() const;
+  // What lies in a buffer, and where.
+  const FlatMap& place(FlatBuffer buffer) const { return places[size_t(buffer)]; }
+  DType dtype(FlatBuffer buffer) const;
+  bool has_windows() const { return place(FlatBuffer::kComputeWindow).elements() > 0; }
+  // The buffers in which forward and backward find these parameters, and write their gradients.
+  FlatBuffer weight_buffer(const FlatRange& flat) const;
+  FlatBuffer gradient_buffer(const FlatRange& flat) const;
 
   // The groups of ranks among which instances communicate. A group that two streams use counts
   // twice: each has a communicator of its own.

@@ -68,6 +68,45 @@ TEST(BucketsTest, TheFirstBucketOverlapsTheBackwardPass) {
   EXPECT_LT(first_bucket - first_backward, (last_backward - first_backward) / 4);
 }
 
+// There would be nothing to overlap.
+TEST(BucketsTest, ASmallModelIsNotOneBucket) {
+  ModelConfig config = TinyLlama();
+  config.hidden = 256, config.ffn = 768, config.layers = 6;
+  const Program program = Record(config, 32 << 20);
+  EXPECT_GE(program.buckets.size(), 6u);
+  EXPECT_LE(program.buckets.size(), 16u);
+}
+
+// Updated copies are gathered beside the next forward, which awaits each bucket before it reads it.
+TEST(BucketsTest, ForwardAwaitsTheUpdatedCopiesThatItReads) {
+  for (const ModelConfig& config : {TinyLlama(), TinyLlama(/*tied=*/true), TinyGpt3()}) {
+    const Program program =
+        RecordTraining(*CreateModel(config), {.record = {.sequence = 4, .mesh = {.data = 2}},
+                                              .bucket_bytes = 1024,
+                                              .zero = Zero::kOptimizer});
+    std::vector<std::pair<FlatRange, int>> gathers;  // And the event that says it is done.
+    for (const Instance& instance : program.instances) {
+      if (instance.list != List::kOptimizer || instance.stream == Stream::kCompute) continue;
+      ASSERT_EQ(instance.op->name(), "gather_parameters");
+      EXPECT_EQ(instance.signals, kWindowEvents + int(gathers.size())) << "not in order";
+      gathers.emplace_back(RangeOf(instance), instance.signals);
+    }
+    EXPECT_EQ(gathers.size(), program.buckets.size());
+    int awaited = Instance::kNoEvent;  // The latest so far; what is done by then are all before it.
+    for (const Instance& instance : program.instances) {
+      if (instance.list != List::kForward) continue;
+      awaited = std::max(awaited, instance.awaits);
+      for (Value input : instance.inputs) {
+        if (program.info(input).kind != ValueKind::kParameter) continue;
+        const FlatRange& read = program.storage(input).flat;
+        for (const auto& [range, event] : gathers) {
+          EXPECT_TRUE(range.Intersect(read).empty() || event <= awaited) << program.info(input);
+        }
+      }
+    }
+  }
+}
+
 TEST(BucketsTest, OneRankReducesNothing) {
   const Program program = RecordTraining(*CreateModel(TinyLlama()), {.record = {.sequence = 4}});
   for (const Instance& instance : program.instances) {

@@ -40,6 +40,7 @@ struct ParallelismConfig {
   int64_t context = 1;
   int64_t expert = 1;
   Zero zero = Zero::kOptimizer;
+  Reduction reduction = Reduction::kF32;
   ContextExchange context_exchange = ContextExchange::kRing;
   std::optional<ScheduleKind> schedule = {};  // Absent: 1F1B, interleaved over virtual stages.
 

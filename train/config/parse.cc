@@ -44,8 +44,11 @@ void ReadParallelism(Fields& fields, ParallelismConfig& out) {
   ReadUnlessZero(fields, "virtual_pipeline", out.virtual_pipeline);
   ReadUnlessZero(fields, "context", out.context);
   ReadUnlessZero(fields, "expert", out.expert);
-  fields.ReadEnum<Zero>("zero", "ZERO_", {{"NONE", Zero::kNone}, {"OPTIMIZER", Zero::kOptimizer}},
-                        out.zero);
+  fields.ReadEnum<Zero>(
+      "zero", "ZERO_",
+      {{"NONE", Zero::kNone}, {"OPTIMIZER", Zero::kOptimizer}, {"FULL", Zero::kFull}}, out.zero);
+  fields.ReadEnum<Reduction>("reduction", "REDUCTION_",
+                             {{"F32", Reduction::kF32}, {"BF16", Reduction::kBF16}}, out.reduction);
   fields.ReadEnum<ContextExchange>(
       "context_exchange", "CONTEXT_EXCHANGE_",
       {{"RING", ContextExchange::kRing}, {"ALL_GATHER", ContextExchange::kAllGather}},

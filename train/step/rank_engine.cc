@@ -11,16 +11,12 @@
 namespace trainyard {
 namespace {
 
-Precision PrecisionOf(PrecisionName name) {
-  switch (name) {
-    case PrecisionName::kF64:
-      return Precision::F64();
-    case PrecisionName::kF32:
-      return Precision::F32();
-    case PrecisionName::kBF16:
-      return Precision::BF16();
-  }
-  return Precision::BF16();
+Precision PrecisionOf(const JobConfig& job) {
+  Precision precision = Precision::BF16();
+  if (job.precision == PrecisionName::kF64) precision = Precision::F64();
+  if (job.precision == PrecisionName::kF32) precision = Precision::F32();
+  if (job.parallelism.reduction == Reduction::kBF16) precision.reduce = DType::kBF16;
+  return precision;
 }
 
 Program Record(const JobConfig& job, const ModelConfig& model, const Layout& layout,
@@ -28,7 +24,7 @@ Program Record(const JobConfig& job, const ModelConfig& model, const Layout& lay
   const AdamWConfig& adamw = job.optimizer.adamw;
   return RecordTraining(
       *CreateModel(model),
-      {.record = {.precision = PrecisionOf(job.precision),
+      {.record = {.precision = PrecisionOf(job),
                   .micro_batch = job.batch.micro,
                   .sequence = job.batch.sequence,
                   .mesh = layout.mesh,
@@ -66,7 +62,7 @@ absl::StatusOr<std::unique_ptr<RankEngine>> RankEngine::Create(const JobConfig& 
   std::set<Group> groups = program.Groups();
   const Group pipeline{Stream::kCompute, Axis::kPipeline};
   if (mesh.pipeline > 1) groups.insert(pipeline);
-  CollectiveTable collectives;
+  CollectiveTable& collectives = engine->collectives_;
   for (const Group& group : groups) {
     ASSIGN_OR_RETURN(collectives[group], engine->Join(world, group));
   }

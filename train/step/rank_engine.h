@@ -41,6 +41,7 @@ class RankEngine {
   const Mesh& mesh() const { return layout_.mesh; }
   Executable& executable() { return *executable_; }
   StepRunner& runner() { return *runner_; }
+  const CollectiveTable& collectives() const { return collectives_; }
   SequencePart part() const { return part_; }  // Of each sequence, the rows on this rank.
 
  private:
@@ -50,6 +51,7 @@ class RankEngine {
   Layout layout_;
   SequencePart part_;
   std::vector<std::unique_ptr<Collective>> groups_;
+  CollectiveTable collectives_;  // The same.
   std::unique_ptr<Executable> executable_;
   std::optional<StepRunner> runner_;
 };

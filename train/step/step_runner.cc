@@ -37,6 +37,21 @@ Action ActionOf(PipelineAction::Kind kind) {
   return Action::kForward;
 }
 
+// The first block whose weights an action reads; -1: it reads none.
+int FirstBlock(const Program& program, const PipelineAction& action) {
+  const Chunk& chunk = program.chunks[size_t(action.chunk)];
+  switch (action.kind) {
+    case PipelineAction::kForward:
+      return chunk.first_block;
+    case PipelineAction::kBackward:
+    case PipelineAction::kBackwardInput:
+      return chunk.last_block;
+    case PipelineAction::kBackwardWeight:
+      break;
+  }
+  return -1;
+}
+
 }  // namespace
 
 StepState InitialState(const StepInput& input) {
@@ -61,6 +76,14 @@ StepRunner::StepRunner(Executable& executable, PipelineSchedule schedule, Collec
       stage_(pipeline == nullptr ? 0 : pipeline->rank()) {
   CHECK((pipeline == nullptr ? 1 : pipeline->size()) == schedule_.options.stages)
       << "a schedule of " << schedule_.options.stages << " stages";
+  const std::vector<PipelineAction>& actions = schedule_.stages[size_t(stage_)].actions;
+  next_blocks_.resize(actions.size());
+  int next = -1;
+  for (size_t i = actions.size(); i-- > 0;) {
+    next_blocks_[i] = next;
+    const int first = FirstBlock(executable_.program(), actions[i]);
+    if (first >= 0) next = first;
+  }
 }
 
 StepOutput StepRunner::Step(const StepState& state, const StepBatch& batch,
@@ -72,22 +95,29 @@ StepOutput StepRunner::Step(const StepState& state, const StepBatch& batch,
   waited_ = 0;
   Stopwatch stopwatch;
   executable_.WriteStepState(state);
-  for (const PipelineAction& action : schedule_.stages[size_t(stage_)].actions) {
+  // Takes what the compute stream waited for communication out of a phase.
+  const auto lap = [&](double& phase, double other) {
+    const CommunicationSeconds communication = executable_.TakeCommunicationSeconds();
+    phase += stopwatch.Lap() - communication.waited - other;
+    output.phases.grad_sync += communication.waited;
+    output.communication.waited += communication.waited;
+    output.communication.busy += communication.busy;
+  };
+  const std::vector<PipelineAction>& actions = schedule_.stages[size_t(stage_)].actions;
+  for (size_t i = 0; i < actions.size(); ++i) {
     const double waited = waited_;
-    Run(action, batch[size_t(action.micro_batch)]);
-    const bool forward = action.kind == PipelineAction::kForward;
-    (forward ? output.phases.forward : output.phases.backward) +=
-        stopwatch.Lap() - (waited_ - waited);
+    Run(actions[i], batch[size_t(actions[i].micro_batch)], next_blocks_[i]);
+    const bool forward = actions[i].kind == PipelineAction::kForward;
+    lap(forward ? output.phases.forward : output.phases.backward, waited_ - waited);
     action_done();
   }
   WaitForAll();
   output.phases.pipeline_bubble = waited_;
   stopwatch.Lap();
-  executable_.Run(Action::kOptimizer);
+  executable_.Run(Action::kOptimizer,
+                  {.next_block = FirstBlock(executable_.program(), actions[0])});
   output.state = executable_.ReadStepState();
-  const double optimizer = stopwatch.Lap();
-  output.phases.grad_sync = std::min(optimizer, executable_.TakeCommunicationSeconds().waited);
-  output.phases.optimizer = optimizer - output.phases.grad_sync;
+  lap(output.phases.optimizer, 0);
   return output;
 }
 
@@ -97,14 +127,14 @@ double StepRunner::Forward(const StepBatch& batch, int64_t tokens) {
   for (size_t i = 0; i < batch.size(); ++i) {
     for (int chunk = 0; chunk < chunks; ++chunk) {
       Run({.kind = PipelineAction::kForward, .chunk = chunk, .micro_batch = int(i), .slot = 0},
-          batch[i]);
+          batch[i], /*next_block=*/-1);
     }
   }
   WaitForAll();
   return executable_.ReadStepState().loss;
 }
 
-void StepRunner::Run(const PipelineAction& action, const MicroBatchData& data) {
+void StepRunner::Run(const PipelineAction& action, const MicroBatchData& data, int next_block) {
   const Program& program = executable_.program();
   const Chunk& chunk = program.chunks[size_t(action.chunk)];
   const bool forward = action.kind == PipelineAction::kForward;
@@ -130,7 +160,8 @@ void StepRunner::Run(const PipelineAction& action, const MicroBatchData& data) {
   const MicroBatch micro_batch{.chunk = action.chunk,
                                .slot = action.slot,
                                .first = action.micro_batch == 0,
-                               .last = action.micro_batch == last};
+                               .last = action.micro_batch == last,
+                               .next_block = next_block};
   executable_.Run(ActionOf(action.kind), micro_batch);
   if (const auto message = SendAfter(schedule_.options, stage_, action)) {
     const Tensor tensor = executable_.tensor(sent, action.slot);

@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <utility>
+#include <vector>
 
 #include "kernels/collective/collective.h"
 #include "kernels/device/step_state.h"
@@ -31,6 +32,7 @@ StepState InitialState(const StepInput& input);
 struct StepOutput {
   StepState state;      // Loss and gradient norm of the whole job.
   PhaseSeconds phases;  // This rank's.
+  CommunicationSeconds communication;
 };
 
 // Runs one rank's part of a pipeline schedule on its executable; without a pipeline that is one
@@ -51,7 +53,7 @@ class StepRunner {
   double Forward(const StepBatch& batch, int64_t tokens);
 
  private:
-  void Run(const PipelineAction& action, const MicroBatchData& data);
+  void Run(const PipelineAction& action, const MicroBatchData& data, int next_block);
   void WaitFor(Value value, int slot);
   void WaitForAll();
 
@@ -59,6 +61,7 @@ class StepRunner {
   const PipelineSchedule schedule_;
   Collective* const pipeline_;
   const int stage_;
+  std::vector<int> next_blocks_;  // By action of the schedule: MicroBatch::next_block.
   std::map<std::pair<Value, int>, SendHandle> posted_;  // By what is sent, and slot.
   double waited_ = 0;                                   // For other stages, in this step.
 };

@@ -96,14 +96,15 @@ void FillFlat(Recorder& recorder, FlatBuffer buffer, const FlatRange& range, dou
 // List kPrepare: the compute copy of the master weights.
 void CastToCompute(Recorder& recorder, const FlatRange& shard, const FlatRange& own);
 
+// Lists kPrepare and kOptimizer: the compute stream waits for the other one.
+void WaitForCommunication(Recorder& recorder, List list);
 // List kOptimizer.
-void WaitForCommunication(Recorder& recorder);
 void ReduceTied(Recorder& recorder, const FlatRange& gradients);
 void SumSquares(Recorder& recorder, const FlatRange& gradients);
 void ReduceScalars(Recorder& recorder, AxisSet axes);  // Losses and squared gradient norm.
 void Clip(Recorder& recorder);
 struct AdamWRange {
-  FlatRange flat;   // In kGradient and kCompute.
+  FlatRange flat;   // Of all parameters.
   FlatRange shard;  // The same elements in kMaster and the moments.
   double beta1;
   double beta2;
@@ -112,11 +113,23 @@ struct AdamWRange {
   bool writes_compute;  // A compute copy exists.
 };
 void AdamW(Recorder& recorder, const AdamWRange& range);
-// The compute copies of a bucket from the ranks that own them; nothing without ZeRO.
-void GatherBucket(Recorder& recorder, List list, const Bucket& bucket);
+// The compute copies of a bucket from the ranks that own them.
+Instance GatherBucket(List list, Stream stream, const Bucket& bucket);
 
-// Instances of the communication stream, last micro-batch only; the bucket pass places them.
-Instance ReduceGradients(const FlatRange& gradients, AxisSet axes);
-Instance ReduceBucket(const Bucket& bucket);
+// Instances of the communication stream; the bucket pass places them. In the last micro-batch only,
+// or of windowed buckets in each.
+Instance ReduceGradients(const Bucket& bucket, const FlatRange& gradients, AxisSet axes);
+Instance ReduceBucket(const Program& program, const Bucket& bucket);
+
+// --- ZeRO FULL; recorded by the passes. See block_windows.h.
+
+// List kGather, on the communication stream.
+Instance GatherWindow(const Bucket& bucket);
+// On the compute stream, before the first instance of the list that reads the block's weights.
+Instance Fetch(List list, int block, int ahead);
+// Adds ranges of kGradientWindow to kGradient; of a step's first micro-batch, copies them. On the
+// communication stream.
+Instance AddToShard(List list, std::vector<FlatRange> ranges);
+void ForgetBlocks(Recorder& recorder, List list);
 
 }  // namespace trainyard::ops

@@ -1,6 +1,7 @@
 // Gradients, loss and norm summed over ranks; updated parameters gathered.
 #include <sstream>
 
+#include "kernels/cast.h"
 #include "models/program/binder.h"
 #include "models/program/ops/ops.h"
 
@@ -13,10 +14,15 @@ std::string Text(const FlatRange& range, AxisSet axes) {
   return out.str();
 }
 
-// In place, over a range of the gradients.
+FlatBuffer GradientBuffer(bool windowed) {
+  return windowed ? FlatBuffer::kGradientWindow : FlatBuffer::kGradient;
+}
+
+// In place, over a range of the gradients, in the accumulate dtype.
 class ReduceGradientsOp final : public Op {
  public:
-  ReduceGradientsOp(const FlatRange& range, AxisSet axes) : range_(range), axes_(axes) {}
+  ReduceGradientsOp(const FlatRange& range, AxisSet axes, bool windowed)
+      : range_(range), axes_(axes), windowed_(windowed) {}
   absl::string_view name() const override { return "reduce_gradients"; }
   AxisSet group() const override { return axes_; }
   bool has_effect() const override { return true; }
@@ -26,7 +32,7 @@ class ReduceGradientsOp final : public Op {
   }
   Call Bind(const Binder& binder, const Instance&) const override {
     return [&collective = binder.collective(axes_),
-            data = binder.flat(FlatBuffer::kGradient, range_)](Exec&) {
+            data = binder.flat(GradientBuffer(windowed_), range_)](Exec&) {
       collective.AllReduceSum(data);
     };
   }
@@ -34,29 +40,50 @@ class ReduceGradientsOp final : public Op {
  private:
   FlatRange range_;
   AxisSet axes_;
+  bool windowed_;
 };
 
-// Leaves each rank the sums of its shard.
-class ScatterGradientsOp final : public Op {
+// Leaves each rank the sums of its shard, or of all where there are no shards. Where gradients are
+// sent in another dtype, they are rounded to it before and the sums once more.
+class ReduceBucketOp final : public Op {
  public:
-  explicit ScatterGradientsOp(const Bucket& bucket) : bucket_(bucket) {}
-  absl::string_view name() const override { return "scatter_gradients"; }
-  AxisSet group() const override { return bucket_.zero_axes; }
+  ReduceBucketOp(const Bucket& bucket, bool rounded) : bucket_(bucket), rounded_(rounded) {}
+  absl::string_view name() const override {
+    return bucket_.zero_axes.empty() ? "reduce_bucket" : "scatter_bucket";
+  }
+  AxisSet group() const override { return bucket_.reduce_axes; }
   bool has_effect() const override { return true; }
-  std::string attributes() const override { return Text(bucket_.flat, bucket_.zero_axes); }
+  std::string attributes() const override { return Text(bucket_.flat, bucket_.reduce_axes); }
   Cost CostOf(const Program& program, const Instance&) const override {
-    return {.bytes = double(bucket_.flat.elements) * double(SizeOf(program.precision.accumulate))};
+    return {.bytes = double(bucket_.flat.elements) * double(SizeOf(program.precision.reduce))};
   }
   Call Bind(const Binder& binder, const Instance&) const override {
-    return [&collective = binder.collective(bucket_.zero_axes),
-            all = binder.flat(FlatBuffer::kGradient, bucket_.flat),
-            own = binder.flat(FlatBuffer::kGradient, bucket_.own)](Exec&) {
-      collective.ReduceScatterSum(all, own);
+    const FlatBuffer gradients = GradientBuffer(bucket_.windowed);
+    if (!rounded_) return Sum(binder, gradients);
+    const FlatRange& kept = bucket_.zero_axes.empty() ? bucket_.flat : bucket_.own;
+    const auto cast = [&](FlatBuffer from, FlatBuffer to, const FlatRange& range) {
+      return binder.Kernel(CastArgs{.x = binder.flat(from, range), .y = binder.flat(to, range)});
+    };
+    return [round = cast(gradients, FlatBuffer::kReduced, bucket_.flat),
+            sum = Sum(binder, FlatBuffer::kReduced),
+            widen = cast(FlatBuffer::kReduced, gradients, kept)](Exec& exec) {
+      round(exec);
+      sum(exec);
+      widen(exec);
     };
   }
 
  private:
+  Call Sum(const Binder& binder, FlatBuffer buffer) const {
+    Collective& collective = binder.collective(bucket_.reduce_axes);
+    const Tensor all = binder.flat(buffer, bucket_.flat);
+    if (bucket_.zero_axes.empty()) return [=, &collective](Exec&) { collective.AllReduceSum(all); };
+    const Tensor own = binder.flat(buffer, bucket_.own);
+    return [=, &collective](Exec&) { collective.ReduceScatterSum(all, own); };
+  }
+
   Bucket bucket_;
+  bool rounded_;
 };
 
 class GatherBucketOp final : public Op {
@@ -115,34 +142,39 @@ class WaitOp final : public Op {
   }
 };
 
-// Of the list that completes gradients, and after which nothing of a step's backward comes.
-Instance OnCommunicationStream(std::shared_ptr<const Op> op) {
+// Sums over micro-batches are complete, and reduced, in the list after which nothing of a step's
+// backward comes; the gradients of a window once its list has written them.
+Instance OnCommunicationStream(std::shared_ptr<const Op> op, const Bucket& bucket) {
   return {.op = std::move(op),
-          .list = List::kBackwardWeight,
+          .list = bucket.list,
           .stream = Stream::kCommunication,
-          .when = When::kLastMicroBatch,
+          .when = bucket.windowed ? When::kAlways : When::kLastMicroBatch,
           .label = "grad_sync"};
 }
 
 }  // namespace
 
-Instance ReduceGradients(const FlatRange& gradients, AxisSet axes) {
-  return OnCommunicationStream(std::make_shared<ReduceGradientsOp>(gradients, axes));
+Instance ReduceGradients(const Bucket& bucket, const FlatRange& gradients, AxisSet axes) {
+  return OnCommunicationStream(
+      std::make_shared<ReduceGradientsOp>(gradients, axes, bucket.windowed), bucket);
 }
 
-Instance ReduceBucket(const Bucket& bucket) {
-  if (bucket.zero_axes.empty()) return ReduceGradients(bucket.flat, bucket.reduce_axes);
-  return OnCommunicationStream(std::make_shared<ScatterGradientsOp>(bucket));
+Instance ReduceBucket(const Program& program, const Bucket& bucket) {
+  const bool rounded = program.precision.reduce != program.precision.accumulate;
+  return OnCommunicationStream(std::make_shared<ReduceBucketOp>(bucket, rounded), bucket);
 }
 
 void ReduceTied(Recorder& recorder, const FlatRange& gradients) {
-  recorder.EmitEffect(std::make_shared<ReduceGradientsOp>(gradients, Axis::kEnds),
+  recorder.EmitEffect(std::make_shared<ReduceGradientsOp>(gradients, Axis::kEnds, false),
                       List::kOptimizer);
 }
 
-void GatherBucket(Recorder& recorder, List list, const Bucket& bucket) {
-  if (bucket.zero_axes.empty()) return;
-  recorder.EmitEffect(std::make_shared<GatherBucketOp>(bucket), list);
+Instance GatherBucket(List list, Stream stream, const Bucket& bucket) {
+  return {.op = std::make_shared<GatherBucketOp>(bucket),
+          .list = list,
+          .block = bucket.first_block,
+          .stream = stream,
+          .label = "grad_sync"};
 }
 
 void ReduceScalars(Recorder& recorder, AxisSet axes) {
@@ -150,8 +182,8 @@ void ReduceScalars(Recorder& recorder, AxisSet axes) {
   recorder.EmitEffect(std::make_shared<ReduceScalarsOp>(axes), List::kOptimizer);
 }
 
-void WaitForCommunication(Recorder& recorder) {
-  recorder.EmitEffect(std::make_shared<WaitOp>(), List::kOptimizer);
+void WaitForCommunication(Recorder& recorder, List list) {
+  recorder.EmitEffect(std::make_shared<WaitOp>(), list);
 }
 
 }  // namespace trainyard::ops

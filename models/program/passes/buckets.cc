@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <map>
+#include <set>
+#include <utility>
 
 #include "models/program/op.h"
 #include "models/program/ops/ops.h"
@@ -51,16 +53,57 @@ size_t LastWriter(const Program& program, const Bucket& bucket) {
   return last;
 }
 
+// This rank's part of a windowed bucket, without the padding: there other blocks may have left
+// something.
+std::vector<FlatRange> OwnRanges(const Program& program, const Bucket& bucket) {
+  std::vector<FlatRange> ranges;
+  for (const ParameterStorage& storage : program.storages) {
+    const FlatRange range = storage.flat.Intersect(bucket.own);
+    if (range.empty()) continue;
+    if (!ranges.empty() && ranges.back().end() == range.offset) {
+      ranges.back().elements += range.elements;
+    } else {
+      ranges.push_back(range);
+    }
+  }
+  return ranges;
+}
+
+// The event after which a block's gradients may be written to the window.
+int EventOf(const Program& program, List list, int block) {
+  return 2 * (list == List::kBackwardWeight) + program.window_of(block);
+}
+
+// The first writer of each block's gradients in a window, per list.
+void AwaitWindows(Program& program) {
+  std::set<std::pair<List, int>> begun;
+  for (Instance& instance : program.instances) {
+    const bool writes =
+        std::any_of(instance.outputs.begin(), instance.outputs.end(), [&](Value output) {
+          return program.info(output).kind == ValueKind::kParameterGradient &&
+                 program.gradient_buffer(program.storage(output).flat) ==
+                     FlatBuffer::kGradientWindow;
+        });
+    if (!writes || !begun.insert({instance.list, instance.block}).second) continue;
+    instance.awaits = EventOf(program, instance.list, instance.block);
+  }
+}
+
 }  // namespace
 
 void InsertBuckets(Program& program) {
+  AwaitWindows(program);
   std::multimap<size_t, Instance> after;  // By index of the instance that each follows.
   for (const Bucket& bucket : program.buckets) {
     const size_t last = LastWriter(program, bucket);
     for (const Before& sum : FirstSums(program, bucket)) {
-      after.emplace(last, ops::ReduceGradients(sum.flat, sum.axes));
+      after.emplace(last, ops::ReduceGradients(bucket, sum.flat, sum.axes));
     }
-    if (!bucket.reduce_axes.empty()) after.emplace(last, ops::ReduceBucket(bucket));
+    if (!bucket.reduce_axes.empty()) after.emplace(last, ops::ReduceBucket(program, bucket));
+    if (!bucket.windowed) continue;
+    Instance add = ops::AddToShard(bucket.list, OwnRanges(program, bucket));
+    add.signals = EventOf(program, bucket.list, bucket.first_block);
+    after.emplace(last, std::move(add));
   }
 
   std::vector<Instance> instances;

@@ -1,4 +1,8 @@
 #include <algorithm>
+#include <iterator>
+#include <set>
+#include <utility>
+#include <vector>
 
 #include "models/program/ops/ops.h"
 #include "models/program/passes/passes.h"
@@ -6,8 +10,7 @@
 namespace trainyard {
 namespace {
 
-// A run of parameters with equal decay, in kGradient and kCompute; padding belongs to the run
-// before it.
+// A run of parameters with equal decay; padding belongs to the run before it.
 struct DecayRun {
   FlatRange flat;
   bool decay;
@@ -30,8 +33,8 @@ std::vector<DecayRun> DecayRuns(const Program& program) {
 void Append(std::vector<ops::AdamWRange>& ranges, const ops::AdamWRange& next) {
   if (!ranges.empty()) {
     ops::AdamWRange& last = ranges.back();
-    if (last.weight_decay == next.weight_decay && last.flat.end() == next.flat.offset &&
-        last.shard.end() == next.shard.offset) {
+    if (last.weight_decay == next.weight_decay && last.writes_compute == next.writes_compute &&
+        last.flat.end() == next.flat.offset && last.shard.end() == next.shard.offset) {
       last.flat.elements += next.flat.elements;
       last.shard.elements += next.shard.elements;
       return;
@@ -62,11 +65,40 @@ std::vector<FlatRange> Counted(const Program& program) {
   return counted;
 }
 
+// The updated copies of each bucket are gathered beside what comes next, in the order in which
+// forward reads them, and awaited there.
+void GatherUpdated(Program& program) {
+  std::vector<Bucket> buckets;
+  std::copy_if(program.buckets.begin(), program.buckets.end(), std::back_inserter(buckets),
+               [](const Bucket& bucket) { return bucket.gathered(); });
+  std::stable_sort(buckets.begin(), buckets.end(),
+                   [](const Bucket& a, const Bucket& b) { return a.first_block < b.first_block; });
+  std::set<std::pair<int, size_t>> awaited;  // Chunk and bucket.
+  for (Instance& instance : program.instances) {
+    if (instance.list != List::kForward) continue;
+    for (Value input : instance.inputs) {
+      if (program.info(input).kind != ValueKind::kParameter) continue;
+      const FlatRange& flat = program.storage(input).flat;
+      for (size_t i = 0; i < buckets.size(); ++i) {
+        if (buckets[i].flat.Intersect(flat).empty()) continue;
+        if (!awaited.insert({program.chunk_of(instance.block), i}).second) continue;
+        // The later of two is done when both are.
+        instance.awaits = std::max(instance.awaits, kWindowEvents + int(i));
+      }
+    }
+  }
+  for (size_t i = 0; i < buckets.size(); ++i) {
+    Instance gather = ops::GatherBucket(List::kOptimizer, Stream::kCommunication, buckets[i]);
+    gather.signals = kWindowEvents + int(i);
+    program.instances.push_back(std::move(gather));
+  }
+}
+
 }  // namespace
 
 void RecordOptimizer(Recorder& recorder, const AdamWOptions& options) {
   const Program& program = recorder.program();
-  ops::WaitForCommunication(recorder);
+  ops::WaitForCommunication(recorder, List::kOptimizer);
   for (const Bucket& bucket : program.buckets) {
     if (bucket.tied) ops::ReduceTied(recorder, bucket.own);
   }
@@ -86,13 +118,12 @@ void RecordOptimizer(Recorder& recorder, const AdamWOptions& options) {
                       .beta2 = options.beta2,
                       .epsilon = options.epsilon,
                       .weight_decay = run.decay ? options.weight_decay : 0,
-                      .writes_compute = program.has_compute_copy()});
+                      .writes_compute = bucket.copied});
     }
   }
   for (const ops::AdamWRange& range : ranges) ops::AdamW(recorder, range);
-  for (const Bucket& bucket : program.buckets) {
-    ops::GatherBucket(recorder, List::kOptimizer, bucket);
-  }
+  GatherUpdated(recorder.mutable_program());
+  if (program.has_windows()) ops::ForgetBlocks(recorder, List::kOptimizer);
 }
 
 }  // namespace trainyard

@@ -1,6 +1,8 @@
 // The flat buffers: layout, initial values.
 #include <algorithm>
+#include <set>
 #include <tuple>
+#include <vector>
 
 #include "models/program/ops/ops.h"
 #include "models/program/passes/passes.h"
@@ -20,10 +22,80 @@ AxisSet BucketAxes(const ParameterStorage& storage) {
 
 int64_t RoundUp(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
 
-// Storages that may share a bucket have equal keys but for the last two fields.
-auto LayoutKey(const Program& program, const ParameterStorage& storage) {
-  return std::make_tuple(storage.tied, program.chunk_of(storage.block), BucketAxes(storage),
-                         storage.block, !storage.decay);
+// Where the program uses a storage.
+struct Uses {
+  std::set<int> blocks;
+  std::set<List> writers;  // Of its gradient.
+};
+
+// By id of the storage's weight.
+std::vector<Uses> FindUses(const Program& program) {
+  std::vector<Uses> of_value(program.values.size());
+  for (const Instance& instance : program.instances) {
+    for (Value input : instance.inputs) of_value[size_t(input.id)].blocks.insert(instance.block);
+    for (Value output : instance.outputs) {
+      of_value[size_t(output.id)].blocks.insert(instance.block);
+      of_value[size_t(output.id)].writers.insert(instance.list);
+    }
+  }
+  std::vector<Uses> of_weight(program.values.size());
+  for (const ParameterStorage& storage : program.storages) {
+    Uses& uses = of_weight[size_t(storage.weight.id)];
+    uses.blocks = of_value[size_t(storage.weight.id)].blocks;
+    if (!storage.gradient.valid()) continue;
+    uses.blocks.merge(of_value[size_t(storage.gradient.id)].blocks);
+    uses.writers = of_value[size_t(storage.gradient.id)].writers;
+  }
+  return of_weight;
+}
+
+// Storages lie in the order of these.
+struct LayoutKey {
+  bool windowed;
+  bool tied;
+  int chunk;
+  AxisSet axes;
+  int block;
+  List list;  // Of windowed ones.
+  bool gain;
+  auto operator<=>(const LayoutKey&) const = default;
+
+  // May share a bucket.
+  bool Matches(const LayoutKey& o) const {
+    const auto joint = [](const LayoutKey& k) {
+      return std::tie(k.windowed, k.tied, k.chunk, k.axes);
+    };
+    const bool same_window = !windowed || std::tie(block, list) == std::tie(o.block, o.list);
+    return joint(*this) == joint(o) && same_window;
+  }
+};
+
+LayoutKey KeyOf(const Program& program, const ParameterStorage& storage, const Uses& uses,
+                Zero zero) {
+  const AxisSet axes = BucketAxes(storage);
+  // What several blocks use, or stages share, would have to be whole for longer.
+  const bool windowed = zero == Zero::kFull && !storage.tied && !axes.empty() &&
+                        uses.blocks.size() == 1 && uses.writers.size() == 1;
+  return {.windowed = windowed,
+          .tied = storage.tied,
+          .chunk = program.chunk_of(storage.block),
+          .axes = axes,
+          .block = storage.block,
+          .list = windowed ? *uses.writers.begin() : List::kBackwardWeight,
+          .gain = !storage.decay};
+}
+
+// Of a small model less than was asked for: with few buckets there is little backward left beside
+// which they could be reduced.
+int64_t BucketElements(const Program& program, size_t bucket_bytes) {
+  constexpr size_t kBuckets = 16, kLeastBytes = 1 << 20;
+  size_t elements = 0;
+  for (const ParameterStorage& storage : program.storages) {
+    elements += size_t(storage.flat.elements);
+  }
+  const size_t size = SizeOf(program.precision.accumulate);
+  const size_t wanted = std::max(elements * size / kBuckets, kLeastBytes);
+  return int64_t(std::min(bucket_bytes, wanted) / size);
 }
 
 // Storages [first, last] of one bucket.
@@ -32,24 +104,19 @@ struct Members {
 };
 
 // From the end, as the backward pass makes gradients complete.
-std::vector<Members> FillBuckets(const Program& program, int64_t bucket_elements) {
-  const std::vector<ParameterStorage>& storages = program.storages;
+std::vector<Members> FillBuckets(const Program& program, const std::vector<LayoutKey>& keys,
+                                 int64_t bucket_elements) {
   std::vector<Members> buckets;
   int64_t elements = 0;
-  for (size_t i = storages.size(); i-- > 0;) {
-    const auto [tied, chunk, axes, block, gain] = LayoutKey(program, storages[i]);
+  for (size_t i = keys.size(); i-- > 0;) {
     const bool open = !buckets.empty() && elements < bucket_elements;
-    if (open) {
-      const auto [tied_, chunk_, axes_, block_, gain_] =
-          LayoutKey(program, storages[buckets.back().first]);
-      if (std::tie(tied, chunk, axes) == std::tie(tied_, chunk_, axes_)) {
-        buckets.back().first = i;
-        elements += storages[i].flat.elements;
-        continue;
-      }
+    if (open && keys[i].Matches(keys[buckets.back().first])) {
+      buckets.back().first = i;
+    } else {
+      buckets.push_back({i, i});
+      elements = 0;
     }
-    buckets.push_back({i, i});
-    elements = storages[i].flat.elements;
+    elements += program.storages[i].flat.elements;
   }
   std::reverse(buckets.begin(), buckets.end());
   return buckets;
@@ -59,16 +126,23 @@ std::vector<Members> FillBuckets(const Program& program, int64_t bucket_elements
 
 void LayOutParameters(Program& program, const LayoutOptions& options) {
   std::vector<ParameterStorage>& storages = program.storages;
-  std::stable_sort(storages.begin(), storages.end(),
-                   [&](const ParameterStorage& a, const ParameterStorage& b) {
-                     return LayoutKey(program, a) < LayoutKey(program, b);
-                   });
-  const int64_t bucket_elements =
-      int64_t(options.bucket_bytes / SizeOf(program.precision.accumulate));
+  const std::vector<Uses> uses = FindUses(program);
+  const auto key_of = [&](const ParameterStorage& storage) {
+    return KeyOf(program, storage, uses[size_t(storage.weight.id)], options.zero);
+  };
+  std::stable_sort(
+      storages.begin(), storages.end(),
+      [&](const ParameterStorage& a, const ParameterStorage& b) { return key_of(a) < key_of(b); });
+  std::vector<LayoutKey> keys;
+  for (const ParameterStorage& storage : storages) keys.push_back(key_of(storage));
+  const int64_t bucket_elements = BucketElements(program, options.bucket_bytes);
   int64_t offset = 0, shard_offset = 0;
-  for (const Members& members : FillBuckets(program, bucket_elements)) {
-    Bucket bucket{.reduce_axes = BucketAxes(storages[members.first]),
-                  .tied = storages[members.first].tied,
+  for (const Members& members : FillBuckets(program, keys, bucket_elements)) {
+    const LayoutKey& key = keys[members.first];
+    Bucket bucket{.reduce_axes = key.axes,
+                  .tied = key.tied,
+                  .windowed = key.windowed,
+                  .list = key.list,
                   .first_block = storages[members.first].block,
                   .last_block = storages[members.last].block};
     if (options.zero != Zero::kNone) bucket.zero_axes = bucket.reduce_axes;
@@ -93,6 +167,7 @@ void LayOutParameters(Program& program, const LayoutOptions& options) {
   }
   program.flat_elements = offset;
   program.shard_elements = shard_offset;
+  PlaceBuffers(program);
 }
 
 void RecordInitialization(Recorder& recorder) {
@@ -103,11 +178,15 @@ void RecordInitialization(Recorder& recorder) {
     ops::FillFlat(recorder, FlatBuffer::kFirstMoment, all, 0);
     ops::FillFlat(recorder, FlatBuffer::kSecondMoment, all, 0);
   }
-  if (!program.has_compute_copy()) return;
+  if (program.training) ops::WaitForCommunication(recorder, List::kPrepare);
   for (const Bucket& bucket : program.buckets) {
+    if (!bucket.copied) continue;
     ops::CastToCompute(recorder, bucket.shard, bucket.own);
-    ops::GatherBucket(recorder, List::kPrepare, bucket);
+    if (!bucket.gathered()) continue;
+    recorder.mutable_program().instances.push_back(
+        ops::GatherBucket(List::kPrepare, Stream::kCompute, bucket));
   }
+  if (program.has_windows()) ops::ForgetBlocks(recorder, List::kPrepare);
 }
 
 }  // namespace trainyard

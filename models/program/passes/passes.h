@@ -28,8 +28,9 @@ void KeepStage(Program& program);
 void Recompute(Program& program, const RecomputeOptions& options);
 
 struct LayoutOptions {
-  size_t bucket_bytes =
-      32 << 20;  // Of gradients that one collective sums; a storage may exceed it.
+  // Of gradients that one collective sums; a storage may exceed it. Less where a rank has few: a
+  // sixteenth of them, down to 1 MiB.
+  size_t bucket_bytes = 32 << 20;
   Zero zero = Zero::kNone;
 };
 // Places the storages in the flat buffers, divides them into buckets, and those into shards. Chunk
@@ -37,17 +38,29 @@ struct LayoutOptions {
 // ranges are few. Each storage starts on a multiple of kFlatAlignment. Buckets are closed as soon
 // as they have `bucket_bytes`, filled in the order in which the backward pass completes them: from
 // the end.
+// Under ZeRO FULL a bucket is windowed, of one block and one list, unless its storage is used by
+// several blocks or stages.
 void LayOutParameters(Program& program, const LayoutOptions& options = {});
 inline constexpr int64_t kFlatAlignment = 64;  // Elements.
+
+// The last part of that: Program::places, from the buckets.
+void PlaceBuffers(Program& program);
 
 // Lists init and prepare: initial parameters, zero moments, compute copies, of what this rank owns.
 void RecordInitialization(Recorder& recorder);
 
 // List optimizer: wait, norm and clip factor of the whole gradient, AdamW per range of equal decay,
-// and what the ranks of ZeRO updated gathered.
+// and what the ranks of ZeRO updated gathered, which the next forward awaits where it reads it.
 void RecordOptimizer(Recorder& recorder, const AdamWOptions& options);
 
-// Inserts the sums of each bucket right after the last writer of its gradients.
+// Numbers of events: of the gradient windows, then one for each bucket that is gathered.
+inline constexpr int kWindowEvents = 4;
+
+// Inserts the sums of each bucket right after the last writer of its gradients. Before a gradient
+// window is written again, what was in it has been summed.
 void InsertBuckets(Program& program);
+
+// Inserts a fetch before the first instance of each list that reads a block's weights in a window.
+void InsertFetches(Program& program);
 
 }  // namespace trainyard

@@ -22,7 +22,8 @@ model:
   overrides: {layers: 4, hidden: 256, ffn: 768, heads: 8, kv_heads: 4, vocab: 256}
 precision: F32
 parallelism: {tensor: 1, pipeline: 1, virtual_pipeline: 1, context: 1, expert: 1,
-              zero: NONE, schedule: ZERO_BUBBLE, context_exchange: ALL_GATHER}
+              zero: NONE, reduction: BF16, schedule: ZERO_BUBBLE,
+              context_exchange: ALL_GATHER}
 recompute: {blocks: 3, norms_and_activations: true}
 batch: {global: 32, micro: 4, sequence: 256}
 data: {text: {path: corpus.txt, tokenizer: BYTES, validation_fraction: 0.02}}
@@ -47,6 +48,7 @@ constexpr char kJson[] =
     R"("hidden":256,"ffn":768,"heads":8,"kv_heads":4,"vocab":256}},)"
     R"("precision":"PRECISION_F32","parallelism":{"tensor":1,"pipeline":1,)"
     R"("virtual_pipeline":1,"context":1,"expert":1,"zero":"ZERO_NONE",)"
+    R"("reduction":"REDUCTION_BF16",)"
     R"("schedule":"PIPELINE_SCHEDULE_ZERO_BUBBLE",)"
     R"("context_exchange":"CONTEXT_EXCHANGE_ALL_GATHER"},)"
     R"("recompute":{"blocks":3,"norms_and_activations":true},)"
@@ -75,6 +77,7 @@ TEST_P(SameJob, LandsInEveryField) {
   EXPECT_FALSE(job->model.overrides->head_dim.has_value());
   EXPECT_EQ(job->precision, PrecisionName::kF32);
   EXPECT_EQ(job->parallelism.zero, Zero::kNone);
+  EXPECT_EQ(job->parallelism.reduction, Reduction::kBF16);
   EXPECT_EQ(job->parallelism.schedule, ScheduleKind::kZeroBubble);
   EXPECT_EQ(job->parallelism.context_exchange, ContextExchange::kAllGather);
   EXPECT_EQ(job->recompute.blocks, 3);
@@ -161,7 +164,8 @@ INSTANTIATE_TEST_SUITE_P(
                 "one of BF16, F32, F64, found \"bf16\"; nearest BF16"},
         BadText{"precision: PRECISION_F16", "precision", "; nearest BF16"},
         BadText{"precision: [BF16]", "precision", "found a list"},
-        BadText{"parallelism: {zero: FULL}", "parallelism.zero", "one of NONE, OPTIMIZER"},
+        BadText{"parallelism: {zero: ALL}", "parallelism.zero", "one of NONE, OPTIMIZER, FULL"},
+        BadText{"parallelism: {reduction: F16}", "parallelism.reduction", "one of F32, BF16"},
         BadText{"parallelism: {schedule: 1F1B}", "parallelism.schedule", "ONE_F_ONE_B"},
         BadText{"data: {text: {path: a, tokenizer: BPE}}", "data.text.tokenizer", "BYTES"},
         BadText{"data: {text: {path: a}, synthetic: {}}", "data", "found synthetic and text"},

@@ -162,7 +162,8 @@ TEST(Validate, LayoutsThatDividePass) {
         {.context = 4},
         {.pipeline = 2, .virtual_pipeline = 2},
         {.pipeline = 2, .schedule = ScheduleKind::kZeroBubble},
-        {.tensor = 2, .pipeline = 2, .context = 2, .zero = Zero::kNone}}) {
+        {.tensor = 2, .pipeline = 2, .context = 2, .zero = Zero::kNone},
+        {.tensor = 2, .pipeline = 2, .zero = Zero::kFull}}) {
     JobConfig job = GoodJob();
     Divide(job, parallelism);
     EXPECT_THAT(Check(job), IsEmpty()) << Check(job)[0].field << Check(job)[0].description;

@@ -175,7 +175,8 @@ LayoutCase MakeLayoutCase(const std::string& model, const ParallelismConfig& p, 
 std::vector<LayoutCase> AllLayouts(const std::string& model, int64_t max_ranks) {
   std::vector<LayoutCase> cases;
   const auto add = [&](ParallelismConfig p, int64_t data) {
-    for (Zero zero : {Zero::kNone, Zero::kOptimizer}) {
+    for (Zero zero : {Zero::kNone, Zero::kOptimizer, Zero::kFull}) {
+      if (zero == Zero::kFull && data * p.context == 1) continue;  // Nothing to share out.
       p.zero = zero;
       if (p.pipeline == 1) {
         for (ScheduleKind kind : {ScheduleKind::k1F1B, ScheduleKind::kZeroBubble}) {

@@ -77,7 +77,7 @@ std::vector<PlantedBug> PlantedBugs() {
        }},
       {"bucket_not_summed_over_data", data,
        [](Program& p) {
-         Remove(p, [](const Instance& i) { return Is(i, "reduce_gradients", Axis::kData); });
+         Remove(p, [](const Instance& i) { return Is(i, "reduce_bucket", Axis::kData); });
        }},
       {"updated_weights_not_gathered", sharded,
        [](Program& p) {
@@ -105,6 +105,30 @@ std::vector<PlantedBug> PlantedBugs() {
   };
 }
 
+std::vector<PlantedBug> PlantedZeroFullBugs() {
+  const LayoutCase full = MakeLayoutCase("llama", {.zero = Zero::kFull}, 2);
+  return {
+      {"blocks_stay_whole_after_the_update", full,
+       [](Program& p) {
+         Remove(p, [](const Instance& i) {
+           return i.op->name() == "forget" && i.list == List::kOptimizer;
+         });
+       }},
+      {"blocks_not_fetched_for_backward", full,
+       [](Program& p) {
+         Remove(p, [](const Instance& i) {
+           return i.op->name() == "fetch" && i.list == List::kBackwardInput;
+         });
+       }},
+      {"shard_without_the_first_micro_batch", full,
+       [](Program& p) {
+         for (Instance& i : p.instances) {
+           if (i.op->name() == "add_to_shard") i.when = When::kLastMicroBatch;
+         }
+       }},
+  };
+}
+
 class PlantedBugTest : public ::testing::TestWithParam<PlantedBug> {};
 
 TEST_P(PlantedBugTest, IsFarBeyondTheTolerance) {
@@ -114,6 +138,8 @@ TEST_P(PlantedBugTest, IsFarBeyondTheTolerance) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, PlantedBugTest, ::testing::ValuesIn(PlantedBugs()),
+                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(ZeroFull, PlantedBugTest, ::testing::ValuesIn(PlantedZeroFullBugs()),
                          [](const auto& info) { return info.param.name; });
 
 std::string NameOf(const ::testing::TestParamInfo<LayoutCase>& info) { return info.param.name(); }

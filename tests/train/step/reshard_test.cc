@@ -15,10 +15,12 @@ namespace {
 
 std::vector<ParallelismConfig> Layouts() {
   return {{.zero = Zero::kNone},
+          {.zero = Zero::kFull},
           {.tensor = 2},
           {.pipeline = 2, .virtual_pipeline = 2, .context = 2},
           {.tensor = 4, .zero = Zero::kNone},
-          {.tensor = 2, .pipeline = 2}};
+          {.tensor = 2, .pipeline = 2},
+          {.tensor = 2, .pipeline = 2, .zero = Zero::kFull}};
 }
 
 std::string EmptyDirectory(const std::string& name) {

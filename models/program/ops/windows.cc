@@ -1,0 +1,113 @@
+// ZeRO FULL: weights gathered block by block, and gradients added up in shards.
+#include "absl/strings/str_cat.h"
+#include "kernels/add.h"
+#include "kernels/cast.h"
+#include "models/program/binder.h"
+#include "models/program/ops/ops.h"
+
+namespace trainyard::ops {
+namespace {
+
+// A bucket's weights into the window, from the ranks that own them.
+class GatherWindowOp final : public Op {
+ public:
+  explicit GatherWindowOp(const Bucket& bucket) : bucket_(bucket) {}
+  absl::string_view name() const override { return "gather_window"; }
+  AxisSet group() const override { return bucket_.zero_axes; }
+  bool has_effect() const override { return true; }
+  std::string attributes() const override {
+    return absl::StrCat("flat=", bucket_.flat.offset, "+", bucket_.flat.elements);
+  }
+  Cost CostOf(const Program& program, const Instance&) const override {
+    return {.bytes = double(bucket_.flat.elements) * double(SizeOf(program.precision.compute))};
+  }
+  Call Bind(const Binder& binder, const Instance&) const override {
+    // The master weights are their own compute copy where the dtypes are equal.
+    const Tensor own = bucket_.copied ? binder.flat(FlatBuffer::kCompute, bucket_.own)
+                                      : binder.flat(FlatBuffer::kMaster, bucket_.shard);
+    return [&collective = binder.collective(bucket_.zero_axes), own,
+            all = binder.flat(FlatBuffer::kComputeWindow, bucket_.flat)](Exec&) {
+      collective.AllGather(own, all);
+    };
+  }
+
+ private:
+  Bucket bucket_;
+};
+
+class FetchOp final : public Op {
+ public:
+  FetchOp(int block, int ahead) : block_(block), ahead_(ahead) {}
+  absl::string_view name() const override { return "fetch"; }
+  bool has_effect() const override { return true; }
+  std::string attributes() const override {
+    return absl::StrCat("block=", block_, " ahead=", ahead_);
+  }
+  Call Bind(const Binder& binder, const Instance&) const override {
+    return binder.FetchBlock(block_, ahead_);
+  }
+
+ private:
+  int block_, ahead_;
+};
+
+class ForgetOp final : public Op {
+ public:
+  absl::string_view name() const override { return "forget"; }
+  bool has_effect() const override { return true; }
+  Call Bind(const Binder& binder, const Instance&) const override { return binder.ForgetBlocks(); }
+};
+
+class AddToShardOp final : public Op {
+ public:
+  explicit AddToShardOp(std::vector<FlatRange> ranges) : ranges_(std::move(ranges)) {}
+  absl::string_view name() const override { return "add_to_shard"; }
+  bool has_effect() const override { return true; }
+  std::string attributes() const override { return absl::StrCat("ranges=", ranges_.size()); }
+  Call Bind(const Binder& binder, const Instance&) const override {
+    std::vector<Call> calls;
+    for (const FlatRange& range : ranges_) {
+      const Tensor mine = binder.flat(FlatBuffer::kGradientWindow, range);
+      const Tensor sum = binder.flat(FlatBuffer::kGradient, range);
+      calls.push_back(binder.write_sums() == Write::kAdd
+                          ? binder.Kernel(AddArgs{.a = sum, .b = mine, .y = sum})
+                          : binder.Kernel(CastArgs{.x = mine, .y = sum}));
+    }
+    return [calls = std::move(calls)](Exec& exec) {
+      for (const Call& call : calls) call(exec);
+    };
+  }
+
+ private:
+  std::vector<FlatRange> ranges_;
+};
+
+}  // namespace
+
+Instance GatherWindow(const Bucket& bucket) {
+  return {.op = std::make_shared<GatherWindowOp>(bucket),
+          .list = List::kGather,
+          .block = bucket.first_block,
+          .stream = Stream::kCommunication,
+          .label = "grad_sync"};
+}
+
+Instance Fetch(List list, int block, int ahead) {
+  return {.op = std::make_shared<FetchOp>(block, ahead),
+          .list = list,
+          .block = block,
+          .label = "grad_sync"};
+}
+
+Instance AddToShard(List list, std::vector<FlatRange> ranges) {
+  return {.op = std::make_shared<AddToShardOp>(std::move(ranges)),
+          .list = list,
+          .stream = Stream::kCommunication,
+          .label = "grad_sync"};
+}
+
+void ForgetBlocks(Recorder& recorder, List list) {
+  recorder.EmitEffect(std::make_shared<ForgetOp>(), list);
+}
+
+}  // namespace trainyard::ops

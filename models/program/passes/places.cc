@@ -1,0 +1,73 @@
+// Which buffer holds what of the flat parameters.
+#include <algorithm>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "models/program/passes/passes.h"
+
+namespace trainyard {
+namespace {
+
+using Window = std::pair<List, int>;
+
+// Each windowed bucket in the window that `window_of` says, behind its block's others. A window is
+// as large as the largest of the blocks that take turns in it.
+template <typename F>
+void PlaceInWindows(Program& program, FlatBuffer buffer, F&& window_of) {
+  std::map<Window, int64_t> sizes;
+  std::map<std::pair<Window, int>, int64_t> used;  // By window and block.
+  std::vector<int64_t> within;                     // By bucket: where in its window.
+  for (const Bucket& bucket : program.buckets) {
+    if (!bucket.windowed) continue;
+    const Window window = window_of(bucket);
+    int64_t& elements = used[{window, bucket.first_block}];
+    within.push_back(elements);
+    elements += bucket.flat.elements;
+    sizes[window] = std::max(sizes[window], elements);
+  }
+  std::map<Window, int64_t> begins;
+  int64_t end = 0;
+  for (const auto& [window, size] : sizes) begins[window] = std::exchange(end, end + size);
+  size_t next = 0;
+  for (const Bucket& bucket : program.buckets) {
+    if (!bucket.windowed) continue;
+    program.places[size_t(buffer)].Place(bucket.flat, begins[window_of(bucket)] + within[next++]);
+  }
+}
+
+}  // namespace
+
+void PlaceBuffers(Program& program) {
+  const auto append = [&](FlatBuffer buffer, const FlatRange& range) {
+    program.places[size_t(buffer)].Append(range);
+  };
+  const bool whole = program.shard_elements == program.flat_elements;
+  const bool converted = program.precision.compute != program.precision.master;
+  append(FlatBuffer::kMaster, {.elements = program.shard_elements});
+  if (program.training) {
+    append(FlatBuffer::kFirstMoment, {.elements = program.shard_elements});
+    append(FlatBuffer::kSecondMoment, {.elements = program.shard_elements});
+  }
+  for (Bucket& bucket : program.buckets) {
+    const FlatRange& kept = bucket.windowed ? bucket.own : bucket.flat;
+    bucket.copied = converted || (!whole && !bucket.windowed);
+    if (bucket.copied) append(FlatBuffer::kCompute, kept);
+    if (program.training) append(FlatBuffer::kGradient, kept);
+  }
+  if (program.training && program.precision.reduce != program.precision.accumulate) {
+    for (const Bucket& bucket : program.buckets) {  // One after another.
+      if (!bucket.reduce_axes.empty())
+        program.places[size_t(FlatBuffer::kReduced)].Place(bucket.flat, 0);
+    }
+  }
+  PlaceInWindows(program, FlatBuffer::kComputeWindow, [&](const Bucket& bucket) {
+    return Window(List::kGather, program.window_of(bucket.first_block));
+  });
+  // A schedule may delay the one list beyond the other of the next micro-batch: windows apart.
+  PlaceInWindows(program, FlatBuffer::kGradientWindow, [&](const Bucket& bucket) {
+    return Window(bucket.list, program.window_of(bucket.first_block));
+  });
+}
+
+}  // namespace trainyard

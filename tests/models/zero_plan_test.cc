@@ -1,0 +1,292 @@
+// Proves what ZeRO FULL needs and when it may touch it: the planned bytes are the states' n-th part
+// and two blocks, found here from the shapes alone; nothing outside of them is touched; no window
+// is read before it is gathered, or written before what was in it is summed.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+
+#include "gtest/gtest.h"
+#include "models/program/op.h"
+#include "tests/models/tiny.h"
+#include "tests/testing/ranks.h"
+
+namespace trainyard::testing {
+namespace {
+
+constexpr int64_t kSequence = 8;
+
+Program Record(const ModelConfig& config, const Precision& precision, int data, int rank = 0) {
+  return RecordTraining(*CreateModel(config), {.record = {.precision = precision,
+                                                          .sequence = kSequence,
+                                                          .mesh = {.data = data, .rank = rank}},
+                                               .zero = Zero::kFull});
+}
+
+int64_t RoundUp(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
+
+// Elements of a block's parameters, by the list that writes their gradients. A block has one bucket
+// a list; storages begin on multiples of 64 elements, and so do shards.
+struct BlockElements {
+  std::vector<int64_t> input, weight;  // Storages of list backward_input and backward_weight.
+  static int64_t Bucket(const std::vector<int64_t>& storages, int64_t ranks) {
+    int64_t sum = 0;
+    for (int64_t elements : storages) sum += RoundUp(elements, 64);
+    return RoundUp(sum, 64 * ranks);
+  }
+};
+
+std::vector<BlockElements> LlamaBlocks(const ModelConfig& c) {
+  const int64_t query = c.heads * c.head_dim, key = c.kv_heads * c.head_dim;
+  std::vector<BlockElements> blocks = {{.input = {c.vocab * c.hidden}, .weight = {}}};
+  for (int64_t layer = 0; layer < c.layers; ++layer) {
+    blocks.push_back({.input = {c.hidden, c.hidden},
+                      .weight = {(query + 2 * key) * c.hidden, c.hidden * query,
+                                 2 * c.ffn * c.hidden, c.hidden * c.ffn}});
+  }
+  blocks.push_back({.input = {c.hidden}, .weight = {c.vocab * c.hidden}});
+  return blocks;
+}
+
+int64_t BytesFromShapes(const ModelConfig& config, const Precision& p, int64_t ranks) {
+  int64_t all = 0;
+  std::array<int64_t, 2> compute = {}, input = {}, weight = {};  // By window.
+  const std::vector<BlockElements> blocks = LlamaBlocks(config);
+  for (size_t b = 0; b < blocks.size(); ++b) {
+    const int64_t i = BlockElements::Bucket(blocks[b].input, ranks);
+    const int64_t w = BlockElements::Bucket(blocks[b].weight, ranks);
+    all += i + w;
+    compute[b % 2] = std::max(compute[b % 2], i + w);
+    input[b % 2] = std::max(input[b % 2], i);
+    weight[b % 2] = std::max(weight[b % 2], w);
+  }
+  const int64_t copy = p.compute == p.master ? 0 : int64_t(SizeOf(p.compute));
+  const int64_t state = 3 * int64_t(SizeOf(p.master)) + int64_t(SizeOf(p.accumulate)) + copy;
+  return all / ranks * state + (compute[0] + compute[1]) * int64_t(SizeOf(p.compute)) +
+         (input[0] + input[1] + weight[0] + weight[1]) * int64_t(SizeOf(p.accumulate));
+}
+
+TEST(ZeroFullPlan, BytesAreAShardOfTheStatesAndTwoBlocks) {
+  for (const Precision& precision : {Precision::F64(), Precision::F32(), Precision::BF16()}) {
+    for (int ranks : {2, 3, 8}) {
+      const MemoryPlan plan = PlanMemory(Record(TinyLlama(), precision, ranks));
+      EXPECT_EQ(int64_t(plan.parameter_bytes()), BytesFromShapes(TinyLlama(), precision, ranks))
+          << ranks << " ranks, compute " << precision.compute;
+    }
+  }
+}
+
+// docs/parallelism.md: 18 bytes a parameter divided by 8, and 7 GB of windows: weights of embedding
+// and head; gradients of both, and of a layer.
+TEST(ZeroFullPlan, AnEighthOfALargeModel) {
+  const ModelConfig config = FindPreset("llama3-8b")->config;
+  const MemoryPlan plan = PlanMemory(Record(config, Precision::BF16(), 8));
+  const double vocabulary = 128256.0 * 4096, layer = 218.1e6, all = 32 * layer + 2 * vocabulary;
+  EXPECT_NEAR(double(plan.parameter_bytes()),
+              18 * all / 8 + 2 * 2 * vocabulary + 4 * (2 * vocabulary + layer), 0.01e9);
+}
+
+// What a tied table would save by a window, its two uses would take back.
+TEST(ZeroFullPlan, WhatTwoBlocksUseStaysWhole) {
+  const Program program = Record(TinyLlama(/*tied=*/true), Precision::F32(), 2);
+  int whole = 0;
+  for (const ParameterStorage& storage : program.storages) {
+    if (program.weight_buffer(storage.flat) == FlatBuffer::kComputeWindow) continue;
+    EXPECT_EQ(storage.parameters.front().name, "model.embed_tokens.weight");
+    EXPECT_EQ(program.gradient_buffer(storage.flat), FlatBuffer::kGradient);
+    ++whole;
+  }
+  EXPECT_EQ(whole, 1);
+}
+
+TEST(ZeroFullPlan, OneRankSharesNothingOut) {
+  const Program full = Record(TinyLlama(), Precision::BF16(), 1);
+  EXPECT_FALSE(full.has_windows());
+  const Program none =
+      RecordTraining(*CreateModel(TinyLlama()),
+                     {.record = {.precision = Precision::BF16(), .sequence = kSequence}});
+  EXPECT_EQ(full.Dump(), none.Dump());
+}
+
+// In every list that reads weights in a window, a fetch of the block stands before; the block ahead
+// is the next to be fetched, in the other window.
+TEST(ZeroFullProgram, BlocksAreFetchedBeforeTheyAreRead) {
+  for (const ModelConfig& config : {TinyLlama(), TinyLlama(/*tied=*/true), TinyGpt3()}) {
+    const Program program = Record(config, Precision::F32(), 2);
+    std::map<List, std::pair<int, int>> fetched;  // Block, and the one ahead.
+    int fetches = 0;
+    for (const Instance& instance : program.instances) {
+      if (instance.op->name() == "fetch") {
+        int block = -1, ahead = -1;
+        CHECK(std::sscanf(instance.op->attributes().c_str(), "block=%d ahead=%d", &block, &ahead) ==
+              2);
+        EXPECT_EQ(block, instance.block);
+        EXPECT_TRUE(!fetched.contains(instance.list) || fetched[instance.list].second == block);
+        EXPECT_TRUE(ahead < 0 || program.window_of(block) != program.window_of(ahead));
+        fetched[instance.list] = {block, ahead};
+        ++fetches;
+      }
+      for (Value input : instance.inputs) {
+        if (program.info(input).kind != ValueKind::kParameter) continue;
+        const FlatRange& flat = program.storage(input).flat;
+        if (program.weight_buffer(flat) != FlatBuffer::kComputeWindow) continue;
+        ASSERT_TRUE(fetched.contains(instance.list)) << instance.op->name();
+        EXPECT_EQ(fetched[instance.list].first, instance.block) << instance.op->name();
+      }
+    }
+    EXPECT_GE(fetches, 2 * int(config.layers));
+    for (const auto& [list, last] : fetched) EXPECT_EQ(last.second, -1) << Name(list);
+  }
+}
+
+// Two micro-batches, element by element: what the communication stream works on in a gradient
+// window is not written until an event after that was awaited.
+TEST(ZeroFullProgram, AGradientWindowIsNotWrittenBeforeItsSumIsDone) {
+  for (const ModelConfig& config : {TinyLlama(), TinyGpt3()}) {
+    const Program program = Record(config, Precision::F32(), 2);
+    const FlatMap& place = program.place(FlatBuffer::kGradientWindow);
+    constexpr int kFree = -1, kUnderWay = -2;
+    std::vector<int> event(size_t(place.elements()), kFree);  // After which it may be written.
+    const auto set = [&](int from, int to) { std::replace(event.begin(), event.end(), from, to); };
+    // Of a tied table, which has no window: none.
+    const auto in_window = [&](const FlatRange& flat) {
+      const std::optional<int64_t> at = place.Find(flat);
+      return at ? std::span(event).subspan(size_t(*at), size_t(flat.elements)) : std::span<int>();
+    };
+    int sums = 0;
+    for (int micro_batch : {0, 1}) {
+      for (const Instance& instance : program.instances) {
+        if (instance.awaits != Instance::kNoEvent) set(instance.awaits, kFree);
+        if (instance.op->name() == "scatter_bucket") {
+          FlatRange flat;
+          CHECK(std::sscanf(instance.op->attributes().c_str(), "flat=%ld+%ld", &flat.offset,
+                            &flat.elements) == 2);
+          for (int& e : in_window(flat)) e = kUnderWay;
+          ++sums;
+        }
+        if (instance.signals != Instance::kNoEvent) set(kUnderWay, instance.signals);
+        for (Value output : instance.outputs) {
+          if (program.info(output).kind != ValueKind::kParameterGradient) continue;
+          for (int e : in_window(program.storage(output).flat)) {
+            ASSERT_EQ(e, kFree) << program.info(output) << " of micro-batch " << micro_batch;
+          }
+        }
+      }
+    }
+    EXPECT_EQ(sums, 2 * int(program.buckets.size()));
+  }
+}
+
+// The CPU's, with guards around each allocation.
+class GuardedBackend final : public Backend {
+ public:
+  GuardedBackend() : Backend(CpuBackend()) {}
+  absl::StatusOr<Buffer> Allocate(size_t bytes) const override {
+    std::byte* const whole = static_cast<std::byte*>(
+        std::aligned_alloc(kGuard, (bytes + kGuard - 1) / kGuard * kGuard + 2 * kGuard));
+    std::memset(whole, 0, bytes + kGuard);
+    std::memset(whole, kMark, kGuard);
+    std::memset(whole + kGuard + bytes, kMark, kGuard);
+    allocated_.push_back({whole, bytes});
+    total_ += bytes;
+    return Buffer(whole + kGuard, bytes,
+                  [](void* data) { std::free(static_cast<std::byte*>(data) - kGuard); });
+  }
+  void CopyToDevice(void* device, const void* host, size_t bytes) const override {
+    std::memcpy(device, host, bytes);
+  }
+  void CopyToHost(void* host, const void* device, size_t bytes) const override {
+    std::memcpy(host, device, bytes);
+  }
+  // While what was allocated is.
+  bool Intact() const {
+    return std::all_of(allocated_.begin(), allocated_.end(), [](const auto& a) {
+      const auto marked = [](std::byte b) { return b == std::byte(kMark); };
+      const std::byte* const end = a.first + kGuard + a.second;
+      return std::all_of(a.first, a.first + kGuard, marked) &&
+             std::all_of(end, end + kGuard, marked);
+    });
+  }
+  size_t total() const { return total_; }
+
+ private:
+  static constexpr size_t kGuard = 4096;
+  static constexpr int kMark = 0xA5;
+  mutable std::vector<std::pair<std::byte*, size_t>> allocated_;
+  mutable size_t total_ = 0;
+};
+
+struct Outcome {
+  StepState state;
+  std::vector<double> weights;  // This rank's.
+};
+
+// Two steps of two micro-batches on two ranks. `poison`: whatever the windows hold in the beginning
+// is no number.
+std::vector<Outcome> TwoSteps(bool poison) {
+  std::vector<Outcome> outcomes(2);
+  const auto errors = RunWorlds(2, [&](CollectiveWorld& world) {
+    const GuardedBackend backend;
+    Program program = Record(TinyLlama(), Precision::F32(), 2, world.rank());
+    std::vector<std::unique_ptr<Collective>> groups;
+    CollectiveTable collectives;
+    for (const Group& group : program.Groups()) {
+      groups.push_back(*world.Group(std::to_string(groups.size()), {0, 1}));
+      collectives[group] = groups.back().get();
+    }
+    const MemoryPlan plan = PlanMemory(program);
+    const auto made = Executable::Create(std::move(program), plan, backend, Exec{}, collectives);
+    CHECK(made.ok()) << made.status();
+    Executable& executable = **made;
+    EXPECT_EQ(backend.total(), plan.total_bytes() + sizeof(StepState));
+    executable.WriteStepState({.seed = 1});
+    executable.Run(Action::kInit);
+    executable.Run(Action::kPrepare);
+    for (const Bucket& bucket : executable.program().buckets) {
+      if (!poison) break;
+      for (FlatBuffer window : {FlatBuffer::kComputeWindow, FlatBuffer::kGradientWindow}) {
+        const Tensor tensor = executable.flat(window, bucket.flat);
+        std::fill_n(tensor.as<float>(), tensor.elements(), NAN);
+      }
+    }
+    for (int step : {1, 2}) {
+      executable.WriteStepState(
+          {.step = step, .learning_rate = 0.01, .loss_scale = 0.1, .clip_norm = 0.5});
+      for (int k : {0, 1}) {
+        const uint64_t seed = uint64_t(10 * step + 2 * k + world.rank());
+        executable.WriteInput("tokens", 0, Tokens(kSequence, 13, seed));
+        executable.WriteInput("targets", 0, Tokens(kSequence, 13, seed + 100));
+        executable.Run(Action::kForward, {.first = k == 0, .last = k == 1});
+        executable.Run(Action::kBackward, {.first = k == 0, .last = k == 1});
+      }
+      executable.Run(Action::kOptimizer);
+    }
+    Outcome& outcome = outcomes[size_t(world.rank())];
+    outcome.state = executable.ReadStepState();
+    for (const ParameterBox& box : executable.program().OwnedParameters()) {
+      for (double w : ReadFlat(executable, FlatBuffer::kMaster, box.flat)) {
+        outcome.weights.push_back(w);
+      }
+    }
+    EXPECT_TRUE(backend.Intact()) << "rank " << world.rank();
+  });
+  for (const std::string& error : errors) EXPECT_EQ(error, "");
+  return outcomes;
+}
+
+TEST(ZeroFullReplay, TouchesThePlannedBytesAloneAndReadsNoWindowThatIsNotFilled) {
+  const auto clean = TwoSteps(/*poison=*/false), poisoned = TwoSteps(/*poison=*/true);
+  for (size_t rank : {0, 1}) {
+    EXPECT_EQ(poisoned[rank].state.finite, 1);
+    EXPECT_EQ(poisoned[rank].state.grad_norm, clean[rank].state.grad_norm);
+    EXPECT_EQ(poisoned[rank].weights, clean[rank].weights);
+  }
+}
+
+}  // namespace
+}  // namespace trainyard::testing

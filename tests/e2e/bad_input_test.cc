@@ -125,7 +125,7 @@ TEST_F(BadInput, ACheckpointOfAnotherModelFailsTheJobNamingIt) {
   EXPECT_EQ(service_->WaitForEnd(id), "SUCCEEDED");
   const std::string checkpoint = service_->Job(id).at("checkpoints")[0].at("path");
   EXPECT_THAT(FailsInStarting({.name = "larger", .hidden = 64, .more = "init_from: " + checkpoint}),
-              AllOf(HasSubstr(checkpoint), HasSubstr("hidden")));
+              AllOf(HasSubstr("found bad input: init_from: " + checkpoint), HasSubstr("hidden")));
 }
 
 TEST_F(BadInput, AnotherJobsCheckpointDirectoryIsRefused) {
@@ -135,7 +135,7 @@ TEST_F(BadInput, AnotherJobsCheckpointDirectoryIsRefused) {
   EXPECT_THAT(
       FailsInStarting(
           {.name = "second", .steps = 2, .checkpoint_every = 2, .directory = "runs/shared"}),
-      HasSubstr("runs/shared"));
+      AllOf(HasSubstr("found bad input: checkpoint.directory: "), HasSubstr("runs/shared")));
   EXPECT_EQ(service_->Trainyard({"checkpoint", "verify", "runs/shared"}).exit_code, 0);
 }
 

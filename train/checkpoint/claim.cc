@@ -21,7 +21,7 @@ constexpr absl::string_view kTemporaryPrefix = ".owner-";
 
 absl::Status Taken(const std::string& directory, absl::string_view by) {
   return absl::FailedPreconditionError(
-      absl::StrCat("checkpoint directory ", directory, " ", by,
+      absl::StrCat("checkpoint.directory: ", directory, " ", by,
                    "; wanted an empty directory or this job's own"));
 }
 
@@ -34,8 +34,7 @@ absl::Status CheckOwner(const std::string& directory, const std::string& job_id)
   }
   const std::string owner = json["job_id"].get<std::string>();
   if (owner == job_id) return absl::OkStatus();
-  return Taken(directory, absl::StrCat("belongs to job ", owner, ", not ", job_id,
-                                       "; give checkpoint.directory another value"));
+  return Taken(directory, absl::StrCat("belongs to job ", owner, ", not ", job_id));
 }
 
 // Without an owner file, checkpoints say whose they are; anything else is somebody's.

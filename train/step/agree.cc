@@ -67,6 +67,7 @@ absl::Status AgreeOnStatus(Collective& collective, const absl::Status& mine) {
   collective.Broadcast(Int(code), culprit);
   const std::string message =
       BroadcastText(collective, std::string(mine.message().substr(0, kMaxMessageBytes)), culprit);
+  if (culprit == collective.rank()) return mine;
   return absl::Status(absl::StatusCode(code), absl::StrCat("rank ", culprit, ": ", message));
 }
 

@@ -82,8 +82,9 @@ class RankTrainer final : public Trainer {
   absl::Status ClaimCheckpointDirectory();  // On rank 0.
   // Under the service only recorded checkpoints resume a job; without any it starts afresh.
   bool resumes() const { return !rank_.checkpoints.empty(); }
-  absl::StatusOr<std::string> ChooseCheckpoint();
+  absl::Status ChooseCheckpoint();  // On rank 0.
   absl::Status LoadFrom(const std::string& path);
+  absl::Status OfField(const absl::Status& status) const;  // An error of what a job starts from.
 
   absl::StatusOr<StepRecord> Step(int64_t step);
   Agreement Attempt(int64_t step, int attempt, const StepBatch& batch, StepRecord& record);
@@ -122,6 +123,7 @@ class RankTrainer final : public Trainer {
 
   ModelConfig model_;
   std::string checkpoint_directory_;  // Canonical.
+  std::string chosen_;                // What to load, on rank 0; empty: nothing.
   std::string loaded_from_;           // Empty: a fresh start.
   std::vector<std::string> refused_;  // Why newer ones were not loaded; on rank 0 alone.
   std::string last_saved_;            // By this attempt; empty: none yet.
@@ -140,8 +142,10 @@ absl::Status RankTrainer::Meet() {
   return absl::OkStatus();
 }
 
+// What may be found wrong comes before the claim: a job that fails here leaves no trace.
 absl::Status RankTrainer::Prepare() {
   ASSIGN_OR_RETURN(model_, ResolveModel(job_.model));
+  RETURN_IF_ERROR(ChooseCheckpoint());
   RETURN_IF_ERROR(OpenDataset());
   return ClaimCheckpointDirectory();
 }
@@ -199,25 +203,35 @@ absl::Status RankTrainer::MakeEngine() {
   return absl::OkStatus();
 }
 
-// By rank 0 alone, so that a gang reads storage once before it loads. Empty: none is wanted.
-absl::StatusOr<std::string> RankTrainer::ChooseCheckpoint() {
-  if (!resumes() && job_.init_from.empty()) return "";
+// By rank 0 alone, so that a gang reads storage once before it loads.
+absl::Status RankTrainer::ChooseCheckpoint() {
+  if (!first_rank() || (!resumes() && job_.init_from.empty())) return absl::OkStatus();
   absl::StatusOr<ChosenCheckpoint> chosen =
       resumes() ? NewestGood(rank_.checkpoints, roots_) : FindCheckpoint(job_.init_from, roots_);
-  RETURN_IF_ERROR(chosen.status());
+  RETURN_IF_ERROR(OfField(chosen.status()));
+  RETURN_IF_ERROR(OfField(chosen->checkpoint->CheckModel(model_)));
   refused_ = std::move(chosen->refused);
   for (const std::string& reason : refused_) {
     LogWarning("checkpoint_refused", {{"reason", reason}});
   }
-  return chosen->checkpoint->path();
+  chosen_ = chosen->checkpoint->path();
+  return absl::OkStatus();
+}
+
+absl::Status RankTrainer::OfField(const absl::Status& status) const {
+  if (status.ok() || resumes()) return status;
+  return absl::Status(status.code(), absl::StrCat("init_from: ", status.message()));
 }
 
 absl::Status RankTrainer::LoadFrom(const std::string& path) {
   if (path.empty()) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(path, roots_));
-  RETURN_IF_ERROR(checkpoint.CheckModel(model_));
-  RETURN_IF_ERROR(LoadSnapshot(
-      checkpoint, resumes() ? LoadWhat::kEverything : LoadWhat::kParameters, executable()));
+  const absl::StatusOr<Checkpoint> opened = Checkpoint::Open(path, roots_);
+  RETURN_IF_ERROR(OfField(opened.status()));
+  const Checkpoint& checkpoint = *opened;
+  // Another machine may have another one there.
+  RETURN_IF_ERROR(OfField(checkpoint.CheckModel(model_)));
+  RETURN_IF_ERROR(OfField(LoadSnapshot(
+      checkpoint, resumes() ? LoadWhat::kEverything : LoadWhat::kParameters, executable())));
   LogInfo(resumes() ? "resumed" : "initialised_from",
           {{"checkpoint", checkpoint.path()}, {"step", checkpoint.state().step}});
   if (!resumes()) return absl::OkStatus();
@@ -234,10 +248,7 @@ absl::Status RankTrainer::LoadFrom(const std::string& path) {
 absl::Status RankTrainer::Load() {
   executable().WriteStepState({.seed = job_.seed});
   executable().Run(Action::kInit);
-  absl::StatusOr<std::string> chosen = std::string();
-  if (first_rank()) chosen = ChooseCheckpoint();
-  RETURN_IF_ERROR(AgreeOnStatus(*everyone_, chosen.status()));
-  const std::string path = BroadcastText(*everyone_, *chosen, 0);
+  const std::string path = BroadcastText(*everyone_, chosen_, 0);
   RETURN_IF_ERROR(AgreeOnStatus(*everyone_, LoadFrom(path)));
   executable().Run(Action::kPrepare);
   prefetcher_ = std::make_unique<Prefetcher>(*train_reader_, job_.batch.micro, engine_->part(),

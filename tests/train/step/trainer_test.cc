@@ -137,8 +137,8 @@ TEST(Checkpoints, FailureInBetweenDoesNotStopTrainingButThatOfTheLastOneFailsEve
   for (const RankRun& run : runs) {
     EXPECT_EQ(run.records.size(), 5u) << "the last step's record follows its checkpoint";
     EXPECT_FALSE(run.status.ok());
-    EXPECT_THAT(std::string(run.status.message()), HasSubstr("rank 0:"));
   }
+  EXPECT_EQ(runs[1].status.message(), absl::StrCat("rank 0: ", runs[0].status.message()));
   EXPECT_THAT(runs[0].checkpoints, ::testing::IsEmpty());
 }
 
@@ -296,6 +296,22 @@ TEST(Loading, InitFromAJobsDirectoryTakesTheNewestGoodCheckpointOfIt) {
   }
 }
 
+// Bug it must catch: a job that cannot start keeps its checkpoint directory from the next one.
+TEST(Loading, AnInitFromThatDoesNotFitIsRefusedByFieldBeforeTheDirectoryIsClaimed) {
+  JobConfig source = TinyJob(FreshDirectory("init_source_wider"));
+  source.model.architecture->ffn = 48;
+  RunJob(source);
+  JobConfig job = TinyJob(FreshDirectory("init_target_unclaimed"));
+  for (const char* from : {"init_source_wider", "no_such_checkpoint"}) {
+    job.init_from = absl::StrCat(::testing::TempDir(), "/", from);
+    const auto runs = RunJob(job, {.ranks = 2});
+    EXPECT_THAT(std::string(runs[0].status.message()),
+                ::testing::AllOf(::testing::StartsWith("init_from: "), HasSubstr(from)));
+    EXPECT_EQ(runs[1].status.message(), absl::StrCat("rank 0: ", runs[0].status.message()));
+    EXPECT_FALSE(Exists(job.checkpoint->directory));
+  }
+}
+
 TEST(Loading, DirectoryOfAnotherJobIsRefused) {
   const std::string directory = FreshDirectory("other_job");
   RunJob(TinyJob(directory));
@@ -305,7 +321,9 @@ TEST(Loading, DirectoryOfAnotherJobIsRefused) {
   LocalWorld world(1);
   const RankRun run = testing::RunOneRank(TinyJob(directory), rank, {}, world.world(0));
   EXPECT_EQ(run.status.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(run.status.message()), HasSubstr("belongs to job j-1"));
+  EXPECT_THAT(std::string(run.status.message()),
+              ::testing::AllOf(::testing::StartsWith("checkpoint.directory: "),
+                               HasSubstr("belongs to job j-1")));
 }
 
 }  // namespace

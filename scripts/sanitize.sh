@@ -9,9 +9,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 scripts/install_deps.sh
 
-configure() {  # NAME
-  [ -f "build-$1/build.ninja" ] ||
-    cmake -G Ninja -B "build-$1" -DTRAINYARD_SANITIZE="$1" >/dev/null
+configure() {  # NAME, of a preset
+  [ -f "build-$1/build.ninja" ] || cmake --preset "$1" >/dev/null
 }
 
 address() {

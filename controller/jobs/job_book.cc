@@ -317,7 +317,7 @@ void JobBook::SetWaitingReason(const std::string& job_id, const std::string& rea
     const auto found = slots_.find(job_id);
     if (found == slots_.end()) return;
     Slot& slot = found->second;
-    if (slot.writes_in_flight > 0 || slot.applied->state != JobState::kQueued ||
+    if (slot.writes_in_flight > 0 || !slot.applied->Placeable() ||
         slot.applied->state_reason == reason) {
       return;
     }

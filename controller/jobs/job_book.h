@@ -97,7 +97,7 @@ class JobBook {
                                 absl::Duration duration);
   void AppendLogs(const std::string& job_id, const std::vector<LogRecord>& lines);
 
-  // Why a queued job waits; not durable, for it is computed anew.
+  // Why a job waits for devices, the first or others; not durable, for it is computed anew.
   void SetWaitingReason(const std::string& job_id, const std::string& reason);
 
   absl::StatusOr<Snapshot> Get(const std::string& job_id) const;  // NOT_FOUND.

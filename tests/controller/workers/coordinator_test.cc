@@ -50,6 +50,22 @@ TEST_F(CoordinatorTest, QueuedJobSaysWhatItWaitsFor) {
   EXPECT_EQ(Get(id)->state, JobState::kStarting);
 }
 
+// Catches the reason of an attempt's end that stands while the job waits for what is not there.
+TEST_F(CoordinatorTest, AJobThatLostItsDevicesSaysWhatItWaitsFor) {
+  FakeWorker a = Connect("a", 1), b = Connect("b", 1);
+  const std::string id = Submit(2);
+  Tick();
+  ReadyAll(id, a);
+  const Snapshot job = ReadyAll(id, b);
+  Say(b, Status(job, 1, RankState::kExited, ExitCause::kSignal, 9));
+  EXPECT_THAT(Get(id)->state_reason, HasSubstr("signal 9"));
+  Advance(absl::Seconds(7));  // Both are lost.
+  FakeWorker c = Connect("c", 1);
+  Tick();
+  EXPECT_EQ(Get(id)->state, JobState::kRecovering);
+  EXPECT_EQ(Get(id)->state_reason, "needs 2 devices, cluster has 1, 1 free");
+}
+
 TEST_F(CoordinatorTest, DeadRankStopsItsPeersAndTheJobResumesFromItsCheckpoint) {
   FakeWorker a = Connect("a", 1), b = Connect("b", 1);
   const std::string id = Submit(2, "runs");

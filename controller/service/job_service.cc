@@ -172,6 +172,11 @@ grpc::ServerWriteReactor<v1::StreamLogsResponse>* JobService::StreamLogs(
                            request->follow()](v1::StreamLogsResponse& response) mutable -> Filled {
     const auto job = book_.Get(id);
     if (!job.ok()) return {Fill::kEnd, JobError(job.status(), id)};
+    const uint32_t ranks = (*job)->spec->facts.ranks;
+    if (rank >= int64_t(ranks)) {
+      return {Fill::kEnd,
+              ToGrpc(Refuse("rank", Wanted(absl::StrCat("0 to ", ranks - 1), rank, ranks - 1)))};
+    }
     const auto page = book_.store().ReadLogs((*job)->number, seen, rank, kLinesPerMessage);
     if (!page.ok()) return {Fill::kEnd, ToGrpc(page.status())};
     seen = page->last;

@@ -240,5 +240,24 @@ TEST_F(JobServiceTest, ServerShutsDownUnderOpenStreams) {
   EXPECT_FALSE(stream->Finish().ok());
 }
 
+TEST_F(JobServiceTest, LogsOfARankThatTheJobDoesNotHaveAreRefusedNamingThoseItHas) {
+  v1::StreamLogsRequest request;
+  request.set_job_id(MustSubmit(Spec(2)));
+  for (const uint32_t rank : {1u, 2u}) {
+    request.set_rank(rank);
+    grpc::ClientContext context;
+    const auto stream = jobs_->StreamLogs(&context, request);
+    v1::StreamLogsResponse response;
+    EXPECT_FALSE(stream->Read(&response));
+    const grpc::Status status = stream->Finish();
+    if (rank < 2) {
+      EXPECT_TRUE(status.ok()) << status.error_message();
+    } else {
+      EXPECT_EQ(FieldsOf(status), std::vector<std::string>{"rank"});
+      EXPECT_THAT(status.error_message(), testing::HasSubstr("rank: wanted 0 to 1, found 2"));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace trainyard::controller

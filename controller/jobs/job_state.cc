@@ -110,13 +110,20 @@ std::string BeginsWith(uint64_t resumed_step) {
                            : absl::StrCat("resuming from the checkpoint of step ", resumed_step);
 }
 
+// What restarts are counted from, and limited: progress is a checkpoint beyond all earlier ones.
+std::string SinceProgress(const Job& job) {
+  return job.furthest_checkpoint == 0
+             ? "without any checkpoint"
+             : absl::StrCat("since the checkpoint of step ", job.furthest_checkpoint);
+}
+
 // The attempt is over. `counts`: against the limit of restarts without progress.
 void EndAttempt(Job& job, std::string reason, bool counts, StopMode mode, absl::Time time) {
   job.attempt_end_time = time;
   const uint32_t limit = job.spec->facts.max_restarts;
   if (counts && job.restarts_without_progress >= limit) {
     Stop(job, JobState::kFailed, StopMode::kKill,
-         absl::StrCat(reason, "; no restart left (", limit, " without progress)"));
+         absl::StrCat(reason, "; no restart left (", limit, " ", SinceProgress(job), ")"));
     return;
   }
   if (counts) ++job.restarts_without_progress;
@@ -125,7 +132,7 @@ void EndAttempt(Job& job, std::string reason, bool counts, StopMode mode, absl::
   job.state_reason = absl::StrCat(reason, "; ", ResumePoint(job));
   if (counts) {
     absl::StrAppend(&job.state_reason, " (restart ", job.restarts_without_progress, " of ", limit,
-                    " without progress)");
+                    " ", SinceProgress(job), ")");
   }
 }
 

@@ -45,7 +45,7 @@ void PrintJob(const v1::Job& job, Output& output) {
   line("model", ModelText(job.spec().model()));
   line("progress", ProgressLine(job.progress()));
   line("attempt", absl::StrCat(job.epoch(), " (", job.restarts(), " restarts, ",
-                               job.restarts_without_progress(), " without progress)"));
+                               job.restarts_without_progress(), " since the newest checkpoint)"));
   line("placement", Placement(job));
   line("created", FormatTimestamp(job.create_time()));
   line("started", FormatTimestamp(job.start_time()));

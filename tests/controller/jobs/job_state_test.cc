@@ -130,7 +130,19 @@ TEST(JobState, WithoutProgressRestartsAreBoundedAndTheFailureNamesTheRank) {
   EXPECT_EQ(job.state, JobState::kFailed);
   EXPECT_EQ(job.restarts, 3);
   EXPECT_THAT(job.state_reason, HasSubstr("rank 0 on host0 (worker w0) was killed by signal 11"));
-  EXPECT_THAT(job.state_reason, HasSubstr("3 without progress"));
+  EXPECT_THAT(job.state_reason, HasSubstr("no restart left (3 without any checkpoint)"));
+}
+
+// Catches a reason that reads as if a job that has written a checkpoint got nowhere.
+TEST(JobState, ARestartIsCountedFromTheCheckpointThatWasProgress) {
+  Job job = Running(NewJob(1));
+  EXPECT_THAT(Must(job, Exited(job, 0, ExitCause::kOther)).state_reason,
+              HasSubstr("there is no checkpoint yet (restart 1 of 3 without any checkpoint)"));
+  job = Must(job, Saved(job, 4));
+  job = Running(Must(job, Exited(job, 0, ExitCause::kOther)));
+  job = Must(job, Saved(job, 2));  // Again: no progress.
+  job = Must(job, Exited(job, 0, ExitCause::kOther));
+  EXPECT_THAT(job.state_reason, HasSubstr("(restart 2 of 3 since the checkpoint of step 4)"));
 }
 
 TEST(JobState, NewerCheckpointIsProgressAndAnOlderOneIsNot) {

@@ -58,6 +58,23 @@ std::string ValidUtf8(absl::string_view text) {
   return valid;
 }
 
+std::string VisibleUtf8(absl::string_view text) {
+  std::string visible;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const uint8_t byte = uint8_t(text[i]);
+    const bool c0 = (byte < 0x20 && byte != '\n' && byte != '\t') || byte == 0x7F;
+    // U+0080 to U+009F, which are two bytes.
+    const bool c1 = byte == 0xC2 && i + 1 < text.size() && uint8_t(text[i + 1]) < 0xA0;
+    if (c1) ++i;
+    if (c0 || c1) {
+      absl::StrAppend(&visible, "\\x", absl::Hex(uint8_t(text[i]), absl::kZeroPad2));
+    } else {
+      visible += text[i];
+    }
+  }
+  return visible;
+}
+
 std::string Utf8Stream::Add(char byte) {
   std::string done;
   if (!Continues(byte)) done = End();  // Whatever had begun, it is not going on.

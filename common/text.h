@@ -24,6 +24,10 @@ class Utf8Stream {
   std::string pending_;
 };
 
+// UTF-8 that is to be read on a terminal: control characters but line breaks and tabs, which could
+// make the terminal do things, as \x and two hexadecimal digits.
+std::string VisibleUtf8(absl::string_view text);
+
 // The longest start of UTF-8 that has at most `max_bytes` and ends with a whole character. Where
 // the text is not valid there, at most three bytes are given up for it.
 absl::string_view CutUtf8(absl::string_view text, size_t max_bytes);

@@ -50,6 +50,16 @@ TEST(Utf8Stream, GivesWholeCharactersAndInAllWhatTheWholeTextWouldBe) {
   EXPECT_EQ(stream.Add('\xA9'), "\xC3\xA9");
 }
 
+TEST(VisibleUtf8, LeavesNothingThatATerminalWouldObey) {
+  EXPECT_EQ(VisibleUtf8("a\tb\n\xC3\xA9\xE2\x82\xAC"), "a\tb\n\xC3\xA9\xE2\x82\xAC");
+  EXPECT_EQ(VisibleUtf8("\x1B[2J\r\a\x7F"), "\\x1b[2J\\x0d\\x07\\x7f");
+  EXPECT_EQ(VisibleUtf8(absl::string_view("\0z", 2)), "\\x00z");
+  EXPECT_EQ(VisibleUtf8("\xC2\x9B"
+                        "31m\xC2\xA0"),
+            "\\x9b31m\xC2\xA0")
+      << "CSI in one character";
+}
+
 TEST(CutUtf8, EndsWithAWholeCharacter) {
   const std::string text = "a\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80";  // 1, 2, 3 and 4 bytes.
   const size_t ends[] = {0, 1, 1, 3, 3, 3, 6, 6, 6, 6, 10, 10};

@@ -73,7 +73,7 @@ int64_t SampleToken(std::span<const float> logits, double temperature, double u)
 }
 
 absl::Status Generate(const GenerateOptions& options, const Backend& backend,
-                      const std::function<void(char)>& write) {
+                      const std::function<void(absl::string_view)>& write) {
   ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(options.checkpoint));
   const ModelConfig& model = checkpoint.state().model;
   RETURN_IF_ERROR(Validate(options, model));
@@ -90,9 +90,6 @@ absl::Status Generate(const GenerateOptions& options, const Backend& backend,
   std::vector<int32_t> tokens(static_cast<size_t>(window));
   std::vector<float> logits(size_t(window * kBytes));
   Utf8Stream readable;
-  const auto write_all = [&](const std::string& bytes) {
-    for (const char c : bytes) write(c);
-  };
   for (int64_t i = 0; i < options.tokens; ++i) {
     // What stands behind the last token of the text cannot be seen by it: attention is causal.
     const size_t seen = std::min(text.size(), tokens.size());
@@ -104,9 +101,9 @@ absl::Status Generate(const GenerateOptions& options, const Backend& backend,
     const std::span<const float> last(&logits[(seen - 1) * size_t(kBytes)], size_t(kBytes));
     const double u = Uniform(options.seed, HashName("generate"), uint64_t(i));
     text.push_back(int32_t(SampleToken(last, options.temperature, u)));
-    write_all(readable.Add(char(text.back())));
+    write(readable.Add(char(text.back())));
   }
-  write_all(readable.End());
+  write(readable.End());
   return absl::OkStatus();
 }
 

@@ -27,11 +27,11 @@ struct GenerateOptions {
   int threads = 1;
 };
 
-// Calls `write` with each byte once its character is sampled, '?' for bytes that belong to none, so
-// that what is written is UTF-8, `tokens` bytes of it. Errors: those of opening the checkpoint;
+// Calls `write` with each character once it is sampled, '?' for bytes that belong to none, so that
+// what is written is UTF-8, `tokens` bytes of it. Errors: those of opening the checkpoint;
 // INVALID_ARGUMENT for a model whose tokens are not bytes, or a setting out of range.
 absl::Status Generate(const GenerateOptions& options, const Backend& backend,
-                      const std::function<void(char)>& write);
+                      const std::function<void(absl::string_view)>& write);
 
 // The token drawn by the uniform number `u` from softmax(logits / temperature); the likeliest one,
 // the first of several, where temperature is 0.

@@ -21,6 +21,7 @@
 #include "common/files.h"
 #include "common/log.h"
 #include "common/status_macros.h"
+#include "common/text.h"
 #include "kernels/matrix_rate.h"
 #include "train/config/validate.h"
 #include "train/generate/generate.h"
@@ -67,11 +68,13 @@ int Measure(int threads) {
 }
 
 int WriteText(const GenerateOptions& options) {
-  if (!options.prompt.empty()) std::cout << options.prompt << std::flush;
-  const absl::Status status = Generate(options, CpuBackend(), [](char c) {
-    std::cout.put(c);
-    std::cout.flush();
-  });
+  // A model may write anything, also what makes a terminal do things. A file gets it as it is.
+  const bool terminal = ::isatty(STDOUT_FILENO) == 1;
+  const auto write = [&](absl::string_view text) {
+    std::cout << (terminal ? VisibleUtf8(text) : std::string(text)) << std::flush;
+  };
+  write(options.prompt);
+  const absl::Status status = Generate(options, CpuBackend(), write);
   if (!status.ok()) return Fail(status);
   if (!(std::cout << std::endl)) return Fail(absl::InternalError("cannot write standard output"));
   return 0;

@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
@@ -135,6 +136,27 @@ TEST_F(TrainerAlone, GenerateWritesTheSameTextForTheSameSeed) {
   EXPECT_THAT(text, ::testing::StartsWith("And"));
   EXPECT_EQ(generate("1"), text);
   EXPECT_NE(generate("2"), text);
+}
+
+// Bug it must catch: text of a model that was barely trained sets the user's terminal on fire.
+TEST_F(TrainerAlone, GenerateSendsATerminalNoControlCharacters) {
+  ASSERT_EQ(Run({Config(1)}), 0) << output_;
+  const std::vector<std::string> words = {"--generate", Newest(),        "--tokens",
+                                          "500",        "--temperature", "100"};
+  const auto obeyed = [](char c) {
+    return (uint8_t(c) < 0x20 && c != '\n' && c != '\t') || c == '\x7F';
+  };
+  ASSERT_EQ(Run(words), 0) << output_;
+  EXPECT_TRUE(std::any_of(output_.begin(), output_.end(), obeyed)) << "a file gets all of it";
+  const int terminal = ::posix_openpt(O_RDWR | O_NOCTTY | O_NONBLOCK);
+  ASSERT_TRUE(::grantpt(terminal) == 0 && ::unlockpt(terminal) == 0);
+  EXPECT_EQ(TrainerProcess(words, ::ptsname(terminal)).Wait(), 0);
+  std::string shown(4096, '\0');  // As many as a terminal holds before it is read.
+  shown.resize(size_t(std::max<ssize_t>(0, ::read(terminal, shown.data(), shown.size()))));
+  ::close(terminal);
+  std::erase(shown, '\r');  // The terminal's own.
+  EXPECT_GT(shown.size(), 500u);
+  EXPECT_TRUE(std::none_of(shown.begin(), shown.end(), obeyed)) << shown;
 }
 
 TEST_F(TrainerAlone, GenerateRefusesAModelWhoseTokensAreNotBytes) {

@@ -39,7 +39,7 @@ struct Flags {
   std::string controller = "127.0.0.1:7070";
   std::string state = "trainyard-worker-state";
   uint32_t devices = 1;
-  uint32_t threads_per_device = 0;
+  double cores = 0;
   std::vector<std::string> roots;
   std::string interface;
   std::string metrics_listen = "127.0.0.1:0";
@@ -67,8 +67,9 @@ void AddFlags(CLI::App& app, Flags& flags) {
       ->capture_default_str();
   app.add_option("--devices", flags.devices, "CPU ranks that this machine takes at once")
       ->capture_default_str();
-  app.add_option("--threads-per-device", flags.threads_per_device,
-                 "Threads of a rank; default: the usable cores divided by the devices");
+  app.add_option("--cores", flags.cores,
+                 "Cores that the ranks share, each with at least one thread; default: all usable")
+      ->check(CLI::PositiveNumber);
   app.add_option(
       "--root", flags.roots,
       "Directory that paths in jobs must lie beneath, repeatable; relative paths start at "
@@ -125,7 +126,7 @@ absl::StatusOr<DaemonOptions> Resolve(const Flags& flags, const StateDirectory& 
   options.patience = channel::Patience(absl::Seconds(flags.patience_seconds));
   options.environment = TrainerEnvironment(environ);
   ASSIGN_OR_RETURN(options.devices, CpuDevices({.devices = flags.devices,
-                                                .threads_per_device = flags.threads_per_device,
+                                                .cores = flags.cores,
                                                 .trainer = options.trainer,
                                                 .environment = options.environment,
                                                 .best_rates = state.path() + "/measured.json"}));

@@ -50,10 +50,6 @@ std::string WordValue(absl::string_view line, absl::string_view key) {
 
 }  // namespace
 
-int ThreadsPerDevice(int cores, int workers, int devices_per_worker) {
-  return std::max(1, cores / std::max(1, workers * devices_per_worker));
-}
-
 LocalService::LocalService(LocalServiceOptions options, Output& output)
     : options_(std::move(options)), output_(output) {}
 
@@ -152,8 +148,7 @@ absl::Status LocalService::StartWorkers() {
   cpu_set_t usable;
   CPU_ZERO(&usable);
   CHECK(sched_getaffinity(0, sizeof(usable), &usable) == 0) << errno;
-  const int threads =
-      ThreadsPerDevice(CPU_COUNT(&usable), options_.workers, options_.devices_per_worker);
+  const double cores = double(CPU_COUNT(&usable)) / options_.workers;
   for (int i = 0; i < options_.workers; ++i) {
     Child worker;
     worker.name = absl::StrCat("worker-", i);
@@ -164,8 +159,8 @@ absl::Status LocalService::StartWorkers() {
                    absl::StrCat(options_.state, "/", worker.name),
                    "--devices",
                    absl::StrCat(options_.devices_per_worker),
-                   "--threads-per-device",
-                   absl::StrCat(threads),
+                   "--cores",
+                   absl::StrCat(cores),
                    "--metrics-listen",
                    "127.0.0.1:0",
                    "--drain-timeout",

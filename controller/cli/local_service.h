@@ -24,16 +24,13 @@ struct LocalServiceOptions {
   std::vector<std::string> roots;  // Where paths of specs may lie; absolute.
 };
 
-// Cores of each device when all are divided among them; at least one.
-int ThreadsPerDevice(int cores, int workers, int devices_per_worker);
-
 // Not thread-safe; its life is one call of Run() on the main thread.
 //
 // A child that ends unasked is started again (ranks of a worker go on and are adopted), up to five
 // times within a minute; then everything is ended and Run() fails. SIGINT, SIGTERM and SIGHUP end
-// it: workers are drained, then the controller stops; what is left after 35 s, or at a second
-// signal, is killed. Nothing that it started stays behind: as subreaper it inherits the ranks of a
-// dead worker.
+// it: workers are drained, then the controller stops; at a second signal, or after 35 s, workers
+// kill their ranks instead; at a third everything is killed. Nothing that it started stays behind:
+// as subreaper it inherits the ranks of a dead worker.
 class LocalService {
  public:
   LocalService(LocalServiceOptions options, Output& output);

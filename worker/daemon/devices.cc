@@ -1,6 +1,8 @@
 #include "worker/daemon/devices.h"
 
+#include <fcntl.h>
 #include <sched.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,6 +14,7 @@
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "nlohmann/json.hpp"
+#include "worker/channel/line_socket.h"
 #include "worker/daemon/processes.h"
 
 namespace trainyard {
@@ -60,11 +63,18 @@ Rates ParseRates(const json& object) {
   return rates;
 }
 
-Rates Measure(const DeviceOptions& options, uint32_t threads) {
-  const auto output =
-      RunForOutput({.arguments = {options.trainer, "--measure", "--threads", absl::StrCat(threads)},
-                    .environment = options.environment},
-                   kMeasureTimeout);
+Rates Measure(const DeviceOptions& options, const CpuShare& share) {
+  // Workers whose ranks share cores take turns on a machine: side by side, each would measure its
+  // share, which is then taken again.
+  channel::Fd turn;
+  if (share.of_threads < 1) {
+    turn = channel::Fd(::open(options.trainer.c_str(), O_RDONLY | O_CLOEXEC));
+    ::flock(turn.get(), LOCK_EX);
+  }
+  const auto output = RunForOutput(
+      {.arguments = {options.trainer, "--measure", "--threads", absl::StrCat(share.threads)},
+       .environment = options.environment},
+      kMeasureTimeout);
   if (!output.ok()) {
     LogWarning("measure_failed", {{"error", output.status().message()}});
     return {};
@@ -89,12 +99,13 @@ json ReadBest(const std::string& path) {
 
 // Measured at every start, because this one may be the first on a machine with nothing else to do;
 // the best ever holds. Another processor, or another share of it, has a rate of its own.
-Rates BestRates(const DeviceOptions& options, uint32_t threads, uint32_t cores) {
+Rates BestRates(const DeviceOptions& options, const CpuShare& share, uint32_t cores) {
   json best = ReadBest(options.best_rates);
-  json& kept = best["rates"][absl::StrCat(CpuModel(), "; ", threads, " of ", cores, " cores")];
+  json& kept =
+      best["rates"][absl::StrCat(CpuModel(), "; ", share.threads, " of ", cores, " cores")];
   const Rates before = ParseRates(kept);
   Rates rates = before;
-  for (const auto& [dtype, rate] : Measure(options, threads)) {
+  for (const auto& [dtype, rate] : Measure(options, share)) {
     rates[dtype] = std::max(rates[dtype], rate);
   }
   if (rates == before) return rates;
@@ -107,25 +118,32 @@ Rates BestRates(const DeviceOptions& options, uint32_t threads, uint32_t cores) 
 
 }  // namespace
 
+CpuShare ShareOf(double cores, uint32_t devices) {
+  const double each = cores / devices;
+  const uint32_t threads = uint32_t(std::max(1.0, each));
+  return {threads, std::min(1.0, each / threads)};
+}
+
 absl::StatusOr<std::vector<Device>> CpuDevices(const DeviceOptions& options) {
   const uint32_t cores = UsableCores();
   if (options.devices == 0 || options.devices > kMaxDevices) {
     return absl::InvalidArgumentError(
         absl::StrCat("--devices ", options.devices, " is not between 1 and ", kMaxDevices));
   }
-  if (options.threads_per_device > cores) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--threads-per-device ", options.threads_per_device,
-                     " is more than this machine's ", cores, " usable cores"));
+  if (!(options.cores >= 0 && options.cores <= cores)) {
+    return absl::InvalidArgumentError(absl::StrCat("--cores ", options.cores,
+                                                   " is not above 0 and at most this machine's ",
+                                                   cores, " usable cores"));
   }
-  const uint32_t threads = options.threads_per_device > 0 ? options.threads_per_device
-                                                          : std::max(1u, cores / options.devices);
+  const CpuShare share = ShareOf(options.cores > 0 ? options.cores : cores, options.devices);
   Device device;
-  device.model =
-      absl::StrCat("cpu (", threads, threads == 1 ? " thread, " : " threads, ", CpuModel(), ")");
+  device.model = absl::StrCat("cpu (", share.threads, share.threads == 1 ? " thread" : " threads");
+  if (share.of_threads < 1) absl::StrAppend(&device.model, " on ", share.of_threads, " cores");
+  absl::StrAppend(&device.model, ", ", CpuModel(), ")");
   device.memory_bytes = MemoryBytes() / options.devices;
-  device.threads = threads;
-  device.peak_flops = BestRates(options, threads, cores);
+  device.threads = share.threads;
+  device.peak_flops = BestRates(options, share, cores);
+  for (auto& [dtype, rate] : device.peak_flops) rate *= share.of_threads;
   std::vector<Device> devices(options.devices, device);
   for (uint32_t i = 0; i < options.devices; ++i) devices[i].index = i;
   return devices;

@@ -22,11 +22,19 @@ struct Device {
 
 struct DeviceOptions {
   uint32_t devices = 1;
-  uint32_t threads_per_device = 0;       // 0: the usable cores divided by the devices, at least 1.
+  double cores = 0;                      // That they share; 0: all usable ones.
   std::string trainer;                   // Asked for the rates: `trainer --measure --threads N`.
   std::vector<std::string> environment;  // The trainer's.
   std::string best_rates;                // File of the best rates so far; no other daemon's.
 };
+
+// What is a device's when so many share the cores: at least one thread, which several then have to
+// run on one core in turn.
+struct CpuShare {
+  uint32_t threads = 1;
+  double of_threads = 1;  // Of so many threads' rate; below 1 where there are more than cores.
+};
+CpuShare ShareOf(double cores, uint32_t devices);
 
 // Takes about 0.3 s, for the measurement. INVALID_ARGUMENT for counts of zero or beyond the
 // machine. A measurement that fails is logged, and leaves the rates as they were: at first unknown.

@@ -92,11 +92,5 @@ TEST(CheckListenable, TellsATakenPortFromABadAddress) {
   }
 }
 
-TEST(ThreadsPerDevice, DividesTheCoresAndLeavesEveryDeviceOne) {
-  EXPECT_EQ(ThreadsPerDevice(8, 2, 2), 2);
-  EXPECT_EQ(ThreadsPerDevice(7, 1, 2), 3);
-  EXPECT_EQ(ThreadsPerDevice(2, 4, 2), 1);
-}
-
 }  // namespace
 }  // namespace trainyard::cli

@@ -64,10 +64,36 @@ TEST_F(DevicesTest, EveryStartMeasuresAndTheBestRateOfEachDtypeHolds) {
 TEST_F(DevicesTest, AnotherShareOfTheCoresHasARateOfItsOwn) {
   DeviceOptions options = Options(R"(echo "{\"f32\": $3e9}")");  // --measure --threads N.
   options.devices = 1;
-  for (const uint32_t threads : {0, 1, 0}) {
-    options.threads_per_device = threads;
+  for (const double cores : {0, 1, 0}) {
+    options.cores = cores;
     const Device device = CpuDevices(options)->front();
     EXPECT_EQ(device.peak_flops.at("f32"), 1e9 * device.threads);
+  }
+}
+
+TEST(ShareOfCores, IsWholeThreadsAndWhatTheyGetOfACore) {
+  const auto expect = [](double cores, uint32_t devices, uint32_t threads, double of_threads) {
+    const CpuShare share = ShareOf(cores, devices);
+    EXPECT_EQ(share.threads, threads) << devices << " on " << cores;
+    EXPECT_EQ(share.of_threads, of_threads) << devices << " on " << cores;
+  };
+  expect(8, 4, 2, 1);
+  expect(7, 2, 3, 1);  // The seventh core stays free.
+  expect(2, 2, 1, 1);
+  expect(2, 8, 1, 0.25);
+  expect(0.5, 1, 1, 0.5);  // One of four workers on two cores.
+}
+
+// Bug it must catch: as many peaks as ranks on a machine with fewer cores, so that MFU is too low.
+TEST_F(DevicesTest, RanksThatShareACoreShareItsRate) {
+  DeviceOptions options = Options(R"(echo '{"f32": 8e9}')");
+  options.cores = 1;
+  options.devices = 4;
+  for (int start = 0; start < 2; ++start) {  // What is kept of the first is not divided again.
+    const Device device = CpuDevices(options)->front();
+    EXPECT_EQ(device.threads, 1u);
+    EXPECT_EQ(device.peak_flops.at("f32"), 2e9);
+    EXPECT_THAT(device.model, HasSubstr("cpu (1 thread on 0.25 cores, "));
   }
 }
 
@@ -94,7 +120,7 @@ TEST_F(DevicesTest, CountsBeyondTheMachineAreRefused) {
   options.devices = 0;
   EXPECT_FALSE(CpuDevices(options).ok());
   options.devices = 1;
-  options.threads_per_device = 100'000;
+  options.cores = 100'000;
   EXPECT_THAT(std::string(CpuDevices(options).status().message()), HasSubstr("usable cores"));
 }
 

@@ -46,7 +46,7 @@ class WorkerProgramTest : public ::testing::Test {
     Flags flags = {{"--controller", controller_.address()},
                    {"--state", state()},
                    {"--devices", "2"},
-                   {"--threads-per-device", "1"},
+                   {"--cores", "1"},
                    {"--root", directory_.path()},
                    {"--trainer", FakeTrainer()}};
     for (const auto& [name, value] : changed) flags[name] = value;
@@ -162,3 +162,6 @@ TEST_F(WorkerProgramTest, WrongFlagsAreSaidAndEndIt) {
 
 }  // namespace
 }  // namespace trainyard
+  EXPECT_EQ(exit_code({{"--cores", "0"}}), 2);
+  EXPECT_EQ(exit_code({{"--cores", "100000"}}), 2);
+  EXPECT_THAT(Output(), HasSubstr("usable cores"));

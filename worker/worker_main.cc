@@ -153,6 +153,9 @@ bool WaitOrSignal(Condition until, absl::Duration timeout) {
   return false;
 }
 
+// What is still there then hangs in the kernel.
+constexpr absl::Duration kKillWithin = absl::Seconds(4);
+
 // Lets the ranks checkpoint and stop; a second signal, or the timeout, kills them.
 void DrainAndEnd(Daemon& daemon, absl::Duration timeout) {
   LogInfo("draining", {{"ranks", daemon.num_live_ranks()}});
@@ -162,8 +165,7 @@ void DrainAndEnd(Daemon& daemon, absl::Duration timeout) {
   if (!no_ranks()) {
     LogWarning("killing", {{"ranks", daemon.num_live_ranks()}});
     daemon.KillAll();
-    // Longer than a supervisor takes at most; what is still there then hangs in the kernel.
-    WaitOrSignal(no_ranks, 2 * kKillGrace + absl::Seconds(2));
+    WaitOrSignal(no_ranks, kKillWithin);
   }
   // What the controller does not learn now, the next daemon on this state directory tells it.
   WaitOrSignal([&] { return daemon.idle(); }, absl::Seconds(2));

@@ -29,6 +29,7 @@ constexpr absl::Duration kStartWithin = absl::Seconds(60);
 constexpr char kDrainSeconds[] = "20";  // Then the worker kills its ranks itself, which takes
                                         // some seconds more.
 constexpr absl::Duration kDrainWithin = absl::Seconds(35);
+constexpr absl::Duration kKillWithin = absl::Seconds(5);
 constexpr absl::Duration kControllerStopWithin = absl::Seconds(10);
 constexpr size_t kMaxDeaths = 5;  // Within a minute.
 constexpr uint64_t kMaxLogBytes = 16 << 20;
@@ -291,10 +292,10 @@ bool LocalService::AllGone(size_t first) const {
 }
 
 void LocalService::Stop() {
-  const int before = stop_signals_;
-  const auto wait_for = [&](size_t first, absl::Duration patience) {
+  // Until the children from `first` on are gone, for so long, or to so many signals of the user.
+  const auto wait_for = [&](size_t first, absl::Duration patience, int signals) {
     const absl::Time deadline = absl::Now() + patience;
-    while (!AllGone(first) && absl::Now() < deadline && stop_signals_ <= std::max(before, 1)) {
+    while (!AllGone(first) && absl::Now() < deadline && stop_signals_ < signals) {
       ReadSignals(absl::Milliseconds(20));
       for (Child& child : children_) ReadOutput(child);
       Reap();
@@ -303,7 +304,11 @@ void LocalService::Stop() {
   if (serving_)
     output_.Note("up: stopping; ranks write a checkpoint first (once more to stop at once)");
   for (size_t i = 1; i < children_.size(); ++i) Signal(children_[i], SIGTERM);
-  wait_for(1, kDrainWithin);
+  wait_for(1, kDrainWithin, 2);
+  // Another signal than the first, which may not have been taken yet: two of one kind are one. The
+  // workers kill their ranks and say that it was no failure.
+  for (size_t i = 1; i < children_.size(); ++i) Signal(children_[i], SIGINT);
+  wait_for(1, kKillWithin, 3);
   for (const Child& child : children_) Signal(child, SIGTERM);
   wait_for(0, kControllerStopWithin);
   for (const Child& child : children_) Signal(child, SIGKILL);

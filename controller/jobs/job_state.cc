@@ -136,6 +136,22 @@ void EndAttempt(Job& job, std::string reason, bool counts, StopMode mode, absl::
   }
 }
 
+// Peers notice the end of a rank before it is told. What they then reported was not a rank's fault,
+// and does not count.
+void EndAttemptUncounted(Job& job, const std::string& reason, StopMode mode, absl::Time time) {
+  const bool blamed_a_peer = job.culprit == ExitCause::kPeerLost;
+  if (blamed_a_peer && job.state == JobState::kRecovering) {
+    // A checkpoint that was reported in between has reset the count.
+    if (job.restarts_without_progress > 0) --job.restarts_without_progress;
+    EndAttempt(job, reason, false, StopMode::kKill, time);
+    job.culprit = ExitCause::kNone;
+  } else if (IsActive(job.state) || (blamed_a_peer && job.state == JobState::kStopping &&
+                                     job.outcome == JobState::kFailed)) {
+    EndAttempt(job, reason, false, mode, time);
+    job.culprit = ExitCause::kNone;
+  }
+}
+
 // A rank that only complained about a peer is not the culprit once the peer's own report is here.
 bool NamesTheCulprit(const Job& job, const RankReported& report, absl::Time time) {
   if (job.culprit != ExitCause::kPeerLost) return false;
@@ -161,8 +177,10 @@ void RankExited(Job& job, const RankReported& report, absl::Time time) {
     job.attempt_end_time = time;
     job.culprit = report.cause;
     Stop(job, JobState::kFailed, StopMode::kKill, reason);
-  } else if (IsActive(job.state) && report.cause == ExitCause::kStopped) {
-    EndAttempt(job, reason + " because its machine drains", false, StopMode::kCheckpoint, time);
+  } else if (report.cause == ExitCause::kStopped &&
+             (IsActive(job.state) || (report.signal != 0 && job.state == JobState::kRecovering))) {
+    // With a signal: its worker ended and killed it, which a peer may have told before.
+    EndAttemptUncounted(job, reason + " because its machine drains", StopMode::kCheckpoint, time);
   } else if (IsActive(job.state) && report.cause != ExitCause::kCompleted) {
     job.culprit = report.cause;
     EndAttempt(job, reason, true, StopMode::kKill, time);
@@ -223,20 +241,8 @@ absl::Status RanksLost(Job& job, const std::vector<uint32_t>& lost, const std::s
     return absl::FailedPreconditionError(absl::StrCat("job ", job.id, " has no such rank alive"));
   }
   for (const uint32_t rank : lost) job.ranks[rank].phase = RankPhase::kLost;
-  const std::string reason = absl::StrCat(WhoIsRank(job, lost.front()), " ", how);
-  // Peers notice a dead machine before its lease runs out. What they then reported was not a rank's
-  // fault, and does not count.
-  const bool blamed_a_peer = job.culprit == ExitCause::kPeerLost;
-  if (blamed_a_peer && job.state == JobState::kRecovering) {
-    // A checkpoint that was reported in between has reset the count.
-    if (job.restarts_without_progress > 0) --job.restarts_without_progress;
-    EndAttempt(job, reason, false, StopMode::kKill, time);
-    job.culprit = ExitCause::kNone;
-  } else if (IsActive(job.state) || (blamed_a_peer && job.state == JobState::kStopping &&
-                                     job.outcome == JobState::kFailed)) {
-    EndAttempt(job, reason, false, StopMode::kKill, time);
-    job.culprit = ExitCause::kNone;
-  }
+  EndAttemptUncounted(job, absl::StrCat(WhoIsRank(job, lost.front()), " ", how), StopMode::kKill,
+                      time);
   Settle(job, time);
   return absl::OkStatus();
 }

@@ -270,7 +270,7 @@ void Daemon::Drain() {
 
 void Daemon::KillAll() {
   const std::lock_guard lock(mutex_);
-  for (auto& [id, rank] : ranks_) rank.Stop(StopMode::kKill);
+  for (auto& [id, rank] : ranks_) rank.KillWithDaemon();
 }
 
 bool Daemon::idle() const {

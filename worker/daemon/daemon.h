@@ -46,7 +46,7 @@ class Daemon {
 
   // From now on no rank starts; those that run are asked to checkpoint and stop.
   void Drain();
-  void KillAll();
+  void KillAll();  // At once: they end because the daemon does, and are reported as stopped.
   size_t num_live_ranks() const;
   // No rank is left, and the controller has acknowledged all that was to be said.
   bool idle() const;

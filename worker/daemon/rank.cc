@@ -22,6 +22,7 @@ constexpr absl::Duration kSupervisorGrace = absl::Seconds(8);
 constexpr absl::Duration kChannelGrace = absl::Seconds(1);
 constexpr absl::Duration kLogInterval = absl::Milliseconds(250);
 constexpr size_t kMaxSets = 4096;
+constexpr char kEndedWithDaemon[] = "ended_with_daemon";  // Mark in the rank's directory.
 constexpr size_t kMaxValueBytes = 64 << 10;
 
 absl::Status WriteText(const std::string& path, const std::string& text) {
@@ -162,6 +163,15 @@ void Rank::Stop(StopMode mode) {
   if (IsRunning(supervisor_)) ::kill(supervisor_.pid, SIGTERM);
 }
 
+void Rank::KillWithDaemon() {
+  if (phase_ == Phase::kRunning) {
+    directory_.Mark(kEndedWithDaemon);  // Also for a later daemon, if this one ends too soon.
+    if (IsRunning(supervisor_)) ::kill(supervisor_.pid, SIGKILL);
+  } else {
+    Stop(StopMode::kKill);
+  }
+}
+
 void Rank::Poll(bool connected, absl::Duration elapsed) {
   if (phase_ == Phase::kRunning) PollLiveness(elapsed);
   if (phase_ == Phase::kRunning) PollProcess();
@@ -214,6 +224,9 @@ void Rank::PollProcess() {
   if (!hung_.empty() && exit_.cause != ExitCause::kCompleted) {
     exit_.cause = ExitCause::kHung;
     exit_.message = hung_;
+  } else if (exit_.cause == ExitCause::kSignal && directory_.Has(kEndedWithDaemon)) {
+    exit_.cause = ExitCause::kStopped;
+    exit_.message = "killed without a checkpoint";
   }
   phase_ = Phase::kFinishing;
   finish_by_ = shared_.clock.Monotonic() + kChannelGrace;
@@ -224,7 +237,8 @@ void Rank::Exited(RankExit exit) {
   phase_ = Phase::kExited;
   // So that a later daemon can say it again, also of a rank that never had a supervisor, or whose
   // supervisor does not know why it was killed.
-  const bool untold = !hung_.empty() || !directory_.Has("exit_report.json");
+  const bool untold =
+      !hung_.empty() || directory_.Has(kEndedWithDaemon) || !directory_.Has("exit_report.json");
   if (untold && MakeDirectories(directory_.path()).ok()) {
     if (const absl::Status status = WriteExitReport(directory_.File("exit_report.json"), exit_);
         !status.ok()) {

@@ -71,6 +71,8 @@ class Rank {
   void Adopt(channel::ChannelServer::Callbacks callbacks);
 
   void Stop(StopMode mode);
+  // The daemon ends and takes the rank along, at once: no fault of the rank's, and reported so.
+  void KillWithDaemon();
   // Moves on: finds the processes gone or hung, kills what did not go, forwards the log. `elapsed`:
   // since the last call.
   void Poll(bool connected, absl::Duration elapsed);

@@ -5,6 +5,7 @@
 
 #include <gmock/gmock.h>
 
+#include <csignal>
 #include <random>
 
 namespace trainyard::controller {
@@ -143,6 +144,23 @@ TEST(JobState, ARestartIsCountedFromTheCheckpointThatWasProgress) {
   job = Must(job, Saved(job, 2));  // Again: no progress.
   job = Must(job, Exited(job, 0, ExitCause::kOther));
   EXPECT_THAT(job.state_reason, HasSubstr("(restart 2 of 3 since the checkpoint of step 4)"));
+}
+
+// A worker that cannot wait for its ranks kills them. A peer may report that first.
+TEST(JobState, RanksKilledBecauseTheirWorkerEndsDoNotCount) {
+  Job job = Running(NewJob());
+  const Job told = Must(job, Exited(job, 0, ExitCause::kStopped, SIGKILL));
+  EXPECT_EQ(told.state, JobState::kRecovering);
+  EXPECT_EQ(told.restarts_without_progress, 0);
+  EXPECT_EQ(Must(told, Exited(told, 1, ExitCause::kPeerLost)).restarts_without_progress, 0);
+  job = Must(job, Exited(job, 1, ExitCause::kPeerLost));
+  EXPECT_EQ(job.restarts_without_progress, 1);
+  const Job late = Must(job, Exited(job, 0, ExitCause::kStopped, SIGKILL));
+  EXPECT_EQ(late.state, JobState::kRecovering);
+  EXPECT_EQ(late.restarts_without_progress, 0);
+  EXPECT_THAT(late.state_reason, HasSubstr("rank 0"));
+  // One that stopped by itself, or never began, on the order that followed excuses nothing.
+  EXPECT_EQ(Must(job, Exited(job, 0, ExitCause::kStopped)).restarts_without_progress, 1);
 }
 
 TEST(JobState, NewerCheckpointIsProgressAndAnOlderOneIsNot) {

@@ -75,6 +75,12 @@ class WorkerProgramTest : public ::testing::Test {
     ASSERT_TRUE(WaitFor([&] { return controller_.Start(StartMessage("job", 1, actions)); }));
     controller_.AwaitRank("job", 1, v1::RANK_STATE_READY);
   }
+  // Bug it must catch: an end that the user asked for counts as a failure of the rank.
+  void ExpectKilledWithItsWorker() {
+    const v1::RankStatus exited = controller_.AwaitRank("job", 1, v1::RANK_STATE_EXITED);
+    EXPECT_EQ(exited.cause(), v1::EXIT_CAUSE_STOPPED);
+    EXPECT_EQ(exited.signal(), SIGKILL);
+  }
 
   FakeController controller_;
   TemporaryDirectory directory_;
@@ -125,7 +131,7 @@ TEST_F(WorkerProgramTest, ASecondSignalKillsRanksThatDoNotStop) {
   controller_.Await([](const auto& request) { return request.has_draining(); });
   ::kill(worker_, SIGINT);
   EXPECT_EQ(AwaitEnd(worker_), 0);
-  EXPECT_EQ(controller_.AwaitRank("job", 1, v1::RANK_STATE_EXITED).signal(), SIGTERM);
+  ExpectKilledWithItsWorker();
 }
 
 TEST_F(WorkerProgramTest, TheDrainIsBounded) {
@@ -133,7 +139,7 @@ TEST_F(WorkerProgramTest, TheDrainIsBounded) {
   RunRank({"ready", "wait"});
   ::kill(worker_, SIGTERM);
   EXPECT_EQ(AwaitEnd(worker_), 0);
-  EXPECT_EQ(controller_.AwaitRank("job", 1, v1::RANK_STATE_EXITED).signal(), SIGTERM);
+  ExpectKilledWithItsWorker();
 }
 
 TEST_F(WorkerProgramTest, ASecondWorkerOnOneStateDirectoryIsRefused) {
@@ -157,11 +163,11 @@ TEST_F(WorkerProgramTest, WrongFlagsAreSaidAndEndIt) {
   EXPECT_EQ(exit_code({{"--devices", "0"}}), 2);
   EXPECT_THAT(Output(), HasSubstr("--devices 0 is not between 1"));
   EXPECT_EQ(exit_code({{"--patience", "0"}}), 2);
+  EXPECT_EQ(exit_code({{"--cores", "0"}}), 2);
+  EXPECT_EQ(exit_code({{"--cores", "100000"}}), 2);
+  EXPECT_THAT(Output(), HasSubstr("usable cores"));
   EXPECT_EQ(exit_code({{"--devises", "2"}}), 2);
 }
 
 }  // namespace
 }  // namespace trainyard
-  EXPECT_EQ(exit_code({{"--cores", "0"}}), 2);
-  EXPECT_EQ(exit_code({{"--cores", "100000"}}), 2);
-  EXPECT_THAT(Output(), HasSubstr("usable cores"));

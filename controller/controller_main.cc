@@ -76,7 +76,12 @@ int Main(int argc, char** argv) {
       ->capture_default_str();
   app.add_flag("--insecure", options.insecure,
                "Allow addresses off loopback although there is no TLS");
-  CLI11_PARSE(app, argc, argv);
+  // The macro returns CLI11's own codes, of which there are many.
+  const auto parse = [&]() -> int {
+    CLI11_PARSE(app, argc, argv);
+    return -1;
+  };
+  if (const int code = parse(); code >= 0) return code == 0 ? 0 : 2;
   const auto address = ParseAddress(listen), metrics_address = ParseAddress(metrics_listen);
   for (const auto* parsed : {&address, &metrics_address}) {
     if (parsed->ok()) continue;

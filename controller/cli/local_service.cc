@@ -168,6 +168,10 @@ absl::Status LocalService::StartWorkers() {
                    kDrainSeconds,
                    "--trainer",
                    options_.binary_directory + "/trainyard-trainer"};
+    if (options_.patience_seconds > 0) {
+      worker.argv.insert(worker.argv.end(),
+                         {"--patience", absl::StrCat(options_.patience_seconds)});
+    }
     for (const std::string& root : options_.roots) {
       worker.argv.insert(worker.argv.end(), {"--root", root});
     }
@@ -310,7 +314,7 @@ void LocalService::Stop() {
   for (size_t i = 1; i < children_.size(); ++i) Signal(children_[i], SIGINT);
   wait_for(1, kKillWithin, 3);
   for (const Child& child : children_) Signal(child, SIGTERM);
-  wait_for(0, kControllerStopWithin);
+  wait_for(0, kControllerStopWithin, 3);
   for (const Child& child : children_) Signal(child, SIGKILL);
   KillOrphans();
 }

@@ -17,6 +17,7 @@ namespace trainyard::cli {
 struct LocalServiceOptions {
   int workers = 1;
   int devices_per_worker = 1;
+  uint64_t patience_seconds = 0;   // Of the workers with their ranks; 0: the workers' own default.
   std::string state;               // Directory; absolute.
   std::string listen;              // host:port; port 0 picks a free one.
   std::string metrics_listen;      // The same.

@@ -83,6 +83,28 @@ TEST(Lifecycle, ASecondSignalEndsAtOnceAndStillLeavesNothing) {
   service.up().Signal(SIGTERM);
   EXPECT_EQ(service.up().Wait(absl::Seconds(10)), 0);
   EXPECT_TRUE(FindProcesses(service.directory()).empty());
+  // The user's wish is no failure of the job.
+  service.StartAgain();
+  ASSERT_TRUE(WaitUntil([&] { return service.State(id) == "RUNNING"; }));
+  EXPECT_EQ(service.Job(id).at("epoch"), 2);
+  EXPECT_EQ(service.Job(id).at("restarts_without_progress"), 0);
+}
+
+TEST(Lifecycle, UpGivesItsWorkersTheirPatience) {
+  Service service({.workers = 1, .devices_per_worker = 1, .up_flags = {"--patience", "77"}});
+  pid_t worker = service.Find("trainyard-worker", "--patience 77");
+  EXPECT_GT(worker, 0);
+}
+
+TEST(Lifecycle, EveryProgramEndsWithTwoForFlagsThatItCannotUse) {
+  Service service({.workers = 1, .devices_per_worker = 1});
+  for (const char* program : {"trainyard", "trainyard-controller", "trainyard-worker",
+                              "trainyard-trainer", "trainyard-tokenize"}) {
+    SCOPED_TRACE(program);
+    EXPECT_EQ(service.Run(program, {"--no-such-flag"}).exit_code, 2);
+    EXPECT_EQ(service.Run(program, {"--help"}).exit_code, 0);
+  }
+  EXPECT_EQ(service.Run("trainyard-controller", {}).exit_code, 2) << "--state is required";
 }
 
 TEST(Lifecycle, KillingUpItselfEndsEverythingItStarted) {

@@ -80,14 +80,24 @@ void Service::StartAgain() {
 }
 
 void Service::StartUp() {
-  processes_.push_back(std::make_unique<Process>(ProcessOptions{
-      .argv = {binaries_ + "/trainyard", "up", "--workers", absl::StrCat(options_.workers),
-               "--devices-per-worker", absl::StrCat(options_.devices_per_worker), "--state",
-               directory_ + "/state", "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0"},
-      .directory = directory_,
-      .environment = {},
-      .output = directory_ + "/up.out",
-      .errors = directory_ + "/up.err"}));
+  std::vector<std::string> argv = {binaries_ + "/trainyard",
+                                   "up",
+                                   "--workers",
+                                   absl::StrCat(options_.workers),
+                                   "--devices-per-worker",
+                                   absl::StrCat(options_.devices_per_worker),
+                                   "--state",
+                                   directory_ + "/state",
+                                   "--listen",
+                                   "127.0.0.1:0",
+                                   "--metrics-listen",
+                                   "127.0.0.1:0"};
+  argv.insert(argv.end(), options_.up_flags.begin(), options_.up_flags.end());
+  processes_.push_back(std::make_unique<Process>(ProcessOptions{.argv = argv,
+                                                                .directory = directory_,
+                                                                .environment = {},
+                                                                .output = directory_ + "/up.out",
+                                                                .errors = directory_ + "/up.err"}));
   const std::string line = WaitForReady("up");
   address_ = Value(line, "controller=");
   metrics_url_ = Value(line, "metrics=");

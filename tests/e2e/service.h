@@ -17,6 +17,7 @@ struct ServiceOptions {
   int devices_per_worker = 1;
   // Not empty: instead of the workers of `up` one worker, with these flags.
   std::vector<std::string> worker_flags = {};
+  std::vector<std::string> up_flags = {};  // Further ones.
 };
 
 // A spec as text with the fields that tests vary. Two layers of a llama, synthetic data.

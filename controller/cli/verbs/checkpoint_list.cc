@@ -78,7 +78,8 @@ Verb CheckpointListVerb() {
           .positionals = {{"DIR", "the checkpoint.directory of a spec"}},
           .options = {},
           .offers = kFormats | kQuiet,
-          .examples = {"trainyard checkpoint list runs/tiny"},
+          .examples = {"trainyard checkpoint list runs/tiny  # sizes alone; 'trainyard checkpoint "
+                       "verify' reads everything"},
           .run = Run};
 }
 

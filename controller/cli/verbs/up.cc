@@ -12,6 +12,8 @@
 namespace trainyard::cli {
 namespace {
 
+constexpr uint64_t kMaxPatienceSeconds = 7 * 24 * 3600;
+
 absl::StatusOr<int> Size(const Arguments& arguments, const std::string& name, uint64_t max) {
   const uint64_t size = arguments.Number(name);
   if (size == 0 || size > max) {
@@ -26,6 +28,11 @@ absl::Status Run(const Context& context) {
   const auto devices = Size(context.arguments, "--devices-per-worker", 256);
   if (!workers.ok()) return workers.status();
   if (!devices.ok()) return devices.status();
+  if (context.arguments.Has("--patience")) {
+    const auto patience = Size(context.arguments, "--patience", kMaxPatienceSeconds);
+    if (!patience.ok()) return patience.status();
+    options.patience_seconds = uint64_t(*patience);
+  }
   options.workers = *workers;
   options.devices_per_worker = *devices;
   if (context.arguments.Text("--state").empty()) {
@@ -58,7 +65,10 @@ Verb UpVerb() {
                                  "127.0.0.1:7070"),
                       TextOption("--metrics-listen", "ADDR",
                                  "where the controller's metrics are; port 0: a free one",
-                                 "127.0.0.1:7071")},
+                                 "127.0.0.1:7071"),
+                      NumberOption("--patience", "SECONDS",
+                                   "how long a rank may go without progress within a step before "
+                                   "it is ended; default: trainyard-worker's")},
           .offers = kQuiet,
           .examples = {"trainyard up --workers 2",
                        "trainyard up --listen 127.0.0.1:0 --metrics-listen 127.0.0.1:0"},

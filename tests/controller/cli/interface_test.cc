@@ -39,7 +39,7 @@ TEST(Interface, TheVerbsAndTheirOptionsStay) {
   EXPECT_EQ(
       Interface(),
       "up --workers=N(1) --devices-per-worker=M(1) --state=DIR(.trainyard) "
-      "--listen=ADDR(127.0.0.1:7070) --metrics-listen=ADDR(127.0.0.1:7071)" +
+      "--listen=ADDR(127.0.0.1:7070) --metrics-listen=ADDR(127.0.0.1:7071) --patience=SECONDS" +
           kQuiet +
           "\n"
           "submit SPEC --set=PATH=VALUE -w,--watch --validate-only" +
@@ -160,6 +160,16 @@ TEST_F(Command, AnArgumentThatCannotBeIsUsage) {
     EXPECT_THAT(err_.str(), testing::HasSubstr(absl::StrCat("--controller: address '", address)))
         << address;
   }
+}
+
+TEST_F(Command, UpsPatienceIsSomeTime) {
+  EXPECT_EQ(Trainyard({"up", "--patience", "0"}), 2);
+  EXPECT_THAT(err_.str(), testing::HasSubstr("--patience: wanted 1 to"));
+}
+
+TEST_F(Command, ListingCheckpointsSaysHowToVerifyThem) {
+  EXPECT_EQ(Trainyard({"checkpoint", "list", "--help"}), 0);
+  EXPECT_THAT(out_.str(), testing::HasSubstr("trainyard checkpoint verify"));
 }
 
 TEST_F(Command, UpServesThisMachineAlone) {

@@ -91,8 +91,8 @@ void AddFlags(CLI::App& app, Flags& flags) {
       ->capture_default_str();
   app.add_option("--patience", flags.patience_seconds,
                  "Seconds that a rank may go without progress within a step before it is ended and "
-                 "its job recovers; three times that while it starts or checkpoints, a tenth if it "
-                 "gives no sign of life. The same on all workers")
+                 "its job recovers; three times that while it starts or checkpoints, a tenth, "
+                 "but 5 seconds at least, if it gives no sign of life. The same on all workers")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
 }

@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "worker/channel/messages.h"
+#include "worker/channel/patience.h"
 
 namespace trainyard::channel {
 
@@ -26,7 +27,7 @@ class ChannelClient {
     absl::Duration retry = absl::Milliseconds(100);  // Between attempts to connect.
     // What heartbeats say, asked on the client's thread; must not block. Empty: there are none.
     std::function<Progress()> progress = nullptr;
-    absl::Duration beat = absl::Seconds(1);   // Between them.
+    absl::Duration beat = kBeat;              // Between them.
     std::function<void()> on_stop = nullptr;  // Once, on the client's thread; must not block.
   };
 

@@ -4,10 +4,14 @@
 
 #pragma once
 
+#include <algorithm>
+
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
 namespace trainyard::channel {
+
+inline constexpr absl::Duration kBeat = absl::Seconds(1);  // Between a rank's heartbeats.
 
 class Patience {
  public:
@@ -21,7 +25,8 @@ class Patience {
     return phase == "starting" || phase == "checkpoint" ? 3 * step_ : step_;
   }
   // Without any heartbeat: the whole process stands still, whatever it was at.
-  absl::Duration Silence() const { return step_ / 10; }
+  // However short, several heartbeats must be missing: one that is late says that a core is busy.
+  absl::Duration Silence() const { return std::max(step_ / 10, 5 * kBeat); }
   // Of one operation among ranks: longer than a peer may take for anything, and than its end takes.
   absl::Duration ForPeers() const { return 3 * step_ + absl::Minutes(1); }
 

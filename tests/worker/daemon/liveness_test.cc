@@ -86,6 +86,12 @@ TEST_F(LivenessTest, ThePauseOfTheDaemonIsNotTheRanks) {
   EXPECT_FALSE(liveness_.Poll(absl::Hours(1)));
 }
 
+// Bug it must catch: a patience so short that a rank hangs whenever it waits for a core.
+TEST(Patience, SeveralHeartbeatsMustBeMissingHoweverShortItIs) {
+  EXPECT_EQ(Patience(absl::Seconds(2)).Silence(), absl::Seconds(5));
+  EXPECT_EQ(Patience(absl::Minutes(10)).Silence(), absl::Minutes(1));
+}
+
 TEST(Patience, PeersAreWaitedForLongerThanAnyoneMayTake) {
   const Patience patience(absl::Minutes(2));
   for (const char* phase : {"starting", "data", "step", "validation", "checkpoint"}) {

@@ -60,6 +60,12 @@ absl::Status ErrnoStatus(int error, absl::string_view doing, absl::string_view p
     case EACCES:
     case EPERM:
       return absl::PermissionDeniedError(text);
+    case EISDIR:
+    case ELOOP:
+    case ENAMETOOLONG:
+    case ENOTDIR:
+    case EROFS:
+      return absl::FailedPreconditionError(text);  // Trying again would not help.
     default:
       return absl::InternalError(text);
   }

@@ -48,6 +48,16 @@ int64_t PeakMemoryBytes() {
   return int64_t{usage.ru_maxrss} * 1024;
 }
 
+absl::Status OfField(absl::string_view field, const absl::Status& status) {
+  if (status.ok()) return status;
+  return absl::Status(status.code(), absl::StrCat(field, ": ", status.message()));
+}
+
+// Where the spec says which data; synthetic ones come from nowhere.
+const char* PathField(const DataConfig& data) {
+  return std::holds_alternative<IndexedData>(data) ? "data.indexed.prefix" : "data.text.path";
+}
+
 class RankTrainer final : public Trainer {
  public:
   RankTrainer(const JobConfig& job, const RankConfig& rank, const Backend& backend,
@@ -84,7 +94,10 @@ class RankTrainer final : public Trainer {
   bool resumes() const { return !rank_.checkpoints.empty(); }
   absl::Status ChooseCheckpoint();  // On rank 0.
   absl::Status LoadFrom(const std::string& path);
-  absl::Status OfField(const absl::Status& status) const;  // An error of what a job starts from.
+  // An error of what the job starts from, which is a field's only where it does not resume.
+  absl::Status OfStart(const absl::Status& status) const {
+    return resumes() ? status : OfField("init_from", status);
+  }
 
   absl::StatusOr<StepRecord> Step(int64_t step);
   Agreement Attempt(int64_t step, int attempt, const StepBatch& batch, StepRecord& record);
@@ -151,11 +164,13 @@ absl::Status RankTrainer::Prepare() {
 }
 
 absl::Status RankTrainer::OpenDataset() {
-  ASSIGN_OR_RETURN(data_, OpenData({.source = job_.data,
-                                    .sequence = job_.batch.sequence,
-                                    .vocab = model_.vocab,
-                                    .seed = job_.seed,
-                                    .roots = roots_}));
+  absl::StatusOr<DataSplits> data = OpenData({.source = job_.data,
+                                              .sequence = job_.batch.sequence,
+                                              .vocab = model_.vocab,
+                                              .seed = job_.seed,
+                                              .roots = roots_});
+  RETURN_IF_ERROR(OfField(PathField(job_.data), data.status()));
+  data_ = *std::move(data);
   Mesh mesh = MeshOf(job_, model_);
   mesh.rank = world_.rank();
   constexpr AxisSet kSequences = {Axis::kExpert, Axis::kData};
@@ -175,7 +190,9 @@ absl::Status RankTrainer::OpenDataset() {
 
 absl::Status RankTrainer::ClaimCheckpointDirectory() {
   if (!job_.checkpoint || !first_rank()) return absl::OkStatus();
-  ASSIGN_OR_RETURN(checkpoint_directory_, roots_.MakeDirectory(job_.checkpoint->directory));
+  const auto made = roots_.MakeDirectory(job_.checkpoint->directory);
+  RETURN_IF_ERROR(OfField("checkpoint.directory", made.status()));
+  checkpoint_directory_ = *made;
   return ClaimDirectory(checkpoint_directory_, rank_.job_id, rank_.epoch, LocalStorage());
 }
 
@@ -208,29 +225,25 @@ absl::Status RankTrainer::ChooseCheckpoint() {
   if (!first_rank() || (!resumes() && job_.init_from.empty())) return absl::OkStatus();
   absl::StatusOr<ChosenCheckpoint> chosen =
       resumes() ? NewestGood(rank_.checkpoints, roots_) : FindCheckpoint(job_.init_from, roots_);
-  RETURN_IF_ERROR(OfField(chosen.status()));
-  RETURN_IF_ERROR(OfField(chosen->checkpoint->CheckModel(model_)));
-  refused_ = std::move(chosen->refused);
-  for (const std::string& reason : refused_) {
-    LogWarning("checkpoint_refused", {{"reason", reason}});
-  }
+  RETURN_IF_ERROR(OfStart(chosen.status()));
+  RETURN_IF_ERROR(OfStart(chosen->checkpoint->CheckModel(model_)));
   chosen_ = chosen->checkpoint->path();
+  for (const std::string& reason : chosen->refused) {
+    refused_.push_back(
+        resumes() ? reason : absl::StrCat("init_from: ", reason, "; taking ", chosen_, " instead"));
+    LogWarning("checkpoint_refused", {{"reason", refused_.back()}});
+  }
   return absl::OkStatus();
-}
-
-absl::Status RankTrainer::OfField(const absl::Status& status) const {
-  if (status.ok() || resumes()) return status;
-  return absl::Status(status.code(), absl::StrCat("init_from: ", status.message()));
 }
 
 absl::Status RankTrainer::LoadFrom(const std::string& path) {
   if (path.empty()) return absl::OkStatus();
   const absl::StatusOr<Checkpoint> opened = Checkpoint::Open(path, roots_);
-  RETURN_IF_ERROR(OfField(opened.status()));
+  RETURN_IF_ERROR(OfStart(opened.status()));
   const Checkpoint& checkpoint = *opened;
   // Another machine may have another one there.
-  RETURN_IF_ERROR(OfField(checkpoint.CheckModel(model_)));
-  RETURN_IF_ERROR(OfField(LoadSnapshot(
+  RETURN_IF_ERROR(OfStart(checkpoint.CheckModel(model_)));
+  RETURN_IF_ERROR(OfStart(LoadSnapshot(
       checkpoint, resumes() ? LoadWhat::kEverything : LoadWhat::kParameters, executable())));
   LogInfo(resumes() ? "resumed" : "initialised_from",
           {{"checkpoint", checkpoint.path()}, {"step", checkpoint.state().step}});

@@ -285,8 +285,14 @@ TEST(Loading, InitFromAJobsDirectoryTakesTheNewestGoodCheckpointOfIt) {
   JobConfig job = TinyJob(FreshDirectory("init_target_directory"));
   job.init_from = source.checkpoint->directory;
   job.optimizer.adamw.learning_rate = 1e-300;  // Too small to move anything.
-  const RankRun run = RunJob(job, {.ranks = 2})[1];
+  const auto runs = RunJob(job, {.ranks = 2});
+  const RankRun& run = runs[1];
   ASSERT_TRUE(run.status.ok()) << run.status;
+  ASSERT_EQ(runs[0].start.refused.size(), 1u);
+  EXPECT_THAT(
+      runs[0].start.refused[0],
+      ::testing::AllOf(::testing::StartsWith("init_from: "), HasSubstr("/epoch-1/step-3/"),
+                       ::testing::EndsWith("init_source_directory/epoch-1/step-2 instead")));
   EXPECT_EQ(run.records.front().step, 1);
   const auto want = testing::ReadTensors(Checkpoint::Open((*paths)[1]).value());
   const auto got = testing::ReadTensors(Newest(job.checkpoint->directory));
@@ -309,6 +315,18 @@ TEST(Loading, AnInitFromThatDoesNotFitIsRefusedByFieldBeforeTheDirectoryIsClaime
                 ::testing::AllOf(::testing::StartsWith("init_from: "), HasSubstr(from)));
     EXPECT_EQ(runs[1].status.message(), absl::StrCat("rank 0: ", runs[0].status.message()));
     EXPECT_FALSE(Exists(job.checkpoint->directory));
+  }
+}
+
+// Catches a mistake in the spec that is taken for a failure of the machine, and tried again.
+TEST(Loading, AFileInPlaceOfTheDirectoryIsTheUsersToMend) {
+  JobConfig job = TinyJob(FreshDirectory("a_file"));
+  ASSERT_TRUE(WriteFileAtomic(job.checkpoint->directory, "in the way").ok());
+  for (const char* below : {"", "/runs"}) {
+    job.checkpoint->directory += below;
+    const RankRun run = RunJob(job)[0];
+    EXPECT_EQ(run.status.code(), absl::StatusCode::kFailedPrecondition) << run.status;
+    EXPECT_THAT(std::string(run.status.message()), ::testing::StartsWith("checkpoint.directory: "));
   }
 }
 

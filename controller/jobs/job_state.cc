@@ -378,7 +378,8 @@ std::vector<EventRecord> EventsOf(const Job& before, const JobEvent& event, cons
     std::vector<std::string> hosts;
     for (const Rank& rank : after.ranks) hosts.push_back(rank.worker_id);
     hosts.erase(std::unique(hosts.begin(), hosts.end()), hosts.end());
-    std::string text = absl::StrCat(after.ranks.size(), " ranks on");
+    std::string text =
+        absl::StrCat(after.ranks.size(), after.ranks.size() == 1 ? " rank on" : " ranks on");
     for (const std::string& host : hosts) absl::StrAppend(&text, " ", host);
     add(EventType::kPlaced, text);
   } else if (const auto* report = std::get_if<RankReported>(&event.what)) {

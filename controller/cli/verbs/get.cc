@@ -44,7 +44,8 @@ void PrintJob(const v1::Job& job, Output& output) {
   line("reason", job.state_reason());
   line("model", ModelText(job.spec().model()));
   line("progress", ProgressLine(job.progress()));
-  line("attempt", absl::StrCat(job.epoch(), " (", job.restarts(), " restarts, ",
+  line("attempt", absl::StrCat(job.epoch(), " (", job.restarts(),
+                               job.restarts() == 1 ? " restart, " : " restarts, ",
                                job.restarts_without_progress(), " since the newest checkpoint)"));
   line("placement", Placement(job));
   line("created", FormatTimestamp(job.create_time()));

@@ -103,7 +103,7 @@ class Gang : public ::testing::Test {
   void Start(int steps, const std::vector<std::string>& faults = {"", ""}) {
     for (int rank = 0; rank < kRanks; ++rank) {
       const std::string path = absl::StrCat(directory_, "/config-", rank, ".yaml");
-      WriteConfig(path, JobYaml(directory_, kRanks, steps, RankYaml(rank)));
+      WriteConfig(path, JobYaml(directory_, kRanks, steps, fields_ + RankYaml(rank)));
       std::vector<std::string> arguments = {path};
       if (!faults[size_t(rank)].empty()) arguments = {path, "--fault", faults[size_t(rank)]};
       trainers_.push_back(
@@ -120,13 +120,16 @@ class Gang : public ::testing::Test {
     return Checkpoint::Open(paths->front())->Digest().value();
   }
 
+  // Of five steps that were started.
+  void ExpectTheBitsOfThreads();
+
+  std::string fields_;  // More of the job's.
   std::string directory_;
   std::unique_ptr<Daemons> daemons_;
   std::vector<std::unique_ptr<TrainerProcess>> trainers_;
 };
 
-TEST_F(Gang, TrainsToTheSameBitsAsThreadsAndTellsItsDaemons) {
-  Start(5);
+void Gang::ExpectTheBitsOfThreads() {
   for (int rank = 0; rank < kRanks; ++rank) {
     EXPECT_EQ(trainers_[size_t(rank)]->Wait(), 0) << trainers_[size_t(rank)]->Output();
     EXPECT_EQ(Cause(rank), "completed");
@@ -142,7 +145,7 @@ TEST_F(Gang, TrainsToTheSameBitsAsThreadsAndTellsItsDaemons) {
   const std::string processes = Digest();
 
   ASSERT_TRUE(RemoveTree(directory_ + "/run").ok());
-  const TrainerConfig config = ParseTrainerConfig(JobYaml(directory_, kRanks, 5)).value();
+  const TrainerConfig config = ParseTrainerConfig(JobYaml(directory_, kRanks, 5, fields_)).value();
   testing::RunWorlds(kRanks, [&](CollectiveWorld& world) {
     RankConfig rank;
     rank.job_id = "j-1", rank.epoch = 1, rank.rank = world.rank(), rank.world = kRanks;
@@ -151,6 +154,18 @@ TEST_F(Gang, TrainsToTheSameBitsAsThreadsAndTellsItsDaemons) {
     EXPECT_TRUE((*trainer)->Run().ok());
   });
   EXPECT_EQ(Digest(), processes);
+}
+
+TEST_F(Gang, TrainsToTheSameBitsAsThreadsAndTellsItsDaemons) {
+  Start(5);
+  ExpectTheBitsOfThreads();
+}
+
+// Gathers and sums of ZeRO FULL over sockets: computation goes on beside them.
+TEST_F(Gang, TrainsToTheSameBitsAsThreadsUnderZeroFull) {
+  fields_ = "  parallelism: {zero: FULL, reduction: BF16}\n";
+  Start(5);
+  ExpectTheBitsOfThreads();
 }
 
 TEST_F(Gang, StopOfOneRankStopsAllWithACheckpointOfThatStep) {

@@ -187,15 +187,37 @@ void Collective::WaitSend(SendHandle message) {
        0, [&] { DoWaitSend(message); });
 }
 
-void Collective::Receive(Tensor data, int peer) {
+void Collective::Receive(Tensor data, int peer) { WaitReceive(PostReceive(data, peer)); }
+
+ReceiveHandle Collective::PostReceive(Tensor data, int peer) {
   CheckPeer(peer);
   const Message message{peer, received_[size_t(peer)]++};
+  posted_receives_.push_back({message, data});
+  under_way_ = {.op = CollectiveOp::kReceive,
+                .sequence = message.n + 1,
+                .bytes = int64_t(data.bytes()),
+                .from = world_rank(peer)};
+  DoPostReceive(data, message);
+  return message;
+}
+
+void Collective::WaitReceive(ReceiveHandle message) {
+  const auto posted =
+      std::find_if(posted_receives_.begin(), posted_receives_.end(),
+                   [&](const auto& other) { return other.first.peer == message.peer; });
+  CHECK(posted != posted_receives_.end() && posted->first.n == message.n)
+      << "message " << message.n << " of rank " << message.peer
+      << " was not posted, or is not the next";
+  const Tensor data = posted->second;
+  posted_receives_.erase(posted);
   Note({.op = CollectiveOp::kReceive,
         .sequence = message.n + 1,
         .bytes = int64_t(data.bytes()),
-        .from = world_rank(peer)},
+        .from = world_rank(message.peer)},
        0, [&] { DoReceive(data, message); });
 }
+
+void Collective::DoPostReceive(Tensor, Message) {}
 
 void Collective::SendReceive(ConstTensor send, int to, Tensor receive, int from) {
   const bool alone = to == rank_;
@@ -221,6 +243,7 @@ void Collective::DoSendReceive(ConstTensor send, Message to, Tensor receive, Mes
     if (send.bytes() > 0) std::memcpy(receive.data, send.data, send.bytes());
     return;
   }
+  DoPostReceive(receive, from);
   DoPostSend(send, to);
   DoReceive(receive, from);
   DoWaitSend(to);

@@ -18,6 +18,7 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/collective/flight_recorder.h"
@@ -38,8 +39,9 @@ struct Message {
   int peer = -1;
   int64_t n = 0;
 };
-// Names a posted message until it is waited for.
+// Name a posted message until it is waited for.
 using SendHandle = Message;
+using ReceiveHandle = Message;
 
 // What one kind of operation has cost this rank so far.
 struct OpCounts {
@@ -93,6 +95,10 @@ class Collective {
   SendHandle PostSend(ConstTensor data, int peer);
   void WaitSend(SendHandle message);
   void Receive(Tensor data, int peer);
+  // Receive in two halves, so that a message may arrive while the rank computes. `data` is the
+  // group's until WaitReceive, which every one needs once, those of one peer in their order.
+  ReceiveHandle PostReceive(Tensor data, int peer);
+  void WaitReceive(ReceiveHandle message);
   // Both at once, as a ring's shift needs. A rank may send to itself if it also receives from
   // itself. No overlap.
   void SendReceive(ConstTensor send, int to, Tensor receive, int from);
@@ -130,6 +136,8 @@ class Collective {
                               std::span<const int64_t> receive_rows) = 0;
   virtual void DoPostSend(ConstTensor data, Message to) = 0;
   virtual void DoWaitSend(Message to) = 0;
+  // Unless overridden: nothing, and all is left to DoReceive, which follows.
+  virtual void DoPostReceive(Tensor data, Message from);
   virtual void DoReceive(Tensor data, Message from) = 0;
   virtual void DoSendReceive(ConstTensor send, Message to, Tensor receive, Message from);
 
@@ -143,9 +151,10 @@ class Collective {
   const std::string name_;
   const std::vector<int> members_;
   const int rank_;
-  int64_t collectives_ = 0;               // Begun so far.
-  std::vector<int64_t> sent_, received_;  // Messages by peer.
-  std::vector<int64_t> equal_rows_;       // Of AllToAll.
+  int64_t collectives_ = 0;                                  // Begun so far.
+  std::vector<int64_t> sent_, received_;                     // Messages by peer.
+  std::vector<std::pair<Message, Tensor>> posted_receives_;  // Not waited for, in their order.
+  std::vector<int64_t> equal_rows_;                          // Of AllToAll.
   FlightRecord under_way_;
   GroupActivity* activity_ = nullptr;  // Of the world; null where nobody asked.
   std::array<Counters, kCollectiveOps> counters_;

@@ -249,7 +249,7 @@ class GlooCollective final : public Collective {
     for (int i = 1; i < size(); ++i) peers_.push_back((rank + i) % size());
   }
   ~GlooCollective() override {
-    if (!sends_.empty()) {
+    if (!sends_.empty() || !receives_.empty()) {
       mesh_.Abort(absl::StrCat("group ", name(), " ended before its messages were waited for"));
     }
   }
@@ -379,6 +379,8 @@ class GlooCollective final : public Collective {
     });
   }
 
+  using Messages = std::map<std::pair<int, int64_t>, Transfers>;  // By peer and number.
+
   void DoPostSend(ConstTensor data, Message to) override {
     Guarded([&] {
       Transfers& transfers = sends_.try_emplace({to.peer, to.n}, mesh_).first->second;
@@ -386,22 +388,21 @@ class GlooCollective final : public Collective {
                      Tag(to.peer, kMessage, uint64_t(to.n), data.bytes()));
     });
   }
-
-  void DoWaitSend(Message to) override {
+  // A message leaves when its receiver expects it.
+  void DoPostReceive(Tensor data, Message from) override {
     Guarded([&] {
-      const auto message = sends_.find({to.peer, to.n});
-      CHECK(message != sends_.end()) << OperationUnderWay() << ": waited for already";
-      message->second.Wait(mesh_.timeout());
-      sends_.erase(message);
-    });
-  }
-
-  void DoReceive(Tensor data, Message from) override {
-    Guarded([&] {
-      Transfers transfers(mesh_);
+      Transfers& transfers = receives_.try_emplace({from.peer, from.n}, mesh_).first->second;
       transfers.Receive(data.data, {0, data.bytes()}, world_rank(from.peer),
                         Tag(from.peer, kMessage, uint64_t(from.n), data.bytes()));
-      transfers.Wait(mesh_.timeout());
+    });
+  }
+  void DoWaitSend(Message to) override { WaitFor(sends_, to); }
+  void DoReceive(Tensor, Message from) override { WaitFor(receives_, from); }
+  void WaitFor(Messages& posted, Message message) {
+    Guarded([&] {
+      auto found = posted.extract({message.peer, message.n});
+      CHECK(!found.empty()) << OperationUnderWay() << ": waited for already";
+      found.mapped().Wait(mesh_.timeout());
     });
   }
 
@@ -478,7 +479,7 @@ class GlooCollective final : public Collective {
   const std::vector<uint64_t> channels_;
   std::vector<int> peers_;  // From the next rank on, so that not all send to rank 0 first.
   uint64_t passes_ = 0;
-  std::map<std::pair<int, int64_t>, Transfers> sends_;  // By peer and number.
+  Messages sends_, receives_;  // Posted, and not waited for.
   std::vector<std::byte> scratch_;
 };
 

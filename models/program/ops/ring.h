@@ -43,9 +43,10 @@ struct Exchange {
 // Runs `call`, which neither writes the one nor reads the other, while the messages travel.
 inline Call WhileExchanging(Collective& group, const Exchange& exchange, Call call) {
   return [&group, exchange, call = std::move(call)](Exec& exec) {
+    const ReceiveHandle coming = group.PostReceive(exchange.received, exchange.from);
     const SendHandle sent = group.PostSend(exchange.data, exchange.to);
     call(exec);
-    group.Receive(exchange.received, exchange.from);
+    group.WaitReceive(coming);
     group.WaitSend(sent);
   };
 }

@@ -1,5 +1,7 @@
 // Proves what is Gloo's alone: timeouts, and errors of finding each other, that name their culprit.
 
+#include <future>
+
 #include "tests/kernels/collective/worlds.h"
 
 namespace trainyard {
@@ -44,6 +46,25 @@ TEST(Gloo, PeerThatDoesNotReceiveIsNamedByTheWaitForTheSend) {
   });
   EXPECT_THAT(errors[0], HasSubstr("wait_send 1 to world rank 1 of group everyone, rank 0 of 2"));
   EXPECT_THAT(errors[0], HasSubstr("no word within 50ms from world rank 1 "));
+}
+
+// So that it travels while the receiver computes.
+TEST(Gloo, APostedReceiveTakesItsMessageBeforeItIsWaitedFor) {
+  GlooThreads gloo(2);
+  std::promise<void> sent;
+  const auto errors = RunRanks(gloo.worlds(), [&](Collective& group) {
+    std::vector<double> data = {1.0 + group.rank()};
+    if (group.rank() == 0) {
+      const ReceiveHandle coming = group.PostReceive(View(data), 1);
+      sent.get_future().wait();  // In vain if the message waits for WaitReceive.
+      group.WaitReceive(coming);
+      EXPECT_EQ(data[0], 2);
+    } else {
+      group.WaitSend(group.PostSend(View(data), 0));
+      sent.set_value();
+    }
+  });
+  for (const std::string& error : errors) EXPECT_EQ(error, "");
 }
 
 TEST(Gloo, MissingRankIsADeadlineThatNamesItsKey) {

@@ -56,6 +56,17 @@ TEST_F(MisuseDeathTest, SendThatIsWaitedForTwice) {
   EXPECT_DEATH(first_->WaitSend(sent), "waited for already");
 }
 
+TEST_F(MisuseDeathTest, PostedReceivesThatAreWaitedForOutOfOrder) {
+  const ReceiveHandle one = first_->PostReceive(View(data_), 1);
+  const ReceiveHandle two = first_->PostReceive(View(other_), 1);
+  EXPECT_DEATH(first_->WaitReceive(two), "message 1 of rank 1 was not posted, or is not the next");
+  EXPECT_DEATH(first_->Receive(View(data_), 1), "message 2 of rank 1");
+  const SendHandle sent = second_->PostSend(View(other_), 0);
+  first_->WaitReceive(one);
+  second_->WaitSend(sent);
+  EXPECT_DEATH(first_->WaitReceive(one), "message 0 of rank 1");
+}
+
 TEST_F(MisuseDeathTest, MessageOfAnotherSize) {
   first_->PostSend(View(data_), 1);
   EXPECT_DEATH(second_->Receive(View(other_, 0, 3), 0), "expects f32\\[3\\], is sent f32\\[6\\]");

@@ -241,6 +241,26 @@ TEST_P(OperationsTest, RingShiftMovesEachTensorOneRankOn) {
   });
 }
 
+TEST_P(OperationsTest, PostedReceivesAreFilledInTheOrderOfTheirMessages) {
+  Run([&](Collective& group) {
+    if (group.size() == 1) return;
+    const int next = (group.rank() + 1) % group.size();
+    const int previous = (group.rank() + group.size() - 1) % group.size();
+    std::vector<double> first(3, -1), second(2, -1);
+    const ReceiveHandle one = group.PostReceive(View(first), previous);
+    const ReceiveHandle two = group.PostReceive(View(second), previous);
+    const std::vector<double> a(3, group.rank()), b(2, 10 + group.rank());
+    const SendHandle sent_a = group.PostSend(View(a), next);
+    const SendHandle sent_b = group.PostSend(View(b), next);
+    group.WaitReceive(one);
+    EXPECT_EQ(first, std::vector<double>(3, previous));
+    group.WaitReceive(two);
+    EXPECT_EQ(second, std::vector<double>(2, 10 + previous));
+    group.WaitSend(sent_a);
+    group.WaitSend(sent_b);
+  });
+}
+
 TEST_P(OperationsTest, NobodyPassesABarrierBeforeAllHaveCome) {
   std::atomic<int> arrived = 0;
   Run([&](Collective& group) {

@@ -55,15 +55,17 @@ Flops Exact(ModelConfig config, int64_t sequence) {
   return flops;
 }
 
-// The formula family of the published tables. Every factor 6 is 2 (multiply and add) x 3 (forward,
-// input gradient, weight gradient).
+// The formula family of the published tables, which leave routers out. Every factor 6 is 2
+// (multiply and add) x 3 (forward, input gradient, weight gradient).
 Flops Formula(const ModelConfig& c, int64_t sequence, bool causal) {
-  const double layers = double(c.layers), h = double(c.hidden), f = double(c.ffn);
+  const double layers = double(c.layers), h = double(c.hidden);
   const double heads = double(c.heads), groups = double(c.kv_heads), d = double(c.head_dim);
   const double matrices = FindFamily(c.family)->gated ? 3 : 2;
+  const double width =
+      c.moe ? double(c.moe->top_k * c.moe->expert_ffn + c.moe->shared_ffn) : double(c.ffn);
   return {.qkvo = layers * 6 * h * d * (2 * heads + 2 * groups),
           .attention = layers * (causal ? 6 : 12) * heads * d * double(sequence),
-          .mlp = layers * 6 * matrices * h * f,
+          .mlp = layers * 6 * matrices * h * width,
           .output = 6 * double(c.vocab) * h};
 }
 
@@ -131,6 +133,16 @@ Flops FlopsPerToken(const ModelConfig& config, int64_t sequence, FlopsConvention
   return {};
 }
 
-int64_t NumParameters(const ModelConfig& config) { return Record(config, 1).num_parameters; }
+ParameterCount CountParameters(const ModelConfig& config) {
+  const Program program = Record(config, 1);
+  ParameterCount count{.total = program.num_parameters, .active = 0};
+  for (const ParameterStorage& storage : program.storages) {
+    for (const ParameterSpec& spec : storage.parameters) {
+      const int64_t elements = spec.shape.elements();
+      count.active += spec.stacked ? elements / config.moe->experts * config.moe->top_k : elements;
+    }
+  }
+  return count;
+}
 
 }  // namespace trainyard

@@ -33,8 +33,8 @@ std::vector<std::string> FlopsConventionNames();
 struct Flops {
   double qkvo = 0;       // Query, key, value and output projections.
   double attention = 0;  // Scores and their product with the values.
-  double mlp = 0;
-  double output = 0;  // Projection to the vocabulary.
+  double mlp = 0;        // Of experts: the router, those that a token goes through, shared ones.
+  double output = 0;     // Projection to the vocabulary.
 
   double total() const { return qkvo + attention + mlp + output; }
 };
@@ -43,7 +43,12 @@ struct Flops {
 Flops FlopsPerToken(const ModelConfig& config, int64_t sequence,
                     FlopsConvention convention = FlopsConvention::kExact);
 
-// Of the global tensors, by recording.
-int64_t NumParameters(const ModelConfig& config);
+// Of the global tensors, by recording. Active are those that one token meets: of routed experts, as
+// many as it goes through.
+struct ParameterCount {
+  int64_t total = 0;
+  int64_t active = 0;
+};
+ParameterCount CountParameters(const ModelConfig& config);
 
 }  // namespace trainyard

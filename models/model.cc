@@ -21,6 +21,7 @@ Value RecordForward(Recorder& recorder, const Model& model, const RecordOptions&
   program.micro_batch = options.micro_batch;
   program.sequence = options.sequence;
   program.context_exchange = options.context_exchange;
+  program.expert_rows = options.expert_rows;
   program.num_blocks = int(model.layers()) + 2;
 
   const Value tokens = recorder.Input("tokens", {program.tokens()}, DType::kI32, kVarying);

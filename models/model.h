@@ -44,6 +44,9 @@ struct RecordOptions {
   // The blocks (embedding, layers, head) after which the model is cut into parts for the pipeline;
   // ascending. Part g lies on stage g % stages; their number divides by that of the stages.
   std::vector<int> cuts = {};
+  // Rows that a rank's experts take at once, over those that they have when all are evenly chosen.
+  // What comes beyond is taken in further rounds.
+  double expert_rows = 2;
 };
 
 // Which activations the backward pass computes again in place of having them kept (Chen et al.

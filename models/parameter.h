@@ -3,12 +3,16 @@
 //
 // All parameters of a rank lie flat, block by block, in a few buffers (FlatBuffer). Parameters that
 // one matrix product uses together (query, key and value; gate and up) share a *storage*: one
-// tensor, each parameter a range of its rows. A rank's piece of a parameter is a `ParameterBox`.
+// tensor, each parameter a range of its rows. Stacked ones (a layer's experts) share a tensor of
+// rank 3, whose dim 0 counts what is stacked: each has the rows of all parameters. A rank's piece
+// of a parameter is a `ParameterBox`.
 
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -38,6 +42,13 @@ struct ParameterSpec {
   Shard shard = {};
   Init init = {};
   bool decay = false;  // Weight decay: of matrices and embeddings, not of gains and biases.
+  // Of the bias of a gate's choice (kernels/balance_bias.h): its "gradient" is what each expert was
+  // chosen above the mean, and a step moves it by so much. AdamW and the gradient norm leave it
+  // out.
+  std::optional<double> balance_rate = {};
+  // Dim 0 numbers tensors of their own, which are the parameters that others see: "*" in the name
+  // stands for the number. Divided by number alone, if at all.
+  bool stacked = false;
   bool operator==(const ParameterSpec&) const = default;
 };
 
@@ -85,6 +96,7 @@ struct ParameterBox {
   FlatRange flat = {};
   Init init = {};
   bool decay = false;
+  bool balanced = false;  // By balance_rate.
   int block = 0;
   AxisSet shard_axes = {};   // The axes over which the parameter is divided.
   AxisSet copy_axes = {};    // Ranks that differ along these hold the same.
@@ -109,8 +121,13 @@ struct ParameterStorage {
   AxisSet ReduceAxes(const ParameterSpec& spec) const { return varying - spec.shard.axes; }
 };
 
-// The boxes of a storage's parameters on the mesh's rank, in the order of their rows.
+// The boxes of a storage's parameters on the mesh's rank, in the order of their rows; of stacked
+// ones, a box for each tensor.
 std::vector<ParameterBox> BoxesOf(const ParameterStorage& storage, const Mesh& mesh);
+
+// Those of a rank's boxes, which are in the order of their places, that lie within a flat range, if
+// only in part.
+std::span<const ParameterBox> Within(std::span<const ParameterBox> boxes, const FlatRange& range);
 
 // The part of a box that lies within a flat range, as boxes: at most 2 rank - 1 of them, in order.
 std::vector<ParameterBox> Clip(const ParameterBox& box, const FlatRange& range);

@@ -43,6 +43,15 @@ constexpr Alias kAliases[] = {
     {"num_key_value_heads", "kv_heads"},
     {"vocab_size", "vocab"},
     {"max_position_embeddings", "max_seq"},
+    {"num_moe_experts", "moe.experts"},
+    {"num_experts", "moe.experts"},
+    {"moe_router_topk", "moe.top_k"},
+    {"num_experts_per_tok", "moe.top_k"},
+    {"moe_ffn_hidden_size", "moe.expert_ffn"},
+    {"moe_intermediate_size", "moe.expert_ffn"},
+    {"moe_aux_loss_coeff", "moe.aux_loss"},
+    {"router_aux_loss_coef", "moe.aux_loss"},
+    {"norm_topk_prob", "moe.norm_topk"},
 };
 
 // "1e3" as 1000. Up to 2^53 alone: beyond it a double does not hold every whole number, so that

@@ -51,6 +51,27 @@ void Take(const std::optional<T>& from, T& to) {
   if (from) to = *from;
 }
 
+MoeConfig Merge(MoeConfig moe, const MoeFields& fields) {
+  Take(fields.experts, moe.experts);
+  Take(fields.top_k, moe.top_k);
+  Take(fields.expert_ffn, moe.expert_ffn);
+  Take(fields.shared_experts, moe.shared_experts);
+  if (fields.shared_experts || fields.expert_ffn) {
+    moe.shared_ffn = moe.shared_experts * moe.expert_ffn;
+  }
+  Take(fields.shared_ffn, moe.shared_ffn);
+  Take(fields.router, moe.router);
+  Take(fields.expert_bias, moe.expert_bias);
+  Take(fields.bias_update_rate, moe.bias_update_rate);
+  Take(fields.aux_loss, moe.aux_loss);
+  Take(fields.groups, moe.groups);
+  Take(fields.topk_groups, moe.topk_groups);
+  Take(fields.norm_topk, moe.norm_topk);
+  Take(fields.routed_scaling, moe.routed_scaling);
+  Take(fields.fake_balanced, moe.fake_balanced);
+  return moe;
+}
+
 ModelConfig Merge(ModelConfig config, const ModelFields& fields) {
   const bool grouped = config.kv_heads != config.heads;
   Take(fields.layers, config.layers);
@@ -69,6 +90,7 @@ ModelConfig Merge(ModelConfig config, const ModelFields& fields) {
   Take(fields.head_dim, config.head_dim);
   if (fields.rope_base) config.rope_scaling.reset();
   Take(fields.rope_base, config.rope_base);
+  if (fields.moe) config.moe = Merge(config.moe.value_or(MoeConfig()), *fields.moe);
   return config;
 }
 
@@ -89,6 +111,47 @@ void ValidateHeads(const ModelConfig& c, Fields& fields) {
                                                " (hidden / heads unless it is given)"),
                                   c.head_dim, nearest));
   }
+}
+
+void ValidateGroups(const MoeConfig& moe, Fields& fields) {
+  if (!fields.Size("moe.groups", moe.groups, moe.experts)) return;
+  if (moe.experts % moe.groups != 0) {
+    return fields.Add("moe.groups", Wanted(absl::StrCat("a divisor of experts = ", moe.experts),
+                                           moe.groups, NearestDivisor(moe.experts, moe.groups)));
+  }
+  if (!fields.Size("moe.topk_groups", moe.topk_groups, moe.groups)) return;
+  const int64_t eligible = moe.experts / moe.groups * moe.topk_groups;
+  if (moe.top_k > eligible) {
+    fields.Add("moe.top_k", Wanted(absl::StrCat("at most the ", eligible, " experts of ",
+                                                moe.topk_groups, " of ", moe.groups, " groups"),
+                                   moe.top_k, eligible));
+  }
+}
+
+void ValidateMoe(const MoeConfig& moe, Fields& fields) {
+  if (fields.Size("moe.experts", moe.experts, kMaxExperts) &&
+      fields.Size("moe.top_k", moe.top_k, moe.experts)) {
+    ValidateGroups(moe, fields);
+  }
+  fields.Size("moe.expert_ffn", moe.expert_ffn, kMaxFfn);
+  if (moe.shared_experts < 0 || moe.shared_experts > kMaxExperts) {
+    fields.Add("moe.shared_experts",
+               Wanted(absl::StrCat("0 to ", kMaxExperts), moe.shared_experts,
+                      std::clamp<int64_t>(moe.shared_experts, 0, kMaxExperts)));
+  } else if (moe.shared_experts == 0 && moe.shared_ffn != 0) {
+    fields.Add("moe.shared_ffn", Wanted("0 without shared experts", moe.shared_ffn, 0));
+  } else if (moe.shared_experts > 0) {
+    fields.Size("moe.shared_ffn", moe.shared_ffn, kMaxFfn);
+  }
+  const auto number = [&](absl::string_view name, double value, bool legal, const char* wanted) {
+    if (!legal) fields.Add(name, Wanted(wanted, value));  // NaN is never legal.
+  };
+  number("moe.bias_update_rate", moe.bias_update_rate,
+         moe.bias_update_rate >= 0 && moe.bias_update_rate <= 1, "0 <= x <= 1 (usual: 1e-3)");
+  number("moe.aux_loss", moe.aux_loss, moe.aux_loss >= 0 && moe.aux_loss <= 10,
+         "0 (none) <= x <= 10 (usual: 1e-3)");
+  number("moe.routed_scaling", moe.routed_scaling,
+         moe.routed_scaling > 0 && moe.routed_scaling <= 1000, "0 < x <= 1000 (usual: 1)");
 }
 
 }  // namespace
@@ -121,7 +184,14 @@ ModelConfig FromFields(const ModelFields& fields, Violations& violations, absl::
   };
   require("layers", fields.layers);
   require("hidden", fields.hidden);
-  require("ffn", fields.ffn);
+  if (family->defaults.moe) {
+    const MoeFields moe = fields.moe.value_or(MoeFields());
+    require("moe.experts", moe.experts);
+    require("moe.top_k", moe.top_k);
+    require("moe.expert_ffn", moe.expert_ffn);
+  } else {
+    require("ffn", fields.ffn);
+  }
   require("heads", fields.heads);
   require("vocab", fields.vocab);
   return Merge(family->defaults, fields);
@@ -133,10 +203,16 @@ void Validate(const ModelConfig& c, Violations& violations, absl::string_view pa
   if (family == nullptr) return AddUnknownFamily(c.family, fields);
   fields.Size("layers", c.layers, kMaxLayers);
   fields.Size("hidden", c.hidden, kMaxHidden);
-  fields.Size("ffn", c.ffn, kMaxFfn);
+  if (!family->defaults.moe) fields.Size("ffn", c.ffn, kMaxFfn);
   fields.Size("vocab", c.vocab, kMaxVocab);
   fields.Size("max_seq", c.max_seq, kMaxSequence);
   ValidateHeads(c, fields);
+  if (family->defaults.moe && c.moe) {
+    ValidateMoe(*c.moe, fields);
+  } else if (c.moe) {
+    fields.Add("moe",
+               Wanted(absl::StrCat("none, since family ", c.family, " has no experts"), "some"));
+  }
   if (!(c.norm_eps > 0 && c.norm_eps <= 0.1)) {  // Refuses NaN, too.
     fields.Add("norm_eps", Wanted("0 < x <= 0.1 (usual: 1e-5)", c.norm_eps));
   }

@@ -7,6 +7,7 @@
 #include "common/check.h"
 #include "models/arch/gpt3.h"
 #include "models/arch/llama.h"
+#include "models/arch/qwen3_moe.h"
 
 namespace trainyard {
 
@@ -14,6 +15,7 @@ const std::vector<Family>& Families() {
   static const std::vector<Family>* const families = new std::vector<Family>{
       LlamaFamily(),
       Gpt3Family(),
+      Qwen3MoeFamily(),
   };
   return *families;
 }

@@ -15,6 +15,7 @@ Value Attention::operator()(Recorder& recorder, Value x) const {
                          .sequence = recorder.part().rows};
   recorder.set_label("attention");
   Value qkv = qkv_(recorder, x);
+  if (options_.qk_norm) qkv = (*options_.qk_norm)(recorder, qkv, heads);
   if (options_.rope) qkv = ops::Rope(recorder, qkv, heads, *options_.rope);
   return out_(recorder, ops::Attention(recorder, qkv, heads));
 }

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "models/layers/linear.h"
+#include "models/layers/norm.h"
 #include "models/program/ops/ops.h"
 #include "models/program/recorder.h"
 
@@ -15,6 +16,7 @@ struct AttentionOptions {
   int64_t kv_heads;
   int64_t head_dim;
   std::optional<ops::RopeTable> rope;
+  std::optional<QkNorm> qk_norm = {};  // Before the rotation.
 };
 
 class Attention {

@@ -1,10 +1,12 @@
-// Normalisations over the model width. Gains start at 1, biases at 0; neither decays.
+// Normalisations over the model width, and over heads. Gains start at 1, biases at 0; neither
+// decays.
 
 #pragma once
 
 #include <string>
 
 #include "models/parameter.h"
+#include "models/program/ops/ops.h"
 #include "models/program/recorder.h"
 
 namespace trainyard {
@@ -27,6 +29,19 @@ class LayerNorm {
  private:
   ParameterSpec gain_;
   ParameterSpec bias_;
+  double eps_;
+};
+
+// RMSNorm of every query and key head, with a gain of the heads' width for each of the two.
+class QkNorm {
+ public:
+  // Of the projections `name`.q_proj and .k_proj, which follow one another in qkv.
+  QkNorm(const std::string& name, int64_t head_dim, double eps);
+  Value operator()(Recorder& recorder, Value qkv, const ops::Heads& heads) const;
+
+ private:
+  ParameterSpec q_gain_;
+  ParameterSpec k_gain_;
   double eps_;
 };
 

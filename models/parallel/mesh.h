@@ -18,6 +18,8 @@ struct Mesh {
   int context = 1;
   int data = 1;    // Expert ranks included.
   int expert = 1;  // Divides data.
+  // Over which a mixture's experts are divided.
+  AxisSet expert_axes = kTensorAxes | Axis::kExpert;
   int pipeline = 1;
   int rank = 0;  // This rank; 0 <= rank < ranks().
 

@@ -66,9 +66,10 @@ std::vector<ParameterBox> Program::Parameters() const {
 }
 
 std::vector<ParameterBox> Program::OwnedParameters() const {
+  const std::vector<ParameterBox> all = Parameters();
   std::vector<ParameterBox> owned;
-  for (const ParameterBox& whole : Parameters()) {
-    for (const Bucket& bucket : buckets) {
+  for (const Bucket& bucket : buckets) {
+    for (const ParameterBox& whole : Within(all, bucket.own)) {
       for (ParameterBox& box : Clip(whole, bucket.own)) {
         box.flat.offset += bucket.shard.offset - bucket.own.offset;
         box.shard_axes = box.shard_axes | bucket.zero_axes;

@@ -59,17 +59,18 @@ Value Recorder::Parameters(const std::vector<ParameterSpec>& specs) {
     return storage.weight;
   }
   Shape shape = LocalShape(first, mesh());
+  const int joined = first.stacked ? 1 : 0;  // The dim along which they follow one another.
   int64_t rows = 0;
   for (const ParameterSpec& spec : specs) {
     const Shape local = LocalShape(spec, mesh());
-    CHECK(local.rank() == shape.rank() && local.With(0, 1) == shape.With(0, 1) &&
-          spec.decay == first.decay)
+    CHECK(local.rank() == shape.rank() && local.With(joined, 1) == shape.With(joined, 1) &&
+          spec.decay == first.decay && spec.stacked == first.stacked)
         << spec.name << ' ' << local << " cannot share a storage with " << name << ' ' << shape;
     const bool is_new = storage_of_.emplace(spec.name, int(program_.storages.size())).second;
     CHECK(is_new) << spec.name << " is declared twice";
-    rows += local[0];
+    rows += local[joined];
   }
-  shape = shape.With(0, rows);
+  shape = shape.With(joined, rows);
 
   ValueInfo info{.shape = shape,
                  .dtype = precision().compute,

@@ -49,8 +49,9 @@ class Recorder {
   // the next chunk, which may be on another pipeline stage, starts from.
   Value Cut(Value x);
 
-  // One storage of all `specs`, which must agree on trailing dims and decay: their rows
-  // follow one another. Declaring the same specs again gives the same storage (tied weights).
+  // One storage of all `specs`, which must agree on trailing dims, decay and whether they are
+  // stacked: their rows follow one another. Declaring the same specs again gives the same storage
+  // (tied weights).
   Value Parameters(const std::vector<ParameterSpec>& specs);
   Value Parameter(const ParameterSpec& spec) { return Parameters({spec}); }
   // Gradient of a parameter storage.

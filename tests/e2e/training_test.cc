@@ -126,32 +126,48 @@ TEST(Training, ItsCheckpointsAreListedGoodAndWriteText) {
                     HasSubstr("CHECKPOINTED"), HasSubstr("FINISHED")));
 }
 
+std::vector<double> Losses(Service& service, TestJob job) {
+  job.checkpoint_every = job.steps;
+  job.directory = "runs/" + job.name;
+  const std::string id = service.Submit(job);
+  EXPECT_EQ(service.WaitForEnd(id), "SUCCEEDED");
+  std::vector<double> values;
+  for (const auto& step : service.Steps(id)) {
+    values.push_back(step.at("loss").get<double>());
+    ExpectPhasesSumToTheStep(step);
+  }
+  return values;
+}
+
+void ExpectSameCurve(const std::vector<double>& got, const std::vector<double>& want) {
+  ASSERT_EQ(want.size(), 8u);
+  ASSERT_EQ(got.size(), want.size());
+  for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i], want[i], 1e-4) << "step " << i + 1;
+}
+
 // 16 processes, every axis of a dense model and virtual stages, against one: f32, so that sums in
 // another order show in the seventh digit.
 TEST(Training, ManyRanksOverAllAxesGiveTheCurveOfOne) {
   Service service({.workers = 2, .devices_per_worker = 8});
-  const auto losses = [&](const std::string& name, int devices, const std::string& parallelism) {
-    const std::string id = service.Submit({.name = name,
-                                           .steps = 8,
-                                           .devices = devices,
-                                           .checkpoint_every = 8,
-                                           .directory = "runs/" + name,
-                                           .micro = 1,
-                                           .more = parallelism});
-    EXPECT_EQ(service.WaitForEnd(id), "SUCCEEDED");
-    std::vector<double> values;
-    for (const auto& step : service.Steps(id)) {
-      values.push_back(step.at("loss").get<double>());
-      ExpectPhasesSumToTheStep(step);
-    }
-    return values;
-  };
-  const std::vector<double> one = losses("one", 1, "");
-  const std::vector<double> many =
-      losses("many", 16, "parallelism: {tensor: 2, pipeline: 2, virtual_pipeline: 2, context: 2}");
-  ASSERT_EQ(one.size(), 8u);
-  ASSERT_EQ(many.size(), 8u);
-  for (size_t i = 0; i < one.size(); ++i) EXPECT_NEAR(many[i], one[i], 1e-4) << "step " << i + 1;
+  TestJob job{.name = "one", .steps = 8, .micro = 1};
+  const std::vector<double> one = Losses(service, job);
+  job.name = "many", job.devices = 16;
+  job.more = "parallelism: {tensor: 2, pipeline: 2, virtual_pipeline: 2, context: 2}";
+  ExpectSameCurve(Losses(service, job), one);
+}
+
+// 8 processes that divide 8 experts and their tokens over expert x tensor ranks, against one, which
+// has the same micro-batches: the load is balanced over them.
+TEST(Training, ExpertsOnManyRanksGiveTheCurveOfOne) {
+  Service service({.workers = 2, .devices_per_worker = 4});
+  TestJob job{.name = "one",
+              .steps = 8,
+              .micro = 4,
+              .moe = "experts: 8, top_k: 2, expert_ffn: 24, aux_loss: 0.01"};
+  const std::vector<double> one = Losses(service, job);
+  job.name = "many", job.devices = 8, job.micro = 1;
+  job.more = "parallelism: {tensor: 2, expert: 2}";
+  ExpectSameCurve(Losses(service, job), one);
 }
 
 }  // namespace

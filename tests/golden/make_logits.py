@@ -2,7 +2,6 @@
 
 pip install "transformers==4.44.2" "jax==0.4.30" "jaxlib==0.4.30" "flax==0.8.5" "numpy<2" "scipy<1.14"
 """
-import math
 import os
 import pathlib
 
@@ -11,49 +10,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
+from golden import BATCH, SEQUENCE, VOCAB, tokens, weight, write
 from transformers import FlaxLlamaForCausalLM, LlamaConfig, FlaxGPT2LMHeadModel, GPT2Config
 
 jax.config.update("jax_enable_x64", True)
 HERE = pathlib.Path(__file__).parent
-SEED = 11
-BATCH, SEQUENCE, VOCAB = 2, 7, 11
-MASK = (1 << 64) - 1
-
-
-# --- common/rng.h
-def mix(z):
-    z = (z + 0x9E3779B97F4A7C15) & MASK
-    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & MASK
-    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & MASK
-    return z ^ (z >> 31)
-
-
-def random_bits(seed, stream, index):
-    return mix(mix(mix(seed) ^ stream) ^ index)
-
-
-def uniform(seed, stream, index):
-    return ((random_bits(seed, stream, index) >> 12) + 0.5) * 2.0**-52
-
-
-def normal(seed, stream, index):
-    u, v = uniform(seed, stream, 2 * index), uniform(seed, stream, 2 * index + 1)
-    return math.sqrt(-2 * math.log(u)) * math.cos(6.283185307179586 * v)
-
-
-def hash_name(name):
-    h = 0xCBF29CE484222325
-    for byte in name.encode():
-        h = ((h ^ byte) * 0x100000001B3) & MASK
-    return h
-
-
-# --- weights by the public names, matrices [out, in]
-def weight(name, shape):
-    values = [normal(SEED, hash_name(name), i) for i in range(math.prod(shape))]
-    gain = any(part in name for part in ("norm.weight", "ln_1.weight", "ln_2.weight", "ln_f.weight"))
-    scaled = np.array(values).reshape(shape) * (0.1 if gain else 0.3)
-    return 1 + scaled if gain else scaled
 
 
 def fill(params, rename):
@@ -87,24 +48,19 @@ HEADER = """# Logits of {model}, transformers 4.44.2 with jax 0.4.30 in f64 on t
 """
 
 
-def write(file, model, rename, config):
-    tokens = [random_bits(5, 0, i) % VOCAB for i in range(BATCH * SEQUENCE)]
+def make(file, model, rename, config):
     model.params = fill(model.params, rename)
-    logits = model(jnp.asarray(np.array(tokens).reshape(BATCH, SEQUENCE))).logits
-    with open(HERE / file, "w") as out:
-        out.write(HEADER.format(model=type(model).__name__, config=config))
-        out.write("tokens " + " ".join(map(str, tokens)) + "\n")
-        for row in np.asarray(logits).reshape(BATCH * SEQUENCE, VOCAB):
-            out.write(" ".join(f"{x:.9g}" for x in row) + "\n")
+    logits = model(jnp.asarray(np.array(tokens()).reshape(BATCH, SEQUENCE))).logits
+    write(HERE / file, HEADER.format(model=type(model).__name__, config=config), logits)
 
 
 llama = LlamaConfig(vocab_size=VOCAB, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=4,
                     num_key_value_heads=2, max_position_embeddings=16, rms_norm_eps=1e-5, hidden_act="silu",
                     tie_word_embeddings=False)
-write("llama_logits.golden", FlaxLlamaForCausalLM(llama, dtype=jnp.float64), llama_name,
-      "layers 2, hidden 16, ffn 24, heads 4, kv_heads 2, vocab 11, norm_eps 1e-5, rope_base 10000, untied")
+make("llama_logits.golden", FlaxLlamaForCausalLM(llama, dtype=jnp.float64), llama_name,
+     "layers 2, hidden 16, ffn 24, heads 4, kv_heads 2, vocab 11, norm_eps 1e-5, rope_base 10000, untied")
 
 gpt2 = GPT2Config(vocab_size=VOCAB, n_positions=16, n_embd=12, n_layer=2, n_head=3, n_inner=48, resid_pdrop=0,
                   embd_pdrop=0, attn_pdrop=0, activation_function="gelu_new", layer_norm_epsilon=1e-5)
-write("gpt3_logits.golden", FlaxGPT2LMHeadModel(gpt2, dtype=jnp.float64), gpt2_name,
-      "layers 2, hidden 12, ffn 48, heads 3, vocab 11, norm_eps 1e-5, activation gelu_new, tied")
+make("gpt3_logits.golden", FlaxGPT2LMHeadModel(gpt2, dtype=jnp.float64), gpt2_name,
+     "layers 2, hidden 12, ffn 48, heads 3, vocab 11, norm_eps 1e-5, activation gelu_new, tied")

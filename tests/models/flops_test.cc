@@ -32,6 +32,19 @@ TEST(FlopsTest, ExactAgreesWithTheTable) {
   }
 }
 
+// The table's causal column leaves routers out; "exact" counts them.
+TEST(FlopsTest, ExpertsCountWhereATokenGoesThroughThem) {
+  EXPECT_NEAR(GigaFlops("qwen3-30b-a3b", 4096, FlopsConvention::kExact), 23.08, 0.005);
+  EXPECT_NEAR(GigaFlops("qwen3-30b-a3b", 8192, FlopsConvention::kExact), 27.92, 0.006);
+  EXPECT_NEAR(GigaFlops("qwen3-30b-a3b", 4096, FlopsConvention::kAutoModel), 23.01, 0.005);
+  EXPECT_NEAR(GigaFlops("qwen3-30b-a3b", 8192, FlopsConvention::kAutoModel), 27.84, 0.005);
+
+  ModelConfig config = TinyMoe();
+  config.moe->shared_experts = 1, config.moe->shared_ffn = 7;
+  const double l = double(config.layers), h = double(config.hidden);
+  EXPECT_DOUBLE_EQ(FlopsPerToken(config, 8).mlp, l * 6 * h * (3 * (2 * 5 + 7) + 6));
+}
+
 TEST(FlopsTest, FullAndCausalFormulasAgreeWithTheTable) {
   for (const Row& row : kTable) {
     SCOPED_TRACE(row.preset);

@@ -76,6 +76,12 @@ TEST(GoldenTest, LlamaLogitsAreThoseOfThePublicImplementation) {
   ExpectGolden(config, "llama_logits.golden");
 }
 
+TEST(GoldenTest, Qwen3MoeLogitsAreThoseOfThePublicImplementation) {
+  ModelConfig config = TinyMoe();
+  config.vocab = 11;
+  ExpectGolden(config, "qwen3_moe_logits.golden");
+}
+
 TEST(GoldenTest, Gpt3LogitsAreThoseOfThePublicImplementation) {
   ModelConfig config = TinyGpt3();
   config.vocab = 11;

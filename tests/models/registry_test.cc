@@ -23,22 +23,29 @@ TEST(RegistryTest, ParameterTotalsAreThePublished) {
        {Published{"llama2-7b", 6.74e9, 0.005e9}, Published{"llama2-13b", 13.02e9, 0.005e9},
         Published{"llama2-70b", 68.98e9, 0.005e9}, Published{"llama3-8b", 8.03e9, 0.005e9},
         Published{"llama3-70b", 70.55e9, 0.005e9}, Published{"llama3.1-405b", 405.85e9, 0.01e9},
-        Published{"llama3.2-1b", 1.24e9, 0.005e9},
+        Published{"llama3.2-1b", 1.24e9, 0.005e9}, Published{"qwen3-30b-a3b", 30.5e9, 0.05e9},
         // By name only; the small ones have their vocabulary padded.
         Published{"gpt3-5b", 5e9, 0.3e9}, Published{"gpt3-20b", 20e9, 0.4e9},
         Published{"gpt3-175b", 175e9, 1e9}, Published{"gpt2-124m", 124e6, 0.6e6},
         Published{"gpt2-350m", 355e6, 0.6e6}, Published{"gpt2-774m", 774e6, 0.6e6},
         Published{"gpt2-1558m", 1558e6, 0.6e6}}) {
-    EXPECT_NEAR(double(NumParameters(FindPreset(row.preset)->config)), row.total, row.tolerance)
+    EXPECT_NEAR(double(CountParameters(FindPreset(row.preset)->config).total), row.total,
+                row.tolerance)
         << row.preset;
   }
+}
+
+TEST(RegistryTest, ActiveParametersAreThePublished) {
+  EXPECT_NEAR(double(CountParameters(FindPreset("qwen3-30b-a3b")->config).active), 3.3e9, 0.06e9);
+  const ParameterCount dense = CountParameters(FindPreset("llama3-8b")->config);
+  EXPECT_EQ(dense.active, dense.total);
 }
 
 // 124,439,808 in the public checkpoint of 50,257 tokens.
 TEST(RegistryTest, Gpt2WithItsOwnVocabularyHasThePublicCheckpointsParameters) {
   ModelConfig config = FindPreset("gpt2-124m")->config;
   config.vocab = 50257;
-  EXPECT_EQ(NumParameters(config), 124'439'808);
+  EXPECT_EQ(CountParameters(config).total, 124'439'808);
 }
 
 TEST(RegistryTest, EveryPresetIsValidAndItsNameUnique) {
@@ -55,7 +62,7 @@ TEST(RegistryTest, EveryPresetIsValidAndItsNameUnique) {
       EXPECT_EQ(FindPreset(alias)->name, name);
     }
   }
-  EXPECT_EQ(names.size(), 17u + 3u);
+  EXPECT_EQ(names.size(), 18u + 3u);
 }
 
 TEST(RegistryTest, AnUnknownPresetIsAnsweredWithTheNearest) {
@@ -73,6 +80,9 @@ TEST(RegistryTest, ParametersHaveThePublicCheckpointsNames) {
   };
   ModelConfig llama = TinyLlama(), gpt = TinyGpt3();
   llama.layers = gpt.layers = 1;
+  ModelConfig moe = TinyMoe();
+  moe.layers = 1, moe.moe->experts = 2;
+  moe.moe->shared_experts = 1, moe.moe->shared_ffn = 4, moe.moe->expert_bias = true;
   EXPECT_EQ(
       names_of(llama),
       (std::set<std::string>{
@@ -92,6 +102,22 @@ TEST(RegistryTest, ParametersHaveThePublicCheckpointsNames) {
           "transformer.h.0.mlp.c_fc.weight", "transformer.h.0.mlp.c_proj.bias",
           "transformer.h.0.mlp.c_proj.weight", "transformer.ln_f.bias", "transformer.ln_f.weight",
           "transformer.wpe.weight", "transformer.wte.weight"}));
+  std::set<std::string> experts;
+  for (const std::string& name : names_of(moe)) {
+    constexpr absl::string_view kBlock = "model.layers.0.";
+    const std::string inner = name.substr(std::min(name.size(), kBlock.size()));
+    if (inner.starts_with("mlp") || inner.starts_with("self_attn")) experts.insert(inner);
+  }
+  EXPECT_EQ(experts,
+            (std::set<std::string>{
+                "mlp.experts.0.down_proj.weight", "mlp.experts.0.gate_proj.weight",
+                "mlp.experts.0.up_proj.weight", "mlp.experts.1.down_proj.weight",
+                "mlp.experts.1.gate_proj.weight", "mlp.experts.1.up_proj.weight",
+                "mlp.gate.e_score_correction_bias", "mlp.gate.weight",
+                "mlp.shared_experts.down_proj.weight", "mlp.shared_experts.gate_proj.weight",
+                "mlp.shared_experts.up_proj.weight", "self_attn.k_norm.weight",
+                "self_attn.k_proj.weight", "self_attn.o_proj.weight", "self_attn.q_norm.weight",
+                "self_attn.q_proj.weight", "self_attn.v_proj.weight"}));
 }
 
 // --- Overrides and inline architectures.
@@ -172,6 +198,67 @@ TEST(ValidateTest, NamesTheFieldAndTheNearestLegalValue) {
     EXPECT_EQ(violations.list()[0].field, std::string("model.") + wrong.field);
     EXPECT_THAT(violations.list()[0].description, HasSubstr(wrong.says));
   }
+}
+
+TEST(OverrideTest, SharedExpertsHaveTheWidthOfOneUnlessItIsGiven) {
+  const MoeFields two{.expert_ffn = 100, .shared_experts = 2};
+  EXPECT_EQ(Overridden("qwen3-30b-a3b", {.moe = two}).moe->shared_ffn, 200);
+  const MoeFields given{.shared_experts = 2, .shared_ffn = 64};
+  EXPECT_EQ(Overridden("qwen3-30b-a3b", {.moe = given}).moe->shared_ffn, 64);
+  EXPECT_EQ(Overridden("qwen3-30b-a3b", {.moe = given}).moe->experts, 128);
+}
+
+TEST(FromFieldsTest, AFamilyWithExpertsWantsTheirSizesAndNoWidthOfAnMlp) {
+  Violations violations;
+  FromFields({.family = "qwen3_moe", .layers = 2, .hidden = 64, .heads = 4, .vocab = 256},
+             violations, "model.architecture");
+  std::set<std::string> fields;
+  for (const FieldViolation& v : violations.list()) fields.insert(v.field);
+  EXPECT_EQ(fields,
+            (std::set<std::string>{"model.architecture.moe.experts", "model.architecture.moe.top_k",
+                                   "model.architecture.moe.expert_ffn"}));
+}
+
+TEST(ValidateTest, NamesTheFieldOfExpertsAndTheNearestLegalValue) {
+  for (const Wrong& wrong :
+       {Wrong{"experts", "wanted 1 to 4096, found 0; nearest 1",
+              [](ModelConfig& c) { c.moe->experts = 0; }},
+        Wrong{"top_k", "wanted 1 to 128, found 129; nearest 128",
+              [](ModelConfig& c) { c.moe->top_k = 129; }},
+        Wrong{"expert_ffn", "found 0; nearest 1", [](ModelConfig& c) { c.moe->expert_ffn = 0; }},
+        Wrong{"groups", "wanted a divisor of experts = 128, found 5; nearest 4",
+              [](ModelConfig& c) { c.moe->groups = 5; }},
+        Wrong{"topk_groups", "wanted 1 to 4, found 5; nearest 4",
+              [](ModelConfig& c) { c.moe->groups = 4, c.moe->topk_groups = 5; }},
+        Wrong{"top_k", "wanted at most the 4 experts of 2 of 64 groups, found 8; nearest 4",
+              [](ModelConfig& c) { c.moe->groups = 64, c.moe->topk_groups = 2; }},
+        Wrong{"shared_experts", "wanted 0 to 4096, found -1; nearest 0",
+              [](ModelConfig& c) { c.moe->shared_experts = -1; }},
+        Wrong{"shared_ffn", "wanted 0 without shared experts, found 8; nearest 0",
+              [](ModelConfig& c) { c.moe->shared_ffn = 8; }},
+        Wrong{"shared_ffn", "found 0; nearest 1",
+              [](ModelConfig& c) { c.moe->shared_experts = 1; }},
+        Wrong{"bias_update_rate", "found -1", [](ModelConfig& c) { c.moe->bias_update_rate = -1; }},
+        Wrong{"aux_loss", "found nan", [](ModelConfig& c) { c.moe->aux_loss = NAN; }},
+        Wrong{"routed_scaling", "found 0", [](ModelConfig& c) { c.moe->routed_scaling = 0; }}}) {
+    SCOPED_TRACE(wrong.says);
+    ModelConfig config = FindPreset("qwen3-30b-a3b")->config;
+    wrong.change(config);
+    Violations violations;
+    Validate(config, violations, "model");
+    ASSERT_EQ(violations.list().size(), 1u) << violations.ToStatus();
+    EXPECT_EQ(violations.list()[0].field, std::string("model.moe.") + wrong.field);
+    EXPECT_THAT(violations.list()[0].description, HasSubstr(wrong.says));
+  }
+}
+
+TEST(ValidateTest, ADenseFamilyRefusesExperts) {
+  ModelConfig config = TinyLlama();
+  config.moe.emplace();
+  Violations violations;
+  Validate(config, violations, "model");
+  ASSERT_EQ(violations.list().size(), 1u);
+  EXPECT_EQ(violations.list()[0].field, "model.moe");
 }
 
 TEST(ValidateTest, AFamilyWithoutRotaryPositionsRefusesTheirBase) {

@@ -40,6 +40,20 @@ inline ModelConfig TinyGpt3() {
   return config;
 }
 
+// Two of six experts for each token; as many key/value heads as TinyLlama.
+inline ModelConfig TinyMoe() {
+  ModelConfig config = FindFamily("qwen3_moe")->defaults;
+  config.layers = 2;
+  config.hidden = 12;
+  config.heads = 4;
+  config.kv_heads = 2;
+  config.head_dim = 4;
+  config.vocab = 13;
+  config.max_seq = 16;
+  config.moe = MoeConfig{.experts = 6, .top_k = 2, .expert_ffn = 5, .aux_loss = 0.05};
+  return config;
+}
+
 inline std::vector<int32_t> Tokens(int64_t count, int64_t vocab, uint64_t seed) {
   std::vector<int32_t> tokens;
   for (int64_t i = 0; i < count; ++i) {

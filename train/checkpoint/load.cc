@@ -218,6 +218,18 @@ absl::Status Checkpoint::CheckModel(const ModelConfig& model) const {
     return m.rope_scaling ? m.rope_scaling->factor : 1;
   };
   compare("rope_scaling.factor", factor(mine), factor(model));
+  // What the parameters mean; how they were balanced may change.
+  const MoeConfig moe = mine.moe.value_or(MoeConfig()), wanted = model.moe.value_or(MoeConfig());
+  compare("moe.experts", moe.experts, wanted.experts);
+  compare("moe.top_k", moe.top_k, wanted.top_k);
+  compare("moe.expert_ffn", moe.expert_ffn, wanted.expert_ffn);
+  compare("moe.shared_ffn", moe.shared_ffn, wanted.shared_ffn);
+  compare("moe.router", Name(moe.router), Name(wanted.router));
+  compare("moe.expert_bias", moe.expert_bias, wanted.expert_bias);
+  compare("moe.groups", moe.groups, wanted.groups);
+  compare("moe.topk_groups", moe.topk_groups, wanted.topk_groups);
+  compare("moe.norm_topk", moe.norm_topk, wanted.norm_topk);
+  compare("moe.routed_scaling", moe.routed_scaling, wanted.routed_scaling);
   if (status.ok() && mine.rope_scaling != model.rope_scaling) {
     return absl::InvalidArgumentError(
         absl::StrCat(path_, ": another model's checkpoint: rope_scaling differs"));

@@ -45,6 +45,7 @@ struct CheckpointLayout {
   int64_t tensor = 1;
   int64_t pipeline = 1;
   int64_t context = 1;
+  int64_t expert = 1;   // Part of data.
   int64_t threads = 1;  // Of each rank.
   bool operator==(const CheckpointLayout&) const = default;
 };

@@ -26,6 +26,23 @@ Json ToJson(const Shape& shape) {
   return list;
 }
 
+Json ToJson(const MoeConfig& moe) {
+  return {{"experts", moe.experts},
+          {"top_k", moe.top_k},
+          {"expert_ffn", moe.expert_ffn},
+          {"shared_experts", moe.shared_experts},
+          {"shared_ffn", moe.shared_ffn},
+          {"router", Name(moe.router)},
+          {"expert_bias", moe.expert_bias},
+          {"bias_update_rate", moe.bias_update_rate},
+          {"aux_loss", moe.aux_loss},
+          {"groups", moe.groups},
+          {"topk_groups", moe.topk_groups},
+          {"norm_topk", moe.norm_topk},
+          {"routed_scaling", moe.routed_scaling},
+          {"fake_balanced", moe.fake_balanced}};
+}
+
 Json ToJson(const ModelConfig& model) {
   Json json = {
       {"family", model.family},     {"layers", model.layers},       {"hidden", model.hidden},
@@ -38,15 +55,13 @@ Json ToJson(const ModelConfig& model) {
                             {"high_freq_factor", model.rope_scaling->high_freq_factor},
                             {"original_max_seq", model.rope_scaling->original_max_seq}};
   }
+  if (model.moe) json["moe"] = ToJson(*model.moe);
   return json;
 }
 
 Json ToJson(const CheckpointLayout& layout) {
-  return {{"data", layout.data},
-          {"tensor", layout.tensor},
-          {"pipeline", layout.pipeline},
-          {"context", layout.context},
-          {"threads", layout.threads}};
+  return {{"data", layout.data},       {"tensor", layout.tensor}, {"pipeline", layout.pipeline},
+          {"context", layout.context}, {"expert", layout.expert}, {"threads", layout.threads}};
 }
 
 Json ToJson(const StoredTensor& tensor) {
@@ -155,6 +170,30 @@ class JsonFields {
   absl::Status status_;
 };
 
+absl::Status ReadMoe(const Json& json, MoeConfig& moe) {
+  std::string router;
+  JsonFields fields(json, "model.moe.");
+  fields.Read("experts", moe.experts)
+      .Read("top_k", moe.top_k)
+      .Read("expert_ffn", moe.expert_ffn)
+      .Read("shared_experts", moe.shared_experts)
+      .Read("shared_ffn", moe.shared_ffn)
+      .Read("router", router)
+      .Read("expert_bias", moe.expert_bias)
+      .Read("bias_update_rate", moe.bias_update_rate)
+      .Read("aux_loss", moe.aux_loss)
+      .Read("groups", moe.groups)
+      .Read("topk_groups", moe.topk_groups)
+      .Read("norm_topk", moe.norm_topk)
+      .Read("routed_scaling", moe.routed_scaling)
+      .Read("fake_balanced", moe.fake_balanced);
+  RETURN_IF_ERROR(fields.status());
+  moe.router =
+      router == Name(RouterScoring::kSigmoid) ? RouterScoring::kSigmoid : RouterScoring::kSoftmax;
+  fields.Is("router", router == Name(moe.router), "SOFTMAX or SIGMOID");
+  return fields.status();
+}
+
 absl::StatusOr<ModelConfig> ReadModel(const Json& json) {
   ModelConfig model;
   JsonFields fields(json, "model.");
@@ -171,6 +210,11 @@ absl::StatusOr<ModelConfig> ReadModel(const Json& json) {
       .Read("rope_base", model.rope_base)
       .Read("tied", model.tied);
   RETURN_IF_ERROR(fields.status());
+  if (fields.Has("moe")) {
+    const Json* moe = fields.Object("moe");
+    RETURN_IF_ERROR(fields.status());
+    RETURN_IF_ERROR(ReadMoe(*moe, model.moe.emplace()));
+  }
   if (!fields.Has("rope_scaling")) return model;
   const Json* scaling = fields.Object("rope_scaling");
   RETURN_IF_ERROR(fields.status());
@@ -260,6 +304,7 @@ absl::StatusOr<Manifest> ReadManifest(const Json& json) {
       .Read("pipeline", state.layout.pipeline)
       .Read("context", state.layout.context)
       .Read("threads", state.layout.threads);
+  if (ranks.Has("expert")) ranks.Read("expert", state.layout.expert);  // Older ones have none.
   RETURN_IF_ERROR(ranks.status());
   ASSIGN_OR_RETURN(std::vector<StoredTensor> stored, ReadTensors(*tensors));
   return MakeManifest(std::move(state), std::move(stored));

@@ -16,6 +16,18 @@ const char* Name(PrecisionName precision) {
   return "?";
 }
 
+const char* Name(ExpertSplit split) {
+  switch (split) {
+    case ExpertSplit::kExpert:
+      return "EXPERT";
+    case ExpertSplit::kExpertTensor:
+      return "EXPERT_TENSOR";
+    case ExpertSplit::kExpertTensorContext:
+      return "EXPERT_TENSOR_CONTEXT";
+  }
+  return "?";
+}
+
 int64_t DataParallel(const JobConfig& job) {
   const ParallelismConfig& p = job.parallelism;
   const int64_t others = p.tensor * p.pipeline * p.context;

@@ -32,13 +32,18 @@ struct ModelChoice {
   std::optional<ModelFields> architecture;
 };
 
+// Over which axes the experts of a layer are divided.
+enum class ExpertSplit { kExpert, kExpertTensor, kExpertTensorContext };
+const char* Name(ExpertSplit split);  // "EXPERT", "EXPERT_TENSOR", "EXPERT_TENSOR_CONTEXT".
+
 // Sizes of the mesh axes; the data axis is what remains of `devices`.
 struct ParallelismConfig {
   int64_t tensor = 1;
   int64_t pipeline = 1;
   int64_t virtual_pipeline = 1;
   int64_t context = 1;
-  int64_t expert = 1;
+  int64_t expert = 1;  // Divides the data axis.
+  ExpertSplit expert_split = ExpertSplit::kExpertTensor;
   Zero zero = Zero::kOptimizer;
   Reduction reduction = Reduction::kF32;
   ContextExchange context_exchange = ContextExchange::kRing;

@@ -16,6 +16,27 @@ void ReadUnlessZero(Fields& fields, const char* name, int64_t& out) {
   if (value != 0) out = value;
 }
 
+void ReadMoe(Fields& fields, MoeFields& out) {
+  fields.Read("experts", out.experts);
+  fields.Read("top_k", out.top_k);
+  fields.Read("expert_ffn", out.expert_ffn);
+  fields.Read("shared_experts", out.shared_experts);
+  fields.Read("shared_ffn", out.shared_ffn);
+  std::vector<std::pair<std::string, std::optional<RouterScoring>>> routers;
+  for (const RouterScoring kind : {RouterScoring::kSoftmax, RouterScoring::kSigmoid}) {
+    routers.emplace_back(Name(kind), kind);
+  }
+  fields.ReadEnum("router", "ROUTER_", routers, out.router);
+  fields.Read("expert_bias", out.expert_bias);
+  fields.Read("bias_update_rate", out.bias_update_rate);
+  fields.Read("aux_loss", out.aux_loss);
+  fields.Read("groups", out.groups);
+  fields.Read("topk_groups", out.topk_groups);
+  fields.Read("norm_topk", out.norm_topk);
+  fields.Read("routed_scaling", out.routed_scaling);
+  fields.Read("fake_balanced", out.fake_balanced);
+}
+
 void ReadArchitecture(Fields& fields, ModelFields& out) {
   fields.Read("family", out.family);
   fields.Read("layers", out.layers);
@@ -29,6 +50,7 @@ void ReadArchitecture(Fields& fields, ModelFields& out) {
   fields.Read("norm_eps", out.norm_eps);
   fields.Read("rope_base", out.rope_base);
   fields.Read("tied", out.tied);
+  fields.Section("moe", [&](Fields& f) { ReadMoe(f, out.moe.emplace()); });
 }
 
 void ReadModel(Fields& fields, ModelChoice& out) {
@@ -44,6 +66,12 @@ void ReadParallelism(Fields& fields, ParallelismConfig& out) {
   ReadUnlessZero(fields, "virtual_pipeline", out.virtual_pipeline);
   ReadUnlessZero(fields, "context", out.context);
   ReadUnlessZero(fields, "expert", out.expert);
+  std::vector<std::pair<std::string, ExpertSplit>> splits;
+  for (const ExpertSplit split :
+       {ExpertSplit::kExpert, ExpertSplit::kExpertTensor, ExpertSplit::kExpertTensorContext}) {
+    splits.emplace_back(Name(split), split);
+  }
+  fields.ReadEnum("expert_split", "EXPERT_SPLIT_", splits, out.expert_split);
   fields.ReadEnum<Zero>(
       "zero", "ZERO_",
       {{"NONE", Zero::kNone}, {"OPTIMIZER", Zero::kOptimizer}, {"FULL", Zero::kFull}}, out.zero);

@@ -23,18 +23,46 @@ int64_t Nearest(int64_t found, int64_t most, Legal&& legal) {
 
 void CheckTensor(const JobConfig& job, const ModelConfig& model, Violations& violations) {
   const int64_t rows = job.batch.micro * job.batch.sequence / job.parallelism.context;
+  // Of the MLPs that are divided; routed experts are divided by number.
+  const int64_t ffn = model.moe ? model.moe->shared_ffn : model.ffn;
   const auto legal = [&](int64_t t) {
-    return model.heads % t == 0 && model.ffn % t == 0 && model.vocab % t == 0 && rows % t == 0 &&
+    return model.heads % t == 0 && ffn % t == 0 && model.vocab % t == 0 && rows % t == 0 &&
            (model.kv_heads % t == 0 || t % model.kv_heads == 0);
   };
   const int64_t tensor = job.parallelism.tensor;
   if (legal(tensor)) return;
   violations.Add("parallelism.tensor",
-                 Wanted(absl::StrCat("a number that divides heads = ", model.heads, ", ffn = ",
-                                     model.ffn, ", vocab = ", model.vocab, " and the ", rows,
+                 Wanted(absl::StrCat("a number that divides heads = ", model.heads,
+                                     model.moe ? ", shared_ffn = " : ", ffn = ", ffn,
+                                     ", vocab = ", model.vocab, " and the ", rows,
                                      " tokens of a micro-batch on a rank, and divides kv_heads = ",
                                      model.kv_heads, " or is a multiple of it"),
                         tensor, Nearest(tensor, model.heads, legal)));
+}
+
+// Whether the experts divide over their ranks.
+void CheckExperts(const JobConfig& job, const ModelConfig& model, Violations& violations) {
+  const ParallelismConfig& p = job.parallelism;
+  if (!model.moe) {
+    if (p.expert == 1) return;
+    return violations.Add(
+        "parallelism.expert",
+        Wanted(absl::StrCat("1, since family ", model.family, " has no experts"), p.expert, 1));
+  }
+  const int64_t experts = model.moe->experts, data = DataParallel(job);
+  const int64_t others = (p.expert_split == ExpertSplit::kExpert ? 1 : p.tensor) *
+                         (p.expert_split == ExpertSplit::kExpertTensorContext ? p.context : 1);
+  const auto legal = [&](int64_t e) { return data % e == 0 && experts % (e * others) == 0; };
+  if (legal(p.expert)) return;
+  const std::string wanted =
+      absl::StrCat("a number of ranks (expert x ", others, " by expert_split ",
+                   Name(p.expert_split), ") that divides experts = ", experts);
+  if (legal(1)) {
+    violations.Add("parallelism.expert", Wanted(wanted, p.expert, Nearest(p.expert, data, legal)));
+  } else {
+    violations.Add("parallelism.expert_split",
+                   Wanted(wanted, p.expert * others, Name(ExpertSplit::kExpert)));
+  }
 }
 
 // The parts of the pipeline, and whether its schedule can run.
@@ -97,7 +125,7 @@ bool CheckSequence(const JobConfig& job, const ModelConfig& model, Violations& v
 
 bool ValidateAxes(const JobConfig& job, Violations& violations) {
   const ParallelismConfig& p = job.parallelism;
-  bool legal = p.expert == 1;
+  bool legal = true;
   const auto range = [&](const char* name, int64_t size) {
     if (size >= 1 && size <= kMaxDevices) return;
     legal = false;
@@ -108,13 +136,18 @@ bool ValidateAxes(const JobConfig& job, Violations& violations) {
   range("parallelism.pipeline", p.pipeline);
   range("parallelism.virtual_pipeline", p.virtual_pipeline);
   range("parallelism.context", p.context);
-  if (p.expert != 1) {
-    violations.Add("parallelism.expert", Wanted("1 (no model has experts so far)", p.expert, 1));
-  }
+  range("parallelism.expert", p.expert);
   range("devices", job.devices);
   if (!legal) return false;
   const int64_t unit = p.tensor * p.pipeline * p.context;
-  if (job.devices % unit == 0) return true;
+  if (job.devices % unit == 0) {
+    const int64_t data = job.devices / unit;
+    if (data % p.expert == 0) return true;
+    violations.Add("parallelism.expert",
+                   Wanted(absl::StrCat("a divisor of the data-parallel ranks = ", data), p.expert,
+                          Nearest(p.expert, data, [&](int64_t e) { return data % e == 0; })));
+    return false;
+  }
   const int64_t most = std::max(unit, kMaxDevices / unit * unit);
   violations.Add(
       "devices",
@@ -126,6 +159,7 @@ bool ValidateAxes(const JobConfig& job, Violations& violations) {
 
 void ValidateLayout(const JobConfig& job, const ModelConfig& model, Violations& violations) {
   if (CheckSequence(job, model, violations)) CheckTensor(job, model, violations);
+  CheckExperts(job, model, violations);
   CheckPipeline(job, model, violations);
   CheckRecompute(job, model, violations);
 }

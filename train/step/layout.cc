@@ -5,6 +5,17 @@
 
 namespace trainyard {
 
+namespace {
+
+AxisSet ExpertAxes(ExpertSplit split) {
+  AxisSet axes = Axis::kExpert;
+  if (split != ExpertSplit::kExpert) axes = axes | kTensorAxes;
+  if (split == ExpertSplit::kExpertTensorContext) axes = axes | Axis::kContext;
+  return axes;
+}
+
+}  // namespace
+
 Mesh MeshOf(const JobConfig& job, const ModelConfig& model) {
   const ParallelismConfig& p = job.parallelism;
   const int tensor = int(p.tensor), kv_heads = int(model.kv_heads);
@@ -13,6 +24,7 @@ Mesh MeshOf(const JobConfig& job, const ModelConfig& model) {
           .context = int(p.context),
           .data = int(DataParallel(job)),
           .expert = int(p.expert),
+          .expert_axes = ExpertAxes(p.expert_split),
           .pipeline = int(p.pipeline)};
 }
 

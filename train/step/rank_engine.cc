@@ -20,7 +20,7 @@ Precision PrecisionOf(const JobConfig& job) {
 }
 
 Program Record(const JobConfig& job, const ModelConfig& model, const Layout& layout,
-               size_t bucket_bytes) {
+               const EngineOptions& options) {
   const AdamWConfig& adamw = job.optimizer.adamw;
   return RecordTraining(
       *CreateModel(model),
@@ -29,12 +29,13 @@ Program Record(const JobConfig& job, const ModelConfig& model, const Layout& lay
                   .sequence = job.batch.sequence,
                   .mesh = layout.mesh,
                   .context_exchange = job.parallelism.context_exchange,
-                  .cuts = layout.cuts},
+                  .cuts = layout.cuts,
+                  .expert_rows = options.expert_rows},
        .adamw = {.beta1 = adamw.beta1,
                  .beta2 = adamw.beta2,
                  .epsilon = adamw.epsilon,
                  .weight_decay = adamw.weight_decay},
-       .bucket_bytes = bucket_bytes,
+       .bucket_bytes = options.bucket_bytes,
        .zero = job.parallelism.zero,
        .recompute = {.blocks = job.recompute.blocks,
                      .norms_and_activations = job.recompute.norms_and_activations}});
@@ -53,7 +54,7 @@ absl::StatusOr<std::unique_ptr<RankEngine>> RankEngine::Create(const JobConfig& 
   layout.mesh.rank = world.rank();
   std::unique_ptr<RankEngine> engine(new RankEngine(std::move(layout)));
   const Mesh& mesh = engine->mesh();
-  Program program = Record(job, model, engine->layout_, options.bucket_bytes);
+  Program program = Record(job, model, engine->layout_, options);
   if (options.edit) options.edit(program);
   engine->part_ = {.rows = program.sequence_rows(),
                    .ranks = mesh.size(Axis::kContext),

@@ -21,6 +21,7 @@ namespace trainyard {
 struct EngineOptions {
   int threads = 1;
   size_t bucket_bytes = 32 << 20;
+  double expert_rows = 2;  // As RecordOptions::expert_rows.
   // For tests of what a wrong program does: may change it before it is planned.
   std::function<void(Program&)> edit = nullptr;
 };

@@ -385,6 +385,7 @@ CheckpointLayout RankTrainer::Written() const {
           .tensor = p.tensor,
           .pipeline = p.pipeline,
           .context = p.context,
+          .expert = p.expert,
           .threads = rank_.threads};
 }
 

@@ -16,30 +16,45 @@ namespace {
 using nlohmann::ordered_json;
 
 // Names are an interface: those of the spec, with what is derived beside them.
+ordered_json Describe(const MoeConfig& moe) {
+  return {{"experts", moe.experts},
+          {"top_k", moe.top_k},
+          {"expert_ffn", moe.expert_ffn},
+          {"shared_experts", moe.shared_experts},
+          {"shared_ffn", moe.shared_ffn},
+          {"router", Name(moe.router)},
+          {"expert_bias", moe.expert_bias},
+          {"bias_update_rate", moe.bias_update_rate},
+          {"aux_loss", moe.aux_loss},
+          {"groups", moe.groups},
+          {"topk_groups", moe.topk_groups},
+          {"norm_topk", moe.norm_topk},
+          {"routed_scaling", moe.routed_scaling}};
+}
+
 ordered_json Describe(const Preset& preset, const Family& family) {
   const ModelConfig& c = preset.config;
-  const int64_t parameters = NumParameters(c);
-  ordered_json json = {
-      {"name", preset.name},
-      {"aliases", preset.aliases},
-      {"family", c.family},
-      {"parameters", parameters},
-      {"active_parameters", parameters},  // Of a token; all, where there are no experts.
-      {"layers", c.layers},
-      {"hidden", c.hidden},
-      {"ffn", c.ffn},
-      {"heads", c.heads},
-      {"kv_heads", c.kv_heads},
-      {"head_dim", c.head_dim},
-      {"vocab", c.vocab},
-      {"max_seq", c.max_seq},
-      {"norm_eps", c.norm_eps},
-      {"tied", c.tied},
-      {"activation", family.activation},
-      {"gated", family.gated},
-      {"norm", family.norm},
-      {"bias", family.bias},
-      {"position", family.position}};
+  const ParameterCount parameters = CountParameters(c);
+  ordered_json json = {{"name", preset.name},
+                       {"aliases", preset.aliases},
+                       {"family", c.family},
+                       {"parameters", parameters.total},
+                       {"active_parameters", parameters.active},
+                       {"layers", c.layers},
+                       {"hidden", c.hidden},
+                       {"ffn", c.ffn},
+                       {"heads", c.heads},
+                       {"kv_heads", c.kv_heads},
+                       {"head_dim", c.head_dim},
+                       {"vocab", c.vocab},
+                       {"max_seq", c.max_seq},
+                       {"norm_eps", c.norm_eps},
+                       {"tied", c.tied},
+                       {"activation", family.activation},
+                       {"gated", family.gated},
+                       {"norm", family.norm},
+                       {"bias", family.bias},
+                       {"position", family.position}};
   if (c.rope_base != 0) json["rope_base"] = c.rope_base;
   if (c.rope_scaling) {
     json["rope_scaling"] = {{"factor", c.rope_scaling->factor},
@@ -47,6 +62,7 @@ ordered_json Describe(const Preset& preset, const Family& family) {
                             {"high_freq_factor", c.rope_scaling->high_freq_factor},
                             {"original_max_seq", c.rope_scaling->original_max_seq}};
   }
+  if (c.moe) json["moe"] = Describe(*c.moe);
   return json;
 }
 
@@ -55,13 +71,15 @@ void PrintTable(const std::vector<ordered_json>& models, Output& output) {
   for (const ordered_json& m : models) {
     const auto number = [&](const char* key) { return absl::StrCat(m.at(key).get<int64_t>()); };
     rows.push_back({m.at("name").get<std::string>(), m.at("family").get<std::string>(),
-                    FormatCount(double(m.at("parameters").get<int64_t>())), number("layers"),
+                    FormatCount(double(m.at("parameters").get<int64_t>())),
+                    FormatCount(double(m.at("active_parameters").get<int64_t>())), number("layers"),
                     number("hidden"), number("ffn"), number("heads"), number("kv_heads"),
                     number("vocab"), number("max_seq")});
   }
   output.Table({{"MODEL"},
                 {"FAMILY"},
                 {"PARAMETERS", true},
+                {"ACTIVE", true},
                 {"LAYERS", true},
                 {"HIDDEN", true},
                 {"FFN", true},

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "kernels/attention.h"
+#include "kernels/router.h"
 #include "models/parameter.h"
 #include "models/program/recorder.h"
 
@@ -45,6 +46,14 @@ struct Heads {
 AttentionDims DimsOf(const Heads& heads);
 std::string ToString(const Heads& heads);
 
+struct HeadGains {
+  Value query;  // [d]
+  Value key;    // [d]
+  double eps;
+};
+// RMSNorm of each query and key head of qkv [T, (a+2g)d].
+Value HeadNorm(Recorder& recorder, Value qkv, const HeadGains& gains, const Heads& heads);
+
 struct RopeTable {
   double base;
   double factor = 0;  // 0: no scaling.
@@ -63,6 +72,34 @@ Value ContextAttention(Recorder& recorder, Value qkv, const Heads& heads);
 
 Value SwiGlu(Recorder& recorder, Value x);  // [T, 2F] to [T, F].
 Value Gelu(Recorder& recorder, Value x);
+
+struct Routing {
+  Value experts;  // [T, K] i32: of E, those that each token goes to.
+  Value weights;  // [T, K] accumulate dtype: what their outputs count.
+};
+// By logits [T, E], accumulate dtype, and a bias [E] of the choice (or none), whose "gradient" is
+// what each expert is chosen above the mean.
+Routing Router(Recorder& recorder, Value logits, Value bias, const RouterOptions& options);
+
+struct LoadBalanceOptions {
+  RouterScoring scoring;
+  double coefficient;
+};
+// Adds the loss of uneven choices to StepState.auxiliary_loss; a root of the backward pass. The
+// choices are those of the micro-batch on all ranks over which its tokens are divided.
+void LoadBalance(Recorder& recorder, Value logits, Value experts,
+                 const LoadBalanceOptions& options);
+
+struct ExpertMlpInputs {
+  Value x;        // [T, D]
+  Value experts;  // [T, K] i32: which of E each token chose.
+  Value weights;  // [T, K] accumulate dtype: what they count.
+  Value gate_up;  // [G, 2F, D]: of this rank's G of the experts, gate first.
+  Value down;     // [G, D, F]
+};
+// The weighted sum of the outputs of each token's experts, wherever on the mesh's `expert_axes`
+// they are: [T, D].
+Value ExpertMlp(Recorder& recorder, const ExpertMlpInputs& inputs);
 
 // Adds the loss of this rank's columns of the logits [T, V/n] against targets i32 [T] to StepState.
 // A root of the backward pass.
@@ -113,6 +150,13 @@ struct AdamWRange {
   bool writes_compute;  // A compute copy exists.
 };
 void AdamW(Recorder& recorder, const AdamWRange& range);
+struct BalanceBiasRange {
+  FlatRange flat;  // As above.
+  FlatRange shard;
+  double rate;
+  bool writes_compute;
+};
+void BalanceBias(Recorder& recorder, const BalanceBiasRange& range);
 // The compute copies of a bucket from the ranks that own them.
 Instance GatherBucket(List list, Stream stream, const Bucket& bucket);
 

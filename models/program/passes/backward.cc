@@ -13,7 +13,8 @@ void RecordBackward(Recorder& recorder) {
     const ValueInfo value = program.info(input), g = program.info(grad);
     CHECK(value.kind == ValueKind::kActivation && value.differentiable)
         << op.name() << " returned a gradient for " << value;
-    CHECK(g.shape == value.shape && g.dtype == recorder.precision().compute)
+    CHECK(g.shape == value.shape &&
+          (g.dtype == recorder.precision().compute || g.dtype == value.dtype))
         << op.name() << " returned gradient " << g << " for " << value;
     Value& sum = grad_of[input.id];
     sum = sum.valid() ? ops::Add(recorder, sum, grad) : grad;

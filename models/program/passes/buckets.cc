@@ -17,12 +17,11 @@ struct Before {
 };
 
 // Neighbours with equal axes are one range, with the padding between them.
-std::vector<Before> FirstSums(const Program& program, const Bucket& bucket) {
+std::vector<Before> FirstSums(std::span<const ParameterBox> boxes, const Bucket& bucket) {
   std::vector<Before> sums;
   AxisSet before;  // Of the box before.
-  for (const ParameterBox& box : program.Parameters()) {
+  for (const ParameterBox& box : Within(boxes, bucket.flat)) {
     const FlatRange flat = box.flat.Intersect(bucket.flat);
-    if (flat.empty()) continue;
     const AxisSet axes = box.reduce_axes - bucket.reduce_axes;
     if (!axes.empty() && axes == before) {
       sums.back().flat.elements = flat.end() - sums.back().flat.offset;
@@ -93,10 +92,11 @@ void AwaitWindows(Program& program) {
 
 void InsertBuckets(Program& program) {
   AwaitWindows(program);
+  const std::vector<ParameterBox> boxes = program.Parameters();
   std::multimap<size_t, Instance> after;  // By index of the instance that each follows.
   for (const Bucket& bucket : program.buckets) {
     const size_t last = LastWriter(program, bucket);
-    for (const Before& sum : FirstSums(program, bucket)) {
+    for (const Before& sum : FirstSums(boxes, bucket)) {
       after.emplace(last, ops::ReduceGradients(bucket, sum.flat, sum.axes));
     }
     if (!bucket.reduce_axes.empty()) after.emplace(last, ops::ReduceBucket(program, bucket));

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <iterator>
+#include <optional>
 #include <set>
 #include <utility>
 #include <vector>
@@ -10,17 +11,20 @@
 namespace trainyard {
 namespace {
 
-// A run of parameters with equal decay; padding belongs to the run before it.
-struct DecayRun {
+// A run of parameters that are updated alike; padding belongs to the run before it.
+struct UpdateRun {
   FlatRange flat;
   bool decay;
+  std::optional<double> balance_rate;
 };
 
-std::vector<DecayRun> DecayRuns(const Program& program) {
-  std::vector<DecayRun> runs;
+std::vector<UpdateRun> UpdateRuns(const Program& program) {
+  std::vector<UpdateRun> runs;
   for (const ParameterStorage& storage : program.storages) {
-    const bool same = !runs.empty() && runs.back().decay == storage.decay;
-    if (!same) runs.push_back({{.offset = storage.flat.offset}, storage.decay});
+    const std::optional<double> rate = storage.parameters.front().balance_rate;
+    const bool same =
+        !runs.empty() && runs.back().decay == storage.decay && runs.back().balance_rate == rate;
+    if (!same) runs.push_back({{.offset = storage.flat.offset}, storage.decay, rate});
   }
   for (size_t i = 0; i < runs.size(); ++i) {
     const int64_t end = i + 1 < runs.size() ? runs[i + 1].flat.offset : program.flat_elements;
@@ -44,16 +48,16 @@ void Append(std::vector<ops::AdamWRange>& ranges, const ops::AdamWRange& next) {
 }
 
 // What this rank counts of the gradient. Each element is counted by one rank of those that hold it:
-// the first along the axes over which it is not divided.
+// the first along the axes over which it is not divided. What balances experts is no gradient.
 std::vector<FlatRange> Counted(const Program& program) {
   const std::vector<ParameterBox> boxes = program.Parameters();
   std::vector<FlatRange> counted;
   for (const Bucket& bucket : program.buckets) {
     bool follows = false;  // Between boxes that follow one another is nothing but padding: zero.
-    for (const ParameterBox& box : boxes) {
+    for (const ParameterBox& box : Within(boxes, bucket.own)) {
       const FlatRange range = box.flat.Intersect(bucket.own);
-      if (range.empty()) continue;
-      const bool mine = program.mesh.coordinate(box.copy_axes - bucket.zero_axes) == 0;
+      const bool first = program.mesh.coordinate(box.copy_axes - bucket.zero_axes) == 0;
+      const bool mine = first && !box.balanced;
       if (mine && follows) {
         counted.back().elements = range.end() - counted.back().offset;
       } else if (mine) {
@@ -108,12 +112,20 @@ void RecordOptimizer(Recorder& recorder, const AdamWOptions& options) {
 
   std::vector<ops::AdamWRange> ranges;
   for (const Bucket& bucket : program.buckets) {
-    for (const DecayRun& run : DecayRuns(program)) {
+    for (const UpdateRun& run : UpdateRuns(program)) {
       const FlatRange flat = run.flat.Intersect(bucket.own);
       if (flat.empty()) continue;
+      const FlatRange shard{.offset = flat.offset - bucket.own.offset + bucket.shard.offset,
+                            .elements = flat.elements};
+      if (run.balance_rate) {
+        ops::BalanceBias(recorder, {.flat = flat,
+                                    .shard = shard,
+                                    .rate = *run.balance_rate,
+                                    .writes_compute = bucket.copied});
+        continue;
+      }
       Append(ranges, {.flat = flat,
-                      .shard = {.offset = flat.offset - bucket.own.offset + bucket.shard.offset,
-                                .elements = flat.elements},
+                      .shard = shard,
                       .beta1 = options.beta1,
                       .beta2 = options.beta2,
                       .epsilon = options.epsilon,

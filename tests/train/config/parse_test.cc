@@ -112,6 +112,38 @@ TEST_P(SameJob, LandsInEveryField) {
 }
 INSTANTIATE_TEST_SUITE_P(Texts, SameJob, testing::Values(kYaml, kJson));
 
+TEST(ParseJobConfig, ExpertsLandInEveryField) {
+  const auto job = ParseJobConfig(
+      "{model: {architecture: {family: qwen3_moe, moe: {experts: 8, top_k: 2, expert_ffn: 32, "
+      "shared_experts: 1, shared_ffn: 48, router: SIGMOID, expert_bias: true, "
+      "bias_update_rate: 2e-3, aux_loss: 1e-4, groups: 4, topk_groups: 2, norm_topk: false, "
+      "routed_scaling: 2.5, fake_balanced: true}}}, "
+      "parallelism: {expert: 4, expert_split: EXPERT_SPLIT_EXPERT_TENSOR_CONTEXT}}");
+  ASSERT_TRUE(job.ok()) << job.status();
+  const MoeFields& moe = *job->model.architecture->moe;
+  EXPECT_EQ(moe.experts, 8);
+  EXPECT_EQ(moe.top_k, 2);
+  EXPECT_EQ(moe.expert_ffn, 32);
+  EXPECT_EQ(moe.shared_experts, 1);
+  EXPECT_EQ(moe.shared_ffn, 48);
+  EXPECT_EQ(moe.router, RouterScoring::kSigmoid);
+  EXPECT_EQ(moe.expert_bias, true);
+  EXPECT_EQ(moe.bias_update_rate, 2e-3);
+  EXPECT_EQ(moe.aux_loss, 1e-4);
+  EXPECT_EQ(moe.groups, 4);
+  EXPECT_EQ(moe.topk_groups, 2);
+  EXPECT_EQ(moe.norm_topk, false);
+  EXPECT_EQ(moe.routed_scaling, 2.5);
+  EXPECT_EQ(moe.fake_balanced, true);
+  EXPECT_EQ(job->parallelism.expert, 4);
+  EXPECT_EQ(job->parallelism.expert_split, ExpertSplit::kExpertTensorContext);
+  EXPECT_THAT(std::string(ParseJobConfig("{model: {overrides: {moe: {router: TOPK, expert: 1}}}}")
+                              .status()
+                              .message()),
+              AllOf(HasSubstr("model.overrides.moe.router: "),
+                    HasSubstr("model.overrides.moe.expert: unknown field (line 1); did you mean")));
+}
+
 TEST(ParseJobConfig, AbsentNullAndZeroTakeTheDefaults) {
   const auto job = ParseJobConfig(
       "{name: a, devices: 0, parallelism: {tensor: 0}, validation: {every_steps: 1}, checkpoint: "

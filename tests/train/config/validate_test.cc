@@ -32,7 +32,8 @@ JobConfig GoodJob() {
                                     .max_seq = 128,
                                     .norm_eps = {},
                                     .rope_base = {},
-                                    .tied = {}};
+                                    .tied = {},
+                                    .moe = {}};
   job.batch = {.global = 12, .micro = 2, .sequence = 64};
   job.data = TextData{"corpus.txt", 0.02};
   job.optimizer.adamw.learning_rate = 1e-3;
@@ -145,7 +146,10 @@ INSTANTIATE_TEST_SUITE_P(
             "wanted 1 to 65536, found 0; nearest 1"),
         BAD("devices over axes", job.parallelism.pipeline = 2, "devices",
             "a multiple of tensor x pipeline x context = 1 x 2 x 1 = 2, found 3; nearest 4"),
-        BAD("expert", job.parallelism.expert = 2, "parallelism.expert", "found 2")));
+        BAD("expert", job.parallelism.expert = 2, "parallelism.expert",
+            "a divisor of the data-parallel ranks = 3, found 2; nearest 1"),
+        BAD("experts of a dense model", job.parallelism.expert = 3, "parallelism.expert",
+            "wanted 1, since family llama has no experts, found 3; nearest 1")));
 
 // The good job with another way to divide it; enough devices for one data rank.
 ParallelismConfig& Divide(JobConfig& job, const ParallelismConfig& parallelism) {
@@ -153,6 +157,49 @@ ParallelismConfig& Divide(JobConfig& job, const ParallelismConfig& parallelism) 
   job.devices = parallelism.tensor * parallelism.pipeline * parallelism.context;
   return job.parallelism;
 }
+
+// The good job with 12 experts.
+JobConfig& WithExperts(JobConfig& job, const ParallelismConfig& parallelism, int64_t devices) {
+  job.model.preset = "qwen3-30b-a3b";
+  job.model.overrides->moe = MoeFields{.experts = 12, .top_k = 2, .expert_ffn = 16};
+  job.parallelism = parallelism;
+  job.devices = devices;
+  return job;
+}
+
+TEST(Validate, ExpertsThatDividePass) {
+  for (const ParallelismConfig& parallelism :
+       {ParallelismConfig{.expert = 1},
+        {.expert = 6},
+        {.tensor = 2, .expert = 3},
+        {.tensor = 2, .context = 2, .expert = 3, .expert_split = ExpertSplit::kExpertTensorContext},
+        {.tensor = 4, .expert = 3, .expert_split = ExpertSplit::kExpert}}) {
+    JobConfig job = GoodJob();
+    WithExperts(job, parallelism, 6 * parallelism.tensor * parallelism.context);
+    EXPECT_THAT(Check(job), IsEmpty()) << Check(job)[0].field << Check(job)[0].description;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Experts, BadJobs,
+    testing::Values(
+        BAD("expert over experts", (WithExperts(job, {.expert = 8}, 8), job.batch = {16, 1, 64}),
+            "parallelism.expert",
+            "a number of ranks (expert x 1 by expert_split EXPERT_TENSOR) that divides experts = "
+            "12, found 8; nearest 4"),
+        BAD("expert over data", WithExperts(job, {.expert = 4}, 6), "parallelism.expert",
+            "a divisor of the data-parallel ranks = 6, found 4; nearest 3"),
+        BAD("tensor over experts",
+            (WithExperts(job, {.tensor = 4}, 4), job.model.overrides->moe->experts = 6),
+            "parallelism.expert_split",
+            "(expert x 4 by expert_split EXPERT_TENSOR) that divides experts = 6, found 4; nearest "
+            "EXPERT"),
+        BAD("zero expert", job.parallelism.expert = 0, "parallelism.expert",
+            "wanted 1 to 65536, found 0; nearest 1"),
+        BAD("a width that tensor does not divide",
+            (WithExperts(job, {.tensor = 2}, 2), job.model.overrides->moe->shared_experts = 1,
+             job.model.overrides->moe->shared_ffn = 5),
+            "parallelism.tensor", "shared_ffn = 5")));
 
 TEST(Validate, LayoutsThatDividePass) {
   for (const ParallelismConfig& parallelism :

@@ -1,6 +1,7 @@
 #include "tests/train/step/layouts.h"
 
 #include <cmath>
+#include <iterator>
 #include <mutex>
 #include <numeric>
 
@@ -72,8 +73,9 @@ class Rank {
  public:
   Rank(const LayoutCase& c, CollectiveWorld& world, const std::function<void(Program&)>& edit)
       : case_(c) {
-    auto engine = RankEngine::Create(c.job, c.model, {.bucket_bytes = 2048, .edit = edit},
-                                     CpuBackend(), world);
+    auto engine = RankEngine::Create(
+        c.job, c.model, {.bucket_bytes = 2048, .expert_rows = c.expert_rows, .edit = edit},
+        CpuBackend(), world);
     CHECK(engine.ok()) << engine.status();
     engine_ = *std::move(engine);
     executable().WriteStepState({.seed = 7});
@@ -138,8 +140,12 @@ double LargestDifference(const Tensors& a, const Tensors& b) {
 std::string LayoutCase::name() const {
   const ParallelismConfig& p = job.parallelism;
   const RecomputeConfig& again = job.recompute;
+  const std::string experts = model.moe
+                                  ? absl::StrCat("_", kRouters[router], "_", Name(p.expert_split),
+                                                 "_rows", int(10 * expert_rows))
+                                  : "";
   return absl::StrCat(
-      model.family, model.tied ? "_tied" : "", "_tensor", p.tensor, "_context", p.context,
+      model.family, experts, model.tied ? "_tied" : "", "_tensor", p.tensor, "_context", p.context,
       p.context_exchange == ContextExchange::kAllGather ? "gathered" : "", "_expert", p.expert,
       "_data", DataParallel(job), "_pipeline", p.pipeline, "x", p.virtual_pipeline, "_",
       Name(p.schedule.value_or(p.schedule_kind())), "_zero", int(p.zero),
@@ -163,16 +169,60 @@ LayoutCase MakeLayoutCase(const std::string& model, const ParallelismConfig& p, 
   c.model.vocab = 5 * tensor;
   c.model.max_seq = 2 * tensor * p.context + 1;
   c.job.parallelism = p;
+  c.job.devices = tensor * p.context * p.pipeline * data;
+  if (c.model.moe) {
+    c.model.ffn = 0;
+    c.model.moe->experts = std::max<int64_t>(4, 2 * tensor * p.context * p.expert);
+    c.model.moe->expert_ffn = 3;
+    c = WithRouter(c, 0);
+  }
   c.job.precision = PrecisionName::kF64;
   c.job.optimizer.adamw.epsilon = 1e-3;  // AdamW amplifies rounding where gradients are near zero.
-  c.job.devices = tensor * p.context * p.pipeline * data;
   c.job.batch.micro = 1;
   c.job.batch.sequence = 2 * tensor * p.context;
   c.job.batch.global = data * (p.pipeline > 1 ? 2 * p.pipeline : 2);
   return c;
 }
 
+LayoutCase WithRouter(LayoutCase c, int router) {
+  c.router = router;
+  MoeConfig& moe = *c.model.moe;
+  moe = {.experts = moe.experts, .top_k = 2, .expert_ffn = moe.expert_ffn};
+  const std::string name = kRouters[router];
+  if (name == "softmax") moe.aux_loss = 0.05;
+  if (name == "sigmoid" || name == "biased") moe.router = RouterScoring::kSigmoid;
+  if (name == "sigmoid" || name == "turns") {
+    moe.shared_experts = 1;
+    moe.shared_ffn = 3 * c.job.parallelism.tensor;
+  }
+  if (name == "sigmoid") moe.aux_loss = 0.1, moe.routed_scaling = 2.5;
+  if (name == "biased") moe.expert_bias = true, moe.bias_update_rate = 0.01;
+  if (name == "grouped") moe.groups = 2, moe.norm_topk = false;
+  if (name == "turns") {
+    moe.fake_balanced = true;
+    // A rank counts turns from its first token: then each piece of a sequence begins with expert 0.
+    const ParallelismConfig& p = c.job.parallelism;
+    c.job.batch.sequence = 2 * p.tensor * p.context * moe.experts / moe.top_k;
+    c.model.max_seq = c.job.batch.sequence;
+  }
+  return c;
+}
+
+namespace {
+
+// Each layout with the next router, and every third with experts that take few rows at once.
+std::vector<LayoutCase> Routed(std::vector<LayoutCase> cases) {
+  for (size_t i = 0; i < cases.size(); ++i) {
+    cases[i] = WithRouter(cases[i], int(i % std::size(kRouters)));
+    if (i % 3 == 1) cases[i].expert_rows = 0.3;
+  }
+  return cases;
+}
+
+}  // namespace
+
 std::vector<LayoutCase> AllLayouts(const std::string& model, int64_t max_ranks) {
+  const bool experts = FindFamily(model)->defaults.moe.has_value();
   std::vector<LayoutCase> cases;
   const auto add = [&](ParallelismConfig p, int64_t data) {
     for (Zero zero : {Zero::kNone, Zero::kOptimizer, Zero::kFull}) {
@@ -202,12 +252,20 @@ std::vector<LayoutCase> AllLayouts(const std::string& model, int64_t max_ranks) 
     for (int64_t context = 1; tensor * context <= max_ranks; ++context) {
       for (int64_t pipeline = 1; tensor * context * pipeline <= max_ranks; ++pipeline) {
         for (int64_t data = 1; tensor * context * pipeline * data <= max_ranks; ++data) {
-          add({.tensor = tensor, .pipeline = pipeline, .context = context}, data);
+          for (int64_t expert = 1; expert <= (experts ? data : 1); ++expert) {
+            if (data % expert != 0) continue;
+            add({.tensor = tensor,
+                 .pipeline = pipeline,
+                 .context = context,
+                 .expert = expert,
+                 .expert_split = ExpertSplit(cases.size() / 3 % 3)},
+                data);
+          }
         }
       }
     }
   }
-  return cases;
+  return experts ? Routed(std::move(cases)) : cases;
 }
 
 std::vector<LayoutCase> RecomputedLayouts(const std::string& model, int64_t max_ranks,
@@ -258,6 +316,8 @@ TrainedSteps Train(const LayoutCase& c, const std::function<void(Program&)>& edi
 
 TrainedSteps TrainOnOneRank(const LayoutCase& layout_case) {
   LayoutCase one = layout_case;
+  one.job.batch.micro *= DataParallel(one.job);
+  one.expert_rows = 2;
   one.job.parallelism = {};
   one.job.devices = 1;
   return Train(one);

@@ -16,16 +16,25 @@ namespace trainyard::testing {
 
 struct LayoutCase {
   ModelConfig model;
-  JobConfig job;  // Sizes alone.
+  JobConfig job;           // Sizes alone.
+  int router = 0;          // Of a model with experts: which of kRouters.
+  double expert_rows = 2;  // As RecordOptions::expert_rows.
   std::string name() const;
   friend void PrintTo(const LayoutCase& c, std::ostream* out) { *out << c.name(); }
 };
+
+// How tokens choose their experts, and what balances them.
+inline constexpr const char* kRouters[] = {"softmax", "sigmoid", "biased", "grouped", "turns"};
 
 // The sizes are derived so that everything divides, and unevenly where that is legal.
 LayoutCase MakeLayoutCase(const std::string& model, const ParallelismConfig& parallelism,
                           int64_t data);
 
-// All of them for up to `ranks` ranks.
+// The same with another router.
+LayoutCase WithRouter(LayoutCase layout_case, int router);
+
+// All of them for up to `ranks` ranks. Routers, and whether experts take their rows in one round or
+// in several, go along in turn.
 std::vector<LayoutCase> AllLayouts(const std::string& model, int64_t ranks);
 
 // Every `stride`th of them, with activations computed again in one of the possible ways, in one of
@@ -45,7 +54,8 @@ struct TrainedSteps {
 // program before it is planned.
 TrainedSteps Train(const LayoutCase& layout_case,
                    const std::function<void(Program&)>& edit = nullptr);
-// The same model and batch on one rank.
+// The same model and batch on one rank. Its micro-batches are those of all data ranks together,
+// over which the experts' load is balanced.
 TrainedSteps TrainOnOneRank(const LayoutCase& layout_case);
 
 // The largest relative difference: of losses and norms, and of any tensor in the L2 norm. Infinite

@@ -10,6 +10,7 @@
 #include "gtest/gtest.h"
 #include "models/arch/registry.h"
 #include "models/program/op.h"
+#include "models/program/ops/ops.h"
 
 namespace trainyard::testing {
 namespace {
@@ -44,6 +45,52 @@ void Remove(Program& program, const std::function<bool(const Instance&)>& bad) {
 
 bool Is(const Instance& instance, absl::string_view op, AxisSet group) {
   return instance.op->name() == op && instance.op->group() == group;
+}
+
+Instance& Find(Program& program, absl::string_view op) {
+  const auto found =
+      std::find_if(program.instances.begin(), program.instances.end(),
+                   [&](const Instance& instance) { return instance.op->name() == op; });
+  CHECK(found != program.instances.end()) << "no " << op << " to damage";
+  return *found;
+}
+
+// Experts are divided over these two ranks, and everything else is not.
+std::vector<PlantedBug> PlantedBugsOfExperts() {
+  const LayoutCase experts = MakeLayoutCase("qwen3_moe", {.expert = 2, .zero = Zero::kNone}, 2);
+  const auto balanced_alone = [experts](Program& program) {
+    Program alone = RecordTraining(
+        *CreateModel(experts.model),
+        {.record = {.precision = Precision::F64(), .sequence = program.sequence, .mesh = {}}});
+    Find(program, "load_balance").op = Find(alone, "load_balance").op;
+  };
+  return {
+      {"gate_without_gradient", experts,
+       [](Program& p) {
+         Remove(p, [&](const Instance& i) {
+           if (i.op->name() != "matmul_weight_gradient") return false;
+           const std::string& name = p.storage(i.outputs[0]).parameters.front().name;
+           return name.ends_with("mlp.gate.weight");
+         });
+       }},
+      {"experts_summed_over_the_ranks_that_share_them_out", experts,
+       [](Program& p) {
+         for (const ParameterStorage& storage : p.storages) {
+           if (!storage.parameters.front().stacked) continue;
+           const auto optimizer =
+               std::find_if(p.instances.begin(), p.instances.end(),
+                            [](const Instance& i) { return i.list == List::kOptimizer; });
+           const auto bucket = std::find_if(
+               p.buckets.begin(), p.buckets.end(),
+               [&](const Bucket& b) { return !b.flat.Intersect(storage.flat).empty(); });
+           p.instances.insert(optimizer,
+                              ops::ReduceGradients(*bucket, storage.flat, Axis::kExpert));
+         }
+       }},
+      {"gradients_of_weights_not_sent_back", experts,
+       [](Program& p) { Find(p, "router_backward").inputs[2] = Find(p, "router").outputs[1]; }},
+      {"load_of_one_rank_balanced", experts, balanced_alone},
+  };
 }
 
 std::vector<PlantedBug> PlantedBugs() {
@@ -137,10 +184,13 @@ TEST_P(PlantedBugTest, IsFarBeyondTheTolerance) {
   EXPECT_GT(LargestDifference(got, TrainOnOneRank(bug.layout)), 1e5 * kTolerance);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, PlantedBugTest, ::testing::ValuesIn(PlantedBugs()),
-                         [](const auto& info) { return info.param.name; });
+std::string NameOfBug(const ::testing::TestParamInfo<PlantedBug>& info) { return info.param.name; }
+
+INSTANTIATE_TEST_SUITE_P(All, PlantedBugTest, ::testing::ValuesIn(PlantedBugs()), NameOfBug);
+INSTANTIATE_TEST_SUITE_P(Experts, PlantedBugTest, ::testing::ValuesIn(PlantedBugsOfExperts()),
+                         NameOfBug);
 INSTANTIATE_TEST_SUITE_P(ZeroFull, PlantedBugTest, ::testing::ValuesIn(PlantedZeroFullBugs()),
-                         [](const auto& info) { return info.param.name; });
+                         NameOfBug);
 
 std::string NameOf(const ::testing::TestParamInfo<LayoutCase>& info) { return info.param.name(); }
 
@@ -148,8 +198,12 @@ INSTANTIATE_TEST_SUITE_P(Llama, Layouts, ::testing::ValuesIn(AllLayouts("llama",
 INSTANTIATE_TEST_SUITE_P(Gpt3, Layouts, ::testing::ValuesIn(AllLayouts("gpt3", 8)), NameOf);
 INSTANTIATE_TEST_SUITE_P(Llama, RecomputedLayoutsTest,
                          ::testing::ValuesIn(RecomputedLayouts("llama", 8, 7)), NameOf);
+INSTANTIATE_TEST_SUITE_P(Qwen3Moe, RecomputedLayoutsTest,
+                         ::testing::ValuesIn(RecomputedLayouts("qwen3_moe", 8, 23)), NameOf);
 INSTANTIATE_TEST_SUITE_P(Gpt3, RecomputedLayoutsTest,
                          ::testing::ValuesIn(RecomputedLayouts("gpt3", 8, 11)), NameOf);
+INSTANTIATE_TEST_SUITE_P(Qwen3Moe, Layouts, ::testing::ValuesIn(AllLayouts("qwen3_moe", 8)),
+                         NameOf);
 
 }  // namespace
 }  // namespace trainyard::testing

@@ -1,0 +1,256 @@
+// The experts of a layer: every token's row goes to those that it chose, wherever they are, and the
+// sum of their outputs comes back.
+//
+// A token's weight for an expert multiplies what the expert computes between its two products: the
+// gradient of the weight is then found where the expert is, and its output need not be kept. What
+// backward needs of one round is kept; if there were more, backward sends the rows once more.
+#include <algorithm>
+#include <cmath>
+#include <sstream>
+#include <utility>
+
+#include "kernels/grouped_matmul.h"
+#include "kernels/scaled_swiglu.h"
+#include "models/program/binder.h"
+#include "models/program/ops/expert_dispatch.h"
+#include "models/program/ops/ops.h"
+
+namespace trainyard::ops {
+namespace {
+
+using Row = ExpertDispatch::Row;
+
+// What both directions know. Kept from forward to backward: counts, order, and of the experts'
+// side the rows, their weights, and gate and up of each.
+class ExpertMlpBase : public Op {
+ public:
+  ExpertMlpBase(const ExpertDispatchShape& shape, int64_t ffn) : shape_(shape), ffn_(ffn) {}
+  AxisSet group() const override { return shape_.axes; }
+  std::string attributes() const override {
+    std::ostringstream out;
+    out << "experts=" << shape_.experts << " top_k=" << shape_.top_k << " axes=" << shape_.axes
+        << " rows=" << shape_.bound;
+    return out.str();
+  }
+
+ protected:
+  // Of one product of all slots with gate, up and down.
+  double ProductFlops() const { return 2.0 * double(shape_.slots() * shape_.width * ffn_) * 3; }
+
+  std::shared_ptr<ExpertDispatch> DispatchOf(const Binder& binder, const Instance& instance,
+                                             size_t first_memory, Value counts, Value order) const {
+    std::vector<Tensor> memory;
+    for (size_t i = first_memory; i < instance.outputs.size(); ++i) {
+      memory.push_back(binder.tensor(instance.outputs[i]));
+    }
+    return std::make_shared<ExpertDispatch>(binder, shape_, memory, binder.tensor(counts),
+                                            binder.tensor(order));
+  }
+
+  const ExpertDispatchShape shape_;
+  const int64_t ffn_;
+};
+
+// Rows and weights to the experts, and their first product.
+struct Arrival {
+  Tensor x, rows, weights, row_weights, gate_up, up;
+
+  std::vector<Call> Calls(const Binder& binder, ExpertDispatch& dispatch) const {
+    return {dispatch.ToExperts(binder, Row::kToken, x, rows),
+            dispatch.ToExperts(binder, Row::kSlot, weights, row_weights),
+            binder.Kernel(GroupedMatMulForwardArgs{
+                .x = rows, .weight = gate_up, .offsets = dispatch.offsets(), .y = up})};
+  }
+};
+
+void RunAll(const std::vector<Call>& calls, Exec& exec) {
+  for (const Call& call : calls) call(exec);
+}
+
+// Inputs: dy, x, weights, gate_up, down; then what forward kept: counts, order, rows, row_weights,
+// up, of which the last three are overwritten. Outputs: dx, dweights, the gradients of gate_up and
+// down; then memory of its own: gradients of rows, of what is between the products; the dispatch's.
+class ExpertMlpBackwardOp final : public ExpertMlpBase {
+ public:
+  using ExpertMlpBase::ExpertMlpBase;
+  absl::string_view name() const override { return "expert_mlp_backward"; }
+  // Forward again for further rounds is not counted.
+  Cost CostOf(const Program& program, const Instance& instance) const override {
+    Cost cost = Op::CostOf(program, instance);
+    cost.flops = 2 * ProductFlops();
+    return cost;
+  }
+  Call Bind(const Binder& binder, const Instance& instance) const override {
+    const auto in = [&](int i) { return binder.tensor(instance.inputs[size_t(i)]); };
+    const auto dispatch = DispatchOf(binder, instance, 6, instance.inputs[5], instance.inputs[6]);
+    const Arrival arrival{.x = in(1),
+                          .rows = in(7),
+                          .weights = in(2),
+                          .row_weights = in(8),
+                          .gate_up = in(3),
+                          .up = in(9)};
+    std::vector<Call> arrive = arrival.Calls(binder, *dispatch);
+    std::vector<Call> first = Round(binder, instance, *dispatch, true);
+    std::vector<Call> later = Round(binder, instance, *dispatch, false);
+    return [dispatch, arrive = std::move(arrive), first = std::move(first),
+            later = std::move(later)](Exec& exec) {
+      const int64_t rounds = dispatch->Load();
+      for (int64_t round = 0; round < rounds; ++round) {
+        dispatch->Begin(round);
+        if (rounds > 1) RunAll(arrive, exec);
+        RunAll(round == 0 ? first : later, exec);
+      }
+    };
+  }
+
+ private:
+  // Backward of rows that have arrived.
+  std::vector<Call> Round(const Binder& binder, const Instance& instance, ExpertDispatch& dispatch,
+                          bool first) const {
+    const auto in = [&](int i) { return binder.tensor(instance.inputs[size_t(i)]); };
+    const auto out = [&](int i) { return binder.tensor(instance.outputs[size_t(i)]); };
+    const auto write = [&](int i) {
+      return first ? binder.write(instance.outputs[size_t(i)]) : Write::kAdd;
+    };
+    const Tensor dy = in(0), gate_up = in(3), down = in(4), rows = in(7), up = in(9);
+    const Tensor row_weights = in(8), drows = out(4), hidden = out(5);
+    const Tensor offsets = dispatch.offsets(), count = dispatch.received();
+    const Write add = first ? Write::kOverwrite : Write::kAdd;
+    return {
+        dispatch.ToExperts(binder, Row::kToken, dy, drows),
+        binder.Kernel(
+            ScaledSwiGluForwardArgs{.x = up, .w = row_weights, .count = count, .y = hidden}),
+        binder.Kernel(GroupedMatMulWeightGradientArgs{
+            .dy = drows, .x = hidden, .offsets = offsets, .dweight = out(3), .write = write(3)}),
+        binder.Kernel(GroupedMatMulInputGradientArgs{
+            .dy = drows, .weight = down, .offsets = offsets, .dx = hidden}),
+        binder.Kernel(ScaledSwiGluBackwardArgs{
+            .dy = hidden, .x = up, .w = row_weights, .count = count, .dx = up, .dw = row_weights}),
+        binder.Kernel(GroupedMatMulWeightGradientArgs{
+            .dy = up, .x = rows, .offsets = offsets, .dweight = out(2), .write = write(2)}),
+        binder.Kernel(GroupedMatMulInputGradientArgs{
+            .dy = up, .weight = gate_up, .offsets = offsets, .dx = drows}),
+        dispatch.FromExperts(binder, Row::kToken, drows, out(0), add),
+        dispatch.FromExperts(binder, Row::kSlot, row_weights, out(1), add)};
+  }
+};
+
+Recorder::Output Memory(const char* name, const Shape& shape, DType dtype) {
+  return {.shape = shape, .dtype = dtype, .name = name, .differentiable = false};
+}
+
+std::vector<Recorder::Output> Joined(std::vector<Recorder::Output> a,
+                                     std::vector<Recorder::Output> b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+// Inputs: x, experts, weights, gate_up, down. Outputs: y; what backward needs: counts, order, rows,
+// row_weights, up; then memory of its own: what is between the products, the experts' outputs; the
+// dispatch's.
+class ExpertMlpOp final : public ExpertMlpBase {
+ public:
+  using ExpertMlpBase::ExpertMlpBase;
+  absl::string_view name() const override { return "expert_mlp"; }
+  Cost CostOf(const Program& program, const Instance& instance) const override {
+    Cost cost = Op::CostOf(program, instance);
+    cost.flops = ProductFlops();
+    return cost;
+  }
+  Call Bind(const Binder& binder, const Instance& instance) const override {
+    const auto in = [&](int i) { return binder.tensor(instance.inputs[size_t(i)]); };
+    const auto out = [&](int i) { return binder.tensor(instance.outputs[size_t(i)]); };
+    const auto dispatch = DispatchOf(binder, instance, 8, instance.outputs[1], instance.outputs[2]);
+    const Tensor up = out(5), hidden = out(6), result = out(7);
+    const Arrival arrival{.x = in(0),
+                          .rows = out(3),
+                          .weights = in(2),
+                          .row_weights = out(4),
+                          .gate_up = in(3),
+                          .up = up};
+    std::vector<Call> round = arrival.Calls(binder, *dispatch);
+    round.push_back(binder.Kernel(
+        ScaledSwiGluForwardArgs{.x = up, .w = out(4), .count = dispatch->received(), .y = hidden}));
+    round.push_back(binder.Kernel(GroupedMatMulForwardArgs{
+        .x = hidden, .weight = in(4), .offsets = dispatch->offsets(), .y = result}));
+    Call sort = dispatch->Sort(binder, in(1));
+    Call first = dispatch->FromExperts(binder, Row::kToken, result, out(0), Write::kOverwrite);
+    Call later = dispatch->FromExperts(binder, Row::kToken, result, out(0), Write::kAdd);
+    return [dispatch, sort = std::move(sort), round = std::move(round), first = std::move(first),
+            later = std::move(later)](Exec& exec) {
+      sort(exec);
+      const int64_t rounds = dispatch->Load();
+      for (int64_t i = 0; i < rounds; ++i) {
+        dispatch->Begin(i);
+        RunAll(round, exec);
+        (i == 0 ? first : later)(exec);
+      }
+    };
+  }
+  std::vector<Value> Backward(Recorder& recorder, const Instance& instance,
+                              std::span<const Value> output_grads) const override {
+    const auto in = [&](int i) { return instance.inputs[size_t(i)]; };
+    const auto kept = [&](int i) { return instance.outputs[size_t(i)]; };
+    const ValueInfo x = recorder.info(in(0)), weights = recorder.info(in(2));
+    const std::vector<Recorder::Output> outputs =
+        Joined({{.shape = x.shape, .dtype = x.dtype, .name = "dx"},
+                {.shape = weights.shape, .dtype = weights.dtype, .name = "dweights"},
+                Recorder::Output::Into(recorder.Gradient(in(3))),
+                Recorder::Output::Into(recorder.Gradient(in(4))),
+                Memory("drows", {shape_.bound, shape_.width}, x.dtype),
+                Memory("dhidden", {shape_.bound, ffn_}, x.dtype)},
+               ExpertDispatch::Memory(shape_, recorder.precision()));
+    const std::vector<Value> grads = recorder.Emit(
+        std::make_shared<ExpertMlpBackwardOp>(shape_, ffn_),
+        {output_grads[0], in(0), in(2), in(3), in(4), kept(1), kept(2), kept(3), kept(4), kept(5)},
+        outputs);
+    return {grads[0], {}, grads[1], {}, {}};
+  }
+};
+
+}  // namespace
+
+Value ExpertMlp(Recorder& recorder, const ExpertMlpInputs& inputs) {
+  const ValueInfo x = recorder.info(inputs.x), experts = recorder.info(inputs.experts);
+  const ValueInfo weights = recorder.info(inputs.weights);
+  const Shape gate_up = recorder.info(inputs.gate_up).shape;
+  const Shape down = recorder.info(inputs.down).shape;
+  const Mesh& mesh = recorder.mesh();
+  const AxisSet axes = mesh.expert_axes & mesh.active();
+  CHECK((axes - x.varying).empty())
+      << "gradients of " << x << " do not vary along " << axes << ", over which it is sent";
+  const int64_t ranks = mesh.size(axes);
+  CHECK(x.shape.rank() == 2 && experts.shape.rank() == 2 && experts.shape == weights.shape &&
+        experts.shape[0] == x.shape[0] && gate_up.rank() == 3 && down.rank() == 3 &&
+        down == Shape({gate_up[0], x.shape[1], gate_up[1] / 2}) && gate_up[2] == x.shape[1])
+      << "expert_mlp: " << x << " with " << experts << ", " << weights << ", gate_up " << gate_up
+      << ", down " << down;
+  ExpertDispatchShape shape{.axes = axes,
+                            .ranks = ranks,
+                            .rank = mesh.coordinate(axes),
+                            .experts = ranks * gate_up[0],
+                            .tokens = x.shape[0],
+                            .top_k = experts.shape[1],
+                            .width = x.shape[1]};
+  // A token has each expert once.
+  const int64_t most = ranks * shape.tokens * std::min(shape.top_k, gate_up[0]);
+  const double rows = std::ceil(recorder.program().expert_rows * double(shape.slots()));
+  shape.bound = std::clamp<int64_t>(int64_t(rows), 1, most);
+
+  const int64_t ffn = down[2], bound = shape.bound;
+  const std::vector<Recorder::Output> outputs =
+      Joined({{.shape = x.shape, .dtype = x.dtype, .name = "experts"},
+              Memory("counts", {ranks, shape.experts}, DType::kI32),
+              Memory("order", {shape.slots()}, DType::kI32),
+              Memory("rows", {bound, shape.width}, x.dtype),
+              Memory("row_weights", {bound}, weights.dtype),
+              Memory("up", {bound, 2 * ffn}, x.dtype),
+              Memory("hidden", {bound, ffn}, x.dtype),
+              Memory("result", {bound, shape.width}, x.dtype)},
+             ExpertDispatch::Memory(shape, recorder.precision()));
+  return recorder.Emit(std::make_shared<ExpertMlpOp>(shape, ffn),
+                       {inputs.x, inputs.experts, inputs.weights, inputs.gate_up, inputs.down},
+                       outputs)[0];
+}
+
+}  // namespace trainyard::ops

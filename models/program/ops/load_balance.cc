@@ -1,0 +1,93 @@
+#include "kernels/load_balance.h"
+
+#include "absl/strings/str_cat.h"
+#include "models/program/binder.h"
+#include "models/program/ops/ops.h"
+
+namespace trainyard::ops {
+namespace {
+
+struct Balance {
+  RouterScoring scoring;
+  double coefficient;
+  AxisSet axes;  // Over which tokens are divided.
+};
+
+// Inputs: logits, counts. Output: dlogits, in the compute dtype.
+class LoadBalanceBackwardOp final : public Op {
+ public:
+  explicit LoadBalanceBackwardOp(const Balance& balance) : balance_(balance) {}
+  absl::string_view name() const override { return "load_balance_backward"; }
+  Call Bind(const Binder& binder, const Instance& instance) const override {
+    return binder.Kernel(LoadBalanceBackwardArgs{.logits = binder.tensor(instance.inputs[0]),
+                                                 .counts = binder.tensor(instance.inputs[1]),
+                                                 .scoring = balance_.scoring,
+                                                 .coefficient = balance_.coefficient,
+                                                 .state = binder.step_state(),
+                                                 .dlogits = binder.tensor(instance.outputs[0])});
+  }
+
+ private:
+  Balance balance_;
+};
+
+// Inputs: logits, experts. Output: counts of all ranks.
+class LoadBalanceOp final : public Op {
+ public:
+  explicit LoadBalanceOp(const Balance& balance) : balance_(balance) {}
+  absl::string_view name() const override { return "load_balance"; }
+  AxisSet group() const override { return balance_.axes; }
+  bool is_loss() const override { return true; }
+  bool has_effect() const override { return true; }
+  std::string attributes() const override {
+    return absl::StrCat("scoring=", int(balance_.scoring), " coefficient=", balance_.coefficient);
+  }
+  Call Bind(const Binder& binder, const Instance& instance) const override {
+    const Tensor counts = binder.tensor(instance.outputs[0]);
+    Collective* const collective =
+        balance_.axes.empty() ? nullptr : &binder.collective(balance_.axes);
+    Call count = binder.Kernel(
+        LoadBalanceCountsArgs{.experts = binder.tensor(instance.inputs[1]), .counts = counts});
+    Call loss = binder.Kernel(LoadBalanceForwardArgs{.logits = binder.tensor(instance.inputs[0]),
+                                                     .counts = counts,
+                                                     .scoring = balance_.scoring,
+                                                     .coefficient = balance_.coefficient,
+                                                     .state = binder.step_state()});
+    return [collective, counts, count = std::move(count), loss = std::move(loss)](Exec& exec) {
+      count(exec);
+      if (collective != nullptr) collective->AllReduceSum(counts);
+      loss(exec);
+    };
+  }
+  std::vector<Value> Backward(Recorder& recorder, const Instance& instance,
+                              std::span<const Value>) const override {
+    const Value logits = instance.inputs[0];
+    const Value dlogits = recorder.Emit(std::make_shared<LoadBalanceBackwardOp>(balance_),
+                                        {logits, instance.outputs[0]},
+                                        {{.shape = recorder.info(logits).shape,
+                                          .dtype = recorder.precision().compute,
+                                          .name = "dlogits"}})[0];
+    return {dlogits, {}};
+  }
+
+ private:
+  Balance balance_;
+};
+
+}  // namespace
+
+void LoadBalance(Recorder& recorder, Value logits, Value experts,
+                 const LoadBalanceOptions& options) {
+  const ValueInfo info = recorder.info(logits);
+  recorder.Emit(
+      std::make_shared<LoadBalanceOp>(Balance{.scoring = options.scoring,
+                                              .coefficient = options.coefficient,
+                                              .axes = info.varying & recorder.mesh().active()}),
+      {logits, experts},
+      {{.shape = {info.shape.back()},
+        .dtype = DType::kF64,
+        .name = "counts",
+        .differentiable = false}});
+}
+
+}  // namespace trainyard::ops

@@ -1,0 +1,130 @@
+#include "kernels/router.h"
+
+#include "absl/strings/str_cat.h"
+#include "kernels/balance_bias.h"
+#include "models/program/binder.h"
+#include "models/program/ops/ops.h"
+
+namespace trainyard::ops {
+namespace {
+
+// Inputs: logits, experts, dweights. Output: dlogits, in the compute dtype.
+class RouterBackwardOp final : public Op {
+ public:
+  explicit RouterBackwardOp(const RouterOptions& options) : options_(options) {}
+  absl::string_view name() const override { return "router_backward"; }
+  Call Bind(const Binder& binder, const Instance& instance) const override {
+    return binder.Kernel(RouterBackwardArgs{.logits = binder.tensor(instance.inputs[0]),
+                                            .experts = binder.tensor(instance.inputs[1]),
+                                            .dweights = binder.tensor(instance.inputs[2]),
+                                            .options = options_,
+                                            .dlogits = binder.tensor(instance.outputs[0])});
+  }
+
+ private:
+  RouterOptions options_;
+};
+
+// Input: experts. Output: what stands in the gradient's place for the bias of the choice.
+class BalanceBiasGradientOp final : public Op {
+ public:
+  absl::string_view name() const override { return "balance_bias_gradient"; }
+  Call Bind(const Binder& binder, const Instance& instance) const override {
+    const Value gradient = instance.outputs[0];
+    return binder.Kernel(BalanceBiasGradientArgs{.experts = binder.tensor(instance.inputs[0]),
+                                                 .gradient = binder.tensor(gradient),
+                                                 .write = binder.write(gradient)});
+  }
+};
+
+// Inputs: logits, perhaps bias. Outputs: experts, weights.
+class RouterOp final : public Op {
+ public:
+  explicit RouterOp(const RouterOptions& options) : options_(options) {}
+  absl::string_view name() const override { return "router"; }
+  std::string attributes() const override {
+    return absl::StrCat("scoring=", int(options_.scoring), " top_k=", options_.top_k,
+                        " groups=", options_.groups, " top_groups=", options_.top_groups,
+                        " normalize=", options_.normalize, " scale=", options_.scale,
+                        " choice=", int(options_.choice));
+  }
+  Call Bind(const Binder& binder, const Instance& instance) const override {
+    RouterForwardArgs args{.logits = binder.tensor(instance.inputs[0]),
+                           .options = options_,
+                           .experts = binder.tensor(instance.outputs[0]),
+                           .weights = binder.tensor(instance.outputs[1])};
+    if (instance.inputs.size() > 1) args.bias = binder.tensor(instance.inputs[1]);
+    return binder.Kernel(args);
+  }
+  std::vector<Value> Backward(Recorder& recorder, const Instance& instance,
+                              std::span<const Value> output_grads) const override {
+    const Value logits = instance.inputs[0], experts = instance.outputs[0];
+    std::vector<Value> grads(instance.inputs.size());
+    grads[0] = recorder.Emit(std::make_shared<RouterBackwardOp>(options_),
+                             {logits, experts, output_grads[1]},
+                             {{.shape = recorder.info(logits).shape,
+                               .dtype = recorder.precision().compute,
+                               .name = "dlogits"}})[0];
+    if (instance.inputs.size() > 1) {
+      recorder.Emit(std::make_shared<BalanceBiasGradientOp>(), {experts},
+                    {Recorder::Output::Into(recorder.Gradient(instance.inputs[1]))});
+    }
+    return grads;
+  }
+
+ private:
+  RouterOptions options_;
+};
+
+class BalanceBiasOp final : public Op {
+ public:
+  explicit BalanceBiasOp(const BalanceBiasRange& range) : range_(range) {}
+  absl::string_view name() const override { return "balance_bias"; }
+  bool has_effect() const override { return true; }
+  std::string attributes() const override {
+    return absl::StrCat("flat=", range_.flat.offset, "+", range_.flat.elements,
+                        " shard=", range_.shard.offset, " rate=", range_.rate);
+  }
+  // The master is read and written, the gradient read, the copy written.
+  Cost CostOf(const Program& program, const Instance&) const override {
+    const Precision& p = program.precision;
+    const size_t bytes = 2 * SizeOf(p.master) + SizeOf(p.accumulate) +
+                         (range_.writes_compute ? SizeOf(p.compute) : 0);
+    return {.bytes = double(range_.flat.elements) * double(bytes)};
+  }
+  Call Bind(const Binder& binder, const Instance&) const override {
+    BalanceBiasArgs args{.master = binder.flat(FlatBuffer::kMaster, range_.shard),
+                         .gradient = binder.flat(FlatBuffer::kGradient, range_.flat),
+                         .rate = range_.rate,
+                         .state = binder.step_state()};
+    if (range_.writes_compute) args.compute = binder.flat(FlatBuffer::kCompute, range_.flat);
+    return binder.Kernel(args);
+  }
+
+ private:
+  BalanceBiasRange range_;
+};
+
+}  // namespace
+
+Routing Router(Recorder& recorder, Value logits, Value bias, const RouterOptions& options) {
+  const ValueInfo info = recorder.info(logits);
+  std::vector<Value> inputs = {logits};
+  if (bias.valid()) {
+    CHECK(recorder.info(bias).shape == Shape({info.shape.back()}))
+        << "router: bias " << recorder.info(bias) << " for " << info;
+    inputs.push_back(bias);
+  }
+  const Shape chosen = {info.shape[0], options.top_k};
+  const std::vector<Value> outputs = recorder.Emit(
+      std::make_shared<RouterOp>(options), std::move(inputs),
+      {{.shape = chosen, .dtype = DType::kI32, .name = "chosen", .differentiable = false},
+       {.shape = chosen, .dtype = info.dtype, .name = "weights"}});
+  return {.experts = outputs[0], .weights = outputs[1]};
+}
+
+void BalanceBias(Recorder& recorder, const BalanceBiasRange& range) {
+  recorder.EmitEffect(std::make_shared<BalanceBiasOp>(range), List::kOptimizer);
+}
+
+}  // namespace trainyard::ops

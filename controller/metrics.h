@@ -109,6 +109,14 @@ class ControllerMetrics {
       "phase_seconds_total",
       "Seconds of the slowest rank by phase. Much data: starved; much grad_sync: communication "
       "is not hidden.");
+  Counters& collective_seconds_total =
+      Count("collective_seconds_total",
+            "Seconds in collectives by op and group, of all ranks together, hidden ones included. "
+            "High for few bytes: ranks wait for each other.");
+  Counters& collective_bytes_total =
+      Count("collective_bytes_total",
+            "Bytes that all ranks together sent in collectives, by op and group. Over the seconds "
+            "far below the link's rate: small messages, or waiting.");
   Histograms& checkpoint_duration_seconds =
       Spread("checkpoint_duration_seconds",
              "A save, until committed. Near the save interval: slow storage.");

@@ -48,6 +48,7 @@ void JobBook::RecordStep(const StepReport& report, const DeviceFacts& devices, D
     lock.unlock();
     return Barrier(std::move(durable));
   }
+  SeriesOf(slot).OnCollectives(report.collectives);
   if (report.rank == 0 && report.record.skipped) SeriesOf(slot).OnSkipped();
   const bool complete = step->complete;
   if (complete) {

@@ -7,6 +7,9 @@
 namespace trainyard::controller {
 namespace {
 
+// Operations times sets of axes, and some: workers report what they like.
+constexpr size_t kMaxCollectives = 256;
+
 // Doubling from 1 ms to 128 s (131 s, by doubling).
 prometheus::Histogram::BucketBoundaries StepBuckets() {
   prometheus::Histogram::BucketBoundaries bounds;
@@ -123,6 +126,17 @@ void JobSeries::OnStep(const Job& job, const StepRecord& step, const DeviceFacts
 
 void JobSeries::OnSkipped() {
   Series(metrics_.skipped_steps_total, {{"reason", "not_finite"}}).Increment();
+}
+
+void JobSeries::OnCollectives(const std::vector<CollectiveUse>& uses) {
+  for (const CollectiveUse& use : uses) {
+    std::pair<std::string, std::string> named(use.op, use.group);
+    if (collectives_.size() >= kMaxCollectives && !collectives_.contains(named)) continue;
+    collectives_.insert(std::move(named));
+    const prometheus::Labels labels = {{"op", use.op}, {"group", use.group}};
+    Series(metrics_.collective_seconds_total, labels).Increment(use.seconds);
+    Series(metrics_.collective_bytes_total, labels).Increment(use.bytes);
+  }
 }
 
 void JobSeries::OnCheckpoint(const Checkpoint& checkpoint, absl::Duration duration) {

@@ -7,7 +7,9 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -36,6 +38,7 @@ class JobSeries {
 
   void OnStep(const Job& job, const StepRecord& step, const DeviceFacts& devices, bool repeated);
   void OnSkipped();
+  void OnCollectives(const std::vector<CollectiveUse>& uses);  // Of one rank.
   void OnCheckpoint(const Checkpoint& checkpoint, absl::Duration duration);
   void OnChange(const Job& before, const Job& after, absl::Time time);
 
@@ -49,6 +52,7 @@ class JobSeries {
   const std::string job_id_;
   std::map<std::string, void*> series_;  // By family name and labels.
   std::vector<std::function<void()>> remove_;
+  std::set<std::pair<std::string, std::string>> collectives_;  // Operations and groups seen.
   bool described_ = false;
   bool stepped_ = false;  // In this attempt.
   double productive_seconds_ = 0;

@@ -20,6 +20,14 @@ inline constexpr int kDataPhase = 0;
 inline constexpr int kGradSyncPhase = 3;
 inline constexpr int kCheckpointPhase = 6;
 
+// What one rank spent in one operation of one group.
+struct CollectiveUse {
+  std::string op;
+  std::string group;
+  double bytes = 0;  // Sent by the rank.
+  double seconds = 0;
+};
+
 struct StepRecord {
   uint64_t step = 0;  // From 1.
   uint64_t epoch = 0;

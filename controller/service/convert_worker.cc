@@ -13,6 +13,8 @@ namespace {
 constexpr size_t kMaxDevices = 1024;
 constexpr size_t kMaxIdBytes = 128;
 
+constexpr size_t kMaxLabelBytes = 64;
+
 // Enough for the trainer to fall back past every damaged one that retention leaves.
 constexpr size_t kMaxCheckpointsOffered = 16;
 
@@ -114,6 +116,12 @@ StepReport FromProto(const v1::StepReport& report) {
   out.record = FromProto(report.record());
   const double flops = report.model_flops();  // Ends in a counter, which only grows.
   out.record.model_flops = std::isfinite(flops) && flops > 0 ? flops : 0;
+  for (const v1::CollectiveUse& use : report.collectives()) {
+    if (use.op().size() > kMaxLabelBytes || use.group().size() > kMaxLabelBytes) continue;
+    const double seconds = use.seconds();
+    out.collectives.push_back({use.op(), use.group(), double(use.bytes()),
+                               std::isfinite(seconds) && seconds > 0 ? seconds : 0});
+  }
   return out;
 }
 

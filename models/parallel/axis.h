@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <ostream>
+#include <string>
 
 namespace trainyard {
 
@@ -72,17 +73,21 @@ inline constexpr AxisSet kTensorAxes = {Axis::kKvReplica, Axis::kTensor};
 // What the tokens of a batch are divided over.
 inline constexpr AxisSet kBatchAxes = {Axis::kContext, Axis::kExpert, Axis::kData};
 
-inline std::ostream& operator<<(std::ostream& out, AxisSet set) {
-  out << '{';
-  const char* separator = "";
-  const auto print = [&](Axis axis) {
+// "context,data".
+inline std::string Names(AxisSet set) {
+  std::string names;
+  const auto add = [&](Axis axis) {
     if (!set.contains(axis)) return;
-    out << separator << Name(axis);
-    separator = ",";
+    if (!names.empty()) names += ',';
+    names += Name(axis);
   };
-  for (Axis axis : kAllAxes) print(axis);
-  print(Axis::kEnds);
-  return out << '}';
+  for (Axis axis : kAllAxes) add(axis);
+  add(Axis::kEnds);
+  return names;
+}
+
+inline std::ostream& operator<<(std::ostream& out, AxisSet set) {
+  return out << '{' << Names(set) << '}';
 }
 
 }  // namespace trainyard

@@ -79,9 +79,15 @@ TEST(Training, AJobOnTwoWorkersTrainsReportsAndWrites) {
   EXPECT_TRUE(steps[39].contains("validation_loss"));
 
   ExpectPrometheusAccepts(service, service.metrics_url());
-  EXPECT_THAT(HttpGet(service.metrics_url()),
-              AllOf(HasSubstr(absl::StrCat("trainyard_mfu_ratio{job_id=\"", id, "\"}")),
-                    HasSubstr("trainyard_model_flops_total"), HasSubstr("trainyard_loss{")));
+  EXPECT_THAT(
+      HttpGet(service.metrics_url()),
+      AllOf(HasSubstr(absl::StrCat("trainyard_mfu_ratio{job_id=\"", id, "\"}")),
+            HasSubstr("trainyard_model_flops_total"), HasSubstr("trainyard_loss{"),
+            HasSubstr(absl::StrCat("trainyard_collective_bytes_total{group=\"data\",job_id=\"", id,
+                                   "\",op=\"reduce_scatter_sum\"} ")),
+            HasSubstr(absl::StrCat("trainyard_collective_seconds_total{group=\"everyone\","
+                                   "job_id=\"",
+                                   id, "\",op=\"all_reduce_sum\"} "))));
   const Finished workers = service.Trainyard({"workers", "-o", "jsonl"});
   int pages = 0;
   for (absl::string_view line : absl::StrSplit(workers.output, '\n', absl::SkipEmpty())) {

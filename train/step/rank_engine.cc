@@ -1,9 +1,10 @@
 #include "train/step/rank_engine.h"
 
 #include <set>
-#include <sstream>
+#include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
 #include "models/arch/registry.h"
 #include "models/model.h"
@@ -79,10 +80,9 @@ absl::StatusOr<std::unique_ptr<RankEngine>> RankEngine::Create(const JobConfig& 
 
 absl::StatusOr<Collective*> RankEngine::Join(CollectiveWorld& world, Group group) {
   const std::vector<int> members = mesh().Members(group.axes);
-  std::ostringstream name;
-  name << (group.stream == Stream::kCommunication ? "async " : "") << group.axes << " of "
-       << members.front();
-  ASSIGN_OR_RETURN(std::unique_ptr<Collective> joined, world.Group(name.str(), members));
+  const std::string name = absl::StrCat(group.stream == Stream::kCommunication ? "async " : "",
+                                        Names(group.axes), " of ", members.front());
+  ASSIGN_OR_RETURN(std::unique_ptr<Collective> joined, world.Group(name, members));
   groups_.push_back(std::move(joined));
   return groups_.back().get();
 }

@@ -143,6 +143,7 @@ class RankTrainer final : public Trainer {
   DataSplits data_;
   std::optional<BatchReader> train_reader_, validation_reader_;
   std::unique_ptr<RankEngine> engine_;
+  CollectiveMeter meter_;
   std::unique_ptr<Prefetcher> prefetcher_;
 
   int64_t step_ = 0;           // Finished.
@@ -217,6 +218,10 @@ absl::Status RankTrainer::ShareCheckpointDirectory() {
 absl::Status RankTrainer::MakeEngine() {
   ASSIGN_OR_RETURN(
       engine_, RankEngine::Create(job_, model_, {.threads = int(rank_.threads)}, backend_, world_));
+  meter_.Watch(everyone_->name(), *everyone_);
+  for (const auto& [group, collective] : engine_->collectives()) {
+    meter_.Watch(Names(group.axes), *collective);
+  }
   return absl::OkStatus();
 }
 
@@ -287,6 +292,7 @@ absl::StatusOr<TrainingResult> RankTrainer::Run() {
         ASSIGN_OR_RETURN(saved, MakeCheckpoint(step, record));
       }
     }
+    record.collectives = meter_.Take();
     if (callbacks_.step) callbacks_.step(record);
     // After its step: whoever resumes from it must have heard of all the steps before.
     if (saved && callbacks_.checkpoint) callbacks_.checkpoint(*saved);

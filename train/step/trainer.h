@@ -20,6 +20,7 @@
 #include "kernels/device/step_state.h"
 #include "train/checkpoint/load.h"
 #include "train/config/trainer_config.h"
+#include "train/step/collective_use.h"
 
 namespace trainyard {
 
@@ -48,6 +49,8 @@ struct StepRecord {
   double model_flops = 0;                 // Of the global batch, convention exact.
   int64_t memory_bytes = 0;               // Peak resident memory of this process.
   int64_t memory_planned_bytes = 0;       // Of tensors, as planned.
+  // This rank's, since the record before, validation and checkpoint included.
+  std::vector<CollectiveUse> collectives;
 };
 
 struct CheckpointRecord {

@@ -25,6 +25,11 @@ const char* TypeName(const Message& message) {
 
 // The fields of each message, once: both directions visit them.
 template <typename V>
+void Fields(V&& v, CollectiveUse& m) {
+  v("op", m.op), v("group", m.group), v("calls", m.calls), v("bytes", m.bytes);
+  v("seconds", m.seconds);
+}
+template <typename V>
 void Fields(V&& v, Hello& m) {
   int64_t version = kVersion;
   v("version", version);
@@ -40,6 +45,7 @@ void Fields(V&& v, Step& m) {
   v("mfu", m.mfu), v("validation_loss", m.validation_loss), v("skipped", m.skipped);
   v("model_flops", m.model_flops), v("memory_bytes", m.memory_bytes);
   v("memory_planned_bytes", m.memory_planned_bytes), v("time", m.time);
+  v("collectives", m.collectives);
 }
 template <typename V>
 void Fields(V&& v, Checkpoint& m) {
@@ -96,6 +102,9 @@ class Writer {
     json_[name] = Json::array();
     for (const CheckpointId& id : ids) json_[name].push_back({id.epoch, id.step});
   }
+  void operator()(const char* name, const std::vector<CollectiveUse>& uses) {
+    for (CollectiveUse use : uses) Fields(Writer(json_[name].emplace_back()), use);
+  }
   void Bytes(const char* name, const std::string& value) {
     json_[name] = absl::Base64Escape(value);
   }
@@ -121,6 +130,17 @@ class Reader {
   void operator()(const char* name, std::optional<double>& value) {
     if (!json_.contains(name)) return;
     (*this)(name, value.emplace());
+  }
+  // Absent from a rank alone, and from a trainer of the version before.
+  void operator()(const char* name, std::vector<CollectiveUse>& uses) {
+    const auto field = json_.find(name);
+    if (field == json_.end() || !Expect(field->is_array(), name, "a list")) return;
+    for (const Json& element : *field) {
+      if (!Expect(element.is_object(), name, "a list of objects")) return;
+      Reader reader(element);
+      Fields(reader, uses.emplace_back());
+      if (status_.ok()) status_ = reader.status();
+    }
   }
   void Bytes(const char* name, std::string& value) {
     std::string text;

@@ -31,6 +31,15 @@ struct Ready {
   std::vector<std::string> refused = {};  // Why newer ones were not; from rank 0 alone.
 };
 
+// Calls of one operation among the ranks of one group.
+struct CollectiveUse {
+  std::string op;     // "all_gather"
+  std::string group;  // "data", or "everyone"
+  uint64_t calls = 0;
+  uint64_t bytes = 0;  // Sent by this rank.
+  double seconds = 0;
+};
+
 // One optimizer step as this rank saw it; all times but `data` and `checkpoint` sum to `seconds`.
 struct Step {
   uint64_t step = 0;
@@ -43,11 +52,12 @@ struct Step {
   double checkpoint = 0;
   std::optional<double> mfu;
   std::optional<double> validation_loss;
-  bool skipped = false;               // Not finite: the update was not committed.
-  double model_flops = 0;             // Of the whole global batch, convention exact.
-  uint64_t memory_bytes = 0;          // Peak resident memory of this rank.
-  uint64_t memory_planned_bytes = 0;  // What planning predicted for tensors.
-  double time = 0;                    // Unix seconds at the end of the step.
+  bool skipped = false;                         // Not finite: the update was not committed.
+  double model_flops = 0;                       // Of the whole global batch, convention exact.
+  uint64_t memory_bytes = 0;                    // Peak resident memory of this rank.
+  uint64_t memory_planned_bytes = 0;            // What planning predicted for tensors.
+  double time = 0;                              // Unix seconds at the end of the step.
+  std::vector<CollectiveUse> collectives = {};  // Since the step before.
 };
 
 struct CheckpointId {

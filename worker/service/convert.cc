@@ -82,6 +82,14 @@ void Fill(const StepReport& report, v1::ConnectRequest& request) {
   if (step.validation_loss) record.set_validation_loss(*step.validation_loss);
   record.set_skipped(step.skipped);
   SetTime(absl::FromUnixNanos(int64_t(step.time * 1e9)), *record.mutable_finish_time());
+  for (const channel::CollectiveUse& use : step.collectives) {
+    v1::CollectiveUse& to = *out.add_collectives();
+    to.set_op(ValidUtf8(use.op));
+    to.set_group(ValidUtf8(use.group));
+    to.set_calls(use.calls);
+    to.set_bytes(use.bytes);
+    to.set_seconds(use.seconds);
+  }
 }
 
 void Fill(const CheckpointReport& report, v1::ConnectRequest& request) {

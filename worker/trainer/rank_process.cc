@@ -39,6 +39,18 @@ class SocketRendezvous final : public Rendezvous {
   channel::ChannelClient& client_;
 };
 
+std::vector<channel::CollectiveUse> ToMessage(const std::vector<CollectiveUse>& uses) {
+  std::vector<channel::CollectiveUse> messages;
+  for (const auto& [op, group, counts] : uses) {
+    messages.push_back({.op = Name(op),
+                        .group = group,
+                        .calls = uint64_t(counts.calls),
+                        .bytes = uint64_t(counts.bytes),
+                        .seconds = counts.seconds});
+  }
+  return messages;
+}
+
 channel::Step ToMessage(const StepRecord& record) {
   const PhaseSeconds& phases = record.phases;
   return {.step = uint64_t(record.step),
@@ -60,7 +72,8 @@ channel::Step ToMessage(const StepRecord& record) {
           .model_flops = record.model_flops,
           .memory_bytes = uint64_t(record.memory_bytes),
           .memory_planned_bytes = uint64_t(record.memory_planned_bytes),
-          .time = absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch())};
+          .time = absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch()),
+          .collectives = ToMessage(record.collectives)};
 }
 
 channel::Checkpoint ToMessage(const CheckpointRecord& record) {

@@ -93,6 +93,56 @@ TEST_F(MetricsTest, FlopsBeyondSixtyFourBitsAreCounted) {
   EXPECT_NEAR(Steps(id)[3].mfu(), 3e19 / 1e9 / 1e9, 1e-9);
 }
 
+v1::ConnectRequest StepWithCollective(const std::string& job, uint32_t rank, double seconds,
+                                      const std::string& group = "data") {
+  v1::ConnectRequest request;
+  v1::StepReport& step = *request.mutable_step();
+  step.set_job_id(job);
+  step.set_rank(rank);
+  step.mutable_record()->set_step(1);
+  step.mutable_record()->set_epoch(1);
+  v1::CollectiveUse& use = *step.add_collectives();
+  use.set_op("all_gather");
+  use.set_group(group);
+  use.set_bytes(1000);
+  use.set_seconds(seconds);
+  return request;
+}
+
+// Bytes and seconds of all ranks, each report once, whatever a worker calls a number or a group.
+TEST_F(MetricsTest, CollectivesAreSummedOverRanks) {
+  auto worker = Worker("w", 4);
+  const std::string id = MustSubmit(Spec(4));
+  worker->AwaitStart();
+  worker->Send(StepWithCollective(id, 0, 0.5));
+  worker->Send(StepWithCollective(id, 0, 0.5));  // Told again.
+  worker->Send(StepWithCollective(id, 1, 0.25));
+  worker->Send(StepWithCollective(id, 2, std::nan("")));
+  worker->Send(StepWithCollective(id, 3, 1, std::string(1000, 'x')));
+  worker->AwaitAck();
+  const std::string labels = "{group=\"data\",job_id=\"" + id + "\",op=\"all_gather\"} ";
+  const std::string page = Page();
+  EXPECT_THAT(page, HasSubstr("trainyard_collective_bytes_total" + labels + "3000"));
+  EXPECT_THAT(page, HasSubstr("trainyard_collective_seconds_total" + labels + "0.75"));
+  EXPECT_THAT(page, testing::Not(HasSubstr("xxx")));
+}
+
+TEST_F(MetricsTest, GroupsWithoutEndMakeSeriesWithAnEnd) {
+  auto worker = Worker("w", 1);
+  const std::string id = MustSubmit(Spec());
+  worker->AwaitStart();
+  v1::ConnectRequest request = StepWithCollective(id, 0, 1, "g0");
+  const v1::CollectiveUse use = request.step().collectives(0);
+  for (int i = 1; i < 1000; ++i) {
+    *request.mutable_step()->add_collectives() = use;
+    request.mutable_step()->mutable_collectives(i)->set_group("g" + std::to_string(i));
+  }
+  worker->Send(request);
+  worker->AwaitAck();
+  EXPECT_THAT(Page(), HasSubstr("group=\"g255\""));
+  EXPECT_THAT(Page(), testing::Not(HasSubstr("group=\"g256\"")));
+}
+
 TEST_F(MetricsTest, ScrapePassesPromtool) {
   RunAJob();
   const std::string path = directory_.path() + "/page";

@@ -199,6 +199,34 @@ TEST(Records, PhasesSumToTheStepOnEveryRank) {
   }
 }
 
+// What one step of two data ranks must say to each other; models/communication_test has the rest.
+// Catches counts that begin anew with no record, or are those of one group alone.
+TEST(Records, CollectivesAreThoseSinceTheRecordBefore) {
+  JobConfig job = SixSteps("");
+  job.checkpoint.reset();
+  for (const RankRun& run : RunJob(job, {.ranks = 2})) {
+    const auto use = [&](size_t i, CollectiveOp op, const std::string& group) {
+      for (const CollectiveUse& u : run.records[i].collectives) {
+        if (u.op == op && u.group == group) return u.counts;
+      }
+      return OpCounts();
+    };
+    for (size_t i = 1; i < 6; ++i) {
+      SCOPED_TRACE(i);
+      const OpCounts agreed = use(i, CollectiveOp::kAllReduceSum, "everyone");
+      EXPECT_EQ(agreed.calls, 1);
+      EXPECT_EQ(agreed.bytes, 32) << "two flags and the seconds of two ranks";
+      EXPECT_GT(agreed.seconds, 0);
+      EXPECT_LE(agreed.seconds, run.records[i].seconds + run.records[i].phases.data);
+      const OpCounts scattered = use(i, CollectiveOp::kReduceScatterSum, "data");
+      EXPECT_GE(scattered.calls, 1);
+      EXPECT_EQ(scattered.bytes, use(1, CollectiveOp::kReduceScatterSum, "data").bytes);
+      EXPECT_EQ(use(i, CollectiveOp::kAllGather, "data").calls, scattered.calls);
+      EXPECT_EQ(use(i, CollectiveOp::kBroadcast, "everyone").calls, 0) << "at the start only";
+    }
+  }
+}
+
 TEST(Records, LossStartsAtThatOfAUniformGuessAndFalls) {
   JobConfig job = TinyJob(FreshDirectory("learns"));
   job.checkpoint.reset();

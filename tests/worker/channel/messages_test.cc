@@ -28,6 +28,7 @@ Step FullStep() {
   step.pipeline_bubble = 6, step.checkpoint = 7, step.mfu = 0.4, step.validation_loss = 2.5;
   step.skipped = true, step.model_flops = 1e21, step.memory_bytes = 1, step.time = 1.7e9;
   step.memory_planned_bytes = 2;
+  step.collectives = {{"all_gather", "data", 3, uint64_t{1} << 60, 0.1}, {"send", "pipeline"}};
   return step;
 }
 
@@ -44,6 +45,21 @@ TEST(Messages, StepSurvivesWithEveryBitOfItsNumbers) {
   EXPECT_EQ(got.model_flops, want.model_flops);
   EXPECT_EQ(got.memory_planned_bytes, want.memory_planned_bytes);
   EXPECT_EQ(Encode({got}), Encode({want}));
+  ASSERT_EQ(got.collectives.size(), 2u);
+  EXPECT_EQ(got.collectives[0].bytes, want.collectives[0].bytes);
+  EXPECT_EQ(got.collectives[1].group, "pipeline");
+}
+
+// As the spool of a daemon of the version before holds it.
+TEST(Messages, AStepMayLackItsCollectives) {
+  std::string line = Encode({FullStep()});
+  const size_t begin = line.find("\"collectives\":["), end = line.find(']', begin);
+  line.erase(begin, end + 2 - begin);
+  const absl::StatusOr<Envelope> envelope = Decode(line);
+  ASSERT_TRUE(envelope.ok()) << envelope.status() << line;
+  EXPECT_TRUE(std::get<Step>(envelope->message).collectives.empty());
+  line.insert(begin, R"("collectives":[{"op":"send"}],)");
+  EXPECT_THAT(std::string(Decode(line).status().message()), HasSubstr("'group'"));
 }
 
 TEST(Messages, NotFiniteLossTravelsAsNullAndAbsentFieldsStayAbsent) {

@@ -31,6 +31,18 @@ TEST(ConvertTest, FlopsBeyondSixtyFourBitsArrive) {
   }
 }
 
+TEST(ConvertTest, CollectivesTravelWithTheStep) {
+  StepReport report = {{"job", 1, 0}, {}};
+  report.step.collectives = {{"all_gather", "data", 3, 4096, 0.5}};
+  const v1::StepReport said = ToProto(Outgoing{1, Report(report)}).step();
+  ASSERT_EQ(said.collectives_size(), 1);
+  EXPECT_EQ(said.collectives(0).op(), "all_gather");
+  EXPECT_EQ(said.collectives(0).group(), "data");
+  EXPECT_EQ(said.collectives(0).calls(), 3u);
+  EXPECT_EQ(said.collectives(0).bytes(), 4096u);
+  EXPECT_EQ(said.collectives(0).seconds(), 0.5);
+}
+
 TEST(ConvertTest, WhatWasLoadedAndRefusedIsSaidWithReady) {
   RankStatus status = {{"job", 1, 0}, RankState::kReady, {}, 0};
   status.ready = {.step = 40, .refused = {std::string(2000, 'x'), "step-60: \xff"}};

@@ -1,0 +1,34 @@
+// What a rank's collectives cost it between two step records.
+
+#pragma once
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/collective/collective.h"
+
+namespace trainyard {
+
+struct CollectiveUse {
+  CollectiveOp op = CollectiveOp::kBarrier;
+  std::string group;  // The axes along which its ranks differ, "data"; or "everyone".
+  OpCounts counts;
+};
+
+// Not thread-safe; the groups may be in use meanwhile.
+class CollectiveMeter {
+ public:
+  // `group` must outlive the meter. Groups of one name are counted together.
+  void Watch(const std::string& name, const Collective& group);
+
+  // Since the last call; what was not called is left out.
+  std::vector<CollectiveUse> Take();
+
+ private:
+  std::map<std::string, std::vector<const Collective*>> groups_;
+  std::map<std::pair<std::string, CollectiveOp>, OpCounts> taken_;
+};
+
+}  // namespace trainyard

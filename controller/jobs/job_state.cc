@@ -117,6 +117,17 @@ std::string SinceProgress(const Job& job) {
              : absl::StrCat("since the checkpoint of step ", job.furthest_checkpoint);
 }
 
+// Behind a reason: what comes of it. Reasons quote the ranks' own words, which may hold anything.
+constexpr absl::string_view kConsequences[] = {"; there is no checkpoint yet",
+                                               "; the newest checkpoint", "; no restart left"};
+size_t EndOfReason(absl::string_view state_reason) {
+  size_t end = absl::string_view::npos;
+  for (const absl::string_view consequence : kConsequences) {
+    end = std::min(end, state_reason.rfind(consequence));
+  }
+  return std::min(end, state_reason.size());
+}
+
 // The attempt is over. `counts`: against the limit of restarts without progress.
 void EndAttempt(Job& job, std::string reason, bool counts, StopMode mode, absl::Time time) {
   job.attempt_end_time = time;
@@ -152,9 +163,15 @@ void EndAttemptUncounted(Job& job, const std::string& reason, StopMode mode, abs
   }
 }
 
+// An attempt that a rank ended has ranks left; a user's cancel would have a reason of its own.
+bool IsUndoing(const Job& job) {
+  return job.state == JobState::kRecovering ||
+         (job.state == JobState::kStopping && job.outcome == JobState::kFailed);
+}
+
 // A rank that only complained about a peer is not the culprit once the peer's own report is here.
 bool NamesTheCulprit(const Job& job, const RankReported& report, absl::Time time) {
-  if (job.culprit != ExitCause::kPeerLost) return false;
+  if (!IsUndoing(job) || job.culprit != ExitCause::kPeerLost) return false;
   switch (report.cause) {
     case ExitCause::kSignal:
       return report.signal != SIGTERM && time - job.attempt_end_time < kCulpritWindow;
@@ -166,6 +183,15 @@ bool NamesTheCulprit(const Job& job, const RankReported& report, absl::Time time
     default:
       return false;
   }
+}
+
+// The first rank that lost the culprit says in which collective and group: no rank that was killed
+// can. Its cause is noted already.
+bool IsWitness(const Job& job, const RankReported& report) {
+  if (!IsUndoing(job) || job.culprit == ExitCause::kNone || IsPermanent(job.culprit)) return false;
+  return report.cause == ExitCause::kPeerLost && job.culprit != ExitCause::kPeerLost &&
+         std::count_if(job.ranks.begin(), job.ranks.end(),
+                       [](const Rank& r) { return r.cause == ExitCause::kPeerLost; }) == 1;
 }
 
 void RankExited(Job& job, const RankReported& report, absl::Time time) {
@@ -186,9 +212,11 @@ void RankExited(Job& job, const RankReported& report, absl::Time time) {
     EndAttempt(job, reason, true, StopMode::kKill, time);
   } else if (NamesTheCulprit(job, report, time)) {
     job.culprit = report.cause;
-    const size_t tail = job.state_reason.find("; ");
-    job.state_reason =
-        absl::StrCat(reason, tail == std::string::npos ? "" : job.state_reason.substr(tail));
+    const size_t end = EndOfReason(job.state_reason);
+    job.state_reason = absl::StrCat(reason, " (", job.state_reason.substr(0, end), ")",
+                                    job.state_reason.substr(end));
+  } else if (IsWitness(job, report)) {
+    job.state_reason.insert(EndOfReason(job.state_reason), absl::StrCat(" (", reason, ")"));
   }
   Settle(job, time);
 }
@@ -241,8 +269,11 @@ absl::Status RanksLost(Job& job, const std::vector<uint32_t>& lost, const std::s
     return absl::FailedPreconditionError(absl::StrCat("job ", job.id, " has no such rank alive"));
   }
   for (const uint32_t rank : lost) job.ranks[rank].phase = RankPhase::kLost;
-  EndAttemptUncounted(job, absl::StrCat(WhoIsRank(job, lost.front()), " ", how), StopMode::kKill,
-                      time);
+  std::string reason = absl::StrCat(WhoIsRank(job, lost.front()), " ", how);
+  if (job.culprit == ExitCause::kPeerLost && IsUndoing(job)) {
+    absl::StrAppend(&reason, " (", job.state_reason.substr(0, EndOfReason(job.state_reason)), ")");
+  }
+  EndAttemptUncounted(job, reason, StopMode::kKill, time);
   Settle(job, time);
   return absl::OkStatus();
 }

@@ -62,14 +62,36 @@ Collective::Collective(std::string name, std::vector<int> members, int rank)
       sent_(members_.size()),
       received_(members_.size()),
       equal_rows_(members_.size()),
-      recorder_(absl::StrCat("group ", name_, ", rank ", rank, " of ", members_.size(),
-                             " (world rank ", members_.at(size_t(rank)), ")")) {}
+      recorder_(std::make_shared<FlightRecorder>(
+          absl::StrCat("group ", name_, ", rank ", rank, " of ", members_.size(), " (world rank ",
+                       members_.at(size_t(rank)), ")"))) {}
 
 std::string Collective::OperationUnderWay() const {
   std::string text = absl::StrCat(Name(under_way_.op), " ", under_way_.sequence);
   if (under_way_.to >= 0) absl::StrAppend(&text, " to world rank ", under_way_.to);
   if (under_way_.from >= 0) absl::StrAppend(&text, " from world rank ", under_way_.from);
-  return absl::StrCat(text, " of ", recorder_.group());
+  return absl::StrCat(text, " of ", recorder_->group());
+}
+
+int64_t SentBytes(CollectiveOp op, int64_t bytes, int ranks) {
+  switch (op) {
+    case CollectiveOp::kAllReduceSum:
+    case CollectiveOp::kAllReduceMax:
+      return 2 * bytes * (ranks - 1) / ranks;
+    case CollectiveOp::kBroadcast:
+    case CollectiveOp::kAllGather:
+    case CollectiveOp::kReduceScatterSum:
+    case CollectiveOp::kAllToAll:
+      return bytes * (ranks - 1) / ranks;
+    case CollectiveOp::kSend:
+    case CollectiveOp::kSendReceive:
+      return bytes;
+    case CollectiveOp::kBarrier:
+    case CollectiveOp::kWaitSend:
+    case CollectiveOp::kReceive:
+      break;
+  }
+  return 0;
 }
 
 OpCounts Collective::counts(CollectiveOp op) const {
@@ -81,12 +103,12 @@ template <typename F>
 void Collective::Note(FlightRecord record, int64_t sent, F&& f) {
   record.entered = absl::Now();
   under_way_ = record;
-  recorder_.Enter(record);
+  recorder_->Enter(record);
   const UnderWay under_way(activity_);
   const auto start = std::chrono::steady_clock::now();
   f();
   const std::chrono::nanoseconds took = std::chrono::steady_clock::now() - start;
-  recorder_.Leave(record.entered + absl::FromChrono(took));
+  recorder_->Leave(record.entered + absl::FromChrono(took));
   Counters& counters = counters_[size_t(record.op)];
   counters.calls += 1;
   counters.bytes += sent;
@@ -101,13 +123,13 @@ void Collective::CheckPeer(int peer) const {
 void Collective::AllReduceSum(Tensor data) {
   const int64_t bytes = int64_t(data.bytes());
   Note({.op = CollectiveOp::kAllReduceSum, .sequence = ++collectives_, .bytes = bytes},
-       ToOthers(2 * bytes), [&] { DoAllReduceSum(data); });
+       [&] { DoAllReduceSum(data); });
 }
 
 void Collective::AllReduceMax(Tensor data) {
   const int64_t bytes = int64_t(data.bytes());
   Note({.op = CollectiveOp::kAllReduceMax, .sequence = ++collectives_, .bytes = bytes},
-       ToOthers(2 * bytes), [&] { DoAllReduceMax(data); });
+       [&] { DoAllReduceMax(data); });
 }
 
 void Collective::Broadcast(Tensor data, int root) {
@@ -117,25 +139,25 @@ void Collective::Broadcast(Tensor data, int root) {
         .sequence = ++collectives_,
         .bytes = bytes,
         .from = world_rank(root)},
-       ToOthers(bytes), [&] { DoBroadcast(data, root); });
+       [&] { DoBroadcast(data, root); });
 }
 
 void Collective::Barrier() {
-  Note({.op = CollectiveOp::kBarrier, .sequence = ++collectives_}, 0, [&] { DoBarrier(); });
+  Note({.op = CollectiveOp::kBarrier, .sequence = ++collectives_}, [&] { DoBarrier(); });
 }
 
 void Collective::AllGather(ConstTensor mine, Tensor all) {
   CheckSlices(all, mine, size());
   const int64_t bytes = int64_t(all.bytes());
   Note({.op = CollectiveOp::kAllGather, .sequence = ++collectives_, .bytes = bytes},
-       ToOthers(bytes), [&] { DoAllGather(mine, all); });
+       [&] { DoAllGather(mine, all); });
 }
 
 void Collective::ReduceScatterSum(ConstTensor all, Tensor mine) {
   CheckSlices(all, mine, size());
   const int64_t bytes = int64_t(all.bytes());
   Note({.op = CollectiveOp::kReduceScatterSum, .sequence = ++collectives_, .bytes = bytes},
-       ToOthers(bytes), [&] { DoReduceScatterSum(all, mine); });
+       [&] { DoReduceScatterSum(all, mine); });
 }
 
 void Collective::AllToAll(ConstTensor send, Tensor receive) {
@@ -177,14 +199,14 @@ SendHandle Collective::PostSend(ConstTensor data, int peer) {
         .sequence = message.n + 1,
         .bytes = bytes,
         .to = world_rank(peer)},
-       bytes, [&] { DoPostSend(data, message); });
+       [&] { DoPostSend(data, message); });
   return message;
 }
 
 void Collective::WaitSend(SendHandle message) {
   CheckPeer(message.peer);
   Note({.op = CollectiveOp::kWaitSend, .sequence = message.n + 1, .to = world_rank(message.peer)},
-       0, [&] { DoWaitSend(message); });
+       [&] { DoWaitSend(message); });
 }
 
 void Collective::Receive(Tensor data, int peer) { WaitReceive(PostReceive(data, peer)); }
@@ -214,7 +236,7 @@ void Collective::WaitReceive(ReceiveHandle message) {
         .sequence = message.n + 1,
         .bytes = int64_t(data.bytes()),
         .from = world_rank(message.peer)},
-       0, [&] { DoReceive(data, message); });
+       [&] { DoReceive(data, message); });
 }
 
 void Collective::DoPostReceive(Tensor, Message) {}
@@ -252,7 +274,10 @@ void Collective::DoSendReceive(ConstTensor send, Message to, Tensor receive, Mes
 absl::StatusOr<std::unique_ptr<Collective>> CollectiveWorld::Group(
     const std::string& name, const std::vector<int>& members) {
   absl::StatusOr<std::unique_ptr<Collective>> group = MakeGroup(name, members);
-  if (group.ok()) (*group)->activity_ = activity_;
+  if (group.ok() && activity_ != nullptr) {
+    (*group)->activity_ = activity_;
+    activity_->Add((*group)->recorder_);
+  }
   return group;
 }
 

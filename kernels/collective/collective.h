@@ -15,12 +15,14 @@
 
 #include <array>
 #include <atomic>
+#include <memory>
 #include <span>
 #include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "kernels/collective/activity.h"
 #include "kernels/collective/flight_recorder.h"
 #include "kernels/device/tensor.h"
 
@@ -43,20 +45,16 @@ struct Message {
 using SendHandle = Message;
 using ReceiveHandle = Message;
 
+// What one of `ranks` ranks sends in an operation, whatever the algorithm. `bytes` of the tensor,
+// of the whole where it is made of slices: 2(n-1)/n of them for an all-reduce, (n-1)/n for
+// all-gather, reduce-scatter, broadcast, and an all-to-all of equal slices; all for a message.
+int64_t SentBytes(CollectiveOp op, int64_t bytes, int ranks);
+
 // What one kind of operation has cost this rank so far.
 struct OpCounts {
   int64_t calls = 0;
-  // What this rank sends, whatever the algorithm: 2(n-1)/n of the tensor for an all-reduce, (n-1)/n
-  // of the whole for all-gather, reduce-scatter and broadcast, what goes to others for all-to-all
-  // and sends.
-  int64_t bytes = 0;
+  int64_t bytes = 0;   // SentBytes; where the slices are unequal, what goes to others.
   double seconds = 0;  // Between call and return.
-};
-
-// What all groups of a rank are at. To be read from any thread.
-struct GroupActivity {
-  std::atomic<int> under_way = 0;  // Operations that have begun and not ended.
-  std::atomic<uint64_t> done = 0;  // Those that have ended.
 };
 
 class Collective {
@@ -109,7 +107,7 @@ class Collective {
 
   // From any thread.
   OpCounts counts(CollectiveOp op) const;
-  const FlightRecorder& recorder() const { return recorder_; }
+  const FlightRecorder& recorder() const { return *recorder_; }
 
  protected:
   Collective(std::string name, std::vector<int> members, int rank);
@@ -144,8 +142,11 @@ class Collective {
   // Calls f, noted as `record`; `sent` goes to the counters.
   template <typename F>
   void Note(FlightRecord record, int64_t sent, F&& f);
-  // `bytes` without the share of this rank.
-  int64_t ToOthers(int64_t bytes) const { return bytes * (size() - 1) / size(); }
+  // The same for what SentBytes knows.
+  template <typename F>
+  void Note(const FlightRecord& record, F&& f) {
+    Note(record, SentBytes(record.op, record.bytes, size()), std::forward<F>(f));
+  }
   void CheckPeer(int peer) const;
 
   const std::string name_;
@@ -158,7 +159,7 @@ class Collective {
   FlightRecord under_way_;
   GroupActivity* activity_ = nullptr;  // Of the world; null where nobody asked.
   std::array<Counters, kCollectiveOps> counters_;
-  FlightRecorder recorder_;
+  const std::shared_ptr<FlightRecorder> recorder_;  // GroupActivity keeps it beyond the group.
 };
 
 }  // namespace trainyard

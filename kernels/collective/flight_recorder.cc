@@ -64,12 +64,4 @@ std::vector<FlightRecord> FlightRecorder::Records() const {
   return records;
 }
 
-std::string FlightRecorder::Report() const {
-  std::string text = group_ + ":\n";
-  for (const FlightRecord& record : Records()) {
-    absl::StrAppend(&text, "  ", ToString(record), "\n");
-  }
-  return text;
-}
-
 }  // namespace trainyard

@@ -61,7 +61,6 @@ class FlightRecorder {
   void Leave(absl::Time when);  // The operation entered last.
 
   std::vector<FlightRecord> Records() const;  // Oldest first.
-  std::string Report() const;                 // The group, then a line for each, oldest first.
 
  private:
   const std::string group_;

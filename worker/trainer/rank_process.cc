@@ -14,6 +14,7 @@
 #include "kernels/matrix_rate.h"
 #include "worker/channel/client.h"
 #include "worker/channel/patience.h"
+#include "worker/trainer/flight_log.h"
 #include "worker/trainer/heartbeat.h"
 #include "worker/trainer/progress.h"
 
@@ -201,13 +202,19 @@ absl::StatusOr<TrainingResult> RunRankProcess(const TrainerConfig& config, const
   } else {
     ASSIGN_OR_RETURN(rank, Alone(config.job, backend));
   }
-  Heartbeat heartbeat;
+  Heartbeat heartbeat(*options.activity);
+  StopWatcher stop_watcher(*options.activity);
+  const auto beat = [&] {
+    const channel::Progress progress = heartbeat.Now();
+    stop_watcher.Beat(progress);
+    return progress;
+  };
   std::unique_ptr<channel::ChannelClient> client;
   if (!rank.socket.empty()) {
     client = channel::ChannelClient::Create(
         {.path = rank.socket,
          .hello = {rank.job_id, uint64_t(rank.epoch), uint32_t(rank.rank), ::getpid()},
-         .progress = [&] { return heartbeat.Now(); }});
+         .progress = beat});
   }
   Reporter reporter(config, client.get());
   TrainerCallbacks callbacks{
@@ -218,7 +225,7 @@ absl::StatusOr<TrainingResult> RunRankProcess(const TrainerConfig& config, const
       .progress = [&](const char* phase, int64_t step) { heartbeat.Advance(phase, step); },
       .before_attempt = options.before_attempt};
   ASSIGN_OR_RETURN(const Peers peers, Meet(rank, client.get()));
-  peers.world().CountIn(heartbeat.activity());
+  peers.world().CountIn(*options.activity);
   ASSIGN_OR_RETURN(const std::unique_ptr<Trainer> trainer,
                    Trainer::Create(config.job, rank, backend, peers.world(), std::move(callbacks)));
   absl::StatusOr<TrainingResult> result = trainer->Run();

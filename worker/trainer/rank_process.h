@@ -5,8 +5,10 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 
 #include "absl/status/statusor.h"
+#include "kernels/collective/activity.h"
 #include "kernels/device/backend.h"
 #include "kernels/device/step_state.h"
 #include "train/config/trainer_config.h"
@@ -18,6 +20,8 @@ struct RankProcessOptions {
   std::function<bool()> stop_requested;  // By a signal.
   // As in TrainerCallbacks.
   std::function<void(int64_t step, int attempt, StepState&)> before_attempt = nullptr;
+  // What the rank's groups are at; whoever keeps it can tell after a DeviceError (flight_log.h).
+  std::shared_ptr<GroupActivity> activity = std::make_shared<GroupActivity>();
   // Without a daemon for so long, a rank checkpoints and stops.
   absl::Duration daemon_patience = absl::Seconds(60);
 };

@@ -26,6 +26,7 @@
 #include "train/config/validate.h"
 #include "train/generate/generate.h"
 #include "worker/trainer/exit_report.h"
+#include "worker/trainer/flight_log.h"
 #include "worker/trainer/rank_process.h"
 #include "worker/trainer/stop_signals.h"
 
@@ -118,12 +119,13 @@ absl::StatusOr<Fault> ParseFault(const std::string& flag) {
 }
 
 ExitReport RunAndReport(const TrainerConfig& config, StopSignals& stop, const Fault& fault) {
+  const RankProcessOptions options{.stop_requested = [&] { return stop.Received(); },
+                                   .before_attempt = fault};
   try {
-    const auto result = RunRankProcess(
-        config, CpuBackend(),
-        {.stop_requested = [&] { return stop.Received(); }, .before_attempt = fault});
+    const auto result = RunRankProcess(config, CpuBackend(), options);
     return result.ok() ? ReportOf(*result) : ReportOf(result.status());
   } catch (const DeviceError& error) {
+    LogFlight(*options.activity);
     return ReportOf(error);
   }
 }

@@ -217,6 +217,44 @@ TEST(JobState, CulpritIsNamedThoughAPeerComplainedFirst) {
   EXPECT_THAT(innocent.state_reason, HasSubstr("rank 0"));
 }
 
+RankReported LostPeer(const Job& job, uint32_t rank, const std::string& message) {
+  RankReported report = Exited(job, rank, ExitCause::kPeerLost);
+  report.message = message;
+  return report;
+}
+
+// Catches a failure that names the dead rank, and not the collective and the group that it left its
+// peers in; and words of a rank that are taken for the end of the reason.
+TEST(JobState, TheReasonNamesCollectiveAndGroupWhicheverReportComesFirst) {
+  const std::string words = "all_gather 17 of group data of 0, rank 0 of 3; lost world rank 1";
+  for (const uint32_t limit : {0u, 3u}) {
+    for (const bool complaint_first : {false, true}) {
+      Job job = Running(NewJob(3, limit));
+      if (complaint_first) job = Must(job, LostPeer(job, 0, words));
+      job = Must(job, Exited(job, 1, ExitCause::kSignal, 9));
+      if (!complaint_first) job = Must(job, LostPeer(job, 0, words));
+      EXPECT_THAT(job.state_reason,
+                  testing::StartsWith(
+                      "rank 1 on host1 (worker w1) was killed by signal 9 (Killed) (rank 0 on "
+                      "host0 (worker w0) lost a peer: " +
+                      words + "); " + (limit == 0 ? "no restart" : "there is no checkpoint")));
+      const std::string said = job.state_reason;
+      job = Must(job, LostPeer(job, 2, words));
+      EXPECT_EQ(job.state_reason, said) << "one witness will do";
+    }
+  }
+}
+
+TEST(JobState, ACancelKeepsItsReasonWhateverRanksSayAfterwards) {
+  Job job = Running(NewJob(3));
+  job = Must(job, Exited(job, 0, ExitCause::kPeerLost));
+  job = Must(job, CancelRequested{"enough"});
+  job = Must(job, Exited(job, 1, ExitCause::kSignal, 9));
+  EXPECT_EQ(job.state_reason, "cancelled: enough");
+  job = Must(job, LostPeer(job, 2, "all_gather 1"));
+  EXPECT_EQ(job.state_reason, "cancelled: enough");
+}
+
 // Its worker says so only once it is gone, which takes as long as any kill.
 TEST(JobState, ARankThatHungIsNamedHoweverLongAfterItsPeersComplaint) {
   Job job = Running(NewJob());

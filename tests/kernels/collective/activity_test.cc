@@ -1,5 +1,5 @@
 // Proves that whether a rank waits for its peers can be seen from outside, while it does and no
-// longer, also where the operation fails.
+// longer, also where the operation fails, and that what it was at is known afterwards.
 
 #include <gmock/gmock.h>
 
@@ -37,6 +37,16 @@ TEST_P(ActivityTest, ARankThatWaitsForItsPeersIsSeenToDoSo) {
     EXPECT_EQ(mine.under_way, 0) << "an operation that fails has ended, too";
   });
   EXPECT_THAT(errors, ::testing::Each(""));
+  // What is said of a failure once its groups are gone.
+  for (const GroupActivity& activity : activities) {
+    const auto groups = activity.groups();
+    ASSERT_EQ(groups.size(), 1u);
+    const std::vector<FlightRecord> records = groups[0]->Records();
+    ASSERT_EQ(records.size(), 2u);
+    EXPECT_LT(records[0].left, absl::InfiniteFuture());
+    EXPECT_EQ(records[1].sequence, 2);
+    EXPECT_EQ(records[1].left, absl::InfiniteFuture());
+  }
 }
 INSTANTIATE_TEST_SUITE_P(Worlds, ActivityTest,
                          ::testing::Combine(::testing::Values(Kind::kLocal, Kind::kGloo),

@@ -47,9 +47,16 @@ class Daemons {
                },
            .set =
                [this](const channel::Set& set) { Change([&] { values_[set.key] = set.value; }); },
-           .get =
-               [this, rank](const channel::Get& get) {
-                 Change([&] { asked_.emplace(get.key, rank); });
+           .get = [this, rank](
+                      const channel::Get& get) { Change([&] { asked_.emplace(get.key, rank); }); },
+           .progress =
+               [this, rank](const channel::Progress& now) {
+                 Change([&] {
+                   channel::Progress& last = beats_[rank];
+                   in_collective[rank] =
+                       now.waiting && last.count == now.count && now.phase == "step";
+                   last = now;
+                 });
                }});
       CHECK(server.ok()) << server.status();
       servers_.push_back(*std::move(server));
@@ -65,6 +72,7 @@ class Daemons {
   int ready = 0;
   std::map<int, std::vector<channel::Step>> steps;
   std::vector<std::string> checkpoints;
+  std::map<int, bool> in_collective;  // In a step, for a second at least.
 
  private:
   template <typename F>
@@ -82,6 +90,7 @@ class Daemons {
   std::condition_variable changed_;
   std::map<std::string, std::string> values_;
   std::multimap<std::string, int> asked_;
+  std::map<int, channel::Progress> beats_;
   std::vector<std::unique_ptr<ChannelServer>> servers_;
 };
 
@@ -110,10 +119,12 @@ class Gang : public ::testing::Test {
           std::make_unique<TrainerProcess>(arguments, absl::StrCat(directory_, "/output-", rank)));
     }
   }
-  std::string Cause(int rank) const {
+  std::string Cause(int rank) const { return Reported(rank, "cause"); }
+  std::string Message(int rank) const { return Reported(rank, "message"); }
+  std::string Reported(int rank, const char* field) const {
     const auto text = ReadFile(absl::StrCat(directory_, "/exit-", rank, ".json"));
     if (!text.ok()) return "no report";
-    return nlohmann::json::parse(*text, nullptr, false).value("cause", "no cause");
+    return nlohmann::json::parse(*text, nullptr, false).value(field, absl::StrCat("no ", field));
   }
   std::string Digest() const {
     const auto paths = CompleteCheckpoints(directory_ + "/run");
@@ -187,6 +198,38 @@ TEST_F(Gang, KillOfOneRankEndsTheOtherWithAReport) {
   EXPECT_EQ(Cause(1), "no report");
   EXPECT_EQ(trainers_[0]->Wait(), 1);
   EXPECT_EQ(Cause(0), "peer_lost");
+}
+
+// Rank 1 hangs before step 4, so rank 0 waits for it in a collective, and dies there. Catches a
+// rank that goes on waiting for a dead one, and a report that does not say where.
+TEST_F(Gang, KillOfARankInACollectiveEndsTheOtherWithAReportOfCollectiveAndGroup) {
+  Start(1'000'000, {"", "hang:4"});
+  ASSERT_TRUE(daemons_->Wait([&] { return daemons_->in_collective[0]; }));
+  trainers_[0]->Kill(SIGKILL);
+  EXPECT_EQ(trainers_[0]->Wait(), -SIGKILL);
+  const absl::Time killed = absl::Now();
+  trainers_[1]->Kill(SIGCONT);
+  EXPECT_EQ(trainers_[1]->Wait(), 1);
+  EXPECT_LT(absl::Now() - killed, absl::Seconds(30)) << "not a deadline that passes";
+  EXPECT_EQ(Cause(1), "peer_lost");
+  EXPECT_THAT(Message(1),
+              ::testing::ContainsRegex("^[a-z_]+ [0-9]+ of group (async )?data of 0, rank 1 of 2 "
+                                       "\\(world rank 1\\): .*world rank 0"));
+  EXPECT_THAT(
+      trainers_[1]->Output(),
+      ::testing::ContainsRegex("warning collective group=.group (async )?data of 0, rank 1 of 2 .* "
+                               "operation=.[a-z_]+ [0-9]+, [0-9]+ bytes, .*, not left"));
+}
+
+// As a worker's order to stop finds a rank whose peer hangs.
+TEST_F(Gang, ARankThatCannotSeeASignalToStopLogsWhereItStands) {
+  Start(1'000'000, {"", "hang:4"});
+  ASSERT_TRUE(daemons_->Wait([&] { return daemons_->in_collective[0]; }));
+  trainers_[0]->Kill(SIGTERM);
+  EXPECT_TRUE(trainers_[0]->WaitForOutput("not left")) << trainers_[0]->Output();
+  EXPECT_THAT(trainers_[0]->Output(),
+              HasSubstr("not_stopped_yet phase=step step=4 in_collective=yes"));
+  EXPECT_THAT(trainers_[0]->Output(), HasSubstr("data of 0, rank 0 of 2 (world rank 0)"));
 }
 
 TEST_F(Gang, NotFiniteIsEveryRanksCause) {

@@ -1,0 +1,38 @@
+// What all groups of a rank are at, and were at: for whoever asks whether it gets on, and for the
+// report of why it did not.
+
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "kernels/collective/flight_recorder.h"
+
+namespace trainyard {
+
+// Thread-safe. Outlives the groups, whose last operations it keeps.
+class GroupActivity {
+ public:
+  std::atomic<int> under_way = 0;  // Operations that have begun and not ended.
+  std::atomic<uint64_t> done = 0;  // Those that have ended.
+
+  void Add(std::shared_ptr<const FlightRecorder> group) {
+    const std::lock_guard lock(mutex_);
+    groups_.push_back(std::move(group));
+  }
+  // Of every group made so far.
+  std::vector<std::shared_ptr<const FlightRecorder>> groups() const {
+    const std::lock_guard lock(mutex_);
+    return groups_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::vector<std::shared_ptr<const FlightRecorder>> groups_;
+};
+
+}  // namespace trainyard

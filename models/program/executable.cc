@@ -47,7 +47,7 @@ struct BoundInstance {
 };
 
 // Both null where the program has no instances for it.
-struct Communication {
+struct StreamAndWindows {
   std::vector<CommunicationStream::Ticket> events;  // The last posted that signals each.
   int next_block = BlockWindows::kNoBlock;          // Of the action that runs.
   std::unique_ptr<BlockWindows> windows;
@@ -70,7 +70,7 @@ struct BindContext {
   const ProgramMemory& memory;
   const Program& program;
   const CollectiveTable& collectives;
-  Communication& communication;
+  StreamAndWindows& communication;
   std::vector<int> first_writer;  // By value id: the instance that writes it first.
 };
 
@@ -133,7 +133,7 @@ struct Executable::State {
   Exec exec;
   std::optional<ProgramMemory> memory;  // Refers to `program`.
   std::map<ActionKey, BoundAction> bound;
-  Communication communication;  // Last, so that its thread ends before what it runs.
+  StreamAndWindows communication;  // Last, so that its thread ends before what it runs.
 
   void Bind(const CollectiveTable& collectives);
   void BindInstance(const BindContext& context, int index);
@@ -222,7 +222,7 @@ void Executable::Run(Action action, const MicroBatch& micro_batch) {
     key.slot = micro_batch.slot;
     key.later = key.action == Action::kBackward && !micro_batch.first;
   }
-  Communication& communication = state_->communication;
+  StreamAndWindows& communication = state_->communication;
   communication.next_block = micro_batch.next_block;
   for (const BoundInstance& instance : state_->bound.at(key)) {
     if (instance.when == When::kLastMicroBatch && !micro_batch.last) continue;
@@ -277,6 +277,10 @@ StepState Executable::ReadStepState() const {
 
 Tensor Executable::flat(FlatBuffer buffer, const FlatRange& range) const {
   return state_->memory->flat(buffer, range);
+}
+
+void Executable::WaitForCommunication() {
+  if (state_->communication.stream != nullptr) state_->communication.stream->WaitForAll();
 }
 
 CommunicationSeconds Executable::TakeCommunicationSeconds() {

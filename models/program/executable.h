@@ -88,6 +88,8 @@ class Executable {
   // OwnedParameters.
   Tensor flat(FlatBuffer buffer, const FlatRange& range) const;
 
+  // Returns when nothing is under way on the communication stream.
+  void WaitForCommunication();
   // Since the last call.
   CommunicationSeconds TakeCommunicationSeconds();
 

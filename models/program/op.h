@@ -12,6 +12,7 @@
 
 #include "absl/strings/string_view.h"
 #include "kernels/device/exec.h"
+#include "models/program/communication.h"
 #include "models/program/program.h"
 
 namespace trainyard {
@@ -34,6 +35,10 @@ class Op {
 
   // Unless overridden: no matrix work, and every operand moved once.
   virtual Cost CostOf(const Program& program, const Instance& instance) const;
+
+  // What it does among the ranks of group() in one replay. Whoever has a group overrides it.
+  virtual std::vector<Communication> CommunicationOf(const Program& program,
+                                                     const Instance& instance) const;
 
   // Records the instances that compute the gradients of `instance`'s inputs from those of its
   // outputs (`output_grads[i]` is invalid where output i has none), and returns the former, one per

@@ -40,6 +40,7 @@ class RankEngine {
                                                             CollectiveWorld& world);
 
   const Mesh& mesh() const { return layout_.mesh; }
+  const PipelineSchedule& schedule() const { return layout_.schedule; }
   Executable& executable() { return *executable_; }
   StepRunner& runner() { return *runner_; }
   const CollectiveTable& collectives() const { return collectives_; }

@@ -74,6 +74,12 @@ class ContextAttentionBase : public Op {
     }
     return calls;
   }
+  // What is sent of them, by their memory.
+  std::vector<Communication> KeysAndValues(const Program& program, Value kv) const {
+    const int64_t bytes = int64_t(program.info(kv).bytes());
+    if (in_ring()) return Exchanges(ring_.ranks - 1, bytes / places());
+    return {CallsOf(CollectiveOp::kAllGather, 1, bytes, int(ring_.ranks))};
+  }
   // In a ring, what a turn works on goes to the next rank meanwhile.
   Call WhileShifting(const Binder& binder, Tensor kv, int64_t turn, Call part) const {
     if (!in_ring() || turn + 1 == ring_.ranks) return part;
@@ -98,6 +104,15 @@ class ContextAttentionBackwardOp final : public ContextAttentionBase {
     Cost cost = Op::CostOf(program, instance);
     cost.flops = 4 * ProductFlops(ring_, heads_, program.info(instance.inputs[0]).shape);
     return cost;
+  }
+  std::vector<Communication> CommunicationOf(const Program& program,
+                                             const Instance& instance) const override {
+    std::vector<Communication> calls = KeysAndValues(program, instance.outputs[2]);
+    const int64_t bytes = int64_t(program.info(instance.outputs[3]).bytes()), ranks = ring_.ranks;
+    calls.push_back(in_ring()
+                        ? CallsOf(CollectiveOp::kSendReceive, ranks, bytes / places(), int(ranks))
+                        : CallsOf(CollectiveOp::kReduceScatterSum, 1, bytes, int(ranks)));
+    return calls;
   }
   Call Bind(const Binder& binder, const Instance& instance) const override {
     const auto in = [&](int i) { return binder.tensor(instance.inputs[size_t(i)]); };
@@ -150,6 +165,10 @@ class ContextAttentionOp final : public ContextAttentionBase {
     Cost cost = Op::CostOf(program, instance);
     cost.flops = 2 * ProductFlops(ring_, heads_, program.info(instance.inputs[0]).shape);
     return cost;
+  }
+  std::vector<Communication> CommunicationOf(const Program& program,
+                                             const Instance& instance) const override {
+    return KeysAndValues(program, instance.outputs[3]);
   }
   Call Bind(const Binder& binder, const Instance& instance) const override {
     const auto out = [&](int i) { return binder.tensor(instance.outputs[size_t(i)]); };

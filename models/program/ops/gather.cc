@@ -21,6 +21,13 @@ class GatherOp final : public Op {
     out << "axes=" << axes_;
     return out.str();
   }
+  std::vector<Communication> CommunicationOf(const Program& program,
+                                             const Instance& instance) const override {
+    const bool gather = kind_ == Kind::kAllGather;
+    const Value whole = gather ? instance.outputs[0] : instance.inputs[0];
+    return {CallsOf(gather ? CollectiveOp::kAllGather : CollectiveOp::kReduceScatterSum, 1,
+                    int64_t(program.info(whole).bytes()), program.mesh.size(axes_))};
+  }
   Call Bind(const Binder& binder, const Instance& instance) const override {
     Collective& collective = binder.collective(axes_);
     const Tensor x = binder.tensor(instance.inputs[0]), y = binder.tensor(instance.outputs[0]);

@@ -41,6 +41,11 @@ class PiecewiseOp : public Op {
   }
 
  protected:
+  // A piece to each other rank, and one from each.
+  std::vector<Communication> Pieces(const Program& program, Value piece) const {
+    return Exchanges(program.mesh.size(axes_) - 1, int64_t(program.info(piece).bytes()));
+  }
+
   const AxisSet axes_;
 };
 
@@ -54,6 +59,10 @@ class GatherWeightGradientOp final : public PiecewiseOp {
     cost.flops = 2.0 * double(program.info(instance.inputs[0]).shape.elements()) *
                  double(program.info(instance.inputs[1]).shape.back());
     return cost;
+  }
+  std::vector<Communication> CommunicationOf(const Program& program,
+                                             const Instance& instance) const override {
+    return Pieces(program, instance.inputs[1]);
   }
   Call Bind(const Binder& binder, const Instance& instance) const override {
     Collective& group = binder.collective(axes_);
@@ -95,6 +104,10 @@ class GatherLinearOp final : public PiecewiseOp {
     cost.flops = 2.0 * double(program.info(instance.outputs[0]).shape.elements()) *
                  double(program.info(instance.inputs[0]).shape.back());
     return cost;
+  }
+  std::vector<Communication> CommunicationOf(const Program& program,
+                                             const Instance& instance) const override {
+    return Pieces(program, instance.inputs[0]);
   }
   Call Bind(const Binder& binder, const Instance& instance) const override {
     Collective& group = binder.collective(axes_);
@@ -144,6 +157,10 @@ class LinearScatterOp final : public PiecewiseOp {
     cost.flops = 2.0 * double(program.info(instance.inputs[0]).shape.elements()) *
                  double(program.info(instance.outputs[0]).shape.back());
     return cost;
+  }
+  std::vector<Communication> CommunicationOf(const Program& program,
+                                             const Instance& instance) const override {
+    return Pieces(program, instance.outputs[0]);
   }
   Call Bind(const Binder& binder, const Instance& instance) const override {
     Collective& group = binder.collective(axes_);

@@ -18,6 +18,12 @@ FlatBuffer GradientBuffer(bool windowed) {
   return windowed ? FlatBuffer::kGradientWindow : FlatBuffer::kGradient;
 }
 
+// One call on a range of a flat buffer.
+std::vector<Communication> OneCall(CollectiveOp op, const Program& program, const FlatRange& range,
+                                   DType dtype, AxisSet axes) {
+  return {CallsOf(op, 1, range.elements * int64_t(SizeOf(dtype)), program.mesh.size(axes))};
+}
+
 // In place, over a range of the gradients, in the accumulate dtype.
 class ReduceGradientsOp final : public Op {
  public:
@@ -29,6 +35,11 @@ class ReduceGradientsOp final : public Op {
   std::string attributes() const override { return Text(range_, axes_); }
   Cost CostOf(const Program& program, const Instance&) const override {
     return {.bytes = double(range_.elements) * double(SizeOf(program.precision.accumulate))};
+  }
+  std::vector<Communication> CommunicationOf(const Program& program,
+                                             const Instance&) const override {
+    return OneCall(CollectiveOp::kAllReduceSum, program, range_, program.precision.accumulate,
+                   axes_);
   }
   Call Bind(const Binder& binder, const Instance&) const override {
     return [&collective = binder.collective(axes_),
@@ -56,6 +67,14 @@ class ReduceBucketOp final : public Op {
   std::string attributes() const override { return Text(bucket_.flat, bucket_.reduce_axes); }
   Cost CostOf(const Program& program, const Instance&) const override {
     return {.bytes = double(bucket_.flat.elements) * double(SizeOf(program.precision.reduce))};
+  }
+  std::vector<Communication> CommunicationOf(const Program& program,
+                                             const Instance&) const override {
+    const bool whole = bucket_.zero_axes.empty();
+    return OneCall(whole ? CollectiveOp::kAllReduceSum : CollectiveOp::kReduceScatterSum, program,
+                   bucket_.flat,
+                   rounded_ ? program.precision.reduce : program.precision.accumulate,
+                   bucket_.reduce_axes);
   }
   Call Bind(const Binder& binder, const Instance&) const override {
     const FlatBuffer gradients = GradientBuffer(bucket_.windowed);
@@ -96,6 +115,11 @@ class GatherBucketOp final : public Op {
   Cost CostOf(const Program& program, const Instance&) const override {
     return {.bytes = double(bucket_.flat.elements) * double(SizeOf(program.precision.compute))};
   }
+  std::vector<Communication> CommunicationOf(const Program& program,
+                                             const Instance&) const override {
+    return OneCall(CollectiveOp::kAllGather, program, bucket_.flat, program.precision.compute,
+                   bucket_.zero_axes);
+  }
   Call Bind(const Binder& binder, const Instance&) const override {
     return [&collective = binder.collective(bucket_.zero_axes),
             all = binder.flat(FlatBuffer::kCompute, bucket_.flat),
@@ -115,6 +139,11 @@ class ReduceScalarsOp final : public Op {
   absl::string_view name() const override { return "reduce_scalars"; }
   AxisSet group() const override { return axes_; }
   bool has_effect() const override { return true; }
+  std::vector<Communication> CommunicationOf(const Program& program,
+                                             const Instance&) const override {
+    return OneCall(CollectiveOp::kAllReduceSum, program, {.elements = kScalars}, DType::kF64,
+                   axes_);
+  }
   Call Bind(const Binder& binder, const Instance&) const override {
     static_assert(offsetof(StepState, auxiliary_loss) ==
                   offsetof(StepState, loss) + sizeof(double));
@@ -123,13 +152,14 @@ class ReduceScalarsOp final : public Op {
     Tensor scalars;
     scalars.data = &binder.step_state()->loss;
     scalars.dtype = DType::kF64;
-    scalars.shape = {3};
+    scalars.shape = {kScalars};
     return [&collective = binder.collective(axes_), scalars](Exec&) {
       collective.AllReduceSum(scalars);
     };
   }
 
  private:
+  static constexpr int64_t kScalars = 3;
   AxisSet axes_;
 };
 

@@ -21,6 +21,12 @@ class GatherWindowOp final : public Op {
   Cost CostOf(const Program& program, const Instance&) const override {
     return {.bytes = double(bucket_.flat.elements) * double(SizeOf(program.precision.compute))};
   }
+  std::vector<Communication> CommunicationOf(const Program& program,
+                                             const Instance&) const override {
+    return {CallsOf(CollectiveOp::kAllGather, 1,
+                    bucket_.flat.elements * int64_t(SizeOf(program.precision.compute)),
+                    program.mesh.size(bucket_.zero_axes))};
+  }
   Call Bind(const Binder& binder, const Instance&) const override {
     // The master weights are their own compute copy where the dtypes are equal.
     const Tensor own = bucket_.copied ? binder.flat(FlatBuffer::kCompute, bucket_.own)

@@ -4,12 +4,14 @@
 #include <iterator>
 #include <mutex>
 #include <numeric>
+#include <sstream>
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
 #include "models/arch/registry.h"
 #include "tests/models/tiny.h"
 #include "tests/testing/ranks.h"
+#include "train/step/communication.h"
 #include "train/step/prefetch.h"
 #include "train/step/rank_engine.h"
 
@@ -69,6 +71,27 @@ StepBatch BatchOf(const LayoutCase& c, const RankEngine& engine, int step) {
   return result;
 }
 
+// Of all groups, since they were made.
+CommunicationTable Counted(const RankEngine& engine) {
+  CommunicationTable table;
+  for (const auto& [group, collective] : engine.collectives()) {
+    for (size_t i = 0; i < kCollectiveOps; ++i) {
+      const OpCounts counts = collective->counts(CollectiveOp(i));
+      AddTo(table, group, {CollectiveOp(i), counts.calls, counts.bytes});
+    }
+  }
+  return table;
+}
+
+std::string ToText(const CommunicationTable& table) {
+  std::ostringstream text;
+  for (const auto& [key, c] : table) {
+    text << "\n  " << (key.first.stream == Stream::kCommunication ? "async " : "") << key.first.axes
+         << ' ' << Name(c.op) << ": " << c.calls << " calls, " << c.bytes << " bytes";
+  }
+  return text.str();
+}
+
 class Rank {
  public:
   Rank(const LayoutCase& c, CollectiveWorld& world, const std::function<void(Program&)>& edit)
@@ -81,6 +104,28 @@ class Rank {
     executable().WriteStepState({.seed = 7});
     executable().Run(Action::kInit);
     executable().Run(Action::kPrepare);
+  }
+
+  // What the step's collectives should have added to the counters, and did not.
+  std::string Uncounted(const CommunicationTable& before) const {
+    CommunicationTable want = before;
+    for (const auto& [key, c] : StepCommunication(executable().program(), engine_->schedule())) {
+      AddTo(want, key.first, c);
+    }
+    CommunicationTable got = Counts();
+    bool equal = got.size() <= want.size();
+    for (const auto& [key, w] : want) {
+      const Communication& c = got[key];
+      equal &= c.calls == w.calls || (w.at_most && c.calls < w.calls);
+      equal &= c.bytes == w.bytes || (w.at_most && c.bytes < w.bytes);
+    }
+    if (equal) return "";
+    return absl::StrCat("rank ", engine_->mesh().rank, " before", ToText(before), "\n counted",
+                        ToText(got), "\n wanted", ToText(want));
+  }
+  CommunicationTable Counts() const {
+    executable().WaitForCommunication();
+    return Counted(*engine_);
   }
 
   StepState Step(int step) {
@@ -296,8 +341,11 @@ TrainedSteps Train(const LayoutCase& c, const std::function<void(Program&)>& edi
   const auto errors = RunWorlds(int(c.job.devices), [&](CollectiveWorld& world) {
     Rank rank(c, world, edit);
     for (int step = 1; step <= kSteps; ++step) {
+      const CommunicationTable before = rank.Counts();
       const StepState state = rank.Step(step);
+      const std::string uncounted = rank.Uncounted(before);
       const std::lock_guard lock(mutex);
+      if (!uncounted.empty()) result.uncounted.push_back(uncounted);
       result.losses[size_t(step - 1)] = state.loss;
       result.norms[size_t(step - 1)] = state.grad_norm;
       rank.AddGradients(gradients[size_t(step - 1)]);

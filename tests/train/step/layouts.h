@@ -48,6 +48,8 @@ struct TrainedSteps {
   std::vector<std::map<std::string, std::vector<double>>> gradients;
   std::map<std::string, std::vector<double>> weights;
   bool copies_differ = false;  // Ranks that hold the same elements disagree on one by a bit.
+  // Where a rank's collectives of one step differ from the formula in calls or bytes.
+  std::vector<std::string> uncounted;
 };
 
 // Runs the case's layout. CHECKs that every element is held by a rank. `edit` may damage a rank's

@@ -4,10 +4,13 @@
 
 #include "tests/train/step/layouts.h"
 
+#include <gmock/gmock.h>
+
 #include <algorithm>
+#include <mutex>
+#include <set>
 
 #include "common/check.h"
-#include "gtest/gtest.h"
 #include "models/arch/registry.h"
 #include "models/program/op.h"
 #include "models/program/ops/ops.h"
@@ -19,8 +22,67 @@ constexpr double kTolerance = 1e-10;
 
 class Layouts : public ::testing::TestWithParam<LayoutCase> {};
 
-TEST_P(Layouts, TwoStepsEqualThoseOfOneRank) {
-  EXPECT_LT(LargestDifference(Train(GetParam()), TrainOnOneRank(GetParam())), kTolerance);
+TEST_P(Layouts, TwoStepsEqualThoseOfOneRankAndSendWhatTheFormulaSays) {
+  const TrainedSteps steps = Train(GetParam());
+  EXPECT_LT(LargestDifference(steps, TrainOnOneRank(GetParam())), kTolerance);
+  EXPECT_THAT(steps.uncounted, ::testing::IsEmpty());
+}
+
+// An op whose word on what it sends is not what it does.
+class Misstated final : public Op {
+ public:
+  Misstated(std::shared_ptr<const Op> op, int64_t calls, int64_t bytes)
+      : op_(std::move(op)), calls_(calls), bytes_(bytes) {}
+  absl::string_view name() const override { return op_->name(); }
+  AxisSet group() const override { return op_->group(); }
+  Call Bind(const Binder& binder, const Instance& instance) const override {
+    return op_->Bind(binder, instance);
+  }
+  std::vector<Communication> CommunicationOf(const Program& program,
+                                             const Instance& instance) const override {
+    auto communication = op_->CommunicationOf(program, instance);
+    communication.back().calls += calls_;
+    communication.back().bytes += bytes_;
+    return communication;
+  }
+
+ private:
+  std::shared_ptr<const Op> op_;
+  int64_t calls_, bytes_;
+};
+
+bool CommunicatesInAStep(const Instance& instance) {
+  return !instance.op->group().empty() && instance.list >= List::kForward;
+}
+
+// One instance of each op that communicates, one op at a time: no other may make up for it.
+TEST(CommunicationFormula, AnyOpThatIsMisstatedIsSeen) {
+  const LayoutCase layout = MakeLayoutCase("gpt3", {.tensor = 2, .pipeline = 2, .context = 2}, 2);
+  std::mutex mutex;
+  std::set<std::string> ops;
+  Train(layout, [&](Program& program) {
+    const std::lock_guard lock(mutex);
+    for (const Instance& instance : program.instances) {
+      if (CommunicatesInAStep(instance)) ops.emplace(instance.op->name());
+    }
+  });
+  EXPECT_THAT(ops, ::testing::IsSupersetOf({"all_gather", "reduce_scatter", "reduce_gradients",
+                                            "scatter_bucket", "gather_parameters",
+                                            "reduce_scalars", "context_attention",
+                                            "context_attention_backward", "gather_matmul",
+                                            "gather_matmul_weight_gradient", "matmul_scatter"}));
+  for (const std::string& op : ops) {
+    for (const auto& [calls, bytes] : {std::pair(1, 0), std::pair(0, 1)}) {
+      const TrainedSteps steps = Train(layout, [&, calls = calls, bytes = bytes](Program& program) {
+        const auto it = std::find_if(
+            program.instances.begin(), program.instances.end(),
+            [&](const Instance& i) { return CommunicatesInAStep(i) && i.op->name() == op; });
+        if (it == program.instances.end()) return;  // Of another stage.
+        it->op = std::make_shared<Misstated>(it->op, calls, bytes);
+      });
+      EXPECT_THAT(steps.uncounted, ::testing::Not(::testing::IsEmpty())) << op;
+    }
+  }
 }
 
 class RecomputedLayoutsTest : public ::testing::TestWithParam<LayoutCase> {};

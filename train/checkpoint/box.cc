@@ -1,6 +1,7 @@
 #include "train/checkpoint/box.h"
 
 #include <algorithm>
+#include <map>
 #include <sstream>
 
 #include "absl/strings/str_cat.h"
@@ -25,6 +26,33 @@ std::optional<Box> Intersection(const Box& a, const Box& b) {
     shared.extent = shared.extent.With(i, end - begin);
   }
   return shared;
+}
+
+std::optional<std::pair<Box, Box>> FindOverlap(std::span<Box> boxes) {
+  if (boxes.size() < 2) return std::nullopt;
+  const int rank = boxes[0].extent.rank();
+  if (rank == 0) return std::pair(boxes[0], boxes[1]);  // Both are the one element.
+  std::sort(boxes.begin(), boxes.end(),
+            [](const Box& a, const Box& b) { return a.offset[0] < b.offset[0]; });
+  // A sweep along dim 0. The boxes that it meets at once, by where they begin in dim 1, and which
+  // of them ends next.
+  std::multimap<int64_t, const Box*> open;
+  std::multimap<int64_t, decltype(open)::iterator> ends;
+  for (const Box& box : boxes) {
+    while (!ends.empty() && ends.begin()->first <= box.offset[0]) {
+      open.erase(ends.begin()->second);
+      ends.erase(ends.begin());
+    }
+    const int64_t begin = rank > 1 ? box.offset[1] : 0, extent = rank > 1 ? box.extent[1] : 1;
+    for (auto it = open.lower_bound(begin + extent); it != open.begin();) {
+      --it;
+      if (Intersection(*it->second, box)) return std::pair(*it->second, box);
+      // In two dims open boxes are disjoint intervals: those before this one end before it begins.
+      if (rank <= 2) break;
+    }
+    ends.emplace(box.offset[0] + box.extent[0], open.emplace(begin, &box));
+  }
+  return std::nullopt;
 }
 
 std::string ToString(const Shape& shape) {

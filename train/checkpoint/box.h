@@ -5,7 +5,9 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "kernels/device/tensor.h"
@@ -22,8 +24,11 @@ struct Box {
 
 Box WholeBox(const Shape& shape);
 std::optional<Box> Intersection(const Box& a, const Box& b);  // None where they share no element.
-std::string ToString(const Shape& shape);                     // "[2, 3]"
-std::string ToString(const Box& box);                         // "[0, 0] + [2, 3]"
+// Two of the boxes, all of one rank, that share an element; none where no two do. Sorts them.
+// n log n up to two dims; beyond, n times those that share an index of dim 0.
+std::optional<std::pair<Box, Box>> FindOverlap(std::span<Box> boxes);
+std::string ToString(const Shape& shape);  // "[2, 3]"
+std::string ToString(const Box& box);      // "[0, 0] + [2, 3]"
 
 // Calls run(from, to, count) for each maximal stretch of elements that both boxes share and that is
 // contiguous in the memory of both: `from` and `to` are element offsets in the memory of `source`

@@ -1,6 +1,8 @@
 #include "train/pipeline/schedule.h"
 
 #include <algorithm>
+#include <functional>
+#include <queue>
 
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
@@ -70,22 +72,30 @@ class StageActions {
   std::vector<PipelineAction> actions_;
 };
 
+// A chunk's slots.
+struct ChunkSlots {
+  int count = 0;
+  std::priority_queue<int, std::vector<int>, std::greater<>> free = {};  // Of them; lowest first.
+  std::vector<int> held = {};                                            // By micro-batch.
+};
+
 void AssignSlots(const ScheduleOptions& options, PipelineSchedule::Stage& stage) {
-  std::vector<std::vector<bool>> taken(size_t(options.chunks));
-  std::vector<std::vector<int>> slots(size_t(options.chunks),
-                                      std::vector<int>(size_t(options.micro_batches)));
+  std::vector<ChunkSlots> chunks(size_t(options.chunks));
+  for (ChunkSlots& chunk : chunks) chunk.held.resize(size_t(options.micro_batches));
   for (PipelineAction& action : stage.actions) {
-    std::vector<bool>& of_chunk = taken[size_t(action.chunk)];
-    int& slot = slots[size_t(action.chunk)][size_t(action.micro_batch)];
+    ChunkSlots& chunk = chunks[size_t(action.chunk)];
+    int& slot = chunk.held[size_t(action.micro_batch)];
     if (action.kind == Kind::kForward) {
-      const auto free = std::find(of_chunk.begin(), of_chunk.end(), false);
-      slot = int(free - of_chunk.begin());
-      if (free == of_chunk.end()) of_chunk.push_back(false);
+      if (chunk.free.empty()) chunk.free.push(chunk.count++);
+      slot = chunk.free.top();
+      chunk.free.pop();
     }
     action.slot = slot;
-    of_chunk[size_t(slot)] = action.kind == Kind::kForward || action.kind == Kind::kBackwardInput;
+    if (action.kind == Kind::kBackward || action.kind == Kind::kBackwardWeight) {
+      chunk.free.push(slot);
+    }
   }
-  for (const std::vector<bool>& of_chunk : taken) stage.slots.push_back(int(of_chunk.size()));
+  for (const ChunkSlots& chunk : chunks) stage.slots.push_back(chunk.count);
 }
 
 }  // namespace

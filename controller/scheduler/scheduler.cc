@@ -13,21 +13,22 @@ namespace {
 
 constexpr std::array<DeviceKind, 2> kKindsByPreference = {DeviceKind::kCuda, DeviceKind::kCpu};
 
-uint32_t FreeGroups(const DevicePool& pool, uint32_t tensor) {
-  return uint32_t(pool.free.size()) / tensor;
+// Groups of `size` consecutive ranks.
+uint32_t FreeGroups(const DevicePool& pool, uint32_t size) {
+  return uint32_t(pool.free.size()) / size;
 }
 
 // The pools to use, largest first but for the last, which is the one that the rest fills best.
 // Nothing: the gang does not fit.
 std::optional<std::vector<DevicePool*>> Choose(std::vector<DevicePool*> pools, uint32_t groups,
-                                               uint32_t tensor) {
+                                               uint32_t size) {
   std::sort(pools.begin(), pools.end(), [&](const DevicePool* a, const DevicePool* b) {
-    const uint32_t fa = FreeGroups(*a, tensor), fb = FreeGroups(*b, tensor);
+    const uint32_t fa = FreeGroups(*a, size), fb = FreeGroups(*b, size);
     return fa != fb ? fa > fb : a->worker_id < b->worker_id;
   });
   std::vector<DevicePool*> chosen;
   for (size_t i = 0; i < pools.size(); ++i) {
-    const uint32_t here = FreeGroups(*pools[i], tensor);
+    const uint32_t here = FreeGroups(*pools[i], size);
     if (here == 0) return std::nullopt;
     if (here < groups) {
       chosen.push_back(pools[i]);
@@ -36,10 +37,10 @@ std::optional<std::vector<DevicePool*>> Choose(std::vector<DevicePool*> pools, u
     }
     // The rest fits here: take the smallest of those that still hold it.
     size_t best = i;
-    while (best + 1 < pools.size() && FreeGroups(*pools[best + 1], tensor) >= groups) ++best;
+    while (best + 1 < pools.size() && FreeGroups(*pools[best + 1], size) >= groups) ++best;
     // Among equals the first by name, so that the answer does not depend on the order of arrival.
-    const uint32_t size = FreeGroups(*pools[best], tensor);
-    while (best > i && FreeGroups(*pools[best - 1], tensor) == size) --best;
+    const uint32_t held = FreeGroups(*pools[best], size);
+    while (best > i && FreeGroups(*pools[best - 1], size) == held) --best;
     chosen.push_back(pools[best]);
     return chosen;
   }
@@ -47,15 +48,15 @@ std::optional<std::vector<DevicePool*>> Choose(std::vector<DevicePool*> pools, u
 }
 
 std::vector<PlacedRank> Take(const std::vector<DevicePool*>& chosen, uint32_t groups,
-                             uint32_t tensor) {
+                             uint32_t size) {
   std::vector<PlacedRank> ranks;
   for (DevicePool* pool : chosen) {
-    const uint32_t here = std::min(groups, FreeGroups(*pool, tensor));
-    for (uint32_t i = 0; i < here * tensor; ++i) ranks.push_back({pool->worker_id, pool->free[i]});
-    pool->free.erase(pool->free.begin(), pool->free.begin() + here * tensor);
+    const uint32_t here = std::min(groups, FreeGroups(*pool, size));
+    for (uint32_t i = 0; i < here * size; ++i) ranks.push_back({pool->worker_id, pool->free[i]});
+    pool->free.erase(pool->free.begin(), pool->free.begin() + here * size);
     groups -= here;
   }
-  CHECK(groups == 0) << groups << " tensor groups left over";
+  CHECK(groups == 0) << groups << " groups left over";
   return ranks;
 }
 
@@ -98,7 +99,6 @@ class Pass {
   }
 
   Decision Decide(const WaitingJob& job) {
-    const uint32_t groups = job.ranks / job.tensor;
     const Kind* closest = nullptr;
     std::string behind;
     std::vector<Kind*> waits_for;
@@ -112,9 +112,12 @@ class Pass {
         behind = kind.head;
         continue;
       }
-      if (const auto chosen = Choose(kind.pools, groups, job.tensor)) {
-        kind.free -= job.ranks;
-        return {job.id, Take(*chosen, groups, job.tensor), ""};
+      for (const uint32_t size : {job.tensor * job.context, job.tensor}) {
+        const uint32_t groups = job.ranks / size;
+        if (const auto chosen = Choose(kind.pools, groups, size)) {
+          kind.free -= job.ranks;
+          return {job.id, Take(*chosen, groups, size), ""};
+        }
       }
       waits_for.push_back(&kind);
     }
@@ -137,7 +140,9 @@ std::vector<Decision> Schedule(std::vector<WaitingJob> jobs, std::vector<DeviceP
   std::vector<Decision> decisions;
   decisions.reserve(jobs.size());
   for (const WaitingJob& job : jobs) {
-    CHECK(job.tensor > 0 && job.ranks % job.tensor == 0) << job.ranks << " ranks, " << job.tensor;
+    const uint32_t inner = job.tensor * job.context;
+    CHECK(inner > 0 && job.ranks % inner == 0)
+        << job.ranks << " ranks in groups of " << job.tensor << " x " << job.context;
     decisions.push_back(pass.Decide(job));
   }
   return decisions;

@@ -7,8 +7,11 @@
 // job, because without run-time estimates any backfilled job could delay it without bound; the
 // price is idle devices while a large job waits.
 //
-// A tensor group (`tensor` consecutive ranks) lies within one machine. A gang goes to the fewest
-// machines; on a tie, to those that it fills best. All devices of a gang are of one kind.
+// A tensor group (`tensor` consecutive ranks) lies within one machine: it talks in every layer, and
+// waits for it. So do the tensor groups of one context group, which talk in every attention,
+// wherever the free devices allow that without waiting. Data and pipeline ranks talk less, and
+// follow one another over the machines. A gang goes to the fewest machines that do all this; on a
+// tie, to those that it fills best. All devices of a gang are of one kind.
 
 #pragma once
 
@@ -25,7 +28,8 @@ struct WaitingJob {
   int32_t priority = 0;
   uint64_t number = 0;  // Smaller is older.
   uint32_t ranks = 1;
-  uint32_t tensor = 1;  // Divides ranks.
+  uint32_t tensor = 1;   // The innermost digit of a rank's number,
+  uint32_t context = 1;  // and the next. Their product divides ranks.
   bool cpu_only = false;
 };
 

@@ -98,8 +98,8 @@ void Coordinator::SchedulingPass() {
     // last change is not durable yet is placed by the pass that its publication asks for.
     const JobFacts& facts = job->spec->facts;
     if (job->Placeable() && book_.Published(job->id)->Placeable()) {
-      waiting.push_back(
-          {job->id, facts.priority, job->number, facts.ranks, facts.tensor, facts.cpu_only});
+      waiting.push_back({job->id, facts.priority, job->number, facts.ranks, facts.tensor,
+                         facts.context, facts.cpu_only});
     }
   }
   if (waiting.empty()) return;

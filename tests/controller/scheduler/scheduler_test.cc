@@ -35,7 +35,13 @@ WaitingJob Wants(const std::string& id, uint64_t number, uint32_t ranks, uint32_
           .number = number,
           .ranks = ranks,
           .tensor = tensor,
+          .context = 1,
           .cpu_only = false};
+}
+WaitingJob WantsContext(uint64_t number, uint32_t ranks, uint32_t tensor, uint32_t context) {
+  WaitingJob job = Wants("j" + std::to_string(number), number, ranks, tensor);
+  job.context = context;
+  return job;
 }
 
 std::map<std::string, Decision> ById(const std::vector<Decision>& decisions) {
@@ -75,6 +81,21 @@ TEST(Scheduler, TensorGroupsLieWithinOneMachine) {
   EXPECT_EQ(got[0].ranks[0].worker_id, got[0].ranks[1].worker_id);
   EXPECT_EQ(got[0].ranks[2].worker_id, got[0].ranks[3].worker_id);
   EXPECT_TRUE(Schedule({Wants("a", 1, 4, 4)}, {Idle("x", 3), Idle("y", 3)})[0].ranks.empty());
+}
+
+// Catches a context group that is split although there was room for it in one piece, and a job that
+// waits for such room although it could run without.
+TEST(Scheduler, ContextGroupsLieWithinOneMachineWhereThereIsRoom) {
+  const auto machines = [](const WaitingJob& job, const std::vector<DevicePool>& pools) {
+    std::string list;
+    for (const PlacedRank& rank : Schedule({job}, pools)[0].ranks) list += rank.worker_id;
+    return list;
+  };
+  // By tensor groups alone it would be xxxxxxyy.
+  EXPECT_EQ(machines(WantsContext(1, 8, 2, 2), {Idle("x", 6), Idle("y", 6)}), "xxxxyyyy");
+  EXPECT_EQ(machines(WantsContext(1, 8, 2, 2), {Idle("x", 6), Idle("y", 2)}), "xxxxxxyy");
+  EXPECT_EQ(machines(WantsContext(1, 4, 1, 4), {Idle("x", 3), Idle("y", 3)}), "xxxy");
+  EXPECT_EQ(machines(WantsContext(1, 8, 4, 2), {Idle("x", 6), Idle("y", 2)}), "");
 }
 
 TEST(Scheduler, JobThatCouldFitKeepsThoseBehindItWaiting) {
@@ -121,8 +142,17 @@ struct Cluster {
   }
 };
 
+// Groups of `size` ranks that the free devices hold in one piece each.
+uint32_t FreeGroups(const Cluster& cluster, uint32_t size) {
+  uint32_t groups = 0;
+  for (const DevicePool& pool : cluster.Pools()) groups += uint32_t(pool.free.size()) / size;
+  return groups;
+}
+
 void Check(Cluster& cluster, const Decision& decision) {
   const WaitingJob job = cluster.waiting.at(decision.job_id);
+  const uint32_t inner = job.tensor * job.context;
+  const bool room = FreeGroups(cluster, inner) >= job.ranks / inner;
   if (decision.ranks.empty()) {
     ASSERT_FALSE(decision.reason.empty());
     return;
@@ -134,6 +164,8 @@ void Check(Cluster& cluster, const Decision& decision) {
     ASSERT_TRUE(cluster.held.emplace(std::pair(rank.worker_id, rank.device), job.id).second)
         << "over-commitment";
     ASSERT_EQ(rank.worker_id, decision.ranks[i - i % job.tensor].worker_id) << "split group";
+    ASSERT_TRUE(!room || rank.worker_id == decision.ranks[i - i % inner].worker_id)
+        << "split context group";
   }
   cluster.waiting.erase(job.id);
 }
@@ -149,9 +181,11 @@ void RandomEvent(Cluster& cluster, std::mt19937& random) {
   switch (below(6)) {
     case 0:
     case 1: {
-      const uint32_t tensor = 1u << below(3), ranks = tensor * (1 + below(4));
-      const std::string id = "j" + std::to_string(cluster.next);
-      cluster.waiting[id] = Wants(id, cluster.next++, ranks, tensor, int32_t(below(3)));
+      const uint32_t tensor = 1u << below(3), context = 1 + below(3);
+      const uint32_t ranks = tensor * context * (1 + below(4));
+      WaitingJob job = WantsContext(cluster.next++, ranks, tensor, context);
+      job.priority = int32_t(below(3));
+      cluster.waiting[job.id] = job;
       break;
     }
     case 2:

@@ -65,6 +65,13 @@ std::string Wanted(absl::string_view wanted, const absl::AlphaNum& found,
                       nearest);
 }
 
+int64_t NearestMultiple(int64_t value, int64_t unit, int64_t most) {
+  const int64_t multiples = std::max<int64_t>(1, most / unit);
+  const int64_t below = std::clamp<int64_t>(value / unit, 0, multiples);
+  const bool up = value - below * unit >= unit - unit / 2;
+  return std::clamp<int64_t>(below + (up ? 1 : 0), 1, multiples) * unit;
+}
+
 std::string NearestName(absl::string_view found, const std::vector<std::string>& candidates) {
   std::string best;
   size_t best_distance = std::max<size_t>(2, found.size() / 3) + 1;

@@ -36,6 +36,10 @@ class Violations {
 std::string Wanted(absl::string_view wanted, const absl::AlphaNum& found,
                    const absl::AlphaNum& nearest = "");
 
+// The positive multiple of `unit` that is closest to `value` among those up to `most`; `unit` where
+// there is none. All are at least 1 but `value`.
+int64_t NearestMultiple(int64_t value, int64_t unit, int64_t most);
+
 // The candidate closest to `found` by edit distance, or empty if none is near: "did you mean ...".
 std::string NearestName(absl::string_view found, const std::vector<std::string>& candidates);
 

@@ -27,6 +27,23 @@ TEST(Violations, AnotherStatusHoldsNone) {
   EXPECT_TRUE(Violations::FromStatus(absl::NotFoundError("x")).empty());
 }
 
+TEST(NearestMultiple, IsTheClosestOneInRange) {
+  for (int64_t unit = 1; unit <= 7; ++unit) {
+    for (int64_t most = 1; most <= 30; ++most) {
+      for (int64_t value = -3; value <= 40; ++value) {
+        const int64_t nearest = NearestMultiple(value, unit, most);
+        ASSERT_EQ(nearest % unit, 0);
+        ASSERT_GE(nearest, unit);
+        ASSERT_LE(nearest, std::max(unit, most));
+        for (int64_t other = unit; other <= most; other += unit) {
+          ASSERT_LE(std::abs(nearest - value), std::abs(other - value))
+              << value << " by " << unit << " up to " << most;
+        }
+      }
+    }
+  }
+}
+
 TEST(NearestName, SuggestsOnlyWhatIsNear) {
   EXPECT_EQ(NearestName("learning_rat", {"learning_rate", "weight_decay"}), "learning_rate");
   EXPECT_EQ(NearestName("stesp", {"steps", "seed"}), "steps");

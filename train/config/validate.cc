@@ -97,7 +97,7 @@ bool CheckBatch(const JobConfig& job, bool axes_legal, Checker& check) {
   if (!global || !micro || !axes_legal) return false;
   const int64_t data = DataParallel(job), unit = batch.micro * data;
   if (batch.global % unit == 0) return sequence;
-  const int64_t nearest = std::max<int64_t>(1, (batch.global + unit / 2) / unit) * unit;
+  const int64_t nearest = NearestMultiple(batch.global, unit, kMaxGlobalBatch);
   check.Add("batch.global", Wanted(absl::StrCat("a multiple of micro x data parallel = ",
                                                 batch.micro, " x ", data, " = ", unit),
                                    batch.global, nearest));

@@ -1,6 +1,8 @@
 #include "train/config/validate_layout.h"
 
 #include <algorithm>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -21,6 +23,12 @@ int64_t Nearest(int64_t found, int64_t most, Legal&& legal) {
   return 1;
 }
 
+// Whether the devices make data ranks of so many each, and the batch divides over these.
+bool DividesOver(const JobConfig& job, int64_t ranks) {
+  return job.devices % ranks == 0 &&
+         job.batch.global % (job.batch.micro * (job.devices / ranks)) == 0;
+}
+
 void CheckTensor(const JobConfig& job, const ModelConfig& model, Violations& violations) {
   const int64_t rows = job.batch.micro * job.batch.sequence / job.parallelism.context;
   // Of the MLPs that are divided; routed experts are divided by number.
@@ -31,13 +39,17 @@ void CheckTensor(const JobConfig& job, const ModelConfig& model, Violations& vio
   };
   const int64_t tensor = job.parallelism.tensor;
   if (legal(tensor)) return;
+  // One that asks for no other device count or batch, where there is one.
+  const int64_t others = job.parallelism.pipeline * job.parallelism.context;
+  const auto fits = [&](int64_t t) { return legal(t) && DividesOver(job, t * others); };
+  const int64_t nearest = Nearest(tensor, model.heads, fits);
   violations.Add("parallelism.tensor",
                  Wanted(absl::StrCat("a number that divides heads = ", model.heads,
                                      model.moe ? ", shared_ffn = " : ", ffn = ", ffn,
                                      ", vocab = ", model.vocab, " and the ", rows,
                                      " tokens of a micro-batch on a rank, and divides kv_heads = ",
                                      model.kv_heads, " or is a multiple of it"),
-                        tensor, Nearest(tensor, model.heads, legal)));
+                        tensor, fits(nearest) ? nearest : Nearest(tensor, model.heads, legal)));
 }
 
 // Whether the experts divide over their ranks.
@@ -78,23 +90,33 @@ void CheckPipeline(const JobConfig& job, const ModelConfig& model, Violations& v
                           stages ? blocks : blocks / p.pipeline));
     return;
   }
-  const absl::Status schedule = ScheduleOptions{.kind = p.schedule_kind(),
-                                                .stages = int(p.pipeline),
-                                                .chunks = int(p.virtual_pipeline),
-                                                .micro_batches = int(AccumulationSteps(job))}
-                                    .Validate();
-  if (schedule.ok()) return;
-  violations.Add(p.schedule        ? "parallelism.schedule"
-                 : p.pipeline == 1 ? "parallelism.virtual_pipeline"
-                                   : "batch.global",
-                 schedule.message());
+  const std::string kind = Name(p.schedule_kind());
+  const bool interleaved = p.schedule_kind() == ScheduleKind::kInterleaved1F1B;
+  if (p.virtual_pipeline > 1 && p.pipeline == 1) {
+    violations.Add("parallelism.virtual_pipeline",
+                   Wanted("1 where pipeline is 1", p.virtual_pipeline, 1));
+  } else if (interleaved != (p.virtual_pipeline > 1)) {
+    const std::string nearest =
+        Name(interleaved ? ScheduleKind::k1F1B : ScheduleKind::kInterleaved1F1B);
+    violations.Add("parallelism.schedule",
+                   Wanted(absl::StrCat(interleaved ? "another" : nearest,
+                                       " where virtual_pipeline is ", p.virtual_pipeline),
+                          kind, nearest));
+  } else if (const int64_t steps = AccumulationSteps(job); interleaved && steps % p.pipeline != 0) {
+    const int64_t data = DataParallel(job), unit = job.batch.micro * data * p.pipeline;
+    violations.Add(
+        "batch.global",
+        Wanted(absl::StrCat("a multiple of micro x data parallel x pipeline = ", job.batch.micro,
+                            " x ", data, " x ", p.pipeline, " = ", unit, " for ", kind),
+               job.batch.global, NearestMultiple(job.batch.global, unit, kMaxGlobalBatch)));
+  }
 }
 
 void CheckRecompute(const JobConfig& job, const ModelConfig& model, Violations& violations) {
+  const int64_t wanted = job.parallelism.pipeline * job.parallelism.virtual_pipeline;
+  if (wanted > model.layers + 2) return;  // CheckPipeline says so.
   const size_t stages = size_t(job.parallelism.pipeline);
-  const auto parts =
-      DivideBlocks(model.layers, int(stages) * int(job.parallelism.virtual_pipeline));
-  if (!parts.ok()) return;  // CheckPipeline says so.
+  const auto parts = DivideBlocks(model.layers, int(wanted));
   std::vector<int64_t> layers(stages);
   for (size_t i = 0; i < parts->size(); ++i) {
     const auto [begin, end] = (*parts)[i];  // Embedding and head are no layers.
@@ -111,13 +133,18 @@ void CheckRecompute(const JobConfig& job, const ModelConfig& model, Violations& 
 // Returns whether the sequence divides.
 bool CheckSequence(const JobConfig& job, const ModelConfig& model, Violations& violations) {
   const int64_t context = job.parallelism.context, sequence = job.batch.sequence;
-  const int64_t unit = 2 * context;
+  const int64_t unit = 2 * context, most = std::min(model.max_seq, kMaxSequence);
   if (context == 1 || sequence % unit == 0) return true;
-  const int64_t most = std::min(model.max_seq, kMaxSequence) / unit * unit;
-  const int64_t nearest =
-      std::clamp((sequence + unit / 2) / unit * unit, unit, std::max(unit, most));
-  violations.Add("batch.sequence",
-                 Wanted(absl::StrCat("a multiple of 2 x context = ", unit), sequence, nearest));
+  if (unit > most) {
+    const int64_t others = job.parallelism.tensor * job.parallelism.pipeline;
+    const auto fits = [&](int64_t c) { return DividesOver(job, c * others); };
+    violations.Add("parallelism.context",
+                   Wanted(absl::StrCat("at most half of the longest sequence, ", most), context,
+                          Nearest(context, std::max<int64_t>(1, most / 2), fits)));
+    return false;
+  }
+  violations.Add("batch.sequence", Wanted(absl::StrCat("a multiple of 2 x context = ", unit),
+                                          sequence, NearestMultiple(sequence, unit, most)));
   return false;
 }
 
@@ -140,6 +167,17 @@ bool ValidateAxes(const JobConfig& job, Violations& violations) {
   range("devices", job.devices);
   if (!legal) return false;
   const int64_t unit = p.tensor * p.pipeline * p.context;
+  const std::string product = absl::StrCat("tensor x pipeline x context = ", p.tensor, " x ",
+                                           p.pipeline, " x ", p.context, " = ", unit);
+  if (unit > kMaxDevices) {  // No number of devices would do.
+    const auto [name, size] = std::max(
+        {std::pair("parallelism.tensor", p.tensor), std::pair("parallelism.pipeline", p.pipeline),
+         std::pair("parallelism.context", p.context)},
+        [](const auto& a, const auto& b) { return a.second < b.second; });
+    violations.Add(name, Wanted(absl::StrCat("at most ", kMaxDevices, " for ", product), size,
+                                std::max<int64_t>(1, kMaxDevices / (unit / size))));
+    return false;
+  }
   if (job.devices % unit == 0) {
     const int64_t data = job.devices / unit;
     if (data % p.expert == 0) return true;
@@ -148,12 +186,8 @@ bool ValidateAxes(const JobConfig& job, Violations& violations) {
                           Nearest(p.expert, data, [&](int64_t e) { return data % e == 0; })));
     return false;
   }
-  const int64_t most = std::max(unit, kMaxDevices / unit * unit);
-  violations.Add(
-      "devices",
-      Wanted(absl::StrCat("a multiple of tensor x pipeline x context = ", p.tensor, " x ",
-                          p.pipeline, " x ", p.context, " = ", unit),
-             job.devices, std::clamp((job.devices + unit / 2) / unit * unit, unit, most)));
+  violations.Add("devices", Wanted(absl::StrCat("a multiple of ", product), job.devices,
+                                   NearestMultiple(job.devices, unit, kMaxDevices)));
   return false;
 }
 

@@ -3,6 +3,7 @@
 #include "controller/service/job_service.h"
 
 #include <gmock/gmock.h>
+#include <google/protobuf/text_format.h>
 
 #include "tests/controller/testing/server_fixture.h"
 #include "trainyard/v1/error_details.pb.h"
@@ -49,6 +50,49 @@ TEST_F(JobServiceTest, WrongSpecsAreRefusedByField) {
   status = Submit(spec);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
   EXPECT_THAT(FieldsOf(status), testing::ElementsAre("#99"));
+}
+
+// What a client is told about each way in which a layout cannot work: the field, and what to put
+// there. The combinations are tests/train/config's.
+TEST_F(JobServiceTest, LayoutsThatCannotWorkAreRefusedWithTheFieldAndTheNearestValue) {
+  struct BadLayout {
+    const char* parallelism;  // As text, with devices and batch where they matter.
+    const char* field;
+    const char* description;
+  };
+  for (const BadLayout& bad : {
+           BadLayout{
+               "parallelism {tensor: 3} devices: 3", "parallelism.tensor",
+               "divides heads = 4, ffn = 128, vocab = 256 and the 32 tokens of a micro-batch "
+               "on a rank, and divides kv_heads = 2 or is a multiple of it, found 3; nearest 2"},
+           {"parallelism {pipeline: 5} devices: 5", "parallelism.pipeline",
+            "wanted at most 4 parts of 2 layers, embedding and head, found 5 x 1; nearest 4"},
+           {"parallelism {pipeline: 2 virtual_pipeline: 3} devices: 2",
+            "parallelism.virtual_pipeline", "found 2 x 3; nearest 2"},
+           {"parallelism {context: 3} devices: 3", "batch.sequence",
+            "wanted a multiple of 2 x context = 6, found 32; nearest 30"},
+           {"parallelism {pipeline: 2 virtual_pipeline: 2} devices: 8", "batch.global",
+            "wanted a multiple of micro x data parallel x pipeline = 1 x 4 x 2 = 8 for "
+            "INTERLEAVED_ONE_F_ONE_B, found 4; nearest 8"},
+           {"parallelism {virtual_pipeline: 2} devices: 1", "parallelism.virtual_pipeline",
+            "wanted 1 where pipeline is 1, found 2; nearest 1"},
+           {"parallelism {pipeline: 2 schedule: PIPELINE_SCHEDULE_INTERLEAVED_ONE_F_ONE_B} "
+            "devices: 2",
+            "parallelism.schedule", "found INTERLEAVED_ONE_F_ONE_B; nearest ONE_F_ONE_B"},
+           {"parallelism {tensor: 2} devices: 3", "devices",
+            "wanted a multiple of tensor x pipeline x context = 2 x 1 x 1 = 2, found 3; nearest 4"},
+           {"parallelism {tensor: 512 pipeline: 256} devices: 65536", "parallelism.tensor",
+            "found 512; nearest 256"},
+       }) {
+    SCOPED_TRACE(bad.parallelism);
+    v1::JobSpec spec = Spec(), layout;
+    ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(bad.parallelism, &layout));
+    spec.MergeFrom(layout);
+    const grpc::Status status = Submit(spec);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+    EXPECT_THAT(FieldsOf(status), testing::ElementsAre(bad.field));
+    EXPECT_THAT(status.error_message(), testing::HasSubstr(bad.description));
+  }
 }
 
 TEST_F(JobServiceTest, ValidateOnlyStoresNothing) {

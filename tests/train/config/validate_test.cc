@@ -227,7 +227,10 @@ INSTANTIATE_TEST_SUITE_P(
             "rank, "
             "and divides kv_heads = 2 or is a "
             "multiple "
-            "of it, found 3; nearest 2"),
+            "of it, found 3; nearest 1"),
+        BAD("tensor where another one asks for other devices, too",
+            (Divide(job, {.tensor = 3}), job.batch.global = 4), "parallelism.tensor",
+            "found 3; nearest 2"),
         BAD("tensor over tokens", (Divide(job, {.tensor = 2}), job.batch = {12, 1, 1}),
             "parallelism.tensor", "the 1 tokens of a micro-batch on a rank"),
         BAD("nothing else of an illegal model",
@@ -244,14 +247,31 @@ INSTANTIATE_TEST_SUITE_P(
         BAD("too many chunks", Divide(job, {.pipeline = 2, .virtual_pipeline = 3}),
             "parallelism.virtual_pipeline", "found 2 x 3; nearest 2"),
         BAD("chunks of one stage", Divide(job, {.virtual_pipeline = 2}),
-            "parallelism.virtual_pipeline", "INTERLEAVED_ONE_F_ONE_B wants"),
+            "parallelism.virtual_pipeline", "wanted 1 where pipeline is 1, found 2; nearest 1"),
         BAD("schedule of one chunk",
             (Divide(job, {.pipeline = 2, .virtual_pipeline = 2}).schedule =
                  ScheduleKind::kZeroBubble),
-            "parallelism.schedule", "ZERO_BUBBLE wants"),
+            "parallelism.schedule",
+            "wanted INTERLEAVED_ONE_F_ONE_B where virtual_pipeline is 2, found ZERO_BUBBLE; "
+            "nearest "
+            "INTERLEAVED_ONE_F_ONE_B"),
+        BAD("schedule of several chunks",
+            (Divide(job, {.pipeline = 2}).schedule = ScheduleKind::kInterleaved1F1B),
+            "parallelism.schedule",
+            "another where virtual_pipeline is 1, found INTERLEAVED_ONE_F_ONE_B; nearest "
+            "ONE_F_ONE_B"),
         BAD("rounds of micro-batches",
             (Divide(job, {.pipeline = 2, .virtual_pipeline = 2}), job.batch.global = 6),
-            "batch.global", "found 3"),
+            "batch.global",
+            "a multiple of micro x data parallel x pipeline = 2 x 1 x 2 = 4 for "
+            "INTERLEAVED_ONE_F_ONE_B, found 6; nearest 8"),
+        BAD("more ranks than there may be devices",
+            (job.parallelism = {.tensor = 300, .pipeline = 300}, job.devices = 65536),
+            "parallelism.tensor",
+            "at most 65536 for tensor x pipeline x context = 300 x 300 x 1 = 90000, found 300; "
+            "nearest 218"),
+        BAD("context over every sequence", Divide(job, {.context = 100}), "parallelism.context",
+            "at most half of the longest sequence, 128, found 100; nearest 50"),
         BAD("more blocks again than there are", job.recompute.blocks = 3, "recompute.blocks",
             "wanted 0 to 2, the layers on a pipeline stage, found 3; nearest 2"),
         BAD("more blocks again than on a stage",

@@ -1,0 +1,117 @@
+// Proves that the nearest legal values lead to a legal job: whatever layout is asked for, taking
+// the advice of the first violation, and again, ends in a job that passes. Catches advice that is
+// itself refused, and two violations that send the user round in circles.
+
+#include <gmock/gmock.h>
+
+#include <map>
+#include <random>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "train/config/validate.h"
+
+namespace trainyard {
+namespace {
+
+constexpr int kMostAdvice = 12;
+
+std::map<std::string, int64_t*> FieldsOf(JobConfig& job) {
+  ParallelismConfig& p = job.parallelism;
+  return {{"devices", &job.devices},
+          {"batch.global", &job.batch.global},
+          {"batch.micro", &job.batch.micro},
+          {"batch.sequence", &job.batch.sequence},
+          {"parallelism.tensor", &p.tensor},
+          {"parallelism.pipeline", &p.pipeline},
+          {"parallelism.virtual_pipeline", &p.virtual_pipeline},
+          {"parallelism.context", &p.context}};
+}
+
+class Advice : public ::testing::Test {
+ protected:
+  explicit Advice(uint64_t seed = 1) : random_(seed) {}
+
+  int64_t Any(std::initializer_list<int64_t> values) {
+    return values.begin()[random_() % values.size()];
+  }
+
+  JobConfig RandomJob() {
+    JobConfig job;
+    job.name = "any";
+    ModelFields& model = job.model.architecture.emplace();
+    model.family = random_() % 2 == 0 ? "llama" : "gpt3";
+    model.layers = Any({1, 2, 5, 16});
+    model.heads = Any({1, 4, 6, 32});
+    model.kv_heads = model.family == "gpt3" ? *model.heads : Any({1, *model.heads});
+    model.head_dim = 4;
+    model.hidden = 4 * *model.heads;
+    model.ffn = Any({12, 96, 128});
+    model.vocab = Any({30, 96, 256});
+    model.max_seq = Any({7, 16, 96, 4096});
+    job.batch = {.global = Any({1, 7, 12, 96, 999'999}),
+                 .micro = Any({1, 2, 5}),
+                 .sequence = Any({1, 7, 12, 96, 5000})};
+    job.parallelism = {.tensor = Any({1, 1, 2, 3, 4, 300}),
+                       .pipeline = Any({1, 1, 2, 3, 8, 40, 300}),
+                       .virtual_pipeline = Any({1, 1, 2, 3, 9}),
+                       .context = Any({1, 1, 2, 5, 65'536})};
+    job.parallelism.schedule = std::array<std::optional<ScheduleKind>, 5>{
+        std::nullopt, ScheduleKind::kGPipe, ScheduleKind::k1F1B, ScheduleKind::kInterleaved1F1B,
+        ScheduleKind::kZeroBubble}[random_() % 5];
+    job.devices = Any({1, 2, 6, 8, 24, 65'536});
+    job.data = SyntheticData{};
+    job.optimizer.adamw.learning_rate = 1e-3;
+    job.steps = 1;
+    return job;
+  }
+
+  std::mt19937_64 random_;
+};
+
+// False where it has none to give.
+bool Take(const FieldViolation& violation, JobConfig& job) {
+  const size_t at = violation.description.rfind("; nearest ");
+  if (at == std::string::npos) return false;
+  const std::string nearest = violation.description.substr(at + 10);
+  if (violation.field == "parallelism.schedule") {
+    for (const ScheduleKind kind : {ScheduleKind::k1F1B, ScheduleKind::kInterleaved1F1B}) {
+      if (nearest == Name(kind)) job.parallelism.schedule = kind;
+    }
+    return true;
+  }
+  const auto fields = FieldsOf(job);
+  const auto field = fields.find(violation.field);
+  return field != fields.end() && absl::SimpleAtoi(nearest, field->second);
+}
+
+TEST_F(Advice, TakenAgainAndAgainEndsInALegalJob) {
+  int refused = 0;
+  std::map<std::string, int> fields;
+  for (int round = 0; round < 5000; ++round) {
+    JobConfig job = RandomJob();
+    std::vector<std::string> said;
+    for (;;) {
+      Violations violations;
+      Validate(job, violations);
+      if (violations.empty()) break;
+      const FieldViolation violation = violations.list().front();
+      ++fields[violation.field];
+      said.push_back(absl::StrCat(violation.field, ": ", violation.description));
+      ASSERT_TRUE(Take(violation, job)) << said.back();
+      ASSERT_LE(said.size(), kMostAdvice) << absl::StrJoin(said, "\n");
+    }
+    refused += !said.empty();
+  }
+  EXPECT_GT(refused, 3000);
+  JobConfig any;
+  for (const auto& [name, field] : FieldsOf(any)) {
+    if (name == "batch.micro") continue;  // Never the first to be named.
+    EXPECT_GT(fields[name], 20) << name;
+  }
+  EXPECT_GT(fields["parallelism.schedule"], 20);
+}
+
+}  // namespace
+}  // namespace trainyard

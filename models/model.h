@@ -59,7 +59,7 @@ struct RecomputeOptions {
 struct TrainingOptions {
   RecordOptions record = {};
   AdamWOptions adamw = {};
-  size_t bucket_bytes = 32 << 20;  // Gradients reduced by one collective; a block may exceed it.
+  size_t bucket_bytes = kBucketBytes;  // As LayOutParameters takes it.
   Zero zero = Zero::kNone;
   RecomputeOptions recompute = {};
 };

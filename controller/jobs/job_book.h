@@ -51,7 +51,7 @@ struct StepReport {
   uint32_t rank = 0;
   std::string worker_id;
   StepRecord record;
-  std::vector<CollectiveUse> collectives;
+  std::vector<CollectiveUse> collectives = {};
 };
 
 class JobBook {

@@ -18,4 +18,17 @@ enum class Reduction : uint8_t {
   kBF16,  // Rounded before they are sent, summed in f32, the sums rounded once more.
 };
 
+// As in a job spec.
+constexpr const char* Name(Zero zero) {
+  switch (zero) {
+    case Zero::kNone:
+      return "NONE";
+    case Zero::kOptimizer:
+      return "OPTIMIZER";
+    case Zero::kFull:
+      return "FULL";
+  }
+  return "?";
+}
+
 }  // namespace trainyard

@@ -110,17 +110,17 @@ Timeline FindLives(const Program& program, bool split) {
 }
 
 // Values that share one piece of memory: one, or a chain of them, each written over the one before.
-struct Group {
+struct InPlaceGroup {
   Life life;
   size_t bytes = 0;
   std::vector<Value> values;
 };
 
 // Joins an output with an input that its op may overwrite and that nobody reads afterwards.
-std::vector<Group> JoinInPlace(const Timeline& timeline, const std::vector<bool>& in_arena) {
+std::vector<InPlaceGroup> JoinInPlace(const Timeline& timeline, const std::vector<bool>& in_arena) {
   const Program& program = timeline.program;
   const std::vector<Life>& lives = timeline.lives;
-  std::vector<Group> groups;
+  std::vector<InPlaceGroup> groups;
   std::vector<int> group_of(program.values.size(), -1);
   const auto start_group = [&](Value value) {
     group_of[value.id] = int(groups.size());
@@ -150,7 +150,7 @@ std::vector<Group> JoinInPlace(const Timeline& timeline, const std::vector<bool>
         // The op reads the value once more as another operand: only elementwise ops would allow it.
         if (std::count(instance.inputs.begin(), instance.inputs.end(), input) > 1) continue;
         taken[j] = true;
-        Group& group = groups[group_of[input.id]];
+        InPlaceGroup& group = groups[group_of[input.id]];
         group_of[output.id] = group_of[input.id];
         group.values.push_back(output);
         group.life.last = lives[output.id].last;
@@ -163,7 +163,7 @@ std::vector<Group> JoinInPlace(const Timeline& timeline, const std::vector<bool>
 
 // Places groups, largest first, each in the smallest gap that fits among those alive with it.
 // Returns the bytes of the arena.
-size_t PlaceBestFit(const std::vector<Group>& groups, std::vector<size_t>& offsets) {
+size_t PlaceBestFit(const std::vector<InPlaceGroup>& groups, std::vector<size_t>& offsets) {
   std::vector<int> order(groups.size());
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(),
@@ -191,7 +191,7 @@ size_t PlaceBestFit(const std::vector<Group>& groups, std::vector<size_t>& offse
   return arena;
 }
 
-void CheckNoOverlap(const std::vector<Group>& groups, const std::vector<size_t>& offsets) {
+void CheckNoOverlap(const std::vector<InPlaceGroup>& groups, const std::vector<size_t>& offsets) {
   for (size_t a = 0; a < groups.size(); ++a) {
     for (size_t b = a + 1; b < groups.size(); ++b) {
       const bool apart =
@@ -205,7 +205,7 @@ void CheckNoOverlap(const std::vector<Group>& groups, const std::vector<size_t>&
 
 size_t PlaceArena(const Timeline& timeline, const Placement& where,
                   const std::vector<bool>& in_arena, std::vector<Placement>& placements) {
-  const std::vector<Group> groups = JoinInPlace(timeline, in_arena);
+  const std::vector<InPlaceGroup> groups = JoinInPlace(timeline, in_arena);
   std::vector<size_t> offsets;
   const size_t bytes = PlaceBestFit(groups, offsets);
   CheckNoOverlap(groups, offsets);

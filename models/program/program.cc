@@ -118,6 +118,12 @@ FlatBuffer Program::gradient_buffer(const FlatRange& flat) const {
   return windowed ? FlatBuffer::kGradientWindow : FlatBuffer::kGradient;
 }
 
+SequencePart Program::sequence_part() const {
+  return {.rows = sequence_rows(),
+          .ranks = mesh.size(Axis::kContext),
+          .rank = mesh.coordinate(Axis::kContext)};
+}
+
 std::set<Group> Program::Groups() const {
   std::set<Group> groups;
   for (const Instance& instance : instances) {

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/sequence_part.h"
 #include "models/parallel/context_exchange.h"
 #include "models/parallel/mesh.h"
 #include "models/parameter.h"
@@ -82,6 +83,9 @@ struct Cost {
   double bytes = 0;  // Least traffic to memory: every operand once.
 };
 
+// Unless asked for otherwise, what one collective sums: gradients of a few blocks.
+inline constexpr size_t kBucketBytes = 32 << 20;
+
 // A contiguous range of the gradients that one collective sums. With ZeRO a rank keeps master
 // weights and moments of its shard alone: an equal part of the range.
 struct Bucket {
@@ -140,6 +144,7 @@ struct Program {
   const ValueInfo& info(Value value) const;
   const ParameterStorage& storage(Value parameter_or_gradient) const;
   int64_t sequence_rows() const { return sequence / mesh.context; }  // Of one, on this rank.
+  SequencePart sequence_part() const;                                // Which those are.
   int64_t tokens() const { return micro_batch * sequence_rows(); }   // On this rank.
   int chunk_of(int block) const;
 

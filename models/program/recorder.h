@@ -11,7 +11,6 @@
 #include <string>
 #include <vector>
 
-#include "kernels/sequence_part.h"
 #include "models/program/op.h"
 #include "models/program/program.h"
 
@@ -74,12 +73,7 @@ class Recorder {
   int block() const { return block_; }
   List list() const { return list_; }
 
-  // The rows of each sequence on this rank.
-  SequencePart part() const {
-    return {.rows = program_.sequence_rows(),
-            .ranks = mesh().size(Axis::kContext),
-            .rank = mesh().coordinate(Axis::kContext)};
-  }
+  SequencePart part() const { return program_.sequence_part(); }
 
   // Ends the recording.
   Program Finish() && { return std::move(program_); }

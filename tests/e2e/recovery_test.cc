@@ -11,6 +11,7 @@
 #include <regex>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "tests/e2e/service.h"
 
 namespace trainyard::testing {
@@ -69,6 +70,29 @@ TEST_F(Recovery, ARankThatIsKilledIsRunAgainFromTheLastCheckpoint) {
   ExpectEndsLikeAnUndisturbedRun(id);
   EXPECT_EQ(service_.Job(id).at("restarts"), 1);
   EXPECT_THAT(service_.Trainyard({"events", id}).output, ::testing::HasSubstr("signal 9"));
+}
+
+// What the user is told when nothing is left to try: the rank, and the collective and the group
+// that it left its peer in. Catches ranks that wait for a dead one until a deadline passes.
+TEST_F(Recovery, TheReasonOfAFailureNamesRankCollectiveAndGroup) {
+  TestJob job = Job("disturbed");
+  job.more = "max_restarts: 0";
+  const std::string id = service_.Submit(job);
+  ASSERT_TRUE(service_.WaitForStep(id, 90));
+  const auto trainers = service_.Trainers(id);
+  ASSERT_EQ(trainers.size(), 2u) << "too fast to be disturbed";
+  const absl::Time killed = absl::Now();
+  Kill(trainers[1].pid, SIGKILL);
+  EXPECT_EQ(service_.WaitForEnd(id), "FAILED");
+  EXPECT_LT(absl::Now() - killed, absl::Seconds(30));
+  const std::string said =
+      "rank 1 on [^ ]+ .*was killed by signal 9 .* \\(rank 0 on [^ ]+ .* lost a peer: [a-z_]+ "
+      "[0-9]+ of group [^:]*rank 0 of 2 \\(world rank 0\\): .*world rank 1.*\\); no restart left";
+  EXPECT_THAT(service_.Job(id).at("state_reason").get<std::string>(),
+              ::testing::ContainsRegex(said));
+  EXPECT_THAT(service_.Trainyard({"events", id}).output, ::testing::ContainsRegex(said));
+  EXPECT_THAT(service_.Trainyard({"logs", id, "--rank", "0"}).output,
+              ::testing::ContainsRegex("warning collective group=.* operation=.*not left"));
 }
 
 // Catches events that claim a resume from a checkpoint which the gang could not use.

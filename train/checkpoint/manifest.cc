@@ -9,13 +9,14 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
+#include "train/config/validate.h"
 
 namespace trainyard {
 namespace {
 
 constexpr size_t kMaxTensors = 1'000'000;
-// Of a tensor: 65,536 ranks, of each the ends and the middle of a flat range of a matrix.
-constexpr size_t kMaxBoxes = 3 * 65'536;
+// Of a tensor: from each rank the two ends and the middle of a flat range of a matrix.
+constexpr size_t kMaxBoxes = 3 * size_t{kMaxDevices};
 constexpr size_t kMaxNameBytes = 512;
 constexpr int64_t kMaxDim = int64_t{1} << 40;
 constexpr int64_t kMaxElements = int64_t{1} << 50;

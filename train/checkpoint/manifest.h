@@ -45,8 +45,11 @@ struct CheckpointLayout {
   int64_t tensor = 1;
   int64_t pipeline = 1;
   int64_t context = 1;
-  int64_t expert = 1;   // Part of data.
-  int64_t threads = 1;  // Of each rank.
+  int64_t expert = 1;  // Part of data.
+  int64_t virtual_pipeline = 1;
+  std::string schedule = {};  // Of the pipeline, and how much is sharded: as in a job spec,
+  std::string zero = {};      // "ONE_F_ONE_B", "OPTIMIZER". Empty: not recorded.
+  int64_t threads = 1;        // Of each rank.
   bool operator==(const CheckpointLayout&) const = default;
 };
 std::string ToString(const CheckpointLayout& layout);

@@ -60,8 +60,15 @@ Json ToJson(const ModelConfig& model) {
 }
 
 Json ToJson(const CheckpointLayout& layout) {
-  return {{"data", layout.data},       {"tensor", layout.tensor}, {"pipeline", layout.pipeline},
-          {"context", layout.context}, {"expert", layout.expert}, {"threads", layout.threads}};
+  return {{"data", layout.data},
+          {"tensor", layout.tensor},
+          {"pipeline", layout.pipeline},
+          {"context", layout.context},
+          {"expert", layout.expert},
+          {"virtual_pipeline", layout.virtual_pipeline},
+          {"schedule", layout.schedule},
+          {"zero", layout.zero},
+          {"threads", layout.threads}};
 }
 
 Json ToJson(const StoredTensor& tensor) {
@@ -304,7 +311,11 @@ absl::StatusOr<Manifest> ReadManifest(const Json& json) {
       .Read("pipeline", state.layout.pipeline)
       .Read("context", state.layout.context)
       .Read("threads", state.layout.threads);
-  if (ranks.Has("expert")) ranks.Read("expert", state.layout.expert);  // Older ones have none.
+  // Absent from manifests of the first builds.
+  if (ranks.Has("expert")) ranks.Read("expert", state.layout.expert);
+  if (ranks.Has("virtual_pipeline")) ranks.Read("virtual_pipeline", state.layout.virtual_pipeline);
+  if (ranks.Has("schedule")) ranks.Read("schedule", state.layout.schedule);
+  if (ranks.Has("zero")) ranks.Read("zero", state.layout.zero);
   RETURN_IF_ERROR(ranks.status());
   ASSIGN_OR_RETURN(std::vector<StoredTensor> stored, ReadTensors(*tensors));
   return MakeManifest(std::move(state), std::move(stored));

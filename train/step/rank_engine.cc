@@ -57,10 +57,6 @@ absl::StatusOr<std::unique_ptr<RankEngine>> RankEngine::Create(const JobConfig& 
   const Mesh& mesh = engine->mesh();
   Program program = Record(job, model, engine->layout_, options);
   if (options.edit) options.edit(program);
-  engine->part_ = {.rows = program.sequence_rows(),
-                   .ranks = mesh.size(Axis::kContext),
-                   .rank = mesh.coordinate(Axis::kContext)};
-
   std::set<Group> groups = program.Groups();
   const Group pipeline{Stream::kCompute, Axis::kPipeline};
   if (mesh.pipeline > 1) groups.insert(pipeline);

@@ -20,7 +20,7 @@ namespace trainyard {
 
 struct EngineOptions {
   int threads = 1;
-  size_t bucket_bytes = 32 << 20;
+  size_t bucket_bytes = kBucketBytes;
   double expert_rows = 2;  // As RecordOptions::expert_rows.
   // For tests of what a wrong program does: may change it before it is planned.
   std::function<void(Program&)> edit = nullptr;
@@ -44,14 +44,14 @@ class RankEngine {
   Executable& executable() { return *executable_; }
   StepRunner& runner() { return *runner_; }
   const CollectiveTable& collectives() const { return collectives_; }
-  SequencePart part() const { return part_; }  // Of each sequence, the rows on this rank.
+  // Of each sequence, the rows on this rank.
+  SequencePart part() const { return executable_->program().sequence_part(); }
 
  private:
   explicit RankEngine(Layout layout) : layout_(std::move(layout)) {}
   absl::StatusOr<Collective*> Join(CollectiveWorld& world, Group group);
 
   Layout layout_;
-  SequencePart part_;
   std::vector<std::unique_ptr<Collective>> groups_;
   CollectiveTable collectives_;  // The same.
   std::unique_ptr<Executable> executable_;

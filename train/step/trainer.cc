@@ -392,6 +392,9 @@ CheckpointLayout RankTrainer::Written() const {
           .pipeline = p.pipeline,
           .context = p.context,
           .expert = p.expert,
+          .virtual_pipeline = p.virtual_pipeline,
+          .schedule = Name(p.schedule_kind()),
+          .zero = Name(p.zero),
           .threads = rank_.threads};
 }
 

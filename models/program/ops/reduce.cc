@@ -72,8 +72,7 @@ class ReduceBucketOp final : public Op {
                                              const Instance&) const override {
     const bool whole = bucket_.zero_axes.empty();
     return OneCall(whole ? CollectiveOp::kAllReduceSum : CollectiveOp::kReduceScatterSum, program,
-                   bucket_.flat,
-                   rounded_ ? program.precision.reduce : program.precision.accumulate,
+                   bucket_.flat, rounded_ ? program.precision.reduce : program.precision.accumulate,
                    bucket_.reduce_axes);
   }
   Call Bind(const Binder& binder, const Instance&) const override {

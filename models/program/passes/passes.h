@@ -30,7 +30,7 @@ void Recompute(Program& program, const RecomputeOptions& options);
 struct LayoutOptions {
   // Of gradients that one collective sums; a storage may exceed it. Less where a rank has few: a
   // sixteenth of them, down to 1 MiB.
-  size_t bucket_bytes = 32 << 20;
+  size_t bucket_bytes = kBucketBytes;
   Zero zero = Zero::kNone;
 };
 // Places the storages in the flat buffers, divides them into buckets, and those into shards. Chunk

@@ -88,7 +88,8 @@ TEST(Scheduler, TensorGroupsLieWithinOneMachine) {
 TEST(Scheduler, ContextGroupsLieWithinOneMachineWhereThereIsRoom) {
   const auto machines = [](const WaitingJob& job, const std::vector<DevicePool>& pools) {
     std::string list;
-    for (const PlacedRank& rank : Schedule({job}, pools)[0].ranks) list += rank.worker_id;
+    const std::vector<Decision> decisions = Schedule({job}, pools);
+    for (const PlacedRank& rank : decisions[0].ranks) list += rank.worker_id;
     return list;
   };
   // By tensor groups alone it would be xxxxxxyy.

@@ -183,6 +183,7 @@ TEST_F(SignedManifest, ThatContradictsItselfIsRefused) {
            Lie{"/model/hidden", "null", "model.hidden"},
            Lie{"/model/rope_scaling", "3", "rope_scaling: wanted an object"},
            Lie{"/layout", "3", "layout: wanted"},
+           Lie{"/layout/zero", "3", "layout.zero: wanted a text"},
            Lie{"/tensors", "{}", "tensors: wanted a list"},
            Lie{"/tensors", "[]", "found 0"},
            Lie{"/tensors/0", "[]", "tensors[0].name"},
@@ -231,6 +232,14 @@ TEST_F(SignedManifest, ThatContradictsItselfIsRefused) {
     bad.erase(key);
     EXPECT_FALSE(Open(bad).ok()) << key;
   }
+}
+
+// As the first builds wrote it.
+TEST_F(SignedManifest, MayLackWhatWasNotRecordedOnce) {
+  for (const char* field : {"virtual_pipeline", "schedule", "zero"}) json_["layout"].erase(field);
+  ASSERT_TRUE(Open(json_).ok()) << Open(json_);
+  const auto checkpoint = Checkpoint::Open(CheckpointPath(directory_, 0, 1));
+  EXPECT_EQ(checkpoint->state().layout, CheckpointLayout());
 }
 
 // Every value of the manifest replaced by values that break careless readers. Nothing may crash

@@ -48,6 +48,8 @@ inline RunState State(int64_t epoch, int64_t step) {
                  .rope_base = 500000,
                  .rope_scaling = RopeScaling{.factor = 8},
                  .tied = false};
+  state.layout.schedule = "ONE_F_ONE_B";
+  state.layout.zero = "OPTIMIZER";
   state.build = "test";
   return state;
 }

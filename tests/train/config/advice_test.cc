@@ -15,7 +15,7 @@
 namespace trainyard {
 namespace {
 
-constexpr int kMostAdvice = 12;
+constexpr int kMostAdvice = 20;
 
 std::map<std::string, int64_t*> FieldsOf(JobConfig& job) {
   ParallelismConfig& p = job.parallelism;

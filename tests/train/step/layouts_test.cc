@@ -67,10 +67,10 @@ TEST(CommunicationFormula, AnyOpThatIsMisstatedIsSeen) {
     }
   });
   EXPECT_THAT(ops, ::testing::IsSupersetOf({"all_gather", "reduce_scatter", "reduce_gradients",
-                                            "scatter_bucket", "gather_parameters",
-                                            "reduce_scalars", "context_attention",
-                                            "context_attention_backward", "gather_matmul",
-                                            "gather_matmul_weight_gradient", "matmul_scatter"}));
+                                            "scatter_bucket", "gather_parameters", "reduce_scalars",
+                                            "context_attention", "context_attention_backward",
+                                            "gather_matmul", "gather_matmul_weight_gradient",
+                                            "matmul_scatter"}));
   for (const std::string& op : ops) {
     for (const auto& [calls, bytes] : {std::pair(1, 0), std::pair(0, 1)}) {
       const TrainedSteps steps = Train(layout, [&, calls = calls, bytes = bytes](Program& program) {

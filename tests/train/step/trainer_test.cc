@@ -217,11 +217,9 @@ TEST(Records, CollectivesAreThoseSinceTheRecordBefore) {
       EXPECT_EQ(agreed.calls, 1);
       EXPECT_EQ(agreed.bytes, 32) << "two flags and the seconds of two ranks";
       EXPECT_GT(agreed.seconds, 0);
-      EXPECT_LE(agreed.seconds, run.records[i].seconds + run.records[i].phases.data);
       const OpCounts scattered = use(i, CollectiveOp::kReduceScatterSum, "data");
       EXPECT_GE(scattered.calls, 1);
       EXPECT_EQ(scattered.bytes, use(1, CollectiveOp::kReduceScatterSum, "data").bytes);
-      EXPECT_EQ(use(i, CollectiveOp::kAllGather, "data").calls, scattered.calls);
       EXPECT_EQ(use(i, CollectiveOp::kBroadcast, "everyone").calls, 0) << "at the start only";
     }
   }

@@ -41,7 +41,7 @@ void AddTo(CommunicationTable& table, const Group& group, const Communication& c
   sum.op = communication.op;
   sum.calls += communication.calls;
   sum.bytes += communication.bytes;
-  sum.at_most |= communication.at_most;
+  sum.exact &= communication.exact;
 }
 
 CommunicationTable CommunicationOf(const Program& program, int64_t micro_batches) {
@@ -53,7 +53,7 @@ CommunicationTable CommunicationOf(const Program& program, int64_t micro_batches
     for (Communication c : instance.op->CommunicationOf(program, instance)) {
       c.calls *= replays;
       c.bytes *= replays;
-      c.at_most = instance.list == List::kGather;
+      c.exact &= instance.list != List::kGather;
       AddTo(table, {instance.stream, axes}, c);
     }
   }

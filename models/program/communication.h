@@ -17,8 +17,9 @@ struct Communication {
   CollectiveOp op = CollectiveOp::kBarrier;
   int64_t calls = 0;
   int64_t bytes = 0;  // That this rank sends in all of them, as OpCounts counts.
-  // ZeRO FULL gathers only blocks that are not whole: calls and bytes are a bound.
-  bool at_most = false;
+  // What is sent depends on more than the program: an upper bound where blocks are gathered that
+  // are not whole (ZeRO FULL), one round of evenly chosen experts where rows go to those.
+  bool exact = true;
 
   bool operator==(const Communication&) const = default;
 };

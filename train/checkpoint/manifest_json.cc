@@ -60,14 +60,10 @@ Json ToJson(const ModelConfig& model) {
 }
 
 Json ToJson(const CheckpointLayout& layout) {
-  return {{"data", layout.data},
-          {"tensor", layout.tensor},
-          {"pipeline", layout.pipeline},
-          {"context", layout.context},
-          {"expert", layout.expert},
-          {"virtual_pipeline", layout.virtual_pipeline},
-          {"schedule", layout.schedule},
-          {"zero", layout.zero},
+  return {{"data", layout.data},         {"tensor", layout.tensor},
+          {"pipeline", layout.pipeline}, {"context", layout.context},
+          {"expert", layout.expert},     {"virtual_pipeline", layout.virtual_pipeline},
+          {"schedule", layout.schedule}, {"zero", layout.zero},
           {"threads", layout.threads}};
 }
 

@@ -34,6 +34,18 @@ class ExpertMlpBase : public Op {
   }
 
  protected:
+  // To the experts and back, in either direction: a row of each slot twice, a number once.
+  Communication Travel(const Precision& precision) const {
+    const auto sent = [&](int64_t elements, DType dtype) {
+      return SentBytes(CollectiveOp::kAllToAll, elements * int64_t(SizeOf(dtype)),
+                       int(shape_.ranks));
+    };
+    return {.op = CollectiveOp::kAllToAll,
+            .calls = 3,
+            .bytes = 2 * sent(shape_.slots() * shape_.width, precision.compute) +
+                     sent(shape_.slots(), precision.accumulate),
+            .exact = false};
+  }
   // Of one product of all slots with gate, up and down.
   double ProductFlops() const { return 2.0 * double(shape_.slots() * shape_.width * ffn_) * 3; }
 
@@ -79,6 +91,10 @@ class ExpertMlpBackwardOp final : public ExpertMlpBase {
     Cost cost = Op::CostOf(program, instance);
     cost.flops = 2 * ProductFlops();
     return cost;
+  }
+  std::vector<Communication> CommunicationOf(const Program& program,
+                                             const Instance&) const override {
+    return {Travel(program.precision)};
   }
   Call Bind(const Binder& binder, const Instance& instance) const override {
     const auto in = [&](int i) { return binder.tensor(instance.inputs[size_t(i)]); };
@@ -156,6 +172,12 @@ class ExpertMlpOp final : public ExpertMlpBase {
     Cost cost = Op::CostOf(program, instance);
     cost.flops = ProductFlops();
     return cost;
+  }
+  std::vector<Communication> CommunicationOf(const Program& program,
+                                             const Instance& instance) const override {
+    return {CallsOf(CollectiveOp::kAllGather, 1, int64_t(program.info(instance.outputs[1]).bytes()),
+                    int(shape_.ranks)),
+            Travel(program.precision)};
   }
   Call Bind(const Binder& binder, const Instance& instance) const override {
     const auto in = [&](int i) { return binder.tensor(instance.inputs[size_t(i)]); };

@@ -42,6 +42,12 @@ class LoadBalanceOp final : public Op {
   std::string attributes() const override {
     return absl::StrCat("scoring=", int(balance_.scoring), " coefficient=", balance_.coefficient);
   }
+  std::vector<Communication> CommunicationOf(const Program& program,
+                                             const Instance& instance) const override {
+    return {CallsOf(CollectiveOp::kAllReduceSum, 1,
+                    int64_t(program.info(instance.outputs[0]).bytes()),
+                    program.mesh.size(balance_.axes))};
+  }
   Call Bind(const Binder& binder, const Instance& instance) const override {
     const Tensor counts = binder.tensor(instance.outputs[0]);
     Collective* const collective =

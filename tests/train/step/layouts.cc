@@ -116,8 +116,7 @@ class Rank {
     bool equal = got.size() <= want.size();
     for (const auto& [key, w] : want) {
       const Communication& c = got[key];
-      equal &= c.calls == w.calls || (w.at_most && c.calls < w.calls);
-      equal &= c.bytes == w.bytes || (w.at_most && c.bytes < w.bytes);
+      equal &= w.exact ? c.calls == w.calls && c.bytes == w.bytes : c.calls > 0;
     }
     if (equal) return "";
     return absl::StrCat("rank ", engine_->mesh().rank, " before", ToText(before), "\n counted",

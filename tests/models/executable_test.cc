@@ -1,8 +1,10 @@
-// Proves the replay: a step allocates nothing; a lost peer surfaces where the gradients are waited
-// for; what does not fit says by how much; a step that is not finite changes nothing.
+// Proves the replay: a step allocates nothing; what balances experts is updated as it says; a lost
+// peer surfaces where the gradients are waited for; what does not fit says by how much; a step that
+// is not finite changes nothing.
 #include "models/program/executable.h"
 
 #include <cmath>
+#include <numeric>
 
 #include "gtest/gtest.h"
 #include "kernels/collective/local.h"
@@ -71,6 +73,37 @@ void ExpectAStepAllocatesNothing(const ModelConfig& config) {
   const int64_t before = Allocations();
   step();
   EXPECT_EQ(Allocations() - before, 0) << config.family;
+}
+
+// A loss that counts nothing has no gradient: what is left is the bias that balances the experts.
+TEST(ExecutableTest, TheBalancingBiasMovesByItsRateAndIsNoPartOfTheNorm) {
+  ModelConfig config = TinyMoe();
+  config.moe->expert_bias = true;
+  config.moe->bias_update_rate = 0.25;
+  TrainingOptions options = Options(Precision::F64(), 1);
+  options.adamw.weight_decay = 0.5;
+  const auto executable = Bind(RecordTraining(*CreateModel(config), options));
+  const std::vector<double> before = Weights(*executable);
+  executable->WriteStepState({.step = 1, .learning_rate = 0.1, .clip_norm = 1e-3});
+  executable->WriteInput("tokens", 0, Tokens(kSequence, config.vocab, 1));
+  executable->WriteInput("targets", 0, std::vector<int32_t>(size_t(kSequence), 3));
+  executable->Run(Action::kForward);
+  executable->Run(Action::kBackward);
+  executable->Run(Action::kOptimizer);
+  EXPECT_EQ(executable->ReadStepState().grad_norm, 0);
+  const std::vector<double> after = Weights(*executable);
+  int moved = 0;
+  for (const ParameterBox& box : executable->program().Parameters()) {
+    if (!box.balanced) continue;
+    const std::vector<double> above = ReadFlat(*executable, FlatBuffer::kGradient, box.flat);
+    EXPECT_EQ(std::accumulate(above.begin(), above.end(), 0.0), 0) << "not about their mean";
+    for (size_t i = 0; i < above.size(); ++i) {
+      const size_t at = size_t(box.flat.offset) + i;
+      EXPECT_EQ(after[at] - before[at], above[i] > 0 ? -0.25 : above[i] < 0 ? 0.25 : 0);
+      moved += after[at] != before[at];
+    }
+  }
+  EXPECT_GT(moved, 0);
 }
 
 TEST(ExecutableTest, AStepAllocatesNothing) {

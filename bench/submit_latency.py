@@ -12,35 +12,24 @@ import datetime
 import json
 import os
 import re
-import signal
 import statistics
 import subprocess
-import sys
-import tempfile
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-TRAINYARD = str(ROOT / "build/bin/trainyard")
+from service import ROOT, TRAINYARD, Service
 
 
-def run(environment, *words):
-    done = subprocess.run([TRAINYARD, *words], env=environment, capture_output=True, text=True)
-    if done.returncode != 0:
-        sys.exit(f"submit_latency: trainyard {' '.join(words)}: {done.stderr}")
-    return done.stdout
-
-
-def measure(environment, spec, name, devices):
+def measure(service, spec, name, devices):
     begin = time.time()
-    job = run(environment, "submit", spec, "--set", f"name={name}", "--set", f"devices={devices}").strip()
-    with subprocess.Popen([TRAINYARD, "steps", job, "--follow", "-o", "jsonl"], env=environment, stdout=subprocess.PIPE,
+    job = service.run("submit", spec, "--set", f"name={name}", "--set", f"devices={devices}").strip()
+    with subprocess.Popen([TRAINYARD, "steps", job, "--follow", "-o", "jsonl"], env=service.environment, stdout=subprocess.PIPE,
                           text=True) as steps:
         record = json.loads(steps.stdout.readline())
         seen = time.time() - begin
         steps.stdout.read()
     finished = datetime.datetime.fromisoformat(record["finish_time"].replace("Z", "+00:00")).timestamp() - begin
-    run(environment, "watch", job, "--quiet")
+    service.run("watch", job, "--quiet")
     return finished, seen
 
 
@@ -49,27 +38,16 @@ def main():
     parser.add_argument("--jobs", type=int, default=20)
     parser.add_argument("--devices", type=int, default=1)
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as directory:
-        spec = os.path.join(directory, "tiny.yaml")
-        text = (ROOT / "recipes/tiny.yaml").read_text()
-        for pattern, line in (("^steps: .*", "steps: 3"), (", schedule: {cosine: {warmup_steps: 5}}", ""),
-                              ("^(validation|checkpoint): .*\\n", "")):
-            text, found = re.subn(pattern, line, text, flags=re.M)
-            assert found, pattern
+    text = (ROOT / "recipes/tiny.yaml").read_text()
+    for pattern, line in (("^steps: .*", "steps: 3"), (", schedule: {cosine: {warmup_steps: 5}}", ""),
+                          ("^(validation|checkpoint): .*\\n", "")):
+        text, found = re.subn(pattern, line, text, flags=re.M)
+        assert found, pattern
+    with Service(arguments.devices) as service:
+        spec = os.path.join(service.directory, "tiny.yaml")
         Path(spec).write_text(text)
-        up = subprocess.Popen([TRAINYARD, "up", "--devices-per-worker", str(arguments.devices), "--state", directory + "/state",
-                               "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0", "--quiet"],
-                              stdout=subprocess.PIPE, text=True, cwd=directory)
-        try:
-            ready = re.match(r"ready controller=(\S+)", up.stdout.readline())
-            if not ready:
-                sys.exit("submit_latency: the service did not start")
-            environment = dict(os.environ, TRAINYARD_CONTROLLER=ready[1])
-            measure(environment, spec, "warm-up", arguments.devices)
-            times = [measure(environment, spec, f"latency-{i}", arguments.devices) for i in range(arguments.jobs)]
-        finally:
-            up.send_signal(signal.SIGTERM)
-            up.wait()
+        measure(service, spec, "warm-up", arguments.devices)
+        times = [measure(service, spec, f"latency-{i}", arguments.devices) for i in range(arguments.jobs)]
     for what, seconds in zip(("first step finished", "its record seen by a client"), zip(*times)):
         print(f"{what}: median {statistics.median(seconds):.3f} s, {min(seconds):.3f} to {max(seconds):.3f} s "
               f"({arguments.jobs} jobs, {arguments.devices} device(s))")

@@ -239,9 +239,12 @@ std::vector<Found> Service::Trainers(const std::string& job_id) {
       trainers.push_back(std::move(process));
     }
   }
-  // The command names the rank's directory, and so its number.
+  // The command names the rank's directory: the worker's, then the job and the rank's number.
+  const auto rank = [&](const Found& trainer) {
+    return trainer.command.substr(trainer.command.find(job_id));
+  };
   std::sort(trainers.begin(), trainers.end(),
-            [](const Found& a, const Found& b) { return a.command < b.command; });
+            [&](const Found& a, const Found& b) { return rank(a) < rank(b); });
   return trainers;
 }
 

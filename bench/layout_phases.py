@@ -67,7 +67,7 @@ def main():
     print("|---|" + "---|" * (len(PHASES) + 2))
     for name, steps in records.items():
         seconds = statistics.median(step["seconds"] for step in steps)
-        phases = [statistics.median(step[phase] for step in steps) for phase in PHASES]
+        phases = [statistics.median(step["phases"][phase] for step in steps) for phase in PHASES]
         cells = [f"{1e3 * value:.0f}" for value in (seconds, *phases)]
         print(f"| {name} | {' | '.join(cells)} | {steps[0]['tokens'] / seconds:.0f} |")
 

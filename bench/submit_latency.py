@@ -39,8 +39,7 @@ def main():
     parser.add_argument("--devices", type=int, default=1)
     arguments = parser.parse_args()
     text = (ROOT / "recipes/tiny.yaml").read_text()
-    for pattern, line in (("^steps: .*", "steps: 3"), (", schedule: {cosine: {warmup_steps: 5}}", ""),
-                          ("^(validation|checkpoint): .*\\n", "")):
+    for pattern, line in (("^steps: .*", "steps: 3"), ("^(validation|checkpoint): .*\\n", "")):
         text, found = re.subn(pattern, line, text, flags=re.M)
         assert found, pattern
     with Service(arguments.devices) as service:

@@ -6,9 +6,9 @@
 //
 // The first is of one micro-batch on one rank, and is summed as a gradient is, over micro-batches
 // and ranks: E times what is chosen more than the mean. It is no gradient of the loss, and has no
-// part in the norm and in clipping. Whole numbers add up exactly (f32: to 2^24), so that
-// the sign is the same for every layout; that of 0 is 0. The second changes nothing when
-// state->finite == 0.
+// part in the norm, in clipping and in buckets, which may be sent in bf16. Whole numbers add up
+// exactly (f32: to 2^24), so that the sign is the same for every layout; that of 0 is 0. The second
+// changes nothing when state->finite == 0.
 //
 // Source: DeepSeek-V3, arXiv:2412.19437, section 2.1.2; Wang et al. 2024, arXiv:2408.15664,
 // algorithm 1. Letters: T tokens, K choices of each, E experts, n elements.

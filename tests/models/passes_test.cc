@@ -114,6 +114,34 @@ TEST(BucketsTest, OneRankReducesNothing) {
   }
 }
 
+// The counts that move a balancing bias are summed as they are, whatever buckets are rounded to.
+TEST(BucketsTest, CountsOfExpertsAreNotRounded) {
+  ModelConfig config = TinyMoe();
+  config.moe->expert_bias = true;
+  RecordOptions options{.precision = Precision::F32(), .sequence = 4, .mesh = {.data = 2}};
+  options.precision.reduce = DType::kBF16;
+  for (const Zero zero : {Zero::kNone, Zero::kOptimizer, Zero::kFull}) {
+    const Program program = RecordTraining(*CreateModel(config), {.record = options, .zero = zero});
+    int biases = 0;
+    for (const ParameterBox& box : program.Parameters()) {
+      if (!box.balanced) continue;
+      ++biases;
+      for (const Bucket& bucket : program.buckets) {
+        if (bucket.flat.Intersect(box.flat).empty()) continue;
+        EXPECT_EQ(bucket.reduce_axes, AxisSet()) << box.name;
+      }
+      const bool summed = std::any_of(program.instances.begin(), program.instances.end(),
+                                      [&](const Instance& instance) {
+                                        return instance.op->name() == "reduce_gradients" &&
+                                               instance.op->group() == AxisSet(Axis::kData) &&
+                                               RangeOf(instance).Intersect(box.flat) == box.flat;
+                                      });
+      EXPECT_TRUE(summed) << box.name;
+    }
+    EXPECT_EQ(biases, config.layers);
+  }
+}
+
 // Every element has one owner, and owners have equal shares of each bucket.
 TEST(LayoutTest, ShardsTileTheirBuckets) {
   std::vector<int> owners;

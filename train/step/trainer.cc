@@ -135,6 +135,7 @@ class RankTrainer final : public Trainer {
   const Roots roots_;
 
   ModelConfig model_;
+  double flops_per_token_ = 0;        // Of the model, by the convention of MFU.
   std::string checkpoint_directory_;  // Canonical.
   std::string chosen_;                // What to load, on rank 0; empty: nothing.
   std::string loaded_from_;           // Empty: a fresh start.
@@ -159,6 +160,7 @@ absl::Status RankTrainer::Meet() {
 // What may be found wrong comes before the claim: a job that fails here leaves no trace.
 absl::Status RankTrainer::Prepare() {
   ASSIGN_OR_RETURN(model_, ResolveModel(job_.model));
+  flops_per_token_ = FlopsPerToken(model_, job_.batch.sequence).total();
   RETURN_IF_ERROR(ChooseCheckpoint());
   RETURN_IF_ERROR(OpenDataset());
   return ClaimCheckpointDirectory();
@@ -333,7 +335,7 @@ absl::StatusOr<StepRecord> RankTrainer::Step(int64_t step) {
   }
   record.phases.data = data_seconds;
   record.tokens = tokens_per_step();
-  record.model_flops = FlopsPerToken(model_, job_.batch.sequence).total() * double(record.tokens);
+  record.model_flops = flops_per_token_ * double(record.tokens);
   if (rank_.peak_flops) {
     record.mfu = record.model_flops / (record.seconds * double(world_.size()) * *rank_.peak_flops);
   }

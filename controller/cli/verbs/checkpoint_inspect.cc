@@ -39,6 +39,7 @@ ordered_json Describe(const Checkpoint& checkpoint) {
             {"tensor", state.layout.tensor},
             {"pipeline", state.layout.pipeline},
             {"context", state.layout.context},
+            {"expert", state.layout.expert},
             {"virtual_pipeline", state.layout.virtual_pipeline},
             {"schedule", state.layout.schedule},
             {"zero", state.layout.zero}}},

@@ -15,6 +15,8 @@ namespace {
 constexpr AxisSet kBucketAxes = kBatchAxes;
 
 AxisSet BucketAxes(const ParameterStorage& storage) {
+  // Counts, not a gradient: they must add up exactly, and a bucket may be sent in bf16.
+  if (storage.parameters.front().balance_rate) return {};
   AxisSet axes = kBucketAxes;
   for (const ParameterSpec& spec : storage.parameters) axes = axes & storage.ReduceAxes(spec);
   return axes;

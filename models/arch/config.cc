@@ -52,23 +52,10 @@ void Take(const std::optional<T>& from, T& to) {
 }
 
 MoeConfig Merge(MoeConfig moe, const MoeFields& fields) {
-  Take(fields.experts, moe.experts);
-  Take(fields.top_k, moe.top_k);
-  Take(fields.expert_ffn, moe.expert_ffn);
-  Take(fields.shared_experts, moe.shared_experts);
-  if (fields.shared_experts || fields.expert_ffn) {
+  ForEachField([](const char*, const auto& from, auto& to) { Take(from, to); }, fields, moe);
+  if ((fields.shared_experts || fields.expert_ffn) && !fields.shared_ffn) {
     moe.shared_ffn = moe.shared_experts * moe.expert_ffn;
   }
-  Take(fields.shared_ffn, moe.shared_ffn);
-  Take(fields.router, moe.router);
-  Take(fields.expert_bias, moe.expert_bias);
-  Take(fields.bias_update_rate, moe.bias_update_rate);
-  Take(fields.aux_loss, moe.aux_loss);
-  Take(fields.groups, moe.groups);
-  Take(fields.topk_groups, moe.topk_groups);
-  Take(fields.norm_topk, moe.norm_topk);
-  Take(fields.routed_scaling, moe.routed_scaling);
-  Take(fields.fake_balanced, moe.fake_balanced);
   return moe;
 }
 

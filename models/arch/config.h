@@ -25,6 +25,12 @@ struct RopeScaling {
 constexpr const char* Name(RouterScoring scoring) {
   return scoring == RouterScoring::kSoftmax ? "SOFTMAX" : "SIGMOID";
 }
+// A field's value as specs and manifests spell it.
+template <typename T>
+const T& Spelled(const T& value) {
+  return value;
+}
+constexpr const char* Spelled(RouterScoring scoring) { return Name(scoring); }
 
 // A mixture of experts in place of every block's MLP: each token goes through `top_k` of them.
 struct MoeConfig {
@@ -84,6 +90,26 @@ struct MoeFields {
   std::optional<double> routed_scaling = {};
   std::optional<bool> fake_balanced = {};
 };
+
+// Calls visit(name, field...) for each field of a MoeConfig or MoeFields, or of several at once, in
+// the order of their declaration.
+template <typename Visit, typename... Moe>
+void ForEachField(const Visit& visit, Moe&... moe) {
+  visit("experts", moe.experts...);
+  visit("top_k", moe.top_k...);
+  visit("expert_ffn", moe.expert_ffn...);
+  visit("shared_experts", moe.shared_experts...);
+  visit("shared_ffn", moe.shared_ffn...);
+  visit("router", moe.router...);
+  visit("expert_bias", moe.expert_bias...);
+  visit("bias_update_rate", moe.bias_update_rate...);
+  visit("aux_loss", moe.aux_loss...);
+  visit("groups", moe.groups...);
+  visit("topk_groups", moe.topk_groups...);
+  visit("norm_topk", moe.norm_topk...);
+  visit("routed_scaling", moe.routed_scaling...);
+  visit("fake_balanced", moe.fake_balanced...);
+}
 
 // Some of the fields: overrides of a preset, or an architecture inline. Names are those of the
 // spec.

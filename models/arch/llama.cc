@@ -5,59 +5,25 @@
 // Letters: T tokens on this rank, D model width.
 #include "models/arch/llama.h"
 
-#include <cmath>
-#include <utility>
-
-#include "absl/strings/str_cat.h"
-#include "models/layers/attention.h"
-#include "models/layers/embedding.h"
+#include "models/arch/decoder.h"
 #include "models/layers/mlp.h"
-#include "models/layers/norm.h"
 
 namespace trainyard {
 namespace {
-
-// The standard deviations of the public implementations.
-Init InputInit() { return Init::Normal(0.02); }
-Init OutputInit(const ModelConfig& c) { return Init::Normal(0.02 / std::sqrt(2.0 * c.layers)); }
-
-ops::RopeTable RopeOf(const ModelConfig& c) {
-  ops::RopeTable table{.base = c.rope_base};
-  if (c.rope_scaling) {
-    table.factor = c.rope_scaling->factor;
-    table.low_freq_factor = c.rope_scaling->low_freq_factor;
-    table.high_freq_factor = c.rope_scaling->high_freq_factor;
-    table.original_max_seq = c.rope_scaling->original_max_seq;
-  }
-  return table;
-}
 
 class LlamaBlock {
  public:
   LlamaBlock(const ModelConfig& c, const std::string& name)
       : attention_norm_(name + ".input_layernorm", c.hidden, c.norm_eps),
-        attention_(
-            {.heads = c.heads, .kv_heads = c.kv_heads, .head_dim = c.head_dim, .rope = RopeOf(c)},
-            ColumnLinear({{name + ".self_attn.q_proj", c.heads * c.head_dim},
-                          {.name = name + ".self_attn.k_proj",
-                           .width = c.kv_heads * c.head_dim,
-                           .key_value = true},
-                          {.name = name + ".self_attn.v_proj",
-                           .width = c.kv_heads * c.head_dim,
-                           .key_value = true}},
-                         c.hidden, /*bias=*/false, InputInit()),
-            RowLinear({.name = name + ".self_attn.o_proj",
-                       .in = c.heads * c.head_dim,
-                       .out = c.hidden,
-                       .init = OutputInit(c)})),
+        attention_(DecoderAttention(c, name + ".self_attn")),
         mlp_norm_(name + ".post_attention_layernorm", c.hidden, c.norm_eps),
         mlp_(Activation::kSwiGlu,
              ColumnLinear({{name + ".mlp.gate_proj", c.ffn}, {name + ".mlp.up_proj", c.ffn}},
-                          c.hidden, /*bias=*/false, InputInit()),
+                          c.hidden, /*bias=*/false, DecoderInputInit()),
              RowLinear({.name = name + ".mlp.down_proj",
                         .in = c.ffn,
                         .out = c.hidden,
-                        .init = OutputInit(c)})) {}
+                        .init = DecoderOutputInit(c)})) {}
 
   Value operator()(Recorder& recorder, Value x_TD) const {
     recorder.set_label("attention");
@@ -71,33 +37,6 @@ class LlamaBlock {
   Attention attention_;
   RmsNorm mlp_norm_;
   Mlp mlp_;
-};
-
-class Llama final : public Model {
- public:
-  explicit Llama(const ModelConfig& c)
-      : config_(c),
-        embedding_("model.embed_tokens", c.vocab, c.hidden, InputInit()),
-        norm_("model.norm", c.hidden, c.norm_eps),
-        output_(c.tied ? "model.embed_tokens" : "lm_head", c.vocab, c.hidden, InputInit()) {}
-
-  int64_t layers() const override { return config_.layers; }
-  int64_t max_sequence() const override { return config_.max_seq; }
-  Value Embed(Recorder& recorder, Value tokens) const override {
-    return embedding_.Embed(recorder, tokens);
-  }
-  Value Block(Recorder& recorder, int64_t layer, Value x_TD) const override {
-    return LlamaBlock(config_, absl::StrCat("model.layers.", layer))(recorder, x_TD);
-  }
-  Value Head(Recorder& recorder, Value x_TD) const override {
-    return output_.Logits(recorder, norm_(recorder, x_TD));
-  }
-
- private:
-  ModelConfig config_;
-  VocabularyTable embedding_;
-  RmsNorm norm_;
-  VocabularyTable output_;
 };
 
 // ffn, vocabulary and context follow; heads have 128 dims.
@@ -161,7 +100,7 @@ Family LlamaFamily() {
                       {"llama3.1-405b-proxy-62", {}, Llama31_405b(62)},
                       {"llama3.2-1b", {}, Llama32_1b()}},
           .create = [](const ModelConfig& c) -> std::unique_ptr<Model> {
-            return std::make_unique<Llama>(c);
+            return std::make_unique<Decoder<LlamaBlock>>(c);
           }};
 }
 

@@ -6,45 +6,21 @@
 // named as in DeepSeek-V3's. Letters: T tokens on this rank, D model width.
 #include "models/arch/qwen3_moe.h"
 
-#include <cmath>
-#include <utility>
-
-#include "absl/strings/str_cat.h"
-#include "models/layers/attention.h"
-#include "models/layers/embedding.h"
+#include "models/arch/decoder.h"
 #include "models/layers/moe.h"
-#include "models/layers/norm.h"
 
 namespace trainyard {
 namespace {
-
-// The standard deviations of the public implementations.
-Init InputInit() { return Init::Normal(0.02); }
-Init OutputInit(const ModelConfig& c) { return Init::Normal(0.02 / std::sqrt(2.0 * c.layers)); }
 
 class Qwen3MoeBlock {
  public:
   Qwen3MoeBlock(const ModelConfig& c, const std::string& name)
       : attention_norm_(name + ".input_layernorm", c.hidden, c.norm_eps),
-        attention_({.heads = c.heads,
-                    .kv_heads = c.kv_heads,
-                    .head_dim = c.head_dim,
-                    .rope = ops::RopeTable{.base = c.rope_base},
-                    .qk_norm = QkNorm(name + ".self_attn", c.head_dim, c.norm_eps)},
-                   ColumnLinear({{name + ".self_attn.q_proj", c.heads * c.head_dim},
-                                 {.name = name + ".self_attn.k_proj",
-                                  .width = c.kv_heads * c.head_dim,
-                                  .key_value = true},
-                                 {.name = name + ".self_attn.v_proj",
-                                  .width = c.kv_heads * c.head_dim,
-                                  .key_value = true}},
-                                c.hidden, /*bias=*/false, InputInit()),
-                   RowLinear({.name = name + ".self_attn.o_proj",
-                              .in = c.heads * c.head_dim,
-                              .out = c.hidden,
-                              .init = OutputInit(c)})),
+        attention_(DecoderAttention(c, name + ".self_attn",
+                                    QkNorm(name + ".self_attn", c.head_dim, c.norm_eps))),
         moe_norm_(name + ".post_attention_layernorm", c.hidden, c.norm_eps),
-        moe_(name + ".mlp", *c.moe, c.hidden, {.in = InputInit(), .out = OutputInit(c)}) {}
+        moe_(name + ".mlp", *c.moe, c.hidden,
+             {.in = DecoderInputInit(), .out = DecoderOutputInit(c)}) {}
 
   Value operator()(Recorder& recorder, Value x_TD) const {
     recorder.set_label("attention");
@@ -58,33 +34,6 @@ class Qwen3MoeBlock {
   Attention attention_;
   RmsNorm moe_norm_;
   Moe moe_;
-};
-
-class Qwen3Moe final : public Model {
- public:
-  explicit Qwen3Moe(const ModelConfig& c)
-      : config_(c),
-        embedding_("model.embed_tokens", c.vocab, c.hidden, InputInit()),
-        norm_("model.norm", c.hidden, c.norm_eps),
-        output_(c.tied ? "model.embed_tokens" : "lm_head", c.vocab, c.hidden, InputInit()) {}
-
-  int64_t layers() const override { return config_.layers; }
-  int64_t max_sequence() const override { return config_.max_seq; }
-  Value Embed(Recorder& recorder, Value tokens) const override {
-    return embedding_.Embed(recorder, tokens);
-  }
-  Value Block(Recorder& recorder, int64_t layer, Value x_TD) const override {
-    return Qwen3MoeBlock(config_, absl::StrCat("model.layers.", layer))(recorder, x_TD);
-  }
-  Value Head(Recorder& recorder, Value x_TD) const override {
-    return output_.Logits(recorder, norm_(recorder, x_TD));
-  }
-
- private:
-  ModelConfig config_;
-  VocabularyTable embedding_;
-  RmsNorm norm_;
-  VocabularyTable output_;
 };
 
 // Every layer is a mixture: ffn is the published config's, and of no effect.
@@ -119,7 +68,7 @@ Family Qwen3MoeFamily() {
           .position = "rope",
           .presets = {{"qwen3-30b-a3b", {}, Qwen3_30bA3b()}},
           .create = [](const ModelConfig& c) -> std::unique_ptr<Model> {
-            return std::make_unique<Qwen3Moe>(c);
+            return std::make_unique<Decoder<Qwen3MoeBlock>>(c);
           }};
 }
 

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "models/program/op.h"
@@ -28,6 +29,10 @@ class Recorder {
     Value existing = {};                  // If valid, the rest is ignored.
 
     static Output Into(Value value) { return {.existing = value}; }
+    // The op's own: statistics, indices, room to work in.
+    static Output Memory(std::string name, const Shape& shape, DType dtype) {
+      return {.shape = shape, .dtype = dtype, .name = std::move(name), .differentiable = false};
+    }
   };
 
   Recorder(const Precision& precision, const Mesh& mesh, bool training);

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <type_traits>
 
 #include "absl/strings/str_cat.h"
 #include "common/sha256.h"
@@ -27,20 +28,9 @@ Json ToJson(const Shape& shape) {
 }
 
 Json ToJson(const MoeConfig& moe) {
-  return {{"experts", moe.experts},
-          {"top_k", moe.top_k},
-          {"expert_ffn", moe.expert_ffn},
-          {"shared_experts", moe.shared_experts},
-          {"shared_ffn", moe.shared_ffn},
-          {"router", Name(moe.router)},
-          {"expert_bias", moe.expert_bias},
-          {"bias_update_rate", moe.bias_update_rate},
-          {"aux_loss", moe.aux_loss},
-          {"groups", moe.groups},
-          {"topk_groups", moe.topk_groups},
-          {"norm_topk", moe.norm_topk},
-          {"routed_scaling", moe.routed_scaling},
-          {"fake_balanced", moe.fake_balanced}};
+  Json json;
+  ForEachField([&](const char* name, const auto& field) { json[name] = Spelled(field); }, moe);
+  return json;
 }
 
 Json ToJson(const ModelConfig& model) {
@@ -174,26 +164,19 @@ class JsonFields {
 };
 
 absl::Status ReadMoe(const Json& json, MoeConfig& moe) {
-  std::string router;
   JsonFields fields(json, "model.moe.");
-  fields.Read("experts", moe.experts)
-      .Read("top_k", moe.top_k)
-      .Read("expert_ffn", moe.expert_ffn)
-      .Read("shared_experts", moe.shared_experts)
-      .Read("shared_ffn", moe.shared_ffn)
-      .Read("router", router)
-      .Read("expert_bias", moe.expert_bias)
-      .Read("bias_update_rate", moe.bias_update_rate)
-      .Read("aux_loss", moe.aux_loss)
-      .Read("groups", moe.groups)
-      .Read("topk_groups", moe.topk_groups)
-      .Read("norm_topk", moe.norm_topk)
-      .Read("routed_scaling", moe.routed_scaling)
-      .Read("fake_balanced", moe.fake_balanced);
-  RETURN_IF_ERROR(fields.status());
-  moe.router =
-      router == Name(RouterScoring::kSigmoid) ? RouterScoring::kSigmoid : RouterScoring::kSoftmax;
-  fields.Is("router", router == Name(moe.router), "SOFTMAX or SIGMOID");
+  const auto read = [&](const char* name, auto& field) {
+    if constexpr (std::is_same_v<decltype(field), RouterScoring&>) {
+      std::string router;
+      fields.Read(name, router);
+      field = router == Name(RouterScoring::kSigmoid) ? RouterScoring::kSigmoid
+                                                      : RouterScoring::kSoftmax;
+      fields.Is(name, router == Name(field), "SOFTMAX or SIGMOID");
+    } else {
+      fields.Read(name, field);
+    }
+  };
+  ForEachField(read, moe);
   return fields.status();
 }
 

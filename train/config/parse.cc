@@ -3,6 +3,8 @@
 
 #include "train/config/parse.h"
 
+#include <type_traits>
+
 #include "absl/strings/str_cat.h"
 #include "train/config/fields.h"
 
@@ -17,24 +19,18 @@ void ReadUnlessZero(Fields& fields, const char* name, int64_t& out) {
 }
 
 void ReadMoe(Fields& fields, MoeFields& out) {
-  fields.Read("experts", out.experts);
-  fields.Read("top_k", out.top_k);
-  fields.Read("expert_ffn", out.expert_ffn);
-  fields.Read("shared_experts", out.shared_experts);
-  fields.Read("shared_ffn", out.shared_ffn);
   std::vector<std::pair<std::string, std::optional<RouterScoring>>> routers;
   for (const RouterScoring kind : {RouterScoring::kSoftmax, RouterScoring::kSigmoid}) {
     routers.emplace_back(Name(kind), kind);
   }
-  fields.ReadEnum("router", "ROUTER_", routers, out.router);
-  fields.Read("expert_bias", out.expert_bias);
-  fields.Read("bias_update_rate", out.bias_update_rate);
-  fields.Read("aux_loss", out.aux_loss);
-  fields.Read("groups", out.groups);
-  fields.Read("topk_groups", out.topk_groups);
-  fields.Read("norm_topk", out.norm_topk);
-  fields.Read("routed_scaling", out.routed_scaling);
-  fields.Read("fake_balanced", out.fake_balanced);
+  const auto read = [&](const char* name, auto& field) {
+    if constexpr (std::is_same_v<decltype(field), std::optional<RouterScoring>&>) {
+      fields.ReadEnum(name, "ROUTER_", routers, field);
+    } else {
+      fields.Read(name, field);
+    }
+  };
+  ForEachField(read, out);
 }
 
 void ReadArchitecture(Fields& fields, ModelFields& out) {

@@ -17,19 +17,10 @@ using nlohmann::ordered_json;
 
 // Names are an interface: those of the spec, with what is derived beside them.
 ordered_json Describe(const MoeConfig& moe) {
-  return {{"experts", moe.experts},
-          {"top_k", moe.top_k},
-          {"expert_ffn", moe.expert_ffn},
-          {"shared_experts", moe.shared_experts},
-          {"shared_ffn", moe.shared_ffn},
-          {"router", Name(moe.router)},
-          {"expert_bias", moe.expert_bias},
-          {"bias_update_rate", moe.bias_update_rate},
-          {"aux_loss", moe.aux_loss},
-          {"groups", moe.groups},
-          {"topk_groups", moe.topk_groups},
-          {"norm_topk", moe.norm_topk},
-          {"routed_scaling", moe.routed_scaling}};
+  ordered_json json;
+  ForEachField([&](const char* name, const auto& field) { json[name] = Spelled(field); }, moe);
+  json.erase("fake_balanced");  // A benchmark's, not a model's.
+  return json;
 }
 
 ordered_json Describe(const Preset& preset, const Family& family) {

@@ -197,7 +197,7 @@ class ContextAttentionOp final : public ContextAttentionBase {
     return {recorder.Emit(std::make_shared<ContextAttentionBackwardOp>(heads_, ring_, exchange_),
                           {qkv, instance.outputs[0], instance.outputs[1], output_grads[0]},
                           {{.shape = info.shape, .dtype = info.dtype, .name = "dqkv"},
-                           Memory({info.shape[0], q_columns()}, sums, "dqueries"),
+                           Recorder::Output::Memory("dqueries", {info.shape[0], q_columns()}, sums),
                            Places(info, info.dtype, "keys_values"),
                            Places(info, sums, "dkeys_values")})[0]};
   }
@@ -208,17 +208,15 @@ class ContextAttentionOp final : public ContextAttentionBase {
     return recorder.Emit(
         std::move(op), {qkv},
         {{.shape = {tokens, q_columns()}, .dtype = info.dtype, .name = "mixed"},
-         Memory({tokens / heads_.sequence, heads_.heads, heads_.sequence}, sums, "lse"),
-         Memory({tokens, q_columns()}, sums, "sum"),
+         Recorder::Output::Memory("lse", {tokens / heads_.sequence, heads_.heads, heads_.sequence},
+                                  sums),
+         Recorder::Output::Memory("sum", {tokens, q_columns()}, sums),
          Places(info, info.dtype, "keys_values")})[0];
   }
 
  private:
-  static Recorder::Output Memory(const Shape& shape, DType dtype, const char* name) {
-    return {.shape = shape, .dtype = dtype, .name = name, .differentiable = false};
-  }
   Recorder::Output Places(const ValueInfo& qkv, DType dtype, const char* name) const {
-    return Memory({places() * qkv.shape[0], kv_columns()}, dtype, name);
+    return Recorder::Output::Memory(name, {places() * qkv.shape[0], kv_columns()}, dtype);
   }
 };
 

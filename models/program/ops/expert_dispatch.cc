@@ -21,7 +21,7 @@ std::vector<Recorder::Output> ExpertDispatch::Memory(const ExpertDispatchShape& 
                                                      const Precision& precision) {
   std::vector<Recorder::Output> memory;
   const auto add = [&](const char* name, const Shape& shape, DType dtype) {
-    memory.push_back({.shape = shape, .dtype = dtype, .name = name, .differentiable = false});
+    memory.push_back(Recorder::Output::Memory(name, shape, dtype));
   };
   add("sent", {s.slots()}, DType::kI32);
   add("num_sent", {1}, DType::kI32);

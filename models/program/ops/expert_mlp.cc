@@ -151,10 +151,6 @@ class ExpertMlpBackwardOp final : public ExpertMlpBase {
   }
 };
 
-Recorder::Output Memory(const char* name, const Shape& shape, DType dtype) {
-  return {.shape = shape, .dtype = dtype, .name = name, .differentiable = false};
-}
-
 std::vector<Recorder::Output> Joined(std::vector<Recorder::Output> a,
                                      std::vector<Recorder::Output> b) {
   a.insert(a.end(), b.begin(), b.end());
@@ -219,8 +215,8 @@ class ExpertMlpOp final : public ExpertMlpBase {
                 {.shape = weights.shape, .dtype = weights.dtype, .name = "dweights"},
                 Recorder::Output::Into(recorder.Gradient(in(3))),
                 Recorder::Output::Into(recorder.Gradient(in(4))),
-                Memory("drows", {shape_.bound, shape_.width}, x.dtype),
-                Memory("dhidden", {shape_.bound, ffn_}, x.dtype)},
+                Recorder::Output::Memory("drows", {shape_.bound, shape_.width}, x.dtype),
+                Recorder::Output::Memory("dhidden", {shape_.bound, ffn_}, x.dtype)},
                ExpertDispatch::Memory(shape_, recorder.precision()));
     const std::vector<Value> grads = recorder.Emit(
         std::make_shared<ExpertMlpBackwardOp>(shape_, ffn_),
@@ -262,13 +258,13 @@ Value ExpertMlp(Recorder& recorder, const ExpertMlpInputs& inputs) {
   const int64_t ffn = down[2], bound = shape.bound;
   const std::vector<Recorder::Output> outputs =
       Joined({{.shape = x.shape, .dtype = x.dtype, .name = "experts"},
-              Memory("counts", {ranks, shape.experts}, DType::kI32),
-              Memory("order", {shape.slots()}, DType::kI32),
-              Memory("rows", {bound, shape.width}, x.dtype),
-              Memory("row_weights", {bound}, weights.dtype),
-              Memory("up", {bound, 2 * ffn}, x.dtype),
-              Memory("hidden", {bound, ffn}, x.dtype),
-              Memory("result", {bound, shape.width}, x.dtype)},
+              Recorder::Output::Memory("counts", {ranks, shape.experts}, DType::kI32),
+              Recorder::Output::Memory("order", {shape.slots()}, DType::kI32),
+              Recorder::Output::Memory("rows", {bound, shape.width}, x.dtype),
+              Recorder::Output::Memory("row_weights", {bound}, weights.dtype),
+              Recorder::Output::Memory("up", {bound, 2 * ffn}, x.dtype),
+              Recorder::Output::Memory("hidden", {bound, ffn}, x.dtype),
+              Recorder::Output::Memory("result", {bound, shape.width}, x.dtype)},
              ExpertDispatch::Memory(shape, recorder.precision()));
   return recorder.Emit(std::make_shared<ExpertMlpOp>(shape, ffn),
                        {inputs.x, inputs.experts, inputs.weights, inputs.gate_up, inputs.down},

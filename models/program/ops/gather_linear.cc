@@ -25,11 +25,6 @@ namespace {
 // How a weight [N, K] is multiplied: forward x w^T, the gradient of the input dy w.
 enum class Role : uint8_t { kForward, kInputGradient };
 
-// Memory of an instance's own.
-Recorder::Output Memory(int64_t rows, int64_t columns, DType dtype, const char* name) {
-  return {.shape = {rows, columns}, .dtype = dtype, .name = name, .differentiable = false};
-}
-
 class PiecewiseOp : public Op {
  public:
   explicit PiecewiseOp(AxisSet axes) : axes_(axes) {}
@@ -217,7 +212,7 @@ std::vector<Value> EmitGather(Recorder& recorder, Role role, std::vector<Value> 
   const int64_t rows = x.shape[0] * SizesOf(recorder, inputs[0], axes).ranks;
   return recorder.Emit(std::make_shared<GatherLinearOp>(role, axes), std::move(inputs),
                        {{.shape = {rows, w.shape[1 - summed]}, .dtype = dtype, .name = "product"},
-                        Memory(rows, x.shape[1], x.dtype, "gathered")});
+                        Recorder::Output::Memory("gathered", {rows, x.shape[1]}, x.dtype)});
 }
 
 Value EmitScatter(Recorder& recorder, Role role, Value x, Value weight, AxisSet axes) {
@@ -229,10 +224,11 @@ Value EmitScatter(Recorder& recorder, Role role, Value x, Value weight, AxisSet 
       << "matmul_scatter: " << info << " with weight " << w << ", rows for " << ranks << " ranks";
   const int64_t rows = info.shape[0] / ranks, columns = w.shape[1 - summed];
   const DType dtype = recorder.precision().compute;
-  return recorder.Emit(std::make_shared<LinearScatterOp>(role, axes), {x, weight},
-                       {{.shape = {rows, columns}, .dtype = dtype, .name = "scattered"},
-                        Memory(ranks * rows, columns, dtype, "parts"),
-                        Memory(places * rows, columns, dtype, "parts_on_their_way")})[0];
+  return recorder.Emit(
+      std::make_shared<LinearScatterOp>(role, axes), {x, weight},
+      {{.shape = {rows, columns}, .dtype = dtype, .name = "scattered"},
+       Recorder::Output::Memory("parts", {ranks * rows, columns}, dtype),
+       Recorder::Output::Memory("parts_on_their_way", {places * rows, columns}, dtype)})[0];
 }
 
 std::vector<Value> GatherLinearOp::Backward(Recorder& recorder, const Instance& instance,
@@ -249,7 +245,8 @@ std::vector<Value> GatherLinearOp::Backward(Recorder& recorder, const Instance& 
   recorder.set_list(List::kBackwardWeight);
   recorder.Emit(std::make_shared<GatherWeightGradientOp>(axes_), {dy, x},
                 {Recorder::Output::Into(recorder.Gradient(w)),
-                 Memory(places * info.shape[0], info.shape[1], info.dtype, "rows_on_their_way")});
+                 Recorder::Output::Memory("rows_on_their_way",
+                                          {places * info.shape[0], info.shape[1]}, info.dtype)});
   recorder.set_list(List::kBackwardInput);
   return grads;
 }

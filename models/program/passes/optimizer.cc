@@ -110,9 +110,10 @@ void RecordOptimizer(Recorder& recorder, const AdamWOptions& options) {
   ops::ReduceScalars(recorder, program.mesh.active());
   ops::Clip(recorder);
 
+  const std::vector<UpdateRun> runs = UpdateRuns(program);
   std::vector<ops::AdamWRange> ranges;
   for (const Bucket& bucket : program.buckets) {
-    for (const UpdateRun& run : UpdateRuns(program)) {
+    for (const UpdateRun& run : runs) {
       const FlatRange flat = run.flat.Intersect(bucket.own);
       if (flat.empty()) continue;
       const FlatRange shard{.offset = flat.offset - bucket.own.offset + bucket.shard.offset,

@@ -1,0 +1,44 @@
+#include "models/arch/decoder.h"
+
+#include <cmath>
+
+namespace trainyard {
+namespace {
+
+ops::RopeTable RopeOf(const ModelConfig& c) {
+  ops::RopeTable table{.base = c.rope_base};
+  if (c.rope_scaling) {
+    table.factor = c.rope_scaling->factor;
+    table.low_freq_factor = c.rope_scaling->low_freq_factor;
+    table.high_freq_factor = c.rope_scaling->high_freq_factor;
+    table.original_max_seq = c.rope_scaling->original_max_seq;
+  }
+  return table;
+}
+
+}  // namespace
+
+Init DecoderInputInit() { return Init::Normal(0.02); }
+Init DecoderOutputInit(const ModelConfig& c) {
+  return Init::Normal(0.02 / std::sqrt(2.0 * double(c.layers)));
+}
+
+Attention DecoderAttention(const ModelConfig& c, const std::string& name,
+                           const std::optional<QkNorm>& qk_norm) {
+  const int64_t queries = c.heads * c.head_dim, keys = c.kv_heads * c.head_dim;
+  return Attention({.heads = c.heads,
+                    .kv_heads = c.kv_heads,
+                    .head_dim = c.head_dim,
+                    .rope = RopeOf(c),
+                    .qk_norm = qk_norm},
+                   ColumnLinear({{name + ".q_proj", queries},
+                                 {.name = name + ".k_proj", .width = keys, .key_value = true},
+                                 {.name = name + ".v_proj", .width = keys, .key_value = true}},
+                                c.hidden, /*bias=*/false, DecoderInputInit()),
+                   RowLinear({.name = name + ".o_proj",
+                              .in = queries,
+                              .out = c.hidden,
+                              .init = DecoderOutputInit(c)}));
+}
+
+}  // namespace trainyard

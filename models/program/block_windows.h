@@ -1,27 +1,29 @@
 // Which blocks' weights are whole under ZeRO FULL. Two windows of memory take turns: while the
-// computing thread works on a block in one, the next block is gathered into the other.
+// computing thread works on a block in one, the next block is gathered into the other. The rule
+// alone: gathering is the caller's, so that a step's gathers can also be counted without running
+// it.
 
 #pragma once
 
 #include <array>
+#include <functional>
+#include <utility>
 #include <vector>
-
-#include "models/program/communication_stream.h"
-#include "models/program/op.h"
 
 namespace trainyard {
 
-// Used by the computing thread alone. What is posted follows from the calls made here, so that
-// ranks which run the same schedule gather in the same order.
+// What is gathered follows from the calls made here, so that ranks which run the same schedule
+// gather in the same order.
 class BlockWindows {
  public:
-  explicit BlockWindows(CommunicationStream& stream) : stream_(stream) {}
+  // `gather` begins to make a block whole in its window, whatever was there before.
+  explicit BlockWindows(std::function<void(int block)> gather) : gather_(std::move(gather)) {}
 
-  // A collective that makes a part of the block whole in its window. Before the first Fetch.
-  void Add(int block, int window, Call gather);
+  // A block that is gathered; all others are whole always.
+  void Add(int block, int window);
 
-  // Returns when the block's weights are whole. Begins to gather `ahead`, which is wanted next,
-  // where that has the other window; kNoBlock: nothing. Whatever was in that window is lost.
+  // A block's weights are wanted now. Begins to gather `ahead`, which is wanted next, where that
+  // has the other window; kNoBlock: nothing.
   void Fetch(int block, int ahead);
   // The weights have changed: no block is whole any longer, and none is being gathered. Begins to
   // gather `ahead`.
@@ -30,19 +32,13 @@ class BlockWindows {
   static constexpr int kNoBlock = -1;
 
  private:
-  struct Block {
-    int window = 0;
-    std::vector<Call> gathers;
-  };
-  struct Window {
-    int block = kNoBlock;  // Whole, or being gathered.
-    CommunicationStream::Ticket ticket = 0;
-  };
-  void Gather(int block);  // kNoBlock or one without gathers: nothing.
+  int window_of(int block) const;  // kNoWindow: not gathered.
+  void Gather(int block);
 
-  CommunicationStream& stream_;
-  std::vector<Block> blocks_;  // By number of the block; without gathers where none is needed.
-  std::array<Window, 2> windows_;
+  static constexpr int kNoWindow = -1;
+  const std::function<void(int block)> gather_;
+  std::vector<int> windows_;                     // By block.
+  std::array<int, 2> held_{kNoBlock, kNoBlock};  // By window: whole, or being gathered.
 };
 
 }  // namespace trainyard

@@ -6,7 +6,7 @@
 namespace trainyard {
 namespace {
 
-int64_t Replays(const Instance& instance, int64_t micro_batches) {
+int64_t TimesOf(const Instance& instance, const StepReplays& replays) {
   switch (instance.list) {
     case List::kInit:
     case List::kPrepare:
@@ -14,11 +14,11 @@ int64_t Replays(const Instance& instance, int64_t micro_batches) {
     case List::kForward:
     case List::kBackwardInput:
     case List::kBackwardWeight:
-      return instance.when == When::kLastMicroBatch ? 1 : micro_batches;
+      return instance.when == When::kLastMicroBatch ? 1 : replays.micro_batches;
     case List::kOptimizer:
       return 1;
-    case List::kGather:  // At each pass over its block, and once ahead of the next step.
-      return 2 * micro_batches + 1;
+    case List::kGather:
+      return replays.gathers.at(size_t(instance.block));
   }
   return 0;
 }
@@ -44,16 +44,15 @@ void AddTo(CommunicationTable& table, const Group& group, const Communication& c
   sum.exact &= communication.exact;
 }
 
-CommunicationTable CommunicationOf(const Program& program, int64_t micro_batches) {
+CommunicationTable CommunicationOf(const Program& program, const StepReplays& replays) {
   CommunicationTable table;
   for (const Instance& instance : program.instances) {
     const AxisSet axes = instance.op->group();
     if (axes.empty()) continue;
-    const int64_t replays = Replays(instance, micro_batches);
+    const int64_t times = TimesOf(instance, replays);
     for (Communication c : instance.op->CommunicationOf(program, instance)) {
-      c.calls *= replays;
-      c.bytes *= replays;
-      c.exact &= instance.list != List::kGather;
+      c.calls *= times;
+      c.bytes *= times;
       AddTo(table, {instance.stream, axes}, c);
     }
   }

@@ -17,8 +17,8 @@ struct Communication {
   CollectiveOp op = CollectiveOp::kBarrier;
   int64_t calls = 0;
   int64_t bytes = 0;  // That this rank sends in all of them, as OpCounts counts.
-  // What is sent depends on more than the program: an upper bound where blocks are gathered that
-  // are not whole (ZeRO FULL), one round of evenly chosen experts where rows go to those.
+  // Where rows go to the experts that they chose, what is sent depends on the data: this is one
+  // round of evenly chosen ones.
   bool exact = true;
 
   bool operator==(const Communication&) const = default;
@@ -33,8 +33,14 @@ std::vector<Communication> Exchanges(int64_t times, int64_t bytes);
 using CommunicationTable = std::map<std::pair<Group, CollectiveOp>, Communication>;
 void AddTo(CommunicationTable& table, const Group& group, const Communication& communication);
 
-// This rank's instances in one step of `micro_batches`: what the program does, without the messages
-// between pipeline stages, which the schedule sends (train/step/communication.h).
-CommunicationTable CommunicationOf(const Program& program, int64_t micro_batches);
+// How often a step replays instances.
+struct StepReplays {
+  int64_t micro_batches = 1;
+  std::vector<int64_t> gathers;  // By block: how often its weights are made whole (ZeRO FULL).
+};
+
+// This rank's instances in one step: what the program does, without the messages between pipeline
+// stages, which the schedule sends (train/step/communication.h).
+CommunicationTable CommunicationOf(const Program& program, const StepReplays& replays);
 
 }  // namespace trainyard

@@ -46,12 +46,28 @@ struct BoundInstance {
   int awaits;
 };
 
-// Both null where the program has no instances for it.
+// The communication stream, and what is posted there other than in program order.
 struct StreamAndWindows {
+  // What makes a block whole, and the ticket of the last call of it that was posted.
+  struct Gathers {
+    std::vector<Call> calls;
+    CommunicationStream::Ticket last = 0;
+  };
+
   std::vector<CommunicationStream::Ticket> events;  // The last posted that signals each.
   int next_block = BlockWindows::kNoBlock;          // Of the action that runs.
-  std::unique_ptr<BlockWindows> windows;
-  std::unique_ptr<CommunicationStream> stream;  // Last: its thread ends before what it runs.
+  std::map<int, Gathers> gathers;                   // By block.
+  BlockWindows windows{[this](int block) {
+    Gathers& wanted = gathers.at(block);
+    for (const Call& call : wanted.calls) wanted.last = stream->Post(call);
+  }};
+  // Null where the program has no instances for it. Last: its thread ends before what it runs.
+  std::unique_ptr<CommunicationStream> stream;
+
+  void Fetch(int block, int ahead) {
+    windows.Fetch(block, ahead);
+    stream->Wait(gathers.at(block).last);
+  }
 };
 
 // An action bound once: for a chunk and slot, and for the first or the later micro-batches of a
@@ -107,12 +123,12 @@ class SlotBinder final : public Binder {
   Call FetchBlock(int block, int ahead) const override {
     return [&communication = context_.communication, block, ahead](Exec&) {
       const bool last = ahead == BlockWindows::kNoBlock;
-      communication.windows->Fetch(block, last ? communication.next_block : ahead);
+      communication.Fetch(block, last ? communication.next_block : ahead);
     };
   }
   Call ForgetBlocks() const override {
     return [&communication = context_.communication](Exec&) {
-      communication.windows->Forget(communication.next_block);
+      communication.windows.Forget(communication.next_block);
     };
   }
 
@@ -141,13 +157,11 @@ struct Executable::State {
 
 void Executable::State::Bind(const CollectiveTable& collectives) {
   size_t communications = 0;
-  bool gathers = false;
   int events = 0;
   std::vector<int> first_writer(program.values.size(), -1);
   for (size_t i = 0; i < program.instances.size(); ++i) {
     const Instance& instance = program.instances[i];
     communications += instance.stream == Stream::kCommunication;
-    gathers |= instance.list == List::kGather;
     events = std::max({events, instance.signals + 1, instance.awaits + 1});
     for (Value output : instance.outputs) {
       if (first_writer[output.id] < 0) first_writer[output.id] = int(i);
@@ -157,7 +171,6 @@ void Executable::State::Bind(const CollectiveTable& collectives) {
   if (communications > 0) {
     communication.stream = std::make_unique<CommunicationStream>(communications);
   }
-  if (gathers) communication.windows = std::make_unique<BlockWindows>(*communication.stream);
   const BindContext context{.backend = backend,
                             .memory = *memory,
                             .program = program,
@@ -174,8 +187,8 @@ void Executable::State::BindInstance(const BindContext& context, int index) {
   const Instance& instance = program.instances[size_t(index)];
   if (instance.list == List::kGather) {
     const SlotBinder binder(context, {}, index, instance.stream);
-    communication.windows->Add(instance.block, program.window_of(instance.block),
-                               instance.op->Bind(binder, instance));
+    communication.windows.Add(instance.block, program.window_of(instance.block));
+    communication.gathers[instance.block].calls.push_back(instance.op->Bind(binder, instance));
     return;
   }
   ActionKey key{ActionOf(instance.list)};

@@ -129,7 +129,9 @@ struct Program {
   std::vector<ValueInfo> values;
   std::vector<ParameterStorage> storages;  // This rank's.
   std::vector<Instance> instances;         // In execution order; lists interleave.
-  std::vector<Chunk> chunks;               // This rank's, in the order of their blocks.
+  // ZeRO FULL: the blocks whose weights a list of a chunk fetches, in that order (InsertFetches).
+  std::map<std::pair<List, int>, std::vector<int>> fetches;
+  std::vector<Chunk> chunks;  // This rank's, in the order of their blocks.
 
   std::map<std::string, Value> inputs;   // "tokens", "targets": written by the host.
   std::map<std::string, Value> outputs;  // "logits": stay until the slot's next forward.

@@ -1,51 +1,32 @@
-// Proves the two windows of ZeRO FULL: a fetched block is whole, the next one is on its way,
-// nothing is gathered twice, and every posted call is done in order.
+// Proves the two windows of ZeRO FULL: the next block is gathered ahead, and nothing twice; and the
+// stream on which that happens: every posted call is done in order.
 #include "models/program/block_windows.h"
 
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "models/program/communication_stream.h"
 
 namespace trainyard::testing {
 namespace {
 
-// Blocks 0, 1, 2, ... in windows 0, 1, 0, ...; each gathered by two calls that note it.
+// Blocks 0, 1, 2, 3 in windows 0, 1, 0, 1; block 4 is not gathered.
 class BlockWindowsTest : public ::testing::Test {
  protected:
   BlockWindowsTest() {
-    for (int block = 0; block < 4; ++block) {
-      for (int part : {0, 1}) {
-        windows_.Add(block, block % 2,
-                     [this, block, part](Exec&) { gathered_.push_back(10 * block + part); });
-      }
-    }
+    for (int block = 0; block < 4; ++block) windows_.Add(block, block % 2);
   }
 
-  // All gathers so far.
-  std::vector<int> Gathered() {
-    stream_.WaitForAll();
-    return gathered_;
-  }
-
-  std::vector<int> gathered_;  // Written by the stream's thread.
-  CommunicationStream stream_{4};
-  BlockWindows windows_{stream_};
+  std::vector<int> gathered_;  // So far.
+  BlockWindows windows_{[this](int block) { gathered_.push_back(block); }};
 };
-
-TEST_F(BlockWindowsTest, AFetchedBlockIsWholeWhenTheCallReturns) {
-  for (int i = 0; i < 1000; ++i) {  // The other thread is rarely the faster one.
-    windows_.Forget();
-    windows_.Fetch(i % 4, BlockWindows::kNoBlock);
-    ASSERT_EQ(gathered_.size(), size_t(2 * i + 2));
-    ASSERT_EQ(gathered_.back(), 10 * (i % 4) + 1);
-  }
-}
 
 TEST_F(BlockWindowsTest, TheNextBlockIsGatheredAheadAndOnce) {
   windows_.Fetch(0, 1);
-  EXPECT_EQ(Gathered(), (std::vector<int>{0, 1, 10, 11}));
+  EXPECT_EQ(gathered_, (std::vector<int>{0, 1}));
   windows_.Fetch(1, 2);
-  EXPECT_EQ(Gathered(), (std::vector<int>{0, 1, 10, 11, 20, 21}));
+  EXPECT_EQ(gathered_, (std::vector<int>{0, 1, 2}));
 }
 
 // Where forward turns into backward, both windows hold what is wanted.
@@ -53,23 +34,30 @@ TEST_F(BlockWindowsTest, WhatIsWholeIsNotGatheredAgain) {
   for (auto [block, ahead] : {std::pair(0, 1), {1, 2}, {2, 3}, {3, 3}, {3, 2}}) {
     windows_.Fetch(block, ahead);
   }
-  EXPECT_EQ(Gathered().size(), 8u);
+  EXPECT_EQ(gathered_, (std::vector<int>{0, 1, 2, 3}));
   windows_.Fetch(2, 1);
-  EXPECT_EQ(Gathered().back(), 11);
+  EXPECT_EQ(gathered_, (std::vector<int>{0, 1, 2, 3, 1}));
 }
 
 TEST_F(BlockWindowsTest, ABlockOfTheSameWindowWaitsItsTurn) {
   windows_.Fetch(0, 2);
-  EXPECT_EQ(Gathered(), (std::vector<int>{0, 1}));
   windows_.Fetch(0, BlockWindows::kNoBlock);  // Still there.
-  EXPECT_EQ(Gathered(), (std::vector<int>{0, 1}));
+  EXPECT_EQ(gathered_, (std::vector<int>{0}));
+}
+
+TEST_F(BlockWindowsTest, WhatIsWholeAlwaysTakesNoWindow) {
+  windows_.Fetch(0, 4);
+  windows_.Fetch(4, 1);
+  windows_.Fetch(0, 1);
+  EXPECT_EQ(gathered_, (std::vector<int>{0, 1}));
 }
 
 TEST_F(BlockWindowsTest, NothingIsWholeOnceTheWeightsHaveChanged) {
   windows_.Fetch(0, 1);
   windows_.Forget();
   windows_.Fetch(1, BlockWindows::kNoBlock);
-  EXPECT_EQ(Gathered(), (std::vector<int>{0, 1, 10, 11, 10, 11}));
+  windows_.Forget(0);
+  EXPECT_EQ(gathered_, (std::vector<int>{0, 1, 1, 0}));
 }
 
 TEST(CommunicationStreamTest, MoreCallsThanFitRunInTheirOrder) {

@@ -1,19 +1,45 @@
 #include "train/step/communication.h"
 
+#include "models/program/block_windows.h"
 #include "train/pipeline/message.h"
+#include "train/step/next_block.h"
 
 namespace trainyard {
 namespace {
 
 constexpr Group kStages{Stream::kCompute, Axis::kPipeline};
 
+// How often a step makes each block whole: what Executable and StepRunner do, without weights.
+std::vector<int64_t> GathersOf(const Program& program, const std::vector<PipelineAction>& actions) {
+  std::vector<int64_t> gathers(size_t(program.num_blocks));
+  BlockWindows windows([&](int block) { ++gathers[size_t(block)]; });
+  for (const Instance& instance : program.instances) {
+    if (instance.list == List::kGather) {
+      windows.Add(instance.block, program.window_of(instance.block));
+    }
+  }
+  const std::vector<int> next = NextBlocks(program, actions);
+  windows.Forget(next.back());  // As the step before left them.
+  gathers.assign(gathers.size(), 0);
+  for (size_t i = 0; i < actions.size(); ++i) {
+    const std::vector<int>& fetched = FetchedBlocks(program, actions[i]);
+    for (size_t k = 0; k < fetched.size(); ++k) {
+      windows.Fetch(fetched[k], k + 1 < fetched.size() ? fetched[k + 1] : next[i]);
+    }
+  }
+  windows.Forget(next.back());
+  return gathers;
+}
+
 }  // namespace
 
 CommunicationTable StepCommunication(const Program& program, const PipelineSchedule& schedule) {
   const ScheduleOptions& options = schedule.options;
-  CommunicationTable table = CommunicationOf(program, options.micro_batches);
   const int stage = program.mesh.coordinate(Axis::kPipeline);
-  for (const PipelineAction& action : schedule.stages[size_t(stage)].actions) {
+  const std::vector<PipelineAction>& actions = schedule.stages[size_t(stage)].actions;
+  CommunicationTable table = CommunicationOf(
+      program, {.micro_batches = options.micro_batches, .gathers = GathersOf(program, actions)});
+  for (const PipelineAction& action : actions) {
     const Chunk& chunk = program.chunks[size_t(action.chunk)];
     const bool forward = action.kind == PipelineAction::kForward;
     const auto add = [&](CollectiveOp op, Value value) {

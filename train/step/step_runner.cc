@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "common/check.h"
+#include "train/step/next_block.h"
 
 namespace trainyard {
 namespace {
@@ -37,21 +38,6 @@ Action ActionOf(PipelineAction::Kind kind) {
   return Action::kForward;
 }
 
-// The first block whose weights an action reads; -1: it reads none.
-int FirstBlock(const Program& program, const PipelineAction& action) {
-  const Chunk& chunk = program.chunks[size_t(action.chunk)];
-  switch (action.kind) {
-    case PipelineAction::kForward:
-      return chunk.first_block;
-    case PipelineAction::kBackward:
-    case PipelineAction::kBackwardInput:
-      return chunk.last_block;
-    case PipelineAction::kBackwardWeight:
-      break;
-  }
-  return -1;
-}
-
 }  // namespace
 
 StepState InitialState(const StepInput& input) {
@@ -76,14 +62,7 @@ StepRunner::StepRunner(Executable& executable, PipelineSchedule schedule, Collec
       stage_(pipeline == nullptr ? 0 : pipeline->rank()) {
   CHECK((pipeline == nullptr ? 1 : pipeline->size()) == schedule_.options.stages)
       << "a schedule of " << schedule_.options.stages << " stages";
-  const std::vector<PipelineAction>& actions = schedule_.stages[size_t(stage_)].actions;
-  next_blocks_.resize(actions.size());
-  int next = -1;
-  for (size_t i = actions.size(); i-- > 0;) {
-    next_blocks_[i] = next;
-    const int first = FirstBlock(executable_.program(), actions[i]);
-    if (first >= 0) next = first;
-  }
+  next_blocks_ = NextBlocks(executable_.program(), schedule_.stages[size_t(stage_)].actions);
 }
 
 StepOutput StepRunner::Step(const StepState& state, const StepBatch& batch,
@@ -114,8 +93,7 @@ StepOutput StepRunner::Step(const StepState& state, const StepBatch& batch,
   WaitForAll();
   output.phases.pipeline_bubble = waited_;
   stopwatch.Lap();
-  executable_.Run(Action::kOptimizer,
-                  {.next_block = FirstBlock(executable_.program(), actions[0])});
+  executable_.Run(Action::kOptimizer, {.next_block = next_blocks_.back()});
   output.state = executable_.ReadStepState();
   lap(output.phases.optimizer, 0);
   return output;

@@ -61,7 +61,7 @@ class StepRunner {
   const PipelineSchedule schedule_;
   Collective* const pipeline_;
   const int stage_;
-  std::vector<int> next_blocks_;  // By action of the schedule: MicroBatch::next_block.
+  std::vector<int> next_blocks_;  // MicroBatch::next_block of each action, and of the optimizer.
   std::map<std::pair<Value, int>, SendHandle> posted_;  // By what is sent, and slot.
   double waited_ = 0;                                   // For other stages, in this step.
 };

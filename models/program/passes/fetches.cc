@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <map>
 #include <utility>
 #include <vector>
 
@@ -22,8 +21,6 @@ bool ReadsWindow(const Program& program, const Instance& instance) {
 }  // namespace
 
 void InsertFetches(Program& program) {
-  // In the order in which an action, a list of a chunk, wants them.
-  std::map<std::pair<List, int>, std::vector<int>> blocks;
   std::vector<size_t> first_readers;
   for (size_t i = 0; i < program.instances.size(); ++i) {
     const Instance& instance = program.instances[i];
@@ -31,7 +28,7 @@ void InsertFetches(Program& program) {
     CHECK(instance.list != List::kBackwardWeight)
         << instance.op->name() << " of block " << instance.block << " reads weights in list "
         << Name(instance.list) << ", for which none are fetched";
-    std::vector<int>& before = blocks[{instance.list, program.chunk_of(instance.block)}];
+    std::vector<int>& before = program.fetches[{instance.list, program.chunk_of(instance.block)}];
     if (!before.empty() && before.back() == instance.block) continue;
     CHECK(std::count(before.begin(), before.end(), instance.block) == 0)
         << "list " << Name(instance.list) << " returns to the weights of block " << instance.block;
@@ -44,7 +41,8 @@ void InsertFetches(Program& program) {
   for (size_t i = 0; i < program.instances.size(); ++i) {
     Instance& instance = program.instances[i];
     if (next < first_readers.size() && first_readers[next] == i) {
-      const std::vector<int>& order = blocks[{instance.list, program.chunk_of(instance.block)}];
+      const std::vector<int>& order =
+          program.fetches[{instance.list, program.chunk_of(instance.block)}];
       const auto ahead = std::next(std::find(order.begin(), order.end(), instance.block));
       instances.push_back(ops::Fetch(instance.list, instance.block,
                                      ahead == order.end() ? BlockWindows::kNoBlock : *ahead));

@@ -12,6 +12,7 @@
 #include "tests/models/tiny.h"
 #include "tests/testing/ranks.h"
 #include "train/step/communication.h"
+#include "train/step/next_block.h"
 #include "train/step/prefetch.h"
 #include "train/step/rank_engine.h"
 
@@ -103,7 +104,11 @@ class Rank {
     engine_ = *std::move(engine);
     executable().WriteStepState({.seed = 7});
     executable().Run(Action::kInit);
-    executable().Run(Action::kPrepare);
+    // As a step before would have left it.
+    const auto& stage =
+        engine_->schedule().stages[size_t(engine_->mesh().coordinate(Axis::kPipeline))];
+    executable().Run(Action::kPrepare,
+                     {.next_block = NextBlocks(executable().program(), stage.actions).back()});
   }
 
   // What the step's collectives should have added to the counters, and did not.
@@ -114,9 +119,10 @@ class Rank {
     }
     CommunicationTable got = Counts();
     bool equal = got.size() <= want.size();
+    const bool even = case_.is_even();
     for (const auto& [key, w] : want) {
       const Communication& c = got[key];
-      equal &= w.exact ? c.calls == w.calls && c.bytes == w.bytes : c.calls > 0;
+      equal &= w.exact || even ? c.calls == w.calls && c.bytes == w.bytes : c.calls > 0;
     }
     if (equal) return "";
     return absl::StrCat("rank ", engine_->mesh().rank, " before", ToText(before), "\n counted",
@@ -180,6 +186,10 @@ double LargestDifference(const Tensors& a, const Tensors& b) {
 }
 
 }  // namespace
+
+bool LayoutCase::is_even() const {
+  return model.moe && model.moe->fake_balanced && expert_rows >= 1;
+}
 
 std::string LayoutCase::name() const {
   const ParallelismConfig& p = job.parallelism;

@@ -19,6 +19,8 @@ struct LayoutCase {
   JobConfig job;           // Sizes alone.
   int router = 0;          // Of a model with experts: which of kRouters.
   double expert_rows = 2;  // As RecordOptions::expert_rows.
+  // Every expert gets the same number of rows, in one round: then what is sent is known beforehand.
+  bool is_even() const;
   std::string name() const;
   friend void PrintTo(const LayoutCase& c, std::ostream* out) { *out << c.name(); }
 };

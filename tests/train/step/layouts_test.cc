@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <iterator>
 #include <mutex>
 #include <set>
 
@@ -55,9 +56,9 @@ bool CommunicatesInAStep(const Instance& instance) {
   return !instance.op->group().empty() && instance.list >= List::kForward;
 }
 
-// One instance of each op that communicates, one op at a time: no other may make up for it.
-TEST(CommunicationFormula, AnyOpThatIsMisstatedIsSeen) {
-  const LayoutCase layout = MakeLayoutCase("gpt3", {.tensor = 2, .pipeline = 2, .context = 2}, 2);
+// One instance of each op that communicates, one op at a time: no other may make up for it. Returns
+// the ops.
+std::set<std::string> ExpectMisstatedOpsAreSeen(const LayoutCase& layout) {
   std::mutex mutex;
   std::set<std::string> ops;
   Train(layout, [&](Program& program) {
@@ -66,11 +67,6 @@ TEST(CommunicationFormula, AnyOpThatIsMisstatedIsSeen) {
       if (CommunicatesInAStep(instance)) ops.emplace(instance.op->name());
     }
   });
-  EXPECT_THAT(ops, ::testing::IsSupersetOf({"all_gather", "reduce_scatter", "reduce_gradients",
-                                            "scatter_bucket", "gather_parameters", "reduce_scalars",
-                                            "context_attention", "context_attention_backward",
-                                            "gather_matmul", "gather_matmul_weight_gradient",
-                                            "matmul_scatter"}));
   for (const std::string& op : ops) {
     for (const auto& [calls, bytes] : {std::pair(1, 0), std::pair(0, 1)}) {
       const TrainedSteps steps = Train(layout, [&, calls = calls, bytes = bytes](Program& program) {
@@ -83,6 +79,20 @@ TEST(CommunicationFormula, AnyOpThatIsMisstatedIsSeen) {
       EXPECT_THAT(steps.uncounted, ::testing::Not(::testing::IsEmpty())) << op;
     }
   }
+  return ops;
+}
+
+TEST(CommunicationFormula, AnyOpThatIsMisstatedIsSeen) {
+  EXPECT_THAT(
+      ExpectMisstatedOpsAreSeen(
+          MakeLayoutCase("gpt3", {.tensor = 2, .pipeline = 2, .context = 2}, 2)),
+      ::testing::IsSupersetOf({"all_gather", "reduce_scatter", "reduce_gradients", "scatter_bucket",
+                               "gather_parameters", "reduce_scalars", "context_attention",
+                               "context_attention_backward", "gather_matmul",
+                               "gather_matmul_weight_gradient", "matmul_scatter"}));
+  const LayoutCase experts = MakeLayoutCase("qwen3_moe", {.expert = 2, .zero = Zero::kFull}, 2);
+  EXPECT_THAT(ExpectMisstatedOpsAreSeen(WithRouter(experts, std::size(kRouters) - 1)),
+              ::testing::IsSupersetOf({"expert_mlp", "expert_mlp_backward", "gather_window"}));
 }
 
 class RecomputedLayoutsTest : public ::testing::TestWithParam<LayoutCase> {};

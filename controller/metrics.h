@@ -103,6 +103,10 @@ class ControllerMetrics {
   Gauges& loss = Measure("loss", "Training loss of the last step. NaN or rising: diverging.");
   Gauges& grad_norm =
       Measure("grad_norm", "Global gradient norm before clipping. Spikes announce divergence.");
+  Gauges& load_balancing_loss =
+      Measure("load_balancing_loss",
+              "Of experts, mean over layers, without its coefficient. 1: even; far above: a few "
+              "experts get most tokens. Absent: not trained for.");
   Gauges& learning_rate =
       Measure("learning_rate", "Of the last step. Not on its schedule: a fault.");
   Counters& phase_seconds_total = Count(

@@ -100,6 +100,7 @@ void JobSeries::OnStep(const Job& job, const StepRecord& step, const DeviceFacts
   Series(m.loss, {}).Set(step.loss);
   Series(m.grad_norm, {}).Set(step.grad_norm);
   Series(m.learning_rate, {}).Set(step.learning_rate);
+  if (step.load_balancing_loss) Series(m.load_balancing_loss, {}).Set(*step.load_balancing_loss);
   Series(m.last_step_timestamp_seconds, {})
       .Set(double(absl::ToUnixMicros(step.finish_time)) * 1e-6);
   const uint64_t steps = job.spec->facts.steps;

@@ -32,6 +32,7 @@ bool MergeStep(StepRecord& record, const StepRecord& report, uint32_t rank, uint
     record.loss = report.loss;
     record.grad_norm = report.grad_norm;
     record.learning_rate = report.learning_rate;
+    record.load_balancing_loss = report.load_balancing_loss;
     record.tokens = report.tokens;
     record.skipped = report.skipped;
     record.model_flops = report.model_flops;

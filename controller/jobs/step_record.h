@@ -39,6 +39,7 @@ struct StepRecord {
   std::array<double, kNumPhases> phases = {};
   std::optional<double> mfu;
   std::optional<double> validation_loss;
+  std::optional<double> load_balancing_loss;
   absl::Time finish_time;
   bool skipped = false;
   double model_flops = 0;  // Of the whole job's step.

@@ -174,6 +174,7 @@ v1::StepRecord ToProto(const StepRecord& step) {
   phases->set_checkpoint(step.phases[6]);
   if (step.mfu) out.set_mfu(*step.mfu);
   if (step.validation_loss) out.set_validation_loss(*step.validation_loss);
+  if (step.load_balancing_loss) out.set_load_balancing_loss(*step.load_balancing_loss);
   *out.mutable_finish_time() = ToTimestamp(step.finish_time);
   out.set_skipped(step.skipped);
   return out;
@@ -193,6 +194,7 @@ StepRecord FromProto(const v1::StepRecord& step) {
                 p.optimizer(), p.pipeline_bubble(), p.checkpoint()};
   if (step.has_mfu()) out.mfu = step.mfu();
   if (step.has_validation_loss()) out.validation_loss = step.validation_loss();
+  if (step.has_load_balancing_loss()) out.load_balancing_loss = step.load_balancing_loss();
   out.finish_time = FromTimestamp(step.finish_time());
   out.skipped = step.skipped();
   return out;

@@ -15,7 +15,7 @@ constexpr int64_t kApplicationId = 0x54595244;
 constexpr int64_t kFullCheckPages = 16'384;
 
 // Entry v takes schema version v to v + 1. Entries are never changed, only appended.
-constexpr std::array<const char*, 1> kMigrations = {R"sql(
+constexpr std::array<const char*, 2> kMigrations = {R"sql(
   CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
   INSERT INTO meta VALUES ('generation', 0);
   CREATE TABLE jobs (
@@ -37,6 +37,9 @@ constexpr std::array<const char*, 1> kMigrations = {R"sql(
   CREATE TABLE logs (
     number INTEGER NOT NULL, n INTEGER NOT NULL, time INTEGER NOT NULL, epoch INTEGER NOT NULL,
     rank INTEGER NOT NULL, text TEXT NOT NULL, PRIMARY KEY (number, n)) WITHOUT ROWID;
+)sql",
+                                                    R"sql(
+  ALTER TABLE steps ADD COLUMN load_balancing_loss REAL;
 )sql"};
 
 absl::Status Damaged(const std::string& path, absl::string_view what) {

@@ -10,8 +10,7 @@ namespace {
 constexpr char kStepColumns[] =
     "SELECT step, epoch, complete, loss, grad_norm, learning_rate, tokens, seconds, data, forward, "
     "backward, grad_sync, optimizer, pipeline_bubble, checkpoint, mfu, validation_loss, "
-    "finish_time, "
-    "skipped, model_flops, ranks_seen FROM steps ";
+    "finish_time, skipped, model_flops, ranks_seen, load_balancing_loss FROM steps ";
 
 StepRecord StepOf(const Statement& row) {
   StepRecord r;
@@ -30,6 +29,7 @@ StepRecord StepOf(const Statement& row) {
   r.skipped = row.Int(18) != 0;
   r.model_flops = row.Real(19);
   r.ranks_seen = row.Text(20);
+  if (!row.IsNull(21)) r.load_balancing_loss = row.Real(21);
   return r;
 }
 

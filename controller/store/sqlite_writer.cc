@@ -135,7 +135,7 @@ absl::Status SqliteWriter::PutStep(const WriteBatch::Step& step) {
   ASSIGN_OR_RETURN(
       Statement * put,
       Cached("INSERT OR REPLACE INTO steps VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, "
-             "?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"));
+             "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"));
   put->Bind(1, int64_t(step.number)).Bind(2, int64_t(r.step)).Bind(3, int64_t(r.epoch));
   put->Bind(4, int64_t(r.complete)).Bind(5, r.loss).Bind(6, r.grad_norm).Bind(7, r.learning_rate);
   put->Bind(8, int64_t(r.tokens)).Bind(9, r.seconds);
@@ -143,6 +143,7 @@ absl::Status SqliteWriter::PutStep(const WriteBatch::Step& step) {
   r.mfu ? put->Bind(17, *r.mfu) : put->BindNull(17);
   r.validation_loss ? put->Bind(18, *r.validation_loss) : put->BindNull(18);
   put->Bind(19, absl::ToUnixMicros(r.finish_time)).Bind(20, int64_t(r.skipped));
+  r.load_balancing_loss ? put->Bind(23, *r.load_balancing_loss) : put->BindNull(23);
   RETURN_IF_ERROR(put->Bind(21, r.model_flops).BindBlob(22, r.ranks_seen).Run());
   if (r.step % kTrimEvery != 0 || r.step <= limits_.steps_per_job) return absl::OkStatus();
   ASSIGN_OR_RETURN(Statement * trim, Cached("DELETE FROM steps WHERE number = ? AND step <= ?"));

@@ -132,23 +132,33 @@ TEST(Training, ItsCheckpointsAreListedGoodAndWriteText) {
                     HasSubstr("CHECKPOINTED"), HasSubstr("FINISHED")));
 }
 
-std::vector<double> Losses(Service& service, TestJob job) {
+// By step. What only some models have is 0 for others.
+struct Curves {
+  std::vector<double> loss, load_balancing_loss;
+};
+
+Curves Train(Service& service, TestJob job) {
   job.checkpoint_every = job.steps;
   job.directory = "runs/" + job.name;
   const std::string id = service.Submit(job);
   EXPECT_EQ(service.WaitForEnd(id), "SUCCEEDED");
-  std::vector<double> values;
+  Curves curves;
   for (const auto& step : service.Steps(id)) {
-    values.push_back(step.at("loss").get<double>());
+    curves.loss.push_back(step.at("loss").get<double>());
+    curves.load_balancing_loss.push_back(step.value("load_balancing_loss", 0.0));
     ExpectPhasesSumToTheStep(step);
   }
-  return values;
+  return curves;
 }
 
-void ExpectSameCurve(const std::vector<double>& got, const std::vector<double>& want) {
-  ASSERT_EQ(want.size(), 8u);
-  ASSERT_EQ(got.size(), want.size());
-  for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i], want[i], 1e-4) << "step " << i + 1;
+void ExpectSame(const Curves& got, const Curves& want) {
+  ASSERT_EQ(want.loss.size(), 8u);
+  ASSERT_EQ(got.loss.size(), want.loss.size());
+  for (size_t i = 0; i < want.loss.size(); ++i) {
+    SCOPED_TRACE(absl::StrCat("step ", i + 1));
+    EXPECT_NEAR(got.loss[i], want.loss[i], 1e-4);
+    EXPECT_NEAR(got.load_balancing_loss[i], want.load_balancing_loss[i], 1e-4);
+  }
 }
 
 // 16 processes, every axis of a dense model and virtual stages, against one: f32, so that sums in
@@ -156,10 +166,10 @@ void ExpectSameCurve(const std::vector<double>& got, const std::vector<double>& 
 TEST(Training, ManyRanksOverAllAxesGiveTheCurveOfOne) {
   Service service({.workers = 2, .devices_per_worker = 8});
   TestJob job{.name = "one", .steps = 8, .micro = 1};
-  const std::vector<double> one = Losses(service, job);
+  const Curves one = Train(service, job);
   job.name = "many", job.devices = 16;
   job.more = "parallelism: {tensor: 2, pipeline: 2, virtual_pipeline: 2, context: 2}";
-  ExpectSameCurve(Losses(service, job), one);
+  ExpectSame(Train(service, job), one);
 }
 
 // 8 processes that divide 8 experts and their tokens over expert x tensor ranks, against one, which
@@ -170,10 +180,12 @@ TEST(Training, ExpertsOnManyRanksGiveTheCurveOfOne) {
               .steps = 8,
               .micro = 4,
               .moe = "experts: 8, top_k: 2, expert_ffn: 24, aux_loss: 0.01"};
-  const std::vector<double> one = Losses(service, job);
+  const Curves one = Train(service, job);
+  EXPECT_GT(one.load_balancing_loss[0], 1);
+  EXPECT_THAT(HttpGet(service.metrics_url()), HasSubstr("trainyard_load_balancing_loss{"));
   job.name = "many", job.devices = 8, job.micro = 1;
   job.more = "parallelism: {tensor: 2, expert: 2}";
-  ExpectSameCurve(Losses(service, job), one);
+  ExpectSame(Train(service, job), one);
 }
 
 }  // namespace

@@ -53,6 +53,12 @@ absl::Status OfField(absl::string_view field, const absl::Status& status) {
   return absl::Status(status.code(), absl::StrCat(field, ": ", status.message()));
 }
 
+// As Megatron logs it: models of any depth and coefficient compare.
+std::optional<double> LoadBalancingLoss(const ModelConfig& model, const StepState& state) {
+  if (!model.moe || model.moe->aux_loss == 0) return std::nullopt;
+  return state.auxiliary_loss / (model.moe->aux_loss * double(model.layers));
+}
+
 // Where the spec says which data; synthetic ones come from nowhere.
 const char* PathField(const DataConfig& data) {
   return std::holds_alternative<IndexedData>(data) ? "data.indexed.prefix" : "data.text.path";
@@ -368,6 +374,7 @@ Agreement RankTrainer::Attempt(int64_t step, int attempt, const StepBatch& batch
   record.phases.grad_sync += agreed.seconds - mine;  // What this rank waits for the slowest.
   record.loss = output.state.loss;
   record.grad_norm = output.state.grad_norm;
+  record.load_balancing_loss = LoadBalancingLoss(model_, output.state);
   return agreed;
 }
 

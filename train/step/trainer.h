@@ -45,10 +45,13 @@ struct StepRecord {
   PhaseSeconds phases;                    // Of this rank; made up to `seconds` by grad_sync.
   std::optional<double> mfu;              // Of one rank's peak, where that is known.
   std::optional<double> validation_loss;  // After this step, where it was measured.
-  bool skipped = false;                   // Not finite, twice: the update was not committed.
-  double model_flops = 0;                 // Of the global batch, convention exact.
-  int64_t memory_bytes = 0;               // Peak resident memory of this process.
-  int64_t memory_planned_bytes = 0;       // Of tensors, as planned.
+  // Of a model that trains for it: the mean over its layers, without its coefficient. 1: the
+  // experts are evenly loaded; at most experts / top_k. The same on every rank.
+  std::optional<double> load_balancing_loss;
+  bool skipped = false;              // Not finite, twice: the update was not committed.
+  double model_flops = 0;            // Of the global batch, convention exact.
+  int64_t memory_bytes = 0;          // Peak resident memory of this process.
+  int64_t memory_planned_bytes = 0;  // Of tensors, as planned.
   // This rank's, since the record before, validation and checkpoint included.
   std::vector<CollectiveUse> collectives;
 };

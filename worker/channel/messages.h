@@ -52,6 +52,7 @@ struct Step {
   double checkpoint = 0;
   std::optional<double> mfu;
   std::optional<double> validation_loss;
+  std::optional<double> load_balancing_loss;    // Mean over layers, without its coefficient.
   bool skipped = false;                         // Not finite: the update was not committed.
   double model_flops = 0;                       // Of the whole global batch, convention exact.
   uint64_t memory_bytes = 0;                    // Peak resident memory of this rank.

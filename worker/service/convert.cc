@@ -80,6 +80,7 @@ void Fill(const StepReport& report, v1::ConnectRequest& request) {
   phases.set_checkpoint(step.checkpoint);
   if (step.mfu) record.set_mfu(*step.mfu);
   if (step.validation_loss) record.set_validation_loss(*step.validation_loss);
+  if (step.load_balancing_loss) record.set_load_balancing_loss(*step.load_balancing_loss);
   record.set_skipped(step.skipped);
   SetTime(absl::FromUnixNanos(int64_t(step.time * 1e9)), *record.mutable_finish_time());
   for (const channel::CollectiveUse& use : step.collectives) {

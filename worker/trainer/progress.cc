@@ -14,6 +14,9 @@ std::string ProgressLine(const StepRecord& record, int64_t num_steps, double mea
   if (record.validation_loss) {
     absl::StrAppendFormat(&line, "validation loss %.4f | ", *record.validation_loss);
   }
+  if (record.load_balancing_loss) {
+    absl::StrAppendFormat(&line, "load balancing loss %.4f | ", *record.load_balancing_loss);
+  }
   if (record.skipped) line += "not finite, not committed | ";
   const absl::Duration left = absl::Seconds(mean_seconds * double(num_steps - record.step));
   absl::StrAppendFormat(&line, "train_step_timing in s: %.4g | eta %s", record.seconds,

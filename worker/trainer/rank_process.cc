@@ -69,6 +69,7 @@ channel::Step ToMessage(const StepRecord& record) {
           .checkpoint = phases.checkpoint,
           .mfu = record.mfu,
           .validation_loss = record.validation_loss,
+          .load_balancing_loss = record.load_balancing_loss,
           .skipped = record.skipped,
           .model_flops = record.model_flops,
           .memory_bytes = uint64_t(record.memory_bytes),

@@ -14,6 +14,7 @@ StepRecord Report(uint64_t epoch, double seconds, double loss) {
   r.seconds = seconds;
   r.phases[1] = seconds;
   r.loss = loss;
+  r.load_balancing_loss = loss / 2;
   return r;
 }
 
@@ -27,6 +28,7 @@ TEST(MergeStep, TakesSecondsOfTheSlowestAndLossOfRankZero) {
   EXPECT_EQ(step.seconds, 2.0);
   EXPECT_EQ(step.phases[1], 2.0);
   EXPECT_EQ(step.loss, 3);
+  EXPECT_EQ(step.load_balancing_loss, 1.5);
 }
 
 TEST(MergeStep, TakesPhasesOfTheRankThatWaitedLeast) {

@@ -93,6 +93,26 @@ TEST_F(MetricsTest, FlopsBeyondSixtyFourBitsAreCounted) {
   EXPECT_NEAR(Steps(id)[3].mfu(), 3e19 / 1e9 / 1e9, 1e-9);
 }
 
+// Only a model that is trained for it has one; its answer and its page say the same.
+TEST_F(MetricsTest, LoadBalancingLossIsThereWhereItIsReported) {
+  EXPECT_THAT(Page(), testing::Not(HasSubstr("trainyard_load_balancing_loss{")));
+  const std::string dense = RunAJob();
+  EXPECT_FALSE(Steps(dense)[0].has_load_balancing_loss());
+  EXPECT_THAT(Page(), testing::Not(HasSubstr("trainyard_load_balancing_loss{")));
+  auto worker = Worker("moe", 1);
+  const std::string id = MustSubmit(Spec());
+  worker->AwaitStart();
+  v1::ConnectRequest request;
+  request.mutable_step()->set_job_id(id);
+  request.mutable_step()->mutable_record()->set_step(1);
+  request.mutable_step()->mutable_record()->set_epoch(1);
+  request.mutable_step()->mutable_record()->set_load_balancing_loss(1.25);
+  worker->Send(request);
+  worker->AwaitAck();
+  EXPECT_THAT(Page(), HasSubstr("trainyard_load_balancing_loss{job_id=\"" + id + "\"} 1.25"));
+  EXPECT_EQ(Steps(id)[0].load_balancing_loss(), 1.25);
+}
+
 v1::ConnectRequest StepWithCollective(const std::string& job, uint32_t rank, double seconds,
                                       const std::string& group = "data") {
   v1::ConnectRequest request;

@@ -98,6 +98,7 @@ TEST(SqliteStore, StepsReplaceAndOnlyFinishedHistoryIsRead) {
     record.loss = std::nan("");
     record.phases[6] = 0.5;
     record.model_flops = 3e19;
+    if (step == 1) record.load_balancing_loss = 1.5;
     record.ranks_seen = std::string("\3\0", 2);
     WriteBatch batch;
     batch.steps.push_back({1, record});
@@ -115,6 +116,8 @@ TEST(SqliteStore, StepsReplaceAndOnlyFinishedHistoryIsRead) {
   EXPECT_EQ((*steps)[2].phases[6], 0.5);
   EXPECT_EQ((*steps)[2].model_flops, 3e19);
   EXPECT_FALSE((*steps)[2].mfu.has_value());
+  EXPECT_EQ((*steps)[0].load_balancing_loss, 1.5);
+  EXPECT_FALSE((*steps)[2].load_balancing_loss.has_value());
   EXPECT_EQ((*steps)[2].ranks_seen, std::string("\3\0", 2));
   EXPECT_EQ(store->ReadSteps(1, 2, 10)->size(), 1u);
   EXPECT_EQ(store->LastStep(1, 1)->step, 1);
@@ -253,6 +256,36 @@ TEST(SqliteStore, OneProcessOwnsADirectory) {
   const absl::Status second = SqliteStore::Open(directory.path()).status();
   EXPECT_EQ(second.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(second.message()), HasSubstr(absl::StrCat("process ", ::getpid())));
+}
+
+// A store of schema version 1, whose steps lack what models of experts report.
+TEST(SqliteStore, KeepsTheStepsOfAnOlderSchema) {
+  const TempDirectory directory;
+  const auto put = [](Store& store, uint64_t number) {
+    StepRecord step;
+    step.step = number;
+    step.complete = true;
+    step.loss = 0.5;
+    step.ranks_seen = "\1";
+    step.load_balancing_loss = 1.5;
+    WriteBatch batch;
+    batch.steps.push_back({1, step});
+    ASSERT_TRUE(Put(store, std::move(batch)).ok());
+  };
+  put(*Open(directory.path()), 1);
+  {
+    auto database = Database::Open(directory.path() + "/store.db");
+    ASSERT_TRUE(database->Execute("ALTER TABLE steps DROP COLUMN load_balancing_loss").ok());
+    ASSERT_TRUE(database->Execute("PRAGMA user_version = 1").ok());
+  }
+  const auto store = Open(directory.path());
+  put(*store, 2);
+  const auto steps = store->ReadSteps(1, 0, 10);
+  ASSERT_EQ(steps->size(), 2u);
+  EXPECT_EQ((*steps)[0].loss, 0.5);
+  EXPECT_EQ((*steps)[0].ranks_seen, "\1");
+  EXPECT_FALSE((*steps)[0].load_balancing_loss.has_value());
+  EXPECT_EQ((*steps)[1].load_balancing_loss, 1.5);
 }
 
 TEST(SqliteStore, RefusesANewerSchema) {

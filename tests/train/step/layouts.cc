@@ -346,6 +346,7 @@ TrainedSteps Train(const LayoutCase& c, const std::function<void(Program&)>& edi
   std::vector<Assembly> gradients(kSteps);
   Assembly weights;
   result.losses.resize(kSteps);
+  result.auxiliary_losses.resize(kSteps);
   result.norms.resize(kSteps);
   const auto errors = RunWorlds(int(c.job.devices), [&](CollectiveWorld& world) {
     Rank rank(c, world, edit);
@@ -356,6 +357,7 @@ TrainedSteps Train(const LayoutCase& c, const std::function<void(Program&)>& edi
       const std::lock_guard lock(mutex);
       if (!uncounted.empty()) result.uncounted.push_back(uncounted);
       result.losses[size_t(step - 1)] = state.loss;
+      result.auxiliary_losses[size_t(step - 1)] = state.auxiliary_loss;
       result.norms[size_t(step - 1)] = state.grad_norm;
       rank.AddGradients(gradients[size_t(step - 1)]);
       if (step == kSteps) rank.AddWeights(weights);
@@ -386,6 +388,7 @@ double LargestDifference(const TrainedSteps& a, const TrainedSteps& b) {
   for (int i = 0; i < kSteps; ++i) {
     const size_t step = size_t(i);
     largest = Worse(largest, Relative(a.losses[step], b.losses[step]));
+    largest = Worse(largest, Relative(a.auxiliary_losses[step], b.auxiliary_losses[step]));
     largest = Worse(largest, Relative(a.norms[step], b.norms[step]));
     largest = Worse(largest, LargestDifference(a.gradients[step], b.gradients[step]));
   }

@@ -45,7 +45,7 @@ std::vector<LayoutCase> RecomputedLayouts(const std::string& model, int64_t rank
 
 // What two optimizer steps on one and the same global batch give, put together from all ranks.
 struct TrainedSteps {
-  std::vector<double> losses, norms;
+  std::vector<double> losses, auxiliary_losses, norms;
   // Global tensors by name; gradients of each step, weights after the last.
   std::vector<std::map<std::string, std::vector<double>>> gradients;
   std::map<std::string, std::vector<double>> weights;

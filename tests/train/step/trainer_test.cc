@@ -199,6 +199,38 @@ TEST(Records, PhasesSumToTheStepOnEveryRank) {
   }
 }
 
+JobConfig TinyMoeJob(double aux_loss, bool in_turn) {
+  JobConfig job = TinyJob("");
+  job.checkpoint.reset();
+  job.steps = 2;
+  ModelFields& model = *job.model.architecture;
+  model.family = "qwen3_moe", model.ffn.reset();
+  model.moe = {
+      .experts = 4, .top_k = 2, .expert_ffn = 8, .aux_loss = aux_loss, .fake_balanced = in_turn};
+  return job;
+}
+
+// Experts that tokens go to in turn are evenly loaded whatever the gate says: then it is 1 for any
+// coefficient, number of layers or micro-batches, on pipeline stages that have one layer each.
+TEST(Records, LoadBalancingLossIsOneForEvenlyLoadedExperts) {
+  JobConfig job = TinyMoeJob(0.05, true);
+  for (const StepRecord& r : RunJob(job)[0].records) EXPECT_NEAR(*r.load_balancing_loss, 1, 1e-12);
+  job.parallelism = {.tensor = 2, .pipeline = 2};
+  for (const RankRun& run : RunJob(job, {.ranks = 4})) {
+    ASSERT_EQ(run.records.size(), 2u) << run.status;
+    for (const StepRecord& r : run.records) EXPECT_NEAR(*r.load_balancing_loss, 1, 1e-12);
+  }
+}
+
+TEST(Records, LoadBalancingLossIsAboveOneForOthersAndAbsentWithoutACoefficient) {
+  const RankRun once = RunJob(TinyMoeJob(0.05, false))[0], ten = RunJob(TinyMoeJob(0.5, false))[0];
+  EXPECT_GT(*once.records[0].load_balancing_loss, 1.0001);
+  EXPECT_LE(*once.records[0].load_balancing_loss, 2) << "experts / top_k";
+  EXPECT_NEAR(*once.records[0].load_balancing_loss, *ten.records[0].load_balancing_loss, 1e-12);
+  EXPECT_FALSE(RunJob(TinyMoeJob(0, false))[0].records[0].load_balancing_loss.has_value());
+  EXPECT_FALSE(RunJob(TinyJob(FreshDirectory("dense")))[0].records[0].load_balancing_loss);
+}
+
 // What one step of two data ranks must say to each other; models/communication_test has the rest.
 // Catches counts that begin anew with no record, or are those of one group alone.
 TEST(Records, CollectivesAreThoseSinceTheRecordBefore) {

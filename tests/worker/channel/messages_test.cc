@@ -26,7 +26,8 @@ Step FullStep() {
   step.learning_rate = 3e-4, step.tokens = 4096, step.seconds = 1.0 / 3;
   step.data = 1, step.forward = 2, step.backward = 3, step.grad_sync = 4, step.optimizer = 5;
   step.pipeline_bubble = 6, step.checkpoint = 7, step.mfu = 0.4, step.validation_loss = 2.5;
-  step.skipped = true, step.model_flops = 1e21, step.memory_bytes = 1, step.time = 1.7e9;
+  step.load_balancing_loss = 1.25, step.skipped = true, step.model_flops = 1e21,
+  step.memory_bytes = 1, step.time = 1.7e9;
   step.memory_planned_bytes = 2;
   step.collectives = {{"all_gather", "data", 3, uint64_t{1} << 60, 0.1}, {"send", "pipeline"}};
   return step;
@@ -41,6 +42,7 @@ TEST(Messages, StepSurvivesWithEveryBitOfItsNumbers) {
   EXPECT_EQ(got.checkpoint, want.checkpoint);
   EXPECT_EQ(got.mfu, want.mfu);
   EXPECT_EQ(got.validation_loss, want.validation_loss);
+  EXPECT_EQ(got.load_balancing_loss, want.load_balancing_loss);
   EXPECT_EQ(got.skipped, want.skipped);
   EXPECT_EQ(got.model_flops, want.model_flops);
   EXPECT_EQ(got.memory_planned_bytes, want.memory_planned_bytes);
@@ -69,6 +71,7 @@ TEST(Messages, NotFiniteLossTravelsAsNullAndAbsentFieldsStayAbsent) {
   EXPECT_TRUE(std::isnan(RoundTrip(step).loss));
   EXPECT_FALSE(RoundTrip(step).mfu.has_value());
   EXPECT_FALSE(RoundTrip(step).validation_loss.has_value());
+  EXPECT_FALSE(RoundTrip(step).load_balancing_loss.has_value());
 }
 
 TEST(Messages, RendezvousValuesMayHoldAnyBytes) {

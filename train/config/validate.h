@@ -15,6 +15,9 @@ inline constexpr int64_t kMaxSteps = 1'000'000'000;
 inline constexpr int64_t kMaxDevices = 65'536;
 inline constexpr int64_t kMaxGlobalBatch = 1'000'000;     // Sequences.
 inline constexpr int64_t kMaxMicroBatchTokens = 1 << 28;  // Tokens that a rank computes at once.
+// Choices of experts of the tokens of a micro-batch on a rank: experts have memory for twice as
+// many rows (RecordOptions::expert_rows), which i32 numbers.
+inline constexpr int64_t kMaxExpertSlots = (1 << 30) - 1;
 inline constexpr int64_t kMaxValidationBatches = 100'000;
 inline constexpr int64_t kMaxCheckpointsKept = 1'000;
 inline constexpr int64_t kMaxPriority = 1'000;

@@ -77,6 +77,41 @@ void CheckExperts(const JobConfig& job, const ModelConfig& model, Violations& vi
   }
 }
 
+// Whether a rank can number its tokens' choices of experts. Tokens are divided over the tensor
+// ranks, too, wherever the experts are.
+void CheckExpertSlots(const JobConfig& job, const ModelConfig& model, Violations& violations) {
+  if (!model.moe) return;
+  const BatchConfig& batch = job.batch;
+  const int64_t tensor = job.parallelism.tensor, context = job.parallelism.context;
+  const auto rows = [&](int64_t micro, int64_t sequence) { return micro * sequence / context; };
+  const auto slots = [&](int64_t micro, int64_t sequence) {
+    return rows(micro, sequence) / tensor * model.moe->top_k;
+  };
+  const int64_t found = slots(batch.micro, batch.sequence);
+  if (found <= kMaxExpertSlots) return;
+  const auto fits = [&](int64_t micro, int64_t sequence) {
+    return rows(micro, sequence) % tensor == 0 && slots(micro, sequence) <= kMaxExpertSlots;
+  };
+  const std::string wanted =
+      absl::StrCat("at most ", kMaxExpertSlots,
+                   " choices of experts on a rank at once, micro x sequence / (context x tensor) x "
+                   "top_k = ",
+                   batch.micro, " x ", batch.sequence, " / (", context, " x ", tensor, ") x ",
+                   model.moe->top_k, " = ", found);
+  const auto micro_fits = [&](int64_t micro) {
+    return fits(micro, batch.sequence) && batch.global % (micro * DataParallel(job)) == 0;
+  };
+  const int64_t micro = Nearest(batch.micro, batch.micro, micro_fits);
+  if (micro_fits(micro)) {
+    return violations.Add("batch.micro", Wanted(wanted, batch.micro, micro));
+  }
+  const auto sequence_fits = [&](int64_t sequence) {
+    return fits(batch.micro, sequence) && (context == 1 || sequence % (2 * context) == 0);
+  };
+  violations.Add("batch.sequence", Wanted(wanted, batch.sequence,
+                                          Nearest(batch.sequence, batch.sequence, sequence_fits)));
+}
+
 // The parts of the pipeline, and whether its schedule can run.
 void CheckPipeline(const JobConfig& job, const ModelConfig& model, Violations& violations) {
   const ParallelismConfig& p = job.parallelism;
@@ -194,6 +229,7 @@ bool ValidateAxes(const JobConfig& job, Violations& violations) {
 void ValidateLayout(const JobConfig& job, const ModelConfig& model, Violations& violations) {
   if (CheckSequence(job, model, violations)) CheckTensor(job, model, violations);
   CheckExperts(job, model, violations);
+  CheckExpertSlots(job, model, violations);
   CheckPipeline(job, model, violations);
   CheckRecompute(job, model, violations);
 }

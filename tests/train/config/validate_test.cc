@@ -201,6 +201,42 @@ INSTANTIATE_TEST_SUITE_P(
              job.model.overrides->moe->shared_ffn = 5),
             "parallelism.tensor", "shared_ffn = 5")));
 
+// The good job with so many tokens in a micro-batch on its only rank, each of which chooses 1024
+// experts; 2^20 tokens are too many.
+JobConfig& WithChoices(JobConfig& job, const BatchConfig& batch) {
+  WithExperts(job, {}, 1);
+  job.model.overrides->moe = MoeFields{.experts = 1024, .top_k = 1024, .expert_ffn = 16};
+  job.model.overrides->max_seq = 1 << 20;
+  job.batch = batch;
+  return job;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    ExpertSlots, BadJobs,
+    testing::Values(
+        BAD("choices of too many sequences", WithChoices(job, {48, 16, 1 << 16}), "batch.micro",
+            "wanted at most 1073741823 choices of experts on a rank at once, micro x sequence / "
+            "(context x tensor) x top_k = 16 x 65536 / (1 x 1) x 1024 = 1073741824, found 16; "
+            "nearest 12"),
+        BAD("choices of one sequence", WithChoices(job, {1, 1, 1 << 20}), "batch.sequence",
+            "1 x 1048576 / (1 x 1) x 1024 = 1073741824, found 1048576; nearest 1048575"),
+        BAD("choices on context ranks",
+            (WithChoices(job, {2, 2, 1 << 20}), job.devices = job.parallelism.context = 2),
+            "batch.micro", "found 2; nearest 1"),
+        BAD("choices that tensor divides",
+            (WithChoices(job, {2, 2, 1 << 20}), job.devices = job.parallelism.tensor = 2,
+             job.parallelism.expert_split = ExpertSplit::kExpert),
+            "batch.micro", "found 2; nearest 1")));
+
+TEST(Validate, ChoicesOfExpertsBelowTheLimitPass) {
+  for (const int64_t tensor : {1, 2}) {
+    JobConfig job = GoodJob();
+    WithChoices(job, {16, 8 * tensor, 1 << 16});
+    job.devices = job.parallelism.tensor = tensor;
+    EXPECT_THAT(Check(job), IsEmpty()) << Check(job)[0].field << Check(job)[0].description;
+  }
+}
+
 TEST(Validate, LayoutsThatDividePass) {
   for (const ParallelismConfig& parallelism :
        {ParallelismConfig{.tensor = 2},

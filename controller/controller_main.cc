@@ -33,6 +33,7 @@ sigset_t StopSignals() {
   return signals;
 }
 
+// Returns only if it cannot serve.
 absl::Status Serve(const ServerOptions& options, const Address& metrics_listen) {
   // Blocked before any thread starts, so that only the wait below takes them.
   const sigset_t signals = StopSignals();
@@ -40,7 +41,7 @@ absl::Status Serve(const ServerOptions& options, const Address& metrics_listen) 
   ::signal(SIGPIPE, SIG_IGN);
   RaiseDescriptorLimit();
   RETURN_IF_ERROR(CheckListen(metrics_listen, options.insecure));
-  ASSIGN_OR_RETURN(const std::unique_ptr<Server> server, Server::Start(options, RealClock()));
+  ASSIGN_OR_RETURN(std::unique_ptr<Server> server, Server::Start(options, RealClock()));
   ASSIGN_OR_RETURN(const std::unique_ptr<MetricsPage> page,
                    MetricsPage::Serve(metrics_listen, server->registry()));
   const std::string ready =
@@ -56,7 +57,10 @@ absl::Status Serve(const ServerOptions& options, const Address& metrics_listen) 
   int signal = 0;
   ::sigwait(&signals, &signal);
   LogInfo("stopping", {{"signal", signal}});
-  return absl::OkStatus();
+  server.reset();
+  LogInfo("stopped");
+  // All is stored, and the metrics page would take two seconds to come down.
+  ::_exit(0);
 }
 
 int Main(int argc, char** argv) {
@@ -89,12 +93,9 @@ int Main(int argc, char** argv) {
     return 2;
   }
   options.listen = *address;
-  if (const absl::Status status = Serve(options, *metrics_address); !status.ok()) {
-    LogError("controller_failed", {{"error", status.message()}});
-    return 1;
-  }
-  LogInfo("stopped");
-  return 0;
+  const absl::Status status = Serve(options, *metrics_address);
+  LogError("controller_failed", {{"error", status.message()}});
+  return 1;
 }
 
 }  // namespace

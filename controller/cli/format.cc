@@ -16,14 +16,6 @@ std::string FormatCount(double count) {
   return absl::StrFormat("%.3g%s", count, kUnits[unit]);
 }
 
-std::string FormatBytes(double bytes) {
-  const char* const kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
-  size_t unit = 0;
-  while (bytes >= 1023.5 && unit + 1 < std::size(kUnits)) bytes /= 1024, ++unit;
-  if (unit == 0) return absl::StrFormat("%.0f B", bytes);
-  return absl::StrFormat(bytes < 9.95 ? "%.2f %s" : "%.1f %s", bytes, kUnits[unit]);
-}
-
 std::string FormatSeconds(double seconds) {
   if (!(seconds >= 0)) return "?";
   if (seconds < 9.95) return absl::StrFormat("%.1fs", seconds);

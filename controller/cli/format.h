@@ -12,7 +12,6 @@
 namespace trainyard::cli {
 
 std::string FormatCount(double count);               // 950, 12.3k, 1.24M, 8.03G
-std::string FormatBytes(double bytes);               // 950 B, 12.3 KiB
 std::string FormatSeconds(double seconds);           // 0.3s, 42s, 1m20s, 3h05m, 2d04h
 std::string FormatPercent(double ratio);             // 34.5%
 std::string FormatNumber(double value, int digits);  // Significant digits: 1.2345

@@ -128,6 +128,16 @@ TEST_F(BadInput, ACheckpointOfAnotherModelFailsTheJobNamingIt) {
               AllOf(HasSubstr("found bad input: init_from: " + checkpoint), HasSubstr("hidden")));
 }
 
+TEST_F(BadInput, AModelBeyondTheDevicesMemoryFailsTheJobAtOnceAndLeavesItsDirectoryFree) {
+  const TestJob fits{.name = "huge", .steps = 2, .checkpoint_every = 2, .directory = "runs/huge"};
+  TestJob huge = fits;
+  huge.model = "preset: llama3-70b, overrides: {layers: 200}";
+  EXPECT_THAT(FailsInStarting(huge),
+              AllOf(HasSubstr("found bad input: memory: wanted "), HasSubstr("TiB"),
+                    HasSubstr("parallelism.tensor more than 1")));
+  EXPECT_EQ(service_->WaitForEnd(service_->Submit(fits)), "SUCCEEDED");
+}
+
 TEST_F(BadInput, AnotherJobsCheckpointDirectoryIsRefused) {
   const std::string id = service_->Submit(
       {.name = "first", .steps = 2, .checkpoint_every = 2, .directory = "runs/shared"});

@@ -36,12 +36,14 @@ std::string Value(const std::string& line, const std::string& key) {
 }  // namespace
 
 std::string TestJob::Text() const {
-  std::string text = absl::StrCat(
-      "name: ", name, "\nmodel: {preset: ", moe.empty() ? "llama3-8b" : "qwen3-30b-a3b",
-      ", overrides: {layers: 2, hidden: ", hidden, ", ffn: ", 3 * hidden,
-      ", heads: 4, kv_heads: 2, vocab: 256, max_seq: 64",
-      moe.empty() ? "" : absl::StrCat(", moe: {", moe, "}"), "}}\n",
-      "precision: F32\nbatch: {global: 4, micro: ", micro, ", sequence: 64}\ndata: {", data, "}\n");
+  const std::string small =
+      absl::StrCat("preset: ", moe.empty() ? "llama3-8b" : "qwen3-30b-a3b",
+                   ", overrides: {layers: 2, hidden: ", hidden, ", ffn: ", 3 * hidden,
+                   ", heads: 4, kv_heads: 2, vocab: 256, max_seq: 64",
+                   moe.empty() ? "" : absl::StrCat(", moe: {", moe, "}"), "}");
+  std::string text = absl::StrCat("name: ", name, "\nmodel: {", model.empty() ? small : model,
+                                  "}\nprecision: F32\nbatch: {global: 4, micro: ", micro,
+                                  ", sequence: 64}\ndata: {", data, "}\n");
   absl::StrAppend(&text, "optimizer: {adamw: {learning_rate: 3e-3}}\nsteps: ", steps,
                   "\ndevices: ", devices, "\nseed: 7\n", more, more.empty() ? "" : "\n");
   if (checkpoint_every > 0) {

@@ -29,7 +29,8 @@ struct TestJob {
   std::string directory = "";  // Of checkpoints.
   int micro = 2;               // Of 4 sequences.
   int hidden = 32;
-  std::string moe = "";  // Fields of it make the model one with experts.
+  std::string moe = "";    // Fields of it make the model one with experts.
+  std::string model = "";  // Another one, in place of all that is said of it above.
   std::string data = "synthetic: {}";
   std::string more = "";  // Further lines.
 

@@ -188,6 +188,7 @@ void ReadRank(Fields& fields, RankConfig& out) {
   fields.Read("socket", out.socket);
   fields.Read("exit_report", out.exit_report);
   fields.Read("checkpoints", out.checkpoints);
+  fields.Read("memory_bytes", out.memory_bytes);
   fields.Read("peak_flops", out.peak_flops);
   fields.Read("patience_seconds", out.patience_seconds);
 }
@@ -197,6 +198,9 @@ void CheckRank(const RankConfig& rank, Violations& violations) {
   if (rank.rank >= rank.world) {
     violations.Add("rank.rank",
                    Wanted(absl::StrCat("less than rank.world = ", rank.world), rank.rank));
+  }
+  if (rank.memory_bytes && *rank.memory_bytes < 1) {
+    violations.Add("rank.memory_bytes", Wanted("x > 0", *rank.memory_bytes));
   }
   if (rank.peak_flops && !(*rank.peak_flops > 0)) {
     violations.Add("rank.peak_flops", Wanted("x > 0", *rank.peak_flops));

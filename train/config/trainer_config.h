@@ -27,6 +27,7 @@ struct RankConfig {
   std::string socket;                      // Of the worker daemon; empty: none.
   std::string exit_report;                 // Empty: none is written.
   std::vector<std::string> checkpoints;    // Recorded, newest first; the first good one is loaded.
+  std::optional<int64_t> memory_bytes;     // Of its device; absent: as much as there is.
   std::optional<double> peak_flops;        // Absent: no MFU.
   std::optional<double> patience_seconds;  // Of the worker with a rank that makes no progress.
 };

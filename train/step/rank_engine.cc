@@ -8,6 +8,7 @@
 #include "common/status_macros.h"
 #include "models/arch/registry.h"
 #include "models/model.h"
+#include "train/step/memory_limit.h"
 
 namespace trainyard {
 namespace {
@@ -67,6 +68,9 @@ absl::StatusOr<std::unique_ptr<RankEngine>> RankEngine::Create(const JobConfig& 
   Collective* const stages = mesh.pipeline > 1 ? collectives[pipeline] : nullptr;
   const PipelineSchedule& schedule = engine->layout_.schedule;
   const MemoryPlan plan = PlanMemory(program, PlanFor(schedule, mesh.coordinate(Axis::kPipeline)));
+  if (options.memory_bytes) {
+    RETURN_IF_ERROR(CheckMemory(plan, size_t(*options.memory_bytes), job, model));
+  }
   ASSIGN_OR_RETURN(engine->executable_,
                    Executable::Create(std::move(program), plan, backend,
                                       {.threads = options.threads}, collectives));

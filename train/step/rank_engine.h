@@ -21,7 +21,8 @@ namespace trainyard {
 struct EngineOptions {
   int threads = 1;
   size_t bucket_bytes = kBucketBytes;
-  double expert_rows = 2;  // As RecordOptions::expert_rows.
+  double expert_rows = 2;                    // As RecordOptions::expert_rows.
+  std::optional<int64_t> memory_bytes = {};  // Of the device; absent: not known.
   // For tests of what a wrong program does: may change it before it is planned.
   std::function<void(Program&)> edit = nullptr;
 };
@@ -31,7 +32,8 @@ class RankEngine {
  public:
   // `job` must be valid; the world's ranks are the job's. `backend` and `world` must outlive the
   // engine. Parameters are not initialised yet. All ranks of the world call it at once.
-  // Errors: RESOURCE_EXHAUSTED, with the planned bytes, for want of memory; those of
+  // Errors: FAILED_PRECONDITION for a program beyond the device's memory (memory_limit.h);
+  // RESOURCE_EXHAUSTED, with the planned bytes, where others have taken it; those of
   // CollectiveWorld::Group.
   static absl::StatusOr<std::unique_ptr<RankEngine>> Create(const JobConfig& job,
                                                             const ModelConfig& model,

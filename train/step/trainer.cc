@@ -83,9 +83,10 @@ class RankTrainer final : public Trainer {
   absl::Status Meet();
   // What a rank can do without them.
   absl::Status Prepare();
+  absl::Status MakeEngine();
+  absl::Status ClaimCheckpointDirectory();  // On rank 0.
   // Every rank writes to the directory that rank 0 has claimed.
   absl::Status ShareCheckpointDirectory();
-  absl::Status MakeEngine();
   // The state to start from, the same on all ranks.
   absl::Status Load();
   Collective& everyone() { return *everyone_; }
@@ -95,7 +96,6 @@ class RankTrainer final : public Trainer {
  private:
   absl::Status OpenDataset();
   CheckpointLayout Written() const;
-  absl::Status ClaimCheckpointDirectory();  // On rank 0.
   // Under the service only recorded checkpoints resume a job; without any it starts afresh.
   bool resumes() const { return !rank_.checkpoints.empty(); }
   absl::Status ChooseCheckpoint();  // On rank 0.
@@ -163,13 +163,11 @@ absl::Status RankTrainer::Meet() {
   return absl::OkStatus();
 }
 
-// What may be found wrong comes before the claim: a job that fails here leaves no trace.
 absl::Status RankTrainer::Prepare() {
   ASSIGN_OR_RETURN(model_, ResolveModel(job_.model));
   flops_per_token_ = FlopsPerToken(model_, job_.batch.sequence).total();
   RETURN_IF_ERROR(ChooseCheckpoint());
-  RETURN_IF_ERROR(OpenDataset());
-  return ClaimCheckpointDirectory();
+  return OpenDataset();
 }
 
 absl::Status RankTrainer::OpenDataset() {
@@ -224,8 +222,8 @@ absl::Status RankTrainer::ShareCheckpointDirectory() {
 }
 
 absl::Status RankTrainer::MakeEngine() {
-  ASSIGN_OR_RETURN(
-      engine_, RankEngine::Create(job_, model_, {.threads = int(rank_.threads)}, backend_, world_));
+  const EngineOptions options{.threads = int(rank_.threads), .memory_bytes = rank_.memory_bytes};
+  ASSIGN_OR_RETURN(engine_, RankEngine::Create(job_, model_, options, backend_, world_));
   meter_.Watch(everyone_->name(), *everyone_);
   for (const auto& [group, collective] : engine_->collectives()) {
     meter_.Watch(Names(group.axes), *collective);
@@ -471,9 +469,11 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const JobConfig& job,
                                                          TrainerCallbacks callbacks) {
   auto trainer = std::make_unique<RankTrainer>(job, rank, backend, world, std::move(callbacks));
   RETURN_IF_ERROR(trainer->Meet());
-  // Each step for all ranks, so that one that fails keeps the others from waiting for it.
+  // Each step for all ranks, so that one that fails keeps the others from waiting for it. What may
+  // be found wrong comes before the claim: a job that fails by then leaves no trace.
   for (const auto& step :
-       {&RankTrainer::Prepare, &RankTrainer::ShareCheckpointDirectory, &RankTrainer::MakeEngine}) {
+       {&RankTrainer::Prepare, &RankTrainer::MakeEngine, &RankTrainer::ClaimCheckpointDirectory,
+        &RankTrainer::ShareCheckpointDirectory}) {
     RETURN_IF_ERROR(AgreeOnStatus(trainer->everyone(), ((*trainer).*step)()));
   }
   RETURN_IF_ERROR(trainer->Load());

@@ -10,7 +10,7 @@ namespace trainyard {
 enum class ExitCause {
   kCompleted,
   kStopped,
-  kBadInput,  // The user's to mend: data, paths, checkpoints, the config itself.
+  kBadInput,  // The user's to mend: data, paths, checkpoints, the config, too much memory wanted.
   kNotFinite,
   kPeerLost,
   kDeviceError,

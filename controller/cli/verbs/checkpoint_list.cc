@@ -3,9 +3,9 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "common/bytes.h"
 #include "common/files.h"
 #include "common/status_macros.h"
-#include "controller/cli/format.h"
 #include "controller/cli/verbs/verbs.h"
 #include "train/checkpoint/load.h"
 #include "train/checkpoint/paths.h"

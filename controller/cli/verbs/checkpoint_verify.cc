@@ -4,8 +4,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/bytes.h"
 #include "common/status_macros.h"
-#include "controller/cli/format.h"
 #include "controller/cli/verbs/verbs.h"
 #include "train/checkpoint/load.h"
 

@@ -1,6 +1,7 @@
 // trainyard get: one job, all that is known of it.
 
 #include "absl/strings/str_cat.h"
+#include "common/bytes.h"
 #include "common/status_macros.h"
 #include "controller/cli/answer.h"
 #include "controller/cli/client.h"

@@ -17,12 +17,6 @@ TEST(Format, CountsHaveThreeDigitsAndAUnit) {
   EXPECT_EQ(FormatCount(8.03e9), "8.03G");
 }
 
-TEST(Format, BytesAreBinary) {
-  EXPECT_EQ(FormatBytes(1023), "1023 B");
-  EXPECT_EQ(FormatBytes(1024), "1.00 KiB");
-  EXPECT_EQ(FormatBytes(13.5 * (1 << 20)), "13.5 MiB");
-}
-
 TEST(Format, SecondsChangeTheirUnit) {
   EXPECT_EQ(FormatSeconds(0.34), "0.3s");
   EXPECT_EQ(FormatSeconds(59.6), "1m00s");

@@ -241,6 +241,7 @@ rank:
   socket: /state/s
   exit_report: /state/e
   checkpoints: [/data/runs/tiny/epoch-2/step-40]
+  memory_bytes: 8000000000
   peak_flops: 1.1e11
   patience_seconds: 90
 )";
@@ -262,6 +263,7 @@ TEST(ParseTrainerConfig, LandsInEveryField) {
   EXPECT_EQ(rank.socket, "/state/s");
   EXPECT_EQ(rank.exit_report, "/state/e");
   EXPECT_THAT(rank.checkpoints, ElementsAre("/data/runs/tiny/epoch-2/step-40"));
+  EXPECT_EQ(rank.memory_bytes, 8'000'000'000);
   EXPECT_EQ(rank.peak_flops, 1.1e11);
   EXPECT_EQ(rank.patience_seconds, 90);
 }

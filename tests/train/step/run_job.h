@@ -42,6 +42,7 @@ struct RunOptions {
   int ranks = 1;
   int64_t epoch = 1;
   bool resume = false;  // From the newest good checkpoint in the job's directory.
+  std::function<int64_t(int rank)> memory_bytes = nullptr;  // Of each device.
   std::function<bool(int rank, int64_t finished_steps)> stop = nullptr;
   std::function<void(int rank, int64_t step, int attempt, StepState&)> before_attempt = nullptr;
 };
@@ -93,6 +94,7 @@ inline std::vector<RankRun> RunJob(JobConfig job, const RunOptions& options = {}
   RunWorlds(options.ranks, [&](CollectiveWorld& world) {
     RankConfig mine = rank;
     mine.rank = world.rank();
+    if (options.memory_bytes) mine.memory_bytes = options.memory_bytes(world.rank());
     runs[size_t(world.rank())] = RunOneRank(job, mine, options, world);
   });
   return runs;

@@ -68,7 +68,7 @@ TEST(RankConfigTest, HasTheJobAsItCameAndThePeakOfItsDtype) {
   order.checkpoints = {"/data/step-2"};
   const Device device = {.index = 0,
                          .model = "cpu",
-                         .memory_bytes = 1,
+                         .memory_bytes = uint64_t{5} << 30,
                          .threads = 3,
                          .peak_flops = {{"f32", 5e9}, {"bf16", 7e9}}};
   const std::vector<std::string> roots = {"/data"};
@@ -80,6 +80,7 @@ TEST(RankConfigTest, HasTheJobAsItCameAndThePeakOfItsDtype) {
   EXPECT_EQ(config["job"], nlohmann::json::parse(order.job_config));
   EXPECT_EQ(config["rank"]["peak_flops"], 5e9);
   EXPECT_EQ(config["rank"]["threads"], 3);
+  EXPECT_EQ(config["rank"]["memory_bytes"], uint64_t{5} << 30);
   EXPECT_EQ(config["rank"]["checkpoints"][0], "/data/step-2");
   EXPECT_EQ(config["rank"]["socket"], directory.path() + "/ranks/job.4.0/socket");
 }

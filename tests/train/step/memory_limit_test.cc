@@ -1,0 +1,91 @@
+// Proves that a plan beyond its device's memory is refused with sizes in one unit and with the
+// fields that can make it fit, and that such a job fails on all ranks without a trace.
+
+#include "train/step/memory_limit.h"
+
+#include <gmock/gmock.h>
+
+#include "tests/train/step/run_job.h"
+
+namespace trainyard {
+namespace {
+
+using ::testing::AllOf;
+using testing::FreshDirectory;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using testing::RankRun;
+using testing::RunJob;
+using testing::TinyJob;
+
+constexpr size_t kGiB = size_t{1} << 30;
+
+MemoryPlan Plan(size_t parameters, size_t activations) {
+  MemoryPlan plan;
+  plan.flat_bytes[0] = parameters;
+  plan.scratch_bytes = activations;
+  return plan;
+}
+
+std::string Refusal(const MemoryPlan& plan, const JobConfig& job, const ModelConfig& model) {
+  const absl::Status status = CheckMemory(plan, 8 * kGiB, job, model);
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+  return std::string(status.message());
+}
+
+TEST(CheckMemory, SaysWhatWasWantedForWhatAndFound) {
+  EXPECT_TRUE(CheckMemory(Plan(7 * kGiB, kGiB), 8 * kGiB, {}, {}).ok());
+  EXPECT_THAT(Refusal(Plan(7 * kGiB, kGiB + 1), {}, {}),
+              HasSubstr("memory: wanted 8.00 GiB (parameters, gradients and optimizer state "
+                        "7.00 GiB, activations 1.00 GiB), found 8.00 GiB on the rank's device"));
+}
+
+TEST(CheckMemory, NamesOnlyTheFieldsThatCanMakeItFit) {
+  ModelConfig model;
+  model.layers = 4;
+  model.moe.emplace();
+  JobConfig job;
+  job.batch.micro = 4;
+  const auto for_activations =
+      AllOf(HasSubstr("batch.micro less than 4"), HasSubstr("recompute.blocks more than 0"),
+            HasSubstr("parallelism.context more than 1"));
+  const auto for_parameters =
+      AllOf(HasSubstr("parallelism.pipeline more than 1"),
+            HasSubstr("parallelism.expert more than 1"), HasSubstr("zero FULL"));
+  const auto for_both = HasSubstr("parallelism.tensor more than 1");
+  EXPECT_THAT(Refusal(Plan(6 * kGiB, 6 * kGiB), job, model),
+              AllOf(for_activations, for_both, for_parameters));
+  EXPECT_THAT(Refusal(Plan(9 * kGiB, 9 * kGiB), job, model),
+              AllOf(for_activations, for_both, for_parameters));
+  EXPECT_THAT(Refusal(Plan(kGiB, 9 * kGiB), job, model),
+              AllOf(for_activations, for_both, Not(HasSubstr("pipeline")), Not(HasSubstr("FULL"))));
+  EXPECT_THAT(
+      Refusal(Plan(9 * kGiB, kGiB), job, model),
+      AllOf(Not(HasSubstr("batch")), Not(HasSubstr("recompute")), for_both, for_parameters));
+}
+
+TEST(CheckMemory, NamesNoFieldThatIsAtItsLimit) {
+  ModelConfig dense;
+  dense.layers = 4;
+  JobConfig job;
+  job.batch.micro = 1;
+  job.recompute.blocks = 2;
+  job.parallelism.pipeline = 2;
+  job.parallelism.zero = Zero::kFull;
+  EXPECT_THAT(Refusal(Plan(6 * kGiB, 6 * kGiB), job, dense),
+              AllOf(Not(HasSubstr("batch.micro")), Not(HasSubstr("recompute")),
+                    Not(HasSubstr("expert")), Not(HasSubstr("FULL"))));
+}
+
+TEST(MemoryLimit, OfOneRankFailsTheJobOnAllBeforeItClaimsItsDirectory) {
+  const std::string directory = FreshDirectory("memory_limit");
+  const auto memory = [](int rank) { return rank == 1 ? 1000 : int64_t(kGiB); };
+  for (const RankRun& run : RunJob(TinyJob(directory), {.ranks = 2, .memory_bytes = memory})) {
+    EXPECT_EQ(run.status.code(), absl::StatusCode::kFailedPrecondition) << run.status;
+    EXPECT_THAT(std::string(run.status.message()), HasSubstr("found 1000 B"));
+  }
+  EXPECT_FALSE(Exists(directory));
+}
+
+}  // namespace
+}  // namespace trainyard

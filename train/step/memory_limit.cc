@@ -1,0 +1,51 @@
+#include "train/step/memory_limit.h"
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/bytes.h"
+
+namespace trainyard {
+namespace {
+
+// Where one part alone is too much, only what makes that one smaller can be enough.
+std::vector<std::string> Advice(const MemoryPlan& plan, size_t limit_bytes, const JobConfig& job,
+                                const ModelConfig& model) {
+  const ParallelismConfig& p = job.parallelism;
+  const bool parameters_over = plan.parameter_bytes() > limit_bytes;
+  const bool activations_over = plan.activation_bytes() > limit_bytes;
+  std::vector<std::string> advice;
+  if (activations_over || !parameters_over) {
+    if (job.batch.micro > 1) {
+      advice.push_back(absl::StrCat("batch.micro less than ", job.batch.micro));
+    }
+    if (job.recompute.blocks * p.pipeline < model.layers) {
+      advice.push_back(absl::StrCat("recompute.blocks more than ", job.recompute.blocks));
+    }
+    advice.push_back(absl::StrCat("parallelism.context more than ", p.context));
+  }
+  advice.push_back(absl::StrCat("parallelism.tensor more than ", p.tensor));
+  if (parameters_over || !activations_over) {
+    advice.push_back(absl::StrCat("parallelism.pipeline more than ", p.pipeline));
+    if (model.moe) advice.push_back(absl::StrCat("parallelism.expert more than ", p.expert));
+    if (p.zero != Zero::kFull) advice.push_back("more devices with parallelism.zero FULL");
+  }
+  return advice;
+}
+
+}  // namespace
+
+absl::Status CheckMemory(const MemoryPlan& plan, size_t limit_bytes, const JobConfig& job,
+                         const ModelConfig& model) {
+  if (plan.total_bytes() <= limit_bytes) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "memory: wanted ", FormatBytes(double(plan.total_bytes())),
+      " (parameters, gradients and optimizer state ", FormatBytes(double(plan.parameter_bytes())),
+      ", activations ", FormatBytes(double(plan.activation_bytes())), "), found ",
+      FormatBytes(double(limit_bytes)), " on the rank's device; less is wanted with ",
+      absl::StrJoin(Advice(plan, limit_bytes, job, model), ", or ")));
+}
+
+}  // namespace trainyard

@@ -85,6 +85,7 @@ std::vector<SpecPath> PathsOf(const v1::JobSpec& spec) {
   add("data.indexed.prefix", spec.data().indexed().prefix());
   add("checkpoint.directory", spec.checkpoint().directory());
   add("init_from", spec.init_from());
+  add("profile.directory", spec.profile().directory());
   return paths;
 }
 

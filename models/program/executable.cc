@@ -37,14 +37,28 @@ Action ActionOf(List list) {
 
 bool IsPerSlot(Action action) { return action == Action::kForward || action == Action::kBackward; }
 
+// An action, for a chunk and slot, and for the first or the later micro-batches of a step. Actions
+// without those have the first of each.
+struct ActionKey {
+  Action action;
+  int chunk = 0, slot = 0;
+  bool later = false;
+  auto operator<=>(const ActionKey&) const = default;
+};
+
 struct BoundInstance {
   Call call;
-  List list;
-  Stream stream;
-  When when;
-  int signals;
-  int awaits;
+  const Instance* instance;
 };
+using BoundAction = std::vector<BoundInstance>;
+
+Span SpanOf(const Instance& instance, const ActionKey& key) {
+  return {.name = instance.op->name(),
+          .label = instance.label,
+          .block = instance.block,
+          .chunk = key.chunk,
+          .index = key.slot};
+}
 
 // The communication stream, and what is posted there other than in program order.
 struct StreamAndWindows {
@@ -68,16 +82,6 @@ struct StreamAndWindows {
     windows.Fetch(block, ahead);
     stream->Wait(gathers.at(block).last);
   }
-};
-
-// An action bound once: for a chunk and slot, and for the first or the later micro-batches of a
-// step. Actions without those have the first of each.
-using BoundAction = std::vector<BoundInstance>;
-struct ActionKey {
-  Action action;
-  int chunk = 0, slot = 0;
-  bool later = false;
-  auto operator<=>(const ActionKey&) const = default;
 };
 
 // What binding needs besides the instance.
@@ -149,10 +153,12 @@ struct Executable::State {
   Exec exec;
   std::optional<ProgramMemory> memory;  // Refers to `program`.
   std::map<ActionKey, BoundAction> bound;
+  Timeline* timeline = nullptr;
   StreamAndWindows communication;  // Last, so that its thread ends before what it runs.
 
   void Bind(const CollectiveTable& collectives);
   void BindInstance(const BindContext& context, int index);
+  Call BindCall(const BindContext& context, const ActionKey& key, int index);
 };
 
 void Executable::State::Bind(const CollectiveTable& collectives) {
@@ -186,17 +192,12 @@ void Executable::State::Bind(const CollectiveTable& collectives) {
 void Executable::State::BindInstance(const BindContext& context, int index) {
   const Instance& instance = program.instances[size_t(index)];
   if (instance.list == List::kGather) {
-    const SlotBinder binder(context, {}, index, instance.stream);
     communication.windows.Add(instance.block, program.window_of(instance.block));
-    communication.gathers[instance.block].calls.push_back(instance.op->Bind(binder, instance));
+    communication.gathers[instance.block].calls.push_back(BindCall(context, {}, index));
     return;
   }
   ActionKey key{ActionOf(instance.list)};
-  const auto bind = [&] {
-    const SlotBinder binder(context, key, index, instance.stream);
-    bound[key].push_back({instance.op->Bind(binder, instance), instance.list, instance.stream,
-                          instance.when, instance.signals, instance.awaits});
-  };
+  const auto bind = [&] { bound[key].push_back({BindCall(context, key, index), &instance}); };
   if (!IsPerSlot(key.action)) return bind();
   key.chunk = program.chunk_of(instance.block);
   for (key.slot = 0; key.slot < memory->plan().slots[size_t(key.chunk)]; ++key.slot) {
@@ -206,6 +207,16 @@ void Executable::State::BindInstance(const BindContext& context, int index) {
       bind();
     }
   }
+}
+
+// Of the communication stream a call notes itself; others are noted by who runs them.
+Call Executable::State::BindCall(const BindContext& context, const ActionKey& key, int index) {
+  const Instance& instance = program.instances[size_t(index)];
+  Call call = instance.op->Bind(SlotBinder(context, key, index, instance.stream), instance);
+  if (instance.stream == Stream::kCompute) return call;
+  return [this, call = std::move(call), span = SpanOf(instance, key)](Exec& on) {
+    Timeline::Note(timeline, Track::kCommunication, span, [&] { call(on); });
+  };
 }
 
 absl::StatusOr<std::unique_ptr<Executable>> Executable::Create(Program program,
@@ -237,19 +248,28 @@ void Executable::Run(Action action, const MicroBatch& micro_batch) {
   }
   StreamAndWindows& communication = state_->communication;
   communication.next_block = micro_batch.next_block;
-  for (const BoundInstance& instance : state_->bound.at(key)) {
+  Timeline* const timeline = state_->timeline;
+  for (const auto& [call, bound] : state_->bound.at(key)) {
+    const Instance& instance = *bound;
     if (instance.when == When::kLastMicroBatch && !micro_batch.last) continue;
     if (half && (action == Action::kBackwardInput) != (instance.list == List::kBackwardInput)) {
       continue;
     }
     if (instance.awaits != Instance::kNoEvent) {
-      communication.stream->Wait(communication.events[size_t(instance.awaits)]);
+      Timeline::Note(timeline, Track::kCompute, {.name = "wait", .label = instance.label}, [&] {
+        communication.stream->Wait(communication.events[size_t(instance.awaits)]);
+      });
     }
     if (instance.stream == Stream::kCompute) {
-      instance.call(state_->exec);
+      if (timeline == nullptr) {
+        call(state_->exec);
+      } else {
+        Timeline::Note(timeline, Track::kCompute, SpanOf(instance, key),
+                       [&] { call(state_->exec); });
+      }
       continue;
     }
-    const CommunicationStream::Ticket ticket = communication.stream->Post(instance.call);
+    const CommunicationStream::Ticket ticket = communication.stream->Post(call);
     if (instance.signals != Instance::kNoEvent) {
       communication.events[size_t(instance.signals)] = ticket;
     }
@@ -295,6 +315,13 @@ Tensor Executable::flat(FlatBuffer buffer, const FlatRange& range) const {
 void Executable::WaitForCommunication() {
   if (state_->communication.stream != nullptr) state_->communication.stream->WaitForAll();
 }
+
+void Executable::set_timeline(Timeline* timeline) {
+  WaitForCommunication();
+  state_->timeline = timeline;
+}
+
+Timeline* Executable::timeline() const { return state_->timeline; }
 
 CommunicationSeconds Executable::TakeCommunicationSeconds() {
   CommunicationStream* const stream = state_->communication.stream.get();

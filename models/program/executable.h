@@ -31,6 +31,7 @@
 #include "kernels/device/step_state.h"
 #include "models/program/plan.h"
 #include "models/program/program.h"
+#include "models/program/timeline.h"
 
 namespace trainyard {
 
@@ -90,6 +91,10 @@ class Executable {
 
   // Returns when nothing is under way on the communication stream.
   void WaitForCommunication();
+  // From now on instances are noted there, by op, label, block, chunk and slot; null: no longer.
+  // Outside of Run; waits for communication. The timeline may be read after another such call.
+  void set_timeline(Timeline* timeline);
+  Timeline* timeline() const;
   // Since the last call.
   CommunicationSeconds TakeCommunicationSeconds();
 

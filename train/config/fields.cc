@@ -180,6 +180,24 @@ void Fields::Read(const char* name, std::vector<std::string>& out) {
   }
 }
 
+void Fields::Read(const char* name, std::vector<int64_t>& out) {
+  const YamlNode* node = Ask(name);
+  if (node == nullptr) return;
+  if (node->kind != YamlNode::Kind::kSequence) {
+    return Wrong(name, "a list of whole numbers", *node);
+  }
+  for (size_t i = 0; i < node->items.size(); ++i) {
+    const YamlNode& item = node->items[i];
+    const bool scalar = item.kind == YamlNode::Kind::kScalar;
+    const std::optional<int64_t> value = scalar ? WholeNumber(item.text) : std::nullopt;
+    if (value) {
+      out.push_back(*value);
+    } else {
+      Wrong(absl::StrCat(name, "[", i, "]"), "a whole number", item);
+    }
+  }
+}
+
 void Fields::Read(const char* name, std::map<std::string, std::string>& out) {
   const YamlNode* node = Ask(name);
   if (node == nullptr) return;

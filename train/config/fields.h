@@ -42,6 +42,7 @@ class Fields {
   void Read(const char* name, int64_t& out);  // Any: what is legal, Validate says.
   void Read(const char* name, IntegerRange range, int64_t& out);
   void Read(const char* name, std::vector<std::string>& out);
+  void Read(const char* name, std::vector<int64_t>& out);
   void Read(const char* name, std::map<std::string, std::string>& out);
 
   template <typename T>

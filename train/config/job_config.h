@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include "models/arch/config.h"
 #include "models/parallel/context_exchange.h"
@@ -114,6 +115,14 @@ struct CheckpointConfig {
   int64_t keep = 2;         // Good ones that stay.
 };
 
+// Steps of which some ranks write a trace.
+struct ProfileConfig {
+  std::string directory = {};
+  int64_t start_step = 0;  // From 1.
+  int64_t steps = 1;
+  std::vector<int64_t> ranks = {};  // Empty: rank 0.
+};
+
 struct JobConfig {
   std::string name;
   ModelChoice model;
@@ -126,6 +135,7 @@ struct JobConfig {
   int64_t steps = 0;                           // Optimizer steps in all.
   std::optional<ValidationConfig> validation;  // Absent: none.
   std::optional<CheckpointConfig> checkpoint;  // Absent: none is written, nothing can be resumed.
+  std::optional<ProfileConfig> profile;        // Absent: nothing is traced.
   int64_t devices = 1;                         // Ranks.
   uint64_t seed = 0;
   int64_t priority = 0;

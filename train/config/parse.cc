@@ -168,6 +168,13 @@ void ReadJob(Fields& fields, JobConfig& out) {
     f.Read("every_steps", checkpoint.every_steps);
     ReadUnlessZero(f, "keep", checkpoint.keep);
   });
+  fields.Section("profile", [&](Fields& f) {
+    ProfileConfig& profile = out.profile.emplace();
+    f.Read("directory", profile.directory);
+    f.Read("start_step", profile.start_step);
+    ReadUnlessZero(f, "steps", profile.steps);
+    f.Read("ranks", profile.ranks);
+  });
   ReadUnlessZero(fields, "devices", out.devices);
   fields.Read("seed", out.seed);
   fields.Read("priority", out.priority);

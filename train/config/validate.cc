@@ -183,6 +183,17 @@ void CheckValidation(const JobConfig& job, Checker& check) {
   }
 }
 
+void CheckProfile(const JobConfig& job, Checker& check) {
+  if (!job.profile) return;
+  check.Path("profile.directory", job.profile->directory);
+  check.Range("profile.start_step", job.profile->start_step, 1, std::max<int64_t>(1, job.steps));
+  check.Range("profile.steps", job.profile->steps, 1, kMaxProfiledSteps);
+  for (size_t i = 0; i < job.profile->ranks.size(); ++i) {
+    check.Range(absl::StrCat("profile.ranks[", i, "]"), job.profile->ranks[i], 0,
+                std::max<int64_t>(0, job.devices - 1));
+  }
+}
+
 void CheckLabels(const JobConfig& job, Checker& check) {
   if (job.labels.size() > kMaxLabels) {
     check.Add("labels", Wanted(absl::StrCat("at most ", kMaxLabels), job.labels.size()));
@@ -230,6 +241,7 @@ void Validate(const JobConfig& job, Violations& violations) {
     check.Range("checkpoint.every_steps", job.checkpoint->every_steps, 0, kMaxSteps);
     check.Range("checkpoint.keep", job.checkpoint->keep, 1, kMaxCheckpointsKept);
   }
+  CheckProfile(job, check);
   check.Range("priority", job.priority, -kMaxPriority, kMaxPriority);
   if (!job.init_from.empty()) check.Path("init_from", job.init_from);
   check.Range("max_restarts", job.max_restarts, 0, kMaxRestarts);

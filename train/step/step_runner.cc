@@ -24,6 +24,20 @@ class Stopwatch {
   std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
 };
 
+const char* NameOf(PipelineAction::Kind kind) {
+  switch (kind) {
+    case PipelineAction::kForward:
+      return "forward";
+    case PipelineAction::kBackward:
+      return "backward";
+    case PipelineAction::kBackwardInput:
+      return "backward_input";
+    case PipelineAction::kBackwardWeight:
+      return "backward_weight";
+  }
+  return "";
+}
+
 Action ActionOf(PipelineAction::Kind kind) {
   switch (kind) {
     case PipelineAction::kForward:
@@ -85,15 +99,20 @@ StepOutput StepRunner::Step(const StepState& state, const StepBatch& batch,
   const std::vector<PipelineAction>& actions = schedule_.stages[size_t(stage_)].actions;
   for (size_t i = 0; i < actions.size(); ++i) {
     const double waited = waited_;
-    Run(actions[i], batch[size_t(actions[i].micro_batch)], next_blocks_[i]);
-    const bool forward = actions[i].kind == PipelineAction::kForward;
+    const PipelineAction& action = actions[i];
+    Timeline::Note(
+        executable_.timeline(), Track::kActions,
+        {.name = NameOf(action.kind), .chunk = action.chunk, .index = action.micro_batch},
+        [&] { Run(action, batch[size_t(action.micro_batch)], next_blocks_[i]); });
+    const bool forward = action.kind == PipelineAction::kForward;
     lap(forward ? output.phases.forward : output.phases.backward, waited_ - waited);
     action_done();
   }
   WaitForAll();
   output.phases.pipeline_bubble = waited_;
   stopwatch.Lap();
-  executable_.Run(Action::kOptimizer, {.next_block = next_blocks_.back()});
+  Timeline::Note(executable_.timeline(), Track::kActions, {.name = "optimizer"},
+                 [&] { executable_.Run(Action::kOptimizer, {.next_block = next_blocks_.back()}); });
   output.state = executable_.ReadStepState();
   lap(output.phases.optimizer, 0);
   return output;
@@ -129,9 +148,8 @@ void StepRunner::Run(const PipelineAction& action, const MicroBatchData& data, i
     }
   }
   if (const auto message = ReceiveBefore(schedule_.options, stage_, action)) {
-    Stopwatch stopwatch;
-    pipeline_->Receive(executable_.tensor(received, action.slot), message->from);
-    waited_ += stopwatch.Lap();
+    Wait("receive",
+         [&] { pipeline_->Receive(executable_.tensor(received, action.slot), message->from); });
   }
 
   const int last = schedule_.options.micro_batches - 1;
@@ -147,6 +165,13 @@ void StepRunner::Run(const PipelineAction& action, const MicroBatchData& data, i
   }
 }
 
+void StepRunner::Wait(const char* name, const std::function<void()>& wait) {
+  Stopwatch stopwatch;
+  Timeline::Note(executable_.timeline(), Track::kCompute, {.name = name, .label = "pipeline"},
+                 wait);
+  waited_ += stopwatch.Lap();
+}
+
 void StepRunner::WaitForAll() {
   while (!posted_.empty()) {
     const auto [value, slot] = posted_.begin()->first;
@@ -157,9 +182,7 @@ void StepRunner::WaitForAll() {
 void StepRunner::WaitFor(Value value, int slot) {
   const auto found = posted_.find({value, slot});
   if (found == posted_.end()) return;
-  Stopwatch stopwatch;
-  pipeline_->WaitSend(found->second);
-  waited_ += stopwatch.Lap();
+  Wait("wait_send", [&] { pipeline_->WaitSend(found->second); });
   posted_.erase(found);
 }
 

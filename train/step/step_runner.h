@@ -56,6 +56,7 @@ class StepRunner {
   void Run(const PipelineAction& action, const MicroBatchData& data, int next_block);
   void WaitFor(Value value, int slot);
   void WaitForAll();
+  void Wait(const char* name, const std::function<void()>& wait);  // For other stages.
 
   Executable& executable_;
   const PipelineSchedule schedule_;

@@ -23,6 +23,7 @@
 #include "train/step/agree.h"
 #include "train/step/layout.h"
 #include "train/step/prefetch.h"
+#include "train/step/profiler.h"
 #include "train/step/rank_engine.h"
 #include "train/step/schedule.h"
 #include "train/step/snapshot.h"
@@ -84,6 +85,7 @@ class RankTrainer final : public Trainer {
   // What a rank can do without them.
   absl::Status Prepare();
   absl::Status MakeEngine();
+  absl::Status MakeProfiler();
   absl::Status ClaimCheckpointDirectory();  // On rank 0.
   // Every rank writes to the directory that rank 0 has claimed.
   absl::Status ShareCheckpointDirectory();
@@ -152,6 +154,7 @@ class RankTrainer final : public Trainer {
   std::unique_ptr<RankEngine> engine_;
   CollectiveMeter meter_;
   std::unique_ptr<Prefetcher> prefetcher_;
+  std::optional<Profiler> profiler_;  // Ends before the engine.
 
   int64_t step_ = 0;           // Finished.
   int64_t data_position_ = 0;  // Samples consumed by them.
@@ -231,6 +234,14 @@ absl::Status RankTrainer::MakeEngine() {
   return absl::OkStatus();
 }
 
+absl::Status RankTrainer::MakeProfiler() {
+  if (!Traces(job_, rank_.rank)) return absl::OkStatus();
+  const auto directory = roots_.MakeDirectory(job_.profile->directory);
+  RETURN_IF_ERROR(OfField("profile.directory", directory.status()));
+  profiler_.emplace(*job_.profile, rank_.rank, rank_.epoch, *directory, executable());
+  return absl::OkStatus();
+}
+
 // By rank 0 alone, so that a gang reads storage once before it loads.
 absl::Status RankTrainer::ChooseCheckpoint() {
   if (!first_rank() || (!resumes() && job_.init_from.empty())) return absl::OkStatus();
@@ -286,7 +297,9 @@ absl::StatusOr<TrainingResult> RankTrainer::Run() {
   result.step = step_;
   while (step_ < job_.steps && !stopping_) {
     const int64_t step = step_ + 1;
+    if (profiler_) profiler_->BeginStep(step);
     ASSIGN_OR_RETURN(StepRecord record, Step(step));
+    if (profiler_) profiler_->EndStep(step);
     std::optional<CheckpointRecord> saved;
     if (!record.skipped) {
       step_ = step;
@@ -472,8 +485,8 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const JobConfig& job,
   // Each step for all ranks, so that one that fails keeps the others from waiting for it. What may
   // be found wrong comes before the claim: a job that fails by then leaves no trace.
   for (const auto& step :
-       {&RankTrainer::Prepare, &RankTrainer::MakeEngine, &RankTrainer::ClaimCheckpointDirectory,
-        &RankTrainer::ShareCheckpointDirectory}) {
+       {&RankTrainer::Prepare, &RankTrainer::MakeEngine, &RankTrainer::MakeProfiler,
+        &RankTrainer::ClaimCheckpointDirectory, &RankTrainer::ShareCheckpointDirectory}) {
     RETURN_IF_ERROR(AgreeOnStatus(trainer->everyone(), ((*trainer).*step)()));
   }
   RETURN_IF_ERROR(trainer->Load());

@@ -1,0 +1,227 @@
+// One training step on one rank, and where its time goes: tokens/s, MFU against the matrix rate
+// found in the same run, time by op against the rate that its products reach, memory planned and
+// touched.
+//
+//   build/bench/train_step --case byte --precision bf16 --threads 2 --steps 20
+
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <fstream>
+#include <iostream>
+#include <map>
+
+#include "absl/strings/str_format.h"
+#include "common/check.h"
+#include "common/rng.h"
+#include "kernels/collective/local.h"
+#include "kernels/matrix_rate.h"
+#include "models/flops.h"
+#include "models/program/op.h"
+#include "models/program/timeline.h"
+#include "train/config/resolve_model.h"
+#include "train/step/rank_engine.h"
+
+namespace trainyard {
+namespace {
+
+struct Options {
+  std::string model = "byte";
+  std::string precision = "bf16";
+  int threads = 2;
+  int steps = 20;
+  int accumulate = 1;
+  int64_t blocks = 0;  // Recomputed.
+};
+
+struct Case {
+  ModelFields model;
+  int64_t micro, sequence;
+};
+
+// Those of bench/beside_pytorch.py.
+const std::map<std::string, Case>& Cases() {
+  static const auto* const kCases = new std::map<std::string, Case>{{"byte",
+                                                                     {.model = {.family = "llama",
+                                                                                .layers = 6,
+                                                                                .hidden = 256,
+                                                                                .ffn = 768,
+                                                                                .heads = 8,
+                                                                                .kv_heads = 4,
+                                                                                .vocab = 256,
+                                                                                .max_seq = 256},
+                                                                      .micro = 16,
+                                                                      .sequence = 256}},
+                                                                    {"124m",
+                                                                     {.model = {.family = "llama",
+                                                                                .layers = 12,
+                                                                                .hidden = 768,
+                                                                                .ffn = 2048,
+                                                                                .heads = 12,
+                                                                                .kv_heads = 4,
+                                                                                .vocab = 32000,
+                                                                                .max_seq = 512},
+                                                                      .micro = 2,
+                                                                      .sequence = 512}}};
+  return *kCases;
+}
+
+const std::map<std::string, PrecisionName> kPrecisions = {
+    {"f32", PrecisionName::kF32}, {"bf16", PrecisionName::kBF16}, {"f64", PrecisionName::kF64}};
+
+double ResidentBytes() {
+  std::ifstream statm("/proc/self/statm");
+  double total = 0, resident = 0;
+  statm >> total >> resident;
+  return resident * double(sysconf(_SC_PAGESIZE));
+}
+
+double Median(std::vector<double> values) {
+  std::nth_element(values.begin(), values.begin() + long(values.size() / 2), values.end());
+  return values[values.size() / 2];
+}
+
+StepBatch RandomBatch(const JobConfig& job, int64_t vocab) {
+  StepBatch batch(size_t(job.batch.global / job.batch.micro));
+  for (MicroBatchData& micro : batch) {
+    for (int64_t i = 0; i < job.batch.micro * job.batch.sequence; ++i) {
+      micro.tokens.push_back(int32_t(RandomBits(1, 0, uint64_t(i)) % uint64_t(vocab)));
+      micro.targets.push_back(int32_t(RandomBits(2, 0, uint64_t(i)) % uint64_t(vocab)));
+    }
+  }
+  return batch;
+}
+
+struct OpTime {
+  int64_t calls = 0;
+  double seconds = 0;
+  double flops = 0;
+  double bytes = 0;
+};
+
+// Seconds, FLOPs and bytes of a step by op; `spans` are those of `steps` of them.
+std::map<std::string, OpTime> ByOp(const Program& program, const std::vector<Span>& spans,
+                                   int64_t micro_batches, int steps) {
+  std::map<std::string, OpTime> ops;
+  for (const Span& span : spans) {
+    OpTime& op = ops[std::string(span.name)];
+    op.seconds += double(span.end_ns - span.begin_ns) * 1e-9 / steps;
+    ++op.calls;
+  }
+  for (auto& [name, op] : ops) op.calls /= steps;
+  for (const Instance& instance : program.instances) {
+    if (instance.list < List::kForward || instance.list == List::kGather) continue;
+    const int64_t times = instance.list == List::kOptimizer ? 1 : micro_batches;
+    const Cost cost = instance.op->CostOf(program, instance);
+    OpTime& op = ops[std::string(instance.op->name())];
+    op.flops += cost.flops * double(times);
+    op.bytes += cost.bytes * double(times);
+  }
+  return ops;
+}
+
+void PrintOps(const std::map<std::string, OpTime>& ops, double step) {
+  std::vector<std::pair<std::string, OpTime>> sorted(ops.begin(), ops.end());
+  std::sort(sorted.begin(), sorted.end(),
+            [](const auto& a, const auto& b) { return a.second.seconds > b.second.seconds; });
+  double sum = 0;
+  std::cout << absl::StrFormat("%-28s %6s %9s %7s %9s %8s\n", "op", "calls", "ms", "share",
+                               "GFLOP/s", "GB/s");
+  for (const auto& [name, op] : sorted) {
+    sum += op.seconds;
+    if (op.calls == 0) continue;
+    std::cout << absl::StrFormat(
+        "%-28s %6d %9.3f %6.1f%% %9s %8.1f\n", name, op.calls, op.seconds * 1e3,
+        100 * op.seconds / step,
+        op.flops > 0 ? absl::StrFormat("%.0f", op.flops / op.seconds * 1e-9) : "",
+        op.bytes / op.seconds * 1e-9);
+  }
+  std::cout << absl::StrFormat("%-28s %6s %9.3f %6.1f%%\n", "outside of ops", "",
+                               (step - sum) * 1e3, 100 * (step - sum) / step);
+}
+
+void Run(const Options& options) {
+  const Case& c = Cases().at(options.model);
+  JobConfig job;
+  job.model.architecture = c.model;
+  job.precision = kPrecisions.at(options.precision);
+  job.batch = {.global = c.micro * options.accumulate, .micro = c.micro, .sequence = c.sequence};
+  job.recompute.blocks = options.blocks;
+  job.devices = 1;
+  const auto model = ResolveModel(job.model);
+  CHECK(model.ok()) << model.status();
+
+  const DType dtype = options.precision == "bf16"  ? DType::kBF16
+                      : options.precision == "f32" ? DType::kF32
+                                                   : DType::kF64;
+  const auto rate = [&] { return *MeasureMatrixRate(CpuBackend(), dtype, options.threads); };
+  double peak = rate();
+  const double before = ResidentBytes();
+  const LocalWorld world(1);
+  const auto engine =
+      *RankEngine::Create(job, *model, {.threads = options.threads}, CpuBackend(), world.world(0));
+  Executable& executable = engine->executable();
+  executable.WriteStepState({.seed = 1});
+  executable.Run(Action::kInit);
+  executable.Run(Action::kPrepare);
+  const StepBatch batch = RandomBatch(job, model->vocab);
+  const int64_t tokens = job.batch.global * job.batch.sequence;
+  const auto step = [&](int i) {
+    const StepState state =
+        InitialState({.step = i, .learning_rate = 1e-4, .clip_norm = 1, .tokens = tokens});
+    return engine->runner().Step(state, batch, [] {});
+  };
+  int i = 1;
+  for (; i <= 3; ++i) step(i);
+  const double touched = ResidentBytes() - before;
+
+  std::vector<double> seconds;
+  for (; i <= 3 + options.steps; ++i) {
+    const PhaseSeconds phases = step(i).phases;
+    seconds.push_back(phases.forward + phases.backward + phases.grad_sync + phases.optimizer);
+  }
+  peak = std::max(peak, rate());  // A busy machine gives less, never more.
+  Timeline timeline;
+  executable.set_timeline(&timeline);
+  double traced = 0;
+  for (; i <= 3 + 2 * options.steps; ++i) {
+    const PhaseSeconds phases = step(i).phases;
+    traced +=
+        (phases.forward + phases.backward + phases.grad_sync + phases.optimizer) / options.steps;
+  }
+  executable.set_timeline(nullptr);
+
+  const double median = Median(seconds);
+  const double flops = FlopsPerToken(*model, c.sequence).total() * double(tokens);
+  const auto [least, most] = std::minmax_element(seconds.begin(), seconds.end());
+  std::cout << absl::StrFormat(
+      "%s %s, %d threads: step median %.2f ms of %d (%.2f to %.2f), %.0f tokens/s\n", options.model,
+      options.precision, options.threads, median * 1e3, options.steps, *least * 1e3, *most * 1e3,
+      double(tokens) / median);
+  std::cout << absl::StrFormat("matrix rate %.1f GFLOP/s, model %.2f GFLOP a step: MFU %.1f%%\n",
+                               peak * 1e-9, flops * 1e-9, 100 * flops / median / peak);
+  std::cout << absl::StrFormat("memory: %s; touched %.1f MB more than before\n",
+                               executable.plan().Summary(), touched * 1e-6);
+  PrintOps(ByOp(executable.program(), timeline.spans(Track::kCompute), options.accumulate,
+                options.steps),
+           traced);
+}
+
+}  // namespace
+}  // namespace trainyard
+
+int main(int argc, char** argv) {
+  trainyard::Options options;
+  CLI::App app("One training step, and where its time goes");
+  app.add_option("--case", options.model)->check(CLI::IsMember({"byte", "124m"}));
+  app.add_option("--precision", options.precision)->check(CLI::IsMember({"bf16", "f32", "f64"}));
+  app.add_option("--threads", options.threads)->check(CLI::Range(1, 1024));
+  app.add_option("--steps", options.steps, "That are timed")->check(CLI::Range(1, 100000));
+  app.add_option("--accumulate", options.accumulate, "Micro-batches of a step")
+      ->check(CLI::Range(1, 1024));
+  app.add_option("--recompute-blocks", options.blocks)->check(CLI::Range(0, 1024));
+  CLI11_PARSE(app, argc, argv);
+  trainyard::Run(options);
+  return 0;
+}

@@ -1,0 +1,137 @@
+// Proves what a job's profile gives: the chosen ranks' chosen steps and no others, each op within
+// the action that it belongs to, and the same training with it as without.
+
+#include "train/step/profiler.h"
+
+#include <gmock/gmock.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "tests/train/step/run_job.h"
+
+namespace trainyard {
+namespace {
+
+using ::testing::ElementsAre;
+using testing::FreshDirectory;
+using testing::NewestDigest;
+using testing::RunJob;
+using testing::TinyJob;
+using Json = nlohmann::json;
+
+// Spans of a track, in the order of the file.
+std::vector<Json> SpansOf(const Json& trace, Track track) {
+  std::vector<Json> spans;
+  for (const Json& event : trace["traceEvents"]) {
+    if (event["ph"] == "X" && event["tid"] == int(track)) spans.push_back(event);
+  }
+  return spans;
+}
+
+std::vector<std::string> NamesOf(const std::vector<Json>& spans) {
+  std::vector<std::string> names;
+  for (const Json& span : spans) names.push_back(span["name"]);
+  return names;
+}
+
+// To what a double holds of a time since 1970.
+bool Within(const Json& inner, const Json& outer) {
+  constexpr double kSlack = 1;
+  const double begin = outer["ts"], end = begin + double(outer["dur"]);
+  return double(inner["ts"]) >= begin - kSlack &&
+         double(inner["ts"]) + double(inner["dur"]) <= end + kSlack;
+}
+
+std::vector<std::string> FilesIn(const std::string& directory) { return *ListDirectory(directory); }
+
+Json Read(const std::string& path) { return Json::parse(*ReadFile(path)); }
+
+// Two data-parallel ranks, four micro-batches each.
+JobConfig Job(const std::string& name) {
+  JobConfig job = TinyJob(FreshDirectory(name));
+  job.devices = 2;
+  job.steps = 4;
+  return job;
+}
+
+TEST(ProfilerTest, TheChosenRankWritesTheChosenSteps) {
+  JobConfig job = Job("profile");
+  const std::string traces = FreshDirectory("profile_traces");
+  job.profile = {.directory = traces, .start_step = 2, .steps = 2, .ranks = {1}};
+  for (const auto& run : RunJob(job, {.ranks = 2})) ASSERT_TRUE(run.status.ok()) << run.status;
+  ASSERT_THAT(FilesIn(traces), ElementsAre("epoch-1-rank-1-step-2.json"));
+  const Json trace = Read(traces + "/epoch-1-rank-1-step-2.json");
+
+  const std::vector<Json> steps = SpansOf(trace, Track::kSteps);
+  ASSERT_EQ(steps.size(), 2u);
+  EXPECT_EQ(steps[0]["args"]["step"], 2);
+  EXPECT_EQ(steps[1]["args"]["step"], 3);
+  std::vector<std::string> want;
+  for (int step = 0; step < 2; ++step) {
+    for (int micro_batch = 0; micro_batch < 4; ++micro_batch) {
+      want.insert(want.end(), {"forward", "backward"});
+    }
+    want.push_back("optimizer");
+  }
+  const std::vector<Json> actions = SpansOf(trace, Track::kActions);
+  EXPECT_EQ(NamesOf(actions), want);
+  EXPECT_EQ(actions[2]["args"]["micro_batch"], 1);
+
+  const std::vector<Json> ops = SpansOf(trace, Track::kCompute);
+  size_t action = 0;
+  for (const Json& op : ops) {
+    while (action < actions.size() && !Within(op, actions[action])) ++action;
+    ASSERT_LT(action, actions.size()) << op << " is not within an action after those before";
+  }
+  EXPECT_EQ(actions[action]["name"], "optimizer");
+  EXPECT_THAT(NamesOf(ops), ::testing::IsSupersetOf({"embedding", "attention_backward", "adamw"}));
+  EXPECT_THAT(NamesOf(SpansOf(trace, Track::kCommunication)),
+              ::testing::Contains("scatter_bucket"));
+  EXPECT_EQ(trace["traceEvents"][0]["pid"], 1);
+}
+
+TEST(ProfilerTest, TrainingIsTheSame) {
+  JobConfig job = Job("profile_plain");
+  job.parallelism.zero = Zero::kFull;
+  RunJob(job, {.ranks = 2});
+  const std::string want = NewestDigest(job.checkpoint->directory);
+  job.checkpoint->directory = FreshDirectory("profile_traced");
+  job.profile = {
+      .directory = FreshDirectory("traces"), .start_step = 1, .steps = 4, .ranks = {0, 1}};
+  RunJob(job, {.ranks = 2});
+  EXPECT_EQ(NewestDigest(job.checkpoint->directory), want);
+  EXPECT_EQ(FilesIn(job.profile->directory).size(), 2u);
+}
+
+TEST(ProfilerTest, AJobThatEndsFirstWritesWhatThereWas) {
+  JobConfig job = Job("profile_short");
+  job.profile = {.directory = FreshDirectory("short"), .start_step = 4, .steps = 10, .ranks = {}};
+  RunJob(job, {.ranks = 2});
+  ASSERT_THAT(FilesIn(job.profile->directory), ElementsAre("epoch-1-rank-0-step-4.json"));
+  EXPECT_EQ(
+      SpansOf(Read(job.profile->directory + "/epoch-1-rank-0-step-4.json"), Track::kSteps).size(),
+      1u);
+}
+
+TEST(ProfilerTest, ATraceThatCannotBeWrittenIsNoFailure) {
+  JobConfig job = Job("profile_lost");
+  const std::string traces = FreshDirectory("lost");
+  job.profile = {.directory = traces, .start_step = 2, .steps = 1, .ranks = {}};
+  const auto lose = [&](int rank, int64_t step, int, StepState&) {
+    if (rank == 0 && step == 2) std::filesystem::remove_all(traces);
+  };
+  for (const auto& run : RunJob(job, {.ranks = 2, .before_attempt = lose})) {
+    ASSERT_TRUE(run.status.ok()) << run.status;
+    EXPECT_EQ(run.result.step, 4);
+  }
+}
+
+TEST(ProfilerTest, TimesAreWrittenToTheNanosecond) {
+  Timeline timeline;
+  timeline.Add(Track::kCompute, {.name = "op", .label = "mlp", .begin_ns = 5, .end_ns = 1'002'003});
+  EXPECT_THAT(ToChromeTrace(timeline, 3), ::testing::HasSubstr(R"("dur":1001.998,)"));
+}
+
+}  // namespace
+}  // namespace trainyard

@@ -1,0 +1,45 @@
+// Traces of the steps that a job's `profile` asks for.
+
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "models/program/executable.h"
+#include "train/config/job_config.h"
+
+namespace trainyard {
+
+// As Chrome's trace events, JSON that Perfetto reads, too: a process is a rank, its threads are the
+// tracks. Times are of the wall clock, so that ranks of several machines lie side by side as well
+// as their clocks agree.
+std::string ToChromeTrace(const Timeline& timeline, int64_t rank);
+
+// Of one rank. Training goes on where a trace cannot be written: that is a warning in the log.
+class Profiler {
+ public:
+  // `directory` exists. `executable` outlives it.
+  Profiler(const ProfileConfig& profile, int64_t rank, int64_t epoch, std::string directory,
+           Executable& executable);
+  ~Profiler();  // Writes what was traced.
+
+  // Around each step. The first that is to be traced begins a file
+  // DIRECTORY/epoch-E-rank-R-step-N.json, and the last ends it.
+  void BeginStep(int64_t step);
+  void EndStep(int64_t step);
+
+ private:
+  void Write();
+
+  const int64_t first_, last_;  // Steps to be traced.
+  const int64_t rank_;
+  const std::string path_;  // Less the step.
+  Executable& executable_;
+  Timeline timeline_;
+  Span step_;  // That was begun.
+};
+
+// Whether the job wants traces of a rank.
+bool Traces(const JobConfig& job, int64_t rank);
+
+}  // namespace trainyard

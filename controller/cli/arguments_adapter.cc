@@ -42,11 +42,12 @@ void Declare(const Option& option, Declared& declared) {
   if (option.kind != OptionKind::kList)
     made->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   if (option.kind == OptionKind::kNumber) {
-    made->check([](const std::string& text) {
+    made->check([range = option.range](const std::string& text) {
       uint64_t number = 0;
-      return absl::SimpleAtoi(text, &number)
-                 ? std::string()
-                 : absl::StrCat("wanted 0 to ", UINT64_MAX, ", found '", text, "'");
+      const bool legal =
+          absl::SimpleAtoi(text, &number) && number >= range.min && number <= range.max;
+      return legal ? std::string()
+                   : absl::StrCat("wanted ", range.min, " to ", range.max, ", found '", text, "'");
     });
   }
 }

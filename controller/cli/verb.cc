@@ -35,8 +35,8 @@ Option TextOption(const std::string& name, const std::string& value, const std::
   return {name, "", OptionKind::kText, value, help, initial};
 }
 Option NumberOption(const std::string& name, const std::string& value, const std::string& help,
-                    const std::string& initial) {
-  return {name, "", OptionKind::kNumber, value, help, initial};
+                    const std::string& initial, NumberRange range) {
+  return {name, "", OptionKind::kNumber, value, help, initial, range};
 }
 Option ListOption(const std::string& name, const std::string& value, const std::string& help) {
   return {name, "", OptionKind::kList, value, help, ""};

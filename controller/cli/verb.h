@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <string>
 #include <vector>
@@ -15,20 +16,26 @@ namespace trainyard::cli {
 
 enum class OptionKind { kFlag, kText, kNumber, kList };
 
+struct NumberRange {
+  uint64_t min = 0;
+  uint64_t max = std::numeric_limits<uint64_t>::max();
+};
+
 struct Option {
   std::string name;    // "--state"
   std::string letter;  // "-f", or empty.
   OptionKind kind;
   std::string value;  // What stands for the value in the help: "DIR". Empty for a flag.
   std::string help;
-  std::string initial;  // Value when not given; empty: none.
+  std::string initial;     // Value when not given; empty: none.
+  NumberRange range = {};  // Of kNumber: anything else is a usage error.
 };
 
 Option FlagOption(const std::string& name, const std::string& letter, const std::string& help);
 Option TextOption(const std::string& name, const std::string& value, const std::string& help,
                   const std::string& initial = "");
 Option NumberOption(const std::string& name, const std::string& value, const std::string& help,
-                    const std::string& initial = "");
+                    const std::string& initial = "", NumberRange range = {});
 Option ListOption(const std::string& name, const std::string& value, const std::string& help);
 
 struct Positional {

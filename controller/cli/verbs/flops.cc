@@ -24,9 +24,6 @@ absl::Status Run(const Context& context) {
   const uint64_t sequence = context.arguments.Has("--sequence")
                                 ? context.arguments.Number("--sequence")
                                 : uint64_t(preset.config.max_seq);
-  if (sequence == 0 || sequence > uint64_t(kMaxSequence)) {
-    return UsageError(absl::StrCat("--sequence: wanted 1 to ", kMaxSequence, ", found ", sequence));
-  }
   const Flops flops = FlopsPerToken(preset.config, int64_t(sequence), *convention);
   const nlohmann::ordered_json json = {{"model", preset.name},
                                        {"sequence", sequence},
@@ -59,7 +56,8 @@ Verb FlopsVerb() {
           .summary = "counts a model's FLOPs per trained token",
           .positionals = {{"MODEL", "a model of 'trainyard models'"}},
           .options = {NumberOption("--sequence", "S",
-                                   "tokens of a sequence; the model's longest unless given"),
+                                   "tokens of a sequence; the model's longest unless given", "",
+                                   {1, uint64_t(kMaxSequence)}),
                       TextOption("--convention", "C", absl::StrJoin(FlopsConventionNames(), ", "),
                                  "exact")},
           .offers = kFormats | kQuiet,

@@ -19,11 +19,7 @@ namespace trainyard::cli {
 namespace {
 
 // Said here as usage; the trainer would call it a failure.
-absl::Status CheckOptions(const Arguments& arguments) {
-  if (arguments.Number("--tokens") > uint64_t(kMaxGeneratedTokens)) {
-    return UsageError(absl::StrCat("--tokens: wanted 0 to ", kMaxGeneratedTokens, ", found ",
-                                   arguments.Text("--tokens")));
-  }
+absl::Status CheckTemperature(const Arguments& arguments) {
   double temperature = 0;
   const std::string text = arguments.Text("--temperature");
   if (!absl::SimpleAtod(text, &temperature) ||
@@ -35,7 +31,7 @@ absl::Status CheckOptions(const Arguments& arguments) {
 }
 
 absl::Status Run(const Context& context) {
-  RETURN_IF_ERROR(CheckOptions(context.arguments));
+  RETURN_IF_ERROR(CheckTemperature(context.arguments));
   const std::string trainer = context.surroundings.binary_directory + "/trainyard-trainer";
   ASSIGN_OR_RETURN(const Checkpoint checkpoint,
                    OpenCheckpoint(context.arguments.Text("CHECKPOINT"), context.output));
@@ -63,7 +59,7 @@ Verb GenerateVerb() {
                   NumberOption("--tokens", "N",
                                "how many to write; the model sees the last ones, as many as it was "
                                "trained with",
-                               "200"),
+                               "200", {0, uint64_t(kMaxGeneratedTokens)}),
                   TextOption("--temperature", "T",
                              "0 takes the likeliest token; 1 samples as trained", "0.8"),
                   NumberOption("--seed", "S", "the same seed writes the same text", "1")},

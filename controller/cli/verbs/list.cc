@@ -47,7 +47,6 @@ absl::StatusOr<v1::ListJobsResponse> Fetch(Client& client, v1::ListJobsRequest r
 absl::Status Run(const Context& context) {
   ASSIGN_OR_RETURN(const v1::ListJobsRequest request, Request(context.arguments));
   const uint64_t limit = context.arguments.Number("--limit");
-  if (limit == 0) return UsageError("--limit: wanted at least 1, found 0");
   Client client(context.ControllerAddress());
   ASSIGN_OR_RETURN(const v1::ListJobsResponse all, Fetch(client, request, limit));
   if (PrintedAsJson(all, all.jobs(), context.output)) return absl::OkStatus();
@@ -71,7 +70,7 @@ Verb ListVerb() {
           .summary = "lists jobs, newest first",
           .positionals = {},
           .options = {ListOption("--state", "STATE", "only jobs in this state; may be repeated"),
-                      NumberOption("--limit", "N", "at most so many", "100")},
+                      NumberOption("--limit", "N", "at most so many", "100", {1})},
           .offers = kController | kFormats | kQuiet,
           .examples = {"trainyard list", "trainyard list --state running -o jsonl"},
           .run = Run};

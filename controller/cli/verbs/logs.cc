@@ -2,10 +2,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
-#include "common/violations.h"
 #include "controller/cli/answer.h"
 #include "controller/cli/client.h"
-#include "controller/cli/errors.h"
 #include "controller/cli/format.h"
 #include "controller/cli/verbs/verbs.h"
 #include "train/config/validate.h"
@@ -14,10 +12,6 @@ namespace trainyard::cli {
 namespace {
 
 absl::Status Run(const Context& context) {
-  if (context.arguments.Number("--rank") >= uint64_t(kMaxDevices)) {
-    return UsageError(absl::StrCat("--rank: ", Wanted(absl::StrCat("0 to ", kMaxDevices - 1),
-                                                      context.arguments.Text("--rank"))));
-  }
   v1::StreamLogsRequest request;
   request.set_job_id(context.arguments.Text("JOB"));
   request.set_follow(context.arguments.Flag("--follow"));
@@ -57,14 +51,15 @@ absl::Status Run(const Context& context) {
 }  // namespace
 
 Verb LogsVerb() {
-  return {.name = "logs",
-          .summary = "prints what a job's ranks wrote, oldest first",
-          .positionals = {{"JOB", "the job's id"}},
-          .options = {NumberOption("--rank", "R", "only this rank's lines"),
-                      FlagOption("--follow", "-f", "goes on until the job ends")},
-          .offers = kController | kFormats | kQuiet,
-          .examples = {"trainyard logs j-6aewpgm800 --rank 0 --follow"},
-          .run = Run};
+  return {
+      .name = "logs",
+      .summary = "prints what a job's ranks wrote, oldest first",
+      .positionals = {{"JOB", "the job's id"}},
+      .options = {NumberOption("--rank", "R", "only this rank's lines", "", {0, kMaxDevices - 1}),
+                  FlagOption("--follow", "-f", "goes on until the job ends")},
+      .offers = kController | kFormats | kQuiet,
+      .examples = {"trainyard logs j-6aewpgm800 --rank 0 --follow"},
+      .run = Run};
 }
 
 }  // namespace trainyard::cli

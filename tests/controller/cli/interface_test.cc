@@ -146,9 +146,10 @@ TEST_F(Command, AnArgumentThatCannotBeIsUsage) {
   EXPECT_EQ(Trainyard({"up", "--state", ""}), 2);
   EXPECT_THAT(err_.str(), testing::HasSubstr("--state: wanted a directory"));
   EXPECT_EQ(Trainyard({"logs", "j-1", "--rank", "4294967296"}), 2);
-  EXPECT_EQ(err_.str(), "error: --rank: wanted 0 to 65535, found 4294967296\n");
+  EXPECT_THAT(err_.str(),
+              testing::HasSubstr("error: --rank: wanted 0 to 65535, found '4294967296'; see"));
   EXPECT_EQ(Trainyard({"list", "--limit", "99999999999999999999"}), 2);
-  EXPECT_THAT(err_.str(), testing::HasSubstr("wanted 0 to 18446744073709551615, found"));
+  EXPECT_THAT(err_.str(), testing::HasSubstr("wanted 1 to 18446744073709551615, found"));
   EXPECT_EQ(Trainyard({"steps", "j-1", "--plot", "-o", "json"}), 2);
   EXPECT_THAT(err_.str(), testing::HasSubstr("--plot: wanted no --output"));
   EXPECT_EQ(Trainyard({"get", "j-\xFF"}), 2);
@@ -160,6 +161,17 @@ TEST_F(Command, AnArgumentThatCannotBeIsUsage) {
     EXPECT_THAT(err_.str(), testing::HasSubstr(absl::StrCat("--controller: address '", address)))
         << address;
   }
+}
+
+TEST_F(Command, ANumberOutOfItsOptionsRangeIsUsage) {
+  EXPECT_EQ(Trainyard({"list", "--limit", "0"}), 2);
+  EXPECT_THAT(err_.str(), testing::HasSubstr("--limit: wanted 1 to"));
+  EXPECT_EQ(Trainyard({"flops", "llama3-8b", "--sequence", "0"}), 2);
+  EXPECT_THAT(err_.str(), testing::HasSubstr("--sequence: wanted 1 to"));
+  EXPECT_EQ(Trainyard({"up", "--workers", "65"}), 2);
+  EXPECT_THAT(err_.str(), testing::HasSubstr("--workers: wanted 1 to 64, found '65'"));
+  EXPECT_EQ(Trainyard({"up", "--devices-per-worker", "0"}), 2);
+  EXPECT_THAT(err_.str(), testing::HasSubstr("--devices-per-worker: wanted 1 to 256"));
 }
 
 TEST_F(Command, UpsPatienceIsSomeTime) {
@@ -192,8 +204,11 @@ TEST_F(Command, GenerateSaysWhatItsOptionsCanBe) {
         << wrong;
     EXPECT_THAT(err_.str(), testing::HasSubstr("--temperature: wanted 0 to 100, found")) << wrong;
   }
-  EXPECT_EQ(Trainyard({"generate", "nowhere", "--tokens", "1000001"}), 2);
-  EXPECT_EQ(err_.str(), "error: --tokens: wanted 0 to 1000000, found 1000001\n");
+  for (const char* wrong : {"-1", "many", "1000001"}) {
+    EXPECT_EQ(Trainyard({"generate", "nowhere", absl::StrCat("--tokens=", wrong)}), 2) << wrong;
+    EXPECT_THAT(err_.str(), testing::HasSubstr(absl::StrCat(
+                                "error: --tokens: wanted 0 to 1000000, found '", wrong, "'; see")));
+  }
 }
 
 TEST_F(Command, ADirectoryWithoutCheckpointsIsNoAnswer) {

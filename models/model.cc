@@ -57,16 +57,25 @@ Program RecordTraining(const Model& model, const TrainingOptions& options) {
       recorder.Input("targets", {recorder.program().tokens()}, DType::kI32, kVarying);
   recorder.set_label("loss");
   ops::CrossEntropy(recorder, logits, targets);
-  RecordBackward(recorder);
   Program& program = recorder.mutable_program();
+  const auto after = [&](const char* pass) {
+    if (options.after_pass) options.after_pass(pass, program);
+  };
+  after("forward");
+  RecordBackward(recorder);
+  after("backward");
   KeepStage(program);
   RemoveDead(program);
+  after("dead");
   Recompute(program, options.recompute);
+  after("recompute");
   LayOutParameters(program, {.bucket_bytes = options.bucket_bytes, .zero = options.zero});
   InsertBuckets(program);
   InsertFetches(program);
+  after("buckets");
   RecordInitialization(recorder);
   RecordOptimizer(recorder, options.adamw);
+  after("optimizer");
   return std::move(recorder).Finish();
 }
 

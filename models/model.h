@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "models/parallel/context_exchange.h"
@@ -62,6 +63,8 @@ struct TrainingOptions {
   size_t bucket_bytes = kBucketBytes;  // As LayOutParameters takes it.
   Zero zero = Zero::kNone;
   RecomputeOptions recompute = {};
+  // Called with what there is after each pass.
+  std::function<void(const char* pass, const Program& program)> after_pass = nullptr;
 };
 
 // This rank's part of the step: lists init, prepare, forward, backward, optimizer. Inputs "tokens",

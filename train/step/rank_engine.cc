@@ -21,29 +21,43 @@ Precision PrecisionOf(const JobConfig& job) {
   return precision;
 }
 
-Program Record(const JobConfig& job, const ModelConfig& model, const Layout& layout,
-               const EngineOptions& options) {
+TrainingOptions OptionsOf(const JobConfig& job, const Layout& layout,
+                          const EngineOptions& options) {
   const AdamWConfig& adamw = job.optimizer.adamw;
-  return RecordTraining(
-      *CreateModel(model),
-      {.record = {.precision = PrecisionOf(job),
-                  .micro_batch = job.batch.micro,
-                  .sequence = job.batch.sequence,
-                  .mesh = layout.mesh,
-                  .context_exchange = job.parallelism.context_exchange,
-                  .cuts = layout.cuts,
-                  .expert_rows = options.expert_rows},
-       .adamw = {.beta1 = adamw.beta1,
-                 .beta2 = adamw.beta2,
-                 .epsilon = adamw.epsilon,
-                 .weight_decay = adamw.weight_decay},
-       .bucket_bytes = options.bucket_bytes,
-       .zero = job.parallelism.zero,
-       .recompute = {.blocks = job.recompute.blocks,
-                     .norms_and_activations = job.recompute.norms_and_activations}});
+  return {.record = {.precision = PrecisionOf(job),
+                     .micro_batch = job.batch.micro,
+                     .sequence = job.batch.sequence,
+                     .mesh = layout.mesh,
+                     .context_exchange = job.parallelism.context_exchange,
+                     .cuts = layout.cuts,
+                     .expert_rows = options.expert_rows},
+          .adamw = {.beta1 = adamw.beta1,
+                    .beta2 = adamw.beta2,
+                    .epsilon = adamw.epsilon,
+                    .weight_decay = adamw.weight_decay},
+          .bucket_bytes = options.bucket_bytes,
+          .zero = job.parallelism.zero,
+          .recompute = {.blocks = job.recompute.blocks,
+                        .norms_and_activations = job.recompute.norms_and_activations}};
 }
 
 }  // namespace
+
+absl::Status DumpProgram(const JobConfig& job, const ModelConfig& model, int rank,
+                         std::ostream& out) {
+  ASSIGN_OR_RETURN(Layout layout, LayoutOf(job, model));
+  layout.mesh.rank = rank;
+  TrainingOptions options = OptionsOf(job, layout, {});
+  options.after_pass = [&](const char* pass, const Program& program) {
+    out << "== after " << pass << '\n' << program.Dump();
+  };
+  const Program program = RecordTraining(*CreateModel(model), options);
+  out << "== memory: "
+      << PlanMemory(program, PlanFor(layout.schedule, layout.mesh.coordinate(Axis::kPipeline)))
+             .Summary()
+      << '\n';
+  return absl::OkStatus();
+}
 
 absl::StatusOr<std::unique_ptr<RankEngine>> RankEngine::Create(const JobConfig& job,
                                                                const ModelConfig& model,
@@ -56,7 +70,7 @@ absl::StatusOr<std::unique_ptr<RankEngine>> RankEngine::Create(const JobConfig& 
   layout.mesh.rank = world.rank();
   std::unique_ptr<RankEngine> engine(new RankEngine(std::move(layout)));
   const Mesh& mesh = engine->mesh();
-  Program program = Record(job, model, engine->layout_, options);
+  Program program = RecordTraining(*CreateModel(model), OptionsOf(job, engine->layout_, options));
   if (options.edit) options.edit(program);
   std::set<Group> groups = program.Groups();
   const Group pipeline{Stream::kCompute, Axis::kPipeline};

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <ostream>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -26,6 +27,11 @@ struct EngineOptions {
   // For tests of what a wrong program does: may change it before it is planned.
   std::function<void(Program&)> edit = nullptr;
 };
+
+// The program of one of the job's ranks after each pass, line by line. Needs neither devices nor
+// other ranks. `job` must be valid, and `rank` one of its devices.
+absl::Status DumpProgram(const JobConfig& job, const ModelConfig& model, int rank,
+                         std::ostream& out);
 
 // Not thread-safe.
 class RankEngine {

@@ -23,8 +23,10 @@
 #include "common/status_macros.h"
 #include "common/text.h"
 #include "kernels/matrix_rate.h"
+#include "train/config/resolve_model.h"
 #include "train/config/validate.h"
 #include "train/generate/generate.h"
+#include "train/step/rank_engine.h"
 #include "worker/trainer/exit_report.h"
 #include "worker/trainer/flight_log.h"
 #include "worker/trainer/rank_process.h"
@@ -38,6 +40,8 @@ struct Flags {
   bool measure = false;
   GenerateOptions generate;  // With an empty checkpoint: not asked for.
   std::string fault;
+  std::string dump;  // A job spec; empty: not asked for.
+  int64_t dump_rank = 0;
 };
 
 // The OpenMP runtime reads its environment when it is loaded, which is before main: a process that
@@ -78,6 +82,25 @@ int WriteText(const GenerateOptions& options) {
   const absl::Status status = Generate(options, CpuBackend(), write);
   if (!status.ok()) return Fail(status);
   if (!(std::cout << std::endl)) return Fail(absl::InternalError("cannot write standard output"));
+  return 0;
+}
+
+int Dump(const Flags& flags) {
+  const absl::StatusOr<std::string> text = ReadFile(flags.dump);
+  if (!text.ok()) return Fail(text.status());
+  const absl::StatusOr<JobConfig> job = ParseAndValidateJob(*text);
+  if (!job.ok()) {
+    return Fail(absl::InvalidArgumentError(absl::StrCat(flags.dump, ": ", job.status().message())));
+  }
+  if (flags.dump_rank < 0 || flags.dump_rank >= job->devices) {
+    return Fail(absl::InvalidArgumentError(
+        absl::StrCat("--rank: wanted 0 to ", job->devices - 1, ", found ", flags.dump_rank)));
+  }
+  const absl::StatusOr<ModelConfig> model = ResolveModel(job->model);
+  if (!model.ok()) return Fail(model.status());
+  const absl::Status dumped = DumpProgram(*job, *model, int(flags.dump_rank), std::cout);
+  if (!dumped.ok()) return Fail(dumped);
+  if (!std::cout.flush()) return Fail(absl::InternalError("cannot write standard output"));
   return 0;
 }
 
@@ -165,6 +188,9 @@ int Main(int argc, char** argv) {
   app.add_option("--temperature", flags.generate.temperature, "0 takes the likeliest token");
   app.add_option("--seed", flags.generate.seed, "The same seed writes the same text");
   app.add_option("--window", flags.generate.window, "Tokens that the model sees at once");
+  app.add_option("--dump-program", flags.dump,
+                 "Print a rank's program of this job spec, after each pass");
+  app.add_option("--rank", flags.dump_rank, "For --dump-program");
   app.add_option("--threads", flags.generate.threads, "For --measure and --generate")
       ->check(CLI::Range(1, 1024));
   app.add_option("--fault", flags.fault, "For tests: KIND:STEP, kinds kill exit hang nan nan-once");
@@ -173,13 +199,14 @@ int Main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   }
-  const int modes =
-      int(config->count() > 0) + int(flags.measure) + int(!flags.generate.checkpoint.empty());
+  const int modes = int(config->count() > 0) + int(flags.measure) +
+                    int(!flags.generate.checkpoint.empty()) + int(!flags.dump.empty());
   if (modes != 1) {
-    std::cerr << "error: wanted one of CONFIG, --measure and --generate" << '\n';
+    std::cerr << "error: wanted one of CONFIG, --measure, --generate and --dump-program" << '\n';
     return 2;
   }
   EnsurePassiveWaiting(argv);
+  if (!flags.dump.empty()) return Dump(flags);
   if (flags.measure) return Measure(flags.generate.threads);
   if (!flags.generate.checkpoint.empty()) return WriteText(flags.generate);
   return Train(flags);

@@ -124,6 +124,30 @@ TEST_F(TrainerAlone, MeasureAnswersARatePerDType) {
   for (const char* dtype : {"f64", "f32", "bf16"}) EXPECT_GT(rates.value(dtype, 0.0), 1e6) << dtype;
 }
 
+TEST_F(TrainerAlone, DumpsAnyRanksProgramAfterEachPass) {
+  const std::string recipe =
+      absl::StrCat(std::getenv("TRAINYARD_SOURCE"), "/recipes/tiny-all-axes.yaml");
+  ASSERT_EQ(Run({"--dump-program", recipe, "--rank", "15"}), 0) << output_;
+  std::vector<size_t> at;
+  for (const char* pass : {"forward", "backward", "dead", "recompute", "buckets", "optimizer"}) {
+    at.push_back(output_.find(absl::StrCat("== after ", pass, "\n")));
+    ASSERT_NE(at.back(), std::string::npos) << pass;
+  }
+  EXPECT_TRUE(std::is_sorted(at.begin(), at.end()));
+  // Recorded is the whole model; a stage's own part remains.
+  const auto blocks = [&](const char* block, size_t begin, size_t end) {
+    return output_.substr(begin, end - begin).find(block) != std::string::npos;
+  };
+  EXPECT_TRUE(blocks("forward block 0 ", at[0], at[1]));
+  EXPECT_FALSE(blocks("forward block 0 ", at[2], at[3]));
+  EXPECT_FALSE(blocks(" scatter_bucket(", at[3], at[4]));
+  EXPECT_TRUE(blocks(" scatter_bucket(", at[4], at[5]));
+  EXPECT_THAT(output_, HasSubstr("== memory: parameters"));
+
+  EXPECT_EQ(Run({"--dump-program", recipe, "--rank", "16"}), 1);
+  EXPECT_THAT(output_, HasSubstr("--rank: wanted 0 to 15, found 16"));
+}
+
 TEST_F(TrainerAlone, GenerateWritesTheSameTextForTheSameSeed) {
   ASSERT_EQ(Run({Config(2)}), 0) << output_;
   const auto generate = [&](const std::string& seed) {

@@ -78,6 +78,72 @@ TEST(PlanTest, ValuesThatAreNeverAliveTogetherShareMemory) {
   EXPECT_EQ(plan.scratch_bytes, 0u);
 }
 
+// The most bytes that any instance's operands and what else is alive then take: no layout has less.
+// An output counts nothing where the op may write it over an input that ends there.
+size_t LeastActivationBytes(const Program& program) {
+  struct Life {
+    int64_t first = -1, last = -1;
+  };
+  const int64_t end = int64_t(program.instances.size());
+  std::vector<Life> lives(program.values.size());
+  std::vector<int64_t> in_place(size_t(end) + 1);
+  for (int64_t i = 0; i < end; ++i) {
+    const Instance& instance = program.instances[size_t(i)];
+    for (Value output : instance.outputs) {
+      Life& life = lives[output.id];
+      if (life.first < 0) life.first = i;
+      life.last = i;
+    }
+    for (Value input : instance.inputs) lives[input.id].last = i;
+  }
+  for (const auto& [name, value] : program.inputs) lives[value.id] = {.first = 0, .last = end};
+  const auto bytes = [&](Value value) { return int64_t(program.info(value).bytes()); };
+  for (int64_t i = 0; i < end; ++i) {
+    const Instance& instance = program.instances[size_t(i)];
+    for (int o = 0; o < int(instance.outputs.size()); ++o) {
+      for (int j = 0; j < int(instance.inputs.size()); ++j) {
+        const Value output = instance.outputs[size_t(o)], input = instance.inputs[size_t(j)];
+        if (!instance.op->MayAlias(o, j) || lives[input.id].last != i) continue;
+        if (lives[output.id].first != i || bytes(output) != bytes(input)) continue;
+        in_place[size_t(i)] += bytes(output);
+        break;
+      }
+    }
+  }
+  std::vector<int64_t> change(size_t(end) + 2);
+  for (size_t id = 0; id < lives.size(); ++id) {
+    const ValueInfo& info = program.values[id];
+    const bool placed = info.kind == ValueKind::kActivation || info.kind == ValueKind::kInput;
+    if (!placed || lives[id].first < 0) continue;
+    change[size_t(lives[id].first)] += int64_t(info.bytes());
+    change[size_t(lives[id].last) + 1] -= int64_t(info.bytes());
+  }
+  int64_t alive = 0, most = 0;
+  for (size_t i = 0; i < in_place.size(); ++i) {
+    alive += change[i];
+    most = std::max(most, alive - in_place[i]);
+  }
+  return size_t(most);
+}
+
+TEST(PlanTest, PeakActivationsAreNearTheLeastThatLivesAllow) {
+  for (const char* preset : {"gpt2-124m", "llama3.2-1b", "llama3-8b", "qwen3-30b-a3b"}) {
+    for (const Precision& precision : {Precision::F32(), Precision::BF16()}) {
+      for (const RecomputeOptions& recompute : {RecomputeOptions{}, RecomputeOptions{.blocks = 4},
+                                                RecomputeOptions{.norms_and_activations = true}}) {
+        const Program program =
+            RecordTraining(*CreateModel(FindPreset(preset)->config),
+                           {.record = {.precision = precision, .micro_batch = 2, .sequence = 1024},
+                            .recompute = recompute});
+        const size_t planned = PlanMemory(program).activation_bytes();
+        const size_t least = LeastActivationBytes(program);
+        EXPECT_GE(planned, least) << preset;
+        EXPECT_LE(double(planned), 1.01 * double(least)) << preset;
+      }
+    }
+  }
+}
+
 TEST(PlanTest, BytesAreThoseOfTheParametersInEachBuffer) {
   const Program program = Record(TinyLlama(), Precision::BF16());
   const MemoryPlan plan = PlanMemory(program);

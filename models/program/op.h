@@ -58,6 +58,9 @@ class Op {
   virtual bool has_effect() const { return false; }
   // Output `output` may lie in the memory of input `input` if that is read by nobody afterwards.
   virtual bool MayAlias(int /*output*/, int /*input*/) const { return false; }
+  // Input `input` holds something else afterwards: an activation that nobody reads any more, which
+  // PlanMemory checks.
+  virtual bool Overwrites(int /*input*/) const { return false; }
   // Attributes, for dumps and for sharing constants: "eps=1e-05".
   virtual std::string attributes() const { return ""; }
 };

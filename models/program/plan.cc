@@ -109,6 +109,27 @@ Timeline FindLives(const Program& program, bool split) {
   return timeline;
 }
 
+// What an op overwrites nobody reads afterwards, or at the same time.
+void CheckOverwritten(const Timeline& timeline) {
+  const Program& program = timeline.program;
+  for (size_t i = 0; i < program.instances.size(); ++i) {
+    const Instance& instance = program.instances[i];
+    for (int j = 0; j < int(instance.inputs.size()); ++j) {
+      if (!instance.op->Overwrites(j)) continue;
+      const Value input = instance.inputs[size_t(j)];
+      CHECK(program.info(input).kind == ValueKind::kActivation)
+          << instance.op->name() << " overwrites " << program.info(input)
+          << ", which is no activation";
+      CHECK(std::count(instance.inputs.begin(), instance.inputs.end(), input) == 1)
+          << instance.op->name() << " overwrites " << program.info(input)
+          << ", which it reads as another input, too";
+      CHECK(timeline.lives[input.id].last == timeline.TimeOf(i))
+          << instance.op->name() << " overwrites " << program.info(input)
+          << ", which is used afterwards";
+    }
+  }
+}
+
 // Values that share one piece of memory: one, or a chain of them, each written over the one before.
 struct InPlaceGroup {
   Life life;
@@ -228,6 +249,7 @@ MemoryPlan PlanMemory(const Program& program, const PlanOptions& options) {
   plan.placements.resize(program.values.size());
   if (options.split_backward) CheckOneListPerGradient(program);
   const Timeline timeline = FindLives(program, options.split_backward);
+  CheckOverwritten(timeline);
   const std::vector<Life>& lives = timeline.lives;
   const bool one = chunks == 1 && plan.slots[0] == 1 && !options.split_backward;
   std::vector<std::vector<bool>> slot(chunks, std::vector<bool>(program.values.size()));

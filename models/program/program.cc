@@ -152,18 +152,18 @@ Cost Op::CostOf(const Program& program, const Instance& instance) const {
 
 std::string Program::Dump() const {
   std::ostringstream out;
-  const auto values_of = [&](const std::vector<Value>& list) {
-    const char* separator = "";
-    for (Value value : list) {
-      out << separator << '%' << value.id << ' ' << info(value);
-      separator = ", ";
+  // `marked`: which of them are overwritten.
+  const auto values_of = [&](const std::vector<Value>& list, const auto& marked) {
+    for (int i = 0; i < int(list.size()); ++i) {
+      out << (i == 0 ? "" : ", ") << (marked(i) ? "overwritten %" : "%") << list[size_t(i)].id
+          << ' ' << info(list[size_t(i)]);
     }
   };
   for (const Instance& instance : instances) {
     out << Name(instance.list) << " block " << instance.block << ' ' << instance.label << ": ";
-    values_of(instance.outputs);
+    values_of(instance.outputs, [](int) { return false; });
     out << (instance.outputs.empty() ? "" : " = ") << instance.op->name() << '(';
-    values_of(instance.inputs);
+    values_of(instance.inputs, [&](int i) { return instance.op->Overwrites(i); });
     out << ')';
     if (const std::string attributes = instance.op->attributes(); !attributes.empty()) {
       out << " {" << attributes << '}';

@@ -45,12 +45,15 @@ void ExpectNothingIsOverwritten(const Program& program, const MemoryPlan& plan) 
                                  << instance.op->name() << " of block " << instance.block;
       });
     }
+    for (int i = 0; i < int(instance.inputs.size()); ++i) {
+      if (instance.op->Overwrites(i)) cells(instance.inputs[i], [](int& tag) { tag = -1; });
+    }
     for (Value output : instance.outputs) write(output);
   }
 }
 
 TEST(PlanTest, NothingAliveIsOverwritten) {
-  for (const ModelConfig& config : {TinyLlama(), TinyLlama(/*tied=*/true), TinyGpt3()}) {
+  for (const ModelConfig& config : {TinyLlama(), TinyLlama(/*tied=*/true), TinyGpt3(), TinyMoe()}) {
     for (const Precision& precision : {Precision::F64(), Precision::F32(), Precision::BF16()}) {
       const Program program = Record(config, precision);
       for (int slots : {1, 3}) {
@@ -205,6 +208,32 @@ TEST(PlanDeathTest, ATiedGradientIsNotSplitOverListsThatRunApart) {
   const Program program = Record(TinyLlama(/*tied=*/true));
   EXPECT_DEATH(PlanMemory(program, {.slots = {}, .split_backward = true}),
                "grad of model.embed_tokens.weight.* is written by lists");
+}
+
+// Backward of experts overwrites what forward kept for it. In turn: its first instance once more;
+// as another's input; as an output of the program; one that is read as two inputs; a parameter.
+TEST(PlanDeathTest, WhatIsOverwrittenIsReadByNobodyElse) {
+  const Program program = Record(TinyMoe());
+  const auto find = [](Program& p) {
+    return std::find_if(p.instances.begin(), p.instances.end(), [](const Instance& instance) {
+      return instance.op->name() == "expert_mlp_backward";
+    });
+  };
+  const auto expect_death = [&](const auto& damage, const char* message) {
+    Program damaged = program;
+    damage(damaged, find(damaged));
+    EXPECT_DEATH(PlanMemory(damaged), message);
+    EXPECT_DEATH(PlanMemory(damaged, {.slots = {}, .split_backward = true}), message);
+  };
+  using It = std::vector<Instance>::iterator;
+  const char* later = "expert_mlp_backward overwrites mlp.rows.*, which is used afterwards";
+  expect_death([](Program& p, It it) { p.instances.insert(it + 1, Instance(*it)); }, later);
+  expect_death([](Program&, It it) { (it + 1)->inputs.push_back(it->inputs[7]); }, later);
+  expect_death([](Program& p, It it) { p.outputs["rows"] = it->inputs[7]; }, later);
+  expect_death([](Program&, It it) { it->inputs[0] = it->inputs[7]; },
+               "overwrites mlp.rows.*, which it reads as another input, too");
+  expect_death([](Program&, It it) { it->inputs[7] = it->inputs[3]; },
+               "experts.*, which is no activation");
 }
 
 }  // namespace

@@ -91,6 +91,12 @@ TEST(ProgramTest, DumpHasALineAnInstance) {
   EXPECT_THAT(dump, HasSubstr("model.layers.1.mlp.gate_proj.weight f32[40, 12]"));
 }
 
+TEST(ProgramTest, DumpSaysWhatAnOpOverwrites) {
+  const Program program = RecordTraining(*CreateModel(TinyMoe()), {.record = {.sequence = 4}});
+  EXPECT_THAT(program.Dump(),
+              ::testing::ContainsRegex("expert_mlp_backward.*, overwritten %[0-9]+ mlp.rows f32"));
+}
+
 TEST(MeshTest, TensorRanksAreNeighboursAndStagesFarApart) {
   const Mesh mesh{
       .tensor = 2, .context = 3, .data = 5, .pipeline = 7, .rank = 1 + 2 * (2 + 3 * (4 + 5 * 6))};

@@ -86,6 +86,7 @@ class ExpertMlpBackwardOp final : public ExpertMlpBase {
  public:
   using ExpertMlpBase::ExpertMlpBase;
   absl::string_view name() const override { return "expert_mlp_backward"; }
+  bool Overwrites(int input) const override { return input >= 7; }
   // Forward again for further rounds is not counted.
   Cost CostOf(const Program& program, const Instance& instance) const override {
     Cost cost = Op::CostOf(program, instance);

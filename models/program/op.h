@@ -61,6 +61,11 @@ class Op {
   // Input `input` holds something else afterwards: an activation that nobody reads any more, which
   // PlanMemory checks.
   virtual bool Overwrites(int /*input*/) const { return false; }
+  // `instance`, of this op, made to compute no more than those outputs that are read, by index.
+  // Unless overridden: as it is.
+  virtual Instance Narrowed(const Instance& instance, const std::vector<bool>& /*read*/) const {
+    return instance;
+  }
   // Attributes, for dumps and for sharing constants: "eps=1e-05".
   virtual std::string attributes() const { return ""; }
 };

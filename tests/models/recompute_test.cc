@@ -12,14 +12,15 @@ namespace {
 constexpr int64_t kSequence = 6;
 
 Program Record(const Model& model, const RecomputeOptions& recompute,
-               const Precision& precision = Precision::F32()) {
-  return RecordTraining(model, {.record = {.precision = precision, .sequence = kSequence},
-                                .adamw = {},
-                                .recompute = recompute});
+               const Precision& precision = Precision::F32(), double expert_rows = 2) {
+  return RecordTraining(
+      model, {.record = {.precision = precision, .sequence = kSequence, .expert_rows = expert_rows},
+              .adamw = {},
+              .recompute = recompute});
 }
 
 struct Result {
-  std::vector<double> losses, norms, gradients, weights;
+  std::vector<double> losses, auxiliary_losses, norms, gradients, weights;
   bool operator==(const Result&) const = default;
 };
 
@@ -46,6 +47,7 @@ Result Train(Program program, int slots) {
     }
     executable->Run(Action::kOptimizer);
     result.losses.push_back(executable->ReadStepState().loss);
+    result.auxiliary_losses.push_back(executable->ReadStepState().auxiliary_loss);
     result.norms.push_back(executable->ReadStepState().grad_norm);
   }
   result.gradients = ReadFlat(*executable, FlatBuffer::kGradient, all);
@@ -73,6 +75,23 @@ TEST(RecomputeTest, GivesTheSameBits) {
         for (const RecomputeOptions& kind : kKinds) {
           EXPECT_EQ(Train(Record(*model, kind, precision), slots), want)
               << config.family << ' ' << kind.blocks << ' ' << kind.norms_and_activations;
+        }
+      }
+    }
+  }
+}
+
+// In one round, and in several, of which backward sends the rows itself.
+TEST(RecomputeTest, ExpertsGiveTheSameBits) {
+  const auto model = CreateModel(TinyMoe());
+  for (const Precision& precision : {Precision::F64(), Precision::F32(), Precision::BF16()}) {
+    for (const double rows : {2.0, 0.3}) {
+      for (const int slots : {1, 2}) {
+        const Result want = Train(Record(*model, {}, precision, rows), slots);
+        EXPECT_GT(want.auxiliary_losses[0], 0);
+        for (const RecomputeOptions& kind : kKinds) {
+          EXPECT_EQ(Train(Record(*model, kind, precision, rows), slots), want)
+              << kind.blocks << ' ' << kind.norms_and_activations << ' ' << rows;
         }
       }
     }
@@ -113,6 +132,28 @@ TEST(RecomputeTest, IsWhatTheOptionsSay) {
       EXPECT_EQ(instance.block, 1);
     }
   }
+}
+
+// Nobody needs what the experts of a block give, so their last product is left out.
+TEST(RecomputeTest, OfExpertsWhatBackwardReadsIsComputedAgain) {
+  const auto model = CreateModel(TinyMoe());
+  const Program none = Record(*model, {}), block = Record(*model, {.blocks = 1});
+  for (const Program* program : {&none, &block}) {
+    EXPECT_EQ(Count(*program, List::kForward, "expert_mlp"), 2);
+    EXPECT_EQ(Count(*program, List::kBackwardInput, "expert_mlp"), 0);
+  }
+  EXPECT_EQ(Count(none, List::kBackwardInput, "expert_mlp_arrival"), 0);
+  EXPECT_EQ(Count(block, List::kBackwardInput, "expert_mlp_arrival"), 1);
+  // The rest is attention, as in a dense block.
+  const auto flops = [&](const ModelConfig& config) {
+    const auto again = [&](int64_t blocks) {
+      return Record(*CreateModel(config), {.blocks = blocks}).CostOf(List::kBackwardInput).flops;
+    };
+    return again(1) - again(0);
+  };
+  const double gate = 2.0 * 6 * 12 * 6, choices = 2.0 * 12 * 12 * (2 * 5);
+  const double gate_up = 2.0 * 6 * 12 * (2 * 20);
+  EXPECT_EQ(flops(TinyMoe()) - gate - choices, flops(TinyLlama()) - gate_up);
 }
 
 // Llama whose blocks have losses of their own, as routers have.

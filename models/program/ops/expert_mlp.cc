@@ -34,20 +34,27 @@ class ExpertMlpBase : public Op {
   }
 
  protected:
-  // To the experts and back, in either direction: a row of each slot twice, a number once.
-  Communication Travel(const Precision& precision) const {
+  // Between tokens and experts: so many rows of each slot, and a number.
+  Communication Travel(const Precision& precision, int64_t rows) const {
     const auto sent = [&](int64_t elements, DType dtype) {
       return SentBytes(CollectiveOp::kAllToAll, elements * int64_t(SizeOf(dtype)),
                        int(shape_.ranks));
     };
     return {.op = CollectiveOp::kAllToAll,
-            .calls = 3,
-            .bytes = 2 * sent(shape_.slots() * shape_.width, precision.compute) +
+            .calls = rows + 1,
+            .bytes = rows * sent(shape_.slots() * shape_.width, precision.compute) +
                      sent(shape_.slots(), precision.accumulate),
             .exact = false};
   }
-  // Of one product of all slots with gate, up and down.
-  double ProductFlops() const { return 2.0 * double(shape_.slots() * shape_.width * ffn_) * 3; }
+  // What each rank has for each expert.
+  Communication Counts() const {
+    const int64_t bytes = shape_.ranks * shape_.experts * int64_t(SizeOf(DType::kI32));
+    return CallsOf(CollectiveOp::kAllGather, 1, bytes, int(shape_.ranks));
+  }
+  // Of products of all slots with so many of gate, up and down.
+  double ProductFlops(int matrices) const {
+    return 2.0 * double(shape_.slots() * shape_.width * ffn_) * matrices;
+  }
 
   std::shared_ptr<ExpertDispatch> DispatchOf(const Binder& binder, const Instance& instance,
                                              size_t first_memory, Value counts, Value order) const {
@@ -90,12 +97,12 @@ class ExpertMlpBackwardOp final : public ExpertMlpBase {
   // Forward again for further rounds is not counted.
   Cost CostOf(const Program& program, const Instance& instance) const override {
     Cost cost = Op::CostOf(program, instance);
-    cost.flops = 2 * ProductFlops();
+    cost.flops = 2 * ProductFlops(3);
     return cost;
   }
   std::vector<Communication> CommunicationOf(const Program& program,
                                              const Instance&) const override {
-    return {Travel(program.precision)};
+    return {Travel(program.precision, 2)};
   }
   Call Bind(const Binder& binder, const Instance& instance) const override {
     const auto in = [&](int i) { return binder.tensor(instance.inputs[size_t(i)]); };
@@ -158,6 +165,45 @@ std::vector<Recorder::Output> Joined(std::vector<Recorder::Output> a,
   return a;
 }
 
+// What backward needs of the op below, for where it is computed again: rows go to their experts and
+// through the first product, and nothing comes back. Of further rounds backward needs nothing.
+//
+// Inputs: x, experts, weights, gate_up. Outputs: counts, order, rows, row_weights, up; then the
+// dispatch's memory.
+class ExpertMlpArrivalOp final : public ExpertMlpBase {
+ public:
+  using ExpertMlpBase::ExpertMlpBase;
+  absl::string_view name() const override { return "expert_mlp_arrival"; }
+  Cost CostOf(const Program& program, const Instance& instance) const override {
+    Cost cost = Op::CostOf(program, instance);
+    cost.flops = ProductFlops(2);
+    return cost;
+  }
+  std::vector<Communication> CommunicationOf(const Program& program,
+                                             const Instance&) const override {
+    return {Counts(), Travel(program.precision, 1)};
+  }
+  Call Bind(const Binder& binder, const Instance& instance) const override {
+    const auto in = [&](int i) { return binder.tensor(instance.inputs[size_t(i)]); };
+    const auto out = [&](int i) { return binder.tensor(instance.outputs[size_t(i)]); };
+    const auto dispatch = DispatchOf(binder, instance, 5, instance.outputs[0], instance.outputs[1]);
+    const Arrival arrival{.x = in(0),
+                          .rows = out(2),
+                          .weights = in(2),
+                          .row_weights = out(3),
+                          .gate_up = in(3),
+                          .up = out(4)};
+    Call sort = dispatch->Sort(binder, in(1));
+    return
+        [dispatch, sort = std::move(sort), arrive = arrival.Calls(binder, *dispatch)](Exec& exec) {
+          sort(exec);
+          if (dispatch->Load() > 1) return;
+          dispatch->Begin(0);
+          RunAll(arrive, exec);
+        };
+  }
+};
+
 // Inputs: x, experts, weights, gate_up, down. Outputs: y; what backward needs: counts, order, rows,
 // row_weights, up; then memory of its own: what is between the products, the experts' outputs; the
 // dispatch's.
@@ -167,14 +213,22 @@ class ExpertMlpOp final : public ExpertMlpBase {
   absl::string_view name() const override { return "expert_mlp"; }
   Cost CostOf(const Program& program, const Instance& instance) const override {
     Cost cost = Op::CostOf(program, instance);
-    cost.flops = ProductFlops();
+    cost.flops = ProductFlops(3);
     return cost;
   }
   std::vector<Communication> CommunicationOf(const Program& program,
-                                             const Instance& instance) const override {
-    return {CallsOf(CollectiveOp::kAllGather, 1, int64_t(program.info(instance.outputs[1]).bytes()),
-                    int(shape_.ranks)),
-            Travel(program.precision)};
+                                             const Instance&) const override {
+    return {Counts(), Travel(program.precision, 2)};
+  }
+  Instance Narrowed(const Instance& instance, const std::vector<bool>& read) const override {
+    if (read[0]) return instance;
+    Instance arrival = instance;
+    arrival.op = std::make_shared<ExpertMlpArrivalOp>(shape_, ffn_);
+    arrival.inputs.pop_back();
+    const auto outputs = arrival.outputs.begin();
+    arrival.outputs.erase(outputs + 6, outputs + 8);
+    arrival.outputs.erase(outputs);
+    return arrival;
   }
   Call Bind(const Binder& binder, const Instance& instance) const override {
     const auto in = [&](int i) { return binder.tensor(instance.inputs[size_t(i)]); };

@@ -15,13 +15,15 @@ void RemoveDead(Program& program) {
 
   std::vector<Instance> kept;  // In reverse, so that readers come before writers.
   for (auto it = program.instances.rbegin(); it != program.instances.rend(); ++it) {
-    bool alive = it->op->has_effect();
+    std::vector<bool> wanted;
     for (Value output : it->outputs) {
-      alive |= read[output.id] || program.info(output).kind == ValueKind::kParameterGradient;
+      wanted.push_back(read[output.id] ||
+                       program.info(output).kind == ValueKind::kParameterGradient);
     }
-    if (!alive) continue;
-    for (Value input : it->inputs) read[input.id] = true;
-    kept.push_back(std::move(*it));
+    const bool any = std::find(wanted.begin(), wanted.end(), true) != wanted.end();
+    if (!any && !it->op->has_effect()) continue;
+    kept.push_back(it->op->Narrowed(*it, wanted));
+    for (Value input : kept.back().inputs) read[input.id] = true;
   }
   std::reverse(kept.begin(), kept.end());
   program.instances = std::move(kept);

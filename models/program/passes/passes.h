@@ -13,7 +13,8 @@ namespace trainyard {
 // once, its later gradients are added to the first.
 void RecordBackward(Recorder& recorder);
 
-// Removes instances whose outputs nobody reads and that have no effect of their own.
+// Removes instances whose outputs nobody reads and that have no effect of their own, and narrows
+// others to what is read.
 void RemoveDead(Program& program);
 
 // Of a whole model cut into parts, keeps what this rank's pipeline stage runs: part g lies on stage
@@ -24,7 +25,8 @@ void KeepStage(Program& program);
 // the forward list, which then end there. An instance is computed again once, by a copy of itself
 // in list kBackwardInput right before the first instance that needs it; collectives, too, at the
 // same place on all ranks. Kept are the residual that each block starts from, and what an op with
-// an effect made: losses are not counted twice. Results are the same bits.
+// an effect made: losses are not counted twice. What nobody reads is not computed again
+// (RemoveDead). Results are the same bits.
 void Recompute(Program& program, const RecomputeOptions& options);
 
 struct LayoutOptions {

@@ -103,6 +103,7 @@ class Recomputation {
 void Recompute(Program& program, const RecomputeOptions& options) {
   if (options.blocks == 0 && !options.norms_and_activations) return;
   Recomputation(program, options).Run();
+  RemoveDead(program);
 }
 
 }  // namespace trainyard

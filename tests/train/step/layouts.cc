@@ -360,7 +360,11 @@ TrainedSteps Train(const LayoutCase& c, const std::function<void(Program&)>& edi
       result.auxiliary_losses[size_t(step - 1)] = state.auxiliary_loss;
       result.norms[size_t(step - 1)] = state.grad_norm;
       rank.AddGradients(gradients[size_t(step - 1)]);
-      if (step == kSteps) rank.AddWeights(weights);
+      if (step < kSteps) continue;
+      rank.AddWeights(weights);
+      for (const auto& [key, c] : rank.Counts()) {
+        if (c.op == CollectiveOp::kAllToAll) result.all_to_all_bytes += c.bytes;
+      }
     }
   });
   for (const std::string& error : errors) CHECK(error.empty()) << error;

@@ -49,7 +49,8 @@ struct TrainedSteps {
   // Global tensors by name; gradients of each step, weights after the last.
   std::vector<std::map<std::string, std::vector<double>>> gradients;
   std::map<std::string, std::vector<double>> weights;
-  bool copies_differ = false;  // Ranks that hold the same elements disagree on one by a bit.
+  bool copies_differ = false;    // Ranks that hold the same elements disagree on one by a bit.
+  int64_t all_to_all_bytes = 0;  // That all ranks sent, within their groups.
   // Where a rank's collectives of one step differ from the formula in calls or bytes.
   std::vector<std::string> uncounted;
 };

@@ -103,6 +103,23 @@ TEST_P(RecomputedLayoutsTest, EqualToTheBitWithoutRecompute) {
   EXPECT_EQ(LargestDifference(Train(GetParam()), Train(kept)), 0);
 }
 
+// What is sent to experts that are computed again: rows and weights, and no outputs back.
+TEST(RecomputedExperts, SendWhatBackwardReadsAndNoMore) {
+  LayoutCase layout = MakeLayoutCase("qwen3_moe", {.expert = 2}, 2);
+  layout = WithRouter(layout, 4);  // In turn: the ranks have equally many rows for each other.
+  ASSERT_STREQ(kRouters[layout.router], "turns");
+  const TrainedSteps kept = Train(layout);
+  layout.job.recompute.blocks = layout.model.layers;
+  const TrainedSteps again = Train(layout);
+  EXPECT_EQ(LargestDifference(again, kept), 0);
+  const int64_t ranks = 2, steps = 2, micro_batches = 2;
+  const int64_t slots = layout.job.batch.sequence * layout.model.moe->top_k;
+  const int64_t row = layout.model.hidden * 8, weight = 8,
+                other = ranks * steps * micro_batches * layout.model.layers * slots / 2;
+  EXPECT_EQ(kept.all_to_all_bytes, other * 2 * (2 * row + weight));
+  EXPECT_EQ(again.all_to_all_bytes - kept.all_to_all_bytes, other * (row + weight));
+}
+
 // Bugs that must be seen: each damages the program of every rank of a layout that would show it.
 struct PlantedBug {
   std::string name;

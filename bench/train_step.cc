@@ -13,6 +13,7 @@
 #include <map>
 
 #include "absl/strings/str_format.h"
+#include "common/bytes.h"
 #include "common/check.h"
 #include "common/rng.h"
 #include "kernels/collective/local.h"
@@ -201,8 +202,8 @@ void Run(const Options& options) {
       double(tokens) / median);
   std::cout << absl::StrFormat("matrix rate %.1f GFLOP/s, model %.2f GFLOP a step: MFU %.1f%%\n",
                                peak * 1e-9, flops * 1e-9, 100 * flops / median / peak);
-  std::cout << absl::StrFormat("memory: %s; touched %.1f MB more than before\n",
-                               executable.plan().Summary(), touched * 1e-6);
+  std::cout << absl::StrFormat("memory: %s; touched %s more than before\n",
+                               executable.plan().Summary(), FormatBytes(touched));
   PrintOps(ByOp(executable.program(), timeline.spans(Track::kCompute), options.accumulate,
                 options.steps),
            traced);

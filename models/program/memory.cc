@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/bytes.h"
 #include "common/check.h"
 #include "common/status_macros.h"
 
@@ -29,8 +30,8 @@ absl::StatusOr<ProgramMemory> ProgramMemory::Allocate(const Program& program,
     absl::StatusOr<Buffer> got = backend.Allocate(bytes);
     if (!got.ok()) {
       return absl::Status(got.status().code(),
-                          absl::StrCat(got.status().message(), "; wanted ", bytes, " of ",
-                                       plan.total_bytes(), " planned bytes: ", plan.Summary()));
+                          absl::StrCat(got.status().message(), "; wanted ",
+                                       FormatBytes(double(bytes)), " of ", plan.Summary()));
     }
     buffer = *std::move(got);
     return absl::OkStatus();

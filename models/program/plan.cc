@@ -5,7 +5,8 @@
 #include <map>
 #include <numeric>
 
-#include "absl/strings/str_format.h"
+#include "absl/strings/str_cat.h"
+#include "common/bytes.h"
 #include "common/check.h"
 #include "models/program/op.h"
 
@@ -292,11 +293,10 @@ size_t MemoryPlan::activation_bytes() const {
 }
 
 std::string MemoryPlan::Summary() const {
-  const auto mb = [](size_t bytes) { return double(bytes) / 1e6; };
-  return absl::StrFormat(
-      "parameters and optimizer state %.1f MB, activations %.1f MB, constants %.1f MB, "
-      "total %.1f MB",
-      mb(parameter_bytes()), mb(activation_bytes()), mb(constant_bytes), mb(total_bytes()));
+  return absl::StrCat(FormatBytes(double(total_bytes())),
+                      " (parameters, gradients and optimizer state ",
+                      FormatBytes(double(parameter_bytes())), ", activations ",
+                      FormatBytes(double(activation_bytes())), ")");
 }
 
 }  // namespace trainyard

@@ -42,7 +42,8 @@ struct MemoryPlan {
   size_t parameter_bytes() const;  // All flat buffers: weights, gradients, optimizer state.
   size_t activation_bytes() const;
   size_t total_bytes() const { return parameter_bytes() + activation_bytes() + constant_bytes; }
-  std::string Summary() const;  // "parameters 1.2 GB, activations ..., total ..."
+  // "1.2 GiB (parameters, gradients and optimizer state ..., activations ...)"
+  std::string Summary() const;
 };
 
 // Best-fit offsets over the values' lives. Checks its own result: no two live values overlap.

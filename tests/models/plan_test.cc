@@ -160,6 +160,15 @@ TEST(PlanTest, BytesAreThoseOfTheParametersInEachBuffer) {
   EXPECT_EQ(plan.total_bytes(), plan.parameter_bytes() + plan.slot_bytes[0] + plan.constant_bytes);
 }
 
+TEST(PlanTest, TheSummarySaysWhatIsPlanned) {
+  MemoryPlan plan;
+  plan.slots = {2};
+  plan.slot_bytes = {size_t{3} << 20};
+  plan.flat_bytes[0] = size_t{5} << 30;
+  EXPECT_EQ(plan.Summary(),
+            "5.01 GiB (parameters, gradients and optimizer state 5.00 GiB, activations 6.00 MiB)");
+}
+
 // 18 bytes a parameter: bf16 copy; f32 master, gradient and two moments. Nothing is allocated.
 TEST(PlanTest, LargeModelsArePlannedWithoutMemory) {
   const Program program = Record(FindPreset("llama3-8b")->config, Precision::BF16(), 4096);

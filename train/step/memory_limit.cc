@@ -40,12 +40,10 @@ std::vector<std::string> Advice(const MemoryPlan& plan, size_t limit_bytes, cons
 absl::Status CheckMemory(const MemoryPlan& plan, size_t limit_bytes, const JobConfig& job,
                          const ModelConfig& model) {
   if (plan.total_bytes() <= limit_bytes) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(
-      "memory: wanted ", FormatBytes(double(plan.total_bytes())),
-      " (parameters, gradients and optimizer state ", FormatBytes(double(plan.parameter_bytes())),
-      ", activations ", FormatBytes(double(plan.activation_bytes())), "), found ",
-      FormatBytes(double(limit_bytes)), " on the rank's device; less is wanted with ",
-      absl::StrJoin(Advice(plan, limit_bytes, job, model), ", or ")));
+  return absl::FailedPreconditionError(
+      absl::StrCat("memory: wanted ", plan.Summary(), ", found ", FormatBytes(double(limit_bytes)),
+                   " on the rank's device; less is wanted with ",
+                   absl::StrJoin(Advice(plan, limit_bytes, job, model), ", or ")));
 }
 
 }  // namespace trainyard

@@ -173,7 +173,8 @@ TEST(Training, ManyRanksOverAllAxesGiveTheCurveOfOne) {
 }
 
 // 8 processes that divide 8 experts and their tokens over expert x tensor ranks, against one, which
-// has the same micro-batches: the load is balanced over them.
+// has the same micro-batches: the load is balanced over them. Then once more under ZeRO FULL, with
+// one layer, and norms and activations of the other, computed again.
 TEST(Training, ExpertsOnManyRanksGiveTheCurveOfOne) {
   Service service({.workers = 2, .devices_per_worker = 4});
   TestJob job{.name = "one",
@@ -185,6 +186,11 @@ TEST(Training, ExpertsOnManyRanksGiveTheCurveOfOne) {
   EXPECT_THAT(HttpGet(service.metrics_url()), HasSubstr("trainyard_load_balancing_loss{"));
   job.name = "many", job.devices = 8, job.micro = 1;
   job.more = "parallelism: {tensor: 2, expert: 2}";
+  ExpectSame(Train(service, job), one);
+  job.name = "full";
+  job.more =
+      "parallelism: {tensor: 2, expert: 2, zero: FULL}\n"
+      "recompute: {blocks: 1, norms_and_activations: true}";
   ExpectSame(Train(service, job), one);
 }
 

@@ -134,6 +134,8 @@ TEST_F(JobServiceTest, PathsThatNoWorkerAdmitsAreRefusedAtOnce) {
   v1::JobSpec spec = Spec(1, "/elsewhere/runs");
   spec.mutable_data()->mutable_text()->set_path("/corpus");
   spec.set_init_from("/data-2/a");
+  spec.mutable_profile()->set_directory("/elsewhere/traces");
+  spec.mutable_profile()->set_start_step(1);
   v1::Job first;
   ASSERT_TRUE(Submit(spec, &first, "request").ok()) << "no worker can say yet";
   Cancel(first.id());
@@ -144,7 +146,8 @@ TEST_F(JobServiceTest, PathsThatNoWorkerAdmitsAreRefusedAtOnce) {
   for (const bool validate_only : {false, true}) {
     const grpc::Status status = Submit(spec, nullptr, "", validate_only);
     EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
-    EXPECT_THAT(FieldsOf(status), testing::ElementsAre("data.text.path", "checkpoint.directory"));
+    EXPECT_THAT(FieldsOf(status), testing::ElementsAre("data.text.path", "checkpoint.directory",
+                                                       "profile.directory"));
     EXPECT_THAT(status.error_message(), testing::HasSubstr("below /data-1 or /data-2"));
   }
   v1::Job again;
@@ -152,6 +155,7 @@ TEST_F(JobServiceTest, PathsThatNoWorkerAdmitsAreRefusedAtOnce) {
   EXPECT_EQ(again.id(), first.id());
   spec.mutable_data()->mutable_text()->set_path("corpus");
   spec.mutable_checkpoint()->set_directory("/data-1/runs");
+  spec.mutable_profile()->set_directory("/data-2/traces");
   EXPECT_TRUE(Submit(spec).ok());
 }
 

@@ -17,29 +17,35 @@ using google::protobuf::Message;
 using google::protobuf::Reflection;
 using nlohmann::ordered_json;
 
-ordered_json Scalar(const Message& message, const FieldDescriptor& field) {
+// Of a repeated field the item at `index`.
+ordered_json Value(const Message& message, const FieldDescriptor& field, int index = 0) {
   const Reflection& reflection = *message.GetReflection();
+  const auto get = [&](auto single, auto item) {
+    return field.is_repeated() ? (reflection.*item)(message, &field, index)
+                               : (reflection.*single)(message, &field);
+  };
   switch (field.cpp_type()) {
     case FieldDescriptor::CPPTYPE_INT32:
-      return reflection.GetInt32(message, &field);
+      return get(&Reflection::GetInt32, &Reflection::GetRepeatedInt32);
     case FieldDescriptor::CPPTYPE_INT64:
-      return reflection.GetInt64(message, &field);
+      return get(&Reflection::GetInt64, &Reflection::GetRepeatedInt64);
     case FieldDescriptor::CPPTYPE_UINT32:
-      return reflection.GetUInt32(message, &field);
+      return get(&Reflection::GetUInt32, &Reflection::GetRepeatedUInt32);
     case FieldDescriptor::CPPTYPE_UINT64:
-      return reflection.GetUInt64(message, &field);
+      return get(&Reflection::GetUInt64, &Reflection::GetRepeatedUInt64);
     case FieldDescriptor::CPPTYPE_DOUBLE:
-      return reflection.GetDouble(message, &field);
+      return get(&Reflection::GetDouble, &Reflection::GetRepeatedDouble);
     case FieldDescriptor::CPPTYPE_FLOAT:
-      return reflection.GetFloat(message, &field);
+      return get(&Reflection::GetFloat, &Reflection::GetRepeatedFloat);
     case FieldDescriptor::CPPTYPE_BOOL:
-      return reflection.GetBool(message, &field);
+      return get(&Reflection::GetBool, &Reflection::GetRepeatedBool);
     case FieldDescriptor::CPPTYPE_ENUM:
-      return reflection.GetEnum(message, &field)->name();
+      return get(&Reflection::GetEnum, &Reflection::GetRepeatedEnum)->name();
     case FieldDescriptor::CPPTYPE_STRING:
-      return reflection.GetString(message, &field);
+      return get(&Reflection::GetString, &Reflection::GetRepeatedString);
     case FieldDescriptor::CPPTYPE_MESSAGE:
-      return PlainJson(reflection.GetMessage(message, &field));
+      return PlainJson(field.is_repeated() ? reflection.GetRepeatedMessage(message, &field, index)
+                                           : reflection.GetMessage(message, &field));
   }
   CHECK(false) << field.full_name();
 }
@@ -51,17 +57,15 @@ ordered_json Map(const Message& message, const FieldDescriptor& field) {
   for (int i = 0; i < reflection.FieldSize(message, &field); ++i) {
     const Message& item = reflection.GetRepeatedMessage(message, &field, i);
     sorted[item.GetReflection()->GetString(item, entry.map_key())] =
-        Scalar(item, *entry.map_value());
+        Value(item, *entry.map_value());
   }
   return ordered_json(sorted);
 }
 
 ordered_json Repeated(const Message& message, const FieldDescriptor& field) {
-  const Reflection& reflection = *message.GetReflection();
-  CHECK(field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) << field.full_name();
   ordered_json array = ordered_json::array();
-  for (int i = 0; i < reflection.FieldSize(message, &field); ++i) {
-    array.push_back(PlainJson(reflection.GetRepeatedMessage(message, &field, i)));
+  for (int i = 0; i < message.GetReflection()->FieldSize(message, &field); ++i) {
+    array.push_back(Value(message, field, i));
   }
   return array;
 }
@@ -95,7 +99,7 @@ ordered_json PlainJson(const Message& message) {
     } else if (field.is_repeated()) {
       object[field.name()] = Repeated(message, field);
     } else if (!field.has_presence() || message.GetReflection()->HasField(message, &field)) {
-      object[field.name()] = Scalar(message, field);
+      object[field.name()] = Value(message, field);
     }
   }
   return object;

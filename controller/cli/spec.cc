@@ -109,7 +109,12 @@ std::string SpecDocument::Place(absl::string_view field) const {
   std::string place = name_, path;
   const YamlNode* node = &root_;
   for (absl::string_view key : absl::StrSplit(field, '.')) {
-    node = node->Find(key);
+    const YamlNode* value = node->Find(key);
+    if (value == nullptr) {  // An item, "ranks[1]", is where its list is.
+      key = key.substr(0, key.find('['));
+      value = node->Find(key);
+    }
+    node = value;
     if (node == nullptr) break;  // The field is absent: its nearest parent is the place.
     absl::StrAppend(&path, path.empty() ? "" : ".", key);
     const auto made = set_.find(path);

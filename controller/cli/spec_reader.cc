@@ -39,6 +39,10 @@ std::string UnknownField(const std::string& key, const Descriptor& descriptor) {
   return absl::StrCat("unknown field; known here: ", absl::StrJoin(known, " "));
 }
 
+std::string Found(const YamlNode& node) {
+  return node.kind == YamlNode::Kind::kScalar ? Quoted(node.text) : Name(node.kind);
+}
+
 // PRECISION_ for trainyard.v1.Precision: the zero value's name without UNSPECIFIED.
 std::string Prefix(const EnumDescriptor& descriptor) {
   return std::string(absl::StripSuffix(descriptor.value(0)->name(), "UNSPECIFIED"));
@@ -52,29 +56,30 @@ std::optional<int> ReadEnum(const std::string& text, const EnumDescriptor& descr
   return value->number();
 }
 
-// Whether the text is a value of the field, which the message then has.
+// Whether the text is a value of the field, which the message then has; of a repeated one, as its
+// last item.
 bool SetScalar(const std::string& text, const FieldDescriptor& field, Message& message) {
   const Reflection& reflection = *message.GetReflection();
-  const auto set = [&](const auto& value, auto setter) {
-    if (value) (reflection.*setter)(&message, &field, *value);
+  const auto set = [&](const auto& value, auto setter, decltype(setter) adder) {
+    if (value) (reflection.*(field.is_repeated() ? adder : setter))(&message, &field, *value);
     return value.has_value();
   };
   switch (field.cpp_type()) {
     case FieldDescriptor::CPPTYPE_UINT32:
-      return set(ReadUnsigned(text, UINT32_MAX), &Reflection::SetUInt32);
+      return set(ReadUnsigned(text, UINT32_MAX), &Reflection::SetUInt32, &Reflection::AddUInt32);
     case FieldDescriptor::CPPTYPE_UINT64:
-      return set(ReadUnsigned(text, UINT64_MAX), &Reflection::SetUInt64);
+      return set(ReadUnsigned(text, UINT64_MAX), &Reflection::SetUInt64, &Reflection::AddUInt64);
     case FieldDescriptor::CPPTYPE_INT32:
-      return set(ReadInt32(text), &Reflection::SetInt32);
+      return set(ReadInt32(text), &Reflection::SetInt32, &Reflection::AddInt32);
     case FieldDescriptor::CPPTYPE_DOUBLE:
-      return set(ReadDouble(text), &Reflection::SetDouble);
+      return set(ReadDouble(text), &Reflection::SetDouble, &Reflection::AddDouble);
     case FieldDescriptor::CPPTYPE_BOOL:
-      return set(ReadBool(text), &Reflection::SetBool);
+      return set(ReadBool(text), &Reflection::SetBool, &Reflection::AddBool);
     case FieldDescriptor::CPPTYPE_ENUM:
-      return set(ReadEnum(text, *field.enum_type()), &Reflection::SetEnumValue);
+      return set(ReadEnum(text, *field.enum_type()), &Reflection::SetEnumValue,
+                 &Reflection::AddEnumValue);
     case FieldDescriptor::CPPTYPE_STRING:
-      reflection.SetString(&message, &field, text);
-      return true;
+      return set(std::optional(text), &Reflection::SetString, &Reflection::AddString);
     default:
       CHECK(false) << "a spec cannot hold the type of " << field.full_name();
   }
@@ -99,17 +104,32 @@ void SpecReader::ReadMap(const YamlNode& node, const std::string& path,
     Message& pair = *message.GetReflection()->AddMessage(&message, &field);
     pair.GetReflection()->SetString(&pair, field.message_type()->map_key(), key);
     if (!SetScalar(value.text, *field.message_type()->map_value(), pair)) {
-      AddUnreadable(Join(path, key), Quoted(value.text));
+      AddUnreadable(Join(path, key), Found(value));
+    }
+  }
+}
+
+void SpecReader::ReadList(const YamlNode& node, const std::string& path,
+                          const FieldDescriptor& field, Message& message) {
+  for (size_t i = 0; i < node.items.size(); ++i) {
+    const YamlNode& item = node.items[i];
+    const bool scalar = item.kind == YamlNode::Kind::kScalar;
+    if (!scalar || !SetScalar(item.text, field, message)) {
+      AddUnreadable(absl::StrCat(path, "[", i, "]"), Found(item));
     }
   }
 }
 
 void SpecReader::ReadField(const YamlNode& node, const std::string& path,
                            const FieldDescriptor& field, Message& message) {
+  const bool absent = node.kind == YamlNode::Kind::kNull;
+  if (field.is_repeated() && !field.is_map()) {
+    if (!absent && node.kind != YamlNode::Kind::kSequence) return AddUnreadable(path, Found(node));
+    return ReadList(node, path, field, message);
+  }
   const bool wants_fields = field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE;
-  const bool fits =
-      wants_fields ? node.kind == YamlNode::Kind::kMapping || node.kind == YamlNode::Kind::kNull
-                   : node.kind == YamlNode::Kind::kScalar;
+  const bool fits = wants_fields ? absent || node.kind == YamlNode::Kind::kMapping
+                                 : node.kind == YamlNode::Kind::kScalar;
   if (!fits) {
     violations_.Add(path, Wanted(wants_fields ? "a mapping" : "a single value", Name(node.kind)));
   } else if (field.is_map()) {
@@ -117,7 +137,7 @@ void SpecReader::ReadField(const YamlNode& node, const std::string& path,
   } else if (wants_fields) {
     Read(node, path, *message.GetReflection()->MutableMessage(&message, &field));
   } else if (!SetScalar(node.text, field, message)) {
-    AddUnreadable(path, Quoted(node.text));
+    AddUnreadable(path, Found(node));
   }
 }
 

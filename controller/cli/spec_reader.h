@@ -21,10 +21,10 @@ class SpecReader {
 
   // Adds to `message` what `node` says and to the violations all that is wrong with it. `path` is
   // the message's own path, empty for the root. Rules:
-  //   mappings are messages or map fields; an absent value ("checkpoint:") is an empty message, and
-  //   an error for a scalar; integers may be written as 1000, 1e3 or "1000"; doubles must be
-  //   finite; bools are true or false; enum values with or without their prefix; of a oneof one
-  //   member.
+  //   mappings are messages or map fields, lists repeated scalars; an absent value ("checkpoint:")
+  //   is an empty message or list, and an error for a scalar; integers may be written as 1000, 1e3
+  //   or "1000"; doubles must be finite; bools are true or false; enum values with or without their
+  //   prefix; of a oneof one member. A list's wrong item has the path "profile.ranks[1]".
   void Read(const YamlNode& node, const std::string& path, google::protobuf::Message& message);
 
  private:
@@ -33,6 +33,8 @@ class SpecReader {
                  google::protobuf::Message& message);
   void ReadMap(const YamlNode& node, const std::string& path,
                const google::protobuf::FieldDescriptor& field, google::protobuf::Message& message);
+  void ReadList(const YamlNode& node, const std::string& path,
+                const google::protobuf::FieldDescriptor& field, google::protobuf::Message& message);
   void AddUnreadable(const std::string& path, absl::string_view found);
 
   const Violations& checked_;

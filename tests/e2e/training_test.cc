@@ -56,6 +56,20 @@ void ExpectPrometheusAccepts(Service& service, const std::string& url) {
       << ReadFile(service.directory() + "/promtool.err").value_or("") << page;
 }
 
+// Of two ranks the one that `profile.ranks` names, which every form of the job repeats.
+void ExpectTheTraceOfRank1(Service& service, const std::string& id) {
+  EXPECT_EQ(service.Job(id).at("/spec/profile/ranks"_json_pointer), nlohmann::json::array({1}));
+  const Finished json = service.Trainyard({"get", id, "-o", "json"});
+  EXPECT_EQ(nlohmann::json::parse(json.output).at("/spec/profile/ranks"_json_pointer),
+            nlohmann::json::array({1}));
+  const std::string traces = service.directory() + "/traces/epoch-1-rank-";
+  const auto trace = ReadFile(traces + "1-step-3.json");
+  ASSERT_TRUE(trace.ok()) << trace.status();
+  EXPECT_THAT(*trace, AllOf(HasSubstr("\"step\":3"), HasSubstr("\"step\":4")));
+  EXPECT_TRUE(nlohmann::json::accept(*trace)) << *trace;
+  EXPECT_FALSE(ReadFile(traces + "0-step-3.json").ok());
+}
+
 TEST(Training, AJobOnTwoWorkersTrainsReportsAndWrites) {
   Service service({.workers = 2, .devices_per_worker = 1});
   const TestJob job{.name = "train",
@@ -63,7 +77,9 @@ TEST(Training, AJobOnTwoWorkersTrainsReportsAndWrites) {
                     .devices = 2,
                     .checkpoint_every = 20,
                     .directory = "runs/train",
-                    .more = "validation: {every_steps: 20}"};
+                    .more =
+                        "validation: {every_steps: 20}\n"
+                        "profile: {directory: traces, start_step: 3, steps: 2, ranks: [1]}"};
   const Finished watched =
       service.Trainyard({"submit", service.Write("train.yaml", job.Text()), "--watch"});
   EXPECT_EQ(watched.exit_code, 0) << watched;
@@ -78,6 +94,7 @@ TEST(Training, AJobOnTwoWorkersTrainsReportsAndWrites) {
   EXPECT_TRUE(steps[19].contains("validation_loss"));
   EXPECT_TRUE(steps[39].contains("validation_loss"));
 
+  ExpectTheTraceOfRank1(service, id);
   ExpectPrometheusAccepts(service, service.metrics_url());
   EXPECT_THAT(
       HttpGet(service.metrics_url()),

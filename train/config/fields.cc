@@ -190,11 +190,8 @@ void Fields::Read(const char* name, std::vector<int64_t>& out) {
     const YamlNode& item = node->items[i];
     const bool scalar = item.kind == YamlNode::Kind::kScalar;
     const std::optional<int64_t> value = scalar ? WholeNumber(item.text) : std::nullopt;
-    if (value) {
-      out.push_back(*value);
-    } else {
-      Wrong(absl::StrCat(name, "[", i, "]"), "a whole number", item);
-    }
+    if (!value) Wrong(absl::StrCat(name, "[", i, "]"), "a whole number", item);
+    out.push_back(value.value_or(0));  // What follows keeps its index for later checks.
   }
 }
 

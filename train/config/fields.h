@@ -34,7 +34,8 @@ class Fields {
   Fields(const Fields&) = delete;
   Fields& operator=(const Fields&) = delete;
 
-  // Each leaves `out` as it is where the field is absent, null or wrong.
+  // Each leaves `out` as it is where the field is absent, null or wrong. Of a list of numbers a
+  // wrong item is 0.
   void Read(const char* name, std::string& out);
   void Read(const char* name, bool& out);
   void Read(const char* name, double& out);

@@ -46,10 +46,15 @@ TEST(PlainJson, EnumsMapsAndListsKeepTheApisNames) {
   job.set_state(v1::JOB_STATE_RUNNING);
   (*job.mutable_spec()->mutable_labels())["team"] = "language";
   job.add_placement()->set_worker_id("w1");
+  for (const uint32_t rank : {4294967295u, 0u})
+    job.mutable_spec()->mutable_profile()->add_ranks(rank);
   const auto json = PlainJson(job);
   EXPECT_EQ(json.at("state"), "JOB_STATE_RUNNING");
   EXPECT_EQ(json.at("spec").at("labels").at("team"), "language");
   EXPECT_EQ(json.at("placement")[0].at("worker_id"), "w1");
+  EXPECT_EQ(json.at("spec").at("profile").at("ranks").dump(), "[4294967295,0]");
+  job.mutable_spec()->mutable_profile()->clear_ranks();
+  EXPECT_EQ(PlainJson(job).at("spec").at("profile").at("ranks").dump(), "[]");
 }
 
 TEST(ProtobufJson, KeepsOriginalNamesAndPrintsDefaults) {

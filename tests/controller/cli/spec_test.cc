@@ -51,6 +51,7 @@ data: {text: {path: corpus.txt, tokenizer: BYTES, validation_fraction: 0.02}}
 optimizer: {adamw: {learning_rate: 3e-4}, schedule: {cosine: {warmup_steps: 20}}, clip_norm: 0}
 steps: 1e3
 checkpoint: {directory: runs/a}
+profile: {directory: traces, start_step: 5, ranks: [0, 3]}
 priority: -5
 max_restarts: 0
 labels: {team: language, run: 7}
@@ -70,19 +71,27 @@ TEST(Spec, EveryKindOfFieldIsRead) {
   EXPECT_EQ(spec.optimizer().schedule().cosine().warmup_steps(), 20u);
   EXPECT_TRUE(spec.optimizer().has_clip_norm());
   EXPECT_EQ(spec.steps(), 1000u);
+  EXPECT_THAT(spec.profile().ranks(), ElementsAre(0u, 3u));
   EXPECT_EQ(spec.priority(), -5);
   EXPECT_TRUE(spec.has_max_restarts());
   EXPECT_EQ(spec.labels().at("run"), "7");
 }
 
 TEST(Spec, ProtobufJsonIsReadBackToTheSameMessage) {
-  const v1::JobSpec spec = Read(kWhole);
-  EXPECT_TRUE(google::protobuf::util::MessageDifferencer::Equals(Read(ProtobufJson(spec)), spec));
+  for (const char* text : {kWhole, "profile: {directory: lists/none}"}) {
+    const v1::JobSpec spec = Read(text);
+    EXPECT_TRUE(google::protobuf::util::MessageDifferencer::Equals(Read(ProtobufJson(spec)), spec));
+  }
 }
 
 TEST(Spec, AnEmptyMappingAndNothingAreBothAnEmptyMessage) {
   EXPECT_TRUE(Read("data: {synthetic: {}}").data().has_synthetic());
   EXPECT_TRUE(Read("data:\n  synthetic:\n").data().has_synthetic());
+}
+
+TEST(Spec, AnEmptyListAndNothingAreBothAnEmptyList) {
+  EXPECT_EQ(Read("profile: {ranks: []}").profile().ranks_size(), 0);
+  EXPECT_EQ(Read("profile:\n  ranks:\n").profile().ranks_size(), 0);
 }
 
 struct BadInput {
@@ -140,6 +149,17 @@ INSTANTIATE_TEST_SUITE_P(
         BadInput{"batch: [1, 2]", "s.yaml:1: batch: wanted a mapping, found a list"},
         BadInput{"steps: {a: 1}", "s.yaml:1: steps: wanted a single value, found a mapping"},
         BadInput{"steps:", "s.yaml:1: steps: wanted a single value, found null"},
+        BadInput{"profile: {ranks: 3}",
+                 "s.yaml:1: profile.ranks: wanted a list of whole numbers, found \"3\""},
+        BadInput{"profile: {ranks: {a: 1}}",
+                 "s.yaml:1: profile.ranks: wanted a list of whole numbers, found a mapping"},
+        BadInput{"profile:\n  ranks: [a]",
+                 "s.yaml:2: profile.ranks[0]: wanted a whole number, found \"a\"\n"},
+        BadInput{"profile:\n  ranks: [0, [1]]",
+                 "s.yaml:2: profile.ranks[1]: wanted a whole number, found a list\n"},
+        BadInput{"devices: 2\nprofile:\n  ranks: [0, x, -1]",
+                 "s.yaml:3: profile.ranks[1]: wanted a whole number, found \"x\"\n"
+                 "s.yaml:3: profile.ranks[2]: wanted 0 to 1, found -1; nearest 0\n"},
         BadInput{"labels: {a: {b: 1}}", "s.yaml:1: labels.a: wanted text, found a mapping"},
         BadInput{
             "data:\n  synthetic: {}\n  text: {path: a}",
@@ -185,13 +205,14 @@ TEST(Spec, TheDocumentedAliasesAreThoseThatErrorsTranslate) {
 TEST(Set, ChangesAndAddsFieldsAsIfTheyWereWritten) {
   const v1::JobSpec spec =
       Read(kWhole, {"batch.global=64", "seed=9", "model.overrides={hidden: 256}",
-                    "optimizer.adamw.beta1=0.8", "labels.run=8", "name="});
+                    "optimizer.adamw.beta1=0.8", "profile.ranks=[1]", "labels.run=8", "name="});
   EXPECT_EQ(spec.batch().global(), 64u);
   EXPECT_EQ(spec.batch().micro(), 4u);
   EXPECT_EQ(spec.seed(), 9u);
   EXPECT_EQ(spec.model().overrides().hidden(), 256u);
   EXPECT_FALSE(spec.model().overrides().has_layers());
   EXPECT_EQ(spec.optimizer().adamw().beta1(), 0.8);
+  EXPECT_THAT(spec.profile().ranks(), ElementsAre(1u));
   EXPECT_EQ(spec.labels().at("run"), "8");
   EXPECT_EQ(spec.name(), "");
 }
@@ -211,6 +232,9 @@ TEST(Set, ErrorsNameTheSet) {
   EXPECT_THAT(
       Errors(kWhole, {"bach.micro=1"}),
       testing::StartsWith("--set bach.micro=1: bach: unknown field; did you mean 'batch'?\n"));
+  EXPECT_THAT(Errors(kWhole, {"profile.ranks=[0, x]"}),
+              testing::StartsWith("--set profile.ranks=[0, x]: profile.ranks[1]: wanted a whole "
+                                  "number, found \"x\"\n"));
 }
 
 TEST(Set, ErrorsNameTheSetThatMadeAMappingOfAValue) {

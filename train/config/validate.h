@@ -19,7 +19,7 @@ inline constexpr int64_t kMaxMicroBatchTokens = 1 << 28;  // Tokens that a rank 
 // many rows (RecordOptions::expert_rows), which i32 numbers.
 inline constexpr int64_t kMaxExpertSlots = (1 << 30) - 1;
 inline constexpr int64_t kMaxValidationBatches = 100'000;
-inline constexpr int64_t kMaxProfiledSteps = 100;
+inline constexpr int64_t kMaxProfiledSteps = 20;
 inline constexpr int64_t kMaxCheckpointsKept = 1'000;
 inline constexpr int64_t kMaxPriority = 1'000;
 inline constexpr int64_t kMaxRestarts = 100;

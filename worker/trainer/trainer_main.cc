@@ -188,9 +188,9 @@ int Main(int argc, char** argv) {
   app.add_option("--temperature", flags.generate.temperature, "0 takes the likeliest token");
   app.add_option("--seed", flags.generate.seed, "The same seed writes the same text");
   app.add_option("--window", flags.generate.window, "Tokens that the model sees at once");
-  app.add_option("--dump-program", flags.dump,
-                 "Print a rank's program of this job spec, after each pass");
-  app.add_option("--rank", flags.dump_rank, "For --dump-program");
+  auto* dump = app.add_option("--dump-program", flags.dump,
+                              "Print a rank's program of this job spec, after each pass");
+  app.add_option("--rank", flags.dump_rank, "For --dump-program")->needs(dump);
   app.add_option("--threads", flags.generate.threads, "For --measure and --generate")
       ->check(CLI::Range(1, 1024));
   app.add_option("--fault", flags.fault, "For tests: KIND:STEP, kinds kill exit hang nan nan-once");

@@ -381,8 +381,8 @@ INSTANTIATE_TEST_SUITE_P(
             "wanted 1 to 100, found 0; nearest 1"),
         BAD("tracing all of it",
             job.profile = (ProfileConfig{
-                .directory = "t", .start_step = 1, .steps = 101, .ranks = {}}),
-            "profile.steps", "wanted 1 to 100, found 101; nearest 100"),
+                .directory = "t", .start_step = 1, .steps = 21, .ranks = {}}),
+            "profile.steps", "wanted 1 to 20, found 21; nearest 20"),
         BAD("tracing a rank that is not there",
             job.profile = (ProfileConfig{.directory = "t", .start_step = 1, .ranks = {0, 4}}),
             "profile.ranks[1]", "wanted 0 to 2, found 4; nearest 2"),

@@ -59,6 +59,7 @@ class Daemons {
                  });
                }});
       CHECK(server.ok()) << server.status();
+      const std::lock_guard lock(mutex_);  // Others serve already.
       servers_.push_back(*std::move(server));
     }
   }

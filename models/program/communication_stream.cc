@@ -49,6 +49,11 @@ void CommunicationStream::Wait(Ticket ticket) {
   loop_.get();  // Throws what the call threw.
 }
 
+void CommunicationStream::Settle() noexcept {
+  std::unique_lock lock(mutex_);
+  done_cv_.wait(lock, [&] { return done_ >= posted_ || ended_; });
+}
+
 CommunicationStream::Seconds CommunicationStream::TakeSeconds() {
   std::lock_guard lock(mutex_);
   const Seconds seconds{.waited = waited_, .busy = busy_};

@@ -32,6 +32,8 @@ class CommunicationStream {
   // for it or a later one, once; the stream then is dead.
   void Wait(Ticket ticket);
   void WaitForAll() { Wait(posted_); }
+  // Returns when no call is running or will run; a failure is left to the next wait.
+  void Settle() noexcept;
 
   // Seconds since the last call: blocked in Wait, and spent in calls.
   struct Seconds {

@@ -78,6 +78,9 @@ struct StreamAndWindows {
   // Null where the program has no instances for it. Last: its thread ends before what it runs.
   std::unique_ptr<CommunicationStream> stream;
 
+  StreamAndWindows() = default;
+  StreamAndWindows(const StreamAndWindows&) = delete;  // `windows` refers to it.
+
   void Fetch(int block, int ahead) {
     windows.Fetch(block, ahead);
     stream->Wait(gathers.at(block).last);
@@ -316,8 +319,8 @@ void Executable::WaitForCommunication() {
   if (state_->communication.stream != nullptr) state_->communication.stream->WaitForAll();
 }
 
-void Executable::set_timeline(Timeline* timeline) {
-  WaitForCommunication();
+void Executable::set_timeline(Timeline* timeline) noexcept {
+  if (state_->communication.stream != nullptr) state_->communication.stream->Settle();
   state_->timeline = timeline;
 }
 

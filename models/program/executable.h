@@ -92,8 +92,9 @@ class Executable {
   // Returns when nothing is under way on the communication stream.
   void WaitForCommunication();
   // From now on instances are noted there, by op, label, block, chunk and slot; null: no longer.
-  // Outside of Run; waits for communication. The timeline may be read after another such call.
-  void set_timeline(Timeline* timeline);
+  // Outside of Run; waits until communication is done or has failed. The timeline may be read after
+  // another such call.
+  void set_timeline(Timeline* timeline) noexcept;
   Timeline* timeline() const;
   // Since the last call.
   CommunicationSeconds TakeCommunicationSeconds();

@@ -31,7 +31,7 @@ size_t RoundUp(size_t bytes) {
 }
 
 // The lives of a program's values.
-struct Timeline {
+struct ProgramLives {
   const Program& program;
   bool split;               // Weight gradients are delayed.
   std::vector<Life> lives;  // By value id.
@@ -57,9 +57,9 @@ void CheckOneListPerGradient(const Program& program) {
   }
 }
 
-Timeline FindLives(const Program& program, bool split) {
-  Timeline timeline{program, split, std::vector<Life>(program.values.size())};
-  std::vector<Life>& lives = timeline.lives;
+ProgramLives FindLives(const Program& program, bool split) {
+  ProgramLives found{program, split, std::vector<Life>(program.values.size())};
+  std::vector<Life>& lives = found.lives;
   std::vector<List> made_by(program.values.size(), List::kForward);
   const auto same_action = [&](List a, List b) {
     return a == b || (!split && IsBackward(a) && IsBackward(b));
@@ -73,7 +73,7 @@ Timeline FindLives(const Program& program, bool split) {
   }
   for (size_t i = 0; i < program.instances.size(); ++i) {
     const Instance& instance = program.instances[i];
-    const int64_t now = timeline.TimeOf(i);
+    const int64_t now = found.TimeOf(i);
     if (IsBackward(instance.list)) {
       const Value received = program.chunks[program.chunk_of(instance.block)].received_gradient;
       if (received.valid() && lives[received.id].first == kNever) {
@@ -107,12 +107,12 @@ Timeline FindLives(const Program& program, bool split) {
     if (chunk.sent.valid()) lives[chunk.sent.id].last = kEnd;
     if (chunk.sent_gradient.valid()) lives[chunk.sent_gradient.id].last = kEnd;
   }
-  return timeline;
+  return found;
 }
 
 // What an op overwrites nobody reads afterwards, or at the same time.
-void CheckOverwritten(const Timeline& timeline) {
-  const Program& program = timeline.program;
+void CheckOverwritten(const ProgramLives& found) {
+  const Program& program = found.program;
   for (size_t i = 0; i < program.instances.size(); ++i) {
     const Instance& instance = program.instances[i];
     for (int j = 0; j < int(instance.inputs.size()); ++j) {
@@ -124,7 +124,7 @@ void CheckOverwritten(const Timeline& timeline) {
       CHECK(std::count(instance.inputs.begin(), instance.inputs.end(), input) == 1)
           << instance.op->name() << " overwrites " << program.info(input)
           << ", which it reads as another input, too";
-      CHECK(timeline.lives[input.id].last == timeline.TimeOf(i))
+      CHECK(found.lives[input.id].last == found.TimeOf(i))
           << instance.op->name() << " overwrites " << program.info(input)
           << ", which is used afterwards";
     }
@@ -139,9 +139,10 @@ struct InPlaceGroup {
 };
 
 // Joins an output with an input that its op may overwrite and that nobody reads afterwards.
-std::vector<InPlaceGroup> JoinInPlace(const Timeline& timeline, const std::vector<bool>& in_arena) {
-  const Program& program = timeline.program;
-  const std::vector<Life>& lives = timeline.lives;
+std::vector<InPlaceGroup> JoinInPlace(const ProgramLives& found,
+                                      const std::vector<bool>& in_arena) {
+  const Program& program = found.program;
+  const std::vector<Life>& lives = found.lives;
   std::vector<InPlaceGroup> groups;
   std::vector<int> group_of(program.values.size(), -1);
   const auto start_group = [&](Value value) {
@@ -158,7 +159,7 @@ std::vector<InPlaceGroup> JoinInPlace(const Timeline& timeline, const std::vecto
   }
   for (size_t i = 0; i < program.instances.size(); ++i) {
     const Instance& instance = program.instances[i];
-    const int64_t now = timeline.TimeOf(i);
+    const int64_t now = found.TimeOf(i);
     std::vector<bool> taken(instance.inputs.size());
     for (int o = 0; o < int(instance.outputs.size()); ++o) {
       const Value output = instance.outputs[o];
@@ -225,9 +226,9 @@ void CheckNoOverlap(const std::vector<InPlaceGroup>& groups, const std::vector<s
   }
 }
 
-size_t PlaceArena(const Timeline& timeline, const Placement& where,
+size_t PlaceArena(const ProgramLives& found, const Placement& where,
                   const std::vector<bool>& in_arena, std::vector<Placement>& placements) {
-  const std::vector<InPlaceGroup> groups = JoinInPlace(timeline, in_arena);
+  const std::vector<InPlaceGroup> groups = JoinInPlace(found, in_arena);
   std::vector<size_t> offsets;
   const size_t bytes = PlaceBestFit(groups, offsets);
   CheckNoOverlap(groups, offsets);
@@ -249,9 +250,9 @@ MemoryPlan PlanMemory(const Program& program, const PlanOptions& options) {
   for (int slots : plan.slots) CHECK(slots >= 1) << slots << " slots";
   plan.placements.resize(program.values.size());
   if (options.split_backward) CheckOneListPerGradient(program);
-  const Timeline timeline = FindLives(program, options.split_backward);
-  CheckOverwritten(timeline);
-  const std::vector<Life>& lives = timeline.lives;
+  const ProgramLives found = FindLives(program, options.split_backward);
+  CheckOverwritten(found);
+  const std::vector<Life>& lives = found.lives;
   const bool one = chunks == 1 && plan.slots[0] == 1 && !options.split_backward;
   std::vector<std::vector<bool>> slot(chunks, std::vector<bool>(program.values.size()));
   std::vector<bool> scratch(program.values.size());
@@ -269,9 +270,9 @@ MemoryPlan PlanMemory(const Program& program, const PlanOptions& options) {
   }
   for (size_t chunk = 0; chunk < chunks; ++chunk) {
     plan.slot_bytes.push_back(
-        PlaceArena(timeline, {Arena::kSlot, int(chunk), 0}, slot[chunk], plan.placements));
+        PlaceArena(found, {Arena::kSlot, int(chunk), 0}, slot[chunk], plan.placements));
   }
-  plan.scratch_bytes = PlaceArena(timeline, {Arena::kScratch, 0, 0}, scratch, plan.placements);
+  plan.scratch_bytes = PlaceArena(found, {Arena::kScratch, 0, 0}, scratch, plan.placements);
 
   for (size_t i = 0; i < kNumFlatBuffers; ++i) {
     const FlatBuffer buffer{uint8_t(i)};

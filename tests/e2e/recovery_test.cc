@@ -127,7 +127,8 @@ TEST_F(Recovery, DamagedCheckpointsAreRefusedAndTheEventsSaySo) {
                           absl::StrCat("checkpoint refused: [^ ]*/step-", newest, "/rank-0.bin")));
   EXPECT_THAT(events, ::testing::HasSubstr(absl::StrCat(
                           "every rank is ready; resuming from the checkpoint of step ", oldest)));
-  for (const auto& checkpoint : service_.Job(id).at("checkpoints")) {
+  const nlohmann::json job = service_.Job(id);
+  for (const auto& checkpoint : job.at("checkpoints")) {
     EXPECT_TRUE(std::filesystem::exists(std::string(checkpoint.at("path"))));
   }
 }

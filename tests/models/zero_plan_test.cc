@@ -14,6 +14,7 @@
 #include "gtest/gtest.h"
 #include "models/program/op.h"
 #include "tests/models/tiny.h"
+#include "tests/testing/guarded_backend.h"
 #include "tests/testing/ranks.h"
 
 namespace trainyard::testing {
@@ -77,6 +78,10 @@ TEST(ZeroFullPlan, BytesAreAShardOfTheStatesAndTwoBlocks) {
       const MemoryPlan plan = PlanMemory(Record(TinyLlama(), precision, ranks));
       EXPECT_EQ(int64_t(plan.parameter_bytes()), BytesFromShapes(TinyLlama(), precision, ranks))
           << ranks << " ranks, compute " << precision.compute;
+      const Program none = RecordTraining(
+          *CreateModel(TinyLlama()),
+          {.record = {.precision = precision, .sequence = kSequence, .mesh = {.data = ranks}}});
+      EXPECT_EQ(plan.activation_bytes(), PlanMemory(none).activation_bytes());
     }
   }
 }
@@ -181,45 +186,6 @@ TEST(ZeroFullProgram, AGradientWindowIsNotWrittenBeforeItsSumIsDone) {
     EXPECT_EQ(sums, 2 * int(program.buckets.size()));
   }
 }
-
-// The CPU's, with guards around each allocation.
-class GuardedBackend final : public Backend {
- public:
-  GuardedBackend() : Backend(CpuBackend()) {}
-  absl::StatusOr<Buffer> Allocate(size_t bytes) const override {
-    std::byte* const whole = static_cast<std::byte*>(
-        std::aligned_alloc(kGuard, (bytes + kGuard - 1) / kGuard * kGuard + 2 * kGuard));
-    std::memset(whole, 0, bytes + kGuard);
-    std::memset(whole, kMark, kGuard);
-    std::memset(whole + kGuard + bytes, kMark, kGuard);
-    allocated_.push_back({whole, bytes});
-    total_ += bytes;
-    return Buffer(whole + kGuard, bytes,
-                  [](void* data) { std::free(static_cast<std::byte*>(data) - kGuard); });
-  }
-  void CopyToDevice(void* device, const void* host, size_t bytes) const override {
-    std::memcpy(device, host, bytes);
-  }
-  void CopyToHost(void* host, const void* device, size_t bytes) const override {
-    std::memcpy(host, device, bytes);
-  }
-  // While what was allocated is.
-  bool Intact() const {
-    return std::all_of(allocated_.begin(), allocated_.end(), [](const auto& a) {
-      const auto marked = [](std::byte b) { return b == std::byte(kMark); };
-      const std::byte* const end = a.first + kGuard + a.second;
-      return std::all_of(a.first, a.first + kGuard, marked) &&
-             std::all_of(end, end + kGuard, marked);
-    });
-  }
-  size_t total() const { return total_; }
-
- private:
-  static constexpr size_t kGuard = 4096;
-  static constexpr int kMark = 0xA5;
-  mutable std::vector<std::pair<std::byte*, size_t>> allocated_;
-  mutable size_t total_ = 0;
-};
 
 struct Outcome {
   StepState state;

@@ -79,12 +79,13 @@ bool Traces(const JobConfig& job, int64_t rank) {
   return ranks.empty() ? rank == 0 : std::count(ranks.begin(), ranks.end(), rank) > 0;
 }
 
-Profiler::Profiler(const ProfileConfig& profile, int64_t rank, int64_t epoch, std::string directory,
-                   Executable& executable)
+Profiler::Profiler(const ProfileConfig& profile, const RankConfig& rank,
+                   const std::string& directory, Executable& executable)
     : first_(profile.start_step),
       last_(profile.start_step + profile.steps - 1),
-      rank_(rank),
-      path_(absl::StrCat(directory, "/epoch-", epoch, "-rank-", rank, "-step-")),
+      rank_(rank.rank),
+      path_(absl::StrCat(directory, "/", rank.job_id, "-epoch-", rank.epoch, "-rank-", rank.rank,
+                         "-step-")),
       executable_(executable) {}
 
 Profiler::~Profiler() { Write(); }

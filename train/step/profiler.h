@@ -7,6 +7,7 @@
 
 #include "models/program/executable.h"
 #include "train/config/job_config.h"
+#include "train/config/trainer_config.h"
 
 namespace trainyard {
 
@@ -19,12 +20,12 @@ std::string ToChromeTrace(const Timeline& timeline, int64_t rank);
 class Profiler {
  public:
   // `directory` exists. `executable` outlives it.
-  Profiler(const ProfileConfig& profile, int64_t rank, int64_t epoch, std::string directory,
+  Profiler(const ProfileConfig& profile, const RankConfig& rank, const std::string& directory,
            Executable& executable);
   ~Profiler();  // Writes what was traced.
 
   // Around each step. The first that is to be traced begins a file
-  // DIRECTORY/epoch-E-rank-R-step-N.json, and the last ends it.
+  // DIRECTORY/JOB-epoch-E-rank-R-step-N.json, and the last ends it.
   void BeginStep(int64_t step);
   void EndStep(int64_t step);
 

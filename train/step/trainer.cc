@@ -238,7 +238,7 @@ absl::Status RankTrainer::MakeProfiler() {
   if (!Traces(job_, rank_.rank)) return absl::OkStatus();
   const auto directory = roots_.MakeDirectory(job_.profile->directory);
   RETURN_IF_ERROR(OfField("profile.directory", directory.status()));
-  profiler_.emplace(*job_.profile, rank_.rank, rank_.epoch, *directory, executable());
+  profiler_.emplace(*job_.profile, rank_, *directory, executable());
   return absl::OkStatus();
 }
 
@@ -485,8 +485,8 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const JobConfig& job,
   // Each step for all ranks, so that one that fails keeps the others from waiting for it. What may
   // be found wrong comes before the claim: a job that fails by then leaves no trace.
   for (const auto& step :
-       {&RankTrainer::Prepare, &RankTrainer::MakeEngine, &RankTrainer::MakeProfiler,
-        &RankTrainer::ClaimCheckpointDirectory, &RankTrainer::ShareCheckpointDirectory}) {
+       {&RankTrainer::Prepare, &RankTrainer::MakeEngine, &RankTrainer::ClaimCheckpointDirectory,
+        &RankTrainer::ShareCheckpointDirectory, &RankTrainer::MakeProfiler}) {
     RETURN_IF_ERROR(AgreeOnStatus(trainer->everyone(), ((*trainer).*step)()));
   }
   RETURN_IF_ERROR(trainer->Load());

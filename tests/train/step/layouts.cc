@@ -1,5 +1,7 @@
 #include "tests/train/step/layouts.h"
 
+#include <gmock/gmock.h>
+
 #include <cmath>
 #include <iterator>
 #include <mutex>
@@ -10,6 +12,7 @@
 #include "common/check.h"
 #include "models/arch/registry.h"
 #include "tests/models/tiny.h"
+#include "tests/testing/guarded_backend.h"
 #include "tests/testing/ranks.h"
 #include "train/step/communication.h"
 #include "train/step/next_block.h"
@@ -99,9 +102,10 @@ class Rank {
       : case_(c) {
     auto engine = RankEngine::Create(
         c.job, c.model, {.bucket_bytes = 2048, .expert_rows = c.expert_rows, .edit = edit},
-        CpuBackend(), world);
+        backend_, world);
     CHECK(engine.ok()) << engine.status();
     engine_ = *std::move(engine);
+    EXPECT_EQ(backend_.total(), executable().plan().total_bytes() + sizeof(StepState)) << c.name();
     executable().WriteStepState({.seed = 7});
     executable().Run(Action::kInit);
     // As a step before would have left it.
@@ -127,6 +131,9 @@ class Rank {
     if (equal) return "";
     return absl::StrCat("rank ", engine_->mesh().rank, " before", ToText(before), "\n counted",
                         ToText(got), "\n wanted", ToText(want));
+  }
+  void ExpectNothingElseWasTouched() const {
+    EXPECT_TRUE(backend_.Intact()) << "rank " << engine_->mesh().rank << " of " << case_.name();
   }
   CommunicationTable Counts() const {
     executable().WaitForCommunication();
@@ -163,6 +170,7 @@ class Rank {
   Executable& executable() const { return engine_->executable(); }
 
   const LayoutCase& case_;
+  const GuardedBackend backend_;
   std::unique_ptr<RankEngine> engine_;
 };
 
@@ -294,6 +302,9 @@ std::vector<LayoutCase> AllLayouts(const std::string& model, int64_t max_ranks) 
         p.schedule = kind;
         p.virtual_pipeline = kind == ScheduleKind::kInterleaved1F1B ? 2 : 1;
         cases.push_back(MakeLayoutCase(model, p, data));
+        if (p.virtual_pipeline == 1 || p.pipeline > 3) continue;
+        p.virtual_pipeline = 3;
+        cases.push_back(MakeLayoutCase(model, p, data));
       }
     }
     if (p.context == 1) return;
@@ -361,6 +372,7 @@ TrainedSteps Train(const LayoutCase& c, const std::function<void(Program&)>& edi
       result.norms[size_t(step - 1)] = state.grad_norm;
       rank.AddGradients(gradients[size_t(step - 1)]);
       if (step < kSteps) continue;
+      rank.ExpectNothingElseWasTouched();
       rank.AddWeights(weights);
       for (const auto& [key, c] : rank.Counts()) {
         if (c.op == CollectiveOp::kAllToAll) result.all_to_all_bytes += c.bytes;
@@ -368,6 +380,9 @@ TrainedSteps Train(const LayoutCase& c, const std::function<void(Program&)>& edi
     }
   });
   for (const std::string& error : errors) CHECK(error.empty()) << error;
+  if (!edit) {
+    EXPECT_THAT(result.uncounted, ::testing::IsEmpty()) << c.name();
+  }
   result.copies_differ = weights.copies_differ();
   for (Assembly& step : gradients) {
     result.copies_differ |= step.copies_differ();

@@ -55,8 +55,9 @@ struct TrainedSteps {
   std::vector<std::string> uncounted;
 };
 
-// Runs the case's layout. CHECKs that every element is held by a rank. `edit` may damage a rank's
-// program before it is planned.
+// Runs the case's layout. CHECKs that every element is held by a rank, and expects that a rank's
+// device memory is the planned and nothing beside it is touched. `edit` may damage a rank's program
+// before it is planned; without it, expects that what is sent is what the formula says.
 TrainedSteps Train(const LayoutCase& layout_case,
                    const std::function<void(Program&)>& edit = nullptr);
 // The same model and batch on one rank. Its micro-batches are those of all data ranks together,

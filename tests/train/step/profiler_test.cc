@@ -5,6 +5,7 @@
 
 #include <gmock/gmock.h>
 
+#include <array>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -17,6 +18,7 @@ using ::testing::ElementsAre;
 using testing::FreshDirectory;
 using testing::NewestDigest;
 using testing::RunJob;
+using testing::RunWorlds;
 using testing::TinyJob;
 using Json = nlohmann::json;
 
@@ -60,8 +62,8 @@ TEST(ProfilerTest, TheChosenRankWritesTheChosenSteps) {
   const std::string traces = FreshDirectory("profile_traces");
   job.profile = {.directory = traces, .start_step = 2, .steps = 2, .ranks = {1}};
   for (const auto& run : RunJob(job, {.ranks = 2})) ASSERT_TRUE(run.status.ok()) << run.status;
-  ASSERT_THAT(FilesIn(traces), ElementsAre("epoch-1-rank-1-step-2.json"));
-  const Json trace = Read(traces + "/epoch-1-rank-1-step-2.json");
+  ASSERT_THAT(FilesIn(traces), ElementsAre("j-1-epoch-1-rank-1-step-2.json"));
+  const Json trace = Read(traces + "/j-1-epoch-1-rank-1-step-2.json");
 
   const std::vector<Json> steps = SpansOf(trace, Track::kSteps);
   ASSERT_EQ(steps.size(), 2u);
@@ -108,10 +110,10 @@ TEST(ProfilerTest, AJobThatEndsFirstWritesWhatThereWas) {
   JobConfig job = Job("profile_short");
   job.profile = {.directory = FreshDirectory("short"), .start_step = 4, .steps = 10, .ranks = {}};
   RunJob(job, {.ranks = 2});
-  ASSERT_THAT(FilesIn(job.profile->directory), ElementsAre("epoch-1-rank-0-step-4.json"));
-  EXPECT_EQ(
-      SpansOf(Read(job.profile->directory + "/epoch-1-rank-0-step-4.json"), Track::kSteps).size(),
-      1u);
+  ASSERT_THAT(FilesIn(job.profile->directory), ElementsAre("j-1-epoch-1-rank-0-step-4.json"));
+  EXPECT_EQ(SpansOf(Read(job.profile->directory + "/j-1-epoch-1-rank-0-step-4.json"), Track::kSteps)
+                .size(),
+            1u);
 }
 
 TEST(ProfilerTest, ATraceThatCannotBeWrittenIsNoFailure) {
@@ -125,6 +127,62 @@ TEST(ProfilerTest, ATraceThatCannotBeWrittenIsNoFailure) {
     ASSERT_TRUE(run.status.ok()) << run.status;
     EXPECT_EQ(run.result.step, 4);
   }
+}
+
+// Bug it must catch: waiting for communication that has failed, in a destructor.
+TEST(ProfilerTest, ARankThatLosesItsPeerEndsAsWithoutAProfileAndWritesWhatThereWas) {
+  JobConfig job = Job("profile_peer");
+  job.profile = {
+      .directory = FreshDirectory("peer"), .start_step = 1, .steps = 10, .ranks = {0, 1}};
+  std::array<std::string, 2> lost;
+  RunWorlds(2, [&](CollectiveWorld& world) {
+    RankConfig rank;
+    rank.job_id = "lost", rank.epoch = 1, rank.world = 2, rank.rank = world.rank();
+    TrainerCallbacks callbacks;
+    callbacks.before_attempt = [&](int64_t step, int, StepState&) {
+      if (step == 3 && world.rank() == 1) throw DeviceError(DeviceError::Kind::kPeerLost, "gone");
+    };
+    try {
+      const auto trainer = Trainer::Create(job, rank, CpuBackend(), world, std::move(callbacks));
+      const auto result = (*trainer)->Run();
+    } catch (const DeviceError& error) {
+      lost[size_t(world.rank())] = error.what();
+      throw;
+    }
+  });
+  EXPECT_NE(lost[0], "");
+  EXPECT_EQ(lost[1], "gone");
+  EXPECT_THAT(FilesIn(job.profile->directory),
+              ElementsAre("lost-epoch-1-rank-0-step-1.json", "lost-epoch-1-rank-1-step-1.json"));
+}
+
+TEST(ProfilerTest, TracesMayLieBelowTheCheckpoints) {
+  JobConfig job = Job("profile_below");
+  job.profile = {.directory = job.checkpoint->directory + "/traces", .start_step = 1, .ranks = {}};
+  for (const auto& run : RunJob(job, {.ranks = 2})) ASSERT_TRUE(run.status.ok()) << run.status;
+  EXPECT_EQ(FilesIn(job.profile->directory).size(), 1u);
+}
+
+// As of a later attempt: what remains of the range.
+TEST(ProfilerTest, AnAttemptThatResumesTracesTheRest) {
+  JobConfig job = Job("profile_resumed");
+  job.profile = {.directory = FreshDirectory("resumed"), .start_step = 2, .steps = 3, .ranks = {}};
+  RunJob(job, {.ranks = 2, .stop = [](int, int64_t step) { return step == 2; }});
+  RunJob(job, {.ranks = 2, .epoch = 2, .resume = true});
+  EXPECT_THAT(FilesIn(job.profile->directory),
+              ElementsAre("j-1-epoch-1-rank-0-step-2.json", "j-1-epoch-2-rank-0-step-3.json"));
+}
+
+// What a stage waits for lies within its actions, too.
+TEST(ProfilerTest, StagesShowWhatTheyWaitFor) {
+  JobConfig job = Job("profile_stages");
+  job.parallelism.pipeline = 2;
+  job.profile = {.directory = FreshDirectory("stages"), .start_step = 1, .ranks = {1}};
+  for (const auto& run : RunJob(job, {.ranks = 2})) ASSERT_TRUE(run.status.ok()) << run.status;
+  const Json trace = Read(job.profile->directory + "/j-1-epoch-1-rank-1-step-1.json");
+  const std::vector<std::string> ops = NamesOf(SpansOf(trace, Track::kCompute));
+  EXPECT_EQ(std::count(ops.begin(), ops.end(), "receive"), 8);
+  EXPECT_EQ(std::count(ops.begin(), ops.end(), "wait_send"), 8);
 }
 
 TEST(ProfilerTest, TimesAreWrittenToTheNanosecond) {

@@ -214,7 +214,8 @@ JobConfig TinyMoeJob(double aux_loss, bool in_turn) {
 // coefficient, number of layers or micro-batches, on pipeline stages that have one layer each.
 TEST(Records, LoadBalancingLossIsOneForEvenlyLoadedExperts) {
   JobConfig job = TinyMoeJob(0.05, true);
-  for (const StepRecord& r : RunJob(job)[0].records) EXPECT_NEAR(*r.load_balancing_loss, 1, 1e-12);
+  const std::vector<RankRun> alone = RunJob(job);
+  for (const StepRecord& r : alone[0].records) EXPECT_NEAR(*r.load_balancing_loss, 1, 1e-12);
   job.parallelism = {.tensor = 2, .pipeline = 2};
   for (const RankRun& run : RunJob(job, {.ranks = 4})) {
     ASSERT_EQ(run.records.size(), 2u) << run.status;
@@ -231,7 +232,7 @@ TEST(Records, LoadBalancingLossIsAboveOneForOthersAndAbsentWithoutACoefficient) 
   EXPECT_FALSE(RunJob(TinyJob(FreshDirectory("dense")))[0].records[0].load_balancing_loss);
 }
 
-// What one step of two data ranks must say to each other; models/communication_test has the rest.
+// What one step of two data ranks must say to each other; layouts_test has the rest.
 // Catches counts that begin anew with no record, or are those of one group alone.
 TEST(Records, CollectivesAreThoseSinceTheRecordBefore) {
   JobConfig job = SixSteps("");

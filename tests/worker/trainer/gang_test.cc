@@ -70,6 +70,21 @@ class Daemons {
     return changed_.wait_for(lock, std::chrono::seconds(60), condition);
   }
 
+  // What was told so far.
+  std::vector<channel::Step> StepsOf(int rank) const {
+    const std::lock_guard lock(mutex_);
+    return steps.at(rank);
+  }
+  std::vector<std::string> Checkpoints() const {
+    const std::lock_guard lock(mutex_);
+    return checkpoints;
+  }
+  int Ready() const {
+    const std::lock_guard lock(mutex_);
+    return ready;
+  }
+
+  // For conditions of Wait.
   int ready = 0;
   std::map<int, std::vector<channel::Step>> steps;
   std::vector<std::string> checkpoints;
@@ -87,7 +102,7 @@ class Daemons {
     }
     changed_.notify_all();
   }
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::map<std::string, std::string> values_;
   std::multimap<std::string, int> asked_;
@@ -145,15 +160,15 @@ void Gang::ExpectTheBitsOfThreads() {
   for (int rank = 0; rank < kRanks; ++rank) {
     EXPECT_EQ(trainers_[size_t(rank)]->Wait(), 0) << trainers_[size_t(rank)]->Output();
     EXPECT_EQ(Cause(rank), "completed");
-    ASSERT_EQ(daemons_->steps[rank].size(), 5u);
-    EXPECT_EQ(daemons_->steps[rank].back().step, 5u);
-    EXPECT_GT(daemons_->steps[rank].back().mfu.value_or(0), 0);
-    EXPECT_EQ(daemons_->steps[rank].back().loss, daemons_->steps[0].back().loss);
-    EXPECT_EQ(daemons_->steps[rank].back().seconds, daemons_->steps[0].back().seconds);
+    ASSERT_EQ(daemons_->StepsOf(rank).size(), 5u);
+    EXPECT_EQ(daemons_->StepsOf(rank).back().step, 5u);
+    EXPECT_GT(daemons_->StepsOf(rank).back().mfu.value_or(0), 0);
+    EXPECT_EQ(daemons_->StepsOf(rank).back().loss, daemons_->StepsOf(0).back().loss);
+    EXPECT_EQ(daemons_->StepsOf(rank).back().seconds, daemons_->StepsOf(0).back().seconds);
   }
-  EXPECT_EQ(daemons_->ready, kRanks);
-  ASSERT_EQ(daemons_->checkpoints.size(), 3u);
-  EXPECT_THAT(daemons_->checkpoints.back(), HasSubstr("/run/epoch-1/step-5"));
+  EXPECT_EQ(daemons_->Ready(), kRanks);
+  ASSERT_EQ(daemons_->Checkpoints().size(), 3u);
+  EXPECT_THAT(daemons_->Checkpoints().back(), HasSubstr("/run/epoch-1/step-5"));
   const std::string processes = Digest();
 
   ASSERT_TRUE(RemoveTree(directory_ + "/run").ok());
@@ -188,9 +203,9 @@ TEST_F(Gang, StopOfOneRankStopsAllWithACheckpointOfThatStep) {
     EXPECT_EQ(trainers_[size_t(rank)]->Wait(), 0) << trainers_[size_t(rank)]->Output();
     EXPECT_EQ(Cause(rank), "stopped");
   }
-  EXPECT_EQ(daemons_->steps[0].back().step, daemons_->steps[1].back().step);
-  EXPECT_THAT(daemons_->checkpoints.back(),
-              ::testing::EndsWith(absl::StrCat("/step-", daemons_->steps[0].back().step)));
+  EXPECT_EQ(daemons_->StepsOf(0).back().step, daemons_->StepsOf(1).back().step);
+  EXPECT_THAT(daemons_->Checkpoints().back(),
+              ::testing::EndsWith(absl::StrCat("/step-", daemons_->StepsOf(0).back().step)));
 }
 
 TEST_F(Gang, KillOfOneRankEndsTheOtherWithAReport) {
@@ -239,7 +254,7 @@ TEST_F(Gang, NotFiniteIsEveryRanksCause) {
     EXPECT_EQ(trainers_[size_t(rank)]->Wait(), 1);
     EXPECT_EQ(Cause(rank), "not_finite");
   }
-  EXPECT_TRUE(daemons_->steps[1].back().skipped);
+  EXPECT_TRUE(daemons_->StepsOf(1).back().skipped);
 }
 
 TEST_F(Gang, BrokenConfigStillLeavesAReport) {

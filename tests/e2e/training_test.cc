@@ -62,7 +62,7 @@ void ExpectTheTraceOfRank1(Service& service, const std::string& id) {
   const Finished json = service.Trainyard({"get", id, "-o", "json"});
   EXPECT_EQ(nlohmann::json::parse(json.output).at("/spec/profile/ranks"_json_pointer),
             nlohmann::json::array({1}));
-  const std::string traces = service.directory() + "/traces/epoch-1-rank-";
+  const std::string traces = absl::StrCat(service.directory(), "/traces/", id, "-epoch-1-rank-");
   const auto trace = ReadFile(traces + "1-step-3.json");
   ASSERT_TRUE(trace.ok()) << trace.status();
   EXPECT_THAT(*trace, AllOf(HasSubstr("\"step\":3"), HasSubstr("\"step\":4")));

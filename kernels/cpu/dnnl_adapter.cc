@@ -4,6 +4,7 @@
 
 #include <omp.h>
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <tuple>
@@ -29,6 +30,9 @@ dnnl::memory::desc Matrix(int64_t rows, int64_t columns, bool transposed, DType 
   const dnnl::memory::dims strides = {transposed ? 1 : columns, transposed ? rows : 1};
   return {{rows, columns}, TypeOf(dtype), strides};
 }
+
+// A product that oneDNN prepared for more threads than it is run with leaves parts out.
+int Threads(const Exec& exec) { return std::min(exec.threads, omp_get_thread_limit()); }
 
 struct Operands {
   dnnl::memory::desc a, b, c, bias;
@@ -59,7 +63,7 @@ class DnnlPrimitives {
                   args.c.dtype,
                   args.write == Write::kAdd,
                   args.bias.data != nullptr,
-                  exec.threads};
+                  Threads(exec)};
     const auto found = products_.find(key);
     if (found == products_.end()) {
       return products_.emplace(key, Prepare(args, shape)).first->second.get();
@@ -122,7 +126,7 @@ bool DnnlMatMul(Exec& exec, const MatMulArgs& args, Rows rows) {
   Context& context = ContextOf(exec);
   if (context.primitives == nullptr) context.primitives = std::make_shared<DnnlPrimitives>();
   DnnlPrimitives& primitives = *context.primitives;
-  omp_set_num_threads(exec.threads);  // Of this thread; oneDNN asks when it prepares and runs.
+  omp_set_num_threads(Threads(exec));  // Of this thread; oneDNN asks when it prepares and runs.
   Product* product = primitives.Find(exec, args, rows);
   if (product == nullptr) return false;
   const auto set = [&](int argument, const void* data) {

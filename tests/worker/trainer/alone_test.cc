@@ -67,6 +67,23 @@ TEST_F(TrainerAlone, ResumesToTheSameBitsAfterAKill) {
   EXPECT_EQ(Digest(), want);
 }
 
+// Bug it must catch: products prepared for more threads than the environment allows.
+TEST_F(TrainerAlone, ALimitOfThreadsChangesNoSum) {
+  const auto last_loss = [&] {
+    const std::string before = "step 3/3 | loss ";
+    EXPECT_THAT(output_, HasSubstr(before));
+    return std::atof(output_.c_str() + output_.find(before) + before.size());
+  };
+  ASSERT_EQ(Run({Config(3)}), 0) << output_;
+  const double want = last_loss();
+  ASSERT_TRUE(RemoveTree(directory_ + "/run").ok());
+  ::setenv("OMP_THREAD_LIMIT", "1", 1);
+  const int code = Run({Config(3)});
+  ::unsetenv("OMP_THREAD_LIMIT");
+  ASSERT_EQ(code, 0) << output_;
+  EXPECT_NEAR(last_loss(), want, 1e-3);
+}
+
 TEST_F(TrainerAlone, SigtermCheckpointsTheStepAndExitsWithZero) {
   TrainerProcess trainer({Config(1'000'000)}, directory_ + "/output");
   ASSERT_TRUE(trainer.WaitForOutput("step 3/"));

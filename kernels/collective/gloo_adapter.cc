@@ -1,9 +1,7 @@
-// Adapter of Gloo, which throws: the only file that includes it.
+// Adapter of Gloo: rendezvous, and the collectives as passes of messages.
 
-#include <gloo/rendezvous/context.h>
 #include <gloo/rendezvous/store.h>
 #include <gloo/transport/tcp/device.h>
-#include <gloo/transport/unbound_buffer.h>
 #include <net/if.h>
 #include <netdb.h>
 #include <signal.h>
@@ -15,10 +13,7 @@
 #include <cstring>
 #include <exception>
 #include <map>
-#include <mutex>
 #include <numeric>
-#include <set>
-#include <stdexcept>
 #include <utility>
 #include <vector>
 
@@ -28,12 +23,12 @@
 #include "common/rng.h"
 #include "common/sha256.h"
 #include "kernels/collective/gloo.h"
+#include "kernels/collective/gloo_mesh_adapter.h"
 #include "kernels/collective/reduce.h"
 
 namespace trainyard {
 namespace {
 
-using Milliseconds = std::chrono::milliseconds;
 using SteadyClock = std::chrono::steady_clock;
 
 // Up to this an operation is bound by latency, and one pass beats two.
@@ -73,7 +68,9 @@ class Store final : public ::gloo::rendezvous::Store {
       values_[key].assign(value->begin(), value->end());
     }
   }
-  void wait(const std::vector<std::string>& keys, const Milliseconds&) override { wait(keys); }
+  void wait(const std::vector<std::string>& keys, const std::chrono::milliseconds&) override {
+    wait(keys);
+  }
 
  private:
   Rendezvous& rendezvous_;
@@ -82,168 +79,10 @@ class Store final : public ::gloo::rendezvous::Store {
   std::map<std::string, std::vector<char>> values_;
 };
 
-// Why an operation cannot go on.
-struct Failure : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
-
-// The connections of one rank, which all of its groups share.
-class Mesh {
- public:
-  using Buffer = ::gloo::transport::UnboundBuffer;
-
-  Mesh(std::shared_ptr<::gloo::rendezvous::Context> context, absl::Duration timeout)
-      : context_(std::move(context)), timeout_(timeout) {}
-
-  absl::Duration timeout() const { return timeout_; }  // Of one operation.
-
-  std::unique_ptr<Buffer> NewBuffer(void* data, size_t bytes) {
-    return context_->createUnboundBuffer(data, bytes);
-  }
-
-  // Between the two, Abort ends a wait for the buffer.
-  void Add(Buffer* buffer) {
-    const std::lock_guard lock(mutex_);
-    if (aborted_) throw Failure(why_);
-    buffers_.insert(buffer);
-  }
-  void Remove(Buffer* buffer) {
-    const std::lock_guard lock(mutex_);
-    buffers_.erase(buffer);
-  }
-
-  void Abort(const std::string& why) {
-    {
-      const std::lock_guard lock(mutex_);
-      if (std::exchange(aborted_, true)) return;
-      why_ = "aborted: " + why;
-      for (Buffer* buffer : buffers_) {
-        buffer->abortWaitRecv();
-        buffer->abortWaitSend();
-      }
-    }
-    Close();
-  }
-  bool aborted() {
-    const std::lock_guard lock(mutex_);
-    return aborted_;
-  }
-  void ThrowIfAborted() {
-    const std::lock_guard lock(mutex_);
-    if (aborted_) throw Failure(why_);
-  }
-
-  void Close() {
-    try {
-      context_->closeConnections();
-    } catch (const std::exception&) {
-      // Closed already.
-    }
-  }
-
- private:
-  const std::shared_ptr<::gloo::rendezvous::Context> context_;
-  const absl::Duration timeout_;
-  std::mutex mutex_;  // Guards the rest.
-  bool aborted_ = false;
-  std::string why_;
-  std::set<Buffer*> buffers_;
-};
-
-struct Slice {
-  size_t begin, bytes;
-};
-
-// Messages of one group under way. All are posted before any is waited for; a message in flight
-// keeps its memory until Wait returns or throws.
-class Transfers {
- public:
-  explicit Transfers(Mesh& mesh) : mesh_(mesh) {}
-  ~Transfers() {
-    for (const Posted& posted : posted_) mesh_.Remove(posted.buffer.get());
-  }
-
-  // `peer` is a world rank. A message meets the one of its tag.
-  void Send(const void* data, Slice slice, int peer, uint64_t tag) {
-    // Gloo has one type of buffer for both directions.
-    Post(const_cast<void*>(data), slice, peer, tag, /*receives=*/false);
-  }
-  void Receive(void* data, Slice slice, int peer, uint64_t tag) {
-    Post(data, slice, peer, tag, /*receives=*/true);
-  }
-
-  void Wait(absl::Duration timeout) {
-    const auto deadline = SteadyClock::now() + absl::ToChronoMilliseconds(timeout);
-    for (const Posted& posted : posted_) {
-      const auto left = std::chrono::ceil<Milliseconds>(deadline - SteadyClock::now());
-      try {
-        // Gloo takes a negative time for "the default".
-        posted.Wait(std::max(left, Milliseconds(0)));
-      } catch (const std::exception& error) {
-        mesh_.ThrowIfAborted();
-        const bool late = SteadyClock::now() >= deadline;
-        Fail(late ? "no word within " + absl::FormatDuration(timeout) + " from" : "lost", Missing(),
-             error);
-      }
-      mesh_.ThrowIfAborted();
-    }
-  }
-
- private:
-  struct Posted {
-    std::unique_ptr<Mesh::Buffer> buffer;
-    int peer;
-    bool receives;
-
-    void Wait(Milliseconds timeout) const {
-      receives ? buffer->waitRecv(timeout) : buffer->waitSend(timeout);
-    }
-  };
-
-  void Post(void* data, Slice slice, int peer, uint64_t tag, bool receives) {
-    if (slice.bytes == 0) return;
-    posted_.push_back({mesh_.NewBuffer(static_cast<std::byte*>(data) + slice.begin, slice.bytes),
-                       peer, receives});
-    Mesh::Buffer& buffer = *posted_.back().buffer;
-    mesh_.Add(&buffer);
-    try {
-      receives ? buffer.recv(peer, tag) : buffer.send(peer, tag);
-    } catch (const std::exception& error) {
-      mesh_.ThrowIfAborted();
-      Fail("lost", {peer}, error);
-    }
-  }
-
-  [[noreturn]] static void Fail(const std::string& what, const std::set<int>& peers,
-                                const std::exception& why) {
-    throw Failure(
-        absl::StrCat(what, " world rank ", absl::StrJoin(peers, ", "), " (", why.what(), ")"));
-  }
-
-  // The peers whose connections have failed before the message was through.
-  std::set<int> Missing() const {
-    std::set<int> missing;
-    for (const Posted& posted : posted_) {
-      // An aborted wait returns at once, or throws what has befallen its connection.
-      posted.buffer->abortWaitRecv();
-      posted.buffer->abortWaitSend();
-      try {
-        posted.Wait(Milliseconds(0));
-      } catch (const std::exception&) {
-        missing.insert(posted.peer);
-      }
-    }
-    return missing;
-  }
-
-  Mesh& mesh_;
-  std::vector<Posted> posted_;
-};
-
 class GlooCollective final : public Collective {
  public:
   // `channels`: by rank of the group, a number that no other group of the two ranks has.
-  GlooCollective(Mesh& mesh, const std::string& name, const std::vector<int>& members, int rank,
+  GlooCollective(GlooMesh& mesh, const std::string& name, const std::vector<int>& members, int rank,
                  std::vector<uint64_t> channels)
       : Collective(name, members, rank), mesh_(mesh), channels_(std::move(channels)) {
     for (int i = 1; i < size(); ++i) peers_.push_back((rank + i) % size());
@@ -256,7 +95,7 @@ class GlooCollective final : public Collective {
 
   void Abort() override { mesh_.Abort(absl::StrCat("group ", name(), " was aborted")); }
 
-  // Whether all members have the same bytes here. Throws Failure, as does the next.
+  // Whether all members have the same bytes here. Throws GlooFailure, as does the next.
   bool Agree(const std::string& bytes, absl::Duration timeout) {
     std::byte* scratch = Scratch(bytes.size());
     Pass pass(*this);
@@ -302,7 +141,7 @@ class GlooCollective final : public Collective {
 
    private:
     GlooCollective& group_;
-    Transfers transfers_;
+    GlooTransfers transfers_;
     const uint64_t number_;
   };
 
@@ -379,11 +218,11 @@ class GlooCollective final : public Collective {
     });
   }
 
-  using Messages = std::map<std::pair<int, int64_t>, Transfers>;  // By peer and number.
+  using Messages = std::map<std::pair<int, int64_t>, GlooTransfers>;  // By peer and number.
 
   void DoPostSend(ConstTensor data, Message to) override {
     Guarded([&] {
-      Transfers& transfers = sends_.try_emplace({to.peer, to.n}, mesh_).first->second;
+      GlooTransfers& transfers = sends_.try_emplace({to.peer, to.n}, mesh_).first->second;
       transfers.Send(data.data, {0, data.bytes()}, world_rank(to.peer),
                      Tag(to.peer, kMessage, uint64_t(to.n), data.bytes()));
     });
@@ -391,7 +230,7 @@ class GlooCollective final : public Collective {
   // A message leaves when its receiver expects it.
   void DoPostReceive(Tensor data, Message from) override {
     Guarded([&] {
-      Transfers& transfers = receives_.try_emplace({from.peer, from.n}, mesh_).first->second;
+      GlooTransfers& transfers = receives_.try_emplace({from.peer, from.n}, mesh_).first->second;
       transfers.Receive(data.data, {0, data.bytes()}, world_rank(from.peer),
                         Tag(from.peer, kMessage, uint64_t(from.n), data.bytes()));
     });
@@ -475,7 +314,7 @@ class GlooCollective final : public Collective {
     pass.Wait();
   }
 
-  Mesh& mesh_;
+  GlooMesh& mesh_;
   const std::vector<uint64_t> channels_;
   std::vector<int> peers_;  // From the next rank on, so that not all send to rank 0 first.
   uint64_t passes_ = 0;
@@ -540,7 +379,7 @@ class GlooWorld final : public CollectiveWorld {
   }
 
   const GlooOptions options_;
-  Mesh mesh_;
+  GlooMesh mesh_;
   std::vector<uint64_t> made_;  // Groups with each rank so far; number 0 is the next member's.
   GlooCollective farewell_;
 };

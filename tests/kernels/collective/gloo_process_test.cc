@@ -147,6 +147,43 @@ TEST(GlooProcesses, KillEndsTheRanksThatWaitInAnyOperationAndTheyNameTheDead) {
   }
 }
 
+// Catches a wait for a message of which only a part came or left before its connection broke.
+TEST(GlooProcesses, KillInTheMidstOfAMessageEndsItsReceiverAndItsSender) {
+  for (const int receiver : {0, 1}) {
+    SCOPED_TRACE(absl::StrCat("rank ", receiver, " receives"));
+    const std::string directory = Directory();
+    const auto pids = Fork(2, directory, absl::Minutes(10), [&](CollectiveWorld& world) {
+      testing::FileRendezvous inside(directory);
+      const auto group = world.Everyone();
+      std::vector<float> data(16 << 20);  // More than sockets hold.
+      const Tensor tensor{{data.data(), DType::kF32, Shape{int64_t(data.size())}}};
+      if (world.rank() == receiver) {
+        const ReceiveHandle message = (*group)->PostReceive(tensor, 1 - receiver);
+        (*group)->Barrier();
+        ::raise(SIGSTOP);
+        (*group)->WaitReceive(message);
+      } else {
+        (*group)->Barrier();
+        if (!inside.Get("receiver_stopped", absl::Minutes(1)).ok()) return 1;
+        const SendHandle message = (*group)->PostSend(tensor, receiver);
+        if (!inside.Set("a_part_is_sent", "").ok()) return 1;
+        (*group)->WaitSend(message);
+      }
+      return 0;
+    });
+    int status = 0;
+    EXPECT_EQ(::waitpid(pids[size_t(receiver)], &status, WUNTRACED), pids[size_t(receiver)]);
+    testing::FileRendezvous inside(directory);
+    EXPECT_TRUE(inside.Set("receiver_stopped", "").ok());
+    EXPECT_TRUE(inside.Get("a_part_is_sent", absl::Minutes(1)).ok());
+    ::kill(pids[1], SIGKILL);
+    EXPECT_EQ(WaitFor(pids[1]), -SIGKILL);
+    ::kill(pids[0], SIGCONT);
+    EXPECT_EQ(WaitFor(pids[0]), kPeerLost);
+    EXPECT_THAT(ErrorOf(directory, 0), HasSubstr("lost world rank 1 ("));
+  }
+}
+
 // A chain of groups: rank 3 dies, rank 2 waits for it, 1 for 2, and 0 for 1.
 TEST(GlooProcesses, KillEndsRanksOfGroupsThatDoNotContainTheDead) {
   const std::string directory = Directory();

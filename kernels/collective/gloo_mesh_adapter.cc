@@ -1,0 +1,213 @@
+// Adapter of Gloo's connections and messages, which throw.
+
+#include "kernels/collective/gloo_mesh_adapter.h"
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace trainyard {
+namespace {
+
+using Milliseconds = std::chrono::milliseconds;
+using SteadyClock = std::chrono::steady_clock;
+
+constexpr Milliseconds kWatchInterval(100);
+// No message carries it: channel 0 is that of the farewell, which only makes passes.
+constexpr uint64_t kSentinelTag = uint64_t{1} << 47;
+
+[[noreturn]] void Fail(const std::string& what, const std::set<int>& peers,
+                       const std::string& why) {
+  throw GlooFailure(absl::StrCat(what, " world rank ", absl::StrJoin(peers, ", "), " (", why, ")"));
+}
+
+}  // namespace
+
+GlooMesh::GlooMesh(std::shared_ptr<::gloo::rendezvous::Context> context, absl::Duration timeout)
+    : context_(std::move(context)),
+      timeout_(timeout),
+      sentinels_(PostSentinels()),
+      watch_([this] { Watch(); }) {}
+
+GlooMesh::~GlooMesh() {
+  {
+    const std::lock_guard lock(mutex_);
+    ends_ = true;
+  }
+  end_.notify_all();
+  watch_.join();
+}
+
+void GlooMesh::Add(Buffer* buffer, int peer) {
+  const std::lock_guard lock(mutex_);
+  if (aborted_) throw GlooFailure(why_);
+  peers_[buffer] = peer;
+}
+
+void GlooMesh::Remove(Buffer* buffer) {
+  const std::lock_guard lock(mutex_);
+  peers_.erase(buffer);
+}
+
+void GlooMesh::Abort(const std::string& why) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (std::exchange(aborted_, true)) return;
+    why_ = "aborted: " + why;
+    for (const auto& [buffer, peer] : peers_) {
+      buffer->abortWaitRecv();
+      buffer->abortWaitSend();
+    }
+  }
+  Close();
+}
+
+bool GlooMesh::aborted() {
+  const std::lock_guard lock(mutex_);
+  return aborted_;
+}
+
+void GlooMesh::ThrowIfAborted() {
+  const std::lock_guard lock(mutex_);
+  if (aborted_) throw GlooFailure(why_);
+}
+
+std::vector<std::unique_ptr<GlooMesh::Buffer>> GlooMesh::PostSentinels() {
+  std::vector<std::unique_ptr<Buffer>> sentinels(size_t(context_->size));
+  for (int peer = 0; peer < context_->size; ++peer) {
+    if (peer == context_->rank) continue;
+    sentinels[size_t(peer)] = NewBuffer(nullptr, 0);
+    sentinels[size_t(peer)]->recv(peer, kSentinelTag);
+  }
+  return sentinels;
+}
+
+std::string GlooMesh::WhyBroken(int peer) {
+  const std::lock_guard lock(sentinels_mutex_);
+  Buffer& sentinel = *sentinels_[size_t(peer)];
+  try {
+    // An aborted wait returns at once, or throws what has befallen its connection.
+    sentinel.abortWaitRecv();
+    sentinel.waitRecv(Milliseconds(0));
+    return "";
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+}
+
+// Gloo forgets a message of which a part has arrived or left when its connection breaks, and
+// nobody would end the wait for it before its timeout.
+void GlooMesh::Watch() {
+  std::unique_lock lock(mutex_);
+  while (!end_.wait_for(lock, kWatchInterval, [this] { return ends_; })) {
+    std::erase_if(peers_, [this](const auto& entry) {
+      const auto& [buffer, peer] = entry;
+      if (WhyBroken(peer).empty()) return false;
+      buffer->abortWaitRecv();
+      buffer->abortWaitSend();
+      return true;
+    });
+  }
+}
+
+void GlooMesh::Close() {
+  try {
+    context_->closeConnections();
+  } catch (const std::exception&) {
+    // Closed already.
+  }
+}
+
+struct GlooTransfers::Posted {
+  std::unique_ptr<GlooMesh::Buffer> buffer;
+  int peer;
+  bool receives;
+  bool through = false;
+
+  // An aborted wait returns false, after which the message may be through nevertheless.
+  bool Wait(Milliseconds timeout) {
+    return through = receives ? buffer->waitRecv(timeout) : buffer->waitSend(timeout);
+  }
+  bool IsThrough() {
+    try {
+      return through || Wait(Milliseconds(0)) || Wait(Milliseconds(0));
+    } catch (const std::exception&) {
+      return false;
+    }
+  }
+};
+
+GlooTransfers::GlooTransfers(GlooMesh& mesh) : mesh_(mesh) {}
+
+GlooTransfers::~GlooTransfers() {
+  for (const Posted& posted : posted_) mesh_.Remove(posted.buffer.get());
+}
+
+void GlooTransfers::Send(const void* data, Slice slice, int peer, uint64_t tag) {
+  // Gloo has one type of buffer for both directions.
+  Post(const_cast<void*>(data), slice, peer, tag, /*receives=*/false);
+}
+
+void GlooTransfers::Receive(void* data, Slice slice, int peer, uint64_t tag) {
+  Post(data, slice, peer, tag, /*receives=*/true);
+}
+
+void GlooTransfers::Wait(absl::Duration timeout) {
+  const auto deadline = SteadyClock::now() + absl::ToChronoMilliseconds(timeout);
+  for (Posted& posted : posted_) {
+    const auto left = std::chrono::ceil<Milliseconds>(deadline - SteadyClock::now());
+    std::string why;
+    try {
+      // Gloo takes a negative time for "the default".
+      if (posted.Wait(std::max(left, Milliseconds(0)))) continue;
+    } catch (const std::exception& error) {
+      why = error.what();
+    }
+    mesh_.ThrowIfAborted();
+    std::map<int, std::string> broken = Broken();  // First: IsThrough may close all.
+    if (why.empty() && posted.IsThrough()) continue;
+    if (!why.empty()) broken[posted.peer] = why;  // Its sentinel may not have been told yet.
+    const bool late = SteadyClock::now() >= deadline;
+    Fail(late ? "no word within " + absl::FormatDuration(timeout) + " from" : "lost",
+         Missing(broken), broken.at(posted.peer));
+  }
+}
+
+void GlooTransfers::Post(void* data, Slice slice, int peer, uint64_t tag, bool receives) {
+  if (slice.bytes == 0) return;
+  posted_.push_back(
+      {mesh_.NewBuffer(static_cast<std::byte*>(data) + slice.begin, slice.bytes), peer, receives});
+  GlooMesh::Buffer& buffer = *posted_.back().buffer;
+  mesh_.Add(&buffer, peer);
+  try {
+    receives ? buffer.recv(peer, tag) : buffer.send(peer, tag);
+  } catch (const std::exception& error) {
+    mesh_.ThrowIfAborted();
+    Fail("lost", {peer}, error.what());
+  }
+}
+
+// What has befallen the connections that do not hold, by peer.
+std::map<int, std::string> GlooTransfers::Broken() const {
+  std::map<int, std::string> broken;
+  for (const Posted& posted : posted_) {
+    std::string why = mesh_.WhyBroken(posted.peer);
+    if (!why.empty()) broken[posted.peer] = std::move(why);
+  }
+  return broken;
+}
+
+// The peers whose connections have failed before the message was through.
+std::set<int> GlooTransfers::Missing(const std::map<int, std::string>& broken) {
+  std::set<int> missing;
+  for (Posted& posted : posted_) {
+    if (broken.contains(posted.peer) && !posted.IsThrough()) missing.insert(posted.peer);
+  }
+  return missing;
+}
+
+}  // namespace trainyard

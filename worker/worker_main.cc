@@ -67,8 +67,10 @@ void AddFlags(CLI::App& app, Flags& flags) {
       ->capture_default_str();
   app.add_option("--devices", flags.devices, "CPU ranks that this machine takes at once")
       ->capture_default_str();
-  app.add_option("--cores", flags.cores,
-                 "Cores that the ranks share, each with at least one thread; default: all usable")
+  app.add_option(
+         "--cores", flags.cores,
+         "Cores that the ranks share, each with at least one thread, and with them that part of "
+         "the memory; default: all usable")
       ->check(CLI::PositiveNumber);
   app.add_option(
       "--root", flags.roots,

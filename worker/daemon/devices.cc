@@ -135,12 +135,14 @@ absl::StatusOr<std::vector<Device>> CpuDevices(const DeviceOptions& options) {
                                                    " is not above 0 and at most this machine's ",
                                                    cores, " usable cores"));
   }
-  const CpuShare share = ShareOf(options.cores > 0 ? options.cores : cores, options.devices);
+  const double shared_cores = options.cores > 0 ? options.cores : cores;
+  const CpuShare share = ShareOf(shared_cores, options.devices);
   Device device;
   device.model = absl::StrCat("cpu (", share.threads, share.threads == 1 ? " thread" : " threads");
   if (share.of_threads < 1) absl::StrAppend(&device.model, " on ", share.of_threads, " cores");
   absl::StrAppend(&device.model, ", ", CpuModel(), ")");
-  device.memory_bytes = MemoryBytes() / options.devices;
+  // As the cores, so that daemons which share a machine do not each promise all of its memory.
+  device.memory_bytes = uint64_t(double(MemoryBytes()) * shared_cores / cores) / options.devices;
   device.threads = share.threads;
   device.peak_flops = BestRates(options, share, cores);
   for (auto& [dtype, rate] : device.peak_flops) rate *= share.of_threads;

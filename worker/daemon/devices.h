@@ -22,7 +22,7 @@ struct Device {
 
 struct DeviceOptions {
   uint32_t devices = 1;
-  double cores = 0;                      // That they share; 0: all usable ones.
+  double cores = 0;                      // That they share, and memory with them; 0: all usable.
   std::string trainer;                   // Asked for the rates: `trainer --measure --threads N`.
   std::vector<std::string> environment;  // The trainer's.
   std::string best_rates;                // File of the best rates so far; no other daemon's.

@@ -71,6 +71,22 @@ TEST_F(DevicesTest, AnotherShareOfTheCoresHasARateOfItsOwn) {
   }
 }
 
+// Bug it must catch: daemons that share a machine by --cores, each with all of its memory.
+TEST_F(DevicesTest, MemoryIsSharedAsTheCoresAre) {
+  DeviceOptions options = Options("exit 1");
+  options.devices = 1;
+  const Device machine = CpuDevices(options)->front();
+  const double usable = machine.threads, whole = double(machine.memory_bytes);
+  const auto memory = [&](uint32_t devices, double cores) {
+    options.devices = devices;
+    options.cores = cores;
+    return double(CpuDevices(options)->front().memory_bytes);
+  };
+  EXPECT_EQ(memory(1, usable), whole);
+  EXPECT_NEAR(memory(1, usable / 4), whole / 4, 1);
+  EXPECT_NEAR(memory(2, usable / 4), whole / 8, 1);
+}
+
 TEST(ShareOfCores, IsWholeThreadsAndWhatTheyGetOfACore) {
   const auto expect = [](double cores, uint32_t devices, uint32_t threads, double of_threads) {
     const CpuShare share = ShareOf(cores, devices);

@@ -26,7 +26,7 @@ struct AttentionDims {
   int64_t heads;     // a
   int64_t kv_heads;  // g, divides a
   int64_t head_dim;  // d, 1 to 256
-  double scale;      // usually 1 / sqrt(d)
+  double scale;      // positive, usually 1 / sqrt(d)
 };
 
 struct AttentionForwardArgs {
@@ -50,6 +50,7 @@ inline void Check(const AttentionDims& dims) {
   CHECK(s > 0) << "attention sequence: " << s << " tokens";
   CHECK(a > 0 && g > 0 && a % g == 0) << "attention heads: " << a << " query, " << g << " key";
   CHECK(d > 0 && d <= 256) << "attention head_dim: " << d << ", legal are 1 to 256";
+  CHECK(scale > 0) << "attention scale: " << scale << ", must be positive";
 }
 
 inline void Check(const AttentionDims& dims, const ConstTensor& qkv) {

@@ -1,16 +1,17 @@
 // A task is one sequence and one key/value head with its group of query heads. Its keys and values
-// are copied once into f32 (or f64). Queries pass in strips of 32, transposed, over blocks of 64
-// keys, up to their own when causal: scores then have a key a row, so that softmax needs no sums
-// across a vector and every product is TileProduct on contiguous rows. Only the last 32 keys of a
-// strip are masked. Bound by multiply-adds: 4 d (forward) and 10 d (backward) FLOPs per score, of
-// which there are half as many when causal.
+// are copied once into what products take: f32 or f64, or bf16 in pairs. Queries pass in strips of
+// 32, transposed, over blocks of 64 keys, up to their own when causal: scores then have a key a
+// row, so that softmax needs no sums across a vector and every product is TileProduct on contiguous
+// rows. Only the last 32 keys of a strip are masked. Bound by multiply-adds: 4 d (forward) and 10 d
+// (backward) FLOPs per score, of which there are half as many when causal.
 
 #include "kernels/cpu/attention_core.h"
 
 #include <cmath>
 #include <limits>
-#include <utility>
+#include <type_traits>
 
+#include "kernels/cpu/attention_operands.h"
 #include "kernels/cpu/attention_softmax.h"
 #include "kernels/cpu/context.h"
 #include "kernels/cpu/parallel.h"
@@ -20,74 +21,6 @@ namespace trainyard::cpu {
 namespace {
 
 constexpr int64_t kKeys = 64;  // Of a block.
-
-constexpr int64_t RoundUp(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
-
-// `count` rows of a head within a packed tensor.
-template <typename T>
-struct Rows {
-  T* data;
-  int64_t stride;
-  int64_t count;
-};
-
-// Where a task's heads and rows lie, and the sizes of its copies.
-struct Layout {
-  Layout(const AttentionDims& dims, const AttentionPart& part, int64_t task)
-      : q_rows(part.q_rows),
-        kv_rows(part.kv_rows),
-        causal(part.causal),
-        d(dims.head_dim),
-        group(dims.heads / dims.kv_heads),
-        batch(task / dims.kv_heads),
-        kv_head(task % dims.kv_heads),
-        first_head(kv_head * group),
-        q_first(batch * dims.sequence + part.q_begin),
-        kv_first(batch * dims.sequence + part.kv_begin),
-        lse_first(batch * dims.heads * dims.sequence + part.q_begin),
-        lse_row(dims.sequence),
-        padded(RoundUp(d, kTileLanes)),
-        scale(dims.scale) {}
-  // A query head from row i of the part on, and the part's rows of the key/value head.
-  template <typename T>
-  T* Query(const Heads<T>& heads, int64_t head, int64_t i) const {
-    return heads.data + (q_first + i) * heads.row + head * d;
-  }
-  template <typename T>
-  Rows<T> Key(const Heads<T>& heads) const {
-    return {heads.data + kv_first * heads.row + kv_head * d, heads.row, kv_rows};
-  }
-  int64_t Statistic(int64_t head, int64_t i) const { return lse_first + head * lse_row + i; }
-
-  int64_t q_rows, kv_rows;
-  bool causal;
-  int64_t d, group, batch, kv_head, first_head;
-  int64_t q_first, kv_first, lse_first, lse_row;
-  int64_t padded;  // d up to whole vectors
-  double scale;
-};
-
-// to[r, c] = scale * from[r, c], each row padded with zeroes to at.padded.
-template <typename T, typename A>
-void Load(const Rows<const T>& from, const Layout& at, A scale, A* to) {
-  for (int64_t r = 0; r < from.count; ++r) {
-    const T* row = from.data + r * from.stride;
-    A* out = to + r * at.padded;
-#pragma omp simd
-    for (int64_t c = 0; c < at.d; ++c) out[c] = A(row[c]) * scale;
-    std::fill(out + at.d, out + at.padded, A(0));
-  }
-}
-
-// to[c, q] = from[q, c]: the loaded rows of a strip, transposed; zeroes for queries from `count`
-// on.
-template <typename A>
-void Transpose(const A* from, int64_t count, const Layout& at, A* to) {
-  if (count < kQueries) std::fill_n(to, at.d * kQueries, A(0));
-  for (int64_t c = 0; c < at.d; ++c) {
-    for (int64_t q = 0; q < count; ++q) to[c * kQueries + q] = from[q * at.padded + c];
-  }
-}
 
 // to[r, c] = scale * from[r, c], or adds that. Inlined, or backward of short sequences takes
 // some 5 % longer.
@@ -106,17 +39,6 @@ template <typename O, typename A>
   }
 }
 
-// Hands out the pieces of a task's scratch.
-template <typename A>
-class Pieces {
- public:
-  explicit Pieces(std::byte* data) : next_(reinterpret_cast<A*>(data)) {}
-  A* Take(int64_t elements) { return std::exchange(next_, next_ + RoundUp(elements, kTileLanes)); }
-
- private:
-  A* next_;
-};
-
 // Queries [i, i + count).
 struct Strip {
   int64_t i;
@@ -131,19 +53,20 @@ void ForEachBlock(int64_t i, const Layout& at, Body&& body) {
 }
 
 // products[key, q] = <rows[key], strip[:, q]>
-template <typename A>
-void Scores(int64_t keys, const Layout& at, const A* rows, const A* strip, A* products) {
-  TileProduct({.m = keys,
-               .n = kQueries,
-               .k = at.d,
-               .a = rows,
-               .a_row = at.padded,
-               .a_column = 1,
-               .b = strip,
-               .b_row = kQueries,
-               .c = products,
-               .c_row = kQueries,
-               .add = false});
+template <typename Products>
+void Scores(int64_t keys, const Layout& at, const typename Products::Element* dots,
+            const typename Products::Element* strip, typename Products::Sum* products) {
+  TileProduct(typename Products::Args{.m = keys,
+                                      .n = kQueries,
+                                      .k = RoundUp(at.d, Products::kPer) / Products::kPer,
+                                      .a = dots,
+                                      .a_row = at.padded / Products::kPer,
+                                      .a_column = 1,
+                                      .b = strip,
+                                      .b_row = kQueries,
+                                      .c = products,
+                                      .c_row = kQueries,
+                                      .add = false});
 }
 
 // Keys of the block at j that query i sees, less one: what ScoreBlock calls first.
@@ -156,72 +79,78 @@ struct Extent {
 };
 
 // sums[q, :] += sum over keys of weights[key, q] rows[key, :]
-template <typename A>
-void MixKeys(const Extent& extent, const Layout& at, const A* weights, const A* rows, A* sums) {
-  TileProduct({.m = extent.queries,
-               .n = at.padded,
-               .k = extent.keys,
-               .a = weights,
-               .a_row = 1,
-               .a_column = kQueries,
-               .b = rows,
-               .b_row = at.padded,
-               .c = sums,
-               .c_row = at.padded,
-               .add = true});
+template <typename Products>
+void MixKeys(const Extent& extent, const Layout& at, const typename Products::Element* weights,
+             const typename Products::Element* mix, typename Products::Sum* sums) {
+  TileProduct(typename Products::Args{.m = extent.queries,
+                                      .n = at.padded,
+                                      .k = RoundUp(extent.keys, Products::kPer) / Products::kPer,
+                                      .a = weights,
+                                      .a_row = 1,
+                                      .a_column = kQueries,
+                                      .b = mix,
+                                      .b_row = at.padded,
+                                      .c = sums,
+                                      .c_row = at.padded,
+                                      .add = true});
 }
 
 // sums[key, :] += sum over queries of weights[key, q] rows[q, :]
-template <typename A>
-void MixQueries(const Extent& extent, const Layout& at, const A* weights, const A* rows, A* sums) {
-  TileProduct({.m = extent.keys,
-               .n = at.padded,
-               .k = extent.queries,
-               .a = weights,
-               .a_row = kQueries,
-               .a_column = 1,
-               .b = rows,
-               .b_row = at.padded,
-               .c = sums,
-               .c_row = at.padded,
-               .add = true});
+template <typename Products>
+void MixQueries(const Extent& extent, const Layout& at, const typename Products::Element* weights,
+                const typename Products::Element* mix, typename Products::Sum* sums) {
+  TileProduct(typename Products::Args{.m = extent.keys,
+                                      .n = at.padded,
+                                      .k = RoundUp(extent.queries, Products::kPer) / Products::kPer,
+                                      .a = weights,
+                                      .a_row = kQueries / Products::kPer,
+                                      .a_column = 1,
+                                      .b = mix,
+                                      .b_row = at.padded,
+                                      .c = sums,
+                                      .c_row = at.padded,
+                                      .add = true});
 }
 
-template <typename A>
+template <typename Products>
 struct ForwardScratch {
+  using Element = typename Products::Element;
   ForwardScratch(const Layout& at, std::byte* data) {
-    Pieces<A> pieces(data);
-    keys = pieces.Take(at.kv_rows * at.padded);
-    values = pieces.Take(at.kv_rows * at.padded);
-    queries = pieces.Take(kQueries * at.padded);
-    strip = pieces.Take(kQueries * at.padded);
-    sums = pieces.Take(kQueries * at.padded);
-    scores = pieces.Take(kQueries * kKeys);
+    Pieces pieces(data);
+    pieces.Take(keys, at.kv_rows, at);
+    pieces.Take(values, at.kv_rows, at);
+    pieces.Take(queries, kQueries, at);
+    pieces.Take(strip, kQueries * at.padded);
+    pieces.Take(weights, kQueries * kKeys);
+    pieces.Take(sums, kQueries * at.padded);
+    pieces.Take(scores, kQueries * kKeys);
+    bytes = pieces.BytesFrom(data);
   }
-  static size_t Bytes(const Layout& at) {
-    return sizeof(A) *
-           size_t(2 * at.kv_rows * at.padded + 3 * kQueries * at.padded + kQueries * kKeys);
-  }
-  A *keys, *values, *queries, *strip, *sums, *scores;
+  Operand<Products> keys, values, queries;
+  Element *strip, *weights;
+  typename Products::Sum *sums, *scores;
+  size_t bytes;
 };
 
 // A strip over all keys that it sees; leaves sum_j p v in work.sums.
-template <typename A>
-void ForwardStrip(const Strip& strip, const Layout& at, const ForwardScratch<A>& work,
+template <typename Products, typename A>
+void ForwardStrip(const Strip& strip, const Layout& at, const ForwardScratch<Products>& work,
                   SoftmaxState<A>& state) {
   std::fill_n(work.sums, kQueries * at.padded, A(0));
   std::fill_n(state.largest, kQueries, -std::numeric_limits<A>::infinity());
   std::fill_n(state.sum, kQueries, A(0));
   ForEachBlock(strip.i, at, [&](int64_t j, int64_t keys) {
-    Scores(keys, at, work.keys + j * at.padded, work.strip, work.scores);
-    SoftmaxForward({work.scores, keys, FirstOf(strip.i, j, at)}, state);
+    Scores<Products>(keys, at, work.keys.DotsAt(j, at), work.strip, work.scores);
+    SoftmaxForward({work.scores, keys, FirstOf(strip.i, j, at), A(at.scale)}, state);
     for (int64_t q = 0; q < strip.count; ++q) {
       if (state.shrink[q] == A(1) || j == 0) continue;
       A* sums = work.sums + q * at.padded;
 #pragma omp simd
       for (int64_t c = 0; c < at.padded; ++c) sums[c] *= state.shrink[q];
     }
-    MixKeys({strip.count, keys}, at, work.scores, work.values + j * at.padded, work.sums);
+    MixKeys<Products>({strip.count, keys}, at,
+                      AcrossKeys<Products>(work.scores, keys, work.weights),
+                      work.values.MixAt(j, at), work.sums);
   });
 }
 
@@ -248,21 +177,21 @@ struct Finish {
   }
 };
 
-template <typename T, typename O>
+template <typename Products, typename T, typename O>
 void Forward(const AttentionForwardCore<T, O>& core, const Layout& at, std::byte* scratch) {
   using A = Accumulate<T>;
-  const ForwardScratch<A> work(at, scratch);
-  Load(at.Key(core.k), at, A(1), work.keys);
-  Load(at.Key(core.v), at, A(1), work.values);
+  const ForwardScratch<Products> work(at, scratch);
+  LoadDots(at.Key(core.k), at, work.keys);
+  LoadDots(at.Key(core.v), at, work.values);
+  LoadMix(at.Key(core.v), at, work.values);
   SoftmaxState<A> state;
   const Finish<O, A> finish = {state, at, core.write};
   for (int64_t head = at.first_head; head < at.first_head + at.group; ++head) {
     A* lse = core.lse + at.Statistic(head, 0);
     for (int64_t i = 0; i < at.q_rows; i += kQueries) {
       const int64_t count = std::min(kQueries, at.q_rows - i);
-      Load(Rows<const T>{at.Query(core.q, head, i), core.q.row, count}, at, A(at.scale),
-           work.queries);
-      Transpose(work.queries, count, at, work.strip);
+      LoadDots(at.Queries(core.q, head, i, count), at, work.queries);
+      Transpose<Products>(work.queries.dots, count, at, work.strip);
       ForwardStrip({i, count}, at, work, state);
       for (int64_t q = 0; q < count; ++q) {
         finish(q, work.sums + q * at.padded, at.Query(core.out, head, i + q), lse[i + q]);
@@ -271,76 +200,82 @@ void Forward(const AttentionForwardCore<T, O>& core, const Layout& at, std::byte
   }
 }
 
-template <typename A>
+template <typename Products>
 struct BackwardScratch {
+  using Element = typename Products::Element;
   BackwardScratch(const Layout& at, std::byte* data) {
-    Pieces<A> pieces(data);
-    for (A** all : {&keys, &values, &dkeys, &dvalues}) *all = pieces.Take(at.kv_rows * at.padded);
-    for (A** strip : {&queries, &query_strip, &dout, &dout_strip, &dqueries}) {
-      *strip = pieces.Take(kQueries * at.padded);
-    }
-    scores = pieces.Take(kQueries * kKeys);
-    dscores = pieces.Take(kQueries * kKeys);
+    Pieces pieces(data);
+    for (auto* operand : {&keys, &values}) pieces.Take(*operand, at.kv_rows, at);
+    for (auto* operand : {&queries, &dout}) pieces.Take(*operand, kQueries, at);
+    for (auto* strip : {&query_strip, &dout_strip}) pieces.Take(*strip, kQueries * at.padded);
+    pieces.Take(weights, kQueries * kKeys);
+    for (auto* all : {&dkeys, &dvalues}) pieces.Take(*all, at.kv_rows * at.padded);
+    pieces.Take(dqueries, kQueries * at.padded);
+    for (auto* block : {&scores, &dscores}) pieces.Take(*block, kQueries * kKeys);
+    bytes = pieces.BytesFrom(data);
   }
-  static size_t Bytes(const Layout& at) {
-    return sizeof(A) *
-           size_t(4 * at.kv_rows * at.padded + 5 * kQueries * at.padded + 2 * kQueries * kKeys);
-  }
-  A *keys, *values, *dkeys, *dvalues;                       // Of all of the part's keys.
-  A *queries, *query_strip, *dout, *dout_strip, *dqueries;  // Of a strip; *_strip are transposed.
-  A *scores, *dscores;
+  Operand<Products> keys, values, queries, dout;  // All of the part's keys, a strip of queries.
+  Element *query_strip, *dout_strip, *weights;    // *_strip are transposed.
+  typename Products::Sum *dkeys, *dvalues, *dqueries, *scores, *dscores;
+  size_t bytes;
 };
 
-// A strip: adds to dkeys and dvalues, leaves dqueries (before scale).
-template <typename A>
-void BackwardStrip(const Strip& strip, const Layout& at, const BackwardScratch<A>& work,
+// A strip: adds to dkeys and dvalues, leaves dqueries (dkeys and dqueries before scale).
+template <typename Products, typename A>
+void BackwardStrip(const Strip& strip, const Layout& at, const BackwardScratch<Products>& work,
                    const A* lse, const A* delta) {
   std::fill_n(work.dqueries, kQueries * at.padded, A(0));
   ForEachBlock(strip.i, at, [&](int64_t j, int64_t keys) {
-    const int64_t offset = j * at.padded;
-    Scores(keys, at, work.keys + offset, work.query_strip, work.scores);
-    Scores(keys, at, work.values + offset, work.dout_strip, work.dscores);
-    SoftmaxBackward({work.scores, keys, FirstOf(strip.i, j, at)}, work.dscores, lse, delta);
-    MixKeys({strip.count, keys}, at, work.dscores, work.keys + offset, work.dqueries);
-    MixQueries({strip.count, keys}, at, work.scores, work.dout, work.dvalues + offset);
-    // Queries carry the scale, so these are the gradients of the keys themselves.
-    MixQueries({strip.count, keys}, at, work.dscores, work.queries, work.dkeys + offset);
+    const Extent extent = {strip.count, keys};
+    Scores<Products>(keys, at, work.keys.DotsAt(j, at), work.query_strip, work.scores);
+    Scores<Products>(keys, at, work.values.DotsAt(j, at), work.dout_strip, work.dscores);
+    SoftmaxBackward({work.scores, keys, FirstOf(strip.i, j, at), A(at.scale)}, work.dscores, lse,
+                    delta);
+    MixKeys<Products>(extent, at, AcrossKeys<Products>(work.dscores, keys, work.weights),
+                      work.keys.MixAt(j, at), work.dqueries);
+    MixQueries<Products>(extent, at, AlongQueries<Products>(work.scores, keys, work.weights),
+                         work.dout.mix, work.dvalues + j * at.padded);
+    MixQueries<Products>(extent, at, AlongQueries<Products>(work.dscores, keys, work.weights),
+                         work.queries.mix, work.dkeys + j * at.padded);
   });
 }
 
-template <typename T, typename O>
+template <typename Products, typename T, typename O>
 void Backward(const AttentionBackwardCore<T, O>& core, const Layout& at, std::byte* scratch) {
   using A = Accumulate<T>;
-  const BackwardScratch<A> work(at, scratch);
-  Load(at.Key(core.k), at, A(1), work.keys);
-  Load(at.Key(core.v), at, A(1), work.values);
+  const BackwardScratch<Products> work(at, scratch);
+  LoadDots(at.Key(core.k), at, work.keys);
+  LoadMix(at.Key(core.k), at, work.keys);
+  LoadDots(at.Key(core.v), at, work.values);
   std::fill_n(work.dkeys, at.kv_rows * at.padded, A(0));
   std::fill_n(work.dvalues, at.kv_rows * at.padded, A(0));
   for (int64_t head = at.first_head; head < at.first_head + at.group; ++head) {
     for (int64_t i = 0; i < at.q_rows; i += kQueries) {
       const int64_t count = std::min(kQueries, at.q_rows - i);
-      const T* out = at.Query(core.out, head, i);
-      Load(Rows<const T>{at.Query(core.q, head, i), core.q.row, count}, at, A(at.scale),
-           work.queries);
-      Transpose(work.queries, count, at, work.query_strip);
-      Load(Rows<const T>{at.Query(core.dout, head, i), core.dout.row, count}, at, A(1), work.dout);
-      Transpose(work.dout, count, at, work.dout_strip);
+      const Rows<const T> queries = at.Queries(core.q, head, i, count);
+      LoadDots(queries, at, work.queries);
+      LoadMix(queries, at, work.queries);
+      Transpose<Products>(work.queries.dots, count, at, work.query_strip);
+      const Rows<const T> dout = at.Queries(core.dout, head, i, count);
+      LoadDots(dout, at, work.dout);
+      LoadMix(dout, at, work.dout);
+      Transpose<Products>(work.dout.dots, count, at, work.dout_strip);
+      const Rows<const T> out = at.Queries(core.out, head, i, count);
       alignas(64) A lse[kQueries] = {}, delta[kQueries] = {};
       std::copy_n(core.lse + at.Statistic(head, i), count, lse);
       for (int64_t q = 0; q < count; ++q) {
         A sum = 0;
 #pragma omp simd reduction(+ : sum)
         for (int64_t c = 0; c < at.d; ++c) {
-          sum += work.dout[q * at.padded + c] * A(out[q * core.out.row + c]);
+          sum += A(dout.data[q * dout.stride + c]) * A(out.data[q * out.stride + c]);
         }
         delta[q] = sum;
       }
       BackwardStrip({i, count}, at, work, lse, delta);
-      Store(work.dqueries, A(at.scale), at, Rows<O>{at.Query(core.dq, head, i), core.dq.row, count},
-            core.write_dq);
+      Store(work.dqueries, A(at.scale), at, at.Queries(core.dq, head, i, count), core.write_dq);
     }
   }
-  Store(work.dkeys, A(1), at, at.Key(core.dk), core.write_dkv);
+  Store(work.dkeys, A(at.scale), at, at.Key(core.dk), core.write_dkv);
   Store(work.dvalues, A(1), at, at.Key(core.dv), core.write_dkv);
 }
 
@@ -353,20 +288,38 @@ void ForEachTask(Exec& exec, const Core& core, size_t bytes, const Body& body) {
   });
 }
 
+template <typename Products, typename T, typename O>
+void RunOn(Exec& exec, const AttentionForwardCore<T, O>& core) {
+  const size_t bytes = ForwardScratch<Products>(Layout(core.dims, core.part, 0), nullptr).bytes;
+  ForEachTask(exec, core, bytes,
+              [&](const Layout& at, std::byte* data) { Forward<Products>(core, at, data); });
+}
+
+template <typename Products, typename T, typename O>
+void RunOn(Exec& exec, const AttentionBackwardCore<T, O>& core) {
+  const size_t bytes = BackwardScratch<Products>(Layout(core.dims, core.part, 0), nullptr).bytes;
+  ForEachTask(exec, core, bytes,
+              [&](const Layout& at, std::byte* data) { Backward<Products>(core, at, data); });
+}
+
+template <typename T, typename Core>
+void RunOnBest(Exec& exec, const Core& core) {
+  if constexpr (std::is_same_v<T, bf16>) {
+    if (HasBf16Pairs()) return RunOn<PairedProducts>(exec, core);
+  }
+  RunOn<PlainProducts<Accumulate<T>>>(exec, core);
+}
+
 }  // namespace
 
 template <typename T, typename O>
 void Run(Exec& exec, const AttentionForwardCore<T, O>& core) {
-  const size_t bytes = ForwardScratch<Accumulate<T>>::Bytes(Layout(core.dims, core.part, 0));
-  ForEachTask(exec, core, bytes,
-              [&](const Layout& at, std::byte* scratch) { Forward(core, at, scratch); });
+  RunOnBest<T>(exec, core);
 }
 
 template <typename T, typename O>
 void Run(Exec& exec, const AttentionBackwardCore<T, O>& core) {
-  const size_t bytes = BackwardScratch<Accumulate<T>>::Bytes(Layout(core.dims, core.part, 0));
-  ForEachTask(exec, core, bytes,
-              [&](const Layout& at, std::byte* scratch) { Backward(core, at, scratch); });
+  RunOnBest<T>(exec, core);
 }
 
 template void Run(Exec&, const AttentionForwardCore<double, double>&);

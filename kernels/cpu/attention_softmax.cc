@@ -44,12 +44,12 @@ template <typename Lanes, typename A>
     auto& state_sum = reinterpret_cast<Vector&>(state.sum[q]);
     Vector largest = state_largest, sum = {};
     for (int64_t r = 0; r < block.keys; ++r) {
-      const auto& score = reinterpret_cast<Vector&>(block.scores[r * kQueries + q]);
+      const Vector score = reinterpret_cast<Vector&>(block.scores[r * kQueries + q]) * block.scale;
       largest = score > largest ? score : largest;
     }
     for (int64_t r = 0; r < block.keys; ++r) {
       auto& score = reinterpret_cast<Vector&>(block.scores[r * kQueries + q]);
-      Vector p = score - largest;
+      Vector p = score * block.scale - largest;
       Lanes::Exp(p);
       score = p;
       sum += p;
@@ -73,7 +73,7 @@ template <typename Lanes, typename A>
     for (int64_t r = 0; r < block.keys; ++r) {
       auto& score = reinterpret_cast<Vector&>(block.scores[r * kQueries + q]);
       auto& dp_rq = reinterpret_cast<Vector&>(dp[r * kQueries + q]);
-      Vector p = score - lse_q;
+      Vector p = score * block.scale - lse_q;
       Lanes::Exp(p);
       score = p;
       dp_rq = p * (dp_rq - delta_q);

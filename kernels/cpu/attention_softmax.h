@@ -16,9 +16,10 @@ inline constexpr int64_t kQueries = 32;
 // r <= first + q; scores of others count as minus infinity.
 template <typename A>
 struct ScoreBlock {
-  A* scores;  // [keys, kQueries]
+  A* scores;  // [keys, kQueries]: scores / scale
   int64_t keys;
   int64_t first;
+  A scale;  // positive
 };
 
 // The running softmax of kQueries queries: of the scores seen so far, the largest, and

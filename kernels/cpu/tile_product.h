@@ -11,7 +11,7 @@ namespace trainyard::cpu {
 inline constexpr int64_t kTileLanes = 16;
 
 //   c[i,j] = (add ? c[i,j] : 0) + sum_k a[i a_row + k a_column] b[k b_row + j]
-template <typename A>
+template <typename A, typename C = A>
 struct TileProductArgs {
   int64_t m;
   int64_t n;  // a multiple of kTileLanes
@@ -21,7 +21,7 @@ struct TileProductArgs {
   int64_t a_column;
   const A* b;
   int64_t b_row;
-  A* c;
+  C* c;
   int64_t c_row;
   bool add;
 };

@@ -44,7 +44,7 @@ std::string TestJob::Text() const {
   std::string text = absl::StrCat("name: ", name, "\nmodel: {", model.empty() ? small : model,
                                   "}\nprecision: F32\nbatch: {global: 4, micro: ", micro,
                                   ", sequence: 64}\ndata: {", data, "}\n");
-  absl::StrAppend(&text, "optimizer: {adamw: {learning_rate: 3e-3}}\nsteps: ", steps,
+  absl::StrAppend(&text, "optimizer: {adamw: {", adamw, "}}\nsteps: ", steps,
                   "\ndevices: ", devices, "\nseed: 7\n", more, more.empty() ? "" : "\n");
   if (checkpoint_every > 0) {
     absl::StrAppend(&text, "checkpoint: {directory: ", directory,
@@ -259,6 +259,15 @@ pid_t Service::Find(const std::string& program, const std::string& text) {
     }
   }
   return pids.size() == 1 ? pids[0] : -1;
+}
+
+void ExpectPhasesSumToTheStep(const nlohmann::json& step) {
+  double sum = 0;
+  for (const auto& [phase, seconds] : step.at("phases").items()) {
+    if (phase != "data" && phase != "checkpoint") sum += seconds.get<double>();
+  }
+  EXPECT_NEAR(sum, step.at("seconds").get<double>(), 0.02 * step.at("seconds").get<double>() + 1e-5)
+      << step.dump();
 }
 
 std::string HttpGet(const std::string& url) {

@@ -29,6 +29,7 @@ struct TestJob {
   std::string directory = "";  // Of checkpoints.
   int micro = 2;               // Of 4 sequences.
   int hidden = 32;
+  std::string adamw = "learning_rate: 3e-3";
   std::string moe = "";    // Fields of it make the model one with experts.
   std::string model = "";  // Another one, in place of all that is said of it above.
   std::string data = "synthetic: {}";
@@ -88,6 +89,10 @@ class Service {
   std::vector<std::unique_ptr<Process>> processes_;
   int runs_ = 0;
 };
+
+// Of a record of `steps`: all phases but data and checkpoint sum to the step's time, whatever the
+// layout.
+void ExpectPhasesSumToTheStep(const nlohmann::json& step);
 
 // The body of an HTTP GET; empty if that fails.
 std::string HttpGet(const std::string& url);

@@ -32,16 +32,6 @@ void ExpectEveryStepOnceAndAFallingLoss(const std::vector<nlohmann::json>& steps
   EXPECT_LT(last, 0.98 * first);
 }
 
-// The phases but data and checkpoint sum to the step time (design section 4).
-void ExpectPhasesSumToTheStep(const nlohmann::json& step) {
-  double sum = 0;
-  for (const auto& [phase, seconds] : step.at("phases").items()) {
-    if (phase != "data" && phase != "checkpoint") sum += seconds.get<double>();
-  }
-  EXPECT_NEAR(sum, step.at("seconds").get<double>(), 0.02 * step.at("seconds").get<double>() + 1e-5)
-      << step.dump();
-}
-
 void ExpectPrometheusAccepts(Service& service, const std::string& url) {
   const std::string page = HttpGet(url);
   ASSERT_NE(page, "") << url;
@@ -147,68 +137,6 @@ TEST(Training, ItsCheckpointsAreListedGoodAndWriteText) {
   EXPECT_THAT(service.Trainyard({"events", id}).output,
               AllOf(HasSubstr("SUBMITTED"), HasSubstr("PLACED"), HasSubstr("RUNNING"),
                     HasSubstr("CHECKPOINTED"), HasSubstr("FINISHED")));
-}
-
-// By step. What only some models have is 0 for others.
-struct Curves {
-  std::vector<double> loss, load_balancing_loss;
-};
-
-Curves Train(Service& service, TestJob job) {
-  job.checkpoint_every = job.steps;
-  job.directory = "runs/" + job.name;
-  const std::string id = service.Submit(job);
-  EXPECT_EQ(service.WaitForEnd(id), "SUCCEEDED");
-  Curves curves;
-  for (const auto& step : service.Steps(id)) {
-    curves.loss.push_back(step.at("loss").get<double>());
-    curves.load_balancing_loss.push_back(step.value("load_balancing_loss", 0.0));
-    ExpectPhasesSumToTheStep(step);
-  }
-  return curves;
-}
-
-void ExpectSame(const Curves& got, const Curves& want) {
-  ASSERT_EQ(want.loss.size(), 8u);
-  ASSERT_EQ(got.loss.size(), want.loss.size());
-  for (size_t i = 0; i < want.loss.size(); ++i) {
-    SCOPED_TRACE(absl::StrCat("step ", i + 1));
-    EXPECT_NEAR(got.loss[i], want.loss[i], 1e-4);
-    EXPECT_NEAR(got.load_balancing_loss[i], want.load_balancing_loss[i], 1e-4);
-  }
-}
-
-// 16 processes, every axis of a dense model and virtual stages, against one: f32, so that sums in
-// another order show in the seventh digit.
-TEST(Training, ManyRanksOverAllAxesGiveTheCurveOfOne) {
-  Service service({.workers = 2, .devices_per_worker = 8});
-  TestJob job{.name = "one", .steps = 8, .micro = 1};
-  const Curves one = Train(service, job);
-  job.name = "many", job.devices = 16;
-  job.more = "parallelism: {tensor: 2, pipeline: 2, virtual_pipeline: 2, context: 2}";
-  ExpectSame(Train(service, job), one);
-}
-
-// 8 processes that divide 8 experts and their tokens over expert x tensor ranks, against one, which
-// has the same micro-batches: the load is balanced over them. Then once more under ZeRO FULL, with
-// one layer, and norms and activations of the other, computed again.
-TEST(Training, ExpertsOnManyRanksGiveTheCurveOfOne) {
-  Service service({.workers = 2, .devices_per_worker = 4});
-  TestJob job{.name = "one",
-              .steps = 8,
-              .micro = 4,
-              .moe = "experts: 8, top_k: 2, expert_ffn: 24, aux_loss: 0.01"};
-  const Curves one = Train(service, job);
-  EXPECT_GT(one.load_balancing_loss[0], 1);
-  EXPECT_THAT(HttpGet(service.metrics_url()), HasSubstr("trainyard_load_balancing_loss{"));
-  job.name = "many", job.devices = 8, job.micro = 1;
-  job.more = "parallelism: {tensor: 2, expert: 2}";
-  ExpectSame(Train(service, job), one);
-  job.name = "full";
-  job.more =
-      "parallelism: {tensor: 2, expert: 2, zero: FULL}\n"
-      "recompute: {blocks: 1, norms_and_activations: true}";
-  ExpectSame(Train(service, job), one);
 }
 
 }  // namespace

@@ -190,6 +190,7 @@ void ReadRank(Fields& fields, RankConfig& out) {
   fields.Read("world", {1, kUint32.max}, out.world);
   fields.Read("device", kUint32, out.device);
   fields.Read("threads", {1, 4096}, out.threads);
+  fields.Read("processors", out.processors);
   fields.Read("interface", out.interface);
   fields.Read("roots", out.roots);
   fields.Read("socket", out.socket);

@@ -22,6 +22,7 @@ struct RankConfig {
   int64_t world = 1;
   int64_t device = 0;                      // Index on this machine.
   int64_t threads = 1;                     // OpenMP threads of this rank.
+  std::vector<int64_t> processors;         // That are its alone; empty: it runs on any.
   std::string interface = "127.0.0.1";     // Address or device name for connections between ranks.
   std::vector<std::string> roots;          // Where paths of the job may lie; empty: anywhere.
   std::string socket;                      // Of the worker daemon; empty: none.

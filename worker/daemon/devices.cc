@@ -28,11 +28,16 @@ constexpr int kVersion = 1;  // Of the file that keeps the rates.
 constexpr absl::Duration kMeasureTimeout = absl::Seconds(60);
 constexpr uint32_t kMaxDevices = 1024;
 
-uint32_t UsableCores() {
+// Empty if the system does not say.
+std::vector<int> UsableProcessors() {
   cpu_set_t set;
   CPU_ZERO(&set);
-  if (::sched_getaffinity(0, sizeof(set), &set) != 0) return 1;
-  return uint32_t(std::max(1, CPU_COUNT(&set)));
+  std::vector<int> usable;
+  if (::sched_getaffinity(0, sizeof(set), &set) != 0) return usable;
+  for (int i = 0; i < CPU_SETSIZE; ++i) {
+    if (CPU_ISSET(size_t(i), &set)) usable.push_back(i);
+  }
+  return usable;
 }
 
 std::string CpuModel() {
@@ -124,8 +129,19 @@ CpuShare ShareOf(double cores, uint32_t devices) {
   return {threads, std::min(1.0, each / threads)};
 }
 
+std::vector<std::vector<int>> DivideProcessors(const std::vector<int>& usable, uint32_t devices) {
+  std::vector<std::vector<int>> divided(devices);
+  if (usable.size() < devices) return divided;
+  for (size_t i = 0; i < devices; ++i) {
+    divided[i].assign(usable.begin() + int64_t(usable.size() * i / devices),
+                      usable.begin() + int64_t(usable.size() * (i + 1) / devices));
+  }
+  return divided;
+}
+
 absl::StatusOr<std::vector<Device>> CpuDevices(const DeviceOptions& options) {
-  const uint32_t cores = UsableCores();
+  const std::vector<int> usable = UsableProcessors();
+  const uint32_t cores = uint32_t(std::max<size_t>(1, usable.size()));
   if (options.devices == 0 || options.devices > kMaxDevices) {
     return absl::InvalidArgumentError(
         absl::StrCat("--devices ", options.devices, " is not between 1 and ", kMaxDevices));
@@ -148,6 +164,10 @@ absl::StatusOr<std::vector<Device>> CpuDevices(const DeviceOptions& options) {
   for (auto& [dtype, rate] : device.peak_flops) rate *= share.of_threads;
   std::vector<Device> devices(options.devices, device);
   for (uint32_t i = 0; i < options.devices; ++i) devices[i].index = i;
+  // Daemons that share a machine do not know each other's processors.
+  if (shared_cores < cores) return devices;
+  const auto processors = DivideProcessors(usable, options.devices);
+  for (Device& device : devices) device.processors = processors[device.index];
   return devices;
 }
 

@@ -17,6 +17,7 @@ struct Device {
   std::string model;          // "cpu (2 threads, AMD EPYC 9354)".
   uint64_t memory_bytes = 0;  // Its share.
   uint32_t threads = 0;
+  std::vector<int> processors = {};          // That are its alone; empty: it runs on any.
   std::map<std::string, double> peak_flops;  // Per second by dtype: f32, bf16, f64. Empty: unknown.
 };
 
@@ -35,6 +36,9 @@ struct CpuShare {
   double of_threads = 1;  // Of so many threads' rate; below 1 where there are more than cores.
 };
 CpuShare ShareOf(double cores, uint32_t devices);
+
+// Neighbours stay together, because they share caches. Empty lists where there is not one for each.
+std::vector<std::vector<int>> DivideProcessors(const std::vector<int>& usable, uint32_t devices);
 
 // Takes about 0.3 s, for the measurement. INVALID_ARGUMENT for counts of zero or beyond the
 // machine. A measurement that fails is logged, and leaves the rates as they were: at first unknown.

@@ -14,6 +14,7 @@
 #include "kernels/matrix_rate.h"
 #include "worker/channel/client.h"
 #include "worker/channel/patience.h"
+#include "worker/trainer/affinity.h"
 #include "worker/trainer/flight_log.h"
 #include "worker/trainer/heartbeat.h"
 #include "worker/trainer/progress.h"
@@ -202,6 +203,10 @@ absl::StatusOr<TrainingResult> RunRankProcess(const TrainerConfig& config, const
     rank = *config.rank;
   } else {
     ASSIGN_OR_RETURN(rank, Alone(config.job, backend));
+  }
+  if (!rank.processors.empty()) {
+    const absl::Status bound = RunOnProcessors(rank.processors);
+    if (!bound.ok()) LogWarning("runs_on_any_processor", {{"error", bound.message()}});
   }
   Heartbeat heartbeat(*options.activity);
   StopWatcher stop_watcher(*options.activity);

@@ -242,6 +242,7 @@ rank:
   world: 2
   device: 1
   threads: 2
+  processors: [2, 3]
   interface: lo
   roots: [/data, /state]
   socket: /state/s
@@ -264,6 +265,7 @@ TEST(ParseTrainerConfig, LandsInEveryField) {
   EXPECT_EQ(rank.world, 2);
   EXPECT_EQ(rank.device, 1);
   EXPECT_EQ(rank.threads, 2);
+  EXPECT_THAT(rank.processors, ElementsAre(2, 3));
   EXPECT_EQ(rank.interface, "lo");
   EXPECT_THAT(rank.roots, ElementsAre("/data", "/state"));
   EXPECT_EQ(rank.socket, "/state/s");

@@ -71,6 +71,27 @@ TEST_F(DevicesTest, AnotherShareOfTheCoresHasARateOfItsOwn) {
   }
 }
 
+TEST(Processors, AreDividedWithoutRestAndNeighboursStayTogether) {
+  EXPECT_THAT(DivideProcessors({0, 1, 4, 5, 8}, 2),
+              ElementsAre(ElementsAre(0, 1), ElementsAre(4, 5, 8)));
+  EXPECT_THAT(DivideProcessors({3}, 1), ElementsAre(ElementsAre(3)));
+}
+
+// Bug it must catch: ranks bound to one processor while another is idle.
+TEST(Processors, AreNobodysAloneWhereTheyAreTooFew) {
+  EXPECT_THAT(DivideProcessors({0, 1}, 3), ElementsAre(IsEmpty(), IsEmpty(), IsEmpty()));
+}
+
+// Bug it must catch: two daemons of a machine that bind their ranks to the same processors.
+TEST_F(DevicesTest, ProcessorsAreBoundOnlyByADaemonThatHasThemAll) {
+  DeviceOptions options = Options("exit 1");
+  options.devices = 1;
+  const Device whole = CpuDevices(options)->front();
+  EXPECT_EQ(whole.processors.size(), whole.threads);
+  options.cores = 0.5;
+  EXPECT_THAT(CpuDevices(options)->front().processors, IsEmpty());
+}
+
 // Bug it must catch: daemons that share a machine by --cores, each with all of its memory.
 TEST_F(DevicesTest, MemoryIsSharedAsTheCoresAre) {
   DeviceOptions options = Options("exit 1");

@@ -70,6 +70,7 @@ TEST(RankConfigTest, HasTheJobAsItCameAndThePeakOfItsDtype) {
                          .model = "cpu",
                          .memory_bytes = uint64_t{5} << 30,
                          .threads = 3,
+                         .processors = {4, 5, 6},
                          .peak_flops = {{"f32", 5e9}, {"bf16", 7e9}}};
   const std::vector<std::string> roots = {"/data"};
   const auto text = TrainerConfig({order, {0, 0}, device, roots, "eth0"},
@@ -80,6 +81,7 @@ TEST(RankConfigTest, HasTheJobAsItCameAndThePeakOfItsDtype) {
   EXPECT_EQ(config["job"], nlohmann::json::parse(order.job_config));
   EXPECT_EQ(config["rank"]["peak_flops"], 5e9);
   EXPECT_EQ(config["rank"]["threads"], 3);
+  EXPECT_EQ(config["rank"]["processors"], nlohmann::json({4, 5, 6}));
   EXPECT_EQ(config["rank"]["memory_bytes"], uint64_t{5} << 30);
   EXPECT_EQ(config["rank"]["checkpoints"][0], "/data/step-2");
   EXPECT_EQ(config["rank"]["socket"], directory.path() + "/ranks/job.4.0/socket");

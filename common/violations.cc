@@ -10,6 +10,7 @@ namespace trainyard {
 namespace {
 
 constexpr char kPayload[] = "trainyard/violations";
+constexpr char kNearest[] = "; nearest ";
 
 size_t EditDistance(absl::string_view a, absl::string_view b) {
   std::vector<size_t> row(b.size() + 1);
@@ -61,8 +62,12 @@ std::vector<FieldViolation> Violations::FromStatus(const absl::Status& status) {
 
 std::string Wanted(absl::string_view wanted, const absl::AlphaNum& found,
                    const absl::AlphaNum& nearest) {
-  return absl::StrCat("wanted ", wanted, ", found ", found, nearest.size() == 0 ? "" : "; nearest ",
-                      nearest);
+  const std::string description = absl::StrCat("wanted ", wanted, ", found ", found);
+  return nearest.size() == 0 ? description : WithNearest(description, nearest);
+}
+
+std::string WithNearest(absl::string_view description, const absl::AlphaNum& nearest) {
+  return absl::StrCat(description.substr(0, description.rfind(kNearest)), kNearest, nearest);
 }
 
 int64_t NearestMultiple(int64_t value, int64_t unit, int64_t most) {

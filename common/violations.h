@@ -36,6 +36,9 @@ class Violations {
 std::string Wanted(absl::string_view wanted, const absl::AlphaNum& found,
                    const absl::AlphaNum& nearest = "");
 
+// The description, with `nearest` for what it says of a nearest legal value.
+std::string WithNearest(absl::string_view description, const absl::AlphaNum& nearest);
+
 // The positive multiple of `unit` that is closest to `value` among those up to `most`; `unit` where
 // there is none. All are at least 1 but `value`.
 int64_t NearestMultiple(int64_t value, int64_t unit, int64_t most);

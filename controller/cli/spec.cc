@@ -7,9 +7,9 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "common/status_macros.h"
-#include "common/violations.h"
 #include "controller/cli/errors.h"
 #include "controller/cli/spec_reader.h"
+#include "train/config/advice.h"
 #include "train/config/fields.h"
 #include "train/config/validate.h"
 
@@ -124,13 +124,30 @@ std::string SpecDocument::Place(absl::string_view field) const {
   return place;
 }
 
-absl::Status SpecDocument::Explain(const absl::Status& status) const {
-  std::vector<std::string> lines;
-  for (const FieldViolation& violation : Violations::FromStatus(status)) {
-    const absl::string_view field = absl::StripPrefix(violation.field, "spec.");
-    lines.push_back(absl::StrCat(Place(field), ": ", field, ": ", violation.description));
+std::optional<FieldViolation> SpecDocument::OtherSet(
+    const std::vector<FieldViolation>& violations) const {
+  for (const FieldViolation& violation : violations) {
+    if (set_.contains(violation.field)) return std::nullopt;
   }
-  if (lines.empty()) return status;
+  Violations known;  // Whoever made `violations` has them, too.
+  const JobConfig job = ParseAndValidateJob(root_, known);
+  for (const auto& [path, made] : set_) {
+    if (auto change = OneChange(job, path)) return change;
+  }
+  return std::nullopt;
+}
+
+absl::Status SpecDocument::Explain(const absl::Status& status) const {
+  std::vector<FieldViolation> violations = Violations::FromStatus(status);
+  if (violations.empty()) return status;
+  for (FieldViolation& violation : violations) {
+    violation.field = std::string(absl::StripPrefix(violation.field, "spec."));
+  }
+  if (const auto first = OtherSet(violations)) violations.insert(violations.begin(), *first);
+  std::vector<std::string> lines;
+  for (const auto& [field, description] : violations) {
+    lines.push_back(absl::StrCat(Place(field), ": ", field, ": ", description));
+  }
   return absl::Status(status.code(), absl::StrJoin(lines, "\n"));
 }
 

@@ -4,12 +4,14 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "common/violations.h"
 #include "train/config/yaml.h"
 #include "trainyard/v1/job.pb.h"
 
@@ -29,11 +31,14 @@ class SpecDocument {
   absl::StatusOr<v1::JobSpec> ToProto() const;
 
   // An error of ToProto() or of the controller, its violations as lines "spec.yaml:7: batch.global:
-  // ...". Errors without violations come back as they are.
+  // ...". Where none is of a field that `--set` changed, but another value of such a field would
+  // do, that is the first line. Errors without violations come back as they are.
   absl::Status Explain(const absl::Status& status) const;
 
  private:
   absl::Status ApplySet(const std::string& set);
+  // What a `--set` alone could be to make the layout legal; empty where a violation is of one.
+  std::optional<FieldViolation> OtherSet(const std::vector<FieldViolation>& violations) const;
   std::string Place(
       absl::string_view field) const;  // "spec.yaml:7", "--set batch.global=3", "spec.yaml"
 

@@ -5,6 +5,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "train/config/advice.h"
 #include "train/config/fields.h"
 #include "train/config/parse.h"
 #include "train/config/resolve_model.h"
@@ -81,29 +82,6 @@ void CheckName(const std::string& name, Checker& check) {
                            Quoted(name), nearest.empty() ? "" : Quoted(nearest)));
 }
 
-// Returns whether the batch divides over the data-parallel ranks; not known unless the axes are
-// legal.
-bool CheckBatch(const JobConfig& job, bool axes_legal, Checker& check) {
-  const BatchConfig& batch = job.batch;
-  const bool global = check.Range("batch.global", batch.global, 1, kMaxGlobalBatch);
-  const bool micro = check.Range("batch.micro", batch.micro, 1, kMaxGlobalBatch);
-  const bool sequence = check.Range("batch.sequence", batch.sequence, 1, kMaxSequence);
-  if (micro && sequence && batch.micro * batch.sequence > kMaxMicroBatchTokens) {
-    check.Add("batch.micro",
-              Wanted(absl::StrCat("at most ", kMaxMicroBatchTokens, " tokens at once"),
-                     absl::StrCat(batch.micro, " x ", batch.sequence),
-                     kMaxMicroBatchTokens / batch.sequence));
-  }
-  if (!global || !micro || !axes_legal) return false;
-  const int64_t data = DataParallel(job), unit = batch.micro * data;
-  if (batch.global % unit == 0) return sequence;
-  const int64_t nearest = NearestMultiple(batch.global, unit, kMaxGlobalBatch);
-  check.Add("batch.global", Wanted(absl::StrCat("a multiple of micro x data parallel = ",
-                                                batch.micro, " x ", data, " = ", unit),
-                                   batch.global, nearest));
-  return false;
-}
-
 void CheckData(const JobConfig& job, Checker& check) {
   if (const auto* text = std::get_if<TextData>(&job.data)) {
     check.Path("data.text.path", text->path);
@@ -124,17 +102,23 @@ std::optional<ModelConfig> CheckModel(const JobConfig& job, Violations& violatio
     violations.Add(violation.field, violation.description);
   }
   if (!found.empty()) return std::nullopt;
-  if (model->max_seq > 0 && job.batch.sequence > model->max_seq) {
-    violations.Add("batch.sequence",
-                   Wanted(absl::StrCat("at most the model's max_seq = ", model->max_seq),
-                          job.batch.sequence, model->max_seq));
-  }
   constexpr int64_t kByteVocabulary = 256;
   if (std::holds_alternative<TextData>(job.data) && model->vocab < kByteVocabulary) {
     violations.Add(absl::StrCat(ModelPath(job.model), ".vocab"),
                    Wanted("at least 256 for byte tokens", model->vocab, kByteVocabulary));
   }
   return model;
+}
+
+void CheckLayout(const JobConfig& job, const std::optional<ModelConfig>& model,
+                 Violations& violations) {
+  Violations found;
+  ValidateLayout(job, model ? &*model : nullptr, found);
+  std::vector<FieldViolation> layout = found.list();
+  if (model) PutOneChangeFirst(job, *model, layout);
+  for (const FieldViolation& violation : layout) {
+    violations.Add(violation.field, violation.description);
+  }
 }
 
 void CheckOptimizer(const JobConfig& job, Checker& check) {
@@ -230,8 +214,7 @@ void Validate(const JobConfig& job, Violations& violations) {
   Checker check(violations);
   CheckName(job.name, check);
   const std::optional<ModelConfig> model = CheckModel(job, violations);
-  const bool axes_legal = ValidateAxes(job, violations);
-  if (CheckBatch(job, axes_legal, check) && model) ValidateLayout(job, *model, violations);
+  CheckLayout(job, model, violations);
   CheckData(job, check);
   CheckOptimizer(job, check);
   check.Range("steps", job.steps, 1, kMaxSteps);

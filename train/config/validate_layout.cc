@@ -137,7 +137,7 @@ void CheckPipeline(const JobConfig& job, const ModelConfig& model, Violations& v
                    Wanted(absl::StrCat(interleaved ? "another" : nearest,
                                        " where virtual_pipeline is ", p.virtual_pipeline),
                           kind, nearest));
-  } else if (const int64_t steps = AccumulationSteps(job); interleaved && steps % p.pipeline != 0) {
+  } else if (AccumulationSteps(job) % PipelineRound(p) != 0) {
     const int64_t data = DataParallel(job), unit = job.batch.micro * data * p.pipeline;
     violations.Add(
         "batch.global",
@@ -183,9 +183,8 @@ bool CheckSequence(const JobConfig& job, const ModelConfig& model, Violations& v
   return false;
 }
 
-}  // namespace
-
-bool ValidateAxes(const JobConfig& job, Violations& violations) {
+// Whether the axes are legal, so that sizes derived from them mean something.
+bool CheckAxes(const JobConfig& job, Violations& violations) {
   const ParallelismConfig& p = job.parallelism;
   bool legal = true;
   const auto range = [&](const char* name, int64_t size) {
@@ -226,12 +225,54 @@ bool ValidateAxes(const JobConfig& job, Violations& violations) {
   return false;
 }
 
-void ValidateLayout(const JobConfig& job, const ModelConfig& model, Violations& violations) {
-  if (CheckSequence(job, model, violations)) CheckTensor(job, model, violations);
-  CheckExperts(job, model, violations);
-  CheckExpertSlots(job, model, violations);
-  CheckPipeline(job, model, violations);
-  CheckRecompute(job, model, violations);
+// Returns whether the batch is legal and divides over the data-parallel ranks; not known unless the
+// axes are legal.
+bool CheckBatch(const JobConfig& job, bool axes_legal, Violations& violations) {
+  const BatchConfig& batch = job.batch;
+  const auto range = [&](const char* name, int64_t size, int64_t most) {
+    if (size >= 1 && size <= most) return true;
+    violations.Add(name,
+                   Wanted(absl::StrCat("1 to ", most), size, std::clamp<int64_t>(size, 1, most)));
+    return false;
+  };
+  const bool global = range("batch.global", batch.global, kMaxGlobalBatch);
+  const bool micro = range("batch.micro", batch.micro, kMaxGlobalBatch);
+  const bool sequence = range("batch.sequence", batch.sequence, kMaxSequence);
+  if (micro && sequence && batch.micro * batch.sequence > kMaxMicroBatchTokens) {
+    violations.Add("batch.micro",
+                   Wanted(absl::StrCat("at most ", kMaxMicroBatchTokens, " tokens at once"),
+                          absl::StrCat(batch.micro, " x ", batch.sequence),
+                          kMaxMicroBatchTokens / batch.sequence));
+  }
+  if (!global || !micro || !axes_legal) return false;
+  const int64_t data = DataParallel(job), unit = batch.micro * data;
+  if (batch.global % unit == 0) return sequence;
+  violations.Add("batch.global",
+                 Wanted(absl::StrCat("a multiple of micro x data parallel = ", batch.micro, " x ",
+                                     data, " = ", unit),
+                        batch.global, NearestMultiple(batch.global, unit, kMaxGlobalBatch)));
+  return false;
+}
+
+}  // namespace
+
+int64_t PipelineRound(const ParallelismConfig& p) {
+  return p.schedule_kind() == ScheduleKind::kInterleaved1F1B ? p.pipeline : 1;
+}
+
+void ValidateLayout(const JobConfig& job, const ModelConfig* model, Violations& violations) {
+  if (model != nullptr && job.batch.sequence > model->max_seq) {
+    violations.Add("batch.sequence",
+                   Wanted(absl::StrCat("at most the model's max_seq = ", model->max_seq),
+                          job.batch.sequence, model->max_seq));
+  }
+  const bool axes_legal = CheckAxes(job, violations);
+  if (!CheckBatch(job, axes_legal, violations) || model == nullptr) return;
+  if (CheckSequence(job, *model, violations)) CheckTensor(job, *model, violations);
+  CheckExperts(job, *model, violations);
+  CheckExpertSlots(job, *model, violations);
+  CheckPipeline(job, *model, violations);
+  CheckRecompute(job, *model, violations);
 }
 
 }  // namespace trainyard

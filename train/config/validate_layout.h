@@ -8,12 +8,13 @@
 
 namespace trainyard {
 
-// The sizes of the axes, and whether they make up the job's devices. Returns whether all are legal,
-// so that sizes derived from them mean something.
-bool ValidateAxes(const JobConfig& job, Violations& violations);
+// Adds a violation for each size of the axes or of the batch that is illegal by itself and for each
+// that does not divide what it should, with the nearest size that does (as long as the others stay,
+// devices among them). What depends on the model is not looked at where `model` is null; otherwise
+// it is legal by itself.
+void ValidateLayout(const JobConfig& job, const ModelConfig* model, Violations& violations);
 
-// Adds a violation for each thing that does not divide, with the nearest size that does (as long as
-// the others stay, devices among them). The axes, the batch and the model are legal by themselves.
-void ValidateLayout(const JobConfig& job, const ModelConfig& model, Violations& violations);
+// The number of micro-batches that the pipeline schedule takes at a time.
+int64_t PipelineRound(const ParallelismConfig& parallelism);
 
 }  // namespace trainyard

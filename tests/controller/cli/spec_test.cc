@@ -16,6 +16,7 @@
 #include "controller/cli/errors.h"
 #include "controller/cli/message_json.h"
 #include "controller/cli/spec_scalar.h"
+#include "train/config/validate.h"
 
 namespace trainyard::cli {
 namespace {
@@ -235,6 +236,31 @@ TEST(Set, ErrorsNameTheSet) {
   EXPECT_THAT(Errors(kWhole, {"profile.ranks=[0, x]"}),
               testing::StartsWith("--set profile.ranks=[0, x]: profile.ranks[1]: wanted a whole "
                                   "number, found \"x\"\n"));
+}
+
+// Bug it must catch: advice about a field that the user left alone, which leads back from there.
+TEST(Set, ErrorsNameFirstWhatTheSetCouldBe) {
+  const auto recipe =
+      ReadFile(std::string(std::getenv("TRAINYARD_SOURCE")) + "/recipes/tiny-all-axes.yaml");
+  ASSERT_TRUE(recipe.ok()) << recipe.status();
+  const auto first_line = [&](const std::vector<std::string>& sets) {
+    const auto document = SpecDocument::Parse("s.yaml", *recipe, sets);
+    const auto job = ParseAndValidateJob(ProtobufJson(*document->ToProto()));
+    const std::string message(document->Explain(job.status()).message());
+    return message.substr(0, message.find('\n'));
+  };
+  EXPECT_EQ(first_line({"steps=5", "batch.micro=3"}),
+            "--set batch.micro=3: batch.micro: wanted a size that goes with the others, found 3; "
+            "nearest 2");
+  EXPECT_THAT(first_line({"parallelism.tensor=3"}),
+              testing::AllOf(testing::StartsWith("--set parallelism.tensor=3: "),
+                             testing::EndsWith(", found 3; nearest 4")));
+  EXPECT_EQ(first_line({"devices=24"}),
+            "--set devices=24: devices: wanted a size that goes with the others, found 24; "
+            "nearest 32");
+  // Nothing that goes with both.
+  EXPECT_THAT(first_line({"parallelism.pipeline=3", "parallelism.tensor=3"}),
+              testing::StartsWith("s.yaml:12: devices: wanted a multiple of"));
 }
 
 TEST(Set, ErrorsNameTheSetThatMadeAMappingOfAValue) {

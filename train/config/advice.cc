@@ -1,0 +1,141 @@
+#include "train/config/advice.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <numeric>
+#include <vector>
+
+#include "train/config/resolve_model.h"
+#include "train/config/validate.h"
+#include "train/config/validate_layout.h"
+
+namespace trainyard {
+namespace {
+
+struct Size {
+  absl::string_view field;
+  int64_t* value;
+};
+
+// In the order in which they are thought of where any of several would do.
+std::array<Size, 9> SizesOf(JobConfig& job) {
+  ParallelismConfig& p = job.parallelism;
+  return {{{"parallelism.tensor", &p.tensor},
+           {"parallelism.context", &p.context},
+           {"parallelism.expert", &p.expert},
+           {"parallelism.pipeline", &p.pipeline},
+           {"parallelism.virtual_pipeline", &p.virtual_pipeline},
+           {"batch.micro", &job.batch.micro},
+           {"batch.global", &job.batch.global},
+           {"batch.sequence", &job.batch.sequence},
+           {"devices", &job.devices}}};
+}
+
+std::vector<int64_t> DivisorsOf(int64_t number) {
+  std::vector<int64_t> divisors;
+  for (int64_t d = 1; d * d <= number; ++d) {
+    if (number % d != 0) continue;
+    divisors.push_back(d);
+    if (d != number / d) divisors.push_back(number / d);
+  }
+  return divisors;
+}
+
+// The closest legal value of `size`, if there is any, is among these: they keep the rules that tell
+// of it what it divides, or what it is a multiple of. The other sizes are positive.
+std::vector<int64_t> Candidates(const JobConfig& job, const ModelConfig& model, const Size& size) {
+  const ParallelismConfig& p = job.parallelism;
+  const BatchConfig& batch = job.batch;
+  const int64_t model_ranks = p.tensor * p.pipeline * p.context;
+  if (size.field == "devices") {
+    if (batch.global % batch.micro != 0) return {};
+    std::vector<int64_t> devices = DivisorsOf(batch.global / batch.micro);  // Data-parallel ranks.
+    for (int64_t& count : devices) count *= model_ranks;
+    return devices;
+  }
+  if (size.field == "batch.micro") return DivisorsOf(batch.global);
+  if (size.field == "batch.global") {
+    if (job.devices % model_ranks != 0) return {};
+    const int64_t unit = batch.micro * (job.devices / model_ranks) * PipelineRound(p);
+    return {NearestMultiple(batch.global, unit, kMaxGlobalBatch)};
+  }
+  if (size.field == "batch.sequence") {
+    const int64_t halves = p.context == 1 ? 1 : 2;
+    const int64_t for_tensor = p.tensor / std::gcd(p.tensor, batch.micro * halves);
+    return {NearestMultiple(batch.sequence, halves * p.context * for_tensor,
+                            std::min(model.max_seq, kMaxMicroBatchTokens / batch.micro))};
+  }
+  if (size.field == "parallelism.virtual_pipeline") {
+    std::vector<int64_t> chunks(size_t(model.layers + 2));
+    std::iota(chunks.begin(), chunks.end(), 1);
+    return chunks;
+  }
+  return DivisorsOf(job.devices);
+}
+
+bool IsLegal(const JobConfig& job, const ModelConfig& model) {
+  Violations violations;
+  ValidateLayout(job, &model, violations);
+  return violations.empty();
+}
+
+// Null where there is none, or where the layout is legal as it is.
+std::optional<int64_t> NearestLegal(JobConfig& job, const ModelConfig& model, const Size& size) {
+  for (const Size& other : SizesOf(job)) {
+    if (other.value != size.value && *other.value < 1) return std::nullopt;
+  }
+  if (IsLegal(job, model)) return std::nullopt;
+  const int64_t found = *size.value;
+  std::vector<int64_t> candidates = Candidates(job, model, size);
+  std::sort(candidates.begin(), candidates.end(), [&](int64_t a, int64_t b) {
+    const int64_t to_a = std::abs(a - found), to_b = std::abs(b - found);
+    return to_a != to_b ? to_a < to_b : a > b;
+  });
+  const auto legal = std::find_if(candidates.begin(), candidates.end(), [&](int64_t candidate) {
+    *size.value = candidate;
+    return IsLegal(job, model);
+  });
+  *size.value = found;
+  return legal == candidates.end() ? std::nullopt : std::optional(*legal);
+}
+
+FieldViolation Advice(const Size& size, int64_t nearest) {
+  return {std::string(size.field),
+          Wanted("a size that goes with the others", *size.value, nearest)};
+}
+
+}  // namespace
+
+std::optional<FieldViolation> OneChange(JobConfig job, absl::string_view field) {
+  const absl::StatusOr<ModelConfig> model = ResolveModel(job.model);
+  if (!model.ok()) return std::nullopt;
+  for (const Size& size : SizesOf(job)) {
+    if (size.field != field) continue;
+    const std::optional<int64_t> nearest = NearestLegal(job, *model, size);
+    return nearest ? std::optional(Advice(size, *nearest)) : std::nullopt;
+  }
+  return std::nullopt;
+}
+
+void PutOneChangeFirst(JobConfig job, const ModelConfig& model,
+                       std::vector<FieldViolation>& layout) {
+  if (layout.empty()) return;
+  FieldViolation& first = layout.front();
+  std::array<Size, 9> sizes = SizesOf(job);
+  const auto own = std::find_if(sizes.begin(), sizes.end(),
+                                [&](const Size& size) { return size.field == first.field; });
+  if (own == sizes.end()) return;
+  if (const auto nearest = NearestLegal(job, model, *own)) {
+    first.description = WithNearest(first.description, *nearest);
+    return;
+  }
+  for (const Size& size : sizes) {
+    if (const auto nearest = NearestLegal(job, model, size)) {
+      layout.insert(layout.begin(), Advice(size, *nearest));
+      return;
+    }
+  }
+}
+
+}  // namespace trainyard

@@ -42,31 +42,26 @@ struct Case {
 };
 
 // Those of bench/beside_pytorch.py.
-const std::map<std::string, Case>& Cases() {
-  static const auto* const kCases = new std::map<std::string, Case>{{"byte",
-                                                                     {.model = {.family = "llama",
-                                                                                .layers = 6,
-                                                                                .hidden = 256,
-                                                                                .ffn = 768,
-                                                                                .heads = 8,
-                                                                                .kv_heads = 4,
-                                                                                .vocab = 256,
-                                                                                .max_seq = 256},
-                                                                      .micro = 16,
-                                                                      .sequence = 256}},
-                                                                    {"124m",
-                                                                     {.model = {.family = "llama",
-                                                                                .layers = 12,
-                                                                                .hidden = 768,
-                                                                                .ffn = 2048,
-                                                                                .heads = 12,
-                                                                                .kv_heads = 4,
-                                                                                .vocab = 32000,
-                                                                                .max_seq = 512},
-                                                                      .micro = 2,
-                                                                      .sequence = 512}}};
-  return *kCases;
-}
+const Case kByte{.model = {.family = "llama",
+                           .layers = 6,
+                           .hidden = 256,
+                           .ffn = 768,
+                           .heads = 8,
+                           .kv_heads = 4,
+                           .vocab = 256,
+                           .max_seq = 256},
+                 .micro = 16,
+                 .sequence = 256};
+const Case k124M{.model = {.family = "llama",
+                           .layers = 12,
+                           .hidden = 768,
+                           .ffn = 2048,
+                           .heads = 12,
+                           .kv_heads = 4,
+                           .vocab = 32000,
+                           .max_seq = 512},
+                 .micro = 2,
+                 .sequence = 512};
 
 const std::map<std::string, PrecisionName> kPrecisions = {
     {"f32", PrecisionName::kF32}, {"bf16", PrecisionName::kBF16}, {"f64", PrecisionName::kF64}};
@@ -143,7 +138,7 @@ void PrintOps(const std::map<std::string, OpTime>& ops, double step) {
 }
 
 void Run(const Options& options) {
-  const Case& c = Cases().at(options.model);
+  const Case& c = options.model == "byte" ? kByte : k124M;
   JobConfig job;
   job.model.architecture = c.model;
   job.precision = kPrecisions.at(options.precision);
@@ -175,7 +170,7 @@ void Run(const Options& options) {
   };
   int i = 1;
   for (; i <= 3; ++i) step(i);
-  const double touched = ResidentBytes() - before;
+  const double resident = ResidentBytes();
 
   std::vector<double> seconds;
   for (; i <= 3 + options.steps; ++i) {
@@ -202,8 +197,10 @@ void Run(const Options& options) {
       double(tokens) / median);
   std::cout << absl::StrFormat("matrix rate %.1f GFLOP/s, model %.2f GFLOP a step: MFU %.1f%%\n",
                                peak * 1e-9, flops * 1e-9, 100 * flops / median / peak);
-  std::cout << absl::StrFormat("memory: %s; touched %s more than before\n",
-                               executable.plan().Summary(), FormatBytes(touched));
+  const MemoryPlan& plan = executable.plan();
+  std::cout << absl::StrFormat(
+      "memory: %s; touched %s more than before, resident %s above the plan\n", plan.Summary(),
+      FormatBytes(resident - before), FormatBytes(resident - double(plan.total_bytes())));
   PrintOps(ByOp(executable.program(), timeline.spans(Track::kCompute), options.accumulate,
                 options.steps),
            traced);

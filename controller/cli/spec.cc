@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
@@ -76,6 +77,10 @@ absl::Status SpecDocument::ApplySet(const std::string& set) {
     if (node->Find(key) == nullptr) set_[so_far] = made;
     node = &FindOrMake(*node, key);
   }
+  // What earlier ones said below is gone.
+  std::erase_if(set_, [&](const auto& entry) {
+    return absl::StartsWith(entry.first, absl::StrCat(so_far, "."));
+  });
   set_[so_far] = made;
   *node = std::move(value);
   return absl::OkStatus();
@@ -107,6 +112,7 @@ absl::StatusOr<v1::JobSpec> SpecDocument::ToProto() const {
 
 std::string SpecDocument::Place(absl::string_view field) const {
   std::string place = name_, path;
+  bool of_set = false;  // Then lines below are not those of the text.
   const YamlNode* node = &root_;
   for (absl::string_view key : absl::StrSplit(field, '.')) {
     const YamlNode* value = node->Find(key);
@@ -115,11 +121,13 @@ std::string SpecDocument::Place(absl::string_view field) const {
       value = node->Find(key);
     }
     node = value;
-    if (node == nullptr) break;  // The field is absent: its nearest parent is the place.
     absl::StrAppend(&path, path.empty() ? "" : ".", key);
-    const auto made = set_.find(path);
-    if (made != set_.end()) return made->second;
-    if (node->line != 0) place = absl::StrCat(name_, ":", node->line);
+    if (const auto made = set_.find(path); made != set_.end()) {
+      place = made->second;
+      of_set = true;
+    }
+    if (node == nullptr) break;  // The field is absent: its nearest parent is the place.
+    if (!of_set && node->line != 0) place = absl::StrCat(name_, ":", node->line);
   }
   return place;
 }

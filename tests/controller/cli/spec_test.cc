@@ -263,6 +263,25 @@ TEST(Set, ErrorsNameFirstWhatTheSetCouldBe) {
               testing::StartsWith("s.yaml:12: devices: wanted a multiple of"));
 }
 
+// Bug it must catch: the first of several in a section, blamed for what another one says.
+TEST(Set, ErrorsNameTheSetOfTheFieldAndNotAnotherOneOfItsSection) {
+  const auto line = [](const std::vector<std::string>& sets, absl::string_view field) {
+    for (const absl::string_view line : absl::StrSplit(Errors("name: a", sets), '\n')) {
+      if (absl::StrContains(line, absl::StrCat(": ", field, ": "))) return std::string(line);
+    }
+    return absl::StrCat("nothing about ", field);
+  };
+  EXPECT_THAT(line({"profile.directory=t", "profile.steps=x"}, "profile.steps"),
+              testing::StartsWith("--set profile.steps=x: "));
+  EXPECT_THAT(line({"batch.global=4", "batch={micro: x}"}, "batch.micro"),
+              testing::StartsWith("--set batch={micro: x}: "));
+  EXPECT_THAT(line({"batch.micro=4", "batch={micro: x}"}, "batch.micro"),
+              testing::StartsWith("--set batch={micro: x}: "));
+  // Absent: whoever made the section left it out.
+  EXPECT_THAT(line({"profile.steps=x", "profile.ranks=[0]"}, "profile.directory"),
+              testing::StartsWith("--set profile.steps=x: "));
+}
+
 TEST(Set, ErrorsNameTheSetThatMadeAMappingOfAValue) {
   EXPECT_THAT(Errors(kWhole, {"batch.micro.x=3"}),
               testing::StartsWith("--set batch.micro.x=3: batch.micro: wanted a single value"));

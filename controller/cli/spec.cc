@@ -7,6 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "absl/types/span.h"
 #include "common/status_macros.h"
 #include "controller/cli/errors.h"
 #include "controller/cli/spec_reader.h"
@@ -47,6 +48,26 @@ void DropOtherChoices(YamlNode& node, const google::protobuf::FieldDescriptor& c
   });
 }
 
+// Whether a spec can have this field; any key of a map.
+bool CanHave(const std::vector<std::string>& path) {
+  const google::protobuf::Descriptor* message = v1::JobSpec::descriptor();
+  for (size_t i = 0; i < path.size(); ++i) {
+    const auto* field = message == nullptr ? nullptr : message->FindFieldByName(path[i]);
+    if (field == nullptr) return false;
+    if (field->is_map()) return path.size() <= i + 2;
+    message = field->message_type();
+  }
+  return true;
+}
+
+void Remove(YamlNode& node, absl::Span<const std::string> path) {
+  if (path.size() == 1) {
+    std::erase_if(node.fields, [&](const auto& entry) { return entry.first == path[0]; });
+  } else if (node.Find(path[0]) != nullptr) {
+    Remove(FindOrMake(node, path[0]), path.subspan(1));
+  }
+}
+
 }  // namespace
 
 absl::Status SpecDocument::ApplySet(const std::string& set) {
@@ -64,6 +85,11 @@ absl::Status SpecDocument::ApplySet(const std::string& set) {
   } else {
     ASSIGN_OR_RETURN(value, Parsed(made, text));
   }
+  if (value.kind == YamlNode::Kind::kNull && CanHave(path)) {
+    Remove(root_, path);
+    RecordSet(absl::StrJoin(path, "."), made);
+    return absl::OkStatus();
+  }
   YamlNode* node = &root_;
   const google::protobuf::Descriptor* message = v1::JobSpec::descriptor();
   std::string so_far;
@@ -77,13 +103,17 @@ absl::Status SpecDocument::ApplySet(const std::string& set) {
     if (node->Find(key) == nullptr) set_[so_far] = made;
     node = &FindOrMake(*node, key);
   }
-  // What earlier ones said below is gone.
-  std::erase_if(set_, [&](const auto& entry) {
-    return absl::StartsWith(entry.first, absl::StrCat(so_far, "."));
-  });
-  set_[so_far] = made;
+  RecordSet(so_far, made);
   *node = std::move(value);
   return absl::OkStatus();
+}
+
+void SpecDocument::RecordSet(const std::string& path, const std::string& made) {
+  // What earlier ones said below is gone.
+  std::erase_if(set_, [&](const auto& entry) {
+    return absl::StartsWith(entry.first, absl::StrCat(path, "."));
+  });
+  set_[path] = made;
 }
 
 absl::StatusOr<SpecDocument> SpecDocument::Parse(absl::string_view name, absl::string_view text,

@@ -20,8 +20,9 @@ namespace trainyard::cli {
 class SpecDocument {
  public:
   // `name` stands for the text in messages: "spec.yaml". Each of `sets` is "path=value", path as in
-  // "batch.global" and value YAML; later ones win. Errors: INVALID_ARGUMENT broken YAML, with its
-  // line; a usage error for a `--set` that is not path=value.
+  // "batch.global" and value YAML, null for one that the spec shall not have; later ones win.
+  // Errors: INVALID_ARGUMENT broken YAML, with its line; a usage error for a `--set` that is not
+  // path=value.
   static absl::StatusOr<SpecDocument> Parse(absl::string_view name, absl::string_view text,
                                             const std::vector<std::string>& sets);
 
@@ -37,6 +38,7 @@ class SpecDocument {
 
  private:
   absl::Status ApplySet(const std::string& set);
+  void RecordSet(const std::string& path, const std::string& made);
   // What a `--set` alone could be to make the layout legal; empty where a violation is of one.
   std::optional<FieldViolation> OtherSet(const std::vector<FieldViolation>& violations) const;
   std::string Place(
@@ -44,7 +46,7 @@ class SpecDocument {
 
   std::string name_;
   YamlNode root_;
-  std::map<std::string, std::string> set_;  // Paths that `--set` made or changed; how it was given.
+  std::map<std::string, std::string> set_;  // Paths that `--set` made, changed or removed; how.
 };
 
 }  // namespace trainyard::cli

@@ -226,6 +226,26 @@ TEST(Set, ReplacesTheOtherMemberOfAOneof) {
   EXPECT_TRUE(Read("steps: 1", {"data.text.path=a", "data.synthetic={}"}).data().has_synthetic());
 }
 
+// Bug it must catch: an empty section in place of none, which then lacks what a section must have.
+TEST(Set, NullRemovesWhatTheTextHas) {
+  const v1::JobSpec spec = Read(kWhole, {"profile=null", "checkpoint=~", "seed=null", "steps=null",
+                                         "labels.run=null", "parallelism.tensor=null"});
+  EXPECT_FALSE(spec.has_profile());
+  EXPECT_FALSE(spec.has_checkpoint());
+  EXPECT_EQ(spec.steps(), 0u);
+  EXPECT_THAT(spec.labels(), ElementsAre(testing::Pair("team", "language")));
+  EXPECT_EQ(spec.parallelism().tensor(), 0u);
+  EXPECT_EQ(spec.parallelism().zero(), v1::ZERO_NONE);
+  // Nor does it make the section that it looks for the field in.
+  EXPECT_FALSE(Read("steps: 1", {"profile.ranks=null"}).has_profile());
+  EXPECT_TRUE(Read(kWhole, {"profile=null", "profile.steps=2"}).profile().directory().empty());
+  EXPECT_THAT(Errors(kWhole, {"profil=null"}),
+              testing::StartsWith("--set profil=null: profil: unknown field"));
+  EXPECT_THAT(Errors(kWhole, {"steps.x=null"}), testing::StartsWith("--set steps.x=null: steps"));
+  EXPECT_THAT(Errors(kWhole, {"batch=null", "priority=x"}),
+              HasSubstr("\n--set batch=null: batch.global: wanted 1 to 1000000, found 0"));
+}
+
 TEST(Set, ErrorsNameTheSet) {
   EXPECT_THAT(Errors(kWhole, {"batch.micro=x"}),
               testing::StartsWith(

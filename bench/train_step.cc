@@ -108,6 +108,7 @@ std::map<std::string, OpTime> ByOp(const Program& program, const std::vector<Spa
   for (auto& [name, op] : ops) op.calls /= steps;
   for (const Instance& instance : program.instances) {
     if (instance.list < List::kForward || instance.list == List::kGather) continue;
+    if (instance.when == When::kValidation) continue;
     const int64_t times = instance.list == List::kOptimizer ? 1 : micro_batches;
     const Cost cost = instance.op->CostOf(program, instance);
     OpTime& op = ops[std::string(instance.op->name())];

@@ -41,6 +41,7 @@ Flops Exact(ModelConfig config, int64_t sequence) {
   const Program program = Record(config, sequence);
   Flops flops;
   for (const Instance& instance : program.instances) {
+    if (instance.when == When::kValidation) continue;
     const double cost = instance.op->CostOf(program, instance).flops / double(sequence);
     if (cost == 0) continue;
     const bool core = absl::StartsWith(instance.op->name(), "attention");

@@ -12,8 +12,8 @@ namespace {
 // of linear layers over the tensor ranks.
 constexpr AxisSet kVarying = kBatchAxes | kTensorAxes;
 
-// Embedding, layers, head; returns the logits.
-Value RecordForward(Recorder& recorder, const Model& model, const RecordOptions& options) {
+// Embedding, layers and what is before the output projection.
+Projection RecordForward(Recorder& recorder, const Model& model, const RecordOptions& options) {
   CHECK(options.micro_batch > 0 && options.sequence > 0 && options.sequence <= model.max_sequence())
       << "micro batch " << options.micro_batch << ", sequence " << options.sequence
       << " of at most " << model.max_sequence();
@@ -38,25 +38,24 @@ Value RecordForward(Recorder& recorder, const Model& model, const RecordOptions&
   if (cut_here()) x = recorder.Cut(x);
   recorder.set_block(program.num_blocks - 1);
   recorder.set_label("head");
-  const Value logits = model.Head(recorder, x);
+  const Projection projection = model.Head(recorder, x);
   program.chunks.back().last_block = program.num_blocks - 1;
   for (const ParameterStorage& storage : program.storages) {
     for (const ParameterSpec& spec : storage.parameters) {
       program.num_parameters += spec.shape.elements();
     }
   }
-  return logits;
+  return projection;
 }
 
 }  // namespace
 
 Program RecordTraining(const Model& model, const TrainingOptions& options) {
   Recorder recorder(options.record.precision, options.record.mesh, /*training=*/true);
-  const Value logits = RecordForward(recorder, model, options.record);
+  const Projection projection = RecordForward(recorder, model, options.record);
   const Value targets =
       recorder.Input("targets", {recorder.program().tokens()}, DType::kI32, kVarying);
-  recorder.set_label("loss");
-  ops::CrossEntropy(recorder, logits, targets);
+  ops::LinearCrossEntropy(recorder, projection.x, projection.weight, targets, kTensorAxes);
   Program& program = recorder.mutable_program();
   const auto after = [&](const char* pass) {
     if (options.after_pass) options.after_pass(pass, program);
@@ -81,7 +80,8 @@ Program RecordTraining(const Model& model, const TrainingOptions& options) {
 
 Program RecordInference(const Model& model, const RecordOptions& options) {
   Recorder recorder(options.precision, options.mesh, /*training=*/false);
-  recorder.KeepOutput("logits", RecordForward(recorder, model, options));
+  const auto [x, weight] = RecordForward(recorder, model, options);
+  recorder.KeepOutput("logits", ops::GatherLogits(recorder, x, weight, kTensorAxes));
   RemoveDead(recorder.mutable_program());
   LayOutParameters(recorder.mutable_program());
   RecordInitialization(recorder);

@@ -1,5 +1,5 @@
-// A model is Embed, blocks, Head, Loss: written forward only, for one device. Recording it yields
-// the program that trains it (or computes logits).
+// A model is Embed, blocks, Head: written forward only, for one device. Recording it yields the
+// program that trains it (or computes logits).
 
 #pragma once
 
@@ -15,6 +15,12 @@
 
 namespace trainyard {
 
+// Whose product the logits are: of [tokens, vocab], which a training program never has at once.
+struct Projection {
+  Value x;       // What the head makes of the last block's.
+  Value weight;  // [vocab, width], divided over the tensor ranks.
+};
+
 // Immutable, thread-safe. Values are [tokens, width] matrices; one residual value passes from block
 // to block. Parallelism, gradients, precision are the layers' and the passes' business.
 class Model {
@@ -26,7 +32,7 @@ class Model {
   // tokens i32 [T], whose positions are t % sequence.
   virtual Value Embed(Recorder& recorder, Value tokens) const = 0;
   virtual Value Block(Recorder& recorder, int64_t layer, Value x) const = 0;
-  virtual Value Head(Recorder& recorder, Value x) const = 0;  // Logits [T, V], accumulate dtype.
+  virtual Projection Head(Recorder& recorder, Value x) const = 0;
 };
 
 struct AdamWOptions {

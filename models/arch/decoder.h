@@ -42,8 +42,8 @@ class Decoder final : public Model {
   Value Block(Recorder& recorder, int64_t layer, Value x_TD) const override {
     return Layer(config_, absl::StrCat("model.layers.", layer))(recorder, x_TD);
   }
-  Value Head(Recorder& recorder, Value x_TD) const override {
-    return output_.Logits(recorder, norm_(recorder, x_TD));
+  Projection Head(Recorder& recorder, Value x_TD) const override {
+    return {.x = norm_(recorder, x_TD), .weight = output_.Weight(recorder)};
   }
 
  private:

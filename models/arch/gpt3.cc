@@ -76,8 +76,8 @@ class Gpt3 final : public Model {
   Value Block(Recorder& recorder, int64_t layer, Value x_TD) const override {
     return Gpt3Block(config_, absl::StrCat("transformer.h.", layer))(recorder, x_TD);
   }
-  Value Head(Recorder& recorder, Value x_TD) const override {
-    return output_.Logits(recorder, norm_(recorder, x_TD));
+  Projection Head(Recorder& recorder, Value x_TD) const override {
+    return {.x = norm_(recorder, x_TD), .weight = output_.Weight(recorder)};
   }
 
  private:

@@ -12,13 +12,11 @@ VocabularyTable::VocabularyTable(const std::string& name, int64_t vocab, int64_t
              .decay = true} {}
 
 Value VocabularyTable::Embed(Recorder& recorder, Value tokens) const {
-  const Value rows = ops::Embedding(recorder, recorder.Parameter(table_), tokens);
+  const Value rows = ops::Embedding(recorder, Weight(recorder), tokens);
   return ops::ReduceScatter(recorder, rows, kTensorAxes);
 }
 
-Value VocabularyTable::Logits(Recorder& recorder, Value x) const {
-  return ops::GatherLogits(recorder, x, recorder.Parameter(table_), kTensorAxes);
-}
+Value VocabularyTable::Weight(Recorder& recorder) const { return recorder.Parameter(table_); }
 
 PositionTable::PositionTable(const std::string& name, int64_t positions, int64_t width, Init init)
     : table_{.name = name + ".weight", .shape = {positions, width}, .init = init, .decay = true} {}

@@ -17,8 +17,7 @@ class VocabularyTable {
   // `name` without ".weight".
   VocabularyTable(const std::string& name, int64_t vocab, int64_t width, Init init);
   Value Embed(Recorder& recorder, Value tokens) const;  // i32 [n T] to [T, D].
-  // [T, D] to this rank's columns of the logits: [n T, V/n], accumulate dtype.
-  Value Logits(Recorder& recorder, Value x) const;
+  Value Weight(Recorder& recorder) const;               // This rank's rows: [V/n, D].
 
  private:
   ParameterSpec table_;

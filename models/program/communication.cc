@@ -7,6 +7,7 @@ namespace trainyard {
 namespace {
 
 int64_t TimesOf(const Instance& instance, const StepReplays& replays) {
+  if (instance.when == When::kValidation) return 0;
   switch (instance.list) {
     case List::kInit:
     case List::kPrepare:

@@ -255,6 +255,7 @@ void Executable::Run(Action action, const MicroBatch& micro_batch) {
   for (const auto& [call, bound] : state_->bound.at(key)) {
     const Instance& instance = *bound;
     if (instance.when == When::kLastMicroBatch && !micro_batch.last) continue;
+    if (instance.when == When::kValidation && !micro_batch.validation) continue;
     if (half && (action == Action::kBackwardInput) != (instance.list == List::kBackwardInput)) {
       continue;
     }

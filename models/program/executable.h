@@ -51,8 +51,9 @@ enum class Action : uint8_t {
 struct MicroBatch {
   int chunk = 0;
   int slot = 0;
-  bool first = true;  // Of the step: gradients are overwritten.
-  bool last = true;   // Of the step: gradients are reduced as they become complete.
+  bool first = true;        // Of the step: gradients are overwritten.
+  bool last = true;         // Of the step: gradients are reduced as they become complete.
+  bool validation = false;  // Forward alone: the loss without gradients.
   // ZeRO FULL: the first block whose weights a later action reads, to be gathered ahead; -1: none.
   // Of kOptimizer, too.
   int next_block = -1;

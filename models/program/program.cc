@@ -135,7 +135,7 @@ std::set<Group> Program::Groups() const {
 Cost Program::CostOf(List list) const {
   Cost total;
   for (const Instance& instance : instances) {
-    if (instance.list != list) continue;
+    if (instance.list != list || instance.when == When::kValidation) continue;
     const Cost cost = instance.op->CostOf(*this, instance);
     total.flops += cost.flops;
     total.bytes += cost.bytes;
@@ -170,6 +170,7 @@ std::string Program::Dump() const {
     }
     if (instance.stream == Stream::kCommunication) out << " on the communication stream";
     if (instance.when == When::kLastMicroBatch) out << ", last micro-batch";
+    if (instance.when == When::kValidation) out << ", validation";
     if (instance.awaits != Instance::kNoEvent) out << ", awaits " << instance.awaits;
     if (instance.signals != Instance::kNoEvent) out << ", signals " << instance.signals;
     out << '\n';

@@ -59,8 +59,9 @@ struct Group {
   auto operator<=>(const Group&) const = default;
 };
 
-// In which replays of its list an instance takes part.
-enum class When : uint8_t { kAlways, kLastMicroBatch };
+// In which replays of its list an instance takes part. In validation no backward follows, which
+// otherwise does what these do.
+enum class When : uint8_t { kAlways, kLastMicroBatch, kValidation };
 
 struct Instance {
   std::shared_ptr<const Op> op;
@@ -70,7 +71,7 @@ struct Instance {
   int block = 0;
   Stream stream = Stream::kCompute;
   When when = When::kAlways;
-  std::string label = {};  // Part of the model: "embed", "attention", "mlp", "head", "loss", ...
+  std::string label = {};  // Part of the model: "embed", "attention", "mlp", "head", ...
   // Where the streams meet, by number: an instance that awaits an event runs when the last instance
   // posted on the communication stream that signals it is done. kNoEvent: neither.
   int signals = kNoEvent;
@@ -169,7 +170,7 @@ struct Program {
   // twice: each has a communicator of its own.
   std::set<Group> Groups() const;
 
-  // FLOPs and bytes of this rank's instances of one list.
+  // FLOPs and bytes of this rank's instances of one list, as a training step replays it.
   Cost CostOf(List list) const;
 
   // One line an instance: list, block, op, label, outputs, inputs.

@@ -155,6 +155,7 @@ std::vector<Value> Recorder::Emit(std::shared_ptr<const Op> op, std::vector<Valu
                                 .outputs = values,
                                 .list = list_,
                                 .block = block_,
+                                .when = when_,
                                 .label = label_});
   return values;
 }

@@ -75,6 +75,7 @@ class Recorder {
   void set_block(int block) { block_ = block; }
   void set_label(absl::string_view label) { label_ = std::string(label); }
   void set_list(List list) { list_ = list; }
+  void set_when(When when) { when_ = when; }
   int block() const { return block_; }
   List list() const { return list_; }
 
@@ -91,6 +92,7 @@ class Recorder {
 
   Program program_;
   List list_ = List::kForward;
+  When when_ = When::kAlways;
   int block_ = 0;
   std::string label_;
   std::map<std::string, int> storage_of_;                // By parameter name.

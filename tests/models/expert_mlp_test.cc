@@ -39,8 +39,8 @@ class ExpertModel final : public Model {
                                          Matrix("e.*.up", {kExperts, kFfn, kWidth}, true)}),
          .down = recorder.Parameter(Matrix("e.*.down", {kExperts, kWidth, kFfn}, true))});
   }
-  Value Head(Recorder& recorder, Value x) const override {
-    return ops::Logits(recorder, x, recorder.Parameter(Matrix("output", {kVocab, kWidth})));
+  Projection Head(Recorder& recorder, Value x) const override {
+    return {.x = x, .weight = recorder.Parameter(Matrix("output", {kVocab, kWidth}))};
   }
 };
 
@@ -107,7 +107,7 @@ TEST_P(ExpertMlpTest, EveryGradientMatchesCentralDifferences) {
   executable->WriteInput("targets", 0, Tokens(kTokens, kVocab, 2));
   const auto loss = [&] {
     executable->WriteStepState({.step = 1, .loss_scale = 1.0 / kTokens});
-    executable->Run(Action::kForward);
+    executable->Run(Action::kForward, {.validation = true});
     return executable->ReadStepState().loss;
   };
   // What is there before must not matter.

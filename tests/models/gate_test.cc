@@ -32,8 +32,8 @@ class SmallModel : public Model {
     return ops::Embedding(recorder, recorder.Parameter(Normal("embedding", {kVocab, width_})),
                           tokens);
   }
-  Value Head(Recorder& recorder, Value x) const override {
-    return ops::Logits(recorder, x, recorder.Parameter(Normal("output", {kVocab, width_})));
+  Projection Head(Recorder& recorder, Value x) const override {
+    return {.x = x, .weight = recorder.Parameter(Normal("output", {kVocab, width_}))};
   }
 
  private:
@@ -89,7 +89,7 @@ StepState Losses(Executable& executable, int64_t first, bool with_backward) {
   executable.WriteStepState({.step = 1, .loss_scale = 1.0 / (2 * kSequence), .seed = 1});
   executable.WriteInput("tokens", 0, std::span(tokens).subspan(begin, count));
   executable.WriteInput("targets", 0, std::span(targets).subspan(begin, count));
-  executable.Run(Action::kForward);
+  executable.Run(Action::kForward, {.validation = !with_backward});
   if (with_backward) executable.Run(Action::kBackward);
   return executable.ReadStepState();
 }

@@ -52,7 +52,8 @@ class ArchitectureGradient : public ::testing::TestWithParam<NamedConfig> {
     executable.WriteStepState(state);
     const size_t tokens = tokens_.size() / size_t(micro_batches);
     for (int k = 0; k < micro_batches; ++k) {
-      const MicroBatch micro{.first = k == 0, .last = k == micro_batches - 1};
+      const MicroBatch micro{
+          .first = k == 0, .last = k == micro_batches - 1, .validation = !with_backward};
       executable.WriteInput("tokens", 0, std::span(tokens_).subspan(size_t(k) * tokens, tokens));
       executable.WriteInput("targets", 0, std::span(targets_).subspan(size_t(k) * tokens, tokens));
       executable.Run(Action::kForward, micro);

@@ -147,6 +147,28 @@ TEST(PlanTest, PeakActivationsAreNearTheLeastThatLivesAllow) {
   }
 }
 
+// Logits and their gradient are there chunk by chunk. Half: bf16 gradients, say.
+TEST(PlanTest, NothingIsAsLargeAsTheLogitsWouldBe) {
+  for (const char* preset : {"gpt2-124m", "llama3.2-1b", "llama3-8b"}) {
+    for (const Precision& precision : {Precision::F32(), Precision::BF16()}) {
+      for (const int tensor : {1, 2}) {
+        const ModelConfig& config = FindPreset(preset)->config;
+        const Program program =
+            RecordTraining(*CreateModel(config), {.record = {.precision = precision,
+                                                             .micro_batch = 4,
+                                                             .sequence = 1024,
+                                                             .mesh = {.tensor = tensor}}});
+        const int64_t logits = program.tokens() * config.vocab / tensor;
+        for (const ValueInfo& info : program.values) {
+          if (info.kind != ValueKind::kActivation) continue;
+          EXPECT_LT(info.bytes(), size_t(logits) * SizeOf(precision.accumulate) / 2)
+              << preset << ": " << info;
+        }
+      }
+    }
+  }
+}
+
 TEST(PlanTest, BytesAreThoseOfTheParametersInEachBuffer) {
   const Program program = Record(TinyLlama(), Precision::BF16());
   const MemoryPlan plan = PlanMemory(program);
@@ -211,11 +233,15 @@ TEST(PlanTest, SlotsKeepMicroBatchesApart) {
   EXPECT_EQ(gradients(1), gradients(2));
 }
 
-// The head writes the tied table's gradient in the list of weights, the embedding in that of
-// inputs.
+// Head and embedding write the tied table's gradient in the same list.
 TEST(PlanDeathTest, ATiedGradientIsNotSplitOverListsThatRunApart) {
-  const Program program = Record(TinyLlama(/*tied=*/true));
-  EXPECT_DEATH(PlanMemory(program, {.slots = {}, .split_backward = true}),
+  Program program = Record(TinyLlama(/*tied=*/true));
+  const PlanOptions split{.slots = {}, .split_backward = true};
+  PlanMemory(program, split);
+  for (Instance& instance : program.instances) {
+    if (instance.op->name() == "embedding_backward") instance.list = List::kBackwardWeight;
+  }
+  EXPECT_DEATH(PlanMemory(program, split),
                "grad of model.embed_tokens.weight.* is written by lists");
 }
 

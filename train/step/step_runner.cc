@@ -103,7 +103,7 @@ StepOutput StepRunner::Step(const StepState& state, const StepBatch& batch,
     Timeline::Note(
         executable_.timeline(), Track::kActions,
         {.name = NameOf(action.kind), .chunk = action.chunk, .index = action.micro_batch},
-        [&] { Run(action, batch[size_t(action.micro_batch)], next_blocks_[i]); });
+        [&] { Run(action, batch[size_t(action.micro_batch)], {.next_block = next_blocks_[i]}); });
     const bool forward = action.kind == PipelineAction::kForward;
     lap(forward ? output.phases.forward : output.phases.backward, waited_ - waited);
     action_done();
@@ -124,14 +124,15 @@ double StepRunner::Forward(const StepBatch& batch, int64_t tokens) {
   for (size_t i = 0; i < batch.size(); ++i) {
     for (int chunk = 0; chunk < chunks; ++chunk) {
       Run({.kind = PipelineAction::kForward, .chunk = chunk, .micro_batch = int(i), .slot = 0},
-          batch[i], /*next_block=*/-1);
+          batch[i], {.validation = true});
     }
   }
   WaitForAll();
   return executable_.ReadStepState().loss;
 }
 
-void StepRunner::Run(const PipelineAction& action, const MicroBatchData& data, int next_block) {
+void StepRunner::Run(const PipelineAction& action, const MicroBatchData& data,
+                     MicroBatch micro_batch) {
   const Program& program = executable_.program();
   const Chunk& chunk = program.chunks[size_t(action.chunk)];
   const bool forward = action.kind == PipelineAction::kForward;
@@ -152,12 +153,10 @@ void StepRunner::Run(const PipelineAction& action, const MicroBatchData& data, i
          [&] { pipeline_->Receive(executable_.tensor(received, action.slot), message->from); });
   }
 
-  const int last = schedule_.options.micro_batches - 1;
-  const MicroBatch micro_batch{.chunk = action.chunk,
-                               .slot = action.slot,
-                               .first = action.micro_batch == 0,
-                               .last = action.micro_batch == last,
-                               .next_block = next_block};
+  micro_batch.chunk = action.chunk;
+  micro_batch.slot = action.slot;
+  micro_batch.first = action.micro_batch == 0;
+  micro_batch.last = action.micro_batch == schedule_.options.micro_batches - 1;
   executable_.Run(ActionOf(action.kind), micro_batch);
   if (const auto message = SendAfter(schedule_.options, stage_, action)) {
     const Tensor tensor = executable_.tensor(sent, action.slot);

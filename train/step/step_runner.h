@@ -53,7 +53,8 @@ class StepRunner {
   double Forward(const StepBatch& batch, int64_t tokens);
 
  private:
-  void Run(const PipelineAction& action, const MicroBatchData& data, int next_block);
+  // `micro_batch`: what the action does not say.
+  void Run(const PipelineAction& action, const MicroBatchData& data, MicroBatch micro_batch);
   void WaitFor(Value value, int slot);
   void WaitForAll();
   void Wait(const char* name, const std::function<void()>& wait);  // For other stages.

@@ -1,126 +1,282 @@
+// The output projection and the cross-entropy of its logits in one, chunk by chunk of the tokens:
+// of logits, and of their gradient, no more than a chunk is ever there.
+//
+//   for each chunk   logits = x w^T, their loss
+//                    dlogits,  dw += dlogits^T x,  dx = dlogits w    where gradients are wanted
+//
+// The gradient of the loss is known before anything else is, so a training step does all of this at
+// the start of its backward pass, once; what forward records is replayed in validation alone. Since
+// dlogits is gone when the chunk is done, the weight's gradient cannot be delayed: it is of list
+// kBackwardInput.
+//
+// Between n tensor ranks, x is gathered before the first chunk, the statistics of each chunk are
+// exchanged, and dx is summed and scattered after the last. Letters: T rows of one rank, D width, V
+// columns of logits on this rank, C rows of a chunk.
 #include "kernels/cross_entropy.h"
 
+#include <algorithm>
+#include <sstream>
+
+#include "kernels/matmul.h"
 #include "models/program/binder.h"
 #include "models/program/ops/ops.h"
+#include "models/program/ops/ring.h"
 
 namespace trainyard::ops {
 namespace {
 
-// Inputs: logits, targets, lse. Output: dlogits, in the compute dtype.
-class CrossEntropyBackwardOp final : public Op {
- public:
-  explicit CrossEntropyBackwardOp(const VocabSlice& slice) : slice_(slice) {}
-  absl::string_view name() const override { return "cross_entropy_backward"; }
-  bool MayAlias(int output, int input) const override { return output == 0 && input == 0; }
-  Call Bind(const Binder& binder, const Instance& instance) const override {
-    return binder.Kernel(CrossEntropyBackwardArgs{.logits = binder.tensor(instance.inputs[0]),
-                                                  .targets = binder.tensor(instance.inputs[1]),
-                                                  .lse = binder.tensor(instance.inputs[2]),
-                                                  .state = binder.step_state(),
-                                                  .dlogits = binder.tensor(instance.outputs[0]),
-                                                  .slice = slice_});
-  }
-
- private:
-  VocabSlice slice_;
-};
-
-Value LogitsGradient(Recorder& recorder, const Instance& instance, const VocabSlice& slice) {
-  const Value logits = instance.inputs[0], targets = instance.inputs[1];
-  return recorder.Emit(std::make_shared<CrossEntropyBackwardOp>(slice),
-                       {logits, targets, instance.outputs[0]},
-                       {{.shape = recorder.info(logits).shape,
-                         .dtype = recorder.precision().compute,
-                         .name = "dlogits"}})[0];
+// As few chunks as keep the logits of one near the caches, but of enough rows that reading the
+// weight and adding to its gradient once a chunk is little beside its products. All but the last
+// have equally many.
+int64_t ChunkRows(int64_t rows, int64_t row_bytes) {
+  constexpr int64_t kBytes = 16 << 20, kLeastRows = 256;
+  const int64_t most = std::max(kLeastRows, kBytes / row_bytes);
+  const int64_t chunks = (rows + most - 1) / most;
+  return (rows + chunks - 1) / chunks;
 }
 
-// Inputs: logits, targets. Output: what the ranks tell each other of their columns.
-class StatisticsOp final : public Op {
+enum class Role : uint8_t { kLoss, kGradient };
+
+struct Division {
+  AxisSet axes;  // Of the tensor ranks; empty: the vocabulary is not divided.
+  VocabSlice slice;
+  int64_t rows;   // n T.
+  int64_t chunk;  // Rows of each but the last.
+};
+
+// Inputs: x [T, D], w [V, D], targets [n T]. Outputs: with kGradient dx [T, D] and the gradient of
+// w, then memory: logits [C, V], lse [C]; between ranks x of all [n T, D], which dx takes the place
+// of, statistics [C, 3] and those of all [n, C, 3]; dlogits [C, V] where logits have another dtype.
+class LinearCrossEntropyOp final : public Op {
  public:
-  explicit StatisticsOp(const VocabSlice& slice) : slice_(slice) {}
-  absl::string_view name() const override { return "cross_entropy_statistics"; }
-  Call Bind(const Binder& binder, const Instance& instance) const override {
-    return binder.Kernel(
-        CrossEntropyStatisticsArgs{.logits = binder.tensor(instance.inputs[0]),
-                                   .targets = binder.tensor(instance.inputs[1]),
-                                   .slice = slice_,
-                                   .statistics = binder.tensor(instance.outputs[0])});
+  LinearCrossEntropyOp(Role role, const Division& division) : role_(role), division_(division) {}
+
+  absl::string_view name() const override {
+    return role_ == Role::kLoss ? "linear_cross_entropy" : "linear_cross_entropy_backward";
   }
+  AxisSet group() const override { return division_.axes; }
+  bool is_loss() const override { return role_ == Role::kLoss; }
+  bool has_effect() const override { return true; }
+  // A chunk's x is read for the last time before its dx is written.
+  bool MayAlias(int output, int input) const override {
+    return role_ == Role::kGradient && output == 0 && input == 0;
+  }
+  std::string attributes() const override {
+    std::ostringstream out;
+    out << "chunk=" << division_.chunk;
+    if (!division_.axes.empty()) out << " axes=" << division_.axes;
+    return out.str();
+  }
+  Cost CostOf(const Program& program, const Instance& instance) const override {
+    Cost cost = Op::CostOf(program, instance);
+    const double products = role_ == Role::kLoss ? 1 : 3;
+    cost.flops = products * 2.0 * double(division_.rows) *
+                 double(program.info(instance.inputs[1]).shape.elements());
+    return cost;
+  }
+  std::vector<Communication> CommunicationOf(const Program& program,
+                                             const Instance& instance) const override;
+  Call Bind(const Binder& binder, const Instance& instance) const override;
+  std::vector<Value> Backward(Recorder& recorder, const Instance& instance,
+                              std::span<const Value> output_grads) const override;
 
  private:
-  VocabSlice slice_;
-};
-
-// Inputs: logits, targets, the statistics of all ranks. Output: lse.
-class CombineOp final : public Op {
- public:
-  CombineOp(const VocabSlice& slice, int64_t loss_begin, int64_t loss_rows)
-      : slice_(slice), loss_begin_(loss_begin), loss_rows_(loss_rows) {}
-  absl::string_view name() const override { return "cross_entropy_combine"; }
-  bool is_loss() const override { return true; }
-  bool has_effect() const override { return true; }
-  Call Bind(const Binder& binder, const Instance& instance) const override {
-    return binder.Kernel(CrossEntropyCombineArgs{.statistics = binder.tensor(instance.inputs[2]),
-                                                 .targets = binder.tensor(instance.inputs[1]),
-                                                 .loss_begin = loss_begin_,
-                                                 .loss_rows = loss_rows_,
-                                                 .lse = binder.tensor(instance.outputs[0]),
-                                                 .state = binder.step_state()});
-  }
-  std::vector<Value> Backward(Recorder& recorder, const Instance& instance,
-                              std::span<const Value>) const override {
-    return {LogitsGradient(recorder, instance, slice_), {}, {}};
+  struct Tensors {
+    Tensor x, dx;  // Of all ranks' rows.
+    Tensor weight, targets, logits, dlogits, lse;
+    Tensor statistics, all_statistics;  // Between ranks.
+  };
+  Tensors TensorsOf(const Binder& binder, const Instance& instance) const;
+  Tensors ChunkOf(const Tensors& whole, int64_t begin, int64_t rows) const;
+  void BindLoss(const Binder& binder, const Tensors& chunk, std::vector<Call>& calls) const;
+  bool divided() const { return !division_.axes.empty(); }
+  // f(begin, rows) of each chunk.
+  template <typename F>
+  void ForEachChunk(F&& f) const {
+    for (int64_t begin = 0; begin < division_.rows; begin += division_.chunk) {
+      f(begin, std::min(division_.chunk, division_.rows - begin));
+    }
   }
 
- private:
-  VocabSlice slice_;
-  int64_t loss_begin_, loss_rows_;
+  const Role role_;
+  const Division division_;
 };
 
-// Inputs: logits, targets. Output: lse.
-class CrossEntropyOp final : public Op {
- public:
-  absl::string_view name() const override { return "cross_entropy"; }
-  bool is_loss() const override { return true; }
-  bool has_effect() const override { return true; }
-  Call Bind(const Binder& binder, const Instance& instance) const override {
-    return binder.Kernel(CrossEntropyForwardArgs{.logits = binder.tensor(instance.inputs[0]),
-                                                 .targets = binder.tensor(instance.inputs[1]),
-                                                 .lse = binder.tensor(instance.outputs[0]),
-                                                 .state = binder.step_state()});
+std::vector<Communication> LinearCrossEntropyOp::CommunicationOf(const Program& program,
+                                                                 const Instance& instance) const {
+  if (!divided()) return {};
+  const int ranks = program.mesh.size(division_.axes);
+  const ValueInfo& x = program.info(instance.inputs[0]);
+  const int64_t x_bytes = ranks * int64_t(x.bytes());
+  std::vector<Communication> sent = {CallsOf(CollectiveOp::kAllGather, 1, x_bytes, ranks)};
+  ForEachChunk([&](int64_t, int64_t rows) {
+    const int64_t bytes = ranks * rows * 3 * int64_t(SizeOf(program.precision.accumulate));
+    sent.push_back(CallsOf(CollectiveOp::kAllGather, 1, bytes, ranks));
+  });
+  if (role_ == Role::kGradient) {
+    sent.push_back(CallsOf(CollectiveOp::kReduceScatterSum, 1, x_bytes, ranks));
   }
-  std::vector<Value> Backward(Recorder& recorder, const Instance& instance,
-                              std::span<const Value>) const override {
-    return {LogitsGradient(recorder, instance, VocabSlice{}), {}};
+  return sent;
+}
+
+LinearCrossEntropyOp::Tensors LinearCrossEntropyOp::TensorsOf(const Binder& binder,
+                                                              const Instance& instance) const {
+  size_t next = role_ == Role::kGradient ? 2 : 0;
+  const auto memory = [&] { return binder.tensor(instance.outputs[next++]); };
+  Tensors t;
+  t.x = binder.tensor(instance.inputs[0]);
+  t.weight = binder.tensor(instance.inputs[1]);
+  t.targets = binder.tensor(instance.inputs[2]);
+  if (role_ == Role::kGradient) t.dx = binder.tensor(instance.outputs[0]);
+  t.logits = t.dlogits = memory();
+  t.lse = memory();
+  if (divided()) {
+    t.x = t.dx = memory();
+    t.statistics = memory();
+    t.all_statistics = memory();
   }
-};
+  if (next < instance.outputs.size()) t.dlogits = memory();
+  return t;
+}
+
+LinearCrossEntropyOp::Tensors LinearCrossEntropyOp::ChunkOf(const Tensors& whole, int64_t begin,
+                                                            int64_t rows) const {
+  Tensors t = whole;
+  t.x = RowsOf(whole.x, begin, rows);
+  if (role_ == Role::kGradient) t.dx = RowsOf(whole.dx, begin, rows);
+  t.targets = RowsOf(whole.targets, begin, rows);
+  for (Tensor* of_chunk : {&t.logits, &t.dlogits, &t.lse}) *of_chunk = RowsOf(*of_chunk, 0, rows);
+  if (divided()) {
+    t.statistics = RowsOf(whole.statistics, 0, rows);
+    t.all_statistics.shape = whole.all_statistics.shape.With(1, rows);  // Ranks' side by side.
+  }
+  return t;
+}
+
+// Adds the chunk's loss, and finds lse.
+void LinearCrossEntropyOp::BindLoss(const Binder& binder, const Tensors& chunk,
+                                    std::vector<Call>& calls) const {
+  if (!divided()) {
+    calls.push_back(binder.Kernel(CrossEntropyForwardArgs{.logits = chunk.logits,
+                                                          .targets = chunk.targets,
+                                                          .lse = chunk.lse,
+                                                          .state = binder.step_state()}));
+    return;
+  }
+  Collective& group = binder.collective(division_.axes);
+  calls.push_back(binder.Kernel(CrossEntropyStatisticsArgs{.logits = chunk.logits,
+                                                           .targets = chunk.targets,
+                                                           .slice = division_.slice,
+                                                           .statistics = chunk.statistics}));
+  calls.push_back([&group, mine = chunk.statistics, all = chunk.all_statistics](Exec&) {
+    group.AllGather(mine, all);
+  });
+  // Each rank adds its share of the rows.
+  const int64_t rows = chunk.targets.elements();
+  const int64_t begin = rows * group.rank() / group.size();
+  const int64_t end = rows * (group.rank() + 1) / group.size();
+  calls.push_back(binder.Kernel(CrossEntropyCombineArgs{.statistics = chunk.all_statistics,
+                                                        .targets = chunk.targets,
+                                                        .loss_begin = begin,
+                                                        .loss_rows = end - begin,
+                                                        .lse = chunk.lse,
+                                                        .state = binder.step_state()}));
+}
+
+Call LinearCrossEntropyOp::Bind(const Binder& binder, const Instance& instance) const {
+  const Tensors whole = TensorsOf(binder, instance);
+  const bool gradient = role_ == Role::kGradient;
+  Collective* const group = divided() ? &binder.collective(division_.axes) : nullptr;
+  std::vector<Call> calls;
+  if (divided()) {
+    calls.push_back([group, mine = binder.tensor(instance.inputs[0]), all = whole.x](Exec&) {
+      group->AllGather(mine, all);
+    });
+  }
+  ForEachChunk([&](int64_t begin, int64_t rows) {
+    const Tensors t = ChunkOf(whole, begin, rows);
+    calls.push_back(
+        binder.Kernel(MatMulArgs{.a = t.x, .b = t.weight, .c = t.logits, .trans_b = true}));
+    BindLoss(binder, t, calls);
+    if (!gradient) return;
+    calls.push_back(binder.Kernel(CrossEntropyBackwardArgs{.logits = t.logits,
+                                                           .targets = t.targets,
+                                                           .lse = t.lse,
+                                                           .state = binder.step_state(),
+                                                           .dlogits = t.dlogits,
+                                                           .slice = division_.slice}));
+    const Value dw = instance.outputs[1];
+    calls.push_back(
+        binder.Kernel(MatMulArgs{.a = t.dlogits,
+                                 .b = t.x,
+                                 .c = binder.tensor(dw),
+                                 .trans_a = true,
+                                 .write = begin == 0 ? binder.write(dw) : Write::kAdd}));
+    calls.push_back(binder.Kernel(MatMulArgs{.a = t.dlogits, .b = t.weight, .c = t.dx}));
+  });
+  if (divided() && gradient) {
+    calls.push_back([group, all = whole.dx, mine = binder.tensor(instance.outputs[0])](Exec&) {
+      group->ReduceScatterSum(all, mine);
+    });
+  }
+  return InOrder(std::move(calls));
+}
+
+// `outputs`: of the gradient, what comes before the memory.
+std::vector<Value> Emit(Recorder& recorder, Role role, const Division& division,
+                        const std::vector<Value>& inputs, std::vector<Recorder::Output> outputs) {
+  const ValueInfo x = recorder.info(inputs[0]), weight = recorder.info(inputs[1]);
+  const DType accumulate = recorder.precision().accumulate;
+  const int64_t chunk = division.chunk, columns = weight.shape[0];
+  const auto memory = [&](const char* name, const Shape& shape, DType dtype) {
+    outputs.push_back(Recorder::Output::Memory(name, shape, dtype));
+  };
+  memory("logits", {chunk, columns}, accumulate);
+  memory("lse", {chunk}, accumulate);
+  if (!division.axes.empty()) {
+    memory("gathered", {division.rows, x.shape[1]}, x.dtype);
+    memory("statistics", {chunk, 3}, accumulate);
+    memory("all_statistics", {recorder.mesh().size(division.axes), chunk, 3}, accumulate);
+  }
+  if (role == Role::kGradient && x.dtype != accumulate) {
+    memory("dlogits", {chunk, columns}, x.dtype);
+  }
+  return recorder.Emit(std::make_shared<LinearCrossEntropyOp>(role, division), inputs, outputs);
+}
+
+std::vector<Value> LinearCrossEntropyOp::Backward(Recorder& recorder, const Instance& instance,
+                                                  std::span<const Value>) const {
+  CHECK(role_ == Role::kLoss) << name() << " has no backward";
+  const ValueInfo x = recorder.info(instance.inputs[0]);
+  const Value dx = Emit(recorder, Role::kGradient, division_, instance.inputs,
+                        {{.shape = x.shape, .dtype = x.dtype, .name = "dx"},
+                         Recorder::Output::Into(recorder.Gradient(instance.inputs[1]))})[0];
+  return {dx, {}, {}};
+}
 
 }  // namespace
 
-void CrossEntropy(Recorder& recorder, Value logits, Value targets) {
-  const ValueInfo info = recorder.info(logits), t = recorder.info(targets);
-  CHECK(info.shape.rank() == 2 && t.shape.elements() == info.shape[0] && t.dtype == DType::kI32)
-      << "cross_entropy: " << info << " against " << t;
-  const Recorder::Output lse{
-      .shape = {info.shape[0]}, .dtype = info.dtype, .name = "lse", .differentiable = false};
+void LinearCrossEntropy(Recorder& recorder, Value x, Value weight, Value targets, AxisSet axes) {
+  const ValueInfo info = recorder.info(x), w = recorder.info(weight), t = recorder.info(targets);
   const Mesh& mesh = recorder.mesh();
-  const int64_t ranks = mesh.size(kTensorAxes), rank = mesh.coordinate(kTensorAxes);
-  if (ranks == 1) {
-    recorder.Emit(std::make_shared<CrossEntropyOp>(), {logits, targets}, {lse});
-    return;
-  }
-  const int64_t rows = info.shape[0], columns = info.shape[1];
-  const VocabSlice slice{.first = rank * columns, .vocab = ranks * columns};
-  const Value mine = recorder.Emit(std::make_shared<StatisticsOp>(slice), {logits, targets},
-                                   {{.shape = {1, rows, 3},
-                                     .dtype = info.dtype,
-                                     .name = "statistics",
-                                     .differentiable = false}})[0];
-  const Value all = AllGather(recorder, mine, kTensorAxes);
-  // Each rank adds its share of the rows.
-  const int64_t begin = rows * rank / ranks, end = rows * (rank + 1) / ranks;
-  recorder.Emit(std::make_shared<CombineOp>(slice, begin, end - begin), {logits, targets, all},
-                {lse});
+  axes = axes & mesh.active();
+  const int64_t rows = info.shape[0] * mesh.size(axes);
+  CHECK(info.shape.rank() == 2 && w.shape.rank() == 2 && info.shape[1] == w.shape[1] &&
+        t.dtype == DType::kI32 && t.shape == Shape({rows}))
+      << "linear_cross_entropy: " << info << " with weight " << w << " against " << t << " of "
+      << mesh.size(axes) << " ranks";
+  CHECK((axes - info.varying).empty())
+      << "gradients of " << info << " do not vary along " << axes << ", over which it is sent";
+  const int64_t columns = w.shape[0];
+  const int64_t row_bytes = columns * int64_t(SizeOf(recorder.precision().accumulate));
+  const Division division{
+      .axes = axes,
+      .slice = {.first = mesh.coordinate(axes) * columns, .vocab = mesh.size(axes) * columns},
+      .rows = rows,
+      .chunk = ChunkRows(rows, row_bytes)};
+  recorder.set_when(When::kValidation);
+  Emit(recorder, Role::kLoss, division, {x, weight, targets}, {});
+  recorder.set_when(When::kAlways);
 }
 
 }  // namespace trainyard::ops

@@ -101,9 +101,10 @@ struct ExpertMlpInputs {
 // they are: [T, D].
 Value ExpertMlp(Recorder& recorder, const ExpertMlpInputs& inputs);
 
-// Adds the loss of this rank's columns of the logits [T, V/n] against targets i32 [T] to StepState.
-// A root of the backward pass.
-void CrossEntropy(Recorder& recorder, Value logits, Value targets);
+// Adds the loss of logits x weight^T against targets to StepState; a root of the backward pass.
+// Where `axes` have n ranks, of rows x [T, D] of each and their weights' [V/n, D] one after
+// another; targets i32 [n T] of all. The logits are never there at once.
+void LinearCrossEntropy(Recorder& recorder, Value x, Value weight, Value targets, AxisSet axes);
 
 // Column sums of dy [T, N], into the gradient of a bias.
 void BiasGradient(Recorder& recorder, Value dy, Value bias);

@@ -24,12 +24,18 @@ struct Ring {
   int previous() const { return before(1); }
 };
 
+// Rows [begin, begin + rows).
+inline Tensor RowsOf(const Tensor& whole, int64_t begin, int64_t rows) {
+  Tensor some = whole;
+  some.shape = whole.shape.With(0, begin);
+  some.data = static_cast<std::byte*>(whole.data) + some.bytes();
+  some.shape = whole.shape.With(0, rows);
+  return some;
+}
+
 // The i-th of pieces of `rows` rows.
 inline Tensor Piece(const Tensor& whole, int64_t i, int64_t rows) {
-  Tensor piece = whole;
-  piece.shape = whole.shape.With(0, rows);
-  piece.data = static_cast<std::byte*>(whole.data) + size_t(i) * piece.bytes();
-  return piece;
+  return RowsOf(whole, i * rows, rows);
 }
 
 // A message to a rank of the group, and one from another.

@@ -18,6 +18,7 @@
 #include "common/rng.h"
 #include "kernels/collective/local.h"
 #include "kernels/matrix_rate.h"
+#include "kernels/memory_rate.h"
 #include "models/flops.h"
 #include "models/program/op.h"
 #include "models/program/timeline.h"
@@ -118,21 +119,29 @@ std::map<std::string, OpTime> ByOp(const Program& program, const std::vector<Spa
   return ops;
 }
 
-void PrintOps(const std::map<std::string, OpTime>& ops, double step) {
+// What the machine reaches: products per second of the step's dtype, bytes of memory per second.
+struct Rates {
+  double flops, bytes;
+};
+
+// An op's bound is what its products take at the matrix rate, or its bytes at the memory rate
+// (those that stay in a cache may be faster).
+void PrintOps(const std::map<std::string, OpTime>& ops, double step, const Rates& rates) {
   std::vector<std::pair<std::string, OpTime>> sorted(ops.begin(), ops.end());
   std::sort(sorted.begin(), sorted.end(),
             [](const auto& a, const auto& b) { return a.second.seconds > b.second.seconds; });
   double sum = 0;
-  std::cout << absl::StrFormat("%-28s %6s %9s %7s %9s %8s\n", "op", "calls", "ms", "share",
-                               "GFLOP/s", "GB/s");
+  std::cout << absl::StrFormat("%-28s %6s %9s %7s %9s %8s %9s\n", "op", "calls", "ms", "share",
+                               "GFLOP/s", "GB/s", "of bound");
   for (const auto& [name, op] : sorted) {
     sum += op.seconds;
     if (op.calls == 0) continue;
+    const double bound = op.flops > 0 ? op.flops / rates.flops : op.bytes / rates.bytes;
     std::cout << absl::StrFormat(
-        "%-28s %6d %9.3f %6.1f%% %9s %8.1f\n", name, op.calls, op.seconds * 1e3,
+        "%-28s %6d %9.3f %6.1f%% %9s %8.1f %8.0f%%\n", name, op.calls, op.seconds * 1e3,
         100 * op.seconds / step,
         op.flops > 0 ? absl::StrFormat("%.0f", op.flops / op.seconds * 1e-9) : "",
-        op.bytes / op.seconds * 1e-9);
+        op.bytes / op.seconds * 1e-9, 100 * bound / op.seconds);
   }
   std::cout << absl::StrFormat("%-28s %6s %9.3f %6.1f%%\n", "outside of ops", "",
                                (step - sum) * 1e3, 100 * (step - sum) / step);
@@ -152,7 +161,9 @@ void Run(const Options& options) {
   const DType dtype = options.precision == "bf16"  ? DType::kBF16
                       : options.precision == "f32" ? DType::kF32
                                                    : DType::kF64;
-  const auto rate = [&] { return *MeasureMatrixRate(CpuBackend(), dtype, options.threads); };
+  const auto rate = [&] {
+    return *MeasureMatrixRate(CpuBackend(), dtype, options.threads, absl::Seconds(1));
+  };
   double peak = rate();
   const double before = ResidentBytes();
   const LocalWorld world(1);
@@ -179,6 +190,7 @@ void Run(const Options& options) {
     seconds.push_back(phases.forward + phases.backward + phases.grad_sync + phases.optimizer);
   }
   peak = std::max(peak, rate());  // A busy machine gives less, never more.
+  const double memory_rate = *MeasureMemoryRate(CpuBackend(), options.threads);
   Timeline timeline;
   executable.set_timeline(&timeline);
   double traced = 0;
@@ -196,15 +208,16 @@ void Run(const Options& options) {
       "%s %s, %d threads: step median %.2f ms of %d (%.2f to %.2f), %.0f tokens/s\n", options.model,
       options.precision, options.threads, median * 1e3, options.steps, *least * 1e3, *most * 1e3,
       double(tokens) / median);
-  std::cout << absl::StrFormat("matrix rate %.1f GFLOP/s, model %.2f GFLOP a step: MFU %.1f%%\n",
-                               peak * 1e-9, flops * 1e-9, 100 * flops / median / peak);
+  std::cout << absl::StrFormat(
+      "matrix rate %.1f GFLOP/s, memory rate %.1f GB/s, model %.2f GFLOP a step: MFU %.1f%%\n",
+      peak * 1e-9, memory_rate * 1e-9, flops * 1e-9, 100 * flops / median / peak);
   const MemoryPlan& plan = executable.plan();
   std::cout << absl::StrFormat(
       "memory: %s; touched %s more than before, resident %s above the plan\n", plan.Summary(),
       FormatBytes(resident - before), FormatBytes(resident - double(plan.total_bytes())));
   PrintOps(ByOp(executable.program(), timeline.spans(Track::kCompute), options.accumulate,
                 options.steps),
-           traced);
+           traced, {.flops = peak, .bytes = memory_rate});
 }
 
 }  // namespace

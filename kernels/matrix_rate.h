@@ -3,14 +3,16 @@
 #pragma once
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "kernels/device/backend.h"
 #include "kernels/device/dtype.h"
 
 namespace trainyard {
 
 // FLOP/s of a square matrix product of `dtype` on `threads` threads, the best of several after a
-// warm-up. Takes about 0.1 s, and up to 100 MB of memory; RESOURCE_EXHAUSTED when those are
-// lacking.
-absl::StatusOr<double> MeasureMatrixRate(const Backend& backend, DType dtype, int threads);
+// warm-up, and as large (up to 2048) as lets several fit in `budget`: larger ones come closer to
+// the peak. Takes up to 100 MB of memory; RESOURCE_EXHAUSTED when those are lacking.
+absl::StatusOr<double> MeasureMatrixRate(const Backend& backend, DType dtype, int threads,
+                                         absl::Duration budget = absl::Milliseconds(60));
 
 }  // namespace trainyard

@@ -6,11 +6,14 @@
 
 #include <omp.h>
 
+#include <map>
 #include <vector>
 
 #include "benchmark/benchmark.h"
 #include "kernels/device/backend.h"
 #include "kernels/fill.h"
+#include "kernels/matrix_rate.h"
+#include "kernels/memory_rate.h"
 
 namespace trainyard::bench {
 
@@ -37,6 +40,21 @@ struct Work {
   double bytes = 0;
 };
 
+// The least seconds that the work takes: products at the machine's matrix rate of the dtype, bytes
+// at the rate of its memory (operands that stay in a cache may be faster). Rates are measured once.
+inline double Bound(const Work& work, DType dtype) {
+  const int threads = omp_get_max_threads();
+  if (work.flops > 0) {
+    static std::map<DType, double> rates;
+    double& rate = rates[dtype];
+    if (rate == 0) rate = *MeasureMatrixRate(CpuBackend(), dtype, threads, absl::Seconds(1));
+    return work.flops / rate;
+  }
+  static const double kRate = *MeasureMemoryRate(CpuBackend(), threads);
+  return work.bytes / kRate;
+}
+
+// Products have their dtype as the first argument of the benchmark.
 template <typename Args>
 void Measure(benchmark::State& state, const Args& args, const Work& work) {
   Exec exec{.threads = omp_get_max_threads()};
@@ -48,6 +66,8 @@ void Measure(benchmark::State& state, const Args& args, const Work& work) {
   };
   if (work.flops > 0) state.counters["GFLOP/s"] = rate(work.flops);
   if (work.bytes > 0) state.counters["GB/s"] = rate(work.bytes);
+  state.counters["of_bound"] =
+      rate(1e9 * Bound(work, work.flops > 0 ? DType(state.range(0)) : DType::kF32));
 }
 
 inline DType DTypeArg(benchmark::State& state) {

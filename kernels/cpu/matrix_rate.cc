@@ -11,8 +11,6 @@
 namespace trainyard {
 namespace {
 
-constexpr absl::Duration kBudget = absl::Milliseconds(60);
-
 double Flops(int64_t n) { return 2.0 * double(n) * double(n) * double(n); }
 
 absl::Duration Elapsed(const Clock& clock, const std::function<void()>& work) {
@@ -44,16 +42,16 @@ absl::StatusOr<double> Rate(const Backend& backend, Exec& exec, DType dtype, int
 
 }  // namespace
 
-absl::StatusOr<double> MeasureMatrixRate(const Backend& backend, DType dtype, int threads) {
+absl::StatusOr<double> MeasureMatrixRate(const Backend& backend, DType dtype, int threads,
+                                         absl::Duration budget) {
   // Kernels of other devices return before they are done, so that time would say nothing.
   CHECK(backend.device() == DeviceKind::kCpu) << "matrix rate of " << backend.name();
   Exec exec{.threads = threads};
-  // The first products warm up, and tell how large the others may be: larger ones come closer to
-  // the peak, and several must fit, since the best of them counts.
+  // The first products warm up, and tell how large the others may be.
   ASSIGN_OR_RETURN(const double first, Rate(backend, exec, dtype, 512, absl::ZeroDuration()));
   int64_t n = 512;
-  while (n < 2048 && 3 * Flops(2 * n) < first * absl::ToDoubleSeconds(kBudget)) n *= 2;
-  ASSIGN_OR_RETURN(const double rate, Rate(backend, exec, dtype, n, kBudget));
+  while (n < 2048 && 3 * Flops(2 * n) < first * absl::ToDoubleSeconds(budget)) n *= 2;
+  ASSIGN_OR_RETURN(const double rate, Rate(backend, exec, dtype, n, budget));
   return std::max(first, rate);
 }
 

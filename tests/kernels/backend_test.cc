@@ -6,6 +6,7 @@
 
 #include "gtest/gtest.h"
 #include "kernels/matrix_rate.h"
+#include "kernels/memory_rate.h"
 
 namespace trainyard::testing {
 namespace {
@@ -46,6 +47,12 @@ TEST(MatrixRate, IsPositiveForEveryDType) {
     ASSERT_TRUE(rate.ok()) << rate.status();
     EXPECT_GT(*rate, 1e6);
   }
+}
+
+TEST(MemoryRate, IsPositive) {
+  const auto rate = MeasureMemoryRate(CpuBackend(), 2);
+  ASSERT_TRUE(rate.ok()) << rate.status();
+  EXPECT_GT(*rate, 1e6);
 }
 
 }  // namespace

@@ -1,0 +1,32 @@
+#include "kernels/memory_rate.h"
+
+#include <algorithm>
+
+#include "common/clock.h"
+#include "common/status_macros.h"
+#include "kernels/add.h"
+#include "kernels/fill.h"
+
+namespace trainyard {
+
+absl::StatusOr<double> MeasureMemoryRate(const Backend& backend, int threads) {
+  CHECK(backend.device() == DeviceKind::kCpu) << "memory rate of " << backend.name();
+  constexpr int64_t kElements = 16 << 20;
+  Exec exec{.threads = threads};
+  const size_t bytes = size_t(kElements) * SizeOf(DType::kF32);
+  ASSIGN_OR_RETURN(const Buffer memory, backend.Allocate(3 * bytes));
+  Tensor tensors[3];
+  for (int i = 0; i < 3; ++i) {
+    tensors[i] = Tensor{{memory.data() + i * bytes, DType::kF32, {kElements}}};
+    backend.kernel<FillArgs>()(exec, {.y = tensors[i], .value = 0.5});
+  }
+  absl::Duration best = absl::InfiniteDuration();
+  for (int i = 0; i < 8; ++i) {
+    const absl::Duration start = RealClock().Monotonic();
+    backend.kernel<AddArgs>()(exec, {.a = tensors[0], .b = tensors[1], .y = tensors[2]});
+    best = std::min(best, RealClock().Monotonic() - start);
+  }
+  return 3 * double(bytes) / absl::ToDoubleSeconds(best);
+}
+
+}  // namespace trainyard

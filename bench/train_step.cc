@@ -147,7 +147,7 @@ void PrintOps(const std::map<std::string, OpTime>& ops, double step, const Rates
                                (step - sum) * 1e3, 100 * (step - sum) / step);
 }
 
-void Run(const Options& options) {
+JobConfig JobOf(const Options& options) {
   const Case& c = options.model == "byte" ? kByte : k124M;
   JobConfig job;
   job.model.architecture = c.model;
@@ -155,16 +155,48 @@ void Run(const Options& options) {
   job.batch = {.global = c.micro * options.accumulate, .micro = c.micro, .sequence = c.sequence};
   job.recompute.blocks = options.blocks;
   job.devices = 1;
+  return job;
+}
+
+struct Measured {
+  std::vector<double> seconds;  // Of steps.
+  double touched = 0;           // Resident bytes more than before the engine was made.
+  double resident = 0;
+  Rates rates = {};
+  double flops = 0;  // Of a step.
+  double tokens = 0;
+};
+
+void Print(const Options& options, const Measured& m, const MemoryPlan& plan) {
+  const double median = Median(m.seconds);
+  const auto [least, most] = std::minmax_element(m.seconds.begin(), m.seconds.end());
+  std::cout << absl::StrFormat(
+      "%s %s, %d threads: step median %.2f ms of %d (%.2f to %.2f), %.0f tokens/s\n", options.model,
+      options.precision, options.threads, median * 1e3, options.steps, *least * 1e3, *most * 1e3,
+      m.tokens / median);
+  std::cout << absl::StrFormat(
+      "matrix rate %.1f GFLOP/s, memory rate %.1f GB/s, model %.2f GFLOP a step: MFU %.1f%%\n",
+      m.rates.flops * 1e-9, m.rates.bytes * 1e-9, m.flops * 1e-9,
+      100 * m.flops / median / m.rates.flops);
+  std::cout << absl::StrFormat(
+      "memory: %s; touched %s more than before, resident %s above the plan\n", plan.Summary(),
+      FormatBytes(m.touched), FormatBytes(m.resident - double(plan.total_bytes())));
+}
+
+void Run(const Options& options) {
+  const JobConfig job = JobOf(options);
   const auto model = ResolveModel(job.model);
   CHECK(model.ok()) << model.status();
-
   const DType dtype = options.precision == "bf16"  ? DType::kBF16
                       : options.precision == "f32" ? DType::kF32
                                                    : DType::kF64;
   const auto rate = [&] {
     return *MeasureMatrixRate(CpuBackend(), dtype, options.threads, absl::Seconds(1));
   };
-  double peak = rate();
+  Measured m;
+  m.rates = {.flops = rate(), .bytes = *MeasureMemoryRate(CpuBackend(), options.threads)};
+  m.tokens = double(job.batch.global * job.batch.sequence);
+  m.flops = FlopsPerToken(*model, job.batch.sequence).total() * m.tokens;
   const double before = ResidentBytes();
   const LocalWorld world(1);
   const auto engine =
@@ -174,50 +206,26 @@ void Run(const Options& options) {
   executable.Run(Action::kInit);
   executable.Run(Action::kPrepare);
   const StepBatch batch = RandomBatch(job, model->vocab);
-  const int64_t tokens = job.batch.global * job.batch.sequence;
-  const auto step = [&](int i) {
-    const StepState state =
-        InitialState({.step = i, .learning_rate = 1e-4, .clip_norm = 1, .tokens = tokens});
-    return engine->runner().Step(state, batch, [] {});
+  int steps = 0;
+  const auto step = [&] {
+    const StepState state = InitialState(
+        {.step = ++steps, .learning_rate = 1e-4, .clip_norm = 1, .tokens = int64_t(m.tokens)});
+    return engine->runner().Step(state, batch, [] {}).phases.of_step();
   };
-  int i = 1;
-  for (; i <= 3; ++i) step(i);
-  const double resident = ResidentBytes();
-
-  std::vector<double> seconds;
-  for (; i <= 3 + options.steps; ++i) {
-    const PhaseSeconds phases = step(i).phases;
-    seconds.push_back(phases.forward + phases.backward + phases.grad_sync + phases.optimizer);
-  }
-  peak = std::max(peak, rate());  // A busy machine gives less, never more.
-  const double memory_rate = *MeasureMemoryRate(CpuBackend(), options.threads);
+  for (int i = 0; i < 3; ++i) step();
+  m.resident = ResidentBytes();
+  m.touched = m.resident - before;
+  for (int i = 0; i < options.steps; ++i) m.seconds.push_back(step());
+  m.rates.flops = std::max(m.rates.flops, rate());  // A busy machine gives less, never more.
   Timeline timeline;
   executable.set_timeline(&timeline);
   double traced = 0;
-  for (; i <= 3 + 2 * options.steps; ++i) {
-    const PhaseSeconds phases = step(i).phases;
-    traced +=
-        (phases.forward + phases.backward + phases.grad_sync + phases.optimizer) / options.steps;
-  }
+  for (int i = 0; i < options.steps; ++i) traced += step() / options.steps;
   executable.set_timeline(nullptr);
-
-  const double median = Median(seconds);
-  const double flops = FlopsPerToken(*model, c.sequence).total() * double(tokens);
-  const auto [least, most] = std::minmax_element(seconds.begin(), seconds.end());
-  std::cout << absl::StrFormat(
-      "%s %s, %d threads: step median %.2f ms of %d (%.2f to %.2f), %.0f tokens/s\n", options.model,
-      options.precision, options.threads, median * 1e3, options.steps, *least * 1e3, *most * 1e3,
-      double(tokens) / median);
-  std::cout << absl::StrFormat(
-      "matrix rate %.1f GFLOP/s, memory rate %.1f GB/s, model %.2f GFLOP a step: MFU %.1f%%\n",
-      peak * 1e-9, memory_rate * 1e-9, flops * 1e-9, 100 * flops / median / peak);
-  const MemoryPlan& plan = executable.plan();
-  std::cout << absl::StrFormat(
-      "memory: %s; touched %s more than before, resident %s above the plan\n", plan.Summary(),
-      FormatBytes(resident - before), FormatBytes(resident - double(plan.total_bytes())));
+  Print(options, m, executable.plan());
   PrintOps(ByOp(executable.program(), timeline.spans(Track::kCompute), options.accumulate,
                 options.steps),
-           traced, {.flops = peak, .bytes = memory_rate});
+           traced, m.rates);
 }
 
 }  // namespace

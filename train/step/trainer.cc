@@ -375,8 +375,7 @@ Agreement RankTrainer::Attempt(int64_t step, int attempt, const StepBatch& batch
   const StepOutput output = engine_->runner().Step(state, batch, advance);
   record.phases = output.phases;
   const PhaseSeconds& phases = record.phases;
-  const double mine = phases.forward + phases.backward + phases.pipeline_bubble + phases.grad_sync +
-                      phases.optimizer;
+  const double mine = phases.of_step();
   const Agreement agreed =
       Agree(*everyone_, {.finite = output.state.finite != 0,
                          .stop = callbacks_.stop_requested && callbacks_.stop_requested(),

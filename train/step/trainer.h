@@ -33,6 +33,10 @@ struct PhaseSeconds {
   double optimizer = 0;
   double pipeline_bubble = 0;  // Waited for other stages.
   double checkpoint = 0;       // Stall after the step.
+
+  double of_step() const {  // All but what lies before and after it.
+    return forward + backward + grad_sync + optimizer + pipeline_bubble;
+  }
 };
 
 struct StepRecord {

@@ -154,16 +154,20 @@ void Fields::Read(const char* name, int64_t& out) {
 }
 
 void Fields::Read(const char* name, IntegerRange range, int64_t& out) {
-  const YamlNode* node = Ask(name);
+  const std::string wanted = absl::StrCat("a whole number from ", range.min, " to ", range.max);
+  const YamlNode* node = Scalar(name, wanted);
   if (node == nullptr) return;
-  int64_t value = range.min;
-  Read(name, value);
-  if (value >= range.min && value <= range.max) {
-    out = value;
-  } else {
-    Wrong(name, absl::StrCat(range.min, " to ", range.max), *node,
-          std::clamp(value, range.min, range.max));
+  const std::optional<int64_t> value = WholeNumber(node->text);
+  if (value && *value >= range.min && *value <= range.max) {
+    out = *value;
+    return;
   }
+  double decimal = 0;
+  if (!ReadDecimal(node->text, decimal)) return Wrong(name, wanted, *node);
+  const int64_t nearest = decimal <= double(range.min)   ? range.min
+                          : decimal >= double(range.max) ? range.max
+                                                         : std::llround(decimal);
+  Wrong(name, wanted, *node, nearest);
 }
 
 void Fields::Read(const char* name, std::vector<std::string>& out) {

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "train/config/fields.h"
+#include "train/config/validate.h"
 
 namespace trainyard {
 namespace {
@@ -171,7 +172,7 @@ void ReadJob(Fields& fields, JobConfig& out) {
   fields.Section("profile", [&](Fields& f) {
     ProfileConfig& profile = out.profile.emplace();
     f.Read("directory", profile.directory);
-    f.Read("start_step", profile.start_step);
+    f.Read("start_step", {1, out.steps > 0 ? out.steps : kMaxSteps}, profile.start_step);
     ReadUnlessZero(f, "steps", profile.steps);
     f.Read("ranks", profile.ranks);
   });

@@ -161,6 +161,18 @@ INSTANTIATE_TEST_SUITE_P(
         BadInput{"devices: 2\nprofile:\n  ranks: [0, x, -1]",
                  "s.yaml:3: profile.ranks[1]: wanted a whole number, found \"x\"\n"
                  "s.yaml:3: profile.ranks[2]: wanted 0 to 1, found -1; nearest 0\n"},
+        BadInput{"steps: 50\nprofile: {start_step: 1e30}",
+                 "s.yaml:2: profile.start_step: wanted a whole number from 1 to 50, found "
+                 "\"1e30\"; nearest 50\n"},
+        BadInput{"steps: 50\nprofile: {start_step: -1e30}",
+                 "s.yaml:2: profile.start_step: wanted a whole number from 1 to 50, found "
+                 "\"-1e30\"; nearest 1\n"},
+        BadInput{"steps: 50\nprofile: {start_step: 2.7}",
+                 "s.yaml:2: profile.start_step: wanted a whole number from 1 to 50, found "
+                 "\"2.7\"; nearest 3\n"},
+        BadInput{"profile: {start_step: 99999999999999999999}",
+                 "s.yaml:1: profile.start_step: wanted a whole number from 1 to 1000000000, found "
+                 "\"99999999999999999999\"; nearest 1000000000\n"},
         BadInput{"labels: {a: {b: 1}}", "s.yaml:1: labels.a: wanted text, found a mapping"},
         BadInput{
             "data:\n  synthetic: {}\n  text: {path: a}",

@@ -1,6 +1,7 @@
 #include "train/config/validate.h"
 
 #include <algorithm>
+#include <set>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -172,9 +173,14 @@ void CheckProfile(const JobConfig& job, Checker& check) {
   check.Path("profile.directory", job.profile->directory);
   check.Range("profile.start_step", job.profile->start_step, 1, std::max<int64_t>(1, job.steps));
   check.Range("profile.steps", job.profile->steps, 1, kMaxProfiledSteps);
+  std::set<int64_t> named;
   for (size_t i = 0; i < job.profile->ranks.size(); ++i) {
-    check.Range(absl::StrCat("profile.ranks[", i, "]"), job.profile->ranks[i], 0,
-                std::max<int64_t>(0, job.devices - 1));
+    const int64_t rank = job.profile->ranks[i];
+    const std::string field = absl::StrCat("profile.ranks[", i, "]");
+    if (check.Range(field, rank, 0, std::max<int64_t>(0, job.devices - 1)) &&
+        !named.insert(rank).second) {
+      check.Add(field, Wanted("every rank once", absl::StrCat(rank, " again")));
+    }
   }
 }
 

@@ -81,6 +81,31 @@ ModelConfig Merge(ModelConfig config, const ModelFields& fields) {
   return config;
 }
 
+// Where head_dim is to be the quotient, there has to be one. The sizes themselves are Validate's.
+void CheckQuotient(const ModelConfig& c, const ModelFields& given, Fields& fields) {
+  const auto within = [](int64_t size, int64_t limit) { return size >= 1 && size <= limit; };
+  if (given.head_dim || !(given.hidden || given.heads) || !within(c.hidden, kMaxHidden) ||
+      !within(c.heads, kMaxHeads) || c.hidden % c.heads == 0) {
+    return;
+  }
+  if (given.hidden) {
+    const int64_t unit = 2 * c.heads, most = std::min(kMaxHidden, kMaxHeadDim * c.heads);
+    return fields.Add("hidden",
+                      Wanted(absl::StrCat("a multiple of 2 x heads = ", unit, ", or a head_dim"),
+                             c.hidden, NearestMultiple(c.hidden, unit, most)));
+  }
+  int64_t nearest = 0;
+  for (int64_t heads = 1; heads <= kMaxHeads; ++heads) {
+    const bool legal = c.hidden % (2 * heads) == 0 && c.hidden / heads <= kMaxHeadDim &&
+                       (given.kv_heads || heads % c.kv_heads == 0 || c.kv_heads == c.heads);
+    if (legal && std::abs(heads - c.heads) <= std::abs(nearest - c.heads)) nearest = heads;
+  }
+  fields.Add("heads", Wanted(absl::StrCat("a divisor of hidden = ", c.hidden,
+                                          " with an even quotient of at most ", kMaxHeadDim,
+                                          ", or a head_dim"),
+                             c.heads, nearest == 0 ? "" : absl::StrCat(nearest)));
+}
+
 void ValidateHeads(const ModelConfig& c, Fields& fields) {
   const bool heads = fields.Size("heads", c.heads, kMaxHeads);
   const bool kv_heads = fields.Size("kv_heads", c.kv_heads, kMaxHeads);
@@ -145,13 +170,15 @@ void ValidateMoe(const MoeConfig& moe, Fields& fields) {
 
 ModelConfig Override(ModelConfig config, const ModelFields& fields, Violations& violations,
                      absl::string_view path) {
+  Fields out(violations, path);
   if (fields.family && *fields.family != config.family) {
-    Fields(violations, path)
-        .Add("family", Wanted(absl::StrCat("none beside a preset, or its own, \"", config.family,
-                                           "\" (another one goes inline, as architecture)"),
-                              absl::StrCat("\"", *fields.family, "\"")));
+    out.Add("family", Wanted(absl::StrCat("none beside a preset, or its own, \"", config.family,
+                                          "\" (another one goes inline, as architecture)"),
+                             absl::StrCat("\"", *fields.family, "\"")));
   }
-  return Merge(std::move(config), fields);
+  config = Merge(std::move(config), fields);
+  CheckQuotient(config, fields, out);
+  return config;
 }
 
 ModelConfig FromFields(const ModelFields& fields, Violations& violations, absl::string_view path) {
@@ -181,7 +208,9 @@ ModelConfig FromFields(const ModelFields& fields, Violations& violations, absl::
   }
   require("heads", fields.heads);
   require("vocab", fields.vocab);
-  return Merge(family->defaults, fields);
+  ModelConfig config = Merge(family->defaults, fields);
+  CheckQuotient(config, fields, out);
+  return config;
 }
 
 void Validate(const ModelConfig& c, Violations& violations, absl::string_view path) {

@@ -130,16 +130,18 @@ struct ModelFields {
 };
 
 // Replaces what is given. Overriding `hidden` or `heads` resets head_dim to their quotient unless
-// it is given, too; overriding `heads` where kv_heads equalled heads resets kv_heads likewise;
-// overriding rope_base drops the scaling, which belongs to the base it was fitted with; overriding
-// moe.shared_experts or moe.expert_ffn resets moe.shared_ffn to their product. Another family is a
-// violation. `path` is that of the fields: "model.overrides".
+// it is given, too, and a quotient with a remainder is a violation; overriding `heads` where
+// kv_heads equalled heads resets kv_heads likewise; overriding rope_base drops the scaling, which
+// belongs to the base it was fitted with; overriding moe.shared_experts or moe.expert_ffn resets
+// moe.shared_ffn to their product. Another family is a violation. `path` is that of the fields:
+// "model.overrides".
 ModelConfig Override(ModelConfig config, const ModelFields& fields, Violations& violations,
                      absl::string_view path);
 
 // An architecture given inline: the family's defaults, then `fields`. Adds a violation for each
 // missing field that has no default (layers, hidden, heads, vocab; ffn, or moe's experts, top_k and
-// expert_ffn) and for an unknown family.
+// expert_ffn), for an unknown family, and where head_dim is absent and `heads` do not divide
+// `hidden`.
 // `path` is that of the fields: "model.architecture".
 ModelConfig FromFields(const ModelFields& fields, Violations& violations, absl::string_view path);
 

@@ -135,6 +135,29 @@ TEST(OverrideTest, HiddenOrHeadsResetHeadDimUnlessItIsGiven) {
   EXPECT_EQ(Overridden("llama3-8b", {.layers = 4}).head_dim, 128);
 }
 
+// Bug it must catch: a head_dim that was rounded without a word.
+TEST(OverrideTest, HeadsThatDoNotDivideHiddenAreAViolationUnlessHeadDimIsGiven) {
+  const auto violation = [](const ModelFields& fields) {
+    Violations violations;
+    const ModelConfig config = Override(FindPreset("llama3-8b")->config, fields, violations, "m");
+    Validate(config, violations, "m");
+    return violations.empty() ? "" : std::string(violations.ToStatus().message());
+  };
+  EXPECT_EQ(violation({.hidden = 66, .heads = 4, .kv_heads = 2}),
+            "m.hidden: wanted a multiple of 2 x heads = 8, or a head_dim, found 66; nearest 64");
+  EXPECT_EQ(violation({.heads = 24}),
+            "m.heads: wanted a divisor of hidden = 4096 with an even quotient of at most 256, or a "
+            "head_dim, found 24; nearest 32");
+  EXPECT_EQ(violation({.hidden = 66, .heads = 4, .kv_heads = 2, .head_dim = 16}), "");
+  EXPECT_EQ(violation({.hidden = 64, .heads = 4, .kv_heads = 2}), "");
+  EXPECT_EQ(violation({.heads = 32}), "");
+  Violations violations;
+  FromFields({.family = "llama", .layers = 2, .hidden = 66, .ffn = 128, .heads = 4, .vocab = 256},
+             violations, "m");
+  ASSERT_EQ(violations.list().size(), 1u) << violations.ToStatus();
+  EXPECT_EQ(violations.list()[0].field, "m.hidden");
+}
+
 TEST(OverrideTest, HeadsTakeKeyValueHeadsAlongWhereTheyWereEqual) {
   EXPECT_EQ(Overridden("gpt2-124m", {.heads = 6}).kv_heads, 6);
   EXPECT_EQ(Overridden("llama3-8b", {.heads = 16}).kv_heads, 8);
@@ -217,6 +240,18 @@ TEST(FromFieldsTest, AFamilyWithExpertsWantsTheirSizesAndNoWidthOfAnMlp) {
   EXPECT_EQ(fields,
             (std::set<std::string>{"model.architecture.moe.experts", "model.architecture.moe.top_k",
                                    "model.architecture.moe.expert_ffn"}));
+}
+
+// As proto/trainyard/v1/job.proto says.
+TEST(FromFieldsTest, AnAbsentAuxLossIsThePresetsOrTheUsualOne) {
+  Violations violations;
+  EXPECT_EQ(FromFields({.family = "qwen3_moe", .moe = MoeFields{.experts = 8}}, violations, "")
+                .moe->aux_loss,
+            1e-3);
+  const MoeFields experts{.experts = 8}, none{.aux_loss = 0};
+  EXPECT_EQ(Overridden("qwen3-30b-a3b", {.moe = experts}).moe->aux_loss,
+            FindPreset("qwen3-30b-a3b")->config.moe->aux_loss);
+  EXPECT_EQ(Overridden("qwen3-30b-a3b", {.moe = none}).moe->aux_loss, 0);
 }
 
 TEST(ValidateTest, NamesTheFieldOfExpertsAndTheNearestLegalValue) {

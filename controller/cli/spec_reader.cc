@@ -10,6 +10,7 @@
 #include "absl/strings/strip.h"
 #include "common/check.h"
 #include "controller/cli/spec_scalar.h"
+#include "train/config/aliases.h"
 #include "train/config/fields.h"
 
 namespace trainyard::cli {

@@ -16,8 +16,4 @@ std::optional<int32_t> ReadInt32(absl::string_view text);
 std::optional<double> ReadDouble(absl::string_view text);  // Finite.
 std::optional<bool> ReadBool(absl::string_view text);      // true or false
 
-// The spec's path for a name that NeMo, Megatron or AutoModel give the same setting:
-// "parallelism.tensor" for "tensor_model_parallel_size" or "tp_size". Empty for other names.
-std::string OurNameFor(absl::string_view name);
-
 }  // namespace trainyard::cli

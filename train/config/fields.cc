@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
+#include "train/config/aliases.h"
 
 namespace trainyard {
 namespace {
@@ -71,8 +72,10 @@ Fields::Fields(const YamlNode& node, std::string path, Violations& violations)
 Fields::~Fields() {
   for (const auto& [name, value] : node_.fields) {
     if (std::find(known_.begin(), known_.end(), name) != known_.end()) continue;
+    const std::string ours = OurNameFor(name);
     const std::string nearest = IsPlainKey(name) ? NearestName(name, known_) : "";
-    const std::string help = nearest.empty()
+    const std::string help = !ours.empty() ? absl::StrCat("here it is ", ours)
+                             : nearest.empty()
                                  ? absl::StrCat("known here: ", absl::StrJoin(known_, ", "))
                                  : absl::StrCat("did you mean \"", nearest, "\"?");
     violations_.Add(PathOf(name), absl::StrCat("unknown field (line ", value.line, "); ", help));

@@ -86,11 +86,13 @@ int WriteText(const GenerateOptions& options) {
 }
 
 int Dump(const Flags& flags) {
-  const absl::StatusOr<std::string> text = ReadFile(flags.dump);
+  const bool standard_input = flags.dump == "-";
+  const absl::StatusOr<std::string> text = ReadFile(standard_input ? "/dev/stdin" : flags.dump);
   if (!text.ok()) return Fail(text.status());
   const absl::StatusOr<JobConfig> job = ParseAndValidateJob(*text);
   if (!job.ok()) {
-    return Fail(absl::InvalidArgumentError(absl::StrCat(flags.dump, ": ", job.status().message())));
+    return Fail(absl::InvalidArgumentError(absl::StrCat(
+        standard_input ? "standard input" : flags.dump, ": ", job.status().message())));
   }
   if (flags.dump_rank < 0 || flags.dump_rank >= job->devices) {
     return Fail(absl::InvalidArgumentError(
@@ -188,8 +190,9 @@ int Main(int argc, char** argv) {
   app.add_option("--temperature", flags.generate.temperature, "0 takes the likeliest token");
   app.add_option("--seed", flags.generate.seed, "The same seed writes the same text");
   app.add_option("--window", flags.generate.window, "Tokens that the model sees at once");
-  auto* dump = app.add_option("--dump-program", flags.dump,
-                              "Print a rank's program of this job spec, after each pass");
+  auto* dump = app.add_option(
+      "--dump-program", flags.dump,
+      "Print a rank's program of this job spec (- is standard input), after each pass");
   app.add_option("--rank", flags.dump_rank, "For --dump-program")->needs(dump);
   app.add_option("--threads", flags.generate.threads, "For --measure and --generate")
       ->check(CLI::Range(1, 1024));

@@ -15,7 +15,7 @@
 #include "common/violations.h"
 #include "controller/cli/errors.h"
 #include "controller/cli/message_json.h"
-#include "controller/cli/spec_scalar.h"
+#include "train/config/aliases.h"
 #include "train/config/validate.h"
 
 namespace trainyard::cli {

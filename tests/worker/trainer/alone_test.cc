@@ -167,6 +167,24 @@ TEST_F(TrainerAlone, DumpsAnyRanksProgramAfterEachPass) {
   EXPECT_THAT(output_, HasSubstr("--rank: wanted 0 to 15, found 16"));
 }
 
+// As the command line: from a pipe, and in the words of those who come from elsewhere.
+TEST_F(TrainerAlone, DumpsTheProgramOfAJobOnStandardInput) {
+  const auto run = [&](const std::string& path) {
+    const int kept = ::dup(STDIN_FILENO), file = ::open(path.c_str(), O_RDONLY);
+    ::dup2(file, STDIN_FILENO);
+    const int code = Run({"--dump-program", "-"});
+    ::dup2(kept, STDIN_FILENO);
+    ::close(kept), ::close(file);
+    return code;
+  };
+  EXPECT_EQ(run(absl::StrCat(std::getenv("TRAINYARD_SOURCE"), "/recipes/tiny.yaml")), 0) << output_;
+  EXPECT_THAT(output_, HasSubstr("== after optimizer\n"));
+  EXPECT_EQ(run(WriteConfig(directory_ + "/theirs.yaml", "parallelism: {tp_size: 2}\n")), 1);
+  EXPECT_THAT(output_, ::testing::StartsWith("error: standard input: "));
+  EXPECT_THAT(output_, HasSubstr("parallelism.tp_size: unknown field (line 1); here it is "
+                                 "parallelism.tensor"));
+}
+
 TEST_F(TrainerAlone, GenerateWritesTheSameTextForTheSameSeed) {
   ASSERT_EQ(Run({Config(2)}), 0) << output_;
   const auto generate = [&](const std::string& seed) {

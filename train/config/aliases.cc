@@ -1,0 +1,69 @@
+#include "train/config/aliases.h"
+
+namespace trainyard {
+namespace {
+
+struct Alias {
+  absl::string_view theirs, ours;
+};
+
+// The alias table: settings of NeMo and Megatron, then of AutoModel, then of Hugging Face configs.
+constexpr Alias kAliases[] = {
+    {"tensor_model_parallel_size", "parallelism.tensor"},
+    {"pipeline_model_parallel_size", "parallelism.pipeline"},
+    {"virtual_pipeline_model_parallel_size", "parallelism.virtual_pipeline"},
+    {"context_parallel_size", "parallelism.context"},
+    {"cp_comm_type", "parallelism.context_exchange"},
+    {"expert_model_parallel_size", "parallelism.expert"},
+    {"use_distributed_optimizer", "parallelism.zero"},
+    {"data_parallel_sharding_strategy", "parallelism.zero"},
+    {"grad_reduce_in_fp32", "parallelism.reduction"},
+    {"profile_step_start", "profile.start_step"},
+    {"nsys_start_step", "profile.start_step"},
+    {"profile_ranks", "profile.ranks"},
+    {"nsys_ranks", "profile.ranks"},
+    {"recompute_num_layers", "recompute.blocks"},
+    {"activations_checkpoint_num_layers", "recompute.blocks"},
+    {"micro_batch_size", "batch.micro"},
+    {"global_batch_size", "batch.global"},
+    {"seq_length", "batch.sequence"},
+    {"tp_size", "parallelism.tensor"},
+    {"pp_size", "parallelism.pipeline"},
+    {"cp_size", "parallelism.context"},
+    {"ep_size", "parallelism.expert"},
+    {"local_batch_size", "batch.micro"},
+    {"max_steps", "steps"},
+    {"train_iters", "steps"},
+    {"lr", "optimizer.adamw.learning_rate"},
+    {"clip_grad", "optimizer.clip_norm"},
+    {"num_layers", "layers"},
+    {"num_hidden_layers", "layers"},
+    {"hidden_size", "hidden"},
+    {"ffn_hidden_size", "ffn"},
+    {"intermediate_size", "ffn"},
+    {"num_attention_heads", "heads"},
+    {"num_query_groups", "kv_heads"},
+    {"num_key_value_heads", "kv_heads"},
+    {"vocab_size", "vocab"},
+    {"max_position_embeddings", "max_seq"},
+    {"num_moe_experts", "moe.experts"},
+    {"num_experts", "moe.experts"},
+    {"moe_router_topk", "moe.top_k"},
+    {"num_experts_per_tok", "moe.top_k"},
+    {"moe_ffn_hidden_size", "moe.expert_ffn"},
+    {"moe_intermediate_size", "moe.expert_ffn"},
+    {"moe_aux_loss_coeff", "moe.aux_loss"},
+    {"router_aux_loss_coef", "moe.aux_loss"},
+    {"norm_topk_prob", "moe.norm_topk"},
+};
+
+}  // namespace
+
+std::string OurNameFor(absl::string_view name) {
+  for (const Alias& alias : kAliases) {
+    if (alias.theirs == name) return std::string(alias.ours);
+  }
+  return "";
+}
+
+}  // namespace trainyard

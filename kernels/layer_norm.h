@@ -1,11 +1,14 @@
-// Layer normalisation over the last dim, with learned gain and bias.
+// Layer normalisation over the last dim, with learned gain and bias: of x, or of x + addend, which
+// then is an output, too (residual stream and branch, in one pass over memory).
 //
-//   mean[t] = mean_d x[t,d]      rstd[t] = 1 / sqrt(mean_d (x[t,d] - mean[t])^2 + eps)
-//   xhat    = (x - mean) rstd    y[t,d]  = xhat[t,d] gain[d] + bias[d]
+//   h       = x, or sum = x + addend, as it is rounded to be kept
+//   mean[t] = mean_d h[t,d]      rstd[t] = 1 / sqrt(mean_d (h[t,d] - mean[t])^2 + eps)
+//   hhat    = (h - mean) rstd    y[t,d]  = hhat[t,d] gain[d] + bias[d]
 //
 //   with g[t,d] = dy[t,d] gain[d]:
-//   dx[t,d]  = rstd[t] (g[t,d] - mean_e g[t,e] - xhat[t,d] mean_e(g[t,e] xhat[t,e]))
-//   dgain[d] = sum_t dy[t,d] xhat[t,d]          dbias[d] = sum_t dy[t,d]
+//   dh[t,d]  = rstd[t] (g[t,d] - mean_e g[t,e] - hhat[t,d] mean_e(g[t,e] hhat[t,e]))
+//              + dsum[t,d], if h is used elsewhere; the gradient of x, and of addend
+//   dgain[d] = sum_t dy[t,d] hhat[t,d]          dbias[d] = sum_t dy[t,d]
 //
 // Source: Ba, Kiros & Hinton 2016, arXiv:1607.06450, eq. 3 and 4 (eps under the root).
 // Letters: T rows, D width. Sums are taken in f32 (f64 when x is f64), the variance about the mean.
@@ -18,25 +21,28 @@
 namespace trainyard {
 
 struct LayerNormForwardArgs {
-  ConstTensor x;     // [T, D]  f64 | f32 | bf16
-  ConstTensor gain;  // [D]     dtype of x
-  ConstTensor bias;  // [D]     dtype of x
-  double eps;        // > 0
-  Tensor y;          // [T, D]  out, dtype of x; may be x
-  Tensor mean;       // [T]     out, f32 (f64 when x is f64); kept for backward
-  Tensor rstd;       // [T]     out, likewise
+  ConstTensor x;            // [T, D]  f64 | f32 | bf16
+  ConstTensor gain;         // [D]     dtype of x
+  ConstTensor bias;         // [D]     dtype of x
+  double eps;               // > 0
+  Tensor y;                 // [T, D]  out, dtype of x; may be x or addend
+  Tensor mean;              // [T]     out, f32 (f64 when x is f64); kept for backward
+  Tensor rstd;              // [T]     out, likewise
+  ConstTensor addend = {};  // [T, D]  dtype of x; absent when its data is null
+  Tensor sum = {};          // [T, D]  out, likewise; may be x or addend, and not y
 };
 
 struct LayerNormBackwardArgs {
-  ConstTensor dy;    // [T, D]  dtype of x
-  ConstTensor x;     // [T, D]  the forward input
-  ConstTensor gain;  // [D]
-  ConstTensor mean;  // [T]     the forward output
-  ConstTensor rstd;  // [T]     the forward output
-  Tensor dx;         // [T, D]  out, dtype of x, overwritten; may be neither dy nor x
-  Tensor dgain;      // [D]     in/out, f32 (f64 when x is f64)
-  Tensor dbias;      // [D]     in/out, likewise
-  Write write;       // of dgain and dbias
+  ConstTensor dy;         // [T, D]  dtype of x
+  ConstTensor x;          // [T, D]  h: the forward input, or sum
+  ConstTensor gain;       // [D]
+  ConstTensor mean;       // [T]     the forward output
+  ConstTensor rstd;       // [T]     the forward output
+  Tensor dx;              // [T, D]  out, dtype of x, overwritten; may be dsum, but neither dy nor x
+  Tensor dgain;           // [D]     in/out, f32 (f64 when x is f64)
+  Tensor dbias;           // [D]     in/out, likewise
+  Write write;            // of dgain and dbias
+  ConstTensor dsum = {};  // [T, D]  dtype of x; absent when its data is null
 };
 
 inline void Check(const LayerNormForwardArgs& args) {
@@ -49,6 +55,10 @@ inline void Check(const LayerNormForwardArgs& args) {
   ExpectMatrix("layer_norm y", args.y, dtype, t, d);
   ExpectElements("layer_norm mean", args.mean, accumulate, t);
   ExpectElements("layer_norm rstd", args.rstd, accumulate, t);
+  if (args.addend.data == nullptr) return;
+  ExpectMatrix("layer_norm addend", args.addend, dtype, t, d);
+  ExpectMatrix("layer_norm sum", args.sum, dtype, t, d);
+  CHECK(args.sum.data != args.y.data) << "layer_norm sum: in the memory of y";
 }
 
 inline void Check(const LayerNormBackwardArgs& args) {
@@ -62,6 +72,7 @@ inline void Check(const LayerNormBackwardArgs& args) {
   ExpectMatrix("layer_norm dx", args.dx, dtype, t, d);
   ExpectElements("layer_norm dgain", args.dgain, accumulate, d);
   ExpectElements("layer_norm dbias", args.dbias, accumulate, d);
+  if (args.dsum.data != nullptr) ExpectMatrix("layer_norm dsum", args.dsum, dtype, t, d);
 }
 
 }  // namespace trainyard

@@ -1,10 +1,13 @@
-// Root-mean-square normalisation over the last dim, with a learned gain.
+// Root-mean-square normalisation over the last dim, with a learned gain: of x, or of x + addend,
+// which then is an output, too (residual stream and branch, in one pass over memory).
 //
-//   rstd[t] = 1 / sqrt(mean_d x[t,d]^2 + eps)
-//   y[t,d]  = x[t,d] rstd[t] gain[d]
+//   h       = x, or sum = x + addend, as it is rounded to be kept
+//   rstd[t] = 1 / sqrt(mean_d h[t,d]^2 + eps)
+//   y[t,d]  = h[t,d] rstd[t] gain[d]
 //
-//   dx[t,d]  = rstd[t] (gain[d] dy[t,d] - x[t,d] rstd[t]^2 mean_e(dy[t,e] gain[e] x[t,e]))
-//   dgain[d] = sum_t dy[t,d] x[t,d] rstd[t]
+//   dh[t,d]  = rstd[t] (gain[d] dy[t,d] - h[t,d] rstd[t]^2 mean_e(dy[t,e] gain[e] h[t,e]))
+//              + dsum[t,d], if h is used elsewhere; the gradient of x, and of addend
+//   dgain[d] = sum_t dy[t,d] h[t,d] rstd[t]
 //
 // Source: Zhang & Sennrich 2019, arXiv:1910.07467, eq. 4 (eps added under the root).
 // Letters: T rows (tokens on this rank), D width. Sums are taken in f32 (f64 when x is f64).
@@ -17,21 +20,24 @@
 namespace trainyard {
 
 struct RmsNormForwardArgs {
-  ConstTensor x;     // [T, D]  f64 | f32 | bf16
-  ConstTensor gain;  // [D]     dtype of x
-  double eps;        // > 0
-  Tensor y;          // [T, D]  out, dtype of x; may be x
-  Tensor rstd;       // [T]     out, f32 (f64 when x is f64); kept for backward
+  ConstTensor x;            // [T, D]  f64 | f32 | bf16
+  ConstTensor gain;         // [D]     dtype of x
+  double eps;               // > 0
+  Tensor y;                 // [T, D]  out, dtype of x; may be x or addend
+  Tensor rstd;              // [T]     out, f32 (f64 when x is f64); kept for backward
+  ConstTensor addend = {};  // [T, D]  dtype of x; absent when its data is null
+  Tensor sum = {};          // [T, D]  out, likewise; may be x or addend, and not y
 };
 
 struct RmsNormBackwardArgs {
-  ConstTensor dy;    // [T, D]  dtype of x
-  ConstTensor x;     // [T, D]  the forward input
-  ConstTensor gain;  // [D]
-  ConstTensor rstd;  // [T]     the forward output
-  Tensor dx;         // [T, D]  out, dtype of x, overwritten; may be neither dy nor x
-  Tensor dgain;      // [D]     in/out, f32 (f64 when x is f64)
-  Write write;       // of dgain
+  ConstTensor dy;         // [T, D]  dtype of x
+  ConstTensor x;          // [T, D]  h: the forward input, or sum
+  ConstTensor gain;       // [D]
+  ConstTensor rstd;       // [T]     the forward output
+  Tensor dx;              // [T, D]  out, dtype of x, overwritten; may be dsum, but neither dy nor x
+  Tensor dgain;           // [D]     in/out, f32 (f64 when x is f64)
+  Write write;            // of dgain
+  ConstTensor dsum = {};  // [T, D]  dtype of x; absent when its data is null
 };
 
 inline void Check(const RmsNormForwardArgs& args) {
@@ -41,6 +47,10 @@ inline void Check(const RmsNormForwardArgs& args) {
   CHECK(args.eps > 0) << "rms_norm eps: " << args.eps;
   ExpectMatrix("rms_norm y", args.y, args.x.dtype, t, d);
   ExpectElements("rms_norm rstd", args.rstd, AccumulateOfDType(args.x.dtype), t);
+  if (args.addend.data == nullptr) return;
+  ExpectMatrix("rms_norm addend", args.addend, args.x.dtype, t, d);
+  ExpectMatrix("rms_norm sum", args.sum, args.x.dtype, t, d);
+  CHECK(args.sum.data != args.y.data) << "rms_norm sum: in the memory of y";
 }
 
 inline void Check(const RmsNormBackwardArgs& args) {
@@ -52,6 +62,7 @@ inline void Check(const RmsNormBackwardArgs& args) {
   ExpectElements("rms_norm rstd", args.rstd, accumulate, t);
   ExpectMatrix("rms_norm dx", args.dx, dtype, t, d);
   ExpectElements("rms_norm dgain", args.dgain, accumulate, d);
+  if (args.dsum.data != nullptr) ExpectMatrix("rms_norm dsum", args.dsum, dtype, t, d);
 }
 
 }  // namespace trainyard

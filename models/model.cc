@@ -61,6 +61,8 @@ Program RecordTraining(const Model& model, const TrainingOptions& options) {
     if (options.after_pass) options.after_pass(pass, program);
   };
   after("forward");
+  if (options.record.fuse) Fuse(program);
+  after("fuse");
   RecordBackward(recorder);
   after("backward");
   KeepStage(program);
@@ -82,6 +84,7 @@ Program RecordInference(const Model& model, const RecordOptions& options) {
   Recorder recorder(options.precision, options.mesh, /*training=*/false);
   const auto [x, weight] = RecordForward(recorder, model, options);
   recorder.KeepOutput("logits", ops::GatherLogits(recorder, x, weight, kTensorAxes));
+  if (options.fuse) Fuse(recorder.mutable_program());
   RemoveDead(recorder.mutable_program());
   LayOutParameters(recorder.mutable_program());
   RecordInitialization(recorder);

@@ -36,5 +36,39 @@ void RmsNormBackward(benchmark::State& state) {
 }
 BENCHMARK(RmsNormBackward)->Apply(Trained);
 
+// The residual stream and a branch's output added, and normalised: reads two, writes two.
+void AddRmsNormForward(benchmark::State& state) {
+  const DType dtype = DTypeArg(state);
+  Operands o;
+  const Tensor x = o.Make(dtype, {kT, kD});
+  Measure(state,
+          RmsNormForwardArgs{.x = x,
+                             .gain = o.Make(dtype, {kD}),
+                             .eps = 1e-5,
+                             .y = o.Make(dtype, {kT, kD}),
+                             .rstd = o.Make(DType::kF32, {kT}),
+                             .addend = o.Make(dtype, {kT, kD}),
+                             .sum = o.Make(dtype, {kT, kD})},
+          {.bytes = 4.0 * double(x.bytes())});
+}
+BENCHMARK(AddRmsNormForward)->Apply(Trained);
+
+void AddRmsNormBackward(benchmark::State& state) {
+  const DType dtype = DTypeArg(state);
+  Operands o;
+  const Tensor x = o.Make(dtype, {kT, kD});
+  Measure(state,
+          RmsNormBackwardArgs{.dy = o.Make(dtype, {kT, kD}),
+                              .x = x,
+                              .gain = o.Make(dtype, {kD}),
+                              .rstd = o.Make(DType::kF32, {kT}),
+                              .dx = o.Make(dtype, {kT, kD}),
+                              .dgain = o.Make(DType::kF32, {kD}),
+                              .write = Write::kOverwrite,
+                              .dsum = o.Make(dtype, {kT, kD})},
+          {.bytes = 4.0 * double(x.bytes())});
+}
+BENCHMARK(AddRmsNormBackward)->Apply(Trained);
+
 }  // namespace
 }  // namespace trainyard::bench

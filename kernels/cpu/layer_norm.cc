@@ -4,6 +4,7 @@
 
 #include "kernels/cpu/columns.h"
 #include "kernels/cpu/kernels.h"
+#include "kernels/cpu/residual.h"
 
 namespace trainyard::cpu {
 namespace {
@@ -18,10 +19,11 @@ void Forward(const Exec& exec, const LayerNormForwardArgs& args) {
   A* rstd = args.rstd.as<A>();
   const T* x_data = args.x.as<T>();
   T* y_data = args.y.as<T>();
+  const Residual<T> residual(args.addend, args.sum);
   const A eps = A(args.eps);
   ParallelRows(exec, args.x.shape.rows(), d, [=](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) {
-      const T* x = x_data + t * d;
+      const T* x = residual.Row(x_data, t, d);
       T* y = y_data + t * d;
       A sum = 0, squares = 0;
 #pragma omp simd reduction(+ : sum)
@@ -48,11 +50,13 @@ void Backward(Exec& exec, const LayerNormBackwardArgs& args) {
   const T* x_data = args.x.as<T>();
   const T* dy_data = args.dy.as<T>();
   T* dx_data = args.dx.as<T>();
+  const T* dsum_data = DataOrNull<T>(args.dsum);
   const auto rows = [=](int64_t begin, int64_t end, std::array<A*, 2> sums) {
     for (int64_t t = begin; t < end; ++t) {
       const T* x = x_data + t * d;
       const T* dy = dy_data + t * d;
       T* dx = dx_data + t * d;
+      const T* dsum = dsum_data == nullptr ? nullptr : dsum_data + t * d;
       const T* gain = gain_data;  // A captured pointer would keep the sums below from vectorising.
       A* dgain = sums[0];
       A* dbias = sums[1];
@@ -70,7 +74,8 @@ void Backward(Exec& exec, const LayerNormBackwardArgs& args) {
       dot /= A(d);
 #pragma omp simd
       for (int64_t i = 0; i < d; ++i) {
-        dx[i] = T(r * (A(dy[i]) * A(gain[i]) - sum - (A(x[i]) - m) * r * dot));
+        const A other = dsum != nullptr ? A(dsum[i]) : A(0);
+        dx[i] = T(r * (A(dy[i]) * A(gain[i]) - sum - (A(x[i]) - m) * r * dot) + other);
       }
     }
   };

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -54,6 +55,15 @@ class Op {
   // A norm or an activation function: to compute it again takes little time for the memory that its
   // output would take.
   virtual bool is_cheap() const { return false; }
+  // What computes again the cheap outputs of `instance`, of this op; its other outputs are kept.
+  virtual Instance CheapPart(const Instance& instance) const { return instance; }
+  // `instance`, of this op, made to do the work of `before`, too, which makes one of its inputs:
+  // one pass over memory in place of two, with the outputs of both. Unless overridden: they stay
+  // apart.
+  virtual std::optional<Instance> Fused(const Instance& /*before*/,
+                                        const Instance& /*instance*/) const {
+    return std::nullopt;
+  }
   // Changes something besides its outputs (StepState, flat buffers): never dead.
   virtual bool has_effect() const { return false; }
   // Output `output` may lie in the memory of input `input` if that is read by nobody afterwards.

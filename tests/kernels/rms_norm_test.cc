@@ -1,8 +1,9 @@
 // Proves kernels/rms_norm.h on the CPU: the gradient against numeric differentiation in f64, the
-// lower precisions against f64.
+// lower precisions against f64, the norm of a sum against the two ops that it stands for.
 
 #include "kernels/rms_norm.h"
 
+#include "kernels/add.h"
 #include "tests/kernels/call.h"
 #include "tests/testing/numeric_grad.h"
 #include "tests/testing/tolerance.h"
@@ -75,6 +76,83 @@ void ExpectAgreesWithF64(const Inputs& exact) {
 TEST_P(RmsNormTest, LowerPrecisionsAgreeWithF64) {
   ExpectAgreesWithF64<float>(Make(GetParam()));
   ExpectAgreesWithF64<bf16>(Make(GetParam()));
+}
+
+// Of a sum, in place: `sum` lies in the addend's memory, y in that of x, dx in that of dsum.
+template <typename T>
+struct OfSum {
+  Array<T> sum, y, dx;
+  Array<Accumulate<T>> rstd, dgain;
+};
+
+template <typename T>
+OfSum<T> ComputeOfSum(const Inputs& in, const Array<double>& addend, const Array<double>& dsum,
+                      int threads = 2) {
+  using A = Accumulate<T>;
+  const auto gain = Converted<T>(in.gain);
+  const Shape rows = {in.x.shape[0]};
+  OfSum<T> out{Converted<T>(addend), Converted<T>(in.x), Converted<T>(dsum), Poison<A>(rows),
+               Poison<A>(gain.shape)};
+  Call(RmsNormForwardArgs{.x = out.y,
+                          .gain = gain,
+                          .eps = 1e-5,
+                          .y = out.y,
+                          .rstd = out.rstd,
+                          .addend = out.sum,
+                          .sum = out.sum},
+       threads);
+  Call(RmsNormBackwardArgs{.dy = Converted<T>(in.dy),
+                           .x = out.sum,
+                           .gain = gain,
+                           .rstd = out.rstd,
+                           .dx = out.dx,
+                           .dgain = out.dgain,
+                           .write = Write::kOverwrite,
+                           .dsum = out.dx},
+       threads);
+  return out;
+}
+
+Array<double> Addend(Size size) { return Normal<double>({size.t, size.d}, 11); }
+Array<double> SumGradient(Size size) { return Normal<double>({size.t, size.d}, 12); }
+
+TEST_P(RmsNormTest, OfASumBackwardMatchesNumericGradient) {
+  Inputs in = Make(GetParam());
+  auto addend = Addend(GetParam());
+  const auto dsum = SumGradient(GetParam());
+  const auto loss = [&] {
+    const auto out = ComputeOfSum<double>(in, addend, dsum);
+    return Dot(out.y, in.dy) + Dot(out.sum, dsum);
+  };
+  const auto got = ComputeOfSum<double>(in, addend, dsum);
+  ExpectClose(got.dx.v, NumericGrad(in.x.v, loss), 1e-8);
+  ExpectClose(got.dx.v, NumericGrad(addend.v, loss), 1e-8);
+  ExpectClose(got.dgain.v, NumericGrad(in.gain.v, loss), 1e-8);
+}
+
+// The gradient of the sum is rounded once, and the composition's twice.
+template <typename T>
+void ExpectOfASumIsAddThenNorm(Size size) {
+  const auto addend = Addend(size), dsum = SumGradient(size);
+  const auto got = ComputeOfSum<T>(Make(size), addend, dsum);
+  Inputs in = Make(size);
+  auto sum = Converted<T>(in.x);
+  Call(AddArgs{.a = sum, .b = Converted<T>(addend), .y = sum});
+  in.x = Converted<double>(sum);
+  auto want = Compute<T>(in);
+  EXPECT_EQ(Converted<double>(got.sum).v, Converted<double>(sum).v);
+  EXPECT_EQ(Converted<double>(got.y).v, Converted<double>(want.y).v);
+  EXPECT_EQ(got.rstd.v, want.rstd.v);
+  EXPECT_EQ(got.dgain.v, want.dgain.v);
+  Call(AddArgs{.a = want.dx, .b = Converted<T>(dsum), .y = want.dx});
+  ExpectClose(Converted<double>(got.dx).v, Converted<double>(want.dx).v,
+              Tolerance(DTypeOf<T>::value, 1));
+}
+
+TEST_P(RmsNormTest, OfASumIsAddThenNorm) {
+  ExpectOfASumIsAddThenNorm<double>(GetParam());
+  ExpectOfASumIsAddThenNorm<float>(GetParam());
+  ExpectOfASumIsAddThenNorm<bf16>(GetParam());
 }
 
 INSTANTIATE_TEST_SUITE_P(Sizes, RmsNormTest,

@@ -23,6 +23,7 @@ struct EngineOptions {
   int threads = 1;
   size_t bucket_bytes = kBucketBytes;
   double expert_rows = 2;                    // As RecordOptions::expert_rows.
+  bool fuse = true;                          // As RecordOptions::fuse.
   std::optional<int64_t> memory_bytes = {};  // Of the device; absent: not known.
   // For tests of what a wrong program does: may change it before it is planned.
   std::function<void(Program&)> edit = nullptr;

@@ -30,4 +30,8 @@ Value Add(Recorder& recorder, Value a, Value b) {
                        {{.shape = x.shape, .dtype = x.dtype, .name = "sum"}})[0];
 }
 
+bool IsAdd(const Instance& instance) {
+  return dynamic_cast<const AddOp*>(instance.op.get()) != nullptr;
+}
+
 }  // namespace trainyard::ops

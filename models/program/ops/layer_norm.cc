@@ -1,5 +1,7 @@
 #include "kernels/layer_norm.h"
 
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "models/program/binder.h"
 #include "models/program/ops/ops.h"
@@ -7,59 +9,92 @@
 namespace trainyard::ops {
 namespace {
 
-// Inputs: dy, x, gain, mean, rstd. Outputs: dx, gradients of gain and bias.
+// Inputs: dy, x (or the sum that was normalised), gain, mean, rstd, perhaps dsum. Outputs: dx,
+// gradients of gain and bias.
 class LayerNormBackwardOp final : public Op {
  public:
   absl::string_view name() const override { return "layer_norm_backward"; }
+  bool MayAlias(int output, int input) const override { return output == 0 && input == 5; }
   Call Bind(const Binder& binder, const Instance& instance) const override {
     CHECK(binder.write(instance.outputs[1]) == binder.write(instance.outputs[2]))
         << "layer_norm: gain and bias are used unequally often";
-    return binder.Kernel(LayerNormBackwardArgs{.dy = binder.tensor(instance.inputs[0]),
-                                               .x = binder.tensor(instance.inputs[1]),
-                                               .gain = binder.tensor(instance.inputs[2]),
-                                               .mean = binder.tensor(instance.inputs[3]),
-                                               .rstd = binder.tensor(instance.inputs[4]),
-                                               .dx = binder.tensor(instance.outputs[0]),
-                                               .dgain = binder.tensor(instance.outputs[1]),
-                                               .dbias = binder.tensor(instance.outputs[2]),
-                                               .write = binder.write(instance.outputs[1])});
+    LayerNormBackwardArgs args{.dy = binder.tensor(instance.inputs[0]),
+                               .x = binder.tensor(instance.inputs[1]),
+                               .gain = binder.tensor(instance.inputs[2]),
+                               .mean = binder.tensor(instance.inputs[3]),
+                               .rstd = binder.tensor(instance.inputs[4]),
+                               .dx = binder.tensor(instance.outputs[0]),
+                               .dgain = binder.tensor(instance.outputs[1]),
+                               .dbias = binder.tensor(instance.outputs[2]),
+                               .write = binder.write(instance.outputs[1])};
+    if (instance.inputs.size() > 5) args.dsum = binder.tensor(instance.inputs[5]);
+    return binder.Kernel(args);
   }
 };
 
-// Inputs: x, gain, bias. Outputs: y, mean, rstd.
+// Inputs: x, gain, bias; of a sum also the addend. Outputs: y, mean, rstd; the sum.
 class LayerNormOp final : public Op {
  public:
-  explicit LayerNormOp(double eps) : eps_(eps) {}
-  absl::string_view name() const override { return "layer_norm"; }
+  LayerNormOp(double eps, bool of_sum) : eps_(eps), of_sum_(of_sum) {}
+  absl::string_view name() const override { return of_sum_ ? "add_layer_norm" : "layer_norm"; }
   bool is_cheap() const override { return true; }
   std::string attributes() const override { return absl::StrCat("eps=", eps_); }
-  bool MayAlias(int output, int input) const override { return output == 0 && input == 0; }
+  bool MayAlias(int output, int input) const override {
+    return (output == 0 || output == 3) && (input == 0 || input == 3);
+  }
+
+  std::optional<Instance> Fused(const Instance& before, const Instance& instance) const override {
+    if (of_sum_ || !IsAdd(before)) return std::nullopt;
+    Instance joined = instance;
+    joined.op = std::make_shared<LayerNormOp>(eps_, /*of_sum=*/true);
+    joined.inputs[0] = before.inputs[0];
+    joined.inputs.push_back(before.inputs[1]);
+    joined.outputs.push_back(before.outputs[0]);
+    return joined;
+  }
+  Instance CheapPart(const Instance& instance) const override {
+    if (!of_sum_) return instance;
+    Instance norm = instance;
+    norm.op = std::make_shared<LayerNormOp>(eps_, /*of_sum=*/false);
+    norm.inputs[0] = instance.outputs[3];
+    norm.inputs.pop_back();
+    norm.outputs.pop_back();
+    return norm;
+  }
 
   Call Bind(const Binder& binder, const Instance& instance) const override {
-    return binder.Kernel(LayerNormForwardArgs{.x = binder.tensor(instance.inputs[0]),
-                                              .gain = binder.tensor(instance.inputs[1]),
-                                              .bias = binder.tensor(instance.inputs[2]),
-                                              .eps = eps_,
-                                              .y = binder.tensor(instance.outputs[0]),
-                                              .mean = binder.tensor(instance.outputs[1]),
-                                              .rstd = binder.tensor(instance.outputs[2])});
+    LayerNormForwardArgs args{.x = binder.tensor(instance.inputs[0]),
+                              .gain = binder.tensor(instance.inputs[1]),
+                              .bias = binder.tensor(instance.inputs[2]),
+                              .eps = eps_,
+                              .y = binder.tensor(instance.outputs[0]),
+                              .mean = binder.tensor(instance.outputs[1]),
+                              .rstd = binder.tensor(instance.outputs[2])};
+    if (of_sum_) {
+      args.addend = binder.tensor(instance.inputs[3]);
+      args.sum = binder.tensor(instance.outputs[3]);
+    }
+    return binder.Kernel(args);
   }
 
   std::vector<Value> Backward(Recorder& recorder, const Instance& instance,
                               std::span<const Value> output_grads) const override {
-    const Value x = instance.inputs[0], gain = instance.inputs[1], bias = instance.inputs[2];
+    const Value x = of_sum_ ? instance.outputs[3] : instance.inputs[0];
+    const Value gain = instance.inputs[1], bias = instance.inputs[2];
     const ValueInfo info = recorder.info(x);
-    const Value dx =
-        recorder.Emit(std::make_shared<LayerNormBackwardOp>(),
-                      {output_grads[0], x, gain, instance.outputs[1], instance.outputs[2]},
-                      {{.shape = info.shape, .dtype = info.dtype, .name = "dx"},
-                       Recorder::Output::Into(recorder.Gradient(gain)),
-                       Recorder::Output::Into(recorder.Gradient(bias))})[0];
-    return {dx, {}, {}};
+    std::vector<Value> inputs = {output_grads[0], x, gain, instance.outputs[1],
+                                 instance.outputs[2]};
+    if (of_sum_ && output_grads[3].valid()) inputs.push_back(output_grads[3]);
+    const Value dx = recorder.Emit(std::make_shared<LayerNormBackwardOp>(), std::move(inputs),
+                                   {{.shape = info.shape, .dtype = info.dtype, .name = "dx"},
+                                    Recorder::Output::Into(recorder.Gradient(gain)),
+                                    Recorder::Output::Into(recorder.Gradient(bias))})[0];
+    return of_sum_ ? std::vector<Value>{dx, {}, {}, dx} : std::vector<Value>{dx, {}, {}};
   }
 
  private:
   double eps_;
+  bool of_sum_;
 };
 
 }  // namespace
@@ -73,7 +108,7 @@ Value LayerNorm(Recorder& recorder, Value x, Value gain, Value bias, double eps)
                                    .name = "statistic",
                                    .differentiable = false};
   return recorder.Emit(
-      std::make_shared<LayerNormOp>(eps), {x, gain, bias},
+      std::make_shared<LayerNormOp>(eps, /*of_sum=*/false), {x, gain, bias},
       {{.shape = info.shape, .dtype = info.dtype, .name = "norm"}, statistic, statistic})[0];
 }
 

@@ -16,6 +16,7 @@ namespace trainyard::ops {
 
 // [T, D] + [T, D].
 Value Add(Recorder& recorder, Value a, Value b);
+bool IsAdd(const Instance& instance);
 
 // x [T, K] with weight [N, K] and bias [N] (or none): [T, N]. The output has the compute dtype, or
 // the accumulate dtype for logits.

@@ -1,5 +1,7 @@
 #include "kernels/rms_norm.h"
 
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "models/program/binder.h"
 #include "models/program/ops/ops.h"
@@ -7,51 +9,81 @@
 namespace trainyard::ops {
 namespace {
 
-// Inputs: dy, x, gain, rstd. Outputs: dx, gradient of the gain.
+// Inputs: dy, x (or the sum that was normalised), gain, rstd, perhaps dsum. Outputs: dx, gradient
+// of the gain.
 class RmsNormBackwardOp final : public Op {
  public:
   absl::string_view name() const override { return "rms_norm_backward"; }
+  bool MayAlias(int output, int input) const override { return output == 0 && input == 4; }
   Call Bind(const Binder& binder, const Instance& instance) const override {
-    return binder.Kernel(RmsNormBackwardArgs{.dy = binder.tensor(instance.inputs[0]),
-                                             .x = binder.tensor(instance.inputs[1]),
-                                             .gain = binder.tensor(instance.inputs[2]),
-                                             .rstd = binder.tensor(instance.inputs[3]),
-                                             .dx = binder.tensor(instance.outputs[0]),
-                                             .dgain = binder.tensor(instance.outputs[1]),
-                                             .write = binder.write(instance.outputs[1])});
+    RmsNormBackwardArgs args{.dy = binder.tensor(instance.inputs[0]),
+                             .x = binder.tensor(instance.inputs[1]),
+                             .gain = binder.tensor(instance.inputs[2]),
+                             .rstd = binder.tensor(instance.inputs[3]),
+                             .dx = binder.tensor(instance.outputs[0]),
+                             .dgain = binder.tensor(instance.outputs[1]),
+                             .write = binder.write(instance.outputs[1])};
+    if (instance.inputs.size() > 4) args.dsum = binder.tensor(instance.inputs[4]);
+    return binder.Kernel(args);
   }
 };
 
-// Inputs: x, gain. Outputs: y, rstd.
+// Inputs: x, gain; of a sum also the addend. Outputs: y, rstd; the sum.
 class RmsNormOp final : public Op {
  public:
-  explicit RmsNormOp(double eps) : eps_(eps) {}
-  absl::string_view name() const override { return "rms_norm"; }
+  RmsNormOp(double eps, bool of_sum) : eps_(eps), of_sum_(of_sum) {}
+  absl::string_view name() const override { return of_sum_ ? "add_rms_norm" : "rms_norm"; }
   bool is_cheap() const override { return true; }
   std::string attributes() const override { return absl::StrCat("eps=", eps_); }
-  bool MayAlias(int output, int input) const override { return output == 0 && input == 0; }
+  bool MayAlias(int output, int input) const override { return output != 1 && input != 1; }
+
+  std::optional<Instance> Fused(const Instance& before, const Instance& instance) const override {
+    if (of_sum_ || !IsAdd(before)) return std::nullopt;
+    Instance joined = instance;
+    joined.op = std::make_shared<RmsNormOp>(eps_, /*of_sum=*/true);
+    joined.inputs[0] = before.inputs[0];
+    joined.inputs.push_back(before.inputs[1]);
+    joined.outputs.push_back(before.outputs[0]);
+    return joined;
+  }
+  Instance CheapPart(const Instance& instance) const override {
+    if (!of_sum_) return instance;
+    Instance norm = instance;
+    norm.op = std::make_shared<RmsNormOp>(eps_, /*of_sum=*/false);
+    norm.inputs[0] = instance.outputs[2];
+    norm.inputs.pop_back();
+    norm.outputs.pop_back();
+    return norm;
+  }
 
   Call Bind(const Binder& binder, const Instance& instance) const override {
-    return binder.Kernel(RmsNormForwardArgs{.x = binder.tensor(instance.inputs[0]),
-                                            .gain = binder.tensor(instance.inputs[1]),
-                                            .eps = eps_,
-                                            .y = binder.tensor(instance.outputs[0]),
-                                            .rstd = binder.tensor(instance.outputs[1])});
+    RmsNormForwardArgs args{.x = binder.tensor(instance.inputs[0]),
+                            .gain = binder.tensor(instance.inputs[1]),
+                            .eps = eps_,
+                            .y = binder.tensor(instance.outputs[0]),
+                            .rstd = binder.tensor(instance.outputs[1])};
+    if (of_sum_) {
+      args.addend = binder.tensor(instance.inputs[2]);
+      args.sum = binder.tensor(instance.outputs[2]);
+    }
+    return binder.Kernel(args);
   }
 
   std::vector<Value> Backward(Recorder& recorder, const Instance& instance,
                               std::span<const Value> output_grads) const override {
-    const Value x = instance.inputs[0], gain = instance.inputs[1];
+    const Value x = of_sum_ ? instance.outputs[2] : instance.inputs[0], gain = instance.inputs[1];
     const ValueInfo info = recorder.info(x);
-    const Value dx = recorder.Emit(std::make_shared<RmsNormBackwardOp>(),
-                                   {output_grads[0], x, gain, instance.outputs[1]},
+    std::vector<Value> inputs = {output_grads[0], x, gain, instance.outputs[1]};
+    if (of_sum_ && output_grads[2].valid()) inputs.push_back(output_grads[2]);
+    const Value dx = recorder.Emit(std::make_shared<RmsNormBackwardOp>(), std::move(inputs),
                                    {{.shape = info.shape, .dtype = info.dtype, .name = "dx"},
                                     Recorder::Output::Into(recorder.Gradient(gain))})[0];
-    return {dx, {}};
+    return of_sum_ ? std::vector<Value>{dx, {}, dx} : std::vector<Value>{dx, {}};
   }
 
  private:
   double eps_;
+  bool of_sum_;
 };
 
 }  // namespace
@@ -59,7 +91,7 @@ class RmsNormOp final : public Op {
 Value RmsNorm(Recorder& recorder, Value x, Value gain, double eps) {
   const ValueInfo info = recorder.info(x), g = recorder.info(gain);
   CHECK(g.shape == Shape({info.shape.back()})) << "rms_norm: gain " << g << " for " << info;
-  return recorder.Emit(std::make_shared<RmsNormOp>(eps), {x, gain},
+  return recorder.Emit(std::make_shared<RmsNormOp>(eps, /*of_sum=*/false), {x, gain},
                        {{.shape = info.shape, .dtype = info.dtype, .name = "norm"},
                         {.shape = {info.shape.rows()},
                          .dtype = recorder.precision().accumulate,

@@ -9,6 +9,13 @@
 
 namespace trainyard {
 
+// Joins ops of the forward list with those that they read from, where an op can (Op::Fused): the
+// residual's add with the norm of the sum. To be called before RecordBackward: what is joined
+// records its own backward. Only within a block: from one to the next goes one value, which stages
+// send, and which recompute keeps; a norm joined with the add before it would also want the next
+// block's weights while the one before runs (ZeRO FULL).
+void Fuse(Program& program);
+
 // Walks the forward list in reverse and records the backward lists. Where a value is used more than
 // once, its later gradients are added to the first.
 void RecordBackward(Recorder& recorder);

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <utility>
 
 #include "models/program/op.h"
@@ -76,8 +77,12 @@ class Recomputation {
     const int maker = maker_[size_t(value.id)];
     if (maker == kNotMade || kept_[size_t(value.id)]) return value;
     if (again_[size_t(value.id)].valid()) return again_[size_t(value.id)];
-    if (!Recomputes(program_.instances[size_t(maker)])) return value;
     Instance instance = program_.instances[size_t(maker)];
+    if (!Recomputes(instance)) return value;
+    if (!whole_[size_t(instance.block)]) {
+      instance = instance.op->CheapPart(instance);
+      if (std::count(instance.outputs.begin(), instance.outputs.end(), value) == 0) return value;
+    }
     instance.list = List::kBackwardInput;
     for (Value& input : instance.inputs) input = Again(input);
     for (Value& output : instance.outputs) {

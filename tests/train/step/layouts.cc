@@ -101,7 +101,8 @@ class Rank {
   Rank(const LayoutCase& c, CollectiveWorld& world, const std::function<void(Program&)>& edit)
       : case_(c) {
     auto engine = RankEngine::Create(
-        c.job, c.model, {.bucket_bytes = 2048, .expert_rows = c.expert_rows, .edit = edit},
+        c.job, c.model,
+        {.bucket_bytes = 2048, .expert_rows = c.expert_rows, .fuse = c.fuse, .edit = edit},
         backend_, world);
     CHECK(engine.ok()) << engine.status();
     engine_ = *std::move(engine);

@@ -19,6 +19,7 @@ struct LayoutCase {
   JobConfig job;           // Sizes alone.
   int router = 0;          // Of a model with experts: which of kRouters.
   double expert_rows = 2;  // As RecordOptions::expert_rows.
+  bool fuse = true;        // As RecordOptions::fuse.
   // Every expert gets the same number of rows, in one round: then what is sent is known beforehand.
   bool is_even() const;
   std::string name() const;

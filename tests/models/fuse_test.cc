@@ -1,0 +1,149 @@
+// Proves what is one pass over memory where it could be several: what Fuse joins, and where it must
+// not; and what is recorded so from the start. That the numbers stay is
+// tests/train/step/fusion_test.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "models/program/ops/ops.h"
+#include "models/program/passes/passes.h"
+#include "tests/models/tiny.h"
+
+namespace trainyard::testing {
+namespace {
+
+int Count(const Program& program, List list, absl::string_view op) {
+  return int(
+      std::count_if(program.instances.begin(), program.instances.end(),
+                    [&](const Instance& i) { return i.list == list && i.op->name() == op; }));
+}
+
+// Of a block's two adds one is fused, with the norm that follows it in the block; backward then
+// adds its gradient to that of the residual stream, too.
+TEST(FuseTest, ABlocksFirstAddIsFusedWithItsSecondNorm) {
+  for (const auto& [config, norm] : {std::pair{TinyLlama(), std::string("rms_norm")},
+                                     {TinyGpt3(), "layer_norm"},
+                                     {TinyMoe(), "rms_norm"}}) {
+    RecordOptions options{.sequence = 4};
+    const Program fused = RecordTraining(*CreateModel(config), {.record = options});
+    options.fuse = false;
+    const Program apart = RecordTraining(*CreateModel(config), {.record = options});
+    const auto fewer = [&](List list, const std::string& op) {
+      return Count(apart, list, op) - Count(fused, list, op);
+    };
+    const int layers = int(config.layers);
+    EXPECT_EQ(fewer(List::kForward, "add_" + norm), -layers);
+    EXPECT_EQ(fewer(List::kForward, norm), layers);
+    EXPECT_EQ(fewer(List::kForward, "add"), layers);
+    EXPECT_EQ(fewer(List::kBackwardInput, "add"), layers);
+    EXPECT_EQ(fewer(List::kBackwardInput, norm + "_backward"), 0);
+    EXPECT_EQ(apart.instances.size() - fused.instances.size(), size_t(2 * layers));
+  }
+}
+
+// x + x, and what reads that sum.
+struct Sum {
+  Recorder recorder{Precision::F32(), {}, /*training=*/false};
+  Value x = recorder.Input("x", {4, 8}, DType::kF32, {});
+  Value sum = ops::Add(recorder, x, x);
+
+  Value Norm() {
+    const Value gain = recorder.Parameter({.name = "gain", .shape = {8}});
+    return ops::RmsNorm(recorder, sum, gain, 1e-5);
+  }
+  // The ops' names, after fusion.
+  std::vector<std::string> Fused() {
+    Fuse(recorder.mutable_program());
+    std::vector<std::string> names;
+    for (const Instance& i : recorder.program().instances) names.emplace_back(i.op->name());
+    return names;
+  }
+};
+using Names = std::vector<std::string>;
+
+TEST(FuseTest, WhatReadsTheSumBeforeTheNormComesAfterBoth) {
+  Sum s;
+  const Value other = ops::Gelu(s.recorder, s.sum), norm = s.Norm();
+  EXPECT_EQ(s.Fused(), Names({"add_rms_norm", "gelu"}));
+  const std::vector<Instance>& instances = s.recorder.program().instances;
+  EXPECT_EQ(instances[0].outputs.front(), norm);
+  EXPECT_EQ(instances[0].outputs.back(), s.sum);
+  EXPECT_EQ(instances[1].inputs[0], s.sum);
+  EXPECT_EQ(instances[1].outputs[0], other);
+}
+
+TEST(FuseTest, ASumIsFusedWithOneNorm) {
+  Sum s;
+  s.Norm(), s.Norm();
+  EXPECT_EQ(s.Fused(), Names({"add_rms_norm", "rms_norm"}));
+}
+
+TEST(FuseTest, BlocksStayApart) {
+  Sum s;
+  s.recorder.set_block(1);
+  s.Norm();
+  EXPECT_EQ(s.Fused(), Names({"add", "rms_norm"}));
+}
+
+// The one instance of an op in a block of a list.
+const Instance& Find(const Program& program, List list, absl::string_view op, int block) {
+  const Instance* found = nullptr;
+  for (const Instance& instance : program.instances) {
+    if (instance.list != list || instance.op->name() != op || instance.block != block) continue;
+    CHECK(found == nullptr) << "two of " << op << " in block " << block;
+    found = &instance;
+  }
+  CHECK(found != nullptr) << "no " << op << " in block " << block;
+  return *found;
+}
+
+// Queries, keys and values stay packed from their one product to attention, and so do their
+// gradients: nothing splits them, and the rotation, in place, touches queries and keys alone.
+TEST(PackedTest, TheRotationIsTheOnlyPassBetweenProjectionAndAttention) {
+  const Program program = RecordTraining(*CreateModel(TinyLlama()), {.record = {.sequence = 4}});
+  const MemoryPlan plan = PlanMemory(program);
+  const auto in_place = [&](const Instance& rope) {
+    const Placement& x = plan.placements[size_t(rope.inputs[0].id)];
+    const Placement& y = plan.placements[size_t(rope.outputs[0].id)];
+    return x.arena == y.arena && x.offset == y.offset;
+  };
+  for (int block = 1; block <= 2; ++block) {
+    const Instance& rope = Find(program, List::kForward, "rope", block);
+    const Instance& attention = Find(program, List::kForward, "attention", block);
+    EXPECT_EQ(attention.inputs[0], rope.outputs[0]);
+    EXPECT_TRUE(in_place(rope));
+    bool product = false;
+    for (const Instance& i : program.instances) {
+      product |= i.op->name() == "matmul" && i.outputs[0] == rope.inputs[0];
+    }
+    EXPECT_TRUE(product);
+
+    const Instance& back = Find(program, List::kBackwardInput, "rope_backward", block);
+    EXPECT_EQ(back.inputs[0],
+              Find(program, List::kBackwardInput, "attention_backward", block).outputs[0]);
+    EXPECT_TRUE(in_place(back));
+    int readers = 0;  // The gradients of the projection's input and weight.
+    for (const Instance& i : program.instances) {
+      readers += std::count(i.inputs.begin(), i.inputs.end(), back.outputs[0]);
+    }
+    EXPECT_EQ(readers, 2);
+  }
+}
+
+// Gate and up are the halves of one product's rows, which the activation reads as they are.
+TEST(PackedTest, GateAndUpAreOneProduct) {
+  const Program program = RecordTraining(*CreateModel(TinyLlama()), {.record = {.sequence = 4}});
+  for (int block = 1; block <= 2; ++block) {
+    const Value up = Find(program, List::kForward, "swiglu", block).inputs[0];
+    EXPECT_EQ(program.info(up).shape, Shape({4, 2 * TinyLlama().ffn}));
+    bool product = false;
+    for (const Instance& i : program.instances) {
+      product |= i.op->name() == "matmul" && i.outputs[0] == up;
+    }
+    EXPECT_TRUE(product);
+  }
+}
+
+}  // namespace
+}  // namespace trainyard::testing

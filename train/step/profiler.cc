@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -60,9 +61,18 @@ void AppendSpan(std::string& out, const Span& span, Track track, int64_t rank, i
 
 std::string ToChromeTrace(const Timeline& timeline, int64_t rank) {
   const auto wall = std::chrono::system_clock::now().time_since_epoch();
-  const int64_t offset =
+  const int64_t since_1970 =
       std::chrono::duration_cast<std::chrono::nanoseconds>(wall).count() - Timeline::Now();
-  std::string out = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n";
+  int64_t first = std::numeric_limits<int64_t>::max();
+  for (size_t i = 0; i < kTracks; ++i) {
+    for (const Span& span : timeline.spans(Track(i))) first = std::min(first, span.begin_ns);
+  }
+  constexpr int64_t kDay = 24 * 3600 * int64_t{1'000'000'000};
+  const int64_t origin = (since_1970 + first) / kDay * kDay;
+  const int64_t offset = since_1970 - origin;
+  std::string out = absl::StrCat(
+      "{\"displayTimeUnit\":\"ms\",\"otherData\":{\"origin_unix_seconds\":", origin / 1'000'000'000,
+      "},\"traceEvents\":[\n");
   for (size_t i = 0; i < kTracks; ++i) {
     const Track track = Track(i);
     AppendName(out, "thread_name", rank, i, Name(track));

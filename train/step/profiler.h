@@ -13,7 +13,9 @@ namespace trainyard {
 
 // As Chrome's trace events, JSON that Perfetto reads, too: a process is a rank, its threads are the
 // tracks. Times are of the wall clock, so that ranks of several machines lie side by side as well
-// as their clocks agree.
+// as their clocks agree, but since the UTC midnight before the first span, which the file names:
+// viewers hold them in a double, which has 0.25 us for the microseconds since 1970. `timeline` has
+// a span.
 std::string ToChromeTrace(const Timeline& timeline, int64_t rank);
 
 // Of one rank. Training goes on where a trace cannot be written: that is a warning in the log.

@@ -185,11 +185,11 @@ TEST_P(LinearCrossEntropyTest, HasTheChunksOfItsSize) {
 }
 
 // One chunk of one row, of few; chunks of which the last is short, of as many rows as are worth
-// while (201, 201, 199) or fit into 16 MiB (301, 301; 302, 301).
+// while (401, 401, 399) or fit into 16 MiB (601, 601; 602, 601).
 INSTANTIATE_TEST_SUITE_P(Sizes, LinearCrossEntropyTest,
                          ::testing::Values(Sizes{1, 2, 1, 1}, Sizes{7, 12, 1, 7},
-                                           Sizes{601, 12300, 1, 201}, Sizes{6, 4, 2, 6},
-                                           Sizes{602, 12300, 2, 301}, Sizes{603, 12300, 3, 302}));
+                                           Sizes{1201, 12300, 1, 401}, Sizes{6, 4, 2, 6},
+                                           Sizes{1202, 4200, 2, 601}, Sizes{1203, 6300, 3, 602}));
 
 TEST(LinearCrossEntropy, ForwardGivesTheLossInValidationAlone) {
   const Sizes sizes{7, 12, 1, 7};

@@ -29,7 +29,7 @@ namespace {
 // weight and adding to its gradient once a chunk is little beside its products. All but the last
 // have equally many.
 int64_t ChunkRows(int64_t rows, int64_t row_bytes) {
-  constexpr int64_t kBytes = 16 << 20, kLeastRows = 256;
+  constexpr int64_t kBytes = 16 << 20, kLeastRows = 512;
   const int64_t most = std::max(kLeastRows, kBytes / row_bytes);
   const int64_t chunks = (rows + most - 1) / most;
   return (rows + chunks - 1) / chunks;

@@ -94,7 +94,9 @@ class Collective {
   void WaitSend(SendHandle message);
   void Receive(Tensor data, int peer);
   // Receive in two halves, so that a message may arrive while the rank computes. `data` is the
-  // group's until WaitReceive, which every one needs once, those of one peer in their order.
+  // group's until WaitReceive, which every one needs once, those of one peer in their order. It may
+  // be what a message to the peer is sent from, if the peer sends this one after it has that one;
+  // then WaitSend comes before WaitReceive.
   ReceiveHandle PostReceive(Tensor data, int peer);
   void WaitReceive(ReceiveHandle message);
   // Both at once, as a ring's shift needs. A rank may send to itself if it also receives from

@@ -57,6 +57,26 @@ void CheckOneListPerGradient(const Program& program) {
   }
 }
 
+// What is being sent stays until it has arrived, and what is received may come while the stage runs
+// other micro-batches.
+void KeepMessages(const Chunk& chunk, std::vector<Life>& lives) {
+  // The next micro-batch's may come while this one's gradient leaves.
+  for (Value value : {chunk.received, chunk.sent_gradient}) {
+    if (value.valid()) lives[value.id].last = kEnd;
+  }
+  if (!chunk.sent.valid()) return;
+  // Its gradient may take its place: the next stage makes it of what has arrived.
+  Life& sent = lives[chunk.sent.id];
+  sent.several_actions = true;
+  const Value answer = chunk.received_gradient;
+  if (answer.valid() && lives[answer.id].first != kNever) {
+    lives[answer.id].several_actions = true;
+    sent.last = std::max(sent.last, lives[answer.id].first - 1);
+  } else {
+    sent.last = kEnd;
+  }
+}
+
 ProgramLives FindLives(const Program& program, bool split) {
   ProgramLives found{program, split, std::vector<Life>(program.values.size())};
   std::vector<Life>& lives = found.lives;
@@ -102,11 +122,7 @@ ProgramLives FindLives(const Program& program, bool split) {
   // Inputs are small, and may be replayed without being written again.
   for (const auto& [name, value] : program.inputs) lives[value.id].last = kEnd;
   for (const auto& [name, value] : program.outputs) lives[value.id].last = kEnd;
-  // What is being sent stays until it has arrived.
-  for (const Chunk& chunk : program.chunks) {
-    if (chunk.sent.valid()) lives[chunk.sent.id].last = kEnd;
-    if (chunk.sent_gradient.valid()) lives[chunk.sent_gradient.id].last = kEnd;
-  }
+  for (const Chunk& chunk : program.chunks) KeepMessages(chunk, lives);
   return found;
 }
 

@@ -4,6 +4,8 @@
 #include "models/program/plan.h"
 
 #include <map>
+#include <tuple>
+#include <utility>
 
 #include "gtest/gtest.h"
 #include "models/program/op.h"
@@ -20,25 +22,35 @@ Program Record(const ModelConfig& config, const Precision& precision = Precision
 }
 
 // Replays the program with tags instead of data: each value's memory must still hold the value's
-// own tag whenever it is read.
+// own tag whenever it is read. Messages of other stages come as early as they are expected.
 void ExpectNothingIsOverwritten(const Program& program, const MemoryPlan& plan) {
-  std::map<std::pair<Arena, size_t>, int> owner;  // By 256-byte cell.
+  std::map<std::tuple<Arena, int, size_t>, int> owner;  // By 256-byte cell.
   const auto cells = [&](Value value, auto&& f) {
     const Placement& at = plan.placements[value.id];
     if (at.arena == Arena::kNone) return;
     for (size_t cell = at.offset; cell < at.offset + program.info(value).bytes();
          cell += kPlanAlignment) {
-      f(owner[{at.arena, cell}]);
+      f(owner[{at.arena, at.chunk, cell}]);
     }
   };
   const auto write = [&](Value value) { cells(value, [&](int& tag) { tag = value.id; }); };
+  const auto receive = [&](Value Chunk::*message) {
+    for (const Chunk& chunk : program.chunks) {
+      if ((chunk.*message).valid()) write(chunk.*message);
+    }
+  };
   for (const Instance& instance : program.instances) {
     if (instance.list == List::kPrepare) {
       for (Value output : instance.outputs) write(output);
     }
   }
   for (const auto& [name, value] : program.inputs) write(value);
+  receive(&Chunk::received);
+  bool forward = true;
   for (const Instance& instance : program.instances) {
+    if (std::exchange(forward, forward && !IsBackward(instance.list)) != forward) {
+      receive(&Chunk::received_gradient);
+    }
     for (Value input : instance.inputs) {
       cells(input, [&](int& tag) {
         ASSERT_EQ(tag, input.id) << program.info(input) << " was overwritten before "
@@ -49,6 +61,11 @@ void ExpectNothingIsOverwritten(const Program& program, const MemoryPlan& plan) 
       if (instance.op->Overwrites(i)) cells(instance.inputs[i], [](int& tag) { tag = -1; });
     }
     for (Value output : instance.outputs) write(output);
+  }
+  receive(&Chunk::received);  // The next micro-batch's, while this one's gradient is on its way.
+  for (const Chunk& chunk : program.chunks) {
+    if (!chunk.sent_gradient.valid()) continue;
+    cells(chunk.sent_gradient, [&](int& tag) { ASSERT_EQ(tag, chunk.sent_gradient.id); });
   }
 }
 
@@ -61,6 +78,36 @@ TEST(PlanTest, NothingAliveIsOverwritten) {
         ExpectNothingIsOverwritten(program, plan);
         for (const auto& [name, value] : program.inputs) {
           EXPECT_EQ(plan.placements[value.id].arena, Arena::kSlot);
+        }
+      }
+    }
+  }
+}
+
+// Stages of two chunks each, which have others before and behind them. A message may come while
+// another slot or chunk uses the scratch, and an activation's place is its gradient's.
+TEST(PlanTest, MessagesBetweenStagesHaveAPlaceWhenTheyAreExpected) {
+  ModelConfig config = TinyLlama();
+  config.layers = 4;
+  for (int rank : {0, 1}) {
+    for (const RecomputeOptions& recompute : {RecomputeOptions{}, RecomputeOptions{.blocks = 2}}) {
+      const Program program = RecordTraining(
+          *CreateModel(config),
+          {.record = {.sequence = 8, .mesh = {.pipeline = 2, .rank = rank}, .cuts = {1, 2, 3}},
+           .recompute = recompute});
+      ASSERT_EQ(program.chunks.size(), 2u);
+      for (int slots : {1, 3}) {
+        const MemoryPlan plan = PlanMemory(program, {.slots = {slots, slots}});
+        ExpectNothingIsOverwritten(program, plan);
+        for (const Chunk& chunk : program.chunks) {
+          for (Value message :
+               {chunk.received, chunk.received_gradient, chunk.sent, chunk.sent_gradient}) {
+            if (!message.valid()) continue;
+            EXPECT_EQ(plan.placements[message.id].arena, Arena::kSlot) << program.info(message);
+          }
+          if (!chunk.sent.valid()) continue;
+          EXPECT_EQ(plan.placements[chunk.received_gradient.id].offset,
+                    plan.placements[chunk.sent.id].offset);
         }
       }
     }

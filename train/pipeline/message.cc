@@ -1,5 +1,9 @@
 #include "train/pipeline/message.h"
 
+#include <algorithm>
+#include <map>
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 
 namespace trainyard {
@@ -39,6 +43,23 @@ std::optional<PipelineMessage> SendAfter(const ScheduleOptions& options, int sta
   const int part = action.chunk * options.stages + stage;
   const int target = action.kind == PipelineAction::kForward ? part + 1 : part - 1;
   return Crossing(options, part, target, action.micro_batch);
+}
+
+std::vector<std::vector<int>> ExpectedFrom(const PipelineSchedule& schedule, int stage) {
+  const std::vector<PipelineAction>& actions = schedule.stages[size_t(stage)].actions;
+  std::vector<std::vector<int>> expected(actions.size());
+  std::map<std::pair<int, int>, int> free_from;  // By chunk and slot.
+  std::map<int, int> last_from;                  // By the stage that sends.
+  for (int i = 0; i < int(actions.size()); ++i) {
+    int& free = free_from[{actions[size_t(i)].chunk, actions[size_t(i)].slot}];
+    if (const auto message = ReceiveBefore(schedule.options, stage, actions[size_t(i)])) {
+      int& from = last_from[message->from];
+      from = std::max(from, free);
+      expected[size_t(from)].push_back(i);
+    }
+    free = i + 1;
+  }
+  return expected;
 }
 
 }  // namespace trainyard

@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "train/pipeline/schedule.h"
 
@@ -31,5 +32,11 @@ std::optional<PipelineMessage> ReceiveBefore(const ScheduleOptions& options, int
 // What `stage` sends when the action is done, without waiting for the receiver.
 std::optional<PipelineMessage> SendAfter(const ScheduleOptions& options, int stage,
                                          const PipelineAction& action);
+
+// From when on a stage can expect each message: item i has the actions (their indices, in order)
+// whose messages have a place as soon as action i - 1 is done. That is when their slot's action
+// before is: for an activation the end of the micro-batch that held the slot, for a gradient its
+// own forward. From one stage, messages are expected in the order in which they come.
+std::vector<std::vector<int>> ExpectedFrom(const PipelineSchedule& schedule, int stage);
 
 }  // namespace trainyard

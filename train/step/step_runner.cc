@@ -76,6 +76,7 @@ StepRunner::StepRunner(Executable& executable, PipelineSchedule schedule, Collec
       stage_(pipeline == nullptr ? 0 : pipeline->rank()) {
   CHECK((pipeline == nullptr ? 1 : pipeline->size()) == schedule_.options.stages)
       << "a schedule of " << schedule_.options.stages << " stages";
+  expected_from_ = ExpectedFrom(schedule_, stage_);
   next_blocks_ = NextBlocks(executable_.program(), schedule_.stages[size_t(stage_)].actions);
 }
 
@@ -100,6 +101,7 @@ StepOutput StepRunner::Step(const StepState& state, const StepBatch& batch,
   for (size_t i = 0; i < actions.size(); ++i) {
     const double waited = waited_;
     const PipelineAction& action = actions[i];
+    for (int later : expected_from_[i]) Expect(actions[size_t(later)]);
     Timeline::Note(
         executable_.timeline(), Track::kActions,
         {.name = NameOf(action.kind), .chunk = action.chunk, .index = action.micro_batch},
@@ -123,8 +125,10 @@ double StepRunner::Forward(const StepBatch& batch, int64_t tokens) {
   const int chunks = int(executable_.program().chunks.size());
   for (size_t i = 0; i < batch.size(); ++i) {
     for (int chunk = 0; chunk < chunks; ++chunk) {
-      Run({.kind = PipelineAction::kForward, .chunk = chunk, .micro_batch = int(i), .slot = 0},
-          batch[i], {.validation = true});
+      const PipelineAction action{
+          .kind = PipelineAction::kForward, .chunk = chunk, .micro_batch = int(i), .slot = 0};
+      Expect(action);
+      Run(action, batch[i], {.validation = true});
     }
   }
   WaitForAll();
@@ -136,21 +140,20 @@ void StepRunner::Run(const PipelineAction& action, const MicroBatchData& data,
   const Program& program = executable_.program();
   const Chunk& chunk = program.chunks[size_t(action.chunk)];
   const bool forward = action.kind == PipelineAction::kForward;
-  const Value received = forward ? chunk.received : chunk.received_gradient;
   const Value sent = forward ? chunk.sent : chunk.sent_gradient;
 
+  // A gradient comes to where the activation was sent from, and the next micro-batch overwrites
+  // both.
+  WaitFor(chunk.sent, action.slot);
   if (forward) {
-    // It overwrites what the slot's last micro-batch sent; by now that has arrived.
-    WaitFor(chunk.sent, action.slot);
     WaitFor(chunk.sent_gradient, action.slot);
     for (const auto& [name, value] : program.inputs) {
       if (program.chunk_of(program.info(value).block) != action.chunk) continue;
       executable_.WriteInput(name, action.slot, name == "tokens" ? data.tokens : data.targets);
     }
   }
-  if (const auto message = ReceiveBefore(schedule_.options, stage_, action)) {
-    Wait("receive",
-         [&] { pipeline_->Receive(executable_.tensor(received, action.slot), message->from); });
+  if (const auto expected = expected_.extract({ReceivedFor(action), action.slot})) {
+    Wait("receive", [&] { pipeline_->WaitReceive(expected.mapped()); });
   }
 
   micro_batch.chunk = action.chunk;
@@ -161,6 +164,19 @@ void StepRunner::Run(const PipelineAction& action, const MicroBatchData& data,
   if (const auto message = SendAfter(schedule_.options, stage_, action)) {
     const Tensor tensor = executable_.tensor(sent, action.slot);
     posted_[{sent, action.slot}] = pipeline_->PostSend(tensor, message->to);
+  }
+}
+
+Value StepRunner::ReceivedFor(const PipelineAction& action) const {
+  const Chunk& chunk = executable_.program().chunks[size_t(action.chunk)];
+  return action.kind == PipelineAction::kForward ? chunk.received : chunk.received_gradient;
+}
+
+void StepRunner::Expect(const PipelineAction& action) {
+  if (const auto message = ReceiveBefore(schedule_.options, stage_, action)) {
+    const Value received = ReceivedFor(action);
+    expected_[{received, action.slot}] =
+        pipeline_->PostReceive(executable_.tensor(received, action.slot), message->from);
   }
 }
 

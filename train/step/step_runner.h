@@ -55,6 +55,8 @@ class StepRunner {
  private:
   // `micro_batch`: what the action does not say.
   void Run(const PipelineAction& action, const MicroBatchData& data, MicroBatch micro_batch);
+  Value ReceivedFor(const PipelineAction& action) const;
+  void Expect(const PipelineAction& action);  // What it receives, if anything.
   void WaitFor(Value value, int slot);
   void WaitForAll();
   void Wait(const char* name, const std::function<void()>& wait);  // For other stages.
@@ -63,9 +65,13 @@ class StepRunner {
   const PipelineSchedule schedule_;
   Collective* const pipeline_;
   const int stage_;
+  // A message leaves when it is expected: as early as there is a place for it, so that it comes
+  // while this rank computes, and its sender has its memory back.
+  std::vector<std::vector<int>> expected_from_;  // ExpectedFrom, of this stage.
   std::vector<int> next_blocks_;  // MicroBatch::next_block of each action, and of the optimizer.
-  std::map<std::pair<Value, int>, SendHandle> posted_;  // By what is sent, and slot.
-  double waited_ = 0;                                   // For other stages, in this step.
+  std::map<std::pair<Value, int>, SendHandle> posted_;       // By what is sent, and slot.
+  std::map<std::pair<Value, int>, ReceiveHandle> expected_;  // By what is received, and slot.
+  double waited_ = 0;                                        // For other stages, in this step.
 };
 
 // How many micro-batches of each chunk this rank's stage has in flight.

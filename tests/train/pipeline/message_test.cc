@@ -7,6 +7,7 @@
 #include <map>
 
 #include "tests/train/pipeline/every_schedule.h"
+#include "train/pipeline/simulate.h"
 
 namespace trainyard {
 namespace {
@@ -71,6 +72,73 @@ TEST(PipelineMessage, EveryStageReceivesFromEachOtherInTheOrderThatOneSends) {
       }
     }
     ASSERT_EQ(sent, received) << testing::Describe(options);
+  }
+}
+
+// A message leaves when it is expected. Were it expected only by the action that reads it, stages
+// of interleaved schedules would wait for one another.
+TEST(PipelineMessage, AreExpectedSoEarlyThatNoSlotWaitsForWhatItSentLast) {
+  for (const ScheduleOptions& options : testing::EverySchedule(8, 4)) {
+    const PipelineSchedule schedule = *MakeSchedule(options);
+    const Simulation simulation = *Simulate(schedule, {});
+    std::map<std::string, double> leaves;  // No message before it is expected.
+    for (int s = 0; s < options.stages; ++s) {
+      const auto expected = ExpectedFrom(schedule, s);
+      const auto& actions = schedule.stages[size_t(s)].actions;
+      for (size_t i = 0; i < actions.size(); ++i) {
+        for (int later : expected[i]) {
+          ASSERT_GE(later, int(i));
+          const auto message = ReceiveBefore(options, s, actions[size_t(later)]);
+          ASSERT_TRUE(message && !leaves.contains(ToString(*message)));
+          leaves[ToString(*message)] = i == 0 ? 0 : simulation.stages[size_t(s)].actions[i - 1].end;
+        }
+      }
+    }
+    size_t sent = 0;
+    for (int s = 0; s < options.stages; ++s) {
+      std::map<std::pair<int, int>, double> left;  // By chunk and slot.
+      const auto& actions = schedule.stages[size_t(s)].actions;
+      for (size_t i = 0; i < actions.size(); ++i) {
+        double& slot = left[{actions[i].chunk, actions[i].slot}];
+        const auto when = simulation.stages[size_t(s)].actions[i];
+        if (actions[i].kind == PipelineAction::kForward) {
+          ASSERT_LE(slot, when.start)
+              << testing::Describe(options) << ", stage " << s << ", " << ToString(actions[i]);
+        }
+        if (const auto message = SendAfter(options, s, actions[i])) {
+          ASSERT_TRUE(leaves.contains(ToString(*message)));
+          slot = std::max({slot, when.end, leaves[ToString(*message)]});
+          ++sent;
+        }
+      }
+    }
+    ASSERT_EQ(sent, leaves.size());
+  }
+}
+
+// Only the messages of one stage have an order; a place is there when the slot's action before is
+// done.
+TEST(PipelineMessage, AreExpectedInTheOrderInWhichTheyComeOnceThereIsAPlace) {
+  for (const ScheduleOptions& options : testing::EverySchedule(8, 4)) {
+    const PipelineSchedule schedule = *MakeSchedule(options);
+    for (int s = 0; s < options.stages; ++s) {
+      const auto expected = ExpectedFrom(schedule, s);
+      const auto& actions = schedule.stages[size_t(s)].actions;
+      std::map<int, int> last;  // By the stage that sends.
+      for (size_t i = 0; i < actions.size(); ++i) {
+        for (int later : expected[i]) {
+          const PipelineAction& action = actions[size_t(later)];
+          for (int j = int(i); j < later; ++j) {
+            ASSERT_FALSE(actions[size_t(j)].chunk == action.chunk &&
+                         actions[size_t(j)].slot == action.slot)
+                << testing::Describe(options) << ", stage " << s << ", " << ToString(action);
+          }
+          int& before = last.try_emplace(ReceiveBefore(options, s, action)->from, -1).first->second;
+          ASSERT_LT(before, later);
+          before = later;
+        }
+      }
+    }
   }
 }
 

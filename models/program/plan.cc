@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/bytes.h"
 #include "common/check.h"
+#include "models/program/arena.h"
 #include "models/program/op.h"
 
 namespace trainyard {
@@ -22,8 +23,6 @@ struct Life {
   int64_t first = kNever;
   int64_t last = kNever;
   bool several_actions = false;  // Made by one action, read by another.
-
-  bool overlaps(const Life& o) const { return first <= o.last && o.first <= last; }
 };
 
 size_t RoundUp(size_t bytes) {
@@ -200,60 +199,24 @@ std::vector<InPlaceGroup> JoinInPlace(const ProgramLives& found,
   return groups;
 }
 
-// Places groups, largest first, each in the smallest gap that fits among those alive with it.
-// Returns the bytes of the arena.
-size_t PlaceBestFit(const std::vector<InPlaceGroup>& groups, std::vector<size_t>& offsets) {
-  std::vector<int> order(groups.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(),
-                   [&](int a, int b) { return groups[a].bytes > groups[b].bytes; });
-  offsets.assign(groups.size(), 0);
-  std::vector<int> placed;  // By offset.
-  size_t arena = 0;
-  for (int g : order) {
-    size_t best = std::numeric_limits<size_t>::max(), best_gap = best, free_from = 0;
-    for (int other : placed) {
-      if (!groups[other].life.overlaps(groups[g].life)) continue;
-      if (offsets[other] > free_from) {
-        const size_t gap = offsets[other] - free_from;
-        if (gap >= groups[g].bytes && gap < best_gap) best = free_from, best_gap = gap;
-      }
-      free_from = std::max(free_from, offsets[other] + groups[other].bytes);
-    }
-    if (best == std::numeric_limits<size_t>::max()) best = free_from;
-    offsets[g] = best;
-    arena = std::max(arena, best + groups[g].bytes);
-    placed.insert(std::upper_bound(placed.begin(), placed.end(), g,
-                                   [&](int a, int b) { return offsets[a] < offsets[b]; }),
-                  g);
-  }
-  return arena;
-}
-
-void CheckNoOverlap(const std::vector<InPlaceGroup>& groups, const std::vector<size_t>& offsets) {
-  for (size_t a = 0; a < groups.size(); ++a) {
-    for (size_t b = a + 1; b < groups.size(); ++b) {
-      const bool apart =
-          offsets[a] + groups[a].bytes <= offsets[b] || offsets[b] + groups[b].bytes <= offsets[a];
-      CHECK(apart || !groups[a].life.overlaps(groups[b].life))
-          << "values " << groups[a].values[0].id << " and " << groups[b].values[0].id
-          << " overlap in memory";
-    }
-  }
-}
-
 size_t PlaceArena(const ProgramLives& found, const Placement& where,
                   const std::vector<bool>& in_arena, std::vector<Placement>& placements) {
   const std::vector<InPlaceGroup> groups = JoinInPlace(found, in_arena);
-  std::vector<size_t> offsets;
-  const size_t bytes = PlaceBestFit(groups, offsets);
-  CheckNoOverlap(groups, offsets);
+  std::vector<Piece> pieces;
+  for (const InPlaceGroup& group : groups) {
+    pieces.push_back({group.life.first, group.life.last, group.bytes});
+  }
+  const ArenaLayout layout = PlaceBestFit(pieces);
+  if (const auto overlap = FindOverlap(pieces, layout.offsets)) {
+    CHECK(false) << "values " << groups[overlap->first].values[0].id << " and "
+                 << groups[overlap->second].values[0].id << " overlap in memory";
+  }
   for (size_t g = 0; g < groups.size(); ++g) {
     for (Value value : groups[g].values) {
-      placements[value.id] = {where.arena, where.chunk, offsets[g]};
+      placements[value.id] = {where.arena, where.chunk, layout.offsets[g]};
     }
   }
-  return bytes;
+  return layout.bytes;
 }
 
 }  // namespace

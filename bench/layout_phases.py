@@ -18,6 +18,9 @@ from service import ROOT, Service
 WARMUP = 2
 PHASES = ("forward", "backward", "grad_sync", "optimizer", "pipeline_bubble")
 PIPELINE = ("parallelism.pipeline={n}", "batch.micro=2")
+# The same blocks, with two of eight experts, half as wide as the MLP, for each token.
+EXPERTS = ("model.preset=qwen3-30b-a3b", "model.overrides.moe.experts=8", "model.overrides.moe.top_k=2",
+           "model.overrides.moe.expert_ffn=384")
 LAYOUTS = {
     "data, zero NONE": ("parallelism.zero=NONE",),
     "data, zero OPTIMIZER": (),
@@ -30,6 +33,8 @@ LAYOUTS = {
     "pipeline, INTERLEAVED (2 virtual)": (*PIPELINE, "parallelism.virtual_pipeline=2"),
     "pipeline, ZERO_BUBBLE": (*PIPELINE, "parallelism.schedule=ZERO_BUBBLE"),
     "data, recompute blocks": ("recompute.blocks=6",),
+    "8 experts, data": EXPERTS,
+    "8 experts, expert": (*EXPERTS, "parallelism.expert={n}"),
 }
 
 

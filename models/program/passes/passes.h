@@ -11,9 +11,9 @@ namespace trainyard {
 
 // Joins ops of the forward list with those that they read from, where an op can (Op::Fused): the
 // residual's add with the norm of the sum. To be called before RecordBackward: what is joined
-// records its own backward. Only within a block: from one to the next goes one value, which stages
-// send, and which recompute keeps; a norm joined with the add before it would also want the next
-// block's weights while the one before runs (ZeRO FULL).
+// records its own backward. Only within a block: one value goes from block to block, which stages
+// send, and from which recompute starts. A norm joined with the last add of the block before would
+// start from two, and the program would differ where the model is cut.
 void Fuse(Program& program);
 
 // Walks the forward list in reverse and records the backward lists. Where a value is used more than

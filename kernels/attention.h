@@ -10,10 +10,12 @@
 //   dq[i] = sum_j ds[i,j] k[j]   dk[j] = sum_i ds[i,j] q[i]   dv[j] = sum_i p[i,j] dout[i]
 //   where dk and dv also sum over the a/g query heads of their group.
 //
-// The S x S square is never stored. Sums are taken in f32 (f64 when qkv is f64).
-// Source: Dao et al. 2022, arXiv:2205.14135; groups: Ainslie et al. 2023, arXiv:2305.13245.
-// Letters: B sequences, S tokens of each, a query heads, g key/value heads, d head dim.
-// Bitwise deterministic, on the CPU for any thread count.
+// The S x S square is never stored. Sums are taken in f32 (f64 when qkv is f64). Of bf16 tensors a
+// device may round p and ds to bf16 before they are multiplied, and flush denormals, as tensor
+// cores and CPUs with AVX512_BF16 do: results are a device's. Source: Dao et al. 2022,
+// arXiv:2205.14135; groups: Ainslie et al. 2023, arXiv:2305.13245. Letters: B sequences, S tokens
+// of each, a query heads, g key/value heads, d head dim. Bitwise deterministic, on the CPU for any
+// thread count.
 
 #pragma once
 

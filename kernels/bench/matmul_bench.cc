@@ -1,5 +1,5 @@
-// The products of training: a square one, and those of a linear layer of width 768 on 4096 tokens
-// (forward, input gradient, weight gradient).
+// The products of training (forward, input gradient, weight gradient): a square one, and those of
+// layers of the byte model and of the 124M Llama.
 
 #include "kernels/bench/bench.h"
 #include "kernels/matmul.h"
@@ -32,6 +32,9 @@ void Shapes(benchmark::internal::Benchmark* benchmark) {
       benchmark->Args({int64_t(dtype), product, 2048, 2048, 2048});
       benchmark->Args({int64_t(dtype), product, 4096, 768, 256});
       benchmark->Args({int64_t(dtype), product, 4096, 256, 768});
+      benchmark->Args({int64_t(dtype), product, 1024, 768, 1280});
+      benchmark->Args({int64_t(dtype), product, 1024, 768, 4096});
+      benchmark->Args({int64_t(dtype), product, 1024, 2048, 768});
     }
   }
   benchmark->UseRealTime()->Unit(benchmark::kMicrosecond);

@@ -11,8 +11,8 @@ namespace trainyard::cpu {
 // Whether this CPU has them; otherwise nothing else here may be called.
 bool HasBf16Pairs();
 
-// Neighbours in the dimension that is summed over.
-struct Bf16Pair {
+// Neighbours in the dimension that is summed over; also a view of two bf16.
+struct [[gnu::may_alias]] Bf16Pair {
   uint32_t bits = 0;
 
   Bf16Pair() = default;

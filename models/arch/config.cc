@@ -98,7 +98,8 @@ void CheckQuotient(const ModelConfig& c, const ModelFields& given, Fields& field
   for (int64_t heads = 1; heads <= kMaxHeads; ++heads) {
     const bool legal = c.hidden % (2 * heads) == 0 && c.hidden / heads <= kMaxHeadDim &&
                        (given.kv_heads || heads % c.kv_heads == 0 || c.kv_heads == c.heads);
-    if (legal && std::abs(heads - c.heads) <= std::abs(nearest - c.heads)) nearest = heads;
+    const bool nearer = nearest == 0 || std::abs(heads - c.heads) <= std::abs(nearest - c.heads);
+    if (legal && nearer) nearest = heads;
   }
   fields.Add("heads", Wanted(absl::StrCat("a divisor of hidden = ", c.hidden,
                                           " with an even quotient of at most ", kMaxHeadDim,

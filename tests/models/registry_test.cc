@@ -145,6 +145,9 @@ TEST(OverrideTest, HeadsThatDoNotDivideHiddenAreAViolationUnlessHeadDimIsGiven) 
   };
   EXPECT_EQ(violation({.hidden = 66, .heads = 4, .kv_heads = 2}),
             "m.hidden: wanted a multiple of 2 x heads = 8, or a head_dim, found 66; nearest 64");
+  EXPECT_THAT(violation({.heads = 3}),
+              ::testing::HasSubstr("m.heads: wanted a divisor of hidden = 4096 with an even "
+                                   "quotient of at most 256, or a head_dim, found 3; nearest 16"));
   EXPECT_EQ(violation({.heads = 24}),
             "m.heads: wanted a divisor of hidden = 4096 with an even quotient of at most 256, or a "
             "head_dim, found 24; nearest 32");

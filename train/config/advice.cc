@@ -16,20 +16,21 @@ namespace {
 struct Size {
   absl::string_view field;
   int64_t* value;
+  int64_t limit;
 };
 
 // In the order in which they are thought of where any of several would do.
 std::array<Size, 9> SizesOf(JobConfig& job) {
   ParallelismConfig& p = job.parallelism;
-  return {{{"parallelism.tensor", &p.tensor},
-           {"parallelism.context", &p.context},
-           {"parallelism.expert", &p.expert},
-           {"parallelism.pipeline", &p.pipeline},
-           {"parallelism.virtual_pipeline", &p.virtual_pipeline},
-           {"batch.micro", &job.batch.micro},
-           {"batch.global", &job.batch.global},
-           {"batch.sequence", &job.batch.sequence},
-           {"devices", &job.devices}}};
+  return {{{"parallelism.tensor", &p.tensor, kMaxDevices},
+           {"parallelism.context", &p.context, kMaxDevices},
+           {"parallelism.expert", &p.expert, kMaxDevices},
+           {"parallelism.pipeline", &p.pipeline, kMaxDevices},
+           {"parallelism.virtual_pipeline", &p.virtual_pipeline, kMaxDevices},
+           {"batch.micro", &job.batch.micro, kMaxGlobalBatch},
+           {"batch.global", &job.batch.global, kMaxGlobalBatch},
+           {"batch.sequence", &job.batch.sequence, kMaxSequence},
+           {"devices", &job.devices, kMaxDevices}}};
 }
 
 std::vector<int64_t> DivisorsOf(int64_t number) {
@@ -43,21 +44,22 @@ std::vector<int64_t> DivisorsOf(int64_t number) {
 }
 
 // The closest legal value of `size`, if there is any, is among these: they keep the rules that tell
-// of it what it divides, or what it is a multiple of. The other sizes are positive.
+// of it what it divides, or what it is a multiple of. The other sizes are within their limits.
 std::vector<int64_t> Candidates(const JobConfig& job, const ModelConfig& model, const Size& size) {
   const ParallelismConfig& p = job.parallelism;
   const BatchConfig& batch = job.batch;
-  const int64_t model_ranks = p.tensor * p.pipeline * p.context;
+  // Of sizes within limits, unless one of the three is asked about.
+  const auto model_ranks = [&p] { return p.tensor * p.pipeline * p.context; };
   if (size.field == "devices") {
-    if (batch.global % batch.micro != 0) return {};
+    if (batch.global % batch.micro != 0 || model_ranks() > kMaxDevices) return {};
     std::vector<int64_t> devices = DivisorsOf(batch.global / batch.micro);  // Data-parallel ranks.
-    for (int64_t& count : devices) count *= model_ranks;
+    for (int64_t& count : devices) count *= model_ranks();
     return devices;
   }
   if (size.field == "batch.micro") return DivisorsOf(batch.global);
   if (size.field == "batch.global") {
-    if (job.devices % model_ranks != 0) return {};
-    const int64_t unit = batch.micro * (job.devices / model_ranks) * PipelineRound(p);
+    if (job.devices % model_ranks() != 0) return {};
+    const int64_t unit = batch.micro * (job.devices / model_ranks()) * PipelineRound(p);
     return {NearestMultiple(batch.global, unit, kMaxGlobalBatch)};
   }
   if (size.field == "batch.sequence") {
@@ -83,13 +85,16 @@ bool IsLegal(const JobConfig& job, const ModelConfig& model) {
 // Null where there is none, or where the layout is legal as it is.
 std::optional<int64_t> NearestLegal(JobConfig& job, const ModelConfig& model, const Size& size) {
   for (const Size& other : SizesOf(job)) {
-    if (other.value != size.value && *other.value < 1) return std::nullopt;
+    const bool within = *other.value >= 1 && *other.value <= other.limit;
+    if (other.value != size.value && !within) return std::nullopt;
   }
   if (IsLegal(job, model)) return std::nullopt;
   const int64_t found = *size.value;
   std::vector<int64_t> candidates = Candidates(job, model, size);
+  // A value far beyond the limit is as far from all of them.
+  const int64_t near = std::clamp(found, -size.limit, 2 * size.limit);
   std::sort(candidates.begin(), candidates.end(), [&](int64_t a, int64_t b) {
-    const int64_t to_a = std::abs(a - found), to_b = std::abs(b - found);
+    const int64_t to_a = std::abs(a - near), to_b = std::abs(b - near);
     return to_a != to_b ? to_a < to_b : a > b;
   });
   const auto legal = std::find_if(candidates.begin(), candidates.end(), [&](int64_t candidate) {

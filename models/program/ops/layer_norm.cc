@@ -44,7 +44,8 @@ class LayerNormOp final : public Op {
   }
 
   std::optional<Instance> Fused(const Instance& before, const Instance& instance) const override {
-    if (of_sum_ || !IsAdd(before)) return std::nullopt;
+    if (of_sum_ || !IsAdd(before) || instance.inputs[0].id != before.outputs[0].id)
+      return std::nullopt;
     Instance joined = instance;
     joined.op = std::make_shared<LayerNormOp>(eps_, /*of_sum=*/true);
     joined.inputs[0] = before.inputs[0];

@@ -38,7 +38,8 @@ class RmsNormOp final : public Op {
   bool MayAlias(int output, int input) const override { return output != 1 && input != 1; }
 
   std::optional<Instance> Fused(const Instance& before, const Instance& instance) const override {
-    if (of_sum_ || !IsAdd(before)) return std::nullopt;
+    if (of_sum_ || !IsAdd(before) || instance.inputs[0].id != before.outputs[0].id)
+      return std::nullopt;
     Instance joined = instance;
     joined.op = std::make_shared<RmsNormOp>(eps_, /*of_sum=*/true);
     joined.inputs[0] = before.inputs[0];

@@ -7,6 +7,7 @@
 
 #include <gmock/gmock.h>
 
+#include <limits>
 #include <map>
 #include <random>
 
@@ -155,6 +156,33 @@ TEST_F(Advice, ASizeThatMadeALegalJobIllegalHasANearestLegalValue) {
   JobConfig any;
   for (const auto& [name, value] : FieldsOf(any)) EXPECT_GT(fields[name], 50) << name;
   EXPECT_GT(others, 50);
+}
+
+// Bugs it must catch: a product of sizes that overflows, to zero among others, and a search that
+// takes as long as the number is large.
+TEST_F(Advice, SizesBeyondAllLimitsAreRefusedAtOnce) {
+  JobConfig legal = RandomJob();
+  for (auto list = Check(legal); !list.empty(); list = Check(legal)) {
+    ASSERT_TRUE(Take(list[0], legal));
+  }
+  constexpr int64_t kLimits = std::numeric_limits<int64_t>::max();
+  for (const int64_t size :
+       {int64_t{1} << 31, int64_t{9'000'000'000'000'000'000}, kLimits, -kLimits - 1}) {
+    JobConfig all = legal;
+    for (const auto& [name, value] : FieldsOf(legal)) {
+      JobConfig one = legal;
+      *FieldsOf(one).at(name) = *FieldsOf(all).at(name) = size;
+      EXPECT_THAT(Check(one), ::testing::Not(testing::IsEmpty())) << name << " " << size;
+      EXPECT_THAT(Check(all), ::testing::Not(testing::IsEmpty())) << name << " " << size;
+      for (const auto& [asked, unused] : FieldsOf(legal)) {
+        OneChange(one, asked);
+        OneChange(all, asked);
+      }
+    }
+  }
+  legal.parallelism.tensor = legal.parallelism.pipeline = int64_t{1} << 31;
+  legal.parallelism.context = 4;
+  EXPECT_EQ(OneChange(legal, "batch.global"), std::nullopt);
 }
 
 }  // namespace

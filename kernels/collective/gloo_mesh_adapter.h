@@ -58,7 +58,7 @@ class GlooMesh {
 
   const std::shared_ptr<::gloo::rendezvous::Context> context_;
   const absl::Duration timeout_;
-  std::mutex sentinels_mutex_;
+  std::mutex sentinels_mutex_;  // For one wait at a time; behind mutex_ where both are held.
   // By peer: receives of what nobody sends. They end when the connection does.
   const std::vector<std::unique_ptr<Buffer>> sentinels_;
   std::mutex mutex_;  // Guards what follows, but for the thread.

@@ -3,6 +3,7 @@
 // --measure and --generate.
 
 #include <gmock/gmock.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -83,6 +84,22 @@ TEST_F(TrainerAlone, ALimitOfThreadsChangesNoSum) {
   if (!limited) ::unsetenv("OMP_THREAD_LIMIT");
   ASSERT_EQ(code, 0) << output_;
   EXPECT_NEAR(last_loss(), want, 1e-3);
+}
+
+// Bug it must catch: processors that the worker divides, and no rank keeps to.
+TEST_F(TrainerAlone, RunsOnItsProcessorsAlone) {
+  cpu_set_t usable, own;
+  ASSERT_EQ(::sched_getaffinity(0, sizeof(usable), &usable), 0);
+  size_t last = CPU_SETSIZE - 1;
+  while (!CPU_ISSET(last, &usable)) --last;
+  const std::string rank = absl::StrCat("rank: {job_id: a, processors: [", last, "]}\n");
+  TrainerProcess trainer({Config(1'000'000, rank)}, directory_ + "/output");
+  ASSERT_TRUE(trainer.WaitForOutput("step 3/")) << trainer.Output();
+  ASSERT_EQ(::sched_getaffinity(trainer.pid(), sizeof(own), &own), 0);
+  EXPECT_EQ(CPU_COUNT(&own), 1);
+  EXPECT_TRUE(CPU_ISSET(last, &own));
+  trainer.Kill(SIGTERM);
+  EXPECT_EQ(trainer.Wait(), 0);
 }
 
 TEST_F(TrainerAlone, SigtermCheckpointsTheStepAndExitsWithZero) {
@@ -170,7 +187,7 @@ TEST_F(TrainerAlone, DumpsAnyRanksProgramAfterEachPass) {
   EXPECT_THAT(output_, HasSubstr("--rank: wanted 0 to 15, found 16"));
 }
 
-// As the command line: from a pipe, and in the words of those who come from elsewhere.
+// As the command line: on standard input, and in the words of those who come from elsewhere.
 TEST_F(TrainerAlone, DumpsTheProgramOfAJobOnStandardInput) {
   const auto run = [&](const std::string& path) {
     const int kept = ::dup(STDIN_FILENO), file = ::open(path.c_str(), O_RDONLY);

@@ -54,6 +54,7 @@ class TrainerProcess {
     return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
   }
   void Kill(int signal) const { ::kill(pid_, signal); }
+  pid_t pid() const { return pid_; }
 
   std::string Output() const {
     const auto text = ReadFile(output_);

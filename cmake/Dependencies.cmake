@@ -26,6 +26,12 @@ if(NOT TRAINYARD_CUDA STREQUAL "off")
   find_package(CUDAToolkit QUIET)
   if(CUDAToolkit_FOUND)
     set(TRAINYARD_CUDA_VERSION ${CUDAToolkit_VERSION})
+    set(TRAINYARD_WITH_CUDA ON)
+    set(CMAKE_CUDA_COMPILER ${CUDAToolkit_NVCC_EXECUTABLE})
+    set(CMAKE_CUDA_ARCHITECTURES 90a-real)  # Hopper, with its own instructions
+    enable_language(CUDA)
+    set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)  # CMake 3.25 does not know that nvcc has it
+    set(CMAKE_CUDA_STANDARD 20)
     find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
     find_library(NCCL_LIBRARY nccl HINTS ${CUDAToolkit_LIBRARY_DIR})
     if(NCCL_INCLUDE_DIR AND NCCL_LIBRARY AND TARGET CUDA::cudart)

@@ -17,24 +17,16 @@
 #include <atomic>
 #include <memory>
 #include <span>
-#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "kernels/collective/activity.h"
 #include "kernels/collective/flight_recorder.h"
+#include "kernels/device/device_error.h"
 #include "kernels/device/tensor.h"
 
 namespace trainyard {
-
-// The one exception type: a device or a communicator failed, and this process ends.
-class DeviceError : public std::runtime_error {
- public:
-  enum class Kind { kDevice, kPeerLost };
-  DeviceError(Kind kind, const std::string& what) : std::runtime_error(what), kind(kind) {}
-  Kind kind;
-};
 
 // The nth message, from 0, to or from a rank of the group.
 struct Message {

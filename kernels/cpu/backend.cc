@@ -80,12 +80,13 @@ class Cpu final : public Backend {
     return Buffer(data, bytes, std::free);
   }
 
-  void CopyToDevice(void* device, const void* host, size_t bytes) const override {
+  void CopyToDevice(const Exec&, void* device, const void* host, size_t bytes) const override {
     std::memcpy(device, host, bytes);
   }
-  void CopyToHost(void* host, const void* device, size_t bytes) const override {
+  void CopyToHost(const Exec&, void* host, const void* device, size_t bytes) const override {
     std::memcpy(host, device, bytes);
   }
+  void Synchronize(const Exec&) const override {}
 };
 
 }  // namespace

@@ -68,9 +68,13 @@ class Backend {
   // within a step.
   virtual absl::StatusOr<Buffer> Allocate(size_t bytes) const = 0;
 
-  // Synchronous copies between host and this device's memory; outside of steps.
-  virtual void CopyToDevice(void* device, const void* host, size_t bytes) const = 0;
-  virtual void CopyToHost(void* host, const void* device, size_t bytes) const = 0;
+  // Copies between host and this device's memory, in order with the kernels of `exec`. On return
+  // the host's memory is free again, or has the data.
+  virtual void CopyToDevice(const Exec& exec, void* device, const void* host,
+                            size_t bytes) const = 0;
+  virtual void CopyToHost(const Exec& exec, void* host, const void* device, size_t bytes) const = 0;
+  // Returns when all kernels of `exec` are done.
+  virtual void Synchronize(const Exec& exec) const = 0;
 
  protected:
   template <typename Args, Kernel<Args> kernel>

@@ -1,4 +1,5 @@
-// The scalar types that tensors hold, and how the CPU represents bf16.
+// The scalar types that tensors hold, and how bf16 is represented: on the CPU and, where nvcc
+// compiles this, on the GPU.
 
 #pragma once
 
@@ -8,6 +9,13 @@
 #include <ostream>
 
 #include "common/check.h"
+
+#ifdef __CUDACC__
+#include <cuda_bf16.h>
+#define TRAINYARD_HOST_DEVICE __host__ __device__
+#else
+#define TRAINYARD_HOST_DEVICE
+#endif
 
 namespace trainyard {
 
@@ -52,16 +60,21 @@ struct bf16 {
   bf16() = default;
   bf16(const bf16&) = default;
   // By member: compilers vectorise that, and not the assignment of a whole struct.
-  bf16& operator=(const bf16& other) {
+  TRAINYARD_HOST_DEVICE bf16& operator=(const bf16& other) {
     bits = other.bits;
     return *this;
   }
-  bf16(float value) {  // Implicit, so that kernels templated on the scalar read alike.
+  // Implicit, so that kernels templated on the scalar read alike.
+  TRAINYARD_HOST_DEVICE bf16(float value) {
+#ifdef __CUDA_ARCH__
+    bits = __bfloat16_as_ushort(__float2bfloat16_rn(value));  // One instruction.
+#else
     const uint32_t u = std::bit_cast<uint32_t>(value);
     const bool nan = (u & 0x7fffffffu) > 0x7f800000u;
     bits = nan ? uint16_t((u >> 16) | 0x40) : uint16_t((u + 0x7fffu + ((u >> 16) & 1)) >> 16);
+#endif
   }
-  operator float() const { return std::bit_cast<float>(uint32_t{bits} << 16); }
+  TRAINYARD_HOST_DEVICE operator float() const { return std::bit_cast<float>(uint32_t{bits} << 16); }
 };
 
 // The type in which statistics, losses and gradients of T are kept.

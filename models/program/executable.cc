@@ -290,7 +290,7 @@ void Executable::WriteInput(const std::string& name, int slot, std::span<const i
   const Tensor tensor = state_->memory->tensor(found->second, slot);
   CHECK(int64_t(data.size()) == tensor.elements() && tensor.dtype == DType::kI32)
       << name << ": " << data.size() << " elements for " << tensor.dtype << tensor.shape;
-  state_->backend.CopyToDevice(tensor.data, data.data(), tensor.bytes());
+  state_->backend.CopyToDevice(state_->exec, tensor.data, data.data(), tensor.bytes());
 }
 
 void Executable::ReadOutput(const std::string& name, int slot, void* data, size_t bytes) const {
@@ -299,16 +299,16 @@ void Executable::ReadOutput(const std::string& name, int slot, void* data, size_
   const Tensor tensor = state_->memory->tensor(found->second, slot);
   CHECK(bytes == tensor.bytes()) << name << ": " << bytes << " bytes for " << tensor.dtype
                                  << tensor.shape;
-  state_->backend.CopyToHost(data, tensor.data, bytes);
+  state_->backend.CopyToHost(state_->exec, data, tensor.data, bytes);
 }
 
 void Executable::WriteStepState(const StepState& state) {
-  state_->backend.CopyToDevice(state_->memory->step_state(), &state, sizeof(state));
+  state_->backend.CopyToDevice(state_->exec, state_->memory->step_state(), &state, sizeof(state));
 }
 
 StepState Executable::ReadStepState() const {
   StepState state;
-  state_->backend.CopyToHost(&state, state_->memory->step_state(), sizeof(state));
+  state_->backend.CopyToHost(state_->exec, &state, state_->memory->step_state(), sizeof(state));
   return state;
 }
 

@@ -30,8 +30,8 @@ TEST(CpuBackend, CopiesBothWays) {
   auto buffer = CpuBackend().Allocate(3);
   ASSERT_TRUE(buffer.ok());
   char text[3] = {};
-  CpuBackend().CopyToDevice(buffer->data(), "abc", 3);
-  CpuBackend().CopyToHost(text, buffer->data(), 3);
+  CpuBackend().CopyToDevice({}, buffer->data(), "abc", 3);
+  CpuBackend().CopyToHost({}, text, buffer->data(), 3);
   EXPECT_EQ(std::string(text, 3), "abc");
 }
 

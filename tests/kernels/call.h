@@ -1,4 +1,5 @@
-// Calls the CPU's kernel for an argument struct.
+// Calls the tested backend's kernel for an argument struct. The same tests run on each backend
+// (CMakeLists.txt): what they own is memory that its kernels can read.
 
 #pragma once
 
@@ -7,6 +8,8 @@
 #include "kernels/device/backend.h"
 
 namespace trainyard::testing {
+
+const Backend& TestedBackend();  // tested_*.cc
 
 // Under the thread sanitizer one: libgomp is not instrumented, so that every parallel loop would
 // look like a race.
@@ -21,7 +24,8 @@ inline int Threads(int wanted) {
 template <typename Args>
 void Call(const Args& args, int threads = 2) {
   Exec exec{.threads = Threads(threads)};
-  CpuBackend().kernel<Args>()(exec, args);
+  TestedBackend().kernel<Args>()(exec, args);
+  TestedBackend().Synchronize(exec);
 }
 
 }  // namespace trainyard::testing

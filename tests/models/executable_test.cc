@@ -213,8 +213,9 @@ class FullBackend final : public Backend {
   absl::StatusOr<Buffer> Allocate(size_t) const override {
     return absl::ResourceExhaustedError("no memory left");
   }
-  void CopyToDevice(void*, const void*, size_t) const override {}
-  void CopyToHost(void*, const void*, size_t) const override {}
+  void CopyToDevice(const Exec&, void*, const void*, size_t) const override {}
+  void CopyToHost(const Exec&, void*, const void*, size_t) const override {}
+  void Synchronize(const Exec&) const override {}
 };
 
 TEST(ExecutableTest, WhatDoesNotFitSaysHowMuchItWanted) {

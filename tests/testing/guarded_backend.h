@@ -28,12 +28,13 @@ class GuardedBackend final : public Backend {
     return Buffer(whole + kGuard, bytes,
                   [](void* data) { std::free(static_cast<std::byte*>(data) - kGuard); });
   }
-  void CopyToDevice(void* device, const void* host, size_t bytes) const override {
+  void CopyToDevice(const Exec&, void* device, const void* host, size_t bytes) const override {
     std::memcpy(device, host, bytes);
   }
-  void CopyToHost(void* host, const void* device, size_t bytes) const override {
+  void CopyToHost(const Exec&, void* host, const void* device, size_t bytes) const override {
     std::memcpy(host, device, bytes);
   }
+  void Synchronize(const Exec&) const override {}
   // While what was allocated is.
   bool Intact() const {
     return std::all_of(allocated_.begin(), allocated_.end(), [](const auto& a) {

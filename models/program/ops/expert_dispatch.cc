@@ -73,16 +73,16 @@ Call ExpertDispatch::Sort(const Binder& binder, Tensor experts) const {
   };
 }
 
-int64_t ExpertDispatch::Load() {
-  backend_.CopyToHost(rounds_.counts().data(), counts_.data, counts_.bytes());
-  backend_.CopyToHost(rounds_.order().data(), order_.data, order_.bytes());
+int64_t ExpertDispatch::Load(const Exec& exec) {
+  backend_.CopyToHost(exec, rounds_.counts().data(), counts_.data, counts_.bytes());
+  backend_.CopyToHost(exec, rounds_.order().data(), order_.data, order_.bytes());
   return rounds_.Count();
 }
 
-void ExpertDispatch::Begin(int64_t round) {
+void ExpertDispatch::Begin(const Exec& exec, int64_t round) {
   rounds_.Begin(round);
   const auto copy = [&](const Tensor& to, std::span<const int32_t> from) {
-    backend_.CopyToDevice(to.data, from.data(), from.size_bytes());
+    backend_.CopyToDevice(exec, to.data, from.data(), from.size_bytes());
   };
   const int32_t sent = int32_t(rounds_.sent().size());
   copy(sent_, rounds_.sent());

@@ -43,8 +43,8 @@ class ExpertDispatch {
   // Makes counts and order from experts [T, K].
   Call Sort(const Binder& binder, Tensor experts) const;
   // Reads counts and order; returns the number of rounds, the same on each rank.
-  int64_t Load();
-  void Begin(int64_t round);
+  int64_t Load(const Exec& exec);
+  void Begin(const Exec& exec, int64_t round);
 
   enum class Row : uint8_t {
     kToken,  // [width], compute dtype.

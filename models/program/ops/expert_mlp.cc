@@ -118,9 +118,9 @@ class ExpertMlpBackwardOp final : public ExpertMlpBase {
     std::vector<Call> later = Round(binder, instance, *dispatch, false);
     return [dispatch, arrive = std::move(arrive), first = std::move(first),
             later = std::move(later)](Exec& exec) {
-      const int64_t rounds = dispatch->Load();
+      const int64_t rounds = dispatch->Load(exec);
       for (int64_t round = 0; round < rounds; ++round) {
-        dispatch->Begin(round);
+        dispatch->Begin(exec, round);
         if (rounds > 1) RunAll(arrive, exec);
         RunAll(round == 0 ? first : later, exec);
       }
@@ -197,8 +197,8 @@ class ExpertMlpArrivalOp final : public ExpertMlpBase {
     return
         [dispatch, sort = std::move(sort), arrive = arrival.Calls(binder, *dispatch)](Exec& exec) {
           sort(exec);
-          if (dispatch->Load() > 1) return;
-          dispatch->Begin(0);
+          if (dispatch->Load(exec) > 1) return;
+          dispatch->Begin(exec, 0);
           RunAll(arrive, exec);
         };
   }
@@ -252,9 +252,9 @@ class ExpertMlpOp final : public ExpertMlpBase {
     return [dispatch, sort = std::move(sort), round = std::move(round), first = std::move(first),
             later = std::move(later)](Exec& exec) {
       sort(exec);
-      const int64_t rounds = dispatch->Load();
+      const int64_t rounds = dispatch->Load(exec);
       for (int64_t i = 0; i < rounds; ++i) {
-        dispatch->Begin(i);
+        dispatch->Begin(exec, i);
         RunAll(round, exec);
         (i == 0 ? first : later)(exec);
       }

@@ -1,0 +1,80 @@
+// The table of CUDA kernels, and their memory. Start at kernels.h.
+
+#include "kernels/device/backend.h"
+
+#include <cuda_runtime.h>
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/launch.h"
+
+namespace trainyard {
+namespace {
+
+using cuda::ThrowIfError;
+
+class Cuda final : public Backend {
+ public:
+  explicit Cuda(const std::string& name) : Backend(DeviceKind::kCuda, name) {
+    Register<AddArgs, cuda::Add>();
+  }
+
+  absl::StatusOr<Buffer> Allocate(size_t bytes) const override {
+    void* data = nullptr;
+    const cudaError_t error = cudaMalloc(&data, bytes);  // 256-byte aligned.
+    if (error == cudaErrorMemoryAllocation) {
+      cudaGetLastError();  // Which would stay.
+      size_t free = 0, total = 0;
+      ThrowIfError(cudaMemGetInfo(&free, &total), "memory");
+      return absl::ResourceExhaustedError(absl::StrCat("no memory for ", bytes, " bytes on ",
+                                                       name(), ": ", free, " of ", total,
+                                                       " bytes are free"));
+    }
+    ThrowIfError(error, "memory");
+    Buffer buffer(data, bytes, [](void* mine) { cudaFree(mine); });
+    ThrowIfError(cudaMemset(data, 0, bytes), "memory");
+    return buffer;
+  }
+
+  void CopyToDevice(const Exec& exec, void* device, const void* host,
+                    size_t bytes) const override {
+    ThrowIfError(
+        cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, cuda::StreamOf(exec)),
+        "copy to the device");
+  }
+  void CopyToHost(const Exec& exec, void* host, const void* device, size_t bytes) const override {
+    ThrowIfError(
+        cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, cuda::StreamOf(exec)),
+        "copy to the host");
+    Synchronize(exec);
+  }
+  void Synchronize(const Exec& exec) const override {
+    ThrowIfError(cudaStreamSynchronize(cuda::StreamOf(exec)), "kernels");
+  }
+};
+
+}  // namespace
+
+absl::StatusOr<const Backend*> CudaBackend() {
+  int count = 0;
+  const cudaError_t error = cudaGetDeviceCount(&count);
+  if (error != cudaSuccess || count == 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("no CUDA device: ", error != cudaSuccess ? cudaGetErrorString(error)
+                                                              : "the driver shows none"));
+  }
+  cudaDeviceProp properties = {};
+  ThrowIfError(cudaGetDeviceProperties(&properties, 0), "properties");
+  if (properties.major != 9) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(properties.name, " has compute capability ", properties.major, ".",
+                     properties.minor, "; the kernels are compiled for 9.0 (H100, H200)"));
+  }
+  static const Cuda* const backend = new Cuda(properties.name);  // Never destroyed.
+  return backend;
+}
+
+}  // namespace trainyard

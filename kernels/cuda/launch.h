@@ -1,0 +1,103 @@
+// What every kernel of this folder starts with: errors, launches, and loops over elements.
+//
+// The .cu files are also compiled as C++ against tests/testing/cuda_emulation, which runs them on
+// the CPU: they keep to the part of CUDA that it has. What needs more (libraries, tensor cores)
+// lies in files of its own, *_adapter.cc or *_sm90.cu.
+
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/device/exec.h"
+#include "kernels/device/tensor.h"
+
+namespace trainyard::cuda {
+
+// Throws DeviceError, which names `what`, for anything but cudaSuccess.
+void ThrowIfError(cudaError_t error, const char* what);
+
+inline cudaStream_t StreamOf(const Exec& exec) { return static_cast<cudaStream_t>(exec.stream); }
+
+struct Grid {
+  int64_t blocks;
+  int threads;        // Of a block.
+  size_t shared = 0;  // Bytes of dynamic shared memory; up to 48 KiB without more ado.
+};
+
+// Enqueues kernel(args...) on the stream of `exec`. No blocks, no launch.
+template <typename... Parameters, typename... Args>
+void Launch(Exec& exec, const Grid& grid, void (*kernel)(Parameters...), const Args&... args) {
+  if (grid.blocks == 0) return;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(unsigned(grid.blocks));
+  config.blockDim = dim3(unsigned(grid.threads));
+  config.dynamicSmemBytes = grid.shared;
+  config.stream = StreamOf(exec);
+  ThrowIfError(cudaLaunchKernelEx(&config, kernel, Parameters(args)...), "launch");
+}
+
+constexpr int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// Enough to fill the chip several times over; loops stride by the grid.
+constexpr int64_t kMaxBlocks = 132 * 8;
+
+// So many neighbours in one access of memory; of 16 bytes at most.
+template <typename T, int kCount>
+struct alignas(sizeof(T) * kCount) Pack {
+  T v[kCount];
+};
+
+template <typename T, int kCount>
+__device__ Pack<T, kCount> LoadPack(const T* from) {
+  return *reinterpret_cast<const Pack<T, kCount>*>(from);
+}
+template <typename T, int kCount>
+__device__ void StorePack(T* to, const Pack<T, kCount>& pack) {
+  *reinterpret_cast<Pack<T, kCount>*>(to) = pack;
+}
+
+template <typename T>
+constexpr int kPackOf = 16 / int(sizeof(T));
+
+// Whether packs of 16 bytes can be read from rows of `columns` elements at all of these addresses.
+template <typename T, typename... Pointers>
+bool CanPack(int64_t columns, const Pointers*... pointers) {
+  const bool aligned = ((reinterpret_cast<uintptr_t>(pointers) % 16 == 0) && ...);
+  return aligned && columns % kPackOf<T> == 0;
+}
+
+template <typename Body>
+__global__ void __launch_bounds__(256) ElementsKernel(int64_t count, Body body) {
+  const int64_t stride = int64_t(gridDim.x) * blockDim.x;
+  for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += stride) body(i);
+}
+
+// Calls body(i) for i in [0, count), each on a thread of its own or in a loop with others.
+// `body` is a __device__ lambda, or a struct with a __device__ call operator.
+template <typename Body>
+void ForEach(Exec& exec, int64_t count, const Body& body) {
+  constexpr int kThreads = 256;
+  Launch(exec, {std::min(CeilDiv(count, kThreads), kMaxBlocks), kThreads}, ElementsKernel<Body>,
+         count, body);
+}
+
+// Calls body.template operator()<n>(i) for elements [i, i + n) until `count` are done: n is
+// kPackOf<T> where `packed` (CanPack of all pointers), and else 1.
+template <int kCount, typename Body>
+struct EachPack {
+  Body body;
+  __device__ void operator()(int64_t pack) const {
+    body.template operator()<kCount>(pack * kCount);
+  }
+};
+template <typename T, typename Body>
+void ForEachPack(Exec& exec, int64_t count, bool packed, const Body& body) {
+  constexpr int kCount = kPackOf<T>;
+  if (!packed || count % kCount != 0) return ForEach(exec, count, EachPack<1, Body>{body});
+  ForEach(exec, count / kCount, EachPack<kCount, Body>{body});
+}
+
+}  // namespace trainyard::cuda

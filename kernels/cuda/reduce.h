@@ -1,0 +1,54 @@
+// Sums and maxima over the threads of a warp or block, the same bits every time.
+
+#pragma once
+
+#include <cuda_runtime.h>
+
+namespace trainyard::cuda {
+
+constexpr int kWarp = 32;
+constexpr unsigned kAllLanes = 0xffffffffu;
+
+struct Sum {
+  template <typename A>
+  __device__ A operator()(A a, A b) const {
+    return a + b;
+  }
+};
+struct Max {
+  template <typename A>
+  __device__ A operator()(A a, A b) const {
+    return a < b ? b : a;
+  }
+};
+
+// Of all lanes, in each. All 32 must come here.
+template <typename A, typename Op>
+__device__ A WarpReduce(A x, Op op) {
+  for (int lanes = kWarp / 2; lanes > 0; lanes /= 2) {
+    x = op(x, __shfl_xor_sync(kAllLanes, x, lanes));
+  }
+  return x;
+}
+
+// Of all threads, in each. Blocks are one-dimensional, of whole warps, and all threads come here,
+// as often as they like.
+template <typename A, typename Op>
+__device__ A BlockReduce(A x, Op op, A identity) {
+  __shared__ A of_warp[kWarp];
+  const int warp = int(threadIdx.x) / kWarp, lane = int(threadIdx.x) % kWarp;
+  const int warps = int(blockDim.x) / kWarp;
+  x = WarpReduce(x, op);
+  if (lane == 0) of_warp[warp] = x;
+  __syncthreads();
+  x = WarpReduce(lane < warps ? of_warp[lane] : identity, op);
+  __syncthreads();  // Before the next call writes there.
+  return x;
+}
+
+template <typename A>
+__device__ A BlockSum(A x) {
+  return BlockReduce(x, Sum(), A(0));
+}
+
+}  // namespace trainyard::cuda

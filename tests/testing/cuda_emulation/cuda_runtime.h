@@ -1,0 +1,207 @@
+// CUDA on the CPU, for tests: the part of the runtime that kernels/cuda uses, so that its .cu files
+// compile as C++ and run where there is no GPU. A thread of CUDA is a fiber; blocks run one after
+// the other, in an order that changes from launch to launch, and so do the fibers between barriers,
+// so that a barrier that is missing shows. What the hardware alone can show (memory order between
+// running blocks, tensor cores, speed) it does not have.
+//
+// Found in place of CUDA's own header, by its directory's place in the include path.
+
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+
+#define TRAINYARD_CUDA_EMULATION 1
+
+#define __global__
+#define __device__
+#define __host__
+#define __constant__ static
+#define __shared__ static  // One block runs at a time.
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+#define __align__(n) alignas(n)
+
+struct uint3 {
+  unsigned x, y, z;
+};
+struct dim3 {
+  unsigned x = 1, y = 1, z = 1;
+  dim3() = default;
+  explicit dim3(unsigned x, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z) {}
+};
+
+// Of the fiber that runs.
+extern uint3 threadIdx, blockIdx;
+extern dim3 blockDim, gridDim;
+constexpr int warpSize = 32;
+
+namespace cuda_emulation {
+
+// Of the running block; of any content at its start.
+std::byte* DynamicShared();
+// Returns when all lanes of `mask` in the running fiber's warp have called it.
+void SyncWarp(unsigned mask);
+// What lane `lane` of the running fiber's warp passed; all lanes of `mask` call it together.
+void Exchange(unsigned mask, int lane, const void* mine, void* theirs, size_t bytes);
+int Lane();
+void Run(dim3 grid, dim3 block, size_t shared, const std::function<void()>& kernel);
+
+template <typename T>
+T Shuffle(unsigned mask, T mine, int lane) {
+  T theirs;
+  Exchange(mask, lane, &mine, &theirs, sizeof(T));
+  return theirs;
+}
+
+}  // namespace cuda_emulation
+
+void __syncthreads();
+int __syncthreads_or(int predicate);
+inline void __syncwarp(unsigned mask = 0xffffffffu) { cuda_emulation::SyncWarp(mask); }
+inline void __threadfence() {}
+inline void __threadfence_block() {}
+[[noreturn]] void __trap();
+
+template <typename T>
+T __shfl_sync(unsigned mask, T x, int lane, int width = warpSize) {
+  const int first = cuda_emulation::Lane() / width * width;
+  return cuda_emulation::Shuffle(mask, x, first + lane % width);
+}
+template <typename T>
+T __shfl_xor_sync(unsigned mask, T x, int lanes, int width = warpSize) {
+  const int lane = cuda_emulation::Lane(), other = lane ^ lanes;
+  return cuda_emulation::Shuffle(mask, x, other / width == lane / width ? other : lane);
+}
+template <typename T>
+T __shfl_up_sync(unsigned mask, T x, int delta, int width = warpSize) {
+  const int lane = cuda_emulation::Lane();
+  return cuda_emulation::Shuffle(mask, x, lane % width >= delta ? lane - delta : lane);
+}
+template <typename T>
+T __shfl_down_sync(unsigned mask, T x, int delta, int width = warpSize) {
+  const int lane = cuda_emulation::Lane();
+  return cuda_emulation::Shuffle(mask, x, lane % width + delta < width ? lane + delta : lane);
+}
+unsigned __ballot_sync(unsigned mask, int predicate);
+inline int __any_sync(unsigned mask, int predicate) { return __ballot_sync(mask, predicate) != 0; }
+inline int __all_sync(unsigned mask, int predicate) { return __ballot_sync(mask, !predicate) == 0; }
+
+inline int __popc(unsigned x) { return __builtin_popcount(x); }
+inline int __ffs(int x) { return __builtin_ffs(x); }
+inline int __clz(int x) { return x == 0 ? 32 : __builtin_clz(unsigned(x)); }
+
+template <typename T>
+T __ldg(const T* from) {
+  return *from;
+}
+template <typename T>
+T atomicAdd(T* to, T x) {
+  const T before = *to;
+  *to = before + x;
+  return before;
+}
+template <typename T>
+T atomicMax(T* to, T x) {
+  const T before = *to;
+  *to = std::max(before, x);
+  return before;
+}
+template <typename T>
+T atomicMin(T* to, T x) {
+  const T before = *to;
+  *to = std::min(before, x);
+  return before;
+}
+
+inline float rsqrtf(float x) { return 1 / std::sqrt(x); }
+inline double rsqrt(double x) { return 1 / std::sqrt(x); }
+inline float __expf(float x) { return std::exp(x); }
+inline float __logf(float x) { return std::log(x); }
+inline float __fdividef(float a, float b) { return a / b; }
+inline float fdividef(float a, float b) { return a / b; }
+
+// The runtime. Streams run at once, in the order of the calls; device memory is the host's.
+using cudaStream_t = struct CudaEmulationStream*;
+using cudaEvent_t = struct CudaEmulationEvent*;
+enum cudaError_t {
+  cudaSuccess,
+  cudaErrorInvalidValue,
+  cudaErrorMemoryAllocation,
+  cudaErrorNotReady,
+  cudaErrorNoDevice,
+};
+enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice };
+enum { cudaStreamDefault, cudaStreamNonBlocking };
+enum { cudaEventDefault = 0, cudaEventDisableTiming = 2 };
+enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize };
+struct cudaLaunchConfig_t {
+  dim3 gridDim, blockDim;
+  size_t dynamicSmemBytes;
+  cudaStream_t stream;
+};
+struct cudaDeviceProp {
+  char name[256];
+  size_t totalGlobalMem;
+  int major, minor, multiProcessorCount;
+};
+
+const char* cudaGetErrorString(cudaError_t error);
+cudaError_t cudaMalloc(void** data, size_t bytes);
+cudaError_t cudaMemGetInfo(size_t* free, size_t* total);
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
+cudaError_t cudaFree(void* data);
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
+cudaError_t cudaStreamDestroy(cudaStream_t stream);
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);
+cudaError_t cudaEventDestroy(cudaEvent_t event);
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end);
+
+inline cudaError_t cudaGetLastError() { return cudaSuccess; }
+inline cudaError_t cudaGetDeviceCount(int* count) { return *count = 1, cudaSuccess; }
+inline cudaError_t cudaSetDevice(int device) {
+  return device == 0 ? cudaSuccess : cudaErrorInvalidValue;
+}
+inline cudaError_t cudaMemset(void* to, int value, size_t bytes) {
+  std::memset(to, value, bytes);
+  return cudaSuccess;
+}
+inline cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t) {
+  return cudaMemset(to, value, bytes);
+}
+inline cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind,
+                                   cudaStream_t) {
+  std::memmove(to, from, bytes);
+  return cudaSuccess;
+}
+inline cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_t from_pitch,
+                                     size_t width, size_t height, cudaMemcpyKind, cudaStream_t) {
+  for (size_t row = 0; row < height; ++row) {
+    std::memmove(static_cast<std::byte*>(to) + row * to_pitch,
+                 static_cast<const std::byte*>(from) + row * from_pitch, width);
+  }
+  return cudaSuccess;
+}
+inline cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
+inline cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned = 0) {
+  return cudaSuccess;
+}
+inline cudaError_t cudaEventQuery(cudaEvent_t) { return cudaSuccess; }
+inline cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaSuccess; }
+template <typename F>
+cudaError_t cudaFuncSetAttribute(F*, cudaFuncAttribute, int) {
+  return cudaSuccess;
+}
+
+template <typename... Parameters, typename... Args>
+cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
+                               const Args&... args) {
+  cuda_emulation::Run(config->gridDim, config->blockDim, config->dynamicSmemBytes,
+                      [&] { kernel(Parameters(args)...); });
+  return cudaSuccess;
+}

@@ -1,0 +1,282 @@
+#include <ucontext.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <iostream>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "common/check.h"
+#include "cuda_runtime.h"
+
+uint3 threadIdx, blockIdx;
+dim3 blockDim, gridDim;
+
+namespace cuda_emulation {
+namespace {
+
+constexpr size_t kStack = size_t{64} << 10;
+
+// Where some of a block's threads wait for each other.
+struct Barrier {
+  int waiting = 0;
+  int64_t passed = 0;  // How often all have come.
+};
+
+struct Fiber {
+  uint3 thread = {};
+  ucontext_t context = {};
+  std::unique_ptr<std::byte[]> stack = std::make_unique_for_overwrite<std::byte[]>(kStack);
+  bool done = false;
+  Barrier* at = nullptr;  // What it waits for, and the count that ends it.
+  int64_t until = 0;
+};
+
+struct Warp {
+  std::map<unsigned, Barrier> barriers;  // By the mask of those that meet there.
+  std::vector<std::byte> exchanged[32];
+  int predicates[32] = {};
+};
+
+// All that runs, one block at a time.
+struct Machine {
+  std::mutex mutex;  // Held by who launches.
+  std::vector<std::unique_ptr<Fiber>> fibers;
+  std::vector<Warp> warps;
+  Barrier block;
+  int threads = 0, alive = 0;
+  int any = 0;  // Of __syncthreads_or.
+  std::vector<std::byte> shared;
+  const std::function<void()>* kernel = nullptr;
+  Fiber* running = nullptr;
+  ucontext_t scheduler = {};
+  uint64_t launches = 0;
+};
+
+Machine& machine() {
+  static Machine machine;
+  return machine;
+}
+
+int Index(const uint3& thread) {
+  return int((thread.z * blockDim.y + thread.y) * blockDim.x + thread.x);
+}
+
+Warp& MyWarp() { return machine().warps[size_t(Index(threadIdx) / warpSize)]; }
+
+void Enter() {
+  Machine& m = machine();
+  (*m.kernel)();
+  m.running->done = true;
+  --m.alive;
+}
+
+// Until `wanted` threads are at the barrier; of a block, those that have ended do not count.
+void Wait(Barrier& barrier, int wanted) {
+  Machine& m = machine();
+  if (++barrier.waiting >= wanted) {
+    barrier.waiting = 0;
+    ++barrier.passed;
+    return;
+  }
+  Fiber* const me = m.running;
+  me->at = &barrier;
+  me->until = barrier.passed + 1;
+  swapcontext(&me->context, &m.scheduler);
+  me->at = nullptr;
+}
+
+bool CanRun(const Fiber& fiber) {
+  return !fiber.done && (fiber.at == nullptr || fiber.at->passed >= fiber.until);
+}
+
+void Start(Fiber& fiber) {
+  fiber.done = false;
+  fiber.at = nullptr;
+  getcontext(&fiber.context);
+  fiber.context.uc_stack.ss_sp = fiber.stack.get();
+  fiber.context.uc_stack.ss_size = kStack;
+  fiber.context.uc_link = &machine().scheduler;
+  makecontext(&fiber.context, Enter, 0);
+}
+
+// Runs the block's fibers, forwards and backwards in turn, until all are done.
+void RunBlock() {
+  Machine& m = machine();
+  m.alive = m.threads;
+  m.block = {};
+  m.warps.assign(size_t((m.threads + warpSize - 1) / warpSize), {});
+  std::fill(m.shared.begin(), m.shared.end(), std::byte{0xff});  // NaN.
+  for (int i = 0; i < m.threads; ++i) Start(*m.fibers[size_t(i)]);
+  for (uint64_t pass = m.launches; m.alive > 0; ++pass) {
+    bool ran = false;
+    for (int i = 0; i < m.threads; ++i) {
+      Fiber& fiber = *m.fibers[size_t(pass % 2 == 0 ? i : m.threads - 1 - i)];
+      if (!CanRun(fiber)) continue;
+      ran = true;
+      m.running = &fiber;
+      threadIdx = fiber.thread;
+      swapcontext(&m.scheduler, &fiber.context);
+    }
+    if (!ran && m.block.waiting > 0 && m.block.waiting >= m.alive) {
+      m.block.waiting = 0;  // The others have ended.
+      ++m.block.passed;
+      ran = true;
+    }
+    CHECK(ran) << "threads of block " << blockIdx.x << " wait at different barriers";
+  }
+}
+
+}  // namespace
+
+std::byte* DynamicShared() { return machine().shared.data(); }
+
+int Lane() { return Index(threadIdx) % warpSize; }
+
+void SyncWarp(unsigned mask) {
+  const int lanes = std::min(machine().threads - Index(threadIdx) / warpSize * warpSize, warpSize);
+  const unsigned there = lanes == 32 ? 0xffffffffu : (1u << lanes) - 1;
+  CHECK((mask & ~there) == 0 && (mask >> Lane() & 1) != 0)
+      << "lane " << Lane() << " of " << lanes << " with mask " << mask;
+  Wait(MyWarp().barriers[mask], __builtin_popcount(mask));
+}
+
+void Exchange(unsigned mask, int lane, const void* mine, void* theirs, size_t bytes) {
+  Warp& warp = MyWarp();
+  const auto* data = static_cast<const std::byte*>(mine);
+  warp.exchanged[Lane()].assign(data, data + bytes);
+  SyncWarp(mask);
+  CHECK((mask >> lane & 1) != 0) << "lane " << lane << " does not take part";
+  std::memcpy(theirs, warp.exchanged[lane].data(), bytes);
+  SyncWarp(mask);
+}
+
+void Run(dim3 grid, dim3 block, size_t shared, const std::function<void()>& kernel) {
+  Machine& m = machine();
+  const std::lock_guard lock(m.mutex);
+  CHECK(shared <= 227 * 1024) << shared << " bytes of shared memory";
+  m.threads = int(block.x * block.y * block.z);
+  CHECK(m.threads > 0 && m.threads <= 1024) << m.threads << " threads in a block";
+  const uint64_t blocks = uint64_t(grid.x) * grid.y * grid.z;
+  CHECK(blocks > 0 && grid.y <= 65535 && grid.z <= 65535) << blocks << " blocks";
+  gridDim = grid;
+  blockDim = block;
+  m.shared.resize(shared);
+  m.kernel = &kernel;
+  while (int(m.fibers.size()) < m.threads) m.fibers.push_back(std::make_unique<Fiber>());
+  for (int i = 0; i < m.threads; ++i) {
+    const unsigned n = unsigned(i);
+    m.fibers[size_t(i)]->thread = {n % block.x, n / block.x % block.y, n / block.x / block.y};
+  }
+  ++m.launches;
+  for (uint64_t i = 0; i < blocks; ++i) {
+    const uint64_t n = m.launches % 2 == 0 ? i : blocks - 1 - i;
+    blockIdx = {unsigned(n % grid.x), unsigned(n / grid.x % grid.y),
+                unsigned(n / grid.x / grid.y)};
+    RunBlock();
+  }
+}
+
+}  // namespace cuda_emulation
+
+using cuda_emulation::machine;
+
+void __syncthreads() { cuda_emulation::Wait(machine().block, machine().alive); }
+
+int __syncthreads_or(int predicate) {
+  machine().any |= predicate != 0;
+  __syncthreads();
+  const int any = machine().any;
+  __syncthreads();
+  machine().any = 0;
+  __syncthreads();
+  return any;
+}
+
+unsigned __ballot_sync(unsigned mask, int predicate) {
+  cuda_emulation::Warp& warp = cuda_emulation::MyWarp();
+  warp.predicates[cuda_emulation::Lane()] = predicate;
+  cuda_emulation::SyncWarp(mask);
+  unsigned ballot = 0;
+  for (int lane = 0; lane < warpSize; ++lane) {
+    if ((mask >> lane & 1) != 0 && warp.predicates[lane] != 0) ballot |= 1u << lane;
+  }
+  cuda_emulation::SyncWarp(mask);
+  return ballot;
+}
+
+void __trap() {
+  std::cerr << "trap in thread " << threadIdx.x << " of block " << blockIdx.x << '\n';
+  std::abort();
+}
+
+struct CudaEmulationEvent {
+  std::chrono::steady_clock::time_point time;
+};
+
+const char* cudaGetErrorString(cudaError_t error) {
+  switch (error) {
+    case cudaSuccess:
+      return "no error";
+    case cudaErrorInvalidValue:
+      return "invalid argument";
+    case cudaErrorMemoryAllocation:
+      return "out of memory";
+    case cudaErrorNotReady:
+      return "device not ready";
+    case cudaErrorNoDevice:
+      return "no CUDA-capable device is detected";
+  }
+  return "?";
+}
+
+cudaError_t cudaMalloc(void** data, size_t bytes) {
+  constexpr size_t kAlign = 256, kAddressSpace = size_t{1} << 47;
+  if (bytes >= kAddressSpace) return cudaErrorMemoryAllocation;
+  *data = std::aligned_alloc(kAlign, (bytes + kAlign) / kAlign * kAlign);
+  return *data == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
+}
+
+cudaError_t cudaFree(void* data) {
+  std::free(data);
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
+  *free = *total = size_t{8} << 30;
+  return cudaSuccess;
+}
+
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
+  *properties = {.name = "emulated",
+                 .totalGlobalMem = size_t{8} << 30,
+                 .major = 9,
+                 .minor = 0,
+                 .multiProcessorCount = 2};
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+  *stream = nullptr;  // There is no other than the one.
+  return cudaSuccess;
+}
+cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  *event = new CudaEmulationEvent;
+  return cudaSuccess;
+}
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  delete event;
+  return cudaSuccess;
+}
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t) {
+  event->time = std::chrono::steady_clock::now();
+  return cudaSuccess;
+}
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
+  *milliseconds = std::chrono::duration<float, std::milli>(end->time - begin->time).count();
+  return cudaSuccess;
+}

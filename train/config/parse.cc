@@ -189,7 +189,11 @@ void ReadRank(Fields& fields, RankConfig& out) {
   fields.Read("epoch", kInt64, out.epoch);
   fields.Read("rank", kUint32, out.rank);
   fields.Read("world", {1, kUint32.max}, out.world);
+  fields.ReadEnum<DeviceKind>("device_kind", "DEVICE_KIND_",
+                              {{"CPU", DeviceKind::kCpu}, {"CUDA", DeviceKind::kCuda}},
+                              out.device_kind);
   fields.Read("device", kUint32, out.device);
+  fields.Read("device_uuid", out.device_uuid);
   fields.Read("threads", {1, 4096}, out.threads);
   fields.Read("processors", out.processors);
   fields.Read("interface", out.interface);

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/device/exec.h"
 #include "train/config/job_config.h"
 
 namespace trainyard {
@@ -20,8 +21,10 @@ struct RankConfig {
   int64_t epoch = 0;  // Attempt number, from 1 under the service.
   int64_t rank = 0;
   int64_t world = 1;
-  int64_t device = 0;                      // Index on this machine.
-  int64_t threads = 1;                     // OpenMP threads of this rank.
+  DeviceKind device_kind = DeviceKind::kCpu;
+  int64_t device = 0;       // Index on this machine, as the worker counts.
+  std::string device_uuid;  // Of a GPU, "GPU-...": the only one that the process sees. May be "".
+  int64_t threads = 1;      // OpenMP threads of this rank.
   std::vector<int64_t> processors;         // That are its alone; empty: it runs on any.
   std::string interface = "127.0.0.1";     // Address or device name for connections between ranks.
   std::vector<std::string> roots;          // Where paths of the job may lie; empty: anywhere.

@@ -240,7 +240,9 @@ rank:
   epoch: 3
   rank: 1
   world: 2
+  device_kind: CUDA
   device: 1
+  device_uuid: GPU-8a56a4bc-e184-a047-2620-be19fdf913d5
   threads: 2
   processors: [2, 3]
   interface: lo
@@ -263,7 +265,9 @@ TEST(ParseTrainerConfig, LandsInEveryField) {
   EXPECT_EQ(rank.epoch, 3);
   EXPECT_EQ(rank.rank, 1);
   EXPECT_EQ(rank.world, 2);
+  EXPECT_EQ(rank.device_kind, DeviceKind::kCuda);
   EXPECT_EQ(rank.device, 1);
+  EXPECT_EQ(rank.device_uuid, "GPU-8a56a4bc-e184-a047-2620-be19fdf913d5");
   EXPECT_EQ(rank.threads, 2);
   EXPECT_THAT(rank.processors, ElementsAre(2, 3));
   EXPECT_EQ(rank.interface, "lo");
@@ -274,6 +278,18 @@ TEST(ParseTrainerConfig, LandsInEveryField) {
   EXPECT_EQ(rank.memory_bytes, 8'000'000'000);
   EXPECT_EQ(rank.peak_flops, 1.1e11);
   EXPECT_EQ(rank.patience_seconds, 90);
+}
+
+// What an earlier worker wrote says nothing of the kind: there were CPU ranks alone.
+TEST(ParseTrainerConfig, ARankIsOneOfTheCpuUnlessItSaysOtherwise) {
+  const auto kind = [](const std::string& rank) {
+    return ParseTrainerConfig("{version: 1, job: {name: a}, rank: {job_id: j, device: 2" + rank +
+                              "}}");
+  };
+  EXPECT_EQ(kind("")->rank->device_kind, DeviceKind::kCpu);
+  EXPECT_EQ(kind(", device_kind: DEVICE_KIND_CUDA")->rank->device_kind, DeviceKind::kCuda);
+  EXPECT_THAT(std::string(kind(", device_kind: TPU").status().message()),
+              AllOf(HasSubstr("rank.device_kind"), HasSubstr("CUDA")));
 }
 
 TEST(ParseTrainerConfig, IsAloneWithoutARankAndPutsTheJobsPathsUnderJob) {

@@ -1,5 +1,3 @@
-#include <ucontext.h>
-
 #include <chrono>
 #include <cstdlib>
 #include <iostream>
@@ -14,10 +12,36 @@
 uint3 threadIdx, blockIdx;
 dim3 blockDim, gridDim;
 
+// Leaves the running stack, whose top goes to *from, for the one whose top is `to`. A barrier takes
+// two of these per thread, and ucontext's would each ask the operating system for a signal mask.
+extern "C" void CudaEmulationSwitch(void** from, void* to);
+asm(R"(
+  .text
+  .type CudaEmulationSwitch, @function
+CudaEmulationSwitch:
+  pushq %rbp
+  pushq %rbx
+  pushq %r12
+  pushq %r13
+  pushq %r14
+  pushq %r15
+  movq %rsp, (%rdi)
+  movq %rsi, %rsp
+  popq %r15
+  popq %r14
+  popq %r13
+  popq %r12
+  popq %rbx
+  popq %rbp
+  ret
+  .size CudaEmulationSwitch, . - CudaEmulationSwitch
+)");
+
 namespace cuda_emulation {
 namespace {
 
 constexpr size_t kStack = size_t{64} << 10;
+void Enter();
 
 // Where some of a block's threads wait for each other.
 struct Barrier {
@@ -26,17 +50,25 @@ struct Barrier {
 };
 
 struct Fiber {
+  // Begins in Enter(), as if that had been left by the switch: six registers and where to return.
+  Fiber() {
+    auto* const end = reinterpret_cast<uintptr_t*>(stack.get() + kStack);
+    end[-2] = reinterpret_cast<uintptr_t>(&Enter);
+    top = end - 8;
+  }
+
   uint3 thread = {};
-  ucontext_t context = {};
   std::unique_ptr<std::byte[]> stack = std::make_unique_for_overwrite<std::byte[]>(kStack);
+  void* top;
   bool done = false;
   Barrier* at = nullptr;  // What it waits for, and the count that ends it.
   int64_t until = 0;
 };
 
 struct Warp {
-  std::map<unsigned, Barrier> barriers;  // By the mask of those that meet there.
-  std::vector<std::byte> exchanged[32];
+  Barrier whole;
+  std::map<unsigned, Barrier> parts;  // By the mask of those that meet there.
+  std::byte exchanged[32][sizeof(double)];
   int predicates[32] = {};
 };
 
@@ -51,7 +83,7 @@ struct Machine {
   std::vector<std::byte> shared;
   const std::function<void()>* kernel = nullptr;
   Fiber* running = nullptr;
-  ucontext_t scheduler = {};
+  void* scheduler = nullptr;  // The top of its stack.
   uint64_t launches = 0;
 };
 
@@ -66,11 +98,19 @@ int Index(const uint3& thread) {
 
 Warp& MyWarp() { return machine().warps[size_t(Index(threadIdx) / warpSize)]; }
 
-void Enter() {
+void Leave() {
   Machine& m = machine();
-  (*m.kernel)();
-  m.running->done = true;
-  --m.alive;
+  CudaEmulationSwitch(&m.running->top, m.scheduler);
+}
+
+// What a fiber does: a thread of each block that runs.
+void Enter() {
+  for (Machine& m = machine();;) {
+    (*m.kernel)();
+    m.running->done = true;
+    --m.alive;
+    Leave();
+  }
 }
 
 // Until `wanted` threads are at the barrier; of a block, those that have ended do not count.
@@ -84,22 +124,12 @@ void Wait(Barrier& barrier, int wanted) {
   Fiber* const me = m.running;
   me->at = &barrier;
   me->until = barrier.passed + 1;
-  swapcontext(&me->context, &m.scheduler);
+  Leave();
   me->at = nullptr;
 }
 
 bool CanRun(const Fiber& fiber) {
   return !fiber.done && (fiber.at == nullptr || fiber.at->passed >= fiber.until);
-}
-
-void Start(Fiber& fiber) {
-  fiber.done = false;
-  fiber.at = nullptr;
-  getcontext(&fiber.context);
-  fiber.context.uc_stack.ss_sp = fiber.stack.get();
-  fiber.context.uc_stack.ss_size = kStack;
-  fiber.context.uc_link = &machine().scheduler;
-  makecontext(&fiber.context, Enter, 0);
 }
 
 // Runs the block's fibers, forwards and backwards in turn, until all are done.
@@ -109,7 +139,7 @@ void RunBlock() {
   m.block = {};
   m.warps.assign(size_t((m.threads + warpSize - 1) / warpSize), {});
   std::fill(m.shared.begin(), m.shared.end(), std::byte{0xff});  // NaN.
-  for (int i = 0; i < m.threads; ++i) Start(*m.fibers[size_t(i)]);
+  for (int i = 0; i < m.threads; ++i) m.fibers[size_t(i)]->done = false;
   for (uint64_t pass = m.launches; m.alive > 0; ++pass) {
     bool ran = false;
     for (int i = 0; i < m.threads; ++i) {
@@ -118,7 +148,7 @@ void RunBlock() {
       ran = true;
       m.running = &fiber;
       threadIdx = fiber.thread;
-      swapcontext(&m.scheduler, &fiber.context);
+      CudaEmulationSwitch(&m.scheduler, fiber.top);
     }
     if (!ran && m.block.waiting > 0 && m.block.waiting >= m.alive) {
       m.block.waiting = 0;  // The others have ended.
@@ -140,16 +170,17 @@ void SyncWarp(unsigned mask) {
   const unsigned there = lanes == 32 ? 0xffffffffu : (1u << lanes) - 1;
   CHECK((mask & ~there) == 0 && (mask >> Lane() & 1) != 0)
       << "lane " << Lane() << " of " << lanes << " with mask " << mask;
-  Wait(MyWarp().barriers[mask], __builtin_popcount(mask));
+  Warp& warp = MyWarp();
+  Wait(mask == 0xffffffffu ? warp.whole : warp.parts[mask], __builtin_popcount(mask));
 }
 
 void Exchange(unsigned mask, int lane, const void* mine, void* theirs, size_t bytes) {
   Warp& warp = MyWarp();
-  const auto* data = static_cast<const std::byte*>(mine);
-  warp.exchanged[Lane()].assign(data, data + bytes);
+  CHECK(bytes <= sizeof(warp.exchanged[0])) << bytes << " bytes in a shuffle";
+  std::memcpy(warp.exchanged[Lane()], mine, bytes);
   SyncWarp(mask);
   CHECK((mask >> lane & 1) != 0) << "lane " << lane << " does not take part";
-  std::memcpy(theirs, warp.exchanged[lane].data(), bytes);
+  std::memcpy(theirs, warp.exchanged[lane], bytes);
   SyncWarp(mask);
 }
 
@@ -173,8 +204,7 @@ void Run(dim3 grid, dim3 block, size_t shared, const std::function<void()>& kern
   ++m.launches;
   for (uint64_t i = 0; i < blocks; ++i) {
     const uint64_t n = m.launches % 2 == 0 ? i : blocks - 1 - i;
-    blockIdx = {unsigned(n % grid.x), unsigned(n / grid.x % grid.y),
-                unsigned(n / grid.x / grid.y)};
+    blockIdx = {unsigned(n % grid.x), unsigned(n / grid.x % grid.y), unsigned(n / grid.x / grid.y)};
     RunBlock();
   }
 }

@@ -18,7 +18,7 @@ address() {
   configure address
   ninja -C build-address
   ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1 \
-    ctest --test-dir build-address --output-on-failure --no-tests=error -LE tidy
+    ctest --test-dir build-address --output-on-failure --no-tests=error
 }
 
 thread() {

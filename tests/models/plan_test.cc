@@ -199,7 +199,7 @@ TEST(PlanTest, NothingIsAsLargeAsTheLogitsWouldBe) {
   for (const char* preset : {"gpt2-124m", "llama3.2-1b", "llama3-8b"}) {
     for (const Precision& precision : {Precision::F32(), Precision::BF16()}) {
       for (const int tensor : {1, 2}) {
-        const ModelConfig& config = FindPreset(preset)->config;
+        const ModelConfig config = FindPreset(preset)->config;
         const Program program =
             RecordTraining(*CreateModel(config), {.record = {.precision = precision,
                                                              .micro_batch = 4,

@@ -19,7 +19,13 @@ using cuda::ThrowIfError;
 class Cuda final : public Backend {
  public:
   explicit Cuda(const std::string& name) : Backend(DeviceKind::kCuda, name) {
+    Register<AdamWArgs, cuda::AdamW>();
     Register<AddArgs, cuda::Add>();
+    Register<AddBiasArgs, cuda::AddBias>();
+    Register<ClipArgs, cuda::Clip>();
+    Register<ColumnSumArgs, cuda::ColumnSum>();
+    Register<SumSlicesArgs, cuda::SumSlices>();
+    Register<SumSquaresArgs, cuda::SumSquares>();
   }
 
   absl::StatusOr<Buffer> Allocate(size_t bytes) const override {

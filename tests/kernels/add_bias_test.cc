@@ -23,7 +23,7 @@ void ExpectAddsToEachRow(int64_t rows, int64_t columns) {
 }
 
 TEST(AddBias, AddsToEachRowAndMayWorkInPlace) {
-  for (const auto& [rows, columns] : {std::pair{1, 1}, {3, 5}, {300, 131}}) {
+  for (const auto& [rows, columns] : {std::pair{1, 1}, {3, 5}, {300, 131}, {70, 128}}) {
     ExpectAddsToEachRow<double>(rows, columns);
     ExpectAddsToEachRow<float>(rows, columns);
     ExpectAddsToEachRow<bf16>(rows, columns);

@@ -26,7 +26,8 @@ void ExpectSums(int64_t rows, int64_t columns) {
 }
 
 TEST(ColumnSum, OverwritesThenAdds) {
-  for (const auto& [rows, columns] : {std::pair{1, 1}, {3, 5}, {300, 131}, {129, 1000}}) {
+  for (const auto& [rows, columns] :
+       {std::pair{1, 1}, {3, 5}, {300, 131}, {129, 1000}, {700, 4104}}) {
     ExpectSums<double>(rows, columns);
     ExpectSums<float>(rows, columns);
     ExpectSums<bf16>(rows, columns);

@@ -43,8 +43,7 @@ TEST(AddDeathTest, NamesTheArgumentOfWrongShape) {
 }
 
 template <typename T>
-void ExpectSumsSlices(int64_t slices) {
-  const int64_t n = 12345;
+void ExpectSumsSlices(int64_t slices, int64_t n) {
   const auto x = Normal<T>({slices, n}, 1);
   auto y = Poison<T>({n}), want = Poison<T>({n});
   std::vector<const void*> parts;
@@ -57,10 +56,12 @@ void ExpectSumsSlices(int64_t slices) {
 }
 
 TEST(SumSlices, GivesTheBitsOfAReduceScatter) {
-  for (const int64_t slices : {1, 2, 3, 8}) {
-    ExpectSumsSlices<double>(slices);
-    ExpectSumsSlices<float>(slices);
-    ExpectSumsSlices<bf16>(slices);
+  for (const int64_t n : {12345, 12352}) {
+    for (const int64_t slices : {1, 2, 3, 8}) {
+      ExpectSumsSlices<double>(slices, n);
+      ExpectSumsSlices<float>(slices, n);
+      ExpectSumsSlices<bf16>(slices, n);
+    }
   }
 }
 

@@ -24,6 +24,7 @@ class Cuda final : public Backend {
     Register<AddBiasArgs, cuda::AddBias>();
     Register<ClipArgs, cuda::Clip>();
     Register<ColumnSumArgs, cuda::ColumnSum>();
+    Register<MatMulArgs, cuda::MatMul>();
     Register<SumSlicesArgs, cuda::SumSlices>();
     Register<SumSquaresArgs, cuda::SumSquares>();
   }

@@ -1,5 +1,5 @@
-// Proves kernels/matmul.h on the CPU: every transposition, dtype and write mode against a naive
-// loop in f64, for what MatMul chooses and for the blocked product that it falls back to.
+// Proves kernels/matmul.h: every transposition, dtype and write mode against a naive loop in f64,
+// for what the backend's MatMul chooses and for the blocked product that the CPU's falls back to.
 
 #include "kernels/matmul.h"
 
@@ -124,26 +124,67 @@ TEST(MatMul, RepeatedCallsGiveTheSameBits) {
   const auto a = Normal<bf16>({400, 300}, 1), b = Normal<bf16>({300, 500}, 2);
   auto first = Poison<float>({400, 500}), second = first;
   Exec exec{.threads = Threads(2)};
-  const auto kernel = CpuBackend().kernel<MatMulArgs>();
+  const auto kernel = TestedBackend().kernel<MatMulArgs>();
   kernel(exec, {.a = a, .b = b, .c = first});
   kernel(exec, {.a = a, .b = b, .c = second});
+  TestedBackend().Synchronize(exec);
   EXPECT_EQ(first.v, second.v);
 }
 
 // The prepared primitive is reused for other matrices of one shape, and for no other case.
 TEST(MatMul, OneExecServesChangingShapesAndAddresses) {
   Exec exec{.threads = Threads(2)};
-  const auto kernel = CpuBackend().kernel<MatMulArgs>();
+  const auto kernel = TestedBackend().kernel<MatMulArgs>();
   for (int round = 0; round < 2; ++round) {
     for (const int64_t n : {3, 4}) {
       const auto a = Filled<float>({2, n}, 1), b = Filled<float>({n, 2}, float(round + 1));
       auto c = Filled<float>({2, 2}, 1);
       kernel(exec, {.a = a, .b = b, .c = c, .write = Write::kAdd});
+      TestedBackend().Synchronize(exec);
       EXPECT_EQ(c.v, std::vector<float>(4, 1 + float(n * (round + 1))));
       kernel(exec, {.a = a, .b = b, .c = c});
+      TestedBackend().Synchronize(exec);
       EXPECT_EQ(c.v, std::vector<float>(4, float(n * (round + 1))));
     }
   }
+}
+
+// Of one Exec, which prepared the product for other addresses first: operand `shifted` lies where
+// vectors cannot be read.
+template <typename T>
+void ExpectAnyAddressServes() {
+  constexpr int64_t m = 8, n = 16, k = 24;
+  const auto a = Normal<T>({m * k + 1}, 1), b = Normal<T>({k * n + 1}, 2);
+  const auto bias = Normal<T>({n + 1}, 3);
+  Exec exec{.threads = Threads(2)};
+  for (int shifted = -1; shifted < 4; ++shifted) {
+    const T *a_at = &a.v[shifted == 0], *b_at = &b.v[shifted == 1],
+            *bias_at = &bias.v[shifted == 2];
+    auto c = Poison<T>({m * n + 1});
+    T* c_at = &c.v[shifted == 3];
+    constexpr DType dtype = DTypeOf<T>::value;
+    TestedBackend().kernel<MatMulArgs>()(exec, {.a = {a_at, dtype, {m, k}},
+                                                .b = {b_at, dtype, {k, n}},
+                                                .c = Tensor{{c_at, dtype, {m, n}}},
+                                                .bias = {bias_at, dtype, {n}}});
+    TestedBackend().Synchronize(exec);
+    std::vector<double> want, got;
+    for (int64_t i = 0; i < m * n; ++i) {
+      want.push_back(Accumulate<T>(bias_at[i % n]));
+      for (int64_t j = 0; j < k; ++j) {
+        want.back() +=
+            double(Accumulate<T>(a_at[i / n * k + j])) * Accumulate<T>(b_at[j * n + i % n]);
+      }
+      got.push_back(Accumulate<T>(c_at[i]));
+    }
+    ExpectClose(got, want, Tolerance(dtype, k));
+  }
+}
+
+TEST(MatMul, OperandsMayLieAnywhere) {
+  ExpectAnyAddressServes<double>();
+  ExpectAnyAddressServes<float>();
+  ExpectAnyAddressServes<bf16>();
 }
 
 TEST(MatMulDeathTest, NamesTheArgumentOfWrongShape) {

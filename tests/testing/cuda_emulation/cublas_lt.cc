@@ -1,0 +1,152 @@
+#include "common/check.h"
+#include "cublasLt.h"
+#include "kernels/cpu/kernels.h"
+
+struct CublasLtEmulation {
+  trainyard::Exec host;
+};
+
+namespace {
+
+using trainyard::DType;
+
+DType DTypeOf(cudaDataType_t type) {
+  if (type == CUDA_R_64F) return DType::kF64;
+  return type == CUDA_R_32F ? DType::kF32 : DType::kBF16;
+}
+
+template <typename T>
+void Set(T& to, const void* value, size_t bytes) {
+  CHECK(bytes == sizeof(T)) << bytes << " bytes for an attribute of " << sizeof(T);
+  std::memcpy(&to, value, bytes);
+}
+
+// Columns of theirs are rows of ours.
+trainyard::Shape ShapeOf(const cublasLtMatrixLayoutOpaque_t& layout) {
+  CHECK(layout.stride == int64_t(layout.rows))
+      << "columns of " << layout.rows << " rows are " << layout.stride << " elements apart";
+  return {int64_t(layout.columns), int64_t(layout.rows)};
+}
+
+double Scalar(const cublasLtMatmulDescOpaque_t& product, const void* value) {
+  return product.scale == CUDA_R_64F ? *static_cast<const double*>(value)
+                                     : *static_cast<const float*>(value);
+}
+
+}  // namespace
+
+const char* cublasLtGetStatusString(cublasStatus_t status) {
+  return status == CUBLAS_STATUS_SUCCESS ? "success" : "not supported";
+}
+cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
+  *handle = new CublasLtEmulation;
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
+  delete handle;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulDescInit(cublasLtMatmulDescOpaque_t* to, cublasComputeType_t compute,
+                                      cudaDataType_t scale) {
+  *to = {.compute = compute,
+         .scale = scale,
+         .operation_a = CUBLAS_OP_N,
+         .operation_b = CUBLAS_OP_N,
+         .epilogue = CUBLASLT_EPILOGUE_DEFAULT,
+         .bias = nullptr};
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDescOpaque_t* to,
+                                              cublasLtMatmulDescAttributes_t attribute,
+                                              const void* value, size_t bytes) {
+  switch (attribute) {
+    case CUBLASLT_MATMUL_DESC_TRANSA:
+      Set(to->operation_a, value, bytes);
+      break;
+    case CUBLASLT_MATMUL_DESC_TRANSB:
+      Set(to->operation_b, value, bytes);
+      break;
+    case CUBLASLT_MATMUL_DESC_EPILOGUE:
+      Set(to->epilogue, value, bytes);
+      break;
+    case CUBLASLT_MATMUL_DESC_BIAS_POINTER:
+      Set(to->bias, value, bytes);
+      break;
+  }
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatrixLayoutInit(cublasLtMatrixLayoutOpaque_t* to, cudaDataType_t type,
+                                        uint64_t rows, uint64_t columns, int64_t stride) {
+  *to = {type, rows, columns, stride};
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulPreferenceInit(cublasLtMatmulPreferenceOpaque_t* to) {
+  *to = {.workspace_bytes = 0, .reductions = 0, .alignments = {256, 256, 256, 256}};
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreferenceOpaque_t* to,
+                                                    cublasLtMatmulPreferenceAttributes_t attribute,
+                                                    const void* value, size_t bytes) {
+  switch (attribute) {
+    case CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES:
+      Set(to->workspace_bytes, value, bytes);
+      break;
+    case CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK:
+      Set(to->reductions, value, bytes);
+      break;
+    default:
+      Set(to->alignments[attribute - CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES], value, bytes);
+  }
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
+    cublasLtHandle_t, const cublasLtMatmulDescOpaque_t*, const cublasLtMatrixLayoutOpaque_t*,
+    const cublasLtMatrixLayoutOpaque_t*, const cublasLtMatrixLayoutOpaque_t*,
+    const cublasLtMatrixLayoutOpaque_t*, const cublasLtMatmulPreferenceOpaque_t* wanted, int,
+    cublasLtMatmulHeuristicResult_t* results, int* found) {
+  results[0] = {.algo = {*wanted}, .state = CUBLAS_STATUS_SUCCESS};
+  *found = 1;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, const cublasLtMatmulDescOpaque_t* product,
+                              const void* alpha, const void* a,
+                              const cublasLtMatrixLayoutOpaque_t* a_layout, const void* b,
+                              const cublasLtMatrixLayoutOpaque_t* b_layout, const void* beta,
+                              const void* c, const cublasLtMatrixLayoutOpaque_t* c_layout, void* d,
+                              const cublasLtMatrixLayoutOpaque_t* d_layout,
+                              const cublasLtMatmulAlgo_t* algorithm, void*, size_t workspace_bytes,
+                              cudaStream_t) {
+  const bool f64 = a_layout->type == CUDA_R_64F;
+  CHECK((product->compute == CUBLAS_COMPUTE_64F) == f64 && (product->scale == CUDA_R_64F) == f64);
+  CHECK(c == d && ShapeOf(*c_layout) == ShapeOf(*d_layout) && c_layout->type == d_layout->type);
+  CHECK(workspace_bytes >= algorithm->promised.workspace_bytes);
+  const void* const pointers[] = {a, b, c, d};
+  for (int i = 0; i < 4; ++i) {
+    CHECK(reinterpret_cast<uintptr_t>(pointers[i]) % algorithm->promised.alignments[i] == 0)
+        << "operand " << i << " was said to be aligned to " << algorithm->promised.alignments[i];
+  }
+  const double factor = Scalar(*product, beta);
+  CHECK(Scalar(*product, alpha) == 1 && (factor == 0 || factor == 1));
+  // Transposed, the product has its operands the other way round.
+  trainyard::MatMulArgs args = {
+      .a = {b, DTypeOf(b_layout->type), ShapeOf(*b_layout)},
+      .b = {a, DTypeOf(a_layout->type), ShapeOf(*a_layout)},
+      .c = trainyard::Tensor{{d, DTypeOf(d_layout->type), ShapeOf(*d_layout)}},
+      .trans_a = product->operation_b == CUBLAS_OP_T,
+      .trans_b = product->operation_a == CUBLAS_OP_T,
+      .write = factor == 1 ? trainyard::Write::kAdd : trainyard::Write::kOverwrite};
+  if (product->epilogue == CUBLASLT_EPILOGUE_BIAS) {
+    CHECK(reinterpret_cast<uintptr_t>(product->bias) % 16 == 0 && !f64) << "bias";
+    args.bias = {product->bias, args.c.dtype, {int64_t(d_layout->rows)}};
+  }
+  Check(args);
+  trainyard::cpu::MatMul(handle->host, args);
+  return CUBLAS_STATUS_SUCCESS;
+}

@@ -22,11 +22,22 @@ class Cuda final : public Backend {
     Register<AdamWArgs, cuda::AdamW>();
     Register<AddArgs, cuda::Add>();
     Register<AddBiasArgs, cuda::AddBias>();
+    Register<CastArgs, cuda::Cast>();
     Register<ClipArgs, cuda::Clip>();
     Register<ColumnSumArgs, cuda::ColumnSum>();
+    Register<CopyColumnsArgs, cuda::CopyColumns>();
+    Register<FillArgs, cuda::Fill>();
+    Register<GeluBackwardArgs, cuda::GeluBackward>();
+    Register<GeluForwardArgs, cuda::GeluForward>();
     Register<MatMulArgs, cuda::MatMul>();
+    Register<PositionsArgs, cuda::Positions>();
+    Register<RandomNormalArgs, cuda::RandomNormal>();
+    Register<RopeArgs, cuda::Rope>();
+    Register<RopeTableArgs, cuda::RopeTable>();
     Register<SumSlicesArgs, cuda::SumSlices>();
     Register<SumSquaresArgs, cuda::SumSquares>();
+    Register<SwiGluBackwardArgs, cuda::SwiGluBackward>();
+    Register<SwiGluForwardArgs, cuda::SwiGluForward>();
   }
 
   absl::StatusOr<Buffer> Allocate(size_t bytes) const override {

@@ -45,9 +45,10 @@ constexpr int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 // Enough to fill the chip several times over; loops stride by the grid.
 constexpr int64_t kMaxBlocks = 132 * 8;
 
-// So many neighbours in one access of memory; of 16 bytes at most.
+// So many neighbours in one access of memory, or in several of 16 bytes, the most that one can
+// take.
 template <typename T, int kCount>
-struct alignas(sizeof(T) * kCount) Pack {
+struct alignas(std::min<size_t>(16, sizeof(T) * kCount)) Pack {
   T v[kCount];
 };
 

@@ -4,11 +4,19 @@ set(TRAINYARD_CUDA_SOURCES
   add.cu
   add_bias.cu
   backend.cu
+  cast.cu
   clip.cu
   column_sum.cu
   context.cu
+  copy_columns.cu
+  fill.cu
+  gelu.cu
   matmul_adapter.cc
   matmul_bias.cu
+  positions.cu
+  random_normal.cu
+  rope.cu
   sum_slices.cu
-  sum_squares.cu)
+  sum_squares.cu
+  swiglu.cu)
 list(TRANSFORM TRAINYARD_CUDA_SOURCES PREPEND ${CMAKE_SOURCE_DIR}/kernels/cuda/)

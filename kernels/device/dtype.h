@@ -9,12 +9,10 @@
 #include <ostream>
 
 #include "common/check.h"
+#include "common/host_device.h"
 
 #ifdef __CUDACC__
 #include <cuda_bf16.h>
-#define TRAINYARD_HOST_DEVICE __host__ __device__
-#else
-#define TRAINYARD_HOST_DEVICE
 #endif
 
 namespace trainyard {

@@ -11,14 +11,14 @@ namespace {
 constexpr int64_t kRows = 1001, kFromColumns = 37, kToColumns = 29;
 
 template <typename From, typename To>
-void ExpectCopies(int64_t x_begin, int64_t y_begin, int64_t columns) {
-  const auto x = Normal<From>({kRows, kFromColumns}, 1);
-  auto y = Normal<To>({kRows, kToColumns}, 2);
+void ExpectCopies(int64_t x_begin, int64_t y_begin, int64_t columns,
+                  int64_t x_columns = kFromColumns, int64_t y_columns = kToColumns) {
+  const auto x = Normal<From>({kRows, x_columns}, 1);
+  auto y = Normal<To>({kRows, y_columns}, 2);
   auto want = y;
   for (int64_t i = 0; i < kRows * columns; ++i) {
     const int64_t t = i / columns, c = i % columns;
-    want.v[t * kToColumns + y_begin + c] =
-        To(Accumulate<From>(x.v[t * kFromColumns + x_begin + c]));
+    want.v[t * y_columns + y_begin + c] = To(Accumulate<From>(x.v[t * x_columns + x_begin + c]));
   }
   Call(CopyColumnsArgs{.x = x, .x_begin = x_begin, .y = y, .y_begin = y_begin, .columns = columns});
   for (size_t i = 0; i < y.v.size(); ++i) {
@@ -31,6 +31,14 @@ void ExpectCopiesAnyColumns() {
   ExpectCopies<From, To>(0, 0, kToColumns);
   ExpectCopies<From, To>(5, 3, 17);
   ExpectCopies<From, To>(kFromColumns - 1, kToColumns - 1, 1);
+  // Where 16 bytes divide all, and where they do not divide one of the rows, of the beginnings, or
+  // the columns.
+  ExpectCopies<From, To>(16, 8, 32, 48, 64);
+  ExpectCopies<From, To>(16, 8, 32, 49, 64);
+  ExpectCopies<From, To>(16, 8, 32, 48, 65);
+  ExpectCopies<From, To>(15, 8, 32, 48, 64);
+  ExpectCopies<From, To>(16, 9, 32, 48, 64);
+  ExpectCopies<From, To>(16, 8, 31, 48, 64);
 }
 
 TEST(CopyColumns, CopiesAndCastsTheColumnsAndLeavesTheOthers) {

@@ -106,8 +106,8 @@ class CrossEntropyTest : public ::testing::TestWithParam<Size> {
   Array<int32_t> targets = Targets(GetParam().t, GetParam().v);
 };
 
-TEST_P(CrossEntropyTest, LossIsTheScaledSumOfCountedTokens) {
-  const auto [tokens, vocab] = GetParam();
+void ExpectTheScaledSumOfCountedTokens(const Array<double>& logits, const Array<int32_t>& targets) {
+  const int64_t tokens = logits.shape[0], vocab = logits.shape[1];
   double want = 0;
   for (int64_t t = 0; t < tokens; ++t) {
     double sum = 0;
@@ -115,6 +115,10 @@ TEST_P(CrossEntropyTest, LossIsTheScaledSumOfCountedTokens) {
     if (targets.v[t] >= 0) want += std::log(sum) - logits.v[t * vocab + targets.v[t]];
   }
   EXPECT_NEAR((Compute<double, double>(logits, targets).loss), kScale * want, 1e-12 * (1 + want));
+}
+
+TEST_P(CrossEntropyTest, LossIsTheScaledSumOfCountedTokens) {
+  ExpectTheScaledSumOfCountedTokens(logits, targets);
 }
 
 TEST_P(CrossEntropyTest, BackwardMatchesNumericGradient) {
@@ -164,7 +168,20 @@ TEST_P(CrossEntropyTest, SlicesOfTheVocabularyAddUpToTheWhole) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Sizes, CrossEntropyTest,
-                         ::testing::Values(Size{1, 2}, Size{4, 7}, Size{9, 131}, Size{130, 33}));
+                         ::testing::Values(Size{1, 2}, Size{4, 7}, Size{9, 131}, Size{5, 48},
+                                           Size{130, 33}));
+
+// More columns than one block of a GPU takes at once, in packs or one by one, and more rows than it
+// has blocks.
+TEST(CrossEntropy, WideAndManyRowsGiveLossAndGradient) {
+  for (const auto& [tokens, vocab] : {Size{3, 4104}, Size{2, 1031}, Size{8500, 2}}) {
+    const auto logits = Normal<double>({tokens, vocab}, 1);
+    const auto targets = Targets(tokens, vocab);
+    ExpectTheScaledSumOfCountedTokens(logits, targets);
+    ExpectAgreesWithF64<float>(logits, targets);
+    ExpectAgreesWithF64<bf16>(logits, targets);
+  }
+}
 
 TEST(CrossEntropy, MicroBatchesAddUp) {
   const auto logits = Normal<double>({4, 7}, 1);

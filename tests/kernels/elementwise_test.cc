@@ -70,6 +70,22 @@ TEST(SumSlicesDeathTest, NamesWhatIsNoWholeNumberOfSlices) {
   EXPECT_DEATH(Call(SumSlicesArgs{.x = x, .y = y}), "sum_slices x: \\[2, 4\\] is no whole number");
 }
 
+template <typename T>
+void ExpectFills(int64_t n) {
+  auto y = Poison<T>({n});
+  Call(FillArgs{.y = y, .value = -1.5});
+  for (const T& x : y.v) ASSERT_EQ(Accumulate<T>(x), -1.5);
+}
+
+// Lengths that 16 bytes divide and those that they do not; the last is beyond one grid of a GPU.
+TEST(Fill, SetsAnyNumberOfElements) {
+  for (const int64_t n : {1, 64, 1001, 300001}) {
+    ExpectFills<double>(n);
+    ExpectFills<float>(n);
+    ExpectFills<bf16>(n);
+  }
+}
+
 TEST(Fill, SetsEveryElement) {
   auto f = Poison<float>({70001});
   auto h = Poison<bf16>({5});
@@ -101,8 +117,8 @@ TEST(Cast, WideningIsExact) {
 }
 
 template <typename From, typename To>
-void ExpectCasts() {
-  const auto x = Normal<From>({3, 12345}, 1);
+void ExpectCasts(int64_t columns) {
+  const auto x = Normal<From>({3, columns}, 1);
   auto y = Poison<To>(x.shape);
   Call(CastArgs{.x = x, .y = y});
   for (size_t i = 0; i < x.v.size(); ++i) {
@@ -112,9 +128,11 @@ void ExpectCasts() {
 
 template <typename From>
 void ExpectCastsToAll() {
-  ExpectCasts<From, double>();
-  ExpectCasts<From, float>();
-  ExpectCasts<From, bf16>();
+  for (const int64_t columns : {12345, 12344}) {
+    ExpectCasts<From, double>(columns);
+    ExpectCasts<From, float>(columns);
+    ExpectCasts<From, bf16>(columns);
+  }
 }
 
 // Equal dtypes are a copy.

@@ -45,14 +45,13 @@ TEST(Embedding, BackwardMatchesNumericGradient) {
 }
 
 template <typename T>
-void ExpectAddsInTokenOrder(int64_t d, int threads) {
+void ExpectAddsInTokenOrder(const Array<int32_t>& tokens, int64_t vocab, int64_t d, int threads) {
   using A = Accumulate<T>;
-  const auto dy = Normal<T>({kTokens, d}, 1);
-  const auto tokens = Indices({kTokens}, kVocab, 2);
-  auto want = Zeros<A>({kVocab, d});
-  auto got = Poison<A>({kVocab, d});
+  const auto dy = Normal<T>({tokens.shape.elements(), d}, 1);
+  auto want = Zeros<A>({vocab, d});
+  auto got = Poison<A>({vocab, d});
   for (int pass = 0; pass < 2; ++pass) {
-    for (int64_t i = 0; i < kTokens * d; ++i) {
+    for (int64_t i = 0; i < int64_t(dy.v.size()); ++i) {
       want.v[tokens.v[i / d] * d + i % d] += A(dy.v[i]);
     }
     Call(EmbeddingBackwardArgs{.dy = dy,
@@ -65,11 +64,23 @@ void ExpectAddsInTokenOrder(int64_t d, int threads) {
 }
 
 TEST(Embedding, BackwardAddsInTokenOrderForAnyThreadCount) {
+  const auto tokens = Indices({kTokens}, kVocab, 2);
   for (int threads : {1, 2, 3}) {
-    ExpectAddsInTokenOrder<double>(24, threads);
-    ExpectAddsInTokenOrder<float>(131, threads);
-    ExpectAddsInTokenOrder<bf16>(131, threads);
+    ExpectAddsInTokenOrder<double>(tokens, kVocab, 24, threads);
+    ExpectAddsInTokenOrder<float>(tokens, kVocab, 131, threads);
+    ExpectAddsInTokenOrder<bf16>(tokens, kVocab, 131, threads);
+    ExpectAddsInTokenOrder<bf16>(tokens, kVocab, 1040, threads);
   }
+}
+
+// Ids of three bytes, most of which occur once; one makes up a third of the tokens.
+TEST(Embedding, BackwardAddsInTokenOrderForALargeVocabulary) {
+  constexpr int32_t kLarge = 70001;
+  auto tokens = Indices({9000}, kLarge, 2);
+  for (size_t t = 0; t < tokens.v.size(); t += 3) tokens.v[t] = 66000;
+  tokens.v[1] = kLarge - 1, tokens.v[2] = 0;
+  ExpectAddsInTokenOrder<float>(tokens, kLarge, 2, 2);
+  ExpectAddsInTokenOrder<bf16>(tokens, kLarge, 1, 2);
 }
 
 // Rows [first, first + count) of a table.

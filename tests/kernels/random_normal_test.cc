@@ -7,6 +7,7 @@
 
 #include "tests/kernels/call.h"
 #include "tests/testing/numeric_grad.h"
+#include "tests/testing/tolerance.h"
 
 namespace trainyard::testing {
 namespace {
@@ -30,6 +31,25 @@ TEST(RandomNormal, HasTheMeanAndDeviationAskedFor) {
   const double n = double(y.v.size());
   EXPECT_NEAR(sum / n, 0, 4 * 0.02 / std::sqrt(n));
   EXPECT_NEAR(std::sqrt(squares / n), 0.02, 4 * 0.02 / std::sqrt(2 * n));
+}
+
+template <typename T>
+void ExpectTheGeneratorsValues() {
+  const StepState state{.seed = 7};
+  auto y = Poison<T>({30, 20}), want = y;
+  for (size_t i = 0; i < y.v.size(); ++i) {
+    want.v[i] = T(Accumulate<T>(1 + 0.5 * trainyard::Normal(7, kStream, i)));
+  }
+  Call(RandomNormalArgs{
+      .y = y, .stream = kStream, .stddev = 0.5, .global_columns = 20, .state = &state, .mean = 1});
+  ExpectClose(Converted<double>(y).v, Converted<double>(want).v, Tolerance(DTypeOf<T>::value, 1));
+}
+
+// Devices may differ in the last bit of a logarithm or a cosine.
+TEST(RandomNormal, HasTheValuesOfTheGeneratorOnAnyDevice) {
+  ExpectTheGeneratorsValues<double>();
+  ExpectTheGeneratorsValues<float>();
+  ExpectTheGeneratorsValues<bf16>();
 }
 
 TEST(RandomNormal, AShardHoldsItsPartOfTheWhole) {

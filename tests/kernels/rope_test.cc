@@ -94,6 +94,16 @@ INSTANTIATE_TEST_SUITE_P(Sizes, RopeTest,
                          ::testing::Values(Size{1, 1, 1, 1, 2}, Size{2, 5, 2, 1, 6},
                                            Size{3, 7, 4, 2, 16}, Size{1, 9, 3, 3, 10}));
 
+// Rows wider than one block of a GPU, in packs or one by one, and more rows than it has blocks.
+TEST(Rope, RotatesWideAndManyRows) {
+  for (const Size& size : {Size{1, 2, 40, 8, 128}, Size{1, 3, 40, 2, 14}, Size{2, 4300, 1, 1, 2}}) {
+    const auto x = Normal<double>({size.rows(), size.width()}, 1);
+    ExpectClose(Rotate(x, size).v, PlainRotate(x, size).v, 1e-12);
+    ExpectAgreesWithF64<float>(x, size);
+    ExpectAgreesWithF64<bf16>(x, size);
+  }
+}
+
 TEST(Rope, OutputMayBeTheInput) {
   const Size size = {2, 5, 2, 1, 6};
   auto x = Normal<double>({10, size.width()}, 1);

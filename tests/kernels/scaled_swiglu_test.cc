@@ -81,15 +81,20 @@ INSTANTIATE_TEST_SUITE_P(Sizes, ScaledSwiGluTest,
                          ::testing::Values(Size{1, 1, 1}, Size{3, 5, 2}, Size{7, 64, 7},
                                            Size{65, 9, 40}));
 
+// Widths and numbers of rows beyond a block and a grid of a GPU, too.
 TEST(ScaledSwiGlu, WithFactorsOfOneIsSwiGlu) {
-  Inputs in = Make({9, 21, 9});
-  in.w = Filled<double>({9}, 1);
-  auto y = Poison<double>(in.dy.shape), dx = Poison<double>(in.x.shape);
-  Call(SwiGluForwardArgs{.x = in.x, .y = y});
-  Call(SwiGluBackwardArgs{.dy = in.dy, .x = in.x, .dx = dx});
-  const auto got = Compute<double>(in, 9);
-  ExpectClose(got.y.v, y.v, Tolerance(DType::kF64, 1));
-  ExpectClose(got.dx.v, dx.v, Tolerance(DType::kF64, 1));
+  for (const Size size : {Size{9, 21, 9}, Size{3, 2056, 3}, Size{2, 301, 2}, Size{8500, 1, 8500}}) {
+    Inputs in = Make(size);
+    in.w = Filled<double>({size.r}, 1);
+    auto y = Poison<double>(in.dy.shape), dx = Poison<double>(in.x.shape);
+    Call(SwiGluForwardArgs{.x = in.x, .y = y});
+    Call(SwiGluBackwardArgs{.dy = in.dy, .x = in.x, .dx = dx});
+    const auto got = Compute<double>(in, size.count);
+    ExpectClose(got.y.v, y.v, Tolerance(DType::kF64, 1));
+    ExpectClose(got.dx.v, dx.v, Tolerance(DType::kF64, 1));
+    ExpectAgreesWithF64<float>(in, size);
+    ExpectAgreesWithF64<bf16>(in, size);
+  }
 }
 
 // Beyond the count the inputs may be anything, and outputs are what they were.

@@ -55,6 +55,16 @@ TEST_P(SwiGluTest, LowerPrecisionsAgreeWithF64) {
 INSTANTIATE_TEST_SUITE_P(Sizes, SwiGluTest,
                          ::testing::Values(Size{1, 1}, Size{3, 5}, Size{7, 64}, Size{65, 33}));
 
+// More columns than one block of a GPU takes at once, in packs or one by one, and more rows than it
+// has blocks.
+TEST(SwiGlu, WideAndManyRowsAgreeWithF64) {
+  for (const auto& [t, f] : {Size{2, 2056}, Size{2, 301}, Size{8500, 1}}) {
+    const auto x = Normal<double>({t, 2 * f}, 1), dy = Normal<double>({t, f}, 2);
+    ExpectAgreesWithF64<float>(RoundedTo<float>(x), RoundedTo<float>(dy));
+    ExpectAgreesWithF64<bf16>(RoundedTo<bf16>(x), RoundedTo<bf16>(dy));
+  }
+}
+
 TEST(SwiGlu, GradientMayReplaceTheInput) {
   auto x = Normal<double>({3, 10}, 1);
   const auto dy = Normal<double>({3, 5}, 2);

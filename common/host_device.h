@@ -1,0 +1,9 @@
+// Marks functions that run on the CPU and, where nvcc compiles them, on the GPU.
+
+#pragma once
+
+#ifdef __CUDACC__
+#define TRAINYARD_HOST_DEVICE __host__ __device__
+#else
+#define TRAINYARD_HOST_DEVICE
+#endif

@@ -1,0 +1,109 @@
+#include <cmath>
+
+#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/rows.h"
+#include "kernels/rope.h"
+
+namespace trainyard::cuda {
+namespace {
+
+__device__ double Scaled(double frequency, const Llama3RopeScaling& scaling) {
+  if (scaling.factor == 0) return frequency;
+  const double wavelength = 2 * M_PI / frequency, context = double(scaling.original_context);
+  const double low = scaling.low_frequency_factor, high = scaling.high_frequency_factor;
+  if (wavelength < context / high) return frequency;
+  if (wavelength > context / low) return frequency / scaling.factor;
+  const double smooth = (context / wavelength - low) / (high - low);
+  return (1 - smooth) * frequency / scaling.factor + smooth * frequency;
+}
+
+template <typename A>
+struct TableBody {
+  A* cos;
+  A* sin;
+  int64_t half;
+  double base;
+  SequencePart part;
+  Llama3RopeScaling scaling;
+
+  __device__ void operator()(int64_t i) const {
+    const double exponent = -double(i % half) / double(half);
+    const double frequency = Scaled(std::pow(base, exponent), scaling);
+    const double angle = double(part.position(i / half)) * frequency;
+    cos[i] = A(std::cos(angle));
+    sin[i] = A(std::sin(angle));
+  }
+};
+
+template <typename A>
+void Table(Exec& exec, const RopeTableArgs& args) {
+  const TableBody<A> body = {.cos = args.cos.as<A>(),
+                             .sin = args.sin.as<A>(),
+                             .half = args.cos.shape.back(),
+                             .base = args.base,
+                             .part = args.part,
+                             .scaling = args.scaling};
+  ForEach(exec, args.cos.elements(), body);
+}
+
+// Of a row: the pairs of all rotated heads, one head after the other, then the columns to copy.
+template <typename T>
+struct RopeBody {
+  using A = Accumulate<T>;
+  const T* x;
+  const A* cos;
+  const A* sin;
+  T* y;
+  int64_t width, half, pairs, sequence;
+  A sign;
+
+  template <int kCount>
+  __device__ void operator()(int64_t t, int64_t c) const {
+    if (c >= pairs) {
+      const int64_t at = t * width + pairs + c;
+      return StorePack(y + at, LoadPack<T, kCount>(x + at));
+    }
+    const int64_t i = uint32_t(c) % uint32_t(half);  // No row has 2^32 elements.
+    const int64_t first = t * width + 2 * (c - i) + i, angle = t % sequence * half + i;
+    const auto firsts = LoadPack<T, kCount>(x + first),
+               seconds = LoadPack<T, kCount>(x + first + half);
+    const auto coss = LoadPack<A, kCount>(cos + angle), sins = LoadPack<A, kCount>(sin + angle);
+    Pack<T, kCount> to_first, to_second;
+    for (int n = 0; n < kCount; ++n) {
+      const A a = firsts.v[n], b = seconds.v[n], s = sign * sins.v[n];
+      to_first.v[n] = T(a * coss.v[n] - b * s);
+      to_second.v[n] = T(b * coss.v[n] + a * s);
+    }
+    StorePack(y + first, to_first);
+    StorePack(y + first + half, to_second);
+  }
+};
+
+}  // namespace
+
+void RopeTable(Exec& exec, const RopeTableArgs& args) {
+  args.cos.dtype == DType::kF64 ? Table<double>(exec, args) : Table<float>(exec, args);
+}
+
+// Bound by memory: the table's row, which all heads of a token read, comes from the cache.
+void Rope(Exec& exec, const RopeArgs& args) {
+  DispatchFloat(args.x.dtype, [&](auto scalar) {
+    using T = decltype(scalar);
+    using A = Accumulate<T>;
+    const int64_t half = args.cos.shape.back();
+    const RopeBody<T> body = {.x = args.x.as<T>(),
+                              .cos = args.cos.as<A>(),
+                              .sin = args.sin.as<A>(),
+                              .y = args.y.as<T>(),
+                              .width = args.x.shape.back(),
+                              .half = half,
+                              .pairs = (args.heads + args.kv_heads) * half,
+                              .sequence = args.sequence,
+                              .sign = args.inverse ? A(-1) : A(1)};
+    const int64_t values = args.x.data == args.y.data ? 0 : args.kv_heads * 2 * half;
+    ForEachPackOfRows<T>(exec, args.x.shape.rows(), body.pairs + values,
+                         CanPack<T>(half, body.x, body.cos, body.sin, body.y), body);
+  });
+}
+
+}  // namespace trainyard::cuda

@@ -101,13 +101,15 @@ WorkerMetrics::Series& WorkerMetrics::Of(const RankId& id) {
   return series;
 }
 
-void WorkerMetrics::RankStarted(const RankId& id, uint32_t device) {
+void WorkerMetrics::RankStarted(const RankId& id, const Device& device) {
   Series& series = Of(id);
   if (series.info != nullptr) families_->device_info.Remove(series.info);
+  const uint32_t index = device.gpu ? device.gpu->index : device.index;
+  const std::string uuid = device.gpu ? device.gpu->uuid : absl::StrCat("cpu-", index);
   series.info = &families_->device_info.Add({{"job_id", id.job_id},
                                              {"rank", absl::StrCat(id.rank)},
-                                             {"gpu", absl::StrCat(device)},
-                                             {"UUID", absl::StrCat("cpu-", device)},
+                                             {"gpu", absl::StrCat(index)},
+                                             {"UUID", uuid},
                                              {"Hostname", hostname_}});
   series.info->Set(1);
 }

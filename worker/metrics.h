@@ -11,6 +11,7 @@
 
 #include "absl/time/time.h"
 #include "prometheus/registry.h"
+#include "worker/daemon/devices.h"
 #include "worker/daemon/outbox.h"
 #include "worker/daemon/reports.h"
 
@@ -32,7 +33,7 @@ class WorkerMetrics {
   explicit WorkerMetrics(std::string hostname);
   ~WorkerMetrics();
 
-  void RankStarted(const RankId& id, uint32_t device);
+  void RankStarted(const RankId& id, const Device& device);
   void StepFinished(const RankId& id, const channel::Step& step);
   // The series stay for a last scrape or two, and go with Expire.
   void RankEnded(const RankId& id, absl::Duration now);

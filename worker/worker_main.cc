@@ -11,12 +11,15 @@
 #include <cstdlib>
 #include <filesystem>
 #include <iostream>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "common/address.h"
 #include "common/build_info.h"
 #include "common/log.h"
@@ -25,8 +28,11 @@
 #include "worker/daemon/daemon.h"
 #include "worker/daemon/devices.h"
 #include "worker/daemon/environment.h"
+#include "worker/daemon/gpu_telemetry.h"
+#include "worker/daemon/gpus.h"
 #include "worker/daemon/state_directory.h"
 #include "worker/daemon/supervisor.h"
+#include "worker/gpu_metrics.h"
 #include "worker/metrics.h"
 #include "worker/metrics_page_adapter.h"
 #include "worker/service/address.h"
@@ -38,7 +44,7 @@ namespace {
 struct Flags {
   std::string controller = "127.0.0.1:7070";
   std::string state = "trainyard-worker-state";
-  uint32_t devices = 1;
+  std::string devices = "auto";
   double cores = 0;
   std::vector<std::string> roots;
   std::string interface;
@@ -65,7 +71,10 @@ void AddFlags(CLI::App& app, Flags& flags) {
       ->capture_default_str();
   app.add_option("--state", flags.state, "Directory of this worker alone: its id, ranks and logs")
       ->capture_default_str();
-  app.add_option("--devices", flags.devices, "CPU ranks that this machine takes at once")
+  app.add_option(
+         "--devices", flags.devices,
+         "What this machine offers: cuda, its GPUs (of CUDA_VISIBLE_DEVICES, where that is "
+         "set); a number, so many CPU ranks; auto, GPUs where it has any, or else one CPU rank")
       ->capture_default_str();
   app.add_option(
          "--cores", flags.cores,
@@ -99,6 +108,26 @@ void AddFlags(CLI::App& app, Flags& flags) {
       ->capture_default_str();
 }
 
+absl::StatusOr<std::vector<Device>> OfferedDevices(const Flags& flags,
+                                                   const DaemonOptions& options) {
+  const bool automatic = flags.devices == "auto";
+  DeviceOptions cpu = {.cores = flags.cores,
+                       .trainer = options.trainer,
+                       .environment = options.environment,
+                       .best_rates = options.state_directory + "/measured.json"};
+  if (automatic || flags.devices == "cuda") {
+    GpuOptions gpu = {.cores = flags.cores, .cuda_version = CudaVersion()};
+    if (const char* visible = std::getenv("CUDA_VISIBLE_DEVICES")) gpu.visible = visible;
+    absl::StatusOr<std::vector<Device>> gpus = GpuDevices(gpu);
+    if (gpus.ok() || !automatic) return gpus;
+    LogInfo("no_gpus", {{"reason", gpus.status().message()}, {"offered", "one CPU rank"}});
+  } else if (!absl::SimpleAtoi(flags.devices, &cpu.devices)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--devices ", flags.devices, ": wanted auto, cuda or a number of CPU ranks"));
+  }
+  return CpuDevices(cpu);
+}
+
 // Paths become absolute, and defaults that depend on this machine are filled in.
 absl::StatusOr<DaemonOptions> Resolve(const Flags& flags, const StateDirectory& state) {
   DaemonOptions options;
@@ -127,11 +156,7 @@ absl::StatusOr<DaemonOptions> Resolve(const Flags& flags, const StateDirectory& 
   }
   options.patience = channel::Patience(absl::Seconds(flags.patience_seconds));
   options.environment = TrainerEnvironment(environ);
-  ASSIGN_OR_RETURN(options.devices, CpuDevices({.devices = flags.devices,
-                                                .cores = flags.cores,
-                                                .trainer = options.trainer,
-                                                .environment = options.environment,
-                                                .best_rates = state.path() + "/measured.json"}));
+  ASSIGN_OR_RETURN(options.devices, OfferedDevices(flags, options));
   return options;
 }
 
@@ -173,6 +198,22 @@ void DrainAndEnd(Daemon& daemon, absl::Duration timeout) {
   WaitOrSignal([&] { return daemon.idle(); }, absl::Seconds(2));
 }
 
+// What watches the GPUs that are offered, if any.
+struct GpuWatch {
+  std::unique_ptr<GpuMetrics> metrics;
+  std::unique_ptr<GpuTelemetry> telemetry;
+};
+
+absl::StatusOr<GpuWatch> WatchGpus(const std::vector<Device>& devices,
+                                   prometheus::Registry& registry) {
+  GpuWatch watch;
+  if (!devices.front().gpu) return watch;
+  ASSIGN_OR_RETURN(auto nvml, Nvml::Open(kNvmlLibrary, CudaVersion()));
+  watch.metrics = std::make_unique<GpuMetrics>(registry);
+  watch.telemetry = std::make_unique<GpuTelemetry>(std::move(nvml), devices, *watch.metrics);
+  return watch;
+}
+
 absl::Status Serve(const Flags& flags) {
   RETURN_IF_ERROR(CheckMayUse("controller", flags.controller, flags.insecure));
   RETURN_IF_ERROR(CheckMayUse("metrics page", flags.metrics_listen, flags.insecure));
@@ -180,6 +221,7 @@ absl::Status Serve(const Flags& flags) {
   ASSIGN_OR_RETURN(const DaemonOptions options, Resolve(flags, *state));
   WorkerMetrics metrics(Hostname());
   ASSIGN_OR_RETURN(const MetricsPage page, ServeMetrics(flags.metrics_listen, metrics.registry()));
+  ASSIGN_OR_RETURN(const GpuWatch gpus, WatchGpus(options.devices, *metrics.registry()));
   ASSIGN_OR_RETURN(const auto daemon, Daemon::Create(options, metrics));
   if (flags.insecure && !ParseAddress(flags.controller)->loopback()) {
     LogWarning("insecure", {{"controller", flags.controller}, {"encryption", "none"}});

@@ -28,6 +28,10 @@ Device FromProto(const v1::Device& device) {
   for (const v1::PeakRate& peak : device.peak()) {
     out.peaks.push_back({peak.dtype(), peak.flops(), peak.measured()});
   }
+  if (device.has_gpu()) {
+    out.gpu = Gpu{device.gpu().index(), device.gpu().uuid(), device.gpu().driver_version(),
+                  device.gpu().compute_capability()};
+  }
   return out;
 }
 
@@ -177,6 +181,12 @@ v1::Worker ToProto(const Worker& worker, const Coordinator::Holders& holders) {
       p->set_dtype(peak.dtype);
       p->set_flops(peak.flops);
       p->set_measured(peak.measured);
+    }
+    if (device.gpu) {
+      d->mutable_gpu()->set_index(device.gpu->index);
+      d->mutable_gpu()->set_uuid(device.gpu->uuid);
+      d->mutable_gpu()->set_driver_version(device.gpu->driver_version);
+      d->mutable_gpu()->set_compute_capability(device.gpu->compute_capability);
     }
     if (const auto holder = holders.find({r.worker_id, device.index}); holder != holders.end()) {
       d->set_job_id(holder->second.job_id);

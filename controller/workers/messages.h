@@ -22,6 +22,13 @@ struct PeakRate {
   bool measured = false;
 };
 
+struct Gpu {
+  uint32_t index = 0;  // NVML's.
+  std::string uuid;
+  std::string driver_version;
+  std::string compute_capability;
+};
+
 struct Device {
   uint32_t index = 0;
   DeviceKind kind = DeviceKind::kCpu;
@@ -29,6 +36,7 @@ struct Device {
   uint64_t memory_bytes = 0;
   uint32_t threads = 0;
   std::vector<PeakRate> peaks;  // Empty where unknown.
+  std::optional<Gpu> gpu;
 };
 
 struct RankStatus {

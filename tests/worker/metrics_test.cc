@@ -36,7 +36,7 @@ channel::Step Step() {
 TEST(WorkerMetricsTest, PromtoolAcceptsThePage) {
   TemporaryDirectory directory;
   WorkerMetrics metrics("host");
-  metrics.RankStarted({"job", 1, 0}, 0);
+  metrics.RankStarted({"job", 1, 0}, {.index = 0});
   metrics.StepFinished({"job", 1, 0}, Step());
   const std::string file = directory.path() + "/page";
   std::ofstream(file) << Page(metrics);
@@ -47,7 +47,7 @@ TEST(WorkerMetricsTest, PromtoolAcceptsThePage) {
 TEST(WorkerMetricsTest, CarriesWhatTheRanksSaidOverAttempts) {
   WorkerMetrics metrics("host");
   for (uint64_t epoch = 1; epoch <= 2; ++epoch) {
-    metrics.RankStarted({"job", epoch, 3}, 1);
+    metrics.RankStarted({"job", epoch, 3}, {.index = 1});
     metrics.StepFinished({"job", epoch, 3}, Step());
   }
   const std::string page = Page(metrics);
@@ -58,10 +58,19 @@ TEST(WorkerMetricsTest, CarriesWhatTheRanksSaidOverAttempts) {
   EXPECT_THAT(page, HasSubstr("Hostname=\"host\""));
 }
 
+// Bug it must catch: labels that join with no series of the DCGM exporter.
+TEST(WorkerMetricsTest, NamesARanksGpuAsTheDcgmExporterDoes) {
+  WorkerMetrics metrics("host");
+  metrics.RankStarted({"job", 1, 0}, {.index = 1, .gpu = Gpu{.index = 5, .uuid = "GPU-8a56"}});
+  EXPECT_THAT(Page(metrics),
+              HasSubstr("trainyard_device_info{Hostname=\"host\",UUID=\"GPU-8a56\",gpu=\"5\","
+                        "job_id=\"job\",rank=\"0\"} 1"));
+}
+
 TEST(WorkerMetricsTest, SeriesOfAnEndedRankGoAfterAWhile) {
   WorkerMetrics metrics("host");
   const RankId id = {"job", 1, 0};
-  metrics.RankStarted(id, 0);
+  metrics.RankStarted(id, {.index = 0});
   metrics.StepFinished(id, Step());
   metrics.RankEnded(id, absl::Seconds(100));
   metrics.Expire(absl::Seconds(200));

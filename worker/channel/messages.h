@@ -40,6 +40,16 @@ struct CollectiveUse {
   double seconds = 0;
 };
 
+// How a GPU fares; absent what it does not tell.
+struct GpuReading {
+  std::optional<double> utilization = {};        // 0 to 1: the share of time in which a kernel ran.
+  std::optional<double> memory_used_bytes = {};  // By everybody.
+  std::optional<double> power_watts = {};
+  std::optional<double> sm_clock_hertz = {};
+  std::optional<double> temperature_celsius = {};
+  std::vector<std::string> throttle_reasons = {};  // Why its clock is held down: "sw_power_cap".
+};
+
 // One optimizer step as this rank saw it; all times but `data` and `checkpoint` sum to `seconds`.
 struct Step {
   uint64_t step = 0;

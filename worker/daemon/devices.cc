@@ -139,6 +139,13 @@ std::vector<std::vector<int>> DivideProcessors(const std::vector<int>& usable, u
   return divided;
 }
 
+absl::StatusOr<double> SharedCores(double cores) {
+  const size_t usable = std::max<size_t>(1, UsableProcessors().size());
+  if (cores >= 0 && cores <= double(usable)) return cores > 0 ? cores : double(usable);
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--cores ", cores, " is not above 0 and at most this machine's ", usable, " usable cores"));
+}
+
 absl::StatusOr<std::vector<Device>> CpuDevices(const DeviceOptions& options) {
   const std::vector<int> usable = UsableProcessors();
   const uint32_t cores = uint32_t(std::max<size_t>(1, usable.size()));
@@ -146,12 +153,7 @@ absl::StatusOr<std::vector<Device>> CpuDevices(const DeviceOptions& options) {
     return absl::InvalidArgumentError(
         absl::StrCat("--devices ", options.devices, " is not between 1 and ", kMaxDevices));
   }
-  if (!(options.cores >= 0 && options.cores <= cores)) {
-    return absl::InvalidArgumentError(absl::StrCat("--cores ", options.cores,
-                                                   " is not above 0 and at most this machine's ",
-                                                   cores, " usable cores"));
-  }
-  const double shared_cores = options.cores > 0 ? options.cores : cores;
+  ASSIGN_OR_RETURN(const double shared_cores, SharedCores(options.cores));
   const CpuShare share = ShareOf(shared_cores, options.devices);
   Device device;
   device.model = absl::StrCat("cpu (", share.threads, share.threads == 1 ? " thread" : " threads");

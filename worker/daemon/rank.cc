@@ -12,6 +12,7 @@
 #include "common/files.h"
 #include "common/log.h"
 #include "common/status_macros.h"
+#include "worker/daemon/environment.h"
 #include "worker/daemon/supervisor.h"
 
 namespace trainyard {
@@ -67,7 +68,9 @@ void Rank::Launch(const std::string& config, channel::ChannelServer::Callbacks c
   const DaemonOptions& options = shared_.options;
   const std::string marker = RankDirectory::Marker(directory_.path());
   std::vector<std::string> environment = options.environment;
-  environment.push_back(absl::StrCat("OMP_NUM_THREADS=", options.devices[device_].threads));
+  for (std::string& entry : DeviceEnvironment(options.devices[device_])) {
+    environment.push_back(std::move(entry));
+  }
   environment.push_back(marker);
   const auto start = [&]() -> absl::Status {
     RETURN_IF_ERROR(MakeDirectories(directory_.path()));
@@ -99,7 +102,7 @@ void Rank::Launch(const std::string& config, channel::ChannelServer::Callbacks c
     return;
   }
   phase_ = Phase::kRunning;
-  shared_.metrics.RankStarted(id_, device_);
+  shared_.metrics.RankStarted(id_, shared_.options.devices[device_]);
   shared_.outbox.Add(Status());
   LogInfo("rank_started", {{"rank", id_.Name()}, {"device", device_}, {"pid", supervisor_.pid}});
 }
@@ -145,7 +148,10 @@ void Rank::Adopt(channel::ChannelServer::Callbacks callbacks) {
   } else {
     LogError("channel_failed", {{"rank", id_.Name()}, {"error", channel.status().message()}});
   }
-  shared_.metrics.RankStarted(id_, device_);
+  // An earlier daemon may have had more devices.
+  const std::vector<Device>& devices = shared_.options.devices;
+  shared_.metrics.RankStarted(
+      id_, device_ < devices.size() ? devices[device_] : Device{.index = device_});
   LogInfo("rank_adopted", {{"rank", id_.Name()}, {"pid", supervisor_.pid}});
 }
 

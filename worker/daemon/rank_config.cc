@@ -29,6 +29,7 @@ absl::StatusOr<std::string> TrainerConfig(const RankConfig& config,
                {"epoch", config.order.epoch},
                {"rank", config.rank.rank},
                {"world", config.order.world},
+               {"device_kind", config.device.gpu ? "CUDA" : "CPU"},
                {"device", config.rank.device},
                {"threads", config.device.threads},
                {"processors", config.device.processors},
@@ -39,6 +40,7 @@ absl::StatusOr<std::string> TrainerConfig(const RankConfig& config,
                {"exit_report", directory.File("trainer_exit.json")},
                {"patience_seconds", absl::ToDoubleSeconds(config.patience.step())},
                {"checkpoints", config.order.checkpoints}};
+  if (config.device.gpu) rank["device_uuid"] = config.device.gpu->uuid;
   const auto peak = config.device.peak_flops.find(ComputeDtype(job));
   if (peak != config.device.peak_flops.end()) rank["peak_flops"] = peak->second;
   const json whole = {{"version", 1}, {"job", std::move(job)}, {"rank", std::move(rank)}};

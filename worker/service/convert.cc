@@ -144,7 +144,7 @@ void Fill(const Draining&, v1::ConnectRequest& request) { request.mutable_draini
 v1::Device ToProto(const Device& device) {
   v1::Device out;
   out.set_index(device.index);
-  out.set_kind(v1::DEVICE_KIND_CPU);
+  out.set_kind(device.gpu ? v1::DEVICE_KIND_CUDA : v1::DEVICE_KIND_CPU);
   out.set_model(ValidUtf8(device.model));
   out.set_memory_bytes(device.memory_bytes);
   out.set_threads(device.threads);
@@ -152,7 +152,14 @@ v1::Device ToProto(const Device& device) {
     v1::PeakRate& rate = *out.add_peak();
     rate.set_dtype(dtype);
     rate.set_flops(flops);
-    rate.set_measured(true);
+    rate.set_measured(!device.gpu);
+  }
+  if (device.gpu) {
+    v1::Gpu& gpu = *out.mutable_gpu();
+    gpu.set_index(device.gpu->index);
+    gpu.set_uuid(ValidUtf8(device.gpu->uuid));
+    gpu.set_driver_version(ValidUtf8(device.gpu->driver_version));
+    gpu.set_compute_capability(device.gpu->compute_capability);
   }
   return out;
 }

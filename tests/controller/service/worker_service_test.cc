@@ -335,5 +335,31 @@ TEST_F(WorkerServiceTest, SecondStreamOfAWorkerEndsTheFirst) {
   second->Await([](const auto& m) { return m.has_registered(); });
 }
 
+// What the worker says of a GPU is what clients are told.
+TEST_F(WorkerServiceTest, AGpuIsListedAsItsWorkerRegisteredIt) {
+  v1::Device gpu;
+  gpu.set_index(1);
+  gpu.set_kind(v1::DEVICE_KIND_CUDA);
+  gpu.set_model("NVIDIA H200");
+  gpu.set_memory_bytes(150'000'000'000);
+  gpu.mutable_gpu()->set_index(5);
+  gpu.mutable_gpu()->set_uuid("GPU-8a56a4bc");
+  gpu.mutable_gpu()->set_driver_version("580.65.06");
+  gpu.mutable_gpu()->set_compute_capability("9.0");
+  auto* peak = gpu.add_peak();
+  peak->set_dtype("bf16");
+  peak->set_flops(989e12);
+  ScriptedWorker worker(channel_, "w", 0, {}, {},
+                        [&](v1::Register& message) { *message.add_devices() = gpu; });
+  worker.Await([](const auto& m) { return m.has_registered(); });
+  v1::GetWorkerRequest request;
+  request.set_worker_id("w");
+  v1::GetWorkerResponse response;
+  grpc::ClientContext context;
+  ASSERT_TRUE(cluster_->GetWorker(&context, request, &response).ok());
+  ASSERT_EQ(response.worker().devices_size(), 1);
+  EXPECT_EQ(response.worker().devices(0).SerializeAsString(), gpu.SerializeAsString());
+}
+
 }  // namespace
 }  // namespace trainyard::controller

@@ -30,7 +30,8 @@ class ScriptedWorker {
  public:
   ScriptedWorker(const std::shared_ptr<grpc::Channel>& channel, const std::string& id,
                  uint32_t devices, const std::vector<v1::RankStatus>& running = {},
-                 const std::vector<std::string>& roots = {})
+                 const std::vector<std::string>& roots = {},
+                 const std::function<void(v1::Register&)>& edit = nullptr)
       : id_(id), stub_(v1::WorkerService::NewStub(channel)), stream_(stub_->Connect(&context_)) {
     v1::ConnectRequest request;
     auto* m = request.mutable_register_();
@@ -50,6 +51,7 @@ class ScriptedWorker {
     }
     for (const v1::RankStatus& status : running) *m->add_running() = status;
     for (const std::string& root : roots) m->add_roots(root);
+    if (edit) edit(*m);
     stream_->Write(request);
     reader_ = std::thread([this] { Read(); });
   }

@@ -162,10 +162,21 @@ TEST_F(DevicesTest, CountsBeyondTheMachineAreRefused) {
 }
 
 TEST(EnvironmentTest, OnlyTheNamedVariablesPass) {
-  const char* const environment[] = {"PATH=/bin", "LD_PRELOAD=x.so", "PATHOLOGY=1",
-                                     "NCCL_DEBUG=INFO", nullptr};
+  const char* const environment[] = {"PATH=/bin",       "LD_PRELOAD=x.so",          "PATHOLOGY=1",
+                                     "NCCL_DEBUG=INFO", "CUDA_VISIBLE_DEVICES=0,1", nullptr};
   EXPECT_THAT(TrainerEnvironment(environment),
               ElementsAre("PATH=/bin", "NCCL_DEBUG=INFO", "OMP_WAIT_POLICY=passive"));
+}
+
+// Bug it must catch: every rank of a machine on its first GPU.
+TEST(EnvironmentTest, ARankSeesItsOwnGpuAlone) {
+  const Device cpu = {.index = 1, .threads = 3};
+  EXPECT_THAT(DeviceEnvironment(cpu), ElementsAre("OMP_NUM_THREADS=3", "CUDA_VISIBLE_DEVICES="));
+  const Device gpu = {.index = 1,
+                      .threads = 2,
+                      .gpu = Gpu{.index = 5, .uuid = "GPU-8a56", .driver_version = "580"}};
+  EXPECT_THAT(DeviceEnvironment(gpu),
+              ElementsAre("OMP_NUM_THREADS=2", "CUDA_VISIBLE_DEVICES=GPU-8a56"));
 }
 
 }  // namespace

@@ -1,8 +1,9 @@
 // A trainer without an engine: does one after the other what the list `do` in its job config says.
 //
 //   ready | step:N (records up to N) | checkpoint:N | set:KEY=VALUE | get:KEY (prints the value)
-//   print:TEXT | flood:BYTES | fork (a child in a session of its own that never ends)
-//   ignore_sigterm | report:CAUSE:MESSAGE | flush | wait_stop | wait | kill:SIGNAL | exit:CODE
+//   print:TEXT | print_environment:NAME | flood:BYTES | fork (a child in a session of its own that
+//   never ends) ignore_sigterm | report:CAUSE:MESSAGE | flush | wait_stop | wait | kill:SIGNAL |
+//   exit:CODE
 //
 // `fake_trainer --measure --threads N` answers as a trainer does.
 
@@ -55,6 +56,10 @@ class FakeTrainer {
                 << std::flush;
     }
     if (verb == "print") std::cout << argument << "\n" << std::flush;
+    if (verb == "print_environment") {
+      const char* value = std::getenv(argument.c_str());
+      std::cout << argument << "=" << (value == nullptr ? "(unset)" : value) << "\n" << std::flush;
+    }
     if (verb == "flood") Flood(std::stoull(argument));
     if (verb == "fork") Fork();
     if (verb == "ignore_sigterm") ::signal(SIGTERM, SIG_IGN);

@@ -85,6 +85,34 @@ TEST(RankConfigTest, HasTheJobAsItCameAndThePeakOfItsDtype) {
   EXPECT_EQ(config["rank"]["memory_bytes"], uint64_t{5} << 30);
   EXPECT_EQ(config["rank"]["checkpoints"][0], "/data/step-2");
   EXPECT_EQ(config["rank"]["socket"], directory.path() + "/ranks/job.4.0/socket");
+  EXPECT_EQ(config["rank"]["device_kind"], "CPU");
+  EXPECT_FALSE(config["rank"].contains("device_uuid"));
+}
+
+TEST(RankConfigTest, NamesTheGpuWithItsMemoryAndTheDataSheetsPeak) {
+  TemporaryDirectory directory;
+  StartOrder order = Order("job", 4, {});
+  const Device device = {.index = 2,
+                         .model = "NVIDIA H200",
+                         .memory_bytes = 150'000'000'000,
+                         .threads = 4,
+                         .peak_flops = {{"bf16", 989e12}, {"f32", 67e12}},
+                         .gpu = Gpu{.index = 6, .uuid = "GPU-8a56", .driver_version = "580"}};
+  const std::vector<std::string> roots = {"/data"};
+  const auto rank = [&](const char* precision) {
+    order.job_config = nlohmann::json{{"precision", precision}}.dump();
+    const auto text = TrainerConfig({order, {0, 2}, device, roots, "eth0"},
+                                    RankDirectory(directory.path(), {"job", 4, 0}));
+    return nlohmann::json::parse(text.value_or("{}"))["rank"];
+  };
+  const nlohmann::json bf16 = rank("BF16");
+  EXPECT_EQ(bf16["device_kind"], "CUDA");
+  EXPECT_EQ(bf16["device"], 2);
+  EXPECT_EQ(bf16["device_uuid"], "GPU-8a56");
+  EXPECT_EQ(bf16["memory_bytes"], 150'000'000'000);
+  EXPECT_EQ(bf16["peak_flops"], 989e12);
+  EXPECT_EQ(rank("F32")["peak_flops"], 67e12);
+  EXPECT_FALSE(rank("F64").contains("peak_flops"));
 }
 
 TEST(StateDirectoryTest, TheWorkerKeepsItsIdAndASecondDaemonIsRefused) {

@@ -43,6 +43,22 @@ TEST(ConvertTest, CollectivesTravelWithTheStep) {
   EXPECT_EQ(said.collectives(0).seconds(), 0.5);
 }
 
+TEST(ConvertTest, ADeviceIsAGpuOrAMeasuredCpuRank) {
+  Device device = {.index = 1, .model = "cpu", .threads = 2, .peak_flops = {{"bf16", 2e11}}};
+  const v1::Device cpu = ToProto(device);
+  EXPECT_EQ(cpu.kind(), v1::DEVICE_KIND_CPU);
+  EXPECT_TRUE(cpu.peak(0).measured());
+  EXPECT_FALSE(cpu.has_gpu());
+  device.gpu = Gpu{5, "GPU-8a56", "580.65.06", "9.0"};
+  const v1::Device gpu = ToProto(device);
+  EXPECT_EQ(gpu.kind(), v1::DEVICE_KIND_CUDA);
+  EXPECT_FALSE(gpu.peak(0).measured());  // A data sheet's.
+  EXPECT_EQ(gpu.gpu().index(), 5u);
+  EXPECT_EQ(gpu.gpu().uuid(), "GPU-8a56");
+  EXPECT_EQ(gpu.gpu().driver_version(), "580.65.06");
+  EXPECT_EQ(gpu.gpu().compute_capability(), "9.0");
+}
+
 TEST(ConvertTest, WhatWasLoadedAndRefusedIsSaidWithReady) {
   RankStatus status = {{"job", 1, 0}, RankState::kReady, {}, 0};
   status.ready = {.step = 40, .refused = {std::string(2000, 'x'), "step-60: \xff"}};

@@ -10,7 +10,9 @@
 #include <map>
 
 #include "absl/strings/match.h"
+#include "common/build_info.h"
 #include "common/files.h"
+#include "tests/testing/fake_nvml/fake_nvml.h"
 #include "tests/worker/daemon/testing.h"
 #include "tests/worker/service/fake_controller.h"
 #include "worker/daemon/processes.h"
@@ -20,6 +22,8 @@ namespace trainyard {
 namespace {
 
 using ::testing::HasSubstr;
+
+bool WithCuda() { return CudaVersion() != std::string("none"); }
 
 class WorkerProgramTest : public ::testing::Test {
  protected:
@@ -51,7 +55,7 @@ class WorkerProgramTest : public ::testing::Test {
                    {"--trainer", FakeTrainer()}};
     for (const auto& [name, value] : changed) flags[name] = value;
     Command command = {.arguments = {WorkerProgram()},
-                       .environment = {"PATH=/usr/bin:/bin"},
+                       .environment = environment_,
                        .output = directory_.path() + "/output"};
     for (const auto& [name, value] : flags) {
       command.arguments.push_back(name);
@@ -82,6 +86,7 @@ class WorkerProgramTest : public ::testing::Test {
     EXPECT_EQ(exited.signal(), SIGKILL);
   }
 
+  std::vector<std::string> environment_ = {"PATH=/usr/bin:/bin"};
   FakeController controller_;
   TemporaryDirectory directory_;
   pid_t worker_ = 0;
@@ -97,6 +102,29 @@ TEST_F(WorkerProgramTest, SaysWhenItIsReadyAndWhatItHas) {
   EXPECT_EQ(registered.devices(0).threads(), 1u);
   EXPECT_EQ(registered.devices(0).peak_size(), 3);
   EXPECT_TRUE(registered.devices(0).peak(0).measured());
+}
+
+// As a machine with GPUs: NVML is found where the system's loader looks.
+TEST_F(WorkerProgramTest, OffersGpusWhereThereAreAnyAndARankOnOneSeesItAlone) {
+  SetFakeMachine(directory_.path(), FakeMachine(4));
+  environment_.push_back(std::string("FAKE_NVML=") + std::getenv("FAKE_NVML"));
+  environment_.push_back("LD_LIBRARY_PATH=" + FakeNvmlDirectory());
+  environment_.push_back("CUDA_VISIBLE_DEVICES=2,3");
+  Start({{"--devices", "auto"}});
+  const v1::Register registered = controller_.AwaitRegister(1);
+  if (!WithCuda()) {  // Its trainer could not use them.
+    EXPECT_EQ(registered.devices(0).kind(), v1::DEVICE_KIND_CPU);
+    return;
+  }
+  ASSERT_EQ(registered.devices_size(), 2);
+  EXPECT_EQ(registered.devices(0).kind(), v1::DEVICE_KIND_CUDA);
+  EXPECT_EQ(registered.devices(0).model(), "NVIDIA H100 80GB HBM3");
+  EXPECT_EQ(registered.devices(0).gpu().index(), 2u);
+  RunRank({"print_environment:CUDA_VISIBLE_DEVICES", "ready", "wait"});
+  const std::string rank = state() + "/ranks/job.1.0";
+  EXPECT_TRUE(WaitFor([&] { return absl::StrContains(LogText(rank), "\n"); }));
+  EXPECT_EQ(LogText(rank), "CUDA_VISIBLE_DEVICES=" + FakeH100(2)["uuid"].get<std::string>() + "\n");
+  EXPECT_THAT(ReadFile(rank + "/config.json").value_or(""), HasSubstr("\"device_kind\": \"CUDA\""));
 }
 
 TEST_F(WorkerProgramTest, AfterKillNineANewOneAdoptsTheRanksUnderTheSameName) {
@@ -162,6 +190,10 @@ TEST_F(WorkerProgramTest, WrongFlagsAreSaidAndEndIt) {
   EXPECT_THAT(Output(), HasSubstr("--root /nonexistent"));
   EXPECT_EQ(exit_code({{"--devices", "0"}}), 2);
   EXPECT_THAT(Output(), HasSubstr("--devices 0 is not between 1"));
+  EXPECT_EQ(exit_code({{"--devices", "gpu"}}), 2);
+  EXPECT_THAT(Output(), HasSubstr("--devices gpu: wanted auto, cuda or a number"));
+  EXPECT_EQ(exit_code({{"--devices", "cuda"}}), 1);
+  EXPECT_THAT(Output(), HasSubstr(WithCuda() ? "no NVIDIA driver" : "no kernels for GPUs"));
   EXPECT_EQ(exit_code({{"--patience", "0"}}), 2);
   EXPECT_EQ(exit_code({{"--cores", "0"}}), 2);
   EXPECT_EQ(exit_code({{"--cores", "100000"}}), 2);

@@ -1,0 +1,120 @@
+// How GPUs fare, on a machine that a fake NVML describes: what the metrics page and the step
+// records get of it, while all is well and once a GPU is lost.
+
+#include "worker/daemon/gpu_telemetry.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "absl/strings/match.h"
+#include "prometheus/text_serializer.h"
+#include "tests/testing/fake_nvml/fake_nvml.h"
+#include "tests/worker/daemon/testing.h"
+#include "worker/daemon/gpus.h"
+
+namespace trainyard {
+namespace {
+
+using nlohmann::json;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class GpuTelemetryTest : public ::testing::Test {
+ protected:
+  GpuTelemetryTest() { SetFakeMachine(directory_.path(), machine_); }
+
+  void Start() {
+    auto gpus = GpuDevices({.cuda_version = "13.0.48", .library = FakeNvmlLibrary()});
+    auto nvml = Nvml::Open(FakeNvmlLibrary(), "13.0.48");
+    ASSERT_TRUE(gpus.ok() && nvml.ok()) << gpus.status() << nvml.status();
+    telemetry_.emplace(*std::move(nvml), *std::move(gpus), metrics_, absl::Milliseconds(5));
+  }
+  void Change(const std::function<void(json&)>& change) {
+    change(machine_);
+    SetFakeMachine(directory_.path(), machine_);
+  }
+  std::string Page() { return prometheus::TextSerializer().Serialize(registry_.Collect()); }
+  // Of the first GPU; the labels stand in the order of the alphabet.
+  bool Shows(const std::string& name, const std::string& value, const std::string& more = "") {
+    return absl::StrContains(Page(), "\ntrainyard_gpu_" + name +
+                                         "{UUID=\"GPU-0a56a4bc-e184-a047-2620-be19fdf913d5\","
+                                         "gpu=\"0\"" +
+                                         more + "} " + value + "\n");
+  }
+
+  TemporaryDirectory directory_;
+  json machine_ = FakeMachine(2);
+  prometheus::Registry registry_;
+  GpuMetrics metrics_{registry_};
+  std::optional<GpuTelemetry> telemetry_;
+};
+
+TEST_F(GpuTelemetryTest, EveryGpuIsOnThePageWhichPromtoolAccepts) {
+  Change([](json& machine) { machine["xids"] = {{{"gpu", 1}, {"xid", 13}}}; });
+  Start();
+  ASSERT_TRUE(WaitFor([&] { return absl::StrContains(Page(), "xid=\"13\""); }));
+  EXPECT_TRUE(Shows("utilization_ratio", "0.97"));
+  EXPECT_TRUE(Shows("memory_used_bytes", "1000000000"));
+  EXPECT_TRUE(Shows("memory_bytes", "85000000000"));
+  EXPECT_TRUE(Shows("power_watts", "612.5"));
+  EXPECT_TRUE(Shows("sm_clock_hertz", "1755000000"));
+  EXPECT_TRUE(Shows("temperature_celsius", "61"));
+  EXPECT_TRUE(Shows("throttled", "1", ",reason=\"sw_power_cap\""));
+  EXPECT_TRUE(Shows("throttled", "0", ",reason=\"hw_thermal_slowdown\""));
+  EXPECT_TRUE(Shows("lost", "0"));
+  EXPECT_THAT(Page(), HasSubstr("gpu=\"1\",xid=\"13\"} 1\n"));
+  const std::string file = directory_.path() + "/page";
+  std::ofstream(file) << Page();
+  EXPECT_EQ(std::system(("promtool check metrics < " + file).c_str()), 0) << Page();
+}
+
+// Bug it must catch: a bit of NVML's under its neighbour's name.
+TEST_F(GpuTelemetryTest, ThrottleReasonsAreNvmlsBits) {
+  const auto nvml = Nvml::Open(FakeNvmlLibrary(), "13.0.48");
+  ASSERT_TRUE(nvml.ok()) << nvml.status();
+  const auto reasons = [&](uint64_t bits) {
+    Change([&](json& machine) { machine["gpus"][0]["clock_event_reasons"] = bits; });
+    return (*nvml)->Read(0)->throttle_reasons;
+  };
+  EXPECT_THAT(reasons(0x1), ElementsAre());  // Idle.
+  EXPECT_THAT(reasons(0x1fe), ElementsAre("applications_clocks_setting", "sw_power_cap",
+                                          "hw_slowdown", "sync_boost", "sw_thermal_slowdown",
+                                          "hw_thermal_slowdown", "hw_power_brake_slowdown"));
+  EXPECT_THAT(reasons(0x40), ElementsAre("hw_thermal_slowdown"));
+}
+
+// Bug it must catch: the last power of a GPU that is no more, for ever.
+TEST_F(GpuTelemetryTest, OfALostGpuNothingIsSaidButThat) {
+  Start();
+  ASSERT_TRUE(WaitFor([&] { return Shows("power_watts", "612.5"); }));
+  EXPECT_TRUE(telemetry_->Latest(0).has_value());
+  Change([](json& machine) {
+    machine["gpus"][0]["error"] = 15;
+    machine["xids"] = {{{"gpu", 0}, {"xid", 79}}};
+  });
+  ASSERT_TRUE(WaitFor([&] { return Shows("xid_errors_total", "1", ",xid=\"79\""); }));
+  ASSERT_TRUE(WaitFor([&] { return Shows("lost", "1"); }));
+  EXPECT_FALSE(Shows("power_watts", "612.5"));
+  EXPECT_FALSE(Shows("throttled", "1", ",reason=\"sw_power_cap\""));
+  EXPECT_THAT(Page(), HasSubstr("last_reading_timestamp_seconds{UUID=\"GPU-0a56a4bc"));
+  EXPECT_FALSE(telemetry_->Latest(0).has_value());
+  EXPECT_TRUE(telemetry_->Latest(1).has_value());  // Its neighbour is well.
+  Change([](json& machine) { machine["gpus"][0].erase("error"); });
+  EXPECT_TRUE(WaitFor([&] { return Shows("lost", "0") && Shows("power_watts", "612.5"); }));
+}
+
+TEST_F(GpuTelemetryTest, WhatAGpuDoesNotTellIsAbsent) {
+  Change([](json& machine) { machine["gpus"][0].erase("power"); });
+  Start();
+  ASSERT_TRUE(WaitFor([&] { return telemetry_->Latest(0).has_value(); }));
+  EXPECT_FALSE(telemetry_->Latest(0)->power_watts.has_value());
+  EXPECT_EQ(telemetry_->Latest(0)->sm_clock_hertz, 1.755e9);
+  EXPECT_THAT(Page(), Not(HasSubstr("power_watts{UUID=\"GPU-0a56a4bc")));
+  EXPECT_FALSE(telemetry_->Latest(7).has_value());
+}
+
+}  // namespace
+}  // namespace trainyard

@@ -1,0 +1,90 @@
+#include "worker/daemon/gpu_telemetry.h"
+
+#include <utility>
+
+#include "common/log.h"
+
+namespace trainyard {
+namespace {
+
+// Rounds after which a reading says nothing about now.
+constexpr int kStaleRounds = 5;
+// More in one round is a driver that repeats itself; the rest comes in the next.
+constexpr int kXidsPerRound = 64;
+
+}  // namespace
+
+GpuTelemetry::GpuTelemetry(std::unique_ptr<Nvml> nvml, std::vector<Device> gpus,
+                           GpuMetrics& metrics, absl::Duration interval)
+    : nvml_(std::move(nvml)),
+      gpus_(std::move(gpus)),
+      metrics_(metrics),
+      interval_(interval),
+      states_(gpus_.size()),
+      thread_([this] { Run(); }) {}
+
+GpuTelemetry::~GpuTelemetry() {
+  {
+    const std::lock_guard lock(mutex_);
+    closing_ = true;
+  }
+  wake_.notify_all();
+  thread_.join();
+}
+
+std::optional<channel::GpuReading> GpuTelemetry::Latest(uint32_t device) const {
+  const std::lock_guard lock(mutex_);
+  if (device >= states_.size()) return std::nullopt;
+  const State& state = states_[device];
+  if (RealClock().Monotonic() - state.read_at > kStaleRounds * interval_) return std::nullopt;
+  return state.reading;
+}
+
+void GpuTelemetry::Run() {
+  for (const Device& gpu : gpus_) {
+    if (const absl::Status status = nvml_->WatchXids(gpu.gpu->index); !status.ok()) {
+      LogWarning("xids_unknown", {{"uuid", gpu.gpu->uuid}, {"error", status.message()}});
+    }
+  }
+  for (;;) {
+    ReadAll();
+    ReadXids();
+    std::unique_lock lock(mutex_);
+    const auto closing = [&] { return closing_; };
+    if (wake_.wait_for(lock, absl::ToChronoNanoseconds(interval_), closing)) return;
+  }
+}
+
+void GpuTelemetry::ReadAll() {
+  for (size_t i = 0; i < gpus_.size(); ++i) {
+    const Device& gpu = gpus_[i];
+    const absl::StatusOr<channel::GpuReading> read = nvml_->Read(gpu.gpu->index);
+    std::optional<channel::GpuReading> reading;
+    if (read.ok()) reading = *read;
+    metrics_.Show(gpu, reading, RealClock().Now());
+    metrics_.ShowLost(gpu, absl::IsUnavailable(read.status()));
+    const std::lock_guard lock(mutex_);
+    if (read.status() != states_[i].status) {
+      LogWarning(
+          read.ok() ? "gpu_read_again" : "gpu_not_read",
+          {{"gpu", gpu.gpu->index}, {"uuid", gpu.gpu->uuid}, {"why", read.status().message()}});
+    }
+    states_[i] = {std::move(reading), RealClock().Monotonic(), read.status()};
+  }
+}
+
+void GpuTelemetry::ReadXids() {
+  for (int i = 0; i < kXidsPerRound; ++i) {
+    const absl::StatusOr<std::optional<GpuXid>> next = nvml_->NextXid();
+    if (!next.ok() || !*next)
+      return;  // An error of the set is one of its GPUs, which ReadAll says.
+    for (const Device& gpu : gpus_) {
+      if (gpu.gpu->index != (*next)->index) continue;
+      LogError("gpu_xid",
+               {{"xid", (*next)->xid}, {"gpu", gpu.gpu->index}, {"uuid", gpu.gpu->uuid}});
+      metrics_.XidHappened(gpu, (*next)->xid);
+    }
+  }
+}
+
+}  // namespace trainyard

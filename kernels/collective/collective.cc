@@ -66,6 +66,15 @@ Collective::Collective(std::string name, std::vector<int> members, int rank)
           absl::StrCat("group ", name_, ", rank ", rank, " of ", members_.size(), " (world rank ",
                        members_.at(size_t(rank)), ")"))) {}
 
+void Collective::Follow(const Backend& backend, const Exec& exec) {
+  backend_ = &backend;
+  exec_ = &exec;
+}
+
+void Collective::SettleDevice() const {
+  if (backend_ != nullptr) backend_->Synchronize(*exec_);
+}
+
 std::string Collective::OperationUnderWay() const {
   std::string text = absl::StrCat(Name(under_way_.op), " ", under_way_.sequence);
   if (under_way_.to >= 0) absl::StrAppend(&text, " to world rank ", under_way_.to);
@@ -105,6 +114,7 @@ void Collective::Note(FlightRecord record, int64_t sent, F&& f) {
   under_way_ = record;
   recorder_->Enter(record);
   const UnderWay under_way(activity_);
+  SettleDevice();
   const auto start = std::chrono::steady_clock::now();
   f();
   const std::chrono::nanoseconds took = std::chrono::steady_clock::now() - start;
@@ -219,6 +229,7 @@ ReceiveHandle Collective::PostReceive(Tensor data, int peer) {
                 .sequence = message.n + 1,
                 .bytes = int64_t(data.bytes()),
                 .from = world_rank(peer)};
+  SettleDevice();
   DoPostReceive(data, message);
   return message;
 }

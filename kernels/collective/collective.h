@@ -23,6 +23,7 @@
 
 #include "kernels/collective/activity.h"
 #include "kernels/collective/flight_recorder.h"
+#include "kernels/device/backend.h"
 #include "kernels/device/device_error.h"
 #include "kernels/device/tensor.h"
 
@@ -58,6 +59,11 @@ class Collective {
   int rank() const { return rank_; }  // In the group, as are all peers and roots below.
   int size() const { return int(members_.size()); }
   const std::vector<int>& members() const { return members_; }  // World ranks, in group order.
+
+  // From now on the tensors of operations lie in the memory of the device that `exec` runs on, and
+  // what `exec` has been given by then is done before each. Both must outlive the group. Without it
+  // they lie in the host's.
+  void Follow(const Backend& backend, const Exec& exec);
 
   // In place; f64, f32, bf16 (summed in f32), i64. Every rank ends with the same bits.
   void AllReduceSum(Tensor data);
@@ -106,6 +112,10 @@ class Collective {
  protected:
   Collective(std::string name, std::vector<int> members, int rank);
 
+  const Exec& followed() const {
+    CHECK(exec_ != nullptr) << "group " << name_ << " follows no Exec";
+    return *exec_;
+  }
   int world_rank(int peer) const { return members_[size_t(peer)]; }
   // "all_gather 17 of group data, rank 1 of 4 (world rank 3)": begins the message of a DeviceError.
   // Only during an operation.
@@ -142,6 +152,7 @@ class Collective {
     Note(record, SentBytes(record.op, record.bytes, size()), std::forward<F>(f));
   }
   void CheckPeer(int peer) const;
+  void SettleDevice() const;  // Of what is followed.
 
   const std::string name_;
   const std::vector<int> members_;
@@ -151,6 +162,8 @@ class Collective {
   std::vector<std::pair<Message, Tensor>> posted_receives_;  // Not waited for, in their order.
   std::vector<int64_t> equal_rows_;                          // Of AllToAll.
   FlightRecord under_way_;
+  const Backend* backend_ = nullptr;  // What it follows.
+  const Exec* exec_ = nullptr;
   GroupActivity* activity_ = nullptr;  // Of the world; null where nobody asked.
   std::array<Counters, kCollectiveOps> counters_;
   const std::shared_ptr<FlightRecorder> recorder_;  // GroupActivity keeps it beyond the group.

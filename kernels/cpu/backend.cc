@@ -2,6 +2,7 @@
 
 #include "kernels/device/backend.h"
 
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 
@@ -10,6 +11,20 @@
 
 namespace trainyard {
 namespace {
+
+// What a CPU is given is done when the call returns.
+class CpuEvent final : public Event {
+ public:
+  void Record(const Exec&) override { time_ = std::chrono::steady_clock::now(); }
+  void Await(const Exec&) const override {}
+  double SecondsSince(const Event& begin) const override {
+    const auto& from = static_cast<const CpuEvent&>(begin);
+    return std::chrono::duration<double>(time_ - from.time_).count();
+  }
+
+ private:
+  std::chrono::steady_clock::time_point time_;
+};
 
 class Cpu final : public Backend {
  public:
@@ -67,6 +82,9 @@ class Cpu final : public Backend {
     Register<SwiGluBackwardArgs, cpu::SwiGluBackward>();
     Register<SwiGluForwardArgs, cpu::SwiGluForward>();
   }
+
+  Exec NewExec(int threads) const override { return {.threads = threads}; }
+  std::unique_ptr<Event> NewEvent() const override { return std::make_unique<CpuEvent>(); }
 
   absl::StatusOr<Buffer> Allocate(size_t bytes) const override {
     constexpr size_t kAlign = 256, kAddressSpace = size_t{1} << 47;

@@ -1,5 +1,4 @@
 #include "kernels/add.h"
-
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/launch.h"
 

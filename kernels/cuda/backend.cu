@@ -1,20 +1,44 @@
 // The table of CUDA kernels, and their memory. Start at kernels.h.
 
-#include "kernels/device/backend.h"
-
 #include <cuda_runtime.h>
 
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/cuda/context.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/device/backend.h"
 
 namespace trainyard {
 namespace {
 
 using cuda::ThrowIfError;
+
+class CudaEvent final : public Event {
+ public:
+  CudaEvent() { ThrowIfError(cudaEventCreateWithFlags(&event_, cudaEventDefault), "event"); }
+  ~CudaEvent() override { cudaEventDestroy(event_); }
+  CudaEvent(const CudaEvent&) = delete;
+  void Record(const Exec& exec) override {
+    ThrowIfError(cudaEventRecord(event_, cuda::StreamOf(exec)), "event");
+  }
+  void Await(const Exec& exec) const override {
+    ThrowIfError(cudaStreamWaitEvent(cuda::StreamOf(exec), event_), "event");
+  }
+  double SecondsSince(const Event& begin) const override {
+    const auto& from = static_cast<const CudaEvent&>(begin);
+    ThrowIfError(cudaEventSynchronize(from.event_), "kernels");
+    ThrowIfError(cudaEventSynchronize(event_), "kernels");
+    float milliseconds = 0;
+    ThrowIfError(cudaEventElapsedTime(&milliseconds, from.event_, event_), "event");
+    return double(milliseconds) * 1e-3;
+  }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
 
 class Cuda final : public Backend {
  public:
@@ -40,6 +64,9 @@ class Cuda final : public Backend {
     Register<SwiGluForwardArgs, cuda::SwiGluForward>();
   }
 
+  Exec NewExec(int threads) const override { return cuda::NewExec(threads); }
+  std::unique_ptr<Event> NewEvent() const override { return std::make_unique<CudaEvent>(); }
+
   absl::StatusOr<Buffer> Allocate(size_t bytes) const override {
     void* data = nullptr;
     const cudaError_t error = cudaMalloc(&data, bytes);  // 256-byte aligned.
@@ -57,16 +84,13 @@ class Cuda final : public Backend {
     return buffer;
   }
 
-  void CopyToDevice(const Exec& exec, void* device, const void* host,
-                    size_t bytes) const override {
-    ThrowIfError(
-        cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, cuda::StreamOf(exec)),
-        "copy to the device");
+  void CopyToDevice(const Exec& exec, void* device, const void* host, size_t bytes) const override {
+    ThrowIfError(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, cuda::StreamOf(exec)),
+                 "copy to the device");
   }
   void CopyToHost(const Exec& exec, void* host, const void* device, size_t bytes) const override {
-    ThrowIfError(
-        cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, cuda::StreamOf(exec)),
-        "copy to the host");
+    ThrowIfError(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, cuda::StreamOf(exec)),
+                 "copy to the host");
     Synchronize(exec);
   }
   void Synchronize(const Exec& exec) const override {
@@ -81,8 +105,8 @@ absl::StatusOr<const Backend*> CudaBackend() {
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error != cudaSuccess || count == 0) {
     return absl::FailedPreconditionError(
-        absl::StrCat("no CUDA device: ", error != cudaSuccess ? cudaGetErrorString(error)
-                                                              : "the driver shows none"));
+        absl::StrCat("no CUDA device: ",
+                     error != cudaSuccess ? cudaGetErrorString(error) : "the driver shows none"));
   }
   cudaDeviceProp properties = {};
   ThrowIfError(cudaGetDeviceProperties(&properties, 0), "properties");

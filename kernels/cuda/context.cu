@@ -1,10 +1,9 @@
-#include "kernels/cuda/context.h"
-
 #include <cuda_runtime.h>
 
 #include <algorithm>
 #include <string>
 
+#include "kernels/cuda/context.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/device/device_error.h"
 
@@ -19,6 +18,12 @@ void ThrowIfError(cudaError_t error, const char* what) {
 Context::~Context() {
   kept_.clear();
   for (const Block& block : scratch_) cudaFree(block.data);
+  if (stream_ != nullptr) cudaStreamDestroy(stream_);
+}
+
+cudaStream_t Context::MakeStream() {
+  ThrowIfError(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "stream");
+  return stream_;
 }
 
 std::byte* Context::Scratch(size_t bytes) {
@@ -36,6 +41,14 @@ std::byte* Context::Scratch(size_t bytes) {
 Context& ContextOf(Exec& exec) {
   if (exec.context == nullptr) exec.context = std::make_shared<Context>();
   return *static_cast<Context*>(exec.context.get());
+}
+
+Exec NewExec(int threads) {
+  const auto context = std::make_shared<Context>();
+  return {.device = DeviceKind::kCuda,
+          .threads = threads,
+          .stream = context->MakeStream(),
+          .context = context};
 }
 
 std::byte* Scratch(Exec& exec, size_t bytes) { return ContextOf(exec).Scratch(bytes); }

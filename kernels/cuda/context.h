@@ -2,6 +2,8 @@
 
 #pragma once
 
+#include <cuda_runtime.h>
+
 #include <cstddef>
 #include <memory>
 #include <typeindex>
@@ -28,7 +30,10 @@ T& Kept(Exec& exec);
 
 class Context {
  public:
+  Context() = default;
+  Context(const Context&) = delete;
   ~Context();
+  cudaStream_t MakeStream();  // Its own; once.
   std::byte* Scratch(size_t bytes);
   std::shared_ptr<void>& kept(std::type_index type) { return kept_[type]; }
 
@@ -37,11 +42,15 @@ class Context {
     void* data;
     size_t bytes;
   };
+  cudaStream_t stream_ = nullptr;
   std::vector<Block> scratch_;  // The last is the largest.
   std::unordered_map<std::type_index, std::shared_ptr<void>> kept_;
 };
 
 Context& ContextOf(Exec& exec);
+
+// With a stream of its own, which ends with the last copy.
+Exec NewExec(int threads);
 
 template <typename T>
 T& Kept(Exec& exec) {

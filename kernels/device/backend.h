@@ -6,7 +6,7 @@
 #pragma once
 
 #include <any>
-#include <functional>
+#include <memory>
 #include <string>
 #include <typeindex>
 #include <unordered_map>
@@ -43,6 +43,18 @@ class Buffer {
   Free free_ = nullptr;
 };
 
+// A moment in the work of an Exec, recorded again and again. A view of the device's clock, too.
+class Event {
+ public:
+  virtual ~Event() = default;
+  // After what `exec` has been given so far.
+  virtual void Record(const Exec& exec) = 0;
+  // What `exec` is given from now on waits for the last Record.
+  virtual void Await(const Exec& exec) const = 0;
+  // Seconds from another event's Record to this one's; returns once both have come.
+  virtual double SecondsSince(const Event& begin) const = 0;
+};
+
 class Backend {
  public:
   Backend(DeviceKind device, std::string name) : device_(device), name_(std::move(name)) {}
@@ -63,6 +75,10 @@ class Backend {
   Kernel<Args> unchecked_kernel() const {
     return entry<Args>().unchecked;
   }
+
+  // Where kernels run, with what they keep: of its own, so that two run side by side.
+  virtual Exec NewExec(int threads) const = 0;
+  virtual std::unique_ptr<Event> NewEvent() const = 0;
 
   // 256-byte aligned, zeroed. RESOURCE_EXHAUSTED when it does not fit. Only while preparing, never
   // within a step.

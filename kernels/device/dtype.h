@@ -72,7 +72,9 @@ struct bf16 {
     bits = nan ? uint16_t((u >> 16) | 0x40) : uint16_t((u + 0x7fffu + ((u >> 16) & 1)) >> 16);
 #endif
   }
-  TRAINYARD_HOST_DEVICE operator float() const { return std::bit_cast<float>(uint32_t{bits} << 16); }
+  TRAINYARD_HOST_DEVICE operator float() const {
+    return std::bit_cast<float>(uint32_t{bits} << 16);
+  }
 };
 
 // The type in which statistics, losses and gradients of T are kept.

@@ -1,20 +1,12 @@
 #include "models/program/communication_stream.h"
 
-#include <chrono>
-
 #include "common/check.h"
 
 namespace trainyard {
-namespace {
-
-double Now() {
-  const auto now = std::chrono::steady_clock::now().time_since_epoch();
-  return std::chrono::duration<double>(now).count();
-}
-
-}  // namespace
-
-CommunicationStream::CommunicationStream(size_t capacity) : queue_(capacity) {
+CommunicationStream::CommunicationStream(size_t capacity, const Backend& backend,
+                                         const Exec& compute)
+    : backend_(backend), compute_(compute), exec_(backend.NewExec(1)), queue_(capacity) {
+  for (Posted& posted : queue_) posted.after = backend.NewEvent();
   loop_ = std::async(std::launch::async, [this] { Loop(); });
 }
 
@@ -29,9 +21,13 @@ CommunicationStream::~CommunicationStream() {
 
 CommunicationStream::Ticket CommunicationStream::Post(const Call& call) {
   if (posted_ >= queue_.size()) Wait(posted_ - queue_.size() + 1);
+  // Its place is free: the loop is done with what was there.
+  Posted& posted = queue_[posted_ % queue_.size()];
+  posted.call = &call;
+  posted.after->Record(compute_);
   {
     std::lock_guard lock(mutex_);
-    queue_[posted_++ % queue_.size()] = &call;
+    ++posted_;
   }
   posted_cv_.notify_one();
   return posted_;
@@ -40,9 +36,9 @@ CommunicationStream::Ticket CommunicationStream::Post(const Call& call) {
 void CommunicationStream::Wait(Ticket ticket) {
   std::unique_lock lock(mutex_);
   if (done_ >= ticket) return;
-  const double begin = Now();
+  if (observer_ != nullptr) observer_->BeginWait();
   done_cv_.wait(lock, [&] { return done_ >= ticket || ended_; });
-  waited_ += Now() - begin;
+  if (observer_ != nullptr) observer_->EndWait();
   if (done_ >= ticket) return;
   lock.unlock();
   CHECK(loop_.valid()) << "the communication stream failed before";
@@ -52,13 +48,6 @@ void CommunicationStream::Wait(Ticket ticket) {
 void CommunicationStream::Settle() noexcept {
   std::unique_lock lock(mutex_);
   done_cv_.wait(lock, [&] { return done_ >= posted_ || ended_; });
-}
-
-CommunicationStream::Seconds CommunicationStream::TakeSeconds() {
-  std::lock_guard lock(mutex_);
-  const Seconds seconds{.waited = waited_, .busy = busy_};
-  waited_ = busy_ = 0;
-  return seconds;
 }
 
 void CommunicationStream::Loop() {
@@ -72,18 +61,16 @@ void CommunicationStream::Loop() {
     }
   } end{*this};
 
-  Exec exec;
   std::unique_lock lock(mutex_);
   while (true) {
     posted_cv_.wait(lock, [this] { return done_ < posted_ || stop_; });
     if (done_ == posted_) return lock.unlock();
-    const Call& call = *queue_[done_ % queue_.size()];
+    const Posted& posted = queue_[done_ % queue_.size()];
     lock.unlock();
-    const double begin = Now();
-    call(exec);
-    const double seconds = Now() - begin;
+    posted.after->Await(exec_);
+    (*posted.call)(exec_);
+    backend_.Synchronize(exec_);
     lock.lock();
-    busy_ += seconds;
     ++done_;
     done_cv_.notify_one();
   }

@@ -1,5 +1,5 @@
-// The communication stream of a CPU rank: one thread that runs bound calls in the order in which
-// they were posted, beside the computing thread.
+// The communication stream of a rank: one thread, with an Exec of its own, that runs bound calls in
+// the order in which they were posted, beside the computing thread.
 
 #pragma once
 
@@ -7,12 +7,22 @@
 #include <cstddef>
 #include <cstdint>
 #include <future>
+#include <memory>
 #include <mutex>
 #include <vector>
 
+#include "kernels/device/backend.h"
 #include "models/program/op.h"
 
 namespace trainyard {
+
+// Told, on the computing thread, around each wait for communication that is one.
+class WaitObserver {
+ public:
+  virtual ~WaitObserver() = default;
+  virtual void BeginWait() = 0;
+  virtual void EndWait() = 0;
+};
 
 // Post and Wait from one thread, the computing one. Allocates nothing after construction.
 class CommunicationStream {
@@ -20,10 +30,15 @@ class CommunicationStream {
   // The nth call posted, from 1; 0 is none.
   using Ticket = uint64_t;
 
-  // Posting more calls than `capacity` that are not done waits for the first of them.
-  explicit CommunicationStream(size_t capacity);
+  // A call comes after what `compute` had been given when it was posted, and is done when the
+  // device has done it. Posting more calls than `capacity` that are not done waits for the first
+  // of them.
+  CommunicationStream(size_t capacity, const Backend& backend, const Exec& compute);
   // Lets what was posted finish; after a failure there is nothing left to finish.
   ~CommunicationStream();
+
+  // What calls run on.
+  const Exec& exec() const { return exec_; }
 
   // `call` must stay valid until it is done.
   Ticket Post(const Call& call);
@@ -35,26 +50,27 @@ class CommunicationStream {
   // Returns when no call is running or will run; a failure is left to the next wait.
   void Settle() noexcept;
 
-  // Seconds since the last call: blocked in Wait, and spent in calls.
-  struct Seconds {
-    double waited = 0;
-    double busy = 0;
-  };
-  Seconds TakeSeconds();
+  void set_wait_observer(WaitObserver* observer) { observer_ = observer; }  // Null: nobody.
 
  private:
+  struct Posted {
+    const Call* call = nullptr;
+    std::unique_ptr<Event> after;
+  };
   void Loop();
 
+  const Backend& backend_;
+  const Exec& compute_;
+  Exec exec_;
   std::mutex mutex_;
   std::condition_variable posted_cv_;
   std::condition_variable done_cv_;
-  std::vector<const Call*> queue_;  // A ring; guarded by mutex_, as is all below but where said.
-  Ticket posted_ = 0;               // Written by the computing thread alone.
+  std::vector<Posted> queue_;  // A ring; guarded by mutex_, as is all below but where said.
+  Ticket posted_ = 0;          // Written by the computing thread alone.
   Ticket done_ = 0;
   bool stop_ = false;
-  bool ended_ = false;  // The loop has returned or thrown.
-  double busy_ = 0;
-  double waited_ = 0;       // Of the computing thread.
+  bool ended_ = false;                // The loop has returned or thrown.
+  WaitObserver* observer_ = nullptr;  // Of the computing thread.
   std::future<void> loop_;  // Holds the exception, if there was one. Of the computing thread.
 };
 

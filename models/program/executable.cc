@@ -8,7 +8,6 @@
 #include "common/status_macros.h"
 #include "models/program/binder.h"
 #include "models/program/block_windows.h"
-#include "models/program/communication_stream.h"
 #include "models/program/memory.h"
 #include "models/program/op.h"
 
@@ -149,7 +148,8 @@ class SlotBinder final : public Binder {
 }  // namespace
 
 struct Executable::State {
-  State(Program p, const Backend& b, const Exec& e) : program(std::move(p)), backend(b), exec(e) {}
+  State(Program p, const Backend& b, int threads)
+      : program(std::move(p)), backend(b), exec(b.NewExec(threads)) {}
 
   const Program program;
   const Backend& backend;
@@ -178,7 +178,11 @@ void Executable::State::Bind(const CollectiveTable& collectives) {
   }
   communication.events.resize(size_t(events));
   if (communications > 0) {
-    communication.stream = std::make_unique<CommunicationStream>(communications);
+    communication.stream = std::make_unique<CommunicationStream>(communications, backend, exec);
+  }
+  for (const auto& [group, collective] : collectives) {
+    const bool beside = group.stream == Stream::kCommunication;
+    collective->Follow(backend, beside ? communication.stream->exec() : exec);
   }
   const BindContext context{.backend = backend,
                             .memory = *memory,
@@ -224,10 +228,9 @@ Call Executable::State::BindCall(const BindContext& context, const ActionKey& ke
 
 absl::StatusOr<std::unique_ptr<Executable>> Executable::Create(Program program,
                                                                const MemoryPlan& plan,
-                                                               const Backend& backend,
-                                                               const Exec& exec,
+                                                               const Backend& backend, int threads,
                                                                const CollectiveTable& collectives) {
-  auto state = std::make_unique<State>(std::move(program), backend, exec);
+  auto state = std::make_unique<State>(std::move(program), backend, threads);
   ASSIGN_OR_RETURN(state->memory, ProgramMemory::Allocate(state->program, plan, backend));
   state->Bind(collectives);
   return std::unique_ptr<Executable>(new Executable(std::move(state)));
@@ -290,7 +293,7 @@ void Executable::WriteInput(const std::string& name, int slot, std::span<const i
   const Tensor tensor = state_->memory->tensor(found->second, slot);
   CHECK(int64_t(data.size()) == tensor.elements() && tensor.dtype == DType::kI32)
       << name << ": " << data.size() << " elements for " << tensor.dtype << tensor.shape;
-  state_->backend.CopyToDevice(state_->exec, tensor.data, data.data(), tensor.bytes());
+  CopyToDevice(tensor.data, data.data(), tensor.bytes());
 }
 
 void Executable::ReadOutput(const std::string& name, int slot, void* data, size_t bytes) const {
@@ -299,17 +302,27 @@ void Executable::ReadOutput(const std::string& name, int slot, void* data, size_
   const Tensor tensor = state_->memory->tensor(found->second, slot);
   CHECK(bytes == tensor.bytes()) << name << ": " << bytes << " bytes for " << tensor.dtype
                                  << tensor.shape;
-  state_->backend.CopyToHost(state_->exec, data, tensor.data, bytes);
+  CopyToHost(data, tensor.data, bytes);
 }
 
 void Executable::WriteStepState(const StepState& state) {
-  state_->backend.CopyToDevice(state_->exec, state_->memory->step_state(), &state, sizeof(state));
+  CopyToDevice(state_->memory->step_state(), &state, sizeof(state));
 }
 
 StepState Executable::ReadStepState() const {
   StepState state;
-  state_->backend.CopyToHost(state_->exec, &state, state_->memory->step_state(), sizeof(state));
+  CopyToHost(&state, state_->memory->step_state(), sizeof(state));
   return state;
+}
+
+void Executable::Record(Event& event) const { event.Record(state_->exec); }
+
+void Executable::CopyToHost(void* host, const void* device, size_t bytes) const {
+  state_->backend.CopyToHost(state_->exec, host, device, bytes);
+}
+
+void Executable::CopyToDevice(void* device, const void* host, size_t bytes) {
+  state_->backend.CopyToDevice(state_->exec, device, host, bytes);
 }
 
 Tensor Executable::flat(FlatBuffer buffer, const FlatRange& range) const {
@@ -327,11 +340,10 @@ void Executable::set_timeline(Timeline* timeline) noexcept {
 
 Timeline* Executable::timeline() const { return state_->timeline; }
 
-CommunicationSeconds Executable::TakeCommunicationSeconds() {
-  CommunicationStream* const stream = state_->communication.stream.get();
-  if (stream == nullptr) return {};
-  const CommunicationStream::Seconds seconds = stream->TakeSeconds();
-  return {.waited = seconds.waited, .busy = seconds.busy};
+void Executable::set_wait_observer(WaitObserver* observer) {
+  if (state_->communication.stream != nullptr) {
+    state_->communication.stream->set_wait_observer(observer);
+  }
 }
 
 const Program& Executable::program() const { return state_->program; }

@@ -29,6 +29,7 @@
 #include "kernels/device/backend.h"
 #include "kernels/device/exec.h"
 #include "kernels/device/step_state.h"
+#include "models/program/communication_stream.h"
 #include "models/program/plan.h"
 #include "models/program/program.h"
 #include "models/program/timeline.h"
@@ -59,19 +60,13 @@ struct MicroBatch {
   int next_block = -1;
 };
 
-struct CommunicationSeconds {
-  double waited = 0;  // The compute stream stood still for it: `grad_sync`.
-  double busy = 0;    // Spent in collectives.
-};
-
 class Executable {
  public:
-  // RESOURCE_EXHAUSTED, with the planned bytes, if the memory is not there. `backend` and the
-  // collectives must outlive the executable; `collectives` has an entry for each of the program's
-  // Groups() (none for one rank).
+  // `threads`: of a CPU rank. RESOURCE_EXHAUSTED, with the planned bytes, if the memory is not
+  // there. `backend` and the collectives must outlive the executable; `collectives` has an entry
+  // for each of the program's Groups() (none for one rank).
   static absl::StatusOr<std::unique_ptr<Executable>> Create(Program program, const MemoryPlan& plan,
-                                                            const Backend& backend,
-                                                            const Exec& exec,
+                                                            const Backend& backend, int threads,
                                                             const CollectiveTable& collectives);
   ~Executable();
 
@@ -83,12 +78,17 @@ class Executable {
   void ReadOutput(const std::string& name, int slot, void* data, size_t bytes) const;
   void WriteStepState(const StepState& state);
   StepState ReadStepState() const;
+  // After what the compute stream has been given.
+  void Record(Event& event) const;
   // Memory of a value: what other stages send and are sent (Program::chunks).
   Tensor tensor(Value value, int slot) const;
 
   // Device memory of parameters; one dim. What checkpoints read and write are the program's
   // OwnedParameters.
   Tensor flat(FlatBuffer buffer, const FlatRange& range) const;
+  // Between the host's memory and that of such a view, in order with what Run was given.
+  void CopyToHost(void* host, const void* device, size_t bytes) const;
+  void CopyToDevice(void* device, const void* host, size_t bytes);
 
   // Returns when nothing is under way on the communication stream.
   void WaitForCommunication();
@@ -97,8 +97,8 @@ class Executable {
   // another such call.
   void set_timeline(Timeline* timeline) noexcept;
   Timeline* timeline() const;
-  // Since the last call.
-  CommunicationSeconds TakeCommunicationSeconds();
+  // Told whenever the compute stream stands still for the communication stream; null: nobody.
+  void set_wait_observer(WaitObserver* observer);
 
   const Program& program() const;
   const MemoryPlan& plan() const;

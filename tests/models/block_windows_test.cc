@@ -61,7 +61,8 @@ TEST_F(BlockWindowsTest, NothingIsWholeOnceTheWeightsHaveChanged) {
 }
 
 TEST(CommunicationStreamTest, MoreCallsThanFitRunInTheirOrder) {
-  CommunicationStream stream(3);
+  const Exec exec;
+  CommunicationStream stream(3, CpuBackend(), exec);
   std::vector<int> done;
   std::vector<Call> calls;
   for (int i = 0; i < 100; ++i) calls.push_back([&done, i](Exec&) { done.push_back(i); });
@@ -72,7 +73,8 @@ TEST(CommunicationStreamTest, MoreCallsThanFitRunInTheirOrder) {
 }
 
 TEST(CommunicationStreamTest, AFailureIsThrownByTheWaitForItOrALaterCall) {
-  CommunicationStream stream(4);
+  const Exec exec;
+  CommunicationStream stream(4, CpuBackend(), exec);
   const Call fine = [](Exec&) {}, fails = [](Exec&) { throw std::runtime_error("lost"); };
   const auto first = stream.Post(fine), second = stream.Post(fails);
   stream.Post(fine);

@@ -216,14 +216,15 @@ class FullBackend final : public Backend {
   void CopyToDevice(const Exec&, void*, const void*, size_t) const override {}
   void CopyToHost(const Exec&, void*, const void*, size_t) const override {}
   void Synchronize(const Exec&) const override {}
+  Exec NewExec(int) const override { return {}; }
+  std::unique_ptr<Event> NewEvent() const override { return CpuBackend().NewEvent(); }
 };
 
 TEST(ExecutableTest, WhatDoesNotFitSaysHowMuchItWanted) {
   const FullBackend backend;
   Program program = RecordTraining(*CreateModel(TinyLlama()), Options(Precision::F32(), 1));
   const MemoryPlan plan = PlanMemory(program);
-  const absl::Status status =
-      Executable::Create(std::move(program), plan, backend, Exec{}, {}).status();
+  const absl::Status status = Executable::Create(std::move(program), plan, backend, 1, {}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_NE(status.message().find(plan.Summary()), absl::string_view::npos) << status;
 }

@@ -66,7 +66,7 @@ inline std::vector<int32_t> Tokens(int64_t count, int64_t vocab, uint64_t seed) 
 inline std::unique_ptr<Executable> Bind(Program program, uint64_t seed = 1, int slots = 1,
                                         const CollectiveTable& collectives = {}) {
   const MemoryPlan plan = PlanMemory(program, {.slots = {slots}});
-  auto executable = Executable::Create(std::move(program), plan, CpuBackend(), Exec{}, collectives);
+  auto executable = Executable::Create(std::move(program), plan, CpuBackend(), 1, collectives);
   CHECK(executable.ok()) << executable.status();
   (*executable)->WriteStepState({.seed = seed});
   (*executable)->Run(Action::kInit);

@@ -207,7 +207,7 @@ std::vector<Outcome> TwoSteps(bool poison) {
       collectives[group] = groups.back().get();
     }
     const MemoryPlan plan = PlanMemory(program);
-    const auto made = Executable::Create(std::move(program), plan, backend, Exec{}, collectives);
+    const auto made = Executable::Create(std::move(program), plan, backend, 1, collectives);
     CHECK(made.ok()) << made.status();
     Executable& executable = **made;
     EXPECT_EQ(backend.total(), plan.total_bytes() + sizeof(StepState));

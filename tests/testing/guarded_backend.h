@@ -35,6 +35,8 @@ class GuardedBackend final : public Backend {
     std::memcpy(host, device, bytes);
   }
   void Synchronize(const Exec&) const override {}
+  Exec NewExec(int threads) const override { return CpuBackend().NewExec(threads); }
+  std::unique_ptr<Event> NewEvent() const override { return CpuBackend().NewEvent(); }
   // While what was allocated is.
   bool Intact() const {
     return std::all_of(allocated_.begin(), allocated_.end(), [](const auto& a) {

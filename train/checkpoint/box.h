@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -21,6 +22,10 @@ struct Box {
   int64_t elements() const { return extent.elements(); }
   bool operator==(const Box&) const = default;
 };
+
+// Copies so many bytes between the host's memory and a device's that boxes lie in; null: they lie
+// in the host's.
+using BoxCopy = std::function<void(void* to, const void* from, size_t bytes)>;
 
 Box WholeBox(const Shape& shape);
 std::optional<Box> Intersection(const Box& a, const Box& b);  // None where they share no element.

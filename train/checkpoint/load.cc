@@ -178,7 +178,7 @@ absl::StatusOr<std::string> Checkpoint::Digest() const {
   return hash.HexDigest();
 }
 
-absl::Status Checkpoint::Load(std::span<const TargetBox> boxes) const {
+absl::Status Checkpoint::Load(std::span<const TargetBox> boxes, const BoxCopy& to_device) const {
   // All of them first, so that nothing is overwritten by a checkpoint that does not fit.
   for (const TargetBox& target : boxes) {
     if (absl::Status status = CheckTarget(manifest_.Find(target.name, target.kind), target);
@@ -189,7 +189,11 @@ absl::Status Checkpoint::Load(std::span<const TargetBox> boxes) const {
   DataFiles files(path_);
   for (const TargetBox& target : boxes) {
     const StoredTensor* tensor = manifest_.Find(target.name, target.kind);
-    RETURN_IF_ERROR(Fill(*tensor, path_, files, {target.box, static_cast<char*>(target.data)}));
+    const size_t bytes = size_t(target.box.elements()) * SizeOf(target.dtype);
+    std::vector<char> staged(to_device ? bytes : 0);
+    char* const on_host = to_device ? staged.data() : static_cast<char*>(target.data);
+    RETURN_IF_ERROR(Fill(*tensor, path_, files, {target.box, on_host}));
+    if (to_device) to_device(target.data, on_host, bytes);
   }
   return absl::OkStatus();
 }

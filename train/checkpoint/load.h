@@ -51,7 +51,8 @@ class Checkpoint {
   // INVALID_ARGUMENT names the first tensor that the checkpoint does not have, or has with another
   // shape or dtype. DATA_LOSS as Verify, for boxes that are
   // stored as they are asked for; call Verify for the others.
-  absl::Status Load(std::span<const TargetBox> boxes) const;
+  // Where the boxes lie in a device's memory, `to_device` copies one after the other there.
+  absl::Status Load(std::span<const TargetBox> boxes, const BoxCopy& to_device = nullptr) const;
 
  private:
   std::string path_;

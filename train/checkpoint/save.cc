@@ -19,11 +19,15 @@ static_assert(std::endian::native == std::endian::little, "checkpoints hold memo
 // Hashed and written while it is in the cache.
 constexpr size_t kChunkBytes = 1 << 20;
 
-absl::Status AppendHashed(const void* data, size_t bytes, OutputFile& file, Sha256& hash) {
+absl::Status AppendHashed(const void* data, size_t bytes, OutputFile& file, Sha256& hash,
+                          const BoxCopy& to_host) {
+  std::vector<char> staged(to_host ? kChunkBytes : 0);
   for (const char* from = static_cast<const char*>(data); bytes > 0;) {
     const size_t chunk = std::min(bytes, kChunkBytes);
-    hash.Update(from, chunk);
-    RETURN_IF_ERROR(file.Append(from, chunk));
+    if (to_host) to_host(staged.data(), from, chunk);
+    const char* const on_host = to_host ? staged.data() : from;
+    hash.Update(on_host, chunk);
+    RETURN_IF_ERROR(file.Append(on_host, chunk));
     from += chunk;
     bytes -= chunk;
   }
@@ -64,7 +68,7 @@ absl::Status BeginCheckpoint(const std::string& directory, int64_t epoch, int64_
 
 absl::StatusOr<std::vector<StoredTensor>> WriteRank(const std::string& checkpoint, int64_t rank,
                                                     std::span<const SourceBox> boxes,
-                                                    Storage& storage) {
+                                                    Storage& storage, const BoxCopy& to_host) {
   const std::string name = DataFileName(rank);
   ASSIGN_OR_RETURN(const std::unique_ptr<OutputFile> file,
                    storage.Create(absl::StrCat(checkpoint, "/", name)));
@@ -73,7 +77,7 @@ absl::StatusOr<std::vector<StoredTensor>> WriteRank(const std::string& checkpoin
   for (const SourceBox& source : boxes) {
     const size_t bytes = size_t(source.box.elements()) * SizeOf(source.dtype);
     Sha256 hash;
-    RETURN_IF_ERROR(AppendHashed(source.data, bytes, *file, hash));
+    RETURN_IF_ERROR(AppendHashed(source.data, bytes, *file, hash, to_host));
     written.push_back({.name = source.name,
                        .kind = source.kind,
                        .dtype = source.dtype,

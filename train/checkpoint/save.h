@@ -43,11 +43,13 @@ absl::Status ClaimDirectory(const std::string& directory, const std::string& job
 absl::Status BeginCheckpoint(const std::string& directory, int64_t epoch, int64_t step,
                              Storage& storage);
 
-// Writes and syncs one rank's boxes, straight from their memory. `checkpoint` is a CheckpointPath.
-// Returns what was written, for the manifest. Errors leave a partial file, which is no checkpoint.
+// Writes and syncs one rank's boxes, straight from their memory, or in pieces as `to_host` copies
+// them. `checkpoint` is a CheckpointPath. Returns what was written, for the manifest. Errors leave
+// a partial file, which is no checkpoint.
 absl::StatusOr<std::vector<StoredTensor>> WriteRank(const std::string& checkpoint, int64_t rank,
                                                     std::span<const SourceBox> boxes,
-                                                    Storage& storage);
+                                                    Storage& storage,
+                                                    const BoxCopy& to_host = nullptr);
 
 // The commit: rank 0, after every rank has written. `written` holds all ranks' entries; the boxes
 // of one tensor are joined. When it returns OK, the checkpoint survives a power cut; otherwise do

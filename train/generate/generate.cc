@@ -47,7 +47,7 @@ absl::StatusOr<std::unique_ptr<Executable>> LoadModel(const Checkpoint& checkpoi
                                     {.precision = Precision::F32(), .sequence = window});
   const MemoryPlan plan = PlanMemory(program);
   ASSIGN_OR_RETURN(std::unique_ptr<Executable> executable,
-                   Executable::Create(std::move(program), plan, backend, {.threads = threads}, {}));
+                   Executable::Create(std::move(program), plan, backend, threads, {}));
   RETURN_IF_ERROR(LoadSnapshot(checkpoint, LoadWhat::kParameters, *executable));
   executable->Run(Action::kPrepare);
   return executable;

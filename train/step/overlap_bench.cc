@@ -109,7 +109,7 @@ void BM_Overlap(benchmark::State& state) {
       const StepState first = {.step = 1, .learning_rate = 1e-4, .loss_scale = 1e-4};
       const StepOutput output = ranks[size_t(i)].engine->runner().Step(first, batch, [] {});
       const std::lock_guard lock(mutex);
-      waited += output.communication.waited;
+      waited += output.phases.grad_sync;
     });
   };
   const auto collectives = [&](Stream stream) {

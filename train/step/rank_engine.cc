@@ -86,9 +86,8 @@ absl::StatusOr<std::unique_ptr<RankEngine>> RankEngine::Create(const JobConfig& 
   if (options.memory_bytes) {
     RETURN_IF_ERROR(CheckMemory(plan, size_t(*options.memory_bytes), job, model));
   }
-  ASSIGN_OR_RETURN(engine->executable_,
-                   Executable::Create(std::move(program), plan, backend,
-                                      {.threads = options.threads}, collectives));
+  ASSIGN_OR_RETURN(engine->executable_, Executable::Create(std::move(program), plan, backend,
+                                                           options.threads, collectives));
   engine->runner_.emplace(*engine->executable_, schedule, stages);
   return engine;
 }

@@ -22,13 +22,30 @@ constexpr std::pair<TensorKind, FlatBuffer> kKinds[] = {
 // Calls f(parameter, kind, its elements) for each of this rank's boxes.
 template <typename F>
 void ForEachBox(const Executable& executable, LoadWhat what, F&& f) {
-  CHECK(executable.backend().device() == DeviceKind::kCpu) << "boxes lie in device memory";
   for (const ParameterBox& parameter : executable.program().OwnedParameters()) {
     for (const auto& [kind, buffer] : kKinds) {
       if (what == LoadWhat::kParameters && kind != TensorKind::kParameter) continue;
       f(parameter, kind, executable.flat(buffer, parameter.flat));
     }
   }
+}
+
+bool OnHost(const Executable& executable) {
+  return executable.backend().device() == DeviceKind::kCpu;
+}
+
+BoxCopy ToHost(const Executable& executable) {
+  if (OnHost(executable)) return nullptr;
+  return [&executable](void* to, const void* from, size_t bytes) {
+    executable.CopyToHost(to, from, bytes);
+  };
+}
+
+BoxCopy ToDevice(Executable& executable) {
+  if (OnHost(executable)) return nullptr;
+  return [&executable](void* to, const void* from, size_t bytes) {
+    executable.CopyToDevice(to, from, bytes);
+  };
 }
 
 }  // namespace
@@ -58,7 +75,8 @@ absl::StatusOr<Manifest> SaveSnapshot(const std::string& directory, const RunSta
     absl::Status begun;
     if (first) begun = BeginCheckpoint(directory, state.epoch, state.step, storage);
     RETURN_IF_ERROR(AgreeOnStatus(everyone, begun));
-    const auto written = WriteRank(path, everyone.rank(), SourceBoxes(executable), storage);
+    const auto written =
+        WriteRank(path, everyone.rank(), SourceBoxes(executable), storage, ToHost(executable));
     RETURN_IF_ERROR(AgreeOnStatus(everyone, written.status()));
     absl::StatusOr<Manifest> manifest = Manifest();
     const std::vector<std::string> texts = GatherText(everyone, TensorsToJson(*written), 0);
@@ -92,7 +110,7 @@ absl::Status LoadSnapshot(const Checkpoint& checkpoint, LoadWhat what, Executabl
                                 {parameter.offset, parameter.shape},
                                 elements.data});
              });
-  return checkpoint.Load(boxes);
+  return checkpoint.Load(boxes, ToDevice(executable));
 }
 
 }  // namespace trainyard

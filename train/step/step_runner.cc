@@ -1,7 +1,6 @@
 #include "train/step/step_runner.h"
 
 #include <algorithm>
-#include <chrono>
 #include <vector>
 
 #include "common/check.h"
@@ -9,20 +8,6 @@
 
 namespace trainyard {
 namespace {
-
-// Seconds between calls of Lap.
-class Stopwatch {
- public:
-  double Lap() {
-    const auto now = std::chrono::steady_clock::now();
-    const double seconds = std::chrono::duration<double>(now - last_).count();
-    last_ = now;
-    return seconds;
-  }
-
- private:
-  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
-};
 
 const char* NameOf(PipelineAction::Kind kind) {
   switch (kind) {
@@ -73,7 +58,8 @@ StepRunner::StepRunner(Executable& executable, PipelineSchedule schedule, Collec
     : executable_(executable),
       schedule_(std::move(schedule)),
       pipeline_(pipeline),
-      stage_(pipeline == nullptr ? 0 : pipeline->rank()) {
+      stage_(pipeline == nullptr ? 0 : pipeline->rank()),
+      clock_(executable) {
   CHECK((pipeline == nullptr ? 1 : pipeline->size()) == schedule_.options.stages)
       << "a schedule of " << schedule_.options.stages << " stages";
   expected_from_ = ExpectedFrom(schedule_, stage_);
@@ -84,39 +70,27 @@ StepOutput StepRunner::Step(const StepState& state, const StepBatch& batch,
                             const std::function<void()>& action_done) {
   CHECK(int64_t(batch.size()) == schedule_.options.micro_batches)
       << batch.size() << " micro-batches for a schedule of " << schedule_.options.micro_batches;
-  StepOutput output;
-  executable_.TakeCommunicationSeconds();
-  waited_ = 0;
-  Stopwatch stopwatch;
-  executable_.WriteStepState(state);
-  // Takes what the compute stream waited for communication out of a phase.
-  const auto lap = [&](double& phase, double other) {
-    const CommunicationSeconds communication = executable_.TakeCommunicationSeconds();
-    phase += stopwatch.Lap() - communication.waited - other;
-    output.phases.grad_sync += communication.waited;
-    output.communication.waited += communication.waited;
-    output.communication.busy += communication.busy;
-  };
   const std::vector<PipelineAction>& actions = schedule_.stages[size_t(stage_)].actions;
+  clock_.Start(&PhaseSeconds::forward);
+  executable_.WriteStepState(state);
   for (size_t i = 0; i < actions.size(); ++i) {
-    const double waited = waited_;
     const PipelineAction& action = actions[i];
+    const bool forward = action.kind == PipelineAction::kForward;
+    clock_.Enter(forward ? &PhaseSeconds::forward : &PhaseSeconds::backward);
     for (int later : expected_from_[i]) Expect(actions[size_t(later)]);
     Timeline::Note(
         executable_.timeline(), Track::kActions,
         {.name = NameOf(action.kind), .chunk = action.chunk, .index = action.micro_batch},
         [&] { Run(action, batch[size_t(action.micro_batch)], {.next_block = next_blocks_[i]}); });
-    const bool forward = action.kind == PipelineAction::kForward;
-    lap(forward ? output.phases.forward : output.phases.backward, waited_ - waited);
     action_done();
   }
   WaitForAll();
-  output.phases.pipeline_bubble = waited_;
-  stopwatch.Lap();
+  clock_.Enter(&PhaseSeconds::optimizer);
   Timeline::Note(executable_.timeline(), Track::kActions, {.name = "optimizer"},
                  [&] { executable_.Run(Action::kOptimizer, {.next_block = next_blocks_.back()}); });
+  StepOutput output;
+  output.phases = clock_.Stop();
   output.state = executable_.ReadStepState();
-  lap(output.phases.optimizer, 0);
   return output;
 }
 
@@ -181,10 +155,10 @@ void StepRunner::Expect(const PipelineAction& action) {
 }
 
 void StepRunner::Wait(const char* name, const std::function<void()>& wait) {
-  Stopwatch stopwatch;
+  const PhaseClock::Phase phase = clock_.Enter(&PhaseSeconds::pipeline_bubble);
   Timeline::Note(executable_.timeline(), Track::kCompute, {.name = name, .label = "pipeline"},
                  wait);
-  waited_ += stopwatch.Lap();
+  clock_.Enter(phase);
 }
 
 void StepRunner::WaitForAll() {

@@ -14,6 +14,7 @@
 #include "models/program/executable.h"
 #include "train/pipeline/message.h"
 #include "train/pipeline/schedule.h"
+#include "train/step/phase_clock.h"
 #include "train/step/prefetch.h"
 #include "train/step/trainer.h"
 
@@ -32,7 +33,6 @@ StepState InitialState(const StepInput& input);
 struct StepOutput {
   StepState state;      // Loss and gradient norm of the whole job.
   PhaseSeconds phases;  // This rank's.
-  CommunicationSeconds communication;
 };
 
 // Runs one rank's part of a pipeline schedule on its executable; without a pipeline that is one
@@ -71,7 +71,7 @@ class StepRunner {
   std::vector<int> next_blocks_;  // MicroBatch::next_block of each action, and of the optimizer.
   std::map<std::pair<Value, int>, SendHandle> posted_;       // By what is sent, and slot.
   std::map<std::pair<Value, int>, ReceiveHandle> expected_;  // By what is received, and slot.
-  double waited_ = 0;                                        // For other stages, in this step.
+  PhaseClock clock_;
 };
 
 // How many micro-batches of each chunk this rank's stage has in flight.

@@ -9,6 +9,10 @@ set(CMAKE_CXX_FLAGS_RELEASE "-O2")
 add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wall> $<$<COMPILE_LANGUAGE:CXX>:-Wextra> $<$<COMPILE_LANGUAGE:CXX>:-Werror>
                     "$<$<COMPILE_LANGUAGE:CUDA>:SHELL:-Werror all-warnings -Xcompiler=-Wall,-Werror>")
 
+# Programs find what they load at run time beside them, where they are built and where they are installed.
+set(CMAKE_BUILD_RPATH "$ORIGIN/../lib")
+set(CMAKE_INSTALL_RPATH "$ORIGIN/../lib")
+
 find_program(TRAINYARD_CCACHE ccache)
 if(TRAINYARD_CCACHE)
   # Precompiled headers need these two, and nothing here depends on __TIME__ or on macro locations.

@@ -133,7 +133,38 @@ class StagedWorld final : public CollectiveWorld {
   const Backend& backend_;
 };
 
+class DeviceWorld final : public CollectiveWorld {
+ public:
+  DeviceWorld(CollectiveWorld& host, std::unique_ptr<CollectiveWorld> tensors)
+      : host_(host), tensors_(std::move(tensors)) {
+    CHECK(tensors_->rank() == host.rank() && tensors_->size() == host.size())
+        << "rank " << host.rank() << " of " << host.size() << " has tensors as "
+        << tensors_->rank() << " of " << tensors_->size();
+  }
+  int rank() const override { return host_.rank(); }
+  int size() const override { return host_.size(); }
+  void Abort() override {
+    host_.Abort();
+    tensors_->Abort();
+  }
+  absl::StatusOr<std::unique_ptr<Collective>> Everyone() override { return host_.Everyone(); }
+
+ private:
+  absl::StatusOr<std::unique_ptr<Collective>> MakeGroup(const std::string& name,
+                                                        const std::vector<int>& members) override {
+    return tensors_->Group(name, members);
+  }
+
+  CollectiveWorld& host_;
+  const std::unique_ptr<CollectiveWorld> tensors_;
+};
+
 }  // namespace
+
+std::unique_ptr<CollectiveWorld> CreateDeviceWorld(CollectiveWorld& host,
+                                                   std::unique_ptr<CollectiveWorld> tensors) {
+  return std::make_unique<DeviceWorld>(host, std::move(tensors));
+}
 
 std::unique_ptr<CollectiveWorld> CreateStagedWorld(CollectiveWorld& host, const Backend& backend) {
   return std::make_unique<StagedWorld>(host, backend);

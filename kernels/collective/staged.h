@@ -1,5 +1,5 @@
-// Ranks with tensors in a device's memory, connected by what moves the host's: every operation
-// copies to the host, and back. For several ranks on one GPU, which NCCL refuses, and for tests.
+// Ranks whose tensors lie in a device's memory: the host's world carries what ranks tell each other,
+// and another one the tensors.
 
 #pragma once
 
@@ -10,8 +10,13 @@
 
 namespace trainyard {
 
-// Of the same ranks as `host`, which must outlive it, as must `backend`. Its groups must Follow()
-// the Exec whose tensors they carry before their first operation.
+// Copies tensors to the host, and back: for several ranks on one GPU, which NCCL refuses, and for
+// tests. `host` and `backend` must outlive it. Its groups must Follow() the Exec whose tensors they
+// carry before their first operation.
 std::unique_ptr<CollectiveWorld> CreateStagedWorld(CollectiveWorld& host, const Backend& backend);
+
+// Everyone() of `host`, all other groups of `tensors`, which has the same ranks.
+std::unique_ptr<CollectiveWorld> CreateDeviceWorld(CollectiveWorld& host,
+                                                   std::unique_ptr<CollectiveWorld> tensors);
 
 }  // namespace trainyard

@@ -26,8 +26,8 @@ class CollectiveWorld {
   // the world was aborted, or a member was lost.
   absl::StatusOr<std::unique_ptr<Collective>> Group(const std::string& name,
                                                     const std::vector<int>& members);
-  // The group of all ranks, in order.
-  absl::StatusOr<std::unique_ptr<Collective>> Everyone();
+  // The group of all ranks, in order. What it carries lies in the host's memory, always.
+  virtual absl::StatusOr<std::unique_ptr<Collective>> Everyone();
 
   // Groups made from now on count their operations there; it must outlive them.
   void CountIn(GroupActivity& activity) { activity_ = &activity; }

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <utility>
@@ -11,7 +12,9 @@
 #include "common/status_macros.h"
 #include "kernels/collective/gloo.h"
 #include "kernels/collective/local.h"
+#include "kernels/collective/staged.h"
 #include "kernels/matrix_rate.h"
+#include "train/step/agree.h"
 #include "worker/channel/client.h"
 #include "worker/channel/patience.h"
 #include "worker/trainer/affinity.h"
@@ -168,36 +171,76 @@ channel::Patience PatienceOf(const RankConfig& rank) {
                                : channel::Patience();
 }
 
-// One rank has nobody to meet.
+// One rank has nobody to meet. The later ones use those before.
 struct Peers {
   std::unique_ptr<LocalWorld> alone;
+  std::unique_ptr<Rendezvous> rendezvous;
   std::unique_ptr<CollectiveWorld> gloo;
-  CollectiveWorld& world() const { return gloo ? *gloo : alone->world(0); }
+  std::unique_ptr<CollectiveWorld> of_device;  // On a GPU.
+
+  CollectiveWorld& host() const { return gloo ? *gloo : alone->world(0); }
+  CollectiveWorld& world() const { return of_device ? *of_device : host(); }
 };
 
-absl::StatusOr<Peers> Meet(const RankConfig& rank, channel::ChannelClient* client) {
+// Whether each rank has a GPU of its own, as NCCL wants.
+absl::StatusOr<bool> HasGpuOfItsOwn(const RankConfig& rank, CollectiveWorld& host) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<Collective> everyone, host.Everyone());
+  std::vector<std::string> gpus = GatherText(*everyone, rank.device_uuid, 0);
+  std::sort(gpus.begin(), gpus.end());
+  const bool distinct = std::adjacent_find(gpus.begin(), gpus.end()) == gpus.end();
+  return BroadcastText(*everyone, distinct ? "distinct" : "", 0) == "distinct";
+}
+
+// Between GPUs, tensors go through NCCL; where ranks share one, through the host.
+absl::StatusOr<std::unique_ptr<CollectiveWorld>> WorldOfGpu(const RankConfig& rank,
+                                                            const RankDevice& device,
+                                                            const Peers& peers) {
+  if (rank.world > 1) {
+    ASSIGN_OR_RETURN(const bool own, HasGpuOfItsOwn(rank, *peers.gloo));
+    if (own && device.create_nccl_world != nullptr) {
+      return CreateDeviceWorld(*peers.gloo,
+                               device.create_nccl_world({.rank = int(rank.rank),
+                                                         .size = int(rank.world),
+                                                         .timeout = PatienceOf(rank).ForPeers()},
+                                                        *peers.rendezvous));
+    }
+  }
+  return CreateStagedWorld(peers.host(), *device.backend);
+}
+
+absl::StatusOr<Peers> Meet(const RankConfig& rank, const RankDevice& device,
+                           channel::ChannelClient* client) {
   Peers peers;
+  const bool gpu = device.backend->device() == DeviceKind::kCuda;
   if (rank.world == 1) {
     peers.alone = std::make_unique<LocalWorld>(1);
+    if (gpu) {
+      ASSIGN_OR_RETURN(peers.of_device, WorldOfGpu(rank, device, peers));
+    }
     return peers;
   }
   if (client == nullptr) {
     return absl::InvalidArgumentError(
         absl::StrCat("rank.socket: ", rank.world, " ranks need one to find each other"));
   }
-  SocketRendezvous rendezvous(*client);
+  peers.rendezvous = std::make_unique<SocketRendezvous>(*client);
   ASSIGN_OR_RETURN(peers.gloo, CreateGlooWorld({.rank = int(rank.rank),
                                                 .size = int(rank.world),
                                                 .interface = rank.interface,
                                                 .timeout = PatienceOf(rank).ForPeers()},
-                                               rendezvous));
+                                               *peers.rendezvous));
+  if (gpu) {
+    ASSIGN_OR_RETURN(peers.of_device, WorldOfGpu(rank, device, peers));
+  }
   return peers;
 }
 
 }  // namespace
 
-absl::StatusOr<TrainingResult> RunRankProcess(const TrainerConfig& config, const Backend& backend,
+absl::StatusOr<TrainingResult> RunRankProcess(const TrainerConfig& config,
+                                              const RankDevice& device,
                                               const RankProcessOptions& options) {
+  const Backend& backend = *device.backend;
   RankConfig rank;
   if (config.rank) {
     rank = *config.rank;
@@ -230,7 +273,7 @@ absl::StatusOr<TrainingResult> RunRankProcess(const TrainerConfig& config, const
       .stop_requested = [&] { return StopRequested(options, client.get()); },
       .progress = [&](const char* phase, int64_t step) { heartbeat.Advance(phase, step); },
       .before_attempt = options.before_attempt};
-  ASSIGN_OR_RETURN(const Peers peers, Meet(rank, client.get()));
+  ASSIGN_OR_RETURN(const Peers peers, Meet(rank, device, client.get()));
   peers.world().CountIn(*options.activity);
   ASSIGN_OR_RETURN(const std::unique_ptr<Trainer> trainer,
                    Trainer::Create(config.job, rank, backend, peers.world(), std::move(callbacks)));

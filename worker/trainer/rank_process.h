@@ -9,10 +9,10 @@
 
 #include "absl/status/statusor.h"
 #include "kernels/collective/activity.h"
-#include "kernels/device/backend.h"
 #include "kernels/device/step_state.h"
 #include "train/config/trainer_config.h"
 #include "train/step/trainer.h"
+#include "worker/trainer/rank_device.h"
 
 namespace trainyard {
 
@@ -29,7 +29,8 @@ struct RankProcessOptions {
 // Trains to the end; throws DeviceError. Errors are those of Trainer, of meeting the other ranks
 // (DEADLINE_EXCEEDED, UNAVAILABLE), and CANCELLED when a stop came before there was anything to
 // stop.
-absl::StatusOr<TrainingResult> RunRankProcess(const TrainerConfig& config, const Backend& backend,
+absl::StatusOr<TrainingResult> RunRankProcess(const TrainerConfig& config,
+                                              const RankDevice& device,
                                               const RankProcessOptions& options);
 
 }  // namespace trainyard

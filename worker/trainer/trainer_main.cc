@@ -40,6 +40,7 @@ struct Flags {
   bool measure = false;
   GenerateOptions generate;  // With an empty checkpoint: not asked for.
   std::string fault;
+  std::string device = "auto";
   std::string dump;  // A job spec; empty: not asked for.
   int64_t dump_rank = 0;
 };
@@ -143,11 +144,14 @@ absl::StatusOr<Fault> ParseFault(const std::string& flag) {
   });
 }
 
-ExitReport RunAndReport(const TrainerConfig& config, StopSignals& stop, const Fault& fault) {
+ExitReport RunAndReport(const TrainerConfig& config, const Flags& flags, StopSignals& stop,
+                        const Fault& fault) {
   const RankProcessOptions options{.stop_requested = [&] { return stop.Received(); },
                                    .before_attempt = fault};
   try {
-    const auto result = RunRankProcess(config, CpuBackend(), options);
+    const auto device = DeviceOf(config, flags.device);
+    if (!device.ok()) return ReportOf(device.status());
+    const auto result = RunRankProcess(config, *device, options);
     return result.ok() ? ReportOf(*result) : ReportOf(result.status());
   } catch (const DeviceError& error) {
     LogFlight(*options.activity);
@@ -164,7 +168,7 @@ int Train(const Flags& flags) {
   StopSignals stop;
   TrainerConfig config;
   const absl::Status read = ReadConfig(flags.config, config);
-  const ExitReport report = read.ok() ? RunAndReport(config, stop, *fault) : ReportOf(read);
+  const ExitReport report = read.ok() ? RunAndReport(config, flags, stop, *fault) : ReportOf(read);
   const int code = ExitCode(report);
   if (code == 0) {
     LogInfo("trainer_finished", {{"cause", Name(report.cause)}, {"message", report.message}});
@@ -196,6 +200,8 @@ int Main(int argc, char** argv) {
   app.add_option("--rank", flags.dump_rank, "For --dump-program")->needs(dump);
   app.add_option("--threads", flags.generate.threads, "For --measure and --generate")
       ->check(CLI::Range(1, 1024));
+  app.add_option("--device", flags.device,
+                 "What a job alone computes on: cpu, cuda, or auto, a GPU where there is one");
   app.add_option("--fault", flags.fault, "For tests: KIND:STEP, kinds kill exit hang nan nan-once");
   try {
     app.parse(argc, argv);

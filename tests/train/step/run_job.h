@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
 #include "common/files.h"
+#include "kernels/collective/staged.h"
 #include "tests/testing/ranks.h"
 #include "train/checkpoint/load.h"
 #include "train/step/trainer.h"
@@ -40,6 +41,7 @@ inline JobConfig TinyJob(const std::string& checkpoint_directory) {
 // How a run differs from the plain one.
 struct RunOptions {
   int ranks = 1;
+  const Backend* backend = &CpuBackend();  // Of another device: ranks talk through the host.
   int64_t epoch = 1;
   bool resume = false;  // From the newest good checkpoint in the job's directory.
   std::function<int64_t(int rank)> memory_bytes = nullptr;  // Of each device.
@@ -69,7 +71,7 @@ inline RankRun RunOneRank(const JobConfig& job, const RankConfig& rank, const Ru
           [&](int64_t step, int attempt, StepState& state) {
             if (options.before_attempt) options.before_attempt(index, step, attempt, state);
           }};
-  const auto trainer = Trainer::Create(job, rank, CpuBackend(), world, std::move(callbacks));
+  const auto trainer = Trainer::Create(job, rank, *options.backend, world, std::move(callbacks));
   run.status = trainer.status();
   if (!trainer.ok()) return run;
   const auto result = (*trainer)->Run();
@@ -95,7 +97,11 @@ inline std::vector<RankRun> RunJob(JobConfig job, const RunOptions& options = {}
     RankConfig mine = rank;
     mine.rank = world.rank();
     if (options.memory_bytes) mine.memory_bytes = options.memory_bytes(world.rank());
-    runs[size_t(world.rank())] = RunOneRank(job, mine, options, world);
+    std::unique_ptr<CollectiveWorld> staged;
+    if (options.backend->device() != DeviceKind::kCpu) {
+      staged = CreateStagedWorld(world, *options.backend);
+    }
+    runs[size_t(world.rank())] = RunOneRank(job, mine, options, staged ? *staged : world);
   });
   return runs;
 }

@@ -273,7 +273,7 @@ TEST(RankProcess, WithoutADaemonForTooLongCheckpointsAndStops) {
   config.rank->epoch = 1;
   config.rank->socket = directory + "/nobody-listens";
   const auto result = RunRankProcess(
-      config, CpuBackend(),
+      config, RankDevice{.backend = &CpuBackend()},
       {.stop_requested = [] { return false; }, .daemon_patience = absl::Milliseconds(50)});
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_EQ(result->outcome, Outcome::kStopped);

@@ -1,0 +1,120 @@
+// Proves that a job trains on a GPU as on a CPU, step for step: every architecture, every axis, from
+// initial values to the checkpoint, which either device then goes on from. Catches kernels that do
+// not do as the CPU's, and whatever the engine leaves to chance because a CPU has done what it was
+// given when the call returns.
+
+#include <gmock/gmock.h>
+
+#include <string>
+#include <vector>
+
+#include "kernels/cuda/cuda.h"
+#include "tests/kernels/call.h"
+#include "tests/train/step/run_job.h"
+
+namespace trainyard::testing {
+namespace {
+
+struct Case {
+  std::string name;
+  std::string family = "llama";
+  ParallelismConfig parallelism = {};
+  int ranks = 1;
+};
+
+JobConfig JobOf(const Case& c, const std::string& directory, PrecisionName precision) {
+  JobConfig job = TinyJob(FreshDirectory(absl::StrCat(c.name, "_", directory)));
+  ModelFields& model = *job.model.architecture;
+  model.family = c.family;
+  if (c.family == "gpt3") model.kv_heads = model.heads;
+  if (c.family == "qwen3_moe") {
+    model.moe_experts = 4, model.moe_top_k = 2, model.moe_expert_ffn = 8;
+    model.moe_aux_loss = 0.01;
+  }
+  job.parallelism = c.parallelism;
+  job.precision = precision;
+  job.validation = ValidationConfig{.every_steps = 2, .batches = 1};
+  job.steps = 3;
+  return job;
+}
+
+void ExpectRan(const std::vector<RankRun>& runs) {
+  for (const RankRun& run : runs) {
+    ASSERT_TRUE(run.status.ok()) << run.status;
+    ASSERT_EQ(run.result.outcome, Outcome::kCompleted) << run.result.message;
+  }
+}
+
+void ExpectSameSteps(const RankRun& gpu, const RankRun& cpu, double tolerance) {
+  ASSERT_EQ(gpu.records.size(), cpu.records.size());
+  for (size_t i = 0; i < gpu.records.size(); ++i) {
+    const StepRecord &mine = gpu.records[i], &theirs = cpu.records[i];
+    EXPECT_NEAR(mine.loss, theirs.loss, tolerance * std::abs(theirs.loss)) << mine.step;
+    EXPECT_NEAR(mine.grad_norm, theirs.grad_norm, tolerance * theirs.grad_norm) << mine.step;
+    ASSERT_EQ(mine.validation_loss.has_value(), theirs.validation_loss.has_value());
+    if (mine.validation_loss) {
+      EXPECT_NEAR(*mine.validation_loss, *theirs.validation_loss, tolerance) << mine.step;
+    }
+  }
+}
+
+class CudaTraining : public ::testing::TestWithParam<Case> {};
+
+TEST_P(CudaTraining, StepsAndCheckpointAreTheCpus) {
+  const Case& c = GetParam();
+  const JobConfig on_gpu = JobOf(c, "gpu", PrecisionName::kF64);
+  const JobConfig on_cpu = JobOf(c, "cpu", PrecisionName::kF64);
+  const auto gpu = RunJob(on_gpu, {.ranks = c.ranks, .backend = &TestedBackend()});
+  const auto cpu = RunJob(on_cpu, {.ranks = c.ranks});
+  ExpectRan(gpu);
+  ExpectRan(cpu);
+  for (size_t i = 0; i < gpu.size(); ++i) ExpectSameSteps(gpu[i], cpu[i], 1e-11);
+  EXPECT_LT(LargestDifference(Newest(on_gpu.checkpoint->directory),
+                              Newest(on_cpu.checkpoint->directory)),
+            1e-10);
+}
+
+TEST_P(CudaTraining, RoundedStepsAreTheCpusAsFarAsRoundingLets) {
+  const Case& c = GetParam();
+  for (const auto& [precision, tolerance] :
+       {std::pair(PrecisionName::kF32, 1e-4), std::pair(PrecisionName::kBF16, 0.05)}) {
+    const auto gpu = RunJob(JobOf(c, "rounded_gpu", precision),
+                            {.ranks = c.ranks, .backend = &TestedBackend()});
+    const auto cpu = RunJob(JobOf(c, "rounded_cpu", precision), {.ranks = c.ranks});
+    ExpectRan(gpu);
+    ExpectRan(cpu);
+    ExpectSameSteps(gpu[0], cpu[0], tolerance);
+  }
+}
+
+std::vector<Case> Cases() {
+  return {{.name = "llama"},
+          {.name = "gpt3", .family = "gpt3"},
+          {.name = "qwen3_moe", .family = "qwen3_moe"},
+          {.name = "tensor", .parallelism = {.tensor = 2}, .ranks = 2},
+          {.name = "pipeline", .parallelism = {.pipeline = 2}, .ranks = 2},
+          {.name = "context", .parallelism = {.context = 2}, .ranks = 2},
+          {.name = "zero_full", .parallelism = {.zero = Zero::kFull}, .ranks = 2},
+          {.name = "expert", .family = "qwen3_moe", .parallelism = {.expert = 2}, .ranks = 2}};
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, CudaTraining, ::testing::ValuesIn(Cases()),
+                         [](const auto& info) { return info.param.name; });
+
+// To the bit, and across a resume: a run in two parts is a run in one.
+TEST(CudaTrainingResume, IsExactToTheBit) {
+  const Case c = {.name = "resume"};
+  JobConfig whole = JobOf(c, "whole", PrecisionName::kBF16);
+  JobConfig parts = JobOf(c, "parts", PrecisionName::kBF16);
+  parts.checkpoint->every_steps = 1;
+  ExpectRan(RunJob(whole, {.backend = &TestedBackend()}));
+  const auto first =
+      RunJob(parts, {.backend = &TestedBackend(),
+                     .stop = [](int, int64_t finished) { return finished == 2; }});
+  ASSERT_EQ(first[0].result.outcome, Outcome::kStopped);
+  ExpectRan(RunJob(parts, {.backend = &TestedBackend(), .epoch = 2, .resume = true}));
+  EXPECT_EQ(NewestDigest(whole.checkpoint->directory), NewestDigest(parts.checkpoint->directory));
+}
+
+}  // namespace
+}  // namespace trainyard::testing

@@ -1,0 +1,31 @@
+#include "worker/trainer/rank_device.h"
+
+#include "absl/strings/str_cat.h"
+#include "common/log.h"
+#include "common/status_macros.h"
+
+namespace trainyard {
+
+absl::StatusOr<RankDevice> OpenDevice(DeviceKind kind) {
+  if (kind == DeviceKind::kCpu) return RankDevice{.backend = &CpuBackend()};
+  ASSIGN_OR_RETURN(const CudaLibrary cuda, LoadCuda());
+  return RankDevice{.backend = cuda.backend, .create_nccl_world = cuda.create_nccl_world};
+}
+
+absl::StatusOr<RankDevice> DeviceOf(const TrainerConfig& config, absl::string_view wanted) {
+  if (config.rank) return OpenDevice(config.rank->device_kind);
+  if (wanted == "cpu") return OpenDevice(DeviceKind::kCpu);
+  if (wanted == "cuda") return OpenDevice(DeviceKind::kCuda);
+  if (wanted != "auto") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--device: wanted auto, cpu or cuda, found '", wanted, "'"));
+  }
+  if (config.job.precision != PrecisionName::kF64) {
+    const absl::StatusOr<RankDevice> gpu = OpenDevice(DeviceKind::kCuda);
+    if (gpu.ok()) return gpu;
+    LogInfo("runs_on_cpu", {{"reason", gpu.status().message()}});
+  }
+  return OpenDevice(DeviceKind::kCpu);
+}
+
+}  // namespace trainyard

@@ -58,6 +58,19 @@ function(trainyard_test name)
     ENVIRONMENT "TRAINYARD_BIN=${CMAKE_BINARY_DIR}/bin;TRAINYARD_SOURCE=${CMAKE_SOURCE_DIR}")
 endfunction()
 
+# trainyard_cuda_test(NAME SRCS ... DEPS ...): the same for a GPU, skipped where there is none.
+function(trainyard_cuda_test name)
+  cmake_parse_arguments(ARG "" "" "SRCS;DEPS" ${ARGN})
+  add_executable(${name} ${ARG_SRCS} ${CMAKE_SOURCE_DIR}/tests/testing/cuda_main.cc
+    ${CMAKE_SOURCE_DIR}/tests/testing/mapped_heap.cc)
+  trainyard_target_(${name} ${ARGN})
+  target_link_libraries(${name} PRIVATE trainyard_kernels_cuda GTest::gmock GTest::gtest)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
+  install(TARGETS ${name} RUNTIME DESTINATION bin)
+  add_test(NAME ${name} COMMAND ${name})
+  set_tests_properties(${name} PROPERTIES TIMEOUT 600 LABELS gpu SKIP_RETURN_CODE 77)
+endfunction()
+
 # trainyard_bench(NAME SRCS ... DEPS ...): a Google Benchmark binary in build/bench; never run by ctest.
 function(trainyard_bench name)
   cmake_parse_arguments(ARG "GRPC" "" "SRCS;DEPS" ${ARGN})

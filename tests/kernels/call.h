@@ -4,8 +4,10 @@
 #pragma once
 
 #include <algorithm>
+#include <memory>
 
 #include "kernels/device/backend.h"
+#include "kernels/device/step_state.h"
 
 namespace trainyard::testing {
 
@@ -21,11 +23,24 @@ inline int Threads(int wanted) {
 #endif
 }
 
+// The heap is what a device can read, so a StepState goes there and back.
 template <typename Args>
-void Call(const Args& args, int threads = 2) {
-  Exec exec{.threads = Threads(threads)};
-  TestedBackend().kernel<Args>()(exec, args);
-  TestedBackend().Synchronize(exec);
+void Call(Args args, int threads = 2) {
+  Exec exec = TestedBackend().NewExec(Threads(threads));
+  const auto run = [&] {
+    TestedBackend().kernel<Args>()(exec, args);
+    TestedBackend().Synchronize(exec);
+  };
+  if constexpr (requires { *args.state; }) {
+    if (args.state == nullptr) return run();
+    auto* const theirs = const_cast<StepState*>(args.state);
+    const auto mine = std::make_unique<StepState>(*theirs);
+    args.state = mine.get();
+    run();
+    *theirs = *mine;
+  } else {
+    run();
+  }
 }
 
 }  // namespace trainyard::testing

@@ -28,8 +28,9 @@ JobConfig JobOf(const Case& c, const std::string& directory, PrecisionName preci
   model.family = c.family;
   if (c.family == "gpt3") model.kv_heads = model.heads;
   if (c.family == "qwen3_moe") {
-    model.moe_experts = 4, model.moe_top_k = 2, model.moe_expert_ffn = 8;
-    model.moe_aux_loss = 0.01;
+    MoeFields& moe = model.moe.emplace();
+    moe.experts = 4, moe.top_k = 2, moe.expert_ffn = 8;
+    moe.aux_loss = 0.01;
   }
   job.parallelism = c.parallelism;
   job.precision = precision;

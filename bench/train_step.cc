@@ -3,6 +3,7 @@
 // touched.
 //
 //   build/bench/train_step --case byte --precision bf16 --threads 2 --steps 20
+//   build/bench/train_step --case llama3.2-1b --sequence 4096 --micro 2 --device cuda
 
 #include <unistd.h>
 
@@ -16,7 +17,9 @@
 #include "common/bytes.h"
 #include "common/check.h"
 #include "common/rng.h"
+#include "common/status_macros.h"
 #include "kernels/collective/local.h"
+#include "kernels/cuda/load.h"
 #include "kernels/matrix_rate.h"
 #include "kernels/memory_rate.h"
 #include "models/flops.h"
@@ -34,7 +37,9 @@ struct Options {
   int threads = 2;
   int steps = 20;
   int accumulate = 1;
-  int64_t blocks = 0;  // Recomputed.
+  std::string device = "cpu";
+  int64_t micro = 0, sequence = 0;  // 0: the case's own.
+  int64_t blocks = 0;               // Recomputed.
 };
 
 struct Case {
@@ -147,12 +152,21 @@ void PrintOps(const std::map<std::string, OpTime>& ops, double step, const Rates
                                (step - sum) * 1e3, 100 * (step - sum) / step);
 }
 
+// Of `byte` and `124m`, else of a preset.
 JobConfig JobOf(const Options& options) {
-  const Case& c = options.model == "byte" ? kByte : k124M;
   JobConfig job;
-  job.model.architecture = c.model;
+  int64_t micro = 1, sequence = 1024;
+  if (options.model == "byte" || options.model == "124m") {
+    const Case& c = options.model == "byte" ? kByte : k124M;
+    job.model.architecture = c.model;
+    micro = c.micro, sequence = c.sequence;
+  } else {
+    job.model.preset = options.model;
+  }
+  if (options.micro > 0) micro = options.micro;
+  if (options.sequence > 0) sequence = options.sequence;
   job.precision = kPrecisions.at(options.precision);
-  job.batch = {.global = c.micro * options.accumulate, .micro = c.micro, .sequence = c.sequence};
+  job.batch = {.global = micro * options.accumulate, .micro = micro, .sequence = sequence};
   job.recompute.blocks = options.blocks;
   job.devices = 1;
   return job;
@@ -183,24 +197,32 @@ void Print(const Options& options, const Measured& m, const MemoryPlan& plan) {
       FormatBytes(m.touched), FormatBytes(m.resident - double(plan.total_bytes())));
 }
 
-void Run(const Options& options) {
+absl::StatusOr<const Backend*> BackendOf(const Options& options) {
+  if (options.device == "cpu") return &CpuBackend();
+  ASSIGN_OR_RETURN(const CudaLibrary cuda, LoadCuda());
+  return cuda.backend;
+}
+
+absl::Status Run(const Options& options) {
+  ASSIGN_OR_RETURN(const Backend* const chosen, BackendOf(options));
+  const Backend& backend = *chosen;
   const JobConfig job = JobOf(options);
   const auto model = ResolveModel(job.model);
-  CHECK(model.ok()) << model.status();
+  RETURN_IF_ERROR(model.status());
   const DType dtype = options.precision == "bf16"  ? DType::kBF16
                       : options.precision == "f32" ? DType::kF32
                                                    : DType::kF64;
   const auto rate = [&] {
-    return *MeasureMatrixRate(CpuBackend(), dtype, options.threads, absl::Seconds(1));
+    return *MeasureMatrixRate(backend, dtype, options.threads, absl::Seconds(1));
   };
   Measured m;
-  m.rates = {.flops = rate(), .bytes = *MeasureMemoryRate(CpuBackend(), options.threads)};
+  m.rates = {.flops = rate(), .bytes = *MeasureMemoryRate(backend, options.threads)};
   m.tokens = double(job.batch.global * job.batch.sequence);
   m.flops = FlopsPerToken(*model, job.batch.sequence).total() * m.tokens;
   const double before = ResidentBytes();
   const LocalWorld world(1);
-  const auto engine =
-      *RankEngine::Create(job, *model, {.threads = options.threads}, CpuBackend(), world.world(0));
+  ASSIGN_OR_RETURN(const auto engine, RankEngine::Create(job, *model, {.threads = options.threads},
+                                                         backend, world.world(0)));
   Executable& executable = engine->executable();
   executable.WriteStepState({.seed = 1});
   executable.Run(Action::kInit);
@@ -226,6 +248,7 @@ void Run(const Options& options) {
   PrintOps(ByOp(executable.program(), timeline.spans(Track::kCompute), options.accumulate,
                 options.steps),
            traced, m.rates);
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -234,7 +257,11 @@ void Run(const Options& options) {
 int main(int argc, char** argv) {
   trainyard::Options options;
   CLI::App app("One training step, and where its time goes");
-  app.add_option("--case", options.model)->check(CLI::IsMember({"byte", "124m"}));
+  app.add_option("--case", options.model, "byte, 124m, or a preset");
+  app.add_option("--device", options.device)->check(CLI::IsMember({"cpu", "cuda"}));
+  app.add_option("--micro", options.micro, "Sequences of a micro-batch")
+      ->check(CLI::Range(1, 4096));
+  app.add_option("--sequence", options.sequence)->check(CLI::Range(1, 1 << 20));
   app.add_option("--precision", options.precision)->check(CLI::IsMember({"bf16", "f32", "f64"}));
   app.add_option("--threads", options.threads)->check(CLI::Range(1, 1024));
   app.add_option("--steps", options.steps, "That are timed")->check(CLI::Range(1, 100000));
@@ -242,6 +269,7 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(1, 1024));
   app.add_option("--recompute-blocks", options.blocks)->check(CLI::Range(0, 1024));
   CLI11_PARSE(app, argc, argv);
-  trainyard::Run(options);
-  return 0;
+  const absl::Status status = trainyard::Run(options);
+  if (!status.ok()) std::cerr << "error: " << status.message() << '\n';
+  return status.ok() ? 0 : 1;
 }

@@ -71,11 +71,13 @@ function(trainyard_cuda_test name)
   set_tests_properties(${name} PROPERTIES TIMEOUT 600 LABELS gpu SKIP_RETURN_CODE 77)
 endfunction()
 
-# trainyard_bench(NAME SRCS ... DEPS ...): a Google Benchmark binary in build/bench; never run by ctest.
+# trainyard_bench(NAME SRCS ... DEPS ...): a Google Benchmark binary in build/bench, with a main() of its own or the
+# library's; never run by ctest.
 function(trainyard_bench name)
   cmake_parse_arguments(ARG "GRPC" "" "SRCS;DEPS" ${ARGN})
   add_executable(${name} ${ARG_SRCS})
   trainyard_target_(${name} ${ARGN})
   target_link_libraries(${name} PRIVATE benchmark::benchmark benchmark::benchmark_main)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bench)
+  install(TARGETS ${name} RUNTIME DESTINATION bench)
 endfunction()

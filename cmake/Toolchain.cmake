@@ -12,6 +12,7 @@ add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wall> $<$<COMPILE_LANGUAGE:CXX>:-
 # Programs find what they load at run time beside them, where they are built and where they are installed.
 set(CMAKE_BUILD_RPATH "$ORIGIN/../lib")
 set(CMAKE_INSTALL_RPATH "$ORIGIN/../lib")
+add_link_options(-Wl,--disable-new-dtags)  # so that what those want is looked for there, too
 
 find_program(TRAINYARD_CCACHE ccache)
 if(TRAINYARD_CCACHE)

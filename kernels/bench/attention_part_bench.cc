@@ -73,7 +73,7 @@ void Shapes(benchmark::internal::Benchmark* benchmark) {
     benchmark->Args({int64_t(dtype), 1024, 12, 12, 64});
     benchmark->Args({int64_t(dtype), 2048, 16, 4, 128});
   }
-  benchmark->UseRealTime()->Unit(benchmark::kMicrosecond);
+  benchmark->UseManualTime()->Unit(benchmark::kMicrosecond);
 }
 BENCHMARK(AttentionPartForward)->Apply(Shapes);
 BENCHMARK(AttentionPartBackward)->Apply(Shapes);

@@ -1,6 +1,6 @@
 // What every benchmark of a kernel needs: operands, and the loop that times it and says how fast it
 // ran. Dtypes are the first argument of a benchmark; threads are OpenMP's default
-// (OMP_NUM_THREADS).
+// (OMP_NUM_THREADS); the device is the CPU, or with --device=cuda the GPU.
 
 #pragma once
 
@@ -14,23 +14,57 @@
 #include "kernels/fill.h"
 #include "kernels/matrix_rate.h"
 #include "kernels/memory_rate.h"
+#include "kernels/random_normal.h"
 
 namespace trainyard::bench {
 
-// Owns the operands of one benchmark, filled with 0.5.
+const Backend& TheBackend();  // bench_main.cc
+
+// Owns the operands of one benchmark.
 class Operands {
  public:
+  // Floats are 0.5; of a GPU, normal: equal bits take less power there, and so run faster.
   Tensor Make(DType dtype, Shape shape) {
-    auto buffer = CpuBackend().Allocate(size_t(shape.elements()) * SizeOf(dtype));
-    CHECK(buffer.ok()) << buffer.status();
-    buffers_.push_back(*std::move(buffer));
-    const Tensor tensor{{buffers_.back().data(), dtype, shape}};
-    Exec exec;
-    if (dtype != DType::kI32) CpuBackend().kernel<FillArgs>()(exec, {.y = tensor, .value = 0.5});
+    const Tensor tensor = Allocate(dtype, shape);
+    Exec exec = TheBackend().NewExec(1);
+    if (dtype == DType::kI32) return tensor;
+    if (TheBackend().device() == DeviceKind::kCpu) {
+      TheBackend().kernel<FillArgs>()(exec, {.y = tensor, .value = 0.5});
+    } else {
+      TheBackend().kernel<RandomNormalArgs>()(exec, {.y = tensor,
+                                                     .stream = buffers_.size(),
+                                                     .stddev = 0.5,
+                                                     .global_columns = shape.back(),
+                                                     .state = State({.seed = 1})});
+    }
+    TheBackend().Synchronize(exec);
     return tensor;
+  }
+  // Element i is f(i), an int32_t or float.
+  template <typename F>
+  Tensor MakeOf(Shape shape, const F& f) {
+    using T = decltype(f(int64_t{0}));
+    std::vector<T> values;
+    for (int64_t i = 0; i < shape.elements(); ++i) values.push_back(f(i));
+    const Tensor tensor = Allocate(DTypeOf<T>::value, shape);
+    TheBackend().CopyToDevice(TheBackend().NewExec(1), tensor.data, values.data(), tensor.bytes());
+    return tensor;
+  }
+  StepState* State(const StepState& state) {
+    const Tensor bytes = Allocate(DType::kI64, {int64_t(sizeof(StepState) / 8)});
+    static_assert(sizeof(StepState) % 8 == 0);
+    TheBackend().CopyToDevice(TheBackend().NewExec(1), bytes.data, &state, sizeof(state));
+    return static_cast<StepState*>(bytes.data);
   }
 
  private:
+  Tensor Allocate(DType dtype, Shape shape) {
+    auto buffer = TheBackend().Allocate(size_t(shape.elements()) * SizeOf(dtype));
+    CHECK(buffer.ok()) << buffer.status();
+    buffers_.push_back(*std::move(buffer));
+    return Tensor{{buffers_.back().data(), dtype, shape}};
+  }
+
   std::vector<Buffer> buffers_;
 };
 
@@ -47,20 +81,27 @@ inline double Bound(const Work& work, DType dtype) {
   if (work.flops > 0) {
     static std::map<DType, double> rates;
     double& rate = rates[dtype];
-    if (rate == 0) rate = *MeasureMatrixRate(CpuBackend(), dtype, threads, absl::Seconds(1));
+    if (rate == 0) rate = *MeasureMatrixRate(TheBackend(), dtype, threads, absl::Seconds(1));
     return work.flops / rate;
   }
-  static const double kRate = *MeasureMemoryRate(CpuBackend(), threads);
+  static const double kRate = *MeasureMemoryRate(TheBackend(), threads);
   return work.bytes / kRate;
 }
 
 // Products have their dtype as the first argument of the benchmark.
 template <typename Args>
 void Measure(benchmark::State& state, const Args& args, const Work& work) {
-  Exec exec{.threads = omp_get_max_threads()};
-  const auto kernel = CpuBackend().kernel<Args>();
+  Exec exec = TheBackend().NewExec(omp_get_max_threads());
+  const auto kernel = TheBackend().kernel<Args>();
+  const auto begin = TheBackend().NewEvent(), end = TheBackend().NewEvent();
   kernel(exec, args);
-  for (auto _ : state) kernel(exec, args);
+  TheBackend().Synchronize(exec);
+  for (auto _ : state) {
+    begin->Record(exec);
+    kernel(exec, args);
+    end->Record(exec);
+    state.SetIterationTime(end->SecondsSince(*begin));
+  }
   const auto rate = [&](double amount) {
     return benchmark::Counter(amount * 1e-9, benchmark::Counter::kIsIterationInvariantRate);
   };
@@ -78,7 +119,7 @@ inline DType DTypeArg(benchmark::State& state) {
 
 inline void Trained(benchmark::internal::Benchmark* benchmark) {
   benchmark->Arg(int64_t(DType::kF32))->Arg(int64_t(DType::kBF16));
-  benchmark->UseRealTime()->Unit(benchmark::kMicrosecond);
+  benchmark->UseManualTime()->Unit(benchmark::kMicrosecond);
 }
 
 }  // namespace trainyard::bench

@@ -9,9 +9,7 @@ namespace {
 constexpr int64_t kT = 4096, kV = 32000, kD = 768;
 
 Tensor Tokens(Operands& o) {
-  const Tensor tokens = o.Make(DType::kI32, {kT});
-  for (int64_t t = 0; t < kT; ++t) tokens.as<int32_t>()[t] = int32_t(t * 7919 % kV);
-  return tokens;
+  return o.MakeOf({kT}, [](int64_t t) { return int32_t(t * 7919 % kV); });
 }
 
 void EmbeddingForward(benchmark::State& state) {

@@ -10,38 +10,37 @@ constexpr int64_t kT = 4096, kE = 128, kK = 8;
 
 void LoadBalanceCounts(benchmark::State& state) {
   Operands o;
-  const Tensor experts = o.Make(DType::kI32, {kT, kK});
-  for (int64_t i = 0; i < kT * kK; ++i) experts.as<int32_t>()[i] = int32_t(i * 7919 % kE);
+  const Tensor experts = o.MakeOf({kT, kK}, [](int64_t i) { return int32_t(i * 7919 % kE); });
   Measure(state, LoadBalanceCountsArgs{.experts = experts, .counts = o.Make(DType::kF64, {kE})},
           {.bytes = double(experts.bytes())});
 }
-BENCHMARK(LoadBalanceCounts)->UseRealTime()->Unit(benchmark::kMicrosecond);
+BENCHMARK(LoadBalanceCounts)->UseManualTime()->Unit(benchmark::kMicrosecond);
 
 void LoadBalanceForward(benchmark::State& state) {
   Operands o;
   const Tensor logits = o.Make(DType::kF32, {kT, kE});
-  StepState step{.loss_scale = 1e-6};
+  StepState* const step = o.State({.loss_scale = 1e-6});
   Measure(state,
           LoadBalanceForwardArgs{.logits = logits,
                                  .counts = o.Make(DType::kF64, {kE}),
                                  .scoring = RouterScoring::kSoftmax,
                                  .coefficient = 1e-3,
-                                 .state = &step},
+                                 .state = step},
           {.bytes = double(logits.bytes())});
 }
-BENCHMARK(LoadBalanceForward)->UseRealTime()->Unit(benchmark::kMicrosecond);
+BENCHMARK(LoadBalanceForward)->UseManualTime()->Unit(benchmark::kMicrosecond);
 
 void LoadBalanceBackward(benchmark::State& state) {
   const DType dtype = DTypeArg(state);
   Operands o;
   const Tensor logits = o.Make(DType::kF32, {kT, kE}), dlogits = o.Make(dtype, {kT, kE});
-  const StepState step{.loss_scale = 1e-6};
+  StepState* const step = o.State({.loss_scale = 1e-6});
   Measure(state,
           LoadBalanceBackwardArgs{.logits = logits,
                                   .counts = o.Make(DType::kF64, {kE}),
                                   .scoring = RouterScoring::kSoftmax,
                                   .coefficient = 1e-3,
-                                  .state = &step,
+                                  .state = step,
                                   .dlogits = dlogits},
           {.bytes = double(logits.bytes() + dlogits.bytes())});
 }

@@ -11,16 +11,16 @@ constexpr int64_t kParameters = 16 << 20;
 
 void SumSquares(benchmark::State& state) {
   Operands o;
-  StepState step;
+  StepState* const step = o.State({});
   const Tensor x = o.Make(DTypeArg(state), {kParameters});
-  Measure(state, SumSquaresArgs{.x = x, .state = &step}, {.bytes = double(x.bytes())});
+  Measure(state, SumSquaresArgs{.x = x, .state = step}, {.bytes = double(x.bytes())});
 }
 BENCHMARK(SumSquares)->Apply(Trained);
 
 // The dtype that is the argument is that of the compute copy.
 void AdamW(benchmark::State& state) {
   Operands o;
-  const StepState step{.step = 1, .learning_rate = 1e-6};
+  StepState* const step = o.State({.step = 1, .learning_rate = 1e-6});
   const Tensor master = o.Make(DType::kF32, {kParameters});
   const Tensor compute = o.Make(DTypeArg(state), {kParameters});
   Measure(state,
@@ -32,7 +32,7 @@ void AdamW(benchmark::State& state) {
                     .beta2 = 0.95,
                     .eps = 1e-8,
                     .weight_decay = 0.1,
-                    .state = &step,
+                    .state = step,
                     .compute = compute},
           {.bytes = 7.0 * double(master.bytes()) + double(compute.bytes())});
 }

@@ -26,7 +26,7 @@ void RopeTable(benchmark::State& state) {
   Measure(state, RopeTableArgs{.cos = cos, .sin = sin, .base = 500000, .part = {.rows = 8192}},
           {.bytes = double(cos.bytes() + sin.bytes())});
 }
-BENCHMARK(RopeTable)->UseRealTime()->Unit(benchmark::kMicrosecond);
+BENCHMARK(RopeTable)->UseManualTime()->Unit(benchmark::kMicrosecond);
 
 }  // namespace
 }  // namespace trainyard::bench

@@ -10,9 +10,7 @@ constexpr int64_t kT = 4096, kE = 128;
 constexpr RouterOptions kOptions = {.top_k = 8, .normalize = true};
 
 Tensor Logits(Operands& o) {
-  const Tensor logits = o.Make(DType::kF32, {kT, kE});
-  for (int64_t i = 0; i < kT * kE; ++i) logits.as<float>()[i] = float(i * 7919 % 1009) / 500;
-  return logits;
+  return o.MakeOf({kT, kE}, [](int64_t i) { return float(i * 7919 % 1009) / 500; });
 }
 
 void RouterForward(benchmark::State& state) {
@@ -25,14 +23,13 @@ void RouterForward(benchmark::State& state) {
                             .weights = o.Make(DType::kF32, {kT, kOptions.top_k})},
           {.bytes = double(logits.bytes())});
 }
-BENCHMARK(RouterForward)->UseRealTime()->Unit(benchmark::kMicrosecond);
+BENCHMARK(RouterForward)->UseManualTime()->Unit(benchmark::kMicrosecond);
 
 void RouterBackward(benchmark::State& state) {
   const DType dtype = DTypeArg(state);
   Operands o;
   const Tensor logits = Logits(o), dlogits = o.Make(dtype, {kT, kE});
-  const Tensor experts = o.Make(DType::kI32, {kT, kOptions.top_k});
-  for (int64_t i = 0; i < experts.elements(); ++i) experts.as<int32_t>()[i] = int32_t(i % kE);
+  const Tensor experts = o.MakeOf({kT, kOptions.top_k}, [](int64_t i) { return int32_t(i % kE); });
   Measure(state,
           RouterBackwardArgs{.logits = logits,
                              .experts = experts,

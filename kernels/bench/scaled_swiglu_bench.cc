@@ -7,9 +7,7 @@ namespace {
 constexpr int64_t kR = 4096, kF = 2048;
 
 Tensor All(Operands& o) {
-  const Tensor count = o.Make(DType::kI32, {1});
-  count.as<int32_t>()[0] = int32_t(kR);
-  return count;
+  return o.MakeOf({1}, [](int64_t) { return int32_t(kR); });
 }
 
 void ScaledSwiGluForward(benchmark::State& state) {

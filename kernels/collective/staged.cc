@@ -138,8 +138,8 @@ class DeviceWorld final : public CollectiveWorld {
   DeviceWorld(CollectiveWorld& host, std::unique_ptr<CollectiveWorld> tensors)
       : host_(host), tensors_(std::move(tensors)) {
     CHECK(tensors_->rank() == host.rank() && tensors_->size() == host.size())
-        << "rank " << host.rank() << " of " << host.size() << " has tensors as "
-        << tensors_->rank() << " of " << tensors_->size();
+        << "rank " << host.rank() << " of " << host.size() << " has tensors as " << tensors_->rank()
+        << " of " << tensors_->size();
   }
   int rank() const override { return host_.rank(); }
   int size() const override { return host_.size(); }

@@ -1,5 +1,5 @@
-// Ranks whose tensors lie in a device's memory: the host's world carries what ranks tell each other,
-// and another one the tensors.
+// Ranks whose tensors lie in a device's memory: the host's world carries what ranks tell each
+// other, and another one the tensors.
 
 #pragma once
 

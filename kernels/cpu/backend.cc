@@ -17,7 +17,7 @@ class CpuEvent final : public Event {
  public:
   void Record(const Exec&) override { time_ = std::chrono::steady_clock::now(); }
   void Await(const Exec&) const override {}
-  double SecondsSince(const Event& begin) const override {
+  double SecondsSince(const Event& begin) const noexcept override {
     const auto& from = static_cast<const CpuEvent&>(begin);
     return std::chrono::duration<double>(time_ - from.time_).count();
   }

@@ -14,7 +14,8 @@ template <typename Function>
 absl::StatusOr<Function*> Find(void* library, const char* name) {
   void* const found = ::dlsym(library, name);
   if (found == nullptr) {
-    return absl::FailedPreconditionError(absl::StrCat(kLibrary, ": no ", name, ": another build's"));
+    return absl::FailedPreconditionError(
+        absl::StrCat(kLibrary, ": no ", name, ": another build's"));
   }
   return reinterpret_cast<Function*>(found);
 }
@@ -30,10 +31,9 @@ absl::StatusOr<CudaLibrary> LoadCuda() {
   ASSIGN_OR_RETURN(auto* const backend,
                    Find<absl::StatusOr<const Backend*>()>(library, "TrainyardCudaBackend"));
   ASSIGN_OR_RETURN(loaded.backend, backend());
-  ASSIGN_OR_RETURN(
-      loaded.create_nccl_world,
-      (Find<std::unique_ptr<CollectiveWorld>(const NcclOptions&, Rendezvous&)>(
-          library, "TrainyardNcclWorld")));
+  ASSIGN_OR_RETURN(loaded.create_nccl_world,
+                   (Find<std::unique_ptr<CollectiveWorld>(const NcclOptions&, Rendezvous&)>(
+                       library, "TrainyardNcclWorld")));
   return loaded;
 }
 

@@ -51,8 +51,9 @@ class Event {
   virtual void Record(const Exec& exec) = 0;
   // What `exec` is given from now on waits for the last Record.
   virtual void Await(const Exec& exec) const = 0;
-  // Seconds from another event's Record to this one's; returns once both have come.
-  virtual double SecondsSince(const Event& begin) const = 0;
+  // Seconds from another event's Record to this one's; returns once both have come. NaN where the
+  // device has failed, which the next call of another kind throws.
+  virtual double SecondsSince(const Event& begin) const noexcept = 0;
 };
 
 class Backend {

@@ -268,12 +268,8 @@ void Executable::Run(Action action, const MicroBatch& micro_batch) {
       });
     }
     if (instance.stream == Stream::kCompute) {
-      if (timeline == nullptr) {
-        call(state_->exec);
-      } else {
-        Timeline::Note(timeline, Track::kCompute, SpanOf(instance, key),
-                       [&] { call(state_->exec); });
-      }
+      Timeline::Note(timeline, Track::kCompute, SpanOf(instance, key),
+                     [&] { call(state_->exec); });
       continue;
     }
     const CommunicationStream::Ticket ticket = communication.stream->Post(call);
@@ -333,9 +329,11 @@ void Executable::WaitForCommunication() {
   if (state_->communication.stream != nullptr) state_->communication.stream->WaitForAll();
 }
 
-void Executable::set_timeline(Timeline* timeline) noexcept {
+void Executable::set_timeline(Timeline* timeline) {
   if (state_->communication.stream != nullptr) state_->communication.stream->Settle();
+  if (state_->timeline != nullptr) state_->timeline->Detach();
   state_->timeline = timeline;
+  if (timeline != nullptr) timeline->Attach(state_->backend, state_->exec);
 }
 
 Timeline* Executable::timeline() const { return state_->timeline; }

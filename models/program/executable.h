@@ -95,7 +95,7 @@ class Executable {
   // From now on instances are noted there, by op, label, block, chunk and slot; null: no longer.
   // Outside of Run; waits until communication is done or has failed. The timeline may be read after
   // another such call.
-  void set_timeline(Timeline* timeline) noexcept;
+  void set_timeline(Timeline* timeline);
   Timeline* timeline() const;
   // Told whenever the compute stream stands still for the communication stream; null: nobody.
   void set_wait_observer(WaitObserver* observer);

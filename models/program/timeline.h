@@ -4,9 +4,12 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "kernels/device/backend.h"
 
 namespace trainyard {
 
@@ -30,9 +33,16 @@ struct Span {
   int64_t end_ns = 0;  // On the steady clock.
 };
 
-// Spans of a track follow one another.
+// Spans of a track follow one another. Those of the compute stream are when the device was at it,
+// however long before it was told to.
 class Timeline {
  public:
+  // What is noted from now on, until Detach, on all tracks but the communication stream's, runs on
+  // `exec`, which must live so long.
+  void Attach(const Backend& backend, const Exec& exec);
+  // Waits until the device has come so far; only then are its spans there.
+  void Detach() noexcept;
+
   void Add(Track track, const Span& span) { tracks_[size_t(track)].push_back(span); }
   const std::vector<Span>& spans(Track track) const { return tracks_[size_t(track)]; }
 
@@ -40,6 +50,12 @@ class Timeline {
   template <typename Body>
   static void Note(Timeline* timeline, Track track, Span span, const Body& body) {
     if (timeline == nullptr) return body();
+    if (track != Track::kCommunication && timeline->backend_ != nullptr) {
+      std::unique_ptr<Event> begin = timeline->Record();
+      body();
+      timeline->on_device_.push_back({track, span, std::move(begin), timeline->Record()});
+      return;
+    }
     span.begin_ns = Now();
     body();
     span.end_ns = Now();
@@ -49,7 +65,19 @@ class Timeline {
   static int64_t Now();  // Nanoseconds of the steady clock.
 
  private:
+  struct OnDevice {
+    Track track;
+    Span span;
+    std::unique_ptr<Event> begin, end;
+  };
+  std::unique_ptr<Event> Record() const;
+
   std::array<std::vector<Span>, kTracks> tracks_;
+  const Backend* backend_ = nullptr;  // Of what it is attached to, as the next.
+  const Exec* exec_ = nullptr;
+  std::unique_ptr<Event> origin_;  // Was at origin_ns_.
+  int64_t origin_ns_ = 0;
+  std::vector<OnDevice> on_device_;
 };
 
 }  // namespace trainyard

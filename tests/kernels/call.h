@@ -33,11 +33,11 @@ void Call(Args args, int threads = 2) {
   };
   if constexpr (requires { *args.state; }) {
     if (args.state == nullptr) return run();
-    auto* const theirs = const_cast<StepState*>(args.state);
+    const auto theirs = args.state;
     const auto mine = std::make_unique<StepState>(*theirs);
     args.state = mine.get();
     run();
-    *theirs = *mine;
+    if constexpr (requires { *theirs = *mine; }) *theirs = *mine;
   } else {
     run();
   }

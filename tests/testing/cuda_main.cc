@@ -1,8 +1,8 @@
 // main() of tests that need a GPU. Without one nothing runs, and the exit code is 77, which ctest
 // shows as skipped; with TRAINYARD_REQUIRE_GPU=1 it is a failure.
 //
-// Death tests stay out: they look at what the host does, which tests on the CPU cover, and a process
-// that uses a GPU cannot fork.
+// Death tests stay out: they look at what the host does, which tests on the CPU cover, and a
+// process that uses a GPU cannot fork.
 
 #include <gtest/gtest.h>
 

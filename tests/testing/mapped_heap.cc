@@ -62,6 +62,6 @@ void* operator new(size_t bytes) {
 }
 void operator delete(void* data) noexcept {
   if (data == nullptr) return;
-  TheHeap() != nullptr && TheHeap()->Has(data) ? TheHeap()->Free(data) : std::free(data);
+  TheHeap() != nullptr&& TheHeap()->Has(data) ? TheHeap()->Free(data) : std::free(data);
 }
 void operator delete(void* data, size_t) noexcept { operator delete(data); }

@@ -237,8 +237,7 @@ absl::StatusOr<Peers> Meet(const RankConfig& rank, const RankDevice& device,
 
 }  // namespace
 
-absl::StatusOr<TrainingResult> RunRankProcess(const TrainerConfig& config,
-                                              const RankDevice& device,
+absl::StatusOr<TrainingResult> RunRankProcess(const TrainerConfig& config, const RankDevice& device,
                                               const RankProcessOptions& options) {
   const Backend& backend = *device.backend;
   RankConfig rank;

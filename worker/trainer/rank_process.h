@@ -29,8 +29,7 @@ struct RankProcessOptions {
 // Trains to the end; throws DeviceError. Errors are those of Trainer, of meeting the other ranks
 // (DEADLINE_EXCEEDED, UNAVAILABLE), and CANCELLED when a stop came before there was anything to
 // stop.
-absl::StatusOr<TrainingResult> RunRankProcess(const TrainerConfig& config,
-                                              const RankDevice& device,
+absl::StatusOr<TrainingResult> RunRankProcess(const TrainerConfig& config, const RankDevice& device,
                                               const RankProcessOptions& options);
 
 }  // namespace trainyard

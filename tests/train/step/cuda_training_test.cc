@@ -1,7 +1,7 @@
-// Proves that a job trains on a GPU as on a CPU, step for step: every architecture, every axis, from
-// initial values to the checkpoint, which either device then goes on from. Catches kernels that do
-// not do as the CPU's, and whatever the engine leaves to chance because a CPU has done what it was
-// given when the call returns.
+// Proves that a job trains on a GPU as on a CPU, step for step: every architecture, every axis,
+// from initial values to the checkpoint, which either device then goes on from. Catches kernels
+// that do not do as the CPU's, and whatever the engine leaves to chance because a CPU has done what
+// it was given when the call returns.
 
 #include <gmock/gmock.h>
 
@@ -70,17 +70,17 @@ TEST_P(CudaTraining, StepsAndCheckpointAreTheCpus) {
   ExpectRan(gpu);
   ExpectRan(cpu);
   for (size_t i = 0; i < gpu.size(); ++i) ExpectSameSteps(gpu[i], cpu[i], 1e-11);
-  EXPECT_LT(LargestDifference(Newest(on_gpu.checkpoint->directory),
-                              Newest(on_cpu.checkpoint->directory)),
-            1e-10);
+  EXPECT_LT(
+      LargestDifference(Newest(on_gpu.checkpoint->directory), Newest(on_cpu.checkpoint->directory)),
+      1e-10);
 }
 
 TEST_P(CudaTraining, RoundedStepsAreTheCpusAsFarAsRoundingLets) {
   const Case& c = GetParam();
   for (const auto& [precision, tolerance] :
        {std::pair(PrecisionName::kF32, 1e-4), std::pair(PrecisionName::kBF16, 0.05)}) {
-    const auto gpu = RunJob(JobOf(c, "rounded_gpu", precision),
-                            {.ranks = c.ranks, .backend = &TestedBackend()});
+    const auto gpu =
+        RunJob(JobOf(c, "rounded_gpu", precision), {.ranks = c.ranks, .backend = &TestedBackend()});
     const auto cpu = RunJob(JobOf(c, "rounded_cpu", precision), {.ranks = c.ranks});
     ExpectRan(gpu);
     ExpectRan(cpu);
@@ -109,9 +109,8 @@ TEST(CudaTrainingResume, IsExactToTheBit) {
   JobConfig parts = JobOf(c, "parts", PrecisionName::kBF16);
   parts.checkpoint->every_steps = 1;
   ExpectRan(RunJob(whole, {.backend = &TestedBackend()}));
-  const auto first =
-      RunJob(parts, {.backend = &TestedBackend(),
-                     .stop = [](int, int64_t finished) { return finished == 2; }});
+  const auto first = RunJob(parts, {.backend = &TestedBackend(),
+                                    .stop = [](int, int64_t finished) { return finished == 2; }});
   ASSERT_EQ(first[0].result.outcome, Outcome::kStopped);
   ExpectRan(RunJob(parts, {.backend = &TestedBackend(), .epoch = 2, .resume = true}));
   EXPECT_EQ(NewestDigest(whole.checkpoint->directory), NewestDigest(parts.checkpoint->directory));

@@ -41,6 +41,46 @@ class CudaEvent final : public Event {
   cudaEvent_t event_ = nullptr;
 };
 
+class CudaGraph final : public Graph {
+ public:
+  explicit CudaGraph(cudaGraph_t graph) {
+    const cudaError_t error = cudaGraphInstantiate(&graph_, graph, 0);
+    cudaGraphDestroy(graph);
+    ThrowIfError(error, "graph");
+  }
+  ~CudaGraph() override { cudaGraphExecDestroy(graph_); }
+  CudaGraph(const CudaGraph&) = delete;
+  void Launch(const Exec& exec) override {
+    ThrowIfError(cudaGraphLaunch(graph_, cuda::StreamOf(exec)), "graph");
+  }
+
+ private:
+  cudaGraphExec_t graph_ = nullptr;
+};
+
+// A stream that captures, until it is taken or the scope ends.
+class Capturing {
+ public:
+  explicit Capturing(cudaStream_t stream) : stream_(stream) {
+    ThrowIfError(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "capture");
+  }
+  ~Capturing() {
+    cudaGraph_t graph = nullptr;
+    if (!taken_ && cudaStreamEndCapture(stream_, &graph) == cudaSuccess) cudaGraphDestroy(graph);
+  }
+  Capturing(const Capturing&) = delete;
+  cudaGraph_t Take() {
+    cudaGraph_t graph = nullptr;
+    taken_ = true;
+    ThrowIfError(cudaStreamEndCapture(stream_, &graph), "capture");
+    return graph;
+  }
+
+ private:
+  const cudaStream_t stream_;
+  bool taken_ = false;
+};
+
 class Cuda final : public Backend {
  public:
   explicit Cuda(const std::string& name) : Backend(DeviceKind::kCuda, name) {
@@ -67,6 +107,12 @@ class Cuda final : public Backend {
 
   Exec NewExec(int threads) const override { return cuda::NewExec(threads); }
   std::unique_ptr<Event> NewEvent() const override { return std::make_unique<CudaEvent>(); }
+
+  std::unique_ptr<Graph> Capture(Exec& exec, const std::function<void()>& enqueue) const override {
+    Capturing capturing(cuda::StreamOf(exec));
+    enqueue();
+    return std::make_unique<CudaGraph>(capturing.Take());
+  }
 
   absl::StatusOr<Buffer> Allocate(size_t bytes) const override {
     void* data = nullptr;

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <any>
+#include <functional>
 #include <memory>
 #include <string>
 #include <typeindex>
@@ -56,6 +57,13 @@ class Event {
   virtual double SecondsSince(const Event& begin) const noexcept = 0;
 };
 
+// What an Exec was given, to be given again in one call.
+class Graph {
+ public:
+  virtual ~Graph() = default;
+  virtual void Launch(const Exec& exec) = 0;
+};
+
 class Backend {
  public:
   Backend(DeviceKind device, std::string name) : device_(device), name_(std::move(name)) {}
@@ -80,6 +88,14 @@ class Backend {
   // Where kernels run, with what they keep: of its own, so that two run side by side.
   virtual Exec NewExec(int threads) const = 0;
   virtual std::unique_ptr<Event> NewEvent() const = 0;
+
+  // Keeps what `enqueue` gives `exec`, of which nothing runs yet. Everything it needs was made by
+  // an earlier call of the same kernels. Null, and nothing is called, where the device has no
+  // graphs.
+  virtual std::unique_ptr<Graph> Capture(Exec& /*exec*/,
+                                         const std::function<void()>& /*enqueue*/) const {
+    return nullptr;
+  }
 
   // 256-byte aligned, zeroed. RESOURCE_EXHAUSTED when it does not fit. Only while preparing, never
   // within a step.

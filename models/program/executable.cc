@@ -49,7 +49,42 @@ struct BoundInstance {
   Call call;
   const Instance* instance;
 };
-using BoundAction = std::vector<BoundInstance>;
+
+// Instances of an action that follow one another: one that may wait, post or be left out, or, of
+// one list and block, as many as give the device the same kernels every time. Those are replayed as
+// they are at first, then captured, and from then on launched as a graph.
+struct Segment {
+  size_t begin = 0, end = 0;
+  bool capturable = false;
+  bool has_run = false;
+  std::unique_ptr<Graph> graph = nullptr;
+};
+
+struct BoundAction {
+  std::vector<BoundInstance> instances;
+  std::vector<Segment> segments;  // Of all instances.
+};
+
+bool IsCapturable(const Instance& instance) {
+  return instance.stream == Stream::kCompute && instance.awaits == Instance::kNoEvent &&
+         instance.when == When::kAlways && instance.op->is_capturable();
+}
+
+std::vector<Segment> SegmentsOf(const std::vector<BoundInstance>& instances) {
+  std::vector<Segment> segments;
+  for (size_t i = 0; i < instances.size(); ++i) {
+    const Instance& instance = *instances[i].instance;
+    const bool capturable = IsCapturable(instance);
+    const Instance* const last = i == 0 ? nullptr : instances[i - 1].instance;
+    if (capturable && last != nullptr && segments.back().capturable &&
+        last->block == instance.block && last->list == instance.list) {
+      ++segments.back().end;
+    } else {
+      segments.push_back({.begin = i, .end = i + 1, .capturable = capturable});
+    }
+  }
+  return segments;
+}
 
 Span SpanOf(const Instance& instance, const ActionKey& key) {
   return {.name = instance.op->name(),
@@ -160,6 +195,8 @@ struct Executable::State {
   StreamAndWindows communication;  // Last, so that its thread ends before what it runs.
 
   void Bind(const CollectiveTable& collectives);
+  void Run(const ActionKey& key, const BoundAction& action, Segment& segment);
+  void RunInstance(const ActionKey& key, const BoundInstance& bound);
   void BindInstance(const BindContext& context, int index);
   Call BindCall(const BindContext& context, const ActionKey& key, int index);
 };
@@ -194,6 +231,7 @@ void Executable::State::Bind(const CollectiveTable& collectives) {
     bound[{action}];  // Even where it has nothing to do.
   }
   for (size_t i = 0; i < program.instances.size(); ++i) BindInstance(context, int(i));
+  for (auto& [key, action] : bound) action.segments = SegmentsOf(action.instances);
 }
 
 void Executable::State::BindInstance(const BindContext& context, int index) {
@@ -204,7 +242,9 @@ void Executable::State::BindInstance(const BindContext& context, int index) {
     return;
   }
   ActionKey key{ActionOf(instance.list)};
-  const auto bind = [&] { bound[key].push_back({BindCall(context, key, index), &instance}); };
+  const auto bind = [&] {
+    bound[key].instances.push_back({BindCall(context, key, index), &instance});
+  };
   if (!IsPerSlot(key.action)) return bind();
   key.chunk = program.chunk_of(instance.block);
   for (key.slot = 0; key.slot < memory->plan().slots[size_t(key.chunk)]; ++key.slot) {
@@ -213,6 +253,35 @@ void Executable::State::BindInstance(const BindContext& context, int index) {
       key.later = later;
       bind();
     }
+  }
+}
+
+void Executable::State::Run(const ActionKey& key, const BoundAction& action, Segment& segment) {
+  const auto run = [&] {
+    for (size_t i = segment.begin; i < segment.end; ++i) RunInstance(key, action.instances[i]);
+  };
+  // Ops are timed one by one.
+  if (!segment.capturable || timeline != nullptr || !std::exchange(segment.has_run, true)) {
+    return run();
+  }
+  if (segment.graph == nullptr) segment.graph = backend.Capture(exec, run);
+  segment.capturable = segment.graph != nullptr;
+  segment.capturable ? segment.graph->Launch(exec) : run();
+}
+
+void Executable::State::RunInstance(const ActionKey& key, const BoundInstance& bound) {
+  const auto& [call, instance] = bound;
+  if (instance->awaits != Instance::kNoEvent) {
+    Timeline::Note(timeline, Track::kCompute, {.name = "wait", .label = instance->label}, [&] {
+      communication.stream->Wait(communication.events[size_t(instance->awaits)]);
+    });
+  }
+  if (instance->stream == Stream::kCompute) {
+    return Timeline::Note(timeline, Track::kCompute, SpanOf(*instance, key), [&] { call(exec); });
+  }
+  const CommunicationStream::Ticket ticket = communication.stream->Post(call);
+  if (instance->signals != Instance::kNoEvent) {
+    communication.events[size_t(instance->signals)] = ticket;
   }
 }
 
@@ -254,28 +323,15 @@ void Executable::Run(Action action, const MicroBatch& micro_batch) {
   }
   StreamAndWindows& communication = state_->communication;
   communication.next_block = micro_batch.next_block;
-  Timeline* const timeline = state_->timeline;
-  for (const auto& [call, bound] : state_->bound.at(key)) {
-    const Instance& instance = *bound;
-    if (instance.when == When::kLastMicroBatch && !micro_batch.last) continue;
-    if (instance.when == When::kValidation && !micro_batch.validation) continue;
-    if (half && (action == Action::kBackwardInput) != (instance.list == List::kBackwardInput)) {
+  BoundAction& bound = state_->bound.at(key);
+  for (Segment& segment : bound.segments) {
+    const Instance& first = *bound.instances[segment.begin].instance;
+    if (first.when == When::kLastMicroBatch && !micro_batch.last) continue;
+    if (first.when == When::kValidation && !micro_batch.validation) continue;
+    if (half && (action == Action::kBackwardInput) != (first.list == List::kBackwardInput)) {
       continue;
     }
-    if (instance.awaits != Instance::kNoEvent) {
-      Timeline::Note(timeline, Track::kCompute, {.name = "wait", .label = instance.label}, [&] {
-        communication.stream->Wait(communication.events[size_t(instance.awaits)]);
-      });
-    }
-    if (instance.stream == Stream::kCompute) {
-      Timeline::Note(timeline, Track::kCompute, SpanOf(instance, key),
-                     [&] { call(state_->exec); });
-      continue;
-    }
-    const CommunicationStream::Ticket ticket = communication.stream->Post(call);
-    if (instance.signals != Instance::kNoEvent) {
-      communication.events[size_t(instance.signals)] = ticket;
-    }
+    state_->Run(key, bound, segment);
   }
 }
 

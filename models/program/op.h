@@ -50,6 +50,9 @@ class Op {
 
   // The axes along which the ranks differ among which it communicates; empty: it does not.
   virtual AxisSet group() const { return {}; }
+  // All that its call does is to give the device kernels, the same ones every time: it may be part
+  // of what is captured once and replayed (Graph).
+  virtual bool is_capturable() const { return group().empty(); }
   // A root of the backward pass: a loss, whose gradient needs no output gradient.
   virtual bool is_loss() const { return false; }
   // A norm or an activation function: to compute it again takes little time for the memory that its

@@ -26,6 +26,8 @@ class ExpertMlpBase : public Op {
  public:
   ExpertMlpBase(const ExpertDispatchShape& shape, int64_t ffn) : shape_(shape), ffn_(ffn) {}
   AxisSet group() const override { return shape_.axes; }
+  // The host looks at how many rows there are.
+  bool is_capturable() const override { return false; }
   std::string attributes() const override {
     std::ostringstream out;
     out << "experts=" << shape_.experts << " top_k=" << shape_.top_k << " axes=" << shape_.axes

@@ -165,6 +165,7 @@ class ReduceScalarsOp final : public Op {
 class WaitOp final : public Op {
  public:
   absl::string_view name() const override { return "wait"; }
+  bool is_capturable() const override { return false; }
   bool has_effect() const override { return true; }
   Call Bind(const Binder& binder, const Instance&) const override {
     return binder.WaitForCommunication();

@@ -45,6 +45,7 @@ class FetchOp final : public Op {
  public:
   FetchOp(int block, int ahead) : block_(block), ahead_(ahead) {}
   absl::string_view name() const override { return "fetch"; }
+  bool is_capturable() const override { return false; }
   bool has_effect() const override { return true; }
   std::string attributes() const override {
     return absl::StrCat("block=", block_, " ahead=", ahead_);
@@ -60,6 +61,7 @@ class FetchOp final : public Op {
 class ForgetOp final : public Op {
  public:
   absl::string_view name() const override { return "forget"; }
+  bool is_capturable() const override { return false; }
   bool has_effect() const override { return true; }
   Call Bind(const Binder& binder, const Instance&) const override { return binder.ForgetBlocks(); }
 };

@@ -147,6 +147,6 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, const cublasLtMatmulDescO
     args.bias = {product->bias, args.c.dtype, {int64_t(d_layout->rows)}};
   }
   Check(args);
-  trainyard::cpu::MatMul(handle->host, args);
+  cuda_emulation::Enqueue([handle, args] { trainyard::cpu::MatMul(handle->host, args); });
   return CUBLAS_STATUS_SUCCESS;
 }

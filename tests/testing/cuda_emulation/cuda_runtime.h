@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <tuple>
 
 #define TRAINYARD_CUDA_EMULATION 1
 
@@ -50,6 +51,11 @@ void SyncWarp(unsigned mask);
 void Exchange(unsigned mask, int lane, const void* mine, void* theirs, size_t bytes);
 int Lane();
 void Run(dim3 grid, dim3 block, size_t shared, const std::function<void()>& kernel);
+
+// Runs what is given to a stream, now, or keeps it where this thread captures.
+void Enqueue(std::function<void()> work);
+// Ends the program where this thread captures: `what` is no part of a graph.
+void CheckNoCapture(const char* what);
 
 template <typename T>
 T Shuffle(unsigned mask, T mine, int lane) {
@@ -128,6 +134,8 @@ inline float fdividef(float a, float b) { return a / b; }
 // The runtime. Streams run at once, in the order of the calls; device memory is the host's.
 using cudaStream_t = struct CudaEmulationStream*;
 using cudaEvent_t = struct CudaEmulationEvent*;
+using cudaGraph_t = struct CudaEmulationGraph*;
+using cudaGraphExec_t = cudaGraph_t;
 enum cudaError_t {
   cudaSuccess,
   cudaErrorInvalidValue,
@@ -138,6 +146,7 @@ enum cudaError_t {
 enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice };
 enum { cudaStreamDefault, cudaStreamNonBlocking };
 enum { cudaEventDefault = 0, cudaEventDisableTiming = 2 };
+enum cudaStreamCaptureMode { cudaStreamCaptureModeThreadLocal = 1 };
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize };
 struct cudaLaunchConfig_t {
   dim3 gridDim, blockDim;
@@ -160,6 +169,13 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream);
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);
 cudaError_t cudaEventDestroy(cudaEvent_t event);
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph);
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph,
+                                 unsigned long long flags);
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream);
+cudaError_t cudaGraphDestroy(cudaGraph_t graph);
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end);
 
 inline cudaError_t cudaGetLastError() { return cudaSuccess; }
@@ -167,27 +183,33 @@ inline cudaError_t cudaGetDeviceCount(int* count) { return *count = 1, cudaSucce
 inline cudaError_t cudaSetDevice(int device) {
   return device == 0 ? cudaSuccess : cudaErrorInvalidValue;
 }
-inline cudaError_t cudaMemset(void* to, int value, size_t bytes) {
-  std::memset(to, value, bytes);
-  return cudaSuccess;
-}
 inline cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t) {
-  return cudaMemset(to, value, bytes);
-}
-inline cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind,
-                                   cudaStream_t) {
-  std::memmove(to, from, bytes);
+  cuda_emulation::Enqueue([=] { std::memset(to, value, bytes); });
   return cudaSuccess;
+}
+inline cudaError_t cudaMemset(void* to, int value, size_t bytes) {
+  return cudaMemsetAsync(to, value, bytes, nullptr);
 }
 inline cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_t from_pitch,
-                                     size_t width, size_t height, cudaMemcpyKind, cudaStream_t) {
-  for (size_t row = 0; row < height; ++row) {
-    std::memmove(static_cast<std::byte*>(to) + row * to_pitch,
-                 static_cast<const std::byte*>(from) + row * from_pitch, width);
-  }
+                                     size_t width, size_t height, cudaMemcpyKind kind,
+                                     cudaStream_t) {
+  if (kind != cudaMemcpyDeviceToDevice) cuda_emulation::CheckNoCapture("a copy of the host's");
+  cuda_emulation::Enqueue([=] {
+    for (size_t row = 0; row < height; ++row) {
+      std::memmove(static_cast<std::byte*>(to) + row * to_pitch,
+                   static_cast<const std::byte*>(from) + row * from_pitch, width);
+    }
+  });
   return cudaSuccess;
 }
-inline cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
+inline cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
+                                   cudaStream_t stream) {
+  return cudaMemcpy2DAsync(to, bytes, from, bytes, bytes, 1, kind, stream);
+}
+inline cudaError_t cudaStreamSynchronize(cudaStream_t) {
+  cuda_emulation::CheckNoCapture("a wait for the device");
+  return cudaSuccess;
+}
 inline cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned = 0) {
   return cudaSuccess;
 }
@@ -201,7 +223,9 @@ cudaError_t cudaFuncSetAttribute(F*, cudaFuncAttribute, int) {
 template <typename... Parameters, typename... Args>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
                                const Args&... args) {
-  cuda_emulation::Run(config->gridDim, config->blockDim, config->dynamicSmemBytes,
-                      [&] { kernel(Parameters(args)...); });
+  cuda_emulation::Enqueue([config = *config, kernel, given = std::tuple<Parameters...>(args...)] {
+    cuda_emulation::Run(config.gridDim, config.blockDim, config.dynamicSmemBytes,
+                        [&] { std::apply(kernel, given); });
+  });
   return cudaSuccess;
 }

@@ -17,8 +17,9 @@
 //
 // Letters: T tokens, V columns of logits: the vocabulary, or this rank's slice of it; n ranks.
 // Target -1 is not counted; any other outside of the whole vocabulary is a programmer error that
-// names it. Rows are reduced in f32 (f64 for f64), the loss in f64 in the order of t. Bitwise
-// deterministic, on the CPU for any thread count.
+// names it. Rows are reduced in f32 (f64 for f64), the loss in f64: on the CPU in the order of t,
+// on a GPU in another that depends on T alone. Bitwise deterministic, on the CPU for any thread
+// count.
 
 #pragma once
 

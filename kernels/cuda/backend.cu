@@ -91,6 +91,12 @@ class Cuda final : public Backend {
     Register<ClipArgs, cuda::Clip>();
     Register<ColumnSumArgs, cuda::ColumnSum>();
     Register<CopyColumnsArgs, cuda::CopyColumns>();
+    Register<CrossEntropyBackwardArgs, cuda::CrossEntropyBackward>();
+    Register<CrossEntropyCombineArgs, cuda::CrossEntropyCombine>();
+    Register<CrossEntropyForwardArgs, cuda::CrossEntropyForward>();
+    Register<CrossEntropyStatisticsArgs, cuda::CrossEntropyStatistics>();
+    Register<EmbeddingBackwardArgs, cuda::EmbeddingBackward>();
+    Register<EmbeddingForwardArgs, cuda::EmbeddingForward>();
     Register<FillArgs, cuda::Fill>();
     Register<GeluBackwardArgs, cuda::GeluBackward>();
     Register<GeluForwardArgs, cuda::GeluForward>();
@@ -99,6 +105,8 @@ class Cuda final : public Backend {
     Register<RandomNormalArgs, cuda::RandomNormal>();
     Register<RopeArgs, cuda::Rope>();
     Register<RopeTableArgs, cuda::RopeTable>();
+    Register<ScaledSwiGluBackwardArgs, cuda::ScaledSwiGluBackward>();
+    Register<ScaledSwiGluForwardArgs, cuda::ScaledSwiGluForward>();
     Register<SumSlicesArgs, cuda::SumSlices>();
     Register<SumSquaresArgs, cuda::SumSquares>();
     Register<SwiGluBackwardArgs, cuda::SwiGluBackward>();

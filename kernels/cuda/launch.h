@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdio>
 #include <new>
 
 #include "kernels/device/exec.h"
@@ -38,6 +39,26 @@ void Launch(Exec& exec, const Grid& grid, void (*kernel)(Parameters...), const A
   config.dynamicSmemBytes = grid.shared;
   config.stream = StreamOf(exec);
   ThrowIfError(cudaLaunchKernelEx(&config, kernel, Parameters(args)...), "launch");
+}
+
+// Ends the kernel and the process with a message of printf's form: a programmer error that only the
+// device sees.
+template <typename... Args>
+[[noreturn]] __device__ void Fail(const char* message, Args... args) {
+  printf(message, args...);
+  __trap();
+  __builtin_unreachable();  // Or kernels would keep their registers for what comes after.
+}
+
+// The block's dynamic shared memory, 16-byte aligned: Grid::shared bytes of any content.
+template <typename T>
+__device__ T* DynamicShared() {
+#ifdef TRAINYARD_CUDA_EMULATION
+  return reinterpret_cast<T*>(cuda_emulation::DynamicShared());
+#else
+  extern __shared__ __align__(16) unsigned char dynamic_shared[];
+  return reinterpret_cast<T*>(dynamic_shared);
+#endif
 }
 
 constexpr int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }

@@ -1,4 +1,4 @@
-// Sums and maxima over the threads of a warp or block, the same bits every time.
+// Sums and maxima over the threads of a warp or block, the same bits every time, and running sums.
 
 #pragma once
 
@@ -49,6 +49,33 @@ __device__ A BlockReduce(A x, Op op, A identity) {
 template <typename A>
 __device__ A BlockSum(A x) {
   return BlockReduce(x, Sum(), A(0));
+}
+
+// Of this lane and those below it. All 32 must come here.
+template <typename A>
+__device__ A WarpScan(A x) {
+  for (int lanes = 1; lanes < kWarp; lanes *= 2) {
+    const A below = __shfl_up_sync(kAllLanes, x, lanes);
+    if (int(threadIdx.x) % kWarp >= lanes) x += below;
+  }
+  return x;
+}
+
+// Of this thread and those below it; `total` is that of all. For blocks as BlockReduce has them.
+template <typename A>
+__device__ A BlockScan(A x, A* total) {
+  __shared__ A of_warp[kWarp];
+  const int warp = int(threadIdx.x) / kWarp, lane = int(threadIdx.x) % kWarp;
+  x = WarpScan(x);
+  if (lane == kWarp - 1) of_warp[warp] = x;
+  __syncthreads();
+  *total = 0;
+  for (int w = 0; w < int(blockDim.x) / kWarp; ++w) {
+    if (w == warp) x += *total;
+    *total += of_warp[w];
+  }
+  __syncthreads();  // Before the next call writes there.
+  return x;
 }
 
 }  // namespace trainyard::cuda

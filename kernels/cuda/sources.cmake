@@ -9,6 +9,8 @@ set(TRAINYARD_CUDA_SOURCES
   column_sum.cu
   context.cu
   copy_columns.cu
+  cross_entropy.cu
+  embedding.cu
   fill.cu
   gelu.cu
   matmul_adapter.cc
@@ -16,6 +18,7 @@ set(TRAINYARD_CUDA_SOURCES
   positions.cu
   random_normal.cu
   rope.cu
+  scaled_swiglu.cu
   sum_slices.cu
   sum_squares.cu
   swiglu.cu)

@@ -12,6 +12,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
 #include <functional>
 #include <tuple>
@@ -26,6 +27,7 @@
 #define __forceinline__ inline
 #define __launch_bounds__(...)
 #define __align__(n) alignas(n)
+#define printf(...) fprintf(stderr, __VA_ARGS__)  // Where death tests look.
 
 struct uint3 {
   unsigned x, y, z;
@@ -49,6 +51,8 @@ std::byte* DynamicShared();
 void SyncWarp(unsigned mask);
 // What lane `lane` of the running fiber's warp passed; all lanes of `mask` call it together.
 void Exchange(unsigned mask, int lane, const void* mine, void* theirs, size_t bytes);
+// The lanes of `mask` that passed the same bytes.
+unsigned Match(unsigned mask, const void* mine, size_t bytes);
 int Lane();
 void Run(dim3 grid, dim3 block, size_t shared, const std::function<void()>& kernel);
 
@@ -96,6 +100,11 @@ T __shfl_down_sync(unsigned mask, T x, int delta, int width = warpSize) {
 unsigned __ballot_sync(unsigned mask, int predicate);
 inline int __any_sync(unsigned mask, int predicate) { return __ballot_sync(mask, predicate) != 0; }
 inline int __all_sync(unsigned mask, int predicate) { return __ballot_sync(mask, !predicate) == 0; }
+
+template <typename T>
+unsigned __match_any_sync(unsigned mask, T x) {
+  return cuda_emulation::Match(mask, &x, sizeof(T));
+}
 
 inline int __popc(unsigned x) { return __builtin_popcount(x); }
 inline int __ffs(int x) { return __builtin_ffs(x); }

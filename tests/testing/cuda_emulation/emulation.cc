@@ -184,6 +184,20 @@ void Exchange(unsigned mask, int lane, const void* mine, void* theirs, size_t by
   SyncWarp(mask);
 }
 
+unsigned Match(unsigned mask, const void* mine, size_t bytes) {
+  Warp& warp = MyWarp();
+  CHECK(bytes <= sizeof(warp.exchanged[0])) << bytes << " bytes in a match";
+  std::memcpy(warp.exchanged[Lane()], mine, bytes);
+  SyncWarp(mask);
+  unsigned same = 0;
+  for (int lane = 0; lane < warpSize; ++lane) {
+    if ((mask >> lane & 1) == 0) continue;
+    if (std::memcmp(mine, warp.exchanged[lane], bytes) == 0) same |= 1u << lane;
+  }
+  SyncWarp(mask);
+  return same;
+}
+
 void Run(dim3 grid, dim3 block, size_t shared, const std::function<void()>& kernel) {
   Machine& m = machine();
   const std::lock_guard lock(m.mutex);

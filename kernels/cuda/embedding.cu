@@ -1,0 +1,220 @@
+// Forward copies rows, bound by memory. Backward must add the gradients of a token's occurrences in
+// their order, and without atomics. So it first sorts the positions by row of the table, stably: a
+// radix sort by one block, which takes a few microseconds for each thousand tokens, less than the
+// sums. Then each distinct row has a block for each slice of its columns, which adds its
+// occurrences up in registers, several loads in flight: bound by memory, where gradients are read
+// once, and dtable is read and written once, and only where a token occurs.
+
+#include <bit>
+
+#include "kernels/cuda/context.h"
+#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/rows.h"
+#include "kernels/embedding.h"
+
+namespace trainyard::cuda {
+namespace {
+
+struct Tokens {
+  const int32_t* ids;
+  int64_t first, rows, vocab;  // The slice.
+
+  // The row of the table for position t; `rows` where the table does not hold it.
+  __device__ int64_t row(int64_t t) const {
+    const int64_t v = ids[t] - first;
+    return v >= 0 && v < rows ? v : rows;
+  }
+  __device__ void Check(int64_t t) const {
+    if (ids[t] >= 0 && ids[t] < vocab) return;
+    Fail("embedding tokens: token %d at %lld, the vocabulary has %lld ids\n", ids[t], (long long)t,
+         (long long)vocab);
+  }
+};
+
+Tokens TokensOf(const ConstTensor& tokens, const VocabSlice& slice, int64_t rows) {
+  return {tokens.as<int32_t>(), slice.first, rows, VocabOf(slice, rows)};
+}
+
+template <typename T>
+struct ForwardBody {
+  const T* table;
+  Tokens tokens;
+  T* y;
+  int64_t d;
+
+  template <int kCount>
+  __device__ void operator()(int64_t t, int64_t i) const {
+    if (i == 0) tokens.Check(t);
+    const int64_t row = tokens.row(t);
+    Pack<T, kCount> pack = {};
+    if (row < tokens.rows) pack = LoadPack<T, kCount>(table + row * d + i);
+    StorePack(y + t * d + i, pack);
+  }
+};
+
+// A position, and the row that its gradient is added to.
+struct alignas(8) Entry {
+  int32_t row, t;
+};
+
+constexpr int kDigitBits = 8, kDigits = 1 << kDigitBits, kSortWarps = 32;
+
+// Sorts by one digit of the rows, from its lowest bit `shift`, and keeps the order among equals.
+// From `tokens`, not `from`, where that is the lowest digit. One block: each warp counts the digits
+// of its range of the entries, and places them, in order, behind smaller digits and behind the
+// same digit of the warps before.
+__global__ void __launch_bounds__(kSortWarps* kWarp)
+    SortKernel(Tokens tokens, int64_t count, int shift, const Entry* from, Entry* to) {
+  __shared__ int32_t places[kSortWarps][kDigits + 1];  // The last is for lanes without an entry.
+  const int thread = int(threadIdx.x), warp = thread / kWarp, lane = thread % kWarp;
+  const int64_t share = CeilDiv(count, kSortWarps * kWarp) * kWarp, begin = warp * share;
+  const int64_t end = begin + share < count ? begin + share : count;
+  int32_t* const mine = places[warp];
+  const auto entry_at = [&](int64_t i) {
+    if (i >= end) return Entry{};
+    return shift > 0 ? from[i] : Entry{int32_t(tokens.row(i)), int32_t(i)};
+  };
+  const auto digit_of = [&](const Entry& entry, int64_t i) {
+    return i < end ? entry.row >> shift & (kDigits - 1) : kDigits;
+  };
+
+  for (int digit = lane; digit <= kDigits; digit += kWarp) mine[digit] = 0;
+  __syncwarp();
+  for (int64_t i = begin + lane; i - lane < end; i += kWarp) {
+    if (shift == 0 && i < end) tokens.Check(i);
+    const int digit = digit_of(entry_at(i), i);
+    const unsigned same = __match_any_sync(kAllLanes, digit);
+    if (lane == __ffs(int(same)) - 1) mine[digit] += __popc(same);
+    __syncwarp();
+  }
+  __syncthreads();
+
+  int32_t sum = 0;
+  if (thread < kDigits) {
+    for (int other = 0; other < kSortWarps; ++other) {
+      const int32_t theirs = places[other][thread];
+      places[other][thread] = sum;
+      sum += theirs;
+    }
+  }
+  int32_t all;
+  const int32_t smaller = BlockScan(sum, &all) - sum;
+  if (thread < kDigits) {
+    for (int other = 0; other < kSortWarps; ++other) places[other][thread] += smaller;
+  }
+  __syncthreads();
+
+  for (int64_t i = begin + lane; i - lane < end; i += kWarp) {
+    const Entry entry = entry_at(i);
+    const int digit = digit_of(entry, i);
+    const unsigned same = __match_any_sync(kAllLanes, digit);
+    const int place = mine[digit] + __popc(same & ((1u << lane) - 1));
+    __syncwarp();
+    if (lane == __ffs(int(same)) - 1) mine[digit] += __popc(same);
+    __syncwarp();
+    if (i < end) to[place] = entry;
+  }
+}
+
+// Positions by row of the table, then by t.
+const Entry* Sorted(Exec& exec, const Tokens& tokens, int64_t count) {
+  Entry* to = ScratchOf<Entry>(exec, 2 * count);
+  Entry* from = to + count;
+  const int bits = std::bit_width(uint64_t(tokens.rows));
+  for (int shift = 0; shift < bits; shift += kDigitBits) {
+    Launch(exec, {1, kSortWarps * kWarp}, SortKernel, tokens, count, shift, from, to);
+    std::swap(from, to);
+  }
+  return from;
+}
+
+template <typename T>
+struct Gradient {
+  using A = Accumulate<T>;
+  const Entry* sorted;
+  int64_t count, rows, d;
+  int64_t slices;  // Of the columns, each of a block's threads times kCount.
+  const T* dy;
+  A* dtable;
+  bool add;
+};
+
+template <int kCount, typename T>
+__global__ void __launch_bounds__(128) SumKernel(Gradient<T> args) {
+  using A = Accumulate<T>;
+  constexpr int kAhead = 8;
+  const Entry* sorted = args.sorted;
+  for (int64_t i = blockIdx.x; i < args.count * args.slices; i += gridDim.x) {
+    const int64_t begin = i / args.slices, slice = i % args.slices;
+    const int64_t column = (slice * blockDim.x + threadIdx.x) * kCount;
+    const int32_t row = sorted[begin].row;
+    const bool first = begin == 0 || sorted[begin - 1].row != row;
+    if (!first || row == args.rows || column >= args.d) continue;
+    A* const to = args.dtable + row * args.d + column;
+    Pack<A, kCount> sum = {};
+    if (args.add) sum = LoadPack<A, kCount>(to);
+    bool more = true;
+    for (int64_t at = begin; more; at += kAhead) {
+      Pack<T, kCount> dys[kAhead];
+      bool mine[kAhead];
+#pragma unroll
+      for (int k = 0; k < kAhead; ++k) {
+        const Entry entry = at + k < args.count ? sorted[at + k] : Entry{-1, 0};
+        mine[k] = entry.row == row;
+        if (mine[k]) dys[k] = LoadPack<T, kCount>(args.dy + entry.t * args.d + column);
+      }
+#pragma unroll
+      for (int k = 0; k < kAhead; ++k) {
+        for (int n = 0; n < kCount && mine[k]; ++n) sum.v[n] += A(dys[k].v[n]);
+      }
+      more = mine[kAhead - 1];
+    }
+    StorePack(to, sum);
+  }
+}
+
+template <typename T>
+void Backward(Exec& exec, const EmbeddingBackwardArgs& args) {
+  using A = Accumulate<T>;
+  const int64_t count = args.tokens.elements(), rows = args.dtable.shape.rows();
+  const int64_t d = args.dy.shape.back();
+  const T* dy = args.dy.as<T>();
+  A* dtable = args.dtable.as<A>();
+  const bool add = args.write == Write::kAdd, packed = CanPack<T>(d, dy, dtable);
+  const int64_t packs = packed ? d / kPackOf<T> : d;
+  const int threads = RowThreads(packs, 128);
+  const Gradient<T> of = {.sorted = Sorted(exec, TokensOf(args.tokens, args.slice, rows), count),
+                          .count = count,
+                          .rows = rows,
+                          .d = d,
+                          .slices = CeilDiv(packs, threads),
+                          .dy = dy,
+                          .dtable = dtable,
+                          .add = add};
+  if (!add) {
+    ThrowIfError(cudaMemsetAsync(dtable, 0, args.dtable.bytes(), StreamOf(exec)), "embedding");
+  }
+  Launch(exec, {RowBlocks(count * of.slices), threads},
+         packed ? SumKernel<kPackOf<T>, T> : SumKernel<1, T>, of);
+}
+
+}  // namespace
+
+void EmbeddingForward(Exec& exec, const EmbeddingForwardArgs& args) {
+  DispatchFloat(args.table.dtype, [&](auto scalar) {
+    using T = decltype(scalar);
+    const int64_t d = args.table.shape.back();
+    const ForwardBody<T> body = {
+        .table = args.table.as<T>(),
+        .tokens = TokensOf(args.tokens, args.slice, args.table.shape.rows()),
+        .y = args.y.as<T>(),
+        .d = d};
+    ForEachPackOfRows<T>(exec, args.tokens.elements(), d, CanPack<T>(d, body.table, body.y), body);
+  });
+}
+
+void EmbeddingBackward(Exec& exec, const EmbeddingBackwardArgs& args) {
+  DispatchFloat(args.dy.dtype, [&](auto scalar) { Backward<decltype(scalar)>(exec, args); });
+}
+
+}  // namespace trainyard::cuda

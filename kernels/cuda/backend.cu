@@ -103,6 +103,8 @@ class Cuda final : public Backend {
     Register<MatMulArgs, cuda::MatMul>();
     Register<PositionsArgs, cuda::Positions>();
     Register<RandomNormalArgs, cuda::RandomNormal>();
+    Register<RmsNormBackwardArgs, cuda::RmsNormBackward>();
+    Register<RmsNormForwardArgs, cuda::RmsNormForward>();
     Register<RopeArgs, cuda::Rope>();
     Register<RopeTableArgs, cuda::RopeTable>();
     Register<ScaledSwiGluBackwardArgs, cuda::ScaledSwiGluBackward>();

@@ -39,6 +39,7 @@ __device__ A BlockReduce(A x, Op op, A identity) {
   const int warp = int(threadIdx.x) / kWarp, lane = int(threadIdx.x) % kWarp;
   const int warps = int(blockDim.x) / kWarp;
   x = WarpReduce(x, op);
+  if (warps == 1) return x;
   if (lane == 0) of_warp[warp] = x;
   __syncthreads();
   x = WarpReduce(lane < warps ? of_warp[lane] : identity, op);

@@ -17,6 +17,7 @@ set(TRAINYARD_CUDA_SOURCES
   matmul_bias.cu
   positions.cu
   random_normal.cu
+  rms_norm.cu
   rope.cu
   scaled_swiglu.cu
   sum_slices.cu

@@ -3,6 +3,8 @@
 
 #include "kernels/rms_norm.h"
 
+#include <cmath>
+
 #include "kernels/add.h"
 #include "tests/kernels/call.h"
 #include "tests/testing/numeric_grad.h"
@@ -53,7 +55,11 @@ class RmsNormTest : public ::testing::TestWithParam<Size> {};
 
 TEST_P(RmsNormTest, BackwardMatchesNumericGradient) {
   Inputs in = Make(GetParam());
-  const auto loss = [&] { return Dot(Compute<double>(in).y, in.dy); };
+  const auto loss = [&] {
+    auto y = Poison<double>(in.x.shape), rstd = Poison<double>({in.x.shape[0]});
+    Call(RmsNormForwardArgs{.x = in.x, .gain = in.gain, .eps = 1e-5, .y = y, .rstd = rstd});
+    return Dot(y, in.dy);
+  };
   const auto want_dx = NumericGrad(in.x.v, loss), want_dgain = NumericGrad(in.gain.v, loss);
   const auto got = Compute<double>(in);
   ExpectClose(got.dx.v, want_dx, 1e-8);
@@ -157,7 +163,52 @@ TEST_P(RmsNormTest, OfASumIsAddThenNorm) {
 
 INSTANTIATE_TEST_SUITE_P(Sizes, RmsNormTest,
                          ::testing::Values(Size{1, 2}, Size{1, 8}, Size{3, 24}, Size{5, 131},
-                                           Size{150, 7}));
+                                           Size{70, 3}));
+
+// The formulas as the header has them.
+Outputs<double> Plain(const Inputs& in) {
+  const int64_t t = in.x.shape[0], d = in.x.shape[1];
+  Outputs<double> out{Zeros<double>(in.x.shape), Zeros<double>(in.x.shape), Zeros<double>({t}),
+                      Zeros<double>({d})};
+  for (int64_t row = 0; row < t; ++row) {
+    const double *x = &in.x.v[row * d], *dy = &in.dy.v[row * d], *gain = in.gain.v.data();
+    double squares = 0, dot = 0;
+    for (int64_t i = 0; i < d; ++i) squares += x[i] * x[i], dot += dy[i] * gain[i] * x[i];
+    const double r = out.rstd.v[row] = 1 / std::sqrt(squares / double(d) + 1e-5);
+    for (int64_t i = 0; i < d; ++i) {
+      out.y.v[row * d + i] = x[i] * r * gain[i];
+      out.dx.v[row * d + i] = r * (gain[i] * dy[i] - x[i] * r * r * dot / double(d));
+      out.dgain.v[i] += dy[i] * x[i] * r;
+    }
+  }
+  return out;
+}
+
+template <typename T>
+void ExpectPlain(const Inputs& exact) {
+  const Inputs in = {RoundedTo<T>(exact.x), RoundedTo<T>(exact.gain), RoundedTo<T>(exact.dy)};
+  const auto got = Compute<T>(in);
+  const auto want = Plain(in);
+  const DType dtype = DTypeOf<T>::value, accumulate = AccumulateOfDType(dtype);
+  const int64_t t = in.x.shape[0], d = in.x.shape[1];
+  ExpectClose(Converted<double>(got.y).v, want.y.v, Tolerance(dtype, d));
+  ExpectClose(Converted<double>(got.rstd).v, want.rstd.v, Tolerance(accumulate, d));
+  ExpectClose(Converted<double>(got.dx).v, want.dx.v, Tolerance(dtype, d));
+  ExpectClose(Converted<double>(got.dgain).v, want.dgain.v, Tolerance(accumulate, t + d));
+}
+
+// Wide and narrow rows, many and few: kernels divide each kind otherwise.
+TEST(RmsNorm, LargeSizesMatchTheFormula) {
+  for (const Size size : {Size{150, 7}, Size{9000, 8}, Size{3, 2056}, Size{2, 8192}, Size{2, 16384},
+                          Size{2, 20007}}) {
+    SCOPED_TRACE(size.d);
+    ExpectPlain<double>(Make(size));
+    ExpectPlain<float>(Make(size));
+    ExpectPlain<bf16>(Make(size));
+    ExpectOfASumIsAddThenNorm<float>(size);
+    ExpectOfASumIsAddThenNorm<bf16>(size);
+  }
+}
 
 TEST(RmsNorm, GainGradientOfALaterMicroBatchIsAdded) {
   const Inputs in = Make({3, 24});

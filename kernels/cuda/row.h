@@ -1,0 +1,218 @@
+// How the kernels of norms go through the rows of a matrix: a block takes a row, and its threads
+// take packs of it in turn. A thread keeps its packs, kHeld at most, in registers between a row's
+// statistics and its outputs, so that memory is read once. kHeld = 0 is for rows of any width and
+// alignment: they are read element by element, and again for the outputs.
+
+#pragma once
+
+#include <bit>
+#include <type_traits>
+
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/reduce.h"
+
+namespace trainyard::cuda {
+
+constexpr int kMostRowThreads = 256;
+
+template <typename T, int kHeld>
+constexpr int kRowPack = kHeld > 0 ? kPackOf<T> : 1;
+
+// 16 bytes, of whatever type. Compilers keep each bf16 in a register of its own, and split a store
+// of a pack that stands under a condition; of words they do neither.
+struct __attribute__((may_alias, aligned(16))) Words {
+  uint32_t v[4];
+};
+__device__ inline Words WordsOf(const Pack<bf16, 8>& pack) {
+  Words words;
+  for (int i = 0; i < 4; ++i) {
+    words.v[i] = pack.v[2 * i].bits | uint32_t{pack.v[2 * i + 1].bits} << 16;
+  }
+  return words;
+}
+__device__ inline Words WordsOf(const Pack<float, 4>& pack) { return std::bit_cast<Words>(pack); }
+__device__ inline Words WordsOf(const Pack<double, 2>& pack) { return std::bit_cast<Words>(pack); }
+
+// To device memory, in one access.
+template <typename T, int kCount>
+__device__ void StoreRow(T* to, const Pack<T, kCount>& pack) {
+  if constexpr (sizeof(pack) == sizeof(Words)) {
+    const Words words = WordsOf(pack);
+#ifdef __CUDA_ARCH__
+    asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(to)),
+                 "r"(words.v[0]), "r"(words.v[1]), "r"(words.v[2]), "r"(words.v[3])
+                 : "memory");
+#else
+    *reinterpret_cast<Words*>(to) = words;
+#endif
+  } else {
+    StorePack(to, pack);
+  }
+}
+
+// A thread's part of a row.
+template <typename T, int kHeld>
+class HeldRow {
+ public:
+  static constexpr int kCount = kRowPack<T, kHeld>;
+
+  // The n-th of this thread's packs, which begins at element i of `row`.
+  __device__ void Load(const T* row, int64_t i, int n) {
+    kept_[n] = *reinterpret_cast<const Kept*>(row + i);
+  }
+  // In the registers already, if rows are held.
+  __device__ void Reload(const T* row, int64_t i, int n) {
+    if constexpr (kHeld == 0) Load(row, i, n);
+  }
+  __device__ void Set(int n, const Pack<T, kCount>& pack) {
+    if constexpr (kPairs) {
+      kept_[n] = WordsOf(pack);
+    } else {
+      kept_[n] = pack;
+    }
+  }
+  __device__ Accumulate<T> at(int n, int k) const {
+    if constexpr (kPairs) {
+      const uint32_t word = kept_[n].v[k / 2];
+      return std::bit_cast<float>(k % 2 == 0 ? word << 16 : word & 0xffff0000u);
+    } else {
+      return Accumulate<T>(kept_[n].v[k]);
+    }
+  }
+
+ private:
+  static constexpr bool kPairs = std::is_same_v<T, bf16> && kHeld > 0;
+  using Kept = std::conditional_t<kPairs, Words, Pack<T, kCount>>;
+
+  Kept kept_[kHeld > 0 ? kHeld : 1] = {};
+};
+
+// Calls load(i, n), then use(i, n), for this thread's packs, the n-th of which begins at element i;
+// if they are held, all loads come first, so that they are on their way together.
+template <typename T, int kHeld, typename Load, typename Use>
+__device__ void ForRow(int64_t columns, const Load& load, const Use& use) {
+  constexpr int kCount = kRowPack<T, kHeld>;
+  const int first = int(threadIdx.x) * kCount, step = int(blockDim.x) * kCount;
+  if constexpr (kHeld > 0) {
+    const int width = int(columns);
+#pragma unroll
+    for (int n = 0; n < kHeld; ++n) {
+      if (first + n * step < width) load(first + n * step, n);
+    }
+#pragma unroll
+    for (int n = 0; n < kHeld; ++n) {
+      if (first + n * step < width) use(first + n * step, n);
+    }
+  } else {
+    for (int64_t i = first; i < columns; i += step) {
+      load(i, 0);
+      use(i, 0);
+    }
+  }
+}
+
+template <typename T, int kHeld, typename Use>
+__device__ void ForRow(int64_t columns, const Use& use) {
+  ForRow<T, kHeld>(columns, use, [](int64_t, int) {});
+}
+
+// What a norm is of: x, or x + addend, rounded as it is kept in `sum`.
+template <typename T>
+struct Residual {
+  const T* x;
+  const T* addend;  // Null: there is none, and no sum.
+  T* sum;
+
+  Residual(const ConstTensor& x, const ConstTensor& addend, const Tensor& sum)
+      : x(x.as<T>()),
+        addend(addend.data == nullptr ? nullptr : addend.as<T>()),
+        sum(addend.data == nullptr ? nullptr : sum.as<T>()) {}
+
+  __device__ const T* kept() const { return addend == nullptr ? x : sum; }
+
+  // Fills `h` with the row that begins at element `row`, writes its sum, and calls use(i, n).
+  template <int kHeld, typename Use>
+  __device__ void Row(int64_t row, int64_t columns, HeldRow<T, kHeld>& h, const Use& use) const {
+    HeldRow<T, kHeld> more;
+    const auto load = [&](int64_t i, int n) {
+      h.Load(x + row, i, n);
+      if (addend != nullptr) more.Load(addend + row, i, n);
+    };
+    ForRow<T, kHeld>(columns, load, [&](int64_t i, int n) {
+      if (addend != nullptr) {
+        Pack<T, h.kCount> rounded;
+        for (int k = 0; k < h.kCount; ++k) rounded.v[k] = T(h.at(n, k) + more.at(n, k));
+        StoreRow(sum + row + i, rounded);
+        h.Set(n, rounded);
+      }
+      use(i, n);
+    });
+  }
+};
+
+// A thread's sums over the rows of a run: in registers, or, if rows are not held, in the memory
+// where they end.
+template <typename T, int kHeld>
+class HeldSums {
+ public:
+  using A = Accumulate<T>;
+  static constexpr int kCount = kRowPack<T, kHeld>;
+
+  __device__ HeldSums(A* run, int64_t columns) : run_(run) {
+    if constexpr (kHeld == 0) ForRow<T, 0>(columns, [&](int64_t i, int) { run_[i] = 0; });
+  }
+  // Element k of pack n, which is column i + k.
+  __device__ void Add(int64_t i, int n, int k, A term) {
+    if constexpr (kHeld > 0) {
+      sums_[n][k] += term;
+    } else {
+      run_[i] += term;
+    }
+  }
+  __device__ void Store(int64_t columns) const {
+    if constexpr (kHeld > 0) {
+      ForRow<T, kHeld>(columns, [&](int64_t i, int n) {
+        constexpr int kPart = kPackOf<A>;
+        for (int k = 0; k < kCount; k += kPart) {
+          Pack<A, kPart> part;
+          for (int j = 0; j < kPart; ++j) part.v[j] = sums_[n][k + j];
+          StoreRow(run_ + i + k, part);
+        }
+      });
+    }
+  }
+
+ private:
+  A* run_;
+  A sums_[kHeld > 0 ? kHeld : 1][kCount] = {};
+};
+
+struct RowPlan {
+  int held;
+  int threads;
+  // So many blocks with that many threads fill the chip.
+  int64_t blocks(int threads_of_sm) const { return 132 * int64_t(threads_of_sm / threads); }
+};
+
+// For rows of `columns` elements at all of these addresses, with kMostHeld packs a thread at most.
+template <typename T, int kMostHeld, typename... Pointers>
+RowPlan PlanRows(int64_t columns, const Pointers*... pointers) {
+  const auto whole_warps = [](int64_t threads) { return int(CeilDiv(threads, kWarp)) * kWarp; };
+  if (CanPack<T>(columns, pointers...)) {
+    const int64_t packs = columns / kPackOf<T>;
+    for (int held = 1; held <= kMostHeld; held *= 2) {
+      const int64_t threads = CeilDiv(packs, held);
+      if (threads <= kMostRowThreads) return {held, whole_warps(threads)};
+    }
+  }
+  return {0, int(std::min<int64_t>(whole_warps(CeilDiv(columns, 8)), kMostRowThreads))};
+}
+
+// Calls f with std::integral_constant<int, held>.
+template <int kMostHeld, typename F>
+void DispatchHeld(int held, const F& f) {
+  if (held == kMostHeld) return f(std::integral_constant<int, kMostHeld>());
+  if constexpr (kMostHeld > 0) DispatchHeld<kMostHeld / 2>(held, f);
+}
+
+}  // namespace trainyard::cuda

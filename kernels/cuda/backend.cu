@@ -100,6 +100,10 @@ class Cuda final : public Backend {
     Register<FillArgs, cuda::Fill>();
     Register<GeluBackwardArgs, cuda::GeluBackward>();
     Register<GeluForwardArgs, cuda::GeluForward>();
+    Register<HeadNormBackwardArgs, cuda::HeadNormBackward>();
+    Register<HeadNormForwardArgs, cuda::HeadNormForward>();
+    Register<LayerNormBackwardArgs, cuda::LayerNormBackward>();
+    Register<LayerNormForwardArgs, cuda::LayerNormForward>();
     Register<MatMulArgs, cuda::MatMul>();
     Register<PositionsArgs, cuda::Positions>();
     Register<RandomNormalArgs, cuda::RandomNormal>();

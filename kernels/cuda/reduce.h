@@ -47,6 +47,22 @@ __device__ A BlockReduce(A x, Op op, A identity) {
   return x;
 }
 
+// Several sums at once: x[i] becomes that of all threads' x[i].
+template <typename A, int kCount>
+__device__ void BlockSums(A (&x)[kCount]) {
+  __shared__ A of_warp[kCount][kWarp];
+  const int warp = int(threadIdx.x) / kWarp, lane = int(threadIdx.x) % kWarp;
+  const int warps = int(blockDim.x) / kWarp;
+  for (A& sum : x) sum = WarpReduce(sum, Sum());
+  if (warps == 1) return;
+  for (int i = 0; i < kCount; ++i) {
+    if (lane == 0) of_warp[i][warp] = x[i];
+  }
+  __syncthreads();
+  for (int i = 0; i < kCount; ++i) x[i] = WarpReduce(lane < warps ? of_warp[i][lane] : A(0), Sum());
+  __syncthreads();  // Before the next call writes there.
+}
+
 template <typename A>
 __device__ A BlockSum(A x) {
   return BlockReduce(x, Sum(), A(0));

@@ -13,6 +13,8 @@ set(TRAINYARD_CUDA_SOURCES
   embedding.cu
   fill.cu
   gelu.cu
+  head_norm.cu
+  layer_norm.cu
   matmul_adapter.cc
   matmul_bias.cu
   positions.cu

@@ -3,6 +3,8 @@
 
 #include "kernels/layer_norm.h"
 
+#include <cmath>
+
 #include "kernels/add.h"
 #include "tests/kernels/call.h"
 #include "tests/testing/numeric_grad.h"
@@ -68,7 +70,17 @@ class LayerNormTest : public ::testing::TestWithParam<Size> {};
 
 TEST_P(LayerNormTest, BackwardMatchesNumericGradient) {
   Inputs in = Make(GetParam());
-  const auto loss = [&] { return Dot(Compute<double>(in).y, in.dy); };
+  const auto loss = [&] {
+    auto y = Poison<double>(in.x.shape), mean = Poison<double>({in.x.shape[0]}), rstd = mean;
+    Call(LayerNormForwardArgs{.x = in.x,
+                              .gain = in.gain,
+                              .bias = in.bias,
+                              .eps = 1e-5,
+                              .y = y,
+                              .mean = mean,
+                              .rstd = rstd});
+    return Dot(y, in.dy);
+  };
   const auto want_dx = NumericGrad(in.x.v, loss), want_dgain = NumericGrad(in.gain.v, loss);
   const auto want_dbias = NumericGrad(in.bias.v, loss);
   const auto got = Compute<double>(in);
@@ -182,7 +194,63 @@ TEST_P(LayerNormTest, OfASumIsAddThenNorm) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Sizes, LayerNormTest,
-                         ::testing::Values(Size{1, 8}, Size{3, 24}, Size{5, 131}, Size{150, 7}));
+                         ::testing::Values(Size{1, 8}, Size{3, 24}, Size{5, 131}, Size{70, 3}));
+
+// The formulas as the header has them.
+Outputs<double> Plain(const Inputs& in) {
+  const int64_t t = in.x.shape[0], d = in.x.shape[1];
+  const auto zeros = Zeros<double>(in.x.shape);
+  const auto of_rows = Zeros<double>({t}), of_columns = Zeros<double>({d});
+  Outputs<double> out{zeros, zeros, of_rows, of_rows, of_columns, of_columns};
+  for (int64_t row = 0; row < t; ++row) {
+    const double *x = &in.x.v[row * d], *dy = &in.dy.v[row * d], *gain = in.gain.v.data();
+    double sum = 0, squares = 0, g = 0, dot = 0;
+    for (int64_t i = 0; i < d; ++i) sum += x[i];
+    const double mean = out.mean.v[row] = sum / double(d);
+    for (int64_t i = 0; i < d; ++i) squares += (x[i] - mean) * (x[i] - mean);
+    const double r = out.rstd.v[row] = 1 / std::sqrt(squares / double(d) + 1e-5);
+    for (int64_t i = 0; i < d; ++i) {
+      g += dy[i] * gain[i] / double(d);
+      dot += dy[i] * gain[i] * (x[i] - mean) * r / double(d);
+    }
+    for (int64_t i = 0; i < d; ++i) {
+      const double hhat = (x[i] - mean) * r;
+      out.y.v[row * d + i] = hhat * gain[i] + in.bias.v[i];
+      out.dx.v[row * d + i] = r * (dy[i] * gain[i] - g - hhat * dot);
+      out.dgain.v[i] += dy[i] * hhat;
+      out.dbias.v[i] += dy[i];
+    }
+  }
+  return out;
+}
+
+template <typename T>
+void ExpectPlain(const Inputs& exact) {
+  const Inputs in = {RoundedTo<T>(exact.x), RoundedTo<T>(exact.gain), RoundedTo<T>(exact.bias),
+                     RoundedTo<T>(exact.dy)};
+  const auto got = Compute<T>(in);
+  const auto want = Plain(in);
+  const DType dtype = DTypeOf<T>::value, accumulate = AccumulateOfDType(dtype);
+  const int64_t t = in.x.shape[0], d = in.x.shape[1];
+  ExpectClose(Converted<double>(got.y).v, want.y.v, Tolerance(dtype, d));
+  ExpectClose(Converted<double>(got.rstd).v, want.rstd.v, Tolerance(accumulate, d));
+  ExpectClose(Converted<double>(got.dx).v, want.dx.v, Tolerance(dtype, d));
+  ExpectClose(Converted<double>(got.dgain).v, want.dgain.v, Tolerance(accumulate, t + d));
+  ExpectClose(Converted<double>(got.dbias).v, want.dbias.v, Tolerance(accumulate, t));
+}
+
+// Wide and narrow rows, many and few: kernels divide each kind otherwise.
+TEST(LayerNorm, LargeSizesMatchTheFormula) {
+  for (const Size size :
+       {Size{150, 7}, Size{9000, 8}, Size{3, 2056}, Size{2, 4096}, Size{2, 8192}, Size{2, 20007}}) {
+    SCOPED_TRACE(size.d);
+    ExpectPlain<double>(Make(size));
+    ExpectPlain<float>(Make(size));
+    ExpectPlain<bf16>(Make(size));
+    ExpectOfASumIsAddThenNorm<float>(size);
+    ExpectOfASumIsAddThenNorm<bf16>(size);
+  }
+}
 
 // A variance taken as mean square minus squared mean would lose all digits here.
 TEST(LayerNorm, LargeMeanKeepsTheVariance) {

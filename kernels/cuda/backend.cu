@@ -87,6 +87,10 @@ class Cuda final : public Backend {
     Register<AdamWArgs, cuda::AdamW>();
     Register<AddArgs, cuda::Add>();
     Register<AddBiasArgs, cuda::AddBias>();
+    Register<AttentionBackwardArgs, cuda::AttentionBackward>();
+    Register<AttentionForwardArgs, cuda::AttentionForward>();
+    Register<AttentionPartBackwardArgs, cuda::AttentionPartBackward>();
+    Register<AttentionPartForwardArgs, cuda::AttentionPartForward>();
     Register<CastArgs, cuda::Cast>();
     Register<ClipArgs, cuda::Clip>();
     Register<ColumnSumArgs, cuda::ColumnSum>();

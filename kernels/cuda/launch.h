@@ -26,13 +26,19 @@ inline cudaStream_t StreamOf(const Exec& exec) { return static_cast<cudaStream_t
 struct Grid {
   int64_t blocks;
   int threads;        // Of a block.
-  size_t shared = 0;  // Bytes of dynamic shared memory; up to 48 KiB without more ado.
+  size_t shared = 0;  // Bytes of dynamic shared memory; up to 227 KiB.
 };
 
 // Enqueues kernel(args...) on the stream of `exec`. No blocks, no launch.
 template <typename... Parameters, typename... Args>
 void Launch(Exec& exec, const Grid& grid, void (*kernel)(Parameters...), const Args&... args) {
   if (grid.blocks == 0) return;
+  constexpr size_t kUnasked = 48 << 10;
+  if (grid.shared > kUnasked) {
+    ThrowIfError(
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(grid.shared)),
+        "shared memory");
+  }
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3(unsigned(grid.blocks));
   config.blockDim = dim3(unsigned(grid.threads));

@@ -3,6 +3,10 @@ set(TRAINYARD_CUDA_SOURCES
   adamw.cu
   add.cu
   add_bias.cu
+  attention.cu
+  attention_backward.cu
+  attention_forward.cu
+  attention_part.cu
   backend.cu
   cast.cu
   clip.cu

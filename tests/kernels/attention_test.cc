@@ -1,4 +1,4 @@
-// Proves kernels/attention.h on the CPU: forward against the definition written plainly, gradient
+// Proves kernels/attention.h: forward against the definition written plainly, gradient
 // against numeric differentiation in f64, the lower precisions against f64.
 
 #include "kernels/attention.h"
@@ -117,7 +117,8 @@ INSTANTIATE_TEST_SUITE_P(Sizes, AttentionTest,
                          ::testing::Values(Size{1, 1, 1, 1, 2}, Size{2, 3, 2, 1, 6},
                                            Size{1, 17, 4, 2, 16}, Size{2, 64, 2, 2, 8},
                                            Size{1, 65, 3, 1, 33}, Size{1, 63, 1, 1, 64},
-                                           Size{1, 200, 6, 2, 6}, Size{1, 130, 2, 1, 256}));
+                                           Size{1, 200, 6, 2, 6}, Size{1, 130, 2, 1, 256},
+                                           Size{2, 67, 2, 1, 128}));
 
 class AttentionGradientTest : public AttentionTest {};
 

@@ -65,10 +65,16 @@ struct Fiber {
   int64_t until = 0;
 };
 
+// Of lanes of a warp, and what they pass each other there. Who has come to the next barrier has
+// read what was passed at the last, so that two places for each lane are enough.
+struct WarpBarrier {
+  Barrier barrier;
+  std::byte exchanged[2][32][sizeof(double)];
+};
+
 struct Warp {
-  Barrier whole;
-  std::map<unsigned, Barrier> parts;  // By the mask of those that meet there.
-  std::byte exchanged[32][sizeof(double)];
+  WarpBarrier whole;
+  std::map<unsigned, WarpBarrier> parts;  // By the mask of those that meet there.
   int predicates[32] = {};
 };
 
@@ -165,23 +171,26 @@ std::byte* DynamicShared() { return machine().shared.data(); }
 
 int Lane() { return Index(threadIdx) % warpSize; }
 
-void SyncWarp(unsigned mask) {
+// Where the lanes of `mask` meet, the running one among them.
+WarpBarrier& BarrierOf(unsigned mask) {
   const int lanes = std::min(machine().threads - Index(threadIdx) / warpSize * warpSize, warpSize);
   const unsigned there = lanes == 32 ? 0xffffffffu : (1u << lanes) - 1;
   CHECK((mask & ~there) == 0 && (mask >> Lane() & 1) != 0)
       << "lane " << Lane() << " of " << lanes << " with mask " << mask;
   Warp& warp = MyWarp();
-  Wait(mask == 0xffffffffu ? warp.whole : warp.parts[mask], __builtin_popcount(mask));
+  return mask == 0xffffffffu ? warp.whole : warp.parts[mask];
 }
 
+void SyncWarp(unsigned mask) { Wait(BarrierOf(mask).barrier, __builtin_popcount(mask)); }
+
 void Exchange(unsigned mask, int lane, const void* mine, void* theirs, size_t bytes) {
-  Warp& warp = MyWarp();
-  CHECK(bytes <= sizeof(warp.exchanged[0])) << bytes << " bytes in a shuffle";
-  std::memcpy(warp.exchanged[Lane()], mine, bytes);
-  SyncWarp(mask);
+  WarpBarrier& meeting = BarrierOf(mask);
   CHECK((mask >> lane & 1) != 0) << "lane " << lane << " does not take part";
-  std::memcpy(theirs, warp.exchanged[lane], bytes);
-  SyncWarp(mask);
+  auto& exchanged = meeting.exchanged[meeting.barrier.passed % 2];
+  CHECK(bytes <= sizeof(exchanged[0])) << bytes << " bytes in a shuffle";
+  std::memcpy(exchanged[Lane()], mine, bytes);
+  Wait(meeting.barrier, __builtin_popcount(mask));
+  std::memcpy(theirs, exchanged[lane], bytes);
 }
 
 unsigned Match(unsigned mask, const void* mine, size_t bytes) {

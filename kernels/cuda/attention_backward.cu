@@ -1,0 +1,189 @@
+// Two kernels, so that no sum needs an order among blocks: one computes a tile of queries' gradient
+// from all keys they see, the other a tile of keys' and values' from all queries that see them.
+// Both compute the scores anew. See attention_tile.h.
+
+#include "kernels/cuda/attention_tile.h"
+#include "kernels/cuda/context.h"
+
+namespace trainyard::cuda {
+namespace {
+
+// Of a tile of queries, of which there are `count`.
+template <typename A>
+struct Statistics {
+  const A* lse;
+  const A* delta;
+  int count;
+};
+
+// Leaves in shared memory p and ds (before scale) of a thread's rows and keys, from the products of
+// queries with keys and of dout with values; zeroes where nothing is seen.
+template <typename A, int kDim>
+struct ScoreGradient {
+  using T = Tile<A, kDim>;
+  const A* queries;
+  const A* douts;
+  const A* keys;
+  const A* values;
+  int d;
+  A scale;
+
+  // `weights` may be null.
+  __device__ void Compute(const Sight& sees, const Statistics<A>& of, A* weights,
+                          A* dscores) const {
+    typename T::Scores scores, dweights;
+    T::Dots(queries, keys, d, scores);
+    T::Dots(douts, values, d, dweights);
+#pragma unroll
+    for (int i = 0; i < T::kOwnRows; ++i) {
+      const int r = TileY() + kSide * i;
+#pragma unroll
+      for (int j = 0; j < T::kOwnRows; ++j) {
+        const int c = TileX() + kSide * j;
+        const bool seen = r < of.count && sees(r, c);
+        const A weight = seen ? std::exp(scores[i][j] * scale - of.lse[r]) : A(0);
+        if (weights != nullptr) weights[r * T::kSquareStride + c] = weight;
+        dscores[r * T::kSquareStride + c] = seen ? weight * (dweights[i][j] - of.delta[r]) : A(0);
+      }
+    }
+  }
+};
+
+template <typename T, typename O, int kDim>
+__global__ void __launch_bounds__(kTileThreads, 1)
+    QueryKernel(AttentionBackwardCore<T, O> core, Accumulate<T>* deltas) {
+  using A = Accumulate<T>;
+  using Rows = Tile<A, kDim>;
+  A* const queries = DynamicShared<A>();
+  A* const douts = queries + Rows::kElements;
+  A* const keys = douts + Rows::kElements;
+  A* const values = keys + Rows::kElements;
+  A* const dscores = values + Rows::kElements;
+  const auto& [length, heads, kv_heads, head_dim, scale] = core.dims;
+  const AttentionPart& part = core.part;
+  const int d = int(head_dim);
+  const int64_t tiles = CeilDiv(part.q_rows, Rows::kRows);
+  const int64_t n = tiles - 1 - blockIdx.x / (heads * core.sequences);  // The longest first.
+  const TilePlace at(heads, core.sequences, n, Rows::kRows, part.q_rows);
+  const int64_t query = at.sequence * length + part.q_begin + at.first;
+  const int64_t key = at.sequence * length + part.kv_begin;
+  const int64_t kv_column = at.head / (heads / kv_heads) * d;
+  const auto load = [&](const Heads<const T>& from, A* to) {
+    Rows::template Load<T>({from.data + query * from.row + at.head * d, from.row, at.count, d}, to);
+  };
+  load(core.q, queries);
+  load(core.dout, douts);
+  load(core.out, keys);
+  __syncthreads();
+  const A* const lse = core.lse + at.Statistic(heads, length, part.q_begin);
+  A* const delta = deltas + at.Statistic(heads, part.q_rows, 0);
+  for (int r = TileY(); r < Rows::kRows; r += kSide) {
+    A sum = 0;
+    for (int c = TileX(); c < d; c += kSide) {
+      sum += douts[r * Rows::kStride + c] * keys[r * Rows::kStride + c];
+    }
+    sum = RowReduce(sum, Sum());
+    if (TileX() == 0 && r < at.count) delta[r] = sum;
+  }
+
+  typename Rows::Sums dqueries = {};
+  const ScoreGradient<A, kDim> gradient = {queries, douts, keys, values, d, A(scale)};
+  const int64_t seen = part.causal ? at.first + at.count : part.kv_rows;
+  for (int64_t j = 0; j < seen; j += Rows::kRows) {
+    const Sight sees(part, at.first, j);
+    __syncthreads();  // All have read the tiles before, and `out`; deltas are there.
+    const auto load_keys = [&](const Heads<const T>& from, A* to) {
+      Rows::template Load<T>({from.data + (key + j) * from.row + kv_column, from.row, sees.keys, d},
+                             to);
+    };
+    load_keys(core.k, keys);
+    load_keys(core.v, values);
+    __syncthreads();
+    gradient.Compute(sees, {lse, delta, at.count}, nullptr, dscores);
+    __syncthreads();
+    Rows::template Mix<false>(dscores, keys, sees.keys, dqueries);
+  }
+  O* const dq = core.dq.data + query * core.dq.row + at.head * d;
+  Rows::template Store<O>(dqueries, A(scale), core.write_dq, {dq, core.dq.row, at.count, d});
+}
+
+template <typename T, typename O, int kDim>
+__global__ void __launch_bounds__(kTileThreads, 1)
+    KeyKernel(AttentionBackwardCore<T, O> core, const Accumulate<T>* deltas) {
+  using A = Accumulate<T>;
+  using Rows = Tile<A, kDim>;
+  A* const queries = DynamicShared<A>();
+  A* const douts = queries + Rows::kElements;
+  A* const keys = douts + Rows::kElements;
+  A* const values = keys + Rows::kElements;
+  A* const weights = values + Rows::kElements;
+  A* const dscores = weights + Rows::kSquare;
+  const auto& [length, heads, kv_heads, head_dim, scale] = core.dims;
+  const AttentionPart& part = core.part;
+  const int d = int(head_dim);
+  // The longest come first: the first keys are seen by the most queries.
+  const int64_t n = blockIdx.x / (kv_heads * core.sequences);
+  const TilePlace at(kv_heads, core.sequences, n, Rows::kRows, part.kv_rows);
+  const int64_t key = at.sequence * length + part.kv_begin + at.first;
+  const int64_t query = at.sequence * length + part.q_begin;
+  const auto load_keys = [&](const Heads<const T>& from, A* to) {
+    Rows::template Load<T>({from.data + key * from.row + at.head * d, from.row, at.count, d}, to);
+  };
+  load_keys(core.k, keys);
+  load_keys(core.v, values);
+
+  typename Rows::Sums dkeys = {}, dvalues = {};
+  const ScoreGradient<A, kDim> gradient = {queries, douts, keys, values, d, A(scale)};
+  const int64_t group = heads / kv_heads;
+  for (int64_t head = at.head * group; head < (at.head + 1) * group; ++head) {
+    const A* const lse = core.lse + (at.sequence * heads + head) * length + part.q_begin;
+    const A* const delta = deltas + (at.sequence * heads + head) * part.q_rows;
+    for (int64_t i = part.causal ? at.first : 0; i < part.q_rows; i += Rows::kRows) {
+      const int count = int(part.q_rows - i < Rows::kRows ? part.q_rows - i : Rows::kRows);
+      __syncthreads();  // All have read the tiles before.
+      const auto load = [&](const Heads<const T>& from, A* to) {
+        Rows::template Load<T>({from.data + (query + i) * from.row + head * d, from.row, count, d},
+                               to);
+      };
+      load(core.q, queries);
+      load(core.dout, douts);
+      __syncthreads();
+      gradient.Compute(Sight(part, i, at.first), {lse + i, delta + i, count}, weights, dscores);
+      __syncthreads();
+      Rows::template Mix<true>(weights, douts, count, dvalues);
+      Rows::template Mix<true>(dscores, queries, count, dkeys);
+    }
+  }
+  const auto store = [&](const typename Rows::Sums& sums, A factor, const Heads<O>& to) {
+    Rows::template Store<O>(sums, factor, core.write_dkv,
+                            {to.data + key * to.row + at.head * d, to.row, at.count, d});
+  };
+  store(dkeys, A(scale), core.dk);
+  store(dvalues, A(1), core.dv);
+}
+
+}  // namespace
+
+template <typename T, typename O>
+void Run(Exec& exec, const AttentionBackwardCore<T, O>& core) {
+  using A = Accumulate<T>;
+  A* const deltas = ScratchOf<A>(exec, core.sequences * core.dims.heads * core.part.q_rows);
+  DispatchHeadDim(core.dims.head_dim, [&](auto dim) {
+    using Rows = Tile<A, dim>;
+    const auto grid = [&](int64_t rows, int64_t heads, int squares) {
+      return Grid{.blocks = CeilDiv(rows, Rows::kRows) * heads * core.sequences,
+                  .threads = kTileThreads,
+                  .shared = (4 * Rows::kElements + squares * Rows::kSquare) * sizeof(A)};
+    };
+    Launch(exec, grid(core.part.q_rows, core.dims.heads, 1), QueryKernel<T, O, dim>, core, deltas);
+    Launch(exec, grid(core.part.kv_rows, core.dims.kv_heads, 2), KeyKernel<T, O, dim>, core,
+           deltas);
+  });
+}
+
+template void Run(Exec&, const AttentionBackwardCore<double, double>&);
+template void Run(Exec&, const AttentionBackwardCore<float, float>&);
+template void Run(Exec&, const AttentionBackwardCore<bf16, bf16>&);
+template void Run(Exec&, const AttentionBackwardCore<bf16, float>&);
+
+}  // namespace trainyard::cuda

@@ -1,0 +1,148 @@
+// A block computes a tile of queries: it walks along the keys it sees, a tile at a time, and keeps
+// the largest score, the sum of the exponentials and their mixture of values up to date. See
+// attention_tile.h.
+
+#include <limits>
+
+#include "kernels/cuda/attention_tile.h"
+
+namespace trainyard::cuda {
+namespace {
+
+// The softmax of a thread's rows, over all keys until now. `total` is of the thread's own columns:
+// the threads of a row add theirs up at the end.
+template <typename A, int kDim>
+struct Softmax {
+  using T = Tile<A, kDim>;
+  A largest[T::kOwnRows];
+  A total[T::kOwnRows];
+  typename T::Sums sums;
+
+  __device__ Softmax() : total{}, sums{} {
+    for (A& x : largest) x = -std::numeric_limits<A>::infinity();
+  }
+
+  // Leaves the weights of another tile of keys in shared memory. Every query sees the first key, so
+  // from the first tile on the largest score is a number.
+  __device__ void Update(typename T::Scores& scores, A scale, const Sight& sees, A* weights) {
+#pragma unroll
+    for (int i = 0; i < T::kOwnRows; ++i) {
+      const int r = TileY() + kSide * i;
+      A most = largest[i];
+#pragma unroll
+      for (int j = 0; j < T::kOwnRows; ++j) {
+        A& score = scores[i][j];
+        score = sees(r, TileX() + kSide * j) ? score * scale : -std::numeric_limits<A>::infinity();
+        most = Max()(most, score);
+      }
+      most = RowReduce(most, Max());
+      const A shrink = std::exp(largest[i] - most);
+      A sum = 0;
+#pragma unroll
+      for (int j = 0; j < T::kOwnRows; ++j) {
+        const A weight = std::exp(scores[i][j] - most);
+        weights[r * T::kSquareStride + TileX() + kSide * j] = weight;
+        sum += weight;
+      }
+      largest[i] = most;
+      total[i] = total[i] * shrink + sum;
+#pragma unroll
+      for (int j = 0; j < T::kOwnColumns; ++j) sums[i][j] *= shrink;
+    }
+  }
+
+  // Into rows of out and lse; merges with what is there when `write` adds.
+  template <typename O>
+  __device__ void Finish(Write write, const HeadRows<O>& out, A* lse) const {
+#pragma unroll
+    for (int i = 0; i < T::kOwnRows; ++i) {
+      const int r = TileY() + kSide * i;
+      const bool there = r < out.count;
+      const A sum = RowReduce(total[i], Sum());
+      const A mine = largest[i] + std::log(sum);
+      A keep = 0, take = 1 / sum, merged = mine;
+      if (there && write == Write::kAdd) {
+        const A before = lse[r], more = Max()(before, mine);
+        merged = more + std::log(std::exp(before - more) + std::exp(mine - more));
+        keep = std::exp(before - merged);
+        take *= std::exp(mine - merged);
+      }
+      __syncwarp();  // All have read what the first is about to write.
+      if (!there) continue;
+      if (TileX() == 0) lse[r] = merged;
+#pragma unroll
+      for (int j = 0; j < T::kOwnColumns; ++j) {
+        const int c = TileX() + kSide * j;
+        if (c >= out.d) continue;
+        O& value = out.data[r * out.row + c];
+        const A before = write == Write::kAdd ? A(value) * keep : A(0);
+        value = O(before + sums[i][j] * take);
+      }
+    }
+  }
+};
+
+template <typename T, typename O, int kDim>
+__global__ void __launch_bounds__(kTileThreads, 1) ForwardKernel(AttentionForwardCore<T, O> core) {
+  using A = Accumulate<T>;
+  using Rows = Tile<A, kDim>;
+  A* const queries = DynamicShared<A>();
+  A* const others = queries + Rows::kElements;  // Keys, then values.
+  A* const weights = others + Rows::kElements;
+  const auto& [length, heads, kv_heads, head_dim, scale] = core.dims;
+  const AttentionPart& part = core.part;
+  const int d = int(head_dim);
+  // The longest first: they see the most keys.
+  const int64_t tiles = CeilDiv(part.q_rows, Rows::kRows);
+  const int64_t n = tiles - 1 - blockIdx.x / (heads * core.sequences);
+  const TilePlace at(heads, core.sequences, n, Rows::kRows, part.q_rows);
+  const int64_t query = at.sequence * length + part.q_begin + at.first;
+  const int64_t key = at.sequence * length + part.kv_begin;
+  const int64_t kv_column = at.head / (heads / kv_heads) * d;
+  Rows::template Load<T>({core.q.data + query * core.q.row + at.head * d, core.q.row, at.count, d},
+                         queries);
+
+  Softmax<A, kDim> softmax;
+  const int64_t seen = part.causal ? at.first + at.count : part.kv_rows;
+  for (int64_t j = 0; j < seen; j += Rows::kRows) {
+    const Sight sees(part, at.first, j);
+    const auto load = [&](const Heads<const T>& from) {
+      __syncthreads();  // All have read the tile before.
+      Rows::template Load<T>({from.data + (key + j) * from.row + kv_column, from.row, sees.keys, d},
+                             others);
+      __syncthreads();
+    };
+    load(core.k);
+    typename Rows::Scores scores;
+    Rows::Dots(queries, others, d, scores);
+    softmax.Update(scores, A(scale), sees, weights);
+    load(core.v);
+    Rows::template Mix<false>(weights, others, sees.keys, softmax.sums);
+  }
+  O* const out = core.out.data + query * core.out.row + at.head * d;
+  softmax.template Finish<O>(core.write, {out, core.out.row, at.count, d},
+                             core.lse + at.Statistic(heads, length, part.q_begin));
+}
+
+}  // namespace
+
+template <typename T, typename O>
+void Run(Exec& exec, const AttentionForwardCore<T, O>& core) {
+  DispatchHeadDim(core.dims.head_dim, [&](auto dim) {
+    using Rows = Tile<Accumulate<T>, dim>;
+    const int64_t tiles = CeilDiv(core.part.q_rows, Rows::kRows);
+    const size_t elements = 2 * Rows::kElements + Rows::kSquare;
+    Launch(exec,
+           {.blocks = tiles * core.dims.heads * core.sequences,
+            .threads = kTileThreads,
+            .shared = elements * sizeof(Accumulate<T>)},
+           ForwardKernel<T, O, dim>, core);
+  });
+}
+
+template void Run(Exec&, const AttentionForwardCore<double, double>&);
+template void Run(Exec&, const AttentionForwardCore<float, float>&);
+template void Run(Exec&, const AttentionForwardCore<bf16, bf16>&);
+template void Run(Exec&, const AttentionForwardCore<bf16, float>&);
+
+}  // namespace trainyard::cuda

@@ -183,27 +183,28 @@ WarpBarrier& BarrierOf(unsigned mask) {
 
 void SyncWarp(unsigned mask) { Wait(BarrierOf(mask).barrier, __builtin_popcount(mask)); }
 
-void Exchange(unsigned mask, int lane, const void* mine, void* theirs, size_t bytes) {
+// What the lanes of `mask` passed, one place each, until the running one meets them again.
+const std::byte (*Pass(unsigned mask, const void* mine, size_t bytes))[sizeof(double)] {
   WarpBarrier& meeting = BarrierOf(mask);
-  CHECK((mask >> lane & 1) != 0) << "lane " << lane << " does not take part";
   auto& exchanged = meeting.exchanged[meeting.barrier.passed % 2];
-  CHECK(bytes <= sizeof(exchanged[0])) << bytes << " bytes in a shuffle";
+  CHECK(bytes <= sizeof(exchanged[0])) << bytes << " bytes passed between lanes";
   std::memcpy(exchanged[Lane()], mine, bytes);
   Wait(meeting.barrier, __builtin_popcount(mask));
-  std::memcpy(theirs, exchanged[lane], bytes);
+  return exchanged;
+}
+
+void Exchange(unsigned mask, int lane, const void* mine, void* theirs, size_t bytes) {
+  CHECK((mask >> lane & 1) != 0) << "lane " << lane << " does not take part";
+  std::memcpy(theirs, Pass(mask, mine, bytes)[lane], bytes);
 }
 
 unsigned Match(unsigned mask, const void* mine, size_t bytes) {
-  Warp& warp = MyWarp();
-  CHECK(bytes <= sizeof(warp.exchanged[0])) << bytes << " bytes in a match";
-  std::memcpy(warp.exchanged[Lane()], mine, bytes);
-  SyncWarp(mask);
+  const auto* const passed = Pass(mask, mine, bytes);
   unsigned same = 0;
   for (int lane = 0; lane < warpSize; ++lane) {
     if ((mask >> lane & 1) == 0) continue;
-    if (std::memcmp(mine, warp.exchanged[lane], bytes) == 0) same |= 1u << lane;
+    if (std::memcmp(mine, passed[lane], bytes) == 0) same |= 1u << lane;
   }
-  SyncWarp(mask);
   return same;
 }
 

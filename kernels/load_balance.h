@@ -14,8 +14,9 @@
 //
 // Source: Fedus et al. 2021, arXiv:2101.03961, eqs. 4 to 6, with fractions of more than one rank as
 // Qiu et al. 2025, arXiv:2501.11873; sigmoid: DeepSeek-V3, arXiv:2412.19437, eqs. 17 to 20.
-// Letters: T tokens, K choices of each, E experts. Rows in the dtype of logits, the loss in f64 in
-// the order of t. Bitwise deterministic, on the CPU for any thread count.
+// Letters: T tokens, K choices of each, E experts. Rows in the dtype of logits, the loss in f64, in
+// the order of t on the CPU. Bitwise deterministic for given T, E and device, on the CPU for any
+// thread count.
 
 #pragma once
 

@@ -29,6 +29,9 @@ namespace trainyard {
 enum class RouterScoring : uint8_t { kSoftmax, kSigmoid };
 enum class RouterChoice : uint8_t { kBest, kRoundRobin };
 
+// Keeps a sum of scores that all underflow from dividing by zero.
+inline constexpr double kSmallestScoreSum = 1e-20;
+
 struct RouterOptions {
   RouterScoring scoring = RouterScoring::kSoftmax;
   int64_t top_k = 1;

@@ -20,7 +20,7 @@ double Unit(const ConstTensor& counts) {
 template <typename A>
 A SumOf(RouterScoring scoring, const A* s, int64_t experts) {
   return scoring == RouterScoring::kSoftmax ? A(1)
-                                            : std::accumulate(s, s + experts, A(kSmallestSum));
+                                            : std::accumulate(s, s + experts, A(kSmallestScoreSum));
 }
 
 // sum_e fraction[e] p[e].

@@ -58,7 +58,7 @@ void Choose(const A* value, int64_t experts, const RouterOptions& options, A* sc
 template <typename A>
 A Factor(const RouterOptions& options, const A* s, const int32_t* chosen) {
   if (!options.normalize) return A(options.scale);
-  A sum = A(kSmallestSum);
+  A sum = A(kSmallestScoreSum);
   for (int64_t j = 0; j < options.top_k; ++j) sum += s[chosen[j]];
   return A(options.scale) / sum;
 }

@@ -9,9 +9,6 @@
 
 namespace trainyard::cpu {
 
-// Keeps a sum of scores that all underflow from dividing by zero.
-inline constexpr double kSmallestSum = 1e-20;
-
 // s[e] of one token: softmax or sigmoid of its logits.
 template <typename A>
 void RouterScores(RouterScoring scoring, const A* logits, int64_t experts, A* s) {

@@ -91,6 +91,8 @@ class Cuda final : public Backend {
     Register<AttentionForwardArgs, cuda::AttentionForward>();
     Register<AttentionPartBackwardArgs, cuda::AttentionPartBackward>();
     Register<AttentionPartForwardArgs, cuda::AttentionPartForward>();
+    Register<BalanceBiasArgs, cuda::BalanceBias>();
+    Register<BalanceBiasGradientArgs, cuda::BalanceBiasGradient>();
     Register<CastArgs, cuda::Cast>();
     Register<ClipArgs, cuda::Clip>();
     Register<ColumnSumArgs, cuda::ColumnSum>();
@@ -101,13 +103,19 @@ class Cuda final : public Backend {
     Register<CrossEntropyStatisticsArgs, cuda::CrossEntropyStatistics>();
     Register<EmbeddingBackwardArgs, cuda::EmbeddingBackward>();
     Register<EmbeddingForwardArgs, cuda::EmbeddingForward>();
+    Register<ExpertOrderArgs, cuda::ExpertOrder>();
     Register<FillArgs, cuda::Fill>();
+    Register<GatherRowsArgs, cuda::GatherRows>();
+    Register<GatherSumArgs, cuda::GatherSum>();
     Register<GeluBackwardArgs, cuda::GeluBackward>();
     Register<GeluForwardArgs, cuda::GeluForward>();
     Register<HeadNormBackwardArgs, cuda::HeadNormBackward>();
     Register<HeadNormForwardArgs, cuda::HeadNormForward>();
     Register<LayerNormBackwardArgs, cuda::LayerNormBackward>();
     Register<LayerNormForwardArgs, cuda::LayerNormForward>();
+    Register<LoadBalanceBackwardArgs, cuda::LoadBalanceBackward>();
+    Register<LoadBalanceCountsArgs, cuda::LoadBalanceCounts>();
+    Register<LoadBalanceForwardArgs, cuda::LoadBalanceForward>();
     Register<MatMulArgs, cuda::MatMul>();
     Register<PositionsArgs, cuda::Positions>();
     Register<RandomNormalArgs, cuda::RandomNormal>();
@@ -115,6 +123,8 @@ class Cuda final : public Backend {
     Register<RmsNormForwardArgs, cuda::RmsNormForward>();
     Register<RopeArgs, cuda::Rope>();
     Register<RopeTableArgs, cuda::RopeTable>();
+    Register<RouterBackwardArgs, cuda::RouterBackward>();
+    Register<RouterForwardArgs, cuda::RouterForward>();
     Register<ScaledSwiGluBackwardArgs, cuda::ScaledSwiGluBackward>();
     Register<ScaledSwiGluForwardArgs, cuda::ScaledSwiGluForward>();
     Register<SumSlicesArgs, cuda::SumSlices>();

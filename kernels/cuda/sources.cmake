@@ -8,6 +8,7 @@ set(TRAINYARD_CUDA_SOURCES
   attention_forward.cu
   attention_part.cu
   backend.cu
+  balance_bias.cu
   cast.cu
   clip.cu
   column_sum.cu
@@ -15,16 +16,21 @@ set(TRAINYARD_CUDA_SOURCES
   copy_columns.cu
   cross_entropy.cu
   embedding.cu
+  expert_counts.cu
+  expert_order.cu
   fill.cu
+  gather_rows.cu
   gelu.cu
   head_norm.cu
   layer_norm.cu
+  load_balance.cu
   matmul_adapter.cc
   matmul_bias.cu
   positions.cu
   random_normal.cu
   rms_norm.cu
   rope.cu
+  router.cu
   scaled_swiglu.cu
   sum_slices.cu
   sum_squares.cu

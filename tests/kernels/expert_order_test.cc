@@ -41,7 +41,8 @@ TEST_P(ExpertOrderTest, IsTheStableSortAndItsInverse) {
 // The last has experts that nobody chose.
 INSTANTIATE_TEST_SUITE_P(Sizes, ExpertOrderTest,
                          ::testing::Values(Size{1, 1, 1}, Size{7, 1, 3}, Size{50, 2, 8},
-                                           Size{300, 8, 64}, Size{3, 2, 40}));
+                                           Size{300, 8, 64}, Size{700, 6, 300}, Size{2048, 4, 5},
+                                           Size{34'000, 4, 16}, Size{3, 2, 40}));
 
 TEST(ExpertOrderDeathTest, NamesAnExpertOutOfRangeAndAWrongShape) {
   auto counts = Zeros<int32_t>({3}), order = Zeros<int32_t>({2}), place = Zeros<int32_t>({1, 2});

@@ -12,16 +12,16 @@ namespace trainyard::testing {
 namespace {
 
 template <typename T>
-void ExpectCopiesCountedRows(int64_t d, int64_t divisor, int32_t count) {
-  constexpr int64_t kSources = 9, kBound = 40;
+void ExpectCopiesCountedRows(int64_t d, int64_t divisor, int32_t count, int64_t bound = 40) {
+  constexpr int64_t kSources = 9;
   const auto x = Normal<T>({kSources, d}, 1);
-  const auto rows = Indices({kBound}, int32_t(kSources * divisor), 2);
+  const auto rows = Indices({bound}, int32_t(kSources * divisor), 2);
   const Array<int32_t> counted = {{1}, {count}};
-  auto y = Filled<T>({kBound, d}, T(-5));
+  auto y = Filled<T>({bound, d}, T(-5));
   GatherRowsArgs args{.x = x, .rows = rows, .divisor = divisor, .y = y};
-  if (count < kBound) args.count = counted;
+  if (count < bound) args.count = counted;
   Call(args);
-  for (int64_t i = 0; i < kBound * d; ++i) {
+  for (int64_t i = 0; i < bound * d; ++i) {
     const int64_t from = rows.v[size_t(i / d)] / divisor;
     const T want = i / d < count ? x.v[size_t(from * d + i % d)] : T(-5);
     ASSERT_EQ(float(y.v[size_t(i)]), float(want)) << i;
@@ -29,7 +29,7 @@ void ExpectCopiesCountedRows(int64_t d, int64_t divisor, int32_t count) {
 }
 
 TEST(GatherRows, CopiesTheRowsThatCount) {
-  for (const int64_t d : {1, 24, 131}) {
+  for (const int64_t d : {1, 24, 131, 1104}) {
     for (const int64_t divisor : {1, 3}) {
       for (const int32_t count : {0, 17, 40}) {
         ExpectCopiesCountedRows<double>(d, divisor, count);
@@ -40,25 +40,30 @@ TEST(GatherRows, CopiesTheRowsThatCount) {
   }
 }
 
-constexpr int64_t kTokens = 70, kChoices = 3;
+TEST(GatherRows, CopiesMoreRowsThanAGpuTakesAtOnce) {
+  ExpectCopiesCountedRows<float>(1, 1, 9'999, 10'000);
+  ExpectCopiesCountedRows<bf16>(8, 3, 9'999, 10'000);
+}
 
-// Places of kTokens * kChoices slots in another order, some of them in none.
-Array<int32_t> Places(bool all) {
-  auto place = Zeros<int32_t>({kTokens, kChoices});
-  for (int64_t i = 0; i < kTokens * kChoices; ++i) {
-    place.v[size_t(i)] = !all && i % 5 == 2 ? -1 : int32_t(i * 11 % (kTokens * kChoices));
+constexpr int64_t kTokens = 70, kChoices = 6;
+
+// Places of so many tokens' choices in another order, some of them in none.
+Array<int32_t> Places(int64_t tokens) {
+  auto place = Zeros<int32_t>({tokens, kChoices});
+  for (int64_t i = 0; i < tokens * kChoices; ++i) {
+    place.v[size_t(i)] = i % 5 == 2 ? -1 : int32_t(i * 11 % (tokens * kChoices));
   }
   return place;
 }
 
 template <typename T>
-void ExpectSumsInOrder(int64_t d, int threads) {
+void ExpectSumsInOrder(int64_t d, int threads, int64_t tokens = kTokens) {
   using A = Accumulate<T>;
-  const auto place = Places(false);
-  const auto z = Normal<T>({kTokens * kChoices, d}, 1);
-  auto y = Poison<T>({kTokens, d}), want = Zeros<T>({kTokens, d});
+  const auto place = Places(tokens);
+  const auto z = Normal<T>({tokens * kChoices, d}, 1);
+  auto y = Poison<T>({tokens, d}), want = Zeros<T>({tokens, d});
   for (const Write write : {Write::kOverwrite, Write::kAdd}) {
-    for (int64_t i = 0; i < kTokens * d; ++i) {
+    for (int64_t i = 0; i < tokens * d; ++i) {
       A sum = A(want.v[size_t(i)]);
       for (int64_t j = 0; j < kChoices; ++j) {
         const int64_t row = place.v[size_t(i / d * kChoices + j)];
@@ -80,6 +85,8 @@ TEST(GatherSum, AddsInOrderForAnyThreadCount) {
     }
   }
 }
+
+TEST(GatherSum, AddsForMoreTokensThanAGpuTakesAtOnce) { ExpectSumsInOrder<float>(1, 2, 9'000); }
 
 // With slots sorted by expert: <gather(x), dy> == <x, sum(dy)> for all x and dy.
 TEST(GatherSum, IsTheAdjointOfGatherRows) {

@@ -57,8 +57,8 @@ class LoadBalanceTest : public ::testing::TestWithParam<Case> {
   Array<double> counts = Zeros<double>({GetParam().e});
 };
 
-TEST_P(LoadBalanceTest, LossIsTheScaledSumOfFractionsTimesProbabilities) {
-  const auto [tokens, experts, scoring] = GetParam();
+double Loss(const Array<double>& logits, const Array<double>& counts, RouterScoring scoring) {
+  const int64_t tokens = logits.shape[0], experts = logits.shape[1];
   double want = 0, chosen = 0;
   for (const double count : counts.v) chosen += count;
   for (int64_t t = 0; t < tokens; ++t) {
@@ -71,8 +71,13 @@ TEST_P(LoadBalanceTest, LossIsTheScaledSumOfFractionsTimesProbabilities) {
     }
     want += term / sum;
   }
-  want *= kCoefficient * double(experts) * kScale;
-  EXPECT_NEAR((Compute<double, double>(logits, counts, scoring).loss), want, 1e-12 * want);
+  return want * kCoefficient * double(experts) * kScale;
+}
+
+TEST_P(LoadBalanceTest, LossIsTheScaledSumOfFractionsTimesProbabilities) {
+  const double want = Loss(logits, counts, GetParam().scoring);
+  const auto got = Compute<double, double>(logits, counts, GetParam().scoring);
+  EXPECT_NEAR(got.loss, want, 1e-12 * want);
 }
 
 TEST_P(LoadBalanceTest, BackwardMatchesNumericGradient) {
@@ -112,6 +117,30 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{70, 5, RouterScoring::kSoftmax}, Case{3, 1, RouterScoring::kSigmoid},
                       Case{4, 7, RouterScoring::kSigmoid}, Case{5, 33, RouterScoring::kSigmoid}));
 
+// So many experts that one token's fill a GPU's shared memory.
+TEST(LoadBalance, OfManyExpertsIsWhatTheFormulaSays) {
+  const auto logits = Normal<double>({3, 3'000}, 1), counts = Filled<double>({3'000}, 2);
+  ExpectAgreesWithF64<float>(logits, counts, RouterScoring::kSigmoid);
+  const auto got = Compute<double, double>(logits, counts, RouterScoring::kSigmoid);
+  const double want = Loss(logits, counts, RouterScoring::kSigmoid);
+  EXPECT_NEAR(got.loss, want, 1e-12 * want);
+}
+
+// More tokens than a GPU takes at once: the same few again and again.
+TEST(LoadBalance, TokensDoNotDependOnEachOther) {
+  constexpr int64_t kFew = 9, kMany = 9'000, kExperts = 4;
+  const auto few = Normal<double>({kFew, kExperts}, 1);
+  const Array<double> counts = {{kExperts}, {1, 0, 4, 2}};
+  auto many = Zeros<double>({kMany, kExperts});
+  for (size_t i = 0; i < many.v.size(); ++i) many.v[i] = few.v[i % few.v.size()];
+  const auto want = Compute<double, double>(few, counts, RouterScoring::kSoftmax);
+  const auto got = Compute<double, double>(many, counts, RouterScoring::kSoftmax);
+  EXPECT_NEAR(got.loss, want.loss * (kMany / kFew), 1e-12 * got.loss);
+  for (size_t i = 0; i < many.v.size(); ++i) {
+    ASSERT_EQ(got.dlogits.v[i], want.dlogits.v[i % few.v.size()]) << i;
+  }
+}
+
 // With loss_scale = 1 / tokens the loss is the coefficient, and nothing pulls at the logits.
 TEST(LoadBalance, OfExpertsLoadedAlikeIsTheCoefficient) {
   for (const RouterScoring scoring : {RouterScoring::kSoftmax, RouterScoring::kSigmoid}) {
@@ -141,6 +170,12 @@ TEST(LoadBalance, CountsChoices) {
   auto counts = Poison<double>({5});
   Call(LoadBalanceCountsArgs{.experts = experts, .counts = counts});
   EXPECT_EQ(counts.v, (std::vector<double>{1, 2, 0, 3, 0}));
+
+  const auto many = Indices({5000, 3}, 300, 1);
+  auto got = Poison<double>({301}), want = Zeros<double>({301});
+  for (const int32_t expert : many.v) ++want.v[size_t(expert)];
+  Call(LoadBalanceCountsArgs{.experts = many, .counts = got});
+  EXPECT_EQ(got.v, want.v);
 }
 
 TEST(LoadBalance, GradientMayReplaceTheLogits) {

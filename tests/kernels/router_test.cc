@@ -143,6 +143,58 @@ TEST_P(RouterTest, LowerPrecisionsAgreeWithF64) {
   ExpectAgreesWithF64<bf16, bf16>(GetParam(), logits, bias, by_expert);
 }
 
+// So many experts that one token's fill a GPU's shared memory, and more choices than a warp has
+// lanes: against a plain sort, and the formulas of router.h.
+TEST(Router, ManyChoicesOfManyExperts) {
+  const Gate gate = {3, 2'500, {.top_k = 40, .normalize = true}};
+  const auto logits = RoundedTo<bf16>(Normal<double>({gate.t, gate.e}, 11));
+  const auto by_expert = RoundedTo<float>(Normal<double>({gate.t, gate.e}, 3));
+  ExpectAgreesWithF64<float, float>(gate, logits, {{0}, {}}, by_expert);
+  const auto got = Compute<double>(logits, {{0}, {}}, gate.options, by_expert);
+  auto want = Zeros<double>(logits.shape);
+  for (int64_t t = 0; t < gate.t; ++t) {
+    const double *logit = logits.v.data() + t * gate.e, *d = by_expert.v.data() + t * gate.e;
+    const auto chosen = Sorted({logit, logit + gate.e});
+    double n = 0, mean = 0, along = 0;
+    for (size_t j = 0; j < 40; ++j) {
+      EXPECT_EQ(got.experts.v[size_t(t) * 40 + j], chosen[j]) << t << ' ' << j;
+      const double s = Score(gate.options, logit, gate.e, chosen[j]);
+      n += s, mean += d[chosen[j]] * s;
+    }
+    double* out = want.v.data() + t * gate.e;
+    for (size_t j = 0; j < 40; ++j) {
+      out[chosen[j]] = (d[chosen[j]] - mean / n) / n;
+      along += out[chosen[j]] * Score(gate.options, logit, gate.e, chosen[j]);
+    }
+    for (int64_t e = 0; e < gate.e; ++e) {
+      out[e] = Score(gate.options, logit, gate.e, e) * (out[e] - along);
+    }
+  }
+  ExpectClose(got.dlogits.v, want.v, 1e-12);
+}
+
+// More than a GPU takes at once: the same few again and again.
+TEST(Router, TokensDoNotDependOnEachOther) {
+  constexpr int64_t kFew = 9, kMany = 9'000, kExperts = 4;
+  const auto few = Normal<double>({kFew, kExperts}, 11);
+  const auto few_by_expert = Normal<double>({kFew, kExperts}, 3);
+  auto many = Zeros<double>({kMany, kExperts}), many_by_expert = many;
+  for (size_t i = 0; i < many.v.size(); ++i) {
+    many.v[i] = few.v[i % few.v.size()];
+    many_by_expert.v[i] = few_by_expert.v[i % few.v.size()];
+  }
+  const RouterOptions options = {.top_k = 2, .normalize = true};
+  const auto want = Compute<float>(few, {{0}, {}}, options, few_by_expert);
+  const auto got = Compute<float>(many, {{0}, {}}, options, many_by_expert);
+  for (size_t i = 0; i < got.experts.v.size(); ++i) {
+    ASSERT_EQ(got.experts.v[i], want.experts.v[i % want.experts.v.size()]) << i;
+    ASSERT_EQ(got.weights.v[i], want.weights.v[i % want.weights.v.size()]) << i;
+  }
+  for (size_t i = 0; i < many.v.size(); ++i) {
+    ASSERT_EQ(got.dlogits.v[i], want.dlogits.v[i % want.dlogits.v.size()]) << i;
+  }
+}
+
 constexpr RouterScoring kSigmoid = RouterScoring::kSigmoid;
 INSTANTIATE_TEST_SUITE_P(
     Gates, RouterTest,

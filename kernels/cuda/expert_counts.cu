@@ -1,0 +1,57 @@
+// Bound by the launch; slots are read once, sixteen loads in flight. Whole numbers, so that the
+// order in which atomics add them is no matter.
+#include "kernels/cuda/context.h"
+#include "kernels/cuda/expert_counts.h"
+
+namespace trainyard::cuda {
+namespace {
+
+constexpr int64_t kMostExperts = (48 << 10) / sizeof(int32_t);
+
+__device__ const char* NameOf(CountedFor op) {
+  switch (op) {
+    case CountedFor::kBalanceBias:
+      return "balance_bias";
+    case CountedFor::kExpertOrder:
+      return "expert_order";
+    case CountedFor::kLoadBalance:
+      return "load_balance";
+  }
+  return "?";
+}
+
+__global__ void __launch_bounds__(kTileThreads)
+    CountKernel(const int32_t* experts, int64_t slots, TileCounts tiles, CountedFor op) {
+  int32_t* const counts = DynamicShared<int32_t>();
+  const int thread = int(threadIdx.x);
+  for (int e = thread; e < tiles.experts; e += kTileThreads) counts[e] = 0;
+  int32_t mine[kTileRuns];
+  LoadExperts(experts, slots, mine);
+  __syncthreads();
+#pragma unroll
+  for (int i = 0; i < kTileRuns; ++i) {
+    const int64_t slot = FirstSlot() + i * kWarp + thread % kWarp;
+    if (slot >= slots) break;
+    if (mine[i] < 0 || mine[i] >= tiles.experts) {
+      Fail("%s experts: expert %d at %ld of %d\n", NameOf(op), mine[i], long(slot), tiles.experts);
+    }
+    atomicAdd(&counts[mine[i]], 1);
+  }
+  __syncthreads();
+  for (int e = thread; e < tiles.experts; e += kTileThreads) {
+    tiles.counts[e * tiles.tiles + blockIdx.x] = counts[e];
+  }
+}
+
+}  // namespace
+
+TileCounts CountTiles(Exec& exec, const ConstTensor& chosen, int64_t experts, CountedFor op) {
+  CHECK(experts <= kMostExperts) << experts << " experts; CUDA kernels count " << kMostExperts;
+  const int64_t slots = chosen.elements(), tiles = CeilDiv(slots, kTileSlots);
+  const TileCounts counts = {ScratchOf<int32_t>(exec, experts * tiles), int(experts), tiles};
+  Launch(exec, {tiles, kTileThreads, size_t(experts) * sizeof(int32_t)}, CountKernel,
+         chosen.as<int32_t>(), slots, counts, op);
+  return counts;
+}
+
+}  // namespace trainyard::cuda

@@ -1,0 +1,148 @@
+// Bound by memory: each row is read and written once, by one warp, 16 bytes a lane where rows allow
+// it, with several loads in flight.
+#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/reduce.h"
+#include "kernels/gather_rows.h"
+
+namespace trainyard::cuda {
+namespace {
+
+constexpr int kWarps = 8, kThreads = kWarps * kWarp;
+
+Grid WarpForEach(int64_t rows) { return {std::min(CeilDiv(rows, kWarps), kMaxBlocks), kThreads}; }
+
+// The first row of this warp, and the distance to its next.
+__device__ int64_t FirstRow() { return int64_t(blockIdx.x) * kWarps + threadIdx.x / kWarp; }
+__device__ int64_t RowStride() { return int64_t(gridDim.x) * kWarps; }
+
+struct Gather {
+  const int32_t* rows;
+  int64_t bound;
+  const int32_t* count;  // Or null: bound.
+  uint32_t divisor;
+  int64_t sources, columns;
+};
+
+template <typename T, int kPack>
+__global__ void __launch_bounds__(kThreads) GatherKernel(Gather gather, const T* x, T* y) {
+  constexpr int kLoads = 4;  // In flight.
+  const int64_t count = gather.count != nullptr ? *gather.count : gather.bound;
+  if (count < 0 || count > gather.bound) {
+    Fail("gather_rows count: %ld of %ld\n", long(count), long(gather.bound));
+  }
+  const int64_t columns = gather.columns;
+  for (int64_t i = FirstRow(); i < count; i += RowStride()) {
+    const int32_t row = gather.rows[i];
+    const int64_t from = uint32_t(row) / gather.divisor;
+    if (row < 0 || from >= gather.sources) {
+      Fail("gather_rows rows: row %d / %u at %ld, x has %ld\n", row, gather.divisor, long(i),
+           long(gather.sources));
+    }
+    const T* in = x + from * columns;
+    T* out = y + i * columns;
+    for (int64_t c = threadIdx.x % kWarp * kPack; c < columns; c += kLoads * kWarp * kPack) {
+      Pack<T, kPack> pack[kLoads];
+#pragma unroll
+      for (int n = 0; n < kLoads; ++n) {
+        const int64_t at = c + n * kWarp * kPack;
+        if (at < columns) pack[n] = LoadPack<T, kPack>(in + at);
+      }
+#pragma unroll
+      for (int n = 0; n < kLoads; ++n) {
+        const int64_t at = c + n * kWarp * kPack;
+        if (at < columns) StorePack(out + at, pack[n]);
+      }
+    }
+  }
+}
+
+struct Sums {
+  const int32_t* place;
+  int64_t tokens, choices, sources, columns;
+  bool add;
+};
+
+template <typename T, int kPack>
+__global__ void __launch_bounds__(kThreads) SumKernel(Sums sums, const T* z, T* y) {
+  using A = Accumulate<T>;
+  constexpr int kLoads = 4;  // In flight.
+  const int64_t columns = sums.columns, choices = sums.choices;
+  for (int64_t t = FirstRow(); t < sums.tokens; t += RowStride()) {
+    const int32_t* place = sums.place + t * choices;
+    for (int64_t j = threadIdx.x % kWarp; j < choices; j += kWarp) {
+      if (place[j] < -1 || place[j] >= sums.sources) {
+        Fail("gather_sum place: row %d at %ld, z has %ld\n", place[j], long(t * choices + j),
+             long(sums.sources));
+      }
+    }
+    __syncwarp();  // No lane reads a row that another finds not to exist.
+    T* out = y + t * columns;
+    for (int64_t c = threadIdx.x % kWarp * kPack; c < columns; c += kWarp * kPack) {
+      A sum[kPack] = {};
+      if (sums.add) {
+        const auto before = LoadPack<T, kPack>(out + c);
+#pragma unroll
+        for (int n = 0; n < kPack; ++n) sum[n] = A(before.v[n]);
+      }
+      for (int64_t first = 0; first < choices; first += kLoads) {
+        Pack<T, kPack> pack[kLoads];
+        bool adds[kLoads];
+#pragma unroll
+        for (int j = 0; j < kLoads; ++j) {
+          const int64_t row = first + j < choices ? place[first + j] : -1;
+          adds[j] = row >= 0;
+          if (adds[j]) pack[j] = LoadPack<T, kPack>(z + row * columns + c);
+        }
+#pragma unroll
+        for (int j = 0; j < kLoads; ++j) {
+#pragma unroll
+          for (int n = 0; n < kPack; ++n) sum[n] = adds[j] ? sum[n] + A(pack[j].v[n]) : sum[n];
+        }
+      }
+      Pack<T, kPack> result;
+#pragma unroll
+      for (int n = 0; n < kPack; ++n) result.v[n] = T(sum[n]);
+      StorePack(out + c, result);
+    }
+  }
+}
+
+}  // namespace
+
+void GatherRows(Exec& exec, const GatherRowsArgs& args) {
+  // Rows are less than 2^31, so that a larger divisor makes 0 of each.
+  const Gather gather = {.rows = args.rows.as<int32_t>(),
+                         .bound = args.rows.elements(),
+                         .count = args.count.data != nullptr ? args.count.as<int32_t>() : nullptr,
+                         .divisor = uint32_t(std::min<int64_t>(args.divisor, UINT32_MAX)),
+                         .sources = args.x.shape.rows(),
+                         .columns = args.x.shape.back()};
+  DispatchFloat(args.x.dtype, [&](auto scalar) {
+    using T = decltype(scalar);
+    const T* x = args.x.as<T>();
+    T* y = args.y.as<T>();
+    const bool packed = CanPack<T>(gather.columns, x, y);
+    const auto kernel = packed ? GatherKernel<T, kPackOf<T>> : GatherKernel<T, 1>;
+    Launch(exec, WarpForEach(gather.bound), kernel, gather, x, y);
+  });
+}
+
+void GatherSum(Exec& exec, const GatherSumArgs& args) {
+  const Sums sums = {.place = args.place.as<int32_t>(),
+                     .tokens = args.place.shape.rows(),
+                     .choices = args.place.shape.back(),
+                     .sources = args.z.shape.rows(),
+                     .columns = args.z.shape.back(),
+                     .add = args.write == Write::kAdd};
+  DispatchFloat(args.z.dtype, [&](auto scalar) {
+    using T = decltype(scalar);
+    const T* z = args.z.as<T>();
+    T* y = args.y.as<T>();
+    const bool packed = CanPack<T>(sums.columns, z, y);
+    const auto kernel = packed ? SumKernel<T, kPackOf<T>> : SumKernel<T, 1>;
+    Launch(exec, WarpForEach(sums.tokens), kernel, sums, z, y);
+  });
+}
+
+}  // namespace trainyard::cuda

@@ -1,0 +1,158 @@
+// A warp for each token; logits are read once. Bound by that, and by the launches.
+#include "kernels/cuda/context.h"
+#include "kernels/cuda/expert_counts.h"
+#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/router_scores.h"
+#include "kernels/load_balance.h"
+
+namespace trainyard::cuda {
+namespace {
+
+template <typename A>
+struct Gate {
+  const A* logits;
+  const double* counts;
+  RouterScoring scoring;
+  double coefficient;
+  int64_t tokens;
+  int experts;
+
+  __device__ double Factor(const StepState& state) const {
+    return coefficient * double(experts) * state.loss_scale;
+  }
+};
+
+// Shared memory of a warp, in elements: s [E], and the fractions [E], which each lane has for its
+// own experts.
+constexpr int64_t WarpElements(int64_t experts) { return 2 * experts; }
+
+template <typename A>
+__device__ void Fractions(const Gate<A>& gate, A* fraction) {
+  double sum = 0;
+  ForLaneExperts(gate.experts, [&](int e) { sum += gate.counts[e]; });
+  sum = WarpReduce(sum, Sum());
+  if (!(sum > 0)) {
+    Fail("load_balance counts: none of %d experts was chosen\n", gate.experts);
+  }
+  ForLaneExperts(gate.experts, [&](int e) { fraction[e] = A(gate.counts[e] / sum); });
+}
+
+template <typename A>
+struct Scored {
+  A sum;       // What the scores are divided by to be probabilities.
+  A expected;  // sum_e fraction[e] p[e]
+};
+
+// Of token t, and its scores in `s`.
+template <typename A>
+__device__ Scored<A> Score(const Gate<A>& gate, int64_t t, const A* fraction, A* s) {
+  RouterScores(gate.scoring, gate.logits + t * gate.experts, gate.experts, s);
+  A sum = 0, expected = 0;
+  ForLaneExperts(gate.experts, [&](int e) {
+    sum += s[e];
+    expected += fraction[e] * s[e];
+  });
+  sum = gate.scoring == RouterScoring::kSoftmax ? A(1)
+                                                : A(kSmallestScoreSum) + WarpReduce(sum, Sum());
+  return {sum, WarpReduce(expected, Sum()) / sum};
+}
+
+// terms[warp] = the sum over the warp's tokens of what is expected.
+template <typename A>
+__global__ void __launch_bounds__(kTokenWarps* kWarp) ForwardKernel(Gate<A> gate, double* terms) {
+  A* const s = WarpShared<A>(WarpElements(gate.experts));
+  A* const fraction = s + gate.experts;
+  Fractions(gate, fraction);
+  double term = 0;
+  for (int64_t t = FirstToken(); t < gate.tokens; t += TokenStride()) {
+    term += double(Score(gate, t, fraction, s).expected);
+  }
+  if (threadIdx.x % kWarp == 0) terms[FirstToken()] = term;
+}
+
+template <typename A>
+__global__ void __launch_bounds__(256)
+    AddLossKernel(Gate<A> gate, const double* terms, int64_t count, StepState* state) {
+  double sum = 0;
+  for (int64_t i = threadIdx.x; i < count; i += blockDim.x) sum += terms[i];
+  sum = BlockSum(sum);
+  if (threadIdx.x == 0) state->auxiliary_loss += gate.Factor(*state) * sum;
+}
+
+template <typename A, typename T>
+__global__ void __launch_bounds__(kTokenWarps* kWarp)
+    BackwardKernel(Gate<A> gate, const StepState* state, T* dlogits) {
+  A* const s = WarpShared<A>(WarpElements(gate.experts));
+  A* const fraction = s + gate.experts;
+  const bool softmax = gate.scoring == RouterScoring::kSoftmax;
+  const A factor = A(gate.Factor(*state));
+  Fractions(gate, fraction);
+  for (int64_t t = FirstToken(); t < gate.tokens; t += TokenStride()) {
+    const Scored<A> scored = Score(gate, t, fraction, s);
+    T* out = dlogits + t * gate.experts;
+    ForLaneExperts(gate.experts, [&](int e) {
+      const A slope = softmax ? s[e] : s[e] / scored.sum * (A(1) - s[e]);
+      out[e] = T(factor * slope * (fraction[e] - scored.expected));
+    });
+  }
+}
+
+template <typename A, typename Args>
+Gate<A> GateOf(const Args& args) {
+  return {.logits = args.logits.template as<A>(),
+          .counts = args.counts.template as<double>(),
+          .scoring = args.scoring,
+          .coefficient = args.coefficient,
+          .tokens = args.logits.shape.rows(),
+          .experts = int(args.logits.shape.back())};
+}
+
+template <typename A>
+Grid GridOf(const Gate<A>& gate) {
+  return WarpForEachToken(gate.tokens, WarpElements(gate.experts) * int64_t(sizeof(A)));
+}
+
+template <typename A>
+void RunForward(Exec& exec, const LoadBalanceForwardArgs& args) {
+  const auto gate = GateOf<A>(args);
+  const Grid grid = GridOf(gate);
+  const int64_t warps = grid.blocks * grid.threads / kWarp;
+  double* terms = ScratchOf<double>(exec, warps);
+  Launch(exec, grid, ForwardKernel<A>, gate, terms);
+  Launch(exec, {1, 256}, AddLossKernel<A>, gate, terms, warps, args.state);
+}
+
+template <typename A, typename T>
+void RunBackward(Exec& exec, const LoadBalanceBackwardArgs& args) {
+  const auto gate = GateOf<A>(args);
+  Launch(exec, GridOf(gate), BackwardKernel<A, T>, gate, args.state, args.dlogits.as<T>());
+}
+
+struct StoreCount {
+  double* counts;
+  __device__ void operator()(int expert, int32_t count) const { counts[expert] = count; }
+};
+
+}  // namespace
+
+void LoadBalanceCounts(Exec& exec, const LoadBalanceCountsArgs& args) {
+  const auto tiles =
+      CountTiles(exec, args.experts, args.counts.elements(), CountedFor::kLoadBalance);
+  ScanTiles(exec, tiles, StoreCount{args.counts.as<double>()});
+}
+
+void LoadBalanceForward(Exec& exec, const LoadBalanceForwardArgs& args) {
+  args.logits.dtype == DType::kF64 ? RunForward<double>(exec, args) : RunForward<float>(exec, args);
+}
+
+void LoadBalanceBackward(Exec& exec, const LoadBalanceBackwardArgs& args) {
+  if (args.logits.dtype == DType::kF64) {
+    RunBackward<double, double>(exec, args);
+  } else if (args.dlogits.dtype == DType::kF32) {
+    RunBackward<float, float>(exec, args);
+  } else {
+    RunBackward<float, bf16>(exec, args);
+  }
+}
+
+}  // namespace trainyard::cuda

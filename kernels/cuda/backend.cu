@@ -109,6 +109,9 @@ class Cuda final : public Backend {
     Register<GatherSumArgs, cuda::GatherSum>();
     Register<GeluBackwardArgs, cuda::GeluBackward>();
     Register<GeluForwardArgs, cuda::GeluForward>();
+    Register<GroupedMatMulForwardArgs, cuda::GroupedMatMulForward>();
+    Register<GroupedMatMulInputGradientArgs, cuda::GroupedMatMulInputGradient>();
+    Register<GroupedMatMulWeightGradientArgs, cuda::GroupedMatMulWeightGradient>();
     Register<HeadNormBackwardArgs, cuda::HeadNormBackward>();
     Register<HeadNormForwardArgs, cuda::HeadNormForward>();
     Register<LayerNormBackwardArgs, cuda::LayerNormBackward>();

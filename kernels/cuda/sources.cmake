@@ -21,6 +21,7 @@ set(TRAINYARD_CUDA_SOURCES
   fill.cu
   gather_rows.cu
   gelu.cu
+  grouped_matmul.cu
   head_norm.cu
   layer_norm.cu
   load_balance.cu

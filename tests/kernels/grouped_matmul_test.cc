@@ -99,13 +99,22 @@ void ExpectProducts(const Case& c) {
 }
 
 TEST(GroupedMatMul, EveryGroupAndDTypeMatchesANaiveLoop) {
-  for (const Case& c : {Case{1, 1, {0, 1}, 1}, Case{5, 7, {0, 3, 3, 8}, 8},
-                        Case{24, 16, {2, 2, 6, 40, 40, 41}, 50}, Case{64, 33, {0, 70, 70}, 90},
-                        Case{8, 8, {0, 0, 0}, 4}, Case{40, 24, {0, 17, 29, 64, 80, 81, 96}, 96}}) {
+  for (const Case& c :
+       {Case{1, 1, {0, 1}, 1}, Case{5, 7, {0, 3, 3, 8}, 8}, Case{24, 16, {2, 2, 6, 40, 40, 41}, 50},
+        Case{64, 33, {0, 70, 70}, 90}, Case{8, 8, {0, 0, 0}, 4},
+        Case{40, 24, {0, 17, 29, 64, 80, 81, 96}, 96}, Case{130, 72, {0, 150, 150, 170}, 180},
+        Case{136, 264, {1, 131, 150}, 160}}) {
     ExpectProducts<double>(c);
     ExpectProducts<float>(c);
     ExpectProducts<bf16>(c);
   }
+}
+
+// More tiles, and more groups, than a GPU takes at once.
+TEST(GroupedMatMul, ThereMayBeManyGroups) {
+  Case c = {2, 3, {}, 700};
+  for (int32_t g = 0; g <= c.bound; ++g) c.offsets.push_back(g);
+  ExpectProducts<float>(c);
 }
 
 TEST(GroupedMatMul, TheProductsAreEachOthersGradients) {
@@ -140,12 +149,13 @@ void ExpectOffsetsAreReadWhenTheKernelsRun() {
       .dy = dy, .weight = weight, .offsets = offsets, .dx = dx};
   const GroupedMatMulWeightGradientArgs weights{
       .dy = dy, .x = x, .offsets = offsets, .dweight = dweight, .write = Write::kOverwrite};
-  Exec exec{.threads = Threads(2)};
+  Exec exec = TestedBackend().NewExec(Threads(2));
   for (const auto& [first, second] : {std::pair{4, 2}, {1, 30}, {30, 1}, {4, 2}, {7, 0}}) {
     offsets.v = {0, first, first + second};
-    CpuBackend().kernel<GroupedMatMulForwardArgs>()(exec, forward);
-    CpuBackend().kernel<GroupedMatMulInputGradientArgs>()(exec, input);
-    CpuBackend().kernel<GroupedMatMulWeightGradientArgs>()(exec, weights);
+    TestedBackend().kernel<GroupedMatMulForwardArgs>()(exec, forward);
+    TestedBackend().kernel<GroupedMatMulInputGradientArgs>()(exec, input);
+    TestedBackend().kernel<GroupedMatMulWeightGradientArgs>()(exec, weights);
+    TestedBackend().Synchronize(exec);
     for (int r = 0; r < first + second; ++r) {
       const float w = r < first ? 1 : 10;
       ASSERT_EQ(float(y.v[size_t(r * kN + kN - 1)]), w * kK) << first << ' ' << second << ' ' << r;

@@ -1,0 +1,77 @@
+// Tiles of rows that groups share out (grouped_matmul.h), found on the device: their number is
+// known only there.
+
+#pragma once
+
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/reduce.h"
+
+namespace trainyard::cuda {
+
+struct Groups {
+  const int32_t* offsets;  // [groups + 1]
+  int groups;
+  int64_t bound;  // Rows; no group has others.
+
+  // Of this group, whose offsets must fit.
+  __device__ void Check(int g) const {
+    const int32_t begin = offsets[g], end = offsets[g + 1];
+    if (begin < 0 || begin > end || end > bound) {
+      Fail("grouped_matmul offsets: group %d has rows %d to %d of %ld\n", g, begin, end,
+           long(bound));
+    }
+  }
+  // As many tiles of so many rows as there can be.
+  int64_t MostTiles(int tile_rows) const { return bound / tile_rows + groups; }
+  // Bytes of shared memory that GroupTiles needs.
+  size_t shared() const { return size_t(groups + 1) * sizeof(int32_t); }
+};
+
+// What one tile has: rows [begin, begin + rows) of the group.
+struct RowTile {
+  int group;
+  int64_t begin;
+  int64_t rows;
+};
+
+// Made by all threads of a block together.
+template <int kTileRows>
+class GroupTiles {
+ public:
+  // `first` is shared memory, [groups + 1].
+  __device__ GroupTiles(const Groups& groups, int32_t* first) : groups_(groups), first_(first) {
+    int32_t before = 0;
+    for (int begin = 0; begin < groups.groups; begin += int(blockDim.x)) {
+      const int g = begin + int(threadIdx.x);
+      int32_t tiles = 0, all;
+      if (g < groups.groups) {
+        groups.Check(g);
+        tiles = (groups.offsets[g + 1] - groups.offsets[g] + kTileRows - 1) / kTileRows;
+      }
+      const int32_t through = BlockScan(tiles, &all);
+      if (g < groups.groups) first[g] = before + through - tiles;
+      before += all;
+    }
+    if (threadIdx.x == 0) first[groups.groups] = before;
+    __syncthreads();
+  }
+
+  __device__ int32_t count() const { return first_[groups_.groups]; }
+
+  __device__ RowTile operator[](int32_t tile) const {
+    int low = 0, high = groups_.groups;  // first[low] <= tile < first[high]
+    while (high - low > 1) {
+      const int middle = (low + high) / 2;
+      (first_[middle] <= tile ? low : high) = middle;
+    }
+    const int64_t begin = groups_.offsets[low] + int64_t(tile - first_[low]) * kTileRows;
+    const int64_t left = groups_.offsets[low + 1] - begin;
+    return {low, begin, left < kTileRows ? left : kTileRows};
+  }
+
+ private:
+  const Groups& groups_;
+  int32_t* first_;  // The first tile of each group, and the number of all.
+};
+
+}  // namespace trainyard::cuda

@@ -150,6 +150,10 @@ absl::Status LocalService::StartWorkers() {
   CPU_ZERO(&usable);
   CHECK(sched_getaffinity(0, sizeof(usable), &usable) == 0) << errno;
   const double cores = double(CPU_COUNT(&usable)) / options_.workers;
+  // Several workers would each offer every GPU.
+  const std::string one_each = options_.workers == 1 ? "auto" : "1";
+  const std::string devices =
+      options_.devices_per_worker > 0 ? absl::StrCat(options_.devices_per_worker) : one_each;
   for (int i = 0; i < options_.workers; ++i) {
     Child worker;
     worker.name = absl::StrCat("worker-", i);
@@ -159,7 +163,7 @@ absl::Status LocalService::StartWorkers() {
                    "--state",
                    absl::StrCat(options_.state, "/", worker.name),
                    "--devices",
-                   absl::StrCat(options_.devices_per_worker),
+                   devices,
                    "--cores",
                    absl::StrCat(cores),
                    "--metrics-listen",

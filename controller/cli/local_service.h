@@ -16,12 +16,12 @@ namespace trainyard::cli {
 
 struct LocalServiceOptions {
   int workers = 1;
-  int devices_per_worker = 1;
-  uint64_t patience_seconds = 0;   // Of the workers with their ranks; 0: the workers' own default.
-  std::string state;               // Directory; absolute.
-  std::string listen;              // host:port; port 0 picks a free one.
-  std::string metrics_listen;      // The same.
-  std::string binary_directory;    // Of trainyard-controller, trainyard-worker, trainyard-trainer.
+  int devices_per_worker = 0;     // CPU ranks; 0: one each, and GPUs in their place for one worker.
+  uint64_t patience_seconds = 0;  // Of the workers with their ranks; 0: the workers' own default.
+  std::string state;              // Directory; absolute.
+  std::string listen;             // host:port; port 0 picks a free one.
+  std::string metrics_listen;     // The same.
+  std::string binary_directory;   // Of trainyard-controller, trainyard-worker, trainyard-trainer.
   std::vector<std::string> roots;  // Where paths of specs may lie; absolute.
 };
 

@@ -47,7 +47,7 @@ Coordinator::Coordinator(const Clock& clock, JobBook& book, ControllerMetrics& m
     }
   }
   book_.SetHook([this](const Snapshot& job) { OnPublished(job); });
-  book_.SetAdmission([this](const Spec& spec) { return CheckPaths(spec); });
+  book_.SetAdmission([this](const Spec& spec) { return CheckAgainstWorkers(spec); });
 }
 
 Coordinator::~Coordinator() {
@@ -55,19 +55,28 @@ Coordinator::~Coordinator() {
   book_.SetAdmission(nullptr);
 }
 
-absl::Status Coordinator::CheckPaths(const Spec& spec) const {
+absl::Status Coordinator::CheckAgainstWorkers(const Spec& spec) const {
   std::set<std::string> roots;
+  std::set<DeviceKind> kinds;
   {
     std::lock_guard lock(mutex_);
     for (const auto& [id, worker] : table_.workers()) {
       if (worker.session == 0 || worker.state == WorkerState::kLost) continue;
       roots.insert(worker.registration.roots.begin(), worker.registration.roots.end());
+      for (const Device& device : worker.registration.devices) kinds.insert(device.kind);
     }
   }
-  // Where no worker has said a word, the one that starts the job will.
-  if (roots.empty()) return absl::OkStatus();
   Violations violations;
+  // Unlike one that is too large for the cluster, it would wait for machines of another sort.
+  if (spec.facts.cpu_only && kinds == std::set{DeviceKind::kCuda}) {
+    violations.Add("precision",
+                   "wanted BF16 or F32, since every device of this cluster is a GPU, "
+                   "found F64, which exists on CPU ranks alone, for checks; nearest "
+                   "F32");
+  }
   for (const SpecPath& named : spec.paths) {
+    // Where no worker has said a word, the one that starts the job will.
+    if (roots.empty()) break;
     const auto admits = [&](const std::string& root) { return MayLieBelow(named.path, root); };
     if (std::any_of(roots.begin(), roots.end(), admits)) continue;
     violations.Add(named.field,

@@ -15,7 +15,9 @@ constexpr uint64_t kMaxPatienceSeconds = 7 * 24 * 3600;
 absl::Status Run(const Context& context) {
   LocalServiceOptions options;
   options.workers = int(context.arguments.Number("--workers"));
-  options.devices_per_worker = int(context.arguments.Number("--devices-per-worker"));
+  if (context.arguments.Has("--devices-per-worker")) {
+    options.devices_per_worker = int(context.arguments.Number("--devices-per-worker"));
+  }
   if (context.arguments.Has("--patience")) {
     options.patience_seconds = context.arguments.Number("--patience");
   }
@@ -42,8 +44,10 @@ Verb UpVerb() {
           .positionals = {},
           .options = {NumberOption("--workers", "N", "worker daemons", "1", {1, 64}),
                       NumberOption("--devices-per-worker", "M",
-                                   "CPU ranks of each; cores and memory are divided among all", "1",
-                                   {1, 256}),
+                                   "CPU ranks of each; cores and memory are divided among all. "
+                                   "Default: a single worker offers the machine's GPUs; 1 where "
+                                   "there are none, or several workers",
+                                   "", {1, 256}),
                       TextOption("--state", "DIR", "where everything is kept; reused if it exists",
                                  ".trainyard"),
                       TextOption("--listen", "ADDR", "where the API is served; port 0: a free one",

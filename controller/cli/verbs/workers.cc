@@ -30,15 +30,16 @@ absl::Status Run(const Context& context) {
         absl::StrCat(ShortName(v1::WorkerState_Name(worker.state()), "WORKER_STATE_"),
                      worker.insecure() ? " (insecure)" : "");
     for (const v1::Device& device : worker.devices()) {
-      rows.push_back({worker.id(), worker.hostname(), state, absl::StrCat(device.index()),
-                      device.model(), Peaks(device),
-                      device.job_id().empty()
-                          ? "free"
-                          : absl::StrCat(device.job_id(), " rank ", device.rank()),
-                      worker.metrics_url()});
+      rows.push_back(
+          {worker.id(), worker.hostname(), state, absl::StrCat(device.index()), device.model(),
+           absl::StrCat(FormatCount(double(device.memory_bytes())), "B"), Peaks(device),
+           device.job_id().empty() ? "free"
+                                   : absl::StrCat(device.job_id(), " rank ", device.rank()),
+           worker.metrics_url()});
     }
     if (worker.devices().empty()) {
-      rows.push_back({worker.id(), worker.hostname(), state, "", "", "", "", worker.metrics_url()});
+      rows.push_back(
+          {worker.id(), worker.hostname(), state, "", "", "", "", "", worker.metrics_url()});
     }
   }
   context.output.Table({{"WORKER"},
@@ -46,6 +47,7 @@ absl::Status Run(const Context& context) {
                         {"STATE"},
                         {"DEVICE", true},
                         {"MODEL"},
+                        {"MEMORY", true},
                         {"PEAK"},
                         {"HELD BY"},
                         {"METRICS"}},

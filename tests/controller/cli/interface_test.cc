@@ -38,7 +38,7 @@ TEST(Interface, TheVerbsAndTheirOptionsStay) {
                     kQuiet = " -q,--quiet", kAll = kController + kFormats + kQuiet;
   EXPECT_EQ(
       Interface(),
-      "up --workers=N(1) --devices-per-worker=M(1) --state=DIR(.trainyard) "
+      "up --workers=N(1) --devices-per-worker=M --state=DIR(.trainyard) "
       "--listen=ADDR(127.0.0.1:7070) --metrics-listen=ADDR(127.0.0.1:7071) --patience=SECONDS" +
           kQuiet +
           "\n"

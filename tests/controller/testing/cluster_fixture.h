@@ -145,19 +145,20 @@ class ClusterFixture : public ::testing::Test {
     std::shared_ptr<FakeLink> link;
     Session session;
   };
-  FakeWorker Connect(const std::string& id, uint32_t devices,
-                     std::vector<RankStatus> running = {}) {
+  FakeWorker Connect(const std::string& id, uint32_t devices, std::vector<RankStatus> running = {},
+                     DeviceKind kind = DeviceKind::kCpu) {
     Registration registration;
     registration.worker_id = id;
     registration.instance_id = id + "-instance";
     registration.hostname = "host-of-" + id;
     for (uint32_t i = 0; i < devices; ++i) {
       registration.devices.push_back({.index = i,
-                                      .kind = DeviceKind::kCpu,
-                                      .model = "cpu",
+                                      .kind = kind,
+                                      .model = kind == DeviceKind::kCpu ? "cpu" : "gpu",
                                       .memory_bytes = 1,
                                       .threads = 1,
-                                      .peaks = {{"f32", 1e9, true}}});
+                                      .peaks = {{"f32", 1e9, true}},
+                                      .gpu = {}});
     }
     registration.running = std::move(running);
     FakeWorker worker{std::make_shared<FakeLink>(), {}};

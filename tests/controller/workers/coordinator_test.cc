@@ -5,6 +5,7 @@
 
 #include <gmock/gmock.h>
 
+#include "common/violations.h"
 #include "tests/controller/testing/cluster_fixture.h"
 
 namespace trainyard::controller {
@@ -270,6 +271,24 @@ TEST_F(CoordinatorTest, CancelOfUnknownAndEndedJobsIsAnswered) {
   const auto job = ended.get_future().get();
   ASSERT_TRUE(job.ok());
   EXPECT_THAT((*job)->state_reason, HasSubstr("first"));
+}
+
+// Bug it must catch: an f64 job that waits for ever beside idle GPUs.
+TEST_F(CoordinatorTest, F64IsRefusedWhereEveryDeviceIsAGpu) {
+  Spec f64 = *MakeSpec(1);
+  f64.facts.cpu_only = true;
+  const auto submit = [&](const std::string& request_id) {
+    return TrySubmit(std::make_shared<const Spec>(f64), request_id).status();
+  };
+  EXPECT_TRUE(submit("before any worker").ok());
+  Connect("gpus", 8, {}, DeviceKind::kCuda);
+  const absl::Status refused = submit("gpus alone");
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Violations::FromStatus(refused).at(0).field, "precision");
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("CPU ranks alone"));
+  EXPECT_TRUE(TrySubmit(MakeSpec(8)).ok());
+  Connect("cpus", 1);
+  EXPECT_TRUE(submit("both").ok());
 }
 
 }  // namespace

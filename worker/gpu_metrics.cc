@@ -49,7 +49,7 @@ struct GpuMetrics::Families {
                           "1 while its clock is held down for this reason. sw_power_cap is usual "
                           "under load; the hw_ and thermal ones call for a technician.")),
         lost(Declare(r, "trainyard_gpu_lost",
-                     "1: it fell off the bus or needs a reset, and its ranks fail. The "
+                     "1: it fell off the bus or needs a reset, and takes no more ranks. The "
                      "machine needs a reboot.")),
         last_reading(Declare(r, "trainyard_gpu_last_reading_timestamp_seconds",
                              "When it was last read. More than a minute ago: the driver hangs, or "

@@ -218,10 +218,11 @@ absl::Status Serve(const Flags& flags) {
   RETURN_IF_ERROR(CheckMayUse("controller", flags.controller, flags.insecure));
   RETURN_IF_ERROR(CheckMayUse("metrics page", flags.metrics_listen, flags.insecure));
   ASSIGN_OR_RETURN(const auto state, StateDirectory::Open(flags.state));
-  ASSIGN_OR_RETURN(const DaemonOptions options, Resolve(flags, *state));
+  ASSIGN_OR_RETURN(DaemonOptions options, Resolve(flags, *state));
   WorkerMetrics metrics(Hostname());
   ASSIGN_OR_RETURN(const MetricsPage page, ServeMetrics(flags.metrics_listen, metrics.registry()));
   ASSIGN_OR_RETURN(const GpuWatch gpus, WatchGpus(options.devices, *metrics.registry()));
+  options.gpus = gpus.telemetry.get();
   ASSIGN_OR_RETURN(const auto daemon, Daemon::Create(options, metrics));
   if (flags.insecure && !ParseAddress(flags.controller)->loopback()) {
     LogWarning("insecure", {{"controller", flags.controller}, {"encryption", "none"}});
@@ -233,7 +234,6 @@ absl::Status Serve(const Flags& flags) {
                                      .worker_id = state->worker_id(),
                                      .instance_id = RandomId(),
                                      .hostname = Hostname(),
-                                     .devices = options.devices,
                                      .roots = options.roots,
                                      .metrics_url = page.url,
                                      .on_registered =

@@ -1,10 +1,31 @@
 #include "controller/jobs/step_record.h"
 
+#include <algorithm>
 #include <bit>
+#include <functional>
 
 #include "common/check.h"
 
 namespace trainyard::controller {
+
+namespace {
+
+template <typename Join>
+void Merge(std::optional<double>& all, const std::optional<double>& one, Join join) {
+  if (one) all = all ? join(*all, *one) : *one;
+}
+
+void MergeGpu(GpuReading& all, const GpuReading& one) {
+  const auto lowest = [](double a, double b) { return std::min(a, b); };
+  Merge(all.utilization, one.utilization, lowest);
+  Merge(all.power_watts, one.power_watts, std::plus<double>());
+  Merge(all.sm_clock_hertz, one.sm_clock_hertz, lowest);
+  Merge(all.temperature_celsius, one.temperature_celsius,
+        [](double a, double b) { return std::max(a, b); });
+  all.throttle_reasons.insert(one.throttle_reasons.begin(), one.throttle_reasons.end());
+}
+
+}  // namespace
 
 bool MergeStep(StepRecord& record, const StepRecord& report, uint32_t rank, uint32_t world) {
   CHECK(rank < world) << rank << " of " << world;
@@ -14,6 +35,7 @@ bool MergeStep(StepRecord& record, const StepRecord& report, uint32_t rank, uint
   if (!first && report.skipped && !record.skipped) return false;
   if (first || (record.skipped && !report.skipped)) {
     record = report;
+    record.gpu = {};  // Merged below, as every rank's.
     record.ranks_seen.assign((world + 7) / 8, '\0');
     record.complete = false;
   }
@@ -21,6 +43,7 @@ bool MergeStep(StepRecord& record, const StepRecord& report, uint32_t rank, uint
   const char bit = char(1 << rank % 8);
   if (byte & bit) return false;
   byte |= bit;
+  MergeGpu(record.gpu, report.gpu);
   // Ranks in lockstep agree on the seconds; the slowest is the one that waited least.
   if (report.seconds > record.seconds ||
       (report.seconds == record.seconds &&

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "absl/strings/string_view.h"
@@ -28,6 +29,15 @@ struct CollectiveUse {
   double seconds = 0;
 };
 
+// The GPUs of a step's ranks; absent what none of them tells.
+struct GpuReading {
+  std::optional<double> utilization;          // 0 to 1; the lowest.
+  std::optional<double> power_watts;          // Of all together.
+  std::optional<double> sm_clock_hertz;       // The lowest.
+  std::optional<double> temperature_celsius;  // The highest.
+  std::set<std::string> throttle_reasons;     // Of any.
+};
+
 struct StepRecord {
   uint64_t step = 0;  // From 1.
   uint64_t epoch = 0;
@@ -43,6 +53,7 @@ struct StepRecord {
   absl::Time finish_time;
   bool skipped = false;
   double model_flops = 0;  // Of the whole job's step.
+  GpuReading gpu;          // Of the ranks that have reported.
 
   // Which ranks have reported, one bit each: a report told twice changes nothing.
   std::string ranks_seen;

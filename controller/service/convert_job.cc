@@ -16,6 +16,10 @@ namespace {
 
 using google::protobuf::Message;
 
+// More than NVML knows of.
+constexpr size_t kMaxThrottleReasons = 16;
+constexpr size_t kMaxThrottleReasonBytes = 64;
+
 // Maps have no order of their own on the wire; a retried request must compare equal.
 std::string Deterministic(const Message& message) {
   std::string bytes;
@@ -178,6 +182,12 @@ v1::StepRecord ToProto(const StepRecord& step) {
   if (step.load_balancing_loss) out.set_load_balancing_loss(*step.load_balancing_loss);
   *out.mutable_finish_time() = ToTimestamp(step.finish_time);
   out.set_skipped(step.skipped);
+  const GpuReading& gpu = step.gpu;
+  if (gpu.utilization) out.set_gpu_utilization_ratio(*gpu.utilization);
+  if (gpu.power_watts) out.set_gpu_power_watts(*gpu.power_watts);
+  if (gpu.sm_clock_hertz) out.set_gpu_sm_clock_hertz(*gpu.sm_clock_hertz);
+  if (gpu.temperature_celsius) out.set_gpu_temperature_celsius(*gpu.temperature_celsius);
+  for (const std::string& reason : gpu.throttle_reasons) out.add_gpu_throttle_reasons(reason);
   return out;
 }
 
@@ -198,6 +208,15 @@ StepRecord FromProto(const v1::StepRecord& step) {
   if (step.has_load_balancing_loss()) out.load_balancing_loss = step.load_balancing_loss();
   out.finish_time = FromTimestamp(step.finish_time());
   out.skipped = step.skipped();
+  GpuReading& gpu = out.gpu;
+  if (step.has_gpu_utilization_ratio()) gpu.utilization = step.gpu_utilization_ratio();
+  if (step.has_gpu_power_watts()) gpu.power_watts = step.gpu_power_watts();
+  if (step.has_gpu_sm_clock_hertz()) gpu.sm_clock_hertz = step.gpu_sm_clock_hertz();
+  if (step.has_gpu_temperature_celsius()) gpu.temperature_celsius = step.gpu_temperature_celsius();
+  for (const std::string& reason : step.gpu_throttle_reasons()) {
+    if (gpu.throttle_reasons.size() >= kMaxThrottleReasons) break;
+    if (reason.size() <= kMaxThrottleReasonBytes) gpu.throttle_reasons.insert(reason);
+  }
   return out;
 }
 

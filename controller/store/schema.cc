@@ -15,7 +15,7 @@ constexpr int64_t kApplicationId = 0x54595244;
 constexpr int64_t kFullCheckPages = 16'384;
 
 // Entry v takes schema version v to v + 1. Entries are never changed, only appended.
-constexpr std::array<const char*, 2> kMigrations = {R"sql(
+constexpr std::array<const char*, 3> kMigrations = {R"sql(
   CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
   INSERT INTO meta VALUES ('generation', 0);
   CREATE TABLE jobs (
@@ -40,6 +40,13 @@ constexpr std::array<const char*, 2> kMigrations = {R"sql(
 )sql",
                                                     R"sql(
   ALTER TABLE steps ADD COLUMN load_balancing_loss REAL;
+)sql",
+                                                    R"sql(
+  ALTER TABLE steps ADD COLUMN gpu_utilization REAL;
+  ALTER TABLE steps ADD COLUMN gpu_power_watts REAL;
+  ALTER TABLE steps ADD COLUMN gpu_sm_clock_hertz REAL;
+  ALTER TABLE steps ADD COLUMN gpu_temperature_celsius REAL;
+  ALTER TABLE steps ADD COLUMN gpu_throttle_reasons TEXT;
 )sql"};
 
 absl::Status Damaged(const std::string& path, absl::string_view what) {

@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "common/status_macros.h"
 
 namespace trainyard::controller {
@@ -10,7 +11,9 @@ namespace {
 constexpr char kStepColumns[] =
     "SELECT step, epoch, complete, loss, grad_norm, learning_rate, tokens, seconds, data, forward, "
     "backward, grad_sync, optimizer, pipeline_bubble, checkpoint, mfu, validation_loss, "
-    "finish_time, skipped, model_flops, ranks_seen, load_balancing_loss FROM steps ";
+    "finish_time, skipped, model_flops, ranks_seen, load_balancing_loss, "
+    "gpu_utilization, gpu_power_watts, gpu_sm_clock_hertz, gpu_temperature_celsius, "
+    "gpu_throttle_reasons FROM steps ";
 
 StepRecord StepOf(const Statement& row) {
   StepRecord r;
@@ -30,6 +33,11 @@ StepRecord StepOf(const Statement& row) {
   r.model_flops = row.Real(19);
   r.ranks_seen = row.Text(20);
   if (!row.IsNull(21)) r.load_balancing_loss = row.Real(21);
+  if (!row.IsNull(22)) r.gpu.utilization = row.Real(22);
+  if (!row.IsNull(23)) r.gpu.power_watts = row.Real(23);
+  if (!row.IsNull(24)) r.gpu.sm_clock_hertz = row.Real(24);
+  if (!row.IsNull(25)) r.gpu.temperature_celsius = row.Real(25);
+  if (!row.IsNull(26)) r.gpu.throttle_reasons = absl::StrSplit(row.Text(26), ',');
   return r;
 }
 

@@ -1,6 +1,9 @@
 #include "controller/store/sqlite_writer.h"
 
+#include <optional>
+
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/status_macros.h"
 
 namespace trainyard::controller {
@@ -135,15 +138,20 @@ absl::Status SqliteWriter::PutStep(const WriteBatch::Step& step) {
   ASSIGN_OR_RETURN(
       Statement * put,
       Cached("INSERT OR REPLACE INTO steps VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, "
-             "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"));
+             "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"));
+  const auto bind = [&](int column, const std::optional<double>& value) {
+    value ? put->Bind(column, *value) : put->BindNull(column);
+  };
   put->Bind(1, int64_t(step.number)).Bind(2, int64_t(r.step)).Bind(3, int64_t(r.epoch));
   put->Bind(4, int64_t(r.complete)).Bind(5, r.loss).Bind(6, r.grad_norm).Bind(7, r.learning_rate);
   put->Bind(8, int64_t(r.tokens)).Bind(9, r.seconds);
   for (int i = 0; i < kNumPhases; ++i) put->Bind(10 + i, r.phases[size_t(i)]);
-  r.mfu ? put->Bind(17, *r.mfu) : put->BindNull(17);
-  r.validation_loss ? put->Bind(18, *r.validation_loss) : put->BindNull(18);
+  bind(17, r.mfu), bind(18, r.validation_loss), bind(23, r.load_balancing_loss);
   put->Bind(19, absl::ToUnixMicros(r.finish_time)).Bind(20, int64_t(r.skipped));
-  r.load_balancing_loss ? put->Bind(23, *r.load_balancing_loss) : put->BindNull(23);
+  bind(24, r.gpu.utilization), bind(25, r.gpu.power_watts), bind(26, r.gpu.sm_clock_hertz);
+  bind(27, r.gpu.temperature_celsius);
+  const std::string reasons = absl::StrJoin(r.gpu.throttle_reasons, ",");
+  reasons.empty() ? put->BindNull(28) : put->BindText(28, reasons);
   RETURN_IF_ERROR(put->Bind(21, r.model_flops).BindBlob(22, r.ranks_seen).Run());
   if (r.step % kTrimEvery != 0 || r.step <= limits_.steps_per_job) return absl::OkStatus();
   ASSIGN_OR_RETURN(Statement * trim, Cached("DELETE FROM steps WHERE number = ? AND step <= ?"));

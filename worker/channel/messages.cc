@@ -30,6 +30,12 @@ void Fields(V&& v, CollectiveUse& m) {
   v("seconds", m.seconds);
 }
 template <typename V>
+void Fields(V&& v, GpuReading& m) {
+  v("utilization", m.utilization), v("memory_used_bytes", m.memory_used_bytes);
+  v("power_watts", m.power_watts), v("sm_clock_hertz", m.sm_clock_hertz);
+  v("temperature_celsius", m.temperature_celsius), v("throttle_reasons", m.throttle_reasons);
+}
+template <typename V>
 void Fields(V&& v, Hello& m) {
   int64_t version = kVersion;
   v("version", version);
@@ -46,7 +52,7 @@ void Fields(V&& v, Step& m) {
   v("load_balancing_loss", m.load_balancing_loss), v("skipped", m.skipped);
   v("model_flops", m.model_flops), v("memory_bytes", m.memory_bytes);
   v("memory_planned_bytes", m.memory_planned_bytes), v("time", m.time);
-  v("collectives", m.collectives);
+  v("collectives", m.collectives), v("gpu", m.gpu);
 }
 template <typename V>
 void Fields(V&& v, Checkpoint& m) {
@@ -106,6 +112,9 @@ class Writer {
   void operator()(const char* name, const std::vector<CollectiveUse>& uses) {
     for (CollectiveUse use : uses) Fields(Writer(json_[name].emplace_back()), use);
   }
+  void operator()(const char* name, std::optional<GpuReading> reading) {
+    if (reading) Fields(Writer(json_[name]), *reading);
+  }
   void Bytes(const char* name, const std::string& value) {
     json_[name] = absl::Base64Escape(value);
   }
@@ -142,6 +151,13 @@ class Reader {
       Fields(reader, uses.emplace_back());
       if (status_.ok()) status_ = reader.status();
     }
+  }
+  void operator()(const char* name, std::optional<GpuReading>& reading) {
+    const auto field = json_.find(name);
+    if (field == json_.end() || !Expect(field->is_object(), name, "an object")) return;
+    Reader reader(*field);
+    Fields(reader, reading.emplace());
+    if (status_.ok()) status_ = reader.status();
   }
   void Bytes(const char* name, std::string& value) {
     std::string text;

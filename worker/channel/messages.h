@@ -69,6 +69,7 @@ struct Step {
   uint64_t memory_planned_bytes = 0;            // What planning predicted for tensors.
   double time = 0;                              // Unix seconds at the end of the step.
   std::vector<CollectiveUse> collectives = {};  // Since the step before.
+  std::optional<GpuReading> gpu = {};           // Of its device, by its worker.
 };
 
 struct CheckpointId {

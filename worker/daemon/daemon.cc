@@ -122,6 +122,10 @@ absl::Status Daemon::Check(const StartOrder& order, const StartOrder::Rank& rank
     return absl::InvalidArgumentError(absl::StrCat("device ", rank.device, " of a worker with ",
                                                    options_.devices.size(), " devices"));
   }
+  if (options_.gpus != nullptr && options_.gpus->Lost(rank.device)) {
+    return absl::UnavailableError(
+        absl::StrCat("GPU ", options_.devices[rank.device].gpu->uuid, " is lost"));
+  }
   if (draining_) return absl::UnavailableError("the worker is draining");
   for (const auto& [id, other] : ranks_) {
     if (id.job_id == order.job_id && id.epoch > order.epoch) {
@@ -237,6 +241,14 @@ void Daemon::Acknowledge(uint64_t sequence) {
   const std::lock_guard lock(mutex_);
   outbox_.Acknowledge(sequence);
   for (auto& [id, rank] : ranks_) rank.Acknowledged(sequence);
+}
+
+std::vector<Device> Daemon::Devices() const {
+  std::vector<Device> devices = options_.devices;
+  std::erase_if(devices, [&](const Device& device) {
+    return options_.gpus != nullptr && options_.gpus->Lost(device.index);
+  });
+  return devices;
 }
 
 std::vector<RankStatus> Daemon::Register() const {

@@ -37,7 +37,10 @@ class Daemon {
   void Answer(const RendezvousAnswer& answer);
   void Acknowledge(uint64_t sequence);
 
-  // What a new connection registers: ranks that run, or whose exit is not acknowledged.
+  // What a new connection registers: the devices that ranks can run on now, so not a GPU that is
+  // lost.
+  std::vector<Device> Devices() const;
+  // And: ranks that run, or whose exit is not acknowledged.
   std::vector<RankStatus> Register() const;
   // The controller has registered this worker: everything not acknowledged is sent again.
   void Connected();

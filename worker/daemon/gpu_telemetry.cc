@@ -40,6 +40,11 @@ std::optional<channel::GpuReading> GpuTelemetry::Latest(uint32_t device) const {
   return state.reading;
 }
 
+bool GpuTelemetry::Lost(uint32_t device) const {
+  const std::lock_guard lock(mutex_);
+  return device < states_.size() && absl::IsUnavailable(states_[device].status);
+}
+
 void GpuTelemetry::Run() {
   for (const Device& gpu : gpus_) {
     if (const absl::Status status = nvml_->WatchXids(gpu.gpu->index); !status.ok()) {

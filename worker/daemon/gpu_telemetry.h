@@ -32,6 +32,8 @@ class GpuTelemetry {
 
   // Of the last round; nothing where the GPU could not be read, or the last round is long ago.
   std::optional<channel::GpuReading> Latest(uint32_t device) const;
+  // Fell off the bus, or needs a reset, when it was last read.
+  bool Lost(uint32_t device) const;
 
  private:
   struct State {

@@ -273,7 +273,8 @@ void Rank::OnReady(const channel::Ready& ready) {
   if (alive()) shared_.outbox.Add(Status());
 }
 
-void Rank::OnStep(const channel::Step& step) {
+void Rank::OnStep(channel::Step step) {
+  if (shared_.options.gpus != nullptr) step.gpu = shared_.options.gpus->Latest(device_);
   shared_.metrics.SpoolDropped(steps_.Append(step, ReportStep(step)));
   shared_.metrics.StepFinished(id_, step);
 }

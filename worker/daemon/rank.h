@@ -12,6 +12,7 @@
 #include "common/clock.h"
 #include "worker/channel/server.h"
 #include "worker/daemon/devices.h"
+#include "worker/daemon/gpu_telemetry.h"
 #include "worker/daemon/liveness.h"
 #include "worker/daemon/log_files.h"
 #include "worker/daemon/outbox.h"
@@ -31,7 +32,8 @@ struct DaemonOptions {
   std::string interface;                 // Address or device name for connections between ranks.
   std::vector<std::string> environment;  // Of the trainers: NAME=value.
   std::vector<Device> devices;
-  uint64_t log_file_bytes = 4 << 20;  // Of a rank's log, at most log_files such files are kept.
+  const GpuTelemetry* gpus = nullptr;  // Of the devices that are GPUs; null: there is none.
+  uint64_t log_file_bytes = 4 << 20;   // Of a rank's log, at most log_files such files are kept.
   uint32_t log_files = 4;
   uint64_t spool_bytes = 256 << 20;  // Of a rank's steps; checkpoints have no bound.
   channel::Patience patience{};      // With ranks that make no progress.
@@ -87,7 +89,7 @@ class Rank {
   void OnDisconnected() { greeted_ = false; }
   void OnProgress(const channel::Progress& progress) { liveness_.Heard(progress); }
   void OnReady(const channel::Ready& ready);
-  void OnStep(const channel::Step& step);
+  void OnStep(channel::Step step);
   void OnCheckpoint(const channel::Checkpoint& checkpoint);
   void OnSet(const channel::Set& set);
   void OnGet(const channel::Get& get);

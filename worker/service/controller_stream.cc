@@ -72,13 +72,14 @@ class ControllerStream::Connection {
   }
 
  private:
-  void FillRegister(v1::Register& message) const {
+  void FillRegister(v1::Register& message) {
     message.set_protocol_version(kProtocolVersion);
     message.set_worker_id(options_.worker_id);
     message.set_instance_id(options_.instance_id);
     message.set_hostname(ValidUtf8(options_.hostname));
     message.set_version(Version());
-    for (const Device& device : options_.devices) *message.add_devices() = ToProto(device);
+    for (const Device& device : daemon_.Devices()) *message.add_devices() = ToProto(device);
+    registered_devices_ = message.devices_size();
     for (const std::string& root : options_.roots) message.add_roots(ValidUtf8(root));
     for (const RankStatus& status : daemon_.Register()) *message.add_running() = ToProto(status);
     message.set_metrics_url(options_.metrics_url);
@@ -106,6 +107,11 @@ class ControllerStream::Connection {
         request.mutable_heartbeat();
       }
       if (!stream_->Write(request)) return;
+      // A GPU that is lost, or back, is told by registering anew.
+      const size_t now = daemon_.Devices().size();
+      if (now == size_t(registered_devices_)) continue;
+      LogWarning("devices_changed", {{"offered", now}, {"before", registered_devices_}});
+      return;
     }
   }
 
@@ -145,7 +151,8 @@ class ControllerStream::Connection {
   std::unique_ptr<grpc::ClientReaderWriter<v1::ConnectRequest, v1::ConnectResponse>> stream_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  bool registered_ = false;  // Guarded by mutex_, as is the next.
+  int registered_devices_ = 0;  // The writing thread's.
+  bool registered_ = false;     // Guarded by mutex_, as is the next.
   bool ended_ = false;
   absl::Duration beat_ = kDefaultBeat;  // Written before registered_, read after.
 };

@@ -15,7 +15,6 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "worker/daemon/daemon.h"
-#include "worker/daemon/devices.h"
 
 namespace trainyard {
 
@@ -25,7 +24,6 @@ struct StreamOptions {
   std::string worker_id;
   std::string instance_id;
   std::string hostname;
-  std::vector<Device> devices;
   std::vector<std::string> roots = {};  // Where paths of jobs may lie.
   std::string metrics_url;
   absl::Duration first_pause = absl::Milliseconds(100);  // Before the first reconnect,

@@ -56,6 +56,16 @@ void Fill(const RankStatus& status, v1::ConnectRequest& request) {
   *request.mutable_rank_status() = ToProto(status);
 }
 
+void Fill(const channel::GpuReading& gpu, v1::StepRecord& record) {
+  if (gpu.utilization) record.set_gpu_utilization_ratio(*gpu.utilization);
+  if (gpu.power_watts) record.set_gpu_power_watts(*gpu.power_watts);
+  if (gpu.sm_clock_hertz) record.set_gpu_sm_clock_hertz(*gpu.sm_clock_hertz);
+  if (gpu.temperature_celsius) record.set_gpu_temperature_celsius(*gpu.temperature_celsius);
+  for (const std::string& reason : gpu.throttle_reasons) {
+    record.add_gpu_throttle_reasons(ValidUtf8(reason));
+  }
+}
+
 void Fill(const StepReport& report, v1::ConnectRequest& request) {
   const channel::Step& step = report.step;
   v1::StepReport& out = *request.mutable_step();
@@ -82,6 +92,7 @@ void Fill(const StepReport& report, v1::ConnectRequest& request) {
   if (step.validation_loss) record.set_validation_loss(*step.validation_loss);
   if (step.load_balancing_loss) record.set_load_balancing_loss(*step.load_balancing_loss);
   record.set_skipped(step.skipped);
+  if (step.gpu) Fill(*step.gpu, record);
   SetTime(absl::FromUnixNanos(int64_t(step.time * 1e9)), *record.mutable_finish_time());
   for (const channel::CollectiveUse& use : step.collectives) {
     v1::CollectiveUse& to = *out.add_collectives();

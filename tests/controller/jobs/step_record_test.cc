@@ -69,5 +69,25 @@ TEST(MergeStep, SecondTryOfASkippedStepReplacesIt) {
   EXPECT_EQ(step.seconds, 1.2);
 }
 
+// Bug it must catch: power counted twice, or a slow clock hidden behind its fast neighbours.
+TEST(MergeStep, OfGpusTakesTheWorstAndTheSumOfPower) {
+  StepRecord step;
+  StepRecord a = Report(1, 1.0, 3), b = a;
+  a.gpu = {0.97, 612.5, 1.755e9, 61, {"sw_power_cap"}};
+  b.gpu = {0.99, 300.5, 1.2e9, 88, {"hw_slowdown", "sw_power_cap"}};
+  EXPECT_TRUE(MergeStep(step, a, 0, 3));
+  EXPECT_EQ(step.gpu.power_watts, 612.5);
+  EXPECT_FALSE(MergeStep(step, a, 0, 3));  // Told twice.
+  EXPECT_TRUE(MergeStep(step, b, 1, 3));
+  EXPECT_TRUE(MergeStep(step, Report(1, 1.0, 3), 2, 3));  // Its GPU could not be read.
+  EXPECT_EQ(step.gpu.utilization, 0.97);
+  EXPECT_EQ(step.gpu.power_watts, 913.0);
+  EXPECT_EQ(step.gpu.sm_clock_hertz, 1.2e9);
+  EXPECT_EQ(step.gpu.temperature_celsius, 88);
+  EXPECT_EQ(step.gpu.throttle_reasons, (std::set<std::string>{"hw_slowdown", "sw_power_cap"}));
+  EXPECT_TRUE(MergeStep(step, Report(2, 1.0, 3), 0, 3));  // On CPU ranks.
+  EXPECT_FALSE(step.gpu.power_watts.has_value());
+}
+
 }  // namespace
 }  // namespace trainyard::controller

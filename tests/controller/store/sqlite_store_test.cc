@@ -99,6 +99,7 @@ TEST(SqliteStore, StepsReplaceAndOnlyFinishedHistoryIsRead) {
     record.phases[6] = 0.5;
     record.model_flops = 3e19;
     if (step == 1) record.load_balancing_loss = 1.5;
+    if (step == 1) record.gpu = {0.97, 612.5, 1.755e9, 61, {"hw_slowdown", "sw_power_cap"}};
     record.ranks_seen = std::string("\3\0", 2);
     WriteBatch batch;
     batch.steps.push_back({1, record});
@@ -118,6 +119,14 @@ TEST(SqliteStore, StepsReplaceAndOnlyFinishedHistoryIsRead) {
   EXPECT_FALSE((*steps)[2].mfu.has_value());
   EXPECT_EQ((*steps)[0].load_balancing_loss, 1.5);
   EXPECT_FALSE((*steps)[2].load_balancing_loss.has_value());
+  const GpuReading &read = (*steps)[0].gpu, &none = (*steps)[2].gpu;
+  EXPECT_EQ(read.utilization, 0.97);
+  EXPECT_EQ(read.power_watts, 612.5);
+  EXPECT_EQ(read.sm_clock_hertz, 1.755e9);
+  EXPECT_EQ(read.temperature_celsius, 61);
+  EXPECT_EQ(read.throttle_reasons, (std::set<std::string>{"hw_slowdown", "sw_power_cap"}));
+  EXPECT_FALSE(none.utilization || none.power_watts || none.sm_clock_hertz);
+  EXPECT_TRUE(none.throttle_reasons.empty());
   EXPECT_EQ((*steps)[2].ranks_seen, std::string("\3\0", 2));
   EXPECT_EQ(store->ReadSteps(1, 2, 10)->size(), 1u);
   EXPECT_EQ(store->LastStep(1, 1)->step, 1);
@@ -258,9 +267,9 @@ TEST(SqliteStore, OneProcessOwnsADirectory) {
   EXPECT_THAT(std::string(second.message()), HasSubstr(absl::StrCat("process ", ::getpid())));
 }
 
-// A store of schema version 1, whose steps lack what models of experts report.
+// A store of schema version 1, whose steps lack what models of experts report, and one of version
+// 2, whose steps know nothing of GPUs.
 TEST(SqliteStore, KeepsTheStepsOfAnOlderSchema) {
-  const TempDirectory directory;
   const auto put = [](Store& store, uint64_t number) {
     StepRecord step;
     step.step = number;
@@ -268,24 +277,35 @@ TEST(SqliteStore, KeepsTheStepsOfAnOlderSchema) {
     step.loss = 0.5;
     step.ranks_seen = "\1";
     step.load_balancing_loss = 1.5;
+    step.gpu.power_watts = 700;
     WriteBatch batch;
     batch.steps.push_back({1, step});
     ASSERT_TRUE(Put(store, std::move(batch)).ok());
   };
-  put(*Open(directory.path()), 1);
-  {
-    auto database = Database::Open(directory.path() + "/store.db");
-    ASSERT_TRUE(database->Execute("ALTER TABLE steps DROP COLUMN load_balancing_loss").ok());
-    ASSERT_TRUE(database->Execute("PRAGMA user_version = 1").ok());
+  for (const int version : {1, 2}) {
+    const TempDirectory directory;
+    put(*Open(directory.path()), 1);
+    {
+      std::vector<std::string> later = {"gpu_utilization", "gpu_power_watts", "gpu_sm_clock_hertz",
+                                        "gpu_temperature_celsius", "gpu_throttle_reasons"};
+      if (version == 1) later.push_back("load_balancing_loss");
+      auto database = Database::Open(directory.path() + "/store.db");
+      for (const std::string& column : later) {
+        ASSERT_TRUE(database->Execute(("ALTER TABLE steps DROP COLUMN " + column).c_str()).ok());
+      }
+      ASSERT_TRUE(database->Execute(absl::StrCat("PRAGMA user_version = ", version).c_str()).ok());
+    }
+    const auto store = Open(directory.path());
+    put(*store, 2);
+    const auto steps = store->ReadSteps(1, 0, 10);
+    ASSERT_EQ(steps->size(), 2u);
+    EXPECT_EQ((*steps)[0].loss, 0.5);
+    EXPECT_EQ((*steps)[0].ranks_seen, "\1");
+    EXPECT_EQ((*steps)[0].load_balancing_loss.has_value(), version > 1);
+    EXPECT_FALSE((*steps)[0].gpu.power_watts.has_value());
+    EXPECT_EQ((*steps)[1].load_balancing_loss, 1.5);
+    EXPECT_EQ((*steps)[1].gpu.power_watts, 700);
   }
-  const auto store = Open(directory.path());
-  put(*store, 2);
-  const auto steps = store->ReadSteps(1, 0, 10);
-  ASSERT_EQ(steps->size(), 2u);
-  EXPECT_EQ((*steps)[0].loss, 0.5);
-  EXPECT_EQ((*steps)[0].ranks_seen, "\1");
-  EXPECT_FALSE((*steps)[0].load_balancing_loss.has_value());
-  EXPECT_EQ((*steps)[1].load_balancing_loss, 1.5);
 }
 
 TEST(SqliteStore, RefusesANewerSchema) {

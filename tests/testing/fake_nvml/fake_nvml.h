@@ -52,7 +52,9 @@ inline nlohmann::json FakeMachine(int num_gpus) {
 inline void SetFakeMachine(const std::string& directory, const nlohmann::json& machine) {
   const std::string path = directory + "/fake_nvml.json";
   CHECK(WriteFileAtomic(path, machine.dump()).ok());
-  CHECK(::setenv("FAKE_NVML", path.c_str(), 1) == 0);
+  // Threads that read the environment must not see it change.
+  const char* set = std::getenv("FAKE_NVML");
+  if (set == nullptr || set != path) CHECK(::setenv("FAKE_NVML", path.c_str(), 1) == 0);
 }
 
 }  // namespace trainyard

@@ -30,6 +30,10 @@ Step FullStep() {
   step.memory_bytes = 1, step.time = 1.7e9;
   step.memory_planned_bytes = 2;
   step.collectives = {{"all_gather", "data", 3, uint64_t{1} << 60, 0.1}, {"send", "pipeline"}};
+  step.gpu = {.utilization = 0.97,
+              .memory_used_bytes = 8e10,
+              .sm_clock_hertz = 1.755e9,
+              .throttle_reasons = {"sw_power_cap"}};
   return step;
 }
 
@@ -50,6 +54,12 @@ TEST(Messages, StepSurvivesWithEveryBitOfItsNumbers) {
   ASSERT_EQ(got.collectives.size(), 2u);
   EXPECT_EQ(got.collectives[0].bytes, want.collectives[0].bytes);
   EXPECT_EQ(got.collectives[1].group, "pipeline");
+  ASSERT_TRUE(got.gpu.has_value());
+  EXPECT_EQ(got.gpu->utilization, 0.97);
+  EXPECT_EQ(got.gpu->memory_used_bytes, 8e10);
+  EXPECT_FALSE(got.gpu->power_watts.has_value());
+  EXPECT_EQ(got.gpu->sm_clock_hertz, 1.755e9);
+  EXPECT_EQ(got.gpu->throttle_reasons, want.gpu->throttle_reasons);
 }
 
 // As the spool of a daemon of the version before holds it.
@@ -72,6 +82,7 @@ TEST(Messages, NotFiniteLossTravelsAsNullAndAbsentFieldsStayAbsent) {
   EXPECT_FALSE(RoundTrip(step).mfu.has_value());
   EXPECT_FALSE(RoundTrip(step).validation_loss.has_value());
   EXPECT_FALSE(RoundTrip(step).load_balancing_loss.has_value());
+  EXPECT_FALSE(RoundTrip(step).gpu.has_value());
 }
 
 TEST(Messages, RendezvousValuesMayHoldAnyBytes) {

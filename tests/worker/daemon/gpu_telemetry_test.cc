@@ -116,5 +116,25 @@ TEST_F(GpuTelemetryTest, WhatAGpuDoesNotTellIsAbsent) {
   EXPECT_FALSE(telemetry_->Latest(7).has_value());
 }
 
+TEST_F(GpuTelemetryTest, AStepCarriesWhatTheGpuOfItsRankTold) {
+  Change([](json& machine) { machine["gpus"][1]["power"] = 250'000; });
+  Start();
+  ASSERT_TRUE(WaitFor([&] { return telemetry_->Latest(1).has_value(); }));
+  WorkerMetrics metrics("host");
+  DaemonOptions options = TestOptions(directory_.path());
+  options.gpus = &*telemetry_;
+  const auto daemon = Daemon::Create(options, metrics);
+  ASSERT_TRUE(daemon.ok()) << daemon.status();
+  (*daemon)->Connected();
+  Listener heard((*daemon)->outbox());
+  StartOrder order = Order("job", 1, {"ready", "step:1", "flush", "report:completed:"});
+  order.ranks = {{0, 1}};
+  (*daemon)->StartRanks(order);
+  ASSERT_TRUE(heard.AwaitSteps(1));
+  ASSERT_TRUE(heard.steps()[0].step.gpu.has_value());
+  EXPECT_EQ(heard.steps()[0].step.gpu->power_watts, 250);
+  EXPECT_TRUE(heard.Await({"job", 1, 0}, RankState::kExited));
+}
+
 }  // namespace
 }  // namespace trainyard

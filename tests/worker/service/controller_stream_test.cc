@@ -35,7 +35,6 @@ class ControllerStreamTest : public ::testing::Test {
                                             .worker_id = "w-1",
                                             .instance_id = "i-1",
                                             .hostname = "host",
-                                            .devices = daemon_options_.devices,
                                             .metrics_url = "http://127.0.0.1:1/metrics",
                                             .longest_pause = absl::Milliseconds(200),
                                             .on_registered = {}},

@@ -59,6 +59,24 @@ TEST(ConvertTest, ADeviceIsAGpuOrAMeasuredCpuRank) {
   EXPECT_EQ(gpu.gpu().compute_capability(), "9.0");
 }
 
+TEST(ConvertTest, WhatAGpuToldTravelsWithTheStep) {
+  StepReport report = {{"job", 1, 0}, {}};
+  const v1::StepRecord none = ToProto(Outgoing{1, Report(report)}).step().record();
+  EXPECT_FALSE(none.has_gpu_utilization_ratio());
+  report.step.gpu = {.utilization = 0.97,
+                     .power_watts = 612.5,
+                     .sm_clock_hertz = 1.755e9,
+                     .temperature_celsius = 61,
+                     .throttle_reasons = {"sw_power_cap"}};
+  const v1::StepRecord record = ToProto(Outgoing{1, Report(report)}).step().record();
+  EXPECT_EQ(record.gpu_utilization_ratio(), 0.97);
+  EXPECT_EQ(record.gpu_power_watts(), 612.5);
+  EXPECT_EQ(record.gpu_sm_clock_hertz(), 1.755e9);
+  EXPECT_EQ(record.gpu_temperature_celsius(), 61);
+  ASSERT_EQ(record.gpu_throttle_reasons_size(), 1);
+  EXPECT_EQ(record.gpu_throttle_reasons(0), "sw_power_cap");
+}
+
 TEST(ConvertTest, WhatWasLoadedAndRefusedIsSaidWithReady) {
   RankStatus status = {{"job", 1, 0}, RankState::kReady, {}, 0};
   status.ready = {.step = 40, .refused = {std::string(2000, 'x'), "step-60: \xff"}};

@@ -65,6 +65,12 @@ class WorkerProgramTest : public ::testing::Test {
     EXPECT_TRUE(pid.ok()) << pid.status();
     return pid.value_or(0);
   }
+  // For workers started from now on, and those that run.
+  void PlayMachine(const nlohmann::json& machine) {
+    SetFakeMachine(directory_.path(), machine);
+    environment_.push_back(std::string("FAKE_NVML=") + std::getenv("FAKE_NVML"));
+    environment_.push_back("LD_LIBRARY_PATH=" + FakeNvmlDirectory());
+  }
   void Start(const Flags& changed = {}) {
     worker_ = Spawn(changed);
     EXPECT_TRUE(WaitFor([&] { return absl::StrContains(Output(), "ready worker="); })) << Output();
@@ -104,11 +110,32 @@ TEST_F(WorkerProgramTest, SaysWhenItIsReadyAndWhatItHas) {
   EXPECT_TRUE(registered.devices(0).peak(0).measured());
 }
 
+// Bug it must catch: a job that is placed on a GPU that fell off the bus, again and again.
+TEST_F(WorkerProgramTest, ALostGpuIsOfferedNoMoreUntilItIsBack) {
+  if (!WithCuda()) return;
+  nlohmann::json machine = FakeMachine(3);
+  PlayMachine(machine);
+  Start({{"--devices", "cuda"}});
+  EXPECT_EQ(controller_.AwaitRegister(1).devices_size(), 3);
+  machine["gpus"][1]["error"] = 15;
+  PlayMachine(machine);
+  const v1::Register without = controller_.AwaitRegister(2);
+  ASSERT_EQ(without.devices_size(), 2);
+  EXPECT_EQ(without.devices(1).index(), 2u);  // Indices stay.
+  v1::StartRanks order = StartMessage("job", 1, {"ready", "wait"});
+  order.mutable_ranks(0)->set_device(1);
+  ASSERT_TRUE(WaitFor([&] { return controller_.Start(order); }));  // Sent before it was known.
+  const v1::RankStatus refused = controller_.AwaitRank("job", 1, v1::RANK_STATE_EXITED);
+  EXPECT_EQ(refused.cause(), v1::EXIT_CAUSE_STOPPED);
+  EXPECT_THAT(refused.message(), HasSubstr("is lost"));
+  machine["gpus"][1].erase("error");
+  PlayMachine(machine);
+  EXPECT_EQ(controller_.AwaitRegister(3).devices_size(), 3);
+}
+
 // As a machine with GPUs: NVML is found where the system's loader looks.
 TEST_F(WorkerProgramTest, OffersGpusWhereThereAreAnyAndARankOnOneSeesItAlone) {
-  SetFakeMachine(directory_.path(), FakeMachine(4));
-  environment_.push_back(std::string("FAKE_NVML=") + std::getenv("FAKE_NVML"));
-  environment_.push_back("LD_LIBRARY_PATH=" + FakeNvmlDirectory());
+  PlayMachine(FakeMachine(4));
   environment_.push_back("CUDA_VISIBLE_DEVICES=2,3");
   Start({{"--devices", "auto"}});
   const v1::Register registered = controller_.AwaitRegister(1);

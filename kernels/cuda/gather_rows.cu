@@ -24,8 +24,11 @@ struct Gather {
   int64_t sources, columns;
 };
 
-template <typename T, int kPack>
-__global__ void __launch_bounds__(kThreads) GatherKernel(Gather gather, const T* x, T* y) {
+using SixteenBytes = Pack<uint32_t, 4>;
+
+// Copies what is in a row, whatever it means, word by word.
+template <typename Word>
+__global__ void __launch_bounds__(kThreads) GatherKernel(Gather gather, const Word* x, Word* y) {
   constexpr int kLoads = 4;  // In flight.
   const int64_t count = gather.count != nullptr ? *gather.count : gather.bound;
   if (count < 0 || count > gather.bound) {
@@ -39,19 +42,17 @@ __global__ void __launch_bounds__(kThreads) GatherKernel(Gather gather, const T*
       Fail("gather_rows rows: row %d / %u at %ld, x has %ld\n", row, gather.divisor, long(i),
            long(gather.sources));
     }
-    const T* in = x + from * columns;
-    T* out = y + i * columns;
-    for (int64_t c = threadIdx.x % kWarp * kPack; c < columns; c += kLoads * kWarp * kPack) {
-      Pack<T, kPack> pack[kLoads];
+    const Word* in = x + from * columns;
+    Word* out = y + i * columns;
+    for (int64_t c = threadIdx.x % kWarp; c < columns; c += kLoads * kWarp) {
+      Word word[kLoads];
 #pragma unroll
       for (int n = 0; n < kLoads; ++n) {
-        const int64_t at = c + n * kWarp * kPack;
-        if (at < columns) pack[n] = LoadPack<T, kPack>(in + at);
+        if (c + n * kWarp < columns) word[n] = in[c + n * kWarp];
       }
 #pragma unroll
       for (int n = 0; n < kLoads; ++n) {
-        const int64_t at = c + n * kWarp * kPack;
-        if (at < columns) StorePack(out + at, pack[n]);
+        if (c + n * kWarp < columns) out[c + n * kWarp] = word[n];
       }
     }
   }
@@ -112,19 +113,22 @@ __global__ void __launch_bounds__(kThreads) SumKernel(Sums sums, const T* z, T* 
 
 void GatherRows(Exec& exec, const GatherRowsArgs& args) {
   // Rows are less than 2^31, so that a larger divisor makes 0 of each.
-  const Gather gather = {.rows = args.rows.as<int32_t>(),
-                         .bound = args.rows.elements(),
-                         .count = args.count.data != nullptr ? args.count.as<int32_t>() : nullptr,
-                         .divisor = uint32_t(std::min<int64_t>(args.divisor, UINT32_MAX)),
-                         .sources = args.x.shape.rows(),
-                         .columns = args.x.shape.back()};
+  Gather gather = {.rows = args.rows.as<int32_t>(),
+                   .bound = args.rows.elements(),
+                   .count = args.count.data != nullptr ? args.count.as<int32_t>() : nullptr,
+                   .divisor = uint32_t(std::min<int64_t>(args.divisor, UINT32_MAX)),
+                   .sources = args.x.shape.rows(),
+                   .columns = args.x.shape.back()};
   DispatchFloat(args.x.dtype, [&](auto scalar) {
     using T = decltype(scalar);
     const T* x = args.x.as<T>();
     T* y = args.y.as<T>();
-    const bool packed = CanPack<T>(gather.columns, x, y);
-    const auto kernel = packed ? GatherKernel<T, kPackOf<T>> : GatherKernel<T, 1>;
-    Launch(exec, WarpForEach(gather.bound), kernel, gather, x, y);
+    if (!CanPack<T>(gather.columns, x, y)) {
+      return Launch(exec, WarpForEach(gather.bound), GatherKernel<T>, gather, x, y);
+    }
+    gather.columns /= kPackOf<T>;
+    Launch(exec, WarpForEach(gather.bound), GatherKernel<SixteenBytes>, gather,
+           reinterpret_cast<const SixteenBytes*>(x), reinterpret_cast<SixteenBytes*>(y));
   });
 }
 

@@ -133,7 +133,7 @@ void RmsNormBackward(Exec& exec, const RmsNormBackwardArgs& args) {
   DispatchFloat(args.x.dtype, [&](auto scalar) {
     using T = decltype(scalar);
     using A = Accumulate<T>;
-    constexpr int kMostHeld = 8;
+    constexpr int kMostHeld = 4;  // More would spill registers.
     const int64_t columns = args.x.shape.back();
     const RowPlan plan = PlanRows<T, kMostHeld>(columns, args.dy.data, args.x.data, args.gain.data,
                                                 args.dsum.data, args.dx.data);

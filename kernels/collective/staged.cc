@@ -121,6 +121,7 @@ class StagedWorld final : public CollectiveWorld {
   int rank() const override { return host_.rank(); }
   int size() const override { return host_.size(); }
   void Abort() override { host_.Abort(); }
+  absl::StatusOr<std::unique_ptr<Collective>> Everyone() override { return host_.Everyone(); }
 
  private:
   absl::StatusOr<std::unique_ptr<Collective>> MakeGroup(const std::string& name,

@@ -25,6 +25,7 @@ struct Heads {
   int lanes;  // Of a head: a power of two.
 
   __device__ int lane() const { return int(threadIdx.x) % lanes; }
+  __device__ SharedRow shared() const { return SharedRow(width, lane(), lanes); }
 };
 
 // Goes through the heads that this thread's lanes take. All lanes of a warp go the same number of
@@ -65,29 +66,6 @@ class HeadWalk {
   int64_t row_, head_, row_step_, head_step_;
 };
 
-// ForRow of row.h, for the lanes of a head.
-template <typename T, int kHeld, typename Load, typename Use>
-__device__ void ForHead(const Heads& heads, const Load& load, const Use& use) {
-  constexpr int kCount = kRowPack<T, kHeld>;
-  const int first = heads.lane() * kCount, step = heads.lanes * kCount;
-  if constexpr (kHeld > 0) {
-    const int width = int(heads.width);
-#pragma unroll
-    for (int n = 0; n < kHeld; ++n) {
-      if (first + n * step < width) load(first + n * step, n);
-    }
-#pragma unroll
-    for (int n = 0; n < kHeld; ++n) {
-      if (first + n * step < width) use(first + n * step, n);
-    }
-  } else {
-    for (int64_t i = first; i < heads.width; i += step) {
-      load(i, 0);
-      use(i, 0);
-    }
-  }
-}
-
 // Of the lanes of a head, in each. All lanes of the warp come here.
 template <typename A>
 __device__ A HeadSum(const Heads& heads, A x) {
@@ -122,7 +100,7 @@ __global__ void __launch_bounds__(kThreads) ForwardKernel(Forward<T> args) {
     };
     A squares = 0;
     if (walk.has_head()) {
-      ForHead<T, kHeld>(heads, load, [&](int64_t, int n) {
+      ForRow<T, kHeld>(heads.shared(), load, [&](int64_t, int n) {
         for (int k = 0; k < x.kCount; ++k) squares += x.at(n, k) * x.at(n, k);
       });
     }
@@ -132,7 +110,7 @@ __global__ void __launch_bounds__(kThreads) ForwardKernel(Forward<T> args) {
     const auto reload = [&](int64_t i, int n) {
       if constexpr (kHeld == 0) load(i, n);
     };
-    ForHead<T, kHeld>(heads, reload, [&](int64_t i, int n) {
+    ForRow<T, kHeld>(heads.shared(), reload, [&](int64_t i, int n) {
       Pack<T, x.kCount> y;
       for (int k = 0; k < x.kCount; ++k) {
         y.v[k] = T(walk.is_normed() ? x.at(n, k) * r * gain.at(n, k) : x.at(n, k));
@@ -164,7 +142,7 @@ class GainSums {
 
   __device__ GainSums(A* of_block, const Heads& heads) : of_block_(of_block) {
     if constexpr (kHeld == 0) {
-      for (int64_t i = heads.lane(); i < heads.width; i += heads.lanes) of_block_[i] = 0;
+      ForRow<T, 0>(heads.shared(), [&](int64_t i, int) { of_block_[i] = 0; });
     }
   }
   __device__ void Add(int64_t i, int n, int k, A term) {
@@ -220,7 +198,7 @@ __global__ void __launch_bounds__(kThreads) BackwardKernel(Backward<T> args) {
     };
     A dot = 0;
     if (walk.has_head()) {
-      ForHead<T, kHeld>(heads, load, [&](int64_t i, int n) {
+      ForRow<T, kHeld>(heads.shared(), load, [&](int64_t i, int n) {
         if (!normed) return;
         for (int k = 0; k < x.kCount; ++k) {
           const A term = dy.at(n, k) * x.at(n, k) * r;
@@ -234,7 +212,7 @@ __global__ void __launch_bounds__(kThreads) BackwardKernel(Backward<T> args) {
     const auto reload = [&](int64_t i, int n) {
       if constexpr (kHeld == 0) load(i, n);
     };
-    ForHead<T, kHeld>(heads, reload, [&](int64_t i, int n) {
+    ForRow<T, kHeld>(heads.shared(), reload, [&](int64_t i, int n) {
       Pack<T, x.kCount> dx;
       for (int k = 0; k < x.kCount; ++k) {
         const A normed_dx = r * (dy.at(n, k) * gain.at(n, k) - x.at(n, k) * along);

@@ -87,24 +87,33 @@ class HeldRow {
   Kept kept_[kHeld > 0 ? kHeld : 1] = {};
 };
 
+// A row, and which of the threads that share it this one is: of a block, or of some lanes.
+struct SharedRow {
+  __device__ SharedRow(int64_t columns) : SharedRow(columns, int(threadIdx.x), int(blockDim.x)) {}
+  __device__ SharedRow(int64_t columns, int thread, int threads)
+      : columns(columns), thread(thread), threads(threads) {}
+  int64_t columns;
+  int thread, threads;
+};
+
 // Calls load(i, n), then use(i, n), for this thread's packs, the n-th of which begins at element i;
 // if they are held, all loads come first, so that they are on their way together.
 template <typename T, int kHeld, typename Load, typename Use>
-__device__ void ForRow(int64_t columns, const Load& load, const Use& use) {
+__device__ void ForRow(const SharedRow& row, const Load& load, const Use& use) {
   constexpr int kCount = kRowPack<T, kHeld>;
-  const int first = int(threadIdx.x) * kCount, step = int(blockDim.x) * kCount;
+  const int first = row.thread * kCount, step = row.threads * kCount;
   if constexpr (kHeld > 0) {
-    const int width = int(columns);
+    const int columns = int(row.columns);
 #pragma unroll
     for (int n = 0; n < kHeld; ++n) {
-      if (first + n * step < width) load(first + n * step, n);
+      if (first + n * step < columns) load(first + n * step, n);
     }
 #pragma unroll
     for (int n = 0; n < kHeld; ++n) {
-      if (first + n * step < width) use(first + n * step, n);
+      if (first + n * step < columns) use(first + n * step, n);
     }
   } else {
-    for (int64_t i = first; i < columns; i += step) {
+    for (int64_t i = first; i < row.columns; i += step) {
       load(i, 0);
       use(i, 0);
     }
@@ -112,8 +121,8 @@ __device__ void ForRow(int64_t columns, const Load& load, const Use& use) {
 }
 
 template <typename T, int kHeld, typename Use>
-__device__ void ForRow(int64_t columns, const Use& use) {
-  ForRow<T, kHeld>(columns, use, [](int64_t, int) {});
+__device__ void ForRow(const SharedRow& row, const Use& use) {
+  ForRow<T, kHeld>(row, use, [](int64_t, int) {});
 }
 
 // What a norm is of: x, or x + addend, rounded as it is kept in `sum`.

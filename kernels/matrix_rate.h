@@ -1,4 +1,5 @@
-// How fast a device multiplies matrices: the peak that CPU ranks are measured against.
+// How fast a device multiplies matrices: the peak that ranks are measured against where none is
+// published.
 
 #pragma once
 
@@ -10,8 +11,9 @@
 namespace trainyard {
 
 // FLOP/s of a square matrix product of `dtype` on `threads` threads, the best of several after a
-// warm-up, and as large (up to 2048) as lets several fit in `budget`: larger ones come closer to
-// the peak. Takes up to 100 MB of memory; RESOURCE_EXHAUSTED when those are lacking.
+// warm-up, and as large (up to 4096) as lets several fit in `budget`: larger ones come closer to
+// the peak. `threads` are the CPU's. Takes up to 400 MB of memory; RESOURCE_EXHAUSTED when those
+// are lacking.
 absl::StatusOr<double> MeasureMatrixRate(const Backend& backend, DType dtype, int threads,
                                          absl::Duration budget = absl::Milliseconds(60));
 

@@ -7,9 +7,9 @@
 
 namespace trainyard {
 
-// Bytes/s of a sum of two f32 tensors beyond all caches on `threads` threads, the best of several;
-// counted are the bytes of its operands. Takes about 0.2 s and 200 MB of memory;
-// RESOURCE_EXHAUSTED when that is lacking.
+// Bytes/s of a sum of two f32 tensors beyond all caches on `threads` threads of a
+// CPU, the best of several; counted are the bytes of its operands. Takes about 0.2 s and 200 MB of
+// memory; RESOURCE_EXHAUSTED when that is lacking.
 absl::StatusOr<double> MeasureMemoryRate(const Backend& backend, int threads);
 
 }  // namespace trainyard

@@ -1,12 +1,10 @@
-// Proves that the CPU backend hands out usable memory, names what it lacks, and tells its rate.
+// Proves that the CPU backend hands out usable memory, and names what it lacks.
 
 #include "kernels/device/backend.h"
 
 #include <algorithm>
 
 #include "gtest/gtest.h"
-#include "kernels/matrix_rate.h"
-#include "kernels/memory_rate.h"
 
 namespace trainyard::testing {
 namespace {
@@ -39,20 +37,6 @@ struct NobodysArgs {};
 
 TEST(CpuBackendDeathTest, NamesAMissingKernel) {
   EXPECT_DEATH(CpuBackend().kernel<NobodysArgs>(), "cpu has no kernel for .*NobodysArgs");
-}
-
-TEST(MatrixRate, IsPositiveForEveryDType) {
-  for (const DType dtype : {DType::kF64, DType::kF32, DType::kBF16}) {
-    const auto rate = MeasureMatrixRate(CpuBackend(), dtype, 2);
-    ASSERT_TRUE(rate.ok()) << rate.status();
-    EXPECT_GT(*rate, 1e6);
-  }
-}
-
-TEST(MemoryRate, IsPositive) {
-  const auto rate = MeasureMemoryRate(CpuBackend(), 2);
-  ASSERT_TRUE(rate.ok()) << rate.status();
-  EXPECT_GT(*rate, 1e6);
 }
 
 }  // namespace

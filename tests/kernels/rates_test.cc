@@ -1,0 +1,26 @@
+// The rates that devices are measured by: that they can be, of every dtype.
+
+#include "gtest/gtest.h"
+#include "kernels/matrix_rate.h"
+#include "kernels/memory_rate.h"
+#include "tests/kernels/call.h"
+
+namespace trainyard::testing {
+namespace {
+
+TEST(MatrixRate, IsPositiveForEveryDType) {
+  for (const DType dtype : {DType::kF64, DType::kF32, DType::kBF16}) {
+    const auto rate = MeasureMatrixRate(TestedBackend(), dtype, 2);
+    ASSERT_TRUE(rate.ok()) << rate.status();
+    EXPECT_GT(*rate, 1e6);
+  }
+}
+
+TEST(MemoryRate, IsPositive) {
+  const auto rate = MeasureMemoryRate(TestedBackend(), 2);
+  ASSERT_TRUE(rate.ok()) << rate.status();
+  EXPECT_GT(*rate, 1e6);
+}
+
+}  // namespace
+}  // namespace trainyard::testing

@@ -83,6 +83,25 @@ TEST(Embedding, BackwardAddsInTokenOrderForALargeVocabulary) {
   ExpectAddsInTokenOrder<bf16>(tokens, kLarge, 1, 2);
 }
 
+// As many rows as a byte has values: the tokens that the slice does not hold are not those of row
+// 0.
+TEST(Embedding, BackwardOfASliceLeavesOtherTokensOut) {
+  constexpr int64_t kFirst = 100, kRows = 256;
+  const auto tokens = Indices({3000}, 600, 2);
+  const auto dy = Normal<float>({3000, 1}, 1);
+  auto want = Zeros<float>({kRows, 1}), got = Poison<float>({kRows, 1});
+  for (size_t t = 0; t < tokens.v.size(); ++t) {
+    const int64_t row = tokens.v[t] - kFirst;
+    if (row >= 0 && row < kRows) want.v[row] += dy.v[t];
+  }
+  Call(EmbeddingBackwardArgs{.dy = dy,
+                             .tokens = tokens,
+                             .dtable = got,
+                             .write = Write::kOverwrite,
+                             .slice = {.first = kFirst, .vocab = 600}});
+  EXPECT_EQ(got.v, want.v);
+}
+
 // Rows [first, first + count) of a table.
 template <typename T>
 Array<T> RowsOf(const Array<T>& table, int64_t first, int64_t count) {

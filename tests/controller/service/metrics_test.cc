@@ -113,6 +113,32 @@ TEST_F(MetricsTest, LoadBalancingLossIsThereWhereItIsReported) {
   EXPECT_EQ(Steps(id)[0].load_balancing_loss(), 1.25);
 }
 
+// Nothing of what a worker said of its GPU is lost on the way to the store and back.
+TEST_F(MetricsTest, AStepKeepsHowTheGpusFared) {
+  auto worker = Worker("gpu", 1);
+  const std::string id = MustSubmit(Spec());
+  worker->AwaitStart();
+  v1::ConnectRequest request;
+  request.mutable_step()->set_job_id(id);
+  v1::StepRecord& said = *request.mutable_step()->mutable_record();
+  said.set_step(1);
+  said.set_epoch(1);
+  said.set_gpu_utilization_ratio(0.97);
+  said.set_gpu_power_watts(612.5);
+  said.set_gpu_sm_clock_hertz(1.755e9);
+  said.set_gpu_temperature_celsius(61);
+  said.add_gpu_throttle_reasons("sw_power_cap");
+  worker->Send(request);
+  worker->AwaitAck();
+  const v1::StepRecord kept = Steps(id)[0];
+  EXPECT_EQ(kept.gpu_utilization_ratio(), 0.97);
+  EXPECT_EQ(kept.gpu_power_watts(), 612.5);
+  EXPECT_EQ(kept.gpu_sm_clock_hertz(), 1.755e9);
+  EXPECT_EQ(kept.gpu_temperature_celsius(), 61);
+  ASSERT_EQ(kept.gpu_throttle_reasons_size(), 1);
+  EXPECT_EQ(kept.gpu_throttle_reasons(0), "sw_power_cap");
+}
+
 v1::ConnectRequest StepWithCollective(const std::string& job, uint32_t rank, double seconds,
                                       const std::string& group = "data") {
   v1::ConnectRequest request;

@@ -1,97 +1,16 @@
-// Any dtype and shape: tiles of the output, each the product of two panels that pass through shared
-// memory, summed in registers. Bound by shared memory, at about half of the chip's FMA rate. Blocks
-// go over the tiles of rows that the offsets make, which they find for themselves.
+// Tiles of the output, on the tensor cores where dims are multiples of 8 (tensor_product.h), else
+// by plain sums (plain_product.h). Blocks go over the tiles of rows that the offsets make, which
+// they find for themselves.
+#include <type_traits>
+
 #include "kernels/cuda/group_tiles.h"
 #include "kernels/cuda/kernels.h"
+#include "kernels/cuda/plain_product.h"
+#include "kernels/cuda/tensor_product.h"
 #include "kernels/grouped_matmul.h"
 
 namespace trainyard::cuda {
 namespace {
-
-constexpr int kTile = 64;   // Of the output, in both directions.
-constexpr int kDepth = 16;  // Of the reduction, at a time.
-constexpr int kEach = 4;    // Outputs of a thread, in both directions.
-constexpr int kAcross = kTile / kEach, kThreads = kAcross * kAcross;
-
-// kDeep: neighbours in memory are neighbours in the reduction. Else they are along the output.
-enum class Order { kDeep, kAlong };
-
-// Lines of a matrix that the output has rows or columns for; the first kTile, where there are more.
-template <typename T, Order kOrder>
-struct Panel {
-  const T* data;
-  int64_t stride;  // Between what are not neighbours.
-  int64_t lines;
-
-  __device__ T At(int64_t line, int64_t depth) const {
-    return kOrder == Order::kDeep ? data[line * stride + depth] : data[depth * stride + line];
-  }
-};
-
-template <typename A>
-struct alignas(16) Stage {
-  A v[kDepth][kTile + 16 / sizeof(A)];
-};
-
-// Steps [depth, depth + kDepth) of the reduction, of `end`; zeros beyond it and beyond the lines.
-template <typename A, typename T, Order kOrder>
-__device__ void Load(const Panel<T, kOrder>& panel, int64_t depth, int64_t end, Stage<A>& stage) {
-#pragma unroll
-  for (int n = 0; n < kTile * kDepth / kThreads; ++n) {
-    const int i = int(threadIdx.x) + n * kThreads;
-    const int line = kOrder == Order::kDeep ? i / kDepth : i % kTile;
-    const int step = kOrder == Order::kDeep ? i % kDepth : i / kTile;
-    const bool inside = line < panel.lines && depth + step < end;
-    stage.v[step][line] = inside ? A(panel.At(line, depth + step)) : A(0);
-  }
-}
-
-template <typename A>
-struct Sums {
-  A v[kEach][kEach] = {};
-};
-
-// Adds the products of this thread's lines, from kEach * (threadIdx.x / kAcross) and
-// kEach * (threadIdx.x % kAcross) on, over `depth` steps.
-template <typename T, Order kOrderA, Order kOrderB>
-__device__ auto Multiply(const Panel<T, kOrderA>& a, const Panel<T, kOrderB>& b, int64_t depth) {
-  using A = Accumulate<T>;
-  __shared__ Stage<A> stage_a, stage_b;
-  Sums<A> sums;
-  for (int64_t begin = 0; begin < depth; begin += kDepth) {
-    Load(a, begin, depth, stage_a);
-    Load(b, begin, depth, stage_b);
-    __syncthreads();
-#pragma unroll
-    for (int step = 0; step < kDepth; ++step) {
-      const A* from_a = &stage_a.v[step][threadIdx.x / kAcross * kEach];
-      const A* from_b = &stage_b.v[step][threadIdx.x % kAcross * kEach];
-      A left[kEach], right[kEach];
-#pragma unroll
-      for (int i = 0; i < kEach; ++i) left[i] = from_a[i], right[i] = from_b[i];
-#pragma unroll
-      for (int i = 0; i < kEach; ++i) {
-#pragma unroll
-        for (int j = 0; j < kEach; ++j) sums.v[i][j] += left[i] * right[j];
-      }
-    }
-    __syncthreads();  // Before the stages are written again.
-  }
-  return sums;
-}
-
-// Calls body(line of a, line of b, sum) for this thread's outputs.
-template <typename A, typename Body>
-__device__ void ForEachSum(const Sums<A>& sums, const Body& body) {
-#pragma unroll
-  for (int i = 0; i < kEach; ++i) {
-#pragma unroll
-    for (int j = 0; j < kEach; ++j) {
-      body(int(threadIdx.x) / kAcross * kEach + i, int(threadIdx.x) % kAcross * kEach + j,
-           sums.v[i][j]);
-    }
-  }
-}
 
 // out[r, c] = sum over `depth` of in[r, :] and the line c of the group's weight.
 template <typename T>
@@ -102,9 +21,12 @@ struct Rows {
   int64_t depth, columns;
 };
 
-template <typename T, Order kWeight>
-__global__ void __launch_bounds__(kThreads) RowsKernel(Groups groups, Rows<T> rows) {
-  const GroupTiles<kTile> tiles(groups, DynamicShared<int32_t>());
+template <typename Product, typename T, Order kWeight>
+__global__ void __launch_bounds__(Product::kThreads, Product::kBlocks)
+    RowsKernel(Groups groups, Rows<T> rows) {
+  constexpr int kTile = Product::kTile, kNeighbours = Product::kNeighbours;
+  std::byte* const shared = DynamicShared<std::byte>();
+  const GroupTiles<kTile> tiles(groups, reinterpret_cast<int32_t*>(shared + Product::kShared));
   const int64_t depth = rows.depth, columns = rows.columns;
   const int64_t across = (columns + kTile - 1) / kTile, count = tiles.count() * across;
   for (int64_t i = blockIdx.x; i < count; i += gridDim.x) {
@@ -115,10 +37,12 @@ __global__ void __launch_bounds__(kThreads) RowsKernel(Groups groups, Rows<T> ro
     const bool deep = kWeight == Order::kDeep;
     const Panel<T, kWeight> b = {weight + column * (deep ? depth : 1), deep ? depth : columns,
                                  columns - column};
-    const auto sums = Multiply(a, b, depth);
     T* out = rows.out + tile.begin * columns + column;
-    ForEachSum(sums, [&](int r, int c, auto sum) {
-      if (r < a.lines && c < b.lines) out[r * columns + c] = T(sum);
+    Product(a, b, depth, shared).ForEachSum([&](int r, int c, auto sums) {
+      if (r >= a.lines || c >= b.lines) return;
+      Pack<T, kNeighbours> rounded;
+      for (int n = 0; n < kNeighbours; ++n) rounded.v[n] = T(sums.v[n]);
+      StorePack(out + r * columns + c, rounded);
     });
   }
 }
@@ -132,8 +56,11 @@ struct Weights {
   bool add;
 };
 
-template <typename T>
-__global__ void __launch_bounds__(kThreads) WeightsKernel(Groups groups, Weights<T> weights) {
+template <typename Product, typename T>
+__global__ void __launch_bounds__(Product::kThreads, Product::kBlocks)
+    WeightsKernel(Groups groups, Weights<T> weights) {
+  using A = Accumulate<T>;
+  constexpr int kTile = Product::kTile, kNeighbours = Product::kNeighbours;
   const int64_t outputs = weights.outputs, inputs = weights.inputs;
   const int64_t across = (inputs + kTile - 1) / kTile, down = (outputs + kTile - 1) / kTile;
   const int group = int(blockIdx.x / (across * down));
@@ -143,12 +70,15 @@ __global__ void __launch_bounds__(kThreads) WeightsKernel(Groups groups, Weights
   const Panel<T, Order::kAlong> a = {weights.dy + begin * outputs + output, outputs,
                                      outputs - output};
   const Panel<T, Order::kAlong> b = {weights.x + begin * inputs + input, inputs, inputs - input};
-  const auto sums = Multiply(a, b, rows);
-  Accumulate<T>* out = weights.dweight + (group * outputs + output) * inputs + input;
-  ForEachSum(sums, [&](int n, int k, auto sum) {
+  A* out = weights.dweight + (group * outputs + output) * inputs + input;
+  Product(a, b, rows, DynamicShared<std::byte>()).ForEachSum([&](int n, int k, auto sums) {
     if (n >= a.lines || k >= b.lines) return;
-    auto& to = out[n * inputs + k];
-    to = weights.add ? to + sum : sum;
+    A* to = out + n * inputs + k;
+    if (weights.add) {
+      const auto before = LoadPack<A, kNeighbours>(to);
+      for (int i = 0; i < kNeighbours; ++i) sums.v[i] += before.v[i];
+    }
+    StorePack(to, sums);
   });
 }
 
@@ -156,12 +86,40 @@ Groups GroupsOf(const ConstTensor& offsets, int64_t bound) {
   return {offsets.as<int32_t>(), int(offsets.elements() - 1), bound};
 }
 
+// Calls f(Product) with what multiplies matrices of T that have these dims and addresses.
+template <typename T, typename F, typename... Pointers>
+void WithProduct(const F& f, int64_t depth, int64_t columns, const Pointers*... pointers) {
+  if constexpr (std::is_same_v<T, bf16>) {
+    if (CanPack<T>(depth, pointers...) && columns % kPackOf<T> == 0) {
+      return f(std::type_identity<TensorProduct>());
+    }
+  }
+  f(std::type_identity<PlainProduct<T>>());
+}
+
 template <Order kWeight, typename T>
 void RunRows(Exec& exec, const Groups& groups, const Rows<T>& rows) {
-  constexpr int64_t kBlocks = 132 * 4;  // At work at a time.
-  const int64_t tiles = groups.MostTiles(kTile) * CeilDiv(rows.columns, kTile);
-  Launch(exec, {std::min(tiles, kBlocks), kThreads, groups.shared()}, RowsKernel<T, kWeight>,
-         groups, rows);
+  const auto run = [&](auto product) {
+    using Product = typename decltype(product)::type;
+    constexpr int64_t kBlocks = 132 * Product::kBlocks;
+    const int64_t tiles = groups.MostTiles(Product::kTile) * CeilDiv(rows.columns, Product::kTile);
+    const Grid grid = {std::min(tiles, kBlocks), Product::kThreads,
+                       Product::kShared + groups.shared()};
+    Launch(exec, grid, RowsKernel<Product, T, kWeight>, groups, rows);
+  };
+  WithProduct<T>(run, rows.depth, rows.columns, rows.in, rows.weight, rows.out);
+}
+
+template <typename T>
+void RunWeights(Exec& exec, const Groups& groups, const Weights<T>& weights) {
+  const auto run = [&](auto product) {
+    using Product = typename decltype(product)::type;
+    const int64_t tiles = groups.groups * CeilDiv(weights.outputs, Product::kTile) *
+                          CeilDiv(weights.inputs, Product::kTile);
+    Launch(exec, {tiles, Product::kThreads, Product::kShared}, WeightsKernel<Product, T>, groups,
+           weights);
+  };
+  WithProduct<T>(run, weights.outputs, weights.inputs, weights.dy, weights.x, weights.dweight);
 }
 
 }  // namespace
@@ -194,17 +152,15 @@ void GroupedMatMulInputGradient(Exec& exec, const GroupedMatMulInputGradientArgs
 
 void GroupedMatMulWeightGradient(Exec& exec, const GroupedMatMulWeightGradientArgs& args) {
   const Groups groups = GroupsOf(args.offsets, args.dy.shape.rows());
-  const int64_t outputs = args.dy.shape.back(), inputs = args.x.shape.back();
-  const int64_t tiles = groups.groups * CeilDiv(outputs, kTile) * CeilDiv(inputs, kTile);
   DispatchFloat(args.dy.dtype, [&](auto scalar) {
     using T = decltype(scalar);
-    const Weights<T> weights = {.dy = args.dy.as<T>(),
-                                .x = args.x.as<T>(),
-                                .dweight = args.dweight.as<Accumulate<T>>(),
-                                .outputs = outputs,
-                                .inputs = inputs,
-                                .add = args.write == Write::kAdd};
-    Launch(exec, {tiles, kThreads}, WeightsKernel<T>, groups, weights);
+    RunWeights(exec, groups,
+               Weights<T>{.dy = args.dy.as<T>(),
+                          .x = args.x.as<T>(),
+                          .dweight = args.dweight.as<Accumulate<T>>(),
+                          .outputs = args.dy.shape.back(),
+                          .inputs = args.x.shape.back(),
+                          .add = args.write == Write::kAdd});
   });
 }
 

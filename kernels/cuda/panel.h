@@ -1,0 +1,24 @@
+// The operands of a tile's product (plain_product.h, tensor_product.h).
+
+#pragma once
+
+#include "kernels/cuda/launch.h"
+
+namespace trainyard::cuda {
+
+// kDeep: neighbours in memory are neighbours in the reduction. Else they are along the output.
+enum class Order { kDeep, kAlong };
+
+// Lines of a matrix that the output has rows or columns for; a tile's first, where there are more.
+template <typename T, Order kOrder>
+struct Panel {
+  const T* data;
+  int64_t stride;  // Between what are not neighbours.
+  int64_t lines;
+
+  __device__ const T* At(int64_t line, int64_t depth) const {
+    return data + (kOrder == Order::kDeep ? line * stride + depth : depth * stride + line);
+  }
+};
+
+}  // namespace trainyard::cuda

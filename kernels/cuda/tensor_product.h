@@ -1,0 +1,136 @@
+// The product of two panels of bf16 on the tensor cores, for strides that are multiples of 8 and
+// data at multiples of 16 bytes. Bound by mma.sync's rate, about 60% of what wgmma reaches: panels
+// come by asynchronous copies, two steps ahead.
+
+#pragma once
+
+#include "kernels/cuda/panel.h"
+#include "kernels/cuda/reduce.h"
+#include "kernels/cuda/tensor_core.h"
+
+namespace trainyard::cuda {
+
+class TensorProduct {
+  static constexpr int kDepth = 32;                // Of the reduction, at a time.
+  static constexpr int kStages = 3;                // In shared memory.
+  static constexpr int kRows = 64, kColumns = 32;  // Of a warp's part of the tile.
+  static constexpr int kChunk = 8;                 // Elements of 16 bytes.
+
+ public:
+  static constexpr int kTile = 128;  // Of the output, in both directions.
+  static constexpr int kWarpsAcross = kTile / kColumns;
+  static constexpr int kThreads = kTile / kRows * kWarpsAcross * kWarp;
+  static constexpr int kBlocks = 2;      // Of a multiprocessor.
+  static constexpr int kNeighbours = 2;  // Columns that ForEachSum passes at a time.
+
+ private:
+  // 16 bytes more than a row has, so that the rows that a warp reads lie in different banks.
+  template <Order kOrder>
+  static constexpr int kRowOf = (kOrder == Order::kDeep ? kDepth : kTile) + kChunk;
+  static constexpr int kStage = kTile * kRowOf<Order::kDeep>;  // The larger of the two.
+  static_assert(kStage >= kDepth * kRowOf<Order::kAlong>);
+
+ public:
+  static constexpr size_t kShared = size_t{2} * kStages * kStage * sizeof(bf16);
+
+  // Sums over `depth` steps, by all threads of a block.
+  template <Order kOrderA, Order kOrderB>
+  __device__ TensorProduct(const Panel<bf16, kOrderA>& a, const Panel<bf16, kOrderB>& b,
+                           int64_t depth, std::byte* shared) {
+    bf16* const stages_a = reinterpret_cast<bf16*>(shared);
+    bf16* const stages_b = stages_a + kStages * kStage;
+    const int64_t steps = (depth + kDepth - 1) / kDepth;
+    const auto start = [&](int64_t step) {
+      const int stage = int(step % kStages) * kStage;
+      if (step < steps) {
+        Start(a, step * kDepth, depth, stages_a + stage);
+        Start(b, step * kDepth, depth, stages_b + stage);
+      }
+      EndCopies();  // Of nothing, where there is no such step: groups are counted.
+    };
+    for (int step = 0; step < kStages - 1; ++step) start(step);
+    for (int64_t step = 0; step < steps; ++step) {
+      AwaitCopies<kStages - 2>();
+      __syncthreads();  // All have this step's copies, and none reads the last step's any more.
+      start(step + kStages - 1);
+      const int stage = int(step % kStages) * kStage;
+#pragma unroll
+      for (int k = 0; k < kDepth; k += 16) {
+        Add<kOrderA, kOrderB>(stages_a + stage, stages_b + stage, k);
+      }
+    }
+    __syncthreads();  // Before the next product's copies.
+  }
+
+  // Calls body(line of a, line of b, pack of sums) for this thread's.
+  template <typename Body>
+  __device__ void ForEachSum(const Body& body) const {
+    const int lane = int(threadIdx.x) % kWarp;
+#pragma unroll
+    for (int i = 0; i < kRows / 16; ++i) {
+#pragma unroll
+      for (int j = 0; j < kColumns / 8; ++j) {
+        const int row = Row() + i * 16 + lane / 4, column = Column() + j * 8 + lane % 4 * 2;
+        body(row, column, Pack<float, 2>{sums_[i][j][0], sums_[i][j][1]});
+        body(row + 8, column, Pack<float, 2>{sums_[i][j][2], sums_[i][j][3]});
+      }
+    }
+  }
+
+ private:
+  // Where this warp's part of the tile begins.
+  __device__ static int Row() { return int(threadIdx.x) / kWarp / kWarpsAcross * kRows; }
+  __device__ static int Column() { return int(threadIdx.x) / kWarp % kWarpsAcross * kColumns; }
+
+  // Starts copying steps [depth, depth + kDepth) of `end`, as the panel has them.
+  template <Order kOrder>
+  __device__ static void Start(const Panel<bf16, kOrder>& panel, int64_t depth, int64_t end,
+                               bf16* stage) {
+    constexpr int kChunks = (kOrder == Order::kDeep ? kDepth : kTile) / kChunk;  // Of a row.
+#pragma unroll
+    for (int n = 0; n < kTile * kDepth / kChunk / kThreads; ++n) {
+      const int i = int(threadIdx.x) + n * kThreads;
+      const int row = i / kChunks, column = i % kChunks * kChunk;
+      const int line = kOrder == Order::kDeep ? row : column;
+      const int64_t step = depth + (kOrder == Order::kDeep ? column : row);
+      const bool inside = line < panel.lines && step < end;
+      StartCopy(stage + row * kRowOf<kOrder> + column, inside ? panel.At(line, step) : panel.data,
+                inside);
+    }
+  }
+
+  // A 16x16 part of a panel, at `line` and `step` of its stage: as a has it, or as two b have it.
+  template <Order kOrder>
+  __device__ static Fragments Part(const bf16* stage, int line, int step) {
+    constexpr bool kDeep = kOrder == Order::kDeep;
+    return LoadMatrices<!kDeep>(stage + (kDeep ? line : step) * kRowOf<kOrder> +
+                                (kDeep ? step : line));
+  }
+
+  // 16 steps of the reduction, from `k` of this stage on.
+  template <Order kOrderA, Order kOrderB>
+  __device__ void Add(const bf16* stage_a, const bf16* stage_b, int k) {
+    // The address that this lane passes: of matrix lane / 8 its row lane % 8. Matrices of a follow
+    // one another along its lines first, those of b along the steps.
+    const int lane = int(threadIdx.x) % kWarp, row = lane % 8;
+    const int first = lane / 8 % 2 * 8, second = lane / 16 * 8;
+    constexpr bool kDeepA = kOrderA == Order::kDeep, kDeepB = kOrderB == Order::kDeep;
+    const int line_a = Row() + first + (kDeepA ? row : 0);
+    const int step_a = k + second + (kDeepA ? 0 : row);
+    const int line_b = Column() + second + (kDeepB ? row : 0);
+    const int step_b = k + first + (kDeepB ? 0 : row);
+    Fragments b[kColumns / 16];
+#pragma unroll
+    for (int j = 0; j < kColumns / 16; ++j) b[j] = Part<kOrderB>(stage_b, line_b + j * 16, step_b);
+#pragma unroll
+    for (int i = 0; i < kRows / 16; ++i) {
+      const Fragments a = Part<kOrderA>(stage_a, line_a + i * 16, step_a);
+#pragma unroll
+      for (int j = 0; j < kColumns / 8; ++j) MultiplyAdd(a, b[j / 2].v + j % 2 * 2, sums_[i][j]);
+    }
+  }
+
+  float sums_[kRows / 16][kColumns / 8][4] = {};
+};
+
+}  // namespace trainyard::cuda

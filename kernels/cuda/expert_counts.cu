@@ -28,14 +28,22 @@ __global__ void __launch_bounds__(kTileThreads)
   int32_t mine[kTileRuns];
   LoadExperts(experts, slots, mine);
   __syncthreads();
+  // Failing in the loop would keep it from being unrolled, and `mine` out of registers.
+  int64_t wrong_slot = -1;
+  int32_t wrong = 0;
 #pragma unroll
   for (int i = 0; i < kTileRuns; ++i) {
     const int64_t slot = FirstSlot() + i * kWarp + thread % kWarp;
-    if (slot >= slots) break;
-    if (mine[i] < 0 || mine[i] >= tiles.experts) {
-      Fail("%s experts: expert %d at %ld of %d\n", NameOf(op), mine[i], long(slot), tiles.experts);
+    if (mine[i] >= 0 && mine[i] < tiles.experts) {
+      atomicAdd(&counts[mine[i]], 1);
+    } else if (slot < slots) {
+      wrong_slot = slot;
+      wrong = mine[i];
     }
-    atomicAdd(&counts[mine[i]], 1);
+  }
+  if (wrong_slot >= 0) {
+    Fail("%s experts: expert %d at %ld of %d\n", NameOf(op), wrong, long(wrong_slot),
+         tiles.experts);
   }
   __syncthreads();
   for (int e = thread; e < tiles.experts; e += kTileThreads) {

@@ -32,6 +32,17 @@ if(NOT TRAINYARD_CUDA STREQUAL "off")
     enable_language(CUDA)
     set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)  # CMake 3.25 does not know that nvcc has it
     set(CMAKE_CUDA_STANDARD 20)
+    # Header-only, from scripts/install_cudnn_frontend.sh; without it attention does not use cuDNN.
+    set(cudnn_frontend trainyard/cudnn-frontend/1.32.0/include)
+    find_path(CUDNN_FRONTEND_INCLUDE_DIR cudnn_frontend.h HINTS $ENV{XDG_CACHE_HOME}/${cudnn_frontend} $ENV{HOME}/.cache/${cudnn_frontend})
+    find_path(CUDNN_INCLUDE_DIR cudnn.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
+    find_library(CUDNN_LIBRARY cudnn HINTS ${CUDAToolkit_LIBRARY_DIR})
+    if(CUDNN_FRONTEND_INCLUDE_DIR AND CUDNN_INCLUDE_DIR AND CUDNN_LIBRARY AND TARGET CUDA::nvrtc)
+      add_library(trainyard_cudnn INTERFACE)
+      target_include_directories(trainyard_cudnn SYSTEM INTERFACE ${CUDNN_FRONTEND_INCLUDE_DIR} ${CUDNN_INCLUDE_DIR} ${CUDAToolkit_INCLUDE_DIRS})
+      target_compile_definitions(trainyard_cudnn INTERFACE CUDNN_FRONTEND_SKIP_JSON_LIB)
+      target_link_libraries(trainyard_cudnn INTERFACE ${CUDNN_LIBRARY} CUDA::nvrtc)  # Which the headers call
+    endif()
     find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
     find_library(NCCL_LIBRARY nccl HINTS ${CUDAToolkit_LIBRARY_DIR})
     if(NCCL_INCLUDE_DIR AND NCCL_LIBRARY AND TARGET CUDA::cudart)

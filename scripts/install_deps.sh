@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# Installs what Trainyard builds and runs with, from Debian 12's own packages. Does nothing if all of it is there.
+# Installs what Trainyard builds and runs with, from Debian 12's own packages, and for GPUs the headers that
+# install_cudnn_frontend.sh fetches. Does nothing if all of it is there.
 #
 #   scripts/install_deps.sh [--list]     --list: print the packages and change nothing
 set -euo pipefail
+cd "$(dirname "$0")/.."
 
 packages=(
   g++ cmake ninja-build ccache mold git ca-certificates
@@ -22,7 +24,9 @@ missing=()
 for package in "${packages[@]}"; do
   dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing+=("$package")
 done
-[ ${#missing[@]} -eq 0 ] && exit 0
+if [ ${#missing[@]} -eq 0 ]; then
+  exec scripts/install_cudnn_frontend.sh
+fi
 
 if ! command -v apt-get >/dev/null; then
   echo "install_deps: wanted Debian 12 (apt-get), found another system. Install what matches these: ${missing[*]}" >&2
@@ -58,3 +62,4 @@ if ! { "${run[@]}" apt-get update &&
   exit 1
 fi
 rm -f "$log"
+scripts/install_cudnn_frontend.sh

@@ -10,7 +10,7 @@ install(CODE [[
   file(GLOB modules "${CMAKE_INSTALL_PREFIX}/lib/libtrainyard_*.so")
   # What every such machine has, and what belongs to its driver.
   set(theirs "^(ld-linux.*|linux-vdso|libc|libm|libdl|librt|libpthread|libgcc_s|libstdc\\+\\+)[.]so"
-             "^lib(cuda|cublas|cublasLt|cudart|cudnn|nccl|nvidia).*[.]so")
+             "^lib(cuda|cublas|cublasLt|cudart|cudnn|nccl|nvidia|nvrtc).*[.]so")
   file(GET_RUNTIME_DEPENDENCIES EXECUTABLES ${programs} MODULES ${modules}
     RESOLVED_DEPENDENCIES_VAR ours PRE_EXCLUDE_REGEXES ${theirs})
   foreach(library ${ours})

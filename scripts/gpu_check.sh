@@ -4,7 +4,7 @@
 #
 #   scripts/gpu_check.sh [--minutes N] [--out DIR] [BUNDLE.tar.gz]      default: 9 minutes, ./gpu_check, this bundle
 #
-# NVIDIA's libraries (cuBLAS, cuDNN, NCCL) are found in CUDA's own directories or in Python's wheels.
+# NVIDIA's libraries (cuBLAS, cuDNN, NCCL, NVRTC) are found in CUDA's own directories or in Python's wheels.
 set -euo pipefail
 
 minutes=9
@@ -30,7 +30,7 @@ fi
 [ -x "$root/bin/cuda_kernels_test" ] || { echo "gpu_check: no bin/cuda_kernels_test in $root; wanted an unpacked bundle, or BUNDLE.tar.gz" >&2; exit 2; }
 
 # The directory of each library that is not found without being told.
-for library in libcublasLt.so.13 libcudnn.so.9 libnccl.so.2; do
+for library in libcublasLt.so.13 libcudnn.so.9 libnccl.so.2 libnvrtc.so.13; do
   ldconfig -p 2>/dev/null | grep -q "$library" && continue
   found=$(find /usr/local/cuda*/ "$(python3 -c 'import site; print(site.getsitepackages()[0])' 2>/dev/null || echo /nowhere)/nvidia" \
             -name "$library" -print -quit 2>/dev/null || true)

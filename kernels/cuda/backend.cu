@@ -159,6 +159,8 @@ class Cuda final : public Backend {
     ThrowIfError(error, "memory");
     Buffer buffer(data, bytes, [](void* mine) { cudaFree(mine); });
     ThrowIfError(cudaMemset(data, 0, bytes), "memory");
+    // Streams of ours do not wait for the one that this runs on.
+    ThrowIfError(cudaStreamSynchronize(nullptr), "memory");
     return buffer;
   }
 

@@ -154,6 +154,7 @@ class Plans {
       ThrowIfError(cudaMalloc(&plan->workspace, size_t(bytes)));
       // Versions before 9.18 take for granted that it begins with zeroes.
       ThrowIfError(cudaMemset(plan->workspace, 0, size_t(bytes)));
+      ThrowIfError(cudaStreamSynchronize(nullptr));  // For which streams of ours do not wait.
     }
     return plan;
   }

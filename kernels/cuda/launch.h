@@ -1,8 +1,8 @@
 // What every kernel of this folder starts with: errors, launches, and loops over elements.
 //
 // The .cu files are also compiled as C++ against tests/testing/cuda_emulation, which runs them on
-// the CPU: they keep to the part of CUDA that it has. What needs more (libraries, tensor cores)
-// lies in files of its own, *_adapter.cc or *_sm90.cu.
+// the CPU: they keep to the part of CUDA that it has. What needs libraries lies in *_adapter.cc,
+// what needs PTX in tensor_core.h, which the emulation has another of.
 
 #pragma once
 

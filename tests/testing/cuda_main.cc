@@ -20,7 +20,9 @@ int main(int argc, char** argv) {
   filter += filter.find('-') == std::string::npos ? "-*DeathTest*" : ":*DeathTest*";
   const auto backend = trainyard::CudaBackend();
   if (backend.ok()) {
+#ifdef TRAINYARD_MAPPED_HEAP
     trainyard::testing::UseMappedHeap();
+#endif
     std::cout << "on " << (*backend)->name() << std::endl;
     return RUN_ALL_TESTS();
   }

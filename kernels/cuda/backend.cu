@@ -164,6 +164,7 @@ class Cuda final : public Backend {
     return buffer;
   }
 
+  // The host's memory is pageable: CUDA takes a copy of it before it returns.
   void CopyToDevice(const Exec& exec, void* device, const void* host, size_t bytes) const override {
     ThrowIfError(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, cuda::StreamOf(exec)),
                  "copy to the device");

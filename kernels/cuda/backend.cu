@@ -139,6 +139,7 @@ class Cuda final : public Backend {
   Exec NewExec(int threads) const override { return cuda::NewExec(threads); }
   std::unique_ptr<Event> NewEvent() const override { return std::make_unique<CudaEvent>(); }
 
+  bool has_graphs() const override { return true; }
   std::unique_ptr<Graph> Capture(Exec& exec, const std::function<void()>& enqueue) const override {
     Capturing capturing(cuda::StreamOf(exec));
     enqueue();

@@ -90,11 +90,12 @@ class Backend {
   virtual std::unique_ptr<Event> NewEvent() const = 0;
 
   // Keeps what `enqueue` gives `exec`, of which nothing runs yet. Everything it needs was made by
-  // an earlier call of the same kernels. Null, and nothing is called, where the device has no
-  // graphs.
+  // an earlier call of the same kernels. Only where the device has graphs.
+  virtual bool has_graphs() const { return false; }
   virtual std::unique_ptr<Graph> Capture(Exec& /*exec*/,
                                          const std::function<void()>& /*enqueue*/) const {
-    return nullptr;
+    CHECK(has_graphs()) << name_ << " has no graphs";
+    std::abort();
   }
 
   // 256-byte aligned, zeroed. RESOURCE_EXHAUSTED when it does not fit. Only while preparing, never

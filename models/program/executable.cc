@@ -70,11 +70,11 @@ bool IsCapturable(const Instance& instance) {
          instance.when == When::kAlways && instance.op->is_capturable();
 }
 
-std::vector<Segment> SegmentsOf(const std::vector<BoundInstance>& instances) {
+std::vector<Segment> SegmentsOf(const std::vector<BoundInstance>& instances, bool has_graphs) {
   std::vector<Segment> segments;
   for (size_t i = 0; i < instances.size(); ++i) {
     const Instance& instance = *instances[i].instance;
-    const bool capturable = IsCapturable(instance);
+    const bool capturable = has_graphs && IsCapturable(instance);
     const Instance* const last = i == 0 ? nullptr : instances[i - 1].instance;
     if (capturable && last != nullptr && segments.back().capturable &&
         last->block == instance.block && last->list == instance.list) {
@@ -231,7 +231,9 @@ void Executable::State::Bind(const CollectiveTable& collectives) {
     bound[{action}];  // Even where it has nothing to do.
   }
   for (size_t i = 0; i < program.instances.size(); ++i) BindInstance(context, int(i));
-  for (auto& [key, action] : bound) action.segments = SegmentsOf(action.instances);
+  for (auto& [key, action] : bound) {
+    action.segments = SegmentsOf(action.instances, backend.has_graphs());
+  }
 }
 
 void Executable::State::BindInstance(const BindContext& context, int index) {
@@ -265,8 +267,7 @@ void Executable::State::Run(const ActionKey& key, const BoundAction& action, Seg
     return run();
   }
   if (segment.graph == nullptr) segment.graph = backend.Capture(exec, run);
-  segment.capturable = segment.graph != nullptr;
-  segment.capturable ? segment.graph->Launch(exec) : run();
+  segment.graph->Launch(exec);
 }
 
 void Executable::State::RunInstance(const ActionKey& key, const BoundInstance& bound) {

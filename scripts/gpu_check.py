@@ -51,6 +51,8 @@ class Check:
             done = subprocess.run([str(c) for c in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                                   errors="replace", timeout=limit, env=environment, cwd=self.out)
             output, step["outcome"] = done.stdout, "passed" if done.returncode == 0 else f"failed: exit {done.returncode}"
+        except FileNotFoundError as missing:
+            output, step["outcome"] = "", f"failed: {missing.filename} is not there"
         except subprocess.TimeoutExpired as expired:
             output = (expired.stdout or b"").decode(errors="replace")
             step["outcome"] = f"not done in {limit:.0f} s"

@@ -1,7 +1,6 @@
 # The bundle: `ninja -C build package` makes build/trainyard-VERSION-Linux.tar.gz, which runs on another distribution
 # (glibc 2.36 or newer) from wherever it is unpacked. Shared libraries lie in lib/, where programs look
 # first; NVIDIA's are not among them: they belong to the machine, and only libtrainyard_cuda.so wants them.
-install(DIRECTORY recipes DESTINATION .)
 install(PROGRAMS scripts/gpu_check.sh scripts/gpu_check.py DESTINATION scripts)
 install(FILES README.md LICENSE DESTINATION .)
 

@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -48,14 +49,18 @@ class Check:
         begin = time.monotonic()
         environment = {**os.environ, "TRAINYARD_REQUIRE_GPU": "1", **(environment or {})}
         try:
-            done = subprocess.run([str(c) for c in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                                  errors="replace", timeout=limit, env=environment, cwd=self.out)
-            output, step["outcome"] = done.stdout, "passed" if done.returncode == 0 else f"failed: exit {done.returncode}"
+            process = subprocess.Popen([str(c) for c in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                       errors="replace", env=environment, cwd=self.out, start_new_session=True)
+            try:
+                output, _ = process.communicate(timeout=limit)
+                code = process.returncode
+                step["outcome"] = "passed" if code == 0 else f"failed: exit {code}"
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)  # Its children, too: what follows wants the GPU alone.
+                output, _ = process.communicate()
+                step["outcome"] = f"not done in {limit:.0f} s"
         except FileNotFoundError as missing:
             output, step["outcome"] = "", f"failed: {missing.filename} is not there"
-        except subprocess.TimeoutExpired as expired:
-            output = (expired.stdout or b"").decode(errors="replace")
-            step["outcome"] = f"not done in {limit:.0f} s"
         step["seconds"] = round(time.monotonic() - begin, 1)
         self.log.write(f"== {name}: {step['command']}\n{output}\n== {step['outcome']}, {step['seconds']} s\n\n")
         self.log.flush()

@@ -31,7 +31,7 @@ fi
 
 # The directory of each library that is not found without being told.
 for library in libcublasLt.so.13 libcudnn.so.9 libnccl.so.2 libnvrtc.so.13; do
-  ldconfig -p 2>/dev/null | grep -q "$library" && continue
+  case "$(ldconfig -p 2>/dev/null)" in *"$library"*) continue ;; esac
   found=$(find /usr/local/cuda*/ "$(python3 -c 'import site; print(site.getsitepackages()[0])' 2>/dev/null || echo /nowhere)/nvidia" \
             -name "$library" -print -quit 2>/dev/null || true)
   [ -n "$found" ] || { echo "gpu_check: $library not found: not in ldconfig, /usr/local/cuda*, or Python's nvidia wheels" >&2; exit 1; }

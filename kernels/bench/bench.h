@@ -47,17 +47,22 @@ class Operands {
     std::vector<T> values;
     for (int64_t i = 0; i < shape.elements(); ++i) values.push_back(f(i));
     const Tensor tensor = Allocate(DTypeOf<T>::value, shape);
-    TheBackend().CopyToDevice(TheBackend().NewExec(1), tensor.data, values.data(), tensor.bytes());
+    Copy(tensor.data, values.data(), tensor.bytes());
     return tensor;
   }
   StepState* State(const StepState& state) {
     const Tensor bytes = Allocate(DType::kI64, {int64_t(sizeof(StepState) / 8)});
     static_assert(sizeof(StepState) % 8 == 0);
-    TheBackend().CopyToDevice(TheBackend().NewExec(1), bytes.data, &state, sizeof(state));
+    Copy(bytes.data, &state, sizeof(state));
     return static_cast<StepState*>(bytes.data);
   }
 
  private:
+  static void Copy(void* to, const void* from, size_t bytes) {
+    const Exec exec = TheBackend().NewExec(1);
+    TheBackend().CopyToDevice(exec, to, from, bytes);
+    TheBackend().Synchronize(exec);
+  }
   Tensor Allocate(DType dtype, Shape shape) {
     auto buffer = TheBackend().Allocate(size_t(shape.elements()) * SizeOf(dtype));
     CHECK(buffer.ok()) << buffer.status();

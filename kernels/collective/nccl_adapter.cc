@@ -109,9 +109,22 @@ class Communicator {
     });
   }
 
-  // Calls enqueue(comm, stream), whose NCCL calls form one group, and waits until it is done.
+  // Calls enqueue(comm, stream), whose NCCL calls form one group, and waits until it is done. After
+  // a failure the device waits for nobody any more, so that its memory can be freed.
   template <typename F>
   absl::Status Run(F&& enqueue) {
+    if (comm_ == nullptr) return absl::UnavailableError("failed before");
+    const absl::Status status = EnqueueAndWait(enqueue);
+    if (!status.ok()) {
+      ncclCommAbort(comm_);
+      comm_ = nullptr;
+    }
+    return status;
+  }
+
+ private:
+  template <typename F>
+  absl::Status EnqueueAndWait(F&& enqueue) {
     const absl::Time deadline = absl::Now() + shared_.options.timeout;
     sound_ = false;                                                    // Until it has ended well.
     RETURN_IF_ERROR(ToStatus(cudaSetDevice(shared_.options.device)));  // Of this thread.
@@ -134,7 +147,6 @@ class Communicator {
     }
   }
 
- private:
   Communicator(Shared& shared, const std::string& key) : shared_(shared), key_(key) {}
 
   static absl::Status ToStatus(cudaError_t error) { return trainyard::ToStatus(error); }

@@ -11,13 +11,15 @@
 
 namespace {
 
-constexpr size_t kBytes = size_t{2} << 30;
+constexpr size_t kBytes = size_t{8} << 30;  // Larger blocks than the pool's are not used again.
 constexpr size_t kHeader = 64;  // Holds the size of what follows, which is aligned for vectors.
 
 class Heap {
  public:
   explicit Heap(std::byte* memory)
-      : begin_(memory), all_(memory, kBytes, std::pmr::null_memory_resource()), pool_(&all_) {}
+      : begin_(memory),
+        all_(memory, kBytes, std::pmr::null_memory_resource()),
+        pool_({.max_blocks_per_chunk = 0, .largest_required_pool_block = size_t{4} << 20}, &all_) {}
   bool Has(const void* data) const { return data >= begin_ && data < begin_ + kBytes; }
   void* Allocate(size_t bytes) {
     auto* const block = static_cast<std::byte*>(pool_.allocate(bytes + kHeader, kHeader));

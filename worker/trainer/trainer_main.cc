@@ -55,6 +55,14 @@ void EnsurePassiveWaiting(char** argv) {
   LogWarning("exec_failed", {{"effect", "waiting threads spin"}});
 }
 
+// What CUDA reads when it is first used. Streams that share one of the device's queues wait for
+// each other, and so does a kernel's first launch, which loads it, for all that runs: either can
+// hang a collective whose peer is waited for.
+void PrepareForCuda() {
+  ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+  ::setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+}
+
 int DefaultThreads() { return int(std::max(1u, std::thread::hardware_concurrency())); }
 
 int Fail(const absl::Status& status) {
@@ -215,6 +223,7 @@ int Main(int argc, char** argv) {
     return 2;
   }
   EnsurePassiveWaiting(argv);
+  PrepareForCuda();
   if (!flags.dump.empty()) return Dump(flags);
   if (flags.measure) return Measure(flags.generate.threads);
   if (!flags.generate.checkpoint.empty()) return WriteText(flags.generate);

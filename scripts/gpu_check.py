@@ -159,6 +159,8 @@ def main():
         check.run(tool, ["compute-sanitizer", "--tool", tool, "--error-exitcode", 9, binary / "cuda_kernels_test",
                          "--gtest_brief=1", "--gtest_filter=*Norm*:*Swi*:*Entropy*:*Attention*"], 120, tests)
     failed = [s["name"] for s in check.results["steps"] if s.get("outcome", "").startswith("failed")]
+    if not check.results.get("curve", {}).get("within_noise", True):
+        failed.append("curve")
     print("failed: " + ", ".join(failed) if failed else "nothing failed", flush=True)
     sys.exit(1 if failed else 0)
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 #include <utility>
 
 #include "kernels/cpu/attention_core.h"
@@ -103,22 +104,13 @@ template <typename Value, typename T>
 void LoadDots(const Rows<const T>& from, const Layout& at, Value* to) {
   for (int64_t r = 0; r < from.count; ++r, to += at.padded) {
     const T* row = from.data + r * from.stride;
-#pragma omp simd
-    for (int64_t c = 0; c < at.d; ++c) to[c] = Value(row[c]);
-    std::fill(to + at.d, to + at.padded, Value(0));
-  }
-}
-
-// The form `mix` from `dots`, for pairs.
-inline void LoadMix(const bf16* dots, int64_t rows, const Layout& at, Bf16Pair* to) {
-  for (int64_t r = 0; r < rows; r += 2, dots += 2 * at.padded, to += at.padded) {
-    const bf16* second = dots + at.padded;
-    if (r + 1 < rows) {
-#pragma omp simd
-      for (int64_t c = 0; c < at.padded; ++c) to[c] = {dots[c], second[c]};
+    if constexpr (std::is_same_v<T, Value>) {
+      std::copy_n(row, at.d, to);
     } else {
-      for (int64_t c = 0; c < at.padded; ++c) to[c] = {dots[c], bf16(0)};
+#pragma omp simd
+      for (int64_t c = 0; c < at.d; ++c) to[c] = Value(row[c]);
     }
+    std::fill(to + at.d, to + at.padded, Value(0));
   }
 }
 
@@ -129,7 +121,7 @@ void LoadDots(const Rows<const T>& from, const Layout& at, const Operand<Product
 template <typename Products, typename T>
 void LoadMix(const Rows<const T>& from, const Layout& at, const Operand<Products>& to) {
   if constexpr (Products::kPer == 2) {
-    LoadMix(reinterpret_cast<const bf16*>(to.dots), from.count, at, to.mix);
+    PairAcross(reinterpret_cast<const bf16*>(to.dots), from.count, at.padded, to.mix);
   }
 }
 
@@ -140,6 +132,15 @@ void Transpose(const typename Products::Element* dots, int64_t count, const Layo
                typename Products::Element* to) {
   const int64_t columns = RoundUp(at.d, Products::kPer) / Products::kPer;
   const int64_t row = at.padded / Products::kPer;
+  if constexpr (Products::kPer == 2) {
+    TransposePairs({.rows = count,
+                    .columns = columns,
+                    .from = dots,
+                    .from_row = row,
+                    .to = to,
+                    .to_row = kQueries});
+    return;
+  }
   for (int64_t c = 0; c < columns; ++c, to += kQueries) {
     for (int64_t q = 0; q < count; ++q) to[q] = dots[q * row + c];
     std::fill(to + count, to + kQueries, typename Products::Element{});

@@ -5,6 +5,9 @@
 
 #include <immintrin.h>
 
+#include <algorithm>
+#include <utility>
+
 namespace trainyard::cpu {
 namespace {
 
@@ -49,6 +52,48 @@ template <int kRows>
   for (; j < t.n; j += 16) Block<kRows, 1>(t, i, j);
 }
 
+// The elements of a whose index lacks the bit kBit beside those of b, or of those that have it.
+template <size_t kBit, bool kHas, size_t... j>
+[[gnu::always_inline]] TRAINYARD_AVX512_BF16 inline Words Half(Words a, Words b,
+                                                               std::index_sequence<j...>) {
+  constexpr size_t kFrom = kHas ? kBit : 0;
+  return __builtin_shufflevector(a, b, ((j & kBit ? 16 + j - kBit : j) + kFrom)...);
+}
+
+// A round of transposing 16 rows: exchanges the blocks of kBit by kBit that mirror each other.
+template <size_t kBit>
+[[gnu::always_inline]] TRAINYARD_AVX512_BF16 inline void Exchange(Words (&rows)[16]) {
+  constexpr auto kColumns = std::make_index_sequence<16>();
+#pragma GCC unroll 16
+  for (size_t i = 0; i < 16; ++i) {
+    if (i & kBit) continue;
+    const Words a = rows[i], b = rows[i + kBit];
+    rows[i] = Half<kBit, false>(a, b, kColumns);
+    rows[i + kBit] = Half<kBit, true>(a, b, kColumns);
+  }
+}
+
+TRAINYARD_AVX512_BF16 inline Words Load16(const float* from) {
+  return __builtin_convertvector(Halves(_mm512_cvtneps_pbh(_mm512_loadu_ps(from))), Words);
+}
+TRAINYARD_AVX512_BF16 inline Words Load16(const bf16* from) {
+  return __builtin_convertvector(Halves(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from))),
+                                 Words);
+}
+
+template <typename T>
+[[gnu::always_inline]] TRAINYARD_AVX512_BF16 inline void Across(const T* from, int64_t rows,
+                                                                int64_t columns, Bf16Pair* to) {
+  for (int64_t r = 0; r < rows; r += 2) {
+    for (int64_t c = 0; c < columns; c += 16, from += 16, to += 16) {
+      const Words first = Load16(from);
+      const Words second = r + 1 < rows ? Load16(from + columns) : Words{};
+      _mm512_storeu_si512(to, __m512i(first | second << 16));
+    }
+    from += columns;
+  }
+}
+
 }  // namespace
 
 bool HasBf16Pairs() { return __builtin_cpu_supports("avx512bf16"); }
@@ -71,15 +116,35 @@ TRAINYARD_AVX512_BF16 void PairAlong(const float* from, int64_t rows, int64_t co
 
 TRAINYARD_AVX512_BF16 void PairAcross(const float* from, int64_t rows, int64_t columns,
                                       Bf16Pair* to) {
-  for (int64_t r = 0; r < rows; r += 2) {
-    for (int64_t c = 0; c < columns; c += 16, from += 16, to += 16) {
-      const __m512 first = _mm512_loadu_ps(from);
-      const __m512 second = r + 1 < rows ? _mm512_loadu_ps(from + columns) : _mm512_setzero_ps();
-      const auto low = __builtin_convertvector(Halves(_mm512_cvtneps_pbh(first)), Words);
-      const auto high = __builtin_convertvector(Halves(_mm512_cvtneps_pbh(second)), Words);
-      _mm512_storeu_si512(to, __m512i(low | high << 16));
+  Across(from, rows, columns, to);
+}
+
+TRAINYARD_AVX512_BF16 void PairAcross(const bf16* from, int64_t rows, int64_t columns,
+                                      Bf16Pair* to) {
+  Across(from, rows, columns, to);
+}
+
+TRAINYARD_AVX512_BF16 void TransposePairs(const TransposePairsArgs& args) {
+  for (int64_t c = 0; c < args.columns; c += 16) {
+    const int64_t columns = std::min<int64_t>(16, args.columns - c);
+    const auto mask = __mmask16((1u << columns) - 1);
+    for (int64_t r = 0; r < args.to_row; r += 16) {
+      const Bf16Pair* from = args.from + r * args.from_row + c;
+      Words rows[16];
+#pragma GCC unroll 16
+      for (int i = 0; i < 16; ++i) {
+        rows[i] = r + i < args.rows
+                      ? Words(_mm512_maskz_loadu_epi32(mask, from + i * args.from_row))
+                      : Words{};
+      }
+      Exchange<8>(rows);
+      Exchange<4>(rows);
+      Exchange<2>(rows);
+      Exchange<1>(rows);
+      for (int64_t i = 0; i < columns; ++i) {
+        _mm512_store_si512(args.to + (c + i) * args.to_row + r, __m512i(rows[i]));
+      }
     }
-    from += columns;
   }
 }
 

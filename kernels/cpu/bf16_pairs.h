@@ -22,10 +22,22 @@ struct [[gnu::may_alias]] Bf16Pair {
 // As tile_product.h says, where k counts pairs.
 void TileProduct(const TileProductArgs<Bf16Pair, float>& args);
 
-// [rows, columns] f32 to bf16; columns is a multiple of kTileLanes.
+// [rows, columns] to bf16; columns is a multiple of kTileLanes.
 //   along:  to[r, c/2]  = {from[r, c], from[r, c+1]}
 //   across: to[r/2, c]  = {from[r, c], from[r+1, c]}, with a row of zeroes where rows is odd
 void PairAlong(const float* from, int64_t rows, int64_t columns, Bf16Pair* to);
 void PairAcross(const float* from, int64_t rows, int64_t columns, Bf16Pair* to);
+void PairAcross(const bf16* from, int64_t rows, int64_t columns, Bf16Pair* to);
+
+// to[c, r] = from[r, c], zeroes from row `rows` on.
+struct TransposePairsArgs {
+  int64_t rows;
+  int64_t columns;
+  const Bf16Pair* from;
+  int64_t from_row;
+  Bf16Pair* to;
+  int64_t to_row;  // at least rows; a multiple of kTileLanes, and of 64 bytes where `to` lies
+};
+void TransposePairs(const TransposePairsArgs& args);
 
 }  // namespace trainyard::cpu

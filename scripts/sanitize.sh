@@ -3,6 +3,8 @@
 #
 #   scripts/sanitize.sh [address|thread]      both without an argument
 #
+# Both leave the toolkit's part out, whose libraries are not instrumented; the emulation of CUDA is in.
+#
 # Threads: Debian's gRPC, Abseil mutexes and libgomp are not instrumented and would report races that are none, so that
 # run leaves gRPC out and gives OpenMP one thread, whatever a kernel asks for. Programs that a test damages on purpose may
 # race for real (PlantedBugTest): they are left to the other runs.

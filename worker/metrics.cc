@@ -42,7 +42,8 @@ struct WorkerMetrics::Families {
         device_memory(
             Declare(prometheus::BuildGauge(), metric::kDeviceMemory,
                     "Memory of a rank: kind planned is what its program was laid out for, "
-                    "peak the most it has had. A peak far above the plan is a leak.",
+                    "peak what it uses: on a CPU the most that was resident, on a GPU what "
+                    "is free no more since it was opened. A peak far above the plan is a leak.",
                     registry)),
         step_duration(Declare(prometheus::BuildHistogram(), metric::kRankStepDuration,
                               "Time of the steps of one rank. A rank slower than its peers holds "

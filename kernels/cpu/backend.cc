@@ -2,12 +2,16 @@
 
 #include "kernels/device/backend.h"
 
+#include <sys/resource.h>
+
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/cpu/kernels.h"
+#include "kernels/device/device_error.h"
+#include "kernels/device/fault.h"
 
 namespace trainyard {
 namespace {
@@ -25,6 +29,10 @@ class CpuEvent final : public Event {
  private:
   std::chrono::steady_clock::time_point time_;
 };
+
+void Fault(Exec&, const FaultArgs&) {
+  throw DeviceError(DeviceError::Kind::kDevice, "cpu: a fault that was asked for");
+}
 
 class Cpu final : public Backend {
  public:
@@ -51,6 +59,7 @@ class Cpu final : public Backend {
     Register<EmbeddingBackwardArgs, cpu::EmbeddingBackward>();
     Register<EmbeddingForwardArgs, cpu::EmbeddingForward>();
     Register<ExpertOrderArgs, cpu::ExpertOrder>();
+    Register<FaultArgs, Fault>();
     Register<FillArgs, cpu::Fill>();
     Register<GatherRowsArgs, cpu::GatherRows>();
     Register<GatherSumArgs, cpu::GatherSum>();
@@ -96,6 +105,12 @@ class Cpu final : public Backend {
     }
     std::memset(data, 0, bytes);
     return Buffer(data, bytes, std::free);
+  }
+
+  size_t MemoryInUse() const override {
+    rusage usage = {};
+    ::getrusage(RUSAGE_SELF, &usage);
+    return size_t(usage.ru_maxrss) * 1024;
   }
 
   void CopyToDevice(const Exec&, void* device, const void* host, size_t bytes) const override {

@@ -2,6 +2,7 @@
 
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 
@@ -11,6 +12,7 @@
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/device/backend.h"
+#include "kernels/device/fault.h"
 
 namespace trainyard {
 namespace {
@@ -81,6 +83,11 @@ class Capturing {
   bool taken_ = false;
 };
 
+struct FaultBody {
+  __device__ void operator()(int64_t) const { __trap(); }
+};
+void Fault(Exec& exec, const FaultArgs&) { cuda::ForEach(exec, 1, FaultBody{}); }
+
 class Cuda final : public Backend {
  public:
   explicit Cuda(const std::string& name) : Backend(DeviceKind::kCuda, name) {
@@ -104,6 +111,7 @@ class Cuda final : public Backend {
     Register<EmbeddingBackwardArgs, cuda::EmbeddingBackward>();
     Register<EmbeddingForwardArgs, cuda::EmbeddingForward>();
     Register<ExpertOrderArgs, cuda::ExpertOrder>();
+    Register<FaultArgs, Fault>();
     Register<FillArgs, cuda::Fill>();
     Register<GatherRowsArgs, cuda::GatherRows>();
     Register<GatherSumArgs, cuda::GatherSum>();
@@ -178,11 +186,36 @@ class Cuda final : public Backend {
   void Synchronize(const Exec& exec) const override {
     ThrowIfError(cudaStreamSynchronize(cuda::StreamOf(exec)), "kernels");
   }
+
+  size_t MemoryInUse() const override {
+    const size_t free = FreeBytes();
+    return free_when_opened_ - std::min(free_when_opened_, free);
+  }
+
+ private:
+  static size_t FreeBytes() {
+    size_t free = 0, total = 0;
+    ThrowIfError(cudaMemGetInfo(&free, &total), "memory");
+    return free;
+  }
+
+  const size_t free_when_opened_ = FreeBytes();
 };
+
+// As NVML and CUDA_VISIBLE_DEVICES write it.
+std::string UuidOf(const cudaDeviceProp& properties) {
+  std::string text = "GPU";
+  for (size_t i = 0; i < sizeof(properties.uuid.bytes); ++i) {
+    const bool begins_group = i == 0 || i == 4 || i == 6 || i == 8 || i == 10;
+    absl::StrAppend(&text, begins_group ? "-" : "",
+                    absl::Hex(uint8_t(properties.uuid.bytes[i]), absl::kZeroPad2));
+  }
+  return text;
+}
 
 }  // namespace
 
-absl::StatusOr<const Backend*> CudaBackend() {
+absl::StatusOr<const Backend*> CudaBackend(const std::string& uuid) {
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error != cudaSuccess || count == 0) {
@@ -196,6 +229,11 @@ absl::StatusOr<const Backend*> CudaBackend() {
     return absl::FailedPreconditionError(
         absl::StrCat(properties.name, " has compute capability ", properties.major, ".",
                      properties.minor, "; the kernels are compiled for 9.0 (H100, H200)"));
+  }
+  if (const std::string found = UuidOf(properties); !uuid.empty() && uuid != found) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "wanted GPU ", uuid, ", found ", found, " (", properties.name, ") as the first of ", count,
+        " that CUDA shows; CUDA_VISIBLE_DEVICES must name the one that is wanted"));
   }
   static const Cuda* const backend = new Cuda(properties.name);  // Never destroyed.
   return backend;

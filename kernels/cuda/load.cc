@@ -22,15 +22,15 @@ absl::StatusOr<Function*> Find(void* library, const char* name) {
 
 }  // namespace
 
-absl::StatusOr<CudaLibrary> LoadCuda() {
+absl::StatusOr<CudaLibrary> LoadCuda(const std::string& uuid) {
   void* const library = ::dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);  // Never closed.
   if (library == nullptr) {
     return absl::FailedPreconditionError(absl::StrCat("no CUDA: ", ::dlerror()));
   }
   CudaLibrary loaded;
-  ASSIGN_OR_RETURN(auto* const backend,
-                   Find<absl::StatusOr<const Backend*>()>(library, "TrainyardCudaBackend"));
-  ASSIGN_OR_RETURN(loaded.backend, backend());
+  ASSIGN_OR_RETURN(auto* const backend, Find<absl::StatusOr<const Backend*>(const std::string&)>(
+                                            library, "TrainyardCudaBackend"));
+  ASSIGN_OR_RETURN(loaded.backend, backend(uuid));
   ASSIGN_OR_RETURN(loaded.create_nccl_world,
                    (Find<std::unique_ptr<CollectiveWorld>(const NcclOptions&, Rendezvous&)>(
                        library, "TrainyardNcclWorld")));

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "kernels/collective/nccl.h"
@@ -17,7 +18,8 @@ struct CudaLibrary {
 };
 
 // FAILED_PRECONDITION, with the reason, where there is no GPU to use: built without CUDA, a library
-// of NVIDIA's is missing, no driver, no device, or one of another kind.
-absl::StatusOr<CudaLibrary> LoadCuda();
+// of NVIDIA's is missing, no driver, no device, one of another kind, or not the one with `uuid`
+// (CudaBackend).
+absl::StatusOr<CudaLibrary> LoadCuda(const std::string& uuid = "");
 
 }  // namespace trainyard

@@ -6,7 +6,9 @@
 
 namespace trainyard {
 
-extern "C" absl::StatusOr<const Backend*> TrainyardCudaBackend() { return CudaBackend(); }
+extern "C" absl::StatusOr<const Backend*> TrainyardCudaBackend(const std::string& uuid) {
+  return CudaBackend(uuid);
+}
 
 extern "C" std::unique_ptr<CollectiveWorld> TrainyardNcclWorld(const NcclOptions& options,
                                                                Rendezvous& rendezvous) {

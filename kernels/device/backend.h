@@ -101,6 +101,10 @@ class Backend {
   // 256-byte aligned, zeroed. RESOURCE_EXHAUSTED when it does not fit. Only while preparing, never
   // within a step.
   virtual absl::StatusOr<Buffer> Allocate(size_t bytes) const = 0;
+  // Of this device, in bytes, what this process uses: on a CPU the most that was ever resident; on
+  // a GPU what is free no more since it was opened, so tensors, scratch and what NVIDIA's libraries
+  // took, but not CUDA's context, and what others took since where ranks share it.
+  virtual size_t MemoryInUse() const = 0;
 
   // Copies between host and this device's memory, in order with the kernels of `exec`. On return
   // the host's memory is free again, or has the data.

@@ -28,6 +28,7 @@ class GuardedBackend final : public Backend {
     return Buffer(whole + kGuard, bytes,
                   [](void* data) { std::free(static_cast<std::byte*>(data) - kGuard); });
   }
+  size_t MemoryInUse() const override { return total_; }
   void CopyToDevice(const Exec&, void* device, const void* host, size_t bytes) const override {
     std::memcpy(device, host, bytes);
   }

@@ -1,7 +1,5 @@
 #include "train/step/trainer.h"
 
-#include <sys/resource.h>
-
 #include <chrono>
 #include <cmath>
 #include <thread>
@@ -41,12 +39,6 @@ using SteadyTime = std::chrono::steady_clock::time_point;
 SteadyTime Now() { return std::chrono::steady_clock::now(); }
 double SecondsSince(SteadyTime begin) {
   return std::chrono::duration<double>(Now() - begin).count();
-}
-
-int64_t PeakMemoryBytes() {
-  rusage usage = {};
-  ::getrusage(RUSAGE_SELF, &usage);
-  return int64_t{usage.ru_maxrss} * 1024;
 }
 
 absl::Status OfField(absl::string_view field, const absl::Status& status) {
@@ -356,7 +348,7 @@ absl::StatusOr<StepRecord> RankTrainer::Step(int64_t step) {
   if (rank_.peak_flops) {
     record.mfu = record.model_flops / (record.seconds * double(world_.size()) * *rank_.peak_flops);
   }
-  record.memory_bytes = PeakMemoryBytes();
+  record.memory_bytes = int64_t(backend_.MemoryInUse());
   record.memory_planned_bytes = int64_t(executable().plan().total_bytes());
   return record;
 }

@@ -54,7 +54,7 @@ struct StepRecord {
   std::optional<double> load_balancing_loss;
   bool skipped = false;              // Not finite, twice: the update was not committed.
   double model_flops = 0;            // Of the global batch, convention exact.
-  int64_t memory_bytes = 0;          // Peak resident memory of this process.
+  int64_t memory_bytes = 0;          // Backend::MemoryInUse, after the step.
   int64_t memory_planned_bytes = 0;  // Of tensors, as planned.
   // This rank's, since the record before, validation and checkpoint included.
   std::vector<CollectiveUse> collectives;

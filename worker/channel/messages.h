@@ -62,12 +62,12 @@ struct Step {
   double checkpoint = 0;
   std::optional<double> mfu;
   std::optional<double> validation_loss;
-  std::optional<double> load_balancing_loss;    // Mean over layers, without its coefficient.
-  bool skipped = false;                         // Not finite: the update was not committed.
-  double model_flops = 0;                       // Of the whole global batch, convention exact.
-  uint64_t memory_bytes = 0;                    // Peak resident memory of this rank.
-  uint64_t memory_planned_bytes = 0;            // What planning predicted for tensors.
-  double time = 0;                              // Unix seconds at the end of the step.
+  std::optional<double> load_balancing_loss;  // Mean over layers, without its coefficient.
+  bool skipped = false;                       // Not finite: the update was not committed.
+  double model_flops = 0;                     // Of the whole global batch, convention exact.
+  uint64_t memory_bytes = 0;                  // Of its device, that it uses (Backend::MemoryInUse).
+  uint64_t memory_planned_bytes = 0;          // What planning predicted for tensors.
+  double time = 0;                            // Unix seconds at the end of the step.
   std::vector<CollectiveUse> collectives = {};  // Since the step before.
   std::optional<GpuReading> gpu = {};           // Of its device, by its worker.
 };

@@ -6,14 +6,14 @@
 
 namespace trainyard {
 
-absl::StatusOr<RankDevice> OpenDevice(DeviceKind kind) {
+absl::StatusOr<RankDevice> OpenDevice(DeviceKind kind, const std::string& uuid) {
   if (kind == DeviceKind::kCpu) return RankDevice{.backend = &CpuBackend()};
-  ASSIGN_OR_RETURN(const CudaLibrary cuda, LoadCuda());
+  ASSIGN_OR_RETURN(const CudaLibrary cuda, LoadCuda(uuid));
   return RankDevice{.backend = cuda.backend, .create_nccl_world = cuda.create_nccl_world};
 }
 
 absl::StatusOr<RankDevice> DeviceOf(const TrainerConfig& config, absl::string_view wanted) {
-  if (config.rank) return OpenDevice(config.rank->device_kind);
+  if (config.rank) return OpenDevice(config.rank->device_kind, config.rank->device_uuid);
   if (wanted == "cpu") return OpenDevice(DeviceKind::kCpu);
   if (wanted == "cuda") return OpenDevice(DeviceKind::kCuda);
   if (wanted != "auto") {

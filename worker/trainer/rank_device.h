@@ -2,6 +2,8 @@
 
 #pragma once
 
+#include <string>
+
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "kernels/cuda/load.h"
@@ -15,8 +17,8 @@ struct RankDevice {
   decltype(CudaLibrary::create_nccl_world) create_nccl_world = nullptr;  // Of a GPU.
 };
 
-// FAILED_PRECONDITION where it is not there (LoadCuda).
-absl::StatusOr<RankDevice> OpenDevice(DeviceKind kind);
+// FAILED_PRECONDITION where it is not there, or is not the GPU with `uuid` (LoadCuda).
+absl::StatusOr<RankDevice> OpenDevice(DeviceKind kind, const std::string& uuid = "");
 
 // What a config asks for; a job alone takes `wanted`: "cpu", "cuda", or "auto", which is the GPU
 // where there is one and the job's precision runs there. INVALID_ARGUMENT for another word.

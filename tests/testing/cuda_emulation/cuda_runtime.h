@@ -43,7 +43,24 @@ extern uint3 threadIdx, blockIdx;
 extern dim3 blockDim, gridDim;
 constexpr int warpSize = 32;
 
+enum cudaError_t {
+  cudaSuccess,
+  cudaErrorInvalidValue,
+  cudaErrorMemoryAllocation,
+  cudaErrorNotReady,
+  cudaErrorNoDevice,
+  cudaErrorLaunchFailure,
+};
+
 namespace cuda_emulation {
+
+// From now on a trap is as on a device: the kernel ends, nothing of any stream runs any more, and
+// calls return cudaErrorLaunchFailure, beginning with the one after the launch, to the end of the
+// process. Else a trap ends the process, with a message for death tests.
+void MakeTrapsErrors();
+
+// What calls return: cudaSuccess, until the device has failed.
+cudaError_t Outcome();
 
 // Of the running block; of any content at its start.
 std::byte* DynamicShared();
@@ -145,13 +162,6 @@ using cudaStream_t = struct CudaEmulationStream*;
 using cudaEvent_t = struct CudaEmulationEvent*;
 using cudaGraph_t = struct CudaEmulationGraph*;
 using cudaGraphExec_t = cudaGraph_t;
-enum cudaError_t {
-  cudaSuccess,
-  cudaErrorInvalidValue,
-  cudaErrorMemoryAllocation,
-  cudaErrorNotReady,
-  cudaErrorNoDevice,
-};
 enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice };
 enum { cudaStreamDefault, cudaStreamNonBlocking };
 enum { cudaEventDefault = 0, cudaEventDisableTiming = 2 };
@@ -166,6 +176,9 @@ struct cudaDeviceProp {
   char name[256];
   size_t totalGlobalMem;
   int major, minor, multiProcessorCount;
+  struct {
+    char bytes[16];
+  } uuid;
 };
 
 const char* cudaGetErrorString(cudaError_t error);
@@ -187,14 +200,14 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph);
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end);
 
-inline cudaError_t cudaGetLastError() { return cudaSuccess; }
-inline cudaError_t cudaGetDeviceCount(int* count) { return *count = 1, cudaSuccess; }
+inline cudaError_t cudaGetLastError() { return cuda_emulation::Outcome(); }
+inline cudaError_t cudaGetDeviceCount(int* count) { return *count = 1, cuda_emulation::Outcome(); }
 inline cudaError_t cudaSetDevice(int device) {
-  return device == 0 ? cudaSuccess : cudaErrorInvalidValue;
+  return device == 0 ? cuda_emulation::Outcome() : cudaErrorInvalidValue;
 }
 inline cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t) {
   cuda_emulation::Enqueue([=] { std::memset(to, value, bytes); });
-  return cudaSuccess;
+  return cuda_emulation::Outcome();
 }
 inline cudaError_t cudaMemset(void* to, int value, size_t bytes) {
   return cudaMemsetAsync(to, value, bytes, nullptr);
@@ -209,7 +222,7 @@ inline cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from
                    static_cast<const std::byte*>(from) + row * from_pitch, width);
     }
   });
-  return cudaSuccess;
+  return cuda_emulation::Outcome();
 }
 inline cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
                                    cudaStream_t stream) {
@@ -217,24 +230,25 @@ inline cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cud
 }
 inline cudaError_t cudaStreamSynchronize(cudaStream_t) {
   cuda_emulation::CheckNoCapture("a wait for the device");
-  return cudaSuccess;
+  return cuda_emulation::Outcome();
 }
 inline cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned = 0) {
-  return cudaSuccess;
+  return cuda_emulation::Outcome();
 }
-inline cudaError_t cudaEventQuery(cudaEvent_t) { return cudaSuccess; }
-inline cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaSuccess; }
+inline cudaError_t cudaEventQuery(cudaEvent_t) { return cuda_emulation::Outcome(); }
+inline cudaError_t cudaEventSynchronize(cudaEvent_t) { return cuda_emulation::Outcome(); }
 template <typename F>
 cudaError_t cudaFuncSetAttribute(F*, cudaFuncAttribute, int) {
-  return cudaSuccess;
+  return cuda_emulation::Outcome();
 }
 
 template <typename... Parameters, typename... Args>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
                                const Args&... args) {
+  const cudaError_t before = cuda_emulation::Outcome();
   cuda_emulation::Enqueue([config = *config, kernel, given = std::tuple<Parameters...>(args...)] {
     cuda_emulation::Run(config.gridDim, config.blockDim, config.dynamicSmemBytes,
                         [&] { std::apply(kernel, given); });
   });
-  return cudaSuccess;
+  return before;
 }

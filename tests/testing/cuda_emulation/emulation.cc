@@ -1,9 +1,11 @@
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <iostream>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "common/check.h"
@@ -90,12 +92,22 @@ struct Machine {
   const std::function<void()>* kernel = nullptr;
   Fiber* running = nullptr;
   void* scheduler = nullptr;  // The top of its stack.
+  bool trapped = false;       // The kernel.
   uint64_t launches = 0;
 };
 
 Machine& machine() {
   static Machine machine;
   return machine;
+}
+
+struct Device {
+  std::atomic<bool> survives_traps = false, failed = false;
+};
+
+Device& TheDevice() {
+  static Device device;
+  return device;
 }
 
 int Index(const uint3& thread) {
@@ -155,6 +167,7 @@ void RunBlock() {
       m.running = &fiber;
       threadIdx = fiber.thread;
       CudaEmulationSwitch(&m.scheduler, fiber.top);
+      if (m.trapped) return m.fibers.clear();  // In the middle of the kernel.
     }
     if (!ran && m.block.waiting > 0 && m.block.waiting >= m.alive) {
       m.block.waiting = 0;  // The others have ended.
@@ -230,8 +243,14 @@ void Run(dim3 grid, dim3 block, size_t shared, const std::function<void()>& kern
     const uint64_t n = m.launches % 2 == 0 ? i : blocks - 1 - i;
     blockIdx = {unsigned(n % grid.x), unsigned(n / grid.x % grid.y), unsigned(n / grid.x / grid.y)};
     RunBlock();
+    if (m.trapped) break;
   }
+  if (std::exchange(m.trapped, false)) TheDevice().failed = true;
 }
+
+void MakeTrapsErrors() { TheDevice().survives_traps = true; }
+
+cudaError_t Outcome() { return TheDevice().failed ? cudaErrorLaunchFailure : cudaSuccess; }
 
 }  // namespace cuda_emulation
 
@@ -263,5 +282,8 @@ unsigned __ballot_sync(unsigned mask, int predicate) {
 
 void __trap() {
   std::cerr << "trap in thread " << threadIdx.x << " of block " << blockIdx.x << '\n';
-  std::abort();
+  if (!cuda_emulation::TheDevice().survives_traps) std::abort();
+  machine().trapped = true;
+  cuda_emulation::Leave();
+  std::abort();  // Nobody comes back.
 }

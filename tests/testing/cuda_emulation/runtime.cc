@@ -40,6 +40,12 @@ class DeviceMemory {
     ::munmap(data, found->second);
     sizes_.erase(found);
   }
+  size_t allocated() {
+    const std::lock_guard lock(mutex_);
+    size_t bytes = 0;
+    for (const auto& [data, size] : sizes_) bytes += size;
+    return bytes;
+  }
   void Open() {
     const std::lock_guard lock(mutex_);
     if (users_++ == 0) Protect(kOpen);
@@ -78,6 +84,7 @@ void FreeOnDevice(void* data) { TheDeviceMemory().Free(data); }
 
 void Enqueue(std::function<void()> work) {
   if (Captured() != nullptr) return Captured()->work.push_back(std::move(work));
+  if (Outcome() != cudaSuccess) return;
   TheDeviceMemory().Open();
   work();
   TheDeviceMemory().Close();
@@ -90,32 +97,36 @@ void CheckNoCapture(const char* what) {
 }  // namespace cuda_emulation
 
 using cuda_emulation::CheckNoCapture;
+using cuda_emulation::Outcome;
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t, cudaStreamCaptureMode) {
   CheckNoCapture("another capture");
+  if (Outcome() != cudaSuccess) return Outcome();
   cuda_emulation::Captured() = new CudaEmulationGraph;
-  return cudaSuccess;
+  return Outcome();
 }
 
 cudaError_t cudaStreamEndCapture(cudaStream_t, cudaGraph_t* graph) {
   *graph = std::exchange(cuda_emulation::Captured(), nullptr);
-  return cudaSuccess;
+  return Outcome();
 }
 
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long) {
+  if (Outcome() != cudaSuccess) return Outcome();
   *exec = new CudaEmulationGraph(*graph);
-  return cudaSuccess;
+  return Outcome();
 }
 
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t) {
   CheckNoCapture("a graph");
+  const cudaError_t before = Outcome();
   for (const auto& work : exec->work) cuda_emulation::Enqueue(work);
-  return cudaSuccess;
+  return before;
 }
 
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
   delete graph;
-  return cudaSuccess;
+  return Outcome();
 }
 
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) { return cudaGraphDestroy(exec); }
@@ -136,24 +147,28 @@ const char* cudaGetErrorString(cudaError_t error) {
       return "device not ready";
     case cudaErrorNoDevice:
       return "no CUDA-capable device is detected";
+    case cudaErrorLaunchFailure:
+      return "unspecified launch failure";
   }
   return "?";
 }
 
 cudaError_t cudaMalloc(void** data, size_t bytes) {
   CheckNoCapture("an allocation");
+  if (Outcome() != cudaSuccess) return Outcome();
   *data = cuda_emulation::AllocateOnDevice(bytes);
   return *data == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
 }
 
 cudaError_t cudaFree(void* data) {
   if (data != nullptr) cuda_emulation::FreeOnDevice(data);
-  return cudaSuccess;
+  return Outcome();
 }
 
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
-  *free = *total = size_t{8} << 30;
-  return cudaSuccess;
+  *total = size_t{8} << 30;
+  *free = *total - cuda_emulation::TheDeviceMemory().allocated();
+  return Outcome();
 }
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
@@ -161,29 +176,31 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
                  .totalGlobalMem = size_t{8} << 30,
                  .major = 9,
                  .minor = 0,
-                 .multiProcessorCount = 2};
-  return cudaSuccess;
+                 .multiProcessorCount = 2,
+                 .uuid = {{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, char(255)}}};
+  return Outcome();
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   *stream = nullptr;  // There is no other than the one.
-  return cudaSuccess;
+  return Outcome();
 }
-cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
+cudaError_t cudaStreamDestroy(cudaStream_t) { return Outcome(); }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  if (Outcome() != cudaSuccess) return Outcome();
   *event = new CudaEmulationEvent;
-  return cudaSuccess;
+  return Outcome();
 }
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
   delete event;
-  return cudaSuccess;
+  return Outcome();
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t) {
   event->time = std::chrono::steady_clock::now();
-  return cudaSuccess;
+  return Outcome();
 }
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
   *milliseconds = std::chrono::duration<float, std::milli>(end->time - begin->time).count();
-  return cudaSuccess;
+  return Outcome();
 }

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <limits>
 
+#include "tests/testing/guarded_backend.h"
 #include "tests/train/step/run_job.h"
 
 namespace trainyard {
@@ -197,6 +198,14 @@ TEST(Records, PhasesSumToTheStepOnEveryRank) {
       EXPECT_FALSE(r.mfu.has_value()) << "the peak is unknown";
     }
   }
+}
+
+TEST(Records, MemoryIsWhatTheDeviceSaysIsInUse) {
+  const testing::GuardedBackend backend;
+  const auto runs = RunJob(SixSteps(FreshDirectory("memory")), {.backend = &backend});
+  ASSERT_EQ(runs[0].records.size(), 6u);
+  EXPECT_EQ(runs[0].records[5].memory_bytes, int64_t(backend.total()));
+  EXPECT_GE(runs[0].records[5].memory_bytes, runs[0].records[5].memory_planned_bytes);
 }
 
 JobConfig TinyMoeJob(double aux_loss, bool in_turn) {

@@ -145,6 +145,7 @@ def main():
     check.machine()
     check.run("kernels", [binary / "cuda_kernels_test", "--gtest_brief=1"], 120, tests)
     check.run("training", [binary / "cuda_training_test", "--gtest_brief=1"], 120, tests)
+    check.run("fault", [binary / "cuda_fault_test", "--gtest_brief=1"], 60, tests)
     for case in (["gpt2-124m", 16, 1024], ["llama3.2-1b", 2, 4096], ["llama2-7b", 1, 4096]):
         needs = 120 if case[0] == "llama2-7b" else 20
         if check.memory_gib() < needs:

@@ -1,9 +1,12 @@
 #include "models/program/executable.h"
 
 #include <algorithm>
+#include <atomic>
 #include <optional>
+#include <span>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/check.h"
 #include "common/status_macros.h"
 #include "models/program/binder.h"
@@ -192,6 +195,8 @@ struct Executable::State {
   std::optional<ProgramMemory> memory;  // Refers to `program`.
   std::map<ActionKey, BoundAction> bound;
   Timeline* timeline = nullptr;
+  std::span<const BoundInstance> given;  // To the compute stream, last: several as a graph.
+  std::atomic<const Instance*> communicating = nullptr;  // Under way there, or what failed.
   StreamAndWindows communication;  // Last, so that its thread ends before what it runs.
 
   void Bind(const CollectiveTable& collectives);
@@ -267,6 +272,7 @@ void Executable::State::Run(const ActionKey& key, const BoundAction& action, Seg
     return run();
   }
   if (segment.graph == nullptr) segment.graph = backend.Capture(exec, run);
+  given = std::span(action.instances).subspan(segment.begin, segment.end - segment.begin);
   segment.graph->Launch(exec);
 }
 
@@ -278,6 +284,7 @@ void Executable::State::RunInstance(const ActionKey& key, const BoundInstance& b
     });
   }
   if (instance->stream == Stream::kCompute) {
+    given = {&bound, 1};
     return Timeline::Note(timeline, Track::kCompute, SpanOf(*instance, key), [&] { call(exec); });
   }
   const CommunicationStream::Ticket ticket = communication.stream->Post(call);
@@ -291,8 +298,10 @@ Call Executable::State::BindCall(const BindContext& context, const ActionKey& ke
   const Instance& instance = program.instances[size_t(index)];
   Call call = instance.op->Bind(SlotBinder(context, key, index, instance.stream), instance);
   if (instance.stream == Stream::kCompute) return call;
-  return [this, call = std::move(call), span = SpanOf(instance, key)](Exec& on) {
+  return [this, &instance, call = std::move(call), span = SpanOf(instance, key)](Exec& on) {
+    communicating = &instance;
     Timeline::Note(timeline, Track::kCommunication, span, [&] { call(on); });
+    communicating = nullptr;
   };
 }
 
@@ -399,6 +408,21 @@ void Executable::set_wait_observer(WaitObserver* observer) {
   if (state_->communication.stream != nullptr) {
     state_->communication.stream->set_wait_observer(observer);
   }
+}
+
+std::string Executable::LastGiven() const {
+  const Program& program = state_->program;
+  const std::span<const BoundInstance> given = state_->given;
+  std::string text = absl::StrCat("rank ", program.mesh.rank, " of ", program.mesh.ranks());
+  if (!given.empty()) {
+    absl::StrAppend(&text, ", at or before ",
+                    given.size() == 1 ? "" : absl::StrCat("a graph of ", given.size(), " ops, to "),
+                    program.Describe(*given.back().instance));
+  }
+  if (const Instance* const communicating = state_->communicating) {
+    absl::StrAppend(&text, "; communicating ", program.Describe(*communicating));
+  }
+  return text;
 }
 
 const Program& Executable::program() const { return state_->program; }

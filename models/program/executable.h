@@ -14,7 +14,8 @@
 // Not thread-safe. Instances of the communication stream run on one thread of the executable's own,
 // in the order in which they were posted; their communicators belong to that thread. Other
 // instances wait for them where they say so (Instance::awaits, ZeRO FULL's fetches, and all of
-// kOptimizer at its start): that is where a DeviceError of theirs is thrown.
+// kOptimizer at its start): that is where a DeviceError of theirs is thrown. A device that works
+// beside the host has its errors thrown by a later call: LastGiven() is what can be said then.
 
 #pragma once
 
@@ -99,6 +100,10 @@ class Executable {
   Timeline* timeline() const;
   // Told whenever the compute stream stands still for the communication stream; null: nobody.
   void set_wait_observer(WaitObserver* observer);
+
+  // For people, of a device that failed: this rank, what the device was given last, which may be
+  // later than what failed, and what communication is or failed at.
+  std::string LastGiven() const;
 
   const Program& program() const;
   const MemoryPlan& plan() const;

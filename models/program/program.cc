@@ -150,7 +150,7 @@ Cost Op::CostOf(const Program& program, const Instance& instance) const {
   return cost;
 }
 
-std::string Program::Dump() const {
+std::string Program::Describe(const Instance& instance) const {
   std::ostringstream out;
   // `marked`: which of them are overwritten.
   const auto values_of = [&](const std::vector<Value>& list, const auto& marked) {
@@ -159,23 +159,26 @@ std::string Program::Dump() const {
           << ' ' << info(list[size_t(i)]);
     }
   };
-  for (const Instance& instance : instances) {
-    out << Name(instance.list) << " block " << instance.block << ' ' << instance.label << ": ";
-    values_of(instance.outputs, [](int) { return false; });
-    out << (instance.outputs.empty() ? "" : " = ") << instance.op->name() << '(';
-    values_of(instance.inputs, [&](int i) { return instance.op->Overwrites(i); });
-    out << ')';
-    if (const std::string attributes = instance.op->attributes(); !attributes.empty()) {
-      out << " {" << attributes << '}';
-    }
-    if (instance.stream == Stream::kCommunication) out << " on the communication stream";
-    if (instance.when == When::kLastMicroBatch) out << ", last micro-batch";
-    if (instance.when == When::kValidation) out << ", validation";
-    if (instance.awaits != Instance::kNoEvent) out << ", awaits " << instance.awaits;
-    if (instance.signals != Instance::kNoEvent) out << ", signals " << instance.signals;
-    out << '\n';
+  out << Name(instance.list) << " block " << instance.block << ' ' << instance.label << ": ";
+  values_of(instance.outputs, [](int) { return false; });
+  out << (instance.outputs.empty() ? "" : " = ") << instance.op->name() << '(';
+  values_of(instance.inputs, [&](int i) { return instance.op->Overwrites(i); });
+  out << ')';
+  if (const std::string attributes = instance.op->attributes(); !attributes.empty()) {
+    out << " {" << attributes << '}';
   }
+  if (instance.stream == Stream::kCommunication) out << " on the communication stream";
+  if (instance.when == When::kLastMicroBatch) out << ", last micro-batch";
+  if (instance.when == When::kValidation) out << ", validation";
+  if (instance.awaits != Instance::kNoEvent) out << ", awaits " << instance.awaits;
+  if (instance.signals != Instance::kNoEvent) out << ", signals " << instance.signals;
   return out.str();
+}
+
+std::string Program::Dump() const {
+  std::string dump;
+  for (const Instance& instance : instances) dump += Describe(instance) + '\n';
+  return dump;
 }
 
 }  // namespace trainyard

@@ -173,7 +173,9 @@ struct Program {
   // FLOPs and bytes of this rank's instances of one list, as a training step replays it.
   Cost CostOf(List list) const;
 
-  // One line an instance: list, block, op, label, outputs, inputs.
+  // One line: list, block, label, outputs, op, inputs.
+  std::string Describe(const Instance& instance) const;
+  // All instances, a line each.
   std::string Dump() const;
 };
 

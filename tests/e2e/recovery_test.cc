@@ -5,6 +5,7 @@
 
 #include <gmock/gmock.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -12,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/files.h"
 #include "tests/e2e/service.h"
 
 namespace trainyard::testing {
@@ -147,6 +149,41 @@ TEST(Hang, ARankThatIsStoppedIsFoundNamedAndRunAgain) {
   const std::string events = service.Trainyard({"events", id}).output;
   EXPECT_THAT(events, ::testing::ContainsRegex("rank 1 on [^ ]+ .*hung: no progress for"));
   EXPECT_THAT(events, ::testing::Not(::testing::HasSubstr("rank 0 hung")));
+}
+
+// A trainer whose rank 1 finds its device failed, the first time it is run. No spec can ask for
+// that.
+std::string FaultyTrainer() {
+  const std::string path = absl::StrCat(::testing::TempDir(), "/faulty-trainer-", ::getpid());
+  EXPECT_TRUE(WriteFileAtomic(
+                  path, absl::StrCat("#!/bin/sh\n"
+                                     "if grep -qs '\"rank\": 1,' \"$1\" && mkdir \"",
+                                     path, ".used\"; then\n",
+                                     "  set -- \"$@\" --fault device:100\n"
+                                     "fi 2>/dev/null\n"
+                                     "exec ",
+                                     std::getenv("TRAINYARD_BIN"), "/trainyard-trainer \"$@\"\n"))
+                  .ok());
+  std::filesystem::permissions(path, std::filesystem::perms::owner_all);
+  return path;
+}
+
+TEST(DeviceFault, IsReportedWithWhatTheDeviceWasAtAndTheJobRecovers) {
+  const std::string trainer = FaultyTrainer();
+  Service service({.devices_per_worker = 2, .worker_flags = {"--trainer", trainer}});
+  const std::string id = service.Submit(Job("disturbed"));
+  EXPECT_EQ(service.WaitForEnd(id), "SUCCEEDED");
+  EXPECT_EQ(service.Job(id).at("restarts"), 1);
+  const std::string events = service.Trainyard({"events", id}).output;
+  EXPECT_THAT(events, ::testing::ContainsRegex(
+                          "rank 1 on [^ ]+ .*had a device error: cpu: a fault that was asked for; "
+                          "rank 1 of 2, at or before optimizer block [0-9]+ "));
+  EXPECT_THAT(events, ::testing::HasSubstr("resuming from the checkpoint of step 80"));
+  const std::string peaceful = service.Submit(Job("undisturbed"));
+  EXPECT_EQ(service.WaitForEnd(peaceful), "SUCCEEDED");
+  EXPECT_EQ(service.Job(peaceful).at("restarts"), 0);
+  EXPECT_EQ(service.Digest("runs/disturbed"), service.Digest("runs/undisturbed"));
+  for (const char* made : {"", ".used"}) std::filesystem::remove(trainer + made);
 }
 
 TEST_F(Recovery, TheControllerIsKilledAndNoRankNotices) {

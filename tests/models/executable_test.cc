@@ -6,6 +6,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/collective/local.h"
 #include "tests/models/tiny.h"
@@ -194,6 +195,15 @@ TEST(ExecutableTest, AStepThatIsNotFiniteChangesNothing) {
   EXPECT_NE(Weights(*executable), before);
 }
 
+std::string LastOf(const Executable& executable, List list) {
+  const Program& program = executable.program();
+  std::string last;
+  for (const Instance& instance : program.instances) {
+    if (instance.list == list) last = program.Describe(instance);
+  }
+  return last;
+}
+
 TEST(ExecutableTest, ALostPeerSurfacesAtTheWait) {
   LocalWorld world(2);
   const auto gradients = *world.world(0).Group("gradients", {0, 1});
@@ -203,7 +213,14 @@ TEST(ExecutableTest, ALostPeerSurfacesAtTheWait) {
                                {{{Stream::kCommunication, Axis::kData}, gradients.get()},
                                 {{Stream::kCompute, Axis::kData}, scalars.get()}});
   world.world(1).Abort();
+  EXPECT_EQ(executable->LastGiven(),
+            "rank 0 of 2, at or before " + LastOf(*executable, List::kPrepare));
   EXPECT_THROW(Step(*executable, {0, 1, 2, 1}, 1), DeviceError);
+  EXPECT_THAT(
+      executable->LastGiven(),
+      ::testing::ContainsRegex("^rank 0 of 2, at or before optimizer block .*; communicating "
+                               "backward_weight block [0-9]+ .*reduce_bucket.* on the "
+                               "communication stream, last micro-batch$"));
 }
 
 // A backend without memory: sizes come with the refusal.
@@ -213,6 +230,7 @@ class FullBackend final : public Backend {
   absl::StatusOr<Buffer> Allocate(size_t) const override {
     return absl::ResourceExhaustedError("no memory left");
   }
+  size_t MemoryInUse() const override { return 0; }
   void CopyToDevice(const Exec&, void*, const void*, size_t) const override {}
   void CopyToHost(const Exec&, void*, const void*, size_t) const override {}
   void Synchronize(const Exec&) const override {}

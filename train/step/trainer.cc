@@ -85,9 +85,24 @@ class RankTrainer final : public Trainer {
   absl::Status Load();
   Collective& everyone() { return *everyone_; }
 
-  absl::StatusOr<TrainingResult> Run() override;
+  // Runs `body`, of all that uses the device. Whoever catches a DeviceError finds no executable
+  // any more: what that knows of it is put into the message here. Ends this rank's communication,
+  // for which destructors would wait.
+  template <typename Body>
+  auto Explaining(const Body& body) {
+    try {
+      return body();
+    } catch (const DeviceError& error) {
+      world_.Abort();
+      throw DeviceError(error.kind, absl::StrCat(error.what(), "; ", executable().LastGiven()));
+    }
+  }
+  absl::StatusOr<TrainingResult> Run() override {
+    return Explaining([this] { return RunSteps(); });
+  }
 
  private:
+  absl::StatusOr<TrainingResult> RunSteps();
   absl::Status OpenDataset();
   CheckpointLayout Written() const;
   // Under the service only recorded checkpoints resume a job; without any it starts afresh.
@@ -283,7 +298,7 @@ absl::Status RankTrainer::Load() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<TrainingResult> RankTrainer::Run() {
+absl::StatusOr<TrainingResult> RankTrainer::RunSteps() {
   if (callbacks_.ready) callbacks_.ready({.step = step_, .refused = refused_});
   TrainingResult result;
   result.step = step_;
@@ -480,7 +495,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const JobConfig& job,
         &RankTrainer::ShareCheckpointDirectory, &RankTrainer::MakeProfiler}) {
     RETURN_IF_ERROR(AgreeOnStatus(trainer->everyone(), ((*trainer).*step)()));
   }
-  RETURN_IF_ERROR(trainer->Load());
+  RETURN_IF_ERROR(trainer->Explaining([&] { return trainer->Load(); }));
   return trainer;
 }
 

@@ -10,6 +10,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
 #include <iostream>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -22,6 +23,7 @@
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "common/text.h"
+#include "kernels/device/fault.h"
 #include "kernels/matrix_rate.h"
 #include "train/config/resolve_model.h"
 #include "train/config/validate.h"
@@ -126,27 +128,31 @@ absl::Status ReadConfig(const std::string& path, TrainerConfig& config) {
 
 // Failures for tests: what a flag "KIND:STEP" says shall happen at that step. Only the command line
 // can ask for one, which a worker does not do: no job spec can.
-using Fault = std::function<void(int64_t step, int attempt, StepState& state)>;
+using Fault = std::function<void(const Backend&, int64_t step, int attempt, StepState& state)>;
 
 absl::StatusOr<Fault> ParseFault(const std::string& flag) {
   if (flag.empty()) return Fault();
   const size_t colon = flag.find(':');
   const std::string kind = flag.substr(0, colon);
   const int64_t at = colon == std::string::npos ? 0 : std::atoll(flag.c_str() + colon + 1);
-  const bool known =
-      kind == "kill" || kind == "exit" || kind == "hang" || kind == "nan" || kind == "nan-once";
+  const bool known = kind == "kill" || kind == "exit" || kind == "hang" || kind == "device" ||
+                     kind == "nan" || kind == "nan-once";
   if (at < 1 || !known) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "--fault: wanted kill, exit, hang, nan or nan-once, a colon and a step from 1; "
+        "--fault: wanted kill, exit, hang, device, nan or nan-once, a colon and a step from 1; "
         "found '",
         flag, "'"));
   }
-  return Fault([kind, at](int64_t step, int attempt, StepState& state) {
+  return Fault([kind, at](const Backend& backend, int64_t step, int attempt, StepState& state) {
     if (step != at) return;
     if (kind == "kill") ::raise(SIGKILL);
     if (kind == "exit") ::_exit(7);
     if (kind == "hang") ::raise(SIGSTOP);
-    if (kind == "nan" || attempt == 0) {
+    if (kind == "device") {
+      Exec exec = backend.NewExec(1);
+      backend.kernel<FaultArgs>()(exec, {});
+    }
+    if (kind == "nan" || (kind == "nan-once" && attempt == 0)) {
       state.loss_scale = std::numeric_limits<double>::quiet_NaN();
     }
   });
@@ -154,11 +160,11 @@ absl::StatusOr<Fault> ParseFault(const std::string& flag) {
 
 ExitReport RunAndReport(const TrainerConfig& config, const Flags& flags, StopSignals& stop,
                         const Fault& fault) {
-  const RankProcessOptions options{.stop_requested = [&] { return stop.Received(); },
-                                   .before_attempt = fault};
+  RankProcessOptions options{.stop_requested = [&] { return stop.Received(); }};
   try {
     const auto device = DeviceOf(config, flags.device);
     if (!device.ok()) return ReportOf(device.status());
+    if (fault) options.before_attempt = std::bind_front(fault, std::cref(*device->backend));
     const auto result = RunRankProcess(config, *device, options);
     return result.ok() ? ReportOf(*result) : ReportOf(result.status());
   } catch (const DeviceError& error) {
@@ -210,7 +216,8 @@ int Main(int argc, char** argv) {
       ->check(CLI::Range(1, 1024));
   app.add_option("--device", flags.device,
                  "What a job alone computes on: cpu, cuda, or auto, a GPU where there is one");
-  app.add_option("--fault", flags.fault, "For tests: KIND:STEP, kinds kill exit hang nan nan-once");
+  app.add_option("--fault", flags.fault,
+                 "For tests: KIND:STEP, kinds kill exit hang device nan nan-once");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

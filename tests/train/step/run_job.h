@@ -46,11 +46,13 @@ struct RunOptions {
   bool resume = false;  // From the newest good checkpoint in the job's directory.
   std::function<int64_t(int rank)> memory_bytes = nullptr;  // Of each device.
   std::function<bool(int rank, int64_t finished_steps)> stop = nullptr;
+  std::function<void(int rank, const char* phase, int64_t step)> progress = nullptr;
   std::function<void(int rank, int64_t step, int attempt, StepState&)> before_attempt = nullptr;
 };
 
 struct RankRun {
   absl::Status status;  // Of Create or Run.
+  std::string thrown;   // The message of a DeviceError; empty: none.
   TrainingResult result;
   std::vector<StepRecord> records;
   std::vector<CheckpointRecord> checkpoints;
@@ -67,6 +69,10 @@ inline RankRun RunOneRank(const JobConfig& job, const RankConfig& rank, const Ru
       .checkpoint = [&](const CheckpointRecord& record) { run.checkpoints.push_back(record); },
       .stop_requested =
           [&] { return options.stop && options.stop(index, int64_t(run.records.size()) + 1); },
+      .progress =
+          [&](const char* phase, int64_t step) {
+            if (options.progress) options.progress(index, phase, step);
+          },
       .before_attempt =
           [&](int64_t step, int attempt, StepState& state) {
             if (options.before_attempt) options.before_attempt(index, step, attempt, state);
@@ -93,7 +99,7 @@ inline std::vector<RankRun> RunJob(JobConfig job, const RunOptions& options = {}
     rank.checkpoints = *found;
   }
   std::vector<RankRun> runs(size_t(options.ranks));
-  RunWorlds(options.ranks, [&](CollectiveWorld& world) {
+  const auto thrown = RunWorlds(options.ranks, [&](CollectiveWorld& world) {
     RankConfig mine = rank;
     mine.rank = world.rank();
     if (options.memory_bytes) mine.memory_bytes = options.memory_bytes(world.rank());
@@ -103,6 +109,7 @@ inline std::vector<RankRun> RunJob(JobConfig job, const RunOptions& options = {}
     }
     runs[size_t(world.rank())] = RunOneRank(job, mine, options, staged ? *staged : world);
   });
+  for (size_t i = 0; i < runs.size(); ++i) runs[i].thrown = thrown[i];
   return runs;
 }
 

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/log.h"
 
 namespace trainyard {
@@ -45,6 +46,27 @@ bool GpuTelemetry::Lost(uint32_t device) const {
   return device < states_.size() && absl::IsUnavailable(states_[device].status);
 }
 
+uint64_t GpuTelemetry::ReadSoon() {
+  const std::lock_guard lock(mutex_);
+  hurry_ = true;
+  wake_.notify_all();
+  return begun_ + 1;
+}
+
+bool GpuTelemetry::HasRead(uint64_t round) const {
+  const std::lock_guard lock(mutex_);
+  return ended_ >= round;
+}
+
+std::string GpuTelemetry::FreshXid(uint32_t device) const {
+  const std::lock_guard lock(mutex_);
+  if (device >= states_.size()) return "";
+  const State& state = states_[device];
+  if (RealClock().Now() - state.xid_time > kFresh) return "";
+  return absl::StrCat("XID ", state.xid, " at ",
+                      absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", state.xid_time, absl::UTCTimeZone()));
+}
+
 void GpuTelemetry::Run() {
   for (const Device& gpu : gpus_) {
     if (const absl::Status status = nvml_->WatchXids(gpu.gpu->index); !status.ok()) {
@@ -52,11 +74,16 @@ void GpuTelemetry::Run() {
     }
   }
   for (;;) {
+    std::unique_lock lock(mutex_);
+    hurry_ = false;
+    ++begun_;
+    lock.unlock();
     ReadAll();
     ReadXids();
-    std::unique_lock lock(mutex_);
-    const auto closing = [&] { return closing_; };
-    if (wake_.wait_for(lock, absl::ToChronoNanoseconds(interval_), closing)) return;
+    lock.lock();
+    ended_ = begun_;
+    wake_.wait_for(lock, absl::ToChronoNanoseconds(interval_), [&] { return closing_ || hurry_; });
+    if (closing_) return;
   }
 }
 
@@ -74,7 +101,9 @@ void GpuTelemetry::ReadAll() {
           read.ok() ? "gpu_read_again" : "gpu_not_read",
           {{"gpu", gpu.gpu->index}, {"uuid", gpu.gpu->uuid}, {"why", read.status().message()}});
     }
-    states_[i] = {std::move(reading), RealClock().Monotonic(), read.status()};
+    states_[i].reading = std::move(reading);
+    states_[i].read_at = RealClock().Monotonic();
+    states_[i].status = read.status();
   }
 }
 
@@ -83,11 +112,15 @@ void GpuTelemetry::ReadXids() {
     const absl::StatusOr<std::optional<GpuXid>> next = nvml_->NextXid();
     if (!next.ok() || !*next)
       return;  // An error of the set is one of its GPUs, which ReadAll says.
-    for (const Device& gpu : gpus_) {
+    for (size_t device = 0; device < gpus_.size(); ++device) {
+      const Device& gpu = gpus_[device];
       if (gpu.gpu->index != (*next)->index) continue;
       LogError("gpu_xid",
                {{"xid", (*next)->xid}, {"gpu", gpu.gpu->index}, {"uuid", gpu.gpu->uuid}});
       metrics_.XidHappened(gpu, (*next)->xid);
+      const std::lock_guard lock(mutex_);
+      states_[device].xid = (*next)->xid;
+      states_[device].xid_time = RealClock().Now();
     }
   }
 }

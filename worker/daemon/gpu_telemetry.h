@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -35,11 +36,23 @@ class GpuTelemetry {
   // Fell off the bus, or needs a reset, when it was last read.
   bool Lost(uint32_t device) const;
 
+  // Begins a round at once, and returns its number.
+  uint64_t ReadSoon();
+  bool HasRead(uint64_t round) const;
+  // The last XID error of the GPU that a finished round read, if it was less than kFresh ago: "XID
+  // 79 at 2026-11-22T10:00:00Z". Else empty. A rank that died may have died of it.
+  std::string FreshXid(uint32_t device) const;
+
  private:
+  // Above the patience with a rank that hangs after it.
+  static constexpr absl::Duration kFresh = absl::Minutes(15);
+
   struct State {
     std::optional<channel::GpuReading> reading = {};
     absl::Duration read_at = absl::ZeroDuration();  // On the monotonic clock.
     absl::Status status = {};                       // Of the last reading.
+    uint64_t xid = 0;                               // The last; 0: there was none.
+    absl::Time xid_time = absl::InfinitePast();
   };
 
   void Run();
@@ -52,7 +65,9 @@ class GpuTelemetry {
   const absl::Duration interval_;
 
   mutable std::mutex mutex_;
-  std::vector<State> states_;  // Guarded by mutex_, as is closing_. By device.
+  std::vector<State> states_;       // Guarded by mutex_, as is all below. By device.
+  uint64_t begun_ = 0, ended_ = 0;  // Rounds.
+  bool hurry_ = false;
   bool closing_ = false;
   std::condition_variable wake_;
   std::thread thread_;

@@ -1,6 +1,9 @@
 #include "worker/daemon/gpus.h"
 
 #include <algorithm>
+#include <future>
+#include <thread>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
@@ -94,9 +97,7 @@ void Log(const Device& device) {
                   {"peak", device.peak_flops.empty() ? "unknown, so there is no MFU" : "known"}});
 }
 
-}  // namespace
-
-absl::StatusOr<std::vector<Device>> GpuDevices(const GpuOptions& options) {
+absl::StatusOr<std::vector<Device>> Discover(const GpuOptions& options) {
   if (options.cuda_version == "none") {
     return absl::FailedPreconditionError(
         "this build has no kernels for GPUs: it was made where no "
@@ -124,6 +125,22 @@ absl::StatusOr<std::vector<Device>> GpuDevices(const GpuOptions& options) {
     Log(device);
   }
   return devices;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<Device>> GpuDevices(const GpuOptions& options) {
+  std::packaged_task<absl::StatusOr<std::vector<Device>>()> ask(
+      [options] { return Discover(options); });
+  auto answer = ask.get_future();
+  std::thread(std::move(ask)).detach();
+  if (answer.wait_for(absl::ToChronoNanoseconds(options.patience)) != std::future_status::ready) {
+    return absl::DeadlineExceededError(
+        absl::StrCat("NVML does not answer: asked for the GPUs, and waited ",
+                     absl::FormatDuration(options.patience),
+                     "; nvidia-smi will not, either, where one is stuck"));
+  }
+  return answer.get();
 }
 
 }  // namespace trainyard

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "worker/daemon/devices.h"
 #include "worker/daemon/nvml_adapter.h"
 
@@ -18,11 +19,14 @@ struct GpuOptions {
   std::optional<std::string> visible = {};
   std::string cuda_version;  // Of the toolkit built with; "none": this build has no kernels.
   std::string library = kNvmlLibrary;
+  // With NVML, which takes seconds a GPU whose driver starts, and for ever where one is stuck.
+  absl::Duration patience = absl::Minutes(1);
 };
 
 // In the order of NVML, or of `visible`; each is logged, with its reason if it is not offered.
 // Errors: NOT_FOUND without a driver; FAILED_PRECONDITION for a driver that is too old, a build
-// without CUDA, or where no GPU is left.
+// without CUDA, or where no GPU is left; DEADLINE_EXCEEDED where NVML does not answer: the thread
+// that asks it is left behind.
 absl::StatusOr<std::vector<Device>> GpuDevices(const GpuOptions& options);
 
 }  // namespace trainyard

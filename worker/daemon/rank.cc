@@ -34,6 +34,12 @@ absl::Status WriteText(const std::string& path, const std::string& text) {
   return absl::OkStatus();
 }
 
+// An end that an XID of its GPU may explain.
+bool MayBeOfTheDevice(ExitCause cause) {
+  return cause == ExitCause::kDeviceError || cause == ExitCause::kPeerLost ||
+         cause == ExitCause::kSignal || cause == ExitCause::kHung || cause == ExitCause::kOther;
+}
+
 uint64_t ReadPosition(const std::string& path) {
   uint64_t position = 0;
   const auto text = ReadFile(path, 64);
@@ -181,9 +187,10 @@ void Rank::KillWithDaemon() {
 void Rank::Poll(bool connected, absl::Duration elapsed) {
   if (phase_ == Phase::kRunning) PollLiveness(elapsed);
   if (phase_ == Phase::kRunning) PollProcess();
-  if (phase_ == Phase::kFinishing &&
-      (!greeted_ || shared_.clock.Monotonic() >= finish_by_.value_or(absl::ZeroDuration()))) {
+  if (phase_ == Phase::kFinishing && MayExit()) {
     if (connected) ForwardLog();  // Its last words are there when the exit is.
+    const std::string xid = xids_of_ > 0 ? shared_.options.gpus->FreshXid(device_) : "";
+    if (!xid.empty()) absl::StrAppend(&exit_.message, "; ", xid);
     Exited(std::move(exit_));
   }
   if (connected && !log_done_ && phase_ != Phase::kWaiting &&
@@ -191,6 +198,12 @@ void Rank::Poll(bool connected, absl::Duration elapsed) {
     next_log_ = shared_.clock.Monotonic() + kLogInterval;
     ForwardLog();
   }
+}
+
+// No longer than the grace: a channel may be silent, and NVML may block.
+bool Rank::MayExit() const {
+  if (shared_.clock.Monotonic() >= finish_by_.value_or(absl::ZeroDuration())) return true;
+  return !greeted_ && (xids_of_ == 0 || shared_.options.gpus->HasRead(xids_of_));
 }
 
 void Rank::PollLiveness(absl::Duration elapsed) {
@@ -234,6 +247,10 @@ void Rank::PollProcess() {
     exit_.cause = ExitCause::kStopped;
     exit_.message = "killed without a checkpoint";
   }
+  const bool by_order = kill_ordered_ && hung_.empty();
+  if (shared_.options.gpus != nullptr && !by_order && MayBeOfTheDevice(exit_.cause)) {
+    xids_of_ = shared_.options.gpus->ReadSoon();
+  }
   phase_ = Phase::kFinishing;
   finish_by_ = shared_.clock.Monotonic() + kChannelGrace;
 }
@@ -243,8 +260,8 @@ void Rank::Exited(RankExit exit) {
   phase_ = Phase::kExited;
   // So that a later daemon can say it again, also of a rank that never had a supervisor, or whose
   // supervisor does not know why it was killed.
-  const bool untold =
-      !hung_.empty() || directory_.Has(kEndedWithDaemon) || !directory_.Has("exit_report.json");
+  const bool untold = !hung_.empty() || xids_of_ > 0 || directory_.Has(kEndedWithDaemon) ||
+                      !directory_.Has("exit_report.json");
   if (untold && MakeDirectories(directory_.path()).ok()) {
     if (const absl::Status status = WriteExitReport(directory_.File("exit_report.json"), exit_);
         !status.ok()) {

@@ -32,8 +32,8 @@ struct DaemonOptions {
   std::string interface;                 // Address or device name for connections between ranks.
   std::vector<std::string> environment;  // Of the trainers: NAME=value.
   std::vector<Device> devices;
-  const GpuTelemetry* gpus = nullptr;  // Of the devices that are GPUs; null: there is none.
-  uint64_t log_file_bytes = 4 << 20;   // Of a rank's log, at most log_files such files are kept.
+  GpuTelemetry* gpus = nullptr;       // Of the devices that are GPUs; null: there is none.
+  uint64_t log_file_bytes = 4 << 20;  // Of a rank's log, at most log_files such files are kept.
   uint32_t log_files = 4;
   uint64_t spool_bytes = 256 << 20;  // Of a rank's steps; checkpoints have no bound.
   channel::Patience patience{};      // With ranks that make no progress.
@@ -107,6 +107,7 @@ class Rank {
   bool ReplayEarlierDaemon();
   void PollProcess();
   void PollLiveness(absl::Duration elapsed);
+  bool MayExit() const;
   void Exited(RankExit exit);  // No process of it is left.
   uint64_t ReportStep(const channel::Step& step);
   uint64_t ReportCheckpoint(const channel::Checkpoint& checkpoint);
@@ -128,6 +129,7 @@ class Rank {
   bool our_child_ = false;                   // To be reaped by us: not adopted.
   std::optional<absl::Duration> kill_at_;    // Then the supervisor itself is killed.
   std::optional<absl::Duration> finish_by_;  // Then a silent channel is no longer waited for.
+  uint64_t xids_of_ = 0;                     // The round of telemetry that sees what killed it.
 
   std::unique_ptr<channel::ChannelServer> channel_;
   bool greeted_ = false;

@@ -1,6 +1,8 @@
 // The library itself; fake_nvml.h says what it is for. Signatures are those of NVIDIA's NVML API
 // reference, written down here a second time, so that a wrong one shows.
 
+#include <unistd.h>
+
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -69,7 +71,10 @@ struct nvmlMemory_v2_t {
   unsigned long long total, reserved, free, used;
 };
 
-int nvmlInit_v2() { return Machine().value("init", kSuccess); }
+int nvmlInit_v2() {
+  while (Machine().value("stuck", false)) ::usleep(1000);
+  return Machine().value("init", kSuccess);
+}
 int nvmlShutdown() { return kSuccess; }
 
 const char* nvmlErrorString(int result) {

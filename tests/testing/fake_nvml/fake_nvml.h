@@ -5,7 +5,8 @@
 //    "xids": [{"gpu": 0, "xid": 79}, ...]}
 //
 // fake_nvml.cc has the fields; "error" is what every call about that GPU returns, and a field that
-// lacks is not supported by it. XIDs are appended as they happen.
+// lacks is not supported by it. XIDs are appended as they happen. While "stuck" is true, the
+// library does not start.
 
 #pragma once
 

@@ -26,11 +26,11 @@ class GpuTelemetryTest : public ::testing::Test {
  protected:
   GpuTelemetryTest() { SetFakeMachine(directory_.path(), machine_); }
 
-  void Start() {
+  void Start(absl::Duration interval = absl::Milliseconds(5)) {
     auto gpus = GpuDevices({.cuda_version = "13.0.48", .library = FakeNvmlLibrary()});
     auto nvml = Nvml::Open(FakeNvmlLibrary(), "13.0.48");
     ASSERT_TRUE(gpus.ok() && nvml.ok()) << gpus.status() << nvml.status();
-    telemetry_.emplace(*std::move(nvml), *std::move(gpus), metrics_, absl::Milliseconds(5));
+    telemetry_.emplace(*std::move(nvml), *std::move(gpus), metrics_, interval);
   }
   void Change(const std::function<void(json&)>& change) {
     change(machine_);
@@ -134,6 +134,33 @@ TEST_F(GpuTelemetryTest, AStepCarriesWhatTheGpuOfItsRankTold) {
   ASSERT_TRUE(heard.steps()[0].step.gpu.has_value());
   EXPECT_EQ(heard.steps()[0].step.gpu->power_watts, 250);
   EXPECT_TRUE(heard.Await({"job", 1, 0}, RankState::kExited));
+}
+
+// Between two rounds, and of the rank on that GPU alone.
+TEST_F(GpuTelemetryTest, ARankThatDiedIsToldWithTheXidOfItsGpu) {
+  Start(absl::Hours(1));
+  ASSERT_TRUE(WaitFor([&] { return telemetry_->HasRead(1); }));
+  WorkerMetrics metrics("host");
+  DaemonOptions options = TestOptions(directory_.path());
+  options.gpus = &*telemetry_;
+  const auto daemon = Daemon::Create(options, metrics);
+  ASSERT_TRUE(daemon.ok()) << daemon.status();
+  (*daemon)->Connected();
+  Listener heard((*daemon)->outbox());
+  Change([](json& machine) { machine["xids"] = {{{"gpu", 1}, {"xid", 79}}}; });
+  int jobs = 0;
+  const auto ends = [&](uint32_t rank, const std::string& report) {
+    StartOrder order = Order(absl::StrCat("job-", ++jobs), 1, {report});
+    order.ranks = {{rank, rank}};
+    order.world = 2;
+    (*daemon)->StartRanks(order);
+    const auto exited = heard.Await({order.job_id, 1, rank}, RankState::kExited);
+    return exited ? exited->exit.message : "";
+  };
+  EXPECT_THAT(ends(1, "report:device_error:broken"),
+              ::testing::MatchesRegex("broken; XID 79 at 20[0-9-]+T[0-9:]+Z"));
+  EXPECT_EQ(ends(0, "report:device_error:broken"), "broken");
+  EXPECT_EQ(ends(1, "report:bad_input:broken"), "broken");
 }
 
 }  // namespace

@@ -145,6 +145,17 @@ TEST_F(GpusTest, OfVisibleDevicesAloneInTheirOrder) {
             "no GPU to offer: NVML has 4, CUDA_VISIBLE_DEVICES leaves 0");
 }
 
+// Bug it must catch: a worker that never starts, for a driver that does not answer.
+TEST_F(GpusTest, OfANvmlThatDoesNotAnswerIsSaidSo) {
+  options_.patience = absl::Milliseconds(20);
+  json machine = FakeMachine(1);
+  machine["stuck"] = true;
+  EXPECT_THAT(Refusal(machine, absl::StatusCode::kDeadlineExceeded),
+              HasSubstr("NVML does not answer"));
+  options_.patience = absl::Minutes(1);
+  EXPECT_TRUE(Devices(FakeMachine(1)).ok());
+}
+
 TEST_F(GpusTest, TheirRanksShareTheCores) {
   options_.cores = 1;
   EXPECT_EQ(Devices(FakeMachine(8))->front().threads, 1u);

@@ -16,6 +16,7 @@
 
 #include "kernels/cuda/context.h"
 #include "kernels/cuda/cudnn_attention.h"
+#include "kernels/cuda/padded_attention.h"
 #include "kernels/device/attention_core.h"
 #include "kernels/device/device_error.h"
 
@@ -163,11 +164,11 @@ class Plans {
   std::map<Key, std::unique_ptr<Plan>> plans_;  // Null: there is none.
 };
 
+constexpr int64_t kTokens = 128;  // Sequences are whole tiles of these.
+
 bool Applies(const ConstTensor& qkv, const AttentionDims& dims) {
-  constexpr int64_t kRows = 128;
   const int64_t d = dims.head_dim;
-  return qkv.dtype == DType::kBF16 && d >= 64 && d <= 256 && d % 8 == 0 &&
-         dims.sequence % kRows == 0;
+  return qkv.dtype == DType::kBF16 && d >= 64 && d <= 256 && d % 8 == 0;
 }
 
 // Whether vectors of 16 bytes can be read: cuDNN takes that for granted.
@@ -193,6 +194,7 @@ bool Execute(Exec& exec, const Shape4& shape, Direction direction, const Pointer
 
 bool CudnnAttention(Exec& exec, const AttentionForwardArgs& args) {
   if (!Applies(args.qkv, args.dims)) return false;
+  if (args.dims.sequence % kTokens != 0) return PadSequences(exec, args, kTokens, CudnnAttention);
   const auto core = CoreOf<bf16>(args);
   const auto in = [](const bf16* data) { return const_cast<bf16*>(data); };
   return Execute(exec, {core.sequences, args.dims}, Direction::kForward,
@@ -205,6 +207,7 @@ bool CudnnAttention(Exec& exec, const AttentionForwardArgs& args) {
 
 bool CudnnAttention(Exec& exec, const AttentionBackwardArgs& args) {
   if (!Applies(args.qkv, args.dims)) return false;
+  if (args.dims.sequence % kTokens != 0) return PadSequences(exec, args, kTokens, CudnnAttention);
   const auto core = CoreOf<bf16>(args);
   const auto in = [](const auto* data) {
     return const_cast<void*>(static_cast<const void*>(data));

@@ -27,6 +27,7 @@ set(TRAINYARD_CUDA_SOURCES
   load_balance.cu
   matmul_adapter.cc
   matmul_bias.cu
+  padded_attention.cu
   positions.cu
   random_normal.cu
   rms_norm.cu

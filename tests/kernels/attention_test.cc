@@ -173,6 +173,38 @@ TEST(Attention, ThreadsDoNotChangeBits) {
   EXPECT_EQ(one.dqkv.v, three.dqkv.v);
 }
 
+// What is kept between calls has no part in a result: the first call here fills it with NaN. The
+// lengths are about those of which cuDNN takes whole tiles, with groups of heads.
+TEST(Attention, NothingOfAnEarlierCallIsLeft) {
+  for (const int64_t sequence : {127, 128, 129, 200, 384}) {
+    const Size size = {2, sequence, 4, 2, 64};
+    SCOPED_TRACE(sequence);
+    const auto exact = RoundedTo<bf16>(Normal<double>({size.rows(), size.width()}, 1));
+    const auto exact_dout = RoundedTo<bf16>(Normal<double>({size.rows(), 256}, 2));
+    auto qkv = Poison<bf16>(exact.shape), dout = Poison<bf16>(exact_dout.shape);
+    Outputs<bf16> got;
+    Exec exec = TestedBackend().NewExec(2);
+    for (const bool poisoned : {true, false}) {
+      if (!poisoned) qkv = Converted<bf16>(exact), dout = Converted<bf16>(exact_dout);
+      got = {Poison<bf16>(dout.shape), Poison<bf16>(qkv.shape), Poison<float>({2, 4, sequence})};
+      TestedBackend().kernel<AttentionForwardArgs>()(
+          exec, {.qkv = qkv, .dims = size.dims(), .out = got.out, .lse = got.lse});
+      TestedBackend().kernel<AttentionBackwardArgs>()(exec, {.qkv = qkv,
+                                                             .out = got.out,
+                                                             .lse = got.lse,
+                                                             .dout = dout,
+                                                             .dims = size.dims(),
+                                                             .dqkv = got.dqkv});
+      TestedBackend().Synchronize(exec);
+    }
+    const auto want = Compute<double>(exact, exact_dout, size);
+    const int64_t reduction = 2 * sequence + 64;
+    ExpectClose(Converted<double>(got.out).v, want.out.v, Tolerance(DType::kBF16, reduction));
+    ExpectClose(Converted<double>(got.lse).v, want.lse.v, Tolerance(DType::kF32, reduction));
+    ExpectClose(Converted<double>(got.dqkv).v, want.dqkv.v, Tolerance(DType::kBF16, reduction));
+  }
+}
+
 TEST(AttentionDeathTest, NamesTheArgumentThatIsWrong) {
   const Size size = {1, 4, 2, 1, 8};
   auto qkv = Zeros<float>({4, size.width()}), out = Zeros<float>({4, 15});

@@ -1,0 +1,130 @@
+#include <map>
+#include <tuple>
+#include <vector>
+
+#include "kernels/cuda/context.h"
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/padded_attention.h"
+
+namespace trainyard::cuda {
+namespace {
+
+// The padded tensors of one kind of call, in the order in which it asks for them.
+struct Kind {
+  std::vector<void*> memory;
+  Kind() = default;
+  Kind(const Kind&) = delete;
+  ~Kind() {
+    for (void* data : memory) cudaFree(data);
+  }
+};
+
+struct Kinds {
+  using Key = std::tuple<bool, int64_t, int64_t, int64_t>;  // Backward, tokens, S, columns of qkv.
+  std::map<Key, Kind> by_shape;
+};
+
+class Padding {
+ public:
+  Padding(Exec& exec, const ConstTensor& qkv, const AttentionDims& dims, int64_t tokens)
+      : exec_(exec), qkv_(qkv), dims_(dims), padded_(dims) {
+    padded_.sequence = CeilDiv(dims.sequence, tokens) * tokens;
+  }
+
+  bool applies() const {
+    constexpr size_t kLongestRow = (size_t{1} << 31) - 1;
+    return padded_.sequence <= 2 * dims_.sequence &&
+           size_t(padded_.sequence * qkv_.shape.back()) * SizeOf(qkv_.dtype) <= kLongestRow;
+  }
+  const AttentionDims& dims() const { return padded_; }
+
+  void Begin(bool backward) {
+    kind_ = &Kept<Kinds>(exec_)
+                 .by_shape[{backward, qkv_.shape.rows(), dims_.sequence, qkv_.shape.back()}];
+  }
+
+  // What stands for a tensor with `width` elements a token: zero but for what is copied there.
+  Tensor Of(const ConstTensor& tensor, int64_t width) {
+    Tensor padded;
+    padded.dtype = tensor.dtype;
+    padded.shape = {Runs(tensor, width) * padded_.sequence, width};
+    if (next_ == kind_->memory.size()) {
+      void* data = nullptr;
+      ThrowIfError(cudaMalloc(&data, padded.bytes()), "memory of padded attention");
+      kind_->memory.push_back(data);
+      ThrowIfError(cudaMemsetAsync(data, 0, padded.bytes(), StreamOf(exec_)), "padded attention");
+    }
+    padded.data = kind_->memory[next_++];
+    return padded;
+  }
+  Tensor CopyOf(const ConstTensor& tensor, int64_t width) {
+    const Tensor padded = Of(tensor, width);
+    Copy(padded.data, padded_.sequence, tensor.data, dims_.sequence, {tensor, width});
+    return padded;
+  }
+  void CopyBack(const Tensor& tensor, int64_t width, const Tensor& padded) {
+    Copy(tensor.data, dims_.sequence, padded.data, padded_.sequence, {tensor, width});
+  }
+
+ private:
+  struct Rows {
+    ConstTensor tensor;
+    int64_t width;
+  };
+
+  // Sequences, or, of what is stored by head, heads of sequences.
+  int64_t Runs(const ConstTensor& tensor, int64_t width) const {
+    return tensor.elements() / (dims_.sequence * width);
+  }
+  void Copy(void* to, int64_t to_tokens, const void* from, int64_t from_tokens, const Rows& rows) {
+    const size_t token = size_t(rows.width) * SizeOf(rows.tensor.dtype);
+    ThrowIfError(
+        cudaMemcpy2DAsync(to, size_t(to_tokens) * token, from, size_t(from_tokens) * token,
+                          size_t(dims_.sequence) * token, size_t(Runs(rows.tensor, rows.width)),
+                          cudaMemcpyDeviceToDevice, StreamOf(exec_)),
+        "padded attention");
+  }
+
+  Exec& exec_;
+  const ConstTensor qkv_;
+  const AttentionDims dims_;
+  AttentionDims padded_;
+  Kind* kind_ = nullptr;
+  size_t next_ = 0;
+};
+
+}  // namespace
+
+bool PadSequences(Exec& exec, const AttentionForwardArgs& args, int64_t tokens,
+                  Attempt<AttentionForwardArgs> attention) {
+  Padding padding(exec, args.qkv, args.dims, tokens);
+  if (!padding.applies()) return false;
+  padding.Begin(false);
+  const int64_t packed = args.qkv.shape.back(), width = args.out.shape.back();
+  const Tensor qkv = padding.CopyOf(args.qkv, packed);
+  const Tensor out = padding.Of(args.out, width);
+  const Tensor lse = padding.Of(args.lse, 1);
+  if (!attention(exec, {.qkv = qkv, .dims = padding.dims(), .out = out, .lse = lse})) return false;
+  padding.CopyBack(args.out, width, out);
+  padding.CopyBack(args.lse, 1, lse);
+  return true;
+}
+
+bool PadSequences(Exec& exec, const AttentionBackwardArgs& args, int64_t tokens,
+                  Attempt<AttentionBackwardArgs> attention) {
+  Padding padding(exec, args.qkv, args.dims, tokens);
+  if (!padding.applies()) return false;
+  padding.Begin(true);
+  const int64_t packed = args.qkv.shape.back(), width = args.out.shape.back();
+  const AttentionBackwardArgs padded = {.qkv = padding.CopyOf(args.qkv, packed),
+                                        .out = padding.CopyOf(args.out, width),
+                                        .lse = padding.CopyOf(args.lse, 1),
+                                        .dout = padding.CopyOf(args.dout, width),
+                                        .dims = padding.dims(),
+                                        .dqkv = padding.Of(args.dqkv, packed)};
+  if (!attention(exec, padded)) return false;
+  padding.CopyBack(args.dqkv, packed, padded.dqkv);
+  return true;
+}
+
+}  // namespace trainyard::cuda

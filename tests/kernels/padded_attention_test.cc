@@ -1,0 +1,96 @@
+// Proves kernels/cuda/padded_attention.h with a kernel of ours in the place of the one that wants
+// whole tiles: to the bit, the results are those without padding.
+
+#include "kernels/cuda/padded_attention.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "kernels/cuda/attention_core.h"
+#include "tests/kernels/call.h"
+#include "tests/testing/array.h"
+
+namespace trainyard::testing {
+namespace {
+
+constexpr int64_t kTokens = 16, kBatch = 3, kHeads = 4, kKeyHeads = 2, kHeadDim = 8;
+
+template <typename Args>
+bool Plain(Exec& exec, const Args& args) {
+  Check(args);
+  cuda::Run(exec, CoreOf<float>(args));
+  return true;
+}
+template <typename Args>
+bool OfWholeTiles(Exec& exec, const Args& args) {
+  EXPECT_EQ(args.dims.sequence % kTokens, 0);
+  return Plain(exec, args);
+}
+template <typename Args>
+bool Refuse(Exec&, const Args&) {
+  return false;
+}
+
+struct Tensors {
+  AttentionDims dims;
+  Array<float> qkv, dout, out, lse, dqkv;
+
+  explicit Tensors(int64_t sequence, uint64_t seed = 1)
+      : dims{sequence, kHeads, kKeyHeads, kHeadDim, 0.25},
+        qkv(Normal<float>({kBatch * sequence, (kHeads + 2 * kKeyHeads) * kHeadDim}, seed)),
+        dout(Normal<float>({kBatch * sequence, kHeads * kHeadDim}, seed + 1)),
+        out(Poison<float>(dout.shape)),
+        lse(Poison<float>({kBatch, kHeads, sequence})),
+        dqkv(Poison<float>(qkv.shape)) {}
+  AttentionForwardArgs forward() { return {.qkv = qkv, .dims = dims, .out = out, .lse = lse}; }
+  AttentionBackwardArgs backward() {
+    return {.qkv = qkv, .out = out, .lse = lse, .dout = dout, .dims = dims, .dqkv = dqkv};
+  }
+};
+
+void ExpectSame(const Tensors& got, const Tensors& want) {
+  EXPECT_EQ(got.out.v, want.out.v);
+  EXPECT_EQ(got.lse.v, want.lse.v);
+  EXPECT_EQ(got.dqkv.v, want.dqkv.v);
+}
+
+Tensors WithoutPadding(Tensors tensors) {
+  Exec exec = TestedBackend().NewExec(1);
+  Plain(exec, tensors.forward());
+  Plain(exec, tensors.backward());
+  TestedBackend().Synchronize(exec);
+  return tensors;
+}
+
+// Several lengths and two calls of each on one stream: what an earlier call left in the copies, NaN
+// at the second call of a length, has no part.
+TEST(PaddedAttention, GivesTheBitsOfAttentionWithoutPadding) {
+  Exec exec = TestedBackend().NewExec(1);
+  for (const int64_t sequence : {17, 31, 8, 17, 31}) {
+    Tensors nan(sequence);
+    nan.qkv = Poison<float>(nan.qkv.shape), nan.dout = Poison<float>(nan.dout.shape);
+    for (Tensors got : {Tensors(sequence, 1), nan, Tensors(sequence, 3)}) {
+      const bool poisoned = std::isnan(got.qkv.v[0]);
+      const Tensors given = got;
+      EXPECT_TRUE(cuda::PadSequences(exec, got.forward(), kTokens, OfWholeTiles));
+      EXPECT_TRUE(cuda::PadSequences(exec, got.backward(), kTokens, OfWholeTiles));
+      TestedBackend().Synchronize(exec);
+      if (!poisoned) ExpectSame(got, WithoutPadding(given));
+    }
+  }
+}
+
+TEST(PaddedAttention, LeavesToOthersWhatItWouldMoreThanDoubleAndWhatIsRefused) {
+  Exec exec = TestedBackend().NewExec(1);
+  Tensors small(7), large(8);
+  EXPECT_FALSE(cuda::PadSequences(exec, small.forward(), kTokens, OfWholeTiles));
+  EXPECT_FALSE(cuda::PadSequences(exec, small.backward(), kTokens, OfWholeTiles));
+  EXPECT_FALSE(cuda::PadSequences(exec, large.forward(), kTokens, Refuse));
+  EXPECT_FALSE(cuda::PadSequences(exec, large.backward(), kTokens, Refuse));
+  TestedBackend().Synchronize(exec);
+  EXPECT_TRUE(std::isnan(large.out.v[0]) && std::isnan(large.dqkv.v[0]));
+}
+
+}  // namespace
+}  // namespace trainyard::testing

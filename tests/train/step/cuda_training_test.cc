@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernels/cuda/cuda.h"
+#include "kernels/device/fault.h"
 #include "tests/kernels/call.h"
 #include "tests/train/step/run_job.h"
 
@@ -101,6 +102,23 @@ std::vector<Case> Cases() {
 
 INSTANTIATE_TEST_SUITE_P(Cases, CudaTraining, ::testing::ValuesIn(Cases()),
                          [](const auto& info) { return info.param.name; });
+
+// In the third step, after the first forward of the first stage, graphs have been launched.
+TEST(CudaTrainingErrors, NameTheGraphThatWasLaunchedLast) {
+  const Case c = {.name = "error", .parallelism = {.pipeline = 2}, .ranks = 2};
+  int64_t calls = -2;  // Before the first action of a step.
+  const auto runs = RunJob(JobOf(c, "graph", PrecisionName::kF64),
+                           {.ranks = 2,
+                            .backend = &TestedBackend(),
+                            .progress = [&](int rank, const char*, int64_t step) {
+                              if (rank != 0 || step != 3 || ++calls != 1) return;
+                              Exec exec;
+                              CpuBackend().kernel<FaultArgs>()(exec, {});
+                            }});
+  EXPECT_THAT(runs[0].thrown, ::testing::ContainsRegex(
+                                  "; rank 0 of 2, at or before a graph of [0-9]+ ops, to forward "
+                                  "block [0-9]+ .*f64\\[[0-9]+"));
+}
 
 // To the bit, and across a resume: a run in two parts is a run in one.
 TEST(CudaTrainingResume, IsExactToTheBit) {

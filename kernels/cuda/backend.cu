@@ -1,6 +1,8 @@
 // The table of CUDA kernels, and their memory. Start at kernels.h.
 
+#include <cuda_profiler_api.h>
 #include <cuda_runtime.h>
+#include <nvtx3/nvToolsExt.h>
 
 #include <algorithm>
 #include <cmath>
@@ -186,6 +188,19 @@ class Cuda final : public Backend {
   void Synchronize(const Exec& exec) const override {
     ThrowIfError(cudaStreamSynchronize(cuda::StreamOf(exec)), "kernels");
   }
+
+  absl::Status StartProfiler() const override {
+    const cudaError_t error = cudaProfilerStart();
+    if (error == cudaSuccess) return absl::OkStatus();
+    cudaGetLastError();  // Which would stay.
+    return absl::UnavailableError(absl::StrCat("CUDA: ", cudaGetErrorString(error)));
+  }
+  void StopProfiler() const noexcept override {
+    if (cudaProfilerStop() != cudaSuccess) cudaGetLastError();
+  }
+  // Without a profiler a call through a pointer.
+  void BeginRange(const char* name) const noexcept override { nvtxRangePushA(name); }
+  void EndRange() const noexcept override { nvtxRangePop(); }
 
   size_t MemoryInUse() const override {
     const size_t free = FreeBytes();

@@ -12,6 +12,7 @@
 #include <typeindex>
 #include <unordered_map>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/check.h"
 #include "kernels/device/exec.h"
@@ -113,6 +114,14 @@ class Backend {
   virtual void CopyToHost(const Exec& exec, void* host, const void* device, size_t bytes) const = 0;
   // Returns when all kernels of `exec` are done.
   virtual void Synchronize(const Exec& exec) const = 0;
+
+  // For a profiler that watches the process, where the device's maker has one; without it, nothing.
+  // It records between these two, on all streams. UNAVAILABLE: why it does not.
+  virtual absl::Status StartProfiler() const { return absl::OkStatus(); }
+  virtual void StopProfiler() const noexcept {}
+  // Names what the calling thread does from the one to the other; they nest.
+  virtual void BeginRange(const char* /*name*/) const noexcept {}
+  virtual void EndRange() const noexcept {}
 
  protected:
   template <typename Args, Kernel<Args> kernel>

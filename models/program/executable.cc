@@ -89,10 +89,15 @@ std::vector<Segment> SegmentsOf(const std::vector<BoundInstance>& instances, boo
   return segments;
 }
 
+// Instances of the other lists are of the whole model.
+bool IsOfABlock(List list) {
+  return list != List::kInit && list != List::kPrepare && list != List::kOptimizer;
+}
+
 Span SpanOf(const Instance& instance, const ActionKey& key) {
   return {.name = instance.op->name(),
           .label = instance.label,
-          .block = instance.block,
+          .block = IsOfABlock(instance.list) ? instance.block : -1,
           .chunk = key.chunk,
           .index = key.slot};
 }
@@ -279,7 +284,9 @@ void Executable::State::Run(const ActionKey& key, const BoundAction& action, Seg
 void Executable::State::RunInstance(const ActionKey& key, const BoundInstance& bound) {
   const auto& [call, instance] = bound;
   if (instance->awaits != Instance::kNoEvent) {
-    Timeline::Note(timeline, Track::kCompute, {.name = "wait", .label = instance->label}, [&] {
+    Span wait = SpanOf(*instance, key);
+    wait.name = "wait";
+    Timeline::Note(timeline, Track::kCompute, wait, [&] {
       communication.stream->Wait(communication.events[size_t(instance->awaits)]);
     });
   }

@@ -3,6 +3,8 @@
 #include <chrono>
 #include <cmath>
 
+#include "absl/strings/str_cat.h"
+
 namespace trainyard {
 
 const char* Name(Track track) {
@@ -19,6 +21,44 @@ const char* Name(Track track) {
   return "";
 }
 
+std::string RangeName(Track track, const Span& span) {
+  std::string name(span.name);
+  switch (track) {
+    case Track::kSteps:
+    case Track::kActions:
+      if (span.index >= 0) absl::StrAppend(&name, " ", span.index);
+      if (span.chunk > 0) absl::StrAppend(&name, " chunk ", span.chunk);
+      break;
+    case Track::kCommunication:
+    case Track::kCompute:
+      absl::StrAppend(&name, span.label.empty() ? "" : " ", span.label);
+      if (track == Track::kCommunication && span.block >= 0) {
+        absl::StrAppend(&name, " block ", span.block);
+      }
+  }
+  return name;
+}
+
+Timeline::Range::Range(Timeline& timeline, Track track, const Span& span)
+    : timeline_(timeline), backend_(timeline.backend_), track_(track) {
+  if (backend_ == nullptr) return;
+  if (track == Track::kCompute) timeline.EnterBlock(span.block);
+  backend_->BeginRange(RangeName(track, span).c_str());
+}
+
+Timeline::Range::~Range() {
+  if (backend_ == nullptr) return;
+  if (track_ == Track::kActions) timeline_.EnterBlock(-1);
+  backend_->EndRange();
+}
+
+void Timeline::EnterBlock(int block) noexcept {
+  if (block == open_block_) return;
+  if (open_block_ >= 0) backend_->EndRange();
+  open_block_ = block;
+  if (block >= 0) backend_->BeginRange(absl::StrCat("block ", block).c_str());
+}
+
 void Timeline::Attach(const Backend& backend, const Exec& exec) {
   backend_ = &backend;
   exec_ = &exec;
@@ -28,6 +68,7 @@ void Timeline::Attach(const Backend& backend, const Exec& exec) {
 }
 
 void Timeline::Detach() noexcept {
+  EnterBlock(-1);
   const auto when = [this](const Event& event) {
     return origin_ns_ + int64_t(1e9 * event.SecondsSince(*origin_));
   };

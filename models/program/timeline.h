@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -33,6 +34,9 @@ struct Span {
   int64_t end_ns = 0;  // On the steady clock.
 };
 
+// What a profiler shows a span as: "step 12", "forward 3", "matmul attention".
+std::string RangeName(Track track, const Span& span);
+
 // Spans of a track follow one another. Those of the compute stream are when the device was at it,
 // however long before it was told to.
 class Timeline {
@@ -46,10 +50,26 @@ class Timeline {
   void Add(Track track, const Span& span) { tracks_[size_t(track)].push_back(span); }
   const std::vector<Span>& spans(Track track) const { return tracks_[size_t(track)]; }
 
+  // A span while it lasts, for a profiler (Backend::BeginRange) of what the timeline is attached
+  // to. Ops of a block that follow one another on the compute track lie in a range "block 5" of
+  // theirs, which ends with their action.
+  class Range {
+   public:
+    Range(Timeline& timeline, Track track, const Span& span);
+    ~Range();
+    Range(const Range&) = delete;
+
+   private:
+    Timeline& timeline_;
+    const Backend* const backend_;
+    const Track track_;
+  };
+
   // Runs `body`, and adds how long that took where there is a timeline.
   template <typename Body>
   static void Note(Timeline* timeline, Track track, Span span, const Body& body) {
     if (timeline == nullptr) return body();
+    const Range range(*timeline, track, span);
     if (track != Track::kCommunication && timeline->backend_ != nullptr) {
       std::unique_ptr<Event> begin = timeline->Record();
       body();
@@ -71,6 +91,8 @@ class Timeline {
     std::unique_ptr<Event> begin, end;
   };
   std::unique_ptr<Event> Record() const;
+  // Ends the range of another block, and begins this one's; -1: none.
+  void EnterBlock(int block) noexcept;
 
   std::array<std::vector<Span>, kTracks> tracks_;
   const Backend* backend_ = nullptr;  // Of what it is attached to, as the next.
@@ -78,6 +100,7 @@ class Timeline {
   std::unique_ptr<Event> origin_;  // Was at origin_ns_.
   int64_t origin_ns_ = 0;
   std::vector<OnDevice> on_device_;
+  int open_block_ = -1;  // Whose range it is on the compute track.
 };
 
 }  // namespace trainyard

@@ -89,13 +89,16 @@ bool Traces(const JobConfig& job, int64_t rank) {
   return ranks.empty() ? rank == 0 : std::count(ranks.begin(), ranks.end(), rank) > 0;
 }
 
+std::string TracePrefix(const std::string& directory, const RankConfig& rank) {
+  return absl::StrCat(directory, "/", rank.job_id, "-epoch-", rank.epoch, "-rank-", rank.rank, "-");
+}
+
 Profiler::Profiler(const ProfileConfig& profile, const RankConfig& rank,
                    const std::string& directory, Executable& executable)
     : first_(profile.start_step),
       last_(profile.start_step + profile.steps - 1),
       rank_(rank.rank),
-      path_(absl::StrCat(directory, "/", rank.job_id, "-epoch-", rank.epoch, "-rank-", rank.rank,
-                         "-step-")),
+      path_(TracePrefix(directory, rank) + "step-"),
       executable_(executable) {}
 
 Profiler::~Profiler() { Write(); }
@@ -103,19 +106,31 @@ Profiler::~Profiler() { Write(); }
 void Profiler::BeginStep(int64_t step) {
   if (step < first_ || step > last_) return;
   executable_.set_timeline(&timeline_);
+  if (!started_) Start();
   step_ = {.name = "step", .index = step, .begin_ns = Timeline::Now()};
+  range_.emplace(timeline_, Track::kSteps, step_);
 }
 
 void Profiler::EndStep(int64_t step) {
   if (executable_.timeline() == nullptr) return;
   executable_.set_timeline(nullptr);
+  range_.reset();
   step_.end_ns = Timeline::Now();
   timeline_.Add(Track::kSteps, step_);
   if (step == last_) Write();
 }
 
+// The device has done what was before: set_timeline has waited for it.
+void Profiler::Start() {
+  started_ = true;
+  const absl::Status status = executable_.backend().StartProfiler();
+  if (!status.ok()) LogWarning("profiler_not_started", {{"error", status.message()}});
+}
+
 void Profiler::Write() {
   executable_.set_timeline(nullptr);
+  range_.reset();  // Of a step that failed.
+  if (std::exchange(started_, false)) executable_.backend().StopProfiler();
   const std::vector<Span>& steps = timeline_.spans(Track::kSteps);
   if (steps.empty()) return;
   const std::string path = absl::StrCat(path_, steps.front().index, ".json");

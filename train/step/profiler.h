@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "models/program/executable.h"
@@ -18,7 +19,9 @@ namespace trainyard {
 // a span.
 std::string ToChromeTrace(const Timeline& timeline, int64_t rank);
 
-// Of one rank. Training goes on where a trace cannot be written: that is a warning in the log.
+// Of one rank. A profiler of the device's maker that watches the process (Nsight Systems) is told
+// to record the same steps, in which it finds actions, blocks and ops by name. Training goes on
+// where a trace cannot be written or that profiler does not start: that is a warning in the log.
 class Profiler {
  public:
   // `directory` exists. `executable` outlives it.
@@ -32,6 +35,7 @@ class Profiler {
   void EndStep(int64_t step);
 
  private:
+  void Start();
   void Write();
 
   const int64_t first_, last_;  // Steps to be traced.
@@ -39,10 +43,16 @@ class Profiler {
   const std::string path_;  // Less the step.
   Executable& executable_;
   Timeline timeline_;
-  Span step_;  // That was begun.
+  Span step_;                             // That was begun.
+  std::optional<Timeline::Range> range_;  // Of it.
+  bool started_ = false;                  // Backend::StartProfiler.
 };
 
 // Whether the job wants traces of a rank.
 bool Traces(const JobConfig& job, int64_t rank);
+
+// How the paths begin of what a rank leaves in the profile's directory:
+// DIRECTORY/JOB-epoch-E-rank-R-.
+std::string TracePrefix(const std::string& directory, const RankConfig& rank);
 
 }  // namespace trainyard

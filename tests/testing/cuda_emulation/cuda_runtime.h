@@ -77,6 +77,8 @@ void Run(dim3 grid, dim3 block, size_t shared, const std::function<void()>& kern
 void Enqueue(std::function<void()> work);
 // Ends the program where this thread captures: `what` is no part of a graph.
 void CheckNoCapture(const char* what);
+// Whether this thread has waited for all that it has given the device.
+bool IsIdle();
 
 template <typename T>
 T Shuffle(unsigned mask, T mine, int lane) {
@@ -188,6 +190,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
 cudaError_t cudaFree(void* data);
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
+cudaError_t cudaStreamSynchronize(cudaStream_t stream);
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);
 cudaError_t cudaEventDestroy(cudaEvent_t event);
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
@@ -227,10 +230,6 @@ inline cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from
 inline cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
                                    cudaStream_t stream) {
   return cudaMemcpy2DAsync(to, bytes, from, bytes, bytes, 1, kind, stream);
-}
-inline cudaError_t cudaStreamSynchronize(cudaStream_t) {
-  cuda_emulation::CheckNoCapture("a wait for the device");
-  return cuda_emulation::Outcome();
 }
 inline cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned = 0) {
   return cuda_emulation::Outcome();

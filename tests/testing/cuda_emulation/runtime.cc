@@ -77,6 +77,11 @@ CudaEmulationGraph*& Captured() {
   return graph;
 }
 
+bool& Idle() {
+  static thread_local bool idle = true;
+  return idle;
+}
+
 void* AllocateOnDevice(size_t bytes) { return TheDeviceMemory().Allocate(bytes); }
 void FreeOnDevice(void* data) { TheDeviceMemory().Free(data); }
 
@@ -85,6 +90,7 @@ void FreeOnDevice(void* data) { TheDeviceMemory().Free(data); }
 void Enqueue(std::function<void()> work) {
   if (Captured() != nullptr) return Captured()->work.push_back(std::move(work));
   if (Outcome() != cudaSuccess) return;
+  Idle() = false;
   TheDeviceMemory().Open();
   work();
   TheDeviceMemory().Close();
@@ -93,6 +99,8 @@ void Enqueue(std::function<void()> work) {
 void CheckNoCapture(const char* what) {
   CHECK(Captured() == nullptr) << what << " while a stream captures";
 }
+
+bool IsIdle() { return Idle(); }
 
 }  // namespace cuda_emulation
 
@@ -186,6 +194,11 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   return Outcome();
 }
 cudaError_t cudaStreamDestroy(cudaStream_t) { return Outcome(); }
+cudaError_t cudaStreamSynchronize(cudaStream_t) {
+  CheckNoCapture("a wait for the device");
+  cuda_emulation::Idle() = true;
+  return Outcome();
+}
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
   if (Outcome() != cudaSuccess) return Outcome();

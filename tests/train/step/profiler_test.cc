@@ -11,6 +11,7 @@
 
 #include "absl/time/clock.h"
 #include "tests/train/step/run_job.h"
+#include "tests/train/step/trace.h"
 
 namespace trainyard {
 namespace {
@@ -18,19 +19,12 @@ namespace {
 using ::testing::ElementsAre;
 using testing::FreshDirectory;
 using testing::NewestDigest;
+using testing::ReadTrace;
 using testing::RunJob;
 using testing::RunWorlds;
+using testing::SpansOf;
 using testing::TinyJob;
 using Json = nlohmann::json;
-
-// Spans of a track, in the order of the file.
-std::vector<Json> SpansOf(const Json& trace, Track track) {
-  std::vector<Json> spans;
-  for (const Json& event : trace["traceEvents"]) {
-    if (event["ph"] == "X" && event["tid"] == int(track)) spans.push_back(event);
-  }
-  return spans;
-}
 
 std::vector<std::string> NamesOf(const std::vector<Json>& spans) {
   std::vector<std::string> names;
@@ -47,8 +41,6 @@ bool Within(const Json& inner, const Json& outer) {
 
 std::vector<std::string> FilesIn(const std::string& directory) { return *ListDirectory(directory); }
 
-Json Read(const std::string& path) { return Json::parse(*ReadFile(path)); }
-
 // Two data-parallel ranks, four micro-batches each.
 JobConfig Job(const std::string& name) {
   JobConfig job = TinyJob(FreshDirectory(name));
@@ -63,7 +55,7 @@ TEST(ProfilerTest, TheChosenRankWritesTheChosenSteps) {
   job.profile = {.directory = traces, .start_step = 2, .steps = 2, .ranks = {1}};
   for (const auto& run : RunJob(job, {.ranks = 2})) ASSERT_TRUE(run.status.ok()) << run.status;
   ASSERT_THAT(FilesIn(traces), ElementsAre("j-1-epoch-1-rank-1-step-2.json"));
-  const Json trace = Read(traces + "/j-1-epoch-1-rank-1-step-2.json");
+  const Json trace = ReadTrace(traces + "/j-1-epoch-1-rank-1-step-2.json");
 
   const std::vector<Json> steps = SpansOf(trace, Track::kSteps);
   ASSERT_EQ(steps.size(), 2u);
@@ -111,9 +103,10 @@ TEST(ProfilerTest, AJobThatEndsFirstWritesWhatThereWas) {
   job.profile = {.directory = FreshDirectory("short"), .start_step = 4, .steps = 10, .ranks = {}};
   RunJob(job, {.ranks = 2});
   ASSERT_THAT(FilesIn(job.profile->directory), ElementsAre("j-1-epoch-1-rank-0-step-4.json"));
-  EXPECT_EQ(SpansOf(Read(job.profile->directory + "/j-1-epoch-1-rank-0-step-4.json"), Track::kSteps)
-                .size(),
-            1u);
+  EXPECT_EQ(
+      SpansOf(ReadTrace(job.profile->directory + "/j-1-epoch-1-rank-0-step-4.json"), Track::kSteps)
+          .size(),
+      1u);
 }
 
 TEST(ProfilerTest, ATraceThatCannotBeWrittenIsNoFailure) {
@@ -179,7 +172,7 @@ TEST(ProfilerTest, StagesShowWhatTheyWaitFor) {
   job.parallelism.pipeline = 2;
   job.profile = {.directory = FreshDirectory("stages"), .start_step = 1, .ranks = {1}};
   for (const auto& run : RunJob(job, {.ranks = 2})) ASSERT_TRUE(run.status.ok()) << run.status;
-  const Json trace = Read(job.profile->directory + "/j-1-epoch-1-rank-1-step-1.json");
+  const Json trace = ReadTrace(job.profile->directory + "/j-1-epoch-1-rank-1-step-1.json");
   const std::vector<std::string> ops = NamesOf(SpansOf(trace, Track::kCompute));
   EXPECT_EQ(std::count(ops.begin(), ops.end(), "receive"), 8);
   EXPECT_EQ(std::count(ops.begin(), ops.end(), "wait_send"), 8);
@@ -203,6 +196,17 @@ TEST(ProfilerTest, ADoubleHoldsTimesToTheNanosecondAndRanksShareAnOrigin) {
   const int64_t origin = trace["otherData"]["origin_unix_seconds"];
   EXPECT_EQ(origin % (24 * 3600), 0);
   EXPECT_NEAR(double(origin) + first * 1e-6, before, 60);
+}
+
+TEST(ProfilerTest, RangesAreNamedByWhatTellsThemApart) {
+  EXPECT_EQ(RangeName(Track::kSteps, {.name = "step", .index = 12}), "step 12");
+  EXPECT_EQ(RangeName(Track::kActions, {.name = "optimizer"}), "optimizer");
+  Span span{.name = "backward", .label = "mlp", .block = 5, .chunk = 0, .index = 3};
+  EXPECT_EQ(RangeName(Track::kActions, span), "backward 3");
+  EXPECT_EQ(RangeName(Track::kCompute, span), "backward mlp");
+  EXPECT_EQ(RangeName(Track::kCommunication, span), "backward mlp block 5");
+  span.chunk = 1;
+  EXPECT_EQ(RangeName(Track::kActions, span), "backward 3 chunk 1");
 }
 
 TEST(ProfilerTest, TimesAreWrittenToTheNanosecond) {

@@ -121,6 +121,7 @@ struct ProfileConfig {
   int64_t start_step = 0;  // From 1.
   int64_t steps = 1;
   std::vector<int64_t> ranks = {};  // Empty: rank 0.
+  bool nccl_trace = false;          // NCCL's own log, of the whole attempt.
 };
 
 struct JobConfig {

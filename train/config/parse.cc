@@ -175,6 +175,7 @@ void ReadJob(Fields& fields, JobConfig& out) {
     f.Read("start_step", {1, out.steps > 0 ? out.steps : kMaxSteps}, profile.start_step);
     ReadUnlessZero(f, "steps", profile.steps);
     f.Read("ranks", profile.ranks);
+    f.Read("nccl_trace", profile.nccl_trace);
   });
   ReadUnlessZero(fields, "devices", out.devices);
   fields.Read("seed", out.seed);

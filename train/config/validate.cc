@@ -4,6 +4,7 @@
 #include <set>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "train/config/advice.h"
@@ -168,6 +169,33 @@ void CheckValidation(const JobConfig& job, Checker& check) {
   }
 }
 
+// By its spelling.
+bool IsWithin(absl::string_view path, absl::string_view directory) {
+  const auto skip = [](absl::string_view part) { return !part.empty() && part != "."; };
+  const std::vector<absl::string_view> inner = absl::StrSplit(path, '/', skip);
+  const std::vector<absl::string_view> outer = absl::StrSplit(directory, '/', skip);
+  return absl::StartsWith(path, "/") == absl::StartsWith(directory, "/") &&
+         inner.size() >= outer.size() && std::equal(outer.begin(), outer.end(), inner.begin());
+}
+
+// As far as the spec says where the job runs.
+void CheckNcclTrace(const JobConfig& job, Checker& check) {
+  constexpr absl::string_view kField = "profile.nccl_trace";
+  if (!job.profile->nccl_trace) return;
+  if (job.devices == 1) {
+    check.Add(kField, Wanted("false for one device, which has no use for NCCL", "true", "false"));
+  } else if (job.precision == PrecisionName::kF64) {
+    check.Add(kField,
+              Wanted("false for F64, which is for CPU ranks, without NCCL", "true", "false"));
+  }
+  // NCCL opens its file before the job claims the checkpoint directory, which must be empty.
+  if (job.checkpoint && IsWithin(job.profile->directory, job.checkpoint->directory)) {
+    check.Add("profile.directory", Wanted("one outside checkpoint.directory with nccl_trace",
+                                          absl::StrCat(Quoted(job.profile->directory), " within ",
+                                                       Quoted(job.checkpoint->directory))));
+  }
+}
+
 void CheckProfile(const JobConfig& job, Checker& check) {
   if (!job.profile) return;
   check.Path("profile.directory", job.profile->directory);
@@ -182,6 +210,7 @@ void CheckProfile(const JobConfig& job, Checker& check) {
       check.Add(field, Wanted("every rank once", absl::StrCat(rank, " again")));
     }
   }
+  CheckNcclTrace(job, check);
 }
 
 void CheckLabels(const JobConfig& job, Checker& check) {

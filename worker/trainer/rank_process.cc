@@ -20,6 +20,7 @@
 #include "worker/trainer/affinity.h"
 #include "worker/trainer/flight_log.h"
 #include "worker/trainer/heartbeat.h"
+#include "worker/trainer/nccl_trace.h"
 #include "worker/trainer/progress.h"
 
 namespace trainyard {
@@ -177,6 +178,7 @@ struct Peers {
   std::unique_ptr<Rendezvous> rendezvous;
   std::unique_ptr<CollectiveWorld> gloo;
   std::unique_ptr<CollectiveWorld> of_device;  // On a GPU.
+  bool nccl = false;                           // Whether tensors go through it.
 
   CollectiveWorld& host() const { return gloo ? *gloo : alone->world(0); }
   CollectiveWorld& world() const { return of_device ? *of_device : host(); }
@@ -194,10 +196,11 @@ absl::StatusOr<bool> HasGpuOfItsOwn(const RankConfig& rank, CollectiveWorld& hos
 // Between GPUs, tensors go through NCCL; where ranks share one, through the host.
 absl::StatusOr<std::unique_ptr<CollectiveWorld>> WorldOfGpu(const RankConfig& rank,
                                                             const RankDevice& device,
-                                                            const Peers& peers) {
+                                                            Peers& peers) {
   if (rank.world > 1) {
     ASSIGN_OR_RETURN(const bool own, HasGpuOfItsOwn(rank, *peers.gloo));
     if (own && device.create_nccl_world != nullptr) {
+      peers.nccl = true;
       return CreateDeviceWorld(*peers.gloo,
                                device.create_nccl_world({.rank = int(rank.rank),
                                                          .size = int(rank.world),
@@ -273,6 +276,10 @@ absl::StatusOr<TrainingResult> RunRankProcess(const TrainerConfig& config, const
       .progress = [&](const char* phase, int64_t step) { heartbeat.Advance(phase, step); },
       .before_attempt = options.before_attempt};
   ASSIGN_OR_RETURN(const Peers peers, Meet(rank, device, client.get()));
+  if (WantsNcclTrace(config) && !peers.nccl) {
+    LogWarning("nccl_not_traced",
+               {{"because", "CPU ranks and ranks that share a GPU have no NCCL"}});
+  }
   peers.world().CountIn(*options.activity);
   ASSIGN_OR_RETURN(const std::unique_ptr<Trainer> trainer,
                    Trainer::Create(config.job, rank, backend, peers.world(), std::move(callbacks)));

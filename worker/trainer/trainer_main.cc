@@ -31,6 +31,7 @@
 #include "train/step/rank_engine.h"
 #include "worker/trainer/exit_report.h"
 #include "worker/trainer/flight_log.h"
+#include "worker/trainer/nccl_trace.h"
 #include "worker/trainer/rank_process.h"
 #include "worker/trainer/stop_signals.h"
 
@@ -162,6 +163,8 @@ ExitReport RunAndReport(const TrainerConfig& config, const Flags& flags, StopSig
                         const Fault& fault) {
   RankProcessOptions options{.stop_requested = [&] { return stop.Received(); }};
   try {
+    const absl::Status nccl = PrepareNcclTrace(config);
+    if (!nccl.ok()) return ReportOf(nccl);
     const auto device = DeviceOf(config, flags.device);
     if (!device.ok()) return ReportOf(device.status());
     if (fault) options.before_attempt = std::bind_front(fault, std::cref(*device->backend));

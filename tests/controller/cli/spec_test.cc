@@ -52,7 +52,7 @@ data: {text: {path: corpus.txt, tokenizer: BYTES, validation_fraction: 0.02}}
 optimizer: {adamw: {learning_rate: 3e-4}, schedule: {cosine: {warmup_steps: 20}}, clip_norm: 0}
 steps: 1e3
 checkpoint: {directory: runs/a}
-profile: {directory: traces, start_step: 5, ranks: [0, 3]}
+profile: {directory: traces, start_step: 5, ranks: [0, 3], nccl_trace: true}
 priority: -5
 max_restarts: 0
 labels: {team: language, run: 7}
@@ -73,6 +73,7 @@ TEST(Spec, EveryKindOfFieldIsRead) {
   EXPECT_TRUE(spec.optimizer().has_clip_norm());
   EXPECT_EQ(spec.steps(), 1000u);
   EXPECT_THAT(spec.profile().ranks(), ElementsAre(0u, 3u));
+  EXPECT_TRUE(spec.profile().nccl_trace());
   EXPECT_EQ(spec.priority(), -5);
   EXPECT_TRUE(spec.has_max_restarts());
   EXPECT_EQ(spec.labels().at("run"), "7");
@@ -212,7 +213,7 @@ TEST(Spec, TheDocumentedAliasesAreThoseThatErrorsTranslate) {
       ++aliases;
     }
   }
-  EXPECT_EQ(aliases, 46);
+  EXPECT_EQ(aliases, 49);
 }
 
 TEST(Set, ChangesAndAddsFieldsAsIfTheyWereWritten) {

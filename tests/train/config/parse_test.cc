@@ -34,7 +34,7 @@ optimizer:
 steps: 200
 validation: {every_steps: 50, batches: 4}
 checkpoint: {directory: runs/llama-tiny, every_steps: 50, keep: 3}
-profile: {directory: traces, start_step: 10, steps: 2, ranks: [0, 3]}
+profile: {directory: traces, start_step: 10, steps: 2, ranks: [0, 3], nccl_trace: true}
 devices: 4
 seed: 18446744073709551615
 priority: -7
@@ -60,7 +60,8 @@ constexpr char kJson[] =
     R"("schedule":{"cosine":{"warmup_steps":"20"}},"clip_norm":0.5},"steps":"200",)"
     R"("validation":{"every_steps":"50","batches":4},)"
     R"("checkpoint":{"directory":"runs/llama-tiny","every_steps":"50","keep":3},)"
-    R"("profile":{"directory":"traces","start_step":"10","steps":2,"ranks":[0,3]},"devices":4,)"
+    R"("profile":{"directory":"traces","start_step":"10","steps":2,"ranks":[0,3],)"
+    R"("nccl_trace":true},"devices":4,)"
     R"("seed":"18446744073709551615","priority":-7,"init_from":"runs/other/step-5",)"
     R"("max_restarts":0,"labels":{"run":"7","team":"a"}})";
 
@@ -107,6 +108,7 @@ TEST_P(SameJob, LandsInEveryField) {
   EXPECT_EQ(job->profile->start_step, 10);
   EXPECT_EQ(job->profile->steps, 2);
   EXPECT_THAT(job->profile->ranks, ElementsAre(0, 3));
+  EXPECT_TRUE(job->profile->nccl_trace);
   EXPECT_EQ(job->devices, 4);
   EXPECT_EQ(DataParallel(*job), 4);
   EXPECT_EQ(AccumulationSteps(*job), 2);

@@ -340,6 +340,20 @@ INSTANTIATE_TEST_SUITE_P(
         BAD("nothing to validate on", job.data = (TextData{"a", 0}), "validation",
             "wanted a validation_fraction of the data above 0, found 0")));
 
+ProfileConfig& WithNcclTrace(JobConfig& job) {
+  return job.profile.emplace(
+      ProfileConfig{.directory = "t", .start_step = 1, .ranks = {}, .nccl_trace = true});
+}
+
+TEST(Validate, NcclTracesBesideTheCheckpointsPass) {
+  JobConfig job = GoodJob();
+  for (const std::string directory : {"t", "runs/traces", "/abs/runs", "run"}) {
+    WithNcclTrace(job).directory = directory;
+    job.checkpoint->directory = "runs/a";
+    EXPECT_THAT(Check(job), IsEmpty()) << directory;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Training, BadJobs,
     testing::Values(
@@ -391,6 +405,13 @@ INSTANTIATE_TEST_SUITE_P(
         BAD("tracing a rank twice",
             job.profile = (ProfileConfig{.directory = "t", .start_step = 1, .ranks = {1, 0, 1}}),
             "profile.ranks[2]", "wanted every rank once, found 1 again"),
+        BAD("NCCL of one rank", (WithNcclTrace(job), job.devices = 1), "profile.nccl_trace",
+            "wanted false for one device, which has no use for NCCL, found true; nearest false"),
+        BAD("NCCL of CPU ranks", (WithNcclTrace(job), job.precision = PrecisionName::kF64),
+            "profile.nccl_trace", "wanted false for F64"),
+        BAD("a log where a checkpoint directory is to be claimed",
+            (WithNcclTrace(job).directory = "./" + job.checkpoint->directory + "//traces"),
+            "profile.directory", "wanted one outside checkpoint.directory with nccl_trace"),
         BAD("priority", job.priority = -1001, "priority",
             "wanted -1000 to 1000, found -1001; nearest -1000"),
         BAD("init from", job.init_from = "a/../b", "init_from", "\"..\""),

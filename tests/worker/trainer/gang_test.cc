@@ -9,6 +9,7 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/match.h"
 #include "kernels/device/backend.h"
 #include "tests/testing/ranks.h"
 #include "tests/worker/trainer/trainer_process.h"
@@ -255,6 +256,21 @@ TEST_F(Gang, NotFiniteIsEveryRanksCause) {
     EXPECT_EQ(Cause(rank), "not_finite");
   }
   EXPECT_TRUE(daemons_->StepsOf(1).back().skipped);
+}
+
+// On CPUs there is nothing of NCCL's to trace, which the rank's log says.
+TEST_F(Gang, TheRankWhoseProfileAsksForNcclsLogTellsNcclAndSaysThatItIsNotUsed) {
+  fields_ = absl::StrCat("  profile: {directory: ", directory_,
+                         "/traces, start_step: 1, ranks: [1], nccl_trace: true}\n");
+  Start(2);
+  for (int rank = 0; rank < kRanks; ++rank) {
+    const bool wanted = rank == 1;
+    EXPECT_EQ(trainers_[size_t(rank)]->Wait(), 0) << trainers_[size_t(rank)]->Output();
+    const std::string output = trainers_[size_t(rank)]->Output();
+    EXPECT_EQ(absl::StrContains(output, "nccl_trace path="), wanted) << output;
+    EXPECT_EQ(absl::StrContains(output, "/traces/j-1-epoch-1-rank-1-nccl.log"), wanted) << output;
+    EXPECT_EQ(absl::StrContains(output, "nccl_not_traced"), wanted) << output;
+  }
 }
 
 TEST_F(Gang, BrokenConfigStillLeavesAReport) {

@@ -36,23 +36,6 @@ void CheckRows(const ConstTensor& tensor, std::span<const int64_t> rows, int ran
   CHECK(sum <= tensor.shape[0]) << sum << " rows in " << tensor.dtype << tensor.shape;
 }
 
-// Also where the operation throws.
-class UnderWay {
- public:
-  explicit UnderWay(GroupActivity* activity) : activity_(activity) {
-    if (activity_ != nullptr) ++activity_->under_way;
-  }
-  ~UnderWay() {
-    if (activity_ == nullptr) return;
-    ++activity_->done;
-    --activity_->under_way;
-  }
-  UnderWay(const UnderWay&) = delete;
-
- private:
-  GroupActivity* const activity_;
-};
-
 }  // namespace
 
 Collective::Collective(std::string name, std::vector<int> members, int rank)
@@ -71,14 +54,31 @@ void Collective::Follow(const Backend& backend, const Exec& exec) {
   exec_ = &exec;
 }
 
-void Collective::SettleDevice() const {
-  if (backend_ != nullptr) backend_->Synchronize(*exec_);
+void Collective::Unfollow(const Exec& exec) {
+  if (exec_ != &exec) return;
+  backend_ = nullptr;
+  exec_ = nullptr;
 }
 
-std::string Collective::OperationUnderWay() const {
-  std::string text = absl::StrCat(Name(under_way_.op), " ", under_way_.sequence);
-  if (under_way_.to >= 0) absl::StrAppend(&text, " to world rank ", under_way_.to);
-  if (under_way_.from >= 0) absl::StrAppend(&text, " from world rank ", under_way_.from);
+void Collective::SettleDevice() const {
+  if (backend_ != nullptr && !is_on_device()) backend_->Synchronize(*exec_);
+}
+
+void Collective::CountUnderWay(int change) {
+  if (activity_ != nullptr) activity_->under_way += change;
+}
+
+void Collective::Ended(const Begun& operation, std::optional<absl::Duration> took) {
+  if (activity_ != nullptr) ++activity_->done;
+  if (!took) return;
+  recorder_->Leave(operation.number, absl::Now());
+  counters_[size_t(operation.record.op)].nanoseconds += absl::ToInt64Nanoseconds(*took);
+}
+
+std::string Collective::Describe(const FlightRecord& operation) const {
+  std::string text = absl::StrCat(Name(operation.op), " ", operation.sequence);
+  if (operation.to >= 0) absl::StrAppend(&text, " to world rank ", operation.to);
+  if (operation.from >= 0) absl::StrAppend(&text, " from world rank ", operation.from);
   return absl::StrCat(text, " of ", recorder_->group());
 }
 
@@ -110,19 +110,28 @@ OpCounts Collective::counts(CollectiveOp op) const {
 
 template <typename F>
 void Collective::Note(FlightRecord record, int64_t sent, F&& f) {
+  // Also where the operation throws.
+  struct Call {
+    Collective& group;
+    std::optional<absl::Duration> took = std::nullopt;
+    bool ends = true;
+    ~Call() {
+      if (ends) group.Ended(group.begun_, took);
+      group.CountUnderWay(-1);
+    }
+  };
   record.entered = absl::Now();
-  under_way_ = record;
-  recorder_->Enter(record);
-  const UnderWay under_way(activity_);
+  begun_ = {.record = record, .number = recorder_->Enter(record)};
+  CountUnderWay(1);
+  Call call{*this};
   SettleDevice();
   const auto start = std::chrono::steady_clock::now();
   f();
-  const std::chrono::nanoseconds took = std::chrono::steady_clock::now() - start;
-  recorder_->Leave(record.entered + absl::FromChrono(took));
+  call.took = absl::FromChrono(std::chrono::steady_clock::now() - start);
+  call.ends = !is_on_device();
   Counters& counters = counters_[size_t(record.op)];
   counters.calls += 1;
   counters.bytes += sent;
-  counters.nanoseconds += took.count();
 }
 
 void Collective::CheckPeer(int peer) const {
@@ -225,10 +234,10 @@ ReceiveHandle Collective::PostReceive(Tensor data, int peer) {
   CheckPeer(peer);
   const Message message{peer, received_[size_t(peer)]++};
   posted_receives_.push_back({message, data});
-  under_way_ = {.op = CollectiveOp::kReceive,
-                .sequence = message.n + 1,
-                .bytes = int64_t(data.bytes()),
-                .from = world_rank(peer)};
+  begun_.record = {.op = CollectiveOp::kReceive,
+                   .sequence = message.n + 1,
+                   .bytes = int64_t(data.bytes()),
+                   .from = world_rank(peer)};
   SettleDevice();
   DoPostReceive(data, message);
   return message;

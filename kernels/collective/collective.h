@@ -8,6 +8,10 @@
 // and, where known, the lost peer. Not thread-safe: one thread a group, and the groups of a world
 // (world.h) side by side.
 //
+// An operation is done when it returns; nccl's are ordered on the device instead: what the Exec
+// that the group follows is given afterwards comes after them, but they may fail once they have
+// returned, which Check() and later operations throw.
+//
 // Tensors are memory in C order; where a whole is made of the ranks' slices, these lie one after
 // the other in rank order, and shapes are free as long as the elements fit.
 
@@ -16,6 +20,7 @@
 #include <array>
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -47,7 +52,7 @@ int64_t SentBytes(CollectiveOp op, int64_t bytes, int ranks);
 struct OpCounts {
   int64_t calls = 0;
   int64_t bytes = 0;   // SentBytes; where the slices are unequal, what goes to others.
-  double seconds = 0;  // Between call and return.
+  double seconds = 0;  // Between call and return, or of the device.
 };
 
 class Collective {
@@ -61,9 +66,15 @@ class Collective {
   const std::vector<int>& members() const { return members_; }  // World ranks, in group order.
 
   // From now on the tensors of operations lie in the memory of the device that `exec` runs on, and
-  // what `exec` has been given by then is done before each. Both must outlive the group. Without it
-  // they lie in the host's.
+  // what `exec` has been given by then is done before each. Both must last until the group no
+  // longer follows them. Without it tensors lie in the host's memory.
   void Follow(const Backend& backend, const Exec& exec);
+  // No longer; what follows another by now goes on to.
+  void Unfollow(const Exec& exec);
+
+  // Throws what has failed in any group of this rank's world. What was read from the device before,
+  // and waited for, is good where it returns. Thread-safe.
+  virtual void Check() {}
 
   // In place; f64, f32, bf16 (summed in f32), i64. Every rank ends with the same bits.
   void AllReduceSum(Tensor data);
@@ -109,6 +120,12 @@ class Collective {
   OpCounts counts(CollectiveOp op) const;
   const FlightRecorder& recorder() const { return *recorder_; }
 
+  // An operation, and its number in the recorder.
+  struct Begun {
+    FlightRecord record;
+    uint64_t number = 0;
+  };
+
  protected:
   Collective(std::string name, std::vector<int> members, int rank);
 
@@ -119,7 +136,17 @@ class Collective {
   int world_rank(int peer) const { return members_[size_t(peer)]; }
   // "all_gather 17 of group data, rank 1 of 4 (world rank 3)": begins the message of a DeviceError.
   // Only during an operation.
-  std::string OperationUnderWay() const;
+  std::string OperationUnderWay() const { return Describe(begun_.record); }
+  std::string Describe(const FlightRecord& operation) const;
+
+  // What is ordered on the device by the implementation, which calls Ended() for every operation,
+  // once, sooner or later, from any thread; for others, and those that throw, that is done for it.
+  virtual bool is_on_device() const { return false; }
+  const Begun& begun() const { return begun_; }  // What is being called.
+  // `took` is counted; none: the operation has failed.
+  void Ended(const Begun& operation, std::optional<absl::Duration> took);
+  // The device has come to an operation that waits for the peers, or is past it.
+  void CountUnderWay(int change);
 
  private:
   friend class CollectiveWorld;
@@ -161,7 +188,7 @@ class Collective {
   std::vector<int64_t> sent_, received_;                     // Messages by peer.
   std::vector<std::pair<Message, Tensor>> posted_receives_;  // Not waited for, in their order.
   std::vector<int64_t> equal_rows_;                          // Of AllToAll.
-  FlightRecord under_way_;
+  Begun begun_;
   const Backend* backend_ = nullptr;  // What it follows.
   const Exec* exec_ = nullptr;
   GroupActivity* activity_ = nullptr;  // Of the world; null where nobody asked.

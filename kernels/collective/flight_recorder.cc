@@ -45,14 +45,15 @@ std::string ToString(const FlightRecord& record) {
   return absl::StrCat(text, "left after ", absl::FormatDuration(record.left - record.entered));
 }
 
-void FlightRecorder::Enter(const FlightRecord& record) {
+uint64_t FlightRecorder::Enter(const FlightRecord& record) {
   const std::lock_guard lock(mutex_);
-  ring_[entered_++ % kCapacity] = record;
+  ring_[entered_ % kCapacity] = record;
+  return entered_++;
 }
 
-void FlightRecorder::Leave(absl::Time when) {
+void FlightRecorder::Leave(uint64_t number, absl::Time when) {
   const std::lock_guard lock(mutex_);
-  ring_[(entered_ - 1) % kCapacity].left = when;
+  if (entered_ - number <= kCapacity) ring_[number % kCapacity].left = when;
 }
 
 std::vector<FlightRecord> FlightRecorder::Records() const {

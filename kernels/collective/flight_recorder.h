@@ -47,7 +47,7 @@ struct FlightRecord {
 // "all_gather 17, 4096 bytes, entered 2026-01-02T03:04:05.678Z, left after 1.2ms".
 std::string ToString(const FlightRecord& record);
 
-// A fixed ring; never allocates after construction. Written by the group's thread, read by any.
+// A fixed ring; never allocates after construction. Thread-safe.
 class FlightRecorder {
  public:
   static constexpr size_t kCapacity = 256;
@@ -57,8 +57,9 @@ class FlightRecorder {
 
   const std::string& group() const { return group_; }
 
-  void Enter(const FlightRecord& record);
-  void Leave(absl::Time when);  // The operation entered last.
+  // Returns the operation's number, from 0, for its end.
+  uint64_t Enter(const FlightRecord& record);
+  void Leave(uint64_t number, absl::Time when);
 
   std::vector<FlightRecord> Records() const;  // Oldest first.
 

@@ -5,8 +5,11 @@
 namespace trainyard {
 CommunicationStream::CommunicationStream(size_t capacity, const Backend& backend,
                                          const Exec& compute)
-    : backend_(backend), compute_(compute), exec_(backend.NewExec(1)), queue_(capacity) {
-  for (Posted& posted : queue_) posted.after = backend.NewEvent();
+    : compute_(compute), exec_(backend.NewExec(1)), queue_(capacity) {
+  for (Posted& posted : queue_) {
+    posted.after = backend.NewEvent();
+    posted.done = backend.NewEvent();
+  }
   loop_ = std::async(std::launch::async, [this] { Loop(); });
 }
 
@@ -20,8 +23,8 @@ CommunicationStream::~CommunicationStream() {
 }
 
 CommunicationStream::Ticket CommunicationStream::Post(const Call& call) {
-  if (posted_ >= queue_.size()) Wait(posted_ - queue_.size() + 1);
-  // Its place is free: the loop is done with what was there.
+  if (posted_ >= queue_.size()) WaitUntilGiven(posted_ - queue_.size() + 1);
+  // Its place is free: the loop has given what was there.
   Posted& posted = queue_[posted_ % queue_.size()];
   posted.call = &call;
   posted.after->Record(compute_);
@@ -34,12 +37,19 @@ CommunicationStream::Ticket CommunicationStream::Post(const Call& call) {
 }
 
 void CommunicationStream::Wait(Ticket ticket) {
-  std::unique_lock lock(mutex_);
-  if (done_ >= ticket) return;
+  if (awaited_ >= ticket) return;
   if (observer_ != nullptr) observer_->BeginWait();
-  done_cv_.wait(lock, [&] { return done_ >= ticket || ended_; });
+  WaitUntilGiven(ticket);
+  // Its event may be that of a later call by now, which is as good: calls end in their order.
+  queue_[(ticket - 1) % queue_.size()].done->Await(compute_);
+  awaited_ = ticket;
   if (observer_ != nullptr) observer_->EndWait();
-  if (done_ >= ticket) return;
+}
+
+void CommunicationStream::WaitUntilGiven(Ticket ticket) {
+  std::unique_lock lock(mutex_);
+  given_cv_.wait(lock, [&] { return given_ >= ticket || ended_; });
+  if (given_ >= ticket) return;
   lock.unlock();
   CHECK(loop_.valid()) << "the communication stream failed before";
   loop_.get();  // Throws what the call threw.
@@ -47,7 +57,7 @@ void CommunicationStream::Wait(Ticket ticket) {
 
 void CommunicationStream::Settle() noexcept {
   std::unique_lock lock(mutex_);
-  done_cv_.wait(lock, [&] { return done_ >= posted_ || ended_; });
+  given_cv_.wait(lock, [&] { return given_ >= posted_ || ended_; });
 }
 
 void CommunicationStream::Loop() {
@@ -57,22 +67,22 @@ void CommunicationStream::Loop() {
     ~End() {
       std::lock_guard lock(stream.mutex_);
       stream.ended_ = true;
-      stream.done_cv_.notify_one();
+      stream.given_cv_.notify_one();
     }
   } end{*this};
 
   std::unique_lock lock(mutex_);
   while (true) {
-    posted_cv_.wait(lock, [this] { return done_ < posted_ || stop_; });
-    if (done_ == posted_) return lock.unlock();
-    const Posted& posted = queue_[done_ % queue_.size()];
+    posted_cv_.wait(lock, [this] { return given_ < posted_ || stop_; });
+    if (given_ == posted_) return lock.unlock();
+    const Posted& posted = queue_[given_ % queue_.size()];
     lock.unlock();
     posted.after->Await(exec_);
     (*posted.call)(exec_);
-    backend_.Synchronize(exec_);
+    posted.done->Record(exec_);
     lock.lock();
-    ++done_;
-    done_cv_.notify_one();
+    ++given_;
+    given_cv_.notify_one();
   }
 }
 

@@ -1,5 +1,6 @@
 // The communication stream of a rank: one thread, with an Exec of its own, that runs bound calls in
-// the order in which they were posted, beside the computing thread.
+// the order in which they were posted, beside the computing thread. It gives its device what they
+// are; where that has a stream of its own, the two streams wait for each other, and no thread.
 
 #pragma once
 
@@ -30,9 +31,8 @@ class CommunicationStream {
   // The nth call posted, from 1; 0 is none.
   using Ticket = uint64_t;
 
-  // A call comes after what `compute` had been given when it was posted, and is done when the
-  // device has done it. Posting more calls than `capacity` that are not done waits for the first
-  // of them.
+  // A call comes after what `compute` had been given when it was posted. Posting more calls than
+  // `capacity` that have not been made waits for the first of them.
   CommunicationStream(size_t capacity, const Backend& backend, const Exec& compute);
   // Lets what was posted finish; after a failure there is nothing left to finish.
   ~CommunicationStream();
@@ -40,14 +40,15 @@ class CommunicationStream {
   // What calls run on.
   const Exec& exec() const { return exec_; }
 
-  // `call` must stay valid until it is done.
+  // `call` must stay valid until it has been waited for.
   Ticket Post(const Call& call);
 
-  // Blocks until a call, and all before it, are done. What a call threw is thrown by the next wait
-  // for it or a later one, once; the stream then is dead.
+  // What `compute` is given from now on comes after a call, and all before it. Blocks until these
+  // have been made, which on a CPU is all that they are. What a call threw is thrown by the next
+  // wait for it or a later one, once; the stream then is dead.
   void Wait(Ticket ticket);
   void WaitForAll() { Wait(posted_); }
-  // Returns when no call is running or will run; a failure is left to the next wait.
+  // Returns when no call is being made or will be; a failure is left to the next wait.
   void Settle() noexcept;
 
   void set_wait_observer(WaitObserver* observer) { observer_ = observer; }  // Null: nobody.
@@ -55,22 +56,24 @@ class CommunicationStream {
  private:
   struct Posted {
     const Call* call = nullptr;
-    std::unique_ptr<Event> after;
+    std::unique_ptr<Event> after;  // Of the computing thread, when it was posted.
+    std::unique_ptr<Event> done;
   };
   void Loop();
+  void WaitUntilGiven(Ticket ticket);
 
-  const Backend& backend_;
   const Exec& compute_;
   Exec exec_;
   std::mutex mutex_;
   std::condition_variable posted_cv_;
-  std::condition_variable done_cv_;
+  std::condition_variable given_cv_;
   std::vector<Posted> queue_;  // A ring; guarded by mutex_, as is all below but where said.
   Ticket posted_ = 0;          // Written by the computing thread alone.
-  Ticket done_ = 0;
+  Ticket given_ = 0;           // To the device: the call has returned.
   bool stop_ = false;
   bool ended_ = false;                // The loop has returned or thrown.
-  WaitObserver* observer_ = nullptr;  // Of the computing thread.
+  WaitObserver* observer_ = nullptr;  // Of the computing thread, as the next.
+  Ticket awaited_ = 0;                // What `compute` comes after already.
   std::future<void> loop_;  // Holds the exception, if there was one. Of the computing thread.
 };
 

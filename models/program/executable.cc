@@ -193,6 +193,10 @@ class SlotBinder final : public Binder {
 struct Executable::State {
   State(Program p, const Backend& b, int threads)
       : program(std::move(p)), backend(b), exec(b.NewExec(threads)) {}
+  ~State() {
+    communication.stream = nullptr;  // Ends first: its calls use the collectives.
+    for (const auto& [collective, exec] : followers) collective->Unfollow(*exec);
+  }
 
   const Program program;
   const Backend& backend;
@@ -202,6 +206,8 @@ struct Executable::State {
   Timeline* timeline = nullptr;
   std::span<const BoundInstance> given;  // To the compute stream, last: several as a graph.
   std::atomic<const Instance*> communicating = nullptr;  // Under way there, or what failed.
+  // The collectives, and what each follows.
+  std::vector<std::pair<Collective*, const Exec*>> followers;
   StreamAndWindows communication;  // Last, so that its thread ends before what it runs.
 
   void Bind(const CollectiveTable& collectives);
@@ -229,7 +235,8 @@ void Executable::State::Bind(const CollectiveTable& collectives) {
   }
   for (const auto& [group, collective] : collectives) {
     const bool beside = group.stream == Stream::kCommunication;
-    collective->Follow(backend, beside ? communication.stream->exec() : exec);
+    followers.emplace_back(collective, beside ? &communication.stream->exec() : &exec);
+    collective->Follow(backend, *followers.back().second);
   }
   const BindContext context{.backend = backend,
                             .memory = *memory,
@@ -388,6 +395,8 @@ void Executable::Record(Event& event) const { event.Record(state_->exec); }
 
 void Executable::CopyToHost(void* host, const void* device, size_t bytes) const {
   state_->backend.CopyToHost(state_->exec, host, device, bytes);
+  // What comes of a collective that failed on the device must not be taken for a result.
+  for (const auto& [collective, exec] : state_->followers) collective->Check();
 }
 
 void Executable::CopyToDevice(void* device, const void* host, size_t bytes) {

@@ -14,8 +14,9 @@
 // Not thread-safe. Instances of the communication stream run on one thread of the executable's own,
 // in the order in which they were posted; their communicators belong to that thread. Other
 // instances wait for them where they say so (Instance::awaits, ZeRO FULL's fetches, and all of
-// kOptimizer at its start): that is where a DeviceError of theirs is thrown. A device that works
-// beside the host has its errors thrown by a later call: LastGiven() is what can be said then.
+// kOptimizer at its start): that is where a DeviceError of theirs is thrown, or, where collectives
+// are ordered on the device, by whatever reads what came of them. A device that works beside the
+// host has its errors thrown by a later call: LastGiven() is what can be said then.
 
 #pragma once
 
@@ -88,10 +89,11 @@ class Executable {
   // OwnedParameters.
   Tensor flat(FlatBuffer buffer, const FlatRange& range) const;
   // Between the host's memory and that of such a view, in order with what Run was given.
+  // Whatever reads throws a DeviceError where a collective has failed until then.
   void CopyToHost(void* host, const void* device, size_t bytes) const;
   void CopyToDevice(void* device, const void* host, size_t bytes);
 
-  // Returns when nothing is under way on the communication stream.
+  // What is given to the device from now on comes after all of the communication stream.
   void WaitForCommunication();
   // From now on instances are noted there, by op, label, block, chunk and slot; null: no longer.
   // Outside of Run; waits until communication is done or has failed. The timeline may be read after

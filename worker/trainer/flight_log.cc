@@ -20,7 +20,10 @@ constexpr int kPatientBeats = 2;
 void LogFlight(const GroupActivity& activity) {
   for (const auto& group : activity.groups()) {
     const std::vector<FlightRecord> records = group->Records();
-    if (records.empty() || records.back().left != absl::InfiniteFuture()) continue;
+    const bool all_left = std::all_of(records.begin(), records.end(), [](const FlightRecord& r) {
+      return r.left != absl::InfiniteFuture();
+    });
+    if (all_left) continue;
     for (size_t i = records.size() - std::min(records.size(), kOperations); i < records.size();
          ++i) {
       LogWarning("collective", {{"group", group->group()}, {"operation", ToString(records[i])}});

@@ -76,6 +76,7 @@ Call ExpertDispatch::Sort(const Binder& binder, Tensor experts) const {
 int64_t ExpertDispatch::Load(const Exec& exec) {
   backend_.CopyToHost(exec, rounds_.counts().data(), counts_.data, counts_.bytes());
   backend_.CopyToHost(exec, rounds_.order().data(), order_.data, order_.bytes());
+  if (collective_ != nullptr) collective_->Check();
   return rounds_.Count();
 }
 

@@ -10,8 +10,6 @@
 namespace trainyard {
 namespace {
 
-using testing::Kind;
-
 class ActivityTest : public testing::WorldsTest {};
 
 TEST_P(ActivityTest, ARankThatWaitsForItsPeersIsSeenToDoSo) {
@@ -49,8 +47,7 @@ TEST_P(ActivityTest, ARankThatWaitsForItsPeersIsSeenToDoSo) {
   }
 }
 INSTANTIATE_TEST_SUITE_P(Worlds, ActivityTest,
-                         ::testing::Combine(::testing::Values(Kind::kLocal, Kind::kGloo),
-                                            ::testing::Values(1, 3)),
+                         ::testing::Combine(testing::EachTestedKind(), ::testing::Values(1, 3)),
                          testing::NameOfWorld);
 
 }  // namespace

@@ -128,8 +128,9 @@ TEST(FlightRecorder, KeepsTheLastOperationsOfTheGroupInOrder) {
 TEST(FlightRecorder, TextShowsWhatWasNotLeft) {
   FlightRecorder recorder("group data");
   const absl::Time t = absl::FromUnixMillis(1'700'000'000'123);
-  recorder.Enter({.op = CollectiveOp::kAllGather, .sequence = 7, .bytes = 4096, .entered = t});
-  recorder.Leave(t + absl::Milliseconds(2));
+  const uint64_t gather =
+      recorder.Enter({.op = CollectiveOp::kAllGather, .sequence = 7, .bytes = 4096, .entered = t});
+  recorder.Leave(gather, t + absl::Milliseconds(2));
   recorder.Enter({.op = CollectiveOp::kSendReceive,
                   .sequence = 3,
                   .bytes = 8,
@@ -142,6 +143,17 @@ TEST(FlightRecorder, TextShowsWhatWasNotLeft) {
             "all_gather 7, 4096 bytes, entered 2023-11-14T22:13:20.123Z, left after 2ms");
   EXPECT_EQ(ToString(records[1]),
             "send_receive 3 to 2 from 0, 8 bytes, entered 2023-11-14T22:13:20.128Z, not left");
+}
+
+TEST(FlightRecorder, OperationsMayEndAfterLaterOnesAndAfterTheyAreForgotten) {
+  FlightRecorder recorder("group data");
+  const uint64_t first = recorder.Enter({.sequence = 1}), second = recorder.Enter({.sequence = 2});
+  recorder.Leave(second, absl::UnixEpoch());
+  EXPECT_EQ(recorder.Records()[0].left, absl::InfiniteFuture());
+  EXPECT_EQ(recorder.Records()[1].left, absl::UnixEpoch());
+  for (size_t i = 0; i < FlightRecorder::kCapacity; ++i) recorder.Enter({.sequence = 3});
+  recorder.Leave(first, absl::UnixEpoch());
+  EXPECT_EQ(recorder.Records()[0].left, absl::InfiniteFuture());
 }
 
 TEST(FlightRecorder, CanBeReadWhileItIsWritten) {
@@ -157,8 +169,7 @@ TEST(FlightRecorder, CanBeReadWhileItIsWritten) {
     }
   });
   for (int64_t i = 1; i <= 20'000; ++i) {
-    recorder.Enter({.sequence = i});
-    recorder.Leave(absl::UnixEpoch());
+    recorder.Leave(recorder.Enter({.sequence = i}), absl::UnixEpoch());
   }
   done = true;
   watchdog.join();

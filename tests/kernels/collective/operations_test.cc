@@ -1,4 +1,4 @@
-// Proves that every operation of both implementations gives what its definition says, to the bit:
+// Proves that every operation of every implementation gives what its definition says, to the bit:
 // for each dtype, sizes that do not divide by anything, zero among them, in place and not, and for
 // messages that are sent long before they are received.
 
@@ -9,7 +9,6 @@ namespace {
 
 using testing::Data;
 using ::testing::Each;
-using testing::Kind;
 using testing::RunRanks;
 using testing::SameBits;
 using testing::SliceOf;
@@ -272,13 +271,7 @@ TEST_P(OperationsTest, NobodyPassesABarrierBeforeAllHaveCome) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Local, OperationsTest,
-                         ::testing::Combine(::testing::Values(Kind::kLocal),
-                                            ::testing::Values(1, 2, 3, 4, 8)),
-                         testing::NameOfWorld);
-INSTANTIATE_TEST_SUITE_P(Gloo, OperationsTest,
-                         ::testing::Combine(::testing::Values(Kind::kGloo),
-                                            ::testing::Values(1, 2, 3, 4)),
+INSTANTIATE_TEST_SUITE_P(Worlds, OperationsTest, ::testing::ValuesIn(testing::TestedWorlds()),
                          testing::NameOfWorld);
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Worlds of either implementation, on threads, for tests that hold for both.
+// Worlds of every implementation, on threads, for tests that hold for all.
 
 #pragma once
 
@@ -71,15 +71,22 @@ class GlooThreads final : public Threads {
   std::vector<std::unique_ptr<CollectiveWorld>> ranks_;
 };
 
-enum class Kind { kLocal, kGloo };
-inline std::string NameOf(Kind kind) { return kind == Kind::kLocal ? "Local" : "Gloo"; }
-
-inline std::unique_ptr<Threads> NewThreads(Kind kind, int size) {
-  if (kind == Kind::kGloo) return std::make_unique<GlooThreads>(size);
-  return std::make_unique<LocalThreads>(size);
-}
+enum class Kind { kLocal, kGloo, kNccl };
 
 using KindAndSize = std::tuple<Kind, int>;
+
+// Those that are linked: host_worlds.cc or nccl_worlds.cc. Tensors are the host's memory for
+// either.
+std::vector<Kind> TestedKinds();
+std::vector<KindAndSize> TestedWorlds();
+std::unique_ptr<Threads> NewThreads(Kind kind, int size);
+
+inline std::string NameOf(Kind kind) {
+  if (kind == Kind::kNccl) return "Nccl";
+  return kind == Kind::kLocal ? "Local" : "Gloo";
+}
+inline auto EachTestedKind() { return ::testing::ValuesIn(TestedKinds()); }
+
 class WorldsTest : public ::testing::TestWithParam<KindAndSize> {
  protected:
   WorldsTest() : threads_(NewThreads(std::get<0>(GetParam()), size())) {}

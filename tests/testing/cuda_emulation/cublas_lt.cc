@@ -43,6 +43,7 @@ cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
+  cudaFree(nullptr);  // Which waits for what still uses it.
   delete handle;
   return CUBLAS_STATUS_SUCCESS;
 }
@@ -122,7 +123,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, const cublasLtMatmulDescO
                               const void* c, const cublasLtMatrixLayoutOpaque_t* c_layout, void* d,
                               const cublasLtMatrixLayoutOpaque_t* d_layout,
                               const cublasLtMatmulAlgo_t* algorithm, void*, size_t workspace_bytes,
-                              cudaStream_t) {
+                              cudaStream_t stream) {
   const bool f64 = a_layout->type == CUDA_R_64F;
   CHECK((product->compute == CUBLAS_COMPUTE_64F) == f64 && (product->scale == CUDA_R_64F) == f64);
   CHECK(c == d && ShapeOf(*c_layout) == ShapeOf(*d_layout) && c_layout->type == d_layout->type);
@@ -147,6 +148,6 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, const cublasLtMatmulDescO
     args.bias = {product->bias, args.c.dtype, {int64_t(d_layout->rows)}};
   }
   Check(args);
-  cuda_emulation::Enqueue([handle, args] { trainyard::cpu::MatMul(handle->host, args); });
+  cuda_emulation::Enqueue(stream, [handle, args] { trainyard::cpu::MatMul(handle->host, args); });
   return CUBLAS_STATUS_SUCCESS;
 }

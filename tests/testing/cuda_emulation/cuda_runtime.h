@@ -51,6 +51,7 @@ enum cudaError_t {
   cudaErrorNoDevice,
   cudaErrorLaunchFailure,
 };
+using cudaStream_t = struct CudaEmulationStream*;
 
 namespace cuda_emulation {
 
@@ -73,12 +74,17 @@ unsigned Match(unsigned mask, const void* mine, size_t bytes);
 int Lane();
 void Run(dim3 grid, dim3 block, size_t shared, const std::function<void()>& kernel);
 
-// Runs what is given to a stream, now, or keeps it where this thread captures.
-void Enqueue(std::function<void()> work);
+// Gives work to a stream (streams.h), or keeps it where this thread captures.
+void Enqueue(cudaStream_t stream, std::function<void()> work);
 // Ends the program where this thread captures: `what` is no part of a graph.
 void CheckNoCapture(const char* what);
 // Whether this thread has waited for all that it has given the device.
 bool IsIdle();
+// Between these, memory of the device is there.
+void OpenMemory();
+void CloseMemory();
+// Whether cudaMalloc gave these bytes.
+bool IsOnDevice(const void* data, size_t bytes);
 
 template <typename T>
 T Shuffle(unsigned mask, T mine, int lane) {
@@ -159,8 +165,7 @@ inline float __logf(float x) { return std::log(x); }
 inline float __fdividef(float a, float b) { return a / b; }
 inline float fdividef(float a, float b) { return a / b; }
 
-// The runtime. Streams run at once, in the order of the calls; device memory is the host's.
-using cudaStream_t = struct CudaEmulationStream*;
+// The runtime. Device memory is the host's, which cannot read it.
 using cudaEvent_t = struct CudaEmulationEvent*;
 using cudaGraph_t = struct CudaEmulationGraph*;
 using cudaGraphExec_t = cudaGraph_t;
@@ -188,12 +193,15 @@ cudaError_t cudaMalloc(void** data, size_t bytes);
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total);
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
 cudaError_t cudaFree(void* data);
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int priority);
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags = 0);
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);
 cudaError_t cudaEventDestroy(cudaEvent_t event);
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
+cudaError_t cudaEventQuery(cudaEvent_t event);
+cudaError_t cudaEventSynchronize(cudaEvent_t event);
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph);
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph,
@@ -208,34 +216,26 @@ inline cudaError_t cudaGetDeviceCount(int* count) { return *count = 1, cuda_emul
 inline cudaError_t cudaSetDevice(int device) {
   return device == 0 ? cuda_emulation::Outcome() : cudaErrorInvalidValue;
 }
-inline cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t) {
-  cuda_emulation::Enqueue([=] { std::memset(to, value, bytes); });
+inline cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
+  return cudaStreamCreateWithPriority(stream, flags, 0);
+}
+inline cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
+  return *least = 0, *greatest = -5, cuda_emulation::Outcome();
+}
+inline cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream) {
+  cuda_emulation::Enqueue(stream, [=] { std::memset(to, value, bytes); });
   return cuda_emulation::Outcome();
 }
 inline cudaError_t cudaMemset(void* to, int value, size_t bytes) {
   return cudaMemsetAsync(to, value, bytes, nullptr);
 }
-inline cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_t from_pitch,
-                                     size_t width, size_t height, cudaMemcpyKind kind,
-                                     cudaStream_t) {
-  if (kind != cudaMemcpyDeviceToDevice) cuda_emulation::CheckNoCapture("a copy of the host's");
-  cuda_emulation::Enqueue([=] {
-    for (size_t row = 0; row < height; ++row) {
-      std::memmove(static_cast<std::byte*>(to) + row * to_pitch,
-                   static_cast<const std::byte*>(from) + row * from_pitch, width);
-    }
-  });
-  return cuda_emulation::Outcome();
-}
+cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_t from_pitch,
+                              size_t width, size_t height, cudaMemcpyKind kind,
+                              cudaStream_t stream);
 inline cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
                                    cudaStream_t stream) {
   return cudaMemcpy2DAsync(to, bytes, from, bytes, bytes, 1, kind, stream);
 }
-inline cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned = 0) {
-  return cuda_emulation::Outcome();
-}
-inline cudaError_t cudaEventQuery(cudaEvent_t) { return cuda_emulation::Outcome(); }
-inline cudaError_t cudaEventSynchronize(cudaEvent_t) { return cuda_emulation::Outcome(); }
 template <typename F>
 cudaError_t cudaFuncSetAttribute(F*, cudaFuncAttribute, int) {
   return cuda_emulation::Outcome();
@@ -245,9 +245,10 @@ template <typename... Parameters, typename... Args>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
                                const Args&... args) {
   const cudaError_t before = cuda_emulation::Outcome();
-  cuda_emulation::Enqueue([config = *config, kernel, given = std::tuple<Parameters...>(args...)] {
-    cuda_emulation::Run(config.gridDim, config.blockDim, config.dynamicSmemBytes,
-                        [&] { std::apply(kernel, given); });
-  });
+  cuda_emulation::Enqueue(
+      config->stream, [config = *config, kernel, given = std::tuple<Parameters...>(args...)] {
+        cuda_emulation::Run(config.gridDim, config.blockDim, config.dynamicSmemBytes,
+                            [&] { std::apply(kernel, given); });
+      });
   return before;
 }

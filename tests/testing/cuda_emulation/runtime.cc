@@ -1,16 +1,15 @@
-// The runtime's calls: memory, streams that run at once, events, graphs.
+// The runtime's calls: memory, copies, graphs. Streams and events are in streams.cc.
 
 #include <sys/mman.h>
 
-#include <chrono>
+#include <iterator>
 #include <map>
-#include <memory>
 #include <mutex>
 #include <utility>
 #include <vector>
 
 #include "common/check.h"
-#include "cuda_runtime.h"
+#include "streams.h"
 
 struct CudaEmulationGraph {
   std::vector<std::function<void()>> work;
@@ -54,6 +53,14 @@ class DeviceMemory {
     const std::lock_guard lock(mutex_);
     if (--users_ == 0) Protect(PROT_NONE);
   }
+  bool Has(const void* data, size_t bytes) {
+    const std::lock_guard lock(mutex_);
+    const auto after = sizes_.upper_bound(const_cast<void*>(data));
+    if (after == sizes_.begin()) return false;
+    const auto& [begin, size] = *std::prev(after);
+    const size_t offset = size_t(static_cast<const char*>(data) - static_cast<char*>(begin));
+    return offset <= size && bytes <= size - offset;
+  }
 
  private:
   static constexpr int kOpen = PROT_READ | PROT_WRITE;
@@ -77,23 +84,30 @@ CudaEmulationGraph*& Captured() {
   return graph;
 }
 
-bool& Idle() {
-  static thread_local bool idle = true;
-  return idle;
-}
-
 void* AllocateOnDevice(size_t bytes) { return TheDeviceMemory().Allocate(bytes); }
 void FreeOnDevice(void* data) { TheDeviceMemory().Free(data); }
 
 }  // namespace
 
-void Enqueue(std::function<void()> work) {
+bool& Idle() {
+  static thread_local bool idle = true;
+  return idle;
+}
+
+void OpenMemory() { TheDeviceMemory().Open(); }
+void CloseMemory() { TheDeviceMemory().Close(); }
+bool IsOnDevice(const void* data, size_t bytes) { return TheDeviceMemory().Has(data, bytes); }
+
+void Enqueue(cudaStream_t stream, std::function<void()> work) {
   if (Captured() != nullptr) return Captured()->work.push_back(std::move(work));
   if (Outcome() != cudaSuccess) return;
   Idle() = false;
-  TheDeviceMemory().Open();
-  work();
-  TheDeviceMemory().Close();
+  Give(LockDevice(), stream, {.run = [work = std::move(work)] {
+         if (Outcome() != cudaSuccess) return;
+         OpenMemory();
+         work();
+         CloseMemory();
+       }});
 }
 
 void CheckNoCapture(const char* what) {
@@ -125,10 +139,10 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsig
   return Outcome();
 }
 
-cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t) {
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
   CheckNoCapture("a graph");
   const cudaError_t before = Outcome();
-  for (const auto& work : exec->work) cuda_emulation::Enqueue(work);
+  for (const auto& work : exec->work) cuda_emulation::Enqueue(stream, work);
   return before;
 }
 
@@ -138,10 +152,6 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
 }
 
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) { return cudaGraphDestroy(exec); }
-
-struct CudaEmulationEvent {
-  std::chrono::steady_clock::time_point time;
-};
 
 const char* cudaGetErrorString(cudaError_t error) {
   switch (error) {
@@ -169,6 +179,7 @@ cudaError_t cudaMalloc(void** data, size_t bytes) {
 }
 
 cudaError_t cudaFree(void* data) {
+  cuda_emulation::AdvanceAll(cuda_emulation::LockDevice());  // A device comes to rest first.
   if (data != nullptr) cuda_emulation::FreeOnDevice(data);
   return Outcome();
 }
@@ -189,31 +200,31 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
   return Outcome();
 }
 
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
-  *stream = nullptr;  // There is no other than the one.
-  return Outcome();
-}
-cudaError_t cudaStreamDestroy(cudaStream_t) { return Outcome(); }
-cudaError_t cudaStreamSynchronize(cudaStream_t) {
-  CheckNoCapture("a wait for the device");
-  cuda_emulation::Idle() = true;
-  return Outcome();
+namespace {
+
+void CopyRows(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width,
+              size_t height) {
+  for (size_t row = 0; row < height; ++row) {
+    std::memmove(static_cast<std::byte*>(to) + row * to_pitch,
+                 static_cast<const std::byte*>(from) + row * from_pitch, width);
+  }
 }
 
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
-  if (Outcome() != cudaSuccess) return Outcome();
-  *event = new CudaEmulationEvent;
-  return Outcome();
-}
-cudaError_t cudaEventDestroy(cudaEvent_t event) {
-  delete event;
-  return Outcome();
-}
-cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t) {
-  event->time = std::chrono::steady_clock::now();
-  return Outcome();
-}
-cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
-  *milliseconds = std::chrono::duration<float, std::milli>(end->time - begin->time).count();
-  return Outcome();
+}  // namespace
+
+// The host's memory is pageable: it is read before the call returns, or written.
+cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_t from_pitch,
+                              size_t width, size_t height, cudaMemcpyKind kind,
+                              cudaStream_t stream) {
+  if (kind != cudaMemcpyDeviceToDevice) CheckNoCapture("a copy of the host's");
+  if (kind == cudaMemcpyHostToDevice) {
+    std::vector<std::byte> data(width * height);
+    CopyRows(data.data(), width, from, from_pitch, width, height);
+    cuda_emulation::Enqueue(stream, [=, data = std::move(data)] {
+      CopyRows(to, to_pitch, data.data(), width, width, height);
+    });
+    return Outcome();
+  }
+  cuda_emulation::Enqueue(stream, [=] { CopyRows(to, to_pitch, from, from_pitch, width, height); });
+  return kind == cudaMemcpyDeviceToHost ? cudaStreamSynchronize(stream) : Outcome();
 }

@@ -41,13 +41,16 @@ inline JobConfig TinyJob(const std::string& checkpoint_directory) {
 // How a run differs from the plain one.
 struct RunOptions {
   int ranks = 1;
-  const Backend* backend = &CpuBackend();  // Of another device: ranks talk through the host.
+  const Backend* backend = &CpuBackend();
+  // Of another device: what carries a rank's tensors; null: the host.
+  std::function<std::unique_ptr<CollectiveWorld>(int rank)> tensors = nullptr;
   int64_t epoch = 1;
   bool resume = false;  // From the newest good checkpoint in the job's directory.
   std::function<int64_t(int rank)> memory_bytes = nullptr;  // Of each device.
   std::function<bool(int rank, int64_t finished_steps)> stop = nullptr;
   std::function<void(int rank, const char* phase, int64_t step)> progress = nullptr;
   std::function<void(int rank, int64_t step, int attempt, StepState&)> before_attempt = nullptr;
+  std::function<void(int rank)> ended = nullptr;  // Also where it threw.
 };
 
 struct RankRun {
@@ -59,9 +62,8 @@ struct RankRun {
   StartRecord start;
 };
 
-inline RankRun RunOneRank(const JobConfig& job, const RankConfig& rank, const RunOptions& options,
-                          CollectiveWorld& world) {
-  RankRun run;
+inline void RunOneRank(const JobConfig& job, const RankConfig& rank, const RunOptions& options,
+                       CollectiveWorld& world, RankRun& run) {
   const int index = world.rank();
   TrainerCallbacks callbacks{
       .ready = [&](const StartRecord& record) { run.start = record; },
@@ -79,11 +81,10 @@ inline RankRun RunOneRank(const JobConfig& job, const RankConfig& rank, const Ru
           }};
   const auto trainer = Trainer::Create(job, rank, *options.backend, world, std::move(callbacks));
   run.status = trainer.status();
-  if (!trainer.ok()) return run;
+  if (!trainer.ok()) return;
   const auto result = (*trainer)->Run();
   run.status = result.status();
   if (result.ok()) run.result = *result;
-  return run;
 }
 
 // One result a rank.
@@ -103,11 +104,20 @@ inline std::vector<RankRun> RunJob(JobConfig job, const RunOptions& options = {}
     RankConfig mine = rank;
     mine.rank = world.rank();
     if (options.memory_bytes) mine.memory_bytes = options.memory_bytes(world.rank());
-    std::unique_ptr<CollectiveWorld> staged;
-    if (options.backend->device() != DeviceKind::kCpu) {
-      staged = CreateStagedWorld(world, *options.backend);
+    std::unique_ptr<CollectiveWorld> of_device;
+    if (options.tensors) {
+      of_device = CreateDeviceWorld(world, options.tensors(world.rank()));
+    } else if (options.backend->device() != DeviceKind::kCpu) {
+      of_device = CreateStagedWorld(world, *options.backend);
     }
-    runs[size_t(world.rank())] = RunOneRank(job, mine, options, staged ? *staged : world);
+    const struct End {
+      const RunOptions& options;
+      int rank;
+      ~End() {
+        if (options.ended) options.ended(rank);
+      }
+    } end{options, world.rank()};
+    RunOneRank(job, mine, options, of_device ? *of_device : world, runs[size_t(world.rank())]);
   });
   for (size_t i = 0; i < runs.size(); ++i) runs[i].thrown = thrown[i];
   return runs;

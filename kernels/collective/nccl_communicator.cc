@@ -1,0 +1,330 @@
+#include "kernels/collective/nccl_communicator.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+#include "common/status_macros.h"
+
+namespace trainyard::nccl {
+namespace {
+
+// How often the watchdog looks.
+constexpr std::chrono::milliseconds kInterval(5);
+
+// What leaving a group waits for its peers.
+constexpr absl::Duration kFarewell = absl::Seconds(10);
+
+// Between two looks at what a call waits for.
+constexpr std::chrono::microseconds kPause(20);
+
+// How long a wait for a peer's key goes on before it looks whether all has failed.
+constexpr absl::Duration kGlance = absl::Milliseconds(200);
+
+absl::Status TooLate(const Deadline& deadline) {
+  return absl::DeadlineExceededError(
+      absl::StrCat("no word from all ranks within ", absl::FormatDuration(deadline.patience)));
+}
+
+DeviceError::Kind KindOf(const absl::Status& status) {
+  return status.code() == absl::StatusCode::kInternal ? DeviceError::Kind::kDevice
+                                                      : DeviceError::Kind::kPeerLost;
+}
+
+}  // namespace
+
+absl::Status ToStatus(cudaError_t error) {
+  if (error == cudaSuccess) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat("CUDA: ", cudaGetErrorString(error)));
+}
+
+NcclRank::NcclRank(const NcclOptions& options, Rendezvous& rendezvous)
+    : options_(options), rendezvous_(rendezvous), thread_([this] { Loop(); }) {}
+
+NcclRank::~NcclRank() {
+  {
+    const std::lock_guard lock(mutex_);
+    ends_ = true;
+    changed_.notify_all();
+  }
+  thread_.join();
+}
+
+void NcclRank::Fail(DeviceError::Kind kind, const std::string& what) {
+  const std::lock_guard lock(mutex_);
+  if (!failure_) failure_.emplace(kind, what);
+  changed_.notify_all();
+}
+
+absl::Status NcclRank::failure() const {
+  const std::lock_guard lock(mutex_);
+  if (!failure_) return absl::OkStatus();
+  return failure_->kind == DeviceError::Kind::kDevice ? absl::InternalError(failure_->what())
+                                                      : absl::UnavailableError(failure_->what());
+}
+
+void NcclRank::Check() {
+  LookAtAll();
+  const std::lock_guard lock(mutex_);
+  if (failure_) throw *failure_;
+}
+
+void NcclRank::Watch(Communicator* communicator) {
+  const std::lock_guard lock(watched_mutex_);
+  watched_.push_back(communicator);
+}
+
+void NcclRank::Unwatch(Communicator* communicator) {
+  const std::lock_guard lock(watched_mutex_);
+  std::erase(watched_, communicator);
+}
+
+void NcclRank::LookAtAll() {
+  const std::lock_guard lock(watched_mutex_);
+  for (Communicator* communicator : watched_) communicator->Look();
+}
+
+void NcclRank::Loop() {
+  cudaSetDevice(options_.device);  // Of this thread.
+  std::unique_lock lock(mutex_);
+  while (!ends_) {
+    changed_.wait_for(lock, kInterval, [&] { return ends_ || failure_.has_value(); });
+    lock.unlock();
+    LookAtAll();
+    if (!failure().ok()) {
+      const std::lock_guard watched(watched_mutex_);
+      for (Communicator* communicator : watched_) communicator->Abort();
+    }
+    lock.lock();
+    if (failure_) changed_.wait_for(lock, kInterval, [&] { return ends_; });
+  }
+}
+
+Communicator::Communicator(NcclRank& rank, Listener& listener, const Place& place)
+    : rank_(rank), listener_(listener), place_(place) {
+  rank_.Watch(this);
+}
+
+absl::StatusOr<std::unique_ptr<Communicator>> Communicator::Create(NcclRank& rank,
+                                                                   Listener& listener,
+                                                                   const Place& place,
+                                                                   const Deadline& deadline) {
+  std::unique_ptr<Communicator> made(new Communicator(rank, listener, place));
+  const absl::Status status = made->Open(deadline);
+  if (!status.ok()) {
+    made->Abort();
+    return status;
+  }
+  return made;
+}
+
+absl::Status Communicator::Open(const Deadline& deadline) {
+  int least = 0, greatest = 0;
+  RETURN_IF_ERROR(nccl::ToStatus(cudaSetDevice(rank_.options().device)));
+  RETURN_IF_ERROR(nccl::ToStatus(cudaDeviceGetStreamPriorityRange(&least, &greatest)));
+  RETURN_IF_ERROR(
+      nccl::ToStatus(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, greatest)));
+  RETURN_IF_ERROR(nccl::ToStatus(cudaMalloc(&byte_, 1)));
+  ASSIGN_OR_RETURN(const ncclUniqueId id, Id(deadline));
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  std::unique_lock lock(mutex_);
+  const ncclResult_t begun = ncclCommInitRankConfig(&comm_, place_.size, id, place_.rank, &config);
+  return Settle(lock, begun, deadline);
+}
+
+// The first rank makes it, the others are told.
+absl::StatusOr<ncclUniqueId> Communicator::Id(const Deadline& deadline) {
+  ncclUniqueId id;
+  if (place_.rank == 0) {
+    RETURN_IF_ERROR(ToStatus(ncclGetUniqueId(&id)));
+    RETURN_IF_ERROR(
+        rank_.rendezvous().Set(place_.key, std::string(id.internal, sizeof(id.internal))));
+    return id;
+  }
+  for (;;) {
+    const absl::Duration left = deadline.at - absl::Now();
+    const auto bytes = rank_.rendezvous().Get(place_.key, std::min(left, kGlance));
+    if (bytes.ok()) {
+      if (bytes->size() != sizeof(id.internal)) {
+        return absl::InvalidArgumentError(absl::StrCat(place_.key, " holds ", bytes->size(),
+                                                       " bytes, wanted ", sizeof(id.internal)));
+      }
+      std::memcpy(id.internal, bytes->data(), bytes->size());
+      return id;
+    }
+    RETURN_IF_ERROR(rank_.failure());
+    if (!absl::IsDeadlineExceeded(bytes.status()) || left <= kGlance) return bytes.status();
+  }
+}
+
+Communicator::~Communicator() {
+  const Deadline deadline(std::min(kFarewell, rank_.options().timeout));
+  const Number last = [this] {
+    const std::lock_guard lock(mutex_);
+    return given_;
+  }();
+  bool sound = WaitFor(last, deadline).ok();
+  rank_.Unwatch(this);
+  {
+    std::unique_lock lock(mutex_);
+    if (comm_ != nullptr && sound) {
+      sound = Settle(lock, ncclCommFinalize(comm_), deadline).ok();
+      if (comm_ != nullptr && sound) ncclCommDestroy(std::exchange(comm_, nullptr));
+    }
+  }
+  if (!sound) rank_.Fail(DeviceError::Kind::kPeerLost, absl::StrCat(place_.key, ": was left"));
+  Abort();
+  if (byte_ != nullptr) cudaFree(byte_);
+  if (stream_ != nullptr) cudaStreamDestroy(stream_);
+}
+
+absl::StatusOr<Communicator::Number> Communicator::Give(const Collective::Begun& operation,
+                                                        const DeviceEvent& after, Enqueue enqueue) {
+  const Deadline deadline(rank_.options().timeout);
+  RETURN_IF_ERROR(nccl::ToStatus(cudaSetDevice(rank_.options().device)));  // Of this thread.
+  std::unique_lock lock(mutex_);
+  RETURN_IF_ERROR(rank_.failure());
+  if (comm_ == nullptr) return absl::UnavailableError("failed before");
+  Operation next;
+  if (spare_.empty()) {
+    next.begin = std::make_unique<DeviceEvent>(cudaEventDefault);
+    next.done = std::make_unique<DeviceEvent>(cudaEventDefault);
+  } else {
+    next = std::move(spare_.back());
+    spare_.pop_back();
+  }
+  next.begun = operation;
+  next.number = given_ + 1;
+  next.deadline.reset();
+  RETURN_IF_ERROR(nccl::ToStatus(cudaStreamWaitEvent(stream_, after.get())));
+  RETURN_IF_ERROR(nccl::ToStatus(cudaEventRecord(next.begin->get(), stream_)));
+  RETURN_IF_ERROR(ToStatus(ncclGroupStart()));
+  const ncclResult_t enqueued = enqueue(comm_, stream_);
+  const ncclResult_t ended = ncclGroupEnd();
+  RETURN_IF_ERROR(ToStatus(enqueued));
+  RETURN_IF_ERROR(Settle(lock, ended, deadline));
+  RETURN_IF_ERROR(nccl::ToStatus(cudaEventRecord(next.done->get(), stream_)));
+  under_way_.push_back(std::move(next));
+  return ++given_;
+}
+
+absl::Status Communicator::Await(Number number, cudaStream_t stream) {
+  const std::lock_guard lock(mutex_);
+  RETURN_IF_ERROR(rank_.failure());
+  for (const Operation& operation : under_way_) {
+    if (operation.number != number) continue;
+    return nccl::ToStatus(cudaStreamWaitEvent(stream, operation.done->get()));
+  }
+  return absl::OkStatus();  // It is done.
+}
+
+absl::Status Communicator::WaitFor(Number number, const Deadline& deadline) {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    LookLocked();
+    RETURN_IF_ERROR(rank_.failure());
+    if (comm_ == nullptr) return absl::UnavailableError("failed before");
+    if (under_way_.empty() || under_way_.front().number > number) return absl::OkStatus();
+    RETURN_IF_ERROR(Pause(lock, deadline));
+  }
+}
+
+ncclResult_t Communicator::Meet(ncclComm_t comm, cudaStream_t stream) const {
+  return ncclAllReduce(byte_, byte_, 1, ncclUint8, ncclMax, comm, stream);
+}
+
+void Communicator::Look() {
+  const std::lock_guard lock(mutex_);
+  LookLocked();
+}
+
+void Communicator::LookLocked() {
+  if (comm_ == nullptr) return;
+  ncclResult_t result = ncclSuccess;
+  absl::Status status = ToStatus(ncclCommGetAsyncError(comm_, &result));
+  if (status.ok()) status = ToStatus(result);
+  while (status.ok() && !under_way_.empty()) {
+    const absl::StatusOr<bool> over = LookAtFirst();
+    status = over.status();
+    if (status.ok() && !*over) return;
+  }
+  if (!status.ok()) Fail(status);
+}
+
+absl::StatusOr<bool> Communicator::LookAtFirst() {
+  Operation& first = under_way_.front();
+  const auto has_come = [](const DeviceEvent& event) -> absl::StatusOr<bool> {
+    const cudaError_t state = cudaEventQuery(event.get());
+    if (state == cudaErrorNotReady) return false;
+    RETURN_IF_ERROR(nccl::ToStatus(state));
+    return true;
+  };
+  ASSIGN_OR_RETURN(const bool done, has_come(*first.done));
+  if (done) {
+    float milliseconds = 0;
+    RETURN_IF_ERROR(
+        nccl::ToStatus(cudaEventElapsedTime(&milliseconds, first.begin->get(), first.done->get())));
+    EndFirst(1e-3 * double(milliseconds));
+    return true;
+  }
+  if (!first.deadline) {
+    ASSIGN_OR_RETURN(const bool begun, has_come(*first.begin));
+    if (!begun) return false;
+    first.deadline.emplace(rank_.options().timeout);
+    listener_.Began();
+  }
+  if (absl::Now() > first.deadline->at) return TooLate(*first.deadline);
+  return false;
+}
+
+void Communicator::EndFirst(std::optional<double> seconds) {
+  Operation first = std::move(under_way_.front());
+  under_way_.pop_front();
+  listener_.Ended(first.begun, seconds, first.deadline.has_value());
+  spare_.push_back(std::move(first));
+}
+
+void Communicator::Fail(const absl::Status& status) {
+  const std::string what =
+      under_way_.empty() ? place_.key : listener_.Describe(under_way_.front().begun.record);
+  rank_.Fail(KindOf(status), absl::StrCat(what, ": ", status.message()));
+}
+
+void Communicator::Abort() {
+  const std::lock_guard lock(mutex_);
+  if (comm_ != nullptr) ncclCommAbort(std::exchange(comm_, nullptr));
+  while (!under_way_.empty()) EndFirst(std::nullopt);
+}
+
+absl::Status Communicator::ToStatus(ncclResult_t result) const {
+  if (result == ncclSuccess || result == ncclInProgress) return absl::OkStatus();
+  const std::string what =
+      absl::StrCat("NCCL: ", ncclGetErrorString(result), ": ", ncclGetLastError(comm_));
+  const bool peer = result == ncclRemoteError || result == ncclSystemError;
+  return peer ? absl::UnavailableError(what) : absl::InternalError(what);
+}
+
+absl::Status Communicator::Settle(std::unique_lock<std::mutex>& lock, ncclResult_t result,
+                                  const Deadline& deadline) {
+  while (result == ncclInProgress) {
+    RETURN_IF_ERROR(Pause(lock, deadline));
+    RETURN_IF_ERROR(ToStatus(ncclCommGetAsyncError(comm_, &result)));
+  }
+  return ToStatus(result);
+}
+
+absl::Status Communicator::Pause(std::unique_lock<std::mutex>& lock, const Deadline& deadline) {
+  lock.unlock();
+  std::this_thread::sleep_for(kPause);
+  lock.lock();
+  RETURN_IF_ERROR(rank_.failure());
+  if (comm_ == nullptr) return absl::UnavailableError("failed before");
+  if (absl::Now() > deadline.at) return TooLate(deadline);
+  return absl::OkStatus();
+}
+
+}  // namespace trainyard::nccl

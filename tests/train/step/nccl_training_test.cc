@@ -1,0 +1,113 @@
+// Proves that a job whose GPUs are connected by NCCL trains as one on CPUs, however its streams run
+// beside each other, and that what a step leaves behind that lost a peer is no record and no
+// checkpoint.
+
+#include <gmock/gmock.h>
+
+#include <future>
+#include <string>
+#include <vector>
+
+#include "kernels/collective/nccl.h"
+#include "tests/kernels/call.h"
+#include "tests/kernels/collective/rendezvous_fakes.h"
+#include "tests/testing/cuda_emulation/nccl.h"
+#include "tests/testing/cuda_emulation/streams.h"
+#include "tests/train/step/run_job.h"
+
+namespace trainyard::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+RunOptions Nccl(Rendezvous& rendezvous, absl::Duration timeout = absl::Minutes(5)) {
+  return {.ranks = 2, .backend = &TestedBackend(), .tensors = [&rendezvous, timeout](int rank) {
+            return CreateNcclWorld({.rank = rank, .size = 2, .timeout = timeout}, rendezvous);
+          }};
+}
+
+struct Case {
+  std::string name;
+  ParallelismConfig parallelism;
+};
+
+JobConfig JobOf(const ParallelismConfig& parallelism, const std::string& directory) {
+  JobConfig job = TinyJob(FreshDirectory("nccl_" + directory));
+  job.parallelism = parallelism;
+  job.validation = ValidationConfig{.every_steps = 2, .batches = 1};
+  job.steps = 3;
+  return job;
+}
+
+class NcclTraining : public ::testing::TestWithParam<Case> {};
+
+TEST_P(NcclTraining, StepsAndCheckpointAreTheCpus) {
+  const auto& [name, parallelism] = GetParam();
+  const JobConfig on_cpu = JobOf(parallelism, name + "_cpu");
+  const auto cpu = RunJob(on_cpu, {.ranks = 2});
+  for (const bool late : {false, true}) {
+    SCOPED_TRACE(late ? "late" : "at once");
+    std::optional<cuda_emulation::Late> streams_are_late;
+    if (late) streams_are_late.emplace();
+    const JobConfig on_gpu = JobOf(parallelism, name + "_gpu");
+    MemoryRendezvous rendezvous;
+    const auto gpu = RunJob(on_gpu, Nccl(rendezvous));
+    for (size_t rank = 0; rank < 2; ++rank) {
+      ASSERT_TRUE(gpu[rank].status.ok()) << gpu[rank].status;
+      ASSERT_EQ(gpu[rank].records.size(), 3u);
+      for (size_t i = 0; i < 3; ++i) {
+        const StepRecord &mine = gpu[rank].records[i], &theirs = cpu[rank].records[i];
+        EXPECT_NEAR(mine.loss, theirs.loss, 1e-11 * theirs.loss);
+        EXPECT_NEAR(mine.grad_norm, theirs.grad_norm, 1e-11 * theirs.grad_norm);
+      }
+    }
+    EXPECT_LT(LargestDifference(Newest(on_gpu.checkpoint->directory),
+                                Newest(on_cpu.checkpoint->directory)),
+              1e-10);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, NcclTraining,
+                         ::testing::Values(Case{"zero_full", {.zero = Zero::kFull}},
+                                           Case{"tensor", {.tensor = 2}},
+                                           Case{"pipeline", {.pipeline = 2}}),
+                         [](const auto& info) { return info.param.name; });
+
+// Rank 1 leaves the second step to rank 0, which has a record and a checkpoint of the first alone.
+void ExpectNothingOfTheSecondStep(const RunOptions& options, const std::string& why) {
+  JobConfig job = JobOf({.tensor = 2}, "lost");
+  job.validation.reset();
+  job.checkpoint->every_steps = 1;
+  const auto runs = RunJob(job, options);
+  EXPECT_EQ(runs[0].records.size(), 1u);
+  EXPECT_EQ(Newest(job.checkpoint->directory).state().step, 1);
+  EXPECT_THAT(runs[0].thrown,
+              HasSubstr(" of group tensor of 0, rank 0 of 2 (world rank 0): " + why));
+}
+
+TEST(NcclTrainingLoss, OfAPeerThatNeverComesEndsTheStep) {
+  MemoryRendezvous rendezvous;
+  nccl_emulation::TellPeers(false);
+  std::promise<void> over;
+  RunOptions options = Nccl(rendezvous, absl::Seconds(3));
+  options.before_attempt = [&](int rank, int64_t step, int, StepState&) {
+    if (rank == 1 && step == 2) over.get_future().wait();
+  };
+  options.ended = [&](int rank) {
+    if (rank == 0) over.set_value();
+  };
+  ExpectNothingOfTheSecondStep(options, "no word from all ranks within 3s");
+  nccl_emulation::TellPeers(true);
+}
+
+TEST(NcclTrainingLoss, OfAPeerThatDiesEndsTheStep) {
+  MemoryRendezvous rendezvous;
+  RunOptions options = Nccl(rendezvous);
+  options.before_attempt = [&](int rank, int64_t step, int, StepState&) {
+    if (rank == 1 && step == 2) throw DeviceError(DeviceError::Kind::kDevice, "dies");
+  };
+  ExpectNothingOfTheSecondStep(options, "NCCL: remote process exited");
+}
+
+}  // namespace
+}  // namespace trainyard::testing

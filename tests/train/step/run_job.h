@@ -62,6 +62,7 @@ struct RankRun {
   StartRecord start;
 };
 
+// What a rank that throws has done by then is in `run`, too.
 inline void RunOneRank(const JobConfig& job, const RankConfig& rank, const RunOptions& options,
                        CollectiveWorld& world, RankRun& run) {
   const int index = world.rank();
@@ -85,6 +86,13 @@ inline void RunOneRank(const JobConfig& job, const RankConfig& rank, const RunOp
   const auto result = (*trainer)->Run();
   run.status = result.status();
   if (result.ok()) run.result = *result;
+}
+
+inline RankRun RunOneRank(const JobConfig& job, const RankConfig& rank, const RunOptions& options,
+                          CollectiveWorld& world) {
+  RankRun run;
+  RunOneRank(job, rank, options, world, run);
+  return run;
 }
 
 // One result a rank.

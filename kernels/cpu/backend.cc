@@ -39,57 +39,10 @@ class Cpu final : public Backend {
   Cpu() : Backend(DeviceKind::kCpu, "cpu") {
     CHECK(__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
         << "this CPU has no AVX2 and FMA instructions, which the CPU kernels are compiled for";
-    Register<AdamWArgs, cpu::AdamW>();
-    Register<AddArgs, cpu::Add>();
-    Register<AddBiasArgs, cpu::AddBias>();
-    Register<AttentionBackwardArgs, cpu::AttentionBackward>();
-    Register<AttentionForwardArgs, cpu::AttentionForward>();
-    Register<AttentionPartBackwardArgs, cpu::AttentionPartBackward>();
-    Register<AttentionPartForwardArgs, cpu::AttentionPartForward>();
-    Register<BalanceBiasArgs, cpu::BalanceBias>();
-    Register<BalanceBiasGradientArgs, cpu::BalanceBiasGradient>();
-    Register<CastArgs, cpu::Cast>();
-    Register<ClipArgs, cpu::Clip>();
-    Register<ColumnSumArgs, cpu::ColumnSum>();
-    Register<CopyColumnsArgs, cpu::CopyColumns>();
-    Register<CrossEntropyBackwardArgs, cpu::CrossEntropyBackward>();
-    Register<CrossEntropyCombineArgs, cpu::CrossEntropyCombine>();
-    Register<CrossEntropyForwardArgs, cpu::CrossEntropyForward>();
-    Register<CrossEntropyStatisticsArgs, cpu::CrossEntropyStatistics>();
-    Register<EmbeddingBackwardArgs, cpu::EmbeddingBackward>();
-    Register<EmbeddingForwardArgs, cpu::EmbeddingForward>();
-    Register<ExpertOrderArgs, cpu::ExpertOrder>();
+#define REGISTER(Op) Register<Op##Args, cpu::Op>();
+    TRAINYARD_FOR_EACH_OP(REGISTER)
+#undef REGISTER
     Register<FaultArgs, Fault>();
-    Register<FillArgs, cpu::Fill>();
-    Register<GatherRowsArgs, cpu::GatherRows>();
-    Register<GatherSumArgs, cpu::GatherSum>();
-    Register<GeluBackwardArgs, cpu::GeluBackward>();
-    Register<GeluForwardArgs, cpu::GeluForward>();
-    Register<GroupedMatMulForwardArgs, cpu::GroupedMatMulForward>();
-    Register<GroupedMatMulInputGradientArgs, cpu::GroupedMatMulInputGradient>();
-    Register<GroupedMatMulWeightGradientArgs, cpu::GroupedMatMulWeightGradient>();
-    Register<HeadNormBackwardArgs, cpu::HeadNormBackward>();
-    Register<HeadNormForwardArgs, cpu::HeadNormForward>();
-    Register<LoadBalanceBackwardArgs, cpu::LoadBalanceBackward>();
-    Register<LoadBalanceCountsArgs, cpu::LoadBalanceCounts>();
-    Register<LoadBalanceForwardArgs, cpu::LoadBalanceForward>();
-    Register<PositionsArgs, cpu::Positions>();
-    Register<LayerNormBackwardArgs, cpu::LayerNormBackward>();
-    Register<LayerNormForwardArgs, cpu::LayerNormForward>();
-    Register<MatMulArgs, cpu::MatMul>();
-    Register<RandomNormalArgs, cpu::RandomNormal>();
-    Register<RmsNormBackwardArgs, cpu::RmsNormBackward>();
-    Register<RmsNormForwardArgs, cpu::RmsNormForward>();
-    Register<RopeArgs, cpu::Rope>();
-    Register<RopeTableArgs, cpu::RopeTable>();
-    Register<RouterBackwardArgs, cpu::RouterBackward>();
-    Register<RouterForwardArgs, cpu::RouterForward>();
-    Register<ScaledSwiGluBackwardArgs, cpu::ScaledSwiGluBackward>();
-    Register<ScaledSwiGluForwardArgs, cpu::ScaledSwiGluForward>();
-    Register<SumSlicesArgs, cpu::SumSlices>();
-    Register<SumSquaresArgs, cpu::SumSquares>();
-    Register<SwiGluBackwardArgs, cpu::SwiGluBackward>();
-    Register<SwiGluForwardArgs, cpu::SwiGluForward>();
   }
 
   Exec NewExec(int threads) const override { return {.threads = threads}; }

@@ -93,57 +93,10 @@ void Fault(Exec& exec, const FaultArgs&) { cuda::ForEach(exec, 1, FaultBody{}); 
 class Cuda final : public Backend {
  public:
   explicit Cuda(const std::string& name) : Backend(DeviceKind::kCuda, name) {
-    Register<AdamWArgs, cuda::AdamW>();
-    Register<AddArgs, cuda::Add>();
-    Register<AddBiasArgs, cuda::AddBias>();
-    Register<AttentionBackwardArgs, cuda::AttentionBackward>();
-    Register<AttentionForwardArgs, cuda::AttentionForward>();
-    Register<AttentionPartBackwardArgs, cuda::AttentionPartBackward>();
-    Register<AttentionPartForwardArgs, cuda::AttentionPartForward>();
-    Register<BalanceBiasArgs, cuda::BalanceBias>();
-    Register<BalanceBiasGradientArgs, cuda::BalanceBiasGradient>();
-    Register<CastArgs, cuda::Cast>();
-    Register<ClipArgs, cuda::Clip>();
-    Register<ColumnSumArgs, cuda::ColumnSum>();
-    Register<CopyColumnsArgs, cuda::CopyColumns>();
-    Register<CrossEntropyBackwardArgs, cuda::CrossEntropyBackward>();
-    Register<CrossEntropyCombineArgs, cuda::CrossEntropyCombine>();
-    Register<CrossEntropyForwardArgs, cuda::CrossEntropyForward>();
-    Register<CrossEntropyStatisticsArgs, cuda::CrossEntropyStatistics>();
-    Register<EmbeddingBackwardArgs, cuda::EmbeddingBackward>();
-    Register<EmbeddingForwardArgs, cuda::EmbeddingForward>();
-    Register<ExpertOrderArgs, cuda::ExpertOrder>();
+#define REGISTER(Op) Register<Op##Args, cuda::Op>();
+    TRAINYARD_FOR_EACH_OP(REGISTER)
+#undef REGISTER
     Register<FaultArgs, Fault>();
-    Register<FillArgs, cuda::Fill>();
-    Register<GatherRowsArgs, cuda::GatherRows>();
-    Register<GatherSumArgs, cuda::GatherSum>();
-    Register<GeluBackwardArgs, cuda::GeluBackward>();
-    Register<GeluForwardArgs, cuda::GeluForward>();
-    Register<GroupedMatMulForwardArgs, cuda::GroupedMatMulForward>();
-    Register<GroupedMatMulInputGradientArgs, cuda::GroupedMatMulInputGradient>();
-    Register<GroupedMatMulWeightGradientArgs, cuda::GroupedMatMulWeightGradient>();
-    Register<HeadNormBackwardArgs, cuda::HeadNormBackward>();
-    Register<HeadNormForwardArgs, cuda::HeadNormForward>();
-    Register<LayerNormBackwardArgs, cuda::LayerNormBackward>();
-    Register<LayerNormForwardArgs, cuda::LayerNormForward>();
-    Register<LoadBalanceBackwardArgs, cuda::LoadBalanceBackward>();
-    Register<LoadBalanceCountsArgs, cuda::LoadBalanceCounts>();
-    Register<LoadBalanceForwardArgs, cuda::LoadBalanceForward>();
-    Register<MatMulArgs, cuda::MatMul>();
-    Register<PositionsArgs, cuda::Positions>();
-    Register<RandomNormalArgs, cuda::RandomNormal>();
-    Register<RmsNormBackwardArgs, cuda::RmsNormBackward>();
-    Register<RmsNormForwardArgs, cuda::RmsNormForward>();
-    Register<RopeArgs, cuda::Rope>();
-    Register<RopeTableArgs, cuda::RopeTable>();
-    Register<RouterBackwardArgs, cuda::RouterBackward>();
-    Register<RouterForwardArgs, cuda::RouterForward>();
-    Register<ScaledSwiGluBackwardArgs, cuda::ScaledSwiGluBackward>();
-    Register<ScaledSwiGluForwardArgs, cuda::ScaledSwiGluForward>();
-    Register<SumSlicesArgs, cuda::SumSlices>();
-    Register<SumSquaresArgs, cuda::SumSquares>();
-    Register<SwiGluBackwardArgs, cuda::SwiGluBackward>();
-    Register<SwiGluForwardArgs, cuda::SwiGluForward>();
   }
 
   Exec NewExec(int threads) const override { return cuda::NewExec(threads); }

@@ -1,5 +1,7 @@
 #include "kernels/add.h"
 
+#include <utility>
+
 #include "models/program/binder.h"
 #include "models/program/ops/ops.h"
 
@@ -30,8 +32,25 @@ Value Add(Recorder& recorder, Value a, Value b) {
                        {{.shape = x.shape, .dtype = x.dtype, .name = "sum"}})[0];
 }
 
-bool IsAdd(const Instance& instance) {
-  return dynamic_cast<const AddOp*>(instance.op.get()) != nullptr;
+std::optional<Instance> TakingSum(const Instance& add, const Instance& instance,
+                                  std::shared_ptr<const Op> op) {
+  const bool is_add = dynamic_cast<const AddOp*>(add.op.get()) != nullptr;
+  if (!is_add || instance.inputs[0].id != add.outputs[0].id) return std::nullopt;
+  Instance joined = instance;
+  joined.op = std::move(op);
+  joined.inputs[0] = add.inputs[0];
+  joined.inputs.push_back(add.inputs[1]);
+  joined.outputs.push_back(add.outputs[0]);
+  return joined;
+}
+
+Instance ReadingSum(const Instance& instance, std::shared_ptr<const Op> op) {
+  Instance alone = instance;
+  alone.op = std::move(op);
+  alone.inputs[0] = instance.outputs.back();
+  alone.inputs.pop_back();
+  alone.outputs.pop_back();
+  return alone;
 }
 
 }  // namespace trainyard::ops

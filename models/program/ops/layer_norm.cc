@@ -44,23 +44,12 @@ class LayerNormOp final : public Op {
   }
 
   std::optional<Instance> Fused(const Instance& before, const Instance& instance) const override {
-    if (of_sum_ || !IsAdd(before) || instance.inputs[0].id != before.outputs[0].id)
-      return std::nullopt;
-    Instance joined = instance;
-    joined.op = std::make_shared<LayerNormOp>(eps_, /*of_sum=*/true);
-    joined.inputs[0] = before.inputs[0];
-    joined.inputs.push_back(before.inputs[1]);
-    joined.outputs.push_back(before.outputs[0]);
-    return joined;
+    if (of_sum_) return std::nullopt;
+    return TakingSum(before, instance, std::make_shared<LayerNormOp>(eps_, /*of_sum=*/true));
   }
   Instance CheapPart(const Instance& instance) const override {
     if (!of_sum_) return instance;
-    Instance norm = instance;
-    norm.op = std::make_shared<LayerNormOp>(eps_, /*of_sum=*/false);
-    norm.inputs[0] = instance.outputs[3];
-    norm.inputs.pop_back();
-    norm.outputs.pop_back();
-    return norm;
+    return ReadingSum(instance, std::make_shared<LayerNormOp>(eps_, /*of_sum=*/false));
   }
 
   Call Bind(const Binder& binder, const Instance& instance) const override {

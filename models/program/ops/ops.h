@@ -16,7 +16,13 @@ namespace trainyard::ops {
 
 // [T, D] + [T, D].
 Value Add(Recorder& recorder, Value a, Value b);
-bool IsAdd(const Instance& instance);
+// `instance`, which reads the sum that `add` makes as its first input, made to take that itself: by
+// `op`, whose last input is the addend and whose last output the sum. Nothing where `add` is none,
+// or makes something else.
+std::optional<Instance> TakingSum(const Instance& add, const Instance& instance,
+                                  std::shared_ptr<const Op> op);
+// What that was, by `op`, of the sum as it lies there.
+Instance ReadingSum(const Instance& instance, std::shared_ptr<const Op> op);
 
 // x [T, K] with weight [N, K] and bias [N] (or none): [T, N]. The output has the compute dtype, or
 // the accumulate dtype for logits.

@@ -105,6 +105,8 @@ class Sender {
       changed_.notify_all();
       if (!status.ok()) {
         failure_ = status;
+        rank_.Fail(nccl::KindOf(status),
+                   absl::StrCat(listener_.Describe(next.operation.record), ": ", status.message()));
         break;
       }
       spare_.push_back(std::move(queue_.front().after));
@@ -290,11 +292,9 @@ class NcclCollective final : public Collective, public nccl::Listener {
   // A failure means that this rank cannot go on.
   void Finish(const absl::Status& status) {
     if (status.ok()) return;
-    const auto kind = status.code() == absl::StatusCode::kInternal ? DeviceError::Kind::kDevice
-                                                                   : DeviceError::Kind::kPeerLost;
     const std::string what = absl::StrCat(OperationUnderWay(), ": ", status.message());
-    shared_.Fail(kind, what);
-    throw DeviceError(kind, what);
+    shared_.Fail(nccl::KindOf(status), what);
+    throw DeviceError(nccl::KindOf(status), what);
   }
 
   NcclRank& shared_;

@@ -18,6 +18,11 @@ constexpr std::chrono::milliseconds kInterval(5);
 // What leaving a group waits for its peers.
 constexpr absl::Duration kFarewell = absl::Seconds(10);
 
+// Operations of a communicator that the device has not done. CUDA lets a thread wait that gives a
+// stream a thousand, and such a thread would hold the lock that the watchdog wants. Fewer than the
+// flight recorder keeps.
+constexpr size_t kMostUnderWay = 128;
+
 // Between two looks at what a call waits for.
 constexpr std::chrono::microseconds kPause(20);
 
@@ -29,12 +34,12 @@ absl::Status TooLate(const Deadline& deadline) {
       absl::StrCat("no word from all ranks within ", absl::FormatDuration(deadline.patience)));
 }
 
+}  // namespace
+
 DeviceError::Kind KindOf(const absl::Status& status) {
   return status.code() == absl::StatusCode::kInternal ? DeviceError::Kind::kDevice
                                                       : DeviceError::Kind::kPeerLost;
 }
-
-}  // namespace
 
 absl::Status ToStatus(cudaError_t error) {
   if (error == cudaSuccess) return absl::OkStatus();
@@ -93,7 +98,7 @@ void NcclRank::Loop() {
   while (!ends_) {
     changed_.wait_for(lock, kInterval, [&] { return ends_ || failure_.has_value(); });
     lock.unlock();
-    LookAtAll();
+    if (failure().ok()) LookAtAll();
     if (!failure().ok()) {
       const std::lock_guard watched(watched_mutex_);
       for (Communicator* communicator : watched_) communicator->Abort();
@@ -115,6 +120,7 @@ absl::StatusOr<std::unique_ptr<Communicator>> Communicator::Create(NcclRank& ran
   std::unique_ptr<Communicator> made(new Communicator(rank, listener, place));
   const absl::Status status = made->Open(deadline);
   if (!status.ok()) {
+    rank.Fail(KindOf(status), absl::StrCat(place.key, ": ", status.message()));
     made->Abort();
     return status;
   }
@@ -189,6 +195,9 @@ absl::StatusOr<Communicator::Number> Communicator::Give(const Collective::Begun&
   std::unique_lock lock(mutex_);
   RETURN_IF_ERROR(rank_.failure());
   if (comm_ == nullptr) return absl::UnavailableError("failed before");
+  for (LookLocked(); under_way_.size() >= kMostUnderWay; LookLocked()) {
+    RETURN_IF_ERROR(Pause(lock, Deadline(absl::InfiniteDuration())));  // The watchdog has one.
+  }
   Operation next;
   if (spare_.empty()) {
     next.begin = std::make_unique<DeviceEvent>(cudaEventDefault);

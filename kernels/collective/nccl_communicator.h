@@ -33,6 +33,7 @@ namespace trainyard::nccl {
 class Communicator;
 
 absl::Status ToStatus(cudaError_t error);
+DeviceError::Kind KindOf(const absl::Status& status);  // INTERNAL is the device.
 
 // Until when somebody waits.
 struct Deadline {

@@ -12,6 +12,7 @@ namespace {
 // The padded tensors of one kind of call, in the order in which it asks for them.
 struct Kind {
   std::vector<void*> memory;
+  bool refused = false;  // There is no memory, or what was to be called does not take it.
   Kind() = default;
   Kind(const Kind&) = delete;
   ~Kind() {
@@ -20,7 +21,8 @@ struct Kind {
 };
 
 struct Kinds {
-  using Key = std::tuple<bool, int64_t, int64_t, int64_t>;  // Backward, tokens, S, columns of qkv.
+  // Backward, tokens, S, heads, key heads, head dim.
+  using Key = std::tuple<bool, int64_t, int64_t, int64_t, int64_t, int64_t>;
   std::map<Key, Kind> by_shape;
 };
 
@@ -38,19 +40,34 @@ class Padding {
   }
   const AttentionDims& dims() const { return padded_; }
 
-  void Begin(bool backward) {
-    kind_ = &Kept<Kinds>(exec_)
-                 .by_shape[{backward, qkv_.shape.rows(), dims_.sequence, qkv_.shape.back()}];
+  // False: such a call was refused before.
+  bool Begin(bool backward) {
+    const auto& [s, heads, kv_heads, d, scale] = dims_;
+    kind_ = &Kept<Kinds>(exec_).by_shape[{backward, qkv_.shape.rows(), s, heads, kv_heads, d}];
+    return !kind_->refused;
   }
+  // No such call is tried again.
+  bool Refuse() {
+    for (void* data : kind_->memory) cudaFree(data);
+    kind_->memory.clear();
+    kind_->refused = true;
+    return false;
+  }
+  bool has_memory() const { return !kind_->refused; }
 
   // What stands for a tensor with `width` elements a token: zero but for what is copied there.
   Tensor Of(const ConstTensor& tensor, int64_t width) {
     Tensor padded;
     padded.dtype = tensor.dtype;
     padded.shape = {Runs(tensor, width) * padded_.sequence, width};
+    if (kind_->refused) return padded;
     if (next_ == kind_->memory.size()) {
       void* data = nullptr;
-      ThrowIfError(cudaMalloc(&data, padded.bytes()), "memory of padded attention");
+      if (cudaMalloc(&data, padded.bytes()) != cudaSuccess) {
+        cudaGetLastError();  // Which would stay.
+        Refuse();
+        return padded;
+      }
       kind_->memory.push_back(data);
       ThrowIfError(cudaMemsetAsync(data, 0, padded.bytes(), StreamOf(exec_)), "padded attention");
     }
@@ -59,7 +76,9 @@ class Padding {
   }
   Tensor CopyOf(const ConstTensor& tensor, int64_t width) {
     const Tensor padded = Of(tensor, width);
-    Copy(padded.data, padded_.sequence, tensor.data, dims_.sequence, {tensor, width});
+    if (padded.data != nullptr) {
+      Copy(padded.data, padded_.sequence, tensor.data, dims_.sequence, {tensor, width});
+    }
     return padded;
   }
   void CopyBack(const Tensor& tensor, int64_t width, const Tensor& padded) {
@@ -98,13 +117,15 @@ class Padding {
 bool PadSequences(Exec& exec, const AttentionForwardArgs& args, int64_t tokens,
                   Attempt<AttentionForwardArgs> attention) {
   Padding padding(exec, args.qkv, args.dims, tokens);
-  if (!padding.applies()) return false;
-  padding.Begin(false);
+  if (!padding.applies() || !padding.Begin(false)) return false;
   const int64_t packed = args.qkv.shape.back(), width = args.out.shape.back();
   const Tensor qkv = padding.CopyOf(args.qkv, packed);
   const Tensor out = padding.Of(args.out, width);
   const Tensor lse = padding.Of(args.lse, 1);
-  if (!attention(exec, {.qkv = qkv, .dims = padding.dims(), .out = out, .lse = lse})) return false;
+  if (!padding.has_memory()) return false;
+  if (!attention(exec, {.qkv = qkv, .dims = padding.dims(), .out = out, .lse = lse})) {
+    return padding.Refuse();
+  }
   padding.CopyBack(args.out, width, out);
   padding.CopyBack(args.lse, 1, lse);
   return true;
@@ -113,8 +134,7 @@ bool PadSequences(Exec& exec, const AttentionForwardArgs& args, int64_t tokens,
 bool PadSequences(Exec& exec, const AttentionBackwardArgs& args, int64_t tokens,
                   Attempt<AttentionBackwardArgs> attention) {
   Padding padding(exec, args.qkv, args.dims, tokens);
-  if (!padding.applies()) return false;
-  padding.Begin(true);
+  if (!padding.applies() || !padding.Begin(true)) return false;
   const int64_t packed = args.qkv.shape.back(), width = args.out.shape.back();
   const AttentionBackwardArgs padded = {.qkv = padding.CopyOf(args.qkv, packed),
                                         .out = padding.CopyOf(args.out, width),
@@ -122,7 +142,8 @@ bool PadSequences(Exec& exec, const AttentionBackwardArgs& args, int64_t tokens,
                                         .dout = padding.CopyOf(args.dout, width),
                                         .dims = padding.dims(),
                                         .dqkv = padding.Of(args.dqkv, packed)};
-  if (!attention(exec, padded)) return false;
+  if (!padding.has_memory()) return false;
+  if (!attention(exec, padded)) return padding.Refuse();
   padding.CopyBack(args.dqkv, packed, padded.dqkv);
   return true;
 }

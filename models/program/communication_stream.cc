@@ -58,6 +58,10 @@ void CommunicationStream::WaitUntilGiven(Ticket ticket) {
 void CommunicationStream::Settle() noexcept {
   std::unique_lock lock(mutex_);
   given_cv_.wait(lock, [&] { return given_ >= posted_ || ended_; });
+  if (given_ == 0) return;
+  const Posted& last = queue_[(given_ - 1) % queue_.size()];
+  lock.unlock();
+  last.done->SecondsSince(*last.after);  // Once the device is there.
 }
 
 void CommunicationStream::Loop() {

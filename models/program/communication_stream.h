@@ -34,7 +34,7 @@ class CommunicationStream {
   // A call comes after what `compute` had been given when it was posted. Posting more calls than
   // `capacity` that have not been made waits for the first of them.
   CommunicationStream(size_t capacity, const Backend& backend, const Exec& compute);
-  // Lets what was posted finish; after a failure there is nothing left to finish.
+  // Lets what was posted be given; after a failure there is nothing left to finish.
   ~CommunicationStream();
 
   // What calls run on.
@@ -48,7 +48,8 @@ class CommunicationStream {
   // wait for it or a later one, once; the stream then is dead.
   void Wait(Ticket ticket);
   void WaitForAll() { Wait(posted_); }
-  // Returns when no call is being made or will be; a failure is left to the next wait.
+  // Returns when no call is being made or will be, and the device has done those that were; a
+  // failure is left to the next wait.
   void Settle() noexcept;
 
   void set_wait_observer(WaitObserver* observer) { observer_ = observer; }  // Null: nobody.

@@ -38,7 +38,8 @@ struct Span {
 std::string RangeName(Track track, const Span& span);
 
 // Spans of a track follow one another. Those of the compute stream are when the device was at it,
-// however long before it was told to.
+// however long before it was told to; those of the communication stream are the host's, which only
+// gives NCCL its work.
 class Timeline {
  public:
   // What is noted from now on, until Detach, on all tracks but the communication stream's, runs on

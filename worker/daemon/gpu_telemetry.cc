@@ -58,11 +58,11 @@ bool GpuTelemetry::HasRead(uint64_t round) const {
   return ended_ >= round;
 }
 
-std::string GpuTelemetry::FreshXid(uint32_t device) const {
+std::string GpuTelemetry::XidSince(uint32_t device, absl::Time since) const {
   const std::lock_guard lock(mutex_);
   if (device >= states_.size()) return "";
   const State& state = states_[device];
-  if (RealClock().Now() - state.xid_time > kFresh) return "";
+  if (state.xid_time < since) return "";
   return absl::StrCat("XID ", state.xid, " at ",
                       absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", state.xid_time, absl::UTCTimeZone()));
 }

@@ -39,14 +39,11 @@ class GpuTelemetry {
   // Begins a round at once, and returns its number.
   uint64_t ReadSoon();
   bool HasRead(uint64_t round) const;
-  // The last XID error of the GPU that a finished round read, if it was less than kFresh ago: "XID
-  // 79 at 2026-11-22T10:00:00Z". Else empty. A rank that died may have died of it.
-  std::string FreshXid(uint32_t device) const;
+  // The last XID error of the GPU that a finished round read, if it came after `since`: "XID 79 at
+  // 2026-11-22T10:00:00Z". Else empty. A rank that began then and died may have died of it.
+  std::string XidSince(uint32_t device, absl::Time since) const;
 
  private:
-  // Above the patience with a rank that hangs after it.
-  static constexpr absl::Duration kFresh = absl::Minutes(15);
-
   struct State {
     std::optional<channel::GpuReading> reading = {};
     absl::Duration read_at = absl::ZeroDuration();  // On the monotonic clock.

@@ -108,6 +108,7 @@ void Rank::Launch(const std::string& config, channel::ChannelServer::Callbacks c
     return;
   }
   phase_ = Phase::kRunning;
+  running_since_ = RealClock().Now();
   shared_.metrics.RankStarted(id_, shared_.options.devices[device_]);
   shared_.outbox.Add(Status());
   LogInfo("rank_started", {{"rank", id_.Name()}, {"device", device_}, {"pid", supervisor_.pid}});
@@ -140,6 +141,7 @@ bool Rank::ReplayEarlierDaemon() {
 
 void Rank::Adopt(channel::ChannelServer::Callbacks callbacks) {
   phase_ = Phase::kRunning;
+  running_since_ = RealClock().Now();
   if (!ReplayEarlierDaemon()) {  // PollProcess will find what is left of it.
     LogInfo("rank_ended_meanwhile", {{"rank", id_.Name()}});
     return;
@@ -189,7 +191,8 @@ void Rank::Poll(bool connected, absl::Duration elapsed) {
   if (phase_ == Phase::kRunning) PollProcess();
   if (phase_ == Phase::kFinishing && MayExit()) {
     if (connected) ForwardLog();  // Its last words are there when the exit is.
-    const std::string xid = xids_of_ > 0 ? shared_.options.gpus->FreshXid(device_) : "";
+    const std::string xid =
+        xids_of_ > 0 ? shared_.options.gpus->XidSince(device_, running_since_) : "";
     if (!xid.empty()) absl::StrAppend(&exit_.message, "; ", xid);
     Exited(std::move(exit_));
   }

@@ -129,7 +129,8 @@ class Rank {
   bool our_child_ = false;                   // To be reaped by us: not adopted.
   std::optional<absl::Duration> kill_at_;    // Then the supervisor itself is killed.
   std::optional<absl::Duration> finish_by_;  // Then a silent channel is no longer waited for.
-  uint64_t xids_of_ = 0;                     // The round of telemetry that sees what killed it.
+  absl::Time running_since_ = absl::InfinitePast();  // Of an adopted one, since it was.
+  uint64_t xids_of_ = 0;  // The round of telemetry that sees what killed it.
 
   std::unique_ptr<channel::ChannelServer> channel_;
   bool greeted_ = false;

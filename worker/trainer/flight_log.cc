@@ -20,12 +20,14 @@ constexpr int kPatientBeats = 2;
 void LogFlight(const GroupActivity& activity) {
   for (const auto& group : activity.groups()) {
     const std::vector<FlightRecord> records = group->Records();
-    const bool all_left = std::all_of(records.begin(), records.end(), [](const FlightRecord& r) {
-      return r.left != absl::InfiniteFuture();
+    const auto stuck = std::find_if(records.begin(), records.end(), [](const FlightRecord& r) {
+      return r.left == absl::InfiniteFuture();
     });
-    if (all_left) continue;
-    for (size_t i = records.size() - std::min(records.size(), kOperations); i < records.size();
-         ++i) {
+    if (stuck == records.end()) continue;
+    // On a device, others may have been given behind it.
+    const size_t at = size_t(stuck - records.begin());
+    const size_t end = std::min(records.size(), at + kOperations / 2);
+    for (size_t i = end - std::min(end, kOperations); i < end; ++i) {
       LogWarning("collective", {{"group", group->group()}, {"operation", ToString(records[i])}});
     }
   }

@@ -1,7 +1,7 @@
 // trainyard-trainer: one rank of a training job (docs/formats.md has its config), and what the
 // other programs ask of it because they have no kernels: the matrix rate, and text from a model.
 //
-// The one place that catches DeviceError.
+// The one place where a DeviceError ends.
 
 #include <signal.h>
 #include <unistd.h>

@@ -159,6 +159,7 @@ TEST_F(GpuTelemetryTest, ARankThatDiedIsToldWithTheXidOfItsGpu) {
   };
   EXPECT_THAT(ends(1, "report:device_error:broken"),
               ::testing::MatchesRegex("broken; XID 79 at 20[0-9-]+T[0-9:]+Z"));
+  EXPECT_EQ(ends(1, "report:device_error:broken"), "broken") << "blamed on one that came later";
   EXPECT_EQ(ends(0, "report:device_error:broken"), "broken");
   EXPECT_EQ(ends(1, "report:bad_input:broken"), "broken");
 }

@@ -88,8 +88,23 @@ TEST(PaddedAttention, LeavesToOthersWhatItWouldMoreThanDoubleAndWhatIsRefused) {
   EXPECT_FALSE(cuda::PadSequences(exec, small.backward(), kTokens, OfWholeTiles));
   EXPECT_FALSE(cuda::PadSequences(exec, large.forward(), kTokens, Refuse));
   EXPECT_FALSE(cuda::PadSequences(exec, large.backward(), kTokens, Refuse));
+  // No second attempt, and no copies for one.
+  EXPECT_FALSE(cuda::PadSequences(exec, large.forward(), kTokens, OfWholeTiles));
+  EXPECT_FALSE(cuda::PadSequences(exec, large.backward(), kTokens, OfWholeTiles));
   TestedBackend().Synchronize(exec);
   EXPECT_TRUE(std::isnan(large.out.v[0]) && std::isnan(large.dqkv.v[0]));
+}
+
+TEST(PaddedAttention, LeavesToOthersWhatThereIsNoMemoryFor) {
+  Exec exec = TestedBackend().NewExec(1);
+  Tensors tensors(17);
+  AttentionForwardArgs forward = tensors.forward();
+  forward.qkv.shape = {17 * (int64_t{1} << 42), forward.qkv.shape.back()};
+  EXPECT_FALSE(cuda::PadSequences(exec, forward, kTokens, OfWholeTiles));
+  AttentionBackwardArgs backward = tensors.backward();
+  backward.qkv.shape = forward.qkv.shape;
+  EXPECT_FALSE(cuda::PadSequences(exec, backward, kTokens, OfWholeTiles));
+  TestedBackend().Synchronize(exec);
 }
 
 }  // namespace

@@ -24,6 +24,7 @@
 #include "kernels/layer_norm.h"
 #include "kernels/load_balance.h"
 #include "kernels/matmul.h"
+#include "kernels/matmul_gelu.h"
 #include "kernels/positions.h"
 #include "kernels/random_normal.h"
 #include "kernels/rms_norm.h"
@@ -73,6 +74,8 @@
   X(LoadBalanceCounts) \
   X(LoadBalanceForward) \
   X(MatMul) \
+  X(MatMulGeluBackward) \
+  X(MatMulGeluForward) \
   X(Positions) \
   X(RandomNormal) \
   X(RmsNormBackward) \

@@ -61,10 +61,12 @@ Program RecordTraining(const Model& model, const TrainingOptions& options) {
     if (options.after_pass) options.after_pass(pass, program);
   };
   after("forward");
-  if (options.record.fuse) Fuse(program);
+  if (options.record.fuse) Fuse(program, List::kForward);
   after("fuse");
   RecordBackward(recorder);
   after("backward");
+  if (options.record.fuse) Fuse(program, List::kBackwardInput);
+  after("fuse_backward");
   KeepStage(program);
   RemoveDead(program);
   after("dead");
@@ -84,7 +86,7 @@ Program RecordInference(const Model& model, const RecordOptions& options) {
   Recorder recorder(options.precision, options.mesh, /*training=*/false);
   const auto [x, weight] = RecordForward(recorder, model, options);
   recorder.KeepOutput("logits", ops::GatherLogits(recorder, x, weight, kTensorAxes));
-  if (options.fuse) Fuse(recorder.mutable_program());
+  if (options.fuse) Fuse(recorder.mutable_program(), List::kForward);
   RemoveDead(recorder.mutable_program());
   LayOutParameters(recorder.mutable_program());
   RecordInitialization(recorder);

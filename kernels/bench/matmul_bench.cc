@@ -3,6 +3,7 @@
 
 #include "kernels/bench/bench.h"
 #include "kernels/matmul.h"
+#include "kernels/matmul_gelu.h"
 
 namespace trainyard::bench {
 namespace {
@@ -35,11 +36,43 @@ void Shapes(benchmark::internal::Benchmark* benchmark) {
       benchmark->Args({int64_t(dtype), product, 1024, 768, 1280});
       benchmark->Args({int64_t(dtype), product, 1024, 768, 4096});
       benchmark->Args({int64_t(dtype), product, 1024, 2048, 768});
+      benchmark->Args({int64_t(dtype), product, 4096, 768, 3072});
     }
   }
   benchmark->UseManualTime()->Unit(benchmark::kMicrosecond);
 }
 BENCHMARK(MatMul)->Apply(Shapes);
+
+// The MLP of GPT-2 124M, 4096 tokens: what MatMul and Gelu take apart, at 768 and 3072.
+constexpr int64_t kTokens = 4096, kHidden = 768, kFfn = 3072;
+constexpr double kMlpFlops = 2.0 * double(kTokens * kHidden * kFfn);
+
+void MatMulGeluForward(benchmark::State& state) {
+  const DType dtype = DTypeArg(state);
+  Operands o;
+  const Tensor y = o.Make(dtype, {kTokens, kFfn});
+  Measure(state,
+          MatMulGeluForwardArgs{.x = o.Make(dtype, {kTokens, kHidden}),
+                                .w = o.Make(dtype, {kFfn, kHidden}),
+                                .bias = o.Make(dtype, {kFfn}),
+                                .y = y,
+                                .product = o.Make(dtype, y.shape)},
+          {.flops = kMlpFlops});
+}
+BENCHMARK(MatMulGeluForward)->Apply(Trained);
+
+void MatMulGeluBackward(benchmark::State& state) {
+  const DType dtype = DTypeArg(state);
+  Operands o;
+  const Tensor x = o.Make(dtype, {kTokens, kFfn});
+  Measure(state,
+          MatMulGeluBackwardArgs{.dy = o.Make(dtype, {kTokens, kHidden}),
+                                 .w = o.Make(dtype, {kHidden, kFfn}),
+                                 .x = x,
+                                 .dx = o.Make(dtype, x.shape)},
+          {.flops = kMlpFlops});
+}
+BENCHMARK(MatMulGeluBackward)->Apply(Trained);
 
 }  // namespace
 }  // namespace trainyard::bench

@@ -114,21 +114,20 @@ void Collective::Note(FlightRecord record, int64_t sent, F&& f) {
   struct Call {
     Collective& group;
     std::optional<absl::Duration> took = std::nullopt;
-    bool ends = true;
     ~Call() {
-      if (ends) group.Ended(group.begun_, took);
+      if (!group.goes_on_) group.Ended(group.begun_, took);
       group.CountUnderWay(-1);
     }
   };
   record.entered = absl::Now();
   begun_ = {.record = record, .number = recorder_->Enter(record)};
+  goes_on_ = false;
   CountUnderWay(1);
   Call call{*this};
   SettleDevice();
   const auto start = std::chrono::steady_clock::now();
   f();
   call.took = absl::FromChrono(std::chrono::steady_clock::now() - start);
-  call.ends = !is_on_device();
   Counters& counters = counters_[size_t(record.op)];
   counters.calls += 1;
   counters.bytes += sent;

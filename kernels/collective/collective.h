@@ -139,10 +139,12 @@ class Collective {
   std::string OperationUnderWay() const { return Describe(begun_.record); }
   std::string Describe(const FlightRecord& operation) const;
 
-  // What is ordered on the device by the implementation, which calls Ended() for every operation,
-  // once, sooner or later, from any thread; for others, and those that throw, that is done for it.
+  // What is ordered on the device by the implementation.
   virtual bool is_on_device() const { return false; }
   const Begun& begun() const { return begun_; }  // What is being called.
+  // That goes on when the call ends, whether or not it throws: the implementation calls Ended() for
+  // it, once, sooner or later, from any thread. For others that is done when the call ends.
+  void GoesOn() { goes_on_ = true; }
   // `took` is counted; none: the operation has failed.
   void Ended(const Begun& operation, std::optional<absl::Duration> took);
   // The device has come to an operation that waits for the peers, or is past it.
@@ -189,6 +191,7 @@ class Collective {
   std::vector<std::pair<Message, Tensor>> posted_receives_;  // Not waited for, in their order.
   std::vector<int64_t> equal_rows_;                          // Of AllToAll.
   Begun begun_;
+  bool goes_on_ = false;              // What begun_ says.
   const Backend* backend_ = nullptr;  // What it follows.
   const Exec* exec_ = nullptr;
   GroupActivity* activity_ = nullptr;  // Of the world; null where nobody asked.

@@ -238,13 +238,10 @@ class NcclCollective final : public Collective, public nccl::Listener {
     Sender& sender =
         senders_.try_emplace(to.peer, shared_, *this, PairKey(rank(), to.peer)).first->second;
     Finish(sender.Post(data, begun(), stream()));
+    GoesOn();
   }
   // Its device has nothing to do but to wait: what is counted is how long the host did.
-  void DoWaitSend(Message to) override {
-    const absl::Time start = absl::Now();
-    Finish(senders_.at(to.peer).Await(to.n, stream()));
-    Collective::Ended(begun(), absl::Now() - start);
-  }
+  void DoWaitSend(Message to) override { Finish(senders_.at(to.peer).Await(to.n, stream())); }
 
   void DoReceive(Tensor data, Message from) override {
     std::unique_ptr<Communicator>& pair = receivers_[from.peer];
@@ -279,6 +276,7 @@ class NcclCollective final : public Collective, public nccl::Listener {
     Finish(nccl::ToStatus(cudaEventRecord(after_.get(), stream())));
     const auto number = communicator.Give(begun(), after_, enqueue);
     Finish(number.status());
+    GoesOn();
     Finish(communicator.Await(*number, stream()));
     return *number;
   }

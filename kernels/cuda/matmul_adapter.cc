@@ -16,19 +16,45 @@
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/matmul_bias.h"
 #include "kernels/device/device_error.h"
+#include "kernels/matmul_gelu.h"
 
 namespace trainyard::cuda {
 namespace {
 
 constexpr size_t kWorkspaceBytes = size_t{64} << 20;
 
-void ThrowIfError(cublasStatus_t status, const MatMulArgs& args, const char* what) {
+// What is done to the sums of a product before they are written.
+enum class Activation : uint8_t { kNone, kGelu, kGeluGradient };
+
+// A product as cuBLASLt does it. The bias, if any, is one that it can add.
+struct Call {
+  MatMulArgs args;
+  Activation activation = Activation::kNone;
+  // What GELU is taken of, [M, N] dtype of c: written with kGelu, if it is there, and read with
+  // kGeluGradient.
+  const void* gelu_input = nullptr;
+
+  cublasLtEpilogue_t epilogue() const {
+    int bits = args.bias.data != nullptr ? CUBLASLT_EPILOGUE_BIAS : 0;
+    if (activation == Activation::kGelu) {
+      bits |= gelu_input != nullptr ? CUBLASLT_EPILOGUE_GELU_AUX : CUBLASLT_EPILOGUE_GELU;
+    }
+    if (activation == Activation::kGeluGradient) bits |= CUBLASLT_EPILOGUE_DGELU;
+    return bits == 0 ? CUBLASLT_EPILOGUE_DEFAULT : cublasLtEpilogue_t(bits);
+  }
+};
+
+void ThrowIfError(cublasStatus_t status, const Call& call, const char* what) {
+  const MatMulArgs& args = call.args;
   if (status == CUBLAS_STATUS_SUCCESS) return;
   const auto [m, n, k] = ShapeOf(args);
   std::ostringstream message;
   message << "cuBLASLt: matmul " << args.a.dtype << " to " << args.c.dtype << " with M " << m
           << " N " << n << " K " << k << (args.trans_a ? ", a transposed" : "")
           << (args.trans_b ? ", b transposed" : "") << (args.bias.data != nullptr ? ", bias" : "")
+          << (call.activation == Activation::kGelu           ? ", GELU"
+              : call.activation == Activation::kGeluGradient ? ", GELU's gradient"
+                                                             : "")
           << ": " << what << ": " << cublasLtGetStatusString(status);
   throw DeviceError(DeviceError::Kind::kDevice, message.str());
 }
@@ -47,9 +73,17 @@ uint32_t AlignmentOf(const void* data) {
 
 // Whether cuBLASLt adds the bias to its sums: one of the result's type, which it reads in vectors.
 // f64 is for tests alone, and left out.
-bool HasBiasEpilogue(const MatMulArgs& args) {
-  return args.bias.data != nullptr && args.bias.dtype == args.c.dtype &&
-         args.bias.dtype != DType::kF64 && AlignmentOf(args.bias.data) >= 16;
+bool CanAddBias(const MatMulArgs& args) {
+  return args.bias.data == nullptr ||
+         (args.bias.dtype == args.c.dtype && args.bias.dtype != DType::kF64 &&
+          AlignmentOf(args.bias.data) >= 16);
+}
+
+// Whether it takes GELU of them, in its tanh form, or multiplies them by its derivative: in bf16,
+// in which GPUs train, and in vectors.
+bool CanApplyGelu(const MatMulArgs& args, const void* gelu_input) {
+  return args.c.dtype == DType::kBF16 && args.c.shape.back() % 8 == 0 &&
+         AlignmentOf(args.c.data) >= 16 && AlignmentOf(gelu_input) >= 16 && CanAddBias(args);
 }
 
 // What a product of some dtype is multiplied by, in the type in which it sums.
@@ -84,33 +118,33 @@ class Products {
   Products& operator=(const Products&) = delete;
   ~Products() { cublasLtDestroy(handle_); }
 
-  cublasLtHandle_t handle() const { return handle_; }
-
-  // Prepared by the first call for its shape, dtypes and alignment.
-  Product& Find(const MatMulArgs& args) {
-    const auto [m, n, k] = ShapeOf(args);
-    const Key key(m, n, k, args.a.dtype, args.c.dtype, args.trans_a, args.trans_b,
-                  HasBiasEpilogue(args), AlignmentOf(args.a.data), AlignmentOf(args.b.data),
-                  AlignmentOf(args.c.data));
-    const auto found = products_.find(key);
-    if (found != products_.end()) return found->second;
-    const Product product = Prepare(args);
-    return products_.emplace(key, product).first->second;
-  }
+  void Run(Exec& exec, const Call& call);
 
  private:
-  using Key = std::tuple<int64_t, int64_t, int64_t, DType, DType, bool, bool, bool, uint32_t,
-                         uint32_t, uint32_t>;
+  using Key = std::tuple<int64_t, int64_t, int64_t, DType, DType, bool, bool, cublasLtEpilogue_t,
+                         uint32_t, uint32_t, uint32_t>;
 
-  Product Prepare(const MatMulArgs& args) const;
-  void ChooseAlgorithm(const MatMulArgs& args, Product& product) const;
+  // Prepared by the first call for its shape, dtypes and alignment.
+  Product& Find(const Call& call) {
+    const MatMulArgs& args = call.args;
+    const auto [m, n, k] = ShapeOf(args);
+    const Key key(m, n, k, args.a.dtype, args.c.dtype, args.trans_a, args.trans_b, call.epilogue(),
+                  AlignmentOf(args.a.data), AlignmentOf(args.b.data), AlignmentOf(args.c.data));
+    const auto found = products_.find(key);
+    if (found != products_.end()) return found->second;
+    const Product product = Prepare(call);
+    return products_.emplace(key, product).first->second;
+  }
+  Product Prepare(const Call& call) const;
+  void ChooseAlgorithm(const Call& call, Product& product) const;
 
   cublasLtHandle_t handle_ = nullptr;
   std::map<Key, Product> products_;
 };
 
-Product Products::Prepare(const MatMulArgs& args) const {
-  const auto check = [&](cublasStatus_t status) { ThrowIfError(status, args, "descriptor"); };
+Product Products::Prepare(const Call& call) const {
+  const MatMulArgs& args = call.args;
+  const auto check = [&](cublasStatus_t status) { ThrowIfError(status, call, "descriptor"); };
   Product product;
   // f32 products are of f32 values, not of such that were cut down to TF32.
   const bool f64 = args.a.dtype == DType::kF64;
@@ -122,9 +156,11 @@ Product Products::Prepare(const MatMulArgs& args) const {
   const auto operation = [](bool transposed) { return transposed ? CUBLAS_OP_T : CUBLAS_OP_N; };
   set(CUBLASLT_MATMUL_DESC_TRANSA, operation(args.trans_b));
   set(CUBLASLT_MATMUL_DESC_TRANSB, operation(args.trans_a));
-  if (HasBiasEpilogue(args)) {
-    set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
-    set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, args.bias.data);
+  set(CUBLASLT_MATMUL_DESC_EPILOGUE, call.epilogue());
+  if (args.bias.data != nullptr) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, args.bias.data);
+  if (call.gelu_input != nullptr) {
+    set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, call.gelu_input);
+    set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, args.c.shape.back());
   }
   const auto layout = [&](cublasLtMatrixLayoutOpaque_t& to, const ConstTensor& matrix) {
     const int64_t rows = matrix.shape.rows(), columns = matrix.shape.back();
@@ -134,12 +170,13 @@ Product Products::Prepare(const MatMulArgs& args) const {
   layout(product.left, args.b);
   layout(product.right, args.a);
   layout(product.result, args.c);
-  ChooseAlgorithm(args, product);
+  ChooseAlgorithm(call, product);
   return product;
 }
 
-void Products::ChooseAlgorithm(const MatMulArgs& args, Product& product) const {
-  const auto check = [&](cublasStatus_t status) { ThrowIfError(status, args, "algorithm"); };
+void Products::ChooseAlgorithm(const Call& call, Product& product) const {
+  const MatMulArgs& args = call.args;
+  const auto check = [&](cublasStatus_t status) { ThrowIfError(status, call, "algorithm"); };
   cublasLtMatmulPreferenceOpaque_t wanted;
   check(cublasLtMatmulPreferenceInit(&wanted));
   const auto want = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
@@ -163,31 +200,53 @@ void Products::ChooseAlgorithm(const MatMulArgs& args, Product& product) const {
   product.algorithm = best.algo;
 }
 
+void Products::Run(Exec& exec, const Call& call) {
+  Product& product = Find(call);
+  const MatMulArgs& args = call.args;
+  const auto point = [&](cublasLtMatmulDescAttributes_t attribute, const void* to) {
+    if (to == nullptr) return;
+    ThrowIfError(cublasLtMatmulDescSetAttribute(&product.operation, attribute, &to, sizeof(to)),
+                 call, "epilogue");
+  };
+  point(CUBLASLT_MATMUL_DESC_BIAS_POINTER, args.bias.data);
+  point(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, call.gelu_input);
+  const Factor alpha(1), beta(args.write == Write::kAdd ? 1 : 0);
+  ThrowIfError(cublasLtMatmul(handle_, &product.operation, alpha.As(args.a.dtype), args.b.data,
+                              &product.left, args.a.data, &product.right, beta.As(args.a.dtype),
+                              args.c.data, &product.result, args.c.data, &product.result,
+                              &product.algorithm, Scratch(exec, kWorkspaceBytes), kWorkspaceBytes,
+                              static_cast<cudaStream_t>(exec.stream)),
+               call, "launch");
+}
+
 }  // namespace
 
 void MatMul(Exec& exec, const MatMulArgs& args) {
-  if (args.bias.data != nullptr && !HasBiasEpilogue(args)) {
-    FillWithBias(exec, args);
-    MatMulArgs rest = args;
-    rest.bias = {};
-    rest.write = Write::kAdd;
-    return MatMul(exec, rest);
+  if (CanAddBias(args)) return Kept<Products>(exec).Run(exec, {args});
+  FillWithBias(exec, args);
+  MatMulArgs rest = args;
+  rest.bias = {};
+  rest.write = Write::kAdd;
+  MatMul(exec, rest);
+}
+
+void MatMulGeluForward(Exec& exec, const MatMulGeluForwardArgs& args) {
+  MatMulArgs product{.a = args.x, .b = args.w, .c = args.y, .bias = args.bias, .trans_b = true};
+  if (CanApplyGelu(product, args.product.data)) {
+    return Kept<Products>(exec).Run(exec, {product, Activation::kGelu, args.product.data});
   }
-  Products& products = Kept<Products>(exec);
-  Product& product = products.Find(args);
-  if (args.bias.data != nullptr) {
-    ThrowIfError(
-        cublasLtMatmulDescSetAttribute(&product.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
-                                       &args.bias.data, sizeof(args.bias.data)),
-        args, "bias");
+  if (args.product.data != nullptr) product.c = args.product;
+  MatMul(exec, product);
+  GeluForward(exec, {.x = product.c, .y = args.y});
+}
+
+void MatMulGeluBackward(Exec& exec, const MatMulGeluBackwardArgs& args) {
+  const MatMulArgs product{.a = args.dy, .b = args.w, .c = args.dx};
+  if (CanApplyGelu(product, args.x.data)) {
+    return Kept<Products>(exec).Run(exec, {product, Activation::kGeluGradient, args.x.data});
   }
-  const Factor alpha(1), beta(args.write == Write::kAdd ? 1 : 0);
-  ThrowIfError(cublasLtMatmul(products.handle(), &product.operation, alpha.As(args.a.dtype),
-                              args.b.data, &product.left, args.a.data, &product.right,
-                              beta.As(args.a.dtype), args.c.data, &product.result, args.c.data,
-                              &product.result, &product.algorithm, Scratch(exec, kWorkspaceBytes),
-                              kWorkspaceBytes, static_cast<cudaStream_t>(exec.stream)),
-               args, "launch");
+  MatMul(exec, product);
+  GeluBackward(exec, {.dy = args.dx, .x = args.x, .dx = args.dx});
 }
 
 }  // namespace trainyard::cuda

@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <functional>
 #include <utility>
 
 #include "kernels/collective/collective.h"
@@ -26,6 +27,9 @@ class Binder {
   virtual Write write_sums() const = 0;
   virtual StepState* step_state() const = 0;
   virtual Collective& collective(AxisSet axes) const = 0;
+  // Throws what has failed on its way between ranks, before what was read from the device is taken
+  // for a result.
+  virtual std::function<void()> CheckCommunication() const = 0;
   // Blocks until the communication stream has run what was given to it.
   virtual Call WaitForCommunication() const = 0;
   // See BlockWindows. Where no block is to be gathered ahead: the one that begins the next action.

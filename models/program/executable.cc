@@ -164,6 +164,10 @@ class SlotBinder final : public Binder {
     CHECK(found != context_.collectives.end()) << "no communicator for axes " << axes;
     return *found->second;
   }
+  std::function<void()> CheckCommunication() const override {
+    if (context_.collectives.empty()) return [] {};
+    return [any = context_.collectives.begin()->second] { any->Check(); };
+  }
   Call WaitForCommunication() const override {
     return [stream = context_.communication.stream.get()](Exec&) {
       if (stream != nullptr) stream->WaitForAll();
@@ -395,8 +399,9 @@ void Executable::Record(Event& event) const { event.Record(state_->exec); }
 
 void Executable::CopyToHost(void* host, const void* device, size_t bytes) const {
   state_->backend.CopyToHost(state_->exec, host, device, bytes);
-  // What comes of a collective that failed on the device must not be taken for a result.
-  for (const auto& [collective, exec] : state_->followers) collective->Check();
+  // What comes of a collective that failed on the device must not be taken for a result. Any of
+  // the groups looks at all.
+  if (!state_->followers.empty()) state_->followers.front().first->Check();
 }
 
 void Executable::CopyToDevice(void* device, const void* host, size_t bytes) {
@@ -415,7 +420,9 @@ void Executable::set_timeline(Timeline* timeline) {
   if (state_->communication.stream != nullptr) state_->communication.stream->Settle();
   if (state_->timeline != nullptr) state_->timeline->Detach();
   state_->timeline = timeline;
-  if (timeline != nullptr) timeline->Attach(state_->backend, state_->exec);
+  const CommunicationStream* const beside = state_->communication.stream.get();
+  if (timeline == nullptr) return;
+  timeline->Attach(state_->backend, state_->exec, beside != nullptr ? &beside->exec() : nullptr);
 }
 
 Timeline* Executable::timeline() const { return state_->timeline; }

@@ -61,8 +61,8 @@ class Op {
   // What computes again the cheap outputs of `instance`, of this op; its other outputs are kept.
   virtual Instance CheapPart(const Instance& instance) const { return instance; }
   // `instance`, of this op, made to do the work of `before`, too, which makes one of its inputs:
-  // one pass over memory in place of two, with the outputs of both. Unless overridden: they stay
-  // apart.
+  // one pass over memory in place of two. What `before` made and this does not was for `instance`
+  // alone, or they stay apart, as they do unless overridden.
   virtual std::optional<Instance> Fused(const Instance& /*before*/,
                                         const Instance& /*instance*/) const {
     return std::nullopt;

@@ -59,11 +59,12 @@ void Timeline::EnterBlock(int block) noexcept {
   if (block >= 0) backend_->BeginRange(absl::StrCat("block ", block).c_str());
 }
 
-void Timeline::Attach(const Backend& backend, const Exec& exec) {
+void Timeline::Attach(const Backend& backend, const Exec& compute, const Exec* communication) {
   backend_ = &backend;
-  exec_ = &exec;
-  origin_ = Record();
-  backend.Synchronize(exec);
+  compute_ = &compute;
+  communication_ = communication;
+  origin_ = Record(Track::kCompute);
+  backend.Synchronize(compute);
   origin_ns_ = Now();
 }
 
@@ -72,19 +73,21 @@ void Timeline::Detach() noexcept {
   const auto when = [this](const Event& event) {
     return origin_ns_ + int64_t(1e9 * event.SecondsSince(*origin_));
   };
-  for (OnDevice& noted : on_device_) {
-    if (std::isnan(noted.end->SecondsSince(*origin_))) continue;  // The device has failed.
-    noted.span.begin_ns = when(*noted.begin);
-    noted.span.end_ns = when(*noted.end);
-    Add(noted.track, noted.span);
+  for (size_t track = 0; track < kTracks; ++track) {
+    for (OnDevice& noted : on_device_[track]) {
+      if (std::isnan(noted.end->SecondsSince(*origin_))) continue;  // The device has failed.
+      noted.span.begin_ns = when(*noted.begin);
+      noted.span.end_ns = when(*noted.end);
+      Add(Track(track), noted.span);
+    }
+    on_device_[track].clear();
   }
-  on_device_.clear();
   backend_ = nullptr;
 }
 
-std::unique_ptr<Event> Timeline::Record() const {
+std::unique_ptr<Event> Timeline::Record(Track track) const {
   std::unique_ptr<Event> event = backend_->NewEvent();
-  event->Record(*exec_);
+  event->Record(track == Track::kCommunication ? *communication_ : *compute_);
   return event;
 }
 

@@ -37,14 +37,13 @@ struct Span {
 // What a profiler shows a span as: "step 12", "forward 3", "matmul attention".
 std::string RangeName(Track track, const Span& span);
 
-// Spans of a track follow one another. Those of the compute stream are when the device was at it,
-// however long before it was told to; those of the communication stream are the host's, which only
-// gives NCCL its work.
+// Spans of a track follow one another. They are when the device was at it, however long before it
+// was told to.
 class Timeline {
  public:
-  // What is noted from now on, until Detach, on all tracks but the communication stream's, runs on
-  // `exec`, which must live so long.
-  void Attach(const Backend& backend, const Exec& exec);
+  // What is noted from now on, until Detach, runs on these, which must live so long: the track of
+  // communication on the second, null where there is none, all others on the first.
+  void Attach(const Backend& backend, const Exec& compute, const Exec* communication);
   // Waits until the device has come so far; only then are its spans there.
   void Detach() noexcept;
 
@@ -71,10 +70,11 @@ class Timeline {
   static void Note(Timeline* timeline, Track track, Span span, const Body& body) {
     if (timeline == nullptr) return body();
     const Range range(*timeline, track, span);
-    if (track != Track::kCommunication && timeline->backend_ != nullptr) {
-      std::unique_ptr<Event> begin = timeline->Record();
+    if (timeline->backend_ != nullptr) {
+      std::unique_ptr<Event> begin = timeline->Record(track);
       body();
-      timeline->on_device_.push_back({track, span, std::move(begin), timeline->Record()});
+      timeline->on_device_[size_t(track)].push_back(
+          {span, std::move(begin), timeline->Record(track)});
       return;
     }
     span.begin_ns = Now();
@@ -87,20 +87,20 @@ class Timeline {
 
  private:
   struct OnDevice {
-    Track track;
     Span span;
     std::unique_ptr<Event> begin, end;
   };
-  std::unique_ptr<Event> Record() const;
+  std::unique_ptr<Event> Record(Track track) const;
   // Ends the range of another block, and begins this one's; -1: none.
   void EnterBlock(int block) noexcept;
 
   std::array<std::vector<Span>, kTracks> tracks_;
   const Backend* backend_ = nullptr;  // Of what it is attached to, as the next.
-  const Exec* exec_ = nullptr;
+  const Exec* compute_ = nullptr;
+  const Exec* communication_ = nullptr;
   std::unique_ptr<Event> origin_;  // Was at origin_ns_.
   int64_t origin_ns_ = 0;
-  std::vector<OnDevice> on_device_;
+  std::array<std::vector<OnDevice>, kTracks> on_device_;
   int open_block_ = -1;  // Whose range it is on the compute track.
 };
 

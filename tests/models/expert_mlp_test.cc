@@ -51,8 +51,8 @@ RecordOptions Options(double expert_rows) {
   return {.precision = Precision::F64(), .sequence = kTokens, .expert_rows = expert_rows};
 }
 
-std::unique_ptr<Executable> BindChosen(Program program) {
-  auto executable = Bind(std::move(program));
+std::unique_ptr<Executable> BindChosen(Program program, const CollectiveTable& collectives = {}) {
+  auto executable = Bind(std::move(program), 1, 1, collectives);
   executable->WriteInput("tokens", 0, Tokens(kTokens, kVocab, 1));
   executable->WriteInput("experts", 0, kChosen);
   return executable;
@@ -131,6 +131,37 @@ TEST_P(ExpertMlpTest, EveryGradientMatchesCentralDifferences) {
     std::copy(values.begin(), values.end(), weights);
     ExpectClose(got.at(box.name), want, 1e-8);
   }
+}
+
+// Of an axis along which experts are not divided: what it brought may be any numbers.
+class FailedCollective final : public Collective {
+ public:
+  FailedCollective() : Collective("data", {0}, 0) {}
+  void Check() override { throw DeviceError(DeviceError::Kind::kPeerLost, "planted"); }
+  void Abort() override {}
+
+ private:
+  static void Used() { ADD_FAILURE() << "nothing is sent"; }
+  void DoAllReduceSum(Tensor) override { Used(); }
+  void DoAllReduceMax(Tensor) override { Used(); }
+  void DoBroadcast(Tensor, int) override { Used(); }
+  void DoBarrier() override { Used(); }
+  void DoAllGather(ConstTensor, Tensor) override { Used(); }
+  void DoReduceScatterSum(ConstTensor, Tensor) override { Used(); }
+  void DoAllToAllRows(ConstTensor, std::span<const int64_t>, Tensor,
+                      std::span<const int64_t>) override {
+    Used();
+  }
+  void DoPostSend(ConstTensor, Message) override { Used(); }
+  void DoWaitSend(Message) override { Used(); }
+  void DoReceive(Tensor, Message) override { Used(); }
+};
+
+// Bug it must catch: choices that a failed collective left are counted, and end the process.
+TEST(FailedCollectiveTest, ChoicesAreNotReadAfterAFailure) {
+  FailedCollective data;
+  const auto executable = BindChosen(RecordInference(ExpertModel(), Options(2)), {{{}, &data}});
+  EXPECT_THROW(executable->Run(Action::kForward), DeviceError);
 }
 
 TEST(StackedParametersTest, AreTensorsOfTheirOwn) {

@@ -19,6 +19,18 @@ int Count(const Program& program, List list, absl::string_view op) {
                     [&](const Instance& i) { return i.list == list && i.op->name() == op; }));
 }
 
+// The one instance of an op in a block of a list.
+const Instance& Find(const Program& program, List list, absl::string_view op, int block) {
+  const Instance* found = nullptr;
+  for (const Instance& instance : program.instances) {
+    if (instance.list != list || instance.op->name() != op || instance.block != block) continue;
+    CHECK(found == nullptr) << "two of " << op << " in block " << block;
+    found = &instance;
+  }
+  CHECK(found != nullptr) << "no " << op << " in block " << block;
+  return *found;
+}
+
 // Of a block's two adds one is fused, with the norm that follows it in the block; backward then
 // adds its gradient to that of the residual stream, too.
 TEST(FuseTest, ABlocksFirstAddIsFusedWithItsSecondNorm) {
@@ -38,8 +50,44 @@ TEST(FuseTest, ABlocksFirstAddIsFusedWithItsSecondNorm) {
     EXPECT_EQ(fewer(List::kForward, "add"), layers);
     EXPECT_EQ(fewer(List::kBackwardInput, "add"), layers);
     EXPECT_EQ(fewer(List::kBackwardInput, norm + "_backward"), 0);
-    EXPECT_EQ(apart.instances.size() - fused.instances.size(), size_t(2 * layers));
+    const int gelus = Count(apart, List::kForward, "gelu");
+    EXPECT_EQ(apart.instances.size() - fused.instances.size(), size_t(2 * layers + 2 * gelus));
   }
+}
+
+// The product before GELU computes it, and so does the one behind it, backward; what the former
+// kept, backward reads.
+TEST(FuseTest, ProductsTakeGeluAndItsGradient) {
+  const ModelConfig config = TinyGpt3();
+  const Program program = RecordTraining(*CreateModel(config), {.record = {.sequence = 4}});
+  EXPECT_EQ(Count(program, List::kForward, "gelu"), 0);
+  EXPECT_EQ(Count(program, List::kBackwardInput, "gelu_backward"), 0);
+  for (int block = 1; block <= int(config.layers); ++block) {
+    const Instance& forward = Find(program, List::kForward, "matmul_gelu", block);
+    const Instance& backward = Find(program, List::kBackwardInput, "matmul_gelu_backward", block);
+    ASSERT_EQ(forward.inputs.size(), 3u);
+    ASSERT_EQ(forward.outputs.size(), 2u);
+    EXPECT_EQ(backward.inputs[2], forward.outputs[1]);
+    const Shape up = program.info(forward.inputs[1]).shape;
+    EXPECT_EQ(program.info(backward.inputs[1]).shape, Shape({up[1], up[0]}));
+  }
+}
+
+TEST(FuseTest, WithoutBackwardTheProductIsWrittenNowhere) {
+  const Program program = RecordInference(*CreateModel(TinyGpt3()), {.sequence = 4});
+  EXPECT_EQ(Find(program, List::kForward, "matmul_gelu", 1).outputs.size(), 1u);
+}
+
+// Activations alone are computed again without their product; blocks, with it.
+TEST(FuseTest, GeluIsComputedAgainFromTheProduct) {
+  const auto again = [](const RecomputeOptions& recompute, absl::string_view op) {
+    const TrainingOptions options = {.record = {.sequence = 4}, .recompute = recompute};
+    return Count(RecordTraining(*CreateModel(TinyGpt3()), options), List::kBackwardInput, op);
+  };
+  const int layers = int(TinyGpt3().layers);
+  EXPECT_EQ(again({.norms_and_activations = true}, "gelu"), layers);
+  EXPECT_EQ(again({.norms_and_activations = true}, "matmul_gelu"), 0);
+  EXPECT_EQ(again({.blocks = layers}, "matmul_gelu"), layers);
 }
 
 // x + x, and what reads that sum.
@@ -54,7 +102,7 @@ struct Sum {
   }
   // The ops' names, after fusion.
   std::vector<std::string> Fused() {
-    Fuse(recorder.mutable_program());
+    Fuse(recorder.mutable_program(), List::kForward);
     std::vector<std::string> names;
     for (const Instance& i : recorder.program().instances) names.emplace_back(i.op->name());
     return names;
@@ -79,23 +127,31 @@ TEST(FuseTest, ASumIsFusedWithOneNorm) {
   EXPECT_EQ(s.Fused(), Names({"add_rms_norm", "rms_norm"}));
 }
 
+// What the fused op would not write has another reader.
+TEST(FuseTest, AGradientWithTwoReadersStays) {
+  Recorder recorder(Precision::F32(), {}, /*training=*/true);
+  const Value x = recorder.Input("x", {4, 8}, DType::kF32, {});
+  const Value weight = recorder.Parameter({.name = "weight", .shape = {8, 8}});
+  const Value up = ops::Linear(recorder, x, weight);
+  const Value y = ops::Linear(recorder, ops::Gelu(recorder, up), weight);
+  ops::LinearCrossEntropy(recorder, y, weight, recorder.Input("targets", {4}, DType::kI32, {}), {});
+  RecordBackward(recorder);
+  Program& program = recorder.mutable_program();
+  Program apart = program;
+  Fuse(program, List::kBackwardInput);
+  EXPECT_EQ(Count(program, List::kBackwardInput, "matmul_gelu_backward"), 1);
+  for (const Instance& instance : apart.instances) {
+    if (instance.op->name() == "gelu_backward") apart.outputs["kept"] = instance.inputs[0];
+  }
+  Fuse(apart, List::kBackwardInput);
+  EXPECT_EQ(Count(apart, List::kBackwardInput, "matmul_gelu_backward"), 0);
+}
+
 TEST(FuseTest, BlocksStayApart) {
   Sum s;
   s.recorder.set_block(1);
   s.Norm();
   EXPECT_EQ(s.Fused(), Names({"add", "rms_norm"}));
-}
-
-// The one instance of an op in a block of a list.
-const Instance& Find(const Program& program, List list, absl::string_view op, int block) {
-  const Instance* found = nullptr;
-  for (const Instance& instance : program.instances) {
-    if (instance.list != list || instance.op->name() != op || instance.block != block) continue;
-    CHECK(found == nullptr) << "two of " << op << " in block " << block;
-    found = &instance;
-  }
-  CHECK(found != nullptr) << "no " << op << " in block " << block;
-  return *found;
 }
 
 // Queries, keys and values stay packed from their one product to attention, and so do their

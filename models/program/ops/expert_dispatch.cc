@@ -43,6 +43,7 @@ ExpertDispatch::ExpertDispatch(const Binder& binder, const ExpertDispatchShape& 
     : shape_(shape),
       backend_(binder.backend()),
       collective_(shape.ranks == 1 ? nullptr : &binder.collective(shape.axes)),
+      check_communication_(binder.CheckCommunication()),
       rounds_({.ranks = shape.ranks,
                .rank = shape.rank,
                .experts = shape.experts,
@@ -76,7 +77,7 @@ Call ExpertDispatch::Sort(const Binder& binder, Tensor experts) const {
 int64_t ExpertDispatch::Load(const Exec& exec) {
   backend_.CopyToHost(exec, rounds_.counts().data(), counts_.data, counts_.bytes());
   backend_.CopyToHost(exec, rounds_.order().data(), order_.data, order_.bytes());
-  if (collective_ != nullptr) collective_->Check();
+  check_communication_();  // Also of other axes: tokens may be what a failed one left.
   return rounds_.Count();
 }
 

@@ -68,6 +68,7 @@ class ExpertDispatch {
   const ExpertDispatchShape shape_;
   const Backend& backend_;
   Collective* const collective_;  // Null for one rank.
+  const std::function<void()> check_communication_;
   ExpertRounds rounds_;
   const Tensor counts_, order_;
   Tensor sent_, num_sent_, place_, offsets_, received_, grouped_, ungrouped_;

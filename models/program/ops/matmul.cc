@@ -15,6 +15,7 @@ enum class Role : uint8_t { kForward, kInputGradient, kWeightGradient };
 class MatMulOp final : public Op {
  public:
   explicit MatMulOp(Role role) : role_(role) {}
+  Role role() const { return role_; }
 
   absl::string_view name() const override {
     switch (role_) {
@@ -69,6 +70,11 @@ class MatMulOp final : public Op {
   Role role_;
 };
 
+bool HasRole(const Instance& instance, Role role) {
+  const auto* op = dynamic_cast<const MatMulOp*>(instance.op.get());
+  return op != nullptr && op->role() == role;
+}
+
 Value Product(Recorder& recorder, std::vector<Value> inputs, DType dtype) {
   const ValueInfo x = recorder.info(inputs[0]), w = recorder.info(inputs[1]);
   CHECK(x.shape.rank() == 2 && w.shape.rank() == 2 && x.shape[1] == w.shape[1])
@@ -90,6 +96,10 @@ void WeightGradient(Recorder& recorder, Value dy, Value x, Value weight) {
                 {Recorder::Output::Into(recorder.Gradient(weight))});
   recorder.set_list(list);
 }
+
+bool IsLinear(const Instance& instance) { return HasRole(instance, Role::kForward); }
+
+bool IsInputGradient(const Instance& instance) { return HasRole(instance, Role::kInputGradient); }
 
 Value Linear(Recorder& recorder, Value x, Value weight, Value bias) {
   std::vector<Value> inputs = {x, weight};

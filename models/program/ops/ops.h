@@ -30,6 +30,8 @@ Value Linear(Recorder& recorder, Value x, Value weight, Value bias = {});
 Value Logits(Recorder& recorder, Value x, Value weight);
 // Adds dy^T x to the gradient of the weight: dy [T, N], x [T, K]. Of list kBackwardWeight.
 void WeightGradient(Recorder& recorder, Value dy, Value x, Value weight);
+bool IsLinear(const Instance& instance);         // Or logits.
+bool IsInputGradient(const Instance& instance);  // dy w, of Linear's backward pass.
 
 // x [T, N] + bias [N].
 Value AddBias(Recorder& recorder, Value x, Value bias);
@@ -79,6 +81,12 @@ Value ContextAttention(Recorder& recorder, Value qkv, const Heads& heads);
 
 Value SwiGlu(Recorder& recorder, Value x);  // [T, 2F] to [T, F].
 Value Gelu(Recorder& recorder, Value x);
+// `gelu` made to compute the product that it is taken of, too: its second output. Nothing where
+// that is none.
+std::optional<Instance> WithGelu(const Instance& product, const Instance& gelu);
+// The backward pass of GELU made to compute the gradient that it starts from, which is then
+// nowhere.
+std::optional<Instance> WithGeluBackward(const Instance& input_gradient, const Instance& gelu);
 
 struct Routing {
   Value experts;  // [T, K] i32: of E, those that each token goes to.

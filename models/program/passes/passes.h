@@ -9,12 +9,13 @@
 
 namespace trainyard {
 
-// Joins ops of the forward list with those that they read from, where an op can (Op::Fused): the
-// residual's add with the norm of the sum. To be called before RecordBackward: what is joined
-// records its own backward. Only within a block: one value goes from block to block, which stages
-// send, and from which recompute starts. A norm joined with the last add of the block before would
-// start from two, and the program would differ where the model is cut.
-void Fuse(Program& program);
+// Joins ops of a list with those that they read from, where an op can (Op::Fused): the residual's
+// add with the norm of the sum, a product with GELU. The forward list before RecordBackward: what
+// is joined records its own backward; the backward list before Recompute. Only within a block: one
+// value goes from block to block, which stages send, and from which recompute starts. A norm joined
+// with the last add of the block before would start from two, and the program would differ where
+// the model is cut.
+void Fuse(Program& program, List list);
 
 // Walks the forward list in reverse and records the backward lists. Where a value is used more than
 // once, its later gradients are added to the first.

@@ -20,11 +20,7 @@ class NcclThreads final : public Threads {
           **CudaBackend()));
     }
   }
-  std::vector<CollectiveWorld*> worlds() const override {
-    std::vector<CollectiveWorld*> worlds;
-    for (const auto& rank : ranks_) worlds.push_back(rank.get());
-    return worlds;
-  }
+  std::vector<CollectiveWorld*> worlds() const override { return WorldsOf(ranks_); }
 
  private:
   MemoryRendezvous rendezvous_;

@@ -41,6 +41,13 @@ class LocalThreads final : public Threads {
   LocalWorld world_;
 };
 
+inline std::vector<CollectiveWorld*> WorldsOf(
+    const std::vector<std::unique_ptr<CollectiveWorld>>& ranks) {
+  std::vector<CollectiveWorld*> worlds;
+  for (const auto& rank : ranks) worlds.push_back(rank.get());
+  return worlds;
+}
+
 class GlooThreads final : public Threads {
  public:
   explicit GlooThreads(int size, absl::Duration timeout = absl::Minutes(30))
@@ -60,11 +67,7 @@ class GlooThreads final : public Threads {
     for (auto& rank : ranks_) threads.emplace_back([&rank] { rank.reset(); });
     for (std::thread& thread : threads) thread.join();
   }
-  std::vector<CollectiveWorld*> worlds() const override {
-    std::vector<CollectiveWorld*> worlds;
-    for (const auto& rank : ranks_) worlds.push_back(rank.get());
-    return worlds;
-  }
+  std::vector<CollectiveWorld*> worlds() const override { return WorldsOf(ranks_); }
 
  private:
   MemoryRendezvous rendezvous_;

@@ -9,13 +9,21 @@ enum cublasStatus_t { CUBLAS_STATUS_SUCCESS, CUBLAS_STATUS_NOT_SUPPORTED };
 enum cudaDataType_t { CUDA_R_32F, CUDA_R_64F, CUDA_R_16BF };
 enum cublasComputeType_t { CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_64F };
 enum cublasOperation_t { CUBLAS_OP_N, CUBLAS_OP_T };
-enum cublasLtEpilogue_t { CUBLASLT_EPILOGUE_DEFAULT, CUBLASLT_EPILOGUE_BIAS };
+enum cublasLtEpilogue_t {
+  CUBLASLT_EPILOGUE_DEFAULT = 1,
+  CUBLASLT_EPILOGUE_BIAS = 4,
+  CUBLASLT_EPILOGUE_GELU = 32,
+  CUBLASLT_EPILOGUE_GELU_AUX = CUBLASLT_EPILOGUE_GELU | 128,
+  CUBLASLT_EPILOGUE_DGELU = 64 | 128,
+};
 enum { CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE = 2 };
 enum cublasLtMatmulDescAttributes_t {
   CUBLASLT_MATMUL_DESC_TRANSA,
   CUBLASLT_MATMUL_DESC_TRANSB,
   CUBLASLT_MATMUL_DESC_EPILOGUE,
   CUBLASLT_MATMUL_DESC_BIAS_POINTER,
+  CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER,
+  CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD,
 };
 enum cublasLtMatmulPreferenceAttributes_t {
   CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
@@ -38,6 +46,8 @@ struct cublasLtMatmulDescOpaque_t {
   cublasOperation_t operation_a, operation_b;
   cublasLtEpilogue_t epilogue;
   const void* bias;
+  void* gelu_input;
+  int64_t gelu_stride;
 };
 // Alignments of the pointers a, b, c, d that were promised.
 struct cublasLtMatmulPreferenceOpaque_t {
@@ -74,7 +84,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
     const cublasLtMatrixLayoutOpaque_t* c, const cublasLtMatrixLayoutOpaque_t* d,
     const cublasLtMatmulPreferenceOpaque_t* wanted, int most,
     cublasLtMatmulHeuristicResult_t* results, int* found);
-// d = alpha op(a) op(b) + beta c + bias, the bias over the rows of d.
+// d = alpha op(a) op(b) + beta c + bias, the bias over the rows of d; then what the epilogue says.
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, const cublasLtMatmulDescOpaque_t* product,
                               const void* alpha, const void* a,
                               const cublasLtMatrixLayoutOpaque_t* a_layout, const void* b,

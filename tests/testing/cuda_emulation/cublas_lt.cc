@@ -1,9 +1,12 @@
+#include <memory>
+#include <vector>
+
 #include "common/check.h"
 #include "cublasLt.h"
 #include "kernels/cpu/kernels.h"
 
 struct CublasLtEmulation {
-  trainyard::Exec host;
+  std::shared_ptr<trainyard::Exec> host = std::make_shared<trainyard::Exec>();  // Work keeps it.
 };
 
 namespace {
@@ -33,6 +36,25 @@ double Scalar(const cublasLtMatmulDescOpaque_t& product, const void* value) {
                                      : *static_cast<const float*>(value);
 }
 
+// The product, GELU of it or its gradient, from sums that nobody rounded before.
+void ApplyGelu(trainyard::Exec& host, trainyard::MatMulArgs args, int epilogue, void* gelu_input) {
+  using trainyard::Tensor;
+  const Tensor result = args.c, rounded{{gelu_input, result.dtype, result.shape}};
+  std::vector<float> sums(size_t(result.elements())), inputs = sums;
+  const Tensor f32{{sums.data(), DType::kF32, result.shape}};
+  args.c = f32;
+  trainyard::cpu::MatMul(host, args);
+  if (epilogue & CUBLASLT_EPILOGUE_GELU) {
+    if (gelu_input != nullptr) trainyard::cpu::Cast(host, {.x = f32, .y = rounded});
+    trainyard::cpu::GeluForward(host, {.x = f32, .y = f32});
+  } else {
+    const Tensor x{{inputs.data(), DType::kF32, result.shape}};
+    trainyard::cpu::Cast(host, {.x = rounded, .y = x});
+    trainyard::cpu::GeluBackward(host, {.dy = f32, .x = x, .dx = f32});
+  }
+  trainyard::cpu::Cast(host, {.x = f32, .y = result});
+}
+
 }  // namespace
 
 const char* cublasLtGetStatusString(cublasStatus_t status) {
@@ -43,7 +65,6 @@ cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
-  cudaFree(nullptr);  // Which waits for what still uses it.
   delete handle;
   return CUBLAS_STATUS_SUCCESS;
 }
@@ -55,7 +76,9 @@ cublasStatus_t cublasLtMatmulDescInit(cublasLtMatmulDescOpaque_t* to, cublasComp
          .operation_a = CUBLAS_OP_N,
          .operation_b = CUBLAS_OP_N,
          .epilogue = CUBLASLT_EPILOGUE_DEFAULT,
-         .bias = nullptr};
+         .bias = nullptr,
+         .gelu_input = nullptr,
+         .gelu_stride = 0};
   return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -74,6 +97,12 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDescOpaque_t* to,
       break;
     case CUBLASLT_MATMUL_DESC_BIAS_POINTER:
       Set(to->bias, value, bytes);
+      break;
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER:
+      Set(to->gelu_input, value, bytes);
+      break;
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD:
+      Set(to->gelu_stride, value, bytes);
       break;
   }
   return CUBLAS_STATUS_SUCCESS;
@@ -143,11 +172,24 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, const cublasLtMatmulDescO
       .trans_a = product->operation_b == CUBLAS_OP_T,
       .trans_b = product->operation_a == CUBLAS_OP_T,
       .write = factor == 1 ? trainyard::Write::kAdd : trainyard::Write::kOverwrite};
-  if (product->epilogue == CUBLASLT_EPILOGUE_BIAS) {
+  constexpr int kAux = 128;
+  const int epilogue = product->epilogue;
+  if (epilogue & CUBLASLT_EPILOGUE_BIAS) {
     CHECK(reinterpret_cast<uintptr_t>(product->bias) % 16 == 0 && !f64) << "bias";
     args.bias = {product->bias, args.c.dtype, {int64_t(d_layout->rows)}};
   }
   Check(args);
-  cuda_emulation::Enqueue(stream, [handle, args] { trainyard::cpu::MatMul(handle->host, args); });
+  void* const gelu_input = epilogue & kAux ? product->gelu_input : nullptr;
+  if (epilogue & kAux) {
+    CHECK(gelu_input != nullptr && reinterpret_cast<uintptr_t>(gelu_input) % 16 == 0) << "aux";
+    CHECK(product->gelu_stride == int64_t(d_layout->rows) && product->gelu_stride % 8 == 0)
+        << "rows of aux are " << product->gelu_stride << " elements apart";
+  }
+  const bool gelu = epilogue & (CUBLASLT_EPILOGUE_GELU | CUBLASLT_EPILOGUE_DGELU) & ~kAux;
+  CHECK(!gelu || (d_layout->type == CUDA_R_16BF && factor == 0)) << "GELU";
+  cuda_emulation::Enqueue(stream, [host = handle->host, args, gelu, epilogue, gelu_input] {
+    if (gelu) return ApplyGelu(*host, args, epilogue, gelu_input);
+    trainyard::cpu::MatMul(*host, args);
+  });
   return CUBLAS_STATUS_SUCCESS;
 }

@@ -32,12 +32,16 @@ class DeviceMemory {
     sizes_[data] = whole;
     return data;
   }
-  void Free(void* data) {
+  // A device's cudaFree waits for what was given before. Here, where all ranks share one device,
+  // that could wait for other ranks: what is freed stays until nothing is under way.
+  void Free(void* data, bool idle) {
     const std::lock_guard lock(mutex_);
-    const auto found = sizes_.find(data);
-    CHECK(found != sizes_.end()) << "cudaFree of what cudaMalloc did not give";
-    ::munmap(data, found->second);
-    sizes_.erase(found);
+    auto node = sizes_.extract(data);
+    CHECK(!node.empty()) << "cudaFree of what cudaMalloc did not give";
+    freed_.insert(std::move(node));
+    if (!idle) return;
+    for (const auto& [freed, bytes] : freed_) ::munmap(freed, bytes);
+    freed_.clear();
   }
   size_t allocated() {
     const std::lock_guard lock(mutex_);
@@ -65,11 +69,13 @@ class DeviceMemory {
  private:
   static constexpr int kOpen = PROT_READ | PROT_WRITE;
   void Protect(int protection) {
-    for (const auto& [data, bytes] : sizes_) ::mprotect(data, bytes, protection);
+    for (const auto* const memory : {&sizes_, &freed_}) {
+      for (const auto& [data, bytes] : *memory) ::mprotect(data, bytes, protection);
+    }
   }
 
   std::mutex mutex_;
-  std::map<void*, size_t> sizes_;
+  std::map<void*, size_t> sizes_, freed_;
   int users_ = 0;  // Threads of whom the device does something.
 };
 
@@ -85,7 +91,7 @@ CudaEmulationGraph*& Captured() {
 }
 
 void* AllocateOnDevice(size_t bytes) { return TheDeviceMemory().Allocate(bytes); }
-void FreeOnDevice(void* data) { TheDeviceMemory().Free(data); }
+void FreeOnDevice(void* data, bool idle) { TheDeviceMemory().Free(data, idle); }
 
 }  // namespace
 
@@ -179,8 +185,9 @@ cudaError_t cudaMalloc(void** data, size_t bytes) {
 }
 
 cudaError_t cudaFree(void* data) {
-  cuda_emulation::AdvanceAll(cuda_emulation::LockDevice());  // A device comes to rest first.
-  if (data != nullptr) cuda_emulation::FreeOnDevice(data);
+  const cuda_emulation::Lock lock = cuda_emulation::LockDevice();
+  cuda_emulation::AdvanceAll(lock);  // A device comes to rest first.
+  if (data != nullptr) cuda_emulation::FreeOnDevice(data, cuda_emulation::AllIdle(lock));
   return Outcome();
 }
 

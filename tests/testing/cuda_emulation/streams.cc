@@ -1,5 +1,6 @@
 #include "streams.h"
 
+#include <algorithm>
 #include <chrono>
 #include <list>
 #include <memory>
@@ -93,6 +94,11 @@ void WaitUntil(Lock& lock, cudaStream_t stream, const std::function<bool()>& don
 }
 
 bool IsIdle(const Lock&, cudaStream_t stream) { return Of(stream).work.empty(); }
+
+bool AllIdle(const Lock&) {
+  const auto& streams = TheDevice().streams;
+  return std::all_of(streams.begin(), streams.end(), [](const auto& s) { return s.work.empty(); });
+}
 
 Late::Late() {
   const Lock lock = LockDevice();

@@ -36,6 +36,7 @@ bool AdvanceAll(const Lock& lock);
 void Changed(const Lock& lock);
 void WaitUntil(Lock& lock, cudaStream_t stream, const std::function<bool()>& done);
 bool IsIdle(const Lock& lock, cudaStream_t stream);
+bool AllIdle(const Lock& lock);
 
 // Whether this thread has waited for all that it has given.
 bool& Idle();

@@ -16,6 +16,7 @@
 #include "absl/strings/str_split.h"
 #include "tests/kernels/call.h"
 #include "tests/testing/cuda_emulation/profiler.h"
+#include "tests/testing/cuda_emulation/streams.h"
 #include "tests/train/step/run_job.h"
 #include "tests/train/step/trace.h"
 
@@ -179,6 +180,21 @@ TEST(CudaProfilerTest, ItStopsOnEveryRankWhenAStepFails) {
     EXPECT_EQ(calls.back().kind, ProfilerCall::kStop);
     EXPECT_THAT(PathsOf(calls), Contains("step 3"));
   }
+}
+
+// Bug it must catch: a trace of when the host told the device of its communication.
+TEST(TimelineTest, CommunicationIsWhenTheDeviceWasAtIt) {
+  const Backend& backend = TestedBackend();
+  const Exec compute = backend.NewExec(1), communication = backend.NewExec(1);
+  Timeline timeline;
+  timeline.Attach(backend, compute, &communication);
+  const cuda_emulation::Late nothing_runs_before_it_is_waited_for;
+  Timeline::Note(&timeline, Track::kCommunication, {.name = "all_gather"}, [] {});
+  std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  const int64_t given = Timeline::Now();
+  timeline.Detach();
+  ASSERT_THAT(timeline.spans(Track::kCommunication), SizeIs(1));
+  EXPECT_GE(timeline.spans(Track::kCommunication)[0].begin_ns, given);
 }
 
 TEST(CudaProfilerTest, WithoutAProfileItIsToldNothing) {

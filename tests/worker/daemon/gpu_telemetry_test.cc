@@ -32,6 +32,16 @@ class GpuTelemetryTest : public ::testing::Test {
     ASSERT_TRUE(gpus.ok() && nvml.ok()) << gpus.status() << nvml.status();
     telemetry_.emplace(*std::move(nvml), *std::move(gpus), metrics_, interval);
   }
+  // A daemon that is told of the GPUs, and what it says.
+  void StartDaemon() {
+    DaemonOptions options = TestOptions(directory_.path());
+    options.gpus = &*telemetry_;
+    auto daemon = Daemon::Create(options, worker_metrics_);
+    ASSERT_TRUE(daemon.ok()) << daemon.status();
+    daemon_ = *std::move(daemon);
+    daemon_->Connected();
+    heard_.emplace(daemon_->outbox());
+  }
   void Change(const std::function<void(json&)>& change) {
     change(machine_);
     SetFakeMachine(directory_.path(), machine_);
@@ -50,6 +60,9 @@ class GpuTelemetryTest : public ::testing::Test {
   prometheus::Registry registry_;
   GpuMetrics metrics_{registry_};
   std::optional<GpuTelemetry> telemetry_;
+  WorkerMetrics worker_metrics_{"host"};
+  std::unique_ptr<Daemon> daemon_;
+  std::optional<Listener> heard_;
 };
 
 TEST_F(GpuTelemetryTest, EveryGpuIsOnThePageWhichPromtoolAccepts) {
@@ -120,41 +133,29 @@ TEST_F(GpuTelemetryTest, AStepCarriesWhatTheGpuOfItsRankTold) {
   Change([](json& machine) { machine["gpus"][1]["power"] = 250'000; });
   Start();
   ASSERT_TRUE(WaitFor([&] { return telemetry_->Latest(1).has_value(); }));
-  WorkerMetrics metrics("host");
-  DaemonOptions options = TestOptions(directory_.path());
-  options.gpus = &*telemetry_;
-  const auto daemon = Daemon::Create(options, metrics);
-  ASSERT_TRUE(daemon.ok()) << daemon.status();
-  (*daemon)->Connected();
-  Listener heard((*daemon)->outbox());
+  ASSERT_NO_FATAL_FAILURE(StartDaemon());
   StartOrder order = Order("job", 1, {"ready", "step:1", "flush", "report:completed:"});
   order.ranks = {{0, 1}};
-  (*daemon)->StartRanks(order);
-  ASSERT_TRUE(heard.AwaitSteps(1));
-  ASSERT_TRUE(heard.steps()[0].step.gpu.has_value());
-  EXPECT_EQ(heard.steps()[0].step.gpu->power_watts, 250);
-  EXPECT_TRUE(heard.Await({"job", 1, 0}, RankState::kExited));
+  daemon_->StartRanks(order);
+  ASSERT_TRUE(heard_->AwaitSteps(1));
+  ASSERT_TRUE(heard_->steps()[0].step.gpu.has_value());
+  EXPECT_EQ(heard_->steps()[0].step.gpu->power_watts, 250);
+  EXPECT_TRUE(heard_->Await({"job", 1, 0}, RankState::kExited));
 }
 
 // Between two rounds, and of the rank on that GPU alone.
 TEST_F(GpuTelemetryTest, ARankThatDiedIsToldWithTheXidOfItsGpu) {
   Start(absl::Hours(1));
   ASSERT_TRUE(WaitFor([&] { return telemetry_->HasRead(1); }));
-  WorkerMetrics metrics("host");
-  DaemonOptions options = TestOptions(directory_.path());
-  options.gpus = &*telemetry_;
-  const auto daemon = Daemon::Create(options, metrics);
-  ASSERT_TRUE(daemon.ok()) << daemon.status();
-  (*daemon)->Connected();
-  Listener heard((*daemon)->outbox());
+  ASSERT_NO_FATAL_FAILURE(StartDaemon());
   Change([](json& machine) { machine["xids"] = {{{"gpu", 1}, {"xid", 79}}}; });
   int jobs = 0;
   const auto ends = [&](uint32_t rank, const std::string& report) {
     StartOrder order = Order(absl::StrCat("job-", ++jobs), 1, {report});
     order.ranks = {{rank, rank}};
     order.world = 2;
-    (*daemon)->StartRanks(order);
-    const auto exited = heard.Await({order.job_id, 1, rank}, RankState::kExited);
+    daemon_->StartRanks(order);
+    const auto exited = heard_->Await({order.job_id, 1, rank}, RankState::kExited);
     return exited ? exited->exit.message : "";
   };
   EXPECT_THAT(ends(1, "report:device_error:broken"),

@@ -165,8 +165,8 @@ TEST_F(TrainerAlone, DumpsAnyRanksProgramAfterEachPass) {
       absl::StrCat(std::getenv("TRAINYARD_SOURCE"), "/recipes/tiny-all-axes.yaml");
   ASSERT_EQ(Run({"--dump-program", recipe, "--rank", "15"}), 0) << output_;
   std::vector<size_t> at;
-  for (const char* pass :
-       {"forward", "fuse", "backward", "dead", "recompute", "buckets", "optimizer"}) {
+  for (const char* pass : {"forward", "fuse", "backward", "fuse_backward", "dead", "recompute",
+                           "buckets", "optimizer"}) {
     at.push_back(output_.find(absl::StrCat("== after ", pass, "\n")));
     ASSERT_NE(at.back(), std::string::npos) << pass;
   }
@@ -178,9 +178,9 @@ TEST_F(TrainerAlone, DumpsAnyRanksProgramAfterEachPass) {
   EXPECT_TRUE(blocks("forward block 0 ", at[0], at[1]));
   EXPECT_FALSE(blocks(" add_rms_norm(", at[0], at[1]));
   EXPECT_TRUE(blocks(" add_rms_norm(", at[1], at[2]));
-  EXPECT_FALSE(blocks("forward block 0 ", at[3], at[4]));
-  EXPECT_FALSE(blocks(" scatter_bucket(", at[4], at[5]));
-  EXPECT_TRUE(blocks(" scatter_bucket(", at[5], at[6]));
+  EXPECT_FALSE(blocks("forward block 0 ", at[4], at[5]));
+  EXPECT_FALSE(blocks(" scatter_bucket(", at[5], at[6]));
+  EXPECT_TRUE(blocks(" scatter_bucket(", at[6], at[7]));
   EXPECT_THAT(output_, HasSubstr(" (parameters, gradients and optimizer state "));
 
   EXPECT_EQ(Run({"--dump-program", recipe, "--rank", "16"}), 1);

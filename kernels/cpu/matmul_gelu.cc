@@ -1,0 +1,18 @@
+#include "kernels/matmul_gelu.h"
+
+#include "kernels/cpu/kernels.h"
+
+namespace trainyard::cpu {
+
+void MatMulGeluForward(Exec& exec, const MatMulGeluForwardArgs& args) {
+  const Tensor product = args.product.data != nullptr ? args.product : args.y;
+  MatMul(exec, {.a = args.x, .b = args.w, .c = product, .bias = args.bias, .trans_b = true});
+  GeluForward(exec, {.x = product, .y = args.y});
+}
+
+void MatMulGeluBackward(Exec& exec, const MatMulGeluBackwardArgs& args) {
+  MatMul(exec, {.a = args.dy, .b = args.w, .c = args.dx});
+  GeluBackward(exec, {.dy = args.dx, .x = args.x, .dx = args.dx});
+}
+
+}  // namespace trainyard::cpu

@@ -1,0 +1,110 @@
+// A product and the GELU of it as one op, forward and backward, which a backend can have in one
+// pass over memory. Nobody records them: Fuse makes them of a linear layer and GELU, and of the
+// gradient of a linear layer's input and that of GELU.
+#include "kernels/matmul_gelu.h"
+
+#include <utility>
+
+#include "models/program/binder.h"
+#include "models/program/ops/ops.h"
+
+namespace trainyard::ops {
+namespace {
+
+double ProductFlops(const Program& program, Value rows, Value weight) {
+  const Shape w = program.info(weight).shape;
+  return 2.0 * double(program.info(rows).shape.rows()) * double(w.elements());
+}
+
+// Inputs: dy, w, what GELU was taken of. Output: dx.
+class MatMulGeluBackwardOp final : public Op {
+ public:
+  absl::string_view name() const override { return "matmul_gelu_backward"; }
+  Cost CostOf(const Program& program, const Instance& instance) const override {
+    Cost cost = Op::CostOf(program, instance);
+    cost.flops = ProductFlops(program, instance.inputs[0], instance.inputs[1]);
+    return cost;
+  }
+  Call Bind(const Binder& binder, const Instance& instance) const override {
+    return binder.Kernel(MatMulGeluBackwardArgs{.dy = binder.tensor(instance.inputs[0]),
+                                                .w = binder.tensor(instance.inputs[1]),
+                                                .x = binder.tensor(instance.inputs[2]),
+                                                .dx = binder.tensor(instance.outputs[0])});
+  }
+};
+
+// Inputs: x, w, perhaps bias. Outputs: GELU of the product; the product, where somebody reads it.
+class MatMulGeluOp final : public Op {
+ public:
+  // The ops that it stands for.
+  MatMulGeluOp(std::shared_ptr<const Op> product, std::shared_ptr<const Op> gelu)
+      : product_(std::move(product)), gelu_(std::move(gelu)) {}
+
+  absl::string_view name() const override { return "matmul_gelu"; }
+  bool is_cheap() const override { return true; }
+  Instance CheapPart(const Instance& instance) const override { return Gelu(instance); }
+  Instance Narrowed(const Instance& instance, const std::vector<bool>& read) const override {
+    Instance narrowed = instance;
+    if (!read.back()) narrowed.outputs.resize(1);
+    return narrowed;
+  }
+  Cost CostOf(const Program& program, const Instance& instance) const override {
+    Cost cost = Op::CostOf(program, instance);
+    cost.flops = ProductFlops(program, instance.inputs[0], instance.inputs[1]);
+    return cost;
+  }
+
+  Call Bind(const Binder& binder, const Instance& instance) const override {
+    MatMulGeluForwardArgs args{.x = binder.tensor(instance.inputs[0]),
+                               .w = binder.tensor(instance.inputs[1]),
+                               .y = binder.tensor(instance.outputs[0])};
+    if (instance.inputs.size() > 2) args.bias = binder.tensor(instance.inputs[2]);
+    if (instance.outputs.size() > 1) args.product = binder.tensor(instance.outputs[1]);
+    return binder.Kernel(args);
+  }
+
+  std::vector<Value> Backward(Recorder& recorder, const Instance& instance,
+                              std::span<const Value> output_grads) const override {
+    Value dproduct = output_grads[1];
+    if (output_grads[0].valid()) {
+      const Value dx = gelu_->Backward(recorder, Gelu(instance), output_grads.first(1))[0];
+      dproduct = dproduct.valid() ? Add(recorder, dproduct, dx) : dx;
+    }
+    Instance product = instance;
+    product.outputs.erase(product.outputs.begin());
+    return product_->Backward(recorder, product, {&dproduct, 1});
+  }
+
+ private:
+  Instance Gelu(const Instance& instance) const {
+    Instance gelu = instance;
+    gelu.op = gelu_;
+    gelu.inputs = {instance.outputs[1]};
+    gelu.outputs = {instance.outputs[0]};
+    return gelu;
+  }
+
+  std::shared_ptr<const Op> product_, gelu_;
+};
+
+}  // namespace
+
+std::optional<Instance> WithGelu(const Instance& product, const Instance& gelu) {
+  if (!IsLinear(product)) return std::nullopt;
+  Instance joined = gelu;
+  joined.op = std::make_shared<MatMulGeluOp>(product.op, gelu.op);
+  joined.inputs = product.inputs;
+  joined.outputs = {gelu.outputs[0], product.outputs[0]};
+  return joined;
+}
+
+std::optional<Instance> WithGeluBackward(const Instance& input_gradient, const Instance& gelu) {
+  const bool of_product = input_gradient.outputs[0] == gelu.inputs[0];
+  if (!IsInputGradient(input_gradient) || !of_product) return std::nullopt;
+  Instance joined = gelu;
+  joined.op = std::make_shared<MatMulGeluBackwardOp>();
+  joined.inputs = {input_gradient.inputs[0], input_gradient.inputs[1], gelu.inputs[1]};
+  return joined;
+}
+
+}  // namespace trainyard::ops

@@ -1,12 +1,13 @@
 // A linear layer and GELU of its output, and backward the gradient of what GELU was taken of, where
 // another linear layer reads it:
 //
-//   forward   y [T,N] = gelu(x w^T + bias), and the product itself where somebody reads it
+//   forward   product [T,N] = x w^T + bias,  y = gelu(product)
 //   backward  dx [T,K] = (dy w) gelu'(x)
 //
 // Letters: T tokens, K inputs of the layer, N outputs. Leading dims count as rows. Sums are taken
-// in f32 (f64 for f64), and so is GELU (gelu.h), of the sum or of what it is rounded to, as is
-// faster. Deterministic as matmul.h is.
+// in f32 (f64 for f64), and so are GELU and its derivative (gelu.h). Whether the sums are rounded
+// to the outputs' dtype before, is the backend's choice: y need not be that of the product as it is
+// written. Deterministic as matmul.h is.
 
 #pragma once
 
@@ -18,8 +19,8 @@ struct MatMulGeluForwardArgs {
   ConstTensor x;          // [T, K]  f64 | f32 | bf16
   ConstTensor w;          // [N, K]  dtype of x
   ConstTensor bias = {};  // [N]  dtype of x; absent when its data is null
-  Tensor y;               // [T, N]  dtype of x, out
-  Tensor product = {};    // [T, N]  dtype of x, out: x w^T + bias; absent when its data is null
+  Tensor product;         // [T, N]  dtype of x, out, overwritten; aliases nothing
+  Tensor y;               // the same
 };
 
 struct MatMulGeluBackwardArgs {
@@ -34,10 +35,9 @@ inline void Check(const MatMulGeluForwardArgs& args) {
   const int64_t n = args.w.shape.rows();
   ExpectFloat("matmul_gelu x", args.x);
   ExpectMatrix("matmul_gelu w", args.w, args.x.dtype, n, k);
-  ExpectMatrix("matmul_gelu y", args.y, args.x.dtype, args.x.shape.rows(), n);
   if (args.bias.data != nullptr) ExpectElements("matmul_gelu bias", args.bias, args.x.dtype, n);
-  if (args.product.data == nullptr) return;
   ExpectMatrix("matmul_gelu product", args.product, args.x.dtype, args.x.shape.rows(), n);
+  ExpectMatrix("matmul_gelu y", args.y, args.x.dtype, args.x.shape.rows(), n);
 }
 
 inline void Check(const MatMulGeluBackwardArgs& args) {

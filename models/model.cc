@@ -61,7 +61,7 @@ Program RecordTraining(const Model& model, const TrainingOptions& options) {
     if (options.after_pass) options.after_pass(pass, program);
   };
   after("forward");
-  if (options.record.fuse) Fuse(program, List::kForward);
+  if (options.record.fuse) Fuse(program, List::kForward, options.recompute);
   after("fuse");
   RecordBackward(recorder);
   after("backward");

@@ -55,8 +55,8 @@ void MatMulGeluForward(benchmark::State& state) {
           MatMulGeluForwardArgs{.x = o.Make(dtype, {kTokens, kHidden}),
                                 .w = o.Make(dtype, {kFfn, kHidden}),
                                 .bias = o.Make(dtype, {kFfn}),
-                                .y = y,
-                                .product = o.Make(dtype, y.shape)},
+                                .product = o.Make(dtype, y.shape),
+                                .y = y},
           {.flops = kMlpFlops});
 }
 BENCHMARK(MatMulGeluForward)->Apply(Trained);

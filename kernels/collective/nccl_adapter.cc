@@ -105,6 +105,7 @@ class Sender {
       changed_.notify_all();
       if (!status.ok()) {
         failure_ = status;
+        for (const Posted& left : queue_) listener_.Ended(left.operation, std::nullopt, false);
         rank_.Fail(nccl::KindOf(status),
                    absl::StrCat(listener_.Describe(next.operation.record), ": ", status.message()));
         break;

@@ -5,9 +5,8 @@
 namespace trainyard::cpu {
 
 void MatMulGeluForward(Exec& exec, const MatMulGeluForwardArgs& args) {
-  const Tensor product = args.product.data != nullptr ? args.product : args.y;
-  MatMul(exec, {.a = args.x, .b = args.w, .c = product, .bias = args.bias, .trans_b = true});
-  GeluForward(exec, {.x = product, .y = args.y});
+  MatMul(exec, {.a = args.x, .b = args.w, .c = args.product, .bias = args.bias, .trans_b = true});
+  GeluForward(exec, {.x = args.product, .y = args.y});
 }
 
 void MatMulGeluBackward(Exec& exec, const MatMulGeluBackwardArgs& args) {

@@ -30,17 +30,20 @@ enum class Activation : uint8_t { kNone, kGelu, kGeluGradient };
 struct Call {
   MatMulArgs args;
   Activation activation = Activation::kNone;
-  // What GELU is taken of, [M, N] dtype of c: written with kGelu, if it is there, and read with
-  // kGeluGradient.
+  // What GELU is taken of, [M, N] dtype of c: written with kGelu, read with kGeluGradient.
   const void* gelu_input = nullptr;
 
   cublasLtEpilogue_t epilogue() const {
-    int bits = args.bias.data != nullptr ? CUBLASLT_EPILOGUE_BIAS : 0;
-    if (activation == Activation::kGelu) {
-      bits |= gelu_input != nullptr ? CUBLASLT_EPILOGUE_GELU_AUX : CUBLASLT_EPILOGUE_GELU;
+    const bool bias = args.bias.data != nullptr;
+    switch (activation) {
+      case Activation::kGelu:
+        return bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
+      case Activation::kGeluGradient:
+        return CUBLASLT_EPILOGUE_DGELU;
+      case Activation::kNone:
+        break;
     }
-    if (activation == Activation::kGeluGradient) bits |= CUBLASLT_EPILOGUE_DGELU;
-    return bits == 0 ? CUBLASLT_EPILOGUE_DEFAULT : cublasLtEpilogue_t(bits);
+    return bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
   }
 };
 
@@ -71,19 +74,23 @@ uint32_t AlignmentOf(const void* data) {
   return uint32_t(address & (~address + 1));
 }
 
-// Whether cuBLASLt adds the bias to its sums: one of the result's type, which it reads in vectors.
-// f64 is for tests alone, and left out.
+// Whether the bias, if there is one, is such that cuBLASLt adds it to its sums: of the result's
+// type, which it reads in vectors. f64 is for tests alone, and left out.
 bool CanAddBias(const MatMulArgs& args) {
   return args.bias.data == nullptr ||
          (args.bias.dtype == args.c.dtype && args.bias.dtype != DType::kF64 &&
           AlignmentOf(args.bias.data) >= 16);
 }
 
-// Whether it takes GELU of them, in its tanh form, or multiplies them by its derivative: in bf16,
-// in which GPUs train, and in vectors.
+// Whether cuBLASLt takes GELU, in its tanh form, of its sums, or multiplies them by its derivative:
+// in bf16, in which GPUs train, of rows that are all read and written in vectors.
 bool CanApplyGelu(const MatMulArgs& args, const void* gelu_input) {
-  return args.c.dtype == DType::kBF16 && args.c.shape.back() % 8 == 0 &&
-         AlignmentOf(args.c.data) >= 16 && AlignmentOf(gelu_input) >= 16 && CanAddBias(args);
+  constexpr int64_t kVector = 8;
+  const auto in_vectors = [](const ConstTensor& rows) {
+    return rows.shape.back() % kVector == 0 && AlignmentOf(rows.data) >= 16;
+  };
+  return args.c.dtype == DType::kBF16 && in_vectors(args.a) && in_vectors(args.b) &&
+         in_vectors(args.c) && AlignmentOf(gelu_input) >= 16 && CanAddBias(args);
 }
 
 // What a product of some dtype is multiplied by, in the type in which it sums.
@@ -122,14 +129,15 @@ class Products {
 
  private:
   using Key = std::tuple<int64_t, int64_t, int64_t, DType, DType, bool, bool, cublasLtEpilogue_t,
-                         uint32_t, uint32_t, uint32_t>;
+                         uint32_t, uint32_t, uint32_t, uint32_t, uint32_t>;
 
   // Prepared by the first call for its shape, dtypes and alignment.
   Product& Find(const Call& call) {
     const MatMulArgs& args = call.args;
     const auto [m, n, k] = ShapeOf(args);
     const Key key(m, n, k, args.a.dtype, args.c.dtype, args.trans_a, args.trans_b, call.epilogue(),
-                  AlignmentOf(args.a.data), AlignmentOf(args.b.data), AlignmentOf(args.c.data));
+                  AlignmentOf(args.a.data), AlignmentOf(args.b.data), AlignmentOf(args.c.data),
+                  AlignmentOf(args.bias.data), AlignmentOf(call.gelu_input));
     const auto found = products_.find(key);
     if (found != products_.end()) return found->second;
     const Product product = Prepare(call);
@@ -235,9 +243,9 @@ void MatMulGeluForward(Exec& exec, const MatMulGeluForwardArgs& args) {
   if (CanApplyGelu(product, args.product.data)) {
     return Kept<Products>(exec).Run(exec, {product, Activation::kGelu, args.product.data});
   }
-  if (args.product.data != nullptr) product.c = args.product;
+  product.c = args.product;
   MatMul(exec, product);
-  GeluForward(exec, {.x = product.c, .y = args.y});
+  GeluForward(exec, {.x = args.product, .y = args.y});
 }
 
 void MatMulGeluBackward(Exec& exec, const MatMulGeluBackwardArgs& args) {

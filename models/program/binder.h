@@ -27,8 +27,8 @@ class Binder {
   virtual Write write_sums() const = 0;
   virtual StepState* step_state() const = 0;
   virtual Collective& collective(AxisSet axes) const = 0;
-  // Throws what has failed on its way between ranks, before what was read from the device is taken
-  // for a result.
+  // Throws what has failed on its way between ranks: for the computing thread, after it has read
+  // from the device and before it takes that for a result.
   virtual std::function<void()> CheckCommunication() const = 0;
   // Blocks until the communication stream has run what was given to it.
   virtual Call WaitForCommunication() const = 0;

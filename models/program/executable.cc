@@ -166,7 +166,7 @@ class SlotBinder final : public Binder {
   }
   std::function<void()> CheckCommunication() const override {
     if (context_.collectives.empty()) return [] {};
-    return [any = context_.collectives.begin()->second] { any->Check(); };
+    return [any = context_.collectives.begin()->second] { any->Check(); };  // It looks at all.
   }
   Call WaitForCommunication() const override {
     return [stream = context_.communication.stream.get()](Exec&) {

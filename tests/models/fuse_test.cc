@@ -9,6 +9,7 @@
 #include "models/program/ops/ops.h"
 #include "models/program/passes/passes.h"
 #include "tests/models/tiny.h"
+#include "tests/testing/numeric_grad.h"
 
 namespace trainyard::testing {
 namespace {
@@ -73,21 +74,63 @@ TEST(FuseTest, ProductsTakeGeluAndItsGradient) {
   }
 }
 
-TEST(FuseTest, WithoutBackwardTheProductIsWrittenNowhere) {
-  const Program program = RecordInference(*CreateModel(TinyGpt3()), {.sequence = 4});
-  EXPECT_EQ(Find(program, List::kForward, "matmul_gelu", 1).outputs.size(), 1u);
-}
-
-// Activations alone are computed again without their product; blocks, with it.
-TEST(FuseTest, GeluIsComputedAgainFromTheProduct) {
-  const auto again = [](const RecomputeOptions& recompute, absl::string_view op) {
+// Blocks are computed again as they were; activations alone are apart from their products from the
+// start, so that they are computed again by the kernel of the first time.
+TEST(FuseTest, GeluIsComputedAgainAsItWas) {
+  const auto count = [](const RecomputeOptions& recompute, List list, absl::string_view op) {
     const TrainingOptions options = {.record = {.sequence = 4}, .recompute = recompute};
-    return Count(RecordTraining(*CreateModel(TinyGpt3()), options), List::kBackwardInput, op);
+    return Count(RecordTraining(*CreateModel(TinyGpt3()), options), list, op);
   };
   const int layers = int(TinyGpt3().layers);
-  EXPECT_EQ(again({.norms_and_activations = true}, "gelu"), layers);
-  EXPECT_EQ(again({.norms_and_activations = true}, "matmul_gelu"), 0);
-  EXPECT_EQ(again({.blocks = layers}, "matmul_gelu"), layers);
+  const RecomputeOptions activations{.norms_and_activations = true}, blocks{.blocks = layers};
+  for (const List list : {List::kForward, List::kBackwardInput}) {
+    EXPECT_EQ(count(activations, list, "gelu"), layers);
+    EXPECT_EQ(count(activations, list, "matmul_gelu"), 0);
+    EXPECT_EQ(count(blocks, list, "gelu"), 0);
+    EXPECT_EQ(count(blocks, list, "matmul_gelu"), layers);
+  }
+  EXPECT_EQ(count(activations, List::kBackwardInput, "matmul_gelu_backward"), layers);
+}
+
+// A block that reads a product twice: itself, and GELU of it.
+class ReadTwice final : public Model {
+ public:
+  int64_t layers() const override { return 1; }
+  int64_t max_sequence() const override { return kTokens; }
+  Value Embed(Recorder& recorder, Value tokens) const override {
+    return ops::Embedding(recorder, Weight(recorder, "embedding", kVocab), tokens);
+  }
+  Value Block(Recorder& recorder, int64_t, Value x) const override {
+    const Value up = ops::Linear(recorder, x, Weight(recorder, "up", kWidth));
+    return ops::Add(recorder, ops::Gelu(recorder, up), up);
+  }
+  Projection Head(Recorder& recorder, Value x) const override {
+    return {.x = x, .weight = Weight(recorder, "output", kVocab)};
+  }
+
+  static constexpr int64_t kTokens = 6, kWidth = 4, kVocab = 7;
+
+ private:
+  static Value Weight(Recorder& recorder, const std::string& name, int64_t rows) {
+    return recorder.Parameter({.name = name, .shape = {rows, kWidth}, .init = Init::Normal(0.7)});
+  }
+};
+
+TEST(FuseTest, AProductThatIsReadBesideGeluHasTheGradientsOfBoth) {
+  const auto gradients = [](bool fuse) {
+    RecordOptions options{.precision = Precision::F64(), .sequence = ReadTwice::kTokens};
+    options.fuse = fuse;
+    const auto executable = Bind(RecordTraining(ReadTwice(), {.record = options}));
+    EXPECT_EQ(Count(executable->program(), List::kForward, "matmul_gelu"), int(fuse));
+    executable->WriteInput("tokens", 0, Tokens(ReadTwice::kTokens, ReadTwice::kVocab, 1));
+    executable->WriteInput("targets", 0, Tokens(ReadTwice::kTokens, ReadTwice::kVocab, 2));
+    executable->WriteStepState({.step = 1, .loss_scale = 1.0 / ReadTwice::kTokens});
+    executable->Run(Action::kForward);
+    executable->Run(Action::kBackward);
+    const FlatRange all{.elements = executable->program().flat_elements};
+    return ReadFlat(*executable, FlatBuffer::kGradient, all);
+  };
+  ExpectClose(gradients(true), gradients(false), 1e-14);
 }
 
 // x + x, and what reads that sum.

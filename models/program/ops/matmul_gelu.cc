@@ -11,20 +11,21 @@
 namespace trainyard::ops {
 namespace {
 
-double ProductFlops(const Program& program, Value rows, Value weight) {
-  const Shape w = program.info(weight).shape;
-  return 2.0 * double(program.info(rows).shape.rows()) * double(w.elements());
-}
-
-// Inputs: dy, w, what GELU was taken of. Output: dx.
-class MatMulGeluBackwardOp final : public Op {
+// Inputs: rows, and a weight that they are multiplied with; others.
+class WithProduct : public Op {
  public:
-  absl::string_view name() const override { return "matmul_gelu_backward"; }
   Cost CostOf(const Program& program, const Instance& instance) const override {
     Cost cost = Op::CostOf(program, instance);
-    cost.flops = ProductFlops(program, instance.inputs[0], instance.inputs[1]);
+    cost.flops = 2.0 * double(program.info(instance.inputs[0]).shape.rows()) *
+                 double(program.info(instance.inputs[1]).shape.elements());
     return cost;
   }
+};
+
+// Inputs: dy, w, what GELU was taken of. Output: dx.
+class MatMulGeluBackwardOp final : public WithProduct {
+ public:
+  absl::string_view name() const override { return "matmul_gelu_backward"; }
   Call Bind(const Binder& binder, const Instance& instance) const override {
     return binder.Kernel(MatMulGeluBackwardArgs{.dy = binder.tensor(instance.inputs[0]),
                                                 .w = binder.tensor(instance.inputs[1]),
@@ -33,33 +34,20 @@ class MatMulGeluBackwardOp final : public Op {
   }
 };
 
-// Inputs: x, w, perhaps bias. Outputs: GELU of the product; the product, where somebody reads it.
-class MatMulGeluOp final : public Op {
+// Inputs: x, w, perhaps bias. Outputs: GELU of the product; the product.
+class MatMulGeluOp final : public WithProduct {
  public:
   // The ops that it stands for.
   MatMulGeluOp(std::shared_ptr<const Op> product, std::shared_ptr<const Op> gelu)
       : product_(std::move(product)), gelu_(std::move(gelu)) {}
 
   absl::string_view name() const override { return "matmul_gelu"; }
-  bool is_cheap() const override { return true; }
-  Instance CheapPart(const Instance& instance) const override { return Gelu(instance); }
-  Instance Narrowed(const Instance& instance, const std::vector<bool>& read) const override {
-    Instance narrowed = instance;
-    if (!read.back()) narrowed.outputs.resize(1);
-    return narrowed;
-  }
-  Cost CostOf(const Program& program, const Instance& instance) const override {
-    Cost cost = Op::CostOf(program, instance);
-    cost.flops = ProductFlops(program, instance.inputs[0], instance.inputs[1]);
-    return cost;
-  }
-
   Call Bind(const Binder& binder, const Instance& instance) const override {
     MatMulGeluForwardArgs args{.x = binder.tensor(instance.inputs[0]),
                                .w = binder.tensor(instance.inputs[1]),
+                               .product = binder.tensor(instance.outputs[1]),
                                .y = binder.tensor(instance.outputs[0])};
     if (instance.inputs.size() > 2) args.bias = binder.tensor(instance.inputs[2]);
-    if (instance.outputs.size() > 1) args.product = binder.tensor(instance.outputs[1]);
     return binder.Kernel(args);
   }
 
@@ -67,7 +55,10 @@ class MatMulGeluOp final : public Op {
                               std::span<const Value> output_grads) const override {
     Value dproduct = output_grads[1];
     if (output_grads[0].valid()) {
-      const Value dx = gelu_->Backward(recorder, Gelu(instance), output_grads.first(1))[0];
+      Instance gelu = instance;
+      gelu.inputs = {instance.outputs[1]};
+      gelu.outputs = {instance.outputs[0]};
+      const Value dx = gelu_->Backward(recorder, gelu, output_grads.first(1))[0];
       dproduct = dproduct.valid() ? Add(recorder, dproduct, dx) : dx;
     }
     Instance product = instance;
@@ -76,14 +67,6 @@ class MatMulGeluOp final : public Op {
   }
 
  private:
-  Instance Gelu(const Instance& instance) const {
-    Instance gelu = instance;
-    gelu.op = gelu_;
-    gelu.inputs = {instance.outputs[1]};
-    gelu.outputs = {instance.outputs[0]};
-    return gelu;
-  }
-
   std::shared_ptr<const Op> product_, gelu_;
 };
 

@@ -25,10 +25,14 @@ std::vector<int> CountReaders(const Program& program) {
 
 }  // namespace
 
-void Fuse(Program& program, List list) {
+void Fuse(Program& program, List list, const RecomputeOptions& recompute) {
   const std::vector<int> readers = CountReaders(program);
   std::vector<Instance> fused;
   std::vector<int> maker(program.values.size(), -1);  // By value id: index in `fused`.
+  const auto stay_apart = [&](const Instance& before, const Instance& instance) {
+    return recompute.norms_and_activations && instance.op->is_cheap() &&
+           before.op->CostOf(program, before).flops > 0;
+  };
   // Nothing is lost that somebody else reads.
   const auto keeps = [&](const Instance& both, const Instance& before) {
     return std::all_of(before.outputs.begin(), before.outputs.end(), [&](Value output) {
@@ -43,7 +47,8 @@ void Fuse(Program& program, List list) {
       const int at = maker[size_t(input.id)];
       if (at < 0) continue;
       Instance& before = fused[size_t(at)];
-      if (before.list != list || before.block != instance.block || before.when != instance.when) {
+      if (before.list != list || before.block != instance.block || before.when != instance.when ||
+          stay_apart(before, instance)) {
         continue;
       }
       const bool last = std::all_of(instance.inputs.begin(), instance.inputs.end(),

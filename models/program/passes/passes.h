@@ -11,11 +11,15 @@ namespace trainyard {
 
 // Joins ops of a list with those that they read from, where an op can (Op::Fused): the residual's
 // add with the norm of the sum, a product with GELU. The forward list before RecordBackward: what
-// is joined records its own backward; the backward list before Recompute. Only within a block: one
-// value goes from block to block, which stages send, and from which recompute starts. A norm joined
-// with the last add of the block before would start from two, and the program would differ where
-// the model is cut.
-void Fuse(Program& program, List list);
+// is joined records its own backward; the backward list before Recompute, which puts copies of
+// forward ops there.
+//
+// Only within a block: one value goes from block to block, which stages send, and from which
+// recompute starts. A norm joined with the last add of the block before would start from two, and
+// the program would differ where the model is cut. And an activation that is to be computed again
+// stays apart from the product that it is taken of: of sums that nobody rounded it would have other
+// bits than of the product as it is kept.
+void Fuse(Program& program, List list, const RecomputeOptions& recompute = {});
 
 // Walks the forward list in reverse and records the backward lists. Where a value is used more than
 // once, its later gradients are added to the first.

@@ -147,6 +147,7 @@ TEST_F(NcclTest, TheHostGoesOnAndAnOperationIsUnderWayUntilTheDeviceHasDoneIt) {
 // What rank 0 is told that has read what came of an operation that rank 1 did not take part in, and
 // ended when it was `under_way` on the device or later.
 void ExpectFailure(Rank& rank, std::promise<void>& under_way, const std::string& why) {
+  const uint64_t done = rank.activity.done;
   rank.Write(0, 1);
   rank.group.AllReduceSum(rank.element(0));
   rank.Copy(0, 1);
@@ -166,6 +167,7 @@ void ExpectFailure(Rank& rank, std::promise<void>& under_way, const std::string&
   EXPECT_THAT(error([&] { rank.group.Check(); }), ::testing::StartsWith(what));
   EXPECT_THAT(error([&] { rank.group.Barrier(); }), HasSubstr(what));
   EXPECT_EQ(rank.activity.under_way, 0);
+  EXPECT_EQ(rank.activity.done, done + 2) << "what fails has ended once, too";
   const std::vector<FlightRecord> records = rank.group.recorder().Records();
   EXPECT_EQ(records[records.size() - 2].left, absl::InfiniteFuture());
 }

@@ -36,21 +36,21 @@ double Scalar(const cublasLtMatmulDescOpaque_t& product, const void* value) {
                                      : *static_cast<const float*>(value);
 }
 
-// The product, GELU of it or its gradient, from sums that nobody rounded before.
-void ApplyGelu(trainyard::Exec& host, trainyard::MatMulArgs args, int epilogue, void* gelu_input) {
+// The product and GELU of it, or its gradient, from sums that nobody rounded before.
+void ApplyGelu(trainyard::Exec& host, trainyard::MatMulArgs args, bool gradient, void* gelu_input) {
   using trainyard::Tensor;
   const Tensor result = args.c, rounded{{gelu_input, result.dtype, result.shape}};
   std::vector<float> sums(size_t(result.elements())), inputs = sums;
   const Tensor f32{{sums.data(), DType::kF32, result.shape}};
+  const Tensor x{{inputs.data(), DType::kF32, result.shape}};
   args.c = f32;
   trainyard::cpu::MatMul(host, args);
-  if (epilogue & CUBLASLT_EPILOGUE_GELU) {
-    if (gelu_input != nullptr) trainyard::cpu::Cast(host, {.x = f32, .y = rounded});
-    trainyard::cpu::GeluForward(host, {.x = f32, .y = f32});
-  } else {
-    const Tensor x{{inputs.data(), DType::kF32, result.shape}};
+  if (gradient) {
     trainyard::cpu::Cast(host, {.x = rounded, .y = x});
     trainyard::cpu::GeluBackward(host, {.dy = f32, .x = x, .dx = f32});
+  } else {
+    trainyard::cpu::Cast(host, {.x = f32, .y = rounded});
+    trainyard::cpu::GeluForward(host, {.x = f32, .y = f32});
   }
   trainyard::cpu::Cast(host, {.x = f32, .y = result});
 }
@@ -173,22 +173,22 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, const cublasLtMatmulDescO
       .trans_b = product->operation_a == CUBLAS_OP_T,
       .write = factor == 1 ? trainyard::Write::kAdd : trainyard::Write::kOverwrite};
   constexpr int kAux = 128;
-  const int epilogue = product->epilogue;
-  if (epilogue & CUBLASLT_EPILOGUE_BIAS) {
+  const bool gelu = product->epilogue & kAux,
+             gradient = product->epilogue == CUBLASLT_EPILOGUE_DGELU;
+  if (product->epilogue & CUBLASLT_EPILOGUE_BIAS) {
     CHECK(reinterpret_cast<uintptr_t>(product->bias) % 16 == 0 && !f64) << "bias";
     args.bias = {product->bias, args.c.dtype, {int64_t(d_layout->rows)}};
   }
   Check(args);
-  void* const gelu_input = epilogue & kAux ? product->gelu_input : nullptr;
-  if (epilogue & kAux) {
+  void* const gelu_input = product->gelu_input;
+  if (gelu) {
+    CHECK(d_layout->type == CUDA_R_16BF && factor == 0) << "GELU of another type, or added";
     CHECK(gelu_input != nullptr && reinterpret_cast<uintptr_t>(gelu_input) % 16 == 0) << "aux";
     CHECK(product->gelu_stride == int64_t(d_layout->rows) && product->gelu_stride % 8 == 0)
         << "rows of aux are " << product->gelu_stride << " elements apart";
   }
-  const bool gelu = epilogue & (CUBLASLT_EPILOGUE_GELU | CUBLASLT_EPILOGUE_DGELU) & ~kAux;
-  CHECK(!gelu || (d_layout->type == CUDA_R_16BF && factor == 0)) << "GELU";
-  cuda_emulation::Enqueue(stream, [host = handle->host, args, gelu, epilogue, gelu_input] {
-    if (gelu) return ApplyGelu(*host, args, epilogue, gelu_input);
+  cuda_emulation::Enqueue(stream, [host = handle->host, args, gelu, gradient, gelu_input] {
+    if (gelu) return ApplyGelu(*host, args, gradient, gelu_input);
     trainyard::cpu::MatMul(*host, args);
   });
   return CUBLAS_STATUS_SUCCESS;

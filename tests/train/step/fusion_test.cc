@@ -1,5 +1,5 @@
 // Proves that fused ops compute what the ops do that they stand for: two training steps with the
-// forward list fused and not, of every family, on one rank and on samples of what passes and
+// lists fused and not, of every family, on one rank and on samples of what passes and
 // layouts do with a list: losses, every gradient, updated weights.
 
 #include <gtest/gtest.h>

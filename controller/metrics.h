@@ -63,6 +63,10 @@ class ControllerMetrics {
   Gauges& worker_heartbeat_age_seconds = Measure(
       "worker_heartbeat_age_seconds",
       "Since a worker's last message. Above the lease: it is lost and its ranks count as dead.");
+  Counters& reports_refused_total = Count(
+      "reports_refused_total",
+      "Reports of ranks that were acknowledged and not stored, by kind: of superseded attempts, or "
+      "of jobs that had ended. Rising without restarts: two controllers, or a fault.");
   Counters& grpc_server_handled_total =
       prometheus::BuildCounter()
           .Name("grpc_server_handled_total")
@@ -127,6 +131,8 @@ class ControllerMetrics {
   Gauges& checkpoint_size_bytes = Measure("checkpoint_size_bytes", "Of the last checkpoint.");
   Gauges& last_checkpoint_timestamp_seconds = Measure(
       "last_checkpoint_timestamp_seconds", "When the last one was committed. Old: work at risk.");
+  Counters& checkpoint_failures_total = Count(
+      "checkpoint_failures_total", "Saves that failed. Any: full or failing storage; see events.");
   Gauges& last_step_timestamp_seconds = Measure(
       "last_step_timestamp_seconds", "When the last step finished. Old while running: a hang.");
   Counters& restarts_total =

@@ -52,6 +52,7 @@ struct Flags {
   bool insecure = false;
   std::string trainer;
   double drain_timeout_seconds = 120;
+  std::optional<double> detach_seconds;
   double patience_seconds = absl::ToDoubleSeconds(channel::Patience().step());
 };
 
@@ -100,6 +101,12 @@ void AddFlags(CLI::App& app, Flags& flags) {
   app.add_option("--drain-timeout", flags.drain_timeout_seconds,
                  "Seconds that ranks get to checkpoint on SIGTERM before they are killed")
       ->capture_default_str();
+  app.add_option(
+         "--detach", flags.detach_seconds,
+         "Seconds that ranks may go on without this daemon, while it is upgraded or "
+         "restarted, before their job is placed anew; at most 3600. Default: 600, but 0 in a "
+         "container or a Slurm step, whose end ends the ranks, too")
+      ->check(CLI::Range(0.0, 3600.0));
   app.add_option("--patience", flags.patience_seconds,
                  "Seconds that a rank may go without progress within a step before it is ended and "
                  "its job recovers; three times that while it starts or checkpoints, a tenth, "
@@ -160,11 +167,20 @@ absl::StatusOr<DaemonOptions> Resolve(const Flags& flags, const StateDirectory& 
   return options;
 }
 
+// Where the end of the daemon ends everything beside it, nobody takes its ranks over.
+absl::Duration DetachOf(const Flags& flags) {
+  if (flags.detach_seconds) return absl::Seconds(*flags.detach_seconds);
+  for (const char* name : {"SLURM_JOB_ID", "KUBERNETES_SERVICE_HOST", "container"}) {
+    if (std::getenv(name) != nullptr) return absl::ZeroDuration();
+  }
+  return channel::kDetach;
+}
+
 sigset_t EndingSignals() {
   sigset_t signals;
   sigemptyset(&signals);
   // SIGUSR1 is how Slurm warns of the end of an allocation (sbatch --signal=B:USR1@120).
-  for (const int signal : {SIGTERM, SIGINT, SIGUSR1}) sigaddset(&signals, signal);
+  for (const int signal : {SIGTERM, SIGINT, SIGUSR1, SIGUSR2}) sigaddset(&signals, signal);
   return signals;
 }
 
@@ -236,6 +252,7 @@ absl::Status Serve(const Flags& flags) {
                                      .hostname = Hostname(),
                                      .roots = options.roots,
                                      .metrics_url = page.url,
+                                     .detach = DetachOf(flags),
                                      .on_registered =
                                          [&] {
                                            std::call_once(ready, [&] {
@@ -250,8 +267,13 @@ absl::Status Serve(const Flags& flags) {
   int signal = 0;
   while (::sigwait(&signals, &signal) != 0) {
   }
-  DrainAndEnd(*daemon, absl::Seconds(flags.drain_timeout_seconds));
-  LogInfo("ended");
+  if (signal == SIGUSR2) {
+    stream.reset();  // The controller hears of the end of the stream, and waits.
+    LogInfo("handed_over", {{"ranks", daemon->num_live_ranks()}});
+  } else {
+    DrainAndEnd(*daemon, absl::Seconds(flags.drain_timeout_seconds));
+    LogInfo("ended");
+  }
   // Nothing is left to tell or to keep, and the metrics page would take two seconds to come down.
   ::_exit(0);
 }
@@ -278,6 +300,8 @@ int Main(int argc, char** argv) {
   }
   CLI::App app(
       "Offers this machine's devices to a Trainyard controller and runs ranks on them.\n"
+      "SIGTERM lets the ranks checkpoint and stop; SIGUSR2 ends this program alone, and its "
+      "successor on the same state directory takes the ranks over.\n"
       "Example: trainyard-worker --controller 127.0.0.1:7070 --state worker-state "
       "--devices 2",
       "trainyard-worker");

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -79,6 +80,8 @@ enum class ExitCause : uint8_t {
   kSignal = 7,
   kOther = 8,
   kHung = 9,
+  kStorage = 10,     // Its host does not have the checkpoint directory as the job left it.
+  kSuperseded = 11,  // A later attempt has begun in the checkpoint directory.
 };
 
 enum class RankPhase : uint8_t {
@@ -101,12 +104,6 @@ struct Rank {
 
 enum class StopMode : uint8_t { kCheckpoint = 1, kKill = 2 };
 
-// What rank 0 says of how its attempt began.
-struct Resumed {
-  uint64_t step = 0;                 // Of the checkpoint that it loaded; 0: none.
-  std::vector<std::string> refused;  // Why it could not use newer ones.
-};
-
 struct CheckpointId {
   uint64_t epoch = 0;
   uint64_t step = 0;
@@ -118,6 +115,19 @@ struct Checkpoint {
   std::string path;
   uint64_t size_bytes = 0;
   absl::Time create_time;
+};
+
+// What rank 0 says of how its attempt began.
+struct Resumed {
+  uint64_t step = 0;                      // Of the checkpoint that it loaded; 0: none.
+  std::vector<std::string> refused;       // Why it could not use newer ones.
+  std::vector<Checkpoint> loadable = {};  // What the directory holds, newest first; no create_time.
+};
+
+// From which step an attempt went on.
+struct Resume {
+  uint64_t epoch = 0;
+  uint64_t step = 0;
 };
 
 struct Progress {
@@ -147,7 +157,14 @@ struct Job {
   std::vector<Rank> ranks;  // Of the current attempt.
   Progress progress;
   std::optional<uint64_t> resumed_step;  // Of the current attempt, once rank 0 has said it.
-  std::vector<Checkpoint> checkpoints;   // Recorded and not removed since; oldest first, bounded.
+  // Epochs and steps both grow: an earlier resume from a later step is moot.
+  std::vector<Resume> resumes;
+  bool claimed = false;      // An attempt has made the checkpoint directory the job's own.
+  uint64_t epoch_floor = 0;  // The next attempt has a number beyond it.
+  // Attempts in a row that did not find the directory as it was left.
+  uint32_t storage_faults = 0;
+  std::map<std::string, uint32_t> strikes;  // By worker: attempts that it has failed.
+  std::vector<Checkpoint> checkpoints;  // Recorded and not removed since; oldest first, bounded.
 
   // Of an attempt that is ending (kRecovering, kStopping).
   StopMode stop_mode = StopMode::kKill;

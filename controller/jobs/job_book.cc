@@ -77,7 +77,7 @@ absl::Status JobBook::LoadJob(const StoredJob& stored) {
   Slot& slot = slots_[job.id];
   slot.applied = slot.published = std::make_shared<const Job>(job);
   if (job.epoch > 0) {
-    ASSIGN_OR_RETURN(const std::vector<StepRecord> open, store_.OpenSteps(job.number, job.epoch));
+    ASSIGN_OR_RETURN(const std::vector<StepRecord> open, store_.OpenSteps(job.number));
     slot.steps = StepWindow(open);
     SeriesOf(slot).AddEarlierSeconds(store_.SumStepSeconds(job.number).value_or(0));
   }
@@ -236,6 +236,8 @@ absl::StatusOr<Snapshot> JobBook::Apply(const std::string& job_id, const JobEven
   const absl::StatusOr<Job> next =
       found == slots_.end() ? NotLive(job_id) : controller::Apply(*found->second.applied, event);
   if (!next.ok()) {
+    const bool report = durable && !std::holds_alternative<CancelRequested>(event.what);
+    if (report && !absl::IsAlreadyExists(next.status())) Refused("event");
     lock.unlock();
     Barrier(std::move(durable));
     return next.status();

@@ -52,6 +52,7 @@ struct StepReport {
   std::string worker_id;
   StepRecord record;
   std::vector<CollectiveUse> collectives = {};
+  uint64_t read_by_epoch = 0;  // > 0: rank 0 of that attempt has read it from the directory.
 };
 
 class JobBook {
@@ -91,12 +92,16 @@ class JobBook {
   absl::StatusOr<Snapshot> Apply(const std::string& job_id, const JobEvent& event,
                                  Done durable = {});
 
-  // Merges the report into the step's record; what a superseded epoch or a lost worker says is
-  // dropped.
+  // Merges the report into the step's record, where CheckStepFence lets it; what it does not is
+  // counted and dropped.
   void RecordStep(const StepReport& report, const DeviceFacts& devices, Done durable);
+  void RecordFailedCheckpoint(const std::string& job_id);
   void RecordCheckpointDuration(const std::string& job_id, const Checkpoint& checkpoint,
                                 absl::Duration duration);
   void AppendLogs(const std::string& job_id, const std::vector<LogRecord>& lines);
+
+  // Every step of the job up to this one is told.
+  uint64_t HistoryUpTo(const std::string& job_id) const;
 
   // Why a job waits for devices, the first or others; not durable, for it is computed anew.
   void SetWaitingReason(const std::string& job_id, const std::string& reason);
@@ -158,6 +163,8 @@ class JobBook {
   // hear of it, too.
   void NotifyJob(const std::string& job_id);
   void Barrier(Done durable);
+  static absl::Status CheckFenceOf(const Job& job, const StepReport& report);
+  void Refused(const char* report);
   void StepFinished(Slot& slot, StepRecord& step, const DeviceFacts& devices)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // True if a new version was published (listeners are to be told).

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/check.h"
+#include "common/status_macros.h"
 #include "controller/jobs/job_book.h"
 
 namespace trainyard::controller {
@@ -32,26 +33,42 @@ Progress After(const Progress& before, const StepRecord& step) {
 
 }  // namespace
 
+absl::Status JobBook::CheckFenceOf(const Job& job, const StepReport& report) {
+  if (report.read_by_epoch > 0) {
+    RETURN_IF_ERROR(CheckFence(job, report.read_by_epoch, 0, report.worker_id));
+  }
+  const bool read = report.read_by_epoch > 0;
+  return CheckStepFence(job, report.record.epoch, report.record.step, read ? 0 : report.rank,
+                        report.worker_id);
+}
+
+void JobBook::Refused(const char* report) {
+  metrics_.reports_refused_total.Add({{"report", report}}).Increment();
+}
+
 void JobBook::RecordStep(const StepReport& report, const DeviceFacts& devices, Done durable) {
   std::unique_lock lock(mutex_);
   const auto found = slots_.find(report.job_id);
-  if (found == slots_.end() ||
-      !CheckFence(*found->second.applied, report.record.epoch, report.rank, report.worker_id)
-           .ok()) {
+  if (found == slots_.end() || !CheckFenceOf(*found->second.applied, report).ok()) {
+    Refused("step");
     lock.unlock();
     return Barrier(std::move(durable));
   }
   Slot& slot = found->second;
-  std::optional<StepRecord> step =
-      slot.steps.Merge(report.record, report.rank, slot.applied->spec->facts.ranks);
+  const uint32_t ranks = slot.applied->spec->facts.ranks;
+  std::optional<StepRecord> step = report.read_by_epoch > 0
+                                       ? slot.steps.MergeWhole(report.record, ranks)
+                                       : slot.steps.Merge(report.record, report.rank, ranks);
   if (!step) {
     lock.unlock();
     return Barrier(std::move(durable));
   }
-  SeriesOf(slot).OnCollectives(report.collectives);
-  if (report.rank == 0 && report.record.skipped) SeriesOf(slot).OnSkipped();
+  // What an earlier attempt did fills the history; where the job stands, the current one says.
+  const bool current = report.record.epoch == slot.applied->epoch;
+  if (current) SeriesOf(slot).OnCollectives(report.collectives);
+  if (current && report.rank == 0 && report.record.skipped) SeriesOf(slot).OnSkipped();
   const bool complete = step->complete;
-  if (complete) {
+  if (complete && current) {
     StepFinished(slot, *step, devices);
     PublishProgress(slot);
   }
@@ -96,6 +113,18 @@ bool JobBook::PublishProgress(Slot& slot) {
 JobSeries& JobBook::SeriesOf(Slot& slot) {
   if (slot.series == nullptr) slot.series = std::make_unique<JobSeries>(metrics_, *slot.applied);
   return *slot.series;
+}
+
+uint64_t JobBook::HistoryUpTo(const std::string& job_id) const {
+  std::lock_guard lock(mutex_);
+  const auto found = slots_.find(job_id);
+  return found == slots_.end() ? 0 : found->second.steps.complete_up_to();
+}
+
+void JobBook::RecordFailedCheckpoint(const std::string& job_id) {
+  std::lock_guard lock(mutex_);
+  const auto found = slots_.find(job_id);
+  if (found != slots_.end()) SeriesOf(found->second).OnFailedCheckpoint();
 }
 
 void JobBook::RecordCheckpointDuration(const std::string& job_id, const Checkpoint& checkpoint,

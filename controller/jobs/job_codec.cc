@@ -84,6 +84,26 @@ class Reader {
     read(reader);
     if (!reader.status().ok()) status_ = reader.status();
   }
+  void Pairs(const char* name, std::vector<Resume>& out) {
+    const Json* field = Find(name);
+    if (field == nullptr) return;
+    if (!field->is_array()) return Fail(name);
+    for (const Json& pair : *field) {
+      if (!pair.is_array() || pair.size() != 2 || !pair[0].is_number() || !pair[1].is_number()) {
+        return Fail(name);
+      }
+      out.push_back({pair[0].get<uint64_t>(), pair[1].get<uint64_t>()});
+    }
+  }
+  void Counts(const char* name, std::map<std::string, uint32_t>& out) {
+    const Json* field = Find(name);
+    if (field == nullptr) return;
+    if (!field->is_object()) return Fail(name);
+    for (const auto& [key, count] : field->items()) {
+      if (!count.is_number()) return Fail(name);
+      out[key] = count.get<uint32_t>();
+    }
+  }
   bool Has(const char* name) const { return object_.is_object() && object_.contains(name); }
   const absl::Status& status() const { return status_; }
 
@@ -226,6 +246,12 @@ std::string EncodeJob(const Job& job) {
                {"culprit", int(job.culprit)},
                {"attempt_end_time", FromTime(job.attempt_end_time)}};
   if (job.resumed_step) json["resumed_step"] = *job.resumed_step;
+  json["resumes"] = Json::array();
+  for (const Resume& resume : job.resumes) json["resumes"].push_back({resume.epoch, resume.step});
+  json["claimed"] = job.claimed;
+  json["epoch_floor"] = job.epoch_floor;
+  json["storage_faults"] = job.storage_faults;
+  json["strikes"] = job.strikes;
   if (job.start_time) json["start_time"] = FromTime(*job.start_time);
   if (job.finish_time) json["finish_time"] = FromTime(*job.finish_time);
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
@@ -248,6 +274,14 @@ absl::StatusOr<Job> DecodeJob(const std::string& text) {
   r.List("ranks", job.ranks, ReadRank);
   r.Object("progress", [&](Reader& inner) { ReadProgress(inner, job.progress); });
   if (r.Has("resumed_step")) r.Number("resumed_step", job.resumed_step.emplace());
+  job.claimed = job.furthest_checkpoint > 0;
+  if (r.Has("claimed")) {  // Absent from what a version before this one wrote.
+    r.Pairs("resumes", job.resumes);
+    r.Bool("claimed", job.claimed);
+    r.Number("epoch_floor", job.epoch_floor);
+    r.Number("storage_faults", job.storage_faults);
+    r.Counts("strikes", job.strikes);
+  }
   r.List("checkpoints", job.checkpoints, ReadCheckpoint);
   r.Enum("stop_mode", job.stop_mode);
   r.Enum("outcome", job.outcome);

@@ -148,6 +148,8 @@ void JobSeries::OnCheckpoint(const Checkpoint& checkpoint, absl::Duration durati
       .Set(double(absl::ToUnixMicros(checkpoint.create_time)) * 1e-6);
 }
 
+void JobSeries::OnFailedCheckpoint() { Series(metrics_.checkpoint_failures_total, {}).Increment(); }
+
 void JobSeries::OnChange(const Job& before, const Job& after, absl::Time time) {
   if (before.state == after.state && before.epoch == after.epoch) return;
   if (after.state == JobState::kStarting) {

@@ -39,6 +39,7 @@ class JobSeries {
   void OnStep(const Job& job, const StepRecord& step, const DeviceFacts& devices, bool repeated);
   void OnSkipped();
   void OnCollectives(const std::vector<CollectiveUse>& uses);  // Of one rank.
+  void OnFailedCheckpoint();
   void OnCheckpoint(const Checkpoint& checkpoint, absl::Duration duration);
   void OnChange(const Job& before, const Job& after, absl::Time time);
 

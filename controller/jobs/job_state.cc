@@ -49,6 +49,12 @@ std::string WhatHappened(const RankReported& report) {
     case ExitCause::kHung:
       text = "hung";
       break;
+    case ExitCause::kStorage:
+      text = "did not find its storage";
+      break;
+    case ExitCause::kSuperseded:
+      text = "was superseded";
+      break;
     default:
       text = absl::StrCat("exited with code ", report.exit_code);
   }
@@ -194,12 +200,47 @@ bool IsWitness(const Job& job, const RankReported& report) {
                        [](const Rank& r) { return r.cause == ExitCause::kPeerLost; }) == 1;
 }
 
+void Strike(Job& job, const std::string& worker_id) { ++job.strikes[worker_id]; }
+
+// Whether an attempt that ended so speaks against the rank's host.
+bool IsStrike(ExitCause cause) {
+  switch (cause) {
+    case ExitCause::kDeviceError:
+    case ExitCause::kSignal:
+    case ExitCause::kHung:
+    case ExitCause::kOther:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// No fault of the job's, as often as it happens.
+void StorageFailed(Job& job, const Rank& rank, const std::string& reason, absl::Time time) {
+  if (!IsActive(job.state) && !IsUndoing(job)) return;
+  ++job.storage_faults;
+  job.strikes[rank.worker_id] = std::max(job.strikes[rank.worker_id] + 1, kMostStrikes);
+  EndAttemptUncounted(job, reason, StopMode::kKill, time);
+}
+
+// The directory has later attempts than the controller knows of: its store is an older one.
+void SupersededInStorage(Job& job, const std::string& reason, absl::Time time) {
+  constexpr uint64_t kLeap = 64;
+  job.epoch_floor = std::max(job.epoch_floor, job.epoch + kLeap);
+  if (IsActive(job.state)) EndAttemptUncounted(job, reason, StopMode::kKill, time);
+}
+
 void RankExited(Job& job, const RankReported& report, absl::Time time) {
   Rank& rank = job.ranks[report.rank];
   rank.phase = RankPhase::kExited;
   rank.cause = report.cause;
   const std::string reason = absl::StrCat(WhoIsRank(job, report.rank), " ", WhatHappened(report));
-  if (IsPermanent(report.cause) && (IsActive(job.state) || job.state == JobState::kRecovering)) {
+  if (report.cause == ExitCause::kStorage) {
+    StorageFailed(job, rank, reason, time);
+  } else if (report.cause == ExitCause::kSuperseded) {
+    SupersededInStorage(job, reason, time);
+  } else if (IsPermanent(report.cause) &&
+             (IsActive(job.state) || job.state == JobState::kRecovering)) {
     job.attempt_end_time = time;
     job.culprit = report.cause;
     Stop(job, JobState::kFailed, StopMode::kKill, reason);
@@ -209,9 +250,11 @@ void RankExited(Job& job, const RankReported& report, absl::Time time) {
     EndAttemptUncounted(job, reason + " because its machine drains", StopMode::kCheckpoint, time);
   } else if (IsActive(job.state) && report.cause != ExitCause::kCompleted) {
     job.culprit = report.cause;
+    if (IsStrike(report.cause)) Strike(job, rank.worker_id);
     EndAttempt(job, reason, true, StopMode::kKill, time);
   } else if (NamesTheCulprit(job, report, time)) {
     job.culprit = report.cause;
+    if (IsStrike(report.cause)) Strike(job, rank.worker_id);
     const size_t end = EndOfReason(job.state_reason);
     job.state_reason = absl::StrCat(reason, " (", job.state_reason.substr(0, end), ")",
                                     job.state_reason.substr(end));
@@ -230,13 +273,42 @@ absl::Status On(Job& job, const Placed& placed, absl::Time time) {
       << placed.ranks.size() << " placed, " << job.spec->facts.ranks << " wanted";
   if (job.state == JobState::kRecovering) ++job.restarts;
   if (!job.start_time) job.start_time = time;
-  ++job.epoch;
+  job.epoch = std::max(job.epoch, job.epoch_floor) + 1;
   job.ranks = placed.ranks;
   job.resumed_step.reset();
   job.culprit = ExitCause::kNone;
   job.state = JobState::kStarting;
   job.state_reason = "";
   return absl::OkStatus();
+}
+
+// Progress is a checkpoint beyond all earlier ones.
+void NoteProgress(Job& job, uint64_t checkpoint_step) {
+  if (checkpoint_step <= job.furthest_checkpoint) return;
+  job.furthest_checkpoint = checkpoint_step;
+  job.restarts_without_progress = 0;
+}
+
+// Rank 0 has read the directory, which knows more than what was recorded: a host that never came
+// back may have saved.
+void TakeStock(Job& job, const Resumed& resumed, absl::Time time) {
+  job.resumed_step = job.progress.step = resumed.step;
+  while (!job.resumes.empty() && job.resumes.back().step >= resumed.step) job.resumes.pop_back();
+  job.resumes.push_back({job.epoch, resumed.step});
+  job.storage_faults = 0;
+  NoteProgress(job, resumed.step);
+  if (job.spec->facts.checkpoint_directory.empty()) return;
+  job.claimed = true;
+  if (resumed.loadable.empty()) return;
+  std::vector<Checkpoint> listed;
+  for (auto c = resumed.loadable.rbegin(); c != resumed.loadable.rend(); ++c) {
+    const auto known =
+        std::find_if(job.checkpoints.begin(), job.checkpoints.end(),
+                     [&](const Checkpoint& k) { return k.epoch == c->epoch && k.step == c->step; });
+    listed.push_back(known != job.checkpoints.end() ? *known : *c);
+    if (known == job.checkpoints.end()) listed.back().create_time = time;
+  }
+  job.checkpoints = std::move(listed);
 }
 
 absl::Status On(Job& job, const RankReported& report, absl::Time time) {
@@ -255,7 +327,7 @@ absl::Status On(Job& job, const RankReported& report, absl::Time time) {
       report.state == RankState::kReady ? RankPhase::kReady : RankPhase::kStarting;
   if (rank.phase >= phase) return told_before();
   rank.phase = phase;
-  if (report.resumed) job.resumed_step = job.progress.step = report.resumed->step;
+  if (report.resumed) TakeStock(job, *report.resumed, time);
   const bool all_ready = std::all_of(job.ranks.begin(), job.ranks.end(), [](const Rank& r) {
     return r.phase == RankPhase::kReady || r.cause == ExitCause::kCompleted;
   });
@@ -269,6 +341,7 @@ absl::Status RanksLost(Job& job, const std::vector<uint32_t>& lost, const std::s
     return absl::FailedPreconditionError(absl::StrCat("job ", job.id, " has no such rank alive"));
   }
   for (const uint32_t rank : lost) job.ranks[rank].phase = RankPhase::kLost;
+  Strike(job, job.ranks[lost.front()].worker_id);
   std::string reason = absl::StrCat(WhoIsRank(job, lost.front()), " ", how);
   if (job.culprit == ExitCause::kPeerLost && IsUndoing(job)) {
     absl::StrAppend(&reason, " (", job.state_reason.substr(0, EndOfReason(job.state_reason)), ")");
@@ -303,10 +376,7 @@ absl::Status On(Job& job, const CheckpointCommitted& committed, absl::Time) {
       c.step <= job.checkpoints.back().step) {
     return absl::AlreadyExistsError(absl::StrCat("checkpoint ", c.path, " was recorded"));
   }
-  if (c.step > job.furthest_checkpoint) {
-    job.furthest_checkpoint = c.step;
-    job.restarts_without_progress = 0;
-  }
+  NoteProgress(job, c.step);
   // By attempt and step: another machine may spell the path of an earlier one otherwise.
   const auto removed = [&](const Checkpoint& known) {
     return std::none_of(
@@ -317,6 +387,10 @@ absl::Status On(Job& job, const CheckpointCommitted& committed, absl::Time) {
   job.checkpoints.push_back(c);
   if (job.checkpoints.size() > kMaxCheckpoints) job.checkpoints.erase(job.checkpoints.begin());
   return absl::OkStatus();
+}
+
+absl::Status On(Job& job, const CheckpointFailed& failed, absl::Time) {
+  return CheckFence(job, failed.epoch, 0, failed.worker_id);
 }
 
 absl::Status On(Job& job, const CancelRequested& cancel, absl::Time time) {
@@ -393,6 +467,26 @@ absl::Status CheckFence(const Job& job, uint64_t epoch, uint32_t rank,
   return absl::OkStatus();
 }
 
+absl::Status CheckStepFence(const Job& job, uint64_t epoch, uint64_t step, uint32_t rank,
+                            const std::string& worker_id) {
+  if (IsTerminal(job.state) || epoch > job.epoch || rank >= job.spec->facts.ranks) {
+    return absl::FailedPreconditionError(absl::StrCat("job ", job.id, " is ", Name(job.state),
+                                                      " at epoch ", job.epoch, ", and has no step ",
+                                                      step, " of epoch ", epoch));
+  }
+  if (epoch == job.epoch) {
+    if (job.ranks[rank].worker_id == worker_id) return absl::OkStatus();
+    return absl::FailedPreconditionError(
+        absl::StrCat("job ", job.id, " rank ", rank, " does not run on worker ", worker_id));
+  }
+  const auto successor = std::find_if(job.resumes.begin(), job.resumes.end(),
+                                      [&](const Resume& resume) { return resume.epoch > epoch; });
+  if (successor == job.resumes.end() || step <= successor->step) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("job ", job.id, " went on from step ", successor->step, " at epoch ",
+                   successor->epoch, ": step ", step, " of epoch ", epoch, " is moot"));
+}
+
 absl::StatusOr<Job> Apply(const Job& job, const JobEvent& event) {
   Job next = job;
   RETURN_IF_ERROR(
@@ -432,6 +526,9 @@ std::vector<EventRecord> EventsOf(const Job& before, const JobEvent& event, cons
   } else if (const auto* committed = std::get_if<CheckpointCommitted>(&event.what)) {
     add(EventType::kCheckpointed,
         absl::StrCat("step ", committed->checkpoint.step, " in ", committed->checkpoint.path));
+  } else if (const auto* failed = std::get_if<CheckpointFailed>(&event.what)) {
+    add(EventType::kWarning, absl::StrCat("the save after step ", failed->step,
+                                          " failed: ", failed->error, "; training goes on"));
   } else if (std::holds_alternative<CancelRequested>(event.what)) {
     add(EventType::kCancelRequested, after.state_reason);
   } else if (std::holds_alternative<StopOverdue>(event.what)) {

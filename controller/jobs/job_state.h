@@ -7,7 +7,8 @@
 //
 // RECOVERING and STOPPING hold their devices until every rank is gone. Only a committed checkpoint
 // beyond all earlier ones is progress; restarts without progress are bounded, restarts that a lost
-// or draining machine caused do not count.
+// or draining machine caused do not count, nor do those that storage caused: a directory that a
+// host does not have as the job left it says nothing about the job.
 
 #pragma once
 
@@ -49,6 +50,14 @@ struct RankVanished {
   uint32_t rank = 0;
 };
 
+// A save failed, and training goes on.
+struct CheckpointFailed {
+  uint64_t epoch = 0;
+  uint64_t step = 0;
+  std::string worker_id;
+  std::string error;
+};
+
 struct CheckpointCommitted {
   Checkpoint checkpoint;
   std::string worker_id;
@@ -65,8 +74,8 @@ struct StopOverdue {};
 
 struct JobEvent {
   absl::Time time;
-  std::variant<Placed, RankReported, WorkerGone, RankVanished, CheckpointCommitted, CancelRequested,
-               StopOverdue>
+  std::variant<Placed, RankReported, WorkerGone, RankVanished, CheckpointCommitted,
+               CheckpointFailed, CancelRequested, StopOverdue>
       what;
 };
 
@@ -83,6 +92,15 @@ std::vector<EventRecord> EventsOf(const Job& before, const JobEvent& event, cons
 absl::Status CheckFence(const Job& job, uint64_t epoch, uint32_t rank,
                         const std::string& worker_id);
 
+// Likewise for a record of a step that this attempt ran. An earlier attempt's steps count up to
+// where its successor resumed, whoever tells them; those of the current one count although its
+// worker was declared lost, as long as nobody has taken its place.
+absl::Status CheckStepFence(const Job& job, uint64_t epoch, uint64_t step, uint32_t rank,
+                            const std::string& worker_id);
+
 inline constexpr size_t kMaxCheckpoints = 64;  // Listed of a job: the newest.
+
+// A worker that has failed so many attempts of a job is avoided when the job is placed.
+inline constexpr uint32_t kMostStrikes = 2;
 
 }  // namespace trainyard::controller

@@ -18,22 +18,44 @@ StepWindow::StepWindow(const std::vector<StepRecord>& stored) {
   }
 }
 
+StepRecord* StepWindow::Open(uint64_t epoch, uint64_t step) {
+  if (epoch > epoch_) {
+    epoch_ = epoch;
+    open_.erase(open_.lower_bound(step), open_.end());
+    newest_ = std::min(newest_, step - 1);
+  }
+  if (step > newest_) {
+    if (epoch < epoch_) return nullptr;
+    const uint64_t first = step - newest_ > kMaxOpen ? step - kMaxOpen : newest_ + 1;
+    for (uint64_t missing = first; missing < step; ++missing) open_[missing].step = missing;
+    newest_ = step;
+    open_[step].step = step;
+  }
+  const auto found = open_.find(step);
+  return found == open_.end() ? nullptr : &found->second;
+}
+
 std::optional<StepRecord> StepWindow::Merge(const StepRecord& report, uint32_t rank,
                                             uint32_t world) {
-  if (report.epoch < epoch_) return std::nullopt;
-  if (report.epoch > epoch_) {
-    epoch_ = report.epoch;
-    newest_ = 0;
-    open_.clear();
-  }
-  if (report.step <= newest_ && !open_.contains(report.step)) return std::nullopt;
-  newest_ = std::max(newest_, report.step);
-  StepRecord& step = open_[report.step];
-  if (!MergeStep(step, report, rank, world)) return std::nullopt;
-  StepRecord merged = step;
+  StepRecord* step = report.step == 0 ? nullptr : Open(report.epoch, report.step);
+  if (step == nullptr || !MergeStep(*step, report, rank, world)) return std::nullopt;
+  StepRecord merged = *step;
   if (merged.complete) open_.erase(report.step);
-  if (open_.size() > kMaxOpen) open_.erase(open_.begin());
+  while (open_.size() > kMaxOpen) open_.erase(open_.begin());
   return merged;
+}
+
+std::optional<StepRecord> StepWindow::MergeWhole(const StepRecord& report, uint32_t world) {
+  if (report.step == 0 || Open(report.epoch, report.step) == nullptr) return std::nullopt;
+  open_.erase(report.step);
+  StepRecord whole = report;
+  whole.complete = true;
+  whole.ranks_seen.assign((world + 7) / 8, '\xff');
+  return whole;
+}
+
+uint64_t StepWindow::complete_up_to() const {
+  return open_.empty() ? newest_ : open_.begin()->first - 1;
 }
 
 }  // namespace trainyard::controller

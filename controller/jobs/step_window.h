@@ -1,5 +1,6 @@
-// The steps of a job's current attempt that a report may still change, so that merging a report
-// needs no look into the store.
+// The steps of a job that a report may still change, so that merging a report needs no look into
+// the store: those that not every rank has told, and those that nobody has told although later ones
+// were (their host was lost, and may come back).
 
 #pragma once
 
@@ -12,21 +13,29 @@
 
 namespace trainyard::controller {
 
-// Not thread-safe. Bounded: an attempt of which a rank stays silent forgets its oldest steps.
+// Not thread-safe. Bounded: a job of which a rank stays silent forgets its oldest open steps.
 class StepWindow {
  public:
   StepWindow() = default;
-  // What the store holds of the attempt: its incomplete steps, and its newest one.
+  // Store::OpenSteps: the incomplete steps, those that are missing, and the newest one.
   explicit StepWindow(const std::vector<StepRecord>& stored);
 
-  // The step as it is with this report merged in (MergeStep); nothing: it was told before. A rank
-  // reports its steps in order, so what lies behind the newest one and is not open is complete.
+  // The step as it is with this report merged in (MergeStep); nothing: it was told before. The
+  // first report of a later attempt says where that attempt begins: all steps from there on are
+  // told anew. The caller has checked that a report of an earlier attempt still counts.
   std::optional<StepRecord> Merge(const StepRecord& report, uint32_t rank, uint32_t world);
+  // Likewise for a report that stands for all ranks.
+  std::optional<StepRecord> MergeWhole(const StepRecord& report, uint32_t world);
+
+  // Every step up to this one has been told by all ranks.
+  uint64_t complete_up_to() const;
 
  private:
+  StepRecord* Open(uint64_t epoch, uint64_t step);  // Null: told before.
+
   uint64_t epoch_ = 0;
   uint64_t newest_ = 0;                  // That any rank has told.
-  std::map<uint64_t, StepRecord> open_;  // Not told by all.
+  std::map<uint64_t, StepRecord> open_;  // Not told by all; without ranks_seen: by none.
 };
 
 }  // namespace trainyard::controller

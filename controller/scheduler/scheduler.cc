@@ -77,6 +77,18 @@ struct Kind {
   }
 };
 
+// The pools that the job may use: without those that it avoids, unless it would then never fit.
+std::vector<DevicePool*> Usable(const Kind& kind, const WaitingJob& job) {
+  std::vector<DevicePool*> usable;
+  uint32_t groups = 0;
+  for (DevicePool* pool : kind.pools) {
+    if (job.avoid.contains(pool->worker_id)) continue;
+    usable.push_back(pool);
+    groups += pool->total / job.tensor;
+  }
+  return groups >= job.ranks / job.tensor ? usable : kind.pools;
+}
+
 std::string WaitReason(const WaitingJob& job, const Kind* closest, const std::string& head) {
   std::string text = absl::StrCat("needs ", job.ranks, job.cpu_only ? " CPU" : "",
                                   job.ranks == 1 ? " device" : " devices");
@@ -114,7 +126,7 @@ class Pass {
       }
       for (const uint32_t size : {job.tensor * job.context, job.tensor}) {
         const uint32_t groups = job.ranks / size;
-        if (const auto chosen = Choose(kind.pools, groups, size)) {
+        if (const auto chosen = Choose(Usable(kind, job), groups, size)) {
           kind.free -= job.ranks;
           return {job.id, Take(*chosen, groups, size), ""};
         }

@@ -16,6 +16,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,8 @@ struct WaitingJob {
   uint32_t tensor = 1;   // The innermost digit of a rank's number,
   uint32_t context = 1;  // and the next. Their product divides ranks.
   bool cpu_only = false;
+  // Workers that are left out as long as the others could hold the job.
+  std::set<std::string> avoid = {};
 };
 
 // One machine's devices of one kind.

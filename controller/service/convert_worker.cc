@@ -5,6 +5,7 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
+#include "controller/jobs/job_state.h"
 #include "controller/service/convert_job.h"
 
 namespace trainyard::controller {
@@ -15,8 +16,7 @@ constexpr size_t kMaxIdBytes = 128;
 
 constexpr size_t kMaxLabelBytes = 64;
 
-// Enough for the trainer to fall back past every damaged one that retention leaves.
-constexpr size_t kMaxCheckpointsOffered = 16;
+constexpr uint32_t kMaxDetachSeconds = 3600;
 
 Device FromProto(const v1::Device& device) {
   Device out;
@@ -49,10 +49,9 @@ v1::StartRanks ToProto(const StartOrder& order) {
     rank->set_device(job.ranks[i].device);
   }
   out.set_job_config(job.spec->config);
-  for (auto c = job.checkpoints.rbegin(); c != job.checkpoints.rend(); ++c) {
-    if (size_t(out.checkpoints_size()) >= kMaxCheckpointsOffered) break;
-    out.add_checkpoints(c->path);
-  }
+  out.set_claimed(job.claimed);
+  out.set_recorded_step(job.furthest_checkpoint);
+  out.set_history_after(order.history_after);
   return out;
 }
 
@@ -89,6 +88,7 @@ absl::StatusOr<Registration> FromProto(const v1::Register& message) {
   out.roots.assign(message.roots().begin(), message.roots().end());
   for (const v1::RankStatus& status : message.running()) out.running.push_back(FromProto(status));
   out.metrics_url = message.metrics_url();
+  out.detach = absl::Seconds(std::min(message.detach_seconds(), kMaxDetachSeconds));
   out.insecure = message.insecure();
   return out;
 }
@@ -101,14 +101,19 @@ RankStatus FromProto(const v1::RankStatus& status) {
   out.device = status.device();
   out.state = RankState(std::clamp(int(status.state()), 1, 3));
   const int cause = int(status.cause());
-  out.cause = out.state != RankState::kExited              ? ExitCause::kNone
-              : cause < 1 || cause > int(ExitCause::kHung) ? ExitCause::kOther
-                                                           : ExitCause(cause);
+  out.cause = out.state != RankState::kExited                    ? ExitCause::kNone
+              : cause < 1 || cause > int(ExitCause::kSuperseded) ? ExitCause::kOther
+                                                                 : ExitCause(cause);
   out.signal = status.signal();
   out.exit_code = status.exit_code();
   out.message = status.message();
   if (out.state == RankState::kReady && out.rank == 0) {
-    out.resumed = {status.resumed_step(), {status.refused().begin(), status.refused().end()}};
+    out.resumed = {status.resumed_step(), {status.refused().begin(), status.refused().end()}, {}};
+    for (const v1::Checkpoint& checkpoint : status.loadable()) {
+      out.resumed->loadable.push_back(FromProto(checkpoint));
+    }
+    if (out.resumed->loadable.size() > kMaxCheckpoints)
+      out.resumed->loadable.resize(kMaxCheckpoints);
   }
   return out;
 }
@@ -118,6 +123,7 @@ StepReport FromProto(const v1::StepReport& report) {
   out.job_id = report.job_id();
   out.rank = report.rank();
   out.record = FromProto(report.record());
+  out.read_by_epoch = report.read_by_epoch();
   const double flops = report.model_flops();  // Ends in a counter, which only grows.
   out.record.model_flops = std::isfinite(flops) && flops > 0 ? flops : 0;
   for (const v1::CollectiveUse& use : report.collectives()) {
@@ -133,7 +139,8 @@ CheckpointReport FromProto(const v1::CheckpointReport& report) {
   CheckpointReport out{.job_id = report.job_id(),
                        .checkpoint = FromProto(report.checkpoint()),
                        .duration = absl::Seconds(report.duration_seconds()),
-                       .retained = {}};
+                       .retained = {},
+                       .error = report.error()};
   for (const v1::CheckpointId& id : report.retained()) {
     out.retained.push_back({id.epoch(), id.step()});
   }

@@ -103,8 +103,9 @@ class WorkerStream final : public StreamLink::Reactor {
     absl::StatusOr<Registration> registration = FromProto(request_.register_());
     if (!registration.ok()) return registration.status();
     registration->insecure = !IsLoopback(peer_);
-    session_ = coordinator_.Connect(*std::move(registration), link_);
-    return absl::OkStatus();
+    const absl::StatusOr<Session> session = coordinator_.Connect(*std::move(registration), link_);
+    if (session.ok()) session_ = *session;
+    return session.status();
   }
 
   void HandleLog(const v1::LogReport& report) {

@@ -15,6 +15,9 @@ constexpr char kStepColumns[] =
     "gpu_utilization, gpu_power_watts, gpu_sm_clock_hertz, gpu_temperature_celsius, "
     "gpu_throttle_reasons FROM steps ";
 
+// Of one gap in a job's steps.
+constexpr uint64_t kMostMissing = 65'536;
+
 StepRecord StepOf(const Statement& row) {
   StepRecord r;
   r.step = uint64_t(row.Int(0));
@@ -139,16 +142,45 @@ absl::StatusOr<std::vector<EventRecord>> SqliteReader::ReadEvents(uint64_t numbe
   }
 }
 
-absl::StatusOr<std::vector<StepRecord>> SqliteReader::OpenSteps(uint64_t number, uint64_t epoch) {
+absl::StatusOr<std::vector<StepRecord>> SqliteReader::OpenSteps(uint64_t number) {
   std::lock_guard lock(mutex_);
+  // Steps of earlier attempts beyond the newest step of the newest attempt will be run again.
+  ASSIGN_OR_RETURN(Statement newest,
+                   database_.Prepare("SELECT max(step) FROM steps WHERE number = ?1 AND epoch = "
+                                     "(SELECT max(epoch) FROM steps WHERE number = ?1)"));
+  newest.Bind(1, int64_t(number));
+  ASSIGN_OR_RETURN(const bool any, newest.Next());
+  if (!any || newest.IsNull(0)) return std::vector<StepRecord>();
+  const int64_t last = newest.Int(0);
   ASSIGN_OR_RETURN(
       Statement select,
       database_.Prepare(absl::StrCat(
-          kStepColumns,
-          "WHERE number = ?1 AND epoch = ?2 AND (NOT complete OR step = (SELECT max(step) FROM "
-          "steps WHERE number = ?1 AND epoch = ?2))")));
-  select.Bind(1, int64_t(number)).Bind(2, int64_t(epoch));
-  return ReadSteps(std::move(select));
+          kStepColumns, "WHERE number = ?1 AND step <= ?2 AND (NOT complete OR step = ?2)")));
+  select.Bind(1, int64_t(number)).Bind(2, last);
+  ASSIGN_OR_RETURN(std::vector<StepRecord> steps, ReadSteps(std::move(select)));
+  RETURN_IF_ERROR(AddMissing(number, uint64_t(last), steps));
+  return steps;
+}
+
+absl::Status SqliteReader::AddMissing(uint64_t number, uint64_t newest,
+                                      std::vector<StepRecord>& steps) {
+  ASSIGN_OR_RETURN(
+      Statement gaps,
+      database_.Prepare(
+          "SELECT before, step FROM (SELECT step, lag(step, 1, 0) OVER (ORDER BY step) "
+          "AS before FROM steps WHERE number = ? AND step <= ?) WHERE step > before + 1 "
+          "ORDER BY step"));
+  gaps.Bind(1, int64_t(number)).Bind(2, int64_t(newest));
+  for (;;) {
+    ASSIGN_OR_RETURN(const bool row, gaps.Next());
+    if (!row) return absl::OkStatus();
+    const uint64_t before = uint64_t(gaps.Int(0)), step = uint64_t(gaps.Int(1));
+    // What is older than the history that is kept has been forgotten on purpose.
+    if (step - before > kMostMissing) continue;
+    for (uint64_t missing = before + 1; missing < step; ++missing) {
+      steps.emplace_back().step = missing;
+    }
+  }
 }
 
 absl::StatusOr<StepRecord> SqliteReader::LastStep(uint64_t number, uint64_t epoch) {

@@ -27,7 +27,7 @@ class SqliteReader {
   absl::StatusOr<uint64_t> NewestJob();
   absl::StatusOr<std::vector<uint64_t>> CountByState();
   absl::StatusOr<std::vector<EventRecord>> ReadEvents(uint64_t number);
-  absl::StatusOr<std::vector<StepRecord>> OpenSteps(uint64_t number, uint64_t epoch);
+  absl::StatusOr<std::vector<StepRecord>> OpenSteps(uint64_t number);
   absl::StatusOr<StepRecord> LastStep(uint64_t number, uint64_t epoch);
   absl::StatusOr<double> SumStepSeconds(uint64_t number);
   absl::StatusOr<std::vector<StepRecord>> ReadSteps(uint64_t number, uint64_t after_step,
@@ -38,6 +38,8 @@ class SqliteReader {
  private:
   absl::StatusOr<std::vector<StoredJob>> ReadJobs(Statement statement);
   absl::StatusOr<std::vector<StepRecord>> ReadSteps(Statement statement);
+  absl::Status AddMissing(uint64_t number, uint64_t newest, std::vector<StepRecord>& steps)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   std::mutex mutex_;
   Database database_ ABSL_GUARDED_BY(mutex_);

@@ -48,8 +48,8 @@ class SqliteStore final : public Store {
   absl::StatusOr<std::vector<EventRecord>> ReadEvents(uint64_t number) override {
     return reader_.ReadEvents(number);
   }
-  absl::StatusOr<std::vector<StepRecord>> OpenSteps(uint64_t number, uint64_t epoch) override {
-    return reader_.OpenSteps(number, epoch);
+  absl::StatusOr<std::vector<StepRecord>> OpenSteps(uint64_t number) override {
+    return reader_.OpenSteps(number);
   }
   absl::StatusOr<StepRecord> LastStep(uint64_t number, uint64_t epoch) override {
     return reader_.LastStep(number, epoch);

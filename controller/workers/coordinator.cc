@@ -7,6 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "common/log.h"
 #include "common/roots.h"
+#include "common/status_macros.h"
 #include "common/violations.h"
 #include "controller/jobs/job_state.h"
 
@@ -37,14 +38,18 @@ Coordinator::Coordinator(const Clock& clock, JobBook& book, ControllerMetrics& m
       table_(clock, options.lease) {
   {
     std::lock_guard lock(mutex_);
+    std::set<std::string> expected;
     for (const Snapshot& job : book_.Live()) {
       for (const Rank& rank : job->ranks) {
-        if (!IsGone(rank.phase)) table_.Expect(rank.worker_id, options_.restart_grace);
+        if (!IsGone(rank.phase)) expected.insert(rank.worker_id);
       }
       if (!job->AllRanksGone() && job->stop_mode == StopMode::kCheckpoint) {
         stop_by_[job->id] = clock_.Monotonic() + options_.stop_deadline;
       }
     }
+    const absl::Duration grace =
+        options_.restart_grace + int64_t(expected.size()) * options_.restart_grace_per_worker;
+    for (const std::string& worker_id : expected) table_.Expect(worker_id, grace);
   }
   book_.SetHook([this](const Snapshot& job) { OnPublished(job); });
   book_.SetAdmission([this](const Spec& spec) { return CheckAgainstWorkers(spec); });
@@ -87,33 +92,34 @@ absl::Status Coordinator::CheckAgainstWorkers(const Spec& spec) const {
   return violations.ToStatus();
 }
 
-Session Coordinator::Connect(Registration registration, std::shared_ptr<WorkerLink> link) {
+absl::StatusOr<Session> Coordinator::Connect(Registration registration,
+                                             std::shared_ptr<WorkerLink> link) {
   std::lock_guard lock(mutex_);
-  Worker& worker = table_.Connect(registration, std::move(link));
-  worker.link->Send(Registered{options_.heartbeat, options_.lease});
+  ASSIGN_OR_RETURN(Worker * worker, table_.Connect(registration, std::move(link)));
+  worker->link->Send(Registered{options_.heartbeat, options_.lease});
   LogInfo("worker_registered", {{"worker", registration.worker_id},
                                 {"host", registration.hostname},
                                 {"devices", registration.devices.size()},
                                 {"running", registration.running.size()},
                                 {"insecure", registration.insecure}});
-  CompareRunning(registration, worker);
+  CompareRunning(registration, *worker);
   schedule_wanted_ = true;
   wake_();
-  return {registration.worker_id, worker.session};
+  return Session{registration.worker_id, worker->session};
 }
 
-bool Coordinator::AdoptRank(Worker& worker, const RankStatus& status) {
+void Coordinator::AdoptRank(Worker& worker, const RankStatus& status) {
   const std::string& id = worker.registration.worker_id;
-  const absl::StatusOr<Snapshot> applied = book_.Apply(status.job_id, Event(ReportOf(id, status)));
-  if (applied.ok() || absl::IsAlreadyExists(applied.status())) return true;
-  if (status.state == RankState::kExited) return false;
+  if (status.state == RankState::kExited) return;  // Its report says so, in its place.
+  for (const Snapshot& job : book_.Live()) {
+    if (job->id == status.job_id && CheckFence(*job, status.epoch, status.rank, id).ok()) return;
+  }
   // Nothing current asks for it: a superseded epoch, or a worker that had been declared lost.
   worker.stale[{status.job_id, status.rank}] = {status.epoch, status.device};
   worker.link->Send(StopOrder{status.job_id, status.epoch, StopMode::kKill});
   LogWarning(
       "stale_rank",
       {{"job", status.job_id}, {"epoch", status.epoch}, {"rank", status.rank}, {"worker", id}});
-  return false;
 }
 
 void Coordinator::CompareRunning(const Registration& registration, Worker& worker) {
@@ -157,6 +163,15 @@ void Coordinator::OnRankStatus(const Session& session, const RankStatus& status,
     wake_();
   }
   (void)book_.Apply(status.job_id, Event(ReportOf(session.worker_id, status)), std::move(durable));
+  if (status.cause == ExitCause::kPeerLost) HearComplaint(status);
+}
+
+void Coordinator::HearComplaint(const RankStatus& status) {
+  const Snapshot job = book_.Published(status.job_id);
+  if (job == nullptr || job->epoch != status.epoch) return;
+  for (const Rank& rank : job->ranks) {
+    if (!IsGone(rank.phase)) table_.Complain(rank.worker_id);
+  }
 }
 
 void Coordinator::OnStep(const Session& session, StepReport report, Done durable) {
@@ -168,8 +183,8 @@ void Coordinator::OnStep(const Session& session, StepReport report, Done durable
     devices = FactsOf(*job);
     // Whoever steps is ready, even where the word of it was lost.
     const uint32_t rank = report.rank;
-    if (job->epoch == report.record.epoch && rank < job->ranks.size() &&
-        job->ranks[rank].phase < RankPhase::kReady) {
+    if (report.read_by_epoch == 0 && job->epoch == report.record.epoch &&
+        rank < job->ranks.size() && job->ranks[rank].phase < RankPhase::kReady) {
       RankReported ready;
       ready.epoch = job->epoch;
       ready.rank = rank;
@@ -184,6 +199,14 @@ void Coordinator::OnStep(const Session& session, StepReport report, Done durable
 void Coordinator::OnCheckpoint(const Session& session, CheckpointReport report, Done durable) {
   std::lock_guard lock(mutex_);
   if (table_.Hear(session) == nullptr) return;
+  if (!report.error.empty()) {
+    const CheckpointFailed failed = {report.checkpoint.epoch, report.checkpoint.step,
+                                     session.worker_id, report.error};
+    if (book_.Apply(report.job_id, Event(failed), std::move(durable)).ok()) {
+      book_.RecordFailedCheckpoint(report.job_id);
+    }
+    return;
+  }
   const absl::StatusOr<Snapshot> applied = book_.Apply(
       report.job_id,
       Event(CheckpointCommitted{report.checkpoint, session.worker_id, std::move(report.retained)}),
@@ -249,6 +272,9 @@ void Coordinator::OnPublished(const Snapshot& job) {
   } else {
     stop_by_.erase(job->id);
   }
+  if (job->storage_faults == 0 || job->state != JobState::kRecovering) {
+    storage_retry_.erase(job->id);
+  }
   Reconcile(*job);
   if (IsTerminal(job->state) || job->Placeable()) {
     schedule_wanted_ = true;
@@ -285,7 +311,9 @@ void Coordinator::Tell(const std::string& worker_id, const Snapshot& job) {
   const bool any_ordered = std::any_of(job->ranks.begin(), job->ranks.end(), [&](const Rank& rank) {
     return rank.worker_id == worker_id && rank.phase == RankPhase::kOrdered;
   });
-  if (any_ordered) worker->link->Send(StartOrder{worker_id, job});
+  if (any_ordered) {
+    worker->link->Send(StartOrder{worker_id, job, book_.HistoryUpTo(job->id)});
+  }
 }
 
 std::vector<Worker> Coordinator::Workers() const {

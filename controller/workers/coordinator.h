@@ -29,9 +29,10 @@ namespace trainyard::controller {
 struct CoordinatorOptions {
   absl::Duration heartbeat = absl::Seconds(2);
   absl::Duration lease = absl::Seconds(6);
-  // For workers to come back after a restart of the controller before their ranks count as dead;
-  // their retries are spread over some seconds.
+  // For workers to come back after a restart of the controller before their ranks count as dead:
+  // their retries are spread over some seconds, and each takes a while to be registered.
   absl::Duration restart_grace = absl::Seconds(12);
+  absl::Duration restart_grace_per_worker = absl::Milliseconds(5);
   // For ranks to finish a step, checkpoint and stop; then they are killed.
   absl::Duration stop_deadline = absl::Seconds(60);
 };
@@ -47,8 +48,9 @@ class Coordinator {
   Coordinator(const Coordinator&) = delete;
   Coordinator& operator=(const Coordinator&) = delete;
 
-  // A worker's stream opened. What it says it runs is compared with what it should run.
-  Session Connect(Registration registration, std::shared_ptr<WorkerLink> link);
+  // A worker's stream opened. What it says it runs is compared with what it should run. Errors are
+  // those of WorkerTable::Connect.
+  absl::StatusOr<Session> Connect(Registration registration, std::shared_ptr<WorkerLink> link);
   void Disconnect(const Session& session);
 
   // `durable` runs once nothing of the report can be lost, whether it was news or not, or with an
@@ -90,8 +92,12 @@ class Coordinator {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void CompareRunning(const Registration& registration, Worker& worker)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // True if the rank is current; otherwise it is remembered as stale, and told to stop.
-  bool AdoptRank(Worker& worker, const RankStatus& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // A rank that is not current is remembered as stale, and told to stop.
+  void AdoptRank(Worker& worker, const RankStatus& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Ranks that lost a peer say that a worker without a stream may be gone, too.
+  void HearComplaint(const RankStatus& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Whether the job waits before it looks for its storage again.
+  bool WaitsForStorage(const Job& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ExpireLeases() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void StopOverdueJobs() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void SchedulingPass() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -117,6 +123,8 @@ class Coordinator {
   bool schedule_wanted_ ABSL_GUARDED_BY(mutex_) = true;
   std::map<std::string, absl::Duration> stop_by_
       ABSL_GUARDED_BY(mutex_);  // Jobs that checkpoint to stop.
+  // Jobs that did not find their storage: when they try again.
+  std::map<std::string, absl::Duration> storage_retry_ ABSL_GUARDED_BY(mutex_);
   std::map<ControllerMetrics::Gauges*, std::map<prometheus::Labels, prometheus::Gauge*>> gauges_
       ABSL_GUARDED_BY(mutex_);
 };

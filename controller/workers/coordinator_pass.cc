@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "common/log.h"
+#include "controller/jobs/job_state.h"
 #include "controller/workers/coordinator.h"
 
 namespace trainyard::controller {
@@ -16,6 +18,14 @@ std::string DtypeOf(const std::string& precision) {
   return "bf16";
 }
 
+std::set<std::string> AvoidedBy(const Job& job) {
+  std::set<std::string> avoided;
+  for (const auto& [worker_id, strikes] : job.strikes) {
+    if (strikes >= kMostStrikes) avoided.insert(worker_id);
+  }
+  return avoided;
+}
+
 }  // namespace
 
 void Coordinator::Tick() {
@@ -23,6 +33,7 @@ void Coordinator::Tick() {
   std::lock_guard lock(mutex_);
   ExpireLeases();
   StopOverdueJobs();
+  for (const auto& [job_id, due] : storage_retry_) schedule_wanted_ |= clock_.Monotonic() >= due;
   if (schedule_wanted_) SchedulingPass();
   UpdateGauges();
 }
@@ -97,9 +108,9 @@ void Coordinator::SchedulingPass() {
     // Placing acts on the applied state, but only what is published may be seen to act: a job whose
     // last change is not durable yet is placed by the pass that its publication asks for.
     const JobFacts& facts = job->spec->facts;
-    if (job->Placeable() && book_.Published(job->id)->Placeable()) {
+    if (job->Placeable() && book_.Published(job->id)->Placeable() && !WaitsForStorage(*job)) {
       waiting.push_back({job->id, facts.priority, job->number, facts.ranks, facts.tensor,
-                         facts.context, facts.cpu_only});
+                         facts.context, facts.cpu_only, AvoidedBy(*job)});
     }
   }
   if (waiting.empty()) return;
@@ -113,6 +124,15 @@ void Coordinator::SchedulingPass() {
   metrics_.scheduling_pass_duration_seconds
       .Add({}, prometheus::Histogram::BucketBoundaries{0.0001, 0.001, 0.01, 0.1, 1, 10})
       .Observe(absl::ToDoubleSeconds(clock_.Monotonic() - start));
+}
+
+bool Coordinator::WaitsForStorage(const Job& job) {
+  if (job.storage_faults == 0) return false;
+  constexpr absl::Duration kFirst = absl::Milliseconds(500), kLongest = absl::Minutes(1);
+  const double doubled = std::ldexp(1.0, int(std::min(job.storage_faults - 1, 16u)));
+  const auto [retry, fresh] =
+      storage_retry_.try_emplace(job.id, clock_.Monotonic() + std::min(kFirst * doubled, kLongest));
+  return clock_.Monotonic() < retry->second;
 }
 
 void Coordinator::Place(const Decision& decision) {

@@ -58,9 +58,11 @@ struct Registration {
   std::string hostname;
   std::string version;
   std::vector<Device> devices;
-  std::vector<std::string> roots;  // Where it admits paths of jobs.
-  std::vector<RankStatus> running;
+  std::vector<std::string> roots;   // Where it admits paths of jobs.
+  std::vector<RankStatus> running;  // Tells presence alone.
   std::string metrics_url;
+  // How long ranks may outlive the worker's daemon: its stream may be closed for so long.
+  absl::Duration detach;
   bool insecure = false;
 };
 
@@ -69,6 +71,7 @@ struct CheckpointReport {
   Checkpoint checkpoint;
   absl::Duration duration;
   std::vector<CheckpointId> retained;
+  std::string error = {};  // Not empty: the save failed.
 };
 
 // Orders. Sent again after a reconnect, so each is idempotent on the worker.
@@ -78,7 +81,8 @@ struct Registered {
 };
 struct StartOrder {
   std::string worker_id;
-  Snapshot job;  // Its ranks on this worker are to start; epoch, config and checkpoints are in it.
+  Snapshot job;                // Its ranks on this worker are to start; epoch and config are in it.
+  uint64_t history_after = 0;  // Every step up to it is stored.
 };
 struct StopOrder {
   std::string job_id;

@@ -1,5 +1,7 @@
 #include "controller/workers/worker_table.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "common/log.h"
 
@@ -29,8 +31,15 @@ void WorkerTable::Expect(const std::string& worker_id, absl::Duration grace) {
   worker.lease_end = clock_.Monotonic() + grace;
 }
 
-Worker& WorkerTable::Connect(Registration registration, std::shared_ptr<WorkerLink> link) {
+absl::StatusOr<Worker*> WorkerTable::Connect(Registration registration,
+                                             std::shared_ptr<WorkerLink> link) {
   Worker& worker = workers_[registration.worker_id];
+  if (worker.link != nullptr && worker.registration.instance_id != registration.instance_id) {
+    return absl::AlreadyExistsError(absl::StrCat(
+        "worker ", registration.worker_id, " is connected from ", worker.registration.hostname,
+        ", by another process; if ", registration.hostname,
+        " has a copy of its state directory, remove the file worker_id in the copy"));
+  }
   if (worker.link != nullptr) {
     worker.link->Close(absl::AbortedError(
         absl::StrCat("worker ", registration.worker_id, " connected again elsewhere")));
@@ -47,7 +56,7 @@ Worker& WorkerTable::Connect(Registration registration, std::shared_ptr<WorkerLi
   worker.link = std::move(link);
   worker.stale.clear();
   worker.told.clear();
-  return worker;
+  return &worker;
 }
 
 Worker* WorkerTable::Hear(const Session& session) {
@@ -64,7 +73,15 @@ Worker* WorkerTable::Hear(const Session& session) {
 
 void WorkerTable::Disconnect(const Session& session) {
   Worker* worker = Find(session.worker_id);
-  if (worker != nullptr && worker->session == session.number) worker->link = nullptr;
+  if (worker == nullptr || worker->session != session.number || worker->link == nullptr) return;
+  worker->link = nullptr;
+  worker->lease_end = std::max(worker->lease_end, clock_.Monotonic() + worker->registration.detach);
+}
+
+void WorkerTable::Complain(const std::string& worker_id) {
+  Worker* worker = Find(worker_id);
+  if (worker == nullptr || worker->link != nullptr) return;
+  worker->lease_end = std::min(worker->lease_end, clock_.Monotonic() + lease_);
 }
 
 std::vector<std::string> WorkerTable::Expire() {

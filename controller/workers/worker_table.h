@@ -12,6 +12,7 @@
 #include <tuple>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/clock.h"
 #include "controller/workers/messages.h"
@@ -33,7 +34,7 @@ struct Worker {
   absl::Time register_time;
   absl::Time last_heartbeat_time;
   absl::Duration last_heard;  // Monotonic.
-  absl::Duration lease_end;   // Monotonic.
+  absl::Duration lease_end;   // Monotonic. Of a detached one: when it is no longer waited for.
   uint64_t session = 0;       // Of the current stream; 0: none yet, expected back after a restart.
   std::shared_ptr<WorkerLink> link;                                  // Null while disconnected.
   std::map<std::pair<std::string, uint32_t>, StaleRank> stale;       // By job and rank.
@@ -57,12 +58,17 @@ class WorkerTable {
   // `grace`.
   void Expect(const std::string& worker_id, absl::Duration grace);
 
-  // The previous stream of that worker, if open, is closed with ABORTED.
-  Worker& Connect(Registration registration, std::shared_ptr<WorkerLink> link);
+  // The previous stream of that worker, if open, is closed with ABORTED. ALREADY_EXISTS: another
+  // process has the stream of this worker_id, and its lease: a copy of a state directory.
+  absl::StatusOr<Worker*> Connect(Registration registration, std::shared_ptr<WorkerLink> link);
 
   // Renews the lease. Null: the stream has been superseded, or the worker was declared lost.
   Worker* Hear(const Session& session);
+  // The stream was closed: the daemon's process ended, or said so. Its ranks may live on, and for
+  // Registration::detach the worker is not lost. Silence on an open stream is: after the lease.
   void Disconnect(const Session& session);
+  // A rank has lost a peer: workers without a stream are waited for no longer than a lease.
+  void Complain(const std::string& worker_id);
 
   // Declares workers lost whose lease is over, and closes their streams. Their ids. A pause of this
   // process (a suspended machine) is not held against the workers: call at least once a second.

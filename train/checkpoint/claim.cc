@@ -8,6 +8,7 @@
 #include "common/files.h"
 #include "common/sha256.h"
 #include "common/status_macros.h"
+#include "train/checkpoint/lineage.h"
 #include "train/checkpoint/load.h"
 #include "train/checkpoint/save.h"
 
@@ -75,20 +76,6 @@ absl::Status WriteOwner(const std::string& directory, const std::string& job_id,
   RETURN_IF_ERROR(storage.Remove(temporary));
   RETURN_IF_ERROR(storage.SyncDirectory(directory));
   return CheckOwner(directory, job_id);
-}
-
-absl::Status BeginEpoch(const std::string& directory, int64_t epoch, Storage& storage) {
-  ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDirectory(directory));
-  for (const std::string& name : names) {
-    const std::optional<int64_t> other = ParseEpochName(name);
-    if (other && *other > epoch) {
-      return absl::FailedPreconditionError(absl::StrCat("checkpoint directory ", directory, " has ",
-                                                        name, ": epoch ", epoch,
-                                                        " of this job was superseded"));
-    }
-  }
-  RETURN_IF_ERROR(storage.MakeDirectory(EpochPath(directory, epoch)));
-  return storage.SyncDirectory(directory);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "common/files.h"
 #include "common/status_macros.h"
+#include "train/checkpoint/lineage.h"
 #include "train/checkpoint/load.h"
 #include "train/checkpoint/paths.h"
 
@@ -38,6 +39,10 @@ absl::StatusOr<std::vector<ListedCheckpoint>> ListCheckpoints(const std::string&
 
 absl::StatusOr<std::vector<std::string>> CompleteCheckpoints(const std::string& directory) {
   ASSIGN_OR_RETURN(const std::vector<ListedCheckpoint> listed, ListCheckpoints(directory));
+  return PathsOfComplete(listed);
+}
+
+std::vector<std::string> PathsOfComplete(const std::vector<ListedCheckpoint>& listed) {
   std::vector<std::string> paths;
   for (const ListedCheckpoint& checkpoint : listed) {
     if (checkpoint.complete) paths.push_back(checkpoint.path);
@@ -69,8 +74,8 @@ absl::StatusOr<ChosenCheckpoint> FindCheckpoint(const std::string& path, const R
     ASSIGN_OR_RETURN(Checkpoint checkpoint, Checkpoint::Open(directory, roots));
     return ChosenCheckpoint{std::move(checkpoint), {}};
   }
-  ASSIGN_OR_RETURN(const std::vector<std::string> candidates, CompleteCheckpoints(directory));
-  if (!candidates.empty()) return NewestGood(candidates, roots);
+  ASSIGN_OR_RETURN(const std::vector<ListedCheckpoint> loadable, LoadableCheckpoints(directory));
+  if (!loadable.empty()) return NewestGood(PathsOfComplete(loadable), roots);
   return absl::NotFoundError(absl::StrCat("no complete checkpoint in ", path,
                                           "; wanted a checkpoint (a directory with ", kManifestName,
                                           ") or a job's checkpoint.directory"));

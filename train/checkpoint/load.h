@@ -69,8 +69,9 @@ struct ListedCheckpoint {
 // Those below a job's checkpoint directory, by (epoch, step), newest first. An absent directory
 // holds none.
 absl::StatusOr<std::vector<ListedCheckpoint>> ListCheckpoints(const std::string& directory);
-// The paths of the complete ones: what a trainer that runs alone loads from.
+// The paths of the complete ones, whoever wrote them; which of them a job may load, lineage.h says.
 absl::StatusOr<std::vector<std::string>> CompleteCheckpoints(const std::string& directory);
+std::vector<std::string> PathsOfComplete(const std::vector<ListedCheckpoint>& listed);
 
 // The first of the candidates that verifies, and why the ones before it did not. None where there
 // are no candidates. DATA_LOSS with every reason where there are some and none is good.
@@ -82,8 +83,8 @@ absl::StatusOr<ChosenCheckpoint> NewestGood(const std::vector<std::string>& cand
                                             const Roots& roots = Roots());
 
 // What a path in a spec or on a command line names: the checkpoint there, opened and not verified,
-// or else the newest good one of a job's checkpoint directory. NOT_FOUND where it is neither; other
-// errors as above.
+// or else the newest good one of the lineage of a job's checkpoint directory. NOT_FOUND where it is
+// neither; other errors as above.
 absl::StatusOr<ChosenCheckpoint> FindCheckpoint(const std::string& path,
                                                 const Roots& roots = Roots());
 

@@ -6,6 +6,7 @@
 #include "common/check.h"
 #include "common/files.h"
 #include "common/status_macros.h"
+#include "train/checkpoint/lineage.h"
 #include "train/checkpoint/load.h"
 #include "train/checkpoint/remove.h"
 #include "train/checkpoint/save.h"
@@ -13,38 +14,21 @@
 namespace trainyard {
 namespace {
 
-bool LaterEpochBegan(const std::vector<std::string>& names, int64_t epoch) {
-  return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
-    const std::optional<int64_t> other = ParseEpochName(name);
-    return other && *other > epoch;
-  });
-}
-
-bool IsProtected(const ListedCheckpoint& listed, const Retention& retention) {
-  return std::any_of(
-      retention.protect.begin(), retention.protect.end(), [&](const std::string& path) {
-        return ParseCheckpointPath(path) == std::make_pair(listed.epoch, listed.step);
-      });
-}
-
 // What goes, oldest first, so that an interruption leaves the newer ones.
 std::vector<std::string> Superfluous(const std::vector<ListedCheckpoint>& newest_first,
-                                     const Retention& retention) {
+                                     const Lineage& lineage, const Retention& retention) {
   std::vector<std::string> paths;
   int64_t kept = 0;
   for (const ListedCheckpoint& listed : newest_first) {
-    // Nothing goes before a newer good one stays; so a checkpoint that is just being written is
-    // safe, too.
-    if (kept == 0) {
-      kept += listed.complete && Checkpoint::Open(listed.path).ok();
+    const bool counts = listed.complete && lineage.Holds(listed.epoch, listed.step) &&
+                        kept < retention.keep && Checkpoint::Open(listed.path).ok();
+    if (counts) {
+      ++kept;
       continue;
     }
-    if (IsProtected(listed, retention)) continue;
-    if (kept < retention.keep && listed.complete && Checkpoint::Open(listed.path).ok()) {
-      ++kept;
-    } else {
-      paths.push_back(listed.path);
-    }
+    // Nothing goes before a newer good one stays; so a checkpoint that is just being written is
+    // safe, too.
+    if (kept > 0) paths.push_back(listed.path);
   }
   std::reverse(paths.begin(), paths.end());
   return paths;
@@ -67,22 +51,13 @@ absl::Status RemoveCheckpoint(const std::string& path, Storage& storage) {
 absl::Status ApplyRetention(const std::string& directory, const Retention& retention,
                             Storage& storage) {
   CHECK(retention.keep >= 1) << retention.keep;
+  ASSIGN_OR_RETURN(const Lineage lineage, ReadLineage(directory));
   ASSIGN_OR_RETURN(const std::vector<ListedCheckpoint> listed, ListCheckpoints(directory));
-  for (const std::string& path : Superfluous(listed, retention)) {
+  for (const std::string& path : Superfluous(listed, lineage, retention)) {
     // Looked at again each time: the successor may begin while this attempt, superseded, still
     // removes.
-    ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDirectory(directory));
-    if (LaterEpochBegan(names, retention.epoch)) return absl::OkStatus();
+    if (!CheckNewest(directory, retention.epoch).ok()) return absl::OkStatus();
     RETURN_IF_ERROR(RemoveCheckpoint(path, storage));
-  }
-  ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDirectory(directory));
-  if (LaterEpochBegan(names, retention.epoch)) return absl::OkStatus();
-  for (const std::string& name : names) {
-    const std::optional<int64_t> epoch = ParseEpochName(name);
-    const std::string path = absl::StrCat(directory, "/", name);
-    if (!epoch || *epoch == retention.epoch) continue;
-    ASSIGN_OR_RETURN(const std::vector<std::string> left, ListDirectory(path));
-    if (left.empty()) RETURN_IF_ERROR(storage.Remove(path));
   }
   return absl::OkStatus();
 }

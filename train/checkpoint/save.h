@@ -2,6 +2,7 @@
 // files, then the manifest.
 //
 //   DIR/owner.json                      whose directory it is
+//   DIR/epoch-E/lineage.json            which checkpoint the attempt continues (lineage.h)
 //   DIR/epoch-E/step-N/rank-R.bin       the boxes that rank R wrote
 //   DIR/epoch-E/step-N/manifest.json    written last; without it there is no checkpoint
 //
@@ -31,10 +32,10 @@ struct SourceBox {
   const void* data = nullptr;
 };
 
-// Makes `directory` (as Roots::MakeDirectory returns it) this job's own, and begins the epoch in
-// it: from then on ApplyRetention of earlier epochs removes nothing. Rank 0, before it looks for a
-// checkpoint. FAILED_PRECONDITION, with nothing changed, where the directory belongs to another job
-// or holds files of somebody else, or a later epoch has begun. Two jobs at once: one wins.
+// Makes `directory` (as Roots::MakeDirectory returns it) this job's own, and begins the epoch in it
+// (BeginEpoch). Rank 0, before it looks for a checkpoint. With nothing changed: FAILED_PRECONDITION
+// where the directory belongs to another job or holds files of somebody else; an error for which
+// IsSuperseded holds where a later epoch has begun. Two jobs at once: one wins.
 absl::Status ClaimDirectory(const std::string& directory, const std::string& job_id, int64_t epoch,
                             Storage& storage);
 
@@ -57,14 +58,13 @@ absl::StatusOr<std::vector<StoredTensor>> WriteRank(const std::string& checkpoin
 absl::StatusOr<Manifest> CommitCheckpoint(const std::string& directory, const RunState& state,
                                           std::vector<StoredTensor> written, Storage& storage);
 
-// Removes all but the `keep` newest complete checkpoints of epochs up to `epoch`, and what attempts
-// left half-written. Never removes the newest, those in `protect` (the one that this attempt was
-// loaded from, on which the controller may fall back), or anything once a later epoch has begun: a
-// superseded attempt must not delete what its successor loads. Rank 0, after a commit.
+// Removes all but the `keep` newest complete checkpoints of the newest lineage, what lies outside
+// of the lineage (saved by superseded attempts), and what attempts left half-written. Never removes
+// the newest, what an attempt of `epoch` or later is writing, or anything once a later epoch has
+// begun: a superseded attempt must not delete what its successor loads. Rank 0, after a commit.
 struct Retention {
   int64_t keep = 2;
   int64_t epoch = 0;
-  std::vector<std::string> protect;
 };
 absl::Status ApplyRetention(const std::string& directory, const Retention& retention,
                             Storage& storage);

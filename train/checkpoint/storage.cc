@@ -41,11 +41,10 @@ class LocalFile final : public OutputFile {
 class LocalFiles final : public Storage {
  public:
   absl::StatusOr<std::unique_ptr<OutputFile>> Create(const std::string& path) override {
-    // Not through a link, which could lead out of the job's roots.
-    FileDescriptor fd(
-        ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644));
-    if (!fd.valid()) return ErrnoStatus(errno, "create", path);
-    return std::make_unique<LocalFile>(std::move(fd), path);
+    return Open(path, O_TRUNC);
+  }
+  absl::StatusOr<std::unique_ptr<OutputFile>> OpenAppend(const std::string& path) override {
+    return Open(path, O_APPEND);
   }
   absl::Status Rename(const std::string& from, const std::string& to) override {
     return ::rename(from.c_str(), to.c_str()) == 0 ? absl::OkStatus()
@@ -69,6 +68,15 @@ class LocalFiles final : public Storage {
   }
   absl::Status SyncDirectory(const std::string& path) override {
     return trainyard::SyncDirectory(path);
+  }
+
+ private:
+  static absl::StatusOr<std::unique_ptr<OutputFile>> Open(const std::string& path, int flag) {
+    // Not through a link, which could lead out of the job's roots.
+    FileDescriptor fd(
+        ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | flag, 0644));
+    if (!fd.valid()) return ErrnoStatus(errno, "create", path);
+    return std::make_unique<LocalFile>(std::move(fd), path);
   }
 };
 

@@ -24,6 +24,8 @@ class Storage {
   virtual ~Storage() = default;
   virtual absl::StatusOr<std::unique_ptr<OutputFile>> Create(
       const std::string& path) = 0;  // Truncates.
+  virtual absl::StatusOr<std::unique_ptr<OutputFile>> OpenAppend(
+      const std::string& path) = 0;  // Made where it is missing.
   virtual absl::Status Rename(const std::string& from, const std::string& to) = 0;
   // OK where `to` did not exist; ALREADY_EXISTS, and nothing changed, where it did.
   virtual absl::Status Link(const std::string& from, const std::string& to) = 0;

@@ -201,7 +201,9 @@ void ReadRank(Fields& fields, RankConfig& out) {
   fields.Read("roots", out.roots);
   fields.Read("socket", out.socket);
   fields.Read("exit_report", out.exit_report);
-  fields.Read("checkpoints", out.checkpoints);
+  fields.Read("claimed", out.claimed);
+  fields.Read("recorded_step", kInt64, out.recorded_step);
+  fields.Read("history_after", kInt64, out.history_after);
   fields.Read("memory_bytes", out.memory_bytes);
   fields.Read("peak_flops", out.peak_flops);
   fields.Read("patience_seconds", out.patience_seconds);

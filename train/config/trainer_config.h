@@ -30,7 +30,11 @@ struct RankConfig {
   std::vector<std::string> roots;          // Where paths of the job may lie; empty: anywhere.
   std::string socket;                      // Of the worker daemon; empty: none.
   std::string exit_report;                 // Empty: none is written.
-  std::vector<std::string> checkpoints;    // Recorded, newest first; the first good one is loaded.
+  // What the controller knows of earlier attempts. The checkpoint directory itself says what is to
+  // be loaded; these say when what it says cannot be true.
+  bool claimed = false;       // One of them has made the directory the job's own.
+  int64_t recorded_step = 0;  // Of the furthest checkpoint that is recorded; 0: none is.
+  int64_t history_after = 0;  // Every step up to it is recorded.
   std::optional<int64_t> memory_bytes;     // Of its device; absent: as much as there is.
   std::optional<double> peak_flops;        // Absent: no MFU.
   std::optional<double> patience_seconds;  // Of the worker with a rank that makes no progress.

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "train/checkpoint/lineage.h"
 
 namespace trainyard {
 namespace {
@@ -68,7 +69,9 @@ absl::Status AgreeOnStatus(Collective& collective, const absl::Status& mine) {
   const std::string message =
       BroadcastText(collective, std::string(mine.message().substr(0, kMaxMessageBytes)), culprit);
   if (culprit == collective.rank()) return mine;
-  return absl::Status(absl::StatusCode(code), absl::StrCat("rank ", culprit, ": ", message));
+  const absl::Status status(absl::StatusCode(code), absl::StrCat("rank ", culprit, ": ", message));
+  // What its host lacks, this one may have: to this rank a peer is lost.
+  return IsStorageFault(status) ? absl::UnavailableError(status.message()) : status;
 }
 
 }  // namespace trainyard

@@ -12,7 +12,8 @@ namespace trainyard {
 
 // Every rank calls it with its own outcome. OK where all are OK; otherwise each rank gets the error
 // of the lowest rank that has one: that rank as it is, the others as "rank 2: ...", cut to a
-// kilobyte. So a gang ends for one reason, whichever rank's report is read first.
+// kilobyte. So a gang ends for one reason, whichever rank's report is read first. A storage fault,
+// which is one host's, is UNAVAILABLE to the other ranks.
 absl::Status AgreeOnStatus(Collective& collective, const absl::Status& mine);
 
 // Every rank's text, in rank order, on the root; nothing elsewhere.

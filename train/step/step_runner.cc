@@ -177,14 +177,17 @@ void StepRunner::WaitFor(Value value, int slot) {
 
 Agreement Agree(Collective& collective, const Agreement& mine) {
   // Flags are counted; each rank's seconds have a slot of their own, so that a sum does for all.
-  std::vector<double> joined(2 + size_t(collective.size()));
+  constexpr size_t kFlags = 3;
+  std::vector<double> joined(kFlags + size_t(collective.size()));
   joined[0] = mine.finite ? 0 : 1;
   joined[1] = mine.stop ? 1 : 0;
-  joined[2 + size_t(collective.rank())] = mine.seconds;
+  joined[2] = mine.superseded ? 1 : 0;
+  joined[kFlags + size_t(collective.rank())] = mine.seconds;
   collective.AllReduceSum(Tensor{{joined.data(), DType::kF64, Shape{int64_t(joined.size())}}});
   return {.finite = joined[0] == 0,
           .stop = joined[1] != 0,
-          .seconds = *std::max_element(joined.begin() + 2, joined.end())};
+          .superseded = joined[2] != 0,
+          .seconds = *std::max_element(joined.begin() + kFlags, joined.end())};
 }
 
 }  // namespace trainyard

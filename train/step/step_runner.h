@@ -79,9 +79,10 @@ PlanOptions PlanFor(const PipelineSchedule& schedule, int stage);
 
 // What ranks tell each other after every step, in one all-reduce.
 struct Agreement {
-  bool finite = true;  // Everywhere.
-  bool stop = false;   // Somewhere.
-  double seconds = 0;  // Of the slowest rank.
+  bool finite = true;       // Everywhere.
+  bool stop = false;        // Somewhere.
+  bool superseded = false;  // A later attempt has begun; rank 0 has seen it.
+  double seconds = 0;       // Of the slowest rank.
 };
 Agreement Agree(Collective& collective, const Agreement& mine);
 

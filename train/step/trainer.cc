@@ -12,6 +12,8 @@
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "models/flops.h"
+#include "train/checkpoint/history.h"
+#include "train/checkpoint/lineage.h"
 #include "train/checkpoint/load.h"
 #include "train/checkpoint/paths.h"
 #include "train/checkpoint/save.h"
@@ -25,6 +27,7 @@
 #include "train/step/rank_engine.h"
 #include "train/step/schedule.h"
 #include "train/step/snapshot.h"
+#include "train/step/start_point.h"
 #include "train/step/step_runner.h"
 
 namespace trainyard {
@@ -78,7 +81,7 @@ class RankTrainer final : public Trainer {
   absl::Status Prepare();
   absl::Status MakeEngine();
   absl::Status MakeProfiler();
-  absl::Status ClaimCheckpointDirectory();  // On rank 0.
+  absl::Status Begin();  // On rank 0: BeginAttempt, or else init_from.
   // Every rank writes to the directory that rank 0 has claimed.
   absl::Status ShareCheckpointDirectory();
   // The state to start from, the same on all ranks.
@@ -105,21 +108,21 @@ class RankTrainer final : public Trainer {
   absl::StatusOr<TrainingResult> RunSteps();
   absl::Status OpenDataset();
   CheckpointLayout Written() const;
-  // Under the service only recorded checkpoints resume a job; without any it starts afresh.
-  bool resumes() const { return !rank_.checkpoints.empty(); }
-  absl::Status ChooseCheckpoint();  // On rank 0.
+  absl::Status ChooseInitFrom();  // On rank 0.
   absl::Status LoadFrom(const std::string& path);
-  // An error of what the job starts from, which is a field's only where it does not resume.
-  absl::Status OfStart(const absl::Status& status) const {
-    return resumes() ? status : OfField("init_from", status);
-  }
+  std::vector<EarlierCheckpoint> Loadable() const;
+  void TellEarlierSteps() const;
+  bool SeesLaterAttempt();  // On rank 0; looks at the directory at most once a second.
+  absl::Status SupersededError() const;
 
   absl::StatusOr<StepRecord> Step(int64_t step);
   Agreement Attempt(int64_t step, int attempt, const StepBatch& batch, StepRecord& record);
   absl::StatusOr<double> Validate();
   absl::StatusOr<std::optional<CheckpointRecord>> MakeCheckpoint(int64_t step, StepRecord& record);
   absl::StatusOr<CheckpointRecord> Save(int64_t step);
-  std::vector<ListedCheckpoint> Retain(const std::string& before) const;
+  void NoteHistory(const StepRecord& record);
+  absl::Status SaveHistory();
+  std::vector<ListedCheckpoint> Retain() const;
 
   bool ValidationDue(int64_t step) const {
     return job_.validation && (step % job_.validation->every_steps == 0 || step == job_.steps);
@@ -152,10 +155,11 @@ class RankTrainer final : public Trainer {
   ModelConfig model_;
   double flops_per_token_ = 0;        // Of the model, by the convention of MFU.
   std::string checkpoint_directory_;  // Canonical.
-  std::string chosen_;                // What to load, on rank 0; empty: nothing.
-  std::string loaded_from_;           // Empty: a fresh start.
-  std::vector<std::string> refused_;  // Why newer ones were not loaded; on rank 0 alone.
-  std::string last_saved_;            // By this attempt; empty: none yet.
+  StartPoint start_;                  // On rank 0.
+  std::string init_from_;             // The checkpoint to initialise from, on rank 0.
+  bool resumes_ = false;              // From a checkpoint of the job's own.
+  std::string unsaved_history_;       // Lines of the steps since the last checkpoint, on rank 0.
+  SteadyTime looked_at_ = Now();      // When rank 0 last looked for a later attempt.
   DataSplits data_;
   std::optional<BatchReader> train_reader_, validation_reader_;
   std::unique_ptr<RankEngine> engine_;
@@ -165,7 +169,8 @@ class RankTrainer final : public Trainer {
 
   int64_t step_ = 0;           // Finished.
   int64_t data_position_ = 0;  // Samples consumed by them.
-  bool stopping_ = false;      // Agreed on.
+  bool stopping_ = false;      // Agreed on, as is the next.
+  bool superseded_ = false;
 };
 
 absl::Status RankTrainer::Meet() {
@@ -176,7 +181,8 @@ absl::Status RankTrainer::Meet() {
 absl::Status RankTrainer::Prepare() {
   ASSIGN_OR_RETURN(model_, ResolveModel(job_.model));
   flops_per_token_ = FlopsPerToken(model_, job_.batch.sequence).total();
-  RETURN_IF_ERROR(ChooseCheckpoint());
+  // What is wrong with a first attempt is found before the claim.
+  if (first_rank() && !rank_.claimed) RETURN_IF_ERROR(ChooseInitFrom());
   return OpenDataset();
 }
 
@@ -205,12 +211,16 @@ absl::Status RankTrainer::OpenDataset() {
   return absl::OkStatus();
 }
 
-absl::Status RankTrainer::ClaimCheckpointDirectory() {
-  if (!job_.checkpoint || !first_rank()) return absl::OkStatus();
-  const auto made = roots_.MakeDirectory(job_.checkpoint->directory);
-  RETURN_IF_ERROR(OfField("checkpoint.directory", made.status()));
-  checkpoint_directory_ = *made;
-  return ClaimDirectory(checkpoint_directory_, rank_.job_id, rank_.epoch, LocalStorage());
+absl::Status RankTrainer::Begin() {
+  if (!first_rank()) return absl::OkStatus();
+  if (job_.checkpoint) {
+    ASSIGN_OR_RETURN(start_, BeginAttempt(job_.checkpoint->directory, rank_, roots_));
+    checkpoint_directory_ = start_.directory;
+  }
+  for (const std::string& reason : start_.refused) {
+    LogWarning("checkpoint_refused", {{"reason", reason}});
+  }
+  return start_.checkpoint.empty() ? ChooseInitFrom() : absl::OkStatus();
 }
 
 absl::Status RankTrainer::ShareCheckpointDirectory() {
@@ -223,9 +233,11 @@ absl::Status RankTrainer::ShareCheckpointDirectory() {
         absl::StrCat(*found, ": wanted what rank 0 has begun there, found another directory"));
   }
   if (!found.ok()) {
-    return absl::Status(found.status().code(),
-                        absl::StrCat("checkpoint directory of rank 0: ", found.status().message(),
-                                     "; all ranks write to it, on a file system that they share"));
+    const std::string message =
+        absl::StrCat("checkpoint directory of rank 0: ", found.status().message(),
+                     "; all ranks write to it, on a file system that they share");
+    return rank_.claimed ? StorageFault(claimed, absl::StrCat("cannot be used (", message, ")"))
+                         : absl::Status(found.status().code(), message);
   }
   checkpoint_directory_ = *std::move(found);
   return absl::OkStatus();
@@ -250,34 +262,36 @@ absl::Status RankTrainer::MakeProfiler() {
 }
 
 // By rank 0 alone, so that a gang reads storage once before it loads.
-absl::Status RankTrainer::ChooseCheckpoint() {
-  if (!first_rank() || (!resumes() && job_.init_from.empty())) return absl::OkStatus();
-  absl::StatusOr<ChosenCheckpoint> chosen =
-      resumes() ? NewestGood(rank_.checkpoints, roots_) : FindCheckpoint(job_.init_from, roots_);
-  RETURN_IF_ERROR(OfStart(chosen.status()));
-  RETURN_IF_ERROR(OfStart(chosen->checkpoint->CheckModel(model_)));
-  chosen_ = chosen->checkpoint->path();
+absl::Status RankTrainer::ChooseInitFrom() {
+  if (job_.init_from.empty() || !init_from_.empty()) return absl::OkStatus();
+  const absl::StatusOr<ChosenCheckpoint> chosen = FindCheckpoint(job_.init_from, roots_);
+  RETURN_IF_ERROR(OfField("init_from", chosen.status()));
+  RETURN_IF_ERROR(OfField("init_from", chosen->checkpoint->CheckModel(model_)));
+  init_from_ = chosen->checkpoint->path();
   for (const std::string& reason : chosen->refused) {
-    refused_.push_back(
-        resumes() ? reason : absl::StrCat("init_from: ", reason, "; taking ", chosen_, " instead"));
-    LogWarning("checkpoint_refused", {{"reason", refused_.back()}});
+    start_.refused.push_back(
+        absl::StrCat("init_from: ", reason, "; taking ", init_from_, " instead"));
+    LogWarning("checkpoint_refused", {{"reason", start_.refused.back()}});
   }
   return absl::OkStatus();
 }
 
 absl::Status RankTrainer::LoadFrom(const std::string& path) {
   if (path.empty()) return absl::OkStatus();
+  // An error of what the job starts from, which is a field's only where the job does not resume.
+  const auto of_start = [&](const absl::Status& status) {
+    return resumes_ ? status : OfField("init_from", status);
+  };
   const absl::StatusOr<Checkpoint> opened = Checkpoint::Open(path, roots_);
-  RETURN_IF_ERROR(OfStart(opened.status()));
+  RETURN_IF_ERROR(of_start(opened.status()));
   const Checkpoint& checkpoint = *opened;
   // Another machine may have another one there.
-  RETURN_IF_ERROR(OfStart(checkpoint.CheckModel(model_)));
-  RETURN_IF_ERROR(OfStart(LoadSnapshot(
-      checkpoint, resumes() ? LoadWhat::kEverything : LoadWhat::kParameters, executable())));
-  LogInfo(resumes() ? "resumed" : "initialised_from",
+  RETURN_IF_ERROR(of_start(checkpoint.CheckModel(model_)));
+  RETURN_IF_ERROR(of_start(LoadSnapshot(
+      checkpoint, resumes_ ? LoadWhat::kEverything : LoadWhat::kParameters, executable())));
+  LogInfo(resumes_ ? "resumed" : "initialised_from",
           {{"checkpoint", checkpoint.path()}, {"step", checkpoint.state().step}});
-  if (!resumes()) return absl::OkStatus();
-  loaded_from_ = checkpoint.path();
+  if (!resumes_) return absl::OkStatus();
   step_ = checkpoint.state().step;
   data_position_ = checkpoint.state().data_position;
   if (checkpoint.state().layout != Written()) {
@@ -290,16 +304,49 @@ absl::Status RankTrainer::LoadFrom(const std::string& path) {
 absl::Status RankTrainer::Load() {
   executable().WriteStepState({.seed = job_.seed});
   executable().Run(Action::kInit);
-  const std::string path = BroadcastText(*everyone_, chosen_, 0);
-  RETURN_IF_ERROR(AgreeOnStatus(*everyone_, LoadFrom(path)));
+  const std::string resumed = BroadcastText(*everyone_, start_.checkpoint, 0);
+  const std::string initial = BroadcastText(*everyone_, init_from_, 0);
+  resumes_ = !resumed.empty();
+  RETURN_IF_ERROR(AgreeOnStatus(*everyone_, LoadFrom(resumes_ ? resumed : initial)));
   executable().Run(Action::kPrepare);
   prefetcher_ = std::make_unique<Prefetcher>(*train_reader_, job_.batch.micro, engine_->part(),
                                              job_.batch.global);
   return absl::OkStatus();
 }
 
+std::vector<EarlierCheckpoint> RankTrainer::Loadable() const {
+  std::vector<EarlierCheckpoint> loadable;
+  if (!first_rank() || !job_.checkpoint) return loadable;
+  for (const ListedCheckpoint& listed :
+       LoadableCheckpoints(checkpoint_directory_).value_or(std::vector<ListedCheckpoint>())) {
+    if (loadable.size() == kMaxRetainedReported) break;
+    const auto opened = Checkpoint::Open(listed.path);
+    if (opened.ok()) loadable.push_back({listed, int64_t(opened->manifest().size_bytes())});
+  }
+  return loadable;
+}
+
+void RankTrainer::TellEarlierSteps() const {
+  if (!first_rank() || !callbacks_.earlier_step) return;
+  ReadHistory(checkpoint_directory_, start_.lineage, rank_.history_after, callbacks_.earlier_step);
+}
+
+bool RankTrainer::SeesLaterAttempt() {
+  if (!first_rank() || !job_.checkpoint || SecondsSince(looked_at_) < 1) return false;
+  looked_at_ = Now();
+  return !CheckNewest(checkpoint_directory_, rank_.epoch).ok();
+}
+
+absl::Status RankTrainer::SupersededError() const {
+  const absl::Status seen = CheckNewest(checkpoint_directory_, rank_.epoch);
+  return seen.ok() ? absl::AbortedError("rank 0: superseded by a later attempt of this job") : seen;
+}
+
 absl::StatusOr<TrainingResult> RankTrainer::RunSteps() {
-  if (callbacks_.ready) callbacks_.ready({.step = step_, .refused = refused_});
+  if (callbacks_.ready) {
+    callbacks_.ready({.step = step_, .refused = start_.refused, .loadable = Loadable()});
+  }
+  TellEarlierSteps();
   TrainingResult result;
   result.step = step_;
   while (step_ < job_.steps && !stopping_) {
@@ -307,6 +354,7 @@ absl::StatusOr<TrainingResult> RankTrainer::RunSteps() {
     if (profiler_) profiler_->BeginStep(step);
     ASSIGN_OR_RETURN(StepRecord record, Step(step));
     if (profiler_) profiler_->EndStep(step);
+    if (superseded_) return SupersededError();
     std::optional<CheckpointRecord> saved;
     if (!record.skipped) {
       step_ = step;
@@ -314,6 +362,7 @@ absl::StatusOr<TrainingResult> RankTrainer::RunSteps() {
       if (ValidationDue(step)) {
         ASSIGN_OR_RETURN(record.validation_loss, Validate());
       }
+      NoteHistory(record);
       if (CheckpointDue(step)) {
         ASSIGN_OR_RETURN(saved, MakeCheckpoint(step, record));
       }
@@ -350,6 +399,7 @@ absl::StatusOr<StepRecord> RankTrainer::Step(int64_t step) {
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     const Agreement agreed = Attempt(step, attempt, *batch, record);
     stopping_ |= agreed.stop;
+    superseded_ |= agreed.superseded;
     record.skipped = !agreed.finite;
     if (agreed.finite) break;
     LogWarning("step_not_finite", {{"step", step},
@@ -386,6 +436,7 @@ Agreement RankTrainer::Attempt(int64_t step, int attempt, const StepBatch& batch
   const Agreement agreed =
       Agree(*everyone_, {.finite = output.state.finite != 0,
                          .stop = callbacks_.stop_requested && callbacks_.stop_requested(),
+                         .superseded = SeesLaterAttempt(),
                          .seconds = mine});
   record.seconds = agreed.seconds;
   record.phases.grad_sync += agreed.seconds - mine;  // What this rank waits for the slowest.
@@ -424,6 +475,11 @@ CheckpointLayout RankTrainer::Written() const {
           .threads = rank_.threads};
 }
 
+void RankTrainer::NoteHistory(const StepRecord& record) {
+  if (!first_rank() || !job_.checkpoint || !callbacks_.history_line) return;
+  absl::StrAppend(&unsaved_history_, callbacks_.history_line(record), "\n");
+}
+
 // All ranks wait for the commit: the stall then counts as a checkpoint's, not as communication of
 // the next step, and a last checkpoint that failed is every rank's failure. Returns what is to be
 // reported, on rank 0.
@@ -431,18 +487,23 @@ absl::StatusOr<std::optional<CheckpointRecord>> RankTrainer::MakeCheckpoint(int6
                                                                             StepRecord& record) {
   const SteadyTime begin = Now();
   Advance("checkpoint", step);
+  RETURN_IF_ERROR(AgreeOnStatus(*everyone_, first_rank()
+                                                ? CheckNewest(checkpoint_directory_, rank_.epoch)
+                                                : absl::OkStatus()));
   const absl::StatusOr<CheckpointRecord> saved = Save(step);
   record.phases.checkpoint = SecondsSince(begin);
-  if (first_rank() && saved.ok()) return *saved;
-  if (first_rank())
-    LogError("checkpoint_failed", {{"step", step}, {"error", saved.status().message()}});
-  if (!saved.ok() && (stopping_ || step == job_.steps)) return saved.status();
+  if (saved.ok()) return first_rank() ? std::make_optional(*saved) : std::nullopt;
+  if (first_rank()) {
+    const std::string error(saved.status().message());
+    LogError("checkpoint_failed", {{"step", step}, {"error", error}});
+    if (callbacks_.checkpoint_failed) callbacks_.checkpoint_failed(step, error);
+  }
+  if (stopping_ || step == job_.steps) return saved.status();
   return std::nullopt;
 }
 
 absl::StatusOr<CheckpointRecord> RankTrainer::Save(int64_t step) {
   const SteadyTime begin = Now();
-  const std::string before = last_saved_;
   const RunState state{.job_id = rank_.job_id,
                        .epoch = rank_.epoch,
                        .step = step,
@@ -452,29 +513,31 @@ absl::StatusOr<CheckpointRecord> RankTrainer::Save(int64_t step) {
                        .layout = Written(),
                        .sequence = job_.batch.sequence,
                        .build = absl::StrCat(Version(), "+", Revision())};
+  RETURN_IF_ERROR(AgreeOnStatus(*everyone_, SaveHistory()));
   ASSIGN_OR_RETURN(const Manifest manifest, SaveSnapshot(checkpoint_directory_, state, executable(),
                                                          *everyone_, LocalStorage()));
-  last_saved_ = CheckpointPath(checkpoint_directory_, rank_.epoch, step);
   CheckpointRecord record{.step = step,
-                          .path = last_saved_,
+                          .path = CheckpointPath(checkpoint_directory_, rank_.epoch, step),
                           .size_bytes = int64_t(manifest.size_bytes()),
                           .seconds = SecondsSince(begin),
                           .retained = {}};
-  if (first_rank()) record.retained = Retain(before);
+  if (first_rank()) record.retained = Retain();
   return record;
 }
 
-// The one before it stays: under a service only recorded checkpoints load, and the new one is
-// recorded once its report has arrived.
-std::vector<ListedCheckpoint> RankTrainer::Retain(const std::string& before) const {
+absl::Status RankTrainer::SaveHistory() {
+  RETURN_IF_ERROR(
+      AppendHistory(checkpoint_directory_, rank_.epoch, unsaved_history_, LocalStorage()));
+  unsaved_history_.clear();
+  return absl::OkStatus();
+}
+
+std::vector<ListedCheckpoint> RankTrainer::Retain() const {
   const absl::Status retained = ApplyRetention(
-      checkpoint_directory_,
-      {.keep = job_.checkpoint->keep, .epoch = rank_.epoch, .protect = {loaded_from_, before}},
-      LocalStorage());
+      checkpoint_directory_, {.keep = job_.checkpoint->keep, .epoch = rank_.epoch}, LocalStorage());
   if (!retained.ok()) LogWarning("retention_failed", {{"error", retained.message()}});
-  auto listed = ListCheckpoints(checkpoint_directory_);
+  auto listed = LoadableCheckpoints(checkpoint_directory_);
   if (!listed.ok()) return {};
-  std::erase_if(*listed, [](const ListedCheckpoint& c) { return !c.complete; });
   if (listed->size() > kMaxRetainedReported) listed->resize(kMaxRetainedReported);
   return *std::move(listed);
 }
@@ -490,9 +553,8 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const JobConfig& job,
   RETURN_IF_ERROR(trainer->Meet());
   // Each step for all ranks, so that one that fails keeps the others from waiting for it. What may
   // be found wrong comes before the claim: a job that fails by then leaves no trace.
-  for (const auto& step :
-       {&RankTrainer::Prepare, &RankTrainer::MakeEngine, &RankTrainer::ClaimCheckpointDirectory,
-        &RankTrainer::ShareCheckpointDirectory, &RankTrainer::MakeProfiler}) {
+  for (const auto& step : {&RankTrainer::Prepare, &RankTrainer::MakeEngine, &RankTrainer::Begin,
+                           &RankTrainer::ShareCheckpointDirectory, &RankTrainer::MakeProfiler}) {
     RETURN_IF_ERROR(AgreeOnStatus(trainer->everyone(), ((*trainer).*step)()));
   }
   RETURN_IF_ERROR(trainer->Explaining([&] { return trainer->Load(); }));

@@ -65,14 +65,21 @@ struct CheckpointRecord {
   std::string path;
   int64_t size_bytes = 0;
   double seconds = 0;
-  // The job's complete ones after retention, newest first, the newest 64; empty: not known.
+  // The loadable ones after retention, newest first, the newest 64; empty: not known.
   std::vector<ListedCheckpoint> retained;
 };
 
-// What a rank starts from. The same on every rank, but for `refused`, which rank 0 alone knows.
+// What the directory still holds of a checkpoint that an earlier attempt saved.
+struct EarlierCheckpoint {
+  ListedCheckpoint listed;
+  int64_t size_bytes = 0;
+};
+
+// What a rank starts from. `step` is the same on every rank; rank 0 alone knows the rest.
 struct StartRecord {
-  int64_t step = 0;                  // Of the checkpoint that was loaded; 0: none.
-  std::vector<std::string> refused;  // Why newer ones of rank.checkpoints were not.
+  int64_t step = 0;                         // Of the checkpoint that was loaded; 0: none.
+  std::vector<std::string> refused;         // Why newer ones of the lineage were not.
+  std::vector<EarlierCheckpoint> loadable;  // Newest first, the newest 64.
 };
 
 // All on the thread that calls Run; empty ones are skipped.
@@ -81,6 +88,13 @@ struct TrainerCallbacks {
   std::function<void(const StepRecord&)> step = nullptr;
   // Rank 0, after the commit, and after the step's own record.
   std::function<void(const CheckpointRecord&)> checkpoint = nullptr;
+  // Rank 0: the save after this step failed, and training goes on.
+  std::function<void(int64_t step, const std::string& error)> checkpoint_failed = nullptr;
+  // Rank 0: a line of the job's history (train/checkpoint/history.h), a JSON object with `step`,
+  // for a record whose checkpoint phase is not known yet. Empty: no history is kept.
+  std::function<std::string(const StepRecord&)> history_line = nullptr;
+  // Rank 0, after `ready`: such a line of an earlier attempt, beyond rank.history_after.
+  std::function<void(int64_t epoch, const std::string& line)> earlier_step = nullptr;
   std::function<bool()> stop_requested = nullptr;  // Asked once a step; one rank's yes stops all.
   // A piece of work is done and the next begins: after each batch, micro-batch and measurement, and
   // around checkpoints. `phase` of the next: "data" "step" "validation" "checkpoint". Quick.
@@ -105,13 +119,15 @@ struct TrainingResult {
 // Not thread-safe.
 class Trainer {
  public:
-  // Opens data, records and plans the model, allocates, loads the newest good one of
-  // rank.checkpoints, or else init_from, or else initialises. `job` must be valid (Validate).
+  // Opens data, records and plans the model, allocates, loads the newest good checkpoint of the
+  // lineage of the job's directory (start_point.h), or else init_from, or else initialises. `job`
+  // must be valid (Validate).
   // `backend` and `world`, whose ranks are the job's, must outlive the trainer.
   //
   // A rank that fails tells the others, and all return its error: INVALID_ARGUMENT, NOT_FOUND,
   // PERMISSION_DENIED, DATA_LOSS, FAILED_PRECONDITION and UNIMPLEMENTED are the user's to mend
-  // (data, paths, checkpoints; the file is named), RESOURCE_EXHAUSTED is a lack of memory.
+  // (data, paths, checkpoints; the file is named), RESOURCE_EXHAUSTED is a lack of memory. Two more
+  // are of lineage.h: IsStorageFault, this host's failure, and IsSuperseded.
   static absl::StatusOr<std::unique_ptr<Trainer>> Create(const JobConfig& job,
                                                          const RankConfig& rank,
                                                          const Backend& backend,
@@ -120,8 +136,9 @@ class Trainer {
   virtual ~Trainer() = default;
 
   // Until the last step, a stop, or a failure. Once. Errors: of data, as above, on the rank that
-  // has them; of the last checkpoint, on all. A checkpoint in between that fails is logged, and
-  // training goes on.
+  // has them; of the last checkpoint, on all; IsSuperseded, on all, once a later attempt has begun
+  // in the checkpoint directory, for which rank 0 looks every second and before each checkpoint. A
+  // checkpoint in between that fails is told, and training goes on.
   virtual absl::StatusOr<TrainingResult> Run() = 0;
 };
 

@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
 #include "worker/channel/line_socket.h"
+#include "worker/channel/unsent.h"
 
 namespace trainyard::channel {
 namespace {
@@ -34,7 +35,8 @@ struct Kept {
 
 class Client final : public ChannelClient {
  public:
-  explicit Client(Options options) : options_(std::move(options)), thread_([this] { Run(); }) {}
+  explicit Client(Options options)
+      : options_(std::move(options)), unsent_(options_.unsent), thread_([this] { Run(); }) {}
 
   ~Client() override {
     {
@@ -44,6 +46,8 @@ class Client final : public ChannelClient {
     }
     wakeup_.Signal();
     thread_.join();
+    const std::lock_guard lock(mutex_);
+    Journal();
   }
 
   void SendReady(const Ready& ready) override { Keep(ready, false); }
@@ -101,8 +105,17 @@ class Client final : public ChannelClient {
                                          [](const Kept& kept) { return kept.droppable; });
         if (oldest != kept_.end()) kept_.erase(oldest);
       }
+      if (!connected_) Journal();
     }
     wakeup_.Signal();
+  }
+
+  // Writes to the file what is kept and not in it yet.
+  void Journal() {
+    for (const Kept& kept : kept_) {
+      if (kept.sequence > journaled_) unsent_.Append(kept.line);
+    }
+    journaled_ = last_sequence_;
   }
 
   void Run() {
@@ -142,6 +155,7 @@ class Client final : public ChannelClient {
     const std::lock_guard lock(mutex_);
     connected_ = false;
     disconnected_since_ = std::chrono::steady_clock::now();
+    Journal();
   }
 
   void QueueOutgoing() {
@@ -159,8 +173,16 @@ class Client final : public ChannelClient {
   void QueueBeat() {
     if (!options_.progress || SteadyClock::now() < next_beat_) return;
     next_beat_ = SteadyClock::now() + absl::ToChronoMilliseconds(options_.beat);
+    JournalWhatWaits();
     // A daemon that reads nothing has heard enough.
     if (socket_->outgoing_bytes() < kOutgoingBytes) socket_->Queue(Encode({options_.progress()}));
+  }
+
+  // A daemon that stands still acknowledges nothing, and may die like that.
+  void JournalWhatWaits() {
+    const std::lock_guard lock(mutex_);
+    if (!kept_.empty() && kept_.front().sequence <= last_at_beat_) Journal();
+    last_at_beat_ = last_sequence_;
   }
 
   // In poll's form, rounded up.
@@ -201,6 +223,7 @@ class Client final : public ChannelClient {
       const std::lock_guard lock(mutex_);
       if (const Ack* ack = std::get_if<Ack>(&message)) {
         while (!kept_.empty() && kept_.front().sequence <= ack->up_to) kept_.pop_front();
+        if (kept_.empty()) unsent_.Clear();
       } else if (const Value* value = std::get_if<Value>(&message)) {
         const auto asked = asked_.find(value->key);
         if (asked != asked_.end()) asked->second = value->value;
@@ -224,6 +247,9 @@ class Client final : public ChannelClient {
   uint64_t last_sequence_ = 0;
   uint64_t sent_sequence_ = 0;  // On this connection.
   std::deque<Kept> kept_;       // By sequence.
+  UnsentFile unsent_;
+  uint64_t journaled_ = 0;     // Up to here everything kept is in the file.
+  uint64_t last_at_beat_ = 0;  // last_sequence_ at the last beat.
   std::map<std::string, std::optional<std::string>> asked_;
   std::vector<std::string> requests_;  // Keys to ask for on this connection.
 

@@ -21,9 +21,11 @@ class ChannelClient {
   struct Options {
     std::string path;
     Hello hello;
-    // Messages kept until the daemon acknowledged them. Beyond it the oldest step records go;
-    // ready, set and checkpoint stay.
-    size_t max_kept = 4096;
+    // Messages kept until the daemon acknowledged them: ten minutes without a daemon at 160 steps a
+    // second. Beyond it the oldest step records go; ready, set and checkpoint stay.
+    size_t max_kept = 100'000;
+    // Where what no daemon takes is kept, too (unsent.h); empty: nowhere.
+    std::string unsent = "";
     absl::Duration retry = absl::Milliseconds(100);  // Between attempts to connect.
     // What heartbeats say, asked on the client's thread; must not block. Empty: there are none.
     std::function<Progress()> progress = nullptr;
@@ -33,7 +35,7 @@ class ChannelClient {
 
   // Does not wait for a connection.
   static std::unique_ptr<ChannelClient> Create(Options options);
-  virtual ~ChannelClient() = default;  // Closes; what was not sent is lost.
+  virtual ~ChannelClient() = default;  // Closes; what was not acknowledged is in Options::unsent.
 
   virtual void SendReady(const Ready& ready) = 0;
   virtual void SendStep(const Step& step) = 0;

@@ -7,7 +7,7 @@
 namespace trainyard {
 namespace {
 
-constexpr std::array<std::pair<ExitCause, absl::string_view>, 9> kNames = {{
+constexpr std::array<std::pair<ExitCause, absl::string_view>, 11> kNames = {{
     {ExitCause::kCompleted, "completed"},
     {ExitCause::kStopped, "stopped"},
     {ExitCause::kBadInput, "bad_input"},
@@ -17,6 +17,8 @@ constexpr std::array<std::pair<ExitCause, absl::string_view>, 9> kNames = {{
     {ExitCause::kSignal, "signal"},
     {ExitCause::kHung, "hung"},
     {ExitCause::kOther, "other"},
+    {ExitCause::kStorage, "storage"},
+    {ExitCause::kSuperseded, "superseded"},
 }};
 
 }  // namespace

@@ -17,6 +17,8 @@ enum class ExitCause {
   kSignal,  // Said of a trainer, never by it, as is the next.
   kHung,
   kOther,
+  kStorage,     // The checkpoint directory is not as the job left it, on this host.
+  kSuperseded,  // A later attempt has begun in the checkpoint directory.
 };
 
 absl::string_view Name(ExitCause cause);           // "bad_input".

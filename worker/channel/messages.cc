@@ -52,12 +52,12 @@ void Fields(V&& v, Step& m) {
   v("load_balancing_loss", m.load_balancing_loss), v("skipped", m.skipped);
   v("model_flops", m.model_flops), v("memory_bytes", m.memory_bytes);
   v("memory_planned_bytes", m.memory_planned_bytes), v("time", m.time);
-  v("collectives", m.collectives), v("gpu", m.gpu);
+  v("collectives", m.collectives), v("gpu", m.gpu), v("epoch", m.epoch);
 }
 template <typename V>
 void Fields(V&& v, Checkpoint& m) {
   v("step", m.step), v("path", m.path), v("size_bytes", m.size_bytes), v("seconds", m.seconds);
-  v("retained", m.retained);
+  v("retained", m.retained), v("error", m.error);
 }
 template <typename V>
 void Fields(V&& v, Set& m) {
@@ -81,8 +81,12 @@ void Fields(V&& v, Ack& m) {
   v("up_to", m.up_to);
 }
 template <typename V>
+void Fields(V&& v, LoadableCheckpoint& m) {
+  v("epoch", m.epoch), v("step", m.step), v("path", m.path), v("size_bytes", m.size_bytes);
+}
+template <typename V>
 void Fields(V&& v, Ready& m) {
-  v("step", m.step), v("refused", m.refused);
+  v("step", m.step), v("refused", m.refused), v("loadable", m.loadable);
 }
 template <typename V>
 void Fields(V&& v, Progress& m) {
@@ -110,7 +114,14 @@ class Writer {
     for (const CheckpointId& id : ids) json_[name].push_back({id.epoch, id.step});
   }
   void operator()(const char* name, const std::vector<CollectiveUse>& uses) {
-    for (CollectiveUse use : uses) Fields(Writer(json_[name].emplace_back()), use);
+    WriteObjects(name, uses);
+  }
+  void operator()(const char* name, const std::vector<LoadableCheckpoint>& checkpoints) {
+    WriteObjects(name, checkpoints);
+  }
+  template <typename T>
+  void operator()(const char* name, const std::optional<T>& value) {
+    if (value) json_[name] = *value;
   }
   void operator()(const char* name, std::optional<GpuReading> reading) {
     if (reading) Fields(Writer(json_[name]), *reading);
@@ -120,6 +131,11 @@ class Writer {
   }
 
  private:
+  template <typename T>
+  void WriteObjects(const char* name, const std::vector<T>& objects) {
+    for (T object : objects) Fields(Writer(json_[name].emplace_back()), object);
+  }
+
   Json& json_;
 };
 
@@ -137,20 +153,14 @@ class Reader {
     if (field == nullptr || !Expect(field->is_array(), name, "a list")) return;
     for (const Json& element : *field) Value(element, name, values.emplace_back());
   }
-  void operator()(const char* name, std::optional<double>& value) {
+  template <typename T>
+  void operator()(const char* name, std::optional<T>& value) {
     if (!json_.contains(name)) return;
     (*this)(name, value.emplace());
   }
-  // Absent from a rank alone, and from a trainer of the version before.
-  void operator()(const char* name, std::vector<CollectiveUse>& uses) {
-    const auto field = json_.find(name);
-    if (field == json_.end() || !Expect(field->is_array(), name, "a list")) return;
-    for (const Json& element : *field) {
-      if (!Expect(element.is_object(), name, "a list of objects")) return;
-      Reader reader(element);
-      Fields(reader, uses.emplace_back());
-      if (status_.ok()) status_ = reader.status();
-    }
+  void operator()(const char* name, std::vector<CollectiveUse>& uses) { ReadObjects(name, uses); }
+  void operator()(const char* name, std::vector<LoadableCheckpoint>& checkpoints) {
+    ReadObjects(name, checkpoints);
   }
   void operator()(const char* name, std::optional<GpuReading>& reading) {
     const auto field = json_.find(name);
@@ -167,6 +177,18 @@ class Reader {
   const absl::Status& status() const { return status_; }
 
  private:
+  // Absent where there are none, and from a trainer of a version before.
+  template <typename T>
+  void ReadObjects(const char* name, std::vector<T>& objects) {
+    const auto field = json_.find(name);
+    if (field == json_.end() || !Expect(field->is_array(), name, "a list")) return;
+    for (const Json& element : *field) {
+      if (!Expect(element.is_object(), name, "a list of objects")) return;
+      Reader reader(element);
+      Fields(reader, objects.emplace_back());
+      if (status_.ok()) status_ = reader.status();
+    }
+  }
   const Json* Find(const char* name) {
     const auto found = json_.find(name);
     return Expect(found != json_.end(), name, "present") ? &*found : nullptr;

@@ -25,10 +25,19 @@ struct Hello {
   int64_t pid = 0;
 };
 
+// A checkpoint of the job's directory that the next attempt may load.
+struct LoadableCheckpoint {
+  uint64_t epoch = 0;
+  uint64_t step = 0;
+  std::string path;
+  uint64_t size_bytes = 0;
+};
+
 // Everything is loaded; the first step begins.
 struct Ready {
-  uint64_t step = 0;                      // Of the checkpoint that was loaded; 0: none.
-  std::vector<std::string> refused = {};  // Why newer ones were not; from rank 0 alone.
+  uint64_t step = 0;                              // Of the checkpoint that was loaded; 0: none.
+  std::vector<std::string> refused = {};          // Why newer ones were not; from rank 0 alone,
+  std::vector<LoadableCheckpoint> loadable = {};  // as these, newest first.
 };
 
 // Calls of one operation among the ranks of one group.
@@ -70,6 +79,9 @@ struct Step {
   double time = 0;                            // Unix seconds at the end of the step.
   std::vector<CollectiveUse> collectives = {};  // Since the step before.
   std::optional<GpuReading> gpu = {};           // Of its device, by its worker.
+  // Absent: this attempt. Otherwise the record is one of an earlier attempt, which rank 0 has read
+  // from the checkpoint directory.
+  std::optional<uint64_t> epoch = {};
 };
 
 struct CheckpointId {
@@ -77,13 +89,14 @@ struct CheckpointId {
   uint64_t step = 0;
 };
 
-// Rank 0, after the commit.
+// Rank 0, after the commit, or after it failed.
 struct Checkpoint {
   uint64_t step = 0;
   std::string path;
   uint64_t size_bytes = 0;
   double seconds = 0;
   std::vector<CheckpointId> retained = {};  // Those of the job that still exist; empty: not known.
+  std::optional<std::string> error = {};    // Why there is none; then only the step is set.
 };
 
 // A heartbeat: how far the rank has come. Sent over and over, by a thread that does nothing else;

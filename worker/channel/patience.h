@@ -11,6 +11,9 @@
 
 namespace trainyard::channel {
 
+// A rank outlives its daemon for so long: an upgrade of the daemon may take that time.
+inline constexpr absl::Duration kDetach = absl::Minutes(10);
+
 inline constexpr absl::Duration kBeat = absl::Seconds(1);  // Between a rank's heartbeats.
 
 class Patience {

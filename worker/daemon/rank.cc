@@ -12,6 +12,7 @@
 #include "common/files.h"
 #include "common/log.h"
 #include "common/status_macros.h"
+#include "worker/channel/unsent.h"
 #include "worker/daemon/environment.h"
 #include "worker/daemon/supervisor.h"
 
@@ -20,7 +21,11 @@ namespace {
 
 // Above kKillGrace: a supervisor that has not ended by then is stuck itself.
 constexpr absl::Duration kSupervisorGrace = absl::Seconds(8);
-constexpr absl::Duration kChannelGrace = absl::Seconds(1);
+// NVML may block.
+constexpr absl::Duration kXidGrace = absl::Seconds(1);
+// All of the rank's processes are gone, so the channel will end; after a daemon stood still, there
+// is much to be read first.
+constexpr absl::Duration kChannelGrace = absl::Seconds(30);
 constexpr absl::Duration kLogInterval = absl::Milliseconds(250);
 constexpr size_t kMaxSets = 4096;
 constexpr char kEndedWithDaemon[] = "ended_with_daemon";  // Mark in the rank's directory.
@@ -194,6 +199,7 @@ void Rank::Poll(bool connected, absl::Duration elapsed) {
     const std::string xid =
         xids_of_ > 0 ? shared_.options.gpus->XidSince(device_, running_since_) : "";
     if (!xid.empty()) absl::StrAppend(&exit_.message, "; ", xid);
+    TellUnsent();
     Exited(std::move(exit_));
   }
   if (connected && !log_done_ && phase_ != Phase::kWaiting &&
@@ -203,10 +209,20 @@ void Rank::Poll(bool connected, absl::Duration elapsed) {
   }
 }
 
-// No longer than the grace: a channel may be silent, and NVML may block.
 bool Rank::MayExit() const {
-  if (shared_.clock.Monotonic() >= finish_by_.value_or(absl::ZeroDuration())) return true;
-  return !greeted_ && (xids_of_ == 0 || shared_.options.gpus->HasRead(xids_of_));
+  const absl::Duration since = shared_.clock.Monotonic() - finishing_since_;
+  const bool xids_read =
+      xids_of_ == 0 || since >= kXidGrace || shared_.options.gpus->HasRead(xids_of_);
+  return xids_read && (!greeted_ || since >= kChannelGrace);
+}
+
+// Some of it may have been told before; whoever hears of it takes it by its step.
+void Rank::TellUnsent() {
+  channel::ReadUnsent(directory_.File(channel::kUnsentName), [&](channel::Message message) {
+    if (const auto* ready = std::get_if<channel::Ready>(&message)) OnReady(*ready);
+    if (auto* step = std::get_if<channel::Step>(&message)) OnStep(std::move(*step));
+    if (const auto* saved = std::get_if<channel::Checkpoint>(&message)) OnCheckpoint(*saved);
+  });
 }
 
 void Rank::PollLiveness(absl::Duration elapsed) {
@@ -255,7 +271,7 @@ void Rank::PollProcess() {
     xids_of_ = shared_.options.gpus->ReadSoon();
   }
   phase_ = Phase::kFinishing;
-  finish_by_ = shared_.clock.Monotonic() + kChannelGrace;
+  finishing_since_ = shared_.clock.Monotonic();
 }
 
 void Rank::Exited(RankExit exit) {
@@ -294,9 +310,10 @@ void Rank::OnReady(const channel::Ready& ready) {
 }
 
 void Rank::OnStep(channel::Step step) {
-  if (shared_.options.gpus != nullptr) step.gpu = shared_.options.gpus->Latest(device_);
+  const bool earlier = step.epoch.has_value();  // Read by the rank, not run.
+  if (shared_.options.gpus != nullptr && !earlier) step.gpu = shared_.options.gpus->Latest(device_);
   shared_.metrics.SpoolDropped(steps_.Append(step, ReportStep(step)));
-  shared_.metrics.StepFinished(id_, step);
+  if (!earlier) shared_.metrics.StepFinished(id_, step);
 }
 
 void Rank::OnCheckpoint(const channel::Checkpoint& checkpoint) {

@@ -108,6 +108,7 @@ class Rank {
   void PollProcess();
   void PollLiveness(absl::Duration elapsed);
   bool MayExit() const;
+  void TellUnsent();
   void Exited(RankExit exit);  // No process of it is left.
   uint64_t ReportStep(const channel::Step& step);
   uint64_t ReportCheckpoint(const channel::Checkpoint& checkpoint);
@@ -126,9 +127,9 @@ class Rank {
   uint64_t exit_sequence_ = 0;  // Of its report, once it is in the outbox.
 
   ProcessIdentity supervisor_;
-  bool our_child_ = false;                   // To be reaped by us: not adopted.
-  std::optional<absl::Duration> kill_at_;    // Then the supervisor itself is killed.
-  std::optional<absl::Duration> finish_by_;  // Then a silent channel is no longer waited for.
+  bool our_child_ = false;                           // To be reaped by us: not adopted.
+  std::optional<absl::Duration> kill_at_;            // Then the supervisor itself is killed.
+  absl::Duration finishing_since_;                   // When its processes were found gone.
   absl::Time running_since_ = absl::InfinitePast();  // Of an adopted one, since it was.
   uint64_t xids_of_ = 0;  // The round of telemetry that sees what killed it.
 

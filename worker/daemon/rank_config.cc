@@ -39,7 +39,9 @@ absl::StatusOr<std::string> TrainerConfig(const RankConfig& config,
                {"socket", directory.File("socket")},
                {"exit_report", directory.File("trainer_exit.json")},
                {"patience_seconds", absl::ToDoubleSeconds(config.patience.step())},
-               {"checkpoints", config.order.checkpoints}};
+               {"claimed", config.order.claimed},
+               {"recorded_step", config.order.recorded_step},
+               {"history_after", config.order.history_after}};
   if (config.device.gpu) rank["device_uuid"] = config.device.gpu->uuid;
   const auto peak = config.device.peak_flops.find(ComputeDtype(job));
   if (peak != config.device.peak_flops.end()) rank["peak_flops"] = peak->second;

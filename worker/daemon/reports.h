@@ -89,9 +89,12 @@ struct StartOrder {
   std::string job_id;
   uint64_t epoch = 0;
   uint32_t world = 0;
-  std::vector<Rank> ranks;               // Of this worker.
-  std::string job_config;                // JSON; opaque but for `precision`.
-  std::vector<std::string> checkpoints;  // Newest first.
+  std::vector<Rank> ranks;  // Of this worker.
+  std::string job_config;   // JSON; opaque but for `precision`.
+  // What is recorded of earlier attempts (train/config/trainer_config.h).
+  bool claimed = false;
+  uint64_t recorded_step = 0;
+  uint64_t history_after = 0;
 };
 
 enum class StopMode { kCheckpoint, kKill };

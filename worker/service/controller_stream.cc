@@ -83,6 +83,7 @@ class ControllerStream::Connection {
     for (const std::string& root : options_.roots) message.add_roots(ValidUtf8(root));
     for (const RankStatus& status : daemon_.Register()) *message.add_running() = ToProto(status);
     message.set_metrics_url(options_.metrics_url);
+    message.set_detach_seconds(uint32_t(absl::ToInt64Seconds(options_.detach)));
     message.set_insecure(options_.insecure && !ParseAddress(options_.controller)->loopback());
   }
 

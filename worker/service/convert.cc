@@ -42,6 +42,10 @@ v1::ExitCause ToProto(ExitCause cause) {
       return v1::EXIT_CAUSE_HUNG;
     case ExitCause::kOther:
       return v1::EXIT_CAUSE_OTHER;
+    case ExitCause::kStorage:
+      return v1::EXIT_CAUSE_STORAGE;
+    case ExitCause::kSuperseded:
+      return v1::EXIT_CAUSE_SUPERSEDED;
   }
   return v1::EXIT_CAUSE_UNSPECIFIED;
 }
@@ -74,7 +78,8 @@ void Fill(const StepReport& report, v1::ConnectRequest& request) {
   out.set_model_flops(step.model_flops);
   v1::StepRecord& record = *out.mutable_record();
   record.set_step(step.step);
-  record.set_epoch(report.id.epoch);
+  record.set_epoch(step.epoch.value_or(report.id.epoch));
+  if (step.epoch) out.set_read_by_epoch(report.id.epoch);
   record.set_loss(step.loss);
   record.set_grad_norm(step.grad_norm);
   record.set_learning_rate(step.learning_rate);
@@ -108,6 +113,9 @@ void Fill(const CheckpointReport& report, v1::ConnectRequest& request) {
   v1::CheckpointReport& out = *request.mutable_checkpoint();
   out.set_job_id(report.id.job_id);
   out.set_duration_seconds(report.checkpoint.seconds);
+  if (report.checkpoint.error) {
+    out.set_error(std::string(CutUtf8(ValidUtf8(*report.checkpoint.error), kMaxReasonBytes)));
+  }
   v1::Checkpoint& checkpoint = *out.mutable_checkpoint();
   checkpoint.set_step(report.checkpoint.step);
   checkpoint.set_epoch(report.id.epoch);
@@ -187,6 +195,13 @@ v1::RankStatus ToProto(const RankStatus& status) {
     for (const std::string& reason : status.ready.refused) {
       out.add_refused(std::string(CutUtf8(ValidUtf8(reason), kMaxReasonBytes)));
     }
+    for (const channel::LoadableCheckpoint& kept : status.ready.loadable) {
+      v1::Checkpoint& checkpoint = *out.add_loadable();
+      checkpoint.set_epoch(kept.epoch);
+      checkpoint.set_step(kept.step);
+      checkpoint.set_path(ValidUtf8(kept.path));
+      checkpoint.set_size_bytes(kept.size_bytes);
+    }
   }
   if (status.state == RankState::kExited) {
     out.set_cause(ToProto(status.exit.cause));
@@ -214,7 +229,9 @@ StartOrder FromProto(const v1::StartRanks& order) {
     out.ranks.push_back({placement.rank(), placement.device()});
   }
   out.job_config = order.job_config();
-  out.checkpoints.assign(order.checkpoints().begin(), order.checkpoints().end());
+  out.claimed = order.claimed();
+  out.recorded_step = order.recorded_step();
+  out.history_after = order.history_after();
   return out;
 }
 

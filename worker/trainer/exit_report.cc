@@ -4,6 +4,7 @@
 
 #include "common/files.h"
 #include "common/log.h"
+#include "train/checkpoint/lineage.h"
 
 namespace trainyard {
 
@@ -21,6 +22,8 @@ ExitReport ReportOf(const TrainingResult& result) {
 
 ExitReport ReportOf(const absl::Status& status) {
   const std::string message(status.message());
+  if (IsStorageFault(status)) return {ExitCause::kStorage, message};
+  if (IsSuperseded(status)) return {ExitCause::kSuperseded, message};
   switch (status.code()) {
     case absl::StatusCode::kInvalidArgument:
     case absl::StatusCode::kNotFound:

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <utility>
 
@@ -17,6 +18,7 @@
 #include "train/step/agree.h"
 #include "worker/channel/client.h"
 #include "worker/channel/patience.h"
+#include "worker/channel/unsent.h"
 #include "worker/trainer/affinity.h"
 #include "worker/trainer/flight_log.h"
 #include "worker/trainer/heartbeat.h"
@@ -26,9 +28,9 @@
 namespace trainyard {
 namespace {
 
-// What the daemon has not acknowledged by the end is waited for: a checkpoint that nobody recorded
-// is one that nobody loads.
-constexpr absl::Duration kFarewell = absl::Seconds(20);
+// What the daemon has not acknowledged by the end is waited for as long as there is a daemon; the
+// rest lies in a file for the next one.
+constexpr absl::Duration kFarewell = absl::Seconds(2);
 
 class SocketRendezvous final : public Rendezvous {
  public:
@@ -95,6 +97,15 @@ channel::Checkpoint ToMessage(const CheckpointRecord& record) {
   return message;
 }
 
+channel::Ready ToMessage(const StartRecord& record) {
+  channel::Ready message{.step = uint64_t(record.step), .refused = record.refused};
+  for (const EarlierCheckpoint& c : record.loadable) {
+    message.loadable.push_back(
+        {uint64_t(c.listed.epoch), uint64_t(c.listed.step), c.listed.path, uint64_t(c.size_bytes)});
+  }
+  return message;
+}
+
 DType ComputeDType(PrecisionName precision) {
   switch (precision) {
     case PrecisionName::kF64:
@@ -129,7 +140,19 @@ class Reporter {
         client_(client) {}
 
   void Ready(const StartRecord& record) {
-    if (client_ != nullptr) client_->SendReady({uint64_t(record.step), record.refused});
+    if (client_ != nullptr) client_->SendReady(ToMessage(record));
+  }
+  // The form in which a step lies in the history (train/checkpoint/history.h): the local socket's.
+  static std::string HistoryLine(const StepRecord& record) {
+    return channel::Encode({ToMessage(record)});
+  }
+  void EarlierStep(int64_t epoch, const std::string& line) {
+    const absl::StatusOr<channel::Envelope> said = channel::Decode(line);
+    const auto* step = said.ok() ? std::get_if<channel::Step>(&said->message) : nullptr;
+    if (client_ == nullptr || step == nullptr) return;
+    channel::Step earlier = *step;
+    earlier.epoch = uint64_t(epoch);
+    client_->SendStep(earlier);
   }
   void Step(const StepRecord& record) {
     seconds_ += record.seconds + record.phases.data + record.phases.checkpoint;
@@ -146,6 +169,12 @@ class Reporter {
                            {"bytes", record.size_bytes},
                            {"seconds", record.seconds}});
     if (client_ != nullptr) client_->SendCheckpoint(ToMessage(record));
+  }
+  void CheckpointFailed(int64_t step, const std::string& error) {
+    if (client_ == nullptr) return;
+    channel::Checkpoint failed{.step = uint64_t(step), .path = ""};
+    failed.error = error;
+    client_->SendCheckpoint(failed);
   }
 
  private:
@@ -165,6 +194,11 @@ bool StopRequested(const RankProcessOptions& options, const channel::ChannelClie
     return true;
   }
   return client->stop_requested();
+}
+
+// Beside the socket.
+std::string UnsentPath(const std::string& socket) {
+  return (std::filesystem::path(socket).parent_path() / channel::kUnsentName).string();
 }
 
 channel::Patience PatienceOf(const RankConfig& rank) {
@@ -265,6 +299,7 @@ absl::StatusOr<TrainingResult> RunRankProcess(const TrainerConfig& config, const
     client = channel::ChannelClient::Create(
         {.path = rank.socket,
          .hello = {rank.job_id, uint64_t(rank.epoch), uint32_t(rank.rank), ::getpid()},
+         .unsent = UnsentPath(rank.socket),
          .progress = beat});
   }
   Reporter reporter(config, client.get());
@@ -272,6 +307,11 @@ absl::StatusOr<TrainingResult> RunRankProcess(const TrainerConfig& config, const
       .ready = [&](const StartRecord& record) { reporter.Ready(record); },
       .step = [&](const StepRecord& record) { reporter.Step(record); },
       .checkpoint = [&](const CheckpointRecord& record) { reporter.Checkpoint(record); },
+      .checkpoint_failed =
+          [&](int64_t step, const std::string& error) { reporter.CheckpointFailed(step, error); },
+      .history_line = Reporter::HistoryLine,
+      .earlier_step = [&](int64_t epoch,
+                          const std::string& line) { reporter.EarlierStep(epoch, line); },
       .stop_requested = [&] { return StopRequested(options, client.get()); },
       .progress = [&](const char* phase, int64_t step) { heartbeat.Advance(phase, step); },
       .before_attempt = options.before_attempt};
@@ -284,7 +324,7 @@ absl::StatusOr<TrainingResult> RunRankProcess(const TrainerConfig& config, const
   ASSIGN_OR_RETURN(const std::unique_ptr<Trainer> trainer,
                    Trainer::Create(config.job, rank, backend, peers.world(), std::move(callbacks)));
   absl::StatusOr<TrainingResult> result = trainer->Run();
-  if (client != nullptr && client->disconnected_for() < options.daemon_patience) {
+  if (client != nullptr && client->disconnected_for() == absl::ZeroDuration()) {
     const absl::Status flushed = client->Flush(kFarewell);
     if (!flushed.ok()) LogWarning("daemon_not_told", {{"error", flushed.message()}});
   }

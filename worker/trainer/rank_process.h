@@ -12,6 +12,7 @@
 #include "kernels/device/step_state.h"
 #include "train/config/trainer_config.h"
 #include "train/step/trainer.h"
+#include "worker/channel/patience.h"
 #include "worker/trainer/rank_device.h"
 
 namespace trainyard {
@@ -23,7 +24,7 @@ struct RankProcessOptions {
   // What the rank's groups are at; whoever keeps it can tell after a DeviceError (flight_log.h).
   std::shared_ptr<GroupActivity> activity = std::make_shared<GroupActivity>();
   // Without a daemon for so long, a rank checkpoints and stops.
-  absl::Duration daemon_patience = absl::Seconds(60);
+  absl::Duration daemon_patience = channel::kDetach;
 };
 
 // Trains to the end; throws DeviceError. Errors are those of Trainer, of meeting the other ranks

@@ -29,7 +29,8 @@ TEST_F(WorkerServiceTest, RunsAJobToItsEnd) {
   EXPECT_EQ(start.world(), 2);
   ASSERT_EQ(start.ranks_size(), 2);
   EXPECT_THAT(start.job_config(), HasSubstr("\"preset\":\"llama3-8b\""));
-  EXPECT_EQ(start.checkpoints_size(), 0);
+  EXPECT_FALSE(start.claimed());
+  EXPECT_EQ(start.recorded_step(), 0);
   for (uint32_t rank = 0; rank < 2; ++rank) {
     worker->Say(id, 1, rank, v1::RANK_STATE_STARTING);
     worker->Say(id, 1, rank, v1::RANK_STATE_READY);
@@ -93,8 +94,8 @@ TEST_F(WorkerServiceTest, KilledRankEndsTheAttemptAndTheNextOneGetsTheCheckpoint
   a->Exit(id, 1, rank_of_a, v1::EXIT_CAUSE_STOPPED);
   const v1::StartRanks again = a->AwaitStart();
   EXPECT_EQ(again.epoch(), 2);
-  ASSERT_EQ(again.checkpoints_size(), 1);
-  EXPECT_EQ(again.checkpoints(0), "runs/a/epoch-1/step-4");
+  EXPECT_TRUE(again.claimed());
+  EXPECT_EQ(again.recorded_step(), 4);
   EXPECT_EQ(Get(id).restarts(), 1);
 
   // What the first attempt still says is acknowledged, and ignored.

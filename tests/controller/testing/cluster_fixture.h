@@ -162,7 +162,9 @@ class ClusterFixture : public ::testing::Test {
     }
     registration.running = std::move(running);
     FakeWorker worker{std::make_shared<FakeLink>(), {}};
-    worker.session = coordinator_->Connect(registration, worker.link);
+    const auto session = coordinator_->Connect(registration, worker.link);
+    EXPECT_TRUE(session.ok()) << session.status();
+    if (session.ok()) worker.session = *session;
     Flush();
     return worker;
   }

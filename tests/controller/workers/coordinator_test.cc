@@ -113,10 +113,14 @@ TEST_F(CoordinatorTest, LostWorkersRanksAreDeadAndItsLateWordsAreIgnored) {
   ASSERT_THAT(stops, SizeIs(1));
   EXPECT_EQ(stops[0].epoch, 1);
   EXPECT_EQ(coordinator_->DeviceHolders().size(), 2u);
+  RankStatus ready = Status(Get(id), 0, RankState::kReady);
+  ready.resumed = Resumed{.step = 4, .refused = {}, .loadable = {}};
+  EXPECT_TRUE(Say(b, ready));
   EXPECT_TRUE(Step(a, old, 0, 5));
   EXPECT_TRUE(Save(a, old, 5));
   EXPECT_TRUE(Say(a, Status(old, 0, RankState::kExited, ExitCause::kCompleted)));
-  EXPECT_EQ(Get(id)->state, JobState::kStarting);
+  EXPECT_EQ(Metric("reports_refused_total"), 3);
+  EXPECT_EQ(Get(id)->state, JobState::kRunning);
   EXPECT_THAT(Get(id)->checkpoints, IsEmpty());
   EXPECT_THAT(*store_->ReadSteps(old->number, 0, 10), IsEmpty());
   EXPECT_EQ(coordinator_->DeviceHolders().size(), 1u);

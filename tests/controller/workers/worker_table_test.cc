@@ -24,7 +24,7 @@ class WorkerTableTest : public ::testing::Test {
   Session Connect(const std::string& id, std::shared_ptr<WorkerLink> link) {
     Registration registration;
     registration.worker_id = id;
-    return {id, table_.Connect(registration, std::move(link)).session};
+    return {id, (*table_.Connect(registration, std::move(link)))->session};
   }
 
   FakeClock clock_;

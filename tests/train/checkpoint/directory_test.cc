@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "tests/train/checkpoint/fixture.h"
+#include "train/checkpoint/lineage.h"
 
 namespace trainyard::testing_checkpoint {
 namespace {
@@ -41,7 +42,9 @@ TEST(ClaimDirectory, IsTheFirstJobsForGood) {
 TEST(ClaimDirectory, RefusesASupersededEpoch) {
   const std::string directory = TestDirectory();
   EXPECT_TRUE(Claim(directory, "j-1", 3).ok());
-  EXPECT_THAT(std::string(Claim(directory, "j-1", 2).message()), HasSubstr("superseded"));
+  const absl::Status refused = Claim(directory, "j-1", 2);
+  EXPECT_TRUE(IsSuperseded(refused)) << refused;
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("epoch 2 of this job was superseded"));
 }
 
 TEST(ClaimDirectory, RefusesWhatIsSomebodyElses) {
@@ -115,23 +118,10 @@ TEST(Retention, KeepsTheNewestOfAllEpochs) {
        {std::pair(1, 10), std::pair(1, 20), std::pair(2, 15), std::pair(2, 25)}) {
     ASSERT_TRUE(Save(directory, epoch, step).ok());
   }
-  ASSERT_TRUE(
-      ApplyRetention(directory, {.keep = 3, .epoch = 2, .protect = {}}, LocalStorage()).ok());
+  ASSERT_TRUE(ApplyRetention(directory, {.keep = 3, .epoch = 2}, LocalStorage()).ok());
   EXPECT_THAT(Left(directory), ElementsAre("2/25", "2/15", "1/20"));
-  ASSERT_TRUE(
-      ApplyRetention(directory, {.keep = 1, .epoch = 2, .protect = {}}, LocalStorage()).ok());
+  ASSERT_TRUE(ApplyRetention(directory, {.keep = 1, .epoch = 2}, LocalStorage()).ok());
   EXPECT_THAT(Left(directory), ElementsAre("2/25"));
-  EXPECT_FALSE(Exists(directory + "/epoch-1"));
-}
-
-TEST(Retention, KeepsWhatIsProtectedWhereverItsPathBegins) {
-  const std::string directory = TestDirectory();
-  for (const int step : {10, 20, 30, 40}) ASSERT_TRUE(Save(directory, 1, step).ok());
-  ASSERT_TRUE(ApplyRetention(directory,
-                             {.keep = 2, .epoch = 1, .protect = {"runs/tiny/epoch-1/step-10"}},
-                             LocalStorage())
-                  .ok());
-  EXPECT_THAT(Left(directory), ElementsAre("1/40", "1/30", "1/10"));
 }
 
 // A damaged one does not count as kept, and a superseded attempt deletes nothing.
@@ -140,15 +130,12 @@ TEST(Retention, CountsGoodOnesAndStopsForASuccessor) {
   for (const int step : {10, 20, 30, 40}) ASSERT_TRUE(Save(directory, 1, step).ok());
   std::filesystem::resize_file(CheckpointPath(directory, 1, 30) + "/rank-0.bin", 3);
   std::filesystem::create_directory(directory + "/epoch-2");
-  ASSERT_TRUE(
-      ApplyRetention(directory, {.keep = 1, .epoch = 1, .protect = {}}, LocalStorage()).ok());
+  ASSERT_TRUE(ApplyRetention(directory, {.keep = 1, .epoch = 1}, LocalStorage()).ok());
   EXPECT_THAT(Left(directory), ElementsAre("1/40", "1/30", "1/20", "1/10"));
-  ASSERT_TRUE(
-      ApplyRetention(directory, {.keep = 2, .epoch = 2, .protect = {}}, LocalStorage()).ok());
+  ASSERT_TRUE(ApplyRetention(directory, {.keep = 2, .epoch = 2}, LocalStorage()).ok());
   EXPECT_THAT(Left(directory), ElementsAre("1/40", "1/20"));
   std::filesystem::resize_file(CheckpointPath(directory, 1, 40) + "/rank-0.bin", 3);
-  ASSERT_TRUE(
-      ApplyRetention(directory, {.keep = 1, .epoch = 2, .protect = {}}, LocalStorage()).ok());
+  ASSERT_TRUE(ApplyRetention(directory, {.keep = 1, .epoch = 2}, LocalStorage()).ok());
   EXPECT_THAT(Left(directory), ElementsAre("1/40", "1/20"));
 }
 
@@ -160,10 +147,8 @@ TEST(Retention, RemovesWhatAttemptsLeftBehindButNotWhatIsBeingWritten) {
   ASSERT_TRUE(Save(directory, 2, 20).ok());
   ASSERT_TRUE(BeginCheckpoint(directory, 2, 30, LocalStorage()).ok());
   EXPECT_THAT(Left(directory), ElementsAre("2/30 partial", "2/20", "2/5 partial", "1/10 partial"));
-  ASSERT_TRUE(
-      ApplyRetention(directory, {.keep = 2, .epoch = 2, .protect = {}}, LocalStorage()).ok());
+  ASSERT_TRUE(ApplyRetention(directory, {.keep = 2, .epoch = 2}, LocalStorage()).ok());
   EXPECT_THAT(Left(directory), ElementsAre("2/30 partial", "2/20"));
-  EXPECT_FALSE(Exists(directory + "/epoch-1"));
 }
 
 }  // namespace

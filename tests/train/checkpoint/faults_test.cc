@@ -72,7 +72,7 @@ void ExpectNextAttemptWorks(Storage& sound, const std::string& directory, int64_
                             int64_t step) {
   ASSERT_TRUE(ClaimDirectory(directory, "j-1", epoch, sound).ok());
   ASSERT_TRUE(Save(directory, epoch, step, sound).ok());
-  ASSERT_TRUE(ApplyRetention(directory, {.keep = 1, .epoch = epoch, .protect = {}}, sound).ok());
+  ASSERT_TRUE(ApplyRetention(directory, {.keep = 1, .epoch = epoch}, sound).ok());
   EXPECT_EQ(NewestStep(directory), step);
   const auto listed = ListCheckpoints(directory);
   ASSERT_EQ(listed->size(), 1u) << listed->at(1).path;
@@ -105,7 +105,7 @@ TEST_P(EveryCall, SaveAndRetentionKeepTheNewestGood) {
       [](Storage& storage, const std::string& directory) -> absl::Status {
         absl::Status status = Save(directory, 1, 30, storage).status();
         // Not even a failed save may be followed by a harmful retention.
-        ApplyRetention(directory, {.keep = 1, .epoch = 1, .protect = {}}, storage).IgnoreError();
+        ApplyRetention(directory, {.keep = 1, .epoch = 1}, storage).IgnoreError();
         return status;
       },
       [](Storage& sound, const std::string& directory, const absl::Status& status) {

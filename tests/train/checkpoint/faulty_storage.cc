@@ -50,6 +50,17 @@ absl::StatusOr<std::unique_ptr<OutputFile>> FaultyStorage::Create(const std::str
   return std::make_unique<FaultyFile>(*this, std::move(file), path);
 }
 
+absl::StatusOr<std::unique_ptr<OutputFile>> FaultyStorage::OpenAppend(const std::string& path) {
+  RETURN_IF_ERROR(Step("open " + path));
+  const bool existed = fs::exists(path);
+  ASSIGN_OR_RETURN(std::unique_ptr<OutputFile> file, LocalStorage().OpenAppend(path));
+  if (!existed) {
+    Changed(path, [path] { fs::remove(path); });
+    unsynced_bytes_[path] = 0;
+  }
+  return std::make_unique<FaultyFile>(*this, std::move(file), path);
+}
+
 absl::Status FaultyStorage::Append(OutputFile& file, const std::string& path, const void* data,
                                    size_t bytes) {
   const bool before = hit_;

@@ -30,6 +30,7 @@ class FaultyStorage final : public Storage {
       : fault_(fault), at_(at), seed_(seed), graveyard_(std::move(graveyard)) {}
 
   absl::StatusOr<std::unique_ptr<OutputFile>> Create(const std::string& path) override;
+  absl::StatusOr<std::unique_ptr<OutputFile>> OpenAppend(const std::string& path) override;
   absl::Status Rename(const std::string& from, const std::string& to) override;
   absl::Status Link(const std::string& from, const std::string& to) override;
   absl::Status Remove(const std::string& path) override;

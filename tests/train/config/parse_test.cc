@@ -251,7 +251,9 @@ rank:
   roots: [/data, /state]
   socket: /state/s
   exit_report: /state/e
-  checkpoints: [/data/runs/tiny/epoch-2/step-40]
+  claimed: true
+  recorded_step: 40
+  history_after: 43
   memory_bytes: 8000000000
   peak_flops: 1.1e11
   patience_seconds: 90
@@ -276,7 +278,9 @@ TEST(ParseTrainerConfig, LandsInEveryField) {
   EXPECT_THAT(rank.roots, ElementsAre("/data", "/state"));
   EXPECT_EQ(rank.socket, "/state/s");
   EXPECT_EQ(rank.exit_report, "/state/e");
-  EXPECT_THAT(rank.checkpoints, ElementsAre("/data/runs/tiny/epoch-2/step-40"));
+  EXPECT_TRUE(rank.claimed);
+  EXPECT_EQ(rank.recorded_step, 40);
+  EXPECT_EQ(rank.history_after, 43);
   EXPECT_EQ(rank.memory_bytes, 8'000'000'000);
   EXPECT_EQ(rank.peak_flops, 1.1e11);
   EXPECT_EQ(rank.patience_seconds, 90);

@@ -45,7 +45,7 @@ struct RunOptions {
   // Of another device: what carries a rank's tensors; null: the host.
   std::function<std::unique_ptr<CollectiveWorld>(int rank)> tensors = nullptr;
   int64_t epoch = 1;
-  bool resume = false;  // From the newest good checkpoint in the job's directory.
+  bool resume = false;  // An earlier attempt has used the job's directory.
   std::function<int64_t(int rank)> memory_bytes = nullptr;  // Of each device.
   std::function<bool(int rank, int64_t finished_steps)> stop = nullptr;
   std::function<void(int rank, const char* phase, int64_t step)> progress = nullptr;
@@ -102,11 +102,7 @@ inline std::vector<RankRun> RunJob(JobConfig job, const RunOptions& options = {}
   rank.job_id = "j-1";
   rank.epoch = options.epoch;
   rank.world = options.ranks;
-  if (options.resume) {
-    const auto found = CompleteCheckpoints(job.checkpoint->directory);
-    CHECK(found.ok()) << found.status();
-    rank.checkpoints = *found;
-  }
+  rank.claimed = options.resume;
   std::vector<RankRun> runs(size_t(options.ranks));
   const auto thrown = RunWorlds(options.ranks, [&](CollectiveWorld& world) {
     RankConfig mine = rank;

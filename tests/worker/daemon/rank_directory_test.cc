@@ -65,7 +65,9 @@ TEST(RankConfigTest, HasTheJobAsItCameAndThePeakOfItsDtype) {
   TemporaryDirectory directory;
   StartOrder order = Order("job", 4, {});
   order.job_config = R"({"precision": "PRECISION_F32", "seed": "7"})";
-  order.checkpoints = {"/data/step-2"};
+  order.claimed = true;
+  order.recorded_step = 2;
+  order.history_after = 3;
   const Device device = {.index = 0,
                          .model = "cpu",
                          .memory_bytes = uint64_t{5} << 30,
@@ -83,7 +85,9 @@ TEST(RankConfigTest, HasTheJobAsItCameAndThePeakOfItsDtype) {
   EXPECT_EQ(config["rank"]["threads"], 3);
   EXPECT_EQ(config["rank"]["processors"], nlohmann::json({4, 5, 6}));
   EXPECT_EQ(config["rank"]["memory_bytes"], uint64_t{5} << 30);
-  EXPECT_EQ(config["rank"]["checkpoints"][0], "/data/step-2");
+  EXPECT_EQ(config["rank"]["claimed"], true);
+  EXPECT_EQ(config["rank"]["recorded_step"], 2);
+  EXPECT_EQ(config["rank"]["history_after"], 3);
   EXPECT_EQ(config["rank"]["socket"], directory.path() + "/ranks/job.4.0/socket");
   EXPECT_EQ(config["rank"]["device_kind"], "CPU");
   EXPECT_FALSE(config["rank"].contains("device_uuid"));

@@ -1,0 +1,166 @@
+// Proves that a job's directory alone says what may be loaded: an attempt goes on from what the one
+// that it continues had saved, whoever recorded it, and never from what a superseded attempt saved
+// afterwards. And that history follows the same line.
+
+#include "train/checkpoint/lineage.h"
+
+#include <gmock/gmock.h>
+
+#include <filesystem>
+
+#include "tests/train/checkpoint/faulty_storage.h"
+#include "tests/train/checkpoint/fixture.h"
+#include "train/checkpoint/history.h"
+
+namespace trainyard::testing_checkpoint {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+void Begin(const std::string& directory, int64_t epoch, std::optional<Continued> continued) {
+  ASSERT_TRUE(ClaimDirectory(directory, "j-1", epoch, LocalStorage()).ok());
+  ASSERT_TRUE(WriteLineage(directory, epoch, continued, LocalStorage()).ok());
+}
+
+std::vector<std::string> Names(const std::vector<ListedCheckpoint>& listed) {
+  std::vector<std::string> names;
+  for (const ListedCheckpoint& c : listed) names.push_back(absl::StrCat(c.epoch, "/", c.step));
+  return names;
+}
+
+std::vector<std::string> Loadable(const std::string& directory) {
+  const auto listed = LoadableCheckpoints(directory);
+  EXPECT_TRUE(listed.ok()) << listed.status();
+  return Names(*listed);
+}
+
+TEST(Lineage, AnAbsentOrEmptyDirectoryHasNothingToLoad) {
+  const std::string directory = TestDirectory();
+  EXPECT_THAT(Loadable(directory + "/none"), IsEmpty());
+  EXPECT_THAT(Loadable(directory), IsEmpty());
+  Begin(directory, 1, std::nullopt);
+  EXPECT_THAT(Loadable(directory), IsEmpty());
+}
+
+TEST(Lineage, HoldsWhatTheNewestAttemptContinuesAndNothingSavedLater) {
+  const std::string directory = TestDirectory();
+  Begin(directory, 1, std::nullopt);
+  for (const int step : {10, 20, 30}) ASSERT_TRUE(Save(directory, 1, step).ok());
+  Begin(directory, 2, Continued{1, 20});
+  EXPECT_THAT(Loadable(directory), ElementsAre("1/20", "1/10"));
+  // The superseded attempt goes on saving beside its successor.
+  ASSERT_TRUE(Save(directory, 1, 40).ok());
+  ASSERT_TRUE(Save(directory, 2, 30).ok());
+  EXPECT_THAT(Loadable(directory), ElementsAre("2/30", "1/20", "1/10"));
+  Begin(directory, 5, Continued{2, 30});
+  ASSERT_TRUE(Save(directory, 2, 50).ok());
+  EXPECT_THAT(Loadable(directory), ElementsAre("2/30", "1/20", "1/10"));
+  const auto found = FindCheckpoint(directory);
+  ASSERT_TRUE(found.ok()) << found.status();
+  EXPECT_THAT(found->checkpoint->path(), ::testing::EndsWith("/epoch-2/step-30"));
+}
+
+TEST(Lineage, LeavesOutAttemptsThatChoseNothing) {
+  const std::string directory = TestDirectory();
+  Begin(directory, 1, std::nullopt);
+  ASSERT_TRUE(Save(directory, 1, 10).ok());
+  ASSERT_TRUE(ClaimDirectory(directory, "j-1", 2, LocalStorage()).ok());
+  EXPECT_THAT(Loadable(directory), ElementsAre("1/10"));
+  // And one that starts afresh, because nothing was good, begins a line of its own.
+  Begin(directory, 3, std::nullopt);
+  EXPECT_THAT(Loadable(directory), IsEmpty());
+}
+
+// A directory of a version before lineage files, and one whose file a disk has damaged.
+TEST(Lineage, WithoutAFileEverythingBeforeCounts) {
+  const std::string directory = TestDirectory();
+  for (const auto& [epoch, step] : {std::pair(1, 10), std::pair(1, 20), std::pair(2, 15)}) {
+    ASSERT_TRUE(Save(directory, epoch, step).ok());
+  }
+  EXPECT_THAT(Loadable(directory), ElementsAre("2/15", "1/20", "1/10"));
+  Begin(directory, 3, Continued{2, 15});
+  EXPECT_THAT(Loadable(directory), ElementsAre("2/15", "1/20", "1/10"));
+  for (const char* damaged : {"", "{", "[]", R"({"version": 1, "continues": {"epoch": 3}})",
+                              R"({"version": 1, "continues": {"epoch": 3, "step": 1}})"}) {
+    ASSERT_TRUE(WriteFileAtomic(EpochPath(directory, 3) + "/lineage.json", damaged).ok());
+    EXPECT_THAT(Loadable(directory), ElementsAre("2/15", "1/20", "1/10")) << damaged;
+  }
+}
+
+TEST(Lineage, RetentionRemovesWhatLiesOutsideAndKeepsTheLine) {
+  const std::string directory = TestDirectory();
+  Begin(directory, 1, std::nullopt);
+  for (const int step : {10, 20, 30}) ASSERT_TRUE(Save(directory, 1, step).ok());
+  Begin(directory, 2, Continued{1, 20});
+  ASSERT_TRUE(Save(directory, 2, 25).ok());
+  ASSERT_TRUE(ApplyRetention(directory, {.keep = 2, .epoch = 2}, LocalStorage()).ok());
+  EXPECT_THAT(Names(ListCheckpoints(directory).value()), ElementsAre("2/25", "1/20"));
+  // A superseded attempt removes nothing.
+  ASSERT_TRUE(Save(directory, 1, 50).ok());
+  ASSERT_TRUE(ApplyRetention(directory, {.keep = 1, .epoch = 1}, LocalStorage()).ok());
+  EXPECT_THAT(Names(ListCheckpoints(directory).value()), ElementsAre("2/25", "1/50", "1/20"));
+}
+
+TEST(CheckNewest, SeesALaterAttemptAndExcusesADirectoryThatIsAway) {
+  const std::string directory = TestDirectory();
+  Begin(directory, 4, std::nullopt);
+  EXPECT_TRUE(CheckNewest(directory, 4).ok());
+  EXPECT_TRUE(IsSuperseded(CheckNewest(directory, 3)));
+  EXPECT_TRUE(CheckNewest(directory + "/away", 3).ok());
+  EXPECT_FALSE(IsSuperseded(StorageFault(directory, "is away")));
+  EXPECT_FALSE(IsStorageFault(CheckNewest(directory, 3)));
+}
+
+// Whatever happens while an attempt begins: what the one before had saved stays loadable.
+TEST(Lineage, SurvivesAFaultAtEveryCallOfABeginning) {
+  const std::string top = TestDirectory();
+  for (const Fault fault : {Fault::kError, Fault::kKill, Fault::kPowerCut}) {
+    bool hit = true;
+    for (int call = 1; hit; ++call) {
+      for (uint64_t seed = 0; seed < 5; ++seed) {
+        SCOPED_TRACE(absl::StrCat("fault ", int(fault), " at call ", call, ", seed ", seed));
+        const std::string directory = top + "/run", graveyard = top + "/graveyard";
+        for (const std::string& path : {directory, graveyard}) {
+          std::filesystem::remove_all(path);
+          std::filesystem::create_directories(path);
+        }
+        Begin(directory, 1, std::nullopt);
+        for (const int step : {10, 20}) ASSERT_TRUE(Save(directory, 1, step).ok());
+        FaultyStorage storage(fault, call, seed, graveyard);
+        const bool begun = ClaimDirectory(directory, "j-1", 2, storage).ok() &&
+                           WriteLineage(directory, 2, Continued{1, 20}, storage).ok();
+        if (fault == Fault::kPowerCut) storage.LosePower();
+        hit = storage.hit();
+        EXPECT_EQ(begun, !hit);
+        EXPECT_THAT(Loadable(directory), ElementsAre("1/20", "1/10"));
+        Begin(directory, 3, Continued{1, 20});
+        EXPECT_THAT(Loadable(directory), ElementsAre("1/20", "1/10"));
+      }
+    }
+  }
+}
+
+TEST(History, FollowsTheLineageFromTheStepThatIsKnown) {
+  const std::string directory = TestDirectory();
+  const auto line = [](int step, const char* who) {
+    return absl::StrCat(R"({"step":)", step, R"(,"who":")", who, "\"}\n");
+  };
+  Begin(directory, 1, std::nullopt);
+  ASSERT_TRUE(AppendHistory(directory, 1, line(1, "a") + line(2, "a"), LocalStorage()).ok());
+  ASSERT_TRUE(AppendHistory(directory, 1, line(3, "a") + line(4, "a"), LocalStorage()).ok());
+  Begin(directory, 2, Continued{1, 3});
+  ASSERT_TRUE(AppendHistory(directory, 1, line(5, "late"), LocalStorage()).ok());
+  ASSERT_TRUE(AppendHistory(directory, 2, line(4, "b") + "{\"step\":5,", LocalStorage()).ok());
+  ASSERT_TRUE(AppendHistory(directory, 2, line(5, "b"), LocalStorage()).ok());
+  std::vector<std::string> read;
+  ReadHistory(directory, ReadLineage(directory).value(), 1,
+              [&](int64_t epoch, const std::string& text) {
+                read.push_back(absl::StrCat(epoch, " ", text));
+              });
+  EXPECT_THAT(read, ElementsAre(R"(1 {"step":2,"who":"a"})", R"(1 {"step":3,"who":"a"})",
+                                R"(2 {"step":4,"who":"b"})", R"(2 {"step":5,"who":"b"})"));
+}
+
+}  // namespace
+}  // namespace trainyard::testing_checkpoint

@@ -1,0 +1,157 @@
+#include "train/checkpoint/lineage.h"
+
+#include <algorithm>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "common/files.h"
+#include "common/status_macros.h"
+#include "train/checkpoint/paths.h"
+
+namespace trainyard {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int kLineageVersion = 1;
+constexpr int64_t kEveryStep = std::numeric_limits<int64_t>::max();
+
+// Nothing else in train/ has these codes.
+constexpr absl::StatusCode kSupersededCode = absl::StatusCode::kAborted;
+constexpr absl::StatusCode kStorageFaultCode = absl::StatusCode::kUnknown;
+
+std::string LineagePath(const std::string& directory, int64_t epoch) {
+  return absl::StrCat(EpochPath(directory, epoch), "/", kLineageName);
+}
+
+// Newest first.
+std::vector<int64_t> Epochs(const std::vector<std::string>& names) {
+  std::vector<int64_t> epochs;
+  for (const std::string& name : names) {
+    if (const auto epoch = ParseEpochName(name)) epochs.push_back(*epoch);
+  }
+  std::sort(epochs.rbegin(), epochs.rend());
+  return epochs;
+}
+
+absl::Status Superseded(const std::string& directory, int64_t epoch, int64_t later) {
+  return absl::Status(kSupersededCode,
+                      absl::StrCat("checkpoint directory ", directory, " has epoch-", later,
+                                   ": epoch ", epoch, " of this job was superseded"));
+}
+
+// What an epoch's file says it continues; INVALID_ARGUMENT where the file is damaged.
+absl::StatusOr<std::optional<Continued>> Parse(const std::string& text, int64_t epoch) {
+  const Json json = Json::parse(text, nullptr, false);
+  if (json.is_object() && json.value("version", 0) == kLineageVersion &&
+      json.contains("continues")) {
+    const Json& from = json["continues"];
+    if (from.is_null()) return std::nullopt;
+    if (from.is_object() && from.contains("epoch") && from["epoch"].is_number_integer() &&
+        from.contains("step") && from["step"].is_number_integer()) {
+      const Continued continued = {from["epoch"].get<int64_t>(), from["step"].get<int64_t>()};
+      if (continued.epoch < epoch) return continued;
+    }
+  }
+  return absl::InvalidArgumentError("not a lineage file");
+}
+
+// Whether an epoch without a usable lineage file has saved all the same.
+bool HasCheckpoints(const std::vector<ListedCheckpoint>& listed, int64_t epoch) {
+  return std::any_of(listed.begin(), listed.end(), [&](const ListedCheckpoint& checkpoint) {
+    return checkpoint.epoch == epoch && checkpoint.complete;
+  });
+}
+
+}  // namespace
+
+bool Lineage::Holds(int64_t epoch, int64_t step) const {
+  return std::any_of(stretches.begin(), stretches.end(), [&](const Stretch& stretch) {
+    return stretch.epoch == epoch && step <= stretch.last_step;
+  });
+}
+
+absl::Status BeginEpoch(const std::string& directory, int64_t epoch, Storage& storage) {
+  RETURN_IF_ERROR(CheckNewest(directory, epoch));
+  RETURN_IF_ERROR(storage.MakeDirectory(EpochPath(directory, epoch)));
+  RETURN_IF_ERROR(storage.SyncDirectory(directory));
+  // Two attempts may have begun at once: the later one goes on.
+  return CheckNewest(directory, epoch);
+}
+
+absl::Status WriteLineage(const std::string& directory, int64_t epoch,
+                          const std::optional<Continued>& continued, Storage& storage) {
+  const std::string path = LineagePath(directory, epoch), temporary = path + ".tmp";
+  Json json = {{"version", kLineageVersion}, {"epoch", epoch}, {"continues", nullptr}};
+  if (continued) json["continues"] = {{"epoch", continued->epoch}, {"step", continued->step}};
+  const std::string text = json.dump() + "\n";
+  {
+    ASSIGN_OR_RETURN(const std::unique_ptr<OutputFile> file, storage.Create(temporary));
+    RETURN_IF_ERROR(file->Append(text.data(), text.size()));
+    RETURN_IF_ERROR(file->Sync());
+  }
+  RETURN_IF_ERROR(storage.Rename(temporary, path));
+  return storage.SyncDirectory(EpochPath(directory, epoch));
+}
+
+absl::StatusOr<Lineage> ReadLineage(const std::string& directory) {
+  Lineage lineage;
+  if (!Exists(directory)) return lineage;
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDirectory(directory));
+  ASSIGN_OR_RETURN(const std::vector<ListedCheckpoint> listed, ListCheckpoints(directory));
+  Stretch next = {kEveryStep, kEveryStep};  // The first epoch up to here that has chosen, or saved.
+  bool named = false;                       // By the one that continues it.
+  for (const int64_t epoch : Epochs(names)) {
+    if (epoch > next.epoch || (named && epoch < next.epoch)) continue;
+    const auto text = ReadFile(LineagePath(directory, epoch), 64 << 10);
+    const auto continued = text.ok() ? Parse(*text, epoch) : text.status();
+    if (!continued.ok() && !HasCheckpoints(listed, epoch) && !named) {
+      if (!absl::IsNotFound(continued.status()) && !absl::IsInvalidArgument(continued.status())) {
+        return continued.status();
+      }
+      continue;  // Began, and chose nothing.
+    }
+    lineage.stretches.push_back({epoch, named ? next.last_step : kEveryStep});
+    if (continued.ok() && !continued->has_value()) break;
+    named = continued.ok();
+    next =
+        named ? Stretch{(*continued)->epoch, (*continued)->step} : Stretch{epoch - 1, kEveryStep};
+  }
+  return lineage;
+}
+
+absl::StatusOr<std::vector<ListedCheckpoint>> LoadableCheckpoints(const std::string& directory) {
+  ASSIGN_OR_RETURN(const Lineage lineage, ReadLineage(directory));
+  ASSIGN_OR_RETURN(std::vector<ListedCheckpoint> listed, ListCheckpoints(directory));
+  std::erase_if(listed, [&](const ListedCheckpoint& checkpoint) {
+    return !checkpoint.complete || !lineage.Holds(checkpoint.epoch, checkpoint.step);
+  });
+  return listed;
+}
+
+absl::StatusOr<int64_t> NewestEpoch(const std::string& directory) {
+  if (!Exists(directory)) return 0;
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDirectory(directory));
+  const std::vector<int64_t> epochs = Epochs(names);
+  return epochs.empty() ? 0 : epochs.front();
+}
+
+absl::Status CheckNewest(const std::string& directory, int64_t epoch) {
+  const int64_t newest = NewestEpoch(directory).value_or(0);
+  return newest <= epoch ? absl::OkStatus() : Superseded(directory, epoch, newest);
+}
+
+bool IsSuperseded(const absl::Status& status) { return status.code() == kSupersededCode; }
+
+absl::Status StorageFault(const std::string& directory, const std::string& found) {
+  return absl::Status(
+      kStorageFaultCode,
+      absl::StrCat("checkpoint.directory: ", directory, " ", found,
+                   ", although this job has used it; wanted it as the job left it. Is its file "
+                   "system mounted on this host?"));
+}
+
+bool IsStorageFault(const absl::Status& status) { return status.code() == kStorageFaultCode; }
+
+}  // namespace trainyard

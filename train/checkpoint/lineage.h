@@ -1,0 +1,77 @@
+// Which checkpoints of a job's directory an attempt may load, and whether it is still the newest.
+//
+// An attempt (epoch E) first makes DIR/epoch-E/, then looks for what it can load, and then writes
+// DIR/epoch-E/lineage.json: the checkpoint (epoch, step) that it continues, or that it continues
+// none. Only then does it save. So the directory alone says which checkpoints are loadable: those
+// of the newest epoch that has chosen, those of the epoch that it continues up to that step, and so
+// on. What a superseded attempt commits later lies outside of the lineage: nobody loads it, and the
+// successor's retention removes it. No one else has to know of a checkpoint for it to count.
+//
+// Rank 0 of each attempt calls what writes.
+
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "train/checkpoint/load.h"
+#include "train/checkpoint/storage.h"
+
+namespace trainyard {
+
+inline constexpr char kLineageName[] = "lineage.json";
+
+// The checkpoint that an attempt continues.
+struct Continued {
+  int64_t epoch = 0;
+  int64_t step = 0;
+};
+
+// A stretch of the lineage: the checkpoints of one epoch up to a step.
+struct Stretch {
+  int64_t epoch = 0;
+  int64_t last_step = 0;
+};
+
+// Newest stretch first; epochs and steps fall from each to the next.
+struct Lineage {
+  std::vector<Stretch> stretches;
+
+  bool Holds(int64_t epoch, int64_t step) const;
+};
+
+// Makes the directory of `epoch`: from then on earlier epochs remove nothing (ApplyRetention), and
+// stop once they look. An error for which IsSuperseded holds where a later epoch has begun.
+absl::Status BeginEpoch(const std::string& directory, int64_t epoch, Storage& storage);
+
+// Writes what `epoch`, which has begun, continues: there completely or not at all, and durable once
+// this returns OK.
+absl::Status WriteLineage(const std::string& directory, int64_t epoch,
+                          const std::optional<Continued>& continued, Storage& storage);
+
+// The lineage of the newest epoch that has chosen. Epochs that began and chose nothing are left
+// out. An epoch whose lineage file is missing (a version before this one wrote its checkpoints) or
+// damaged is taken to continue everything before it.
+absl::StatusOr<Lineage> ReadLineage(const std::string& directory);
+
+// The complete checkpoints of that lineage, newest first. An absent directory has none.
+absl::StatusOr<std::vector<ListedCheckpoint>> LoadableCheckpoints(const std::string& directory);
+
+// The newest epoch that has begun; 0: none has.
+absl::StatusOr<int64_t> NewestEpoch(const std::string& directory);
+
+// OK while `epoch` is the newest that has begun in the directory; otherwise an error for which
+// IsSuperseded holds. A directory that cannot be read says nothing, and is OK.
+absl::Status CheckNewest(const std::string& directory, int64_t epoch);
+bool IsSuperseded(const absl::Status& status);
+
+// The directory is not as the job left it (its share is not mounted here, say): a failure of this
+// host, which says nothing about the job.
+absl::Status StorageFault(const std::string& directory, const std::string& found);
+bool IsStorageFault(const absl::Status& status);
+
+}  // namespace trainyard

@@ -1,0 +1,77 @@
+#include "train/step/start_point.h"
+
+#include "absl/strings/str_cat.h"
+#include "common/files.h"
+#include "common/status_macros.h"
+#include "train/checkpoint/paths.h"
+#include "train/checkpoint/save.h"
+
+namespace trainyard {
+namespace {
+
+// What cannot be read of a directory that the job has used is this host's failure.
+absl::Status OfUsed(const std::string& directory, const RankConfig& rank,
+                    const absl::Status& status) {
+  if (status.ok() || IsSuperseded(status) || IsStorageFault(status) || !rank.claimed) return status;
+  return StorageFault(directory, absl::StrCat("cannot be used (", status.message(), ")"));
+}
+
+absl::StatusOr<std::string> FindOrMake(const std::string& directory, const RankConfig& rank,
+                                       const Roots& roots) {
+  if (!rank.claimed) return roots.MakeDirectory(directory);
+  ASSIGN_OR_RETURN(std::string found, roots.FindDirectory(directory));
+  if (Exists(absl::StrCat(found, "/", kOwnerName))) return found;
+  return StorageFault(found, absl::StrCat("has no ", kOwnerName));
+}
+
+// The loadable ones, newest first.
+absl::StatusOr<std::vector<ListedCheckpoint>> Candidates(const std::string& directory,
+                                                         const RankConfig& rank) {
+  absl::StatusOr<std::vector<ListedCheckpoint>> loadable = LoadableCheckpoints(directory);
+  if (!loadable.ok() || !loadable->empty()) return loadable;
+  ASSIGN_OR_RETURN(const Lineage lineage, ReadLineage(directory));
+  if (rank.recorded_step == 0 && lineage.stretches.size() < 2) return loadable;
+  return StorageFault(directory, "holds no checkpoint any more");
+}
+
+absl::Status Choose(const RankConfig& rank, const Roots& roots, StartPoint& start) {
+  auto candidates = Candidates(start.directory, rank);
+  RETURN_IF_ERROR(OfUsed(start.directory, rank, candidates.status()));
+  std::optional<Continued> continued;
+  if (!candidates->empty()) {
+    absl::StatusOr<ChosenCheckpoint> chosen = NewestGood(PathsOfComplete(*candidates), roots);
+    if (!chosen.ok()) return absl::InternalError(chosen.status().message());
+    start.checkpoint = chosen->checkpoint->path();
+    start.refused = std::move(chosen->refused);
+    const RunState& state = chosen->checkpoint->state();
+    continued = Continued{state.epoch, state.step};
+  }
+  const absl::Status written = WriteLineage(start.directory, rank.epoch, continued, LocalStorage());
+  RETURN_IF_ERROR(OfUsed(start.directory, rank, written));
+  ASSIGN_OR_RETURN(start.lineage, ReadLineage(start.directory));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<StartPoint> BeginAttempt(const std::string& directory, const RankConfig& rank,
+                                        const Roots& roots) {
+  StartPoint start;
+  const auto found = FindOrMake(directory, rank, roots);
+  if (!found.ok()) {
+    return rank.claimed
+               ? OfUsed(directory, rank, found.status())
+               : absl::Status(found.status().code(),
+                              absl::StrCat("checkpoint.directory: ", found.status().message()));
+  }
+  start.directory = *found;
+  const absl::Status claimed =
+      ClaimDirectory(start.directory, rank.job_id, rank.epoch, LocalStorage());
+  // Another job's directory is this job's mistake, wherever it runs.
+  if (absl::IsFailedPrecondition(claimed)) return claimed;
+  RETURN_IF_ERROR(OfUsed(start.directory, rank, claimed));
+  RETURN_IF_ERROR(Choose(rank, roots, start));
+  return start;
+}
+
+}  // namespace trainyard

@@ -1,0 +1,32 @@
+// Where an attempt begins: rank 0 makes the job's checkpoint directory its own, and chooses what
+// the gang loads from it.
+
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/roots.h"
+#include "train/checkpoint/lineage.h"
+#include "train/config/trainer_config.h"
+
+namespace trainyard {
+
+struct StartPoint {
+  std::string directory;             // Canonical.
+  std::string checkpoint;            // The path of what is to be loaded; empty: there is nothing.
+  std::vector<std::string> refused;  // Why newer ones were not chosen.
+  Lineage lineage;                   // Of this attempt, as it begins.
+};
+
+// Claims the directory that the job names, begins the attempt in it, chooses the newest good
+// checkpoint of the lineage, and writes down that the attempt continues it. Errors: those of
+// ClaimDirectory; INTERNAL with every reason where checkpoints are loadable and none is good, since
+// another host may read them; where `rank.claimed` or `rank.recorded_step` say that earlier
+// attempts have used the directory, and it is not there, empty, unreadable or without its owner's
+// file, an error for which IsStorageFault holds.
+absl::StatusOr<StartPoint> BeginAttempt(const std::string& directory, const RankConfig& rank,
+                                        const Roots& roots);
+
+}  // namespace trainyard

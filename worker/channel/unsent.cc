@@ -1,0 +1,42 @@
+#include "worker/channel/unsent.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <fstream>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/files.h"
+#include "common/log.h"
+
+namespace trainyard::channel {
+
+UnsentFile::~UnsentFile() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+void UnsentFile::Append(absl::string_view line) {
+  if (path_.empty()) return;
+  if (fd_ < 0) fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  const std::string text = absl::StrCat(line, "\n");
+  if (fd_ >= 0 && ::write(fd_, text.data(), text.size()) == ssize_t(text.size())) return;
+  if (std::exchange(failed_, true)) return;
+  LogWarning("unsent_not_kept", {{"error", ErrnoStatus(errno, "write", path_).message()}});
+}
+
+void UnsentFile::Clear() {
+  if (fd_ < 0) return;
+  ::close(std::exchange(fd_, -1));
+  ::unlink(path_.c_str());
+}
+
+void ReadUnsent(const std::string& path, const std::function<void(Message)>& use) {
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    if (auto envelope = Decode(line); envelope.ok()) use(std::move(envelope->message));
+  }
+}
+
+}  // namespace trainyard::channel

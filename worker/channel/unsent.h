@@ -1,0 +1,40 @@
+// The reports of a trainer that no daemon has taken, in a file of the rank's directory: what the
+// trainer said while there was no daemon outlives the trainer, and the next daemon reads it once
+// the rank has ended. Lines as they would have gone over the local socket.
+
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "worker/channel/messages.h"
+
+namespace trainyard::channel {
+
+inline constexpr char kUnsentName[] = "unsent.jsonl";
+
+// Of the trainer. Not thread-safe. Written, not synced: it is to survive processes, not the
+// machine. A failure is logged once.
+class UnsentFile {
+ public:
+  explicit UnsentFile(std::string path) : path_(std::move(path)) {}  // Empty: nothing is written.
+  ~UnsentFile();
+  UnsentFile(const UnsentFile&) = delete;
+  UnsentFile& operator=(const UnsentFile&) = delete;
+
+  void Append(absl::string_view line);
+  void Clear();  // All of it has been taken.
+
+ private:
+  const std::string path_;
+  int fd_ = -1;
+  bool failed_ = false;
+};
+
+// Hands over what an ended trainer has left there, oldest first; a torn last line is not part of
+// it. Some of it may have been taken before.
+void ReadUnsent(const std::string& path, const std::function<void(Message)>& use);
+
+}  // namespace trainyard::channel

@@ -214,11 +214,13 @@ absl::Status RankTrainer::OpenDataset() {
 absl::Status RankTrainer::Begin() {
   if (!first_rank()) return absl::OkStatus();
   if (job_.checkpoint) {
+    const std::vector<std::string> of_init_from = std::exchange(start_.refused, {});
     ASSIGN_OR_RETURN(start_, BeginAttempt(job_.checkpoint->directory, rank_, roots_));
     checkpoint_directory_ = start_.directory;
-  }
-  for (const std::string& reason : start_.refused) {
-    LogWarning("checkpoint_refused", {{"reason", reason}});
+    for (const std::string& reason : start_.refused) {
+      LogWarning("checkpoint_refused", {{"reason", reason}});
+    }
+    if (start_.checkpoint.empty()) start_.refused = of_init_from;
   }
   return start_.checkpoint.empty() ? ChooseInitFrom() : absl::OkStatus();
 }

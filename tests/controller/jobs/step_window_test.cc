@@ -58,5 +58,35 @@ TEST(StepWindow, GoesOnFromWhatIsStored) {
   EXPECT_TRUE(window.Merge(Report(1, 9), 1, 2));
 }
 
+// Catches a host's steps that are lost because others were told before it came back.
+TEST(StepWindow, StepsThatWereSkippedMayStillBeTold) {
+  StepWindow window;
+  ASSERT_TRUE(window.Merge(Report(1, 1), 0, 1));
+  EXPECT_EQ(window.complete_up_to(), 1);
+  ASSERT_TRUE(window.Merge(Report(2, 5), 0, 1)) << "resumed from step 4";
+  EXPECT_EQ(window.complete_up_to(), 1);
+  EXPECT_TRUE(window.Merge(Report(1, 3), 0, 1)->complete);
+  EXPECT_FALSE(window.Merge(Report(1, 3), 0, 1));
+  EXPECT_FALSE(window.Merge(Report(1, 5), 0, 1)) << "run again by the later attempt";
+  EXPECT_FALSE(window.Merge(Report(1, 6), 0, 1));
+  EXPECT_TRUE(window.Merge(Report(1, 2), 0, 1));
+  EXPECT_TRUE(window.Merge(Report(1, 4), 0, 1));
+  EXPECT_EQ(window.complete_up_to(), 5);
+}
+
+TEST(StepWindow, ARecordOfTheDirectoryStandsForAllRanks) {
+  StepWindow window;
+  ASSERT_TRUE(window.Merge(Report(1, 1), 0, 2));
+  ASSERT_TRUE(window.Merge(Report(1, 1), 1, 2));
+  ASSERT_TRUE(window.Merge(Report(1, 2), 1, 2)) << "rank 0's host never came back";
+  const auto whole = window.MergeWhole(Report(1, 2), 2);
+  ASSERT_TRUE(whole);
+  EXPECT_TRUE(whole->complete);
+  EXPECT_TRUE(window.MergeWhole(Report(1, 3), 2)->complete);
+  EXPECT_FALSE(window.MergeWhole(Report(1, 3), 2));
+  EXPECT_FALSE(window.Merge(Report(1, 2), 0, 2)) << "told";
+  EXPECT_EQ(window.complete_up_to(), 3);
+}
+
 }  // namespace
 }  // namespace trainyard::controller

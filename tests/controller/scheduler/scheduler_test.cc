@@ -244,5 +244,18 @@ TEST(Scheduler, HoldsItsPromisesOverRandomEvents) {
   }
 }
 
+// A host that failed a job twice: left out, unless the job fits nowhere else.
+TEST(Schedule, AvoidedMachinesAreLeftOutAsLongAsTheOthersCouldHoldTheJob) {
+  WaitingJob job = Wants("j", 1, 2);
+  job.avoid = {"bad"};
+  auto decided = ById(Schedule({job}, {Idle("bad", 4), Idle("good", 2)}));
+  EXPECT_EQ(decided["j"].ranks.at(0).worker_id, "good");
+  EXPECT_EQ(decided["j"].ranks.at(1).worker_id, "good");
+  decided = ById(Schedule({job}, {Idle("bad", 4), Machine("good", 2, {1})}));
+  EXPECT_TRUE(decided["j"].ranks.empty()) << "it waits for the good machine";
+  decided = ById(Schedule({job}, {Idle("bad", 4), Idle("good", 1)}));
+  EXPECT_EQ(decided["j"].ranks.size(), 2u) << "without the bad machine it would never fit";
+}
+
 }  // namespace
 }  // namespace trainyard::controller

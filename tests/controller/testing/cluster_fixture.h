@@ -161,6 +161,7 @@ class ClusterFixture : public ::testing::Test {
                                       .gpu = {}});
     }
     registration.running = std::move(running);
+    registration.detach = detach_;
     FakeWorker worker{std::make_shared<FakeLink>(), {}};
     const auto session = coordinator_->Connect(registration, worker.link);
     EXPECT_TRUE(session.ok()) << session.status();
@@ -244,6 +245,7 @@ class ClusterFixture : public ::testing::Test {
     return sum;
   }
 
+  absl::Duration detach_;  // Of the workers that connect next.
   const TempDirectory directory_;
   FakeClock clock_;
   std::unique_ptr<SqliteStore> store_;

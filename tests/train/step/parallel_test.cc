@@ -54,6 +54,7 @@ TEST(DataParallelValidation, LossIsThatOfOneRankAndMeasuredWhenDue) {
     EXPECT_GT(*want.records[i].validation_loss, 1);
   }
   job.validation->batches = 1;
+  job.checkpoint->directory = FreshDirectory("validation_half");
   const auto half = RunJob(job)[0];
   EXPECT_NE(*half.records[1].validation_loss, *want.records[1].validation_loss)
       << "the second batch is the first again";

@@ -256,7 +256,7 @@ TEST(Records, CollectivesAreThoseSinceTheRecordBefore) {
       SCOPED_TRACE(i);
       const OpCounts agreed = use(i, CollectiveOp::kAllReduceSum, "everyone");
       EXPECT_EQ(agreed.calls, 1);
-      EXPECT_EQ(agreed.bytes, 32) << "two flags and the seconds of two ranks";
+      EXPECT_EQ(agreed.bytes, 40) << "three flags and the seconds of two ranks";
       EXPECT_GT(agreed.seconds, 0);
       const OpCounts scattered = use(i, CollectiveOp::kReduceScatterSum, "data");
       EXPECT_GE(scattered.calls, 1);

@@ -18,9 +18,12 @@
 #include "worker/channel/client.h"
 #include "worker/channel/line_socket.h"
 #include "worker/channel/server.h"
+#include "worker/channel/unsent.h"
 
 namespace trainyard::channel {
 namespace {
+
+using ::testing::ElementsAre;
 
 constexpr absl::Duration kPatience = absl::Seconds(20);
 
@@ -332,6 +335,63 @@ TEST_F(ChannelTest, PathMayBeLongerThanASocketAddress) {
   const auto client = Connect();
   client->SendReady({});
   EXPECT_TRUE(client->Flush(kPatience).ok());
+}
+
+class UnsentTest : public ChannelTest {
+ protected:
+  std::unique_ptr<ChannelClient> ConnectKeeping() {
+    return ChannelClient::Create({.path = path_,
+                                  .hello = {"j-1", 3, 0, 42},
+                                  .unsent = Unsent(),
+                                  .retry = absl::Milliseconds(5),
+                                  .progress = [] { return Progress{.phase = "step"}; },
+                                  .beat = absl::Milliseconds(20)});
+  }
+  static Step At(uint64_t number) {
+    Step step;
+    step.step = number;
+    return step;
+  }
+  std::string Unsent() const { return directory_ + "/" + kUnsentName; }
+  std::vector<uint64_t> StepsInFile() const {
+    std::vector<uint64_t> steps;
+    ReadUnsent(Unsent(), [&](Message message) {
+      if (const Step* step = std::get_if<Step>(&message)) steps.push_back(step->step);
+    });
+    return steps;
+  }
+};
+
+// Catches a trainer that takes along what it did while its daemon was being upgraded.
+TEST_F(UnsentTest, WhatATrainerSaysWithoutADaemonOutlivesIt) {
+  auto client = ConnectKeeping();
+  for (const uint64_t step : {1, 2, 3}) client->SendStep(At(step));
+  EXPECT_THAT(StepsInFile(), ElementsAre(1, 2, 3)) << "at once, for it may be killed";
+}
+
+TEST_F(UnsentTest, TheFileGoesOnceADaemonHasTakenAll) {
+  auto client = ConnectKeeping();
+  client->SendStep(At(1));
+  ASSERT_TRUE(Exists(Unsent()));
+  Inbox inbox;
+  const auto server = Serve(inbox);
+  client->SendStep(At(2));
+  ASSERT_TRUE(client->Flush(kPatience).ok());
+  EXPECT_FALSE(Exists(Unsent()));
+}
+
+// A daemon that stands still takes connections and lines, and acknowledges nothing.
+TEST_F(UnsentTest, WhatADaemonLeavesUnansweredIsKeptToo) {
+  const auto listener = ListenUnix(path_);
+  ASSERT_TRUE(listener.ok()) << listener.status();
+  const auto client = ConnectKeeping();
+  client->SendStep(At(1));
+  const auto kept = [&] { return StepsInFile() == std::vector<uint64_t>{1}; };
+  for (const auto until = std::chrono::steady_clock::now() + absl::ToChronoSeconds(kPatience);
+       !kept() && std::chrono::steady_clock::now() < until;) {
+    ::poll(nullptr, 0, 5);
+  }
+  EXPECT_TRUE(kept());
 }
 
 }  // namespace

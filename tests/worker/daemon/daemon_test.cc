@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/files.h"
 #include "tests/worker/daemon/testing.h"
+#include "worker/channel/unsent.h"
 
 namespace trainyard {
 namespace {
@@ -274,6 +275,29 @@ TEST_F(DaemonTest, AnExitWhileNoDaemonRanIsReportedByTheNext) {
   Restart();
   EXPECT_THAT(daemon_->Register(), ::testing::SizeIs(1));
   EXPECT_TRUE(heard_->Await(id_, RankState::kExited));
+}
+
+// A rank that did its last steps without a daemon, and ended: they come before its end.
+TEST_F(DaemonTest, WhatARankLeftUnsentIsToldBeforeItsExit) {
+  daemon_->StartRanks(Order("job", 1, {"wait"}));
+  const ProcessIdentity supervisor = SupervisorOf(id_);
+  daemon_.reset();
+  ::kill(supervisor.pid, SIGTERM);
+  ASSERT_TRUE(WaitFor([&] { return DirectoryOf(id_).Has("exit_report.json"); }));
+  channel::Step seventh, eighth;
+  seventh.step = 7;
+  eighth.step = 8;
+  channel::Checkpoint saved;
+  saved.step = 8;
+  ASSERT_TRUE(WriteFileAtomic(
+                  DirectoryOf(id_).File(channel::kUnsentName),
+                  absl::StrCat(channel::Encode({seventh, 1}), "\n", channel::Encode({eighth, 2}),
+                               "\n", channel::Encode({saved, 3}), "\n{\"type\":\"step\",\"torn"))
+                  .ok());
+  Restart();
+  ASSERT_TRUE(heard_->Await(id_, RankState::kExited));
+  EXPECT_EQ(heard_->kinds(), (std::vector<std::string>{"step", "step", "checkpoint", "status"}));
+  EXPECT_EQ(heard_->steps().back().step.step, 8u);
 }
 
 TEST_F(DaemonTest, AnAcknowledgedExitIsNotReportedAgain) {

@@ -1,0 +1,160 @@
+// Proves what becomes of a job whose storage or host fails, by the state machine alone.
+
+#include <gmock/gmock.h>
+
+#include "controller/jobs/job_codec.h"
+#include "controller/jobs/job_state.h"
+
+namespace trainyard::controller {
+namespace {
+
+using testing::HasSubstr;
+using testing::SizeIs;
+
+constexpr absl::Time kTime = absl::FromUnixSeconds(1'700'000'000);
+
+Job Running(uint32_t ranks) {
+  Spec spec;
+  spec.facts.ranks = ranks;
+  spec.facts.checkpoint_directory = "runs/a";
+  Job job;
+  job.id = "j-1";
+  job.spec = std::make_shared<const Spec>(spec);
+  job.create_time = kTime;
+  return job;
+}
+
+Job Must(const Job& job, decltype(JobEvent::what) what) {
+  const auto next = Apply(job, {kTime, std::move(what)});
+  EXPECT_TRUE(next.ok()) << next.status();
+  return next.ok() ? *next : job;
+}
+
+Job Place(const Job& job) {
+  Placed placed;
+  for (uint32_t i = 0; i < job.spec->facts.ranks; ++i) {
+    placed.ranks.push_back({.worker_id = "w" + std::to_string(i),
+                            .hostname = "host" + std::to_string(i),
+                            .device = 0,
+                            .phase = RankPhase::kOrdered,
+                            .cause = ExitCause::kNone});
+  }
+  return Must(job, placed);
+}
+
+RankReported Said(const Job& job, uint32_t rank, RankState state, ExitCause cause) {
+  return {.epoch = job.epoch,
+          .rank = rank,
+          .state = state,
+          .cause = cause,
+          .signal = 0,
+          .exit_code = 0,
+          .message = "its own words",
+          .worker_id = "w" + std::to_string(rank),
+          .resumed = {}};
+}
+
+Job Ready(const Job& job, uint64_t step, std::vector<Checkpoint> loadable = {}) {
+  RankReported ready = Said(job, 0, RankState::kReady, ExitCause::kNone);
+  ready.resumed = Resumed{.step = step, .refused = {}, .loadable = std::move(loadable)};
+  return Must(job, ready);
+}
+
+Job Exit(const Job& job, uint32_t rank, ExitCause cause) {
+  return Must(job, Said(job, rank, RankState::kExited, cause));
+}
+
+TEST(StorageFault, EndsTheAttemptWithoutCountingWhoeverIsHeardFirst) {
+  const Job job = Place(Running(2));
+  for (const bool peer_first : {false, true}) {
+    Job next = job;
+    if (peer_first) next = Exit(next, 1, ExitCause::kPeerLost);
+    next = Exit(next, 0, ExitCause::kStorage);
+    if (!peer_first) next = Exit(next, 1, ExitCause::kPeerLost);
+    EXPECT_EQ(next.state, JobState::kRecovering);
+    EXPECT_EQ(next.restarts_without_progress, 0);
+    EXPECT_EQ(next.storage_faults, 1);
+    EXPECT_EQ(next.strikes.at("w0"), kMostStrikes);
+    EXPECT_FALSE(next.strikes.contains("w1"));
+    EXPECT_THAT(next.state_reason, HasSubstr("rank 0 on host0"));
+  }
+}
+
+TEST(StorageFault, NeverFailsTheJobAndIsForgottenOnceTheDirectoryIsFound) {
+  Job job = Running(1);
+  for (int i = 0; i < 50; ++i) job = Exit(Place(job), 0, ExitCause::kStorage);
+  EXPECT_EQ(job.state, JobState::kRecovering);
+  EXPECT_EQ(job.storage_faults, 50);
+  EXPECT_EQ(Ready(Place(job), 7).storage_faults, 0);
+}
+
+TEST(Superseded, AnOlderStoreLeapsBeyondTheDirectorysAttempts) {
+  Job job = Exit(Place(Running(1)), 0, ExitCause::kSuperseded);
+  EXPECT_EQ(job.state, JobState::kRecovering);
+  EXPECT_EQ(job.restarts_without_progress, 0);
+  job = Place(job);
+  EXPECT_GT(job.epoch, 64);
+}
+
+TEST(Strikes, CountAgainstTheHostOfTheCulpritAlone) {
+  Job job = Exit(Place(Running(2)), 1, ExitCause::kPeerLost);
+  job = Exit(job, 0, ExitCause::kDeviceError);
+  EXPECT_EQ(job.strikes.at("w0"), 1);
+  EXPECT_FALSE(job.strikes.contains("w1"));
+  job = Must(Place(job), WorkerGone{"w0"});
+  EXPECT_EQ(job.strikes.at("w0"), 2);
+}
+
+// What a host saved and never told is progress, and is listed.
+TEST(Resumed, TakesStockOfTheDirectory) {
+  Job job = Place(Running(1));
+  job = Must(job, CheckpointCommitted{{10, 1, "runs/a/epoch-1/step-10", 5, kTime}, "w0", {}});
+  job = Exit(job, 0, ExitCause::kOther);
+  EXPECT_EQ(job.restarts_without_progress, 1);
+  job = Ready(Place(job), 30,
+              {{30, 1, "a/epoch-1/step-30", 6, {}}, {20, 1, "a/epoch-1/step-20", 6, {}}});
+  EXPECT_EQ(job.furthest_checkpoint, 30);
+  EXPECT_EQ(job.restarts_without_progress, 0);
+  EXPECT_TRUE(job.claimed);
+  ASSERT_THAT(job.checkpoints, SizeIs(2));
+  EXPECT_EQ(job.checkpoints.back().step, 30);
+  EXPECT_EQ(job.checkpoints.back().create_time, kTime);
+}
+
+TEST(StepFence, EarlierAttemptsCountUpToTheFirstResumeBehindThem) {
+  Job job = Ready(Place(Running(1)), 0);
+  job = Ready(Place(Exit(job, 0, ExitCause::kOther)), 40);
+  job = Ready(Place(Exit(job, 0, ExitCause::kOther)), 55);
+  const auto counts = [&](uint64_t epoch, uint64_t step) {
+    return CheckStepFence(job, epoch, step, 0, "w0").ok();
+  };
+  EXPECT_TRUE(counts(1, 40));
+  EXPECT_FALSE(counts(1, 41));
+  EXPECT_TRUE(counts(2, 55));
+  EXPECT_FALSE(counts(2, 56));
+  EXPECT_TRUE(counts(3, 99));
+  EXPECT_FALSE(counts(4, 1)) << "an attempt that never was";
+  EXPECT_FALSE(CheckStepFence(job, 3, 99, 0, "w9").ok());
+  // An earlier resume from a later step is moot.
+  job = Ready(Place(Exit(job, 0, ExitCause::kOther)), 30);
+  EXPECT_TRUE(counts(1, 30));
+  EXPECT_FALSE(counts(1, 31));
+  EXPECT_FALSE(counts(3, 31));
+}
+
+TEST(Codec, KeepsWhatRecoveryNeeds) {
+  Job job = Ready(Place(Running(1)), 7);
+  job = Exit(job, 0, ExitCause::kStorage);
+  job.epoch_floor = 99;
+  const auto read = DecodeJob(EncodeJob(job));
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->strikes, job.strikes);
+  EXPECT_EQ(read->storage_faults, 1);
+  EXPECT_EQ(read->epoch_floor, 99);
+  EXPECT_TRUE(read->claimed);
+  ASSERT_THAT(read->resumes, SizeIs(1));
+  EXPECT_EQ(read->resumes[0].step, 7);
+}
+
+}  // namespace
+}  // namespace trainyard::controller

@@ -1,0 +1,215 @@
+// Proves what the controller makes of workers that come back with a past: the end of a rank counts
+// in its place behind the rank's other reports, records of earlier attempts count up to where their
+// successor resumed, and a closed stream is waited for as long as nobody misses a peer.
+
+#include <gmock/gmock.h>
+
+#include "controller/workers/coordinator.h"
+#include "tests/controller/testing/cluster_fixture.h"
+
+namespace trainyard::controller {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+class OutageTest : public ClusterFixture {
+ protected:
+  std::vector<uint64_t> StoredSteps(const Snapshot& job) {
+    std::vector<uint64_t> steps;
+    const std::vector<StepRecord> stored = store_->ReadSteps(job->number, 0, 1000).value();
+    for (const StepRecord& step : stored) steps.push_back(step.step);
+    return steps;
+  }
+  FakeWorker ConnectDetachable(const std::string& id, absl::Duration detach,
+                               std::vector<RankStatus> running = {}) {
+    detach_ = detach;
+    FakeWorker worker = Connect(id, 1, std::move(running));
+    detach_ = {};
+    return worker;
+  }
+  static RankStatus Resuming(const Snapshot& job, uint64_t step,
+                             std::vector<Checkpoint> loadable = {}) {
+    RankStatus ready = Status(job, 0, RankState::kReady);
+    ready.resumed = Resumed{.step = step, .refused = {}, .loadable = std::move(loadable)};
+    return ready;
+  }
+  bool TellHistory(const FakeWorker& worker, const Snapshot& job, uint64_t epoch, uint64_t step) {
+    StepReport report;
+    report.job_id = job->id;
+    report.read_by_epoch = job->epoch;
+    report.record.epoch = epoch;
+    report.record.step = step;
+    report.record.loss = 2.5;
+    bool durable = false;
+    coordinator_->OnStep(worker.session, report,
+                         [&](const absl::Status& stored) { durable = stored.ok(); });
+    Flush();
+    return durable;
+  }
+};
+
+// Catches a registration that ends the job before its reports are heard: all of them were then
+// dropped, and acknowledged.
+TEST_F(OutageTest, AJobThatEndedWhileTheControllerWasAwayKeepsItsHistory) {
+  FakeWorker a = Connect("a", 1);
+  const std::string id = Submit(1, "runs");
+  Tick();
+  const Snapshot job = ReadyAll(id, a);
+  EXPECT_TRUE(Step(a, job, 0, 1));
+  RestartController();
+  const RankStatus exited = Status(job, 0, RankState::kExited, ExitCause::kCompleted);
+  a = Connect("a", 1, {exited});
+  EXPECT_EQ(Get(id)->state, JobState::kRunning);
+  for (const uint64_t step : {2, 3, 4}) EXPECT_TRUE(Step(a, job, 0, step));
+  EXPECT_TRUE(Save(a, job, 4));
+  EXPECT_TRUE(Say(a, exited));
+  EXPECT_EQ(Get(id)->state, JobState::kSucceeded);
+  EXPECT_THAT(StoredSteps(job), ElementsAre(1, 2, 3, 4));
+  EXPECT_THAT(Get(id)->checkpoints, SizeIs(1));
+  EXPECT_EQ(Metric("reports_refused_total"), 0);
+}
+
+TEST_F(OutageTest, EarlierAttemptsCountUpToWhereTheirSuccessorResumed) {
+  FakeWorker a = Connect("a", 1);
+  const std::string id = Submit(1, "runs");
+  Tick();
+  const Snapshot old = ReadyAll(id, a);
+  EXPECT_TRUE(Step(a, old, 0, 1));
+  Advance(absl::Seconds(7));  // The lease of a is over; its reports wait there.
+  FakeWorker b = Connect("b", 1);
+  Tick();
+  const Snapshot next = Get(id);
+  EXPECT_EQ(next->epoch, 2);
+  EXPECT_TRUE(Say(b, Resuming(next, 4)));
+  EXPECT_EQ(Get(id)->progress.step, 4);
+  EXPECT_TRUE(Step(b, next, 0, 5));
+  a = Connect("a", 1);
+  for (const uint64_t step : {2, 3, 4, 5, 6}) EXPECT_TRUE(Step(a, old, 0, step));
+  EXPECT_THAT(StoredSteps(old), ElementsAre(1, 2, 3, 4, 5));
+  EXPECT_EQ(store_->ReadSteps(old->number, 4, 1)->front().epoch, 2) << "run again by the successor";
+  EXPECT_EQ(Metric("reports_refused_total", "step"), 2);
+}
+
+// A host that never comes back: what it did is read from the directory by its successor.
+TEST_F(OutageTest, TheDirectorysHistoryFillsWhatNobodyTold) {
+  FakeWorker a = Connect("a", 1);
+  const std::string id = Submit(1, "runs");
+  Tick();
+  const Snapshot old = ReadyAll(id, a);
+  EXPECT_TRUE(Step(a, old, 0, 1));
+  Advance(absl::Seconds(7));
+  RestartController();
+  FakeWorker b = Connect("b", 1);
+  Tick();
+  const Snapshot next = Get(id);
+  const auto starts = b.link->Take<StartOrder>();
+  ASSERT_THAT(starts, SizeIs(1));
+  EXPECT_EQ(starts[0].history_after, 1);
+  EXPECT_TRUE(starts[0].job->claimed || !starts[0].job->resumed_step);
+  EXPECT_TRUE(Say(b, Resuming(next, 4, {{4, 1, "runs/epoch-1/step-4", 10, {}}})));
+  EXPECT_EQ(Get(id)->furthest_checkpoint, 4);
+  ASSERT_THAT(Get(id)->checkpoints, SizeIs(1));
+  EXPECT_EQ(Get(id)->checkpoints[0].path, "runs/epoch-1/step-4");
+  EXPECT_TRUE(Step(b, next, 0, 5));
+  RestartController();
+  b = Connect("b", 1, {Resuming(next, 4)});
+  for (const uint64_t step : {2, 3, 4}) EXPECT_TRUE(TellHistory(b, next, 1, step));
+  EXPECT_TRUE(TellHistory(b, next, 1, 6)) << "acknowledged, and refused";
+  EXPECT_THAT(StoredSteps(old), ElementsAre(1, 2, 3, 4, 5));
+  EXPECT_EQ(Get(id)->progress.step, 5);
+}
+
+TEST_F(OutageTest, AClosedStreamIsDetachedAndSilenceIsNot) {
+  FakeWorker a = ConnectDetachable("a", absl::Minutes(10));
+  const std::string id = Submit(1);
+  Tick();
+  const Snapshot job = ReadyAll(id, a);
+  coordinator_->Disconnect(a.session);
+  Advance(absl::Minutes(9));
+  EXPECT_EQ(Get(id)->state, JobState::kRunning);
+  a = ConnectDetachable("a", absl::Minutes(10), {Status(job, 0, RankState::kReady)});
+  EXPECT_EQ(Get(id)->state, JobState::kRunning);
+  Advance(absl::Seconds(7));  // Connected, and silent.
+  EXPECT_EQ(Get(id)->state, JobState::kRecovering);
+  EXPECT_EQ(Get(id)->restarts_without_progress, 0);
+}
+
+TEST_F(OutageTest, ADetachedWorkerIsLostAfterItsTime) {
+  FakeWorker a = ConnectDetachable("a", absl::Minutes(10));
+  const std::string id = Submit(1);
+  Tick();
+  ReadyAll(id, a);
+  coordinator_->Disconnect(a.session);
+  Advance(absl::Minutes(11));
+  EXPECT_EQ(Get(id)->state, JobState::kRecovering);
+}
+
+TEST_F(OutageTest, APeersComplaintEndsTheWaitForADetachedWorker) {
+  FakeWorker a = ConnectDetachable("a", absl::Minutes(10));
+  FakeWorker b = ConnectDetachable("b", absl::Minutes(10));
+  const std::string id = Submit(2);
+  Tick();
+  ReadyAll(id, a);
+  const Snapshot job = ReadyAll(id, b);
+  coordinator_->Disconnect(a.session);
+  Say(b, Status(job, 1, RankState::kExited, ExitCause::kPeerLost));
+  Advance(absl::Seconds(5));
+  EXPECT_EQ(Get(id)->ranks[0].phase, RankPhase::kReady) << "it has a lease to come back in";
+  for (int i = 0; i < 4; ++i) {
+    coordinator_->OnHeartbeat(b.session);
+    Advance(absl::Seconds(1));
+  }
+  EXPECT_NE(Get(id)->ranks[0].phase, RankPhase::kReady);
+}
+
+// Two daemons with a copy of one state directory took the stream from each other 36 times a second.
+TEST_F(OutageTest, ASecondProcessWithAWorkersIdIsRefusedWhileTheFirstHasItsLease) {
+  FakeWorker a = Connect("a", 1);
+  Registration copy;
+  copy.worker_id = "a";
+  copy.instance_id = "another process";
+  copy.hostname = "elsewhere";
+  const auto link = std::make_shared<FakeLink>();
+  const auto refused = coordinator_->Connect(copy, link);
+  EXPECT_TRUE(absl::IsAlreadyExists(refused.status()));
+  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("remove the file worker_id"));
+  EXPECT_TRUE(a.link->closed().ok());
+  coordinator_->Disconnect(a.session);
+  EXPECT_TRUE(coordinator_->Connect(copy, link).ok()) << "the first has gone";
+}
+
+// An unmounted share: tried again elsewhere, with a pause, however often; never FAILED.
+TEST_F(OutageTest, AHostWithoutTheDirectoryIsAvoidedAndTheJobGoesOn) {
+  FakeWorker a = Connect("a", 1), b = Connect("b", 1);
+  const std::string id = Submit(1, "runs");
+  Tick();
+  std::string first_host;
+  for (int attempt = 1; attempt <= 10; ++attempt) {
+    const Snapshot job = Get(id);
+    ASSERT_EQ(job->state, JobState::kStarting) << attempt;
+    ASSERT_EQ(job->epoch, uint64_t(attempt));
+    FakeWorker& worker = job->ranks[0].worker_id == "a" ? a : b;
+    if (attempt == 2) {
+      EXPECT_NE(job->ranks[0].worker_id, first_host) << "the host that failed";
+    }
+    if (attempt == 1) first_host = job->ranks[0].worker_id;
+    Say(worker, Status(job, 0, RankState::kExited, ExitCause::kStorage));
+    EXPECT_EQ(Get(id)->state, JobState::kRecovering);
+    EXPECT_THAT(Get(id)->state_reason, HasSubstr("did not find its storage"));
+    const double wait = std::min(60.0, 0.5 * double(1 << (attempt - 1)));
+    for (double passed = 0; passed < wait - 0.5; passed += 0.5) {
+      Advance(absl::Milliseconds(500));
+      coordinator_->OnHeartbeat(a.session);
+      coordinator_->OnHeartbeat(b.session);
+      ASSERT_EQ(Get(id)->state, JobState::kRecovering) << "before its pause is over";
+    }
+    Advance(absl::Seconds(2));
+  }
+  EXPECT_EQ(Get(id)->restarts_without_progress, 0);
+}
+
+}  // namespace
+}  // namespace trainyard::controller

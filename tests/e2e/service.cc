@@ -107,35 +107,48 @@ void Service::StartUp() {
   metrics_url_ = Value(line, "metrics=");
 }
 
+std::string Service::StartPart(const std::string& name) {
+  Part& part = parts_.at(name);
+  part.process = processes_.size();
+  processes_.push_back(std::make_unique<Process>(
+      ProcessOptions{.argv = part.argv,
+                     .directory = directory_,
+                     .environment = {},
+                     .output = absl::StrCat(directory_, "/", name, ".out"),
+                     .errors = absl::StrCat(directory_, "/", name, ".err")}));
+  return WaitForReady(name);
+}
+
+void Service::StartAgain(const std::string& name) {
+  EXPECT_FALSE(part(name).Running());
+  StartPart(name);
+}
+
 void Service::StartParts() {
-  const auto start = [&](const std::string& name, std::vector<std::string> argv) {
-    argv[0] = binaries_ + "/" + argv[0];
-    processes_.push_back(std::make_unique<Process>(
-        ProcessOptions{.argv = argv,
-                       .directory = directory_,
-                       .environment = {},
-                       .output = absl::StrCat(directory_, "/", name, ".out"),
-                       .errors = absl::StrCat(directory_, "/", name, ".err")}));
-    return WaitForReady(name);
-  };
-  const std::string line =
-      start("controller", {"trainyard-controller", "--state", directory_ + "/controller",
-                           "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0"});
+  parts_["controller"].argv = {binaries_ + "/trainyard-controller",
+                               "--state",
+                               directory_ + "/controller",
+                               "--listen",
+                               "127.0.0.1:0",
+                               "--metrics-listen",
+                               "127.0.0.1:0"};
+  const std::string line = StartPart("controller");
   address_ = Value(line, "controller=");
   metrics_url_ = Value(line, "metrics=");
-  std::vector<std::string> worker = {"trainyard-worker",
-                                     "--controller",
-                                     address_,
-                                     "--state",
-                                     directory_ + "/worker",
-                                     "--devices",
-                                     absl::StrCat(options_.devices_per_worker),
-                                     "--root",
-                                     directory_,
-                                     "--metrics-listen",
-                                     "127.0.0.1:0"};
+  std::vector<std::string>& worker = parts_["worker"].argv;
+  worker = {binaries_ + "/trainyard-worker",
+            "--controller",
+            address_,
+            "--state",
+            directory_ + "/worker",
+            "--devices",
+            absl::StrCat(options_.devices_per_worker),
+            "--root",
+            directory_,
+            "--metrics-listen",
+            "127.0.0.1:0"};
   worker.insert(worker.end(), options_.worker_flags.begin(), options_.worker_flags.end());
-  start("worker", worker);
+  StartPart("worker");
 }
 
 std::string Service::WaitForReady(const std::string& log) {

@@ -3,6 +3,7 @@
 
 #pragma once
 
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -50,6 +51,10 @@ class Service {
   Process& up() { return *processes_.back(); }
   // Another `up` on the same state, after the first one ended.
   void StartAgain();
+  // Where worker_flags are given: the process "controller" or "worker", and another one in its
+  // place, after it ended.
+  Process& part(const std::string& name) { return *processes_.at(parts_.at(name).process); }
+  void StartAgain(const std::string& name);
 
   // Runs `trainyard WORDS` with this controller in the service's directory, to its end.
   Finished Trainyard(const std::vector<std::string>& words);
@@ -78,8 +83,14 @@ class Service {
   pid_t Find(const std::string& program, const std::string& text);
 
  private:
+  struct Part {
+    size_t process = 0;
+    std::vector<std::string> argv;
+  };
+
   void StartUp();
   void StartParts();
+  std::string StartPart(const std::string& name);
   std::string WaitForReady(const std::string& log);
 
   const ServiceOptions options_;
@@ -87,6 +98,7 @@ class Service {
   const std::string directory_;
   std::string address_, metrics_url_;
   std::vector<std::unique_ptr<Process>> processes_;
+  std::map<std::string, Part> parts_;
   int runs_ = 0;
 };
 

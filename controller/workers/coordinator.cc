@@ -7,6 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "common/log.h"
 #include "common/roots.h"
+#include "common/status_macros.h"
 #include "common/violations.h"
 #include "controller/jobs/job_state.h"
 
@@ -55,8 +56,8 @@ Coordinator::~Coordinator() {
   book_.SetAdmission(nullptr);
 }
 
-absl::Status Coordinator::CheckAgainstWorkers(const Spec& spec) const {
-  std::set<std::string> roots;
+absl::StatusOr<RootPaths> Coordinator::CheckAgainstWorkers(const Spec& spec) const {
+  RootPaths roots;
   std::set<DeviceKind> kinds;
   {
     std::lock_guard lock(mutex_);
@@ -84,7 +85,8 @@ absl::Status Coordinator::CheckAgainstWorkers(const Spec& spec) const {
                                 "'; nearest: one below ", absl::StrJoin(roots, " or "),
                                 ", or a relative one, which is taken from there"));
   }
-  return violations.ToStatus();
+  RETURN_IF_ERROR(violations.ToStatus());
+  return roots;
 }
 
 Session Coordinator::Connect(Registration registration, std::shared_ptr<WorkerLink> link) {

@@ -120,8 +120,8 @@ class Trainer {
   virtual ~Trainer() = default;
 
   // Until the last step, a stop, or a failure. Once. Errors: of data, as above, on the rank that
-  // has them; of the last checkpoint, on all. A checkpoint in between that fails is logged, and
-  // training goes on.
+  // has them; of the last checkpoint, on all; INTERNAL where memory changed by itself
+  // (state_check.h). A checkpoint in between that fails is logged, and training goes on.
   virtual absl::StatusOr<TrainingResult> Run() = 0;
 };
 

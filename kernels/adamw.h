@@ -5,28 +5,42 @@
 //   master = master - lr (weight_decay * master + (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) +
 //   eps)) compute = master, rounded
 //
+// Adds the words of master, m and v to state->read as they were, and to state->written as they are
+// afterwards: what is read at a step must be what was written at the step before.
+//
 // Changes nothing when state->finite == 0. Source: Loshchilov & Hutter 2019, arXiv:1711.05101,
 // algorithm 2, with decay multiplied by the learning rate as PyTorch does.
 // Letters: n elements. Computed in the dtype of master. Bitwise deterministic for any thread count.
 
 #pragma once
 
+#include <bit>
+#include <cstdint>
+
+#include "common/host_device.h"
 #include "kernels/device/expect.h"
 #include "kernels/device/step_state.h"
 
 namespace trainyard {
 
+// The words of a value, added.
+TRAINYARD_HOST_DEVICE inline uint32_t WordSum(float x) { return std::bit_cast<uint32_t>(x); }
+TRAINYARD_HOST_DEVICE inline uint32_t WordSum(double x) {
+  const uint64_t words = std::bit_cast<uint64_t>(x);
+  return uint32_t(words) + uint32_t(words >> 32);
+}
+
 struct AdamWArgs {
-  Tensor master;           // [n]  in/out, f64 | f32
-  Tensor m;                // [n]  in/out, dtype of master
-  Tensor v;                // [n]  in/out, dtype of master
-  ConstTensor grad;        // [n]  dtype of master
-  double beta1;            // in [0, 1)
-  double beta2;            // in [0, 1)
-  double eps;              // > 0
-  double weight_decay;     // >= 0
-  const StepState* state;  // device memory
-  Tensor compute = {};     // [n]  out, bf16 or dtype of master; absent when its data is null
+  Tensor master;        // [n]  in/out, f64 | f32
+  Tensor m;             // [n]  in/out, dtype of master
+  Tensor v;             // [n]  in/out, dtype of master
+  ConstTensor grad;     // [n]  dtype of master
+  double beta1;         // in [0, 1)
+  double beta2;         // in [0, 1)
+  double eps;           // > 0
+  double weight_decay;  // >= 0
+  StepState* state;     // device memory; read and written are added to
+  Tensor compute = {};  // [n]  out, bf16 or dtype of master; absent when its data is null
 };
 
 inline void Check(const AdamWArgs& args) {

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/clock.h"
 #include "common/violations.h"
 #include "controller/cli/errors.h"
 #include "trainyard/v1/error_details.pb.h"
@@ -47,7 +48,7 @@ absl::Status Client::Repeat(const Attempt& attempt) {
   bool served = false;
   absl::BitGen random;
   absl::Duration pause = absl::Milliseconds(50);
-  absl::Time last_answer = absl::Now();
+  absl::Duration last_answer = RealClock().Monotonic();
   for (;;) {
     grpc::ClientContext context;
     bool progress = false;
@@ -55,14 +56,14 @@ absl::Status Client::Repeat(const Attempt& attempt) {
     const bool late = status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED;
     if (progress || (late && served)) {
       served = true;
-      last_answer = absl::Now();
+      last_answer = RealClock().Monotonic();
       pause = absl::Milliseconds(50);
     }
     const bool away = status.error_code() == grpc::StatusCode::UNAVAILABLE;
     if (!away && !(late && served)) {
       return late ? UnreachableError(Unreachable(address_, "no answer in time")) : FromGrpc(status);
     }
-    if (absl::Now() - last_answer > (served ? patience_.away : patience_.unreachable)) {
+    if (RealClock().Monotonic() - last_answer > (served ? patience_.away : patience_.unreachable)) {
       return UnreachableError(Unreachable(address_, status.error_message()));
     }
     absl::SleepFor(pause * absl::Uniform(random, 0.5, 1.0));

@@ -14,8 +14,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "absl/time/clock.h"
 #include "common/check.h"
+#include "common/clock.h"
 #include "common/files.h"
 #include "common/status_macros.h"
 #include "controller/cli/child.h"
@@ -33,6 +33,8 @@ constexpr absl::Duration kKillWithin = absl::Seconds(5);
 constexpr absl::Duration kControllerStopWithin = absl::Seconds(10);
 constexpr size_t kMaxDeaths = 5;  // Within a minute.
 constexpr uint64_t kMaxLogBytes = 16 << 20;
+
+absl::Duration Now() { return RealClock().Monotonic(); }
 
 sigset_t HandledSignals() {
   sigset_t set;
@@ -73,7 +75,7 @@ absl::Status LocalService::Run() {
   if (status.ok() && stop_signals_ == 0) {
     serving_ = true;
     output_.Line(absl::StrCat("ready controller=", address_, " metrics=", metrics_url_));
-    status = PumpUntil([] { return false; }, absl::InfiniteFuture());
+    status = PumpUntil([] { return false; }, absl::InfiniteDuration());
   }
   if (!status.ok()) output_.Error(status.message());  // Before the seconds that stopping takes.
   Stop();
@@ -108,7 +110,7 @@ absl::Status LocalService::Start(Child& child) {
   child.pid = spawned.pid;
   child.output = spawned.output;
   child.text.clear();
-  child.start_at = absl::InfiniteFuture();
+  child.start_at = absl::InfiniteDuration();
   return absl::OkStatus();
 }
 
@@ -125,7 +127,7 @@ absl::Status LocalService::StartController() {
   children_.push_back(std::move(controller));
   RETURN_IF_ERROR(Start(children_[0]));
   const auto ready = [this] { return children_[0].text.find('\n') != std::string::npos; };
-  RETURN_IF_ERROR(PumpUntil(ready, absl::Now() + kStartWithin));
+  RETURN_IF_ERROR(PumpUntil(ready, kStartWithin));
   if (stop_signals_ != 0) return absl::OkStatus();
   if (!ready()) {
     return absl::DeadlineExceededError(
@@ -194,7 +196,7 @@ absl::Status LocalService::StartWorkers() {
                                             return worker.state() == v1::WORKER_STATE_READY;
                                           }) >= options_.workers;
   };
-  RETURN_IF_ERROR(PumpUntil(registered, absl::Now() + kStartWithin));
+  RETURN_IF_ERROR(PumpUntil(registered, kStartWithin));
   if (stop_signals_ == 0 && !registered()) {
     return absl::DeadlineExceededError(
         absl::StrCat("not all workers registered within a minute; see ", options_.state, "/logs"));
@@ -202,25 +204,26 @@ absl::Status LocalService::StartWorkers() {
   return absl::OkStatus();
 }
 
-absl::Status LocalService::PumpUntil(const std::function<bool()>& done, absl::Time deadline) {
-  absl::Time rotate_at = absl::Now() + absl::Seconds(1);
-  while (!done() && stop_signals_ == 0 && absl::Now() < deadline) {
+absl::Status LocalService::PumpUntil(const std::function<bool()>& done, absl::Duration patience) {
+  const absl::Duration deadline = Now() + patience;
+  absl::Duration rotate_at = Now() + absl::Seconds(1);
+  while (!done() && stop_signals_ == 0 && Now() < deadline) {
     // Output and ends of children wake the poll; the time is for restarts, deadlines and `done`.
     ReadSignals(serving_ ? absl::Milliseconds(500) : absl::Milliseconds(20));
     for (Child& child : children_) ReadOutput(child);
     Reap();
     RETURN_IF_ERROR(RestartDead());
-    if (absl::Now() < rotate_at) continue;
-    rotate_at = absl::Now() + absl::Seconds(1);
+    if (Now() < rotate_at) continue;
+    rotate_at = Now() + absl::Seconds(1);
     for (const Child& child : children_) RotateLog(LogPath(child), kMaxLogBytes);
   }
   return absl::OkStatus();
 }
 
 void LocalService::ReadSignals(absl::Duration wait) {
-  absl::Time until = absl::Now() + wait;
+  absl::Duration until = Now() + wait;
   for (const Child& child : children_) until = std::min(until, child.start_at);
-  const absl::Duration left = std::max(until - absl::Now(), absl::Milliseconds(1));
+  const absl::Duration left = std::max(until - Now(), absl::Milliseconds(1));
   std::vector<pollfd> polled = {{signals_, POLLIN, 0}};
   for (const Child& child : children_) {
     if (child.output >= 0) polled.push_back({child.output, POLLIN, 0});
@@ -266,7 +269,7 @@ absl::Status LocalService::Died(Child& child, int wait_status) {
     return absl::UnavailableError(
         absl::StrCat(what, " while starting; ", LogPath(child), " ends with:\n", tail));
   }
-  const absl::Time now = absl::Now();
+  const absl::Duration now = Now();
   child.deaths.push_back(now);
   while (now - child.deaths.front() > absl::Minutes(1)) child.deaths.pop_front();
   if (child.deaths.size() > kMaxDeaths) {
@@ -285,7 +288,7 @@ absl::Status LocalService::RestartDead() {
     RETURN_IF_ERROR(Died(children_[index], wait_status));
   }
   for (Child& child : children_) {
-    if (child.start_at <= absl::Now()) RETURN_IF_ERROR(Start(child));
+    if (child.start_at <= Now()) RETURN_IF_ERROR(Start(child));
   }
   return absl::OkStatus();
 }
@@ -302,8 +305,8 @@ bool LocalService::AllGone(size_t first) const {
 void LocalService::Stop() {
   // Until the children from `first` on are gone, for so long, or to so many signals of the user.
   const auto wait_for = [&](size_t first, absl::Duration patience, int signals) {
-    const absl::Time deadline = absl::Now() + patience;
-    while (!AllGone(first) && absl::Now() < deadline && stop_signals_ < signals) {
+    const absl::Duration deadline = Now() + patience;
+    while (!AllGone(first) && Now() < deadline && stop_signals_ < signals) {
       ReadSignals(absl::Milliseconds(20));
       for (Child& child : children_) ReadOutput(child);
       Reap();

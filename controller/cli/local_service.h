@@ -47,9 +47,9 @@ class LocalService {
     std::vector<std::string> argv;
     pid_t pid = -1;
     int output = -1;
-    std::string text;  // What it wrote to standard output.
-    std::deque<absl::Time> deaths;
-    absl::Time start_at = absl::InfiniteFuture();  // When to start it again.
+    std::string text;                                    // What it wrote to standard output.
+    std::deque<absl::Duration> deaths;                   // Monotonic, as start_at is.
+    absl::Duration start_at = absl::InfiniteDuration();  // When to start it again.
   };
 
   absl::Status Prepare();
@@ -60,7 +60,7 @@ class LocalService {
   absl::Status Start(Child& child);
   // Handles signals, output and ends of children until `done`, a stop signal (then `stopping_`) or
   // the deadline.
-  absl::Status PumpUntil(const std::function<bool()>& done, absl::Time deadline);
+  absl::Status PumpUntil(const std::function<bool()>& done, absl::Duration patience);
   void ReadSignals(absl::Duration wait);
   void ReadOutput(Child& child);
   void Reap();

@@ -73,7 +73,7 @@ bool SetScalar(const std::string& text, const FieldDescriptor& field, Message& m
     case FieldDescriptor::CPPTYPE_INT32:
       return set(ReadInt32(text), &Reflection::SetInt32, &Reflection::AddInt32);
     case FieldDescriptor::CPPTYPE_DOUBLE:
-      return set(ReadDouble(text), &Reflection::SetDouble, &Reflection::AddDouble);
+      return set(ReadNumber(text), &Reflection::SetDouble, &Reflection::AddDouble);
     case FieldDescriptor::CPPTYPE_BOOL:
       return set(ReadBool(text), &Reflection::SetBool, &Reflection::AddBool);
     case FieldDescriptor::CPPTYPE_ENUM:

@@ -38,12 +38,6 @@ std::optional<int32_t> ReadInt32(absl::string_view text) {
   return int32_t(*exponent);
 }
 
-std::optional<double> ReadDouble(absl::string_view text) {
-  double value = 0;
-  if (!absl::SimpleAtod(text, &value) || !std::isfinite(value)) return std::nullopt;
-  return value;
-}
-
 std::optional<bool> ReadBool(absl::string_view text) {
   if (text == "true") return true;
   if (text == "false") return false;

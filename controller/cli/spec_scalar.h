@@ -13,7 +13,6 @@ namespace trainyard::cli {
 
 std::optional<uint64_t> ReadUnsigned(absl::string_view text, uint64_t max);  // 1000, 1e3
 std::optional<int32_t> ReadInt32(absl::string_view text);
-std::optional<double> ReadDouble(absl::string_view text);  // Finite.
-std::optional<bool> ReadBool(absl::string_view text);      // true or false
+std::optional<bool> ReadBool(absl::string_view text);  // true or false
 
 }  // namespace trainyard::cli

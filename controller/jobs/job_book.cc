@@ -1,7 +1,6 @@
 #include "controller/jobs/job_book.h"
 
 #include <algorithm>
-#include <filesystem>
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
@@ -14,12 +13,12 @@
 namespace trainyard::controller {
 namespace {
 
-// Paths are resolved on the workers; here the spelling decides.
-std::string DirectoryKey(const std::string& directory) {
-  if (directory.empty()) return "";
-  std::string path = std::filesystem::path(directory).lexically_normal().string();
-  while (path.size() > 1 && path.back() == '/') path.pop_back();
-  return path;
+// The violation of a path that may not lie where a live job has its checkpoints.
+std::string TakenBy(const Directories::Use& use, const std::string& path) {
+  const std::string where = use.directory == path ? "" : absl::StrCat(" as '", use.directory, "'");
+  return absl::StrCat("wanted a directory apart from those of other jobs, found '", path,
+                      "', which job ", use.job_id, " is using in whole or in part", where,
+                      "; give another directory, or cancel that job first");
 }
 
 StoredJob Row(const Job& job) {
@@ -81,9 +80,7 @@ absl::Status JobBook::LoadJob(const StoredJob& stored) {
     slot.steps = StepWindow(open);
     SeriesOf(slot).AddEarlierSeconds(store_.SumStepSeconds(job.number).value_or(0));
   }
-  if (const std::string key = DirectoryKey(job.spec->facts.checkpoint_directory); !key.empty()) {
-    directories_[key] = job.id;
-  }
+  directories_.Add(job.spec->facts.checkpoint_directory, job.id);
   return absl::OkStatus();
 }
 
@@ -96,22 +93,34 @@ absl::StatusOr<Snapshot> JobBook::FromStore(const StoredJob& stored) const {
   return std::make_shared<const Job>(std::move(job));
 }
 
-absl::Status JobBook::CheckSubmit(const Spec& spec) const {
-  if (admission_) RETURN_IF_ERROR(admission_(spec));
-  std::lock_guard lock(mutex_);
-  return CheckSubmitLocked(spec);
+absl::StatusOr<RootPaths> JobBook::Admit(const Spec& spec) const {
+  return admission_ ? admission_(spec) : RootPaths();
 }
 
-absl::Status JobBook::CheckSubmitLocked(const Spec& spec) const {
-  if (const auto owner = directories_.find(DirectoryKey(spec.facts.checkpoint_directory));
-      owner != directories_.end()) {
-    Violations violations;
-    violations.Add("checkpoint.directory",
-                   absl::StrCat("wanted a directory of this job's own, found '",
-                                spec.facts.checkpoint_directory, "', which job ", owner->second,
-                                " is using; give another directory, or cancel that job first"));
-    return violations.ToStatus();
+absl::Status JobBook::CheckSubmit(const Spec& spec) const {
+  ASSIGN_OR_RETURN(const RootPaths roots, Admit(spec));
+  std::lock_guard lock(mutex_);
+  return CheckSubmitLocked(spec, roots);
+}
+
+absl::Status JobBook::CheckSubmitLocked(const Spec& spec, const RootPaths& roots) const {
+  const std::string& checkpoints = spec.facts.checkpoint_directory;
+  Violations violations;
+  if (const auto use = directories_.Overlapping(checkpoints, roots)) {
+    violations.Add("checkpoint.directory", TakenBy(*use, checkpoints));
   }
+  Directories own;
+  own.Add(checkpoints, "");
+  for (const SpecPath& named : spec.paths) {
+    if (named.field != "profile.directory") continue;
+    if (const auto use = directories_.Holding(named.path, roots)) {
+      violations.Add(named.field, TakenBy(*use, named.path));
+    } else if (own.Holding(named.path, roots)) {
+      violations.Add(named.field, absl::StrCat("wanted a directory outside checkpoint.directory '",
+                                               checkpoints, "', found '", named.path, "'"));
+    }
+  }
+  RETURN_IF_ERROR(violations.ToStatus());
   if (slots_.size() + submitting_ >= limits_.live_jobs) {
     return absl::ResourceExhaustedError(
         absl::StrCat("the queue is full (", limits_.live_jobs, " jobs): try again later"));
@@ -169,15 +178,12 @@ void JobBook::Submit(const std::string& request_id, std::shared_ptr<const Spec> 
 
 absl::StatusOr<Refusal> JobBook::WriteNew(const std::shared_ptr<Submission>& submission) {
   const Spec& spec = *submission->spec;
-  if (admission_) RETURN_IF_ERROR(admission_(spec));
+  ASSIGN_OR_RETURN(const RootPaths roots, Admit(spec));
   std::lock_guard lock(mutex_);
-  RETURN_IF_ERROR(CheckSubmitLocked(spec));
+  RETURN_IF_ERROR(CheckSubmitLocked(spec, roots));
   const Job job = NewJob(submission->spec);
   ++submitting_;
-  if (const std::string directory = DirectoryKey(spec.facts.checkpoint_directory);
-      !directory.empty()) {
-    directories_[directory] = job.id;
-  }
+  directories_.Add(spec.facts.checkpoint_directory, job.id);
   WriteBatch batch;
   StoredJob row = Row(job);
   row.spec = spec.bytes;
@@ -202,7 +208,7 @@ void JobBook::Written(const std::shared_ptr<Submission>& submission, const Job& 
     if (status.ok()) {
       slots_[job.id].applied = slots_[job.id].published = snapshot;
     } else {
-      directories_.erase(DirectoryKey(job.spec->facts.checkpoint_directory));
+      directories_.Remove(job.spec->facts.checkpoint_directory, job.id);
     }
   }
   if (!status.ok()) return Answer(submission, status);
@@ -282,8 +288,7 @@ void JobBook::Publish(const Snapshot& job) {
     if (IsTerminal(job->state)) {
       listeners = std::move(slot.listeners);
       old_series_.push_back({clock_.Monotonic() + limits_.series_linger, std::move(slot.series)});
-      const auto owner = directories_.find(DirectoryKey(job->spec->facts.checkpoint_directory));
-      if (owner != directories_.end() && owner->second == job->id) directories_.erase(owner);
+      directories_.Remove(job->spec->facts.checkpoint_directory, job->id);
       slots_.erase(job->id);
     } else {
       listeners = slot.listeners;

@@ -22,6 +22,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "common/clock.h"
+#include "controller/jobs/directories.h"
 #include "controller/jobs/job.h"
 #include "controller/jobs/job_series.h"
 #include "controller/jobs/job_state.h"
@@ -70,15 +71,14 @@ class JobBook {
   // Called with each newly published state of a job (not for mere progress). Set before use.
   void SetHook(std::function<void(const Snapshot&)> hook) { hook_ = std::move(hook); }
 
-  // Asked before a job is accepted, without the book's lock; its error is the answer. Set before
-  // use.
-  void SetAdmission(std::function<absl::Status(const Spec&)> admission) {
-    admission_ = std::move(admission);
-  }
+  // Asked before a job is accepted, without the book's lock. Returns the roots of the workers, or
+  // the error that is the answer. Set before use.
+  using Admission = std::function<absl::StatusOr<RootPaths>(const Spec&)>;
+  void SetAdmission(Admission admission) { admission_ = std::move(admission); }
 
   // `done` gets the durable job. The same request_id with the same spec gets the first call's job.
-  // INVALID_ARGUMENT (violations): the checkpoint directory belongs to another live job, or the
-  // admission's.
+  // INVALID_ARGUMENT (violations): the checkpoint directory may overlap with another live job's
+  // or hold this one's traces, or the admission's.
   // ALREADY_EXISTS: request_id came with another spec. RESOURCE_EXHAUSTED: queue or disk full.
   // UNAVAILABLE: the store is full, or the controller is stopping.
   void Submit(const std::string& request_id, std::shared_ptr<const Spec> spec, SubmitDone done);
@@ -148,7 +148,9 @@ class JobBook {
 
   absl::Status Load();
   absl::Status LoadJob(const StoredJob& stored) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status CheckSubmitLocked(const Spec& spec) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::StatusOr<RootPaths> Admit(const Spec& spec) const;
+  absl::Status CheckSubmitLocked(const Spec& spec, const RootPaths& roots) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // What an earlier call with this request_id made, from the store. OK with null: nothing.
   absl::StatusOr<Snapshot> Earlier(const std::string& request_id, const Spec& spec) const;
   absl::StatusOr<Refusal> WriteNew(const std::shared_ptr<Submission>& submission);
@@ -177,13 +179,13 @@ class JobBook {
   ControllerMetrics& metrics_;
   const JobBookLimits limits_;
   std::function<void(const Snapshot&)> hook_;
-  std::function<absl::Status(const Spec&)> admission_;
+  Admission admission_;
 
   mutable std::mutex mutex_;
   std::map<std::string, Slot> slots_ ABSL_GUARDED_BY(mutex_);  // Live jobs by id.
   std::map<std::string, std::shared_ptr<Submission>> submissions_
-      ABSL_GUARDED_BY(mutex_);  // By request_id, where there is one.
-  std::map<std::string, std::string> directories_ ABSL_GUARDED_BY(mutex_);  // Directory to job id.
+      ABSL_GUARDED_BY(mutex_);                       // By request_id, where there is one.
+  Directories directories_ ABSL_GUARDED_BY(mutex_);  // Of the live jobs' checkpoints.
   size_t submitting_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t last_number_ ABSL_GUARDED_BY(mutex_) = 0;
   std::deque<OldSeries> old_series_ ABSL_GUARDED_BY(mutex_);

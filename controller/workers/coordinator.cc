@@ -60,8 +60,8 @@ Coordinator::~Coordinator() {
   book_.SetAdmission(nullptr);
 }
 
-absl::Status Coordinator::CheckAgainstWorkers(const Spec& spec) const {
-  std::set<std::string> roots;
+absl::StatusOr<RootPaths> Coordinator::CheckAgainstWorkers(const Spec& spec) const {
+  RootPaths roots;
   std::set<DeviceKind> kinds;
   {
     std::lock_guard lock(mutex_);
@@ -89,7 +89,8 @@ absl::Status Coordinator::CheckAgainstWorkers(const Spec& spec) const {
                                 "'; nearest: one below ", absl::StrJoin(roots, " or "),
                                 ", or a relative one, which is taken from there"));
   }
-  return violations.ToStatus();
+  RETURN_IF_ERROR(violations.ToStatus());
+  return roots;
 }
 
 absl::StatusOr<Session> Coordinator::Connect(Registration registration,

@@ -84,9 +84,9 @@ class Coordinator {
 
  private:
   void OnPublished(const Snapshot& job);
-  // INVALID_ARGUMENT (violations): a path that no worker admits which is registered now; a
-  // precision that no device of theirs computes.
-  absl::Status CheckAgainstWorkers(const Spec& spec) const;
+  // The roots of the workers that are registered now. INVALID_ARGUMENT (violations): a path that
+  // none of them admits; a precision that no device of theirs computes.
+  absl::StatusOr<RootPaths> CheckAgainstWorkers(const Spec& spec) const;
   void Reconcile(const Job& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Tell(const std::string& worker_id, const Snapshot& job)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

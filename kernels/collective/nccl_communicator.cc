@@ -31,7 +31,7 @@ constexpr absl::Duration kGlance = absl::Milliseconds(200);
 
 absl::Status TooLate(const Deadline& deadline) {
   return absl::DeadlineExceededError(
-      absl::StrCat("no word from all ranks within ", absl::FormatDuration(deadline.patience)));
+      absl::StrCat("no word from all ranks within ", absl::FormatDuration(deadline.patience())));
 }
 
 }  // namespace
@@ -152,7 +152,7 @@ absl::StatusOr<ncclUniqueId> Communicator::Id(const Deadline& deadline) {
     return id;
   }
   for (;;) {
-    const absl::Duration left = deadline.at - absl::Now();
+    const absl::Duration left = deadline.left();
     const auto bytes = rank_.rendezvous().Get(place_.key, std::min(left, kGlance));
     if (bytes.ok()) {
       if (bytes->size() != sizeof(id.internal)) {
@@ -286,7 +286,7 @@ absl::StatusOr<bool> Communicator::LookAtFirst() {
     first.deadline.emplace(rank_.options().timeout);
     listener_.Began();
   }
-  if (absl::Now() > first.deadline->at) return TooLate(*first.deadline);
+  if (first.deadline->left() < absl::ZeroDuration()) return TooLate(*first.deadline);
   return false;
 }
 
@@ -332,7 +332,7 @@ absl::Status Communicator::Pause(std::unique_lock<std::mutex>& lock, const Deadl
   lock.lock();
   RETURN_IF_ERROR(rank_.failure());
   if (comm_ == nullptr) return absl::UnavailableError("failed before");
-  if (absl::Now() > deadline.at) return TooLate(deadline);
+  if (deadline.left() < absl::ZeroDuration()) return TooLate(deadline);
   return absl::OkStatus();
 }
 

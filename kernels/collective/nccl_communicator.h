@@ -23,8 +23,8 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "common/clock.h"
 #include "kernels/collective/collective.h"
 #include "kernels/collective/nccl.h"
 
@@ -35,11 +35,16 @@ class Communicator;
 absl::Status ToStatus(cudaError_t error);
 DeviceError::Kind KindOf(const absl::Status& status);  // INTERNAL is the device.
 
-// Until when somebody waits.
-struct Deadline {
-  explicit Deadline(absl::Duration patience) : patience(patience), at(absl::Now() + patience) {}
-  absl::Duration patience;
-  absl::Time at;
+// Until when somebody waits, by the clock that never jumps.
+class Deadline {
+ public:
+  explicit Deadline(absl::Duration patience)
+      : patience_(patience), at_(RealClock().Monotonic() + patience) {}
+  absl::Duration patience() const { return patience_; }
+  absl::Duration left() const { return at_ - RealClock().Monotonic(); }  // Below 0: it is over.
+
+ private:
+  absl::Duration patience_, at_;
 };
 
 // An event of the device. One that could not be made fails when it is recorded.

@@ -1,6 +1,7 @@
 #include "kernels/adamw.h"
 
 #include <cmath>
+#include <mutex>
 
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/parallel.h"
@@ -27,6 +28,50 @@ struct Coefficients {
   A root;  // 1 / root of the bias correction of v.
 };
 
+void Add(const WordSums& part, WordSums& sums) {
+  sums.master += part.master;
+  sums.m += part.m;
+  sums.v += part.v;
+}
+
+template <typename A>
+struct Range {
+  A* master;
+  A* m;
+  A* v;
+  const A* grad;
+  int64_t elements;
+};
+
+// All that the loop reads is its own, so that no store can change it: only then is the loop, with
+// its sums, compiled to vectors.
+template <typename A>
+[[gnu::always_inline]] inline void UpdateRange(const Range<A> range, const Coefficients<A> k,
+                                               WordSums& read, WordSums& written) {
+  A* const __restrict master = range.master;
+  A* const __restrict m_data = range.m;
+  A* const __restrict v_data = range.v;
+  const A* const __restrict grad = range.grad;
+  const A beta1 = k.beta1, beta2 = k.beta2, fresh1 = k.fresh1, fresh2 = k.fresh2, eps = k.eps;
+  const A clip = k.clip, keep = k.keep, rate = k.rate, root = k.root;
+  uint32_t old_masters = 0, old_ms = 0, old_vs = 0, masters = 0, ms = 0, vs = 0;
+#pragma omp simd reduction(+ : old_masters, old_ms, old_vs, masters, ms, vs)
+  for (int64_t i = 0; i < range.elements; ++i) {
+    const A old_master = master[i], old_m = m_data[i], old_v = v_data[i];
+    const A g = grad[i] * clip;
+    const A m = beta1 * old_m + fresh1 * g;
+    const A v = beta2 * old_v + fresh2 * g * g;
+    const A updated = keep * old_master - rate * m / (std::sqrt(v) * root + eps);
+    m_data[i] = m;
+    v_data[i] = v;
+    master[i] = updated;
+    old_masters += WordSum(old_master), old_ms += WordSum(old_m), old_vs += WordSum(old_v);
+    masters += WordSum(updated), ms += WordSum(m), vs += WordSum(v);
+  }
+  Add({old_masters, old_ms, old_vs}, read);
+  Add({masters, ms, vs}, written);
+}
+
 template <typename A, typename T>
 void Update(const Exec& exec, const AdamWArgs& args) {
   const Coefficients<A> k(args);
@@ -35,23 +80,28 @@ void Update(const Exec& exec, const AdamWArgs& args) {
   A* v_data = args.v.as<A>();
   const A* grad = args.grad.as<A>();
   T* compute = args.compute.data != nullptr ? args.compute.as<T>() : nullptr;
-  const auto update = [=](int64_t begin, int64_t end) {
-#pragma omp simd
-    for (int64_t i = begin; i < end; ++i) {
-      const A g = grad[i] * k.clip;
-      const A m = k.beta1 * m_data[i] + k.fresh1 * g;
-      const A v = k.beta2 * v_data[i] + k.fresh2 * g * g;
-      m_data[i] = m;
-      v_data[i] = v;
-      master[i] = k.keep * master[i] - k.rate * m / (std::sqrt(v) * k.root + k.eps);
-    }
+  const auto update = [=](int64_t begin, int64_t end, WordSums& read, WordSums& written) {
+    UpdateRange<A>({.master = master + begin,
+                    .m = m_data + begin,
+                    .v = v_data + begin,
+                    .grad = grad + begin,
+                    .elements = end - begin},
+                   k, read, written);
     if (compute == nullptr) return;
 #pragma omp simd
     for (int64_t i = begin; i < end; ++i) compute[i] = T(Accumulate<T>(master[i]));
   };
   constexpr int64_t kChunk = 4096;  // Small enough that the copy finds the weights in the cache.
-  ParallelElements(exec, args.master.elements(), [=](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; i += kChunk) update(i, std::min(end, i + kChunk));
+  StepState& state = *args.state;
+  std::mutex mutex;  // Guards the sums in the state.
+  ParallelElements(exec, args.master.elements(), [&](int64_t begin, int64_t end) {
+    WordSums read, written;
+    for (int64_t i = begin; i < end; i += kChunk) {
+      update(i, std::min(end, i + kChunk), read, written);
+    }
+    const std::lock_guard lock(mutex);
+    Add(read, state.read);
+    Add(written, state.written);
   });
 }
 

@@ -5,6 +5,7 @@
 #include "kernels/adamw.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/reduce.h"
 
 namespace trainyard::cuda {
 namespace {
@@ -21,7 +22,7 @@ struct Update {
   T* compute;  // May be null.
   int64_t count;
   double beta1, beta2, eps, weight_decay;
-  const StepState* state;
+  StepState* state;
 };
 
 // Those of one step, computed in f64 and then kept in the dtype of the master weights.
@@ -47,9 +48,12 @@ __device__ Coefficients<A> CoefficientsOf(const Update<A, T>& u) {
           .root = A(1 / std::sqrt(1 - std::pow(u.beta2, step)))};
 }
 
+// Of a thread: those of StepState::read, then those of StepState::written.
+using Sums = uint32_t[6];
+
 // Elements [i, i + kCount).
 template <int kCount, typename A, typename T>
-__device__ void UpdatePack(const Update<A, T>& u, const Coefficients<A>& k, int64_t i) {
+__device__ void UpdatePack(const Update<A, T>& u, const Coefficients<A>& k, int64_t i, Sums& sums) {
   const auto grads = LoadPack<A, kCount>(u.grad + i);
   auto masters = LoadPack<A, kCount>(u.master + i);
   auto ms = LoadPack<A, kCount>(u.m + i), vs = LoadPack<A, kCount>(u.v + i);
@@ -59,6 +63,12 @@ __device__ void UpdatePack(const Update<A, T>& u, const Coefficients<A>& k, int6
     const A m = k.beta1 * ms.v[n] + k.fresh1 * g;
     const A v = k.beta2 * vs.v[n] + k.fresh2 * g * g;
     const A master = k.keep * masters.v[n] - k.rate * m / (std::sqrt(v) * k.root + k.eps);
+    sums[0] += WordSum(masters.v[n]);
+    sums[1] += WordSum(ms.v[n]);
+    sums[2] += WordSum(vs.v[n]);
+    sums[3] += WordSum(master);
+    sums[4] += WordSum(m);
+    sums[5] += WordSum(v);
     ms.v[n] = m;
     vs.v[n] = v;
     masters.v[n] = master;
@@ -80,8 +90,14 @@ __global__ void __launch_bounds__(kThreads) UpdateKernel(Update<A, T> u) {
   const int64_t stride = int64_t(gridDim.x) * kThreads, packs = u.count / kCount;
   const int64_t thread = int64_t(blockIdx.x) * kThreads + threadIdx.x;
   const int64_t rest = packs * kCount + thread;  // What is left by packs, one by one.
-  for (int64_t i = thread; i < packs; i += stride) UpdatePack<kCount>(u, k, i * kCount);
-  if (rest < u.count) UpdatePack<1>(u, k, rest);
+  Sums sums = {};
+  for (int64_t i = thread; i < packs; i += stride) UpdatePack<kCount>(u, k, i * kCount, sums);
+  if (rest < u.count) UpdatePack<1>(u, k, rest, sums);
+  BlockSums(sums);
+  if (threadIdx.x != 0) return;
+  uint32_t* const totals[] = {&u.state->read.master,    &u.state->read.m,    &u.state->read.v,
+                              &u.state->written.master, &u.state->written.m, &u.state->written.v};
+  for (int n = 0; n < 6; ++n) atomicAdd(totals[n], sums[n]);
 }
 
 template <typename A, typename T>

@@ -8,6 +8,15 @@
 
 namespace trainyard {
 
+// Of the 32-bit words of what AdamW updates, modulo 2^32: no matter in which order they are added.
+// A single bit that changes in the words changes their sum.
+struct WordSums {
+  uint32_t master = 0;
+  uint32_t m = 0;
+  uint32_t v = 0;
+  bool operator==(const WordSums&) const = default;
+};
+
 struct StepState {
   // Written by the host before the step.
   int64_t step = 0;  // From 1: the one being computed.
@@ -23,6 +32,8 @@ struct StepState {
   double grad_norm = 0;
   double clip_factor = 1;  // What AdamW multiplies gradients by.
   int64_t finite = 1;      // 0: loss or gradient norm is not finite, and AdamW changes nothing.
+  WordSums read = {};      // What AdamW found in memory, all of its calls together...
+  WordSums written = {};   // ... and what it left there.
 };
 
 }  // namespace trainyard

@@ -2,6 +2,8 @@
 // against their formulas written plainly in f64.
 
 #include <cmath>
+#include <cstring>
+#include <numeric>
 
 #include "kernels/adamw.h"
 #include "kernels/clip.h"
@@ -109,7 +111,7 @@ struct Weights {
         compute(Poison<bf16>({n})) {
     for (A& x : v.v) x = x * x;
   }
-  AdamWArgs Args(const StepState& state) {
+  AdamWArgs Args(StepState& state) {
     return {.master = master,
             .m = m,
             .v = v,
@@ -141,7 +143,7 @@ void PlainStep(Weights<double>& w) {
 }
 
 TEST(AdamW, MatchesTheFormula) {
-  const StepState state = ThirdStep();
+  StepState state = ThirdStep();
   for (const int64_t n : {1, 9001, 600007}) {
     Weights<double> got(n), want(n);
     Call(got.Args(state));
@@ -154,7 +156,7 @@ TEST(AdamW, MatchesTheFormula) {
 
 // A rank's share of the parameters may begin anywhere.
 TEST(AdamW, UpdatesAnyRangeAndNothingBesides) {
-  const StepState state = ThirdStep();
+  StepState state = ThirdStep();
   Weights<float> got, want;
   Call(want.Args(state));
   const Weights<float> before;
@@ -181,7 +183,7 @@ TEST(AdamW, UpdatesAnyRangeAndNothingBesides) {
 }
 
 TEST(AdamW, F32AgreesWithF64AndWritesTheComputeCopy) {
-  const StepState state = ThirdStep();
+  StepState state = ThirdStep();
   Weights<float> got;
   Weights<double> want;
   want.master = Converted<double>(got.master), want.grad = Converted<double>(got.grad);
@@ -196,6 +198,52 @@ TEST(AdamW, F32AgreesWithF64AndWritesTheComputeCopy) {
   }
 }
 
+template <typename A>
+uint32_t SumOfWords(const std::vector<A>& values) {
+  std::vector<uint32_t> words(values.size() * sizeof(A) / sizeof(uint32_t));
+  std::memcpy(words.data(), values.data(), words.size() * sizeof(uint32_t));
+  return std::accumulate(words.begin(), words.end(), uint32_t{0});
+}
+template <typename A>
+WordSums SumsOf(const Weights<A>& w) {
+  return {SumOfWords(w.master.v), SumOfWords(w.m.v), SumOfWords(w.v.v)};
+}
+
+template <typename A>
+void ExpectSumsOfWhatWasReadAndWritten(int64_t n) {
+  StepState state = ThirdStep();
+  Weights<A> w(n);
+  const WordSums before = SumsOf(w);
+  Call(w.Args(state), 3);
+  EXPECT_EQ(state.read, before);
+  EXPECT_EQ(state.written, SumsOf(w));
+  const WordSums after = state.written;
+  Call(w.Args(state), 2);  // As another call of the same step does, it adds.
+  EXPECT_EQ(state.read,
+            (WordSums{before.master + after.master, before.m + after.m, before.v + after.v}));
+}
+
+TEST(AdamW, SumsTheWordsThatItReadsAndWrites) {
+  for (const int64_t n : {1, 9001, 600007}) {
+    ExpectSumsOfWhatWasReadAndWritten<float>(n);
+    ExpectSumsOfWhatWasReadAndWritten<double>(n);
+  }
+}
+
+// Whichever bit of a number changes, its words no longer have the same sum.
+TEST(AdamW, ABitThatChangesChangesTheSum) {
+  for (int bit = 0; bit < 64; ++bit) {
+    for (const double x : {0.0, 1.0, -3.5e-310, 1e300}) {
+      uint64_t words = 0;
+      std::memcpy(&words, &x, sizeof(x));
+      words ^= uint64_t{1} << bit;
+      double changed = 0;
+      std::memcpy(&changed, &words, sizeof(changed));
+      EXPECT_NE(WordSum(x), WordSum(changed)) << x << ", bit " << bit;
+    }
+  }
+}
+
 TEST(AdamW, ChangesNothingAfterAStepThatIsNotFinite) {
   StepState state = ThirdStep();
   state.finite = 0;
@@ -206,10 +254,12 @@ TEST(AdamW, ChangesNothingAfterAStepThatIsNotFinite) {
   EXPECT_EQ(w.master.v, before.master.v);
   EXPECT_EQ(w.m.v, before.m.v);
   EXPECT_EQ(w.v.v, before.v.v);
+  EXPECT_EQ(state.read, WordSums());
+  EXPECT_EQ(state.written, WordSums());
 }
 
 TEST(AdamW, ThreadsDoNotChangeBits) {
-  const StepState state = ThirdStep();
+  StepState state = ThirdStep();
   Weights<float> one(50001), three(50001);
   Call(one.Args(state), 1);
   Call(three.Args(state), 3);
@@ -217,7 +267,7 @@ TEST(AdamW, ThreadsDoNotChangeBits) {
 }
 
 TEST(AdamWDeathTest, NamesTheArgumentThatIsWrong) {
-  const StepState state = ThirdStep();
+  StepState state = ThirdStep();
   Weights<float> w;
   w.grad = Zeros<float>({9000});
   EXPECT_DEATH(Call(w.Args(state)), "adamw grad: wanted f32 with 9001 elements");

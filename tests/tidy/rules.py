@@ -34,6 +34,9 @@ BANNED = [  # (pattern, where it is allowed, what to do instead)
     (r"\bgetenv\b", r"_main\.cc$|^tests/", "read the environment in a *_main.cc and pass the value"),
     (r"\bstd::exit\b|(?<![\w:.>])exit\(", r"_main\.cc$|^tests/", "return a Status"),
     (r"\busing namespace\b", r"^$", "name what is used"),
+    (r"\babsl::Now\b",  # What people read, and gRPC, which takes deadlines by the wall clock and keeps them by the other.
+     r"^common/(?:clock|log)\.cc$|^kernels/collective/collective\.cc$|^worker/trainer/rank_process\.cc$|^controller/cli/client\.h$|^tests/",
+     "wait by RealClock().Monotonic(): the wall clock jumps"),
     (r"\bstd::(?:endl|rand|shared_mutex)\b", r"^common/check\.h$|_main\.cc$", "'\\n', common/rng.h, std::mutex"),
 ]
 

@@ -16,8 +16,8 @@ namespace trainyard {
 namespace {
 
 // Decimal numbers only: Abseil also reads hexadecimal, "nan" and surrounding spaces.
-bool ReadDecimal(const std::string& text, double& out) {
-  return text.find_first_not_of("0123456789+-.eE") == std::string::npos &&
+bool ReadDecimal(absl::string_view text, double& out) {
+  return text.find_first_not_of("0123456789+-.eE") == absl::string_view::npos &&
          absl::SimpleAtod(text, &out) && std::isfinite(out);
 }
 
@@ -42,6 +42,17 @@ std::optional<int64_t> WholeNumber(const std::string& text) {
 }
 
 }  // namespace
+
+std::optional<double> ReadNumber(absl::string_view text) {
+  double value = 0;
+  if (!ReadDecimal(text, value)) return std::nullopt;
+  if (std::abs(value) >= kSmallestNumber) return value;
+  // What is too small for a double is read as 0, too; only the digits tell it from a 0.
+  const absl::string_view digits = text.substr(0, text.find_first_of("eE"));
+  const bool zero = digits.find_first_of("123456789") == absl::string_view::npos;
+  if (!zero || std::signbit(value)) return std::nullopt;
+  return value;
+}
 
 std::string Quoted(absl::string_view text) {
   size_t shown = std::min<size_t>(text.size(), 60);
@@ -128,12 +139,16 @@ void Fields::Read(const char* name, bool& out) {
 void Fields::Read(const char* name, double& out) {
   const YamlNode* node = Scalar(name, "a number");
   if (node == nullptr) return;
-  double value = 0;
-  if (ReadDecimal(node->text, value)) {
-    out = value;
-  } else {
-    Wrong(name, "a finite number", *node);
+  if (const std::optional<double> value = ReadNumber(node->text)) {
+    out = *value;
+    return;
   }
+  double decimal = 0;
+  if (!ReadDecimal(node->text, decimal)) return Wrong(name, "a finite number", *node);
+  const std::string wanted =
+      absl::StrCat("0 without a sign, or a number from ", kSmallestNumber, ", as f32 has it");
+  const bool positive = !std::signbit(decimal);
+  Wrong(name, wanted, *node, positive ? absl::StrCat(kSmallestNumber) : "");
 }
 
 void Fields::Read(const char* name, uint64_t& out) {

@@ -94,6 +94,14 @@ class Fields {
   std::vector<std::string> known_;
 };
 
+// The smallest number above 0 that a spec may hold. Smaller ones are subnormal in f32, in which the
+// ranks compute: digits are lost there, and some devices take such a number for 0.
+inline constexpr double kSmallestNumber = 1.2e-38;
+
+// The number that a floating field of a spec holds: a finite decimal, and either 0 without a sign
+// or at least kSmallestNumber in size. Nothing where the text is no such number.
+std::optional<double> ReadNumber(absl::string_view text);
+
 // As in messages: what was written, cut and escaped.
 std::string Quoted(absl::string_view text);
 

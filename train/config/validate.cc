@@ -188,17 +188,17 @@ void CheckNcclTrace(const JobConfig& job, Checker& check) {
     check.Add(kField,
               Wanted("false for F64, which is for CPU ranks, without NCCL", "true", "false"));
   }
-  // NCCL opens its file before the job claims the checkpoint directory, which must be empty.
-  if (job.checkpoint && IsWithin(job.profile->directory, job.checkpoint->directory)) {
-    check.Add("profile.directory", Wanted("one outside checkpoint.directory with nccl_trace",
-                                          absl::StrCat(Quoted(job.profile->directory), " within ",
-                                                       Quoted(job.checkpoint->directory))));
-  }
 }
 
 void CheckProfile(const JobConfig& job, Checker& check) {
   if (!job.profile) return;
   check.Path("profile.directory", job.profile->directory);
+  // A job claims its checkpoint directory only while nothing else lies there.
+  if (job.checkpoint && IsWithin(job.profile->directory, job.checkpoint->directory)) {
+    check.Add("profile.directory", Wanted("one outside checkpoint.directory",
+                                          absl::StrCat(Quoted(job.profile->directory), " within ",
+                                                       Quoted(job.checkpoint->directory))));
+  }
   check.Range("profile.start_step", job.profile->start_step, 1, std::max<int64_t>(1, job.steps));
   check.Range("profile.steps", job.profile->steps, 1, kMaxProfiledSteps);
   std::set<int64_t> named;

@@ -28,6 +28,7 @@
 #include "train/step/schedule.h"
 #include "train/step/snapshot.h"
 #include "train/step/start_point.h"
+#include "train/step/state_check.h"
 #include "train/step/step_runner.h"
 
 namespace trainyard {
@@ -163,6 +164,7 @@ class RankTrainer final : public Trainer {
   DataSplits data_;
   std::optional<BatchReader> train_reader_, validation_reader_;
   std::unique_ptr<RankEngine> engine_;
+  std::optional<StateCheck> state_check_;  // Ends before the engine.
   CollectiveMeter meter_;
   std::unique_ptr<Prefetcher> prefetcher_;
   std::optional<Profiler> profiler_;  // Ends before the engine.
@@ -171,6 +173,7 @@ class RankTrainer final : public Trainer {
   int64_t data_position_ = 0;  // Samples consumed by them.
   bool stopping_ = false;      // Agreed on, as is the next.
   bool superseded_ = false;
+  StepState left_;  // By the last attempt.
 };
 
 absl::Status RankTrainer::Meet() {
@@ -248,6 +251,7 @@ absl::Status RankTrainer::ShareCheckpointDirectory() {
 absl::Status RankTrainer::MakeEngine() {
   const EngineOptions options{.threads = int(rank_.threads), .memory_bytes = rank_.memory_bytes};
   ASSIGN_OR_RETURN(engine_, RankEngine::Create(job_, model_, options, backend_, world_));
+  state_check_.emplace(executable(), *everyone_);
   meter_.Watch(everyone_->name(), *everyone_);
   for (const auto& [group, collective] : engine_->collectives()) {
     meter_.Watch(Names(group.axes), *collective);
@@ -361,6 +365,9 @@ absl::StatusOr<TrainingResult> RankTrainer::RunSteps() {
     if (!record.skipped) {
       step_ = step;
       data_position_ += job_.batch.global;
+      if (CheckpointDue(step) || step % StateCheck::kCompareEvery == 0) {
+        RETURN_IF_ERROR(state_check_->Compare(step, CheckpointDue(step)));
+      }
       if (ValidationDue(step)) {
         ASSIGN_OR_RETURN(record.validation_loss, Validate());
       }
@@ -400,6 +407,9 @@ absl::StatusOr<StepRecord> RankTrainer::Step(int64_t step) {
   const double data_seconds = SecondsSince(begin);
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     const Agreement agreed = Attempt(step, attempt, *batch, record);
+    if (const absl::Status state = state_check_->AfterUpdate(left_); !state.ok()) {
+      return Leave(state);
+    }
     stopping_ |= agreed.stop;
     superseded_ |= agreed.superseded;
     record.skipped = !agreed.finite;
@@ -432,6 +442,7 @@ Agreement RankTrainer::Attempt(int64_t step, int attempt, const StepBatch& batch
   advance();
   if (callbacks_.before_attempt) callbacks_.before_attempt(step, attempt, state);
   const StepOutput output = engine_->runner().Step(state, batch, advance);
+  left_ = output.state;
   record.phases = output.phases;
   const PhaseSeconds& phases = record.phases;
   const double mine = phases.of_step();

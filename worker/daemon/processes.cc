@@ -13,8 +13,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "absl/time/clock.h"
 #include "common/check.h"
+#include "common/clock.h"
 #include "common/files.h"
 #include "common/status_macros.h"
 
@@ -96,11 +96,11 @@ absl::StatusOr<std::string> RunForOutput(const Command& command, absl::Duration 
   ::close(ends[1]);
   std::string output;
   bool timed_out = false;
-  const absl::Time deadline = absl::Now() + timeout;
+  const absl::Duration deadline = RealClock().Monotonic() + timeout;
   char chunk[4096];
   while (pid.ok()) {
     pollfd ready = {ends[0], POLLIN, 0};
-    const int64_t left = absl::ToInt64Milliseconds(deadline - absl::Now());
+    const int64_t left = absl::ToInt64Milliseconds(deadline - RealClock().Monotonic());
     timed_out = left <= 0 || ::poll(&ready, 1, int(left)) == 0;
     if (timed_out) break;
     const ssize_t n = ::read(ends[0], chunk, sizeof(chunk));

@@ -5,11 +5,13 @@
 
 #include <gmock/gmock.h>
 
+#include <optional>
 #include <set>
 
 #include "common/violations.h"
 #include "controller/cli/errors.h"
 #include "tests/controller/cli/fake_controller.h"
+#include "tests/testing/wall_clock.h"
 #include "trainyard/v1/error_details.pb.h"
 
 namespace trainyard::cli {
@@ -34,6 +36,21 @@ TEST(Client, RepeatsAnUnavailableCallWithTheSameRequestId) {
   ASSERT_TRUE(response.ok()) << response.status();
   EXPECT_EQ(response->job().id(), "j-1");
   EXPECT_THAT(request_ids, testing::ElementsAre("r", "r", "r"));
+}
+
+// Whoever sets the clock while a controller is away must not have its clients give up at once.
+TEST(Client, PatienceIsNotCountedByTheWallClock) {
+  FakeController controller;
+  std::optional<WallClockJump> jump;
+  controller.submit = [&](const v1::SubmitJobRequest&, v1::SubmitJobResponse&) {
+    if (jump) return grpc::Status::OK;
+    jump.emplace(absl::Hours(24));
+    return grpc::Status(grpc::StatusCode::UNAVAILABLE, "restarting");
+  };
+  Client client(controller.address(),
+                {.call = absl::Minutes(1), .unreachable = absl::Minutes(1), .away = {}});
+  const auto response = client.Call(&v1::JobService::Stub::SubmitJob, v1::SubmitJobRequest());
+  EXPECT_TRUE(response.ok()) << response.status();
 }
 
 TEST(Client, SaysWhatToDoWhereNoControllerAnswers) {

@@ -174,6 +174,9 @@ INSTANTIATE_TEST_SUITE_P(
         BadInput{"profile: {start_step: 99999999999999999999}",
                  "s.yaml:1: profile.start_step: wanted a whole number from 1 to 1000000000, found "
                  "\"99999999999999999999\"; nearest 1000000000\n"},
+        BadInput{"optimizer: {clip_norm: 1e-400}",
+                 "s.yaml:1: optimizer.clip_norm: wanted 0 without a sign, or a number from "
+                 "1.2e-38, as f32 has it, found \"1e-400\"; nearest 1.2e-38\n"},
         BadInput{"labels: {a: {b: 1}}", "s.yaml:1: labels.a: wanted text, found a mapping"},
         BadInput{
             "data:\n  synthetic: {}\n  text: {path: a}",

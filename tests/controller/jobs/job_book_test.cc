@@ -14,6 +14,7 @@
 namespace trainyard::controller {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 
 class JobBookTest : public ClusterFixture {};
@@ -134,6 +135,47 @@ TEST_F(JobBookTest, CheckpointDirectoryBelongsToOneLiveJob) {
   coordinator_->Cancel(id, "", [](absl::StatusOr<Snapshot>) {});
   Flush();
   EXPECT_TRUE(TrySubmit(MakeSpec(1, "runs/a")).ok());
+}
+
+// The pairs themselves are directories_test's; here, that the book asks, of whom, and when.
+TEST_F(JobBookTest, DirectoriesOfLiveJobsMayNotLieInsideEachOther) {
+  const std::string id = Submit(1, "runs/a");
+  for (const char* inside : {"runs/a/b", "runs", "."}) {
+    const absl::Status status = TrySubmit(MakeSpec(1, inside)).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << inside;
+    EXPECT_THAT(std::string(status.message()),
+                AllOf(HasSubstr(inside), HasSubstr(id), HasSubstr("'runs/a'")));
+  }
+  // Where no worker has said what its root is, nothing tells.
+  EXPECT_TRUE(book_->CheckSubmit(*MakeSpec(1, "/data/runs/a")).ok());
+  Registration registration;
+  registration.worker_id = "w";
+  registration.roots = {"/data"};
+  ASSERT_TRUE(coordinator_->Connect(registration, std::make_shared<FakeLink>()).ok());
+  EXPECT_TRUE(absl::IsInvalidArgument(TrySubmit(MakeSpec(1, "/data/runs/a/")).status()));
+  EXPECT_TRUE(TrySubmit(MakeSpec(1, "/data/runs/b")).ok());
+  EXPECT_TRUE(absl::IsInvalidArgument(TrySubmit(MakeSpec(1, "runs/b/c")).status()));
+}
+
+TEST_F(JobBookTest, TracesMayNotLieInsideCheckpoints) {
+  Submit(1, "runs/a");
+  Registration registration;
+  registration.worker_id = "w";
+  registration.roots = {"/data"};
+  ASSERT_TRUE(coordinator_->Connect(registration, std::make_shared<FakeLink>()).ok());
+  const auto with_traces = [](const std::string& directory, const std::string& traces) {
+    Spec spec = *MakeSpec(1, directory);
+    spec.paths = {{"checkpoint.directory", directory}, {"profile.directory", traces}};
+    return spec;
+  };
+  for (const Spec& spec :
+       {with_traces("runs/b", "runs/a/traces"), with_traces("runs/b", "/data/runs/b/traces"),
+        with_traces("", "runs/a")}) {
+    const absl::Status status = book_->CheckSubmit(spec);
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << spec.paths[1].path;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("profile.directory: wanted"));
+  }
+  EXPECT_TRUE(book_->CheckSubmit(with_traces("runs/b", "runs/traces")).ok());
 }
 
 TEST_F(JobBookTest, FinishedJobsAreReadFromTheStore) {

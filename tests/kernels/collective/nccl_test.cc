@@ -14,6 +14,7 @@
 #include "tests/kernels/collective/worlds.h"
 #include "tests/testing/cuda_emulation/nccl.h"
 #include "tests/testing/cuda_emulation/streams.h"
+#include "tests/testing/wall_clock.h"
 
 namespace trainyard {
 namespace {
@@ -172,11 +173,16 @@ void ExpectFailure(Rank& rank, std::promise<void>& under_way, const std::string&
   EXPECT_EQ(records[records.size() - 2].left, absl::InfiniteFuture());
 }
 
+// Even where the wall clock goes back meanwhile, so that it would be a day until it is as late.
 TEST_F(NcclTest, APeerThatNeverComesIsAnErrorThatNamesTheOperation) {
   std::promise<void> under_way, over;
   nccl_emulation::TellPeers(false);
   ExpectNoErrors(Run(absl::Seconds(2), [&](Rank& rank) {
-    if (rank.world.rank() == 1) return over.get_future().wait();
+    if (rank.world.rank() == 1) {
+      under_way.get_future().wait();
+      const WallClockJump jump(-absl::Hours(24));
+      return over.get_future().wait();
+    }
     ExpectFailure(rank, under_way, "no word from all ranks within 2s");
     over.set_value();
   }));
@@ -192,6 +198,24 @@ TEST_F(NcclTest, APeerThatDiesIsAnErrorThatNamesTheOperation) {
     }
     ExpectFailure(rank, under_way, "NCCL: remote process exited or there was a network error");
     over.set_value();
+  }));
+}
+
+// Whoever sets the clock of a machine must not end the jobs on it.
+TEST_F(NcclTest, AnOperationUnderWayIsNotLateBecauseTheWallClockJumps) {
+  std::promise<void> jumped;
+  ExpectNoErrors(Run(absl::Minutes(1), [&](Rank& rank) {
+    if (rank.world.rank() == 1) jumped.get_future().wait();
+    rank.Write(0, 1);
+    rank.group.AllReduceSum(rank.element(0));
+    if (rank.world.rank() == 0) {
+      while (rank.activity.under_way == 0) std::this_thread::yield();
+      const WallClockJump jump(absl::Hours(24));
+      EXPECT_NO_THROW(rank.group.Check());  // As the watchdog does every few milliseconds.
+      jumped.set_value();
+    }
+    EXPECT_EQ(rank.Read(0), 2);
+    rank.group.Check();
   }));
 }
 

@@ -6,6 +6,9 @@
 
 #include <gmock/gmock.h>
 
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
 #include "common/violations.h"
 
 namespace trainyard {
@@ -168,6 +171,19 @@ TEST(ParseJobConfig, AbsentNullAndZeroTakeTheDefaults) {
   EXPECT_TRUE(std::holds_alternative<std::monostate>(job->data));
 }
 
+// Neither an exponent nor a leading or trailing 0 makes a 0 something else.
+TEST(ParseJobConfig, ZeroAndTheSmallestNumberAreNumbers) {
+  for (const char* zero : {"0", "0.0", "+0", "00.000", "0e-400", "0E9"}) {
+    const auto job = ParseJobConfig(absl::StrCat("optimizer: {clip_norm: ", zero, "}"));
+    ASSERT_TRUE(job.ok()) << job.status();
+    EXPECT_EQ(job->optimizer.clip_norm, 0);
+    EXPECT_FALSE(std::signbit(job->optimizer.clip_norm));
+  }
+  const auto job = ParseJobConfig("optimizer: {clip_norm: 1.2e-38}");
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_TRUE(std::isnormal(float(job->optimizer.clip_norm)));
+}
+
 struct BadText {
   const char* text;
   const char* field;
@@ -212,6 +228,15 @@ INSTANTIATE_TEST_SUITE_P(
         BadText{"data: {synthetic: {a: 1}}", "data.synthetic.a", "unknown field"},
         BadText{"optimizer: {clip_norm: nan}", "optimizer.clip_norm", "finite number"},
         BadText{"optimizer: {clip_norm: 1e999}", "optimizer.clip_norm", "finite number"},
+        BadText{"optimizer: {clip_norm: -0}", "optimizer.clip_norm",
+                "wanted 0 without a sign, or a number from 1.2e-38"},
+        BadText{"optimizer: {clip_norm: -0.0e5}", "optimizer.clip_norm", "found \"-0.0e5\""},
+        BadText{"optimizer: {clip_norm: -1e-40}", "optimizer.clip_norm", "found \"-1e-40\""},
+        BadText{"optimizer: {adamw: {epsilon: 1.1e-38}}", "optimizer.adamw.epsilon",
+                "found \"1.1e-38\"; nearest 1.2e-38"},
+        BadText{"optimizer: {adamw: {epsilon: 5e-324}}", "optimizer.adamw.epsilon", "1.2e-38"},
+        BadText{"optimizer: {adamw: {epsilon: 1e-400}}", "optimizer.adamw.epsilon", "1.2e-38"},
+        BadText{"optimizer: {adamw: {epsilon: -1e-400}}", "optimizer.adamw.epsilon", "1.2e-38"},
         BadText{"optimizer: {schedule: {cosine: {}, linear: {}}}", "optimizer.schedule", "and"},
         BadText{"model: {overrides: {tied: yes}}", "model.overrides.tied", "true or false"},
         BadText{"model: llama3-8b", "model", "wanted a mapping, found a single value"},

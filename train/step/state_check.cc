@@ -1,0 +1,155 @@
+#include "train/step/state_check.h"
+
+#include <algorithm>
+#include <map>
+#include <span>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "kernels/adamw.h"
+
+namespace trainyard {
+namespace {
+
+constexpr size_t kPieceBytes = 1 << 20;  // Copied from a device at once.
+
+constexpr char kWhatNow[] =
+    "; the memory or the device of that rank may be faulty: the attempt ends, and training goes "
+    "on from the last checkpoint";
+
+// "master weights and second moments".
+std::string Different(const WordSums& a, const WordSums& b) {
+  std::vector<const char*> names;
+  if (a.master != b.master) names.push_back("master weights");
+  if (a.m != b.m) names.push_back("first moments");
+  if (a.v != b.v) names.push_back("second moments");
+  return absl::StrJoin(names, " and ");
+}
+
+template <typename A>
+uint32_t SumOf(const Executable& executable, const Tensor& values) {
+  const A* data = values.as<A>();
+  const bool on_host = executable.backend().device() == DeviceKind::kCpu;
+  std::vector<A> piece(on_host ? 0 : kPieceBytes / sizeof(A));
+  uint32_t sum = 0;
+  for (int64_t at = 0, left = values.elements(); left > 0;) {
+    const int64_t count = on_host ? left : std::min(left, int64_t(piece.size()));
+    if (!on_host) executable.CopyToHost(piece.data(), data + at, size_t(count) * sizeof(A));
+    for (const A x : std::span(on_host ? data : piece.data(), size_t(count))) sum += WordSum(x);
+    at += count, left -= count;
+  }
+  return sum;
+}
+
+// What one rank tells the others.
+struct Told {
+  int64_t first_replica = 0;  // Names the set of replicas.
+  int64_t in_memory = 1;      // 0: something is not as the last update left it.
+  WordSums written = {}, memory = {};
+};
+static_assert(sizeof(Told) % sizeof(int64_t) == 0);
+
+std::string Ranks(const std::vector<int>& ranks) {
+  return absl::StrCat(ranks.size() == 1 ? "rank " : "ranks ", absl::StrJoin(ranks, ", "));
+}
+
+// Of ranks that should have written the same.
+absl::Status CompareSet(std::span<const Told> all, const std::vector<int>& set, int64_t step) {
+  std::map<std::tuple<uint32_t, uint32_t, uint32_t>, std::vector<int>> by_sums;
+  for (const int rank : set) {
+    const WordSums& sums = all[size_t(rank)].written;
+    by_sums[{sums.master, sums.m, sums.v}].push_back(rank);
+  }
+  if (by_sums.size() == 1) return absl::OkStatus();
+  const auto& most = *std::max_element(
+      by_sums.begin(), by_sums.end(),
+      [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
+  if (2 * most.second.size() <= set.size()) {
+    return absl::InternalError(absl::StrCat("step ", step, ": ", Ranks(set),
+                                            " should hold the same, and no majority of them does",
+                                            kWhatNow));
+  }
+  std::vector<int> others;
+  for (const int rank : set) {
+    if (std::count(most.second.begin(), most.second.end(), rank) == 0) others.push_back(rank);
+  }
+  const std::string what =
+      Different(all[size_t(others[0])].written, all[size_t(most.second[0])].written);
+  return absl::InternalError(absl::StrCat("step ", step, ": ", what, " of ", Ranks(others),
+                                          " are not those of the replicas, ", Ranks(most.second),
+                                          kWhatNow));
+}
+
+absl::Status Judge(std::span<const Told> all, int64_t step) {
+  std::map<int64_t, std::vector<int>> sets;
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank].in_memory == 0) {
+      return absl::InternalError(
+          absl::StrCat("step ", step, ": ", Different(all[rank].written, all[rank].memory),
+                       " of rank ", rank, " changed in memory after the update", kWhatNow));
+    }
+    sets[all[rank].first_replica].push_back(int(rank));
+  }
+  for (const auto& [first, set] : sets) {
+    if (absl::Status status = CompareSet(all, set, step); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+StateCheck::StateCheck(const Executable& executable, Collective& everyone)
+    : executable_(executable), everyone_(everyone) {
+  const Mesh& mesh = executable.program().mesh;
+  AxisSet copies = mesh.active();
+  for (ParameterBox& box : executable.program().OwnedParameters()) {
+    if (box.balanced) continue;
+    copies = copies & box.copy_axes;
+    checked_.push_back(std::move(box));
+  }
+  replicas_ = mesh.Members(checked_.empty() ? AxisSet() : copies);
+}
+
+absl::Status StateCheck::AfterUpdate(const StepState& state) {
+  if (state.finite == 0) return absl::OkStatus();  // There was none.
+  const std::optional<WordSums> before = std::exchange(written_, state.written);
+  if (!before || *before == state.read) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat("step ", state.step, ": ", Different(*before, state.read),
+                                          " of rank ", everyone_.rank(),
+                                          " changed in memory since the update before", kWhatNow));
+}
+
+absl::Status StateCheck::Compare(int64_t step, bool before_save) {
+  if (!written_) return absl::OkStatus();  // No rank has made an update.
+  Told mine{.first_replica = *std::min_element(replicas_.begin(), replicas_.end()),
+            .written = *written_,
+            .memory = before_save ? SumsInMemory() : *written_};
+  mine.in_memory = mine.memory == mine.written;
+  std::vector<Told> all(size_t(everyone_.size()), mine);
+  const int64_t words = sizeof(Told) / sizeof(int64_t);
+  if (everyone_.size() > 1) {
+    everyone_.AllGather({&mine, DType::kI64, Shape{words}},
+                        Tensor{{all.data(), DType::kI64, Shape{words * everyone_.size()}}});
+  }
+  return Judge(all, step);
+}
+
+WordSums StateCheck::SumsInMemory() const {
+  WordSums sums;
+  const auto add = [&](FlatBuffer buffer, const FlatRange& range, uint32_t& sum) {
+    const Tensor values = executable_.flat(buffer, range);
+    sum += values.dtype == DType::kF64 ? SumOf<double>(executable_, values)
+                                       : SumOf<float>(executable_, values);
+  };
+  for (const ParameterBox& box : checked_) {
+    add(FlatBuffer::kMaster, box.flat, sums.master);
+    add(FlatBuffer::kFirstMoment, box.flat, sums.m);
+    add(FlatBuffer::kSecondMoment, box.flat, sums.v);
+  }
+  return sums;
+}
+
+}  // namespace trainyard

@@ -84,16 +84,17 @@ class Peace:
 
     def results(self, kinds, one_by_one=False, fresh=False):
         """kind -> Undisturbed. `one_by_one`: for times that are those of a job alone on the machine."""
-        key = lambda kind: hashlib.sha256(
-            f"{kind.text('x', 'x')}{one_by_one}{[] if one_by_one else kinds}".encode()).hexdigest()[:16]
-        files = {kind: self.kept / f"{kind.name}-{key(kind)}.json" for kind in kinds}
+        trained = lambda kind: dataclasses.replace(kind, name="", keep=0, disk="").text("", "")
+        beside = "" if one_by_one else "".join(map(trained, kinds))  # What its time depends on.
+        key = lambda kind: hashlib.sha256(f"{trained(kind)}{beside}".encode()).hexdigest()[:16]
+        files = {kind: self.kept / f"{key(kind)}.json" for kind in kinds}
         missing = [kind for kind in kinds if fresh or not files[kind].exists()]
         for batch in [[kind] for kind in missing] if one_by_one else [missing]:
             if batch:
                 for kind, result in self.train(batch).items():
-                    partial = files[kind].with_suffix(".tmp")
-                    partial.write_text(json.dumps(dataclasses.asdict(result)))
-                    partial.rename(files[kind])
+                    with tempfile.NamedTemporaryFile("w", dir=self.kept, delete=False) as partial:
+                        json.dump(dataclasses.asdict(result), partial)
+                    pathlib.Path(partial.name).rename(files[kind])
         found = {}
         for kind, file in files.items():
             result = Undisturbed(**json.loads(file.read_text()))

@@ -90,7 +90,7 @@ def disturb(binaries, seconds, seed):
     print(f"undisturbed: {', '.join(f'{kind.name} {result.seconds:.1f} s' for kind, result in peace.items())}", flush=True)
     run = Run(binaries, WORKERS)
     driver = run.drive(jobs.LAYOUTS)
-    play(run, plan(seconds, seed), seconds - LAST_CALL_SECONDS)
+    play(run, plan(seconds, seed), seconds - min(LAST_CALL_SECONDS, seconds / 2))
     driver.last_call()
     run.timeline.note("no more faults")
     try:

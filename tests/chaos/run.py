@@ -70,18 +70,23 @@ class Run:
         problems += self.cluster.surprises()
         problems += checks.of_processes(self.cluster) if all_ended else []
         self.watcher.stop()
+        try:
+            self.check_jobs(peace)
+        except AssertionError as failure:
+            problems.append(str(failure))
+        return problems + self.cluster.end()
+
+    def check_jobs(self, peace):
         jobs = wait_until(self.cluster.jobs, 30, "the list of jobs")
-        problems += checks.of_the_list(self.submitted, jobs)
+        self.problems += checks.of_the_list(self.submitted, jobs)
         for job_id, kind in self.submitted.items():
             if job_id not in jobs:
                 continue
             found = checks.of_job(self.cluster, self.watcher, jobs[job_id], kind, peace[kind])
-            problems += found
+            self.problems += found
             if found:
                 events = self.directory / f"events-{job_id}.txt"
                 events.write_text(self.cluster.trainyard("events", job_id).output)
-        problems += self.cluster.end()
-        return problems
 
     def tell(self, problems):
         """Prints the verdict; the directory stays for a look where there is one against the run."""

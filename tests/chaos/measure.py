@@ -157,7 +157,7 @@ def preemptions(binaries, count, seed):
         wait_for_attempt(run, job_id, epoch + 1)
         lost.append(lost_steps(run, job_id, epoch))
         worker.start()
-            wait_until(lambda: run.cluster.ready_workers() == 2, 30, "both workers")
+        wait_until(lambda: run.cluster.ready_workers() == 2, 30, "both workers")
     print(f"R16: {count} x SIGTERM of a worker: {sum(lost)} steps lost in all, with a save every {kind.every}")
     if any(lost):
         problems.append(f"R16: wanted no step lost, found {lost}")

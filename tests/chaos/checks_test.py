@@ -95,11 +95,11 @@ class Checks(unittest.TestCase):
 
     def test_a_superseded_attempt_that_commits(self):
         self.watcher.jobs["j-1"].stale_commits[1, 6] = 3.0
-        self.expect("epoch 1 committed step 6 after it had run for 3.0 s beside a later attempt")
+        self.expect("epoch 1 committed step 6 after it had used 3.0 s of the processor beside a later attempt")
 
     def test_a_superseded_attempt_that_runs_on(self):
         self.watcher.jobs["j-1"].stale_run[1, 0] = 7.0
-        self.expect("rank 0 of epoch 1 ran for 7.0 s")
+        self.expect("rank 0 of epoch 1 used 7.0 s")
 
     def test_jobs_that_are_lost_or_doubled(self):
         self.assertEqual(checks.of_the_list(["j-1"], {"j-1": self.job}), [])
@@ -108,7 +108,7 @@ class Checks(unittest.TestCase):
 
 
 class Watching(unittest.TestCase):
-    def test_commits_and_seconds_beside_a_later_attempt_are_counted_and_frozen_ones_not(self):
+    def test_commits_and_seconds_beside_a_later_attempt_are_counted_and_waiting_is_not(self):
         trainers = []
         with tempfile.TemporaryDirectory() as directory:
             watcher = Watcher(lambda: trainers)
@@ -122,17 +122,17 @@ class Watching(unittest.TestCase):
                 (path / "manifest.json").touch()
                 watcher.look_at_directory(seen, pathlib.Path(directory), 1.0)
 
-            rank = types.SimpleNamespace(job="j-1", epoch=1, rank=0, stopped=False)
+            rank = types.SimpleNamespace(job="j-1", epoch=1, rank=0, pid=7, cpu_seconds=10.0)
             trainers.append(rank)
             save(1, 2)
-            watcher.look_at_processes(1.0)
+            watcher.look_at_processes()
             self.assertEqual((seen.stale_commits, dict(seen.stale_run)), ({}, {}))
             save(2, 4)
-            watcher.look_at_processes(5.0)
-            rank.stopped = True
-            watcher.look_at_processes(5.0)
+            rank.cpu_seconds = 13.0
+            watcher.look_at_processes()
+            watcher.look_at_processes()  # It waited.
             save(1, 4)
-            self.assertEqual((seen.stale_commits, dict(seen.stale_run)), ({(1, 4): 5.0}, {(1, 0): 5.0}))
+            self.assertEqual((seen.stale_commits, dict(seen.stale_run)), ({(1, 4): 3.0}, {(1, 0): 3.0}))
             self.assertEqual(len(list(watcher.problems("j-1"))), 1)  # Not beyond what a busy machine may take.
 
 

@@ -61,7 +61,7 @@ class RankFrozen(Fault):
         self.note(f"SIGSTOP {name_of(self.target)} for {self.seconds:.1f} s")
 
     def end(self):
-        if self.target in [processes.RankProcess(**{**vars(rank), "stopped": False}) for rank in self.cluster.trainers()]:
+        if self.target in self.cluster.trainers():
             processes.send(self.target.pid, signal.SIGCONT)
             self.run.timeline.note(f"SIGCONT {name_of(self.target)}")
 

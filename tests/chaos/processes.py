@@ -6,6 +6,7 @@ import pathlib
 import re
 import signal
 
+TICKS = os.sysconf("SC_CLK_TCK")
 RANK = re.compile(r"(.*)/ranks/(j-[^./]+)\.(\d+)\.(\d+)(?:/config\.json)?$")
 
 
@@ -18,16 +19,17 @@ class RankProcess:
     state_directory: str  # Of its worker.
     program: str          # trainer or supervisor
     pid: int
-    stopped: bool
+    stopped: bool = dataclasses.field(compare=False)
+    cpu_seconds: float = dataclasses.field(compare=False)
 
 
-def state_of(pid):
-    """The letter of /proc: R, S, T (stopped), Z; None where there is no such process."""
+def stat(pid):
+    """The fields of /proc from the state on (R, S, T for stopped, Z); empty where there is no such process."""
     try:
         text = pathlib.Path(f"/proc/{pid}/stat").read_text()
-        return text[text.rindex(")") + 2]
+        return text[text.rindex(")") + 2:].split()
     except (FileNotFoundError, ProcessLookupError):
-        return None
+        return []
 
 
 def commands():
@@ -53,9 +55,10 @@ def ranks(directory):
         supervisor = program == "trainyard-worker" and "--supervise" in words
         if not place or not place[1].startswith(f"{directory}/"):
             continue
-        if (supervisor or program == "trainyard-trainer") and (state := state_of(pid)):
+        if (supervisor or program == "trainyard-trainer") and (fields := stat(pid)):
             found.append(RankProcess(place[2], int(place[3]), int(place[4]), place[1],
-                                     "supervisor" if supervisor else "trainer", pid, state == "T"))
+                                     "supervisor" if supervisor else "trainer", pid, fields[0] == "T",
+                                     (int(fields[11]) + int(fields[12])) / TICKS))
     return sorted(found)
 
 

@@ -9,18 +9,18 @@ import threading
 import time
 
 PERIOD_SECONDS = 0.1
-# A superseded rank 0 looks for a later attempt every second and before each commit; its peers lose it then. The rest
-# of these limits is for a machine that is busy.
-MAY_COMMIT_SECONDS, MAY_RUN_SECONDS = 2.5, 6.0
+# Of the processor, beside a later attempt. A superseded rank 0 looks for that every second and before each commit; its
+# peers lose it then. What waits (for a daemon that stands still, say) or is stopped uses none.
+MAY_COMMIT_SECONDS, MAY_RUN_SECONDS = 2.0, 3.0
 
 
 class JobSeen:
     def __init__(self):
         self.epochs = {}                                # epoch -> when its directory was first seen
         self.commits = {}                               # (epoch, step) -> when
-        self.stale_run = collections.Counter()          # (epoch, rank) -> seconds that it ran beside a later attempt
+        self.stale_run = collections.Counter()          # (epoch, rank) -> processor seconds beside a later attempt
         self.stale_commits = {}                         # (epoch, step) -> seconds that its rank 0 had so run by then
-        self.attempts = set()                           # (epoch, rank) that ever ran
+        self.used = {}                                  # pid -> processor seconds
 
 
 class Watcher:
@@ -42,20 +42,19 @@ class Watcher:
         self.thread.join()
 
     def run(self):
-        last = time.monotonic()
         while not self.stopping.wait(PERIOD_SECONDS):
             now = time.monotonic()
-            self.look_at_processes(min(now - last, 1.0))
+            self.look_at_processes()
             for job_id, directory in list(self.directories.items()):
                 self.look_at_directory(self.jobs[job_id], directory, now)
-            last = now
 
-    def look_at_processes(self, elapsed):
+    def look_at_processes(self):
         for trainer in self.trainers():
             seen = self.jobs[trainer.job]
-            seen.attempts.add((trainer.epoch, trainer.rank))
-            if not trainer.stopped and any(epoch > trainer.epoch for epoch in seen.epochs):
-                seen.stale_run[trainer.epoch, trainer.rank] += elapsed
+            used = trainer.cpu_seconds - seen.used.get(trainer.pid, 0)
+            seen.used[trainer.pid] = trainer.cpu_seconds
+            if any(epoch > trainer.epoch for epoch in seen.epochs):
+                seen.stale_run[trainer.epoch, trainer.rank] += used
 
     def look_at_directory(self, seen, directory, now):
         for epoch, step in commits(directory, seen.epochs, now):
@@ -73,11 +72,11 @@ class Watcher:
         late = {commit: ran for commit, ran in seen.stale_commits.items() if ran > MAY_COMMIT_SECONDS}
         if late:
             (epoch, step), ran = max(late.items(), key=lambda item: item[1])
-            yield (f"epoch {epoch} committed step {step} after it had run for {ran:.1f} s beside a later attempt "
+            yield (f"epoch {epoch} committed step {step} after it had used {ran:.1f} s of the processor beside a later attempt "
                    f"({len(late)} such commits)")
         for (epoch, rank), ran in sorted(seen.stale_run.items()):
             if ran > MAY_RUN_SECONDS:
-                yield f"rank {rank} of epoch {epoch} ran for {ran:.1f} s beside a later attempt"
+                yield f"rank {rank} of epoch {epoch} used {ran:.1f} s of the processor beside a later attempt"
 
 
 def names(path):

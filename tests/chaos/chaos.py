@@ -12,7 +12,6 @@ import os
 import pathlib
 import subprocess
 import sys
-import threading
 import time
 
 import isolation
@@ -34,10 +33,8 @@ def binaries():
 def scripted(name, scenario):
     print(f"== {name}: {scenario.proves}", flush=True)
     begin = time.monotonic()
-    peace = {}
     # Side by side with the disturbed run: it takes about as long.
-    quiet = threading.Thread(target=lambda: peace.update(jobs.Peace(binaries()).results([scenario.kind])))
-    quiet.start()
+    peace = concurrent.futures.ThreadPoolExecutor().submit(jobs.Peace(binaries()).results, [scenario.kind])
     run = Run(binaries(), scenario.workers)
     problems = []
     try:
@@ -45,8 +42,7 @@ def scripted(name, scenario):
         problems += scenario.disturb(run, job_id) or []
     except AssertionError as failure:
         problems.append(str(failure))
-    quiet.join()
-    passed = run.tell(problems + run.check(peace))
+    passed = run.tell(problems + run.check(peace.result()))
     print(f"{name}: {time.monotonic() - begin:.1f} s", flush=True)
     return passed
 

@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+import os
 import pathlib
 import re
 import signal
@@ -73,13 +74,17 @@ def seconds_between(begin, end):
 
 
 class Peace:
-    """A service of its own, `trainyard up`, that nobody disturbs. Its results are kept for the next run with the same
-    trainer: they depend on that and on the spec alone."""
+    """A service of its own, `trainyard up`, that nobody disturbs. Its results are kept beside the programs
+    for the next run with the same trainer: they depend on that and on the spec alone."""
 
     def __init__(self, binaries: pathlib.Path):
         self.binaries = binaries
         trainer = hashlib.sha256((binaries / "trainyard-trainer").read_bytes()).hexdigest()[:16]
-        self.kept = pathlib.Path(tempfile.gettempdir()) / "trainyard-chaos-undisturbed" / trainer
+        kept = binaries.parent / "chaos-undisturbed"
+        if not os.access(binaries.parent, os.W_OK):
+            self.temporary = tempfile.TemporaryDirectory(prefix="trainyard-chaos-undisturbed-")
+            kept = pathlib.Path(self.temporary.name)
+        self.kept = kept / trainer
         self.kept.mkdir(parents=True, exist_ok=True)
 
     def results(self, kinds, one_by_one=False, fresh=False):

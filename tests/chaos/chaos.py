@@ -75,7 +75,7 @@ def main():
     if options.scenario != "all":
         sys.exit(0 if scripted(options.scenario, scenarios.SCENARIOS[options.scenario]) else 1)
     # First the undisturbed runs, side by side; the scenarios find them kept.
-    jobs.Peace(binaries()).results([scenarios.LONG, scenarios.SHORT, scenarios.PAIR])
+    jobs.Peace(binaries()).results([scenarios.LONG, scenarios.SHORT, scenarios.PAIR, scenarios.MANY])
     if failed := all_scripted(list(scenarios.SCENARIOS)):
         sys.exit(f"chaos: failed: {', '.join(failed)}")
 

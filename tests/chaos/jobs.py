@@ -52,6 +52,7 @@ class Undisturbed:
     losses: dict      # step -> loss
     validation: dict  # step -> validation loss
     seconds: float    # From its start to its end, side by side with the others of its run.
+    stepping: float   # Of these, in steps.
 
 
 def parse_steps(text):
@@ -64,6 +65,10 @@ def losses(steps):
 
 def validation_losses(steps):
     return {record["step"]: record["validation_loss"] for record in steps if "validation_loss" in record}
+
+
+def stepping_seconds(steps):
+    return sum(record["seconds"] + record["phases"]["data"] + record["phases"]["checkpoint"] for record in steps)
 
 
 def seconds_between(begin, end):
@@ -132,7 +137,8 @@ class Peace:
                     digest = subprocess.run([self.binaries / "trainyard", "checkpoint", "digest", f"runs/{kind.name}"],
                                             cwd=directory, check=True, stdout=subprocess.PIPE, text=True).stdout
                     found[kind] = Undisturbed(digest.split()[0], losses(steps), validation_losses(steps),
-                                              seconds_between(job["start_time"], job["finish_time"]))
+                                              seconds_between(job["start_time"], job["finish_time"]),
+                                              stepping_seconds(steps))
                 return found
             finally:
                 up.send_signal(signal.SIGTERM)

@@ -12,6 +12,7 @@ from jobs import Kind
 LONG = Kind("long", steps=1500, every=20, validation=100, hidden=64, micro=1)
 SHORT = Kind("short", steps=600, every=10, validation=100, hidden=64, micro=1)
 PAIR = Kind("pair", 2, "zero: OPTIMIZER", steps=600, every=10, validation=100)
+MANY = Kind("many", steps=5000, every=100, validation=500)
 SAVES = 6  # More than five: as many as a controller may miss.
 
 
@@ -112,6 +113,9 @@ SCENARIOS = {
     "daemon-away": Scenario(
         "A daemon is killed and started again after 10 s, beyond the lease: no rank notices.",
         LONG, [1, 1], one(faults.DaemonKilled, 10, wanted_restarts=0)),
+    "daemon-away-long": Scenario(
+        "A rank makes 5000 steps and ends while its daemon is away for 75 s: no report of it is lost.",
+        MANY, [1, 1], one(faults.DaemonKilled, 75, wanted_restarts=0)),
     "partition": Scenario(
         "A machine's network is cut for 16 s: the job goes on elsewhere, and the attempt there stops.",
         LONG, [1, 1], one(faults.Partition, 16)),

@@ -25,7 +25,7 @@ class Checks(unittest.TestCase):
         self.steps = [{"step": step, "epoch": 1 if step < 5 else 2, "loss": 1 / step} for step in range(1, 9)]
         for step in (4, 8):
             self.steps[step - 1]["validation_loss"] = 2 / step
-        self.peace = jobs.Undisturbed(DIGEST, jobs.losses(self.steps), jobs.validation_losses(self.steps), 1.0)
+        self.peace = jobs.Undisturbed(DIGEST, jobs.losses(self.steps), jobs.validation_losses(self.steps), 1.0, 0.9)
         self.job = {"id": "j-1", "spec": {"name": "tested-1"}, "state": "JOB_STATE_SUCCEEDED", "state_reason": "",
                     "checkpoints": [self.save(2, 6), self.save(2, 8)]}
         self.watcher = Watcher(lambda: [])

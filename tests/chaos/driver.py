@@ -22,7 +22,7 @@ class Driver:
         self.kinds = kinds
         self.open = True     # Whether what ends is followed by another of its kind.
         self.stopping = threading.Event()
-        self.thread = threading.Thread(target=self.run)
+        self.thread = threading.Thread(target=self.run, daemon=True)
         self.thread.start()
 
     def last_call(self):

@@ -93,10 +93,11 @@ class Peace:
         self.kept.mkdir(parents=True, exist_ok=True)
 
     def results(self, kinds, one_by_one=False, fresh=False):
-        """kind -> Undisturbed. `one_by_one`: for times that are those of a job alone on the machine."""
+        """kind -> Undisturbed. `one_by_one`: not side by side, so the result is the same whoever else is asked for."""
         trained = lambda kind: dataclasses.replace(kind, name="", keep=0, disk="").text("", "")
+        form = [field.name for field in dataclasses.fields(Undisturbed)]
         beside = "" if one_by_one else "".join(map(trained, kinds))  # What its time depends on.
-        key = lambda kind: hashlib.sha256(f"{trained(kind)}{beside}".encode()).hexdigest()[:16]
+        key = lambda kind: hashlib.sha256(f"{form}{trained(kind)}{beside}".encode()).hexdigest()[:16]
         files = {kind: self.kept / f"{key(kind)}.json" for kind in kinds}
         missing = [kind for kind in kinds if fresh or not files[kind].exists()]
         for batch in [[kind] for kind in missing] if one_by_one else [missing]:

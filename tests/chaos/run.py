@@ -33,11 +33,12 @@ class Run:
         return job_id
 
     def job(self, job_id):
-        return (self.cluster.jobs() or {}).get(job_id)
+        """As the controller knows it, which may be away for a moment."""
+        return wait_until(lambda: (self.cluster.jobs() or {}).get(job_id), 30, f"an answer about {job_id}")
 
     def wait_for_recorded(self, job_id, count):
         """Until the controller knows so many checkpoints; the newest's step."""
-        listed = lambda: [c["step"] for c in (self.job(job_id) or {}).get("checkpoints", [])]
+        listed = lambda: [c["step"] for c in self.job(job_id)["checkpoints"]]
         wait_until(lambda: len(listed()) >= count, 60, f"{count} recorded checkpoints")
         return listed()[-1]
 
@@ -46,7 +47,7 @@ class Run:
         wait_until(lambda: self.watcher.newest_commit(job_id)[1] >= step, 60, f"a checkpoint of step {step}")
 
     def wait_for_end(self, job_id, seconds=120):
-        ended = lambda: (job := self.job(job_id)) and job["state"] in driver.TERMINAL and job
+        ended = lambda: job if (job := self.job(job_id))["state"] in driver.TERMINAL else None
         return wait_until(ended, seconds, f"the end of {job_id}")
 
     # Of random ones.

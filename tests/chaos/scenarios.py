@@ -88,7 +88,10 @@ def one(fault, seconds=0.0, wanted_restarts=None):
     return disturb
 
 
-SCENARIOS = {
+SCENARIOS = {  # The longest first.
+    "daemon-away-long": Scenario(
+        "A rank makes 5000 steps and ends while its daemon is away for 75 s: no report of it is lost.",
+        MANY, [1, 1], one(faults.DaemonKilled, 75, wanted_restarts=0)),
     "away-rank-killed": Scenario(
         "A rank dies after the controller missed more than five saves: the job resumes from the directory.",
         PAIR, [2], away_rank_killed),
@@ -113,9 +116,6 @@ SCENARIOS = {
     "daemon-away": Scenario(
         "A daemon is killed and started again after 10 s, beyond the lease: no rank notices.",
         LONG, [1, 1], one(faults.DaemonKilled, 10, wanted_restarts=0)),
-    "daemon-away-long": Scenario(
-        "A rank makes 5000 steps and ends while its daemon is away for 75 s: no report of it is lost.",
-        MANY, [1, 1], one(faults.DaemonKilled, 75, wanted_restarts=0)),
     "partition": Scenario(
         "A machine's network is cut for 16 s: the job goes on elsewhere, and the attempt there stops.",
         LONG, [1, 1], one(faults.Partition, 16)),

@@ -31,7 +31,7 @@ class Watcher:
         self.jobs = collections.defaultdict(JobSeen)  # By job id.
         self.directories = {}                         # id -> path of its checkpoint directory
         self.stopping = threading.Event()
-        self.thread = threading.Thread(target=self.run)
+        self.thread = threading.Thread(target=self.run, daemon=True)
         self.thread.start()
 
     def add(self, job_id, directory: pathlib.Path):

@@ -15,16 +15,17 @@ import network
 import processes
 
 CONTROLLER_PORT = 7070
+CALL_PERIOD = 0.2  # Seconds between calls of the command line in a wait.
 MOUNTED = {"controller": 96, "runs/small": 48}  # Disks of their own: how many MiB.
 
 
-def wait_until(condition, seconds, what):
-    """The first true value of `condition`."""
+def wait_until(condition, seconds, what, period=0.02):
+    """The first true value of `condition`, looked at once a period."""
     deadline = time.monotonic() + seconds
     while not (value := condition()):
         if time.monotonic() > deadline:
             raise AssertionError(f"waited {seconds:g} s in vain for {what}")
-        time.sleep(0.02)
+        time.sleep(period)
     return value
 
 
@@ -135,7 +136,8 @@ class Cluster:
         self.workers = []
         for devices in workers:
             self.add_worker(devices)
-        wait_until(lambda: self.ready_workers() >= len(workers), 30, "the workers' registration")
+        wait_until(lambda: self.ready_workers() >= len(workers), 30, "the workers' registration",
+                   CALL_PERIOD)
 
     def add_worker(self, devices):
         name = f"w{len(self.workers)}"

@@ -3,17 +3,21 @@ test ends, however it ends, the kernel removes all of it, and no other process o
 
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
 
 INSIDE = "TRAINYARD_CHAOS_INSIDE"
+TOOLS = ["unshare", "nsenter", "ip", "mount", "umount", "cc"]
 
 
 def enter():
     """Returns inside of the namespaces; outside it runs this program again and exits with its code. Without the
     right to make namespaces it ends with an error: to leave partitions out in silence would be no test."""
     if os.environ.get(INSIDE) != "yes":
+        if missing := [tool for tool in TOOLS if shutil.which(tool) is None]:
+            sys.exit(f"chaos: wanted {', '.join(TOOLS)}, found no {', '.join(missing)}")
         namespaces = ["unshare", "--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]
         if os.geteuid() != 0:
             namespaces += ["--user", "--map-root-user"]

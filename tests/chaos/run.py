@@ -6,7 +6,7 @@ import time
 
 import checks
 import driver
-from cluster import Cluster, wait_until
+from cluster import CALL_PERIOD, Cluster, wait_until
 from timeline import Timeline
 from watcher import Watcher
 
@@ -34,12 +34,13 @@ class Run:
 
     def job(self, job_id):
         """As the controller knows it, which may be away for a moment."""
-        return wait_until(lambda: (self.cluster.jobs() or {}).get(job_id), 30, f"an answer about {job_id}")
+        return wait_until(lambda: (self.cluster.jobs() or {}).get(job_id), 30, f"an answer about {job_id}",
+                          CALL_PERIOD)
 
     def wait_for_recorded(self, job_id, count):
         """Until the controller knows so many checkpoints; the newest's step."""
         listed = lambda: [c["step"] for c in self.job(job_id)["checkpoints"]]
-        wait_until(lambda: len(listed()) >= count, 60, f"{count} recorded checkpoints")
+        wait_until(lambda: len(listed()) >= count, 60, f"{count} recorded checkpoints", CALL_PERIOD)
         return listed()[-1]
 
     def wait_for_commit(self, job_id, step):
@@ -48,7 +49,7 @@ class Run:
 
     def wait_for_end(self, job_id, seconds=120):
         ended = lambda: job if (job := self.job(job_id))["state"] in driver.TERMINAL else None
-        return wait_until(ended, seconds, f"the end of {job_id}")
+        return wait_until(ended, seconds, f"the end of {job_id}", CALL_PERIOD)
 
     # Of random ones.
 

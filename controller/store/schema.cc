@@ -15,7 +15,7 @@ constexpr int64_t kApplicationId = 0x54595244;
 constexpr int64_t kFullCheckPages = 16'384;
 
 // Entry v takes schema version v to v + 1. Entries are never changed, only appended.
-constexpr std::array<const char*, 3> kMigrations = {R"sql(
+constexpr std::array<const char*, 4> kMigrations = {R"sql(
   CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
   INSERT INTO meta VALUES ('generation', 0);
   CREATE TABLE jobs (
@@ -47,6 +47,25 @@ constexpr std::array<const char*, 3> kMigrations = {R"sql(
   ALTER TABLE steps ADD COLUMN gpu_sm_clock_hertz REAL;
   ALTER TABLE steps ADD COLUMN gpu_temperature_celsius REAL;
   ALTER TABLE steps ADD COLUMN gpu_throttle_reasons TEXT;
+)sql",
+                                                    // Spelled out, for entries are never changed.
+                                                    R"sql(
+  ALTER TABLE jobs ADD COLUMN checksum INTEGER NOT NULL DEFAULT 0;
+  ALTER TABLE jobs ADD COLUMN state_checksum INTEGER NOT NULL DEFAULT 0;
+  ALTER TABLE requests ADD COLUMN checksum INTEGER NOT NULL DEFAULT 0;
+  ALTER TABLE events ADD COLUMN checksum INTEGER NOT NULL DEFAULT 0;
+  ALTER TABLE steps ADD COLUMN checksum INTEGER NOT NULL DEFAULT 0;
+  ALTER TABLE logs ADD COLUMN checksum INTEGER NOT NULL DEFAULT 0;
+  UPDATE jobs SET checksum = row_checksum(number, spec, config, facts),
+    state_checksum = row_checksum(number, state, body);
+  UPDATE requests SET checksum = row_checksum(request_id, number);
+  UPDATE events SET checksum = row_checksum(number, n, time, type, epoch, message);
+  UPDATE steps SET checksum = row_checksum(number, step, epoch, complete, loss, grad_norm,
+    learning_rate, tokens, seconds, data, forward, backward, grad_sync, optimizer, pipeline_bubble,
+    checkpoint, mfu, validation_loss, finish_time, skipped, model_flops, ranks_seen,
+    load_balancing_loss, gpu_utilization, gpu_power_watts, gpu_sm_clock_hertz,
+    gpu_temperature_celsius, gpu_throttle_reasons);
+  UPDATE logs SET checksum = row_checksum(number, n, time, epoch, rank, text);
 )sql"};
 
 absl::Status Damaged(const std::string& path, absl::string_view what) {
@@ -68,6 +87,8 @@ absl::Status CheckWhole(Database& database, const std::string& path) {
 }  // namespace
 
 int LatestSchemaVersion() { return int(kMigrations.size()); }
+
+const char* SchemaMigration(int version) { return kMigrations.at(size_t(version)); }
 
 absl::Status PrepareSchema(Database& database, const std::string& path) {
   const auto version_or = database.QueryInt("PRAGMA user_version");

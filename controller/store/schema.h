@@ -16,4 +16,7 @@ absl::Status PrepareSchema(Database& database, const std::string& path);
 
 int LatestSchemaVersion();
 
+// What takes a store from schema version `version` to the next: tests make older stores of it.
+const char* SchemaMigration(int version);
+
 }  // namespace trainyard::controller

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
 #include "common/status_macros.h"
+#include "controller/store/row_checksum.h"
 
 namespace trainyard::controller {
 namespace {
@@ -114,6 +115,7 @@ absl::StatusOr<Database> Database::Open(const std::string& path) {
   if (code != SQLITE_OK) return ErrorOf(raw, code, "open");
   sqlite3_extended_result_codes(raw, 1);
   sqlite3_busy_timeout(raw, kBusyMilliseconds);
+  RegisterRowChecksum(raw);
   return database;
 }
 

@@ -39,9 +39,12 @@ absl::StatusOr<std::unique_ptr<SqliteStore>> SqliteStore::Open(const std::string
   RETURN_IF_ERROR(reader.Execute("UPDATE meta SET value = value + 1 WHERE key = 'generation'"));
   ASSIGN_OR_RETURN(const int64_t generation,
                    reader.QueryInt("SELECT value FROM meta WHERE key = 'generation'"));
-  return std::unique_ptr<SqliteStore>(new SqliteStore(std::move(lock), std::move(writer),
-                                                      std::move(reader), uint64_t(generation),
-                                                      limits.waiting_bytes));
+  std::unique_ptr<SqliteStore> store(new SqliteStore(std::move(lock), std::move(writer),
+                                                     std::move(reader), uint64_t(generation),
+                                                     limits.waiting_bytes));
+  ASSIGN_OR_RETURN(const uint64_t damaged, store->reader_.CheckRequests());
+  if (damaged > 0) LogError("requests_damaged", {{"rows", damaged}, {"store", path}});
+  return store;
 }
 
 SqliteStore::SqliteStore(StateLock lock, std::unique_ptr<SqliteWriter> writer, Database reader,

@@ -17,21 +17,53 @@ constexpr size_t kMaxCachedRowNumbers = 10'000;
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<SqliteWriter>> SqliteWriter::Create(Database database,
-                                                                   const StoreLimits& limits) {
+                                                                   const StoreLimits& limits,
+                                                                   Witness* witness) {
   RETURN_IF_ERROR(database.Execute("PRAGMA journal_mode = WAL"));
   RETURN_IF_ERROR(database.Execute("PRAGMA synchronous = FULL"));
-  return std::unique_ptr<SqliteWriter>(new SqliteWriter(std::move(database), limits));
+  ASSIGN_OR_RETURN(const int64_t transactions,
+                   database.QueryInt("SELECT value FROM meta WHERE key = 'transactions'"));
+  return std::unique_ptr<SqliteWriter>(
+      new SqliteWriter(std::move(database), limits, witness, uint64_t(transactions)));
 }
 
-absl::Status SqliteWriter::Begin() { return database_.Execute("BEGIN IMMEDIATE"); }
+absl::Status SqliteWriter::Begin() {
+  if (witness_ != nullptr) witness_->Begin();
+  rows_changed_ = database_.rows_changed();
+  return database_.Execute("BEGIN IMMEDIATE");
+}
 
-absl::Status SqliteWriter::Commit() { return database_.Execute("COMMIT"); }
+absl::Status SqliteWriter::Commit() {
+  // What changes nothing needs no number, and no sync.
+  if (database_.rows_changed() == rows_changed_) return database_.Execute("COMMIT");
+  ASSIGN_OR_RETURN(Statement * count,
+                   Cached("UPDATE meta SET value = ? WHERE key = 'transactions'"));
+  RETURN_IF_ERROR(count->Bind(1, int64_t(transactions_ + 1)).Run());
+  if (witness_ != nullptr) witness_->Expect(transactions_ + 1);
+  RETURN_IF_ERROR(database_.Execute("COMMIT"));
+  ++transactions_;
+  return absl::OkStatus();
+}
 
 void SqliteWriter::Rollback() {
   // Row numbers handed out are not used; and a failed COMMIT may have rolled back by itself.
   next_event_.clear();
   next_log_.clear();
   (void)database_.Execute("ROLLBACK");
+  if (witness_ != nullptr) witness_->Forget();
+}
+
+absl::StatusOr<uint64_t> SqliteWriter::NextGeneration() {
+  absl::Status status = Begin();
+  if (status.ok()) {
+    status = database_.Execute("UPDATE meta SET value = value + 1 WHERE key = 'generation'");
+  }
+  if (status.ok()) status = Commit();
+  if (!status.ok()) Rollback();
+  RETURN_IF_ERROR(status);
+  ASSIGN_OR_RETURN(const int64_t generation,
+                   database_.QueryInt("SELECT value FROM meta WHERE key = 'generation'"));
+  return uint64_t(generation);
 }
 
 absl::StatusOr<Statement*> SqliteWriter::Cached(const char* sql) {

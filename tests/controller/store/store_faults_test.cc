@@ -18,6 +18,7 @@ namespace trainyard::controller {
 namespace {
 
 constexpr uint64_t kJobs = 4;
+constexpr uint64_t kManyJobs = 60;  // More transactions than the witness has slots.
 
 std::string RequestOf(uint64_t number) { return absl::StrCat("request-", number); }
 
@@ -53,12 +54,12 @@ absl::Status Submit(SqliteStore& store, uint64_t number) {
 }
 
 // Two lives of a controller: both submit, and change what they submitted.
-Acknowledged RunTwoLives(const std::string& directory) {
+Acknowledged RunTwoLives(const std::string& directory, uint64_t jobs = kJobs) {
   Acknowledged told;
-  for (const uint64_t first : {uint64_t{1}, kJobs / 2 + 1}) {
+  for (const uint64_t first : {uint64_t{1}, jobs / 2 + 1}) {
     const auto store = SqliteStore::Open(directory);
     if (!store.ok()) continue;
-    for (uint64_t number = first; number < first + kJobs / 2; ++number) {
+    for (uint64_t number = first; number < first + jobs / 2; ++number) {
       if (!Submit(**store, number).ok()) continue;
       told.jobs.insert(number);
       (void)(*store)->Write(Change(number), OnFailure::kRetry, [&, number](const absl::Status& s) {
@@ -70,11 +71,11 @@ Acknowledged RunTwoLives(const std::string& directory) {
   return told;
 }
 
-void ExpectKept(const std::string& directory, const Acknowledged& told) {
+void ExpectKept(const std::string& directory, const Acknowledged& told, uint64_t jobs = kJobs) {
   const auto opened = SqliteStore::Open(directory);
   ASSERT_TRUE(opened.ok()) << opened.status();
   SqliteStore& store = **opened;
-  for (uint64_t number = 1; number <= kJobs; ++number) {
+  for (uint64_t number = 1; number <= jobs; ++number) {
     SCOPED_TRACE(absl::StrCat("job ", number));
     const auto job = store.GetJob(number);
     ASSERT_TRUE(job.ok() || !told.jobs.contains(number)) << "lost: " << job.status();
@@ -84,7 +85,7 @@ void ExpectKept(const std::string& directory, const Acknowledged& told) {
     ASSERT_EQ(store.ReadSteps(number, 0, 10)->size(), job.ok() ? 1u : 0u);
     ASSERT_EQ(store.ReadLogs(number, 0, -1, 10)->lines.size(), job.ok() ? 1u : 0u);
   }
-  ASSERT_TRUE(Submit(store, kJobs + 1).ok());
+  ASSERT_TRUE(Submit(store, jobs + 1).ok());
 }
 
 struct Sweep {
@@ -114,6 +115,24 @@ TEST_P(EveryCall, KeepsWhatWasAcknowledgedAndNoHalves) {
     EXPECT_TRUE(hit || told.changes.size() == kJobs) << "the script itself";
   }
   EXPECT_GT(call, 100);
+}
+
+// Catches a slot of the witness that is used again before the log is durable.
+TEST(LongLife, PowerCutsLoseNothingAfterManyTransactions) {
+  const TempDirectory top;
+  const std::string directory = top.path() + "/state";
+  for (int call = 150; call < 2000; call += 97) {
+    SCOPED_TRACE(absl::StrCat("call ", call));
+    std::filesystem::remove_all(directory);
+    Acknowledged told;
+    {
+      FaultyDisk disk(Fault::kPowerCut, call);
+      told = RunTwoLives(directory, kManyJobs);
+      disk.LosePower();
+    }
+    ExpectKept(directory, told, kManyJobs);
+    if (testing::Test::HasFatalFailure()) return;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Faults, EveryCall,

@@ -31,10 +31,10 @@ StoredJob Row(const Job& job) {
 }
 
 absl::Status Damaged(const std::string& job_id) {
-  return absl::DataLossError(
-      absl::StrCat("what the store holds of job ", job_id,
-                   " is damaged: its ranks are left running; stop the "
-                   "controller and start it with --restore BACKUP to go back to a backup"));
+  return absl::DataLossError(absl::StrCat(
+      "what the store holds of job ", job_id,
+      " is damaged, and the job's ranks are left running: to go back to a backup, stop "
+      "the controller, run it once with --restore BACKUP, and start it again"));
 }
 
 absl::Status NotLive(const std::string& job_id) {

@@ -42,7 +42,8 @@ std::string StepIsGood();
 
 // What to do about damage, as the end of a message.
 inline constexpr char kRestoreHint[] =
-    "stop the controller and start it with --restore BACKUP to go back to a backup";
+    "to go back to a backup, stop the controller, run it once with --restore BACKUP, and start it "
+    "again";
 
 // DATA_LOSS: a row of this table and job has the wrong checksum.
 absl::Status DamagedRow(absl::string_view table, uint64_t number);

@@ -18,9 +18,8 @@ absl::Status ErrorOf(sqlite3* db, int code, absl::string_view doing) {
                                         ": ", sqlite3_errmsg(db));
   if (code == SQLITE_IOERR_DATA) {
     return absl::DataLossError(absl::StrCat("store ", file == nullptr ? "" : file,
-                                            " is damaged: a page differs from its "
-                                            "checksum (the log names it); ",
-                                            kRestoreHint));
+                                            ": a page differs from its checksum (the log says "
+                                            "which)"));
   }
   switch (code & 0xff) {
     case SQLITE_FULL:

@@ -136,7 +136,7 @@ absl::StatusOr<uint64_t> SqliteReader::FindRequest(const std::string& request_id
                    request_id,
                    " may be in one of them: to accept it could make the same job "
                    "twice; ",
-                   kRestoreHint, ", or with --accept-loss to forget those request ids"));
+                   kRestoreHint, "; or start it with --accept-loss to forget those request ids"));
 }
 
 absl::StatusOr<uint64_t> SqliteReader::NewestJob() {

@@ -30,7 +30,9 @@ absl::StatusOr<std::unique_ptr<SqliteStore>> SqliteStore::Open(const std::string
                                                                const StoreLimits& limits,
                                                                const StoreRecovery& recovery) {
   ASSIGN_OR_RETURN(StateLock lock, StateLock::Take(directory));
-  ASSIGN_OR_RETURN(StoreFiles files, OpenStoreFiles(directory, recovery));
+  auto opened = OpenStoreFiles(directory, recovery);
+  if (!opened.ok()) return WithNewestBackup(opened.status(), recovery.backup_directory);
+  StoreFiles files = *std::move(opened);
   ASSIGN_OR_RETURN(std::unique_ptr<SqliteWriter> writer,
                    SqliteWriter::Create(std::move(files.writer), limits, files.witness.get()));
   ASSIGN_OR_RETURN(const uint64_t generation, writer->NextGeneration());

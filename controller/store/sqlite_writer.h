@@ -26,6 +26,7 @@ class SqliteWriter {
   absl::Status Put(const WriteBatch& batch);
   absl::Status Commit();  // Durable once it returns OK.
   void Rollback();
+  uint64_t transactions() const { return transactions_; }  // Committed, ever.
 
  private:
   SqliteWriter(Database database, const StoreLimits& limits, Witness* witness,

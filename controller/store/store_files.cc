@@ -9,6 +9,7 @@
 #include "common/files.h"
 #include "common/log.h"
 #include "common/status_macros.h"
+#include "controller/store/backup.h"
 #include "controller/store/row_checksum.h"
 #include "controller/store/schema.h"
 #include "controller/store/state_files.h"
@@ -94,13 +95,12 @@ absl::Status Judge(Database& database, const std::string& path,
 }
 
 absl::Status Missing(const std::string& path, uint64_t witnessed, uint64_t found) {
-  return DamagedStore(
-      path, absl::StrCat(witnessed - found,
-                         " acknowledged transactions are missing (the witness "
-                         "knows ",
-                         witnessed, ", the store reaches ", found,
-                         "): the file or its log was cut short, removed or replaced, or add "
-                         "--accept-loss to start without them"));
+  return DamagedStore(path, absl::StrCat(witnessed - found,
+                                         " acknowledged transactions are missing (the witness "
+                                         "knows ",
+                                         witnessed, ", the store reaches ", found,
+                                         "): the file or its log was cut short, removed or "
+                                         "replaced (--accept-loss starts without them)"));
 }
 
 // Compares the store's count of transactions with the witness's, and makes a witness where there
@@ -118,8 +118,8 @@ absl::StatusOr<uint64_t> CompareWithWitness(Database& database, const std::strin
     if (version >= kGuardedVersion && !accept_loss) {
       return DamagedStore(path,
                           "its witness (the file `witness` beside it) is missing or damaged, "
-                          "so nothing tells whether acknowledged transactions are missing; "
-                          "add --accept-loss to start all the same");
+                          "so nothing tells whether acknowledged transactions are missing "
+                          "(--accept-loss starts all the same)");
     }
     RETURN_IF_ERROR(witness.Create(uint64_t(found)));
     return uint64_t(found);
@@ -134,6 +134,14 @@ absl::StatusOr<uint64_t> CompareWithWitness(Database& database, const std::strin
 }
 
 }  // namespace
+
+absl::Status WithNewestBackup(const absl::Status& status, const std::string& backup_directory) {
+  if (!absl::IsDataLoss(status) || backup_directory.empty()) return status;
+  const std::vector<std::string> backups = Backups(backup_directory);
+  return absl::DataLossError(absl::StrCat(
+      status.message(), "; the newest backup is ",
+      backups.empty() ? "none: there is none in " + backup_directory : backups.back()));
+}
 
 absl::StatusOr<StoreFiles> OpenStoreFiles(const std::string& directory,
                                           const StoreRecovery& recovery) {

@@ -14,7 +14,6 @@ namespace trainyard::controller {
 
 // What somebody has decided about a store that was refused.
 struct StoreRecovery {
-  std::string restore_from;      // A backup to go back to; empty: none.
   bool accept_loss = false;      // Start without what is missing.
   std::string backup_directory;  // Where the newest backup is looked for, to name it.
 };
@@ -31,5 +30,8 @@ struct StoreFiles {
 // or acknowledged transactions are missing; the message says which, and what can be done.
 absl::StatusOr<StoreFiles> OpenStoreFiles(const std::string& directory,
                                           const StoreRecovery& recovery);
+
+// Adds to a DATA_LOSS which backup is the newest.
+absl::Status WithNewestBackup(const absl::Status& status, const std::string& backup_directory);
 
 }  // namespace trainyard::controller

@@ -23,7 +23,7 @@ using testing::HasSubstr;
 
 constexpr uint64_t kJobs = 300;
 
-const StoreRecovery kAcceptLoss = {.restore_from = "", .accept_loss = true, .backup_directory = ""};
+const StoreRecovery kAcceptLoss = {.accept_loss = true, .backup_directory = ""};
 
 std::string BodyOf(uint64_t number) { return absl::StrCat("body ", number, std::string(900, 'b')); }
 

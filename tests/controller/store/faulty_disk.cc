@@ -1,11 +1,27 @@
 #include "tests/controller/store/faulty_disk.h"
 
 #include <fcntl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstdio>
 
 #include "common/check.h"
+
+// In place of the C library's: the linker takes a program's own functions first. SQLite's own
+// syncs are fdatasync, or fsync of a directory, which is counted as well.
+extern "C" {
+int rename(const char* from, const char* to) noexcept {
+  if (!trainyard::controller::FaultyDisk::OwnCallWorks()) return errno = EIO, -1;
+  return int(::syscall(SYS_rename, from, to));
+}
+int fsync(int fd) {
+  if (!trainyard::controller::FaultyDisk::OwnCallWorks()) return errno = EIO, -1;
+  return int(::syscall(SYS_fsync, fd));
+}
+}
 
 namespace trainyard::controller {
 
@@ -27,9 +43,23 @@ FaultyDisk::FaultyDisk(Fault fault, int call)
   vfs_.xOpen = Open;
   vfs_.xDelete = Delete;
   CHECK(sqlite3_vfs_register(&vfs_, 1) == SQLITE_OK);
+  Living() = this;
 }
 
-FaultyDisk::~FaultyDisk() { sqlite3_vfs_unregister(&vfs_); }
+FaultyDisk::~FaultyDisk() {
+  Living() = nullptr;
+  sqlite3_vfs_unregister(&vfs_);
+}
+
+std::atomic<FaultyDisk*>& FaultyDisk::Living() {
+  static std::atomic<FaultyDisk*> living;
+  return living;
+}
+
+bool FaultyDisk::OwnCallWorks() {
+  FaultyDisk* disk = Living();
+  return disk == nullptr || disk->Judge() == Verdict::kWork;
+}
 
 bool FaultyDisk::hit() const {
   std::lock_guard lock(mutex_);

@@ -1,10 +1,12 @@
 // A disk under SQLite that fails: at a call that changes a file (write, sync, truncate, delete),
-// counted from 1 over all files.
+// counted from 1 over all files. The calls of this program's own to fsync and rename count,
+// too.
 
 #pragma once
 
 #include <sqlite3.h>
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <mutex>
@@ -33,6 +35,9 @@ class FaultyDisk {
   bool hit() const;
   void LosePower();  // Once the files are closed.
 
+  // Whether a call of this program's own works, with whatever disk lives now.
+  static bool OwnCallWorks();
+
  private:
   struct File;
   struct Undo {
@@ -41,6 +46,7 @@ class FaultyDisk {
     std::string bytes;
   };
 
+  static std::atomic<FaultyDisk*>& Living();
   enum class Verdict { kWork, kTear, kFail };
   Verdict Judge();
   void Remember(File& file, int64_t offset, int64_t bytes);

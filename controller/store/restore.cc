@@ -74,6 +74,18 @@ absl::Status Prepare(const std::string& path, const std::string& backup, absl::T
   return absl::OkStatus();
 }
 
+// Closing a database copies its log into it and does not say whether that worked.
+absl::Status EmptyLog(const std::string& path, const std::string& backup) {
+  {
+    ASSIGN_OR_RETURN(Database database, Database::Open(path));
+    ASSIGN_OR_RETURN(const int64_t busy, database.QueryInt("PRAGMA wal_checkpoint(TRUNCATE)"));
+    if (busy != 0) return absl::InternalError(absl::StrCat("cannot empty the log of ", path));
+    RETURN_IF_ERROR(VerifyStore(database, backup));
+  }
+  if (!Exists(path + "-wal")) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat("cannot remove the log of ", path));
+}
+
 // The log goes first: left beside another database, it would be copied into that.
 absl::Status MoveAside(const std::string& directory, const std::string& aside) {
   RETURN_IF_ERROR(MakeDirectories(aside));
@@ -101,6 +113,7 @@ absl::StatusOr<std::string> RestoreStore(const std::string& state_directory,
   }
   RETURN_IF_ERROR(CopyFile(backup, restoring));
   RETURN_IF_ERROR(Prepare(restoring, backup, now, *witness));
+  RETURN_IF_ERROR(EmptyLog(restoring, backup));
   std::string aside;
   if (Exists(path) || Exists(path + "-wal")) {
     aside = absl::StrCat(state_directory, "/damaged-",

@@ -81,7 +81,9 @@ TEST_F(BackupTest, ADamagedStoreGoesBackToABackup) {
   const std::string later = (*TrySubmit(MakeSpec(1), "later"))->id;
   const uint64_t generation = store_->generation();
   EXPECT_TRUE(absl::IsFailedPrecondition(RestoreStore(state(), backup, kNow).status()));
+  const std::string log = *ReadFile(state() + "/store.db-wal");
   StopController();
+  std::ofstream(state() + "/store.db-wal", std::ios::binary) << log;  // As a kill leaves it.
   Flip(state() + "/store.db", 16);
   const StoreRecovery recovery = {.accept_loss = false, .backup_directory = backups_};
   const absl::Status refused = SqliteStore::Open(state(), {}, recovery).status();
@@ -91,6 +93,8 @@ TEST_F(BackupTest, ADamagedStoreGoesBackToABackup) {
   const auto aside = RestoreStore(state(), backup, kNow);
   ASSERT_TRUE(aside.ok()) << aside.status();
   EXPECT_EQ(*ReadFile(*aside + "/store.db"), damaged) << "nothing is deleted";
+  EXPECT_EQ(*ReadFile(*aside + "/store.db-wal"), log);
+  EXPECT_FALSE(Exists(state() + "/store.db-wal")) << "another database's log";
   StartController();
   EXPECT_TRUE(absl::IsNotFound(book_->Get(later).status()));
   const Snapshot job = *book_->Get(id);
@@ -197,7 +201,8 @@ TEST_P(BackupFaults, AnInterruptedRestoreIsRepeated) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Faults, BackupFaults,
-                         testing::Values(Sweep{"Error", Fault::kError},
+                         testing::Values(Sweep{"Error", Fault::kError}, Sweep{"Full", Fault::kFull},
+                                         Sweep{"Short", Fault::kShort},
                                          Sweep{"Death", Fault::kDeath}),
                          [](const auto& sweep) { return std::string(sweep.param.name); });
 

@@ -70,8 +70,10 @@ FaultyDisk::Verdict FaultyDisk::Judge() {
   std::lock_guard lock(mutex_);
   ++calls_;
   if (fault_ == Fault::kNone || calls_ < call_) return Verdict::kWork;
-  if (calls_ == call_) return fault_ == Fault::kError ? Verdict::kFail : Verdict::kTear;
-  return fault_ == Fault::kError ? Verdict::kWork : Verdict::kFail;
+  const bool tears = fault_ != Fault::kError && fault_ != Fault::kFull;
+  if (calls_ == call_) return tears ? Verdict::kTear : Verdict::kFail;
+  const bool dead = fault_ == Fault::kDeath || fault_ == Fault::kPowerCut;
+  return dead ? Verdict::kFail : Verdict::kWork;
 }
 
 void FaultyDisk::Remember(File& file, int64_t offset, int64_t bytes) {
@@ -164,7 +166,9 @@ int FaultyDisk::Delete(sqlite3_vfs* vfs, const char* name, int sync_directory) {
 int FaultyDisk::Write(sqlite3_file* file, const void* data, int bytes, sqlite3_int64 offset) {
   File& mine = File::Of(file);
   const Verdict verdict = mine.disk->Judge();
-  if (verdict == Verdict::kFail) return SQLITE_IOERR_WRITE;
+  if (verdict == Verdict::kFail) {
+    return mine.disk->fault_ == Fault::kFull ? SQLITE_FULL : SQLITE_IOERR_WRITE;
+  }
   if (verdict == Verdict::kTear) bytes /= 2;
   mine.disk->Remember(mine, offset, bytes);
   const int code = mine.real()->pMethods->xWrite(mine.real(), data, bytes, offset);

@@ -20,6 +20,8 @@ namespace trainyard::controller {
 enum class Fault {
   kNone,
   kError,     // The call fails, and changes nothing; later ones work.
+  kFull,      // As kError, and a write says that the disk is full.
+  kShort,     // A write is torn in its middle and fails; later ones work.
   kDeath,     // A write is torn in its middle, and nothing is changed after it.
   kPowerCut,  // As kDeath; then LosePower undoes what was not synced.
 };

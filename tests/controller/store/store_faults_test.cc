@@ -1,7 +1,8 @@
-// Proves that the store survives a failure at every single call that changes a file: an error, a
-// death in the middle of a write, a power cut that loses what was not synced. After each, what was
-// acknowledged is there when the store is reopened, every batch is there whole or not at all, and
-// the store works. Tried by committing without a sync, which the power cut finds.
+// Proves that the store survives a failure at every single call that changes a file, those of the
+// witness included: an error, a full disk, a short write, a death in the middle of a write, a power
+// cut that loses what was not synced. After each, what was acknowledged is there when the store is
+// reopened, every batch is there whole or not at all, and the store works. Tried by committing
+// without a sync, which the power cut finds.
 
 #include <gtest/gtest.h>
 
@@ -136,7 +137,8 @@ TEST(LongLife, PowerCutsLoseNothingAfterManyTransactions) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Faults, EveryCall,
-                         testing::Values(Sweep{"Error", Fault::kError},
+                         testing::Values(Sweep{"Error", Fault::kError}, Sweep{"Full", Fault::kFull},
+                                         Sweep{"Short", Fault::kShort},
                                          Sweep{"Death", Fault::kDeath},
                                          Sweep{"PowerCut", Fault::kPowerCut}),
                          [](const auto& sweep) { return std::string(sweep.param.name); });

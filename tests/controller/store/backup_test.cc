@@ -161,6 +161,7 @@ TEST_P(BackupFaults, ABackupIsWholeOrNotThere) {
       hit = disk.hit();
     }
     EXPECT_TRUE(hit || status.ok()) << status;
+    const FaultyDisk sound(Fault::kNone, 0);
     for (const std::string& backup : Backups(backups_)) {
       auto database = Database::Open(backup);
       ASSERT_TRUE(VerifyStore(*database, backup).ok());
@@ -174,10 +175,10 @@ TEST_P(BackupFaults, AnInterruptedRestoreIsRepeated) {
   const std::string id = (*TrySubmit(MakeSpec(1), "r"))->id;
   const std::string backup = *Make();
   ASSERT_TRUE(TrySubmit(MakeSpec(1), "later").ok());
+  StopController();
   int call = 0;
   for (bool hit = true; hit;) {
     SCOPED_TRACE(absl::StrCat("call ", ++call));
-    StopController();
     absl::Status status;
     {
       FaultyDisk disk(GetParam().fault, call);
@@ -185,6 +186,7 @@ TEST_P(BackupFaults, AnInterruptedRestoreIsRepeated) {
       hit = disk.hit();
     }
     EXPECT_TRUE(hit || status.ok()) << status;
+    const FaultyDisk sound(Fault::kNone, 0);
     // The store of before, the restored one, or a refusal; never an empty store.
     auto opened = SqliteStore::Open(state());
     EXPECT_TRUE(opened.ok() || absl::IsDataLoss(opened.status())) << opened.status();
@@ -196,6 +198,7 @@ TEST_P(BackupFaults, AnInterruptedRestoreIsRepeated) {
     StartController();
     ASSERT_TRUE(book_->Get(id).ok());
     ASSERT_TRUE(TrySubmit(MakeSpec(1), "later").ok());
+    StopController();
   }
   EXPECT_GT(call, 10);
 }

@@ -19,7 +19,7 @@ int rename(const char* from, const char* to) noexcept {
 }
 int fsync(int fd) {
   if (!trainyard::controller::FaultyDisk::OwnCallWorks()) return errno = EIO, -1;
-  return int(::syscall(SYS_fsync, fd));
+  return trainyard::controller::FaultyDisk::Lives() ? 0 : int(::syscall(SYS_fsync, fd));
 }
 }
 

@@ -18,7 +18,7 @@
 namespace trainyard::controller {
 
 enum class Fault {
-  kNone,
+  kNone,      // But no sync is made in earnest, so that tests are quick.
   kError,     // The call fails, and changes nothing; later ones work.
   kFull,      // As kError, and a write says that the disk is full.
   kShort,     // A write is torn in its middle and fails; later ones work.
@@ -37,8 +37,9 @@ class FaultyDisk {
   bool hit() const;
   void LosePower();  // Once the files are closed.
 
-  // Whether a call of this program's own works, with whatever disk lives now.
+  // Of a call of this program's own.
   static bool OwnCallWorks();
+  static bool Lives() { return Living() != nullptr; }
 
  private:
   struct File;

@@ -73,6 +73,7 @@ Acknowledged RunTwoLives(const std::string& directory, uint64_t jobs = kJobs) {
 }
 
 void ExpectKept(const std::string& directory, const Acknowledged& told, uint64_t jobs = kJobs) {
+  const FaultyDisk sound(Fault::kNone, 0);
   const auto opened = SqliteStore::Open(directory);
   ASSERT_TRUE(opened.ok()) << opened.status();
   SqliteStore& store = **opened;

@@ -6,6 +6,7 @@ find_package(absl REQUIRED CONFIG)
 find_package(Protobuf REQUIRED)      # module mode, and before gRPC: Debian's gRPC config expects its targets
 find_package(gRPC REQUIRED CONFIG)
 find_package(SQLite3 REQUIRED)
+find_package(ZLIB REQUIRED)            # gRPC brings it
 find_package(yaml-cpp REQUIRED CONFIG)
 find_package(CLI11 REQUIRED CONFIG)
 find_package(nlohmann_json REQUIRED CONFIG)

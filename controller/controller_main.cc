@@ -13,6 +13,7 @@
 #include "common/status_macros.h"
 #include "controller/service/metrics_page_adapter.h"
 #include "controller/service/server.h"
+#include "controller/store/backup.h"
 
 namespace trainyard::controller {
 namespace {
@@ -63,6 +64,29 @@ absl::Status Serve(const ServerOptions& options, const Address& metrics_listen) 
   ::_exit(0);
 }
 
+// Puts the backup in place of the store. Serves nothing, so that a restart does not do it again.
+absl::Status Restore(const std::string& state, const std::string& backup) {
+  ASSIGN_OR_RETURN(const std::string aside, RestoreStore(state, backup, absl::Now()));
+  std::printf("restored %s from %s%s%s\nStart the controller without --restore.\n", state.c_str(),
+              backup.c_str(), aside.empty() ? "" : "; what lay there is in ", aside.c_str());
+  return absl::OkStatus();
+}
+
+void AddStoreOptions(CLI::App& app, ServerOptions& options, std::string& backup_every,
+                     std::string& restore) {
+  auto* directory = app.add_option("--backup-directory", options.recovery.backup_directory,
+                                   "Where backups of the store lie, this controller's alone; the "
+                                   "newest 24 are kept. It may be on another machine's mount");
+  app.add_option("--backup-every", backup_every, "Back the store up so often: 10m, 1h")
+      ->needs(directory);
+  app.add_option("--restore", restore,
+                 "Put this backup in the place of the store, and end. What lay there is moved to "
+                 "STATE/damaged-TIME; jobs that lived continue with new attempts");
+  app.add_flag("--accept-loss", options.recovery.accept_loss,
+               "Start although acknowledged transactions or request ids are missing or the witness "
+               "is damaged; the log says what is missing");
+}
+
 int Main(int argc, char** argv) {
   CLI::App app(
       "The Trainyard controller: takes jobs over gRPC, keeps them, places them on workers.\n\n"
@@ -80,6 +104,8 @@ int Main(int argc, char** argv) {
       ->capture_default_str();
   app.add_flag("--insecure", options.insecure,
                "Allow addresses off loopback although there is no TLS");
+  std::string backup_every, restore;
+  AddStoreOptions(app, options, backup_every, restore);
   // The macro returns CLI11's own codes, of which there are many.
   const auto parse = [&]() -> int {
     CLI11_PARSE(app, argc, argv);
@@ -91,6 +117,17 @@ int Main(int argc, char** argv) {
     if (parsed->ok()) continue;
     std::fprintf(stderr, "%s\n", std::string(parsed->status().message()).c_str());
     return 2;
+  }
+  if (!backup_every.empty() && (!absl::ParseDuration(backup_every, &options.backup_every) ||
+                                options.backup_every < absl::Seconds(1))) {
+    std::fprintf(stderr, "--backup-every: wanted a time of at least 1s, as 10m or 1h, found '%s'\n",
+                 backup_every.c_str());
+    return 2;
+  }
+  if (!restore.empty()) {
+    const absl::Status status = Restore(options.state_directory, restore);
+    if (!status.ok()) LogError("restore_failed", {{"error", status.message()}});
+    return status.ok() ? 0 : 1;
   }
   options.listen = *address;
   const absl::Status status = Serve(options, *metrics_address);

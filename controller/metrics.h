@@ -81,6 +81,13 @@ class ControllerMetrics {
                                                      "for SubmitJob: a slow disk; streams last "
                                                      "as long as they are watched.")
                                                  .Register(registry_);
+  Gauges& store_last_backup_timestamp_seconds =
+      Measure("store_last_backup_timestamp_seconds",
+              "When the newest backup of the store was begun. Older than --backup-every: backups "
+              "fail. Absent: none was made since the start.");
+  Counters& store_backup_failures_total =
+      Count("store_backup_failures_total",
+            "Backups of the store that failed. Rising: see backup_failed in the log.");
 
   // One job each; labels begin with job_id.
   Gauges& job_info = Measure(

@@ -29,6 +29,13 @@ StoredJob Row(const Job& job) {
   return row;
 }
 
+absl::Status Damaged(const std::string& job_id) {
+  return absl::DataLossError(absl::StrCat(
+      "what the store holds of job ", job_id,
+      " is damaged, and the job's ranks are left running: to go back to a backup, stop "
+      "the controller, run it once with --restore BACKUP, and start it again"));
+}
+
 absl::Status NotLive(const std::string& job_id) {
   return absl::NotFoundError(absl::StrCat("job ", job_id, " is not known, or has ended"));
 }
@@ -55,7 +62,15 @@ absl::Status JobBook::Load() {
   std::lock_guard lock(mutex_);
   ASSIGN_OR_RETURN(last_number_, store_.NewestJob());
   ASSIGN_OR_RETURN(const std::vector<StoredJob> rows, store_.LiveJobs());
-  for (const StoredJob& row : rows) RETURN_IF_ERROR(LoadJob(row));
+  for (const StoredJob& row : rows) {
+    const absl::Status status = row.damaged ? Damaged(JobId(row.number)) : LoadJob(row);
+    if (status.ok()) continue;
+    damaged_.insert(row.number);
+    LogError("job_damaged",
+             {{"job", JobId(row.number)},
+              {"error", status.message()},
+              {"meaning", "its ranks are left running, and nothing is written of it"}});
+  }
   return absl::OkStatus();
 }
 
@@ -76,8 +91,11 @@ absl::Status JobBook::LoadJob(const StoredJob& stored) {
   Slot& slot = slots_[job.id];
   slot.applied = slot.published = std::make_shared<const Job>(job);
   if (job.epoch > 0) {
-    ASSIGN_OR_RETURN(const std::vector<StepRecord> open, store_.OpenSteps(job.number));
-    slot.steps = StepWindow(open);
+    const auto open = store_.OpenSteps(job.number);
+    if (open.ok()) slot.steps = StepWindow(*open);
+    if (!open.ok()) {
+      LogError("steps_damaged", {{"job", job.id}, {"error", open.status().message()}});
+    }
     SeriesOf(slot).AddEarlierSeconds(store_.SumStepSeconds(job.number).value_or(0));
   }
   directories_.Add(job.spec->facts.checkpoint_directory, job.id);
@@ -341,6 +359,7 @@ absl::StatusOr<Snapshot> JobBook::Get(const std::string& job_id) const {
   if (Snapshot live = Published(job_id)) return live;
   const std::optional<uint64_t> number = JobNumber(job_id);
   if (!number) return absl::NotFoundError(absl::StrCat("no job '", job_id, "'"));
+  if (DamagedRow(*number)) return Damaged(job_id);
   const absl::StatusOr<StoredJob> stored = store_.GetJob(*number);
   if (absl::IsNotFound(stored.status())) {
     return absl::NotFoundError(absl::StrCat("no job '", job_id, "'"));
@@ -352,16 +371,39 @@ absl::StatusOr<Snapshot> JobBook::Get(const std::string& job_id) const {
 absl::StatusOr<std::vector<Snapshot>> JobBook::List(uint64_t before,
                                                     const std::vector<JobState>& states,
                                                     size_t limit) const {
-  ASSIGN_OR_RETURN(const std::vector<StoredJob> rows, store_.ListJobs(before, states, limit));
   std::vector<Snapshot> jobs;
-  for (const StoredJob& row : rows) {
-    Snapshot job = Published(JobId(row.number));
-    if (job == nullptr) {
-      ASSIGN_OR_RETURN(job, FromStore(row));
+  for (bool more = true; more && jobs.size() < limit;) {
+    ASSIGN_OR_RETURN(const std::vector<StoredJob> rows,
+                     store_.ListJobs(before, states, limit - jobs.size()));
+    more = rows.size() == limit - jobs.size();
+    for (const StoredJob& row : rows) {
+      before = row.number;
+      Snapshot job = Published(JobId(row.number));
+      // A damaged job is left out, so that the others are shown; the log has named the job.
+      if (job == nullptr && !row.damaged && !DamagedRow(row.number)) {
+        ASSIGN_OR_RETURN(job, FromStore(row));
+      }
+      if (job != nullptr) jobs.push_back(std::move(job));
     }
-    jobs.push_back(std::move(job));
   }
   return jobs;
+}
+
+bool JobBook::DamagedRow(uint64_t number) const {
+  std::lock_guard lock(mutex_);
+  return damaged_.contains(number);
+}
+
+bool JobBook::IsDamaged(const std::string& job_id) const {
+  const std::optional<uint64_t> number = JobNumber(job_id);
+  {
+    std::lock_guard lock(mutex_);
+    if (!number || damaged_.empty()) return false;
+    if (damaged_.contains(*number)) return true;
+    if (slots_.contains(job_id)) return false;
+  }
+  // The number of a damaged row may be damaged, too: then this job seems never to have existed.
+  return !store_.GetJob(*number).ok();
 }
 
 std::vector<Snapshot> JobBook::Live() const {

@@ -63,7 +63,7 @@ class JobBook {
   using SubmitDone = std::function<void(absl::StatusOr<Snapshot>)>;
 
   // Loads the live jobs. All references outlive the book, and the store is closed before the book
-  // goes. DATA_LOSS: the store holds what this program never wrote.
+  // goes. A job whose row is damaged is named in the log, and the others are loaded.
   static absl::StatusOr<std::unique_ptr<JobBook>> Create(const Clock& clock, Store& store,
                                                          ControllerMetrics& metrics,
                                                          const JobBookLimits& limits = {});
@@ -106,8 +106,15 @@ class JobBook {
   // Why a job waits for devices, the first or others; not durable, for it is computed anew.
   void SetWaitingReason(const std::string& job_id, const std::string& reason);
 
-  absl::StatusOr<Snapshot> Get(const std::string& job_id) const;  // NOT_FOUND.
-  // Newest first, older than `before` (a job's number; 0: all).
+  // NOT_FOUND. DATA_LOSS: what the store holds of the job is damaged.
+  absl::StatusOr<Snapshot> Get(const std::string& job_id) const;
+
+  // Whether the store's row of this job was damaged when the book was loaded, or may have been: a
+  // damaged row may hide its number, so beside one every job that the store does not know counts
+  // as damaged. Such a job's ranks must be left running, for the book cannot tell what they are.
+  bool IsDamaged(const std::string& job_id) const;
+
+  // Newest first, older than `before` (a job's number; 0: all). Without damaged jobs.
   absl::StatusOr<std::vector<Snapshot>> List(uint64_t before, const std::vector<JobState>& states,
                                              size_t limit) const;
   std::vector<Snapshot> Live() const;  // As applied.
@@ -172,6 +179,7 @@ class JobBook {
   // True if a new version was published (listeners are to be told).
   bool PublishProgress(Slot& slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   JobSeries& SeriesOf(Slot& slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool DamagedRow(uint64_t number) const;
   absl::StatusOr<Snapshot> FromStore(const StoredJob& stored) const;
 
   const Clock& clock_;
@@ -184,8 +192,9 @@ class JobBook {
   mutable std::mutex mutex_;
   std::map<std::string, Slot> slots_ ABSL_GUARDED_BY(mutex_);  // Live jobs by id.
   std::map<std::string, std::shared_ptr<Submission>> submissions_
-      ABSL_GUARDED_BY(mutex_);                       // By request_id, where there is one.
-  Directories directories_ ABSL_GUARDED_BY(mutex_);  // Of the live jobs' checkpoints.
+      ABSL_GUARDED_BY(mutex_);                          // By request_id, where there is one.
+  Directories directories_ ABSL_GUARDED_BY(mutex_);     // Of the live jobs' checkpoints.
+  std::set<uint64_t> damaged_ ABSL_GUARDED_BY(mutex_);  // Jobs' numbers; not in slots_.
   size_t submitting_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t last_number_ ABSL_GUARDED_BY(mutex_) = 0;
   std::deque<OldSeries> old_series_ ABSL_GUARDED_BY(mutex_);

@@ -47,7 +47,8 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
                 {"meaning", "no TLS: anybody who reaches this port controls the jobs"}});
   }
   std::unique_ptr<Server> server(new Server());
-  ASSIGN_OR_RETURN(server->store_, SqliteStore::Open(options.state_directory));
+  ASSIGN_OR_RETURN(server->store_,
+                   SqliteStore::Open(options.state_directory, {}, options.recovery));
   ASSIGN_OR_RETURN(server->book_,
                    JobBook::Create(clock, *server->store_, server->metrics_, options.limits));
   server->coordinator_ = std::make_unique<Coordinator>(
@@ -63,7 +64,22 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
       .Set(1);
   server->ticker_.Start(options.tick_every,
                         [coordinator = server->coordinator_.get()] { coordinator->Tick(); });
+  server->KeepBackups(options, clock);
   return server;
+}
+
+void Server::KeepBackups(const ServerOptions& options, const Clock& clock) {
+  metrics_.store_backup_failures_total.Add({});
+  if (options.backup_every <= absl::ZeroDuration()) return;
+  backups_ = std::make_unique<BackupKeeper>(
+      clock,
+      BackupOptions{options.state_directory, options.recovery.backup_directory,
+                    options.backup_every},
+      [this, &clock](const absl::Status& status) {
+        if (!status.ok()) return metrics_.store_backup_failures_total.Add({}).Increment();
+        metrics_.store_last_backup_timestamp_seconds.Add({}).Set(
+            absl::ToDoubleSeconds(clock.Now() - absl::UnixEpoch()));
+      });
 }
 
 absl::Status Server::Listen(const ServerOptions& options) {
@@ -91,6 +107,7 @@ absl::Status Server::Listen(const ServerOptions& options) {
 }
 
 Server::~Server() {
+  backups_.reset();
   // Shutdown waits for every call, and a call may wait for a write that the disk does not take:
   // closing the store, after the time for normal writes, answers those.
   std::thread calls([this] {

@@ -17,6 +17,7 @@
 #include "controller/service/executor.h"
 #include "controller/service/job_service.h"
 #include "controller/service/worker_service.h"
+#include "controller/store/backup_keeper.h"
 #include "controller/store/sqlite_store.h"
 #include "controller/workers/coordinator.h"
 #include "controller/workers/ticker.h"
@@ -30,6 +31,8 @@ struct ServerOptions {
   CoordinatorOptions coordinator;
   JobBookLimits limits;
   absl::Duration tick_every = absl::Milliseconds(250);
+  StoreRecovery recovery;
+  absl::Duration backup_every;  // Into recovery.backup_directory. Zero: no backups.
 };
 
 class Server {
@@ -50,6 +53,7 @@ class Server {
  private:
   Server() : registry_(std::make_shared<prometheus::Registry>()), metrics_(*registry_) {}
   absl::Status Listen(const ServerOptions& options);
+  void KeepBackups(const ServerOptions& options, const Clock& clock);
 
   Address address_;
   const std::shared_ptr<prometheus::Registry> registry_;
@@ -63,6 +67,7 @@ class Server {
   std::unique_ptr<ClusterService> cluster_service_;
   std::unique_ptr<WorkerService> worker_service_;
   std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<BackupKeeper> backups_;
 };
 
 }  // namespace trainyard::controller

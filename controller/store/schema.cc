@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
+#include "controller/store/row_checksum.h"
 
 namespace trainyard::controller {
 namespace {
@@ -11,11 +12,8 @@ namespace {
 // "TYRD": tells a store from any other SQLite file.
 constexpr int64_t kApplicationId = 0x54595244;
 
-// A check of the whole file reads all of it; beyond this size it would delay every start.
-constexpr int64_t kFullCheckPages = 16'384;
-
 // Entry v takes schema version v to v + 1. Entries are never changed, only appended.
-constexpr std::array<const char*, 3> kMigrations = {R"sql(
+constexpr std::array<const char*, 4> kMigrations = {R"sql(
   CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
   INSERT INTO meta VALUES ('generation', 0);
   CREATE TABLE jobs (
@@ -47,44 +45,60 @@ constexpr std::array<const char*, 3> kMigrations = {R"sql(
   ALTER TABLE steps ADD COLUMN gpu_sm_clock_hertz REAL;
   ALTER TABLE steps ADD COLUMN gpu_temperature_celsius REAL;
   ALTER TABLE steps ADD COLUMN gpu_throttle_reasons TEXT;
+)sql",
+                                                    // Spelled out, for entries are never changed.
+                                                    R"sql(
+  ALTER TABLE jobs ADD COLUMN checksum INTEGER NOT NULL DEFAULT 0;
+  ALTER TABLE jobs ADD COLUMN state_checksum INTEGER NOT NULL DEFAULT 0;
+  ALTER TABLE requests ADD COLUMN checksum INTEGER NOT NULL DEFAULT 0;
+  ALTER TABLE events ADD COLUMN checksum INTEGER NOT NULL DEFAULT 0;
+  ALTER TABLE steps ADD COLUMN checksum INTEGER NOT NULL DEFAULT 0;
+  ALTER TABLE logs ADD COLUMN checksum INTEGER NOT NULL DEFAULT 0;
+  UPDATE jobs SET checksum = row_checksum(number, spec, config, facts),
+    state_checksum = row_checksum(number, state, body);
+  UPDATE requests SET checksum = row_checksum(request_id, number);
+  UPDATE events SET checksum = row_checksum(number, n, time, type, epoch, message);
+  UPDATE steps SET checksum = row_checksum(number, step, epoch, complete, loss, grad_norm,
+    learning_rate, tokens, seconds, data, forward, backward, grad_sync, optimizer, pipeline_bubble,
+    checkpoint, mfu, validation_loss, finish_time, skipped, model_flops, ranks_seen,
+    load_balancing_loss, gpu_utilization, gpu_power_watts, gpu_sm_clock_hertz,
+    gpu_temperature_celsius, gpu_throttle_reasons);
+  UPDATE logs SET checksum = row_checksum(number, n, time, epoch, rank, text);
+  INSERT INTO meta VALUES ('transactions', 0);
 )sql"};
-
-absl::Status Damaged(const std::string& path, absl::string_view what) {
-  return absl::DataLossError(absl::StrCat(
-      "store ", path, " is damaged: ", what,
-      "; restore a copy of it, or move it (and its -wal and -shm) away to start with no jobs"));
-}
-
-absl::Status CheckWhole(Database& database, const std::string& path) {
-  const auto pages = database.QueryInt("PRAGMA page_count");
-  if (!pages.ok()) return Damaged(path, pages.status().message());
-  if (*pages > kFullCheckPages) return absl::OkStatus();
-  const auto verdict = database.QueryText("PRAGMA quick_check(1)");
-  if (!verdict.ok()) return Damaged(path, verdict.status().message());
-  if (*verdict != "ok") return Damaged(path, *verdict);
-  return absl::OkStatus();
-}
 
 }  // namespace
 
 int LatestSchemaVersion() { return int(kMigrations.size()); }
 
-absl::Status PrepareSchema(Database& database, const std::string& path) {
-  const auto version_or = database.QueryInt("PRAGMA user_version");
-  if (!version_or.ok()) return Damaged(path, version_or.status().message());
-  int64_t version = *version_or;
-  ASSIGN_OR_RETURN(const int64_t application, database.QueryInt("PRAGMA application_id"));
-  ASSIGN_OR_RETURN(const int64_t tables, database.QueryInt("SELECT count(*) FROM sqlite_master"));
-  if (tables > 0 && application != kApplicationId) {
+const char* SchemaMigration(int version) { return kMigrations.at(size_t(version)); }
+
+absl::Status DamagedStore(const std::string& path, absl::string_view what) {
+  return absl::DataLossError(
+      absl::StrCat("store ", path, " is damaged: ", what, "; ", kRestoreHint,
+                   ", or move the whole state directory away to start with no jobs"));
+}
+
+absl::StatusOr<int> SchemaVersion(Database& database, const std::string& path) {
+  const auto version = database.QueryInt("PRAGMA user_version");
+  if (!version.ok()) return DamagedStore(path, version.status().message());
+  const auto application = database.QueryInt("PRAGMA application_id");
+  if (!application.ok()) return DamagedStore(path, application.status().message());
+  const auto tables = database.QueryInt("SELECT count(*) FROM sqlite_master");
+  if (!tables.ok()) return DamagedStore(path, tables.status().message());
+  if (*tables > 0 && *application != kApplicationId) {
     return absl::FailedPreconditionError(
         absl::StrCat("store ", path, " is another program's database: give an empty directory"));
   }
-  if (version > LatestSchemaVersion()) {
+  if (*version > LatestSchemaVersion()) {
     return absl::FailedPreconditionError(absl::StrCat(
-        "store ", path, " has schema version ", version, ", and this program knows up to ",
+        "store ", path, " has schema version ", *version, ", and this program knows up to ",
         LatestSchemaVersion(), ": run the newer Trainyard that wrote it"));
   }
-  RETURN_IF_ERROR(CheckWhole(database, path));
+  return int(*version);
+}
+
+absl::Status MigrateSchema(Database& database, int version) {
   if (version == LatestSchemaVersion()) return absl::OkStatus();
   RETURN_IF_ERROR(database.Execute("BEGIN IMMEDIATE"));
   for (; version < LatestSchemaVersion(); ++version) {

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
 #include "common/status_macros.h"
+#include "controller/store/row_checksum.h"
 
 namespace trainyard::controller {
 namespace {
@@ -15,6 +16,11 @@ absl::Status ErrorOf(sqlite3* db, int code, absl::string_view doing) {
   const char* file = sqlite3_db_filename(db, "main");
   const std::string text = absl::StrCat("store ", file == nullptr ? "" : file, ": cannot ", doing,
                                         ": ", sqlite3_errmsg(db));
+  if (code == SQLITE_IOERR_DATA) {
+    return absl::DataLossError(absl::StrCat("store ", file == nullptr ? "" : file,
+                                            ": a page differs from its checksum (the log says "
+                                            "which)"));
+  }
   switch (code & 0xff) {
     case SQLITE_FULL:
       return absl::ResourceExhaustedError(text);
@@ -105,15 +111,20 @@ std::string Statement::Text(int column) const {
   return data == nullptr ? "" : std::string(static_cast<const char*>(data), size_t(bytes));
 }
 
-absl::StatusOr<Database> Database::Open(const std::string& path) {
+absl::StatusOr<Database> Database::Open(const std::string& path, Witness* witness) {
   sqlite3* raw = nullptr;
-  const int code =
-      sqlite3_open_v2(path.c_str(), &raw,
-                      SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, nullptr);
-  Database database(raw);  // Even a failed opening leaves a handle to close.
+  auto disk = std::make_unique<GuardedDisk>(witness);
+  const int code = sqlite3_open_v2(path.c_str(), &raw,
+                                   SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX,
+                                   disk->name());
+  Database database(std::move(disk), raw);  // Even a failed opening leaves a handle to close.
   if (code != SQLITE_OK) return ErrorOf(raw, code, "open");
   sqlite3_extended_result_codes(raw, 1);
   sqlite3_busy_timeout(raw, kBusyMilliseconds);
+  RegisterRowChecksum(raw);
+  // Of a new file, or of one that VACUUM writes: an existing file stays as it is.
+  int reserved = kPageChecksumBytes;
+  sqlite3_file_control(raw, "main", SQLITE_FCNTL_RESERVE_BYTES, &reserved);
   return database;
 }
 
@@ -141,5 +152,11 @@ absl::StatusOr<std::string> Database::QueryText(const char* sql) {
   ASSIGN_OR_RETURN(const bool row, statement.Next());
   return row ? statement.Text(0) : std::string();
 }
+
+void Database::KeepLogOnClose(bool keep) {
+  sqlite3_db_config(db_.get(), SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, int(keep), nullptr);
+}
+
+int64_t Database::rows_changed() const { return sqlite3_total_changes64(db_.get()); }
 
 }  // namespace trainyard::controller

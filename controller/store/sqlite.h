@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "controller/store/guarded_disk.h"
 
 namespace trainyard::controller {
 
@@ -42,20 +43,36 @@ class Statement {
 
 class Database {
  public:
+  Database(Database&&) = default;
+  Database& operator=(Database&& other) noexcept {
+    db_ = std::move(other.db_);  // The old connection goes before its disk.
+    disk_ = std::move(other.disk_);
+    return *this;
+  }
+
   // Errors say the path and what SQLite says: DATA_LOSS where the file is damaged or is no
   // database, RESOURCE_EXHAUSTED where the disk is full.
-  static absl::StatusOr<Database> Open(const std::string& path);
+  // `witness` (null: none) hears of this connection's transactions, and outlives it.
+  static absl::StatusOr<Database> Open(const std::string& path, Witness* witness = nullptr);
 
   absl::Status Execute(const char* sql);
   absl::StatusOr<Statement> Prepare(absl::string_view sql);
   absl::StatusOr<int64_t> QueryInt(const char* sql);
   absl::StatusOr<std::string> QueryText(const char* sql);
 
+  // Leaves the log as it is when this connection closes, so that a refusal to start changes
+  // nothing.
+  void KeepLogOnClose(bool keep);
+  int64_t rows_changed() const;  // Since it was opened.
+  GuardedDisk& disk() { return *disk_; }
+  sqlite3* handle() { return db_.get(); }
+
  private:
   struct Close {
     void operator()(sqlite3* db) const { sqlite3_close_v2(db); }
   };
-  explicit Database(sqlite3* db) : db_(db) {}
+  Database(std::unique_ptr<GuardedDisk> disk, sqlite3* db) : disk_(std::move(disk)), db_(db) {}
+  std::unique_ptr<GuardedDisk> disk_;  // Outlives the connection.
   std::unique_ptr<sqlite3, Close> db_;
 };
 

@@ -4,16 +4,21 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "common/status_macros.h"
+#include "controller/store/row_checksum.h"
 
 namespace trainyard::controller {
 namespace {
 
-constexpr char kStepColumns[] =
-    "SELECT step, epoch, complete, loss, grad_norm, learning_rate, tokens, seconds, data, forward, "
-    "backward, grad_sync, optimizer, pipeline_bubble, checkpoint, mfu, validation_loss, "
-    "finish_time, skipped, model_flops, ranks_seen, load_balancing_loss, "
-    "gpu_utilization, gpu_power_watts, gpu_sm_clock_hertz, gpu_temperature_celsius, "
-    "gpu_throttle_reasons FROM steps ";
+constexpr int kNumStepColumns = 27;
+
+std::string SelectSteps() {
+  return absl::StrCat("SELECT ", kStepColumns, ", ", StepIsGood(), " FROM steps ");
+}
+
+std::string SelectJobs() {
+  return absl::StrCat("SELECT number, state, spec, config, facts, body, ", kJobIsGood,
+                      " FROM jobs ");
+}
 
 // Of one gap in a job's steps.
 constexpr uint64_t kMostMissing = 65'536;
@@ -52,33 +57,53 @@ absl::StatusOr<std::vector<StoredJob>> SqliteReader::ReadJobs(Statement statemen
     ASSIGN_OR_RETURN(const bool row, statement.Next());
     if (!row) return jobs;
     jobs.push_back({uint64_t(statement.Int(0)), JobState(statement.Int(1)), statement.Text(2),
-                    statement.Text(3), statement.Text(4), statement.Text(5)});
+                    statement.Text(3), statement.Text(4), statement.Text(5),
+                    statement.Int(6) == 0});
   }
 }
 
-absl::StatusOr<std::vector<StepRecord>> SqliteReader::ReadSteps(Statement statement) {
+absl::StatusOr<std::vector<StepRecord>> SqliteReader::ReadSteps(Statement statement,
+                                                                uint64_t number) {
   std::vector<StepRecord> steps;
   for (;;) {
     ASSIGN_OR_RETURN(const bool row, statement.Next());
     if (!row) return steps;
+    if (statement.Int(kNumStepColumns) == 0) return DamagedRow("steps", number);
     steps.push_back(StepOf(statement));
   }
+}
+
+absl::StatusOr<uint64_t> SqliteReader::CheckRequests() {
+  std::lock_guard lock(mutex_);
+  ASSIGN_OR_RETURN(
+      const int64_t damaged,
+      database_.QueryInt(
+          absl::StrCat("SELECT count(*) FROM requests WHERE NOT ", kRequestIsGood).c_str()));
+  return damaged_requests_ = uint64_t(damaged);
+}
+
+void SqliteReader::ForgetDamagedRequests() {
+  std::lock_guard lock(mutex_);
+  damaged_requests_ = 0;
 }
 
 absl::StatusOr<std::vector<StoredJob>> SqliteReader::LiveJobs() {
   std::lock_guard lock(mutex_);
   ASSIGN_OR_RETURN(Statement select,
-                   database_.Prepare("SELECT * FROM jobs WHERE state < ? ORDER BY number"));
+                   database_.Prepare(absl::StrCat(SelectJobs(), "WHERE state < ? OR NOT ",
+                                                  kJobIsGood, " ORDER BY number")));
   select.Bind(1, int64_t(JobState::kSucceeded));
   return ReadJobs(std::move(select));
 }
 
 absl::StatusOr<StoredJob> SqliteReader::GetJob(uint64_t number) {
   std::lock_guard lock(mutex_);
-  ASSIGN_OR_RETURN(Statement select, database_.Prepare("SELECT * FROM jobs WHERE number = ?"));
+  ASSIGN_OR_RETURN(Statement select,
+                   database_.Prepare(absl::StrCat(SelectJobs(), "WHERE number = ?")));
   select.Bind(1, int64_t(number));
   ASSIGN_OR_RETURN(std::vector<StoredJob> jobs, ReadJobs(std::move(select)));
   if (jobs.empty()) return absl::NotFoundError("no such job");
+  if (jobs.front().damaged) return DamagedRow("jobs", number);
   return std::move(jobs.front());
 }
 
@@ -91,7 +116,7 @@ absl::StatusOr<std::vector<StoredJob>> SqliteReader::ListJobs(uint64_t before,
                      : absl::StrCat(" AND state IN (", absl::StrJoin(states, ",", number), ")");
   std::lock_guard lock(mutex_);
   ASSIGN_OR_RETURN(Statement select,
-                   database_.Prepare(absl::StrCat("SELECT * FROM jobs WHERE number < ?", filter,
+                   database_.Prepare(absl::StrCat(SelectJobs(), "WHERE number < ?", filter,
                                                   " ORDER BY number DESC LIMIT ?")));
   select.Bind(1, before == 0 ? INT64_MAX : int64_t(before)).Bind(2, int64_t(limit));
   return ReadJobs(std::move(select));
@@ -100,16 +125,30 @@ absl::StatusOr<std::vector<StoredJob>> SqliteReader::ListJobs(uint64_t before,
 absl::StatusOr<uint64_t> SqliteReader::FindRequest(const std::string& request_id) {
   std::lock_guard lock(mutex_);
   ASSIGN_OR_RETURN(Statement select,
-                   database_.Prepare("SELECT number FROM requests WHERE request_id = ?"));
+                   database_.Prepare(absl::StrCat("SELECT number, ", kRequestIsGood,
+                                                  " FROM requests WHERE request_id = ?")));
   select.BindText(1, request_id);
   ASSIGN_OR_RETURN(const bool row, select.Next());
-  if (!row) return absl::NotFoundError("no such request");
-  return uint64_t(select.Int(0));
+  if (row && select.Int(1) != 0) return uint64_t(select.Int(0));
+  if (row) return DamagedRow("requests", uint64_t(select.Int(0)));
+  if (damaged_requests_ == 0) return absl::NotFoundError("no such request");
+  return absl::DataLossError(
+      absl::StrCat("the store is damaged: ", damaged_requests_,
+                   " rows of requests have the wrong checksum, and "
+                   "request_id ",
+                   request_id,
+                   " may be in one of them: to accept it could make the same job "
+                   "twice; ",
+                   kRestoreHint, "; or start it with --accept-loss to forget those request ids"));
 }
 
 absl::StatusOr<uint64_t> SqliteReader::NewestJob() {
   std::lock_guard lock(mutex_);
-  ASSIGN_OR_RETURN(const int64_t number, database_.QueryInt("SELECT max(number) FROM jobs"));
+  // The number of a damaged row may be damaged, too.
+  ASSIGN_OR_RETURN(const int64_t number,
+                   database_.QueryInt(absl::StrCat("SELECT number FROM jobs WHERE ", kJobIsGood,
+                                                   " ORDER BY number DESC LIMIT 1")
+                                          .c_str()));
   return uint64_t(number);
 }
 
@@ -128,15 +167,15 @@ absl::StatusOr<std::vector<uint64_t>> SqliteReader::CountByState() {
 
 absl::StatusOr<std::vector<EventRecord>> SqliteReader::ReadEvents(uint64_t number) {
   std::lock_guard lock(mutex_);
-  ASSIGN_OR_RETURN(
-      Statement select,
-      database_.Prepare(
-          "SELECT time, type, epoch, message FROM events WHERE number = ? ORDER BY n"));
+  ASSIGN_OR_RETURN(Statement select, database_.Prepare(absl::StrCat(
+                                         "SELECT time, type, epoch, message, ", kEventIsGood,
+                                         " FROM events WHERE number = ? ORDER BY n")));
   select.Bind(1, int64_t(number));
   std::vector<EventRecord> events;
   for (;;) {
     ASSIGN_OR_RETURN(const bool row, select.Next());
     if (!row) return events;
+    if (select.Int(4) == 0) return DamagedRow("events", number);
     events.push_back({absl::FromUnixMicros(select.Int(0)), EventType(select.Int(1)),
                       uint64_t(select.Int(2)), select.Text(3)});
   }
@@ -155,9 +194,9 @@ absl::StatusOr<std::vector<StepRecord>> SqliteReader::OpenSteps(uint64_t number)
   ASSIGN_OR_RETURN(
       Statement select,
       database_.Prepare(absl::StrCat(
-          kStepColumns, "WHERE number = ?1 AND step <= ?2 AND (NOT complete OR step = ?2)")));
+          SelectSteps(), "WHERE number = ?1 AND step <= ?2 AND (NOT complete OR step = ?2)")));
   select.Bind(1, int64_t(number)).Bind(2, last);
-  ASSIGN_OR_RETURN(std::vector<StepRecord> steps, ReadSteps(std::move(select)));
+  ASSIGN_OR_RETURN(std::vector<StepRecord> steps, ReadSteps(std::move(select), number));
   RETURN_IF_ERROR(AddMissing(number, uint64_t(last), steps));
   return steps;
 }
@@ -187,23 +226,25 @@ absl::StatusOr<StepRecord> SqliteReader::LastStep(uint64_t number, uint64_t epoc
   std::lock_guard lock(mutex_);
   ASSIGN_OR_RETURN(
       Statement select,
-      database_.Prepare(absl::StrCat(kStepColumns,
+      database_.Prepare(absl::StrCat(SelectSteps(),
                                      "WHERE number = ? AND epoch = ? AND complete AND NOT skipped "
                                      "ORDER BY step DESC LIMIT 1")));
   select.Bind(1, int64_t(number)).Bind(2, int64_t(epoch));
   ASSIGN_OR_RETURN(const bool row, select.Next());
   if (!row) return absl::NotFoundError("no finished step");
+  if (select.Int(kNumStepColumns) == 0) return DamagedRow("steps", number);
   return StepOf(select);
 }
 
 absl::StatusOr<double> SqliteReader::SumStepSeconds(uint64_t number) {
   std::lock_guard lock(mutex_);
-  ASSIGN_OR_RETURN(
-      Statement select,
-      database_.Prepare(
-          "SELECT total(seconds) FROM steps WHERE number = ? AND complete AND NOT skipped"));
+  ASSIGN_OR_RETURN(Statement select, database_.Prepare(absl::StrCat(
+                                         "SELECT total(seconds), min(", StepIsGood(),
+                                         ") FROM steps WHERE number = ? AND complete AND NOT "
+                                         "skipped")));
   select.Bind(1, int64_t(number));
   ASSIGN_OR_RETURN(const bool row, select.Next());
+  if (row && !select.IsNull(1) && select.Int(1) == 0) return DamagedRow("steps", number);
   return row ? select.Real(0) : 0.0;
 }
 
@@ -215,25 +256,27 @@ absl::StatusOr<std::vector<StepRecord>> SqliteReader::ReadSteps(uint64_t number,
   ASSIGN_OR_RETURN(
       Statement select,
       database_.Prepare(absl::StrCat(
-          kStepColumns,
+          SelectSteps(),
           "WHERE number = ?1 AND step > ?2 AND step <= (SELECT step FROM steps WHERE "
           "number = ?1 AND complete ORDER BY step DESC LIMIT 1) ORDER BY step LIMIT ?3")));
   select.Bind(1, int64_t(number)).Bind(2, int64_t(after_step)).Bind(3, int64_t(limit));
-  return ReadSteps(std::move(select));
+  return ReadSteps(std::move(select), number);
 }
 
 absl::StatusOr<Store::LogPage> SqliteReader::ReadLogs(uint64_t number, uint64_t after, int64_t rank,
                                                       size_t limit) {
   std::lock_guard lock(mutex_);
   ASSIGN_OR_RETURN(Statement select,
-                   database_.Prepare("SELECT n, time, epoch, rank, text FROM logs WHERE number = ? "
-                                     "AND n > ? AND (? < 0 OR rank = ?) ORDER BY n LIMIT ?"));
+                   database_.Prepare(absl::StrCat("SELECT n, time, epoch, rank, text, ", kLogIsGood,
+                                                  " FROM logs WHERE number = ? AND n > ? AND (? < "
+                                                  "0 OR rank = ?) ORDER BY n LIMIT ?")));
   select.Bind(1, int64_t(number)).Bind(2, int64_t(after)).Bind(3, rank).Bind(4, rank);
   select.Bind(5, int64_t(limit));
   Store::LogPage page{.lines = {}, .last = after};
   for (;;) {
     ASSIGN_OR_RETURN(const bool row, select.Next());
     if (!row) return page;
+    if (select.Int(5) == 0) return DamagedRow("logs", number);
     page.last = uint64_t(select.Int(0));
     page.lines.push_back({absl::FromUnixMicros(select.Int(1)), uint64_t(select.Int(2)),
                           uint32_t(select.Int(3)), select.Text(4)});

@@ -18,6 +18,11 @@ class SqliteReader {
  public:
   explicit SqliteReader(Database database) : database_(std::move(database)) {}
 
+  // Looks at every request, and returns how many rows are damaged. While there are any, FindRequest
+  // answers DATA_LOSS for a request that it does not find.
+  absl::StatusOr<uint64_t> CheckRequests();
+  void ForgetDamagedRequests();
+
   absl::StatusOr<std::vector<StoredJob>> LiveJobs();
   absl::StatusOr<StoredJob> GetJob(uint64_t number);
   absl::StatusOr<std::vector<StoredJob>> ListJobs(uint64_t before,
@@ -37,12 +42,13 @@ class SqliteReader {
 
  private:
   absl::StatusOr<std::vector<StoredJob>> ReadJobs(Statement statement);
-  absl::StatusOr<std::vector<StepRecord>> ReadSteps(Statement statement);
+  absl::StatusOr<std::vector<StepRecord>> ReadSteps(Statement statement, uint64_t number);
   absl::Status AddMissing(uint64_t number, uint64_t newest, std::vector<StepRecord>& steps)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   std::mutex mutex_;
   Database database_ ABSL_GUARDED_BY(mutex_);
+  uint64_t damaged_requests_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace trainyard::controller

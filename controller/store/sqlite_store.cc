@@ -5,7 +5,6 @@
 
 #include "common/log.h"
 #include "common/status_macros.h"
-#include "controller/store/schema.h"
 
 namespace trainyard::controller {
 namespace {
@@ -28,27 +27,32 @@ uint64_t BytesOf(const WriteBatch& batch) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<SqliteStore>> SqliteStore::Open(const std::string& directory,
-                                                               const StoreLimits& limits) {
+                                                               const StoreLimits& limits,
+                                                               const StoreRecovery& recovery) {
   ASSIGN_OR_RETURN(StateLock lock, StateLock::Take(directory));
-  const std::string path = directory + "/store.db";
-  ASSIGN_OR_RETURN(Database database, Database::Open(path));
-  RETURN_IF_ERROR(PrepareSchema(database, path));
-  ASSIGN_OR_RETURN(Database reader, Database::Open(path));
+  auto opened = OpenStoreFiles(directory, recovery);
+  if (!opened.ok()) return WithNewestBackup(opened.status(), recovery.backup_directory);
+  StoreFiles files = *std::move(opened);
   ASSIGN_OR_RETURN(std::unique_ptr<SqliteWriter> writer,
-                   SqliteWriter::Create(std::move(database), limits));
-  RETURN_IF_ERROR(reader.Execute("UPDATE meta SET value = value + 1 WHERE key = 'generation'"));
-  ASSIGN_OR_RETURN(const int64_t generation,
-                   reader.QueryInt("SELECT value FROM meta WHERE key = 'generation'"));
-  return std::unique_ptr<SqliteStore>(new SqliteStore(std::move(lock), std::move(writer),
-                                                      std::move(reader), uint64_t(generation),
-                                                      limits.waiting_bytes));
+                   SqliteWriter::Create(std::move(files.writer), limits, files.witness.get()));
+  ASSIGN_OR_RETURN(const uint64_t generation, writer->NextGeneration());
+  std::unique_ptr<SqliteStore> store(new SqliteStore(
+      std::move(lock), std::move(files.witness), std::move(writer), std::move(files.reader),
+      {generation, limits.waiting_bytes, files.damaged_pages}));
+  ASSIGN_OR_RETURN(const uint64_t damaged, store->reader_.CheckRequests());
+  if (damaged > 0) {
+    LogError("requests_damaged", {{"state", directory}, {"rows", damaged}});
+    if (recovery.accept_loss) store->reader_.ForgetDamagedRequests();
+  }
+  return store;
 }
 
-SqliteStore::SqliteStore(StateLock lock, std::unique_ptr<SqliteWriter> writer, Database reader,
-                         uint64_t generation, uint64_t max_waiting_bytes)
+SqliteStore::SqliteStore(StateLock lock, std::unique_ptr<Witness> witness,
+                         std::unique_ptr<SqliteWriter> writer, Database reader,
+                         const Numbers& numbers)
     : lock_(std::move(lock)),
-      generation_(generation),
-      max_waiting_bytes_(max_waiting_bytes),
+      numbers_(numbers),
+      witness_(std::move(witness)),
       writer_(std::move(writer)),
       reader_(std::move(reader)),
       thread_([this] { Run(); }) {}
@@ -66,7 +70,7 @@ void SqliteStore::Close() {
 
 Refusal SqliteStore::Write(WriteBatch batch, OnFailure on_failure, WriteDone done) {
   std::lock_guard lock(mutex_);
-  const bool full = on_failure != OnFailure::kRetry && waiting_bytes_ > max_waiting_bytes_;
+  const bool full = on_failure != OnFailure::kRetry && waiting_bytes_ > numbers_.max_waiting_bytes;
   if (stopping_ || full) {
     if (!done) return {};
     return [done = std::move(done), stopping = stopping_] {
@@ -83,7 +87,7 @@ Refusal SqliteStore::Write(WriteBatch batch, OnFailure on_failure, WriteDone don
 
 bool SqliteStore::full() const {
   std::lock_guard lock(mutex_);
-  return waiting_bytes_ > max_waiting_bytes_;
+  return waiting_bytes_ > numbers_.max_waiting_bytes;
 }
 
 absl::Status SqliteStore::WriteTogether(const std::deque<Pending>& group) {

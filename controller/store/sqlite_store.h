@@ -16,6 +16,7 @@
 #include "controller/store/sqlite_writer.h"
 #include "controller/store/state_lock.h"
 #include "controller/store/store.h"
+#include "controller/store/store_files.h"
 
 namespace trainyard::controller {
 
@@ -23,15 +24,18 @@ class SqliteStore final : public Store {
  public:
   // Owns `directory` (made where missing) until destroyed; the file is DIRECTORY/store.db.
   // FAILED_PRECONDITION: another process owns the directory, or the file is a newer Trainyard's or
-  // another program's. DATA_LOSS: the file is damaged.
+  // another program's. DATA_LOSS: the file is damaged as a whole, or acknowledged transactions are
+  // missing (store_files.h).
   static absl::StatusOr<std::unique_ptr<SqliteStore>> Open(const std::string& directory,
-                                                           const StoreLimits& limits = {});
+                                                           const StoreLimits& limits = {},
+                                                           const StoreRecovery& recovery = {});
   ~SqliteStore() override;
 
   Refusal Write(WriteBatch batch, OnFailure on_failure, WriteDone done) override;
   bool full() const override;
   void Close() override;
-  uint64_t generation() const override { return generation_; }
+  size_t damaged_pages() const { return numbers_.damaged_pages; }  // Found when it was opened.
+  uint64_t generation() const override { return numbers_.generation; }
 
   absl::StatusOr<std::vector<StoredJob>> LiveJobs() override { return reader_.LiveJobs(); }
   absl::StatusOr<StoredJob> GetJob(uint64_t number) override { return reader_.GetJob(number); }
@@ -74,8 +78,14 @@ class SqliteStore final : public Store {
     uint64_t bytes;  // In memory, about.
   };
 
-  SqliteStore(StateLock lock, std::unique_ptr<SqliteWriter> writer, Database reader,
-              uint64_t generation, uint64_t max_waiting_bytes);
+  struct Numbers {
+    uint64_t generation;
+    uint64_t max_waiting_bytes;
+    size_t damaged_pages;
+  };
+
+  SqliteStore(StateLock lock, std::unique_ptr<Witness> witness,
+              std::unique_ptr<SqliteWriter> writer, Database reader, const Numbers& numbers);
   void Run();
   absl::Status WriteTogether(const std::deque<Pending>& group);
   // Writes the group, tells the waiting, and leaves in `kept` what is to be tried
@@ -85,8 +95,8 @@ class SqliteStore final : public Store {
               std::deque<Pending>& kept);
 
   const StateLock lock_;
-  const uint64_t generation_;
-  const uint64_t max_waiting_bytes_;
+  const Numbers numbers_;
+  const std::unique_ptr<Witness> witness_;      // Used by the writer, which goes first.
   const std::unique_ptr<SqliteWriter> writer_;  // Used by the thread alone.
   SqliteReader reader_;
 

@@ -17,21 +17,53 @@ constexpr size_t kMaxCachedRowNumbers = 10'000;
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<SqliteWriter>> SqliteWriter::Create(Database database,
-                                                                   const StoreLimits& limits) {
+                                                                   const StoreLimits& limits,
+                                                                   Witness* witness) {
   RETURN_IF_ERROR(database.Execute("PRAGMA journal_mode = WAL"));
   RETURN_IF_ERROR(database.Execute("PRAGMA synchronous = FULL"));
-  return std::unique_ptr<SqliteWriter>(new SqliteWriter(std::move(database), limits));
+  ASSIGN_OR_RETURN(const int64_t transactions,
+                   database.QueryInt("SELECT value FROM meta WHERE key = 'transactions'"));
+  return std::unique_ptr<SqliteWriter>(
+      new SqliteWriter(std::move(database), limits, witness, uint64_t(transactions)));
 }
 
-absl::Status SqliteWriter::Begin() { return database_.Execute("BEGIN IMMEDIATE"); }
+absl::Status SqliteWriter::Begin() {
+  if (witness_ != nullptr) witness_->Begin();
+  rows_changed_ = database_.rows_changed();
+  return database_.Execute("BEGIN IMMEDIATE");
+}
 
-absl::Status SqliteWriter::Commit() { return database_.Execute("COMMIT"); }
+absl::Status SqliteWriter::Commit() {
+  // What changes nothing needs no number, and no sync.
+  if (database_.rows_changed() == rows_changed_) return database_.Execute("COMMIT");
+  ASSIGN_OR_RETURN(Statement * count,
+                   Cached("UPDATE meta SET value = ? WHERE key = 'transactions'"));
+  RETURN_IF_ERROR(count->Bind(1, int64_t(transactions_ + 1)).Run());
+  if (witness_ != nullptr) witness_->Expect(transactions_ + 1);
+  RETURN_IF_ERROR(database_.Execute("COMMIT"));
+  ++transactions_;
+  return absl::OkStatus();
+}
 
 void SqliteWriter::Rollback() {
   // Row numbers handed out are not used; and a failed COMMIT may have rolled back by itself.
   next_event_.clear();
   next_log_.clear();
   (void)database_.Execute("ROLLBACK");
+  if (witness_ != nullptr) witness_->Forget();
+}
+
+absl::StatusOr<uint64_t> SqliteWriter::NextGeneration() {
+  absl::Status status = Begin();
+  if (status.ok()) {
+    status = database_.Execute("UPDATE meta SET value = value + 1 WHERE key = 'generation'");
+  }
+  if (status.ok()) status = Commit();
+  if (!status.ok()) Rollback();
+  RETURN_IF_ERROR(status);
+  ASSIGN_OR_RETURN(const int64_t generation,
+                   database_.QueryInt("SELECT value FROM meta WHERE key = 'generation'"));
+  return uint64_t(generation);
 }
 
 absl::StatusOr<Statement*> SqliteWriter::Cached(const char* sql) {
@@ -45,19 +77,24 @@ absl::StatusOr<Statement*> SqliteWriter::Cached(const char* sql) {
 
 absl::Status SqliteWriter::Put(const WriteBatch& batch) {
   for (const StoredJob& job : batch.new_jobs) {
-    ASSIGN_OR_RETURN(Statement * insert, Cached("INSERT INTO jobs VALUES (?, ?, ?, ?, ?, ?)"));
+    ASSIGN_OR_RETURN(
+        Statement * insert,
+        Cached("INSERT INTO jobs VALUES (?1, ?2, ?3, ?4, ?5, ?6, row_checksum(?1, ?3, ?4, ?5), "
+               "row_checksum(?1, ?2, ?6))"));
     insert->Bind(1, int64_t(job.number)).Bind(2, int64_t(job.state)).BindBlob(3, job.spec);
     RETURN_IF_ERROR(
         insert->BindText(4, job.config).BindText(5, job.facts).BindText(6, job.body).Run());
     if (++new_jobs_ % kTrimEvery == 0) RETURN_IF_ERROR(ForgetOldJobs());
   }
   for (const StoredRequest& request : batch.new_requests) {
-    ASSIGN_OR_RETURN(Statement * insert, Cached("INSERT INTO requests VALUES (?, ?)"));
+    ASSIGN_OR_RETURN(Statement * insert,
+                     Cached("INSERT INTO requests VALUES (?1, ?2, row_checksum(?1, ?2))"));
     RETURN_IF_ERROR(insert->BindText(1, request.request_id).Bind(2, int64_t(request.number)).Run());
   }
   for (const StoredJob& job : batch.changed_jobs) {
     ASSIGN_OR_RETURN(Statement * update,
-                     Cached("UPDATE jobs SET state = ?, body = ? WHERE number = ?"));
+                     Cached("UPDATE jobs SET state = ?1, body = ?2, state_checksum = "
+                            "row_checksum(number, ?1, ?2) WHERE number = ?3"));
     RETURN_IF_ERROR(update->Bind(1, int64_t(job.state))
                         .BindText(2, job.body)
                         .Bind(3, int64_t(job.number))
@@ -78,18 +115,27 @@ absl::Status SqliteWriter::ForgetOldJobs() {
   if (!any) return absl::OkStatus();
   const int64_t last = newest_too_old->Int(0);
   newest_too_old->Reset();
-  // Children first, while the jobs still say which they are.
-  for (const char* sql : {"DELETE FROM steps WHERE number IN (SELECT number FROM jobs WHERE state "
-                          ">= ? AND number <= ?)",
-                          "DELETE FROM logs WHERE number IN (SELECT number FROM jobs WHERE state "
-                          ">= ? AND number <= ?)",
-                          "DELETE FROM events WHERE number IN (SELECT number FROM jobs WHERE state "
-                          ">= ? AND number <= ?)",
-                          "DELETE FROM requests WHERE number IN (SELECT number FROM jobs WHERE "
-                          "state >= ? AND number <= ?)",
-                          "DELETE FROM jobs WHERE state >= ? AND number <= ?"}) {
-    ASSIGN_OR_RETURN(Statement * forget, Cached(sql));
-    RETURN_IF_ERROR(forget->Bind(1, int64_t(JobState::kSucceeded)).Bind(2, last).Run());
+  ASSIGN_OR_RETURN(
+      Statement * old,
+      Cached("SELECT number, checksum = row_checksum(number, spec, config, facts) AND "
+             "state_checksum = row_checksum(number, state, body) FROM jobs WHERE state "
+             ">= ? AND number <= ?"));
+  old->Bind(1, int64_t(JobState::kSucceeded)).Bind(2, last);
+  std::vector<int64_t> numbers;
+  for (;;) {
+    ASSIGN_OR_RETURN(const bool row, old->Next());
+    if (!row) break;
+    // A damaged row stays: who knows whether that job has ended.
+    if (old->Int(1) != 0) numbers.push_back(old->Int(0));
+  }
+  for (const int64_t number : numbers) {
+    for (const char* sql :
+         {"DELETE FROM steps WHERE number = ?", "DELETE FROM logs WHERE number = ?",
+          "DELETE FROM events WHERE number = ?", "DELETE FROM requests WHERE number = ?",
+          "DELETE FROM jobs WHERE number = ?"}) {
+      ASSIGN_OR_RETURN(Statement * forget, Cached(sql));
+      RETURN_IF_ERROR(forget->Bind(1, number).Run());
+    }
   }
   return absl::OkStatus();
 }
@@ -112,7 +158,8 @@ absl::Status SqliteWriter::PutEvent(const WriteBatch::Event& event) {
   ASSIGN_OR_RETURN(
       const int64_t n,
       NextRow(next_event_, "SELECT max(n) FROM events WHERE number = ?", event.number));
-  ASSIGN_OR_RETURN(Statement * insert, Cached("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?)"));
+  ASSIGN_OR_RETURN(Statement * insert, Cached("INSERT INTO events VALUES (?1, ?2, ?3, ?4, ?5, ?6, "
+                                              "row_checksum(?1, ?2, ?3, ?4, ?5, ?6))"));
   insert->Bind(1, int64_t(event.number)).Bind(2, n).Bind(3, absl::ToUnixMicros(event.event.time));
   insert->Bind(4, int64_t(event.event.type)).Bind(5, int64_t(event.event.epoch));
   RETURN_IF_ERROR(insert->BindText(6, event.event.message).Run());
@@ -124,7 +171,8 @@ absl::Status SqliteWriter::PutEvent(const WriteBatch::Event& event) {
 absl::Status SqliteWriter::PutLog(const WriteBatch::Log& log) {
   ASSIGN_OR_RETURN(const int64_t n,
                    NextRow(next_log_, "SELECT max(n) FROM logs WHERE number = ?", log.number));
-  ASSIGN_OR_RETURN(Statement * insert, Cached("INSERT INTO logs VALUES (?, ?, ?, ?, ?, ?)"));
+  ASSIGN_OR_RETURN(Statement * insert, Cached("INSERT INTO logs VALUES (?1, ?2, ?3, ?4, ?5, ?6, "
+                                              "row_checksum(?1, ?2, ?3, ?4, ?5, ?6))"));
   insert->Bind(1, int64_t(log.number)).Bind(2, n).Bind(3, absl::ToUnixMicros(log.line.time));
   insert->Bind(4, int64_t(log.line.epoch)).Bind(5, int64_t(log.line.rank));
   RETURN_IF_ERROR(insert->BindText(6, log.line.text).Run());
@@ -137,8 +185,11 @@ absl::Status SqliteWriter::PutStep(const WriteBatch::Step& step) {
   const StepRecord& r = step.record;
   ASSIGN_OR_RETURN(
       Statement * put,
-      Cached("INSERT OR REPLACE INTO steps VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, "
-             "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"));
+      Cached("INSERT OR REPLACE INTO steps VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, "
+             "?12, ?13, ?14, ?15, "
+             "?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26, ?27, ?28, row_checksum("
+             "?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, "
+             "?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26, ?27, ?28))"));
   const auto bind = [&](int column, const std::optional<double>& value) {
     value ? put->Bind(column, *value) : put->BindNull(column);
   };

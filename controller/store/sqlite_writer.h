@@ -10,22 +10,31 @@
 
 #include "controller/store/sqlite.h"
 #include "controller/store/store.h"
+#include "controller/store/witness.h"
 
 namespace trainyard::controller {
 
 class SqliteWriter {
  public:
+  // `witness` is the database's; null: none.
   static absl::StatusOr<std::unique_ptr<SqliteWriter>> Create(Database database,
-                                                              const StoreLimits& limits);
+                                                              const StoreLimits& limits,
+                                                              Witness* witness = nullptr);
 
   absl::Status Begin();
+  absl::StatusOr<uint64_t> NextGeneration();  // In a transaction of its own.
   absl::Status Put(const WriteBatch& batch);
   absl::Status Commit();  // Durable once it returns OK.
   void Rollback();
+  uint64_t transactions() const { return transactions_; }  // Committed, ever.
 
  private:
-  SqliteWriter(Database database, const StoreLimits& limits)
-      : database_(std::move(database)), limits_(limits) {}
+  SqliteWriter(Database database, const StoreLimits& limits, Witness* witness,
+               uint64_t transactions)
+      : database_(std::move(database)),
+        limits_(limits),
+        witness_(witness),
+        transactions_(transactions) {}
 
   // Prepared once each.
   absl::StatusOr<Statement*> Cached(const char* sql);
@@ -39,6 +48,9 @@ class SqliteWriter {
 
   Database database_;
   const StoreLimits limits_;
+  Witness* const witness_;
+  uint64_t transactions_;     // Committed, ever: the number of the newest one.
+  int64_t rows_changed_ = 0;  // Before the current transaction.
   std::map<const char*, Statement> statements_;
   std::map<uint64_t, int64_t> next_event_, next_log_;
   uint64_t new_jobs_ = 0;  // Since the store was opened.

@@ -22,6 +22,7 @@ struct StoredJob {
   std::string config;
   std::string facts;
   std::string body;
+  bool damaged = false;  // Read back with a wrong checksum: nothing in this row can be relied on.
 };
 
 struct StoredRequest {
@@ -84,19 +85,24 @@ class Store {
   // Incremented and durable at every opening: makes revisions grow across restarts.
   virtual uint64_t generation() const = 0;
 
-  virtual absl::StatusOr<std::vector<StoredJob>> LiveJobs() = 0;  // Not terminal; oldest first.
+  // Every row that is read is compared with its checksum. A read that meets a damaged row answers
+  // DATA_LOSS, and the message names the table and the job; lists of jobs mark the row instead.
+
+  // The jobs that are not terminal, and every damaged row of a job; oldest first. Reads all jobs.
+  virtual absl::StatusOr<std::vector<StoredJob>> LiveJobs() = 0;
   virtual absl::StatusOr<StoredJob> GetJob(uint64_t number) = 0;  // NOT_FOUND.
   // Newest first, numbers below `before` (0: all), of these states (empty: all).
   virtual absl::StatusOr<std::vector<StoredJob>> ListJobs(uint64_t before,
                                                           const std::vector<JobState>& states,
                                                           size_t limit) = 0;
-  virtual absl::StatusOr<uint64_t> FindRequest(const std::string& request_id) = 0;  // NOT_FOUND.
-  virtual absl::StatusOr<uint64_t> NewestJob() = 0;                                 // 0: none.
+  // NOT_FOUND: no job was made with this request_id. DATA_LOSS: damage leaves that unknown.
+  virtual absl::StatusOr<uint64_t> FindRequest(const std::string& request_id) = 0;
+  virtual absl::StatusOr<uint64_t> NewestJob() = 0;                  // 0: none.
   virtual absl::StatusOr<std::vector<uint64_t>> CountByState() = 0;  // Index: the state's number.
 
   virtual absl::StatusOr<std::vector<EventRecord>> ReadEvents(uint64_t number) = 0;
-  // The newest step of the newest attempt that has any, and of the steps before that: those that not
-  // every rank has reported, and those that are missing, which have a number alone.
+  // The newest step of the newest attempt that has any, and of the steps before that: those that
+  // not every rank has reported, and those that are missing, which have a number alone.
   virtual absl::StatusOr<std::vector<StepRecord>> OpenSteps(uint64_t number) = 0;
   // The last one that this attempt finished. NOT_FOUND.
   virtual absl::StatusOr<StepRecord> LastStep(uint64_t number, uint64_t epoch) = 0;

@@ -117,6 +117,8 @@ void Coordinator::AdoptRank(Worker& worker, const RankStatus& status) {
   }
   // Nothing current asks for it: a superseded epoch, or a worker that had been declared lost.
   worker.stale[{status.job_id, status.rank}] = {status.epoch, status.device};
+  // Or the store cannot tell: the rank may be all that is left of the job.
+  if (book_.IsDamaged(status.job_id)) return;
   worker.link->Send(StopOrder{status.job_id, status.epoch, StopMode::kKill});
   LogWarning(
       "stale_rank",

@@ -1,11 +1,27 @@
 #include "tests/controller/store/faulty_disk.h"
 
 #include <fcntl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstdio>
 
 #include "common/check.h"
+
+// In place of the C library's: the linker takes a program's own functions first. SQLite's own
+// syncs are fdatasync, or fsync of a directory, which is counted as well.
+extern "C" {
+int rename(const char* from, const char* to) noexcept {
+  if (!trainyard::controller::FaultyDisk::OwnCallWorks()) return errno = EIO, -1;
+  return int(::syscall(SYS_rename, from, to));
+}
+int fsync(int fd) {
+  if (!trainyard::controller::FaultyDisk::OwnCallWorks()) return errno = EIO, -1;
+  return trainyard::controller::FaultyDisk::Lives() ? 0 : int(::syscall(SYS_fsync, fd));
+}
+}
 
 namespace trainyard::controller {
 
@@ -27,9 +43,23 @@ FaultyDisk::FaultyDisk(Fault fault, int call)
   vfs_.xOpen = Open;
   vfs_.xDelete = Delete;
   CHECK(sqlite3_vfs_register(&vfs_, 1) == SQLITE_OK);
+  Living() = this;
 }
 
-FaultyDisk::~FaultyDisk() { sqlite3_vfs_unregister(&vfs_); }
+FaultyDisk::~FaultyDisk() {
+  Living() = nullptr;
+  sqlite3_vfs_unregister(&vfs_);
+}
+
+std::atomic<FaultyDisk*>& FaultyDisk::Living() {
+  static std::atomic<FaultyDisk*> living;
+  return living;
+}
+
+bool FaultyDisk::OwnCallWorks() {
+  FaultyDisk* disk = Living();
+  return disk == nullptr || disk->Judge() == Verdict::kWork;
+}
 
 bool FaultyDisk::hit() const {
   std::lock_guard lock(mutex_);
@@ -40,8 +70,10 @@ FaultyDisk::Verdict FaultyDisk::Judge() {
   std::lock_guard lock(mutex_);
   ++calls_;
   if (fault_ == Fault::kNone || calls_ < call_) return Verdict::kWork;
-  if (calls_ == call_) return fault_ == Fault::kError ? Verdict::kFail : Verdict::kTear;
-  return fault_ == Fault::kError ? Verdict::kWork : Verdict::kFail;
+  const bool tears = fault_ != Fault::kError && fault_ != Fault::kFull;
+  if (calls_ == call_) return tears ? Verdict::kTear : Verdict::kFail;
+  const bool dead = fault_ == Fault::kDeath || fault_ == Fault::kPowerCut;
+  return dead ? Verdict::kFail : Verdict::kWork;
 }
 
 void FaultyDisk::Remember(File& file, int64_t offset, int64_t bytes) {
@@ -134,7 +166,9 @@ int FaultyDisk::Delete(sqlite3_vfs* vfs, const char* name, int sync_directory) {
 int FaultyDisk::Write(sqlite3_file* file, const void* data, int bytes, sqlite3_int64 offset) {
   File& mine = File::Of(file);
   const Verdict verdict = mine.disk->Judge();
-  if (verdict == Verdict::kFail) return SQLITE_IOERR_WRITE;
+  if (verdict == Verdict::kFail) {
+    return mine.disk->fault_ == Fault::kFull ? SQLITE_FULL : SQLITE_IOERR_WRITE;
+  }
   if (verdict == Verdict::kTear) bytes /= 2;
   mine.disk->Remember(mine, offset, bytes);
   const int code = mine.real()->pMethods->xWrite(mine.real(), data, bytes, offset);

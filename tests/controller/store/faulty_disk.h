@@ -1,10 +1,12 @@
 // A disk under SQLite that fails: at a call that changes a file (write, sync, truncate, delete),
-// counted from 1 over all files.
+// counted from 1 over all files. The calls of this program's own to fsync and rename count,
+// too.
 
 #pragma once
 
 #include <sqlite3.h>
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <mutex>
@@ -16,8 +18,10 @@
 namespace trainyard::controller {
 
 enum class Fault {
-  kNone,
+  kNone,      // But no sync is made in earnest, so that tests are quick.
   kError,     // The call fails, and changes nothing; later ones work.
+  kFull,      // As kError, and a write says that the disk is full.
+  kShort,     // A write is torn in its middle and fails; later ones work.
   kDeath,     // A write is torn in its middle, and nothing is changed after it.
   kPowerCut,  // As kDeath; then LosePower undoes what was not synced.
 };
@@ -33,6 +37,10 @@ class FaultyDisk {
   bool hit() const;
   void LosePower();  // Once the files are closed.
 
+  // Of a call of this program's own.
+  static bool OwnCallWorks();
+  static bool Lives() { return Living() != nullptr; }
+
  private:
   struct File;
   struct Undo {
@@ -41,6 +49,7 @@ class FaultyDisk {
     std::string bytes;
   };
 
+  static std::atomic<FaultyDisk*>& Living();
   enum class Verdict { kWork, kTear, kFail };
   Verdict Judge();
   void Remember(File& file, int64_t offset, int64_t bytes);

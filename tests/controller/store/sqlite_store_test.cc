@@ -267,47 +267,6 @@ TEST(SqliteStore, OneProcessOwnsADirectory) {
   EXPECT_THAT(std::string(second.message()), HasSubstr(absl::StrCat("process ", ::getpid())));
 }
 
-// A store of schema version 1, whose steps lack what models of experts report, and one of version
-// 2, whose steps know nothing of GPUs.
-TEST(SqliteStore, KeepsTheStepsOfAnOlderSchema) {
-  const auto put = [](Store& store, uint64_t number) {
-    StepRecord step;
-    step.step = number;
-    step.complete = true;
-    step.loss = 0.5;
-    step.ranks_seen = "\1";
-    step.load_balancing_loss = 1.5;
-    step.gpu.power_watts = 700;
-    WriteBatch batch;
-    batch.steps.push_back({1, step});
-    ASSERT_TRUE(Put(store, std::move(batch)).ok());
-  };
-  for (const int version : {1, 2}) {
-    const TempDirectory directory;
-    put(*Open(directory.path()), 1);
-    {
-      std::vector<std::string> later = {"gpu_utilization", "gpu_power_watts", "gpu_sm_clock_hertz",
-                                        "gpu_temperature_celsius", "gpu_throttle_reasons"};
-      if (version == 1) later.push_back("load_balancing_loss");
-      auto database = Database::Open(directory.path() + "/store.db");
-      for (const std::string& column : later) {
-        ASSERT_TRUE(database->Execute(("ALTER TABLE steps DROP COLUMN " + column).c_str()).ok());
-      }
-      ASSERT_TRUE(database->Execute(absl::StrCat("PRAGMA user_version = ", version).c_str()).ok());
-    }
-    const auto store = Open(directory.path());
-    put(*store, 2);
-    const auto steps = store->ReadSteps(1, 0, 10);
-    ASSERT_EQ(steps->size(), 2u);
-    EXPECT_EQ((*steps)[0].loss, 0.5);
-    EXPECT_EQ((*steps)[0].ranks_seen, "\1");
-    EXPECT_EQ((*steps)[0].load_balancing_loss.has_value(), version > 1);
-    EXPECT_FALSE((*steps)[0].gpu.power_watts.has_value());
-    EXPECT_EQ((*steps)[1].load_balancing_loss, 1.5);
-    EXPECT_EQ((*steps)[1].gpu.power_watts, 700);
-  }
-}
-
 TEST(SqliteStore, RefusesANewerSchema) {
   const TempDirectory directory;
   Open(directory.path());

@@ -1,7 +1,8 @@
-// Proves that the store survives a failure at every single call that changes a file: an error, a
-// death in the middle of a write, a power cut that loses what was not synced. After each, what was
-// acknowledged is there when the store is reopened, every batch is there whole or not at all, and
-// the store works. Tried by committing without a sync, which the power cut finds.
+// Proves that the store survives a failure at every single call that changes a file, those of the
+// witness included: an error, a full disk, a short write, a death in the middle of a write, a power
+// cut that loses what was not synced. After each, what was acknowledged is there when the store is
+// reopened, every batch is there whole or not at all, and the store works. Tried by committing
+// without a sync, which the power cut finds.
 
 #include <gtest/gtest.h>
 
@@ -18,6 +19,7 @@ namespace trainyard::controller {
 namespace {
 
 constexpr uint64_t kJobs = 4;
+constexpr uint64_t kManyJobs = 60;  // More transactions than the witness has slots.
 
 std::string RequestOf(uint64_t number) { return absl::StrCat("request-", number); }
 
@@ -53,12 +55,12 @@ absl::Status Submit(SqliteStore& store, uint64_t number) {
 }
 
 // Two lives of a controller: both submit, and change what they submitted.
-Acknowledged RunTwoLives(const std::string& directory) {
+Acknowledged RunTwoLives(const std::string& directory, uint64_t jobs = kJobs) {
   Acknowledged told;
-  for (const uint64_t first : {uint64_t{1}, kJobs / 2 + 1}) {
+  for (const uint64_t first : {uint64_t{1}, jobs / 2 + 1}) {
     const auto store = SqliteStore::Open(directory);
     if (!store.ok()) continue;
-    for (uint64_t number = first; number < first + kJobs / 2; ++number) {
+    for (uint64_t number = first; number < first + jobs / 2; ++number) {
       if (!Submit(**store, number).ok()) continue;
       told.jobs.insert(number);
       (void)(*store)->Write(Change(number), OnFailure::kRetry, [&, number](const absl::Status& s) {
@@ -70,11 +72,12 @@ Acknowledged RunTwoLives(const std::string& directory) {
   return told;
 }
 
-void ExpectKept(const std::string& directory, const Acknowledged& told) {
+void ExpectKept(const std::string& directory, const Acknowledged& told, uint64_t jobs = kJobs) {
+  const FaultyDisk sound(Fault::kNone, 0);
   const auto opened = SqliteStore::Open(directory);
   ASSERT_TRUE(opened.ok()) << opened.status();
   SqliteStore& store = **opened;
-  for (uint64_t number = 1; number <= kJobs; ++number) {
+  for (uint64_t number = 1; number <= jobs; ++number) {
     SCOPED_TRACE(absl::StrCat("job ", number));
     const auto job = store.GetJob(number);
     ASSERT_TRUE(job.ok() || !told.jobs.contains(number)) << "lost: " << job.status();
@@ -84,7 +87,7 @@ void ExpectKept(const std::string& directory, const Acknowledged& told) {
     ASSERT_EQ(store.ReadSteps(number, 0, 10)->size(), job.ok() ? 1u : 0u);
     ASSERT_EQ(store.ReadLogs(number, 0, -1, 10)->lines.size(), job.ok() ? 1u : 0u);
   }
-  ASSERT_TRUE(Submit(store, kJobs + 1).ok());
+  ASSERT_TRUE(Submit(store, jobs + 1).ok());
 }
 
 struct Sweep {
@@ -116,8 +119,27 @@ TEST_P(EveryCall, KeepsWhatWasAcknowledgedAndNoHalves) {
   EXPECT_GT(call, 100);
 }
 
+// Catches a slot of the witness that is used again before the log is durable.
+TEST(LongLife, PowerCutsLoseNothingAfterManyTransactions) {
+  const TempDirectory top;
+  const std::string directory = top.path() + "/state";
+  for (int call = 150; call < 2000; call += 97) {
+    SCOPED_TRACE(absl::StrCat("call ", call));
+    std::filesystem::remove_all(directory);
+    Acknowledged told;
+    {
+      FaultyDisk disk(Fault::kPowerCut, call);
+      told = RunTwoLives(directory, kManyJobs);
+      disk.LosePower();
+    }
+    ExpectKept(directory, told, kManyJobs);
+    if (testing::Test::HasFatalFailure()) return;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Faults, EveryCall,
-                         testing::Values(Sweep{"Error", Fault::kError},
+                         testing::Values(Sweep{"Error", Fault::kError}, Sweep{"Full", Fault::kFull},
+                                         Sweep{"Short", Fault::kShort},
                                          Sweep{"Death", Fault::kDeath},
                                          Sweep{"PowerCut", Fault::kPowerCut}),
                          [](const auto& sweep) { return std::string(sweep.param.name); });

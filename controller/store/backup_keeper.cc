@@ -1,0 +1,55 @@
+#include "controller/store/backup_keeper.h"
+
+#include <algorithm>
+
+#include "common/log.h"
+#include "controller/store/backup.h"
+
+namespace trainyard::controller {
+
+BackupKeeper::BackupKeeper(const Clock& clock, BackupOptions options,
+                           std::function<void(const absl::Status&)> done)
+    : clock_(clock),
+      options_(std::move(options)),
+      done_(std::move(done)),
+      thread_([this] { Run(); }) {}
+
+BackupKeeper::~BackupKeeper() {
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+bool BackupKeeper::stopping() const {
+  std::lock_guard lock(mutex_);
+  return stopping_;
+}
+
+void BackupKeeper::Run() {
+  const auto earlier = Backups(options_.backup_directory);
+  absl::Duration wait;
+  if (!earlier.empty()) {
+    const absl::Duration age = clock_.Now() - BackupTime(earlier.back());
+    wait = std::clamp(options_.every - age, absl::ZeroDuration(), options_.every);
+  }
+  for (;;) {
+    {
+      std::unique_lock lock(mutex_);
+      if (changed_.wait_for(lock, absl::ToChronoNanoseconds(wait), [&] { return stopping_; })) {
+        return;
+      }
+    }
+    wait = options_.every;
+    const auto path = BackUp(options_.state_directory, options_.backup_directory, clock_.Now(),
+                             [this] { return stopping(); });
+    if (absl::IsCancelled(path.status())) return;
+    if (path.ok()) LogInfo("store_backed_up", {{"backup", *path}});
+    if (!path.ok()) LogError("backup_failed", {{"error", path.status().message()}});
+    done_(path.status());
+  }
+}
+
+}  // namespace trainyard::controller

@@ -1,0 +1,44 @@
+// Makes a backup every so often, on a thread of its own.
+
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "common/clock.h"
+
+namespace trainyard::controller {
+
+struct BackupOptions {
+  std::string state_directory;
+  std::string backup_directory;
+  absl::Duration every;
+};
+
+class BackupKeeper {
+ public:
+  // The first backup is due `every` after the newest one in the directory; at once where there is
+  // none. `done` hears of each outcome, on the keeper's thread; failures are logged.
+  BackupKeeper(const Clock& clock, BackupOptions options,
+               std::function<void(const absl::Status&)> done);
+  ~BackupKeeper();  // Breaks off a backup that is being made.
+
+ private:
+  void Run();
+  bool stopping() const;
+
+  const Clock& clock_;
+  const BackupOptions options_;
+  const std::function<void(const absl::Status&)> done_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread thread_;
+};
+
+}  // namespace trainyard::controller

@@ -1,0 +1,69 @@
+// The layer between SQLite and the disk (a VFS of SQLite's). Every page of the database file ends
+// in a checksum, which is written with the page and compared at each read; so a flipped byte is
+// found wherever it is: in a row, an index, a header or a free page. And what a transaction adds to
+// the log goes through the witness (witness.h).
+//
+// The checksum is that of SQLite's own cksumvfs extension, started with the page's number:
+// 64 bits, about 6 GB/s. SQLite leaves the last 8 bytes of each page free where byte 20 of the
+// header says so; a file without (schema version 3 and older) is passed through as it is.
+
+#pragma once
+
+#include <sqlite3.h>
+
+#include <cstdint>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace trainyard::controller {
+
+class Witness;
+
+inline constexpr int kPageChecksumBytes = 8;
+
+// One for each connection, outliving the connection; used by one thread at a time.
+class GuardedDisk {
+ public:
+  // `witness` hears of what is written to the log; null: nobody. Lies above what is SQLite's
+  // default VFS now.
+  explicit GuardedDisk(Witness* witness);
+  ~GuardedDisk();
+  GuardedDisk(const GuardedDisk&) = delete;
+  GuardedDisk& operator=(const GuardedDisk&) = delete;
+
+  const char* name() const { return name_.c_str(); }  // For sqlite3_open_v2.
+
+  // Whether the pages of this connection's database carry checksums.
+  static bool ChecksPages(sqlite3* db);
+
+  // The pages that differ from their checksums, among the first `max_pages`. The log must be empty.
+  // Each further read of such a page fails with SQLITE_IOERR_DATA, unless it is tolerated.
+  static absl::StatusOr<std::vector<uint32_t>> DamagedPages(sqlite3* db, uint32_t max_pages);
+  void Tolerate(const std::set<uint32_t>& pages) { tolerated_ = pages; }
+
+ private:
+  struct File;
+  enum class Kind { kOther, kDatabase, kLog };
+
+  static File& DatabaseOf(sqlite3* db);
+  static int Open(sqlite3_vfs* vfs, const char* name, sqlite3_file* file, int flags, int* out);
+  static int Delete(sqlite3_vfs* vfs, const char* name, int sync_directory);
+  static int Read(sqlite3_file* file, void* data, int bytes, sqlite3_int64 offset);
+  static int Write(sqlite3_file* file, const void* data, int bytes, sqlite3_int64 offset);
+  static int Truncate(sqlite3_file* file, sqlite3_int64 size);
+  static int Sync(sqlite3_file* file, int flags);
+  template <auto kMethod, typename... Arguments>
+  static auto Forward(sqlite3_file* file, Arguments... arguments);
+  static sqlite3_io_methods MethodsOf();
+
+  Witness* const witness_;
+  sqlite3_vfs* const real_;
+  const std::string name_;
+  sqlite3_vfs vfs_;
+  std::set<uint32_t> tolerated_;
+};
+
+}  // namespace trainyard::controller

@@ -1,0 +1,70 @@
+#include "controller/store/row_checksum.h"
+
+#include <zlib.h>
+
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+#include "controller/jobs/job_id.h"
+
+namespace trainyard::controller {
+namespace {
+
+uint32_t Add(uint32_t crc, const void* data, size_t bytes) {
+  return uint32_t(::crc32_z(crc, static_cast<const Bytef*>(data), bytes));
+}
+
+// The type and, where it varies, the length go in front of the value, so that no two rows of
+// different columns look alike.
+uint32_t AddValue(uint32_t crc, sqlite3_value* value) {
+  const int type = sqlite3_value_type(value);
+  const unsigned char tag = static_cast<unsigned char>(type);
+  crc = Add(crc, &tag, 1);
+  switch (type) {
+    case SQLITE_INTEGER: {
+      const int64_t number = sqlite3_value_int64(value);
+      return Add(crc, &number, sizeof(number));
+    }
+    case SQLITE_FLOAT: {
+      double number = sqlite3_value_double(value);
+      if (number == 0) number = 0;  // SQLite may store -0.0 as the integer 0.
+      return Add(crc, &number, sizeof(number));
+    }
+    case SQLITE_TEXT:
+    case SQLITE_BLOB: {
+      const void* data = sqlite3_value_blob(value);
+      const uint64_t bytes = uint64_t(sqlite3_value_bytes(value));
+      crc = Add(crc, &bytes, sizeof(bytes));
+      return bytes == 0 ? crc : Add(crc, data, bytes);
+    }
+    default:
+      return crc;
+  }
+}
+
+void RowChecksum(sqlite3_context* context, int count, sqlite3_value** values) {
+  uint32_t crc = 0;
+  for (int i = 0; i < count; ++i) crc = AddValue(crc, values[i]);
+  sqlite3_result_int64(context, int64_t(crc));
+}
+
+}  // namespace
+
+void RegisterRowChecksum(sqlite3* db) {
+  CHECK(sqlite3_create_function_v2(db, "row_checksum", -1,
+                                   SQLITE_UTF8 | SQLITE_DETERMINISTIC | SQLITE_INNOCUOUS, nullptr,
+                                   RowChecksum, nullptr, nullptr, nullptr) == SQLITE_OK);
+}
+
+std::string StepIsGood() {
+  return absl::StrCat("(checksum = row_checksum(number, ", kStepColumns, "))");
+}
+
+absl::Status DamagedRow(absl::string_view table, uint64_t number) {
+  return absl::DataLossError(absl::StrCat("the store is damaged: a row of ", table, " of job ",
+                                          JobId(number), " has the wrong checksum; ",
+                                          kRestoreHint));
+}
+
+}  // namespace trainyard::controller

@@ -1,0 +1,182 @@
+#include "controller/store/store_files.h"
+
+#include <algorithm>
+#include <optional>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/files.h"
+#include "common/log.h"
+#include "common/status_macros.h"
+#include "controller/store/backup.h"
+#include "controller/store/row_checksum.h"
+#include "controller/store/schema.h"
+#include "controller/store/state_files.h"
+
+namespace trainyard::controller {
+namespace {
+
+// How much of the file is looked at before the start: 1 GiB, which takes a third of a second where
+// the file is in memory. Pages beyond are looked at when they are read.
+constexpr uint32_t kPagesAtStart = 262'144;
+
+// Writes an older store anew with room for checksums in its pages.
+absl::Status RebuildWithChecksums(Database database, const std::string& path) {
+  LogInfo("store_rebuilt", {{"store", path}, {"meaning", "its pages get checksums"}});
+  const std::string rebuilt = path + ".rebuilt";
+  RETURN_IF_ERROR(RemoveTree(rebuilt));
+  const auto verdict = database.QueryText("PRAGMA quick_check(1)");
+  if (!verdict.ok()) return DamagedStore(path, verdict.status().message());
+  if (*verdict != "ok") return DamagedStore(path, *verdict);
+  database.KeepLogOnClose(false);
+  RETURN_IF_ERROR(database.Execute("PRAGMA journal_mode = DELETE"));  // Empties the log.
+  ASSIGN_OR_RETURN(Statement vacuum, database.Prepare("VACUUM INTO ?"));
+  RETURN_IF_ERROR(vacuum.BindText(1, rebuilt).Run());
+  return ReplaceFile(rebuilt, path);
+}
+
+// These tables are ordered by job. A damaged row that stands among the rows of other jobs is
+// missing from its own, so a reader of its own would not meet it.
+absl::Status CheckOrder(Database& database, const std::string& path, const std::string& table) {
+  const std::string good = table == "events" ? kEventIsGood
+                           : table == "logs" ? kLogIsGood
+                                             : StepIsGood();
+  ASSIGN_OR_RETURN(Statement rows,
+                   database.Prepare(absl::StrCat("SELECT number, ", good, " FROM ", table)));
+  int64_t before = 0, least = INT64_MAX, most = 0;  // Of the damaged rows since `before`.
+  for (;;) {
+    ASSIGN_OR_RETURN(const bool more, rows.Next());
+    const int64_t number = more ? rows.Int(0) : INT64_MAX;
+    if (more && rows.Int(1) == 0) {
+      least = std::min(least, number);
+      most = std::max(most, number);
+      continue;
+    }
+    if (least < before || most > number) {
+      return DamagedStore(path, absl::StrCat("rows of ", table, " have lost their jobs"));
+    }
+    if (!more) return absl::OkStatus();
+    before = number;
+    least = INT64_MAX;
+    most = 0;
+  }
+}
+
+// What the pages belong to, where the damage may be in rows alone; they are then tolerated, for
+// each row has a checksum of its own. DATA_LOSS: it is in what holds the rows together.
+absl::Status Judge(Database& database, const std::string& path,
+                   const std::vector<uint32_t>& pages) {
+  const std::string list = absl::StrJoin(pages, ", ");
+  database.disk().Tolerate({pages.begin(), pages.end()});
+  const auto verdict = database.QueryText("PRAGMA quick_check(1)");
+  if (!verdict.ok()) {
+    return DamagedStore(path, absl::StrCat("pages ", list, ": ", verdict.status().message()));
+  }
+  if (*verdict != "ok") return DamagedStore(path, absl::StrCat("pages ", list, ": ", *verdict));
+  for (const uint32_t page : pages) {
+    ASSIGN_OR_RETURN(
+        Statement owner,
+        database.Prepare("SELECT name, pagetype, name IN ('jobs', 'requests', 'events', 'steps', "
+                         "'logs') AND pagetype <> 'internal' FROM dbstat WHERE pageno = ?"));
+    owner.Bind(1, int64_t(page));
+    ASSIGN_OR_RETURN(const bool found, owner.Next());
+    if (!found) return DamagedStore(path, absl::StrCat("page ", page, ", which is free"));
+    const std::string name = owner.Text(0), type = owner.Text(1);
+    if (owner.Int(2) == 0) {
+      return DamagedStore(path, absl::StrCat("page ", page, ", ", type, " of ", name));
+    }
+    LogError("store_page_damaged", {{"page", page}, {"table", name}, {"store", path}});
+    if (name == "jobs" || name == "requests") continue;
+    owner.Reset();
+    RETURN_IF_ERROR(CheckOrder(database, path, name));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Missing(const std::string& path, uint64_t witnessed, uint64_t found) {
+  return DamagedStore(path, absl::StrCat(witnessed - found,
+                                         " acknowledged transactions are missing (the witness "
+                                         "knows ",
+                                         witnessed, ", the store reaches ", found,
+                                         "): the file or its log was cut short, removed or "
+                                         "replaced (--accept-loss starts without them)"));
+}
+
+// Compares the store's count of transactions with the witness's, and makes a witness where there
+// is none yet. Returns the count.
+absl::StatusOr<uint64_t> CompareWithWitness(Database& database, const std::string& path,
+                                            Witness& witness, int version, bool accept_loss) {
+  int64_t found = 0;
+  if (version >= kGuardedVersion) {
+    const auto count = database.QueryInt("SELECT value FROM meta WHERE key = 'transactions'");
+    if (!count.ok()) return DamagedStore(path, count.status().message());
+    found = *count;
+  }
+  const std::optional<uint64_t> witnessed = witness.newest();
+  if (!witnessed) {
+    if (version >= kGuardedVersion && !accept_loss) {
+      return DamagedStore(path,
+                          "its witness (the file `witness` beside it) is missing or damaged, "
+                          "so nothing tells whether acknowledged transactions are missing "
+                          "(--accept-loss starts all the same)");
+    }
+    RETURN_IF_ERROR(witness.Create(uint64_t(found)));
+    return uint64_t(found);
+  }
+  if (*witnessed <= uint64_t(found)) return uint64_t(found);
+  if (!accept_loss) return Missing(path, *witnessed, uint64_t(found));
+  LogWarning("loss_accepted", {{"store", path},
+                               {"transactions", *witnessed - uint64_t(found)},
+                               {"witness", *witnessed},
+                               {"found", found}});
+  return *witnessed;  // Numbers are not used twice.
+}
+
+}  // namespace
+
+absl::Status WithNewestBackup(const absl::Status& status, const std::string& backup_directory) {
+  if (!absl::IsDataLoss(status) || backup_directory.empty()) return status;
+  const std::vector<std::string> backups = Backups(backup_directory);
+  return absl::DataLossError(absl::StrCat(
+      status.message(), "; the newest backup is ",
+      backups.empty() ? "none: there is none in " + backup_directory : backups.back()));
+}
+
+absl::StatusOr<StoreFiles> OpenStoreFiles(const std::string& directory,
+                                          const StoreRecovery& recovery) {
+  const std::string path = directory + "/store.db";
+  ASSIGN_OR_RETURN(std::unique_ptr<Witness> witness, Witness::Load(directory + "/witness"));
+  ASSIGN_OR_RETURN(const uint64_t repaired, witness->RepairLog(path + "-wal"));
+  if (repaired > 0) LogWarning("store_log_repaired", {{"store", path}, {"bytes", repaired}});
+  ASSIGN_OR_RETURN(Database database, Database::Open(path, witness.get()));
+  database.KeepLogOnClose(true);
+  ASSIGN_OR_RETURN(int version, SchemaVersion(database, path));
+  if (version > 0 && !GuardedDisk::ChecksPages(database.handle())) {
+    if (version >= kGuardedVersion || witness->newest().value_or(0) > 0) {
+      return DamagedStore(path, "its header is wrong");
+    }
+    RETURN_IF_ERROR(RebuildWithChecksums(std::move(database), path));
+    ASSIGN_OR_RETURN(database, Database::Open(path, witness.get()));
+    database.KeepLogOnClose(true);
+  }
+  ASSIGN_OR_RETURN(const uint64_t transactions,
+                   CompareWithWitness(database, path, *witness, version, recovery.accept_loss));
+  database.KeepLogOnClose(false);
+  RETURN_IF_ERROR(database.Execute("PRAGMA wal_checkpoint(TRUNCATE)"));
+  const auto damaged = GuardedDisk::DamagedPages(database.handle(), kPagesAtStart);
+  if (!damaged.ok()) return DamagedStore(path, damaged.status().message());
+  if (!damaged->empty()) RETURN_IF_ERROR(Judge(database, path, *damaged));
+  RETURN_IF_ERROR(MigrateSchema(database, version));
+  RETURN_IF_ERROR(
+      database.Execute(absl::StrCat("UPDATE meta SET value = ", transactions,
+                                    " WHERE key = 'transactions' AND value < ", transactions)
+                           .c_str()));
+  RETURN_IF_ERROR(database.Execute("PRAGMA wal_checkpoint(TRUNCATE)"));
+  witness->Start(transactions);
+  ASSIGN_OR_RETURN(Database reader, Database::Open(path));
+  reader.disk().Tolerate({damaged->begin(), damaged->end()});
+  return StoreFiles{std::move(witness), std::move(database), std::move(reader), damaged->size()};
+}
+
+}  // namespace trainyard::controller

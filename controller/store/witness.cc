@@ -1,0 +1,262 @@
+#include "controller/store/witness.h"
+
+#include <zlib.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+
+namespace trainyard::controller {
+namespace {
+
+constexpr uint64_t kSlots = 16;
+constexpr size_t kSlotBytes = 128 << 10;
+
+// SQLite's layer takes less than 128 KiB at once.
+constexpr size_t kPieceBytes = 64 << 10;
+
+// In the log of SQLite.
+constexpr size_t kLogHeaderBytes = 32;
+constexpr size_t kSaltOffset = 16;
+constexpr size_t kSaltBytes = 8;
+
+// The start of a slot; then the bytes. The CRC-32 covers all of it but itself.
+struct SlotHeader {
+  std::array<char, 8> magic;
+  uint64_t number;
+  int64_t offset;
+  std::array<char, kSaltBytes> salt;
+  uint32_t bytes;
+  uint32_t crc;
+};
+constexpr std::array<char, 8> kMagic = {'T', 'Y', 'W', 'I', 'T', 'N', 'S', '1'};
+static_assert(sizeof(SlotHeader) == 40);
+constexpr size_t kMaxBytes = kSlotBytes - sizeof(SlotHeader);
+
+uint32_t CrcOf(const SlotHeader& header, const char* bytes) {
+  const auto crc =
+      ::crc32_z(0, reinterpret_cast<const Bytef*>(&header), sizeof(header) - sizeof(header.crc));
+  return uint32_t(::crc32_z(crc, reinterpret_cast<const Bytef*>(bytes), header.bytes));
+}
+
+absl::Status CannotUse(absl::string_view doing, const std::string& path, int code) {
+  return absl::InternalError(absl::StrCat("cannot ", doing, " ", path, ": ", sqlite3_errstr(code)));
+}
+
+}  // namespace
+
+// A file as SQLite opens it, so that whatever lies under SQLite lies under the witness, too.
+class Witness::File {
+ public:
+  static absl::StatusOr<std::unique_ptr<File>> Open(const std::string& path, bool create) {
+    sqlite3_vfs* vfs = sqlite3_vfs_find(nullptr);
+    std::unique_ptr<File> file(new File(size_t(vfs->szOsFile)));
+    const int flags =
+        SQLITE_OPEN_READWRITE | SQLITE_OPEN_SUPER_JOURNAL | (create ? SQLITE_OPEN_CREATE : 0);
+    const int code = vfs->xOpen(vfs, path.c_str(), file->get(), flags, nullptr);
+    if (code != SQLITE_OK) return CannotUse("open", path, code);
+    return file;
+  }
+  static bool IsThere(const std::string& path) {
+    sqlite3_vfs* vfs = sqlite3_vfs_find(nullptr);
+    int found = 0;
+    return vfs->xAccess(vfs, path.c_str(), SQLITE_ACCESS_EXISTS, &found) != SQLITE_OK || found != 0;
+  }
+  ~File() {
+    if (get()->pMethods != nullptr) get()->pMethods->xClose(get());
+  }
+  int64_t Size() {
+    sqlite3_int64 size = 0;
+    return get()->pMethods->xFileSize(get(), &size) == SQLITE_OK ? size : 0;
+  }
+  // Bytes beyond the end are zero.
+  int Read(std::string& data, int64_t offset) {
+    for (size_t at = 0; at < data.size(); at += kPieceBytes) {
+      const int bytes = int(std::min(kPieceBytes, data.size() - at));
+      const int code = get()->pMethods->xRead(get(), &data[at], bytes, offset + int64_t(at));
+      if (code != SQLITE_OK && code != SQLITE_IOERR_SHORT_READ) return code;
+    }
+    return SQLITE_OK;
+  }
+  int Write(const std::string& data, int64_t offset) {
+    for (size_t at = 0; at < data.size(); at += kPieceBytes) {
+      const int bytes = int(std::min(kPieceBytes, data.size() - at));
+      const int code = get()->pMethods->xWrite(get(), &data[at], bytes, offset + int64_t(at));
+      if (code != SQLITE_OK) return code;
+    }
+    return SQLITE_OK;
+  }
+  int Sync() { return get()->pMethods->xSync(get(), SQLITE_SYNC_NORMAL | SQLITE_SYNC_DATAONLY); }
+
+ private:
+  explicit File(size_t bytes) : memory_((bytes + 7) / 8) { get()->pMethods = nullptr; }
+  sqlite3_file* get() { return reinterpret_cast<sqlite3_file*>(memory_.data()); }
+  std::vector<uint64_t> memory_;
+};
+
+Witness::Witness(std::string path) : path_(std::move(path)) {}
+
+Witness::~Witness() = default;
+
+absl::StatusOr<std::unique_ptr<Witness>> Witness::Load(const std::string& path) {
+  std::unique_ptr<Witness> witness(new Witness(path));
+  if (!File::IsThere(path)) return witness;
+  ASSIGN_OR_RETURN(witness->file_, File::Open(path, false));
+  RETURN_IF_ERROR(witness->ReadSlots());
+  return witness;
+}
+
+absl::Status Witness::ReadSlots() {
+  for (uint64_t slot = 0; slot < kSlots; ++slot) {
+    std::string bytes(kSlotBytes, '\0');
+    if (const int code = file_->Read(bytes, int64_t(slot * kSlotBytes)); code != SQLITE_OK) {
+      return CannotUse("read", path_, code);
+    }
+    std::optional<Record> record = Decode(bytes);
+    if (record && record->number % kSlots == slot) records_.push_back(*std::move(record));
+  }
+  std::sort(records_.begin(), records_.end(),
+            [](const Record& a, const Record& b) { return a.number < b.number; });
+  if (!records_.empty()) newest_ = records_.back().number;
+  return absl::OkStatus();
+}
+
+std::string Witness::Encode(const Record& record) {
+  SlotHeader header{.magic = kMagic,
+                    .number = record.number,
+                    .offset = record.offset,
+                    .salt = {},
+                    .bytes = uint32_t(record.bytes.size()),
+                    .crc = 0};
+  std::copy_n(record.salt.data(), std::min(record.salt.size(), kSaltBytes), header.salt.data());
+  header.crc = CrcOf(header, record.bytes.data());
+  std::string slot(sizeof(header), '\0');
+  std::memcpy(slot.data(), &header, sizeof(header));
+  return slot + record.bytes;
+}
+
+std::optional<Witness::Record> Witness::Decode(const std::string& slot) {
+  SlotHeader header;
+  std::memcpy(&header, slot.data(), sizeof(header));
+  const char* bytes = slot.data() + sizeof(header);
+  if (header.magic != kMagic || header.bytes > kMaxBytes || CrcOf(header, bytes) != header.crc) {
+    return std::nullopt;
+  }
+  return Record{header.number, std::string(header.salt.data(), kSaltBytes), header.offset,
+                std::string(bytes, header.bytes)};
+}
+
+absl::StatusOr<uint64_t> Witness::RepairLog(const std::string& path) {
+  if (records_.empty() || !File::IsThere(path)) return 0;
+  ASSIGN_OR_RETURN(const std::unique_ptr<File> log, File::Open(path, false));
+  std::string header(kLogHeaderBytes, '\0');
+  if (const int code = log->Read(header, 0); code != SQLITE_OK) {
+    return CannotUse("read", path, code);
+  }
+  uint64_t repaired = 0;
+  for (const Record& record : records_) {
+    // What belongs to an older log was copied to the database before this log was begun.
+    if (record.bytes.empty() || record.salt != header.substr(kSaltOffset, kSaltBytes)) continue;
+    std::string found(record.bytes.size(), '\0');
+    int code = log->Read(found, record.offset);
+    if (code == SQLITE_OK && found == record.bytes) continue;
+    if (code == SQLITE_OK) code = log->Write(record.bytes, record.offset);
+    if (code != SQLITE_OK) return CannotUse("repair", path, code);
+    for (size_t i = 0; i < found.size(); ++i) repaired += found[i] != record.bytes[i];
+  }
+  if (const int code = repaired > 0 ? log->Sync() : SQLITE_OK; code != SQLITE_OK) {
+    return CannotUse("sync", path, code);
+  }
+  return repaired;
+}
+
+absl::Status Witness::Create(uint64_t number) {
+  ASSIGN_OR_RETURN(file_, File::Open(path_, true));
+  records_.clear();
+  newest_.reset();
+  std::string empty(kSlots * kSlotBytes, '\0');
+  Record record;
+  record.number = number;
+  const std::string slot = Encode(record);
+  std::copy(slot.begin(), slot.end(), empty.begin() + int64_t(number % kSlots * kSlotBytes));
+  int code = file_->Write(empty, 0);
+  if (code == SQLITE_OK) code = file_->Sync();
+  if (code != SQLITE_OK) return CannotUse("write", path_, code);
+  newest_ = number;
+  return absl::OkStatus();
+}
+
+void Witness::Start(uint64_t number) {
+  started_ = true;
+  records_.clear();
+  newest_ = log_synced_ = number;
+}
+
+void Witness::Begin() {
+  expected_.reset();
+  written_ = Record();
+  one_piece_ = true;
+}
+
+void Witness::Expect(uint64_t number) { expected_ = number; }
+
+void Witness::OnLogWrite(const char* data, size_t bytes, int64_t offset) {
+  if (!started_) return;
+  if (offset == 0 && bytes >= kSaltOffset + kSaltBytes) {
+    salt_.assign(data + kSaltOffset, kSaltBytes);
+  }
+  if (written_.bytes.empty()) written_.offset = offset;
+  const int64_t at = offset - written_.offset;
+  if (at < 0 || at > int64_t(written_.bytes.size()) || size_t(at) + bytes > kMaxBytes) {
+    one_piece_ = false;
+    return;
+  }
+  written_.bytes.resize(std::max(written_.bytes.size(), size_t(at) + bytes));
+  written_.bytes.replace(size_t(at), bytes, data, bytes);
+}
+
+int Witness::OnLogSync(const std::function<int()>& sync) {
+  const bool commits =
+      started_ && expected_.has_value() &&
+      (!one_piece_ || written_.offset + int64_t(written_.bytes.size()) > int64_t(kLogHeaderBytes));
+  if (!commits) {
+    const int code = sync();
+    if (code == SQLITE_OK && started_) log_synced_ = *newest_;
+    written_ = Record();
+    one_piece_ = true;
+    return code;
+  }
+  written_.number = *expected_;
+  written_.salt = salt_;
+  const bool fits = one_piece_ && !salt_.empty();
+  if (!fits) written_.bytes.clear();
+  // This slot's last transaction must not need the slot any more.
+  const bool log_first = !fits || written_.number >= log_synced_ + kSlots;
+  if (log_first) {
+    if (const int code = sync(); code != SQLITE_OK) return code;
+    log_synced_ = written_.number;
+  }
+  doubtful_ = written_.number;
+  const int code = WriteSlot(written_.number, Encode(written_));
+  if (code == SQLITE_OK) newest_ = written_.number, doubtful_.reset();
+  written_ = Record();
+  one_piece_ = true;
+  expected_.reset();
+  return code;
+}
+
+void Witness::Forget() {
+  Begin();
+  if (!doubtful_) return;
+  const std::string nothing(sizeof(SlotHeader), '\0');
+  if (WriteSlot(*doubtful_, nothing) == SQLITE_OK) doubtful_.reset();
+}
+
+int Witness::WriteSlot(uint64_t number, const std::string& slot) {
+  const int code = file_->Write(slot, int64_t(number % kSlots * kSlotBytes));
+  return code == SQLITE_OK ? file_->Sync() : code;
+}
+
+}  // namespace trainyard::controller

@@ -66,7 +66,7 @@ absl::Status Serve(const ServerOptions& options, const Address& metrics_listen) 
 
 // Puts the backup in place of the store. Serves nothing, so that a restart does not do it again.
 absl::Status Restore(const std::string& state, const std::string& backup) {
-  ASSIGN_OR_RETURN(const std::string aside, RestoreStore(state, backup, absl::Now()));
+  ASSIGN_OR_RETURN(const std::string aside, RestoreStore(state, backup, RealClock().Now()));
   std::printf("restored %s from %s%s%s\nStart the controller without --restore.\n", state.c_str(),
               backup.c_str(), aside.empty() ? "" : "; what lay there is in ", aside.c_str());
   return absl::OkStatus();

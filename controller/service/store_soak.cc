@@ -25,6 +25,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/check.h"
+#include "common/clock.h"
 #include "common/files.h"
 #include "controller/jobs/job_codec.h"
 #include "controller/jobs/job_id.h"
@@ -282,10 +283,11 @@ int Soak(const Options& options) {
     clients.emplace_back(
         [&, i] { Client(options, findings, i).Run(options.jobs / options.clients); });
   }
-  const absl::Time end = absl::Now() + absl::Minutes(options.minutes);
+  const absl::Duration end = RealClock().Monotonic() + absl::Minutes(options.minutes);
   Line line(options);
   int kills = 0;
-  for (; (kills < options.kills || findings.submitting > 0) && absl::Now() < end; ++kills) {
+  for (; (kills < options.kills || findings.submitting > 0) && RealClock().Monotonic() < end;
+       ++kills) {
     v1::ListJobsRequest request;
     request.set_page_size(1);
     v1::ListJobsResponse response;
@@ -316,13 +318,13 @@ void Fill(const Options& options) {
     WriteBatch batch;
     for (int j = 0; j < 500 && i < options.jobs; ++i, ++j) {
       Job job;
-      job.number = number = NextJobNumber(number, absl::Now());
-      job.create_time = absl::Now();
+      job.number = number = NextJobNumber(number, RealClock().Now());
+      job.create_time = RealClock().Now();
       job.state = i % 10 == 0 ? JobState::kQueued : JobState::kCancelled;
       batch.new_jobs.push_back({job.number, job.state, spec->bytes, spec->config,
                                 EncodeFacts(spec->facts), EncodeJob(job)});
       batch.new_requests.push_back({absl::StrCat("request-", i), job.number});
-      batch.events.push_back({job.number, {absl::Now(), EventType::kSubmitted, 0, "queued"}});
+      batch.events.push_back({job.number, {RealClock().Now(), EventType::kSubmitted, 0, "queued"}});
     }
     (void)store->Write(std::move(batch), OnFailure::kReport,
                        [](const absl::Status& status) { CHECK(status.ok()) << status; });
@@ -330,7 +332,7 @@ void Fill(const Options& options) {
 }
 
 double SecondsToFirstAnswer(const Options& options, Controller& controller) {
-  const absl::Time begin = absl::Now();
+  const absl::Duration begin = RealClock().Monotonic();
   controller.Start();
   for (;;) {
     const auto stub = Connect(options);  // A channel that was refused once would wait.
@@ -340,10 +342,10 @@ double SecondsToFirstAnswer(const Options& options, Controller& controller) {
     request.set_page_size(1);
     v1::ListJobsResponse response;
     if (stub->ListJobs(&context, request, &response).ok()) break;
-    CHECK(absl::Now() - begin < kMaxStart) << "the controller does not serve";
+    CHECK(RealClock().Monotonic() - begin < kMaxStart) << "the controller does not serve";
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
-  return absl::ToDoubleSeconds(absl::Now() - begin);
+  return absl::ToDoubleSeconds(RealClock().Monotonic() - begin);
 }
 
 void DropFromMemory(const std::string& directory) {

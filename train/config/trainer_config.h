@@ -25,18 +25,18 @@ struct RankConfig {
   int64_t device = 0;       // Index on this machine, as the worker counts.
   std::string device_uuid;  // Of a GPU, "GPU-...": the only one that the process sees. May be "".
   int64_t threads = 1;      // OpenMP threads of this rank.
-  std::vector<int64_t> processors;         // That are its alone; empty: it runs on any.
-  std::string interface = "127.0.0.1";     // Address or device name for connections between ranks.
-  std::vector<std::string> roots;          // Where paths of the job may lie; empty: anywhere.
-  std::string socket;                      // Of the worker daemon; empty: none.
-  std::string exit_report;                 // Empty: none is written.
+  std::vector<int64_t> processors;      // That are its alone; empty: it runs on any.
+  std::string interface = "127.0.0.1";  // Address or device name for connections between ranks.
+  std::vector<std::string> roots;       // Where paths of the job may lie; empty: anywhere.
+  std::string socket;                   // Of the worker daemon; empty: none.
+  std::string exit_report;              // Empty: none is written.
   // What the controller knows of earlier attempts. The checkpoint directory itself says what is to
   // be loaded; these say when what it says cannot be true.
-  bool claimed = false;       // One of them has made the directory the job's own.
-  int64_t recorded_step = 0;  // Of the furthest checkpoint that is recorded; 0: none is.
-  int64_t history_after = 0;  // Every step up to it is recorded.
-  std::optional<int64_t> memory_bytes;     // Of its device; absent: as much as there is.
-  std::optional<double> peak_flops;        // Absent: no MFU.
+  bool claimed = false;                 // One of them has made the directory the job's own.
+  int64_t recorded_step = 0;            // Of the furthest checkpoint that is recorded; 0: none is.
+  int64_t history_after = 0;            // Every step up to it is recorded.
+  std::optional<int64_t> memory_bytes;  // Of its device; absent: as much as there is.
+  std::optional<double> peak_flops;     // Absent: no MFU.
   std::optional<double> patience_seconds;  // Of the worker with a rank that makes no progress.
 };
 

@@ -9,7 +9,7 @@
 
 namespace trainyard::controller {
 
-inline constexpr uint32_t kWorkerProtocolVersion = 1;
+inline constexpr uint32_t kWorkerProtocolVersion = 2;
 
 // FAILED_PRECONDITION: another protocol version. INVALID_ARGUMENT: what no worker of ours says.
 absl::StatusOr<Registration> FromProto(const v1::Register& message);

@@ -87,7 +87,7 @@ class Worker(Part):
         super().__init__(cluster, name, machine, [
             "trainyard-worker", "--controller", f"{cluster.controller_address}:{CONTROLLER_PORT}", "--insecure",
             "--devices", devices, "--cores", "0.5", "--root", cluster.directory, "--metrics-listen", "127.0.0.1:0",
-            "--patience", "100", "--drain-timeout", "20", "--trainer", trainer])
+            "--patience", "100", "--detach", "600", "--drain-timeout", "20", "--trainer", trainer])
         # A worker gives its trainers an environment of their own, so the clock has to be named here.
         trainer.write_text(f'#!/bin/sh\nexec env LD_PRELOAD={cluster.shim} CHAOS_CLOCK={self.clock.path} '
                            f'{cluster.binaries}/trainyard-trainer "$@"\n')

@@ -201,6 +201,10 @@ void ReadRank(Fields& fields, RankConfig& out) {
   fields.Read("roots", out.roots);
   fields.Read("socket", out.socket);
   fields.Read("exit_report", out.exit_report);
+  // A daemon of the version before names recorded checkpoints. The directory knows them.
+  std::vector<std::string> recorded;
+  fields.Read("checkpoints", recorded);
+  out.claimed = !recorded.empty();
   fields.Read("claimed", out.claimed);
   fields.Read("recorded_step", kInt64, out.recorded_step);
   fields.Read("history_after", kInt64, out.history_after);

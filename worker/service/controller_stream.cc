@@ -19,7 +19,7 @@
 namespace trainyard {
 namespace {
 
-constexpr uint32_t kProtocolVersion = 1;
+constexpr uint32_t kProtocolVersion = 2;
 constexpr absl::Duration kDefaultBeat = absl::Seconds(2);
 constexpr auto kRegisterTimeout = std::chrono::seconds(10);
 constexpr int kMaxMessageBytes = 16 << 20;

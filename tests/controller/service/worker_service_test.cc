@@ -321,7 +321,7 @@ TEST_F(WorkerServiceTest, StrangersAreTurnedAway) {
   v1::ConnectRequest request;
   request.mutable_heartbeat();
   EXPECT_EQ(first_word(request).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
-  request.mutable_register_()->set_protocol_version(2);
+  request.mutable_register_()->set_protocol_version(1);
   request.mutable_register_()->set_worker_id("w");
   const grpc::Status status = first_word(request);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);

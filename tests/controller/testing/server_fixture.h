@@ -35,7 +35,7 @@ class ScriptedWorker {
       : id_(id), stub_(v1::WorkerService::NewStub(channel)), stream_(stub_->Connect(&context_)) {
     v1::ConnectRequest request;
     auto* m = request.mutable_register_();
-    m->set_protocol_version(1);
+    m->set_protocol_version(2);
     m->set_worker_id(id);
     m->set_instance_id(id + "-1");
     m->set_hostname("host-" + id);

@@ -312,6 +312,15 @@ TEST(ParseTrainerConfig, LandsInEveryField) {
 }
 
 // What an earlier worker wrote says nothing of the kind: there were CPU ranks alone.
+// A daemon that was not upgraded yet names checkpoints, which says that there are some.
+TEST(ParseTrainerConfig, TakesWhatADaemonOfTheVersionBeforeWrites) {
+  std::string text = kTrainer;
+  text.replace(text.find("  claimed: true"), 15, "  checkpoints: [/data/epoch-2/step-40]");
+  const auto config = ParseTrainerConfig(text);
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_TRUE(config->rank->claimed);
+}
+
 TEST(ParseTrainerConfig, ARankIsOneOfTheCpuUnlessItSaysOtherwise) {
   const auto kind = [](const std::string& rank) {
     return ParseTrainerConfig("{version: 1, job: {name: a}, rank: {job_id: j, device: 2" + rank +

@@ -73,7 +73,7 @@ TEST_F(ControllerStreamTest, RegistersFirstAndBeatsAsAsked) {
   EXPECT_TRUE(WaitFor([&] { return beats() >= 5; }));
   const v1::ConnectRequest first = controller_.received().front();
   ASSERT_TRUE(first.has_register_());
-  EXPECT_EQ(first.register_().protocol_version(), 1u);
+  EXPECT_EQ(first.register_().protocol_version(), 2u);
   EXPECT_EQ(first.register_().devices_size(), 2);
   EXPECT_EQ(first.register_().devices(1).index(), 1u);
   EXPECT_EQ(first.register_().hostname(), "host");

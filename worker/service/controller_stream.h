@@ -26,7 +26,7 @@ struct StreamOptions {
   std::string hostname;
   std::vector<std::string> roots = {};  // Where paths of jobs may lie.
   std::string metrics_url;
-  absl::Duration detach;                                 // How long ranks may outlive this daemon.
+  absl::Duration detach = {};                            // How long ranks may outlive this daemon.
   absl::Duration first_pause = absl::Milliseconds(100);  // Before the first reconnect,
   absl::Duration longest_pause = absl::Seconds(4);       // doubling up to this.
   std::function<void()> on_registered;  // On every connection, on a thread of the stream.

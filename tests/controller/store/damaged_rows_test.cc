@@ -53,6 +53,23 @@ TEST_F(DamagedRowsTest, EveryColumnOfAJobIsGuarded) {
   }
 }
 
+// They may be all that is left of the job: nobody kills them, and nobody takes their device.
+TEST_F(DamagedRowsTest, ADamagedJobsRanksAreLeftRunning) {
+  FakeWorker worker = Connect("w", 1);
+  const std::string id = Submit(1, "runs");
+  Tick();
+  const Snapshot job = ReadyAll(id, worker);
+  StopController();
+  Damage("UPDATE jobs SET body = '{}'" + Where(id));
+  StartController();
+  worker = Connect("w", 1, {Status(job, 0, RankState::kReady)});
+  Submit(1);
+  Advance(absl::Seconds(1));
+  EXPECT_TRUE(worker.link->Take<StopOrder>().empty());
+  EXPECT_TRUE(worker.link->Take<StartOrder>().empty()) << "the device is taken";
+  EXPECT_EQ(coordinator_->DeviceHolders().size(), 1u);
+}
+
 TEST_F(DamagedRowsTest, OtherJobsAreListedAndAcceptedBesideADamagedOne) {
   std::vector<std::string> ids;
   for (int i = 0; i < 5; ++i) ids.push_back((*TrySubmit(MakeSpec(1), absl::StrCat("r", i)))->id);

@@ -104,9 +104,9 @@ void AddFlags(CLI::App& app, Flags& flags) {
   app.add_option(
          "--detach", flags.detach_seconds,
          "Seconds that ranks may go on without this daemon, while it is upgraded or "
-         "restarted, before their job is placed anew; at most 3600. Default: 600, but 0 in a "
+         "restarted, before their job is placed anew; at most 600. Default: 600, but 0 in a "
          "container or a Slurm step, whose end ends the ranks, too")
-      ->check(CLI::Range(0.0, 3600.0));
+      ->check(CLI::Range(0.0, absl::ToDoubleSeconds(channel::kDetach)));
   app.add_option("--patience", flags.patience_seconds,
                  "Seconds that a rank may go without progress within a step before it is ended and "
                  "its job recovers; three times that while it starts or checkpoints, a tenth, "
@@ -173,6 +173,7 @@ absl::Duration DetachOf(const Flags& flags) {
   for (const char* name : {"SLURM_JOB_ID", "KUBERNETES_SERVICE_HOST", "container"}) {
     if (std::getenv(name) != nullptr) return absl::ZeroDuration();
   }
+  if (::access("/.dockerenv", F_OK) == 0) return absl::ZeroDuration();
   return channel::kDetach;
 }
 

@@ -416,6 +416,13 @@ std::vector<Snapshot> JobBook::Live() const {
   return jobs;
 }
 
+Snapshot JobBook::Applied(const std::string& job_id) const {
+  std::lock_guard lock(mutex_);
+  const auto found = slots_.find(job_id);
+  const bool live = found != slots_.end() && !IsTerminal(found->second.applied->state);
+  return live ? found->second.applied : nullptr;
+}
+
 Snapshot JobBook::Published(const std::string& job_id) const {
   std::lock_guard lock(mutex_);
   const auto found = slots_.find(job_id);

@@ -117,7 +117,8 @@ class JobBook {
   // Newest first, older than `before` (a job's number; 0: all). Without damaged jobs.
   absl::StatusOr<std::vector<Snapshot>> List(uint64_t before, const std::vector<JobState>& states,
                                              size_t limit) const;
-  std::vector<Snapshot> Live() const;  // As applied.
+  std::vector<Snapshot> Live() const;                 // As applied.
+  Snapshot Applied(const std::string& job_id) const;  // Of a live job; null otherwise.
   // As published, of a live job; null otherwise.
   Snapshot Published(const std::string& job_id) const;
   Store& store() const { return store_; }

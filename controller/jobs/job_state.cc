@@ -225,9 +225,9 @@ void StorageFailed(Job& job, const Rank& rank, const std::string& reason, absl::
 
 // The directory has later attempts than the controller knows of: its store is an older one.
 void SupersededInStorage(Job& job, const std::string& reason, absl::Time time) {
-  constexpr uint64_t kLeap = 64;
-  job.epoch_floor = std::max(job.epoch_floor, job.epoch + kLeap);
-  if (IsActive(job.state)) EndAttemptUncounted(job, reason, StopMode::kKill, time);
+  constexpr uint64_t kLeap = 64;  // And twice as far each time: the directory may be far ahead.
+  job.epoch_floor = std::max(job.epoch_floor, 2 * job.epoch + kLeap);
+  EndAttemptUncounted(job, reason, StopMode::kKill, time);
 }
 
 void RankExited(Job& job, const RankReported& report, absl::Time time) {
@@ -377,6 +377,7 @@ absl::Status On(Job& job, const CheckpointCommitted& committed, absl::Time) {
     return absl::AlreadyExistsError(absl::StrCat("checkpoint ", c.path, " was recorded"));
   }
   NoteProgress(job, c.step);
+  job.claimed = true;
   // By attempt and step: another machine may spell the path of an earlier one otherwise.
   const auto removed = [&](const Checkpoint& known) {
     return std::none_of(
@@ -475,7 +476,8 @@ absl::Status CheckStepFence(const Job& job, uint64_t epoch, uint64_t step, uint3
                                                       step, " of epoch ", epoch));
   }
   if (epoch == job.epoch) {
-    if (job.ranks[rank].worker_id == worker_id) return absl::OkStatus();
+    // A job that was never placed has no ranks.
+    if (rank < job.ranks.size() && job.ranks[rank].worker_id == worker_id) return absl::OkStatus();
     return absl::FailedPreconditionError(
         absl::StrCat("job ", job.id, " rank ", rank, " does not run on worker ", worker_id));
   }

@@ -131,7 +131,10 @@ class Pass {
           return {job.id, Take(*chosen, groups, size), ""};
         }
       }
-      waits_for.push_back(&kind);
+      // Devices that the job avoids do not wait with it.
+      const bool avoids =
+          !job.avoid.empty() && Choose(kind.pools, job.ranks / job.tensor, job.tensor);
+      if (!avoids) waits_for.push_back(&kind);
     }
     for (Kind* kind : waits_for) kind->head = job.id;
     return {job.id, {}, WaitReason(job, closest, behind)};

@@ -16,7 +16,7 @@ constexpr size_t kMaxIdBytes = 128;
 
 constexpr size_t kMaxLabelBytes = 64;
 
-constexpr uint32_t kMaxDetachSeconds = 3600;
+constexpr uint32_t kMaxDetachSeconds = 600;
 
 Device FromProto(const v1::Device& device) {
   Device out;

@@ -97,6 +97,9 @@ absl::StatusOr<Session> Coordinator::Connect(Registration registration,
                                              std::shared_ptr<WorkerLink> link) {
   std::lock_guard lock(mutex_);
   ASSIGN_OR_RETURN(Worker * worker, table_.Connect(registration, std::move(link)));
+  std::erase_if(complaints_, [&](const auto& complaint) {
+    return complaint.first.second == registration.worker_id;
+  });
   worker->link->Send(Registered{options_.heartbeat, options_.lease});
   LogInfo("worker_registered", {{"worker", registration.worker_id},
                                 {"host", registration.hostname},
@@ -112,9 +115,8 @@ absl::StatusOr<Session> Coordinator::Connect(Registration registration,
 void Coordinator::AdoptRank(Worker& worker, const RankStatus& status) {
   const std::string& id = worker.registration.worker_id;
   if (status.state == RankState::kExited) return;  // Its report says so, in its place.
-  for (const Snapshot& job : book_.Live()) {
-    if (job->id == status.job_id && CheckFence(*job, status.epoch, status.rank, id).ok()) return;
-  }
+  const Snapshot job = book_.Applied(status.job_id);
+  if (job != nullptr && CheckFence(*job, status.epoch, status.rank, id).ok()) return;
   // Nothing current asks for it: a superseded epoch, or a worker that had been declared lost.
   worker.stale[{status.job_id, status.rank}] = {status.epoch, status.device};
   // Or the store cannot tell: the rank may be all that is left of the job.
@@ -147,7 +149,12 @@ void Coordinator::CompareRunning(const Registration& registration, Worker& worke
 
 void Coordinator::Disconnect(const Session& session) {
   std::lock_guard lock(mutex_);
-  table_.Disconnect(session);
+  if (!table_.Disconnect(session)) return;
+  // Who lost a peer may have said so before the stream was seen to be closed.
+  for (const Snapshot& job : book_.Live()) {
+    const bool ending = job->state == JobState::kRecovering || job->state == JobState::kStopping;
+    if (ending) HearComplaint(*job);
+  }
 }
 
 void Coordinator::OnHeartbeat(const Session& session) {
@@ -166,14 +173,19 @@ void Coordinator::OnRankStatus(const Session& session, const RankStatus& status,
     wake_();
   }
   (void)book_.Apply(status.job_id, Event(ReportOf(session.worker_id, status)), std::move(durable));
-  if (status.cause == ExitCause::kPeerLost) HearComplaint(status);
+  if (status.cause != ExitCause::kPeerLost) return;
+  const Snapshot job = book_.Applied(status.job_id);
+  if (job != nullptr && job->epoch == status.epoch) HearComplaint(*job);
 }
 
-void Coordinator::HearComplaint(const RankStatus& status) {
-  const Snapshot job = book_.Published(status.job_id);
-  if (job == nullptr || job->epoch != status.epoch) return;
-  for (const Rank& rank : job->ranks) {
-    if (!IsGone(rank.phase)) table_.Complain(rank.worker_id);
+void Coordinator::HearComplaint(const Job& job) {
+  for (const Rank& rank : job.ranks) {
+    const Worker* worker = IsGone(rank.phase) ? nullptr : table_.Find(rank.worker_id);
+    if (worker == nullptr || worker->link != nullptr) continue;
+    // One that is expected back after a restart of this controller has its grace.
+    const absl::Duration until =
+        worker->session == 0 ? worker->lease_end : clock_.Monotonic() + options_.lease;
+    complaints_.try_emplace({job.id, rank.worker_id}, until);
   }
 }
 

@@ -94,8 +94,10 @@ class Coordinator {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // A rank that is not current is remembered as stale, and told to stop.
   void AdoptRank(Worker& worker, const RankStatus& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Ranks that lost a peer say that a worker without a stream may be gone, too.
-  void HearComplaint(const RankStatus& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // A rank of the job has lost a peer, or the attempt is over for another reason: the job waits for
+  // its workers that have no stream no longer than a lease. Other jobs of theirs wait on.
+  void HearComplaint(const Job& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ExpireComplaints() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Whether the job waits before it looks for its storage again.
   bool WaitsForStorage(const Job& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ExpireLeases() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -123,8 +125,10 @@ class Coordinator {
   bool schedule_wanted_ ABSL_GUARDED_BY(mutex_) = true;
   std::map<std::string, absl::Duration> stop_by_
       ABSL_GUARDED_BY(mutex_);  // Jobs that checkpoint to stop.
-  // Jobs that did not find their storage: when they try again.
+  // Jobs that did not find their storage: when they try again. In the past, once they may.
   std::map<std::string, absl::Duration> storage_retry_ ABSL_GUARDED_BY(mutex_);
+  // By job and worker: when the job no longer waits for the worker, which has no stream.
+  std::map<std::pair<std::string, std::string>, absl::Duration> complaints_ ABSL_GUARDED_BY(mutex_);
   std::map<ControllerMetrics::Gauges*, std::map<prometheus::Labels, prometheus::Gauge*>> gauges_
       ABSL_GUARDED_BY(mutex_);
 };

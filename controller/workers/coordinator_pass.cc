@@ -33,7 +33,12 @@ void Coordinator::Tick() {
   std::lock_guard lock(mutex_);
   ExpireLeases();
   StopOverdueJobs();
-  for (const auto& [job_id, due] : storage_retry_) schedule_wanted_ |= clock_.Monotonic() >= due;
+  ExpireComplaints();
+  for (auto& [job_id, due] : storage_retry_) {
+    if (due == -absl::InfiniteDuration() || clock_.Monotonic() < due) continue;
+    due = -absl::InfiniteDuration();
+    schedule_wanted_ = true;
+  }
   if (schedule_wanted_) SchedulingPass();
   UpdateGauges();
 }
@@ -47,6 +52,22 @@ void Coordinator::ExpireLeases() {
     for (const Snapshot& job : book_.Live()) {
       (void)book_.Apply(job->id, Event(WorkerGone{worker_id}));
     }
+  }
+}
+
+void Coordinator::ExpireComplaints() {
+  for (auto it = complaints_.begin(); it != complaints_.end();) {
+    if (clock_.Monotonic() < it->second) {
+      ++it;
+      continue;
+    }
+    const auto& [job_id, worker_id] = it->first;
+    const Worker* worker = table_.Find(worker_id);
+    if (worker == nullptr || worker->link == nullptr) {
+      (void)book_.Apply(job_id, Event(WorkerGone{worker_id}));
+    }
+    schedule_wanted_ = true;
+    it = complaints_.erase(it);
   }
 }
 

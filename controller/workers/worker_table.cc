@@ -71,17 +71,16 @@ Worker* WorkerTable::Hear(const Session& session) {
   return worker;
 }
 
-void WorkerTable::Disconnect(const Session& session) {
+bool WorkerTable::Disconnect(const Session& session) {
   Worker* worker = Find(session.worker_id);
-  if (worker == nullptr || worker->session != session.number || worker->link == nullptr) return;
+  if (worker == nullptr || worker->session != session.number || worker->link == nullptr) {
+    return false;
+  }
   worker->link = nullptr;
+  // Nobody takes over what a draining daemon leaves.
+  if (worker->state == WorkerState::kDraining) return true;
   worker->lease_end = std::max(worker->lease_end, clock_.Monotonic() + worker->registration.detach);
-}
-
-void WorkerTable::Complain(const std::string& worker_id) {
-  Worker* worker = Find(worker_id);
-  if (worker == nullptr || worker->link != nullptr) return;
-  worker->lease_end = std::min(worker->lease_end, clock_.Monotonic() + lease_);
+  return true;
 }
 
 std::vector<std::string> WorkerTable::Expire() {

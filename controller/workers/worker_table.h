@@ -65,10 +65,9 @@ class WorkerTable {
   // Renews the lease. Null: the stream has been superseded, or the worker was declared lost.
   Worker* Hear(const Session& session);
   // The stream was closed: the daemon's process ended, or said so. Its ranks may live on, and for
-  // Registration::detach the worker is not lost. Silence on an open stream is: after the lease.
-  void Disconnect(const Session& session);
-  // A rank has lost a peer: workers without a stream are waited for no longer than a lease.
-  void Complain(const std::string& worker_id);
+  // Registration::detach the worker is not lost, unless it drains. A worker that is silent on an
+  // open stream is lost after the lease. False: that stream had been superseded.
+  bool Disconnect(const Session& session);
 
   // Declares workers lost whose lease is over, and closes their streams. Their ids. A pause of this
   // process (a suspended machine) is not held against the workers: call at least once a second.

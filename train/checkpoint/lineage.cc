@@ -17,7 +17,7 @@ using Json = nlohmann::ordered_json;
 constexpr int kLineageVersion = 1;
 constexpr int64_t kEveryStep = std::numeric_limits<int64_t>::max();
 
-// Nothing else in train/ has these codes.
+// No other function in train/ returns these two codes.
 constexpr absl::StatusCode kSupersededCode = absl::StatusCode::kAborted;
 constexpr absl::StatusCode kStorageFaultCode = absl::StatusCode::kUnknown;
 
@@ -44,7 +44,7 @@ absl::Status Superseded(const std::string& directory, int64_t epoch, int64_t lat
 // What an epoch's file says it continues; INVALID_ARGUMENT where the file is damaged.
 absl::StatusOr<std::optional<Continued>> Parse(const std::string& text, int64_t epoch) {
   const Json json = Json::parse(text, nullptr, false);
-  if (json.is_object() && json.value("version", 0) == kLineageVersion &&
+  if (json.is_object() && json.contains("version") && json["version"] == kLineageVersion &&
       json.contains("continues")) {
     const Json& from = json["continues"];
     if (from.is_null()) return std::nullopt;
@@ -150,6 +150,22 @@ absl::Status StorageFault(const std::string& directory, const std::string& found
       absl::StrCat("checkpoint.directory: ", directory, " ", found,
                    ", although this job has used it; wanted it as the job left it. Is its file "
                    "system mounted on this host?"));
+}
+
+absl::Status OfThisHost(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kNotFound:
+    case absl::StatusCode::kPermissionDenied:
+    case absl::StatusCode::kFailedPrecondition:
+    case absl::StatusCode::kDataLoss:
+    case absl::StatusCode::kInternal:
+      return absl::Status(kStorageFaultCode,
+                          absl::StrCat(status.message(),
+                                       "; an earlier attempt of this job could use it. Is its file "
+                                       "system mounted on this host?"));
+    default:
+      return status;
+  }
 }
 
 bool IsStorageFault(const absl::Status& status) { return status.code() == kStorageFaultCode; }

@@ -7,7 +7,7 @@
 // on. What a superseded attempt commits later lies outside of the lineage: nobody loads it, and the
 // successor's retention removes it. No one else has to know of a checkpoint for it to count.
 //
-// Rank 0 of each attempt calls what writes.
+// Only rank 0 of an attempt calls the functions that write.
 
 #pragma once
 
@@ -73,5 +73,8 @@ bool IsSuperseded(const absl::Status& status);
 // host, which says nothing about the job.
 absl::Status StorageFault(const std::string& directory, const std::string& found);
 bool IsStorageFault(const absl::Status& status);
+// An error of what an earlier attempt of the job could use, as the host's failure. Errors that say
+// what no other host could mend (INVALID_ARGUMENT, RESOURCE_EXHAUSTED, IsSuperseded) stay.
+absl::Status OfThisHost(const absl::Status& status);
 
 }  // namespace trainyard

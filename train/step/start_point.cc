@@ -9,6 +9,8 @@
 namespace trainyard {
 namespace {
 
+constexpr size_t kMaxRefused = 16;  // Told to people.
+
 // What cannot be read of a directory that the job has used is this host's failure.
 absl::Status OfUsed(const std::string& directory, const RankConfig& rank,
                     const absl::Status& status) {
@@ -43,6 +45,7 @@ absl::Status Choose(const RankConfig& rank, const Roots& roots, StartPoint& star
     if (!chosen.ok()) return absl::InternalError(chosen.status().message());
     start.checkpoint = chosen->checkpoint->path();
     start.refused = std::move(chosen->refused);
+    if (start.refused.size() > kMaxRefused) start.refused.resize(kMaxRefused);
     const RunState& state = chosen->checkpoint->state();
     continued = Continued{state.epoch, state.step};
   }
@@ -67,8 +70,6 @@ absl::StatusOr<StartPoint> BeginAttempt(const std::string& directory, const Rank
   start.directory = *found;
   const absl::Status claimed =
       ClaimDirectory(start.directory, rank.job_id, rank.epoch, LocalStorage());
-  // Another job's directory is this job's mistake, wherever it runs.
-  if (absl::IsFailedPrecondition(claimed)) return claimed;
   RETURN_IF_ERROR(OfUsed(start.directory, rank, claimed));
   RETURN_IF_ERROR(Choose(rank, roots, start));
   return start;

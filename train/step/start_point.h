@@ -22,10 +22,10 @@ struct StartPoint {
 
 // Claims the directory that the job names, begins the attempt in it, chooses the newest good
 // checkpoint of the lineage, and writes down that the attempt continues it. Errors: those of
-// ClaimDirectory; INTERNAL with every reason where checkpoints are loadable and none is good, since
-// another host may read them; where `rank.claimed` or `rank.recorded_step` say that earlier
-// attempts have used the directory, and it is not there, empty, unreadable or without its owner's
-// file, an error for which IsStorageFault holds.
+// ClaimDirectory, of a first attempt; INTERNAL with every reason where checkpoints are loadable and
+// none is good, since another host may read them; where `rank.claimed` or `rank.recorded_step` say
+// that earlier attempts have used the directory, and it is not there, empty, unreadable or without
+// its owner's file, an error for which IsStorageFault holds.
 absl::StatusOr<StartPoint> BeginAttempt(const std::string& directory, const RankConfig& rank,
                                         const Roots& roots);
 

@@ -35,6 +35,8 @@ namespace trainyard {
 namespace {
 
 constexpr size_t kMaxRetainedReported = 64;
+constexpr size_t kMaxLoadableReported = 16;  // With their paths, in one line of the local socket.
+constexpr size_t kMaxUnsavedHistory = 4 << 20;  // Bytes.
 
 constexpr int kAttempts = 2;  // At a step whose loss or gradient is not finite.
 
@@ -195,7 +197,10 @@ absl::Status RankTrainer::OpenDataset() {
                                               .vocab = model_.vocab,
                                               .seed = job_.seed,
                                               .roots = roots_});
-  RETURN_IF_ERROR(OfField(PathField(job_.data), data.status()));
+  const absl::Status opened = OfField(PathField(job_.data), data.status());
+  // An earlier attempt has found the data.
+  const bool away = absl::IsNotFound(opened) || absl::IsPermissionDenied(opened);
+  RETURN_IF_ERROR(rank_.claimed && away ? OfThisHost(opened) : opened);
   data_ = *std::move(data);
   Mesh mesh = MeshOf(job_, model_);
   mesh.rank = world_.rank();
@@ -286,7 +291,7 @@ absl::Status RankTrainer::LoadFrom(const std::string& path) {
   if (path.empty()) return absl::OkStatus();
   // An error of what the job starts from, which is a field's only where the job does not resume.
   const auto of_start = [&](const absl::Status& status) {
-    return resumes_ ? status : OfField("init_from", status);
+    return resumes_ ? OfThisHost(status) : OfField("init_from", status);
   };
   const absl::StatusOr<Checkpoint> opened = Checkpoint::Open(path, roots_);
   RETURN_IF_ERROR(of_start(opened.status()));
@@ -325,7 +330,7 @@ std::vector<EarlierCheckpoint> RankTrainer::Loadable() const {
   if (!first_rank() || !job_.checkpoint) return loadable;
   for (const ListedCheckpoint& listed :
        LoadableCheckpoints(checkpoint_directory_).value_or(std::vector<ListedCheckpoint>())) {
-    if (loadable.size() == kMaxRetainedReported) break;
+    if (loadable.size() == kMaxLoadableReported) break;
     const auto opened = Checkpoint::Open(listed.path);
     if (opened.ok()) loadable.push_back({listed, int64_t(opened->manifest().size_bytes())});
   }
@@ -491,6 +496,11 @@ CheckpointLayout RankTrainer::Written() const {
 void RankTrainer::NoteHistory(const StepRecord& record) {
   if (!first_rank() || !job_.checkpoint || !callbacks_.history_line) return;
   absl::StrAppend(&unsaved_history_, callbacks_.history_line(record), "\n");
+  // Without a checkpoint to come, the lines lie outside of the lineage until there is one.
+  if (unsaved_history_.size() > kMaxUnsavedHistory && !SaveHistory().ok()) {
+    LogWarning("history_dropped", {{"bytes", unsaved_history_.size()}});
+    unsaved_history_.clear();
+  }
 }
 
 // All ranks wait for the commit: the stall then counts as a checkpoint's, not as communication of
@@ -511,7 +521,7 @@ absl::StatusOr<std::optional<CheckpointRecord>> RankTrainer::MakeCheckpoint(int6
     LogError("checkpoint_failed", {{"step", step}, {"error", error}});
     if (callbacks_.checkpoint_failed) callbacks_.checkpoint_failed(step, error);
   }
-  if (stopping_ || step == job_.steps) return saved.status();
+  if (stopping_ || step == job_.steps) return OfThisHost(saved.status());
   return std::nullopt;
 }
 

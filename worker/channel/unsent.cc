@@ -20,7 +20,8 @@ UnsentFile::~UnsentFile() {
 void UnsentFile::Append(absl::string_view line) {
   if (path_.empty()) return;
   if (fd_ < 0) fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  const std::string text = absl::StrCat(line, "\n");
+  // Behind the torn line that a failed write may have left.
+  const std::string text = absl::StrCat(failed_ ? "\n" : "", line, "\n");
   if (fd_ >= 0 && ::write(fd_, text.data(), text.size()) == ssize_t(text.size())) return;
   if (std::exchange(failed_, true)) return;
   LogWarning("unsent_not_kept", {{"error", ErrnoStatus(errno, "write", path_).message()}});

@@ -125,6 +125,8 @@ bool Rank::ReplayEarlierDaemon() {
     const auto said = channel::Decode(*line);
     const auto* ready = said.ok() ? std::get_if<channel::Ready>(&said->message) : nullptr;
     ready_ = ready == nullptr ? channel::Ready() : *ready;
+    // Nobody may have acknowledged it, and a registration tells presence alone.
+    shared_.outbox.Add(Status());
   }
   rendezvous_.Recover([&](channel::Message message) {
     if (auto* set = std::get_if<channel::Set>(&message)) sets_.push_back(std::move(*set));
@@ -223,6 +225,8 @@ void Rank::TellUnsent() {
     if (auto* step = std::get_if<channel::Step>(&message)) OnStep(std::move(*step));
     if (const auto* saved = std::get_if<channel::Checkpoint>(&message)) OnCheckpoint(*saved);
   });
+  // From here on the spools hold it.
+  ::unlink(directory_.File(channel::kUnsentName).c_str());
 }
 
 void Rank::PollLiveness(absl::Duration elapsed) {

@@ -134,6 +134,7 @@ TEST(StepFence, EarlierAttemptsCountUpToTheFirstResumeBehindThem) {
   EXPECT_FALSE(counts(2, 56));
   EXPECT_TRUE(counts(3, 99));
   EXPECT_FALSE(counts(4, 1)) << "an attempt that never was";
+  EXPECT_FALSE(CheckStepFence(Running(1), 0, 1, 0, "w0").ok()) << "a job that was never placed";
   EXPECT_FALSE(CheckStepFence(job, 3, 99, 0, "w9").ok());
   // An earlier resume from a later step is moot.
   job = Ready(Place(Exit(job, 0, ExitCause::kOther)), 30);

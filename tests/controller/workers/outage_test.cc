@@ -165,6 +165,41 @@ TEST_F(OutageTest, APeersComplaintEndsTheWaitForADetachedWorker) {
   EXPECT_NE(Get(id)->ranks[0].phase, RankPhase::kReady);
 }
 
+// The complaint may come before the stream is seen to be closed; and it is one job's alone.
+TEST_F(OutageTest, AComplaintBeforeTheStreamClosesCountsAndOtherJobsWaitOn) {
+  detach_ = absl::Minutes(10);
+  FakeWorker a = Connect("a", 2), b = Connect("b", 1);
+  const std::string gang = Submit(2);
+  Tick();
+  ReadyAll(gang, a);
+  const Snapshot job = ReadyAll(gang, b);
+  ASSERT_EQ(job->ranks[0].worker_id == "a", job->ranks[1].worker_id == "b");
+  const std::string alone = Submit(1);
+  Tick();
+  ASSERT_EQ(Get(alone)->ranks[0].worker_id, "a");
+  ReadyAll(alone, a);
+  const uint32_t rank_of_b = job->ranks[0].worker_id == "b" ? 0 : 1;
+  Say(b, Status(job, rank_of_b, RankState::kExited, ExitCause::kPeerLost));
+  coordinator_->Disconnect(a.session);
+  for (int i = 0; i < 9; ++i) {
+    coordinator_->OnHeartbeat(b.session);
+    Advance(absl::Seconds(1));
+  }
+  EXPECT_EQ(Get(gang)->ranks[1 - rank_of_b].phase, RankPhase::kLost);
+  EXPECT_EQ(Get(alone)->state, JobState::kRunning);
+}
+
+TEST_F(OutageTest, ADrainingWorkerIsNotWaitedFor) {
+  FakeWorker a = ConnectDetachable("a", absl::Minutes(10));
+  const std::string id = Submit(1);
+  Tick();
+  ReadyAll(id, a);
+  coordinator_->OnDraining(a.session);
+  coordinator_->Disconnect(a.session);
+  Advance(absl::Seconds(7));
+  EXPECT_EQ(Get(id)->state, JobState::kRecovering);
+}
+
 // Two daemons with a copy of one state directory took the stream from each other 36 times a second.
 TEST_F(OutageTest, ASecondProcessWithAWorkersIdIsRefusedWhileTheFirstHasItsLease) {
   FakeWorker a = Connect("a", 1);

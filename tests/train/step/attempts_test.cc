@@ -116,6 +116,28 @@ TEST_F(StorageFaults, ADirectoryThatLostItsCheckpointsDoesNotBeginAtStepZero) {
   EXPECT_THAT(std::string(run.status.message()), HasSubstr("holds no checkpoint any more"));
 }
 
+// Data on the share that is away, and a checkpoint that one rank's host cannot read.
+TEST_F(StorageFaults, WhatEarlierAttemptsCouldUseIsTheHostsFaultToo) {
+  JobConfig job = job_;
+  job.model.architecture->vocab = 256;
+  job.data = TextData{.path = "/no/such/corpus.txt", .validation_fraction = 0};
+  EXPECT_TRUE(IsStorageFault(RunJob(job, {.epoch = 2, .resume = true})[0].status));
+  EXPECT_TRUE(absl::IsNotFound(RunJob(job, {.epoch = 2})[0].status)) << "of a first attempt";
+  for (const auto code : {absl::StatusCode::kNotFound, absl::StatusCode::kFailedPrecondition,
+                          absl::StatusCode::kDataLoss, absl::StatusCode::kPermissionDenied}) {
+    EXPECT_TRUE(IsStorageFault(OfThisHost(absl::Status(code, "gone"))));
+  }
+  EXPECT_TRUE(OfThisHost(absl::OkStatus()).ok());
+  EXPECT_TRUE(absl::IsInvalidArgument(OfThisHost(absl::InvalidArgumentError("another model"))));
+  EXPECT_TRUE(IsSuperseded(OfThisHost(absl::AbortedError("superseded"))));
+}
+
+// As a share that was remounted read-only gives it.
+TEST_F(StorageFaults, AnOwnerFileThatCannotBeReadIsNoOtherJobs) {
+  ASSERT_TRUE(WriteFileAtomic(directory_ + "/owner.json", "{\"job_id\": 7").ok());
+  ExpectFaultOfTheHost("owner.json");
+}
+
 TEST_F(StorageFaults, AFirstAttemptMayMakeTheDirectory) {
   std::filesystem::remove_all(directory_);
   EXPECT_EQ(RunJob(job_, {.epoch = 2})[0].start.step, 0);

@@ -19,7 +19,7 @@ struct FaultyDisk::File {
 };
 
 FaultyDisk::FaultyDisk(Fault fault, int call)
-    : fault_(fault), call_(call), real_(sqlite3_vfs_find(nullptr)), vfs_(*real_) {
+    : real_(sqlite3_vfs_find(nullptr)), vfs_(*real_), fault_(fault), call_(call) {
   vfs_.zName = "faulty";
   vfs_.szOsFile = int(sizeof(File)) + real_->szOsFile;
   vfs_.pNext = nullptr;
@@ -31,15 +31,23 @@ FaultyDisk::FaultyDisk(Fault fault, int call)
 
 FaultyDisk::~FaultyDisk() { sqlite3_vfs_unregister(&vfs_); }
 
+void FaultyDisk::Arm(Fault fault, int call) {
+  std::lock_guard lock(mutex_);
+  fault_ = fault;
+  call_ = call;
+  calls_ = 0;
+}
+
 bool FaultyDisk::hit() const {
   std::lock_guard lock(mutex_);
   return calls_ >= call_;
 }
 
-FaultyDisk::Verdict FaultyDisk::Judge() {
+FaultyDisk::Verdict FaultyDisk::Judge(bool grows) {
   std::lock_guard lock(mutex_);
   ++calls_;
   if (fault_ == Fault::kNone || calls_ < call_) return Verdict::kWork;
+  if (fault_ == Fault::kFull) return grows ? Verdict::kNoSpace : Verdict::kWork;
   if (calls_ == call_) return fault_ == Fault::kError ? Verdict::kFail : Verdict::kTear;
   return fault_ == Fault::kError ? Verdict::kWork : Verdict::kFail;
 }
@@ -133,8 +141,9 @@ int FaultyDisk::Delete(sqlite3_vfs* vfs, const char* name, int sync_directory) {
 
 int FaultyDisk::Write(sqlite3_file* file, const void* data, int bytes, sqlite3_int64 offset) {
   File& mine = File::Of(file);
-  const Verdict verdict = mine.disk->Judge();
+  const Verdict verdict = mine.disk->Judge(true);
   if (verdict == Verdict::kFail) return SQLITE_IOERR_WRITE;
+  if (verdict == Verdict::kNoSpace) return SQLITE_FULL;
   if (verdict == Verdict::kTear) bytes /= 2;
   mine.disk->Remember(mine, offset, bytes);
   const int code = mine.real()->pMethods->xWrite(mine.real(), data, bytes, offset);

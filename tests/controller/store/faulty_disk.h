@@ -20,6 +20,7 @@ enum class Fault {
   kError,     // The call fails, and changes nothing; later ones work.
   kDeath,     // A write is torn in its middle, and nothing is changed after it.
   kPowerCut,  // As kDeath; then LosePower undoes what was not synced.
+  kFull,      // From that call on, nothing can be written.
 };
 
 // Stands in for every file that SQLite opens while this lives; all are closed before it goes.
@@ -29,6 +30,9 @@ class FaultyDisk {
   ~FaultyDisk();
   FaultyDisk(const FaultyDisk&) = delete;
   FaultyDisk& operator=(const FaultyDisk&) = delete;
+
+  // Another fault, at a call counted from now on.
+  void Arm(Fault fault, int call);
 
   bool hit() const;
   void LosePower();  // Once the files are closed.
@@ -41,8 +45,8 @@ class FaultyDisk {
     std::string bytes;
   };
 
-  enum class Verdict { kWork, kTear, kFail };
-  Verdict Judge();
+  enum class Verdict { kWork, kTear, kFail, kNoSpace };
+  Verdict Judge(bool grows = false);
   void Remember(File& file, int64_t offset, int64_t bytes);
 
   static int Open(sqlite3_vfs* vfs, const char* name, sqlite3_file* file, int flags, int* out);
@@ -55,11 +59,11 @@ class FaultyDisk {
   static auto Forward(sqlite3_file* file, Arguments... arguments);
   static sqlite3_io_methods MethodsOf();
 
-  const Fault fault_;
-  const int call_;
   sqlite3_vfs* const real_;
   sqlite3_vfs vfs_;
   mutable std::mutex mutex_;
+  Fault fault_ ABSL_GUARDED_BY(mutex_);
+  int call_ ABSL_GUARDED_BY(mutex_);
   int calls_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<std::string, std::vector<Undo>> unsynced_ ABSL_GUARDED_BY(mutex_);  // By path.
 };

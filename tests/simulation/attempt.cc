@@ -226,8 +226,8 @@ void Attempt::WriteCheckpoint() {
     RETURN_IF_ERROR(BeginCheckpoint(start_.directory, epoch, step, storage));
     const SourceBox box = {kTensor,  TensorKind::kParameter, DType::kF64,
                            Shape{1}, WholeBox(Shape{1}),     &state_};
-    ASSIGN_OR_RETURN(written_, WriteRank(CheckpointPath(start_.directory, epoch, step), 0,
-                                         {&box, 1}, storage));
+    ASSIGN_OR_RETURN(
+        written_, WriteRank(CheckpointPath(start_.directory, epoch, step), 0, {&box, 1}, storage));
     return absl::OkStatus();
   };
   absl::Status status = CheckNewest(start_.directory, epoch);
@@ -250,12 +250,11 @@ void Attempt::Prune() {
   const Retention retention = {.keep = plan_.keep, .epoch = epoch};
   const absl::Status pruned = ApplyRetention(start_.directory, retention, LocalStorage());
   if (!pruned.ok()) world_.queue.Fail(absl::StrCat("retention: ", pruned.ToString()));
-  channel::Checkpoint saved{
-      .step = step_,
-      .path = Short(CheckpointPath(start_.directory, epoch, int64_t(step_))),
-      .size_bytes = 8,
-      .seconds = 0.1,
-      .retained = {}};
+  channel::Checkpoint saved{.step = step_,
+                            .path = Short(CheckpointPath(start_.directory, epoch, int64_t(step_))),
+                            .size_bytes = 8,
+                            .seconds = 0.1,
+                            .retained = {}};
   const auto listed = LoadableCheckpoints(start_.directory);
   for (const ListedCheckpoint& c : listed.value_or(std::vector<ListedCheckpoint>())) {
     saved.retained.push_back({uint64_t(c.epoch), uint64_t(c.step)});

@@ -68,7 +68,7 @@ bool Checks::Excused(const Seen& attempt) const {
   return false;
 }
 
-void Checks::CheckAttempt(const controller::Snapshot& job) {
+void Checks::CheckAttempt(ControllerProcess& controller, const controller::Snapshot& job) {
   if (job->epoch == 0) return;
   const auto [seen, fresh] = seen_.try_emplace(job->id, Seen{job, queue_.now()});
   if (fresh) return;
@@ -81,9 +81,12 @@ void Checks::CheckAttempt(const controller::Snapshot& job) {
     queue_.Fail(absl::StrCat("job ", job->id, " went from epoch ", before, " to ", job->epoch));
   }
   if (!Excused(seen->second)) {
+    const auto events = controller.store().ReadEvents(job->number);
+    for (const auto& event : *events) {
+      queue_.Trace("event of ", job->id, ".", event.epoch, ": ", event.message);
+    }
     queue_.Fail(absl::StrCat("job ", job->id, " was restarted after epoch ", before,
-                             " although nothing hit its ranks: ",
-                             seen->second.job->state_reason));
+                             " although nothing hit its ranks"));
   }
   seen->second = Seen{job, queue_.now()};
 }
@@ -93,7 +96,7 @@ void Checks::OnTick(ControllerProcess& controller) {
   for (const controller::Snapshot& live : controller.book().Live()) {
     const controller::Snapshot job = controller.book().Published(live->id);
     if (job == nullptr) continue;
-    CheckAttempt(job);
+    CheckAttempt(controller, job);
     for (const controller::Rank& rank : job->ranks) {
       if (IsGone(rank.phase)) continue;
       const auto [holder, free] = held.try_emplace({rank.worker_id, rank.device}, job->id);
@@ -143,8 +146,8 @@ void Checks::CheckJob(ControllerProcess& controller, const std::string& id, cons
   const auto job = controller.book().Get(id);
   if (!job.ok()) return queue_.Fail(absl::StrCat("job ", id, ": ", job.status().ToString()));
   if ((*job)->state != controller::JobState::kSucceeded) {
-    return queue_.Fail(absl::StrCat("job ", id, " is ", Name((*job)->state), ": ",
-                                    (*job)->state_reason));
+    return queue_.Fail(
+        absl::StrCat("job ", id, " is ", Name((*job)->state), ": ", (*job)->state_reason));
   }
   CheckHistory(controller, **job, plan);
   if (plan.saves) CheckDirectory(id, plan);
@@ -165,9 +168,9 @@ void Checks::CheckHistory(ControllerProcess& controller, const controller::Job& 
     if (record.step != want) return fail(want, absl::StrCat("found step ", record.step));
     if (!record.complete) return fail(want, "not told by all ranks");
     if (record.loss != JobPlan::LossOf(state)) return fail(want, "another loss");
-    const auto run_by = std::find_if(
-        lineage.stretches.rbegin(), lineage.stretches.rend(),
-        [&](const Stretch& stretch) { return int64_t(want) <= stretch.last_step; });
+    const auto run_by =
+        std::find_if(lineage.stretches.rbegin(), lineage.stretches.rend(),
+                     [&](const Stretch& stretch) { return int64_t(want) <= stretch.last_step; });
     if (plan.saves && run_by->epoch != int64_t(record.epoch)) {
       return fail(want, absl::StrCat("told by epoch ", record.epoch, ", which is not its place; ",
                                      "epoch ", run_by->epoch, " ran it"));
@@ -181,8 +184,10 @@ void Checks::CheckDirectory(const std::string& id, const JobPlan& plan) {
     queue_.Fail(absl::StrCat("checkpoints of ", id, ": ", what));
   };
   const auto listed = LoadableCheckpoints(absl::StrCat(share_, "/", plan.directory));
-  if (!listed.ok() || listed->empty()) return fail(absl::StrCat("none, ", listed.status().ToString()));
-  if (listed->front().step != int64_t(plan.steps)) return fail("the newest is not of the last step");
+  if (!listed.ok() || listed->empty())
+    return fail(absl::StrCat("none, ", listed.status().ToString()));
+  if (listed->front().step != int64_t(plan.steps))
+    return fail("the newest is not of the last step");
   for (const ListedCheckpoint& c : *listed) {
     const auto opened = Checkpoint::Open(c.path);
     if (!opened.ok()) return fail(opened.status().ToString());

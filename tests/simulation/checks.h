@@ -50,10 +50,9 @@ class Checks {
   static StepKey KeyOf(const v1::StepReport& step);
 
   bool Excused(const Seen& attempt) const;
-  void CheckAttempt(const controller::Snapshot& job);
+  void CheckAttempt(ControllerProcess& controller, const controller::Snapshot& job);
   void CheckJob(ControllerProcess& controller, const std::string& id, const JobPlan& plan);
-  void CheckHistory(ControllerProcess& controller, const controller::Job& job,
-                    const JobPlan& plan);
+  void CheckHistory(ControllerProcess& controller, const controller::Job& job, const JobPlan& plan);
   void CheckDirectory(const std::string& id, const JobPlan& plan);
 
   EventQueue& queue_;

@@ -32,14 +32,15 @@ absl::Status ControllerProcess::Open() {
   const auto wake = [this] {
     process_->After(absl::ZeroDuration(), [this] { coordinator_->Tick(); });
   };
-  coordinator_ =
-      std::make_unique<controller::Coordinator>(queue_.clock(), *book_, *metrics_, wake);
+  coordinator_ = std::make_unique<controller::Coordinator>(queue_.clock(), *book_, *metrics_, wake);
   return absl::OkStatus();
 }
 
 void ControllerProcess::Start() {
   if (const absl::Status status = Open(); !status.ok()) {
     if (doomed_ && disk_.hit()) return Crash(death_, away_);  // Died while it started.
+    // It ends, and whoever starts it tries again.
+    if (absl::IsResourceExhausted(status)) return Crash(Death::kKilled, absl::Seconds(1));
     queue_.Fail(absl::StrCat("the store does not open: ", status.ToString()));
     return;
   }
@@ -80,8 +81,8 @@ void ControllerProcess::Crash(Death death, absl::Duration away) {
   if (!doomed_ || !disk_.hit()) disk_.Arm(controller::Fault::kDeath, 0);  // No last words.
   Bury();
   if (death == Death::kPowerCut) disk_.LosePower();
-  disk_.Arm(controller::Fault::kNone, 0);
   doomed_ = false;
+  full_ ? FillDisk() : FreeDisk();
   queue_.After(away, [this] { Start(); });
 }
 
@@ -98,10 +99,12 @@ void ControllerProcess::Bury() {
 }
 
 void ControllerProcess::FillDisk() {
+  full_ = true;
   if (!doomed_) disk_.Arm(controller::Fault::kFull, 1);
 }
 
 void ControllerProcess::FreeDisk() {
+  full_ = false;
   if (!doomed_) disk_.Arm(controller::Fault::kNone, 0);
 }
 

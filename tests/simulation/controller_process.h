@@ -75,7 +75,8 @@ class ControllerProcess {
   const std::string directory_;
   const ControllerWatch watch_;
   controller::FaultyDisk disk_{controller::Fault::kNone, 0};
-  bool doomed_ = false;  // The disk is about to die, or has died.
+  bool full_ = false;    // The disk, as is the next.
+  bool doomed_ = false;  // It is about to die, or has died.
   Death death_ = Death::kKilled;
   absl::Duration away_;
   absl::Duration started_ = -absl::InfiniteDuration();

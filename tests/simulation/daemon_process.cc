@@ -150,8 +150,7 @@ void DaemonProcess::StopRanks(const StopOrder& order) {
 void DaemonProcess::Kill(const RankId& id) {
   Rank& rank = ranks_.at(id);
   if (rank.phase == Phase::kWaiting) {
-    return Exited(id,
-                  {.cause = ExitCause::kStopped, .message = "stopped before it was started"});
+    return Exited(id, {.cause = ExitCause::kStopped, .message = "stopped before it was started"});
   }
   if (rank.phase != Phase::kRunning || std::exchange(rank.kill_ordered, true)) return;
   // SIGTERM, and SIGKILL five seconds later; both by the supervisor, whatever becomes of the
@@ -161,9 +160,8 @@ void DaemonProcess::Kill(const RankId& id) {
       stubborn ? absl::Seconds(5) : world_.queue.Between({}, absl::Seconds(1));
   const std::shared_ptr<RankProcess> process = machine_.folder(id).process;
   if (process == nullptr) return;
-  world_.queue.After(delay, [process, stubborn] {
-    process->Exit(KilledBy(stubborn ? 9 : 15, "by order"));
-  });
+  world_.queue.After(
+      delay, [process, stubborn] { process->Exit(KilledBy(stubborn ? 9 : 15, "by order")); });
 }
 
 void DaemonProcess::KillHung(const RankId& id, const std::string& reason) {

@@ -13,13 +13,11 @@ constexpr absl::Duration kHung = absl::Seconds(10);
 }  // namespace
 
 void Faults::Schedule() {
-  constexpr Kind kKinds[] = {&Faults::CrashController, &Faults::DieAtWrite,
-                             &Faults::FreezeController, &Faults::FillDisk,
-                             &Faults::JumpClock,       &Faults::CrashDaemon,
-                             &Faults::FreezeDaemon,    &Faults::CutWay,
-                             &Faults::Reboot,          &Faults::Vanish,
-                             &Faults::Unmount,         &Faults::CrashRank,
-                             &Faults::FreezeRank};
+  constexpr Kind kKinds[] = {
+      &Faults::CrashController, &Faults::DieAtWrite,  &Faults::FreezeController, &Faults::FillDisk,
+      &Faults::JumpClock,       &Faults::CrashDaemon, &Faults::FreezeDaemon,     &Faults::CutWay,
+      &Faults::Reboot,          &Faults::Vanish,      &Faults::Unmount,          &Faults::CrashRank,
+      &Faults::FreezeRank};
   // Few kinds at once meet each other more often than all of them.
   std::vector<Kind> kinds;
   for (const Kind kind : kKinds) {

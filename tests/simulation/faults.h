@@ -15,8 +15,7 @@ namespace trainyard::simulation {
 
 class Faults {
  public:
-  Faults(EventQueue& queue, ControllerProcess& controller, const Machines& machines,
-         Checks& checks)
+  Faults(EventQueue& queue, ControllerProcess& controller, const Machines& machines, Checks& checks)
       : queue_(queue), controller_(controller), machines_(machines), checks_(checks) {}
 
   void Schedule();

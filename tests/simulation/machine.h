@@ -109,8 +109,8 @@ class Machine {
   RankFolder& folder(const RankId& id) { return folders_[id]; }
   std::map<RankId, RankFolder>& folders() { return folders_; }
 
-  bool mounted = true;  // Whether the share is there for what begins now.
-  bool gone = false;    // For ever.
+  bool mounted = true;    // Whether the share is there for what begins now.
+  bool gone = false;      // For ever.
   bool isolated = false;  // Cut off from its peers, too.
 
   void StartDaemon();

@@ -26,8 +26,8 @@ absl::StatusOr<std::unique_ptr<PumpedStore>> PumpedStore::Open(const std::string
   RETURN_IF_ERROR(reader.Execute("UPDATE meta SET value = value + 1 WHERE key = 'generation'"));
   ASSIGN_OR_RETURN(const int64_t generation,
                    reader.QueryInt("SELECT value FROM meta WHERE key = 'generation'"));
-  std::unique_ptr<PumpedStore> store(new PumpedStore(std::move(writer), std::move(reader),
-                                                     std::move(looker), queue, process));
+  std::unique_ptr<PumpedStore> store(
+      new PumpedStore(std::move(writer), std::move(reader), std::move(looker), queue, process));
   store->generation_ = uint64_t(generation);
   store->dead_ = std::move(dead);
   return store;
@@ -81,7 +81,8 @@ void PumpedStore::Pump() {
   if (!queued_.empty()) Schedule(absl::ZeroDuration());
 }
 
-// As SqliteStore::WriteGroup: one batch may be at fault, but nothing overtakes a batch that is kept.
+// As SqliteStore::WriteGroup: one batch may be at fault, but nothing overtakes a batch that is
+// kept.
 void PumpedStore::WriteOneByOne(std::deque<Pending> group, const absl::Status& status) {
   for (Pending& pending : group) {
     absl::Status one_status = status;

@@ -62,8 +62,8 @@ class RankProcess {
   const RankId id_;
   const std::shared_ptr<Attempt> attempt_;
   Process process_;
-  std::set<std::string> wanted_;  // Keys of the rendezvous.
-  std::vector<channel::Message> kept_;  // Not taken by the daemon.
+  std::set<std::string> wanted_;                // Keys of the rendezvous.
+  std::vector<channel::Message> kept_;          // Not taken by the daemon.
   std::optional<channel::Message> last_taken_;  // Its acknowledgement may be lost.
 };
 

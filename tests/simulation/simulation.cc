@@ -122,7 +122,8 @@ class Simulation {
   void DrawMachines() {
     const uint64_t machines = 3 + queue_.Below(3);
     for (uint64_t i = 0; i < machines; ++i) {
-      machines_.push_back(std::make_unique<Machine>(machine_world_, absl::StrCat("machine-", i), 2));
+      machines_.push_back(
+          std::make_unique<Machine>(machine_world_, absl::StrCat("machine-", i), 2));
       queue_.After(queue_.Between({}, absl::Seconds(2)),
                    [machine = machines_.back().get()] { machine->StartDaemon(); });
     }
@@ -184,8 +185,8 @@ Outcome Run(uint64_t seed) {
 
 std::string Explain(uint64_t seed, const Outcome& outcome) {
   std::string text =
-      absl::StrCat("seed ", seed, ": ", outcome.failure,
-                   "\nagain: build/tests/simulate --first ", seed, " --seeds 1\nits last events:\n");
+      absl::StrCat("seed ", seed, ": ", outcome.failure, "\nagain: build/tests/simulate --first ",
+                   seed, " --seeds 1\nits last events:\n");
   for (const std::string& line : outcome.tail) absl::StrAppend(&text, line, "\n");
   return text;
 }

@@ -86,7 +86,7 @@ void WorkerTable::Complain(const std::string& worker_id) {
 
 std::vector<std::string> WorkerTable::Expire() {
   const absl::Duration now = clock_.Monotonic();
-  const absl::Duration pause = last_expire_ ? now - *last_expire_ : absl::ZeroDuration();
+  const absl::Duration pause = now - last_expire_;
   last_expire_ = now;
   if (pause > kStandstill) {
     LogWarning("controller_stood_still", {{"seconds", absl::ToDoubleSeconds(pause)}});

@@ -42,8 +42,8 @@ int Main(int argc, char** argv) {
   absl::Duration simulated;
   uint64_t failed = 0, events = 0;
   for (uint64_t seed = options.first; seed < options.first + options.seeds; ++seed) {
-    Outcome outcome = Run(seed);
-    if (options.twice && outcome.failure.empty() && Run(seed).hash != outcome.hash) {
+    Outcome outcome = RunSeed(seed);
+    if (options.twice && outcome.failure.empty() && RunSeed(seed).hash != outcome.hash) {
       outcome.failure = "the same seed gave another trace";
     }
     simulated += outcome.simulated;

@@ -178,7 +178,7 @@ class Simulation {
 
 }  // namespace
 
-Outcome Run(uint64_t seed) {
+Outcome RunSeed(uint64_t seed) {
   const Silence silence;
   return Simulation(seed).Run();
 }

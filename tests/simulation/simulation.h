@@ -19,7 +19,7 @@ struct Outcome {
 };
 
 // In a directory of its own, which is gone afterwards. The product's log lines are dropped.
-Outcome Run(uint64_t seed);
+Outcome RunSeed(uint64_t seed);
 
 // What a person needs to look into it: the failure, how to repeat it, the trace's tail.
 std::string Explain(uint64_t seed, const Outcome& outcome);

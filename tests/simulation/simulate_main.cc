@@ -1,5 +1,5 @@
 // Runs many seeds of the simulation: simulate [--first SEED] [--seeds N] [--twice]. Says which
-// failed, with the trace's tail of each; ends with 1 if any did.
+// failed, with the trace's tail of each, and the hash of all traces; ends with 1 if any failed.
 
 #include <cstdio>
 #include <string>
@@ -7,10 +7,13 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/clock.h"
+#include "common/rng.h"
 #include "tests/simulation/simulation.h"
 
 namespace trainyard::simulation {
 namespace {
+
+constexpr uint64_t kSeedsPerLine = 500;
 
 struct Options {
   uint64_t first = 1, seeds = 200;
@@ -40,7 +43,7 @@ int Main(int argc, char** argv) {
   }
   const absl::Duration begin = RealClock().Monotonic();
   absl::Duration simulated;
-  uint64_t failed = 0, events = 0;
+  uint64_t failed = 0, events = 0, hash = 0;
   for (uint64_t seed = options.first; seed < options.first + options.seeds; ++seed) {
     Outcome outcome = RunSeed(seed);
     if (options.twice && outcome.failure.empty() && RunSeed(seed).hash != outcome.hash) {
@@ -48,6 +51,12 @@ int Main(int argc, char** argv) {
     }
     simulated += outcome.simulated;
     events += outcome.events;
+    hash = Mix(hash ^ outcome.hash);
+    if ((seed - options.first + 1) % kSeedsPerLine == 0) {
+      std::printf("at seed %s, %s failed\n", absl::StrCat(seed).c_str(),
+                  absl::StrCat(failed).c_str());
+      std::fflush(stdout);
+    }
     if (outcome.failure.empty()) continue;
     ++failed;
     std::printf("%s\n", Explain(seed, outcome).c_str());
@@ -57,7 +66,7 @@ int Main(int argc, char** argv) {
   std::printf("%s\n", absl::StrCat(options.seeds, " seeds from ", options.first, ", ", failed,
                                    " failed, ", seconds, " s, ", events, " events, ",
                                    absl::ToDoubleSeconds(simulated) / seconds,
-                                   " simulated seconds a second")
+                                   " simulated seconds a second, hash ", absl::Hex(hash))
                           .c_str());
   return failed == 0 ? 0 : 1;
 }

@@ -19,6 +19,12 @@ void Checks::ExcuseMachine(const std::string& machine, absl::Duration lasting) {
   windows_.emplace(machine, std::make_pair(queue_.now(), queue_.now() + lasting + kAftermath));
 }
 
+void Checks::ControllerStoodStill(absl::Duration away) {
+  for (auto& [machine, window] : windows_) {
+    if (window.second >= queue_.now() - away) window.second += away;
+  }
+}
+
 Checks::StepKey Checks::KeyOf(const v1::StepReport& step) {
   return {step.job_id(), step.record().epoch(), step.record().step(), step.rank(),
           step.read_by_epoch()};

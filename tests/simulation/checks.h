@@ -28,6 +28,9 @@ class Checks {
   void Excuse(const std::string& job_id, uint64_t epoch) { excused_.emplace(job_id, epoch); }
   void ExcuseMachine(const std::string& machine, absl::Duration lasting);
 
+  // It has missed so long what went on, and acts on it only now.
+  void ControllerStoodStill(absl::Duration away);
+
   // While the controller acts.
   void OnRefused(const v1::ConnectRequest& request);
   void OnAcknowledged(PumpedStore& store, const v1::ConnectRequest& request);

@@ -72,7 +72,8 @@ void Faults::FreezeController() {
   const absl::Duration away = Away();
   queue_.Trace("the controller stands still for ", absl::FormatDuration(away));
   process->Freeze();
-  queue_.After(away, [this, process] {
+  queue_.After(away, [this, process, away] {
+    checks_.ControllerStoodStill(away);
     if (controller_.process() == process) process->Thaw();
   });
 }

@@ -79,7 +79,8 @@ bool Checks::Excused(const Seen& attempt) const {
 
 void Checks::CheckAttempt(ControllerProcess& controller, const controller::Snapshot& job) {
   if (job->epoch == 0) return;
-  const auto [seen, fresh] = seen_.try_emplace(job->id, Seen{job, queue_.now()});
+  // It may have been placed long before the first look: the controller was away.
+  const auto [seen, fresh] = seen_.try_emplace(job->id, Seen{job, absl::ZeroDuration()});
   if (fresh) return;
   const uint64_t before = seen->second.job->epoch;
   if (before == job->epoch) {

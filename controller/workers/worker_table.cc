@@ -85,7 +85,7 @@ bool WorkerTable::Disconnect(const Session& session) {
 
 std::vector<std::string> WorkerTable::Expire() {
   const absl::Duration now = clock_.Monotonic();
-  const absl::Duration pause = last_expire_ ? now - *last_expire_ : absl::ZeroDuration();
+  const absl::Duration pause = now - last_expire_;
   last_expire_ = now;
   if (pause > kStandstill) {
     LogWarning("controller_stood_still", {{"seconds", absl::ToDoubleSeconds(pause)}});

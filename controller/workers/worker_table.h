@@ -80,7 +80,7 @@ class WorkerTable {
   const Clock& clock_;
   const absl::Duration lease_;
   uint64_t last_session_ = 0;
-  std::optional<absl::Duration> last_expire_;
+  absl::Duration last_expire_ = clock_.Monotonic();
   std::map<std::string, Worker> workers_;
 };
 

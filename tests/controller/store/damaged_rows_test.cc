@@ -63,6 +63,7 @@ TEST_F(DamagedRowsTest, ADamagedJobsRanksAreLeftRunning) {
   Damage("UPDATE jobs SET body = '{}'" + Where(id));
   StartController();
   worker = Connect("w", 1, {Status(job, 0, RankState::kReady)});
+  clock_.Advance(absl::Seconds(1));  // Numbers of jobs follow the clock.
   Submit(1);
   Advance(absl::Seconds(1));
   EXPECT_TRUE(worker.link->Take<StopOrder>().empty());

@@ -1,27 +1,11 @@
 #include "tests/controller/store/faulty_disk.h"
 
 #include <fcntl.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
 
 #include "common/check.h"
-
-// In place of the C library's: the linker takes a program's own functions first. SQLite's own
-// syncs are fdatasync, or fsync of a directory, which is counted as well.
-extern "C" {
-int rename(const char* from, const char* to) noexcept {
-  if (!trainyard::controller::FaultyDisk::OwnCallWorks()) return errno = EIO, -1;
-  return int(::syscall(SYS_rename, from, to));
-}
-int fsync(int fd) {
-  if (!trainyard::controller::FaultyDisk::OwnCallWorks()) return errno = EIO, -1;
-  return trainyard::controller::FaultyDisk::Lives() ? 0 : int(::syscall(SYS_fsync, fd));
-}
-}
 
 namespace trainyard::controller {
 
@@ -35,7 +19,7 @@ struct FaultyDisk::File {
 };
 
 FaultyDisk::FaultyDisk(Fault fault, int call)
-    : fault_(fault), call_(call), real_(sqlite3_vfs_find(nullptr)), vfs_(*real_) {
+    : real_(sqlite3_vfs_find(nullptr)), vfs_(*real_), fault_(fault), call_(call) {
   vfs_.zName = "faulty";
   vfs_.szOsFile = int(sizeof(File)) + real_->szOsFile;
   vfs_.pNext = nullptr;
@@ -61,15 +45,23 @@ bool FaultyDisk::OwnCallWorks() {
   return disk == nullptr || disk->Judge() == Verdict::kWork;
 }
 
+void FaultyDisk::Arm(Fault fault, int call) {
+  std::lock_guard lock(mutex_);
+  fault_ = fault;
+  call_ = call;
+  calls_ = 0;
+}
+
 bool FaultyDisk::hit() const {
   std::lock_guard lock(mutex_);
   return calls_ >= call_;
 }
 
-FaultyDisk::Verdict FaultyDisk::Judge() {
+FaultyDisk::Verdict FaultyDisk::Judge(bool grows) {
   std::lock_guard lock(mutex_);
   ++calls_;
   if (fault_ == Fault::kNone || calls_ < call_) return Verdict::kWork;
+  if (fault_ == Fault::kStaysFull) return grows ? Verdict::kNoSpace : Verdict::kWork;
   const bool tears = fault_ != Fault::kError && fault_ != Fault::kFull;
   if (calls_ == call_) return tears ? Verdict::kTear : Verdict::kFail;
   const bool dead = fault_ == Fault::kDeath || fault_ == Fault::kPowerCut;
@@ -165,7 +157,8 @@ int FaultyDisk::Delete(sqlite3_vfs* vfs, const char* name, int sync_directory) {
 
 int FaultyDisk::Write(sqlite3_file* file, const void* data, int bytes, sqlite3_int64 offset) {
   File& mine = File::Of(file);
-  const Verdict verdict = mine.disk->Judge();
+  const Verdict verdict = mine.disk->Judge(true);
+  if (verdict == Verdict::kNoSpace) return SQLITE_FULL;
   if (verdict == Verdict::kFail) {
     return mine.disk->fault_ == Fault::kFull ? SQLITE_FULL : SQLITE_IOERR_WRITE;
   }

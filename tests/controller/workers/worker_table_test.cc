@@ -60,6 +60,14 @@ TEST_F(WorkerTableTest, PauseOfTheControllerIsNotHeldAgainstWorkers) {
   EXPECT_NE(table_.Hear(session), nullptr);
 }
 
+// Catches a pause between the start and the first look at the leases.
+TEST_F(WorkerTableTest, PauseRightAfterTheStartIsNotHeldAgainstExpectedWorkers) {
+  table_.Expect("w", absl::Seconds(12));
+  clock_.Advance(absl::Minutes(10));
+  EXPECT_THAT(table_.Expire(), testing::IsEmpty());
+  EXPECT_THAT(Pass(absl::Seconds(3)), testing::IsEmpty());
+}
+
 TEST_F(WorkerTableTest, NewStreamSupersedesTheOld) {
   const auto old_link = std::make_shared<FakeLink>();
   const Session old = Connect("w", old_link);

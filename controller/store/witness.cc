@@ -42,7 +42,8 @@ uint32_t CrcOf(const SlotHeader& header, const char* bytes) {
 }
 
 absl::Status CannotUse(absl::string_view doing, const std::string& path, int code) {
-  return absl::InternalError(absl::StrCat("cannot ", doing, " ", path, ": ", sqlite3_errstr(code)));
+  const std::string text = absl::StrCat("cannot ", doing, " ", path, ": ", sqlite3_errstr(code));
+  return code == SQLITE_FULL ? absl::ResourceExhaustedError(text) : absl::InternalError(text);
 }
 
 }  // namespace

@@ -35,7 +35,7 @@ namespace trainyard {
 namespace {
 
 constexpr size_t kMaxRetainedReported = 64;
-constexpr size_t kMaxLoadableReported = 16;  // With their paths, in one line of the local socket.
+constexpr size_t kMaxLoadableBytes = 64 << 10;  // Of paths, in one line of the local socket.
 constexpr size_t kMaxUnsavedHistory = 4 << 20;  // Bytes.
 
 constexpr int kAttempts = 2;  // At a step whose loss or gradient is not finite.
@@ -327,10 +327,12 @@ absl::Status RankTrainer::Load() {
 
 std::vector<EarlierCheckpoint> RankTrainer::Loadable() const {
   std::vector<EarlierCheckpoint> loadable;
+  size_t bytes = 0;
   if (!first_rank() || !job_.checkpoint) return loadable;
   for (const ListedCheckpoint& listed :
        LoadableCheckpoints(checkpoint_directory_).value_or(std::vector<ListedCheckpoint>())) {
-    if (loadable.size() == kMaxLoadableReported) break;
+    bytes += listed.path.size();
+    if (loadable.size() == kMaxRetainedReported || bytes > kMaxLoadableBytes) break;
     const auto opened = Checkpoint::Open(listed.path);
     if (opened.ok()) loadable.push_back({listed, int64_t(opened->manifest().size_bytes())});
   }

@@ -79,7 +79,7 @@ struct EarlierCheckpoint {
 struct StartRecord {
   int64_t step = 0;                         // Of the checkpoint that was loaded; 0: none.
   std::vector<std::string> refused;         // Why newer ones of the lineage were not.
-  std::vector<EarlierCheckpoint> loadable;  // Newest first, the newest 16.
+  std::vector<EarlierCheckpoint> loadable;  // Newest first, at most 64.
 };
 
 // All on the thread that calls Run; empty ones are skipped.

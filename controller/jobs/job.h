@@ -157,7 +157,7 @@ struct Job {
   std::vector<Rank> ranks;  // Of the current attempt.
   Progress progress;
   std::optional<uint64_t> resumed_step;  // Of the current attempt, once rank 0 has said it.
-  // Epochs and steps both grow: an earlier resume from a later step is moot.
+  // Epochs and steps both grow: a resume removes earlier ones from the same step or a later one.
   std::vector<Resume> resumes;
   bool claimed = false;      // An attempt has made the checkpoint directory the job's own.
   uint64_t epoch_floor = 0;  // The next attempt has a number beyond it.

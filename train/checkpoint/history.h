@@ -1,6 +1,6 @@
-// What a job's steps reported, kept beside its checkpoints, so that a host that never returns takes
-// no history along: DIR/epoch-E/steps.jsonl, one JSON object a line, with the number `step`; what
-// else it holds is the writer's own.
+// What a job's steps reported, kept beside its checkpoints, so that no history is lost
+// with a host that never returns: DIR/epoch-E/steps.jsonl, one JSON object a line, with the number
+// `step`; the writer chooses the other fields.
 //
 // An attempt appends the steps since its last checkpoint before it commits the next one: every
 // checkpoint has the history before it. Lines beyond the checkpoint that a successor continues are

@@ -31,7 +31,7 @@ struct RankConfig {
   std::string socket;                   // Of the worker daemon; empty: none.
   std::string exit_report;              // Empty: none is written.
   // What the controller knows of earlier attempts. The checkpoint directory itself says what is to
-  // be loaded; these say when what it says cannot be true.
+  // be loaded; these fields show when that answer cannot be right.
   bool claimed = false;                 // One of them has made the directory the job's own.
   int64_t recorded_step = 0;            // Of the furthest checkpoint that is recorded; 0: none is.
   int64_t history_after = 0;            // Every step up to it is recorded.

@@ -11,7 +11,7 @@ namespace {
 
 constexpr size_t kMaxRefused = 16;  // Told to people.
 
-// What cannot be read of a directory that the job has used is this host's failure.
+// If this host cannot use a directory that the job has used before, the host has failed.
 absl::Status OfUsed(const std::string& directory, const RankConfig& rank,
                     const absl::Status& status) {
   if (status.ok() || IsSuperseded(status) || IsStorageFault(status) || !rank.claimed) return status;

@@ -99,6 +99,13 @@ absl::Status WriteFileAtomic(const std::string& path, absl::string_view contents
   return SyncDirectory(Parent(path));
 }
 
+absl::Status SyncFile(const std::string& path) {
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.get() < 0) return ErrnoStatus(errno, "open", path);
+  if (::fdatasync(file.get()) != 0) return ErrnoStatus(errno, "sync", path);
+  return absl::OkStatus();
+}
+
 absl::Status SyncDirectory(const std::string& path) {
   const Descriptor directory(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (directory.get() < 0) return ErrnoStatus(errno, "open", path);

@@ -24,6 +24,7 @@ absl::StatusOr<std::string> ReadFile(const std::string& path, uint64_t limit_byt
 // it, fsync, rename, fsync of the directory. Two writers of one path are not supported.
 absl::Status WriteFileAtomic(const std::string& path, absl::string_view contents);
 
+absl::Status SyncFile(const std::string& path);  // What has been written to it, by whomever.
 absl::Status SyncDirectory(const std::string& path);
 absl::Status MakeDirectories(const std::string& path);  // As mkdir -p; mode 0755.
 absl::StatusOr<std::vector<std::string>> ListDirectory(const std::string& path);  // Names, sorted.

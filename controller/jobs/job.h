@@ -4,6 +4,7 @@
 
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -117,17 +118,23 @@ struct Checkpoint {
   absl::Time create_time;
 };
 
-// What rank 0 says of how its attempt began.
-struct Resumed {
-  uint64_t step = 0;                      // Of the checkpoint that it loaded; 0: none.
-  std::vector<std::string> refused;       // Why it could not use newer ones.
-  std::vector<Checkpoint> loadable = {};  // What the directory holds, newest first; no create_time.
-};
-
 // From which step an attempt went on.
 struct Resume {
   uint64_t epoch = 0;
   uint64_t step = 0;
+};
+
+// What rank 0 says of how its attempt began.
+struct Resumed {
+  uint64_t step = 0;                      // Of the checkpoint that it loaded; 0: none.
+  std::vector<std::string> refused = {};  // Why it could not use newer ones.
+  std::vector<Checkpoint> loadable = {};  // What the directory holds, newest first; no create_time.
+  std::vector<Resume> earlier = {};  // Attempts that it builds on and nobody told of; oldest first.
+
+  // What was told of later steps is moot, but by this attempt.
+  uint64_t known_up_to() const {
+    return earlier.empty() ? step : std::min(step, earlier.front().step);
+  }
 };
 
 struct Progress {

@@ -91,8 +91,9 @@ absl::Status JobBook::LoadJob(const StoredJob& stored) {
   Slot& slot = slots_[job.id];
   slot.applied = slot.published = std::make_shared<const Job>(job);
   if (job.epoch > 0) {
-    const auto open = store_.OpenSteps(job.number);
-    if (open.ok()) slot.steps = StepWindow(*open);
+    const auto open = store_.OpenSteps(job.number, job.resumes);
+    const uint64_t told = job.resumes.empty() ? 0 : job.resumes.back().epoch;
+    if (open.ok()) slot.steps = StepWindow(*open, told);
     if (!open.ok()) {
       LogError("steps_damaged", {{"job", job.id}, {"error", open.status().message()}});
     }
@@ -271,6 +272,9 @@ absl::StatusOr<Snapshot> JobBook::Apply(const std::string& job_id, const JobEven
   Job job = *next;
   ++job.revision;
   const Snapshot after = slot.applied = std::make_shared<const Job>(std::move(job));
+  if (const auto* report = std::get_if<RankReported>(&event.what); report && report->resumed) {
+    slot.steps.Resume(report->epoch, report->resumed->known_up_to(), report->resumed->step);
+  }
   ++slot.writes_in_flight;
   SeriesOf(slot).OnChange(*before, *after, event.time);
   if (before->epoch == 0 && after->epoch == 1) {

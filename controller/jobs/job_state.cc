@@ -289,12 +289,19 @@ void NoteProgress(Job& job, uint64_t checkpoint_step) {
   job.restarts_without_progress = 0;
 }
 
+void NoteResume(Job& job, const Resume& resume) {
+  std::erase_if(job.resumes, [&](const Resume& earlier) {
+    return earlier.step >= resume.step || earlier.epoch >= resume.epoch;
+  });
+  job.resumes.push_back(resume);
+}
+
 // Rank 0 has read the directory, which knows more than what was recorded: a host that never came
 // back may have saved.
 void TakeStock(Job& job, const Resumed& resumed, absl::Time time) {
   job.resumed_step = job.progress.step = resumed.step;
-  while (!job.resumes.empty() && job.resumes.back().step >= resumed.step) job.resumes.pop_back();
-  job.resumes.push_back({job.epoch, resumed.step});
+  for (const Resume& start : resumed.earlier) NoteResume(job, start);
+  NoteResume(job, {job.epoch, resumed.step});
   job.storage_faults = 0;
   NoteProgress(job, resumed.step);
   if (job.spec->facts.checkpoint_directory.empty()) return;

@@ -10,11 +10,28 @@ constexpr size_t kMaxOpen = 65'536;
 
 }  // namespace
 
-StepWindow::StepWindow(const std::vector<StepRecord>& stored) {
+StepWindow::StepWindow(const std::vector<StepRecord>& stored, uint64_t epoch) : epoch_(epoch) {
   for (const StepRecord& step : stored) {
     epoch_ = std::max(epoch_, step.epoch);
     newest_ = std::max(newest_, step.step);
     if (!step.complete) open_.emplace(step.step, step);
+  }
+}
+
+void StepWindow::Resume(uint64_t epoch, uint64_t known_up_to, uint64_t step) {
+  if (epoch < epoch_) return;
+  if (epoch > epoch_) {
+    epoch_ = epoch;
+    open_.erase(open_.upper_bound(step), open_.end());
+    newest_ = std::min(newest_, step);
+  }
+  const uint64_t from = std::min({known_up_to, step, newest_});
+  newest_ = std::max(newest_, step);
+  // Reports of other ranks may have come before: what they told is of this attempt.
+  for (uint64_t s = newest_ - from > kMaxOpen ? newest_ - kMaxOpen : from; s++ < newest_;) {
+    StepRecord& open = open_[s];
+    if (open.epoch != epoch) open = StepRecord{};
+    open.step = s;
   }
 }
 

@@ -17,12 +17,17 @@ namespace trainyard::controller {
 class StepWindow {
  public:
   StepWindow() = default;
-  // Store::OpenSteps: the incomplete steps, those that are missing, and the newest one.
-  explicit StepWindow(const std::vector<StepRecord>& stored);
+  // Store::OpenSteps: the incomplete steps, those that are missing, and the newest one. `epoch`: of
+  // the newest attempt that has said where it began.
+  StepWindow(const std::vector<StepRecord>& stored, uint64_t epoch);
 
-  // The step as it is with this report merged in (MergeStep); nothing: it was told before. The
-  // first report of a later attempt says where that attempt begins: all steps from there on are
-  // told anew. The caller has checked that a report of an earlier attempt still counts.
+  // An attempt says that it goes on from `step`. What was told of steps beyond `known_up_to` (at
+  // most `step`) was told by attempts whose steps were run again: those steps are open anew.
+  void Resume(uint64_t epoch, uint64_t known_up_to, uint64_t step);
+
+  // The step as it is with this report merged in (MergeStep); nothing: it was told before. Where a
+  // report of a later attempt comes before its Resume, all steps from there on are told anew. The
+  // caller has checked that a report of an earlier attempt still counts.
   std::optional<StepRecord> Merge(const StepRecord& report, uint32_t rank, uint32_t world);
   // Likewise for a report that stands for all ranks.
   std::optional<StepRecord> MergeWhole(const StepRecord& report, uint32_t world);

@@ -15,6 +15,7 @@ constexpr size_t kMaxDevices = 1024;
 constexpr size_t kMaxIdBytes = 128;
 
 constexpr size_t kMaxLabelBytes = 64;
+constexpr size_t kMaxEarlierStarts = 64;
 
 constexpr uint32_t kMaxDetachSeconds = 600;
 
@@ -52,6 +53,7 @@ v1::StartRanks ToProto(const StartOrder& order) {
   out.set_claimed(job.claimed);
   out.set_recorded_step(job.furthest_checkpoint);
   out.set_history_after(order.history_after);
+  out.set_recorded_epoch(job.resumes.empty() ? 0 : job.resumes.back().epoch);
   return out;
 }
 
@@ -108,7 +110,14 @@ RankStatus FromProto(const v1::RankStatus& status) {
   out.exit_code = status.exit_code();
   out.message = status.message();
   if (out.state == RankState::kReady && out.rank == 0) {
-    out.resumed = {status.resumed_step(), {status.refused().begin(), status.refused().end()}, {}};
+    out.resumed = {.step = status.resumed_step(),
+                   .refused = {status.refused().begin(), status.refused().end()}};
+    for (const v1::AttemptStart& start : status.earlier_starts()) {
+      if (start.epoch() >= status.epoch() || out.resumed->earlier.size() == kMaxEarlierStarts) {
+        break;
+      }
+      out.resumed->earlier.push_back({start.epoch(), start.step()});
+    }
     for (const v1::Checkpoint& checkpoint : status.loadable()) {
       out.resumed->loadable.push_back(FromProto(checkpoint));
     }

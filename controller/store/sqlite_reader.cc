@@ -1,5 +1,8 @@
 #include "controller/store/sqlite_reader.h"
 
+#include <algorithm>
+#include <set>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
@@ -181,23 +184,34 @@ absl::StatusOr<std::vector<EventRecord>> SqliteReader::ReadEvents(uint64_t numbe
   }
 }
 
-absl::StatusOr<std::vector<StepRecord>> SqliteReader::OpenSteps(uint64_t number) {
-  std::lock_guard lock(mutex_);
+absl::StatusOr<uint64_t> SqliteReader::NewestStep(uint64_t number,
+                                                  const std::vector<Resume>& resumes) {
   // Steps of earlier attempts beyond the newest step of the newest attempt will be run again.
   ASSIGN_OR_RETURN(Statement newest,
-                   database_.Prepare("SELECT max(step) FROM steps WHERE number = ?1 AND epoch = "
-                                     "(SELECT max(epoch) FROM steps WHERE number = ?1)"));
+                   database_.Prepare("SELECT epoch, max(step) FROM steps WHERE number = ?1 AND "
+                                     "epoch = (SELECT max(epoch) FROM steps WHERE number = ?1)"));
   newest.Bind(1, int64_t(number));
   ASSIGN_OR_RETURN(const bool any, newest.Next());
-  if (!any || newest.IsNull(0)) return std::vector<StepRecord>();
-  const int64_t last = newest.Int(0);
+  const bool told = any && !newest.IsNull(0);
+  const uint64_t epoch = told ? uint64_t(newest.Int(0)) : 0;
+  const uint64_t step = told ? uint64_t(newest.Int(1)) : 0;
+  if (resumes.empty() || resumes.back().epoch < epoch) return step;
+  return resumes.back().epoch > epoch ? resumes.back().step : std::max(step, resumes.back().step);
+}
+
+absl::StatusOr<std::vector<StepRecord>> SqliteReader::OpenSteps(
+    uint64_t number, const std::vector<Resume>& resumes) {
+  std::lock_guard lock(mutex_);
+  ASSIGN_OR_RETURN(const uint64_t last, NewestStep(number, resumes));
+  if (last == 0) return std::vector<StepRecord>();
   ASSIGN_OR_RETURN(
       Statement select,
       database_.Prepare(absl::StrCat(
           SelectSteps(), "WHERE number = ?1 AND step <= ?2 AND (NOT complete OR step = ?2)")));
-  select.Bind(1, int64_t(number)).Bind(2, last);
+  select.Bind(1, int64_t(number)).Bind(2, int64_t(last));
   ASSIGN_OR_RETURN(std::vector<StepRecord> steps, ReadSteps(std::move(select), number));
-  RETURN_IF_ERROR(AddMissing(number, uint64_t(last), steps));
+  RETURN_IF_ERROR(AddMissing(number, last, steps));
+  RETURN_IF_ERROR(AddMoot(number, last, resumes, steps));
   return steps;
 }
 
@@ -205,10 +219,9 @@ absl::Status SqliteReader::AddMissing(uint64_t number, uint64_t newest,
                                       std::vector<StepRecord>& steps) {
   ASSIGN_OR_RETURN(
       Statement gaps,
-      database_.Prepare(
-          "SELECT before, step FROM (SELECT step, lag(step, 1, 0) OVER (ORDER BY step) "
-          "AS before FROM steps WHERE number = ? AND step <= ?) WHERE step > before + 1 "
-          "ORDER BY step"));
+      database_.Prepare("SELECT before, step FROM (SELECT step, lag(step, 1, 0) OVER (ORDER BY "
+                        "step) AS before FROM (SELECT step FROM steps WHERE number = ?1 AND step "
+                        "<= ?2 UNION ALL SELECT ?2 + 1)) WHERE step > before + 1 ORDER BY step"));
   gaps.Bind(1, int64_t(number)).Bind(2, int64_t(newest));
   for (;;) {
     ASSIGN_OR_RETURN(const bool row, gaps.Next());
@@ -220,6 +233,28 @@ absl::Status SqliteReader::AddMissing(uint64_t number, uint64_t newest,
       steps.emplace_back().step = missing;
     }
   }
+}
+
+absl::Status SqliteReader::AddMoot(uint64_t number, uint64_t newest,
+                                   const std::vector<Resume>& resumes,
+                                   std::vector<StepRecord>& steps) {
+  std::set<uint64_t> moot;
+  for (size_t i = 0; i < resumes.size(); ++i) {
+    ASSIGN_OR_RETURN(Statement select,
+                     database_.Prepare("SELECT step FROM steps WHERE number = ? AND step > ? AND "
+                                       "step <= ? AND epoch < ? ORDER BY step DESC LIMIT ?"));
+    const uint64_t last = i + 1 < resumes.size() ? resumes[i + 1].step : newest;
+    select.Bind(1, int64_t(number)).Bind(2, int64_t(resumes[i].step)).Bind(3, int64_t(last));
+    select.Bind(4, int64_t(resumes[i].epoch)).Bind(5, int64_t(kMostMissing));
+    for (;;) {
+      ASSIGN_OR_RETURN(const bool row, select.Next());
+      if (!row) break;
+      moot.insert(uint64_t(select.Int(0)));
+    }
+  }
+  std::erase_if(steps, [&](const StepRecord& step) { return moot.contains(step.step); });
+  for (const uint64_t step : moot) steps.emplace_back().step = step;
+  return absl::OkStatus();
 }
 
 absl::StatusOr<StepRecord> SqliteReader::LastStep(uint64_t number, uint64_t epoch) {

@@ -32,7 +32,8 @@ class SqliteReader {
   absl::StatusOr<uint64_t> NewestJob();
   absl::StatusOr<std::vector<uint64_t>> CountByState();
   absl::StatusOr<std::vector<EventRecord>> ReadEvents(uint64_t number);
-  absl::StatusOr<std::vector<StepRecord>> OpenSteps(uint64_t number);
+  absl::StatusOr<std::vector<StepRecord>> OpenSteps(uint64_t number,
+                                                    const std::vector<Resume>& resumes);
   absl::StatusOr<StepRecord> LastStep(uint64_t number, uint64_t epoch);
   absl::StatusOr<double> SumStepSeconds(uint64_t number);
   absl::StatusOr<std::vector<StepRecord>> ReadSteps(uint64_t number, uint64_t after_step,
@@ -43,8 +44,14 @@ class SqliteReader {
  private:
   absl::StatusOr<std::vector<StoredJob>> ReadJobs(Statement statement);
   absl::StatusOr<std::vector<StepRecord>> ReadSteps(Statement statement, uint64_t number);
+  // The parts of OpenSteps: up to which step, which are missing, and which were told by an attempt
+  // before the one that ran them.
+  absl::StatusOr<uint64_t> NewestStep(uint64_t number, const std::vector<Resume>& resumes)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status AddMissing(uint64_t number, uint64_t newest, std::vector<StepRecord>& steps)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status AddMoot(uint64_t number, uint64_t newest, const std::vector<Resume>& resumes,
+                       std::vector<StepRecord>& steps) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   std::mutex mutex_;
   Database database_ ABSL_GUARDED_BY(mutex_);

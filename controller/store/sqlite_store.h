@@ -52,8 +52,9 @@ class SqliteStore final : public Store {
   absl::StatusOr<std::vector<EventRecord>> ReadEvents(uint64_t number) override {
     return reader_.ReadEvents(number);
   }
-  absl::StatusOr<std::vector<StepRecord>> OpenSteps(uint64_t number) override {
-    return reader_.OpenSteps(number);
+  absl::StatusOr<std::vector<StepRecord>> OpenSteps(uint64_t number,
+                                                    const std::vector<Resume>& resumes) override {
+    return reader_.OpenSteps(number, resumes);
   }
   absl::StatusOr<StepRecord> LastStep(uint64_t number, uint64_t epoch) override {
     return reader_.LastStep(number, epoch);

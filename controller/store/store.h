@@ -101,9 +101,11 @@ class Store {
   virtual absl::StatusOr<std::vector<uint64_t>> CountByState() = 0;  // Index: the state's number.
 
   virtual absl::StatusOr<std::vector<EventRecord>> ReadEvents(uint64_t number) = 0;
-  // The newest step of the newest attempt that has any, and of the steps before that: those that
-  // not every rank has reported, and those that are missing, which have a number alone.
-  virtual absl::StatusOr<std::vector<StepRecord>> OpenSteps(uint64_t number) = 0;
+  // The newest step of the newest attempt that has any or is in `resumes` (Job::resumes), and of
+  // the steps before that: those that not every rank has reported; and with a number alone, those
+  // that are missing, or known only from an attempt before the one that `resumes` says ran them.
+  virtual absl::StatusOr<std::vector<StepRecord>> OpenSteps(uint64_t number,
+                                                            const std::vector<Resume>& resumes) = 0;
   // The last one that this attempt finished. NOT_FOUND.
   virtual absl::StatusOr<StepRecord> LastStep(uint64_t number, uint64_t epoch) = 0;
   virtual absl::StatusOr<double> SumStepSeconds(uint64_t number) = 0;  // Of finished steps.

@@ -110,6 +110,7 @@ void Attempt::Begin() {
     rank.claimed = order_.claimed;
     rank.recorded_step = int64_t(order_.recorded_step);
     rank.history_after = int64_t(order_.history_after);
+    rank.recorded_epoch = int64_t(order_.recorded_epoch);
     const bool absent = order_.claimed && !ranks_[0]->machine().mounted;
     const std::string directory =
         absl::StrCat(absent ? world_.nowhere : world_.share, "/", plan_.directory);
@@ -160,6 +161,9 @@ void Attempt::Ready() {
     if (rank == ranks_[0] && plan_.saves) {
       for (const std::string& reason : start_.refused) ready.refused.push_back(Short(reason));
       ready.loadable = Loadable();
+      for (const AttemptStart& earlier : start_.earlier_starts) {
+        ready.earlier_starts.push_back({uint64_t(earlier.epoch), uint64_t(earlier.step)});
+      }
     }
     rank->Report(ready);
   }
@@ -168,7 +172,7 @@ void Attempt::Ready() {
 }
 
 void Attempt::TellEarlierSteps() {
-  ReadHistory(start_.directory, start_.lineage, int64_t(order_.history_after),
+  ReadHistory(start_.directory, start_.lineage, start_.history_after,
               [this](int64_t epoch, const std::string& line) {
                 const auto said = channel::Decode(line);
                 channel::Step step = std::get<channel::Step>(said->message);

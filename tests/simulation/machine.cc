@@ -61,13 +61,13 @@ void Machine::CutWay(absl::Duration away, bool from_peers) {
   });
 }
 
-// The spools are written, not synced: some of them may be gone.
+// The spools of a rank that runs are written, not synced: some of them may be gone.
 void Machine::LosePower() {
   if (daemon_ != nullptr) daemon_->Die(false);
   daemon_.reset();
   for (auto& [id, folder] : folders_) {
     if (folder.process != nullptr) folder.process->LosePower();
-    if (folder.reported || !queue().Chance(0.5)) continue;
+    if (folder.reported || folder.synced || !queue().Chance(0.5)) continue;
     folder.steps.clear();
     folder.checkpoints.clear();
     folder.unsent.clear();

@@ -54,8 +54,9 @@ class PumpedStore final : public controller::Store {
   absl::StatusOr<std::vector<controller::EventRecord>> ReadEvents(uint64_t number) override {
     return reader_.ReadEvents(number);
   }
-  absl::StatusOr<std::vector<controller::StepRecord>> OpenSteps(uint64_t number) override {
-    return reader_.OpenSteps(number);
+  absl::StatusOr<std::vector<controller::StepRecord>> OpenSteps(
+      uint64_t number, const std::vector<controller::Resume>& resumes) override {
+    return reader_.OpenSteps(number, resumes);
   }
   absl::StatusOr<controller::StepRecord> LastStep(uint64_t number, uint64_t epoch) override {
     return reader_.LastStep(number, epoch);

@@ -66,6 +66,7 @@ void RankProcess::Exit(const RankExit& exit) {
   process_.Kill();
   RankFolder& mine = folder();
   mine.unsent.insert(mine.unsent.end(), kept_.begin(), kept_.end());
+  mine.synced = true;
   mine.exit_report = exit;
   const std::shared_ptr<RankProcess> self = mine.process;  // Until the end of this function.
   attempt_->Died(*this, false);

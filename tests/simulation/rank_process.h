@@ -30,6 +30,7 @@ struct RankFolder {
   std::vector<channel::Step> steps;  // Spools: what the controller has not acknowledged.
   std::vector<channel::Checkpoint> checkpoints;
   std::vector<channel::Message> unsent;  // What no daemon took.
+  bool synced = false;                   // The supervisor has seen the end, and synced all that.
   std::shared_ptr<RankProcess> process;  // Null or dead: it has ended.
 };
 

@@ -72,6 +72,16 @@ bool Lineage::Holds(int64_t epoch, int64_t step) const {
   });
 }
 
+std::vector<AttemptStart> StartsAfter(const Lineage& lineage, int64_t epoch) {
+  std::vector<AttemptStart> starts;
+  int64_t begins = 0;
+  for (auto stretch = lineage.stretches.rbegin(); stretch != lineage.stretches.rend(); ++stretch) {
+    if (stretch->epoch > epoch) starts.push_back({stretch->epoch, begins});
+    begins = stretch->last_step;
+  }
+  return starts;
+}
+
 absl::Status BeginEpoch(const std::string& directory, int64_t epoch, Storage& storage) {
   RETURN_IF_ERROR(CheckNewest(directory, epoch));
   RETURN_IF_ERROR(storage.MakeDirectory(EpochPath(directory, epoch)));

@@ -44,6 +44,15 @@ struct Lineage {
   bool Holds(int64_t epoch, int64_t step) const;
 };
 
+// From which step an attempt went on; 0: from the beginning.
+struct AttemptStart {
+  int64_t epoch = 0;
+  int64_t step = 0;
+};
+
+// Where the attempts of the lineage after `epoch` began, oldest first.
+std::vector<AttemptStart> StartsAfter(const Lineage& lineage, int64_t epoch);
+
 // Makes the directory of `epoch`: from then on earlier epochs remove nothing (ApplyRetention), and
 // stop once they look. An error for which IsSuperseded holds where a later epoch has begun.
 absl::Status BeginEpoch(const std::string& directory, int64_t epoch, Storage& storage);

@@ -208,6 +208,7 @@ void ReadRank(Fields& fields, RankConfig& out) {
   fields.Read("claimed", out.claimed);
   fields.Read("recorded_step", kInt64, out.recorded_step);
   fields.Read("history_after", kInt64, out.history_after);
+  fields.Read("recorded_epoch", kInt64, out.recorded_epoch);
   fields.Read("memory_bytes", out.memory_bytes);
   fields.Read("peak_flops", out.peak_flops);
   fields.Read("patience_seconds", out.patience_seconds);

@@ -32,11 +32,12 @@ struct RankConfig {
   std::string exit_report;              // Empty: none is written.
   // What the controller knows of earlier attempts. The checkpoint directory itself says what is to
   // be loaded; these fields show when that answer cannot be right.
-  bool claimed = false;                 // One of them has made the directory the job's own.
-  int64_t recorded_step = 0;            // Of the furthest checkpoint that is recorded; 0: none is.
-  int64_t history_after = 0;            // Every step up to it is recorded.
-  std::optional<int64_t> memory_bytes;  // Of its device; absent: as much as there is.
-  std::optional<double> peak_flops;     // Absent: no MFU.
+  bool claimed = false;        // One of them has made the directory the job's own.
+  int64_t recorded_step = 0;   // Of the furthest checkpoint that is recorded; 0: none is.
+  int64_t history_after = 0;   // Every step up to it is recorded.
+  int64_t recorded_epoch = 0;  // Of the newest attempt whose start is recorded; 0: none is.
+  std::optional<int64_t> memory_bytes;     // Of its device; absent: as much as there is.
+  std::optional<double> peak_flops;        // Absent: no MFU.
   std::optional<double> patience_seconds;  // Of the worker with a rank that makes no progress.
 };
 

@@ -1,5 +1,7 @@
 #include "train/step/start_point.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "common/files.h"
 #include "common/status_macros.h"
@@ -10,6 +12,7 @@ namespace trainyard {
 namespace {
 
 constexpr size_t kMaxRefused = 16;  // Told to people.
+constexpr size_t kMaxStarts = 64;   // Told to the controller, in one message: the newest.
 
 // If this host cannot use a directory that the job has used before, the host has failed.
 absl::Status OfUsed(const std::string& directory, const RankConfig& rank,
@@ -52,6 +55,14 @@ absl::Status Choose(const RankConfig& rank, const Roots& roots, StartPoint& star
   const absl::Status written = WriteLineage(start.directory, rank.epoch, continued, LocalStorage());
   RETURN_IF_ERROR(OfUsed(start.directory, rank, written));
   ASSIGN_OR_RETURN(start.lineage, ReadLineage(start.directory));
+  std::vector<AttemptStart>& starts = start.earlier_starts;
+  starts = StartsAfter(start.lineage, rank.recorded_epoch);
+  if (starts.size() > kMaxStarts) starts.erase(starts.begin(), starts.end() - kMaxStarts);
+  start.history_after = rank.history_after;
+  if (starts.empty()) return absl::OkStatus();
+  // What the controller has of later steps was told by attempts whose steps were run again.
+  start.history_after = std::min(start.history_after, starts.front().step);
+  starts.pop_back();  // This attempt.
   return absl::OkStatus();
 }
 

@@ -18,6 +18,10 @@ struct StartPoint {
   std::string checkpoint;            // The path of what is to be loaded; empty: there is nothing.
   std::vector<std::string> refused;  // Why newer ones were not chosen.
   Lineage lineage;                   // Of this attempt, as it begins.
+  // Attempts that this one builds on, of which nobody may have told the controller; oldest first.
+  std::vector<AttemptStart> earlier_starts;
+  // The controller has the steps of the lineage up to here, each from the attempt that ran it.
+  int64_t history_after = 0;
 };
 
 // Claims the directory that the job names, begins the attempt in it, chooses the newest good

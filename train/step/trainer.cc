@@ -341,7 +341,7 @@ std::vector<EarlierCheckpoint> RankTrainer::Loadable() const {
 
 void RankTrainer::TellEarlierSteps() const {
   if (!first_rank() || !callbacks_.earlier_step) return;
-  ReadHistory(checkpoint_directory_, start_.lineage, rank_.history_after, callbacks_.earlier_step);
+  ReadHistory(checkpoint_directory_, start_.lineage, start_.history_after, callbacks_.earlier_step);
 }
 
 bool RankTrainer::SeesLaterAttempt() {
@@ -357,7 +357,10 @@ absl::Status RankTrainer::SupersededError() const {
 
 absl::StatusOr<TrainingResult> RankTrainer::RunSteps() {
   if (callbacks_.ready) {
-    callbacks_.ready({.step = step_, .refused = start_.refused, .loadable = Loadable()});
+    callbacks_.ready({.step = step_,
+                      .refused = start_.refused,
+                      .loadable = Loadable(),
+                      .earlier_starts = start_.earlier_starts});
   }
   TellEarlierSteps();
   TrainingResult result;

@@ -18,6 +18,7 @@
 #include "kernels/collective/world.h"
 #include "kernels/device/backend.h"
 #include "kernels/device/step_state.h"
+#include "train/checkpoint/lineage.h"
 #include "train/checkpoint/load.h"
 #include "train/config/trainer_config.h"
 #include "train/step/collective_use.h"
@@ -80,6 +81,8 @@ struct StartRecord {
   int64_t step = 0;                         // Of the checkpoint that was loaded; 0: none.
   std::vector<std::string> refused;         // Why newer ones of the lineage were not.
   std::vector<EarlierCheckpoint> loadable;  // Newest first, at most 64.
+  // Attempts after rank.recorded_epoch that this one builds on, oldest first.
+  std::vector<AttemptStart> earlier_starts;
 };
 
 // All on the thread that calls Run; empty ones are skipped.
@@ -93,7 +96,7 @@ struct TrainerCallbacks {
   // Rank 0: a line of the job's history (train/checkpoint/history.h), a JSON object with `step`,
   // for a record whose checkpoint phase is not known yet. Empty: no history is kept.
   std::function<std::string(const StepRecord&)> history_line = nullptr;
-  // Rank 0, after `ready`: such a line of an earlier attempt, beyond rank.history_after.
+  // Rank 0, after `ready`: such a line of an earlier attempt, that the controller may lack.
   std::function<void(int64_t epoch, const std::string& line)> earlier_step = nullptr;
   std::function<bool()> stop_requested = nullptr;  // Asked once a step; one rank's yes stops all.
   // A piece of work is done and the next begins: after each batch, micro-batch and measurement, and

@@ -85,8 +85,13 @@ void Fields(V&& v, LoadableCheckpoint& m) {
   v("epoch", m.epoch), v("step", m.step), v("path", m.path), v("size_bytes", m.size_bytes);
 }
 template <typename V>
+void Fields(V&& v, AttemptStart& m) {
+  v("epoch", m.epoch), v("step", m.step);
+}
+template <typename V>
 void Fields(V&& v, Ready& m) {
   v("step", m.step), v("refused", m.refused), v("loadable", m.loadable);
+  v("earlier_starts", m.earlier_starts);
 }
 template <typename V>
 void Fields(V&& v, Progress& m) {
@@ -118,6 +123,9 @@ class Writer {
   }
   void operator()(const char* name, const std::vector<LoadableCheckpoint>& checkpoints) {
     WriteObjects(name, checkpoints);
+  }
+  void operator()(const char* name, const std::vector<AttemptStart>& starts) {
+    WriteObjects(name, starts);
   }
   template <typename T>
   void operator()(const char* name, const std::optional<T>& value) {
@@ -161,6 +169,9 @@ class Reader {
   void operator()(const char* name, std::vector<CollectiveUse>& uses) { ReadObjects(name, uses); }
   void operator()(const char* name, std::vector<LoadableCheckpoint>& checkpoints) {
     ReadObjects(name, checkpoints);
+  }
+  void operator()(const char* name, std::vector<AttemptStart>& starts) {
+    ReadObjects(name, starts);
   }
   void operator()(const char* name, std::optional<GpuReading>& reading) {
     const auto field = json_.find(name);

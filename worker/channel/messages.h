@@ -33,11 +33,18 @@ struct LoadableCheckpoint {
   uint64_t size_bytes = 0;
 };
 
+// From which step an attempt of the job went on; 0: from the beginning.
+struct AttemptStart {
+  uint64_t epoch = 0;
+  uint64_t step = 0;
+};
+
 // Everything is loaded; the first step begins.
 struct Ready {
   uint64_t step = 0;                              // Of the checkpoint that was loaded; 0: none.
   std::vector<std::string> refused = {};          // Why newer ones were not; from rank 0 alone,
-  std::vector<LoadableCheckpoint> loadable = {};  // as these, newest first.
+  std::vector<LoadableCheckpoint> loadable = {};  // as these, newest first, and
+  std::vector<AttemptStart> earlier_starts = {};  // these, oldest first: nobody may know of them.
 };
 
 // Calls of one operation among the ranks of one group.

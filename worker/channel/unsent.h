@@ -15,8 +15,8 @@ namespace trainyard::channel {
 
 inline constexpr char kUnsentName[] = "unsent.jsonl";
 
-// Of the trainer. Not thread-safe. Written, not synced: it is to survive processes, not the
-// machine. A failure is logged once.
+// Of the trainer. Not thread-safe. Written, not synced: the supervisor syncs it once the trainer
+// has ended. A failure is logged once.
 class UnsentFile {
  public:
   explicit UnsentFile(std::string path) : path_(std::move(path)) {}  // Empty: nothing is written.

@@ -220,12 +220,17 @@ bool Rank::MayExit() const {
 
 // Some of it may have been told before; whoever hears of it takes it by its step.
 void Rank::TellUnsent() {
+  if (!directory_.Has(channel::kUnsentName)) return;
   channel::ReadUnsent(directory_.File(channel::kUnsentName), [&](channel::Message message) {
     if (const auto* ready = std::get_if<channel::Ready>(&message)) OnReady(*ready);
     if (auto* step = std::get_if<channel::Step>(&message)) OnStep(std::move(*step));
     if (const auto* saved = std::get_if<channel::Checkpoint>(&message)) OnCheckpoint(*saved);
   });
   // From here on the spools hold it.
+  if (const absl::Status synced = directory_.SyncReports(); !synced.ok()) {
+    LogError("reports_not_synced", {{"rank", id_.Name()}, {"error", synced.message()}});
+    return;  // A later daemon reads the file again.
+  }
   ::unlink(directory_.File(channel::kUnsentName).c_str());
 }
 

@@ -41,7 +41,8 @@ absl::StatusOr<std::string> TrainerConfig(const RankConfig& config,
                {"patience_seconds", absl::ToDoubleSeconds(config.patience.step())},
                {"claimed", config.order.claimed},
                {"recorded_step", config.order.recorded_step},
-               {"history_after", config.order.history_after}};
+               {"history_after", config.order.history_after},
+               {"recorded_epoch", config.order.recorded_epoch}};
   if (config.device.gpu) rank["device_uuid"] = config.device.gpu->uuid;
   const auto peak = config.device.peak_flops.find(ComputeDtype(job));
   if (peak != config.device.peak_flops.end()) rank["peak_flops"] = peak->second;

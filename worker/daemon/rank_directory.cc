@@ -9,12 +9,14 @@
 #include <fstream>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/files.h"
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "nlohmann/json.hpp"
+#include "worker/channel/unsent.h"
 
 namespace trainyard {
 namespace {
@@ -101,6 +103,16 @@ void RankDirectory::Mark(absl::string_view name) const {
     return;
   }
   ::close(fd);
+}
+
+absl::Status RankDirectory::SyncReports() const {
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDirectory(path_));
+  for (const std::string& name : names) {
+    const bool report = name == "ready" || name == channel::kUnsentName ||
+                        absl::StartsWith(name, "steps.") || absl::StartsWith(name, "checkpoints.");
+    if (report) RETURN_IF_ERROR(SyncFile(File(name)));
+  }
+  return SyncDirectory(path_);
 }
 
 std::string RankDirectory::Marker(const std::string& path) {

@@ -33,6 +33,7 @@ namespace trainyard {
 class RankDirectory {
  public:
   RankDirectory(const std::string& state_directory, const RankId& id);
+  explicit RankDirectory(std::string path) : path_(std::move(path)) {}
 
   // The id that a directory's name stands for; INVALID_ARGUMENT for another name.
   static absl::StatusOr<RankId> ParseName(absl::string_view name);
@@ -43,6 +44,9 @@ class RankDirectory {
   std::string File(absl::string_view name) const;
   bool Has(absl::string_view name) const;
   void Mark(absl::string_view name) const;  // Makes an empty file; a failure is logged.
+  // What the rank has reported survives a power cut from here on. Afterwards its end may be told:
+  // a job whose ranks have all completed is not run again, and nobody else has their last reports.
+  absl::Status SyncReports() const;
 
   // NAME=value in the environment of the supervisor and all that it starts.
   static std::string Marker(const std::string& path);

@@ -95,6 +95,7 @@ struct StartOrder {
   bool claimed = false;
   uint64_t recorded_step = 0;
   uint64_t history_after = 0;
+  uint64_t recorded_epoch = 0;
 };
 
 enum class StopMode { kCheckpoint, kKill };

@@ -14,8 +14,9 @@
 
 namespace trainyard {
 
-// Not thread-safe. Written, not synced: it is to survive this process, not the machine. Failures
-// are logged; the reports then live in memory alone.
+// Not thread-safe. Written, not synced: it is to survive this process, not the machine, until the
+// rank ends (RankDirectory::SyncReports). Failures are logged; the reports then live in memory
+// alone.
 class Spool {
  public:
   static constexpr uint64_t kUnbounded = std::numeric_limits<uint64_t>::max();

@@ -18,6 +18,7 @@
 #include "absl/time/clock.h"
 #include "common/clock.h"
 #include "common/files.h"
+#include "common/log.h"
 #include "common/status_macros.h"
 #include "worker/daemon/log_files.h"
 #include "worker/daemon/processes.h"
@@ -219,6 +220,10 @@ absl::Status Supervise(const std::string& directory) {
   }
   supervisor.WaitForTrainer();
   supervisor.ReapDescendants();
+  if (const absl::Status synced = RankDirectory(directory).SyncReports(); !synced.ok()) {
+    LogError("reports_not_synced", {{"error", synced.message()},
+                                    {"effect", "the last ones are lost if the power goes now"}});
+  }
   return WriteExitReport(report, supervisor.Report());
 }
 

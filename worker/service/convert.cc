@@ -202,6 +202,11 @@ v1::RankStatus ToProto(const RankStatus& status) {
       checkpoint.set_path(ValidUtf8(kept.path));
       checkpoint.set_size_bytes(kept.size_bytes);
     }
+    for (const channel::AttemptStart& start : status.ready.earlier_starts) {
+      v1::AttemptStart& earlier = *out.add_earlier_starts();
+      earlier.set_epoch(start.epoch);
+      earlier.set_step(start.step);
+    }
   }
   if (status.state == RankState::kExited) {
     out.set_cause(ToProto(status.exit.cause));
@@ -232,6 +237,7 @@ StartOrder FromProto(const v1::StartRanks& order) {
   out.claimed = order.claimed();
   out.recorded_step = order.recorded_step();
   out.history_after = order.history_after();
+  out.recorded_epoch = order.recorded_epoch();
   return out;
 }
 

@@ -103,6 +103,9 @@ channel::Ready ToMessage(const StartRecord& record) {
     message.loadable.push_back(
         {uint64_t(c.listed.epoch), uint64_t(c.listed.step), c.listed.path, uint64_t(c.size_bytes)});
   }
+  for (const AttemptStart& start : record.earlier_starts) {
+    message.earlier_starts.push_back({uint64_t(start.epoch), uint64_t(start.step)});
+  }
   return message;
 }
 

@@ -67,8 +67,9 @@ class WatchedStore final : public Store {
   absl::StatusOr<std::vector<EventRecord>> ReadEvents(uint64_t n) override {
     return Read().ReadEvents(n);
   }
-  absl::StatusOr<std::vector<StepRecord>> OpenSteps(uint64_t n) override {
-    return Read().OpenSteps(n);
+  absl::StatusOr<std::vector<StepRecord>> OpenSteps(uint64_t n,
+                                                    const std::vector<Resume>& r) override {
+    return Read().OpenSteps(n, r);
   }
   absl::StatusOr<StepRecord> LastStep(uint64_t n, uint64_t epoch) override {
     return Read().LastStep(n, epoch);

@@ -80,6 +80,22 @@ TEST(StorageFault, EndsTheAttemptWithoutCountingWhoeverIsHeardFirst) {
   }
 }
 
+// An attempt whose readiness nobody told is known once a later one has built on it.
+TEST(Resumes, HoldTheAttemptsThatTheDirectoryTellsOf) {
+  Job job = Ready(Place(Running(1)), 4);
+  const uint64_t told = job.epoch;
+  job = Place(Exit(Place(Exit(job, 0, ExitCause::kSignal)), 0, ExitCause::kSignal));
+  RankReported ready = Said(job, 0, RankState::kReady, ExitCause::kNone);
+  ready.resumed = Resumed{.step = 9, .earlier = {{told + 1, 6}}};
+  job = Must(job, ready);
+  ASSERT_EQ(job.resumes.size(), 3u);
+  EXPECT_EQ(job.resumes[1].epoch, told + 1);
+  EXPECT_EQ(job.resumes[2].step, 9);
+  EXPECT_TRUE(CheckStepFence(job, told, 6, 0, "w0").ok());
+  EXPECT_FALSE(CheckStepFence(job, told, 7, 0, "w0").ok()) << "run again";
+  EXPECT_TRUE(CheckStepFence(job, told + 1, 9, 0, "w0").ok());
+}
+
 TEST(StorageFault, NeverFailsTheJobAndIsForgottenOnceTheDirectoryIsFound) {
   Job job = Running(1);
   for (int i = 0; i < 50; ++i) job = Exit(Place(job), 0, ExitCause::kStorage);

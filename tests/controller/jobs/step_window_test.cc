@@ -50,7 +50,7 @@ TEST(StepWindow, GoesOnFromWhatIsStored) {
   std::vector<StepRecord> stored = {*before.Merge(Report(1, 7), 0, 2)};
   ASSERT_TRUE(before.Merge(Report(1, 8), 0, 2));
   stored.push_back(*before.Merge(Report(1, 8), 1, 2));
-  StepWindow window(stored);
+  StepWindow window(stored, 1);
   EXPECT_FALSE(window.Merge(Report(1, 6), 0, 2)) << "behind the newest, and not open";
   EXPECT_FALSE(window.Merge(Report(1, 7), 0, 2));
   EXPECT_TRUE(window.Merge(Report(1, 7), 1, 2)->complete);
@@ -86,6 +86,47 @@ TEST(StepWindow, ARecordOfTheDirectoryStandsForAllRanks) {
   EXPECT_FALSE(window.MergeWhole(Report(1, 3), 2));
   EXPECT_FALSE(window.Merge(Report(1, 2), 0, 2)) << "told";
   EXPECT_EQ(window.complete_up_to(), 3);
+}
+
+// Attempt 2 ran steps 3 to 6, and nobody told of it; attempt 3 goes on from step 6.
+TEST(StepWindow, StepsOfAnAttemptThatNobodyToldOfAreOpenAnew) {
+  StepWindow window;
+  for (const uint64_t step : {1, 2, 3, 4}) ASSERT_TRUE(window.Merge(Report(1, step), 0, 1));
+  window.Resume(3, 2, 6);
+  EXPECT_EQ(window.complete_up_to(), 2);
+  EXPECT_TRUE(window.Merge(Report(3, 7), 0, 1));
+  for (const uint64_t step : {3, 4, 5, 6}) {
+    EXPECT_EQ(window.complete_up_to(), step - 1);
+    EXPECT_TRUE(window.MergeWhole(Report(2, step), 1)->complete);
+    EXPECT_FALSE(window.MergeWhole(Report(2, step), 1));
+  }
+  EXPECT_EQ(window.complete_up_to(), 7);
+}
+
+TEST(StepWindow, AResumeFromAStepThatIsKnownOpensTheLaterOnesAlone) {
+  StepWindow window;
+  for (const uint64_t step : {1, 2, 3, 4}) ASSERT_TRUE(window.Merge(Report(1, step), 0, 1));
+  window.Resume(2, 2, 2);
+  EXPECT_EQ(window.complete_up_to(), 2);
+  EXPECT_FALSE(window.Merge(Report(1, 2), 0, 1));
+  EXPECT_TRUE(window.Merge(Report(2, 3), 0, 1));
+  window.Resume(1, 0, 0);
+  EXPECT_EQ(window.complete_up_to(), 3) << "an attempt that is over says nothing any more";
+}
+
+// A peer's worker may be heard before the one of rank 0.
+TEST(StepWindow, ReportsThatCameBeforeTheirResumeAreKept) {
+  StepWindow window;
+  for (const uint64_t step : {1, 2, 3}) {
+    for (const uint32_t rank : {0, 1}) ASSERT_TRUE(window.Merge(Report(1, step), rank, 2));
+  }
+  ASSERT_TRUE(window.Merge(Report(2, 3), 1, 2));  // Its report of step 2 was dropped.
+  window.Resume(2, 1, 1);
+  EXPECT_EQ(window.complete_up_to(), 1);
+  EXPECT_FALSE(window.Merge(Report(2, 3), 1, 2)) << "told";
+  EXPECT_TRUE(window.Merge(Report(2, 3), 0, 2)->complete);
+  EXPECT_FALSE(window.Merge(Report(2, 2), 0, 2)->complete);
+  EXPECT_TRUE(window.Merge(Report(2, 2), 1, 2)->complete);
 }
 
 }  // namespace

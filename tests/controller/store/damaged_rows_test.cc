@@ -151,7 +151,7 @@ TEST_F(DamagedRowsTest, DamagedHistoryIsNamedWhenItIsRead) {
   Damage("UPDATE events SET type = 9 WHERE n = 2");
   const std::vector<absl::Status> statuses = {
       store_->ReadSteps(1, 0, 10).status(), store_->LastStep(1, 1).status(),
-      store_->OpenSteps(1).status(),        store_->SumStepSeconds(1).status(),
+      store_->OpenSteps(1, {}).status(),    store_->SumStepSeconds(1).status(),
       store_->ReadEvents(1).status(),       store_->ReadLogs(1, 0, -1, 10).status()};
   for (const absl::Status& status : statuses) {
     EXPECT_TRUE(absl::IsDataLoss(status)) << status;

@@ -122,6 +122,45 @@ TEST_F(OutageTest, TheDirectorysHistoryFillsWhatNobodyTold) {
   EXPECT_EQ(Get(id)->progress.step, 5);
 }
 
+// Attempt 2 begins at step 2, runs and saves steps 3 and 4, and is lost before it told anything.
+// Bug it must catch: steps 3 and 4 stay attempt 1's, whose steps were run again.
+TEST_F(OutageTest, AnAttemptOfWhichNobodyToldHasItsStepsInTheHistory) {
+  for (const bool restart : {false, true}) {
+    FakeWorker a = Connect("a", 1);
+    const std::string id = Submit(1, absl::StrCat("runs", restart));
+    Tick();
+    const Snapshot first = ReadyAll(id, a);
+    for (const uint64_t step : {1, 2, 3}) EXPECT_TRUE(Step(a, first, 0, step));
+    for (const uint64_t epoch : {2, 3}) {
+      Advance(absl::Seconds(7));  // The lease of a is over.
+      a = Connect("a", 1);
+      Tick();
+      ASSERT_EQ(Get(id)->epoch, epoch);
+    }
+    const Snapshot third = Get(id);
+    const auto starts = a.link->Take<StartOrder>();
+    ASSERT_THAT(starts, SizeIs(1));
+    EXPECT_EQ(starts[0].history_after, 3);
+    RankStatus ready = Resuming(third, 4);
+    ready.resumed->earlier = {{2, 2}};
+    EXPECT_TRUE(Say(a, ready));
+    EXPECT_TRUE(Step(a, third, 0, 5));
+    if (restart) {
+      RestartController();
+      a = Connect("a", 1, {ready});
+      EXPECT_TRUE(Say(a, ready));
+    }
+    for (const uint64_t step : {3, 4}) EXPECT_TRUE(TellHistory(a, third, 2, step));
+    EXPECT_THAT(StoredSteps(first), ElementsAre(1, 2, 3, 4, 5));
+    std::vector<uint64_t> epochs;
+    const auto stored = store_->ReadSteps(first->number, 0, 9);
+    for (const StepRecord& step : *stored) epochs.push_back(step.epoch);
+    EXPECT_THAT(epochs, ElementsAre(1, 1, 2, 2, 3)) << restart;
+    EXPECT_TRUE(Say(a, Status(third, 0, RankState::kExited, ExitCause::kCompleted)));
+    coordinator_->Disconnect(a.session);
+  }
+}
+
 TEST_F(OutageTest, AClosedStreamIsDetachedAndSilenceIsNot) {
   FakeWorker a = ConnectDetachable("a", absl::Minutes(10));
   const std::string id = Submit(1);

@@ -61,6 +61,18 @@ TEST(Lineage, HoldsWhatTheNewestAttemptContinuesAndNothingSavedLater) {
   EXPECT_THAT(found->checkpoint->path(), ::testing::EndsWith("/epoch-2/step-30"));
 }
 
+TEST(Lineage, SaysWhereItsAttemptsBegan) {
+  const Lineage lineage = {{{7, INT64_MAX}, {4, 60}, {1, 20}}};
+  const auto starts = StartsAfter(lineage, 1);
+  ASSERT_EQ(starts.size(), 2u);
+  EXPECT_EQ(starts[0].epoch, 4);
+  EXPECT_EQ(starts[0].step, 20);
+  EXPECT_EQ(starts[1].epoch, 7);
+  EXPECT_EQ(starts[1].step, 60);
+  EXPECT_EQ(StartsAfter(lineage, 0).front().step, 0);
+  EXPECT_THAT(StartsAfter(lineage, 7), IsEmpty());
+}
+
 TEST(Lineage, LeavesOutAttemptsThatChoseNothing) {
   const std::string directory = TestDirectory();
   Begin(directory, 1, std::nullopt);

@@ -155,12 +155,14 @@ TEST_F(StorageFaults, NoGoodCheckpointIsAnErrorThatNamesAll) {
 }
 
 // Runs one rank with lines of history, and returns those of earlier attempts that it tells.
-std::vector<std::string> Told(const JobConfig& job, int64_t epoch, int64_t history_after) {
+std::vector<std::string> Told(const JobConfig& job, int64_t epoch, int64_t history_after,
+                              int64_t recorded_epoch) {
   std::vector<std::string> told;
   RankConfig rank;
   rank.job_id = "j-1";
   rank.epoch = epoch;
   rank.history_after = history_after;
+  rank.recorded_epoch = recorded_epoch;
   LocalWorld world(1);
   TrainerCallbacks callbacks{
       .history_line =
@@ -178,10 +180,15 @@ std::vector<std::string> Told(const JobConfig& job, int64_t epoch, int64_t histo
 
 TEST(History, OfEveryStepBehindACheckpointGoesAlong) {
   JobConfig job = Job("history", 3);
-  EXPECT_THAT(Told(job, 1, 0), IsEmpty());
+  EXPECT_THAT(Told(job, 1, 0, 0), IsEmpty());
   job.steps = 4;
-  EXPECT_THAT(Told(job, 2, 1), ElementsAre(R"(1{"step":2,"epoch":1})", R"(1{"step":3,"epoch":1})"));
-  EXPECT_THAT(Told(job, 3, 2), ElementsAre(R"(1{"step":3,"epoch":1})", R"(2{"step":4,"epoch":2})"));
+  EXPECT_THAT(Told(job, 2, 1, 1),
+              ElementsAre(R"(1{"step":2,"epoch":1})", R"(1{"step":3,"epoch":1})"));
+  EXPECT_THAT(Told(job, 3, 2, 2),
+              ElementsAre(R"(1{"step":3,"epoch":1})", R"(2{"step":4,"epoch":2})"));
+  job.steps = 5;
+  EXPECT_THAT(Told(job, 4, 9, 1), ElementsAre(R"(2{"step":4,"epoch":2})"))
+      << "nobody told of attempts 2 and 3: what is recorded of their steps is of attempt 1";
 }
 
 TEST(Saves, ThatFailAreToldAndTrainingGoesOn) {

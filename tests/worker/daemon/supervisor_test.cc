@@ -36,6 +36,7 @@ class SupervisorTest : public ::testing::Test {
     launch_.trainer = FakeTrainer();
     launch_.working_directory = directory_.path();
     launch_.environment = {"PATH=/usr/bin:/bin", marker()};
+    environment_ = {marker()};
   }
   ~SupervisorTest() override {
     if (supervisor_ > 0) {
@@ -57,7 +58,7 @@ class SupervisorTest : public ::testing::Test {
     ASSERT_TRUE(WriteFileAtomic(rank_.File("config.json"), config.dump()).ok());
     ASSERT_TRUE(WriteLaunch(rank_, launch_).ok());
     const auto pid = SpawnSession({.arguments = {WorkerProgram(), "--supervise", rank_.path()},
-                                   .environment = {marker()},
+                                   .environment = environment_,
                                    .output = rank_.File("supervisor.log")});
     ASSERT_TRUE(pid.ok()) << pid.status();
     supervisor_ = *pid;
@@ -90,6 +91,7 @@ class SupervisorTest : public ::testing::Test {
   TemporaryDirectory directory_;
   RankDirectory rank_;
   Launch launch_;
+  std::vector<std::string> environment_;  // The supervisor's own.
   pid_t supervisor_ = 0;
 };
 
@@ -107,6 +109,26 @@ TEST_F(SupervisorTest, ACompletedTrainerIsCompleted) {
   const RankExit exit = AwaitExit();
   EXPECT_EQ(exit.cause, ExitCause::kCompleted);
   EXPECT_EQ(exit.message, "");
+}
+
+// Bug it must catch: after a power cut a rank has completed, and its last steps are nowhere.
+TEST_F(SupervisorTest, WhatTheRankReportedIsSyncedBeforeItsEndIsWritten) {
+  const std::string log = directory_.path() + "/sync.log";
+  const std::vector<std::string> reports = {"steps.0", "steps.1", "checkpoints.0", "ready",
+                                            "unsent.jsonl"};
+  for (const std::string& name : reports) rank_.Mark(name);
+  environment_.push_back(absl::StrCat("LD_PRELOAD=", SyncShim()));
+  environment_.push_back("SYNC_LOG=" + log);
+  environment_.push_back("ASAN_OPTIONS=verify_asan_link_order=0");
+  Start({"report:completed:", "exit:0"});
+  EXPECT_EQ(AwaitExit().cause, ExitCause::kCompleted);
+  const std::string calls = ReadFile(log).value_or("");
+  const size_t told = calls.find(absl::StrCat("rename ", rank_.File("exit_report.json")));
+  ASSERT_NE(told, calls.npos) << calls;
+  for (const std::string& name : reports) {
+    EXPECT_LT(calls.find(absl::StrCat("sync ", rank_.File(name), "\n")), told) << name << calls;
+  }
+  EXPECT_LT(calls.find(absl::StrCat("sync ", rank_.path(), "\n")), told) << calls;
 }
 
 // Bug it must catch: success taken from the exit code alone, of a trainer that never reported.

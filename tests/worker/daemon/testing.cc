@@ -46,6 +46,10 @@ std::string FakeTrainer() {
   return std::filesystem::path(Bin()).parent_path().string() + "/tests/fake_trainer";
 }
 
+std::string SyncShim() {
+  return std::filesystem::path(Bin()).parent_path().string() + "/tests/libsync_shim.so";
+}
+
 std::string Job(const std::vector<std::string>& actions) {
   return nlohmann::json{{"do", actions}}.dump();
 }

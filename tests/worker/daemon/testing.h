@@ -31,6 +31,7 @@ bool WaitFor(const std::function<bool()>& condition, absl::Duration timeout = ab
 
 std::string WorkerProgram();
 std::string FakeTrainer();
+std::string SyncShim();  // sync_shim.cc.
 
 // The job config that makes the fake trainer do these things.
 std::string Job(const std::vector<std::string>& actions);

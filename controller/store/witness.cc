@@ -1,12 +1,11 @@
 #include "controller/store/witness.h"
 
-#include <zlib.h>
-
 #include <algorithm>
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
+#include "controller/store/crc32.h"
 
 namespace trainyard::controller {
 namespace {
@@ -36,9 +35,7 @@ static_assert(sizeof(SlotHeader) == 40);
 constexpr size_t kMaxBytes = kSlotBytes - sizeof(SlotHeader);
 
 uint32_t CrcOf(const SlotHeader& header, const char* bytes) {
-  const auto crc =
-      ::crc32_z(0, reinterpret_cast<const Bytef*>(&header), sizeof(header) - sizeof(header.crc));
-  return uint32_t(::crc32_z(crc, reinterpret_cast<const Bytef*>(bytes), header.bytes));
+  return Crc32(Crc32(0, &header, sizeof(header) - sizeof(header.crc)), bytes, header.bytes);
 }
 
 absl::Status CannotUse(absl::string_view doing, const std::string& path, int code) {

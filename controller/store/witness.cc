@@ -94,7 +94,7 @@ class Witness::File {
   std::vector<uint64_t> memory_;
 };
 
-Witness::Witness(std::string path) : path_(std::move(path)) {}
+Witness::Witness(std::string path) : path_(std::move(path)) { ClearSlot(); }
 
 Witness::~Witness() = default;
 
@@ -121,18 +121,23 @@ absl::Status Witness::ReadSlots() {
   return absl::OkStatus();
 }
 
-std::string Witness::Encode(const Record& record) {
+const std::string& Witness::Seal(uint64_t number) {
   SlotHeader header{.magic = kMagic,
-                    .number = record.number,
-                    .offset = record.offset,
+                    .number = number,
+                    .offset = offset_,
                     .salt = {},
-                    .bytes = uint32_t(record.bytes.size()),
+                    .bytes = uint32_t(slot_.size() - sizeof(SlotHeader)),
                     .crc = 0};
-  std::copy_n(record.salt.data(), std::min(record.salt.size(), kSaltBytes), header.salt.data());
-  header.crc = CrcOf(header, record.bytes.data());
-  std::string slot(sizeof(header), '\0');
-  std::memcpy(slot.data(), &header, sizeof(header));
-  return slot + record.bytes;
+  std::copy_n(salt_.data(), std::min(salt_.size(), kSaltBytes), header.salt.data());
+  header.crc = CrcOf(header, slot_.data() + sizeof(header));
+  std::memcpy(slot_.data(), &header, sizeof(header));
+  return slot_;
+}
+
+void Witness::ClearSlot() {
+  slot_.resize(sizeof(SlotHeader));
+  offset_ = 0;
+  one_piece_ = true;
 }
 
 std::optional<Witness::Record> Witness::Decode(const std::string& slot) {
@@ -175,9 +180,8 @@ absl::Status Witness::Create(uint64_t number) {
   records_.clear();
   newest_.reset();
   std::string empty(kSlots * kSlotBytes, '\0');
-  Record record;
-  record.number = number;
-  const std::string slot = Encode(record);
+  ClearSlot();
+  const std::string& slot = Seal(number);
   std::copy(slot.begin(), slot.end(), empty.begin() + int64_t(number % kSlots * kSlotBytes));
   int code = file_->Write(empty, 0);
   if (code == SQLITE_OK) code = file_->Sync();
@@ -194,8 +198,7 @@ void Witness::Start(uint64_t number) {
 
 void Witness::Begin() {
   expected_.reset();
-  written_ = Record();
-  one_piece_ = true;
+  ClearSlot();
 }
 
 void Witness::Expect(uint64_t number) { expected_ = number; }
@@ -205,42 +208,39 @@ void Witness::OnLogWrite(const char* data, size_t bytes, int64_t offset) {
   if (offset == 0 && bytes >= kSaltOffset + kSaltBytes) {
     salt_.assign(data + kSaltOffset, kSaltBytes);
   }
-  if (written_.bytes.empty()) written_.offset = offset;
-  const int64_t at = offset - written_.offset;
-  if (at < 0 || at > int64_t(written_.bytes.size()) || size_t(at) + bytes > kMaxBytes) {
+  if (slot_.size() == sizeof(SlotHeader)) offset_ = offset;
+  const int64_t at = offset - offset_ + int64_t(sizeof(SlotHeader));
+  if (at < int64_t(sizeof(SlotHeader)) || at > int64_t(slot_.size()) ||
+      size_t(at) + bytes > kSlotBytes) {
     one_piece_ = false;
     return;
   }
-  written_.bytes.resize(std::max(written_.bytes.size(), size_t(at) + bytes));
-  written_.bytes.replace(size_t(at), bytes, data, bytes);
+  slot_.replace(size_t(at), bytes, data, bytes);
 }
 
 int Witness::OnLogSync(const std::function<int()>& sync) {
+  const int64_t end = offset_ + int64_t(slot_.size() - sizeof(SlotHeader));
   const bool commits =
-      started_ && expected_.has_value() &&
-      (!one_piece_ || written_.offset + int64_t(written_.bytes.size()) > int64_t(kLogHeaderBytes));
+      started_ && expected_.has_value() && (!one_piece_ || end > int64_t(kLogHeaderBytes));
   if (!commits) {
     const int code = sync();
     if (code == SQLITE_OK && started_) log_synced_ = *newest_;
-    written_ = Record();
-    one_piece_ = true;
+    ClearSlot();
     return code;
   }
-  written_.number = *expected_;
-  written_.salt = salt_;
+  const uint64_t number = *expected_;
   const bool fits = one_piece_ && !salt_.empty();
-  if (!fits) written_.bytes.clear();
+  if (!fits) slot_.resize(sizeof(SlotHeader));
   // This slot's last transaction must not need the slot any more.
-  const bool log_first = !fits || written_.number >= log_synced_ + kSlots;
+  const bool log_first = !fits || number >= log_synced_ + kSlots;
   if (log_first) {
     if (const int code = sync(); code != SQLITE_OK) return code;
-    log_synced_ = written_.number;
+    log_synced_ = number;
   }
-  doubtful_ = written_.number;
-  const int code = WriteSlot(written_.number, Encode(written_));
-  if (code == SQLITE_OK) newest_ = written_.number, doubtful_.reset();
-  written_ = Record();
-  one_piece_ = true;
+  doubtful_ = number;
+  const int code = WriteSlot(number, Seal(number));
+  if (code == SQLITE_OK) newest_ = number, doubtful_.reset();
+  ClearSlot();
   expected_.reset();
   return code;
 }

@@ -1,9 +1,9 @@
 // Tells after a crash or a fault how far the store must reach: DIRECTORY/witness holds the newest
-// transactions, by number, in 16 slots. SQLite drops the tail of its log silently where the log was
+// transactions, by number, in 32 slots. SQLite drops the tail of its log silently where the log was
 // cut short or changed; the witness knows that the tail was there, and holds it.
 //
 // A transaction is acknowledged once its slot is synced. The slot holds what the transaction added
-// to the log, so the log itself needs a sync only before the slot is used again, every 16th
+// to the log, so the log itself needs a sync only before the slot is used again, every 32nd
 // transaction: on the whole one sync for each transaction, as without a witness. A transaction
 // that is too large for a slot has the log synced first, and the slot holds the number alone.
 //

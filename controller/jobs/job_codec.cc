@@ -122,12 +122,19 @@ class Reader {
   absl::Status status_;
 };
 
+std::string Text(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+// Objects are filled field by field, here and below: from a list in braces, each field is made as
+// an array of two first, and copied.
 Json EncodeProgress(const Progress& p) {
-  Json json = {{"step", p.step},
-               {"furthest_step", p.furthest_step},
-               {"loss", p.loss},
-               {"tokens_per_second", p.tokens_per_second},
-               {"seconds_per_step", p.seconds_per_step}};
+  Json json;
+  json["step"] = p.step;
+  json["furthest_step"] = p.furthest_step;
+  json["loss"] = p.loss;
+  json["tokens_per_second"] = p.tokens_per_second;
+  json["seconds_per_step"] = p.seconds_per_step;
   if (p.validation_loss) json["validation_loss"] = *p.validation_loss;
   if (p.mfu) json["mfu"] = *p.mfu;
   return json;
@@ -168,24 +175,25 @@ absl::StatusOr<Json> Parse(const std::string& text) {
 }  // namespace
 
 std::string EncodeFacts(const JobFacts& f) {
-  return Json{{"name", f.name},
-              {"model", f.model},
-              {"precision", f.precision},
-              {"ranks", f.ranks},
-              {"tensor", f.tensor},
-              {"pipeline", f.pipeline},
-              {"virtual_pipeline", f.virtual_pipeline},
-              {"context", f.context},
-              {"expert", f.expert},
-              {"global_batch", f.global_batch},
-              {"micro_batch", f.micro_batch},
-              {"sequence", f.sequence},
-              {"priority", f.priority},
-              {"steps", f.steps},
-              {"max_restarts", f.max_restarts},
-              {"cpu_only", f.cpu_only},
-              {"checkpoint_directory", f.checkpoint_directory}}
-      .dump(-1, ' ', false, Json::error_handler_t::replace);
+  Json json;
+  json["name"] = f.name;
+  json["model"] = f.model;
+  json["precision"] = f.precision;
+  json["ranks"] = f.ranks;
+  json["tensor"] = f.tensor;
+  json["pipeline"] = f.pipeline;
+  json["virtual_pipeline"] = f.virtual_pipeline;
+  json["context"] = f.context;
+  json["expert"] = f.expert;
+  json["global_batch"] = f.global_batch;
+  json["micro_batch"] = f.micro_batch;
+  json["sequence"] = f.sequence;
+  json["priority"] = f.priority;
+  json["steps"] = f.steps;
+  json["max_restarts"] = f.max_restarts;
+  json["cpu_only"] = f.cpu_only;
+  json["checkpoint_directory"] = f.checkpoint_directory;
+  return Text(json);
 }
 
 absl::StatusOr<JobFacts> DecodeFacts(const std::string& text) {
@@ -216,35 +224,38 @@ absl::StatusOr<JobFacts> DecodeFacts(const std::string& text) {
 std::string EncodeJob(const Job& job) {
   Json ranks = Json::array(), checkpoints = Json::array();
   for (const Rank& rank : job.ranks) {
-    ranks.push_back({{"worker", rank.worker_id},
-                     {"host", rank.hostname},
-                     {"device", rank.device},
-                     {"phase", int(rank.phase)},
-                     {"cause", int(rank.cause)}});
+    Json& json = ranks.emplace_back();
+    json["worker"] = rank.worker_id;
+    json["host"] = rank.hostname;
+    json["device"] = rank.device;
+    json["phase"] = int(rank.phase);
+    json["cause"] = int(rank.cause);
   }
   for (const Checkpoint& c : job.checkpoints) {
-    checkpoints.push_back({{"step", c.step},
-                           {"epoch", c.epoch},
-                           {"path", c.path},
-                           {"size_bytes", c.size_bytes},
-                           {"create_time", FromTime(c.create_time)}});
+    Json& json = checkpoints.emplace_back();
+    json["step"] = c.step;
+    json["epoch"] = c.epoch;
+    json["path"] = c.path;
+    json["size_bytes"] = c.size_bytes;
+    json["create_time"] = FromTime(c.create_time);
   }
-  Json json = {{"version", 1},
-               {"state", int(job.state)},
-               {"state_reason", job.state_reason},
-               {"revision", job.revision},
-               {"epoch", job.epoch},
-               {"restarts", job.restarts},
-               {"restarts_without_progress", job.restarts_without_progress},
-               {"furthest_checkpoint", job.furthest_checkpoint},
-               {"create_time", FromTime(job.create_time)},
-               {"ranks", std::move(ranks)},
-               {"progress", EncodeProgress(job.progress)},
-               {"checkpoints", std::move(checkpoints)},
-               {"stop_mode", int(job.stop_mode)},
-               {"outcome", int(job.outcome)},
-               {"culprit", int(job.culprit)},
-               {"attempt_end_time", FromTime(job.attempt_end_time)}};
+  Json json;
+  json["version"] = 1;
+  json["state"] = int(job.state);
+  json["state_reason"] = job.state_reason;
+  json["revision"] = job.revision;
+  json["epoch"] = job.epoch;
+  json["restarts"] = job.restarts;
+  json["restarts_without_progress"] = job.restarts_without_progress;
+  json["furthest_checkpoint"] = job.furthest_checkpoint;
+  json["create_time"] = FromTime(job.create_time);
+  json["ranks"] = std::move(ranks);
+  json["progress"] = EncodeProgress(job.progress);
+  json["checkpoints"] = std::move(checkpoints);
+  json["stop_mode"] = int(job.stop_mode);
+  json["outcome"] = int(job.outcome);
+  json["culprit"] = int(job.culprit);
+  json["attempt_end_time"] = FromTime(job.attempt_end_time);
   if (job.resumed_step) json["resumed_step"] = *job.resumed_step;
   json["resumes"] = Json::array();
   for (const Resume& resume : job.resumes) json["resumes"].push_back({resume.epoch, resume.step});
@@ -254,7 +265,7 @@ std::string EncodeJob(const Job& job) {
   json["strikes"] = job.strikes;
   if (job.start_time) json["start_time"] = FromTime(*job.start_time);
   if (job.finish_time) json["finish_time"] = FromTime(*job.finish_time);
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return Text(json);
 }
 
 absl::StatusOr<Job> DecodeJob(const std::string& text) {

@@ -1,42 +1,35 @@
 #include "controller/store/row_checksum.h"
 
-#include <zlib.h>
-
-#include <cstring>
-
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
 #include "controller/jobs/job_id.h"
+#include "controller/store/crc32.h"
 
 namespace trainyard::controller {
 namespace {
-
-uint32_t Add(uint32_t crc, const void* data, size_t bytes) {
-  return uint32_t(::crc32_z(crc, static_cast<const Bytef*>(data), bytes));
-}
 
 // The type and, where it varies, the length go in front of the value, so that no two rows of
 // different columns look alike.
 uint32_t AddValue(uint32_t crc, sqlite3_value* value) {
   const int type = sqlite3_value_type(value);
   const unsigned char tag = static_cast<unsigned char>(type);
-  crc = Add(crc, &tag, 1);
+  crc = Crc32(crc, &tag, 1);
   switch (type) {
     case SQLITE_INTEGER: {
       const int64_t number = sqlite3_value_int64(value);
-      return Add(crc, &number, sizeof(number));
+      return Crc32(crc, &number, sizeof(number));
     }
     case SQLITE_FLOAT: {
       double number = sqlite3_value_double(value);
       if (number == 0) number = 0;  // SQLite may store -0.0 as the integer 0.
-      return Add(crc, &number, sizeof(number));
+      return Crc32(crc, &number, sizeof(number));
     }
     case SQLITE_TEXT:
     case SQLITE_BLOB: {
       const void* data = sqlite3_value_blob(value);
       const uint64_t bytes = uint64_t(sqlite3_value_bytes(value));
-      crc = Add(crc, &bytes, sizeof(bytes));
-      return bytes == 0 ? crc : Add(crc, data, bytes);
+      crc = Crc32(crc, &bytes, sizeof(bytes));
+      return bytes == 0 ? crc : Crc32(crc, data, bytes);
     }
     default:
       return crc;

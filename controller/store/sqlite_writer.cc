@@ -30,17 +30,17 @@ absl::StatusOr<std::unique_ptr<SqliteWriter>> SqliteWriter::Create(Database data
 absl::Status SqliteWriter::Begin() {
   if (witness_ != nullptr) witness_->Begin();
   rows_changed_ = database_.rows_changed();
-  return database_.Execute("BEGIN IMMEDIATE");
+  return Execute("BEGIN IMMEDIATE");
 }
 
 absl::Status SqliteWriter::Commit() {
   // What changes nothing needs no number, and no sync.
-  if (database_.rows_changed() == rows_changed_) return database_.Execute("COMMIT");
+  if (database_.rows_changed() == rows_changed_) return Execute("COMMIT");
   ASSIGN_OR_RETURN(Statement * count,
                    Cached("UPDATE meta SET value = ? WHERE key = 'transactions'"));
   RETURN_IF_ERROR(count->Bind(1, int64_t(transactions_ + 1)).Run());
   if (witness_ != nullptr) witness_->Expect(transactions_ + 1);
-  RETURN_IF_ERROR(database_.Execute("COMMIT"));
+  RETURN_IF_ERROR(Execute("COMMIT"));
   ++transactions_;
   return absl::OkStatus();
 }
@@ -73,6 +73,11 @@ absl::StatusOr<Statement*> SqliteWriter::Cached(const char* sql) {
     found = statements_.emplace(sql, std::move(statement)).first;
   }
   return &found->second;
+}
+
+absl::Status SqliteWriter::Execute(const char* sql) {
+  ASSIGN_OR_RETURN(Statement * statement, Cached(sql));
+  return statement->Run();
 }
 
 absl::Status SqliteWriter::Put(const WriteBatch& batch) {

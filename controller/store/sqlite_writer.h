@@ -38,6 +38,7 @@ class SqliteWriter {
 
   // Prepared once each.
   absl::StatusOr<Statement*> Cached(const char* sql);
+  absl::Status Execute(const char* sql);
   absl::Status ForgetOldJobs();
   absl::Status PutStep(const WriteBatch::Step& step);
   absl::Status PutEvent(const WriteBatch::Event& event);

@@ -1,17 +1,17 @@
 #include "controller/store/witness.h"
 
-#include <zlib.h>
-
 #include <algorithm>
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
+#include "controller/store/crc32.h"
 
 namespace trainyard::controller {
 namespace {
 
-constexpr uint64_t kSlots = 16;
+constexpr uint64_t kSlots = 32;
+constexpr uint64_t kFewestSlots = 16;  // Of a file that an older version made; it grows with use.
 constexpr size_t kSlotBytes = 128 << 10;
 
 // SQLite's layer takes less than 128 KiB at once.
@@ -36,9 +36,7 @@ static_assert(sizeof(SlotHeader) == 40);
 constexpr size_t kMaxBytes = kSlotBytes - sizeof(SlotHeader);
 
 uint32_t CrcOf(const SlotHeader& header, const char* bytes) {
-  const auto crc =
-      ::crc32_z(0, reinterpret_cast<const Bytef*>(&header), sizeof(header) - sizeof(header.crc));
-  return uint32_t(::crc32_z(crc, reinterpret_cast<const Bytef*>(bytes), header.bytes));
+  return Crc32(Crc32(0, &header, sizeof(header) - sizeof(header.crc)), bytes, header.bytes);
 }
 
 absl::Status CannotUse(absl::string_view doing, const std::string& path, int code) {
@@ -97,7 +95,7 @@ class Witness::File {
   std::vector<uint64_t> memory_;
 };
 
-Witness::Witness(std::string path) : path_(std::move(path)) {}
+Witness::Witness(std::string path) : path_(std::move(path)) { ClearSlot(); }
 
 Witness::~Witness() = default;
 
@@ -116,7 +114,9 @@ absl::Status Witness::ReadSlots() {
       return CannotUse("read", path_, code);
     }
     std::optional<Record> record = Decode(bytes);
-    if (record && record->number % kSlots == slot) records_.push_back(*std::move(record));
+    if (record && record->number % kFewestSlots == slot % kFewestSlots) {
+      records_.push_back(*std::move(record));
+    }
   }
   std::sort(records_.begin(), records_.end(),
             [](const Record& a, const Record& b) { return a.number < b.number; });
@@ -124,18 +124,23 @@ absl::Status Witness::ReadSlots() {
   return absl::OkStatus();
 }
 
-std::string Witness::Encode(const Record& record) {
+const std::string& Witness::Seal(uint64_t number) {
   SlotHeader header{.magic = kMagic,
-                    .number = record.number,
-                    .offset = record.offset,
+                    .number = number,
+                    .offset = offset_,
                     .salt = {},
-                    .bytes = uint32_t(record.bytes.size()),
+                    .bytes = uint32_t(slot_.size() - sizeof(SlotHeader)),
                     .crc = 0};
-  std::copy_n(record.salt.data(), std::min(record.salt.size(), kSaltBytes), header.salt.data());
-  header.crc = CrcOf(header, record.bytes.data());
-  std::string slot(sizeof(header), '\0');
-  std::memcpy(slot.data(), &header, sizeof(header));
-  return slot + record.bytes;
+  std::copy_n(salt_.data(), std::min(salt_.size(), kSaltBytes), header.salt.data());
+  header.crc = CrcOf(header, slot_.data() + sizeof(header));
+  std::memcpy(slot_.data(), &header, sizeof(header));
+  return slot_;
+}
+
+void Witness::ClearSlot() {
+  slot_.resize(sizeof(SlotHeader));
+  offset_ = 0;
+  one_piece_ = true;
 }
 
 std::optional<Witness::Record> Witness::Decode(const std::string& slot) {
@@ -178,9 +183,8 @@ absl::Status Witness::Create(uint64_t number) {
   records_.clear();
   newest_.reset();
   std::string empty(kSlots * kSlotBytes, '\0');
-  Record record;
-  record.number = number;
-  const std::string slot = Encode(record);
+  ClearSlot();
+  const std::string& slot = Seal(number);
   std::copy(slot.begin(), slot.end(), empty.begin() + int64_t(number % kSlots * kSlotBytes));
   int code = file_->Write(empty, 0);
   if (code == SQLITE_OK) code = file_->Sync();
@@ -197,8 +201,7 @@ void Witness::Start(uint64_t number) {
 
 void Witness::Begin() {
   expected_.reset();
-  written_ = Record();
-  one_piece_ = true;
+  ClearSlot();
 }
 
 void Witness::Expect(uint64_t number) { expected_ = number; }
@@ -208,42 +211,39 @@ void Witness::OnLogWrite(const char* data, size_t bytes, int64_t offset) {
   if (offset == 0 && bytes >= kSaltOffset + kSaltBytes) {
     salt_.assign(data + kSaltOffset, kSaltBytes);
   }
-  if (written_.bytes.empty()) written_.offset = offset;
-  const int64_t at = offset - written_.offset;
-  if (at < 0 || at > int64_t(written_.bytes.size()) || size_t(at) + bytes > kMaxBytes) {
+  if (slot_.size() == sizeof(SlotHeader)) offset_ = offset;
+  const int64_t at = offset - offset_ + int64_t(sizeof(SlotHeader));
+  if (at < int64_t(sizeof(SlotHeader)) || at > int64_t(slot_.size()) ||
+      size_t(at) + bytes > kSlotBytes) {
     one_piece_ = false;
     return;
   }
-  written_.bytes.resize(std::max(written_.bytes.size(), size_t(at) + bytes));
-  written_.bytes.replace(size_t(at), bytes, data, bytes);
+  slot_.replace(size_t(at), bytes, data, bytes);
 }
 
 int Witness::OnLogSync(const std::function<int()>& sync) {
+  const int64_t end = offset_ + int64_t(slot_.size() - sizeof(SlotHeader));
   const bool commits =
-      started_ && expected_.has_value() &&
-      (!one_piece_ || written_.offset + int64_t(written_.bytes.size()) > int64_t(kLogHeaderBytes));
+      started_ && expected_.has_value() && (!one_piece_ || end > int64_t(kLogHeaderBytes));
   if (!commits) {
     const int code = sync();
     if (code == SQLITE_OK && started_) log_synced_ = *newest_;
-    written_ = Record();
-    one_piece_ = true;
+    ClearSlot();
     return code;
   }
-  written_.number = *expected_;
-  written_.salt = salt_;
+  const uint64_t number = *expected_;
   const bool fits = one_piece_ && !salt_.empty();
-  if (!fits) written_.bytes.clear();
+  if (!fits) slot_.resize(sizeof(SlotHeader));
   // This slot's last transaction must not need the slot any more.
-  const bool log_first = !fits || written_.number >= log_synced_ + kSlots;
+  const bool log_first = !fits || number >= log_synced_ + kSlots;
   if (log_first) {
     if (const int code = sync(); code != SQLITE_OK) return code;
-    log_synced_ = written_.number;
+    log_synced_ = number;
   }
-  doubtful_ = written_.number;
-  const int code = WriteSlot(written_.number, Encode(written_));
-  if (code == SQLITE_OK) newest_ = written_.number, doubtful_.reset();
-  written_ = Record();
-  one_piece_ = true;
+  doubtful_ = number;
+  const int code = WriteSlot(number, Seal(number));
+  if (code == SQLITE_OK) newest_ = number, doubtful_.reset();
+  ClearSlot();
   expected_.reset();
   return code;
 }

@@ -1,9 +1,9 @@
 // Tells after a crash or a fault how far the store must reach: DIRECTORY/witness holds the newest
-// transactions, by number, in 16 slots. SQLite drops the tail of its log silently where the log was
+// transactions, by number, in 32 slots. SQLite drops the tail of its log silently where the log was
 // cut short or changed; the witness knows that the tail was there, and holds it.
 //
 // A transaction is acknowledged once its slot is synced. The slot holds what the transaction added
-// to the log, so the log itself needs a sync only before the slot is used again, every 16th
+// to the log, so the log itself needs a sync only before the slot is used again, every 32nd
 // transaction: on the whole one sync for each transaction, as without a witness. A transaction
 // that is too large for a slot has the log synced first, and the slot holds the number alone.
 //
@@ -72,8 +72,9 @@ class Witness {
 
   explicit Witness(std::string path);
   absl::Status ReadSlots();
-  static std::string Encode(const Record& record);
   static std::optional<Record> Decode(const std::string& slot);
+  const std::string& Seal(uint64_t number);  // slot_, with its header.
+  void ClearSlot();
   int WriteSlot(uint64_t number, const std::string& slot);
 
   const std::string path_;
@@ -86,8 +87,9 @@ class Witness {
   std::optional<uint64_t> expected_;
   std::optional<uint64_t> doubtful_;  // Its slot may have been written, and it failed.
   std::string salt_;
-  Record written_;         // What was added to the log since its last sync.
-  bool one_piece_ = true;  // written_ holds all of it.
+  std::string slot_;    // Room for its header, then what was added to the log since its last sync.
+  int64_t offset_ = 0;  // In the log, of what the slot holds.
+  bool one_piece_ = true;  // slot_ holds all of it.
 };
 
 }  // namespace trainyard::controller

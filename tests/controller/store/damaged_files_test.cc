@@ -287,6 +287,30 @@ TEST_F(DamagedFilesTest, AcceptedLossStartsWithWhatThereIs) {
   EXPECT_TRUE((*store)->GetJob(1).ok());
 }
 
+// An older version kept transaction N in slot N modulo 16, and had no more slots.
+TEST_F(DamagedFilesTest, AWitnessOfSixteenSlotsIsReadAndGrows) {
+  constexpr size_t kSlot = 128 << 10;
+  Files files = MakeStore(20, true);
+  const std::string now = std::move(files.at("witness"));
+  std::string& old = files["witness"] = std::string(16 * kSlot, '\0');
+  for (size_t number = 1; number <= 21; ++number) {
+    old.replace(number % 16 * kSlot, kSlot, now, number * kSlot, kSlot);
+  }
+  for (uint64_t jobs = 20; jobs <= 60; jobs += 20) {
+    SCOPED_TRACE(absl::StrCat(jobs, " jobs"));
+    std::string& log = files.at("store.db-wal");
+    log.resize(log.size() - 4000);
+    WriteFiles(directory_, files);
+    const auto store = SqliteStore::Open(directory_);
+    ASSERT_TRUE(store.ok()) << store.status();
+    EXPECT_TRUE((*store)->GetJob(jobs).ok()) << "lost the newest job";
+    for (uint64_t number = jobs + 1; number <= jobs + 20; ++number) {
+      ASSERT_TRUE(Put(**store, NewJob(number)).ok());
+    }
+    files = ReadFiles(directory_);
+  }
+}
+
 // A transaction that fits no slot: its number alone is witnessed, after the log's own sync.
 TEST_F(DamagedFilesTest, ALargeTransactionIsWitnessed) {
   auto store = SqliteStore::Open(directory_);

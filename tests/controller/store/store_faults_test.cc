@@ -19,7 +19,7 @@ namespace trainyard::controller {
 namespace {
 
 constexpr uint64_t kJobs = 4;
-constexpr uint64_t kManyJobs = 60;  // More transactions than the witness has slots.
+constexpr uint64_t kManyJobs = 160;  // More transactions than the witness has slots.
 
 std::string RequestOf(uint64_t number) { return absl::StrCat("request-", number); }
 
@@ -123,7 +123,7 @@ TEST_P(EveryCall, KeepsWhatWasAcknowledgedAndNoHalves) {
 TEST(LongLife, PowerCutsLoseNothingAfterManyTransactions) {
   const TempDirectory top;
   const std::string directory = top.path() + "/state";
-  for (int call = 150; call < 2000; call += 97) {
+  for (int call = 150; call < 3500; call += 197) {
     SCOPED_TRACE(absl::StrCat("call ", call));
     std::filesystem::remove_all(directory);
     Acknowledged told;

@@ -74,7 +74,7 @@ absl::StatusOr<std::vector<StepRecord>> SqliteReader::ReadSteps(Statement statem
 }
 
 absl::StatusOr<uint64_t> SqliteReader::CheckRequests() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   ASSIGN_OR_RETURN(
       const int64_t damaged,
       database_.QueryInt(
@@ -83,12 +83,12 @@ absl::StatusOr<uint64_t> SqliteReader::CheckRequests() {
 }
 
 void SqliteReader::ForgetDamagedRequests() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   damaged_requests_ = 0;
 }
 
 absl::StatusOr<std::vector<StoredJob>> SqliteReader::LiveJobs() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   ASSIGN_OR_RETURN(Statement select,
                    database_.Prepare(absl::StrCat(SelectJobs(), "WHERE state < ? OR NOT ",
                                                   kJobIsGood, " ORDER BY number")));
@@ -97,7 +97,7 @@ absl::StatusOr<std::vector<StoredJob>> SqliteReader::LiveJobs() {
 }
 
 absl::StatusOr<StoredJob> SqliteReader::GetJob(uint64_t number) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   ASSIGN_OR_RETURN(Statement select,
                    database_.Prepare(absl::StrCat(SelectJobs(), "WHERE number = ?")));
   select.Bind(1, int64_t(number));
@@ -114,7 +114,7 @@ absl::StatusOr<std::vector<StoredJob>> SqliteReader::ListJobs(uint64_t before,
   const std::string filter =
       states.empty() ? ""
                      : absl::StrCat(" AND state IN (", absl::StrJoin(states, ",", number), ")");
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   ASSIGN_OR_RETURN(Statement select,
                    database_.Prepare(absl::StrCat(SelectJobs(), "WHERE number < ?", filter,
                                                   " ORDER BY number DESC LIMIT ?")));
@@ -123,7 +123,7 @@ absl::StatusOr<std::vector<StoredJob>> SqliteReader::ListJobs(uint64_t before,
 }
 
 absl::StatusOr<uint64_t> SqliteReader::FindRequest(const std::string& request_id) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   ASSIGN_OR_RETURN(Statement select,
                    database_.Prepare(absl::StrCat("SELECT number, ", kRequestIsGood,
                                                   " FROM requests WHERE request_id = ?")));
@@ -143,7 +143,7 @@ absl::StatusOr<uint64_t> SqliteReader::FindRequest(const std::string& request_id
 }
 
 absl::StatusOr<uint64_t> SqliteReader::NewestJob() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   // The number of a damaged row may be damaged, too.
   ASSIGN_OR_RETURN(const int64_t number,
                    database_.QueryInt(absl::StrCat("SELECT number FROM jobs WHERE ", kJobIsGood,
@@ -153,7 +153,7 @@ absl::StatusOr<uint64_t> SqliteReader::NewestJob() {
 }
 
 absl::StatusOr<std::vector<uint64_t>> SqliteReader::CountByState() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   ASSIGN_OR_RETURN(Statement select,
                    database_.Prepare("SELECT state, count(*) FROM jobs GROUP BY state"));
   std::vector<uint64_t> counts(kNumJobStates + 1);
@@ -166,7 +166,7 @@ absl::StatusOr<std::vector<uint64_t>> SqliteReader::CountByState() {
 }
 
 absl::StatusOr<std::vector<EventRecord>> SqliteReader::ReadEvents(uint64_t number) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   ASSIGN_OR_RETURN(Statement select, database_.Prepare(absl::StrCat(
                                          "SELECT time, type, epoch, message, ", kEventIsGood,
                                          " FROM events WHERE number = ? ORDER BY n")));
@@ -182,7 +182,7 @@ absl::StatusOr<std::vector<EventRecord>> SqliteReader::ReadEvents(uint64_t numbe
 }
 
 absl::StatusOr<std::vector<StepRecord>> SqliteReader::OpenSteps(uint64_t number) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   // Steps of earlier attempts beyond the newest step of the newest attempt will be run again.
   ASSIGN_OR_RETURN(Statement newest,
                    database_.Prepare("SELECT max(step) FROM steps WHERE number = ?1 AND epoch = "
@@ -223,7 +223,7 @@ absl::Status SqliteReader::AddMissing(uint64_t number, uint64_t newest,
 }
 
 absl::StatusOr<StepRecord> SqliteReader::LastStep(uint64_t number, uint64_t epoch) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   ASSIGN_OR_RETURN(
       Statement select,
       database_.Prepare(absl::StrCat(SelectSteps(),
@@ -237,7 +237,7 @@ absl::StatusOr<StepRecord> SqliteReader::LastStep(uint64_t number, uint64_t epoc
 }
 
 absl::StatusOr<double> SqliteReader::SumStepSeconds(uint64_t number) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   ASSIGN_OR_RETURN(Statement select, database_.Prepare(absl::StrCat(
                                          "SELECT total(seconds), min(", StepIsGood(),
                                          ") FROM steps WHERE number = ? AND complete AND NOT "
@@ -250,7 +250,7 @@ absl::StatusOr<double> SqliteReader::SumStepSeconds(uint64_t number) {
 
 absl::StatusOr<std::vector<StepRecord>> SqliteReader::ReadSteps(uint64_t number,
                                                                 uint64_t after_step, size_t limit) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   // Reports of a rank arrive in step order, so what is incomplete below the newest complete step
   // lost its report for good (a machine died) and is shown as it is.
   ASSIGN_OR_RETURN(
@@ -265,7 +265,7 @@ absl::StatusOr<std::vector<StepRecord>> SqliteReader::ReadSteps(uint64_t number,
 
 absl::StatusOr<Store::LogPage> SqliteReader::ReadLogs(uint64_t number, uint64_t after, int64_t rank,
                                                       size_t limit) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   ASSIGN_OR_RETURN(Statement select,
                    database_.Prepare(absl::StrCat("SELECT n, time, epoch, rank, text, ", kLogIsGood,
                                                   " FROM logs WHERE number = ? AND n > ? AND (? < "

@@ -37,7 +37,10 @@ class FollowStream final : public grpc::ServerWriteReactor<Response>,
   static FollowStream* Start(JobBook& book, Executor& executor, const std::string& job_id,
                              Source source) {
     auto stream = std::shared_ptr<FollowStream>(new FollowStream(executor, std::move(source)));
-    stream->self_ = stream;
+    {
+      const MutexLock lock(stream->mutex_);
+      stream->self_ = stream;
+    }
     book.Subscribe(job_id, stream);  // First: a change between the two is only looked at twice.
     stream->OnJobChanged();
     return stream.get();

@@ -96,11 +96,13 @@ class ControllerStream::Connection {
   // Sends the outbox, and a beat whenever nothing else was sent for that long.
   void Write() {
     for (;;) {
+      absl::Duration beat;
       {
         const MutexLock lock(mutex_);
         if (ended_) return;
+        beat = beat_;
       }
-      const std::optional<Outgoing> outgoing = daemon_.outbox().Next(beat_);
+      const std::optional<Outgoing> outgoing = daemon_.outbox().Next(beat);
       v1::ConnectRequest request;
       if (outgoing) {
         request = ToProto(*outgoing);
@@ -155,7 +157,7 @@ class ControllerStream::Connection {
   int registered_devices_ = 0;  // The writing thread's.
   bool registered_ ABSL_GUARDED_BY(mutex_) = false;
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
-  absl::Duration beat_ = kDefaultBeat;  // Written before registered_, read after.
+  absl::Duration beat_ ABSL_GUARDED_BY(mutex_) = kDefaultBeat;
 };
 
 ControllerStream::ControllerStream(StreamOptions options, Daemon& daemon)

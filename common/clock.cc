@@ -23,23 +23,23 @@ const Clock& RealClock() {
 }
 
 absl::Time FakeClock::Now() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return now_;
 }
 
 absl::Duration FakeClock::Monotonic() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return monotonic_;
 }
 
 void FakeClock::Advance(absl::Duration by) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   now_ += by;
   monotonic_ += by;
 }
 
 void FakeClock::JumpWall(absl::Duration by) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   now_ += by;
 }
 

@@ -3,9 +3,8 @@
 
 #pragma once
 
-#include <mutex>
-
 #include "absl/time/time.h"
+#include "common/mutex.h"
 
 namespace trainyard {
 
@@ -27,9 +26,9 @@ class FakeClock final : public Clock {
   void JumpWall(absl::Duration by);  // The wall clock alone.
 
  private:
-  mutable std::mutex mutex_;
-  absl::Time now_ = absl::FromUnixSeconds(1'700'000'000);
-  absl::Duration monotonic_;
+  mutable Mutex mutex_;
+  absl::Time now_ ABSL_GUARDED_BY(mutex_) = absl::FromUnixSeconds(1'700'000'000);
+  absl::Duration monotonic_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace trainyard

@@ -2,7 +2,7 @@
 # Installs what Trainyard builds and runs with, from Debian 12's own packages, and for GPUs the headers that
 # install_cudnn_frontend.sh fetches. Does nothing if all of it is there.
 #
-#   scripts/install_deps.sh [--list]     --list: print the packages and change nothing
+#   scripts/install_deps.sh [--list|PACKAGE...]     --list: print the packages and change nothing; PACKAGE: these, too
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -19,6 +19,7 @@ if [ "${1:-}" = --list ]; then
   printf '%s\n' "${packages[@]}"
   exit 0
 fi
+packages+=("$@")
 
 missing=()
 for package in "${packages[@]}"; do

@@ -59,7 +59,7 @@ absl::StatusOr<std::unique_ptr<JobBook>> JobBook::Create(const Clock& clock, Sto
 }
 
 absl::Status JobBook::Load() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   ASSIGN_OR_RETURN(last_number_, store_.NewestJob());
   ASSIGN_OR_RETURN(const std::vector<StoredJob> rows, store_.LiveJobs());
   for (const StoredJob& row : rows) {
@@ -118,7 +118,7 @@ absl::StatusOr<RootPaths> JobBook::Admit(const Spec& spec) const {
 
 absl::Status JobBook::CheckSubmit(const Spec& spec) const {
   ASSIGN_OR_RETURN(const RootPaths roots, Admit(spec));
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return CheckSubmitLocked(spec, roots);
 }
 
@@ -177,13 +177,13 @@ void JobBook::Submit(const std::string& request_id, std::shared_ptr<const Spec> 
   if (!request_id.empty()) {
     // From here until its outcome is known it is in submissions_, so that nobody else with this
     // request_id looks into the store, which is read without the lock.
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     const auto [same, first] = submissions_.try_emplace(request_id, submission);
     if (!first && same->second->spec->bytes == submission->spec->bytes) {
       return same->second->waiting.push_back(std::move(submission->waiting.front()));
     }
     if (!first) {
-      lock.unlock();
+      lock.Unlock();
       return submission->waiting.front()(absl::AlreadyExistsError(
           absl::StrCat("request_id ", request_id, " is being used with another spec")));
     }
@@ -198,7 +198,7 @@ void JobBook::Submit(const std::string& request_id, std::shared_ptr<const Spec> 
 absl::StatusOr<Refusal> JobBook::WriteNew(const std::shared_ptr<Submission>& submission) {
   const Spec& spec = *submission->spec;
   ASSIGN_OR_RETURN(const RootPaths roots, Admit(spec));
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   RETURN_IF_ERROR(CheckSubmitLocked(spec, roots));
   const Job job = NewJob(submission->spec);
   ++submitting_;
@@ -222,7 +222,7 @@ void JobBook::Written(const std::shared_ptr<Submission>& submission, const Job& 
                       const absl::Status& status) {
   const Snapshot snapshot = std::make_shared<const Job>(job);
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     --submitting_;
     if (status.ok()) {
       slots_[job.id].applied = slots_[job.id].published = snapshot;
@@ -242,7 +242,7 @@ void JobBook::Answer(const std::shared_ptr<Submission>& submission,
                      const absl::StatusOr<Snapshot>& answer) {
   std::vector<SubmitDone> waiting;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     submissions_.erase(submission->request_id);
     waiting.swap(submission->waiting);
   }
@@ -256,14 +256,14 @@ void JobBook::Barrier(Done durable) {
 
 absl::StatusOr<Snapshot> JobBook::Apply(const std::string& job_id, const JobEvent& event,
                                         Done durable) {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   const auto found = slots_.find(job_id);
   const absl::StatusOr<Job> next =
       found == slots_.end() ? NotLive(job_id) : controller::Apply(*found->second.applied, event);
   if (!next.ok()) {
     const bool report = durable && !std::holds_alternative<CancelRequested>(event.what);
     if (report && !absl::IsAlreadyExists(next.status())) Refused("event");
-    lock.unlock();
+    lock.Unlock();
     Barrier(std::move(durable));
     return next.status();
   }
@@ -294,7 +294,7 @@ absl::StatusOr<Snapshot> JobBook::Apply(const std::string& job_id, const JobEven
                      if (status.ok()) Publish(after);
                      if (durable) durable(status);
                    });
-  lock.unlock();
+  lock.Unlock();
   LogChange(*before, *after);
   if (refuse) refuse();
   return after;
@@ -303,7 +303,7 @@ absl::StatusOr<Snapshot> JobBook::Apply(const std::string& job_id, const JobEven
 void JobBook::Publish(const Snapshot& job) {
   std::vector<std::weak_ptr<JobListener>> listeners;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     Slot& slot = slots_.at(job->id);
     --slot.writes_in_flight;
     slot.published = job;
@@ -326,7 +326,7 @@ void JobBook::Publish(const Snapshot& job) {
 void JobBook::NotifyJob(const std::string& job_id) {
   std::vector<std::weak_ptr<JobListener>> listeners;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     const auto found = slots_.find(job_id);
     if (found != slots_.end()) listeners = found->second.listeners;
   }
@@ -342,7 +342,7 @@ void JobBook::Notify(const std::vector<std::weak_ptr<JobListener>>& listeners) {
 void JobBook::SetWaitingReason(const std::string& job_id, const std::string& reason) {
   std::vector<std::weak_ptr<JobListener>> listeners;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     const auto found = slots_.find(job_id);
     if (found == slots_.end()) return;
     Slot& slot = found->second;
@@ -394,14 +394,14 @@ absl::StatusOr<std::vector<Snapshot>> JobBook::List(uint64_t before,
 }
 
 bool JobBook::DamagedRow(uint64_t number) const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return damaged_.contains(number);
 }
 
 bool JobBook::IsDamaged(const std::string& job_id) const {
   const std::optional<uint64_t> number = JobNumber(job_id);
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (!number || damaged_.empty()) return false;
     if (damaged_.contains(*number)) return true;
     if (slots_.contains(job_id)) return false;
@@ -411,7 +411,7 @@ bool JobBook::IsDamaged(const std::string& job_id) const {
 }
 
 std::vector<Snapshot> JobBook::Live() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   std::vector<Snapshot> jobs;
   jobs.reserve(slots_.size());
   for (const auto& [id, slot] : slots_) {
@@ -421,20 +421,20 @@ std::vector<Snapshot> JobBook::Live() const {
 }
 
 Snapshot JobBook::Applied(const std::string& job_id) const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const auto found = slots_.find(job_id);
   const bool live = found != slots_.end() && !IsTerminal(found->second.applied->state);
   return live ? found->second.applied : nullptr;
 }
 
 Snapshot JobBook::Published(const std::string& job_id) const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const auto found = slots_.find(job_id);
   return found == slots_.end() ? nullptr : found->second.published;
 }
 
 void JobBook::Subscribe(const std::string& job_id, std::weak_ptr<JobListener> listener) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const auto found = slots_.find(job_id);
   if (found == slots_.end()) return;
   auto& listeners = found->second.listeners;

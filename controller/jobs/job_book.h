@@ -14,7 +14,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <string>
 #include <vector>
@@ -22,6 +21,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "common/clock.h"
+#include "common/mutex.h"
 #include "controller/jobs/directories.h"
 #include "controller/jobs/job.h"
 #include "controller/jobs/job_series.h"
@@ -190,7 +190,7 @@ class JobBook {
   std::function<void(const Snapshot&)> hook_;
   Admission admission_;
 
-  mutable std::mutex mutex_;
+  mutable Mutex mutex_;
   std::map<std::string, Slot> slots_ ABSL_GUARDED_BY(mutex_);  // Live jobs by id.
   std::map<std::string, std::shared_ptr<Submission>> submissions_
       ABSL_GUARDED_BY(mutex_);                          // By request_id, where there is one.

@@ -47,11 +47,11 @@ void JobBook::Refused(const char* report) {
 }
 
 void JobBook::RecordStep(const StepReport& report, const DeviceFacts& devices, Done durable) {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   const auto found = slots_.find(report.job_id);
   if (found == slots_.end() || !CheckFenceOf(*found->second.applied, report).ok()) {
     Refused("step");
-    lock.unlock();
+    lock.Unlock();
     return Barrier(std::move(durable));
   }
   Slot& slot = found->second;
@@ -60,7 +60,7 @@ void JobBook::RecordStep(const StepReport& report, const DeviceFacts& devices, D
                                        ? slot.steps.MergeWhole(report.record, ranks)
                                        : slot.steps.Merge(report.record, report.rank, ranks);
   if (!step) {
-    lock.unlock();
+    lock.Unlock();
     return Barrier(std::move(durable));
   }
   // What an earlier attempt did fills the history; where the job stands, the current one says.
@@ -80,7 +80,7 @@ void JobBook::RecordStep(const StepReport& report, const DeviceFacts& devices, D
                                         if (durable) durable(status);
                                         if (status.ok() && complete) NotifyJob(id);
                                       });
-  lock.unlock();
+  lock.Unlock();
   if (refuse) refuse();
 }
 
@@ -116,26 +116,26 @@ JobSeries& JobBook::SeriesOf(Slot& slot) {
 }
 
 uint64_t JobBook::HistoryUpTo(const std::string& job_id) const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const auto found = slots_.find(job_id);
   return found == slots_.end() ? 0 : found->second.steps.complete_up_to();
 }
 
 void JobBook::RecordFailedCheckpoint(const std::string& job_id) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const auto found = slots_.find(job_id);
   if (found != slots_.end()) SeriesOf(found->second).OnFailedCheckpoint();
 }
 
 void JobBook::RecordCheckpointDuration(const std::string& job_id, const Checkpoint& checkpoint,
                                        absl::Duration duration) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const auto found = slots_.find(job_id);
   if (found != slots_.end()) SeriesOf(found->second).OnCheckpoint(checkpoint, duration);
 }
 
 void JobBook::AppendLogs(const std::string& job_id, const std::vector<LogRecord>& lines) {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   const auto found = slots_.find(job_id);
   if (found == slots_.end()) return;
   WriteBatch batch;
@@ -146,7 +146,7 @@ void JobBook::AppendLogs(const std::string& job_id, const std::vector<LogRecord>
       store_.Write(std::move(batch), OnFailure::kDrop, [this, job_id](const absl::Status& status) {
         if (status.ok()) NotifyJob(job_id);
       });
-  lock.unlock();
+  lock.Unlock();
   if (refuse) refuse();
 }
 
@@ -154,7 +154,7 @@ void JobBook::Tick() {
   std::vector<std::weak_ptr<JobListener>> listeners;
   std::vector<OldSeries> old;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     for (auto& [id, slot] : slots_) {
       if (PublishProgress(slot)) {
         listeners.insert(listeners.end(), slot.listeners.begin(), slot.listeners.end());

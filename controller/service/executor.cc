@@ -6,27 +6,27 @@ Executor::Executor() : thread_([this] { Run(); }) {}
 
 Executor::~Executor() {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     stopping_ = true;
   }
-  changed_.notify_one();
+  changed_.NotifyOne();
   thread_.join();
 }
 
 void Executor::Post(std::function<void()> work) {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     queue_.push_back(std::move(work));
   }
-  changed_.notify_one();
+  changed_.NotifyOne();
 }
 
 void Executor::Run() {
   for (;;) {
     std::function<void()> work;
     {
-      std::unique_lock lock(mutex_);
-      changed_.wait(lock, [&] { return stopping_ || !queue_.empty(); });
+      MutexLock lock(mutex_);
+      while (!stopping_ && queue_.empty()) changed_.Wait(mutex_);
       if (queue_.empty()) return;
       work = std::move(queue_.front());
       queue_.pop_front();

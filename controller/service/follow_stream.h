@@ -8,9 +8,9 @@
 
 #include <functional>
 #include <memory>
-#include <mutex>
 
 #include "absl/base/thread_annotations.h"
+#include "common/mutex.h"
 #include "controller/jobs/job_book.h"
 #include "controller/service/executor.h"
 
@@ -37,7 +37,10 @@ class FollowStream final : public grpc::ServerWriteReactor<Response>,
   static FollowStream* Start(JobBook& book, Executor& executor, const std::string& job_id,
                              Source source) {
     auto stream = std::shared_ptr<FollowStream>(new FollowStream(executor, std::move(source)));
-    stream->self_ = stream;
+    {
+      const MutexLock lock(stream->mutex_);
+      stream->self_ = stream;
+    }
     book.Subscribe(job_id, stream);  // First: a change between the two is only looked at twice.
     stream->OnJobChanged();
     return stream.get();
@@ -51,7 +54,7 @@ class FollowStream final : public grpc::ServerWriteReactor<Response>,
 
   void OnWriteDone(bool ok) override {
     {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       busy_ = false;
       if (!ok) cancelled_ = true;
     }
@@ -60,7 +63,7 @@ class FollowStream final : public grpc::ServerWriteReactor<Response>,
 
   void OnCancel() override {
     {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       cancelled_ = true;
     }
     OnJobChanged();
@@ -68,7 +71,7 @@ class FollowStream final : public grpc::ServerWriteReactor<Response>,
 
   void OnDone() override {
     std::shared_ptr<FollowStream> self;
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     self.swap(self_);
     executor_.Post([self = std::move(self)] {});  // Outlives this call's lock.
   }
@@ -80,14 +83,14 @@ class FollowStream final : public grpc::ServerWriteReactor<Response>,
   // On the executor only, so one at a time.
   void Pump() {
     {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       if (busy_ || finished_) return;
       if (cancelled_) return FinishLocked(grpc::Status::CANCELLED);
       busy_ = true;
     }
     response_.Clear();
     const Filled filled = source_(response_);
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (filled.fill == Fill::kSome) {
       this->StartWrite(&response_);
       return;
@@ -108,7 +111,7 @@ class FollowStream final : public grpc::ServerWriteReactor<Response>,
   Executor& executor_;
   const Source source_;
   Response response_;
-  std::mutex mutex_;
+  Mutex mutex_;
   bool busy_ ABSL_GUARDED_BY(mutex_) = false;  // Filling or writing.
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;

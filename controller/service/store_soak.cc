@@ -17,7 +17,6 @@
 #include <chrono>
 #include <cstdio>
 #include <map>
-#include <mutex>
 #include <random>
 #include <set>
 #include <thread>
@@ -27,6 +26,7 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/files.h"
+#include "common/mutex.h"
 #include "controller/jobs/job_codec.h"
 #include "controller/jobs/job_id.h"
 #include "controller/service/convert_job.h"
@@ -133,15 +133,16 @@ class Line {
 };
 
 struct Findings {
-  std::mutex mutex;
-  std::map<std::string, std::string> jobs;  // Acknowledged: id to request_id.
-  std::vector<std::string> faults;
+  Mutex mutex;
+  // Acknowledged: id to request_id.
+  std::map<std::string, std::string> jobs ABSL_GUARDED_BY(mutex);
+  std::vector<std::string> faults ABSL_GUARDED_BY(mutex);
   std::atomic<int> submitted = 0;
   std::atomic<int> submitting = 0;  // Clients that still do.
   std::atomic<uint64_t> calls = 0;
   std::atomic<bool> stop = false;
   void Fault(const std::string& what) {
-    std::lock_guard lock(mutex);
+    MutexLock lock(mutex);
     faults.push_back(what);
     std::fprintf(stderr, "FAULT: %s\n", what.c_str());
   }
@@ -218,7 +219,7 @@ class Client {
   std::string OneJob(const std::string& request_id) {
     const std::string id = Submit(request_id);
     {
-      std::lock_guard lock(findings_.mutex);
+      MutexLock lock(findings_.mutex);
       if (!findings_.jobs.emplace(id, request_id).second) {
         findings_.faults.push_back(absl::StrCat("two requests made ", id));
       }
@@ -245,6 +246,10 @@ class Client {
 // The whole list against what was acknowledged.
 void CompareList(const Options& options, Findings& findings) {
   Line line(options);
+  const auto acknowledged = [&] {
+    const MutexLock lock(findings.mutex);
+    return findings.jobs;
+  }();
   std::set<std::string> listed;
   v1::ListJobsRequest request;
   request.set_page_size(1000);
@@ -257,7 +262,7 @@ void CompareList(const Options& options, Findings& findings) {
     CHECK(status.ok()) << status.error_message();
     for (const v1::Job& job : response.jobs()) {
       if (!listed.insert(job.id()).second) findings.Fault(job.id() + " is listed twice");
-      if (!findings.jobs.contains(job.id())) {
+      if (!acknowledged.contains(job.id())) {
         findings.Fault(job.id() +
                        " was never acknowledged, and every submit was repeated until it was");
       }
@@ -267,7 +272,7 @@ void CompareList(const Options& options, Findings& findings) {
     }
     request.set_page_token(response.next_page_token());
   } while (!request.page_token().empty());
-  for (const auto& [id, request_id] : findings.jobs) {
+  for (const auto& [id, request_id] : acknowledged) {
     if (!listed.contains(id)) findings.Fault(id + " was acknowledged, and is lost");
   }
 }
@@ -303,6 +308,7 @@ int Soak(const Options& options) {
   findings.stop = true;
   for (std::thread& client : clients) client.join();
   CompareList(options, findings);
+  const MutexLock lock(findings.mutex);
   std::printf("seed %u: %d kills, %zu jobs acknowledged, %lu calls, %zu faults\n", options.seed,
               kills, findings.jobs.size(), static_cast<unsigned long>(findings.calls.load()),
               findings.faults.size());

@@ -7,19 +7,19 @@ namespace trainyard::controller {
 
 void StreamLink::Send(Order order) {
   v1::ConnectResponse message = ToProto(order);
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (close_) return;
   queue_.push_back(std::move(message));
   Pump();
 }
 
 bool StreamLink::holding() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return held_ != nullptr && !close_;
 }
 
 void StreamLink::Read(v1::ConnectRequest* into) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (finished_) return;
   if (storing_ < kWindow) {
     reactor_->StartRead(into);
@@ -29,12 +29,12 @@ void StreamLink::Read(v1::ConnectRequest* into) {
 }
 
 void StreamLink::Storing() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   ++storing_;
 }
 
 void StreamLink::Stored(uint64_t sequence, const absl::Status& status) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   --storing_;
   if (close_) return;
   if (status.ok() && sequence > 0) ack_ = std::max(ack_.value_or(0), sequence);
@@ -43,21 +43,21 @@ void StreamLink::Stored(uint64_t sequence, const absl::Status& status) {
 }
 
 void StreamLink::Close(absl::Status why) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (close_) return;
   close_ = std::move(why);
   Pump();
 }
 
 void StreamLink::OnWriteDone(bool ok) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   busy_ = false;
   if (!ok && !close_) close_ = absl::CancelledError("the worker went away");
   Pump();
 }
 
 void StreamLink::OnDone() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   reactor_ = nullptr;
   close_ = absl::CancelledError("done");
 }

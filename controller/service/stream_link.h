@@ -8,10 +8,10 @@
 #include <grpcpp/grpcpp.h>
 
 #include <deque>
-#include <mutex>
 #include <optional>
 
 #include "absl/base/thread_annotations.h"
+#include "common/mutex.h"
 #include "controller/workers/messages.h"
 #include "trainyard/v1/worker.pb.h"
 
@@ -43,7 +43,7 @@ class StreamLink final : public WorkerLink {
  private:
   void Pump() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  mutable std::mutex mutex_;
+  mutable Mutex mutex_;
   Reactor* reactor_ ABSL_GUARDED_BY(mutex_);  // Null once it is done.
   std::deque<v1::ConnectResponse> queue_ ABSL_GUARDED_BY(mutex_);
   std::optional<uint64_t> ack_ ABSL_GUARDED_BY(mutex_);

@@ -9,11 +9,11 @@
 #include <chrono>
 #include <cstdlib>
 #include <future>
-#include <mutex>
 #include <thread>
 
 #include "common/check.h"
 #include "common/files.h"
+#include "common/mutex.h"
 #include "controller/scheduler/scheduler.h"
 #include "controller/service/server.h"
 
@@ -27,7 +27,7 @@ template <typename Call>
 void Hammer(benchmark::State& state, Call call) {
   const int threads = int(state.range(0));
   std::vector<double> microseconds;
-  std::mutex mutex;
+  Mutex mutex;
   for (auto _ : state) {
     std::vector<std::thread> pool;
     for (int t = 0; t < threads; ++t) {
@@ -37,7 +37,7 @@ void Hammer(benchmark::State& state, Call call) {
           call();
           const std::chrono::duration<double, std::micro> took =
               std::chrono::steady_clock::now() - start;
-          std::lock_guard lock(mutex);
+          MutexLock lock(mutex);
           microseconds.push_back(took.count());
         }
       });

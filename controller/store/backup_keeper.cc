@@ -16,15 +16,15 @@ BackupKeeper::BackupKeeper(const Clock& clock, BackupOptions options,
 
 BackupKeeper::~BackupKeeper() {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     stopping_ = true;
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
   thread_.join();
 }
 
 bool BackupKeeper::stopping() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return stopping_;
 }
 
@@ -37,10 +37,10 @@ void BackupKeeper::Run() {
   }
   for (;;) {
     {
-      std::unique_lock lock(mutex_);
-      if (changed_.wait_for(lock, absl::ToChronoNanoseconds(wait), [&] { return stopping_; })) {
-        return;
-      }
+      MutexLock lock(mutex_);
+      const absl::Duration due = RealClock().Monotonic() + wait;
+      while (!stopping_ && changed_.WaitUntil(mutex_, due)) continue;
+      if (stopping_) return;
     }
     wait = options_.every;
     const auto path = BackUp(options_.state_directory, options_.backup_directory, clock_.Now(),

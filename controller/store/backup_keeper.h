@@ -2,15 +2,14 @@
 
 #pragma once
 
-#include <condition_variable>
 #include <functional>
-#include <mutex>
 #include <string>
 #include <thread>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "common/clock.h"
+#include "common/mutex.h"
 
 namespace trainyard::controller {
 
@@ -35,8 +34,8 @@ class BackupKeeper {
   const Clock& clock_;
   const BackupOptions options_;
   const std::function<void(const absl::Status&)> done_;
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
+  mutable Mutex mutex_;
+  CondVar changed_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };

@@ -77,7 +77,7 @@ absl::StatusOr<std::vector<StepRecord>> SqliteReader::ReadSteps(Statement statem
 }
 
 absl::StatusOr<uint64_t> SqliteReader::CheckRequests() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   ASSIGN_OR_RETURN(
       const int64_t damaged,
       database_.QueryInt(
@@ -86,12 +86,12 @@ absl::StatusOr<uint64_t> SqliteReader::CheckRequests() {
 }
 
 void SqliteReader::ForgetDamagedRequests() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   damaged_requests_ = 0;
 }
 
 absl::StatusOr<std::vector<StoredJob>> SqliteReader::LiveJobs() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   ASSIGN_OR_RETURN(Statement select,
                    database_.Prepare(absl::StrCat(SelectJobs(), "WHERE state < ? OR NOT ",
                                                   kJobIsGood, " ORDER BY number")));
@@ -100,7 +100,7 @@ absl::StatusOr<std::vector<StoredJob>> SqliteReader::LiveJobs() {
 }
 
 absl::StatusOr<StoredJob> SqliteReader::GetJob(uint64_t number) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   ASSIGN_OR_RETURN(Statement select,
                    database_.Prepare(absl::StrCat(SelectJobs(), "WHERE number = ?")));
   select.Bind(1, int64_t(number));
@@ -117,7 +117,7 @@ absl::StatusOr<std::vector<StoredJob>> SqliteReader::ListJobs(uint64_t before,
   const std::string filter =
       states.empty() ? ""
                      : absl::StrCat(" AND state IN (", absl::StrJoin(states, ",", number), ")");
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   ASSIGN_OR_RETURN(Statement select,
                    database_.Prepare(absl::StrCat(SelectJobs(), "WHERE number < ?", filter,
                                                   " ORDER BY number DESC LIMIT ?")));
@@ -126,7 +126,7 @@ absl::StatusOr<std::vector<StoredJob>> SqliteReader::ListJobs(uint64_t before,
 }
 
 absl::StatusOr<uint64_t> SqliteReader::FindRequest(const std::string& request_id) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   ASSIGN_OR_RETURN(Statement select,
                    database_.Prepare(absl::StrCat("SELECT number, ", kRequestIsGood,
                                                   " FROM requests WHERE request_id = ?")));
@@ -146,7 +146,7 @@ absl::StatusOr<uint64_t> SqliteReader::FindRequest(const std::string& request_id
 }
 
 absl::StatusOr<uint64_t> SqliteReader::NewestJob() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   // The number of a damaged row may be damaged, too.
   ASSIGN_OR_RETURN(const int64_t number,
                    database_.QueryInt(absl::StrCat("SELECT number FROM jobs WHERE ", kJobIsGood,
@@ -156,7 +156,7 @@ absl::StatusOr<uint64_t> SqliteReader::NewestJob() {
 }
 
 absl::StatusOr<std::vector<uint64_t>> SqliteReader::CountByState() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   ASSIGN_OR_RETURN(Statement select,
                    database_.Prepare("SELECT state, count(*) FROM jobs GROUP BY state"));
   std::vector<uint64_t> counts(kNumJobStates + 1);
@@ -169,7 +169,7 @@ absl::StatusOr<std::vector<uint64_t>> SqliteReader::CountByState() {
 }
 
 absl::StatusOr<std::vector<EventRecord>> SqliteReader::ReadEvents(uint64_t number) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   ASSIGN_OR_RETURN(Statement select, database_.Prepare(absl::StrCat(
                                          "SELECT time, type, epoch, message, ", kEventIsGood,
                                          " FROM events WHERE number = ? ORDER BY n")));
@@ -201,7 +201,7 @@ absl::StatusOr<uint64_t> SqliteReader::NewestStep(uint64_t number,
 
 absl::StatusOr<std::vector<StepRecord>> SqliteReader::OpenSteps(
     uint64_t number, const std::vector<Resume>& resumes) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   ASSIGN_OR_RETURN(const uint64_t last, NewestStep(number, resumes));
   if (last == 0) return std::vector<StepRecord>();
   ASSIGN_OR_RETURN(
@@ -258,7 +258,7 @@ absl::Status SqliteReader::AddMoot(uint64_t number, uint64_t newest,
 }
 
 absl::StatusOr<StepRecord> SqliteReader::LastStep(uint64_t number, uint64_t epoch) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   ASSIGN_OR_RETURN(
       Statement select,
       database_.Prepare(absl::StrCat(SelectSteps(),
@@ -272,7 +272,7 @@ absl::StatusOr<StepRecord> SqliteReader::LastStep(uint64_t number, uint64_t epoc
 }
 
 absl::StatusOr<double> SqliteReader::SumStepSeconds(uint64_t number) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   ASSIGN_OR_RETURN(Statement select, database_.Prepare(absl::StrCat(
                                          "SELECT total(seconds), min(", StepIsGood(),
                                          ") FROM steps WHERE number = ? AND complete AND NOT "
@@ -285,7 +285,7 @@ absl::StatusOr<double> SqliteReader::SumStepSeconds(uint64_t number) {
 
 absl::StatusOr<std::vector<StepRecord>> SqliteReader::ReadSteps(uint64_t number,
                                                                 uint64_t after_step, size_t limit) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   // Reports of a rank arrive in step order, so what is incomplete below the newest complete step
   // lost its report for good (a machine died) and is shown as it is.
   ASSIGN_OR_RETURN(
@@ -300,7 +300,7 @@ absl::StatusOr<std::vector<StepRecord>> SqliteReader::ReadSteps(uint64_t number,
 
 absl::StatusOr<Store::LogPage> SqliteReader::ReadLogs(uint64_t number, uint64_t after, int64_t rank,
                                                       size_t limit) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   ASSIGN_OR_RETURN(Statement select,
                    database_.Prepare(absl::StrCat("SELECT n, time, epoch, rank, text, ", kLogIsGood,
                                                   " FROM logs WHERE number = ? AND n > ? AND (? < "

@@ -3,11 +3,11 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "common/mutex.h"
 #include "controller/store/sqlite.h"
 #include "controller/store/store.h"
 
@@ -53,7 +53,7 @@ class SqliteReader {
   absl::Status AddMoot(uint64_t number, uint64_t newest, const std::vector<Resume>& resumes,
                        std::vector<StepRecord>& steps) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  std::mutex mutex_;
+  Mutex mutex_;
   Database database_ ABSL_GUARDED_BY(mutex_);
   uint64_t damaged_requests_ ABSL_GUARDED_BY(mutex_) = 0;
 };

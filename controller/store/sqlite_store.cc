@@ -1,15 +1,15 @@
 #include "controller/store/sqlite_store.h"
 
-#include <chrono>
 #include <iterator>
 
+#include "common/clock.h"
 #include "common/log.h"
 #include "common/status_macros.h"
 
 namespace trainyard::controller {
 namespace {
 // How often a full disk is tried again.
-constexpr auto kRetryEvery = std::chrono::milliseconds(500);
+constexpr absl::Duration kRetryEvery = absl::Milliseconds(500);
 
 uint64_t BytesOf(const WriteBatch& batch) {
   uint64_t bytes = sizeof(batch);
@@ -61,15 +61,15 @@ SqliteStore::~SqliteStore() { Close(); }
 
 void SqliteStore::Close() {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     stopping_ = true;
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
   if (thread_.joinable()) thread_.join();
 }
 
 Refusal SqliteStore::Write(WriteBatch batch, OnFailure on_failure, WriteDone done) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const bool full = on_failure != OnFailure::kRetry && waiting_bytes_ > numbers_.max_waiting_bytes;
   if (stopping_ || full) {
     if (!done) return {};
@@ -81,12 +81,12 @@ Refusal SqliteStore::Write(WriteBatch batch, OnFailure on_failure, WriteDone don
   const uint64_t bytes = BytesOf(batch);
   waiting_bytes_ += bytes;
   queue_.push_back({std::move(batch), on_failure, std::move(done), bytes});
-  changed_.notify_one();
+  changed_.NotifyOne();
   return {};
 }
 
 bool SqliteStore::full() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return waiting_bytes_ > numbers_.max_waiting_bytes;
 }
 
@@ -129,7 +129,7 @@ void SqliteStore::Settle(Pending pending, const absl::Status& status, bool stopp
     return;
   }
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     waiting_bytes_ -= pending.bytes;
   }
   if (pending.done) pending.done(status);
@@ -143,13 +143,10 @@ void SqliteStore::Run() {
     kept.clear();
     bool stopping;
     {
-      std::unique_lock lock(mutex_);
-      const auto ready = [&] { return stopping_ || !queue_.empty(); };
-      if (group.empty()) {
-        changed_.wait(lock, ready);
-      } else {
-        changed_.wait_for(lock, kRetryEvery, ready);
-      }
+      MutexLock lock(mutex_);
+      const absl::Duration until =
+          group.empty() ? absl::InfiniteDuration() : RealClock().Monotonic() + kRetryEvery;
+      while (!stopping_ && queue_.empty() && changed_.WaitUntil(mutex_, until)) continue;
       std::move(queue_.begin(), queue_.end(), std::back_inserter(group));
       queue_.clear();
       stopping = stopping_;

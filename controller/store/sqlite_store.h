@@ -3,15 +3,14 @@
 
 #pragma once
 
-#include <condition_variable>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "common/mutex.h"
 #include "controller/store/sqlite_reader.h"
 #include "controller/store/sqlite_writer.h"
 #include "controller/store/state_lock.h"
@@ -101,8 +100,8 @@ class SqliteStore final : public Store {
   const std::unique_ptr<SqliteWriter> writer_;  // Used by the thread alone.
   SqliteReader reader_;
 
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
+  mutable Mutex mutex_;
+  CondVar changed_;
   std::deque<Pending> queue_ ABSL_GUARDED_BY(mutex_);
   uint64_t waiting_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // Queued, being written or kept.
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;

@@ -37,7 +37,7 @@ Coordinator::Coordinator(const Clock& clock, JobBook& book, ControllerMetrics& m
       options_(options),
       table_(clock, options.lease) {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     std::set<std::string> expected;
     for (const Snapshot& job : book_.Live()) {
       for (const Rank& rank : job->ranks) {
@@ -64,7 +64,7 @@ absl::StatusOr<RootPaths> Coordinator::CheckAgainstWorkers(const Spec& spec) con
   RootPaths roots;
   std::set<DeviceKind> kinds;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     for (const auto& [id, worker] : table_.workers()) {
       if (worker.session == 0 || worker.state == WorkerState::kLost) continue;
       roots.insert(worker.registration.roots.begin(), worker.registration.roots.end());
@@ -95,7 +95,7 @@ absl::StatusOr<RootPaths> Coordinator::CheckAgainstWorkers(const Spec& spec) con
 
 absl::StatusOr<Session> Coordinator::Connect(Registration registration,
                                              std::shared_ptr<WorkerLink> link) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   ASSIGN_OR_RETURN(Worker * worker, table_.Connect(registration, std::move(link)));
   std::erase_if(complaints_, [&](const auto& complaint) {
     return complaint.first.second == registration.worker_id;
@@ -148,7 +148,7 @@ void Coordinator::CompareRunning(const Registration& registration, Worker& worke
 }
 
 void Coordinator::Disconnect(const Session& session) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (!table_.Disconnect(session)) return;
   // Who lost a peer may have said so before the stream was seen to be closed.
   for (const Snapshot& job : book_.Live()) {
@@ -158,12 +158,12 @@ void Coordinator::Disconnect(const Session& session) {
 }
 
 void Coordinator::OnHeartbeat(const Session& session) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   table_.Hear(session);
 }
 
 void Coordinator::OnRankStatus(const Session& session, const RankStatus& status, Done durable) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   Worker* worker = table_.Hear(session);
   if (worker == nullptr) return;
   const auto stale = worker->stale.find({status.job_id, status.rank});
@@ -190,7 +190,7 @@ void Coordinator::HearComplaint(const Job& job) {
 }
 
 void Coordinator::OnStep(const Session& session, StepReport report, Done durable) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (table_.Hear(session) == nullptr) return;
   report.worker_id = session.worker_id;
   DeviceFacts devices;
@@ -212,7 +212,7 @@ void Coordinator::OnStep(const Session& session, StepReport report, Done durable
 }
 
 void Coordinator::OnCheckpoint(const Session& session, CheckpointReport report, Done durable) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (table_.Hear(session) == nullptr) return;
   if (!report.error.empty()) {
     const CheckpointFailed failed = {report.checkpoint.epoch, report.checkpoint.step,
@@ -233,12 +233,12 @@ void Coordinator::OnCheckpoint(const Session& session, CheckpointReport report, 
 
 void Coordinator::OnLogs(const Session& session, const std::string& job_id,
                          const std::vector<LogRecord>& lines) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (table_.Hear(session) != nullptr) book_.AppendLogs(job_id, lines);
 }
 
 void Coordinator::OnRendezvousSet(const Session& session, const RendezvousValue& value) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (table_.Hear(session) == nullptr) return;
   const Snapshot job = book_.Published(value.job_id);
   if (job == nullptr || job->epoch != value.epoch) return;
@@ -247,7 +247,7 @@ void Coordinator::OnRendezvousSet(const Session& session, const RendezvousValue&
 }
 
 void Coordinator::OnRendezvousGet(const Session& session, const RendezvousValue& key) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   Worker* worker = table_.Hear(session);
   if (worker == nullptr) return;
   const Snapshot job = book_.Published(key.job_id);
@@ -257,7 +257,7 @@ void Coordinator::OnRendezvousGet(const Session& session, const RendezvousValue&
 }
 
 void Coordinator::OnDraining(const Session& session) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (Worker* worker = table_.Hear(session)) {
     worker->state = WorkerState::kDraining;
     LogInfo("worker_draining", {{"worker", session.worker_id}});
@@ -273,12 +273,12 @@ void Coordinator::Cancel(const std::string& job_id, const std::string& reason,
     status.ok() ? done(book_.Get(job_id)) : done(status);
   };
   // Ended or unknown jobs are answered likewise, from the book or the store.
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   (void)book_.Apply(job_id, Event(CancelRequested{reason}), answer);
 }
 
 void Coordinator::OnPublished(const Snapshot& job) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const bool active = job->state == JobState::kStarting || job->state == JobState::kRunning;
   if (!active) rendezvous_.Drop(job->id);
   const bool ending = job->state == JobState::kStopping || job->state == JobState::kRecovering;
@@ -332,7 +332,7 @@ void Coordinator::Tell(const std::string& worker_id, const Snapshot& job) {
 }
 
 std::vector<Worker> Coordinator::Workers() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   std::vector<Worker> list;
   for (const auto& [id, worker] : table_.workers()) {
     if (worker.session == 0) continue;  // Only expected back.

@@ -11,13 +11,13 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "common/clock.h"
+#include "common/mutex.h"
 #include "controller/jobs/job_book.h"
 #include "controller/metrics.h"
 #include "controller/workers/messages.h"
@@ -119,7 +119,7 @@ class Coordinator {
   const std::function<void()> wake_;
   const CoordinatorOptions options_;
 
-  mutable std::mutex mutex_;
+  mutable Mutex mutex_;
   WorkerTable table_ ABSL_GUARDED_BY(mutex_);
   Rendezvous rendezvous_ ABSL_GUARDED_BY(mutex_);
   bool schedule_wanted_ ABSL_GUARDED_BY(mutex_) = true;

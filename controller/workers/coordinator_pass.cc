@@ -30,7 +30,7 @@ std::set<std::string> AvoidedBy(const Job& job) {
 
 void Coordinator::Tick() {
   book_.Tick();
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   ExpireLeases();
   StopOverdueJobs();
   ExpireComplaints();
@@ -99,7 +99,7 @@ Coordinator::Holders Coordinator::HoldersOf(const std::vector<Snapshot>& jobs) c
 }
 
 Coordinator::Holders Coordinator::DeviceHolders() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return HoldersOf(book_.Live());
 }
 

@@ -1,13 +1,16 @@
 #include "controller/workers/ticker.h"
 
+#include "common/clock.h"
+
 namespace trainyard::controller {
 
 void Ticker::Start(absl::Duration every, std::function<void()> tick) {
-  thread_ = std::thread([this, every = absl::ToChronoMilliseconds(every), tick = std::move(tick)] {
+  thread_ = std::thread([this, every, tick = std::move(tick)] {
     for (;;) {
       {
-        std::unique_lock lock(mutex_);
-        changed_.wait_for(lock, every, [&] { return woken_ || stopping_; });
+        MutexLock lock(mutex_);
+        const absl::Duration next = RealClock().Monotonic() + every;
+        while (!woken_ && !stopping_ && changed_.WaitUntil(mutex_, next)) continue;
         if (stopping_) return;
         woken_ = false;
       }
@@ -18,19 +21,19 @@ void Ticker::Start(absl::Duration every, std::function<void()> tick) {
 
 void Ticker::Stop() {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     stopping_ = true;
   }
-  changed_.notify_one();
+  changed_.NotifyOne();
   if (thread_.joinable()) thread_.join();
 }
 
 void Ticker::Wake() {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     woken_ = true;
   }
-  changed_.notify_one();
+  changed_.NotifyOne();
 }
 
 }  // namespace trainyard::controller

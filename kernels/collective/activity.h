@@ -6,10 +6,10 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <utility>
 #include <vector>
 
+#include "common/mutex.h"
 #include "kernels/collective/flight_recorder.h"
 
 namespace trainyard {
@@ -21,18 +21,18 @@ class GroupActivity {
   std::atomic<uint64_t> done = 0;  // Those that have ended.
 
   void Add(std::shared_ptr<const FlightRecorder> group) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     groups_.push_back(std::move(group));
   }
   // Of every group made so far.
   std::vector<std::shared_ptr<const FlightRecorder>> groups() const {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return groups_;
   }
 
  private:
-  mutable std::mutex mutex_;
-  std::vector<std::shared_ptr<const FlightRecorder>> groups_;
+  mutable Mutex mutex_;
+  std::vector<std::shared_ptr<const FlightRecorder>> groups_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace trainyard

@@ -46,18 +46,18 @@ std::string ToString(const FlightRecord& record) {
 }
 
 uint64_t FlightRecorder::Enter(const FlightRecord& record) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   ring_[entered_ % kCapacity] = record;
   return entered_++;
 }
 
 void FlightRecorder::Leave(uint64_t number, absl::Time when) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (entered_ - number <= kCapacity) ring_[number % kCapacity].left = when;
 }
 
 std::vector<FlightRecord> FlightRecorder::Records() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::vector<FlightRecord> records;
   for (uint64_t i = entered_ - std::min<uint64_t>(entered_, kCapacity); i < entered_; ++i) {
     records.push_back(ring_[i % kCapacity]);

@@ -7,11 +7,11 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "absl/time/time.h"
+#include "common/mutex.h"
 
 namespace trainyard {
 
@@ -65,9 +65,9 @@ class FlightRecorder {
 
  private:
   const std::string group_;
-  mutable std::mutex mutex_;  // Guards the rest.
-  uint64_t entered_ = 0;
-  std::array<FlightRecord, kCapacity> ring_;
+  mutable Mutex mutex_;
+  uint64_t entered_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::array<FlightRecord, kCapacity> ring_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace trainyard

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/clock.h"
 
 namespace trainyard {
 namespace {
@@ -16,7 +17,7 @@ namespace {
 using Milliseconds = std::chrono::milliseconds;
 using SteadyClock = std::chrono::steady_clock;
 
-constexpr Milliseconds kWatchInterval(100);
+constexpr absl::Duration kWatchInterval = absl::Milliseconds(100);
 // No message carries it: channel 0 is that of the farewell, which only makes passes.
 constexpr uint64_t kSentinelTag = uint64_t{1} << 47;
 
@@ -35,27 +36,27 @@ GlooMesh::GlooMesh(std::shared_ptr<::gloo::rendezvous::Context> context, absl::D
 
 GlooMesh::~GlooMesh() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     ends_ = true;
   }
-  end_.notify_all();
+  end_.NotifyAll();
   watch_.join();
 }
 
 void GlooMesh::Add(Buffer* buffer, int peer) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (aborted_) throw GlooFailure(why_);
   peers_[buffer] = peer;
 }
 
 void GlooMesh::Remove(Buffer* buffer) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   peers_.erase(buffer);
 }
 
 void GlooMesh::Abort(const std::string& why) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (std::exchange(aborted_, true)) return;
     why_ = "aborted: " + why;
     for (const auto& [buffer, peer] : peers_) {
@@ -67,12 +68,12 @@ void GlooMesh::Abort(const std::string& why) {
 }
 
 bool GlooMesh::aborted() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return aborted_;
 }
 
 void GlooMesh::ThrowIfAborted() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (aborted_) throw GlooFailure(why_);
 }
 
@@ -87,7 +88,7 @@ std::vector<std::unique_ptr<GlooMesh::Buffer>> GlooMesh::PostSentinels() {
 }
 
 std::string GlooMesh::WhyBroken(int peer) {
-  const std::lock_guard lock(sentinels_mutex_);
+  const MutexLock lock(sentinels_mutex_);
   Buffer& sentinel = *sentinels_[size_t(peer)];
   try {
     // An aborted wait returns at once, or throws what has befallen its connection.
@@ -102,8 +103,11 @@ std::string GlooMesh::WhyBroken(int peer) {
 // Gloo forgets a message of which a part has arrived or left when its connection breaks, and
 // nobody would end the wait for it before its timeout.
 void GlooMesh::Watch() {
-  std::unique_lock lock(mutex_);
-  while (!end_.wait_for(lock, kWatchInterval, [this] { return ends_; })) {
+  MutexLock lock(mutex_);
+  for (;;) {
+    const absl::Duration next = RealClock().Monotonic() + kWatchInterval;
+    while (!ends_ && end_.WaitUntil(mutex_, next)) continue;
+    if (ends_) return;
     std::erase_if(peers_, [this](const auto& entry) {
       const auto& [buffer, peer] = entry;
       if (WhyBroken(peer).empty()) return false;

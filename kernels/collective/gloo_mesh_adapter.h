@@ -5,10 +5,8 @@
 #include <gloo/rendezvous/context.h>
 #include <gloo/transport/unbound_buffer.h>
 
-#include <condition_variable>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <stdexcept>
 #include <string>
@@ -16,6 +14,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "common/mutex.h"
 
 namespace trainyard {
 
@@ -58,15 +57,15 @@ class GlooMesh {
 
   const std::shared_ptr<::gloo::rendezvous::Context> context_;
   const absl::Duration timeout_;
-  std::mutex sentinels_mutex_;  // For one wait at a time; behind mutex_ where both are held.
+  Mutex sentinels_mutex_;  // For one wait at a time; behind mutex_ where both are held.
   // By peer: receives of what nobody sends. They end when the connection does.
-  const std::vector<std::unique_ptr<Buffer>> sentinels_;
-  std::mutex mutex_;  // Guards what follows, but for the thread.
-  bool aborted_ = false;
-  std::string why_;
-  std::map<Buffer*, int> peers_;  // By buffer under way.
-  bool ends_ = false;
-  std::condition_variable end_;
+  const std::vector<std::unique_ptr<Buffer>> sentinels_ ABSL_GUARDED_BY(sentinels_mutex_);
+  Mutex mutex_;
+  bool aborted_ ABSL_GUARDED_BY(mutex_) = false;
+  std::string why_ ABSL_GUARDED_BY(mutex_);
+  std::map<Buffer*, int> peers_ ABSL_GUARDED_BY(mutex_);  // By buffer under way.
+  bool ends_ ABSL_GUARDED_BY(mutex_) = false;
+  CondVar end_;
   std::thread watch_;
 };
 

@@ -2,17 +2,16 @@
 
 #include <algorithm>
 #include <atomic>
-#include <condition_variable>
 #include <cstring>
 #include <deque>
 #include <map>
-#include <mutex>
 #include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/check.h"
+#include "common/mutex.h"
 #include "kernels/collective/reduce.h"
 
 namespace trainyard {
@@ -26,12 +25,16 @@ struct Channel {
     bool waited_for = false;
   };
 
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::deque<Posted> posted;                  // From message `first` on.
-  std::vector<std::vector<std::byte>> spare;  // Memory of messages waited for.
-  int64_t first = 0, received = 0;
-  bool aborted = false;
+  // Of the next message to receive, in `posted`.
+  size_t position() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) { return size_t(received - first); }
+
+  Mutex mutex;
+  CondVar changed;
+  std::deque<Posted> posted ABSL_GUARDED_BY(mutex);  // From message `first` on.
+  // Memory of messages waited for.
+  std::vector<std::vector<std::byte>> spare ABSL_GUARDED_BY(mutex);
+  int64_t first ABSL_GUARDED_BY(mutex) = 0, received ABSL_GUARDED_BY(mutex) = 0;
+  bool aborted ABSL_GUARDED_BY(mutex) = false;
 };
 
 // Where the ranks of a group meet for each collective: all arrive, each does its share of the work,
@@ -51,25 +54,27 @@ struct Meeting {
 
   void Abort() {
     {
-      const std::lock_guard lock(mutex);
+      const MutexLock lock(mutex);
       aborted = true;
-      changed.notify_all();
+      changed.NotifyAll();
     }
     for (Channel& channel : channels) {
-      const std::lock_guard lock(channel.mutex);
+      const MutexLock lock(channel.mutex);
       channel.aborted = true;
-      channel.changed.notify_all();
+      channel.changed.NotifyAll();
     }
   }
 
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::vector<Share> shares;  // By rank, of the operation under way.
+  Mutex mutex;
+  CondVar changed;
+  // By rank, of the operation under way: each rank writes its own under the mutex when it arrives,
+  // and reads the others' without the mutex between its arrival and its leave.
+  std::vector<Share> shares;
   std::vector<Channel> channels;
-  int arrived = 0;
-  int working = 0;       // Ranks that have not finished their share.
-  uint64_t round = 0;    // Operations begun, which is when all have arrived.
-  bool aborted = false;  // For good.
+  int arrived ABSL_GUARDED_BY(mutex) = 0;
+  int working ABSL_GUARDED_BY(mutex) = 0;       // Ranks that have not finished their share.
+  uint64_t round ABSL_GUARDED_BY(mutex) = 0;    // Operations begun, which is when all have arrived.
+  bool aborted ABSL_GUARDED_BY(mutex) = false;  // For good.
 };
 
 std::byte* At(void* data, size_t offset) { return static_cast<std::byte*>(data) + offset; }
@@ -98,16 +103,16 @@ struct LocalWorld::Hub {
 
   const int size;
   std::atomic<int> aborted_by = -1;  // The first rank that did.
-  std::mutex mutex;                  // Guards the rest.
-  std::vector<std::weak_ptr<Meeting>> meetings;
-  std::map<std::string, Joining> joining;
+  Mutex mutex;
+  std::vector<std::weak_ptr<Meeting>> meetings ABSL_GUARDED_BY(mutex);
+  std::map<std::string, Joining> joining ABSL_GUARDED_BY(mutex);
   // The groups that rank a made with rank b among the members, at a * size + b.
-  std::vector<std::vector<std::string>> made;
+  std::vector<std::vector<std::string>> made ABSL_GUARDED_BY(mutex);
 };
 
 absl::StatusOr<std::shared_ptr<Meeting>> LocalWorld::Hub::Join(int rank, const std::string& name,
                                                                const std::vector<int>& members) {
-  const std::lock_guard lock(mutex);
+  const MutexLock lock(mutex);
   if (aborted_by >= 0) {
     return absl::UnavailableError(
         absl::StrCat("group ", name, ": world rank ", aborted_by.load(), " has aborted"));
@@ -137,7 +142,7 @@ absl::StatusOr<std::shared_ptr<Meeting>> LocalWorld::Hub::Join(int rank, const s
 }
 
 void LocalWorld::Hub::Abort(int rank) {
-  const std::lock_guard lock(mutex);
+  const MutexLock lock(mutex);
   if (aborted_by >= 0) return;
   aborted_by = rank;
   for (const auto& weak : meetings) {
@@ -174,7 +179,7 @@ class LocalWorld::Rank::Member final : public Collective {
     bool left_messages = false;
     for (int peer = 0; peer < size(); ++peer) {
       Channel& channel = meeting_->channel(rank(), peer);
-      const std::lock_guard lock(channel.mutex);
+      const MutexLock lock(channel.mutex);
       left_messages |= !channel.posted.empty();
     }
     if (left_messages) hub_.Abort(world_rank(rank()));
@@ -275,7 +280,7 @@ class LocalWorld::Rank::Member final : public Collective {
   // Returns once all ranks have arrived.
   void Arrive(const Meeting::Share& share) {
     Meeting& meeting = *meeting_;
-    std::unique_lock lock(meeting.mutex);
+    MutexLock lock(meeting.mutex);
     if (meeting.aborted) Throw();
     meeting.shares[size_t(rank())] = share;
     const uint64_t round = meeting.round;
@@ -283,20 +288,20 @@ class LocalWorld::Rank::Member final : public Collective {
       meeting.arrived = 0;
       meeting.working = size();
       ++meeting.round;
-      meeting.changed.notify_all();
+      meeting.changed.NotifyAll();
       return;
     }
-    meeting.changed.wait(lock, [&] { return meeting.round != round || meeting.aborted; });
+    while (meeting.round == round && !meeting.aborted) meeting.changed.Wait(meeting.mutex);
     if (meeting.round == round) Throw();
   }
 
   // Returns once all ranks have done their share.
   void Leave() {
     Meeting& meeting = *meeting_;
-    std::unique_lock lock(meeting.mutex);
-    if (--meeting.working == 0) meeting.changed.notify_all();
+    MutexLock lock(meeting.mutex);
+    if (--meeting.working == 0) meeting.changed.NotifyAll();
     // It stays zero until this rank, too, has arrived for the next operation.
-    meeting.changed.wait(lock, [&] { return meeting.working == 0; });
+    while (meeting.working != 0) meeting.changed.Wait(meeting.mutex);
   }
 
   [[noreturn]] void Throw() const {
@@ -312,7 +317,7 @@ class LocalWorld::Rank::Member final : public Collective {
 
 void LocalWorld::Rank::Member::DoPostSend(ConstTensor data, Message to) {
   Channel& channel = meeting_->channel(rank(), to.peer);
-  const std::lock_guard lock(channel.mutex);
+  const MutexLock lock(channel.mutex);
   if (channel.aborted) Throw();
   Channel::Posted& posted = channel.posted.emplace_back();
   posted.data = data;
@@ -322,28 +327,29 @@ void LocalWorld::Rank::Member::DoPostSend(ConstTensor data, Message to) {
   }
   posted.copy.resize(data.bytes());
   Copy(posted.copy.data(), data.data, data.bytes());
-  channel.changed.notify_all();
+  channel.changed.NotifyAll();
 }
 
 void LocalWorld::Rank::Member::DoReceive(Tensor data, Message from) {
   Channel& channel = meeting_->channel(from.peer, rank());
-  std::unique_lock lock(channel.mutex);
-  const auto position = [&] { return size_t(channel.received - channel.first); };
-  channel.changed.wait(lock, [&] { return channel.posted.size() > position() || channel.aborted; });
+  MutexLock lock(channel.mutex);
+  while (channel.posted.size() <= channel.position() && !channel.aborted) {
+    channel.changed.Wait(channel.mutex);
+  }
   if (channel.aborted) Throw();
-  const Channel::Posted& posted = channel.posted[position()];
+  const Channel::Posted& posted = channel.posted[channel.position()];
   CHECK(posted.data.dtype == data.dtype && posted.data.elements() == data.elements())
       << OperationUnderWay() << ": expects " << data.dtype << data.shape << ", is sent "
       << posted.data.dtype << posted.data.shape;
   Copy(data.data, posted.copy.data(), data.bytes());
   ++channel.received;
-  channel.changed.notify_all();
+  channel.changed.NotifyAll();
 }
 
 void LocalWorld::Rank::Member::DoWaitSend(Message to) {
   Channel& channel = meeting_->channel(rank(), to.peer);
-  std::unique_lock lock(channel.mutex);
-  channel.changed.wait(lock, [&] { return channel.received > to.n || channel.aborted; });
+  MutexLock lock(channel.mutex);
+  while (channel.received <= to.n && !channel.aborted) channel.changed.Wait(channel.mutex);
   if (channel.aborted) Throw();
   CHECK(to.n >= channel.first && !channel.posted[size_t(to.n - channel.first)].waited_for)
       << OperationUnderWay() << ": waited for already";

@@ -1,10 +1,8 @@
 #include <cuda_runtime.h>
 #include <nccl.h>
 
-#include <condition_variable>
 #include <deque>
 #include <map>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <utility>
@@ -13,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/check.h"
+#include "common/mutex.h"
 #include "common/status_macros.h"
 #include "kernels/collective/nccl.h"
 #include "kernels/collective/nccl_communicator.h"
@@ -55,16 +54,16 @@ class Sender {
 
   // No more messages come. Returns whether all have been given.
   bool End() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     ended_ = true;
-    changed_.notify_all();
+    changed_.NotifyAll();
     return queue_.empty();
   }
 
   // To be sent after what `stream` has been given by now.
   absl::Status Post(const ConstTensor& data, const Collective::Begun& operation,
                     cudaStream_t stream) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     RETURN_IF_ERROR(failure_);
     std::unique_ptr<DeviceEvent> after;
     if (spare_.empty()) {
@@ -75,14 +74,14 @@ class Sender {
     }
     RETURN_IF_ERROR(nccl::ToStatus(cudaEventRecord(after->get(), stream)));
     queue_.push_back({data, operation, std::move(after)});
-    changed_.notify_all();
+    changed_.NotifyAll();
     return absl::OkStatus();
   }
 
   // What `stream` is given from now on comes after message n, counted from 0.
   absl::Status Await(int64_t n, cudaStream_t stream) {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return given_ > n || !failure_.ok(); });
+    const MutexLock lock(mutex_);
+    while (given_ <= n && failure_.ok()) changed_.Wait(mutex_);
     return given_ > n ? pair_->Await(n + 1, stream) : failure_;
   }
 
@@ -94,15 +93,15 @@ class Sender {
   };
 
   void Loop() {
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     for (;;) {
-      changed_.wait(lock, [&] { return !queue_.empty() || ended_; });
+      while (queue_.empty() && !ended_) changed_.Wait(mutex_);
       if (queue_.empty()) break;
       const Posted& next = queue_.front();  // Which stays where it is.
-      lock.unlock();
+      lock.Unlock();
       const absl::Status status = Send(next);
-      lock.lock();
-      changed_.notify_all();
+      lock.Lock();
+      changed_.NotifyAll();
       if (!status.ok()) {
         failure_ = status;
         for (const Posted& left : queue_) listener_.Ended(left.operation, std::nullopt, false);
@@ -114,8 +113,8 @@ class Sender {
       queue_.pop_front();
       ++given_;
     }
-    changed_.wait(lock, [&] { return ended_; });
-    lock.unlock();
+    while (!ended_) changed_.Wait(mutex_);
+    lock.Unlock();
     pair_ = nullptr;  // Here, so that those of all peers wait at the same time.
   }
 
@@ -136,14 +135,14 @@ class Sender {
   NcclRank& rank_;
   nccl::Listener& listener_;
   const std::string key_;
-  std::mutex mutex_;  // Guards the rest.
-  std::condition_variable changed_;
-  std::deque<Posted> queue_;  // The first is being given.
-  std::vector<std::unique_ptr<DeviceEvent>> spare_;
+  Mutex mutex_;
+  CondVar changed_;
+  std::deque<Posted> queue_ ABSL_GUARDED_BY(mutex_);  // The first is being given.
+  std::vector<std::unique_ptr<DeviceEvent>> spare_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<Communicator> pair_;  // Written by the thread, before it has given anything.
-  int64_t given_ = 0;
-  bool ended_ = false;
-  absl::Status failure_;
+  int64_t given_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status failure_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;  // Last: it uses the others.
 };
 

@@ -13,7 +13,7 @@ namespace trainyard::nccl {
 namespace {
 
 // How often the watchdog looks.
-constexpr std::chrono::milliseconds kInterval(5);
+constexpr absl::Duration kInterval = absl::Milliseconds(5);
 
 // What leaving a group waits for its peers.
 constexpr absl::Duration kFarewell = absl::Seconds(10);
@@ -51,21 +51,21 @@ NcclRank::NcclRank(const NcclOptions& options, Rendezvous& rendezvous)
 
 NcclRank::~NcclRank() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     ends_ = true;
-    changed_.notify_all();
+    changed_.NotifyAll();
   }
   thread_.join();
 }
 
 void NcclRank::Fail(DeviceError::Kind kind, const std::string& what) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!failure_) failure_.emplace(kind, what);
-  changed_.notify_all();
+  changed_.NotifyAll();
 }
 
 absl::Status NcclRank::failure() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!failure_) return absl::OkStatus();
   return failure_->kind == DeviceError::Kind::kDevice ? absl::InternalError(failure_->what())
                                                       : absl::UnavailableError(failure_->what());
@@ -73,38 +73,41 @@ absl::Status NcclRank::failure() const {
 
 void NcclRank::Check() {
   LookAtAll();
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (failure_) throw *failure_;
 }
 
 void NcclRank::Watch(Communicator* communicator) {
-  const std::lock_guard lock(watched_mutex_);
+  const MutexLock lock(watched_mutex_);
   watched_.push_back(communicator);
 }
 
 void NcclRank::Unwatch(Communicator* communicator) {
-  const std::lock_guard lock(watched_mutex_);
+  const MutexLock lock(watched_mutex_);
   std::erase(watched_, communicator);
 }
 
 void NcclRank::LookAtAll() {
-  const std::lock_guard lock(watched_mutex_);
+  const MutexLock lock(watched_mutex_);
   for (Communicator* communicator : watched_) communicator->Look();
 }
 
 void NcclRank::Loop() {
   cudaSetDevice(options_.device);  // Of this thread.
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   while (!ends_) {
-    changed_.wait_for(lock, kInterval, [&] { return ends_ || failure_.has_value(); });
-    lock.unlock();
+    const absl::Duration next = RealClock().Monotonic() + kInterval;
+    while (!ends_ && !failure_ && changed_.WaitUntil(mutex_, next)) continue;
+    lock.Unlock();
     if (failure().ok()) LookAtAll();
     if (!failure().ok()) {
-      const std::lock_guard watched(watched_mutex_);
+      const MutexLock watched(watched_mutex_);
       for (Communicator* communicator : watched_) communicator->Abort();
     }
-    lock.lock();
-    if (failure_) changed_.wait_for(lock, kInterval, [&] { return ends_; });
+    lock.Lock();
+    if (!failure_) continue;
+    const absl::Duration again = RealClock().Monotonic() + kInterval;
+    while (!ends_ && changed_.WaitUntil(mutex_, again)) continue;
   }
 }
 
@@ -137,16 +140,20 @@ absl::Status Communicator::Open(const Deadline& deadline) {
   ASSIGN_OR_RETURN(const ncclUniqueId id, Id(deadline));
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   const ncclResult_t begun = ncclCommInitRankConfig(&comm_, place_.size, id, place_.rank, &config);
-  return Settle(lock, begun, deadline);
+  return Settle(begun, deadline);
 }
 
 // The first rank makes it, the others are told.
 absl::StatusOr<ncclUniqueId> Communicator::Id(const Deadline& deadline) {
   ncclUniqueId id;
   if (place_.rank == 0) {
-    RETURN_IF_ERROR(ToStatus(ncclGetUniqueId(&id)));
+    const ncclResult_t made = ncclGetUniqueId(&id);
+    {
+      const MutexLock lock(mutex_);
+      RETURN_IF_ERROR(ToStatus(made));
+    }
     RETURN_IF_ERROR(
         rank_.rendezvous().Set(place_.key, std::string(id.internal, sizeof(id.internal))));
     return id;
@@ -170,15 +177,15 @@ absl::StatusOr<ncclUniqueId> Communicator::Id(const Deadline& deadline) {
 Communicator::~Communicator() {
   const Deadline deadline(std::min(kFarewell, rank_.options().timeout));
   const Number last = [this] {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return given_;
   }();
   bool sound = WaitFor(last, deadline).ok();
   rank_.Unwatch(this);
   {
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     if (comm_ != nullptr && sound) {
-      sound = Settle(lock, ncclCommFinalize(comm_), deadline).ok();
+      sound = Settle(ncclCommFinalize(comm_), deadline).ok();
       if (comm_ != nullptr && sound) ncclCommDestroy(std::exchange(comm_, nullptr));
     }
   }
@@ -192,11 +199,11 @@ absl::StatusOr<Communicator::Number> Communicator::Give(const Collective::Begun&
                                                         const DeviceEvent& after, Enqueue enqueue) {
   const Deadline deadline(rank_.options().timeout);
   RETURN_IF_ERROR(nccl::ToStatus(cudaSetDevice(rank_.options().device)));  // Of this thread.
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   RETURN_IF_ERROR(rank_.failure());
   if (comm_ == nullptr) return absl::UnavailableError("failed before");
   for (LookLocked(); under_way_.size() >= kMostUnderWay; LookLocked()) {
-    RETURN_IF_ERROR(Pause(lock, Deadline(absl::InfiniteDuration())));  // The watchdog has one.
+    RETURN_IF_ERROR(Pause(Deadline(absl::InfiniteDuration())));  // The watchdog has one.
   }
   Operation next;
   if (spare_.empty()) {
@@ -215,14 +222,14 @@ absl::StatusOr<Communicator::Number> Communicator::Give(const Collective::Begun&
   const ncclResult_t enqueued = enqueue(comm_, stream_);
   const ncclResult_t ended = ncclGroupEnd();
   RETURN_IF_ERROR(ToStatus(enqueued));
-  RETURN_IF_ERROR(Settle(lock, ended, deadline));
+  RETURN_IF_ERROR(Settle(ended, deadline));
   RETURN_IF_ERROR(nccl::ToStatus(cudaEventRecord(next.done->get(), stream_)));
   under_way_.push_back(std::move(next));
   return ++given_;
 }
 
 absl::Status Communicator::Await(Number number, cudaStream_t stream) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   RETURN_IF_ERROR(rank_.failure());
   for (const Operation& operation : under_way_) {
     if (operation.number != number) continue;
@@ -232,13 +239,13 @@ absl::Status Communicator::Await(Number number, cudaStream_t stream) {
 }
 
 absl::Status Communicator::WaitFor(Number number, const Deadline& deadline) {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   for (;;) {
     LookLocked();
     RETURN_IF_ERROR(rank_.failure());
     if (comm_ == nullptr) return absl::UnavailableError("failed before");
     if (under_way_.empty() || under_way_.front().number > number) return absl::OkStatus();
-    RETURN_IF_ERROR(Pause(lock, deadline));
+    RETURN_IF_ERROR(Pause(deadline));
   }
 }
 
@@ -247,7 +254,7 @@ ncclResult_t Communicator::Meet(ncclComm_t comm, cudaStream_t stream) const {
 }
 
 void Communicator::Look() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   LookLocked();
 }
 
@@ -304,7 +311,7 @@ void Communicator::Fail(const absl::Status& status) {
 }
 
 void Communicator::Abort() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (comm_ != nullptr) ncclCommAbort(std::exchange(comm_, nullptr));
   while (!under_way_.empty()) EndFirst(std::nullopt);
 }
@@ -317,19 +324,18 @@ absl::Status Communicator::ToStatus(ncclResult_t result) const {
   return peer ? absl::UnavailableError(what) : absl::InternalError(what);
 }
 
-absl::Status Communicator::Settle(std::unique_lock<std::mutex>& lock, ncclResult_t result,
-                                  const Deadline& deadline) {
+absl::Status Communicator::Settle(ncclResult_t result, const Deadline& deadline) {
   while (result == ncclInProgress) {
-    RETURN_IF_ERROR(Pause(lock, deadline));
+    RETURN_IF_ERROR(Pause(deadline));
     RETURN_IF_ERROR(ToStatus(ncclCommGetAsyncError(comm_, &result)));
   }
   return ToStatus(result);
 }
 
-absl::Status Communicator::Pause(std::unique_lock<std::mutex>& lock, const Deadline& deadline) {
-  lock.unlock();
+absl::Status Communicator::Pause(const Deadline& deadline) {
+  mutex_.Unlock();
   std::this_thread::sleep_for(kPause);
-  lock.lock();
+  mutex_.Lock();
   RETURN_IF_ERROR(rank_.failure());
   if (comm_ == nullptr) return absl::UnavailableError("failed before");
   if (deadline.left() < absl::ZeroDuration()) return TooLate(deadline);

@@ -12,10 +12,8 @@
 #include <cuda_runtime.h>
 #include <nccl.h>
 
-#include <condition_variable>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
@@ -25,6 +23,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/clock.h"
+#include "common/mutex.h"
 #include "kernels/collective/collective.h"
 #include "kernels/collective/nccl.h"
 
@@ -88,12 +87,12 @@ class NcclRank {
 
   const NcclOptions options_;
   Rendezvous& rendezvous_;
-  std::mutex watched_mutex_;
-  std::vector<Communicator*> watched_;  // Guarded by watched_mutex_.
-  mutable std::mutex mutex_;            // Guards the rest.
-  std::condition_variable changed_;
-  std::optional<DeviceError> failure_;
-  bool ends_ = false;
+  Mutex watched_mutex_;
+  std::vector<Communicator*> watched_ ABSL_GUARDED_BY(watched_mutex_);
+  mutable Mutex mutex_;
+  CondVar changed_;
+  std::optional<DeviceError> failure_ ABSL_GUARDED_BY(mutex_);
+  bool ends_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;  // Last: it uses the others.
 };
 
@@ -157,27 +156,30 @@ class Communicator {
 
   absl::Status Open(const Deadline& deadline);
   absl::StatusOr<ncclUniqueId> Id(const Deadline& deadline);
-  // Until a non-blocking call that returned `result` has taken effect. Holds the lock in between.
-  absl::Status Settle(std::unique_lock<std::mutex>& lock, ncclResult_t result,
-                      const Deadline& deadline);
-  absl::Status Pause(std::unique_lock<std::mutex>& lock, const Deadline& deadline);
-  absl::Status ToStatus(ncclResult_t result) const;
+  // Until a non-blocking call that returned `result` has taken effect. Lets go of the mutex while
+  // it pauses.
+  absl::Status Settle(ncclResult_t result, const Deadline& deadline)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status Pause(const Deadline& deadline) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status ToStatus(ncclResult_t result) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Whether the first operation is over; false: look again later.
-  absl::StatusOr<bool> LookAtFirst();
-  void LookLocked();
-  void EndFirst(std::optional<double> seconds);
-  void Fail(const absl::Status& status);  // Of the first operation.
+  absl::StatusOr<bool> LookAtFirst() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void LookLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void EndFirst(std::optional<double> seconds) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Of the first operation.
+  void Fail(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   NcclRank& rank_;
   Listener& listener_;
   const Place place_;
   cudaStream_t stream_ = nullptr;
   void* byte_ = nullptr;  // What Meet sends.
-  std::mutex mutex_;      // Guards the rest.
-  ncclComm_t comm_ = nullptr;
-  Number given_ = 0;
-  std::deque<Operation> under_way_;  // In their order, which is the stream's.
-  std::vector<Operation> spare_;     // Their events.
+  Mutex mutex_;
+  ncclComm_t comm_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  Number given_ ABSL_GUARDED_BY(mutex_) = 0;
+  // In their order, which is the stream's.
+  std::deque<Operation> under_way_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Operation> spare_ ABSL_GUARDED_BY(mutex_);  // Their events.
 };
 
 }  // namespace trainyard::nccl

@@ -1,8 +1,8 @@
 #include "kernels/adamw.h"
 
 #include <cmath>
-#include <mutex>
 
+#include "common/mutex.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/parallel.h"
 
@@ -93,13 +93,13 @@ void Update(const Exec& exec, const AdamWArgs& args) {
   };
   constexpr int64_t kChunk = 4096;  // Small enough that the copy finds the weights in the cache.
   StepState& state = *args.state;
-  std::mutex mutex;  // Guards the sums in the state.
+  Mutex mutex;  // Guards the sums in the state.
   ParallelElements(exec, args.master.elements(), [&](int64_t begin, int64_t end) {
     WordSums read, written;
     for (int64_t i = begin; i < end; i += kChunk) {
       update(i, std::min(end, i + kChunk), read, written);
     }
-    const std::lock_guard lock(mutex);
+    const MutexLock lock(mutex);
     Add(read, state.read);
     Add(written, state.written);
   });

@@ -15,25 +15,26 @@ CommunicationStream::CommunicationStream(size_t capacity, const Backend& backend
 
 CommunicationStream::~CommunicationStream() {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     stop_ = true;
   }
-  posted_cv_.notify_one();
+  posted_cv_.NotifyOne();
   if (loop_.valid()) loop_.wait();
 }
 
 CommunicationStream::Ticket CommunicationStream::Post(const Call& call) {
-  if (posted_ >= queue_.size()) WaitUntilGiven(posted_ - queue_.size() + 1);
+  const Ticket ticket = posted() + 1;
+  if (ticket > queue_.size()) WaitUntilGiven(ticket - queue_.size());
   // Its place is free: the loop has given what was there.
-  Posted& posted = queue_[posted_ % queue_.size()];
+  Posted& posted = queue_[(ticket - 1) % queue_.size()];
   posted.call = &call;
   posted.after->Record(compute_);
   {
-    std::lock_guard lock(mutex_);
-    ++posted_;
+    MutexLock lock(mutex_);
+    posted_ = ticket;
   }
-  posted_cv_.notify_one();
-  return posted_;
+  posted_cv_.NotifyOne();
+  return ticket;
 }
 
 void CommunicationStream::Wait(Ticket ticket) {
@@ -47,20 +48,20 @@ void CommunicationStream::Wait(Ticket ticket) {
 }
 
 void CommunicationStream::WaitUntilGiven(Ticket ticket) {
-  std::unique_lock lock(mutex_);
-  given_cv_.wait(lock, [&] { return given_ >= ticket || ended_; });
+  MutexLock lock(mutex_);
+  while (given_ < ticket && !ended_) given_cv_.Wait(mutex_);
   if (given_ >= ticket) return;
-  lock.unlock();
+  lock.Unlock();
   CHECK(loop_.valid()) << "the communication stream failed before";
   loop_.get();  // Throws what the call threw.
 }
 
 void CommunicationStream::Settle() noexcept {
-  std::unique_lock lock(mutex_);
-  given_cv_.wait(lock, [&] { return given_ >= posted_ || ended_; });
+  MutexLock lock(mutex_);
+  while (given_ < posted_ && !ended_) given_cv_.Wait(mutex_);
   if (given_ == 0) return;
   const Posted& last = queue_[(given_ - 1) % queue_.size()];
-  lock.unlock();
+  lock.Unlock();
   last.done->SecondsSince(*last.after);  // Once the device is there.
 }
 
@@ -69,24 +70,24 @@ void CommunicationStream::Loop() {
   struct End {
     CommunicationStream& stream;
     ~End() {
-      std::lock_guard lock(stream.mutex_);
+      MutexLock lock(stream.mutex_);
       stream.ended_ = true;
-      stream.given_cv_.notify_one();
+      stream.given_cv_.NotifyOne();
     }
   } end{*this};
 
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   while (true) {
-    posted_cv_.wait(lock, [this] { return given_ < posted_ || stop_; });
-    if (given_ == posted_) return lock.unlock();
+    while (given_ >= posted_ && !stop_) posted_cv_.Wait(mutex_);
+    if (given_ == posted_) return lock.Unlock();
     const Posted& posted = queue_[given_ % queue_.size()];
-    lock.unlock();
+    lock.Unlock();
     posted.after->Await(exec_);
     (*posted.call)(exec_);
     posted.done->Record(exec_);
-    lock.lock();
+    lock.Lock();
     ++given_;
-    given_cv_.notify_one();
+    given_cv_.NotifyOne();
   }
 }
 

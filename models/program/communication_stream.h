@@ -4,14 +4,13 @@
 
 #pragma once
 
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <future>
 #include <memory>
-#include <mutex>
 #include <vector>
 
+#include "common/mutex.h"
 #include "kernels/device/backend.h"
 #include "models/program/op.h"
 
@@ -47,7 +46,7 @@ class CommunicationStream {
   // have been made, which on a CPU is all that they are. What a call threw is thrown by the next
   // wait for it or a later one, once; the stream then is dead.
   void Wait(Ticket ticket);
-  void WaitForAll() { Wait(posted_); }
+  void WaitForAll() { Wait(posted()); }
   // Returns when no call is being made or will be, and the device has done those that were; a
   // failure is left to the next wait.
   void Settle() noexcept;
@@ -61,20 +60,24 @@ class CommunicationStream {
     std::unique_ptr<Event> done;
   };
   void Loop();
+  // For the computing thread, which alone writes it and so needs no mutex to read it.
+  Ticket posted() const ABSL_NO_THREAD_SAFETY_ANALYSIS { return posted_; }
   void WaitUntilGiven(Ticket ticket);
 
   const Exec& compute_;
   Exec exec_;
-  std::mutex mutex_;
-  std::condition_variable posted_cv_;
-  std::condition_variable given_cv_;
-  std::vector<Posted> queue_;  // A ring; guarded by mutex_, as is all below but where said.
-  Ticket posted_ = 0;          // Written by the computing thread alone.
-  Ticket given_ = 0;           // To the device: the call has returned.
-  bool stop_ = false;
-  bool ended_ = false;                // The loop has returned or thrown.
-  WaitObserver* observer_ = nullptr;  // Of the computing thread, as the next.
-  Ticket awaited_ = 0;                // What `compute` comes after already.
+  Mutex mutex_;
+  CondVar posted_cv_;
+  CondVar given_cv_;
+  // A ring. A place is the computing thread's until posted_ counts what stands there, and the
+  // loop's from then until given_ counts the same call.
+  std::vector<Posted> queue_;
+  Ticket posted_ ABSL_GUARDED_BY(mutex_) = 0;  // Written by the computing thread alone.
+  Ticket given_ ABSL_GUARDED_BY(mutex_) = 0;   // To the device: the call has returned.
+  bool stop_ ABSL_GUARDED_BY(mutex_) = false;
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;  // The loop has returned or thrown.
+  WaitObserver* observer_ = nullptr;            // Of the computing thread, as the next.
+  Ticket awaited_ = 0;                          // What `compute` comes after already.
   std::future<void> loop_;  // Holds the exception, if there was one. Of the computing thread.
 };
 

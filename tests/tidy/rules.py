@@ -37,7 +37,9 @@ BANNED = [  # (pattern, where it is allowed, what to do instead)
     (r"\babsl::Now\b",  # What people read, and gRPC, which takes deadlines by the wall clock and keeps them by the other.
      r"^common/(?:clock|log)\.cc$|^kernels/collective/collective\.cc$|^worker/trainer/rank_process\.cc$|^controller/cli/client\.h$|^tests/",
      "wait by RealClock().Monotonic(): the wall clock jumps"),
-    (r"\bstd::(?:endl|rand|shared_mutex)\b", r"^common/check\.h$|_main\.cc$", "'\\n', common/rng.h, std::mutex"),
+    (r"\bstd::(?:endl|rand|shared_mutex)\b", r"^common/check\.h$|_main\.cc$", "'\\n', common/rng.h, common/mutex.h"),
+    (r"\bstd::(?:(?:recursive_|timed_)?mutex|lock_guard|unique_lock|scoped_lock|condition_variable(?:_any)?)\b",
+     r"^common/mutex\.h$|^tests/", "common/mutex.h, whose marks scripts/sanitize.sh locks checks"),
 ]
 
 
@@ -112,6 +114,14 @@ def banned(tree):
             if not re.search(allowed, str(source.path)):
                 for line, text in source.find(pattern):
                     yield f"{source.path}:{line}: {text.strip('(')} is banned here: {instead}"
+
+
+def mutexes_guard(tree):
+    for source in tree.code:
+        for line, text in source.find(r"\bMutex \w+_;"):
+            name = text.split()[1].strip(";")
+            if not source.find(rf"\bABSL_GUARDED_BY\({name}\)"):
+                yield f"{source.path}:{line}: no member is ABSL_GUARDED_BY({name})"
 
 
 def mutable_globals(tree):
@@ -210,5 +220,5 @@ def _under(path, prefix):
     return str(path) == prefix or str(path).startswith(prefix + "/")
 
 
-ALL = [columns, file_length, functions, include_directions, generated_headers, exceptions, banned, mutable_globals, op_files,
-       tests_are_built, no_disabled_tests, proto_enums, metric_names, readme_map, todos, headers_once, opening_comment]
+ALL = [columns, file_length, functions, include_directions, generated_headers, exceptions, banned, mutexes_guard, mutable_globals,
+       op_files, tests_are_built, no_disabled_tests, proto_enums, metric_names, readme_map, todos, headers_once, opening_comment]

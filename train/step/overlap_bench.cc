@@ -8,12 +8,11 @@
 
 #include <benchmark/benchmark.h>
 
-#include <condition_variable>
 #include <map>
-#include <mutex>
 #include <thread>
 
 #include "common/check.h"
+#include "common/mutex.h"
 #include "common/rng.h"
 #include "kernels/collective/gloo.h"
 #include "train/config/resolve_model.h"
@@ -27,21 +26,21 @@ constexpr int kRanks = 2;
 class MemoryRendezvous final : public Rendezvous {
  public:
   absl::Status Set(const std::string& key, const std::string& value) override {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     values_[key] = value;
-    changed_.notify_all();
+    changed_.NotifyAll();
     return absl::OkStatus();
   }
   absl::StatusOr<std::string> Get(const std::string& key, absl::Duration) override {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return values_.contains(key); });
+    const MutexLock lock(mutex_);
+    while (!values_.contains(key)) changed_.Wait(mutex_);
     return values_[key];
   }
 
  private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::map<std::string, std::string> values_;
+  Mutex mutex_;
+  CondVar changed_;
+  std::map<std::string, std::string> values_ ABSL_GUARDED_BY(mutex_);
 };
 
 JobConfig QuickstartJob(const benchmark::State& state) {
@@ -103,12 +102,12 @@ void BM_Overlap(benchmark::State& state) {
     rank.engine->executable().Run(Action::kPrepare);
   });
   double waited = 0;
-  std::mutex mutex;
+  Mutex mutex;
   const auto step = [&] {
     AsRanks([&](int i) {
       const StepState first = {.step = 1, .learning_rate = 1e-4, .loss_scale = 1e-4};
       const StepOutput output = ranks[size_t(i)].engine->runner().Step(first, batch, [] {});
-      const std::lock_guard lock(mutex);
+      const MutexLock lock(mutex);
       waited += output.phases.grad_sync;
     });
   };

@@ -37,42 +37,42 @@ Prefetcher::Prefetcher(const BatchReader& reader, int64_t micro, const SequenceP
 
 Prefetcher::~Prefetcher() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     closing_ = true;
-    changed_.notify_all();
+    changed_.NotifyAll();
   }
   thread_.join();
 }
 
 absl::StatusOr<StepBatch> Prefetcher::Take(int64_t position) {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   if (wanted_ != position && ready_position_ != position) {
     // A guess that was wrong: at most one batch is read in vain.
-    changed_.wait(lock, [&] { return !wanted_; });
+    while (wanted_) changed_.Wait(mutex_);
     wanted_ = position;
-    changed_.notify_all();
+    changed_.NotifyAll();
   }
-  changed_.wait(lock, [&] { return ready_ && ready_position_ == position; });
+  while (!ready_ || ready_position_ != position) changed_.Wait(mutex_);
   absl::StatusOr<StepBatch> batch = *std::exchange(ready_, std::nullopt);
   ready_position_ = -1;
   wanted_ = position + stride_;
-  changed_.notify_all();
+  changed_.NotifyAll();
   return batch;
 }
 
 void Prefetcher::Run() {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   for (;;) {
-    changed_.wait(lock, [&] { return closing_ || wanted_; });
+    while (!closing_ && !wanted_) changed_.Wait(mutex_);
     if (closing_) return;
     const int64_t position = *wanted_;
-    lock.unlock();
+    lock.Unlock();
     absl::StatusOr<StepBatch> batch = ReadStepBatch(reader_, micro_, part_, position);
-    lock.lock();
+    lock.Lock();
     ready_ = std::move(batch);
     ready_position_ = position;
     wanted_.reset();
-    changed_.notify_all();
+    changed_.NotifyAll();
   }
 }
 

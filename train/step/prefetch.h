@@ -3,16 +3,15 @@
 
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <thread>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/mutex.h"
 #include "kernels/sequence_part.h"
 #include "train/data/batch_reader.h"
 
@@ -50,12 +49,12 @@ class Prefetcher {
   const int64_t micro_;
   const SequencePart part_;
   const int64_t stride_;
-  std::mutex mutex_;  // Guards what follows but the thread.
-  std::condition_variable changed_;
-  bool closing_ = false;
-  std::optional<int64_t> wanted_;                   // Asked of the thread; none: it rests.
-  std::optional<absl::StatusOr<StepBatch>> ready_;  // For ready_position_.
-  int64_t ready_position_ = -1;
+  Mutex mutex_;
+  CondVar changed_;
+  bool closing_ ABSL_GUARDED_BY(mutex_) = false;
+  std::optional<int64_t> wanted_ ABSL_GUARDED_BY(mutex_);  // Asked of the thread; none: it rests.
+  std::optional<absl::StatusOr<StepBatch>> ready_ ABSL_GUARDED_BY(mutex_);  // For ready_position_.
+  int64_t ready_position_ ABSL_GUARDED_BY(mutex_) = -1;
   std::thread thread_;
 };
 

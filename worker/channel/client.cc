@@ -4,10 +4,8 @@
 
 #include <algorithm>
 #include <chrono>
-#include <condition_variable>
 #include <deque>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -15,6 +13,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
+#include "common/clock.h"
+#include "common/mutex.h"
 #include "worker/channel/line_socket.h"
 #include "worker/channel/unsent.h"
 
@@ -40,13 +40,13 @@ class Client final : public ChannelClient {
 
   ~Client() override {
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       closing_ = true;
-      closed_.notify_all();
+      closed_.NotifyAll();
     }
     wakeup_.Signal();
     thread_.join();
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     Journal();
   }
 
@@ -58,12 +58,12 @@ class Client final : public ChannelClient {
   }
 
   absl::StatusOr<std::string> Get(const std::string& key, absl::Duration timeout) override {
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     asked_[key] = std::nullopt;
     requests_.push_back(key);
     wakeup_.Signal();
-    changed_.wait_for(lock, absl::ToChronoMilliseconds(timeout),
-                      [&] { return stop_ || asked_[key].has_value(); });
+    const absl::Duration deadline = RealClock().Monotonic() + timeout;
+    while (!stop_ && !asked_[key].has_value() && changed_.WaitUntil(mutex_, deadline)) continue;
     const std::optional<std::string> value = std::move(asked_[key]);
     asked_.erase(key);
     if (value) return *value;
@@ -73,22 +73,21 @@ class Client final : public ChannelClient {
   }
 
   bool stop_requested() const override {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return stop_;
   }
 
   absl::Duration disconnected_for() const override {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (connected_) return absl::ZeroDuration();
     return absl::FromChrono(std::chrono::steady_clock::now() - disconnected_since_);
   }
 
   absl::Status Flush(absl::Duration timeout) override {
-    std::unique_lock lock(mutex_);
-    if (changed_.wait_for(lock, absl::ToChronoMilliseconds(timeout),
-                          [&] { return kept_.empty(); })) {
-      return absl::OkStatus();
-    }
+    MutexLock lock(mutex_);
+    const absl::Duration deadline = RealClock().Monotonic() + timeout;
+    while (!kept_.empty() && changed_.WaitUntil(mutex_, deadline)) continue;
+    if (kept_.empty()) return absl::OkStatus();
     return absl::DeadlineExceededError(
         absl::StrCat(kept_.size(), " messages were not acknowledged by the worker daemon"));
   }
@@ -96,7 +95,7 @@ class Client final : public ChannelClient {
  private:
   void Keep(Message message, bool droppable) {
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       const uint64_t sequence = ++last_sequence_;
       kept_.push_back({sequence, droppable, Encode({std::move(message), sequence})});
       CHECK(kept_.back().line.size() < kMaxLineBytes) << kept_.back().line.size() << " bytes";
@@ -111,7 +110,7 @@ class Client final : public ChannelClient {
   }
 
   // Writes to the file what is kept and not in it yet.
-  void Journal() {
+  void Journal() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     for (const Kept& kept : kept_) {
       if (kept.sequence > journaled_) unsent_.Append(kept.line);
     }
@@ -133,7 +132,7 @@ class Client final : public ChannelClient {
   }
 
   bool closing() const {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return closing_;
   }
 
@@ -143,7 +142,7 @@ class Client final : public ChannelClient {
     socket_.emplace(*std::move(fd));
     socket_->Queue(Encode({options_.hello}));
     next_beat_ = SteadyClock::now();
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     connected_ = true;
     sent_sequence_ = 0;
     requests_.clear();
@@ -152,14 +151,14 @@ class Client final : public ChannelClient {
 
   void Disconnect() {
     socket_.reset();
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     connected_ = false;
     disconnected_since_ = std::chrono::steady_clock::now();
     Journal();
   }
 
   void QueueOutgoing() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     for (const Kept& kept : kept_) {
       if (socket_->outgoing_bytes() >= kOutgoingBytes) break;
       if (kept.sequence <= sent_sequence_) continue;
@@ -180,7 +179,7 @@ class Client final : public ChannelClient {
 
   // A daemon that stands still acknowledges nothing, and may die like that.
   void JournalWhatWaits() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!kept_.empty() && kept_.front().sequence <= last_at_beat_) Journal();
     last_at_beat_ = last_sequence_;
   }
@@ -202,8 +201,9 @@ class Client final : public ChannelClient {
 
   // Not on the wakeup: messages that are sent while there is no daemon must not make it spin.
   void WaitToRetry() {
-    std::unique_lock lock(mutex_);
-    closed_.wait_for(lock, absl::ToChronoMilliseconds(options_.retry), [&] { return closing_; });
+    MutexLock lock(mutex_);
+    const absl::Duration deadline = RealClock().Monotonic() + options_.retry;
+    while (!closing_ && closed_.WaitUntil(mutex_, deadline)) continue;
   }
 
   void Serve() {
@@ -220,7 +220,7 @@ class Client final : public ChannelClient {
   void Handle(const Message& message) {
     bool first_stop = false;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       if (const Ack* ack = std::get_if<Ack>(&message)) {
         while (!kept_.empty() && kept_.front().sequence <= ack->up_to) kept_.pop_front();
         if (kept_.empty()) unsent_.Clear();
@@ -230,7 +230,7 @@ class Client final : public ChannelClient {
       } else if (std::holds_alternative<Stop>(message)) {
         first_stop = !std::exchange(stop_, true);
       }
-      changed_.notify_all();
+      changed_.NotifyAll();
     }
     if (first_stop && options_.on_stop) options_.on_stop();
   }
@@ -240,18 +240,21 @@ class Client final : public ChannelClient {
   std::optional<LineSocket> socket_;  // Of the client's thread alone, as is the next.
   SteadyTime next_beat_;
 
-  mutable std::mutex mutex_;  // Guards all that follows but the thread.
-  std::condition_variable changed_, closed_;
-  bool closing_ = false, stop_ = false, connected_ = false;
-  SteadyTime disconnected_since_ = std::chrono::steady_clock::now();
-  uint64_t last_sequence_ = 0;
-  uint64_t sent_sequence_ = 0;  // On this connection.
-  std::deque<Kept> kept_;       // By sequence.
-  UnsentFile unsent_;
-  uint64_t journaled_ = 0;     // Up to here everything kept is in the file.
-  uint64_t last_at_beat_ = 0;  // last_sequence_ at the last beat.
-  std::map<std::string, std::optional<std::string>> asked_;
-  std::vector<std::string> requests_;  // Keys to ask for on this connection.
+  mutable Mutex mutex_;
+  CondVar changed_, closed_;
+  bool closing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool stop_ ABSL_GUARDED_BY(mutex_) = false;
+  bool connected_ ABSL_GUARDED_BY(mutex_) = false;
+  SteadyTime disconnected_since_ ABSL_GUARDED_BY(mutex_) = SteadyClock::now();
+  uint64_t last_sequence_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t sent_sequence_ ABSL_GUARDED_BY(mutex_) = 0;  // On this connection.
+  std::deque<Kept> kept_ ABSL_GUARDED_BY(mutex_);       // By sequence.
+  UnsentFile unsent_ ABSL_GUARDED_BY(mutex_);
+  uint64_t journaled_ ABSL_GUARDED_BY(mutex_) = 0;     // Up to here everything kept is in the file.
+  uint64_t last_at_beat_ ABSL_GUARDED_BY(mutex_) = 0;  // last_sequence_ at the last beat.
+  std::map<std::string, std::optional<std::string>> asked_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::string> requests_
+      ABSL_GUARDED_BY(mutex_);  // Keys to ask for on this connection.
 
   std::thread thread_;  // Last: it uses all of the above.
 };

@@ -8,13 +8,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <list>
-#include <mutex>
 #include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "common/log.h"
+#include "common/mutex.h"
 #include "common/status_macros.h"
 #include "worker/channel/line_socket.h"
 
@@ -49,7 +49,7 @@ class Server final : public ChannelServer {
 
   ~Server() override {
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       closing_ = true;
     }
     wakeup_.Signal();
@@ -59,7 +59,7 @@ class Server final : public ChannelServer {
 
   void SendStop() override {
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       stop_ = true;
     }
     wakeup_.Signal();
@@ -67,7 +67,7 @@ class Server final : public ChannelServer {
 
   void SendValue(const std::string& key, const std::string& value) override {
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       values_.push_back({key, value});
     }
     wakeup_.Signal();
@@ -78,7 +78,7 @@ class Server final : public ChannelServer {
     for (;;) {
       std::vector<Value> values;
       {
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         if (closing_) return;
         values.swap(values_);
         stopping_ = stop_;
@@ -220,10 +220,10 @@ class Server final : public ChannelServer {
   int64_t pid_ = 0;       // Of the trainer that greeted last,
   uint64_t handled_ = 0;  // and the last of its messages that was handled.
 
-  std::mutex mutex_;
-  bool closing_ = false;  // Guarded by mutex_, as are the next two.
-  bool stop_ = false;
-  std::vector<Value> values_;
+  Mutex mutex_;
+  bool closing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool stop_ ABSL_GUARDED_BY(mutex_) = false;
+  std::vector<Value> values_ ABSL_GUARDED_BY(mutex_);
 
   std::thread thread_;  // Last: it uses all of the above.
 };

@@ -3,7 +3,6 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -17,7 +16,7 @@ namespace trainyard {
 namespace {
 
 // The longest that the end of a process goes unseen.
-constexpr std::chrono::milliseconds kPollInterval(50);
+constexpr absl::Duration kPollInterval = absl::Milliseconds(50);
 
 }  // namespace
 
@@ -39,11 +38,11 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Create(DaemonOptions options,
 Daemon::~Daemon() {
   ChannelList channels;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     closing_ = true;
     for (auto& [id, rank] : ranks_) channels.push_back(rank.TakeChannel());
   }
-  wake_.notify_all();
+  wake_.NotifyAll();
   if (thread_.joinable()) thread_.join();
   channels.clear();  // Without the lock, and before the table that their callbacks look into.
 }
@@ -51,7 +50,7 @@ Daemon::~Daemon() {
 absl::Status Daemon::AdoptAll() {
   ASSIGN_OR_RETURN(const std::vector<std::string> names,
                    ListDirectory(options_.state_directory + "/ranks"));
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (const std::string& name : names) {
     const auto id = RankDirectory::ParseName(name);
     if (!id.ok()) continue;
@@ -70,13 +69,14 @@ void Daemon::Run() {
   for (;;) {
     ChannelList closed;
     {
-      std::unique_lock lock(mutex_);
+      MutexLock lock(mutex_);
       if (closing_) return;
       Poll(closed);
     }
     closed.clear();  // Without the lock.
-    std::unique_lock lock(mutex_);
-    wake_.wait_for(lock, kPollInterval, [&] { return closing_; });
+    MutexLock lock(mutex_);
+    const absl::Duration next = RealClock().Monotonic() + kPollInterval;
+    while (!closing_ && wake_.WaitUntil(mutex_, next)) continue;
   }
 }
 
@@ -148,7 +148,7 @@ void Daemon::Refuse(const RankId& id, uint32_t device, const absl::Status& reaso
 }
 
 void Daemon::StartRanks(const StartOrder& order) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!RankDirectory::IsLegalJobId(order.job_id)) {
     LogError("start_refused", {{"job", order.job_id}, {"reason", "not a legal job id"}});
     return;
@@ -200,7 +200,7 @@ void Daemon::LaunchWaiting() {
 }
 
 void Daemon::StopRanks(const StopOrder& order) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   StopLocked(order);
 }
 
@@ -211,7 +211,7 @@ void Daemon::StopLocked(const StopOrder& order) {
 }
 
 void Daemon::Answer(const RendezvousAnswer& answer) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (auto& [id, rank] : ranks_) {
     if (id.job_id == answer.job_id && id.epoch == answer.epoch) {
       rank.Answer(answer.key, answer.value);
@@ -238,7 +238,7 @@ void Daemon::OnGet(Rank& rank, const channel::Get& get) {
 }
 
 void Daemon::Acknowledge(uint64_t sequence) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   outbox_.Acknowledge(sequence);
   for (auto& [id, rank] : ranks_) rank.Acknowledged(sequence);
 }
@@ -252,7 +252,7 @@ std::vector<Device> Daemon::Devices() const {
 }
 
 std::vector<RankStatus> Daemon::Register() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::vector<RankStatus> statuses;
   for (const auto& [id, rank] : ranks_) {
     if (rank.phase() != Rank::Phase::kReported) statuses.push_back(rank.Status());
@@ -261,7 +261,7 @@ std::vector<RankStatus> Daemon::Register() const {
 }
 
 void Daemon::Connected() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   outbox_.Rewind();
   connected_ = true;
   if (draining_) outbox_.Add(Draining{});
@@ -269,29 +269,29 @@ void Daemon::Connected() {
 }
 
 void Daemon::Disconnected() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   connected_ = false;
 }
 
 void Daemon::Drain() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   draining_ = true;
   if (connected_) outbox_.Add(Draining{});
   for (auto& [id, rank] : ranks_) rank.Stop(StopMode::kCheckpoint);
 }
 
 void Daemon::KillAll() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (auto& [id, rank] : ranks_) rank.KillWithDaemon();
 }
 
 bool Daemon::idle() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return ranks_.empty() && outbox_.num_reports() == 0;
 }
 
 size_t Daemon::num_live_ranks() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return size_t(std::count_if(ranks_.begin(), ranks_.end(), [](const auto& entry) {
     return entry.second.alive() || entry.second.phase() == Rank::Phase::kWaiting;
   }));
@@ -300,7 +300,7 @@ size_t Daemon::num_live_ranks() const {
 channel::ChannelServer::Callbacks Daemon::CallbacksFor(const RankId& id) {
   // Each takes the lock and finds the rank, which may be gone by then.
   const auto with_rank = [this, id](auto&& action) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto it = ranks_.find(id);
     if (it != ranks_.end()) action(it->second);
   };
@@ -315,8 +315,12 @@ channel::ChannelServer::Callbacks Daemon::CallbacksFor(const RankId& id) {
   callbacks.checkpoint = [=](const channel::Checkpoint& c) {
     with_rank([&](Rank& r) { r.OnCheckpoint(c); });
   };
-  callbacks.set = [=, this](const channel::Set& s) { with_rank([&](Rank& r) { OnSet(r, s); }); };
-  callbacks.get = [=, this](const channel::Get& g) { with_rank([&](Rank& r) { OnGet(r, g); }); };
+  callbacks.set = [=, this](const channel::Set& s) {
+    with_rank([&](Rank& r) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { OnSet(r, s); });
+  };
+  callbacks.get = [=, this](const channel::Get& g) {
+    with_rank([&](Rank& r) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { OnGet(r, g); });
+  };
   return callbacks;
 }
 

@@ -3,10 +3,8 @@
 
 #pragma once
 
-#include <condition_variable>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -14,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/clock.h"
+#include "common/mutex.h"
 #include "worker/daemon/outbox.h"
 #include "worker/daemon/rank.h"
 #include "worker/daemon/reports.h"
@@ -60,13 +59,14 @@ class Daemon {
   Daemon(DaemonOptions options, WorkerMetrics& metrics, const Clock& clock);
   absl::Status AdoptAll();
   void Run();
-  void Poll(ChannelList& closed);
-  void PruneDirectories();
-  void StopLocked(const StopOrder& order);
-  void LaunchWaiting();
-  void OnGet(Rank& rank, const channel::Get& get);
-  void OnSet(Rank& rank, const channel::Set& set);
-  absl::Status Check(const StartOrder& order, const StartOrder::Rank& rank) const;
+  void Poll(ChannelList& closed) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void PruneDirectories() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void StopLocked(const StopOrder& order) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void LaunchWaiting() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void OnGet(Rank& rank, const channel::Get& get) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void OnSet(Rank& rank, const channel::Set& set) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status Check(const StartOrder& order, const StartOrder::Rank& rank) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Refuse(const RankId& id, uint32_t device, const absl::Status& reason);
   channel::ChannelServer::Callbacks CallbacksFor(const RankId& id);
 
@@ -79,16 +79,16 @@ class Daemon {
   const Clock& clock_;
   Outbox outbox_;
 
-  mutable std::mutex mutex_;
-  WorkerMetrics& metrics_;  // Guarded by mutex_, as is all below but the thread.
-  std::map<RankId, Rank> ranks_;
-  std::vector<Waiting> waiting_;
-  bool connected_ = false;
-  bool draining_ = false;
-  bool prune_ = true;
-  bool closing_ = false;
-  absl::Duration last_poll_;
-  std::condition_variable wake_;
+  mutable Mutex mutex_;
+  WorkerMetrics& metrics_ ABSL_GUARDED_BY(mutex_);
+  std::map<RankId, Rank> ranks_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Waiting> waiting_ ABSL_GUARDED_BY(mutex_);
+  bool connected_ ABSL_GUARDED_BY(mutex_) = false;
+  bool draining_ ABSL_GUARDED_BY(mutex_) = false;
+  bool prune_ ABSL_GUARDED_BY(mutex_) = true;
+  bool closing_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Duration last_poll_ ABSL_GUARDED_BY(mutex_);
+  CondVar wake_;
   std::thread thread_;
 };
 

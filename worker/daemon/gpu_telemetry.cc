@@ -26,15 +26,15 @@ GpuTelemetry::GpuTelemetry(std::unique_ptr<Nvml> nvml, std::vector<Device> gpus,
 
 GpuTelemetry::~GpuTelemetry() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     closing_ = true;
   }
-  wake_.notify_all();
+  wake_.NotifyAll();
   thread_.join();
 }
 
 std::optional<channel::GpuReading> GpuTelemetry::Latest(uint32_t device) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (device >= states_.size()) return std::nullopt;
   const State& state = states_[device];
   if (RealClock().Monotonic() - state.read_at > kStaleRounds * interval_) return std::nullopt;
@@ -42,24 +42,24 @@ std::optional<channel::GpuReading> GpuTelemetry::Latest(uint32_t device) const {
 }
 
 bool GpuTelemetry::Lost(uint32_t device) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return device < states_.size() && absl::IsUnavailable(states_[device].status);
 }
 
 uint64_t GpuTelemetry::ReadSoon() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   hurry_ = true;
-  wake_.notify_all();
+  wake_.NotifyAll();
   return begun_ + 1;
 }
 
 bool GpuTelemetry::HasRead(uint64_t round) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return ended_ >= round;
 }
 
 std::string GpuTelemetry::XidSince(uint32_t device, absl::Time since) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (device >= states_.size()) return "";
   const State& state = states_[device];
   if (state.xid_time < since) return "";
@@ -74,15 +74,16 @@ void GpuTelemetry::Run() {
     }
   }
   for (;;) {
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     hurry_ = false;
     ++begun_;
-    lock.unlock();
+    lock.Unlock();
     ReadAll();
     ReadXids();
-    lock.lock();
+    lock.Lock();
     ended_ = begun_;
-    wake_.wait_for(lock, absl::ToChronoNanoseconds(interval_), [&] { return closing_ || hurry_; });
+    const absl::Duration next = RealClock().Monotonic() + interval_;
+    while (!closing_ && !hurry_ && wake_.WaitUntil(mutex_, next)) continue;
     if (closing_) return;
   }
 }
@@ -95,7 +96,7 @@ void GpuTelemetry::ReadAll() {
     if (read.ok()) reading = *read;
     metrics_.Show(gpu, reading, RealClock().Now());
     metrics_.ShowLost(gpu, absl::IsUnavailable(read.status()));
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (read.status() != states_[i].status) {
       LogWarning(
           read.ok() ? "gpu_read_again" : "gpu_not_read",
@@ -118,7 +119,7 @@ void GpuTelemetry::ReadXids() {
       LogError("gpu_xid",
                {{"xid", (*next)->xid}, {"gpu", gpu.gpu->index}, {"uuid", gpu.gpu->uuid}});
       metrics_.XidHappened(gpu, (*next)->xid);
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       states_[device].xid = (*next)->xid;
       states_[device].xid_time = RealClock().Now();
     }

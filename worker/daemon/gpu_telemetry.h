@@ -3,10 +3,8 @@
 
 #pragma once
 
-#include <condition_variable>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
@@ -14,6 +12,7 @@
 
 #include "absl/time/time.h"
 #include "common/clock.h"
+#include "common/mutex.h"
 #include "worker/daemon/devices.h"
 #include "worker/daemon/nvml_adapter.h"
 #include "worker/gpu_metrics.h"
@@ -61,12 +60,12 @@ class GpuTelemetry {
   GpuMetrics& metrics_;
   const absl::Duration interval_;
 
-  mutable std::mutex mutex_;
-  std::vector<State> states_;       // Guarded by mutex_, as is all below. By device.
-  uint64_t begun_ = 0, ended_ = 0;  // Rounds.
-  bool hurry_ = false;
-  bool closing_ = false;
-  std::condition_variable wake_;
+  mutable Mutex mutex_;
+  std::vector<State> states_ ABSL_GUARDED_BY(mutex_);                               // By device.
+  uint64_t begun_ ABSL_GUARDED_BY(mutex_) = 0, ended_ ABSL_GUARDED_BY(mutex_) = 0;  // Rounds.
+  bool hurry_ ABSL_GUARDED_BY(mutex_) = false;
+  bool closing_ ABSL_GUARDED_BY(mutex_) = false;
+  CondVar wake_;
   std::thread thread_;
 };
 

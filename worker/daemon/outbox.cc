@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "common/clock.h"
 #include "common/log.h"
 
 namespace trainyard {
@@ -16,10 +17,10 @@ constexpr uint64_t kDropsPerLogLine = 10'000;
 }  // namespace
 
 uint64_t Outbox::Add(Report report) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   reports_.push_back({++last_sequence_, std::move(report)});
   if (reports_.size() > max_reports_) DropOldestStep();
-  changed_.notify_all();
+  changed_.NotifyAll();
   return last_sequence_;
 }
 
@@ -36,10 +37,10 @@ void Outbox::DropOldestStep() {
 }
 
 void Outbox::Add(Notice notice) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   notices_.push_back(std::move(notice));
   if (notices_.size() > kMaxNotices) DropOldestLog();
-  changed_.notify_all();
+  changed_.NotifyAll();
 }
 
 void Outbox::DropOldestLog() {
@@ -56,9 +57,11 @@ void Outbox::DropOldestLog() {
 }
 
 std::optional<Outgoing> Outbox::Next(absl::Duration timeout) {
-  std::unique_lock lock(mutex_);
-  changed_.wait_for(lock, absl::ToChronoMilliseconds(timeout),
-                    [&] { return woken_ || !notices_.empty() || next_ < reports_.size(); });
+  MutexLock lock(mutex_);
+  const absl::Duration deadline = RealClock().Monotonic() + timeout;
+  while (!woken_ && notices_.empty() && next_ == reports_.size() &&
+         changed_.WaitUntil(mutex_, deadline)) {
+  }
   woken_ = false;
   if (!notices_.empty()) {  // First, because a rendezvous waits for them.
     Outgoing outgoing{0, std::move(notices_.front())};
@@ -71,20 +74,20 @@ std::optional<Outgoing> Outbox::Next(absl::Duration timeout) {
 }
 
 void Outbox::Wake() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   woken_ = true;
-  changed_.notify_all();
+  changed_.NotifyAll();
 }
 
 void Outbox::Rewind() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   next_ = 0;
   notices_.clear();
-  changed_.notify_all();
+  changed_.NotifyAll();
 }
 
 void Outbox::Acknowledge(uint64_t sequence) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   while (!reports_.empty() && reports_.front().sequence <= sequence) {
     reports_.pop_front();
     if (next_ > 0) --next_;
@@ -92,12 +95,12 @@ void Outbox::Acknowledge(uint64_t sequence) {
 }
 
 size_t Outbox::num_reports() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return reports_.size();
 }
 
 Outbox::Dropped Outbox::dropped() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return dropped_;
 }
 

@@ -8,13 +8,12 @@
 
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
-#include <mutex>
 #include <optional>
 
 #include "absl/time/time.h"
+#include "common/mutex.h"
 #include "worker/daemon/reports.h"
 
 namespace trainyard {
@@ -50,18 +49,19 @@ class Outbox {
     Report report;
   };
 
-  void DropOldestStep();
-  void DropOldestLog();
+  void DropOldestStep() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void DropOldestLog() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const size_t max_reports_;
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<Numbered> reports_;  // By sequence. Those before next_ have been sent.
-  size_t next_ = 0;
-  std::deque<Notice> notices_;
-  uint64_t last_sequence_ = 0;
-  Dropped dropped_;
-  bool woken_ = false;
+  mutable Mutex mutex_;
+  CondVar changed_;
+  std::deque<Numbered> reports_
+      ABSL_GUARDED_BY(mutex_);  // By sequence. Those before next_ have been sent.
+  size_t next_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::deque<Notice> notices_ ABSL_GUARDED_BY(mutex_);
+  uint64_t last_sequence_ ABSL_GUARDED_BY(mutex_) = 0;
+  Dropped dropped_ ABSL_GUARDED_BY(mutex_);
+  bool woken_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace trainyard

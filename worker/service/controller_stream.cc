@@ -3,7 +3,6 @@
 #include <grpcpp/grpcpp.h>
 
 #include <algorithm>
-#include <chrono>
 #include <random>
 #include <utility>
 
@@ -21,7 +20,7 @@ namespace {
 
 constexpr uint32_t kProtocolVersion = 2;
 constexpr absl::Duration kDefaultBeat = absl::Seconds(2);
-constexpr auto kRegisterTimeout = std::chrono::seconds(10);
+constexpr absl::Duration kRegisterTimeout = absl::Seconds(10);
 constexpr int kMaxMessageBytes = 16 << 20;
 
 std::shared_ptr<grpc::Channel> Dial(const std::string& address) {
@@ -67,7 +66,7 @@ class ControllerStream::Connection {
 
   void Cancel() { context_.TryCancel(); }
   bool registered() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return registered_;
   }
 
@@ -88,19 +87,22 @@ class ControllerStream::Connection {
   }
 
   bool WaitForRegistered() {
-    std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, kRegisterTimeout, [&] { return registered_ || ended_; });
+    MutexLock lock(mutex_);
+    const absl::Duration deadline = RealClock().Monotonic() + kRegisterTimeout;
+    while (!registered_ && !ended_ && changed_.WaitUntil(mutex_, deadline)) continue;
     return registered_ && !ended_;
   }
 
   // Sends the outbox, and a beat whenever nothing else was sent for that long.
   void Write() {
     for (;;) {
+      absl::Duration beat;
       {
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         if (ended_) return;
+        beat = beat_;
       }
-      const std::optional<Outgoing> outgoing = daemon_.outbox().Next(beat_);
+      const std::optional<Outgoing> outgoing = daemon_.outbox().Next(beat);
       v1::ConnectRequest request;
       if (outgoing) {
         request = ToProto(*outgoing);
@@ -120,20 +122,20 @@ class ControllerStream::Connection {
     v1::ConnectResponse response;
     while (stream_->Read(&response)) Handle(response);
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       ended_ = true;
     }
-    changed_.notify_all();
+    changed_.NotifyAll();
     daemon_.outbox().Wake();
   }
 
   void Handle(const v1::ConnectResponse& response) {
     if (response.has_registered()) {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       const uint32_t beat = response.registered().heartbeat_milliseconds();
       if (beat > 0) beat_ = absl::Milliseconds(beat);
       registered_ = true;
-      changed_.notify_all();
+      changed_.NotifyAll();
     } else if (response.has_start_ranks()) {
       daemon_.StartRanks(FromProto(response.start_ranks()));
     } else if (response.has_stop_ranks()) {
@@ -150,12 +152,12 @@ class ControllerStream::Connection {
   std::unique_ptr<v1::WorkerService::Stub> stub_;
   grpc::ClientContext context_;
   std::unique_ptr<grpc::ClientReaderWriter<v1::ConnectRequest, v1::ConnectResponse>> stream_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
+  Mutex mutex_;
+  CondVar changed_;
   int registered_devices_ = 0;  // The writing thread's.
-  bool registered_ = false;     // Guarded by mutex_, as is the next.
-  bool ended_ = false;
-  absl::Duration beat_ = kDefaultBeat;  // Written before registered_, read after.
+  bool registered_ ABSL_GUARDED_BY(mutex_) = false;
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Duration beat_ ABSL_GUARDED_BY(mutex_) = kDefaultBeat;
 };
 
 ControllerStream::ControllerStream(StreamOptions options, Daemon& daemon)
@@ -169,23 +171,23 @@ absl::StatusOr<std::unique_ptr<ControllerStream>> ControllerStream::Create(Strea
 
 ControllerStream::~ControllerStream() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     closing_ = true;
     if (connection_ != nullptr) connection_->Cancel();
   }
-  wake_.notify_all();
+  wake_.NotifyAll();
   thread_.join();
 }
 
 bool ControllerStream::ConnectOnce() {
   Connection connection(options_, daemon_);
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (closing_) return false;
     connection_ = &connection;
   }
   const grpc::Status status = connection.Run();
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   connection_ = nullptr;
   if (connection.registered()) away_ = false;
   // Once an outage, however many attempts it takes.
@@ -205,9 +207,10 @@ void ControllerStream::Run() {
     pause = registered ? options_.first_pause : std::min(2 * pause, options_.longest_pause);
     // Between a half and the whole, so that a thousand workers do not come back at once.
     const double part = std::uniform_real_distribution<double>(0.5, 1.0)(random);
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     if (closing_) return;
-    wake_.wait_for(lock, absl::ToChronoMilliseconds(part * pause), [&] { return closing_; });
+    const absl::Duration next = RealClock().Monotonic() + part * pause;
+    while (!closing_ && wake_.WaitUntil(mutex_, next)) continue;
     if (closing_) return;
   }
 }

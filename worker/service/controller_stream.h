@@ -4,16 +4,15 @@
 
 #pragma once
 
-#include <condition_variable>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/mutex.h"
 #include "worker/daemon/daemon.h"
 
 namespace trainyard {
@@ -49,11 +48,11 @@ class ControllerStream {
 
   const StreamOptions options_;
   Daemon& daemon_;
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  bool closing_ = false;              // Guarded by mutex_, as is the next.
-  Connection* connection_ = nullptr;  // The one that ConnectOnce runs now.
-  bool away_ = false;                 // The outage has been logged. Of thread_ alone.
+  Mutex mutex_;
+  CondVar wake_;
+  bool closing_ ABSL_GUARDED_BY(mutex_) = false;
+  Connection* connection_ ABSL_GUARDED_BY(mutex_) = nullptr;  // The one that ConnectOnce runs now.
+  bool away_ = false;  // The outage has been logged. Of thread_ alone.
   std::thread thread_;
 };
 

@@ -558,13 +558,13 @@ absl::Status RankTrainer::SaveHistory() {
 }
 
 std::vector<ListedCheckpoint> RankTrainer::Retain() const {
-  const absl::Status retained = ApplyRetention(
-      checkpoint_directory_, {.keep = job_.checkpoint->keep, .epoch = rank_.epoch}, LocalStorage());
+  const Retention retention{.keep = job_.checkpoint->keep, .epoch = rank_.epoch};
+  std::vector<ListedCheckpoint> left;
+  const absl::Status retained =
+      ApplyRetention(checkpoint_directory_, retention, LocalStorage(), &left);
   if (!retained.ok()) LogWarning("retention_failed", {{"error", retained.message()}});
-  auto listed = LoadableCheckpoints(checkpoint_directory_);
-  if (!listed.ok()) return {};
-  if (listed->size() > kMaxRetainedReported) listed->resize(kMaxRetainedReported);
-  return *std::move(listed);
+  if (left.size() > kMaxRetainedReported) left.resize(kMaxRetainedReported);
+  return left;
 }
 
 }  // namespace

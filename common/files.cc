@@ -137,6 +137,11 @@ absl::Status RemoveTree(const std::string& path) {
   return error ? ErrnoStatus(error.value(), "remove", path) : absl::OkStatus();
 }
 
+void DropCached(const std::string& path) {
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (file.get() >= 0) (void)::posix_fadvise(file.get(), 0, 0, POSIX_FADV_DONTNEED);
+}
+
 bool Exists(const std::string& path) {
   std::error_code error;
   return std::filesystem::exists(path, error);

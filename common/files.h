@@ -30,5 +30,7 @@ absl::Status MakeDirectories(const std::string& path);  // As mkdir -p; mode 075
 absl::StatusOr<std::vector<std::string>> ListDirectory(const std::string& path);  // Names, sorted.
 absl::Status RemoveTree(const std::string& path);  // Absent is OK; does not follow links.
 bool Exists(const std::string& path);
+// The next read of the file asks the disk, where the file system can; what was not synced stays.
+void DropCached(const std::string& path);
 
 }  // namespace trainyard

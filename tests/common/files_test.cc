@@ -2,7 +2,12 @@
 
 #include "common/files.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
+#include <linux/magic.h>
+#include <sys/mman.h>
+#include <sys/vfs.h>
+#include <unistd.h>
 
 #include "common/sha256.h"
 
@@ -35,6 +40,30 @@ TEST(Files, ReadRefusesBeyondItsLimit) {
   ASSERT_TRUE(WriteFileAtomic(path, std::string(100, 'x')).ok());
   EXPECT_EQ(ReadFile(path, 99).status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_TRUE(ReadFile(path, 100).ok());
+}
+
+// Whether the first page of the file lies in this machine's memory.
+bool IsCached(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  void* const mapped = ::mmap(nullptr, 1, PROT_READ, MAP_SHARED, fd, 0);
+  unsigned char resident = 0;
+  EXPECT_EQ(::mincore(mapped, 1, &resident), 0) << path;
+  ::munmap(mapped, 1);
+  ::close(fd);
+  return (resident & 1) != 0;
+}
+
+// A file system in memory has no other place for them.
+TEST(Files, DropCachedLeavesReadsToTheDisk) {
+  const std::string path = Directory() + "/cached";
+  ASSERT_TRUE(WriteFileAtomic(path, "text").ok());
+  ASSERT_TRUE(ReadFile(path).ok());
+  ASSERT_TRUE(IsCached(path));
+  struct statfs info;
+  ASSERT_EQ(::statfs(path.c_str(), &info), 0);
+  DropCached(path);
+  EXPECT_EQ(IsCached(path), info.f_type == TMPFS_MAGIC);
+  EXPECT_EQ(ReadFile(path).value(), "text");
 }
 
 TEST(Sha256, MatchesThePublishedVector) {

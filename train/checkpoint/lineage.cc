@@ -25,16 +25,6 @@ std::string LineagePath(const std::string& directory, int64_t epoch) {
   return absl::StrCat(EpochPath(directory, epoch), "/", kLineageName);
 }
 
-// Newest first.
-std::vector<int64_t> Epochs(const std::vector<std::string>& names) {
-  std::vector<int64_t> epochs;
-  for (const std::string& name : names) {
-    if (const auto epoch = ParseEpochName(name)) epochs.push_back(*epoch);
-  }
-  std::sort(epochs.rbegin(), epochs.rend());
-  return epochs;
-}
-
 absl::Status Superseded(const std::string& directory, int64_t epoch, int64_t later) {
   return absl::Status(kSupersededCode,
                       absl::StrCat("checkpoint directory ", directory, " has epoch-", later,
@@ -82,6 +72,10 @@ std::vector<AttemptStart> StartsAfter(const Lineage& lineage, int64_t epoch) {
   return starts;
 }
 
+bool Lineage::Holds(const ListedCheckpoint& listed) const {
+  return listed.complete && Holds(listed.epoch, listed.step);
+}
+
 absl::Status BeginEpoch(const std::string& directory, int64_t epoch, Storage& storage) {
   RETURN_IF_ERROR(CheckNewest(directory, epoch));
   RETURN_IF_ERROR(storage.MakeDirectory(EpochPath(directory, epoch)));
@@ -106,17 +100,20 @@ absl::Status WriteLineage(const std::string& directory, int64_t epoch,
 }
 
 absl::StatusOr<Lineage> ReadLineage(const std::string& directory) {
+  ASSIGN_OR_RETURN(const JobDirectory found, ListJobDirectory(directory));
+  return ReadLineage(directory, found);
+}
+
+absl::StatusOr<Lineage> ReadLineage(const std::string& directory, const JobDirectory& found) {
   Lineage lineage;
-  if (!Exists(directory)) return lineage;
-  ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDirectory(directory));
-  ASSIGN_OR_RETURN(const std::vector<ListedCheckpoint> listed, ListCheckpoints(directory));
   Stretch next = {kEveryStep, kEveryStep};  // The first epoch up to here that has chosen, or saved.
   bool named = false;                       // By the one that continues it.
-  for (const int64_t epoch : Epochs(names)) {
+  for (const int64_t epoch : found.epochs) {
     if (epoch > next.epoch || (named && epoch < next.epoch)) continue;
     const auto text = ReadFile(LineagePath(directory, epoch), 64 << 10);
     const auto continued = text.ok() ? Parse(*text, epoch) : text.status();
-    if (!continued.ok() && !HasCheckpoints(listed, epoch) && !named) {
+    if (absl::IsInternal(continued.status())) return continued.status();  // EIO is no damage.
+    if (!continued.ok() && !HasCheckpoints(found.checkpoints, epoch) && !named) {
       if (!absl::IsNotFound(continued.status()) && !absl::IsInvalidArgument(continued.status())) {
         return continued.status();
       }
@@ -132,18 +129,14 @@ absl::StatusOr<Lineage> ReadLineage(const std::string& directory) {
 }
 
 absl::StatusOr<std::vector<ListedCheckpoint>> LoadableCheckpoints(const std::string& directory) {
-  ASSIGN_OR_RETURN(const Lineage lineage, ReadLineage(directory));
-  ASSIGN_OR_RETURN(std::vector<ListedCheckpoint> listed, ListCheckpoints(directory));
-  std::erase_if(listed, [&](const ListedCheckpoint& checkpoint) {
-    return !checkpoint.complete || !lineage.Holds(checkpoint.epoch, checkpoint.step);
-  });
-  return listed;
+  ASSIGN_OR_RETURN(JobDirectory found, ListJobDirectory(directory));
+  ASSIGN_OR_RETURN(const Lineage lineage, ReadLineage(directory, found));
+  std::erase_if(found.checkpoints, [&](const ListedCheckpoint& c) { return !lineage.Holds(c); });
+  return std::move(found.checkpoints);
 }
 
 absl::StatusOr<int64_t> NewestEpoch(const std::string& directory) {
-  if (!Exists(directory)) return 0;
-  ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDirectory(directory));
-  const std::vector<int64_t> epochs = Epochs(names);
+  ASSIGN_OR_RETURN(const std::vector<int64_t> epochs, ListEpochs(directory));
   return epochs.empty() ? 0 : epochs.front();
 }
 
@@ -160,6 +153,12 @@ absl::Status StorageFault(const std::string& directory, const std::string& found
       absl::StrCat("checkpoint.directory: ", directory, " ", found,
                    ", although this job has used it; wanted it as the job left it. Is its file "
                    "system mounted on this host?"));
+}
+
+absl::Status StorageFull(const std::string& directory, const absl::Status& status) {
+  return absl::Status(kStorageFaultCode,
+                      absl::StrCat("checkpoint.directory: no space left in ", directory, " (",
+                                   status.message(), "); the job goes on once there is some"));
 }
 
 absl::Status OfThisHost(const absl::Status& status) {

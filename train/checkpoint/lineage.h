@@ -4,8 +4,8 @@
 // DIR/epoch-E/lineage.json: the checkpoint (epoch, step) that it continues, or that it continues
 // none. Only then does it save. So the directory alone says which checkpoints are loadable: those
 // of the newest epoch that has chosen, those of the epoch that it continues up to that step, and so
-// on. What a superseded attempt commits later lies outside of the lineage: nobody loads it, and the
-// successor's retention removes it. No one else has to know of a checkpoint for it to count.
+// on. What a superseded attempt commits later lies outside of the lineage: nobody loads it, and
+// retention removes it (save.h). No one else has to know of a checkpoint for it to count.
 //
 // Only rank 0 of an attempt calls the functions that write.
 
@@ -42,6 +42,7 @@ struct Lineage {
   std::vector<Stretch> stretches;
 
   bool Holds(int64_t epoch, int64_t step) const;
+  bool Holds(const ListedCheckpoint& listed) const;  // And it is complete.
 };
 
 // From which step an attempt went on; 0: from the beginning.
@@ -64,8 +65,9 @@ absl::Status WriteLineage(const std::string& directory, int64_t epoch,
 
 // The lineage of the newest epoch that has chosen. Epochs that began and chose nothing are left
 // out. An epoch whose lineage file is missing (a version before this one wrote its checkpoints) or
-// damaged is taken to continue everything before it.
+// damaged is taken to continue everything before it; one that cannot be read is an error.
 absl::StatusOr<Lineage> ReadLineage(const std::string& directory);
+absl::StatusOr<Lineage> ReadLineage(const std::string& directory, const JobDirectory& found);
 
 // The complete checkpoints of that lineage, newest first. An absent directory has none.
 absl::StatusOr<std::vector<ListedCheckpoint>> LoadableCheckpoints(const std::string& directory);
@@ -81,6 +83,8 @@ bool IsSuperseded(const absl::Status& status);
 // The directory is not as the job left it (its share is not mounted here, say): a failure of this
 // host, which says nothing about the job.
 absl::Status StorageFault(const std::string& directory, const std::string& found);
+// The same of a directory whose file system is full (RESOURCE_EXHAUSTED).
+absl::Status StorageFull(const std::string& directory, const absl::Status& status);
 bool IsStorageFault(const absl::Status& status);
 // An error of what an earlier attempt of the job could use, as the host's failure. Errors that say
 // what no other host could mend (INVALID_ARGUMENT, RESOURCE_EXHAUSTED, IsSuperseded) stay.

@@ -1,6 +1,7 @@
 // What lies in a job's checkpoint directory.
 
 #include <algorithm>
+#include <filesystem>
 #include <tuple>
 
 #include "absl/strings/str_cat.h"
@@ -12,29 +13,74 @@
 #include "train/checkpoint/paths.h"
 
 namespace trainyard {
+namespace {
 
-absl::StatusOr<std::vector<ListedCheckpoint>> ListCheckpoints(const std::string& directory) {
-  std::vector<ListedCheckpoint> found;
-  if (!Exists(directory)) return found;
-  ASSIGN_OR_RETURN(const std::vector<std::string> epochs, ListDirectory(directory));
-  for (const std::string& epoch_name : epochs) {
-    const std::optional<int64_t> epoch = ParseEpochName(epoch_name);
-    if (!epoch) continue;
+// One whose manifest cannot be looked at is not half-written.
+absl::StatusOr<bool> HasManifest(const std::string& checkpoint) {
+  const std::string path = absl::StrCat(checkpoint, "/", kManifestName);
+  std::error_code error;
+  const bool exists = std::filesystem::exists(path, error);
+  if (error) return ErrnoStatus(error.value(), "look at", path);
+  return exists;
+}
+
+absl::StatusOr<Checkpoint> ReadWhole(const std::string& path, const Roots& roots) {
+  ASSIGN_OR_RETURN(Checkpoint checkpoint, Checkpoint::Open(path, roots));
+  RETURN_IF_ERROR(checkpoint.Verify());
+  return checkpoint;
+}
+
+// What fails is read once more, from the disk: this machine's memory alone may hold bad bytes.
+absl::StatusOr<Checkpoint> ReadTwice(const std::string& path, const Roots& roots) {
+  absl::StatusOr<Checkpoint> checkpoint = ReadWhole(path, roots);
+  if (checkpoint.ok()) return checkpoint;
+  const auto names = ListDirectory(path);
+  for (const std::string& name : names.value_or(std::vector<std::string>())) {
+    DropCached(absl::StrCat(path, "/", name));
+  }
+  return ReadWhole(path, roots);
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<int64_t>> ListEpochs(const std::string& directory) {
+  std::vector<int64_t> epochs;
+  const absl::StatusOr<std::vector<std::string>> names = ListDirectory(directory);
+  if (absl::IsNotFound(names.status())) return epochs;
+  RETURN_IF_ERROR(names.status());
+  for (const std::string& name : *names) {
+    if (const auto epoch = ParseEpochName(name)) epochs.push_back(*epoch);
+  }
+  std::sort(epochs.rbegin(), epochs.rend());
+  return epochs;
+}
+
+absl::StatusOr<JobDirectory> ListJobDirectory(const std::string& directory) {
+  JobDirectory found;
+  ASSIGN_OR_RETURN(found.epochs, ListEpochs(directory));
+  for (const int64_t epoch : found.epochs) {
     const absl::StatusOr<std::vector<std::string>> steps =
-        ListDirectory(EpochPath(directory, *epoch));
+        ListDirectory(EpochPath(directory, epoch));
     if (absl::IsNotFound(steps.status())) continue;  // Another attempt removed it just now.
     RETURN_IF_ERROR(steps.status());
     for (const std::string& step_name : *steps) {
       const std::optional<int64_t> step = ParseStepName(step_name);
       if (!step) continue;
-      const std::string path = CheckpointPath(directory, *epoch, *step);
-      found.push_back({path, *epoch, *step, Exists(absl::StrCat(path, "/", kManifestName))});
+      const std::string path = CheckpointPath(directory, epoch, *step);
+      ASSIGN_OR_RETURN(const bool complete, HasManifest(path));
+      found.checkpoints.push_back({path, epoch, *step, complete});
     }
   }
-  std::sort(found.begin(), found.end(), [](const ListedCheckpoint& a, const ListedCheckpoint& b) {
-    return std::tie(a.epoch, a.step) > std::tie(b.epoch, b.step);
-  });
+  std::sort(found.checkpoints.begin(), found.checkpoints.end(),
+            [](const ListedCheckpoint& a, const ListedCheckpoint& b) {
+              return std::tie(a.epoch, a.step) > std::tie(b.epoch, b.step);
+            });
   return found;
+}
+
+absl::StatusOr<std::vector<ListedCheckpoint>> ListCheckpoints(const std::string& directory) {
+  ASSIGN_OR_RETURN(JobDirectory found, ListJobDirectory(directory));
+  return std::move(found.checkpoints);
 }
 
 absl::StatusOr<std::vector<std::string>> CompleteCheckpoints(const std::string& directory) {
@@ -54,14 +100,18 @@ absl::StatusOr<ChosenCheckpoint> NewestGood(const std::vector<std::string>& cand
                                             const Roots& roots) {
   ChosenCheckpoint chosen;
   for (const std::string& path : candidates) {
-    absl::StatusOr<Checkpoint> checkpoint = Checkpoint::Open(path, roots);
-    absl::Status status = checkpoint.status();
-    if (status.ok()) status = checkpoint->Verify();
-    if (status.ok()) {
+    absl::StatusOr<Checkpoint> checkpoint = ReadTwice(path, roots);
+    if (checkpoint.ok()) {
       chosen.checkpoint = *std::move(checkpoint);
       return chosen;
     }
-    chosen.refused.push_back(std::string(status.message()));
+    if (absl::IsInternal(checkpoint.status())) {
+      return absl::InternalError(
+          absl::StrCat(checkpoint.status().message(),
+                       "; an older checkpoint is not taken for that. If no host can read it, move ",
+                       path, " away"));
+    }
+    chosen.refused.push_back(std::string(checkpoint.status().message()));
   }
   if (candidates.empty()) return chosen;
   return absl::DataLossError(absl::StrCat("none of ", candidates.size(), " checkpoints is good: ",

@@ -8,6 +8,7 @@
 #include "common/files.h"
 #include "common/sha256.h"
 #include "common/status_macros.h"
+#include "train/checkpoint/paths.h"
 
 namespace trainyard {
 namespace {
@@ -130,6 +131,16 @@ absl::Status CheckTarget(const StoredTensor* stored, const TargetBox& target) {
   return absl::OkStatus();
 }
 
+// A directory that was renamed or copied by hand must not pass for another step of the job.
+absl::Status CheckName(const std::string& path, const RunState& state) {
+  const auto named = ParseCheckpointPath(path);
+  if (!named || *named == std::make_pair(state.epoch, state.step)) return absl::OkStatus();
+  return absl::DataLossError(
+      absl::StrCat(path, "/", kManifestName, ": wanted epoch ", named->first, ", step ",
+                   named->second, ", as its directory is named, found epoch ", state.epoch,
+                   ", step ", state.step, ": a checkpoint that was renamed or copied"));
+}
+
 }  // namespace
 
 absl::StatusOr<Checkpoint> Checkpoint::Open(const std::string& path, const Roots& roots) {
@@ -140,6 +151,7 @@ absl::StatusOr<Checkpoint> Checkpoint::Open(const std::string& path, const Roots
   absl::StatusOr<Manifest> manifest = ParseManifest(text);
   if (!manifest.ok()) return WithPath(manifest_path, manifest.status());
   checkpoint.manifest_ = *std::move(manifest);
+  RETURN_IF_ERROR(CheckName(checkpoint.path_, checkpoint.state()));
   DataFiles files(checkpoint.path_);
   for (const auto& [name, size] : checkpoint.manifest_.file_sizes) {
     ASSIGN_OR_RETURN(const InputFile* file, files.Get(checkpoint.path_, name));

@@ -29,9 +29,10 @@ struct TargetBox {
 // Immutable, thread-safe.
 class Checkpoint {
  public:
-  // `path` is the directory of one checkpoint. Checks the manifest and that every file has its
-  // size. Errors name file and tensor: NOT_FOUND where there is none, DATA_LOSS where it is
-  // damaged, UNIMPLEMENTED of another version.
+  // `path` is the directory of one checkpoint. Checks the manifest, that every file has its size,
+  // and that a name "epoch-E/step-N" is the manifest's. Errors name file and tensor: NOT_FOUND
+  // where there is none, DATA_LOSS where it is damaged, UNIMPLEMENTED of another version, INTERNAL
+  // where the read itself failed (EIO).
   static absl::StatusOr<Checkpoint> Open(const std::string& path, const Roots& roots = Roots());
 
   const std::string& path() const { return path_; }
@@ -66,15 +67,26 @@ struct ListedCheckpoint {
   bool complete = false;  // Has a manifest; whether a good one, Open and Verify say.
 };
 
-// Those below a job's checkpoint directory, by (epoch, step), newest first. An absent directory
-// holds none.
+// What lies below a job's checkpoint directory, newest first; in an absent one, nothing.
+struct JobDirectory {
+  std::vector<int64_t> epochs;                // That have begun.
+  std::vector<ListedCheckpoint> checkpoints;  // By (epoch, step).
+};
+// The epochs alone.
+absl::StatusOr<std::vector<int64_t>> ListEpochs(const std::string& directory);
+// Lists the directory and those of its epochs, each once. Fails where anything cannot be looked at:
+// what this host cannot see must not pass for what is not there.
+absl::StatusOr<JobDirectory> ListJobDirectory(const std::string& directory);
+// Its checkpoints alone.
 absl::StatusOr<std::vector<ListedCheckpoint>> ListCheckpoints(const std::string& directory);
 // The paths of the complete ones, whoever wrote them; which of them a job may load, lineage.h says.
 absl::StatusOr<std::vector<std::string>> CompleteCheckpoints(const std::string& directory);
 std::vector<std::string> PathsOfComplete(const std::vector<ListedCheckpoint>& listed);
 
-// The first of the candidates that verifies, and why the ones before it did not. None where there
-// are no candidates. DATA_LOSS with every reason where there are some and none is good.
+// The first of the candidates that verifies, and why the ones before it did not: those were read
+// twice, the second time past this machine's cache, and are damaged. None where there are no
+// candidates. DATA_LOSS with every reason where there are some and none is good; INTERNAL where one
+// could not be read at all (EIO), which is no reason to take an older one.
 struct ChosenCheckpoint {
   std::optional<Checkpoint> checkpoint;
   std::vector<std::string> refused;

@@ -20,15 +20,14 @@ std::vector<std::string> Superfluous(const std::vector<ListedCheckpoint>& newest
   std::vector<std::string> paths;
   int64_t kept = 0;
   for (const ListedCheckpoint& listed : newest_first) {
-    const bool counts = listed.complete && lineage.Holds(listed.epoch, listed.step) &&
-                        kept < retention.keep && Checkpoint::Open(listed.path).ok();
-    if (counts) {
+    if (kept < retention.keep && lineage.Holds(listed) && Checkpoint::Open(listed.path).ok()) {
       ++kept;
       continue;
     }
-    // Nothing goes before a newer good one stays; so a checkpoint that is just being written is
-    // safe, too.
-    if (kept > 0) paths.push_back(listed.path);
+    // No checkpoint goes before `keep` newer good ones stay: what this host could not read, or took
+    // for damaged and left off the line, may be good. What is half-written goes before, but not
+    // what is just being written.
+    if (kept == retention.keep || (kept > 0 && !listed.complete)) paths.push_back(listed.path);
   }
   std::reverse(paths.begin(), paths.end());
   return paths;
@@ -49,16 +48,27 @@ absl::Status RemoveCheckpoint(const std::string& path, Storage& storage) {
 }
 
 absl::Status ApplyRetention(const std::string& directory, const Retention& retention,
-                            Storage& storage) {
+                            Storage& storage, std::vector<ListedCheckpoint>* left) {
   CHECK(retention.keep >= 1) << retention.keep;
-  ASSIGN_OR_RETURN(const Lineage lineage, ReadLineage(directory));
-  ASSIGN_OR_RETURN(const std::vector<ListedCheckpoint> listed, ListCheckpoints(directory));
+  ASSIGN_OR_RETURN(JobDirectory found, ListJobDirectory(directory));
+  ASSIGN_OR_RETURN(const Lineage lineage, ReadLineage(directory, found));
+  std::vector<ListedCheckpoint>& listed = found.checkpoints;
   for (const std::string& path : Superfluous(listed, lineage, retention)) {
     // Looked at again each time: the successor may begin while this attempt, superseded, still
     // removes.
-    if (!CheckNewest(directory, retention.epoch).ok()) return absl::OkStatus();
+    if (!CheckNewest(directory, retention.epoch).ok()) break;
     RETURN_IF_ERROR(RemoveCheckpoint(path, storage));
+    std::erase_if(listed, [&](const ListedCheckpoint& c) { return c.path == path; });
   }
+  // What attempts that chose nothing left behind. A directory that holds a file stays.
+  for (const int64_t epoch : found.epochs) {
+    if (epoch > retention.epoch) break;  // Superseded.
+    if (epoch == retention.epoch || lineage.Holds(epoch, 0)) continue;
+    storage.Remove(EpochPath(directory, epoch)).IgnoreError();
+  }
+  if (left == nullptr) return absl::OkStatus();
+  std::erase_if(listed, [&](const ListedCheckpoint& c) { return !lineage.Holds(c); });
+  *left = std::move(listed);
   return absl::OkStatus();
 }
 

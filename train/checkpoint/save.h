@@ -16,6 +16,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "train/checkpoint/load.h"
 #include "train/checkpoint/manifest.h"
 #include "train/checkpoint/paths.h"
 #include "train/checkpoint/storage.h"
@@ -58,15 +59,18 @@ absl::StatusOr<std::vector<StoredTensor>> WriteRank(const std::string& checkpoin
 absl::StatusOr<Manifest> CommitCheckpoint(const std::string& directory, const RunState& state,
                                           std::vector<StoredTensor> written, Storage& storage);
 
-// Removes all but the `keep` newest complete checkpoints of the newest lineage, what lies outside
-// of the lineage (saved by superseded attempts), and what attempts left half-written. Never removes
-// the newest, what an attempt of `epoch` or later is writing, or anything once a later epoch has
-// begun: a superseded attempt must not delete what its successor loads. Rank 0, after a commit.
+// Removes what is older than the `keep` newest good checkpoints of the newest lineage, whether the
+// lineage holds it or not, what attempts left half-written, and directories of earlier attempts
+// that hold nothing. A complete checkpoint that is newer than one of those stays, even if it is off
+// the line or looks damaged: one host's bad read must not delete a good copy. Never removes what an
+// attempt of `epoch` or later is writing, or anything once a later epoch has begun: a superseded
+// attempt must not delete what its successor loads. `left`: where it is OK, what the directory
+// holds that may be loaded, newest first. Rank 0, after a commit.
 struct Retention {
   int64_t keep = 2;
   int64_t epoch = 0;
 };
 absl::Status ApplyRetention(const std::string& directory, const Retention& retention,
-                            Storage& storage);
+                            Storage& storage, std::vector<ListedCheckpoint>* left = nullptr);
 
 }  // namespace trainyard

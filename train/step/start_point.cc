@@ -18,6 +18,7 @@ constexpr size_t kMaxStarts = 64;   // Told to the controller, in one message: t
 absl::Status OfUsed(const std::string& directory, const RankConfig& rank,
                     const absl::Status& status) {
   if (status.ok() || IsSuperseded(status) || IsStorageFault(status) || !rank.claimed) return status;
+  if (absl::IsResourceExhausted(status)) return StorageFull(directory, status);
   return StorageFault(directory, absl::StrCat("cannot be used (", status.message(), ")"));
 }
 
@@ -39,12 +40,14 @@ absl::StatusOr<std::vector<ListedCheckpoint>> Candidates(const std::string& dire
   return StorageFault(directory, "holds no checkpoint any more");
 }
 
-absl::Status Choose(const RankConfig& rank, const Roots& roots, StartPoint& start) {
+absl::Status Choose(const RankConfig& rank, const Roots& roots, Storage& storage,
+                    StartPoint& start) {
   auto candidates = Candidates(start.directory, rank);
   RETURN_IF_ERROR(OfUsed(start.directory, rank, candidates.status()));
   std::optional<Continued> continued;
   if (!candidates->empty()) {
     absl::StatusOr<ChosenCheckpoint> chosen = NewestGood(PathsOfComplete(*candidates), roots);
+    if (absl::IsInternal(chosen.status())) return OfThisHost(chosen.status());
     if (!chosen.ok()) return absl::InternalError(chosen.status().message());
     start.checkpoint = chosen->checkpoint->path();
     start.refused = std::move(chosen->refused);
@@ -52,7 +55,7 @@ absl::Status Choose(const RankConfig& rank, const Roots& roots, StartPoint& star
     const RunState& state = chosen->checkpoint->state();
     continued = Continued{state.epoch, state.step};
   }
-  const absl::Status written = WriteLineage(start.directory, rank.epoch, continued, LocalStorage());
+  const absl::Status written = WriteLineage(start.directory, rank.epoch, continued, storage);
   RETURN_IF_ERROR(OfUsed(start.directory, rank, written));
   ASSIGN_OR_RETURN(start.lineage, ReadLineage(start.directory));
   std::vector<AttemptStart>& starts = start.earlier_starts;
@@ -69,7 +72,7 @@ absl::Status Choose(const RankConfig& rank, const Roots& roots, StartPoint& star
 }  // namespace
 
 absl::StatusOr<StartPoint> BeginAttempt(const std::string& directory, const RankConfig& rank,
-                                        const Roots& roots) {
+                                        const Roots& roots, Storage& storage) {
   StartPoint start;
   const auto found = FindOrMake(directory, rank, roots);
   if (!found.ok()) {
@@ -79,10 +82,9 @@ absl::StatusOr<StartPoint> BeginAttempt(const std::string& directory, const Rank
                               absl::StrCat("checkpoint.directory: ", found.status().message()));
   }
   start.directory = *found;
-  const absl::Status claimed =
-      ClaimDirectory(start.directory, rank.job_id, rank.epoch, LocalStorage());
+  const absl::Status claimed = ClaimDirectory(start.directory, rank.job_id, rank.epoch, storage);
   RETURN_IF_ERROR(OfUsed(start.directory, rank, claimed));
-  RETURN_IF_ERROR(Choose(rank, roots, start));
+  RETURN_IF_ERROR(Choose(rank, roots, storage, start));
   return start;
 }
 

@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "common/roots.h"
 #include "train/checkpoint/lineage.h"
+#include "train/checkpoint/storage.h"
 #include "train/config/trainer_config.h"
 
 namespace trainyard {
@@ -27,10 +28,11 @@ struct StartPoint {
 // Claims the directory that the job names, begins the attempt in it, chooses the newest good
 // checkpoint of the lineage, and writes down that the attempt continues it. Errors: those of
 // ClaimDirectory, of a first attempt; INTERNAL with every reason where checkpoints are loadable and
-// none is good, since another host may read them; where `rank.claimed` or `rank.recorded_step` say
+// none is good, since another host may read them; an error for which IsStorageFault holds where a
+// checkpoint could not be read (EIO), or where `rank.claimed` or `rank.recorded_step` say
 // that earlier attempts have used the directory, and it is not there, empty, unreadable or without
-// its owner's file, an error for which IsStorageFault holds.
+// its owner's file.
 absl::StatusOr<StartPoint> BeginAttempt(const std::string& directory, const RankConfig& rank,
-                                        const Roots& roots);
+                                        const Roots& roots, Storage& storage = LocalStorage());
 
 }  // namespace trainyard

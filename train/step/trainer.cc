@@ -30,6 +30,7 @@
 #include "train/step/start_point.h"
 #include "train/step/state_check.h"
 #include "train/step/step_runner.h"
+#include "train/step/successor_watch.h"
 
 namespace trainyard {
 namespace {
@@ -115,7 +116,6 @@ class RankTrainer final : public Trainer {
   absl::Status LoadFrom(const std::string& path);
   std::vector<EarlierCheckpoint> Loadable() const;
   void TellEarlierSteps() const;
-  bool SeesLaterAttempt();  // On rank 0; looks at the directory at most once a second.
   absl::Status SupersededError() const;
 
   absl::StatusOr<StepRecord> Step(int64_t step);
@@ -156,13 +156,13 @@ class RankTrainer final : public Trainer {
   const Roots roots_;
 
   ModelConfig model_;
-  double flops_per_token_ = 0;        // Of the model, by the convention of MFU.
-  std::string checkpoint_directory_;  // Canonical.
-  StartPoint start_;                  // On rank 0.
-  std::string init_from_;             // The checkpoint to initialise from, on rank 0.
-  bool resumes_ = false;              // From a checkpoint of the job's own.
-  std::string unsaved_history_;       // Lines of the steps since the last checkpoint, on rank 0.
-  SteadyTime looked_at_ = Now();      // When rank 0 last looked for a later attempt.
+  double flops_per_token_ = 0;           // Of the model, by the convention of MFU.
+  std::string checkpoint_directory_;     // Canonical.
+  StartPoint start_;                     // On rank 0.
+  std::string init_from_;                // The checkpoint to initialise from, on rank 0.
+  bool resumes_ = false;                 // From a checkpoint of the job's own.
+  std::string unsaved_history_;          // Lines of the steps since the last checkpoint, on rank 0.
+  std::optional<SuccessorWatch> watch_;  // On rank 0, of a job with checkpoints.
   DataSplits data_;
   std::optional<BatchReader> train_reader_, validation_reader_;
   std::unique_ptr<RankEngine> engine_;
@@ -225,6 +225,9 @@ absl::Status RankTrainer::Begin() {
     const std::vector<std::string> of_init_from = std::exchange(start_.refused, {});
     ASSIGN_OR_RETURN(start_, BeginAttempt(job_.checkpoint->directory, rank_, roots_));
     checkpoint_directory_ = start_.directory;
+    watch_.emplace([directory = checkpoint_directory_, epoch = rank_.epoch] {
+      return !CheckNewest(directory, epoch).ok();
+    });
     for (const std::string& reason : start_.refused) {
       LogWarning("checkpoint_refused", {{"reason", reason}});
     }
@@ -344,12 +347,6 @@ void RankTrainer::TellEarlierSteps() const {
   ReadHistory(checkpoint_directory_, start_.lineage, start_.history_after, callbacks_.earlier_step);
 }
 
-bool RankTrainer::SeesLaterAttempt() {
-  if (!first_rank() || !job_.checkpoint || SecondsSince(looked_at_) < 1) return false;
-  looked_at_ = Now();
-  return !CheckNewest(checkpoint_directory_, rank_.epoch).ok();
-}
-
 absl::Status RankTrainer::SupersededError() const {
   const absl::Status seen = CheckNewest(checkpoint_directory_, rank_.epoch);
   return seen.ok() ? absl::AbortedError("rank 0: superseded by a later attempt of this job") : seen;
@@ -459,7 +456,7 @@ Agreement RankTrainer::Attempt(int64_t step, int attempt, const StepBatch& batch
   const Agreement agreed =
       Agree(*everyone_, {.finite = output.state.finite != 0,
                          .stop = callbacks_.stop_requested && callbacks_.stop_requested(),
-                         .superseded = SeesLaterAttempt(),
+                         .superseded = watch_ && watch_->seen(),
                          .seconds = mine});
   record.seconds = agreed.seconds;
   record.phases.grad_sync += agreed.seconds - mine;  // What this rank waits for the slowest.
@@ -561,13 +558,13 @@ absl::Status RankTrainer::SaveHistory() {
 }
 
 std::vector<ListedCheckpoint> RankTrainer::Retain() const {
-  const absl::Status retained = ApplyRetention(
-      checkpoint_directory_, {.keep = job_.checkpoint->keep, .epoch = rank_.epoch}, LocalStorage());
+  const Retention retention{.keep = job_.checkpoint->keep, .epoch = rank_.epoch};
+  std::vector<ListedCheckpoint> left;
+  const absl::Status retained =
+      ApplyRetention(checkpoint_directory_, retention, LocalStorage(), &left);
   if (!retained.ok()) LogWarning("retention_failed", {{"error", retained.message()}});
-  auto listed = LoadableCheckpoints(checkpoint_directory_);
-  if (!listed.ok()) return {};
-  if (listed->size() > kMaxRetainedReported) listed->resize(kMaxRetainedReported);
-  return *std::move(listed);
+  if (left.size() > kMaxRetainedReported) left.resize(kMaxRetainedReported);
+  return left;
 }
 
 }  // namespace

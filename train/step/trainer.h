@@ -141,8 +141,8 @@ class Trainer {
   // Until the last step, a stop, or a failure. Once. Errors: of data, as above, on the rank that
   // has them; of the last checkpoint, on all; INTERNAL where memory changed by itself
   // (state_check.h); IsSuperseded, on all, once a later attempt has begun in the checkpoint
-  // directory, for which rank 0 looks every second and before each checkpoint. A checkpoint in
-  // between that fails is told, and training goes on.
+  // directory, for which rank 0 looks every second (successor_watch.h) and before each checkpoint.
+  // A checkpoint in between that fails is told, and training goes on.
   virtual absl::StatusOr<TrainingResult> Run() = 0;
 };
 

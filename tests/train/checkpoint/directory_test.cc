@@ -124,7 +124,8 @@ TEST(Retention, KeepsTheNewestOfAllEpochs) {
   EXPECT_THAT(Left(directory), ElementsAre("2/25"));
 }
 
-// A damaged one does not count as kept, and a superseded attempt deletes nothing.
+// A damaged one does not count as kept and stays behind a good one until enough are good; and a
+// superseded attempt deletes nothing.
 TEST(Retention, CountsGoodOnesAndStopsForASuccessor) {
   const std::string directory = TestDirectory();
   for (const int step : {10, 20, 30, 40}) ASSERT_TRUE(Save(directory, 1, step).ok());
@@ -133,10 +134,24 @@ TEST(Retention, CountsGoodOnesAndStopsForASuccessor) {
   ASSERT_TRUE(ApplyRetention(directory, {.keep = 1, .epoch = 1}, LocalStorage()).ok());
   EXPECT_THAT(Left(directory), ElementsAre("1/40", "1/30", "1/20", "1/10"));
   ASSERT_TRUE(ApplyRetention(directory, {.keep = 2, .epoch = 2}, LocalStorage()).ok());
-  EXPECT_THAT(Left(directory), ElementsAre("1/40", "1/20"));
+  EXPECT_THAT(Left(directory), ElementsAre("1/40", "1/30", "1/20"));
   std::filesystem::resize_file(CheckpointPath(directory, 1, 40) + "/rank-0.bin", 3);
   ASSERT_TRUE(ApplyRetention(directory, {.keep = 1, .epoch = 2}, LocalStorage()).ok());
-  EXPECT_THAT(Left(directory), ElementsAre("1/40", "1/20"));
+  EXPECT_THAT(Left(directory), ElementsAre("1/40", "1/30", "1/20"));
+}
+
+// Each attempt that fails before it chooses leaves a directory, and every save lists them all.
+TEST(Retention, RemovesDirectoriesOfAttemptsThatChoseNothing) {
+  const std::string directory = TestDirectory();
+  for (const int64_t epoch : {1, 2, 3, 4, 5}) ASSERT_TRUE(Claim(directory, "j-1", epoch).ok());
+  for (const int64_t epoch : {2, 4}) {
+    ASSERT_TRUE(WriteLineage(directory, epoch, std::nullopt, LocalStorage()).ok());
+  }
+  ASSERT_TRUE(Save(directory, 4, 10).ok());
+  ASSERT_TRUE(ApplyRetention(directory, {.keep = 1, .epoch = 4}, LocalStorage()).ok());
+  EXPECT_THAT(ListEpochs(directory).value(), ElementsAre(5, 4, 3, 2, 1)) << "superseded";
+  ASSERT_TRUE(ApplyRetention(directory, {.keep = 1, .epoch = 5}, LocalStorage()).ok());
+  EXPECT_THAT(ListEpochs(directory).value(), ElementsAre(5, 4, 2));
 }
 
 TEST(Retention, RemovesWhatAttemptsLeftBehindButNotWhatIsBeingWritten) {

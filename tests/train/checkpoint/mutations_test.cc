@@ -143,8 +143,6 @@ class Mutation {
   void TakeFromOther() {
     const std::string& name = AnyFile();
     Begin("another step's", name) = other_step_.at(name);
-    // Its manifest is a good one, of other data.
-    if (name == kManifest) named = {"rank-"};
   }
 
   Json ManifestJson() const {

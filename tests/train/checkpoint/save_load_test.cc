@@ -242,6 +242,23 @@ TEST(SaveLoad, AnotherModelIsRefusedByItsFirstDifference) {
   EXPECT_THAT(values, testing::Each(5.f));
 }
 
+// Bug it must catch: a checkpoint that was copied by hand is loaded as another step.
+TEST(SaveLoad, AnotherStepsNameIsRefused) {
+  const std::string directory = TestDirectory();
+  ASSERT_TRUE(Save(directory, 2, 40).ok());
+  const std::string path = CheckpointPath(directory, 2, 40);
+  for (const char* name : {"epoch-2/step-50", "epoch-3/step-40"}) {
+    const std::string copy = absl::StrCat(directory, "/", name);
+    std::filesystem::create_directories(std::filesystem::path(copy).parent_path());
+    std::filesystem::copy(path, copy);
+    const absl::Status refused = Checkpoint::Open(copy).status();
+    EXPECT_EQ(refused.code(), absl::StatusCode::kDataLoss) << refused;
+    EXPECT_THAT(Text(refused), testing::AllOf(HasSubstr(name), HasSubstr("epoch 2, step 40")));
+  }
+  std::filesystem::copy(path, directory + "/mine");
+  EXPECT_TRUE(Checkpoint::Open(directory + "/mine").ok()) << "a name that says nothing";
+}
+
 // A link out of the checkpoint's directory would read what the job may not see.
 TEST(SaveLoad, LinksAndRootsConfine) {
   const std::string directory = TestDirectory();

@@ -7,9 +7,11 @@
 
 #include <filesystem>
 
+#include "tests/train/checkpoint/faulty_storage.h"
 #include "tests/train/step/run_job.h"
 #include "train/checkpoint/lineage.h"
 #include "train/checkpoint/save.h"
+#include "train/step/start_point.h"
 
 namespace trainyard::testing {
 namespace {
@@ -18,6 +20,7 @@ using ::testing::ElementsAre;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 JobConfig Job(const std::string& name, int64_t steps) {
   JobConfig job = TinyJob(FreshDirectory(name));
@@ -60,6 +63,23 @@ TEST(Attempts, ASupersededGangStopsWithinASecondAndCommitsNothing) {
   EXPECT_THAT(CompleteCheckpoints(directory).value(),
               ElementsAre(EndsWith("epoch-1/step-4"), EndsWith("epoch-1/step-2")))
       << "the save of step 6 looks first";
+}
+
+// Bug it must catch: a job that saves seldom never learns of its successor.
+TEST(Attempts, ASupersededGangStopsBetweenSaves) {
+  JobConfig job = Job("superseded_between_saves", 1'000'000);
+  job.checkpoint->every_steps = 0;
+  const std::string directory = job.checkpoint->directory;
+  const auto runs =
+      RunJob(job, {.ranks = 2, .before_attempt = [&](int rank, int64_t step, int, StepState&) {
+                     if (rank != 0 || step != 5) return;
+                     ASSERT_TRUE(BeginEpoch(directory, 2, LocalStorage()).ok());
+                   }});
+  for (const RankRun& run : runs) {
+    EXPECT_TRUE(IsSuperseded(run.status)) << run.status;
+    EXPECT_EQ(run.records.size(), runs[0].records.size());
+  }
+  EXPECT_THAT(CompleteCheckpoints(directory).value(), IsEmpty());
 }
 
 TEST(Attempts, AnAttemptThatComesLateIsRefused) {
@@ -152,6 +172,36 @@ TEST_F(StorageFaults, NoGoodCheckpointIsAnErrorThatNamesAll) {
   const RankRun run = RunJob(job_, {.epoch = 2, .resume = true})[0];
   EXPECT_TRUE(absl::IsInternal(run.status)) << run.status;
   EXPECT_THAT(std::string(run.status.message()), HasSubstr("none of 2 checkpoints is good"));
+}
+
+// Bug it must catch: a host that reads badly goes on from an older one, and prunes the newer.
+TEST_F(StorageFaults, ACheckpointThatCannotBeReadIsTheHostsFault) {
+  const std::string manifest = directory_ + "/epoch-1/step-4/manifest.json";
+  std::filesystem::rename(manifest, manifest + ".away");
+  std::filesystem::create_symlink("/proc/self/mem", manifest);  // EIO at offset 0.
+  ExpectFaultOfTheHost("step-4/manifest.json: Input/output error");
+  std::filesystem::rename(manifest + ".away", manifest);
+  EXPECT_EQ(RunJob(job_, {.epoch = 3, .resume = true})[0].start.step, 4);
+}
+
+// At each write of a beginning. Nothing says that the share is not mounted.
+TEST_F(StorageFaults, AFullDiskSaysSo) {
+  using testing_checkpoint::Fault;
+  RankConfig rank;
+  rank.job_id = "j-1";
+  rank.epoch = 2;
+  rank.claimed = true;
+  bool hit = true;
+  for (int call = 1; hit; ++call) {
+    testing_checkpoint::FaultyStorage storage(Fault::kError, call, 0, directory_);
+    const absl::Status status = BeginAttempt(directory_, rank, Roots(), storage).status();
+    hit = storage.hit();
+    EXPECT_EQ(IsStorageFault(status), hit) << "call " << call << ": " << status;
+    if (!hit) continue;
+    EXPECT_THAT(std::string(status.message()),
+                ::testing::AllOf(HasSubstr("no space left in "),
+                                 HasSubstr("/storage (injected at "), Not(HasSubstr("mounted"))));
+  }
 }
 
 // Runs one rank with lines of history, and returns those of earlier attempts that it tells.

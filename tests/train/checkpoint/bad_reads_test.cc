@@ -1,0 +1,122 @@
+// Proves that what one host cannot read is not taken for damaged or absent: it chooses no older
+// checkpoint for that, and removes nothing for it.
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <thread>
+
+#include "tests/train/checkpoint/fixture.h"
+#include "train/checkpoint/lineage.h"
+
+namespace trainyard::testing_checkpoint {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+
+// Every read of the file fails with EIO: nothing is mapped at the address 0 of this process.
+void LetReadsFail(const std::string& file) {
+  std::filesystem::remove(file);
+  std::filesystem::create_symlink("/proc/self/mem", file);
+}
+
+void Begin(const std::string& directory, int64_t epoch, std::optional<Continued> continued) {
+  ASSERT_TRUE(ClaimDirectory(directory, "j-1", epoch, LocalStorage()).ok());
+  ASSERT_TRUE(WriteLineage(directory, epoch, continued, LocalStorage()).ok());
+}
+
+std::vector<std::string> Complete(const std::string& directory) {
+  return CompleteCheckpoints(directory).value();
+}
+
+TEST(BadReads, AFailedReadIsNoReasonToTakeTheOneBefore) {
+  const std::string directory = TestDirectory();
+  for (const int step : {10, 20}) ASSERT_TRUE(Save(directory, 1, step).ok());
+  LetReadsFail(CheckpointPath(directory, 1, 20) + "/manifest.json");
+  const absl::Status status = NewestGood(Complete(directory)).status();
+  EXPECT_TRUE(absl::IsInternal(status)) << status;
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr("step-20/manifest.json: Input/output error"), HasSubstr("move ")));
+}
+
+// The first read gives garbage, as of bytes that were damaged on their way to this host.
+TEST(BadReads, WhatLooksDamagedIsReadOnceMore) {
+  const std::string directory = TestDirectory();
+  for (const int step : {10, 20}) ASSERT_TRUE(Save(directory, 1, step).ok());
+  const std::string manifest = CheckpointPath(directory, 1, 20) + "/manifest.json";
+  const std::string good = directory + "/good";
+  std::filesystem::rename(manifest, good);
+  ASSERT_EQ(::mkfifo(manifest.c_str(), 0600), 0);
+  std::thread host([&] {
+    const int first = ::open(manifest.c_str(), O_WRONLY);  // Waits for the reader.
+    std::filesystem::rename(good, manifest);
+    EXPECT_EQ(::write(first, "garbage", 7), 7);
+    ::close(first);
+  });
+  const auto chosen = NewestGood(Complete(directory));
+  host.join();
+  ASSERT_TRUE(chosen.ok()) << chosen.status();
+  EXPECT_EQ(chosen->checkpoint->state().step, 20);
+  EXPECT_THAT(chosen->refused, ElementsAre());
+}
+
+TEST(BadReads, AManifestThatCannotBeLookedAtIsNotAbsent) {
+  const std::string directory = TestDirectory();
+  for (const int step : {10, 20}) ASSERT_TRUE(Save(directory, 1, step).ok());
+  const std::string manifest = CheckpointPath(directory, 1, 20) + "/manifest.json";
+  std::filesystem::remove(manifest);
+  std::filesystem::create_symlink(manifest, manifest);  // ELOOP.
+  const absl::Status status = LoadableCheckpoints(directory).status();
+  EXPECT_THAT(std::string(status.message()), HasSubstr("step-20/manifest.json"));
+  EXPECT_FALSE(ApplyRetention(directory, {.keep = 1, .epoch = 1}, LocalStorage()).ok());
+  EXPECT_TRUE(Exists(CheckpointPath(directory, 1, 10)));
+}
+
+// Bug it must catch: such an epoch continues everything before it, checkpoints off its line too.
+TEST(BadReads, ALineageFileThatCannotBeReadIsAnError) {
+  const std::string directory = TestDirectory();
+  Begin(directory, 1, std::nullopt);
+  for (const int step : {10, 20}) ASSERT_TRUE(Save(directory, 1, step).ok());
+  Begin(directory, 2, Continued{1, 10});
+  ASSERT_TRUE(Save(directory, 2, 15).ok());
+  LetReadsFail(EpochPath(directory, 2) + "/lineage.json");
+  EXPECT_TRUE(absl::IsInternal(LoadableCheckpoints(directory).status()));
+}
+
+// A host took 1/30 for damaged, and went on from 1/20: nobody knows whether 1/30 is.
+TEST(BadReads, WhatAHostLeftAsideStaysUntilEnoughNewerOnesAreGood) {
+  const std::string directory = TestDirectory();
+  Begin(directory, 1, std::nullopt);
+  for (const int step : {20, 30}) ASSERT_TRUE(Save(directory, 1, step).ok());
+  Begin(directory, 2, Continued{1, 20});
+  const auto save = [&](int64_t step) {
+    ASSERT_TRUE(Save(directory, 2, step).ok());
+    std::vector<ListedCheckpoint> left;
+    const Retention retention{.keep = 2, .epoch = 2};
+    ASSERT_TRUE(ApplyRetention(directory, retention, LocalStorage(), &left).ok());
+    EXPECT_EQ(PathsOfComplete(left), PathsOfComplete(LoadableCheckpoints(directory).value()));
+  };
+  save(25);
+  EXPECT_THAT(Complete(directory),
+              ElementsAre(EndsWith("2/step-25"), EndsWith("1/step-30"), EndsWith("1/step-20")));
+  save(35);
+  EXPECT_THAT(Complete(directory), ElementsAre(EndsWith("2/step-35"), EndsWith("2/step-25")));
+}
+
+// One of the line that this host cannot read counts as little as it is removed.
+TEST(BadReads, RetentionDoesNotRemoveWhatItCannotRead) {
+  const std::string directory = TestDirectory();
+  for (const int step : {10, 20, 30}) ASSERT_TRUE(Save(directory, 1, step).ok());
+  LetReadsFail(CheckpointPath(directory, 1, 20) + "/manifest.json");
+  ASSERT_TRUE(ApplyRetention(directory, {.keep = 2, .epoch = 1}, LocalStorage()).ok());
+  EXPECT_EQ(Complete(directory).size(), 3u);
+}
+
+}  // namespace
+}  // namespace trainyard::testing_checkpoint

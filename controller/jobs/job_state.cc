@@ -218,7 +218,9 @@ bool IsStrike(ExitCause cause) {
 // No fault of the job's, as often as it happens.
 void StorageFailed(Job& job, const Rank& rank, const std::string& reason, absl::Time time) {
   if (!IsActive(job.state) && !IsUndoing(job)) return;
-  ++job.storage_faults;
+  const auto told = std::count_if(job.ranks.begin(), job.ranks.end(),
+                                  [](const Rank& r) { return r.cause == ExitCause::kStorage; });
+  if (told == 1) ++job.storage_faults;
   job.strikes[rank.worker_id] = std::max(job.strikes[rank.worker_id] + 1, kMostStrikes);
   EndAttemptUncounted(job, reason, StopMode::kKill, time);
 }

@@ -25,6 +25,7 @@ class Kind:
     hidden: int = 32
     micro: int = 2
     keep: int = 2
+    max_restarts: int = 100
     disk: str = ""        # Below the directory of all runs: "small" has a disk of its own, which may be full.
 
     def text(self, name, directory):
@@ -34,7 +35,7 @@ class Kind:
             "heads: 4, kv_heads: 2, vocab: 256, max_seq: 64}}",
             f"precision: F32\nbatch: {{global: {BATCH}, micro: {self.micro}, sequence: 64}}",
             "data: {synthetic: {}}\noptimizer: {adamw: {learning_rate: 3e-3}}",
-            f"steps: {self.steps}\ndevices: {self.devices}\nseed: 7\nmax_restarts: 100",
+            f"steps: {self.steps}\ndevices: {self.devices}\nseed: 7\nmax_restarts: {self.max_restarts}",
             f"parallelism: {{{self.parallelism}}}",
             f"checkpoint: {{directory: {directory}, every_steps: {self.every}, keep: {self.keep}}}"]
         if self.validation:

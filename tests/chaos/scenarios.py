@@ -72,6 +72,16 @@ def away_nothing_else(run, job_id):
     return restarts(run, job_id, 0)
 
 
+def full_at_the_end(run, job_id):
+    run.wait_for_recorded(job_id, 2)
+    full = faults.DiskFull(run)
+    full.begin()
+    wait_until(lambda: run.job(job_id)["restarts"] >= 3, 60, "attempts that find no space")
+    full.end()
+    run.wait_for_end(job_id)
+    return []
+
+
 def of_holder(fault):
     """Whether a fault is of the machine that runs the job: then that is its target."""
     fault.worker = lambda: next(w for w in fault.cluster.workers if w.ranks())
@@ -128,6 +138,9 @@ SCENARIOS = {  # The longest first.
     "disk-full": Scenario(
         "The disk for checkpoints is full for a while: training goes on, and saves succeed again.",
         dataclasses.replace(LONG, disk="small"), [1, 1], one(faults.DiskFull, 4, wanted_restarts=0)),
+    "disk-full-at-the-end": Scenario(
+        "The disk for checkpoints is full at the last save, and for three attempts more: a job that may not restart goes on.",
+        dataclasses.replace(SHORT, disk="small", max_restarts=0), [1, 1], full_at_the_end),
     "store-full": Scenario(
         "The controller's disk is full for a while: ranks go on, and what they report arrives later.",
         LONG, [1, 1], one(faults.StoreFull, 4, wanted_restarts=0)),

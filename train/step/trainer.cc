@@ -523,8 +523,9 @@ absl::StatusOr<std::optional<CheckpointRecord>> RankTrainer::MakeCheckpoint(int6
     LogError("checkpoint_failed", {{"step", step}, {"error", error}});
     if (callbacks_.checkpoint_failed) callbacks_.checkpoint_failed(step, error);
   }
-  if (stopping_ || step == job_.steps) return OfThisHost(saved.status());
-  return std::nullopt;
+  if (!stopping_ && step < job_.steps) return std::nullopt;
+  if (!absl::IsResourceExhausted(saved.status())) return OfThisHost(saved.status());
+  return StorageFull(job_.checkpoint->directory, saved.status());
 }
 
 absl::StatusOr<CheckpointRecord> RankTrainer::Save(int64_t step) {

@@ -80,6 +80,13 @@ TEST(StorageFault, EndsTheAttemptWithoutCountingWhoeverIsHeardFirst) {
   }
 }
 
+TEST(StorageFault, IsOneThoughEveryRankTellsOfIt) {
+  Job job = Place(Running(2));
+  for (const uint32_t rank : {1, 0}) job = Exit(job, rank, ExitCause::kStorage);
+  EXPECT_EQ(job.storage_faults, 1);
+  EXPECT_EQ(job.state, JobState::kRecovering);
+}
+
 // An attempt whose readiness nobody told is known once a later one has built on it.
 TEST(Resumes, HoldTheAttemptsThatTheDirectoryTellsOf) {
   Job job = Ready(Place(Running(1)), 4);

@@ -4,7 +4,6 @@
 
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -130,11 +129,6 @@ struct Resumed {
   std::vector<std::string> refused = {};  // Why it could not use newer ones.
   std::vector<Checkpoint> loadable = {};  // What the directory holds, newest first; no create_time.
   std::vector<Resume> earlier = {};  // Attempts that it builds on and nobody told of; oldest first.
-
-  // What was told of later steps is moot, but by this attempt.
-  uint64_t known_up_to() const {
-    return earlier.empty() ? step : std::min(step, earlier.front().step);
-  }
 };
 
 struct Progress {

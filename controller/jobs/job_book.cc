@@ -40,6 +40,15 @@ absl::Status NotLive(const std::string& job_id) {
   return absl::NotFoundError(absl::StrCat("job ", job_id, " is not known, or has ended"));
 }
 
+// `after` knows from which step attempts went on of which `before` knew nothing: from the first of
+// these steps on, what had been told is moot.
+uint64_t KnownUpTo(const Job& before, const Job& after) {
+  const uint64_t known = before.resumes.empty() ? 0 : before.resumes.back().epoch;
+  const auto first = std::find_if(after.resumes.begin(), after.resumes.end(),
+                                  [&](const Resume& resume) { return resume.epoch > known; });
+  return first == after.resumes.end() ? after.resumes.back().step : first->step;
+}
+
 void LogChange(const Job& before, const Job& after) {
   if (before.state == after.state) return;
   LogInfo("job_state", {{"job", after.id},
@@ -273,7 +282,7 @@ absl::StatusOr<Snapshot> JobBook::Apply(const std::string& job_id, const JobEven
   ++job.revision;
   const Snapshot after = slot.applied = std::make_shared<const Job>(std::move(job));
   if (const auto* report = std::get_if<RankReported>(&event.what); report && report->resumed) {
-    slot.steps.Resume(report->epoch, report->resumed->known_up_to(), report->resumed->step);
+    slot.steps.Resume(after->epoch, KnownUpTo(*before, *after), after->resumes.back().step);
   }
   ++slot.writes_in_flight;
   SeriesOf(slot).OnChange(*before, *after, event.time);

@@ -301,11 +301,17 @@ void NoteResume(Job& job, const Resume& resume) {
 // Rank 0 has read the directory, which knows more than what was recorded: a host that never came
 // back may have saved.
 void TakeStock(Job& job, const Resumed& resumed, absl::Time time) {
-  job.resumed_step = job.progress.step = resumed.step;
-  for (const Resume& start : resumed.earlier) NoteResume(job, start);
-  NoteResume(job, {job.epoch, resumed.step});
+  // Workers report what they like: what contradicts what is known is left out.
+  const uint64_t step = std::min(resumed.step, job.spec->facts.steps);
+  const uint64_t known = job.resumes.empty() ? 0 : job.resumes.back().epoch;
+  for (const Resume& start : resumed.earlier) {
+    const bool fits = start.epoch > known && start.epoch < job.epoch && start.step <= step;
+    if (fits) NoteResume(job, start);
+  }
+  NoteResume(job, {job.epoch, step});
+  job.resumed_step = job.progress.step = step;
   job.storage_faults = 0;
-  NoteProgress(job, resumed.step);
+  NoteProgress(job, step);
   if (job.spec->facts.checkpoint_directory.empty()) return;
   job.claimed = true;
   if (resumed.loadable.empty()) return;

@@ -33,6 +33,11 @@ void StepWindow::Resume(uint64_t epoch, uint64_t known_up_to, uint64_t step) {
     if (open.epoch != epoch) open = StepRecord{};
     open.step = s;
   }
+  Trim();
+}
+
+void StepWindow::Trim() {
+  while (open_.size() > kMaxOpen) open_.erase(open_.begin());
 }
 
 StepRecord* StepWindow::Open(uint64_t epoch, uint64_t step) {
@@ -58,7 +63,7 @@ std::optional<StepRecord> StepWindow::Merge(const StepRecord& report, uint32_t r
   if (step == nullptr || !MergeStep(*step, report, rank, world)) return std::nullopt;
   StepRecord merged = *step;
   if (merged.complete) open_.erase(report.step);
-  while (open_.size() > kMaxOpen) open_.erase(open_.begin());
+  Trim();
   return merged;
 }
 

@@ -37,6 +37,7 @@ class StepWindow {
 
  private:
   StepRecord* Open(uint64_t epoch, uint64_t step);  // Null: told before.
+  void Trim();                                      // To the bound.
 
   uint64_t epoch_ = 0;
   uint64_t newest_ = 0;                  // That any rank has told.

@@ -226,9 +226,12 @@ absl::Status SqliteReader::AddMissing(uint64_t number, uint64_t newest,
   for (;;) {
     ASSIGN_OR_RETURN(const bool row, gaps.Next());
     if (!row) return absl::OkStatus();
-    const uint64_t before = uint64_t(gaps.Int(0)), step = uint64_t(gaps.Int(1));
-    // What is older than the history that is kept has been forgotten on purpose.
-    if (step - before > kMostMissing) continue;
+    uint64_t before = uint64_t(gaps.Int(0));
+    const uint64_t step = uint64_t(gaps.Int(1));
+    // What is older than the history that is kept has been forgotten on purpose. The newest steps
+    // may all be missing: an attempt went on from them, and has not told them yet.
+    if (step - before > kMostMissing && step <= newest) continue;
+    before = std::max(before, step - std::min(step, kMostMissing + 1));
     for (uint64_t missing = before + 1; missing < step; ++missing) {
       steps.emplace_back().step = missing;
     }

@@ -172,6 +172,9 @@ void Coordinator::OnRankStatus(const Session& session, const RankStatus& status,
     schedule_wanted_ = true;
     wake_();
   }
+  // An order to start may have come after its attempt was over: it was sent once the placement was
+  // durable, while the worker had been lost.
+  AdoptRank(*worker, status);
   (void)book_.Apply(status.job_id, Event(ReportOf(session.worker_id, status)), std::move(durable));
   if (status.cause != ExitCause::kPeerLost) return;
   const Snapshot job = book_.Applied(status.job_id);

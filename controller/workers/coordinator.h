@@ -92,7 +92,8 @@ class Coordinator {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void CompareRunning(const Registration& registration, Worker& worker)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // A rank that is not current is remembered as stale, and told to stop.
+  // Of a rank that is said to run: one that is not current is remembered as stale, and told to
+  // stop.
   void AdoptRank(Worker& worker, const RankStatus& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // A rank of the job has lost a peer, or the attempt is over for another reason: the job waits for
   // its workers that have no stream no longer than a lease. Other jobs of theirs wait on.

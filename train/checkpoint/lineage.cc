@@ -112,7 +112,9 @@ absl::StatusOr<Lineage> ReadLineage(const std::string& directory, const JobDirec
     if (epoch > next.epoch || (named && epoch < next.epoch)) continue;
     const auto text = ReadFile(LineagePath(directory, epoch), 64 << 10);
     const auto continued = text.ok() ? Parse(*text, epoch) : text.status();
-    if (absl::IsInternal(continued.status())) return continued.status();  // EIO is no damage.
+    // A file that this host cannot read is not damaged.
+    const absl::Status& read = continued.status();
+    if (absl::IsInternal(read) || absl::IsPermissionDenied(read)) return read;
     if (!continued.ok() && !HasCheckpoints(found.checkpoints, epoch) && !named) {
       if (!absl::IsNotFound(continued.status()) && !absl::IsInvalidArgument(continued.status())) {
         return continued.status();

@@ -105,8 +105,9 @@ absl::StatusOr<ChosenCheckpoint> NewestGood(const std::vector<std::string>& cand
       chosen.checkpoint = *std::move(checkpoint);
       return chosen;
     }
-    if (absl::IsInternal(checkpoint.status())) {
-      return absl::InternalError(
+    if (absl::IsInternal(checkpoint.status()) || absl::IsPermissionDenied(checkpoint.status())) {
+      return absl::Status(
+          checkpoint.status().code(),
           absl::StrCat(checkpoint.status().message(),
                        "; an older checkpoint is not taken for that. If no host can read it, move ",
                        path, " away"));

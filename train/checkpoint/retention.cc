@@ -53,11 +53,13 @@ absl::Status ApplyRetention(const std::string& directory, const Retention& reten
   ASSIGN_OR_RETURN(JobDirectory found, ListJobDirectory(directory));
   ASSIGN_OR_RETURN(const Lineage lineage, ReadLineage(directory, found));
   std::vector<ListedCheckpoint>& listed = found.checkpoints;
+  absl::Status removed;
   for (const std::string& path : Superfluous(listed, lineage, retention)) {
     // Looked at again each time: the successor may begin while this attempt, superseded, still
     // removes.
     if (!CheckNewest(directory, retention.epoch).ok()) break;
-    RETURN_IF_ERROR(RemoveCheckpoint(path, storage));
+    removed = RemoveCheckpoint(path, storage);
+    if (!removed.ok()) break;
     std::erase_if(listed, [&](const ListedCheckpoint& c) { return c.path == path; });
   }
   // What attempts that chose nothing left behind. A directory that holds a file stays.
@@ -66,10 +68,10 @@ absl::Status ApplyRetention(const std::string& directory, const Retention& reten
     if (epoch == retention.epoch || lineage.Holds(epoch, 0)) continue;
     storage.Remove(EpochPath(directory, epoch)).IgnoreError();
   }
-  if (left == nullptr) return absl::OkStatus();
+  if (left == nullptr) return removed;
   std::erase_if(listed, [&](const ListedCheckpoint& c) { return !lineage.Holds(c); });
   *left = std::move(listed);
-  return absl::OkStatus();
+  return removed;
 }
 
 }  // namespace trainyard

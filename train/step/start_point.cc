@@ -12,7 +12,7 @@ namespace trainyard {
 namespace {
 
 constexpr size_t kMaxRefused = 16;  // Told to people.
-constexpr size_t kMaxStarts = 64;   // Told to the controller, in one message: the newest.
+constexpr size_t kMaxStarts = 64;   // Told to the controller, in one message.
 
 // If this host cannot use a directory that the job has used before, the host has failed.
 absl::Status OfUsed(const std::string& directory, const RankConfig& rank,
@@ -47,8 +47,8 @@ absl::Status Choose(const RankConfig& rank, const Roots& roots, Storage& storage
   std::optional<Continued> continued;
   if (!candidates->empty()) {
     absl::StatusOr<ChosenCheckpoint> chosen = NewestGood(PathsOfComplete(*candidates), roots);
-    if (absl::IsInternal(chosen.status())) return OfThisHost(chosen.status());
-    if (!chosen.ok()) return absl::InternalError(chosen.status().message());
+    if (absl::IsDataLoss(chosen.status())) return absl::InternalError(chosen.status().message());
+    RETURN_IF_ERROR(OfThisHost(chosen.status()));
     start.checkpoint = chosen->checkpoint->path();
     start.refused = std::move(chosen->refused);
     if (start.refused.size() > kMaxRefused) start.refused.resize(kMaxRefused);
@@ -60,7 +60,8 @@ absl::Status Choose(const RankConfig& rank, const Roots& roots, Storage& storage
   ASSIGN_OR_RETURN(start.lineage, ReadLineage(start.directory));
   std::vector<AttemptStart>& starts = start.earlier_starts;
   starts = StartsAfter(start.lineage, rank.recorded_epoch);
-  if (starts.size() > kMaxStarts) starts.erase(starts.begin(), starts.end() - kMaxStarts);
+  // The first one says from where on all is new.
+  if (starts.size() > kMaxStarts) starts.erase(starts.begin() + 1, starts.end() - kMaxStarts + 1);
   start.history_after = rank.history_after;
   if (starts.empty()) return absl::OkStatus();
   // What the controller has of later steps was told by attempts whose steps were run again.

@@ -107,12 +107,16 @@ void RankDirectory::Mark(absl::string_view name) const {
 
 absl::Status RankDirectory::SyncReports() const {
   ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDirectory(path_));
+  absl::Status all;
   for (const std::string& name : names) {
     const bool report = name == "ready" || name == channel::kUnsentName ||
                         absl::StartsWith(name, "steps.") || absl::StartsWith(name, "checkpoints.");
-    if (report) RETURN_IF_ERROR(SyncFile(File(name)));
+    if (!report) continue;
+    const absl::Status synced = SyncFile(File(name));
+    if (!absl::IsNotFound(synced)) all.Update(synced);
   }
-  return SyncDirectory(path_);
+  all.Update(SyncDirectory(path_));
+  return all;
 }
 
 std::string RankDirectory::Marker(const std::string& path) {

@@ -46,6 +46,7 @@ class RankDirectory {
   void Mark(absl::string_view name) const;  // Makes an empty file; a failure is logged.
   // What the rank has reported survives a power cut from here on. Afterwards its end may be told:
   // a job whose ranks have all completed is not run again, and nobody else has their last reports.
+  // Syncs all that it can, and returns the first error. A daemon may remove files meanwhile.
   absl::Status SyncReports() const;
 
   // NAME=value in the environment of the supervisor and all that it starts.

@@ -17,6 +17,7 @@ Job Running(uint32_t ranks) {
   Spec spec;
   spec.facts.ranks = ranks;
   spec.facts.checkpoint_directory = "runs/a";
+  spec.facts.steps = 100;
   Job job;
   job.id = "j-1";
   job.spec = std::make_shared<const Spec>(spec);
@@ -93,9 +94,11 @@ TEST(Resumes, HoldTheAttemptsThatTheDirectoryTellsOf) {
   const uint64_t told = job.epoch;
   job = Place(Exit(Place(Exit(job, 0, ExitCause::kSignal)), 0, ExitCause::kSignal));
   RankReported ready = Said(job, 0, RankState::kReady, ExitCause::kNone);
-  ready.resumed = Resumed{.step = 9, .earlier = {{told + 1, 6}}};
+  ready.resumed =
+      Resumed{.step = 9, .earlier = {{told, 0}, {told + 1, 6}, {job.epoch, 7}, {job.epoch + 1, 1}}};
   job = Must(job, ready);
-  ASSERT_EQ(job.resumes.size(), 3u);
+  ASSERT_EQ(job.resumes.size(), 3u) << "the others contradict what is known";
+  EXPECT_EQ(job.resumes[0].step, 4);
   EXPECT_EQ(job.resumes[1].epoch, told + 1);
   EXPECT_EQ(job.resumes[2].step, 9);
   EXPECT_TRUE(CheckStepFence(job, told, 6, 0, "w0").ok());

@@ -129,5 +129,17 @@ TEST(StepWindow, ReportsThatCameBeforeTheirResumeAreKept) {
   EXPECT_TRUE(window.Merge(Report(2, 2), 1, 2)->complete);
 }
 
+// A step that is far away costs no memory without bound, nor what is told after it.
+TEST(StepWindow, AResumeFromFarAwayKeepsTheNewestStepsOpen) {
+  StepWindow window;
+  ASSERT_TRUE(window.Merge(Report(1, 1), 0, 1));
+  for (const uint64_t step : {uint64_t{1} << 40, uint64_t{1} << 41}) {
+    window.Resume(step, 1, step);
+    EXPECT_EQ(window.complete_up_to(), step - 65'536);
+    EXPECT_FALSE(window.MergeWhole(Report(1, step - 65'536), 1));
+    EXPECT_TRUE(window.MergeWhole(Report(1, step - 65'535), 1));
+  }
+}
+
 }  // namespace
 }  // namespace trainyard::controller

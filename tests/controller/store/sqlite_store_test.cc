@@ -10,6 +10,7 @@
 #include <future>
 #include <mutex>
 #include <optional>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "controller/store/schema.h"
@@ -19,6 +20,7 @@
 namespace trainyard::controller {
 namespace {
 
+using testing::ElementsAre;
 using testing::HasSubstr;
 
 std::unique_ptr<SqliteStore> Open(const std::string& directory, const StoreLimits& limits = {}) {
@@ -132,6 +134,33 @@ TEST(SqliteStore, StepsReplaceAndOnlyFinishedHistoryIsRead) {
   EXPECT_EQ(store->LastStep(1, 1)->step, 1);
   EXPECT_EQ(store->LastStep(1, 2)->step, 3);
   EXPECT_TRUE(absl::IsNotFound(store->LastStep(1, 3).status()));
+}
+
+// An attempt went on from far beyond what is stored, and a controller that starts then must know.
+TEST(SqliteStore, StepsThatNobodyToldAreOpenHoweverMany) {
+  const TempDirectory directory;
+  const auto store = Open(directory.path());
+  WriteBatch batch = NewJob(1);
+  for (const uint64_t step : {1, 2, 3}) {
+    StepRecord record;
+    record.step = step;
+    record.epoch = 1;
+    record.complete = true;
+    batch.steps.push_back({1, record});
+  }
+  ASSERT_TRUE(Put(*store, std::move(batch)).ok());
+  const auto numbers = [&](const std::vector<Resume>& resumes) {
+    std::set<uint64_t> numbers;
+    const auto open = store->OpenSteps(1, resumes);
+    for (const StepRecord& step : *open) numbers.insert(step.step);
+    return numbers;
+  };
+  EXPECT_THAT(numbers({}), ElementsAre(3)) << "the newest one";
+  EXPECT_THAT(numbers({{1, 0}, {2, 1}, {3, 2}}), ElementsAre(2)) << "of attempt 2, told by none";
+  EXPECT_THAT(numbers({{1, 0}, {2, 5}}), ElementsAre(4, 5));
+  const std::set<uint64_t> far = numbers({{1, 0}, {2, 1'000'000}});
+  EXPECT_EQ(far.size(), 65'536u);
+  EXPECT_EQ(*far.rbegin(), 1'000'000u);
 }
 
 TEST(SqliteStore, HistoryIsBounded) {

@@ -122,6 +122,27 @@ TEST_F(OutageTest, TheDirectorysHistoryFillsWhatNobodyTold) {
   EXPECT_EQ(Get(id)->progress.step, 5);
 }
 
+// An order to start that comes after its attempt is over: the rank would wait for its peers, on a
+// device that another rank is to have.
+TEST_F(OutageTest, ARankThatStartsTooLateIsStopped) {
+  FakeWorker a = Connect("a", 1);
+  const std::string id = Submit(1, "runs");
+  Tick();
+  const Snapshot job = Get(id);
+  Advance(absl::Seconds(7));  // The lease of a is over, and its order is still on its way.
+  a = Connect("a", 1);
+  EXPECT_TRUE(Say(a, Status(job, 0, RankState::kStarting)));
+  const auto stops = a.link->Take<StopOrder>();
+  ASSERT_THAT(stops, SizeIs(1));
+  EXPECT_EQ(stops[0].epoch, job->epoch);
+  EXPECT_EQ(stops[0].mode, StopMode::kKill);
+  Tick();
+  EXPECT_FALSE(Get(id)->epoch > job->epoch) << "its device is not free";
+  EXPECT_TRUE(Say(a, Status(job, 0, RankState::kExited, ExitCause::kSignal)));
+  Tick();
+  EXPECT_EQ(Get(id)->epoch, job->epoch + 1);
+}
+
 // Attempt 2 begins at step 2, runs and saves steps 3 and 4, and is lost before it told anything.
 // Bug it must catch: steps 3 and 4 stay attempt 1's, whose steps were run again.
 TEST_F(OutageTest, AnAttemptOfWhichNobodyToldHasItsStepsInTheHistory) {

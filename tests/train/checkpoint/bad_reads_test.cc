@@ -45,6 +45,25 @@ TEST(BadReads, AFailedReadIsNoReasonToTakeTheOneBefore) {
               AllOf(HasSubstr("step-20/manifest.json: Input/output error"), HasSubstr("move ")));
 }
 
+// Whoever may read everything stands back for a while, so that the file's mode counts.
+TEST(BadReads, AFileThatThisHostMayNotReadIsNoReasonEither) {
+  const std::string directory = TestDirectory();
+  for (const int step : {10, 20}) ASSERT_TRUE(Save(directory, 1, step).ok());
+  Begin(directory, 2, Continued{1, 20});
+  const bool root = ::geteuid() == 0;
+  const std::string manifest = CheckpointPath(directory, 1, 20) + "/manifest.json";
+  const std::string lineage = directory + "/epoch-2/lineage.json";
+  for (const std::string& file : {manifest, lineage}) {
+    ASSERT_EQ(::chmod(file.c_str(), 0), 0);
+    ASSERT_TRUE(!root || ::seteuid(65534) == 0);
+    const absl::Status status = file == manifest ? NewestGood(Complete(directory)).status()
+                                                 : ReadLineage(directory).status();
+    ASSERT_TRUE(!root || ::seteuid(0) == 0);
+    EXPECT_TRUE(absl::IsPermissionDenied(status)) << file << ": " << status;
+    EXPECT_TRUE(IsStorageFault(OfThisHost(status)));
+  }
+}
+
 // The first read gives garbage, as of bytes that were damaged on their way to this host.
 TEST(BadReads, WhatLooksDamagedIsReadOnceMore) {
   const std::string directory = TestDirectory();

@@ -117,14 +117,14 @@ class Answer:
 class Cluster:
     """`workers` is the number of devices of each."""
 
-    def __init__(self, directory: pathlib.Path, binaries: pathlib.Path, workers):
+    def __init__(self, directory: pathlib.Path, binaries: pathlib.Path, workers, store_megabytes):
         self.directory, self.binaries = directory, binaries
         for name in ("logs", "runs", "specs"):
             (directory / name).mkdir()
         self.shim = directory / "clock_shim.so"
         subprocess.run(["cc", "-shared", "-fPIC", "-O2", "-o", self.shim,
                         pathlib.Path(__file__).parent / "clock_shim.c", "-ldl"], check=True)
-        for name, megabytes in MOUNTED.items():
+        for name, megabytes in (MOUNTED | {"controller": store_megabytes}).items():
             isolation.mount_memory(directory / name, megabytes)
         self.network = network.Network()
         machine = self.network.add("controller")

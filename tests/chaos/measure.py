@@ -59,7 +59,7 @@ def soak(binaries, minutes, seed):
     peace = jobs.Peace(binaries).results(kinds, one_by_one=True, fresh=True)
     for kind, result in peace.items():
         print(f"undisturbed {kind.name}: {result.seconds:.1f} s, a save every {result.seconds * kind.every / kind.steps:.2f} s")
-    run, dice = Run(binaries, [1, 1]), random.Random(seed)
+    run, dice = Run(binaries, [1, 1], store_megabytes=64 + int(16 * minutes)), random.Random(seed)
     driver, begin, due = run.drive(kinds), time.monotonic(), FAULT_EVERY_SECONDS / 2
     while driver.open or not driver.all_ended():
         now = time.monotonic() - begin
@@ -72,7 +72,9 @@ def soak(binaries, minutes, seed):
                 time.sleep(RESTARTED_AFTER_SECONDS)
                 fault.end()
                 due += FAULT_EVERY_SECONDS
-        run.problems += [problem for problem in run.cluster.surprises() if problem not in run.problems]
+        if surprises := run.cluster.surprises():
+            run.stop_driving()
+            return run.tell(surprises)
         time.sleep(0.05)
     run.stop_driving()
     wall = max(driver.ended.values()) - min(driver.begun.values())

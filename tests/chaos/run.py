@@ -6,16 +6,16 @@ import time
 
 import checks
 import driver
-from cluster import CALL_PERIOD, Cluster, wait_until
+from cluster import CALL_PERIOD, MOUNTED, Cluster, wait_until
 from timeline import Timeline
 from watcher import Watcher
 
 
 class Run:
-    def __init__(self, binaries: pathlib.Path, workers):
+    def __init__(self, binaries: pathlib.Path, workers, store_megabytes=MOUNTED["controller"]):
         self.directory = pathlib.Path(tempfile.mkdtemp(prefix="trainyard-chaos-"))
         self.timeline = Timeline()
-        self.cluster = Cluster(self.directory, binaries, workers)
+        self.cluster = Cluster(self.directory, binaries, workers, store_megabytes)
         self.watcher = Watcher(self.cluster.trainers)
         self.submitted = {}  # id -> kind
         self.problems = []

@@ -5,7 +5,7 @@
 #   scripts/sanitize.sh [locks|address|thread]      all without an argument
 #
 # Locks: clang's thread-safety analysis compiles nothing and runs nothing. It reads every source that has to do with a
-# mutex (common/mutex.h), which takes two cores three minutes.
+# mutex (common/mutex.h), which takes some five minutes of processor time.
 #
 # The sanitizers leave the toolkit's part out, whose libraries are not instrumented; the emulation of CUDA is in.
 #

@@ -1,5 +1,6 @@
-// CRC-32 with zlib's polynomial, faster than zlib's own: about 10 GB/s rather than 1 GB/s where the
-// processor multiplies without carry, which every x86-64 server does.
+// CRC-32 with zlib's polynomial, where the processor multiplies without carry (PCLMULQDQ) faster
+// than zlib's own. Each transaction's slot of the witness has such a checksum: with zlib's, it took
+// two fifths of the writing thread's instructions (callgrind on submit_bench, 200 submits).
 
 #pragma once
 

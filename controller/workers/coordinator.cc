@@ -112,7 +112,7 @@ absl::StatusOr<Session> Coordinator::Connect(Registration registration,
   return Session{registration.worker_id, worker->session};
 }
 
-void Coordinator::AdoptRank(Worker& worker, const RankStatus& status) {
+void Coordinator::StopIfStale(Worker& worker, const RankStatus& status) {
   const std::string& id = worker.registration.worker_id;
   if (status.state == RankState::kExited) return;  // Its report says so, in its place.
   const Snapshot job = book_.Applied(status.job_id);
@@ -131,7 +131,7 @@ void Coordinator::CompareRunning(const Registration& registration, Worker& worke
   std::set<std::tuple<std::string, uint64_t, uint32_t>> mentioned;
   for (const RankStatus& status : registration.running) {
     mentioned.emplace(status.job_id, status.epoch, status.rank);
-    AdoptRank(worker, status);
+    StopIfStale(worker, status);
   }
   for (const Snapshot& job : book_.Live()) {
     for (uint32_t i = 0; i < job->ranks.size(); ++i) {
@@ -174,7 +174,7 @@ void Coordinator::OnRankStatus(const Session& session, const RankStatus& status,
   }
   // An order to start may have come after its attempt was over: it was sent once the placement was
   // durable, while the worker had been lost.
-  AdoptRank(*worker, status);
+  StopIfStale(*worker, status);
   (void)book_.Apply(status.job_id, Event(ReportOf(session.worker_id, status)), std::move(durable));
   if (status.cause != ExitCause::kPeerLost) return;
   const Snapshot job = book_.Applied(status.job_id);

@@ -94,7 +94,7 @@ class Coordinator {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Of a rank that is said to run: one that is not current is remembered as stale, and told to
   // stop.
-  void AdoptRank(Worker& worker, const RankStatus& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void StopIfStale(Worker& worker, const RankStatus& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // A rank of the job has lost a peer, or the attempt is over for another reason: the job waits for
   // its workers that have no stream no longer than a lease. Other jobs of theirs wait on.
   void HearComplaint(const Job& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

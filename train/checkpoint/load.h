@@ -85,8 +85,8 @@ std::vector<std::string> PathsOfComplete(const std::vector<ListedCheckpoint>& li
 
 // The first of the candidates that verifies, and why the ones before it did not: those were read
 // twice, the second time past this machine's cache, and are damaged. None where there are no
-// candidates. DATA_LOSS with every reason where there are some and none is good; INTERNAL where one
-// could not be read at all (EIO), which is no reason to take an older one.
+// candidates. DATA_LOSS with every reason where there are some and none is good; INTERNAL (EIO)
+// or PERMISSION_DENIED where this host cannot read one, which is no reason to take an older one.
 struct ChosenCheckpoint {
   std::optional<Checkpoint> checkpoint;
   std::vector<std::string> refused;

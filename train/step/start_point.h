@@ -29,7 +29,7 @@ struct StartPoint {
 // checkpoint of the lineage, and writes down that the attempt continues it. Errors: those of
 // ClaimDirectory, of a first attempt; INTERNAL with every reason where checkpoints are loadable and
 // none is good, since another host may read them; an error for which IsStorageFault holds where a
-// checkpoint could not be read (EIO), or where `rank.claimed` or `rank.recorded_step` say
+// checkpoint could not be read, or where `rank.claimed` or `rank.recorded_step` say
 // that earlier attempts have used the directory, and it is not there, empty, unreadable or without
 // its owner's file.
 absl::StatusOr<StartPoint> BeginAttempt(const std::string& directory, const RankConfig& rank,

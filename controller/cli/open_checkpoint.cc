@@ -5,8 +5,9 @@
 
 namespace trainyard::cli {
 
-absl::StatusOr<Checkpoint> OpenCheckpoint(const std::string& directory, Output& output) {
-  ASSIGN_OR_RETURN(ChosenCheckpoint chosen, FindCheckpoint(directory));
+absl::StatusOr<Checkpoint> OpenCheckpoint(const std::string& directory, const UseCheckpoint& use,
+                                          Output& output) {
+  ASSIGN_OR_RETURN(ChosenCheckpoint chosen, FindCheckpoint(directory, use));
   for (const std::string& reason : chosen.refused) {
     output.Note(absl::StrCat("passed over: ", reason));
   }

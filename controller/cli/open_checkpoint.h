@@ -11,6 +11,7 @@
 namespace trainyard::cli {
 
 // As FindCheckpoint (train/checkpoint/load.h), with a note for each newer one that is not good.
-absl::StatusOr<Checkpoint> OpenCheckpoint(const std::string& directory, Output& output);
+absl::StatusOr<Checkpoint> OpenCheckpoint(const std::string& directory, const UseCheckpoint& use,
+                                          Output& output);
 
 }  // namespace trainyard::cli

@@ -2,8 +2,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
+#include "common/crc32.h"
 #include "controller/jobs/job_id.h"
-#include "controller/store/crc32.h"
 
 namespace trainyard::controller {
 namespace {

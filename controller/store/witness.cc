@@ -4,8 +4,8 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "common/crc32.h"
 #include "common/status_macros.h"
-#include "controller/store/crc32.h"
 
 namespace trainyard::controller {
 namespace {

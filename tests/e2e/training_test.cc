@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 
+#include <fstream>
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
@@ -132,6 +133,19 @@ TEST(Training, ItsCheckpointsAreListedGoodAndWriteText) {
   EXPECT_EQ(text.output.size(), std::string("In the \n").size() + 20);
   EXPECT_EQ(text.output, ValidUtf8(text.output)) << "after so few steps, it would not be by chance";
   EXPECT_EQ(service.Trainyard(generate).output, text.output);  // The same seed.
+
+  // A changed weight is never used: not of the checkpoint that is named, and of a job's the one
+  // before is taken.
+  std::fstream data(service.directory() + "/" + path + "/rank-0.bin",
+                    std::ios::binary | std::ios::in | std::ios::out);
+  ASSERT_TRUE(data.seekp(5).put('\x7f').flush());
+  const Finished damaged = service.Trainyard(generate);
+  EXPECT_EQ(damaged.exit_code, 1) << damaged;
+  EXPECT_THAT(damaged.errors, HasSubstr("damaged"));
+  EXPECT_EQ(service.Trainyard({"checkpoint", "verify", path}).exit_code, 1);
+  const Finished before = service.Trainyard({"generate", "runs/write", "--tokens", "20"});
+  EXPECT_EQ(before.exit_code, 0) << before;
+  EXPECT_THAT(before.errors, HasSubstr(path));
   EXPECT_THAT(service.Trainyard({"steps", id, "--plot"}).output, HasSubstr("training"));
   EXPECT_EQ(service.Trainyard({"logs", id}).exit_code, 0);
   EXPECT_THAT(service.Trainyard({"events", id}).output,

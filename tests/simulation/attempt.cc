@@ -103,18 +103,17 @@ std::string Attempt::Short(const std::string& text) const {
 
 void Attempt::Begin() {
   if (plan_.saves) {
-    RankConfig rank;
-    rank.job_id = order_.job_id;
-    rank.epoch = int64_t(order_.epoch);
-    rank.world = plan_.ranks;
-    rank.claimed = order_.claimed;
-    rank.recorded_step = int64_t(order_.recorded_step);
-    rank.history_after = int64_t(order_.history_after);
-    rank.recorded_epoch = int64_t(order_.recorded_epoch);
+    rank_.job_id = order_.job_id;
+    rank_.epoch = int64_t(order_.epoch);
+    rank_.world = plan_.ranks;
+    rank_.claimed = order_.claimed;
+    rank_.recorded_step = int64_t(order_.recorded_step);
+    rank_.history_after = int64_t(order_.history_after);
+    rank_.recorded_epoch = int64_t(order_.recorded_epoch);
     const bool absent = order_.claimed && !ranks_[0]->machine().mounted;
     const std::string directory =
         absl::StrCat(absent ? world_.nowhere : world_.share, "/", plan_.directory);
-    absl::StatusOr<StartPoint> start = BeginAttempt(directory, rank, Roots());
+    absl::StatusOr<StartPoint> start = BeginAttempt(directory, rank_, Roots());
     if (!start.ok()) return EndAll(start.status());
     start_ = *std::move(start);
   }
@@ -124,17 +123,31 @@ void Attempt::Begin() {
 
 absl::Status Attempt::LoadState() {
   state_ = plan_.initial();
-  if (start_.checkpoint.empty()) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(start_.checkpoint));
+  std::optional<Continued> continued;
+  absl::StatusOr<ChosenCheckpoint> chosen =
+      FirstGood(start_.candidates, [this](const std::string& path) {
+        return ReadCheckpoint(path, Roots(), [this](const Checkpoint& c) { return LoadFrom(c); });
+      });
+  // As the gang's (train/step/load_together.h).
+  if (absl::IsDataLoss(chosen.status())) return absl::InternalError(chosen.status().message());
+  RETURN_IF_ERROR(OfThisHost(chosen.status()));
+  if (chosen->checkpoint) {
+    const RunState& state = chosen->checkpoint->state();
+    step_ = uint64_t(state.step);
+    continued = Continued{state.epoch, state.step};
+  }
+  refused_ = std::move(chosen->refused);
+  return plan_.saves ? ContinueFrom(continued, rank_, start_) : absl::OkStatus();
+}
+
+absl::Status Attempt::LoadFrom(const Checkpoint& checkpoint) {
   const TargetBox box = {.name = kTensor,
                          .kind = TensorKind::kParameter,
                          .dtype = DType::kF64,
                          .global_shape = Shape{1},
                          .box = WholeBox(Shape{1}),
                          .data = &state_};
-  RETURN_IF_ERROR(checkpoint.Load({&box, 1}));
-  step_ = uint64_t(checkpoint.state().step);
-  return absl::OkStatus();
+  return checkpoint.Load({&box, 1});
 }
 
 void Attempt::Load() {
@@ -159,7 +172,7 @@ void Attempt::Ready() {
   for (const auto& rank : ranks_) {
     channel::Ready ready{.step = step_};
     if (rank == ranks_[0] && plan_.saves) {
-      for (const std::string& reason : start_.refused) ready.refused.push_back(Short(reason));
+      for (const std::string& reason : refused_) ready.refused.push_back(Short(reason));
       ready.loadable = Loadable();
       for (const AttemptStart& earlier : start_.earlier_starts) {
         ready.earlier_starts.push_back({uint64_t(earlier.epoch), uint64_t(earlier.step)});

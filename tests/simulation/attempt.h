@@ -14,6 +14,7 @@
 #include "tests/simulation/event_queue.h"
 #include "tests/simulation/job_plan.h"
 #include "tests/simulation/rank_process.h"
+#include "train/checkpoint/load.h"
 #include "train/step/start_point.h"
 
 namespace trainyard::simulation {
@@ -50,6 +51,7 @@ class Attempt : public std::enable_shared_from_this<Attempt> {
   void Begin();
   void Load();
   absl::Status LoadState();
+  absl::Status LoadFrom(const Checkpoint& checkpoint);
   void Ready();
   void TellEarlierSteps();
   std::vector<channel::LoadableCheckpoint> Loadable() const;
@@ -70,7 +72,9 @@ class Attempt : public std::enable_shared_from_this<Attempt> {
   std::vector<std::shared_ptr<RankProcess>> ranks_;
   bool began_ = false, over_ = false;
 
+  RankConfig rank_;
   StartPoint start_;
+  std::vector<std::string> refused_;
   uint64_t state_ = 0;
   uint64_t step_ = 0;
   channel::Step record_;

@@ -24,21 +24,16 @@ absl::StatusOr<bool> HasManifest(const std::string& checkpoint) {
   return exists;
 }
 
-absl::StatusOr<Checkpoint> ReadWhole(const std::string& path, const Roots& roots) {
+absl::StatusOr<Checkpoint> OpenAndUse(const std::string& path, const Roots& roots,
+                                      const UseCheckpoint& use) {
   ASSIGN_OR_RETURN(Checkpoint checkpoint, Checkpoint::Open(path, roots));
-  RETURN_IF_ERROR(checkpoint.Verify());
+  RETURN_IF_ERROR(use(checkpoint));
   return checkpoint;
 }
 
-// What fails is read once more, from the disk: this machine's memory alone may hold bad bytes.
-absl::StatusOr<Checkpoint> ReadTwice(const std::string& path, const Roots& roots) {
-  absl::StatusOr<Checkpoint> checkpoint = ReadWhole(path, roots);
-  if (checkpoint.ok()) return checkpoint;
-  const auto names = ListDirectory(path);
-  for (const std::string& name : names.value_or(std::vector<std::string>())) {
-    DropCached(absl::StrCat(path, "/", name));
-  }
-  return ReadWhole(path, roots);
+bool SaysThatItIsNotGood(const absl::Status& status) {
+  return absl::IsDataLoss(status) || absl::IsNotFound(status) ||
+         absl::IsFailedPrecondition(status) || absl::IsUnimplemented(status);
 }
 
 }  // namespace
@@ -96,40 +91,62 @@ std::vector<std::string> PathsOfComplete(const std::vector<ListedCheckpoint>& li
   return paths;
 }
 
-absl::StatusOr<ChosenCheckpoint> NewestGood(const std::vector<std::string>& candidates,
-                                            const Roots& roots) {
+absl::StatusOr<Checkpoint> ReadCheckpoint(const std::string& path, const Roots& roots,
+                                          const UseCheckpoint& use) {
+  absl::StatusOr<Checkpoint> checkpoint = OpenAndUse(path, roots, use);
+  if (checkpoint.ok() || absl::IsInvalidArgument(checkpoint.status())) return checkpoint;
+  // This machine's memory alone may hold bad bytes.
+  const auto names = ListDirectory(path);
+  for (const std::string& name : names.value_or(std::vector<std::string>())) {
+    DropCached(absl::StrCat(path, "/", name));
+  }
+  checkpoint = OpenAndUse(path, roots, use);
+  const absl::Status& status = checkpoint.status();
+  if (!absl::IsInternal(status) && !absl::IsPermissionDenied(status)) return checkpoint;
+  return absl::Status(status.code(),
+                      absl::StrCat(status.message(),
+                                   "; an older checkpoint is not taken for that. If no host can "
+                                   "read it, move ",
+                                   path, " away"));
+}
+
+absl::StatusOr<ChosenCheckpoint> FirstGood(const std::vector<std::string>& candidates,
+                                           const ReadCandidate& read) {
   ChosenCheckpoint chosen;
   for (const std::string& path : candidates) {
-    absl::StatusOr<Checkpoint> checkpoint = ReadTwice(path, roots);
+    absl::StatusOr<Checkpoint> checkpoint = read(path);
     if (checkpoint.ok()) {
       chosen.checkpoint = *std::move(checkpoint);
       return chosen;
     }
-    if (absl::IsInternal(checkpoint.status()) || absl::IsPermissionDenied(checkpoint.status())) {
-      return absl::Status(
-          checkpoint.status().code(),
-          absl::StrCat(checkpoint.status().message(),
-                       "; an older checkpoint is not taken for that. If no host can read it, move ",
-                       path, " away"));
-    }
+    if (!SaysThatItIsNotGood(checkpoint.status())) return checkpoint.status();
     chosen.refused.push_back(std::string(checkpoint.status().message()));
   }
   if (candidates.empty()) return chosen;
+  if (candidates.size() == 1) return absl::DataLossError(chosen.refused[0]);
   return absl::DataLossError(absl::StrCat("none of ", candidates.size(), " checkpoints is good: ",
                                           absl::StrJoin(chosen.refused, "; ")));
 }
 
-absl::StatusOr<ChosenCheckpoint> FindCheckpoint(const std::string& path, const Roots& roots) {
+absl::StatusOr<std::vector<std::string>> FindCheckpoints(const std::string& path,
+                                                         const Roots& roots) {
   ASSIGN_OR_RETURN(const std::string directory, roots.FindDirectory(path));
   if (Exists(absl::StrCat(directory, "/", kManifestName))) {
-    ASSIGN_OR_RETURN(Checkpoint checkpoint, Checkpoint::Open(directory, roots));
-    return ChosenCheckpoint{std::move(checkpoint), {}};
+    return std::vector<std::string>{directory};
   }
   ASSIGN_OR_RETURN(const std::vector<ListedCheckpoint> loadable, LoadableCheckpoints(directory));
-  if (!loadable.empty()) return NewestGood(PathsOfComplete(loadable), roots);
+  if (!loadable.empty()) return PathsOfComplete(loadable);
   return absl::NotFoundError(absl::StrCat("no complete checkpoint in ", path,
                                           "; wanted a checkpoint (a directory with ", kManifestName,
                                           ") or a job's checkpoint.directory"));
+}
+
+absl::StatusOr<ChosenCheckpoint> FindCheckpoint(const std::string& path, const UseCheckpoint& use,
+                                                const Roots& roots) {
+  ASSIGN_OR_RETURN(const std::vector<std::string> candidates, FindCheckpoints(path, roots));
+  return FirstGood(candidates, [&](const std::string& candidate) {
+    return ReadCheckpoint(candidate, roots, use);
+  });
 }
 
 }  // namespace trainyard

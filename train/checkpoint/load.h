@@ -1,9 +1,10 @@
 // Reads checkpoints. Nothing is used that was not checked: the manifest against its own checksum
-// when it is opened, every box against its SHA-256 by Verify, and whole boxes again when they are
-// loaded.
+// when it is opened, and what is read of a box against the checksum of the box or of its pieces
+// (pieces.h), by whoever reads it. So no rank has to read what another one loads.
 
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -48,11 +49,11 @@ class Checkpoint {
   // INVALID_ARGUMENT names the first field that differs.
   absl::Status CheckModel(const ModelConfig& model) const;
 
-  // Fills the boxes, under whatever layout they were written, reading the ranges they need.
-  // INVALID_ARGUMENT names the first tensor that the checkpoint does not have, or has with another
-  // shape or dtype. DATA_LOSS as Verify, for boxes that are
-  // stored as they are asked for; call Verify for the others.
-  // Where the boxes lie in a device's memory, `to_device` copies one after the other there.
+  // Fills the boxes, under whatever layout they were written, reading the pieces that hold them:
+  // hardly more than the boxes' own bytes. INVALID_ARGUMENT names the first tensor that the
+  // checkpoint does not have, or has with another shape or dtype, and then no box is touched.
+  // DATA_LOSS as Verify, for what was read; the boxes hold anything then. Where they lie in a
+  // device's memory, `to_device` copies one after the other there.
   absl::Status Load(std::span<const TargetBox> boxes, const BoxCopy& to_device = nullptr) const;
 
  private:
@@ -83,21 +84,35 @@ absl::StatusOr<std::vector<ListedCheckpoint>> ListCheckpoints(const std::string&
 absl::StatusOr<std::vector<std::string>> CompleteCheckpoints(const std::string& directory);
 std::vector<std::string> PathsOfComplete(const std::vector<ListedCheckpoint>& listed);
 
-// The first of the candidates that verifies, and why the ones before it did not: those were read
-// twice, the second time past this machine's cache, and are damaged. None where there are no
-// candidates. DATA_LOSS with every reason where there are some and none is good; INTERNAL (EIO)
-// or PERMISSION_DENIED where this host cannot read one, which is no reason to take an older one.
+// Reads what is wanted of an opened checkpoint, and so checks it. Called again after a failure.
+using UseCheckpoint = std::function<absl::Status(const Checkpoint&)>;
+inline absl::Status VerifyAll(const Checkpoint& checkpoint) { return checkpoint.Verify(); }
+
+// Opens a checkpoint and uses it. What fails is tried once more, past this machine's cache.
+// INTERNAL (EIO) and PERMISSION_DENIED say that this host cannot read it, which is no reason to
+// take an older one; other errors are those of Open and `use`.
+absl::StatusOr<Checkpoint> ReadCheckpoint(const std::string& path, const Roots& roots,
+                                          const UseCheckpoint& use);
+
+// The first of the candidates that `read` returns, and why the ones before it were refused: they
+// are damaged (DATA_LOSS), incomplete (NOT_FOUND, FAILED_PRECONDITION) or of another version
+// (UNIMPLEMENTED). Any other error ends the search, and is returned. None where there are no
+// candidates; DATA_LOSS with every reason where all are refused.
 struct ChosenCheckpoint {
   std::optional<Checkpoint> checkpoint;
   std::vector<std::string> refused;
 };
-absl::StatusOr<ChosenCheckpoint> NewestGood(const std::vector<std::string>& candidates,
-                                            const Roots& roots = Roots());
+using ReadCandidate = std::function<absl::StatusOr<Checkpoint>(const std::string& path)>;
+absl::StatusOr<ChosenCheckpoint> FirstGood(const std::vector<std::string>& candidates,
+                                           const ReadCandidate& read);
 
-// What a path in a spec or on a command line names: the checkpoint there, opened and not verified,
-// or else the newest good one of the lineage of a job's checkpoint directory. NOT_FOUND where it is
-// neither; other errors as above.
+// What a path in a spec or on a command line names, newest first: the checkpoint there, or else
+// those of the lineage of a job's checkpoint directory. NOT_FOUND where it is neither.
+absl::StatusOr<std::vector<std::string>> FindCheckpoints(const std::string& path,
+                                                         const Roots& roots = Roots());
+// The first of them that `use` finds good. Errors of the above.
 absl::StatusOr<ChosenCheckpoint> FindCheckpoint(const std::string& path,
+                                                const UseCheckpoint& use = VerifyAll,
                                                 const Roots& roots = Roots());
 
 }  // namespace trainyard

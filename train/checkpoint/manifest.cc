@@ -9,6 +9,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
+#include "train/checkpoint/pieces.h"
 #include "train/config/validate.h"
 
 namespace trainyard {
@@ -81,7 +82,14 @@ absl::Status CheckBox(const StoredTensor& tensor, const StoredBox& stored) {
   }
   if (!LegalSha256(stored.sha256))
     return Inconsistent(tensor, "sha256 is not 64 hexadecimal digits");
-  return absl::OkStatus();
+  if (stored.piece.rank() == 0) return absl::OkStatus();
+  bool fits = stored.piece.rank() == box.extent.rank();
+  for (int i = 0; fits && i < box.extent.rank(); ++i) {
+    fits = stored.piece[i] >= 1 && stored.piece[i] <= box.extent[i];
+  }
+  if (fits) return absl::OkStatus();
+  return Inconsistent(tensor, "pieces ", ToString(stored.piece), " do not divide box ",
+                      ToString(box));
 }
 
 // Boxes that lie in the tensor, share nothing and add up to it tile it.
@@ -191,7 +199,8 @@ absl::StatusOr<Manifest> MakeManifest(RunState state, std::vector<StoredTensor> 
     RETURN_IF_ERROR(CheckShape(tensor));
     RETURN_IF_ERROR(CheckTiling(tensor));
     for (const StoredBox& stored : tensor.boxes) {
-      const uint64_t bytes = uint64_t(stored.box.elements()) * SizeOf(tensor.dtype);
+      const uint64_t bytes = uint64_t(stored.box.elements()) * SizeOf(tensor.dtype) +
+                             PieceTableBytes(stored.box.extent, stored.piece);
       if (stored.file_offset > uint64_t{1} << 62) {
         return Inconsistent(tensor, "file offset ", stored.file_offset, " is out of range");
       }

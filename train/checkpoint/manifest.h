@@ -17,7 +17,7 @@
 
 namespace trainyard {
 
-inline constexpr int64_t kCheckpointVersion = 1;
+inline constexpr int64_t kCheckpointVersion = 2;  // What is written; 1, without pieces, is read.
 inline constexpr char kManifestName[] = "manifest.json";
 
 enum class TensorKind : uint8_t { kParameter, kFirstMoment, kSecondMoment };
@@ -26,9 +26,10 @@ const char* Name(TensorKind kind);  // "parameter", "m", "v".
 // A box as stored: rows contiguous, little-endian.
 struct StoredBox {
   Box box;
-  std::string file;  // Name within the checkpoint's directory.
+  std::string file = {};  // Name within the checkpoint's directory.
   uint64_t file_offset = 0;
-  std::string sha256;  // Of its bytes, hexadecimal.
+  std::string sha256 = {};  // Of its bytes, hexadecimal.
+  Shape piece = {};  // The shape of its pieces, whose checksums follow it (pieces.h); rank 0: none.
 };
 
 struct StoredTensor {

@@ -65,6 +65,7 @@ Json ToJson(const StoredTensor& tensor) {
                      {"file", stored.file},
                      {"file_offset", stored.file_offset},
                      {"sha256", stored.sha256}});
+    if (stored.piece.rank() > 0) boxes.back()["piece"] = ToJson(stored.piece);
   }
   return {{"name", tensor.name},
           {"kind", Name(tensor.kind)},
@@ -248,6 +249,7 @@ absl::StatusOr<StoredTensor> ReadTensor(const Json& json, const std::string& pat
         .Read("file", stored.file)
         .Read("file_offset", stored.file_offset)
         .Read("sha256", stored.sha256);
+    if (box.Has("piece")) box.Read("piece", stored.piece);
     RETURN_IF_ERROR(box.status());
   }
   return tensor;
@@ -349,9 +351,9 @@ absl::StatusOr<Manifest> ParseManifest(absl::string_view text) {
   JsonFields fields(json, "");
   fields.Read("version", version);
   RETURN_IF_ERROR(fields.status());
-  if (version != kCheckpointVersion) {
+  if (version < 1 || version > kCheckpointVersion) {
     return absl::UnimplementedError(
-        absl::StrCat("wanted version ", kCheckpointVersion, ", found ", version));
+        absl::StrCat("wanted version 1 to ", kCheckpointVersion, ", found ", version));
   }
   return ReadManifest(json);
 }

@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <bit>
 #include <map>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
 #include "common/files.h"
 #include "common/sha256.h"
 #include "common/status_macros.h"
+#include "train/checkpoint/pieces.h"
 #include "train/checkpoint/remove.h"
 
 namespace trainyard {
@@ -16,22 +18,44 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "checkpoints hold memory as it is");
 
-// Hashed and written while it is in the cache.
+// Hashed and written while it is in the cache. A multiple of every dtype's size.
 constexpr size_t kChunkBytes = 1 << 20;
 
-absl::Status AppendHashed(const void* data, size_t bytes, OutputFile& file, Sha256& hash,
-                          const BoxCopy& to_host) {
+// Calls use(data, bytes) for each chunk of the memory, copied to the host where it is not there.
+template <typename Use>
+absl::Status ForEachChunk(const void* data, size_t bytes, const BoxCopy& to_host, Use&& use) {
   std::vector<char> staged(to_host ? kChunkBytes : 0);
   for (const char* from = static_cast<const char*>(data); bytes > 0;) {
     const size_t chunk = std::min(bytes, kChunkBytes);
     if (to_host) to_host(staged.data(), from, chunk);
     const char* const on_host = to_host ? staged.data() : from;
-    hash.Update(on_host, chunk);
-    RETURN_IF_ERROR(file.Append(on_host, chunk));
+    RETURN_IF_ERROR(use(on_host, chunk));
     from += chunk;
     bytes -= chunk;
   }
   return absl::OkStatus();
+}
+
+// Appends a box and the checksums of its pieces.
+absl::StatusOr<StoredBox> AppendBox(const SourceBox& source, OutputFile& file,
+                                    const BoxCopy& to_host) {
+  const size_t element = SizeOf(source.dtype);
+  StoredBox stored{.box = source.box, .piece = PieceShape(source.box.extent, element)};
+  Sha256 hash;
+  std::optional<PieceChecksums> checksums;
+  if (stored.piece.rank() > 0) checksums.emplace(source.box.extent, stored.piece, element);
+  RETURN_IF_ERROR(ForEachChunk(source.data, size_t(source.box.elements()) * element, to_host,
+                               [&](const char* data, size_t bytes) {
+                                 hash.Update(data, bytes);
+                                 if (checksums) checksums->Update(data, bytes);
+                                 return file.Append(data, bytes);
+                               }));
+  stored.sha256 = hash.HexDigest();
+  if (checksums) {
+    const std::vector<uint32_t>& sums = checksums->sums();
+    RETURN_IF_ERROR(file.Append(sums.data(), sums.size() * sizeof(sums[0])));
+  }
+  return stored;
 }
 
 // One entry a tensor, with the boxes of all ranks.
@@ -75,15 +99,16 @@ absl::StatusOr<std::vector<StoredTensor>> WriteRank(const std::string& checkpoin
   std::vector<StoredTensor> written;
   uint64_t offset = 0;
   for (const SourceBox& source : boxes) {
-    const size_t bytes = size_t(source.box.elements()) * SizeOf(source.dtype);
-    Sha256 hash;
-    RETURN_IF_ERROR(AppendHashed(source.data, bytes, *file, hash, to_host));
+    ASSIGN_OR_RETURN(StoredBox stored, AppendBox(source, *file, to_host));
+    stored.file = name;
+    stored.file_offset = offset;
+    offset += uint64_t(source.box.elements()) * SizeOf(source.dtype) +
+              PieceTableBytes(stored.box.extent, stored.piece);
     written.push_back({.name = source.name,
                        .kind = source.kind,
                        .dtype = source.dtype,
                        .shape = source.global_shape,
-                       .boxes = {{source.box, name, offset, hash.HexDigest()}}});
-    offset += bytes;
+                       .boxes = {std::move(stored)}});
   }
   RETURN_IF_ERROR(file->Sync());
   RETURN_IF_ERROR(storage.SyncDirectory(checkpoint));

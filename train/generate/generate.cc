@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/log.h"
 #include "common/rng.h"
 #include "common/status_macros.h"
 #include "common/text.h"
@@ -19,6 +20,8 @@ namespace trainyard {
 namespace {
 
 constexpr int64_t kBytes = 256;
+constexpr int64_t kDefaultWindow =
+    256;  // Of a checkpoint that does not say what it was trained with.
 
 absl::Status Validate(const GenerateOptions& options, const ModelConfig& model) {
   if (model.vocab != kBytes) {
@@ -39,6 +42,12 @@ absl::Status Validate(const GenerateOptions& options, const ModelConfig& model) 
         absl::StrCat("window: wanted 1 to ", model.max_seq, " tokens, found ", options.window));
   }
   return absl::OkStatus();
+}
+
+// As many as are asked for, or as the model was trained with.
+int64_t WindowOf(const GenerateOptions& options, const RunState& state) {
+  if (options.window > 0) return options.window;
+  return std::min(state.sequence > 0 ? state.sequence : kDefaultWindow, state.model.max_seq);
 }
 
 absl::StatusOr<std::unique_ptr<Executable>> LoadModel(const Checkpoint& checkpoint, int64_t window,
@@ -74,14 +83,18 @@ int64_t SampleToken(std::span<const float> logits, double temperature, double u)
 
 absl::Status Generate(const GenerateOptions& options, const Backend& backend,
                       const std::function<void(absl::string_view)>& write) {
-  ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(options.checkpoint));
-  const ModelConfig& model = checkpoint.state().model;
-  RETURN_IF_ERROR(Validate(options, model));
-  const int64_t trained = checkpoint.state().sequence;
-  const int64_t window = options.window > 0 ? options.window
-                         : trained > 0      ? std::min(trained, model.max_seq)
-                                            : std::min<int64_t>(256, model.max_seq);
-  ASSIGN_OR_RETURN(const auto executable, LoadModel(checkpoint, window, backend, options.threads));
+  std::unique_ptr<Executable> executable;
+  int64_t window = 0;
+  const auto use = [&](const Checkpoint& checkpoint) -> absl::Status {
+    RETURN_IF_ERROR(Validate(options, checkpoint.state().model));
+    window = WindowOf(options, checkpoint.state());
+    ASSIGN_OR_RETURN(executable, LoadModel(checkpoint, window, backend, options.threads));
+    return absl::OkStatus();
+  };
+  ASSIGN_OR_RETURN(const ChosenCheckpoint chosen, FindCheckpoint(options.checkpoint, use));
+  for (const std::string& reason : chosen.refused) {
+    LogWarning("checkpoint_refused", {{"reason", reason}});
+  }
 
   // Text begins after a line break, where nothing else is given.
   const std::string prompt = options.prompt.empty() ? "\n" : options.prompt;

@@ -18,7 +18,7 @@ inline constexpr int64_t kMaxGeneratedTokens = 1'000'000;
 inline constexpr double kMaxTemperature = 100;  // Beyond, every token is as likely as any other.
 
 struct GenerateOptions {
-  std::string checkpoint;    // Directory of one checkpoint.
+  std::string checkpoint;    // A checkpoint, or a job's checkpoint.directory.
   std::string prompt;        // Bytes; may be empty.
   int64_t tokens = 200;      // To write.
   double temperature = 0.8;  // 0: the likeliest token; 1: as trained.
@@ -28,7 +28,7 @@ struct GenerateOptions {
 };
 
 // Calls `write` with each character once it is sampled, '?' for bytes that belong to none, so that
-// what is written is UTF-8, `tokens` bytes of it. Errors: those of opening the checkpoint;
+// what is written is UTF-8, `tokens` bytes of it. Errors: those of FindCheckpoint;
 // INVALID_ARGUMENT for a model whose tokens are not bytes, or a setting out of range.
 absl::Status Generate(const GenerateOptions& options, const Backend& backend,
                       const std::function<void(absl::string_view)>& write);

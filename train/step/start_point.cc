@@ -11,8 +11,7 @@
 namespace trainyard {
 namespace {
 
-constexpr size_t kMaxRefused = 16;  // Told to people.
-constexpr size_t kMaxStarts = 64;   // Told to the controller, in one message.
+constexpr size_t kMaxStarts = 64;  // Told to the controller, in one message.
 
 // If this host cannot use a directory that the job has used before, the host has failed.
 absl::Status OfUsed(const std::string& directory, const RankConfig& rank,
@@ -31,43 +30,13 @@ absl::StatusOr<std::string> FindOrMake(const std::string& directory, const RankC
 }
 
 // The loadable ones, newest first.
-absl::StatusOr<std::vector<ListedCheckpoint>> Candidates(const std::string& directory,
-                                                         const RankConfig& rank) {
-  absl::StatusOr<std::vector<ListedCheckpoint>> loadable = LoadableCheckpoints(directory);
-  if (!loadable.ok() || !loadable->empty()) return loadable;
+absl::StatusOr<std::vector<std::string>> Candidates(const std::string& directory,
+                                                    const RankConfig& rank) {
+  ASSIGN_OR_RETURN(const std::vector<ListedCheckpoint> loadable, LoadableCheckpoints(directory));
+  if (!loadable.empty()) return PathsOfComplete(loadable);
   ASSIGN_OR_RETURN(const Lineage lineage, ReadLineage(directory));
-  if (rank.recorded_step == 0 && lineage.stretches.size() < 2) return loadable;
+  if (rank.recorded_step == 0 && lineage.stretches.size() < 2) return std::vector<std::string>();
   return StorageFault(directory, "holds no checkpoint any more");
-}
-
-absl::Status Choose(const RankConfig& rank, const Roots& roots, Storage& storage,
-                    StartPoint& start) {
-  auto candidates = Candidates(start.directory, rank);
-  RETURN_IF_ERROR(OfUsed(start.directory, rank, candidates.status()));
-  std::optional<Continued> continued;
-  if (!candidates->empty()) {
-    absl::StatusOr<ChosenCheckpoint> chosen = NewestGood(PathsOfComplete(*candidates), roots);
-    if (absl::IsDataLoss(chosen.status())) return absl::InternalError(chosen.status().message());
-    RETURN_IF_ERROR(OfThisHost(chosen.status()));
-    start.checkpoint = chosen->checkpoint->path();
-    start.refused = std::move(chosen->refused);
-    if (start.refused.size() > kMaxRefused) start.refused.resize(kMaxRefused);
-    const RunState& state = chosen->checkpoint->state();
-    continued = Continued{state.epoch, state.step};
-  }
-  const absl::Status written = WriteLineage(start.directory, rank.epoch, continued, storage);
-  RETURN_IF_ERROR(OfUsed(start.directory, rank, written));
-  ASSIGN_OR_RETURN(start.lineage, ReadLineage(start.directory));
-  std::vector<AttemptStart>& starts = start.earlier_starts;
-  starts = StartsAfter(start.lineage, rank.recorded_epoch);
-  // The first one says from where on all is new.
-  if (starts.size() > kMaxStarts) starts.erase(starts.begin() + 1, starts.end() - kMaxStarts + 1);
-  start.history_after = rank.history_after;
-  if (starts.empty()) return absl::OkStatus();
-  // What the controller has of later steps was told by attempts whose steps were run again.
-  start.history_after = std::min(start.history_after, starts.front().step);
-  starts.pop_back();  // This attempt.
-  return absl::OkStatus();
 }
 
 }  // namespace
@@ -85,8 +54,27 @@ absl::StatusOr<StartPoint> BeginAttempt(const std::string& directory, const Rank
   start.directory = *found;
   const absl::Status claimed = ClaimDirectory(start.directory, rank.job_id, rank.epoch, storage);
   RETURN_IF_ERROR(OfUsed(start.directory, rank, claimed));
-  RETURN_IF_ERROR(Choose(rank, roots, storage, start));
+  absl::StatusOr<std::vector<std::string>> candidates = Candidates(start.directory, rank);
+  RETURN_IF_ERROR(OfUsed(start.directory, rank, candidates.status()));
+  start.candidates = *std::move(candidates);
   return start;
+}
+
+absl::Status ContinueFrom(const std::optional<Continued>& continued, const RankConfig& rank,
+                          StartPoint& start, Storage& storage) {
+  const absl::Status written = WriteLineage(start.directory, rank.epoch, continued, storage);
+  RETURN_IF_ERROR(OfUsed(start.directory, rank, written));
+  ASSIGN_OR_RETURN(start.lineage, ReadLineage(start.directory));
+  std::vector<AttemptStart>& starts = start.earlier_starts;
+  starts = StartsAfter(start.lineage, rank.recorded_epoch);
+  // The first one says from where on all is new.
+  if (starts.size() > kMaxStarts) starts.erase(starts.begin() + 1, starts.end() - kMaxStarts + 1);
+  start.history_after = rank.history_after;
+  if (starts.empty()) return absl::OkStatus();
+  // What the controller has of later steps was told by attempts whose steps were run again.
+  start.history_after = std::min(start.history_after, starts.front().step);
+  starts.pop_back();  // This attempt.
+  return absl::OkStatus();
 }
 
 }  // namespace trainyard

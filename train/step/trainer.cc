@@ -22,6 +22,7 @@
 #include "train/data/dataset.h"
 #include "train/step/agree.h"
 #include "train/step/layout.h"
+#include "train/step/load_together.h"
 #include "train/step/prefetch.h"
 #include "train/step/profiler.h"
 #include "train/step/rank_engine.h"
@@ -37,6 +38,7 @@ namespace {
 
 constexpr size_t kMaxRetainedReported = 64;
 constexpr size_t kMaxLoadableBytes = 64 << 10;  // Of paths, in one line of the local socket.
+constexpr size_t kMaxRefused = 16;              // Reasons, told to people.
 constexpr size_t kMaxUnsavedHistory = 4 << 20;  // Bytes.
 
 constexpr int kAttempts = 2;  // At a step whose loss or gradient is not finite.
@@ -85,7 +87,9 @@ class RankTrainer final : public Trainer {
   absl::Status Prepare();
   absl::Status MakeEngine();
   absl::Status MakeProfiler();
-  absl::Status Begin();  // On rank 0: BeginAttempt, or else init_from.
+  // Initial values, or those of init_from where the job cannot have a checkpoint of its own yet.
+  absl::Status Initialise();
+  absl::Status Begin();  // On rank 0: BeginAttempt.
   // Every rank writes to the directory that rank 0 has claimed.
   absl::Status ShareCheckpointDirectory();
   // The state to start from, the same on all ranks.
@@ -112,8 +116,9 @@ class RankTrainer final : public Trainer {
   absl::StatusOr<TrainingResult> RunSteps();
   absl::Status OpenDataset();
   CheckpointLayout Written() const;
-  absl::Status ChooseInitFrom();  // On rank 0.
-  absl::Status LoadFrom(const std::string& path);
+  LoadingGang Gang() { return {model_, roots_, *everyone_, executable()}; }
+  absl::Status FillFromInitFrom();
+  absl::StatusOr<std::optional<Continued>> Resume();
   std::vector<EarlierCheckpoint> Loadable() const;
   void TellEarlierSteps() const;
   absl::Status SupersededError() const;
@@ -159,8 +164,8 @@ class RankTrainer final : public Trainer {
   double flops_per_token_ = 0;           // Of the model, by the convention of MFU.
   std::string checkpoint_directory_;     // Canonical.
   StartPoint start_;                     // On rank 0.
-  std::string init_from_;                // The checkpoint to initialise from, on rank 0.
-  bool resumes_ = false;                 // From a checkpoint of the job's own.
+  std::string init_from_;                // The checkpoint that initial values were loaded from.
+  std::vector<std::string> refused_;     // Why newer checkpoints were not loaded; on rank 0.
   std::string unsaved_history_;          // Lines of the steps since the last checkpoint, on rank 0.
   std::optional<SuccessorWatch> watch_;  // On rank 0, of a job with checkpoints.
   DataSplits data_;
@@ -186,8 +191,6 @@ absl::Status RankTrainer::Meet() {
 absl::Status RankTrainer::Prepare() {
   ASSIGN_OR_RETURN(model_, ResolveModel(job_.model));
   flops_per_token_ = FlopsPerToken(model_, job_.batch.sequence).total();
-  // What is wrong with a first attempt is found before the claim.
-  if (first_rank() && !rank_.claimed) RETURN_IF_ERROR(ChooseInitFrom());
   return OpenDataset();
 }
 
@@ -222,18 +225,13 @@ absl::Status RankTrainer::OpenDataset() {
 absl::Status RankTrainer::Begin() {
   if (!first_rank()) return absl::OkStatus();
   if (job_.checkpoint) {
-    const std::vector<std::string> of_init_from = std::exchange(start_.refused, {});
     ASSIGN_OR_RETURN(start_, BeginAttempt(job_.checkpoint->directory, rank_, roots_));
     checkpoint_directory_ = start_.directory;
     watch_.emplace([directory = checkpoint_directory_, epoch = rank_.epoch] {
       return !CheckNewest(directory, epoch).ok();
     });
-    for (const std::string& reason : start_.refused) {
-      LogWarning("checkpoint_refused", {{"reason", reason}});
-    }
-    if (start_.checkpoint.empty()) start_.refused = of_init_from;
   }
-  return start_.checkpoint.empty() ? ChooseInitFrom() : absl::OkStatus();
+  return absl::OkStatus();
 }
 
 absl::Status RankTrainer::ShareCheckpointDirectory() {
@@ -275,53 +273,58 @@ absl::Status RankTrainer::MakeProfiler() {
   return absl::OkStatus();
 }
 
-// By rank 0 alone, so that a gang reads storage once before it loads.
-absl::Status RankTrainer::ChooseInitFrom() {
+absl::Status RankTrainer::Initialise() {
+  executable().WriteStepState({.seed = job_.seed});
+  executable().Run(Action::kInit);
+  // What is wrong with init_from is found before a first attempt claims the directory. A job that
+  // runs alone may have begun in it without having been told.
+  int64_t resumes = rank_.claimed;
+  if (first_rank() && job_.checkpoint && !rank_.claimed) {
+    const auto loadable = LoadableCheckpoints(job_.checkpoint->directory);
+    resumes = loadable.ok() && !loadable->empty();
+  }
+  everyone_->AllReduceMax(Tensor{{&resumes, DType::kI64, Shape{1}}});
+  return resumes ? absl::OkStatus() : FillFromInitFrom();
+}
+
+absl::Status RankTrainer::FillFromInitFrom() {
   if (job_.init_from.empty() || !init_from_.empty()) return absl::OkStatus();
-  const absl::StatusOr<ChosenCheckpoint> chosen = FindCheckpoint(job_.init_from, roots_);
-  RETURN_IF_ERROR(OfField("init_from", chosen.status()));
-  RETURN_IF_ERROR(OfField("init_from", chosen->checkpoint->CheckModel(model_)));
-  init_from_ = chosen->checkpoint->path();
-  for (const std::string& reason : chosen->refused) {
-    start_.refused.push_back(
-        absl::StrCat("init_from: ", reason, "; taking ", init_from_, " instead"));
-    LogWarning("checkpoint_refused", {{"reason", start_.refused.back()}});
+  ASSIGN_OR_RETURN(const ChosenCheckpoint chosen, LoadInitFrom(job_.init_from, Gang()));
+  init_from_ = chosen.checkpoint->path();
+  LogInfo("initialised_from",
+          {{"checkpoint", init_from_}, {"step", chosen.checkpoint->state().step}});
+  for (const std::string& reason : chosen.refused) {
+    refused_.push_back(absl::StrCat(reason, "; taking ", init_from_, " instead"));
   }
   return absl::OkStatus();
 }
 
-absl::Status RankTrainer::LoadFrom(const std::string& path) {
-  if (path.empty()) return absl::OkStatus();
-  // An error of what the job starts from, which is a field's only where the job does not resume.
-  const auto of_start = [&](const absl::Status& status) {
-    return resumes_ ? OfThisHost(status) : OfField("init_from", status);
-  };
-  const absl::StatusOr<Checkpoint> opened = Checkpoint::Open(path, roots_);
-  RETURN_IF_ERROR(of_start(opened.status()));
-  const Checkpoint& checkpoint = *opened;
-  // Another machine may have another one there.
-  RETURN_IF_ERROR(of_start(checkpoint.CheckModel(model_)));
-  RETURN_IF_ERROR(of_start(LoadSnapshot(
-      checkpoint, resumes_ ? LoadWhat::kEverything : LoadWhat::kParameters, executable())));
-  LogInfo(resumes_ ? "resumed" : "initialised_from",
-          {{"checkpoint", checkpoint.path()}, {"step", checkpoint.state().step}});
-  if (!resumes_) return absl::OkStatus();
-  step_ = checkpoint.state().step;
-  data_position_ = checkpoint.state().data_position;
-  if (checkpoint.state().layout != Written()) {
+// Sets where the run stands; nothing to go on from: as it is, at step 0.
+absl::StatusOr<std::optional<Continued>> RankTrainer::Resume() {
+  ASSIGN_OR_RETURN(ChosenCheckpoint chosen, LoadNewest(start_.candidates, Gang()));
+  if (!chosen.checkpoint) return std::nullopt;
+  const RunState& state = chosen.checkpoint->state();
+  step_ = state.step;
+  data_position_ = state.data_position;
+  refused_ = std::move(chosen.refused);
+  LogInfo("resumed", {{"checkpoint", chosen.checkpoint->path()}, {"step", step_}});
+  if (state.layout != Written()) {
     LogWarning("layout_changed",
-               {{"before", ToString(checkpoint.state().layout)}, {"now", ToString(Written())}});
+               {{"before", ToString(state.layout)}, {"now", ToString(Written())}});
   }
-  return absl::OkStatus();
+  return Continued{state.epoch, state.step};
 }
 
 absl::Status RankTrainer::Load() {
-  executable().WriteStepState({.seed = job_.seed});
-  executable().Run(Action::kInit);
-  const std::string resumed = BroadcastText(*everyone_, start_.checkpoint, 0);
-  const std::string initial = BroadcastText(*everyone_, init_from_, 0);
-  resumes_ = !resumed.empty();
-  RETURN_IF_ERROR(AgreeOnStatus(*everyone_, LoadFrom(resumes_ ? resumed : initial)));
+  ASSIGN_OR_RETURN(const std::optional<Continued> continued, Resume());
+  if (!continued) RETURN_IF_ERROR(FillFromInitFrom());
+  absl::Status written;
+  if (first_rank() && job_.checkpoint) written = ContinueFrom(continued, rank_, start_);
+  RETURN_IF_ERROR(AgreeOnStatus(*everyone_, written));
+  for (const std::string& reason : refused_) {
+    LogWarning("checkpoint_refused", {{"reason", reason}});
+  }
+  refused_.resize(first_rank() ? std::min(refused_.size(), kMaxRefused) : 0);
   executable().Run(Action::kPrepare);
   prefetcher_ = std::make_unique<Prefetcher>(*train_reader_, job_.batch.micro, engine_->part(),
                                              job_.batch.global);
@@ -355,7 +358,7 @@ absl::Status RankTrainer::SupersededError() const {
 absl::StatusOr<TrainingResult> RankTrainer::RunSteps() {
   if (callbacks_.ready) {
     callbacks_.ready({.step = step_,
-                      .refused = start_.refused,
+                      .refused = refused_,
                       .loadable = Loadable(),
                       .earlier_starts = start_.earlier_starts});
   }
@@ -579,10 +582,15 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const JobConfig& job,
   RETURN_IF_ERROR(trainer->Meet());
   // Each step for all ranks, so that one that fails keeps the others from waiting for it. What may
   // be found wrong comes before the claim: a job that fails by then leaves no trace.
-  for (const auto& step : {&RankTrainer::Prepare, &RankTrainer::MakeEngine, &RankTrainer::Begin,
-                           &RankTrainer::ShareCheckpointDirectory, &RankTrainer::MakeProfiler}) {
-    RETURN_IF_ERROR(AgreeOnStatus(trainer->everyone(), ((*trainer).*step)()));
-  }
+  const auto agreed = [&](const auto& step) {
+    return AgreeOnStatus(trainer->everyone(), ((*trainer).*step)());
+  };
+  RETURN_IF_ERROR(agreed(&RankTrainer::Prepare));
+  RETURN_IF_ERROR(agreed(&RankTrainer::MakeEngine));
+  RETURN_IF_ERROR(trainer->Explaining([&] { return trainer->Initialise(); }));
+  RETURN_IF_ERROR(agreed(&RankTrainer::Begin));
+  RETURN_IF_ERROR(agreed(&RankTrainer::ShareCheckpointDirectory));
+  RETURN_IF_ERROR(agreed(&RankTrainer::MakeProfiler));
   RETURN_IF_ERROR(trainer->Explaining([&] { return trainer->Load(); }));
   return trainer;
 }

@@ -11,9 +11,13 @@ namespace trainyard::cli {
 namespace {
 
 absl::Status Run(const Context& context) {
+  std::string digest;
+  const auto use = [&](const Checkpoint& checkpoint) -> absl::Status {
+    ASSIGN_OR_RETURN(digest, checkpoint.Digest());
+    return absl::OkStatus();
+  };
   ASSIGN_OR_RETURN(const Checkpoint checkpoint,
-                   OpenCheckpoint(context.arguments.Text("DIR"), context.output));
-  ASSIGN_OR_RETURN(const std::string digest, checkpoint.Digest());
+                   OpenCheckpoint(context.arguments.Text("DIR"), use, context.output));
   if (context.output.format() == Format::kTable) {
     context.output.Line(absl::StrCat(digest, "  ", checkpoint.path()));
   } else {

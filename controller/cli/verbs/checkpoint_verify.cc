@@ -19,7 +19,6 @@ absl::Status Run(const Context& context) {
     return absl::DataLossError(absl::StrCat(absl::StrJoin(chosen.refused, "\n"),
                                             "\nthe newest good one is ", checkpoint.path()));
   }
-  RETURN_IF_ERROR(checkpoint.Verify());
   const uint64_t bytes = checkpoint.manifest().size_bytes();
   Output& output = context.output;
   if (output.format() != Format::kTable) {

@@ -12,8 +12,8 @@
 #include "common/files.h"
 #include "common/status_macros.h"
 #include "controller/cli/errors.h"
-#include "controller/cli/open_checkpoint.h"
 #include "controller/cli/verbs/verbs.h"
+#include "train/checkpoint/load.h"
 
 namespace trainyard::cli {
 namespace {
@@ -33,9 +33,9 @@ absl::Status CheckTemperature(const Arguments& arguments) {
 absl::Status Run(const Context& context) {
   RETURN_IF_ERROR(CheckTemperature(context.arguments));
   const std::string trainer = context.surroundings.binary_directory + "/trainyard-trainer";
-  ASSIGN_OR_RETURN(const Checkpoint checkpoint,
-                   OpenCheckpoint(context.arguments.Text("CHECKPOINT"), context.output));
-  std::vector<std::string> argv = {trainer, "--generate", checkpoint.path()};
+  const std::string& path = context.arguments.Text("CHECKPOINT");
+  RETURN_IF_ERROR(FindCheckpoints(path).status());
+  std::vector<std::string> argv = {trainer, "--generate", path};
   for (const char* option : {"--prompt", "--tokens", "--temperature", "--seed"}) {
     argv.push_back(option);
     argv.push_back(context.arguments.Text(option));

@@ -89,7 +89,7 @@ TEST(Corruption, EveryRandomChangeIsRefusedAndTheOneBeforeIsTaken) {
   EXPECT_EQ(NewestGood(candidates)->checkpoint->state().step, 20);
 }
 
-// What Load reads as it was stored, it checks itself: catches a run that skipped Verify.
+// Load checks what it reads itself: nobody has to verify a checkpoint before.
 TEST(Corruption, LoadNamesTheDamagedTensor) {
   const std::string directory = TestDirectory();
   ASSERT_TRUE(Save(directory, 0, 1).ok());
@@ -172,7 +172,8 @@ struct Lie {
 TEST_F(SignedManifest, ThatContradictsItselfIsRefused) {
   ASSERT_TRUE(Open(json_).ok()) << Open(json_);
   for (const Lie& lie : {
-           Lie{"/version", "2", "wanted version 1, found 2"},
+           Lie{"/version", "3", "wanted version 1 to 2, found 3"},
+           Lie{"/version", "0", "wanted version 1 to 2, found 0"},
            Lie{"/version", "\"1\"", "version: wanted"},
            Lie{"/step", "-1", "step: wanted"},
            Lie{"/step", "1.5", "step: wanted"},
@@ -212,6 +213,11 @@ TEST_F(SignedManifest, ThatContradictsItselfIsRefused) {
            Lie{"/tensors/0/boxes/0/file_offset", "4", "begins at byte"},
            Lie{"/tensors/0/boxes/0/file_offset", "18446744073709551615", "out of range"},
            Lie{"/tensors/0/boxes/0/sha256", "\"abc\"", "64 hexadecimal"},
+           Lie{"/tensors/0/boxes/0/piece", "[16]", "do not divide"},
+           Lie{"/tensors/0/boxes/0/piece", "[0, 4]", "do not divide"},
+           Lie{"/tensors/0/boxes/0/piece", "[17, 4]", "do not divide"},
+           Lie{"/tensors/0/boxes/0/piece", "[1, 1]", "begins at byte"},
+           Lie{"/tensors/0/boxes/0/piece", "3", "piece: wanted"},
        }) {
     SCOPED_TRACE(absl::StrCat(lie.pointer, " = ", lie.value));
     Json bad = json_;

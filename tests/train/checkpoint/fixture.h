@@ -109,6 +109,11 @@ inline absl::StatusOr<Manifest> Save(const std::string& directory, int64_t epoch
   return SaveCheckpoint(directory, State(epoch, step), Sources(tensors), storage);
 }
 
+inline absl::StatusOr<ChosenCheckpoint> NewestGood(const std::vector<std::string>& candidates) {
+  return FirstGood(
+      candidates, [](const std::string& path) { return ReadCheckpoint(path, Roots(), VerifyAll); });
+}
+
 // Loads everything and compares it with what the step's tensors are.
 inline void ExpectHolds(const Checkpoint& checkpoint, int64_t step) {
   EXPECT_EQ(checkpoint.state().step, step);

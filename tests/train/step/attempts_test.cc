@@ -194,7 +194,9 @@ TEST_F(StorageFaults, AFullDiskSaysSo) {
   bool hit = true;
   for (int call = 1; hit; ++call) {
     testing_checkpoint::FaultyStorage storage(Fault::kError, call, 0, directory_);
-    const absl::Status status = BeginAttempt(directory_, rank, Roots(), storage).status();
+    absl::StatusOr<StartPoint> start = BeginAttempt(directory_, rank, Roots(), storage);
+    const absl::Status status =
+        start.ok() ? ContinueFrom(std::nullopt, rank, *start, storage) : start.status();
     hit = storage.hit();
     EXPECT_EQ(IsStorageFault(status), hit) << "call " << call << ": " << status;
     if (!hit) continue;

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
 #include <limits>
 
 #include "tests/testing/guarded_backend.h"
@@ -322,6 +323,51 @@ TEST(Loading, DamagedCheckpointIsToldWithWhatWasLoadedInstead) {
   }
   ASSERT_EQ(runs[0].start.refused.size(), 1u);
   EXPECT_THAT(runs[0].start.refused[0], HasSubstr(newest));
+}
+
+// Changes the last element of a matrix, which with `tensor: 2` rank 1 alone reads.
+void DamageWhatRankOneReads(const Checkpoint& checkpoint) {
+  const StoredTensor* tensor =
+      checkpoint.manifest().Find("model.layers.1.mlp.gate_proj.weight", TensorKind::kParameter);
+  CHECK(tensor != nullptr && tensor->boxes.size() == 1);
+  const StoredBox& box = tensor->boxes[0];
+  std::fstream file(checkpoint.path() + "/" + box.file,
+                    std::ios::binary | std::ios::in | std::ios::out);
+  const auto at =
+      std::streamoff(box.file_offset + size_t(box.box.elements() - 1) * SizeOf(tensor->dtype));
+  file.seekg(at);
+  const int was = file.get();
+  file.seekp(at);
+  file.put(char(was ^ 1));
+}
+
+// Bug it must catch: ranks of another layout read parts of boxes, which nobody checks.
+TEST(Loading, DamageThatOneRankFindsIsEveryRanks) {
+  JobConfig job = SixSteps(FreshDirectory("damaged_for_one"));
+  job.checkpoint->every_steps = 2;
+  ASSERT_EQ(RunJob(job)[0].start.step, 0);
+  const Checkpoint newest = Newest(job.checkpoint->directory);
+  DamageWhatRankOneReads(newest);
+  job.parallelism.tensor = 2;
+  JobConfig from_it = job;
+  const auto runs = RunJob(job, {.ranks = 2, .epoch = 2, .resume = true});
+  for (const RankRun& run : runs) {
+    ASSERT_TRUE(run.status.ok()) << run.status;
+    EXPECT_EQ(run.start.step, 4);
+  }
+  ASSERT_EQ(runs[0].start.refused.size(), 1u);
+  EXPECT_THAT(runs[0].start.refused[0],
+              ::testing::AllOf(::testing::StartsWith("rank 1: " + newest.path()),
+                               HasSubstr("model.layers.1.mlp.gate_proj.weight (parameter)")));
+  EXPECT_THAT(runs[1].start.refused, ::testing::IsEmpty()) << "told by rank 0";
+
+  from_it.checkpoint->directory = FreshDirectory("from_damaged_for_one");
+  from_it.init_from = newest.path();
+  for (const RankRun& run : RunJob(from_it, {.ranks = 2})) {
+    EXPECT_TRUE(absl::IsDataLoss(run.status)) << run.status;
+    EXPECT_THAT(std::string(run.status.message()), HasSubstr("init_from: " + newest.path()));
+  }
+  EXPECT_FALSE(Exists(from_it.checkpoint->directory)) << "nothing is claimed by what cannot start";
 }
 
 TEST(Loading, InitFromTakesTheWeightsAndStartsAtStepOne) {

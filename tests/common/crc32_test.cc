@@ -1,7 +1,7 @@
 // Proves that Crc32 is zlib's CRC-32, for every length around its strides and at every alignment,
 // so that what older programs wrote stays readable. Tried with one bit of a constant changed.
 
-#include "controller/store/crc32.h"
+#include "common/crc32.h"
 
 #include <gtest/gtest.h>
 #include <zlib.h>
@@ -9,7 +9,7 @@
 #include <random>
 #include <string>
 
-namespace trainyard::controller {
+namespace trainyard {
 namespace {
 
 uint32_t OfZlib(uint32_t crc, const char* data, size_t bytes) {
@@ -33,4 +33,4 @@ TEST(Crc32, IsZlibsForEveryLengthAndStart) {
 }
 
 }  // namespace
-}  // namespace trainyard::controller
+}  // namespace trainyard

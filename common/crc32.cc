@@ -1,4 +1,4 @@
-#include "controller/store/crc32.h"
+#include "common/crc32.h"
 
 #include <zlib.h>
 
@@ -8,7 +8,7 @@
 #include <immintrin.h>
 #endif
 
-namespace trainyard::controller {
+namespace trainyard {
 namespace {
 
 uint32_t OfZlib(uint32_t crc, const unsigned char* data, size_t bytes) {
@@ -68,4 +68,4 @@ uint32_t Crc32(uint32_t crc, const void* data, size_t bytes) {
   return OfZlib(crc, begin, bytes);
 }
 
-}  // namespace trainyard::controller
+}  // namespace trainyard

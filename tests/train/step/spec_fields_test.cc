@@ -1,0 +1,299 @@
+// Proves that every field of a job spec that should change training does, and that others keep its
+// bits. The list of fields is that of proto/trainyard/v1/job.proto: a new field fails this test
+// until it is named here. That each change is the right one, tests/e2e/golden_test.cc shows.
+//
+// Bug it must catch: a setting that is parsed, told and never used.
+
+#include <gmock/gmock.h>
+
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <regex>
+#include <set>
+
+#include "absl/strings/str_replace.h"
+#include "common/rng.h"
+#include "tests/train/step/run_job.h"
+#include "train/config/parse.h"
+#include "train/config/validate.h"
+
+namespace trainyard::testing {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr char kLlama[] = R"({
+  "name": "fields", "precision": "F64", "steps": 3, "seed": 3,
+  "model": {"architecture": {"family": "llama", "layers": 2, "hidden": 16, "ffn": 24, "heads": 4,
+            "kv_heads": 2, "head_dim": 4, "vocab": 256, "max_seq": 16, "norm_eps": 1e-5,
+            "rope_base": 10000, "tied": false}},
+  "batch": {"global": 4, "micro": 2, "sequence": 12},
+  "data": {"text": {"path": "TEXT", "validation_fraction": 0.25}},
+  "optimizer": {"adamw": {"learning_rate": 0.01, "epsilon": 1e-4, "weight_decay": 0.1},
+                "schedule": {"cosine": {"warmup_steps": 1, "min_ratio": 0.1}}, "clip_norm": 0.2},
+  "checkpoint": {"directory": "RUNS"}})";
+
+// The same model with experts.
+constexpr char kExperts[] = R"({"experts": 6, "top_k": 2, "expert_ffn": 12, "shared_experts": 1,
+  "shared_ffn": 8, "router": "SOFTMAX", "expert_bias": false, "aux_loss": 0.1, "groups": 1,
+  "topk_groups": 1, "norm_topk": true, "routed_scaling": 1})";
+
+struct Change {
+  const char* path;   // Of a field, by JSON pointer.
+  const char* value;  // JSON.
+};
+
+constexpr Change kChanges[] = {
+    {"/precision", "\"F32\""},
+    {"/steps", "4"},
+    {"/seed", "4"},
+    {"/init_from", "\"OTHER\""},
+    {"/model/preset", "\"gpt2-124m\""},  // With all sizes overridden: another family.
+    {"/model/overrides", "null"},        // The sizes of the line above.
+    {"/model/architecture/family", "\"qwen3_moe\""},
+    {"/model/architecture/layers", "1"},
+    {"/model/architecture/hidden", "20"},
+    {"/model/architecture/ffn", "28"},
+    {"/model/architecture/heads", "2"},
+    {"/model/architecture/kv_heads", "1"},
+    {"/model/architecture/head_dim", "6"},
+    {"/model/architecture/vocab", "260"},
+    {"/model/architecture/norm_eps", "1e-3"},
+    {"/model/architecture/rope_base", "500"},
+    {"/model/architecture/tied", "true"},
+    {"/batch/global", "8"},
+    {"/batch/sequence", "10"},
+    {"/data/synthetic", "{}"},
+    {"/data/text/path", "\"OTHERTEXT\""},
+    {"/data/text/validation_fraction", "0.1"},  // More to train on: another order.
+    {"/optimizer/adamw/learning_rate", "0.02"},
+    {"/optimizer/adamw/beta1", "0.8"},
+    {"/optimizer/adamw/beta2", "0.9"},
+    {"/optimizer/adamw/epsilon", "1e-3"},
+    {"/optimizer/adamw/weight_decay", "0.2"},
+    {"/optimizer/schedule/linear", R"({"warmup_steps": 1, "min_ratio": 0.1})"},
+    {"/optimizer/schedule/constant", R"({"warmup_steps": 1})"},
+    {"/optimizer/schedule/cosine/warmup_steps", "2"},
+    {"/optimizer/schedule/cosine/min_ratio", "0.5"},
+    {"/optimizer/clip_norm", "0.1"},
+};
+
+constexpr Change kExpertChanges[] = {
+    {"/model/architecture/moe/experts", "8"},
+    {"/model/architecture/moe/top_k", "3"},
+    {"/model/architecture/moe/expert_ffn", "10"},
+    {"/model/architecture/moe/shared_experts", "0"},
+    {"/model/architecture/moe/shared_ffn", "10"},
+    {"/model/architecture/moe/router", "\"SIGMOID\""},
+    {"/model/architecture/moe/expert_bias", "true"},
+    {"/model/architecture/moe/aux_loss", "0.2"},
+    {"/model/architecture/moe/groups", "3"},  // With one of them to choose from.
+    {"/model/architecture/moe/norm_topk", "false"},
+    {"/model/architecture/moe/routed_scaling", "2"},
+    {"/model/architecture/moe/fake_balanced", "true"},
+};
+
+// Changed while the field beside them, which they belong to, is changed as well.
+constexpr Change kBiasChanges[] = {{"/model/architecture/moe/bias_update_rate", "0.01"}};
+constexpr Change kGroupChanges[] = {{"/model/architecture/moe/topk_groups", "2"}};
+
+// These keep every bit.
+constexpr Change kKeeps[] = {
+    {"/name", "\"another\""},
+    {"/priority", "7"},
+    {"/labels", R"({"a": "b"})"},
+    {"/max_restarts", "9"},
+    {"/model/architecture/max_seq", "14"},
+    {"/batch/micro", "2"},
+    {"/validation/every_steps", "1"},
+    {"/validation/batches", "2"},
+    {"/checkpoint/every_steps", "1"},
+    {"/checkpoint/keep", "5"},
+    {"/recompute/blocks", "1"},
+    {"/recompute/norms_and_activations", "true"},
+};
+
+// What is shown elsewhere, with the test.
+const std::set<std::string> kElsewhere = {
+    "/checkpoint/directory",  // attempts_test
+    "/data/indexed",          // train_data_test
+    "/data/text/tokenizer",   // one value
+    "/devices",               // layouts_test, as all of parallelism: equal up to rounding
+    "/parallelism/tensor",
+    "/parallelism/pipeline",
+    "/parallelism/virtual_pipeline",
+    "/parallelism/context",
+    "/parallelism/expert",
+    "/parallelism/zero",
+    "/parallelism/schedule",
+    "/parallelism/context_exchange",
+    "/parallelism/reduction",
+    "/parallelism/expert_split",
+    "/profile/directory",
+    "/profile/start_step",  // profiler_test
+    "/profile/steps",
+    "/profile/ranks",
+    "/profile/nccl_trace",
+};
+
+std::string Text(char first) {
+  std::string text;
+  for (int i = 0; i < 900; ++i)
+    text += char(first + RandomBits(uint64_t(first), 1, uint64_t(i)) % 9);
+  return text;
+}
+
+class SpecFields : public ::testing::Test {
+ protected:
+  SpecFields() {
+    EXPECT_TRUE(MakeDirectories(root_).ok());
+    EXPECT_TRUE(WriteFileAtomic(root_ + "/text", Text('a')).ok());
+    EXPECT_TRUE(WriteFileAtomic(root_ + "/other_text", Text('k')).ok());
+  }
+
+  Json Parsed(const std::string& text) const {
+    return Json::parse(absl::StrReplaceAll(text, {{"OTHERTEXT", root_ + "/other_text"},
+                                                  {"TEXT", root_ + "/text"},
+                                                  {"RUNS", root_ + "/runs"},
+                                                  {"OTHER", root_ + "/other"}}));
+  }
+  Json Llama() const { return Parsed(kLlama); }
+  Json Experts() const {
+    Json spec = Llama();
+    spec["model"]["architecture"]["family"] = "qwen3_moe";
+    spec["model"]["architecture"]["moe"] = Json::parse(kExperts);
+    return spec;
+  }
+
+  // What a run is by its bits: the digest of its last checkpoint, and its losses.
+  std::string BitsOf(const Json& spec) {
+    EXPECT_TRUE(RemoveTree(root_ + "/runs").ok());
+    const absl::StatusOr<JobConfig> job = ParseAndValidateJob(spec.dump());
+    if (!job.ok()) {
+      ADD_FAILURE() << job.status() << "\n" << spec;
+      return "";
+    }
+    const RankRun run = RunJob(*job)[0];
+    EXPECT_TRUE(run.status.ok()) << run.status;
+    std::string bits = run.status.ok() ? NewestDigest(root_ + "/runs") : "";
+    for (const StepRecord& record : run.records) absl::StrAppend(&bits, " ", record.loss);
+    return bits;
+  }
+
+  Json Changed(Json spec, const Change& change) {
+    named_.insert(change.path);
+    const std::string path = change.path;
+    if (path.starts_with("/data/synthetic")) spec["data"].clear();
+    if (path.starts_with("/optimizer/schedule/") &&
+        !path.starts_with("/optimizer/schedule/cosine")) {
+      spec["optimizer"]["schedule"].clear();
+    }
+    if (path.starts_with("/model/preset") || path.starts_with("/model/overrides")) {
+      Json sizes = spec["model"]["architecture"];
+      for (const char* others : {"family", "rope_base", "ffn"}) sizes.erase(others);
+      sizes["kv_heads"] = 4;
+      spec["model"] = {{"preset", "gpt2-124m"}, {"overrides", sizes}};
+      return spec;
+    }
+    if (path == "/model/architecture/family") return Experts();
+    if (path.starts_with("/validation") || path.starts_with("/recompute")) {
+      spec["validation"]["every_steps"] = 3;
+    }
+    if (path == "/model/architecture/moe/shared_experts") {
+      spec["model"]["architecture"]["moe"].erase("shared_ffn");
+    }
+    spec[Json::json_pointer(path)] = Parsed(change.value);
+    return spec;
+  }
+
+  const std::string root_ = FreshDirectory("spec_fields");
+  std::set<std::string> named_;
+};
+
+TEST_F(SpecFields, ThatShouldChangeTrainingDo) {
+  Json other = Llama();
+  other["checkpoint"]["directory"] = root_ + "/other";
+  other["seed"] = 77;
+  ASSERT_TRUE(RunJob(*ParseAndValidateJob(other.dump()))[0].status.ok());
+
+  Json with_bias = Experts(), with_groups = Experts();
+  with_bias["model"]["architecture"]["moe"]["expert_bias"] = true;
+  with_groups["model"]["architecture"]["moe"]["groups"] = 3;
+  const std::tuple<Json, std::span<const Change>> bases[] = {{Llama(), kChanges},
+                                                             {Experts(), kExpertChanges},
+                                                             {with_bias, kBiasChanges},
+                                                             {with_groups, kGroupChanges}};
+  for (const auto& [base, changes] : bases) {
+    const std::string bits = BitsOf(base);
+    ASSERT_EQ(BitsOf(base), bits) << "a run repeats itself";
+    for (const Change& change : changes) {
+      EXPECT_NE(BitsOf(Changed(base, change)), bits) << change.path << " has no effect";
+    }
+  }
+}
+
+TEST_F(SpecFields, ThatShouldNotKeepEveryBit) {
+  const std::string bits = BitsOf(Llama());
+  for (const Change& change : kKeeps) {
+    EXPECT_EQ(BitsOf(Changed(Llama(), change)), bits) << change.path;
+  }
+}
+
+// Leaves of a message, as JSON pointers; a field of a type that is no message of the file is one.
+using Messages = std::map<std::string, std::vector<std::pair<std::string, std::string>>>;
+void AddLeaves(const Messages& messages, const std::string& type, const std::string& path,
+               std::set<std::string>& leaves) {
+  const auto it = messages.find(type);
+  if (it == messages.end() || it->second.empty()) {
+    leaves.insert(path);
+    return;
+  }
+  for (const auto& [field, of] : it->second) {
+    AddLeaves(messages, of, path + "/" + field, leaves);
+  }
+}
+
+std::set<std::string> LeavesOfTheSpec() {
+  std::ifstream proto(std::string(std::getenv("TRAINYARD_SOURCE")) +
+                      "/proto/trainyard/v1/job.proto");
+  EXPECT_TRUE(proto.good());
+  const std::regex message(R"(message (\w+) \{.*)");
+  const std::regex field(R"(\s*(?:optional |repeated )?(map<[^>]*>|\w+) (\w+) = \d+;.*)");
+  Messages messages;
+  std::string now, line;
+  for (std::smatch match; std::getline(proto, line);) {
+    if (std::regex_match(line, match, message)) {
+      now = match[1];
+      messages[now];
+    } else if (std::regex_match(line, match, field) && !now.empty()) {
+      messages[now].emplace_back(match[2], match[1]);
+    }
+  }
+  std::set<std::string> leaves;
+  AddLeaves(messages, "JobSpec", "", leaves);
+  return leaves;
+}
+
+TEST_F(SpecFields, AreAllNamedHere) {
+  for (const auto& changes :
+       {std::span<const Change>(kChanges), std::span<const Change>(kExpertChanges),
+        std::span<const Change>(kBiasChanges), std::span<const Change>(kGroupChanges),
+        std::span<const Change>(kKeeps)}) {
+    for (const Change& change : changes) named_.insert(change.path);
+  }
+  named_.insert(kElsewhere.begin(), kElsewhere.end());
+  int leaves = 0;
+  for (const std::string& leaf : LeavesOfTheSpec()) {
+    ++leaves;
+    // Overrides have the fields of an architecture; one shape of a schedule, those of another.
+    const bool named = std::any_of(named_.begin(), named_.end(), [&](const std::string& name) {
+      return leaf == name || leaf.starts_with(name + "/");
+    });
+    EXPECT_TRUE(named) << leaf << ": say here whether it changes training";
+  }
+  EXPECT_GT(leaves, 80);
+}
+
+}  // namespace
+}  // namespace trainyard::testing

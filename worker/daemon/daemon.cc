@@ -132,6 +132,11 @@ absl::Status Daemon::Check(const StartOrder& order, const StartOrder::Rank& rank
       return absl::AbortedError(
           absl::StrCat("epoch ", order.epoch, " is superseded by ", id.epoch));
     }
+    // A rank of the job's own is on its way out, and waited for; another job's may stay for days.
+    if (id.job_id != order.job_id && other.alive() && other.device() == rank.device) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("device ", rank.device, " is used by ", id.Name()));
+    }
   }
   return absl::OkStatus();
 }

@@ -132,6 +132,22 @@ TEST_F(DaemonTest, ANewEpochKillsTheOldOneAndWaitsForItsDevice) {
   EXPECT_THAT(order, ElementsAre("1", "1 gone", "2"));
 }
 
+// Bug it must catch: a controller that takes a device for free makes two jobs share it.
+TEST_F(DaemonTest, ADeviceThatAnotherJobUsesIsRefusedAndThatJobGoesOn) {
+  daemon_->StartRanks(Order("job", 1, {"print:begins", "wait"}));
+  ASSERT_TRUE(heard_->AwaitLog("begins"));
+  daemon_->StartRanks(Order("other", 1, {"wait"}));
+  const auto refused = heard_->Await({"other", 1, 0}, RankState::kExited);
+  ASSERT_TRUE(refused);
+  EXPECT_EQ(refused->exit.cause, ExitCause::kOther);
+  EXPECT_THAT(refused->exit.message, HasSubstr("device 0 is used by job.1.0"));
+  EXPECT_EQ(daemon_->num_live_ranks(), 1u);
+  daemon_->StopRanks({"job", 1, StopMode::kKill});
+  ASSERT_TRUE(heard_->Await(id_, RankState::kExited));
+  daemon_->StartRanks(Order("other", 2, {"print:its turn", "wait"}));
+  EXPECT_TRUE(heard_->AwaitLog("its turn"));
+}
+
 TEST_F(DaemonTest, ASupersededEpochIsNotStarted) {
   daemon_->StartRanks(Order("job", 2, {"wait"}));
   daemon_->StartRanks(Order("job", 1, {"wait"}));

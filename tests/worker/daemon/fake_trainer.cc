@@ -1,9 +1,9 @@
 // A trainer without an engine: does one after the other what the list `do` in its job config says.
 //
 //   ready | step:N (records up to N) | checkpoint:N | set:KEY=VALUE | get:KEY (prints the value)
-//   print:TEXT | print_environment:NAME | flood:BYTES | fork (a child in a session of its own that
-//   never ends) ignore_sigterm | report:CAUSE:MESSAGE | flush | wait_stop | wait | kill:SIGNAL |
-//   exit:CODE
+//   print:TEXT | print_environment:NAME | flood:BYTES | fork (a child, its child and
+//   that one's, each in a session of its own, which never end) | ignore_sigterm |
+//   report:CAUSE:MESSAGE | flush | wait_stop | wait | kill:SIGNAL | exit:CODE
 //
 // `fake_trainer --measure --threads N` answers as a trainer does.
 
@@ -96,10 +96,12 @@ class FakeTrainer {
     std::cout << std::flush;
   }
 
+  // Each but the last has a child: whoever kills one finds the next.
   void Fork() {
     const pid_t child = ::fork();
     if (child == 0) {
       ::setsid();
+      for (int descendants = 2; descendants > 0 && ::fork() == 0; --descendants) ::setsid();
       for (;;) ::pause();
     }
     std::cout << "grandchild " << child << "\n" << std::flush;

@@ -73,6 +73,15 @@ TEST(OutboxTest, TheOldestStepsGoBeyondTheBoundAndStatusesStay) {
   EXPECT_THAT(SendAll(outbox), ElementsAre(1, 4, 5));
 }
 
+// Bug it must catch: a place that goes below the first report, while none was sent for long.
+TEST(OutboxTest, DroppingAStepThatIsTheNextKeepsThePlace) {
+  Outbox outbox(3);
+  for (int i = 0; i < 5; ++i) outbox.Add(Step(i));
+  EXPECT_THAT(SendAll(outbox), ElementsAre(3, 4, 5));
+  for (int i = 0; i < 2; ++i) outbox.Add(Step(i));
+  EXPECT_THAT(SendAll(outbox), ElementsAre(6, 7));
+}
+
 TEST(OutboxTest, DroppingASentStepKeepsThePlace) {
   Outbox outbox(3);
   for (int i = 0; i < 3; ++i) outbox.Add(Step(i));

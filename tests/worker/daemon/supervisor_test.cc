@@ -180,8 +180,9 @@ TEST_F(SupervisorTest, ATrainerThatIgnoresSigtermIsKilled) {
   EXPECT_EQ(AwaitExit().signal, SIGKILL);
 }
 
-// Bug it must catch: grandchildren that hold the device after the rank counts as gone.
-TEST_F(SupervisorTest, AGrandchildInASessionOfItsOwnIsReaped) {
+// Bug it must catch: grandchildren, or their children, that hold the device after the rank counts
+// as gone. AwaitExit looks for all of them.
+TEST_F(SupervisorTest, DescendantsInSessionsOfTheirOwnAreReaped) {
   Start({"fork", "report:completed:", "exit:0"});
   AwaitExit();
   const pid_t grandchild = LoggedPid("grandchild");

@@ -173,25 +173,8 @@ TEST(HandOver, ADaemonHandsItsRanksToItsSuccessorBeyondTheLease) {
   for (size_t i = 0; i < steps.size(); ++i) ASSERT_EQ(steps[i].at("step"), i + 1);
 }
 
-// A trainer whose rank 1 finds its device failed, the first time it is run. No spec can ask for
-// that.
-std::string FaultyTrainer() {
-  const std::string path = absl::StrCat(::testing::TempDir(), "/faulty-trainer-", ::getpid());
-  EXPECT_TRUE(WriteFileAtomic(
-                  path, absl::StrCat("#!/bin/sh\n"
-                                     "if grep -qs '\"rank\": 1,' \"$1\" && mkdir \"",
-                                     path, ".used\"; then\n",
-                                     "  set -- \"$@\" --fault device:100\n"
-                                     "fi 2>/dev/null\n"
-                                     "exec ",
-                                     std::getenv("TRAINYARD_BIN"), "/trainyard-trainer \"$@\"\n"))
-                  .ok());
-  std::filesystem::permissions(path, std::filesystem::perms::owner_all);
-  return path;
-}
-
 TEST(DeviceFault, IsReportedWithWhatTheDeviceWasAtAndTheJobRecovers) {
-  const std::string trainer = FaultyTrainer();
+  const std::string trainer = FaultyTrainer("device:100");
   Service service({.devices_per_worker = 2, .worker_flags = {"--trainer", trainer}});
   const std::string id = service.Submit(Job("disturbed"));
   EXPECT_EQ(service.WaitForEnd(id), "SUCCEEDED");
@@ -205,7 +188,6 @@ TEST(DeviceFault, IsReportedWithWhatTheDeviceWasAtAndTheJobRecovers) {
   EXPECT_EQ(service.WaitForEnd(peaceful), "SUCCEEDED");
   EXPECT_EQ(service.Job(peaceful).at("restarts"), 0);
   EXPECT_EQ(service.Digest("runs/disturbed"), service.Digest("runs/undisturbed"));
-  for (const char* made : {"", ".used"}) std::filesystem::remove(trainer + made);
 }
 
 TEST_F(Recovery, TheControllerIsKilledAndNoRankNotices) {

@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "common/check.h"
 #include "common/files.h"
 
 namespace trainyard::testing {
@@ -303,6 +304,21 @@ std::string HttpGet(const std::string& url) {
   ::close(fd);
   const size_t body = answer.find("\r\n\r\n");
   return body == std::string::npos ? "" : answer.substr(body + 4);
+}
+
+std::string FaultyTrainer(const std::string& fault) {
+  std::string directory = absl::StrCat(::testing::TempDir(), "/faulty-trainer-XXXXXX");
+  CHECK(::mkdtemp(directory.data()) != nullptr) << directory;
+  const std::string path = directory + "/trainer";
+  EXPECT_TRUE(WriteFileAtomic(
+                  path, absl::StrCat("#!/bin/sh\n"
+                                     "if grep -qs '\"rank\": 1,' \"$1\" && mkdir \"",
+                                     directory, "/used\"; then\n  set -- \"$@\" --fault ", fault,
+                                     "\nfi 2>/dev/null\nexec ", std::getenv("TRAINYARD_BIN"),
+                                     "/trainyard-trainer \"$@\"\n"))
+                  .ok());
+  std::filesystem::permissions(path, std::filesystem::perms::owner_all);
+  return path;
 }
 
 }  // namespace trainyard::testing

@@ -143,6 +143,34 @@ TEST(RopeTable, Llama3ScalingStretchesLongWavelengths) {
   }
 }
 
+// Against the public implementation (transformers 5.23.0, ROPE_INIT_FUNCTIONS["llama3"] in f64):
+// d = 32, base 500000, factor 32. The ninth is blended. Catches a wrong blend, whose bounds are
+// kept.
+TEST(RopeTable, Llama3ScalingIsThatOfThePublicImplementation) {
+  const double wanted[] = {1.0,
+                           0.44036660267178046,
+                           0.19392274474868576,
+                           0.08539710028576561,
+                           0.03760603093086393,
+                           0.016560440080994446,
+                           0.0072926647372171085,
+                           0.0032114459947525913,
+                           0.00042955679655936815,
+                           1.9461638184831125e-05,
+                           8.570255489881478e-06,
+                           3.7740542941082826e-06,
+                           1.661967467795309e-06,
+                           7.318749675440419e-07,
+                           3.2229329303788936e-07,
+                           1.4192720251899592e-07};
+  auto cos = Poison<double>({2, 16}), sin = cos;
+  Call(RopeTableArgs{
+      .cos = cos, .sin = sin, .base = 500000, .part = {.rows = 2}, .scaling = {.factor = 32}});
+  for (int i = 0; i < 16; ++i) {
+    EXPECT_NEAR(std::asin(sin.v[16 + i]), wanted[i], 1e-13 * wanted[i]) << "frequency " << i;
+  }
+}
+
 TEST(RopeDeathTest, NamesTheArgumentOfWrongShape) {
   const Size size = {2, 5, 2, 1, 6};
   const Table<float> table(size);

@@ -3,6 +3,7 @@
 Where a rule needs an exception, the exception stands in one of the tables below, with its reason.
 """
 import re
+import tomllib
 
 MAX_COLUMNS = 100
 MAX_FILE_LINES = 600
@@ -220,5 +221,22 @@ def _under(path, prefix):
     return str(path) == prefix or str(path).startswith(prefix + "/")
 
 
+def mutations(tree):
+    """A planted bug (scripts/mutate.py) whose text is not where it was proves nothing any more."""
+    for source in tree.match(r"^tests/mutations/[^/]*\.toml$"):
+        try:
+            bugs = tomllib.loads(source.text)["bug"]
+        except (tomllib.TOMLDecodeError, KeyError) as error:
+            yield f"{source.path}: wanted [[bug]] tables, found {error}"
+            continue
+        for bug in bugs:
+            if set(bug) != {"file", "line", "with", "tests", "harm"} or not bug["tests"]:
+                yield f"{source.path}: wanted file, line, with, tests and harm, found {sorted(bug)} of {bug.get('file')}"
+                continue
+            count = tree.text(bug["file"]).count(bug["line"])
+            if count != 1 or bug["line"] == bug["with"]:
+                yield f"{source.path}: wanted once in {bug['file']}, found {count} times: {bug['line'].strip()}"
+
+
 ALL = [columns, file_length, functions, include_directions, generated_headers, exceptions, banned, mutexes_guard, mutable_globals,
-       op_files, tests_are_built, no_disabled_tests, proto_enums, metric_names, readme_map, todos, headers_once, opening_comment]
+       op_files, tests_are_built, no_disabled_tests, proto_enums, metric_names, readme_map, todos, headers_once, opening_comment, mutations]

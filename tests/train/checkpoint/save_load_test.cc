@@ -3,7 +3,9 @@
 
 #include <gmock/gmock.h>
 
+#include <cstring>
 #include <filesystem>
+#include <numeric>
 
 #include "common/sha256.h"
 #include "tests/train/checkpoint/fixture.h"
@@ -41,6 +43,37 @@ TEST(SaveLoad, SavingAgainReplaces) {
   ASSERT_TRUE(Save(directory, 0, 40).ok());
   ASSERT_TRUE(Save(directory, 0, 40).ok());
   ExpectHolds(*Checkpoint::Open(directory + "/epoch-0/step-40"), 40);
+}
+
+// Catches a tensor of several chunks of which one is saved again and again.
+TEST(SaveLoad, ATensorOfManyChunksIsSavedWhole) {
+  const std::string directory = TestDirectory();
+  const Shape shape{1024, 1000};
+  std::vector<float> values(size_t(shape.elements()));
+  std::iota(values.begin(), values.end(), 0.f);
+  const SourceBox source{"t",   TensorKind::kParameter, DType::kF32,
+                         shape, WholeBox(shape),        values.data()};
+  const BoxCopy none = nullptr;
+  const BoxCopy copies = [](void* host, const void* from, size_t bytes) {
+    std::memcpy(host, from, bytes);
+  };
+  for (const BoxCopy* to_host : {&none, &copies}) {
+    SCOPED_TRACE(*to_host ? "copied to the host" : "on the host");
+    const int64_t step = *to_host ? 2 : 1;
+    const std::string path = CheckpointPath(directory, 0, step);
+    ASSERT_TRUE(BeginCheckpoint(directory, 0, step, LocalStorage()).ok());
+    const auto written = WriteRank(path, 0, std::span(&source, 1), LocalStorage(), *to_host);
+    ASSERT_TRUE(written.ok()) << written.status();
+    ASSERT_TRUE(CommitCheckpoint(directory, State(0, step), *written, LocalStorage()).ok());
+    std::vector<float> got(values.size(), -1);
+    const TargetBox target{"t",   TensorKind::kParameter, DType::kF32,
+                           shape, WholeBox(shape),        got.data()};
+    const auto checkpoint = Checkpoint::Open(path);
+    ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
+    const absl::Status loaded = checkpoint->Load(std::span(&target, 1));
+    ASSERT_TRUE(loaded.ok()) << loaded;
+    EXPECT_TRUE(got == values);
+  }
 }
 
 // Saves the tensor in pieces along one dim, each written by a rank of its own.
@@ -142,19 +175,62 @@ TEST(Digest, ChangesWithEveryPartOfTheState) {
   EXPECT_NE(digest(State(1, 1)), base);
 }
 
+// Calls visit(name, other) for each field that makes `model` another, with one where it differs.
+template <typename Visit>
+void ForEachOther(const ModelConfig& model, const Visit& visit) {
+  ModelConfig other = model;
+  const auto with = [&](const char* name, auto& field, const auto& value) {
+    const auto before = std::exchange(field, value);
+    ASSERT_NE(field, before) << name;
+    visit(name, other);
+    field = before;
+  };
+  with("family", other.family, "gpt3");
+  with("layers", other.layers, 3);
+  with("hidden", other.hidden, 6);
+  with("ffn", other.ffn, 6);
+  with("heads", other.heads, 4);
+  with("kv_heads", other.kv_heads, 2);
+  with("head_dim", other.head_dim, 4);
+  with("vocab", other.vocab, 32);
+  with("max_seq", other.max_seq, 16);
+  with("norm_eps", other.norm_eps, 1e-6);
+  with("rope_base", other.rope_base, 1e4);
+  with("tied", other.tied, true);
+  MoeConfig& moe = other.moe.emplace();
+  with("moe.experts", moe.experts, 4);
+  with("moe.top_k", moe.top_k, 2);
+  with("moe.expert_ffn", moe.expert_ffn, 8);
+  with("moe.shared_ffn", moe.shared_ffn, 8);
+  with("moe.router", moe.router, RouterScoring::kSigmoid);
+  with("moe.expert_bias", moe.expert_bias, true);
+  with("moe.groups", moe.groups, 2);
+  with("moe.topk_groups", moe.topk_groups, 2);
+  with("moe.norm_topk", moe.norm_topk, false);
+  with("moe.routed_scaling", moe.routed_scaling, 2.5);
+}
+
 TEST(SaveLoad, AnotherModelIsRefusedByItsFirstDifference) {
   const std::string directory = TestDirectory();
   ASSERT_TRUE(Save(directory, 0, 1).ok());
   const auto checkpoint = Checkpoint::Open(CheckpointPath(directory, 0, 1));
-  ModelConfig model = State(0, 1).model;
-  EXPECT_TRUE(checkpoint->CheckModel(model).ok());
-  model.heads = 4;
+  const ModelConfig saved = State(0, 1).model;
+  EXPECT_TRUE(checkpoint->CheckModel(saved).ok());
+  ForEachOther(saved, [&](const std::string& field, const ModelConfig& other) {
+    EXPECT_THAT(Text(checkpoint->CheckModel(other)), HasSubstr(absl::StrCat(": ", field, " is ")));
+  });
+  ModelConfig model = saved;
+  model.heads = 4, model.vocab = 32;
   EXPECT_THAT(Text(checkpoint->CheckModel(model)), HasSubstr("heads is 2, wanted 4"));
-  model = State(0, 1).model;
+  model = saved;
   model.rope_scaling.reset();
   EXPECT_THAT(Text(checkpoint->CheckModel(model)), HasSubstr("rope_scaling.factor is 8, wanted 1"));
   model.rope_scaling = RopeScaling{.factor = 8, .low_freq_factor = 2};
   EXPECT_THAT(Text(checkpoint->CheckModel(model)), HasSubstr("rope_scaling differs"));
+  // How experts were balanced may change.
+  model = saved;
+  model.moe = MoeConfig{.bias_update_rate = 1, .aux_loss = 1, .fake_balanced = true};
+  EXPECT_TRUE(checkpoint->CheckModel(model).ok()) << checkpoint->CheckModel(model);
 
   std::vector<float> values(64, 5.f);
   TargetBox target{"model.embed_tokens.weight", TensorKind::kParameter, DType::kF32, Shape{16, 4},

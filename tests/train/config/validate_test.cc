@@ -367,7 +367,18 @@ INSTANTIATE_TEST_SUITE_P(
         BAD("rate", job.optimizer.adamw.learning_rate = 11, "optimizer.adamw.learning_rate",
             "found 11"),
         BAD("beta1", job.optimizer.adamw.beta1 = 1, "optimizer.adamw.beta1", "0 <= x < 1"),
+        BAD("beta1 below 0", job.optimizer.adamw.beta1 = -0.1, "optimizer.adamw.beta1",
+            "found -0.1"),
         BAD("beta2", job.optimizer.adamw.beta2 = -0.1, "optimizer.adamw.beta2", "found -0.1"),
+        BAD("beta2 of one", job.optimizer.adamw.beta2 = 1, "optimizer.adamw.beta2",
+            "0 <= x < 1, found 1"),
+        BAD("large epsilon", job.optimizer.adamw.epsilon = 1.01, "optimizer.adamw.epsilon",
+            "0 < x <= 1, found 1.01"),
+        BAD("large decay", job.optimizer.adamw.weight_decay = 10.1, "optimizer.adamw.weight_decay",
+            "0 <= x <= 10, found 10.1"),
+        BAD("large clip", job.optimizer.clip_norm = 1.1e9, "optimizer.clip_norm", "<= x <= 1e9"),
+        BAD("negative ratio", job.optimizer.schedule.min_ratio = -0.1,
+            "optimizer.schedule.cosine.min_ratio", "0 <= x <= 1, found -0.1"),
         BAD("epsilon", job.optimizer.adamw.epsilon = 0, "optimizer.adamw.epsilon", "0 < x"),
         BAD("decay", job.optimizer.adamw.weight_decay = -1, "optimizer.adamw.weight_decay",
             "found -1"),
@@ -383,18 +394,31 @@ INSTANTIATE_TEST_SUITE_P(
             "optimizer.schedule.constant.min_ratio", "none for a constant rate"),
         BAD("validation", job.validation->every_steps = 0, "validation.every_steps",
             "found 0; nearest 1"),
-        BAD("batches", job.validation->batches = 1000000, "validation.batches", "nearest 100000"),
+        BAD("rare validation", job.validation->every_steps = 1000000001, "validation.every_steps",
+            "wanted 1 to 1000000000, found 1000000001"),
+        BAD("no batches", job.validation->batches = 0, "validation.batches", "found 0; nearest 1"),
+        BAD("batches", job.validation->batches = 100001, "validation.batches", "nearest 100000"),
         BAD("directory", job.checkpoint->directory = "", "checkpoint.directory", "found none"),
         BAD("directory dots", job.checkpoint->directory = "/a/..", "checkpoint.directory",
             "\"..\""),
+        BAD("keep none", job.checkpoint->keep = 0, "checkpoint.keep", "found 0; nearest 1"),
         BAD("keep", job.checkpoint->keep = 1001, "checkpoint.keep", "wanted 1 to 1000, found 1001"),
-        BAD("every", job.checkpoint->every_steps = 2000000000, "checkpoint.every_steps",
+        BAD("negative every", job.checkpoint->every_steps = -1, "checkpoint.every_steps",
+            "found -1; nearest 0"),
+        BAD("every", job.checkpoint->every_steps = 1000000001, "checkpoint.every_steps",
             "1000000000"),
         BAD("nowhere to trace", job.profile = (ProfileConfig{.start_step = 1, .ranks = {}}),
             "profile.directory", "found none"),
         BAD("tracing before the first step",
             job.profile = (ProfileConfig{.directory = "t", .ranks = {}}), "profile.start_step",
             "wanted 1 to 100, found 0; nearest 1"),
+        BAD("tracing after the last step",
+            job.profile = (ProfileConfig{.directory = "t", .start_step = 101, .ranks = {}}),
+            "profile.start_step", "wanted 1 to 100, found 101; nearest 100"),
+        BAD("tracing no step",
+            job.profile = (ProfileConfig{
+                .directory = "t", .start_step = 1, .steps = 0, .ranks = {}}),
+            "profile.steps", "found 0; nearest 1"),
         BAD("tracing all of it",
             job.profile = (ProfileConfig{
                 .directory = "t", .start_step = 1, .steps = 21, .ranks = {}}),
@@ -419,8 +443,43 @@ INSTANTIATE_TEST_SUITE_P(
             "profile.directory", "wanted one outside checkpoint.directory, found"),
         BAD("priority", job.priority = -1001, "priority",
             "wanted -1000 to 1000, found -1001; nearest -1000"),
+        BAD("high priority", job.priority = 1001, "priority", "found 1001; nearest 1000"),
         BAD("init from", job.init_from = "a/../b", "init_from", "\"..\""),
+        BAD("negative restarts", job.max_restarts = -1, "max_restarts", "found -1; nearest 0"),
         BAD("restarts", job.max_restarts = 101, "max_restarts", "nearest 100")));
+
+TEST(Validate, NumbersAtTheirLimitsPass) {
+  JobConfig low = GoodJob();
+  low.optimizer = {.adamw = {.learning_rate = 1e-30,
+                             .beta1 = 0,
+                             .beta2 = 0,
+                             .epsilon = 1e-30,
+                             .weight_decay = 0},
+                   .schedule = {ScheduleShape::kCosine, 0, 0},
+                   .clip_norm = 0};
+  low.steps = 1;
+  low.validation = ValidationConfig{.every_steps = 1, .batches = 1};
+  low.checkpoint->every_steps = 0, low.checkpoint->keep = 1;
+  low.profile = ProfileConfig{.directory = "t", .start_step = 1, .steps = 1, .ranks = {0}};
+  low.priority = -1000, low.max_restarts = 0;
+  JobConfig high = GoodJob();
+  high.optimizer = {.adamw = {.learning_rate = 10,
+                              .beta1 = 0.9999999,
+                              .beta2 = 0.9999999,
+                              .epsilon = 1,
+                              .weight_decay = 10},
+                    .schedule = {ScheduleShape::kCosine, 1000000000, 1},
+                    .clip_norm = 1e9};
+  high.steps = 1000000000;
+  high.validation = ValidationConfig{.every_steps = 1000000000, .batches = 100000};
+  high.checkpoint->every_steps = 1000000000, high.checkpoint->keep = 1000;
+  high.profile =
+      ProfileConfig{.directory = "t", .start_step = 1000000000, .steps = 20, .ranks = {2}};
+  high.priority = 1000, high.max_restarts = 100;
+  for (const JobConfig& job : {low, high}) {
+    EXPECT_THAT(Check(job), IsEmpty()) << Check(job)[0].field << Check(job)[0].description;
+  }
+}
 
 // Catches validation that stops at the first problem.
 TEST(Validate, ReportsEverythingAtOnce) {

@@ -305,7 +305,13 @@ TEST_F(DataFiles, ManySequencesAreReadAcrossBlocks) {
   EXPECT_LT(int64_t(all.size()) - 1 - Sample(*splits->validation, n - 1)[13], 13);
 }
 
+// Catches an index of older tokens beside new ones.
 TEST_F(DataFiles, WriterRefusesWhatItsTypeCannotHoldAndLeavesNothingUnfinished) {
+  const std::vector<int32_t> older = {1, 2, 3};
+  const auto finished = IndexedWriter::Create(Path("w"), IndexDType::kUint16);
+  ASSERT_TRUE((*finished)->AddDocument(older).ok());
+  ASSERT_TRUE((*finished)->Finish().ok());
+  ASSERT_EQ(ListDirectory(directory_)->size(), 2u);
   {
     const auto writer = IndexedWriter::Create(Path("w"), IndexDType::kUint16);
     const std::vector<int32_t> tokens = {1, 65536};

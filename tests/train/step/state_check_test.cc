@@ -123,6 +123,29 @@ TEST(StateCheck, AJobWhoseMemoryChangedGoesOnToTheSameEnd) {
   EXPECT_EQ(NewestDigest(job.checkpoint->directory), want);
 }
 
+// Bug it must catch: what is found at the next update alone is in a checkpoint by then.
+TEST(StateCheck, ABitThatChangesBetweenAnUpdateAndItsSaveIsInNoCheckpoint) {
+  for (const FlatBuffer buffer :
+       {FlatBuffer::kMaster, FlatBuffer::kFirstMoment, FlatBuffer::kSecondMoment}) {
+    JobConfig job = TinyJob(FreshDirectory("before_save"));
+    job.steps = 5;
+    job.checkpoint->every_steps = 2;
+    const KnownMemory memory;
+    // Asked whether to stop, between the update and what comes of it.
+    const auto flip = [&](int rank, int64_t step) {
+      if (rank == 1 && step == 4) memory.FlipBit(buffer, 7);
+      return false;
+    };
+    for (const RankRun& run : RunJob(job, {.ranks = 2, .backend = &memory, .stop = flip})) {
+      EXPECT_EQ(run.status.code(), absl::StatusCode::kInternal) << run.status << run.thrown;
+      EXPECT_THAT(
+          std::string(run.status.message()),
+          AllOf(HasSubstr("step 4: "), HasSubstr(" of rank 1 changed in memory after the update")));
+    }
+    EXPECT_EQ(Newest(job.checkpoint->directory).state().step, 2);
+  }
+}
+
 // Ranks with an engine each and a check, which step side by side.
 class Ranks {
  public:

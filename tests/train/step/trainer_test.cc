@@ -200,6 +200,18 @@ TEST(Records, PhasesSumToTheStepOnEveryRank) {
   }
 }
 
+TEST(Records, MfuIsTheShareOfThePeakOfAllRanksTogether) {
+  constexpr double kPeak = 5e9;  // Of one.
+  JobConfig job = SixSteps("");
+  job.checkpoint.reset();
+  for (const RankRun& run : RunJob(job, {.ranks = 2, .peak_flops = kPeak})) {
+    ASSERT_EQ(run.records.size(), 6u) << run.status;
+    for (const StepRecord& r : run.records) {
+      EXPECT_DOUBLE_EQ(r.mfu.value(), r.model_flops / (r.seconds * 2 * kPeak));
+    }
+  }
+}
+
 TEST(Records, MemoryIsWhatTheDeviceSaysIsInUse) {
   const testing::GuardedBackend backend;
   const auto runs = RunJob(SixSteps(FreshDirectory("memory")), {.backend = &backend});

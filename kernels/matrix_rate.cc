@@ -11,8 +11,6 @@
 namespace trainyard {
 namespace {
 
-double Flops(int64_t n) { return 2.0 * double(n) * double(n) * double(n); }
-
 absl::Duration Elapsed(const Clock& clock, const std::function<void()>& work) {
   const absl::Duration start = clock.Monotonic();
   work();
@@ -45,7 +43,7 @@ absl::StatusOr<double> Rate(const Backend& backend, Exec& exec, DType dtype, int
     best = std::min(best, took);
     spent += took;
   }
-  return repeats * Flops(n) / absl::ToDoubleSeconds(best);
+  return repeats * SquareProductFlops(n) / absl::ToDoubleSeconds(best);
 }
 
 }  // namespace
@@ -56,7 +54,7 @@ absl::StatusOr<double> MeasureMatrixRate(const Backend& backend, DType dtype, in
   // The first products warm up, and tell how large the others may be.
   ASSIGN_OR_RETURN(const double first, Rate(backend, exec, dtype, 512, absl::ZeroDuration()));
   int64_t n = 512;
-  while (n < 4096 && 3 * Flops(2 * n) < first * absl::ToDoubleSeconds(budget)) n *= 2;
+  while (n < 4096 && 3 * SquareProductFlops(2 * n) < first * absl::ToDoubleSeconds(budget)) n *= 2;
   ASSIGN_OR_RETURN(const double rate, Rate(backend, exec, dtype, n, budget));
   return std::max(first, rate);
 }

@@ -10,6 +10,9 @@
 
 namespace trainyard {
 
+// FLOPs of a product of square matrices of side `n`: a multiplication and an addition apart.
+constexpr double SquareProductFlops(int64_t n) { return 2.0 * double(n) * double(n) * double(n); }
+
 // FLOP/s of a square matrix product of `dtype` on `threads` threads, the best of several after a
 // warm-up, and as large (up to 4096) as lets several fit in `budget`: larger ones come closer to
 // the peak. `threads` are the CPU's. Takes up to 400 MB of memory; RESOURCE_EXHAUSTED when those

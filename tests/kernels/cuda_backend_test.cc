@@ -1,7 +1,12 @@
-// Proves what the CUDA backend says of its device: which one it is, and how much of it is in use.
+// Proves what the CUDA backend says of its device: which one it is, how long it took, and how much
+// of it is in use.
 
 #include <gmock/gmock.h>
 
+#include <chrono>
+#include <thread>
+
+#include "common/clock.h"
 #include "kernels/cuda/cuda.h"
 #include "tests/kernels/call.h"
 
@@ -19,6 +24,25 @@ TEST(CudaBackend, IsRefusedWhereTheDeviceIsAnother) {
   EXPECT_THAT(own,
               ::testing::MatchesRegex("GPU-[0-9a-f]+-[0-9a-f]+-[0-9a-f]+-[0-9a-f]+-[0-9a-f]+"));
   EXPECT_TRUE(CudaBackend(own).ok()) << CudaBackend(own).status();
+}
+
+// Against the host's clock, read on either side of each event.
+TEST(CudaBackend, EventsMeasureSeconds) {
+  constexpr double kBothClocks = 1e-3;
+  const Backend& backend = TestedBackend();
+  const Exec exec = backend.NewExec(1);
+  const auto begin = backend.NewEvent(), end = backend.NewEvent();
+  const auto record = [&](Event& event) {
+    event.Record(exec);
+    backend.Synchronize(exec);
+    return RealClock().Monotonic();
+  };
+  const absl::Duration before = RealClock().Monotonic(), begun = record(*begin);
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  const absl::Duration ends = RealClock().Monotonic(), after = record(*end);
+  const double seconds = end->SecondsSince(*begin);
+  EXPECT_GE(seconds, absl::ToDoubleSeconds(ends - begun) - kBothClocks);
+  EXPECT_LE(seconds, absl::ToDoubleSeconds(after - before) + kBothClocks);
 }
 
 TEST(CudaBackend, MemoryInUseIsWhatIsAllocated) {

@@ -1,4 +1,4 @@
-// The rates that devices are measured by: that they can be, of every dtype.
+// The rates that devices are measured by: that they can be, of every dtype, and in which unit.
 
 #include "gtest/gtest.h"
 #include "kernels/matrix_rate.h"
@@ -14,6 +14,14 @@ TEST(MatrixRate, IsPositiveForEveryDType) {
     ASSERT_TRUE(rate.ok()) << rate.status();
     EXPECT_GT(*rate, 1e6);
   }
+}
+
+// Each of n^2 elements is a sum of n products. The unit is that of published peaks, and of what
+// models count (models/flops.h).
+TEST(MatrixRate, CountsMultiplicationsAndAdditions) {
+  EXPECT_EQ(SquareProductFlops(1), 2);
+  EXPECT_EQ(SquareProductFlops(1000), 2e9);
+  EXPECT_EQ(SquareProductFlops(4096), 137438953472.0);
 }
 
 TEST(MemoryRate, IsPositive) {

@@ -164,6 +164,57 @@ TEST(RouterOpTest, TheBiasMovesByItsRateAgainstTheDeviation) {
   }
 }
 
+// The ops of a recorded model's gate with their attributes, each once.
+std::map<std::string, std::string> GateOf(const MoeConfig& moe) {
+  ModelConfig config = TinyMoe();
+  config.moe = moe;
+  const Program program = RecordTraining(
+      *CreateModel(config), {.record = {.precision = Precision::F64(), .sequence = 4}});
+  std::map<std::string, std::string> ops;
+  for (const Instance& instance : program.instances) {
+    const std::string name(instance.op->name());
+    if (name == "router") {
+      ops["biased"] = instance.inputs.size() > 1 ? "yes" : "no";
+      ops[name] = instance.op->attributes();
+    } else if (name == "load_balance") {
+      ops[name] = instance.op->attributes();
+    } else if (name == "balance_bias") {
+      const std::string attributes = instance.op->attributes();
+      ops[name] = attributes.substr(attributes.rfind(' ') + 1);
+    }
+  }
+  return ops;
+}
+
+// Bug it must catch: a field of a model's experts that is ignored, in the gate's forward and in its
+// backward alike.
+TEST(MoeGateTest, IsWhatTheFieldsSay) {
+  using Ops = std::map<std::string, std::string>;
+  constexpr char kPlain[] = "scoring=0 top_k=2 groups=1 top_groups=1 normalize=1 scale=1 choice=0";
+  EXPECT_EQ(GateOf({.experts = 6, .top_k = 2, .expert_ffn = 5}),
+            (Ops{{"biased", "no"}, {"router", kPlain}}));
+  EXPECT_EQ(
+      GateOf({.experts = 6, .top_k = 2, .expert_ffn = 5, .aux_loss = 0.25}),
+      (Ops{{"biased", "no"}, {"load_balance", "scoring=0 coefficient=0.25"}, {"router", kPlain}}));
+  EXPECT_EQ(
+      GateOf({.experts = 6,
+              .top_k = 3,
+              .expert_ffn = 5,
+              .router = RouterScoring::kSigmoid,
+              .expert_bias = true,
+              .bias_update_rate = 0.125,
+              .aux_loss = 0.5,
+              .groups = 3,
+              .topk_groups = 2,
+              .norm_topk = false,
+              .routed_scaling = 2.5,
+              .fake_balanced = true}),
+      (Ops{{"balance_bias", "rate=0.125"},
+           {"biased", "yes"},
+           {"load_balance", "scoring=1 coefficient=0.5"},
+           {"router", "scoring=1 top_k=3 groups=3 top_groups=2 normalize=0 scale=2.5 choice=1"}}));
+}
+
 // A sequence on each of two ranks: the fractions are of both, and losses and gradients add up to
 // those of one rank.
 TEST(LoadBalanceOpTest, RanksShareOneLoss) {

@@ -2,6 +2,7 @@
 // architecture is answered with its field and the nearest legal value.
 #include "models/arch/registry.h"
 
+#include <map>
 #include <set>
 
 #include "gmock/gmock.h"
@@ -46,6 +47,60 @@ TEST(RegistryTest, Gpt2WithItsOwnVocabularyHasThePublicCheckpointsParameters) {
   ModelConfig config = FindPreset("gpt2-124m")->config;
   config.vocab = 50257;
   EXPECT_EQ(CountParameters(config).total, 124'439'808);
+}
+
+struct Positions {
+  double rope_base = 0;
+  double factor = 1;  // Of the scaling; 1: none.
+  int64_t max_seq = 0;
+  bool tied = false;
+  double norm_eps = 1e-5;
+};
+
+// As in the released config.json files, which no count of parameters shows.
+TEST(RegistryTest, PositionsAndNormsAreThePublished) {
+  constexpr Positions kLlama2 = {.rope_base = 1e4, .max_seq = 4096};
+  constexpr Positions kLlama3 = {.rope_base = 5e5, .max_seq = 8192};
+  constexpr Positions kLlama31 = {.rope_base = 5e5, .factor = 8, .max_seq = 131072};
+  constexpr Positions kGpt3 = {.max_seq = 2048, .tied = true};
+  constexpr Positions kGpt2 = {.max_seq = 1024, .tied = true};
+  const std::map<std::string, Positions> published = {
+      {"llama2-7b", kLlama2},
+      {"llama2-13b", kLlama2},
+      {"llama2-70b", kLlama2},
+      {"llama3-8b", kLlama3},
+      {"llama3-70b", kLlama3},
+      {"llama3.1-405b", kLlama31},
+      {"llama3.1-405b-proxy-8", kLlama31},
+      {"llama3.1-405b-proxy-30", kLlama31},
+      {"llama3.1-405b-proxy-62", kLlama31},
+      {"llama3.2-1b", {.rope_base = 5e5, .factor = 32, .max_seq = 131072, .tied = true}},
+      {"gpt3-5b", kGpt3},
+      {"gpt3-20b", kGpt3},
+      {"gpt3-175b", kGpt3},
+      {"gpt2-124m", kGpt2},
+      {"gpt2-350m", kGpt2},
+      {"gpt2-774m", kGpt2},
+      {"gpt2-1558m", kGpt2},
+      {"qwen3-30b-a3b", {.rope_base = 1e6, .max_seq = 40960, .norm_eps = 1e-6}}};
+  const std::vector<std::string> names = PresetNames();
+  EXPECT_EQ(names.size(), published.size());
+  for (const std::string& name : names) {
+    SCOPED_TRACE(name);
+    ASSERT_TRUE(published.contains(name));
+    const Positions& want = published.at(name);
+    const ModelConfig got = FindPreset(name)->config;
+    EXPECT_EQ(got.rope_base, want.rope_base);
+    EXPECT_EQ(got.max_seq, want.max_seq);
+    EXPECT_EQ(got.tied, want.tied);
+    EXPECT_EQ(got.norm_eps, want.norm_eps);
+    ASSERT_EQ(got.rope_scaling.has_value(), want.factor != 1);
+    if (!got.rope_scaling) continue;
+    EXPECT_EQ(got.rope_scaling->factor, want.factor);
+    EXPECT_EQ(got.rope_scaling->low_freq_factor, 1);
+    EXPECT_EQ(got.rope_scaling->high_freq_factor, 4);
+    EXPECT_EQ(got.rope_scaling->original_max_seq, 8192);
+  }
 }
 
 TEST(RegistryTest, EveryPresetIsValidAndItsNameUnique) {

@@ -47,6 +47,10 @@ void Work(Collective& group, int seed) {
     ASSERT_TRUE(SameBits(gathered, sum)) << group.name() << " round " << round;
     group.AllReduceSum(View(data));
     ASSERT_TRUE(SameBits(data, sum)) << group.name() << " round " << round;
+    if (round >= n) continue;
+    std::vector<float> from_root = part(group.rank(), round);
+    group.Broadcast(View(from_root), round);
+    ASSERT_TRUE(SameBits(from_root, part(round, round))) << group.name() << " root " << round;
   }
 }
 

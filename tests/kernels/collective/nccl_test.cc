@@ -147,7 +147,8 @@ TEST_F(NcclTest, TheHostGoesOnAndAnOperationIsUnderWayUntilTheDeviceHasDoneIt) {
 
 // What rank 0 is told that has read what came of an operation that rank 1 did not take part in, and
 // ended when it was `under_way` on the device or later.
-void ExpectFailure(Rank& rank, std::promise<void>& under_way, const std::string& why) {
+void ExpectFailure(Rank& rank, std::promise<void>& under_way, const std::string& why,
+                   DeviceError::Kind kind = DeviceError::Kind::kPeerLost) {
   const uint64_t done = rank.activity.done;
   rank.Write(0, 1);
   rank.group.AllReduceSum(rank.element(0));
@@ -155,11 +156,11 @@ void ExpectFailure(Rank& rank, std::promise<void>& under_way, const std::string&
   while (rank.activity.under_way == 0) std::this_thread::yield();
   under_way.set_value();
   EXPECT_TRUE(std::isnan(rank.Read(1)));  // What the abort left behind.
-  const auto error = [](const std::function<void()>& call) -> std::string {
+  const auto error = [kind](const std::function<void()>& call) -> std::string {
     try {
       call();
     } catch (const DeviceError& error) {
-      EXPECT_EQ(error.kind, DeviceError::Kind::kPeerLost);
+      EXPECT_EQ(error.kind, kind);
       return error.what();
     }
     return "";
@@ -188,17 +189,32 @@ TEST_F(NcclTest, APeerThatNeverComesIsAnErrorThatNamesTheOperation) {
   }));
 }
 
+// A connection that breaks is a system error, too: who hears of it is well. What its own device did
+// is nobody else's.
 TEST_F(NcclTest, APeerThatDiesIsAnErrorThatNamesTheOperation) {
-  std::promise<void> under_way, over;
-  ExpectNoErrors(Run(absl::Minutes(1), [&](Rank& rank) {
-    if (rank.world.rank() == 1) {
-      under_way.get_future().wait();
-      rank.world.Abort();
-      return over.get_future().wait();
-    }
-    ExpectFailure(rank, under_way, "NCCL: remote process exited or there was a network error");
-    over.set_value();
-  }));
+  struct Told {
+    ncclResult_t error;
+    const char* text;
+    DeviceError::Kind kind;
+  };
+  for (const Told& told :
+       {Told{ncclRemoteError, "remote process exited or there was a network error",
+             DeviceError::Kind::kPeerLost},
+        Told{ncclSystemError, "unhandled system error", DeviceError::Kind::kPeerLost},
+        Told{ncclUnhandledCudaError, "unhandled cuda error", DeviceError::Kind::kDevice}}) {
+    SCOPED_TRACE(told.text);
+    nccl_emulation::TellPeers(true, told.error);
+    std::promise<void> under_way, over;
+    ExpectNoErrors(Run(absl::Minutes(1), [&](Rank& rank) {
+      if (rank.world.rank() == 1) {
+        under_way.get_future().wait();
+        rank.world.Abort();
+        return over.get_future().wait();
+      }
+      ExpectFailure(rank, under_way, absl::StrCat("NCCL: ", told.text), told.kind);
+      over.set_value();
+    }));
+  }
 }
 
 // Whoever sets the clock of a machine must not end the jobs on it.

@@ -83,6 +83,7 @@ struct Nccl {
   std::list<NcclEmulationComm> comms;     // All that ever were, so that use after the end is seen.
   int ids = 0;
   bool tells_peers = true;
+  ncclResult_t told = ncclRemoteError;
 };
 
 Nccl& TheNccl() {
@@ -317,8 +318,8 @@ ncclResult_t Ask(ncclComm_t comm, const Request& request) {
   const Lock lock = LockDevice();
   CheckUse(*comm, false);
   CHECK(MyGroup().depth > 0) << "NCCL: a call outside of a group";
-  CHECK(!IsMessage(request.kind) || (request.peer >= 0 && request.peer < comm->clique->size))
-      << "NCCL: peer " << request.peer << " of " << comm->clique->size;
+  CHECK(request.peer >= 0 && request.peer < comm->clique->size)
+      << "NCCL: peer or root " << request.peer << " of " << comm->clique->size;
   CheckMemory(request, comm->clique->size);
   CheckOverlap(request, comm->rank, comm->clique->size);
   comm->user = std::this_thread::get_id();
@@ -328,13 +329,23 @@ ncclResult_t Ask(ncclComm_t comm, const Request& request) {
 
 }  // namespace
 
-void nccl_emulation::TellPeers(bool tell) {
+void nccl_emulation::TellPeers(bool tell, ncclResult_t error) {
   const Lock lock = LockDevice();
   TheNccl().tells_peers = tell;
+  TheNccl().told = error;
 }
 
 const char* ncclGetErrorString(ncclResult_t result) {
-  return result == ncclRemoteError ? "remote process exited or there was a network error" : "error";
+  switch (result) {
+    case ncclUnhandledCudaError:
+      return "unhandled cuda error";
+    case ncclSystemError:
+      return "unhandled system error";
+    case ncclRemoteError:
+      return "remote process exited or there was a network error";
+    default:
+      return "error";
+  }
 }
 const char* ncclGetLastError(ncclComm_t) { return "emulated"; }
 
@@ -367,7 +378,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
   CheckUse(*comm, true);
   const Clique& clique = *comm->clique;
   if (clique.broken && TheNccl().tells_peers) {
-    *error = ncclRemoteError;
+    *error = TheNccl().told;
     return ncclSuccess;
   }
   bool done = int(clique.joined.size()) == clique.size;

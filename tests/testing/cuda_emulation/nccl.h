@@ -70,7 +70,8 @@ ncclResult_t ncclRecv(void* receive, size_t count, ncclDataType_t type, int peer
 
 namespace nccl_emulation {
 
-// Whether ranks are told that a peer has aborted, as they are between machines; at first they are.
-void TellPeers(bool tell);
+// Whether ranks are told that a peer has aborted, as they are between machines, and by which error;
+// at first they are.
+void TellPeers(bool tell, ncclResult_t error = ncclRemoteError);
 
 }  // namespace nccl_emulation

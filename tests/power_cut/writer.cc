@@ -19,6 +19,11 @@
 namespace trainyard {
 namespace {
 
+using controller::JobState;
+using controller::OnFailure;
+using controller::SqliteStore;
+using controller::WriteBatch;
+
 void Promised(const std::string& what) {
   static const auto mark =
       reinterpret_cast<void (*)(const char*)>(::dlsym(RTLD_DEFAULT, "RecordMark"));
@@ -28,7 +33,6 @@ void Promised(const std::string& what) {
 
 // Twice opened, so that a log is folded into the file and made anew. Some batches share a sync.
 void WriteStore(const std::string& directory) {
-  using namespace controller;  // NOLINT: two names.
   uint64_t number = 0;
   for (int round = 0; round < 2; ++round) {
     const auto store = SqliteStore::Open(directory).value();

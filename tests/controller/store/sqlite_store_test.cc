@@ -281,7 +281,7 @@ TEST(SqliteStore, WhatFitsDoesNotOvertakeWhatIsKept) {
   EXPECT_EQ(store->GetJob(1)->body, "body 1");
   full.reset();
   for (auto& done : kept) EXPECT_TRUE(done.get().ok());
-  EXPECT_EQ(store->GetJob(1)->body, "newer");
+  EXPECT_TRUE(store->GetJob(1)->body == "newer") << "the older one was written after it";
 }
 
 TEST(SqliteStore, NewsThatFailedDoesNotCountAsWaiting) {

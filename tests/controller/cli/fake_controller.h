@@ -36,6 +36,9 @@ class FakeController final : public v1::JobService::Service {
   std::function<grpc::Status(const v1::StreamStepsRequest&,
                              grpc::ServerWriter<v1::StreamStepsResponse>&)>
       steps;
+  std::function<grpc::Status(const v1::StreamLogsRequest&,
+                             grpc::ServerWriter<v1::StreamLogsResponse>&)>
+      logs;
   std::function<grpc::Status(const v1::ListJobsRequest&, v1::ListJobsResponse&)> list;
   v1::Job job;  // What GetJob answers.
 
@@ -51,6 +54,10 @@ class FakeController final : public v1::JobService::Service {
   grpc::Status StreamSteps(grpc::ServerContext*, const v1::StreamStepsRequest* request,
                            grpc::ServerWriter<v1::StreamStepsResponse>* writer) override {
     return steps(*request, *writer);
+  }
+  grpc::Status StreamLogs(grpc::ServerContext*, const v1::StreamLogsRequest* request,
+                          grpc::ServerWriter<v1::StreamLogsResponse>* writer) override {
+    return logs(*request, *writer);
   }
   grpc::Status GetJob(grpc::ServerContext*, const v1::GetJobRequest*,
                       v1::GetJobResponse* response) override {

@@ -91,6 +91,24 @@ TEST_F(FollowTest, AJobThatIsNotThereIsAFailure) {
   EXPECT_EQ(err_.str(), "error: no job j-9\n");
 }
 
+// Each stream starts over; catches lines that are left out from the second interruption on.
+TEST_F(FollowTest, LogsAreShownOnceHoweverOftenTheirStreamBreaks) {
+  std::atomic<int> streams = 0;
+  controller_->logs = [&](const v1::StreamLogsRequest&,
+                          grpc::ServerWriter<v1::StreamLogsResponse>& writer) {
+    const int last = 3 * ++streams;
+    v1::StreamLogsResponse response;
+    for (int i = 1; i <= last; ++i) response.add_lines()->set_text(absl::StrCat("line ", i));
+    writer.Write(response);
+    if (last == 9) return grpc::Status::OK;
+    return grpc::Status(grpc::StatusCode::UNAVAILABLE, "restarting");
+  };
+  EXPECT_EQ(Trainyard({"logs", "j-1", "--follow"}), 0) << err_.str();
+  std::string lines;
+  for (int i = 1; i <= 9; ++i) absl::StrAppend(&lines, " [0] line ", i, "\n");
+  EXPECT_EQ(out_.str(), lines);
+}
+
 class SubmitTest : public FollowTest {
  protected:
   SubmitTest() {

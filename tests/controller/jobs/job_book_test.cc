@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "tests/controller/testing/cluster_fixture.h"
+#include "tests/controller/testing/full_disk.h"
 
 namespace trainyard::controller {
 namespace {
@@ -122,6 +123,25 @@ TEST_F(JobBookTest, StoreIsReadWithoutTheBooksLock) {
   }
   EXPECT_EQ(reads, 2) << "a step needs none";
   store_->Close();
+}
+
+// Catches a submit that failed and takes a place in the queue for good.
+TEST_F(JobBookTest, SubmitsThatFailTakeNoPlaceInTheQueue) {
+  auto book = JobBook::Create(clock_, *store_, *metrics_, {.live_jobs = 2});
+  ASSERT_TRUE(book.ok()) << book.status();
+  coordinator_.reset();
+  book_ = *std::move(book);
+  {
+    const FullDisk full;
+    for (int i = 0; i < 3; ++i) EXPECT_FALSE(TrySubmit(MakeSpec(1)).ok());
+  }
+  for (int i = 0; i < 2; ++i) {
+    const absl::Status status = TrySubmit(MakeSpec(1)).status();
+    EXPECT_TRUE(status.ok()) << status;
+  }
+  const absl::Status third = TrySubmit(MakeSpec(1)).status();
+  EXPECT_TRUE(absl::IsResourceExhausted(third)) << third;
+  EXPECT_THAT(std::string(third.message()), HasSubstr("the queue is full (2 jobs)"));
 }
 
 TEST_F(JobBookTest, CheckpointDirectoryBelongsToOneLiveJob) {

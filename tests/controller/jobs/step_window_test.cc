@@ -114,6 +114,21 @@ TEST(StepWindow, AResumeFromAStepThatIsKnownOpensTheLaterOnesAlone) {
   EXPECT_EQ(window.complete_up_to(), 3) << "an attempt that is over says nothing any more";
 }
 
+// Its report by the other host comes late.
+TEST(StepWindow, TheStepThatAResumeGoesOnFromStaysOpen) {
+  StepWindow window;
+  for (const uint64_t step : {1, 2, 3}) {
+    for (const uint32_t rank : {0, 1}) ASSERT_TRUE(window.Merge(Report(1, step), rank, 2));
+  }
+  ASSERT_TRUE(window.Merge(Report(1, 4), 0, 2));
+  window.Resume(2, 4, 4);
+  EXPECT_EQ(window.complete_up_to(), 3);
+  const auto late = window.Merge(Report(1, 4), 1, 2);
+  ASSERT_TRUE(late);
+  EXPECT_TRUE(late->complete);
+  EXPECT_EQ(window.complete_up_to(), 4);
+}
+
 // A peer's worker may be heard before the one of rank 0.
 TEST(StepWindow, ReportsThatCameBeforeTheirResumeAreKept) {
   StepWindow window;

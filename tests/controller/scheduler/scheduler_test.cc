@@ -54,6 +54,9 @@ TEST(Scheduler, SaysWhatAJobWaitsFor) {
   const auto got = ById(Schedule({Wants("a", 1, 4)}, {Machine("w", 2, {1})}));
   EXPECT_TRUE(got.at("a").ranks.empty());
   EXPECT_EQ(got.at("a").reason, "needs 4 devices, cluster has 2, 1 free");
+  const auto after = ById(Schedule({Wants("a", 1, 2, 2), Wants("b", 2, 4)}, {Idle("w", 4)}));
+  EXPECT_FALSE(after.at("a").ranks.empty());
+  EXPECT_EQ(after.at("b").reason, "needs 4 devices, cluster has 4, 2 free");
   EXPECT_THAT(ById(Schedule({Wants("a", 1, 1)}, {})).at("a").reason, HasSubstr("cluster has none"));
 }
 

@@ -62,6 +62,14 @@ TEST_F(WorkerServiceTest, RunsAJobToItsEnd) {
   ASSERT_EQ(steps.size(), 10u);
   EXPECT_EQ(steps[3].step(), 4);
   EXPECT_NEAR(steps[3].mfu(), 1e6 / 0.01 / 2e9, 1e-9);
+  const v1::PhaseSeconds& phases = steps[3].phases();
+  EXPECT_EQ(phases.data(), 0.0001);
+  EXPECT_EQ(phases.forward(), 0.004);
+  EXPECT_EQ(phases.backward(), 0.006);
+  EXPECT_EQ(phases.grad_sync(), 0.0002);
+  EXPECT_EQ(phases.optimizer(), 0.0003);
+  EXPECT_EQ(phases.pipeline_bubble(), 0.0004);
+  EXPECT_EQ(phases.checkpoint(), 0.0005);
 }
 
 TEST_F(WorkerServiceTest, FollowedStepsComeInOrderAndEndWithTheJob) {

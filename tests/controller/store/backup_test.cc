@@ -141,6 +141,25 @@ TEST_F(BackupTest, TheKeeperMakesTheFirstAtOnceAndTellsOfFailures) {
   EXPECT_THAT(Backups(backups_), SizeIs(1));
 }
 
+// Catches a controller that dies again and again, and each time replaces its oldest backup.
+TEST_F(BackupTest, TheKeeperCountsFromTheNewestOfThoseThatAreThere) {
+  for (const absl::Duration age : {absl::Hours(25), absl::Minutes(1)}) {
+    ASSERT_TRUE(Make(clock_.Now() - age).ok());
+  }
+  std::atomic<bool> told = false;
+  {
+    const BackupKeeper keeper(clock_, {state(), backups_, absl::Hours(1)},
+                              [&](const absl::Status&) { told = true; });
+    for (int i = 0; i < 5; ++i) {  // Meanwhile it would make one, too.
+      const auto other =
+          BackUp(state(), top_.path() + "/others", kNow + absl::Seconds(i), [] { return false; });
+      ASSERT_TRUE(other.ok()) << other.status();
+    }
+  }
+  EXPECT_FALSE(told);
+  EXPECT_THAT(Backups(backups_), SizeIs(2));
+}
+
 struct Sweep {
   const char* name;
   Fault fault;

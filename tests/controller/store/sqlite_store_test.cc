@@ -262,6 +262,40 @@ TEST(SqliteStore, WhatCannotBeWrittenIsKeptInOrderUntilItCan) {
   EXPECT_TRUE(Put(*store, NewJob(3)).ok());
 }
 
+// The disk has room for a small state, but not for the large one before it.
+TEST(SqliteStore, WhatFitsDoesNotOvertakeWhatIsKept) {
+  const TempDirectory directory;
+  const auto store = Open(directory.path());
+  ASSERT_TRUE(Put(*store, NewJob(1)).ok());
+  std::optional<FullDisk> full(std::in_place, 6 << 20);  // More than the witness has.
+  std::vector<std::future<absl::Status>> kept;
+  for (const std::string& body : {std::string(8 << 20, 'x'), std::string("newer")}) {
+    auto done = std::make_shared<std::promise<absl::Status>>();
+    kept.push_back(done->get_future());
+    WriteBatch batch;
+    batch.changed_jobs.push_back({1, JobState::kRunning, "", "", "", body});
+    (void)store->Write(std::move(batch), OnFailure::kRetry,
+                       [done](const absl::Status& status) { done->set_value(status); });
+  }
+  EXPECT_TRUE(Put(*store, NewJob(2)).ok()) << "it is small, and waits for nothing";
+  EXPECT_EQ(store->GetJob(1)->body, "body 1");
+  full.reset();
+  for (auto& done : kept) EXPECT_TRUE(done.get().ok());
+  EXPECT_TRUE(store->GetJob(1)->body == "newer") << "the older one was written after it";
+}
+
+TEST(SqliteStore, NewsThatFailedDoesNotCountAsWaiting) {
+  const TempDirectory directory;
+  const auto store = Open(directory.path(), {.waiting_bytes = 1000});
+  {
+    const FullDisk full;
+    for (uint64_t n = 1; n <= 10; ++n) EXPECT_FALSE(Put(*store, NewJob(n)).ok());
+  }
+  EXPECT_FALSE(store->full());
+  const absl::Status status = Put(*store, NewJob(1));
+  EXPECT_TRUE(status.ok()) << status;
+}
+
 // Catches a queue that grows for as long as the disk is full.
 TEST(SqliteStore, WhenTooMuchWaitsNewsIsRefusedAndWhatHappenedIsKept) {
   const TempDirectory directory;

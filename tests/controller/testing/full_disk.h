@@ -9,14 +9,15 @@
 
 namespace trainyard::controller {
 
-// While it lives no file grows: that needs no privileges.
+// While it lives nothing is written to files beyond their first bytes, of which there are none
+// unless a test says so: that needs no privileges.
 class FullDisk {
  public:
-  FullDisk() {
+  explicit FullDisk(rlim_t bytes = 0) {
     ::signal(SIGXFSZ, SIG_IGN);
     CHECK(::getrlimit(RLIMIT_FSIZE, &usual_) == 0);
-    const rlimit nothing{.rlim_cur = 0, .rlim_max = usual_.rlim_max};
-    CHECK(::setrlimit(RLIMIT_FSIZE, &nothing) == 0);
+    const rlimit first{.rlim_cur = bytes, .rlim_max = usual_.rlim_max};
+    CHECK(::setrlimit(RLIMIT_FSIZE, &first) == 0);
   }
   ~FullDisk() { CHECK(::setrlimit(RLIMIT_FSIZE, &usual_) == 0); }
 

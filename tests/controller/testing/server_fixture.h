@@ -107,8 +107,14 @@ class ScriptedWorker {
     record->set_loss(5.5 - 0.1 * double(step));
     record->set_tokens(128);
     record->set_seconds(0.01);
-    record->mutable_phases()->set_forward(0.004);
-    record->mutable_phases()->set_backward(0.006);
+    auto* phases = record->mutable_phases();  // All different.
+    phases->set_data(0.0001);
+    phases->set_forward(0.004);
+    phases->set_backward(0.006);
+    phases->set_grad_sync(0.0002);
+    phases->set_optimizer(0.0003);
+    phases->set_pipeline_bubble(0.0004);
+    phases->set_checkpoint(0.0005);
     record->mutable_finish_time()->set_seconds(1'800'000'000 + int64_t(step));
     Send(request);
   }

@@ -209,17 +209,50 @@ TEST_F(CoordinatorTest, RankThatAReturningWorkerDoesNotKnowIsGone) {
 
 TEST_F(CoordinatorTest, RanksThatDoNotCheckpointInTimeAreKilled) {
   FakeWorker worker = Connect("w", 1);
-  const std::string id = Submit(1, "runs");
-  Tick();
-  ReadyAll(id, worker);
-  coordinator_->Cancel(id, "", [](absl::StatusOr<Snapshot>) {});
-  Flush();
-  EXPECT_EQ(worker.link->Take<StopOrder>().at(0).mode, StopMode::kCheckpoint);
-  for (int i = 0; i < 61; ++i) {
-    coordinator_->OnHeartbeat(worker.session);
-    Advance(absl::Seconds(1));
+  for (const bool restart : {false, true}) {
+    SCOPED_TRACE(restart);
+    const std::string id = Submit(1, "runs");
+    Tick();
+    const Snapshot job = ReadyAll(id, worker);
+    coordinator_->Cancel(id, "", [](absl::StatusOr<Snapshot>) {});
+    Flush();
+    if (restart) {
+      RestartController();
+      worker = Connect("w", 1, {Status(job, 0, RankState::kReady)});
+    }
+    const auto first = worker.link->Take<StopOrder>();
+    ASSERT_THAT(first, SizeIs(1));
+    EXPECT_EQ(first[0].mode, StopMode::kCheckpoint);
+    for (int i = 0; i < 61; ++i) {
+      coordinator_->OnHeartbeat(worker.session);
+      Advance(absl::Seconds(1));
+    }
+    const auto second = worker.link->Take<StopOrder>();
+    ASSERT_THAT(second, SizeIs(1));
+    EXPECT_EQ(second[0].mode, StopMode::kKill);
+    Say(worker, Status(job, 0, RankState::kExited, ExitCause::kStopped));
   }
-  EXPECT_EQ(worker.link->Take<StopOrder>().at(0).mode, StopMode::kKill);
+}
+
+// Catches devices that count as free while the ranks on them still checkpoint.
+TEST_F(CoordinatorTest, AStoppingJobHoldsItsDevicesUntilItsRanksAreGone) {
+  FakeWorker worker = Connect("w", 1);
+  const std::string stopping = Submit(1, "runs");
+  Tick();
+  const Snapshot job = ReadyAll(stopping, worker);
+  coordinator_->Cancel(stopping, "", [](absl::StatusOr<Snapshot>) {});
+  const std::string next = Submit(1);
+  worker.link->Take<StartOrder>();
+  Tick();
+  EXPECT_EQ(Get(stopping)->state, JobState::kStopping);
+  EXPECT_EQ(Get(next)->state, JobState::kQueued);
+  EXPECT_THAT(worker.link->Take<StartOrder>(), IsEmpty());
+  const auto holders = coordinator_->DeviceHolders();
+  ASSERT_EQ(holders.size(), 1u);
+  EXPECT_EQ(holders.begin()->second.job_id, stopping);
+  Say(worker, Status(job, 0, RankState::kExited, ExitCause::kStopped));
+  Tick();
+  EXPECT_EQ(Get(next)->state, JobState::kStarting);
 }
 
 TEST_F(CoordinatorTest, GaugesFollowAndThoseOfForgottenWorkersGo) {

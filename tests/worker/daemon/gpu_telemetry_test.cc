@@ -119,6 +119,16 @@ TEST_F(GpuTelemetryTest, OfALostGpuNothingIsSaidButThat) {
   EXPECT_TRUE(WaitFor([&] { return Shows("lost", "0") && Shows("power_watts", "612.5"); }));
 }
 
+// Bug it must catch: the power of minutes ago as if it were of now.
+TEST_F(GpuTelemetryTest, WhileNvmlHangsItsLastReadingGrowsStale) {
+  Start();
+  ASSERT_TRUE(WaitFor([&] { return telemetry_->Latest(0).has_value(); }));
+  Change([](json& machine) { machine["stuck"] = true; });
+  EXPECT_TRUE(WaitFor([&] { return !telemetry_->Latest(0).has_value(); }));
+  Change([](json& machine) { machine.erase("stuck"); });  // The destructor waits for it, too.
+  EXPECT_TRUE(WaitFor([&] { return telemetry_->Latest(0).has_value(); }));
+}
+
 TEST_F(GpuTelemetryTest, WhatAGpuDoesNotTellIsAbsent) {
   Change([](json& machine) { machine["gpus"][0].erase("power"); });
   Start();

@@ -9,18 +9,19 @@ namespace {
 
 // Bug it must catch: two neighbours swapped. Whoever waits for peers seems to compute slowly.
 TEST(ChannelMessages, APhaseOfAStepKeepsItsName) {
-  const StepRecord record = {.step = 8,
-                             .tokens = 9,
-                             .seconds = 10,
-                             .phases = {.data = 1,
-                                        .forward = 2,
-                                        .backward = 3,
-                                        .grad_sync = 4,
-                                        .optimizer = 5,
-                                        .pipeline_bubble = 6,
-                                        .checkpoint = 7},
-                             .memory_bytes = 11,
-                             .memory_planned_bytes = 12};
+  StepRecord record;
+  record.phases = {.data = 1,
+                   .forward = 2,
+                   .backward = 3,
+                   .grad_sync = 4,
+                   .optimizer = 5,
+                   .pipeline_bubble = 6,
+                   .checkpoint = 7};
+  record.step = 8;
+  record.tokens = 9;
+  record.seconds = 10;
+  record.memory_bytes = 11;
+  record.memory_planned_bytes = 12;
   const channel::Step step = ToMessage(record, absl::FromUnixSeconds(13));
   EXPECT_EQ(step.data, 1);
   EXPECT_EQ(step.forward, 2);

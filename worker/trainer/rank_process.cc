@@ -20,6 +20,7 @@
 #include "worker/channel/patience.h"
 #include "worker/channel/unsent.h"
 #include "worker/trainer/affinity.h"
+#include "worker/trainer/channel_messages.h"
 #include "worker/trainer/flight_log.h"
 #include "worker/trainer/heartbeat.h"
 #include "worker/trainer/nccl_trace.h"
@@ -46,68 +47,6 @@ class SocketRendezvous final : public Rendezvous {
  private:
   channel::ChannelClient& client_;
 };
-
-std::vector<channel::CollectiveUse> ToMessage(const std::vector<CollectiveUse>& uses) {
-  std::vector<channel::CollectiveUse> messages;
-  for (const auto& [op, group, counts] : uses) {
-    messages.push_back({.op = Name(op),
-                        .group = group,
-                        .calls = uint64_t(counts.calls),
-                        .bytes = uint64_t(counts.bytes),
-                        .seconds = counts.seconds});
-  }
-  return messages;
-}
-
-channel::Step ToMessage(const StepRecord& record) {
-  const PhaseSeconds& phases = record.phases;
-  return {.step = uint64_t(record.step),
-          .loss = record.loss,
-          .grad_norm = record.grad_norm,
-          .learning_rate = record.learning_rate,
-          .tokens = uint64_t(record.tokens),
-          .seconds = record.seconds,
-          .data = phases.data,
-          .forward = phases.forward,
-          .backward = phases.backward,
-          .grad_sync = phases.grad_sync,
-          .optimizer = phases.optimizer,
-          .pipeline_bubble = phases.pipeline_bubble,
-          .checkpoint = phases.checkpoint,
-          .mfu = record.mfu,
-          .validation_loss = record.validation_loss,
-          .load_balancing_loss = record.load_balancing_loss,
-          .skipped = record.skipped,
-          .model_flops = record.model_flops,
-          .memory_bytes = uint64_t(record.memory_bytes),
-          .memory_planned_bytes = uint64_t(record.memory_planned_bytes),
-          .time = absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch()),
-          .collectives = ToMessage(record.collectives)};
-}
-
-channel::Checkpoint ToMessage(const CheckpointRecord& record) {
-  channel::Checkpoint message{.step = uint64_t(record.step),
-                              .path = record.path,
-                              .size_bytes = uint64_t(record.size_bytes),
-                              .seconds = record.seconds,
-                              .retained = {}};
-  for (const ListedCheckpoint& c : record.retained) {
-    message.retained.push_back({uint64_t(c.epoch), uint64_t(c.step)});
-  }
-  return message;
-}
-
-channel::Ready ToMessage(const StartRecord& record) {
-  channel::Ready message{.step = uint64_t(record.step), .refused = record.refused};
-  for (const EarlierCheckpoint& c : record.loadable) {
-    message.loadable.push_back(
-        {uint64_t(c.listed.epoch), uint64_t(c.listed.step), c.listed.path, uint64_t(c.size_bytes)});
-  }
-  for (const AttemptStart& start : record.earlier_starts) {
-    message.earlier_starts.push_back({uint64_t(start.epoch), uint64_t(start.step)});
-  }
-  return message;
-}
 
 DType ComputeDType(PrecisionName precision) {
   switch (precision) {
@@ -147,7 +86,7 @@ class Reporter {
   }
   // The form in which a step lies in the history (train/checkpoint/history.h): the local socket's.
   static std::string HistoryLine(const StepRecord& record) {
-    return channel::Encode({ToMessage(record)});
+    return channel::Encode({ToMessage(record, absl::Now())});
   }
   void EarlierStep(int64_t epoch, const std::string& line) {
     const absl::StatusOr<channel::Envelope> said = channel::Decode(line);
@@ -164,7 +103,7 @@ class Reporter {
       std::puts(ProgressLine(record, num_steps_, seconds_ / double(steps_)).c_str());
       std::fflush(stdout);
     }
-    if (client_ != nullptr) client_->SendStep(ToMessage(record));
+    if (client_ != nullptr) client_->SendStep(ToMessage(record, absl::Now()));
   }
   void Checkpoint(const CheckpointRecord& record) {
     LogInfo("checkpoint", {{"step", record.step},

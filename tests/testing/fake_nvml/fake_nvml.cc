@@ -18,10 +18,14 @@ using nlohmann::json;
 constexpr int kSuccess = 0, kInvalidArgument = 2, kNotSupported = 3, kTimeout = 10,
               kLibraryNotFound = 12;
 
+// Waits while it is stuck.
 json Machine() {
-  const char* path = std::getenv("FAKE_NVML");
-  std::ifstream file(path == nullptr ? "" : path);
-  return json::parse(file, nullptr, false);
+  for (;; ::usleep(1000)) {
+    const char* path = std::getenv("FAKE_NVML");
+    std::ifstream file(path == nullptr ? "" : path);
+    json machine = json::parse(file, nullptr, false);
+    if (!machine.value("stuck", false)) return machine;
+  }
 }
 
 // A handle is the GPU's index plus one.
@@ -71,10 +75,7 @@ struct nvmlMemory_v2_t {
   unsigned long long total, reserved, free, used;
 };
 
-int nvmlInit_v2() {
-  while (Machine().value("stuck", false)) ::usleep(1000);
-  return Machine().value("init", kSuccess);
-}
+int nvmlInit_v2() { return Machine().value("init", kSuccess); }
 int nvmlShutdown() { return kSuccess; }
 
 const char* nvmlErrorString(int result) {

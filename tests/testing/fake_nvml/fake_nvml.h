@@ -5,8 +5,8 @@
 //    "xids": [{"gpu": 0, "xid": 79}, ...]}
 //
 // fake_nvml.cc has the fields; "error" is what every call about that GPU returns, and a field that
-// lacks is not supported by it. XIDs are appended as they happen. While "stuck" is true, the
-// library does not start.
+// lacks is not supported by it. XIDs are appended as they happen. While "stuck" is true, no call
+// returns: the library does not start, either.
 
 #pragma once
 

@@ -12,6 +12,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 #include "common/files.h"
@@ -339,18 +340,28 @@ TEST_F(ChannelTest, PathMayBeLongerThanASocketAddress) {
 
 class UnsentTest : public ChannelTest {
  protected:
-  std::unique_ptr<ChannelClient> ConnectKeeping() {
+  std::unique_ptr<ChannelClient> ConnectKeeping(absl::Duration beat = absl::Milliseconds(20)) {
     return ChannelClient::Create({.path = path_,
                                   .hello = {"j-1", 3, 0, 42},
                                   .unsent = Unsent(),
                                   .retry = absl::Milliseconds(5),
                                   .progress = [] { return Progress{.phase = "step"}; },
-                                  .beat = absl::Milliseconds(20)});
+                                  .beat = beat});
   }
   static Step At(uint64_t number) {
     Step step;
     step.step = number;
     return step;
+  }
+  // Polls: neither a file nor a raw socket of a test has a condition to wait on.
+  template <typename Condition>
+  static bool Await(Condition condition) {
+    const auto until = std::chrono::steady_clock::now() + absl::ToChronoSeconds(kPatience);
+    while (!condition()) {
+      if (std::chrono::steady_clock::now() > until) return false;
+      ::poll(nullptr, 0, 5);
+    }
+    return true;
   }
   std::string Unsent() const { return directory_ + "/" + kUnsentName; }
   std::vector<uint64_t> StepsInFile() const {
@@ -386,12 +397,28 @@ TEST_F(UnsentTest, WhatADaemonLeavesUnansweredIsKeptToo) {
   ASSERT_TRUE(listener.ok()) << listener.status();
   const auto client = ConnectKeeping();
   client->SendStep(At(1));
-  const auto kept = [&] { return StepsInFile() == std::vector<uint64_t>{1}; };
-  for (const auto until = std::chrono::steady_clock::now() + absl::ToChronoSeconds(kPatience);
-       !kept() && std::chrono::steady_clock::now() < until;) {
-    ::poll(nullptr, 0, 5);
-  }
-  EXPECT_TRUE(kept());
+  EXPECT_TRUE(Await([&] { return StepsInFile() == std::vector<uint64_t>{1}; }));
+}
+
+// Bug it must catch: a step that a daemon took along when it died, and a trainer that is killed
+// before it says anything more.
+TEST_F(UnsentTest, WhatADaemonThatDiesHasNotAnsweredIsKeptAtOnce) {
+  auto listener = ListenUnix(path_);
+  ASSERT_TRUE(listener.ok()) << listener.status();
+  const auto client = ConnectKeeping(absl::Hours(1));  // The next beat must not be what keeps it.
+  std::optional<LineSocket> daemon;
+  ASSERT_TRUE(Await([&] {
+    Fd fd(::accept4(listener->get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (fd.get() >= 0) daemon.emplace(std::move(fd));
+    return daemon.has_value();
+  }));
+  std::vector<std::string> lines;
+  ASSERT_TRUE(Await([&] { return daemon->Read(lines).ok() && lines.size() == 2; }));
+  client->SendStep(At(1));  // After the greeting and the first beat.
+  ASSERT_TRUE(Await([&] { return daemon->Read(lines).ok() && lines.size() == 3; }));
+  *listener = Fd();
+  daemon.reset();
+  EXPECT_TRUE(Await([&] { return StepsInFile() == std::vector<uint64_t>{1}; }));
 }
 
 }  // namespace

@@ -141,6 +141,28 @@ TEST_F(ControllerStreamTest, ARankOutlivesTheControllerAndNoStepIsLost) {
   EXPECT_EQ(daemon_->num_live_ranks(), 1u);
 }
 
+// Bug it must catch: lines handed to a connection that is no more. The daemon has surely noticed
+// that once it asks to be admitted again; and it forwards what a rank printed before its exit.
+TEST_F(ControllerStreamTest, WhatARankPrintsWhileTheControllerIsAwayArrives) {
+  Connect();
+  ASSERT_TRUE(controller_.Start(
+      StartMessage("job", 1, {"ready", "wait_stop", "print:while away", "report:stopped:"})));
+  controller_.AwaitRank("job", 1, v1::RANK_STATE_READY);
+  controller_.set_admit(false);
+  controller_.BreakConnection();
+  controller_.AwaitRegister(2);
+  daemon_->StopRanks({"job", 1, StopMode::kCheckpoint});
+  ASSERT_TRUE(WaitFor([&] { return daemon_->num_live_ranks() == 0; }));
+  controller_.set_admit(true);
+  controller_.BreakConnection();
+  EXPECT_TRUE(controller_
+                  .Await([](const auto& request) {
+                    return request.log().lines_size() > 0 &&
+                           request.log().lines(0).text() == "while away";
+                  })
+                  .has_log());
+}
+
 TEST_F(ControllerStreamTest, ASupersededEpochIsStoppedOnOrderHoweverOften) {
   Connect();
   ASSERT_TRUE(controller_.Start(StartMessage("job", 4, {"wait"})));

@@ -46,6 +46,10 @@ class FakeController::Service final : public v1::WorkerService::Service {
     const std::lock_guard lock(mutex_);
     beat_milliseconds_ = milliseconds;
   }
+  void set_admit(bool admit) {
+    const std::lock_guard lock(mutex_);
+    admit_ = admit;
+  }
 
   std::vector<v1::ConnectRequest> received() const {
     const std::lock_guard lock(mutex_);
@@ -58,6 +62,7 @@ class FakeController::Service final : public v1::WorkerService::Service {
     received_.push_back(request);
     v1::ConnectResponse response;
     if (request.has_register_()) {
+      if (!admit_) return;
       response.mutable_registered()->set_heartbeat_milliseconds(beat_milliseconds_);
       response.mutable_registered()->set_lease_milliseconds(6000);
       stream->Write(response);
@@ -71,6 +76,7 @@ class FakeController::Service final : public v1::WorkerService::Service {
   grpc::ServerContext* context_ = nullptr;
   Stream* stream_ = nullptr;
   bool acknowledge_ = true;
+  bool admit_ = true;
   uint32_t beat_milliseconds_ = 2000;
   std::vector<v1::ConnectRequest> received_;
 };
@@ -103,6 +109,7 @@ void FakeController::ComeBack() {
 void FakeController::BreakConnection() { service_->Break(); }
 void FakeController::set_acknowledge(bool acknowledge) { service_->set_acknowledge(acknowledge); }
 void FakeController::set_beat_milliseconds(uint32_t beat) { service_->set_beat(beat); }
+void FakeController::set_admit(bool admit) { service_->set_admit(admit); }
 bool FakeController::Send(const v1::ConnectResponse& response) { return service_->Send(response); }
 
 bool FakeController::Acknowledge(uint64_t sequence) {

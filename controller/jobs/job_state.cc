@@ -378,6 +378,12 @@ absl::Status On(Job& job, const RankVanished& vanished, absl::Time time) {
   std::vector<uint32_t> lost;
   if (vanished.epoch == job.epoch && vanished.rank < job.ranks.size() &&
       !IsGone(job.ranks[vanished.rank].phase)) {
+    // Of an attempt that is over, and whose order never arrived: no fault of its host.
+    if (job.ranks[vanished.rank].phase == RankPhase::kOrdered && IsUndoing(job)) {
+      job.ranks[vanished.rank].phase = RankPhase::kLost;
+      Settle(job, time);
+      return absl::OkStatus();
+    }
     lost.push_back(vanished.rank);
   }
   return RanksLost(job, lost, "was gone when its worker came back", time);

@@ -26,6 +26,11 @@ RankReported ReportOf(const std::string& worker_id, const RankStatus& status) {
           .resumed = status.resumed};
 }
 
+// Its ranks are to run.
+bool IsWanted(const Job& job) {
+  return job.state == JobState::kStarting || job.state == JobState::kRunning;
+}
+
 }  // namespace
 
 Coordinator::Coordinator(const Clock& clock, JobBook& book, ControllerMetrics& metrics,
@@ -136,9 +141,10 @@ void Coordinator::CompareRunning(const Registration& registration, Worker& worke
   for (const Snapshot& job : book_.Live()) {
     for (uint32_t i = 0; i < job->ranks.size(); ++i) {
       const Rank& rank = job->ranks[i];
-      // What was only ordered may not have arrived, and is ordered again below.
-      if (rank.worker_id != registration.worker_id || IsGone(rank.phase) ||
-          rank.phase == RankPhase::kOrdered || mentioned.contains({job->id, job->epoch, i})) {
+      // What was only ordered may not have arrived, and is ordered again below while it is wanted.
+      const bool ordered_again = rank.phase == RankPhase::kOrdered && IsWanted(*job);
+      if (rank.worker_id != registration.worker_id || IsGone(rank.phase) || ordered_again ||
+          mentioned.contains({job->id, job->epoch, i})) {
         continue;
       }
       (void)book_.Apply(job->id, Event(RankVanished{job->epoch, i}));
@@ -317,7 +323,7 @@ void Coordinator::Tell(const std::string& worker_id, const Snapshot& job) {
     return;
   }
   if (worker->link == nullptr) return;
-  const bool start = job->state == JobState::kStarting || job->state == JobState::kRunning;
+  const bool start = IsWanted(*job);
   const std::tuple<uint64_t, bool, StopMode> order(job->epoch, start, job->stop_mode);
   const auto told = worker->told.find(job->id);
   if (told != worker->told.end() && told->second == order) return;

@@ -143,6 +143,39 @@ TEST_F(OutageTest, ARankThatStartsTooLateIsStopped) {
   EXPECT_EQ(Get(id)->epoch, job->epoch + 1);
 }
 
+// A rank that was ordered while its worker was away, of an attempt that was over when the worker
+// came back. Bug it must catch: the job waits for the end of a rank that never began, for ever.
+TEST_F(OutageTest, ARankThatNeverGotItsOrderIsNotWaitedFor) {
+  for (const bool cancelled : {false, true}) {
+    FakeWorker a = ConnectDetachable("a", {}), b = ConnectDetachable("b", absl::Minutes(10));
+    const std::string id = Submit(2, "runs");
+    Tick();
+    const Snapshot job = Get(id);
+    ASSERT_EQ(job->state, JobState::kStarting);
+    const uint32_t of_a = job->ranks[0].worker_id == "a" ? 0 : 1, of_b = 1 - of_a;
+    coordinator_->Disconnect(b.session);
+    if (cancelled) {
+      coordinator_->Cancel(id, "", [](absl::StatusOr<Snapshot>) {});
+      Flush();
+    }
+    Say(a, Status(job, of_a, RankState::kExited, ExitCause::kSignal));
+    EXPECT_FALSE(IsGone(Get(id)->ranks[of_b].phase)) << "b may run it";
+    b = ConnectDetachable("b", absl::Minutes(10));
+    Tick();
+    if (cancelled) {
+      EXPECT_EQ(Get(id)->state, JobState::kCancelled);
+    } else {
+      EXPECT_EQ(Get(id)->state, JobState::kStarting);
+      EXPECT_EQ(Get(id)->epoch, job->epoch + 1);
+      coordinator_->Cancel(id, "", [](absl::StatusOr<Snapshot>) {});
+      for (const auto& [worker, rank] : {std::pair(&a, of_a), std::pair(&b, of_b)}) {
+        Say(*worker, Status(Get(id), rank, RankState::kExited, ExitCause::kStopped));
+      }
+      ASSERT_TRUE(IsTerminal(Get(id)->state));
+    }
+  }
+}
+
 // Attempt 2 begins at step 2, runs and saves steps 3 and 4, and is lost before it told anything.
 // Bug it must catch: steps 3 and 4 stay attempt 1's, whose steps were run again.
 TEST_F(OutageTest, AnAttemptOfWhichNobodyToldHasItsStepsInTheHistory) {

@@ -14,7 +14,8 @@ The bugs are data: tests/mutations/*.toml, one table each:
 
 All of it happens in a copy, build-mutate/, which has a build of its own; the first run builds it. Every test passes there
 without a bug before one is planted. With words: only bugs whose file, text or tests hold one of them. Prints for each bug
-whether it was caught, survived or did not build, and seconds; exit status 1 if one was not caught.
+whether it was caught (one of its tests fails, crashes or hangs), survived or did not build, and seconds; exit status 1 if one
+was not caught.
 """
 import argparse
 import os

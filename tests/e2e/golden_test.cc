@@ -45,6 +45,8 @@ TEST_P(GoldenTraining, IsThatOfThePublicImplementation) {
   const std::string id = submitted.output.substr(0, submitted.output.find('\n'));
   ASSERT_EQ(service.WaitForEnd(id), "SUCCEEDED");
   EXPECT_EQ(service.Job(id).at("restarts"), 1);
+  EXPECT_THAT(service.Trainyard({"events", id}).output,
+              ::testing::HasSubstr("resuming from the checkpoint of step 8"));
 
   const std::vector<nlohmann::json> wanted = Lines(Golden(family + ".golden"));
   const std::vector<nlohmann::json> found = service.Steps(id);

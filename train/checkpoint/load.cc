@@ -62,7 +62,12 @@ absl::StatusOr<Checkpoint> Checkpoint::Open(const std::string& path, const Roots
   RETURN_IF_ERROR(CheckName(checkpoint.path_, checkpoint.state()));
   DataFiles files(checkpoint.path_);
   for (const auto& [name, size] : checkpoint.manifest_.file_sizes) {
-    ASSIGN_OR_RETURN(const InputFile* file, files.Get(name));
+    const absl::StatusOr<const InputFile*> opened = files.Get(name);
+    if (absl::IsInvalidArgument(opened.status())) {  // A directory or a pipe in its place.
+      return absl::DataLossError(opened.status().message());
+    }
+    RETURN_IF_ERROR(opened.status());
+    const InputFile* file = *opened;
     if (file->size() == size) continue;
     return absl::DataLossError(
         absl::StrCat(file->path(), ": wanted ", size, " bytes, found ", file->size(), ": damaged"));

@@ -95,8 +95,8 @@ absl::StatusOr<Checkpoint> ReadCheckpoint(const std::string& path, const Roots& 
                                           const UseCheckpoint& use);
 
 // The first of the candidates that `read` returns, and why the ones before it were refused: they
-// are damaged (DATA_LOSS), incomplete (NOT_FOUND, FAILED_PRECONDITION) or of another version
-// (UNIMPLEMENTED). Any other error ends the search, and is returned. None where there are no
+// are damaged (DATA_LOSS) or incomplete (NOT_FOUND, FAILED_PRECONDITION). Any other error ends the
+// search, and is returned: one of another version too (UNIMPLEMENTED). None where there are no
 // candidates; DATA_LOSS with every reason where all are refused.
 struct ChosenCheckpoint {
   std::optional<Checkpoint> checkpoint;

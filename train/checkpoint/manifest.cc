@@ -87,7 +87,9 @@ absl::Status CheckBox(const StoredTensor& tensor, const StoredBox& stored) {
   for (int i = 0; fits && i < box.extent.rank(); ++i) {
     fits = stored.piece[i] >= 1 && stored.piece[i] <= box.extent[i];
   }
-  if (fits) return absl::OkStatus();
+  if (fits && PieceCounts(box.extent, stored.piece).elements() <= kMaxPieces) {
+    return absl::OkStatus();
+  }
   return Inconsistent(tensor, "pieces ", ToString(stored.piece), " do not divide box ",
                       ToString(box));
 }

@@ -9,7 +9,6 @@
 namespace trainyard {
 namespace {
 
-constexpr int64_t kMaxPieces = 1 << 14;
 constexpr int64_t kMinPieceBytes = 128;
 
 // A piece's size along a dim, cut into 2, 3, 5 or 7 equal parts where one of these divides it, and

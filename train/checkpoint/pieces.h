@@ -1,7 +1,8 @@
 // A stored box is divided into pieces, each with a checksum of its own (CRC-32), so that a rank of
 // another layout, which needs a part of the box, checks what it reads and reads little else. Pieces
 // are cut along every dim, since layouts divide a tensor along any: a half, a quarter or an eighth
-// of a box along one dim is a whole number of pieces wherever the dim's size allows.
+// of a box along one dim is a whole number of pieces wherever the dim's size allows and the box is
+// not tiny.
 //
 // The checksums follow the box in its file, in C order of the pieces, four bytes each,
 // little-endian. A box that is too small to be divided has none: its readers read all of it.
@@ -15,8 +16,11 @@
 
 namespace trainyard {
 
-// The shape of a box's pieces, those at the upper ends excepted: as many as make the checksums less
-// than a thirtieth of the data, and 16,384 at most. Of rank 0 where the box is not divided.
+inline constexpr int64_t kMaxPieces = 1 << 14;  // Of a box.
+
+// The shape of a box's pieces, those at the upper ends excepted: so many that the checksums are
+// about a thirtieth of the data at most, and kMaxPieces at most. Of rank 0 where the box is not
+// divided.
 Shape PieceShape(const Shape& extent, size_t element_bytes);
 
 // How many pieces a box of that extent has along each dim.

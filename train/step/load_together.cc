@@ -24,6 +24,8 @@ absl::Status OfField(const absl::Status& status) {
 }
 
 absl::Status OfHost(const absl::Status& status) {
+  // Of a later version: this host's program is too old.
+  if (absl::IsUnimplemented(status)) return OfThisHost(absl::InternalError(status.message()));
   const bool unreadable = absl::IsInternal(status) || absl::IsPermissionDenied(status);
   return unreadable ? OfThisHost(status) : status;
 }
@@ -43,7 +45,8 @@ absl::StatusOr<ChosenCheckpoint> LoadFirstGood(const std::vector<std::string>& c
     absl::StatusOr<Checkpoint> mine = ReadCheckpoint(path, gang.roots, use);
     absl::Status status = mine.status();
     // Where rank 0 lacks it as well, rank 0's error is the one that all ranks get.
-    if (absl::IsNotFound(status) && gang.everyone.rank() != 0) {
+    const bool lacks = absl::IsNotFound(status) || absl::IsFailedPrecondition(status);
+    if (lacks && gang.everyone.rank() != 0) {
       status = absl::InternalError(absl::StrCat(status.message(), ", and rank 0's host has it"));
     }
     RETURN_IF_ERROR(AgreeOnStatus(gang.everyone, explain(status)));

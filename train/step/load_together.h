@@ -1,5 +1,5 @@
 // How a gang loads a checkpoint: each rank reads, and so checks, what it needs, and all agree on
-// whether that was good. No byte is read twice by a gang unless two ranks need it.
+// whether that was good. Nobody reads beforehand what another rank loads.
 
 #pragma once
 
@@ -15,7 +15,7 @@
 
 namespace trainyard {
 
-// One rank's view of it. Every rank calls the functions below together.
+// A gang that loads, as one of its ranks sees it. Every rank calls the functions below together.
 struct LoadingGang {
   const ModelConfig& model;
   const Roots& roots;
@@ -34,7 +34,7 @@ absl::StatusOr<ChosenCheckpoint> LoadNewest(const std::vector<std::string>& cand
                                             const LoadingGang& gang);
 
 // Parameters, from what `init_from` names (FindCheckpoints) on rank 0's host. DATA_LOSS where none
-// is good. Errors begin with the field's name.
+// is good. Errors name the field.
 absl::StatusOr<ChosenCheckpoint> LoadInitFrom(const std::string& init_from,
                                               const LoadingGang& gang);
 

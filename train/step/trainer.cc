@@ -276,12 +276,13 @@ absl::Status RankTrainer::MakeProfiler() {
 absl::Status RankTrainer::Initialise() {
   executable().WriteStepState({.seed = job_.seed});
   executable().Run(Action::kInit);
-  // What is wrong with init_from is found before a first attempt claims the directory. A job that
-  // runs alone may have begun in it without having been told.
+  // What is wrong with init_from is found before a first attempt claims the directory. Of a job
+  // that runs alone, nobody says that it has begun.
   int64_t resumes = rank_.claimed;
   if (first_rank() && job_.checkpoint && !rank_.claimed) {
-    const auto loadable = LoadableCheckpoints(job_.checkpoint->directory);
-    resumes = loadable.ok() && !loadable->empty();
+    const auto found = roots_.FindDirectory(job_.checkpoint->directory);
+    const auto loadable = found.ok() ? LoadableCheckpoints(*found) : found.status();
+    resumes = loadable.ok() ? !loadable->empty() : !absl::IsNotFound(loadable.status());
   }
   everyone_->AllReduceMax(Tensor{{&resumes, DType::kI64, Shape{1}}});
   return resumes ? absl::OkStatus() : FillFromInitFrom();
@@ -289,17 +290,19 @@ absl::Status RankTrainer::Initialise() {
 
 absl::Status RankTrainer::FillFromInitFrom() {
   if (job_.init_from.empty() || !init_from_.empty()) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const ChosenCheckpoint chosen, LoadInitFrom(job_.init_from, Gang()));
-  init_from_ = chosen.checkpoint->path();
+  const absl::StatusOr<ChosenCheckpoint> chosen = LoadInitFrom(job_.init_from, Gang());
+  // An earlier attempt could load it.
+  if (!chosen.ok()) return rank_.claimed ? OfThisHost(chosen.status()) : chosen.status();
+  init_from_ = chosen->checkpoint->path();
   LogInfo("initialised_from",
-          {{"checkpoint", init_from_}, {"step", chosen.checkpoint->state().step}});
-  for (const std::string& reason : chosen.refused) {
+          {{"checkpoint", init_from_}, {"step", chosen->checkpoint->state().step}});
+  for (const std::string& reason : chosen->refused) {
     refused_.push_back(absl::StrCat(reason, "; taking ", init_from_, " instead"));
   }
   return absl::OkStatus();
 }
 
-// Sets where the run stands; nothing to go on from: as it is, at step 0.
+// Where the run goes on; nothing where there is no checkpoint.
 absl::StatusOr<std::optional<Continued>> RankTrainer::Resume() {
   ASSIGN_OR_RETURN(ChosenCheckpoint chosen, LoadNewest(start_.candidates, Gang()));
   if (!chosen.checkpoint) return std::nullopt;
@@ -321,9 +324,7 @@ absl::Status RankTrainer::Load() {
   absl::Status written;
   if (first_rank() && job_.checkpoint) written = ContinueFrom(continued, rank_, start_);
   RETURN_IF_ERROR(AgreeOnStatus(*everyone_, written));
-  for (const std::string& reason : refused_) {
-    LogWarning("checkpoint_refused", {{"reason", reason}});
-  }
+  for (const auto& reason : refused_) LogWarning("checkpoint_refused", {{"reason", reason}});
   refused_.resize(first_rank() ? std::min(refused_.size(), kMaxRefused) : 0);
   executable().Run(Action::kPrepare);
   prefetcher_ = std::make_unique<Prefetcher>(*train_reader_, job_.batch.micro, engine_->part(),

@@ -91,7 +91,7 @@ absl::Status CheckBox(const StoredTensor& tensor, const StoredBox& stored) {
     return absl::OkStatus();
   }
   return Inconsistent(tensor, "pieces ", ToString(stored.piece), " do not divide box ",
-                      ToString(box));
+                      ToString(box), " into at most ", kMaxPieces);
 }
 
 // Boxes that lie in the tensor, share nothing and add up to it tile it.
@@ -99,17 +99,17 @@ absl::Status CheckTiling(const StoredTensor& tensor) {
   if (tensor.boxes.empty() || tensor.boxes.size() > kMaxBoxes) {
     return Inconsistent(tensor, "wanted 1 to ", kMaxBoxes, " boxes, found ", tensor.boxes.size());
   }
-  int64_t elements = 0;
   std::vector<Box> boxes;
   for (const StoredBox& stored : tensor.boxes) {
     RETURN_IF_ERROR(CheckBox(tensor, stored));
     boxes.push_back(stored.box);
-    elements += stored.box.elements();
   }
   if (const auto pair = FindOverlap(boxes)) {
     return Inconsistent(tensor, "boxes ", ToString(pair->first), " and ", ToString(pair->second),
                         " overlap");
   }
+  int64_t elements = 0;  // At most the tensor's, now that nothing overlaps.
+  for (const Box& box : boxes) elements += box.elements();
   if (elements != tensor.shape.elements()) {
     return Inconsistent(tensor, "boxes hold ", elements, " of ", tensor.shape.elements(),
                         " elements");
@@ -213,7 +213,10 @@ absl::StatusOr<Manifest> MakeManifest(RunState state, std::vector<StoredTensor> 
   for (auto& [file, ranges] : files) {
     ASSIGN_OR_RETURN(file_sizes[file], FileSize(file, std::move(ranges)));
   }
-  return Manifest{std::move(state), std::move(tensors), std::move(file_sizes)};
+  return Manifest{.state = std::move(state),
+                  .tensors = std::move(tensors),
+                  .file_sizes = std::move(file_sizes),
+                  .sha256 = {}};
 }
 
 }  // namespace trainyard

@@ -73,6 +73,8 @@ struct Manifest {
   RunState state;
   std::vector<StoredTensor> tensors;           // Sorted by name, then kind; unique.
   std::map<std::string, uint64_t> file_sizes;  // What the boxes add up to.
+  // Of the text that it was parsed from. Two with the same one are of the same checkpoint.
+  std::string sha256;
 
   uint64_t size_bytes() const;
   const StoredTensor* Find(absl::string_view name, TensorKind kind) const;  // Null where absent.

@@ -355,7 +355,9 @@ absl::StatusOr<Manifest> ParseManifest(absl::string_view text) {
     return absl::UnimplementedError(
         absl::StrCat("wanted version 1 to ", kCheckpointVersion, ", found ", version));
   }
-  return ReadManifest(json);
+  ASSIGN_OR_RETURN(Manifest manifest, ReadManifest(json));
+  manifest.sha256 = std::string(sha256);
+  return manifest;
 }
 
 }  // namespace trainyard

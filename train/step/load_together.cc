@@ -18,16 +18,22 @@ constexpr char kBetweenPaths = '\0';  // No path has one.
 // What a rank says of its own error.
 using Explain = std::function<absl::Status(const absl::Status&)>;
 
-absl::Status OfField(const absl::Status& status) {
-  if (status.ok()) return status;
-  return absl::Status(status.code(), absl::StrCat("init_from: ", status.message()));
-}
+absl::Status AsItIs(const absl::Status& status) { return status; }
 
 absl::Status OfHost(const absl::Status& status) {
   // Of a later version: this host's program is too old.
   if (absl::IsUnimplemented(status)) return OfThisHost(absl::InternalError(status.message()));
   const bool unreadable = absl::IsInternal(status) || absl::IsPermissionDenied(status);
   return unreadable ? OfThisHost(status) : status;
+}
+
+// Where hosts see different directories, or one sees what has been replaced since, all ranks would
+// read good bytes, and yet not of one checkpoint.
+absl::Status CheckSameAsRank0(const Checkpoint& mine, Collective& everyone) {
+  const std::string& sha256 = mine.manifest().sha256;
+  if (BroadcastText(everyone, sha256, 0) == sha256) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat(
+      mine.path(), ": wanted the checkpoint that rank 0's host has there, found another one"));
 }
 
 absl::StatusOr<ChosenCheckpoint> LoadFirstGood(const std::vector<std::string>& candidates,
@@ -50,6 +56,8 @@ absl::StatusOr<ChosenCheckpoint> LoadFirstGood(const std::vector<std::string>& c
       status = absl::InternalError(absl::StrCat(status.message(), ", and rank 0's host has it"));
     }
     RETURN_IF_ERROR(AgreeOnStatus(gang.everyone, explain(status)));
+    const absl::Status same = CheckSameAsRank0(*mine, gang.everyone);
+    RETURN_IF_ERROR(AgreeOnStatus(gang.everyone, explain(same)));
     return mine;
   });
 }
@@ -68,8 +76,8 @@ absl::StatusOr<ChosenCheckpoint> LoadInitFrom(const std::string& init_from,
                                               const LoadingGang& gang) {
   absl::StatusOr<std::vector<std::string>> candidates = std::vector<std::string>();
   if (gang.everyone.rank() == 0) candidates = FindCheckpoints(init_from, gang.roots);
-  RETURN_IF_ERROR(AgreeOnStatus(gang.everyone, OfField(candidates.status())));
-  return LoadFirstGood(*candidates, LoadWhat::kParameters, OfField, gang);
+  RETURN_IF_ERROR(AgreeOnStatus(gang.everyone, candidates.status()));
+  return LoadFirstGood(*candidates, LoadWhat::kParameters, AsItIs, gang);
 }
 
 }  // namespace trainyard

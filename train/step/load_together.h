@@ -34,7 +34,7 @@ absl::StatusOr<ChosenCheckpoint> LoadNewest(const std::vector<std::string>& cand
                                             const LoadingGang& gang);
 
 // Parameters, from what `init_from` names (FindCheckpoints) on rank 0's host. DATA_LOSS where none
-// is good. Errors name the field.
+// is good.
 absl::StatusOr<ChosenCheckpoint> LoadInitFrom(const std::string& init_from,
                                               const LoadingGang& gang);
 

@@ -22,13 +22,13 @@
 #include "train/data/dataset.h"
 #include "train/step/agree.h"
 #include "train/step/layout.h"
-#include "train/step/load_together.h"
 #include "train/step/prefetch.h"
 #include "train/step/profiler.h"
 #include "train/step/rank_engine.h"
 #include "train/step/schedule.h"
 #include "train/step/snapshot.h"
 #include "train/step/start_point.h"
+#include "train/step/start_state.h"
 #include "train/step/state_check.h"
 #include "train/step/step_runner.h"
 #include "train/step/successor_watch.h"
@@ -38,7 +38,6 @@ namespace {
 
 constexpr size_t kMaxRetainedReported = 64;
 constexpr size_t kMaxLoadableBytes = 64 << 10;  // Of paths, in one line of the local socket.
-constexpr size_t kMaxRefused = 16;              // Reasons, told to people.
 constexpr size_t kMaxUnsavedHistory = 4 << 20;  // Bytes.
 
 constexpr int kAttempts = 2;  // At a step whose loss or gradient is not finite.
@@ -116,9 +115,6 @@ class RankTrainer final : public Trainer {
   absl::StatusOr<TrainingResult> RunSteps();
   absl::Status OpenDataset();
   CheckpointLayout Written() const;
-  LoadingGang Gang() { return {model_, roots_, *everyone_, executable()}; }
-  absl::Status FillFromInitFrom();
-  absl::StatusOr<std::optional<Continued>> Resume();
   std::vector<EarlierCheckpoint> Loadable() const;
   void TellEarlierSteps() const;
   absl::Status SupersededError() const;
@@ -164,14 +160,13 @@ class RankTrainer final : public Trainer {
   double flops_per_token_ = 0;           // Of the model, by the convention of MFU.
   std::string checkpoint_directory_;     // Canonical.
   StartPoint start_;                     // On rank 0.
-  std::string init_from_;                // The checkpoint that initial values were loaded from.
-  std::vector<std::string> refused_;     // Why newer checkpoints were not loaded; on rank 0.
   std::string unsaved_history_;          // Lines of the steps since the last checkpoint, on rank 0.
   std::optional<SuccessorWatch> watch_;  // On rank 0, of a job with checkpoints.
   DataSplits data_;
   std::optional<BatchReader> train_reader_, validation_reader_;
   std::unique_ptr<RankEngine> engine_;
   std::optional<StateCheck> state_check_;  // Ends before the engine.
+  std::optional<StartState> starting_;     // Likewise.
   CollectiveMeter meter_;
   std::unique_ptr<Prefetcher> prefetcher_;
   std::optional<Profiler> profiler_;  // Ends before the engine.
@@ -276,56 +271,14 @@ absl::Status RankTrainer::MakeProfiler() {
 absl::Status RankTrainer::Initialise() {
   executable().WriteStepState({.seed = job_.seed});
   executable().Run(Action::kInit);
-  // What is wrong with init_from is found before a first attempt claims the directory. Of a job
-  // that runs alone, nobody says that it has begun.
-  int64_t resumes = rank_.claimed;
-  if (first_rank() && job_.checkpoint && !rank_.claimed) {
-    const auto found = roots_.FindDirectory(job_.checkpoint->directory);
-    const auto loadable = found.ok() ? LoadableCheckpoints(*found) : found.status();
-    resumes = loadable.ok() ? !loadable->empty() : !absl::IsNotFound(loadable.status());
-  }
-  everyone_->AllReduceMax(Tensor{{&resumes, DType::kI64, Shape{1}}});
-  return resumes ? absl::OkStatus() : FillFromInitFrom();
-}
-
-absl::Status RankTrainer::FillFromInitFrom() {
-  if (job_.init_from.empty() || !init_from_.empty()) return absl::OkStatus();
-  const absl::StatusOr<ChosenCheckpoint> chosen = LoadInitFrom(job_.init_from, Gang());
-  // An earlier attempt could load it.
-  if (!chosen.ok()) return rank_.claimed ? OfThisHost(chosen.status()) : chosen.status();
-  init_from_ = chosen->checkpoint->path();
-  LogInfo("initialised_from",
-          {{"checkpoint", init_from_}, {"step", chosen->checkpoint->state().step}});
-  for (const std::string& reason : chosen->refused) {
-    refused_.push_back(absl::StrCat(reason, "; taking ", init_from_, " instead"));
-  }
-  return absl::OkStatus();
-}
-
-// Where the run goes on; nothing where there is no checkpoint.
-absl::StatusOr<std::optional<Continued>> RankTrainer::Resume() {
-  ASSIGN_OR_RETURN(ChosenCheckpoint chosen, LoadNewest(start_.candidates, Gang()));
-  if (!chosen.checkpoint) return std::nullopt;
-  const RunState& state = chosen.checkpoint->state();
-  step_ = state.step;
-  data_position_ = state.data_position;
-  refused_ = std::move(chosen.refused);
-  LogInfo("resumed", {{"checkpoint", chosen.checkpoint->path()}, {"step", step_}});
-  if (state.layout != Written()) {
-    LogWarning("layout_changed",
-               {{"before", ToString(state.layout)}, {"now", ToString(Written())}});
-  }
-  return Continued{state.epoch, state.step};
+  starting_.emplace(job_, rank_, Written(), LoadingGang{model_, roots_, *everyone_, executable()});
+  return starting_->BeforeClaim();
 }
 
 absl::Status RankTrainer::Load() {
-  ASSIGN_OR_RETURN(const std::optional<Continued> continued, Resume());
-  if (!continued) RETURN_IF_ERROR(FillFromInitFrom());
-  absl::Status written;
-  if (first_rank() && job_.checkpoint) written = ContinueFrom(continued, rank_, start_);
-  RETURN_IF_ERROR(AgreeOnStatus(*everyone_, written));
-  for (const auto& reason : refused_) LogWarning("checkpoint_refused", {{"reason", reason}});
-  refused_.resize(first_rank() ? std::min(refused_.size(), kMaxRefused) : 0);
+  RETURN_IF_ERROR(starting_->Load(start_));
+  step_ = starting_->step();
+  data_position_ = starting_->data_position();
   executable().Run(Action::kPrepare);
   prefetcher_ = std::make_unique<Prefetcher>(*train_reader_, job_.batch.micro, engine_->part(),
                                              job_.batch.global);
@@ -359,7 +312,7 @@ absl::Status RankTrainer::SupersededError() const {
 absl::StatusOr<TrainingResult> RankTrainer::RunSteps() {
   if (callbacks_.ready) {
     callbacks_.ready({.step = step_,
-                      .refused = refused_,
+                      .refused = starting_->refused(),
                       .loadable = Loadable(),
                       .earlier_starts = start_.earlier_starts});
   }

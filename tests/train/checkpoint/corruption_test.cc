@@ -10,6 +10,7 @@
 
 #include "common/sha256.h"
 #include "tests/train/checkpoint/fixture.h"
+#include "tests/train/checkpoint/signed.h"
 
 namespace trainyard::testing_checkpoint {
 namespace {
@@ -137,14 +138,6 @@ TEST(NewestGood, SaysEveryReasonWhereNoneIsGood) {
               testing::AllOf(HasSubstr("none of 2"), HasSubstr("found 5"), HasSubstr("step-2")));
 }
 
-// A manifest whose checksum is right.
-std::string Signed(const Json& json) {
-  const std::string rest = json.dump().substr(1);
-  Sha256 hash;
-  hash.Update(rest);
-  return absl::StrCat("{\"manifest_sha256\": \"", hash.HexDigest(), "\",\n", rest);
-}
-
 class SignedManifest : public testing::Test {
  protected:
   SignedManifest()
@@ -233,6 +226,11 @@ TEST_F(SignedManifest, ThatContradictsItselfIsRefused) {
   bad = json_;
   std::swap(bad["tensors"][0]["boxes"][0]["sha256"], bad["tensors"][1]["boxes"][0]["sha256"]);
   EXPECT_THAT(std::string(Open(bad).message()), HasSubstr("does not match its checksum"));
+  bad = json_;
+  Json& first = bad["tensors"][0];
+  first["shape"] = first["boxes"][0]["extent"] = {200, 400};
+  first["boxes"][0]["piece"] = {1, 1};
+  EXPECT_THAT(std::string(Open(bad).message()), HasSubstr("into at most 16384"));
   for (const auto& [key, value] : json_.items()) {
     bad = json_;
     bad.erase(key);

@@ -102,7 +102,8 @@ Checkpoint Saved(const std::string& directory, const Shape& shape, std::span<con
 TEST(Pieces, AShardIsReadWithAtMostATenthMore) {
   const std::string directory = TestDirectory();
   for (const Shape& shape : {Shape{256, 64}, Shape{1000, 96}, Shape{16, 48, 40}, Shape{64, 64}}) {
-    const std::vector<float> values(size_t(shape.elements()), 1);
+    std::vector<float> values(size_t(shape.elements()));
+    std::iota(values.begin(), values.end(), 0.5f);
     const Checkpoint checkpoint = Saved(directory, shape, values);
     for (int dim = 0; dim < shape.rank(); ++dim) {
       for (const int64_t parts : {1, 2, 4, 8}) {
@@ -115,6 +116,12 @@ TEST(Pieces, AShardIsReadWithAtMostATenthMore) {
               BytesReadBy([&] { EXPECT_TRUE(checkpoint.Load(std::span(&into, 1)).ok()); });
           EXPECT_LE(double(read), 1.1 * double(got.size() * sizeof(float)))
               << ToString(box) << " of " << shape;
+          std::vector<float> wanted(got.size());
+          ForEachSharedRun(WholeBox(shape), box, [&](int64_t from, int64_t to, int64_t count) {
+            std::copy_n(&values[size_t(from)], count, &wanted[size_t(to)]);
+            return absl::OkStatus();
+          }).IgnoreError();
+          EXPECT_EQ(got, wanted) << ToString(box) << " of " << shape;
         }
       }
     }

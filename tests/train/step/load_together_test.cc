@@ -1,0 +1,156 @@
+// Proves that a gang loads one checkpoint or none, whatever its hosts see of it. A host is a
+// directory here, in which its rank's thread stands; checkpoints are named by relative paths.
+
+#include "train/step/load_together.h"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "gmock/gmock.h"
+#include "tests/train/checkpoint/signed.h"
+#include "tests/train/step/run_job.h"
+#include "train/checkpoint/lineage.h"
+#include "train/config/resolve_model.h"
+#include "train/step/rank_engine.h"
+
+namespace trainyard::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+constexpr char kStep1[] = "job/epoch-1/step-1", kStep2[] = "job/epoch-1/step-2";
+
+class Hosts : public ::testing::Test {
+ protected:
+  // Both have the same two checkpoints.
+  Hosts() {
+    JobConfig job = job_;
+    job.checkpoint->every_steps = 1;
+    CHECK(RunJob(job)[0].status.ok());
+    std::filesystem::copy(Host(0), Host(1), std::filesystem::copy_options::recursive);
+  }
+
+  std::string Host(int rank) const { return absl::StrCat(base_, "/host-", rank); }
+  std::string On(int rank, const char* checkpoint) const {
+    return absl::StrCat(Host(rank), "/", checkpoint);
+  }
+
+  // What each rank gets from `load`.
+  using Loaded = std::vector<absl::StatusOr<ChosenCheckpoint>>;
+  Loaded Load(const std::function<absl::StatusOr<ChosenCheckpoint>(const LoadingGang&)>& load) {
+    JobConfig job = job_;
+    job.devices = job.parallelism.tensor = 2;
+    const ModelConfig model = ResolveModel(job.model).value();
+    const Roots roots;
+    Loaded loaded(2);
+    RunWorlds(2, [&](CollectiveWorld& world) {
+      // A working directory of its own, for this thread.
+      CHECK(::unshare(CLONE_FS) == 0 && ::chdir(Host(world.rank()).c_str()) == 0);
+      const auto engine = RankEngine::Create(job, model, {}, CpuBackend(), world).value();
+      const auto everyone = world.Everyone().value();
+      loaded[size_t(world.rank())] = load({model, roots, *everyone, engine->executable()});
+    });
+    return loaded;
+  }
+  Loaded LoadTheNewest() {
+    return Load([](const LoadingGang& gang) {
+      // Those of rank 0 alone count.
+      const std::vector<std::string> none;
+      return LoadNewest(gang.everyone.rank() == 0 ? std::vector<std::string>{kStep2, kStep1} : none,
+                        gang);
+    });
+  }
+
+  const std::string base_ = std::filesystem::weakly_canonical(FreshDirectory("hosts"));
+  const JobConfig job_ = TinyJob(Host(0) + "/job");
+};
+
+TEST_F(Hosts, ThatSeeTheSameLoadTheNewest) {
+  const Loaded loaded = LoadTheNewest();
+  for (int rank = 0; rank < 2; ++rank) {
+    ASSERT_TRUE(loaded[size_t(rank)].ok()) << loaded[size_t(rank)].status();
+    EXPECT_EQ(loaded[size_t(rank)]->checkpoint->path(), On(rank, kStep2));
+    EXPECT_TRUE(loaded[size_t(rank)]->refused.empty());
+  }
+}
+
+// Rank 1's host has failed, whatever it sees; an older checkpoint, which it might have, is not
+// taken for that.
+void ExpectRankOneAtFault(const std::vector<absl::StatusOr<ChosenCheckpoint>>& loaded,
+                          const std::string& found) {
+  EXPECT_TRUE(IsStorageFault(loaded[1].status())) << loaded[1].status();
+  EXPECT_THAT(std::string(loaded[1].status().message()), HasSubstr(found));
+  EXPECT_TRUE(absl::IsUnavailable(loaded[0].status())) << loaded[0].status();
+  EXPECT_THAT(std::string(loaded[0].status().message()),
+              AllOf(StartsWith("rank 1: "), HasSubstr(found)));
+}
+
+TEST_F(Hosts, ThatLackTheCheckpointOfRankZeroAreAtFault) {
+  std::filesystem::remove(On(1, kStep2) + "/manifest.json");
+  ExpectRankOneAtFault(LoadTheNewest(), "and rank 0's host has it");
+}
+
+TEST_F(Hosts, ThatSeeAnotherDirectoryInItsPlaceAreAtFault) {
+  std::filesystem::remove_all(On(1, kStep2));
+  std::ofstream(On(1, kStep2)) << "a file";
+  ExpectRankOneAtFault(LoadTheNewest(), "and rank 0's host has it");
+}
+
+TEST_F(Hosts, ThatHaveAnotherCheckpointOfThatNameAreAtFault) {
+  JobConfig other = TinyJob(Host(1) + "/job");
+  other.seed += 1;
+  std::filesystem::remove_all(Host(1));
+  ASSERT_TRUE(RunJob(other)[0].status.ok());
+  ExpectRankOneAtFault(LoadTheNewest(), "wanted the checkpoint that rank 0's host has there");
+}
+
+TEST_F(Hosts, WhoseProgramIsTooOldForItAreAtFault) {
+  const std::string path = On(1, kStep2) + "/manifest.json";
+  auto json = nlohmann::json::parse(ReadFile(path).value());
+  json.erase("manifest_sha256");
+  json["version"] = 9;
+  std::ofstream(path) << testing_checkpoint::Signed(json);
+  ExpectRankOneAtFault(LoadTheNewest(), "found 9");
+}
+
+TEST_F(Hosts, ThatAllLackItTakeTheOneBefore) {
+  for (const int rank : {0, 1}) std::filesystem::remove(On(rank, kStep2) + "/rank-0.bin");
+  const Loaded loaded = LoadTheNewest();
+  for (int rank = 0; rank < 2; ++rank) {
+    ASSERT_TRUE(loaded[size_t(rank)].ok()) << loaded[size_t(rank)].status();
+    EXPECT_EQ(loaded[size_t(rank)]->checkpoint->path(), On(rank, kStep1));
+    ASSERT_EQ(loaded[size_t(rank)]->refused.size(), 1u);
+    EXPECT_THAT(loaded[size_t(rank)]->refused[0], HasSubstr(On(0, kStep2)));
+  }
+}
+
+TEST_F(Hosts, ThatAllLackAllSaySoWithEveryReason) {
+  for (const char* checkpoint : {kStep1, kStep2}) {
+    for (const int rank : {0, 1}) std::filesystem::remove(On(rank, checkpoint) + "/rank-0.bin");
+  }
+  for (const auto& loaded : LoadTheNewest()) {
+    EXPECT_TRUE(absl::IsInternal(loaded.status())) << loaded.status();
+    EXPECT_THAT(
+        std::string(loaded.status().message()),
+        AllOf(StartsWith("none of 2 checkpoints is good: "), HasSubstr(kStep1), HasSubstr(kStep2)));
+  }
+}
+
+// No attempt has begun: the user hears what is wrong, and no host is at fault.
+TEST_F(Hosts, AreNotAtFaultForInitFrom) {
+  const auto load = [&](const LoadingGang& gang) { return LoadInitFrom(On(0, kStep2), gang); };
+  for (const auto& loaded : Load(load)) EXPECT_TRUE(loaded.ok()) << loaded.status();
+  std::filesystem::remove(On(0, kStep2) + "/rank-0.bin");
+  for (const auto& loaded : Load(load)) {
+    EXPECT_TRUE(absl::IsDataLoss(loaded.status())) << loaded.status();
+    EXPECT_THAT(std::string(loaded.status().message()), HasSubstr(On(0, kStep2) + "/rank-0.bin"));
+  }
+}
+
+}  // namespace
+}  // namespace trainyard::testing

@@ -1,0 +1,81 @@
+#include "train/step/start_state.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/log.h"
+#include "common/status_macros.h"
+#include "train/step/agree.h"
+
+namespace trainyard {
+namespace {
+
+constexpr size_t kMaxRefused = 16;
+
+}  // namespace
+
+StartState::StartState(const JobConfig& job, const RankConfig& rank, CheckpointLayout layout,
+                       LoadingGang gang)
+    : job_(job), rank_(rank), layout_(std::move(layout)), gang_(gang) {}
+
+// Of a job that runs alone, nobody says that it has begun, but what lies in its directory.
+bool StartState::BegunBefore() {
+  int64_t begun = rank_.claimed;
+  if (first_rank() && job_.checkpoint && !rank_.claimed) {
+    const auto found = gang_.roots.FindDirectory(job_.checkpoint->directory);
+    const auto loadable = found.ok() ? LoadableCheckpoints(*found) : found.status();
+    begun = loadable.ok() ? !loadable->empty() : !absl::IsNotFound(loadable.status());
+  }
+  gang_.everyone.AllReduceMax(Tensor{{&begun, DType::kI64, Shape{1}}});
+  return begun != 0;
+}
+
+absl::Status StartState::BeforeClaim() {
+  return BegunBefore() ? absl::OkStatus() : FillFromInitFrom();
+}
+
+absl::Status StartState::FillFromInitFrom() {
+  if (job_.init_from.empty() || !init_from_.empty()) return absl::OkStatus();
+  const absl::StatusOr<ChosenCheckpoint> chosen = LoadInitFrom(job_.init_from, gang_);
+  if (!chosen.ok()) {
+    const absl::Status status(chosen.status().code(),
+                              absl::StrCat("init_from: ", chosen.status().message()));
+    return rank_.claimed ? OfThisHost(status) : status;  // An earlier attempt could load it.
+  }
+  init_from_ = chosen->checkpoint->path();
+  LogInfo("initialised_from",
+          {{"checkpoint", init_from_}, {"step", chosen->checkpoint->state().step}});
+  for (const std::string& reason : chosen->refused) {
+    refused_.push_back(absl::StrCat("init_from: ", reason, "; taking ", init_from_, " instead"));
+  }
+  return absl::OkStatus();
+}
+
+// Where the run goes on; nothing where there is no checkpoint.
+absl::StatusOr<std::optional<Continued>> StartState::Resume(
+    const std::vector<std::string>& candidates) {
+  ASSIGN_OR_RETURN(ChosenCheckpoint chosen, LoadNewest(candidates, gang_));
+  if (!chosen.checkpoint) return std::nullopt;
+  const RunState& state = chosen.checkpoint->state();
+  step_ = state.step;
+  data_position_ = state.data_position;
+  refused_ = std::move(chosen.refused);
+  LogInfo("resumed", {{"checkpoint", chosen.checkpoint->path()}, {"step", step_}});
+  if (state.layout != layout_) {
+    LogWarning("layout_changed", {{"before", ToString(state.layout)}, {"now", ToString(layout_)}});
+  }
+  return Continued{state.epoch, state.step};
+}
+
+absl::Status StartState::Load(StartPoint& start) {
+  ASSIGN_OR_RETURN(const std::optional<Continued> continued, Resume(start.candidates));
+  if (!continued) RETURN_IF_ERROR(FillFromInitFrom());
+  absl::Status written;
+  if (first_rank() && job_.checkpoint) written = ContinueFrom(continued, rank_, start);
+  RETURN_IF_ERROR(AgreeOnStatus(gang_.everyone, written));
+  for (const auto& reason : refused_) LogWarning("checkpoint_refused", {{"reason", reason}});
+  refused_.resize(first_rank() ? std::min(refused_.size(), kMaxRefused) : 0);
+  return absl::OkStatus();
+}
+
+}  // namespace trainyard

@@ -12,15 +12,14 @@
 #include "tests/train/checkpoint/fixture.h"
 #include "train/checkpoint/lineage.h"
 
-namespace {
-
-int told_to_drop = 0;
-
-}  // namespace
+static int& ToldToDrop() {
+  static int times = 0;
+  return times;
+}
 
 // In place of the C library's: whether a page was read from the disk again, nobody else can tell.
 extern "C" int posix_fadvise(int, off_t, off_t, int advice) noexcept {
-  told_to_drop += advice == POSIX_FADV_DONTNEED;
+  ToldToDrop() += advice == POSIX_FADV_DONTNEED;
   return 0;
 }
 
@@ -90,10 +89,10 @@ TEST(BadReads, WhatLooksDamagedIsReadOnceMore) {
     EXPECT_EQ(::write(first, "garbage", 7), 7);
     ::close(first);
   });
-  told_to_drop = 0;
+  ToldToDrop() = 0;
   const auto chosen = NewestGood(Complete(directory));
   host.join();
-  EXPECT_GE(told_to_drop, 2) << "the manifest and a rank's file, past this machine's cache";
+  EXPECT_GE(ToldToDrop(), 2) << "the manifest and a rank's file, past this machine's cache";
   ASSERT_TRUE(chosen.ok()) << chosen.status();
   EXPECT_EQ(chosen->checkpoint->state().step, 20);
   EXPECT_THAT(chosen->refused, ElementsAre());

@@ -61,18 +61,20 @@ ModelConfig Llama3(int64_t layers, int64_t hidden, int64_t heads, int64_t ffn) {
   return c;
 }
 
-ModelConfig Llama31_405b(int64_t layers) {
-  ModelConfig c = Llama3(layers, 16384, 128, 53248);
+// Llama 3's body with a longer context.
+ModelConfig Llama31(int64_t layers, int64_t hidden, int64_t heads, int64_t ffn) {
+  ModelConfig c = Llama3(layers, hidden, heads, ffn);
   c.max_seq = 131072;
   c.rope_scaling = RopeScaling{.factor = 8};
   return c;
 }
 
+ModelConfig Llama31_405b(int64_t layers) { return Llama31(layers, 16384, 128, 53248); }
+
 ModelConfig Llama32_1b() {
-  ModelConfig c = Llama3(16, 2048, 32, 8192);
+  ModelConfig c = Llama31(16, 2048, 32, 8192);
   c.head_dim = 64;
-  c.max_seq = 131072;
-  c.rope_scaling = RopeScaling{.factor = 32};
+  c.rope_scaling->factor = 32;
   c.tied = true;
   return c;
 }
@@ -90,10 +92,10 @@ Family LlamaFamily() {
           .presets = {{"llama2-7b", {}, Llama2(32, 4096, 32, 32, 11008)},
                       {"llama2-13b", {}, Llama2(40, 5120, 40, 40, 13824)},
                       {"llama2-70b", {}, Llama2(80, 8192, 64, 8, 28672)},
-                      {"llama3-8b", {"llama3.1-8b"}, Llama3(32, 4096, 32, 14336)},
-                      {"llama3-70b",
-                       {"llama3.1-70b", "llama3.3-70b-instruct"},
-                       Llama3(80, 8192, 64, 28672)},
+                      {"llama3-8b", {}, Llama3(32, 4096, 32, 14336)},
+                      {"llama3-70b", {}, Llama3(80, 8192, 64, 28672)},
+                      {"llama3.1-8b", {}, Llama31(32, 4096, 32, 14336)},
+                      {"llama3.1-70b", {"llama3.3-70b-instruct"}, Llama31(80, 8192, 64, 28672)},
                       {"llama3.1-405b", {}, Llama31_405b(126)},
                       {"llama3.1-405b-proxy-8", {}, Llama31_405b(8)},
                       {"llama3.1-405b-proxy-30", {}, Llama31_405b(30)},

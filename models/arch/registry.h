@@ -15,7 +15,7 @@ namespace trainyard {
 
 struct Preset {
   std::string name;                  // "llama3-8b"
-  std::vector<std::string> aliases;  // "llama3.1-8b": same body.
+  std::vector<std::string> aliases;  // Of the same body: "llama3.3-70b-instruct".
   ModelConfig config;
 };
 

@@ -23,7 +23,8 @@ TEST(RegistryTest, ParameterTotalsAreThePublished) {
   for (const Published& row :
        {Published{"llama2-7b", 6.74e9, 0.005e9}, Published{"llama2-13b", 13.02e9, 0.005e9},
         Published{"llama2-70b", 68.98e9, 0.005e9}, Published{"llama3-8b", 8.03e9, 0.005e9},
-        Published{"llama3-70b", 70.55e9, 0.005e9}, Published{"llama3.1-405b", 405.85e9, 0.01e9},
+        Published{"llama3-70b", 70.55e9, 0.005e9}, Published{"llama3.1-8b", 8.03e9, 0.005e9},
+        Published{"llama3.1-70b", 70.55e9, 0.005e9}, Published{"llama3.1-405b", 405.85e9, 0.01e9},
         Published{"llama3.2-1b", 1.24e9, 0.005e9}, Published{"qwen3-30b-a3b", 30.5e9, 0.05e9},
         // By name only; the small ones have their vocabulary padded.
         Published{"gpt3-5b", 5e9, 0.3e9}, Published{"gpt3-20b", 20e9, 0.4e9},
@@ -70,6 +71,8 @@ TEST(RegistryTest, PositionsAndNormsAreThePublished) {
       {"llama2-70b", kLlama2},
       {"llama3-8b", kLlama3},
       {"llama3-70b", kLlama3},
+      {"llama3.1-8b", kLlama31},
+      {"llama3.1-70b", kLlama31},
       {"llama3.1-405b", kLlama31},
       {"llama3.1-405b-proxy-8", kLlama31},
       {"llama3.1-405b-proxy-30", kLlama31},
@@ -117,7 +120,7 @@ TEST(RegistryTest, EveryPresetIsValidAndItsNameUnique) {
       EXPECT_EQ(FindPreset(alias)->name, name);
     }
   }
-  EXPECT_EQ(names.size(), 18u + 3u);
+  EXPECT_EQ(names.size(), 20u + 1u);
 }
 
 TEST(RegistryTest, AnUnknownPresetIsAnsweredWithTheNearest) {

@@ -1,6 +1,9 @@
 // One training step on one rank, and where its time goes: tokens/s, MFU against the matrix rate
 // found in the same run, time by op against the rate that its products reach, memory planned and
-// touched.
+// touched. Seconds are those of a clock on the wall, with whatever the host takes in between.
+//
+// Each step prints its loss and gradient norm; one that is not finite is an error. Its tokens are
+// those of its number, so that two runs of a case, on any device, have the same steps.
 //
 //   build/bench/train_step --case byte --precision bf16 --threads 2 --steps 20
 //   build/bench/train_step --case llama3.2-1b --sequence 4096 --micro 2 --device cuda
@@ -9,6 +12,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cmath>
 #include <fstream>
 #include <iostream>
 #include <map>
@@ -16,6 +20,7 @@
 #include "absl/strings/str_format.h"
 #include "common/bytes.h"
 #include "common/check.h"
+#include "common/clock.h"
 #include "common/rng.h"
 #include "common/status_macros.h"
 #include "kernels/collective/local.h"
@@ -31,6 +36,8 @@
 namespace trainyard {
 namespace {
 
+constexpr int kWarmUp = 3;  // Steps.
+
 struct Options {
   std::string model = "byte";
   std::string precision = "bf16";
@@ -40,6 +47,7 @@ struct Options {
   std::string device = "cpu";
   int64_t micro = 0, sequence = 0;  // 0: the case's own.
   int64_t blocks = 0;               // Recomputed.
+  bool eager = false;
 };
 
 struct Case {
@@ -84,12 +92,18 @@ double Median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-StepBatch RandomBatch(const JobConfig& job, int64_t vocab) {
+// Of few different tokens, so that there is something to learn.
+StepBatch BatchOf(const JobConfig& job, int64_t vocab, int step) {
+  const auto token = [&](uint64_t kind, uint64_t at) {
+    const uint64_t bits = RandomBits(kind, uint64_t(step), at);
+    return int32_t(bits % uint64_t(bits >> 32 & 1 ? vocab : std::min<int64_t>(vocab, 64)));
+  };
   StepBatch batch(size_t(job.batch.global / job.batch.micro));
+  uint64_t at = 0;
   for (MicroBatchData& micro : batch) {
-    for (int64_t i = 0; i < job.batch.micro * job.batch.sequence; ++i) {
-      micro.tokens.push_back(int32_t(RandomBits(1, 0, uint64_t(i)) % uint64_t(vocab)));
-      micro.targets.push_back(int32_t(RandomBits(2, 0, uint64_t(i)) % uint64_t(vocab)));
+    for (int64_t i = 0; i < job.batch.micro * job.batch.sequence; ++i, ++at) {
+      micro.tokens.push_back(token(1, at));
+      micro.targets.push_back(token(2, at));
     }
   }
   return batch;
@@ -227,23 +241,34 @@ absl::Status Run(const Options& options) {
   executable.WriteStepState({.seed = 1});
   executable.Run(Action::kInit);
   executable.Run(Action::kPrepare);
-  const StepBatch batch = RandomBatch(job, model->vocab);
   int steps = 0;
+  absl::Status finite;
   const auto step = [&] {
+    const StepBatch batch = BatchOf(job, model->vocab, ++steps);
     const StepState state = InitialState(
-        {.step = ++steps, .learning_rate = 1e-4, .clip_norm = 1, .tokens = int64_t(m.tokens)});
-    return engine->runner().Step(state, batch, [] {}).phases.of_step();
+        {.step = steps, .learning_rate = 1e-4, .clip_norm = 1, .tokens = int64_t(m.tokens)});
+    const absl::Duration begin = RealClock().Monotonic();
+    const StepState after = engine->runner().Step(state, batch, [] {}).state;
+    const double seconds = absl::ToDoubleSeconds(RealClock().Monotonic() - begin);
+    std::cout << absl::StrFormat("step %d: loss %.6f, gradient norm %.6f\n", steps, after.loss,
+                                 after.grad_norm);
+    if (!std::isfinite(after.loss) || !std::isfinite(after.grad_norm)) {
+      finite = absl::InternalError(absl::StrCat("step ", steps, " is not finite"));
+    }
+    return seconds;
   };
-  for (int i = 0; i < 3; ++i) step();
+  Timeline eager, timeline;
+  if (options.eager) executable.set_timeline(&eager);
+  for (int i = 0; i < kWarmUp; ++i) step();
   m.resident = ResidentBytes();
   m.touched = m.resident - before;
   for (int i = 0; i < options.steps; ++i) m.seconds.push_back(step());
   m.rates.flops = std::max(m.rates.flops, rate());  // A busy machine gives less, never more.
-  Timeline timeline;
   executable.set_timeline(&timeline);
   double traced = 0;
   for (int i = 0; i < options.steps; ++i) traced += step() / options.steps;
   executable.set_timeline(nullptr);
+  RETURN_IF_ERROR(finite);
   Print(options, m, executable.plan());
   PrintOps(ByOp(executable.program(), timeline.spans(Track::kCompute), options.accumulate,
                 options.steps),
@@ -267,6 +292,7 @@ int main(int argc, char** argv) {
   app.add_option("--steps", options.steps, "That are timed")->check(CLI::Range(1, 100000));
   app.add_option("--accumulate", options.accumulate, "Micro-batches of a step")
       ->check(CLI::Range(1, 1024));
+  app.add_flag("--eager", options.eager, "No graphs: each op is given to the device by itself");
   app.add_option("--recompute-blocks", options.blocks)->check(CLI::Range(0, 1024));
   CLI11_PARSE(app, argc, argv);
   const absl::Status status = trainyard::Run(options);

@@ -1,7 +1,8 @@
 # The bundle: `ninja -C build package` makes build/trainyard-VERSION-Linux.tar.gz, which runs on another distribution
 # (glibc 2.36 or newer) from wherever it is unpacked. Shared libraries lie in lib/, where programs look
 # first; NVIDIA's are not among them: they belong to the machine, and only libtrainyard_cuda.so wants them.
-install(PROGRAMS scripts/gpu_check.sh scripts/gpu_check.py DESTINATION scripts)
+install(PROGRAMS scripts/gpu_check.sh DESTINATION scripts)
+install(DIRECTORY scripts/gpu_check DESTINATION scripts FILES_MATCHING PATTERN "*.py" PATTERN "*.json")
 install(FILES README.md LICENSE DESTINATION .)
 
 install(CODE [[

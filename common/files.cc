@@ -42,6 +42,23 @@ absl::Status WriteAndSync(const std::string& path, absl::string_view contents) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::string> ReadAll(const Descriptor& file, const std::string& path,
+                                    uint64_t limit_bytes) {
+  std::string contents;
+  std::string chunk(1 << 16, '\0');
+  for (;;) {
+    const ssize_t n = ::read(file.get(), chunk.data(), chunk.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return ErrnoStatus(errno, "read", path);
+    if (n == 0) return contents;
+    contents.append(chunk, 0, size_t(n));
+    if (contents.size() > limit_bytes) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat(path, " is larger than ", limit_bytes, " bytes"));
+    }
+  }
+}
+
 std::string Parent(const std::string& path) {
   const std::string parent = std::filesystem::path(path).parent_path().string();
   return parent.empty() ? "." : parent;
@@ -74,19 +91,18 @@ absl::Status ErrnoStatus(int error, absl::string_view doing, absl::string_view p
 absl::StatusOr<std::string> ReadFile(const std::string& path, uint64_t limit_bytes) {
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (file.get() < 0) return ErrnoStatus(errno, "open", path);
-  std::string contents;
-  std::string chunk(1 << 16, '\0');
-  for (;;) {
-    const ssize_t n = ::read(file.get(), chunk.data(), chunk.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return ErrnoStatus(errno, "read", path);
-    if (n == 0) return contents;
-    contents.append(chunk, 0, size_t(n));
-    if (contents.size() > limit_bytes) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat(path, " is larger than ", limit_bytes, " bytes"));
-    }
+  return ReadAll(file, path, limit_bytes);
+}
+
+absl::StatusOr<std::string> ReadRegularFile(const std::string& path, uint64_t limit_bytes) {
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  if (file.get() < 0) return ErrnoStatus(errno, "open", path);
+  struct stat info;
+  if (::fstat(file.get(), &info) != 0) return ErrnoStatus(errno, "look at", path);
+  if (!S_ISREG(info.st_mode)) {
+    return absl::FailedPreconditionError(absl::StrCat(path, " is not a regular file"));
   }
+  return ReadAll(file, path, limit_bytes);
 }
 
 absl::Status WriteFileAtomic(const std::string& path, absl::string_view contents) {

@@ -19,6 +19,10 @@ absl::Status ErrnoStatus(int error, absl::string_view doing, absl::string_view p
 
 // The whole file; RESOURCE_EXHAUSTED beyond `limit_bytes`.
 absl::StatusOr<std::string> ReadFile(const std::string& path, uint64_t limit_bytes = 64 << 20);
+// The same of a path at which others may have put anything: never waits, as the end of a pipe would
+// make it. FAILED_PRECONDITION where it is no regular file.
+absl::StatusOr<std::string> ReadRegularFile(const std::string& path,
+                                            uint64_t limit_bytes = 64 << 20);
 
 // Readers see the old contents or the new, and the new survive a power cut: temporary file beside
 // it, fsync, rename, fsync of the directory. Two writers of one path are not supported.

@@ -5,8 +5,8 @@
 
 #include "common/clock.h"
 #include "common/status_macros.h"
-#include "kernels/fill.h"
 #include "kernels/matmul.h"
+#include "kernels/measured_operand.h"
 
 namespace trainyard {
 namespace {
@@ -28,7 +28,7 @@ absl::StatusOr<double> Rate(const Backend& backend, Exec& exec, DType dtype, int
   Tensor matrices[3];
   for (int i = 0; i < 3; ++i) {
     matrices[i] = Tensor{{memory.data() + i * bytes, dtype, {n, n}}};
-    backend.kernel<FillArgs>()(exec, {.y = matrices[i], .value = 0.5});
+    RETURN_IF_ERROR(FillMeasuredOperand(backend, exec, matrices[i], uint64_t(i)));
   }
   const MatMulArgs product = {.a = matrices[0], .b = matrices[1], .c = matrices[2]};
   const auto multiply = backend.kernel<MatMulArgs>();

@@ -5,7 +5,7 @@
 #include "common/clock.h"
 #include "common/status_macros.h"
 #include "kernels/add.h"
-#include "kernels/fill.h"
+#include "kernels/measured_operand.h"
 
 namespace trainyard {
 
@@ -19,7 +19,7 @@ absl::StatusOr<double> MeasureMemoryRate(const Backend& backend, int threads) {
   Tensor tensors[3];
   for (int i = 0; i < 3; ++i) {
     tensors[i] = Tensor{{memory.data() + i * bytes, DType::kF32, {kElements}}};
-    backend.kernel<FillArgs>()(exec, {.y = tensors[i], .value = 0.5});
+    RETURN_IF_ERROR(FillMeasuredOperand(backend, exec, tensors[i], uint64_t(i)));
   }
   backend.Synchronize(exec);
   absl::Duration best = absl::InfiniteDuration();

@@ -1,17 +1,21 @@
 #!/usr/bin/env bash
-# Everything that only a GPU can show, on a machine that has one and perhaps nothing else: correctness, then benchmarks,
-# most valuable first, until the minutes are over. Writes results.json and check.log.
+# Everything that only a GPU can show, on a machine that has one and perhaps nothing else, in three calls, most valuable
+# first. Writes results.json, anew after every step, and check.log.
 #
-#   scripts/gpu_check.sh [--minutes N] [--out DIR] [BUNDLE.tar.gz]      default: 9 minutes, ./gpu_check, this bundle
+#   scripts/gpu_check.sh [--call N] [--minutes N] [--out DIR] [BUNDLE.tar.gz]
+#
+# Without options: the first call, 9 minutes, ./gpu_check, this bundle. scripts/gpu_check/calls.py says what each call runs.
 #
 # NVIDIA's libraries (cuBLAS, cuDNN, NCCL, NVRTC) are found in CUDA's own directories or in Python's wheels.
 set -euo pipefail
 
+call=1
 minutes=9
 out=$PWD/gpu_check
 bundle=
 while [ $# -gt 0 ]; do
   case "$1" in
+    --call) call=$2; shift 2 ;;
     --minutes) minutes=$2; shift 2 ;;
     --out) out=$2; shift 2 ;;
     -*) echo "gpu_check: unknown option $1" >&2; exit 2 ;;
@@ -38,4 +42,4 @@ for library in libcublasLt.so.13 libcudnn.so.9 libnccl.so.2 libnvrtc.so.13; do
   export LD_LIBRARY_PATH=$(dirname "$found")${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 done
 
-exec python3 "$root/scripts/gpu_check.py" --root "$root" --out "$out" --minutes "$minutes"
+python3 "$root/scripts/gpu_check/main.py" --root "$root" --out "$out" --minutes "$minutes" --call "$call"

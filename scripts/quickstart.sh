@@ -64,8 +64,10 @@ run=$home/$(date +%Y%m%d-%H%M%S)
 mkdir "$run" 2>/dev/null || { run=$run-$$; mkdir "$run"; }
 
 up_pid=
+watch_pid=
 stop() {
   trap - EXIT
+  [ -z "$watch_pid" ] || kill -TERM "$watch_pid" 2>/dev/null || true
   [ -n "$up_pid" ] || return 0
   trap 'kill -TERM "$up_pid" 2>/dev/null || true' INT TERM HUP  # Once more: the service ends at once.
   kill -TERM "$up_pid" 2>/dev/null || true
@@ -101,7 +103,10 @@ metrics=$(sed 's/.*metrics=\([^ ]*\).*/\1/' <<<"$ready")
 
 say "Serving at $TRAINYARD_CONTROLLER, metrics at $metrics. Training:"
 job=$(trainyard submit $recipe --set data.text.path=$corpus --set checkpoint.directory="$run/checkpoints" "${overrides[@]}")
-trainyard watch "$job"
+trainyard watch "$job" &  # In the background: a trap waits for a command in the foreground to end.
+watch_pid=$!
+wait "$watch_pid"
+watch_pid=
 curl -sf "$metrics" >"$run/metrics.prom"
 
 say ""
@@ -117,4 +122,4 @@ say "checkpoint  $checkpoint"
 say "            $build/bin/trainyard generate $checkpoint --prompt \"In the beginning\""
 say "metrics     $run/metrics.prom (scraped from $metrics)"
 say "logs        $run/state/logs/ and $build/bin/trainyard logs, steps, events while the service runs:"
-say "            $build/bin/trainyard up --state $run/state    serves this run again"
+say "            $build/bin/trainyard up --workers 2 --state $run/state    serves this run again"

@@ -43,6 +43,20 @@ sigset_t HandledSignals() {
   return set;
 }
 
+// The first directory in `state`, of a controller or worker, that a process uses; empty: none. Both
+// hold a lock for as long as they live.
+std::string LockedBelow(const std::string& state) {
+  for (const std::string& name : ListDirectory(state).value_or(std::vector<std::string>())) {
+    const std::string directory = absl::StrCat(state, "/", name);
+    const int lock = ::open((directory + "/lock").c_str(), O_RDWR | O_CLOEXEC);
+    if (lock < 0) continue;
+    const bool locked = ::flock(lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    ::close(lock);
+    if (locked) return directory;
+  }
+  return "";
+}
+
 // The value of "key=" in a line of words; empty if there is none.
 std::string WordValue(absl::string_view line, absl::string_view key) {
   for (absl::string_view word : absl::StrSplit(line, ' ')) {
@@ -70,7 +84,7 @@ std::string LocalService::LogPath(const Child& child) const {
 
 absl::Status LocalService::Run() {
   RETURN_IF_ERROR(Prepare());
-  absl::Status status = StartController();
+  absl::Status status = stop_signals_ == 0 ? StartController() : absl::OkStatus();
   if (status.ok() && stop_signals_ == 0) status = StartWorkers();
   if (status.ok() && stop_signals_ == 0) {
     serving_ = true;
@@ -82,9 +96,29 @@ absl::Status LocalService::Run() {
   return status.ok() ? status : absl::Status(status.code(), "ended the service");
 }
 
-absl::Status LocalService::Prepare() {
+absl::Status LocalService::CheckPorts() const {
   RETURN_IF_ERROR(CheckListenable("--listen", options_.listen));
-  RETURN_IF_ERROR(CheckListenable("--metrics-listen", options_.metrics_listen));
+  return CheckListenable("--metrics-listen", options_.metrics_listen);
+}
+
+absl::Status LocalService::AwaitPredecessors() {
+  const auto gone = [this] { return LockedBelow(options_.state).empty(); };
+  if (gone()) return absl::OkStatus();
+  output_.Note(absl::StrCat("what an earlier 'trainyard up' left in ", options_.state,
+                            " still ends; waiting for that"));
+  RETURN_IF_ERROR(PumpUntil(gone, kDrainWithin));
+  if (gone() || stop_signals_ != 0) return absl::OkStatus();
+  return absl::AlreadyExistsError(absl::StrCat(LockedBelow(options_.state),
+                                               " is in use by another process; end that, or give "
+                                               "--state another directory"));
+}
+
+absl::Status LocalService::Prepare() {
+  const absl::Status ports = CheckPorts();
+  // One that is taken may be free once an earlier controller has ended.
+  if (!ports.ok() && (!absl::IsAlreadyExists(ports) || LockedBelow(options_.state).empty())) {
+    return ports;
+  }
   RETURN_IF_ERROR(MakeDirectories(options_.state + "/logs"));
   const std::string lock = options_.state + "/up.lock";
   lock_ = ::open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
@@ -101,7 +135,8 @@ absl::Status LocalService::Prepare() {
   CHECK(prctl(PR_SET_CHILD_SUBREAPER, 1) == 0) << errno;
   // Whoever read the ready line may be gone when there is a note to write; that ends no service.
   ::signal(SIGPIPE, SIG_IGN);
-  return absl::OkStatus();
+  RETURN_IF_ERROR(AwaitPredecessors());
+  return stop_signals_ == 0 ? CheckPorts() : absl::OkStatus();
 }
 
 absl::Status LocalService::Start(Child& child) {

@@ -52,6 +52,9 @@ class LocalService {
     absl::Duration start_at = absl::InfiniteDuration();  // When to start it again.
   };
 
+  absl::Status CheckPorts() const;
+  // Children of an 'up' that was killed end by themselves, workers once they have drained.
+  absl::Status AwaitPredecessors();
   absl::Status Prepare();
   absl::Status StartController();
   absl::Status StartWorkers();

@@ -11,10 +11,10 @@
 
 #include "benchmark/benchmark.h"
 #include "kernels/device/backend.h"
-#include "kernels/fill.h"
+#include "kernels/device/step_state.h"
 #include "kernels/matrix_rate.h"
+#include "kernels/measured_operand.h"
 #include "kernels/memory_rate.h"
-#include "kernels/random_normal.h"
 
 namespace trainyard::bench {
 
@@ -23,21 +23,13 @@ const Backend& TheBackend();  // bench_main.cc
 // Owns the operands of one benchmark.
 class Operands {
  public:
-  // Floats are 0.5; of a GPU, normal: equal bits take less power there, and so run faster.
+  // Integers are zeroes.
   Tensor Make(DType dtype, Shape shape) {
     const Tensor tensor = Allocate(dtype, shape);
-    Exec exec = TheBackend().NewExec(1);
     if (dtype == DType::kI32) return tensor;
-    if (TheBackend().device() == DeviceKind::kCpu) {
-      TheBackend().kernel<FillArgs>()(exec, {.y = tensor, .value = 0.5});
-    } else {
-      TheBackend().kernel<RandomNormalArgs>()(exec, {.y = tensor,
-                                                     .stream = buffers_.size(),
-                                                     .stddev = 0.5,
-                                                     .global_columns = shape.back(),
-                                                     .state = State({.seed = 1})});
-    }
-    TheBackend().Synchronize(exec);
+    Exec exec = TheBackend().NewExec(1);
+    const absl::Status filled = FillMeasuredOperand(TheBackend(), exec, tensor, buffers_.size());
+    CHECK(filled.ok()) << filled;
     return tensor;
   }
   // Element i is f(i), an int32_t or float.

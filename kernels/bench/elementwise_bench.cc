@@ -6,6 +6,7 @@
 #include "kernels/bench/bench.h"
 #include "kernels/cast.h"
 #include "kernels/copy_columns.h"
+#include "kernels/fill.h"
 #include "kernels/sum_slices.h"
 
 namespace trainyard::bench {

@@ -1,19 +1,38 @@
 // Of bf16 cuDNN does what it can; the rest is ours: see attention_forward.cu.
 
+#include <mutex>
+
+#include "common/log.h"
 #include "kernels/attention.h"
 #include "kernels/cuda/attention_core.h"
 #include "kernels/cuda/cudnn_attention.h"
 #include "kernels/cuda/kernels.h"
 
 namespace trainyard::cuda {
+namespace {
+
+// Once: a run must not be slow without a word. Runs whose speed is reported are refused where they
+// log this (scripts/gpu_check/readers.py).
+void LogOurs(const ConstTensor& qkv, const AttentionDims& dims) {
+  static std::once_flag logged;
+  if (qkv.dtype != DType::kBF16) return;
+  std::call_once(logged, [&] {
+    LogWarning("attention_without_cudnn",
+               {{"head_dim", dims.head_dim}, {"sequence", dims.sequence}});
+  });
+}
+
+}  // namespace
 
 void AttentionForward(Exec& exec, const AttentionForwardArgs& args) {
   if (CudnnAttention(exec, args)) return;
+  LogOurs(args.qkv, args.dims);
   DispatchFloat(args.qkv.dtype, [&](auto scalar) { Run(exec, CoreOf<decltype(scalar)>(args)); });
 }
 
 void AttentionBackward(Exec& exec, const AttentionBackwardArgs& args) {
   if (CudnnAttention(exec, args)) return;
+  LogOurs(args.qkv, args.dims);
   DispatchFloat(args.qkv.dtype, [&](auto scalar) { Run(exec, CoreOf<decltype(scalar)>(args)); });
 }
 

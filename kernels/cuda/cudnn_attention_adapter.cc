@@ -10,10 +10,12 @@
 #include <exception>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <tuple>
 #include <unordered_map>
 
+#include "common/log.h"
 #include "kernels/cuda/context.h"
 #include "kernels/cuda/cudnn_attention.h"
 #include "kernels/cuda/padded_attention.h"
@@ -104,6 +106,19 @@ void DescribeBackward(const Shape4& shape, fe::graph::Graph& graph) {
 
 enum class Direction : uint8_t { kForward, kBackward };
 
+// Not once a call: once where a plan is sought.
+void LogRefused(const Shape4& shape, Direction direction, const std::string& reason) {
+  const auto& [s, a, g, d, scale] = shape.dims;
+  LogWarning("cudnn_attention_refused",
+             {{"direction", direction == Direction::kForward ? "forward" : "backward"},
+              {"sequences", shape.sequences},
+              {"sequence", s},
+              {"heads", a},
+              {"kv_heads", g},
+              {"head_dim", d},
+              {"reason", reason}});
+}
+
 struct Plan {
   fe::graph::Graph graph;
   void* workspace = nullptr;
@@ -147,9 +162,13 @@ class Plans {
     } else {
       DescribeBackward(shape, plan->graph);
     }
-    if (plan->graph.build(handle_, {fe::HeurMode_t::A}).is_bad()) return nullptr;
+    fe::error_t error = plan->graph.build(handle_, {fe::HeurMode_t::A});
+    if (error.is_bad()) {
+      LogRefused(shape, direction, error.get_message());
+      return nullptr;
+    }
     int64_t bytes = 0;
-    fe::error_t error = plan->graph.get_workspace_size(bytes);
+    error = plan->graph.get_workspace_size(bytes);
     if (error.is_bad()) Fail(error.get_message());
     if (bytes > 0) {
       ThrowIfError(cudaMalloc(&plan->workspace, size_t(bytes)));
@@ -180,7 +199,11 @@ bool Aligned(const Pointers& pointers) {
 }
 
 bool Execute(Exec& exec, const Shape4& shape, Direction direction, const Pointers& pointers) {
-  if (!Aligned(pointers)) return false;
+  if (!Aligned(pointers)) {
+    static std::once_flag logged;
+    std::call_once(logged, [&] { LogRefused(shape, direction, "not aligned to 16 bytes"); });
+    return false;
+  }
   try {
     return Kept<Plans>(exec).Execute(exec, shape, direction, pointers);
   } catch (const DeviceError&) {

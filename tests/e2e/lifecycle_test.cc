@@ -116,6 +116,23 @@ TEST(Lifecycle, KillingUpItselfEndsEverythingItStarted) {
   EXPECT_TRUE(WaitUntil([&] { return FindProcesses(service.directory()).empty(); }));
 }
 
+// Bug it must catch: the second 'up' ends because the first one's workers, which drain, still hold
+// their state directories.
+TEST(Lifecycle, UpThatWasKilledIsStartedAgainAtOnce) {
+  Service service({.workers = 2, .devices_per_worker = 1});
+  TestJob job = Endless("killed-up");
+  job.checkpoint_every = 20;
+  job.directory = "runs/killed-up";
+  const std::string id = service.Submit(job);
+  ASSERT_TRUE(service.WaitForStep(id, 40));
+  service.up().Signal(SIGKILL);
+  service.up().Wait(absl::Seconds(10));
+  service.StartAgain();
+  EXPECT_TRUE(service.WaitForStep(id, 60));
+  EXPECT_EQ(service.Trainyard({"cancel", id}).exit_code, 0);
+  EXPECT_EQ(service.WaitForEnd(id), "CANCELLED");
+}
+
 TEST(Lifecycle, ATakenPortAndATakenStateAreNamed) {
   Service service({.workers = 1, .devices_per_worker = 1});
   const Finished port = service.Trainyard(

@@ -111,6 +111,17 @@ class Training(unittest.TestCase):
         self.assertTrue(sample[len(prompt):].strip())
         self.assertIn(sample.decode("utf-8"), self.output)  # Raises where it is not UTF-8.
 
+    def test_ending_the_script_alone_ends_all_that_it_started(self):
+        """As `timeout` and batch systems do: the signal goes to the script, not to its children."""
+        script = start(self.directory, "--short")
+        output = read_until(script, r"^step \d+/")
+        started = below(script.pid)
+        script.terminate()
+        output += script.communicate(timeout=60)[0]
+        self.assertEqual(script.returncode, 143, output)
+        self.assertEqual(started & processes().keys(), set())
+        self.expect_nothing_listens(output)
+
     def test_a_second_run_reuses_the_build_and_trains_anew_until_ctrl_c_leaves_nothing_running(self):
         first, = self.runs()
         before = tree(first)

@@ -28,7 +28,7 @@ absl::Status Taken(const std::string& directory, absl::string_view by) {
 
 absl::Status CheckOwner(const std::string& directory, const std::string& job_id) {
   const std::string path = absl::StrCat(directory, "/", kOwnerName);
-  ASSIGN_OR_RETURN(const std::string text, ReadFile(path, 64 << 10));
+  ASSIGN_OR_RETURN(const std::string text, ReadRegularFile(path, 64 << 10));
   const Json json = Json::parse(text, nullptr, false);
   if (!json.is_object() || !json.contains("job_id") || !json["job_id"].is_string()) {
     return Taken(directory, absl::StrCat("has an owner file that cannot be read (", path, ")"));

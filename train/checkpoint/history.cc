@@ -1,5 +1,6 @@
 #include "train/checkpoint/history.h"
 
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -31,7 +32,10 @@ absl::Status AppendHistory(const std::string& directory, int64_t epoch, const st
 void ReadHistory(const std::string& directory, const Lineage& lineage, int64_t after,
                  const std::function<void(int64_t epoch, const std::string& line)>& use) {
   for (auto stretch = lineage.stretches.rbegin(); stretch != lineage.stretches.rend(); ++stretch) {
-    std::ifstream file(HistoryPath(directory, stretch->epoch));
+    const std::string path = HistoryPath(directory, stretch->epoch);
+    std::error_code error;
+    if (!std::filesystem::is_regular_file(path, error)) continue;  // A pipe would never end.
+    std::ifstream file(path);
     for (std::string line; std::getline(file, line);) {
       const auto json = nlohmann::json::parse(line, nullptr, false);
       if (!json.is_object() || !json.contains("step") || !json["step"].is_number_integer()) {

@@ -110,7 +110,7 @@ absl::StatusOr<Lineage> ReadLineage(const std::string& directory, const JobDirec
   bool named = false;                       // By the one that continues it.
   for (const int64_t epoch : found.epochs) {
     if (epoch > next.epoch || (named && epoch < next.epoch)) continue;
-    const auto text = ReadFile(LineagePath(directory, epoch), 64 << 10);
+    const auto text = ReadRegularFile(LineagePath(directory, epoch), 64 << 10);
     const auto continued = text.ok() ? Parse(*text, epoch) : text.status();
     // A file that this host cannot read is not damaged.
     const absl::Status& read = continued.status();

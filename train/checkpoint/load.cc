@@ -52,7 +52,7 @@ absl::StatusOr<Checkpoint> Checkpoint::Open(const std::string& path, const Roots
   Checkpoint checkpoint;
   ASSIGN_OR_RETURN(checkpoint.path_, roots.FindDirectory(path));
   const std::string manifest_path = absl::StrCat(checkpoint.path_, "/", kManifestName);
-  ASSIGN_OR_RETURN(const std::string text, ReadFile(manifest_path, kManifestLimitBytes));
+  ASSIGN_OR_RETURN(const std::string text, ReadRegularFile(manifest_path, kManifestLimitBytes));
   absl::StatusOr<Manifest> manifest = ParseManifest(text);
   if (absl::IsInvalidArgument(manifest.status())) {  // Signed, and contradicts itself.
     return WithPath(manifest_path, absl::DataLossError(manifest.status().message()));

@@ -72,9 +72,10 @@ class LocalFiles final : public Storage {
 
  private:
   static absl::StatusOr<std::unique_ptr<OutputFile>> Open(const std::string& path, int flag) {
-    // Not through a link, which could lead out of the job's roots.
-    FileDescriptor fd(
-        ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | flag, 0644));
+    // Not through a link, which could lead out of the job's roots; and not waiting for the reader
+    // of a pipe.
+    FileDescriptor fd(::open(
+        path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | flag, 0644));
     if (!fd.valid()) return ErrnoStatus(errno, "create", path);
     return std::make_unique<LocalFile>(std::move(fd), path);
   }

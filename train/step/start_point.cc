@@ -13,11 +13,13 @@ namespace {
 
 constexpr size_t kMaxStarts = 64;  // Told to the controller, in one message.
 
-// If this host cannot use a directory that the job has used before, the host has failed.
+// If this host cannot use a directory that the job has used before, the host has failed. A full
+// disk is waited for from the first attempt on.
 absl::Status OfUsed(const std::string& directory, const RankConfig& rank,
                     const absl::Status& status) {
-  if (status.ok() || IsSuperseded(status) || IsStorageFault(status) || !rank.claimed) return status;
+  if (status.ok() || IsSuperseded(status) || IsStorageFault(status)) return status;
   if (absl::IsResourceExhausted(status)) return StorageFull(directory, status);
+  if (!rank.claimed) return status;
   return StorageFault(directory, absl::StrCat("cannot be used (", status.message(), ")"));
 }
 
@@ -46,10 +48,9 @@ absl::StatusOr<StartPoint> BeginAttempt(const std::string& directory, const Rank
   StartPoint start;
   const auto found = FindOrMake(directory, rank, roots);
   if (!found.ok()) {
-    return rank.claimed
-               ? OfUsed(directory, rank, found.status())
-               : absl::Status(found.status().code(),
-                              absl::StrCat("checkpoint.directory: ", found.status().message()));
+    const absl::Status status = OfUsed(directory, rank, found.status());
+    if (IsStorageFault(status) || rank.claimed) return status;
+    return absl::Status(status.code(), absl::StrCat("checkpoint.directory: ", status.message()));
   }
   start.directory = *found;
   const absl::Status claimed = ClaimDirectory(start.directory, rank.job_id, rank.epoch, storage);

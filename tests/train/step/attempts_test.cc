@@ -206,6 +206,24 @@ TEST_F(StorageFaults, AFullDiskSaysSo) {
   }
 }
 
+// Bug it must catch: a job whose disk is full when it begins burns its restarts within a second.
+TEST_F(StorageFaults, AFullDiskIsWaitedForFromTheFirstAttemptOn) {
+  using testing_checkpoint::Fault;
+  RankConfig rank;
+  rank.job_id = "j-2";
+  rank.epoch = 1;
+  bool hit = true;
+  for (int call = 1; hit; ++call) {
+    const std::string fresh = FreshDirectory("full_at_first");
+    testing_checkpoint::FaultyStorage storage(Fault::kError, call, 0, directory_);
+    absl::StatusOr<StartPoint> start = BeginAttempt(fresh, rank, Roots(), storage);
+    const absl::Status status =
+        start.ok() ? ContinueFrom(std::nullopt, rank, *start, storage) : start.status();
+    hit = storage.hit();
+    EXPECT_EQ(IsStorageFault(status), hit) << "call " << call << ": " << status;
+  }
+}
+
 // Runs one rank with lines of history, and returns those of earlier attempts that it tells.
 std::vector<std::string> Told(const JobConfig& job, int64_t epoch, int64_t history_after,
                               int64_t recorded_epoch) {

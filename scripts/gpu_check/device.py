@@ -1,0 +1,85 @@
+"""What nvidia-smi says of the device: what it is, whether it lives, clocks and power while a step runs."""
+import statistics
+import subprocess
+import tempfile
+
+import processes
+
+FACTS = ["name", "driver_version", "vbios_version", "memory.total", "clocks.max.sm", "clocks.max.mem", "power.limit",
+         "compute_cap", "ecc.mode.current"]
+SAMPLED = {"clocks.sm": "sm_mhz", "clocks.mem": "memory_mhz", "power.draw": "watts", "temperature.gpu": "celsius"}
+WANTS_AN_ANSWER_IN = 20  # Seconds.
+
+
+def query(fields, *options):
+    return ["nvidia-smi", "--id=0", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits", *options]
+
+
+class Device:
+    """`probe`: a command that uses the device for a moment; a driver may answer for one that cannot compute any more."""
+
+    def __init__(self, probe):
+        self.probe = [str(word) for word in probe]
+
+    def facts(self):
+        answer = subprocess.run(query(FACTS), stdout=subprocess.PIPE, text=True, timeout=WANTS_AN_ANSWER_IN, check=True)
+        return dict(zip(FACTS, (value.strip() for value in answer.stdout.splitlines()[0].split(","))))
+
+    def alive(self):
+        """"" or what is wrong."""
+        for command in (query(["name"]), self.probe):
+            try:
+                process = processes.start(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
+                                          text=True, errors="replace")
+            except OSError as error:
+                return f"{command[0]}: {error.strerror}"
+            try:
+                output, _ = process.communicate(timeout=WANTS_AN_ANSWER_IN)
+            except subprocess.TimeoutExpired:
+                process.kill()  # Not waited for: a process that hangs in the driver stays.
+                return f"{command[0].rpartition('/')[2]} gives no answer in {WANTS_AN_ANSWER_IN} s"
+            if process.returncode != 0:
+                last = (output.strip().splitlines() or [f"exit {process.returncode}"])[-1]
+                return f"{command[0].rpartition('/')[2]}: {last[:200]}"
+        return ""
+
+    def sample(self):
+        return Sampler()
+
+
+class Sampler:
+    """Twice a second until stop()."""
+
+    def __init__(self):
+        self.file = tempfile.TemporaryFile(mode="w+")
+        try:
+            self.process = processes.start(query(SAMPLED, "--loop-ms=500"), stdout=self.file, stderr=subprocess.DEVNULL)
+        except OSError:
+            self.process = None
+
+    def stop(self):
+        if self.process is None:
+            return {}
+        self.process.kill()
+        try:
+            self.process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            pass  # It hangs in the driver; alive() says so.
+        with self.file:
+            self.file.seek(0)
+            return summary(self.file.read())
+
+
+def summary(text):
+    """The least, median and most of each reading; rows that are cut off or say [N/A] do not count."""
+    columns = {name: [] for name in SAMPLED.values()}
+    for line in text.splitlines():
+        values = line.split(",")
+        if len(values) != len(columns):
+            continue
+        for name, value in zip(columns, values):
+            try:
+                columns[name].append(float(value))
+            except ValueError:
+                pass
+    return {"device": {name: [min(found), statistics.median(found), max(found)] for name, found in columns.items() if found}}

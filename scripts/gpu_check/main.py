@@ -1,0 +1,56 @@
+"""The steps of gpu_check.sh; standard library alone. Exit status 1 where a step failed or was skipped."""
+import argparse
+import glob
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+import calls
+import device
+import runner
+
+
+def libraries():
+    """NVIDIA's, by the names of the files that are found first."""
+    found = {os.path.basename(os.path.realpath(file)) for directory in os.environ.get("LD_LIBRARY_PATH", "").split(":") if directory
+             for pattern in ("libcublasLt.so*", "libcudnn.so*", "libnccl.so*") for file in glob.glob(f"{directory}/{pattern}")}
+    return sorted(found)
+
+
+def machine(check, root):
+    facts = {"libraries": libraries()}
+    try:
+        facts.update(check.device.facts())
+    except (OSError, subprocess.SubprocessError, IndexError) as error:
+        check.dead = f"nvidia-smi: {error}"
+    version = subprocess.run([root / "bin/trainyard-trainer", "--version"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                             text=True, timeout=30, check=False)
+    facts["trainyard"] = version.stdout.strip()
+    check.results["machine"] = facts
+    check.save()
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--root", type=pathlib.Path, required=True)
+    parser.add_argument("--out", type=pathlib.Path, required=True)
+    parser.add_argument("--minutes", type=float, required=True)
+    parser.add_argument("--call", type=int, choices=calls.CALLS, default=1)
+    options = parser.parse_args()
+    probe = [options.root / "bin/cuda_kernels_test", "--gtest_filter=CudaBackend.EventsMeasureSeconds"]
+    check = runner.Runner(options.out, 60 * options.minutes, device.Device(probe),
+                          f"scripts/gpu_check.sh --call {options.call} --minutes {options.minutes:g}", options.root)
+    machine(check, options.root)
+    with tempfile.TemporaryDirectory() as scratch:
+        calls.CALLS[options.call](calls.Programs(check, options.root, scratch))
+    failed = check.failed()
+    if not check.results.get("curve", {}).get("within_noise", True):
+        failed.append("the curves differ")
+    print("failed or skipped: " + ", ".join(failed) if failed else "nothing failed", flush=True)
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()

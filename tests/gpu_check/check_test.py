@@ -1,0 +1,133 @@
+"""Proves a whole check on a device that is none: every step of every call runs or is named, whatever the programs do."""
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "scripts/gpu_check"), str(ROOT / "tests/gpu_check")]
+
+from fake_device import FakeDevice  # noqa: E402
+
+GOLDEN = json.loads((ROOT / "scripts/gpu_check/gpt2_124m_curve.json").read_text())["curve"]
+STEP = f"""
+import sys
+for step, (loss, norm) in enumerate({GOLDEN!r}, 1):
+    print(f"step {{step}}: loss {{loss:.6f}}, gradient norm {{norm:.6f}}")
+print("x bf16, 2 threads: step median 36.50 ms of 20 (36.10 to 38.00), 448876 tokens/s")
+print("matrix rate 788000.1 GFLOP/s, memory rate 4210.5 GB/s, model 13100.55 GFLOP a step: MFU 45.5%")
+print("memory: 9.0 GiB")
+"""
+TESTS = """print("[  PASSED  ] 7 tests.")"""
+BENCH = """print('{\\n"benchmarks": [{"name": "Add", "real_time": 1.0}]}')"""
+SERVICE = "import sys\nprint('through the service: fine')\n"
+PROGRAMS = {"bin/cuda_kernels_test": TESTS, "bin/cuda_training_test": TESTS, "bin/cuda_fault_test": TESTS,
+            "bin/trainyard-trainer": "import sys\nprint('trainyard 0.1.0' if '--version' in sys.argv else 'step 1 loss 5.25')",
+            "bench/train_step": STEP, "bench/kernels_bench": BENCH}
+
+
+class Check(unittest.TestCase):
+    def setUp(self):
+        temporary = tempfile.TemporaryDirectory()
+        self.addCleanup(temporary.cleanup)
+        self.root = pathlib.Path(temporary.name) / "root"
+        self.out = pathlib.Path(temporary.name) / "out"
+        self.out.mkdir()
+        self.fake = FakeDevice(pathlib.Path(temporary.name) / "fake")
+        self.fake.program("compute-sanitizer", TESTS)
+        at_root = FakeDevice(self.root)
+        for name, python in PROGRAMS.items():
+            at_root.program(name, python)
+        shutil.copytree(ROOT / "scripts/gpu_check", self.root / "scripts/gpu_check")
+        (self.root / "scripts/gpu_check/through_service.py").write_text(SERVICE)
+
+    def becomes(self, name, python):
+        FakeDevice(self.root).program(name, python)
+
+    def run_call(self, call=1, minutes=1):
+        ran = subprocess.run([sys.executable, self.root / "scripts/gpu_check/main.py", "--root", self.root, "--out", self.out,
+                              "--minutes", str(minutes), "--call", str(call)], env=self.fake.environment(), stdout=subprocess.PIPE,
+                             stderr=subprocess.STDOUT, text=True, timeout=300, check=False)
+        self.results = json.loads((self.out / "results.json").read_text())
+        self.outcomes = {step["name"]: step["outcome"] for step in self.results["steps"]}
+        self.assertEqual(len(self.outcomes), len(self.results["steps"]), "a name stands for one step")
+        self.assertLessEqual(len(list(self.out.iterdir())), 8)
+        return ran
+
+    def test_every_call_passes_where_all_is_well(self):
+        for call in (1, 2, 3):
+            with self.subTest(call):
+                ran = self.run_call(call)
+                self.assertEqual(ran.returncode, 0, ran.stdout)
+                self.assertEqual(set(self.outcomes.values()), {"passed"}, ran.stdout)
+                self.assertEqual(self.results["machine"]["name"], "Fake H200")
+                self.assertEqual(self.results["machine"]["trainyard"], "trainyard 0.1.0")
+
+    def test_speed_away_from_the_cpus_curve_is_not_reported(self):
+        self.becomes("bench/train_step", STEP.replace("{loss:.6f}", "{loss + 0.1:.6f}"))
+        ran = self.run_call()
+        self.assertEqual(ran.returncode, 1)
+        step = self.results["steps"][0]
+        self.assertIn("a CPU has", step["outcome"])
+        self.assertNotIn("tokens_per_second", step)
+
+    def test_a_program_that_dies_or_prints_rubbish_fails_alone(self):
+        self.becomes("bench/kernels_bench", "print('{\\n\"benchmarks\": [{\"na')")
+        self.becomes("bin/cuda_training_test", "import os; os.kill(os.getpid(), 6)")
+        ran = self.run_call()
+        self.assertEqual(ran.returncode, 1)
+        wrong = {name: outcome for name, outcome in self.outcomes.items() if outcome != "passed"}
+        self.assertEqual(set(wrong), {"products and attention", "other kernels", "training"}, ran.stdout)
+        self.assertEqual(wrong["training"], "failed: SIGABRT")
+
+    def test_a_shard_that_fails_runs_again_under_the_memory_checker(self):
+        self.becomes("bin/cuda_kernels_test", f"""import os, sys
+if os.environ.get("GTEST_SHARD_INDEX") == "2":
+    sys.exit("[  FAILED  ] A.b")
+{TESTS}""")
+        self.run_call()
+        again = [name for name in self.outcomes if "memcheck" in name]
+        self.assertEqual(again, ["kernels 3 of 6 under memcheck"])
+
+    def test_a_device_that_dies_ends_the_check_at_once_and_by_name(self):
+        mood = self.fake.directory / "mood"
+        self.becomes("bench/kernels_bench", f"import pathlib; pathlib.Path({str(mood)!r}).write_text('gone'); exit(1)")
+        ran = self.run_call()
+        self.assertEqual(ran.returncode, 1)
+        names = list(self.outcomes)
+        died = names.index("products and attention")
+        self.assertIn("the device died", self.outcomes[names[died]])
+        for name in names[died + 1:]:
+            self.assertIn("skipped: the device died in products and attention", self.outcomes[name])
+        self.assertIn("training", names[died + 1:])
+
+    def test_without_a_device_all_is_named(self):
+        self.fake.is_now("gone")
+        ran = self.run_call()
+        self.assertEqual(ran.returncode, 1)
+        self.assertTrue(self.outcomes)
+        for outcome in self.outcomes.values():
+            self.assertRegex(outcome, "^skipped: nvidia-smi|^open: needs")
+
+    def test_what_the_device_has_no_memory_for_is_open_and_no_failure(self):
+        smi = (self.fake.directory / "nvidia-smi").read_text().replace("143771", "81559")
+        (self.fake.directory / "nvidia-smi").write_text(smi)
+        ran = self.run_call()
+        self.assertEqual(ran.returncode, 0, ran.stdout)
+        self.assertRegex(self.outcomes["train llama2-7b, 1 x 4096, 8 micro-batches"], "^open: needs 135 GiB, the device has 80$")
+
+    def test_the_shell_script_says_what_it_lacks(self):
+        shutil.copy(ROOT / "scripts/gpu_check.sh", self.root / "scripts")
+        os.remove(self.root / "bin/cuda_kernels_test")
+        ran = subprocess.run(["bash", self.root / "scripts/gpu_check.sh", "--out", self.out], env=self.fake.environment(),
+                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60, check=False)
+        self.assertEqual(ran.returncode, 2)
+        self.assertIn("no bin/cuda_kernels_test", ran.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()

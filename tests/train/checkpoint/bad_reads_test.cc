@@ -113,7 +113,8 @@ TEST(BadReads, WhatIsNoFileIsDamageAndNeverWaitedFor) {
       ASSERT_TRUE(chosen.ok()) << chosen.status();
       EXPECT_EQ(chosen->checkpoint->state().step, 10);
       ASSERT_EQ(chosen->refused.size(), 1u);
-      EXPECT_THAT(chosen->refused[0], HasSubstr(absl::StrCat("/step-20/", name, " is not a regular file")));
+      EXPECT_THAT(chosen->refused[0],
+                  HasSubstr(absl::StrCat("/step-20/", name, " is not a regular file")));
     }
   }
 }

@@ -71,6 +71,12 @@ function(trainyard_cuda_test name)
   set_tests_properties(${name} PROPERTIES TIMEOUT 600 LABELS gpu SKIP_RETURN_CODE 77)
 endfunction()
 
+# trainyard_skipped_test(NAME WHY): what stands for a test that this machine lacks something for; counted as skipped.
+function(trainyard_skipped_test name why)
+  add_test(NAME ${name} COMMAND ${CMAKE_COMMAND} -E echo "skipped: ${why}")
+  set_tests_properties(${name} PROPERTIES SKIP_REGULAR_EXPRESSION "skipped: ")
+endfunction()
+
 # trainyard_bench(NAME SRCS ... DEPS ...): a Google Benchmark binary in build/bench, with a main() of its own or the
 # library's; never run by ctest.
 function(trainyard_bench name)

@@ -15,7 +15,7 @@
 // cores and CPUs with AVX512_BF16 do: results are a device's. Source: Dao et al. 2022,
 // arXiv:2205.14135; groups: Ainslie et al. 2023, arXiv:2305.13245. Letters: B sequences, S tokens
 // of each, a query heads, g key/value heads, d head dim. Bitwise deterministic, on the CPU for any
-// thread count.
+// thread count; backward unless it is told that it need not be.
 
 #pragma once
 
@@ -45,6 +45,9 @@ struct AttentionBackwardArgs {
   ConstTensor dout;  // [B S, a d]      dtype of qkv
   AttentionDims dims;
   Tensor dqkv;  // [B S, (a+2g)d]  out, dtype of qkv, overwritten; aliases nothing
+  // False: a device may add to dq in an order that differs from call to call, which takes less
+  // time and memory on Hopper.
+  bool deterministic = true;
 };
 
 inline void Check(const AttentionDims& dims) {

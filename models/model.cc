@@ -22,6 +22,7 @@ Projection RecordForward(Recorder& recorder, const Model& model, const RecordOpt
   program.sequence = options.sequence;
   program.context_exchange = options.context_exchange;
   program.expert_rows = options.expert_rows;
+  program.deterministic = options.deterministic;
   program.num_blocks = int(model.layers()) + 2;
 
   const Value tokens = recorder.Input("tokens", {program.tokens()}, DType::kI32, kVarying);

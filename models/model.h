@@ -54,7 +54,8 @@ struct RecordOptions {
   // Rows that a rank's experts take at once, over those that they have when all are evenly chosen.
   // What comes beyond is taken in further rounds.
   double expert_rows = 2;
-  bool fuse = true;  // Fuse the lists. Off in tests alone, which compare.
+  bool deterministic = true;  // False: as AttentionBackwardArgs has it.
+  bool fuse = true;           // Fuse the lists. Off in tests alone, which compare.
 };
 
 // Which activations the backward pass computes again in place of having them kept (Chen et al.

@@ -4,14 +4,14 @@
 #
 #   scripts/gpu_check.sh [--call N] [--minutes N] [--out DIR] [BUNDLE.tar.gz]
 #
-# Without options: the first call, 9 minutes, ./gpu_check, this bundle. scripts/gpu_check/calls.py says what each call runs.
+# Without options: the first call, 9 minutes, ./gpu_check/call-1, this bundle. scripts/gpu_check/calls.py says what each call runs.
 #
 # NVIDIA's libraries (cuBLAS, cuDNN, NCCL, NVRTC) are found in CUDA's own directories or in Python's wheels.
 set -euo pipefail
 
 call=1
 minutes=9
-out=$PWD/gpu_check
+out=
 bundle=
 while [ $# -gt 0 ]; do
   case "$1" in
@@ -22,6 +22,7 @@ while [ $# -gt 0 ]; do
     *) bundle=$1; shift ;;
   esac
 done
+out=${out:-$PWD/gpu_check/call-$call}
 mkdir -p "$out"
 out=$(cd "$out" && pwd)
 

@@ -1,23 +1,20 @@
 // Adapter of a throwing library: `try` is allowed here.
 //
-// A graph per shape is built through NVIDIA's header-only frontend and kept. cuDNN sees heads
-// first, [B, heads, S, d], and takes any strides, so that it reads and writes within the packed
-// rows.
+// A graph per shape is built through NVIDIA's header-only frontend, and kept.
 
 #include <cuda_runtime_api.h>
-#include <cudnn_frontend.h>
 
 #include <exception>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
-#include <tuple>
 #include <unordered_map>
 
 #include "common/log.h"
 #include "kernels/cuda/context.h"
 #include "kernels/cuda/cudnn_attention.h"
+#include "kernels/cuda/cudnn_attention_graph.h"
 #include "kernels/cuda/padded_attention.h"
 #include "kernels/device/attention_core.h"
 #include "kernels/device/device_error.h"
@@ -25,12 +22,7 @@
 namespace trainyard::cuda {
 namespace {
 
-namespace fe = cudnn_frontend;
-using Value = std::shared_ptr<fe::graph::Tensor_attributes>;
-
-// The tensors of a call, by the ids that graphs know them by.
-enum Id : int64_t { kQ = 1, kK, kV, kOut, kLse, kDout, kDq, kDk, kDv };
-using Pointers = std::unordered_map<int64_t, void*>;
+using Pointers = std::unordered_map<int64_t, void*>;  // By AttentionTensor.
 
 [[noreturn]] void Fail(const std::string& what) {
   throw DeviceError(DeviceError::Kind::kDevice, "cuDNN: attention: " + what);
@@ -42,76 +34,12 @@ void ThrowIfError(cudaError_t error) {
   if (error != cudaSuccess) Fail(cudaGetErrorString(error));
 }
 
-struct Shape4 {
-  int64_t sequences;
-  AttentionDims dims;
-
-  // Heads of `heads` within rows of `row` elements.
-  fe::graph::Tensor_attributes Heads(Id id, int64_t heads, int64_t row) const {
-    const int64_t s = dims.sequence, d = dims.head_dim;
-    return fe::graph::Tensor_attributes()
-        .set_uid(id)
-        .set_dim({sequences, heads, s, d})
-        .set_stride({s * row, d, row, 1});
-  }
-  int64_t packed() const { return (dims.heads + 2 * dims.kv_heads) * dims.head_dim; }
-  fe::graph::Tensor_attributes Query(Id id) const { return Heads(id, dims.heads, packed()); }
-  fe::graph::Tensor_attributes Key(Id id) const { return Heads(id, dims.kv_heads, packed()); }
-  fe::graph::Tensor_attributes Out(Id id) const {
-    return Heads(id, dims.heads, dims.heads * dims.head_dim);
-  }
-  // log sum exp in natural logarithms, of scaled scores: as attention.h has it.
-  fe::graph::Tensor_attributes Lse() const {
-    const int64_t a = dims.heads, s = dims.sequence;
-    return fe::graph::Tensor_attributes()
-        .set_uid(kLse)
-        .set_dim({sequences, a, s, 1})
-        .set_stride({a * s, s, 1, 1})
-        .set_data_type(fe::DataType_t::FLOAT);
-  }
-};
-
-// Makes `value` an output that lies as `where` says.
-void Output(const Value& value, const fe::graph::Tensor_attributes& where) {
-  value->set_output(true)
-      .set_uid(where.get_uid())
-      .set_dim(where.get_dim())
-      .set_stride(where.get_stride());
-}
-
-void DescribeForward(const Shape4& shape, fe::graph::Graph& graph) {
-  const auto options =
-      fe::graph::SDPA_attributes().set_generate_stats(true).set_causal_mask(true).set_attn_scale(
-          float(shape.dims.scale));
-  const auto [out, lse] = graph.sdpa(graph.tensor(shape.Query(kQ)), graph.tensor(shape.Key(kK)),
-                                     graph.tensor(shape.Key(kV)), options);
-  Output(out, shape.Out(kOut));
-  Output(lse, shape.Lse());
-  lse->set_data_type(fe::DataType_t::FLOAT);
-}
-
-void DescribeBackward(const Shape4& shape, fe::graph::Graph& graph) {
-  const auto options = fe::graph::SDPA_backward_attributes()
-                           .set_causal_mask(true)
-                           .set_attn_scale(float(shape.dims.scale))
-                           .set_deterministic_algorithm(true);
-  const auto [dq, dk, dv] =
-      graph.sdpa_backward(graph.tensor(shape.Query(kQ)), graph.tensor(shape.Key(kK)),
-                          graph.tensor(shape.Key(kV)), graph.tensor(shape.Out(kOut)),
-                          graph.tensor(shape.Out(kDout)), graph.tensor(shape.Lse()), options);
-  Output(dq, shape.Query(kDq));
-  Output(dk, shape.Key(kDk));
-  Output(dv, shape.Key(kDv));
-}
-
-enum class Direction : uint8_t { kForward, kBackward };
-
 // Not once a call: once where a plan is sought.
-void LogRefused(const Shape4& shape, Direction direction, const std::string& reason) {
-  const auto& [s, a, g, d, scale] = shape.dims;
+void LogRefused(const CudnnAttentionPlan& wanted, const std::string& reason) {
+  const auto& [s, a, g, d, scale] = wanted.dims;
   LogWarning("cudnn_attention_refused",
-             {{"direction", direction == Direction::kForward ? "forward" : "backward"},
-              {"sequences", shape.sequences},
+             {{"direction", wanted.pass == AttentionPass::kForward ? "forward" : "backward"},
+              {"sequences", wanted.sequences},
               {"sequence", s},
               {"heads", a},
               {"kv_heads", g},
@@ -120,7 +48,7 @@ void LogRefused(const Shape4& shape, Direction direction, const std::string& rea
 }
 
 struct Plan {
-  fe::graph::Graph graph;
+  cudnn_frontend::graph::Graph graph;
   void* workspace = nullptr;
   ~Plan() { cudaFree(workspace); }
 };
@@ -136,35 +64,24 @@ class Plans {
   }
 
   // False where cuDNN has no plan for the shape.
-  bool Execute(Exec& exec, const Shape4& shape, Direction direction, Pointers pointers) {
+  bool Execute(Exec& exec, const CudnnAttentionPlan& wanted, Pointers pointers) {
     ThrowIfError(cudnnSetStream(handle_, static_cast<cudaStream_t>(exec.stream)));
-    const auto& [s, a, g, d, scale] = shape.dims;
-    const Key key(direction, shape.sequences, s, a, g, d, scale);
-    auto found = plans_.find(key);
-    if (found == plans_.end()) found = plans_.emplace(key, Prepare(shape, direction)).first;
+    auto found = plans_.find(wanted);
+    if (found == plans_.end()) found = plans_.emplace(wanted, Prepare(wanted)).first;
     Plan* const plan = found->second.get();
     if (plan == nullptr) return false;
-    fe::error_t error = plan->graph.execute(handle_, pointers, plan->workspace);
+    auto error = plan->graph.execute(handle_, pointers, plan->workspace);
     if (error.is_bad()) Fail(error.get_message());
     return true;
   }
 
  private:
-  using Key = std::tuple<Direction, int64_t, int64_t, int64_t, int64_t, int64_t, double>;
-
-  std::unique_ptr<Plan> Prepare(const Shape4& shape, Direction direction) {
+  std::unique_ptr<Plan> Prepare(const CudnnAttentionPlan& wanted) {
     auto plan = std::make_unique<Plan>();
-    plan->graph.set_io_data_type(fe::DataType_t::BFLOAT16)
-        .set_intermediate_data_type(fe::DataType_t::FLOAT)
-        .set_compute_data_type(fe::DataType_t::FLOAT);
-    if (direction == Direction::kForward) {
-      DescribeForward(shape, plan->graph);
-    } else {
-      DescribeBackward(shape, plan->graph);
-    }
-    fe::error_t error = plan->graph.build(handle_, {fe::HeurMode_t::A});
+    DescribeAttention(wanted, plan->graph);
+    auto error = plan->graph.build(handle_, {kPlanChoice});
     if (error.is_bad()) {
-      LogRefused(shape, direction, error.get_message());
+      LogRefused(wanted, error.get_message());
       return nullptr;
     }
     int64_t bytes = 0;
@@ -180,15 +97,8 @@ class Plans {
   }
 
   cudnnHandle_t handle_ = nullptr;
-  std::map<Key, std::unique_ptr<Plan>> plans_;  // Null: there is none.
+  std::map<CudnnAttentionPlan, std::unique_ptr<Plan>> plans_;  // Null: there is none.
 };
-
-constexpr int64_t kTokens = 128;  // Sequences are whole tiles of these.
-
-bool Applies(const ConstTensor& qkv, const AttentionDims& dims) {
-  const int64_t d = dims.head_dim;
-  return qkv.dtype == DType::kBF16 && d >= 64 && d <= 256 && d % 8 == 0;
-}
 
 // Whether vectors of 16 bytes can be read: cuDNN takes that for granted.
 bool Aligned(const Pointers& pointers) {
@@ -198,14 +108,14 @@ bool Aligned(const Pointers& pointers) {
   return true;
 }
 
-bool Execute(Exec& exec, const Shape4& shape, Direction direction, const Pointers& pointers) {
+bool Execute(Exec& exec, const CudnnAttentionPlan& wanted, const Pointers& pointers) {
   if (!Aligned(pointers)) {
     static std::once_flag logged;
-    std::call_once(logged, [&] { LogRefused(shape, direction, "not aligned to 16 bytes"); });
+    std::call_once(logged, [&] { LogRefused(wanted, "not aligned to 16 bytes"); });
     return false;
   }
   try {
-    return Kept<Plans>(exec).Execute(exec, shape, direction, pointers);
+    return Kept<Plans>(exec).Execute(exec, wanted, pointers);
   } catch (const DeviceError&) {
     throw;
   } catch (const std::exception& error) {
@@ -216,11 +126,13 @@ bool Execute(Exec& exec, const Shape4& shape, Direction direction, const Pointer
 }  // namespace
 
 bool CudnnAttention(Exec& exec, const AttentionForwardArgs& args) {
-  if (!Applies(args.qkv, args.dims)) return false;
-  if (args.dims.sequence % kTokens != 0) return PadSequences(exec, args, kTokens, CudnnAttention);
+  if (!CudnnTakes(args.qkv.dtype, args.dims)) return false;
+  if (args.dims.sequence % kCudnnTokens != 0) {
+    return PadSequences(exec, args, kCudnnTokens, CudnnAttention);
+  }
   const auto core = CoreOf<bf16>(args);
   const auto in = [](const bf16* data) { return const_cast<bf16*>(data); };
-  return Execute(exec, {core.sequences, args.dims}, Direction::kForward,
+  return Execute(exec, {AttentionPass::kForward, core.sequences, args.dims},
                  {{kQ, in(core.q.data)},
                   {kK, in(core.k.data)},
                   {kV, in(core.v.data)},
@@ -229,13 +141,15 @@ bool CudnnAttention(Exec& exec, const AttentionForwardArgs& args) {
 }
 
 bool CudnnAttention(Exec& exec, const AttentionBackwardArgs& args) {
-  if (!Applies(args.qkv, args.dims)) return false;
-  if (args.dims.sequence % kTokens != 0) return PadSequences(exec, args, kTokens, CudnnAttention);
+  if (!CudnnTakes(args.qkv.dtype, args.dims)) return false;
+  if (args.dims.sequence % kCudnnTokens != 0) {
+    return PadSequences(exec, args, kCudnnTokens, CudnnAttention);
+  }
   const auto core = CoreOf<bf16>(args);
   const auto in = [](const auto* data) {
     return const_cast<void*>(static_cast<const void*>(data));
   };
-  return Execute(exec, {core.sequences, args.dims}, Direction::kBackward,
+  return Execute(exec, {AttentionPass::kBackward, core.sequences, args.dims, args.deterministic},
                  {{kQ, in(core.q.data)},
                   {kK, in(core.k.data)},
                   {kV, in(core.v.data)},

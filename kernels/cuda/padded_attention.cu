@@ -5,6 +5,7 @@
 #include "kernels/cuda/context.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/padded_attention.h"
+#include "kernels/cudnn_attention_plan.h"
 
 namespace trainyard::cuda {
 namespace {
@@ -30,14 +31,10 @@ class Padding {
  public:
   Padding(Exec& exec, const ConstTensor& qkv, const AttentionDims& dims, int64_t tokens)
       : exec_(exec), qkv_(qkv), dims_(dims), padded_(dims) {
-    padded_.sequence = CeilDiv(dims.sequence, tokens) * tokens;
+    padded_.sequence = PaddedSequence(qkv.dtype, dims, tokens);
   }
 
-  bool applies() const {
-    constexpr size_t kLongestRow = (size_t{1} << 31) - 1;
-    return padded_.sequence <= 2 * dims_.sequence &&
-           size_t(padded_.sequence * qkv_.shape.back()) * SizeOf(qkv_.dtype) <= kLongestRow;
-  }
+  bool applies() const { return padded_.sequence > 0; }
   const AttentionDims& dims() const { return padded_; }
 
   // False: such a call was refused before.
@@ -141,7 +138,8 @@ bool PadSequences(Exec& exec, const AttentionBackwardArgs& args, int64_t tokens,
                                         .lse = padding.CopyOf(args.lse, 1),
                                         .dout = padding.CopyOf(args.dout, width),
                                         .dims = padding.dims(),
-                                        .dqkv = padding.Of(args.dqkv, packed)};
+                                        .dqkv = padding.Of(args.dqkv, packed),
+                                        .deterministic = args.deterministic};
   if (!padding.has_memory()) return false;
   if (!attention(exec, padded)) return padding.Refuse();
   padding.CopyBack(args.dqkv, packed, padded.dqkv);

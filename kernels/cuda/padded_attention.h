@@ -16,8 +16,8 @@ using Attempt = bool (*)(Exec&, const Args&);  // False: it refused, having done
 // Calls `attention` with sequences of the next multiple of `tokens`, and returns what that does; or
 // returns false at once where they would more than double, or where a sequence has more bytes than
 // CUDA copies at once (2 GiB), where there is no memory for the copies, or where `attention`
-// refused the shape before. The copies are kept with the stream from the first call for a shape on;
-// they are not in the plan of a program's memory. Throws DeviceError.
+// refused the shape before. The copies are kept with the stream from the first call for a shape on
+// (CudnnKeptBytes). Throws DeviceError.
 bool PadSequences(Exec& exec, const AttentionForwardArgs& args, int64_t tokens,
                   Attempt<AttentionForwardArgs> attention);
 bool PadSequences(Exec& exec, const AttentionBackwardArgs& args, int64_t tokens,

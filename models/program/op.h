@@ -48,6 +48,17 @@ class Op {
   virtual std::vector<Value> Backward(Recorder& recorder, const Instance& instance,
                                       std::span<const Value> output_grads) const;
 
+  // What a GPU keeps for its calls from one to the next, beside tensors, where it keeps anything.
+  // Calls of the same name share it.
+  struct Kept {
+    std::string name;
+    size_t bytes;
+  };
+  virtual std::optional<Kept> KeptOnGpu(const Program& /*program*/,
+                                        const Instance& /*instance*/) const {
+    return std::nullopt;
+  }
+
   // The axes along which the ranks differ among which it communicates; empty: it does not.
   virtual AxisSet group() const { return {}; }
   // All that its call does is to give the device kernels, the same ones every time: it may be part

@@ -4,6 +4,7 @@
 #include <limits>
 #include <map>
 #include <numeric>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "common/bytes.h"
@@ -219,6 +220,18 @@ size_t PlaceArena(const ProgramLives& found, const Placement& where,
   return layout.bytes;
 }
 
+size_t WorkspaceBytes(const Program& program) {
+  std::map<std::string, size_t> kept;
+  for (const Instance& instance : program.instances) {
+    if (const auto found = instance.op->KeptOnGpu(program, instance)) {
+      kept[found->name] = found->bytes;
+    }
+  }
+  size_t bytes = 0;
+  for (const auto& [name, of_it] : kept) bytes += of_it;
+  return bytes;
+}
+
 }  // namespace
 
 MemoryPlan PlanMemory(const Program& program, const PlanOptions& options) {
@@ -257,6 +270,7 @@ MemoryPlan PlanMemory(const Program& program, const PlanOptions& options) {
     const FlatBuffer buffer{uint8_t(i)};
     plan.flat_bytes[i] = size_t(program.place(buffer).elements()) * SizeOf(program.dtype(buffer));
   }
+  if (options.gpu) plan.workspace_bytes = WorkspaceBytes(program);
   return plan;
 }
 
@@ -273,10 +287,13 @@ size_t MemoryPlan::activation_bytes() const {
 }
 
 std::string MemoryPlan::Summary() const {
-  return absl::StrCat(FormatBytes(double(total_bytes())),
-                      " (parameters, gradients and optimizer state ",
-                      FormatBytes(double(parameter_bytes())), ", activations ",
-                      FormatBytes(double(activation_bytes())), ")");
+  return absl::StrCat(
+      FormatBytes(double(total_bytes())), " (parameters, gradients and optimizer state ",
+      FormatBytes(double(parameter_bytes())), ", activations ",
+      FormatBytes(double(activation_bytes())),
+      workspace_bytes == 0 ? ""
+                           : absl::StrCat(", workspace ", FormatBytes(double(workspace_bytes))),
+      ")");
 }
 
 }  // namespace trainyard

@@ -29,6 +29,7 @@ struct PlanOptions {
   std::vector<int> slots = {};  // Micro-batches in flight, by chunk; empty: one each.
   // The weight gradients of a micro-batch may be computed any time after its backward-input list.
   bool split_backward = false;
+  bool gpu = false;  // The program runs on a GPU, whose libraries want memory of their own.
 };
 
 struct MemoryPlan {
@@ -38,11 +39,14 @@ struct MemoryPlan {
   std::vector<size_t> slot_bytes;                       // Of one slot, by chunk.
   size_t scratch_bytes = 0;                             // Of all.
   std::array<size_t, kNumFlatBuffers> flat_bytes = {};  // 0: not there.
+  size_t workspace_bytes = 0;  // That kernels keep (Op::KeptOnGpu), and allocate themselves.
 
   size_t parameter_bytes() const;  // All flat buffers: weights, gradients, optimizer state.
   size_t activation_bytes() const;
-  size_t total_bytes() const { return parameter_bytes() + activation_bytes() + constant_bytes; }
-  // "1.2 GiB (parameters, gradients and optimizer state ..., activations ...)"
+  size_t total_bytes() const {
+    return parameter_bytes() + activation_bytes() + constant_bytes + workspace_bytes;
+  }
+  // "1.2 GiB (parameters, gradients and optimizer state ..., activations ..., workspace ...)"
   std::string Summary() const;
 };
 

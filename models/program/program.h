@@ -121,10 +121,11 @@ struct Chunk {
 struct Program {
   Precision precision;
   Mesh mesh;
-  int64_t micro_batch = 0;  // Sequences.
-  int64_t sequence = 0;     // Tokens of one, on all context ranks.
-  double expert_rows = 2;   // As RecordOptions::expert_rows.
-  int num_blocks = 0;       // Of the model: embedding, layers, head.
+  int64_t micro_batch = 0;    // Sequences.
+  int64_t sequence = 0;       // Tokens of one, on all context ranks.
+  double expert_rows = 2;     // As RecordOptions::expert_rows.
+  bool deterministic = true;  // As RecordOptions::deterministic.
+  int num_blocks = 0;         // Of the model: embedding, layers, head.
   ContextExchange context_exchange = ContextExchange::kRing;
 
   std::vector<ValueInfo> values;

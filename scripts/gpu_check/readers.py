@@ -58,8 +58,9 @@ def against(found, golden):
     return ""
 
 
-def step_time(golden=None, cudnn=True):
-    """A reader of bench/train_step on a GPU: no speed without losses, and none of attention that was not cuDNN's."""
+def step_time(golden=None, untrusted="", cudnn=True):
+    """A reader of bench/train_step on a GPU: no speed without losses, none of attention that was not cuDNN's, and none where
+    `untrusted` says why there is none."""
     def read(text):
         steps = curve(text)
         time = re.search(r"step median ([\d.]+) ms of (\d+) \(([\d.]+) to ([\d.]+)\), (\d+) tokens/s", text)
@@ -72,7 +73,7 @@ def step_time(golden=None, cudnn=True):
                  "share_by_op_percent": {name: float(share) for name, _, _, share in ops}}
         wrong = next((f"step {step}: loss {loss}, gradient norm {norm}" for step, (loss, norm) in enumerate(steps, 1)
                       if not (math.isfinite(loss) and math.isfinite(norm))), "")
-        wrong = wrong or (golden and against(steps, golden))
+        wrong = wrong or (golden and against(steps, golden)) or untrusted
         refused = re.search(r"(?:cudnn_attention_refused|attention_without_cudnn).*", text)
         if not wrong and cudnn and refused:
             wrong = refused[0][:300]
@@ -83,12 +84,14 @@ def step_time(golden=None, cudnn=True):
     return read
 
 
-def trainer_losses(text):
-    """Of a job that trainyard-trainer runs alone."""
-    losses = [float(loss) for loss in re.findall(r"loss (\d+\.\d+)", text)]
-    if not losses:
-        raise Unreadable("no losses")
-    return {"losses": losses}
+def trainer_losses(steps):
+    """A reader of a job of so many steps that trainyard-trainer runs alone."""
+    def read(text):
+        losses = [float(loss) for loss in re.findall(r"loss (\d+\.\d+)", text)]
+        if len(losses) != steps:
+            raise Unreadable(f"{len(losses)} losses, wanted {steps}")
+        return {"losses": losses}
+    return read
 
 
 def one_line(begin):

@@ -26,7 +26,7 @@ TESTS = """print("[  PASSED  ] 7 tests.")"""
 BENCH = """print('{\\n"benchmarks": [{"name": "Add", "real_time": 1.0}]}')"""
 SERVICE = "import sys\nprint('through the service: fine')\n"
 PROGRAMS = {"bin/cuda_kernels_test": TESTS, "bin/cuda_training_test": TESTS, "bin/cuda_fault_test": TESTS,
-            "bin/trainyard-trainer": "import sys\nprint('trainyard 0.1.0' if '--version' in sys.argv else 'step 1 loss 5.25')",
+            "bin/trainyard-trainer": "import sys\nprint('trainyard 0.1.0' if '--version' in sys.argv else 'step loss 5.25\\n' * 200)",
             "bench/train_step": STEP, "bench/kernels_bench": BENCH}
 
 
@@ -71,9 +71,21 @@ class Check(unittest.TestCase):
         self.becomes("bench/train_step", STEP.replace("{loss:.6f}", "{loss + 0.1:.6f}"))
         ran = self.run_call()
         self.assertEqual(ran.returncode, 1)
-        step = self.results["steps"][0]
-        self.assertIn("a CPU has", step["outcome"])
-        self.assertNotIn("tokens_per_second", step)
+        self.assertIn("a CPU has", self.results["steps"][0]["outcome"])
+        for step in self.results["steps"]:
+            self.assertNotIn("tokens_per_second", step, step["name"])
+        self.assertIn("no speed", self.outcomes["train gpt2-124m, 16 x 1024, 1 micro-batches"])
+
+    def test_a_device_whose_memory_is_not_known_is_tried(self):
+        smi = (self.fake.directory / "nvidia-smi").read_text().replace("143771", "[N/A]")
+        (self.fake.directory / "nvidia-smi").write_text(smi)
+        self.assertEqual(self.run_call().returncode, 0)
+        self.assertEqual(set(self.outcomes.values()), {"passed"})
+
+    def test_a_curve_that_ends_early_is_a_failure(self):
+        self.becomes("bin/trainyard-trainer", "print('step 1 loss 5.25')")
+        self.assertEqual(self.run_call(2).returncode, 1)
+        self.assertIn("1 losses, wanted 200", self.outcomes["curve cuda"])
 
     def test_a_program_that_dies_or_prints_rubbish_fails_alone(self):
         self.becomes("bench/kernels_bench", "print('{\\n\"benchmarks\": [{\"na')")
@@ -111,7 +123,7 @@ if os.environ.get("GTEST_SHARD_INDEX") == "2":
         self.assertEqual(ran.returncode, 1)
         self.assertTrue(self.outcomes)
         for outcome in self.outcomes.values():
-            self.assertRegex(outcome, "^skipped: nvidia-smi|^open: needs")
+            self.assertRegex(outcome, "^skipped: nvidia-smi")
 
     def test_what_the_device_has_no_memory_for_is_open_and_no_failure(self):
         smi = (self.fake.directory / "nvidia-smi").read_text().replace("143771", "81559")

@@ -78,10 +78,15 @@ class Others(unittest.TestCase):
             with self.assertRaises((Unreadable, ValueError, KeyError)):
                 readers.benchmarks(text)
 
+    def test_no_speed_where_none_can_be_trusted(self):
+        found = readers.step_time(GOLDEN, "no speed")(STEP)
+        self.assertEqual(found["failed"], "no speed")
+        self.assertNotIn("tokens_per_second", found)
+
     def test_trainer_losses(self):
-        self.assertEqual(readers.trainer_losses("step 1 loss 5.25\nstep 2 loss 5.00")["losses"], [5.25, 5.0])
+        self.assertEqual(readers.trainer_losses(2)("step 1 loss 5.25\nstep 2 loss 5.00")["losses"], [5.25, 5.0])
         with self.assertRaises(Unreadable):
-            readers.trainer_losses("loss nan")
+            readers.trainer_losses(2)("step 1 loss 5.25\nstep 2 loss nan")
 
 
 if __name__ == "__main__":

@@ -236,6 +236,35 @@ TEST(PlanTest, TheSummarySaysWhatIsPlanned) {
   plan.flat_bytes[0] = size_t{5} << 30;
   EXPECT_EQ(plan.Summary(),
             "5.01 GiB (parameters, gradients and optimizer state 5.00 GiB, activations 6.00 MiB)");
+  plan.workspace_bytes = size_t{1} << 30;
+  EXPECT_EQ(plan.Summary(),
+            "6.01 GiB (parameters, gradients and optimizer state 5.00 GiB, activations 6.00 MiB, "
+            "workspace 1.00 GiB)");
+}
+
+// The sizes are cuDNN's own (kernels/cudnn_plans_test.cc compares them).
+TEST(PlanTest, WhatAttentionKeepsOnAGpuIsPlannedOnce) {
+  constexpr size_t kMiB = size_t{1} << 20;
+  const ModelConfig config = FindPreset("llama3-8b")->config;
+  const auto planned = [&](const Precision& precision, int64_t sequence, bool deterministic) {
+    const Program program =
+        RecordTraining(*CreateModel(config), {.record = {.precision = precision,
+                                                         .micro_batch = 1,
+                                                         .sequence = sequence,
+                                                         .deterministic = deterministic}});
+    const MemoryPlan plan = PlanMemory(program, {.gpu = true}), of_cpu = PlanMemory(program);
+    EXPECT_EQ(of_cpu.workspace_bytes, 0u);
+    EXPECT_EQ(plan.total_bytes(), of_cpu.total_bytes() + plan.workspace_bytes);
+    return plan.workspace_bytes;
+  };
+  EXPECT_EQ(planned(Precision::BF16(), 8192, true), 4225 * kMiB + 512);
+  EXPECT_EQ(planned(Precision::BF16(), 8192, false), 257 * kMiB + 512);
+  EXPECT_EQ(planned(Precision::F32(), 8192, true), 0u);
+  // 1,000 tokens are padded to 1,024: forward copies qkv, out and lse, backward these and their
+  // gradients.
+  const size_t copies = 1024 * (2 * (6144 + 4096) + 4 * 32) + 1024 * (4 * (6144 + 4096) + 4 * 32);
+  EXPECT_EQ(planned(Precision::BF16(), 1000, true),
+            planned(Precision::BF16(), 1024, true) + copies);
 }
 
 // 18 bytes a parameter: bf16 copy; f32 master, gradient and two moments. Nothing is allocated.

@@ -116,9 +116,9 @@ absl::StatusOr<Lineage> ReadLineage(const std::string& directory, const JobDirec
     const absl::Status& read = continued.status();
     if (absl::IsInternal(read) || absl::IsPermissionDenied(read)) return read;
     if (!continued.ok() && !HasCheckpoints(found.checkpoints, epoch) && !named) {
-      if (!absl::IsNotFound(continued.status()) && !absl::IsInvalidArgument(continued.status())) {
-        return continued.status();
-      }
+      const bool lost = absl::IsNotFound(read) || absl::IsInvalidArgument(read) ||
+                        absl::IsFailedPrecondition(read);  // No file, but a pipe or a directory.
+      if (!lost) return read;
       continue;  // Began, and chose nothing.
     }
     lineage.stretches.push_back({epoch, named ? next.last_step : kEveryStep});

@@ -65,8 +65,9 @@ struct RunState {
   uint64_t seed = 0;
   ModelConfig model;
   CheckpointLayout layout;
-  int64_t sequence = 0;  // Tokens of a sample, for `generate`; 0: not known.
-  std::string build;     // Of the program that wrote it.
+  int64_t sequence = 0;       // Tokens of a sample, for `generate`; 0: not known.
+  bool deterministic = true;  // As in the job spec.
+  std::string build;          // Of the program that wrote it.
 };
 
 struct Manifest {

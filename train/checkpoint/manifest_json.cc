@@ -281,6 +281,8 @@ absl::StatusOr<Manifest> ReadManifest(const Json& json) {
       .Read("seed", state.seed)
       .Read("sequence", state.sequence)
       .Read("build", state.build);
+  // Absent from manifests of the builds before there was a choice.
+  if (fields.Has("deterministic")) fields.Read("deterministic", state.deterministic);
   const Json* model = fields.Object("model");
   const Json* layout = fields.Object("layout");
   const Json* tensors = fields.List("tensors");
@@ -313,6 +315,7 @@ std::string ToJson(const Manifest& manifest) {
                      {"data_position", state.data_position},
                      {"seed", state.seed},
                      {"sequence", state.sequence},
+                     {"deterministic", state.deterministic},
                      {"model", ToJson(state.model)},
                      {"layout", ToJson(state.layout)},
                      {"build", state.build},

@@ -128,6 +128,7 @@ struct JobConfig {
   std::string name;
   ModelChoice model;
   PrecisionName precision = PrecisionName::kBF16;
+  bool deterministic = true;  // False: GPUs may add some gradients in an order that varies.
   ParallelismConfig parallelism;
   RecomputeConfig recompute;
   BatchConfig batch;

@@ -149,6 +149,7 @@ void ReadJob(Fields& fields, JobConfig& out) {
       "precision", "PRECISION_",
       {{"BF16", PrecisionName::kBF16}, {"F32", PrecisionName::kF32}, {"F64", PrecisionName::kF64}},
       out.precision);
+  fields.Read("deterministic", out.deterministic);
   fields.Section("parallelism", [&](Fields& f) { ReadParallelism(f, out.parallelism); });
   fields.Section("recompute", [&](Fields& f) {
     f.Read("blocks", out.recompute.blocks);

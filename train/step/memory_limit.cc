@@ -17,6 +17,7 @@ std::vector<std::string> Advice(const MemoryPlan& plan, size_t limit_bytes, cons
   const bool parameters_over = plan.parameter_bytes() > limit_bytes;
   const bool activations_over = plan.activation_bytes() > limit_bytes;
   std::vector<std::string> advice;
+  if (job.deterministic && plan.workspace_bytes > 0) advice.push_back("deterministic false");
   if (activations_over || !parameters_over) {
     if (job.batch.micro > 1) {
       advice.push_back(absl::StrCat("batch.micro less than ", job.batch.micro));

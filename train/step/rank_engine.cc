@@ -31,6 +31,7 @@ TrainingOptions OptionsOf(const JobConfig& job, const Layout& layout,
                      .context_exchange = job.parallelism.context_exchange,
                      .cuts = layout.cuts,
                      .expert_rows = options.expert_rows,
+                     .deterministic = job.deterministic,
                      .fuse = options.fuse},
           .adamw = {.beta1 = adamw.beta1,
                     .beta2 = adamw.beta2,
@@ -53,10 +54,12 @@ absl::Status DumpProgram(const JobConfig& job, const ModelConfig& model, int ran
     out << "== after " << pass << '\n' << program.Dump();
   };
   const Program program = RecordTraining(*CreateModel(model), options);
-  out << "== memory: "
-      << PlanMemory(program, PlanFor(layout.schedule, layout.mesh.coordinate(Axis::kPipeline)))
-             .Summary()
-      << '\n';
+  const int stage = layout.mesh.coordinate(Axis::kPipeline);
+  for (const auto& [name, device] :
+       {std::pair("memory", DeviceKind::kCpu), std::pair("memory on a GPU", DeviceKind::kCuda)}) {
+    out << "== " << name << ": "
+        << PlanMemory(program, PlanFor(layout.schedule, stage, device)).Summary() << '\n';
+  }
   return absl::OkStatus();
 }
 
@@ -82,7 +85,8 @@ absl::StatusOr<std::unique_ptr<RankEngine>> RankEngine::Create(const JobConfig& 
   }
   Collective* const stages = mesh.pipeline > 1 ? collectives[pipeline] : nullptr;
   const PipelineSchedule& schedule = engine->layout_.schedule;
-  const MemoryPlan plan = PlanMemory(program, PlanFor(schedule, mesh.coordinate(Axis::kPipeline)));
+  const MemoryPlan plan =
+      PlanMemory(program, PlanFor(schedule, mesh.coordinate(Axis::kPipeline), backend.device()));
   if (options.memory_bytes) {
     RETURN_IF_ERROR(CheckMemory(plan, size_t(*options.memory_bytes), job, model));
   }

@@ -49,9 +49,10 @@ StepState InitialState(const StepInput& input) {
   return state;
 }
 
-PlanOptions PlanFor(const PipelineSchedule& schedule, int stage) {
+PlanOptions PlanFor(const PipelineSchedule& schedule, int stage, DeviceKind device) {
   return {.slots = schedule.stages[size_t(stage)].slots,
-          .split_backward = schedule.options.kind == ScheduleKind::kZeroBubble};
+          .split_backward = schedule.options.kind == ScheduleKind::kZeroBubble,
+          .gpu = device == DeviceKind::kCuda};
 }
 
 StepRunner::StepRunner(Executable& executable, PipelineSchedule schedule, Collective* pipeline)

@@ -75,7 +75,7 @@ class StepRunner {
 };
 
 // How many micro-batches of each chunk this rank's stage has in flight.
-PlanOptions PlanFor(const PipelineSchedule& schedule, int stage);
+PlanOptions PlanFor(const PipelineSchedule& schedule, int stage, DeviceKind device);
 
 // What ranks tell each other after every step, in one all-reduce.
 struct Agreement {

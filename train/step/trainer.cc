@@ -495,6 +495,7 @@ absl::StatusOr<CheckpointRecord> RankTrainer::Save(int64_t step) {
                        .model = model_,
                        .layout = Written(),
                        .sequence = job_.batch.sequence,
+                       .deterministic = job_.deterministic,
                        .build = absl::StrCat(Version(), "+", Revision())};
   RETURN_IF_ERROR(AgreeOnStatus(*everyone_, SaveHistory()));
   ASSIGN_OR_RETURN(const Manifest manifest, SaveSnapshot(checkpoint_directory_, state, executable(),

@@ -31,6 +31,7 @@ ordered_json Describe(const Checkpoint& checkpoint) {
           {"step", state.step},
           {"data_position", state.data_position},
           {"seed", state.seed},
+          {"deterministic", state.deterministic},
           {"family", state.model.family},
           {"layers", state.model.layers},
           {"hidden", state.model.hidden},

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/cudnn_attention_plan.h"
 #include "models/program/binder.h"
 #include "models/program/ops/ops.h"
 
@@ -17,11 +18,27 @@ double TriangleFlops(const Heads& heads, const Shape& qkv) {
   return 2 * sequences * double(heads.heads) * double(heads.head_dim) * pairs;
 }
 
+std::optional<Op::Kept> KeptBy(const Op& op, const Heads& heads, const ValueInfo& qkv,
+                               CudnnAttentionPlan plan) {
+  plan.dims = DimsOf(heads);
+  plan.sequences = qkv.shape[0] / heads.sequence;
+  const int64_t bytes = CudnnKeptBytes(qkv.dtype, plan);
+  if (bytes == 0) return std::nullopt;
+  return Op::Kept{absl::StrCat(op.name(), " ", ToString(heads), " of ", plan.sequences),
+                  size_t(bytes)};
+}
+
 // Inputs: qkv, out, lse, dout. Output: dqkv.
 class AttentionBackwardOp final : public Op {
  public:
-  explicit AttentionBackwardOp(const Heads& heads) : heads_(heads) {}
+  AttentionBackwardOp(const Heads& heads, bool deterministic)
+      : heads_(heads), deterministic_(deterministic) {}
   absl::string_view name() const override { return "attention_backward"; }
+  std::string attributes() const override { return deterministic_ ? "" : "in any order"; }
+  std::optional<Kept> KeptOnGpu(const Program& program, const Instance& instance) const override {
+    return KeptBy(*this, heads_, program.info(instance.inputs[0]),
+                  {.pass = AttentionPass::kBackward, .deterministic = deterministic_});
+  }
   // dP, dV, dQ, dK; computing the scores again is not counted.
   Cost CostOf(const Program& program, const Instance& instance) const override {
     Cost cost = Op::CostOf(program, instance);
@@ -34,11 +51,13 @@ class AttentionBackwardOp final : public Op {
                                                .lse = binder.tensor(instance.inputs[2]),
                                                .dout = binder.tensor(instance.inputs[3]),
                                                .dims = DimsOf(heads_),
-                                               .dqkv = binder.tensor(instance.outputs[0])});
+                                               .dqkv = binder.tensor(instance.outputs[0]),
+                                               .deterministic = deterministic_});
   }
 
  private:
   Heads heads_;
+  bool deterministic_;
 };
 
 // Input: qkv. Outputs: out, lse.
@@ -47,6 +66,10 @@ class AttentionOp final : public Op {
   explicit AttentionOp(const Heads& heads) : heads_(heads) {}
   absl::string_view name() const override { return "attention"; }
   std::string attributes() const override { return ToString(heads_); }
+  std::optional<Kept> KeptOnGpu(const Program& program, const Instance& instance) const override {
+    return KeptBy(*this, heads_, program.info(instance.inputs[0]),
+                  {.pass = AttentionPass::kForward});
+  }
   Cost CostOf(const Program& program, const Instance& instance) const override {
     Cost cost = Op::CostOf(program, instance);
     cost.flops = 2 * TriangleFlops(heads_, program.info(instance.inputs[0]).shape);
@@ -62,9 +85,10 @@ class AttentionOp final : public Op {
                               std::span<const Value> output_grads) const override {
     const Value qkv = instance.inputs[0];
     const ValueInfo info = recorder.info(qkv);
-    return recorder.Emit(std::make_shared<AttentionBackwardOp>(heads_),
-                         {qkv, instance.outputs[0], instance.outputs[1], output_grads[0]},
-                         {{.shape = info.shape, .dtype = info.dtype, .name = "dqkv"}});
+    return recorder.Emit(
+        std::make_shared<AttentionBackwardOp>(heads_, recorder.program().deterministic),
+        {qkv, instance.outputs[0], instance.outputs[1], output_grads[0]},
+        {{.shape = info.shape, .dtype = info.dtype, .name = "dqkv"}});
   }
 
  private:

@@ -132,7 +132,11 @@ TEST(BadReads, APipeInPlaceOfOwnerLineageOrHistoryIsNotWaitedFor) {
   }
   EXPECT_THAT(std::string(ClaimDirectory(directory, "j-1", 2, LocalStorage()).message()),
               HasSubstr(owner));
-  EXPECT_EQ(LoadableCheckpoints(directory)->size(), 1u) << "as without the file";
+  ASSERT_TRUE(MakeDirectories(directory + "/epoch-2").ok());  // Has saved nothing.
+  ASSERT_EQ(::mkfifo((directory + "/epoch-2/lineage.json").c_str(), 0600), 0);
+  const auto loadable = LoadableCheckpoints(directory);
+  ASSERT_TRUE(loadable.ok()) << loadable.status();
+  EXPECT_EQ(loadable->size(), 1u) << "as without the files";
   ReadHistory(directory, {{{1, 10}}}, 0, [](int64_t, const std::string&) { FAIL(); });
   EXPECT_FALSE(AppendHistory(directory, 1, "{}\n", LocalStorage()).ok());
 }

@@ -35,6 +35,7 @@ inline RunState State(int64_t epoch, int64_t step) {
   state.step = step;
   state.data_position = 8 * step;
   state.seed = 7;
+  state.deterministic = false;
   state.model = {.family = "llama",
                  .layers = 2,
                  .hidden = 4,

@@ -30,6 +30,7 @@ TEST(SaveLoad, RoundTripIsExact) {
   EXPECT_EQ(got.job_id, want.job_id);
   EXPECT_EQ(got.epoch, want.epoch);
   EXPECT_EQ(got.seed, want.seed);
+  EXPECT_EQ(got.deterministic, want.deterministic);
   EXPECT_EQ(got.model, want.model);
   EXPECT_EQ(got.layout, want.layout);
   EXPECT_EQ(got.build, want.build);

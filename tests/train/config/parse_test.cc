@@ -28,6 +28,7 @@ parallelism: {tensor: 1, pipeline: 1, virtual_pipeline: 1, context: 1, expert: 1
               zero: NONE, reduction: BF16, schedule: ZERO_BUBBLE,
               context_exchange: ALL_GATHER}
 recompute: {blocks: 3, norms_and_activations: true}
+deterministic: false
 batch: {global: 32, micro: 4, sequence: 256}
 data: {text: {path: corpus.txt, tokenizer: BYTES, validation_fraction: 0.02}}
 optimizer:
@@ -55,7 +56,7 @@ constexpr char kJson[] =
     R"("reduction":"REDUCTION_BF16",)"
     R"("schedule":"PIPELINE_SCHEDULE_ZERO_BUBBLE",)"
     R"("context_exchange":"CONTEXT_EXCHANGE_ALL_GATHER"},)"
-    R"("recompute":{"blocks":3,"norms_and_activations":true},)"
+    R"("recompute":{"blocks":3,"norms_and_activations":true},"deterministic":false,)"
     R"("batch":{"global":32,"micro":4,"sequence":256},)"
     R"("data":{"text":{"path":"corpus.txt","tokenizer":"TOKENIZER_BYTES",)"
     R"("validation_fraction":0.02}},)"
@@ -82,6 +83,7 @@ TEST_P(SameJob, LandsInEveryField) {
   EXPECT_EQ(job->model.overrides->kv_heads, 4);
   EXPECT_FALSE(job->model.overrides->head_dim.has_value());
   EXPECT_EQ(job->precision, PrecisionName::kF32);
+  EXPECT_FALSE(job->deterministic);
   EXPECT_EQ(job->parallelism.zero, Zero::kNone);
   EXPECT_EQ(job->parallelism.reduction, Reduction::kBF16);
   EXPECT_EQ(job->parallelism.schedule, ScheduleKind::kZeroBubble);
@@ -166,6 +168,7 @@ TEST(ParseJobConfig, AbsentNullAndZeroTakeTheDefaults) {
   EXPECT_EQ(job->validation->batches, 1);
   EXPECT_FALSE(job->checkpoint.has_value());
   EXPECT_EQ(job->precision, PrecisionName::kBF16);
+  EXPECT_TRUE(job->deterministic);
   EXPECT_EQ(job->max_restarts, 3);
   EXPECT_EQ(job->optimizer.clip_norm, 1.0);
   EXPECT_TRUE(std::holds_alternative<std::monostate>(job->data));

@@ -64,6 +64,16 @@ TEST(CheckMemory, NamesOnlyTheFieldsThatCanMakeItFit) {
       AllOf(Not(HasSubstr("batch")), Not(HasSubstr("recompute")), for_both, for_parameters));
 }
 
+TEST(CheckMemory, NamesDeterminismWhereItCostsMemory) {
+  MemoryPlan plan = Plan(7 * kGiB, kGiB);
+  JobConfig job;
+  plan.workspace_bytes = kGiB;
+  EXPECT_THAT(Refusal(plan, job, {}), HasSubstr("less is wanted with deterministic false, or"));
+  job.deterministic = false;
+  EXPECT_THAT(Refusal(plan, job, {}), Not(HasSubstr("deterministic")));
+  EXPECT_THAT(Refusal(Plan(9 * kGiB, kGiB), {}, {}), Not(HasSubstr("deterministic")));
+}
+
 TEST(CheckMemory, NamesNoFieldThatIsAtItsLimit) {
   ModelConfig dense;
   dense.layers = 4;

@@ -104,6 +104,7 @@ constexpr Change kKeeps[] = {
     {"/priority", "7"},
     {"/labels", R"({"a": "b"})"},
     {"/max_restarts", "9"},
+    {"/deterministic", "false"},  // Of CPU ranks; models_plan_test has a GPU's.
     {"/model/architecture/max_seq", "14"},
     {"/batch/micro", "2"},
     {"/validation/every_steps", "1"},

@@ -1,0 +1,104 @@
+// Attention as a graph of cuDNN's, described through NVIDIA's header-only frontend. cuDNN sees
+// heads first, [B, heads, S, d], and takes any strides, so that it reads and writes within packed
+// rows.
+
+#pragma once
+
+#include <cudnn_frontend.h>
+
+#include <memory>
+
+#include "kernels/cudnn_attention_plan.h"
+
+namespace trainyard::cuda {
+
+// The tensors of a call, by the ids that graphs know them by.
+enum AttentionTensor : int64_t { kQ = 1, kK, kV, kOut, kLse, kDout, kDq, kDk, kDv };
+
+// How cuDNN chooses among its kernels: by rules, without timing them.
+inline constexpr auto kPlanChoice = cudnn_frontend::HeurMode_t::A;
+
+class AttentionGraph {
+ public:
+  AttentionGraph(const CudnnAttentionPlan& plan, cudnn_frontend::graph::Graph& graph)
+      : plan_(plan), graph_(graph) {}
+
+  void Describe() {
+    graph_.set_io_data_type(cudnn_frontend::DataType_t::BFLOAT16)
+        .set_intermediate_data_type(cudnn_frontend::DataType_t::FLOAT)
+        .set_compute_data_type(cudnn_frontend::DataType_t::FLOAT);
+    plan_.pass == AttentionPass::kForward ? DescribeForward() : DescribeBackward();
+  }
+
+ private:
+  using Attributes = cudnn_frontend::graph::Tensor_attributes;
+
+  void DescribeForward() {
+    const auto options = cudnn_frontend::graph::SDPA_attributes()
+                             .set_generate_stats(true)
+                             .set_causal_mask(true)
+                             .set_attn_scale(float(plan_.dims.scale));
+    const auto [out, lse] = graph_.sdpa(Input(Query(kQ)), Input(Key(kK)), Input(Key(kV)), options);
+    Output(out, Mixed(kOut));
+    Output(lse, Lse());
+    lse->set_data_type(cudnn_frontend::DataType_t::FLOAT);
+  }
+
+  void DescribeBackward() {
+    const auto options = cudnn_frontend::graph::SDPA_backward_attributes()
+                             .set_causal_mask(true)
+                             .set_attn_scale(float(plan_.dims.scale))
+                             .set_deterministic_algorithm(plan_.deterministic);
+    const auto [dq, dk, dv] =
+        graph_.sdpa_backward(Input(Query(kQ)), Input(Key(kK)), Input(Key(kV)), Input(Mixed(kOut)),
+                             Input(Mixed(kDout)), Input(Lse()), options);
+    Output(dq, Query(kDq));
+    Output(dk, Key(kDk));
+    Output(dv, Key(kDv));
+  }
+
+  // Heads of `heads` within rows of `row` elements.
+  Attributes Heads(AttentionTensor id, int64_t heads, int64_t row) const {
+    const int64_t s = plan_.dims.sequence, d = plan_.dims.head_dim;
+    return Attributes()
+        .set_uid(id)
+        .set_dim({plan_.sequences, heads, s, d})
+        .set_stride({s * row, d, row, 1});
+  }
+  Attributes Query(AttentionTensor id) const {
+    return Heads(id, plan_.dims.heads, PackedWidth(plan_.dims));
+  }
+  Attributes Key(AttentionTensor id) const {
+    return Heads(id, plan_.dims.kv_heads, PackedWidth(plan_.dims));
+  }
+  Attributes Mixed(AttentionTensor id) const {
+    return Heads(id, plan_.dims.heads, plan_.dims.heads * plan_.dims.head_dim);
+  }
+  // log sum exp in natural logarithms, of scaled scores: as attention.h has it.
+  Attributes Lse() const {
+    const int64_t a = plan_.dims.heads, s = plan_.dims.sequence;
+    return Attributes()
+        .set_uid(kLse)
+        .set_dim({plan_.sequences, a, s, 1})
+        .set_stride({a * s, s, 1, 1})
+        .set_data_type(cudnn_frontend::DataType_t::FLOAT);
+  }
+
+  std::shared_ptr<Attributes> Input(const Attributes& where) { return graph_.tensor(where); }
+  // Makes `value` an output that lies as `where` says.
+  static void Output(const std::shared_ptr<Attributes>& value, const Attributes& where) {
+    value->set_output(true)
+        .set_uid(where.get_uid())
+        .set_dim(where.get_dim())
+        .set_stride(where.get_stride());
+  }
+
+  const CudnnAttentionPlan& plan_;
+  cudnn_frontend::graph::Graph& graph_;
+};
+
+inline void DescribeAttention(const CudnnAttentionPlan& plan, cudnn_frontend::graph::Graph& graph) {
+  AttentionGraph(plan, graph).Describe();
+}
+
+}  // namespace trainyard::cuda

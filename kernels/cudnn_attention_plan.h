@@ -1,0 +1,86 @@
+// What attention on cuDNN takes (cuda/cudnn_attention.h), and the device memory that such calls
+// keep from one to the next, beside their tensors. Known without a GPU and without the library, so
+// that memory can be planned; tests/kernels/cudnn_plans_test.cc compares with cuDNN's own plans.
+//
+// Letters: B sequences, S tokens of each, a query heads, g key/value heads, d head dim.
+
+#pragma once
+
+#include <tuple>
+
+#include "kernels/attention.h"
+
+namespace trainyard {
+
+// Sequences are whole tiles of so many tokens: with others, graphs of some versions of cuDNN read
+// beyond the end.
+inline constexpr int64_t kCudnnTokens = 128;
+
+inline bool CudnnTakes(DType dtype, const AttentionDims& dims) {
+  const int64_t d = dims.head_dim;
+  return dtype == DType::kBF16 && d >= 64 && d <= 256 && d % 8 == 0;
+}
+
+// The elements of one token's row of qkv.
+inline int64_t PackedWidth(const AttentionDims& dims) {
+  return (dims.heads + 2 * dims.kv_heads) * dims.head_dim;
+}
+
+// S rounded up to a multiple of `tokens`; 0 where that more than doubles the work, or where a
+// sequence of qkv then has more bytes than CUDA copies at once (2 GiB).
+inline int64_t PaddedSequence(DType dtype, const AttentionDims& dims, int64_t tokens) {
+  constexpr size_t kLongestCopy = (size_t{1} << 31) - 1;
+  const int64_t padded = (dims.sequence + tokens - 1) / tokens * tokens;
+  const bool fits = size_t(padded * PackedWidth(dims)) * SizeOf(dtype) <= kLongestCopy;
+  return padded <= 2 * dims.sequence && fits ? padded : 0;
+}
+
+enum class AttentionPass : uint8_t { kForward, kBackward };
+
+// One plan of cuDNN's. S is a multiple of kCudnnTokens.
+struct CudnnAttentionPlan {
+  AttentionPass pass = AttentionPass::kForward;
+  int64_t sequences = 0;  // B
+  AttentionDims dims = {};
+  bool deterministic = true;  // As AttentionBackwardArgs has it; true for forward.
+
+  auto Key() const {
+    return std::tuple(pass, sequences, dims.sequence, dims.heads, dims.kv_heads, dims.head_dim,
+                      dims.scale, deterministic);
+  }
+  bool operator<(const CudnnAttentionPlan& other) const { return Key() < other.Key(); }
+
+  // What it works in: a little and, of backward, a value for each query; the keys' and values'
+  // gradients of each query head, where heads share them; and either a square of bf16 for every
+  // head, from which the queries' gradients are summed in one order, or these gradients in f32, to
+  // which blocks of keys add as they come. Of cuDNN 9.19 on Hopper.
+  int64_t WorkspaceBytes() const {
+    constexpr int64_t kOwn = 256;
+    if (pass == AttentionPass::kForward) return kOwn;
+    const auto& [s, a, g, d, scale] = dims;
+    const int64_t queries = sequences * a * s;
+    const int64_t shared = g < a ? 2 * queries * d * int64_t{sizeof(uint16_t)} : 0;
+    const int64_t ordered = queries * s * int64_t{sizeof(uint16_t)};
+    const int64_t added = queries * d * int64_t{sizeof(float)};
+    return kOwn + queries * int64_t{sizeof(float)} + shared + (deterministic ? ordered : added);
+  }
+};
+
+// What a GPU keeps for calls of attention on B sequences of dims.sequence tokens: the workspace of
+// their plan and, where sequences are padded, copies of their tensors. 0 where cuDNN takes no such
+// call.
+inline int64_t CudnnKeptBytes(DType dtype, CudnnAttentionPlan plan) {
+  if (!CudnnTakes(dtype, plan.dims)) return 0;
+  if (plan.dims.sequence % kCudnnTokens == 0) return plan.WorkspaceBytes();
+  plan.dims.sequence = PaddedSequence(dtype, plan.dims, kCudnnTokens);
+  if (plan.dims.sequence == 0) return 0;
+  const bool backward = plan.pass == AttentionPass::kBackward;
+  const int64_t tokens = plan.sequences * plan.dims.sequence;
+  const int64_t packed = PackedWidth(plan.dims), mixed = plan.dims.heads * plan.dims.head_dim;
+  // qkv, out, and lse in f32; backward also has dqkv and dout.
+  const int64_t copies = tokens * (packed + mixed) * int64_t(SizeOf(dtype)) * (backward ? 2 : 1) +
+                         tokens * plan.dims.heads * int64_t{sizeof(float)};
+  return plan.WorkspaceBytes() + copies;
+}
+
+}  // namespace trainyard

@@ -1,0 +1,90 @@
+// Proves that cuDNN has a plan for the attention of every preset, forward and backward, summed in
+// one order or in any, and that each works in the bytes that kernels/cudnn_attention_plan.h says,
+// from which memory is planned. No GPU: cuDNN plans for one that is described to it.
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <set>
+#include <string_view>
+
+#include "kernels/cuda/cudnn_attention_graph.h"
+#include "models/arch/registry.h"
+
+namespace trainyard::testing {
+namespace {
+
+// As cuDNN writes it of an H200 (CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION).
+constexpr std::string_view kH200 =
+    R"({"deviceVer":900,"driverVer":13000,"cudaDeviceId":0,"totalGlobalMem":150754820096,)"
+    R"("maxGridSize":[2147483647,65535,65535],"maxBlockSize":[1024,1024,64],)"
+    R"("regsPerBlock":65536,"multiProcessorCount":132,"smClockRateKHz":1980000,)"
+    R"("memClockRateKHz":3201000,"l2CacheSize":62914560,"warpSize":32,)"
+    R"("maxSharedMemoryPerBlock":49152,"maxSharedMemoryPerBlockOptin":232448,)"
+    R"("reservedSharedMemoryPerBlock":1024,"maxRegistersPerSM":65536,"pciDeviceId":0,)"
+    R"("maxCtasPerSM":32,"maxThreadsPerBlock":1024,"maxThreadsPerSM":2048,"isTccDriver":0,)"
+    R"("supportCoopLaunch":1,"deviceName":"NVIDIA H200"})";
+
+class CudnnPlans : public ::testing::Test {
+ protected:
+  CudnnPlans() {
+    auto error = device_->deserialize({kH200.begin(), kH200.end()});
+    EXPECT_TRUE(error.is_good()) << error.get_message();
+  }
+
+  // What cuDNN's plan works in; -1, and a failure, where there is none.
+  int64_t Planned(const CudnnAttentionPlan& plan) {
+    cudnn_frontend::graph::Graph graph;
+    graph.set_device_properties(device_);
+    graph.set_sm_version(90);
+    cuda::DescribeAttention(plan, graph);
+    int64_t bytes = -1;
+    auto error = graph.validate();
+    if (error.is_good()) error = graph.build_operation_graph();
+    if (error.is_good()) error = graph.create_execution_plans({cuda::kPlanChoice});
+    if (error.is_good()) error = graph.check_support();
+    if (error.is_good()) error = graph.build_plans();
+    if (error.is_good()) error = graph.get_workspace_size(bytes);
+    EXPECT_TRUE(error.is_good()) << error.get_message();
+    return bytes;
+  }
+
+  void ExpectPlanned(int64_t sequences, const AttentionDims& dims) {
+    ASSERT_TRUE(CudnnTakes(DType::kBF16, dims));
+    for (const auto& [pass, deterministic] :
+         {std::pair(AttentionPass::kForward, true), std::pair(AttentionPass::kBackward, true),
+          std::pair(AttentionPass::kBackward, false)}) {
+      const CudnnAttentionPlan plan{pass, sequences, dims, deterministic};
+      EXPECT_EQ(Planned(plan), plan.WorkspaceBytes())
+          << (pass == AttentionPass::kForward ? "forward" : "backward")
+          << (deterministic ? "" : ", in any order") << ": " << sequences << " x " << dims.sequence
+          << ", heads " << dims.heads << " and " << dims.kv_heads << " of " << dims.head_dim;
+    }
+  }
+
+ private:
+  std::shared_ptr<cudnn_frontend::DeviceProperties> device_ =
+      std::make_shared<cudnn_frontend::DeviceProperties>();
+};
+
+AttentionDims Dims(int64_t sequence, int64_t heads, int64_t kv_heads, int64_t head_dim) {
+  return {sequence, heads, kv_heads, head_dim, 1 / std::sqrt(double(head_dim))};
+}
+
+TEST_F(CudnnPlans, AreThereForEveryPreset) {
+  std::set<std::tuple<int64_t, int64_t, int64_t>> seen;
+  for (const std::string& name : PresetNames()) {
+    const ModelConfig c = FindPreset(name)->config;
+    if (!seen.emplace(c.heads, c.kv_heads, c.head_dim).second) continue;
+    SCOPED_TRACE(name);
+    ExpectPlanned(2, Dims(std::min<int64_t>(c.max_seq, 4096), c.heads, c.kv_heads, c.head_dim));
+  }
+  EXPECT_GE(seen.size(), 8u);
+}
+
+TEST_F(CudnnPlans, AreThereForEveryHeadDimThatIsTaken) {
+  for (const int64_t d : {64, 72, 96, 128, 136, 192, 256}) ExpectPlanned(1, Dims(256, 4, 1, d));
+}
+
+}  // namespace
+}  // namespace trainyard::testing

@@ -18,10 +18,10 @@
 #include <map>
 
 #include "absl/strings/str_format.h"
+#include "bench/step_case.h"
 #include "common/bytes.h"
 #include "common/check.h"
 #include "common/clock.h"
-#include "common/rng.h"
 #include "common/status_macros.h"
 #include "kernels/collective/local.h"
 #include "kernels/cuda/load.h"
@@ -38,47 +38,15 @@ namespace {
 
 constexpr int kWarmUp = 3;  // Steps.
 
+constexpr int kTraced = 3;  // Steps, whose ops are timed one by one.
+
 struct Options {
-  std::string model = "byte";
-  std::string precision = "bf16";
+  bench::StepCase step;
   int threads = 2;
   int steps = 20;
-  int accumulate = 1;
   std::string device = "cpu";
-  int64_t micro = 0, sequence = 0;  // 0: the case's own.
-  int64_t blocks = 0;               // Recomputed.
   bool eager = false;
 };
-
-struct Case {
-  ModelFields model;
-  int64_t micro, sequence;
-};
-
-// Those of bench/beside_pytorch.py.
-const Case kByte{.model = {.family = "llama",
-                           .layers = 6,
-                           .hidden = 256,
-                           .ffn = 768,
-                           .heads = 8,
-                           .kv_heads = 4,
-                           .vocab = 256,
-                           .max_seq = 256},
-                 .micro = 16,
-                 .sequence = 256};
-const Case k124M{.model = {.family = "llama",
-                           .layers = 12,
-                           .hidden = 768,
-                           .ffn = 2048,
-                           .heads = 12,
-                           .kv_heads = 4,
-                           .vocab = 32000,
-                           .max_seq = 512},
-                 .micro = 2,
-                 .sequence = 512};
-
-const std::map<std::string, PrecisionName> kPrecisions = {
-    {"f32", PrecisionName::kF32}, {"bf16", PrecisionName::kBF16}, {"f64", PrecisionName::kF64}};
 
 double ResidentBytes() {
   std::ifstream statm("/proc/self/statm");
@@ -90,23 +58,6 @@ double ResidentBytes() {
 double Median(std::vector<double> values) {
   std::nth_element(values.begin(), values.begin() + long(values.size() / 2), values.end());
   return values[values.size() / 2];
-}
-
-// Of few different tokens, so that there is something to learn.
-StepBatch BatchOf(const JobConfig& job, int64_t vocab, int step) {
-  const auto token = [&](uint64_t kind, uint64_t at) {
-    const uint64_t bits = RandomBits(kind, uint64_t(step), at);
-    return int32_t(bits % uint64_t(bits >> 32 & 1 ? vocab : std::min<int64_t>(vocab, 64)));
-  };
-  StepBatch batch(size_t(job.batch.global / job.batch.micro));
-  uint64_t at = 0;
-  for (MicroBatchData& micro : batch) {
-    for (int64_t i = 0; i < job.batch.micro * job.batch.sequence; ++i, ++at) {
-      micro.tokens.push_back(token(1, at));
-      micro.targets.push_back(token(2, at));
-    }
-  }
-  return batch;
 }
 
 struct OpTime {
@@ -166,30 +117,10 @@ void PrintOps(const std::map<std::string, OpTime>& ops, double step, const Rates
                                (step - sum) * 1e3, 100 * (step - sum) / step);
 }
 
-// Of `byte` and `124m`, else of a preset.
-JobConfig JobOf(const Options& options) {
-  JobConfig job;
-  int64_t micro = 1, sequence = 1024;
-  if (options.model == "byte" || options.model == "124m") {
-    const Case& c = options.model == "byte" ? kByte : k124M;
-    job.model.architecture = c.model;
-    micro = c.micro, sequence = c.sequence;
-  } else {
-    job.model.preset = options.model;
-  }
-  if (options.micro > 0) micro = options.micro;
-  if (options.sequence > 0) sequence = options.sequence;
-  job.precision = kPrecisions.at(options.precision);
-  job.batch = {.global = micro * options.accumulate, .micro = micro, .sequence = sequence};
-  job.recompute.blocks = options.blocks;
-  job.devices = 1;
-  return job;
-}
-
 struct Measured {
   std::vector<double> seconds;  // Of steps.
-  double touched = 0;           // Resident bytes more than before the engine was made.
-  double resident = 0;
+  double touched = 0;           // Bytes in use more than before the engine was made.
+  double resident = 0;          // Of the process, or of the GPU (Backend::MemoryInUse).
   Rates rates = {};
   double flops = 0;  // Of a step.
   double tokens = 0;
@@ -199,9 +130,9 @@ void Print(const Options& options, const Measured& m, const MemoryPlan& plan) {
   const double median = Median(m.seconds);
   const auto [least, most] = std::minmax_element(m.seconds.begin(), m.seconds.end());
   std::cout << absl::StrFormat(
-      "%s %s, %d threads: step median %.2f ms of %d (%.2f to %.2f), %.0f tokens/s\n", options.model,
-      options.precision, options.threads, median * 1e3, options.steps, *least * 1e3, *most * 1e3,
-      m.tokens / median);
+      "%s %s, %d threads: step median %.2f ms of %d (%.2f to %.2f), %.0f tokens/s\n",
+      options.step.model, options.step.precision, options.threads, median * 1e3, options.steps,
+      *least * 1e3, *most * 1e3, m.tokens / median);
   std::cout << absl::StrFormat(
       "matrix rate %.1f GFLOP/s, memory rate %.1f GB/s, model %.2f GFLOP a step: MFU %.1f%%\n",
       m.rates.flops * 1e-9, m.rates.bytes * 1e-9, m.flops * 1e-9,
@@ -220,12 +151,12 @@ absl::StatusOr<const Backend*> BackendOf(const Options& options) {
 absl::Status Run(const Options& options) {
   ASSIGN_OR_RETURN(const Backend* const chosen, BackendOf(options));
   const Backend& backend = *chosen;
-  const JobConfig job = JobOf(options);
+  const JobConfig job = bench::JobOf(options.step);
   const auto model = ResolveModel(job.model);
   RETURN_IF_ERROR(model.status());
-  const DType dtype = options.precision == "bf16"  ? DType::kBF16
-                      : options.precision == "f32" ? DType::kF32
-                                                   : DType::kF64;
+  const DType dtype = options.step.precision == "bf16"  ? DType::kBF16
+                      : options.step.precision == "f32" ? DType::kF32
+                                                        : DType::kF64;
   const auto rate = [&] {
     return *MeasureMatrixRate(backend, dtype, options.threads, absl::Seconds(1));
   };
@@ -233,7 +164,10 @@ absl::Status Run(const Options& options) {
   m.rates = {.flops = rate(), .bytes = *MeasureMemoryRate(backend, options.threads)};
   m.tokens = double(job.batch.global * job.batch.sequence);
   m.flops = FlopsPerToken(*model, job.batch.sequence).total() * m.tokens;
-  const double before = ResidentBytes();
+  const auto in_use = [&] {
+    return backend.device() == DeviceKind::kCpu ? ResidentBytes() : double(backend.MemoryInUse());
+  };
+  const double before = in_use();
   const LocalWorld world(1);
   ASSIGN_OR_RETURN(const auto engine, RankEngine::Create(job, *model, {.threads = options.threads},
                                                          backend, world.world(0)));
@@ -242,9 +176,8 @@ absl::Status Run(const Options& options) {
   executable.Run(Action::kInit);
   executable.Run(Action::kPrepare);
   int steps = 0;
-  absl::Status finite;
-  const auto step = [&] {
-    const StepBatch batch = BatchOf(job, model->vocab, ++steps);
+  const auto step = [&]() -> absl::StatusOr<double> {
+    const StepBatch batch = bench::BatchOf(job, model->vocab, ++steps);
     const StepState state = InitialState(
         {.step = steps, .learning_rate = 1e-4, .clip_norm = 1, .tokens = int64_t(m.tokens)});
     const absl::Duration begin = RealClock().Monotonic();
@@ -253,26 +186,31 @@ absl::Status Run(const Options& options) {
     std::cout << absl::StrFormat("step %d: loss %.6f, gradient norm %.6f\n", steps, after.loss,
                                  after.grad_norm);
     if (!std::isfinite(after.loss) || !std::isfinite(after.grad_norm)) {
-      finite = absl::InternalError(absl::StrCat("step ", steps, " is not finite"));
+      return absl::InternalError(absl::StrCat("step ", steps, " is not finite"));
     }
     return seconds;
   };
   Timeline eager, timeline;
   if (options.eager) executable.set_timeline(&eager);
-  for (int i = 0; i < kWarmUp; ++i) step();
-  m.resident = ResidentBytes();
+  for (int i = 0; i < kWarmUp; ++i) RETURN_IF_ERROR(step().status());
+  m.resident = in_use();
   m.touched = m.resident - before;
-  for (int i = 0; i < options.steps; ++i) m.seconds.push_back(step());
+  for (int i = 0; i < options.steps; ++i) {
+    ASSIGN_OR_RETURN(const double seconds, step());
+    m.seconds.push_back(seconds);
+  }
   m.rates.flops = std::max(m.rates.flops, rate());  // A busy machine gives less, never more.
   executable.set_timeline(&timeline);
   double traced = 0;
-  for (int i = 0; i < options.steps; ++i) traced += step() / options.steps;
+  for (int i = 0; i < kTraced; ++i) {
+    ASSIGN_OR_RETURN(const double seconds, step());
+    traced += seconds / kTraced;
+  }
   executable.set_timeline(nullptr);
-  RETURN_IF_ERROR(finite);
   Print(options, m, executable.plan());
-  PrintOps(ByOp(executable.program(), timeline.spans(Track::kCompute), options.accumulate,
-                options.steps),
-           traced, m.rates);
+  PrintOps(
+      ByOp(executable.program(), timeline.spans(Track::kCompute), options.step.accumulate, kTraced),
+      traced, m.rates);
   return absl::OkStatus();
 }
 
@@ -282,18 +220,12 @@ absl::Status Run(const Options& options) {
 int main(int argc, char** argv) {
   trainyard::Options options;
   CLI::App app("One training step, and where its time goes");
-  app.add_option("--case", options.model, "byte, 124m, or a preset");
+  trainyard::bench::AddOptions(app, options.step);
   app.add_option("--device", options.device)->check(CLI::IsMember({"cpu", "cuda"}));
-  app.add_option("--micro", options.micro, "Sequences of a micro-batch")
-      ->check(CLI::Range(1, 4096));
-  app.add_option("--sequence", options.sequence)->check(CLI::Range(1, 1 << 20));
-  app.add_option("--precision", options.precision)->check(CLI::IsMember({"bf16", "f32", "f64"}));
   app.add_option("--threads", options.threads)->check(CLI::Range(1, 1024));
   app.add_option("--steps", options.steps, "That are timed")->check(CLI::Range(1, 100000));
-  app.add_option("--accumulate", options.accumulate, "Micro-batches of a step")
-      ->check(CLI::Range(1, 1024));
-  app.add_flag("--eager", options.eager, "No graphs: each op is given to the device by itself");
-  app.add_option("--recompute-blocks", options.blocks)->check(CLI::Range(0, 1024));
+  app.add_flag("--eager", options.eager,
+               "No graphs: each op is given to the device, and timed, by itself");
   CLI11_PARSE(app, argc, argv);
   const absl::Status status = trainyard::Run(options);
   if (!status.ok()) std::cerr << "error: " << status.message() << '\n';

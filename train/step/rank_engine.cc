@@ -45,6 +45,16 @@ TrainingOptions OptionsOf(const JobConfig& job, const Layout& layout,
 
 }  // namespace
 
+absl::StatusOr<RankPlan> PlanRank(const JobConfig& job, const ModelConfig& model, int rank,
+                                  DeviceKind device) {
+  ASSIGN_OR_RETURN(Layout layout, LayoutOf(job, model));
+  layout.mesh.rank = rank;
+  Program program = RecordTraining(*CreateModel(model), OptionsOf(job, layout, {}));
+  const int stage = layout.mesh.coordinate(Axis::kPipeline);
+  MemoryPlan memory = PlanMemory(program, PlanFor(layout.schedule, stage, device));
+  return RankPlan{std::move(program), std::move(memory)};
+}
+
 absl::Status DumpProgram(const JobConfig& job, const ModelConfig& model, int rank,
                          std::ostream& out) {
   ASSIGN_OR_RETURN(Layout layout, LayoutOf(job, model));

@@ -29,8 +29,16 @@ struct EngineOptions {
   std::function<void(Program&)> edit = nullptr;
 };
 
-// The program of one of the job's ranks after each pass, line by line. Needs neither devices nor
-// other ranks. `job` must be valid, and `rank` one of its devices.
+// What one of the job's ranks runs, and where all of it lies. Needs neither devices nor other
+// ranks. `job` must be valid, and `rank` one of its devices.
+struct RankPlan {
+  Program program;
+  MemoryPlan memory;
+};
+absl::StatusOr<RankPlan> PlanRank(const JobConfig& job, const ModelConfig& model, int rank,
+                                  DeviceKind device);
+
+// The program of one of the job's ranks after each pass, line by line. As PlanRank.
 absl::Status DumpProgram(const JobConfig& job, const ModelConfig& model, int rank,
                          std::ostream& out);
 

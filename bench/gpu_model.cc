@@ -1,0 +1,160 @@
+#include "bench/gpu_model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <map>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "models/program/op.h"
+
+namespace trainyard::bench {
+namespace {
+
+constexpr double kKernel = 2e-6;  // Seconds until a kernel has filled the device, and emptied it.
+constexpr double kNextKernel = 1e-6;  // Between two of a graph.
+constexpr double kNextGraph = 4e-6;   // Between two graphs, or an op that is in none.
+constexpr double kHostLooks = 60e-6;  // Until the host has read a number, and given what follows.
+constexpr double kTileOverhead = 1.5e-6;  // Of each wave: first loads, last stores.
+// A grouped product has mma.sync where cuBLASLt has wgmma.
+constexpr double kGroupedShare = 0.6;
+
+// The attention rates are those of cuDNN's and FlashAttention's published tables, H200 and H100,
+// causal: head dim 128, 64 query and 8 key heads: forward 534, 616, 655 TFLOP/s at 2k, 4k, 8k
+// tokens, backward 402, 495, 526, in one order 367, 433, 463; head dim 64: forward 288, 371, 420,
+// 460 at 1k, 2k, 4k, 8k.
+const GpuRates kH200 = {.name = "h200",
+                        .peak = 989e12,
+                        .products = 790e12,
+                        .memory = 3.8e12,
+                        .multiprocessors = 132,
+                        .forward = {{{490e12, 700}, {700e12, 600}}},
+                        .backward = {{{390e12, 500}, {580e12, 800}}},
+                        .backward_in_order = {{{340e12, 500}, {500e12, 700}}}};
+
+GpuRates H100() {
+  GpuRates h100 = kH200;
+  h100.name = "h100";
+  h100.memory = 2.8e12;
+  return h100;
+}
+
+// A product of [m, k] by [k, n]. The best of the tiles that libraries have: the more evenly they
+// fit over the multiprocessors, the better; small ones are slower, since they load more for each
+// product. Where there are few, the sum over k may be divided, and its parts are added afterwards.
+double ProductSeconds(const GpuRates& gpu, int64_t m, int64_t n, int64_t k, double bytes) {
+  struct Tile {
+    int64_t rows, columns;
+    double rate;
+  };
+  static constexpr Tile kTiles[] = {{128, 256, 1}, {256, 128, 1}, {128, 128, 0.88}, {64, 256, 0.8}};
+  double best = INFINITY;
+  for (const Tile& tile : kTiles) {
+    const double tiles =
+        std::ceil(double(m) / double(tile.rows)) * std::ceil(double(n) / double(tile.columns));
+    const double rate = gpu.products * tile.rate / gpu.multiprocessors;
+    for (const int64_t parts : {1, 2, 4, 8, 16}) {
+      const double flops = 2.0 * double(tile.rows * tile.columns) * double(k) / double(parts);
+      const double waves = std::ceil(tiles * double(parts) / gpu.multiprocessors);
+      const double sums =
+          parts == 1 ? 0 : kKernel + double(2 * parts * m * n) * sizeof(float) / gpu.memory;
+      best = std::min(best, waves * (flops / rate + kTileOverhead) + sums);
+    }
+  }
+  return kKernel + std::max(best, bytes / gpu.memory);
+}
+
+double MemorySeconds(const GpuRates& gpu, double bytes) { return kKernel + bytes / gpu.memory; }
+
+// Of [T, D] by [V, D], chunk by chunk: logits, their loss, and the two gradients.
+double HeadSeconds(const GpuRates& gpu, const Program& program, const Instance& instance) {
+  const bool gradient = instance.outputs.size() > 2;
+  const auto& x = program.info(instance.inputs[0]);
+  const auto& weight = program.info(instance.inputs[1]);
+  const auto& logits = program.info(instance.outputs[gradient ? 2 : 0]);
+  const int64_t v = weight.shape[0], d = weight.shape[1], c = logits.shape[0];
+  const double chunks = std::ceil(double(x.shape.rows()) / double(c));
+  const double compute = double(SizeOf(weight.dtype)), sums = double(SizeOf(logits.dtype));
+  const double square = double(c * v), rows = double(c * d), columns = double(v * d);
+  double seconds = ProductSeconds(gpu, c, v, d, square * sums + (rows + columns) * compute) +
+                   MemorySeconds(gpu, square * sums);
+  if (gradient) {
+    seconds += MemorySeconds(gpu, square * (sums + compute)) +
+               ProductSeconds(gpu, v, d, c, (square + rows) * compute + 2 * columns * sums) +
+               ProductSeconds(gpu, c, d, v, (square + columns + rows) * compute);
+  }
+  return chunks * seconds;
+}
+
+double AttentionSeconds(const GpuRates& gpu, const Program& program, const Instance& instance,
+                        bool backward) {
+  const Cost cost = instance.op->CostOf(program, instance);
+  const ValueInfo& lse = program.info(backward ? instance.inputs[2] : instance.outputs[1]);
+  const ValueInfo& out = program.info(backward ? instance.inputs[1] : instance.outputs[0]);
+  const int64_t head_dim = out.shape.back() / lse.shape[1];
+  const size_t width = head_dim <= 64 ? 0 : 1;
+  const auto& of_backward = program.deterministic ? gpu.backward_in_order : gpu.backward;
+  const double rate = (backward ? of_backward : gpu.forward)[width].at(program.sequence);
+  const double flops = backward ? cost.flops * 5 / 4 : cost.flops;  // The scores once more.
+  return kKernel + flops / rate;
+}
+
+}  // namespace
+
+absl::StatusOr<GpuRates> RatesOf(const std::string& gpu) {
+  if (gpu == kH200.name) return kH200;
+  if (gpu == "h100") return H100();
+  return absl::NotFoundError(absl::StrCat("no rates of '", gpu, "'; wanted h100 or h200"));
+}
+
+const char* Name(Part part) {
+  static constexpr const char* kNames[] = {"products",     "head and loss", "attention", "experts",
+                                           "memory-bound", "optimizer",     "gaps"};
+  static_assert(std::size(kNames) == kNumParts);
+  return kNames[int(part)];
+}
+
+OpPrediction Predict(const GpuRates& gpu, const Program& program, const Instance& instance) {
+  const absl::string_view name = instance.op->name();
+  const Cost cost = instance.op->CostOf(program, instance);
+  if (absl::StartsWith(name, "linear_cross_entropy")) {
+    return {Part::kHead, HeadSeconds(gpu, program, instance)};
+  }
+  if (name == "attention" || name == "attention_backward") {
+    return {Part::kAttention, AttentionSeconds(gpu, program, instance, name != "attention")};
+  }
+  if (absl::StartsWith(name, "expert_mlp")) {
+    // Room for twice the rows is among the operands: what is there is written and read once.
+    return {Part::kExperts, kHostLooks + cost.flops / (kGroupedShare * gpu.products) +
+                                MemorySeconds(gpu, cost.bytes)};
+  }
+  if (instance.list == List::kOptimizer) {
+    return {Part::kOptimizer, MemorySeconds(gpu, cost.bytes)};
+  }
+  if (cost.flops == 0) return {Part::kMemory, MemorySeconds(gpu, cost.bytes)};
+  const Shape out = program.info(instance.outputs[0]).shape;
+  const int64_t m = out.rows(), n = out.back();
+  const auto k = int64_t(std::llround(cost.flops / (2.0 * double(m) * double(n))));
+  return {Part::kProducts, ProductSeconds(gpu, m, n, k, cost.bytes)};
+}
+
+double PredictGaps(const Program& program, int64_t micro_batches) {
+  std::map<List, const Instance*> last;
+  double seconds = 0;
+  for (const Instance& instance : program.instances) {
+    if (instance.list < List::kForward || instance.when == When::kValidation) continue;
+    const double times = instance.list == List::kOptimizer ? 1 : double(micro_batches);
+    // A graph has those of a list and block that follow one another.
+    const Instance*& before =
+        last[IsBackward(instance.list) ? List::kBackwardInput : instance.list];
+    const bool same = before != nullptr && before->list == instance.list &&
+                      before->block == instance.block && before->op->is_capturable() &&
+                      instance.op->is_capturable();
+    seconds += times * (same ? kNextKernel : kNextGraph);
+    before = &instance;
+  }
+  return seconds;
+}
+
+}  // namespace trainyard::bench

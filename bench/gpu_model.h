@@ -1,0 +1,55 @@
+// What a GPU needs for a recorded program, by arithmetic from shapes and bytes: what a first
+// measurement is compared with. A difference says where the model, or the kernel, is wrong.
+//
+// A product takes as long as its tiles in waves over the multiprocessors, or as its bytes;
+// attention as long as published kernels do for such sequences and heads; everything else as long
+// as its bytes.
+
+#pragma once
+
+#include <array>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "models/program/plan.h"
+#include "models/program/program.h"
+
+namespace trainyard::bench {
+
+// FLOP/s of causal attention: `most` for long sequences, half of that for those of `half` tokens.
+struct AttentionRate {
+  double most = 0;
+  double half = 0;
+  double at(int64_t sequence) const { return most * double(sequence) / (double(sequence) + half); }
+};
+
+struct GpuRates {
+  std::string name;
+  double peak = 0;      // FLOP/s, dense bf16, as published: MFU is of this.
+  double products = 0;  // FLOP/s of a large bf16 product of random numbers.
+  double memory = 0;    // Bytes/s that kernels reach.
+  int multiprocessors = 0;
+  // By head dim up to 64, up to 128: forward, backward in any order, backward in one order; all 5
+  // products of backward counted.
+  std::array<AttentionRate, 2> forward, backward, backward_in_order;
+};
+
+// "h100", "h200"; NOT_FOUND with the names that there are.
+absl::StatusOr<GpuRates> RatesOf(const std::string& gpu);
+
+enum class Part { kProducts, kHead, kAttention, kExperts, kMemory, kOptimizer, kGaps };
+inline constexpr int kNumParts = 7;
+const char* Name(Part part);
+
+struct OpPrediction {
+  Part part = Part::kMemory;
+  double seconds = 0;
+};
+
+// Of one replay of an instance.
+OpPrediction Predict(const GpuRates& gpu, const Program& program, const Instance& instance);
+
+// Seconds of a step in which the device waits for its next kernel.
+double PredictGaps(const Program& program, int64_t micro_batches);
+
+}  // namespace trainyard::bench

@@ -1,0 +1,89 @@
+// A training step on a GPU beside the CPU, op by op (side_by_side.h): is each op right at the
+// shapes of a real model, and how long does it take? One layer has all shapes.
+//
+//   build/bench/lockstep --case llama3.2-1b --layers 1 --sequence 4096 --device cuda --gpu h200
+//
+// Exit status 1 where an op is further apart than rounding explains.
+
+#include <CLI/CLI.hpp>
+#include <iostream>
+#include <thread>
+
+#include "absl/strings/str_format.h"
+#include "bench/gpu_model.h"
+#include "bench/side_by_side.h"
+#include "bench/step_case.h"
+#include "common/status_macros.h"
+#include "kernels/cuda/load.h"
+#include "models/program/op.h"
+#include "train/config/resolve_model.h"
+
+namespace trainyard::bench {
+namespace {
+
+struct Options {
+  StepCase step = {.layers = 1};
+  std::string device = "cuda", gpu = "h200";
+  int threads = int(std::thread::hardware_concurrency());
+};
+
+absl::StatusOr<const Backend*> BackendOf(const std::string& device) {
+  if (device == "cpu") return &CpuBackend();
+  ASSIGN_OR_RETURN(const CudaLibrary cuda, LoadCuda());
+  return cuda.backend;
+}
+
+absl::Status Run(const Options& options) {
+  ASSIGN_OR_RETURN(const Backend* const tested, BackendOf(options.device));
+  ASSIGN_OR_RETURN(const GpuRates gpu, RatesOf(options.gpu));
+  const JobConfig job = JobOf(options.step);
+  ASSIGN_OR_RETURN(const ModelConfig model, ResolveModel(job.model));
+  ASSIGN_OR_RETURN(const RankPlan plan, PlanRank(job, model, 0, tested->device()));
+  const int64_t tokens = job.batch.micro * job.batch.sequence;
+  const StepState state =
+      InitialState({.step = 1, .learning_rate = 1e-4, .clip_norm = 1, .tokens = tokens, .seed = 1});
+  const StepBatch batch = BatchOf(job, model.vocab, 1);
+  ASSIGN_OR_RETURN(
+      const std::vector<ComparedOp> ops,
+      RunSideBySide(plan, state, batch.front(),
+                    {.reference = CpuBackend(), .tested = *tested, .threads = options.threads}));
+  int failures = 0;
+  std::cout << absl::StrFormat("%-30s %8s %10s %10s  %s\n", "op", "apart", "us", "predicted",
+                               "shapes");
+  for (const ComparedOp& op : ops) {
+    const Instance& instance = *op.instance;
+    const std::string name(instance.op->name());
+    if (op.failed()) {
+      ++failures;
+      std::cout << "apart: " << name << " of block " << instance.block << ": " << op.where << '\n';
+    }
+    if (!op.seconds) continue;
+    const double predicted =
+        instance.list < List::kForward ? 0 : Predict(gpu, plan.program, instance).seconds;
+    std::cout << absl::StrFormat("%-30s %8.4f %10.2f %10.2f  %s\n", name, op.apart,
+                                 *op.seconds * 1e6, predicted * 1e6, op.shapes);
+  }
+  if (failures > 0) {
+    return absl::InternalError(absl::StrCat(failures, " of ", ops.size(), " ops are apart"));
+  }
+  std::cout << "lockstep: " << ops.size() << " ops agree\n";
+  return absl::OkStatus();
+}
+
+int Main(int argc, char** argv) {
+  Options options;
+  CLI::App app("A training step on a GPU beside the CPU, op by op");
+  AddOptions(app, options.step);
+  app.add_option("--device", options.device)->check(CLI::IsMember({"cpu", "cuda"}));
+  app.add_option("--gpu", options.gpu, "Whose rates predict: h100 or h200");
+  app.add_option("--threads", options.threads, "Of the CPU")->check(CLI::Range(1, 1024));
+  CLI11_PARSE(app, argc, argv);
+  const absl::Status status = Run(options);
+  if (!status.ok()) std::cerr << "error: " << status.message() << '\n';
+  return status.ok() ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace trainyard::bench
+
+int main(int argc, char** argv) { return trainyard::bench::Main(argc, argv); }

@@ -1,0 +1,349 @@
+#include "bench/side_by_side.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <set>
+#include <span>
+#include <sstream>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+#include "models/program/binder.h"
+#include "models/program/memory.h"
+#include "models/program/op.h"
+
+namespace trainyard::bench {
+namespace {
+
+// What both memories have for one operand of an op.
+struct Operand {
+  std::string name;
+  Tensor reference, tested;
+  bool compared = true;    // Memory that an op works in may hold anything afterwards.
+  bool by_change = false;  // Updated a little, so that the change is what counts.
+};
+
+// One device, with all of the program's memory.
+struct Side {
+  const Backend& backend;
+  Exec exec;
+  ProgramMemory memory;
+
+  std::vector<std::byte> Read(const Tensor& tensor) const {
+    std::vector<std::byte> bytes(tensor.bytes());
+    backend.CopyToHost(exec, bytes.data(), tensor.data, bytes.size());
+    return bytes;
+  }
+  void Write(const Tensor& tensor, const std::vector<std::byte>& bytes) const {
+    backend.CopyToDevice(exec, tensor.data, bytes.data(), bytes.size());
+  }
+};
+
+absl::StatusOr<Side> SideOn(const RankPlan& plan, const Backend& backend, int threads) {
+  ASSIGN_OR_RETURN(ProgramMemory memory,
+                   ProgramMemory::Allocate(plan.program, plan.memory, backend));
+  return Side{backend, backend.NewExec(threads), std::move(memory)};
+}
+
+// Binds an instance to one side, and notes what was asked for.
+class NotingBinder final : public Binder {
+ public:
+  // `first`: the instance is the first that writes its gradients.
+  NotingBinder(const Side& side, bool first) : side_(side), first_(first) {}
+
+  const Backend& backend() const override { return side_.backend; }
+  Tensor tensor(Value value) const override {
+    const Tensor tensor = side_.memory.tensor(value, 0);
+    values_.insert(value);
+    return tensor;
+  }
+  Tensor flat(FlatBuffer buffer, const FlatRange& range) const override {
+    flats_.push_back({buffer, range});
+    return side_.memory.flat(buffer, range);
+  }
+  ::trainyard::Write write(Value) const override { return write_sums(); }
+  ::trainyard::Write write_sums() const override {
+    return first_ ? ::trainyard::Write::kOverwrite : ::trainyard::Write::kAdd;
+  }
+  StepState* step_state() const override { return side_.memory.step_state(); }
+  Collective& collective(AxisSet axes) const override {
+    CHECK(false) << "one rank has no ranks along " << axes;
+    std::abort();
+  }
+  std::function<void()> CheckCommunication() const override {
+    return [] {};
+  }
+  Call WaitForCommunication() const override {
+    return [](Exec&) {};
+  }
+  Call FetchBlock(int, int) const override { return WaitForCommunication(); }
+  Call ForgetBlocks() const override { return WaitForCommunication(); }
+
+  const std::set<Value>& values() const { return values_; }
+  const std::vector<std::pair<FlatBuffer, FlatRange>>& flats() const { return flats_; }
+
+ private:
+  const Side& side_;
+  const bool first_;
+  mutable std::set<Value> values_;
+  mutable std::vector<std::pair<FlatBuffer, FlatRange>> flats_;
+};
+
+template <typename T>
+std::span<const T> As(const std::vector<std::byte>& bytes) {
+  return {reinterpret_cast<const T*>(bytes.data()), bytes.size() / sizeof(T)};
+}
+
+template <typename T>
+double DistanceOf(const std::vector<std::byte>& got, const std::vector<std::byte>& want,
+                  const std::vector<std::byte>& base) {
+  double apart = 0, norm = 0;
+  for (size_t i = 0; i < As<T>(want).size(); ++i) {
+    const double w = double(As<T>(want)[i]), difference = double(As<T>(got)[i]) - w;
+    const double size = base.empty() ? w : w - double(As<T>(base)[i]);
+    apart += difference * difference;
+    norm += size * size;
+  }
+  if (apart == 0) return 0;
+  return norm == 0 ? std::numeric_limits<double>::infinity() : std::sqrt(apart / norm);
+}
+
+// Relative in the Euclidean norm; of integers, the share that differs. `base`: what was there
+// before, where the change is what counts; else empty.
+double Distance(DType dtype, const std::vector<std::byte>& got, const std::vector<std::byte>& want,
+                const std::vector<std::byte>& base) {
+  if (got == want) return 0;
+  switch (dtype) {
+    case DType::kF64:
+      return DistanceOf<double>(got, want, base);
+    case DType::kF32:
+      return DistanceOf<float>(got, want, base);
+    case DType::kBF16:
+      return DistanceOf<bf16>(got, want, base);
+    case DType::kI32:
+    case DType::kI64:
+      break;
+  }
+  const size_t size = SizeOf(dtype), n = got.size() / size;
+  size_t different = 0;
+  for (size_t i = 0; i < n; ++i) {
+    different += std::memcmp(&got[i * size], &want[i * size], size) != 0;
+  }
+  return double(different) / double(n);
+}
+
+// What rounding explains. Of bf16, results are rounded once and some intermediate ones before. f32
+// is summed in another order, from bf16 operands that may have been rounded the other way. Integers
+// are choices, which scores that are nearly equal may turn.
+double Explained(DType dtype) {
+  switch (dtype) {
+    case DType::kF64:
+      return 1e-9;
+    case DType::kBF16:
+      return 1e-2;
+    default:
+      return 1e-3;
+  }
+}
+
+std::string ShapesOf(const Program& program, const Instance& instance,
+                     const std::vector<Operand>& operands) {
+  std::ostringstream text;
+  if (instance.inputs.empty() && instance.outputs.empty()) {
+    for (const Operand& operand : operands) text << operand.reference.shape << ' ';
+    return text.str();
+  }
+  for (const Value value : instance.inputs) text << program.info(value).shape << ' ';
+  text << "to";
+  for (const Value value : instance.outputs) text << ' ' << program.info(value).shape;
+  return text.str();
+}
+
+std::string Describe(const std::string& name, const Tensor& tensor) {
+  std::ostringstream text;
+  text << name << ' ' << tensor.dtype << tensor.shape;
+  return text.str();
+}
+
+class SideBySide {
+ public:
+  SideBySide(const RankPlan& plan, Side reference, Side tested, const SideBySideOptions& options)
+      : program_(plan.program),
+        reference_(std::move(reference)),
+        tested_(std::move(tested)),
+        options_(options),
+        first_writer_(program_.values.size(), nullptr),
+        outside_(program_.values.size(), false) {
+    for (const Instance& instance : program_.instances) {
+      for (const Value value : instance.outputs) {
+        if (first_writer_[size_t(value.id)] == nullptr) first_writer_[size_t(value.id)] = &instance;
+      }
+      for (const Value value : instance.inputs) outside_[size_t(value.id)] = true;
+    }
+  }
+
+  void WriteBoth(const Tensor& reference, const Tensor& tested, const void* data) {
+    std::vector<std::byte> bytes(reference.bytes());
+    std::memcpy(bytes.data(), data, bytes.size());
+    reference_.Write(reference, bytes);
+    tested_.Write(tested, bytes);
+  }
+  void WriteInput(const std::string& name, const std::vector<int32_t>& data) {
+    const Value value = program_.inputs.at(name);
+    WriteBoth(reference_.memory.tensor(value, 0), tested_.memory.tensor(value, 0), data.data());
+  }
+  void WriteState(const StepState& state) {
+    const auto bytes = [](StepState* at) {
+      return Tensor{{at, DType::kI64, {int64_t(sizeof(StepState) / sizeof(int64_t))}}};
+    };
+    WriteBoth(bytes(reference_.memory.step_state()), bytes(tested_.memory.step_state()), &state);
+  }
+
+  ComparedOp Run(const Instance& instance);
+
+ private:
+  std::vector<Operand> OperandsOf(const NotingBinder& bound) const;
+  double TimeOf(const Call& call);
+  static StepState StateOf(const Side& side);
+  void CompareStates(ComparedOp& op) const;
+
+  const Program& program_;
+  Side reference_, tested_;
+  const SideBySideOptions options_;
+  std::vector<const Instance*> first_writer_;            // By value id.
+  std::vector<bool> outside_;                            // By value id: some instance reads it.
+  std::set<std::pair<std::string, std::string>> timed_;  // By name and shapes.
+};
+
+std::vector<Operand> SideBySide::OperandsOf(const NotingBinder& bound) const {
+  std::vector<Operand> operands;
+  for (const Value value : bound.values()) {
+    const ValueInfo& info = program_.info(value);
+    const bool parameter = info.storage >= 0;
+    operands.push_back({.name = info.name,
+                        .reference = reference_.memory.tensor(value, 0),
+                        .tested = tested_.memory.tensor(value, 0),
+                        .compared = parameter || outside_[size_t(value.id)]});
+  }
+  for (const auto& [buffer, range] : bound.flats()) {
+    const bool updated = buffer != FlatBuffer::kCompute && buffer != FlatBuffer::kGradient;
+    operands.push_back({.name = absl::StrCat("flat buffer ", int(buffer)),
+                        .reference = reference_.memory.flat(buffer, range),
+                        .tested = tested_.memory.flat(buffer, range),
+                        .by_change = updated});
+  }
+  return operands;
+}
+
+double SideBySide::TimeOf(const Call& call) {
+  const auto begin = tested_.backend.NewEvent(), end = tested_.backend.NewEvent();
+  const auto time = [&](int calls) {
+    begin->Record(tested_.exec);
+    for (int i = 0; i < calls; ++i) call(tested_.exec);
+    end->Record(tested_.exec);
+    return end->SecondsSince(*begin) / calls;
+  };
+  const double once = time(1);
+  return time(int(std::clamp(options_.timing / std::max(once, 1e-6), 1.0, 100.0)));
+}
+
+StepState SideBySide::StateOf(const Side& side) {
+  StepState state;
+  side.backend.CopyToHost(side.exec, &state, side.memory.step_state(), sizeof(state));
+  return state;
+}
+
+void SideBySide::CompareStates(ComparedOp& op) const {
+  const StepState want = StateOf(reference_), got = StateOf(tested_);
+  const auto compare = [&](const char* name, double a, double b) {
+    if (a == b) return;
+    const double apart = std::abs(a - b) / std::abs(b) / Explained(DType::kF32);
+    if (apart <= op.apart) return;
+    op.apart = apart;
+    op.where = absl::StrCat(name, " ", a, ", wanted ", b);
+  };
+  compare("loss", got.loss, want.loss);
+  compare("auxiliary loss", got.auxiliary_loss, want.auxiliary_loss);
+  compare("squared gradient norm", got.grad_norm_squared, want.grad_norm_squared);
+  compare("gradient norm", got.grad_norm, want.grad_norm);
+  compare("clip factor", got.clip_factor, want.clip_factor);
+  compare("finite", double(got.finite), double(want.finite));
+  compare("sum of words read", got.read.master, want.read.master);
+}
+
+ComparedOp SideBySide::Run(const Instance& instance) {
+  ComparedOp op{.instance = &instance};
+  const bool first =
+      instance.outputs.empty() ||
+      std::any_of(instance.outputs.begin(), instance.outputs.end(), [&](Value value) {
+        return program_.info(value).kind == ValueKind::kParameterGradient &&
+               first_writer_[size_t(value.id)] == &instance;
+      });
+  const NotingBinder on_reference(reference_, first);
+  const NotingBinder on_tested(tested_, first);
+  const Call reference = instance.op->Bind(on_reference, instance);
+  const Call tested = instance.op->Bind(on_tested, instance);
+  const std::vector<Operand> operands = OperandsOf(on_tested);
+
+  std::vector<std::vector<std::byte>> before;
+  for (const Operand& operand : operands) {
+    before.push_back(operand.by_change ? reference_.Read(operand.reference)
+                                       : std::vector<std::byte>());
+  }
+  reference(reference_.exec);
+  reference_.backend.Synchronize(reference_.exec);
+  tested(tested_.exec);
+  tested_.backend.Synchronize(tested_.exec);
+
+  std::vector<std::vector<std::byte>> want;
+  for (size_t i = 0; i < operands.size(); ++i) {
+    const Operand& operand = operands[i];
+    want.push_back(reference_.Read(operand.reference));
+    if (!operand.compared) continue;
+    const DType dtype = operand.reference.dtype;
+    const double apart = Distance(dtype, tested_.Read(operand.tested), want.back(), before[i]);
+    if (apart / Explained(dtype) <= op.apart) continue;
+    op.apart = apart / Explained(dtype);
+    op.where = absl::StrCat(Describe(operand.name, operand.reference), " by ", apart);
+  }
+  CompareStates(op);
+  const StepState state = StateOf(reference_);
+  op.shapes = ShapesOf(program_, instance, operands);
+  if (timed_.emplace(instance.op->name(), op.shapes).second) op.seconds = TimeOf(tested);
+  for (size_t i = 0; i < operands.size(); ++i) tested_.Write(operands[i].tested, want[i]);
+  WriteState(state);
+  return op;
+}
+
+// The lists that run one after the other: first what initialises, then a step.
+const std::vector<std::vector<List>> kOrder = {{List::kInit},
+                                               {List::kPrepare},
+                                               {List::kForward},
+                                               {List::kBackwardInput, List::kBackwardWeight},
+                                               {List::kOptimizer}};
+
+}  // namespace
+
+absl::StatusOr<std::vector<ComparedOp>> RunSideBySide(const RankPlan& plan, const StepState& state,
+                                                      const MicroBatchData& batch,
+                                                      const SideBySideOptions& options) {
+  ASSIGN_OR_RETURN(Side on_reference, SideOn(plan, options.reference, options.threads));
+  ASSIGN_OR_RETURN(Side on_tested, SideOn(plan, options.tested, options.threads));
+  SideBySide both(plan, std::move(on_reference), std::move(on_tested), options);
+  both.WriteState(state);
+  both.WriteInput("tokens", batch.tokens);
+  both.WriteInput("targets", batch.targets);
+  std::vector<ComparedOp> ops;
+  for (const std::vector<List>& lists : kOrder) {
+    for (const Instance& instance : plan.program.instances) {
+      const bool listed = std::find(lists.begin(), lists.end(), instance.list) != lists.end();
+      if (listed && instance.when != When::kValidation) ops.push_back(both.Run(instance));
+    }
+  }
+  return ops;
+}
+
+}  // namespace trainyard::bench

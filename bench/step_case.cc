@@ -1,0 +1,95 @@
+#include "bench/step_case.h"
+
+#include <algorithm>
+#include <map>
+
+#include "common/rng.h"
+
+namespace trainyard::bench {
+namespace {
+
+struct OwnCase {
+  ModelFields model;
+  int64_t micro, sequence;
+};
+
+// Those of bench/beside_pytorch.py.
+const std::map<std::string, OwnCase> kOwnCases = {{"byte",
+                                                   {.model = {.family = "llama",
+                                                              .layers = 6,
+                                                              .hidden = 256,
+                                                              .ffn = 768,
+                                                              .heads = 8,
+                                                              .kv_heads = 4,
+                                                              .vocab = 256,
+                                                              .max_seq = 256},
+                                                    .micro = 16,
+                                                    .sequence = 256}},
+                                                  {"124m",
+                                                   {.model = {.family = "llama",
+                                                              .layers = 12,
+                                                              .hidden = 768,
+                                                              .ffn = 2048,
+                                                              .heads = 12,
+                                                              .kv_heads = 4,
+                                                              .vocab = 32000,
+                                                              .max_seq = 512},
+                                                    .micro = 2,
+                                                    .sequence = 512}}};
+
+const std::map<std::string, PrecisionName> kPrecisions = {
+    {"f32", PrecisionName::kF32}, {"bf16", PrecisionName::kBF16}, {"f64", PrecisionName::kF64}};
+
+}  // namespace
+
+void AddOptions(CLI::App& app, StepCase& step) {
+  app.add_option("--case", step.model, "byte, 124m, or a preset");
+  app.add_option("--layers", step.layers, "In place of the model's")->check(CLI::Range(1, 1024));
+  app.add_option("--micro", step.micro, "Sequences of a micro-batch")->check(CLI::Range(1, 4096));
+  app.add_option("--sequence", step.sequence)->check(CLI::Range(1, 1 << 20));
+  app.add_option("--precision", step.precision)->check(CLI::IsMember({"bf16", "f32", "f64"}));
+  app.add_option("--accumulate", step.accumulate, "Micro-batches of a step")
+      ->check(CLI::Range(1, 1024));
+  app.add_option("--recompute-blocks", step.recomputed_blocks)->check(CLI::Range(0, 1024));
+  app.add_option("--deterministic", step.deterministic, "As a job's `deterministic`");
+}
+
+JobConfig JobOf(const StepCase& step) {
+  JobConfig job;
+  int64_t micro = 1, sequence = 1024;
+  const auto own = kOwnCases.find(step.model);
+  if (own != kOwnCases.end()) {
+    job.model.architecture = own->second.model;
+    micro = own->second.micro, sequence = own->second.sequence;
+    if (step.layers > 0) job.model.architecture->layers = step.layers;
+  } else {
+    job.model.preset = step.model;
+    if (step.layers > 0) job.model.overrides = ModelFields{.layers = step.layers};
+  }
+  if (step.micro > 0) micro = step.micro;
+  if (step.sequence > 0) sequence = step.sequence;
+  job.precision = kPrecisions.at(step.precision);
+  job.batch = {.global = micro * step.accumulate, .micro = micro, .sequence = sequence};
+  job.recompute.blocks = step.recomputed_blocks;
+  job.deterministic = step.deterministic;
+  job.devices = 1;
+  return job;
+}
+
+StepBatch BatchOf(const JobConfig& job, int64_t vocab, int step) {
+  const auto token = [&](uint64_t kind, uint64_t at) {
+    const uint64_t bits = RandomBits(kind, uint64_t(step), at);
+    return int32_t(bits % uint64_t(bits >> 32 & 1 ? vocab : std::min<int64_t>(vocab, 64)));
+  };
+  StepBatch batch(size_t(job.batch.global / job.batch.micro));
+  uint64_t at = 0;
+  for (MicroBatchData& micro : batch) {
+    for (int64_t i = 0; i < job.batch.micro * job.batch.sequence; ++i, ++at) {
+      micro.tokens.push_back(token(1, at));
+      micro.targets.push_back(token(2, at));
+    }
+  }
+  return batch;
+}
+
+}  // namespace trainyard::bench

@@ -1,0 +1,34 @@
+// The training steps that are measured and predicted: a model, its batch and its precision, from
+// the command line.
+
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+
+#include "train/config/job_config.h"
+#include "train/step/step_runner.h"
+
+namespace trainyard::bench {
+
+struct StepCase {
+  std::string model = "byte";  // "byte", "124m" or a preset.
+  std::string precision = "bf16";
+  int64_t micro = 0, sequence = 0;  // 0: the case's own, which is 1 and 1024 of a preset.
+  int64_t layers = 0;               // 0: all of the model.
+  int64_t accumulate = 1;           // Micro-batches of a step.
+  int64_t recomputed_blocks = 0;
+  bool deterministic = true;
+};
+
+// --case, --precision, --micro ...
+void AddOptions(CLI::App& app, StepCase& step);
+
+// Of one device.
+JobConfig JobOf(const StepCase& step);
+
+// The tokens of a step: of few different ones, so that there is something to learn. Two runs of a
+// case, on any device, have the same.
+StepBatch BatchOf(const JobConfig& job, int64_t vocab, int step);
+
+}  // namespace trainyard::bench

@@ -1,0 +1,62 @@
+#include "bench/gpu_model.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "bench/step_case.h"
+#include "train/config/resolve_model.h"
+#include "train/step/rank_engine.h"
+
+namespace trainyard::bench {
+namespace {
+
+// Milliseconds of one micro-batch and the optimizer.
+double StepMilliseconds(const StepCase& step) {
+  const JobConfig job = JobOf(step);
+  const RankPlan plan = *PlanRank(job, *ResolveModel(job.model), 0, DeviceKind::kCuda);
+  const GpuRates gpu = *RatesOf("h200");
+  double seconds = PredictGaps(plan.program, 1);
+  for (const Instance& instance : plan.program.instances) {
+    if (instance.list < List::kForward || instance.when == When::kValidation) continue;
+    const OpPrediction op = Predict(gpu, plan.program, instance);
+    EXPECT_GT(op.seconds, 0) << instance.op->name();
+    seconds += op.seconds;
+  }
+  return seconds * 1e3;
+}
+
+// A prediction made by hand from the same anchors, from shapes and published rates.
+TEST(GpuModel, AgreesWithAPredictionByHand) {
+  EXPECT_NEAR(StepMilliseconds({.model = "gpt2-124m", .micro = 16, .sequence = 1024}), 37,
+              0.15 * 37);
+  EXPECT_NEAR(StepMilliseconds({.model = "llama3.2-1b", .micro = 2, .sequence = 4096}), 144,
+              0.1 * 144);
+  EXPECT_NEAR(StepMilliseconds({.model = "llama2-7b", .micro = 1, .sequence = 4096}), 339,
+              0.1 * 339);
+}
+
+TEST(GpuModel, OneOrderCostsTime) {
+  const StepCase step{.model = "llama3.2-1b", .micro = 2, .sequence = 4096, .layers = 2};
+  StepCase any = step;
+  any.deterministic = false;
+  EXPECT_LT(StepMilliseconds(any), StepMilliseconds(step));
+}
+
+TEST(GpuModel, NothingIsFasterThanItsBytesAndProducts) {
+  const JobConfig job =
+      JobOf({.model = "qwen3-30b-a3b", .micro = 1, .sequence = 4096, .layers = 2});
+  const RankPlan plan = *PlanRank(job, *ResolveModel(job.model), 0, DeviceKind::kCuda);
+  const GpuRates gpu = *RatesOf("h200");
+  for (const Instance& instance : plan.program.instances) {
+    const Cost cost = instance.op->CostOf(plan.program, instance);
+    EXPECT_GE(Predict(gpu, plan.program, instance).seconds, cost.flops / gpu.peak)
+        << instance.op->name();
+  }
+}
+
+TEST(GpuModel, AnUnknownGpuIsRefused) {
+  EXPECT_THAT(RatesOf("h300").status().message(), ::testing::HasSubstr("wanted h100 or h200"));
+}
+
+}  // namespace
+}  // namespace trainyard::bench

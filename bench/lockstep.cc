@@ -25,6 +25,7 @@ struct Options {
   StepCase step = {.layers = 1};
   std::string device = "cuda", gpu = "h200";
   int threads = int(std::thread::hardware_concurrency());
+  double timing = SideBySideOptions::kTiming;
 };
 
 absl::StatusOr<const Backend*> BackendOf(const std::string& device) {
@@ -43,10 +44,11 @@ absl::Status Run(const Options& options) {
   const StepState state =
       InitialState({.step = 1, .learning_rate = 1e-4, .clip_norm = 1, .tokens = tokens, .seed = 1});
   const StepBatch batch = BatchOf(job, model.vocab, 1);
-  ASSIGN_OR_RETURN(
-      const std::vector<ComparedOp> ops,
-      RunSideBySide(plan, state, batch.front(),
-                    {.reference = CpuBackend(), .tested = *tested, .threads = options.threads}));
+  ASSIGN_OR_RETURN(const std::vector<ComparedOp> ops, RunSideBySide(plan, state, batch.front(),
+                                                                    {.reference = CpuBackend(),
+                                                                     .tested = *tested,
+                                                                     .threads = options.threads,
+                                                                     .timing = options.timing}));
   int failures = 0;
   std::cout << absl::StrFormat("%-30s %8s %10s %10s  %s\n", "op", "apart", "us", "predicted",
                                "shapes");
@@ -77,6 +79,8 @@ int Main(int argc, char** argv) {
   app.add_option("--device", options.device)->check(CLI::IsMember({"cpu", "cuda"}));
   app.add_option("--gpu", options.gpu, "Whose rates predict: h100 or h200");
   app.add_option("--threads", options.threads, "Of the CPU")->check(CLI::Range(1, 1024));
+  app.add_option("--timing", options.timing, "Seconds for each op; 0: a profiler times it")
+      ->check(CLI::Range(0.0, 10.0));
   CLI11_PARSE(app, argc, argv);
   const absl::Status status = Run(options);
   if (!status.ok()) std::cerr << "error: " << status.message() << '\n';

@@ -312,7 +312,9 @@ ComparedOp SideBySide::Run(const Instance& instance) {
   CompareStates(op);
   const StepState state = StateOf(reference_);
   op.shapes = ShapesOf(program_, instance, operands);
-  if (timed_.emplace(instance.op->name(), op.shapes).second) op.seconds = TimeOf(tested);
+  if (timed_.emplace(instance.op->name(), op.shapes).second) {
+    op.seconds = options_.timing > 0 ? TimeOf(tested) : 0;
+  }
   for (size_t i = 0; i < operands.size(); ++i) tested_.Write(operands[i].tested, want[i]);
   WriteState(state);
   return op;

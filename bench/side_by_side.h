@@ -27,8 +27,9 @@ struct ComparedOp {
 struct SideBySideOptions {
   const Backend& reference;
   const Backend& tested;
-  int threads = 1;        // Of the reference.
-  double timing = 20e-3;  // Seconds that an op is timed for, at least once.
+  int threads = 1;  // Of the reference.
+  static constexpr double kTiming = 20e-3;
+  double timing = kTiming;  // Seconds that an op is timed for; 0: not at all.
 };
 
 // One step of one micro-batch of `plan`, which has one rank, after its parameters are initialised.

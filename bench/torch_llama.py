@@ -2,7 +2,8 @@
 """The peer of bench/beside_pytorch.py: one Llama training step in plain PyTorch, as its users would write it.
 
 Fused attention where this PyTorch has it, bf16 by autocast, AdamW with clipping. Prints one JSON line with every
-step's seconds. The shapes come as JSON in the first argument.
+step's seconds and loss. The shapes come as JSON in the first argument: model (layers, hidden, heads, kv_heads, ffn,
+vocab, perhaps tied), micro, sequence, precision, threads, steps, perhaps device ("cpu", "cuda") and compile.
 """
 import json
 import math
@@ -70,6 +71,8 @@ class Llama(nn.Module):
         self.blocks = nn.ModuleList(Block(m) for _ in range(m["layers"]))
         self.norm = RmsNorm(m["hidden"])
         self.head = nn.Linear(m["hidden"], m["vocab"], bias=False)
+        if m.get("tied"):
+            self.head.weight = self.embedding.weight
         d = m["hidden"] // m["heads"]
         angles = torch.outer(torch.arange(sequence).float(), 5e5 ** (-torch.arange(0, d, 2) / d)).repeat(1, 2)
         self.register_buffer("cos", angles.cos())
@@ -86,20 +89,25 @@ def main():
     run = json.loads(sys.argv[1])
     torch.manual_seed(0)
     torch.set_num_threads(run["threads"])
-    model = Llama(run["model"], run["sequence"])
+    device = run.get("device", "cpu")
+    model = Llama(run["model"], run["sequence"]).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), 3e-4, weight_decay=0.1, **({"fused": True} if VERSION >= (2, 4) else {}))
-    seconds = []
+    forward = torch.compile(model) if run.get("compile") else model
+    seconds, losses = [], []
     for _ in range(run["steps"]):
-        batch = torch.randint(0, run["model"]["vocab"], (run["micro"], run["sequence"] + 1))
+        batch = torch.randint(0, run["model"]["vocab"], (run["micro"], run["sequence"] + 1)).to(device)
         start = time.perf_counter()
-        with torch.autocast("cpu", torch.bfloat16, enabled=run["precision"] == "BF16"):
-            loss = model(batch[:, :-1], batch[:, 1:])
+        with torch.autocast(device, torch.bfloat16, enabled=run["precision"] == "BF16"):
+            loss = forward(batch[:, :-1], batch[:, 1:])
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
+        losses.append(loss.item())  # Waits for the device.
+        if device == "cuda":
+            torch.cuda.synchronize()
         seconds.append(time.perf_counter() - start)
-    print(json.dumps({"version": torch.__version__, "seconds": seconds}))
+    print(json.dumps({"version": torch.__version__, "seconds": seconds, "losses": losses}))
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 # first; NVIDIA's are not among them: they belong to the machine, and only libtrainyard_cuda.so wants them.
 install(PROGRAMS scripts/gpu_check.sh DESTINATION scripts)
 install(DIRECTORY scripts/gpu_check DESTINATION scripts FILES_MATCHING PATTERN "*.py" PATTERN "*.json")
+install(PROGRAMS bench/torch_llama.py DESTINATION scripts/gpu_check)
 install(FILES README.md LICENSE DESTINATION .)
 
 install(CODE [[

@@ -15,6 +15,7 @@ set(TRAINYARD_CUDA_SOURCES
   context.cu
   copy_columns.cu
   cross_entropy.cu
+  cublaslt_product.cc
   embedding.cu
   expert_counts.cu
   expert_order.cu

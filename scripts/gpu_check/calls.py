@@ -1,4 +1,6 @@
 """What is run on a GPU, in calls of at most ten minutes, most valuable first. Each step has a limit of its own."""
+import dataclasses
+import importlib.util
 import json
 import math
 import pathlib
@@ -6,17 +8,62 @@ import shutil
 import sys
 
 import readers
+import runner
 
 SHARDS = 6  # Of the kernel tests: a fault ends one process, and the tests of one shard.
-CASES = [  # Name, sequences of a micro-batch, tokens of a sequence, micro-batches of a step, GiB that it needs.
-    ("gpt2-124m", 16, 1024, 1, 16),
-    ("gpt2-124m", 64, 1024, 1, 40),
-    ("llama3.2-1b", 4, 4096, 1, 60),
-    ("llama2-7b", 1, 4096, 8, 135),
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A training step: what bench/train_step and bench/predict_step are asked for."""
+    model: str
+    micro: int  # Sequences of a micro-batch.
+    sequence: int  # Tokens of one.
+    accumulate: int  # Micro-batches of a step.
+    gib: int  # Of the device that it needs.
+    layers: int = 0  # 0: all.
+    deterministic: bool = True
+    steps: int = 20  # That are timed.
+
+    def __str__(self):
+        layers = f" of {self.layers} layers" if self.layers else ""
+        order = "" if self.deterministic else ", any order"
+        return f"{self.model}{layers}, {self.micro} x {self.sequence}, {self.accumulate} micro-batches{order}"
+
+    def options(self):
+        layers = ["--layers", self.layers] if self.layers else []
+        return ["--case", self.model, "--micro", self.micro, "--sequence", self.sequence, "--accumulate", self.accumulate,
+                "--deterministic", "true" if self.deterministic else "false", *layers]
+
+    def tokens(self):
+        return self.micro * self.sequence * self.accumulate
+
+
+ROWS = [
+    Case("gpt2-124m", 16, 1024, 1, 16),
+    Case("gpt2-124m", 64, 1024, 1, 40),
+    Case("llama3.2-1b", 4, 4096, 1, 60),
+    Case("llama2-7b", 1, 4096, 8, 135, steps=6),
 ]
+ROW_BESIDE_PYTORCH = ROWS[2]
+MORE_ROWS = [
+    Case("gpt2-1558m", 16, 1024, 1, 80),
+    Case("qwen3-30b-a3b", 4, 4096, 1, 125, layers=8),
+]
+# One layer has all shapes; of two sequences, since the CPU computes them, too.
+GATES = [
+    Case("gpt2-124m", 2, 1024, 1, 16, layers=1),
+    Case("llama3.2-1b", 2, 4096, 1, 30, layers=1),
+    Case("llama2-7b", 1, 4096, 1, 30, layers=1),
+]
+MORE_GATES = [
+    Case("gpt2-1558m", 2, 1024, 1, 16, layers=1),
+    Case("qwen3-30b-a3b", 1, 4096, 1, 60, layers=1),
+]
+ROW_BEYOND_MEMORY = Case("llama3-8b", 1, 8192, 1, 176)
 ON_CURVE = "124m against the CPU"  # Without it no run's speed counts.
 CURVE_STEPS = 200
-MORE_CASES = [("gpt2-1558m", 16, 1024, 1, 80)]
+LLAMA_3_2_1B = {"layers": 16, "hidden": 2048, "heads": 32, "kv_heads": 8, "ffn": 8192, "vocab": 128256, "tied": True}
 
 CURVE = """version: 1
 job:
@@ -37,6 +84,7 @@ class Programs:
     def __init__(self, runner, root, scratch):
         self.runner = runner
         self.scratch = pathlib.Path(scratch)
+        self.wrong = {}  # By model: the gate that it did not pass.
         self.bin, self.bench = root / "bin", root / "bench"
         self.golden = json.loads((pathlib.Path(__file__).parent / "gpt2_124m_curve.json").read_text())["curve"]
         self.sanitizer = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
@@ -48,16 +96,70 @@ class Programs:
         except (KeyError, ValueError):
             return math.inf
 
-    def train_step(self, name, case, limit, *options, golden=None):
-        model, micro, sequence, accumulate, gib = case
-        if self.memory_gib() < gib:
-            return self.runner.leave_out(name, f"needs {gib} GiB, the device has {self.memory_gib():.0f}")
-        untrusted = "" if golden or self.runner.passed(ON_CURVE) else f"no speed, because '{ON_CURVE}' has not passed"
-        return self.runner.run(name, [self.bench / "train_step", "--device", "cuda", "--case", model, "--micro", micro,
-                                      "--sequence", sequence, "--accumulate", accumulate, *options], limit, readers.step_time(golden, untrusted))
+    def lacks_memory(self, name, case):
+        if self.memory_gib() >= case.gib:
+            return False
+        self.runner.leave_out(name, f"needs {case.gib} GiB, the device has {self.memory_gib():.0f}")
+        return True
+
+    def train_step(self, name, case, limit, *options, golden=None, predicted=None):
+        if self.lacks_memory(name, case):
+            return
+        lacking = "" if golden or self.runner.passed(ON_CURVE) else ON_CURVE
+        lacking = self.wrong.get(case.model, lacking)
+        untrusted = f"no speed, because '{lacking}' has not passed" if lacking else ""
+        self.runner.run(name, [self.bench / "train_step", "--device", "cuda", "--steps", case.steps, *case.options(), *options],
+                        limit, readers.step_time(golden, untrusted, predicted=predicted))
 
     def against_the_cpu(self, name, *options):
-        self.train_step(name, ("gpt2-124m", 1, 1024, 1, 8), 60, "--steps", 9, *options, golden=self.golden)
+        self.train_step(name, Case("gpt2-124m", 1, 1024, 1, 8, steps=14), 60, *options, golden=self.golden)
+
+    def predict(self, case):
+        step = self.runner.run(f"predict {case}", [self.bench / "predict_step", *case.options()], 30, readers.prediction)
+        return step.get("predicted")
+
+    def rows(self, cases, limit):
+        """Each in one order and in any, beside what was predicted."""
+        for deterministic in (True, False):
+            for case in cases:
+                case = dataclasses.replace(case, deterministic=deterministic)
+                self.train_step(f"train {case}", case, limit, predicted=self.predict(case))
+
+    def gates(self, cases):
+        """Every op of a layer at its real shapes, in the device's memory, against the CPU."""
+        for case in cases:
+            name = f"lockstep {case}"
+            if self.lacks_memory(name, case):
+                continue
+            step = self.runner.run(name, [self.bench / "lockstep", *case.options()], 60, readers.lockstep)
+            if step["outcome"] != runner.PASSED:
+                self.wrong[case.model] = name
+
+    def search(self, cases):
+        """What cuBLASLt's other algorithms would take for the products of a step."""
+        for case in cases:
+            self.runner.run(f"products of {case}", [self.bench / "matmul_search", *case.options()], 30, readers.products)
+
+    def beside_pytorch(self, case):
+        """The same model, batch and semantics in PyTorch, compiled, with the fastest attention that it has."""
+        name = f"PyTorch, compiled, {case}"
+        if importlib.util.find_spec("torch") is None:
+            self.runner.leave_out(name, "this Python has no torch")
+        elif not self.lacks_memory(name, case):
+            run = {"device": "cuda", "compile": True, "precision": "BF16", "threads": 4, "steps": 12, "micro": case.micro,
+                   "sequence": case.sequence, "model": LLAMA_3_2_1B}
+            self.runner.run(name, [sys.executable, pathlib.Path(__file__).parent / "torch_llama.py", json.dumps(run)], 150,
+                            readers.pytorch(case.tokens()))
+
+    def slowest_kernels(self, case):
+        """Of a layer, by Nsight Compute: time, and how much of the device's throughput."""
+        name = f"slowest kernels of {case}"
+        profiler = shutil.which("ncu") or "/usr/local/cuda/bin/ncu"
+        if not pathlib.Path(profiler).exists():
+            return self.runner.leave_out(name, "no ncu on this machine")
+        return self.runner.run(name, [profiler, "--csv", "--print-units", "base", "--metrics", ",".join(readers.NCU_METRICS),
+                                      "--launch-count", 400, self.bench / "lockstep", "--timing", 0, *case.options()],
+                               120, readers.slowest_kernels)
 
     def tests(self, name, program, limit, *options, environment=None):
         return self.runner.run(name, [self.bin / program, "--gtest_brief=1", *options], limit, readers.tests, environment)
@@ -96,11 +198,9 @@ def first(programs):
     # Right at a real size, before any speed.
     programs.against_the_cpu(ON_CURVE)
     programs.against_the_cpu(f"{ON_CURVE}, without graphs", "--eager")
-    for case in CASES:
-        model, micro, sequence, accumulate, _ = case
-        programs.train_step(f"train {model}, {micro} x {sequence}, {accumulate} micro-batches", case, 60, "--steps", 20)
-    programs.benchmarks("products and attention", "MatMul|Attention|GroupedMatMul", 80)
-    programs.benchmarks("other kernels", "-MatMul|Attention|GroupedMatMul", 60)
+    programs.gates(GATES)
+    programs.rows(ROWS, 60)
+    programs.search([ROWS[0], *ROWS[2:]])
     programs.runner.run("through the service", [sys.executable, pathlib.Path(__file__).parent / "through_service.py", programs.bin,
                                                 programs.scratch / "service"], 60, readers.one_line("through the service: "))
     programs.shards()
@@ -108,22 +208,26 @@ def first(programs):
 
 
 def second(programs):
-    """What the first left out for want of time, and larger models."""
+    """Larger models, PyTorch beside, and what the first left out for want of time."""
     programs.against_the_cpu(ON_CURVE)
-    for case in MORE_CASES:
-        model, micro, sequence, accumulate, _ = case
-        programs.train_step(f"train {model}, {micro} x {sequence}, {accumulate} micro-batches", case, 90, "--steps", 20)
+    programs.gates(MORE_GATES)
+    programs.rows(MORE_ROWS, 90)
+    programs.beside_pytorch(ROW_BESIDE_PYTORCH)
+    programs.rows([ROW_BEYOND_MEMORY], 60)
+    programs.slowest_kernels(GATES[1])
     programs.shards()
     programs.tests("training", "cuda_training_test", 90)
     programs.curves()
 
 
 def third(programs):
-    """Faults, and the checkers."""
+    """Faults, the checkers, and kernels at sizes of no model."""
     programs.tests("fault", "cuda_fault_test", 60)
     for tool in ("memcheck", "racecheck"):
         programs.runner.run(tool, [programs.sanitizer, "--tool", tool, "--error-exitcode", 9, programs.bin / "cuda_kernels_test",
                                    "--gtest_brief=1", "--gtest_filter=*Norm*:*Swi*:*Entropy*:*Attention*"], 150, readers.tests)
+    programs.benchmarks("products and attention", "MatMul|Attention|GroupedMatMul", 80)
+    programs.benchmarks("other kernels", "-MatMul|Attention|GroupedMatMul", 60)
 
 
 CALLS = {1: first, 2: second, 3: third}

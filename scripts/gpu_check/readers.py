@@ -1,11 +1,15 @@
 """What the programs of a check print, as entries of results.json. Each raises or says "failed" for what is not as it must be."""
+import csv
 import json
 import math
 import re
+import statistics
 
 from runner import Unreadable
 
-# Between bf16 on a GPU and on a CPU, over the 20 steps of the golden curve.
+# Between bf16 on a GPU and on a CPU, over the 20 steps of the golden curve. A bf16 result is rounded by at most 1 part in
+# 256. Losses are near 10 and means over 1,024 tokens, whose roundings have random signs: 10 / 256 / sqrt(1,024) is 0.0012
+# a step, and 20 steps of such differences are within 0.02. A norm is no mean: its first parts in 256 add up over layers.
 LOSS_DIFFERENCE = 0.02
 NORM_RATIO = 0.05
 
@@ -58,9 +62,34 @@ def against(found, golden):
     return ""
 
 
-def step_time(golden=None, untrusted="", cudnn=True):
+OP_ROW = r"^(\w[\w ]*\w) +(\d+) +([\d.]+) +([\d.]+)%"  # Name, calls, ms, share of the step.
+EXPLAINED = 0.1  # A difference to the prediction above this wants a reason.
+
+
+def prediction(text):
+    """Of bench/predict_step."""
+    step = re.search(r"^predicted step: ([\d.]+) ms, (\d+) tokens/s, MFU ([\d.]+)%", text, re.M)
+    memory = re.search(r"^memory: (.*)$", text, re.M)
+    if not step or not memory:
+        raise Unreadable("no predicted step, or no memory")
+    parts = {name: float(ms) for name, ms in re.findall(r"^predicted ([\w -]+): ([\d.]+) ms$", text, re.M)}
+    ops = {name: float(ms) for name, _, ms, _ in re.findall(OP_ROW, text, re.M)}
+    found = {"step_ms": float(step[1]), "tokens_per_second": int(step[2]), "mfu_percent": float(step[3]), "parts_ms": parts,
+             "ops_ms": ops, "memory": memory[1]}
+    return {"predicted": found, "summary": f"{step[1]} ms, {step[2]} tokens/s, {memory[1]}"}
+
+
+def differences(measured, predicted):
+    """Ops whose milliseconds are not as predicted, of those that matter: {name: [measured, predicted]}."""
+    matters = 0.01 * sum(measured.values())
+    both = {name: (measured.get(name, 0), predicted.get(name, 0)) for name in {*measured, *predicted}}
+    return {name: [ms, wanted] for name, (ms, wanted) in sorted(both.items(), key=lambda row: -row[1][0])
+            if max(ms, wanted) > matters and abs(ms - wanted) > EXPLAINED * wanted}
+
+
+def step_time(golden=None, untrusted="", predicted=None):
     """A reader of bench/train_step on a GPU: no speed without losses, none of attention that was not cuDNN's, and none where
-    `untrusted` says why there is none."""
+    `untrusted` says why there is none. `predicted`: what prediction() found for the step."""
     def read(text):
         steps = curve(text)
         time = re.search(r"step median ([\d.]+) ms of (\d+) \(([\d.]+) to ([\d.]+)\), (\d+) tokens/s", text)
@@ -68,19 +97,23 @@ def step_time(golden=None, untrusted="", cudnn=True):
         memory = re.search(r"^memory: (.*)$", text, re.M)
         if not time or not rate or not memory:
             raise Unreadable("no line with the step's median, the rates or the memory")
-        ops = re.findall(r"^(\w[\w ]*\w) +(\d+) +([\d.]+) +([\d.]+)%", text, re.M)
+        ops = re.findall(OP_ROW, text, re.M)
         found = {"curve": steps, "memory": memory[1], "matrix_gflops": float(rate[1]), "memory_gbs": float(rate[2]),
                  "share_by_op_percent": {name: float(share) for name, _, _, share in ops}}
         wrong = next((f"step {step}: loss {loss}, gradient norm {norm}" for step, (loss, norm) in enumerate(steps, 1)
                       if not (math.isfinite(loss) and math.isfinite(norm))), "")
         wrong = wrong or (golden and against(steps, golden)) or untrusted
         refused = re.search(r"(?:cudnn_attention_refused|attention_without_cudnn).*", text)
-        if not wrong and cudnn and refused:
+        if not wrong and refused:
             wrong = refused[0][:300]
         if wrong:
             return {**found, "failed": wrong}
+        if predicted:
+            found["predicted_ms"] = predicted["step_ms"]
+            found["ops_not_as_predicted_ms"] = differences({name: float(ms) for name, _, ms, _ in ops}, predicted["ops_ms"])
         return {**found, "median_ms": float(time[1]), "timed_steps": int(time[2]), "range_ms": [float(time[3]), float(time[4])],
-                "tokens_per_second": int(time[5]), "mfu_of_measured_rate_percent": float(rate[3]), "summary": f"{time[5]} tokens/s"}
+                "tokens_per_second": int(time[5]), "mfu_of_measured_rate_percent": float(rate[3]), 
+                "summary": f"{time[5]} tokens/s" + (f", {float(time[1]) / predicted['step_ms']:.2f} of the predicted time" if predicted else "")}
     return read
 
 
@@ -102,3 +135,65 @@ def one_line(begin):
             raise Unreadable(f"no line begins with \"{begin}\"")
         return {"summary": found[1]}
     return read
+
+
+def lockstep(text):
+    """Of bench/lockstep: each op of a layer, how far from the CPU's in parts of what rounding explains, and microseconds."""
+    rows = re.findall(r"^(\w+) +([\d.]+|inf|nan) +([\d.]+) +([\d.]+)  (.*)$", text, re.M)
+    agree = re.search(r"^lockstep: (\d+) ops agree$", text, re.M)
+    if not rows or not agree:
+        raise Unreadable("no ops, or not all of them agree")
+    ops = [{"op": name, "apart": float(apart), "us": float(us), "predicted_us": float(wanted), "shapes": shapes.strip()}
+           for name, apart, us, wanted, shapes in rows]
+    furthest = max(ops, key=lambda op: op["apart"])
+    return {"ops": ops, "summary": f"{agree[1]} ops, furthest {furthest['op']}, {furthest['apart']} of what rounding explains"}
+
+
+def products(text):
+    """Of bench/matmul_search: microseconds of cuBLASLt's first algorithm and of its fastest."""
+    rows = re.findall(r"^product (.+): first ([\d.]+) us, best ([\d.]+) us, number (\d+) of (\d+)$", text, re.M)
+    if not rows:
+        raise Unreadable("no product")
+    found = [{"product": name, "first_us": float(first), "best_us": float(best), "best": int(number), "of": int(of)}
+             for name, first, best, number, of in rows]
+    gain = max(row["first_us"] / row["best_us"] for row in found)
+    return {"products": found, "summary": f"{len(found)} products, at best {gain:.2f} times faster than the first choice"}
+
+
+def pytorch(tokens, warm_up=4):
+    """A reader of torch_llama.py, whose steps have so many tokens."""
+    def read(text):
+        found = json.loads(text.strip().splitlines()[-1])
+        seconds = found["seconds"][warm_up:]
+        if len(seconds) < 3 or not all(math.isfinite(loss) for loss in found["losses"]):
+            raise Unreadable(f"{len(seconds)} timed steps, losses {found['losses'][-3:]}")
+        median = statistics.median(seconds)
+        return {"version": found["version"], "seconds": seconds, "losses": found["losses"],
+                "tokens_per_second": round(tokens / median), "summary": f"{tokens / median:.0f} tokens/s, {found['version']}"}
+    return read
+
+
+NCU_METRICS = ["gpu__time_duration.sum", "sm__throughput.avg.pct_of_peak_sustained_elapsed",
+               "dram__throughput.avg.pct_of_peak_sustained_elapsed", "launch__registers_per_thread"]
+
+
+def slowest_kernels(text, count=6):
+    """Of Nsight Compute's CSV, one row a launch and metric: the kernels that take the longest in all."""
+    start = text.find('"ID"')
+    if start < 0:
+        raise Unreadable("no CSV of Nsight Compute")
+    launches = {}
+    for row in csv.DictReader(text[start:].splitlines()):
+        if row.get("Metric Name") in NCU_METRICS:
+            metrics = launches.setdefault(row["ID"], {"kernel": row["Kernel Name"]})
+            metrics[row["Metric Name"]] = float(row["Metric Value"].replace(",", ""))
+    by_kernel = {}
+    for launch in launches.values():
+        by_kernel.setdefault(launch["kernel"], []).append(launch)
+    if not by_kernel:
+        raise Unreadable("no launches")
+    kernels = [{"kernel": name, "launches": len(rows), "us": sum(row[NCU_METRICS[0]] for row in rows) / 1e3,
+                **{metric: max(row.get(metric, 0) for row in rows) for metric in NCU_METRICS[1:]}}
+               for name, rows in by_kernel.items()]
+    slowest = sorted(kernels, key=lambda kernel: -kernel["us"])[:count]
+    return {"kernels": slowest, "summary": f"{len(launches)} launches, slowest {slowest[0]['kernel'][:60]}"}

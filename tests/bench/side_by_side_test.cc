@@ -39,8 +39,9 @@ JobConfig TinyJob(const std::string& family, PrecisionName precision) {
 std::vector<ComparedOp> Compare(const JobConfig& job, const RankPlan& plan, const Backend& tested) {
   const StepState state =
       InitialState({.step = 1, .learning_rate = 1e-3, .clip_norm = 1, .tokens = 64, .seed = 3});
-  return *RunSideBySide(plan, state, BatchOf(job, 96, 1).front(),
-                        {.reference = CpuBackend(), .tested = tested, .threads = 1, .timing = 0});
+  return *RunSideBySide(
+      plan, state, BatchOf(job, 96, 1).front(),
+      {.reference = CpuBackend(), .tested = tested, .threads = 1, .timing = 1e-6});
 }
 
 RankPlan PlanOf(const JobConfig& job) {

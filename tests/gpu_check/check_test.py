@@ -22,12 +22,32 @@ print("x bf16, 2 threads: step median 36.50 ms of 20 (36.10 to 38.00), 448876 to
 print("matrix rate 788000.1 GFLOP/s, memory rate 4210.5 GB/s, model 13100.55 GFLOP a step: MFU 45.5%")
 print("memory: 9.0 GiB")
 """
+PREDICTION = """print('attention       12   5.000   20.0%')
+print('predicted products: 15.00 ms')
+print('predicted step: 36.00 ms, 455111 tokens/s, MFU 40.0% of 989 TFLOP/s')
+print('memory: 9.0 GiB')
+"""
+LOCKSTEP = """print('op       apart         us  predicted  shapes')
+print('attention    0.1000     60.86       50.11  [256, 256] to [256, 256]')
+print('lockstep: 57 ops agree')
+"""
+PRODUCTS = "print('product bf16 to bf16 M 8 N 8 K 8: first 12.00 us, best 10.00 us, number 2 of 16')"
+TORCH = "print('{\"version\": \"2.15\", \"seconds\": [9, 1, 1, 1, 1, 1, 1], \"losses\": [5.5, 5.25]}')"
+NCU = """print('==PROF== Connected')
+print('"ID","Kernel Name","Metric Name","Metric Unit","Metric Value"')
+print('"0","gemm(int)","gpu__time_duration.sum","ns","1,500"')
+print('"0","gemm(int)","sm__throughput.avg.pct_of_peak_sustained_elapsed","%","81.5"')
+"""
 TESTS = """print("[  PASSED  ] 7 tests.")"""
 BENCH = """print('{\\n"benchmarks": [{"name": "Add", "real_time": 1.0}]}')"""
 SERVICE = "import sys\nprint('through the service: fine')\n"
 PROGRAMS = {"bin/cuda_kernels_test": TESTS, "bin/cuda_training_test": TESTS, "bin/cuda_fault_test": TESTS,
             "bin/trainyard-trainer": "import sys\nprint('trainyard 0.1.0' if '--version' in sys.argv else 'step loss 5.25\\n' * 200)",
-            "bench/train_step": STEP, "bench/kernels_bench": BENCH}
+            "bench/train_step": STEP, "bench/kernels_bench": BENCH, "bench/predict_step": PREDICTION, "bench/lockstep": LOCKSTEP,
+            "bench/matmul_search": PRODUCTS}
+
+
+OPEN = {f"train llama3-8b, 1 x 8192, 1 micro-batches{order}": "open: needs 176 GiB, the device has 140" for order in ("", ", any order")}
 
 
 class Check(unittest.TestCase):
@@ -39,11 +59,14 @@ class Check(unittest.TestCase):
         self.out.mkdir()
         self.fake = FakeDevice(pathlib.Path(temporary.name) / "fake")
         self.fake.program("compute-sanitizer", TESTS)
+        self.fake.program("ncu", NCU)
         at_root = FakeDevice(self.root)
         for name, python in PROGRAMS.items():
             at_root.program(name, python)
         shutil.copytree(ROOT / "scripts/gpu_check", self.root / "scripts/gpu_check")
         (self.root / "scripts/gpu_check/through_service.py").write_text(SERVICE)
+        (self.root / "scripts/gpu_check/torch_llama.py").write_text(TORCH)
+        self.fake.program("torch.py", "")  # All that is asked is whether there is one.
 
     def becomes(self, name, python):
         FakeDevice(self.root).program(name, python)
@@ -63,7 +86,8 @@ class Check(unittest.TestCase):
             with self.subTest(call):
                 ran = self.run_call(call)
                 self.assertEqual(ran.returncode, 0, ran.stdout)
-                self.assertEqual(set(self.outcomes.values()), {"passed"}, ran.stdout)
+                self.assertEqual({name: outcome for name, outcome in self.outcomes.items() if outcome != "passed"},
+                                 OPEN if call == 2 else {}, ran.stdout)
                 self.assertEqual(self.results["machine"]["name"], "Fake H200")
                 self.assertEqual(self.results["machine"]["trainyard"], "trainyard 0.1.0")
 
@@ -76,10 +100,30 @@ class Check(unittest.TestCase):
             self.assertNotIn("tokens_per_second", step, step["name"])
         self.assertIn("no speed", self.outcomes["train gpt2-124m, 16 x 1024, 1 micro-batches"])
 
+    def test_a_model_whose_ops_are_wrong_has_no_speed(self):
+        self.becomes("bench/lockstep", f"""import sys
+if "llama3.2-1b" in sys.argv:
+    sys.exit("apart: attention of block 1: mixed bf16[2, 2] by 0.5")
+{LOCKSTEP}""")
+        self.run_call()
+        steps = {step["name"]: step for step in self.results["steps"]}
+        wrong = steps["train llama3.2-1b, 4 x 4096, 1 micro-batches"]
+        self.assertIn("no speed, because 'lockstep llama3.2-1b of 1 layers", wrong["outcome"])
+        self.assertNotIn("tokens_per_second", wrong)
+        self.assertIn("tokens_per_second", steps["train llama2-7b, 1 x 4096, 8 micro-batches"])
+
+    def test_each_row_is_measured_both_ways_beside_its_prediction(self):
+        self.run_call()
+        rows = [step for step in self.results["steps"] if step["name"].startswith("train ")]
+        self.assertEqual(len(rows), 8)
+        for row in rows:
+            self.assertEqual(row["predicted_ms"], 36)
+            self.assertIn("--deterministic " + ("false" if "any order" in row["name"] else "true"), row["command"])
+
     def test_a_device_whose_memory_is_not_known_is_tried(self):
         smi = (self.fake.directory / "nvidia-smi").read_text().replace("143771", "[N/A]")
         (self.fake.directory / "nvidia-smi").write_text(smi)
-        self.assertEqual(self.run_call().returncode, 0)
+        self.assertEqual(self.run_call(2).returncode, 0)
         self.assertEqual(set(self.outcomes.values()), {"passed"})
 
     def test_a_curve_that_ends_early_is_a_failure(self):
@@ -90,11 +134,16 @@ class Check(unittest.TestCase):
     def test_a_program_that_dies_or_prints_rubbish_fails_alone(self):
         self.becomes("bench/kernels_bench", "print('{\\n\"benchmarks\": [{\"na')")
         self.becomes("bin/cuda_training_test", "import os; os.kill(os.getpid(), 6)")
+        self.becomes("bench/matmul_search", "print('product')")
         ran = self.run_call()
         self.assertEqual(ran.returncode, 1)
         wrong = {name: outcome for name, outcome in self.outcomes.items() if outcome != "passed"}
-        self.assertEqual(set(wrong), {"products and attention", "other kernels", "training"}, ran.stdout)
-        self.assertEqual(wrong["training"], "failed: SIGABRT")
+        self.assertEqual(wrong.pop("training"), "failed: SIGABRT")
+        self.assertEqual(set(wrong), {name for name in self.outcomes if name.startswith("products of")}, ran.stdout)
+        self.assertEqual(set(wrong.values()), {"failed: its output cannot be read: no product"})
+        self.run_call(3)
+        wrong = {name for name, outcome in self.outcomes.items() if outcome != "passed"}
+        self.assertEqual(wrong, {"products and attention", "other kernels"})
 
     def test_a_shard_that_fails_runs_again_under_the_memory_checker(self):
         self.becomes("bin/cuda_kernels_test", f"""import os, sys
@@ -107,14 +156,14 @@ if os.environ.get("GTEST_SHARD_INDEX") == "2":
 
     def test_a_device_that_dies_ends_the_check_at_once_and_by_name(self):
         mood = self.fake.directory / "mood"
-        self.becomes("bench/kernels_bench", f"import pathlib; pathlib.Path({str(mood)!r}).write_text('gone'); exit(1)")
+        self.becomes("bench/matmul_search", f"import pathlib; pathlib.Path({str(mood)!r}).write_text('gone'); exit(1)")
         ran = self.run_call()
         self.assertEqual(ran.returncode, 1)
         names = list(self.outcomes)
-        died = names.index("products and attention")
+        died = names.index("products of gpt2-124m, 16 x 1024, 1 micro-batches")
         self.assertIn("the device died", self.outcomes[names[died]])
         for name in names[died + 1:]:
-            self.assertIn("skipped: the device died in products and attention", self.outcomes[name])
+            self.assertIn("skipped: the device died in products of gpt2-124m", self.outcomes[name])
         self.assertIn("training", names[died + 1:])
 
     def test_without_a_device_all_is_named(self):

@@ -42,4 +42,4 @@ class FakeDevice:
         return str(path)
 
     def environment(self):
-        return {**os.environ, "PATH": f"{self.directory}:{os.environ['PATH']}"}
+        return {**os.environ, "PATH": f"{self.directory}:{os.environ['PATH']}", "PYTHONPATH": str(self.directory)}

@@ -1,5 +1,6 @@
 """Proves that no figure is read from a run that is not correct, and that what is not understood is an error."""
 import json
+import math
 import pathlib
 import sys
 import unittest
@@ -49,13 +50,89 @@ class StepTime(unittest.TestCase):
         line = "2026-11-23T07:00:00Z warning cudnn_attention_refused direction=backward reason=\"no engine\"\n"
         self.assert_no_speed(line + STEP, "no engine")
         self.assert_no_speed("warning attention_without_cudnn head_dim=32\n" + STEP, "head_dim=32")
-        self.assertNotIn("failed", readers.step_time(cudnn=False)(line + STEP))
 
     def test_what_is_cut_off_or_rubbish(self):
         for text in ("", "\x00\xff", STEP.split("matrix rate")[0], STEP.replace("step 1:", "step 2:"), STEP.replace("memory:", "m:"),
                      STEP[STEP.index("gpt2"):]):
             with self.assertRaises(Unreadable):
                 readers.step_time()(text)
+
+
+PREDICTION = """op                                calls        ms   share
+matmul                               24     8.000   20.0%
+attention                            12     3.000   10.0%
+predicted products: 15.24 ms
+predicted head and loss: 17.50 ms
+predicted memory-bound: 2.62 ms
+predicted step: 30.00 ms, 546133 tokens/s, MFU 44.0% of 989 TFLOP/s
+memory: 7.17 GiB (activations 4.70 GiB)
+"""
+
+
+class Prediction(unittest.TestCase):
+    def test_is_read_whole(self):
+        found = readers.prediction(PREDICTION)["predicted"]
+        self.assertEqual((found["step_ms"], found["tokens_per_second"], found["mfu_percent"]), (30.0, 546133, 44.0))
+        self.assertEqual(found["parts_ms"], {"products": 15.24, "head and loss": 17.5, "memory-bound": 2.62})
+        self.assertEqual(found["ops_ms"], {"matmul": 8.0, "attention": 3.0})
+        for text in ("", PREDICTION.replace("predicted step", "step"), PREDICTION.replace("memory: ", "")):
+            with self.assertRaises(Unreadable):
+                readers.prediction(text)
+
+    def test_is_what_a_step_is_compared_with(self):
+        found = readers.step_time(GOLDEN, predicted=readers.prediction(PREDICTION)["predicted"])(STEP)
+        self.assertEqual(found["predicted_ms"], 30.0)
+        self.assertIn("1.22 of the predicted time", found["summary"])
+        # An op that did not run is a difference, too.
+        self.assertEqual(found["ops_not_as_predicted_ms"], {"matmul": [10.0, 8.0], "attention": [0, 3.0]})
+
+    def test_small_differences_want_no_reason(self):
+        self.assertEqual(readers.differences({"a": 100.0, "b": 0.5}, {"a": 92.0, "b": 0.1}), {})
+        self.assertEqual(readers.differences({"a": 100.0, "b": 50.0}, {"a": 90.0}), {"a": [100.0, 90.0], "b": [50.0, 0]})
+
+
+class OnTheDevice(unittest.TestCase):
+    def test_lockstep(self):
+        text = """op                                apart         us  predicted  shapes
+attention                        0.1000      60.86       50.11  [256, 256] to [256, 256]
+clip                             0.0000       0.01       2.00  
+lockstep: 57 ops agree
+"""
+        found = readers.lockstep(text)
+        self.assertEqual(found["ops"][0], {"op": "attention", "apart": 0.1, "us": 60.86, "predicted_us": 50.11,
+                                           "shapes": "[256, 256] to [256, 256]"})
+        self.assertEqual(len(found["ops"]), 2)
+        self.assertIn("57 ops, furthest attention", found["summary"])
+        for wrong in ("", text.replace("lockstep: 57", "57"), "lockstep: 57 ops agree"):
+            with self.assertRaises(Unreadable):
+                readers.lockstep(wrong)
+
+    def test_products(self):
+        text = "product bf16 to f32 M 8 N 8 K 8, a transposed: first 12.00 us, best 10.00 us, number 2 of 16\n"
+        self.assertEqual(readers.products(text)["products"], [{"product": "bf16 to f32 M 8 N 8 K 8, a transposed", "first_us": 12.0,
+                                                               "best_us": 10.0, "best": 2, "of": 16}])
+        with self.assertRaises(Unreadable):
+            readers.products("error: no CUDA device")
+
+    def test_pytorch(self):
+        run = {"version": "2.15", "seconds": [9, 9, 9, 9, 2, 1, 1], "losses": [5.5] * 7}
+        self.assertEqual(readers.pytorch(1000)("a warning\n" + json.dumps(run))["tokens_per_second"], 1000)
+        for wrong in ({**run, "seconds": [1] * 6}, {**run, "losses": [math.nan] * 7}):
+            with self.assertRaises(Unreadable):
+                readers.pytorch(1000)(json.dumps(wrong))
+
+    def test_slowest_kernels(self):
+        metrics = [("gpu__time_duration.sum", "ns", "2,000"), ("sm__throughput.avg.pct_of_peak_sustained_elapsed", "%", "80.5")]
+        rows = [f'"{launch}","{kernel}","{name}","{unit}","{value}"' for launch, kernel in enumerate(["a", "b, c", "b, c"])
+                for name, unit, value in metrics]
+        text = "==PROF== Connected\n" + "\n".join(['"ID","Kernel Name","Metric Name","Metric Unit","Metric Value"', *rows])
+        found = readers.slowest_kernels(text)["kernels"]
+        self.assertEqual([(kernel["kernel"], kernel["launches"], kernel["us"]) for kernel in found], [("b, c", 2, 4.0), ("a", 1, 2.0)])
+        self.assertEqual(found[0]["sm__throughput.avg.pct_of_peak_sustained_elapsed"], 80.5)
+        self.assertEqual(len(readers.slowest_kernels(text, 1)["kernels"]), 1)
+        for wrong in ("==ERROR== ERR_NVGPUCTRPERM", text.split("\n")[1]):
+            with self.assertRaises(Unreadable):
+                readers.slowest_kernels(wrong)
 
 
 class Others(unittest.TestCase):

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <memory>
 #include <vector>
 
@@ -138,10 +139,12 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreferenceOpaq
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
     cublasLtHandle_t, const cublasLtMatmulDescOpaque_t*, const cublasLtMatrixLayoutOpaque_t*,
     const cublasLtMatrixLayoutOpaque_t*, const cublasLtMatrixLayoutOpaque_t*,
-    const cublasLtMatrixLayoutOpaque_t*, const cublasLtMatmulPreferenceOpaque_t* wanted, int,
+    const cublasLtMatrixLayoutOpaque_t*, const cublasLtMatmulPreferenceOpaque_t* wanted, int most,
     cublasLtMatmulHeuristicResult_t* results, int* found) {
-  results[0] = {.algo = {*wanted}, .state = CUBLAS_STATUS_SUCCESS};
-  *found = 1;
+  *found = std::min(most, 3);
+  for (int i = 0; i < *found; ++i) {
+    results[i] = {.algo = {*wanted}, .state = CUBLAS_STATUS_SUCCESS};
+  }
   return CUBLAS_STATUS_SUCCESS;
 }
 

@@ -1,0 +1,23 @@
+// How fast cuBLASLt's algorithms are for a product, against the one that the library holds for the
+// fastest, which training uses.
+
+#pragma once
+
+#include "bench/products.h"
+#include "kernels/device/backend.h"
+
+namespace trainyard::bench {
+
+struct ProductTimes {
+  double first = 0;  // Seconds of the library's choice.
+  double best = 0;
+  int number = 1;  // Of the best, from 1 in the library's order...
+  int of = 1;      // ... and how many ran.
+};
+
+// On operands of random numbers, each algorithm for about `seconds`. `backend`: CUDA's.
+// RESOURCE_EXHAUSTED where the memory is lacking.
+absl::StatusOr<ProductTimes> SearchProduct(const Backend& backend, const StepProduct& product,
+                                           double seconds);
+
+}  // namespace trainyard::bench

@@ -6,6 +6,7 @@
 #include "kernels/cuda/group_tiles.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/plain_product.h"
+#include "kernels/cuda/row.h"
 #include "kernels/cuda/tensor_product.h"
 #include "kernels/grouped_matmul.h"
 
@@ -42,7 +43,7 @@ __global__ void __launch_bounds__(Product::kThreads, Product::kBlocks)
       if (r >= a.lines || c >= b.lines) return;
       Pack<T, kNeighbours> rounded;
       for (int n = 0; n < kNeighbours; ++n) rounded.v[n] = T(sums.v[n]);
-      StorePack(out + r * columns + c, rounded);
+      StoreRow(out + r * columns + c, rounded);
     });
   }
 }

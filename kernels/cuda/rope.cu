@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include "kernels/cuda/kernels.h"
+#include "kernels/cuda/row.h"
 #include "kernels/cuda/rows.h"
 #include "kernels/rope.h"
 
@@ -61,7 +62,7 @@ struct RopeBody {
   __device__ void operator()(int64_t t, int64_t c) const {
     if (c >= pairs) {
       const int64_t at = t * width + pairs + c;
-      return StorePack(y + at, LoadPack<T, kCount>(x + at));
+      return StoreRow(y + at, LoadPack<T, kCount>(x + at));
     }
     const int64_t i = uint32_t(c) % uint32_t(half);  // No row has 2^32 elements.
     const int64_t first = t * width + 2 * (c - i) + i, angle = t % sequence * half + i;
@@ -74,8 +75,8 @@ struct RopeBody {
       to_first.v[n] = T(a * coss.v[n] - b * s);
       to_second.v[n] = T(b * coss.v[n] + a * s);
     }
-    StorePack(y + first, to_first);
-    StorePack(y + first + half, to_second);
+    StoreRow(y + first, to_first);
+    StoreRow(y + first + half, to_second);
   }
 };
 

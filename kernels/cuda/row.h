@@ -19,7 +19,7 @@ template <typename T, int kHeld>
 constexpr int kRowPack = kHeld > 0 ? kPackOf<T> : 1;
 
 // 16 bytes, of whatever type. Compilers keep each bf16 in a register of its own, and split a store
-// of a pack that stands under a condition; of words they do neither.
+// of a pack that stands under a condition; of words they do neither. tests/cuda_code checks it.
 struct __attribute__((may_alias, aligned(16))) Words {
   uint32_t v[4];
 };
@@ -33,6 +33,11 @@ __device__ inline Words WordsOf(const Pack<bf16, 8>& pack) {
 __device__ inline Words WordsOf(const Pack<float, 4>& pack) { return std::bit_cast<Words>(pack); }
 __device__ inline Words WordsOf(const Pack<double, 2>& pack) { return std::bit_cast<Words>(pack); }
 
+// Two bf16 in one word, for the same reason.
+struct __attribute__((may_alias)) Word {
+  uint32_t v;
+};
+
 // To device memory, in one access.
 template <typename T, int kCount>
 __device__ void StoreRow(T* to, const Pack<T, kCount>& pack) {
@@ -45,6 +50,8 @@ __device__ void StoreRow(T* to, const Pack<T, kCount>& pack) {
 #else
     *reinterpret_cast<Words*>(to) = words;
 #endif
+  } else if constexpr (std::is_same_v<T, bf16> && kCount == 2) {
+    *reinterpret_cast<Word*>(to) = {pack.v[0].bits | uint32_t{pack.v[1].bits} << 16};
   } else {
     StorePack(to, pack);
   }

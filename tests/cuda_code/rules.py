@@ -1,0 +1,138 @@
+"""What the machine code of kernels/cuda may do. check.py holds the code to these tables.
+
+A pattern matches the whole name of a kernel: its source, its function and its template arguments,
+as `check.py --list OBJECT...` prints them. An exception names the instructions that it allows, and
+how many: the most that a kernel of its pattern has, as nvcc of CUDA 13.0 unrolls and inlines it.
+A `*` allows any number, but not none. An exception that allows more than the code needs fails.
+"""
+from dataclasses import dataclass
+
+# Kernels of f64 are for tests, since jobs train in bf16 and f32. The widths of their accesses are
+# not checked.
+UNTRAINED = r".*[<, ]double\b.*"
+
+# Many kernels have a second form, for rows whose width or address is no multiple of 16 bytes. That
+# form goes element by element, so the widths of its accesses are not checked. The group is the
+# template argument that says so; the vectorised form must exist, and has another value there.
+ELEMENTWISE = (
+    r".* ElementsKernel<EachPack<(1), .*",
+    r".* RowsKernel<(1), .*",
+    r".* ColumnsKernel<\w+, (1), .*",
+    r"(?:rms|layer|head)_norm\.cu (?:Forward|Backward)Kernel<\w+, (0)>",
+    r"cross_entropy\.cu StatisticsKernel<(1), .*",
+    r"scaled_swiglu\.cu (?:Forward|Backward)Kernel<(1), .*",
+    r"embedding\.cu SumKernel<(1), .*",
+    r"adamw\.cu UpdateKernel<(1), .*",
+    r"gather_rows\.cu SumKernel<\w+, (1)>",
+    r"gather_rows\.cu GatherKernel<(float|bf16)>",
+    r"sum_squares\.cu SumSquaresKernel<\w+, (false)>",
+)
+
+ANY = 1 << 30
+
+
+@dataclass
+class Excuse:
+    pattern: str
+    allows: str  # "STG.32:1 LDG.32:*"
+    why: str
+
+    def limits(self):
+        pairs = (entry.split(":") for entry in self.allows.split())
+        return {name: ANY if most == "*" else int(most) for name, most in pairs}
+
+
+# Accesses of the device's memory that are narrower than 128 bits.
+NARROW = (
+    # One value for each row.
+    Excuse(r"rms_norm\.cu ForwardKernel<.*", "STG.32:1", "rstd"),
+    Excuse(r"rms_norm\.cu BackwardKernel<.*", "LDG.32:1", "rstd"),
+    Excuse(r"layer_norm\.cu ForwardKernel<.*", "STG.32:2", "mean and rstd"),
+    Excuse(r"layer_norm\.cu BackwardKernel<.*", "LDG.32:2", "mean and rstd"),
+    Excuse(r"head_norm\.cu ForwardKernel<.*", "STG.32:1", "rstd"),
+    Excuse(r"embedding\.cu RowsKernel<\d, ForwardBody<.*", "LDG.32:1", "the token"),
+    Excuse(r"cross_entropy\.cu StatisticsKernel<.*", "LDG.32:3 STG.32:3",
+           "a row's target and the logit there; its maximum, sum and logit"),
+    Excuse(r"cross_entropy\.cu RowsKernel<\d, BackwardBody<.*", "LDG.32:2 LDG.64:1",
+           "a row's target and statistics, and the batch's count of targets"),
+    Excuse(r"scaled_swiglu\.cu ForwardKernel<.*", "LDG.32:2",
+           "the count of rows, and a row's weight"),
+    Excuse(r"scaled_swiglu\.cu BackwardKernel<.*", "LDG.32:2 STG.32:1",
+           "the count of rows, a row's weight and that weight's gradient"),
+    Excuse(r"embedding\.cu SumKernel<.*", "LDG.32:4 LDG.64:16",
+           "sorted positions, of which rows are summed"),
+    Excuse(r"gather_rows\.cu GatherKernel<Pack<.*", "LDG.32:2", "which row to copy"),
+    Excuse(r"gather_rows\.cu SumKernel<.*", "LDG.32:9", "which rows to sum"),
+    # Sums of columns: one thread ends each of them, and its neighbours in the warp end the next.
+    Excuse(r"head_norm\.cu BackwardKernel<.*", "LDG.32:1 STG.32:4",
+           "rstd; a block's sums of two gains' gradients"),
+    Excuse(r".* ColumnsKernel<float, 4, ColumnOutputs<.*", "LDG.32:2 STG.32:3", "a column's sum"),
+    Excuse(r"column_sum\.cu ColumnsKernel<\w+, \d, ToRun<.*", "STG.32:2",
+           "a column's sum over a run of rows"),
+    # The tail that is no whole pack, and 8 bytes of bf16 beside 16 bytes of f32.
+    Excuse(r"adamw\.cu UpdateKernel<4, float, bf16>",
+           "LDG.32:4 LDG.64:4 STG.16:1 STG.32:3 STG.64:1", "the tail, the step's state, the copy"),
+    Excuse(r"adamw\.cu UpdateKernel<4, float, float>", "LDG.32:4 LDG.64:4 STG.32:4",
+           "the tail, the step's state"),
+    Excuse(r"sum_squares\.cu SumSquaresKernel<bf16, .*", "LDG.16:1 STG.64:1",
+           "the tail; a block's sum"),
+    Excuse(r"sum_squares\.cu SumSquaresKernel<float, .*", "LDG.32:1 STG.64:1",
+           "the tail; a block's sum"),
+    Excuse(r"cast\.cu .*CastBody<float, bf16>>>", "STG.64:1", "half as many bytes of bf16"),
+    Excuse(r"cast\.cu .*CastBody<bf16, float>>>", "LDG.64:1", "half as many bytes of bf16"),
+    Excuse(r"copy_columns\.cu .*CopyColumnsBody<float, bf16>>", "STG.64:1",
+           "half as many bytes of bf16"),
+    Excuse(r"copy_columns\.cu .*CopyColumnsBody<bf16, float>>", "LDG.64:1",
+           "half as many bytes of bf16"),
+    # Kernels that move no rows of the model's width, and so few bytes.
+    Excuse(r"(clip|sum_squares)\.cu (Clip|AddBlocks)Kernel", "LDG.64:* STG.64:*",
+           "the step's state"),
+    Excuse(r"positions\.cu .*", "STG.32:*", "a position for each token, once a step"),
+    Excuse(r"random_normal\.cu .*", "LDG.64:* STG.16:* STG.32:*", "initial weights, once a job"),
+    Excuse(r"rope\.cu ElementsKernel<TableBody<.*", "LDG.64:* STG.32:*", "the angles, once a job"),
+    Excuse(r"embedding\.cu SortKernel", "LDG.32:* LDG.64:* STG.64:*", "an entry for each token"),
+    Excuse(r"expert_(counts|order)\.cu .*|(load_balance|balance_bias)\.cu ScanTiles.*",
+           "LDG.32:* STG.32:* STG.64:*", "counts of experts, and a place for each token"),
+    Excuse(r"cross_entropy\.cu CombineKernel<.*", "LDG.32:* LDG.64:* STG.32:* STG.64:*",
+           "statistics of rows"),
+    Excuse(r"balance_bias\.cu ElementsKernel<.*", "LDG.32:* LDG.64:* STG.16:* STG.32:*",
+           "a bias for each expert"),
+    Excuse(r"load_balance\.cu (AddLoss|Forward|Backward)Kernel<.*",
+           "LDG.32:* LDG.64:* STG.16:* STG.32:* STG.64:*", "rows with one element for each expert"),
+    Excuse(r"router\.cu .*", "LDG.16:* LDG.32:* STG.16:* STG.32:*",
+           "rows with one element for each expert"),
+    # Kernels that move rows element by element.
+    Excuse(r"matmul_bias\.cu .*", "LDG.16:* LDG.32:* STG.16:* STG.32:*",
+           "a bias, before the product that adds to it; models leave that to cuBLASLt"),
+    Excuse(r"attention_(forward|backward)\.cu .*", "LDG.16:* LDG.32:* STG.16:* STG.32:*",
+           "for the dtypes and shapes that cuDNN does not have: bound by its sums"),
+    Excuse(r"grouped_matmul\.cu \w+<PlainProduct<.*", "LDG.16:* LDG.32:* STG.16:* STG.32:*",
+           "for dims that are no multiples of 8, and f32: bound by its sums"),
+    Excuse(r"grouped_matmul\.cu RowsKernel<TensorProduct.*", "LDG.32:4 STG.32:32",
+           "offsets of groups; mma.sync leaves two neighbours with a thread"),
+    Excuse(r"grouped_matmul\.cu WeightsKernel<TensorProduct.*", "LDG.32:2 LDG.64:32 STG.64:64",
+           "offsets of groups; mma.sync leaves two neighbours with a thread"),
+)
+
+# These kernels must multiply on the tensor cores, and no others do. cuDNN does attention there; the
+# kernels of attention_*.cu are for what cuDNN does not have.
+TENSOR_CORES = (
+    r"grouped_matmul\.cu (Rows|Weights)Kernel<TensorProduct, .*",
+)
+
+# A kernel uses local memory for spilled registers, and for arrays whose index is not a constant.
+# Both are slow, since local memory lies in the device's memory. Fail() only writes there (STL): the
+# arguments of its message.
+LOCAL = (
+    Excuse(r"embedding\.cu (RowsKernel<\d, ForwardBody<.*|SortKernel)", "STL:*",
+           "arguments of Fail()"),
+    Excuse(r"cross_entropy\.cu (RowsKernel<\d, BackwardBody<.*|StatisticsKernel<.*)", "STL:*",
+           "arguments of Fail()"),
+    Excuse(r"expert_counts\.cu CountKernel", "STL:*", "arguments of Fail()"),
+    Excuse(r"gather_rows\.cu .*", "STL:*", "arguments of Fail()"),
+    Excuse(r"grouped_matmul\.cu .*", "STL:*", "arguments of Fail()"),
+    Excuse(r"scaled_swiglu\.cu .*", "STL:*", "arguments of Fail()"),
+    Excuse(r"load_balance\.cu (Forward|Backward)Kernel<.*", "STL:*", "arguments of Fail()"),
+    Excuse(r"(random_normal|rope)\.cu ElementsKernel<(RandomNormal|Table)Body<.*", "STL:* LDL:*",
+           "f64 angles too large for the usual reduction"),
+)

@@ -61,8 +61,7 @@ endfunction()
 # trainyard_cuda_test(NAME SRCS ... DEPS ...): the same for a GPU, skipped where there is none.
 function(trainyard_cuda_test name)
   cmake_parse_arguments(ARG "" "" "SRCS;DEPS" ${ARGN})
-  add_executable(${name} ${ARG_SRCS} ${CMAKE_SOURCE_DIR}/tests/testing/cuda_main.cc
-    ${CMAKE_SOURCE_DIR}/tests/testing/mapped_heap.cc)
+  add_executable(${name} ${ARG_SRCS} ${CMAKE_SOURCE_DIR}/tests/testing/cuda_main.cc)
   trainyard_target_(${name} ${ARGN})
   target_link_libraries(${name} PRIVATE trainyard_kernels_cuda GTest::gmock GTest::gtest)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)

@@ -187,15 +187,14 @@ TEST(Attention, NothingOfAnEarlierCallIsLeft) {
     for (const bool poisoned : {true, false}) {
       if (!poisoned) qkv = Converted<bf16>(exact), dout = Converted<bf16>(exact_dout);
       got = {Poison<bf16>(dout.shape), Poison<bf16>(qkv.shape), Poison<float>({2, 4, sequence})};
-      TestedBackend().kernel<AttentionForwardArgs>()(
-          exec, {.qkv = qkv, .dims = size.dims(), .out = got.out, .lse = got.lse});
-      TestedBackend().kernel<AttentionBackwardArgs>()(exec, {.qkv = qkv,
-                                                             .out = got.out,
-                                                             .lse = got.lse,
-                                                             .dout = dout,
-                                                             .dims = size.dims(),
-                                                             .dqkv = got.dqkv});
-      TestedBackend().Synchronize(exec);
+      Call(exec,
+           AttentionForwardArgs{.qkv = qkv, .dims = size.dims(), .out = got.out, .lse = got.lse});
+      Call(exec, AttentionBackwardArgs{.qkv = qkv,
+                                       .out = got.out,
+                                       .lse = got.lse,
+                                       .dout = dout,
+                                       .dims = size.dims(),
+                                       .dqkv = got.dqkv});
     }
     const auto want = Compute<double>(exact, exact_dout, size);
     const int64_t reduction = 2 * sequence + 64;

@@ -1,13 +1,14 @@
 // Calls the tested backend's kernel for an argument struct. The same tests run on each backend
-// (CMakeLists.txt): what they own is memory that its kernels can read.
+// (CMakeLists.txt): their tensors lie in the host's memory, of which a GPU gets copies.
 
 #pragma once
 
 #include <algorithm>
-#include <memory>
+#include <optional>
 
+#include "absl/functional/function_ref.h"
 #include "kernels/device/backend.h"
-#include "kernels/device/step_state.h"
+#include "tests/kernels/device_copies.h"
 
 namespace trainyard::testing {
 
@@ -23,24 +24,27 @@ inline int Threads(int wanted) {
 #endif
 }
 
-// The heap is what a device can read, so a StepState goes there and back.
+// Calls `kernel` with `args`, and waits until it is done. A device with memory of its own works on
+// copies of what `args` refer to.
 template <typename Args>
-void Call(Args args, int threads = 2) {
+void RunKernel(const Exec& exec, Args args, absl::FunctionRef<void(const Args&)> kernel) {
+  std::optional<DeviceCopies> copies;
+  if (TestedBackend().device() == DeviceKind::kCuda) copies.emplace(TestedBackend(), exec, args);
+  kernel(args);
+  TestedBackend().Synchronize(exec);
+  if (copies.has_value()) copies->CopyBack();
+}
+
+template <typename Args>
+void Call(Exec& exec, const Args& args) {
+  Check(args);  // Only then do the shapes say how much memory can be copied.
+  RunKernel<Args>(exec, args,
+                  [&](const Args& given) { TestedBackend().kernel<Args>()(exec, given); });
+}
+template <typename Args>
+void Call(const Args& args, int threads = 2) {
   Exec exec = TestedBackend().NewExec(Threads(threads));
-  const auto run = [&] {
-    TestedBackend().kernel<Args>()(exec, args);
-    TestedBackend().Synchronize(exec);
-  };
-  if constexpr (requires { *args.state; }) {
-    if (args.state == nullptr) return run();
-    const auto theirs = args.state;
-    const auto mine = std::make_unique<StepState>(*theirs);
-    args.state = mine.get();
-    run();
-    if constexpr (requires { *theirs = *mine; }) *theirs = *mine;
-  } else {
-    run();
-  }
+  Call(exec, args);
 }
 
 }  // namespace trainyard::testing

@@ -152,10 +152,9 @@ void ExpectOffsetsAreReadWhenTheKernelsRun() {
   Exec exec = TestedBackend().NewExec(Threads(2));
   for (const auto& [first, second] : {std::pair{4, 2}, {1, 30}, {30, 1}, {4, 2}, {7, 0}}) {
     offsets.v = {0, first, first + second};
-    TestedBackend().kernel<GroupedMatMulForwardArgs>()(exec, forward);
-    TestedBackend().kernel<GroupedMatMulInputGradientArgs>()(exec, input);
-    TestedBackend().kernel<GroupedMatMulWeightGradientArgs>()(exec, weights);
-    TestedBackend().Synchronize(exec);
+    Call(exec, forward);
+    Call(exec, input);
+    Call(exec, weights);
     for (int r = 0; r < first + second; ++r) {
       const float w = r < first ? 1 : 10;
       ASSERT_EQ(float(y.v[size_t(r * kN + kN - 1)]), w * kK) << first << ' ' << second << ' ' << r;

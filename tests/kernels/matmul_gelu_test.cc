@@ -154,13 +154,11 @@ TEST(MatMulGelu, OperandsMayLieAnywhere) {
     const ConstTensor x_at = From(x, shift(0), {t, k}), w_at = From(w, shift(1), {n, k}),
                       bias_at = From(bias, shift(2), {n});
     const Tensor y_at{{y, DType::kBF16, {t, n}}}, product_at{{product, DType::kBF16, {t, n}}};
-    TestedBackend().kernel<MatMulGeluForwardArgs>()(
-        exec, {.x = x_at, .w = w_at, .bias = bias_at, .product = product_at, .y = y_at});
+    Call(exec, MatMulGeluForwardArgs{
+                   .x = x_at, .w = w_at, .bias = bias_at, .product = product_at, .y = y_at});
     auto want = Poison<float>({t, n}), want_y = want;
-    TestedBackend().kernel<MatMulArgs>()(
-        exec, {.a = x_at, .b = w_at, .c = want, .bias = bias_at, .trans_b = true});
-    TestedBackend().kernel<GeluForwardArgs>()(exec, {.x = want, .y = want_y});
-    TestedBackend().Synchronize(exec);
+    Call(exec, MatMulArgs{.a = x_at, .b = w_at, .c = want, .bias = bias_at, .trans_b = true});
+    Call(exec, GeluForwardArgs{.x = want, .y = want_y});
     std::vector<double> got, got_y;
     for (int64_t i = 0; i < t * n; ++i) {
       got.push_back(Accumulate<bf16>(product[i]));

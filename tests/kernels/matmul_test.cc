@@ -124,26 +124,21 @@ TEST(MatMul, RepeatedCallsGiveTheSameBits) {
   const auto a = Normal<bf16>({400, 300}, 1), b = Normal<bf16>({300, 500}, 2);
   auto first = Poison<float>({400, 500}), second = first;
   Exec exec{.threads = Threads(2)};
-  const auto kernel = TestedBackend().kernel<MatMulArgs>();
-  kernel(exec, {.a = a, .b = b, .c = first});
-  kernel(exec, {.a = a, .b = b, .c = second});
-  TestedBackend().Synchronize(exec);
+  Call(exec, MatMulArgs{.a = a, .b = b, .c = first});
+  Call(exec, MatMulArgs{.a = a, .b = b, .c = second});
   EXPECT_EQ(first.v, second.v);
 }
 
 // The prepared primitive is reused for other matrices of one shape, and for no other case.
 TEST(MatMul, OneExecServesChangingShapesAndAddresses) {
   Exec exec{.threads = Threads(2)};
-  const auto kernel = TestedBackend().kernel<MatMulArgs>();
   for (int round = 0; round < 2; ++round) {
     for (const int64_t n : {3, 4}) {
       const auto a = Filled<float>({2, n}, 1), b = Filled<float>({n, 2}, float(round + 1));
       auto c = Filled<float>({2, 2}, 1);
-      kernel(exec, {.a = a, .b = b, .c = c, .write = Write::kAdd});
-      TestedBackend().Synchronize(exec);
+      Call(exec, MatMulArgs{.a = a, .b = b, .c = c, .write = Write::kAdd});
       EXPECT_EQ(c.v, std::vector<float>(4, 1 + float(n * (round + 1))));
-      kernel(exec, {.a = a, .b = b, .c = c});
-      TestedBackend().Synchronize(exec);
+      Call(exec, MatMulArgs{.a = a, .b = b, .c = c});
       EXPECT_EQ(c.v, std::vector<float>(4, float(n * (round + 1))));
     }
   }
@@ -163,11 +158,10 @@ void ExpectAnyAddressServes() {
     auto c = Poison<T>({m * n + 1});
     T* c_at = &c.v[shifted == 3];
     constexpr DType dtype = DTypeOf<T>::value;
-    TestedBackend().kernel<MatMulArgs>()(exec, {.a = {a_at, dtype, {m, k}},
-                                                .b = {b_at, dtype, {k, n}},
-                                                .c = Tensor{{c_at, dtype, {m, n}}},
-                                                .bias = {bias_at, dtype, {n}}});
-    TestedBackend().Synchronize(exec);
+    Call(exec, MatMulArgs{.a = {a_at, dtype, {m, k}},
+                          .b = {b_at, dtype, {k, n}},
+                          .c = Tensor{{c_at, dtype, {m, n}}},
+                          .bias = {bias_at, dtype, {n}}});
     std::vector<double> want, got;
     for (int64_t i = 0; i < m * n; ++i) {
       want.push_back(Accumulate<T>(bias_at[i % n]));

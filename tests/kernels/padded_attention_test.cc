@@ -32,6 +32,20 @@ bool Refuse(Exec&, const Args&) {
   return false;
 }
 
+// Returns what `attention` returns. Calls it with copies on the device.
+template <typename Args>
+bool Run(Exec& exec, const Args& args, absl::FunctionRef<bool(const Args&)> attention) {
+  bool done = false;
+  RunKernel<Args>(exec, args, [&](const Args& on_device) { done = attention(on_device); });
+  return done;
+}
+template <typename Args>
+bool Pad(Exec& exec, const Args& args, cuda::Attempt<Args> attention) {
+  return Run<Args>(exec, args, [&](const Args& on_device) {
+    return cuda::PadSequences(exec, on_device, kTokens, attention);
+  });
+}
+
 struct Tensors {
   AttentionDims dims;
   Array<float> qkv, dout, out, lse, dqkv;
@@ -57,9 +71,9 @@ void ExpectSame(const Tensors& got, const Tensors& want) {
 
 Tensors WithoutPadding(Tensors tensors) {
   Exec exec = TestedBackend().NewExec(1);
-  Plain(exec, tensors.forward());
-  Plain(exec, tensors.backward());
-  TestedBackend().Synchronize(exec);
+  const auto plain = [&](const auto& args) { return Plain(exec, args); };
+  Run<AttentionForwardArgs>(exec, tensors.forward(), plain);
+  Run<AttentionBackwardArgs>(exec, tensors.backward(), plain);
   return tensors;
 }
 
@@ -73,9 +87,8 @@ TEST(PaddedAttention, GivesTheBitsOfAttentionWithoutPadding) {
     for (Tensors got : {Tensors(sequence, 1), nan, Tensors(sequence, 3)}) {
       const bool poisoned = std::isnan(got.qkv.v[0]);
       const Tensors given = got;
-      EXPECT_TRUE(cuda::PadSequences(exec, got.forward(), kTokens, OfWholeTiles));
-      EXPECT_TRUE(cuda::PadSequences(exec, got.backward(), kTokens, OfWholeTiles));
-      TestedBackend().Synchronize(exec);
+      EXPECT_TRUE(Pad(exec, got.forward(), OfWholeTiles));
+      EXPECT_TRUE(Pad(exec, got.backward(), OfWholeTiles));
       if (!poisoned) ExpectSame(got, WithoutPadding(given));
     }
   }
@@ -84,20 +97,19 @@ TEST(PaddedAttention, GivesTheBitsOfAttentionWithoutPadding) {
 TEST(PaddedAttention, LeavesToOthersWhatItWouldMoreThanDoubleAndWhatIsRefused) {
   Exec exec = TestedBackend().NewExec(1);
   Tensors small(7), large(8);
-  EXPECT_FALSE(cuda::PadSequences(exec, small.forward(), kTokens, OfWholeTiles));
-  EXPECT_FALSE(cuda::PadSequences(exec, small.backward(), kTokens, OfWholeTiles));
-  EXPECT_FALSE(cuda::PadSequences(exec, large.forward(), kTokens, Refuse));
-  EXPECT_FALSE(cuda::PadSequences(exec, large.backward(), kTokens, Refuse));
+  EXPECT_FALSE(Pad(exec, small.forward(), OfWholeTiles));
+  EXPECT_FALSE(Pad(exec, small.backward(), OfWholeTiles));
+  EXPECT_FALSE(Pad(exec, large.forward(), Refuse));
+  EXPECT_FALSE(Pad(exec, large.backward(), Refuse));
   // No second attempt, and no copies for one.
-  EXPECT_FALSE(cuda::PadSequences(exec, large.forward(), kTokens, OfWholeTiles));
-  EXPECT_FALSE(cuda::PadSequences(exec, large.backward(), kTokens, OfWholeTiles));
-  TestedBackend().Synchronize(exec);
+  EXPECT_FALSE(Pad(exec, large.forward(), OfWholeTiles));
+  EXPECT_FALSE(Pad(exec, large.backward(), OfWholeTiles));
   EXPECT_TRUE(std::isnan(large.out.v[0]) && std::isnan(large.dqkv.v[0]));
 }
 
 TEST(PaddedAttention, LeavesToOthersWhatThereIsNoMemoryFor) {
   Exec exec = TestedBackend().NewExec(1);
-  Tensors tensors(17);
+  Tensors tensors(17);  // The host's memory serves, as attention that is refused reads nothing.
   AttentionForwardArgs forward = tensors.forward();
   forward.qkv.shape = {17 * (int64_t{1} << 42), forward.qkv.shape.back()};
   EXPECT_FALSE(cuda::PadSequences(exec, forward, kTokens, OfWholeTiles));

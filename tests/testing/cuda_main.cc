@@ -11,7 +11,6 @@
 #include <string>
 
 #include "kernels/cuda/cuda.h"
-#include "tests/testing/mapped_heap.h"
 
 int main(int argc, char** argv) {
   constexpr int kSkipped = 77;
@@ -20,9 +19,6 @@ int main(int argc, char** argv) {
   filter += filter.find('-') == std::string::npos ? "-*DeathTest*" : ":*DeathTest*";
   const auto backend = trainyard::CudaBackend();
   if (backend.ok()) {
-#ifdef TRAINYARD_MAPPED_HEAP
-    trainyard::testing::UseMappedHeap();
-#endif
     std::cout << "on " << (*backend)->name() << std::endl;
     return RUN_ALL_TESTS();
   }

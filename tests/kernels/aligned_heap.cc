@@ -1,0 +1,14 @@
+// Aligns `new` to 256 bytes, as a GPU's memory is: copies on the device keep the alignment
+// (device_copies.h), so kernels get vectors aligned like a training step's tensors.
+
+#include <cstdlib>
+#include <new>
+
+void* operator new(size_t bytes) {
+  constexpr size_t kAlignment = 256;
+  void* const data = std::aligned_alloc(kAlignment, (bytes / kAlignment + 1) * kAlignment);
+  if (data == nullptr) throw std::bad_alloc();
+  return data;
+}
+void operator delete(void* data) noexcept { std::free(data); }
+void operator delete(void* data, size_t) noexcept { std::free(data); }

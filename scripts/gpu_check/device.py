@@ -22,25 +22,19 @@ class Device:
         self.probe = [str(word) for word in probe]
 
     def facts(self):
-        answer = subprocess.run(query(FACTS), stdout=subprocess.PIPE, text=True, timeout=WANTS_AN_ANSWER_IN, check=True)
-        return dict(zip(FACTS, (value.strip() for value in answer.stdout.splitlines()[0].split(","))))
+        """What it is, and "" or why that is not known."""
+        text, wrong = processes.answer(query(FACTS), WANTS_AN_ANSWER_IN)
+        values = [value.strip() for value in text.partition("\n")[0].split(",")]
+        if not wrong and len(values) != len(FACTS):
+            wrong = f"nvidia-smi says {text[:100]!r}, wanted {len(FACTS)} values"
+        return ({}, wrong) if wrong else (dict(zip(FACTS, values)), "")
 
     def alive(self):
         """"" or what is wrong."""
         for command in (query(["name"]), self.probe):
-            try:
-                process = processes.start(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
-                                          text=True, errors="replace")
-            except OSError as error:
-                return f"{command[0]}: {error.strerror}"
-            try:
-                output, _ = process.communicate(timeout=WANTS_AN_ANSWER_IN)
-            except subprocess.TimeoutExpired:
-                process.kill()  # Not waited for: a process that hangs in the driver stays.
-                return f"{command[0].rpartition('/')[2]} gives no answer in {WANTS_AN_ANSWER_IN} s"
-            if process.returncode != 0:
-                last = (output.strip().splitlines() or [f"exit {process.returncode}"])[-1]
-                return f"{command[0].rpartition('/')[2]}: {last[:200]}"
+            _, wrong = processes.answer(command, WANTS_AN_ANSWER_IN)
+            if wrong:
+                return wrong
         return ""
 
     def sample(self):

@@ -3,12 +3,12 @@ import argparse
 import glob
 import os
 import pathlib
-import subprocess
 import sys
 import tempfile
 
 import calls
 import device
+import processes
 import runner
 
 
@@ -20,15 +20,11 @@ def libraries():
 
 
 def machine(check, root):
-    facts = {"libraries": libraries()}
-    try:
-        facts.update(check.device.facts())
-    except (OSError, subprocess.SubprocessError, IndexError) as error:
-        check.dead = f"nvidia-smi: {error}"
-    version = subprocess.run([root / "bin/trainyard-trainer", "--version"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                             text=True, timeout=30, check=False)
-    facts["trainyard"] = version.stdout.strip()
-    check.results["machine"] = facts
+    found, wrong = check.device.facts()
+    if wrong:
+        check.dead = wrong if wrong.startswith("nvidia-smi") else f"nvidia-smi: {wrong}"
+    version, unknown = processes.answer([root / "bin/trainyard-trainer", "--version"], device.WANTS_AN_ANSWER_IN)
+    check.results["machine"] = {"libraries": libraries(), **found, "trainyard": unknown or version.strip()}
     check.save()
 
 

@@ -34,6 +34,7 @@ class Runner:
         self.device = device
         self.deadline = time.monotonic() + seconds
         self.dead = ""  # Why the rest is skipped.
+        processes.adopt_orphans()
         self.results = {"date": now(), "command": command, "machine": {}, "steps": []}
         self.save()
 
@@ -102,6 +103,7 @@ class Runner:
     def _wait(self, command, limit, output, environment):
         """Starts the command, waits for its end, and says how it ended. Output goes to a file: a descendant that holds a
         pipe open keeps nobody waiting."""
+        known = processes.children()
         try:
             process = processes.start(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
                                       env=environment, cwd=self.out, start_new_session=True)
@@ -119,13 +121,14 @@ class Runner:
                 elif os.fstat(output.fileno()).st_size > LONGEST_OUTPUT:
                     outcome = f"failed: wrote more than {LONGEST_OUTPUT >> 20} MiB"
         try:
-            os.killpg(process.pid, signal.SIGKILL)  # What it started, too: the next step wants the device alone.
+            os.killpg(process.pid, signal.SIGKILL)
         except ProcessLookupError:
             pass
         try:
             process.wait(timeout=10)
         except subprocess.TimeoutExpired:
             outcome += ", and cannot be killed"
+        processes.end_orphans(known | {process.pid})  # What it started, too: the next step wants the device alone.
         return outcome
 
     def _keep(self, step, output, outcome):

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 
+STOPS_IN = 60  # Seconds: `trainyard up` itself waits 35 for its worker.
 SPEC = """
 name: through-the-service
 model: {preset: gpt2-124m, overrides: {layers: %d, max_seq: 256}}
@@ -59,10 +60,10 @@ class Service:
     def stop(self):
         self.process.send_signal(signal.SIGTERM)
         try:
-            self.process.wait(timeout=30)
+            self.process.wait(timeout=STOPS_IN)
         except subprocess.TimeoutExpired:
             self.process.kill()
-            fail("the service did not stop in 30 s")
+            fail(f"the service did not stop in {STOPS_IN} s")
 
 
 def train(service, directory, device, layers, steps):

@@ -174,6 +174,12 @@ if os.environ.get("GTEST_SHARD_INDEX") == "2":
         for outcome in self.outcomes.values():
             self.assertRegex(outcome, "^skipped: nvidia-smi")
 
+    def test_a_program_that_cannot_say_its_version_is_no_reason_to_stop(self):
+        os.remove(self.root / "bin/trainyard-trainer")
+        self.run_call()
+        self.assertIn("No such file", self.results["machine"]["trainyard"])
+        self.assertEqual(set(self.outcomes.values()), {"passed"})
+
     def test_what_the_device_has_no_memory_for_is_open_and_no_failure(self):
         smi = (self.fake.directory / "nvidia-smi").read_text().replace("143771", "81559")
         (self.fake.directory / "nvidia-smi").write_text(smi)

@@ -79,6 +79,19 @@ pathlib.Path({str(child)!r}).write_text(str(subprocess.Popen(["sleep", "1000"]).
         self.assertLess(time.monotonic() - begin, 15)
         self.assert_gone(int(child.read_text()))
 
+    def test_what_a_child_started_in_a_session_of_its_own_ends_with_the_step(self):
+        for end in ("", "time.sleep(1000)"):
+            child = self.directory / "child"
+            self.runner = self.make()
+            outcome = self.outcome(f"""
+import pathlib, subprocess, time
+starts = "import pathlib, subprocess; pathlib.Path({str(child)!r}).write_text(" \\
+    "str(subprocess.Popen(['sleep', '1000'], start_new_session=True).pid))"
+subprocess.run(["{sys.executable}", "-c", starts], start_new_session=True, check=True)
+{end}""", limit=3)
+            self.assertEqual(outcome, "failed: not done in 3 s" if end else "passed")
+            self.assert_gone(int(child.read_text()))
+
     def assert_gone(self, pid):
         for _ in range(100):
             try:
@@ -175,7 +188,17 @@ r.run('second', [{second!r}], 60)"""
 
 class Device(Faked):
     def test_facts(self):
-        self.assertEqual(device.Device(["true"]).facts()["name"], "Fake H200")
+        facts, wrong = device.Device(["true"]).facts()
+        self.assertEqual((facts["name"], wrong), ("Fake H200", ""))
+
+    def test_facts_that_do_not_come_have_a_reason(self):
+        for mood, reason in (("hangs", "nvidia-smi gives no answer in 1 s"), ("gone", "Unable to determine the device handle")):
+            self.fake.is_now(mood)
+            facts, wrong = device.Device(["true"]).facts()
+            self.assertEqual(facts, {})
+            self.assertIn(reason, wrong)
+        self.fake.program("nvidia-smi", "print('half, an')")
+        self.assertIn("wanted 9 values", device.Device(["true"]).facts()[1])
 
     def test_without_nvidia_smi_it_is_not_alive(self):
         with mock.patch.dict(os.environ, PATH=str(self.directory)):

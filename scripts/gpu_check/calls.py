@@ -61,7 +61,6 @@ MORE_GATES = [
     Case("qwen3-30b-a3b", 1, 4096, 1, 60, layers=1),
 ]
 ROW_BEYOND_MEMORY = Case("llama3-8b", 1, 8192, 1, 176)
-ON_CURVE = "124m against the CPU"  # Without it no run's speed counts.
 CURVE_STEPS = 200
 LLAMA_3_2_1B = {"layers": 16, "hidden": 2048, "heads": 32, "kv_heads": 8, "ffn": 8192, "vocab": 128256, "tied": True}
 
@@ -80,13 +79,19 @@ job:
 """
 
 
+def on_curve(case):
+    return f"{case} against the CPU"
+
+
 class Programs:
     def __init__(self, runner, root, scratch):
         self.runner = runner
         self.scratch = pathlib.Path(scratch)
         self.wrong = {}  # By model: the gate that it did not pass.
         self.bin, self.bench = root / "bin", root / "bench"
-        self.golden = json.loads((pathlib.Path(__file__).parent / "gpt2_124m_curve.json").read_text())["curve"]
+        self.curves_of = {}  # By case: what the CPU had. No run's speed counts unless each has been followed.
+        for golden in json.loads((pathlib.Path(__file__).parent / "golden_curves.json").read_text())["curves"]:
+            self.curves_of[Case(**golden["case"])] = golden["curve"]
         self.sanitizer = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
 
     def memory_gib(self):
@@ -105,14 +110,19 @@ class Programs:
     def train_step(self, name, case, limit, *options, golden=None, predicted=None):
         if self.lacks_memory(name, case):
             return
-        lacking = "" if golden or self.runner.passed(ON_CURVE) else ON_CURVE
-        lacking = self.wrong.get(case.model, lacking)
+        curves = [] if golden else [on_curve(golden_case) for golden_case in self.curves_of]
+        lacking = next((curve for curve in curves if not self.runner.passed(curve)), self.wrong.get(case.model))
         untrusted = f"no speed, because '{lacking}' has not passed" if lacking else ""
         self.runner.run(name, [self.bench / "train_step", "--device", "cuda", "--steps", case.steps, *case.options(), *options],
                         limit, readers.step_time(golden, untrusted, predicted=predicted))
 
-    def against_the_cpu(self, name, *options):
-        self.train_step(name, Case("gpt2-124m", 1, 1024, 1, 8, steps=14), 60, *options, golden=self.golden)
+    def against_the_cpu(self, eager=False):
+        """Before any speed: losses and gradient norms of real models, of each head dim, with graphs."""
+        for case, golden in self.curves_of.items():
+            self.train_step(on_curve(case), case, 60, golden=golden)
+        if eager:
+            case, golden = next(iter(self.curves_of.items()))
+            self.train_step(f"{on_curve(case)}, without graphs", case, 60, "--eager", golden=golden)
 
     def predict(self, case):
         step = self.runner.run(f"predict {case}", [self.bench / "predict_step", *case.options()], 30, readers.prediction)
@@ -195,9 +205,8 @@ class Programs:
 
 def first(programs):
     """Nine minutes: is it right, and how fast are whole steps?"""
-    # Right at a real size, before any speed.
-    programs.against_the_cpu(ON_CURVE)
-    programs.against_the_cpu(f"{ON_CURVE}, without graphs", "--eager")
+    programs.runner.run("cuDNN's device", [programs.bench / "cudnn_device"], 20, readers.one_line("cudnn "))
+    programs.against_the_cpu(eager=True)
     programs.gates(GATES)
     programs.rows(ROWS, 60)
     programs.search([ROWS[0], *ROWS[2:]])
@@ -209,7 +218,7 @@ def first(programs):
 
 def second(programs):
     """Larger models, PyTorch beside, and what the first left out for want of time."""
-    programs.against_the_cpu(ON_CURVE)
+    programs.against_the_cpu()
     programs.gates(MORE_GATES)
     programs.rows(MORE_ROWS, 90)
     programs.beside_pytorch(ROW_BESIDE_PYTORCH)

@@ -13,10 +13,12 @@ sys.path[:0] = [str(ROOT / "scripts/gpu_check"), str(ROOT / "tests/gpu_check")]
 
 from fake_device import FakeDevice  # noqa: E402
 
-GOLDEN = json.loads((ROOT / "scripts/gpu_check/gpt2_124m_curve.json").read_text())["curve"]
+CURVES = json.loads((ROOT / "scripts/gpu_check/golden_curves.json").read_text())["curves"]
+GOLDEN = {golden["case"]["model"]: golden["curve"] for golden in CURVES}
 STEP = f"""
 import sys
-for step, (loss, norm) in enumerate({GOLDEN!r}, 1):
+curve = {GOLDEN!r}.get(sys.argv[sys.argv.index("--case") + 1], [(5.5, 1.0)] * 20)
+for step, (loss, norm) in enumerate(curve, 1):
     print(f"step {{step}}: loss {{loss:.6f}}, gradient norm {{norm:.6f}}")
 print("x bf16, 2 threads: step median 36.50 ms of 20 (36.10 to 38.00), 448876 tokens/s")
 print("matrix rate 788000.1 GFLOP/s, memory rate 4210.5 GB/s, model 13100.55 GFLOP a step: MFU 45.5%")
@@ -44,7 +46,7 @@ SERVICE = "import sys\nprint('through the service: fine')\n"
 PROGRAMS = {"bin/cuda_kernels_test": TESTS, "bin/cuda_training_test": TESTS, "bin/cuda_fault_test": TESTS,
             "bin/trainyard-trainer": "import sys\nprint('trainyard 0.1.0' if '--version' in sys.argv else 'step loss 5.25\\n' * 200)",
             "bench/train_step": STEP, "bench/kernels_bench": BENCH, "bench/predict_step": PREDICTION, "bench/lockstep": LOCKSTEP,
-            "bench/matmul_search": PRODUCTS}
+            "bench/matmul_search": PRODUCTS, "bench/cudnn_device": """print('cudnn 91900 device {}')"""}
 
 
 OPEN = {f"train llama3-8b, 1 x 8192, 1 micro-batches{order}": "open: needs 176 GiB, the device has 140" for order in ("", ", any order")}
@@ -95,10 +97,18 @@ class Check(unittest.TestCase):
         self.becomes("bench/train_step", STEP.replace("{loss:.6f}", "{loss + 0.1:.6f}"))
         ran = self.run_call()
         self.assertEqual(ran.returncode, 1)
-        self.assertIn("a CPU has", self.results["steps"][0]["outcome"])
+        for case in ("gpt2-124m, 1 x 1024", "llama2-7b of 1 layers, 1 x 256"):
+            self.assertIn("a CPU has", self.outcomes[f"{case}, 1 micro-batches against the CPU"])
         for step in self.results["steps"]:
             self.assertNotIn("tokens_per_second", step, step["name"])
         self.assertIn("no speed", self.outcomes["train gpt2-124m, 16 x 1024, 1 micro-batches"])
+
+    def test_each_curve_must_be_followed_before_any_speed(self):
+        self.becomes("bench/train_step", STEP.replace("for step,", "if 'llama2-7b' in sys.argv: curve[19] = (11, 11)\nfor step,"))
+        self.run_call()
+        self.assertEqual(self.outcomes["gpt2-124m, 1 x 1024, 1 micro-batches against the CPU"], "passed")
+        self.assertIn("no speed, because 'llama2-7b of 1 layers, 1 x 256, 1 micro-batches against the CPU' has not passed",
+                      self.outcomes["train gpt2-124m, 16 x 1024, 1 micro-batches"])
 
     def test_a_model_whose_ops_are_wrong_has_no_speed(self):
         self.becomes("bench/lockstep", f"""import sys

@@ -53,7 +53,7 @@ absl::StatusOr<std::string> ReadAll(const Descriptor& file, const std::string& p
     if (n == 0) return contents;
     contents.append(chunk, 0, size_t(n));
     if (contents.size() > limit_bytes) {
-      return absl::ResourceExhaustedError(
+      return absl::FailedPreconditionError(
           absl::StrCat(path, " is larger than ", limit_bytes, " bytes"));
     }
   }

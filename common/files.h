@@ -12,15 +12,19 @@
 
 namespace trainyard {
 
-// The Status for errno after a failed call: ENOENT is NOT_FOUND, ENOSPC and EDQUOT
-// RESOURCE_EXHAUSTED, EACCES PERMISSION_DENIED, others INTERNAL. "cannot open /a/b: No such file or
-// directory".
+// Returns the error of a call that failed with `error` (errno), for example "cannot open /a/b: No
+// such file or directory". Codes:
+//   NOT_FOUND            ENOENT
+//   RESOURCE_EXHAUSTED   ENOSPC, EDQUOT: the disk is full
+//   PERMISSION_DENIED    EACCES, EPERM
+//   FAILED_PRECONDITION  EISDIR, ELOOP, ENAMETOOLONG, ENOTDIR, EROFS: a retry would not help
+//   INTERNAL             all others
 absl::Status ErrnoStatus(int error, absl::string_view doing, absl::string_view path);
 
-// The whole file; RESOURCE_EXHAUSTED beyond `limit_bytes`.
+// Returns the contents of a whole file. FAILED_PRECONDITION: the file has more than `limit_bytes`.
 absl::StatusOr<std::string> ReadFile(const std::string& path, uint64_t limit_bytes = 64 << 20);
-// The same of a path at which others may have put anything: never waits, as the end of a pipe would
-// make it. FAILED_PRECONDITION where it is no regular file.
+// Does the same for a path at which others may have put anything. FAILED_PRECONDITION: there is no
+// regular file. A named pipe, for example, is refused at once; ReadFile would wait for a writer.
 absl::StatusOr<std::string> ReadRegularFile(const std::string& path,
                                             uint64_t limit_bytes = 64 << 20);
 

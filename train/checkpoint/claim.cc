@@ -28,8 +28,12 @@ absl::Status Taken(const std::string& directory, absl::string_view by) {
 
 absl::Status CheckOwner(const std::string& directory, const std::string& job_id) {
   const std::string path = absl::StrCat(directory, "/", kOwnerName);
-  ASSIGN_OR_RETURN(const std::string text, ReadRegularFile(path, 64 << 10));
-  const Json json = Json::parse(text, nullptr, false);
+  const absl::StatusOr<std::string> text = ReadRegularFile(path, 64 << 10);
+  if (absl::IsFailedPrecondition(text.status())) {  // No file, or one that no job has written.
+    return Taken(directory, absl::StrCat("has a bad owner file (", text.status().message(), ")"));
+  }
+  RETURN_IF_ERROR(text.status());
+  const Json json = Json::parse(*text, nullptr, false);
   if (!json.is_object() || !json.contains("job_id") || !json["job_id"].is_string()) {
     return Taken(directory, absl::StrCat("has an owner file that cannot be read (", path, ")"));
   }

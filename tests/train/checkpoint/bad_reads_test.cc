@@ -141,6 +141,26 @@ TEST(BadReads, APipeInPlaceOfOwnerLineageOrHistoryIsNotWaitedFor) {
   EXPECT_FALSE(AppendHistory(directory, 1, "{}\n", LocalStorage()).ok());
 }
 
+// Bug it must catch: a huge file passes for a full disk, and the job waits for space for ever.
+TEST(BadReads, AHugeOwnerOrLineageFileIsDamage) {
+  const std::string directory = TestDirectory();
+  Begin(directory, 1, std::nullopt);
+  ASSERT_TRUE(Save(directory, 1, 10).ok());
+  ASSERT_TRUE(MakeDirectories(directory + "/epoch-2").ok());  // Has saved nothing.
+  const std::string owner = directory + "/owner.json";
+  for (const std::string& path :
+       {owner, directory + "/epoch-1/lineage.json", directory + "/epoch-2/lineage.json"}) {
+    ASSERT_TRUE(WriteFileAtomic(path, std::string(100'000, ' ')).ok());
+  }
+  const absl::Status claimed = ClaimDirectory(directory, "j-1", 3, LocalStorage());
+  EXPECT_TRUE(absl::IsFailedPrecondition(claimed)) << claimed;
+  EXPECT_THAT(std::string(claimed.message()),
+              AllOf(HasSubstr("checkpoint.directory: "), HasSubstr(owner + " is larger than")));
+  const auto loadable = LoadableCheckpoints(directory);
+  ASSERT_TRUE(loadable.ok()) << loadable.status();
+  EXPECT_EQ(loadable->size(), 1u) << "as without the files";
+}
+
 TEST(BadReads, AManifestThatCannotBeLookedAtIsNotAbsent) {
   const std::string directory = TestDirectory();
   for (const int step : {10, 20}) ASSERT_TRUE(Save(directory, 1, step).ok());

@@ -158,6 +158,14 @@ TEST_F(StorageFaults, AnOwnerFileThatCannotBeReadIsNoOtherJobs) {
   ExpectFaultOfTheHost("owner.json");
 }
 
+// To a first attempt it says that the directory is somebody's, and no space is waited for.
+TEST_F(StorageFaults, AHugeOwnerFileIsNoFullDisk) {
+  ASSERT_TRUE(WriteFileAtomic(directory_ + "/owner.json", std::string(100'000, ' ')).ok());
+  ExpectFaultOfTheHost("owner.json is larger than 65536 bytes");
+  const absl::Status first = RunJob(job_, {.epoch = 3})[0].status;
+  EXPECT_TRUE(absl::IsFailedPrecondition(first)) << first;
+}
+
 TEST_F(StorageFaults, AFirstAttemptMayMakeTheDirectory) {
   std::filesystem::remove_all(directory_);
   EXPECT_EQ(RunJob(job_, {.epoch = 2})[0].start.step, 0);

@@ -117,7 +117,7 @@ absl::StatusOr<Lineage> ReadLineage(const std::string& directory, const JobDirec
     if (absl::IsInternal(read) || absl::IsPermissionDenied(read)) return read;
     if (!continued.ok() && !HasCheckpoints(found.checkpoints, epoch) && !named) {
       const bool lost = absl::IsNotFound(read) || absl::IsInvalidArgument(read) ||
-                        absl::IsFailedPrecondition(read);  // No file, but a pipe or a directory.
+                        absl::IsFailedPrecondition(read);  // A pipe, a directory or a huge file.
       if (!lost) return read;
       continue;  // Began, and chose nothing.
     }
@@ -161,6 +161,15 @@ absl::Status StorageFull(const std::string& directory, const absl::Status& statu
   return absl::Status(kStorageFaultCode,
                       absl::StrCat("checkpoint.directory: no space left in ", directory, " (",
                                    status.message(), "); the job goes on once there is some"));
+}
+
+absl::Status ProgramTooOld(const absl::Status& status) {
+  return absl::Status(
+      kStorageFaultCode,
+      absl::StrCat(
+          status.message(),
+          ": a later version of Trainyard wrote it, and this host's is too old to read it. "
+          "Install the later version on this host"));
 }
 
 absl::Status OfThisHost(const absl::Status& status) {

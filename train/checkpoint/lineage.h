@@ -85,6 +85,9 @@ bool IsSuperseded(const absl::Status& status);
 absl::Status StorageFault(const std::string& directory, const std::string& found);
 // The same of a directory whose file system is full (RESOURCE_EXHAUSTED).
 absl::Status StorageFull(const std::string& directory, const absl::Status& status);
+// The failure of a host whose program cannot read a checkpoint, because a later version has written
+// it (`status`, UNIMPLEMENTED).
+absl::Status ProgramTooOld(const absl::Status& status);
 bool IsStorageFault(const absl::Status& status);
 // An error of what an earlier attempt of the job could use, as the host's failure. Errors that say
 // what no other host could mend (INVALID_ARGUMENT, RESOURCE_EXHAUSTED, IsSuperseded) stay.

@@ -15,20 +15,22 @@ namespace {
 
 constexpr char kBetweenPaths = '\0';  // No path has one.
 
-// What a rank says of its own error.
+// What a rank tells the others about its own error. A rank explains its error before the ranks
+// agree on one, so that only the host of the rank with the error can be at fault.
 using Explain = std::function<absl::Status(const absl::Status&)>;
 
 absl::Status AsItIs(const absl::Status& status) { return status; }
 
+// For a checkpoint that an earlier attempt could load. Errors that refuse one candidate stay
+// (FirstGood): the earlier attempt may have loaded an older one for the same reason.
 absl::Status OfHost(const absl::Status& status) {
-  // Of a later version: this host's program is too old.
-  if (absl::IsUnimplemented(status)) return OfThisHost(absl::InternalError(status.message()));
+  if (absl::IsUnimplemented(status)) return ProgramTooOld(status);
   const bool unreadable = absl::IsInternal(status) || absl::IsPermissionDenied(status);
   return unreadable ? OfThisHost(status) : status;
 }
 
-// Where hosts see different directories, or one sees what has been replaced since, all ranks would
-// read good bytes, and yet not of one checkpoint.
+// Finds hosts that have different checkpoints at one path, for example because one host has seen a
+// replacement and another has not. All ranks would read good bytes, but not of one checkpoint.
 absl::Status CheckSameAsRank0(const Checkpoint& mine, Collective& everyone) {
   const std::string& sha256 = mine.manifest().sha256;
   if (BroadcastText(everyone, sha256, 0) == sha256) return absl::OkStatus();
@@ -72,12 +74,17 @@ absl::StatusOr<ChosenCheckpoint> LoadNewest(const std::vector<std::string>& cand
   return chosen;
 }
 
-absl::StatusOr<ChosenCheckpoint> LoadInitFrom(const std::string& init_from,
+absl::StatusOr<ChosenCheckpoint> LoadInitFrom(const std::string& init_from, bool loaded_before,
                                               const LoadingGang& gang) {
   absl::StatusOr<std::vector<std::string>> candidates = std::vector<std::string>();
   if (gang.everyone.rank() == 0) candidates = FindCheckpoints(init_from, gang.roots);
-  RETURN_IF_ERROR(AgreeOnStatus(gang.everyone, candidates.status()));
-  return LoadFirstGood(*candidates, LoadWhat::kParameters, AsItIs, gang);
+  const absl::Status& found = candidates.status();
+  RETURN_IF_ERROR(AgreeOnStatus(gang.everyone, loaded_before ? OfThisHost(found) : found));
+  absl::StatusOr<ChosenCheckpoint> chosen =
+      LoadFirstGood(*candidates, LoadWhat::kParameters, loaded_before ? OfHost : AsItIs, gang);
+  // No rank knows whether other hosts could read one.
+  if (loaded_before && absl::IsDataLoss(chosen.status())) return OfThisHost(chosen.status());
+  return chosen;
 }
 
 }  // namespace trainyard

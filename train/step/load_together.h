@@ -1,5 +1,6 @@
-// How a gang loads a checkpoint: each rank reads, and so checks, what it needs, and all agree on
-// whether that was good. Nobody reads beforehand what another rank loads.
+// How a gang loads a checkpoint. Each rank reads the parts that it needs and checks them while it
+// reads. Then all ranks agree on whether every part was good. No rank reads a part only to check it
+// for another rank.
 
 #pragma once
 
@@ -15,7 +16,8 @@
 
 namespace trainyard {
 
-// A gang that loads, as one of its ranks sees it. Every rank calls the functions below together.
+// A gang that loads a checkpoint, as one of its ranks sees the gang. All ranks of the gang call
+// each function below at the same time.
 struct LoadingGang {
   const ModelConfig& model;
   const Roots& roots;
@@ -23,19 +25,23 @@ struct LoadingGang {
   Executable& executable;
 };
 
-// Both load the first of some checkpoints, newest first, in which no rank finds damage: the same on
-// all ranks. Errors are those of the lowest rank that has one (AgreeOnStatus); INVALID_ARGUMENT
-// where the checkpoint is another model's.
+// Both functions try checkpoints from the newest to the oldest, and load the first one in which no
+// rank finds damage. All ranks load the same checkpoint. When ranks have errors, the error of the
+// lowest such rank is returned (AgreeOnStatus). INVALID_ARGUMENT: the checkpoint is another
+// model's.
 
-// Everything, from rank 0's `candidates`; nothing where there are none. INTERNAL with every reason
-// where none of them is good, since other hosts may read them; an error for which IsStorageFault
-// holds where this host cannot read one.
+// Loads parameters and optimizer state from the first good one of rank 0's `candidates`. Returns no
+// checkpoint if there are no candidates. Errors:
+// - INTERNAL, with every reason: no candidate is good. Other hosts may still be able to read one.
+// - IsStorageFault: this host cannot read a candidate, or this host's program is too old for it.
 absl::StatusOr<ChosenCheckpoint> LoadNewest(const std::vector<std::string>& candidates,
                                             const LoadingGang& gang);
 
-// Parameters, from what `init_from` names (FindCheckpoints) on rank 0's host. DATA_LOSS where none
-// is good.
-absl::StatusOr<ChosenCheckpoint> LoadInitFrom(const std::string& init_from,
+// Loads parameters from the checkpoints that `init_from` names on rank 0's host (FindCheckpoints).
+// DATA_LOSS: none of them is good. With `loaded_before`, an earlier attempt of the job could load
+// them, so that a host that cannot do so has failed: IsStorageFault, on that host's ranks alone, or
+// on all ranks if none of the checkpoints is good.
+absl::StatusOr<ChosenCheckpoint> LoadInitFrom(const std::string& init_from, bool loaded_before,
                                               const LoadingGang& gang);
 
 }  // namespace trainyard

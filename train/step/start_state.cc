@@ -1,5 +1,6 @@
 #include "train/step/start_state.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -18,7 +19,7 @@ StartState::StartState(const JobConfig& job, const RankConfig& rank, CheckpointL
                        LoadingGang gang)
     : job_(job), rank_(rank), layout_(std::move(layout)), gang_(gang) {}
 
-// Of a job that runs alone, nobody says that it has begun, but what lies in its directory.
+// Where no controller says whether the job has begun, the contents of its directory do.
 bool StartState::BegunBefore() {
   int64_t begun = rank_.claimed;
   if (first_rank() && job_.checkpoint && !rank_.claimed) {
@@ -36,11 +37,11 @@ absl::Status StartState::BeforeClaim() {
 
 absl::Status StartState::FillFromInitFrom() {
   if (job_.init_from.empty() || !init_from_.empty()) return absl::OkStatus();
-  const absl::StatusOr<ChosenCheckpoint> chosen = LoadInitFrom(job_.init_from, gang_);
+  const absl::StatusOr<ChosenCheckpoint> chosen =
+      LoadInitFrom(job_.init_from, rank_.claimed, gang_);
   if (!chosen.ok()) {
-    const absl::Status status(chosen.status().code(),
-                              absl::StrCat("init_from: ", chosen.status().message()));
-    return rank_.claimed ? OfThisHost(status) : status;  // An earlier attempt could load it.
+    return absl::Status(chosen.status().code(),
+                        absl::StrCat("init_from: ", chosen.status().message()));
   }
   init_from_ = chosen->checkpoint->path();
   LogInfo("initialised_from",

@@ -1,5 +1,6 @@
-// The state that an attempt starts from, the same on all ranks: a checkpoint's, or else initial
-// values, of which init_from may give the parameters.
+// The state that an attempt starts from, which is the same on all ranks: that of the job's newest
+// checkpoint. A job without one starts from initial values, and from init_from's parameters if the
+// job names them.
 
 #pragma once
 
@@ -17,24 +18,27 @@
 
 namespace trainyard {
 
-// The executable holds initial values already. Every rank calls the functions together.
+// The gang's executable must hold initial values already. All ranks call each function at the same
+// time.
 class StartState {
  public:
-  // All must outlive it. `layout` is that of checkpoints to come.
+  // The arguments must outlive this object. `layout` is the layout of the checkpoints to come.
   StartState(const JobConfig& job, const RankConfig& rank, CheckpointLayout layout,
              LoadingGang gang);
 
-  // Before the job's checkpoint directory is claimed: loads init_from, unless the job has begun
-  // before, so that a job whose init_from is no good leaves no trace. Errors begin with the field.
+  // Call before the job's checkpoint directory is claimed. Loads init_from if the job has not begun
+  // before: a job with an unusable init_from then fails before it changes the directory. The
+  // message of an error begins with "init_from: ".
   absl::Status BeforeClaim();
 
-  // After it: loads the newest good one of `start.candidates`, on rank 0, or else init_from if that
-  // is still to be done. Then writes down what is continued (ContinueFrom, on rank 0).
+  // Call after the directory is claimed. Loads the newest good checkpoint of `start.candidates`;
+  // only rank 0's list counts. If there is none, loads init_from, unless BeforeClaim has loaded it.
+  // Then rank 0 writes down which checkpoint the attempt continues (ContinueFrom).
   absl::Status Load(StartPoint& start);
 
-  int64_t step() const { return step_; }  // Finished, as is the next.
-  int64_t data_position() const { return data_position_; }
-  // Why newer checkpoints were not loaded, told to people; on rank 0.
+  int64_t step() const { return step_; }                    // The steps that are finished.
+  int64_t data_position() const { return data_position_; }  // The samples that they consumed.
+  // Why newer checkpoints were not loaded, in words for people. Empty on all ranks but rank 0.
   const std::vector<std::string>& refused() const { return refused_; }
 
  private:

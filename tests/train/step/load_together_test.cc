@@ -1,11 +1,13 @@
 // Proves that a gang loads one checkpoint or none, whatever its hosts see of it. A host is a
-// directory here, in which its rank's thread stands; checkpoints are named by relative paths.
+// directory here, in which its rank's thread stands. Checkpoints are named by relative paths, or by
+// absolute ones that not every host's roots hold.
 
 #include "train/step/load_together.h"
 
 #include <sched.h>
 #include <unistd.h>
 
+#include <array>
 #include <filesystem>
 #include <fstream>
 
@@ -21,6 +23,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 constexpr char kStep1[] = "job/epoch-1/step-1", kStep2[] = "job/epoch-1/step-2";
@@ -46,14 +49,14 @@ class Hosts : public ::testing::Test {
     JobConfig job = job_;
     job.devices = job.parallelism.tensor = 2;
     const ModelConfig model = ResolveModel(job.model).value();
-    const Roots roots;
     Loaded loaded(2);
     RunWorlds(2, [&](CollectiveWorld& world) {
       // A working directory of its own, for this thread.
       CHECK(::unshare(CLONE_FS) == 0 && ::chdir(Host(world.rank()).c_str()) == 0);
       const auto engine = RankEngine::Create(job, model, {}, CpuBackend(), world).value();
       const auto everyone = world.Everyone().value();
-      loaded[size_t(world.rank())] = load({model, roots, *everyone, engine->executable()});
+      loaded[size_t(world.rank())] =
+          load({model, roots_[size_t(world.rank())], *everyone, engine->executable()});
     });
     return loaded;
   }
@@ -66,6 +69,19 @@ class Hosts : public ::testing::Test {
     });
   }
 
+  Loaded LoadTheInitFrom(const std::string& init_from, bool loaded_before) {
+    return Load(
+        [&](const LoadingGang& gang) { return LoadInitFrom(init_from, loaded_before, gang); });
+  }
+  static void WriteLaterVersion(const std::string& checkpoint) {
+    const std::string path = checkpoint + "/manifest.json";
+    auto json = nlohmann::json::parse(ReadFile(path).value());
+    json.erase("manifest_sha256");
+    json["version"] = 9;
+    std::ofstream(path) << testing_checkpoint::Signed(json);
+  }
+
+  std::array<Roots, 2> roots_;  // Of each host.
   const std::string base_ = std::filesystem::weakly_canonical(FreshDirectory("hosts"));
   const JobConfig job_ = TinyJob(Host(0) + "/job");
 };
@@ -110,12 +126,12 @@ TEST_F(Hosts, ThatHaveAnotherCheckpointOfThatNameAreAtFault) {
 }
 
 TEST_F(Hosts, WhoseProgramIsTooOldForItAreAtFault) {
-  const std::string path = On(1, kStep2) + "/manifest.json";
-  auto json = nlohmann::json::parse(ReadFile(path).value());
-  json.erase("manifest_sha256");
-  json["version"] = 9;
-  std::ofstream(path) << testing_checkpoint::Signed(json);
-  ExpectRankOneAtFault(LoadTheNewest(), "found 9");
+  WriteLaterVersion(On(1, kStep2));
+  const Loaded loaded = LoadTheNewest();
+  ExpectRankOneAtFault(loaded, "found 9");
+  EXPECT_THAT(
+      std::string(loaded[1].status().message()),
+      AllOf(HasSubstr("Install the later version on this host"), Not(HasSubstr("mounted"))));
 }
 
 TEST_F(Hosts, ThatAllLackItTakeTheOneBefore) {
@@ -142,13 +158,64 @@ TEST_F(Hosts, ThatAllLackAllSaySoWithEveryReason) {
 }
 
 // No attempt has begun: the user hears what is wrong, and no host is at fault.
-TEST_F(Hosts, AreNotAtFaultForInitFrom) {
-  const auto load = [&](const LoadingGang& gang) { return LoadInitFrom(On(0, kStep2), gang); };
-  for (const auto& loaded : Load(load)) EXPECT_TRUE(loaded.ok()) << loaded.status();
-  std::filesystem::remove(On(0, kStep2) + "/rank-0.bin");
-  for (const auto& loaded : Load(load)) {
+TEST_F(Hosts, AreNotAtFaultForInitFromInAFirstAttempt) {
+  const std::string init_from = On(0, kStep2);
+  for (const auto& loaded : LoadTheInitFrom(init_from, false)) {
+    EXPECT_TRUE(loaded.ok()) << loaded.status();
+  }
+  std::filesystem::remove(init_from + "/rank-0.bin");
+  for (const auto& loaded : LoadTheInitFrom(init_from, false)) {
     EXPECT_TRUE(absl::IsDataLoss(loaded.status())) << loaded.status();
-    EXPECT_THAT(std::string(loaded.status().message()), HasSubstr(On(0, kStep2) + "/rank-0.bin"));
+    EXPECT_THAT(std::string(loaded.status().message()), HasSubstr(init_from + "/rank-0.bin"));
+  }
+  WriteLaterVersion(init_from);
+  for (const auto& loaded : LoadTheInitFrom(init_from, false)) {
+    EXPECT_TRUE(absl::IsUnimplemented(loaded.status())) << loaded.status();
+  }
+  roots_[1] = Roots({Host(1)});
+  for (const auto& loaded : LoadTheInitFrom(On(0, kStep1), false)) {
+    EXPECT_TRUE(absl::IsPermissionDenied(loaded.status())) << loaded.status();
+  }
+}
+
+// Bug it must catch: every host of the gang is at fault for what one of them lacks, and gets no
+// ranks for a while.
+TEST_F(Hosts, ThatLackAnInitFromThatWasLoadedBeforeAreAloneAtFault) {
+  roots_[1] = Roots({Host(1)});
+  ExpectRankOneAtFault(LoadTheInitFrom(On(0, kStep2), true), "it is not below " + Host(1));
+  roots_ = {Roots({Host(1)}), Roots()};
+  const Loaded loaded = LoadTheInitFrom(On(0, kStep2), true);
+  EXPECT_TRUE(IsStorageFault(loaded[0].status())) << loaded[0].status();
+  EXPECT_TRUE(absl::IsUnavailable(loaded[1].status())) << loaded[1].status();
+}
+
+// Bug it must catch: the job is FAILED for a program that one of its hosts should get.
+TEST_F(Hosts, WhoseProgramIsTooOldForAnInitFromThatWasLoadedBeforeAreAtFault) {
+  WriteLaterVersion(On(0, kStep2));
+  const Loaded loaded = LoadTheInitFrom(On(0, kStep2), true);
+  EXPECT_TRUE(IsStorageFault(loaded[0].status())) << loaded[0].status();
+  EXPECT_THAT(std::string(loaded[0].status().message()),
+              AllOf(HasSubstr("found 9"), HasSubstr("Install the later version on this host")));
+  EXPECT_TRUE(absl::IsUnavailable(loaded[1].status())) << loaded[1].status();
+}
+
+// As the first attempt did.
+TEST_F(Hosts, TakeTheOneBeforeOfAnInitFromThatWasLoadedBefore) {
+  std::filesystem::remove(On(0, kStep2) + "/rank-0.bin");
+  for (const auto& loaded : LoadTheInitFrom(Host(0) + "/job", true)) {
+    ASSERT_TRUE(loaded.ok()) << loaded.status();
+    EXPECT_EQ(loaded->checkpoint->path(), On(0, kStep1));
+  }
+}
+
+TEST_F(Hosts, AreAllAtFaultWhereNoInitFromThatWasLoadedBeforeIsGood) {
+  for (const char* checkpoint : {kStep1, kStep2}) {
+    std::filesystem::resize_file(On(0, checkpoint) + "/rank-0.bin", 3);
+  }
+  for (const auto& loaded : LoadTheInitFrom(Host(0) + "/job", true)) {
+    EXPECT_TRUE(IsStorageFault(loaded.status())) << loaded.status();
+    EXPECT_THAT(std::string(loaded.status().message()),
+                AllOf(HasSubstr("none of 2 checkpoints is good: "), HasSubstr(kStep1)));
   }
 }
 

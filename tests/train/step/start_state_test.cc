@@ -15,7 +15,6 @@ namespace trainyard::testing {
 namespace {
 
 using ::testing::HasSubstr;
-using ::testing::StartsWith;
 
 class InitFrom : public ::testing::Test {
  protected:
@@ -60,6 +59,7 @@ TEST_F(InitFrom, ThatIsGoneByTheNextAttemptIsTheHostsFailure) {
   const auto runs = RunJob(job_, {.ranks = 2, .epoch = 2, .resume = true});
   EXPECT_TRUE(IsStorageFault(runs[0].status)) << runs[0].status;
   EXPECT_THAT(std::string(runs[0].status.message()), HasSubstr(job_.init_from));
+  EXPECT_TRUE(absl::IsUnavailable(runs[1].status)) << "its host may have it: " << runs[1].status;
 }
 
 // With or without a controller that says that the job has begun.

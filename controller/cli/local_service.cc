@@ -21,6 +21,7 @@
 #include "controller/cli/child.h"
 #include "controller/cli/client.h"
 #include "controller/cli/ports.h"
+#include "controller/cli/predecessor.h"
 
 namespace trainyard::cli {
 namespace {
@@ -41,20 +42,6 @@ sigset_t HandledSignals() {
   sigemptyset(&set);
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGCHLD}) sigaddset(&set, signal);
   return set;
-}
-
-// The first directory in `state`, of a controller or worker, that a process uses; empty: none. Both
-// hold a lock for as long as they live.
-std::string LockedBelow(const std::string& state) {
-  for (const std::string& name : ListDirectory(state).value_or(std::vector<std::string>())) {
-    const std::string directory = absl::StrCat(state, "/", name);
-    const int lock = ::open((directory + "/lock").c_str(), O_RDWR | O_CLOEXEC);
-    if (lock < 0) continue;
-    const bool locked = ::flock(lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
-    ::close(lock);
-    if (locked) return directory;
-  }
-  return "";
 }
 
 // The value of "key=" in a line of words; empty if there is none.
@@ -102,25 +89,30 @@ absl::Status LocalService::CheckPorts() const {
 }
 
 absl::Status LocalService::AwaitPredecessors() {
-  const auto gone = [this] { return LockedBelow(options_.state).empty(); };
+  std::string in_use;
+  const auto gone = [&] {
+    in_use = FindPredecessor(options_.state);
+    return in_use.empty();
+  };
   if (gone()) return absl::OkStatus();
-  output_.Note(absl::StrCat("what an earlier 'trainyard up' left in ", options_.state,
-                            " still ends; waiting for that"));
+  output_.Note(absl::StrCat(in_use,
+                            " is still in use by a process of an earlier 'trainyard up'; "
+                            "waiting until the process has ended"));
   RETURN_IF_ERROR(PumpUntil(gone, kDrainWithin));
-  if (gone() || stop_signals_ != 0) return absl::OkStatus();
-  return absl::AlreadyExistsError(absl::StrCat(LockedBelow(options_.state),
-                                               " is in use by another process; end that, or give "
-                                               "--state another directory"));
+  if (in_use.empty() || stop_signals_ != 0) return absl::OkStatus();
+  return absl::AlreadyExistsError(
+      absl::StrCat(in_use,
+                   " is in use by another process; end that process, or give --state "
+                   "another directory"));
 }
 
 absl::Status LocalService::Prepare() {
-  const absl::Status ports = CheckPorts();
-  // One that is taken may be free once an earlier controller has ended.
-  if (!ports.ok() && (!absl::IsAlreadyExists(ports) || LockedBelow(options_.state).empty())) {
-    return ports;
-  }
-  RETURN_IF_ERROR(MakeDirectories(options_.state + "/logs"));
   const std::string lock = options_.state + "/up.lock";
+  const absl::Status ports = CheckPorts();
+  // A port that is taken may be free once the controller of an earlier 'up' has ended. Where no
+  // 'up' has run, nothing is made.
+  if (!ports.ok() && (!absl::IsAlreadyExists(ports) || !Exists(lock))) return ports;
+  RETURN_IF_ERROR(MakeDirectories(options_.state + "/logs"));
   lock_ = ::open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
   if (lock_ < 0) return ErrnoStatus(errno, "open", lock);
   if (::flock(lock_, LOCK_EX | LOCK_NB) != 0) {

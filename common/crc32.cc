@@ -44,8 +44,9 @@ TRAINYARD_CARRYLESS uint32_t Remainder(__m128i a, __m128i by_lane) {
 }
 
 // V. Gopal et al., "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ Instruction",
-// Intel, 2009; the constants are those of section 4 for zlib's polynomial, bits reversed. Whole
-// lanes shrink to one; what is left behind them is zlib's. At least kLane bytes.
+// Intel, 2009. The constants are those of section 4 for zlib's polynomial, bits reversed. All whole
+// lanes are folded into one; zlib continues with the bytes after the last whole lane. `bytes` must
+// be at least kLane.
 TRAINYARD_CARRYLESS uint32_t ByMultiplying(uint32_t crc, const unsigned char* data, size_t bytes) {
   const __m128i by_stride = _mm_set_epi64x(0x1c6e41596, 0x154442bd4);
   const __m128i by_lane = _mm_set_epi64x(0x0ccaa009e, 0x1751997d0);

@@ -3,6 +3,7 @@
 
 #include <benchmark/benchmark.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "common/sha256.h"
@@ -10,8 +11,6 @@
 
 namespace trainyard {
 namespace {
-
-constexpr size_t kChunkBytes = 1 << 20;  // As saves go.
 
 // Calls use(data, bytes) for each chunk of a box.
 template <typename Use>

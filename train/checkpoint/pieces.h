@@ -9,6 +9,7 @@
 
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -18,9 +19,13 @@ namespace trainyard {
 
 inline constexpr int64_t kMaxPieces = 1 << 14;  // Of a box.
 
-// The shape of a box's pieces, those at the upper ends excepted: so many that the checksums are
-// about a thirtieth of the data at most, and kMaxPieces at most. Of rank 0 where the box is not
-// divided.
+// Boxes are read, written and hashed in chunks of this size: a chunk is hashed while it is in the
+// processor's cache. A multiple of every dtype's size.
+inline constexpr size_t kChunkBytes = 1 << 20;
+
+// Returns the shape of a box's pieces; the last piece along a dim may be smaller. A box has at most
+// kMaxPieces pieces, whose checksums take at most about a thirtieth of the box's bytes. Returns a
+// shape of rank 0 if the box is too small to be divided.
 Shape PieceShape(const Shape& extent, size_t element_bytes);
 
 // How many pieces a box of that extent has along each dim.

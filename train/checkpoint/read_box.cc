@@ -12,8 +12,6 @@
 namespace trainyard {
 namespace {
 
-constexpr size_t kChunkBytes = 1 << 20;
-
 absl::Status Damaged(const InputFile& file, const StoredTensor& tensor, const Box& box) {
   return absl::DataLossError(absl::StrCat(file.path(), ": ", Describe(tensor), ", box ",
                                           ToString(box), ", does not match its checksum: damaged"));

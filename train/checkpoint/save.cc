@@ -18,9 +18,6 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "checkpoints hold memory as it is");
 
-// Hashed and written while it is in the cache. A multiple of every dtype's size.
-constexpr size_t kChunkBytes = 1 << 20;
-
 // Calls use(data, bytes) for each chunk of the memory, copied to the host where it is not there.
 template <typename Use>
 absl::Status ForEachChunk(const void* data, size_t bytes, const BoxCopy& to_host, Use&& use) {

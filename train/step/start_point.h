@@ -27,13 +27,16 @@ struct StartPoint {
 };
 
 // Claims the directory that the job names, begins the attempt in it, and lists the lineage's
-// checkpoints. Errors: those of ClaimDirectory, of a first attempt; an error for which
-// IsStorageFault holds where `rank.claimed` or `rank.recorded_step` say that earlier attempts have
-// used the directory, and it is not there, empty, unreadable or without its owner's file.
+// checkpoints. Errors:
+// - IsStorageFault: the file system is full. Or earlier attempts have used the directory, as
+//   `rank.claimed` or `rank.recorded_step` say, and now it is missing, empty, unreadable or has no
+//   owner file.
+// - In a first attempt, those of ClaimDirectory.
 absl::StatusOr<StartPoint> BeginAttempt(const std::string& directory, const RankConfig& rank,
                                         const Roots& roots, Storage& storage = LocalStorage());
 
-// Writes down that the attempt continues that checkpoint, or none; before it saves anything.
+// Writes down which checkpoint the attempt continues, or that it continues none. Call before the
+// attempt saves anything.
 absl::Status ContinueFrom(const std::optional<Continued>& continued, const RankConfig& rank,
                           StartPoint& start, Storage& storage = LocalStorage());
 

@@ -33,7 +33,7 @@ class NotingBackend final : public Backend {
   }
 };
 
-// Values have shapes, and no memory. Nothing else may be asked for.
+// Values have shapes, and addresses that nobody reads. Nothing else may be asked for.
 class ShapesBinder final : public Binder {
  public:
   ShapesBinder(const Program& program, const Backend& backend)
@@ -41,7 +41,7 @@ class ShapesBinder final : public Binder {
   const Backend& backend() const override { return backend_; }
   Tensor tensor(Value value) const override {
     const ValueInfo& info = program_.info(value);
-    return Tensor{{nullptr, info.dtype, info.shape}};
+    return Tensor{{address_.get(), info.dtype, info.shape}};
   }
   Tensor flat(FlatBuffer, const FlatRange&) const override { std::abort(); }
   Write write(Value) const override { std::abort(); }
@@ -56,6 +56,7 @@ class ShapesBinder final : public Binder {
  private:
   const Program& program_;
   const Backend& backend_;
+  const std::unique_ptr<double> address_ = std::make_unique<double>();
 };
 
 TEST(BoundAttention, IsSummedInOneOrderUnlessTheJobGivesThatUp) {

@@ -141,7 +141,7 @@ class Programs:
             name = f"lockstep {case}"
             if self.lacks_memory(name, case):
                 continue
-            step = self.runner.run(name, [self.bench / "lockstep", *case.options()], 60, readers.lockstep)
+            step = self.runner.run(name, [self.bench / "lockstep", *case.options()], 90, readers.lockstep, reports_failures=True)
             if step["outcome"] != runner.PASSED:
                 self.wrong[case.model] = name
 

@@ -141,10 +141,13 @@ def lockstep(text):
     """Of bench/lockstep: each op of a layer, how far from the CPU's in parts of what rounding explains, and microseconds."""
     rows = re.findall(r"^(\w+) +([\d.]+|inf|nan) +([\d.]+) +([\d.]+)  (.*)$", text, re.M)
     agree = re.search(r"^lockstep: (\d+) ops agree$", text, re.M)
-    if not rows or not agree:
-        raise Unreadable("no ops, or not all of them agree")
+    apart = re.findall(r"^apart: (.*)$", text, re.M)
+    if not rows or not (agree or apart):
+        raise Unreadable("no ops, or nothing says whether they agree")
     ops = [{"op": name, "apart": float(apart), "us": float(us), "predicted_us": float(wanted), "shapes": shapes.strip()}
            for name, apart, us, wanted, shapes in rows]
+    if apart:
+        return {"ops": ops, "apart": apart, "failed": f"{len(apart)} ops, first {apart[0][:200]}"}
     furthest = max(ops, key=lambda op: op["apart"])
     return {"ops": ops, "summary": f"{agree[1]} ops, furthest {furthest['op']}, {furthest['apart']} of what rounding explains"}
 

@@ -52,11 +52,12 @@ class Runner:
             return self._end({"name": name}, f"skipped: {self.dead}")
         return self._end({"name": name}, f"open: {reason}")
 
-    def run(self, name, command, limit, read=None, environment=None):
+    def run(self, name, command, limit, read=None, environment=None, reports_failures=False):
         """Runs a command, `limit` seconds at most, and returns its entry in the results.
 
         `read` takes its output as text and returns a dict for the entry; a dict with a "failed" is a failure, and so is
-        what it raises. It is called for a step that ended by itself with exit status 0.
+        what it raises. It is called for a step that ended by itself with exit status 0; if `reports_failures`, with 1, too,
+        which stays a failure whatever `read` says.
         """
         command = [str(word) for word in command]
         step = {"name": name, "command": " ".join(command).replace(self.root + "/", "") if self.root else " ".join(command)}
@@ -76,8 +77,9 @@ class Runner:
             step["seconds"] = round(time.monotonic() - begin, 1)
             step.update(sampler.stop())
             text = self._keep(step, output, outcome)
-        if outcome == PASSED and read:
-            outcome = self._read(step, read, text)
+        if read and (outcome == PASSED or (reports_failures and outcome == "failed: exit 1")):
+            found = self._read(step, read, text)
+            outcome = outcome if found == PASSED else found
         if outcome != PASSED:
             found = self.device.alive()
             if found:

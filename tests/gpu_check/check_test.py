@@ -113,10 +113,14 @@ class Check(unittest.TestCase):
     def test_a_model_whose_ops_are_wrong_has_no_speed(self):
         self.becomes("bench/lockstep", f"""import sys
 if "llama3.2-1b" in sys.argv:
-    sys.exit("apart: attention of block 1: mixed bf16[2, 2] by 0.5")
+    print("attention    9.1000     60.86       50.11  [256, 256] to [256, 256]")
+    print("apart: attention of block 1: mixed bf16[2, 2] by 0.5")
+    sys.exit("error: 1 of 57 ops are apart")
 {LOCKSTEP}""")
         self.run_call()
         steps = {step["name"]: step for step in self.results["steps"]}
+        self.assertEqual(steps["lockstep llama3.2-1b of 1 layers, 2 x 4096, 1 micro-batches"]["outcome"],
+                         "failed: 1 ops, first attention of block 1: mixed bf16[2, 2] by 0.5")
         wrong = steps["train llama3.2-1b, 4 x 4096, 1 micro-batches"]
         self.assertIn("no speed, because 'lockstep llama3.2-1b of 1 layers", wrong["outcome"])
         self.assertNotIn("tokens_per_second", wrong)

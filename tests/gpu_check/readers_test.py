@@ -103,6 +103,9 @@ lockstep: 57 ops agree
                                            "shapes": "[256, 256] to [256, 256]"})
         self.assertEqual(len(found["ops"]), 2)
         self.assertIn("57 ops, furthest attention", found["summary"])
+        apart = readers.lockstep(text.replace("lockstep: 57 ops agree", "apart: attention of block 1: mixed bf16[2, 2] by 0.5"))
+        self.assertEqual(len(apart["ops"]), 2, "what was measured is kept")
+        self.assertEqual(apart["failed"], "1 ops, first attention of block 1: mixed bf16[2, 2] by 0.5")
         for wrong in ("", text.replace("lockstep: 57", "57"), "lockstep: 57 ops agree"):
             with self.assertRaises(Unreadable):
                 readers.lockstep(wrong)

@@ -126,6 +126,13 @@ subprocess.run(["{sys.executable}", "-c", starts], start_new_session=True, check
     def test_exit_status_counts_though_the_output_is_good(self):
         self.assertEqual(self.outcome("print('{}'); exit(3)", read=json.loads), "failed: exit 3")
 
+    def test_one_that_reports_its_failures_is_read_and_stays_a_failure(self):
+        program = self.fake.program("reports", "print('rate 5'); raise SystemExit(1)")
+        for read, outcome in ((lambda text: {"rate": float(text.split()[1])}, "failed: exit 1"),
+                              (lambda text: {"rate": float(text.split()[1]), "failed": "slow"}, "failed: slow")):
+            step = self.runner.run("reports", [program], 20, read, reports_failures=True)
+            self.assertEqual((step["outcome"], step["rate"]), (outcome, 5.0))
+
     def test_a_flood_is_ended_and_the_log_keeps_both_ends(self):
         with mock.patch.object(runner, "LONGEST_OUTPUT", 3 << 20):
             outcome = self.outcome("print('begin')\nwhile True: print('x' * 1000)", read=json.loads)

@@ -17,17 +17,19 @@ constexpr double kNextKernel = 1e-6;  // Between two of a graph.
 constexpr double kNextGraph = 4e-6;   // Between two graphs, or an op that is in none.
 constexpr double kHostLooks = 60e-6;  // Until the host has read a number, and given what follows.
 constexpr double kTileOverhead = 1.5e-6;  // Of each wave: first loads, last stores.
+constexpr double kWorkspace = 64 << 20;   // Bytes that a product may keep parts of its sums in.
 // A grouped product has mma.sync where cuBLASLt has wgmma.
 constexpr double kGroupedShare = 0.6;
 
 // The attention rates are those of cuDNN's and FlashAttention's published tables, H200 and H100,
 // causal: head dim 128, 64 query and 8 key heads: forward 534, 616, 655 TFLOP/s at 2k, 4k, 8k
 // tokens, backward 402, 495, 526, in one order 367, 433, 463; head dim 64: forward 288, 371, 420,
-// 460 at 1k, 2k, 4k, 8k.
+// 460 at 1k, 2k, 4k, 8k. Backward at head dim 64 is an estimate: as much slower as forward is.
+// Memory: a copy on an H200 reads and writes 4.3 TB/s.
 const GpuRates kH200 = {.name = "h200",
                         .peak = 989e12,
                         .products = 790e12,
-                        .memory = 3.8e12,
+                        .memory = 4.2e12,
                         .multiprocessors = 132,
                         .forward = {{{490e12, 700}, {700e12, 600}}},
                         .backward = {{{390e12, 500}, {580e12, 800}}},
@@ -36,7 +38,7 @@ const GpuRates kH200 = {.name = "h200",
 GpuRates H100() {
   GpuRates h100 = kH200;
   h100.name = "h100";
-  h100.memory = 2.8e12;
+  h100.memory = 3.0e12;
   return h100;
 }
 
@@ -55,6 +57,7 @@ double ProductSeconds(const GpuRates& gpu, int64_t m, int64_t n, int64_t k, doub
         std::ceil(double(m) / double(tile.rows)) * std::ceil(double(n) / double(tile.columns));
     const double rate = gpu.products * tile.rate / gpu.multiprocessors;
     for (const int64_t parts : {1, 2, 4, 8, 16}) {
+      if (parts > 1 && double(parts * m * n) * sizeof(float) > kWorkspace) break;
       const double flops = 2.0 * double(tile.rows * tile.columns) * double(k) / double(parts);
       const double waves = std::ceil(tiles * double(parts) / gpu.multiprocessors);
       const double sums =

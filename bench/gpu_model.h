@@ -16,7 +16,8 @@
 
 namespace trainyard::bench {
 
-// FLOP/s of causal attention: `most` for long sequences, half of that for those of `half` tokens.
+// FLOP/s of causal attention: `most` for long sequences; `half` is the length at which the rate is
+// half of `most`.
 struct AttentionRate {
   double most = 0;
   double half = 0;

@@ -21,6 +21,9 @@
 namespace trainyard::bench {
 namespace {
 
+// So that what AdamW changes is more than bf16 rounds away.
+constexpr double kLearningRate = 1e-2;
+
 struct Options {
   StepCase step = {.layers = 1};
   std::string device = "cuda", gpu = "h200";
@@ -41,30 +44,36 @@ absl::Status Run(const Options& options) {
   ASSIGN_OR_RETURN(const ModelConfig model, ResolveModel(job.model));
   ASSIGN_OR_RETURN(const RankPlan plan, PlanRank(job, model, 0, tested->device()));
   const int64_t tokens = job.batch.micro * job.batch.sequence;
-  const StepState state =
-      InitialState({.step = 1, .learning_rate = 1e-4, .clip_norm = 1, .tokens = tokens, .seed = 1});
+  const StepState state = InitialState(
+      {.step = 1, .learning_rate = kLearningRate, .clip_norm = 1, .tokens = tokens, .seed = 1});
   const StepBatch batch = BatchOf(job, model.vocab, 1);
-  ASSIGN_OR_RETURN(const std::vector<ComparedOp> ops, RunSideBySide(plan, state, batch.front(),
-                                                                    {.reference = CpuBackend(),
-                                                                     .tested = *tested,
-                                                                     .threads = options.threads,
-                                                                     .timing = options.timing}));
   int failures = 0;
   std::cout << absl::StrFormat("%-30s %8s %10s %10s  %s\n", "op", "apart", "us", "predicted",
                                "shapes");
-  for (const ComparedOp& op : ops) {
+  const auto begins = [](const Instance& instance) {
+    std::cout << absl::StrCat("at ", instance.op->name(), " of block ", instance.block, "\n");
+  };
+  const auto ended = [&](const ComparedOp& op) {
     const Instance& instance = *op.instance;
     const std::string name(instance.op->name());
     if (op.failed()) {
       ++failures;
-      std::cout << "apart: " << name << " of block " << instance.block << ": " << op.where << '\n';
+      std::cout << absl::StrCat("apart: ", name, " of block ", instance.block, ": ", op.where,
+                                "\n");
     }
-    if (!op.seconds) continue;
+    if (!op.seconds) return;
     const double predicted =
         instance.list < List::kForward ? 0 : Predict(gpu, plan.program, instance).seconds;
     std::cout << absl::StrFormat("%-30s %8.4f %10.2f %10.2f  %s\n", name, op.apart,
                                  *op.seconds * 1e6, predicted * 1e6, op.shapes);
-  }
+  };
+  ASSIGN_OR_RETURN(const std::vector<ComparedOp> ops, RunSideBySide(plan, state, batch.front(),
+                                                                    {.reference = CpuBackend(),
+                                                                     .tested = *tested,
+                                                                     .threads = options.threads,
+                                                                     .timing = options.timing,
+                                                                     .begins = begins,
+                                                                     .ended = ended}));
   if (failures > 0) {
     return absl::InternalError(absl::StrCat(failures, " of ", ops.size(), " ops are apart"));
   }
@@ -73,13 +82,14 @@ absl::Status Run(const Options& options) {
 }
 
 int Main(int argc, char** argv) {
+  std::cout << std::unitbuf;  // Whatever ends the program, what is known has been said.
   Options options;
   CLI::App app("A training step on a GPU beside the CPU, op by op");
   AddOptions(app, options.step);
   app.add_option("--device", options.device)->check(CLI::IsMember({"cpu", "cuda"}));
   app.add_option("--gpu", options.gpu, "Whose rates predict: h100 or h200");
   app.add_option("--threads", options.threads, "Of the CPU")->check(CLI::Range(1, 1024));
-  app.add_option("--timing", options.timing, "Seconds for each op; 0: a profiler times it")
+  app.add_option("--timing", options.timing, "Seconds that an op is timed for; 0: not at all")
       ->check(CLI::Range(0.0, 10.0));
   CLI11_PARSE(app, argc, argv);
   const absl::Status status = Run(options);

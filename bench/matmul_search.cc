@@ -37,6 +37,7 @@ absl::Status Run(const StepCase& step) {
 }
 
 int Main(int argc, char** argv) {
+  std::cout << std::unitbuf;  // Whatever ends the program, what is known has been said.
   StepCase step;
   CLI::App app("The products of a step by cuBLASLt's algorithms");
   AddOptions(app, step);

@@ -1,9 +1,12 @@
 #include "bench/side_by_side.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <memory>
+#include <numeric>
 #include <set>
 #include <span>
 #include <sstream>
@@ -24,6 +27,20 @@ struct Operand {
   Tensor reference, tested;
   bool compared = true;    // Memory that an op works in may hold anything afterwards.
   bool by_change = false;  // Updated a little, so that the change is what counts.
+  bool written = true;     // By the op.
+};
+
+// Memory that grows, and is not made anew for each tensor.
+class Room {
+ public:
+  std::byte* Of(size_t bytes) {
+    if (bytes > bytes_) memory_ = std::make_unique_for_overwrite<std::byte[]>(bytes_ = bytes);
+    return memory_.get();
+  }
+
+ private:
+  std::unique_ptr<std::byte[]> memory_;
+  size_t bytes_ = 0;
 };
 
 // One device, with all of the program's memory.
@@ -32,12 +49,16 @@ struct Side {
   Exec exec;
   ProgramMemory memory;
 
-  std::vector<std::byte> Read(const Tensor& tensor) const {
-    std::vector<std::byte> bytes(tensor.bytes());
-    backend.CopyToHost(exec, bytes.data(), tensor.data, bytes.size());
-    return bytes;
+  // Host memory of the same bytes: the tensor's own on a CPU, else `room`.
+  std::span<const std::byte> Read(const Tensor& tensor, Room& room) const {
+    if (backend.device() == DeviceKind::kCpu) {
+      return {static_cast<const std::byte*>(tensor.data), tensor.bytes()};
+    }
+    std::byte* const host = room.Of(tensor.bytes());
+    backend.CopyToHost(exec, host, tensor.data, tensor.bytes());
+    return {host, tensor.bytes()};
   }
-  void Write(const Tensor& tensor, const std::vector<std::byte>& bytes) const {
+  void Write(const Tensor& tensor, std::span<const std::byte> bytes) const {
     backend.CopyToDevice(exec, tensor.data, bytes.data(), bytes.size());
   }
 };
@@ -92,30 +113,42 @@ class NotingBinder final : public Binder {
   mutable std::vector<std::pair<FlatBuffer, FlatRange>> flats_;
 };
 
+using Bytes = std::span<const std::byte>;
+
 template <typename T>
-std::span<const T> As(const std::vector<std::byte>& bytes) {
+std::span<const T> As(Bytes bytes) {
   return {reinterpret_cast<const T*>(bytes.data()), bytes.size() / sizeof(T)};
 }
 
+// In the whole, or in the worst of kSlices parts, where a fourth of the difference counts, relative
+// to the part's norm or to that of an average part: a few rows that are wrong are little in the
+// whole.
 template <typename T>
-double DistanceOf(const std::vector<std::byte>& got, const std::vector<std::byte>& want,
-                  const std::vector<std::byte>& base) {
-  double apart = 0, norm = 0;
-#pragma omp parallel for reduction(+ : apart, norm)
-  for (size_t i = 0; i < As<T>(want).size(); ++i) {
-    const double w = double(As<T>(want)[i]), difference = double(As<T>(got)[i]) - w;
-    const double size = base.empty() ? w : w - double(As<T>(base)[i]);
-    apart += difference * difference;
-    norm += size * size;
+double DistanceOf(Bytes got, Bytes want, Bytes base) {
+  constexpr size_t kSlices = 256;
+  const size_t n = As<T>(want).size();
+  std::array<double, kSlices> apart = {}, norm = {};
+#pragma omp parallel for
+  for (size_t slice = 0; slice < kSlices; ++slice) {
+    for (size_t i = slice * n / kSlices; i < (slice + 1) * n / kSlices; ++i) {
+      const double w = double(As<T>(want)[i]), difference = double(As<T>(got)[i]) - w;
+      const double size = base.empty() ? w : w - double(As<T>(base)[i]);
+      apart[slice] += difference * difference;
+      norm[slice] += size * size;
+    }
   }
-  if (apart == 0) return 0;
-  return norm == 0 ? std::numeric_limits<double>::infinity() : std::sqrt(apart / norm);
+  const double whole = std::accumulate(norm.begin(), norm.end(), 0.0);
+  double worst = std::sqrt(std::accumulate(apart.begin(), apart.end(), 0.0) / whole);
+  for (size_t slice = 0; slice < kSlices; ++slice) {
+    if (apart[slice] == 0) continue;
+    worst = std::max(worst, std::sqrt(apart[slice] / std::max(norm[slice], whole / kSlices)) / 4);
+  }
+  return std::isfinite(worst) ? worst : std::numeric_limits<double>::infinity();
 }
 
-// Relative in the Euclidean norm; of integers, the share that differs. `base`: what was there
-// before, where the change is what counts; else empty.
-double Distance(DType dtype, const std::vector<std::byte>& got, const std::vector<std::byte>& want,
-                const std::vector<std::byte>& base) {
+// Relative in the Euclidean norm; infinite where it is not a number; of integers, the share that
+// differs. `base`: what was there before, where the change is what counts; else empty.
+double Distance(DType dtype, Bytes got, Bytes want, Bytes base) {
   if (std::memcmp(got.data(), want.data(), got.size()) == 0) return 0;
   switch (dtype) {
     case DType::kF64:
@@ -187,8 +220,7 @@ class SideBySide {
   }
 
   void WriteBoth(const Tensor& reference, const Tensor& tested, const void* data) {
-    std::vector<std::byte> bytes(reference.bytes());
-    std::memcpy(bytes.data(), data, bytes.size());
+    const Bytes bytes(static_cast<const std::byte*>(data), reference.bytes());
     reference_.Write(reference, bytes);
     tested_.Write(tested, bytes);
   }
@@ -206,7 +238,7 @@ class SideBySide {
   ComparedOp Run(const Instance& instance);
 
  private:
-  std::vector<Operand> OperandsOf(const NotingBinder& bound) const;
+  std::vector<Operand> OperandsOf(const Instance& instance, const NotingBinder& bound) const;
   double TimeOf(const Call& call);
   static StepState StateOf(const Side& side);
   void CompareStates(ComparedOp& op) const;
@@ -214,12 +246,18 @@ class SideBySide {
   const Program& program_;
   Side reference_, tested_;
   const SideBySideOptions options_;
-  std::vector<const Instance*> first_writer_;            // By value id.
-  std::vector<bool> outside_;                            // By value id: some instance reads it.
+  std::vector<const Instance*> first_writer_;  // By value id.
+  std::vector<bool> outside_;                  // By value id: some instance reads it.
+  Room room_, tested_room_;
   std::set<std::pair<std::string, std::string>> timed_;  // By name and shapes.
 };
 
-std::vector<Operand> SideBySide::OperandsOf(const NotingBinder& bound) const {
+std::vector<Operand> SideBySide::OperandsOf(const Instance& instance,
+                                            const NotingBinder& bound) const {
+  std::set<Value> written(instance.outputs.begin(), instance.outputs.end());
+  for (size_t i = 0; i < instance.inputs.size(); ++i) {
+    if (instance.op->Overwrites(int(i))) written.insert(instance.inputs[i]);
+  }
   std::vector<Operand> operands;
   for (const Value value : bound.values()) {
     const ValueInfo& info = program_.info(value);
@@ -227,7 +265,8 @@ std::vector<Operand> SideBySide::OperandsOf(const NotingBinder& bound) const {
     operands.push_back({.name = info.name,
                         .reference = reference_.memory.tensor(value, 0),
                         .tested = tested_.memory.tensor(value, 0),
-                        .compared = parameter || outside_[size_t(value.id)]});
+                        .compared = parameter || outside_[size_t(value.id)],
+                        .written = written.contains(value)});
   }
   for (const auto& [buffer, range] : bound.flats()) {
     const bool updated = buffer != FlatBuffer::kCompute && buffer != FlatBuffer::kGradient;
@@ -261,7 +300,9 @@ void SideBySide::CompareStates(ComparedOp& op) const {
   const StepState want = StateOf(reference_), got = StateOf(tested_);
   const auto compare = [&](const char* name, double a, double b) {
     if (a == b) return;
-    const double apart = std::abs(a - b) / std::abs(b) / Explained(DType::kF32);
+    const double relative = std::abs(a - b) / std::abs(b) / Explained(DType::kF32);
+    const double apart =
+        std::isfinite(relative) ? relative : std::numeric_limits<double>::infinity();
     if (apart <= op.apart) return;
     op.apart = apart;
     op.where = absl::StrCat(name, " ", a, ", wanted ", b);
@@ -287,25 +328,24 @@ ComparedOp SideBySide::Run(const Instance& instance) {
   const NotingBinder on_tested(tested_, first);
   const Call reference = instance.op->Bind(on_reference, instance);
   const Call tested = instance.op->Bind(on_tested, instance);
-  const std::vector<Operand> operands = OperandsOf(on_tested);
+  const std::vector<Operand> operands = OperandsOf(instance, on_tested);
 
   std::vector<std::vector<std::byte>> before;
   for (const Operand& operand : operands) {
-    before.push_back(operand.by_change ? reference_.Read(operand.reference)
-                                       : std::vector<std::byte>());
+    const Bytes bytes = operand.by_change ? reference_.Read(operand.reference, room_) : Bytes();
+    before.emplace_back(bytes.begin(), bytes.end());
   }
   reference(reference_.exec);
   reference_.backend.Synchronize(reference_.exec);
   tested(tested_.exec);
   tested_.backend.Synchronize(tested_.exec);
 
-  std::vector<std::vector<std::byte>> want;
   for (size_t i = 0; i < operands.size(); ++i) {
     const Operand& operand = operands[i];
-    want.push_back(reference_.Read(operand.reference));
     if (!operand.compared) continue;
     const DType dtype = operand.reference.dtype;
-    const double apart = Distance(dtype, tested_.Read(operand.tested), want.back(), before[i]);
+    const double apart = Distance(dtype, tested_.Read(operand.tested, tested_room_),
+                                  reference_.Read(operand.reference, room_), before[i]);
     if (apart / Explained(dtype) <= op.apart) continue;
     op.apart = apart / Explained(dtype);
     op.where = absl::StrCat(Describe(operand.name, operand.reference), " by ", apart);
@@ -316,7 +356,11 @@ ComparedOp SideBySide::Run(const Instance& instance) {
   if (timed_.emplace(instance.op->name(), op.shapes).second) {
     op.seconds = options_.timing > 0 ? TimeOf(tested) : 0;
   }
-  for (size_t i = 0; i < operands.size(); ++i) tested_.Write(operands[i].tested, want[i]);
+  // What is read only is as it was, or the op has failed.
+  for (const Operand& operand : operands) {
+    if (!operand.written && !op.failed()) continue;
+    tested_.Write(operand.tested, reference_.Read(operand.reference, room_));
+  }
   WriteState(state);
   return op;
 }
@@ -341,11 +385,18 @@ absl::StatusOr<std::vector<ComparedOp>> RunSideBySide(const RankPlan& plan, cons
   both.WriteInput("targets", batch.targets);
   std::vector<ComparedOp> ops;
   for (const std::vector<List>& lists : kOrder) {
+    if (lists.front() == List::kForward) {
+      options.tested.StartProfiler().IgnoreError();  // Nobody watches.
+    }
     for (const Instance& instance : plan.program.instances) {
       const bool listed = std::find(lists.begin(), lists.end(), instance.list) != lists.end();
-      if (listed && instance.when != When::kValidation) ops.push_back(both.Run(instance));
+      if (!listed || instance.when == When::kValidation) continue;
+      options.begins(instance);
+      ops.push_back(both.Run(instance));
+      options.ended(ops.back());
     }
   }
+  options.tested.StopProfiler();
   return ops;
 }
 

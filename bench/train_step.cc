@@ -218,6 +218,7 @@ absl::Status Run(const Options& options) {
 }  // namespace trainyard
 
 int main(int argc, char** argv) {
+  std::cout << std::unitbuf;  // Whatever ends the program, what is known has been said.
   trainyard::Options options;
   CLI::App app("One training step, and where its time goes");
   trainyard::bench::AddOptions(app, options.step);

@@ -110,16 +110,18 @@ class Programs:
     def train_step(self, name, case, limit, *options, golden=None, predicted=None):
         if self.lacks_memory(name, case):
             return
-        curves = [] if golden else [on_curve(golden_case) for golden_case in self.curves_of]
+        curves = [] if golden else [on_curve(dataclasses.replace(followed, deterministic=case.deterministic)) for followed in self.curves_of]
         lacking = next((curve for curve in curves if not self.runner.passed(curve)), self.wrong.get(case.model))
         untrusted = f"no speed, because '{lacking}' has not passed" if lacking else ""
         self.runner.run(name, [self.bench / "train_step", "--device", "cuda", "--steps", case.steps, *case.options(), *options],
                         limit, readers.step_time(golden, untrusted, predicted=predicted))
 
     def against_the_cpu(self, eager=False):
-        """Before any speed: losses and gradient norms of real models, of each head dim, with graphs."""
+        """Before any speed: losses and gradient norms of real models, of each head dim and order, with graphs."""
         for case, golden in self.curves_of.items():
-            self.train_step(on_curve(case), case, 60, golden=golden)
+            for deterministic in (True, False):
+                run = dataclasses.replace(case, deterministic=deterministic)
+                self.train_step(on_curve(run), run, 60, golden=golden)
         if eager:
             case, golden = next(iter(self.curves_of.items()))
             self.train_step(f"{on_curve(case)}, without graphs", case, 60, "--eager", golden=golden)
@@ -141,7 +143,7 @@ class Programs:
             name = f"lockstep {case}"
             if self.lacks_memory(name, case):
                 continue
-            step = self.runner.run(name, [self.bench / "lockstep", *case.options()], 90, readers.lockstep, reports_failures=True)
+            step = self.runner.run(name, [self.bench / "lockstep", *case.options()], 120, readers.lockstep, reports_failures=True)
             if step["outcome"] != runner.PASSED:
                 self.wrong[case.model] = name
 
@@ -167,7 +169,7 @@ class Programs:
         profiler = shutil.which("ncu") or "/usr/local/cuda/bin/ncu"
         if not pathlib.Path(profiler).exists():
             return self.runner.leave_out(name, "no ncu on this machine")
-        return self.runner.run(name, [profiler, "--csv", "--print-units", "base", "--metrics", ",".join(readers.NCU_METRICS),
+        return self.runner.run(name, [profiler, "--csv", "--clock-control", "none", "--profile-from-start", "off", "--print-units", "base", "--metrics", ",".join(readers.NCU_METRICS),
                                       "--launch-count", 400, self.bench / "lockstep", "--timing", 0, *case.options()],
                                120, readers.slowest_kernels)
 
@@ -221,6 +223,7 @@ def second(programs):
     programs.against_the_cpu()
     programs.gates(MORE_GATES)
     programs.rows(MORE_ROWS, 90)
+    programs.rows([ROW_BESIDE_PYTORCH], 60)
     programs.beside_pytorch(ROW_BESIDE_PYTORCH)
     programs.rows([ROW_BEYOND_MEMORY], 60)
     programs.slowest_kernels(GATES[1])

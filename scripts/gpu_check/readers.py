@@ -62,6 +62,7 @@ def against(found, golden):
     return ""
 
 
+NOT_CUDNNS = r"(?:cudnn_attention_refused|attention_without_cudnn).*"
 OP_ROW = r"^(\w[\w ]*\w) +(\d+) +([\d.]+) +([\d.]+)%"  # Name, calls, ms, share of the step.
 EXPLAINED = 0.1  # A difference to the prediction above this wants a reason.
 
@@ -89,7 +90,7 @@ def differences(measured, predicted):
 
 def step_time(golden=None, untrusted="", predicted=None):
     """A reader of bench/train_step on a GPU: no speed without losses, none of attention that was not cuDNN's, and none where
-    `untrusted` says why there is none. `predicted`: what prediction() found for the step."""
+    `untrusted` says why there is none; what was measured is kept apart. `predicted`: what prediction() found for the step."""
     def read(text):
         steps = curve(text)
         time = re.search(r"step median ([\d.]+) ms of (\d+) \(([\d.]+) to ([\d.]+)\), (\d+) tokens/s", text)
@@ -103,17 +104,19 @@ def step_time(golden=None, untrusted="", predicted=None):
         wrong = next((f"step {step}: loss {loss}, gradient norm {norm}" for step, (loss, norm) in enumerate(steps, 1)
                       if not (math.isfinite(loss) and math.isfinite(norm))), "")
         wrong = wrong or (golden and against(steps, golden)) or untrusted
-        refused = re.search(r"(?:cudnn_attention_refused|attention_without_cudnn).*", text)
+        refused = re.search(NOT_CUDNNS, text)
         if not wrong and refused:
             wrong = refused[0][:300]
-        if wrong:
-            return {**found, "failed": wrong}
+        speed = {"median_ms": float(time[1]), "timed_steps": int(time[2]), "range_ms": [float(time[3]), float(time[4])],
+                 "tokens_per_second": int(time[5]), "mfu_of_measured_rate_percent": float(rate[3])}
+        summary = f"{time[5]} tokens/s"
         if predicted:
-            found["predicted_ms"] = predicted["step_ms"]
-            found["ops_not_as_predicted_ms"] = differences({name: float(ms) for name, _, ms, _ in ops}, predicted["ops_ms"])
-        return {**found, "median_ms": float(time[1]), "timed_steps": int(time[2]), "range_ms": [float(time[3]), float(time[4])],
-                "tokens_per_second": int(time[5]), "mfu_of_measured_rate_percent": float(rate[3]), 
-                "summary": f"{time[5]} tokens/s" + (f", {float(time[1]) / predicted['step_ms']:.2f} of the predicted time" if predicted else "")}
+            speed["predicted_ms"] = predicted["step_ms"]
+            speed["ops_not_as_predicted_ms"] = differences({name: float(ms) for name, _, ms, _ in ops}, predicted["ops_ms"])
+            summary += f", {float(time[1]) / predicted['step_ms']:.2f} of the predicted time"
+        if wrong:
+            return {**found, "untrusted": speed, "failed": wrong}
+        return {**found, **speed, "summary": summary}
     return read
 
 
@@ -138,16 +141,22 @@ def one_line(begin):
 
 
 def lockstep(text):
-    """Of bench/lockstep: each op of a layer, how far from the CPU's in parts of what rounding explains, and microseconds."""
-    rows = re.findall(r"^(\w+) +([\d.]+|inf|nan) +([\d.]+) +([\d.]+)  (.*)$", text, re.M)
+    """Of bench/lockstep: each op of a layer, its difference from the CPU's divided by what rounding explains, microseconds."""
+    rows = re.findall(r"^(\w+) +([\d.]+|inf) +([\d.]+) +([\d.]+)  (.*)$", text, re.M)
     agree = re.search(r"^lockstep: (\d+) ops agree$", text, re.M)
     apart = re.findall(r"^apart: (.*)$", text, re.M)
-    if not rows or not (agree or apart):
-        raise Unreadable("no ops, or nothing says whether they agree")
+    if not rows:
+        raise Unreadable("no ops")
     ops = [{"op": name, "apart": float(apart), "us": float(us), "predicted_us": float(wanted), "shapes": shapes.strip()}
            for name, apart, us, wanted, shapes in rows]
     if apart:
         return {"ops": ops, "apart": apart, "failed": f"{len(apart)} ops, first {apart[0][:200]}"}
+    if not agree:
+        begun = re.findall(r"^at (.*)$", text, re.M)
+        return {"ops": ops, "failed": f"ended at {begun[-1] if begun else 'its beginning'}"}
+    refused = re.search(NOT_CUDNNS, text)
+    if refused:
+        return {"ops": ops, "failed": refused[0][:300]}
     furthest = max(ops, key=lambda op: op["apart"])
     return {"ops": ops, "summary": f"{agree[1]} ops, furthest {furthest['op']}, {furthest['apart']} of what rounding explains"}
 

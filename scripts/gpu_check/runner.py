@@ -56,8 +56,8 @@ class Runner:
         """Runs a command, `limit` seconds at most, and returns its entry in the results.
 
         `read` takes its output as text and returns a dict for the entry; a dict with a "failed" is a failure, and so is
-        what it raises. It is called for a step that ended by itself with exit status 0; if `reports_failures`, with 1, too,
-        which stays a failure whatever `read` says.
+        what it raises. It is called for a step that ended by itself with exit status 0. With `reports_failures` it is
+        called however the step ended, which stays a failure whatever `read` says.
         """
         command = [str(word) for word in command]
         step = {"name": name, "command": " ".join(command).replace(self.root + "/", "") if self.root else " ".join(command)}
@@ -77,9 +77,9 @@ class Runner:
             step["seconds"] = round(time.monotonic() - begin, 1)
             step.update(sampler.stop())
             text = self._keep(step, output, outcome)
-        if read and (outcome == PASSED or (reports_failures and outcome == "failed: exit 1")):
+        if read and (outcome == PASSED or reports_failures):
             found = self._read(step, read, text)
-            outcome = outcome if found == PASSED else found
+            outcome = found if outcome in (PASSED, "failed: exit 1") and found != PASSED else outcome
         if outcome != PASSED:
             found = self.device.alive()
             if found:

@@ -4,7 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstring>
+#include <limits>
+#include <span>
 
 #include "bench/step_case.h"
 #include "kernels/cuda/cuda.h"
@@ -67,43 +68,69 @@ INSTANTIATE_TEST_SUITE_P(Families, SideBySideTest,
                                             ::testing::Values(PrecisionName::kBF16,
                                                               PrecisionName::kF32)));
 
-// The CPU, but what it reads back of a tensor of so many bytes has one value in ten doubled.
+using Spoil = void (*)(std::span<float>);
+
+// The emulated GPU, but what it reads back of a tensor of so many bytes is spoilt.
 class WrongBackend final : public Backend {
  public:
-  explicit WrongBackend(size_t bytes) : Backend(CpuBackend()), bytes_(bytes) {}
-  Exec NewExec(int threads) const override { return CpuBackend().NewExec(threads); }
-  std::unique_ptr<Event> NewEvent() const override { return CpuBackend().NewEvent(); }
-  absl::StatusOr<Buffer> Allocate(size_t bytes) const override {
-    return CpuBackend().Allocate(bytes);
+  WrongBackend(size_t bytes, Spoil spoil)
+      : Backend(**CudaBackend()), gpu_(**CudaBackend()), bytes_(bytes), spoil_(spoil) {}
+  Exec NewExec(int threads) const override { return gpu_.NewExec(threads); }
+  std::unique_ptr<Event> NewEvent() const override { return gpu_.NewEvent(); }
+  absl::StatusOr<Buffer> Allocate(size_t bytes) const override { return gpu_.Allocate(bytes); }
+  size_t MemoryInUse() const override { return gpu_.MemoryInUse(); }
+  void CopyToDevice(const Exec& exec, void* device, const void* host, size_t bytes) const override {
+    gpu_.CopyToDevice(exec, device, host, bytes);
   }
-  size_t MemoryInUse() const override { return CpuBackend().MemoryInUse(); }
-  void CopyToDevice(const Exec&, void* device, const void* host, size_t bytes) const override {
-    std::memcpy(device, host, bytes);
+  void CopyToHost(const Exec& exec, void* host, const void* device, size_t bytes) const override {
+    gpu_.CopyToHost(exec, host, device, bytes);
+    if (bytes == bytes_) spoil_({static_cast<float*>(host), bytes / sizeof(float)});
   }
-  void CopyToHost(const Exec&, void* host, const void* device, size_t bytes) const override {
-    std::memcpy(host, device, bytes);
-    if (bytes != bytes_) return;
-    float* const values = static_cast<float*>(host);
-    for (size_t i = 0; i < bytes / sizeof(float); i += 10) values[i] *= 2;
-  }
-  void Synchronize(const Exec&) const override {}
+  void Synchronize(const Exec& exec) const override { gpu_.Synchronize(exec); }
 
  private:
+  const Backend& gpu_;
   const size_t bytes_;
+  const Spoil spoil_;
 };
 
-TEST(SideBySide, AWrongResultIsNamed) {
+constexpr size_t kGateAndUp = size_t{64} * 2 * 128 * sizeof(float);  // Of all tokens; a weight has as many.
+
+std::vector<std::string> FailedWith(Spoil spoil, const std::string& where) {
   const JobConfig job = TinyJob("llama", PrecisionName::kF32);
   const RankPlan plan = PlanOf(job);
-  const WrongBackend wrong(size_t{64} * 2 * 128 * sizeof(float));  // Gate and up of all tokens.
   std::vector<std::string> failed;
-  for (const ComparedOp& op : Compare(job, plan, wrong)) {
+  for (const ComparedOp& op : Compare(job, plan, WrongBackend(kGateAndUp, spoil))) {
     if (!op.failed()) continue;
     failed.emplace_back(op.instance->op->name());
-    EXPECT_THAT(op.where, ::testing::HasSubstr("f32[64, 256] by 0."));
+    EXPECT_THAT(op.where, ::testing::HasSubstr(where));
   }
-  // Who makes them and who reads them: an input must be as it was, too.
-  EXPECT_THAT(failed, ::testing::IsSupersetOf({"matmul", "swiglu", "swiglu_backward"}));
+  return failed;
+}
+
+// Who makes them and who reads them: an input must be as it was, too.
+const auto kAllOfThem = ::testing::IsSupersetOf({"matmul", "swiglu", "swiglu_backward"});
+
+TEST(SideBySide, AWrongResultIsNamed) {
+  const Spoil doubled = [](std::span<float> values) {
+    for (size_t i = 0; i < values.size(); i += 10) values[i] *= 2;
+  };
+  EXPECT_THAT(FailedWith(doubled, "] by 0."), kAllOfThem);
+}
+
+TEST(SideBySide, WhatIsNoNumberIsWrong) {
+  const Spoil none = [](std::span<float> values) {
+    values.back() = std::numeric_limits<float>::quiet_NaN();
+  };
+  EXPECT_THAT(FailedWith(none, "] by inf"), kAllOfThem);
+}
+
+// Little in the norm of all: a part of a row.
+TEST(SideBySide, AFewWrongValuesAreWrong) {
+  const Spoil few = [](std::span<float> values) {
+    for (float& value : values.first(16)) value *= 1.05F;
+  };
+  EXPECT_THAT(FailedWith(few, "] by 0.0"), kAllOfThem);
 }
 
 }  // namespace

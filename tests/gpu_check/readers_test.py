@@ -34,6 +34,7 @@ class StepTime(unittest.TestCase):
         found = readers.step_time(golden)(text)
         self.assertIn(why, found["failed"])
         self.assertNotIn("tokens_per_second", found)
+        self.assertEqual(found["untrusted"]["tokens_per_second"], 448876)
         self.assertNotIn("summary", found)
 
     def test_no_speed_without_finite_losses_and_norms(self):
@@ -106,7 +107,11 @@ lockstep: 57 ops agree
         apart = readers.lockstep(text.replace("lockstep: 57 ops agree", "apart: attention of block 1: mixed bf16[2, 2] by 0.5"))
         self.assertEqual(len(apart["ops"]), 2, "what was measured is kept")
         self.assertEqual(apart["failed"], "1 ops, first attention of block 1: mixed bf16[2, 2] by 0.5")
-        for wrong in ("", text.replace("lockstep: 57", "57"), "lockstep: 57 ops agree"):
+        hung = readers.lockstep(text.replace("lockstep: 57 ops agree", "at adamw of block 0"))
+        self.assertEqual(hung["failed"], "ended at adamw of block 0")
+        self.assertEqual(readers.lockstep("warning attention_without_cudnn head_dim=64\n" + text)["failed"],
+                         "attention_without_cudnn head_dim=64")
+        for wrong in ("", "lockstep: 57 ops agree"):
             with self.assertRaises(Unreadable):
                 readers.lockstep(wrong)
 

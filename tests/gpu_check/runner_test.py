@@ -132,6 +132,9 @@ subprocess.run(["{sys.executable}", "-c", starts], start_new_session=True, check
                               (lambda text: {"rate": float(text.split()[1]), "failed": "slow"}, "failed: slow")):
             step = self.runner.run("reports", [program], 20, read, reports_failures=True)
             self.assertEqual((step["outcome"], step["rate"]), (outcome, 5.0))
+        hangs = self.fake.program("hangs", "import time; print('rate 5', flush=True); time.sleep(100)")
+        step = self.runner.run("hangs", [hangs], 1, lambda text: {"rate": float(text.split()[1]), "failed": "at 5"}, reports_failures=True)
+        self.assertEqual((step["outcome"], step["rate"]), ("failed: not done in 1 s", 5.0))
 
     def test_a_flood_is_ended_and_the_log_keeps_both_ends(self):
         with mock.patch.object(runner, "LONGEST_OUTPUT", 3 << 20):

@@ -94,7 +94,8 @@ class WrongBackend final : public Backend {
   const Spoil spoil_;
 };
 
-constexpr size_t kGateAndUp = size_t{64} * 2 * 128 * sizeof(float);  // Of all tokens; a weight has as many.
+// Gate and up of all tokens; a weight has as many.
+constexpr size_t kGateAndUp = size_t{64} * 2 * 128 * sizeof(float);
 
 std::vector<std::string> FailedWith(Spoil spoil, const std::string& where) {
   const JobConfig job = TinyJob("llama", PrecisionName::kF32);

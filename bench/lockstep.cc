@@ -16,7 +16,6 @@
 #include "common/status_macros.h"
 #include "kernels/cuda/load.h"
 #include "models/program/op.h"
-#include "train/config/resolve_model.h"
 
 namespace trainyard::bench {
 namespace {
@@ -40,8 +39,8 @@ absl::StatusOr<const Backend*> BackendOf(const std::string& device) {
 absl::Status Run(const Options& options) {
   ASSIGN_OR_RETURN(const Backend* const tested, BackendOf(options.device));
   ASSIGN_OR_RETURN(const GpuRates gpu, RatesOf(options.gpu));
-  const JobConfig job = JobOf(options.step);
-  ASSIGN_OR_RETURN(const ModelConfig model, ResolveModel(job.model));
+  ASSIGN_OR_RETURN(const ResolvedCase resolved, Resolve(options.step));
+  const auto& [job, model] = resolved;
   ASSIGN_OR_RETURN(const RankPlan plan, PlanRank(job, model, 0, tested->device()));
   const int64_t tokens = job.batch.micro * job.batch.sequence;
   const StepState state = InitialState(

@@ -10,7 +10,6 @@
 #include "bench/step_case.h"
 #include "common/status_macros.h"
 #include "kernels/cuda/cuda.h"
-#include "train/config/resolve_model.h"
 #include "train/step/rank_engine.h"
 
 namespace trainyard::bench {
@@ -20,8 +19,8 @@ constexpr double kSeconds = 5e-3;  // For each algorithm.
 
 absl::Status Run(const StepCase& step) {
   ASSIGN_OR_RETURN(const Backend* const backend, CudaBackend());
-  const JobConfig job = JobOf(step);
-  ASSIGN_OR_RETURN(const ModelConfig model, ResolveModel(job.model));
+  ASSIGN_OR_RETURN(const ResolvedCase resolved, Resolve(step));
+  const auto& [job, model] = resolved;
   ASSIGN_OR_RETURN(const RankPlan plan, PlanRank(job, model, 0, DeviceKind::kCuda));
   double first = 0, best = 0;
   for (const auto& [product, calls] : ProductsOf(plan.program)) {

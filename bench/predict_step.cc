@@ -15,7 +15,6 @@
 #include "common/status_macros.h"
 #include "models/flops.h"
 #include "models/program/op.h"
-#include "train/config/resolve_model.h"
 #include "train/step/rank_engine.h"
 
 namespace trainyard::bench {
@@ -61,8 +60,8 @@ void PrintOps(const StepPrediction& step) {
 
 absl::Status Run(const StepCase& wanted, const std::string& gpu_name) {
   ASSIGN_OR_RETURN(const GpuRates gpu, RatesOf(gpu_name));
-  const JobConfig job = JobOf(wanted);
-  ASSIGN_OR_RETURN(const ModelConfig model, ResolveModel(job.model));
+  ASSIGN_OR_RETURN(const ResolvedCase resolved, Resolve(wanted));
+  const auto& [job, model] = resolved;
   ASSIGN_OR_RETURN(const RankPlan rank, PlanRank(job, model, 0, DeviceKind::kCuda));
   const StepPrediction step = PredictStep(gpu, rank.program, wanted.accumulate);
   PrintOps(step);

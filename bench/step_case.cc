@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <map>
 
+#include "absl/strings/str_cat.h"
 #include "common/rng.h"
+#include "common/status_macros.h"
+#include "train/config/resolve_model.h"
 
 namespace trainyard::bench {
 namespace {
@@ -40,20 +43,6 @@ const std::map<std::string, OwnCase> kOwnCases = {{"byte",
 const std::map<std::string, PrecisionName> kPrecisions = {
     {"f32", PrecisionName::kF32}, {"bf16", PrecisionName::kBF16}, {"f64", PrecisionName::kF64}};
 
-}  // namespace
-
-void AddOptions(CLI::App& app, StepCase& step) {
-  app.add_option("--case", step.model, "byte, 124m, or a preset");
-  app.add_option("--layers", step.layers, "In place of the model's")->check(CLI::Range(1, 1024));
-  app.add_option("--micro", step.micro, "Sequences of a micro-batch")->check(CLI::Range(1, 4096));
-  app.add_option("--sequence", step.sequence)->check(CLI::Range(1, 1 << 20));
-  app.add_option("--precision", step.precision)->check(CLI::IsMember({"bf16", "f32", "f64"}));
-  app.add_option("--accumulate", step.accumulate, "Micro-batches of a step")
-      ->check(CLI::Range(1, 1024));
-  app.add_option("--recompute-blocks", step.recomputed_blocks)->check(CLI::Range(0, 1024));
-  app.add_option("--deterministic", step.deterministic, "As a job's `deterministic`");
-}
-
 JobConfig JobOf(const StepCase& step) {
   JobConfig job;
   int64_t micro = 1, sequence = 1024;
@@ -74,6 +63,30 @@ JobConfig JobOf(const StepCase& step) {
   job.deterministic = step.deterministic;
   job.devices = 1;
   return job;
+}
+
+}  // namespace
+
+void AddOptions(CLI::App& app, StepCase& step) {
+  app.add_option("--case", step.model, "byte, 124m, or a preset");
+  app.add_option("--layers", step.layers, "In place of the model's")->check(CLI::Range(1, 1024));
+  app.add_option("--micro", step.micro, "Sequences of a micro-batch")->check(CLI::Range(1, 4096));
+  app.add_option("--sequence", step.sequence)->check(CLI::Range(1, 1 << 20));
+  app.add_option("--precision", step.precision)->check(CLI::IsMember({"bf16", "f32", "f64"}));
+  app.add_option("--accumulate", step.accumulate, "Micro-batches of a step")
+      ->check(CLI::Range(1, 1024));
+  app.add_option("--recompute-blocks", step.recomputed_blocks)->check(CLI::Range(0, 1024));
+  app.add_option("--deterministic", step.deterministic, "As a job's `deterministic`");
+}
+
+absl::StatusOr<ResolvedCase> Resolve(const StepCase& step) {
+  const JobConfig job = JobOf(step);
+  ASSIGN_OR_RETURN(const ModelConfig model, ResolveModel(job.model));
+  if (job.batch.sequence > model.max_seq) {
+    return absl::InvalidArgumentError(absl::StrCat("--sequence ", job.batch.sequence, ": ",
+                                                   step.model, " has at most ", model.max_seq));
+  }
+  return ResolvedCase{job, model};
 }
 
 StepBatch BatchOf(const JobConfig& job, int64_t vocab, int step) {

@@ -6,6 +6,8 @@
 #include <CLI/CLI.hpp>
 #include <string>
 
+#include "absl/status/statusor.h"
+#include "models/arch/config.h"
 #include "train/config/job_config.h"
 #include "train/step/step_runner.h"
 
@@ -24,8 +26,13 @@ struct StepCase {
 // --case, --precision, --micro ...
 void AddOptions(CLI::App& app, StepCase& step);
 
-// Of one device.
-JobConfig JobOf(const StepCase& step);
+// A job of one device, and its model. INVALID_ARGUMENT: there is no such model, or the model's
+// sequences are shorter.
+struct ResolvedCase {
+  JobConfig job;
+  ModelConfig model;
+};
+absl::StatusOr<ResolvedCase> Resolve(const StepCase& step);
 
 // The tokens of a step: of few different ones, so that there is something to learn. Two runs of a
 // case, on any device, have the same.

@@ -30,7 +30,6 @@
 #include "models/flops.h"
 #include "models/program/op.h"
 #include "models/program/timeline.h"
-#include "train/config/resolve_model.h"
 #include "train/step/rank_engine.h"
 
 namespace trainyard {
@@ -151,9 +150,8 @@ absl::StatusOr<const Backend*> BackendOf(const Options& options) {
 absl::Status Run(const Options& options) {
   ASSIGN_OR_RETURN(const Backend* const chosen, BackendOf(options));
   const Backend& backend = *chosen;
-  const JobConfig job = bench::JobOf(options.step);
-  const auto model = ResolveModel(job.model);
-  RETURN_IF_ERROR(model.status());
+  ASSIGN_OR_RETURN(const bench::ResolvedCase resolved, bench::Resolve(options.step));
+  const auto& [job, model] = resolved;
   const DType dtype = options.step.precision == "bf16"  ? DType::kBF16
                       : options.step.precision == "f32" ? DType::kF32
                                                         : DType::kF64;
@@ -163,13 +161,13 @@ absl::Status Run(const Options& options) {
   Measured m;
   m.rates = {.flops = rate(), .bytes = *MeasureMemoryRate(backend, options.threads)};
   m.tokens = double(job.batch.global * job.batch.sequence);
-  m.flops = FlopsPerToken(*model, job.batch.sequence).total() * m.tokens;
+  m.flops = FlopsPerToken(model, job.batch.sequence).total() * m.tokens;
   const auto in_use = [&] {
     return backend.device() == DeviceKind::kCpu ? ResidentBytes() : double(backend.MemoryInUse());
   };
   const double before = in_use();
   const LocalWorld world(1);
-  ASSIGN_OR_RETURN(const auto engine, RankEngine::Create(job, *model, {.threads = options.threads},
+  ASSIGN_OR_RETURN(const auto engine, RankEngine::Create(job, model, {.threads = options.threads},
                                                          backend, world.world(0)));
   Executable& executable = engine->executable();
   executable.WriteStepState({.seed = 1});
@@ -177,7 +175,7 @@ absl::Status Run(const Options& options) {
   executable.Run(Action::kPrepare);
   int steps = 0;
   const auto step = [&]() -> absl::StatusOr<double> {
-    const StepBatch batch = bench::BatchOf(job, model->vocab, ++steps);
+    const StepBatch batch = bench::BatchOf(job, model.vocab, ++steps);
     const StepState state = InitialState(
         {.step = steps, .learning_rate = 1e-4, .clip_norm = 1, .tokens = int64_t(m.tokens)});
     const absl::Duration begin = RealClock().Monotonic();

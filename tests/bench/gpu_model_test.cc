@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include "bench/step_case.h"
-#include "train/config/resolve_model.h"
 #include "train/step/rank_engine.h"
 
 namespace trainyard::bench {
@@ -12,8 +11,8 @@ namespace {
 
 // Milliseconds of one micro-batch and the optimizer.
 double StepMilliseconds(const StepCase& step) {
-  const JobConfig job = JobOf(step);
-  const RankPlan plan = *PlanRank(job, *ResolveModel(job.model), 0, DeviceKind::kCuda);
+  const ResolvedCase resolved = *Resolve(step);
+  const RankPlan plan = *PlanRank(resolved.job, resolved.model, 0, DeviceKind::kCuda);
   const GpuRates gpu = *RatesOf("h200");
   double seconds = PredictGaps(plan.program, 1);
   for (const Instance& instance : plan.program.instances) {
@@ -43,15 +42,21 @@ TEST(GpuModel, OneOrderCostsTime) {
 }
 
 TEST(GpuModel, NothingIsFasterThanItsBytesAndProducts) {
-  const JobConfig job =
-      JobOf({.model = "qwen3-30b-a3b", .micro = 1, .sequence = 4096, .layers = 2});
-  const RankPlan plan = *PlanRank(job, *ResolveModel(job.model), 0, DeviceKind::kCuda);
+  const ResolvedCase resolved =
+      *Resolve({.model = "qwen3-30b-a3b", .micro = 1, .sequence = 4096, .layers = 2});
+  const RankPlan plan = *PlanRank(resolved.job, resolved.model, 0, DeviceKind::kCuda);
   const GpuRates gpu = *RatesOf("h200");
   for (const Instance& instance : plan.program.instances) {
     const Cost cost = instance.op->CostOf(plan.program, instance);
     EXPECT_GE(Predict(gpu, plan.program, instance).seconds, cost.flops / gpu.peak)
         << instance.op->name();
   }
+}
+
+TEST(StepCase, WhatNoModelHasIsRefused) {
+  EXPECT_EQ(Resolve({.model = "gpt2-124m", .sequence = 1025}).status().message(),
+            "--sequence 1025: gpt2-124m has at most 1024");
+  EXPECT_THAT(Resolve({.model = "no"}).status().message(), ::testing::HasSubstr("known are"));
 }
 
 TEST(GpuModel, AnUnknownGpuIsRefused) {

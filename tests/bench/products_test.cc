@@ -7,15 +7,14 @@
 #include "bench/step_case.h"
 #include "kernels/cuda/cuda.h"
 #include "models/program/op.h"
-#include "train/config/resolve_model.h"
 #include "train/step/rank_engine.h"
 
 namespace trainyard::bench {
 namespace {
 
 Program ProgramOf(const StepCase& step) {
-  const JobConfig job = JobOf(step);
-  return PlanRank(job, *ResolveModel(job.model), 0, DeviceKind::kCuda)->program;
+  const ResolvedCase resolved = *Resolve(step);
+  return PlanRank(resolved.job, resolved.model, 0, DeviceKind::kCuda)->program;
 }
 
 // What the ops say of themselves.

@@ -7,11 +7,12 @@ import statistics
 
 from runner import Unreadable
 
-# Between bf16 on a GPU and on a CPU, over the 20 steps of the golden curve. A bf16 result is rounded by at most 1 part in
-# 256. Losses are near 10 and means over 1,024 tokens, whose roundings have random signs: 10 / 256 / sqrt(1,024) is 0.0012
-# a step, and 20 steps of such differences are within 0.02. A norm is no mean: its first parts in 256 add up over layers.
-LOSS_DIFFERENCE = 0.02
-NORM_RATIO = 0.05
+# Between bf16 on a GPU and on a CPU, over the steps of a golden curve. Measured on a CPU, bf16 against f32 in the same
+# program (2026-11-23): over 20 steps of the 124M curve losses differ by at most 0.0017 and norms by 1 part in 1,000; over 14
+# steps of the curve of head dim 128, of only 256 tokens, by 0.0025 and 0.7 parts in 1,000. Two bf16 devices may be on
+# opposite sides of f32, which doubles the difference; twice that is allowed, and more for norms, which average over less.
+LOSS_DIFFERENCE = 0.01
+NORM_RATIO = 0.02
 
 
 def tests(text):

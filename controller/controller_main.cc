@@ -18,7 +18,7 @@
 namespace trainyard::controller {
 namespace {
 
-// gRPC 1.51 accepts nothing more for good once it has run out of descriptors.
+// Every connection takes a descriptor, and the limit bounds their number (service/acceptor.h).
 void RaiseDescriptorLimit() {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;

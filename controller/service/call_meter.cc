@@ -4,6 +4,7 @@
 #include <chrono>
 #include <string>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_split.h"
 
 namespace trainyard::controller {
@@ -26,10 +27,16 @@ class CallMeter final : public grpc::experimental::Interceptor {
     const std::pair<std::string, std::string> parts =
         absl::StrSplit(absl::string_view(method).substr(1), absl::MaxSplits('/', 1));
     labels_ = {{"grpc_service", parts.first}, {"grpc_method", parts.second}};
+    ours_ = absl::StartsWith(parts.first, "trainyard.");
   }
 
   void Intercept(grpc::experimental::InterceptorBatchMethods* methods) override {
     if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::PRE_SEND_STATUS)) {
+      // Our handlers are all there: what gRPC could not parse is what it calls so.
+      if (methods->GetSendStatus().error_code() == grpc::UNIMPLEMENTED && ours_) {
+        methods->ModifySendStatus(grpc::Status(
+            grpc::INVALID_ARGUMENT, "the request's bytes are not a message of this method"));
+      }
       Record(methods->GetSendStatus().error_code());
     }
     methods->Proceed();
@@ -50,6 +57,7 @@ class CallMeter final : public grpc::experimental::Interceptor {
   ControllerMetrics& metrics_;
   const std::chrono::steady_clock::time_point start_;
   prometheus::Labels labels_;
+  bool ours_ = false;
 };
 
 }  // namespace

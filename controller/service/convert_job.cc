@@ -16,6 +16,10 @@ namespace {
 
 using google::protobuf::Message;
 
+// Specs that people write have two thousand bytes. Rendering, parsing and checking cost memory and
+// time in proportion.
+constexpr size_t kMaxSpecBytes = 128 << 10;
+
 // More than NVML knows of.
 constexpr size_t kMaxThrottleReasons = 16;
 constexpr size_t kMaxThrottleReasonBytes = 64;
@@ -105,6 +109,10 @@ absl::Time FromTimestamp(const google::protobuf::Timestamp& time) {
 
 absl::StatusOr<std::shared_ptr<const Spec>> FromProto(const v1::JobSpec& spec) {
   Violations violations;
+  if (const size_t size = spec.ByteSizeLong(); size > kMaxSpecBytes) {
+    violations.Add("spec", Wanted(absl::StrCat("at most ", kMaxSpecBytes, " bytes"), size));
+    return violations.ToStatus();
+  }
   FindUnknownFields(spec, "", violations);
   RETURN_IF_ERROR(violations.ToStatus());
   google::protobuf::util::JsonPrintOptions options;

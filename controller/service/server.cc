@@ -22,18 +22,28 @@ constexpr int kKeepaliveMilliseconds = 20'000;
 constexpr int kKeepaliveTimeoutMilliseconds = 10'000;
 constexpr int kMinPingIntervalMilliseconds = 10'000;
 
+// A peer that has not said by then that it speaks HTTP/2 is cut off. So is, later, one without a
+// call: clients connect anew when they need to, and a stream that is watched is a call.
+constexpr int kHandshakeMilliseconds = 8'000;
+constexpr int kIdleMilliseconds = 60'000;
+
+constexpr int kMaxMetadataBytes = 8 << 10;
+constexpr int kMaxCallsPerConnection = 100;
+
 // For calls to end by themselves on the way out; streams never do.
 constexpr auto kShutdownGrace = std::chrono::milliseconds(200);
 
 void Configure(grpc::ServerBuilder& builder) {
   builder.SetMaxReceiveMessageSize(kMaxReceiveBytes);
-  // Two controllers must not share a port by accident.
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMilliseconds);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMilliseconds);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
                              kMinPingIntervalMilliseconds);
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMilliseconds);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, kIdleMilliseconds);
+  builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxCallsPerConnection);
 }
 
 }  // namespace
@@ -47,6 +57,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
                 {"meaning", "no TLS: anybody who reaches this port controls the jobs"}});
   }
   std::unique_ptr<Server> server(new Server());
+  ASSIGN_OR_RETURN(server->acceptor_, Acceptor::Listen(options.listen));
   ASSIGN_OR_RETURN(server->store_,
                    SqliteStore::Open(options.state_directory, {}, options.recovery));
   ASSIGN_OR_RETURN(server->book_,
@@ -55,7 +66,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
       clock, *server->book_, server->metrics_, [ticker = &server->ticker_] { ticker->Wake(); },
       options.coordinator);
   server->executor_ = std::make_unique<Executor>();
-  RETURN_IF_ERROR(server->Listen(options));
+  RETURN_IF_ERROR(server->Serve());
   server->metrics_.build_info
       .Add({{"version", Version()},
             {"revision", Revision()},
@@ -82,7 +93,7 @@ void Server::KeepBackups(const ServerOptions& options, const Clock& clock) {
       });
 }
 
-absl::Status Server::Listen(const ServerOptions& options) {
+absl::Status Server::Serve() {
   job_service_ = std::make_unique<JobService>(*book_, *coordinator_, *executor_);
   cluster_service_ = std::make_unique<ClusterService>(*coordinator_);
   worker_service_ = std::make_unique<WorkerService>(*coordinator_);
@@ -90,24 +101,25 @@ absl::Status Server::Listen(const ServerOptions& options) {
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
   Configure(builder);
+  builder.SetResourceQuota(acceptor_->quota());
   std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> meters;
   meters.push_back(std::make_unique<CallMeterFactory>(metrics_));
   builder.experimental().SetInterceptorCreators(std::move(meters));
-  address_ = options.listen;
-  builder.AddListeningPort(address_.ToString(), grpc::InsecureServerCredentials(), &address_.port);
+  auto connections = builder.experimental().AddExternalConnectionAcceptor(
+      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+      grpc::InsecureServerCredentials());
   builder.RegisterService(job_service_.get());
   builder.RegisterService(cluster_service_.get());
   builder.RegisterService(worker_service_.get());
   server_ = builder.BuildAndStart();
-  if (server_ == nullptr || address_.port == 0) {
-    return absl::UnavailableError(absl::StrCat("cannot listen on ", options.listen.ToString(),
-                                               ": is another controller running there?"));
-  }
+  if (server_ == nullptr) return absl::InternalError("gRPC refuses to start its server");
+  acceptor_->Start(std::move(connections), MostConnections());
   return absl::OkStatus();
 }
 
 Server::~Server() {
   backups_.reset();
+  acceptor_.reset();
   // Shutdown waits for every call, and a call may wait for a write that the disk does not take:
   // closing the store, after the time for normal writes, answers those.
   std::thread calls([this] {

@@ -12,6 +12,7 @@
 #include "common/clock.h"
 #include "controller/jobs/job_book.h"
 #include "controller/metrics.h"
+#include "controller/service/acceptor.h"
 #include "controller/service/address.h"
 #include "controller/service/cluster_service.h"
 #include "controller/service/executor.h"
@@ -45,17 +46,16 @@ class Server {
   // Ends calls, finishes writes, and leaves the jobs running on their workers.
   ~Server();
 
-  const Address& address() const { return address_; }  // With the real port.
+  const Address& address() const { return acceptor_->address(); }  // With the real port.
   // Of the metrics page; outlives the server where somebody holds it, without the server's numbers
   // changing any more.
   const std::shared_ptr<prometheus::Registry>& registry() const { return registry_; }
 
  private:
   Server() : registry_(std::make_shared<prometheus::Registry>()), metrics_(*registry_) {}
-  absl::Status Listen(const ServerOptions& options);
+  absl::Status Serve();
   void KeepBackups(const ServerOptions& options, const Clock& clock);
 
-  Address address_;
   const std::shared_ptr<prometheus::Registry> registry_;
   ControllerMetrics metrics_;
   Ticker ticker_;
@@ -67,6 +67,7 @@ class Server {
   std::unique_ptr<ClusterService> cluster_service_;
   std::unique_ptr<WorkerService> worker_service_;
   std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<Acceptor> acceptor_;
   std::unique_ptr<BackupKeeper> backups_;
 };
 

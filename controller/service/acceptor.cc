@@ -1,0 +1,224 @@
+#include "controller/service/acceptor.h"
+
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+#include "common/log.h"
+#include "common/status_macros.h"
+
+namespace trainyard::controller {
+namespace {
+
+// The kernel cuts this to its own limit, net.core.somaxconn.
+constexpr int kBacklog = 4096;
+
+// For the store (3 files), its backup, its witness, the log, gRPC's own (3 a core) and the metrics
+// page (64 connections): 50 and the page's.
+constexpr rlim_t kOwnDescriptors = 128;
+constexpr rlim_t kFewestConnections = 16;
+
+// Measured: gRPC counts 8 KB for a connection with one stream.
+constexpr size_t kConnectionBytes = 16 << 10;
+// For the requests of all connections together.
+constexpr size_t kRequestBytes = 16 << 20;
+
+// How soon an acceptor that had no room, or no descriptor, tries again.
+constexpr int kPauseMilliseconds = 50;
+
+struct FreeAddresses {
+  void operator()(addrinfo* addresses) const { ::freeaddrinfo(addresses); }
+};
+using Addresses = std::unique_ptr<addrinfo, FreeAddresses>;
+
+absl::Status CannotListen(const Address& address, absl::string_view why) {
+  return absl::UnavailableError(absl::StrCat("cannot listen on ", address.ToString(), ": ", why));
+}
+
+absl::StatusOr<Addresses> Resolve(const Address& address) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
+  addrinfo* found = nullptr;
+  const int error =
+      ::getaddrinfo(address.host.c_str(), absl::StrCat(address.port).c_str(), &hints, &found);
+  if (error != 0) return CannotListen(address, ::gai_strerror(error));
+  return Addresses(found);
+}
+
+uint16_t* PortOf(sockaddr* address) {
+  return address->sa_family == AF_INET6 ? &reinterpret_cast<sockaddr_in6*>(address)->sin6_port
+                                        : &reinterpret_cast<sockaddr_in*>(address)->sin_port;
+}
+
+// Absent: errno says why.
+Socket BoundTo(const addrinfo& address) {
+  Socket socket(::socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  const int on = 1;
+  // A restart does not wait for the old connections' last packets. Two controllers still cannot
+  // listen on one port.
+  if (socket.fd() < 0 ||
+      ::setsockopt(socket.fd(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) != 0 ||
+      (address.ai_family == AF_INET6 && address.ai_next != nullptr &&
+       ::setsockopt(socket.fd(), IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof(on)) != 0) ||
+      ::bind(socket.fd(), address.ai_addr, address.ai_addrlen) != 0 ||
+      ::listen(socket.fd(), kBacklog) != 0) {
+    return Socket();
+  }
+  return socket;
+}
+
+}  // namespace
+
+Socket& Socket::operator=(Socket&& other) noexcept {
+  if (this != &other) {
+    if (fd_ >= 0) ::close(fd_);
+    fd_ = other.Release();
+  }
+  return *this;
+}
+
+Socket::~Socket() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+int Socket::Release() { return std::exchange(fd_, -1); }
+
+void OpenConnections::Add(int fd) {
+  struct stat status {};
+  if (::fstat(fd, &status) == 0) sockets_[fd] = status.st_ino;
+}
+
+bool OpenConnections::FewerThan(size_t most) {
+  if (sockets_.size() < most) return true;
+  for (auto it = sockets_.begin(); it != sockets_.end();) {
+    struct stat status {};
+    const bool open =
+        ::fstat(it->first, &status) == 0 && S_ISSOCK(status.st_mode) && status.st_ino == it->second;
+    it = open ? std::next(it) : sockets_.erase(it);
+  }
+  return sockets_.size() < most;
+}
+
+size_t MostConnections() {
+  rlimit limit{};
+  CHECK(::getrlimit(RLIMIT_NOFILE, &limit) == 0) << errno;
+  return std::max(limit.rlim_cur, kOwnDescriptors + kFewestConnections) - kOwnDescriptors;
+}
+
+Acceptor::Acceptor(Address address) : address_(std::move(address)), quota_("calls") {
+  quota_.Resize(kRequestBytes);
+}
+
+absl::StatusOr<std::unique_ptr<Acceptor>> Acceptor::Listen(const Address& address) {
+  ASSIGN_OR_RETURN(const Addresses addresses, Resolve(address));
+  std::unique_ptr<Acceptor> acceptor(new Acceptor(address));
+  acceptor->stop_ = Socket(::eventfd(0, EFD_CLOEXEC));
+  if (acceptor->stop_.fd() < 0) return CannotListen(address, std::strerror(errno));
+  for (addrinfo* each = addresses.get(); each != nullptr; each = each->ai_next) {
+    *PortOf(each->ai_addr) = htons(uint16_t(acceptor->address_.port));
+    Socket listener = BoundTo(*each);
+    // A machine without IPv6 may have a name for ::1 all the same.
+    if (listener.fd() < 0 && errno == EADDRNOTAVAIL && addresses->ai_next != nullptr) continue;
+    if (listener.fd() < 0) {
+      return CannotListen(address, errno == EADDRINUSE ? "is another controller running there?"
+                                                       : std::strerror(errno));
+    }
+    sockaddr_storage bound{};
+    socklen_t size = sizeof(bound);
+    auto* const name = reinterpret_cast<sockaddr*>(&bound);
+    if (::getsockname(listener.fd(), name, &size) != 0) {
+      return CannotListen(address, std::strerror(errno));
+    }
+    acceptor->address_.port = ntohs(*PortOf(name));  // All listen on the port that one was given.
+    acceptor->listeners_.push_back(std::move(listener));
+  }
+  if (acceptor->listeners_.empty())
+    return CannotListen(address, "this machine has no such address");
+  return acceptor;
+}
+
+Acceptor::~Acceptor() {
+  if (!thread_.joinable()) return;
+  const uint64_t one = 1;
+  CHECK(::write(stop_.fd(), &one, sizeof(one)) == sizeof(one));
+  thread_.join();
+}
+
+void Acceptor::Start(std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> server,
+                     size_t most) {
+  CHECK(!thread_.joinable());
+  server_ = std::move(server);
+  thread_ = std::thread([this, most] { Run(most); });
+}
+
+void Acceptor::Run(size_t most) {
+  std::vector<pollfd> polled = {{.fd = stop_.fd(), .events = POLLIN, .revents = 0}};
+  for (const Socket& listener : listeners_) {
+    polled.push_back({.fd = listener.fd(), .events = POLLIN, .revents = 0});
+  }
+  bool paused = false;
+  for (;;) {
+    // In a pause only the order to stop counts.
+    const nfds_t listened = paused ? 1 : polled.size();
+    if (::poll(polled.data(), listened, paused ? kPauseMilliseconds : -1) < 0) {
+      CHECK(errno == EINTR) << errno;
+      continue;
+    }
+    if (polled.front().revents != 0) return;
+    paused = false;
+    for (size_t i = 1; i < listened && !paused; ++i) {
+      if (polled[i].revents == 0) continue;
+      const absl::Status accepted = AcceptOne(polled[i].fd, most);
+      LogChange(accepted);
+      paused = !accepted.ok();
+    }
+  }
+}
+
+absl::Status Acceptor::AcceptOne(int listener, size_t most) {
+  if (!open_.FewerThan(most)) {
+    return absl::ResourceExhaustedError("the limit of open files allows no more connections");
+  }
+  Socket socket(::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  if (socket.fd() < 0) {
+    const bool exhausted =
+        errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
+    // All other errors are about one peer, which has gone.
+    return exhausted ? absl::ResourceExhaustedError(std::strerror(errno)) : absl::OkStatus();
+  }
+  const int on = 1;
+  ::setsockopt(socket.fd(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  open_.Add(socket.fd());
+  quota_.Resize(kRequestBytes + open_.size() * kConnectionBytes);
+  grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+  connection.listener_fd = listener;
+  connection.fd = socket.Release();
+  server_->HandleNewConnection(&connection);
+  return absl::OkStatus();
+}
+
+void Acceptor::LogChange(const absl::Status& accepted) {
+  if (full_ == !accepted.ok()) return;
+  full_ = !accepted.ok();
+  if (full_) {
+    LogWarning("not_accepting", {{"reason", accepted.message()}, {"connections", open_.size()}});
+  } else {
+    LogInfo("accepting_again", {{"connections", open_.size()}});
+  }
+}
+
+}  // namespace trainyard::controller

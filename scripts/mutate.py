@@ -43,7 +43,8 @@ class Bug:
 
     @property
     def title(self):
-        return f"{self.file}: {self.replacement.strip().splitlines()[0].strip()[:90]}"
+        shown = self.replacement.strip() or f"without {self.line.strip()}"
+        return f"{self.file}: {shown.splitlines()[0].strip()[:90]}"
 
 
 def read_bugs(root):

@@ -12,7 +12,7 @@ packages=(
   libsqlite3-dev libgloo-dev libdnnl-dev libyaml-cpp-dev libcli11-dev nlohmann-json3-dev
   prometheus-cpp-dev libcurl4-openssl-dev zlib1g-dev
   libgtest-dev libgmock-dev libbenchmark-dev
-  clang-format python3 prometheus curl procps iproute2 bible-kjv
+  clang-format python3 prometheus curl procps iproute2 openssl bible-kjv
 )
 
 if [ "${1:-}" = --list ]; then

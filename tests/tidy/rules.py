@@ -15,6 +15,7 @@ MAX_PARAMETERS = 5
 MAY_INCLUDE = {
     "common": (),
     "kernels": (),
+    "security": (),
     "models": ("kernels",),
     "train": ("models", "kernels"),
     "worker/channel": (),
@@ -82,7 +83,7 @@ def functions(tree):
 
 
 def include_directions(tree):
-    tops = {"common", "kernels", "models", "train", "worker", "controller", "trainyard", "tests"}
+    tops = {"common", "security", "kernels", "models", "train", "worker", "controller", "trainyard", "tests"}
     for source in tree.code:
         owner = max((p for p in MAY_INCLUDE if _under(source.path, p)), key=len, default=None)
         if owner is None:

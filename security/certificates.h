@@ -1,0 +1,83 @@
+// Keys and X.509 certificates: an authority of the cluster's own, which says who a key belongs to.
+//
+// A machine makes a key and a request; the authority signs what it knows of that machine:
+//
+//   key = NewKey()   request = NewRequest(key, "worker-1")   Sign(authority, request, facts)
+//
+// Every text is PEM. All functions may be called from any thread. Errors carry OpenSSL's reason.
+// Sources: RFC 5280 (certificates), RFC 2986 (requests).
+
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+
+namespace trainyard {
+
+// A private key, and the certificate that says whose key it is.
+struct Identity {
+  std::string key_pem;
+  std::string
+      certificate_pem;  // The key's own certificate first, then those between it and a root.
+};
+
+// What an authority says of a key.
+struct CertificateFacts {
+  std::string common_name = {};                   // 1 to 64 characters.
+  std::vector<std::string> uris = {};             // The names in subjectAltName.
+  std::vector<std::string> dns_names = {};        // Hosts by name; no wildcards.
+  std::vector<std::string> addresses = {};        // Hosts by number: "10.0.0.1", "::1".
+  absl::Time not_before = absl::InfinitePast();   // The first second in which it holds.
+  absl::Time not_after = absl::InfiniteFuture();  // The last second in which it holds.
+  bool server = false;                            // Extended key usage: may accept TLS connections.
+  bool client = false;                            // Extended key usage: may open TLS connections.
+};
+
+// Makes a private key: ECDSA on the curve P-256, as PKCS#8.
+absl::StatusOr<std::string> NewKey();
+
+// Makes an authority that signs its own certificate, may sign certificates of others, and may make
+// no further authorities. INVALID_ARGUMENT: `name` has not 1 to 64 characters, or the time ends
+// before it begins, or lies outside the years 1 to 9999.
+absl::StatusOr<Identity> NewAuthority(absl::string_view name, absl::Time not_before,
+                                      absl::Time not_after);
+
+// Makes a request (PKCS#10) for a certificate of this key, and signs the request with the key.
+// INVALID_ARGUMENT: `key_pem` is no private key, or `common_name` has not 1 to 64 characters.
+absl::StatusOr<std::string> NewRequest(absl::string_view key_pem, absl::string_view common_name);
+
+// Makes a certificate in which `authority` says `facts` of the key of `request_pem`. Nothing else
+// of the request is used, whatever names and rights the request asks for. The certificate holds no
+// longer than the authority's own. The caller whose authority is signed by another one appends
+// authority.certificate_pem.
+//
+// INVALID_ARGUMENT: the request is none, or its signature is not by its key, which shows that the
+//   sender has the key; the key is weak (CheckStrength of security/openssl.h); or a fact cannot
+//   stand in a certificate.
+// FAILED_PRECONDITION: `authority` may not sign certificates, or its time is over before the
+//   certificate's begins.
+absl::StatusOr<std::string> Sign(const Identity& authority, absl::string_view request_pem,
+                                 const CertificateFacts& facts);
+
+// Returns what the first certificate of a text says. The signature is not checked: the caller has
+// the certificate from TLS, which did, or from a file that it trusts.
+// INVALID_ARGUMENT: the text holds no certificate, or one whose names are ambiguous: two common
+//   names, or a name with a NUL in it. `server` and `client` are false where the certificate does
+//   not say what the key may be used for.
+absl::StatusOr<CertificateFacts> ReadCertificate(absl::string_view certificate_pem);
+
+// Returns "sha256:" and the lower-case hexadecimal SHA-256 of the first certificate's DER.
+absl::StatusOr<std::string> Fingerprint(absl::string_view certificate_pem);
+
+// Checks that an identity can be used at `now`.
+// INVALID_ARGUMENT: the key or a certificate cannot be read, or the two do not belong together.
+// FAILED_PRECONDITION: one of the certificates has expired, or is not valid yet; the message says
+//   which one and when.
+absl::Status CheckIdentity(const Identity& identity, absl::Time now);
+
+}  // namespace trainyard

@@ -1,0 +1,46 @@
+// Verifies JSON Web Tokens (RFC 7519) with the keys of their issuer. Nothing here makes tokens.
+//
+//   keys = KeySet::Parse(what the issuer publishes)   VerifyJwt(text, keys, policy, now)
+//
+// A token's header is the word of whoever sent it. It may choose among the algorithms of the policy
+// and the keys of the set, and nothing else: keys and addresses of keys in a header are ignored,
+// and no header makes a public key the secret of an HMAC.
+
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "security/key_set.h"
+
+namespace trainyard {
+
+// What a token must say to be accepted.
+struct JwtPolicy {
+  std::string issuer;                   // Must be the claim iss.
+  std::string audience;                 // Must be the claim aud, or one of its strings.
+  std::vector<std::string> algorithms;  // Of "RS256", "ES256" and "EdDSA" (Ed25519).
+  absl::Duration leeway;                // How far clocks may differ: 0 to 10 minutes.
+};
+
+// Returns the claims of a token that `policy` accepts. Any thread may call it.
+//
+// INVALID_ARGUMENT: the policy is not one: an empty field, an unknown algorithm, a bad leeway.
+// UNAUTHENTICATED: the token is longer than 16 KiB or badly formed; has a member twice, or the
+// member
+//   crit; is signed by another algorithm or key; has no exp, or has expired; is not valid yet by
+//   nbf or iat; or is by another issuer or for another audience. Messages do not quote the token.
+absl::StatusOr<nlohmann::json> VerifyJwt(absl::string_view text, const KeySet& keys,
+                                         const JwtPolicy& policy, absl::Time now);
+
+// The part of VerifyJwt that checks the signature (RFC 7515) and returns the payload, of which
+// nothing is known but who signed it. To accept a token, call VerifyJwt.
+absl::StatusOr<std::string> VerifySignature(absl::string_view text, const KeySet& keys,
+                                            const std::vector<std::string>& algorithms);
+
+}  // namespace trainyard

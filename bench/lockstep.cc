@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "absl/strings/str_format.h"
+#include "bench/exit_status.h"
 #include "bench/gpu_model.h"
 #include "bench/side_by_side.h"
 #include "bench/step_case.h"
@@ -61,8 +62,9 @@ absl::Status Run(const Options& options) {
                                 "\n");
     }
     if (!op.seconds) return;
-    const double predicted =
-        instance.list < List::kForward ? 0 : Predict(gpu, plan.program, instance).seconds;
+    // The rates are bf16's, of what runs once a step or more often.
+    const bool known = instance.list >= List::kForward && options.step.precision == "bf16";
+    const double predicted = known ? Predict(gpu, plan.program, instance).seconds : 0;
     std::cout << absl::StrFormat("%-30s %8.4f %10.2f %10.2f  %s\n", name, op.apart,
                                  *op.seconds * 1e6, predicted * 1e6, op.shapes);
   };
@@ -91,9 +93,7 @@ int Main(int argc, char** argv) {
   app.add_option("--timing", options.timing, "Seconds that an op is timed for; 0: not at all")
       ->check(CLI::Range(0.0, 10.0));
   CLI11_PARSE(app, argc, argv);
-  const absl::Status status = Run(options);
-  if (!status.ok()) std::cerr << "error: " << status.message() << '\n';
-  return status.ok() ? 0 : 1;
+  return ExitStatus(Run(options));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <iostream>
 
 #include "absl/strings/str_format.h"
+#include "bench/exit_status.h"
 #include "bench/search_product.h"
 #include "bench/step_case.h"
 #include "common/status_macros.h"
@@ -41,9 +42,7 @@ int Main(int argc, char** argv) {
   CLI::App app("The products of a step by cuBLASLt's algorithms");
   AddOptions(app, step);
   CLI11_PARSE(app, argc, argv);
-  const absl::Status status = Run(step);
-  if (!status.ok()) std::cerr << "error: " << status.message() << '\n';
-  return status.ok() ? 0 : 1;
+  return ExitStatus(Run(step));
 }
 
 }  // namespace

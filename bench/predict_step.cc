@@ -9,7 +9,9 @@
 #include <map>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "bench/exit_status.h"
 #include "bench/gpu_model.h"
 #include "bench/step_case.h"
 #include "common/status_macros.h"
@@ -60,6 +62,10 @@ void PrintOps(const StepPrediction& step) {
 
 absl::Status Run(const StepCase& wanted, const std::string& gpu_name) {
   ASSIGN_OR_RETURN(const GpuRates gpu, RatesOf(gpu_name));
+  if (wanted.precision != "bf16") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--precision ", wanted.precision, ": a GPU's rates are known for bf16 alone"));
+  }
   ASSIGN_OR_RETURN(const ResolvedCase resolved, Resolve(wanted));
   const auto& [job, model] = resolved;
   ASSIGN_OR_RETURN(const RankPlan rank, PlanRank(job, model, 0, DeviceKind::kCuda));
@@ -86,9 +92,7 @@ int Main(int argc, char** argv) {
   AddOptions(app, step);
   app.add_option("--gpu", gpu, "h100 or h200");
   CLI11_PARSE(app, argc, argv);
-  const absl::Status status = Run(step, gpu);
-  if (!status.ok()) std::cerr << "error: " << status.message() << '\n';
-  return status.ok() ? 0 : 1;
+  return ExitStatus(Run(step, gpu));
 }
 
 }  // namespace

@@ -18,6 +18,7 @@
 #include <map>
 
 #include "absl/strings/str_format.h"
+#include "bench/exit_status.h"
 #include "bench/step_case.h"
 #include "common/bytes.h"
 #include "common/check.h"
@@ -226,7 +227,5 @@ int main(int argc, char** argv) {
   app.add_flag("--eager", options.eager,
                "No graphs: each op is given to the device, and timed, by itself");
   CLI11_PARSE(app, argc, argv);
-  const absl::Status status = trainyard::Run(options);
-  if (!status.ok()) std::cerr << "error: " << status.message() << '\n';
-  return status.ok() ? 0 : 1;
+  return trainyard::bench::ExitStatus(trainyard::Run(options));
 }

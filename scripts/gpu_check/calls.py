@@ -8,7 +8,6 @@ import shutil
 import sys
 
 import readers
-import runner
 
 SHARDS = 6  # Of the kernel tests: a fault ends one process, and the tests of one shard.
 
@@ -47,7 +46,7 @@ ROWS = [
 ]
 ROW_BESIDE_PYTORCH = ROWS[2]
 MORE_ROWS = [
-    Case("gpt2-1558m", 16, 1024, 1, 80),
+    Case("gpt2-1558m", 16, 1024, 1, 72),
     Case("qwen3-30b-a3b", 4, 4096, 1, 125, layers=8),
 ]
 # One layer has all shapes; of two sequences, since the CPU computes them, too.
@@ -61,6 +60,7 @@ MORE_GATES = [
     Case("qwen3-30b-a3b", 1, 4096, 1, 60, layers=1),
 ]
 ROW_BEYOND_MEMORY = Case("llama3-8b", 1, 8192, 1, 176)
+GATE_BEYOND_MEMORY = dataclasses.replace(ROW_BEYOND_MEMORY, layers=1)  # Only where the row itself can run.
 CURVE_STEPS = 200
 LLAMA_3_2_1B = {"layers": 16, "hidden": 2048, "heads": 32, "kv_heads": 8, "ffn": 8192, "vocab": 128256, "tied": True}
 
@@ -87,8 +87,9 @@ class Programs:
     def __init__(self, runner, root, scratch):
         self.runner = runner
         self.scratch = pathlib.Path(scratch)
-        self.wrong = {}  # By model: the gate that it did not pass.
+        self.gate_of = {}  # By model: the step that compares its ops with the CPU's.
         self.bin, self.bench = root / "bin", root / "bench"
+        self.gpu = "h100" if "H100" in runner.results["machine"].get("name", "") else "h200"  # Whose rates predictions take.
         self.curves_of = {}  # By case: what the CPU had. No run's speed counts unless each has been followed.
         for golden in json.loads((pathlib.Path(__file__).parent / "golden_curves.json").read_text())["curves"]:
             self.curves_of[Case(**golden["case"])] = golden["curve"]
@@ -110,8 +111,9 @@ class Programs:
     def train_step(self, name, case, limit, *options, golden=None, predicted=None):
         if self.lacks_memory(name, case):
             return
-        curves = [] if golden else [on_curve(dataclasses.replace(followed, deterministic=case.deterministic)) for followed in self.curves_of]
-        lacking = next((curve for curve in curves if not self.runner.passed(curve)), self.wrong.get(case.model))
+        wanted = [on_curve(dataclasses.replace(followed, deterministic=case.deterministic)) for followed in self.curves_of]
+        wanted.append(self.gate_of.get(case.model, f"a lockstep of {case.model}"))
+        lacking = "" if golden else next((step for step in wanted if not self.runner.passed(step)), "")
         untrusted = f"no speed, because '{lacking}' has not passed" if lacking else ""
         self.runner.run(name, [self.bench / "train_step", "--device", "cuda", "--steps", case.steps, *case.options(), *options],
                         limit, readers.step_time(golden, untrusted, predicted=predicted))
@@ -127,7 +129,7 @@ class Programs:
             self.train_step(f"{on_curve(case)}, without graphs", case, 60, "--eager", golden=golden)
 
     def predict(self, case):
-        step = self.runner.run(f"predict {case}", [self.bench / "predict_step", *case.options()], 30, readers.prediction)
+        step = self.runner.run(f"predict {case}", [self.bench / "predict_step", "--gpu", self.gpu, *case.options()], 30, readers.prediction)
         return step.get("predicted")
 
     def rows(self, cases, limit):
@@ -143,9 +145,9 @@ class Programs:
             name = f"lockstep {case}"
             if self.lacks_memory(name, case):
                 continue
-            step = self.runner.run(name, [self.bench / "lockstep", *case.options()], 120, readers.lockstep, reports_failures=True)
-            if step["outcome"] != runner.PASSED:
-                self.wrong[case.model] = name
+            self.gate_of[case.model] = name
+            self.runner.run(name, [self.bench / "lockstep", "--gpu", self.gpu, *case.options()], 120, readers.lockstep,
+                            reports_failures=True)
 
     def search(self, cases):
         """What cuBLASLt's other algorithms would take for the products of a step."""
@@ -221,7 +223,7 @@ def first(programs):
 def second(programs):
     """Larger models, PyTorch beside, and what the first left out for want of time."""
     programs.against_the_cpu()
-    programs.gates(MORE_GATES)
+    programs.gates([*MORE_GATES, GATES[1], GATE_BEYOND_MEMORY])
     programs.rows(MORE_ROWS, 90)
     programs.rows([ROW_BESIDE_PYTORCH], 60)
     programs.beside_pytorch(ROW_BESIDE_PYTORCH)

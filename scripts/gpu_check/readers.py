@@ -181,7 +181,7 @@ def pytorch(tokens, warm_up=4):
         if len(seconds) < 3 or not all(math.isfinite(loss) for loss in found["losses"]):
             raise Unreadable(f"{len(seconds)} timed steps, losses {found['losses'][-3:]}")
         median = statistics.median(seconds)
-        return {"version": found["version"], "seconds": seconds, "losses": found["losses"],
+        return {"version": found["version"], "step_seconds": seconds, "losses": found["losses"],
                 "tokens_per_second": round(tokens / median), "summary": f"{tokens / median:.0f} tokens/s, {found['version']}"}
     return read
 

@@ -1,8 +1,8 @@
 """Runs the steps of a check one after the other, so that no step costs more than itself.
 
 Whatever a step does (hangs, prints rubbish, dies, floods the log), the next one runs, and what is known is in results.json:
-it is written anew before and after each step, whole or not at all. Only where the device itself has died is the rest left
-out, by name.
+it is written anew before and after each step, whole or not at all. Only where the device itself has died, or a signal has
+ended the check, is the rest left out, by name. What an earlier check left in the directory keeps its own names.
 """
 import datetime
 import json
@@ -19,6 +19,7 @@ LONGEST_OUTPUT = 64 << 20  # Bytes: a step that writes more is ended.
 KEPT_HEAD, KEPT_TAIL = 100_000, 400_000  # Bytes of a step's output that the log keeps.
 SHORTEST_STEP = 5  # Seconds: with less left a step is not begun.
 PASSED = "passed"
+RESULTS = (("results", "json"), ("check", "log"))
 
 
 class Unreadable(Exception):
@@ -34,9 +35,14 @@ class Runner:
         self.device = device
         self.deadline = time.monotonic() + seconds
         self.dead = ""  # Why the rest is skipped.
+        set_aside(self.out)
         processes.adopt_orphans()
         self.results = {"date": now(), "command": command, "machine": {}, "steps": []}
         self.save()
+
+    def interrupt(self, number, _frame):
+        """A handler of signals: the step that runs ends now, and the rest is left out."""
+        self.dead = self.dead or f"interrupted by {signal.Signals(number).name}"
 
     def left(self):
         return self.deadline - time.monotonic()
@@ -80,7 +86,7 @@ class Runner:
         if read and (outcome == PASSED or reports_failures):
             found = self._read(step, read, text)
             outcome = found if outcome in (PASSED, "failed: exit 1") and found != PASSED else outcome
-        if outcome != PASSED:
+        if outcome != PASSED and not self.dead:
             found = self.device.alive()
             if found:
                 self.dead = f"the device died in {name}: {found}"
@@ -99,7 +105,7 @@ class Runner:
         self.results["steps"].append(step)
         self.save()
         seconds = f" ({step['seconds']} s)" if "seconds" in step else ""
-        print(f"{step['name']}: {outcome}{seconds} {step.get('summary', '')}".rstrip(), flush=True)
+        say(f"{step['name']}: {outcome}{seconds} {step.get('summary', '')}".rstrip())
         return step
 
     def _wait(self, command, limit, output, environment):
@@ -118,7 +124,9 @@ class Runner:
                 code = process.wait(timeout=max(0.01, min(0.2, end - time.monotonic())))
                 outcome = PASSED if code == 0 else f"failed: {signal.Signals(-code).name}" if code < 0 else f"failed: exit {code}"
             except subprocess.TimeoutExpired:
-                if time.monotonic() >= end:
+                if self.dead:
+                    outcome = f"failed: {self.dead}"
+                elif time.monotonic() >= end:
                     outcome = f"failed: not done in {limit:.0f} s"
                 elif os.fstat(output.fileno()).st_size > LONGEST_OUTPUT:
                     outcome = f"failed: wrote more than {LONGEST_OUTPUT >> 20} MiB"
@@ -158,3 +166,21 @@ class Runner:
 
 def now():
     return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+
+
+def set_aside(directory):
+    """Numbers the results of an earlier check, results.json and check.log: results.1.json, check.1.log."""
+    number = 1
+    while any((directory / f"{name}.{number}.{end}").exists() for name, end in RESULTS):
+        number += 1
+    for name, end in RESULTS:
+        if (directory / f"{name}.{end}").exists():
+            os.replace(directory / f"{name}.{end}", directory / f"{name}.{number}.{end}")
+
+
+def say(line):
+    """To whoever watches. Results are in the files: that nobody watches any more ends nothing."""
+    try:
+        print(line, flush=True)
+    except OSError:
+        pass

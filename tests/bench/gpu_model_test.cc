@@ -3,7 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <string>
+
+#include "absl/strings/str_cat.h"
 #include "bench/step_case.h"
+#include "common/check.h"
 #include "train/step/rank_engine.h"
 
 namespace trainyard::bench {
@@ -62,6 +67,21 @@ TEST(StepCase, WhatNoModelHasIsRefused) {
 TEST(GpuModel, AnUnknownGpuIsRefused) {
   EXPECT_THAT(RatesOf("h300").status().message(), ::testing::HasSubstr("wanted h100 or h200"));
 }
+
+int ExitOf(const std::string& arguments) {
+  const char* const bin = std::getenv("TRAINYARD_BIN");
+  CHECK(bin != nullptr) << "TRAINYARD_BIN is not set";
+  return std::system(
+      absl::StrCat(bin, "/../bench/predict_step --case gpt2-124m --layers 1 ", arguments).c_str());
+}
+
+TEST(PredictStep, OutputThatIsLostIsAnError) {
+  EXPECT_EQ(ExitOf(">/dev/null"), 0);
+  EXPECT_NE(ExitOf(">/dev/full"), 0);
+  EXPECT_NE(ExitOf(">&-"), 0);
+}
+
+TEST(PredictStep, KnowsRatesOfBf16Alone) { EXPECT_NE(ExitOf("--precision f32 >/dev/null"), 0); }
 
 }  // namespace
 }  // namespace trainyard::bench

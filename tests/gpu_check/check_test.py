@@ -3,9 +3,11 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -49,7 +51,9 @@ PROGRAMS = {"bin/cuda_kernels_test": TESTS, "bin/cuda_training_test": TESTS, "bi
             "bench/matmul_search": PRODUCTS, "bench/cudnn_device": """print('cudnn 91900 device {}')"""}
 
 
-OPEN = {f"train llama3-8b, 1 x 8192, 1 micro-batches{order}": "open: needs 176 GiB, the device has 140" for order in ("", ", any order")}
+OPEN = {name: "open: needs 176 GiB, the device has 140" for name in (
+    "lockstep llama3-8b of 1 layers, 1 x 8192, 1 micro-batches", "train llama3-8b, 1 x 8192, 1 micro-batches",
+    "train llama3-8b, 1 x 8192, 1 micro-batches, any order")}
 
 
 class Check(unittest.TestCase):
@@ -73,9 +77,12 @@ class Check(unittest.TestCase):
     def becomes(self, name, python):
         FakeDevice(self.root).program(name, python)
 
+    def command(self, call=1, minutes=1):
+        return [sys.executable, self.root / "scripts/gpu_check/main.py", "--root", self.root, "--out", self.out,
+                "--minutes", str(minutes), "--call", str(call)]
+
     def run_call(self, call=1, minutes=1):
-        ran = subprocess.run([sys.executable, self.root / "scripts/gpu_check/main.py", "--root", self.root, "--out", self.out,
-                              "--minutes", str(minutes), "--call", str(call)], env=self.fake.environment(), stdout=subprocess.PIPE,
+        ran = subprocess.run(self.command(call, minutes), env=self.fake.environment(), stdout=subprocess.PIPE,
                              stderr=subprocess.STDOUT, text=True, timeout=300, check=False)
         self.results = json.loads((self.out / "results.json").read_text())
         self.outcomes = {step["name"]: step["outcome"] for step in self.results["steps"]}
@@ -86,6 +93,8 @@ class Check(unittest.TestCase):
     def test_every_call_passes_where_all_is_well(self):
         for call in (1, 2, 3):
             with self.subTest(call):
+                for file in self.out.iterdir():
+                    file.unlink()
                 ran = self.run_call(call)
                 self.assertEqual(ran.returncode, 0, ran.stdout)
                 self.assertEqual({name: outcome for name, outcome in self.outcomes.items() if outcome != "passed"},
@@ -125,6 +134,63 @@ if "llama3.2-1b" in sys.argv:
         self.assertIn("no speed, because 'lockstep llama3.2-1b of 1 layers", wrong["outcome"])
         self.assertNotIn("tokens_per_second", wrong)
         self.assertIn("tokens_per_second", steps["train llama2-7b, 1 x 4096, 8 micro-batches"])
+
+    def test_every_speed_has_a_gate(self):
+        """Also one whose gate is in no list."""
+        self.becomes("bench/lockstep", "import sys; sys.exit('error: none today')")
+        for call in (1, 2):
+            self.run_call(call)
+            rows = [step for step in self.results["steps"] if step["name"].startswith("train ")]
+            self.assertGreater(len(rows), 4)
+            for row in rows:
+                self.assertRegex(row["outcome"], "no speed, because 'lockstep |^open: needs")
+                self.assertNotIn("tokens_per_second", row)
+
+    def test_predictions_are_of_the_device_that_is_there(self):
+        smi = (self.fake.directory / "nvidia-smi").read_text()
+        for name, rates in (("Fake H200", "--gpu h200"), ("NVIDIA H100 80GB HBM3", "--gpu h100")):
+            (self.fake.directory / "nvidia-smi").write_text(smi.replace("Fake H200", name))
+            self.run_call(1)
+            asked = [step["command"] for step in self.results["steps"] if step["name"].startswith(("predict ", "lockstep "))]
+            self.assertTrue(asked)
+            for command in asked:
+                self.assertIn(rates, command)
+
+    def test_what_an_earlier_check_found_is_kept(self):
+        self.run_call()
+        first = (self.out / "results.json").read_bytes(), (self.out / "check.log").read_bytes()
+        self.fake.is_now("gone")
+        self.run_call()
+        self.assertEqual(((self.out / "results.1.json").read_bytes(), (self.out / "check.1.log").read_bytes()), first)
+        self.assertNotEqual((self.out / "results.json").read_bytes(), first[0])
+
+    def test_whoever_stops_watching_ends_nothing(self):
+        ran = subprocess.run(["bash", "-c", '"$@" | head -1', "bash", *self.command()], env=self.fake.environment(),
+                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=300, check=False)
+        self.assertEqual(ran.stderr, "")
+        self.assertEqual({step["outcome"] for step in json.loads((self.out / "results.json").read_text())["steps"]}, {"passed"})
+
+    def test_a_signal_ends_the_step_and_all_it_started_and_names_the_rest(self):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self.becomes("bench/lockstep", f"""import pathlib, subprocess, time
+child = subprocess.Popen(["sleep", "1000"], start_new_session=True)
+pathlib.Path({str(self.out / "child")!r}).write_text(str(child.pid))
+print("so far", flush=True)
+time.sleep(1000)""")
+            (self.out / "child").unlink(missing_ok=True)
+            check = subprocess.Popen(self.command(), env=self.fake.environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+            end = time.monotonic() + 60
+            while not (self.out / "child").exists() and time.monotonic() < end:
+                time.sleep(0.02)
+            child = int((self.out / "child").read_text() or 0)
+            check.send_signal(number)
+            self.assertEqual(check.communicate(timeout=60)[1], "")
+            self.assertEqual(check.returncode, 1)
+            self.assertFalse(pathlib.Path(f"/proc/{child}").exists())
+            steps = {step["name"]: step["outcome"] for step in json.loads((self.out / "results.json").read_text())["steps"]}
+            self.assertEqual(steps["lockstep gpt2-124m of 1 layers, 2 x 1024, 1 micro-batches"], f"failed: interrupted by {number.name}")
+            self.assertEqual(steps["training"], f"skipped: interrupted by {number.name}")
+            self.assertIn("so far", (self.out / "check.log").read_text())
 
     def test_each_row_is_measured_both_ways_beside_its_prediction(self):
         self.run_call()
@@ -208,6 +274,17 @@ if os.environ.get("GTEST_SHARD_INDEX") == "2":
                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60, check=False)
         self.assertEqual(ran.returncode, 2)
         self.assertIn("no bin/cuda_kernels_test", ran.stdout)
+        for wrong in (["--call"], ["--call", "4"], ["--call", "../x"], ["--what"], ["a.tar.gz", "b.tar.gz"]):
+            ran = subprocess.run(["bash", self.root / "scripts/gpu_check.sh", *wrong], cwd=self.out, stdout=subprocess.PIPE,
+                                 stderr=subprocess.STDOUT, text=True, timeout=60, check=False)
+            self.assertEqual(ran.returncode, 2)
+            self.assertIn("; wanted scripts/gpu_check.sh", ran.stdout)
+        self.assertEqual(list(self.out.iterdir()), [])
+
+    def test_minutes_are_a_number(self):
+        for wrong in ("nan", "inf", "0", "-1", "x"):
+            ran = subprocess.run(self.command(minutes=wrong), stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+            self.assertEqual(ran.returncode, 2, wrong)
 
 
 if __name__ == "__main__":

@@ -27,7 +27,8 @@ absl::StatusOr<Token> NewToken();
 // Takes a token's text apart. The checksum tells a token that was cut or mistyped from one that was
 // revoked, and lets scanners find tokens in public places. It proves nothing: whether the secret is
 // the right one, SameSecret says.
-// INVALID_ARGUMENT: the text is no token, or its checksum is wrong; the message names no part of it.
+// INVALID_ARGUMENT: the text is no token, or its checksum is wrong; the message names no part of
+// it.
 //   Callers answer a token that is well formed, and unknown, with UNAUTHENTICATED.
 absl::StatusOr<Token> ParseToken(absl::string_view text);
 

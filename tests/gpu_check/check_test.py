@@ -148,13 +148,12 @@ if "llama3.2-1b" in sys.argv:
 
     def test_predictions_are_of_the_device_that_is_there(self):
         smi = (self.fake.directory / "nvidia-smi").read_text()
-        for name, rates in (("Fake H200", "--gpu h200"), ("NVIDIA H100 80GB HBM3", "--gpu h100")):
-            (self.fake.directory / "nvidia-smi").write_text(smi.replace("Fake H200", name))
-            self.run_call(1)
-            asked = [step["command"] for step in self.results["steps"] if step["name"].startswith(("predict ", "lockstep "))]
-            self.assertTrue(asked)
-            for command in asked:
-                self.assertIn(rates, command)
+        (self.fake.directory / "nvidia-smi").write_text(smi.replace("Fake H200", "NVIDIA H100 80GB HBM3"))
+        self.run_call()
+        asked = [step["command"] for step in self.results["steps"] if step["name"].startswith(("predict ", "lockstep "))]
+        self.assertGreater(len(asked), 8)
+        for command in asked:
+            self.assertIn("--gpu h100", command)
 
     def test_what_an_earlier_check_found_is_kept(self):
         self.run_call()

@@ -34,10 +34,11 @@ class FakeDevice:
         (self.directory / "mood").write_text(mood)
 
     def program(self, name, python):
-        """Its path. A Python program: what follows runs with the interpreter of this one."""
+        """Its path. A Python program: what follows runs with the interpreter of this one, without its site's packages, which
+        halves the time that hundreds of starts take."""
         path = self.directory / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(f"#!{sys.executable}\n{python}\n")
+        path.write_text(f"#!{sys.executable} -IS\n{python}\n")
         path.chmod(path.stat().st_mode | stat.S_IXUSR)
         return str(path)
 

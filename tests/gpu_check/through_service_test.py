@@ -12,7 +12,7 @@ def main():
     with tempfile.TemporaryDirectory() as scratch:
         ran = subprocess.run([sys.executable, ROOT / "scripts/gpu_check/through_service.py", os.environ["TRAINYARD_BIN"], scratch,
                               "--device", "cpu", "--layers", "1", "--steps", "4"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                             text=True, timeout=300, check=False)
+                             text=True, timeout=1200, check=False)  # With a sanitizer it takes minutes.
         print(ran.stdout)
         if ran.returncode != 0 or not ran.stdout.startswith("through the service: 4 steps on cpu"):
             sys.exit(f"exit {ran.returncode}; wanted a line that begins with \"through the service: 4 steps on cpu\"")

@@ -4,9 +4,13 @@
 #include <cstdlib>
 #include <new>
 
-void* operator new(size_t bytes) {
+// Both forms: otherwise a sanitizer's own nothrow form would meet the delete below.
+void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
   constexpr size_t kAlignment = 256;
-  void* const data = std::aligned_alloc(kAlignment, (bytes / kAlignment + 1) * kAlignment);
+  return std::aligned_alloc(kAlignment, (bytes / kAlignment + 1) * kAlignment);
+}
+void* operator new(size_t bytes) {
+  void* const data = operator new(bytes, std::nothrow);
   if (data == nullptr) throw std::bad_alloc();
   return data;
 }

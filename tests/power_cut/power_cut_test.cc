@@ -81,6 +81,8 @@ class PowerCut : public ::testing::Test {
     if (child == 0) {
       const std::string self = std::filesystem::read_symlink("/proc/self/exe").parent_path();
       ::setenv("LD_PRELOAD", (self + "/libpower_cut_recorder.so").c_str(), 1);
+      // A sanitizer wants to be the first library, or to be told that it is not.
+      ::setenv("ASAN_OPTIONS", "verify_asan_link_order=0", 1);
       ::setenv("RECORD_ROOT", directory.c_str(), 1);
       ::setenv("RECORD_LOG", log.c_str(), 1);
       ::execl((self + "/power_cut_writer").c_str(), "power_cut_writer", mode.c_str(),

@@ -1,7 +1,7 @@
 # Every library comes from the distribution (scripts/install_deps.sh); nothing is fetched or vendored.
 find_package(Threads REQUIRED)
 find_package(OpenMP REQUIRED COMPONENTS CXX)
-find_package(OpenSSL REQUIRED COMPONENTS Crypto)
+find_package(OpenSSL REQUIRED COMPONENTS Crypto SSL)
 find_package(absl REQUIRED CONFIG)
 find_package(Protobuf REQUIRED)      # module mode, and before gRPC: Debian's gRPC config expects its targets
 find_package(gRPC REQUIRED CONFIG)
@@ -11,9 +11,17 @@ find_package(yaml-cpp REQUIRED CONFIG)
 find_package(CLI11 REQUIRED CONFIG)
 find_package(nlohmann_json REQUIRED CONFIG)
 find_package(prometheus-cpp REQUIRED CONFIG)
+find_package(GnuTLS REQUIRED)          # libmicrohttpd brings it
 find_package(Gloo REQUIRED CONFIG)
 find_package(GTest REQUIRED CONFIG)
 find_package(benchmark REQUIRED CONFIG)
+
+# libmicrohttpd has no CMake config.
+find_path(MICROHTTPD_INCLUDE_DIR microhttpd.h REQUIRED)
+find_library(MICROHTTPD_LIBRARY microhttpd REQUIRED)
+add_library(trainyard_microhttpd INTERFACE)
+target_include_directories(trainyard_microhttpd SYSTEM INTERFACE ${MICROHTTPD_INCLUDE_DIR})
+target_link_libraries(trainyard_microhttpd INTERFACE ${MICROHTTPD_LIBRARY})
 
 # oneDNN's own CMake config insists on OpenCL headers, which the CPU build does not use.
 find_path(DNNL_INCLUDE_DIR dnnl.hpp REQUIRED)

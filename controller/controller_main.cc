@@ -10,8 +10,8 @@
 #include "absl/strings/str_cat.h"
 #include "common/build_info.h"
 #include "common/log.h"
+#include "common/metrics_page.h"
 #include "common/status_macros.h"
-#include "controller/service/metrics_page_adapter.h"
 #include "controller/service/server.h"
 #include "controller/store/backup.h"
 
@@ -45,9 +45,8 @@ absl::Status Serve(const ServerOptions& options, const Address& metrics_listen) 
   ASSIGN_OR_RETURN(std::unique_ptr<Server> server, Server::Start(options, RealClock()));
   ASSIGN_OR_RETURN(const std::unique_ptr<MetricsPage> page,
                    MetricsPage::Serve(metrics_listen, server->registry()));
-  const std::string ready =
-      absl::StrCat("ready controller=", server->address().ToString(), " metrics=http://",
-                   page->address().ToString(), "/metrics\n");
+  const std::string ready = absl::StrCat("ready controller=", server->address().ToString(),
+                                         " metrics=", page->url(), "\n");
   std::fputs(ready.c_str(), stdout);
   std::fflush(stdout);
   LogInfo("ready", {{"controller", server->address().ToString()},
@@ -60,7 +59,8 @@ absl::Status Serve(const ServerOptions& options, const Address& metrics_listen) 
   LogInfo("stopping", {{"signal", signal}});
   server.reset();
   LogInfo("stopped");
-  // All is stored, and the metrics page would take two seconds to come down.
+  // All is stored, and the metrics page shows nothing new any more. What still lives, the process
+  // ends with itself.
   ::_exit(0);
 }
 

@@ -8,7 +8,7 @@
 #include <cmath>
 #include <cstdio>
 
-#include "controller/service/metrics_page_adapter.h"
+#include "common/metrics_page.h"
 #include "tests/controller/testing/server_fixture.h"
 
 namespace trainyard::controller {

@@ -1,0 +1,49 @@
+// What a server needs for TLS in which both sides show a certificate.
+
+#pragma once
+
+#include <gnutls/gnutls.h>
+
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace trainyard {
+
+// Every text is PEM.
+struct TlsMaterial {
+  std::string key;                 // The server's private key.
+  std::string certificates;        // The key's certificate, then those between it and a root.
+  std::string client_authorities;  // A client's certificate must be signed by one of these.
+};
+
+// TLS 1.2 and 1.3, and nothing older.
+inline constexpr char kTlsPriorities[] = "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2";
+
+// Immutable, thread-safe. Must outlive the sessions that use it.
+class TlsCredentials {
+ public:
+  // INVALID_ARGUMENT: a text cannot be read, or the key is not the first certificate's.
+  static absl::StatusOr<std::shared_ptr<const TlsCredentials>> Create(const TlsMaterial& material);
+
+  // Makes a new session of a server use these credentials. The session's handshake fails unless the
+  // client has a certificate for clients that an authority has signed and that has not expired.
+  absl::Status ApplyTo(gnutls_session_t session) const;
+
+ private:
+  struct Free {
+    void operator()(gnutls_certificate_credentials_t credentials) const {
+      gnutls_certificate_free_credentials(credentials);
+    }
+  };
+  using Owned = std::unique_ptr<gnutls_certificate_credentials_st, Free>;
+  explicit TlsCredentials(Owned credentials);
+
+  const Owned credentials_;
+  // GnuTLS reads this in each handshake, through a pointer that is not to const.
+  mutable gnutls_typed_vdata_st wanted_of_clients_;
+};
+
+}  // namespace trainyard

@@ -1,0 +1,183 @@
+#include "common/http/server.h"
+
+#include <gnutls/abstract.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <iterator>
+#include <utility>
+
+#include "common/check.h"
+#include "common/log.h"
+#include "common/status_macros.h"
+
+namespace trainyard {
+namespace {
+
+// How often the table of connections is looked through while there are any, and how long nothing is
+// accepted after descriptors ran out.
+constexpr absl::Duration kSweepEvery = absl::Milliseconds(100);
+
+int DescriptorOf(MHD_Connection* connection) {
+  return MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
+}
+
+// Ends a connection. libmicrohttpd sees that and closes the descriptor.
+void HangUp(int fd) { ::shutdown(fd, SHUT_RDWR); }
+
+// What libmicrohttpd would show to a client before Began has given the session its credentials.
+constexpr gnutls_certificate_retrieve_function2* kNoCertificate = [](auto...) { return -1; };
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(
+    const Address& listen, HttpHandler handler, const std::optional<TlsMaterial>& tls) {
+  Credentials credentials;
+  if (tls) {
+    ASSIGN_OR_RETURN(credentials, TlsCredentials::Create(*tls));
+  }
+  ASSIGN_OR_RETURN(Listener listener, Listener::Listen(listen));
+  std::unique_ptr<HttpServer> server(
+      new HttpServer(std::move(listener), std::move(handler), std::move(credentials)));
+  RETURN_IF_ERROR(server->StartDaemon());
+  return server;
+}
+
+HttpServer::HttpServer(Listener listener, HttpHandler handler, Credentials tls)
+    : listener_(std::move(listener)),
+      handler_(std::move(handler)),
+      stop_(::eventfd(0, EFD_CLOEXEC)),
+      tls_(std::move(tls)),
+      connections_(RealClock()),
+      daemon_(nullptr, &MHD_stop_daemon) {}
+
+// libmicrohttpd neither listens nor has a thread of its own: Run does both for it. So all of its
+// calls come from one thread, we decide who is accepted, and a descriptor that is hung up cannot
+// have become another connection's meanwhile.
+absl::Status HttpServer::StartDaemon() {
+  const auto answer = [](void* self, MHD_Connection* connection, const char* path,
+                         const char* method, const char*, const char*, size_t*, void**) {
+    auto& server = *static_cast<HttpServer*>(self);
+    server.connections_.RequestComplete(DescriptorOf(connection));
+    return AnswerRequest(connection, path, method, server.handler_);
+  };
+  const auto changed = [](void* self, MHD_Connection* connection, void**,
+                          MHD_ConnectionNotificationCode what) {
+    auto& server = *static_cast<HttpServer*>(self);
+    what == MHD_CONNECTION_NOTIFY_STARTED ? server.Began(connection) : server.Ended(connection);
+  };
+  const bool with_tls = CurrentTls() != nullptr;
+  MHD_OptionItem tls_options[] = {
+      {MHD_OPTION_HTTPS_CERT_CALLBACK, 0, reinterpret_cast<void*>(kNoCertificate)},
+      {MHD_OPTION_HTTPS_PRIORITIES, 0, const_cast<char*>(kTlsPriorities)},
+      {MHD_OPTION_END, 0, nullptr}};
+  MHD_OptionItem* const no_options = tls_options + 2;
+  const unsigned flags =
+      MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET | unsigned(with_tls ? MHD_USE_TLS : MHD_NO_FLAG);
+  daemon_.reset(MHD_start_daemon(
+      flags, 0, nullptr, nullptr, +answer, this, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+      kConnectionMemoryBytes, MHD_OPTION_NOTIFY_CONNECTION,
+      static_cast<MHD_NotifyConnectionCallback>(+changed), this, MHD_OPTION_STRICT_FOR_CLIENT, 1,
+      MHD_OPTION_ARRAY, with_tls ? tls_options : no_options, MHD_OPTION_END));
+  if (daemon_ == nullptr || !stop_.valid()) {
+    return absl::UnavailableError("libmicrohttpd cannot start: no descriptors or no memory");
+  }
+  thread_ = std::thread([this] { Run(); });
+  return absl::OkStatus();
+}
+
+HttpServer::~HttpServer() {
+  if (!thread_.joinable()) return;
+  const uint64_t one = 1;
+  CHECK(::write(stop_.get(), &one, sizeof(one)) == sizeof(one));
+  thread_.join();
+}
+
+HttpServer::Credentials HttpServer::CurrentTls() {
+  const MutexLock lock(mutex_);
+  return tls_;
+}
+
+absl::Status HttpServer::ReplaceTls(const TlsMaterial& tls) {
+  ASSIGN_OR_RETURN(Credentials credentials, TlsCredentials::Create(tls));
+  const MutexLock lock(mutex_);
+  if (tls_ == nullptr) return absl::FailedPreconditionError("the server was started without TLS");
+  tls_ = std::move(credentials);
+  return absl::OkStatus();
+}
+
+void HttpServer::Run() {
+  const int events = MHD_get_daemon_info(daemon_.get(), MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd;
+  for (;;) {
+    const bool accepting = RealClock().Monotonic() >= accept_after_;
+    pollfd ready[] = {{stop_.get(), POLLIN, 0},
+                      {events, POLLIN, 0},
+                      {accepting ? listener_.fd() : -1, POLLIN, 0}};
+    ::poll(ready, std::size(ready), PollMilliseconds());
+    if (ready[0].revents != 0) break;
+    if (ready[2].revents != 0) AcceptOne();
+    for (const int fd : connections_.Overdue()) HangUp(fd);
+    MHD_run(daemon_.get());
+  }
+  daemon_.reset();  // Here, because this calls Ended.
+}
+
+// -1: until something comes.
+int HttpServer::PollMilliseconds() const {
+  MHD_UNSIGNED_LONG_LONG wanted = 0;
+  if (MHD_get_timeout(daemon_.get(), &wanted) == MHD_YES && wanted == 0) return 0;
+  if (connections_.empty() && !short_of_descriptors_) return -1;
+  return int(absl::ToInt64Milliseconds(kSweepEvery));
+}
+
+void HttpServer::AcceptOne() {
+  absl::StatusOr<AcceptedSocket> accepted = listener_.Accept();
+  if (absl::IsResourceExhausted(accepted.status())) {
+    // Peers wait in the kernel's queue. To ask again at once would only burn the processor.
+    if (!short_of_descriptors_) {
+      LogWarning("http_not_accepting",
+                 {{"address", address().ToString()}, {"reason", accepted.status().message()}});
+    }
+    short_of_descriptors_ = true;
+    accept_after_ = RealClock().Monotonic() + kSweepEvery;
+    return;
+  }
+  short_of_descriptors_ = false;
+  if (!accepted.ok()) return;
+  const auto& peer = reinterpret_cast<const sockaddr&>(accepted->peer);
+  if (!MakeRoomFor(PeerKey(peer))) return;
+  // Closes the socket if it fails, too.
+  MHD_add_connection(daemon_.get(), accepted->socket.Release(), &peer, accepted->peer_bytes);
+}
+
+bool HttpServer::MakeRoomFor(const std::string& peer) {
+  if (connections_.HasRoom(peer)) return true;
+  const std::optional<int> other = connections_.InTheWayOf(peer);
+  if (!other) return false;
+  HangUp(*other);
+  MHD_run(daemon_.get());
+  return connections_.HasRoom(peer);
+}
+
+void HttpServer::Began(MHD_Connection* connection) {
+  const int fd = DescriptorOf(connection);
+  const sockaddr* const peer =
+      MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS)->client_addr;
+  connections_.Add(fd, PeerKey(*peer));
+  const Credentials tls = CurrentTls();
+  if (tls == nullptr) return;
+  const auto session = static_cast<gnutls_session_t>(
+      MHD_get_connection_info(connection, MHD_CONNECTION_INFO_GNUTLS_SESSION)->tls_session);
+  tls_in_use_[fd] = tls;
+  // A session without credentials has kNoCertificate, and its handshake fails.
+  if (!tls->ApplyTo(session).ok()) HangUp(fd);
+}
+
+void HttpServer::Ended(MHD_Connection* connection) {
+  const int fd = DescriptorOf(connection);
+  connections_.Remove(fd);
+  tls_in_use_.erase(fd);
+}
+
+}  // namespace trainyard

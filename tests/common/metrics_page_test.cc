@@ -1,0 +1,63 @@
+// Proves that the page says what is in the registry, in the form that Prometheus expects.
+
+#include "common/metrics_page.h"
+
+#include <gmock/gmock.h>
+#include <prometheus/counter.h>
+#include <prometheus/registry.h>
+
+#include "tests/common/http_peers.h"
+
+namespace trainyard {
+namespace {
+
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+class MetricsPageTest : public ::testing::Test {
+ protected:
+  MetricsPageTest() : page_(MetricsPage::Serve({.host = "127.0.0.1"}, registry_).value()) {}
+
+  const std::shared_ptr<prometheus::Registry> registry_ = std::make_shared<prometheus::Registry>();
+  const std::unique_ptr<MetricsPage> page_;
+};
+
+TEST_F(MetricsPageTest, ServesTheRegistryAsItIsNow) {
+  auto& counter =
+      prometheus::BuildCounter().Name("eggs_total").Help("Eggs.").Register(*registry_).Add({});
+  for (const char* value : {"1", "2"}) {
+    counter.Increment();
+    const std::string answer = testing::Get(page_->address().port, "/metrics?x=y");
+    EXPECT_THAT(answer, StartsWith("HTTP/1.1 200 OK\r\n"));
+    EXPECT_THAT(answer,
+                HasSubstr("\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n"));
+    EXPECT_THAT(answer, EndsWith(absl::StrCat("\r\n\r\n# HELP eggs_total Eggs.\n"
+                                              "# TYPE eggs_total counter\neggs_total ",
+                                              value, "\n")));
+  }
+}
+
+TEST_F(MetricsPageTest, OtherPathsAreNotFoundAndNameTheRightOne) {
+  for (const char* path : {"/", "/metrics/", "/metricsx", "/Metrics", "//metrics"}) {
+    const std::string answer = testing::Get(page_->address().port, path);
+    EXPECT_THAT(answer, StartsWith("HTTP/1.1 404 Not Found\r\n")) << path;
+    EXPECT_THAT(answer, HasSubstr("/metrics\n"));
+  }
+}
+
+TEST_F(MetricsPageTest, TheUrlHasTheRealPort) {
+  EXPECT_NE(page_->address().port, 0);
+  EXPECT_EQ(page_->url(), absl::StrCat("http://127.0.0.1:", page_->address().port, "/metrics"));
+}
+
+TEST(MetricsPage, AnAddressThatCannotBeListenedOnIsAnError) {
+  const auto page =
+      MetricsPage::Serve({.host = "256.0.0.1"}, std::make_shared<prometheus::Registry>());
+  EXPECT_EQ(page.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(page.status().message()),
+              StartsWith("cannot serve metrics at 256.0.0.1:0: "));
+}
+
+}  // namespace
+}  // namespace trainyard

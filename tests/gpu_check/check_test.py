@@ -235,7 +235,7 @@ if os.environ.get("GTEST_SHARD_INDEX") == "2":
 
     def test_a_device_that_dies_ends_the_check_at_once_and_by_name(self):
         mood = self.fake.directory / "mood"
-        self.becomes("bench/matmul_search", f"import pathlib; pathlib.Path({str(mood)!r}).write_text('gone'); exit(1)")
+        self.becomes("bench/matmul_search", f"import pathlib, sys; pathlib.Path({str(mood)!r}).write_text('gone'); sys.exit(1)")
         ran = self.run_call()
         self.assertEqual(ran.returncode, 1)
         names = list(self.outcomes)

@@ -124,7 +124,7 @@ subprocess.run(["{sys.executable}", "-c", starts], start_new_session=True, check
         self.assertEqual(self.runner.failed(), ["tested"])
 
     def test_exit_status_counts_though_the_output_is_good(self):
-        self.assertEqual(self.outcome("print('{}'); exit(3)", read=json.loads), "failed: exit 3")
+        self.assertEqual(self.outcome("import sys; print('{}'); sys.exit(3)", read=json.loads), "failed: exit 3")
 
     def test_one_that_reports_its_failures_is_read_and_stays_a_failure(self):
         program = self.fake.program("reports", "print('rate 5'); raise SystemExit(1)")
@@ -154,7 +154,7 @@ subprocess.run(["{sys.executable}", "-c", starts], start_new_session=True, check
             with self.subTest(mood):
                 self.runner = self.make()
                 self.fake.is_now("well")
-                kill = f"import pathlib; pathlib.Path({str(self.fake.directory / 'mood')!r}).write_text({mood!r}); exit(1)"
+                kill = f"import pathlib, sys; pathlib.Path({str(self.fake.directory / 'mood')!r}).write_text({mood!r}); sys.exit(1)"
                 outcome = self.runner.run("deadly", [self.fake.program("deadly", kill)], 20)["outcome"]
                 self.assertRegex(outcome, f"^failed: exit 1; the device died: .*{found}$")
                 begin = time.monotonic()
@@ -164,7 +164,7 @@ subprocess.run(["{sys.executable}", "-c", starts], start_new_session=True, check
                 self.assertEqual(self.runner.failed(), ["deadly", "a", "b", "c"])
 
     def test_a_device_that_answers_and_cannot_compute_is_dead(self):
-        self.fake.program("probe", "print('CUDA error 46: devices busy or unavailable'); exit(1)")
+        self.fake.program("probe", "import sys; print('CUDA error 46: devices busy or unavailable'); sys.exit(1)")
         outcome = self.runner.run("deadly", ["false"], 20)["outcome"]
         self.assertEqual(outcome, "failed: exit 1; the device died: probe: CUDA error 46: devices busy or unavailable")
         self.assertRegex(self.runner.run("next", ["true"], 20)["outcome"], "^skipped: ")

@@ -9,7 +9,7 @@ namespace trainyard {
 bool Address::loopback() const {
   // A name may begin with 127, too.
   const bool numeric = host.find_first_not_of("0123456789.") == std::string::npos;
-  return host == "localhost" || host == "::1" || (numeric && absl::StartsWith(host, "127."));
+  return host == "::1" || (numeric && absl::StartsWith(host, "127."));
 }
 
 std::string Address::ToString() const {
@@ -23,6 +23,7 @@ absl::StatusOr<Address> ParseAddress(const std::string& text) {
   const bool bracketed = host_end >= 2 && text.front() == '[' && text[host_end - 1] == ']';
   Address address;
   address.host = bracketed ? text.substr(1, host_end - 2) : text.substr(0, host_end);
+  if (address.host == "localhost") address.host = "127.0.0.1";
   if (address.host.empty() || (!bracketed && absl::StrContains(address.host, ':')) ||
       !absl::SimpleAtoi(text.substr(colon + 1), &address.port) || address.port < 0 ||
       address.port > 65535) {

@@ -81,6 +81,10 @@ class ControllerMetrics {
                                                      "for SubmitJob: a slow disk; streams last "
                                                      "as long as they are watched.")
                                                  .Register(registry_);
+  Counters& calls_refused_total =
+      Count("calls_refused_total",
+            "Calls that the gate did not let in, by reason. Rising: callers without a token or a "
+            "role, or somebody who tries.");
   Gauges& store_last_backup_timestamp_seconds =
       Measure("store_last_backup_timestamp_seconds",
               "When the newest backup of the store was begun. Older than --backup-every: backups "

@@ -25,6 +25,7 @@
 #include "common/log.h"
 #include "common/metrics_page.h"
 #include "common/status_macros.h"
+#include "security/local_token.h"
 #include "worker/channel/patience.h"
 #include "worker/daemon/daemon.h"
 #include "worker/daemon/devices.h"
@@ -43,6 +44,7 @@ namespace {
 
 struct Flags {
   std::string controller = "127.0.0.1:7070";
+  std::string token_file;
   std::string state = "trainyard-worker-state";
   std::string devices = "auto";
   double cores = 0;
@@ -70,6 +72,10 @@ void AddFlags(CLI::App& app, Flags& flags) {
   app.add_option("--controller", flags.controller, "Address of the controller, HOST:PORT")
       ->envname("TRAINYARD_CONTROLLER")
       ->capture_default_str();
+  app.add_option("--token-file", flags.token_file,
+                 "What tells the controller who calls. Default: what a controller on this machine "
+                 "has written for its own user")
+      ->envname("TRAINYARD_TOKEN_FILE");
   app.add_option("--state", flags.state, "Directory of this worker alone: its id, ranks and logs")
       ->capture_default_str();
   app.add_option(
@@ -246,25 +252,29 @@ absl::Status Serve(const Flags& flags) {
     LogWarning("insecure", {{"controller", flags.controller}, {"encryption", "none"}});
   }
   std::once_flag ready;
-  ASSIGN_OR_RETURN(auto stream, ControllerStream::Create(
-                                    {.controller = flags.controller,
-                                     .insecure = flags.insecure,
-                                     .worker_id = state->worker_id(),
-                                     .instance_id = RandomId(),
-                                     .hostname = Hostname(),
-                                     .roots = options.roots,
-                                     .metrics_url = page->url(),
-                                     .detach = DetachOf(flags),
-                                     .on_registered =
-                                         [&] {
-                                           std::call_once(ready, [&] {
-                                             std::cout << "ready worker=" << state->worker_id()
-                                                       << " controller=" << flags.controller
-                                                       << " metrics=" << page->url() << "\n"
-                                                       << std::flush;
-                                           });
-                                         }},
-                                    *daemon));
+  ASSIGN_OR_RETURN(
+      auto stream,
+      ControllerStream::Create({.controller = flags.controller,
+                                .insecure = flags.insecure,
+                                .token = {.file = flags.token_file,
+                                          .config_directory = ConfigDirectory(
+                                              std::getenv("XDG_CONFIG_HOME"), std::getenv("HOME"))},
+                                .worker_id = state->worker_id(),
+                                .instance_id = RandomId(),
+                                .hostname = Hostname(),
+                                .roots = options.roots,
+                                .metrics_url = page->url(),
+                                .detach = DetachOf(flags),
+                                .on_registered =
+                                    [&] {
+                                      std::call_once(ready, [&] {
+                                        std::cout << "ready worker=" << state->worker_id()
+                                                  << " controller=" << flags.controller
+                                                  << " metrics=" << page->url() << "\n"
+                                                  << std::flush;
+                                      });
+                                    }},
+                               *daemon));
   const sigset_t signals = EndingSignals();
   int signal = 0;
   while (::sigwait(&signals, &signal) != 0) {

@@ -51,9 +51,7 @@ absl::StatusOr<Listener> Listener::Listen(const Address& address) {
                            .ai_next = nullptr};
   addrinfo* found = nullptr;
   const std::string port = absl::StrCat(address.port);
-  // Most systems name ::1 first, where nobody looks who was told 127.0.0.1.
-  const std::string host = address.host == "localhost" ? "127.0.0.1" : address.host;
-  const int error = ::getaddrinfo(host.c_str(), port.c_str(), &wanted, &found);
+  const int error = ::getaddrinfo(address.host.c_str(), port.c_str(), &wanted, &found);
   const std::string where = absl::StrCat("cannot listen at ", address.ToString(), ": ");
   if (error != 0) return absl::UnavailableError(absl::StrCat(where, ::gai_strerror(error)));
   const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> list(found, &::freeaddrinfo);

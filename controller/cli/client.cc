@@ -4,9 +4,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/address.h"
 #include "common/clock.h"
+#include "common/status_macros.h"
 #include "common/violations.h"
 #include "controller/cli/errors.h"
+#include "security/channel.h"
 #include "trainyard/v1/error_details.pb.h"
 
 namespace trainyard::cli {
@@ -15,14 +18,14 @@ namespace {
 // A channel that failed to connect keeps failing calls for seconds after the server is back (its
 // re-resolution waits), so every attempt after a failure has a channel of its own, down to the
 // connection.
-std::shared_ptr<grpc::Channel> Connect(const std::string& address) {
+std::shared_ptr<grpc::Channel> Connect(const std::string& address, const std::string& token) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 20'000);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   arguments.SetMaxReceiveMessageSize(64 << 20);
-  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+  return Dial(address, token, arguments);
 }
 
 std::string Unreachable(const std::string& address, const std::string& cause) {
@@ -33,15 +36,17 @@ std::string Unreachable(const std::string& address, const std::string& cause) {
 
 }  // namespace
 
-Client::Client(std::string address, Patience patience)
-    : address_(std::move(address)), patience_(patience) {
-  Reconnect();
-}
+Client::Client(std::string address, TokenPlaces token, Patience patience)
+    : address_(std::move(address)), token_(std::move(token)), patience_(patience) {}
 
-void Client::Reconnect() {
-  const std::shared_ptr<grpc::Channel> channel = Connect(address_);
+absl::Status Client::Reconnect() {
+  ASSIGN_OR_RETURN(const Address address, ParseAddress(address_));
+  ASSIGN_OR_RETURN(const std::string token, FindToken(token_, address));
+  const std::shared_ptr<grpc::Channel> channel = Connect(address.ToString(), token);
+  shown_ = token;
   jobs_ = v1::JobService::NewStub(channel);
   cluster_ = v1::ClusterService::NewStub(channel);
+  return absl::OkStatus();
 }
 
 absl::Status Client::Repeat(const Attempt& attempt) {
@@ -49,6 +54,7 @@ absl::Status Client::Repeat(const Attempt& attempt) {
   absl::BitGen random;
   absl::Duration pause = absl::Milliseconds(50);
   absl::Duration last_answer = RealClock().Monotonic();
+  if (jobs_ == nullptr) RETURN_IF_ERROR(Reconnect());
   for (;;) {
     grpc::ClientContext context;
     bool progress = false;
@@ -60,6 +66,16 @@ absl::Status Client::Repeat(const Attempt& attempt) {
       pause = absl::Milliseconds(50);
     }
     const bool away = status.error_code() == grpc::StatusCode::UNAVAILABLE;
+    if (status.error_code() == grpc::StatusCode::UNAUTHENTICATED) {
+      // A controller that has just started made a new one after it was looked for.
+      const std::string shown = shown_;
+      RETURN_IF_ERROR(Reconnect());
+      if (shown_ != shown) continue;
+      return absl::UnauthenticatedError(
+          absl::StrCat(status.error_message(),
+                       "; the token of a controller on this machine lies in its state "
+                       "directory: --token-file STATE/token, or TRAINYARD_TOKEN_FILE"));
+    }
     if (!away && !(late && served)) {
       return late ? UnreachableError(Unreachable(address_, "no answer in time")) : FromGrpc(status);
     }
@@ -68,7 +84,7 @@ absl::Status Client::Repeat(const Attempt& attempt) {
     }
     absl::SleepFor(pause * absl::Uniform(random, 0.5, 1.0));
     pause = std::min(2 * pause, absl::Seconds(1));
-    Reconnect();
+    RETURN_IF_ERROR(Reconnect());
   }
 }
 

@@ -16,6 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "security/local_token.h"
 #include "trainyard/v1/cluster.grpc.pb.h"
 #include "trainyard/v1/job.grpc.pb.h"
 
@@ -29,8 +30,11 @@ class Client {
     absl::Duration away = absl::Seconds(60);  // The same for a stream that had been served before.
   };
 
-  explicit Client(std::string address) : Client(std::move(address), Patience()) {}
-  Client(std::string address, Patience patience);
+  // The token is sought anew for every attempt: a controller that starts for the first time makes
+  // it.
+  explicit Client(std::string address, TokenPlaces token = {})
+      : Client(std::move(address), std::move(token), Patience()) {}
+  Client(std::string address, TokenPlaces token, Patience patience);
 
   template <typename Request, typename Response>
   using JobMethod = grpc::Status (v1::JobService::Stub::*)(grpc::ClientContext*, const Request&,
@@ -83,10 +87,12 @@ class Client {
   // Attempts until the answer is not UNAVAILABLE (or, once there was progress, a deadline), or
   // patience ends.
   absl::Status Repeat(const Attempt& attempt);
-  void Reconnect();
+  absl::Status Reconnect();
 
   const std::string address_;
+  const TokenPlaces token_;
   const Patience patience_;
+  std::string shown_;  // The token that the stubs' calls show.
   std::unique_ptr<v1::JobService::Stub> jobs_;
   std::unique_ptr<v1::ClusterService::Stub> cluster_;
 };

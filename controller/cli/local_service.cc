@@ -200,7 +200,9 @@ absl::Status LocalService::StartWorkers() {
                    "--drain-timeout",
                    kDrainSeconds,
                    "--trainer",
-                   options_.binary_directory + "/trainyard-trainer"};
+                   options_.binary_directory + "/trainyard-trainer",
+                   "--token-file",
+                   options_.state + "/controller/token"};
     if (options_.patience_seconds > 0) {
       worker.argv.insert(worker.argv.end(),
                          {"--patience", absl::StrCat(options_.patience_seconds)});
@@ -212,9 +214,10 @@ absl::Status LocalService::StartWorkers() {
     RETURN_IF_ERROR(Start(children_.back()));
   }
   // One look may take a second where the controller hangs, and delays a signal by no more.
-  Client client(address_, {.call = absl::Seconds(1),
-                           .unreachable = absl::ZeroDuration(),
-                           .away = absl::ZeroDuration()});
+  Client client(address_, {.file = options_.state + "/controller/token", .config_directory = ""},
+                {.call = absl::Seconds(1),
+                 .unreachable = absl::ZeroDuration(),
+                 .away = absl::ZeroDuration()});
   const auto registered = [&] {
     const auto response =
         client.Call(&v1::ClusterService::Stub::ListWorkers, v1::ListWorkersRequest());

@@ -27,6 +27,12 @@ std::string Context::ControllerAddress() const {
   return given.empty() ? surroundings.controller : given;
 }
 
+TokenPlaces Context::Token() const {
+  TokenPlaces places = surroundings.token;
+  if (arguments.Has("--token-file")) places.file = arguments.Text("--token-file");
+  return places;
+}
+
 Option FlagOption(const std::string& name, const std::string& letter, const std::string& help) {
   return {name, letter, OptionKind::kFlag, "", help, ""};
 }
@@ -48,6 +54,10 @@ std::vector<Option> Verb::AllOptions() const {
     all.push_back(
         TextOption("--controller", "ADDR",
                    "the controller's host:port (or TRAINYARD_CONTROLLER; else 127.0.0.1:7070)"));
+    all.push_back(
+        TextOption("--token-file", "FILE",
+                   "what tells the controller who calls (or TRAINYARD_TOKEN_FILE; a controller on "
+                   "this machine has written one for its own user)"));
   }
   if (offers & kFormats) {
     all.push_back(TextOption("--output", "FORMAT", "table, json or jsonl", "table"));

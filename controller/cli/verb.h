@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "controller/cli/output.h"
+#include "security/local_token.h"
 
 namespace trainyard::cli {
 
@@ -65,6 +66,7 @@ class Arguments {
 struct Surroundings {
   std::string controller;        // Address: TRAINYARD_CONTROLLER, or the default.
   std::string binary_directory;  // Of this program; its siblings are there.
+  TokenPlaces token = {};
 };
 
 struct Context {
@@ -73,6 +75,7 @@ struct Context {
   Output& output;
 
   std::string ControllerAddress() const;
+  TokenPlaces Token() const;
 };
 
 // What a verb can be asked for besides its own options.

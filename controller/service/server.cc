@@ -11,6 +11,7 @@
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "controller/service/call_meter.h"
+#include "security/local_token.h"
 
 namespace trainyard::controller {
 namespace {
@@ -66,7 +67,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
       clock, *server->book_, server->metrics_, [ticker = &server->ticker_] { ticker->Wake(); },
       options.coordinator);
   server->executor_ = std::make_unique<Executor>();
-  RETURN_IF_ERROR(server->Serve());
+  RETURN_IF_ERROR(server->Serve(options));
   server->metrics_.build_info
       .Add({{"version", Version()},
             {"revision", Revision()},
@@ -93,7 +94,26 @@ void Server::KeepBackups(const ServerOptions& options, const Clock& clock) {
       });
 }
 
-absl::Status Server::Serve() {
+absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> Server::Guard(
+    const ServerOptions& options) {
+  ASSIGN_OR_RETURN(LocalToken token, LocalToken::Make(options.state_directory));
+  const std::string text = token.text();
+  gate_ = std::make_shared<Gate>(std::move(token), metrics_);
+  access_service_ = std::make_unique<AccessService>(*gate_);
+  if (!options.listen.loopback()) return grpc::InsecureServerCredentials();
+  if (!options.config_directory.empty()) {
+    const absl::Status status = PublishToken(options.config_directory, address(), text);
+    if (status.ok()) published_ = options.config_directory;
+    if (!status.ok()) LogWarning("token_not_published", {{"error", status.message()}});
+  }
+  // Of the kind that may be guarded; it refuses peers from elsewhere, and changes no byte.
+  auto credentials = grpc::experimental::LocalServerCredentials(LOCAL_TCP);
+  credentials->SetAuthMetadataProcessor(gate_);
+  return credentials;
+}
+
+absl::Status Server::Serve(const ServerOptions& options) {
+  ASSIGN_OR_RETURN(const std::shared_ptr<grpc::ServerCredentials> credentials, Guard(options));
   job_service_ = std::make_unique<JobService>(*book_, *coordinator_, *executor_);
   cluster_service_ = std::make_unique<ClusterService>(*coordinator_);
   worker_service_ = std::make_unique<WorkerService>(*coordinator_);
@@ -106,8 +126,8 @@ absl::Status Server::Serve() {
   meters.push_back(std::make_unique<CallMeterFactory>(metrics_));
   builder.experimental().SetInterceptorCreators(std::move(meters));
   auto connections = builder.experimental().AddExternalConnectionAcceptor(
-      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
-      grpc::InsecureServerCredentials());
+      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, credentials);
+  if (options.listen.loopback()) builder.RegisterService(access_service_.get());
   builder.RegisterService(job_service_.get());
   builder.RegisterService(cluster_service_.get());
   builder.RegisterService(worker_service_.get());
@@ -119,6 +139,7 @@ absl::Status Server::Serve() {
 
 Server::~Server() {
   backups_.reset();
+  if (!published_.empty()) WithdrawToken(published_, address(), gate_->token());
   acceptor_.reset();
   // Shutdown waits for every call, and a call may wait for a write that the disk does not take:
   // closing the store, after the time for normal writes, answers those.

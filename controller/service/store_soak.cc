@@ -31,6 +31,8 @@
 #include "controller/jobs/job_id.h"
 #include "controller/service/convert_job.h"
 #include "controller/store/sqlite_store.h"
+#include "security/channel.h"
+#include "security/local_token.h"
 #include "trainyard/v1/job.grpc.pb.h"
 
 namespace trainyard::controller {
@@ -88,8 +90,9 @@ std::unique_ptr<v1::JobService::Stub> Connect(const Options& options) {
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 20);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 20);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 50);
-  return v1::JobService::NewStub(grpc::CreateCustomChannel(
-      "ipv4:127.0.0.1:" + options.port, grpc::InsecureChannelCredentials(), arguments));
+  const auto token = FindToken({.file = options.state + "/token", .config_directory = ""}, {});
+  return v1::JobService::NewStub(
+      Dial("ipv4:127.0.0.1:" + options.port, token.value_or(""), arguments));
 }
 
 v1::JobSpec TinySpec() {

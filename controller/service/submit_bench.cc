@@ -16,6 +16,7 @@
 #include "common/mutex.h"
 #include "controller/scheduler/scheduler.h"
 #include "controller/service/server.h"
+#include "security/channel.h"
 
 namespace trainyard::controller {
 namespace {
@@ -100,7 +101,7 @@ void SubmitOverTheWire(benchmark::State& state) {
   {
     const auto server = *Server::Start(options, RealClock());
     const auto stub = v1::JobService::NewStub(
-        grpc::CreateChannel(server->address().ToString(), grpc::InsecureChannelCredentials()));
+        Dial(server->address().ToString(), server->token(), grpc::ChannelArguments()));
     v1::SubmitJobRequest request;
     *request.mutable_spec() = TinySpec();
     Hammer(state, [&] {

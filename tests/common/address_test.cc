@@ -10,6 +10,7 @@ namespace {
 TEST(Address, ReadsHostAndPortAndWritesThemBack) {
   EXPECT_EQ(ParseAddress("127.0.0.1:7070")->port, 7070);
   EXPECT_EQ(ParseAddress("[::1]:0")->host, "::1");
+  EXPECT_EQ(ParseAddress("localhost:7070")->ToString(), "127.0.0.1:7070");
   for (const char* text : {"127.0.0.1:7070", "[::1]:0", "example.org:65535"}) {
     EXPECT_EQ(ParseAddress(text)->ToString(), text);
   }

@@ -149,13 +149,5 @@ TEST_F(HttpServerTest, AServerThatHasEndedLeavesNothing) {
   EXPECT_TRUE(HttpServer::Start(address, nullptr).ok());
 }
 
-TEST(HttpServerAddress, LocalhostIsTheAddressThatEverybodyTries) {
-  const auto server = HttpServer::Start(
-      {.host = "localhost"}, [](const HttpRequest&) -> HttpResponse { return {.body = "here"}; });
-  ASSERT_TRUE(server.ok()) << server.status();
-  EXPECT_EQ((*server)->address().host, "localhost");
-  EXPECT_THAT(Get((*server)->address().port, "/"), EndsWith("here"));
-}
-
 }  // namespace
 }  // namespace trainyard

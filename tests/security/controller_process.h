@@ -14,6 +14,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/address.h"
+#include "security/channel.h"
+#include "security/local_token.h"
 #include "tests/controller/testing/temp_directory.h"
 #include "tests/testing/process.h"
 #include "trainyard/v1/job.grpc.pb.h"
@@ -53,12 +55,20 @@ class ControllerProcess {
     return resident * ::sysconf(_SC_PAGESIZE);
   }
 
+  std::string token() const {
+    const auto token =
+        FindToken({.file = directory_.path() + "/state/token", .config_directory = ""}, {});
+    CHECK(token.ok()) << token.status();
+    return *token;
+  }
   // A connection of its own.
-  std::unique_ptr<v1::JobService::Stub> Connect() const {
+  std::shared_ptr<grpc::Channel> Channel() const {
     grpc::ChannelArguments arguments;
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-    return v1::JobService::NewStub(
-        grpc::CreateCustomChannel(address_, grpc::InsecureChannelCredentials(), arguments));
+    return Dial(address_, token(), arguments);
+  }
+  std::unique_ptr<v1::JobService::Stub> Connect() const {
+    return v1::JobService::NewStub(Channel());
   }
 
  private:

@@ -236,9 +236,7 @@ TEST(HostilePeers, ThousandsWhoUseTheServiceAreServed) {
 
 TEST(HostilePeers, BytesThatAreNoMessageAreTheirSendersFault) {
   const ControllerProcess controller(1000);
-  const auto channel =
-      grpc::CreateChannel(controller.address(), grpc::InsecureChannelCredentials());
-  grpc::GenericStub stub(channel);
+  grpc::GenericStub stub(controller.Channel());
   for (const char* method : {"SubmitJob", "GetJob", "ListJobs", "CancelJob", "WatchJob"}) {
     SCOPED_TRACE(method);
     grpc::ClientContext context;

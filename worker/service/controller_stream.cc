@@ -11,6 +11,7 @@
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "common/text.h"
+#include "security/channel.h"
 #include "trainyard/v1/worker.grpc.pb.h"
 #include "worker/service/address.h"
 #include "worker/service/convert.h"
@@ -23,7 +24,7 @@ constexpr absl::Duration kDefaultBeat = absl::Seconds(2);
 constexpr absl::Duration kRegisterTimeout = absl::Seconds(10);
 constexpr int kMaxMessageBytes = 16 << 20;
 
-std::shared_ptr<grpc::Channel> Dial(const std::string& address) {
+std::shared_ptr<grpc::Channel> Connect(const StreamOptions& options) {
   grpc::ChannelArguments arguments;
   // The server's least ping interval is no longer than this (conventions), or it would hang up.
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 20'000);
@@ -32,7 +33,11 @@ std::shared_ptr<grpc::Channel> Dial(const std::string& address) {
   arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
   // Channels share nothing, so that the pauses between attempts are ours alone.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+  // Sought anew for every connection: a controller that starts for the first time makes it.
+  const absl::StatusOr<std::string> token =
+      FindToken(options.token, *ParseAddress(options.controller));
+  if (!token.ok()) LogWarning("no_token", {{"error", token.status().message()}});
+  return Dial(options.controller, token.value_or(""), arguments);
 }
 
 }  // namespace
@@ -43,7 +48,7 @@ class ControllerStream::Connection {
   Connection(const StreamOptions& options, Daemon& daemon)
       : options_(options),
         daemon_(daemon),
-        stub_(v1::WorkerService::NewStub(Dial(options.controller))),
+        stub_(v1::WorkerService::NewStub(Connect(options))),
         stream_(stub_->Connect(&context_)) {}
 
   // Returns when the stream has ended.

@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/mutex.h"
+#include "security/local_token.h"
 #include "worker/daemon/daemon.h"
 
 namespace trainyard {
@@ -20,6 +21,7 @@ namespace trainyard {
 struct StreamOptions {
   std::string controller;  // HOST:PORT.
   bool insecure = false;   // May dial off loopback without TLS.
+  TokenPlaces token = {};
   std::string worker_id;
   std::string instance_id;
   std::string hostname;

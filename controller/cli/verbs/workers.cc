@@ -20,7 +20,7 @@ std::string Peaks(const v1::Device& device) {
 }
 
 absl::Status Run(const Context& context) {
-  Client client(context.ControllerAddress());
+  Client client(context.ControllerAddress(), context.Token());
   ASSIGN_OR_RETURN(const v1::ListWorkersResponse response,
                    client.Call(&v1::ClusterService::Stub::ListWorkers, v1::ListWorkersRequest()));
   if (PrintedAsJson(response, response.workers(), context.output)) return absl::OkStatus();

@@ -47,7 +47,7 @@ TEST(Client, PatienceIsNotCountedByTheWallClock) {
     jump.emplace(absl::Hours(24));
     return grpc::Status(grpc::StatusCode::UNAVAILABLE, "restarting");
   };
-  Client client(controller.address(),
+  Client client(controller.address(), {},
                 {.call = absl::Minutes(1), .unreachable = absl::Minutes(1), .away = {}});
   const auto response = client.Call(&v1::JobService::Stub::SubmitJob, v1::SubmitJobRequest());
   EXPECT_TRUE(response.ok()) << response.status();
@@ -59,7 +59,7 @@ TEST(Client, SaysWhatToDoWhereNoControllerAnswers) {
     FakeController controller;
     address = controller.address();
   }
-  Client client(address, kShort);
+  Client client(address, {}, kShort);
   const auto response = client.Call(&v1::JobService::Stub::GetJob, v1::GetJobRequest());
   EXPECT_EQ(ExitCode(response.status()), 4);
   EXPECT_THAT(std::string(response.status().message()),
@@ -76,7 +76,7 @@ TEST(Client, ACallHasADeadline) {
     return grpc::Status::OK;
   };
   Client client(
-      controller.address(),
+      controller.address(), {},
       {.call = absl::Milliseconds(200), .unreachable = absl::Seconds(1), .away = absl::Seconds(1)});
   const auto response = client.Call(&v1::JobService::Stub::SubmitJob, v1::SubmitJobRequest());
   EXPECT_EQ(ExitCode(response.status()), 4);

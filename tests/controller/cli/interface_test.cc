@@ -34,8 +34,9 @@ std::string Interface() {
 }
 
 TEST(Interface, TheVerbsAndTheirOptionsStay) {
-  const std::string kController = " --controller=ADDR", kFormats = " -o,--output=FORMAT(table)",
-                    kQuiet = " -q,--quiet", kAll = kController + kFormats + kQuiet;
+  const std::string kController = " --controller=ADDR --token-file=FILE",
+                    kFormats = " -o,--output=FORMAT(table)", kQuiet = " -q,--quiet",
+                    kAll = kController + kFormats + kQuiet;
   EXPECT_EQ(
       Interface(),
       "up --workers=N(1) --devices-per-worker=M --state=DIR(.trainyard) "

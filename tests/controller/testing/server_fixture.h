@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "controller/service/server.h"
+#include "security/channel.h"
 #include "tests/controller/testing/temp_directory.h"
 #include "trainyard/v1/cluster.grpc.pb.h"
 #include "trainyard/v1/job.grpc.pb.h"
@@ -210,8 +211,7 @@ class ServerFixture : public ::testing::Test {
   void NewChannel() {
     grpc::ChannelArguments arguments;
     arguments.SetInt("grpc.use_local_subchannel_pool", 1);
-    channel_ = grpc::CreateCustomChannel(server_->address().ToString(),
-                                         grpc::InsecureChannelCredentials(), arguments);
+    channel_ = Dial(server_->address().ToString(), server_->token(), arguments);
     jobs_ = v1::JobService::NewStub(channel_);
     cluster_ = v1::ClusterService::NewStub(channel_);
   }

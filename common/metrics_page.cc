@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/log.h"
 
 namespace trainyard {
 namespace {
@@ -17,27 +18,45 @@ constexpr char kContentType[] = "text/plain; version=0.0.4; charset=utf-8";
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<MetricsPage>> MetricsPage::Serve(
-    const Address& listen, std::shared_ptr<prometheus::Registry> registry) {
+    const Address& listen, std::shared_ptr<prometheus::Registry> registry,
+    const std::optional<TlsMaterial>& tls) {
+  if (!tls && !listen.loopback()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("refusing to serve metrics at ", listen.ToString(),
+                     ": nothing there would be encrypted, since this program has no certificate "
+                     "(docs/security.md). Listen on 127.0.0.1"));
+  }
   auto server = HttpServer::Start(
-      listen, [registry = std::move(registry)](const HttpRequest& request) -> HttpResponse {
+      listen,
+      [registry = std::move(registry)](const HttpRequest& request) -> HttpResponse {
         if (request.path != kPath) {
           return {.status = 404, .body = absl::StrCat("the page is at ", kPath, "\n")};
         }
         return {.content_type = kContentType,
                 .body = prometheus::TextSerializer().Serialize(registry->Collect())};
-      });
+      },
+      listen.loopback() ? std::nullopt : tls);
   if (!server.ok()) {
     return absl::Status(server.status().code(),
                         absl::StrCat("cannot serve metrics at ", listen.ToString(), ": ",
                                      server.status().message()));
   }
-  return std::unique_ptr<MetricsPage>(new MetricsPage(*std::move(server)));
+  return std::unique_ptr<MetricsPage>(
+      new MetricsPage(*std::move(server), listen.loopback() ? std::nullopt : tls));
 }
 
-MetricsPage::MetricsPage(std::unique_ptr<HttpServer> server) : server_(std::move(server)) {}
+MetricsPage::MetricsPage(std::unique_ptr<HttpServer> server, std::optional<TlsMaterial> tls)
+    : server_(std::move(server)), tls_(std::move(tls)) {}
+
+void MetricsPage::Renew(const std::optional<TlsMaterial>& tls) {
+  if (!tls_ || !tls || *tls == *tls_) return;
+  tls_ = tls;
+  const absl::Status status = server_->ReplaceTls(*tls);
+  if (!status.ok()) LogError("page_certificate_refused", {{"error", status.message()}});
+}
 
 std::string MetricsPage::url() const {
-  return absl::StrCat("http://", address().ToString(), kPath);
+  return absl::StrCat(tls_ ? "https://" : "http://", address().ToString(), kPath);
 }
 
 }  // namespace trainyard

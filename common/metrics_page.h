@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -15,19 +16,27 @@ class Registry;
 
 namespace trainyard {
 
+// Not thread-safe.
 class MetricsPage {
  public:
-  // Port 0 picks a free port. UNAVAILABLE: the address cannot be listened on.
+  // Port 0 picks a free port. Off loopback the page is served by TLS alone, to readers with a
+  // certificate. UNAVAILABLE: the address cannot be listened on. FAILED_PRECONDITION: it is off
+  // loopback, and there is no `tls`.
   static absl::StatusOr<std::unique_ptr<MetricsPage>> Serve(
-      const Address& listen, std::shared_ptr<prometheus::Registry> registry);
+      const Address& listen, std::shared_ptr<prometheus::Registry> registry,
+      const std::optional<TlsMaterial>& tls);
+
+  // Where the page has TLS: from now on this, if it is another. Logs what cannot be used.
+  void Renew(const std::optional<TlsMaterial>& tls);
 
   const Address& address() const { return server_->address(); }  // With the real port.
   std::string url() const;
 
  private:
-  explicit MetricsPage(std::unique_ptr<HttpServer> server);
+  MetricsPage(std::unique_ptr<HttpServer> server, std::optional<TlsMaterial> tls);
 
   const std::unique_ptr<HttpServer> server_;
+  std::optional<TlsMaterial> tls_;  // Absent: the page has none.
 };
 
 }  // namespace trainyard

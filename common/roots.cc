@@ -133,6 +133,21 @@ bool MayLieBelow(const std::string& path, const std::string& root) {
   return path.empty() || path[0] != '/' || RestBelow(path, root).has_value();
 }
 
+std::vector<std::string> CommonRoots(const std::vector<std::string>& a,
+                                     const std::vector<std::string>& b) {
+  std::vector<std::string> common;
+  for (const std::string& one : a) {
+    for (const std::string& other : b) {
+      if (MayLieBelow(one, other)) {
+        common.push_back(one);
+      } else if (MayLieBelow(other, one)) {
+        common.push_back(other);
+      }
+    }
+  }
+  return common;
+}
+
 FileDescriptor& FileDescriptor::operator=(FileDescriptor&& other) noexcept {
   std::swap(fd_, other.fd_);
   return *this;

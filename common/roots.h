@@ -34,6 +34,11 @@ class FileDescriptor {
 // of it, only the machine knows that has it.
 bool MayLieBelow(const std::string& path, const std::string& root);
 
+// The roots below which lies what lies below a root of `a` as well as below one of `b`, by their
+// spelling.
+std::vector<std::string> CommonRoots(const std::vector<std::string>& a,
+                                     const std::vector<std::string>& b);
+
 // Immutable, thread-safe.
 class Roots {
  public:

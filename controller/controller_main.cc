@@ -3,6 +3,7 @@
 #include <malloc.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -14,9 +15,10 @@
 #include "common/log.h"
 #include "common/metrics_page.h"
 #include "common/status_macros.h"
+#include "controller/owner_commands.h"
 #include "controller/service/server.h"
 #include "controller/store/backup.h"
-#include "security/local_token.h"
+#include "security/credentials.h"
 
 namespace trainyard::controller {
 namespace {
@@ -44,6 +46,18 @@ sigset_t StopSignals() {
   return signals;
 }
 
+// Meanwhile the page gets the server's newest certificate.
+int WaitForSignal(const sigset_t& signals, const Server& server, MetricsPage& page) {
+  const timespec look = {.tv_sec = 60, .tv_nsec = 0};
+  for (;;) {
+    const int signal = ::sigtimedwait(&signals, nullptr, &look);
+    if (signal >= 0) return signal;
+    const auto tls = server.access().PageTls();
+    if (tls.ok()) page.Renew(*tls);
+    if (!tls.ok()) LogError("page_certificate_unreadable", {{"error", tls.status().message()}});
+  }
+}
+
 // Returns only if it cannot serve.
 absl::Status Serve(const ServerOptions& options, const Address& metrics_listen) {
   // Blocked before any thread starts, so that only the wait below takes them.
@@ -52,10 +66,10 @@ absl::Status Serve(const ServerOptions& options, const Address& metrics_listen) 
   ::signal(SIGPIPE, SIG_IGN);
   RaiseDescriptorLimit();
   GiveMemoryBack();
-  RETURN_IF_ERROR(CheckListen(metrics_listen, options.insecure));
   ASSIGN_OR_RETURN(std::unique_ptr<Server> server, Server::Start(options, RealClock()));
+  ASSIGN_OR_RETURN(const std::optional<TlsMaterial> tls, server->access().PageTls());
   ASSIGN_OR_RETURN(const std::unique_ptr<MetricsPage> page,
-                   MetricsPage::Serve(metrics_listen, server->registry()));
+                   MetricsPage::Serve(metrics_listen, server->registry(), tls));
   const std::string ready = absl::StrCat("ready controller=", server->address().ToString(),
                                          " metrics=", page->url(), "\n");
   std::fputs(ready.c_str(), stdout);
@@ -65,8 +79,7 @@ absl::Status Serve(const ServerOptions& options, const Address& metrics_listen) 
                     {"state", options.state_directory},
                     {"version", Version()},
                     {"revision", Revision()}});
-  int signal = 0;
-  ::sigwait(&signals, &signal);
+  const int signal = WaitForSignal(signals, *server, *page);
   LogInfo("stopping", {{"signal", signal}});
   server.reset();
   LogInfo("stopped");
@@ -99,6 +112,7 @@ void AddStoreOptions(CLI::App& app, ServerOptions& options, std::string& backup_
 }
 
 int Main(int argc, char** argv) {
+  ::umask(077);  // Specs, logs and grants are nobody else's.
   CLI::App app(
       "The Trainyard controller: takes jobs over gRPC, keeps them, places them on workers.\n\n"
       "Prints one line `ready controller=HOST:PORT metrics=URL` when it serves. SIGTERM ends it; "
@@ -113,8 +127,18 @@ int Main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--metrics-listen", metrics_listen, "Address of the Prometheus page")
       ->capture_default_str();
-  app.add_flag("--insecure", options.insecure,
-               "Allow addresses off loopback although there is no TLS");
+  ServerCertificate own;
+  auto* key = app.add_option("--tls-key", own.key_path, "Private key of your own, PEM, mode 0600");
+  app.add_option(
+         "--tls-certificate", own.certificate_path,
+         "Certificates for the key, which prove this controller in place of the authority's; "
+         "both files may be replaced at any time")
+      ->needs(key);
+  key->needs("--tls-certificate");
+  app.add_option("--namespaces", options.namespaces_file,
+                 "File that names the cluster's namespaces and their limits (docs/security.md); "
+                 "may be changed at any time. Default: any namespace, without limits");
+  OwnerCommands commands(app, options.state_directory);
   std::string backup_every, restore;
   AddStoreOptions(app, options, backup_every, restore);
   // The macro returns CLI11's own codes, of which there are many.
@@ -123,6 +147,7 @@ int Main(int argc, char** argv) {
     return -1;
   };
   if (const int code = parse(); code >= 0) return code == 0 ? 0 : 2;
+  if (const std::optional<int> code = commands.Run()) return *code;
   const auto address = ParseAddress(listen), metrics_address = ParseAddress(metrics_listen);
   for (const auto* parsed : {&address, &metrics_address}) {
     if (parsed->ok()) continue;
@@ -141,6 +166,7 @@ int Main(int argc, char** argv) {
     return status.ok() ? 0 : 1;
   }
   options.listen = *address;
+  if (!own.key_path.empty()) options.certificate = own;
   options.config_directory = ConfigDirectory(std::getenv("XDG_CONFIG_HOME"), std::getenv("HOME"));
   const absl::Status status = Serve(options, *metrics_address);
   LogError("controller_failed", {{"error", status.message()}});

@@ -7,6 +7,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "common/sha256.h"
 #include "common/status_macros.h"
 #include "security/certificate_parts.h"
 #include "security/openssl.h"
@@ -228,6 +229,18 @@ absl::StatusOr<std::string> Fingerprint(absl::string_view certificate_pem) {
     return CannotMake("a fingerprint");
   }
   return absl::StrCat("sha256:", absl::BytesToHexString(digest));
+}
+
+absl::StatusOr<std::string> KeyFingerprint(absl::string_view request_pem) {
+  const ErrorScope scope;
+  ASSIGN_OR_RETURN(const Request request, ParseRequest(request_pem));
+  const Bio der(BIO_new(BIO_s_mem()));
+  if (der == nullptr || i2d_PUBKEY_bio(der.get(), X509_REQ_get0_pubkey(request.get())) != 1) {
+    return CannotMake("a key's fingerprint");
+  }
+  Sha256 digest;
+  digest.Update(openssl::Text(der));
+  return digest.HexDigest();
 }
 
 absl::Status CheckIdentity(const Identity& identity, absl::Time now) {

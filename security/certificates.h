@@ -74,6 +74,10 @@ absl::StatusOr<CertificateFacts> ReadCertificate(absl::string_view certificate_p
 // Returns "sha256:" and the lower-case hexadecimal SHA-256 of the first certificate's DER.
 absl::StatusOr<std::string> Fingerprint(absl::string_view certificate_pem);
 
+// Returns the lower-case hexadecimal SHA-256 of the public key that a request is for. Errors: those
+// of Sign that concern the request.
+absl::StatusOr<std::string> KeyFingerprint(absl::string_view request_pem);
+
 // Checks that an identity can be used at `now`.
 // INVALID_ARGUMENT: the key or a certificate cannot be read, or the two do not belong together.
 // FAILED_PRECONDITION: one of the certificates has expired, or is not valid yet; the message says

@@ -38,14 +38,21 @@ class AddTokens final : public grpc::experimental::ClientInterceptorFactoryInter
   const std::string token_;
 };
 
+std::shared_ptr<grpc::ChannelCredentials> OfConnection(const Credential& credential) {
+  if (credential.authorities.empty()) return grpc::InsecureChannelCredentials();
+  return grpc::SslCredentials({.pem_root_certs = credential.authorities,
+                               .pem_private_key = credential.identity.key_pem,
+                               .pem_cert_chain = credential.identity.certificate_pem});
+}
+
 }  // namespace
 
-std::shared_ptr<grpc::Channel> Dial(const std::string& address, const std::string& token,
+std::shared_ptr<grpc::Channel> Dial(const std::string& address, const Credential& credential,
                                     const grpc::ChannelArguments& arguments) {
   std::vector<std::unique_ptr<grpc::experimental::ClientInterceptorFactoryInterface>> factories;
-  if (!token.empty()) factories.push_back(std::make_unique<AddTokens>(token));
-  return grpc::experimental::CreateCustomChannelWithInterceptors(
-      address, grpc::InsecureChannelCredentials(), arguments, std::move(factories));
+  if (!credential.token.empty()) factories.push_back(std::make_unique<AddTokens>(credential.token));
+  return grpc::experimental::CreateCustomChannelWithInterceptors(address, OfConnection(credential),
+                                                                 arguments, std::move(factories));
 }
 
 }  // namespace trainyard

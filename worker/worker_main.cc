@@ -25,7 +25,7 @@
 #include "common/log.h"
 #include "common/metrics_page.h"
 #include "common/status_macros.h"
-#include "security/local_token.h"
+#include "security/credentials.h"
 #include "worker/channel/patience.h"
 #include "worker/daemon/daemon.h"
 #include "worker/daemon/devices.h"
@@ -38,12 +38,14 @@
 #include "worker/metrics.h"
 #include "worker/service/address.h"
 #include "worker/service/controller_stream.h"
+#include "worker/service/membership.h"
 
 namespace trainyard {
 namespace {
 
 struct Flags {
   std::string controller = "127.0.0.1:7070";
+  std::string join_file;
   std::string token_file;
   std::string state = "trainyard-worker-state";
   std::string devices = "auto";
@@ -51,7 +53,6 @@ struct Flags {
   std::vector<std::string> roots;
   std::string interface;
   std::string metrics_listen = "127.0.0.1:0";
-  bool insecure = false;
   std::string trainer;
   double drain_timeout_seconds = 120;
   std::optional<double> detach_seconds;
@@ -72,6 +73,11 @@ void AddFlags(CLI::App& app, Flags& flags) {
   app.add_option("--controller", flags.controller, "Address of the controller, HOST:PORT")
       ->envname("TRAINYARD_CONTROLLER")
       ->capture_default_str();
+  app.add_option("--join", flags.join_file,
+                 "File with what 'trainyard token create --role joiner' printed, by which this "
+                 "worker joins a controller on another machine; not needed any more once it has "
+                 "joined")
+      ->envname("TRAINYARD_JOIN_FILE");
   app.add_option("--token-file", flags.token_file,
                  "What tells the controller who calls. Default: what a controller on this machine "
                  "has written for its own user")
@@ -100,7 +106,6 @@ void AddFlags(CLI::App& app, Flags& flags) {
                  "HOST:PORT of the metrics page; port 0 "
                  "picks one")
       ->capture_default_str();
-  app.add_flag("--insecure", flags.insecure, "Dial a controller on another machine without TLS");
   app.add_option("--trainer", flags.trainer,
                  "The trainer; default: trainyard-trainer beside this "
                  "program");
@@ -237,47 +242,58 @@ absl::StatusOr<GpuWatch> WatchGpus(const std::vector<Device>& devices,
   return watch;
 }
 
+absl::StatusOr<std::unique_ptr<Membership>> OpenMembership(const Flags& flags,
+                                                           const StateDirectory& state) {
+  ASSIGN_OR_RETURN(const Address controller, ParseAddress(flags.controller));
+  return Membership::Open({.controller = controller,
+                           .directory = state.path() + "/controller",
+                           .join_file = flags.join_file,
+                           .places = {.token_file = flags.token_file,
+                                      .authority_file = "",
+                                      .config_directory = ConfigDirectory(
+                                          std::getenv("XDG_CONFIG_HOME"), std::getenv("HOME"))},
+                           .worker_id = state.worker_id(),
+                           .hostname = Hostname()});
+}
+
 absl::Status Serve(const Flags& flags) {
-  RETURN_IF_ERROR(CheckMayUse("controller", flags.controller, flags.insecure));
-  RETURN_IF_ERROR(CheckMayUse("metrics page", flags.metrics_listen, flags.insecure));
   ASSIGN_OR_RETURN(const auto state, StateDirectory::Open(flags.state));
   ASSIGN_OR_RETURN(DaemonOptions options, Resolve(flags, *state));
   WorkerMetrics metrics(Hostname());
   ASSIGN_OR_RETURN(const Address metrics_listen, ParseAddress(flags.metrics_listen));
-  ASSIGN_OR_RETURN(const auto page, MetricsPage::Serve(metrics_listen, metrics.registry()));
+  ASSIGN_OR_RETURN(const auto membership, OpenMembership(flags, *state));
+  // The page needs a certificate off loopback; who has none yet joins here.
+  if (!metrics_listen.loopback()) RETURN_IF_ERROR(membership->Current().status());
+  ASSIGN_OR_RETURN(const auto page,
+                   MetricsPage::Serve(metrics_listen, metrics.registry(), membership->PageTls()));
   ASSIGN_OR_RETURN(const GpuWatch gpus, WatchGpus(options.devices, *metrics.registry()));
   options.gpus = gpus.telemetry.get();
   ASSIGN_OR_RETURN(const auto daemon, Daemon::Create(options, metrics));
-  if (flags.insecure && !ParseAddress(flags.controller)->loopback()) {
-    LogWarning("insecure", {{"controller", flags.controller}, {"encryption", "none"}});
-  }
   std::once_flag ready;
-  ASSIGN_OR_RETURN(
-      auto stream,
-      ControllerStream::Create({.controller = flags.controller,
-                                .insecure = flags.insecure,
-                                .token = {.file = flags.token_file,
-                                          .config_directory = ConfigDirectory(
-                                              std::getenv("XDG_CONFIG_HOME"), std::getenv("HOME"))},
-                                .worker_id = state->worker_id(),
-                                .instance_id = RandomId(),
-                                .hostname = Hostname(),
-                                .roots = options.roots,
-                                .metrics_url = page->url(),
-                                .detach = DetachOf(flags),
-                                .on_registered =
-                                    [&] {
-                                      std::call_once(ready, [&] {
-                                        std::cout << "ready worker=" << state->worker_id()
-                                                  << " controller=" << flags.controller
-                                                  << " metrics=" << page->url() << "\n"
-                                                  << std::flush;
-                                      });
-                                    }},
-                               *daemon));
+  ASSIGN_OR_RETURN(auto stream, ControllerStream::Create(
+                                    {.controller = flags.controller,
+                                     .credential = [&] { return membership->Current(); },
+                                     .worker_id = state->worker_id(),
+                                     .instance_id = RandomId(),
+                                     .hostname = Hostname(),
+                                     .roots = options.roots,
+                                     .metrics_url = page->url(),
+                                     .detach = DetachOf(flags),
+                                     .on_registered =
+                                         [&] {
+                                           std::call_once(ready, [&] {
+                                             std::cout << "ready worker=" << state->worker_id()
+                                                       << " controller=" << flags.controller
+                                                       << " metrics=" << page->url() << "\n"
+                                                       << std::flush;
+                                           });
+                                         }},
+                                    *daemon));
   const sigset_t signals = EndingSignals();
-  int signal = 0;
-  while (::sigwait(&signals, &signal) != 0) {
+  const timespec look = {.tv_sec = 60, .tv_nsec = 0};
+  int signal = -1;
+  while ((signal = ::sigtimedwait(&signals, nullptr, &look)) < 0) {
+    page->Renew(membership->PageTls());
   }
   if (signal == SIGUSR2) {
     stream.reset();  // The controller hears of the end of the stream, and waits.

@@ -17,6 +17,8 @@ struct TlsMaterial {
   std::string key;                 // The server's private key.
   std::string certificates;        // The key's certificate, then those between it and a root.
   std::string client_authorities;  // A client's certificate must be signed by one of these.
+
+  bool operator==(const TlsMaterial&) const = default;
 };
 
 // TLS 1.2 and 1.3, and nothing older.

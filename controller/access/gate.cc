@@ -1,19 +1,20 @@
 #include "controller/access/gate.h"
 
+#include <grpc/grpc_security_constants.h>
+
+#include <iterator>
+#include <utility>
+#include <vector>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
-#include "common/check.h"
 #include "common/status_macros.h"
 #include "controller/service/error.h"
+#include "security/tokens.h"
 
 namespace trainyard::controller {
 namespace {
-
-// "submitter" for ROLE_SUBMITTER.
-std::string NameOf(v1::Role role) {
-  return absl::AsciiStrToLower(absl::StripPrefix(v1::Role_Name(role), "ROLE_"));
-}
 
 std::string NamesOf(const std::set<v1::Role>& roles) {
   return absl::StrJoin(roles, " and ",
@@ -22,17 +23,27 @@ std::string NamesOf(const std::set<v1::Role>& roles) {
 
 absl::string_view View(grpc::string_ref text) { return {text.data(), text.size()}; }
 
+Principal OfGrant(const v1::Grant& grant) {
+  return {.name = grant.name(),
+          .roles = {grant.role()},
+          .name_space = grant.namespace_(),
+          .grant_id = grant.id(),
+          .worker_id = grant.worker_id(),
+          .expires = absl::FromUnixSeconds(grant.expire_time().seconds())};
+}
+
 }  // namespace
 
-Gate::Gate(LocalToken token, ControllerMetrics& metrics)
-    : token_(std::move(token)), metrics_(metrics) {}
+Gate::Gate(std::optional<LocalToken> local, const Grants& grants, const Clock& clock,
+           ControllerMetrics& metrics)
+    : local_(std::move(local)), grants_(grants), rates_(clock), metrics_(metrics) {}
 
-grpc::Status Gate::Process(const InputMetadata& metadata, grpc::AuthContext*, OutputMetadata*,
-                           OutputMetadata*) {
+grpc::Status Gate::Process(const InputMetadata& metadata, grpc::AuthContext* context,
+                           OutputMetadata*, OutputMetadata*) {
   const auto path = metadata.find(":path");
   const v1::Access* const method =
       path == metadata.end() ? nullptr : methods_.Find(View(path->second));
-  const absl::StatusOr<Principal> caller = Authenticate(metadata);
+  const absl::StatusOr<Principal> caller = Authenticate(metadata, *context);
   if (!caller.ok()) return Refuse(caller.status(), "credential");
   // Only who is known learns which methods there are.
   if (method == nullptr) {
@@ -44,23 +55,60 @@ grpc::Status Gate::Process(const InputMetadata& metadata, grpc::AuthContext*, Ou
                                    View(path->second), " wants ", NameOf(method->least()))),
                   "role");
   }
+  // The user of the controller's own machine shares it with nobody.
+  if (!caller->grant_id.empty()) {
+    const absl::Status rate = rates_.Take(absl::StrCat(caller->name, " (", caller->grant_id, ")"));
+    if (!rate.ok()) return Refuse(rate, "rate");
+  }
   return grpc::Status::OK;
 }
 
-Principal Gate::CallerOf(const grpc::CallbackServerContext& context) const {
-  const auto caller = Authenticate(context.client_metadata());
-  CHECK(caller.ok()) << caller.status();
-  return *caller;
+absl::StatusOr<Principal> Gate::CallerOf(const grpc::ServerContextBase& context) const {
+  return Authenticate(context.client_metadata(), *context.auth_context());
 }
 
-absl::StatusOr<Principal> Gate::Authenticate(const InputMetadata& metadata) const {
+absl::StatusOr<Principal> Gate::Authenticate(const InputMetadata& metadata,
+                                             const grpc::AuthContext& peer) const {
   const auto [first, end] = metadata.equal_range("authorization");
-  absl::string_view token = first == end ? "" : View(first->second);
+  const std::vector<grpc::string_ref> uris = peer.FindPropertyValues(GRPC_PEER_URI_PROPERTY_NAME);
   // Two credentials would leave open whose call it is.
-  if (first == end || std::next(first) != end || !absl::ConsumePrefix(&token, "Bearer ")) {
-    return absl::UnauthenticatedError("no credential: wanted one `authorization: Bearer TOKEN`");
+  if (std::distance(first, end) + std::ptrdiff_t(uris.size()) != 1) {
+    return absl::UnauthenticatedError(
+        absl::StrCat("wanted one `authorization: Bearer TOKEN` or one worker's certificate, found ",
+                     std::distance(first, end), " and ", uris.size()));
   }
-  return token_.Authenticate(token);
+  if (!uris.empty()) return OfCertificate(View(uris.front()));
+  absl::string_view token = View(first->second);
+  if (!absl::ConsumePrefix(&token, "Bearer ")) {
+    return absl::UnauthenticatedError("wanted `authorization: Bearer TOKEN`");
+  }
+  return OfToken(token);
+}
+
+absl::StatusOr<Principal> Gate::OfToken(absl::string_view text) const {
+  const absl::StatusOr<Token> token = ParseToken(text);
+  if (!token.ok()) return absl::UnauthenticatedError(token.status().message());
+  if (local_ && local_->Is(*token)) return LocalToken::Owner();
+  const std::optional<StoredGrant> found = grants_.Find(token->id);
+  // A worker's grant has no secret, and an id is no secret either.
+  if (!found || found->grant.role() == v1::ROLE_WORKER ||
+      !SameSecret(HashSecret(*token), found->secret_hash)) {
+    return absl::UnauthenticatedError(
+        "this controller does not know the token: it has expired, was revoked, or is another "
+        "controller's");
+  }
+  return OfGrant(found->grant);
+}
+
+absl::StatusOr<Principal> Gate::OfCertificate(absl::string_view uri) const {
+  WorkerName name;
+  if (!ParseUri(uri, name)) return absl::UnauthenticatedError("the certificate is not a worker's");
+  const std::optional<StoredGrant> found = grants_.Find(name.grant_id);
+  if (!found || found->grant.role() != v1::ROLE_WORKER ||
+      found->grant.worker_id() != name.worker_id) {
+    return absl::UnauthenticatedError("the worker's certificate has been revoked");
+  }
+  return OfGrant(found->grant);
 }
 
 grpc::Status Gate::Refuse(const absl::Status& status, const char* reason) {

@@ -5,33 +5,47 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <optional>
+#include <string>
+
+#include "controller/access/grants.h"
 #include "controller/access/local_token.h"
 #include "controller/access/methods.h"
+#include "controller/access/principal.h"
+#include "controller/access/rates.h"
 #include "controller/metrics.h"
 
 namespace trainyard::controller {
 
 class Gate final : public grpc::AuthMetadataProcessor {
  public:
-  // `metrics` outlives it.
-  Gate(LocalToken token, ControllerMetrics& metrics);
+  // Without a local token, callers need a grant. The rest outlives the gate.
+  Gate(std::optional<LocalToken> local, const Grants& grants, const Clock& clock,
+       ControllerMetrics& metrics);
 
   // UNAUTHENTICATED: no credential, or none that the controller knows. PERMISSION_DENIED: the
-  // caller's roles do not include one that the method wants.
+  // caller's roles do not include one that the method wants. RESOURCE_EXHAUSTED: the holder of a
+  // grant calls too often.
   grpc::Status Process(const InputMetadata& metadata, grpc::AuthContext* context,
                        OutputMetadata* consumed, OutputMetadata* response) override;
   bool IsBlocking() const override { return false; }
 
-  const std::string& token() const { return token_.text(); }
-  // For handlers: whom Process let in.
-  Principal CallerOf(const grpc::CallbackServerContext& context) const;
+  const std::optional<LocalToken>& local() const { return local_; }
+  // Whom Process let in, as of now. UNAUTHENTICATED: the grant has been revoked since, or has
+  // expired.
+  absl::StatusOr<Principal> CallerOf(const grpc::ServerContextBase& context) const;
 
  private:
-  absl::StatusOr<Principal> Authenticate(const InputMetadata& metadata) const;
+  absl::StatusOr<Principal> Authenticate(const InputMetadata& metadata,
+                                         const grpc::AuthContext& peer) const;
+  absl::StatusOr<Principal> OfToken(absl::string_view token) const;
+  absl::StatusOr<Principal> OfCertificate(absl::string_view uri) const;
   grpc::Status Refuse(const absl::Status& status, const char* reason);
 
   const Methods methods_;
-  const LocalToken token_;
+  const std::optional<LocalToken> local_;
+  const Grants& grants_;
+  Rates rates_;
   ControllerMetrics& metrics_;
 };
 

@@ -12,7 +12,7 @@ namespace trainyard::controller {
 
 Methods::Methods() {
   for (const google::protobuf::FileDescriptor* file :
-       {v1::Access::descriptor()->file(), v1::Job::descriptor()->file(),
+       {v1::Grant::descriptor()->file(), v1::Job::descriptor()->file(),
         v1::Worker::descriptor()->file(), v1::ConnectRequest::descriptor()->file()}) {
     for (int s = 0; s < file->service_count(); ++s) {
       const google::protobuf::ServiceDescriptor& service = *file->service(s);

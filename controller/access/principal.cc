@@ -1,14 +1,52 @@
 #include "controller/access/principal.h"
 
 #include <algorithm>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 
 namespace trainyard::controller {
+namespace {
+
+constexpr absl::string_view kRolePrefix = "ROLE_";
+constexpr absl::string_view kWorkerPrefix = "trainyard://worker/";
+
+bool StandsAlone(v1::Role role) { return role == v1::ROLE_WORKER || role == v1::ROLE_JOINER; }
+
+}  // namespace
 
 bool Principal::MayCall(const v1::Access& method) const {
   return std::any_of(roles.begin(), roles.end(), [&](v1::Role role) {
-    if (role == v1::ROLE_WORKER || method.least() == v1::ROLE_WORKER) return role == method.least();
+    if (StandsAlone(role) || StandsAlone(method.least())) return role == method.least();
     return role >= method.least();
   });
+}
+
+std::string NameOf(v1::Role role) {
+  return absl::AsciiStrToLower(absl::StripPrefix(v1::Role_Name(role), kRolePrefix));
+}
+
+v1::Role RoleOf(absl::string_view name) {
+  v1::Role role = v1::ROLE_UNSPECIFIED;
+  // Upper-case names are those of the proto file, which no user needs to know.
+  if (name == absl::AsciiStrToLower(name)) {
+    v1::Role_Parse(absl::StrCat(kRolePrefix, absl::AsciiStrToUpper(name)), &role);
+  }
+  return role;
+}
+
+std::string ToUri(const WorkerName& name) {
+  return absl::StrCat(kWorkerPrefix, name.worker_id, "#", name.grant_id);
+}
+
+bool ParseUri(absl::string_view uri, WorkerName& name) {
+  if (!absl::ConsumePrefix(&uri, kWorkerPrefix)) return false;
+  const std::pair<std::string, std::string> parts = absl::StrSplit(uri, absl::MaxSplits('#', 1));
+  name = {parts.first, parts.second};
+  return !name.worker_id.empty() && !name.grant_id.empty();
 }
 
 }  // namespace trainyard::controller

@@ -5,15 +5,34 @@
 #include <set>
 #include <string>
 
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "trainyard/v1/access.pb.h"
 
 namespace trainyard::controller {
 
 struct Principal {
-  std::string name;  // As the audit log has it.
-  std::set<v1::Role> roles;
+  std::string name = {};  // As the audit log has it.
+  std::set<v1::Role> roles = {};
+  std::string name_space = {};  // Of a viewer and a submitter.
+  std::string grant_id = {};    // Empty: none stands behind it.
+  std::string worker_id = {};   // The only worker it may be; empty: any.
+  absl::Time expires = absl::InfiniteFuture();
 
   bool MayCall(const v1::Access& method) const;
 };
+
+// "submitter" for ROLE_SUBMITTER, and back; ROLE_UNSPECIFIED where there is none of that name.
+std::string NameOf(v1::Role role);
+v1::Role RoleOf(absl::string_view name);
+
+// The name in a worker's certificate: trainyard://worker/WORKER_ID#GRANT_ID.
+struct WorkerName {
+  std::string worker_id;
+  std::string grant_id;
+};
+std::string ToUri(const WorkerName& name);
+// False: the URI is no worker's.
+bool ParseUri(absl::string_view uri, WorkerName& name);
 
 }  // namespace trainyard::controller

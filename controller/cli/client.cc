@@ -18,34 +18,35 @@ namespace {
 // A channel that failed to connect keeps failing calls for seconds after the server is back (its
 // re-resolution waits), so every attempt after a failure has a channel of its own, down to the
 // connection.
-std::shared_ptr<grpc::Channel> Connect(const std::string& address, const std::string& token) {
+std::shared_ptr<grpc::Channel> Connect(const std::string& address, const Credential& credential) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 20'000);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   arguments.SetMaxReceiveMessageSize(64 << 20);
-  return Dial(address, token, arguments);
+  return Dial(address, credential, arguments);
 }
 
 std::string Unreachable(const std::string& address, const std::string& cause) {
   return absl::StrCat("no controller answers at ", address, " (", cause,
-                      "); start one with 'trainyard up', or say where it is with --controller or "
-                      "TRAINYARD_CONTROLLER");
+                      "); start one with 'trainyard up', say where it is with --controller or "
+                      "TRAINYARD_CONTROLLER, or, for one that serves other machines, run "
+                      "'trainyard login'");
 }
 
 }  // namespace
 
-Client::Client(std::string address, TokenPlaces token, Patience patience)
-    : address_(std::move(address)), token_(std::move(token)), patience_(patience) {}
+Client::Client(std::string address, CredentialPlaces places, Patience patience)
+    : address_(std::move(address)), places_(std::move(places)), patience_(patience) {}
 
 absl::Status Client::Reconnect() {
   ASSIGN_OR_RETURN(const Address address, ParseAddress(address_));
-  ASSIGN_OR_RETURN(const std::string token, FindToken(token_, address));
-  const std::shared_ptr<grpc::Channel> channel = Connect(address.ToString(), token);
-  shown_ = token;
+  ASSIGN_OR_RETURN(shown_, FindCredential(places_, address));
+  const std::shared_ptr<grpc::Channel> channel = Connect(address.ToString(), shown_);
   jobs_ = v1::JobService::NewStub(channel);
   cluster_ = v1::ClusterService::NewStub(channel);
+  access_ = v1::AccessService::NewStub(channel);
   return absl::OkStatus();
 }
 
@@ -68,13 +69,13 @@ absl::Status Client::Repeat(const Attempt& attempt) {
     const bool away = status.error_code() == grpc::StatusCode::UNAVAILABLE;
     if (status.error_code() == grpc::StatusCode::UNAUTHENTICATED) {
       // A controller that has just started made a new one after it was looked for.
-      const std::string shown = shown_;
+      const Credential shown = shown_;
       RETURN_IF_ERROR(Reconnect());
-      if (shown_ != shown) continue;
-      return absl::UnauthenticatedError(
-          absl::StrCat(status.error_message(),
-                       "; the token of a controller on this machine lies in its state "
-                       "directory: --token-file STATE/token, or TRAINYARD_TOKEN_FILE"));
+      if (!(shown_ == shown)) continue;
+      return absl::UnauthenticatedError(absl::StrCat(
+          status.error_message(), "; run 'trainyard login ", address_,
+          "', or name a file with a token by --token-file or TRAINYARD_TOKEN_FILE. The token of a "
+          "controller on this machine lies in its state directory, STATE/token"));
     }
     if (!away && !(late && served)) {
       return late ? UnreachableError(Unreachable(address_, "no answer in time")) : FromGrpc(status);

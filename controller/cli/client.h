@@ -16,7 +16,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "security/local_token.h"
+#include "security/credentials.h"
+#include "trainyard/v1/access.grpc.pb.h"
 #include "trainyard/v1/cluster.grpc.pb.h"
 #include "trainyard/v1/job.grpc.pb.h"
 
@@ -30,11 +31,10 @@ class Client {
     absl::Duration away = absl::Seconds(60);  // The same for a stream that had been served before.
   };
 
-  // The token is sought anew for every attempt: a controller that starts for the first time makes
-  // it.
-  explicit Client(std::string address, TokenPlaces token = {})
-      : Client(std::move(address), std::move(token), Patience()) {}
-  Client(std::string address, TokenPlaces token, Patience patience);
+  // The credential is sought anew for every attempt: each start of a controller may make another.
+  explicit Client(std::string address, CredentialPlaces places = {})
+      : Client(std::move(address), std::move(places), Patience()) {}
+  Client(std::string address, CredentialPlaces places, Patience patience);
 
   template <typename Request, typename Response>
   using JobMethod = grpc::Status (v1::JobService::Stub::*)(grpc::ClientContext*, const Request&,
@@ -44,12 +44,20 @@ class Client {
                                                                    const Request&, Response*);
 
   template <typename Request, typename Response>
+  using AccessMethod = grpc::Status (v1::AccessService::Stub::*)(grpc::ClientContext*,
+                                                                 const Request&, Response*);
+
+  template <typename Request, typename Response>
   absl::StatusOr<Response> Call(JobMethod<Request, Response> method, const Request& request) {
     return CallStub<Request, Response>(jobs_, method, request);
   }
   template <typename Request, typename Response>
   absl::StatusOr<Response> Call(ClusterMethod<Request, Response> method, const Request& request) {
     return CallStub<Request, Response>(cluster_, method, request);
+  }
+  template <typename Request, typename Response>
+  absl::StatusOr<Response> Call(AccessMethod<Request, Response> method, const Request& request) {
+    return CallStub<Request, Response>(access_, method, request);
   }
 
   // Reads a stream to its end, opening it again where it broke off or its deadline (an hour) came;
@@ -90,11 +98,12 @@ class Client {
   absl::Status Reconnect();
 
   const std::string address_;
-  const TokenPlaces token_;
+  const CredentialPlaces places_;
   const Patience patience_;
-  std::string shown_;  // The token that the stubs' calls show.
+  Credential shown_;  // What the stubs' calls show.
   std::unique_ptr<v1::JobService::Stub> jobs_;
   std::unique_ptr<v1::ClusterService::Stub> cluster_;
+  std::unique_ptr<v1::AccessService::Stub> access_;
 };
 
 // The status of an RPC, with the violations of its google.rpc.BadRequest, if there is one.

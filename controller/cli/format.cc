@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
@@ -43,6 +44,10 @@ std::string FormatTimestamp(const google::protobuf::Timestamp& timestamp) {
 
 std::string ShortName(absl::string_view enum_name, absl::string_view prefix) {
   return std::string(absl::StripPrefix(enum_name, prefix));
+}
+
+std::string RoleName(v1::Role role) {
+  return absl::AsciiStrToLower(ShortName(v1::Role_Name(role), "ROLE_"));
 }
 
 }  // namespace trainyard::cli

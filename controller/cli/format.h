@@ -8,6 +8,7 @@
 
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "trainyard/v1/access.pb.h"
 
 namespace trainyard::cli {
 
@@ -21,5 +22,6 @@ absl::Time ToTime(const google::protobuf::Timestamp& timestamp);
 
 // JOB_STATE_RUNNING with prefix JOB_STATE_ is RUNNING.
 std::string ShortName(absl::string_view enum_name, absl::string_view prefix);
+std::string RoleName(v1::Role role);  // ROLE_SUBMITTER is "submitter".
 
 }  // namespace trainyard::cli

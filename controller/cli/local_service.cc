@@ -214,7 +214,7 @@ absl::Status LocalService::StartWorkers() {
     RETURN_IF_ERROR(Start(children_.back()));
   }
   // One look may take a second where the controller hangs, and delays a signal by no more.
-  Client client(address_, {.file = options_.state + "/controller/token", .config_directory = ""},
+  Client client(address_, {.token_file = options_.state + "/controller/token"},
                 {.call = absl::Seconds(1),
                  .unreachable = absl::ZeroDuration(),
                  .away = absl::ZeroDuration()});

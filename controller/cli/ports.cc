@@ -38,8 +38,8 @@ absl::Status CheckListenable(absl::string_view option, const std::string& addres
     return UsageError(absl::StrCat(
         option, ": wanted an address of this machine alone, as 127.0.0.1:", parsed->port,
         ", found '", address,
-        "': nothing is encrypted, and nobody is asked for a credential. To serve other machines "
-        "all the same, start trainyard-controller and trainyard-worker yourself, with --insecure"));
+        "': 'up' encrypts nothing. To serve other machines, begin with 'trainyard-controller init' "
+        "and start trainyard-controller and trainyard-worker yourself (docs/security.md)"));
   }
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;

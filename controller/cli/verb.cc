@@ -27,9 +27,10 @@ std::string Context::ControllerAddress() const {
   return given.empty() ? surroundings.controller : given;
 }
 
-TokenPlaces Context::Token() const {
-  TokenPlaces places = surroundings.token;
-  if (arguments.Has("--token-file")) places.file = arguments.Text("--token-file");
+CredentialPlaces Context::Places() const {
+  CredentialPlaces places = surroundings.places;
+  if (arguments.Has("--token-file")) places.token_file = arguments.Text("--token-file");
+  if (arguments.Has("--authority")) places.authority_file = arguments.Text("--authority");
   return places;
 }
 
@@ -56,8 +57,11 @@ std::vector<Option> Verb::AllOptions() const {
                    "the controller's host:port (or TRAINYARD_CONTROLLER; else 127.0.0.1:7070)"));
     all.push_back(
         TextOption("--token-file", "FILE",
-                   "what tells the controller who calls (or TRAINYARD_TOKEN_FILE; a controller on "
-                   "this machine has written one for its own user)"));
+                   "what tells the controller who calls (or TRAINYARD_TOKEN_FILE; else what "
+                   "'trainyard login' left, or a controller on this machine for its own user)"));
+    all.push_back(TextOption("--authority", "FILE",
+                             "certificate of the authority by which to know the controller (or "
+                             "TRAINYARD_AUTHORITY; else what 'trainyard login' left)"));
   }
   if (offers & kFormats) {
     all.push_back(TextOption("--output", "FORMAT", "table, json or jsonl", "table"));

@@ -11,7 +11,7 @@
 
 #include "absl/status/status.h"
 #include "controller/cli/output.h"
-#include "security/local_token.h"
+#include "security/credentials.h"
 
 namespace trainyard::cli {
 
@@ -66,7 +66,7 @@ class Arguments {
 struct Surroundings {
   std::string controller;        // Address: TRAINYARD_CONTROLLER, or the default.
   std::string binary_directory;  // Of this program; its siblings are there.
-  TokenPlaces token = {};
+  CredentialPlaces places = {};  // TRAINYARD_TOKEN_FILE, TRAINYARD_AUTHORITY and the home.
 };
 
 struct Context {
@@ -75,7 +75,7 @@ struct Context {
   Output& output;
 
   std::string ControllerAddress() const;
-  TokenPlaces Token() const;
+  CredentialPlaces Places() const;
 };
 
 // What a verb can be asked for besides its own options.

@@ -32,7 +32,9 @@ inline constexpr int kNumJobStates = 8;
 inline bool IsTerminal(JobState state) { return state >= JobState::kSucceeded; }
 absl::string_view Name(JobState state);  // "queued"
 
-// What the controller itself reads of a spec.
+inline constexpr char kDefaultNamespace[] = "default";
+
+// What the controller itself reads of a spec, and what it knows of who submitted it.
 struct JobFacts {
   std::string name;
   std::string model;
@@ -51,6 +53,9 @@ struct JobFacts {
   uint32_t max_restarts = 3;
   bool cpu_only = false;             // f64 exists on CPU ranks alone.
   std::string checkpoint_directory;  // As given; empty: none.
+  std::string name_space = kDefaultNamespace;
+  std::string submitter;           // The name of who submitted it; empty: not recorded.
+  std::vector<std::string> roots;  // Its paths lie below these; empty: wherever a worker admits it.
 };
 
 // A path that a spec names, with its field: "checkpoint.directory".

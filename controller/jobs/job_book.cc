@@ -13,12 +13,8 @@
 namespace trainyard::controller {
 namespace {
 
-// The violation of a path that may not lie where a live job has its checkpoints.
-std::string TakenBy(const Directories::Use& use, const std::string& path) {
-  const std::string where = use.directory == path ? "" : absl::StrCat(" as '", use.directory, "'");
-  return absl::StrCat("wanted a directory apart from those of other jobs, found '", path,
-                      "', which job ", use.job_id, " is using in whole or in part", where,
-                      "; give another directory, or cancel that job first");
+absl::Status NoJob(const std::string& job_id) {
+  return absl::NotFoundError(absl::StrCat("no job '", job_id, "'"));
 }
 
 StoredJob Row(const Job& job) {
@@ -131,18 +127,35 @@ absl::Status JobBook::CheckSubmit(const Spec& spec) const {
   return CheckSubmitLocked(spec, roots);
 }
 
+// The violation of a path that may not lie where a live job has its checkpoints. A job of another
+// namespace is not named.
+std::string JobBook::TakenBy(const Directories::Use& use, const std::string& path,
+                             const Spec& spec) const {
+  const auto slot = slots_.find(use.job_id);
+  if (slot != slots_.end() &&
+      slot->second.applied->spec->facts.name_space != spec.facts.name_space) {
+    return absl::StrCat("wanted a directory apart from those of other jobs, found '", path,
+                        "', which a job of another namespace is using in whole or in part; give "
+                        "another directory");
+  }
+  const std::string where = use.directory == path ? "" : absl::StrCat(" as '", use.directory, "'");
+  return absl::StrCat("wanted a directory apart from those of other jobs, found '", path,
+                      "', which job ", use.job_id, " is using in whole or in part", where,
+                      "; give another directory, or cancel that job first");
+}
+
 absl::Status JobBook::CheckSubmitLocked(const Spec& spec, const RootPaths& roots) const {
   const std::string& checkpoints = spec.facts.checkpoint_directory;
   Violations violations;
   if (const auto use = directories_.Overlapping(checkpoints, roots)) {
-    violations.Add("checkpoint.directory", TakenBy(*use, checkpoints));
+    violations.Add("checkpoint.directory", TakenBy(*use, checkpoints, spec));
   }
   Directories own;
   own.Add(checkpoints, "");
   for (const SpecPath& named : spec.paths) {
     if (named.field != "profile.directory") continue;
     if (const auto use = directories_.Holding(named.path, roots)) {
-      violations.Add(named.field, TakenBy(*use, named.path));
+      violations.Add(named.field, TakenBy(*use, named.path, spec));
     } else if (own.Holding(named.path, roots)) {
       violations.Add(named.field, absl::StrCat("wanted a directory outside checkpoint.directory '",
                                                checkpoints, "', found '", named.path, "'"));
@@ -368,26 +381,34 @@ void JobBook::SetWaitingReason(const std::string& job_id, const std::string& rea
   Notify(listeners);
 }
 
+absl::StatusOr<Snapshot> JobBook::Get(const std::string& job_id,
+                                      const std::string& name_space) const {
+  absl::StatusOr<Snapshot> job = Get(job_id);
+  if (job.ok() && !name_space.empty() && (*job)->spec->facts.name_space != name_space) {
+    return NoJob(job_id);
+  }
+  return job;
+}
+
 absl::StatusOr<Snapshot> JobBook::Get(const std::string& job_id) const {
   if (Snapshot live = Published(job_id)) return live;
   const std::optional<uint64_t> number = JobNumber(job_id);
-  if (!number) return absl::NotFoundError(absl::StrCat("no job '", job_id, "'"));
+  if (!number) return NoJob(job_id);
   if (DamagedRow(*number)) return Damaged(job_id);
   const absl::StatusOr<StoredJob> stored = store_.GetJob(*number);
   if (absl::IsNotFound(stored.status())) {
-    return absl::NotFoundError(absl::StrCat("no job '", job_id, "'"));
+    return NoJob(job_id);
   }
   RETURN_IF_ERROR(stored.status());
   return FromStore(*stored);
 }
 
-absl::StatusOr<std::vector<Snapshot>> JobBook::List(uint64_t before,
-                                                    const std::vector<JobState>& states,
+absl::StatusOr<std::vector<Snapshot>> JobBook::List(const JobFilter& filter, uint64_t before,
                                                     size_t limit) const {
   std::vector<Snapshot> jobs;
   for (bool more = true; more && jobs.size() < limit;) {
     ASSIGN_OR_RETURN(const std::vector<StoredJob> rows,
-                     store_.ListJobs(before, states, limit - jobs.size()));
+                     store_.ListJobs(filter, before, limit - jobs.size()));
     more = rows.size() == limit - jobs.size();
     for (const StoredJob& row : rows) {
       before = row.number;

@@ -108,6 +108,9 @@ class JobBook {
 
   // NOT_FOUND. DATA_LOSS: what the store holds of the job is damaged.
   absl::StatusOr<Snapshot> Get(const std::string& job_id) const;
+  // The same for who may see one namespace alone, or, where that is empty, all of them: others'
+  // jobs are not there.
+  absl::StatusOr<Snapshot> Get(const std::string& job_id, const std::string& name_space) const;
 
   // Whether the store's row of this job was damaged when the book was loaded, or may have been: a
   // damaged row may hide its number, so beside one every job that the store does not know counts
@@ -115,7 +118,7 @@ class JobBook {
   bool IsDamaged(const std::string& job_id) const;
 
   // Newest first, older than `before` (a job's number; 0: all). Without damaged jobs.
-  absl::StatusOr<std::vector<Snapshot>> List(uint64_t before, const std::vector<JobState>& states,
+  absl::StatusOr<std::vector<Snapshot>> List(const JobFilter& filter, uint64_t before,
                                              size_t limit) const;
   std::vector<Snapshot> Live() const;                 // As applied.
   Snapshot Applied(const std::string& job_id) const;  // Of a live job; null otherwise.
@@ -157,6 +160,8 @@ class JobBook {
   absl::Status Load();
   absl::Status LoadJob(const StoredJob& stored) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<RootPaths> Admit(const Spec& spec) const;
+  std::string TakenBy(const Directories::Use& use, const std::string& path, const Spec& spec) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status CheckSubmitLocked(const Spec& spec, const RootPaths& roots) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // What an earlier call with this request_id made, from the store. OK with null: nothing.

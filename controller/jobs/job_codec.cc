@@ -49,6 +49,15 @@ class Reader {
     if (!field->is_string()) return Fail(name);
     out = field->get<std::string>();
   }
+  void Texts(const char* name, std::vector<std::string>& out) {
+    const Json* field = Find(name);
+    if (field == nullptr) return;
+    if (!field->is_array()) return Fail(name);
+    for (const Json& one : *field) {
+      if (!one.is_string()) return Fail(name);
+      out.push_back(one.get<std::string>());
+    }
+  }
   void Bool(const char* name, bool& out) {
     const Json* field = Find(name);
     if (field == nullptr) return;
@@ -193,6 +202,9 @@ std::string EncodeFacts(const JobFacts& f) {
   json["max_restarts"] = f.max_restarts;
   json["cpu_only"] = f.cpu_only;
   json["checkpoint_directory"] = f.checkpoint_directory;
+  json["namespace"] = f.name_space;
+  json["submitter"] = f.submitter;
+  json["roots"] = f.roots;
   return Text(json);
 }
 
@@ -217,6 +229,9 @@ absl::StatusOr<JobFacts> DecodeFacts(const std::string& text) {
   r.Number("max_restarts", f.max_restarts);
   r.Bool("cpu_only", f.cpu_only);
   r.Text("checkpoint_directory", f.checkpoint_directory);
+  r.Text("namespace", f.name_space);
+  r.Text("submitter", f.submitter);
+  r.Texts("roots", f.roots);
   RETURN_IF_ERROR(r.status());
   return f;
 }

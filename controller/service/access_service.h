@@ -1,24 +1,57 @@
-// AccessService: who the gate takes a caller for.
+// AccessService: who somebody is, tokens, and how a machine becomes a worker.
 
 #pragma once
 
 #include <grpcpp/grpcpp.h>
 
+#include <string>
+
+#include "common/clock.h"
 #include "controller/access/gate.h"
+#include "controller/access/grants.h"
+#include "controller/service/executor.h"
+#include "security/authority.h"
 #include "trainyard/v1/access.grpc.pb.h"
 
 namespace trainyard::controller {
 
 class AccessService final : public v1::AccessService::CallbackService {
  public:
-  explicit AccessService(const Gate& gate) : gate_(gate) {}
+  // Null authority: a controller without TLS, which workers do not join. All outlive the service.
+  struct Parts {
+    const Clock& clock;
+    const Gate& gate;
+    Grants& grants;
+    const Authority* authority;
+  };
+  explicit AccessService(const Parts& parts) : parts_(parts) {}
 
   grpc::ServerUnaryReactor* WhoAmI(grpc::CallbackServerContext* context,
                                    const v1::WhoAmIRequest* request,
                                    v1::WhoAmIResponse* response) override;
+  grpc::ServerUnaryReactor* CreateToken(grpc::CallbackServerContext* context,
+                                        const v1::CreateTokenRequest* request,
+                                        v1::CreateTokenResponse* response) override;
+  grpc::ServerUnaryReactor* ListGrants(grpc::CallbackServerContext* context,
+                                       const v1::ListGrantsRequest* request,
+                                       v1::ListGrantsResponse* response) override;
+  grpc::ServerUnaryReactor* RevokeGrant(grpc::CallbackServerContext* context,
+                                        const v1::RevokeGrantRequest* request,
+                                        v1::RevokeGrantResponse* response) override;
+  grpc::ServerUnaryReactor* Join(grpc::CallbackServerContext* context,
+                                 const v1::JoinRequest* request,
+                                 v1::JoinResponse* response) override;
+  grpc::ServerUnaryReactor* RenewCertificate(grpc::CallbackServerContext* context,
+                                             const v1::RenewCertificateRequest* request,
+                                             v1::RenewCertificateResponse* response) override;
 
  private:
-  const Gate& gate_;  // Outlives the server.
+  // Answers on a thread that may wait for the disk; `handle` gets the caller.
+  template <typename Handle>
+  grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, Handle handle);
+
+  const Parts parts_;
+  Executor executor_;
 };
 
 }  // namespace trainyard::controller

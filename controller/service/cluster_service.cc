@@ -7,11 +7,22 @@
 
 namespace trainyard::controller {
 
+Coordinator::Holders ClusterService::HoldersSeenBy(const grpc::ServerContextBase& context) const {
+  Coordinator::Holders holders = coordinator_.DeviceHolders();
+  const absl::StatusOr<Principal> caller = gate_.CallerOf(context);
+  if (caller.ok() && caller->name_space.empty()) return holders;
+  for (auto& [device, holder] : holders) {
+    const bool own = caller.ok() && book_.Get(holder.job_id, caller->name_space).ok();
+    if (!own) holder = {"another namespace", 0};
+  }
+  return holders;
+}
+
 grpc::ServerUnaryReactor* ClusterService::ListWorkers(grpc::CallbackServerContext* context,
                                                       const v1::ListWorkersRequest*,
                                                       v1::ListWorkersResponse* response) {
   return Reply(context, [&] {
-    const Coordinator::Holders holders = coordinator_.DeviceHolders();
+    const Coordinator::Holders holders = HoldersSeenBy(*context);
     for (const Worker& worker : coordinator_.Workers()) {
       *response->add_workers() = ToProto(worker, holders);
     }
@@ -23,7 +34,7 @@ grpc::ServerUnaryReactor* ClusterService::GetWorker(grpc::CallbackServerContext*
                                                     const v1::GetWorkerRequest* request,
                                                     v1::GetWorkerResponse* response) {
   return Reply(context, [&] {
-    const Coordinator::Holders holders = coordinator_.DeviceHolders();
+    const Coordinator::Holders holders = HoldersSeenBy(*context);
     for (const Worker& worker : coordinator_.Workers()) {
       if (worker.registration.worker_id != request->worker_id()) continue;
       *response->mutable_worker() = ToProto(worker, holders);

@@ -4,6 +4,8 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include "controller/access/gate.h"
+#include "controller/jobs/job_book.h"
 #include "controller/workers/coordinator.h"
 #include "trainyard/v1/cluster.grpc.pb.h"
 
@@ -11,7 +13,9 @@ namespace trainyard::controller {
 
 class ClusterService final : public v1::ClusterService::CallbackService {
  public:
-  explicit ClusterService(Coordinator& coordinator) : coordinator_(coordinator) {}
+  // All outlive the server.
+  ClusterService(Coordinator& coordinator, const JobBook& book, const Gate& gate)
+      : coordinator_(coordinator), book_(book), gate_(gate) {}
 
   grpc::ServerUnaryReactor* ListWorkers(grpc::CallbackServerContext* context,
                                         const v1::ListWorkersRequest* request,
@@ -21,7 +25,12 @@ class ClusterService final : public v1::ClusterService::CallbackService {
                                       v1::GetWorkerResponse* response) override;
 
  private:
-  Coordinator& coordinator_;  // Outlives the server.
+  // Without the jobs that the caller may not see: what holds their devices has no name.
+  Coordinator::Holders HoldersSeenBy(const grpc::ServerContextBase& context) const;
+
+  Coordinator& coordinator_;
+  const JobBook& book_;
+  const Gate& gate_;
 };
 
 }  // namespace trainyard::controller

@@ -133,6 +133,8 @@ v1::Job ToProto(const Job& job) {
   out.mutable_spec()->ParseFromString(job.spec->bytes);
   out.set_state(v1::JobState(job.state));
   out.set_state_reason(job.state_reason);
+  out.set_namespace_(job.spec->facts.name_space);
+  out.set_submitter(job.spec->facts.submitter);
   out.set_revision(job.revision);
   out.set_epoch(job.epoch);
   out.set_restarts(job.restarts);

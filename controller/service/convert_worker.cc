@@ -54,6 +54,7 @@ v1::StartRanks ToProto(const StartOrder& order) {
   out.set_recorded_step(job.furthest_checkpoint);
   out.set_history_after(order.history_after);
   out.set_recorded_epoch(job.resumes.empty() ? 0 : job.resumes.back().epoch);
+  for (const std::string& root : job.spec->facts.roots) out.add_roots(root);
   return out;
 }
 
@@ -91,7 +92,6 @@ absl::StatusOr<Registration> FromProto(const v1::Register& message) {
   for (const v1::RankStatus& status : message.running()) out.running.push_back(FromProto(status));
   out.metrics_url = message.metrics_url();
   out.detach = absl::Seconds(std::min(message.detach_seconds(), kMaxDetachSeconds));
-  out.insecure = message.insecure();
   return out;
 }
 
@@ -211,7 +211,6 @@ v1::Worker ToProto(const Worker& worker, const Coordinator::Holders& holders) {
   }
   *out.mutable_register_time() = ToTimestamp(worker.register_time);
   *out.mutable_last_heartbeat_time() = ToTimestamp(worker.last_heartbeat_time);
-  out.set_insecure(r.insecure);
   out.set_metrics_url(r.metrics_url);
   return out;
 }

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
 #include "common/text.h"
 #include "common/violations.h"
 #include "controller/jobs/job_id.h"
@@ -42,7 +44,35 @@ v1::Job Unstored(const v1::JobSpec& spec, const JobFacts& facts) {
   return job;
 }
 
+// Two namespaces may use the same one. Ids of the default namespace are stored as they are, as they
+// were before there were others.
+std::string ScopedRequestId(const std::string& id, const std::string& name_space) {
+  if (id.empty() || (name_space == kDefaultNamespace && !absl::StrContains(id, '\n'))) return id;
+  return absl::StrCat(name_space, "\n", id);
+}
+
+// Of nobody: no job is in a namespace without a name.
+constexpr char kNothing[] = "\n";
+
 }  // namespace
+
+std::string JobService::Sees(const grpc::ServerContextBase& context) const {
+  const absl::StatusOr<Principal> caller = gate_.CallerOf(context);
+  return caller.ok() ? caller->name_space : kNothing;  // The grant has just been revoked.
+}
+
+absl::StatusOr<std::shared_ptr<const Spec>> JobService::Admit(
+    const grpc::ServerContextBase& context, const v1::SubmitJobRequest& request) const {
+  ASSIGN_OR_RETURN(const Principal caller, gate_.CallerOf(context));
+  const std::string own = caller.name_space.empty() ? kDefaultNamespace : caller.name_space;
+  const std::string& name_space = request.namespace_().empty() ? own : request.namespace_();
+  if (!caller.name_space.empty() && name_space != caller.name_space) {
+    return absl::PermissionDeniedError(absl::StrCat(caller.name, " submits to the namespace ",
+                                                    caller.name_space, ", not to ", name_space));
+  }
+  ASSIGN_OR_RETURN(const std::shared_ptr<const Spec> spec, FromProto(request.spec()));
+  return namespaces_.Admit(*spec, name_space, caller.name);
+}
 
 grpc::ServerUnaryReactor* JobService::SubmitJob(grpc::CallbackServerContext* context,
                                                 const v1::SubmitJobRequest* request,
@@ -54,7 +84,7 @@ grpc::ServerUnaryReactor* JobService::SubmitJob(grpc::CallbackServerContext* con
                                             " characters, found ", request->request_id().size())));
     });
   }
-  const auto spec = FromProto(request->spec());
+  const auto spec = Admit(*context, *request);
   if (!spec.ok() || request->validate_only()) {
     return Reply(context, [&] {
       if (!spec.ok()) return ToGrpc(spec.status());
@@ -64,10 +94,11 @@ grpc::ServerUnaryReactor* JobService::SubmitJob(grpc::CallbackServerContext* con
     });
   }
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  book_.Submit(request->request_id(), *spec, [reactor, response](absl::StatusOr<Snapshot> job) {
-    if (job.ok()) *response->mutable_job() = ToProto(**job);
-    reactor->Finish(ToGrpc(job.status()));
-  });
+  book_.Submit(ScopedRequestId(request->request_id(), (*spec)->facts.name_space), *spec,
+               [reactor, response](absl::StatusOr<Snapshot> job) {
+                 if (job.ok()) *response->mutable_job() = ToProto(**job);
+                 reactor->Finish(ToGrpc(job.status()));
+               });
   return reactor;
 }
 
@@ -75,7 +106,7 @@ grpc::ServerUnaryReactor* JobService::GetJob(grpc::CallbackServerContext* contex
                                              const v1::GetJobRequest* request,
                                              v1::GetJobResponse* response) {
   return Reply(context, [&] {
-    const auto job = book_.Get(request->job_id());
+    const auto job = book_.Get(request->job_id(), Sees(*context));
     if (job.ok()) *response->mutable_job() = ToProto(**job);
     return JobError(job.status(), request->job_id());
   });
@@ -94,11 +125,12 @@ grpc::ServerUnaryReactor* JobService::ListJobs(grpc::CallbackServerContext* cont
       }
       before = *number;
     }
-    std::vector<JobState> states;
-    for (const int state : request->states()) states.push_back(JobState(state));
+    JobFilter filter{.states = {}, .name_space = Sees(*context)};
+    for (const int state : request->states()) filter.states.push_back(JobState(state));
+    if (filter.name_space.empty()) filter.name_space = request->namespace_();
     const size_t size =
         std::min(request->page_size() == 0 ? kDefaultPage : request->page_size(), kMaxPage);
-    const auto jobs = book_.List(before, states, size + 1);
+    const auto jobs = book_.List(filter, before, size + 1);
     if (!jobs.ok()) return ToGrpc(jobs.status());
     for (size_t i = 0; i < std::min(size, jobs->size()); ++i) {
       *response->add_jobs() = ToProto(*(*jobs)[i]);
@@ -111,6 +143,10 @@ grpc::ServerUnaryReactor* JobService::ListJobs(grpc::CallbackServerContext* cont
 grpc::ServerUnaryReactor* JobService::CancelJob(grpc::CallbackServerContext* context,
                                                 const v1::CancelJobRequest* request,
                                                 v1::CancelJobResponse* response) {
+  const auto job = book_.Get(request->job_id(), Sees(*context));
+  if (!job.ok()) {
+    return Reply(context, [&] { return JobError(job.status(), request->job_id()); });
+  }
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   coordinator_.Cancel(request->job_id(), std::string(CutUtf8(request->reason(), kMaxReasonBytes)),
                       [reactor, response, id = request->job_id()](absl::StatusOr<Snapshot> job) {
@@ -121,10 +157,11 @@ grpc::ServerUnaryReactor* JobService::CancelJob(grpc::CallbackServerContext* con
 }
 
 grpc::ServerWriteReactor<v1::WatchJobResponse>* JobService::WatchJob(
-    grpc::CallbackServerContext*, const v1::WatchJobRequest* request) {
-  const auto source = [this, id = request->job_id(), seen = request->after_revision(),
+    grpc::CallbackServerContext* context, const v1::WatchJobRequest* request) {
+  const auto source = [this, id = request->job_id(), sees = Sees(*context),
+                       seen = request->after_revision(),
                        first = true](v1::WatchJobResponse& response) mutable -> Filled {
-    const auto job = book_.Get(id);
+    const auto job = book_.Get(id, sees);
     if (!job.ok()) return {Fill::kEnd, JobError(job.status(), id)};
     if (first && seen > (*job)->revision) {
       return {
@@ -144,12 +181,12 @@ grpc::ServerWriteReactor<v1::WatchJobResponse>* JobService::WatchJob(
 }
 
 grpc::ServerWriteReactor<v1::StreamStepsResponse>* JobService::StreamSteps(
-    grpc::CallbackServerContext*, const v1::StreamStepsRequest* request) {
-  const auto source = [this, id = request->job_id(), seen = request->after_step(),
-                       follow =
-                           request->follow()](v1::StreamStepsResponse& response) mutable -> Filled {
+    grpc::CallbackServerContext* context, const v1::StreamStepsRequest* request) {
+  const auto source =
+      [this, id = request->job_id(), sees = Sees(*context), seen = request->after_step(),
+       follow = request->follow()](v1::StreamStepsResponse& response) mutable -> Filled {
     // The state before the rows: a job seen to have ended has no further ones.
-    const auto job = book_.Get(id);
+    const auto job = book_.Get(id, sees);
     if (!job.ok()) return {Fill::kEnd, JobError(job.status(), id)};
     const auto steps = book_.store().ReadSteps((*job)->number, seen, kStepsPerMessage);
     if (!steps.ok()) return {Fill::kEnd, ToGrpc(steps.status())};
@@ -165,12 +202,12 @@ grpc::ServerWriteReactor<v1::StreamStepsResponse>* JobService::StreamSteps(
 }
 
 grpc::ServerWriteReactor<v1::StreamLogsResponse>* JobService::StreamLogs(
-    grpc::CallbackServerContext*, const v1::StreamLogsRequest* request) {
-  const auto source = [this, id = request->job_id(), seen = uint64_t{0},
+    grpc::CallbackServerContext* context, const v1::StreamLogsRequest* request) {
+  const auto source = [this, id = request->job_id(), sees = Sees(*context), seen = uint64_t{0},
                        rank = request->has_rank() ? int64_t(request->rank()) : -1,
                        follow =
                            request->follow()](v1::StreamLogsResponse& response) mutable -> Filled {
-    const auto job = book_.Get(id);
+    const auto job = book_.Get(id, sees);
     if (!job.ok()) return {Fill::kEnd, JobError(job.status(), id)};
     const uint32_t ranks = (*job)->spec->facts.ranks;
     if (rank >= int64_t(ranks)) {
@@ -192,7 +229,7 @@ grpc::ServerUnaryReactor* JobService::ListEvents(grpc::CallbackServerContext* co
                                                  const v1::ListEventsRequest* request,
                                                  v1::ListEventsResponse* response) {
   return Reply(context, [&] {
-    const auto job = book_.Get(request->job_id());
+    const auto job = book_.Get(request->job_id(), Sees(*context));
     if (!job.ok()) return JobError(job.status(), request->job_id());
     const auto events = book_.store().ReadEvents((*job)->number);
     if (!events.ok()) return ToGrpc(events.status());

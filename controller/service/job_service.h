@@ -4,6 +4,8 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include "controller/access/gate.h"
+#include "controller/access/namespaces.h"
 #include "controller/jobs/job_book.h"
 #include "controller/service/executor.h"
 #include "controller/workers/coordinator.h"
@@ -14,8 +16,19 @@ namespace trainyard::controller {
 class JobService final : public v1::JobService::CallbackService {
  public:
   // All outlive the server.
-  JobService(JobBook& book, Coordinator& coordinator, Executor& executor)
-      : book_(book), coordinator_(coordinator), executor_(executor) {}
+  struct Parts {
+    JobBook& book;
+    Coordinator& coordinator;
+    Executor& executor;
+    const Gate& gate;
+    const Namespaces& namespaces;
+  };
+  explicit JobService(const Parts& parts)
+      : book_(parts.book),
+        coordinator_(parts.coordinator),
+        executor_(parts.executor),
+        gate_(parts.gate),
+        namespaces_(parts.namespaces) {}
 
   grpc::ServerUnaryReactor* SubmitJob(grpc::CallbackServerContext* context,
                                       const v1::SubmitJobRequest* request,
@@ -40,9 +53,17 @@ class JobService final : public v1::JobService::CallbackService {
                                        v1::ListEventsResponse* response) override;
 
  private:
+  // The namespace whose jobs alone the caller of a call sees; empty: it sees all.
+  std::string Sees(const grpc::ServerContextBase& context) const;
+  // What `request` asks for, in the namespace that it means. PERMISSION_DENIED: another's.
+  absl::StatusOr<std::shared_ptr<const Spec>> Admit(const grpc::ServerContextBase& context,
+                                                    const v1::SubmitJobRequest& request) const;
+
   JobBook& book_;
   Coordinator& coordinator_;
   Executor& executor_;
+  const Gate& gate_;
+  const Namespaces& namespaces_;
 };
 
 }  // namespace trainyard::controller

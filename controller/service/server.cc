@@ -11,7 +11,7 @@
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "controller/service/call_meter.h"
-#include "security/local_token.h"
+#include "controller/service/caller_watch.h"
 
 namespace trainyard::controller {
 namespace {
@@ -27,6 +27,8 @@ constexpr int kMinPingIntervalMilliseconds = 10'000;
 // call: clients connect anew when they need to, and a stream that is watched is a call.
 constexpr int kHandshakeMilliseconds = 8'000;
 constexpr int kIdleMilliseconds = 60'000;
+
+constexpr absl::Duration kLookAtNamespacesEvery = absl::Seconds(1);
 
 constexpr int kMaxMetadataBytes = 8 << 10;
 constexpr int kMaxCallsPerConnection = 100;
@@ -51,23 +53,27 @@ void Configure(grpc::ServerBuilder& builder) {
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& options,
                                                       const Clock& clock) {
-  RETURN_IF_ERROR(CheckListen(options.listen, options.insecure));
-  if (!options.listen.loopback()) {
-    LogWarning("insecure",
-               {{"listen", options.listen.ToString()},
-                {"meaning", "no TLS: anybody who reaches this port controls the jobs"}});
-  }
   std::unique_ptr<Server> server(new Server());
+  ASSIGN_OR_RETURN(server->namespaces_, Namespaces::Open(options.namespaces_file));
   ASSIGN_OR_RETURN(server->acceptor_, Acceptor::Listen(options.listen));
   ASSIGN_OR_RETURN(server->store_,
                    SqliteStore::Open(options.state_directory, {}, options.recovery));
   ASSIGN_OR_RETURN(server->book_,
                    JobBook::Create(clock, *server->store_, server->metrics_, options.limits));
+  CoordinatorOptions coordinator = options.coordinator;
+  coordinator.device_quota = [namespaces = server->namespaces_.get()](const std::string& name) {
+    return namespaces->DeviceQuota(name);
+  };
   server->coordinator_ = std::make_unique<Coordinator>(
       clock, *server->book_, server->metrics_, [ticker = &server->ticker_] { ticker->Wake(); },
-      options.coordinator);
+      std::move(coordinator));
   server->executor_ = std::make_unique<Executor>();
-  RETURN_IF_ERROR(server->Serve(options));
+  ASSIGN_OR_RETURN(server->access_,
+                   AccessControl::Create({.state_directory = options.state_directory,
+                                          .config_directory = options.config_directory,
+                                          .certificate = options.certificate},
+                                         server->address(), clock, server->metrics_));
+  RETURN_IF_ERROR(server->Serve(clock));
   server->metrics_.build_info
       .Add({{"version", Version()},
             {"revision", Revision()},
@@ -76,6 +82,9 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
       .Set(1);
   server->ticker_.Start(options.tick_every,
                         [coordinator = server->coordinator_.get()] { coordinator->Tick(); });
+  server->namespaces_ticker_.Start(kLookAtNamespacesEvery, [self = server.get()] {
+    if (self->namespaces_->Refresh()) self->coordinator_->ScheduleAgain();
+  });
   server->KeepBackups(options, clock);
   return server;
 }
@@ -94,40 +103,26 @@ void Server::KeepBackups(const ServerOptions& options, const Clock& clock) {
       });
 }
 
-absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> Server::Guard(
-    const ServerOptions& options) {
-  ASSIGN_OR_RETURN(LocalToken token, LocalToken::Make(options.state_directory));
-  const std::string text = token.text();
-  gate_ = std::make_shared<Gate>(std::move(token), metrics_);
-  access_service_ = std::make_unique<AccessService>(*gate_);
-  if (!options.listen.loopback()) return grpc::InsecureServerCredentials();
-  if (!options.config_directory.empty()) {
-    const absl::Status status = PublishToken(options.config_directory, address(), text);
-    if (status.ok()) published_ = options.config_directory;
-    if (!status.ok()) LogWarning("token_not_published", {{"error", status.message()}});
-  }
-  // Of the kind that may be guarded; it refuses peers from elsewhere, and changes no byte.
-  auto credentials = grpc::experimental::LocalServerCredentials(LOCAL_TCP);
-  credentials->SetAuthMetadataProcessor(gate_);
-  return credentials;
-}
-
-absl::Status Server::Serve(const ServerOptions& options) {
-  ASSIGN_OR_RETURN(const std::shared_ptr<grpc::ServerCredentials> credentials, Guard(options));
-  job_service_ = std::make_unique<JobService>(*book_, *coordinator_, *executor_);
-  cluster_service_ = std::make_unique<ClusterService>(*coordinator_);
-  worker_service_ = std::make_unique<WorkerService>(*coordinator_);
+absl::Status Server::Serve(const Clock& clock) {
+  access_service_ = std::make_unique<AccessService>(
+      AccessService::Parts{clock, access_->gate(), access_->grants(), access_->authority()});
+  job_service_ = std::make_unique<JobService>(
+      JobService::Parts{*book_, *coordinator_, *executor_, access_->gate(), *namespaces_});
+  cluster_service_ = std::make_unique<ClusterService>(*coordinator_, *book_, access_->gate());
+  worker_service_ = std::make_unique<WorkerService>(*coordinator_, access_->gate());
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
   Configure(builder);
   builder.SetResourceQuota(acceptor_->quota());
-  std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> meters;
-  meters.push_back(std::make_unique<CallMeterFactory>(metrics_));
-  builder.experimental().SetInterceptorCreators(std::move(meters));
+  std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> interceptors;
+  interceptors.push_back(std::make_unique<CallMeterFactory>(metrics_));
+  interceptors.push_back(std::make_unique<CallerWatchFactory>(access_->gate()));
+  builder.experimental().SetInterceptorCreators(std::move(interceptors));
   auto connections = builder.experimental().AddExternalConnectionAcceptor(
-      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, credentials);
-  if (options.listen.loopback()) builder.RegisterService(access_service_.get());
+      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+      access_->credentials());
+  builder.RegisterService(access_service_.get());
   builder.RegisterService(job_service_.get());
   builder.RegisterService(cluster_service_.get());
   builder.RegisterService(worker_service_.get());
@@ -139,7 +134,6 @@ absl::Status Server::Serve(const ServerOptions& options) {
 
 Server::~Server() {
   backups_.reset();
-  if (!published_.empty()) WithdrawToken(published_, address(), gate_->token());
   acceptor_.reset();
   // Shutdown waits for every call, and a call may wait for a write that the disk does not take:
   // closing the store, after the time for normal writes, answers those.
@@ -149,6 +143,7 @@ Server::~Server() {
   });
   std::this_thread::sleep_for(kShutdownGrace);
   ticker_.Stop();
+  namespaces_ticker_.Stop();
   if (store_ != nullptr) store_->Close();
   calls.join();
   server_.reset();

@@ -10,12 +10,12 @@
 
 #include "absl/status/statusor.h"
 #include "common/clock.h"
-#include "controller/access/gate.h"
+#include "controller/access/namespaces.h"
 #include "controller/jobs/job_book.h"
 #include "controller/metrics.h"
 #include "controller/service/acceptor.h"
+#include "controller/service/access_control.h"
 #include "controller/service/access_service.h"
-#include "controller/service/address.h"
 #include "controller/service/cluster_service.h"
 #include "controller/service/executor.h"
 #include "controller/service/job_service.h"
@@ -30,10 +30,9 @@ namespace trainyard::controller {
 struct ServerOptions {
   std::string state_directory;
   Address listen;
-  bool insecure = false;  // Listen off loopback without TLS: no call is asked who makes it.
-  // Where the token for callers on this machine goes, HOME/.config/trainyard; empty: nowhere but
-  // into the state directory.
-  std::string config_directory;
+  std::string config_directory;  // As the next, AccessOptions'.
+  std::optional<ServerCertificate> certificate;
+  std::string namespaces_file;  // Namespaces'; empty: none.
   CoordinatorOptions coordinator;
   JobBookLimits limits;
   absl::Duration tick_every = absl::Milliseconds(250);
@@ -52,26 +51,26 @@ class Server {
   ~Server();
 
   const Address& address() const { return acceptor_->address(); }  // With the real port.
-  const std::string& token() const { return gate_->token(); }      // Of callers on this machine.
+  const AccessControl& access() const { return *access_; }
   // Of the metrics page; outlives the server where somebody holds it, without the server's numbers
   // changing any more.
   const std::shared_ptr<prometheus::Registry>& registry() const { return registry_; }
 
  private:
   Server() : registry_(std::make_shared<prometheus::Registry>()), metrics_(*registry_) {}
-  absl::Status Serve(const ServerOptions& options);
-  absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> Guard(const ServerOptions& options);
+  absl::Status Serve(const Clock& clock);
   void KeepBackups(const ServerOptions& options, const Clock& clock);
 
   const std::shared_ptr<prometheus::Registry> registry_;
   ControllerMetrics metrics_;
   Ticker ticker_;
+  Ticker namespaces_ticker_;
   std::unique_ptr<SqliteStore> store_;
   std::unique_ptr<JobBook> book_;
   std::unique_ptr<Coordinator> coordinator_;
   std::unique_ptr<Executor> executor_;
-  std::shared_ptr<Gate> gate_;
-  std::string published_;  // The config directory that has the token.
+  std::unique_ptr<Namespaces> namespaces_;
+  std::unique_ptr<AccessControl> access_;
   std::unique_ptr<AccessService> access_service_;
   std::unique_ptr<JobService> job_service_;
   std::unique_ptr<ClusterService> cluster_service_;

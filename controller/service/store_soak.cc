@@ -32,7 +32,7 @@
 #include "controller/service/convert_job.h"
 #include "controller/store/sqlite_store.h"
 #include "security/channel.h"
-#include "security/local_token.h"
+#include "security/credentials.h"
 #include "trainyard/v1/job.grpc.pb.h"
 
 namespace trainyard::controller {
@@ -90,9 +90,11 @@ std::unique_ptr<v1::JobService::Stub> Connect(const Options& options) {
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 20);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 20);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 50);
-  const auto token = FindToken({.file = options.state + "/token", .config_directory = ""}, {});
+  // Each start of the controller has its own.
+  const auto credential = FindCredential({.token_file = options.state + "/token"},
+                                         *ParseAddress("127.0.0.1:" + options.port));
   return v1::JobService::NewStub(
-      Dial("ipv4:127.0.0.1:" + options.port, token.value_or(""), arguments));
+      Dial("ipv4:127.0.0.1:" + options.port, credential.value_or(Credential()), arguments));
 }
 
 v1::JobSpec TinySpec() {

@@ -100,8 +100,9 @@ void SubmitOverTheWire(benchmark::State& state) {
   options.limits.live_jobs = 10'000'000;
   {
     const auto server = *Server::Start(options, RealClock());
-    const auto stub = v1::JobService::NewStub(
-        Dial(server->address().ToString(), server->token(), grpc::ChannelArguments()));
+    const auto stub = v1::JobService::NewStub(Dial(server->address().ToString(),
+                                                   {.token = server->access().local_token()},
+                                                   grpc::ChannelArguments()));
     v1::SubmitJobRequest request;
     *request.mutable_spec() = TinySpec();
     Hammer(state, [&] {

@@ -2,8 +2,8 @@
 
 #include <memory>
 #include <optional>
+#include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "controller/service/convert_job.h"
 #include "controller/service/convert_worker.h"
@@ -14,17 +14,25 @@ namespace {
 
 using Request = v1::ConnectRequest;
 
-bool IsLoopback(const std::string& peer) {
-  return absl::StartsWith(peer, "ipv4:127.") || absl::StartsWith(peer, "ipv6:%5B::1%5D") ||
-         absl::StartsWith(peer, "ipv6:[::1]") || absl::StartsWith(peer, "unix:");
+// Whether `caller` may be this worker: one with a certificate is the worker that joined, on the
+// host that the certificate names.
+absl::Status CheckIdentity(const Principal& caller, const Registration& worker) {
+  if (caller.worker_id.empty()) return absl::OkStatus();
+  if (caller.worker_id == worker.worker_id && caller.name == worker.hostname) {
+    return absl::OkStatus();
+  }
+  return absl::PermissionDeniedError(
+      absl::StrCat("the certificate is that of the worker ", caller.worker_id, " on ", caller.name,
+                   ", and not of ", worker.worker_id, " on ", worker.hostname));
 }
 
 // Reads one message at a time; owns itself until gRPC is done with it.
 class WorkerStream final : public StreamLink::Reactor {
  public:
-  WorkerStream(Coordinator& coordinator, std::string peer)
+  WorkerStream(Coordinator& coordinator, const Gate& gate, const grpc::ServerContextBase& context)
       : coordinator_(coordinator),
-        peer_(std::move(peer)),
+        gate_(gate),
+        context_(context),
         link_(std::make_shared<StreamLink>(this)) {
     StartRead(&request_);
   }
@@ -36,7 +44,12 @@ class WorkerStream final : public StreamLink::Reactor {
       link_->Close(absl::OkStatus());
       return;
     }
-    if (absl::Status status = Handle(); !status.ok()) return link_->Close(std::move(status));
+    // Each time: what has been revoked counts for open streams, too.
+    const absl::StatusOr<Principal> caller = gate_.CallerOf(context_);
+    if (!caller.ok() && session_) coordinator_.Expel(*std::exchange(session_, std::nullopt));
+    if (absl::Status status = caller.ok() ? Handle(*caller) : caller.status(); !status.ok()) {
+      return link_->Close(std::move(status));
+    }
     link_->Read(&request_);
   }
   void OnWriteDone(bool ok) override { link_->OnWriteDone(ok); }
@@ -48,8 +61,8 @@ class WorkerStream final : public StreamLink::Reactor {
   }
 
  private:
-  absl::Status Handle() {
-    if (!session_) return HandleRegister();
+  absl::Status Handle(const Principal& caller) {
+    if (!session_) return HandleRegister(caller);
     switch (request_.message_case()) {
       case Request::kHeartbeat:
         coordinator_.OnHeartbeat(*session_);
@@ -96,13 +109,13 @@ class WorkerStream final : public StreamLink::Reactor {
     };
   }
 
-  absl::Status HandleRegister() {
+  absl::Status HandleRegister(const Principal& caller) {
     if (!request_.has_register_()) {
       return absl::InvalidArgumentError("the first message on a worker's stream must be Register");
     }
     absl::StatusOr<Registration> registration = FromProto(request_.register_());
     if (!registration.ok()) return registration.status();
-    registration->insecure = !IsLoopback(peer_);
+    if (absl::Status status = CheckIdentity(caller, *registration); !status.ok()) return status;
     const absl::StatusOr<Session> session = coordinator_.Connect(*std::move(registration), link_);
     if (session.ok()) session_ = *session;
     return session.status();
@@ -115,7 +128,8 @@ class WorkerStream final : public StreamLink::Reactor {
   }
 
   Coordinator& coordinator_;
-  const std::string peer_;
+  const Gate& gate_;
+  const grpc::ServerContextBase& context_;  // gRPC's, until OnDone.
   const std::shared_ptr<StreamLink> link_;
   Request request_;
   std::optional<Session> session_;  // Once registered.
@@ -124,7 +138,7 @@ class WorkerStream final : public StreamLink::Reactor {
 }  // namespace
 
 StreamLink::Reactor* WorkerService::Connect(grpc::CallbackServerContext* context) {
-  return new WorkerStream(coordinator_, context->peer());
+  return new WorkerStream(coordinator_, gate_, *context);
 }
 
 }  // namespace trainyard::controller

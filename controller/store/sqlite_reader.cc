@@ -110,18 +110,24 @@ absl::StatusOr<StoredJob> SqliteReader::GetJob(uint64_t number) {
   return std::move(jobs.front());
 }
 
-absl::StatusOr<std::vector<StoredJob>> SqliteReader::ListJobs(uint64_t before,
-                                                              const std::vector<JobState>& states,
-                                                              size_t limit) {
+absl::StatusOr<std::vector<StoredJob>> SqliteReader::ListJobs(const JobFilter& filter,
+                                                              uint64_t before, size_t limit) {
   const auto number = [](std::string* out, JobState state) { absl::StrAppend(out, int(state)); };
-  const std::string filter =
-      states.empty() ? ""
-                     : absl::StrCat(" AND state IN (", absl::StrJoin(states, ",", number), ")");
+  std::string where = "WHERE number < ?1";
+  if (!filter.states.empty()) {
+    absl::StrAppend(&where, " AND state IN (", absl::StrJoin(filter.states, ",", number), ")");
+  }
+  // Jobs from before there were namespaces are in the default one (JobFacts::name_space).
+  if (!filter.name_space.empty()) {
+    where +=
+        " AND CASE WHEN json_valid(facts) THEN "
+        "coalesce(json_extract(facts, '$.namespace'), 'default') END = ?3";
+  }
   MutexLock lock(mutex_);
-  ASSIGN_OR_RETURN(Statement select,
-                   database_.Prepare(absl::StrCat(SelectJobs(), "WHERE number < ?", filter,
-                                                  " ORDER BY number DESC LIMIT ?")));
+  ASSIGN_OR_RETURN(Statement select, database_.Prepare(absl::StrCat(
+                                         SelectJobs(), where, " ORDER BY number DESC LIMIT ?2")));
   select.Bind(1, before == 0 ? INT64_MAX : int64_t(before)).Bind(2, int64_t(limit));
+  if (!filter.name_space.empty()) select.BindText(3, filter.name_space);
   return ReadJobs(std::move(select));
 }
 

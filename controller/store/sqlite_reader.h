@@ -25,8 +25,7 @@ class SqliteReader {
 
   absl::StatusOr<std::vector<StoredJob>> LiveJobs();
   absl::StatusOr<StoredJob> GetJob(uint64_t number);
-  absl::StatusOr<std::vector<StoredJob>> ListJobs(uint64_t before,
-                                                  const std::vector<JobState>& states,
+  absl::StatusOr<std::vector<StoredJob>> ListJobs(const JobFilter& filter, uint64_t before,
                                                   size_t limit);
   absl::StatusOr<uint64_t> FindRequest(const std::string& request_id);
   absl::StatusOr<uint64_t> NewestJob();

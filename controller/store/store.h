@@ -64,6 +64,12 @@ using WriteDone = std::function<void(const absl::Status&)>;
 // Tells a writer that came after Close that nothing was written. Null: nothing to tell.
 using Refusal = std::function<void()>;
 
+// Which jobs a list has. Empty: all.
+struct JobFilter {
+  std::vector<JobState> states = {};
+  std::string name_space = {};  // Damaged rows, which may be anybody's, are in none.
+};
+
 class Store {
  public:
   virtual ~Store() = default;
@@ -91,9 +97,8 @@ class Store {
   // The jobs that are not terminal, and every damaged row of a job; oldest first. Reads all jobs.
   virtual absl::StatusOr<std::vector<StoredJob>> LiveJobs() = 0;
   virtual absl::StatusOr<StoredJob> GetJob(uint64_t number) = 0;  // NOT_FOUND.
-  // Newest first, numbers below `before` (0: all), of these states (empty: all).
-  virtual absl::StatusOr<std::vector<StoredJob>> ListJobs(uint64_t before,
-                                                          const std::vector<JobState>& states,
+  // Newest first, numbers below `before` (0: all).
+  virtual absl::StatusOr<std::vector<StoredJob>> ListJobs(const JobFilter& filter, uint64_t before,
                                                           size_t limit) = 0;
   // NOT_FOUND: no job was made with this request_id. DATA_LOSS: damage leaves that unknown.
   virtual absl::StatusOr<uint64_t> FindRequest(const std::string& request_id) = 0;

@@ -109,8 +109,7 @@ absl::StatusOr<Session> Coordinator::Connect(Registration registration,
   LogInfo("worker_registered", {{"worker", registration.worker_id},
                                 {"host", registration.hostname},
                                 {"devices", registration.devices.size()},
-                                {"running", registration.running.size()},
-                                {"insecure", registration.insecure}});
+                                {"running", registration.running.size()}});
   CompareRunning(registration, *worker);
   schedule_wanted_ = true;
   wake_();
@@ -161,6 +160,19 @@ void Coordinator::Disconnect(const Session& session) {
     const bool ending = job->state == JobState::kRecovering || job->state == JobState::kStopping;
     if (ending) HearComplaint(*job);
   }
+}
+
+void Coordinator::ScheduleAgain() {
+  MutexLock lock(mutex_);
+  schedule_wanted_ = true;
+  wake_();
+}
+
+void Coordinator::Expel(const Session& session) {
+  MutexLock lock(mutex_);
+  if (!table_.Expel(session)) return;
+  LogWarning("worker_expelled", {{"worker", session.worker_id}});
+  wake_();
 }
 
 void Coordinator::OnHeartbeat(const Session& session) {

@@ -35,6 +35,8 @@ struct CoordinatorOptions {
   absl::Duration restart_grace_per_worker = absl::Milliseconds(5);
   // For ranks to finish a step, checkpoint and stop; then they are killed.
   absl::Duration stop_deadline = absl::Seconds(60);
+  // How many devices the jobs of a namespace may hold; absent: any number. Called with locks held.
+  std::function<std::optional<uint32_t>(const std::string& name_space)> device_quota = {};
 };
 
 class Coordinator {
@@ -48,10 +50,16 @@ class Coordinator {
   Coordinator(const Coordinator&) = delete;
   Coordinator& operator=(const Coordinator&) = delete;
 
+  // What waits may be placed now: its namespace's quota has changed.
+  void ScheduleAgain();
+
   // A worker's stream opened. What it says it runs is compared with what it should run. Errors are
   // those of WorkerTable::Connect.
   absl::StatusOr<Session> Connect(Registration registration, std::shared_ptr<WorkerLink> link);
   void Disconnect(const Session& session);
+  // The same for a worker that may not come back: it is lost by the next Tick, however long it may
+  // be detached.
+  void Expel(const Session& session);
 
   // `durable` runs once nothing of the report can be lost, whether it was news or not, or with an
   // error when the controller stops before; it does not run on a superseded stream.
@@ -104,6 +112,9 @@ class Coordinator {
   void ExpireLeases() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void StopOverdueJobs() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void SchedulingPass() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Takes out of `waiting` what would exceed its namespace's quota, and says so.
+  void HoldToQuotas(const std::vector<Snapshot>& jobs, std::vector<WaitingJob>& waiting)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::vector<DevicePool> Pools(const Holders& held) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Holders HoldersOf(const std::vector<Snapshot>& jobs) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Place(const Decision& decision) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

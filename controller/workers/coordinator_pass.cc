@@ -120,6 +120,35 @@ std::vector<DevicePool> Coordinator::Pools(const Holders& held) const {
   return pools;
 }
 
+void Coordinator::HoldToQuotas(const std::vector<Snapshot>& jobs,
+                               std::vector<WaitingJob>& waiting) {
+  if (!options_.device_quota) return;
+  std::map<std::string, uint32_t> held;
+  std::map<std::string, std::string> name_space_of;  // By job.
+  for (const Snapshot& job : jobs) {
+    const std::string& name_space = name_space_of[job->id] = job->spec->facts.name_space;
+    held[name_space] += uint32_t(std::count_if(job->ranks.begin(), job->ranks.end(),
+                                               [](const Rank& r) { return !IsGone(r.phase); }));
+  }
+  // As the scheduler will: what comes first has the first claim on what is left of the quota.
+  std::sort(waiting.begin(), waiting.end(), [](const WaitingJob& a, const WaitingJob& b) {
+    return std::pair(-int64_t(a.priority), a.number) < std::pair(-int64_t(b.priority), b.number);
+  });
+  std::erase_if(waiting, [&](const WaitingJob& job) {
+    const std::string& name_space = name_space_of[job.id];
+    const std::optional<uint32_t> quota = options_.device_quota(name_space);
+    uint32_t& used = held[name_space];
+    if (!quota || uint64_t{used} + job.ranks <= *quota) {
+      used += job.ranks;
+      return false;
+    }
+    book_.SetWaitingReason(job.id, absl::StrCat("needs ", job.ranks, " devices, and the namespace ",
+                                                name_space, " holds or waits for ", used,
+                                                " of the ", *quota, " that it may hold"));
+    return true;
+  });
+}
+
 void Coordinator::SchedulingPass() {
   schedule_wanted_ = false;
   const absl::Duration start = clock_.Monotonic();
@@ -134,6 +163,7 @@ void Coordinator::SchedulingPass() {
                          facts.context, facts.cpu_only, AvoidedBy(*job)});
     }
   }
+  HoldToQuotas(jobs, waiting);
   if (waiting.empty()) return;
   for (const Decision& decision : Schedule(std::move(waiting), Pools(HoldersOf(jobs)))) {
     if (decision.ranks.empty()) {

@@ -63,7 +63,6 @@ struct Registration {
   std::string metrics_url;
   // How long ranks may outlive the worker's daemon: its stream may be closed for so long.
   absl::Duration detach;
-  bool insecure = false;
 };
 
 struct CheckpointReport {

@@ -83,6 +83,12 @@ bool WorkerTable::Disconnect(const Session& session) {
   return true;
 }
 
+bool WorkerTable::Expel(const Session& session) {
+  if (!Disconnect(session)) return false;
+  Find(session.worker_id)->lease_end = clock_.Monotonic() - absl::Nanoseconds(1);
+  return true;
+}
+
 std::vector<std::string> WorkerTable::Expire() {
   const absl::Duration now = clock_.Monotonic();
   const absl::Duration pause = now - last_expire_;

@@ -68,6 +68,8 @@ class WorkerTable {
   // Registration::detach the worker is not lost, unless it drains. A worker that is silent on an
   // open stream is lost after the lease. False: that stream had been superseded.
   bool Disconnect(const Session& session);
+  // As Disconnect, and its lease is over.
+  bool Expel(const Session& session);
 
   // Declares workers lost whose lease is over, and closes their streams. Their ids. A pause of this
   // process (a suspended machine) is not held against the workers: call at least once a second.

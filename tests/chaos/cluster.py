@@ -85,7 +85,7 @@ class Worker(Part):
     def __init__(self, cluster, name, machine, devices):
         trainer = cluster.directory / f"{name}-trainer"
         super().__init__(cluster, name, machine, [
-            "trainyard-worker", "--controller", f"{cluster.controller_address}:{CONTROLLER_PORT}", "--insecure",
+            "trainyard-worker", "--controller", f"{cluster.controller_address}:{CONTROLLER_PORT}", "--join", cluster.join_file,
             "--devices", devices, "--cores", "0.5", "--root", cluster.directory, "--metrics-listen", "127.0.0.1:0",
             "--patience", "100", "--detach", "600", "--drain-timeout", "20", "--trainer", trainer])
         # A worker gives its trainers an environment of their own, so the clock has to be named here.
@@ -130,14 +130,30 @@ class Cluster:
         machine = self.network.add("controller")
         self.controller_address = machine.address
         self.controller = Part(self, "controller", machine, [
-            "trainyard-controller", "--listen", f"{machine.address}:{CONTROLLER_PORT}", "--insecure",
+            "trainyard-controller", "--listen", f"{machine.address}:{CONTROLLER_PORT}",
             "--metrics-listen", "127.0.0.1:0"])
+        self.begin_access()
         self.controller.start()
         self.workers = []
         for devices in workers:
             self.add_worker(devices)
         wait_until(lambda: self.ready_workers() >= len(workers), 30, "the workers' registration",
                    CALL_PERIOD)
+
+    def begin_access(self):
+        """An authority, a token for the command line, and one by which all workers join."""
+        tool = [self.binaries / "trainyard-controller", "--state", self.controller.state]
+        subprocess.run([*tool, "init", "--host", self.controller_address], check=True, stdout=subprocess.DEVNULL)
+        self.token_file, self.join_file = (self.token(tool, role) for role in ("operator", "joiner"))
+        self.authority_file = self.controller.state / "authority" / "authority.pem"
+
+    def token(self, tool, role):
+        path = self.directory / f"{role}.token"
+        made = subprocess.run([*tool, "token", "--name", role, "--role", role, *(["--uses", "1000"] if role == "joiner" else [])],
+                              check=True, capture_output=True, text=True)
+        path.touch(mode=0o600)
+        path.write_text(made.stdout)
+        return path
 
     def add_worker(self, devices):
         name = f"w{len(self.workers)}"
@@ -161,7 +177,8 @@ class Cluster:
         try:
             done = subprocess.run(
                 [self.binaries / "trainyard", *map(str, words)], cwd=self.directory, capture_output=True, text=True,
-                timeout=seconds, env={"TRAINYARD_CONTROLLER": f"{self.controller_address}:{CONTROLLER_PORT}"})
+                timeout=seconds, env={"TRAINYARD_CONTROLLER": f"{self.controller_address}:{CONTROLLER_PORT}",
+                                      "TRAINYARD_TOKEN_FILE": self.token_file, "TRAINYARD_AUTHORITY": self.authority_file})
             return Answer(done.returncode, done.stdout, done.stderr)
         except subprocess.TimeoutExpired:
             return Answer(-1, "", f"no answer within {seconds} s")

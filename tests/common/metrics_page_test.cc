@@ -17,7 +17,7 @@ using ::testing::StartsWith;
 
 class MetricsPageTest : public ::testing::Test {
  protected:
-  MetricsPageTest() : page_(MetricsPage::Serve({.host = "127.0.0.1"}, registry_).value()) {}
+  MetricsPageTest() : page_(MetricsPage::Serve({.host = "127.0.0.1"}, registry_, {}).value()) {}
 
   const std::shared_ptr<prometheus::Registry> registry_ = std::make_shared<prometheus::Registry>();
   const std::unique_ptr<MetricsPage> page_;
@@ -53,10 +53,17 @@ TEST_F(MetricsPageTest, TheUrlHasTheRealPort) {
 
 TEST(MetricsPage, AnAddressThatCannotBeListenedOnIsAnError) {
   const auto page =
-      MetricsPage::Serve({.host = "256.0.0.1"}, std::make_shared<prometheus::Registry>());
+      MetricsPage::Serve({.host = "127.256.0.1"}, std::make_shared<prometheus::Registry>(), {});
   EXPECT_EQ(page.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(page.status().message()),
-              StartsWith("cannot serve metrics at 256.0.0.1:0: "));
+              StartsWith("cannot serve metrics at 127.256.0.1:0: "));
+}
+
+TEST(MetricsPage, OffLoopbackWithoutACertificateItIsRefused) {
+  const auto page =
+      MetricsPage::Serve({.host = "0.0.0.0"}, std::make_shared<prometheus::Registry>(), {});
+  EXPECT_EQ(page.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(page.status().message()), HasSubstr("0.0.0.0:0"));
 }
 
 }  // namespace

@@ -15,7 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/address.h"
 #include "security/channel.h"
-#include "security/local_token.h"
+#include "security/credentials.h"
 #include "tests/controller/testing/temp_directory.h"
 #include "tests/testing/process.h"
 #include "trainyard/v1/job.grpc.pb.h"
@@ -55,17 +55,17 @@ class ControllerProcess {
     return resident * ::sysconf(_SC_PAGESIZE);
   }
 
-  std::string token() const {
-    const auto token =
-        FindToken({.file = directory_.path() + "/state/token", .config_directory = ""}, {});
-    CHECK(token.ok()) << token.status();
-    return *token;
+  Credential credential() const {
+    auto credential =
+        FindCredential({.token_file = directory_.path() + "/state/token"}, *ParseAddress(address_));
+    CHECK(credential.ok()) << credential.status();
+    return *std::move(credential);
   }
   // A connection of its own.
   std::shared_ptr<grpc::Channel> Channel() const {
     grpc::ChannelArguments arguments;
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-    return Dial(address_, token(), arguments);
+    return Dial(address_, credential(), arguments);
   }
   std::unique_ptr<v1::JobService::Stub> Connect() const {
     return v1::JobService::NewStub(Channel());

@@ -133,7 +133,7 @@ void Checks::OnCommitted(const std::string& job_id, const JobPlan& plan, int64_t
 }
 
 void Checks::AtEnd(ControllerProcess& controller, const std::map<std::string, JobPlan>& jobs) {
-  const auto all = controller.store().ListJobs(0, {}, 1000);
+  const auto all = controller.store().ListJobs({}, 0, 1000);
   if (!all.ok() || all->size() != jobs.size()) {
     queue_.Fail(absl::StrCat(jobs.size(), " jobs were acknowledged, and ",
                              all.ok() ? absl::StrCat(all->size()) : all.status().ToString(),

@@ -41,10 +41,9 @@ class PumpedStore final : public controller::Store {
 
   absl::StatusOr<std::vector<StoredJob>> LiveJobs() override { return reader_.LiveJobs(); }
   absl::StatusOr<StoredJob> GetJob(uint64_t number) override { return reader_.GetJob(number); }
-  absl::StatusOr<std::vector<StoredJob>> ListJobs(uint64_t before,
-                                                  const std::vector<controller::JobState>& states,
-                                                  size_t limit) override {
-    return reader_.ListJobs(before, states, limit);
+  absl::StatusOr<std::vector<StoredJob>> ListJobs(const controller::JobFilter& filter,
+                                                  uint64_t before, size_t limit) override {
+    return reader_.ListJobs(filter, before, limit);
   }
   absl::StatusOr<uint64_t> FindRequest(const std::string& request_id) override {
     return reader_.FindRequest(request_id);

@@ -24,7 +24,7 @@ MAY_INCLUDE = {
     "worker/trainer": ("worker/channel", "train", "models", "kernels"),
     "worker": ("worker/daemon", "worker/service", "security"),
     "controller": ("security", "train", "models", "kernels/device"),
-    "controller/access": ("controller", "security", "trainyard/v1"),
+    "controller/access": ("controller", "security", "train", "trainyard/v1"),
     "controller/service": ("controller", "security", "train", "models", "kernels/device", "trainyard/v1"),
     "controller/cli": ("security", "train", "models", "kernels/device", "trainyard/v1"),
 }

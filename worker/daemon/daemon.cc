@@ -6,9 +6,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/check.h"
 #include "common/files.h"
 #include "common/log.h"
+#include "common/roots.h"
 #include "common/status_macros.h"
 #include "worker/daemon/rank_config.h"
 
@@ -117,6 +119,16 @@ void Daemon::PruneDirectories() {
   }
 }
 
+absl::StatusOr<std::vector<std::string>> Daemon::RootsOf(const StartOrder& order) const {
+  if (order.roots.empty()) return options_.roots;
+  std::vector<std::string> common = CommonRoots(order.roots, options_.roots);
+  // None would mean: anywhere.
+  if (!common.empty()) return common;
+  return absl::PermissionDeniedError(
+      absl::StrCat("the roots of the job's namespace, ", absl::StrJoin(order.roots, " and "),
+                   ", lie outside this worker's, ", absl::StrJoin(options_.roots, " and ")));
+}
+
 absl::Status Daemon::Check(const StartOrder& order, const StartOrder::Rank& rank) const {
   if (rank.device >= options_.devices.size()) {
     return absl::InvalidArgumentError(absl::StrCat("device ", rank.device, " of a worker with ",
@@ -175,8 +187,13 @@ void Daemon::StartRanks(const StartOrder& order) {
       continue;
     }
     const Device& device = options_.devices[wanted.device];
+    const auto roots = RootsOf(order);
+    if (!roots.ok()) {
+      Refuse(id, wanted.device, roots.status());
+      continue;
+    }
     const auto config = TrainerConfig(
-        {order, wanted, device, options_.roots, options_.interface, options_.patience}, directory);
+        {order, wanted, device, *roots, options_.interface, options_.patience}, directory);
     if (!config.ok()) {
       Refuse(id, wanted.device, config.status());
       continue;

@@ -65,6 +65,8 @@ class Daemon {
   void LaunchWaiting() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void OnGet(Rank& rank, const channel::Get& get) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void OnSet(Rank& rank, const channel::Set& set) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Where the job's paths may lie. PERMISSION_DENIED: nowhere.
+  absl::StatusOr<std::vector<std::string>> RootsOf(const StartOrder& order) const;
   absl::Status Check(const StartOrder& order, const StartOrder::Rank& rank) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Refuse(const RankId& id, uint32_t device, const absl::Status& reason);

@@ -96,6 +96,7 @@ struct StartOrder {
   uint64_t recorded_step = 0;
   uint64_t history_after = 0;
   uint64_t recorded_epoch = 0;
+  std::vector<std::string> roots = {};  // Narrow the daemon's own; empty: they do not.
 };
 
 enum class StopMode { kCheckpoint, kKill };

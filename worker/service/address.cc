@@ -13,18 +13,6 @@
 
 namespace trainyard {
 
-absl::Status CheckMayUse(absl::string_view what, const std::string& address, bool insecure) {
-  const absl::StatusOr<Address> parsed = ParseAddress(address);
-  if (!parsed.ok()) {
-    return absl::InvalidArgumentError(absl::StrCat(what, ": ", parsed.status().message()));
-  }
-  if (insecure || parsed->loopback()) return absl::OkStatus();
-  return absl::PermissionDeniedError(
-      absl::StrCat(what, " ", address,
-                   " reaches beyond this machine and nothing there is encrypted; give --insecure "
-                   "if everybody on the network may read and change it"));
-}
-
 absl::StatusOr<std::string> LocalAddressTowards(const std::string& address) {
   ASSIGN_OR_RETURN(const Address target, ParseAddress(address));
   if (target.loopback()) return "127.0.0.1";

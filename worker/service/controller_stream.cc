@@ -24,7 +24,7 @@ constexpr absl::Duration kDefaultBeat = absl::Seconds(2);
 constexpr absl::Duration kRegisterTimeout = absl::Seconds(10);
 constexpr int kMaxMessageBytes = 16 << 20;
 
-std::shared_ptr<grpc::Channel> Connect(const StreamOptions& options) {
+std::shared_ptr<grpc::Channel> Connect(const StreamOptions& options, const Credential& credential) {
   grpc::ChannelArguments arguments;
   // The server's least ping interval is no longer than this (conventions), or it would hang up.
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 20'000);
@@ -33,11 +33,7 @@ std::shared_ptr<grpc::Channel> Connect(const StreamOptions& options) {
   arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
   // Channels share nothing, so that the pauses between attempts are ours alone.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  // Sought anew for every connection: a controller that starts for the first time makes it.
-  const absl::StatusOr<std::string> token =
-      FindToken(options.token, *ParseAddress(options.controller));
-  if (!token.ok()) LogWarning("no_token", {{"error", token.status().message()}});
-  return Dial(options.controller, token.value_or(""), arguments);
+  return Dial(options.controller, credential, arguments);
 }
 
 }  // namespace
@@ -45,10 +41,10 @@ std::shared_ptr<grpc::Channel> Connect(const StreamOptions& options) {
 // One stream from its opening to its end. A thread of its own reads; the caller of Run writes.
 class ControllerStream::Connection {
  public:
-  Connection(const StreamOptions& options, Daemon& daemon)
+  Connection(const StreamOptions& options, const Credential& credential, Daemon& daemon)
       : options_(options),
         daemon_(daemon),
-        stub_(v1::WorkerService::NewStub(Connect(options))),
+        stub_(v1::WorkerService::NewStub(Connect(options, credential))),
         stream_(stub_->Connect(&context_)) {}
 
   // Returns when the stream has ended.
@@ -88,7 +84,6 @@ class ControllerStream::Connection {
     for (const RankStatus& status : daemon_.Register()) *message.add_running() = ToProto(status);
     message.set_metrics_url(options_.metrics_url);
     message.set_detach_seconds(uint32_t(absl::ToInt64Seconds(options_.detach)));
-    message.set_insecure(options_.insecure && !ParseAddress(options_.controller)->loopback());
   }
 
   bool WaitForRegistered() {
@@ -170,7 +165,8 @@ ControllerStream::ControllerStream(StreamOptions options, Daemon& daemon)
 
 absl::StatusOr<std::unique_ptr<ControllerStream>> ControllerStream::Create(StreamOptions options,
                                                                            Daemon& daemon) {
-  RETURN_IF_ERROR(CheckMayUse("controller", options.controller, options.insecure));
+  ASSIGN_OR_RETURN(const Address address, ParseAddress(options.controller));
+  options.controller = address.ToString();
   return std::unique_ptr<ControllerStream>(new ControllerStream(std::move(options), daemon));
 }
 
@@ -185,23 +181,35 @@ ControllerStream::~ControllerStream() {
 }
 
 bool ControllerStream::ConnectOnce() {
-  Connection connection(options_, daemon_);
+  const absl::StatusOr<Credential> credential = options_.credential();
+  if (!credential.ok()) {
+    NoteLost(credential.status());
+    return false;
+  }
+  Connection connection(options_, *credential, daemon_);
   {
     const MutexLock lock(mutex_);
     if (closing_) return false;
     connection_ = &connection;
   }
   const grpc::Status status = connection.Run();
-  const MutexLock lock(mutex_);
-  connection_ = nullptr;
-  if (connection.registered()) away_ = false;
-  // Once an outage, however many attempts it takes.
-  if (!closing_ && !std::exchange(away_, true)) {
-    LogWarning("controller_lost", {{"controller", options_.controller},
-                                   {"code", int(status.error_code())},
-                                   {"reason", status.error_message()}});
+  {
+    const MutexLock lock(mutex_);
+    connection_ = nullptr;
+    if (connection.registered()) away_ = false;
   }
+  NoteLost(
+      absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message()));
   return connection.registered();
+}
+
+// Once an outage, however many attempts it takes.
+void ControllerStream::NoteLost(const absl::Status& why) {
+  const MutexLock lock(mutex_);
+  if (closing_ || std::exchange(away_, true)) return;
+  LogWarning(
+      "controller_lost",
+      {{"controller", options_.controller}, {"code", int(why.code())}, {"reason", why.message()}});
 }
 
 void ControllerStream::Run() {

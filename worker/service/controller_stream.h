@@ -13,15 +13,15 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/mutex.h"
-#include "security/local_token.h"
+#include "security/credentials.h"
 #include "worker/daemon/daemon.h"
 
 namespace trainyard {
 
 struct StreamOptions {
   std::string controller;  // HOST:PORT.
-  bool insecure = false;   // May dial off loopback without TLS.
-  TokenPlaces token = {};
+  // What the next connection shows.
+  std::function<absl::StatusOr<Credential>()> credential;
   std::string worker_id;
   std::string instance_id;
   std::string hostname;
@@ -46,7 +46,8 @@ class ControllerStream {
 
   ControllerStream(StreamOptions options, Daemon& daemon);
   void Run();
-  bool ConnectOnce();  // Returns whether it got as far as being registered.
+  bool ConnectOnce();
+  void NoteLost(const absl::Status& why);  // Returns whether it got as far as being registered.
 
   const StreamOptions options_;
   Daemon& daemon_;

@@ -238,6 +238,7 @@ StartOrder FromProto(const v1::StartRanks& order) {
   out.recorded_step = order.recorded_step();
   out.history_after = order.history_after();
   out.recorded_epoch = order.recorded_epoch();
+  out.roots.assign(order.roots().begin(), order.roots().end());
   return out;
 }
 

@@ -14,7 +14,7 @@ absl::Status Run(const Context& context) {
   v1::CancelJobRequest request;
   request.set_job_id(context.arguments.Text("JOB"));
   request.set_reason(context.arguments.Text("--reason"));
-  Client client(context.ControllerAddress(), context.Token());
+  Client client(context.ControllerAddress(), context.Places());
   ASSIGN_OR_RETURN(const v1::CancelJobResponse response,
                    client.Call(&v1::JobService::Stub::CancelJob, request));
   if (PrintedAsJson(response.job(), context.output) || context.output.quiet()) {

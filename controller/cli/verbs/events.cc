@@ -13,7 +13,7 @@ namespace {
 absl::Status Run(const Context& context) {
   v1::ListEventsRequest request;
   request.set_job_id(context.arguments.Text("JOB"));
-  Client client(context.ControllerAddress(), context.Token());
+  Client client(context.ControllerAddress(), context.Places());
   ASSIGN_OR_RETURN(const v1::ListEventsResponse response,
                    client.Call(&v1::JobService::Stub::ListEvents, request));
   if (PrintedAsJson(response, response.events(), context.output)) return absl::OkStatus();

@@ -61,7 +61,7 @@ void PrintJob(const v1::Job& job, Output& output) {
 absl::Status Run(const Context& context) {
   v1::GetJobRequest request;
   request.set_job_id(context.arguments.Text("JOB"));
-  Client client(context.ControllerAddress(), context.Token());
+  Client client(context.ControllerAddress(), context.Places());
   ASSIGN_OR_RETURN(const v1::GetJobResponse response,
                    client.Call(&v1::JobService::Stub::GetJob, request));
   if (!PrintedAsJson(response.job(), context.output)) PrintJob(response.job(), context.output);

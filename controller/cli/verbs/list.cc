@@ -47,7 +47,7 @@ absl::StatusOr<v1::ListJobsResponse> Fetch(Client& client, v1::ListJobsRequest r
 absl::Status Run(const Context& context) {
   ASSIGN_OR_RETURN(const v1::ListJobsRequest request, Request(context.arguments));
   const uint64_t limit = context.arguments.Number("--limit");
-  Client client(context.ControllerAddress(), context.Token());
+  Client client(context.ControllerAddress(), context.Places());
   ASSIGN_OR_RETURN(const v1::ListJobsResponse all, Fetch(client, request, limit));
   if (PrintedAsJson(all, all.jobs(), context.output)) return absl::OkStatus();
   std::vector<std::vector<std::string>> rows;

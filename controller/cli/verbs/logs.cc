@@ -17,7 +17,7 @@ absl::Status Run(const Context& context) {
   request.set_follow(context.arguments.Flag("--follow"));
   if (context.arguments.Has("--rank"))
     request.set_rank(uint32_t(context.arguments.Number("--rank")));
-  Client client(context.ControllerAddress(), context.Token());
+  Client client(context.ControllerAddress(), context.Places());
   v1::StreamLogsResponse all;
   uint64_t seen = 0;  // Of lines; a stream that had to be opened again starts over.
   uint64_t skip = 0;

@@ -59,7 +59,7 @@ absl::Status Run(const Context& context) {
     return UsageError("--plot: wanted no --output beside it, since a drawing has no other format");
   }
   v1::StreamStepsResponse all;
-  Client client(context.ControllerAddress(), context.Token());
+  Client client(context.ControllerAddress(), context.Places());
   const absl::Status status = client.Read<v1::StreamStepsResponse>(
       [&](v1::JobService::Stub& stub, grpc::ClientContext* call) {
         return stub.StreamSteps(call, request);

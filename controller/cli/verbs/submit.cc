@@ -42,7 +42,7 @@ absl::Status Run(const Context& context) {
   *request.mutable_spec() = *std::move(spec);
   request.set_request_id(RandomUuid());
   request.set_validate_only(context.arguments.Flag("--validate-only"));
-  Client client(context.ControllerAddress(), context.Token());
+  Client client(context.ControllerAddress(), context.Places());
   const auto response = client.Call(&v1::JobService::Stub::SubmitJob, request);
   if (!response.ok()) return document.Explain(response.status());
   if (request.validate_only()) {

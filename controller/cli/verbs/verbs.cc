@@ -22,6 +22,12 @@ const std::vector<Verb>& Verbs() {
       CheckpointInspectVerb(),
       CheckpointDigestVerb(),
       CheckpointVerifyVerb(),
+      LoginVerb(),
+      LogoutVerb(),
+      WhoAmIVerb(),
+      TokenCreateVerb(),
+      TokenListVerb(),
+      TokenRevokeVerb(),
       CompletionVerb(),
   };
   return *kVerbs;

@@ -21,13 +21,19 @@ Verb FlopsVerb();
 Verb GenerateVerb();
 Verb GetVerb();
 Verb ListVerb();
+Verb LoginVerb();
+Verb LogoutVerb();
 Verb LogsVerb();
 Verb ModelsVerb();
 Verb RecipesVerb();
 Verb StepsVerb();
 Verb SubmitVerb();
+Verb TokenCreateVerb();
+Verb TokenListVerb();
+Verb TokenRevokeVerb();
 Verb UpVerb();
 Verb WatchVerb();
+Verb WhoAmIVerb();
 Verb WorkersVerb();
 
 }  // namespace trainyard::cli

@@ -7,7 +7,7 @@ namespace trainyard::cli {
 namespace {
 
 absl::Status Run(const Context& context) {
-  Client client(context.ControllerAddress(), context.Token());
+  Client client(context.ControllerAddress(), context.Places());
   return FollowJob(client, context.arguments.Text("JOB"), context.output);
 }
 

@@ -20,15 +20,13 @@ std::string Peaks(const v1::Device& device) {
 }
 
 absl::Status Run(const Context& context) {
-  Client client(context.ControllerAddress(), context.Token());
+  Client client(context.ControllerAddress(), context.Places());
   ASSIGN_OR_RETURN(const v1::ListWorkersResponse response,
                    client.Call(&v1::ClusterService::Stub::ListWorkers, v1::ListWorkersRequest()));
   if (PrintedAsJson(response, response.workers(), context.output)) return absl::OkStatus();
   std::vector<std::vector<std::string>> rows;
   for (const v1::Worker& worker : response.workers()) {
-    const std::string state =
-        absl::StrCat(ShortName(v1::WorkerState_Name(worker.state()), "WORKER_STATE_"),
-                     worker.insecure() ? " (insecure)" : "");
+    const std::string state = ShortName(v1::WorkerState_Name(worker.state()), "WORKER_STATE_");
     for (const v1::Device& device : worker.devices()) {
       rows.push_back(
           {worker.id(), worker.hostname(), state, absl::StrCat(device.index()), device.model(),

@@ -34,7 +34,7 @@ std::string Interface() {
 }
 
 TEST(Interface, TheVerbsAndTheirOptionsStay) {
-  const std::string kController = " --controller=ADDR --token-file=FILE",
+  const std::string kController = " --controller=ADDR --token-file=FILE --authority=FILE",
                     kFormats = " -o,--output=FORMAT(table)", kQuiet = " -q,--quiet",
                     kAll = kController + kFormats + kQuiet;
   EXPECT_EQ(
@@ -91,6 +91,21 @@ TEST(Interface, TheVerbsAndTheirOptionsStay) {
           "\n"
           "checkpoint verify DIR" +
           kFormats + kQuiet +
+          "\n"
+          "login CONTROLLER --token-file=FILE --authority=FILE -q,--quiet\n"
+          "logout CONTROLLER\n"
+          "whoami" +
+          kController + kFormats +
+          "\n"
+          "token create NAME --role=ROLE(submitter) --namespace=NAME --valid=TIME --uses=N "
+          "--hosts=PATTERN" +
+          kAll +
+          "\n"
+          "token list" +
+          kAll +
+          "\n"
+          "token revoke ID" +
+          kAll +
           "\n"
           "completion\n");
 }

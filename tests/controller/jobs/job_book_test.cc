@@ -56,9 +56,9 @@ class WatchedStore final : public Store {
   uint64_t generation() const override { return store_.generation(); }
   absl::StatusOr<std::vector<StoredJob>> LiveJobs() override { return Read().LiveJobs(); }
   absl::StatusOr<StoredJob> GetJob(uint64_t n) override { return Read().GetJob(n); }
-  absl::StatusOr<std::vector<StoredJob>> ListJobs(uint64_t before, const std::vector<JobState>& of,
+  absl::StatusOr<std::vector<StoredJob>> ListJobs(const JobFilter& filter, uint64_t before,
                                                   size_t limit) override {
-    return Read().ListJobs(before, of, limit);
+    return Read().ListJobs(filter, before, limit);
   }
   absl::StatusOr<uint64_t> FindRequest(const std::string& id) override {
     return Read().FindRequest(id);
@@ -208,7 +208,7 @@ TEST_F(JobBookTest, FinishedJobsAreReadFromTheStore) {
   EXPECT_EQ(Get(id)->spec->bytes, "spec");
   EXPECT_TRUE(absl::IsNotFound(book_->Get("j-0000000000").status()));
   EXPECT_TRUE(absl::IsNotFound(book_->Get("nonsense").status()));
-  const auto list = book_->List(0, {}, 10);
+  const auto list = book_->List({}, 0, 10);
   ASSERT_EQ(list->size(), 2u);
   EXPECT_EQ((*list)[0]->id, other) << "newest first";
 }

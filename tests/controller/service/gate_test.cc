@@ -30,7 +30,7 @@ class GateTest : public ServerFixture {
   grpc::Status Call(const std::string& path, const Metadata& metadata) {
     grpc::ChannelArguments arguments;
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-    grpc::GenericStub stub(Dial(server_->address().ToString(), "", arguments));
+    grpc::GenericStub stub(Dial(server_->address().ToString(), Credential(), arguments));
     grpc::ClientContext context;
     // Streams end by it.
     context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(1));
@@ -49,7 +49,7 @@ class GateTest : public ServerFixture {
 };
 
 TEST_F(GateTest, NoMethodIsReachedWithoutTheToken) {
-  const std::string right = "Bearer " + server_->token();
+  const std::string right = "Bearer " + server_->access().local_token();
   const std::string unknown = "Bearer " + NewToken()->text;
   std::string damaged = right;
   damaged[damaged.size() / 2] = damaged[damaged.size() / 2] == 'a' ? 'b' : 'a';
@@ -57,8 +57,8 @@ TEST_F(GateTest, NoMethodIsReachedWithoutTheToken) {
       {},
       {{"authorization", ""}},
       {{"authorization", "Bearer "}},
-      {{"authorization", server_->token()}},
-      {{"authorization", "Basic " + server_->token()}},
+      {{"authorization", server_->access().local_token()}},
+      {{"authorization", "Basic " + server_->access().local_token()}},
       {{"authorization", unknown}},
       {{"authorization", damaged}},
       {{"authorization", right}, {"authorization", right}},
@@ -72,7 +72,7 @@ TEST_F(GateTest, NoMethodIsReachedWithoutTheToken) {
       SCOPED_TRACE(absl::StrCat(path, " with ", metadata.size(), " credentials"));
       const grpc::Status status = Call(path, metadata);
       EXPECT_EQ(status.error_code(), grpc::UNAUTHENTICATED) << status.error_message();
-      EXPECT_THAT(status.error_message(), Not(HasSubstr(server_->token())));
+      EXPECT_THAT(status.error_message(), Not(HasSubstr(server_->access().local_token())));
     }
   }
   EXPECT_THAT(Page(), Not(HasSubstr("grpc_server_handled_total{"))) << "a handler was reached";
@@ -84,7 +84,8 @@ TEST_F(GateTest, NoMethodIsReachedWithoutTheToken) {
 TEST_F(GateTest, EveryMethodIsReachedWithIt) {
   const Methods methods;
   for (const auto& [path, access] : methods.all()) {
-    const grpc::Status status = Call(path, {{"authorization", "Bearer " + server_->token()}});
+    const grpc::Status status =
+        Call(path, {{"authorization", "Bearer " + server_->access().local_token()}});
     EXPECT_THAT(status.error_code(),
                 Not(AnyOf(grpc::UNAUTHENTICATED, grpc::PERMISSION_DENIED, grpc::UNIMPLEMENTED)))
         << path << ": " << status.error_message();
@@ -92,7 +93,7 @@ TEST_F(GateTest, EveryMethodIsReachedWithIt) {
 }
 
 TEST_F(GateTest, WhatIsNoMethodIsRefused) {
-  const Metadata right = {{"authorization", "Bearer " + server_->token()}};
+  const Metadata right = {{"authorization", "Bearer " + server_->access().local_token()}};
   for (const char* path :
        {"/trainyard.v1.JobService/Nothing", "/a/b", "/trainyard.v1.JobService"}) {
     EXPECT_EQ(Call(path, {}).error_code(), grpc::UNAUTHENTICATED) << path;
@@ -105,7 +106,7 @@ TEST_F(GateTest, TheTokenIsItsUsersAloneAndEndsWithTheServer) {
   struct stat info {};
   ASSERT_EQ(::stat(path.c_str(), &info), 0);
   EXPECT_EQ(info.st_mode & 0777, 0600U);
-  const std::string before = server_->token();
+  const std::string before = server_->access().local_token();
   StopServer();
   StartServer();
   EXPECT_EQ(Call("/trainyard.v1.JobService/ListJobs", {{"authorization", "Bearer " + before}})

@@ -192,7 +192,7 @@ TEST_F(MetricsTest, GroupsWithoutEndMakeSeriesWithAnEnd) {
 TEST_F(MetricsTest, ScrapePassesPromtool) {
   RunAJob();
   const std::string path = directory_.path() + "/page";
-  const auto page = MetricsPage::Serve({"127.0.0.1", 0}, server_->registry());
+  const auto page = MetricsPage::Serve({"127.0.0.1", 0}, server_->registry(), {});
   ASSERT_TRUE(page.ok()) << page.status();
   const std::string fetch =
       "bash -c 'exec 3<>/dev/tcp/127.0.0.1/" + std::to_string((*page)->address().port) +

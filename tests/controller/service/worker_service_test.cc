@@ -49,7 +49,6 @@ TEST_F(WorkerServiceTest, RunsAJobToItsEnd) {
     ASSERT_TRUE(cluster_->GetWorker(&context, request, &response).ok());
     EXPECT_EQ(response.worker().devices(1).job_id(), id);
     EXPECT_EQ(response.worker().devices(1).rank(), 1);
-    EXPECT_FALSE(response.worker().insecure());
   }
   for (uint32_t rank = 0; rank < 2; ++rank) {
     worker->Exit(id, 1, rank, v1::EXIT_CAUSE_COMPLETED);

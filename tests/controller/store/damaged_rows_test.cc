@@ -77,7 +77,7 @@ TEST_F(DamagedRowsTest, OtherJobsAreListedAndAcceptedBesideADamagedOne) {
   StopController();
   Damage("UPDATE jobs SET body = '{}'" + Where(ids[2]));
   StartController();
-  const auto page = book_->List(0, {}, 3);
+  const auto page = book_->List({}, 0, 3);
   ASSERT_TRUE(page.ok()) << page.status();
   std::vector<std::string> listed;
   for (const Snapshot& job : *page) listed.push_back(job->id);

@@ -82,11 +82,11 @@ TEST(SqliteStore, ListsNewestFirstByPageAndState) {
   for (uint64_t n = 1; n <= 5; ++n) {
     ASSERT_TRUE(Put(*store, NewJob(n, n % 2 ? JobState::kFailed : JobState::kQueued)).ok());
   }
-  const auto page = store->ListJobs(0, {}, 2);
+  const auto page = store->ListJobs({}, 0, 2);
   ASSERT_EQ(page->size(), 2u);
   EXPECT_EQ((*page)[0].number, 5);
-  EXPECT_EQ(store->ListJobs(4, {}, 10)->front().number, 3);
-  EXPECT_EQ(store->ListJobs(0, {JobState::kQueued}, 10)->size(), 2u);
+  EXPECT_EQ(store->ListJobs({}, 4, 10)->front().number, 3);
+  EXPECT_EQ(store->ListJobs({.states = {JobState::kQueued}}, 0, 10)->size(), 2u);
 }
 
 TEST(SqliteStore, StepsReplaceAndOnlyFinishedHistoryIsRead) {
@@ -195,7 +195,7 @@ TEST(SqliteStore, OldEndedJobsAreForgottenWithTheirHistory) {
     batch.events.push_back({n, {absl::FromUnixSeconds(1), EventType::kSubmitted, 0, "queued"}});
     ASSERT_TRUE(Put(*store, std::move(batch)).ok());
   }
-  EXPECT_EQ(store->ListJobs(0, {}, 1000)->size(), 101u);
+  EXPECT_EQ(store->ListJobs({}, 0, 1000)->size(), 101u);
   EXPECT_TRUE(store->GetJob(7).ok()) << "it lives";
   EXPECT_TRUE(absl::IsNotFound(store->GetJob(412).status()));
   EXPECT_TRUE(store->ReadEvents(412)->empty());

@@ -196,11 +196,12 @@ class ServerFixture : public ::testing::Test {
   ServerFixture() { StartServer(); }
   ~ServerFixture() override { StopServer(); }
 
-  void StartServer() {
+  void StartServer(const std::function<void(ServerOptions&)>& edit = nullptr) {
     ServerOptions options;
     options.state_directory = directory_.path() + "/state";
     options.listen = {"127.0.0.1", port_};  // The same one after a restart, as workers expect.
     options.tick_every = absl::Milliseconds(20);
+    if (edit) edit(options);
     auto server = Server::Start(options, RealClock());
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
@@ -211,7 +212,8 @@ class ServerFixture : public ::testing::Test {
   void NewChannel() {
     grpc::ChannelArguments arguments;
     arguments.SetInt("grpc.use_local_subchannel_pool", 1);
-    channel_ = Dial(server_->address().ToString(), server_->token(), arguments);
+    channel_ =
+        Dial(server_->address().ToString(), {.token = server_->access().local_token()}, arguments);
     jobs_ = v1::JobService::NewStub(channel_);
     cluster_ = v1::ClusterService::NewStub(channel_);
   }

@@ -85,5 +85,17 @@ TEST_F(WorkerTableTest, ExpectedWorkersHaveTheirGrace) {
   EXPECT_THAT(Pass(absl::Seconds(1)), testing::ElementsAre("w"));
 }
 
+// Catches a worker that is shut out, and for whom its jobs wait as long as for one that restarts.
+TEST_F(WorkerTableTest, WhoIsExpelledIsLostAtOnceHoweverLongItMayBeDetached) {
+  Registration registration;
+  registration.worker_id = "w";
+  registration.detach = absl::Minutes(10);
+  const Worker* worker = *table_.Connect(registration, std::make_shared<FakeLink>());
+  const Session session{"w", worker->session};
+  EXPECT_TRUE(table_.Expel(session));
+  EXPECT_THAT(Pass(absl::Milliseconds(1)), testing::ElementsAre("w"));
+  EXPECT_FALSE(table_.Expel(session));
+}
+
 }  // namespace
 }  // namespace trainyard::controller

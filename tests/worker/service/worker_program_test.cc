@@ -208,9 +208,10 @@ TEST_F(WorkerProgramTest, ASecondWorkerOnOneStateDirectoryIsRefused) {
 TEST_F(WorkerProgramTest, WrongFlagsAreSaidAndEndIt) {
   const auto exit_code = [&](const Flags& flags) { return WEXITSTATUS(AwaitEnd(Spawn(flags))); };
   EXPECT_EQ(exit_code({{"--controller", "192.0.2.1:7070"}}), 1);
-  EXPECT_THAT(Output(), HasSubstr("--insecure"));
+  EXPECT_THAT(Output(),
+              HasSubstr("has not joined the controller at 192.0.2.1:7070: give it --join FILE"));
   EXPECT_EQ(exit_code({{"--metrics-listen", "0.0.0.0:0"}}), 1);
-  EXPECT_THAT(Output(), HasSubstr("metrics page 0.0.0.0:0 reaches beyond"));
+  EXPECT_THAT(Output(), HasSubstr("refusing to serve metrics at 0.0.0.0:0"));
   EXPECT_EQ(exit_code({{"--trainer", "/nonexistent"}}), 1);
   EXPECT_THAT(Output(), HasSubstr("no trainer at /nonexistent"));
   EXPECT_EQ(exit_code({{"--root", "/nonexistent"}}), 1);

@@ -1,6 +1,6 @@
 // Proves that the user of a controller on this machine finds its token, and nobody else does.
 
-#include "security/local_token.h"
+#include "security/credentials.h"
 
 #include <gmock/gmock.h>
 #include <sys/stat.h>
@@ -16,40 +16,38 @@ using ::testing::HasSubstr;
 
 const Address kController = {.host = "127.0.0.1", .port = 7070};
 
-class LocalTokenTest : public ::testing::Test {
+class CredentialsTest : public ::testing::Test {
  protected:
   std::string Config() const { return directory_.path() + "/config"; }
-  TokenPlaces Home() const { return {.file = "", .config_directory = Config()}; }
+  CredentialPlaces Home() const { return {.config_directory = Config()}; }
   std::string Find(const std::string& address) const {
-    return *FindToken(Home(), *ParseAddress(address));
+    return FindCredential(Home(), *ParseAddress(address))->token;
   }
 
   const controller::TempDirectory directory_;
 };
 
-TEST_F(LocalTokenTest, IsFoundByAddressOnLoopbackAlone) {
+TEST_F(CredentialsTest, IsFoundByAddressOnLoopbackAlone) {
   ASSERT_TRUE(PublishToken(Config(), kController, "ty_a").ok());
   ASSERT_TRUE(PublishToken(Config(), {"127.0.0.1", 7071}, "ty_b").ok());
   EXPECT_EQ(Find("127.0.0.1:7070"), "ty_a");
   EXPECT_EQ(Find("localhost:7071"), "ty_b");
   EXPECT_EQ(Find("[::1]:7070"), "") << "another user may listen there";
   EXPECT_EQ(Find("127.0.0.1:7072"), "");
-  EXPECT_EQ(Find("10.0.0.1:7070"), "") << "another machine's controller has another token";
-  EXPECT_EQ(*FindToken({}, *ParseAddress("127.0.0.1:7070")), "") << "there is no home";
+  EXPECT_EQ(FindCredential({}, kController)->token, "") << "there is no home";
 }
 
-TEST_F(LocalTokenTest, ANamedFileComesFirst) {
+TEST_F(CredentialsTest, ANamedFileComesFirst) {
   ASSERT_TRUE(PublishToken(Config(), kController, "ty_a").ok());
   ASSERT_TRUE(PublishToken(Config(), {"::1", 1}, "ty_named").ok());
-  TokenPlaces places = Home();
-  places.file = Config() + "/loopback/[::1]:1";
-  EXPECT_EQ(*FindToken(places, *ParseAddress("127.0.0.1:7070")), "ty_named");
-  EXPECT_EQ(*FindToken(places, *ParseAddress("10.0.0.1:7070")), "ty_named");
-  places.file = Config() + "/absent";
-  EXPECT_TRUE(absl::IsNotFound(FindToken(places, *ParseAddress("127.0.0.1:7070")).status()));
+  CredentialPlaces places = Home();
+  places.token_file = Config() + "/loopback/[::1]:1";
+  EXPECT_EQ(FindCredential(places, kController)->token, "ty_named");
+  places.token_file = Config() + "/absent";
+  EXPECT_TRUE(absl::IsNotFound(FindCredential(places, kController).status()));
 }
 
-TEST_F(LocalTokenTest, IsReadByItsUserAlone) {
+TEST_F(CredentialsTest, IsReadByItsUserAlone) {
   ASSERT_TRUE(PublishToken(Config(), kController, "ty_a").ok());
   const std::string path = Config() + "/loopback/127.0.0.1:7070";
   struct stat info {};
@@ -58,17 +56,46 @@ TEST_F(LocalTokenTest, IsReadByItsUserAlone) {
   ASSERT_EQ(::stat((Config() + "/loopback").c_str(), &info), 0);
   EXPECT_EQ(info.st_mode & 0777, 0700U);
   ASSERT_EQ(::chmod(path.c_str(), 0644), 0);
-  const auto found = FindToken(Home(), *ParseAddress("127.0.0.1:7070"));
+  const auto found = FindCredential(Home(), kController);
   ASSERT_FALSE(found.ok());
   EXPECT_THAT(found.status().message(), HasSubstr("chmod"));
 }
 
-TEST_F(LocalTokenTest, IsWithdrawnByWhoPublishedIt) {
+TEST_F(CredentialsTest, IsWithdrawnByWhoPublishedIt) {
   ASSERT_TRUE(PublishToken(Config(), kController, "ty_later").ok());
   WithdrawToken(Config(), kController, "ty_earlier");
   EXPECT_EQ(Find("127.0.0.1:7070"), "ty_later");
   WithdrawToken(Config(), kController, "ty_later");
   EXPECT_EQ(Find("127.0.0.1:7070"), "");
+}
+
+TEST_F(CredentialsTest, OffLoopbackAControllerMustBeKnown) {
+  const Address far = {.host = "10.0.0.1", .port = 7070};
+  const auto unknown = FindCredential(Home(), far);
+  EXPECT_TRUE(absl::IsFailedPrecondition(unknown.status()));
+  EXPECT_THAT(unknown.status().message(), HasSubstr("trainyard login 10.0.0.1:7070"));
+  ASSERT_TRUE(SaveLogin(Config(), far, {.token = "ty_far", .authorities = "PEM"}).ok());
+  EXPECT_EQ(FindCredential(Home(), far)->token, "ty_far");
+  EXPECT_EQ(FindCredential(Home(), far)->authorities, "PEM");
+  ASSERT_TRUE(RemoveLogin(Config(), far).ok());
+  EXPECT_FALSE(FindCredential(Home(), far).ok());
+  std::ofstream(Config() + "/mine.pem") << "MINE";
+  CredentialPlaces places = Home();
+  places.authority_file = Config() + "/mine.pem";
+  EXPECT_EQ(FindCredential(places, far)->authorities, "MINE");
+}
+
+TEST(Invitation, IsReadAsItIsWritten) {
+  for (const Invitation& invitation :
+       {Invitation{"ty_a_b", "sha256:0a"}, Invitation{"ty_a_b", ""}}) {
+    const auto read = ParseInvitation(ToText(invitation));
+    ASSERT_TRUE(read.ok()) << read.status();
+    EXPECT_EQ(read->token, invitation.token);
+    EXPECT_EQ(read->fingerprint, invitation.fingerprint);
+  }
+  for (const char* wrong : {"", "\n", "sha256:0a\n", "ty_a ty_b", "ty_a sha256:1 sha256:2"}) {
+    EXPECT_TRUE(absl::IsInvalidArgument(ParseInvitation(wrong).status())) << wrong;
+  }
 }
 
 TEST(ConfigDirectory, IsXdgsOrTheHomes) {

@@ -1,0 +1,245 @@
+#include "controller/access/grants.h"
+
+#include <google/protobuf/util/json_util.h>
+#include <google/protobuf/util/time_util.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "common/files.h"
+#include "common/log.h"
+#include "common/status_macros.h"
+#include "security/secret_file.h"
+#include "security/tokens.h"
+
+namespace trainyard::controller {
+namespace {
+
+using google::protobuf::util::JsonStringToMessage;
+using google::protobuf::util::MessageToJsonString;
+
+constexpr absl::string_view kEnding = ".json";
+
+bool IsId(absl::string_view id) {
+  return !id.empty() && id.size() <= 64 &&
+         std::all_of(id.begin(), id.end(), [](unsigned char c) { return absl::ascii_isalnum(c); });
+}
+
+}  // namespace
+
+std::string ToJson(const StoredGrant& grant) {
+  std::string message;
+  (void)MessageToJsonString(grant.grant, &message);
+  nlohmann::json json = {{"grant", nlohmann::json::parse(message)}};
+  if (!grant.secret_hash.empty()) json["secret_sha256"] = grant.secret_hash;
+  if (!grant.key_hash.empty()) json["key_sha256"] = grant.key_hash;
+  return json.dump(2) + "\n";
+}
+
+absl::StatusOr<StoredGrant> GrantFromJson(const std::string& text) {
+  const nlohmann::json json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object() || !json.contains("grant")) {
+    return absl::InvalidArgumentError("wanted a JSON object with the member grant");
+  }
+  const auto hash = [&](const char* name) {
+    const auto found = json.find(name);
+    return found != json.end() && found->is_string() ? found->get<std::string>() : std::string();
+  };
+  StoredGrant grant{
+      .grant = {}, .secret_hash = hash("secret_sha256"), .key_hash = hash("key_sha256")};
+  const auto parsed = JsonStringToMessage(json["grant"].dump(), &grant.grant);
+  if (!parsed.ok()) return absl::InvalidArgumentError(std::string(parsed.message()));
+  // What a hash is missing from would be opened by a secret with no hash.
+  const bool worker = grant.grant.role() == v1::ROLE_WORKER;
+  if ((worker ? grant.key_hash : grant.secret_hash).size() != 64) {
+    return absl::InvalidArgumentError("wanted a SHA-256 of 64 digits");
+  }
+  return grant;
+}
+
+absl::StatusOr<std::unique_ptr<Grants>> Grants::Open(const std::string& directory,
+                                                     const Clock& clock) {
+  RETURN_IF_ERROR(MakeSecretDirectory(directory));
+  std::unique_ptr<Grants> grants(new Grants(directory, clock));
+  grants->Refresh();
+  return grants;
+}
+
+std::string Grants::PathOf(absl::string_view id) const {
+  return absl::StrCat(directory_, "/", id, kEnding);
+}
+
+bool Grants::Holds(const StoredGrant& grant) const {
+  const auto& end = grant.grant.expire_time();
+  return absl::FromUnixSeconds(end.seconds()) > clock_.Now();
+}
+
+std::optional<StoredGrant> Grants::Find(absl::string_view id) const {
+  const MutexLock lock(mutex_);
+  const auto found = grants_.find(id);
+  if (found == grants_.end() || !Holds(found->second)) return std::nullopt;
+  return found->second;
+}
+
+std::vector<v1::Grant> Grants::List() const {
+  const MutexLock lock(mutex_);
+  std::vector<v1::Grant> list;
+  for (const auto& [id, grant] : grants_) {
+    if (Holds(grant)) list.push_back(grant.grant);
+  }
+  return list;
+}
+
+absl::Status Grants::Put(const StoredGrant& grant) {
+  const MutexLock lock(mutex_);
+  return PutLocked(grant);
+}
+
+absl::Status Grants::Replace(const StoredGrant& grant) {
+  const MutexLock lock(mutex_);
+  return ReplaceLocked(grant);
+}
+
+absl::Status Grants::ReplaceLocked(const StoredGrant& grant) {
+  const std::string& id = grant.grant.id();
+  // Its file may have been removed since the last Refresh, and must not come back.
+  if (grants_.contains(id) && ::access(PathOf(id).c_str(), F_OK) == 0) return PutLocked(grant);
+  grants_.erase(id);
+  return absl::UnauthenticatedError(absl::StrCat("the grant ", id, " was revoked"));
+}
+
+absl::Status Grants::PutLocked(const StoredGrant& grant) {
+  const std::string& id = grant.grant.id();
+  if (grants_.size() >= kMostGrants) RETURN_IF_ERROR(RemoveExpired());
+  if (grants_.size() >= kMostGrants && !grants_.contains(id)) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("there are ", kMostGrants, " grants; revoke some"));
+  }
+  ++changes_;
+  RETURN_IF_ERROR(WriteSecret(PathOf(id), ToJson(grant)));
+  grants_[id] = grant;
+  return absl::OkStatus();
+}
+
+absl::Status Grants::RemoveLocked(const std::string& id) {
+  ++changes_;
+  if (::unlink(PathOf(id).c_str()) != 0 && errno != ENOENT) {
+    return ErrnoStatus(errno, "remove", PathOf(id));
+  }
+  grants_.erase(id);
+  return SyncDirectory(directory_);
+}
+
+absl::Status Grants::RemoveExpired() {
+  std::vector<std::string> expired;
+  for (const auto& [id, grant] : grants_) {
+    if (!Holds(grant)) expired.push_back(id);
+  }
+  for (const std::string& id : expired) RETURN_IF_ERROR(RemoveLocked(id));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<v1::Grant> Grants::Revoke(const std::string& id) {
+  const MutexLock lock(mutex_);
+  const auto found = grants_.find(id);
+  if (found == grants_.end()) {
+    return absl::NotFoundError(absl::StrCat("there is no grant ", id));
+  }
+  const v1::Grant revoked = found->second.grant;
+  RETURN_IF_ERROR(RemoveLocked(id));
+  return revoked;
+}
+
+absl::StatusOr<v1::Grant> Grants::Join(const std::string& joiner, StoredGrant worker) {
+  const MutexLock lock(mutex_);
+  const auto from = grants_.find(joiner);
+  if (from == grants_.end()) return absl::UnauthenticatedError("the token has been revoked");
+  for (auto it = grants_.begin(); it != grants_.end(); ++it) {
+    const StoredGrant& other = it->second;
+    if (other.grant.worker_id() != worker.grant.worker_id() || !Holds(other)) continue;
+    if (other.key_hash != worker.key_hash) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "another key is the worker ", other.grant.worker_id(), "; revoke the grant ", it->first,
+          " if that one is lost, or give this worker a state directory of its own"));
+    }
+    worker.grant.set_id(it->first);
+    *worker.grant.mutable_create_time() = other.grant.create_time();
+    RETURN_IF_ERROR(ReplaceLocked(worker));
+    return worker.grant;
+  }
+  StoredGrant left = from->second;
+  if (left.grant.join().uses() == 0) {
+    return absl::FailedPreconditionError("the token has been used as often as it may be");
+  }
+  left.grant.mutable_join()->set_uses(left.grant.join().uses() - 1);
+  // A crash between the two costs a use, and never makes one.
+  RETURN_IF_ERROR(ReplaceLocked(left));
+  RETURN_IF_ERROR(PutLocked(worker));
+  return worker.grant;
+}
+
+absl::StatusOr<std::set<std::string>> Grants::IdsOnDisk() const {
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDirectory(directory_));
+  std::set<std::string> ids;
+  for (absl::string_view name : names) {
+    // Others are files that are being written.
+    if (absl::ConsumeSuffix(&name, kEnding) && IsId(name)) ids.emplace(name);
+  }
+  return ids;
+}
+
+absl::StatusOr<StoredGrant> Grants::Read(const std::string& id) const {
+  ASSIGN_OR_RETURN(const std::string text, ReadSecret(PathOf(id)));
+  ASSIGN_OR_RETURN(StoredGrant grant, GrantFromJson(text));
+  if (grant.grant.id() == id) return grant;
+  return absl::InvalidArgumentError(absl::StrCat("has the id ", grant.grant.id()));
+}
+
+// The disk may be slow, and every call asks for a grant: what is read, is read without the lock.
+void Grants::Refresh() {
+  std::set<std::string> known;
+  uint64_t changes = 0;
+  {
+    const MutexLock lock(mutex_);
+    changes = changes_;
+    for (const auto& [id, grant] : grants_) known.insert(id);
+  }
+  const auto ids = IdsOnDisk();
+  if (!ids.ok()) {
+    // Nobody new gets in, and nobody is thrown out because a disk hangs.
+    LogError("grants_unreadable", {{"error", ids.status().message()}});
+    return;
+  }
+  std::map<std::string, StoredGrant> read;
+  for (const std::string& id : *ids) {
+    if (known.contains(id) || unreadable_.contains(id)) continue;
+    absl::StatusOr<StoredGrant> grant = Read(id);
+    if (grant.ok()) {
+      read.emplace(id, *std::move(grant));
+    } else if (!absl::IsNotFound(grant.status())) {
+      unreadable_.insert(id);
+      LogError("grant_unreadable", {{"grant", id}, {"error", grant.status().message()}});
+    }
+  }
+  const MutexLock lock(mutex_);
+  grants_.merge(read);
+  // What was made here since the look may have come or gone after it.
+  if (changes == changes_)
+    std::erase_if(grants_, [&](const auto& g) { return !ids->contains(g.first); });
+}
+
+absl::StatusOr<NewGrant> MakeToken(v1::Grant grant, absl::Time now) {
+  ASSIGN_OR_RETURN(const Token token, NewToken());
+  grant.set_id(token.id);
+  grant.mutable_create_time()->set_seconds(absl::ToUnixSeconds(now));
+  return NewGrant{
+      .stored = {.grant = std::move(grant), .secret_hash = HashSecret(token), .key_hash = {}},
+      .token = token.text};
+}
+
+}  // namespace trainyard::controller

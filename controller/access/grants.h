@@ -1,0 +1,92 @@
+// The grants of a controller: a directory with one file each, named by the grant's id. Whoever may
+// write there, may do everything: a file that appears lets somebody in, and one that is gone does
+// not any more, after the next Refresh. So the directory is also how the owner of the machine gets
+// in when all tokens are lost (docs/security.md).
+
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "common/clock.h"
+#include "common/mutex.h"
+#include "trainyard/v1/access.pb.h"
+
+namespace trainyard::controller {
+
+// More than one a worker and a person, of the largest clusters; a bound on memory.
+inline constexpr size_t kMostGrants = 100'000;
+
+struct StoredGrant {
+  v1::Grant grant;
+  std::string secret_hash;  // Of a token: HashSecret of security/tokens.h.
+  std::string key_hash;     // Of a worker: the SHA-256 of the public key that joined.
+};
+
+// Thread-safe.
+class Grants {
+ public:
+  // Makes the directory where it is missing. Files that cannot be read grant nothing, and are named
+  // in the log. `clock` outlives it.
+  static absl::StatusOr<std::unique_ptr<Grants>> Open(const std::string& directory,
+                                                      const Clock& clock);
+
+  // Absent: there is none, or it has expired.
+  std::optional<StoredGrant> Find(absl::string_view id) const;
+  std::vector<v1::Grant> List() const;  // By id; none that has expired.
+
+  // What these say is on the disk before they return. RESOURCE_EXHAUSTED: kMostGrants.
+  absl::Status Put(const StoredGrant& grant);
+  // As Put, where the grant still is there. UNAUTHENTICATED: it was revoked.
+  absl::Status Replace(const StoredGrant& grant);
+  absl::StatusOr<v1::Grant> Revoke(const std::string& id);  // NOT_FOUND.
+
+  // Makes `worker` of the joiner's grant `joiner`, and takes one of its uses; all or nothing,
+  // however many callers come at once. A worker that comes again with the same key takes none, and
+  // keeps its grant's id. FAILED_PRECONDITION: no use is left; another key has the worker's id.
+  absl::StatusOr<v1::Grant> Join(const std::string& joiner, StoredGrant worker);
+
+  // Takes in files that others have made or removed. A file that somebody edits counts from the
+  // next start on.
+  void Refresh();
+
+ private:
+  Grants(std::string directory, const Clock& clock)
+      : directory_(std::move(directory)), clock_(clock) {}
+  bool Holds(const StoredGrant& grant) const;
+  absl::StatusOr<std::set<std::string>> IdsOnDisk() const;
+  absl::StatusOr<StoredGrant> Read(const std::string& id) const;
+  std::string PathOf(absl::string_view id) const;
+  absl::Status PutLocked(const StoredGrant& grant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status ReplaceLocked(const StoredGrant& grant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Only where there are too many: a clock that jumps must not remove what holds.
+  absl::Status RemoveExpired() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status RemoveLocked(const std::string& id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const std::string directory_;
+  const Clock& clock_;
+  mutable Mutex mutex_;
+  std::map<std::string, StoredGrant, std::less<>> grants_ ABSL_GUARDED_BY(mutex_);
+  uint64_t changes_ ABSL_GUARDED_BY(mutex_) = 0;  // Made here.
+  std::set<std::string> unreadable_;              // Files that were named in the log. Refresh's.
+};
+
+// The file of a grant: protobuf's JSON of v1::Grant, with the hashes beside it.
+std::string ToJson(const StoredGrant& grant);
+absl::StatusOr<StoredGrant> GrantFromJson(const std::string& text);
+
+// A new token, and the grant for it; `grant` says all but id and time of creation.
+struct NewGrant {
+  StoredGrant stored;
+  std::string token;
+};
+absl::StatusOr<NewGrant> MakeToken(v1::Grant grant, absl::Time now);
+
+}  // namespace trainyard::controller

@@ -1,0 +1,140 @@
+#include "controller/access/joining.h"
+
+#include <fnmatch.h>
+
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+#include "common/violations.h"
+#include "controller/jobs/job.h"
+#include "security/certificates.h"
+
+namespace trainyard::controller {
+namespace {
+
+constexpr int64_t kDay = 24 * 3600;
+constexpr int64_t kJoinSeconds = 3600;
+constexpr int64_t kPersonSeconds = 90 * kDay;
+constexpr int64_t kMostSeconds = 400 * kDay;
+constexpr size_t kMostNameBytes = 64;
+
+// What can stand in a certificate, a log and a URI.
+bool IsName(absl::string_view text) {
+  return !text.empty() && text.size() <= kMostNameBytes &&
+         std::all_of(text.begin(), text.end(), [](unsigned char c) {
+           return absl::ascii_isalnum(c) || c == '-' || c == '_' || c == '.' || c == '@';
+         });
+}
+
+std::string WantedName(absl::string_view found) {
+  return absl::StrCat("wanted 1 to ", kMostNameBytes,
+                      " letters, digits and characters of '-_.@', found ", found.size(),
+                      " characters");
+}
+
+CertificateFacts FactsOf(const v1::Grant& worker, absl::Time now) {
+  return {.common_name = worker.name(),
+          .uris = {ToUri({worker.worker_id(), worker.id()})},
+          .dns_names = {kWorkerHost},
+          .not_before = now - kClocksDiffer,
+          .not_after = now + kCertificatesHold,
+          .server = true,
+          .client = true};
+}
+
+void Extend(v1::Grant& worker, absl::Time now) {
+  worker.mutable_expire_time()->set_seconds(absl::ToUnixSeconds(now + kCertificatesHold));
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> Join(Grants& grants, const Authority& authority,
+                                 const Principal& joiner, const v1::JoinRequest& request,
+                                 absl::Time now) {
+  Violations violations;
+  if (!IsName(request.worker_id())) violations.Add("worker_id", WantedName(request.worker_id()));
+  if (!IsName(request.hostname())) violations.Add("hostname", WantedName(request.hostname()));
+  if (!violations.empty()) return violations.ToStatus();
+  const std::optional<StoredGrant> from = grants.Find(joiner.grant_id);
+  if (!from) return absl::UnauthenticatedError("the token has been revoked");
+  const std::string& hosts = from->grant.join().hosts();
+  if (!hosts.empty() && ::fnmatch(hosts.c_str(), request.hostname().c_str(), 0) != 0) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the token is for hosts called ", hosts, ", and this one is called ", request.hostname()));
+  }
+  StoredGrant worker;
+  ASSIGN_OR_RETURN(worker.key_hash, KeyFingerprint(request.certificate_request()));
+  ASSIGN_OR_RETURN(NewGrant fresh, MakeToken({}, now));  // Of which the id alone is used.
+  worker.grant = std::move(fresh.stored.grant);
+  worker.grant.set_name(request.hostname());
+  worker.grant.set_role(v1::ROLE_WORKER);
+  worker.grant.set_worker_id(request.worker_id());
+  worker.grant.set_created_by(joiner.name);
+  Extend(worker.grant, now);
+  // Before a use is taken: a request that cannot be signed costs none.
+  RETURN_IF_ERROR(
+      authority.Sign(request.certificate_request(), FactsOf(worker.grant, now)).status());
+  ASSIGN_OR_RETURN(const v1::Grant joined, grants.Join(joiner.grant_id, std::move(worker)));
+  return authority.Sign(request.certificate_request(), FactsOf(joined, now));
+}
+
+absl::StatusOr<std::string> Renew(Grants& grants, const Authority& authority,
+                                  const Principal& worker, const std::string& request_pem,
+                                  absl::Time now) {
+  std::optional<StoredGrant> grant = grants.Find(worker.grant_id);
+  if (!grant) return absl::UnauthenticatedError("the worker's certificate has been revoked");
+  ASSIGN_OR_RETURN(grant->key_hash, KeyFingerprint(request_pem));
+  Extend(grant->grant, now);
+  ASSIGN_OR_RETURN(std::string certificates,
+                   authority.Sign(request_pem, FactsOf(grant->grant, now)));
+  RETURN_IF_ERROR(grants.Replace(*grant));
+  return certificates;
+}
+
+absl::StatusOr<v1::Grant> GrantFor(const v1::CreateTokenRequest& request,
+                                   const std::string& created_by, absl::Time now) {
+  Violations violations;
+  const bool joiner = request.role() == v1::ROLE_JOINER;
+  const bool of_namespace =
+      request.role() == v1::ROLE_VIEWER || request.role() == v1::ROLE_SUBMITTER;
+  if (!IsName(request.name())) violations.Add("name", WantedName(request.name()));
+  if (request.role() < v1::ROLE_VIEWER || request.role() > v1::ROLE_JOINER ||
+      !v1::Role_IsValid(request.role())) {
+    violations.Add("role", "wanted viewer, submitter, operator, admin or joiner");
+  }
+  if (!request.namespace_().empty() && !of_namespace) {
+    violations.Add("namespace", "wanted none, since the role acts in all namespaces");
+  }
+  if (!request.namespace_().empty() && !IsName(request.namespace_())) {
+    violations.Add("namespace", WantedName(request.namespace_()));
+  }
+  const int64_t seconds = request.has_valid() ? request.valid().seconds()
+                          : joiner            ? kJoinSeconds
+                                              : kPersonSeconds;
+  if (seconds < 1 || seconds > kMostSeconds) {
+    violations.Add("valid", absl::StrCat("wanted 1 s to ", kMostSeconds / kDay, " days, found ",
+                                         seconds, " s"));
+  }
+  if (request.has_join() && !joiner) {
+    violations.Add("join", "wanted none, since the role does not let workers join");
+  }
+  if (request.has_join() && request.join().uses() == 0) {
+    violations.Add("join.uses", "wanted at least 1, found 0");
+  }
+  if (!violations.empty()) return violations.ToStatus();
+  v1::Grant grant;
+  grant.set_name(request.name());
+  grant.set_role(request.role());
+  if (of_namespace) {
+    grant.set_namespace_(request.namespace_().empty() ? kDefaultNamespace : request.namespace_());
+  }
+  grant.set_created_by(created_by);
+  grant.mutable_expire_time()->set_seconds(absl::ToUnixSeconds(now) + seconds);
+  if (joiner) *grant.mutable_join() = request.join();
+  if (joiner && !request.has_join()) grant.mutable_join()->set_uses(1);
+  return grant;
+}
+
+}  // namespace trainyard::controller

@@ -1,0 +1,85 @@
+#include "controller/service/access_control.h"
+
+#include "absl/strings/str_cat.h"
+#include "common/log.h"
+#include "common/status_macros.h"
+#include "controller/access/directories.h"
+#include "security/credentials.h"
+
+namespace trainyard::controller {
+namespace {
+
+// How soon a file that was made or removed among the grants counts.
+constexpr absl::Duration kRefreshEvery = absl::Milliseconds(250);
+constexpr absl::Duration kLookForRenewalEvery = absl::Minutes(1);
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<AccessControl>> AccessControl::Create(const AccessOptions& options,
+                                                                     const Address& listen,
+                                                                     const Clock& clock,
+                                                                     ControllerMetrics& metrics) {
+  std::unique_ptr<AccessControl> access(new AccessControl(options, listen, clock));
+  ASSIGN_OR_RETURN(access->grants_, Grants::Open(GrantsDirectory(options.state_directory), clock));
+  RETURN_IF_ERROR(listen.loopback() ? access->OpenLoopback(metrics) : access->OpenTls(metrics));
+  access->credentials_->SetAuthMetadataProcessor(access->gate_);
+  access->ticker_.Start(kRefreshEvery, [self = access.get()] { self->Tick(); });
+  return access;
+}
+
+AccessControl::~AccessControl() {
+  ticker_.Stop();
+  if (published_) WithdrawToken(options_.config_directory, listen_, local_token());
+}
+
+absl::Status AccessControl::OpenLoopback(ControllerMetrics& metrics) {
+  ASSIGN_OR_RETURN(LocalToken token, LocalToken::Make(options_.state_directory));
+  gate_ = std::make_shared<Gate>(std::move(token), *grants_, clock_, metrics);
+  // Of the kind that may be guarded; it refuses peers from elsewhere, and changes no byte.
+  credentials_ = grpc::experimental::LocalServerCredentials(LOCAL_TCP);
+  if (options_.config_directory.empty()) return absl::OkStatus();
+  const absl::Status status = PublishToken(options_.config_directory, listen_, local_token());
+  published_ = status.ok();
+  if (!status.ok()) LogWarning("token_not_published", {{"error", status.message()}});
+  return absl::OkStatus();
+}
+
+absl::Status AccessControl::OpenTls(ControllerMetrics& metrics) {
+  const std::string directory = AuthorityDirectory(options_.state_directory);
+  absl::StatusOr<Authority> authority = Authority::Open(directory, clock_.Now());
+  if (absl::IsNotFound(authority.status())) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "refusing to listen on ", listen_.ToString(), ": nothing there would be encrypted, since ",
+        directory, " holds no authority. Make one with 'trainyard-controller init --state ",
+        options_.state_directory, " --host NAME', or listen on 127.0.0.1"));
+  }
+  RETURN_IF_ERROR(authority.status());
+  authority_ = *std::move(authority);
+  certificate_ = options_.certificate.value_or(
+      ServerCertificate{authority_->server_path(), authority_->server_path()});
+  if (!options_.certificate) RETURN_IF_ERROR(authority_->RenewServer(clock_.Now()).status());
+  ASSIGN_OR_RETURN(credentials_, TlsCredentials(certificate_, *authority_, clock_.Now()));
+  gate_ = std::make_shared<Gate>(std::nullopt, *grants_, clock_, metrics);
+  return absl::OkStatus();
+}
+
+std::string AccessControl::local_token() const {
+  return gate_->local() ? gate_->local()->text() : "";
+}
+
+absl::StatusOr<std::optional<TlsMaterial>> AccessControl::PageTls() const {
+  if (!authority_) return std::nullopt;
+  ASSIGN_OR_RETURN(TlsMaterial material, TlsForPages(certificate_, *authority_));
+  return material;
+}
+
+void AccessControl::Tick() {
+  grants_->Refresh();
+  if (!authority_ || options_.certificate || clock_.Monotonic() < renewal_look_) return;
+  renewal_look_ = clock_.Monotonic() + kLookForRenewalEvery;
+  const absl::StatusOr<bool> renewed = authority_->RenewServer(clock_.Now());
+  if (!renewed.ok()) LogError("certificate_not_renewed", {{"error", renewed.status().message()}});
+  if (renewed.ok() && *renewed) LogInfo("certificate_renewed", {{"file", certificate_.key_path}});
+}
+
+}  // namespace trainyard::controller

@@ -1,0 +1,23 @@
+// Ends streams of answers whose caller is not let in any more: a token that is revoked counts for
+// open streams, too, when their next message goes. WorkerService does so for its own.
+
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include "controller/access/gate.h"
+
+namespace trainyard::controller {
+
+class CallerWatchFactory final : public grpc::experimental::ServerInterceptorFactoryInterface {
+ public:
+  explicit CallerWatchFactory(const Gate& gate) : gate_(gate) {}  // Outlives the server.
+  // Null for other calls.
+  grpc::experimental::Interceptor* CreateServerInterceptor(
+      grpc::experimental::ServerRpcInfo* info) override;
+
+ private:
+  const Gate& gate_;
+};
+
+}  // namespace trainyard::controller

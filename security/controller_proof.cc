@@ -1,0 +1,71 @@
+#include "security/controller_proof.h"
+
+#include <openssl/ssl.h>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/clock.h"
+#include "security/certificates.h"
+#include "security/openssl.h"
+
+namespace trainyard {
+namespace {
+
+using openssl::Owned;
+
+using Context = Owned<SSL_CTX, SSL_CTX_free>;
+
+std::string Pem(X509* certificate) {
+  const openssl::Bio out(BIO_new(BIO_s_mem()));
+  return PEM_write_bio_X509(out.get(), certificate) == 1 ? openssl::Text(out) : "";
+}
+
+// Drives a BIO that does not block to the end of its handshake. False: it failed, or took too long.
+bool Shake(BIO* connection, absl::Duration deadline) {
+  for (;;) {
+    if (BIO_do_handshake(connection) == 1) return true;
+    if (!BIO_should_retry(connection) || RealClock().Monotonic() >= deadline) return false;
+    absl::SleepFor(absl::Milliseconds(5));
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> FetchAuthority(const Address& controller,
+                                           const std::string& fingerprint,
+                                           absl::Duration patience) {
+  const openssl::ErrorScope errors;
+  const std::string where = absl::StrCat("the controller at ", controller.ToString());
+  const Context context(SSL_CTX_new(TLS_client_method()));
+  const openssl::Bio connection(BIO_new_ssl_connect(context.get()));
+  SSL* tls = nullptr;
+  BIO_get_ssl(connection.get(), &tls);
+  // What gRPC's servers want to be asked for.
+  static constexpr unsigned char kHttp2[] = {2, 'h', '2'};
+  if (tls == nullptr || SSL_set_alpn_protos(tls, kHttp2, sizeof(kHttp2)) != 0) {
+    return openssl::Error(absl::StatusCode::kInternal, "TLS");
+  }
+  SSL_set_tlsext_host_name(tls, controller.host.c_str());
+  BIO_set_conn_hostname(connection.get(), controller.ToString().c_str());
+  BIO_set_nbio(connection.get(), 1);
+  const absl::Duration deadline = RealClock().Monotonic() + patience;
+  if (!Shake(connection.get(), deadline)) {
+    const bool answered = ERR_GET_LIB(ERR_peek_last_error()) == ERR_LIB_SSL;
+    if (!answered || RealClock().Monotonic() >= deadline) {
+      return openssl::Error(absl::StatusCode::kUnavailable, absl::StrCat("cannot reach ", where));
+    }
+    return openssl::Error(absl::StatusCode::kFailedPrecondition,
+                          absl::StrCat(where, " does not speak TLS"));
+  }
+  STACK_OF(X509)* const shown = SSL_get_peer_cert_chain(tls);
+  for (int i = 0; i < sk_X509_num(shown); ++i) {
+    const std::string pem = Pem(sk_X509_value(shown, i));
+    const absl::StatusOr<std::string> found = Fingerprint(pem);
+    if (found.ok() && *found == fingerprint) return pem;
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      where, " shows no certificate with the fingerprint ", fingerprint,
+      ": either the token belongs to another cluster, or somebody else answers there"));
+}
+
+}  // namespace trainyard

@@ -1,0 +1,185 @@
+// Proves that a machine becomes a worker as its token says, no more often, and that worker alone
+// (docs/reliability.md, S3).
+
+#include <atomic>
+#include <thread>
+
+#include "common/files.h"
+#include "controller/access/grants.h"
+#include "tests/controller/testing/tls_fixture.h"
+
+namespace trainyard::controller {
+namespace {
+
+using testing::HasSubstr;
+
+class JoiningTest : public TlsFixture {
+ protected:
+  // How the stream of a worker that says it is this one ends, or whether it is registered.
+  grpc::Status Register(const Credential& credential, const std::string& worker_id,
+                        const std::string& hostname) const {
+    const auto stub = v1::WorkerService::NewStub(Open(credential));
+    grpc::ClientContext context;
+    SetDeadline(context);
+    const auto stream = stub->Connect(&context);
+    v1::ConnectRequest request;
+    auto* m = request.mutable_register_();
+    m->set_protocol_version(2);
+    m->set_worker_id(worker_id);
+    m->set_instance_id("i-1");
+    m->set_hostname(hostname);
+    auto* device = m->add_devices();
+    device->set_kind(v1::DEVICE_KIND_CPU);
+    device->set_threads(1);
+    stream->Write(request);
+    v1::ConnectResponse response;
+    const bool registered = stream->Read(&response) && response.has_registered();
+    if (registered) stream->WritesDone();
+    while (stream->Read(&response)) continue;
+    const grpc::Status status = stream->Finish();
+    return registered ? grpc::Status::OK : status;
+  }
+};
+
+TEST_F(JoiningTest, OfAHundredThatComeAtOnceAsManyGetInAsTheTokenSays) {
+  const std::string token = Token(v1::ROLE_JOINER, 3);
+  std::atomic<int> joined = 0, refused = 0;
+  std::vector<std::thread> machines;
+  for (int i = 0; i < 100; ++i) {
+    machines.emplace_back([&, i] {
+      Credential credential;
+      const grpc::Status status = Join(token, absl::StrCat("w-", i), credential);
+      joined += status.ok();
+      refused += status.error_code() == grpc::FAILED_PRECONDITION;
+    });
+  }
+  for (std::thread& machine : machines) machine.join();
+  EXPECT_EQ(joined, 3);
+  EXPECT_EQ(refused, 97);
+}
+
+TEST_F(JoiningTest, WhoComesAgainWithItsKeyTakesNoOtherUse) {
+  const std::string token = Token(v1::ROLE_JOINER);
+  Credential worker, other;
+  ASSERT_TRUE(Join(token, "w-1", worker).ok());
+  const auto first = ReadCertificate(worker.identity.certificate_pem)->uris;
+  ASSERT_TRUE(Join(token, "w-1", worker).ok()) << "its answer may have been lost";
+  EXPECT_EQ(ReadCertificate(worker.identity.certificate_pem)->uris, first);
+  EXPECT_EQ(Join(token, "w-2", other).error_code(), grpc::FAILED_PRECONDITION);
+  const grpc::Status taken = Join(Token(v1::ROLE_JOINER), "w-1", other);
+  EXPECT_EQ(taken.error_code(), grpc::FAILED_PRECONDITION);
+  EXPECT_THAT(taken.error_message(), HasSubstr("another key"));
+}
+
+TEST_F(JoiningTest, AWorkerIsThatWorkerAloneOnThatHost) {
+  const std::string token = Token(v1::ROLE_JOINER, 2);
+  Credential one, two;
+  ASSERT_TRUE(Join(token, "w-1", one, "host-1").ok());
+  ASSERT_TRUE(Join(token, "w-2", two, "host-2").ok());
+  EXPECT_TRUE(Register(one, "w-1", "host-1").ok());
+  EXPECT_EQ(Register(one, "w-2", "host-1").error_code(), grpc::PERMISSION_DENIED);
+  EXPECT_EQ(Register(one, "w-1", "host-2").error_code(), grpc::PERMISSION_DENIED);
+  EXPECT_EQ(Register(two, "w-1", "host-1").error_code(), grpc::PERMISSION_DENIED);
+}
+
+TEST_F(JoiningTest, TheTokensLimitsHold) {
+  v1::CreateTokenRequest request;
+  request.set_name("rack");
+  request.set_role(v1::ROLE_JOINER);
+  request.mutable_join()->set_uses(5);
+  request.mutable_join()->set_hosts("gpu-7-*");
+  const std::string racks = MakeToken(State(), request, absl::Now())->token;
+  request.clear_join();
+  request.mutable_valid()->set_seconds(1);
+  const std::string brief = MakeToken(State(), request, absl::Now())->token;
+  while (List(With(racks)).error_code() != grpc::PERMISSION_DENIED) {
+    absl::SleepFor(absl::Milliseconds(9));
+  }
+  Credential worker;
+  const grpc::Status elsewhere = Join(racks, "w-1", worker, "cpu-1");
+  EXPECT_EQ(elsewhere.error_code(), grpc::FAILED_PRECONDITION);
+  EXPECT_THAT(elsewhere.error_message(), HasSubstr("gpu-7-*"));
+  EXPECT_TRUE(Join(racks, "w-1", worker, "gpu-7-01").ok());
+  EXPECT_EQ(Join(racks, "w 1", worker, "gpu-7-01").error_code(), grpc::INVALID_ARGUMENT);
+  absl::SleepFor(absl::Seconds(2));  // It was good for one.
+  Credential late;
+  EXPECT_EQ(Join(brief, "w-2", late).error_code(), grpc::UNAUTHENTICATED);
+  EXPECT_EQ(Join(Token(v1::ROLE_ADMIN), "w-2", late).error_code(), grpc::PERMISSION_DENIED);
+}
+
+TEST_F(JoiningTest, ACertificateIsRenewedForTheSameWorkerUntilItIsRevoked) {
+  Credential worker;
+  ASSERT_TRUE(Join(Token(v1::ROLE_JOINER), "w-1", worker).ok());
+  v1::RenewCertificateRequest request;
+  request.set_certificate_request(NewRequest(worker.identity.key_pem, "x").value());
+  v1::RenewCertificateResponse response;
+  const auto renew = [&] {
+    grpc::ClientContext context;
+    SetDeadline(context);
+    return v1::AccessService::NewStub(Open(worker))->RenewCertificate(&context, request, &response);
+  };
+  ASSERT_TRUE(renew().ok());
+  const auto facts = *ReadCertificate(response.certificates());
+  EXPECT_EQ(facts.uris, ReadCertificate(worker.identity.certificate_pem)->uris);
+  EXPECT_GT(facts.not_after, absl::Now() + kCertificatesHold - absl::Minutes(1));
+  WorkerName name;
+  ASSERT_TRUE(ParseUri(facts.uris[0], name));
+  ASSERT_EQ(::unlink((GrantsDirectory(State()) + "/" + name.grant_id + ".json").c_str()), 0);
+  while (renew().ok()) absl::SleepFor(absl::Milliseconds(9));
+  EXPECT_EQ(renew().error_code(), grpc::UNAUTHENTICATED);
+}
+
+// What docs/security.md says of an authority that is lost.
+TEST_F(JoiningTest, UnderANewAuthorityAWorkerKeepsItsName) {
+  Credential worker;
+  ASSERT_TRUE(Join(Token(v1::ROLE_JOINER), "w-1", worker).ok());
+  const Credential old = worker;
+  const auto name = ReadCertificate(worker.identity.certificate_pem)->uris;
+  server_.reset();
+  ASSERT_EQ(::rename(AuthorityDirectory(State()).c_str(), (State() + "/old").c_str()), 0);
+  ASSERT_TRUE(InitAuthority(State(), {"127.0.0.1"}, absl::Now()).ok());
+  StartServer();
+  EXPECT_FALSE(Register(old, "w-1", "host").ok()) << "it believes the old controller alone";
+  Credential believes = old;
+  believes.authorities = Own().certificate();
+  EXPECT_FALSE(Register(believes, "w-1", "host").ok()) << "nobody believes the old authority";
+  ASSERT_TRUE(Join(Token(v1::ROLE_JOINER), "w-1", worker).ok());
+  EXPECT_EQ(ReadCertificate(worker.identity.certificate_pem)->uris, name);
+  EXPECT_TRUE(Register(worker, "w-1", "host").ok());
+}
+
+TEST(Grants, WhatCannotBeReadGrantsNothing) {
+  const TempDirectory directory;
+  const std::string path = directory.path() + "/grants";
+  const FakeClock clock;
+  const auto grants = *Grants::Open(path, clock);
+  v1::Grant grant;
+  grant.set_name("a");
+  grant.set_role(v1::ROLE_ADMIN);
+  grant.mutable_expire_time()->set_seconds(absl::ToUnixSeconds(clock.Now()) + 60);
+  const NewGrant made = *MakeToken(grant, clock.Now());
+  const std::string id = made.stored.grant.id(), file = path + "/" + id + ".json";
+  const auto found_after = [&](const std::string& text, mode_t mode) {
+    ::unlink(file.c_str());
+    grants->Refresh();
+    EXPECT_FALSE(grants->Find(id));
+    EXPECT_TRUE(WriteFileAtomic(file, text).ok());
+    ::chmod(file.c_str(), mode);
+    const auto fresh = *Grants::Open(path, clock);
+    return fresh->Find(id).has_value();
+  };
+  const std::string good = ToJson(made.stored);
+  EXPECT_TRUE(found_after(good, 0600));
+  EXPECT_FALSE(found_after(good, 0640)) << "others may have put it there";
+  EXPECT_FALSE(found_after("", 0600));
+  EXPECT_FALSE(found_after("{}", 0600));
+  StoredGrant open = made.stored;
+  open.secret_hash.clear();
+  EXPECT_FALSE(found_after(ToJson(open), 0600)) << "a grant that any secret opens";
+  StoredGrant renamed = made.stored;
+  renamed.grant.set_id("another1");
+  EXPECT_FALSE(found_after(ToJson(renamed), 0600));
+}
+
+}  // namespace
+}  // namespace trainyard::controller

@@ -1,0 +1,167 @@
+"""Does what docs/security.md says, with the programs that users have: a controller that is opened to a network, a login,
+a worker that joins, pages for Prometheus, and what to do when something is lost."""
+import json
+import os
+import pathlib
+import ssl
+import subprocess
+import tempfile
+import time
+import unittest
+import urllib.request
+
+BIN = pathlib.Path(os.environ["TRAINYARD_BIN"])
+SPEC = """
+name: tiny
+model: {preset: llama3-8b, overrides: {layers: 2, hidden: 64, ffn: 128, heads: 4, kv_heads: 2, vocab: 256}}
+precision: F32
+batch: {global: 4, micro: 1, sequence: 32}
+data: {synthetic: {}}
+optimizer: {adamw: {learning_rate: 1.0e-3}}
+steps: STEPS
+devices: 1
+"""
+
+
+def until(condition, what, seconds=60):
+    deadline = time.monotonic() + seconds
+    while not (value := condition()):
+        if time.monotonic() > deadline:
+            raise AssertionError(f"waited {seconds} s in vain for {what}")
+        time.sleep(0.05)
+    return value
+
+
+class OpenService(unittest.TestCase):
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+        self.addCleanup(scratch.cleanup)
+        self.directory = pathlib.Path(scratch.name)
+        (self.directory / "home").mkdir()
+        os.umask(0o077)
+
+    def tool(self, *words):
+        ran = subprocess.run([BIN / "trainyard-controller", "--state", "c", *words], cwd=self.directory, capture_output=True, text=True,
+                             check=False, timeout=60)
+        self.assertEqual(ran.returncode, 0, ran.stderr)
+        return ran.stdout
+
+    def start(self, name, *words):
+        """The words of its line `ready ...`."""
+        log = open(self.directory / f"{name}.log", "w", encoding="utf-8")
+        self.addCleanup(log.close)
+        process = subprocess.Popen([BIN / words[0], *words[1:]], cwd=self.directory, stdout=subprocess.PIPE, stderr=log, text=True)
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.terminate)  # A worker takes its ranks along.
+        line = process.stdout.readline()
+        self.assertTrue(line.startswith("ready "), (self.directory / f"{name}.log").read_text())
+        return process, dict(word.split("=", 1) for word in line.split()[1:])
+
+    def start_controller(self, listen="0.0.0.0:0"):
+        self.controller, ready = self.start("controller", "trainyard-controller", "--state", "c", "--listen", listen, "--metrics-listen",
+                                            "0.0.0.0:0")
+        self.port = ready["controller"].rsplit(":", 1)[1]
+        self.address = f"127.0.0.1:{self.port}"
+        return ready
+
+    def start_worker(self, name, *words):
+        return self.start(name, "trainyard-worker", "--controller", self.address, "--state", name, "--devices", "1", "--cores", "0.5",
+                          "--metrics-listen", "0.0.0.0:0", *words)
+
+    def trainyard(self, *words, stdin="", home="home", fails=False):
+        ran = subprocess.run([BIN / "trainyard", *words], cwd=self.directory, capture_output=True, text=True, input=stdin, check=False,
+                             timeout=60, env={"HOME": str(self.directory / home), "TRAINYARD_CONTROLLER": self.address})
+        self.assertEqual(ran.returncode != 0, fails, ran.stdout + ran.stderr)
+        return ran.stderr if fails else ran.stdout
+
+    def lines(self, *words):
+        return [json.loads(line) for line in self.trainyard(*words, "-o", "jsonl").splitlines()]
+
+    def begin(self):
+        self.tool("init", "--host", "127.0.0.1")
+        admin = self.tool("token", "--name", "alice", "--role", "admin")
+        ready = self.start_controller()
+        self.assertIn("alice: admin", self.trainyard("login", self.address, stdin=admin))
+        return ready
+
+    def submit(self, steps):
+        return json.loads(self.trainyard("submit", "-", "-o", "jsonl", stdin=SPEC.replace("STEPS", str(steps))))["id"]
+
+    def test_a_cluster_is_opened_and_trains(self):
+        ready = self.begin()
+        self.assertIn("trainyard login", self.trainyard("list", home="nobody", fails=True))
+        joiner = self.trainyard("token", "create", "rack", "--role", "joiner")
+        (self.directory / "rack.token").write_text(joiner)
+        worker, at = self.start_worker("w1", "--join", "rack.token")
+        job = self.submit(20)
+        self.assertIn("SUCCEEDED", self.trainyard("watch", job))
+        # It comes back without the token.
+        worker.terminate()
+        worker.wait()
+        (self.directory / "rack.token").unlink()
+        _, again = self.start_worker("w1")
+        self.assertEqual(again["worker"], at["worker"])
+        # The pages, as Prometheus reads them.
+        self.tool("reader", "--name", "prometheus", "--directory", "prom")
+        reader = ssl.create_default_context(cafile=self.directory / "prom/authority.pem")
+        reader.load_cert_chain(self.directory / "prom/certificate.pem", self.directory / "prom/key.pem")
+        pages = {ready["metrics"]: None, again["metrics"]: "worker.trainyard"}
+        for url, name in pages.items():
+            reader.check_hostname = name is None
+            with urllib.request.urlopen(url.replace("0.0.0.0", "127.0.0.1"), context=reader, timeout=20) as page:
+                self.assertIn("trainyard_", page.read().decode())
+            stranger = ssl.create_default_context(cafile=self.directory / "prom/authority.pem")
+            stranger.check_hostname = False
+            with self.assertRaises(OSError):
+                urllib.request.urlopen(url.replace("0.0.0.0", "127.0.0.1"), context=stranger, timeout=20)
+        # Bob submits, and says nothing of tokens.
+        bob = self.trainyard("token", "create", "bob")
+        self.assertIn("bob: submitter of default", self.trainyard("login", self.address, stdin=bob, home="bob"))
+        self.assertIn("wants admin", self.trainyard("token", "list", home="bob", fails=True))
+        secrets = [text.split()[0] for text in (joiner, bob)]
+        for file in self.directory.glob("*.log"):
+            self.assertFalse([secret for secret in secrets if secret in file.read_text()], file)
+        for file in (self.directory / "c").rglob("*"):
+            if file.is_file():
+                self.assertFalse([secret for secret in secrets if secret.encode() in file.read_bytes()], file)
+
+    def test_a_worker_that_is_revoked_is_lost_at_once_and_its_job_goes_on_elsewhere(self):
+        self.begin()
+        (self.directory / "rack.token").write_text(self.trainyard("token", "create", "rack", "--role", "joiner", "--uses", "2"))
+        self.start_worker("w1", "--join", "rack.token")
+        job = self.submit(100_000)
+        held = until(lambda: [w["id"] for w in self.lines("workers") if w["devices"][0].get("job_id") == job], "the job's start")[0]
+        self.start_worker("w2", "--join", "rack.token")
+        grant = [g["id"] for g in self.lines("token", "list") if g.get("worker_id") == held]
+        self.trainyard("token", "revoke", grant[0])
+        # Ten minutes, if it only were away.
+        until(lambda: [w for w in self.lines("workers") if w["id"] != held and w["devices"][0].get("job_id") == job], "its recovery", 30)
+        self.assertEqual([w["state"] for w in self.lines("workers") if w["id"] == held], ["WORKER_STATE_LOST"])
+        self.trainyard("cancel", job)
+
+    def test_who_has_lost_all_tokens_gets_in_by_the_state_directory(self):
+        self.begin()
+        mine = self.lines("token", "list")[0]["id"]
+        self.trainyard("token", "revoke", mine)
+        self.assertIn("trainyard login", self.trainyard("whoami", fails=True))
+        token = self.tool("token", "--name", "alice", "--role", "admin")
+        until(lambda: subprocess.run([BIN / "trainyard", "login", self.address], input=token, text=True, capture_output=True, check=False,
+                                     env={"HOME": str(self.directory / "home")}).returncode == 0, "the new token", 20)
+        self.assertIn("alice: admin", self.trainyard("whoami"))
+
+    def test_an_invitation_of_another_cluster_is_shown_to_nobody(self):
+        self.begin()
+        other = self.directory / "other"
+        other.mkdir()
+        subprocess.run([BIN / "trainyard-controller", "--state", other, "init", "--host", "127.0.0.1"], check=True, stdout=subprocess.DEVNULL)
+        token = subprocess.run([BIN / "trainyard-controller", "--state", other, "token", "--name", "eve"], check=True, capture_output=True,
+                               text=True).stdout
+        said = self.trainyard("login", self.address, stdin=token, home="eve", fails=True)
+        self.assertIn("shows no certificate with the fingerprint", said)
+        self.assertIn("the fingerprint that 'trainyard token create' printed",
+                      self.trainyard("login", f"10.0.0.1:{self.port}", stdin=token.split()[0], home="eve", fails=True))
+
+
+if __name__ == "__main__":
+    unittest.main()

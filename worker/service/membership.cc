@@ -1,0 +1,207 @@
+#include "worker/service/membership.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <chrono>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/clock.h"
+#include "common/files.h"
+#include "common/log.h"
+#include "common/status_macros.h"
+#include "security/authority.h"
+#include "security/certificates.h"
+#include "security/channel.h"
+#include "security/controller_proof.h"
+#include "security/secret_file.h"
+#include "trainyard/v1/access.grpc.pb.h"
+
+namespace trainyard {
+namespace {
+
+constexpr absl::Duration kPatience = absl::Seconds(20);
+constexpr absl::Duration kLookForRenewalEvery = absl::Minutes(1);
+constexpr uint64_t kMostPemBytes = 1 << 20;
+
+absl::Status FromGrpc(const grpc::Status& status, absl::string_view doing) {
+  if (status.ok()) return absl::OkStatus();
+  return absl::Status(static_cast<absl::StatusCode>(status.error_code()),
+                      absl::StrCat("cannot ", doing, ": ", status.error_message()));
+}
+
+std::unique_ptr<v1::AccessService::Stub> Dial(const Address& controller,
+                                              const Credential& credential) {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  return v1::AccessService::NewStub(trainyard::Dial(controller.ToString(), credential, arguments));
+}
+
+void SetDeadline(grpc::ClientContext& context) {
+  context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoSeconds(kPatience));
+}
+
+absl::StatusOr<std::string> OrEmpty(absl::StatusOr<std::string> text) {
+  if (absl::IsNotFound(text.status())) return "";
+  return text;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Membership>> Membership::Open(MembershipOptions options) {
+  std::unique_ptr<Membership> membership(new Membership(std::move(options)));
+  const MembershipOptions& given = membership->options_;
+  {
+    const MutexLock lock(membership->mutex_);
+    RETURN_IF_ERROR(membership->ReadFiles());
+    if (!given.join_file.empty()) RETURN_IF_ERROR(membership->ReadInvitation());
+    membership->by_token_ =
+        given.join_file.empty() && membership->own_.identity.certificate_pem.empty();
+  }
+  if (!membership->by_token_) {
+    membership->renewal_ = std::thread([self = membership.get()] { self->KeepRenewed(); });
+  } else if (!given.controller.loopback()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "this worker has not joined the controller at ", given.controller.ToString(),
+        ": give it --join FILE with what 'trainyard token create --role joiner' printed"));
+  }
+  return membership;
+}
+
+Membership::~Membership() {
+  {
+    const MutexLock lock(mutex_);
+    closing_ = true;
+  }
+  changed_.NotifyAll();
+  if (renewal_.joinable()) renewal_.join();
+}
+
+absl::Status Membership::ReadFiles() {
+  ASSIGN_OR_RETURN(own_.identity.key_pem, OrEmpty(ReadSecret(Path("key.pem"))));
+  ASSIGN_OR_RETURN(own_.identity.certificate_pem,
+                   OrEmpty(ReadFile(Path("certificate.pem"), kMostPemBytes)));
+  ASSIGN_OR_RETURN(own_.authorities, OrEmpty(ReadFile(Path("authority.pem"), kMostPemBytes)));
+  return absl::OkStatus();
+}
+
+// An invitation of another authority than the worker knows: the cluster has a new one.
+absl::Status Membership::ReadInvitation() {
+  ASSIGN_OR_RETURN(const std::string text, ReadSecret(options_.join_file));
+  absl::StatusOr<Invitation> invitation = ParseInvitation(text);
+  if (!invitation.ok() || invitation->fingerprint.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(options_.join_file,
+                     ": wanted a token and the fingerprint of an authority, "
+                     "as 'trainyard token create --role joiner' prints them"));
+  }
+  invitation_ = *std::move(invitation);
+  const absl::StatusOr<std::string> known = Fingerprint(own_.authorities);
+  if (known.ok() && *known == invitation_.fingerprint) return absl::OkStatus();
+  own_.authorities.clear();
+  own_.identity.certificate_pem.clear();
+  return absl::OkStatus();
+}
+
+bool Membership::Expired() {
+  const absl::StatusOr<CertificateFacts> facts = ReadCertificate(own_.identity.certificate_pem);
+  return !facts.ok() || facts->not_after <= RealClock().Now();
+}
+
+absl::StatusOr<Credential> Membership::Current() {
+  if (by_token_) return FindCredential(options_.places, options_.controller);
+  const MutexLock lock(mutex_);
+  if (Expired()) RETURN_IF_ERROR(Join());
+  return own_;
+}
+
+std::optional<TlsMaterial> Membership::PageTls() {
+  const MutexLock lock(mutex_);
+  if (by_token_ || own_.identity.certificate_pem.empty()) return std::nullopt;
+  return TlsMaterial{.key = own_.identity.key_pem,
+                     .certificates = own_.identity.certificate_pem,
+                     .client_authorities = own_.authorities};
+}
+
+absl::Status Membership::Join() {
+  if (invitation_.token.empty()) {
+    return absl::FailedPreconditionError(
+        "the worker's certificate has expired: give it --join FILE with a new token");
+  }
+  RETURN_IF_ERROR(MakeSecretDirectory(options_.directory));
+  if (own_.authorities.empty()) {
+    ASSIGN_OR_RETURN(own_.authorities,
+                     FetchAuthority(options_.controller, invitation_.fingerprint, kPatience));
+    RETURN_IF_ERROR(WriteFileAtomic(Path("authority.pem"), own_.authorities));
+  }
+  // Before the call: where its answer is lost, the next one has the same key and takes no other use
+  // of the token.
+  if (own_.identity.key_pem.empty()) {
+    ASSIGN_OR_RETURN(own_.identity.key_pem, NewKey());
+    RETURN_IF_ERROR(WriteSecret(Path("key.pem"), own_.identity.key_pem));
+  }
+  v1::JoinRequest request;
+  request.set_worker_id(options_.worker_id);
+  request.set_hostname(options_.hostname);
+  ASSIGN_OR_RETURN(*request.mutable_certificate_request(),
+                   NewRequest(own_.identity.key_pem, options_.worker_id));
+  grpc::ClientContext context;
+  SetDeadline(context);
+  v1::JoinResponse response;
+  const auto stub =
+      Dial(options_.controller,
+           {.token = invitation_.token, .authorities = own_.authorities, .identity = {}});
+  RETURN_IF_ERROR(FromGrpc(stub->Join(&context, request, &response), "join the controller"));
+  RETURN_IF_ERROR(Accept(response.certificates()));
+  LogInfo("joined", {{"controller", options_.controller.ToString()}});
+  return absl::OkStatus();
+}
+
+absl::Status Membership::Accept(const std::string& certificates) {
+  Identity identity = own_.identity;
+  identity.certificate_pem = certificates;
+  RETURN_IF_ERROR(CheckIdentity(identity, RealClock().Now()));
+  RETURN_IF_ERROR(WriteFileAtomic(Path("certificate.pem"), certificates));
+  own_.identity = std::move(identity);
+  return absl::OkStatus();
+}
+
+void Membership::KeepRenewed() {
+  for (;;) {
+    {
+      MutexLock lock(mutex_);
+      const absl::Duration next = RealClock().Monotonic() + kLookForRenewalEvery;
+      while (!closing_ && changed_.WaitUntil(mutex_, next)) continue;
+      if (closing_) return;
+    }
+    const absl::Status status = Renew();
+    if (!status.ok()) LogWarning("certificate_not_renewed", {{"error", status.message()}});
+  }
+}
+
+absl::Status Membership::Renew() {
+  Credential current;
+  {
+    const MutexLock lock(mutex_);
+    const absl::StatusOr<CertificateFacts> facts = ReadCertificate(own_.identity.certificate_pem);
+    // One that is missing or has expired is for Join.
+    if (!facts.ok() || Expired() || !RenewalIsDue(*facts, RealClock().Now()))
+      return absl::OkStatus();
+    current = own_;
+  }
+  v1::RenewCertificateRequest request;
+  ASSIGN_OR_RETURN(*request.mutable_certificate_request(),
+                   NewRequest(current.identity.key_pem, options_.worker_id));
+  grpc::ClientContext context;
+  SetDeadline(context);
+  v1::RenewCertificateResponse response;
+  const auto stub = Dial(options_.controller, current);
+  RETURN_IF_ERROR(FromGrpc(stub->RenewCertificate(&context, request, &response),
+                           "renew the worker's certificate"));
+  const MutexLock lock(mutex_);
+  RETURN_IF_ERROR(Accept(response.certificates()));
+  LogInfo("certificate_renewed", {{"controller", options_.controller.ToString()}});
+  return absl::OkStatus();
+}
+
+}  // namespace trainyard

@@ -231,6 +231,20 @@ absl::StatusOr<std::string> Fingerprint(absl::string_view certificate_pem) {
   return absl::StrCat("sha256:", absl::BytesToHexString(digest));
 }
 
+absl::StatusOr<std::string> FindCertificate(absl::string_view certificates_pem,
+                                            absl::string_view fingerprint) {
+  constexpr absl::string_view kEnd = "-----END CERTIFICATE-----\n";
+  for (;;) {
+    const size_t end = certificates_pem.find(kEnd);
+    if (end == certificates_pem.npos) break;
+    const absl::string_view one = certificates_pem.substr(0, end + kEnd.size());
+    certificates_pem.remove_prefix(one.size());
+    const absl::StatusOr<std::string> found = Fingerprint(one);
+    if (found.ok() && *found == fingerprint) return std::string(one);
+  }
+  return absl::NotFoundError(absl::StrCat("no certificate has the fingerprint ", fingerprint));
+}
+
 absl::StatusOr<std::string> KeyFingerprint(absl::string_view request_pem) {
   const ErrorScope scope;
   ASSIGN_OR_RETURN(const Request request, ParseRequest(request_pem));

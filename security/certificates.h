@@ -74,6 +74,10 @@ absl::StatusOr<CertificateFacts> ReadCertificate(absl::string_view certificate_p
 // Returns "sha256:" and the lower-case hexadecimal SHA-256 of the first certificate's DER.
 absl::StatusOr<std::string> Fingerprint(absl::string_view certificate_pem);
 
+// Returns that certificate of a text which has this fingerprint. NOT_FOUND: there is none.
+absl::StatusOr<std::string> FindCertificate(absl::string_view certificates_pem,
+                                            absl::string_view fingerprint);
+
 // Returns the lower-case hexadecimal SHA-256 of the public key that a request is for. Errors: those
 // of Sign that concern the request.
 absl::StatusOr<std::string> KeyFingerprint(absl::string_view request_pem);

@@ -47,6 +47,7 @@ struct Flags {
   std::string controller = "127.0.0.1:7070";
   std::string join_file;
   std::string token_file;
+  std::string authority_file;
   std::string state = "trainyard-worker-state";
   std::string devices = "auto";
   double cores = 0;
@@ -78,6 +79,10 @@ void AddFlags(CLI::App& app, Flags& flags) {
                  "worker joins a controller on another machine; not needed any more once it has "
                  "joined")
       ->envname("TRAINYARD_JOIN_FILE");
+  app.add_option("--authority", flags.authority_file,
+                 "Certificate of the authority by which to know the controller, where that is not "
+                 "the cluster's own")
+      ->envname("TRAINYARD_AUTHORITY");
   app.add_option("--token-file", flags.token_file,
                  "What tells the controller who calls. Default: what a controller on this machine "
                  "has written for its own user")
@@ -249,7 +254,7 @@ absl::StatusOr<std::unique_ptr<Membership>> OpenMembership(const Flags& flags,
                            .directory = state.path() + "/controller",
                            .join_file = flags.join_file,
                            .places = {.token_file = flags.token_file,
-                                      .authority_file = "",
+                                      .authority_file = flags.authority_file,
                                       .config_directory = ConfigDirectory(
                                           std::getenv("XDG_CONFIG_HOME"), std::getenv("HOME"))},
                            .worker_id = state.worker_id(),

@@ -58,9 +58,9 @@ class OpenService(unittest.TestCase):
         self.assertTrue(line.startswith("ready "), (self.directory / f"{name}.log").read_text())
         return process, dict(word.split("=", 1) for word in line.split()[1:])
 
-    def start_controller(self, listen="0.0.0.0:0"):
-        self.controller, ready = self.start("controller", "trainyard-controller", "--state", "c", "--listen", listen, "--metrics-listen",
-                                            "0.0.0.0:0")
+    def start_controller(self, *words):
+        self.controller, ready = self.start("controller", "trainyard-controller", "--state", "c", "--listen", "0.0.0.0:0", "--metrics-listen",
+                                            "0.0.0.0:0", *words)
         self.port = ready["controller"].rsplit(":", 1)[1]
         self.address = f"127.0.0.1:{self.port}"
         return ready
@@ -100,7 +100,7 @@ class OpenService(unittest.TestCase):
         worker.terminate()
         worker.wait()
         (self.directory / "rack.token").unlink()
-        _, again = self.start_worker("w1")
+        _, again = self.start_worker("w1", "--join", "rack.token")
         self.assertEqual(again["worker"], at["worker"])
         # The pages, as Prometheus reads them.
         self.tool("reader", "--name", "prometheus", "--directory", "prom")
@@ -125,6 +125,21 @@ class OpenService(unittest.TestCase):
         for file in (self.directory / "c").rglob("*"):
             if file.is_file():
                 self.assertFalse([secret for secret in secrets if secret.encode() in file.read_bytes()], file)
+
+    def test_a_certificate_of_the_users_own_proves_the_controller(self):
+        self.tool("init", "--host", "elsewhere.example.org")
+        admin = self.tool("token", "--name", "alice", "--role", "admin")
+        (self.directory / "names").write_text("subjectAltName=IP:127.0.0.1")
+        for words in ("req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout ca.key -out ca.pem -subj /CN=ours -days 9",
+                      "req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout tls.key -out tls.csr -subj /CN=x",
+                      "x509 -req -in tls.csr -CA ca.pem -CAkey ca.key -CAcreateserial -out tls.crt -days 9 -extfile names"):
+            subprocess.run(["openssl", *words.split()], cwd=self.directory, check=True, capture_output=True)
+        self.start_controller("--tls-key", "tls.key", "--tls-certificate", "tls.crt")
+        self.assertIn("no certificate with the fingerprint", self.trainyard("login", self.address, stdin=admin, fails=True))
+        self.assertIn("alice: admin", self.trainyard("login", self.address, "--authority", "ca.pem", stdin=admin))
+        (self.directory / "rack.token").write_text(self.trainyard("token", "create", "rack", "--role", "joiner"))
+        self.start_worker("w1", "--join", "rack.token", "--authority", "ca.pem")
+        self.assertEqual([w["state"] for w in self.lines("workers")], ["WORKER_STATE_READY"])
 
     def test_a_worker_that_is_revoked_is_lost_at_once_and_its_job_goes_on_elsewhere(self):
         self.begin()

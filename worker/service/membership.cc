@@ -56,7 +56,7 @@ absl::StatusOr<std::unique_ptr<Membership>> Membership::Open(MembershipOptions o
     RETURN_IF_ERROR(membership->ReadFiles());
     if (!given.join_file.empty()) RETURN_IF_ERROR(membership->ReadInvitation());
     membership->by_token_ =
-        given.join_file.empty() && membership->own_.identity.certificate_pem.empty();
+        given.join_file.empty() && membership->identity_.certificate_pem.empty();
   }
   if (!membership->by_token_) {
     membership->renewal_ = std::thread([self = membership.get()] { self->KeepRenewed(); });
@@ -78,17 +78,24 @@ Membership::~Membership() {
 }
 
 absl::Status Membership::ReadFiles() {
-  ASSIGN_OR_RETURN(own_.identity.key_pem, OrEmpty(ReadSecret(Path("key.pem"))));
-  ASSIGN_OR_RETURN(own_.identity.certificate_pem,
+  ASSIGN_OR_RETURN(identity_.key_pem, OrEmpty(ReadSecret(Path("key.pem"))));
+  ASSIGN_OR_RETURN(identity_.certificate_pem,
                    OrEmpty(ReadFile(Path("certificate.pem"), kMostPemBytes)));
-  ASSIGN_OR_RETURN(own_.authorities, OrEmpty(ReadFile(Path("authority.pem"), kMostPemBytes)));
+  ASSIGN_OR_RETURN(authority_, OrEmpty(ReadFile(Path("authority.pem"), kMostPemBytes)));
+  if (options_.places.authority_file.empty()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(by_which_known_, ReadFile(options_.places.authority_file, kMostPemBytes));
   return absl::OkStatus();
 }
 
 // An invitation of another authority than the worker knows: the cluster has a new one.
 absl::Status Membership::ReadInvitation() {
-  ASSIGN_OR_RETURN(const std::string text, ReadSecret(options_.join_file));
-  absl::StatusOr<Invitation> invitation = ParseInvitation(text);
+  const absl::StatusOr<std::string> text = ReadSecret(options_.join_file);
+  // Who has joined may remove the file, and need not change the worker's command line.
+  if (absl::IsNotFound(text.status()) && !identity_.certificate_pem.empty()) {
+    return absl::OkStatus();
+  }
+  RETURN_IF_ERROR(text.status());
+  absl::StatusOr<Invitation> invitation = ParseInvitation(*text);
   if (!invitation.ok() || invitation->fingerprint.empty()) {
     return absl::FailedPreconditionError(
         absl::StrCat(options_.join_file,
@@ -96,31 +103,37 @@ absl::Status Membership::ReadInvitation() {
                      "as 'trainyard token create --role joiner' prints them"));
   }
   invitation_ = *std::move(invitation);
-  const absl::StatusOr<std::string> known = Fingerprint(own_.authorities);
+  const absl::StatusOr<std::string> known = Fingerprint(authority_);
   if (known.ok() && *known == invitation_.fingerprint) return absl::OkStatus();
-  own_.authorities.clear();
-  own_.identity.certificate_pem.clear();
+  authority_.clear();
+  identity_.certificate_pem.clear();
   return absl::OkStatus();
 }
 
 bool Membership::Expired() {
-  const absl::StatusOr<CertificateFacts> facts = ReadCertificate(own_.identity.certificate_pem);
+  const absl::StatusOr<CertificateFacts> facts = ReadCertificate(identity_.certificate_pem);
   return !facts.ok() || facts->not_after <= RealClock().Now();
+}
+
+Credential Membership::Shown(const std::string& token, const Identity& identity) {
+  return {.token = token,
+          .authorities = by_which_known_.empty() ? authority_ : by_which_known_,
+          .identity = identity};
 }
 
 absl::StatusOr<Credential> Membership::Current() {
   if (by_token_) return FindCredential(options_.places, options_.controller);
   const MutexLock lock(mutex_);
   if (Expired()) RETURN_IF_ERROR(Join());
-  return own_;
+  return Shown("", identity_);
 }
 
 std::optional<TlsMaterial> Membership::PageTls() {
   const MutexLock lock(mutex_);
-  if (by_token_ || own_.identity.certificate_pem.empty()) return std::nullopt;
-  return TlsMaterial{.key = own_.identity.key_pem,
-                     .certificates = own_.identity.certificate_pem,
-                     .client_authorities = own_.authorities};
+  if (by_token_ || identity_.certificate_pem.empty()) return std::nullopt;
+  return TlsMaterial{.key = identity_.key_pem,
+                     .certificates = identity_.certificate_pem,
+                     .client_authorities = authority_};
 }
 
 absl::Status Membership::Join() {
@@ -129,40 +142,39 @@ absl::Status Membership::Join() {
         "the worker's certificate has expired: give it --join FILE with a new token");
   }
   RETURN_IF_ERROR(MakeSecretDirectory(options_.directory));
-  if (own_.authorities.empty()) {
-    ASSIGN_OR_RETURN(own_.authorities,
+  if (authority_.empty() && by_which_known_.empty()) {
+    ASSIGN_OR_RETURN(authority_,
                      FetchAuthority(options_.controller, invitation_.fingerprint, kPatience));
-    RETURN_IF_ERROR(WriteFileAtomic(Path("authority.pem"), own_.authorities));
   }
   // Before the call: where its answer is lost, the next one has the same key and takes no other use
   // of the token.
-  if (own_.identity.key_pem.empty()) {
-    ASSIGN_OR_RETURN(own_.identity.key_pem, NewKey());
-    RETURN_IF_ERROR(WriteSecret(Path("key.pem"), own_.identity.key_pem));
+  if (identity_.key_pem.empty()) {
+    ASSIGN_OR_RETURN(identity_.key_pem, NewKey());
+    RETURN_IF_ERROR(WriteSecret(Path("key.pem"), identity_.key_pem));
   }
   v1::JoinRequest request;
   request.set_worker_id(options_.worker_id);
   request.set_hostname(options_.hostname);
   ASSIGN_OR_RETURN(*request.mutable_certificate_request(),
-                   NewRequest(own_.identity.key_pem, options_.worker_id));
+                   NewRequest(identity_.key_pem, options_.worker_id));
   grpc::ClientContext context;
   SetDeadline(context);
   v1::JoinResponse response;
-  const auto stub =
-      Dial(options_.controller,
-           {.token = invitation_.token, .authorities = own_.authorities, .identity = {}});
+  const auto stub = Dial(options_.controller, Shown(invitation_.token, Identity()));
   RETURN_IF_ERROR(FromGrpc(stub->Join(&context, request, &response), "join the controller"));
+  ASSIGN_OR_RETURN(authority_, FindCertificate(response.certificates(), invitation_.fingerprint));
+  RETURN_IF_ERROR(WriteFileAtomic(Path("authority.pem"), authority_));
   RETURN_IF_ERROR(Accept(response.certificates()));
   LogInfo("joined", {{"controller", options_.controller.ToString()}});
   return absl::OkStatus();
 }
 
 absl::Status Membership::Accept(const std::string& certificates) {
-  Identity identity = own_.identity;
+  Identity identity = identity_;
   identity.certificate_pem = certificates;
   RETURN_IF_ERROR(CheckIdentity(identity, RealClock().Now()));
   RETURN_IF_ERROR(WriteFileAtomic(Path("certificate.pem"), certificates));
-  own_.identity = std::move(identity);
+  identity_ = std::move(identity);
   return absl::OkStatus();
 }
 
@@ -183,11 +195,11 @@ absl::Status Membership::Renew() {
   Credential current;
   {
     const MutexLock lock(mutex_);
-    const absl::StatusOr<CertificateFacts> facts = ReadCertificate(own_.identity.certificate_pem);
+    const absl::StatusOr<CertificateFacts> facts = ReadCertificate(identity_.certificate_pem);
     // One that is missing or has expired is for Join.
     if (!facts.ok() || Expired() || !RenewalIsDue(*facts, RealClock().Now()))
       return absl::OkStatus();
-    current = own_;
+    current = Shown("", identity_);
   }
   v1::RenewCertificateRequest request;
   ASSIGN_OR_RETURN(*request.mutable_certificate_request(),

@@ -3,8 +3,9 @@
 // it was given, and renews the certificate for as long as it runs. All that lies in DIRECTORY:
 //
 //   key.pem           mode 0600; made once, and shown to nobody
-//   certificate.pem   what the controller says of the key
-//   authority.pem     by which the worker knows the controller
+//   certificate.pem   what the cluster's authority says of the key
+//   authority.pem     the authority's certificate, by which the worker also knows the controller,
+//                     unless the user names another authority for that
 //
 // Thread-safe.
 
@@ -26,9 +27,9 @@ namespace trainyard {
 
 struct MembershipOptions {
   Address controller;
-  std::string directory;       // The worker's own.
-  std::string join_file = {};  // With an invitation (security/credentials.h); empty: none.
-  CredentialPlaces places = {};
+  std::string directory;         // The worker's own.
+  std::string join_file = {};    // With an invitation (security/credentials.h); empty: none.
+  CredentialPlaces places = {};  // The token's and the other authority's.
   std::string worker_id;
   std::string hostname;
 };
@@ -52,6 +53,9 @@ class Membership {
   absl::Status ReadFiles() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status ReadInvitation() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool Expired() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // What a connection shows, and wants to see.
+  Credential Shown(const std::string& token, const Identity& identity)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Join() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Accept(const std::string& certificates) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void KeepRenewed();
@@ -62,8 +66,10 @@ class Membership {
   CondVar changed_;
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;
   Invitation invitation_ ABSL_GUARDED_BY(mutex_);
-  Credential own_ ABSL_GUARDED_BY(mutex_);  // Without authorities: there is no TLS.
-  bool by_token_ = false;                   // What the places say, in place of a certificate.
+  Identity identity_ ABSL_GUARDED_BY(mutex_);
+  std::string authority_ ABSL_GUARDED_BY(mutex_);       // The cluster's. Empty: not joined yet.
+  std::string by_which_known_ ABSL_GUARDED_BY(mutex_);  // The controller; empty: by the same.
+  bool by_token_ = false;  // What the places say, in place of a certificate.
   std::thread renewal_;
 };
 

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
 #include "common/status_macros.h"
 #include "controller/service/error.h"
@@ -23,6 +24,11 @@ std::string NamesOf(const std::set<v1::Role>& roles) {
 
 absl::string_view View(grpc::string_ref text) { return {text.data(), text.size()}; }
 
+// "JobService.GetJob" for "/trainyard.v1.JobService/GetJob".
+std::string ShortName(absl::string_view path) {
+  return absl::StrReplaceAll(absl::StripPrefix(path, "/trainyard.v1."), {{"/", "."}});
+}
+
 Principal OfGrant(const v1::Grant& grant) {
   return {.name = grant.name(),
           .roles = {grant.role()},
@@ -35,8 +41,8 @@ Principal OfGrant(const v1::Grant& grant) {
 }  // namespace
 
 Gate::Gate(std::optional<LocalToken> local, const Grants& grants, const Clock& clock,
-           ControllerMetrics& metrics)
-    : local_(std::move(local)), grants_(grants), rates_(clock), metrics_(metrics) {}
+           ControllerMetrics& metrics, Audit& audit)
+    : local_(std::move(local)), grants_(grants), rates_(clock), metrics_(metrics), audit_(audit) {}
 
 grpc::Status Gate::Process(const InputMetadata& metadata, grpc::AuthContext* context,
                            OutputMetadata*, OutputMetadata*) {
@@ -49,18 +55,20 @@ grpc::Status Gate::Process(const InputMetadata& metadata, grpc::AuthContext* con
   if (method == nullptr) {
     return Refuse(absl::UnimplementedError("this controller has no such method"), "method");
   }
-  if (!caller->MayCall(*method)) {
-    return Refuse(absl::PermissionDeniedError(
-                      absl::StrCat(caller->name, " is ", NamesOf(caller->roles), "; ",
-                                   View(path->second), " wants ", NameOf(method->least()))),
-                  "role");
-  }
   // The user of the controller's own machine shares it with nobody.
   if (!caller->grant_id.empty()) {
     const absl::Status rate = rates_.Take(absl::StrCat(caller->name, " (", caller->grant_id, ")"));
     if (!rate.ok()) return Refuse(rate, "rate");
   }
-  return grpc::Status::OK;
+  if (caller->MayCall(*method)) return grpc::Status::OK;
+  const absl::Status status = absl::PermissionDeniedError(
+      absl::StrCat(caller->name, " is ", NamesOf(caller->roles), "; ", View(path->second),
+                   " wants ", NameOf(method->least())));
+  // gRPC does not say here where the call comes from.
+  if (method->changes()) {
+    audit_.Write(audit_.Entry(*caller, ShortName(View(path->second)), ""), status, {});
+  }
+  return Refuse(status, "role");
 }
 
 absl::StatusOr<Principal> Gate::CallerOf(const grpc::ServerContextBase& context) const {

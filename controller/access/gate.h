@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 
+#include "controller/access/audit.h"
 #include "controller/access/grants.h"
 #include "controller/access/local_token.h"
 #include "controller/access/methods.h"
@@ -21,7 +22,7 @@ class Gate final : public grpc::AuthMetadataProcessor {
  public:
   // Without a local token, callers need a grant. The rest outlives the gate.
   Gate(std::optional<LocalToken> local, const Grants& grants, const Clock& clock,
-       ControllerMetrics& metrics);
+       ControllerMetrics& metrics, Audit& audit);
 
   // UNAUTHENTICATED: no credential, or none that the controller knows. PERMISSION_DENIED: the
   // caller's roles do not include one that the method wants. RESOURCE_EXHAUSTED: the holder of a
@@ -47,6 +48,7 @@ class Gate final : public grpc::AuthMetadataProcessor {
   const Grants& grants_;
   Rates rates_;
   ControllerMetrics& metrics_;
+  Audit& audit_;
 };
 
 }  // namespace trainyard::controller

@@ -193,9 +193,9 @@ Job JobBook::NewJob(std::shared_ptr<const Spec> spec) {
 }
 
 void JobBook::Submit(const std::string& request_id, std::shared_ptr<const Spec> spec,
-                     SubmitDone done) {
-  const auto submission =
-      std::make_shared<Submission>(Submission{request_id, std::move(spec), {std::move(done)}});
+                     SubmitDone done, std::optional<AuditEntry> audit) {
+  const auto submission = std::make_shared<Submission>(
+      Submission{request_id, std::move(spec), {std::move(done)}, std::move(audit)});
   if (!request_id.empty()) {
     // From here until its outcome is known it is in submissions_, so that nobody else with this
     // request_id looks into the store, which is read without the lock.
@@ -235,6 +235,10 @@ absl::StatusOr<Refusal> JobBook::WriteNew(const std::shared_ptr<Submission>& sub
     batch.new_requests.push_back({submission->request_id, job.number});
   }
   batch.events.push_back({job.number, {job.create_time, EventType::kSubmitted, 0, "queued"}});
+  if (submission->audit) {
+    batch.audit.push_back(*submission->audit);
+    batch.audit.back().target = job.id;
+  }
   return store_.Write(
       std::move(batch), OnFailure::kReport,
       [this, submission, job](const absl::Status& status) { Written(submission, job, status); });
@@ -309,6 +313,9 @@ absl::StatusOr<Snapshot> JobBook::Apply(const std::string& job_id, const JobEven
   batch.changed_jobs.push_back(Row(*after));
   for (EventRecord& e : EventsOf(*before, event, *after)) {
     batch.events.push_back({after->number, std::move(e)});
+  }
+  if (const auto* cancel = std::get_if<CancelRequested>(&event.what); cancel && cancel->audit) {
+    batch.audit.push_back(*cancel->audit);
   }
   const Refusal refuse =
       store_.Write(std::move(batch), OnFailure::kRetry,

@@ -14,6 +14,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -81,7 +82,9 @@ class JobBook {
   // or hold this one's traces, or the admission's.
   // ALREADY_EXISTS: request_id came with another spec. RESOURCE_EXHAUSTED: queue or disk full.
   // UNAVAILABLE: the store is full, or the controller is stopping.
-  void Submit(const std::string& request_id, std::shared_ptr<const Spec> spec, SubmitDone done);
+  // `audit` becomes durable with a new job, and names it.
+  void Submit(const std::string& request_id, std::shared_ptr<const Spec> spec, SubmitDone done,
+              std::optional<AuditEntry> audit = {});
 
   // What Submit would refuse, without submitting.
   absl::Status CheckSubmit(const Spec& spec) const;
@@ -148,6 +151,7 @@ class JobBook {
     std::string request_id;
     std::shared_ptr<const Spec> spec;
     std::vector<SubmitDone> waiting;
+    std::optional<AuditEntry> audit;
   };
   struct OldSeries {
     absl::Duration remove_at;

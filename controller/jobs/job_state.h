@@ -19,6 +19,7 @@
 
 #include "absl/status/statusor.h"
 #include "controller/jobs/job.h"
+#include "security/audit_entry.h"
 
 namespace trainyard::controller {
 
@@ -66,7 +67,8 @@ struct CheckpointCommitted {
 };
 
 struct CancelRequested {
-  std::string reason;  // The user's words; may be empty.
+  std::string reason;                    // The user's words; may be empty.
+  std::optional<AuditEntry> audit = {};  // Becomes durable with the event.
 };
 
 // Ranks were told to checkpoint and stop, and did not within the time for it.

@@ -18,10 +18,12 @@ constexpr absl::Duration kLookForRenewalEvery = absl::Minutes(1);
 absl::StatusOr<std::unique_ptr<AccessControl>> AccessControl::Create(const AccessOptions& options,
                                                                      const Address& listen,
                                                                      const Clock& clock,
-                                                                     ControllerMetrics& metrics) {
+                                                                     ControllerMetrics& metrics,
+                                                                     Audit& audit) {
   std::unique_ptr<AccessControl> access(new AccessControl(options, listen, clock));
   ASSIGN_OR_RETURN(access->grants_, Grants::Open(GrantsDirectory(options.state_directory), clock));
-  RETURN_IF_ERROR(listen.loopback() ? access->OpenLoopback(metrics) : access->OpenTls(metrics));
+  RETURN_IF_ERROR(listen.loopback() ? access->OpenLoopback(metrics, audit)
+                                    : access->OpenTls(metrics, audit));
   access->credentials_->SetAuthMetadataProcessor(access->gate_);
   access->ticker_.Start(kRefreshEvery, [self = access.get()] { self->Tick(); });
   return access;
@@ -32,9 +34,9 @@ AccessControl::~AccessControl() {
   if (published_) WithdrawToken(options_.config_directory, listen_, local_token());
 }
 
-absl::Status AccessControl::OpenLoopback(ControllerMetrics& metrics) {
+absl::Status AccessControl::OpenLoopback(ControllerMetrics& metrics, Audit& audit) {
   ASSIGN_OR_RETURN(LocalToken token, LocalToken::Make(options_.state_directory));
-  gate_ = std::make_shared<Gate>(std::move(token), *grants_, clock_, metrics);
+  gate_ = std::make_shared<Gate>(std::move(token), *grants_, clock_, metrics, audit);
   // Of the kind that may be guarded; it refuses peers from elsewhere, and changes no byte.
   credentials_ = grpc::experimental::LocalServerCredentials(LOCAL_TCP);
   if (options_.config_directory.empty()) return absl::OkStatus();
@@ -44,7 +46,7 @@ absl::Status AccessControl::OpenLoopback(ControllerMetrics& metrics) {
   return absl::OkStatus();
 }
 
-absl::Status AccessControl::OpenTls(ControllerMetrics& metrics) {
+absl::Status AccessControl::OpenTls(ControllerMetrics& metrics, Audit& audit) {
   const std::string directory = AuthorityDirectory(options_.state_directory);
   absl::StatusOr<Authority> authority = Authority::Open(directory, clock_.Now());
   if (absl::IsNotFound(authority.status())) {
@@ -59,7 +61,7 @@ absl::Status AccessControl::OpenTls(ControllerMetrics& metrics) {
       ServerCertificate{authority_->server_path(), authority_->server_path()});
   if (!options_.certificate) RETURN_IF_ERROR(authority_->RenewServer(clock_.Now()).status());
   ASSIGN_OR_RETURN(credentials_, TlsCredentials(certificate_, *authority_, clock_.Now()));
-  gate_ = std::make_shared<Gate>(std::nullopt, *grants_, clock_, metrics);
+  gate_ = std::make_shared<Gate>(std::nullopt, *grants_, clock_, metrics, audit);
   return absl::OkStatus();
 }
 

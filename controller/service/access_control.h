@@ -35,11 +35,12 @@ struct AccessOptions {
 class AccessControl {
  public:
   // Of a controller that listens at `listen`, with the real port. FAILED_PRECONDITION: off loopback
-  // there is no authority yet, or a file cannot be used. `clock` and `metrics` outlive it.
+  // there is no authority yet, or a file cannot be used. The references outlive it.
   static absl::StatusOr<std::unique_ptr<AccessControl>> Create(const AccessOptions& options,
                                                                const Address& listen,
                                                                const Clock& clock,
-                                                               ControllerMetrics& metrics);
+                                                               ControllerMetrics& metrics,
+                                                               Audit& audit);
   ~AccessControl();
 
   // For the server's connections: with them goes the gate.
@@ -55,8 +56,8 @@ class AccessControl {
  private:
   AccessControl(const AccessOptions& options, const Address& listen, const Clock& clock)
       : options_(options), listen_(listen), clock_(clock) {}
-  absl::Status OpenLoopback(ControllerMetrics& metrics);
-  absl::Status OpenTls(ControllerMetrics& metrics);
+  absl::Status OpenLoopback(ControllerMetrics& metrics, Audit& audit);
+  absl::Status OpenTls(ControllerMetrics& metrics, Audit& audit);
   void Tick();
 
   const AccessOptions options_;

@@ -1,7 +1,11 @@
 #include "controller/service/access_service.h"
 
+#include <google/protobuf/util/time_util.h>
+
+#include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
 #include "controller/access/joining.h"
 #include "controller/service/error.h"
@@ -9,10 +13,31 @@
 namespace trainyard::controller {
 namespace {
 
+constexpr uint32_t kDefaultPage = 100;
+constexpr uint32_t kMaxPage = 5'000;
+
 absl::Status NoTls() {
   return absl::FailedPreconditionError(
       "this controller serves its own machine alone, where workers need not join: give them "
       "--token-file, or nothing if they run as its user");
+}
+
+v1::AuditEntry ToProto(const AuditEntry& entry) {
+  v1::AuditEntry out;
+  out.set_number(entry.number);
+  *out.mutable_time() =
+      google::protobuf::util::TimeUtil::MicrosecondsToTimestamp(absl::ToUnixMicros(entry.time));
+  out.set_caller(entry.caller);
+  out.set_credential(entry.credential);
+  out.set_peer(entry.peer);
+  out.set_method(entry.method);
+  out.set_target(entry.target);
+  out.set_namespace_(entry.name_space);
+  out.set_detail(entry.detail);
+  out.set_outcome(entry.outcome);
+  out.set_message(entry.message);
+  out.set_hash(entry.hash);
+  return out;
 }
 
 }  // namespace
@@ -24,6 +49,23 @@ grpc::ServerUnaryReactor* AccessService::Answer(grpc::CallbackServerContext* con
   executor_.Post([this, context, reactor, handle = std::move(handle)] {
     const absl::StatusOr<Principal> caller = parts_.gate.CallerOf(*context);
     reactor->Finish(ToGrpc(caller.ok() ? handle(*caller) : caller.status()));
+  });
+  return reactor;
+}
+
+template <typename Handle>
+grpc::ServerUnaryReactor* AccessService::Change(grpc::CallbackServerContext* context,
+                                                const char* method, Handle handle) {
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  executor_.Post([this, context, reactor, method, handle = std::move(handle)] {
+    const absl::StatusOr<Principal> caller = parts_.gate.CallerOf(*context);
+    if (!caller.ok()) return reactor->Finish(ToGrpc(caller.status()));
+    AuditEntry entry = parts_.audit.Entry(*caller, method, context->peer());
+    const absl::Status status = handle(*caller, entry);
+    // Of a change that cannot be recorded the caller hears an error, and may repeat the call.
+    parts_.audit.Write(std::move(entry), status, [reactor, status](const absl::Status& written) {
+      reactor->Finish(ToGrpc(status.ok() ? written : status));
+    });
   });
   return reactor;
 }
@@ -45,18 +87,22 @@ grpc::ServerUnaryReactor* AccessService::WhoAmI(grpc::CallbackServerContext* con
 grpc::ServerUnaryReactor* AccessService::CreateToken(grpc::CallbackServerContext* context,
                                                      const v1::CreateTokenRequest* request,
                                                      v1::CreateTokenResponse* response) {
-  return Answer(context, [this, request, response](const Principal& caller) -> absl::Status {
+  const auto create = [this, request, response](const Principal& caller,
+                                                AuditEntry& entry) -> absl::Status {
+    entry.detail = absl::StrCat(NameOf(request->role()), " ", request->name());
     const absl::Time now = parts_.clock.Now();
     ASSIGN_OR_RETURN(v1::Grant grant, GrantFor(*request, caller.name, now));
     ASSIGN_OR_RETURN(NewGrant made, MakeToken(std::move(grant), now));
     RETURN_IF_ERROR(parts_.grants.Put(made.stored));
+    entry.target = made.stored.grant.id();
     *response->mutable_grant() = made.stored.grant;
     response->set_token(made.token);
     if (parts_.authority != nullptr) {
       response->set_authority_fingerprint(parts_.authority->fingerprint());
     }
     return absl::OkStatus();
-  });
+  };
+  return Change(context, "AccessService.CreateToken", create);
 }
 
 grpc::ServerUnaryReactor* AccessService::ListGrants(grpc::CallbackServerContext* context,
@@ -71,32 +117,61 @@ grpc::ServerUnaryReactor* AccessService::ListGrants(grpc::CallbackServerContext*
 grpc::ServerUnaryReactor* AccessService::RevokeGrant(grpc::CallbackServerContext* context,
                                                      const v1::RevokeGrantRequest* request,
                                                      v1::RevokeGrantResponse* response) {
-  return Answer(context, [this, request, response](const Principal&) -> absl::Status {
+  const auto revoke = [this, request, response](const Principal&,
+                                                AuditEntry& entry) -> absl::Status {
+    entry.target = request->id();
     ASSIGN_OR_RETURN(*response->mutable_grant(), parts_.grants.Revoke(request->id()));
+    entry.detail = absl::StrCat(NameOf(response->grant().role()), " ", response->grant().name());
     return absl::OkStatus();
-  });
+  };
+  return Change(context, "AccessService.RevokeGrant", revoke);
 }
 
 grpc::ServerUnaryReactor* AccessService::Join(grpc::CallbackServerContext* context,
                                               const v1::JoinRequest* request,
                                               v1::JoinResponse* response) {
-  return Answer(context, [this, request, response](const Principal& caller) -> absl::Status {
+  const auto join = [this, request, response](const Principal& caller,
+                                              AuditEntry& entry) -> absl::Status {
+    entry.target = request->worker_id();
+    entry.detail = request->hostname();
     if (parts_.authority == nullptr) return NoTls();
     ASSIGN_OR_RETURN(
         *response->mutable_certificates(),
         controller::Join(parts_.grants, *parts_.authority, caller, *request, parts_.clock.Now()));
     return absl::OkStatus();
-  });
+  };
+  return Change(context, "AccessService.Join", join);
 }
 
 grpc::ServerUnaryReactor* AccessService::RenewCertificate(
     grpc::CallbackServerContext* context, const v1::RenewCertificateRequest* request,
     v1::RenewCertificateResponse* response) {
-  return Answer(context, [this, request, response](const Principal& caller) -> absl::Status {
+  const auto renew = [this, request, response](const Principal& caller,
+                                               AuditEntry& entry) -> absl::Status {
+    entry.target = caller.worker_id;
     if (parts_.authority == nullptr) return NoTls();
     ASSIGN_OR_RETURN(*response->mutable_certificates(),
                      Renew(parts_.grants, *parts_.authority, caller, request->certificate_request(),
                            parts_.clock.Now()));
+    return absl::OkStatus();
+  };
+  return Change(context, "AccessService.RenewCertificate", renew);
+}
+
+grpc::ServerUnaryReactor* AccessService::ListAudit(grpc::CallbackServerContext* context,
+                                                   const v1::ListAuditRequest* request,
+                                                   v1::ListAuditResponse* response) {
+  return Answer(context, [this, request, response](const Principal&) -> absl::Status {
+    const uint32_t size =
+        std::min(request->page_size() == 0 ? kDefaultPage : request->page_size(), kMaxPage);
+    uint64_t after = request->after();
+    if (!request->has_after()) {
+      ASSIGN_OR_RETURN(const uint64_t newest, parts_.audit.store().NewestAudit());
+      after = newest - std::min<uint64_t>(newest, size);
+    }
+    ASSIGN_OR_RETURN(const std::vector<AuditEntry> entries,
+                     parts_.audit.store().ReadAudit(after, size));
+    for (const AuditEntry& entry : entries) *response->add_entries() = ToProto(entry);
     return absl::OkStatus();
   });
 }

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "common/clock.h"
+#include "controller/access/audit.h"
 #include "controller/access/gate.h"
 #include "controller/access/grants.h"
 #include "controller/service/executor.h"
@@ -23,6 +24,7 @@ class AccessService final : public v1::AccessService::CallbackService {
     const Gate& gate;
     Grants& grants;
     const Authority* authority;
+    Audit& audit;
   };
   explicit AccessService(const Parts& parts) : parts_(parts) {}
 
@@ -44,11 +46,18 @@ class AccessService final : public v1::AccessService::CallbackService {
   grpc::ServerUnaryReactor* RenewCertificate(grpc::CallbackServerContext* context,
                                              const v1::RenewCertificateRequest* request,
                                              v1::RenewCertificateResponse* response) override;
+  grpc::ServerUnaryReactor* ListAudit(grpc::CallbackServerContext* context,
+                                      const v1::ListAuditRequest* request,
+                                      v1::ListAuditResponse* response) override;
 
  private:
   // Answers on a thread that may wait for the disk; `handle` gets the caller.
   template <typename Handle>
   grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, Handle handle);
+  // Likewise, and what `handle` did is on record before the answer; `handle` fills in the entry.
+  template <typename Handle>
+  grpc::ServerUnaryReactor* Change(grpc::CallbackServerContext* context, const char* method,
+                                   Handle handle);
 
   const Parts parts_;
   Executor executor_;

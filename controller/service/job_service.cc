@@ -29,7 +29,7 @@ grpc::Status JobError(const absl::Status& status, const std::string& job_id) {
   return ToGrpc(status, "trainyard.v1.Job", job_id);
 }
 
-absl::Status Refuse(absl::string_view field, absl::string_view description) {
+absl::Status Violation(absl::string_view field, absl::string_view description) {
   Violations violations;
   violations.Add(field, description);
   return violations.ToStatus();
@@ -62,8 +62,12 @@ std::string JobService::Sees(const grpc::ServerContextBase& context) const {
 }
 
 absl::StatusOr<std::shared_ptr<const Spec>> JobService::Admit(
-    const grpc::ServerContextBase& context, const v1::SubmitJobRequest& request) const {
-  ASSIGN_OR_RETURN(const Principal caller, gate_.CallerOf(context));
+    const Principal& caller, const v1::SubmitJobRequest& request) const {
+  if (request.request_id().size() > kMaxRequestIdBytes) {
+    return Violation("request_id",
+                     absl::StrCat("wanted at most ", kMaxRequestIdBytes, " characters, found ",
+                                  request.request_id().size()));
+  }
   const std::string own = caller.name_space.empty() ? kDefaultNamespace : caller.name_space;
   const std::string& name_space = request.namespace_().empty() ? own : request.namespace_();
   if (!caller.name_space.empty() && name_space != caller.name_space) {
@@ -74,18 +78,21 @@ absl::StatusOr<std::shared_ptr<const Spec>> JobService::Admit(
   return namespaces_.Admit(*spec, name_space, caller.name);
 }
 
+void JobService::Refuse(grpc::ServerUnaryReactor* reactor, AuditEntry entry,
+                        const absl::Status& status) {
+  const std::string job_id = entry.target;
+  audit_.Write(std::move(entry), status, [reactor, status, job_id](const absl::Status&) {
+    reactor->Finish(JobError(status, job_id));
+  });
+}
+
 grpc::ServerUnaryReactor* JobService::SubmitJob(grpc::CallbackServerContext* context,
                                                 const v1::SubmitJobRequest* request,
                                                 v1::SubmitJobResponse* response) {
-  if (request->request_id().size() > kMaxRequestIdBytes) {
-    return Reply(context, [&] {
-      return ToGrpc(
-          Refuse("request_id", absl::StrCat("wanted at most ", kMaxRequestIdBytes,
-                                            " characters, found ", request->request_id().size())));
-    });
-  }
-  const auto spec = Admit(*context, *request);
-  if (!spec.ok() || request->validate_only()) {
+  const absl::StatusOr<Principal> caller = gate_.CallerOf(*context);
+  if (!caller.ok()) return Reply(context, [&] { return ToGrpc(caller.status()); });
+  const auto spec = Admit(*caller, *request);
+  if (request->validate_only()) {
     return Reply(context, [&] {
       if (!spec.ok()) return ToGrpc(spec.status());
       const absl::Status status = book_.CheckSubmit(**spec);
@@ -94,11 +101,21 @@ grpc::ServerUnaryReactor* JobService::SubmitJob(grpc::CallbackServerContext* con
     });
   }
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  book_.Submit(ScopedRequestId(request->request_id(), (*spec)->facts.name_space), *spec,
-               [reactor, response](absl::StatusOr<Snapshot> job) {
-                 if (job.ok()) *response->mutable_job() = ToProto(**job);
-                 reactor->Finish(ToGrpc(job.status()));
-               });
+  AuditEntry entry = audit_.Entry(*caller, "JobService.SubmitJob", context->peer());
+  entry.detail = std::string(CutUtf8(ValidUtf8(request->spec().name()), kMaxReasonBytes));
+  if (!spec.ok()) {
+    Refuse(reactor, std::move(entry), spec.status());
+    return reactor;
+  }
+  entry.name_space = (*spec)->facts.name_space;
+  book_.Submit(
+      ScopedRequestId(request->request_id(), entry.name_space), *spec,
+      [this, reactor, response, entry](absl::StatusOr<Snapshot> job) {
+        if (!job.ok()) return Refuse(reactor, entry, job.status());
+        *response->mutable_job() = ToProto(**job);
+        reactor->Finish(grpc::Status::OK);
+      },
+      entry);
   return reactor;
 }
 
@@ -120,8 +137,8 @@ grpc::ServerUnaryReactor* JobService::ListJobs(grpc::CallbackServerContext* cont
     if (!request->page_token().empty()) {
       const auto number = JobNumber(request->page_token());
       if (!number) {
-        return ToGrpc(Refuse("page_token", absl::StrCat("wanted a next_page_token, found '",
-                                                        request->page_token(), "'")));
+        return ToGrpc(Violation("page_token", absl::StrCat("wanted a next_page_token, found '",
+                                                           request->page_token(), "'")));
       }
       before = *number;
     }
@@ -143,15 +160,23 @@ grpc::ServerUnaryReactor* JobService::ListJobs(grpc::CallbackServerContext* cont
 grpc::ServerUnaryReactor* JobService::CancelJob(grpc::CallbackServerContext* context,
                                                 const v1::CancelJobRequest* request,
                                                 v1::CancelJobResponse* response) {
-  const auto job = book_.Get(request->job_id(), Sees(*context));
-  if (!job.ok()) {
-    return Reply(context, [&] { return JobError(job.status(), request->job_id()); });
-  }
+  const absl::StatusOr<Principal> caller = gate_.CallerOf(*context);
+  if (!caller.ok()) return Reply(context, [&] { return ToGrpc(caller.status()); });
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  coordinator_.Cancel(request->job_id(), std::string(CutUtf8(request->reason(), kMaxReasonBytes)),
-                      [reactor, response, id = request->job_id()](absl::StatusOr<Snapshot> job) {
-                        if (job.ok()) *response->mutable_job() = ToProto(**job);
-                        reactor->Finish(JobError(job.status(), id));
+  AuditEntry entry = audit_.Entry(*caller, "JobService.CancelJob", context->peer());
+  entry.target = request->job_id();
+  entry.detail = std::string(CutUtf8(ValidUtf8(request->reason()), kMaxReasonBytes));
+  const auto job = book_.Get(request->job_id(), caller->name_space);
+  if (!job.ok()) {
+    Refuse(reactor, std::move(entry), job.status());
+    return reactor;
+  }
+  entry.name_space = (*job)->spec->facts.name_space;
+  coordinator_.Cancel((*job)->id, {.reason = entry.detail, .audit = entry},
+                      [this, reactor, response, entry](absl::StatusOr<Snapshot> job) {
+                        if (!job.ok()) return Refuse(reactor, entry, job.status());
+                        *response->mutable_job() = ToProto(**job);
+                        reactor->Finish(grpc::Status::OK);
                       });
   return reactor;
 }
@@ -212,7 +237,7 @@ grpc::ServerWriteReactor<v1::StreamLogsResponse>* JobService::StreamLogs(
     const uint32_t ranks = (*job)->spec->facts.ranks;
     if (rank >= int64_t(ranks)) {
       return {Fill::kEnd,
-              ToGrpc(Refuse("rank", Wanted(absl::StrCat("0 to ", ranks - 1), rank, ranks - 1)))};
+              ToGrpc(Violation("rank", Wanted(absl::StrCat("0 to ", ranks - 1), rank, ranks - 1)))};
     }
     const auto page = book_.store().ReadLogs((*job)->number, seen, rank, kLinesPerMessage);
     if (!page.ok()) return {Fill::kEnd, ToGrpc(page.status())};

@@ -4,6 +4,7 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include "controller/access/audit.h"
 #include "controller/access/gate.h"
 #include "controller/access/namespaces.h"
 #include "controller/jobs/job_book.h"
@@ -22,13 +23,15 @@ class JobService final : public v1::JobService::CallbackService {
     Executor& executor;
     const Gate& gate;
     const Namespaces& namespaces;
+    Audit& audit;
   };
   explicit JobService(const Parts& parts)
       : book_(parts.book),
         coordinator_(parts.coordinator),
         executor_(parts.executor),
         gate_(parts.gate),
-        namespaces_(parts.namespaces) {}
+        namespaces_(parts.namespaces),
+        audit_(parts.audit) {}
 
   grpc::ServerUnaryReactor* SubmitJob(grpc::CallbackServerContext* context,
                                       const v1::SubmitJobRequest* request,
@@ -56,14 +59,17 @@ class JobService final : public v1::JobService::CallbackService {
   // The namespace whose jobs alone the caller of a call sees; empty: it sees all.
   std::string Sees(const grpc::ServerContextBase& context) const;
   // What `request` asks for, in the namespace that it means. PERMISSION_DENIED: another's.
-  absl::StatusOr<std::shared_ptr<const Spec>> Admit(const grpc::ServerContextBase& context,
+  absl::StatusOr<std::shared_ptr<const Spec>> Admit(const Principal& caller,
                                                     const v1::SubmitJobRequest& request) const;
+  // Ends a call that may have changed something and did not, once that is on record.
+  void Refuse(grpc::ServerUnaryReactor* reactor, AuditEntry entry, const absl::Status& status);
 
   JobBook& book_;
   Coordinator& coordinator_;
   Executor& executor_;
   const Gate& gate_;
   const Namespaces& namespaces_;
+  Audit& audit_;
 };
 
 }  // namespace trainyard::controller

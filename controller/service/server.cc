@@ -68,11 +68,13 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
       clock, *server->book_, server->metrics_, [ticker = &server->ticker_] { ticker->Wake(); },
       std::move(coordinator));
   server->executor_ = std::make_unique<Executor>();
-  ASSIGN_OR_RETURN(server->access_,
-                   AccessControl::Create({.state_directory = options.state_directory,
-                                          .config_directory = options.config_directory,
-                                          .certificate = options.certificate},
-                                         server->address(), clock, server->metrics_));
+  server->audit_ = std::make_unique<Audit>(clock, *server->store_);
+  ASSIGN_OR_RETURN(
+      server->access_,
+      AccessControl::Create({.state_directory = options.state_directory,
+                             .config_directory = options.config_directory,
+                             .certificate = options.certificate},
+                            server->address(), clock, server->metrics_, *server->audit_));
   RETURN_IF_ERROR(server->Serve(clock));
   server->metrics_.build_info
       .Add({{"version", Version()},
@@ -104,12 +106,13 @@ void Server::KeepBackups(const ServerOptions& options, const Clock& clock) {
 }
 
 absl::Status Server::Serve(const Clock& clock) {
-  access_service_ = std::make_unique<AccessService>(
-      AccessService::Parts{clock, access_->gate(), access_->grants(), access_->authority()});
+  access_service_ = std::make_unique<AccessService>(AccessService::Parts{
+      clock, access_->gate(), access_->grants(), access_->authority(), *audit_});
   job_service_ = std::make_unique<JobService>(
-      JobService::Parts{*book_, *coordinator_, *executor_, access_->gate(), *namespaces_});
+      JobService::Parts{*book_, *coordinator_, *executor_, access_->gate(), *namespaces_, *audit_});
   cluster_service_ = std::make_unique<ClusterService>(*coordinator_, *book_, access_->gate());
-  worker_service_ = std::make_unique<WorkerService>(*coordinator_, access_->gate());
+  worker_service_ = std::make_unique<WorkerService>(
+      WorkerService::Parts{*coordinator_, access_->gate(), *audit_});
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;

@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/clock.h"
+#include "controller/access/audit.h"
 #include "controller/access/namespaces.h"
 #include "controller/jobs/job_book.h"
 #include "controller/metrics.h"
@@ -69,6 +70,7 @@ class Server {
   std::unique_ptr<JobBook> book_;
   std::unique_ptr<Coordinator> coordinator_;
   std::unique_ptr<Executor> executor_;
+  std::unique_ptr<Audit> audit_;
   std::unique_ptr<Namespaces> namespaces_;
   std::unique_ptr<AccessControl> access_;
   std::unique_ptr<AccessService> access_service_;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
 #include "controller/service/convert_job.h"
 #include "controller/service/convert_worker.h"
 #include "controller/service/stream_link.h"
@@ -29,9 +30,10 @@ absl::Status CheckIdentity(const Principal& caller, const Registration& worker) 
 // Reads one message at a time; owns itself until gRPC is done with it.
 class WorkerStream final : public StreamLink::Reactor {
  public:
-  WorkerStream(Coordinator& coordinator, const Gate& gate, const grpc::ServerContextBase& context)
-      : coordinator_(coordinator),
-        gate_(gate),
+  WorkerStream(const WorkerService::Parts& parts, const grpc::CallbackServerContext& context)
+      : coordinator_(parts.coordinator),
+        gate_(parts.gate),
+        audit_(parts.audit),
         context_(context),
         link_(std::make_shared<StreamLink>(this)) {
     StartRead(&request_);
@@ -113,12 +115,20 @@ class WorkerStream final : public StreamLink::Reactor {
     if (!request_.has_register_()) {
       return absl::InvalidArgumentError("the first message on a worker's stream must be Register");
     }
-    absl::StatusOr<Registration> registration = FromProto(request_.register_());
-    if (!registration.ok()) return registration.status();
-    if (absl::Status status = CheckIdentity(caller, *registration); !status.ok()) return status;
-    const absl::StatusOr<Session> session = coordinator_.Connect(*std::move(registration), link_);
+    const absl::StatusOr<Session> session = Connect(caller, request_.register_());
     if (session.ok()) session_ = *session;
+    // Nobody waits for the record: to register repeats what the worker said when it joined.
+    AuditEntry entry = audit_.Entry(caller, "WorkerService.Connect", context_.peer());
+    entry.target = request_.register_().worker_id();
+    entry.detail = request_.register_().hostname();
+    audit_.Write(std::move(entry), session.status(), {});
     return session.status();
+  }
+
+  absl::StatusOr<Session> Connect(const Principal& caller, const v1::Register& request) {
+    ASSIGN_OR_RETURN(Registration registration, FromProto(request));
+    RETURN_IF_ERROR(CheckIdentity(caller, registration));
+    return coordinator_.Connect(std::move(registration), link_);
   }
 
   void HandleLog(const v1::LogReport& report) {
@@ -129,7 +139,8 @@ class WorkerStream final : public StreamLink::Reactor {
 
   Coordinator& coordinator_;
   const Gate& gate_;
-  const grpc::ServerContextBase& context_;  // gRPC's, until OnDone.
+  Audit& audit_;
+  const grpc::CallbackServerContext& context_;  // gRPC's, until OnDone.
   const std::shared_ptr<StreamLink> link_;
   Request request_;
   std::optional<Session> session_;  // Once registered.
@@ -138,7 +149,7 @@ class WorkerStream final : public StreamLink::Reactor {
 }  // namespace
 
 StreamLink::Reactor* WorkerService::Connect(grpc::CallbackServerContext* context) {
-  return new WorkerStream(coordinator_, gate_, *context);
+  return new WorkerStream(parts_, *context);
 }
 
 }  // namespace trainyard::controller

@@ -5,6 +5,7 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include "controller/access/audit.h"
 #include "controller/access/gate.h"
 #include "controller/workers/coordinator.h"
 #include "trainyard/v1/worker.grpc.pb.h"
@@ -13,15 +14,19 @@ namespace trainyard::controller {
 
 class WorkerService final : public v1::WorkerService::CallbackService {
  public:
-  WorkerService(Coordinator& coordinator, const Gate& gate)
-      : coordinator_(coordinator), gate_(gate) {}
+  // All outlive the server.
+  struct Parts {
+    Coordinator& coordinator;
+    const Gate& gate;
+    Audit& audit;
+  };
+  explicit WorkerService(const Parts& parts) : parts_(parts) {}
 
   grpc::ServerBidiReactor<v1::ConnectRequest, v1::ConnectResponse>* Connect(
       grpc::CallbackServerContext* context) override;
 
  private:
-  Coordinator& coordinator_;  // Outlives the server, as does the next.
-  const Gate& gate_;
+  const Parts parts_;
 };
 
 }  // namespace trainyard::controller

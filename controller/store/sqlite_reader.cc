@@ -327,4 +327,35 @@ absl::StatusOr<Store::LogPage> SqliteReader::ReadLogs(uint64_t number, uint64_t 
   }
 }
 
+absl::StatusOr<std::vector<AuditEntry>> SqliteReader::ReadAudit(uint64_t after, size_t limit) {
+  MutexLock lock(mutex_);
+  ASSIGN_OR_RETURN(Statement select,
+                   database_.Prepare("SELECT * FROM audit WHERE n > ? ORDER BY n LIMIT ?"));
+  select.Bind(1, int64_t(after)).Bind(2, int64_t(limit));
+  std::vector<AuditEntry> entries;
+  for (;;) {
+    ASSIGN_OR_RETURN(const bool row, select.Next());
+    if (!row) return entries;
+    entries.push_back({.number = uint64_t(select.Int(0)),
+                       .time = absl::FromUnixMicros(select.Int(1)),
+                       .caller = select.Text(2),
+                       .credential = select.Text(3),
+                       .peer = select.Text(4),
+                       .method = select.Text(5),
+                       .target = select.Text(6),
+                       .name_space = select.Text(7),
+                       .detail = select.Text(8),
+                       .outcome = select.Text(9),
+                       .message = select.Text(10),
+                       .hash = select.Text(11)});
+  }
+}
+
+absl::StatusOr<uint64_t> SqliteReader::NewestAudit() {
+  MutexLock lock(mutex_);
+  ASSIGN_OR_RETURN(const int64_t newest,
+                   database_.QueryInt("SELECT coalesce(max(n), 0) FROM audit"));
+  return uint64_t(newest);
+}
+
 }  // namespace trainyard::controller

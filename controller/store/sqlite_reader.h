@@ -39,6 +39,8 @@ class SqliteReader {
                                                     size_t limit);
   absl::StatusOr<Store::LogPage> ReadLogs(uint64_t number, uint64_t after, int64_t rank,
                                           size_t limit);
+  absl::StatusOr<std::vector<AuditEntry>> ReadAudit(uint64_t after, size_t limit);
+  absl::StatusOr<uint64_t> NewestAudit();
 
  private:
   absl::StatusOr<std::vector<StoredJob>> ReadJobs(Statement statement);

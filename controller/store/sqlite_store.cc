@@ -22,6 +22,9 @@ uint64_t BytesOf(const WriteBatch& batch) {
   for (const auto& event : batch.events) bytes += sizeof(event) + event.event.message.size();
   for (const auto& step : batch.steps) bytes += sizeof(step) + step.record.ranks_seen.size();
   for (const auto& log : batch.logs) bytes += sizeof(log) + log.line.text.size();
+  for (const AuditEntry& entry : batch.audit) {
+    bytes += sizeof(entry) + entry.detail.size() + entry.message.size();
+  }
   return bytes;
 }
 }  // namespace

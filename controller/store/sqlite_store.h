@@ -68,6 +68,10 @@ class SqliteStore final : public Store {
                                    size_t limit) override {
     return reader_.ReadLogs(number, after, rank, limit);
   }
+  absl::StatusOr<std::vector<AuditEntry>> ReadAudit(uint64_t after, size_t limit) override {
+    return reader_.ReadAudit(after, limit);
+  }
+  absl::StatusOr<uint64_t> NewestAudit() override { return reader_.NewestAudit(); }
 
  private:
   struct Pending {

@@ -1,7 +1,5 @@
 #include "controller/store/sqlite_writer.h"
 
-#include <optional>
-
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/status_macros.h"
@@ -49,6 +47,7 @@ void SqliteWriter::Rollback() {
   // Row numbers handed out are not used; and a failed COMMIT may have rolled back by itself.
   next_event_.clear();
   next_log_.clear();
+  newest_audit_.reset();
   (void)database_.Execute("ROLLBACK");
   if (witness_ != nullptr) witness_->Forget();
 }
@@ -108,6 +107,7 @@ absl::Status SqliteWriter::Put(const WriteBatch& batch) {
   for (const WriteBatch::Event& event : batch.events) RETURN_IF_ERROR(PutEvent(event));
   for (const WriteBatch::Step& step : batch.steps) RETURN_IF_ERROR(PutStep(step));
   for (const WriteBatch::Log& log : batch.logs) RETURN_IF_ERROR(PutLog(log));
+  for (const AuditEntry& entry : batch.audit) RETURN_IF_ERROR(PutAudit(entry));
   return absl::OkStatus();
 }
 
@@ -184,6 +184,34 @@ absl::Status SqliteWriter::PutLog(const WriteBatch::Log& log) {
   if (n % kTrimEvery != 0) return absl::OkStatus();
   ASSIGN_OR_RETURN(Statement * trim, Cached("DELETE FROM logs WHERE number = ? AND n <= ?"));
   return trim->Bind(1, int64_t(log.number)).Bind(2, n - int64_t(limits_.log_lines_per_job)).Run();
+}
+
+absl::Status SqliteWriter::PutAudit(AuditEntry entry) {
+  if (!newest_audit_) {
+    ASSIGN_OR_RETURN(Statement * newest,
+                     Cached("SELECT n, hash FROM audit ORDER BY n DESC LIMIT 1"));
+    ASSIGN_OR_RETURN(const bool row, newest->Next());
+    newest_audit_.emplace();
+    if (row)
+      newest_audit_->number = uint64_t(newest->Int(0)), newest_audit_->hash = newest->Text(1);
+    newest->Reset();
+  }
+  entry.number = newest_audit_->number + 1;
+  entry.hash = ChainedHash(newest_audit_->hash, entry);
+  ASSIGN_OR_RETURN(Statement * insert,
+                   Cached("INSERT INTO audit VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"));
+  insert->Bind(1, int64_t(entry.number)).Bind(2, absl::ToUnixMicros(entry.time));
+  int column = 3;
+  for (const std::string* text :
+       {&entry.caller, &entry.credential, &entry.peer, &entry.method, &entry.target,
+        &entry.name_space, &entry.detail, &entry.outcome, &entry.message, &entry.hash}) {
+    insert->BindText(column++, *text);
+  }
+  RETURN_IF_ERROR(insert->Run());
+  newest_audit_ = std::move(entry);
+  if (newest_audit_->number % kTrimEvery != 0) return absl::OkStatus();
+  ASSIGN_OR_RETURN(Statement * trim, Cached("DELETE FROM audit WHERE n <= ?"));
+  return trim->Bind(1, int64_t(newest_audit_->number) - int64_t(limits_.audit_entries)).Run();
 }
 
 absl::Status SqliteWriter::PutStep(const WriteBatch::Step& step) {

@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "controller/store/sqlite.h"
@@ -43,6 +44,7 @@ class SqliteWriter {
   absl::Status PutStep(const WriteBatch::Step& step);
   absl::Status PutEvent(const WriteBatch::Event& event);
   absl::Status PutLog(const WriteBatch::Log& log);
+  absl::Status PutAudit(AuditEntry entry);
   // The next row number of a job in events or logs; read from the table once.
   absl::StatusOr<int64_t> NextRow(std::map<uint64_t, int64_t>& next, const char* max_sql,
                                   uint64_t number);
@@ -54,7 +56,8 @@ class SqliteWriter {
   int64_t rows_changed_ = 0;  // Before the current transaction.
   std::map<const char*, Statement> statements_;
   std::map<uint64_t, int64_t> next_event_, next_log_;
-  uint64_t new_jobs_ = 0;  // Since the store was opened.
+  std::optional<AuditEntry> newest_audit_;  // Number and hash; absent: not read yet.
+  uint64_t new_jobs_ = 0;                   // Since the store was opened.
 };
 
 }  // namespace trainyard::controller

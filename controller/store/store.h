@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "controller/jobs/job.h"
 #include "controller/jobs/step_record.h"
+#include "security/audit_entry.h"
 
 namespace trainyard::controller {
 
@@ -50,6 +51,7 @@ struct WriteBatch {
     LogRecord line;
   };
   std::vector<Log> logs;
+  std::vector<AuditEntry> audit;  // The store gives number and hash.
 };
 
 // What to do with a batch that cannot be written now (disk full).
@@ -124,6 +126,9 @@ class Store {
   // Oldest first beyond the cursor (0: the oldest kept); rank < 0: all ranks.
   virtual absl::StatusOr<LogPage> ReadLogs(uint64_t number, uint64_t after, int64_t rank,
                                            size_t limit) = 0;
+  // As they are, for whoever reads checks the hashes. Oldest first beyond `after`.
+  virtual absl::StatusOr<std::vector<AuditEntry>> ReadAudit(uint64_t after, size_t limit) = 0;
+  virtual absl::StatusOr<uint64_t> NewestAudit() = 0;  // 0: none.
 };
 
 // How much history a store keeps; the oldest goes first. And how much may wait to be written before
@@ -133,6 +138,7 @@ struct StoreLimits {
   uint64_t steps_per_job = 200'000;
   uint64_t log_lines_per_job = 20'000;
   uint64_t events_per_job = 2'000;
+  uint64_t audit_entries = 10'000'000;  // About 3 GB.
   uint64_t waiting_bytes = 64 << 20;
 };
 

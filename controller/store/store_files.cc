@@ -77,8 +77,9 @@ absl::Status Judge(Database& database, const std::string& path,
   for (const uint32_t page : pages) {
     ASSIGN_OR_RETURN(
         Statement owner,
-        database.Prepare("SELECT name, pagetype, name IN ('jobs', 'requests', 'events', 'steps', "
-                         "'logs') AND pagetype <> 'internal' FROM dbstat WHERE pageno = ?"));
+        database.Prepare(
+            "SELECT name, pagetype, name IN ('jobs', 'requests', 'events', 'steps', "
+            "'logs', 'audit') AND pagetype <> 'internal' FROM dbstat WHERE pageno = ?"));
     owner.Bind(1, int64_t(page));
     ASSIGN_OR_RETURN(const bool found, owner.Next());
     if (!found) return DamagedStore(path, absl::StrCat("page ", page, ", which is free"));
@@ -87,7 +88,7 @@ absl::Status Judge(Database& database, const std::string& path,
       return DamagedStore(path, absl::StrCat("page ", page, ", ", type, " of ", name));
     }
     LogError("store_page_damaged", {{"page", page}, {"table", name}, {"store", path}});
-    if (name == "jobs" || name == "requests") continue;
+    if (name == "jobs" || name == "requests" || name == "audit") continue;
     owner.Reset();
     RETURN_IF_ERROR(CheckOrder(database, path, name));
   }

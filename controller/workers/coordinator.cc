@@ -285,7 +285,7 @@ void Coordinator::OnDraining(const Session& session) {
   }
 }
 
-void Coordinator::Cancel(const std::string& job_id, const std::string& reason,
+void Coordinator::Cancel(const std::string& job_id, const CancelRequested& request,
                          JobBook::SubmitDone done) {
   if (book_.store().full()) {
     return done(absl::UnavailableError("the disk does not keep up: try again later"));
@@ -295,7 +295,7 @@ void Coordinator::Cancel(const std::string& job_id, const std::string& reason,
   };
   // Ended or unknown jobs are answered likewise, from the book or the store.
   MutexLock lock(mutex_);
-  (void)book_.Apply(job_id, Event(CancelRequested{reason}), answer);
+  (void)book_.Apply(job_id, Event(request), answer);
 }
 
 void Coordinator::OnPublished(const Snapshot& job) {

@@ -75,7 +75,7 @@ class Coordinator {
 
   // `done` gets the job once the cancellation is durable, or as it is if it had ended. NOT_FOUND;
   // UNAVAILABLE the controller is stopping, or its store is full.
-  void Cancel(const std::string& job_id, const std::string& reason, JobBook::SubmitDone done);
+  void Cancel(const std::string& job_id, const CancelRequested& request, JobBook::SubmitDone done);
 
   std::vector<Worker> Workers() const;  // Without links.
   // Who holds a device: job id and rank, by worker and device.

@@ -28,6 +28,7 @@ const std::vector<Verb>& Verbs() {
       TokenCreateVerb(),
       TokenListVerb(),
       TokenRevokeVerb(),
+      AuditVerb(),
       CompletionVerb(),
   };
   return *kVerbs;

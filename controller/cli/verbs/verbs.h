@@ -10,6 +10,7 @@ namespace trainyard::cli {
 
 const std::vector<Verb>& Verbs();  // In the order of the help.
 
+Verb AuditVerb();
 Verb CancelVerb();
 Verb CheckpointDigestVerb();
 Verb CheckpointInspectVerb();

@@ -107,6 +107,9 @@ TEST(Interface, TheVerbsAndTheirOptionsStay) {
           "token revoke ID" +
           kAll +
           "\n"
+          "audit --after=N --limit=N(100) --verify --since=NUMBER:HASH" +
+          kAll +
+          "\n"
           "completion\n");
 }
 

@@ -84,6 +84,10 @@ class WatchedStore final : public Store {
                                    size_t limit) override {
     return Read().ReadLogs(n, after, rank, limit);
   }
+  absl::StatusOr<std::vector<AuditEntry>> ReadAudit(uint64_t after, size_t limit) override {
+    return Read().ReadAudit(after, limit);
+  }
+  absl::StatusOr<uint64_t> NewestAudit() override { return Read().NewestAudit(); }
 
  private:
   Store& Read() {
@@ -153,7 +157,7 @@ TEST_F(JobBookTest, CheckpointDirectoryBelongsToOneLiveJob) {
   EXPECT_TRUE(absl::IsInvalidArgument(book_->CheckSubmit(*MakeSpec(1, "runs/a"))));
   RestartController();
   EXPECT_FALSE(TrySubmit(MakeSpec(1, "runs/a")).ok());
-  coordinator_->Cancel(id, "", [](absl::StatusOr<Snapshot>) {});
+  coordinator_->Cancel(id, {""}, [](absl::StatusOr<Snapshot>) {});
   Flush();
   EXPECT_TRUE(TrySubmit(MakeSpec(1, "runs/a")).ok());
 }
@@ -201,7 +205,7 @@ TEST_F(JobBookTest, TracesMayNotLieInsideCheckpoints) {
 
 TEST_F(JobBookTest, FinishedJobsAreReadFromTheStore) {
   const std::string id = Submit(1), other = Submit(1);
-  coordinator_->Cancel(id, "no", [](absl::StatusOr<Snapshot>) {});
+  coordinator_->Cancel(id, {"no"}, [](absl::StatusOr<Snapshot>) {});
   Flush();
   EXPECT_EQ(book_->Published(id), nullptr);
   EXPECT_EQ(Get(id)->state, JobState::kCancelled);

@@ -44,7 +44,7 @@ void MakeOldStore(const std::string& path, int version) {
 }
 
 TEST(OlderStores, AreReadWholeAndGetChecksums) {
-  for (int version = 1; version < LatestSchemaVersion(); ++version) {
+  for (int version = 1; version < kGuardedVersion; ++version) {
     SCOPED_TRACE(absl::StrCat("version ", version));
     const TempDirectory directory;
     const std::string path = directory.path() + "/store.db";
@@ -75,6 +75,19 @@ TEST(OlderStores, AreReadWholeAndGetChecksums) {
     EXPECT_TRUE(absl::IsDataLoss((*store)->GetJob(9).status()));
     EXPECT_TRUE(absl::IsDataLoss((*store)->ReadSteps(7, 0, 9).status()));
   }
+}
+
+TEST(OlderStores, OneWithoutAnAuditLogGetsAnEmptyOne) {
+  const TempDirectory directory;
+  { ASSERT_TRUE(SqliteStore::Open(directory.path()).ok()); }
+  {
+    auto database = Database::Open(directory.path() + "/store.db");
+    ASSERT_TRUE(database->Execute("DROP TABLE audit").ok());
+    ASSERT_TRUE(database->Execute("PRAGMA user_version = 4").ok());
+  }
+  const auto store = SqliteStore::Open(directory.path());
+  ASSERT_TRUE(store.ok()) << store.status();
+  EXPECT_EQ((*store)->NewestAudit().value(), 0u);
 }
 
 }  // namespace

@@ -404,5 +404,42 @@ TEST(SqliteStore, FullDiskRefusesNewsAndKeepsWhatHappened) {
   EXPECT_TRUE((*writer)->Commit().ok());
 }
 
+TEST(SqliteStore, TheOldestAuditEntriesGoInLotsAndTheChainStays) {
+  const TempDirectory directory;
+  const auto store = Open(directory.path(), {.audit_entries = 100});
+  for (int i = 0; i < 600; ++i) {
+    WriteBatch batch;
+    batch.audit.push_back({.caller = absl::StrCat("caller ", i)});
+    ASSERT_TRUE(Put(*store, std::move(batch)).ok());
+  }
+  const std::vector<AuditEntry> entries = store->ReadAudit(0, 1'000).value();
+  ASSERT_EQ(entries.front().number, 413u) << "512 - 100, and the first one beyond";
+  ASSERT_EQ(entries.back().number, 600u);
+  for (size_t i = 1; i < entries.size(); ++i) {
+    EXPECT_EQ(entries[i].hash, ChainedHash(entries[i - 1].hash, entries[i]));
+  }
+  EXPECT_EQ(store->ReadAudit(598, 1).value().at(0).number, 599u);
+}
+
+TEST(SqliteStore, AnAuditEntryThatWasNotWrittenLeavesNoGap) {
+  const TempDirectory directory;
+  const auto store = Open(directory.path());
+  const auto put = [&](const std::string& caller) {
+    WriteBatch batch;
+    batch.audit.push_back({.caller = caller});
+    return Put(*store, std::move(batch));
+  };
+  ASSERT_TRUE(put("first").ok());
+  {
+    const FullDisk full;
+    ASSERT_FALSE(put("lost").ok());
+  }
+  ASSERT_TRUE(put("second").ok());
+  const std::vector<AuditEntry> entries = store->ReadAudit(0, 9).value();
+  ASSERT_EQ(entries.size(), 2u);
+  EXPECT_EQ(entries[1].number, 2u);
+  EXPECT_EQ(entries[1].hash, ChainedHash(entries[0].hash, entries[1]));
+}
+
 }  // namespace
 }  // namespace trainyard::controller

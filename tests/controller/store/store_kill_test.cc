@@ -27,6 +27,7 @@ namespace {
     batch.new_jobs.push_back(
         {number, JobState::kQueued, "spec", "{}", "{}", std::string(500, 'b')});
     batch.new_requests.push_back({absl::StrCat("request-", number), number});
+    batch.audit.push_back({.target = absl::StrCat(number)});
     (*store)->Write(std::move(batch), OnFailure::kReport, [=](const absl::Status& status) {
       if (!status.ok()) ::_exit(2);
       [[maybe_unused]] const ssize_t n = ::write(acknowledgements, &number, sizeof(number));
@@ -72,6 +73,15 @@ TEST(StoreKill, LosesNoAcknowledgedWrite) {
       ASSERT_TRUE((*store)->GetJob(n).ok()) << "lost job " << n << " in round " << round;
       ASSERT_EQ((*store)->FindRequest(absl::StrCat("request-", n)).value_or(0), n);
     }
+    // Each job's entry is in its place in the audit log, and the chain is whole.
+    std::string previous;
+    const std::vector<AuditEntry> entries = (*store)->ReadAudit(0, 1'000'000).value();
+    for (const AuditEntry& entry : entries) {
+      ASSERT_EQ(absl::StrCat(entry.number), entry.target) << "in round " << round;
+      ASSERT_EQ(entry.hash, ChainedHash(previous, entry));
+      previous = entry.hash;
+    }
+    ASSERT_EQ((*store)->NewestAudit().value(), next - 1);
   }
   EXPECT_GT(acknowledged.size(), 500u);
 }

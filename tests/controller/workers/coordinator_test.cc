@@ -188,7 +188,7 @@ TEST_F(CoordinatorTest, OrderThatWasLostIsSentAgain) {
   worker = Connect("w", 1);
   EXPECT_THAT(worker.link->Take<StartOrder>(), SizeIs(1));
   const Snapshot job = ReadyAll(id, worker);
-  coordinator_->Cancel(id, "", [](absl::StatusOr<Snapshot>) {});
+  coordinator_->Cancel(id, {""}, [](absl::StatusOr<Snapshot>) {});
   Flush();
   EXPECT_THAT(worker.link->Take<StopOrder>(), SizeIs(1));
   worker = Connect("w", 1, {Status(job, 0, RankState::kReady)});
@@ -214,7 +214,7 @@ TEST_F(CoordinatorTest, RanksThatDoNotCheckpointInTimeAreKilled) {
     const std::string id = Submit(1, "runs");
     Tick();
     const Snapshot job = ReadyAll(id, worker);
-    coordinator_->Cancel(id, "", [](absl::StatusOr<Snapshot>) {});
+    coordinator_->Cancel(id, {""}, [](absl::StatusOr<Snapshot>) {});
     Flush();
     if (restart) {
       RestartController();
@@ -240,7 +240,7 @@ TEST_F(CoordinatorTest, AStoppingJobHoldsItsDevicesUntilItsRanksAreGone) {
   const std::string stopping = Submit(1, "runs");
   Tick();
   const Snapshot job = ReadyAll(stopping, worker);
-  coordinator_->Cancel(stopping, "", [](absl::StatusOr<Snapshot>) {});
+  coordinator_->Cancel(stopping, {""}, [](absl::StatusOr<Snapshot>) {});
   const std::string next = Submit(1);
   worker.link->Take<StartOrder>();
   Tick();
@@ -300,11 +300,11 @@ TEST_F(CoordinatorTest, RendezvousServesTheCurrentEpochOnly) {
 
 TEST_F(CoordinatorTest, CancelOfUnknownAndEndedJobsIsAnswered) {
   std::promise<absl::StatusOr<Snapshot>> unknown, ended;
-  coordinator_->Cancel("j-0000000000", "", [&](auto job) { unknown.set_value(job); });
+  coordinator_->Cancel("j-0000000000", {""}, [&](auto job) { unknown.set_value(job); });
   EXPECT_TRUE(absl::IsNotFound(unknown.get_future().get().status()));
   const std::string id = Submit(1);
-  coordinator_->Cancel(id, "first", [](auto) {});
-  coordinator_->Cancel(id, "second", [&](auto job) { ended.set_value(job); });
+  coordinator_->Cancel(id, {"first"}, [](auto) {});
+  coordinator_->Cancel(id, {"second"}, [&](auto job) { ended.set_value(job); });
   const auto job = ended.get_future().get();
   ASSERT_TRUE(job.ok());
   EXPECT_THAT((*job)->state_reason, HasSubstr("first"));

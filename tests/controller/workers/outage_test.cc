@@ -155,7 +155,7 @@ TEST_F(OutageTest, ARankThatNeverGotItsOrderIsNotWaitedFor) {
     const uint32_t of_a = job->ranks[0].worker_id == "a" ? 0 : 1, of_b = 1 - of_a;
     coordinator_->Disconnect(b.session);
     if (cancelled) {
-      coordinator_->Cancel(id, "", [](absl::StatusOr<Snapshot>) {});
+      coordinator_->Cancel(id, {""}, [](absl::StatusOr<Snapshot>) {});
       Flush();
     }
     Say(a, Status(job, of_a, RankState::kExited, ExitCause::kSignal));
@@ -167,7 +167,7 @@ TEST_F(OutageTest, ARankThatNeverGotItsOrderIsNotWaitedFor) {
     } else {
       EXPECT_EQ(Get(id)->state, JobState::kStarting);
       EXPECT_EQ(Get(id)->epoch, job->epoch + 1);
-      coordinator_->Cancel(id, "", [](absl::StatusOr<Snapshot>) {});
+      coordinator_->Cancel(id, {""}, [](absl::StatusOr<Snapshot>) {});
       for (const auto& [worker, rank] : {std::pair(&a, of_a), std::pair(&b, of_b)}) {
         Say(*worker, Status(Get(id), rank, RankState::kExited, ExitCause::kStopped));
       }

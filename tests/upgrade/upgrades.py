@@ -25,13 +25,13 @@ def schema(service):
         return store.execute("PRAGMA user_version").fetchone()[0]
 
 
-def begin_endless(service, old):
-    """On the old release alone; the job, its processes, and the step that it has reached."""
-    service.start_controller(old)
-    service.start_worker(old)
-    get_in(service, old)
-    job_id = service.submit(old, old.recipes, "rolling", steps=ENDLESS)
-    service.wait_for_step(old, job_id, 20)
+def begin_endless(service, release, recipes):
+    """On one release alone; the job and its processes."""
+    service.start_controller(release)
+    service.start_worker(release)
+    get_in(service, release)
+    job_id = service.submit(release, recipes, "rolling", steps=ENDLESS)
+    service.wait_for_step(release, job_id, 20)
     ranks = rank_processes(service)
     assert len(ranks) == 4, f"wanted two trainers, each below a supervisor, found {ranks}"
     return job_id, ranks
@@ -46,7 +46,7 @@ def finish_endless(service, cli, job_id):
 
 def rolling(service, old, new):
     """An upgrade under a job, and the worker's way back; no rank is ended."""
-    job_id, ranks = begin_endless(service, old)
+    job_id, ranks = begin_endless(service, old, old.recipes)
     step = undisturbed(service, old, job_id, ranks, 30)
     assert service.controller.end() == 0
     before = schema(service)
@@ -70,14 +70,27 @@ def rolling(service, old, new):
 
 
 def worker_first(service, old, new):
-    """The worker before the controller: nobody needs to know the right order."""
-    job_id, ranks = begin_endless(service, old)
+    """The worker before the controller, whose store is left as kill -9 leaves it: nobody needs to know the right order."""
+    job_id, ranks = begin_endless(service, old, old.recipes)
     service.replace_worker(new)
     step = undisturbed(service, old, job_id, ranks, 50)
-    service.replace_controller(new)
+    service.controller.end(signal.SIGKILL)
+    service.start_controller(new)
     undisturbed(service, new, job_id, ranks, step + 50)
     finish_endless(service, new, job_id)
-    yield "the worker is replaced before the controller"
+    yield "the worker is replaced before the controller, which was killed"
+
+
+def way_back(service, old, new):
+    """An upgrade of a worker is undone when the new release has started ranks already."""
+    job_id, ranks = begin_endless(service, new, old.recipes)
+    service.replace_worker(old)
+    step = undisturbed(service, new, job_id, ranks, 50)
+    yield "the old worker takes over the new one's ranks"
+    service.replace_worker(new)
+    undisturbed(service, new, job_id, ranks, step + 50)
+    finish_endless(service, new, job_id)
+    yield "and hands them back"
 
 
 def resume(service, first, second):

@@ -51,6 +51,7 @@ class LastRelease(unittest.TestCase):
         self.broken("worker.proto", "  string instance_id = 3;", "  repeated string instance_id = 3;", "Register 3")
         self.broken("job.proto", "  optional uint32 rank = 2;", "  uint32 rank = 2;", "StreamLogsRequest 2", "command lines",
                     "JobService.StreamLogs")
+        self.broken("job.proto", "  oneof shape {\n    WarmupThen cosine = 1;", "  WarmupThen cosine = 1;\n  oneof shape {", "Schedule 1")
 
     def test_a_name_stays_because_json_has_it(self):
         self.broken("job.proto", "  string name = 1;", "  string title = 1;", "JobSpec 1", "command lines")

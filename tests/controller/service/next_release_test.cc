@@ -39,6 +39,24 @@ class NextReleaseTest : public ServerFixture {
     return status;
   }
 
+  // How many messages a stream about the job has, asked for with unknown fields.
+  template <typename Request, typename Response>
+  int Messages(std::unique_ptr<grpc::ClientReader<Response>> (v1::JobService::Stub::*method)(
+                   grpc::ClientContext*, const Request&),
+               const std::string& id) {
+    Request request;
+    request.set_job_id(id);
+    AddUnknownFields(request);
+    grpc::ClientContext context;
+    SetDeadline(context);
+    const auto stream = (*jobs_.*method)(&context, request);
+    int messages = 0;
+    for (Response response; stream->Read(&response);) ++messages;
+    const grpc::Status status = stream->Finish();
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    return messages;
+  }
+
   int DevicesOf(const std::string& id) {
     v1::GetWorkerRequest request;
     request.set_worker_id(id);
@@ -129,6 +147,9 @@ TEST_F(NextReleaseTest, AWorkerThatSaysMoreRunsAJobToItsEnd) {
   exit.mutable_rank_status()->set_cause(v1::EXIT_CAUSE_COMPLETED);
   send(exit);
   EXPECT_EQ(AwaitState(id, v1::JOB_STATE_SUCCEEDED).progress().step(), 10);
+  EXPECT_EQ(Messages(&v1::JobService::Stub::WatchJob, id), 1);
+  EXPECT_GE(Messages(&v1::JobService::Stub::StreamSteps, id), 1);
+  EXPECT_EQ(Messages(&v1::JobService::Stub::StreamLogs, id), 0);
 }
 
 TEST_F(NextReleaseTest, AnUnknownCauseOfAnExitIsAFailureThatIsTriedAgain) {

@@ -125,6 +125,7 @@ TEST(UpgradeFiles, ATrainerReadsTheConfigOfADaemonOfTheLastRelease) {
   ASSERT_TRUE(config->rank.has_value());
   EXPECT_EQ(config->rank->world, 2);
   EXPECT_EQ(config->job.steps, 400);
+  EXPECT_FALSE(ParseTrainerConfig(WithNextKey(Recorded("config.json"))).ok());
 }
 
 TEST_P(Files, ACheckpointDirectoryOfTheLastReleaseIsRead) {

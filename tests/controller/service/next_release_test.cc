@@ -186,6 +186,8 @@ TEST(NextRelease, AGrantWithARoleThatIsNotKnownOpensNothing) {
   EXPECT_TRUE(grant("\"ROLE_VIEWER\"").ok());
   EXPECT_FALSE(grant("7").ok());
   EXPECT_FALSE(grant("\"ROLE_AUDITOR\"").ok());
+  // Such a key may be a limit.
+  EXPECT_FALSE(grant("\"ROLE_VIEWER\", \"onlyFrom\": \"10.0.0.0/8\"").ok());
 }
 
 }  // namespace

@@ -243,8 +243,9 @@ StartOrder FromProto(const v1::StartRanks& order) {
 }
 
 StopOrder FromProto(const v1::StopRanks& order) {
-  return {order.job_id(), order.epoch(),
-          order.mode() == v1::STOP_MODE_CHECKPOINT ? StopMode::kCheckpoint : StopMode::kKill};
+  // A mode that this worker does not know ends the ranks without loss.
+  const bool kill = order.mode() == v1::STOP_MODE_KILL || order.mode() == v1::STOP_MODE_UNSPECIFIED;
+  return {order.job_id(), order.epoch(), kill ? StopMode::kKill : StopMode::kCheckpoint};
 }
 
 RendezvousAnswer FromProto(const v1::RendezvousValue& value) {

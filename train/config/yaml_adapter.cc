@@ -143,7 +143,7 @@ class TreeBuilder final : public YAML::EventHandler {
       parent.node.items.push_back(std::move(node));
     } else if (parent.has_key) {
       node.line = parent.key_line;
-      parent.node.fields.emplace_back(std::move(parent.key), std::move(node));
+      parent.node.fields.push_back({std::move(parent.key), std::move(node)});
       parent.has_key = false;
     } else {
       if (node.kind != YamlNode::Kind::kScalar) Fail(mark, "a key that is not plain text");

@@ -29,7 +29,7 @@ TEST(ParseYaml, KeepsQuotesApartAndOrder) {
   const auto root = ParseYaml("b: '1'\na: 1\nc: [x, null, ~, '~', \"\\u0041\"]\nd:\n");
   ASSERT_TRUE(root.ok()) << root.status();
   ASSERT_EQ(root->fields.size(), 4u);
-  EXPECT_EQ(root->fields[0].first, "b");
+  EXPECT_EQ(root->fields[0].key, "b");
   EXPECT_TRUE(root->Find("b")->quoted);
   EXPECT_FALSE(root->Find("a")->quoted);
   EXPECT_EQ(root->Find("a")->line, 2);

@@ -13,6 +13,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/files.h"
+#include "common/json.h"
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "nlohmann/json.hpp"
@@ -27,7 +28,7 @@ constexpr int kVersion = 1;
 
 absl::StatusOr<json> ReadJson(const std::string& path) {
   ASSIGN_OR_RETURN(const std::string text, ReadFile(path, 16 << 20));
-  json parsed = json::parse(text, nullptr, false);
+  json parsed = ParseJson(text);
   if (!parsed.is_object()) return absl::DataLossError(absl::StrCat(path, " is not a JSON object"));
   const auto version = parsed.find("version");
   if (version == parsed.end() || *version != kVersion) {
@@ -59,7 +60,8 @@ std::string Text(const json& object, const char* key) {
 template <typename T>
 T Number(const json& object, const char* key, T otherwise) {
   const auto it = object.find(key);
-  return it != object.end() && it->is_number_integer() ? it->get<T>() : otherwise;
+  if (it != object.end()) ReadInteger(*it, otherwise);
+  return otherwise;
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "absl/strings/strip.h"
 #include "absl/types/span.h"
 #include "common/status_macros.h"
+#include "common/text.h"
 #include "controller/cli/errors.h"
 #include "controller/cli/spec_reader.h"
 #include "train/config/advice.h"
@@ -71,6 +72,9 @@ void Remove(YamlNode& node, absl::Span<const std::string> path) {
 }  // namespace
 
 absl::Status SpecDocument::ApplySet(const std::string& set) {
+  if (const std::string valid = ValidUtf8(set); valid != set) {
+    return UsageError(absl::StrCat("--set: wanted UTF-8, found '", valid, "'"));
+  }
   const size_t equals = set.find('=');
   const std::vector<std::string> path = absl::StrSplit(set.substr(0, equals), '.');
   if (equals == std::string::npos || std::count(path.begin(), path.end(), "") != 0) {

@@ -80,6 +80,7 @@ TEST(ParseYaml, RefusesWhatIsNotOneSmallPlainDocument) {
   EXPECT_THAT(Message("{a: 1}: 1"), HasSubstr("line 1"));
   EXPECT_THAT(Message(absl::string_view("a: \0b", 5)), HasSubstr("zero byte"));
   EXPECT_THAT(Message("a: b\nc: \xE2\x82"), HasSubstr("line 2: a byte that is not UTF-8"));
+  EXPECT_THAT(Message("a: b\nc: \"x\\N\""), HasSubstr("line 2, column 4: the escape \\N"));
   EXPECT_THAT(Message("a: !!binary aGk="), HasSubstr("the tag"));
   EXPECT_THAT(Message("a: 1\na: 2"), HasSubstr("line 2, column 1: the key \"a\" a second time"));
 }

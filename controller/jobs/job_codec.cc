@@ -1,5 +1,6 @@
 #include "controller/jobs/job_codec.h"
 
+#include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <type_traits>
@@ -311,7 +312,9 @@ absl::StatusOr<Job> DecodeJob(const std::string& text) {
   r.Object("progress", [&](Reader& inner) { ReadProgress(inner, job.progress); });
   if (r.Has("resumed_step")) r.Number("resumed_step", job.resumed_step.emplace());
   job.claimed = job.furthest_checkpoint > 0;
-  if (r.Has("claimed")) {  // Absent from what a version before this one wrote.
+  // A version before this one wrote none of these, and this one writes all.
+  const auto newer = {"resumes", "claimed", "epoch_floor", "storage_faults", "strikes"};
+  if (std::any_of(newer.begin(), newer.end(), [&](const char* name) { return r.Has(name); })) {
     r.Pairs("resumes", job.resumes);
     r.Bool("claimed", job.claimed);
     r.Number("epoch_floor", job.epoch_floor);

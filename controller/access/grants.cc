@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "common/files.h"
+#include "common/json.h"
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "security/secret_file.h"
@@ -42,7 +43,7 @@ std::string ToJson(const StoredGrant& grant) {
 }
 
 absl::StatusOr<StoredGrant> GrantFromJson(const std::string& text) {
-  const nlohmann::json json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const nlohmann::json json = ParseJson(text);
   if (!json.is_object() || !json.contains("grant")) {
     return absl::InvalidArgumentError("wanted a JSON object with the member grant");
   }

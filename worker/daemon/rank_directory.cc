@@ -13,6 +13,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/files.h"
+#include "common/json.h"
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "nlohmann/json.hpp"
@@ -25,8 +26,8 @@ using nlohmann::json;
 
 constexpr int kVersion = 1;
 
-absl::StatusOr<json> ParseJson(const std::string& path, const std::string& text) {
-  json parsed = json::parse(text, nullptr, false);
+absl::StatusOr<json> OurJson(const std::string& path, const std::string& text) {
+  json parsed = ParseJson(text);
   if (!parsed.is_object()) return absl::DataLossError(absl::StrCat(path, " is not a JSON object"));
   const auto version = parsed.find("version");
   if (version == parsed.end() || *version != kVersion) {
@@ -39,7 +40,7 @@ absl::StatusOr<json> ParseJson(const std::string& path, const std::string& text)
 
 absl::StatusOr<json> ReadJson(const std::string& path) {
   ASSIGN_OR_RETURN(const std::string text, ReadFile(path, 16 << 20));
-  return ParseJson(path, text);
+  return OurJson(path, text);
 }
 
 // Readers see all of it or nothing. Not synced: whatever cuts the power ends the rank, too.
@@ -63,7 +64,8 @@ std::string Text(const json& object, const char* key) {
 template <typename T>
 T Number(const json& object, const char* key, T otherwise) {
   const auto it = object.find(key);
-  return it != object.end() && it->is_number_integer() ? it->get<T>() : otherwise;
+  if (it != object.end()) ReadInteger(*it, otherwise);
+  return otherwise;
 }
 
 std::vector<std::string> Texts(const json& object, const char* key) {
@@ -241,7 +243,7 @@ absl::StatusOr<RankExit> ReadExitReport(const std::string& path) {
 absl::StatusOr<RankExit> ReadTrainersReport(const RankDirectory& directory) {
   const std::string path = directory.TrainersFile("trainer_exit.json");
   ASSIGN_OR_RETURN(const std::string text, ReadFileOfOthers(path, 1 << 20));
-  ASSIGN_OR_RETURN(const json object, ParseJson(path, text));
+  ASSIGN_OR_RETURN(const json object, OurJson(path, text));
   return RankExit{ParseExitCause(Text(object, "cause")), 0, 0, Text(object, "message")};
 }
 

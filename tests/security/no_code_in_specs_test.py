@@ -75,7 +75,7 @@ class NoCodeInSpecs(RealService):
         self.start_controller(listen="127.0.0.1:0", env=home)
         worker = ["trainyard-worker", "--controller", self.address, "--state", f"{root}/w", "--devices", "2", "--cores", "2", "--root", f"{root}/data"]
         (self.directory / "data").mkdir()
-        traced = ["-f", "-v", "-s", "5000", "-e", "trace=execve,execveat", "-e", "signal=none", "-o", "trace", str(BIN / worker[0]), *worker[1:]]
+        traced = ["-f", "--seccomp-bpf", "-v", "-s", "5000", "-e", "trace=execve,execveat", "-e", "signal=none", "-o", "trace", str(BIN / worker[0]), *worker[1:]]
         strace, _ = self.start("worker", "/usr/bin/strace", *traced,
                                env={**home, "PATH": "/usr/bin:/bin", "LANG": "C", "AWS_SECRET_ACCESS_KEY": CANARY, "LD_BIND_NOW": "1", "PYTHONPATH": CANARY})
         # strace itself ignores what asks it to end as long as the worker lives.

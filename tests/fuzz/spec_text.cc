@@ -25,7 +25,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     fuzz::CheckRefusal(document->Explain(message.status()));
     return 0;
   }
-  const auto spec = controller::FromProto(*message);
+  // What the command line sends, the controller can read.
+  v1::JobSpec received;
+  CHECK(received.ParseFromString(message->SerializeAsString())) << message->DebugString();
+  const auto spec = controller::FromProto(received);
   if (!spec.ok()) {
     fuzz::CheckRefusal(document->Explain(spec.status()));
     CHECK(!Violations::FromStatus(spec.status()).empty()) << spec.status().ToString();

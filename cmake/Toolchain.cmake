@@ -35,6 +35,10 @@ if(TRAINYARD_SANITIZE STREQUAL "address")
 elseif(TRAINYARD_SANITIZE STREQUAL "thread")
   add_compile_options(-fsanitize=thread -fno-omit-frame-pointer -g1)
   add_link_options(-fsanitize=thread)
+elseif(TRAINYARD_SANITIZE STREQUAL "fuzzer")  # clang alone; scripts/fuzz.sh
+  add_compile_options(-fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined
+                      -fno-omit-frame-pointer -g1)
+  add_link_options(-fsanitize=address,undefined)
 elseif(TRAINYARD_SANITIZE)
-  message(FATAL_ERROR "TRAINYARD_SANITIZE is '${TRAINYARD_SANITIZE}'; legal: empty, address, thread")
+  message(FATAL_ERROR "TRAINYARD_SANITIZE is '${TRAINYARD_SANITIZE}'; legal: empty, address, thread, fuzzer")
 endif()

@@ -24,7 +24,8 @@ absl::StatusOr<Address> ParseAddress(const std::string& text) {
   Address address;
   address.host = bracketed ? text.substr(1, host_end - 2) : text.substr(0, host_end);
   if (address.host == "localhost") address.host = "127.0.0.1";
-  if (address.host.empty() || (!bracketed && absl::StrContains(address.host, ':')) ||
+  const bool nested = address.host.find_first_of("[]") != std::string::npos;
+  if (address.host.empty() || nested || (!bracketed && absl::StrContains(address.host, ':')) ||
       !absl::SimpleAtoi(text.substr(colon + 1), &address.port) || address.port < 0 ||
       address.port > 65535) {
     return absl::InvalidArgumentError(

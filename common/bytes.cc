@@ -11,7 +11,7 @@ std::string FormatBytes(double bytes) {
   size_t unit = 0;
   while (bytes >= 1023.5 && unit + 1 < std::size(kUnits)) bytes /= 1024, ++unit;
   if (unit == 0) return absl::StrFormat("%.0f B", bytes);
-  return absl::StrFormat(bytes < 9.95 ? "%.2f %s" : "%.1f %s", bytes, kUnits[unit]);
+  return absl::StrFormat("%.*f %s", bytes < 9.95 ? 2 : 1, bytes, kUnits[unit]);
 }
 
 }  // namespace trainyard

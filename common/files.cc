@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
@@ -59,6 +60,18 @@ absl::StatusOr<std::string> ReadAll(const Descriptor& file, const std::string& p
   }
 }
 
+absl::StatusOr<std::string> ReadRegular(const std::string& path, uint64_t limit_bytes, int flags,
+                                        nlink_t most_names) {
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | flags));
+  if (file.get() < 0) return ErrnoStatus(errno, "open", path);
+  struct stat info;
+  if (::fstat(file.get(), &info) != 0) return ErrnoStatus(errno, "look at", path);
+  if (!S_ISREG(info.st_mode) || info.st_nlink > most_names) {
+    return absl::FailedPreconditionError(absl::StrCat(path, " is not a regular file"));
+  }
+  return ReadAll(file, path, limit_bytes);
+}
+
 std::string Parent(const std::string& path) {
   const std::string parent = std::filesystem::path(path).parent_path().string();
   return parent.empty() ? "." : parent;
@@ -95,14 +108,11 @@ absl::StatusOr<std::string> ReadFile(const std::string& path, uint64_t limit_byt
 }
 
 absl::StatusOr<std::string> ReadRegularFile(const std::string& path, uint64_t limit_bytes) {
-  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
-  if (file.get() < 0) return ErrnoStatus(errno, "open", path);
-  struct stat info;
-  if (::fstat(file.get(), &info) != 0) return ErrnoStatus(errno, "look at", path);
-  if (!S_ISREG(info.st_mode)) {
-    return absl::FailedPreconditionError(absl::StrCat(path, " is not a regular file"));
-  }
-  return ReadAll(file, path, limit_bytes);
+  return ReadRegular(path, limit_bytes, 0, std::numeric_limits<nlink_t>::max());
+}
+
+absl::StatusOr<std::string> ReadFileOfOthers(const std::string& path, uint64_t limit_bytes) {
+  return ReadRegular(path, limit_bytes, O_NOFOLLOW, 1);
 }
 
 absl::Status WriteFileAtomic(const std::string& path, absl::string_view contents) {

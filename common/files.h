@@ -27,6 +27,10 @@ absl::StatusOr<std::string> ReadFile(const std::string& path, uint64_t limit_byt
 // regular file. A named pipe, for example, is refused at once; ReadFile would wait for a writer.
 absl::StatusOr<std::string> ReadRegularFile(const std::string& path,
                                             uint64_t limit_bytes = 64 << 20);
+// Does the same where those others must not choose which file is read: no link is followed, and a
+// file that has another name, too, is refused, since it may be somebody else's.
+absl::StatusOr<std::string> ReadFileOfOthers(const std::string& path,
+                                             uint64_t limit_bytes = 64 << 20);
 
 // Readers see the old contents or the new, and the new survive a power cut: temporary file beside
 // it, fsync, rename, fsync of the directory. Two writers of one path are not supported.

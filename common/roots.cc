@@ -113,7 +113,8 @@ absl::StatusOr<FileDescriptor> OpenFirst(const std::string& path,
   }
   int first_error = 0;
   for (const Below& below : choices) {
-    const FileDescriptor root(::open(below.root.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    // Only passed through: who may not list the directory may still open what is in it.
+    const FileDescriptor root(::open(below.root.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
     const int fd = root.valid() ? OpenBelow(root.get(), below.rest, flags, !roots.empty()) : -errno;
     if (fd >= 0) return FileDescriptor(fd);
     if (first_error == 0 || first_error == ENOENT) first_error = -fd;

@@ -53,6 +53,8 @@ struct Flags {
   double cores = 0;
   std::vector<std::string> roots;
   std::string interface;
+  std::string sandbox = "auto";
+  std::string rank_user;
   std::string metrics_listen = "127.0.0.1:0";
   std::string trainer;
   double drain_timeout_seconds = 120;
@@ -68,6 +70,10 @@ std::string OwnPath() {
 std::string Hostname() {
   char name[256] = {};
   return ::gethostname(name, sizeof(name) - 1) == 0 ? name : "unknown";
+}
+
+std::string OwnConfigDirectory() {
+  return ConfigDirectory(std::getenv("XDG_CONFIG_HOME"), std::getenv("HOME"));
 }
 
 void AddFlags(CLI::App& app, Flags& flags) {
@@ -108,6 +114,14 @@ void AddFlags(CLI::App& app, Flags& flags) {
       "--interface", flags.interface,
       "Address or network device for connections between ranks; default: the address that "
       "leads to the controller");
+  app.add_option("--sandbox", flags.sandbox,
+                 "What keeps ranks from doing more than training: require, all of it (no root, "
+                 "files below the job's roots alone, no dangerous system calls); auto, as much "
+                 "as this machine allows; off")
+      ->capture_default_str();
+  app.add_option("--rank-user", flags.rank_user,
+                 "User that ranks run as, of a worker that root starts. Default: the owner of the "
+                 "first root");
   app.add_option("--metrics-listen", flags.metrics_listen,
                  "HOST:PORT of the metrics page; port 0 "
                  "picks one")
@@ -178,6 +192,11 @@ absl::StatusOr<DaemonOptions> Resolve(const Flags& flags, const StateDirectory& 
   if (options.interface.empty()) {
     ASSIGN_OR_RETURN(options.interface, LocalAddressTowards(flags.controller));
   }
+  ASSIGN_OR_RETURN(options.sandbox, ChooseSandbox({.mode = flags.sandbox,
+                                                   .user = flags.rank_user,
+                                                   .root = options.roots[0],
+                                                   .state_directory = options.state_directory,
+                                                   .config_directory = OwnConfigDirectory()}));
   options.patience = channel::Patience(absl::Seconds(flags.patience_seconds));
   options.environment = TrainerEnvironment(environ);
   ASSIGN_OR_RETURN(options.devices, OfferedDevices(flags, options));
@@ -256,8 +275,7 @@ absl::StatusOr<std::unique_ptr<Membership>> OpenMembership(const Flags& flags,
                            .join_file = flags.join_file,
                            .places = {.token_file = flags.token_file,
                                       .authority_file = flags.authority_file,
-                                      .config_directory = ConfigDirectory(
-                                          std::getenv("XDG_CONFIG_HOME"), std::getenv("HOME"))},
+                                      .config_directory = OwnConfigDirectory()},
                            .worker_id = state.worker_id(),
                            .hostname = Hostname()});
 }

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "common/files.h"
+#include "common/json.h"
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "security/secret_file.h"
@@ -42,7 +43,7 @@ std::string ToJson(const StoredGrant& grant) {
 }
 
 absl::StatusOr<StoredGrant> GrantFromJson(const std::string& text) {
-  const nlohmann::json json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const nlohmann::json json = ParseJson(text);
   if (!json.is_object() || !json.contains("grant")) {
     return absl::InvalidArgumentError("wanted a JSON object with the member grant");
   }
@@ -54,6 +55,10 @@ absl::StatusOr<StoredGrant> GrantFromJson(const std::string& text) {
       .grant = {}, .secret_hash = hash("secret_sha256"), .key_hash = hash("key_sha256")};
   const auto parsed = JsonStringToMessage(json["grant"].dump(), &grant.grant);
   if (!parsed.ok()) return absl::InvalidArgumentError(std::string(parsed.message()));
+  // A role's number says who includes whom, and a number that has no name would say anything.
+  if (!v1::Role_IsValid(grant.grant.role())) {
+    return absl::InvalidArgumentError("wanted a role that this controller knows");
+  }
   // What a hash is missing from would be opened by a secret with no hash.
   const bool worker = grant.grant.role() == v1::ROLE_WORKER;
   if ((worker ? grant.key_hash : grant.secret_hash).size() != 64) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -10,6 +11,7 @@
 #include "common/log.h"
 #include "common/roots.h"
 #include "common/status_macros.h"
+#include "common/text.h"
 #include "common/violations.h"
 #include "train/config/yaml.h"
 
@@ -21,8 +23,12 @@ constexpr uint64_t kMostFileBytes = 1 << 20;
 void ReadRoots(const YamlNode& node, const std::string& field, NamespaceLimits& limits,
                Violations& violations) {
   for (const YamlNode& root : node.items) {
-    if (root.text.empty() || root.text[0] != '/') {
-      violations.Add(field, absl::StrCat("wanted an absolute path, found '", root.text, "'"));
+    const bool control = std::any_of(root.text.begin(), root.text.end(),
+                                     [](char c) { return absl::ascii_iscntrl(c); });
+    if (root.text.empty() || root.text[0] != '/' || control) {
+      violations.Add(field,
+                     absl::StrCat("wanted an absolute path without control characters, found '",
+                                  VisibleUtf8(root.text), "'"));
     }
     limits.roots.push_back(root.text);
   }

@@ -97,6 +97,12 @@ absl::Status FromGrpc(const grpc::Status& status) {
       status.error_message().empty()
           ? absl::StrCat("the controller answered ", absl::StatusCodeToString(code))
           : status.error_message();
+  if (code == absl::StatusCode::kUnimplemented) {
+    return absl::UnimplementedError(absl::StrCat(
+        message,
+        "; the controller is of an older release than this command line ('trainyard "
+        "--version'): upgrade the controller, or use the command line of its release"));
+  }
   google::rpc::Status rich;
   if (!rich.ParseFromString(status.error_details())) return absl::Status(code, message);
   Violations violations;

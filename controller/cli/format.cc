@@ -5,7 +5,6 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/strip.h"
 
 namespace trainyard::cli {
 
@@ -42,12 +41,6 @@ std::string FormatTimestamp(const google::protobuf::Timestamp& timestamp) {
   return absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", ToTime(timestamp), absl::UTCTimeZone());
 }
 
-std::string ShortName(absl::string_view enum_name, absl::string_view prefix) {
-  return std::string(absl::StripPrefix(enum_name, prefix));
-}
-
-std::string RoleName(v1::Role role) {
-  return absl::AsciiStrToLower(ShortName(v1::Role_Name(role), "ROLE_"));
-}
+std::string RoleName(v1::Role role) { return absl::AsciiStrToLower(ShortName(role, "ROLE_")); }
 
 }  // namespace trainyard::cli

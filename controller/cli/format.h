@@ -2,11 +2,14 @@
 
 #pragma once
 
+#include <google/protobuf/generated_enum_reflection.h>
 #include <google/protobuf/timestamp.pb.h>
 
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "absl/time/time.h"
 #include "trainyard/v1/access.pb.h"
 
@@ -20,8 +23,14 @@ std::string FormatTimestamp(
     const google::protobuf::Timestamp& timestamp);  // RFC 3339, UTC; empty for 0.
 absl::Time ToTime(const google::protobuf::Timestamp& timestamp);
 
-// JOB_STATE_RUNNING with prefix JOB_STATE_ is RUNNING.
-std::string ShortName(absl::string_view enum_name, absl::string_view prefix);
+// JOB_STATE_RUNNING with prefix JOB_STATE_ is RUNNING. A value of a newer controller, which has no
+// name here, is its number.
+template <typename Enum>
+std::string ShortName(Enum value, absl::string_view prefix) {
+  const auto* known = google::protobuf::GetEnumDescriptor<Enum>()->FindValueByNumber(value);
+  return known == nullptr ? absl::StrCat(int(value))
+                          : std::string(absl::StripPrefix(known->name(), prefix));
+}
 std::string RoleName(v1::Role role);  // ROLE_SUBMITTER is "submitter".
 
 }  // namespace trainyard::cli

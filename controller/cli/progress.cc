@@ -30,9 +30,7 @@ bool IsTerminal(v1::JobState state) {
          state == v1::JOB_STATE_CANCELLED;
 }
 
-std::string ShortState(v1::JobState state) {
-  return ShortName(v1::JobState_Name(state), "JOB_STATE_");
-}
+std::string ShortState(v1::JobState state) { return ShortName(state, "JOB_STATE_"); }
 
 std::string ProgressLine(const v1::Progress& progress) {
   std::string line = absl::StrCat("step ", progress.step(), "/", progress.total_steps());

@@ -9,6 +9,7 @@
 #include "absl/strings/strip.h"
 #include "absl/types/span.h"
 #include "common/status_macros.h"
+#include "common/text.h"
 #include "controller/cli/errors.h"
 #include "controller/cli/spec_reader.h"
 #include "train/config/advice.h"
@@ -35,7 +36,7 @@ YamlNode& FindOrMake(YamlNode& node, const std::string& key) {
   for (auto& [name, value] : node.fields) {
     if (name == key) return value;
   }
-  return node.fields.emplace_back(key, YamlNode()).second;
+  return node.fields.emplace_back(YamlField{key, YamlNode()}).value;
 }
 
 // Of a oneof there can be one member: removes what stands beside `chosen`.
@@ -43,7 +44,7 @@ void DropOtherChoices(YamlNode& node, const google::protobuf::FieldDescriptor& c
   const auto* oneof = chosen.real_containing_oneof();
   if (oneof == nullptr) return;
   std::erase_if(node.fields, [&](const auto& entry) {
-    const auto* other = chosen.containing_type()->FindFieldByName(entry.first);
+    const auto* other = chosen.containing_type()->FindFieldByName(entry.key);
     return other != nullptr && other != &chosen && other->real_containing_oneof() == oneof;
   });
 }
@@ -62,7 +63,7 @@ bool CanHave(const std::vector<std::string>& path) {
 
 void Remove(YamlNode& node, absl::Span<const std::string> path) {
   if (path.size() == 1) {
-    std::erase_if(node.fields, [&](const auto& entry) { return entry.first == path[0]; });
+    std::erase_if(node.fields, [&](const auto& entry) { return entry.key == path[0]; });
   } else if (node.Find(path[0]) != nullptr) {
     Remove(FindOrMake(node, path[0]), path.subspan(1));
   }
@@ -71,6 +72,9 @@ void Remove(YamlNode& node, absl::Span<const std::string> path) {
 }  // namespace
 
 absl::Status SpecDocument::ApplySet(const std::string& set) {
+  if (const std::string valid = ValidUtf8(set); valid != set) {
+    return UsageError(absl::StrCat("--set: wanted UTF-8, found '", valid, "'"));
+  }
   const size_t equals = set.find('=');
   const std::vector<std::string> path = absl::StrSplit(set.substr(0, equals), '.');
   if (equals == std::string::npos || std::count(path.begin(), path.end(), "") != 0) {

@@ -95,6 +95,9 @@ class JobBook {
   absl::StatusOr<Snapshot> Apply(const std::string& job_id, const JobEvent& event,
                                  Done durable = {});
 
+  // `durable` runs once all that was told before is durable.
+  void Barrier(Done durable);
+
   // Merges the report into the step's record, where CheckStepFence lets it; what it does not is
   // counted and dropped.
   void RecordStep(const StepReport& report, const DeviceFacts& devices, Done durable);
@@ -181,7 +184,6 @@ class JobBook {
   // Whoever listens now: one that came while a write was under way has read before it, and must
   // hear of it, too.
   void NotifyJob(const std::string& job_id);
-  void Barrier(Done durable);
   static absl::Status CheckFenceOf(const Job& job, const StepReport& report);
   void Refused(const char* report);
   void StepFinished(Slot& slot, StepRecord& step, const DeviceFacts& devices)

@@ -1,15 +1,20 @@
 #include "controller/jobs/job_codec.h"
 
+#include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <type_traits>
 
 #include "absl/strings/str_cat.h"
+#include "common/json.h"
 #include "common/status_macros.h"
 
 namespace trainyard::controller {
 namespace {
 
 using Json = nlohmann::json;
+
+constexpr int kVersion = 1;
 
 Json FromTime(absl::Time time) { return absl::ToUnixMicros(time); }
 
@@ -24,8 +29,12 @@ class Reader {
   void Number(const char* name, T& out) {
     const Json* field = Find(name);
     if (field == nullptr) return;
-    if (!field->is_number()) return Fail(name);
-    out = field->get<T>();
+    if constexpr (std::is_floating_point_v<T>) {
+      if (!field->is_number()) return Fail(name);
+      out = field->get<T>();
+    } else if (!ReadInteger(*field, out)) {
+      Fail(name);
+    }
   }
   // JSON has no NaN or infinity: they are written as null.
   void Real(const char* name, double& out) {
@@ -39,7 +48,7 @@ class Reader {
   }
   template <typename T>
   void Enum(const char* name, T& out) {
-    int value = int(out);
+    auto value = std::underlying_type_t<T>(out);
     Number(name, value);
     out = T(value);
   }
@@ -98,10 +107,11 @@ class Reader {
     if (field == nullptr) return;
     if (!field->is_array()) return Fail(name);
     for (const Json& pair : *field) {
-      if (!pair.is_array() || pair.size() != 2 || !pair[0].is_number() || !pair[1].is_number()) {
+      Resume& resume = out.emplace_back();
+      if (!pair.is_array() || pair.size() != 2 || !ReadInteger(pair[0], resume.epoch) ||
+          !ReadInteger(pair[1], resume.step)) {
         return Fail(name);
       }
-      out.push_back({pair[0].get<uint64_t>(), pair[1].get<uint64_t>()});
     }
   }
   void Counts(const char* name, std::map<std::string, uint32_t>& out) {
@@ -109,8 +119,7 @@ class Reader {
     if (field == nullptr) return;
     if (!field->is_object()) return Fail(name);
     for (const auto& [key, count] : field->items()) {
-      if (!count.is_number()) return Fail(name);
-      out[key] = count.get<uint32_t>();
+      if (!ReadInteger(count, out[key])) return Fail(name);
     }
   }
   bool Has(const char* name) const { return object_.is_object() && object_.contains(name); }
@@ -255,7 +264,7 @@ std::string EncodeJob(const Job& job) {
     json["create_time"] = FromTime(c.create_time);
   }
   Json json;
-  json["version"] = 1;
+  json["version"] = kVersion;
   json["state"] = int(job.state);
   json["state_reason"] = job.state_reason;
   json["revision"] = job.revision;
@@ -287,6 +296,8 @@ absl::StatusOr<Job> DecodeJob(const std::string& text) {
   ASSIGN_OR_RETURN(const Json json, Parse(text));
   Job job;
   Reader r(json);
+  int version = 0;
+  r.Number("version", version);
   r.Enum("state", job.state);
   r.Text("state_reason", job.state_reason);
   r.Number("revision", job.revision);
@@ -301,7 +312,9 @@ absl::StatusOr<Job> DecodeJob(const std::string& text) {
   r.Object("progress", [&](Reader& inner) { ReadProgress(inner, job.progress); });
   if (r.Has("resumed_step")) r.Number("resumed_step", job.resumed_step.emplace());
   job.claimed = job.furthest_checkpoint > 0;
-  if (r.Has("claimed")) {  // Absent from what a version before this one wrote.
+  // A version before this one wrote none of these, and this one writes all.
+  const auto newer = {"resumes", "claimed", "epoch_floor", "storage_faults", "strikes"};
+  if (std::any_of(newer.begin(), newer.end(), [&](const char* name) { return r.Has(name); })) {
     r.Pairs("resumes", job.resumes);
     r.Bool("claimed", job.claimed);
     r.Number("epoch_floor", job.epoch_floor);
@@ -314,6 +327,10 @@ absl::StatusOr<Job> DecodeJob(const std::string& text) {
   r.Enum("culprit", job.culprit);
   r.Time("attempt_end_time", job.attempt_end_time);
   RETURN_IF_ERROR(r.status());
+  if (version != kVersion) {
+    return absl::DataLossError(
+        absl::StrCat("stored job: wanted version ", kVersion, ", found ", version));
+  }
   return job;
 }
 

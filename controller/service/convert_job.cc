@@ -5,6 +5,8 @@
 #include <google/protobuf/util/json_util.h>
 #include <google/protobuf/util/time_util.h>
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
 #include "common/violations.h"
@@ -104,7 +106,12 @@ google::protobuf::Timestamp ToTimestamp(absl::Time time) {
 }
 
 absl::Time FromTimestamp(const google::protobuf::Timestamp& time) {
-  return absl::FromUnixSeconds(time.seconds()) + absl::Nanoseconds(time.nanos());
+  using google::protobuf::util::TimeUtil;
+  // Nobody could print an answer with a time that is no Timestamp: before year 1, after year 9999.
+  const int64_t seconds = std::clamp<int64_t>(time.seconds(), TimeUtil::kTimestampMinSeconds,
+                                              TimeUtil::kTimestampMaxSeconds);
+  const int32_t nanos = std::clamp(time.nanos(), 0, 999'999'999);
+  return absl::FromUnixSeconds(seconds) + absl::Nanoseconds(nanos);
 }
 
 absl::StatusOr<std::shared_ptr<const Spec>> FromProto(const v1::JobSpec& spec) {

@@ -19,6 +19,11 @@ constexpr size_t kMaxEarlierStarts = 64;
 
 constexpr uint32_t kMaxDetachSeconds = 600;
 
+// A rank on a device of another kind would be told that the device is a CPU.
+bool IsKnown(v1::DeviceKind kind) {
+  return kind == v1::DEVICE_KIND_CPU || kind == v1::DEVICE_KIND_CUDA;
+}
+
 Device FromProto(const v1::Device& device) {
   Device out;
   out.index = device.index();
@@ -86,7 +91,7 @@ absl::StatusOr<Registration> FromProto(const v1::Register& message) {
       return absl::InvalidArgumentError(
           absl::StrCat("register: two devices have index ", device.index()));
     }
-    out.devices.push_back(FromProto(device));
+    if (IsKnown(device.kind())) out.devices.push_back(FromProto(device));
   }
   out.roots.assign(message.roots().begin(), message.roots().end());
   for (const v1::RankStatus& status : message.running()) out.running.push_back(FromProto(status));
@@ -95,13 +100,20 @@ absl::StatusOr<Registration> FromProto(const v1::Register& message) {
   return out;
 }
 
+// Whatever else a newer worker says of a rank, its process is there: only EXITED says the contrary.
+RankState FromProto(v1::RankState state) {
+  if (state == v1::RANK_STATE_READY) return RankState::kReady;
+  if (state == v1::RANK_STATE_EXITED) return RankState::kExited;
+  return RankState::kStarting;
+}
+
 RankStatus FromProto(const v1::RankStatus& status) {
   RankStatus out;
   out.job_id = status.job_id();
   out.epoch = status.epoch();
   out.rank = status.rank();
   out.device = status.device();
-  out.state = RankState(std::clamp(int(status.state()), 1, 3));
+  out.state = FromProto(status.state());
   const int cause = int(status.cause());
   out.cause = out.state != RankState::kExited                    ? ExitCause::kNone
               : cause < 1 || cause > int(ExitCause::kSuperseded) ? ExitCause::kOther

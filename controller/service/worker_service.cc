@@ -96,8 +96,8 @@ class WorkerStream final : public StreamLink::Reactor {
         break;
       case Request::kRegister:
         return absl::InvalidArgumentError("a second Register on one stream");
-      case Request::MESSAGE_NOT_SET:  // A newer worker's message: it lives without our answer.
-        coordinator_.OnHeartbeat(*session_);
+      case Request::MESSAGE_NOT_SET:  // A newer worker's message.
+        coordinator_.OnUnknown(*session_, Durable());
         break;
     }
     return absl::OkStatus();

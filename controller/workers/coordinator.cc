@@ -180,6 +180,11 @@ void Coordinator::OnHeartbeat(const Session& session) {
   table_.Hear(session);
 }
 
+void Coordinator::OnUnknown(const Session& session, Done durable) {
+  MutexLock lock(mutex_);
+  if (table_.Hear(session) != nullptr) book_.Barrier(std::move(durable));
+}
+
 void Coordinator::OnRankStatus(const Session& session, const RankStatus& status, Done durable) {
   MutexLock lock(mutex_);
   Worker* worker = table_.Hear(session);

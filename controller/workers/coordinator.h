@@ -64,6 +64,9 @@ class Coordinator {
   // `durable` runs once nothing of the report can be lost, whether it was news or not, or with an
   // error when the controller stops before; it does not run on a superseded stream.
   void OnHeartbeat(const Session& session);
+  // A message of a newer worker, of which there is nothing to store. It is acknowledged all the
+  // same, after the reports before it: the worker repeats it until then.
+  void OnUnknown(const Session& session, Done durable);
   void OnRankStatus(const Session& session, const RankStatus& status, Done durable);
   void OnStep(const Session& session, StepReport report, Done durable);
   void OnCheckpoint(const Session& session, CheckpointReport report, Done durable);

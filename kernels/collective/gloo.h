@@ -34,10 +34,11 @@ struct GlooOptions {
   absl::Duration timeout = absl::Minutes(5);
 };
 
-// Waits until all ranks are connected. Errors: DEADLINE_EXCEEDED or UNAVAILABLE names the missing
-// rank, INVALID_ARGUMENT the interface; those of `rendezvous` as they are. `rendezvous` is used
-// only within the call. Ignores SIGPIPE in the whole process, which Gloo needs. Destroying the
-// result waits briefly for the peers to finish, too, unless it was aborted.
+// Waits until all ranks are connected, and have shown each other that they know a secret that rank
+// 0 puts into `rendezvous`. Errors: DEADLINE_EXCEEDED or UNAVAILABLE names the missing rank, or the
+// one that is a stranger's; INVALID_ARGUMENT the interface; those of `rendezvous` as they are.
+// `rendezvous` is used only within the call. Ignores SIGPIPE in the whole process, which Gloo
+// needs. Destroying the result waits briefly for the peers to finish, too, unless it was aborted.
 absl::StatusOr<std::unique_ptr<CollectiveWorld>> CreateGlooWorld(const GlooOptions& options,
                                                                  Rendezvous& rendezvous);
 

@@ -14,6 +14,7 @@
 #include <exception>
 #include <map>
 #include <numeric>
+#include <random>
 #include <utility>
 #include <vector>
 
@@ -22,6 +23,7 @@
 #include "common/check.h"
 #include "common/rng.h"
 #include "common/sha256.h"
+#include "common/status_macros.h"
 #include "kernels/collective/gloo.h"
 #include "kernels/collective/gloo_mesh_adapter.h"
 #include "kernels/collective/reduce.h"
@@ -79,6 +81,22 @@ class Store final : public ::gloo::rendezvous::Store {
   std::map<std::string, std::vector<char>> values_;
 };
 
+// 256 bits that nobody can guess.
+std::string RandomHex() {
+  std::random_device device;
+  std::string text;
+  for (int i = 0; i < 8; ++i) absl::StrAppend(&text, absl::Hex(device(), absl::kZeroPad8));
+  return text;
+}
+
+// What `from` answers `to`: HMAC-like, two rounds of SHA-256 with the secret in front.
+std::string ProofOf(const std::string& secret, int from, int to, const std::string& question) {
+  Sha256 inner, outer;
+  inner.Update(absl::StrCat(secret, " ", from, " ", to, " ", question));
+  outer.Update(absl::StrCat(secret, " ", inner.HexDigest()));
+  return outer.HexDigest();
+}
+
 class GlooCollective final : public Collective {
  public:
   // `channels`: by rank of the group, a number that no other group of the two ranks has.
@@ -107,6 +125,33 @@ class GlooCollective final : public Collective {
     return std::all_of(peers_.begin(), peers_.end(), [&](int peer) {
       return std::memcmp(scratch + size_t(peer) * bytes.size(), bytes.data(), bytes.size()) == 0;
     });
+  }
+
+  // Shows every peer that this rank knows the world's secret, and throws GlooFailure unless the
+  // peer shows the same: each side hashes the secret with a number that the other has just made.
+  void Prove(const std::string& secret, absl::Duration timeout) {
+    const std::string question = RandomHex();
+    const size_t bytes = question.size();
+    std::vector<std::string> questions(size_t(size()), std::string(bytes, 0));
+    std::vector<std::string> proofs = questions, answers = questions;
+    const auto exchange = [&](const auto& mine, std::vector<std::string>& theirs) {
+      Pass pass(*this);
+      for (int peer : peers_) {
+        pass.Receive(theirs[size_t(peer)].data(), {0, bytes}, peer);
+        pass.Send(mine(peer).data(), {0, bytes}, peer);
+      }
+      pass.Wait(timeout);
+    };
+    exchange([&](int) -> const std::string& { return question; }, questions);
+    for (int peer : peers_) {
+      proofs[size_t(peer)] = ProofOf(secret, rank(), peer, questions[size_t(peer)]);
+    }
+    exchange([&](int peer) -> const std::string& { return proofs[size_t(peer)]; }, answers);
+    for (int peer : peers_) {
+      if (answers[size_t(peer)] == ProofOf(secret, peer, rank(), question)) continue;
+      throw GlooFailure(
+          absl::StrCat("what is connected as world rank ", peer, " is no rank of this attempt"));
+    }
   }
 
   // A byte to and from everyone.
@@ -345,6 +390,17 @@ class GlooWorld final : public CollectiveWorld {
   int size() const override { return options_.size; }
   void Abort() override { mesh_.Abort("the world was aborted"); }
 
+  // Before anything else is said.
+  absl::Status Prove(const std::string& secret) {
+    try {
+      farewell_.Prove(secret, options_.connect_timeout);
+      return absl::OkStatus();
+    } catch (const GlooFailure& error) {
+      mesh_.Abort(error.what());
+      return absl::UnavailableError(error.what());
+    }
+  }
+
   absl::StatusOr<std::unique_ptr<Collective>> MakeGroup(const std::string& name,
                                                         const std::vector<int>& members) override {
     const int rank_in_group = RankIn(members);
@@ -425,7 +481,16 @@ absl::StatusOr<std::unique_ptr<CollectiveWorld>> CreateGlooWorld(const GlooOptio
     context->setTimeout(absl::ToChronoMilliseconds(options.connect_timeout));
     Store store(rendezvous, options);
     context->connectFullMesh(store, device);
-    return std::make_unique<GlooWorld>(std::move(context), options);
+    // Whoever reaches the ranks' ports can connect; the secret goes by way of the workers.
+    const std::string key = "secret";
+    if (options.rank == 0) {
+      const std::string made = RandomHex();
+      store.set(key, {made.begin(), made.end()});
+    }
+    const std::vector<char> secret = store.get(key);
+    auto world = std::make_unique<GlooWorld>(std::move(context), options);
+    RETURN_IF_ERROR(world->Prove({secret.begin(), secret.end()}));
+    return world;
   } catch (const RendezvousError& error) {
     return error.status;
   } catch (const std::exception& error) {

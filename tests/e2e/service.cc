@@ -312,8 +312,9 @@ std::string FaultyTrainer(const std::string& fault) {
   const std::string path = directory + "/trainer";
   EXPECT_TRUE(WriteFileAtomic(
                   path, absl::StrCat("#!/bin/sh\n"
-                                     "if grep -qs '\"rank\": 1,' \"$1\" && mkdir \"",
-                                     directory, "/used\"; then\n  set -- \"$@\" --fault ", fault,
+                                     "if grep -qs '\"rank\": 1,' \"$1\" && mkdir ",
+                                     // Where a trainer may write: the first root.
+                                     "faulty-trainer-used; then\n  set -- \"$@\" --fault ", fault,
                                      "\nfi 2>/dev/null\nexec ", std::getenv("TRAINYARD_BIN"),
                                      "/trainyard-trainer \"$@\"\n"))
                   .ok());

@@ -72,6 +72,10 @@ class PumpedStore final : public controller::Store {
                                    size_t limit) override {
     return reader_.ReadLogs(number, after, rank, limit);
   }
+  absl::StatusOr<std::vector<AuditEntry>> ReadAudit(uint64_t after, size_t limit) override {
+    return reader_.ReadAudit(after, limit);
+  }
+  absl::StatusOr<uint64_t> NewestAudit() override { return reader_.NewestAudit(); }
 
   // Whether this rank's word of the step is durable, or a later attempt's is.
   bool HoldsStep(uint64_t number, uint64_t epoch, uint64_t step, uint32_t rank);

@@ -31,9 +31,16 @@ absl::Status Superseded(const std::string& directory, int64_t epoch, int64_t lat
                                    ": epoch ", epoch, " of this job was superseded"));
 }
 
-// What an epoch's file says it continues; INVALID_ARGUMENT where the file is damaged.
+// What an epoch's file says it continues; INVALID_ARGUMENT where the file is damaged, UNIMPLEMENTED
+// where a newer Trainyard wrote it.
 absl::StatusOr<std::optional<Continued>> Parse(const std::string& text, int64_t epoch) {
   const Json json = Json::parse(text, nullptr, false);
+  if (json.is_object() && json.contains("version") && json["version"].is_number_integer() &&
+      json["version"] > kLineageVersion) {
+    return absl::UnimplementedError(absl::StrCat(
+        kLineageName, " of epoch ", epoch, ": wanted version ", kLineageVersion, ", found ",
+        json["version"].dump(), ": run the newer Trainyard that wrote the checkpoints"));
+  }
   if (json.is_object() && json.contains("version") && json["version"] == kLineageVersion &&
       json.contains("continues")) {
     const Json& from = json["continues"];
@@ -112,9 +119,11 @@ absl::StatusOr<Lineage> ReadLineage(const std::string& directory, const JobDirec
     if (epoch > next.epoch || (named && epoch < next.epoch)) continue;
     const auto text = ReadRegularFile(LineagePath(directory, epoch), 64 << 10);
     const auto continued = text.ok() ? Parse(*text, epoch) : text.status();
-    // A file that this host cannot read is not damaged.
+    // A file that this host, or this build, cannot read is not damaged.
     const absl::Status& read = continued.status();
-    if (absl::IsInternal(read) || absl::IsPermissionDenied(read)) return read;
+    if (absl::IsInternal(read) || absl::IsPermissionDenied(read) || absl::IsUnimplemented(read)) {
+      return read;
+    }
     if (!continued.ok() && !HasCheckpoints(found.checkpoints, epoch) && !named) {
       const bool lost = absl::IsNotFound(read) || absl::IsInvalidArgument(read) ||
                         absl::IsFailedPrecondition(read);  // A pipe, a directory or a huge file.

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -12,17 +11,24 @@
 
 namespace trainyard {
 
+struct YamlField;
+
 struct YamlNode {
   enum class Kind { kNull, kScalar, kSequence, kMapping };
 
   Kind kind = Kind::kNull;
-  std::string text;             // Of a scalar, as written, without quotes.
-  bool quoted = false;          // A scalar in quotes: text even where it looks like a number.
-  std::vector<YamlNode> items;  // Of a sequence.
-  std::vector<std::pair<std::string, YamlNode>> fields;  // Of a mapping, in order; keys unique.
-  int line = 0;  // From 1; of a mapping's value, that of its key.
+  std::string text;               // Of a scalar, as written, without quotes.
+  bool quoted = false;            // A scalar in quotes: text even where it looks like a number.
+  std::vector<YamlNode> items;    // Of a sequence.
+  std::vector<YamlField> fields;  // Of a mapping, in order; keys unique.
+  int line = 0;                   // From 1; of a mapping's value, that of its key.
 
   const YamlNode* Find(absl::string_view key) const;  // Null if not a mapping or absent.
+};
+
+struct YamlField {
+  std::string key;
+  YamlNode value;
 };
 
 const char* Name(YamlNode::Kind kind);  // "null", "a value", "a list", "a mapping".

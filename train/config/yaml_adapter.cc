@@ -54,6 +54,8 @@ class TreeBuilder final : public YAML::EventHandler {
 
   void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                 const std::string& value) override {
+    // yaml-cpp makes one byte each of \N and \_, which stand for U+0085 and U+00A0.
+    if (ValidUtf8(value) != value) Fail(mark, "the escape \\N or \\_; write \\u0085 or \\u00A0");
     YamlNode node = Node(YamlNode::Kind::kScalar, mark);
     node.text = value;
     node.quoted = tag == "!";
@@ -143,7 +145,7 @@ class TreeBuilder final : public YAML::EventHandler {
       parent.node.items.push_back(std::move(node));
     } else if (parent.has_key) {
       node.line = parent.key_line;
-      parent.node.fields.emplace_back(std::move(parent.key), std::move(node));
+      parent.node.fields.push_back({std::move(parent.key), std::move(node)});
       parent.has_key = false;
     } else {
       if (node.kind != YamlNode::Kind::kScalar) Fail(mark, "a key that is not plain text");
@@ -168,11 +170,11 @@ class TreeBuilder final : public YAML::EventHandler {
 };
 
 absl::Status BrokenYaml(const YAML::Mark& mark, std::string what) {
-  // yaml-cpp quotes the text, whatever it holds.
+  // yaml-cpp quotes the text, whatever it holds, and one byte of a character that has several.
   std::replace_if(
       what.begin(), what.end(), [](char c) { return absl::ascii_iscntrl(c); }, '?');
   return absl::InvalidArgumentError(
-      absl::StrCat("line ", mark.line + 1, ", column ", mark.column + 1, ": ", what));
+      absl::StrCat("line ", mark.line + 1, ", column ", mark.column + 1, ": ", ValidUtf8(what)));
 }
 
 }  // namespace

@@ -24,6 +24,13 @@ constexpr int64_t kDefaultWindow =
     256;  // Of a checkpoint that does not say what it was trained with.
 
 absl::Status Validate(const GenerateOptions& options, const ModelConfig& model) {
+  // A checkpoint says of itself which model it is of, and may come from anywhere.
+  Violations violations;
+  Validate(model, violations, "model");
+  if (!violations.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(options.checkpoint, ": ", violations.ToStatus().message()));
+  }
   if (model.vocab != kBytes) {
     return absl::InvalidArgumentError(
         absl::StrCat(options.checkpoint, ": wanted a model of byte tokens, vocab 256; found vocab ",

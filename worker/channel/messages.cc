@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "common/json.h"
 #include "common/status_macros.h"
 
 namespace trainyard::channel {
@@ -222,11 +223,8 @@ class Reader {
   }
   template <typename T>
   void Integer(const Json& field, const char* name, T& value) {
-    if constexpr (std::is_unsigned_v<T>) {
-      if (Expect(field.is_number_unsigned(), name, "a whole number from 0")) value = field.get<T>();
-    } else {
-      if (Expect(field.is_number_integer(), name, "a whole number")) value = field.get<T>();
-    }
+    Expect(ReadInteger(field, value), name,
+           std::is_unsigned_v<T> ? "a whole number from 0 that fits" : "a whole number that fits");
   }
   void Number(const Json& field, const char* name, double& value) {
     if (!Expect(field.is_number() || field.is_null(), name, "a number or null")) return;
@@ -274,7 +272,7 @@ std::string Encode(const Envelope& envelope) {
 }
 
 absl::StatusOr<Envelope> Decode(absl::string_view line) {
-  const Json json = Json::parse(line.begin(), line.end(), nullptr, false);
+  const Json json = ParseJson(line);
   if (!json.is_object()) return absl::InvalidArgumentError("a line is not a JSON object");
   const auto type = json.find("type");
   if (type == json.end() || !type->is_string()) {

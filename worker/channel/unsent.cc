@@ -4,14 +4,20 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <fstream>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "common/files.h"
 #include "common/log.h"
 
 namespace trainyard::channel {
+namespace {
+
+// About a million steps, of a rank whose daemon was away for all of them.
+constexpr uint64_t kMostUnsentBytes = 1 << 30;
+
+}  // namespace
 
 UnsentFile::~UnsentFile() {
   if (fd_ >= 0) ::close(fd_);
@@ -34,9 +40,10 @@ void UnsentFile::Clear() {
 }
 
 void ReadUnsent(const std::string& path, const std::function<void(Message)>& use) {
-  std::ifstream file(path);
-  for (std::string line; std::getline(file, line);) {
-    if (auto envelope = Decode(line); envelope.ok()) use(std::move(envelope->message));
+  const absl::StatusOr<std::string> text = ReadFileOfOthers(path, kMostUnsentBytes);
+  if (!text.ok()) return LogWarning("unsent_not_read", {{"error", text.status().message()}});
+  for (const absl::string_view line : absl::StrSplit(*text, '\n')) {
+    if (auto envelope = Decode(std::string(line)); envelope.ok()) use(std::move(envelope->message));
   }
 }
 

@@ -199,7 +199,7 @@ void Daemon::StartRanks(const StartOrder& order) {
       continue;
     }
     ranks_.try_emplace(id, Rank::Shared{options_, outbox_, metrics_, clock_}, id, wanted.device);
-    waiting_.push_back({id, *config});
+    waiting_.push_back({id, {*config, *roots}});
   }
   LaunchWaiting();
 }
@@ -215,7 +215,7 @@ void Daemon::LaunchWaiting() {
     if (taken) {
       still.push_back(std::move(next));
     } else {
-      it->second.Launch(next.config, CallbacksFor(next.id));
+      it->second.Launch(next.order, CallbacksFor(next.id));
     }
   }
   waiting_ = std::move(still);

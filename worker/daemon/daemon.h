@@ -72,9 +72,9 @@ class Daemon {
   void Refuse(const RankId& id, uint32_t device, const absl::Status& reason);
   channel::ChannelServer::Callbacks CallbacksFor(const RankId& id);
 
-  struct Waiting {  // A rank's config, until its device is free.
+  struct Waiting {  // Until its device is free.
     RankId id;
-    std::string config;
+    RankOrder order;
   };
 
   const DaemonOptions options_;

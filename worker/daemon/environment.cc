@@ -9,8 +9,8 @@
 namespace trainyard {
 namespace {
 
-constexpr absl::string_view kNames[] = {"HOME", "LANG",   "LC_ALL", "LD_LIBRARY_PATH",
-                                        "PATH", "TMPDIR", "TZ"};
+constexpr absl::string_view kNames[] = {"HOME",   "LANG", "LC_ALL", "LD_LIBRARY_PATH",
+                                        "TMPDIR", "TZ"};
 // Networks differ from site to site, and these are how NCCL and the sanitizers are told.
 constexpr absl::string_view kPrefixes[] = {"NCCL_", "ASAN_", "UBSAN_", "TSAN_"};
 

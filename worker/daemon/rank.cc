@@ -2,13 +2,18 @@
 
 #include <signal.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <filesystem>
 #include <fstream>
 #include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "common/files.h"
 #include "common/log.h"
 #include "common/status_macros.h"
@@ -75,7 +80,70 @@ RankStatus Rank::Status() const {
   return status;
 }
 
-void Rank::Launch(const std::string& config, channel::ChannelServer::Callbacks callbacks) {
+std::optional<Sandbox> Rank::SandboxFor(const std::vector<std::string>& roots) const {
+  const DaemonOptions& options = shared_.options;
+  if (!options.sandbox) return std::nullopt;
+  Sandbox sandbox{.user = options.sandbox->user,
+                  .writable = roots,
+                  .hidden = options.sandbox->hidden,
+                  .readable = {directory_.path()},
+                  .landlock = options.sandbox->landlock};
+  // Devices and shared memory; the names of the process's threads; the GPUs' sharing service.
+  for (const char* path : {"/dev", "/proc", "/tmp/nvidia-mps"}) sandbox.writable.push_back(path);
+  sandbox.writable.push_back(directory_.File("trainer"));
+  sandbox.hidden.push_back(options.state_directory);
+  // A job of a namespace that has less than all sees nothing of the rest.
+  for (const std::string& root : options.roots) {
+    const bool own = std::find(roots.begin(), roots.end(), root) != roots.end();
+    if (!own && root != "/") sandbox.hidden.push_back(root);
+  }
+  // The trainer's libraries may lie there.
+  const std::filesystem::path programs = std::filesystem::path(options.trainer).parent_path();
+  sandbox.readable.push_back(programs.parent_path().string());
+  for (const std::string& entry : options.environment) {
+    absl::string_view paths = entry;
+    if (!absl::ConsumePrefix(&paths, "LD_LIBRARY_PATH=")) continue;
+    for (const absl::string_view path : absl::StrSplit(paths, ':', absl::SkipEmpty())) {
+      sandbox.readable.emplace_back(path);
+    }
+  }
+  return sandbox;
+}
+
+absl::Status Rank::Prepare(const RankOrder& order, const std::vector<std::string>& environment) {
+  const DaemonOptions& options = shared_.options;
+  const std::string trainers = directory_.File("trainer");
+  RETURN_IF_ERROR(MakeDirectories(trainers));
+  RETURN_IF_ERROR(WriteText(directory_.File("config.json"), order.config));
+  const std::optional<Sandbox> sandbox = SandboxFor(order.roots);
+  if (sandbox && sandbox->user &&
+      ::chown(trainers.c_str(), sandbox->user->uid, sandbox->user->gid) != 0) {
+    return ErrnoStatus(errno, "give the rank's user", trainers);
+  }
+  return WriteLaunch(directory_, {.trainer = options.trainer,
+                                  .working_directory = options.roots[0],
+                                  .environment = environment,
+                                  .device = device_,
+                                  .log_file_bytes = options.log_file_bytes,
+                                  .log_files = options.log_files,
+                                  .sandbox = sandbox});
+}
+
+absl::Status Rank::Listen(channel::ChannelServer::Callbacks callbacks) {
+  const std::string socket = directory_.File("socket");
+  ASSIGN_OR_RETURN(channel_,
+                   channel::ChannelServer::Create(
+                       {.path = socket, .job_id = id_.job_id, .epoch = id_.epoch, .rank = id_.rank},
+                       std::move(callbacks)));
+  const auto& sandbox = shared_.options.sandbox;
+  if (!sandbox || !sandbox->user) return absl::OkStatus();
+  if (::lchown(socket.c_str(), sandbox->user->uid, sandbox->user->gid) == 0) {
+    return absl::OkStatus();
+  }
+  return ErrnoStatus(errno, "give the rank's user", socket);
+}
+
+void Rank::Launch(const RankOrder& order, channel::ChannelServer::Callbacks callbacks) {
   const DaemonOptions& options = shared_.options;
   const std::string marker = RankDirectory::Marker(directory_.path());
   std::vector<std::string> environment = options.environment;
@@ -84,19 +152,8 @@ void Rank::Launch(const std::string& config, channel::ChannelServer::Callbacks c
   }
   environment.push_back(marker);
   const auto start = [&]() -> absl::Status {
-    RETURN_IF_ERROR(MakeDirectories(directory_.path()));
-    RETURN_IF_ERROR(WriteText(directory_.File("config.json"), config));
-    RETURN_IF_ERROR(WriteLaunch(directory_, {.trainer = options.trainer,
-                                             .working_directory = options.roots[0],
-                                             .environment = environment,
-                                             .device = device_,
-                                             .log_file_bytes = options.log_file_bytes,
-                                             .log_files = options.log_files}));
-    ASSIGN_OR_RETURN(channel_, channel::ChannelServer::Create({.path = directory_.File("socket"),
-                                                               .job_id = id_.job_id,
-                                                               .epoch = id_.epoch,
-                                                               .rank = id_.rank},
-                                                              std::move(callbacks)));
+    RETURN_IF_ERROR(Prepare(order, environment));
+    RETURN_IF_ERROR(Listen(std::move(callbacks)));
     ASSIGN_OR_RETURN(
         const pid_t pid,
         SpawnSession({.arguments = {options.supervisor, "--supervise", directory_.path()},
@@ -153,15 +210,8 @@ void Rank::Adopt(channel::ChannelServer::Callbacks callbacks) {
     LogInfo("rank_ended_meanwhile", {{"rank", id_.Name()}});
     return;
   }
-  auto channel = channel::ChannelServer::Create({.path = directory_.File("socket"),
-                                                 .job_id = id_.job_id,
-                                                 .epoch = id_.epoch,
-                                                 .rank = id_.rank},
-                                                std::move(callbacks));
-  if (channel.ok()) {
-    channel_ = *std::move(channel);
-  } else {
-    LogError("channel_failed", {{"rank", id_.Name()}, {"error", channel.status().message()}});
+  if (const absl::Status listening = Listen(std::move(callbacks)); !listening.ok()) {
+    LogError("channel_failed", {{"rank", id_.Name()}, {"error", listening.message()}});
   }
   // An earlier daemon may have had more devices.
   const std::vector<Device>& devices = shared_.options.devices;
@@ -220,8 +270,9 @@ bool Rank::MayExit() const {
 
 // Some of it may have been told before; whoever hears of it takes it by its step.
 void Rank::TellUnsent() {
-  if (!directory_.Has(channel::kUnsentName)) return;
-  channel::ReadUnsent(directory_.File(channel::kUnsentName), [&](channel::Message message) {
+  const std::string unsent = directory_.TrainersFile(channel::kUnsentName);
+  if (!Exists(unsent)) return;
+  channel::ReadUnsent(unsent, [&](channel::Message message) {
     if (const auto* ready = std::get_if<channel::Ready>(&message)) OnReady(*ready);
     if (auto* step = std::get_if<channel::Step>(&message)) OnStep(std::move(*step));
     if (const auto* saved = std::get_if<channel::Checkpoint>(&message)) OnCheckpoint(*saved);
@@ -231,7 +282,7 @@ void Rank::TellUnsent() {
     LogError("reports_not_synced", {{"rank", id_.Name()}, {"error", synced.message()}});
     return;  // A later daemon reads the file again.
   }
-  ::unlink(directory_.File(channel::kUnsentName).c_str());
+  ::unlink(unsent.c_str());
 }
 
 void Rank::PollLiveness(absl::Duration elapsed) {

@@ -21,8 +21,15 @@
 #include "worker/daemon/reports.h"
 #include "worker/daemon/spool.h"
 #include "worker/metrics.h"
+#include "worker/sandbox/options.h"
 
 namespace trainyard {
+
+// What a rank is started with.
+struct RankOrder {
+  std::string config;
+  std::vector<std::string> roots;  // Of its job.
+};
 
 struct DaemonOptions {
   std::string state_directory;           // Absolute; its lock is held.
@@ -32,7 +39,8 @@ struct DaemonOptions {
   std::string interface;                 // Address or device name for connections between ranks.
   std::vector<std::string> environment;  // Of the trainers: NAME=value.
   std::vector<Device> devices;
-  GpuTelemetry* gpus = nullptr;       // Of the devices that are GPUs; null: there is none.
+  std::optional<SandboxOptions> sandbox = {};  // Absent: ranks may do what the daemon may.
+  GpuTelemetry* gpus = nullptr;                // Of the devices that are GPUs; null: there is none.
   uint64_t log_file_bytes = 4 << 20;  // Of a rank's log, at most log_files such files are kept.
   uint32_t log_files = 4;
   uint64_t spool_bytes = 256 << 20;  // Of a rank's steps; checkpoints have no bound.
@@ -68,7 +76,7 @@ class Rank {
   RankStatus Status() const;
 
   // Writes its files and starts its supervisor. A failure ends the rank, with the reason.
-  void Launch(const std::string& config, channel::ChannelServer::Callbacks callbacks);
+  void Launch(const RankOrder& order, channel::ChannelServer::Callbacks callbacks);
   // Takes over what an earlier daemon left in the rank's directory.
   void Adopt(channel::ChannelServer::Callbacks callbacks);
 
@@ -104,6 +112,11 @@ class Rank {
   void Resend();
 
  private:
+  // The directory and its files, for the trainer to find.
+  absl::Status Prepare(const RankOrder& order, const std::vector<std::string>& environment);
+  std::optional<Sandbox> SandboxFor(const std::vector<std::string>& roots) const;
+  // Lets the trainer connect.
+  absl::Status Listen(channel::ChannelServer::Callbacks callbacks);
   bool ReplayEarlierDaemon();
   void PollProcess();
   void PollLiveness(absl::Duration elapsed);

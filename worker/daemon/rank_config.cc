@@ -1,7 +1,7 @@
 #include "worker/daemon/rank_config.h"
 
 #include "absl/strings/str_cat.h"
-#include "nlohmann/json.hpp"
+#include "common/json.h"
 
 namespace trainyard {
 namespace {
@@ -21,7 +21,7 @@ std::string ComputeDtype(const json& job) {
 
 absl::StatusOr<std::string> TrainerConfig(const RankConfig& config,
                                           const RankDirectory& directory) {
-  json job = json::parse(config.order.job_config, nullptr, false);
+  json job = ParseJson(config.order.job_config);
   if (!job.is_object()) {
     return absl::InvalidArgumentError("the order's job config is not a JSON object");
   }
@@ -37,7 +37,7 @@ absl::StatusOr<std::string> TrainerConfig(const RankConfig& config,
                {"interface", config.interface},
                {"roots", config.roots},
                {"socket", directory.File("socket")},
-               {"exit_report", directory.File("trainer_exit.json")},
+               {"exit_report", absl::StrCat(directory.path(), "/trainer/trainer_exit.json")},
                {"patience_seconds", absl::ToDoubleSeconds(config.patience.step())},
                {"claimed", config.order.claimed},
                {"recorded_step", config.order.recorded_step},

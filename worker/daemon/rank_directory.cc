@@ -13,6 +13,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/files.h"
+#include "common/json.h"
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "nlohmann/json.hpp"
@@ -25,9 +26,8 @@ using nlohmann::json;
 
 constexpr int kVersion = 1;
 
-absl::StatusOr<json> ReadJson(const std::string& path) {
-  ASSIGN_OR_RETURN(const std::string text, ReadFile(path, 16 << 20));
-  json parsed = json::parse(text, nullptr, false);
+absl::StatusOr<json> OurJson(const std::string& path, const std::string& text) {
+  json parsed = ParseJson(text);
   if (!parsed.is_object()) return absl::DataLossError(absl::StrCat(path, " is not a JSON object"));
   const auto version = parsed.find("version");
   if (version == parsed.end() || *version != kVersion) {
@@ -36,6 +36,11 @@ absl::StatusOr<json> ReadJson(const std::string& path) {
                      ", not ", kVersion));
   }
   return parsed;
+}
+
+absl::StatusOr<json> ReadJson(const std::string& path) {
+  ASSIGN_OR_RETURN(const std::string text, ReadFile(path, 16 << 20));
+  return OurJson(path, text);
 }
 
 // Readers see all of it or nothing. Not synced: whatever cuts the power ends the rank, too.
@@ -59,7 +64,57 @@ std::string Text(const json& object, const char* key) {
 template <typename T>
 T Number(const json& object, const char* key, T otherwise) {
   const auto it = object.find(key);
-  return it != object.end() && it->is_number_integer() ? it->get<T>() : otherwise;
+  if (it != object.end()) ReadInteger(*it, otherwise);
+  return otherwise;
+}
+
+std::vector<std::string> Texts(const json& object, const char* key) {
+  std::vector<std::string> texts;
+  const auto it = object.find(key);
+  if (it == object.end() || !it->is_array()) return texts;
+  for (const json& entry : *it) {
+    if (entry.is_string()) texts.push_back(entry.get<std::string>());
+  }
+  return texts;
+}
+
+json ToJson(const Sandbox& sandbox) {
+  json object = {{"writable", sandbox.writable},
+                 {"hidden", sandbox.hidden},
+                 {"readable", sandbox.readable},
+                 {"landlock", sandbox.landlock}};
+  if (sandbox.user) {
+    const RankUser& user = *sandbox.user;
+    object["user"] = {
+        {"name", user.name}, {"uid", user.uid}, {"gid", user.gid}, {"groups", user.groups}};
+  }
+  return object;
+}
+
+// DATA_LOSS: what cannot be read must not become a trainer without a sandbox.
+absl::StatusOr<Sandbox> SandboxOf(const json& object, const std::string& path) {
+  const auto damaged = [&] { return absl::DataLossError(absl::StrCat(path, ": wrong sandbox")); };
+  if (!object.is_object()) return damaged();
+  Sandbox sandbox{.writable = Texts(object, "writable"),
+                  .hidden = Texts(object, "hidden"),
+                  .readable = Texts(object, "readable")};
+  const auto landlock = object.find("landlock");
+  if (landlock == object.end() || !landlock->is_boolean()) return damaged();
+  sandbox.landlock = landlock->get<bool>();
+  const auto user = object.find("user");
+  if (user == object.end()) return sandbox;
+  if (!user->is_object()) return damaged();
+  sandbox.user = RankUser{.name = Text(*user, "name"),
+                          .uid = Number<uid_t>(*user, "uid", 0),
+                          .gid = Number<gid_t>(*user, "gid", 0)};
+  if (sandbox.user->uid == 0) return damaged();
+  const auto groups = user->find("groups");
+  if (groups == user->end() || !groups->is_array()) return damaged();
+  for (const json& group : *groups) {
+    if (!group.is_number_unsigned()) return damaged();
+    sandbox.user->groups.push_back(group.get<gid_t>());
+  }
+  return sandbox;
 }
 
 }  // namespace
@@ -94,6 +149,10 @@ std::string RankDirectory::File(absl::string_view name) const {
   return absl::StrCat(path_, "/", name);
 }
 
+std::string RankDirectory::TrainersFile(absl::string_view name) const {
+  return Has("trainer") ? absl::StrCat(path_, "/trainer/", name) : File(name);
+}
+
 bool RankDirectory::Has(absl::string_view name) const { return Exists(File(name)); }
 
 void RankDirectory::Mark(absl::string_view name) const {
@@ -109,12 +168,15 @@ absl::Status RankDirectory::SyncReports() const {
   ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDirectory(path_));
   absl::Status all;
   for (const std::string& name : names) {
-    const bool report = name == "ready" || name == channel::kUnsentName ||
-                        absl::StartsWith(name, "steps.") || absl::StartsWith(name, "checkpoints.");
+    const bool report = name == "ready" || absl::StartsWith(name, "steps.") ||
+                        absl::StartsWith(name, "checkpoints.");
     if (!report) continue;
     const absl::Status synced = SyncFile(File(name));
     if (!absl::IsNotFound(synced)) all.Update(synced);
   }
+  const std::string unsent = TrainersFile(channel::kUnsentName);
+  if (const absl::Status synced = SyncFile(unsent); !absl::IsNotFound(synced)) all.Update(synced);
+  if (Has("trainer")) all.Update(SyncDirectory(File("trainer")));
   all.Update(SyncDirectory(path_));
   return all;
 }
@@ -124,13 +186,15 @@ std::string RankDirectory::Marker(const std::string& path) {
 }
 
 absl::Status WriteLaunch(const RankDirectory& directory, const Launch& launch) {
-  return WriteJson(directory.File("launch.json"), {{"version", kVersion},
-                                                   {"trainer", launch.trainer},
-                                                   {"working_directory", launch.working_directory},
-                                                   {"environment", launch.environment},
-                                                   {"device", launch.device},
-                                                   {"log_file_bytes", launch.log_file_bytes},
-                                                   {"log_files", launch.log_files}});
+  json object = {{"version", kVersion},
+                 {"trainer", launch.trainer},
+                 {"working_directory", launch.working_directory},
+                 {"environment", launch.environment},
+                 {"device", launch.device},
+                 {"log_file_bytes", launch.log_file_bytes},
+                 {"log_files", launch.log_files}};
+  if (launch.sandbox) object["sandbox"] = ToJson(*launch.sandbox);
+  return WriteJson(directory.File("launch.json"), object);
 }
 
 absl::StatusOr<Launch> ReadLaunch(const std::string& path) {
@@ -138,10 +202,9 @@ absl::StatusOr<Launch> ReadLaunch(const std::string& path) {
   Launch launch;
   launch.trainer = Text(object, "trainer");
   launch.working_directory = Text(object, "working_directory");
-  if (const auto it = object.find("environment"); it != object.end() && it->is_array()) {
-    for (const json& entry : *it) {
-      if (entry.is_string()) launch.environment.push_back(entry.get<std::string>());
-    }
+  launch.environment = Texts(object, "environment");
+  if (const auto it = object.find("sandbox"); it != object.end()) {
+    ASSIGN_OR_RETURN(launch.sandbox, SandboxOf(*it, path));
   }
   launch.device = Number<uint32_t>(object, "device", 0);
   launch.log_file_bytes = Number<uint64_t>(object, "log_file_bytes", launch.log_file_bytes);
@@ -175,6 +238,13 @@ absl::StatusOr<RankExit> ReadExitReport(const std::string& path) {
   ASSIGN_OR_RETURN(const json object, ReadJson(path));
   return RankExit{ParseExitCause(Text(object, "cause")), Number<int>(object, "signal", 0),
                   Number<int>(object, "exit_code", 0), Text(object, "message")};
+}
+
+absl::StatusOr<RankExit> ReadTrainersReport(const RankDirectory& directory) {
+  const std::string path = directory.TrainersFile("trainer_exit.json");
+  ASSIGN_OR_RETURN(const std::string text, ReadFileOfOthers(path, 1 << 20));
+  ASSIGN_OR_RETURN(const json object, OurJson(path, text));
+  return RankExit{ParseExitCause(Text(object, "cause")), 0, 0, Text(object, "message")};
 }
 
 }  // namespace trainyard

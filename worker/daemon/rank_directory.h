@@ -13,13 +13,16 @@
 //   checkpoints.N       checkpoints likewise
 //   rendezvous.N        what the rank has set for its peers
 //   ready               what the trainer said once it was ready to step
-//   trainer_exit.json   the trainer's own last words, if it had any
+//   trainer/            what the trainer may write; the rest is the daemon's alone
+//     trainer_exit.json   its own last words, if it had any
+//     unsent.jsonl        what no daemon has acknowledged
 //   exit_report.json    the supervisor's: the process is gone, its descendants are reaped
 //   reported            exists once the controller has acknowledged the exit
 // clang-format on
 
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -27,6 +30,7 @@
 #include "absl/strings/string_view.h"
 #include "worker/daemon/processes.h"
 #include "worker/daemon/reports.h"
+#include "worker/sandbox/sandbox.h"
 
 namespace trainyard {
 
@@ -43,6 +47,9 @@ class RankDirectory {
   const std::string& path() const { return path_; }
   std::string File(absl::string_view name) const;
   bool Has(absl::string_view name) const;
+  // A file that the trainer writes. Ranks of an older Trainyard keep it beside the others. It is a
+  // stranger's: read it with ReadFileOfOthers.
+  std::string TrainersFile(absl::string_view name) const;
   void Mark(absl::string_view name) const;  // Makes an empty file; a failure is logged.
   // What the rank has reported survives a power cut from here on. Afterwards its end may be told:
   // a job whose ranks have all completed is not run again, and nobody else has their last reports.
@@ -64,6 +71,7 @@ struct Launch {
   uint32_t device = 0;
   uint64_t log_file_bytes = 4 << 20;
   uint32_t log_files = 4;
+  std::optional<Sandbox> sandbox = {};  // Absent: the trainer may do what the daemon may.
 };
 
 absl::Status WriteLaunch(const RankDirectory& directory, const Launch& launch);
@@ -72,8 +80,10 @@ absl::StatusOr<Launch> ReadLaunch(const std::string& path);
 absl::Status WriteSupervisor(const std::string& path, const ProcessIdentity& identity);
 absl::StatusOr<ProcessIdentity> ReadSupervisor(const std::string& path);
 
-// exit_report.json. Reads trainer_exit.json, too, which has cause and message alone.
+// exit_report.json.
 absl::Status WriteExitReport(const std::string& path, const RankExit& exit);
 absl::StatusOr<RankExit> ReadExitReport(const std::string& path);
+// trainer_exit.json, which has cause and message alone.
+absl::StatusOr<RankExit> ReadTrainersReport(const RankDirectory& directory);
 
 }  // namespace trainyard

@@ -88,13 +88,20 @@ absl::Status Supervisor::Start() {
 }
 
 void Supervisor::BecomeTrainer(int output, pid_t supervisor) const {
+  ::dup2(output, STDOUT_FILENO);
+  ::dup2(output, STDERR_FILENO);
+  const absl::Status entered = launch_.sandbox ? Enter(*launch_.sandbox) : absl::OkStatus();
+  if (!entered.ok()) {
+    const std::string message = absl::StrCat("no sandbox: ", entered.message(), "\n");
+    [[maybe_unused]] const ssize_t n = ::write(STDERR_FILENO, message.data(), message.size());
+    ::_exit(127);
+  }
+  // Now, for who becomes another user loses it.
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != supervisor) ::_exit(127);  // It died before the line above took hold.
   sigset_t none;
   sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
-  ::dup2(output, STDOUT_FILENO);
-  ::dup2(output, STDERR_FILENO);
   std::string failed = launch_.working_directory;
   if (failed.empty() || ::chdir(failed.c_str()) == 0) {
     failed = launch_.trainer;
@@ -177,7 +184,7 @@ void Supervisor::ReapDescendants() {
 
 RankExit Supervisor::Report() const {
   RankExit exit;
-  const auto own_words = ReadExitReport(absl::StrCat(directory_, "/trainer_exit.json"));
+  const auto own_words = ReadTrainersReport(RankDirectory(directory_));
   if (own_words.ok()) {
     exit.cause = own_words->cause;
     exit.message = own_words->message;

@@ -60,7 +60,9 @@ class ControllerStream::Connection {
       Write();
       daemon_.Disconnected();
     }
-    context_.TryCancel();
+    // To cancel a stream that the controller has ended would hide why: that this worker is of a
+    // version that the controller does not speak, say.
+    if (!ended()) context_.TryCancel();
     reader.join();
     return stream_->Finish();
   }
@@ -84,6 +86,11 @@ class ControllerStream::Connection {
     for (const RankStatus& status : daemon_.Register()) *message.add_running() = ToProto(status);
     message.set_metrics_url(options_.metrics_url);
     message.set_detach_seconds(uint32_t(absl::ToInt64Seconds(options_.detach)));
+  }
+
+  bool ended() {
+    const MutexLock lock(mutex_);
+    return ended_;
   }
 
   bool WaitForRegistered() {

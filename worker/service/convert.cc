@@ -50,10 +50,13 @@ v1::ExitCause ToProto(ExitCause cause) {
   return v1::EXIT_CAUSE_UNSPECIFIED;
 }
 
+// Years that no count of nanoseconds reaches become the nearest one that does, 1677 or 2262.
 void SetTime(absl::Time time, google::protobuf::Timestamp& out) {
+  constexpr int64_t kSecond = 1'000'000'000;
   const int64_t nanos = absl::ToUnixNanos(time);
-  out.set_seconds(nanos / 1'000'000'000);
-  out.set_nanos(int32_t(nanos % 1'000'000'000));
+  const int64_t part = (nanos % kSecond + kSecond) % kSecond;  // From 0, also before 1970.
+  out.set_seconds((nanos - part) / kSecond);
+  out.set_nanos(int32_t(part));
 }
 
 void Fill(const RankStatus& status, v1::ConnectRequest& request) {
@@ -98,7 +101,7 @@ void Fill(const StepReport& report, v1::ConnectRequest& request) {
   if (step.load_balancing_loss) record.set_load_balancing_loss(*step.load_balancing_loss);
   record.set_skipped(step.skipped);
   if (step.gpu) Fill(*step.gpu, record);
-  SetTime(absl::FromUnixNanos(int64_t(step.time * 1e9)), *record.mutable_finish_time());
+  SetTime(absl::UnixEpoch() + absl::Seconds(step.time), *record.mutable_finish_time());
   for (const channel::CollectiveUse& use : step.collectives) {
     v1::CollectiveUse& to = *out.add_collectives();
     to.set_op(ValidUtf8(use.op));
@@ -243,8 +246,9 @@ StartOrder FromProto(const v1::StartRanks& order) {
 }
 
 StopOrder FromProto(const v1::StopRanks& order) {
-  return {order.job_id(), order.epoch(),
-          order.mode() == v1::STOP_MODE_CHECKPOINT ? StopMode::kCheckpoint : StopMode::kKill};
+  // A mode that this worker does not know ends the ranks without loss.
+  const bool kill = order.mode() == v1::STOP_MODE_KILL || order.mode() == v1::STOP_MODE_UNSPECIFIED;
+  return {order.job_id(), order.epoch(), kill ? StopMode::kKill : StopMode::kCheckpoint};
 }
 
 RendezvousAnswer FromProto(const v1::RendezvousValue& value) {

@@ -138,9 +138,9 @@ bool StopRequested(const RankProcessOptions& options, const channel::ChannelClie
   return client->stop_requested();
 }
 
-// Beside the socket.
-std::string UnsentPath(const std::string& socket) {
-  return (std::filesystem::path(socket).parent_path() / channel::kUnsentName).string();
+// Where the rank may write.
+std::string UnsentPath(const RankConfig& rank) {
+  return (std::filesystem::path(rank.exit_report).parent_path() / channel::kUnsentName).string();
 }
 
 channel::Patience PatienceOf(const RankConfig& rank) {
@@ -241,7 +241,7 @@ absl::StatusOr<TrainingResult> RunRankProcess(const TrainerConfig& config, const
     client = channel::ChannelClient::Create(
         {.path = rank.socket,
          .hello = {rank.job_id, uint64_t(rank.epoch), uint32_t(rank.rank), ::getpid()},
-         .unsent = UnsentPath(rank.socket),
+         .unsent = UnsentPath(rank),
          .progress = beat});
   }
   Reporter reporter(config, client.get());

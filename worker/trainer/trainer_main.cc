@@ -29,8 +29,10 @@
 #include "train/config/validate.h"
 #include "train/generate/generate.h"
 #include "train/step/rank_engine.h"
+#include "worker/sandbox/sandbox.h"
 #include "worker/trainer/exit_report.h"
 #include "worker/trainer/flight_log.h"
+#include "worker/trainer/nccl_interface.h"
 #include "worker/trainer/nccl_trace.h"
 #include "worker/trainer/rank_process.h"
 #include "worker/trainer/stop_signals.h"
@@ -163,7 +165,10 @@ ExitReport RunAndReport(const TrainerConfig& config, const Flags& flags, StopSig
                         const Fault& fault) {
   RankProcessOptions options{.stop_requested = [&] { return stop.Received(); }};
   try {
-    const absl::Status nccl = PrepareNcclTrace(config);
+    absl::Status nccl = PrepareNcclTrace(config);
+    if (config.rank && config.rank->device_kind == DeviceKind::kCuda && config.rank->world > 1) {
+      nccl.Update(KeepNcclOn(config.rank->interface));
+    }
     if (!nccl.ok()) return ReportOf(nccl);
     const auto device = DeviceOf(config, flags.device);
     if (!device.ok()) return ReportOf(device.status());
@@ -177,6 +182,9 @@ ExitReport RunAndReport(const TrainerConfig& config, const Flags& flags, StopSig
 }
 
 int Train(const Flags& flags) {
+  if (InSandbox()) {
+    if (const absl::Status status = DenyExec(); !status.ok()) return Fail(status);
+  }
   const absl::StatusOr<Fault> fault = ParseFault(flags.fault);
   if (!fault.ok()) {
     Fail(fault.status());

@@ -19,8 +19,7 @@ absl::Status Run(const Context& context) {
   if (PrintedAsJson(response, response.events(), context.output)) return absl::OkStatus();
   std::vector<std::vector<std::string>> rows;
   for (const v1::Event& event : response.events()) {
-    rows.push_back({FormatTimestamp(event.time()),
-                    ShortName(v1::EventType_Name(event.type()), "EVENT_TYPE_"),
+    rows.push_back({FormatTimestamp(event.time()), ShortName(event.type(), "EVENT_TYPE_"),
                     absl::StrCat(event.epoch()), event.message()});
   }
   context.output.Table({{"TIME"}, {"EVENT"}, {"ATTEMPT", true}, {"WHAT"}}, rows);

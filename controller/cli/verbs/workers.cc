@@ -26,7 +26,7 @@ absl::Status Run(const Context& context) {
   if (PrintedAsJson(response, response.workers(), context.output)) return absl::OkStatus();
   std::vector<std::vector<std::string>> rows;
   for (const v1::Worker& worker : response.workers()) {
-    const std::string state = ShortName(v1::WorkerState_Name(worker.state()), "WORKER_STATE_");
+    const std::string state = ShortName(worker.state(), "WORKER_STATE_");
     for (const v1::Device& device : worker.devices()) {
       rows.push_back(
           {worker.id(), worker.hostname(), state, absl::StrCat(device.index()), device.model(),

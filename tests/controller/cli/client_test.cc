@@ -10,7 +10,10 @@
 
 #include "common/violations.h"
 #include "controller/cli/errors.h"
+#include "controller/cli/format.h"
+#include "controller/cli/progress.h"
 #include "tests/controller/cli/fake_controller.h"
+#include "tests/testing/next_release.h"
 #include "tests/testing/wall_clock.h"
 #include "trainyard/v1/error_details.pb.h"
 
@@ -152,6 +155,36 @@ TEST(Client, AStreamGoesOnWhereItBrokeOffAndEveryMessageIsSeenOnce) {
   EXPECT_TRUE(status.ok()) << status;
   EXPECT_THAT(seen, testing::ElementsAre(1, 2, 3, 4, 5, 6, 7, 8, 9));
   EXPECT_EQ(streams, 3);
+}
+
+// A controller of the next release may say more than this command line knows.
+TEST(Client, UnknownFieldsAndValuesOfAnAnswerAreNoObstacle) {
+  FakeController controller;
+  controller.job.set_id("j-1");
+  controller.job.set_state(v1::JobState(99));
+  controller.job.mutable_progress()->set_step(7);
+  AddUnknownFields(controller.job);
+  Client client(controller.address());
+  const auto response = client.Call(&v1::JobService::Stub::GetJob, v1::GetJobRequest());
+  ASSERT_TRUE(response.ok()) << response.status();
+  EXPECT_EQ(response->job().progress().step(), 7);
+  EXPECT_EQ(ShortState(response->job().state()), "99");
+  EXPECT_FALSE(IsTerminal(response->job().state()));
+  EXPECT_EQ(ShortState(v1::JOB_STATE_RUNNING), "RUNNING");
+  EXPECT_EQ(RoleName(v1::Role(7)), "7");
+}
+
+// As a controller of the release before does.
+TEST(Client, AMethodThatTheControllerLacksIsSaidToBeNewer) {
+  FakeController controller;
+  controller.submit = [](const v1::SubmitJobRequest&, v1::SubmitJobResponse&) {
+    return grpc::Status(grpc::StatusCode::UNIMPLEMENTED, "this controller has no such method");
+  };
+  Client client(controller.address());
+  const auto response = client.Call(&v1::JobService::Stub::SubmitJob, v1::SubmitJobRequest());
+  EXPECT_EQ(response.status().code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(std::string(response.status().message()),
+              testing::HasSubstr("no such method; the controller is of an older release"));
 }
 
 }  // namespace

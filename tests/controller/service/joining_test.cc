@@ -92,9 +92,7 @@ TEST_F(JoiningTest, TheTokensLimitsHold) {
   request.clear_join();
   request.mutable_valid()->set_seconds(1);
   const std::string brief = MakeToken(State(), request, absl::Now())->token;
-  while (List(With(racks)).error_code() != grpc::PERMISSION_DENIED) {
-    absl::SleepFor(absl::Milliseconds(9));
-  }
+  Until([&] { return List(With(racks)).error_code() == grpc::PERMISSION_DENIED; });
   Credential worker;
   const grpc::Status elsewhere = Join(racks, "w-1", worker, "cpu-1");
   EXPECT_EQ(elsewhere.error_code(), grpc::FAILED_PRECONDITION);
@@ -125,7 +123,7 @@ TEST_F(JoiningTest, ACertificateIsRenewedForTheSameWorkerUntilItIsRevoked) {
   WorkerName name;
   ASSERT_TRUE(ParseUri(facts.uris[0], name));
   ASSERT_EQ(::unlink((GrantsDirectory(State()) + "/" + name.grant_id + ".json").c_str()), 0);
-  while (renew().ok()) absl::SleepFor(absl::Milliseconds(9));
+  Until([&] { return !renew().ok(); });
   EXPECT_EQ(renew().error_code(), grpc::UNAUTHENTICATED);
 }
 

@@ -106,7 +106,7 @@ TEST_F(TlsTest, NobodyReachesAHandlerWithoutProof) {
       {"a certificate and a token", both},
   };
   // The revocation above counts by now.
-  while (List(revoked).error_code() != grpc::UNAUTHENTICATED) absl::SleepFor(absl::Milliseconds(9));
+  Until([&] { return List(revoked).error_code() == grpc::UNAUTHENTICATED; });
   const std::vector<std::string> before = Handled();
   ASSERT_FALSE(before.empty());
   const Methods methods;
@@ -176,7 +176,7 @@ TEST_F(TlsTest, ANewCertificateCostsNoCall) {
   };
   for (int i = 0; i < 3; ++i) {
     ASSERT_TRUE(InitAuthority(State(), {"127.0.0.1"}, absl::Now()).ok());
-    while (!serial()) absl::SleepFor(absl::Milliseconds(20));  // It is shown from now on.
+    Until(serial);  // It is shown from now on.
   }
   done = true;
   for (std::thread& caller : callers) caller.join();

@@ -6,6 +6,7 @@
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 
+#include <functional>
 #include <future>
 #include <memory>
 #include <string>
@@ -13,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/check.h"
 #include "controller/access/directories.h"
 #include "controller/access/owner_tools.h"
 #include "controller/access/principal.h"
@@ -49,12 +51,19 @@ class TlsFixture : public ::testing::Test {
   Authority Own() const { return *Authority::Open(AuthorityDirectory(State()), absl::Now()); }
   std::string Address() const { return absl::StrCat("127.0.0.1:", port_); }
 
+  // Waits for what must come; what does not ends the test.
+  static void Until(const std::function<bool()>& condition) {
+    const absl::Time deadline = absl::Now() + absl::Seconds(30);
+    while (!condition()) {
+      CHECK(absl::Now() < deadline) << "waited in vain";
+      absl::SleepFor(absl::Milliseconds(9));
+    }
+  }
+
   // A token as the owner of the state directory makes it, once the controller knows it.
   std::string Token(v1::Role role, uint32_t uses = 1) {
     const std::string token = NewToken(role, uses);
-    while (List(With(token)).error_code() == grpc::UNAUTHENTICATED) {
-      absl::SleepFor(absl::Milliseconds(9));
-    }
+    Until([&] { return List(With(token)).error_code() != grpc::UNAUTHENTICATED; });
     return token;
   }
   std::string NewToken(v1::Role role, uint32_t uses) {

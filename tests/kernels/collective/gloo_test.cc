@@ -1,6 +1,13 @@
 // Proves what is Gloo's alone: timeouts, and errors of finding each other, that name their culprit.
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
 #include <future>
+#include <thread>
 
 #include "tests/kernels/collective/worlds.h"
 
@@ -82,6 +89,120 @@ TEST(Gloo, InterfaceThatIsNotThisMachinesIsAnErrorThatNamesIt) {
     EXPECT_EQ(rank.status().code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(std::string(rank.status().message()), HasSubstr(interface));
   }
+}
+
+// The rendezvous of somebody who was not told the secret, and guesses.
+class Stranger final : public Rendezvous {
+ public:
+  explicit Stranger(Rendezvous& others) : others_(others) {}
+  absl::Status Set(const std::string& key, const std::string& value) override {
+    return others_.Set(key, value);
+  }
+  absl::StatusOr<std::string> Get(const std::string& key, absl::Duration timeout) override {
+    absl::StatusOr<std::string> value = others_.Get(key, timeout);
+    if (value.ok() && key == "gloo/secret") value->back() = value->back() == '0' ? '1' : '0';
+    return value;
+  }
+
+ private:
+  Rendezvous& others_;
+};
+
+TEST(Gloo, WhoDoesNotKnowTheSecretOfTheAttemptIsNoPeer) {
+  testing::MemoryRendezvous rendezvous;
+  Stranger stranger(rendezvous);
+  std::vector<absl::Status> met(3);
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < 3; ++rank) {
+    ranks.emplace_back([&, rank] {
+      Rendezvous& its = rank == 2 ? static_cast<Rendezvous&>(stranger) : rendezvous;
+      met[size_t(rank)] = CreateGlooWorld({.rank = rank, .size = 3}, its).status();
+    });
+  }
+  for (std::thread& thread : ranks) thread.join();
+  for (const absl::Status& status : met) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+  }
+  // Of the two that know the secret, at least the first to say so names the third.
+  EXPECT_THAT(absl::StrCat(met[0].message(), met[1].message()),
+              HasSubstr("world rank 2 is no rank of this attempt"));
+}
+
+// The ports on which this process listens.
+std::vector<int> ListeningPorts() {
+  std::vector<int> ports;
+  for (int fd = 3; fd < 200; ++fd) {
+    sockaddr_in address = {};
+    socklen_t bytes = sizeof(address);
+    int listens = 0;
+    socklen_t size = sizeof(listens);
+    if (::getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) != 0 || listens == 0) continue;
+    if (::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &bytes) != 0) continue;
+    if (address.sin_family == AF_INET) ports.push_back(ntohs(address.sin_port));
+  }
+  return ports;
+}
+
+// Ranks that listen hear of each other only once strangers have talked to them.
+class Late final : public Rendezvous {
+ public:
+  Late(Rendezvous& rendezvous, const std::atomic<int>& talked)
+      : rendezvous_(rendezvous), talked_(talked) {}
+  absl::Status Set(const std::string& key, const std::string& value) override {
+    return rendezvous_.Set(key, value);
+  }
+  absl::StatusOr<std::string> Get(const std::string& key, absl::Duration timeout) override {
+    const int before = talked_;
+    for (int i = 0; i < 2000 && !ListeningPorts().empty() && talked_ < before + 5; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return rendezvous_.Get(key, timeout);
+  }
+
+ private:
+  Rendezvous& rendezvous_;
+  const std::atomic<int>& talked_;
+};
+
+// Gloo takes whoever connects first for the peer: ranks do not meet then, and say so.
+TEST(Gloo, StrangersThatConnectFirstTakeNoPart) {
+  testing::MemoryRendezvous rendezvous;
+  // Not without end: Gloo keeps each of them, and has only so many descriptors.
+  constexpr int kStrangers = 60;
+  std::atomic<bool> met = false;
+  std::atomic<int> talked = 0;
+  std::thread strangers([&] {
+    const std::string noise(64, '\xee');
+    while (!met && talked < kStrangers) {
+      for (const int port : ListeningPorts()) {
+        const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        sockaddr_in address = {};
+        address.sin_family = AF_INET;
+        address.sin_port = htons(uint16_t(port));
+        address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        if (::connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0 &&
+            ::send(fd, noise.data(), noise.size(), MSG_NOSIGNAL) > 0) {
+          ++talked;
+        }
+        ::close(fd);
+      }
+    }
+  });
+  std::vector<absl::Status> results(3);
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < 3; ++rank) {
+    ranks.emplace_back([&, rank] {
+      Late late(rendezvous, talked);
+      const auto world =
+          CreateGlooWorld({.rank = rank, .size = 3, .connect_timeout = absl::Seconds(2)}, late);
+      results[size_t(rank)] = world.status();
+    });
+  }
+  for (std::thread& thread : ranks) thread.join();
+  met = true;
+  strangers.join();
+  for (const absl::Status& status : results) EXPECT_FALSE(status.ok());
+  EXPECT_GE(talked, 5);
 }
 
 }  // namespace

@@ -35,6 +35,17 @@ std::vector<std::string> Loadable(const std::string& directory) {
   return Names(*listed);
 }
 
+// Taken for damaged, it would let an older trainer go on from what a superseded attempt saved.
+TEST(Lineage, OneThatANewerTrainyardWroteIsRefusedAndNotDamaged) {
+  const std::string directory = TestDirectory();
+  Begin(directory, 1, std::nullopt);
+  const std::string path = directory + "/epoch-1/" + kLineageName;
+  ASSERT_TRUE(WriteFileAtomic(path, R"({"version": 2, "epoch": 1, "continues": null})").ok());
+  const absl::Status status = LoadableCheckpoints(directory).status();
+  EXPECT_TRUE(absl::IsUnimplemented(status)) << status;
+  EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("wanted version 1, found 2"));
+}
+
 TEST(Lineage, AnAbsentOrEmptyDirectoryHasNothingToLoad) {
   const std::string directory = TestDirectory();
   EXPECT_THAT(Loadable(directory + "/none"), IsEmpty());

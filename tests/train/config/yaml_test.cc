@@ -29,7 +29,7 @@ TEST(ParseYaml, KeepsQuotesApartAndOrder) {
   const auto root = ParseYaml("b: '1'\na: 1\nc: [x, null, ~, '~', \"\\u0041\"]\nd:\n");
   ASSERT_TRUE(root.ok()) << root.status();
   ASSERT_EQ(root->fields.size(), 4u);
-  EXPECT_EQ(root->fields[0].first, "b");
+  EXPECT_EQ(root->fields[0].key, "b");
   EXPECT_TRUE(root->Find("b")->quoted);
   EXPECT_FALSE(root->Find("a")->quoted);
   EXPECT_EQ(root->Find("a")->line, 2);
@@ -80,6 +80,7 @@ TEST(ParseYaml, RefusesWhatIsNotOneSmallPlainDocument) {
   EXPECT_THAT(Message("{a: 1}: 1"), HasSubstr("line 1"));
   EXPECT_THAT(Message(absl::string_view("a: \0b", 5)), HasSubstr("zero byte"));
   EXPECT_THAT(Message("a: b\nc: \xE2\x82"), HasSubstr("line 2: a byte that is not UTF-8"));
+  EXPECT_THAT(Message("a: b\nc: \"x\\N\""), HasSubstr("line 2, column 4: the escape \\N"));
   EXPECT_THAT(Message("a: !!binary aGk="), HasSubstr("the tag"));
   EXPECT_THAT(Message("a: 1\na: 2"), HasSubstr("line 2, column 1: the key \"a\" a second time"));
 }

@@ -293,26 +293,33 @@ TEST_F(DaemonTest, AnExitWhileNoDaemonRanIsReportedByTheNext) {
   EXPECT_TRUE(heard_->Await(id_, RankState::kExited));
 }
 
-// A rank that did its last steps without a daemon, and ended: they come before its end.
-TEST_F(DaemonTest, WhatARankLeftUnsentIsToldBeforeItsExit) {
+// A rank that did its last steps without a daemon, and ended: they come before its end. The rank of
+// an older daemon keeps them elsewhere.
+class UnsentTest : public DaemonTest, public ::testing::WithParamInterface<bool> {};
+INSTANTIATE_TEST_SUITE_P(OfThisAndOfAnOlderDaemon, UnsentTest, ::testing::Bool());
+
+TEST_P(UnsentTest, WhatARankLeftUnsentIsToldBeforeItsExit) {
   daemon_->StartRanks(Order("job", 1, {"wait"}));
   const ProcessIdentity supervisor = SupervisorOf(id_);
   daemon_.reset();
   ::kill(supervisor.pid, SIGTERM);
   ASSERT_TRUE(WaitFor([&] { return DirectoryOf(id_).Has("exit_report.json"); }));
+  if (GetParam()) {
+    ASSERT_TRUE(RemoveTree(DirectoryOf(id_).File("trainer")).ok());
+  }
   channel::Step seventh, eighth;
   seventh.step = 7;
   eighth.step = 8;
   channel::Checkpoint saved;
   saved.step = 8;
   ASSERT_TRUE(WriteFileAtomic(
-                  DirectoryOf(id_).File(channel::kUnsentName),
+                  DirectoryOf(id_).TrainersFile(channel::kUnsentName),
                   absl::StrCat(channel::Encode({seventh, 1}), "\n", channel::Encode({eighth, 2}),
                                "\n", channel::Encode({saved, 3}), "\n{\"type\":\"step\",\"torn"))
                   .ok());
   Restart();
   ASSERT_TRUE(heard_->Await(id_, RankState::kExited));
-  EXPECT_EQ(heard_->kinds(), (std::vector<std::string>{"step", "step", "checkpoint", "status"}));
+  ASSERT_EQ(heard_->kinds(), (std::vector<std::string>{"step", "step", "checkpoint", "status"}));
   EXPECT_EQ(heard_->steps().back().step.step, 8u);
 }
 

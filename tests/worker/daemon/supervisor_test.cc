@@ -205,6 +205,60 @@ TEST_F(SupervisorTest, TheTrainerDiesWithItsSupervisor) {
   EXPECT_FALSE(Exists(rank_.File("exit_report.json")));
 }
 
+// Who becomes another user loses the wish to die with its parent.
+TEST_F(SupervisorTest, ATrainerInTheSandboxDiesWithItsSupervisor) {
+  launch_.sandbox = Sandbox{.writable = {rank_.path()}};
+  if (::geteuid() == 0) {
+    launch_.sandbox->user = RankUser{.name = "x", .uid = 54321, .gid = 54322, .groups = {54322}};
+    ASSERT_EQ(::chmod(directory_.path().c_str(), 0755), 0);
+  }
+  Start({"ignore_sigterm", "fork", "wait"});
+  const pid_t trainer = ReadProcess(LoggedPid("grandchild"))->parent;
+  const std::string status = *ReadFile(absl::StrCat("/proc/", trainer, "/status"));
+  EXPECT_THAT(status, HasSubstr("NoNewPrivs:\t1"));
+  EXPECT_EQ(absl::StrContains(status, "Uid:\t54321\t54321"), launch_.sandbox->user.has_value());
+  ::kill(supervisor_, SIGKILL);
+  EXPECT_TRUE(WaitFor([&] {
+    const auto process = ReadProcess(trainer);
+    return !process || process->dead;
+  }));
+}
+
+TEST_F(SupervisorTest, WithoutTheSandboxThatWasWantedNoTrainerStarts) {
+  launch_.sandbox = Sandbox{};
+  const std::string path = rank_.File("launch.json");
+  for (const char* wrong : {R"("sandbox": 1)", R"("sandbox": {"writable": []})",
+                            R"("sandbox": {"landlock": true, "user": {"uid": 0}})"}) {
+    SCOPED_TRACE(wrong);
+    ASSERT_TRUE(WriteFileAtomic(
+                    path, absl::StrCat(R"({"version": 1, "trainer": "/bin/true", )", wrong, "}"))
+                    .ok());
+    EXPECT_TRUE(absl::IsDataLoss(ReadLaunch(path).status()));
+  }
+  ASSERT_TRUE(WriteLaunch(rank_, launch_).ok());
+  EXPECT_TRUE(ReadLaunch(path)->sandbox.has_value());
+}
+
+// The trainer's directory is the trainer's: what lies there may be a way to what the daemon reads.
+TEST_F(SupervisorTest, ATrainersReportIsNoWayToOtherFiles) {
+  ASSERT_TRUE(MakeDirectories(rank_.File("trainer")).ok());
+  const std::string secret = directory_.path() + "/secret",
+                    report = rank_.TrainersFile("trainer_exit.json");
+  const char* const text = R"({"version": 1, "cause": "other", "message": "secret"})";
+  ASSERT_TRUE(WriteFileAtomic(secret, text).ok());
+  ASSERT_EQ(::symlink(secret.c_str(), report.c_str()), 0);
+  EXPECT_FALSE(ReadTrainersReport(rank_).ok()) << "a link";
+  ASSERT_EQ(::unlink(report.c_str()), 0);
+  ASSERT_EQ(::link(secret.c_str(), report.c_str()), 0);
+  EXPECT_FALSE(ReadTrainersReport(rank_).ok()) << "another name of the same file";
+  ASSERT_EQ(::unlink(report.c_str()), 0);
+  ASSERT_EQ(::mkfifo(report.c_str(), 0644), 0);
+  EXPECT_FALSE(ReadTrainersReport(rank_).ok()) << "a pipe, at which the daemon would wait";
+  ASSERT_EQ(::unlink(report.c_str()), 0);
+  ASSERT_TRUE(WriteFileAtomic(report, text).ok());
+  EXPECT_EQ(ReadTrainersReport(rank_)->message, "secret");
+}
+
 TEST_F(SupervisorTest, TheTrainerSeesTheAllowedEnvironmentAndTheWorkingDirectoryAlone) {
   launch_.trainer = rank_.File("script");
   std::ofstream(launch_.trainer) << "#!/bin/sh\npwd\n/usr/bin/env\n";

@@ -12,6 +12,7 @@
 #include "common/clock.h"
 #include "common/files.h"
 #include "nlohmann/json.hpp"
+#include "worker/sandbox/landlock.h"
 
 namespace trainyard {
 namespace {
@@ -72,6 +73,7 @@ DaemonOptions TestOptions(const std::string& state) {
   options.trainer = FakeTrainer();
   options.roots = {state};
   options.interface = "127.0.0.1";
+  options.sandbox = SandboxOptions{.landlock = LandlockVersion() > 0};
   for (uint32_t i = 0; i < 2; ++i) {
     options.devices.push_back(
         {.index = i, .model = "cpu", .memory_bytes = 1 << 30, .threads = 1, .peak_flops = {}});

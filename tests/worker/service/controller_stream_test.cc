@@ -8,6 +8,7 @@
 
 #include <set>
 
+#include "tests/testing/next_release.h"
 #include "tests/worker/daemon/testing.h"
 #include "tests/worker/service/fake_controller.h"
 #include "worker/service/address.h"
@@ -216,6 +217,37 @@ TEST_F(ControllerStreamTest, DrainingIsSaidOnEveryConnection) {
   const size_t before = said();
   controller_.BreakConnection();
   EXPECT_TRUE(WaitFor([&] { return said() > before; }));
+}
+
+// A controller of the next release: messages and fields that this worker does not know.
+TEST_F(ControllerStreamTest, WhatANewerControllerSaysBesideItsOrdersIsIgnored) {
+  Connect();
+  const auto send = [&](v1::ConnectResponse order) {
+    AddUnknownFields(order);
+    ASSERT_TRUE(controller_.Send(order));
+  };
+  send({});
+  v1::ConnectResponse start;
+  *start.mutable_start_ranks() = StartMessage("job", 1, {"ready", "wait_stop", "report:stopped:"});
+  send(start);
+  controller_.AwaitRank("job", 1, v1::RANK_STATE_READY);
+  v1::ConnectResponse stop;
+  stop.mutable_stop_ranks()->set_job_id("job");
+  stop.mutable_stop_ranks()->set_epoch(1);
+  stop.mutable_stop_ranks()->set_mode(v1::StopMode(99));
+  send(stop);
+  const v1::RankStatus exited = controller_.AwaitRank("job", 1, v1::RANK_STATE_EXITED);
+  EXPECT_EQ(exited.cause(), v1::EXIT_CAUSE_STOPPED) << "an unknown way to stop loses steps";
+}
+
+// As one that speaks another version of the stream does.
+TEST_F(ControllerStreamTest, TheLogSaysWhyAControllerRefusesTheWorker) {
+  controller_.set_refusal("worker stream version 2; this controller speaks version 3");
+  testing::internal::CaptureStderr();
+  Connect();
+  controller_.AwaitRegister(2);  // The end of the first stream is logged before.
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              HasSubstr("this controller speaks version 3"));
 }
 
 TEST(AddressTest, TheWayToThisMachineIsLoopback) {

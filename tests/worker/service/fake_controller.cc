@@ -19,7 +19,11 @@ class FakeController::Service final : public v1::WorkerService::Service {
       stream_ = stream;
     }
     v1::ConnectRequest request;
-    while (stream->Read(&request)) Handle(request, stream);
+    while (stream->Read(&request)) {
+      Handle(request, stream);
+      const std::lock_guard lock(mutex_);
+      if (!refusal_.empty()) return {grpc::StatusCode::FAILED_PRECONDITION, refusal_};
+    }
     const std::lock_guard lock(mutex_);
     if (stream_ == stream) {
       stream_ = nullptr;
@@ -50,6 +54,11 @@ class FakeController::Service final : public v1::WorkerService::Service {
     const std::lock_guard lock(mutex_);
     admit_ = admit;
   }
+  void set_refusal(const std::string& message) {
+    const std::lock_guard lock(mutex_);
+    refusal_ = message;
+    admit_ = false;
+  }
 
   std::vector<v1::ConnectRequest> received() const {
     const std::lock_guard lock(mutex_);
@@ -77,6 +86,7 @@ class FakeController::Service final : public v1::WorkerService::Service {
   Stream* stream_ = nullptr;
   bool acknowledge_ = true;
   bool admit_ = true;
+  std::string refusal_;
   uint32_t beat_milliseconds_ = 2000;
   std::vector<v1::ConnectRequest> received_;
 };
@@ -110,6 +120,7 @@ void FakeController::BreakConnection() { service_->Break(); }
 void FakeController::set_acknowledge(bool acknowledge) { service_->set_acknowledge(acknowledge); }
 void FakeController::set_beat_milliseconds(uint32_t beat) { service_->set_beat(beat); }
 void FakeController::set_admit(bool admit) { service_->set_admit(admit); }
+void FakeController::set_refusal(const std::string& message) { service_->set_refusal(message); }
 bool FakeController::Send(const v1::ConnectResponse& response) { return service_->Send(response); }
 
 bool FakeController::Acknowledge(uint64_t sequence) {

@@ -28,7 +28,8 @@ class FakeController {
 
   void set_acknowledge(bool acknowledge);  // From now on; at first it does.
   void set_beat_milliseconds(uint32_t beat);
-  void set_admit(bool admit);  // Whether Register is answered; at first it is.
+  void set_admit(bool admit);                    // Whether Register is answered; at first it is.
+  void set_refusal(const std::string& message);  // With which each stream ends from now on.
   // To the connected worker. False if there is none.
   bool Send(const v1::ConnectResponse& response);
   bool Acknowledge(uint64_t sequence);

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_replace.h"
+#include "common/files.h"
 #include "tests/worker/trainer/trainer_process.h"
 #include "train/checkpoint/load.h"
 
@@ -246,6 +247,17 @@ TEST_F(TrainerAlone, GenerateRefusesAModelWhoseTokensAreNotBytes) {
   ASSERT_EQ(Run({WriteConfig(directory_ + "/config.yaml", config)}), 0) << output_;
   EXPECT_EQ(Run({"--generate", Newest()}), 1);
   EXPECT_THAT(output_, HasSubstr("vocab 300"));
+}
+
+// Bug it must catch: the program aborts, because it believes what a checkpoint says of its model.
+TEST_F(TrainerAlone, GenerateRefusesACheckpointOfNoPossibleModel) {
+  ASSERT_EQ(Run({Config(1)}), 0) << output_;
+  const std::string newest = Newest();
+  Manifest manifest = Checkpoint::Open(newest)->manifest();
+  manifest.state.model.heads = 0;
+  ASSERT_TRUE(WriteFileAtomic(newest + "/" + kManifestName, ToJson(manifest)).ok());
+  EXPECT_EQ(Run({"--generate", newest}), 1);
+  EXPECT_THAT(output_, HasSubstr("model.heads: wanted 1 to"));
 }
 
 }  // namespace

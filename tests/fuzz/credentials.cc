@@ -1,0 +1,53 @@
+// Tokens, the files in which they are handed over, the logs that must not show them, and addresses.
+
+#include "security/credentials.h"
+
+#include "common/address.h"
+#include "common/check.h"
+#include "security/tokens.h"
+#include "tests/fuzz/input.h"
+
+namespace trainyard {
+namespace {
+
+void CheckToken(absl::string_view text) {
+  const auto token = ParseToken(text);
+  if (!token.ok()) return fuzz::CheckRefusal(token.status());
+  CHECK(token->text == text && text.size() > 60);
+}
+
+void CheckRedaction(absl::string_view text) {
+  const std::string redacted = Redact(text);
+  CHECK(Redact(redacted) == redacted) << redacted;
+  for (size_t at = redacted.find("ty_"); at != std::string::npos;
+       at = redacted.find("ty_", at + 1)) {
+    CHECK(!ParseToken(redacted.substr(at, 61)).ok()) << redacted;
+  }
+}
+
+void CheckInvitation(absl::string_view text) {
+  const auto read = ParseInvitation(text);
+  if (!read.ok()) return fuzz::CheckRefusal(read.status());
+  const auto again = ParseInvitation(ToText(*read));
+  CHECK(again.ok() && again->token == read->token && again->fingerprint == read->fingerprint);
+}
+
+void CheckAddress(const std::string& text) {
+  const auto read = ParseAddress(text);
+  if (!read.ok()) return;
+  const auto again = ParseAddress(read->ToString());
+  CHECK(again.ok() && again->host == read->host && again->port == read->port) << read->ToString();
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const absl::string_view text = fuzz::Input(data, size).Rest();
+  CheckToken(text);
+  CheckRedaction(text);
+  CheckInvitation(text);
+  CheckAddress(std::string(text));
+  return 0;
+}
+
+}  // namespace trainyard

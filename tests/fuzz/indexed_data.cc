@@ -1,0 +1,55 @@
+// Megatron's indexed dataset: the first two bytes say how long PREFIX.idx is, the rest is
+// PREFIX.bin.
+
+#include <algorithm>
+#include <vector>
+
+#include "absl/strings/strip.h"
+#include "common/check.h"
+#include "tests/fuzz/input.h"
+#include "train/data/indexed.h"
+
+namespace trainyard {
+namespace {
+
+constexpr int64_t kSequence = 3;
+constexpr int64_t kVocab = 300;
+constexpr int64_t kMostSamples = 64;  // That a run reads of either end.
+
+void CheckSample(const Dataset& dataset, int64_t index) {
+  std::vector<int32_t> tokens(size_t(dataset.sample_tokens()), -1);
+  const absl::Status status = dataset.Read(index, std::span(tokens));
+  if (!status.ok()) return fuzz::CheckRefusal(status);
+  for (const int32_t token : tokens) CHECK(token >= 0 && token < kVocab) << token;
+}
+
+void CheckSamples(const Dataset& dataset) {
+  const int64_t samples = dataset.num_samples();
+  CHECK(samples > 0) << samples;
+  for (int64_t i = 0; i < std::min(samples, kMostSamples); ++i) {
+    CheckSample(dataset, i);
+    CheckSample(dataset, samples - 1 - i);
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  fuzz::Input input(data, size);
+  const size_t index_bytes = input.Byte() + (size_t(input.Byte()) << 8);
+  std::string prefix = fuzz::FileOf("data.idx", input.Bytes(index_bytes));
+  prefix = std::string(absl::StripSuffix(prefix, ".idx"));
+  fuzz::FileOf("data.bin", input.Rest());
+  for (const double validation : {0.0, 0.3}) {
+    const auto splits = OpenIndexed({prefix, validation}, kSequence, kVocab, Roots());
+    if (!splits.ok()) {
+      fuzz::CheckRefusal(splits.status());
+      continue;
+    }
+    CheckSamples(*splits->train);
+    if (splits->validation != nullptr) CheckSamples(*splits->validation);
+  }
+  return 0;
+}
+
+}  // namespace trainyard

@@ -1,0 +1,82 @@
+#include "worker/sandbox/sandbox.h"
+
+#include <linux/capability.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+
+#include "common/files.h"
+#include "common/status_macros.h"
+#include "worker/sandbox/landlock.h"
+#include "worker/sandbox/system_calls.h"
+
+namespace trainyard {
+namespace {
+
+constexpr int kDangerous[] = {
+// Other processes.
+#ifndef __SANITIZE_ADDRESS__  // Its search for leaks stops the process's own threads this way.
+    SYS_ptrace,
+#endif
+    SYS_process_vm_readv, SYS_process_vm_writev, SYS_kcmp,
+    // Views of the file system.
+    SYS_mount, SYS_umount2, SYS_pivot_root, SYS_chroot, SYS_move_mount, SYS_fsopen, SYS_fsconfig,
+    SYS_fsmount, SYS_fspick, SYS_open_tree, SYS_setns, SYS_unshare, SYS_open_by_handle_at,
+    SYS_quotactl, SYS_swapon, SYS_swapoff, SYS_acct,
+    // The kernel itself.
+    SYS_init_module, SYS_finit_module, SYS_delete_module, SYS_kexec_load, SYS_bpf, SYS_reboot,
+    SYS_syslog, SYS_userfaultfd, SYS_io_uring_setup, SYS_io_uring_enter, SYS_io_uring_register,
+#ifdef SYS_kexec_file_load
+    SYS_kexec_file_load,
+#endif
+#ifdef SYS_iopl
+    SYS_iopl, SYS_ioperm,
+#endif
+    // Keys, clocks and names of the machine.
+    SYS_add_key, SYS_request_key, SYS_keyctl, SYS_settimeofday, SYS_clock_settime,
+    SYS_clock_adjtime, SYS_sethostname, SYS_setdomainname, SYS_vhangup};
+
+// Of a daemon that is root and stays so, too. What the kernel does not let go of was never held.
+void DropCapabilities() {
+  for (int capability = 0; ::prctl(PR_CAPBSET_READ, capability, 0, 0, 0) >= 0; ++capability) {
+    ::prctl(PR_CAPBSET_DROP, capability, 0, 0, 0);
+  }
+  ::prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
+}
+
+absl::Status ClearCapabilities() {
+  __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3, .pid = 0};
+  const std::array<__user_cap_data_struct, _LINUX_CAPABILITY_U32S_3> none = {};
+  if (::syscall(SYS_capset, &header, none.data()) == 0) return absl::OkStatus();
+  return ErrnoStatus(errno, "drop", "capabilities");
+}
+
+}  // namespace
+
+absl::Status Enter(const Sandbox& sandbox) {
+  const rlimit none = {.rlim_cur = 0, .rlim_max = 0};
+  if (::setrlimit(RLIMIT_CORE, &none) != 0) return ErrnoStatus(errno, "forbid", "core dumps");
+  if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) {
+    return ErrnoStatus(errno, "forbid", "new privileges");
+  }
+  if (sandbox.landlock) RETURN_IF_ERROR(RestrictFiles(sandbox));
+  DropCapabilities();
+  if (sandbox.user) RETURN_IF_ERROR(Become(*sandbox.user));
+  RETURN_IF_ERROR(ClearCapabilities());
+  return DenyDangerousCalls();
+}
+
+absl::Status DenyDangerousCalls() { return DenySystemCalls(kDangerous); }
+
+absl::Status DenyExec() {
+  constexpr int kExec[] = {SYS_execve, SYS_execveat};
+  return DenySystemCalls(kExec);
+}
+
+bool InSandbox() { return ::prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1; }
+
+}  // namespace trainyard

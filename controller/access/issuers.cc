@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "common/log.h"
 #include "common/status_macros.h"
+#include "common/text.h"
 #include "common/violations.h"
 #include "controller/jobs/job.h"
 #include "security/secret_file.h"
@@ -118,12 +119,17 @@ Issuer ReadIssuer(const YamlNode& node, const std::string& name, Violations& vio
   }
   const std::string longest = fields.Text("longest");
   if (!longest.empty() && !absl::ParseDuration(longest, &issuer.policy.longest)) {
-    fields.Add("longest", absl::StrCat("wanted a time, as 12h or 30m, found '", longest, "'"));
+    fields.Add("longest",
+               absl::StrCat("wanted a time, as 12h or 30m, found '", VisibleUtf8(longest), "'"));
   }
   const absl::Status policy = CheckPolicy(issuer.policy);
   if (!policy.ok()) violations.Add(name, policy.message());
-  if (issuer.keys_file.empty() || issuer.keys_file[0] != '/') {
-    fields.Add("keys", "wanted the absolute path of a file with the issuer's JWKS");
+  const bool control = std::any_of(issuer.keys_file.begin(), issuer.keys_file.end(),
+                                   [](unsigned char c) { return absl::ascii_iscntrl(c); });
+  if (issuer.keys_file.empty() || issuer.keys_file[0] != '/' || control) {
+    fields.Add("keys",
+               "wanted the absolute path of a file with the issuer's JWKS, without control "
+               "characters");
   }
   const YamlNode* const rules = fields.Find("rules");
   if (rules == nullptr || rules->items.empty()) fields.Add("rules", "wanted at least one rule");

@@ -13,9 +13,12 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "common/files.h"
 #include "controller/access/grants.h"
 #include "tests/controller/testing/tls_fixture.h"
+#include "tests/security/jwt_signer.h"
 
 namespace trainyard::controller {
 namespace {
@@ -23,6 +26,7 @@ namespace {
 using google::protobuf::DescriptorPool;
 using google::protobuf::MethodDescriptor;
 using google::protobuf::ServiceDescriptor;
+using trainyard::testing::JwtSigner;
 using Roles = std::set<v1::Role>;
 
 struct Rule {
@@ -103,6 +107,7 @@ struct Caller {
   v1::Role role = v1::ROLE_UNSPECIFIED;  // Unspecified: is let in nowhere.
   Credential credential;
   bool sees_the_job = true;
+  grpc::StatusCode refusal = grpc::UNAUTHENTICATED;  // Of who is let in nowhere.
   std::string grant_id = {};
 };
 
@@ -134,12 +139,73 @@ class MatrixTest : public TlsFixture {
     EXPECT_TRUE((*Grants::Open(GrantsDirectory(State()), clock_))->Put(made.stored).ok());
     return caller;
   }
+  // Those whom an organisation's tokens let in: the claim role says what each is. After End.
+  std::vector<Caller> PeopleOfIssuer() {
+    const auto token = [&](const JwtSigner& signer, const std::string& role, absl::Duration age) {
+      const int64_t now = absl::ToUnixSeconds(clock_.Now() - age);
+      return With(signer.Token(signer.Header(), {{"iss", "https://login.example.org"},
+                                                 {"aud", "trainyard"},
+                                                 {"sub", absl::StrReplaceAll(role, {{" ", "-"}})},
+                                                 {"role", role},
+                                                 {"iat", now},
+                                                 {"exp", now + 600}}));
+    };
+    const JwtSigner thief("ES256");
+    std::vector<Caller> people = {{.what = "of an issuer, without a rule",
+                                   .credential = token(issuer_, "worker", absl::ZeroDuration()),
+                                   .refusal = grpc::PERMISSION_DENIED}};
+    for (const v1::Role role : kRoles) {
+      if (role == v1::ROLE_WORKER) continue;
+      const std::string name = NameOf(role);
+      const Caller good{.what = name + ", of an issuer",
+                        .role = role,
+                        .credential = token(issuer_, name, absl::ZeroDuration())};
+      people.push_back(good);
+      std::string malformed = good.credential.token;
+      malformed[malformed.size() - 9] ^= 1;
+      for (const auto& [what, credential] : std::vector<std::pair<std::string, Credential>>{
+               {"malformed", With(malformed)},
+               {"unknown", token(thief, name, absl::ZeroDuration())},
+               {"expired", token(issuer_, name, absl::Hours(1))}}) {
+        people.push_back({.what = good.what + ", " + what, .credential = credential});
+      }
+      if (role > v1::ROLE_SUBMITTER) continue;
+      people.push_back(good);
+      people.back().credential = token(issuer_, name + " elsewhere", absl::ZeroDuration());
+      people.back().sees_the_job = false;
+    }
+    return people;
+  }
+  std::string WriteIssuers() {
+    std::string rules;
+    for (const v1::Role role : kRoles) {
+      if (role == v1::ROLE_WORKER) continue;
+      const std::string name = NameOf(role);
+      const bool of_namespace = role <= v1::ROLE_SUBMITTER;
+      absl::StrAppend(&rules, "  - {claims: {role: ", name, "}, role: ", name,
+                      of_namespace ? ", namespace: research" : "", "}\n");
+      if (!of_namespace) continue;
+      absl::StrAppend(&rules, "  - {claims: {role: ", name, " elsewhere}, role: ", name,
+                      ", namespace: product}\n");
+    }
+    const std::string keys = directory_.path() + "/keys.jwks";
+    const std::string issuers = directory_.path() + "/issuers.yaml";
+    EXPECT_TRUE(WriteFileAtomic(keys, nlohmann::json{{"keys", {issuer_.Jwk()}}}.dump()).ok());
+    EXPECT_TRUE(
+        WriteFileAtomic(issuers, absl::StrCat("corp:\n  issuer: https://login.example.org\n"
+                                              "  audience: trainyard\n  algorithms: [ES256]\n"
+                                              "  keys: ",
+                                              keys, "\n  rules:\n", rules))
+            .ok());
+    return issuers;
+  }
   void StartAgain() {
     server_.reset();
     ServerOptions options;
     options.state_directory = State();
     options.listen = {"0.0.0.0", port_};
     options.tick_every = absl::Milliseconds(20);
+    options.issuers_file = WriteIssuers();
     auto server = Server::Start(options, clock_);
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
@@ -177,12 +243,8 @@ class MatrixTest : public TlsFixture {
       caller.role = v1::ROLE_UNSPECIFIED;
     }
     clock_.Skip(2);
-    const absl::Time deadline = absl::Now() + absl::Seconds(20);
     for (const Caller& caller : callers) {
-      while (List(caller.credential).error_code() != grpc::UNAUTHENTICATED) {
-        ASSERT_LT(absl::Now(), deadline) << caller.what;
-        absl::SleepFor(absl::Milliseconds(9));
-      }
+      Until([&] { return List(caller.credential).error_code() == grpc::UNAUTHENTICATED; });
     }
   }
   // A job of the namespace that has ended, so that nobody's call changes what others see.
@@ -220,6 +282,7 @@ class MatrixTest : public TlsFixture {
   }
 
   LaterClock clock_;
+  const JwtSigner issuer_{"ES256"};
 };
 
 bool NamesJob(const MethodDescriptor* method) {
@@ -237,7 +300,7 @@ std::string RequestOf(const MethodDescriptor* method, const std::string& job_id)
 }
 
 grpc::StatusCode Wanted(const Caller& caller, const Rule& rule, bool names_job) {
-  if (caller.role == v1::ROLE_UNSPECIFIED) return grpc::UNAUTHENTICATED;
+  if (caller.role == v1::ROLE_UNSPECIFIED) return caller.refusal;
   if (!rule.may_call.contains(caller.role)) return grpc::PERMISSION_DENIED;
   return names_job && !caller.sees_the_job ? grpc::NOT_FOUND : rule.answer;
 }
@@ -299,6 +362,7 @@ TEST_F(MatrixTest, EveryMethodIsForWhomTheTableSaysAndForNobodyElse) {
   const std::string job_id = CancelledJob(callers);
   End(ending);
   callers.insert(callers.end(), ending.begin(), ending.end());
+  for (const Caller& person : PeopleOfIssuer()) callers.push_back(person);
 
   const auto methods = MethodsOfProtoFiles();
   const auto method_of = [&](const std::string& path) {

@@ -67,11 +67,7 @@ class IssuersServiceTest : public TlsFixture {
   }
   // Waits until a call with the token ends so.
   void AwaitCode(const std::string& token, grpc::StatusCode wanted) const {
-    const absl::Time deadline = absl::Now() + absl::Seconds(20);
-    while (List(With(token)).error_code() != wanted) {
-      ASSERT_LT(absl::Now(), deadline) << wanted;
-      absl::SleepFor(absl::Milliseconds(25));
-    }
+    Until([&] { return List(With(token)).error_code() == wanted; });
   }
   // A job in the namespace research that waits for a worker for ever.
   std::string Submit(const std::string& token) const {
@@ -184,11 +180,7 @@ TEST_F(IssuersServiceTest, ARuleThatIsRemovedOrChangedEndsStreams) {
   AwaitCode(ada, grpc::OK);
   EXPECT_FALSE(WatchGoesOnAfter(ada, [&] {
     WriteRules({"- {claims: {groups: research}, role: submitter, namespace: product}", kOperators});
-    const absl::Time deadline = absl::Now() + absl::Seconds(20);
-    while (WhoIs(ada).namespace_() != "product") {
-      ASSERT_LT(absl::Now(), deadline);
-      absl::SleepFor(absl::Milliseconds(25));
-    }
+    Until([&] { return WhoIs(ada).namespace_() == "product"; });
   })) << "who acts in another namespace now saw a job of the one before";
   EXPECT_EQ(WhoIs(ada).namespace_(), "product");
 }

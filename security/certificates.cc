@@ -231,16 +231,22 @@ absl::StatusOr<std::string> Fingerprint(absl::string_view certificate_pem) {
   return absl::StrCat("sha256:", absl::BytesToHexString(digest));
 }
 
-absl::StatusOr<std::string> FindCertificate(absl::string_view certificates_pem,
-                                            absl::string_view fingerprint) {
+std::vector<std::string> SplitCertificates(absl::string_view certificates_pem) {
   constexpr absl::string_view kEnd = "-----END CERTIFICATE-----\n";
+  std::vector<std::string> certificates;
   for (;;) {
     const size_t end = certificates_pem.find(kEnd);
-    if (end == certificates_pem.npos) break;
-    const absl::string_view one = certificates_pem.substr(0, end + kEnd.size());
-    certificates_pem.remove_prefix(one.size());
+    if (end == certificates_pem.npos) return certificates;
+    certificates.emplace_back(certificates_pem.substr(0, end + kEnd.size()));
+    certificates_pem.remove_prefix(end + kEnd.size());
+  }
+}
+
+absl::StatusOr<std::string> FindCertificate(absl::string_view certificates_pem,
+                                            absl::string_view fingerprint) {
+  for (std::string& one : SplitCertificates(certificates_pem)) {
     const absl::StatusOr<std::string> found = Fingerprint(one);
-    if (found.ok() && *found == fingerprint) return std::string(one);
+    if (found.ok() && *found == fingerprint) return std::move(one);
   }
   return absl::NotFoundError(absl::StrCat("no certificate has the fingerprint ", fingerprint));
 }

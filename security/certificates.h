@@ -74,6 +74,9 @@ absl::StatusOr<CertificateFacts> ReadCertificate(absl::string_view certificate_p
 // Returns "sha256:" and the lower-case hexadecimal SHA-256 of the first certificate's DER.
 absl::StatusOr<std::string> Fingerprint(absl::string_view certificate_pem);
 
+// Returns the certificates of a text, each as PEM, in their order.
+std::vector<std::string> SplitCertificates(absl::string_view certificates_pem);
+
 // Returns that certificate of a text which has this fingerprint. NOT_FOUND: there is none.
 absl::StatusOr<std::string> FindCertificate(absl::string_view certificates_pem,
                                             absl::string_view fingerprint);

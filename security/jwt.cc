@@ -29,22 +29,6 @@ absl::Status Refuse(absl::string_view why) {
   return absl::UnauthenticatedError(absl::StrCat("the token is refused: ", why));
 }
 
-absl::Status CheckPolicy(const JwtPolicy& policy) {
-  if (policy.issuer.empty() || policy.audience.empty() || policy.algorithms.empty()) {
-    return absl::InvalidArgumentError(
-        "wanted a policy with an issuer, an audience and algorithms for tokens");
-  }
-  if (!std::all_of(policy.algorithms.begin(), policy.algorithms.end(), IsKnown)) {
-    return absl::InvalidArgumentError(
-        "wanted a policy whose algorithms are among RS256, ES256 and EdDSA");
-  }
-  if (policy.leeway < absl::ZeroDuration() || policy.leeway > kMaxLeeway) {
-    return absl::InvalidArgumentError(absl::StrCat("wanted a leeway from 0 to 10 minutes, found ",
-                                                   absl::FormatDuration(policy.leeway)));
-  }
-  return absl::OkStatus();
-}
-
 // What is wrong with the form of a token is the fault of who sent it, not of who called us.
 template <typename T>
 absl::StatusOr<T> OrRefuse(absl::StatusOr<T> parsed) {
@@ -76,18 +60,23 @@ absl::StatusOr<absl::Time> TimeClaim(const Json& claims, const char* name, absl:
   return absl::UnixEpoch() + absl::Seconds(claim->get<double>());
 }
 
-absl::Status CheckTimes(const Json& claims, absl::Duration leeway, absl::Time now) {
+absl::Status CheckTimes(const Json& claims, const JwtPolicy& policy, absl::Time now) {
   if (!claims.contains("exp")) return Refuse("it has no 'exp'");
   ASSIGN_OR_RETURN(const absl::Time expires, TimeClaim(claims, "exp", absl::InfinitePast()));
   ASSIGN_OR_RETURN(const absl::Time begins, TimeClaim(claims, "nbf", absl::InfinitePast()));
   ASSIGN_OR_RETURN(const absl::Time issued, TimeClaim(claims, "iat", absl::InfinitePast()));
-  if (now >= expires + leeway) {
+  if (now >= expires + policy.leeway) {
     return Refuse(absl::StrCat("it expired at ", absl::FormatTime(expires, absl::UTCTimeZone())));
   }
-  if (std::max(begins, issued) > now + leeway) {
+  if (std::max(begins, issued) > now + policy.leeway) {
     return Refuse(absl::StrCat(
         "it is valid from ", absl::FormatTime(std::max(begins, issued), absl::UTCTimeZone()),
         " only; this machine's clock says ", absl::FormatTime(now, absl::UTCTimeZone())));
+  }
+  const absl::Time from = issued == absl::InfinitePast() ? now : issued;
+  if (expires - from > policy.longest) {
+    return Refuse(absl::StrCat("it is good for longer than ", absl::FormatDuration(policy.longest),
+                               ", the most that this controller accepts"));
   }
   return absl::OkStatus();
 }
@@ -104,15 +93,49 @@ absl::Status CheckAudience(const Json& claims, const std::string& wanted) {
   return found ? absl::OkStatus() : Refuse(absl::StrCat("it is not for '", wanted, "'"));
 }
 
-}  // namespace
-
-absl::StatusOr<std::string> VerifySignature(absl::string_view text, const KeySet& keys,
-                                            const std::vector<std::string>& algorithms) {
+// The three parts of a token.
+absl::StatusOr<std::vector<absl::string_view>> Split(absl::string_view text) {
   if (text.size() > kMaxBytes) {
     return Refuse(absl::StrCat("it has ", text.size(), " bytes; at most ", kMaxBytes));
   }
-  const std::vector<absl::string_view> parts = absl::StrSplit(text, '.');
+  std::vector<absl::string_view> parts = absl::StrSplit(text, '.');
   if (parts.size() != 3) return Refuse("it does not consist of three parts");
+  return parts;
+}
+
+}  // namespace
+
+absl::Status CheckPolicy(const JwtPolicy& policy) {
+  if (policy.issuer.empty() || policy.audience.empty() || policy.algorithms.empty()) {
+    return absl::InvalidArgumentError(
+        "wanted a policy with an issuer, an audience and algorithms for tokens");
+  }
+  if (!std::all_of(policy.algorithms.begin(), policy.algorithms.end(), IsKnown)) {
+    return absl::InvalidArgumentError(
+        "wanted a policy whose algorithms are among RS256, ES256 and EdDSA");
+  }
+  if (policy.leeway < absl::ZeroDuration() || policy.leeway > kMaxLeeway) {
+    return absl::InvalidArgumentError(absl::StrCat("wanted a leeway from 0 to 10 minutes, found ",
+                                                   absl::FormatDuration(policy.leeway)));
+  }
+  if (policy.longest <= absl::ZeroDuration()) {
+    return absl::InvalidArgumentError("wanted a longest time for tokens of more than 0");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> ClaimedIssuer(absl::string_view text) {
+  ASSIGN_OR_RETURN(const std::vector<absl::string_view> parts, Split(text));
+  ASSIGN_OR_RETURN(const std::string payload, OrRefuse(DecodeBase64Url(parts[1])));
+  ASSIGN_OR_RETURN(const Json claims, OrRefuse(ParseStrictJson(payload, "its payload")));
+  const std::string* const issuer = StringMember(claims, "iss");
+  if (issuer == nullptr) return Refuse("it has no 'iss'");
+  return *issuer;
+}
+
+absl::StatusOr<std::string> VerifySignature(absl::string_view text, const KeySet& keys,
+                                            const std::vector<std::string>& algorithms) {
+  ASSIGN_OR_RETURN(const std::vector<absl::string_view> parts, Split(text));
   ASSIGN_OR_RETURN(const KeySet::Claimed claimed, ReadHeader(parts[0]));
   if (!IsKnown(claimed.algorithm) || !Contains(algorithms, claimed.algorithm)) {
     return Refuse("its algorithm is not one of those that the policy allows");
@@ -134,7 +157,7 @@ absl::StatusOr<Json> VerifyJwt(absl::string_view text, const KeySet& keys, const
     return Refuse(absl::StrCat("it is not by '", policy.issuer, "'"));
   }
   RETURN_IF_ERROR(CheckAudience(claims, policy.audience));
-  RETURN_IF_ERROR(CheckTimes(claims, policy.leeway, now));
+  RETURN_IF_ERROR(CheckTimes(claims, policy, now));
   return claims;
 }
 

@@ -15,6 +15,7 @@ namespace trainyard {
 namespace {
 
 constexpr size_t kLimitBytes = 64 << 10;
+constexpr size_t kTrustedLimitBytes = 256 << 10;
 constexpr mode_t kRightsOfOthers = S_IRWXG | S_IRWXO;
 
 class Descriptor {
@@ -31,14 +32,14 @@ class Descriptor {
   int fd_;
 };
 
-absl::Status TooLarge(absl::string_view path) {
+absl::Status TooLarge(absl::string_view path, size_t limit) {
   return absl::FailedPreconditionError(
-      absl::StrCat(path, " is too large for a secret: more than ", kLimitBytes, " bytes"));
+      absl::StrCat(path, " is too large: more than ", limit, " bytes"));
 }
 
 absl::Status NotRegular(absl::string_view path) {
   return absl::FailedPreconditionError(
-      absl::StrCat(path, " is not a regular file, and secrets are read from regular files alone"));
+      absl::StrCat(path, " is not a regular file, and what must be safe is read from those alone"));
 }
 
 absl::Status WrongOwner(const struct stat& info, uid_t user, absl::string_view path) {
@@ -55,8 +56,14 @@ absl::Status TooWide(const struct stat& info, absl::string_view right, absl::str
                       path, info.st_mode & 07777, right, path));
 }
 
-absl::StatusOr<std::string> ReadAll(const Descriptor& file, const std::string& path) {
-  std::string contents(kLimitBytes + 1, '\0');
+absl::Status CheckKindAndOwner(const struct stat& info, uid_t user, absl::string_view path) {
+  if (!S_ISREG(info.st_mode)) return NotRegular(path);
+  if (info.st_uid != user && info.st_uid != 0) return WrongOwner(info, user, path);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> ReadAll(const Descriptor& file, const std::string& path, size_t limit) {
+  std::string contents(limit + 1, '\0');
   size_t size = 0;
   while (size < contents.size()) {
     const ssize_t n = ::read(file.get(), contents.data() + size, contents.size() - size);
@@ -65,7 +72,7 @@ absl::StatusOr<std::string> ReadAll(const Descriptor& file, const std::string& p
     if (n == 0) break;
     size += size_t(n);
   }
-  if (size > kLimitBytes) return TooLarge(path);
+  if (size > limit) return TooLarge(path, limit);
   contents.resize(size);
   return contents;
 }
@@ -89,6 +96,20 @@ absl::Status WriteAndSync(const std::string& path, absl::string_view text) {
   return absl::OkStatus();
 }
 
+// `check` is applied to the descriptor that is then read.
+absl::StatusOr<std::string> ReadChecked(const std::string& path, size_t limit,
+                                        absl::Status (*check)(const struct stat&, uid_t,
+                                                              absl::string_view)) {
+  // O_NONBLOCK, because opening a named pipe would otherwise wait for its writer.
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  if (file.get() < 0 && errno == ENXIO) return NotRegular(path);  // A socket.
+  if (file.get() < 0) return ErrnoStatus(errno, "open", path);
+  struct stat info;
+  if (::fstat(file.get(), &info) != 0) return ErrnoStatus(errno, "look at", path);
+  RETURN_IF_ERROR(check(info, ::geteuid(), path));
+  return ReadAll(file, path, limit);
+}
+
 std::string Parent(const std::string& path) {
   const std::string parent = std::filesystem::path(path).parent_path().string();
   return parent.empty() ? "." : parent;
@@ -97,9 +118,14 @@ std::string Parent(const std::string& path) {
 }  // namespace
 
 absl::Status CheckSecretFile(const struct stat& info, uid_t user, absl::string_view path) {
-  if (!S_ISREG(info.st_mode)) return NotRegular(path);
-  if (info.st_uid != user && info.st_uid != 0) return WrongOwner(info, user, path);
+  RETURN_IF_ERROR(CheckKindAndOwner(info, user, path));
   if ((info.st_mode & kRightsOfOthers) != 0) return TooWide(info, "600", path);
+  return absl::OkStatus();
+}
+
+absl::Status CheckTrustedFile(const struct stat& info, uid_t user, absl::string_view path) {
+  RETURN_IF_ERROR(CheckKindAndOwner(info, user, path));
+  if ((info.st_mode & (S_IWGRP | S_IWOTH)) != 0) return TooWide(info, "go-w", path);
   return absl::OkStatus();
 }
 
@@ -110,18 +136,15 @@ absl::Status CheckSecretDirectory(const struct stat& info, uid_t user, absl::str
 }
 
 absl::StatusOr<std::string> ReadSecret(const std::string& path) {
-  // O_NONBLOCK, because opening a named pipe would otherwise wait for its writer.
-  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
-  if (file.get() < 0 && errno == ENXIO) return NotRegular(path);  // A socket.
-  if (file.get() < 0) return ErrnoStatus(errno, "open", path);
-  struct stat info;
-  if (::fstat(file.get(), &info) != 0) return ErrnoStatus(errno, "look at", path);
-  RETURN_IF_ERROR(CheckSecretFile(info, ::geteuid(), path));
-  return ReadAll(file, path);
+  return ReadChecked(path, kLimitBytes, CheckSecretFile);
+}
+
+absl::StatusOr<std::string> ReadTrusted(const std::string& path) {
+  return ReadChecked(path, kTrustedLimitBytes, CheckTrustedFile);
 }
 
 absl::Status WriteSecret(const std::string& path, absl::string_view text) {
-  if (text.size() > kLimitBytes) return TooLarge(path);
+  if (text.size() > kLimitBytes) return TooLarge(path, kLimitBytes);
   const std::string temporary = path + ".tmp";
   if (absl::Status status = WriteAndSync(temporary, text); !status.ok()) {
     ::unlink(temporary.c_str());

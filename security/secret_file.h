@@ -1,5 +1,6 @@
-// Files that hold secrets: keys and tokens that nobody but their owner may read. All functions may
-// be called from any thread; two writers of one path are not supported.
+// Files that hold secrets, which nobody but their owner may read, and files that say whom to
+// believe, which nobody but their owner may write. All functions may be called from any thread; two
+// writers of one path are not supported.
 
 #pragma once
 
@@ -26,6 +27,10 @@ namespace trainyard {
 //   more than 64 KiB.
 absl::StatusOr<std::string> ReadSecret(const std::string& path);
 
+// Does the same for a file that is no secret, but says whom to believe: others may read the file,
+// and may not write to it. The file may have up to 256 KiB.
+absl::StatusOr<std::string> ReadTrusted(const std::string& path);
+
 // Replaces the file at `path` by one with this text, which has mode 0600 from its first moment,
 // whatever the umask. Atomic and durable as WriteFileAtomic of common/files.h. A symbolic link at
 // the path is itself replaced; the file that it leads to stays as it was.
@@ -40,6 +45,8 @@ absl::Status MakeSecretDirectory(const std::string& path);
 
 // The rule that ReadSecret applies to a regular file, for the effective user `user`.
 absl::Status CheckSecretFile(const struct stat& info, uid_t user, absl::string_view path);
+// The rule that ReadTrusted applies.
+absl::Status CheckTrustedFile(const struct stat& info, uid_t user, absl::string_view path);
 // The rule that MakeSecretDirectory applies to a directory. Root's directories are refused to
 // others: their owner alone could write there.
 absl::Status CheckSecretDirectory(const struct stat& info, uid_t user, absl::string_view path);

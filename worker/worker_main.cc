@@ -82,7 +82,8 @@ void AddFlags(CLI::App& app, Flags& flags) {
       ->capture_default_str();
   app.add_option("--join", flags.join_file,
                  "File with what 'trainyard token create --role joiner' printed, by which this "
-                 "worker joins a controller on another machine; not needed any more once it has "
+                 "worker joins a controller on another machine, or with a JSON Web Token that the "
+                 "controller accepts (then with --authority); not needed any more once it has "
                  "joined")
       ->envname("TRAINYARD_JOIN_FILE");
   app.add_option("--authority", flags.authority_file,

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
@@ -29,20 +30,26 @@ std::string ShortName(absl::string_view path) {
   return absl::StrReplaceAll(absl::StripPrefix(path, "/trainyard.v1."), {{"/", "."}});
 }
 
+// Two grants may have the same name; an issuer's people do not, and no grant has theirs.
+std::string RatedAs(const Principal& caller) {
+  if (caller.grant_id.empty()) return caller.name;
+  return absl::StrCat(caller.name, " (", caller.grant_id, ")");
+}
+
 Principal OfGrant(const v1::Grant& grant) {
   return {.name = grant.name(),
           .roles = {grant.role()},
           .name_space = grant.namespace_(),
           .grant_id = grant.id(),
           .worker_id = grant.worker_id(),
+          .hosts = grant.join().hosts(),
           .expires = absl::FromUnixSeconds(grant.expire_time().seconds())};
 }
 
 }  // namespace
 
-Gate::Gate(std::optional<LocalToken> local, const Grants& grants, const Clock& clock,
-           ControllerMetrics& metrics, Audit& audit)
-    : local_(std::move(local)), grants_(grants), rates_(clock), metrics_(metrics), audit_(audit) {}
+Gate::Gate(std::optional<LocalToken> local, const Parts& parts)
+    : local_(std::move(local)), parts_(parts), rates_(parts.clock) {}
 
 grpc::Status Gate::Process(const InputMetadata& metadata, grpc::AuthContext* context,
                            OutputMetadata*, OutputMetadata*) {
@@ -50,14 +57,17 @@ grpc::Status Gate::Process(const InputMetadata& metadata, grpc::AuthContext* con
   const v1::Access* const method =
       path == metadata.end() ? nullptr : methods_.Find(View(path->second));
   const absl::StatusOr<Principal> caller = Authenticate(metadata, *context);
-  if (!caller.ok()) return Refuse(caller.status(), "credential");
+  if (!caller.ok()) {
+    return Refuse(caller.status(),
+                  absl::IsPermissionDenied(caller.status()) ? "role" : "credential");
+  }
   // Only who is known learns which methods there are.
   if (method == nullptr) {
     return Refuse(absl::UnimplementedError("this controller has no such method"), "method");
   }
   // The user of the controller's own machine shares it with nobody.
-  if (!caller->grant_id.empty()) {
-    const absl::Status rate = rates_.Take(absl::StrCat(caller->name, " (", caller->grant_id, ")"));
+  if (!caller->local) {
+    const absl::Status rate = rates_.Take(RatedAs(*caller));
     if (!rate.ok()) return Refuse(rate, "rate");
   }
   if (caller->MayCall(*method)) return grpc::Status::OK;
@@ -66,7 +76,7 @@ grpc::Status Gate::Process(const InputMetadata& metadata, grpc::AuthContext* con
                    " wants ", NameOf(method->least())));
   // gRPC does not say here where the call comes from.
   if (method->changes()) {
-    audit_.Write(audit_.Entry(*caller, ShortName(View(path->second)), ""), status, {});
+    parts_.audit.Write(parts_.audit.Entry(*caller, ShortName(View(path->second)), ""), status, {});
   }
   return Refuse(status, "role");
 }
@@ -94,10 +104,12 @@ absl::StatusOr<Principal> Gate::Authenticate(const InputMetadata& metadata,
 }
 
 absl::StatusOr<Principal> Gate::OfToken(absl::string_view text) const {
+  // No token of the controller's own has a dot.
+  if (absl::StrContains(text, '.')) return parts_.issuers.Authenticate(text);
   const absl::StatusOr<Token> token = ParseToken(text);
   if (!token.ok()) return absl::UnauthenticatedError(token.status().message());
   if (local_ && local_->Is(*token)) return LocalToken::Owner();
-  const std::optional<StoredGrant> found = grants_.Find(token->id);
+  const std::optional<StoredGrant> found = parts_.grants.Find(token->id);
   // A worker's grant has no secret, and an id is no secret either.
   if (!found || found->grant.role() == v1::ROLE_WORKER ||
       !SameSecret(HashSecret(*token), found->secret_hash)) {
@@ -111,7 +123,7 @@ absl::StatusOr<Principal> Gate::OfToken(absl::string_view text) const {
 absl::StatusOr<Principal> Gate::OfCertificate(absl::string_view uri) const {
   WorkerName name;
   if (!ParseUri(uri, name)) return absl::UnauthenticatedError("the certificate is not a worker's");
-  const std::optional<StoredGrant> found = grants_.Find(name.grant_id);
+  const std::optional<StoredGrant> found = parts_.grants.Find(name.grant_id);
   if (!found || found->grant.role() != v1::ROLE_WORKER ||
       found->grant.worker_id() != name.worker_id) {
     return absl::UnauthenticatedError("the worker's certificate has been revoked");
@@ -120,7 +132,7 @@ absl::StatusOr<Principal> Gate::OfCertificate(absl::string_view uri) const {
 }
 
 grpc::Status Gate::Refuse(const absl::Status& status, const char* reason) {
-  metrics_.calls_refused_total.Add({{"reason", reason}}).Increment();
+  parts_.metrics.calls_refused_total.Add({{"reason", reason}}).Increment();
   return ToGrpc(status);
 }
 

@@ -10,6 +10,7 @@
 
 #include "controller/access/audit.h"
 #include "controller/access/grants.h"
+#include "controller/access/issuers.h"
 #include "controller/access/local_token.h"
 #include "controller/access/methods.h"
 #include "controller/access/principal.h"
@@ -20,20 +21,26 @@ namespace trainyard::controller {
 
 class Gate final : public grpc::AuthMetadataProcessor {
  public:
-  // Without a local token, callers need a grant. The rest outlives the gate.
-  Gate(std::optional<LocalToken> local, const Grants& grants, const Clock& clock,
-       ControllerMetrics& metrics, Audit& audit);
+  struct Parts {  // All outlive the gate.
+    const Grants& grants;
+    const Issuers& issuers;
+    const Clock& clock;
+    ControllerMetrics& metrics;
+    Audit& audit;
+  };
+  // Without a local token, callers need a grant or a token of an issuer.
+  Gate(std::optional<LocalToken> local, const Parts& parts);
 
   // UNAUTHENTICATED: no credential, or none that the controller knows. PERMISSION_DENIED: the
-  // caller's roles do not include one that the method wants. RESOURCE_EXHAUSTED: the holder of a
-  // grant calls too often.
+  // caller's roles do not include one that the method wants, or an issuer's rules give the caller
+  // none. RESOURCE_EXHAUSTED: the caller calls too often.
   grpc::Status Process(const InputMetadata& metadata, grpc::AuthContext* context,
                        OutputMetadata* consumed, OutputMetadata* response) override;
   bool IsBlocking() const override { return false; }
 
   const std::optional<LocalToken>& local() const { return local_; }
-  // Whom Process let in, as of now. UNAUTHENTICATED: the grant has been revoked since, or has
-  // expired.
+  // Whom Process let in, as of now. UNAUTHENTICATED, PERMISSION_DENIED: the grant or the rule has
+  // been revoked since, or the credential has expired.
   absl::StatusOr<Principal> CallerOf(const grpc::ServerContextBase& context) const;
 
  private:
@@ -45,10 +52,8 @@ class Gate final : public grpc::AuthMetadataProcessor {
 
   const Methods methods_;
   const std::optional<LocalToken> local_;
-  const Grants& grants_;
+  const Parts parts_;
   Rates rates_;
-  ControllerMetrics& metrics_;
-  Audit& audit_;
 };
 
 }  // namespace trainyard::controller

@@ -163,7 +163,9 @@ absl::StatusOr<v1::Grant> Grants::Revoke(const std::string& id) {
 absl::StatusOr<v1::Grant> Grants::Join(const std::string& joiner, StoredGrant worker) {
   const MutexLock lock(mutex_);
   const auto from = grants_.find(joiner);
-  if (from == grants_.end()) return absl::UnauthenticatedError("the token has been revoked");
+  if (!joiner.empty() && from == grants_.end()) {
+    return absl::UnauthenticatedError("the token has been revoked");
+  }
   for (auto it = grants_.begin(); it != grants_.end(); ++it) {
     const StoredGrant& other = it->second;
     if (other.grant.worker_id() != worker.grant.worker_id() || !Holds(other)) continue;
@@ -175,6 +177,10 @@ absl::StatusOr<v1::Grant> Grants::Join(const std::string& joiner, StoredGrant wo
     worker.grant.set_id(it->first);
     *worker.grant.mutable_create_time() = other.grant.create_time();
     RETURN_IF_ERROR(ReplaceLocked(worker));
+    return worker.grant;
+  }
+  if (joiner.empty()) {
+    RETURN_IF_ERROR(PutLocked(worker));
     return worker.grant;
   }
   StoredGrant left = from->second;

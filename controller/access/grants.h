@@ -50,7 +50,8 @@ class Grants {
 
   // Makes `worker` of the joiner's grant `joiner`, and takes one of its uses; all or nothing,
   // however many callers come at once. A worker that comes again with the same key takes none, and
-  // keeps its grant's id. FAILED_PRECONDITION: no use is left; another key has the worker's id.
+  // keeps its grant's id. Empty `joiner`: no grant stands behind it, and nobody counts its uses.
+  // FAILED_PRECONDITION: no use is left; another key has the worker's id.
   absl::StatusOr<v1::Grant> Join(const std::string& joiner, StoredGrant worker);
 
   // Takes in files that others have made or removed. A file that somebody edits counts from the

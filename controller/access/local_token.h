@@ -22,7 +22,9 @@ class LocalToken {
 
   bool Is(const Token& token) const { return SameSecret(token.text, text_); }
   static Principal Owner() {
-    return {.name = "local", .roles = {v1::ROLE_ADMIN, v1::ROLE_JOINER, v1::ROLE_WORKER}};
+    return {.name = "local",
+            .roles = {v1::ROLE_ADMIN, v1::ROLE_JOINER, v1::ROLE_WORKER},
+            .local = true};
   }
   const std::string& text() const { return text_; }
 

@@ -14,6 +14,8 @@ namespace {
 constexpr absl::string_view kRolePrefix = "ROLE_";
 constexpr absl::string_view kWorkerPrefix = "trainyard://worker/";
 
+constexpr size_t kMostNameBytes = 64;
+
 bool StandsAlone(v1::Role role) { return role == v1::ROLE_WORKER || role == v1::ROLE_JOINER; }
 
 }  // namespace
@@ -23,6 +25,19 @@ bool Principal::MayCall(const v1::Access& method) const {
     if (StandsAlone(role) || StandsAlone(method.least())) return role == method.least();
     return role >= method.least();
   });
+}
+
+bool IsName(absl::string_view text) {
+  return !text.empty() && text.size() <= kMostNameBytes &&
+         std::all_of(text.begin(), text.end(), [](unsigned char c) {
+           return absl::ascii_isalnum(c) || c == '-' || c == '_' || c == '.' || c == '@';
+         });
+}
+
+std::string WantedName(absl::string_view found) {
+  return absl::StrCat("wanted 1 to ", kMostNameBytes,
+                      " letters, digits and characters of '-_.@', found ", found.size(),
+                      " characters");
 }
 
 std::string NameOf(v1::Role role) {

@@ -17,10 +17,16 @@ struct Principal {
   std::string name_space = {};  // Of a viewer and a submitter.
   std::string grant_id = {};    // Empty: none stands behind it.
   std::string worker_id = {};   // The only worker it may be; empty: any.
+  std::string hosts = {};       // Of a joiner: a shell's pattern for names of hosts; empty: any.
+  bool local = false;           // The user of the controller's own machine.
   absl::Time expires = absl::InfiniteFuture();
 
   bool MayCall(const v1::Access& method) const;
 };
+
+// What can stand as a name in a certificate, a log and a URI, and what to say where it cannot.
+bool IsName(absl::string_view text);
+std::string WantedName(absl::string_view found);
 
 // "submitter" for ROLE_SUBMITTER, and back; ROLE_UNSPECIFIED where there is none of that name.
 std::string NameOf(v1::Role role);

@@ -12,6 +12,7 @@ namespace {
 // How soon a file that was made or removed among the grants counts.
 constexpr absl::Duration kRefreshEvery = absl::Milliseconds(250);
 constexpr absl::Duration kLookForRenewalEvery = absl::Minutes(1);
+constexpr absl::Duration kLookAtIssuersEvery = absl::Seconds(1);
 
 }  // namespace
 
@@ -22,21 +23,26 @@ absl::StatusOr<std::unique_ptr<AccessControl>> AccessControl::Create(const Acces
                                                                      Audit& audit) {
   std::unique_ptr<AccessControl> access(new AccessControl(options, listen, clock));
   ASSIGN_OR_RETURN(access->grants_, Grants::Open(GrantsDirectory(options.state_directory), clock));
+  ASSIGN_OR_RETURN(access->issuers_, Issuers::Open(options.issuers_file, clock));
   RETURN_IF_ERROR(listen.loopback() ? access->OpenLoopback(metrics, audit)
                                     : access->OpenTls(metrics, audit));
   access->credentials_->SetAuthMetadataProcessor(access->gate_);
   access->ticker_.Start(kRefreshEvery, [self = access.get()] { self->Tick(); });
+  access->issuers_ticker_.Start(kLookAtIssuersEvery,
+                                [self = access.get()] { self->issuers_->Refresh(); });
   return access;
 }
 
 AccessControl::~AccessControl() {
   ticker_.Stop();
+  issuers_ticker_.Stop();
   if (published_) WithdrawToken(options_.config_directory, listen_, local_token());
 }
 
 absl::Status AccessControl::OpenLoopback(ControllerMetrics& metrics, Audit& audit) {
   ASSIGN_OR_RETURN(LocalToken token, LocalToken::Make(options_.state_directory));
-  gate_ = std::make_shared<Gate>(std::move(token), *grants_, clock_, metrics, audit);
+  gate_ = std::make_shared<Gate>(std::move(token),
+                                 Gate::Parts{*grants_, *issuers_, clock_, metrics, audit});
   // Of the kind that may be guarded; it refuses peers from elsewhere, and changes no byte.
   credentials_ = grpc::experimental::LocalServerCredentials(LOCAL_TCP);
   if (options_.config_directory.empty()) return absl::OkStatus();
@@ -61,7 +67,8 @@ absl::Status AccessControl::OpenTls(ControllerMetrics& metrics, Audit& audit) {
       ServerCertificate{authority_->server_path(), authority_->server_path()});
   if (!options_.certificate) RETURN_IF_ERROR(authority_->RenewServer(clock_.Now()).status());
   ASSIGN_OR_RETURN(credentials_, TlsCredentials(certificate_, *authority_, clock_.Now()));
-  gate_ = std::make_shared<Gate>(std::nullopt, *grants_, clock_, metrics, audit);
+  gate_ = std::make_shared<Gate>(std::nullopt,
+                                 Gate::Parts{*grants_, *issuers_, clock_, metrics, audit});
   return absl::OkStatus();
 }
 

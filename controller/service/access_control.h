@@ -16,6 +16,7 @@
 #include "common/http/credentials.h"
 #include "controller/access/gate.h"
 #include "controller/access/grants.h"
+#include "controller/access/issuers.h"
 #include "controller/metrics.h"
 #include "controller/service/tls.h"
 #include "controller/workers/ticker.h"
@@ -30,6 +31,7 @@ struct AccessOptions {
   std::string config_directory = {};
   // The user's own, which proves the controller in place of one of the authority's.
   std::optional<ServerCertificate> certificate = {};
+  std::string issuers_file = {};  // Issuers'; empty: none.
 };
 
 class AccessControl {
@@ -66,11 +68,13 @@ class AccessControl {
   std::optional<Authority> authority_;
   ServerCertificate certificate_;
   std::unique_ptr<Grants> grants_;
+  std::unique_ptr<Issuers> issuers_;
   std::shared_ptr<Gate> gate_;
   std::shared_ptr<grpc::ServerCredentials> credentials_;
   bool published_ = false;       // In the config directory.
   absl::Duration renewal_look_;  // The next one; a monotonic reading. The ticker's.
   Ticker ticker_;
+  Ticker issuers_ticker_;  // Of its own: a file on a mount that hangs delays no revocation.
 };
 
 }  // namespace trainyard::controller

@@ -1,5 +1,7 @@
 #include "controller/service/caller_watch.h"
 
+#include <optional>
+
 namespace trainyard::controller {
 namespace {
 
@@ -15,13 +17,22 @@ class CallerWatch final : public grpc::experimental::Interceptor {
     const bool message =
         methods->QueryInterceptionHookPoint(InterceptionHookPoints::PRE_SEND_MESSAGE) ||
         methods->QueryInterceptionHookPoint(InterceptionHookPoints::POST_RECV_MESSAGE);
-    if (message && !gate_.CallerOf(context_).ok()) context_.TryCancel();
+    if (message && !StillHolds()) context_.TryCancel();
     methods->Proceed();
   }
 
  private:
+  bool StillHolds() {
+    const absl::StatusOr<Principal> caller = gate_.CallerOf(context_);
+    if (!caller.ok()) return false;
+    // gRPC hands over the request before the handler sees it.
+    if (!first_) first_ = *caller;
+    return caller->roles == first_->roles && caller->name_space == first_->name_space;
+  }
+
   const Gate& gate_;
   grpc::ServerContextBase& context_;
+  std::optional<Principal> first_;  // As the stream began.
 };
 
 }  // namespace

@@ -1,5 +1,6 @@
-// Ends streams of answers whose caller is not let in any more: a token that is revoked counts for
-// open streams, too, when their next message goes. WorkerService does so for its own.
+// Ends streams of answers whose caller is not let in any more, or may do something else than when
+// the stream began: what is revoked or changed counts for open streams, too, when their next
+// message goes. WorkerService does so for its own.
 
 #pragma once
 

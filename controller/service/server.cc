@@ -73,7 +73,8 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
       server->access_,
       AccessControl::Create({.state_directory = options.state_directory,
                              .config_directory = options.config_directory,
-                             .certificate = options.certificate},
+                             .certificate = options.certificate,
+                             .issuers_file = options.issuers_file},
                             server->address(), clock, server->metrics_, *server->audit_));
   RETURN_IF_ERROR(server->Serve(clock));
   server->metrics_.build_info

@@ -33,6 +33,7 @@ struct ServerOptions {
   Address listen;
   std::string config_directory;  // As the next, AccessOptions'.
   std::optional<ServerCertificate> certificate;
+  std::string issuers_file;     // Issuers'; empty: none.
   std::string namespaces_file;  // Namespaces'; empty: none.
   CoordinatorOptions coordinator;
   JobBookLimits limits;

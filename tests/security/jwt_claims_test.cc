@@ -59,7 +59,7 @@ TEST_F(Jwt, TimesAreKeptWithTheLeeway) {
   EXPECT_TRUE(VerifyClaims(With("exp", double(now) - 29.5)).ok());
   ExpectRefused(VerifyClaims(With("exp", 0)), "it expired at");
   ExpectRefused(VerifyClaims(With("exp", -1e300)), "it expired at");
-  EXPECT_TRUE(VerifyClaims(With("exp", 1e300)).ok());
+  ExpectRefused(VerifyClaims(With("exp", 1e300)), "longer than 24h");
   ExpectRefused(VerifyClaims(Without("exp")), "no 'exp'");
   for (const json& bad : {json("1800000000"), json(nullptr), json(true), json::array({now + 99})}) {
     ExpectRefused(VerifyClaims(With("exp", bad)), "'exp' is not a number");
@@ -74,6 +74,35 @@ TEST_F(Jwt, TimesAreKeptWithTheLeeway) {
   policy_.leeway = absl::ZeroDuration();
   ExpectRefused(VerifyClaims(With("exp", now)), "it expired at");
   EXPECT_TRUE(VerifyClaims(With("exp", now + 1)).ok());
+}
+
+TEST_F(Jwt, TokensThatAreGoodForLongAreRefused) {
+  const int64_t now = absl::ToUnixSeconds(kNow);
+  policy_.longest = absl::Hours(1);
+  const auto token = [&](int64_t issued, int64_t expires) {
+    json claims = With("exp", now + expires);
+    claims["iat"] = now + issued;
+    return VerifyClaims(claims);
+  };
+  EXPECT_TRUE(token(-10, 3590).ok());
+  ExpectRefused(token(-10, 3591), "longer than 1h");
+  ExpectRefused(token(-86400, 60), "longer than 1h");  // Its last minute of a day.
+  json claims = With("exp", now + 3600);
+  claims.erase("iat");
+  EXPECT_TRUE(VerifyClaims(claims).ok());
+  claims["exp"] = now + 3601;
+  ExpectRefused(VerifyClaims(claims), "longer than 1h");
+}
+
+TEST_F(Jwt, IssuerThatATokenNamesIsReadWithoutBelief) {
+  EXPECT_EQ(*ClaimedIssuer(signer_.Token(signer_.Header(), With("iss", "anybody"))), "anybody");
+  EXPECT_EQ(*ClaimedIssuer("x." + testing::Base64Url(R"({"iss":"anybody"})") + "."), "anybody");
+  for (const std::string& text :
+       {std::string(), std::string("x"), std::string("a.b"), std::string("a.!.c"),
+        "x." + testing::Base64Url(R"({"iss":"a","iss":"b"})") + ".",
+        "x." + testing::Base64Url(R"({"iss":7})") + ".", std::string(17 << 10, '.')}) {
+    EXPECT_EQ(ClaimedIssuer(text).status().code(), absl::StatusCode::kUnauthenticated);
+  }
 }
 
 TEST_F(Jwt, IssuerAndAudienceMustMatch) {
@@ -107,6 +136,7 @@ TEST_F(Jwt, PolicyThatAllowsAnythingIsNone) {
   refused([](JwtPolicy& p) { p.leeway = absl::Hours(1); });
   refused([](JwtPolicy& p) { p.leeway = absl::InfiniteDuration(); });
   refused([](JwtPolicy& p) { p.leeway = -absl::Seconds(1); });
+  refused([](JwtPolicy& p) { p.longest = absl::ZeroDuration(); });
 }
 
 TEST_F(Jwt, MessagesDoNotQuoteTheToken) {

@@ -97,6 +97,26 @@ TEST_F(SecretFile, OnlyTheUserAndRootMayOwnIt) {
   }
 }
 
+TEST_F(SecretFile, WhatIsBelievedMayBeReadByOthersAndNotWritten) {
+  for (const mode_t mode : {0600, 0644, 0444, 0755}) {
+    EXPECT_EQ(*ReadTrusted(Write("keys", "text", mode)), "text") << mode;
+  }
+  for (const mode_t mode : {0664, 0646, 0620, 0602}) {
+    const std::string path = Write("keys", "text", mode);
+    ExpectRefused(ReadTrusted(path).status(), absl::StrCat("Run: chmod go-w '", path, "'"));
+  }
+  struct stat info {};
+  info.st_mode = S_IFREG | 0644;
+  info.st_uid = 65534;
+  ExpectRefused(CheckTrustedFile(info, 1000, "keys"), "belongs to user 65534");
+  info.st_uid = 0;
+  EXPECT_TRUE(CheckTrustedFile(info, 1000, "keys").ok());
+  ExpectRefused(ReadTrusted("/dev/null").status(), "not a regular file");
+  EXPECT_TRUE(ReadTrusted(Write("keys", std::string(256 << 10, 'x'), 0600)).ok());
+  ExpectRefused(ReadTrusted(Write("keys", std::string((256 << 10) + 1, 'x'), 0600)).status(),
+                "more than 262144 bytes");
+}
+
 TEST_F(SecretFile, LinkIsJudgedByWhatItLeadsTo) {
   std::filesystem::create_symlink(Write("good", "text", 0600), Path("to_good"));
   std::filesystem::create_symlink(Write("wide", "text", 0644), Path("to_wide"));

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/clock.h"
@@ -91,18 +92,18 @@ absl::Status Membership::ReadFiles() {
 absl::Status Membership::ReadInvitation() {
   const absl::StatusOr<std::string> text = ReadSecret(options_.join_file);
   // Who has joined may remove the file, and need not change the worker's command line.
-  if (absl::IsNotFound(text.status()) && !identity_.certificate_pem.empty()) {
-    return absl::OkStatus();
-  }
+  const bool needless = !identity_.certificate_pem.empty() || !invitation_.token.empty();
+  if (absl::IsNotFound(text.status()) && needless) return absl::OkStatus();
   RETURN_IF_ERROR(text.status());
   absl::StatusOr<Invitation> invitation = ParseInvitation(*text);
-  if (!invitation.ok() || invitation->fingerprint.empty()) {
+  if (!invitation.ok() || (invitation->fingerprint.empty() && by_which_known_.empty())) {
     return absl::FailedPreconditionError(
         absl::StrCat(options_.join_file,
-                     ": wanted a token and the fingerprint of an authority, "
-                     "as 'trainyard token create --role joiner' prints them"));
+                     ": wanted a token and the fingerprint of an authority, as 'trainyard token "
+                     "create --role joiner' prints them, or a token alone and --authority FILE"));
   }
   invitation_ = *std::move(invitation);
+  if (invitation_.fingerprint.empty()) return absl::OkStatus();
   const absl::StatusOr<std::string> known = Fingerprint(authority_);
   if (known.ok() && *known == invitation_.fingerprint) return absl::OkStatus();
   authority_.clear();
@@ -137,6 +138,7 @@ std::optional<TlsMaterial> Membership::PageTls() {
 }
 
 absl::Status Membership::Join() {
+  if (!options_.join_file.empty()) RETURN_IF_ERROR(ReadInvitation());
   if (invitation_.token.empty()) {
     return absl::FailedPreconditionError(
         "the worker's certificate has expired: give it --join FILE with a new token");
@@ -162,11 +164,23 @@ absl::Status Membership::Join() {
   v1::JoinResponse response;
   const auto stub = Dial(options_.controller, Shown(invitation_.token, Identity()));
   RETURN_IF_ERROR(FromGrpc(stub->Join(&context, request, &response), "join the controller"));
-  ASSIGN_OR_RETURN(authority_, FindCertificate(response.certificates(), invitation_.fingerprint));
+  ASSIGN_OR_RETURN(authority_, AuthorityOf(response.certificates()));
   RETURN_IF_ERROR(WriteFileAtomic(Path("authority.pem"), authority_));
   RETURN_IF_ERROR(Accept(response.certificates()));
   LogInfo("joined", {{"controller", options_.controller.ToString()}});
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> Membership::AuthorityOf(const std::string& certificates) const {
+  if (!invitation_.fingerprint.empty()) {
+    return FindCertificate(certificates, invitation_.fingerprint);
+  }
+  // The controller has proved itself by the authority that the user named, so its word is enough.
+  const std::vector<std::string> sent = SplitCertificates(certificates);
+  if (sent.size() == 2) return sent[1];
+  return absl::InternalError(absl::StrCat(
+      "wanted the worker's certificate and the authority's from the controller, found ",
+      sent.size(), " certificates"));
 }
 
 absl::Status Membership::Accept(const std::string& certificates) {

@@ -27,8 +27,11 @@ namespace trainyard {
 
 struct MembershipOptions {
   Address controller;
-  std::string directory;         // The worker's own.
-  std::string join_file = {};    // With an invitation (security/credentials.h); empty: none.
+  std::string directory;  // The worker's own.
+  // With an invitation (security/credentials.h), or with a JSON Web Token of an issuer that the
+  // controller knows; empty: none. Read again whenever the worker joins, because such tokens are
+  // good for an hour or so, and whoever mounts the file keeps it fresh.
+  std::string join_file = {};
   CredentialPlaces places = {};  // The token's and the other authority's.
   std::string worker_id;
   std::string hostname;
@@ -57,6 +60,9 @@ class Membership {
   Credential Shown(const std::string& token, const Identity& identity)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Join() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The cluster's authority, of the certificates that the controller sent.
+  absl::StatusOr<std::string> AuthorityOf(const std::string& certificates) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Accept(const std::string& certificates) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void KeepRenewed();
   absl::Status Renew();

@@ -193,15 +193,7 @@ class MatrixTest : public TlsFixture {
     const auto jobs = v1::JobService::NewStub(Open(admin->credential));
     v1::SubmitJobRequest submit;
     submit.set_namespace_(kNamespace);
-    auto& spec = *submit.mutable_spec();
-    spec.set_name("tiny");
-    spec.mutable_model()->set_preset("llama3-8b");
-    spec.mutable_batch()->set_global(4);
-    spec.mutable_batch()->set_micro(1);
-    spec.mutable_batch()->set_sequence(32);
-    spec.mutable_data()->mutable_synthetic();
-    spec.mutable_optimizer()->mutable_adamw()->set_learning_rate(1e-3);
-    spec.set_steps(10);
+    *submit.mutable_spec() = Spec();
     grpc::ClientContext submitting, cancelling;
     SetDeadline(submitting);
     SetDeadline(cancelling);

@@ -188,15 +188,7 @@ TEST_F(TlsTest, WhatIsRevokedEndsOpenStreamsAndLaterCalls) {
   const std::string text = Token(v1::ROLE_OPERATOR);
   const auto jobs = v1::JobService::NewStub(Open(With(text)));
   v1::SubmitJobRequest submit;
-  auto& spec = *submit.mutable_spec();
-  spec.set_name("tiny");
-  spec.mutable_model()->set_preset("llama3-8b");
-  spec.mutable_batch()->set_global(4);
-  spec.mutable_batch()->set_micro(1);
-  spec.mutable_batch()->set_sequence(32);
-  spec.mutable_data()->mutable_synthetic();
-  spec.mutable_optimizer()->mutable_adamw()->set_learning_rate(1e-3);
-  spec.set_steps(10);
+  *submit.mutable_spec() = Spec();
   grpc::ClientContext submitting, watching, cancelling;
   v1::SubmitJobResponse submitted;
   const grpc::Status status = jobs->SubmitJob(&submitting, submit, &submitted);

@@ -119,6 +119,19 @@ class TlsFixture : public ::testing::Test {
     return Call("/trainyard.v1.JobService/ListJobs", credential);
   }
 
+  static v1::JobSpec Spec() {
+    v1::JobSpec spec;
+    spec.set_name("tiny");
+    spec.mutable_model()->set_preset("llama3-8b");
+    spec.mutable_batch()->set_global(4);
+    spec.mutable_batch()->set_micro(1);
+    spec.mutable_batch()->set_sequence(32);
+    spec.mutable_data()->mutable_synthetic();
+    spec.mutable_optimizer()->mutable_adamw()->set_learning_rate(1e-3);
+    spec.set_steps(10);
+    return spec;
+  }
+
   // Joins as `worker_id` with a new key, or with that of `credential` where it has one.
   grpc::Status Join(const std::string& token, const std::string& worker_id, Credential& credential,
                     const std::string& hostname = "host") const {

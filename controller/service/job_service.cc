@@ -144,7 +144,9 @@ grpc::ServerUnaryReactor* JobService::ListJobs(grpc::CallbackServerContext* cont
     }
     JobFilter filter{.states = {}, .name_space = Sees(*context)};
     for (const int state : request->states()) filter.states.push_back(JobState(state));
-    if (filter.name_space.empty()) filter.name_space = request->namespace_();
+    if (!request->namespace_().empty() && filter.name_space != request->namespace_()) {
+      filter.name_space = filter.name_space.empty() ? request->namespace_() : kNothing;
+    }
     const size_t size =
         std::min(request->page_size() == 0 ? kDefaultPage : request->page_size(), kMaxPage);
     const auto jobs = book_.List(filter, before, size + 1);

@@ -27,6 +27,7 @@ absl::StatusOr<v1::ListJobsRequest> Request(const Arguments& arguments) {
     }
     request.add_states(state);
   }
+  request.set_namespace_(arguments.Text("--namespace"));
   return request;
 }
 
@@ -70,7 +71,8 @@ Verb ListVerb() {
           .summary = "lists jobs, newest first",
           .positionals = {},
           .options = {ListOption("--state", "STATE", "only jobs in this state; may be repeated"),
-                      NumberOption("--limit", "N", "at most so many", "100", {1})},
+                      NumberOption("--limit", "N", "at most so many", "100", {1}),
+                      TextOption("--namespace", "NAME", "only this one's; else all that you see")},
           .offers = kController | kFormats | kQuiet,
           .examples = {"trainyard list", "trainyard list --state running -o jsonl"},
           .run = Run};

@@ -41,6 +41,7 @@ absl::Status Run(const Context& context) {
   v1::SubmitJobRequest request;
   *request.mutable_spec() = *std::move(spec);
   request.set_request_id(RandomUuid());
+  request.set_namespace_(context.arguments.Text("--namespace"));
   request.set_validate_only(context.arguments.Flag("--validate-only"));
   Client client(context.ControllerAddress(), context.Places());
   const auto response = client.Call(&v1::JobService::Stub::SubmitJob, request);
@@ -68,7 +69,8 @@ Verb SubmitVerb() {
                              "follows the job, and exits by its outcome (3: failed or cancelled); "
                              "Ctrl-C leaves it running"),
                   FlagOption("--validate-only", "",
-                             "checks the spec as if submitted, and stores nothing")},
+                             "checks the spec as if submitted, and stores nothing"),
+                  TextOption("--namespace", "NAME", "of an operator; else 'default', or your own")},
       .offers = kController | kFormats | kQuiet,
       .examples =
           {"trainyard submit spec.yaml --watch",

@@ -43,13 +43,13 @@ TEST(Interface, TheVerbsAndTheirOptionsStay) {
       "--listen=ADDR(127.0.0.1:7070) --metrics-listen=ADDR(127.0.0.1:7071) --patience=SECONDS" +
           kQuiet +
           "\n"
-          "submit SPEC --set=PATH=VALUE -w,--watch --validate-only" +
+          "submit SPEC --set=PATH=VALUE -w,--watch --validate-only --namespace=NAME" +
           kAll +
           "\n"
           "get JOB" +
           kAll +
           "\n"
-          "list --state=STATE --limit=N(100)" +
+          "list --state=STATE --limit=N(100) --namespace=NAME" +
           kAll +
           "\n"
           "cancel JOB --reason=TEXT" +

@@ -45,9 +45,11 @@ class Tenant {
     job = response.job();
     return status;
   }
-  std::vector<std::string> List() {
+  std::vector<std::string> List(const std::string& name_space = "") {
+    v1::ListJobsRequest request;
+    request.set_namespace_(name_space);
     v1::ListJobsResponse response;
-    EXPECT_TRUE(Call(&v1::JobService::Stub::ListJobs, v1::ListJobsRequest(), response).ok());
+    EXPECT_TRUE(Call(&v1::JobService::Stub::ListJobs, request, response).ok());
     std::vector<std::string> ids;
     for (const v1::Job& job : response.jobs()) ids.push_back(job.id());
     return ids;
@@ -131,9 +133,14 @@ TEST_F(TenantsTest, AnothersJobsAreNotThere) {
     EXPECT_EQ(said, of_none[i].error_message()) << "bob learns that there is one";
   }
   EXPECT_THAT(bob.List(), IsEmpty());
+  EXPECT_THAT(bob.List("research"), IsEmpty());
   EXPECT_THAT(alice.List(), testing::ElementsAre(job.id()));
+  EXPECT_THAT(alice.List("research"), testing::ElementsAre(job.id()));
+  EXPECT_THAT(alice.List("product"), IsEmpty()) << "and not her own";
   EXPECT_EQ(Get(job.id()).state(), v1::JOB_STATE_QUEUED) << "bob has stopped it";
   Tenant operator_of_all = Make("olga", v1::ROLE_OPERATOR);
+  EXPECT_THAT(operator_of_all.List("product"), IsEmpty());
+  EXPECT_THAT(operator_of_all.List("research"), testing::ElementsAre(job.id()));
   for (const grpc::Status& status : AskAbout(operator_of_all, job.id())) {
     EXPECT_NE(status.error_code(), grpc::NOT_FOUND) << status.error_message();
   }

@@ -137,7 +137,8 @@ SCENARIOS = {  # The longest first.
         PAIR, [1, 1], one(faults.SupervisorKilled, wanted_restarts=1)),
     "disk-full": Scenario(
         "The disk for checkpoints is full for a while: training goes on, and saves succeed again.",
-        dataclasses.replace(LONG, disk="small"), [1, 1], one(faults.DiskFull, 4, wanted_restarts=0)),
+        # More steps than any machine makes in those seconds: the last save of all must find its room.
+        dataclasses.replace(LONG, disk="small", steps=4000), [1, 1], one(faults.DiskFull, 4, wanted_restarts=0)),
     "disk-full-at-the-end": Scenario(
         "The disk for checkpoints is full at the last save, and for three attempts more: a job that may not restart goes on.",
         dataclasses.replace(SHORT, disk="small", max_restarts=0), [1, 1], full_at_the_end),

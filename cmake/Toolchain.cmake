@@ -9,9 +9,10 @@ set(CMAKE_CXX_FLAGS_RELEASE "-O2")
 add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wall> $<$<COMPILE_LANGUAGE:CXX>:-Wextra> $<$<COMPILE_LANGUAGE:CXX>:-Werror>
                     "$<$<COMPILE_LANGUAGE:CUDA>:SHELL:-Werror all-warnings -Xcompiler=-Wall,-Werror>")
 
-# Programs find what they load at run time beside them, where they are built and where they are installed.
-set(CMAKE_BUILD_RPATH "$ORIGIN/../lib")
+# Programs find what they load at run time beside them, where they are built and where they are installed. A path of
+# its own for the build would end in a colon, and the loader would look for libraries in the current directory.
 set(CMAKE_INSTALL_RPATH "$ORIGIN/../lib")
+set(CMAKE_BUILD_WITH_INSTALL_RPATH ON)
 add_link_options(-Wl,--disable-new-dtags)  # so that what those want is looked for there, too
 
 find_program(TRAINYARD_CCACHE ccache)

@@ -4,13 +4,17 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 
 namespace trainyard {
 namespace {
 
 constexpr absl::string_view kNames[] = {"HOME",   "LANG", "LC_ALL", "LD_LIBRARY_PATH",
                                         "TMPDIR", "TZ"};
+constexpr absl::string_view kLibraries = "LD_LIBRARY_PATH=";
 // Networks differ from site to site, and these are how NCCL and the sanitizers are told.
 constexpr absl::string_view kPrefixes[] = {"NCCL_", "ASAN_", "UBSAN_", "TSAN_"};
 
@@ -20,13 +24,27 @@ bool Allowed(absl::string_view name) {
                      [&](absl::string_view prefix) { return absl::StartsWith(name, prefix); });
 }
 
+// Without relative and empty directories, which the loader takes to be below the current one: a
+// root of jobs, where a job could put a library of its own.
+std::string WithoutRelative(absl::string_view paths) {
+  return absl::StrJoin(
+      absl::StrSplit(paths, absl::ByAnyChar(":;"),
+                     [](absl::string_view path) { return absl::StartsWith(path, "/"); }),
+      ":");
+}
+
 }  // namespace
 
 std::vector<std::string> TrainerEnvironment(const char* const* environment) {
   std::vector<std::string> result;
   for (; *environment != nullptr; ++environment) {
-    const absl::string_view entry = *environment;
-    if (Allowed(entry.substr(0, entry.find('=')))) result.emplace_back(entry);
+    absl::string_view entry = *environment;
+    if (!Allowed(entry.substr(0, entry.find('=')))) continue;
+    if (absl::ConsumePrefix(&entry, kLibraries)) {
+      result.push_back(absl::StrCat(kLibraries, WithoutRelative(entry)));
+    } else {
+      result.emplace_back(entry);
+    }
   }
   // Threads that spin while they wait would take the cores of the machine's other ranks.
   result.push_back("OMP_WAIT_POLICY=passive");

@@ -179,6 +179,18 @@ TEST(EnvironmentTest, OnlyTheNamedVariablesPass) {
               ElementsAre("NCCL_DEBUG=INFO", "OMP_WAIT_POLICY=passive"));
 }
 
+// Bug it must catch: `export LD_LIBRARY_PATH=/opt/lib:$LD_LIBRARY_PATH` where there was none, and
+// the loader looks for libraries in the directory that jobs write.
+TEST(EnvironmentTest, LibrariesComeFromAbsolutePathsAlone) {
+  const auto passed = [](const char* entry) {
+    const char* const environment[] = {entry, nullptr};
+    return TrainerEnvironment(environment).front();
+  };
+  EXPECT_EQ(passed("LD_LIBRARY_PATH=/opt/lib:"), "LD_LIBRARY_PATH=/opt/lib");
+  EXPECT_EQ(passed("LD_LIBRARY_PATH=:lib:/a;;/b:.:"), "LD_LIBRARY_PATH=/a:/b");
+  EXPECT_EQ(passed("LD_LIBRARY_PATH=."), "LD_LIBRARY_PATH=");
+}
+
 // Bug it must catch: every rank of a machine on its first GPU.
 TEST(EnvironmentTest, ARankSeesItsOwnGpuAlone) {
   const Device cpu = {.index = 1, .threads = 3};

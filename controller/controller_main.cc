@@ -11,6 +11,7 @@
 #include <cstdlib>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
 #include "common/build_info.h"
 #include "common/log.h"
 #include "common/metrics_page.h"
@@ -58,6 +59,9 @@ int WaitForSignal(const sigset_t& signals, const Server& server, MetricsPage& pa
   }
 }
 
+// gRPC's locks are Abseil's, and Debian builds Abseil with a search for deadlocks at every lock.
+void LockFast() { absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore); }
+
 // Returns only if it cannot serve.
 absl::Status Serve(const ServerOptions& options, const Address& metrics_listen) {
   // Blocked before any thread starts, so that only the wait below takes them.
@@ -66,6 +70,7 @@ absl::Status Serve(const ServerOptions& options, const Address& metrics_listen) 
   ::signal(SIGPIPE, SIG_IGN);
   RaiseDescriptorLimit();
   GiveMemoryBack();
+  LockFast();
   ASSIGN_OR_RETURN(std::unique_ptr<Server> server, Server::Start(options, RealClock()));
   ASSIGN_OR_RETURN(const std::optional<TlsMaterial> tls, server->access().PageTls());
   ASSIGN_OR_RETURN(const std::unique_ptr<MetricsPage> page,

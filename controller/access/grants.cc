@@ -2,6 +2,7 @@
 
 #include <google/protobuf/util/json_util.h>
 #include <google/protobuf/util/time_util.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "common/clock.h"
 #include "common/files.h"
 #include "common/json.h"
 #include "common/log.h"
@@ -25,6 +27,8 @@ using google::protobuf::util::JsonStringToMessage;
 using google::protobuf::util::MessageToJsonString;
 
 constexpr absl::string_view kEnding = ".json";
+// Longer than the times of files are rounded to.
+constexpr absl::Duration kSettled = absl::Seconds(3);
 
 bool IsId(absl::string_view id) {
   return !id.empty() && id.size() <= 64 &&
@@ -211,8 +215,19 @@ absl::StatusOr<StoredGrant> Grants::Read(const std::string& id) const {
   return absl::InvalidArgumentError(absl::StrCat("has the id ", grant.grant.id()));
 }
 
+bool Grants::Unchanged() {
+  struct stat status {};
+  if (::stat(directory_.c_str(), &status) != 0) return false;
+  const absl::Time changed = absl::TimeFromTimespec(status.st_mtim);
+  const bool same = changed == looked_at_;
+  // What changes once more in the same moment has no other time.
+  looked_at_ = RealClock().Now() - changed > kSettled ? changed : absl::InfinitePast();
+  return same;
+}
+
 // The disk may be slow, and every call asks for a grant: what is read, is read without the lock.
 void Grants::Refresh() {
+  if (Unchanged()) return;
   std::set<std::string> known;
   uint64_t changes = 0;
   {

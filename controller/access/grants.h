@@ -62,6 +62,9 @@ class Grants {
   Grants(std::string directory, const Clock& clock)
       : directory_(std::move(directory)), clock_(clock) {}
   bool Holds(const StoredGrant& grant) const;
+  // Whether nothing has come or gone since the last Refresh: to list thousands of files takes a
+  // while.
+  bool Unchanged();
   absl::StatusOr<std::set<std::string>> IdsOnDisk() const;
   absl::StatusOr<StoredGrant> Read(const std::string& id) const;
   std::string PathOf(absl::string_view id) const;
@@ -77,6 +80,7 @@ class Grants {
   std::map<std::string, StoredGrant, std::less<>> grants_ ABSL_GUARDED_BY(mutex_);
   uint64_t changes_ ABSL_GUARDED_BY(mutex_) = 0;  // Made here.
   std::set<std::string> unreadable_;              // Files that were named in the log. Refresh's.
+  absl::Time looked_at_ = absl::InfinitePast();   // The directory's time then. Refresh's.
 };
 
 // The file of a grant: protobuf's JSON of v1::Grant, with the hashes beside it.

@@ -17,6 +17,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
+#include "common/clock.h"
 #include "common/log.h"
 #include "common/status_macros.h"
 
@@ -32,12 +33,19 @@ constexpr rlim_t kOwnDescriptors = 128;
 constexpr rlim_t kFewestConnections = 16;
 
 // Measured: gRPC counts 8 KB for a connection with one stream.
-constexpr size_t kConnectionBytes = 16 << 10;
+constexpr size_t kConnectionBytes = 48 << 10;
 // For the requests of all connections together.
 constexpr size_t kRequestBytes = 16 << 20;
 
 // How soon an acceptor that had no room, or no descriptor, tries again.
 constexpr int kPauseMilliseconds = 50;
+
+// A connection whose bytes wait counts for so long, as long as its handshake may take (server.cc).
+constexpr absl::Duration kYoung = absl::Seconds(8);
+// So many may wait: about a tenth of a second's work for one core.
+constexpr size_t kMostWaiting = 64;
+// To look costs a system call for each young connection.
+constexpr absl::Duration kLookEvery = absl::Milliseconds(5);
 
 struct FreeAddresses {
   void operator()(addrinfo* addresses) const { ::freeaddrinfo(addresses); }
@@ -119,7 +127,8 @@ size_t MostConnections() {
   return std::max(limit.rlim_cur, kOwnDescriptors + kFewestConnections) - kOwnDescriptors;
 }
 
-Acceptor::Acceptor(Address address) : address_(std::move(address)), quota_("calls") {
+Acceptor::Acceptor(Address address)
+    : address_(std::move(address)), quota_("calls"), newcomers_(kYoung) {
   quota_.Resize(kRequestBytes);
 }
 
@@ -170,21 +179,29 @@ void Acceptor::Run(size_t most) {
   for (const Socket& listener : listeners_) {
     polled.push_back({.fd = listener.fd(), .events = POLLIN, .revents = 0});
   }
-  bool paused = false;
+  absl::Duration look;
+  int pause = 0;
   for (;;) {
     // In a pause only the order to stop counts.
-    const nfds_t listened = paused ? 1 : polled.size();
-    if (::poll(polled.data(), listened, paused ? kPauseMilliseconds : -1) < 0) {
+    if (::poll(polled.data(), pause > 0 ? 1 : polled.size(), pause > 0 ? pause : -1) < 0) {
       CHECK(errno == EINTR) << errno;
       continue;
     }
     if (polled.front().revents != 0) return;
-    paused = false;
-    for (size_t i = 1; i < listened && !paused; ++i) {
+    pause = 0;
+    const absl::Duration now = RealClock().Monotonic();
+    if (now >= look) {
+      look = now + kLookEvery;
+      if (newcomers_.Crowded(kMostWaiting, now)) {
+        pause = int(absl::ToInt64Milliseconds(kLookEvery));
+        continue;
+      }
+    }
+    for (size_t i = 1; i < polled.size() && pause == 0; ++i) {
       if (polled[i].revents == 0) continue;
       const absl::Status accepted = AcceptOne(polled[i].fd, most);
       LogChange(accepted);
-      paused = !accepted.ok();
+      if (!accepted.ok()) pause = kPauseMilliseconds;
     }
   }
 }
@@ -200,6 +217,9 @@ absl::Status Acceptor::AcceptOne(int listener, size_t most) {
     // All other errors are about one peer, which has gone.
     return exhausted ? absl::ResourceExhaustedError(std::strerror(errno)) : absl::OkStatus();
   }
+  // It has waited for longer than it wanted to, and its handshake would be for nobody.
+  if (PeerIsGone(socket.fd())) return absl::OkStatus();
+  newcomers_.Add(socket.fd(), RealClock().Monotonic());
   const int on = 1;
   ::setsockopt(socket.fd(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
   open_.Add(socket.fd());

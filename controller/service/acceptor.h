@@ -1,5 +1,6 @@
 // Accepts the connections of a gRPC server. gRPC 1.51's own accept loop has no limit on
-// connections, and never accepts again once the process has run out of descriptors.
+// connections, never accepts again once the process has run out of descriptors, and begins more
+// handshakes than it can finish (newcomers.h).
 
 #pragma once
 
@@ -15,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/address.h"
+#include "controller/service/newcomers.h"
 
 namespace trainyard::controller {
 
@@ -81,8 +83,9 @@ class Acceptor {
   std::vector<Socket> listeners_;
   Socket stop_;  // An eventfd.
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> server_;
-  OpenConnections open_;  // The thread's.
-  bool full_ = false;     // The thread's.
+  OpenConnections open_;  // The thread's, as are the next two.
+  Newcomers newcomers_;
+  bool full_ = false;
   std::thread thread_;
 };
 

@@ -40,7 +40,7 @@ Coordinator::Coordinator(const Clock& clock, JobBook& book, ControllerMetrics& m
       metrics_(metrics),
       wake_(std::move(wake)),
       options_(options),
-      table_(clock, options.lease) {
+      table_(clock, options.pace) {
   {
     MutexLock lock(mutex_);
     std::set<std::string> expected;
@@ -105,7 +105,8 @@ absl::StatusOr<Session> Coordinator::Connect(Registration registration,
   std::erase_if(complaints_, [&](const auto& complaint) {
     return complaint.first.second == registration.worker_id;
   });
-  worker->link->Send(Registered{options_.heartbeat, options_.lease});
+  const Pace pace = table_.pace();
+  worker->link->Send(Registered{pace.beat, pace.lease});
   LogInfo("worker_registered", {{"worker", registration.worker_id},
                                 {"host", registration.hostname},
                                 {"devices", registration.devices.size()},
@@ -210,7 +211,7 @@ void Coordinator::HearComplaint(const Job& job) {
     if (worker == nullptr || worker->link != nullptr) continue;
     // One that is expected back after a restart of this controller has its grace.
     const absl::Duration until =
-        worker->session == 0 ? worker->lease_end : clock_.Monotonic() + options_.lease;
+        worker->session == 0 ? worker->lease_end : clock_.Monotonic() + worker->lease;
     complaints_.try_emplace({job.id, rank.worker_id}, until);
   }
 }

@@ -27,14 +27,14 @@
 namespace trainyard::controller {
 
 struct CoordinatorOptions {
-  absl::Duration heartbeat = absl::Seconds(2);
-  absl::Duration lease = absl::Seconds(6);
+  Pace pace = {};  // Of a small fleet.
   // For workers to come back after a restart of the controller before their ranks count as dead:
   // their retries are spread over some seconds, and each takes a while to be registered.
   absl::Duration restart_grace = absl::Seconds(12);
   absl::Duration restart_grace_per_worker = absl::Milliseconds(5);
   // For ranks to finish a step, checkpoint and stop; then they are killed.
   absl::Duration stop_deadline = absl::Seconds(60);
+  absl::Duration gauges_every = absl::Seconds(1);
   // How many devices the jobs of a namespace may hold; absent: any number. Called with locks held.
   std::function<std::optional<uint32_t>(const std::string& name_space)> device_quota = {};
 };
@@ -123,6 +123,7 @@ class Coordinator {
   void Place(const Decision& decision) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   DeviceFacts FactsOf(const Job& job) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void UpdateGauges() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ShowAges() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Makes these the series of the family, and removes those that are not among them.
   void Show(ControllerMetrics::Gauges& family, const std::map<prometheus::Labels, double>& values)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -146,6 +147,8 @@ class Coordinator {
   std::map<std::pair<std::string, std::string>, absl::Duration> complaints_ ABSL_GUARDED_BY(mutex_);
   std::map<ControllerMetrics::Gauges*, std::map<prometheus::Labels, prometheus::Gauge*>> gauges_
       ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, prometheus::Gauge*> ages_ ABSL_GUARDED_BY(mutex_);  // By worker.
+  absl::Duration gauges_due_ ABSL_GUARDED_BY(mutex_) = -absl::InfiniteDuration();
 };
 
 }  // namespace trainyard::controller

@@ -32,6 +32,9 @@ void Coordinator::Tick() {
   book_.Tick();
   MutexLock lock(mutex_);
   ExpireLeases();
+  for (const Worker* worker : table_.SlowDown()) {
+    worker->link->Send(Registered{table_.pace().beat, table_.pace().lease});
+  }
   StopOverdueJobs();
   ExpireComplaints();
   for (auto& [job_id, due] : storage_retry_) {
@@ -40,6 +43,8 @@ void Coordinator::Tick() {
     schedule_wanted_ = true;
   }
   if (schedule_wanted_) SchedulingPass();
+  if (clock_.Monotonic() < gauges_due_) return;
+  gauges_due_ = clock_.Monotonic() + options_.gauges_every;
   UpdateGauges();
 }
 
@@ -220,29 +225,58 @@ DeviceFacts Coordinator::FactsOf(const Job& job) const {
 }
 
 void Coordinator::UpdateGauges() {
-  std::map<prometheus::Labels, double> by_state, workers, devices, heartbeats;
+  std::map<prometheus::Labels, double> by_state, workers, devices;
   const std::vector<Snapshot> jobs = book_.Live();
   for (int state = 1; state < int(JobState::kSucceeded); ++state) {
     by_state[{{"state", std::string(Name(JobState(state)))}}] = 0;
   }
   for (const Snapshot& job : jobs) ++by_state[{{"state", std::string(Name(job->state))}}];
   constexpr std::array<const char*, 4> kStates = {"", "ready", "lost", "draining"};
-  for (size_t state = 1; state < kStates.size(); ++state) workers[{{"state", kStates[state]}}] = 0;
+  std::array<double, kStates.size()> in_state = {};
+  // Texts of the workers, of which there may be thousands.
+  std::map<std::pair<absl::string_view, absl::string_view>, double> by_state_and_model;
   const Holders held = HoldersOf(jobs);
   for (const auto& [id, worker] : table_.workers()) {
     if (worker.session == 0) continue;
-    ++workers[{{"state", kStates[size_t(worker.state)]}}];
-    heartbeats[{{"worker_id", id}}] = absl::ToDoubleSeconds(clock_.Monotonic() - worker.last_heard);
+    ++in_state[size_t(worker.state)];
     const char* idle = worker.state == WorkerState::kReady ? "free" : "away";
+    const auto first = held.lower_bound({id, 0});
+    const bool holds = first != held.end() && first->first.first == id;
     for (const Device& device : worker.registration.devices) {
-      const char* state = held.contains({id, device.index}) ? "busy" : idle;
-      ++devices[{{"state", state}, {"device_model", device.model}}];
+      const bool busy = holds && held.contains({id, device.index});
+      ++by_state_and_model[{busy ? "busy" : idle, device.model}];
     }
+  }
+  for (size_t state = 1; state < kStates.size(); ++state) {
+    workers[{{"state", kStates[state]}}] = in_state[state];
+  }
+  for (const auto& [texts, count] : by_state_and_model) {
+    devices[{{"state", std::string(texts.first)}, {"device_model", std::string(texts.second)}}] =
+        count;
   }
   Show(metrics_.jobs, by_state);
   Show(metrics_.workers, workers);
   Show(metrics_.devices, devices);
-  Show(metrics_.worker_heartbeat_age_seconds, heartbeats);
+  ShowAges();
+}
+
+void Coordinator::ShowAges() {
+  ControllerMetrics::Gauges& family = metrics_.worker_heartbeat_age_seconds;
+  size_t shown = 0;
+  for (const auto& [id, worker] : table_.workers()) {
+    if (worker.session == 0) continue;
+    ++shown;
+    const auto [it, fresh] = ages_.try_emplace(id, nullptr);
+    if (fresh) it->second = &family.Add({{"worker_id", id}});
+    it->second->Set(absl::ToDoubleSeconds(clock_.Monotonic() - worker.last_heard));
+  }
+  if (ages_.size() == shown) return;
+  std::erase_if(ages_, [&](const auto& entry) {
+    const Worker* const worker = table_.Find(entry.first);
+    if (worker != nullptr && worker->session != 0) return false;
+    family.Remove(entry.second);
+    return true;
+  });
 }
 
 void Coordinator::Show(ControllerMetrics::Gauges& family,

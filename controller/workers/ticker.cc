@@ -1,20 +1,34 @@
 #include "controller/workers/ticker.h"
 
+#include <algorithm>
+
 #include "common/clock.h"
 
 namespace trainyard::controller {
+namespace {
+
+// So many times as long as a tick took, the next one waits, however often it is asked for. A storm
+// of workers asks thousands of times, and they all need the locks that a tick holds.
+constexpr int kRest = 4;
+
+}  // namespace
 
 void Ticker::Start(absl::Duration every, std::function<void()> tick) {
   thread_ = std::thread([this, every, tick = std::move(tick)] {
+    absl::Duration rested = RealClock().Monotonic();
     for (;;) {
       {
         MutexLock lock(mutex_);
         const absl::Duration next = RealClock().Monotonic() + every;
+        while (!stopping_ && changed_.WaitUntil(mutex_, rested)) continue;
         while (!woken_ && !stopping_ && changed_.WaitUntil(mutex_, next)) continue;
         if (stopping_) return;
         woken_ = false;
       }
+      const absl::Duration begin = RealClock().Monotonic();
       tick();
+      const absl::Duration end = RealClock().Monotonic();
+      rested = end + std::min(kRest * (end - begin), every);
     }
   });
 }

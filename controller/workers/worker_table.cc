@@ -14,6 +14,9 @@ constexpr absl::Duration kStandstill = absl::Seconds(2);
 // A lost worker is remembered for people who ask what became of it.
 constexpr absl::Duration kForgetAfter = absl::Hours(1);
 
+// Of a fleet that grows not each step is told.
+constexpr double kWorthTelling = 1.25;
+
 }  // namespace
 
 const Device* Worker::FindDevice(uint32_t index) const {
@@ -29,6 +32,11 @@ void WorkerTable::Expect(const std::string& worker_id, absl::Duration grace) {
   worker.register_time = worker.last_heartbeat_time = clock_.Now();
   worker.last_heard = clock_.Monotonic();
   worker.lease_end = clock_.Monotonic() + grace;
+  grace_end_ = std::max(grace_end_, worker.lease_end);
+}
+
+absl::Duration WorkerTable::LeaseEnd(const Worker& worker) const {
+  return std::max(clock_.Monotonic() + worker.lease, grace_end_);
 }
 
 absl::StatusOr<Worker*> WorkerTable::Connect(Registration registration,
@@ -51,12 +59,32 @@ absl::StatusOr<Worker*> WorkerTable::Connect(Registration registration,
   worker.state = still_draining ? WorkerState::kDraining : WorkerState::kReady;
   worker.register_time = worker.last_heartbeat_time = clock_.Now();
   worker.last_heard = clock_.Monotonic();
-  worker.lease_end = clock_.Monotonic() + lease_;
+  worker.lease = pace().lease;
+  worker.lease_end = LeaseEnd(worker);
   worker.session = ++last_session_;
   worker.link = std::move(link);
   worker.stale.clear();
   worker.told.clear();
   return &worker;
+}
+
+Pace WorkerTable::pace() const {
+  const double slower = std::max(1.0, double(workers_.size()) / double(kLargeFleet));
+  return {.beat = slower * pace_.beat, .lease = slower * pace_.lease};
+}
+
+std::vector<Worker*> WorkerTable::SlowDown() {
+  std::vector<Worker*> tell;
+  const Pace now = pace();
+  if (now.lease < kWorthTelling * told_.lease) return tell;
+  told_ = now;
+  for (auto& [id, worker] : workers_) {
+    if (worker.state == WorkerState::kLost || worker.link == nullptr) continue;
+    worker.lease = now.lease;
+    worker.lease_end = std::max(worker.lease_end, worker.last_heard + now.lease);
+    tell.push_back(&worker);
+  }
+  return tell;
 }
 
 Worker* WorkerTable::Hear(const Session& session) {
@@ -67,7 +95,7 @@ Worker* WorkerTable::Hear(const Session& session) {
   }
   worker->last_heartbeat_time = clock_.Now();
   worker->last_heard = clock_.Monotonic();
-  worker->lease_end = clock_.Monotonic() + lease_;
+  worker->lease_end = LeaseEnd(*worker);
   return worker;
 }
 
@@ -105,7 +133,7 @@ std::vector<std::string> WorkerTable::Expire() {
       continue;
     }
     // It may be talking, but nobody listens. A connection that breaks ends the holding.
-    if (worker.link != nullptr && worker.link->holding()) worker.lease_end = now + lease_;
+    if (worker.link != nullptr && worker.link->holding()) worker.lease_end = now + worker.lease;
     if (now > worker.lease_end) {
       worker.state = WorkerState::kLost;
       if (worker.link != nullptr) {

@@ -34,6 +34,7 @@ struct Worker {
   absl::Time register_time;
   absl::Time last_heartbeat_time;
   absl::Duration last_heard;  // Monotonic.
+  absl::Duration lease;       // How long it may be silent.
   absl::Duration lease_end;   // Monotonic. Of a detached one: when it is no longer waited for.
   uint64_t session = 0;       // Of the current stream; 0: none yet, expected back after a restart.
   std::shared_ptr<WorkerLink> link;                                  // Null while disconnected.
@@ -49,18 +50,35 @@ struct Session {
   uint64_t number = 0;
 };
 
+// How often a worker is heard when it has nothing to say, and how long it may be silent.
+struct Pace {
+  absl::Duration beat = absl::Seconds(2);
+  absl::Duration lease = absl::Seconds(6);
+};
+
 // Not thread-safe.
 class WorkerTable {
  public:
-  WorkerTable(const Clock& clock, absl::Duration lease) : clock_(clock), lease_(lease) {}
+  // From how many workers on beats are rarer, so that all together send 2,000 a second.
+  static constexpr size_t kLargeFleet = 4'000;
+
+  // `pace` is that of a small fleet.
+  WorkerTable(const Clock& clock, Pace pace) : clock_(clock), pace_(pace), told_(pace) {}
 
   // A worker that ran ranks before this controller started: lost unless it registers within
-  // `grace`.
+  // `grace`. Until then no other is lost for its silence either: all come back at once, and what
+  // they say waits for its turn.
   void Expect(const std::string& worker_id, absl::Duration grace);
 
   // The previous stream of that worker, if open, is closed with ABORTED. ALREADY_EXISTS: another
   // process has the stream of this worker_id, and its lease: a copy of a state directory.
   absl::StatusOr<Worker*> Connect(Registration registration, std::shared_ptr<WorkerLink> link);
+
+  // Of as many workers as there are now.
+  Pace pace() const;
+  // Gives workers the leases of pace(), where that has grown by a quarter since anybody was told,
+  // and returns those that have a stream: they must be told.
+  std::vector<Worker*> SlowDown();
 
   // Renews the lease. Null: the stream has been superseded, or the worker was declared lost.
   Worker* Hear(const Session& session);
@@ -79,8 +97,13 @@ class WorkerTable {
   const std::map<std::string, Worker>& workers() const { return workers_; }
 
  private:
+  // Of a worker that was heard just now.
+  absl::Duration LeaseEnd(const Worker& worker) const;
+
   const Clock& clock_;
-  const absl::Duration lease_;
+  const Pace pace_;
+  Pace told_;  // The slowest.
+  absl::Duration grace_end_ = -absl::InfiniteDuration();
   uint64_t last_session_ = 0;
   absl::Duration last_expire_ = clock_.Monotonic();
   std::map<std::string, Worker> workers_;

@@ -2,8 +2,6 @@
 
 #include <grpcpp/grpcpp.h>
 
-#include <algorithm>
-#include <random>
 #include <utility>
 
 #include "common/address.h"
@@ -15,13 +13,14 @@
 #include "trainyard/v1/worker.grpc.pb.h"
 #include "worker/service/address.h"
 #include "worker/service/convert.h"
+#include "worker/service/reconnect.h"
 
 namespace trainyard {
 namespace {
 
 constexpr uint32_t kProtocolVersion = 2;
 constexpr absl::Duration kDefaultBeat = absl::Seconds(2);
-constexpr absl::Duration kRegisterTimeout = absl::Seconds(10);
+constexpr absl::Duration kRegisterTimeout = absl::Seconds(30);
 constexpr int kMaxMessageBytes = 16 << 20;
 
 std::shared_ptr<grpc::Channel> Connect(const StreamOptions& options, const Credential& credential) {
@@ -220,16 +219,12 @@ void ControllerStream::NoteLost(const absl::Status& why) {
 }
 
 void ControllerStream::Run() {
-  std::minstd_rand random(std::random_device{}());
-  absl::Duration pause = options_.first_pause;
+  Reconnect reconnect(options_.first_pause, options_.longest_pause);
   for (;;) {
-    const bool registered = ConnectOnce();
-    pause = registered ? options_.first_pause : std::min(2 * pause, options_.longest_pause);
-    // Between a half and the whole, so that a thousand workers do not come back at once.
-    const double part = std::uniform_real_distribution<double>(0.5, 1.0)(random);
+    const absl::Duration pause = reconnect.After(ConnectOnce());
     MutexLock lock(mutex_);
     if (closing_) return;
-    const absl::Duration next = RealClock().Monotonic() + part * pause;
+    const absl::Duration next = RealClock().Monotonic() + pause;
     while (!closing_ && wake_.WaitUntil(mutex_, next)) continue;
     if (closing_) return;
   }

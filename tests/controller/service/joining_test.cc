@@ -1,11 +1,15 @@
 // Proves that a machine becomes a worker as its token says, no more often, and that worker alone
 // (docs/reliability.md, S3).
 
+#include <fcntl.h>
+#include <sys/stat.h>
+
 #include <atomic>
 #include <thread>
 
 #include "common/files.h"
 #include "controller/access/grants.h"
+#include "security/secret_file.h"
 #include "tests/controller/testing/tls_fixture.h"
 
 namespace trainyard::controller {
@@ -144,6 +148,34 @@ TEST_F(JoiningTest, UnderANewAuthorityAWorkerKeepsItsName) {
   ASSERT_TRUE(Join(Token(v1::ROLE_JOINER), "w-1", worker).ok());
   EXPECT_EQ(ReadCertificate(worker.identity.certificate_pem)->uris, name);
   EXPECT_TRUE(Register(worker, "w-1", "host").ok());
+}
+
+// Bug it must catch: what is removed from a directory that had not changed for long is missed.
+TEST(Grants, ComeAndGoInADirectoryThatWasQuiet) {
+  const TempDirectory directory;
+  const std::string path = directory.path() + "/grants";
+  const auto grants = *Grants::Open(path, RealClock());
+  const auto quiet = [&] {
+    const timespec past[2] = {{.tv_sec = 1'000'000'000, .tv_nsec = 0},
+                              {.tv_sec = 1'000'000'000, .tv_nsec = 0}};
+    ASSERT_EQ(::utimensat(AT_FDCWD, path.c_str(), past, 0), 0);
+    for (int i = 0; i < 3; ++i) grants->Refresh();
+  };
+  quiet();
+  v1::Grant grant;
+  grant.set_name("a");
+  grant.set_role(v1::ROLE_ADMIN);
+  grant.mutable_expire_time()->set_seconds(absl::ToUnixSeconds(RealClock().Now()) + 60);
+  const NewGrant made = *MakeToken(grant, RealClock().Now());
+  const std::string id = made.stored.grant.id(), file = path + "/" + id + ".json";
+  ASSERT_TRUE(WriteSecret(file, ToJson(made.stored)).ok());
+  grants->Refresh();
+  EXPECT_TRUE(grants->Find(id));
+  quiet();
+  EXPECT_TRUE(grants->Find(id));
+  ::unlink(file.c_str());
+  grants->Refresh();
+  EXPECT_FALSE(grants->Find(id));
 }
 
 TEST(Grants, WhatCannotBeReadGrantsNothing) {

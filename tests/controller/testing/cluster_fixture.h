@@ -76,7 +76,8 @@ class ClusterFixture : public ::testing::Test {
     auto book = JobBook::Create(clock_, *store_, *metrics_);
     ASSERT_TRUE(book.ok()) << book.status();
     book_ = *std::move(book);
-    coordinator_ = std::make_unique<Coordinator>(clock_, *book_, *metrics_, [] {});
+    coordinator_ = std::make_unique<Coordinator>(
+        clock_, *book_, *metrics_, [] {}, CoordinatorOptions{.gauges_every = {}});
   }
   void StopController() {
     if (store_ != nullptr) store_->Close();

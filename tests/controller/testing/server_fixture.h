@@ -201,6 +201,7 @@ class ServerFixture : public ::testing::Test {
     options.state_directory = directory_.path() + "/state";
     options.listen = {"127.0.0.1", port_};  // The same one after a restart, as workers expect.
     options.tick_every = absl::Milliseconds(20);
+    options.coordinator.gauges_every = {};
     if (edit) edit(options);
     auto server = Server::Start(options, RealClock());
     ASSERT_TRUE(server.ok()) << server.status();

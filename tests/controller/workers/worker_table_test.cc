@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 
+#include "absl/strings/str_cat.h"
 #include "tests/controller/testing/cluster_fixture.h"
 
 namespace trainyard::controller {
@@ -11,7 +12,7 @@ namespace {
 
 class WorkerTableTest : public ::testing::Test {
  protected:
-  WorkerTableTest() : table_(clock_, absl::Seconds(6)) {}
+  WorkerTableTest() : table_(clock_, {.beat = absl::Seconds(2), .lease = absl::Seconds(6)}) {}
 
   std::vector<std::string> Pass(absl::Duration time) {
     std::vector<std::string> lost;
@@ -40,6 +41,40 @@ TEST_F(WorkerTableTest, LeaseRunsOutOnceAndIsRenewedByAnyMessage) {
   EXPECT_THAT(Pass(absl::Seconds(5)), testing::ElementsAre("w"));
   EXPECT_TRUE(absl::IsAborted(link->closed()));
   EXPECT_EQ(table_.Hear(session), nullptr) << "it must register again";
+}
+
+// Bug it must catch: 10,000 workers beat as often as ten do, and the controller does nothing else.
+TEST_F(WorkerTableTest, ALargeFleetBeatsMoreRarely) {
+  const auto link = std::make_shared<FakeLink>();
+  const Session first = Connect("first", link);
+  for (size_t i = 1; i < WorkerTable::kLargeFleet; ++i) Connect(absl::StrCat(i), nullptr);
+  EXPECT_EQ(table_.pace().beat, absl::Seconds(2));
+  EXPECT_THAT(table_.SlowDown(), testing::IsEmpty());
+  for (size_t i = 0; i < WorkerTable::kLargeFleet * 3 / 2; ++i) {
+    Connect(absl::StrCat("more-", i), nullptr);
+  }
+  EXPECT_EQ(table_.pace().beat, absl::Seconds(5));
+  EXPECT_EQ(table_.pace().lease, absl::Seconds(15));
+  EXPECT_THAT(table_.SlowDown(), testing::ElementsAre(table_.Find("first")));
+  EXPECT_THAT(table_.SlowDown(), testing::IsEmpty()) << "it has been told";
+  EXPECT_THAT(Pass(absl::Seconds(15)), testing::Not(testing::Contains("first")));
+  EXPECT_NE(table_.Hear(first), nullptr);
+  EXPECT_THAT(Pass(absl::Seconds(15)), testing::Not(testing::Contains("first")));
+  EXPECT_THAT(Pass(absl::Seconds(1)), testing::Contains("first"));
+}
+
+// Bug it must catch: of 10,000 workers that come back after a restart, the first are lost while the
+// controller is busy with the last.
+TEST_F(WorkerTableTest, NobodyIsLostWhileAFleetComesBack) {
+  table_.Expect("w", absl::Seconds(60));
+  const Session session = Connect("w", std::make_shared<FakeLink>());
+  const Session other = Connect("other", std::make_shared<FakeLink>());
+  EXPECT_THAT(Pass(absl::Seconds(30)), testing::IsEmpty());
+  EXPECT_NE(table_.Hear(session), nullptr);
+  EXPECT_THAT(Pass(absl::Seconds(30)), testing::IsEmpty());
+  EXPECT_NE(table_.Hear(session), nullptr);
+  EXPECT_THAT(Pass(absl::Seconds(6)), testing::ElementsAre("other"));
+  EXPECT_EQ(table_.Hear(other), nullptr);
 }
 
 TEST_F(WorkerTableTest, JumpsOfTheWallClockExpireNothing) {

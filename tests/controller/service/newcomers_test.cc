@@ -1,0 +1,86 @@
+// Proves that what is unread of young connections, and nothing else, says that there are too many.
+
+#include "controller/service/newcomers.h"
+
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <vector>
+
+#include "common/check.h"
+#include "controller/service/acceptor.h"
+
+namespace trainyard::controller {
+namespace {
+
+class Pair {
+ public:
+  Pair() {
+    int fds[2];
+    CHECK(::socketpair(AF_UNIX, SOCK_STREAM, 0, fds) == 0) << errno;
+    near_ = Socket(fds[0]);
+    far_ = Socket(fds[1]);
+  }
+  int near() const { return near_.fd(); }
+  void Say() { CHECK(::send(far_.fd(), "x", 1, 0) == 1) << errno; }
+  void Read() {
+    char byte;
+    CHECK(::recv(near_.fd(), &byte, 1, 0) == 1) << errno;
+  }
+  void HangUp() { far_ = Socket(); }
+
+ private:
+  Socket near_, far_;
+};
+
+class NewcomersTest : public ::testing::Test {
+ protected:
+  NewcomersTest() : pairs_(4) {
+    for (const Pair& pair : pairs_) newcomers_.Add(pair.near(), now_);
+  }
+  bool Crowded(size_t most) { return newcomers_.Crowded(most, now_); }
+
+  absl::Duration now_ = absl::Seconds(100);
+  std::vector<Pair> pairs_;
+  Newcomers newcomers_{absl::Seconds(8)};
+};
+
+// Bug it must catch: peers that never say a word keep everybody out.
+TEST_F(NewcomersTest, WhoSaysNothingDoesNotCount) { EXPECT_FALSE(Crowded(1)); }
+
+TEST_F(NewcomersTest, WhoWaitsToBeReadCounts) {
+  pairs_[0].Say();
+  pairs_[2].Say();
+  EXPECT_TRUE(Crowded(2));
+  EXPECT_FALSE(Crowded(3));
+  pairs_[2].Read();
+  EXPECT_FALSE(Crowded(2));
+  EXPECT_TRUE(Crowded(1)) << "to look reads nothing";
+}
+
+// Bug it must catch: workers that have much to say keep others out for good.
+TEST_F(NewcomersTest, WhoCameLongAgoDoesNotCount) {
+  pairs_[0].Say();
+  now_ += absl::Seconds(8);
+  EXPECT_TRUE(Crowded(1));
+  now_ += absl::Milliseconds(1);
+  EXPECT_FALSE(Crowded(1));
+}
+
+TEST_F(NewcomersTest, WhatIsNoConnectionAnyMoreDoesNotCount) {
+  pairs_[0].Say();
+  pairs_.clear();
+  EXPECT_FALSE(Crowded(1));
+}
+
+TEST_F(NewcomersTest, APeerThatHungUpIsGoneWhateverItHadSaid) {
+  EXPECT_FALSE(PeerIsGone(pairs_[0].near()));
+  pairs_[0].Say();
+  EXPECT_FALSE(PeerIsGone(pairs_[0].near()));
+  pairs_[0].HangUp();
+  EXPECT_TRUE(PeerIsGone(pairs_[0].near()));
+}
+
+}  // namespace
+}  // namespace trainyard::controller

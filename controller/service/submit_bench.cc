@@ -6,11 +6,12 @@
 #include <grpcpp/grpcpp.h>
 
 #include <algorithm>
-#include <atomic>
+#include <barrier>
 #include <chrono>
 #include <cstdlib>
 #include <functional>
 #include <future>
+#include <memory>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
@@ -26,18 +27,21 @@ namespace trainyard::controller {
 namespace {
 
 constexpr int kPerThread = 200;
-constexpr int kIterations = 1;  // A queue of thousands slows every submit.
 
-// Runs `call` kPerThread times on each of n threads, and reports the spread of single calls.
-template <typename Call>
-void Hammer(benchmark::State& state, Call call) {
+// On each of n threads asks `prepare(thread)` for a call, runs the call kPerThread times, and
+// reports the spread of single calls. The clock starts when every thread is prepared.
+template <typename Prepare>
+void Hammer(benchmark::State& state, Prepare prepare) {
   const int threads = int(state.range(0));
   std::vector<double> microseconds;
   Mutex mutex;
   for (auto _ : state) {
+    std::barrier prepared(threads);
     std::vector<std::thread> pool;
     for (int t = 0; t < threads; ++t) {
-      pool.emplace_back([&] {
+      pool.emplace_back([&, t] {
+        const auto call = prepare(t);
+        prepared.arrive_and_wait();
         for (int i = 0; i < kPerThread; ++i) {
           const auto start = std::chrono::steady_clock::now();
           call();
@@ -71,14 +75,15 @@ void SubmitInProcess(benchmark::State& state) {
     const auto book = *JobBook::Create(RealClock(), *store, metrics, {.live_jobs = 10'000'000});
     const auto spec = std::make_shared<const Spec>(
         Spec{std::string(300, 's'), std::string(700, 'c'), JobFacts{}});
-    Hammer(state, [&] {
+    const auto submit = [&] {
       std::promise<void> done;
       book->Submit("", spec, [&](const absl::StatusOr<Snapshot>& job) {
         CHECK(job.ok()) << job.status();
         done.set_value();
       });
       done.get_future().wait();
-    });
+    };
+    Hammer(state, [&](int) { return submit; });
     store->Close();
   }
   CHECK(RemoveTree(directory).ok());
@@ -98,26 +103,25 @@ v1::JobSpec TinySpec() {
   return spec;
 }
 
-// Each thread has a connection of its own, and `credentials` for it.
+// Each thread has a connection of its own, which is open before the clock starts, and `credential`
+// for it: 50 calls a second are a token's, and 200 at once.
 void Submit(benchmark::State& state, const ServerOptions& options,
-            const std::function<Credential(const Server&, int call)>& credential) {
+            const std::function<Credential(const Server&, int thread)>& credential) {
   const auto server = *Server::Start(options, RealClock());
-  std::atomic<int> threads = 0;
   v1::SubmitJobRequest request;
   *request.mutable_spec() = TinySpec();
-  Hammer(state, [&] {
-    // One for each thread: 50 calls a second are a token's, and 200 at once.
-    thread_local std::unique_ptr<v1::JobService::Stub> stub;
-    if (stub == nullptr) {
-      grpc::ChannelArguments arguments;
-      arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-      stub = v1::JobService::NewStub(Dial(absl::StrCat("127.0.0.1:", server->address().port),
-                                          credential(*server, threads++), arguments));
-    }
-    grpc::ClientContext context;
-    v1::SubmitJobResponse response;
-    const grpc::Status status = stub->SubmitJob(&context, request, &response);
-    CHECK(status.ok()) << status.error_message();
+  Hammer(state, [&](int thread) {
+    grpc::ChannelArguments arguments;
+    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    const auto channel = Dial(absl::StrCat("127.0.0.1:", server->address().port),
+                              credential(*server, thread), arguments);
+    CHECK(channel->WaitForConnected(std::chrono::system_clock::now() + std::chrono::seconds(10)));
+    return [&, stub = std::shared_ptr(v1::JobService::NewStub(channel))] {
+      grpc::ClientContext context;
+      v1::SubmitJobResponse response;
+      const grpc::Status status = stub->SubmitJob(&context, request, &response);
+      CHECK(status.ok()) << status.error_message();
+    };
   });
 }
 
@@ -136,7 +140,7 @@ BENCHMARK(SubmitOverLoopback)
     ->Arg(16)
     ->UseRealTime()
     ->Unit(benchmark::kMillisecond)
-    ->Iterations(kIterations);
+    ->Iterations(1);  // A queue of thousands slows every submit.
 
 void SubmitOverTls(benchmark::State& state) {
   ServerOptions options;
@@ -149,7 +153,7 @@ void SubmitOverTls(benchmark::State& state) {
   request.set_name("bench");
   request.set_role(v1::ROLE_SUBMITTER);
   std::vector<std::string> tokens;
-  for (int64_t i = 0; i < state.range(0) * kIterations; ++i) {
+  for (int64_t i = 0; i < state.range(0); ++i) {
     tokens.push_back(MakeToken(options.state_directory, request, now)->token);
   }
   Submit(state, options, [&](const Server& server, int thread) {
@@ -163,7 +167,7 @@ BENCHMARK(SubmitOverTls)
     ->Arg(16)
     ->UseRealTime()
     ->Unit(benchmark::kMillisecond)
-    ->Iterations(kIterations);
+    ->Iterations(1);  // A queue of thousands slows every submit.
 
 // A cluster of 8-device machines, half of it taken, and a queue of gangs of 1 to 16 ranks.
 void SchedulingPass(benchmark::State& state) {

@@ -457,6 +457,15 @@ std::vector<Snapshot> JobBook::Live() const {
   return jobs;
 }
 
+std::vector<Snapshot> JobBook::Waiting() const {
+  MutexLock lock(mutex_);
+  std::vector<Snapshot> jobs;
+  for (const auto& [id, slot] : slots_) {
+    if (slot.applied->Placeable() && slot.published->Placeable()) jobs.push_back(slot.applied);
+  }
+  return jobs;
+}
+
 Snapshot JobBook::Applied(const std::string& job_id) const {
   MutexLock lock(mutex_);
   const auto found = slots_.find(job_id);

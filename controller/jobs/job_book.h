@@ -126,7 +126,10 @@ class JobBook {
   // Newest first, older than `before` (a job's number; 0: all). Without damaged jobs.
   absl::StatusOr<std::vector<Snapshot>> List(const JobFilter& filter, uint64_t before,
                                              size_t limit) const;
-  std::vector<Snapshot> Live() const;                 // As applied.
+  std::vector<Snapshot> Live() const;  // As applied.
+  // Jobs to be placed, as applied. A job whose last change is not durable yet is none of them, for
+  // only what is published may be seen to act.
+  std::vector<Snapshot> Waiting() const;
   Snapshot Applied(const std::string& job_id) const;  // Of a live job; null otherwise.
   // As published, of a live job; null otherwise.
   Snapshot Published(const std::string& job_id) const;

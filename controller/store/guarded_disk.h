@@ -50,6 +50,7 @@ class GuardedDisk {
 
   static File& DatabaseOf(sqlite3* db);
   static int Open(sqlite3_vfs* vfs, const char* name, sqlite3_file* file, int flags, int* out);
+  static int Close(sqlite3_file* file);
   static int Delete(sqlite3_vfs* vfs, const char* name, int sync_directory);
   static int Read(sqlite3_file* file, void* data, int bytes, sqlite3_int64 offset);
   static int Write(sqlite3_file* file, const void* data, int bytes, sqlite3_int64 offset);

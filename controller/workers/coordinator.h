@@ -115,8 +115,8 @@ class Coordinator {
   void ExpireLeases() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void StopOverdueJobs() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void SchedulingPass() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Takes out of `waiting` what would exceed its namespace's quota, and says so.
-  void HoldToQuotas(const std::vector<Snapshot>& jobs, std::vector<WaitingJob>& waiting)
+  // Takes out of `waiting` what would exceed its namespace's quota, and says so. `live`: all jobs.
+  void HoldToQuotas(const std::vector<Snapshot>& live, std::vector<Snapshot>& waiting)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::vector<DevicePool> Pools(const Holders& held) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Holders HoldersOf(const std::vector<Snapshot>& jobs) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -125,31 +125,39 @@ std::vector<DevicePool> Coordinator::Pools(const Holders& held) const {
   return pools;
 }
 
-void Coordinator::HoldToQuotas(const std::vector<Snapshot>& jobs,
-                               std::vector<WaitingJob>& waiting) {
+void Coordinator::HoldToQuotas(const std::vector<Snapshot>& live, std::vector<Snapshot>& waiting) {
   if (!options_.device_quota) return;
-  std::map<std::string, uint32_t> held;
-  std::map<std::string, std::string> name_space_of;  // By job.
-  for (const Snapshot& job : jobs) {
-    const std::string& name_space = name_space_of[job->id] = job->spec->facts.name_space;
-    held[name_space] += uint32_t(std::count_if(job->ranks.begin(), job->ranks.end(),
-                                               [](const Rank& r) { return !IsGone(r.phase); }));
+  struct Share {
+    std::optional<uint32_t> quota;
+    uint64_t used = 0;
+  };
+  std::map<std::string, Share> shares;  // By namespace.
+  const auto share_of = [&](const Job& job) -> Share& {
+    const std::string& name_space = job.spec->facts.name_space;
+    const auto [it, fresh] = shares.try_emplace(name_space);
+    if (fresh) it->second.quota = options_.device_quota(name_space);
+    return it->second;
+  };
+  for (const Snapshot& job : live) {
+    share_of(*job).used += uint64_t(std::count_if(job->ranks.begin(), job->ranks.end(),
+                                                  [](const Rank& r) { return !IsGone(r.phase); }));
   }
   // As the scheduler will: what comes first has the first claim on what is left of the quota.
-  std::sort(waiting.begin(), waiting.end(), [](const WaitingJob& a, const WaitingJob& b) {
-    return std::pair(-int64_t(a.priority), a.number) < std::pair(-int64_t(b.priority), b.number);
+  std::sort(waiting.begin(), waiting.end(), [](const Snapshot& a, const Snapshot& b) {
+    return std::pair(-int64_t(a->spec->facts.priority), a->number) <
+           std::pair(-int64_t(b->spec->facts.priority), b->number);
   });
-  std::erase_if(waiting, [&](const WaitingJob& job) {
-    const std::string& name_space = name_space_of[job.id];
-    const std::optional<uint32_t> quota = options_.device_quota(name_space);
-    uint32_t& used = held[name_space];
-    if (!quota || uint64_t{used} + job.ranks <= *quota) {
-      used += job.ranks;
+  std::erase_if(waiting, [&](const Snapshot& job) {
+    const JobFacts& facts = job->spec->facts;
+    Share& share = share_of(*job);
+    if (!share.quota || share.used + facts.ranks <= *share.quota) {
+      share.used += facts.ranks;
       return false;
     }
-    book_.SetWaitingReason(job.id, absl::StrCat("needs ", job.ranks, " devices, and the namespace ",
-                                                name_space, " holds or waits for ", used,
-                                                " of the ", *quota, " that it may hold"));
+    book_.SetWaitingReason(
+        job->id, absl::StrCat("needs ", facts.ranks, " devices, and the namespace ",
+                              facts.name_space, " holds or waits for ", share.used, " of the ",
+                              *share.quota, " that it may hold"));
     return true;
   });
 }
@@ -157,20 +165,20 @@ void Coordinator::HoldToQuotas(const std::vector<Snapshot>& jobs,
 void Coordinator::SchedulingPass() {
   schedule_wanted_ = false;
   const absl::Duration start = clock_.Monotonic();
-  const std::vector<Snapshot> jobs = book_.Live();
-  std::vector<WaitingJob> waiting;
-  for (const Snapshot& job : jobs) {
-    // Placing acts on the applied state, but only what is published may be seen to act: a job whose
-    // last change is not durable yet is placed by the pass that its publication asks for.
-    const JobFacts& facts = job->spec->facts;
-    if (job->Placeable() && book_.Published(job->id)->Placeable() && !WaitsForStorage(*job)) {
-      waiting.push_back({job->id, facts.priority, job->number, facts.ranks, facts.tensor,
-                         facts.context, facts.cpu_only, AvoidedBy(*job)});
-    }
-  }
-  HoldToQuotas(jobs, waiting);
+  std::vector<Snapshot> waiting = book_.Waiting();
+  std::erase_if(waiting, [&](const Snapshot& job) { return WaitsForStorage(*job); });
   if (waiting.empty()) return;
-  for (const Decision& decision : Schedule(std::move(waiting), Pools(HoldersOf(jobs)))) {
+  const std::vector<Snapshot> live = book_.Live();
+  HoldToQuotas(live, waiting);
+  if (waiting.empty()) return;
+  std::vector<WaitingJob> queue;
+  queue.reserve(waiting.size());
+  for (const Snapshot& job : waiting) {
+    const JobFacts& facts = job->spec->facts;
+    queue.push_back({job->id, facts.priority, job->number, facts.ranks, facts.tensor, facts.context,
+                     facts.cpu_only, AvoidedBy(*job)});
+  }
+  for (const Decision& decision : Schedule(std::move(queue), Pools(HoldersOf(live)))) {
     if (decision.ranks.empty()) {
       book_.SetWaitingReason(decision.job_id, decision.reason);
     } else {

@@ -28,7 +28,8 @@ class Pair {
     char byte;
     CHECK(::recv(near_.fd(), &byte, 1, 0) == 1) << errno;
   }
-  void HangUp() { far_ = Socket(); }
+  // As a TCP peer that closes: this side may still write, so that the socket is not "hung up".
+  void HangUp() { CHECK(::shutdown(far_.fd(), SHUT_WR) == 0) << errno; }
 
  private:
   Socket near_, far_;

@@ -49,7 +49,7 @@ sigset_t StopSignals() {
 
 // Meanwhile the page gets the server's newest certificate.
 int WaitForSignal(const sigset_t& signals, const Server& server, MetricsPage& page) {
-  const timespec look = {.tv_sec = 60, .tv_nsec = 0};
+  const timespec look = {.tv_sec = 10, .tv_nsec = 0};
   for (;;) {
     const int signal = ::sigtimedwait(&signals, nullptr, &look);
     if (signal >= 0) return signal;

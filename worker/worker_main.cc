@@ -314,7 +314,7 @@ absl::Status Serve(const Flags& flags) {
                                          }},
                                     *daemon));
   const sigset_t signals = EndingSignals();
-  const timespec look = {.tv_sec = 60, .tv_nsec = 0};
+  const timespec look = {.tv_sec = 10, .tv_nsec = 0};
   int signal = -1;
   while ((signal = ::sigtimedwait(&signals, nullptr, &look)) < 0) {
     page->Renew(membership->PageTls());

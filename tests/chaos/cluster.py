@@ -6,13 +6,13 @@ import json
 import pathlib
 import shutil
 import signal
-import struct
 import subprocess
 import time
 
 import isolation
 import network
 import processes
+import wall_clock
 
 CONTROLLER_PORT = 7070
 CALL_PERIOD = 0.2  # Seconds between calls of the command line in a wait.
@@ -29,26 +29,13 @@ def wait_until(condition, seconds, what, period=0.02):
     return value
 
 
-class Clock:
-    """The wall clock of one machine."""
-
-    def __init__(self, path):
-        self.path = path
-        self.jump(0)
-
-    def jump(self, seconds):
-        """To so many seconds off the true time, for programs that run, too."""
-        with open(self.path, "r+b" if self.path.exists() else "wb") as file:
-            file.write(struct.pack("q", int(seconds * 1e9)))
-
-
 class Part:
     """A controller or a worker daemon: a program that is started again after faults."""
 
     def __init__(self, cluster, name, machine, words):
         self.cluster, self.name, self.machine = cluster, name, machine
         self.state = cluster.directory / name
-        self.clock = Clock(cluster.directory / f"{name}.clock")
+        self.clock = wall_clock.Clock(cluster.directory / f"{name}.clock")
         self.words = [*machine.enter, "env", f"LD_PRELOAD={cluster.shim}", f"CHAOS_CLOCK={self.clock.path}",
                       cluster.binaries / words[0], "--state", self.state, *words[1:]]
         self.process = None
@@ -122,8 +109,7 @@ class Cluster:
         for name in ("logs", "runs", "specs"):
             (directory / name).mkdir()
         self.shim = directory / "clock_shim.so"
-        subprocess.run(["cc", "-shared", "-fPIC", "-O2", "-o", self.shim,
-                        pathlib.Path(__file__).parent / "clock_shim.c", "-ldl"], check=True)
+        wall_clock.build_shim(self.shim)
         for name, megabytes in (MOUNTED | {"controller": store_megabytes}).items():
             isolation.mount_memory(directory / name, megabytes)
         self.network = network.Network()

@@ -30,6 +30,8 @@ def until(condition, what, seconds=60):
 
 
 class RealService(unittest.TestCase):
+    environment = {}  # More, for all programs.
+
     def setUp(self):
         scratch = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
         self.addCleanup(scratch.cleanup)
@@ -39,7 +41,7 @@ class RealService(unittest.TestCase):
 
     def tool(self, *words):
         ran = subprocess.run([BIN / "trainyard-controller", "--state", "c", *words], cwd=self.directory, capture_output=True, text=True,
-                             check=False, timeout=60)
+                             check=False, timeout=60, env={**os.environ, **self.environment})
         self.assertEqual(ran.returncode, 0, ran.stderr)
         return ran.stdout
 
@@ -48,7 +50,7 @@ class RealService(unittest.TestCase):
         log = open(self.directory / f"{name}.log", "w", encoding="utf-8")
         self.addCleanup(log.close)
         process = subprocess.Popen([BIN / words[0], *words[1:]], cwd=self.directory, stdout=subprocess.PIPE, stderr=log, text=True,
-                                   **more)
+                                   **{"env": {**os.environ, **self.environment}, **more})
         self.addCleanup(process.stdout.close)
         self.addCleanup(process.wait)
         self.addCleanup(process.terminate)  # A worker takes its ranks along.
@@ -69,7 +71,7 @@ class RealService(unittest.TestCase):
 
     def trainyard(self, *words, stdin="", home="home", fails=False):
         ran = subprocess.run([BIN / "trainyard", *words], cwd=self.directory, capture_output=True, text=True, input=stdin, check=False,
-                             timeout=60, env={"HOME": str(self.directory / home), "TRAINYARD_CONTROLLER": self.address})
+                             timeout=60, env={"HOME": str(self.directory / home), "TRAINYARD_CONTROLLER": self.address, **self.environment})
         self.assertEqual(ran.returncode != 0, fails, ran.stdout + ran.stderr)
         return ran.stderr if fails else ran.stdout
 

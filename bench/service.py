@@ -18,14 +18,15 @@ TICKS = os.sysconf("SC_CLK_TCK")
 class Service:
     """Within `with`: serves, with so many devices, jobs whose paths lie in `directory`."""
 
-    def __init__(self, devices):
+    def __init__(self, devices, binaries=BUILD / "bin"):
         self._devices = devices
+        self._trainyard = str(Path(binaries).resolve() / "trainyard")
 
     def __enter__(self):
         self._temporary = tempfile.TemporaryDirectory()
         self.directory = self._temporary.name
         self._up = subprocess.Popen(
-            [TRAINYARD, "up", "--devices-per-worker", str(self._devices), "--state", self.directory + "/state",
+            [self._trainyard, "up", "--devices-per-worker", str(self._devices), "--state", self.directory + "/state",
              "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0", "--quiet"],
             stdout=subprocess.PIPE, text=True, cwd=self.directory)
         ready = re.match(r"ready controller=(\S+)", self._up.stdout.readline())
@@ -42,7 +43,7 @@ class Service:
 
     def run(self, *words):
         """What a command prints; ends the benchmark with its error."""
-        done = subprocess.run([TRAINYARD, *words], env=self.environment, capture_output=True, text=True)
+        done = subprocess.run([self._trainyard, *words], env=self.environment, capture_output=True, text=True)
         if done.returncode != 0:
             sys.exit(f"trainyard {' '.join(words)}: {done.stderr}")
         return done.stdout

@@ -65,8 +65,9 @@ class ControllerMetrics {
       "Since a worker's last message. Above the lease: it is lost and its ranks count as dead.");
   Counters& reports_refused_total = Count(
       "reports_refused_total",
-      "Reports of ranks that were acknowledged and not stored, by kind: of superseded attempts, or "
-      "of jobs that had ended. Rising without restarts: two controllers, or a fault.");
+      "Reports of ranks that were acknowledged and not stored, by kind: of superseded attempts, "
+      "of jobs that had ended, or of workers that the job never ran on. Rising without restarts: "
+      "two controllers, or a fault.");
   Counters& grpc_server_handled_total =
       prometheus::BuildCounter()
           .Name("grpc_server_handled_total")

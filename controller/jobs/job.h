@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -170,6 +171,7 @@ struct Job {
   // Attempts in a row that did not find the directory as it was left.
   uint32_t storage_faults = 0;
   std::map<std::string, uint32_t> strikes;  // By worker: attempts that it has failed.
+  std::set<std::string> earlier_workers;    // That attempts before the current one ran on.
   std::vector<Checkpoint> checkpoints;  // Recorded and not removed since; oldest first, bounded.
 
   // Of an attempt that is ending (kRecovering, kStopping).
@@ -181,6 +183,10 @@ struct Job {
   bool AllRanksGone() const;
   // Its ranks may be placed: it waits, and nothing of an earlier attempt is alive.
   bool Placeable() const;
+  // Whether this worker has a rank of the current attempt that is not gone.
+  bool IsOn(const std::string& worker_id) const;
+  // Whether it has, or had, a rank of any attempt. To others the job is none of their business.
+  bool WasOn(const std::string& worker_id) const;
 };
 
 using Snapshot = std::shared_ptr<const Job>;

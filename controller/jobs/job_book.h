@@ -104,7 +104,9 @@ class JobBook {
   void RecordFailedCheckpoint(const std::string& job_id);
   void RecordCheckpointDuration(const std::string& job_id, const Checkpoint& checkpoint,
                                 absl::Duration duration);
-  void AppendLogs(const std::string& job_id, const std::vector<LogRecord>& lines);
+  // Drops and counts lines of a worker that the job never ran on.
+  void AppendLogs(const std::string& job_id, const std::string& worker_id,
+                  const std::vector<LogRecord>& lines);
 
   // Every step of the job up to this one is told.
   uint64_t HistoryUpTo(const std::string& job_id) const;

@@ -134,10 +134,12 @@ void JobBook::RecordCheckpointDuration(const std::string& job_id, const Checkpoi
   if (found != slots_.end()) SeriesOf(found->second).OnCheckpoint(checkpoint, duration);
 }
 
-void JobBook::AppendLogs(const std::string& job_id, const std::vector<LogRecord>& lines) {
+void JobBook::AppendLogs(const std::string& job_id, const std::string& worker_id,
+                         const std::vector<LogRecord>& lines) {
   MutexLock lock(mutex_);
   const auto found = slots_.find(job_id);
   if (found == slots_.end()) return;
+  if (!found->second.applied->WasOn(worker_id)) return Refused("log");
   WriteBatch batch;
   for (const LogRecord& line : lines) {
     batch.logs.push_back({found->second.applied->number, line});

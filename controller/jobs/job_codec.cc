@@ -287,6 +287,7 @@ std::string EncodeJob(const Job& job) {
   json["epoch_floor"] = job.epoch_floor;
   json["storage_faults"] = job.storage_faults;
   json["strikes"] = job.strikes;
+  json["earlier_workers"] = job.earlier_workers;
   if (job.start_time) json["start_time"] = FromTime(*job.start_time);
   if (job.finish_time) json["finish_time"] = FromTime(*job.finish_time);
   return Text(json);
@@ -320,6 +321,12 @@ absl::StatusOr<Job> DecodeJob(const std::string& text) {
     r.Number("epoch_floor", job.epoch_floor);
     r.Number("storage_faults", job.storage_faults);
     r.Counts("strikes", job.strikes);
+  }
+  // Newer still.
+  if (r.Has("earlier_workers")) {
+    std::vector<std::string> workers;
+    r.Texts("earlier_workers", workers);
+    job.earlier_workers = {workers.begin(), workers.end()};
   }
   r.List("checkpoints", job.checkpoints, ReadCheckpoint);
   r.Enum("stop_mode", job.stop_mode);

@@ -276,6 +276,7 @@ absl::Status On(Job& job, const Placed& placed, absl::Time time) {
   if (job.state == JobState::kRecovering) ++job.restarts;
   if (!job.start_time) job.start_time = time;
   job.epoch = std::max(job.epoch, job.epoch_floor) + 1;
+  for (const Rank& rank : job.ranks) job.earlier_workers.insert(rank.worker_id);
   job.ranks = placed.ranks;
   job.resumed_step.reset();
   job.culprit = ExitCause::kNone;
@@ -475,6 +476,18 @@ bool Job::Placeable() const {
   return state == JobState::kQueued || (state == JobState::kRecovering && AllRanksGone());
 }
 
+bool Job::IsOn(const std::string& worker_id) const {
+  return std::any_of(ranks.begin(), ranks.end(), [&](const Rank& rank) {
+    return rank.worker_id == worker_id && !IsGone(rank.phase);
+  });
+}
+
+bool Job::WasOn(const std::string& worker_id) const {
+  return earlier_workers.contains(worker_id) ||
+         std::any_of(ranks.begin(), ranks.end(),
+                     [&](const Rank& rank) { return rank.worker_id == worker_id; });
+}
+
 absl::Status CheckFence(const Job& job, uint64_t epoch, uint32_t rank,
                         const std::string& worker_id) {
   if (IsTerminal(job.state) || epoch != job.epoch) {
@@ -501,6 +514,10 @@ absl::Status CheckStepFence(const Job& job, uint64_t epoch, uint64_t step, uint3
     if (rank < job.ranks.size() && job.ranks[rank].worker_id == worker_id) return absl::OkStatus();
     return absl::FailedPreconditionError(
         absl::StrCat("job ", job.id, " rank ", rank, " does not run on worker ", worker_id));
+  }
+  if (!job.WasOn(worker_id)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("job ", job.id, " never ran on worker ", worker_id));
   }
   const auto successor = std::find_if(job.resumes.begin(), job.resumes.end(),
                                       [&](const Resume& resume) { return resume.epoch > epoch; });

@@ -95,8 +95,8 @@ absl::Status CheckFence(const Job& job, uint64_t epoch, uint32_t rank,
                         const std::string& worker_id);
 
 // Likewise for a record of a step that this attempt ran. An earlier attempt's steps count up to
-// where its successor resumed, whoever tells them; those of the current one count although its
-// worker was declared lost, as long as nobody has taken its place.
+// where its successor resumed, whichever worker of the job tells them; those of the current one
+// count although its worker was declared lost, as long as nobody has taken its place.
 absl::Status CheckStepFence(const Job& job, uint64_t epoch, uint64_t step, uint32_t rank,
                             const std::string& worker_id);
 

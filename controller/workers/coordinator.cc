@@ -202,7 +202,9 @@ void Coordinator::OnRankStatus(const Session& session, const RankStatus& status,
   (void)book_.Apply(status.job_id, Event(ReportOf(session.worker_id, status)), std::move(durable));
   if (status.cause != ExitCause::kPeerLost) return;
   const Snapshot job = book_.Applied(status.job_id);
-  if (job != nullptr && job->epoch == status.epoch) HearComplaint(*job);
+  if (job != nullptr && job->epoch == status.epoch && job->WasOn(session.worker_id)) {
+    HearComplaint(*job);
+  }
 }
 
 void Coordinator::HearComplaint(const Job& job) {
@@ -261,14 +263,18 @@ void Coordinator::OnCheckpoint(const Session& session, CheckpointReport report, 
 void Coordinator::OnLogs(const Session& session, const std::string& job_id,
                          const std::vector<LogRecord>& lines) {
   MutexLock lock(mutex_);
-  if (table_.Hear(session) != nullptr) book_.AppendLogs(job_id, lines);
+  if (table_.Hear(session) != nullptr) book_.AppendLogs(job_id, session.worker_id, lines);
+}
+
+bool Coordinator::MayMeet(const RendezvousValue& value, const Session& session) const {
+  const Snapshot job = book_.Published(value.job_id);
+  return job != nullptr && job->epoch == value.epoch && job->IsOn(session.worker_id);
 }
 
 void Coordinator::OnRendezvousSet(const Session& session, const RendezvousValue& value) {
   MutexLock lock(mutex_);
   if (table_.Hear(session) == nullptr) return;
-  const Snapshot job = book_.Published(value.job_id);
-  if (job == nullptr || job->epoch != value.epoch) return;
+  if (!MayMeet(value, session)) return;
   const absl::Status status = rendezvous_.Set(value.job_id, value.epoch, value.key, value.value);
   if (!status.ok()) LogWarning("rendezvous_refused", {{"error", status.message()}});
 }
@@ -277,8 +283,7 @@ void Coordinator::OnRendezvousGet(const Session& session, const RendezvousValue&
   MutexLock lock(mutex_);
   Worker* worker = table_.Hear(session);
   if (worker == nullptr) return;
-  const Snapshot job = book_.Published(key.job_id);
-  if (job == nullptr || job->epoch != key.epoch) return;
+  if (!MayMeet(key, session)) return;
   const absl::Status status = rendezvous_.Get(key.job_id, key.epoch, key.key, worker->link);
   if (!status.ok()) LogWarning("rendezvous_refused", {{"error", status.message()}});
 }

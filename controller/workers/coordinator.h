@@ -122,6 +122,9 @@ class Coordinator {
   Holders HoldersOf(const std::vector<Snapshot>& jobs) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Place(const Decision& decision) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   DeviceFacts FactsOf(const Job& job) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Whether the value is of an attempt that this worker has a rank of: it would admit a stranger.
+  bool MayMeet(const RendezvousValue& value, const Session& session) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void UpdateGauges() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ShowAges() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Makes these the series of the family, and removes those that are not among them.

@@ -313,7 +313,7 @@ TEST_F(JobBookTest, WhatIsToldAfterTheStoreClosedIsRefusedAndDoesNotHang) {
     EXPECT_EQ(book_->Live().size(), 1u);
   });
   EXPECT_TRUE(absl::IsUnavailable(recorded)) << recorded;
-  book_->AppendLogs(id, {{clock_.Now(), 1, 0, "line"}});
+  book_->AppendLogs(id, "w", {{clock_.Now(), 1, 0, "line"}});
   (void)book_->Apply(id, {clock_.Now(), CancelRequested{"late"}}, [&](const absl::Status& status) {
     applied = status;
     EXPECT_EQ(book_->Live().size(), 1u);
@@ -347,7 +347,7 @@ TEST_F(JobBookTest, ReadersThatComeDuringAWriteHearOfIt) {
   const Snapshot job = ReadyAll(id, worker);
   std::promise<void> gate;
   store_->Write({}, OnFailure::kRetry, [&](const absl::Status&) { gate.get_future().wait(); });
-  book_->AppendLogs(id, {{clock_.Now(), 1, 0, "line"}});
+  book_->AppendLogs(id, "w", {{clock_.Now(), 1, 0, "line"}});
   const auto reader = std::make_shared<Counter>();
   book_->Subscribe(id, reader);
   gate.set_value();

@@ -169,6 +169,26 @@ TEST(StepFence, EarlierAttemptsCountUpToTheFirstResumeBehindThem) {
   EXPECT_FALSE(counts(3, 31));
 }
 
+// Bug it must catch: any worker may write into the history of a job that has gone on elsewhere.
+TEST(StepFence, EarlierAttemptsCountFromWorkersOfTheJobAlone) {
+  Job job = Ready(Place(Running(1)), 0);
+  job = Exit(job, 0, ExitCause::kOther);
+  Placed elsewhere;
+  elsewhere.ranks = {{.worker_id = "w9", .hostname = "host9"}};
+  job = Must(job, elsewhere);
+  RankReported ready = Said(job, 0, RankState::kReady, ExitCause::kNone);
+  ready.worker_id = "w9";
+  ready.resumed = Resumed{.step = 40};
+  job = Must(job, ready);
+  EXPECT_TRUE(CheckStepFence(job, 1, 40, 0, "w0").ok());
+  EXPECT_TRUE(CheckStepFence(job, 1, 40, 0, "w9").ok());
+  EXPECT_FALSE(CheckStepFence(job, 1, 40, 0, "stranger").ok());
+  const auto read = DecodeJob(EncodeJob(job));
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_TRUE(read->WasOn("w0"));
+  EXPECT_FALSE(read->IsOn("w0"));
+}
+
 TEST(Codec, KeepsWhatRecoveryNeeds) {
   Job job = Ready(Place(Running(1)), 7);
   job = Exit(job, 0, ExitCause::kStorage);

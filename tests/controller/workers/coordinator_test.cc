@@ -298,6 +298,29 @@ TEST_F(CoordinatorTest, RendezvousServesTheCurrentEpochOnly) {
   EXPECT_EQ(b.link->Take<RendezvousValue>().at(0).value, "10.0.0.1:1");
 }
 
+// Bug it must catch: who holds one machine meets the ranks of others, and speaks for their jobs.
+TEST_F(CoordinatorTest, AJobIsNoBusinessOfWorkersThatItNeverRanOn) {
+  FakeWorker worker = Connect("w", 1);
+  const std::string id = Submit(1);
+  Tick();
+  const Snapshot job = ReadyAll(id, worker);
+  FakeWorker stranger = Connect("stranger", 1);
+  coordinator_->OnRendezvousSet(stranger.session, {id, 1, "key", "the stranger's"});
+  coordinator_->OnRendezvousSet(worker.session, {id, 1, "key", "value"});
+  coordinator_->OnRendezvousGet(stranger.session, {id, 1, "key", ""});
+  EXPECT_THAT(stranger.link->Take<RendezvousValue>(), IsEmpty());
+  coordinator_->OnRendezvousGet(worker.session, {id, 1, "key", ""});
+  EXPECT_EQ(worker.link->Take<RendezvousValue>().at(0).value, "value");
+
+  coordinator_->OnLogs(stranger.session, id, {{clock_.Now(), 1, 0, "forged"}});
+  EXPECT_EQ(Metric("reports_refused_total", "log"), 1);
+  coordinator_->OnLogs(worker.session, id, {{clock_.Now(), 1, 0, "true"}});
+  Flush();
+  const auto page = store_->ReadLogs(job->number, 0, -1, 10);
+  ASSERT_EQ(page->lines.size(), 1u);
+  EXPECT_EQ(page->lines.front().text, "true");
+}
+
 TEST_F(CoordinatorTest, CancelOfUnknownAndEndedJobsIsAnswered) {
   std::promise<absl::StatusOr<Snapshot>> unknown, ended;
   coordinator_->Cancel("j-0000000000", {""}, [&](auto job) { unknown.set_value(job); });

@@ -7,7 +7,7 @@ started=$SECONDS
 step() { printf '\n== %s (%d s)\n' "$1" $((SECONDS - started)); }
 
 step "packages"
-scripts/install_deps.sh strace
+scripts/install_test_tools.sh
 step "build"
 scripts/build.sh
 step "tests"

@@ -13,7 +13,7 @@ if [ "${1:-}" = --python ]; then
   exit 0
 fi
 
-packages=(strace python3-venv mmdebstrap podman buildah runc slurm-wlm munge prometheus-alertmanager systemd)
+packages=(strace python3-venv mmdebstrap podman catatonit buildah runc slurm-wlm munge prometheus-alertmanager systemd help2man man-db bash-completion)
 # A kubectl of another origin stays, and Debian's package would not install beside it.
 command -v kubectl >/dev/null || packages+=(kubernetes-client)
 scripts/install_deps.sh "${packages[@]}"

@@ -49,10 +49,13 @@ std::shared_ptr<grpc::ChannelCredentials> OfConnection(const Credential& credent
 
 std::shared_ptr<grpc::Channel> Dial(const std::string& address, const Credential& credential,
                                     const grpc::ChannelArguments& arguments) {
+  grpc::ChannelArguments ours = arguments;
+  // Without TLS the controller is on this machine, and a proxy would read the token.
+  if (credential.authorities.empty()) ours.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   std::vector<std::unique_ptr<grpc::experimental::ClientInterceptorFactoryInterface>> factories;
   if (!credential.token.empty()) factories.push_back(std::make_unique<AddTokens>(credential.token));
   return grpc::experimental::CreateCustomChannelWithInterceptors(address, OfConnection(credential),
-                                                                 arguments, std::move(factories));
+                                                                 ours, std::move(factories));
 }
 
 }  // namespace trainyard

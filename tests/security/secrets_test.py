@@ -72,5 +72,13 @@ class Secrets(RealService):
         self.trainyard("cancel", job)
 
 
+class Proxy(RealService):
+    environment = {"http_proxy": "http://127.0.0.1:1", "no_proxy": ""}  # Nobody answers there.
+
+    def test_no_proxy_is_shown_the_token_of_loopback(self):
+        self.start_controller(listen="127.0.0.1:0")
+        self.assertIn("JOB", self.trainyard("list", "--token-file", "c/token"))
+
+
 if __name__ == "__main__":
     unittest.main()

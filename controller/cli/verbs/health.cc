@@ -27,7 +27,7 @@ constexpr absl::string_view kServing = "\x08\x01";
 grpc::Status AskHealth(const std::shared_ptr<grpc::Channel>& channel, std::string& answer) {
   grpc::GenericStub stub(channel);
   grpc::ClientContext context;
-  context.set_deadline(absl::ToChronoTime(absl::Now() + kPatience));
+  context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoSeconds(kPatience));
   grpc::CompletionQueue queue;
   const auto call =
       stub.PrepareUnaryCall(&context, "/grpc.health.v1.Health/Check", grpc::ByteBuffer(), &queue);

@@ -144,6 +144,10 @@ class Target:
         return errors.from_grpc(error)
 
     def _unreachable(self, cause: str) -> str:
+        if self._credential.authorities:
+            return (f"no controller that its authority proves answers at {self.address} ({cause}); see "
+                    "that it runs and that this is a host of its certificate ('trainyard-controller "
+                    f"init --host'), or run 'trainyard login {self.address}' again")
         return (f"no controller answers at {self.address} ({cause}); start one with 'trainyard up', say "
                 "where it is with Client(address) or TRAINYARD_CONTROLLER, or, for one that serves "
                 "other machines, run 'trainyard login'")

@@ -3,8 +3,8 @@
 #
 #   clients/python/build.sh DIRECTORY     DIRECTORY: where the wheel goes
 #
-# PYTHON names an interpreter that has pip, setuptools (61 or newer) and wheel; without it, python3 is used.
-# protoc and grpc_python_plugin are Debian's (scripts/install_deps.sh installs them).
+# PYTHON names an interpreter that has pip, setuptools (61 or newer) and wheel; without it, python3
+# is used. protoc and grpc_python_plugin are Debian's (scripts/install_deps.sh installs them).
 set -euo pipefail
 
 if [ $# -ne 1 ]; then
@@ -22,8 +22,8 @@ mkdir -p "$copy/clients" "$copy/wheel"
 cp CMakeLists.txt LICENSE "$copy"
 cp -R proto "$copy"
 cp -R clients/python "$copy/clients"
-if ! "${PYTHON:-python3}" -m pip --disable-pip-version-check wheel --quiet --no-index --no-build-isolation \
-    --no-deps --wheel-dir "$copy/wheel" "$copy/clients/python" >"$copy/log" 2>&1; then
+if ! "${PYTHON:-python3}" -m pip --disable-pip-version-check wheel --quiet --no-index --no-deps \
+    --no-build-isolation --wheel-dir "$copy/wheel" "$copy/clients/python" >"$copy/log" 2>&1; then
   cat "$copy/log" >&2
   exit 1
 fi

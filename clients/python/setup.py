@@ -1,5 +1,6 @@
-"""Builds the wheel: the package of src/, and below it the stubs that protoc makes of the repository's
-proto/. The version is the one that the repository's CMakeLists.txt states. Start with build.sh.
+"""Builds the wheel: the package of src/, and below it the stubs that protoc makes of the
+repository's proto/. The version is the one that the repository's CMakeLists.txt states. Start with
+build.sh.
 """
 import re
 import shutil

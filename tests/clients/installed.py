@@ -1,4 +1,5 @@
 """The Python client as its users have it: the wheel, built and installed without the network, in a directory of its own."""
+import atexit
 import os
 import pathlib
 import subprocess
@@ -26,6 +27,7 @@ def install(wheel, directory):
 
 
 _scratch = tempfile.TemporaryDirectory()
+atexit.register(_scratch.cleanup)
 DIRECTORY = pathlib.Path(_scratch.name)
 WHEEL = build(ROOT, DIRECTORY)
 PACKAGES = install(WHEEL, DIRECTORY / "packages")

@@ -1,5 +1,5 @@
-"""What the two forms of the client share: the methods of the API, when a call is repeated, and how a
-stream goes on where it broke off. As controller/cli/client.h does for the command line.
+"""What the two forms of the client share: the methods of the API, when a call is repeated, and how
+a stream goes on where it broke off. controller/cli/client.h does the same for the command line.
 """
 from __future__ import annotations
 
@@ -111,6 +111,8 @@ class Target:
             ("grpc.keepalive_time_ms", 20_000),
             ("grpc.keepalive_timeout_ms", 10_000),
             ("grpc.keepalive_permit_without_calls", 1),
+            # The controller cuts off who is idle for a minute, and gRPC would complain of that.
+            ("grpc.client_idle_timeout_ms", 30_000),
             ("grpc.max_receive_message_length", 64 << 20),
             # A controller that is back is noticed within a second.
             ("grpc.use_local_subchannel_pool", 1),
@@ -133,24 +135,25 @@ class Target:
         if code is grpc.StatusCode.UNAUTHENTICATED:
             return errors.Unauthenticated(
                 f"{details}; run 'trainyard login {self.address}', or name a token with "
-                "Client(token=...) or TRAINYARD_TOKEN_FILE. The token of a controller on this machine "
-                "lies in its state directory, STATE/token")
+                "Client(token=...) or TRAINYARD_TOKEN_FILE. The token of a controller on this "
+                "machine lies in its state directory, STATE/token")
         if code is grpc.StatusCode.UNIMPLEMENTED:
             wheel = importlib.metadata.version("trainyard")
             return errors.VersionMismatch(
                 f"what answers at {self.address} does not have the API {api()} of this wheel, "
-                f"trainyard {wheel} ({details}): install the wheel of the controller's release, which "
-                "'trainyard-controller --version' tells, or upgrade the controller")
+                f"trainyard {wheel} ({details}): install the wheel of the controller's release, "
+                "which 'trainyard-controller --version' tells, or upgrade the controller")
         return errors.from_grpc(error)
 
     def _unreachable(self, cause: str) -> str:
         if self._credential.authorities:
-            return (f"no controller that its authority proves answers at {self.address} ({cause}); see "
-                    "that it runs and that this is a host of its certificate ('trainyard-controller "
-                    f"init --host'), or run 'trainyard login {self.address}' again")
-        return (f"no controller answers at {self.address} ({cause}); start one with 'trainyard up', say "
-                "where it is with Client(address) or TRAINYARD_CONTROLLER, or, for one that serves "
-                "other machines, run 'trainyard login'")
+            return (f"no controller that its authority proves answers at {self.address} ({cause}); "
+                    "see that it runs and that this is a host of its certificate "
+                    "('trainyard-controller init --host'), or run 'trainyard login "
+                    f"{self.address}' again")
+        return (f"no controller answers at {self.address} ({cause}); start one with "
+                "'trainyard up', say where it is with Client(address) or TRAINYARD_CONTROLLER, "
+                "or, for one that serves other machines, run 'trainyard login'")
 
 
 def api() -> str:
@@ -183,7 +186,7 @@ class Attempts:
         """Returns the seconds to wait before the next attempt; raises where there is none."""
         now = time.monotonic()
         if self._until is not None and now >= self._until:
-            raise TimeoutError("the time is over; the job goes on")
+            raise TimeoutError("the job has not ended in time; it goes on")
         code = error.code()
         late = code is grpc.StatusCode.DEADLINE_EXCEEDED and self._served
         if late:
@@ -197,7 +200,6 @@ class Attempts:
         patience = _AWAY_SECONDS if self._served else _UNREACHABLE_SECONDS
         if now - self._failing_since > patience:
             raise self._target.explain(error) from None
-        self._target.renew()
         pause = self._pause * random.uniform(0.5, 1.0)
         self._pause = min(2 * self._pause, _LONGEST_PAUSE_SECONDS)
         if self._until is not None:
@@ -250,8 +252,9 @@ class Watch:
 
     def end(self) -> None:
         if self._last is None or not self._last.finished:
-            raise errors.Error(f"the controller ended the stream of {self._request.job_id} before the "
-                               "job ended; watch it again", grpc.StatusCode.INTERNAL)
+            raise errors.Error(
+                f"the controller ended the stream of {self._request.job_id} before the job ended; "
+                "watch it again", grpc.StatusCode.INTERNAL)
 
     def outcome(self) -> records.Job:
         """Returns the job that has succeeded; raises JobFailed or JobCancelled."""

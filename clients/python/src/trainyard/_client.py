@@ -18,8 +18,9 @@ from trainyard.v1 import cluster_pb2, job_pb2
 class Client:
     """Calls a controller. May be shared by threads.
 
-    A call is repeated for 3 seconds while no controller answers. A stream that had been served waits a
-    minute, and goes on where it was, without a lost or doubled item. All errors are a trainyard.Error.
+    A call is repeated for 3 seconds while no controller answers. A stream that had been served
+    waits a minute, and goes on where it was, without a lost or doubled item. All errors are a
+    trainyard.Error.
     """
 
     def __init__(self, address: str | None = None, *, token: str | os.PathLike[str] | None = None,
@@ -29,9 +30,9 @@ class Client:
         `address` is HOST:PORT; without it, TRAINYARD_CONTROLLER, else 127.0.0.1:7070. `token` is a
         token, or, as a Path, a file with one. `authority` is a PEM file with the certificate that
         proves the controller. Without them the credential is the one that the command line finds:
-        TRAINYARD_TOKEN_FILE and TRAINYARD_AUTHORITY, what `trainyard login` left, or the token of this
-        user's own controller on this machine. `timeout` is the deadline of a call, 20 seconds if None;
-        streams have their own.
+        TRAINYARD_TOKEN_FILE and TRAINYARD_AUTHORITY, what `trainyard login` left, or the token of
+        this user's own controller on this machine. `timeout` is the deadline of a call, 20 seconds
+        if None; streams have their own.
 
         Raises InvalidArgument, FailedPrecondition and NotFound for what cannot be dialled or read.
         """
@@ -105,8 +106,8 @@ class Client:
     def wait(self, job: JobOrId, timeout: float | None = None) -> records.Job:
         """Returns the job once it has succeeded.
 
-        Raises JobFailed or JobCancelled if it ended otherwise; TimeoutError if it has not ended after
-        `timeout` seconds, in which case it goes on.
+        Raises JobFailed or JobCancelled if it ended otherwise; TimeoutError if it has not ended
+        after `timeout` seconds, in which case it goes on.
         """
         watch = _calls.Watch(job)
         until = None if timeout is None else time.monotonic() + timeout
@@ -114,16 +115,21 @@ class Client:
             pass
         return watch.outcome()
 
-    def steps(self, job: JobOrId, *, after: int = 0, follow: bool = False) -> Iterator[records.Step]:
-        """Iterates over the finished steps later than `after`; with `follow`, until the job has ended.
+    def steps(self, job: JobOrId, *, after: int = 0,
+              follow: bool = False) -> Iterator[records.Step]:
+        """Iterates over the finished steps later than `after`.
 
+        With `follow` the iterator waits for more, until the job has ended.
         pandas.DataFrame(client.steps(job)) is a table with one typed column a field.
         """
         return self._read(_calls.Steps(job, after, follow))
 
     def logs(self, job: JobOrId, *, rank: int | None = None,
              follow: bool = False) -> Iterator[records.LogLine]:
-        """Iterates over what the ranks wrote, or one `rank`; with `follow`, until the job has ended."""
+        """Iterates over the lines that the ranks wrote, or one `rank`.
+
+        With `follow` the iterator waits for more, until the job has ended.
+        """
         return self._read(_calls.Logs(job, rank, follow))
 
     def events(self, job: JobOrId) -> List[records.Event]:

@@ -33,7 +33,8 @@ class Address(NamedTuple):
 def parse_address(text: str) -> Address:
     match = re.fullmatch(r"(?:\[([^\[\]]+)\]|([^\[\]:]+)):([0-9]{1,5})", text)
     if match is None or int(match[3]) > 65535:
-        raise InvalidArgument(f"address {text!r}: wanted HOST:PORT, as 127.0.0.1:7070 or [::1]:7070")
+        raise InvalidArgument(
+            f"address {text!r}: wanted HOST:PORT, as 127.0.0.1:7070 or [::1]:7070")
     host = match[1] or match[2]
     return Address("127.0.0.1" if host == "localhost" else host, int(match[3]))
 
@@ -66,16 +67,16 @@ class Places:
     def find(self, controller: Address) -> Credential:
         """Returns what is shown to this controller now.
 
-        Raises FailedPrecondition where the address is off loopback and no authority is known for its
-        controller, or where others may read a file with a token; NotFound for a named file that is
-        not there.
+        Raises FailedPrecondition where the address is off loopback and no authority is known for
+        its controller, or where others may read a file with a token; NotFound for a named file
+        that is not there.
         """
         authorities = self._authorities(controller)
         if not authorities and not controller.loopback:
             raise FailedPrecondition(
-                f"nothing is known by which the controller at {controller} can be told from somebody "
-                f"else: run 'trainyard login {controller}', or name its authority's certificate with "
-                "Client(authority=...) or TRAINYARD_AUTHORITY")
+                f"nothing is known by which the controller at {controller} can be told from "
+                f"somebody else: run 'trainyard login {controller}', or name its authority's "
+                "certificate with Client(authority=...) or TRAINYARD_AUTHORITY")
         return Credential(self._find_token(controller), authorities)
 
     def _authorities(self, controller: Address) -> bytes:
@@ -136,11 +137,13 @@ def _read_secret(path: Path) -> str | None:
     with open(descriptor, "rb") as file:
         info = os.fstat(descriptor)
         if not stat.S_ISREG(info.st_mode):
-            raise FailedPrecondition(f"{path} is not a regular file; tokens are read from those alone")
+            raise FailedPrecondition(
+                f"{path} is not a regular file; tokens are read from those alone")
         if info.st_uid not in (0, os.geteuid()):
             raise FailedPrecondition(
-                f"{path} belongs to user {info.st_uid}, who could read or replace the secrets of user "
-                f"{os.geteuid()}. If the contents are trusted, run: chown {os.geteuid()} '{path}'")
+                f"{path} belongs to user {info.st_uid}, who could read or replace the secrets of "
+                f"user {os.geteuid()}. If the contents are trusted, run: chown {os.geteuid()} "
+                f"'{path}'")
         if info.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
             raise FailedPrecondition(
                 f"{path} has mode {info.st_mode & 0o7777:04o}, which gives others than its owner a "
@@ -159,7 +162,10 @@ def _named(read: Callable[[Path], _Contents | None], path: Path) -> _Contents:
 
 
 def _token_of(text: str, place: str) -> str:
-    """Returns the token of a file that may have the authority's fingerprint, too. Quotes nothing."""
+    """Returns the token of a text that may have the authority's fingerprint, too.
+
+    Errors do not quote the text.
+    """
     words = [word for word in text.split() if not word.startswith("sha256:")]
     if len(words) != 1:
         raise FailedPrecondition(f"{place}: wanted one token, found {len(words)} words")

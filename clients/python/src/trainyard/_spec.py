@@ -1,7 +1,7 @@
 """Job specs between Python, YAML or JSON, and the API's message JobSpec.
 
-What may be written is what `trainyard submit` reads (controller/cli/spec_reader.h): integers as 1000,
-1e3 or "1000", enum values with or without their prefix. Unknown fields are errors.
+What may be written is what `trainyard submit` reads (controller/cli/spec_reader.h): integers as
+1000, 1e3 or "1000", enum values with or without their prefix. Unknown fields are errors.
 """
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ _LARGEST_EXACT = 2.0**53
 def to_message(spec: Spec) -> job_pb2.JobSpec:
     """Returns the message that a spec says.
 
-    A str is the text of a spec, unless it is one line that ends in .yaml, .yml or .json: then it is a
-    path. Raises InvalidSpec with all that cannot be read. The controller says what is illegal.
+    A str is the text of a spec, unless it is one line that ends in .yaml, .yml or .json: then it
+    is a path. Raises InvalidSpec with all that cannot be read. The controller says what is illegal.
     """
     message = job_pb2.JobSpec()
     if isinstance(spec, job_pb2.JobSpec):
@@ -53,7 +53,7 @@ def to_dict(message: Message) -> dict[str, Any]:
 
 
 def enum_name(enum: Any, number: int) -> str:
-    """Returns "RUNNING" for JOB_STATE_RUNNING; the number for a value that is newer than this wheel."""
+    """Returns "RUNNING" for JOB_STATE_RUNNING; the number where this wheel has no name for it."""
     descriptor: EnumDescriptor = enum.DESCRIPTOR
     value = descriptor.values_by_number.get(number)
     return str(number) if value is None else value.name.removeprefix(_prefix(descriptor))
@@ -129,7 +129,7 @@ def _mapping(tree: Any, place: str) -> Mapping[str, Any]:
 
 
 def _of_node(yaml: Any, node: Any) -> Any:
-    """Returns what a YAML node says, scalars as the text that they are: 1e-3 is no number in PyYAML."""
+    """Returns what a YAML node says, scalars as text: for PyYAML 1e-3 is not a number."""
     if isinstance(node, yaml.MappingNode):
         tree: dict[str, Any] = {}
         for key, value in node.value:
@@ -151,7 +151,8 @@ def _join(path: str, key: str) -> str:
     return f"{path}.{key}" if path else key
 
 
-def _read(tree: Mapping[str, Any], path: str, message: Message, violations: list[Violation]) -> None:
+def _read(tree: Mapping[str, Any], path: str, message: Message,
+          violations: list[Violation]) -> None:
     """Fills `message`, and adds all that is wrong with `tree` to `violations`."""
     descriptor: Any = message.DESCRIPTOR
     chosen: dict[str, str] = {}  # Of each oneof, the member that was written.
@@ -223,7 +224,7 @@ def _set(value: Any, path: str, field: FieldDescriptor,
 
 
 def _scalar(value: Any, field: FieldDescriptor) -> tuple[str, Any]:
-    """Returns what the field wants, in words, and the value as the field takes it; None: it cannot."""
+    """Returns what the field wants, in words, and the value for it; None: not such a value."""
     if field.enum_type is not None:
         names = [v.name for v in field.enum_type.values]
         short = [name.removeprefix(_prefix(field.enum_type)) for name in names[1:]]
@@ -274,4 +275,6 @@ def _text(value: Any) -> str | None:
 def _found(value: Any) -> str:
     if isinstance(value, Mapping):
         return "a mapping"
-    return "a list" if isinstance(value, (list, tuple)) else "nothing" if value is None else repr(value)
+    if isinstance(value, (list, tuple)):
+        return "a list"
+    return "nothing" if value is None else repr(value)

@@ -18,7 +18,7 @@ from trainyard.v1 import cluster_pb2, job_pb2
 
 
 class Client:
-    """As trainyard.Client, with coroutines and asynchronous iterators. Belongs to one event loop."""
+    """As trainyard.Client, with coroutines and asynchronous iterators, for one event loop."""
 
     def __init__(self, address: str | None = None, *, token: str | os.PathLike[str] | None = None,
                  authority: str | os.PathLike[str] | None = None, timeout: float | None = None):

@@ -1,11 +1,11 @@
 """What can go wrong, as exceptions. All of them are an Error."""
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Sequence
 
 import grpc
 
-from trainyard.v1 import error_details_pb2
+from trainyard.v1 import error_details_pb2, job_pb2
 
 if TYPE_CHECKING:
     from trainyard.records import Job
@@ -22,30 +22,35 @@ class Error(Exception):
     def __init__(self, message: str, code: grpc.StatusCode | None = None):
         super().__init__(message)
         self.message = message
-        if code is not None:
-            self.code = code
+        self.code = code or type(self).code
 
-
-class InvalidArgument(Error):
-    """An argument of the call is wrong."""
-
-    code = grpc.StatusCode.INVALID_ARGUMENT
+    def __reduce__(self) -> tuple[Any, ...]:  # For processes that hand errors on.
+        return type(self), (self.message, self.code)
 
 
 class Violation(NamedTuple):
-    """One thing that is wrong with a spec."""
+    """One field that is wrong."""
 
     field: str  # Its path, such as "batch.global".
     description: str  # What was wanted, what was found, and the nearest legal value.
 
 
+class InvalidArgument(Error):
+    """An argument of the call is wrong. `violations` has the fields where they are known."""
+
+    code = grpc.StatusCode.INVALID_ARGUMENT
+    violations: Sequence[Violation] = ()
+
+
 class InvalidSpec(InvalidArgument):
     """Fields of a job's spec are wrong. `violations` has all that were found."""
 
-    def __init__(self, violations: list[Violation]):
-        lines = [f"{v.field}: {v.description}" if v.field else v.description for v in violations]
-        super().__init__("the spec is not valid\n  " + "\n  ".join(lines))
+    def __init__(self, violations: Sequence[Violation]):
+        super().__init__("the spec is not valid\n  " + "\n  ".join(map(_line, violations)))
         self.violations = violations
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.violations,)
 
 
 class NotFound(Error):
@@ -109,6 +114,9 @@ class JobEnded(Error):
         super().__init__(f"{job.id} {job.state}: {job.state_reason}".removesuffix(": "))
         self.job = job
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.job,)
+
 
 class JobFailed(JobEnded):
     """The job failed. `job.state_reason` names rank, machine and cause."""
@@ -137,11 +145,26 @@ def make(code: grpc.StatusCode, message: str) -> Error:
 
 def from_grpc(error: Any) -> Error:
     """Returns the error that a call ended with. `error` is a grpc.RpcError of a call."""
-    violations = _violations(error)
-    if error.code() is grpc.StatusCode.INVALID_ARGUMENT and violations:
-        return InvalidSpec(violations)
     # gRPC may end a call without a word.
-    return make(error.code(), error.details() or f"the call ended with {error.code().name}")
+    message = error.details() or f"the call ended with {error.code().name}"
+    if error.code() is not grpc.StatusCode.INVALID_ARGUMENT:
+        return make(error.code(), message)
+    violations = _violations(error)
+    if violations and all(_is_of_spec(violation) for violation in violations):
+        return InvalidSpec(violations)
+    invalid = InvalidArgument("; ".join(map(_line, violations)) or message)
+    invalid.violations = violations
+    return invalid
+
+
+def _line(violation: Violation) -> str:
+    return f"{violation.field}: {violation.description}".removeprefix(": ")
+
+
+def _is_of_spec(violation: Violation) -> bool:
+    # "#99" is a field that the controller does not know; "" stands for the whole spec.
+    first = violation.field.split(".")[0].split("[")[0]
+    return first in job_pb2.JobSpec.DESCRIPTOR.fields_by_name or first[:1] in ("", "#")
 
 
 def _violations(error: Any) -> list[Violation]:

@@ -1,7 +1,7 @@
 """What the client returns: plain named tuples, of which pandas.DataFrame makes a table.
 
-Each field has one type, whatever the job. A number that is not known, or that a model or device does
-not have, is NaN. A time that has not come is None.
+Each field has one type, whatever the job. A number that is not known, or that a model or device
+does not have, is NaN. A time that has not come is None.
 """
 from __future__ import annotations
 
@@ -61,7 +61,10 @@ class Job(NamedTuple):
 
 
 class Step(NamedTuple):
-    """One optimizer step. Seconds are those of the slowest rank; proto/trainyard/v1/job.proto says more."""
+    """One optimizer step. Seconds are those of the slowest rank.
+
+    proto/trainyard/v1/job.proto says more of each field.
+    """
 
     step: int  # From 1.
     epoch: int

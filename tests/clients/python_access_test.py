@@ -85,6 +85,10 @@ class OnThisMachine(unittest.TestCase):
             self.assertEqual(len(both_forms(workers)), 1)
             named.chmod(0o640)
             self.assertRegex(str(both_forms(workers)), "named.token has mode 0640.*chmod 600")
+            with mock.patch.dict(os.environ, KUBERNETES_SERVICE_HOST="10.0.0.1"):  # The group is the pod's own.
+                self.assertEqual(len(both_forms(workers)), 1)
+                named.chmod(0o660)
+                self.assertRegex(str(both_forms(workers)), "named.token has mode 0660")
             named.unlink()
             self.assertIsInstance(both_forms(workers), trainyard.NotFound)
         localhost = self.service.address.replace("127.0.0.1", "localhost")

@@ -63,6 +63,9 @@ class Places:
         authority = authority or environment.get("TRAINYARD_AUTHORITY")
         self._authority_file = Path(authority) if authority else None
         self._directory = _config_directory()
+        # Kubernetes shows a pod's secrets to the pod's group, which has no members elsewhere.
+        in_pod = "KUBERNETES_SERVICE_HOST" in environment
+        self._forbidden = stat.S_IRWXO | (stat.S_IRWXG & ~stat.S_IRGRP if in_pod else stat.S_IRWXG)
 
     def find(self, controller: Address) -> Credential:
         """Returns what is shown to this controller now.
@@ -90,7 +93,8 @@ class Places:
         if self._token is not None:
             return _token_of(self._token, "token")
         if self._token_file is not None:
-            return _token_of(_named(_read_secret, self._token_file), str(self._token_file))
+            named = _named(lambda path: _read_secret(path, self._forbidden), self._token_file)
+            return _token_of(named, str(self._token_file))
         if self._directory is None:
             return ""
         places = [self._directory / "controllers" / str(controller) / "token"]
@@ -125,8 +129,11 @@ def _read(path: Path) -> bytes | None:
     return contents
 
 
-def _read_secret(path: Path) -> str | None:
-    """As _read, of a file that nobody else may read. Checks what was opened, not the name."""
+def _read_secret(path: Path, forbidden: int = stat.S_IRWXG | stat.S_IRWXO) -> str | None:
+    """As _read, of a file whose mode has none of the `forbidden` bits.
+
+    What is checked is the open file, not the path.
+    """
     try:
         # Without O_NONBLOCK, to open a named pipe would wait for its writer.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
@@ -144,7 +151,7 @@ def _read_secret(path: Path) -> str | None:
                 f"{path} belongs to user {info.st_uid}, who could read or replace the secrets of "
                 f"user {os.geteuid()}. If the contents are trusted, run: chown {os.geteuid()} "
                 f"'{path}'")
-        if info.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+        if info.st_mode & forbidden:
             raise FailedPrecondition(
                 f"{path} has mode {info.st_mode & 0o7777:04o}, which gives others than its owner a "
                 f"right to it. Run: chmod 600 '{path}'")

@@ -175,6 +175,7 @@ int Main(int argc, char** argv) {
     return status.ok() ? 0 : 1;
   }
   options.listen = *address;
+  own.key_readers = ReadersWhere(std::getenv("KUBERNETES_SERVICE_HOST"));
   if (!own.key_path.empty()) options.certificate = own;
   options.config_directory = ConfigDirectory(std::getenv("XDG_CONFIG_HOME"), std::getenv("HOME"));
   const absl::Status status = Serve(options, *metrics_address);

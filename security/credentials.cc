@@ -27,8 +27,9 @@ std::string LoginDirectory(const std::string& config_directory, const Address& c
 }
 
 // Of a file that may be an invitation.
-absl::StatusOr<std::string> ReadToken(const std::string& path) {
-  ASSIGN_OR_RETURN(const std::string text, ReadSecret(path));
+absl::StatusOr<std::string> ReadToken(const std::string& path,
+                                      SecretReaders readers = SecretReaders::kOwner) {
+  ASSIGN_OR_RETURN(const std::string text, ReadSecret(path, readers));
   const absl::StatusOr<Invitation> invitation = ParseInvitation(text);
   if (!invitation.ok()) {
     return absl::FailedPreconditionError(absl::StrCat(path, ": ", invitation.status().message()));
@@ -43,7 +44,7 @@ absl::StatusOr<T> OrIfAbsent(absl::StatusOr<T> value, T otherwise) {
 }
 
 absl::StatusOr<std::string> FindToken(const CredentialPlaces& places, const Address& controller) {
-  if (!places.token_file.empty()) return ReadToken(places.token_file);
+  if (!places.token_file.empty()) return ReadToken(places.token_file, places.readers);
   if (places.config_directory.empty()) return "";
   const std::string login =
       absl::StrCat(LoginDirectory(places.config_directory, controller), "/token");

@@ -16,14 +16,16 @@
 #include "absl/status/statusor.h"
 #include "common/address.h"
 #include "security/certificates.h"
+#include "security/secret_file.h"
 
 namespace trainyard {
 
 // Where a caller looks. Empty: not there.
 struct CredentialPlaces {
-  std::string token_file = {};        // Named by the user, as is the next.
-  std::string authority_file = {};    // PEM.
-  std::string config_directory = {};  // HOME/.config/trainyard.
+  std::string token_file = {};                    // Named by the user, as is the next.
+  std::string authority_file = {};                // PEM.
+  std::string config_directory = {};              // HOME/.config/trainyard.
+  SecretReaders readers = SecretReaders::kOwner;  // Of the files that the user names.
 };
 
 struct Credential {

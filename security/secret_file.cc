@@ -123,6 +123,12 @@ absl::Status CheckSecretFile(const struct stat& info, uid_t user, absl::string_v
   return absl::OkStatus();
 }
 
+absl::Status CheckSecretFileOfPod(const struct stat& info, uid_t user, absl::string_view path) {
+  RETURN_IF_ERROR(CheckKindAndOwner(info, user, path));
+  if ((info.st_mode & kRightsOfOthers & ~S_IRGRP) != 0) return TooWide(info, "o=,g-wx", path);
+  return absl::OkStatus();
+}
+
 absl::Status CheckTrustedFile(const struct stat& info, uid_t user, absl::string_view path) {
   RETURN_IF_ERROR(CheckKindAndOwner(info, user, path));
   if ((info.st_mode & (S_IWGRP | S_IWOTH)) != 0) return TooWide(info, "go-w", path);
@@ -135,8 +141,13 @@ absl::Status CheckSecretDirectory(const struct stat& info, uid_t user, absl::str
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::string> ReadSecret(const std::string& path) {
-  return ReadChecked(path, kLimitBytes, CheckSecretFile);
+SecretReaders ReadersWhere(const char* kubernetes_service_host) {
+  return kubernetes_service_host == nullptr ? SecretReaders::kOwner : SecretReaders::kOwnerAndGroup;
+}
+
+absl::StatusOr<std::string> ReadSecret(const std::string& path, SecretReaders readers) {
+  return ReadChecked(path, kLimitBytes,
+                     readers == SecretReaders::kOwner ? CheckSecretFile : CheckSecretFileOfPod);
 }
 
 absl::StatusOr<std::string> ReadTrusted(const std::string& path) {

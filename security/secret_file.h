@@ -14,6 +14,13 @@
 
 namespace trainyard {
 
+// Who may read a secret. Kubernetes shows the secrets of a pod with an fsGroup to that group, which
+// has no members outside the pod; everywhere else a secret is its owner's alone.
+enum class SecretReaders { kOwner, kOwnerAndGroup };
+
+// kOwnerAndGroup where the program runs in a pod, which has the variable KUBERNETES_SERVICE_HOST.
+SecretReaders ReadersWhere(const char* kubernetes_service_host);
+
 // Returns the contents of a file that only its owner can read and write.
 //
 // The function opens the path once and then checks and reads the open descriptor, so a file that
@@ -22,10 +29,11 @@ namespace trainyard {
 //
 // NOT_FOUND: there is no such file, or the path is a link that leads nowhere.
 // FAILED_PRECONDITION, with the command that mends the file where there is one: the path is not a
-//   regular file; others than the owner have any right to the file (the bits 077 of its mode, which
-//   also cover access control lists); neither this user nor root owns the file; or the file has
-//   more than 64 KiB.
-absl::StatusOr<std::string> ReadSecret(const std::string& path);
+//   regular file; others than `readers` have any right to the file (the bits 077 of its mode, which
+//   also cover access control lists; a group may read at most); neither this user nor root owns the
+//   file; or the file has more than 64 KiB.
+absl::StatusOr<std::string> ReadSecret(const std::string& path,
+                                       SecretReaders readers = SecretReaders::kOwner);
 
 // Does the same for a file that is no secret, but says whom to believe: others may read the file,
 // and may not write to it. The file may have up to 256 KiB.
@@ -45,6 +53,8 @@ absl::Status MakeSecretDirectory(const std::string& path);
 
 // The rule that ReadSecret applies to a regular file, for the effective user `user`.
 absl::Status CheckSecretFile(const struct stat& info, uid_t user, absl::string_view path);
+// The rule for SecretReaders::kOwnerAndGroup.
+absl::Status CheckSecretFileOfPod(const struct stat& info, uid_t user, absl::string_view path);
 // The rule that ReadTrusted applies.
 absl::Status CheckTrustedFile(const struct stat& info, uid_t user, absl::string_view path);
 // The rule that MakeSecretDirectory applies to a directory. Root's directories are refused to

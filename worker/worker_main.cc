@@ -22,8 +22,10 @@
 #include "absl/strings/str_cat.h"
 #include "common/address.h"
 #include "common/build_info.h"
+#include "common/last_word.h"
 #include "common/log.h"
 #include "common/metrics_page.h"
+#include "common/mutex.h"
 #include "common/status_macros.h"
 #include "security/credentials.h"
 #include "worker/channel/patience.h"
@@ -270,18 +272,58 @@ absl::StatusOr<GpuWatch> WatchGpus(const std::vector<Device>& devices,
 absl::StatusOr<std::unique_ptr<Membership>> OpenMembership(const Flags& flags,
                                                            const StateDirectory& state) {
   ASSIGN_OR_RETURN(const Address controller, ParseAddress(flags.controller));
-  return Membership::Open({.controller = controller,
-                           .directory = state.path() + "/controller",
-                           .join_file = flags.join_file,
-                           .places = {.token_file = flags.token_file,
-                                      .authority_file = flags.authority_file,
-                                      .config_directory = OwnConfigDirectory()},
-                           .worker_id = state.worker_id(),
-                           .hostname = Hostname()});
+  return Membership::Open(
+      {.controller = controller,
+       .directory = state.path() + "/controller",
+       .join_file = flags.join_file,
+       .places = {.token_file = flags.token_file,
+                  .authority_file = flags.authority_file,
+                  .config_directory = OwnConfigDirectory(),
+                  .readers = ReadersWhere(std::getenv("KUBERNETES_SERVICE_HOST"))},
+       .worker_id = state.worker_id(),
+       .hostname = Hostname()});
+}
+
+// Carries the last word to the controller from the stream's threads to the main thread, which alone
+// writes the file: a slow disk must not delay a beat.
+class Spoken {
+ public:
+  void Note(absl::Duration beat) {
+    const MutexLock lock(mutex_);
+    word_ = LastWord{.at = RealClock().Monotonic(), .beat = beat};
+  }
+  void WriteTo(const std::string& state_directory) {
+    std::optional<LastWord> word;
+    {
+      const MutexLock lock(mutex_);
+      std::swap(word, word_);
+    }
+    if (!word) return;
+    const absl::Status status = WriteLastWord(state_directory, *word);
+    if (!status.ok()) LogWarning("last_word_not_written", {{"error", status.message()}});
+  }
+
+ private:
+  Mutex mutex_;
+  std::optional<LastWord> word_ ABSL_GUARDED_BY(mutex_);  // Absent: none since the last write.
+};
+
+// Returns the signal that ends the daemon. Meanwhile keeps what others on this machine look at.
+int WaitForEnd(const StateDirectory& state, Spoken& spoken, Membership& membership,
+               MetricsPage& page) {
+  const sigset_t signals = EndingSignals();
+  const timespec look = {.tv_sec = 1, .tv_nsec = 0};
+  for (;;) {
+    const int signal = ::sigtimedwait(&signals, nullptr, &look);
+    if (signal >= 0) return signal;
+    spoken.WriteTo(state.path());
+    page.Renew(membership.PageTls());
+  }
 }
 
 absl::Status Serve(const Flags& flags) {
   ASSIGN_OR_RETURN(const auto state, StateDirectory::Open(flags.state));
+  RETURN_IF_ERROR(RemoveLastWord(state->path()));
   ASSIGN_OR_RETURN(DaemonOptions options, Resolve(flags, *state));
   WorkerMetrics metrics(Hostname());
   ASSIGN_OR_RETURN(const Address metrics_listen, ParseAddress(flags.metrics_listen));
@@ -294,6 +336,7 @@ absl::Status Serve(const Flags& flags) {
   options.gpus = gpus.telemetry.get();
   ASSIGN_OR_RETURN(const auto daemon, Daemon::Create(options, metrics));
   std::once_flag ready;
+  Spoken spoken;
   ASSIGN_OR_RETURN(auto stream, ControllerStream::Create(
                                     {.controller = flags.controller,
                                      .credential = [&] { return membership->Current(); },
@@ -311,14 +354,10 @@ absl::Status Serve(const Flags& flags) {
                                                        << " metrics=" << page->url() << "\n"
                                                        << std::flush;
                                            });
-                                         }},
+                                         },
+                                     .on_sent = [&](absl::Duration beat) { spoken.Note(beat); }},
                                     *daemon));
-  const sigset_t signals = EndingSignals();
-  const timespec look = {.tv_sec = 10, .tv_nsec = 0};
-  int signal = -1;
-  while ((signal = ::sigtimedwait(&signals, nullptr, &look)) < 0) {
-    page->Renew(membership->PageTls());
-  }
+  const int signal = WaitForEnd(*state, spoken, *membership, *page);
   if (signal == SIGUSR2) {
     stream.reset();  // The controller hears of the end of the stream, and waits.
     LogInfo("handed_over", {{"ranks", daemon->num_live_ranks()}});

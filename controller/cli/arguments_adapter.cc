@@ -110,7 +110,7 @@ class Program {
     for (const Verb& verb : verbs) {
       const std::vector<std::string> names = absl::StrSplit(verb.name, ' ');
       CLI::App* app = &app_;
-      if (names.size() == 2) app = Group(names[0]);
+      if (names.size() == 2) app = Group(names[0], names[1]);
       declared_.push_back(std::make_unique<Declared>(
           Declared{&verb, app->add_subcommand(names.back(), verb.summary), {}}));
       DeclareVerb(verb, *declared_.back());
@@ -135,11 +135,14 @@ class Program {
   }
 
  private:
-  CLI::App* Group(const std::string& name) {
+  // The first word of verbs of two; its help names the second words.
+  CLI::App* Group(const std::string& name, const std::string& second) {
     CLI::App*& group = groups_[name];
     if (group == nullptr) {
-      group = app_.add_subcommand(name, "what a checkpoint directory holds");
+      group = app_.add_subcommand(name, second);
       group->require_subcommand(1);
+    } else {
+      group->description(absl::StrCat(group->get_description(), ", ", second));
     }
     return group;
   }

@@ -37,10 +37,12 @@ trainyard::cli::Terminal FindTerminal() {
 int main(int argc, char** argv) {
   trainyard::cli::Surroundings surroundings;
   surroundings.controller = Environment("TRAINYARD_CONTROLLER", "127.0.0.1:7070");
-  surroundings.places = {.token_file = Environment("TRAINYARD_TOKEN_FILE", ""),
-                         .authority_file = Environment("TRAINYARD_AUTHORITY", ""),
-                         .config_directory = trainyard::ConfigDirectory(
-                             std::getenv("XDG_CONFIG_HOME"), std::getenv("HOME"))};
+  surroundings.places = {
+      .token_file = Environment("TRAINYARD_TOKEN_FILE", ""),
+      .authority_file = Environment("TRAINYARD_AUTHORITY", ""),
+      .config_directory =
+          trainyard::ConfigDirectory(std::getenv("XDG_CONFIG_HOME"), std::getenv("HOME")),
+      .readers = trainyard::ReadersWhere(std::getenv("KUBERNETES_SERVICE_HOST"))};
   std::error_code error;
   surroundings.binary_directory =
       std::filesystem::read_symlink("/proc/self/exe", error).parent_path().string();

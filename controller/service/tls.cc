@@ -16,7 +16,7 @@ constexpr unsigned kLookEverySeconds = 1;
 
 absl::StatusOr<Identity> ReadIdentity(const ServerCertificate& server) {
   Identity identity;
-  ASSIGN_OR_RETURN(identity.key_pem, ReadSecret(server.key_path));
+  ASSIGN_OR_RETURN(identity.key_pem, ReadSecret(server.key_path, server.key_readers));
   ASSIGN_OR_RETURN(identity.certificate_pem, ReadFile(server.certificate_path, 1 << 20));
   return identity;
 }

@@ -11,6 +11,7 @@
 #include "absl/time/time.h"
 #include "common/http/credentials.h"
 #include "security/authority.h"
+#include "security/secret_file.h"
 
 namespace trainyard::controller {
 
@@ -18,6 +19,7 @@ namespace trainyard::controller {
 struct ServerCertificate {
   std::string key_path;
   std::string certificate_path;  // The key's certificate, then those between it and a root.
+  SecretReaders key_readers = SecretReaders::kOwner;
 };
 
 // TLS 1.2 or newer. A client need not have a certificate; one that `authority` has not signed, or

@@ -56,6 +56,7 @@ class ControllerStream::Connection {
       LogInfo("registered", {{"controller", options_.controller}});
       daemon_.Connected();
       if (options_.on_registered) options_.on_registered();
+      if (options_.on_sent) options_.on_sent(kDefaultBeat);
       Write();
       daemon_.Disconnected();
     }
@@ -116,6 +117,7 @@ class ControllerStream::Connection {
         request.mutable_heartbeat();
       }
       if (!stream_->Write(request)) return;
+      if (options_.on_sent) options_.on_sent(beat);
       // A GPU that is lost, or back, is told by registering anew.
       const size_t now = daemon_.Devices().size();
       if (now == size_t(registered_devices_)) continue;

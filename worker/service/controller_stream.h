@@ -31,6 +31,9 @@ struct StreamOptions {
   absl::Duration first_pause = absl::Milliseconds(100);  // Before the first reconnect,
   absl::Duration longest_pause = absl::Seconds(4);       // doubling up to this.
   std::function<void()> on_registered;  // On every connection, on a thread of the stream.
+  // After each message that was sent, on a thread of the stream; a beat is the longest time between
+  // two messages.
+  std::function<void(absl::Duration beat)> on_sent = {};
 };
 
 // Thread-safe.

@@ -90,7 +90,7 @@ absl::Status Membership::ReadFiles() {
 
 // An invitation of another authority than the worker knows: the cluster has a new one.
 absl::Status Membership::ReadInvitation() {
-  const absl::StatusOr<std::string> text = ReadSecret(options_.join_file);
+  const absl::StatusOr<std::string> text = ReadSecret(options_.join_file, options_.places.readers);
   // Who has joined may remove the file, and need not change the worker's command line.
   const bool needless = !identity_.certificate_pem.empty() || !invitation_.token.empty();
   if (absl::IsNotFound(text.status()) && needless) return absl::OkStatus();

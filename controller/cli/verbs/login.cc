@@ -34,10 +34,10 @@ std::string Show(const v1::WhoAmIResponse& who) {
   return text;
 }
 
-absl::StatusOr<Invitation> ReadInvitation(const Arguments& arguments) {
-  const std::string path = arguments.Text("--token-file");
+absl::StatusOr<Invitation> ReadInvitation(const Context& context) {
+  const std::string path = context.arguments.Text("--token-file");
   if (!path.empty()) {
-    ASSIGN_OR_RETURN(const std::string text, ReadSecret(path));
+    ASSIGN_OR_RETURN(const std::string text, ReadSecret(path, context.surroundings.places.readers));
     return ParseInvitation(text);
   }
   return ParseInvitation(std::string(std::istreambuf_iterator<char>(std::cin), {}));
@@ -77,7 +77,7 @@ absl::Status Login(const Context& context) {
   const auto controller = ParseAddress(context.arguments.Text("CONTROLLER"));
   if (!controller.ok()) return UsageError(controller.status().message());
   ASSIGN_OR_RETURN(const std::string config, ConfigOf(context));
-  ASSIGN_OR_RETURN(const Invitation invitation, ReadInvitation(context.arguments));
+  ASSIGN_OR_RETURN(const Invitation invitation, ReadInvitation(context));
   Credential credential{.token = invitation.token, .authorities = {}, .identity = {}};
   ASSIGN_OR_RETURN(credential.authorities, Authorities(context.arguments, *controller, invitation));
   ASSIGN_OR_RETURN(const v1::WhoAmIResponse who, Ask(*controller, credential));

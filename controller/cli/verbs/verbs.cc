@@ -14,6 +14,7 @@ const std::vector<Verb>& Verbs() {
       EventsVerb(),
       StepsVerb(),
       WorkersVerb(),
+      HealthVerb(),
       ModelsVerb(),
       FlopsVerb(),
       RecipesVerb(),

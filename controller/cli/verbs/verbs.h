@@ -21,6 +21,7 @@ Verb EventsVerb();
 Verb FlopsVerb();
 Verb GenerateVerb();
 Verb GetVerb();
+Verb HealthVerb();
 Verb ListVerb();
 Verb LoginVerb();
 Verb LogoutVerb();

@@ -70,6 +70,9 @@ TEST(Interface, TheVerbsAndTheirOptionsStay) {
           "workers" +
           kAll +
           "\n"
+          "health --worker=DIR" +
+          kController + kQuiet +
+          "\n"
           "models [NAME]" +
           kFormats + kQuiet +
           "\n"

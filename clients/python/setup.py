@@ -1,0 +1,62 @@
+"""Builds the wheel: the package of src/, and below it the stubs that protoc makes of the
+repository's proto/. The version is the one that the repository's CMakeLists.txt states. Start with
+build.sh.
+"""
+import re
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from setuptools import setup
+from setuptools.command.build_py import build_py
+
+ROOT = Path(__file__).resolve().parents[2]
+# What a client calls. The private stream of the workers is not in the wheel.
+PROTOS = ["access", "cluster", "error_details", "job"]
+
+
+def version() -> str:
+    text = (ROOT / "CMakeLists.txt").read_text(encoding="utf-8")
+    return re.search(r"^project\(trainyard VERSION ([\d.]+)", text, re.M)[1]
+
+
+def copy_protos(destination: Path) -> None:
+    """Copies the protos, and gives the messages of google.rpc a package of our own.
+
+    All Python packages of a process share one pool of message types. Two files that both define
+    google.rpc.Status cannot be imported together, and googleapis-common-protos is widely used.
+    """
+    destination.mkdir(parents=True)
+    for name in PROTOS:
+        text = (ROOT / f"proto/trainyard/v1/{name}.proto").read_text(encoding="utf-8")
+        text = text.replace("package google.rpc;", "package trainyard.v1.rpc;")
+        (destination / f"{name}.proto").write_text(text, encoding="utf-8")
+
+
+def generate(library: Path) -> None:
+    plugin = shutil.which("grpc_python_plugin")
+    if shutil.which("protoc") is None or plugin is None:
+        raise SystemExit(
+            "building the wheel takes protoc and grpc_python_plugin, of which one is missing. "
+            "Install Debian's packages protobuf-compiler and protobuf-compiler-grpc")
+    with tempfile.TemporaryDirectory() as temporary:
+        copy_protos(Path(temporary, "trainyard/v1"))
+        subprocess.run(
+            ["protoc", f"--proto_path={temporary}", f"--python_out={library}",
+             f"--pyi_out={library}", f"--plugin=protoc-gen-grpc_python={plugin}",
+             f"--grpc_python_out={library}",
+             *(f"trainyard/v1/{name}.proto" for name in PROTOS)], check=True)
+    (library / "trainyard/v1/error_details_pb2_grpc.py").unlink()  # It has no service.
+    (library / "trainyard/v1/__init__.py").write_text(
+        '"""The messages and raw stubs of the API, generated from proto/trainyard/v1."""\n')
+
+
+class BuildWithStubs(build_py):
+    def run(self) -> None:
+        super().run()
+        generate(Path(self.build_lib))
+        shutil.copy(ROOT / "LICENSE", Path(self.build_lib, "trainyard"))
+
+
+setup(version=version(), cmdclass={"build_py": BuildWithStubs})

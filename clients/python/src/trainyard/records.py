@@ -1,0 +1,206 @@
+"""What the client returns: plain named tuples, of which pandas.DataFrame makes a table.
+
+Each field has one type, whatever the job. A number that is not known, or that a model or device
+does not have, is NaN. A time that has not come is None.
+"""
+from __future__ import annotations
+
+import math
+from datetime import datetime, timedelta, timezone
+from typing import Any, Dict, List, Literal, NamedTuple, Optional, cast
+
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from trainyard import _spec
+from trainyard.v1 import cluster_pb2, job_pb2
+
+State = Literal["QUEUED", "STARTING", "RUNNING", "RECOVERING", "STOPPING", "SUCCEEDED", "FAILED",
+                "CANCELLED"]
+
+
+class Checkpoint(NamedTuple):
+    """A checkpoint of a job that exists."""
+
+    step: int
+    epoch: int
+    path: str  # On the workers.
+    size_bytes: int
+    create_time: Optional[datetime]
+
+
+class Job(NamedTuple):
+    """A job as the controller had it when it answered."""
+
+    id: str
+    name: str
+    state: State
+    state_reason: str  # For people.
+    step: int  # Finished steps. An attempt goes back to where it resumes.
+    total_steps: int
+    loss: float
+    validation_loss: float
+    tokens_per_second: float
+    mfu: float  # 0 to 1.
+    eta_seconds: float
+    epoch: int  # Number of the attempt; 0 before the first.
+    restarts: int
+    create_time: Optional[datetime]
+    start_time: Optional[datetime]
+    finish_time: Optional[datetime]
+    namespace: str
+    submitter: str
+    labels: Dict[str, str]
+    checkpoints: List[Checkpoint]  # Oldest first.
+    spec: Dict[str, Any]  # As it was submitted. `submit` takes it again.
+    revision: int  # Grows with every change of the job.
+
+    @property
+    def finished(self) -> bool:
+        """True once the job has succeeded, failed or been cancelled."""
+        return self.state in ("SUCCEEDED", "FAILED", "CANCELLED")
+
+
+class Step(NamedTuple):
+    """One optimizer step. Seconds are those of the slowest rank.
+
+    proto/trainyard/v1/job.proto says more of each field.
+    """
+
+    step: int  # From 1.
+    epoch: int
+    loss: float
+    grad_norm: float
+    learning_rate: float
+    tokens: int
+    seconds: float
+    mfu: float  # 0 to 1.
+    validation_loss: float
+    load_balancing_loss: float
+    skipped: bool
+    finish_time: Optional[datetime]
+    data_seconds: float
+    forward_seconds: float
+    backward_seconds: float
+    grad_sync_seconds: float
+    optimizer_seconds: float
+    pipeline_bubble_seconds: float
+    checkpoint_seconds: float
+    gpu_utilization_ratio: float
+    gpu_power_watts: float
+    gpu_sm_clock_hertz: float
+    gpu_temperature_celsius: float
+    gpu_throttle_reasons: str  # Separated by commas.
+
+    def numbers(self) -> Dict[str, float]:
+        """Returns the finite numbers by name, as experiment trackers want them."""
+        return {name: value for name, value in self._asdict().items()
+                if isinstance(value, (int, float)) and math.isfinite(value)}
+
+
+class LogLine(NamedTuple):
+    """A line that a rank wrote."""
+
+    time: Optional[datetime]
+    epoch: int
+    rank: int
+    text: str
+
+
+class Event(NamedTuple):
+    """Something that happened to a job."""
+
+    time: Optional[datetime]
+    type: str  # "PLACED" for EVENT_TYPE_PLACED, and so on.
+    epoch: int
+    message: str  # For people.
+
+
+class Worker(NamedTuple):
+    """A worker that the controller knows."""
+
+    id: str
+    hostname: str
+    version: str
+    state: str  # "READY", "LOST" or "DRAINING".
+    devices: int
+    free_devices: int
+    device_model: str
+    register_time: Optional[datetime]
+    last_heartbeat_time: Optional[datetime]
+    metrics_url: str
+
+
+def _time(message: Any, field: str) -> datetime | None:
+    if not message.HasField(field):
+        return None
+    stamp: Timestamp = getattr(message, field)
+    since = timedelta(seconds=stamp.seconds, microseconds=stamp.nanos // 1000)
+    return datetime(1970, 1, 1, tzinfo=timezone.utc) + since
+
+
+def _number(message: Any, field: str) -> float:
+    return float(getattr(message, field)) if message.HasField(field) else math.nan
+
+
+def _checkpoint(message: job_pb2.Checkpoint) -> Checkpoint:
+    return Checkpoint(message.step, message.epoch, message.path, message.size_bytes,
+                      _time(message, "create_time"))
+
+
+def job(message: job_pb2.Job) -> Job:
+    """Makes the record of the API's message, as the functions below do."""
+    known = message.HasField("progress")
+    progress = message.progress
+    return Job(
+        id=message.id, name=message.spec.name,
+        state=cast(State, _spec.enum_name(job_pb2.JobState, message.state)),
+        state_reason=message.state_reason,
+        step=progress.step, total_steps=progress.total_steps if known else message.spec.steps,
+        loss=progress.loss if progress.step > 0 else math.nan,
+        validation_loss=_number(progress, "validation_loss"),
+        tokens_per_second=progress.tokens_per_second, mfu=_number(progress, "mfu"),
+        eta_seconds=progress.eta_seconds,
+        epoch=message.epoch, restarts=message.restarts,
+        create_time=_time(message, "create_time"), start_time=_time(message, "start_time"),
+        finish_time=_time(message, "finish_time"),
+        namespace=message.namespace, submitter=message.submitter,
+        labels=dict(message.spec.labels), checkpoints=[_checkpoint(c) for c in message.checkpoints],
+        spec=_spec.to_dict(message.spec), revision=message.revision)
+
+
+def step(message: job_pb2.StepRecord) -> Step:
+    phases = message.phases
+    return Step(
+        step=message.step, epoch=message.epoch, loss=message.loss, grad_norm=message.grad_norm,
+        learning_rate=message.learning_rate, tokens=message.tokens, seconds=message.seconds,
+        mfu=_number(message, "mfu"), validation_loss=_number(message, "validation_loss"),
+        load_balancing_loss=_number(message, "load_balancing_loss"), skipped=message.skipped,
+        finish_time=_time(message, "finish_time"),
+        data_seconds=phases.data, forward_seconds=phases.forward, backward_seconds=phases.backward,
+        grad_sync_seconds=phases.grad_sync, optimizer_seconds=phases.optimizer,
+        pipeline_bubble_seconds=phases.pipeline_bubble, checkpoint_seconds=phases.checkpoint,
+        gpu_utilization_ratio=_number(message, "gpu_utilization_ratio"),
+        gpu_power_watts=_number(message, "gpu_power_watts"),
+        gpu_sm_clock_hertz=_number(message, "gpu_sm_clock_hertz"),
+        gpu_temperature_celsius=_number(message, "gpu_temperature_celsius"),
+        gpu_throttle_reasons=",".join(message.gpu_throttle_reasons))
+
+
+def log_line(message: job_pb2.LogLine) -> LogLine:
+    return LogLine(_time(message, "time"), message.epoch, message.rank, message.text)
+
+
+def event(message: job_pb2.Event) -> Event:
+    return Event(_time(message, "time"), _spec.enum_name(job_pb2.EventType, message.type),
+                 message.epoch, message.message)
+
+
+def worker(message: cluster_pb2.Worker) -> Worker:
+    devices = message.devices
+    return Worker(
+        id=message.id, hostname=message.hostname, version=message.version,
+        state=_spec.enum_name(cluster_pb2.WorkerState, message.state),
+        devices=len(devices), free_devices=sum(not device.job_id for device in devices),
+        device_model=devices[0].model if devices else "",
+        register_time=_time(message, "register_time"),
+        last_heartbeat_time=_time(message, "last_heartbeat_time"), metrics_url=message.metrics_url)

@@ -25,6 +25,7 @@
 #include "common/log.h"
 #include "common/metrics_page.h"
 #include "common/status_macros.h"
+#include "security/certificates.h"
 #include "security/credentials.h"
 #include "worker/channel/patience.h"
 #include "worker/daemon/daemon.h"
@@ -280,6 +281,12 @@ absl::StatusOr<std::unique_ptr<Membership>> OpenMembership(const Flags& flags,
                            .hostname = Hostname()});
 }
 
+void ShowExpiry(const std::optional<TlsMaterial>& tls, WorkerMetrics& metrics) {
+  if (!tls) return;
+  const absl::StatusOr<CertificateFacts> facts = ReadCertificate(tls->certificates);
+  if (facts.ok()) metrics.CertificateExpires(facts->not_after);
+}
+
 absl::Status Serve(const Flags& flags) {
   ASSIGN_OR_RETURN(const auto state, StateDirectory::Open(flags.state));
   ASSIGN_OR_RETURN(DaemonOptions options, Resolve(flags, *state));
@@ -290,6 +297,7 @@ absl::Status Serve(const Flags& flags) {
   if (!metrics_listen.loopback()) RETURN_IF_ERROR(membership->Current().status());
   ASSIGN_OR_RETURN(const auto page,
                    MetricsPage::Serve(metrics_listen, metrics.registry(), membership->PageTls()));
+  ShowExpiry(membership->PageTls(), metrics);
   ASSIGN_OR_RETURN(const GpuWatch gpus, WatchGpus(options.devices, *metrics.registry()));
   options.gpus = gpus.telemetry.get();
   ASSIGN_OR_RETURN(const auto daemon, Daemon::Create(options, metrics));
@@ -317,7 +325,9 @@ absl::Status Serve(const Flags& flags) {
   const timespec look = {.tv_sec = 10, .tv_nsec = 0};
   int signal = -1;
   while ((signal = ::sigtimedwait(&signals, nullptr, &look)) < 0) {
-    page->Renew(membership->PageTls());
+    const std::optional<TlsMaterial> tls = membership->PageTls();
+    page->Renew(tls);
+    ShowExpiry(tls, metrics);
   }
   if (signal == SIGUSR2) {
     stream.reset();  // The controller hears of the end of the stream, and waits.

@@ -21,7 +21,21 @@ class ControllerMetrics {
   using Gauges = prometheus::Family<prometheus::Gauge>;
   using Histograms = prometheus::Family<prometheus::Histogram>;
 
-  explicit ControllerMetrics(prometheus::Registry& registry) : registry_(registry) {}
+  // Counters begin at zero: one that is not there before its first event hides that event from
+  // Prometheus' rate() and increase().
+  explicit ControllerMetrics(prometheus::Registry& registry) : registry_(registry) {
+    jobs_submitted_total.Add({});
+    store_backup_failures_total.Add({});
+    for (const char* outcome : {"succeeded", "failed", "cancelled"}) {
+      jobs_finished_total.Add({{"outcome", outcome}});
+    }
+    for (const char* report : {"step", "event", "log"}) {
+      reports_refused_total.Add({{"report", report}});
+    }
+    for (const char* reason : {"credential", "role", "method", "rate"}) {
+      calls_refused_total.Add({{"reason", reason}});
+    }
+  }
   ControllerMetrics(const ControllerMetrics&) = delete;
   ControllerMetrics& operator=(const ControllerMetrics&) = delete;
 

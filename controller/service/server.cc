@@ -104,7 +104,6 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
 }
 
 void Server::KeepBackups(const ServerOptions& options, const Clock& clock) {
-  metrics_.store_backup_failures_total.Add({});
   if (options.backup_every <= absl::ZeroDuration()) return;
   backups_ = std::make_unique<BackupKeeper>(
       clock,

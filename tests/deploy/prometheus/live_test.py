@@ -106,6 +106,7 @@ class Live(RealService):
 
 class Loopback(RealService):
     def test_the_variant_without_tls_reads_all_pages_of_a_service_on_loopback(self):
+        self.environment = {"HOME": str(self.directory / "home")}
         controller = self.start_controller(listen="127.0.0.1:0")
         worker = self.start("w1", "trainyard-worker", "--controller", self.address, "--state", "w1", "--devices", "1", "--cores", "0.5")[1]
         Prometheus(self, "prometheus-loopback.yml", page(controller["metrics"]), [page(worker["metrics"])]).await_up(2)

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import urllib.error
 import urllib.parse
 import urllib.request
 
@@ -103,6 +104,14 @@ class Prometheus:
         case.assertEqual(checked.returncode, 0, checked.stdout + checked.stderr)
         self.address = start(case, "prometheus", "prometheus", f"--config.file={path}", "--web.listen-address=127.0.0.1:0",
                              f"--storage.tsdb.path={case.directory}/tsdb")
+        until(self.ready, "Prometheus to be ready")
+
+    def ready(self):
+        try:
+            urllib.request.urlopen(f"http://{self.address}/-/ready", timeout=20).close()
+            return True
+        except urllib.error.HTTPError:
+            return False
 
     def set_targets(self, name, addresses):
         (self.directory / f"targets/{name}.yml").write_text(json.dumps([{"targets": addresses}]))

@@ -3,10 +3,12 @@
 
   bench/scrape.py [--workers 1000] [--jobs 100] [--scrapes 20]
 
-Starts a controller with TLS and a program that stands in for the workers, as bench/many_workers.py does; their ranks are ready at
-once, and report a step with every beat. Each job takes the 8 devices of one worker. Once all jobs run, reads the page so often,
-each time by a new connection with TLS and a certificate, as Prometheus does without keep-alive, and prints how long that took.
+Starts a controller with TLS and a program that stands in for the workers, as bench/many_workers.py
+does. The ranks of the stand-ins are ready at once, and report a step with every beat. Each job takes
+the 8 devices of one worker. Once all jobs run, the benchmark reads the page again and again, each
+time by a new connection with TLS and a certificate, and prints how long that took.
 """
+
 import argparse
 import os
 import re
@@ -24,7 +26,9 @@ from service import TRAINYARD, TlsController
 
 SPEC = """
 name: bench
-model: {preset: llama3-8b, overrides: {layers: 2, hidden: 64, ffn: 128, heads: 4, kv_heads: 2, vocab: 256}}
+model:
+  preset: llama3-8b
+  overrides: {layers: 2, hidden: 64, ffn: 128, heads: 4, kv_heads: 2, vocab: 256}
 precision: F32
 batch: {global: 8, micro: 1, sequence: 32}
 data: {synthetic: {}}
@@ -50,11 +54,21 @@ class Page:
 
 def submit(controller, jobs):
     token = controller.token("submitter", "--role", "submitter")
-    environment = dict(os.environ, TRAINYARD_CONTROLLER=controller.address, TRAINYARD_TOKEN_FILE=token,
-                       TRAINYARD_AUTHORITY=controller.authority)
+    environment = dict(
+        os.environ,
+        TRAINYARD_CONTROLLER=controller.address,
+        TRAINYARD_TOKEN_FILE=token,
+        TRAINYARD_AUTHORITY=controller.authority,
+    )
     for i in range(jobs):
-        done = subprocess.run([TRAINYARD, "submit", "-", "--quiet"], input=SPEC.replace("DIRECTORY", f"job-{i}"), env=environment,
-                              capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [TRAINYARD, "submit", "-", "--quiet"],
+            input=SPEC.replace("DIRECTORY", f"job-{i}"),
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         if done.returncode != 0:
             sys.exit(done.stderr)
 
@@ -76,12 +90,17 @@ def measure(page, scrapes):
         times.append(1000 * (time.monotonic() - begin))
         time.sleep(PAUSE)
     series = sum(1 for line in text.splitlines() if not line.startswith("#"))
-    print(f"{series} series, {len(text) / 1e6:.2f} MB; {scrapes} scrapes: median {statistics.median(times):.0f} ms "
-          f"({min(times):.0f} to {max(times):.0f})", flush=True)
+    print(
+        f"{series} series, {len(text) / 1e6:.2f} MB; {scrapes} scrapes: median"
+        f" {statistics.median(times):.0f} ms ({min(times):.0f} to {max(times):.0f})",
+        flush=True,
+    )
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--workers", type=int, default=1000)
     parser.add_argument("--jobs", type=int, default=100)
     parser.add_argument("--scrapes", type=int, default=20)
@@ -89,13 +108,29 @@ def main():
     os.umask(0o077)
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as directory:
         controller = TlsController(directory, metrics_listen="0.0.0.0:0")
-        joins = [controller.token(f"fleet-{i}", "--role", "joiner", "--uses", str(arguments.workers)) for i in range(TOKENS)]
-        with subprocess.Popen([STAND_INS, "--controller", controller.address, "--workers", str(arguments.workers), "--join", *joins],
-                              stdout=subprocess.PIPE, text=True) as stand_ins:
+        joins = [
+            controller.token(f"fleet-{i}", "--role", "joiner", "--uses", str(arguments.workers))
+            for i in range(TOKENS)
+        ]
+        with subprocess.Popen(
+            [
+                STAND_INS,
+                "--controller",
+                controller.address,
+                "--workers",
+                str(arguments.workers),
+                "--join",
+                *joins,
+            ],
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as stand_ins:
             try:
                 stand_ins.stdout.readline()
                 seconds_until_all(stand_ins, arguments.workers, time.monotonic(), 300)
-                threading.Thread(target=stand_ins.stdout.read, daemon=True).start()  # A full pipe would stop the program.
+                threading.Thread(
+                    target=stand_ins.stdout.read, daemon=True
+                ).start()  # A full pipe would stop the program.
                 submit(controller, arguments.jobs)
                 page = Page(controller)
                 await_steps(page, arguments.jobs)

@@ -5,6 +5,7 @@
 
 To change a dashboard, change boards_*.py, run this program, and commit what it writes.
 """
+
 import json
 import pathlib
 import sys
@@ -12,7 +13,12 @@ import sys
 import boards_cluster
 import boards_job
 
-BOARDS = [boards_cluster.cluster(), boards_job.job(), boards_job.compare(), boards_cluster.controller()]
+BOARDS = [
+    boards_cluster.cluster(),
+    boards_job.job(),
+    boards_job.compare(),
+    boards_cluster.controller(),
+]
 
 
 def main():
@@ -20,7 +26,9 @@ def main():
     directory = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else here / "dashboards"
     directory.mkdir(parents=True, exist_ok=True)
     for board in BOARDS:
-        (directory / f"{board['uid']}.json").write_text(json.dumps(board, indent=1) + "\n", encoding="utf-8")
+        (directory / f"{board['uid']}.json").write_text(
+            json.dumps(board, indent=1) + "\n", encoding="utf-8"
+        )
 
 
 if __name__ == "__main__":

@@ -5,9 +5,13 @@
 #include <prometheus/text_serializer.h>
 #include <sys/wait.h>
 
+#include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <functional>
 
+#include "absl/strings/match.h"
+#include "absl/time/clock.h"
 #include "common/metrics_page.h"
 #include "tests/controller/testing/server_fixture.h"
 
@@ -20,6 +24,16 @@ class MetricsTest : public ServerFixture {
  protected:
   std::string Page() {
     return prometheus::TextSerializer().Serialize(server_->registry()->Collect());
+  }
+
+  // Looks at the page until it is as wanted, or the patience ends.
+  bool Eventually(const std::function<bool()>& wanted) {
+    const auto deadline = std::chrono::steady_clock::now() + kPatience;
+    while (!wanted()) {
+      if (std::chrono::steady_clock::now() > deadline) return false;
+      absl::SleepFor(absl::Milliseconds(5));
+    }
+    return true;
   }
 
   std::string RunAJob() {

@@ -1,4 +1,5 @@
-"""Rules, alerts and dashboards as files: promtool accepts them, they are complete, and no metric is misspelt."""
+"""Rules, alerts and dashboards as files: promtool accepts them, and no metric is misspelt."""
+
 import pathlib
 import re
 import subprocess
@@ -13,11 +14,26 @@ from grafana_foundation_sdk.models import dashboard as sdk
 import shipped
 
 SEVERITIES = {"critical", "warning"}
-UNITS = {"short", "s", "percentunit", "bytes", "Bps", "flops", "sci", "watt", "celsius", "hertz", "reqps", "cps"}
+UNITS = {
+    "short",
+    "s",
+    "percentunit",
+    "bytes",
+    "Bps",
+    "flops",
+    "sci",
+    "watt",
+    "celsius",
+    "hertz",
+    "reqps",
+    "cps",
+}
 
 
 def run(*words):
-    return subprocess.run([str(word) for word in words], capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(
+        [str(word) for word in words], capture_output=True, text=True, check=False, timeout=60
+    )
 
 
 class Rules(unittest.TestCase):
@@ -27,10 +43,14 @@ class Rules(unittest.TestCase):
 
     def test_promtool_accepts_the_rules_and_their_tests(self):
         self.accepted("promtool", "check", "rules", *shipped.rule_files())
-        self.accepted("promtool", "test", "rules", *sorted((shipped.PROMETHEUS / "tests").glob("*.yml")))
+        self.accepted(
+            "promtool", "test", "rules", *sorted((shipped.PROMETHEUS / "tests").glob("*.yml"))
+        )
 
     def test_amtool_accepts_the_example(self):
-        self.accepted("amtool", "check-config", shipped.ROOT / "deploy/alertmanager/alertmanager.yml")
+        self.accepted(
+            "amtool", "check-config", shipped.ROOT / "deploy/alertmanager/alertmanager.yml"
+        )
 
     def test_recording_rules_are_named_level_metric_operations(self):
         for name in shipped.recorded():
@@ -43,8 +63,12 @@ class Rules(unittest.TestCase):
             with self.subTest(name):
                 self.assertRegex(alert["for"], r"^\d+[mh]$")
                 self.assertIn(alert["labels"]["severity"], SEVERITIES)
-                self.assertEqual(set(alert["annotations"]), {"summary", "description", "runbook_url"})
-                self.assertEqual(alert["annotations"]["runbook_url"], f"docs/runbook.md#{name.lower()}")
+                self.assertEqual(
+                    set(alert["annotations"]), {"summary", "description", "runbook_url"}
+                )
+                self.assertEqual(
+                    alert["annotations"]["runbook_url"], f"docs/runbook.md#{name.lower()}"
+                )
                 self.assertIn(name, sections)
         self.assertEqual(sorted(sections), sorted(alert["alert"] for alert in shipped.alerts()))
 
@@ -70,13 +94,32 @@ class Rules(unittest.TestCase):
 
 class Names(unittest.TestCase):
     def test_every_metric_exists(self):
-        expressions = [*shipped.rule_expressions(), *shipped.panel_expressions(), *shipped.variable_expressions()]
+        expressions = [
+            *shipped.rule_expressions(),
+            *shipped.panel_expressions(),
+            *shipped.variable_expressions(),
+        ]
         self.assertGreater(len(expressions), 100)
         self.assertEqual(shipped.unknown_names(expressions), [])
 
     def test_a_misspelt_metric_is_found(self):
-        for wrong in ("trainyard_los", "trainyrad_loss", "job:trainyard_mfu:ratio", "trainyard_queue_wait_seconds", "rat(up[5m])"):
-            found = shipped.unknown_names([shipped.Expression("a panel", f'sum by (job_id) ({wrong}{{job_id="$job_id"}})'.replace("rat(up[5m]){", "rat(up{"))])
+        for wrong in (
+            "trainyard_los",
+            "trainyrad_loss",
+            "job:trainyard_mfu:ratio",
+            "trainyard_queue_wait_seconds",
+            "rat(up[5m])",
+        ):
+            found = shipped.unknown_names(
+                [
+                    shipped.Expression(
+                        "a panel",
+                        f'sum by (job_id) ({wrong}{{job_id="$job_id"}})'.replace(
+                            "rat(up[5m]){", "rat(up{"
+                        ),
+                    )
+                ]
+            )
             self.assertEqual(len(found), 1, wrong)
 
 
@@ -91,14 +134,23 @@ class Dashboards(unittest.TestCase):
 
     def test_there_are_four_which_grafana_can_import_anywhere(self):
         boards = shipped.dashboards()
-        self.assertEqual([board["uid"] for board in boards],
-                         ["trainyard-cluster", "trainyard-compare", "trainyard-controller", "trainyard-job"])
+        self.assertEqual(
+            [board["uid"] for board in boards],
+            ["trainyard-cluster", "trainyard-compare", "trainyard-controller", "trainyard-job"],
+        )
         for board in boards:
             self.assertIsNone(board["id"])
-            self.assertEqual(board["links"][0]["tags"], board["tags"])  # Each board links to all others.
+            self.assertEqual(
+                board["links"][0]["tags"], board["tags"]
+            )  # Each board links to all others.
             variables = [each["name"] for each in board["templating"]["list"]]
             self.assertEqual(variables[0], "datasource")
-            used = set(re.findall(r"\$\{?(\w+)", str(board["panels"]))) - {"__rate_interval", "__url_time_range", "__value", "__field"}
+            used = set(re.findall(r"\$\{?(\w+)", str(board["panels"]))) - {
+                "__rate_interval",
+                "__url_time_range",
+                "__value",
+                "__field",
+            }
             self.assertLessEqual(used, set(variables))
 
     def test_every_panel_has_a_description_a_unit_and_the_chosen_data_source(self):
@@ -110,7 +162,10 @@ class Dashboards(unittest.TestCase):
                 with self.subTest(f"{board['title']} / {panel['title']}"):
                     self.assertTrue(panel["description"].endswith("."))
                     self.assertIn(panel["fieldConfig"]["defaults"]["unit"], UNITS)
-                    for source in [panel["datasource"], *(target["datasource"] for target in panel["targets"])]:
+                    for source in [
+                        panel["datasource"],
+                        *(target["datasource"] for target in panel["targets"]),
+                    ]:
                         self.assertEqual(source, chosen)
             for variable in board["templating"]["list"][1:]:
                 self.assertEqual(variable["datasource"], chosen)
@@ -120,7 +175,11 @@ class Dashboards(unittest.TestCase):
             taken = set()
             for panel in board["panels"]:
                 at = panel["gridPos"]
-                cells = {(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])}
+                cells = {
+                    (x, y)
+                    for x in range(at["x"], at["x"] + at["w"])
+                    for y in range(at["y"], at["y"] + at["h"])
+                }
                 self.assertLessEqual(at["x"] + at["w"], 24)
                 self.assertFalse(cells & taken, panel["title"])
                 taken |= cells
@@ -130,10 +189,16 @@ class Dashboards(unittest.TestCase):
         for board in shipped.dashboards():
             read = sdk.Dashboard.from_json(board)
             self.assertEqual(read.uid, board["uid"])
-            self.assertEqual([panel.title for panel in read.panels], [panel["title"] for panel in board["panels"]])
+            self.assertEqual(
+                [panel.title for panel in read.panels],
+                [panel["title"] for panel in board["panels"]],
+            )
             for panel, written in zip(read.panels, board["panels"]):
                 if written["type"] != "row":
-                    self.assertEqual([target.expr for target in panel.targets], [target["expr"] for target in written["targets"]])
+                    self.assertEqual(
+                        [target.expr for target in panel.targets],
+                        [target["expr"] for target in written["targets"]],
+                    )
                     self.assertEqual(panel.grid_pos.w, written["gridPos"]["w"])
 
 

@@ -1,4 +1,5 @@
-"""What deploy/ ships for Prometheus and Grafana, and the names of metrics and labels that its expressions use."""
+"""What deploy/ ships for Prometheus and Grafana, and the names that its expressions use."""
+
 import dataclasses
 import json
 import pathlib
@@ -12,8 +13,10 @@ GRAFANA = ROOT / "deploy/grafana"
 
 # What Prometheus itself makes.
 OWN = {"up", "scrape_duration_seconds", "ALERTS"}
-FUNCTIONS = set("""avg_over_time bool count histogram_quantile increase max max_over_time min min_over_time quantile
-    quantile_over_time rate sum time topk vector""".split())
+FUNCTIONS = set(
+    """avg_over_time bool count histogram_quantile increase max max_over_time min min_over_time
+    quantile quantile_over_time rate sum time topk vector""".split()
+)
 WORDS = {"and", "or", "unless", "offset"}
 # Clauses that hold names of labels.
 CLAUSE = re.compile(r"\b(by|without|on|ignoring|group_left|group_right)\s*\(([^)]*)\)")
@@ -68,7 +71,9 @@ def rule_expressions():
 
 
 def dashboards():
-    return [json.loads(path.read_text()) for path in sorted((GRAFANA / "dashboards").glob("*.json"))]
+    return [
+        json.loads(path.read_text()) for path in sorted((GRAFANA / "dashboards").glob("*.json"))
+    ]
 
 
 def panels(dashboard):
@@ -76,17 +81,25 @@ def panels(dashboard):
 
 
 def panel_expressions():
-    return [Expression(f"{board['title']} / {panel['title']}", target["expr"])
-            for board in dashboards() for panel in panels(board) for target in panel["targets"]]
+    return [
+        Expression(f"{board['title']} / {panel['title']}", target["expr"])
+        for board in dashboards()
+        for panel in panels(board)
+        for target in panel["targets"]
+    ]
 
 
 def variable_expressions():
-    """(metric with its selector, label) of each query variable, as an expression that groups by the label."""
+    """What each query variable asks for, as an expression that groups by the label."""
     for board in dashboards():
         for variable in board["templating"]["list"]:
             if variable["type"] == "query":
-                selector, label = re.fullmatch(r"label_values\((.*), (\w+)\)", variable["definition"]).groups()
-                yield Expression(f"{board['title']} / ${variable['name']}", f"count by ({label}) ({selector})")
+                selector, label = re.fullmatch(
+                    r"label_values\((.*), (\w+)\)", variable["definition"]
+                ).groups()
+                yield Expression(
+                    f"{board['title']} / ${variable['name']}", f"count by ({label}) ({selector})"
+                )
 
 
 def catalogue():
@@ -98,11 +111,17 @@ def catalogue():
             continue
         for name in re.findall(r"`((?:trainyard|grpc_server|process)_\w+)`", cells[1]):
             histogram = cells[2].strip() == "histogram"
-            names |= {name + suffix for suffix in ("_bucket", "_sum", "_count")} if histogram else {name}
+            names |= (
+                {name + suffix for suffix in ("_bucket", "_sum", "_count")} if histogram else {name}
+            )
     return names
 
 
 def unknown_names(expressions):
     """Findings: what names a metric that nothing exports."""
     known = catalogue() | recorded() | OWN
-    return [f"{each.where}: no metric is called {name}" for each in expressions for name in sorted(each.metrics() - known)]
+    return [
+        f"{each.where}: no metric is called {name}"
+        for each in expressions
+        for name in sorted(each.metrics() - known)
+    ]

@@ -34,7 +34,7 @@ TEST_F(MetricsPageTest, ServesTheRegistryAsItIsNow) {
     EXPECT_THAT(answer, StartsWith("HTTP/1.1 200 OK\r\n"));
     EXPECT_THAT(answer,
                 HasSubstr("\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n"));
-    EXPECT_THAT(answer, EndsWith(absl::StrCat("\r\n\r\n# HELP eggs_total Eggs.\n"
+    EXPECT_THAT(answer, EndsWith(absl::StrCat("\n# HELP eggs_total Eggs.\n"
                                               "# TYPE eggs_total counter\neggs_total ",
                                               value, "\n")));
   }

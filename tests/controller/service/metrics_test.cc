@@ -110,6 +110,8 @@ TEST_F(MetricsTest, CountersBeginAtZero) {
 // Alerts that ask whether a job runs must not fire for one that has ended, or waits.
 TEST_F(MetricsTest, AJobRunsFromReadyToItsEnd) {
   const std::string waiting = MustSubmit(Spec());
+  EXPECT_TRUE(
+      Eventually([&] { return absl::StrContains(Page(), "trainyard_jobs{state=\"queued\"} 1"); }));
   EXPECT_THAT(Page(), testing::Not(HasSubstr("trainyard_job_running{")));
   auto worker = Worker("w", 1);
   worker->AwaitStart();

@@ -50,17 +50,24 @@ class Service:
 
 
 class TlsController:
-    """A controller as other machines see it, at 127.0.0.1. Its files lie in `directory`, the authority's certificate as `authority`."""
+    """A controller as other machines see it, at 127.0.0.1. Its files lie in `directory`, the authority's certificate as `authority`,
+    and its page is at `metrics`."""
 
-    def __init__(self, directory):
+    def __init__(self, directory, metrics_listen="127.0.0.1:0"):
         self._directory = directory
         self._listen = "0.0.0.0:0"  # Loopback would have no TLS.
+        self._metrics_listen = metrics_listen
         self._tool("init", "--host", "127.0.0.1")
         self.authority = next(str(path) for path in Path(directory).rglob("authority.pem"))
         self.start()
 
     def _tool(self, *words):
         return subprocess.run([CONTROLLER, "--state", "state", *words], cwd=self._directory, check=True, capture_output=True, text=True).stdout
+
+    def reader(self):
+        """The directory of a certificate that opens the page."""
+        self._tool("reader", "--name", "bench", "--directory", "reader")
+        return Path(self._directory) / "reader"
 
     def token(self, name, *words):
         """A file with a new one; `words` say what it is good for."""
@@ -71,13 +78,14 @@ class TlsController:
 
     def start(self):
         with open(f"{self._directory}/log", "a", encoding="utf-8") as log:
-            self._process = subprocess.Popen([CONTROLLER, "--state", "state", "--listen", self._listen, "--metrics-listen", "127.0.0.1:0"],
+            self._process = subprocess.Popen([CONTROLLER, "--state", "state", "--listen", self._listen, "--metrics-listen", self._metrics_listen],
                                              cwd=self._directory, stdout=subprocess.PIPE, stderr=log, text=True)
         ready = self._process.stdout.readline().split()
         if not ready:
             sys.exit(Path(f"{self._directory}/log").read_text(encoding="utf-8"))
         self._listen = ready[1].split("=")[1]
         self.address = self._listen.replace("0.0.0.0", "127.0.0.1")
+        self.metrics = ready[2].split("=", 1)[1].replace("0.0.0.0", "127.0.0.1")
 
     def kill(self):
         self._process.kill()

@@ -3,10 +3,13 @@
 #include <prometheus/registry.h>
 #include <prometheus/text_serializer.h>
 
+#include <iterator>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/log.h"
+#include "common/process_metrics.h"
 
 namespace trainyard {
 namespace {
@@ -14,6 +17,13 @@ namespace {
 constexpr char kPath[] = "/metrics";
 // The text format that prometheus::TextSerializer writes.
 constexpr char kContentType[] = "text/plain; version=0.0.4; charset=utf-8";
+
+std::string Page(const prometheus::Registry& registry) {
+  std::vector<prometheus::MetricFamily> all = ProcessMetrics();
+  std::vector<prometheus::MetricFamily> registered = registry.Collect();
+  std::move(registered.begin(), registered.end(), std::back_inserter(all));
+  return prometheus::TextSerializer().Serialize(all);
+}
 
 }  // namespace
 
@@ -32,8 +42,7 @@ absl::StatusOr<std::unique_ptr<MetricsPage>> MetricsPage::Serve(
         if (request.path != kPath) {
           return {.status = 404, .body = absl::StrCat("the page is at ", kPath, "\n")};
         }
-        return {.content_type = kContentType,
-                .body = prometheus::TextSerializer().Serialize(registry->Collect())};
+        return {.content_type = kContentType, .body = Page(*registry)};
       },
       listen.loopback() ? std::nullopt : tls);
   if (!server.ok()) {

@@ -1,4 +1,4 @@
-// The page that Prometheus scrapes: a registry at /metrics.
+// The page that Prometheus scrapes: a registry at /metrics, with what process_metrics.h adds.
 
 #pragma once
 

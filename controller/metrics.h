@@ -21,7 +21,21 @@ class ControllerMetrics {
   using Gauges = prometheus::Family<prometheus::Gauge>;
   using Histograms = prometheus::Family<prometheus::Histogram>;
 
-  explicit ControllerMetrics(prometheus::Registry& registry) : registry_(registry) {}
+  // Counters begin at zero: one that is not there before its first event hides that event from
+  // Prometheus' rate() and increase().
+  explicit ControllerMetrics(prometheus::Registry& registry) : registry_(registry) {
+    jobs_submitted_total.Add({});
+    store_backup_failures_total.Add({});
+    for (const char* outcome : {"succeeded", "failed", "cancelled"}) {
+      jobs_finished_total.Add({{"outcome", outcome}});
+    }
+    for (const char* report : {"step", "event", "log"}) {
+      reports_refused_total.Add({{"report", report}});
+    }
+    for (const char* reason : {"credential", "role", "method", "rate"}) {
+      calls_refused_total.Add({{"reason", reason}});
+    }
+  }
   ControllerMetrics(const ControllerMetrics&) = delete;
   ControllerMetrics& operator=(const ControllerMetrics&) = delete;
 
@@ -60,6 +74,8 @@ class ControllerMetrics {
   Gauges& devices =
       Measure("devices",
               "Devices by state and device_model. Many free beside queued jobs: gangs do not fit.");
+  Gauges& job_running = Measure(
+      "job_running", "1 for each job that runs: all of its ranks are ready. Other jobs have none.");
   Gauges& worker_heartbeat_age_seconds = Measure(
       "worker_heartbeat_age_seconds",
       "Since a worker's last message. Above the lease: it is lost and its ranks count as dead.");
@@ -93,6 +109,14 @@ class ControllerMetrics {
   Counters& store_backup_failures_total =
       Count("store_backup_failures_total",
             "Backups of the store that failed. Rising: see backup_failed in the log.");
+  Histograms& store_commit_duration_seconds =
+      Spread("store_commit_duration_seconds",
+             "One transaction of the store, with its sync of the disk. Near a second: calls that "
+             "change anything are slow, too.");
+  Gauges& certificate_expiry_timestamp_seconds =
+      Measure("certificate_expiry_timestamp_seconds",
+              "When the certificate expires that proves this controller. Soon: it is not renewed, "
+              "and clients will refuse it. Absent: no TLS.");
 
   // One job each; labels begin with job_id.
   Gauges& job_info = Measure(
@@ -103,6 +127,8 @@ class ControllerMetrics {
   Counters& steps_total =
       Count("steps_total", "Finished steps, repeated ones included. Flat: stalled.");
   Counters& tokens_total = Count("tokens_total", "Tokens trained on, repeated steps included.");
+  Gauges& tokens_seen =
+      Measure("tokens_seen", "Tokens up to the last step, each once. Falls back with a resume.");
   Counters& samples_total =
       Count("samples_total", "Sequences trained on, repeated steps included.");
   Counters& model_flops_total =
@@ -117,6 +143,9 @@ class ControllerMetrics {
   Gauges& tokens_per_second_per_device =
       Measure("tokens_per_second_per_device", "In the last step. Falling: as for mfu_ratio.");
   Gauges& loss = Measure("loss", "Training loss of the last step. NaN or rising: diverging.");
+  Gauges& validation_loss =
+      Measure("validation_loss",
+              "Loss of the last validation. Rising while the training loss falls: overfitting.");
   Gauges& grad_norm =
       Measure("grad_norm", "Global gradient norm before clipping. Spikes announce divergence.");
   Gauges& load_balancing_loss =
@@ -143,6 +172,12 @@ class ControllerMetrics {
   Gauges& checkpoint_size_bytes = Measure("checkpoint_size_bytes", "Of the last checkpoint.");
   Gauges& last_checkpoint_timestamp_seconds = Measure(
       "last_checkpoint_timestamp_seconds", "When the last one was committed. Old: work at risk.");
+  Gauges& steps_since_checkpoint =
+      Measure("steps_since_checkpoint",
+              "Finished steps that a resume would repeat. Above twice the interval: overdue.");
+  Gauges& checkpoint_interval_steps =
+      Measure("checkpoint_interval_steps",
+              "checkpoint.every_steps of its spec. Absent: it saves at its end, or never.");
   Counters& checkpoint_failures_total = Count(
       "checkpoint_failures_total", "Saves that failed. Any: full or failing storage; see events.");
   Gauges& last_step_timestamp_seconds = Measure(

@@ -35,6 +35,11 @@ struct WorkerMetrics::Families {
                            "Always 1; the labels say which build this is. Workers of one cluster "
                            "that differ are half way through an upgrade.",
                            registry)),
+        certificate_expiry(Declare(prometheus::BuildGauge(), metric::kCertificateExpiry,
+                                   "When this worker's certificate expires. Soon: it is not "
+                                   "renewed, and the controller will refuse this worker. Absent: "
+                                   "no TLS.",
+                                   registry)),
         device_info(Declare(prometheus::BuildGauge(), metric::kDeviceInfo,
                             "Always 1; which rank runs on which device. Joins on UUID and Hostname "
                             "with the DCGM exporter's series.",
@@ -62,6 +67,7 @@ struct WorkerMetrics::Families {
         dropped_spooled_steps(dropped.Add({{"kind", "spooled_step"}})) {}
 
   prometheus::Family<prometheus::Gauge>& build_info;
+  prometheus::Family<prometheus::Gauge>& certificate_expiry;
   prometheus::Family<prometheus::Gauge>& device_info;
   prometheus::Family<prometheus::Gauge>& device_memory;
   prometheus::Family<prometheus::Histogram>& step_duration;
@@ -150,6 +156,10 @@ void WorkerMetrics::OutboxDropped(const Outbox::Dropped& so_far) {
 
 void WorkerMetrics::SpoolDropped(uint64_t steps) {
   families_->dropped_spooled_steps.Increment(double(steps));
+}
+
+void WorkerMetrics::CertificateExpires(absl::Time time) {
+  families_->certificate_expiry.Add({}).Set(absl::ToDoubleSeconds(time - absl::UnixEpoch()));
 }
 
 void WorkerMetrics::Expire(absl::Duration now) {

@@ -20,6 +20,7 @@ namespace trainyard {
 // The names, for metrics.cc and the tests.
 namespace metric {
 constexpr char kBuildInfo[] = "trainyard_build_info";
+constexpr char kCertificateExpiry[] = "trainyard_certificate_expiry_timestamp_seconds";
 constexpr char kDeviceInfo[] = "trainyard_device_info";
 constexpr char kDeviceMemory[] = "trainyard_device_memory_bytes";
 constexpr char kRankStepDuration[] = "trainyard_rank_step_duration_seconds";
@@ -40,6 +41,8 @@ class WorkerMetrics {
   void Expire(absl::Duration now);
   void OutboxDropped(const Outbox::Dropped& so_far);
   void SpoolDropped(uint64_t steps);
+  // From any thread.
+  void CertificateExpires(absl::Time time);
 
   const std::shared_ptr<prometheus::Registry>& registry() const { return registry_; }
 

@@ -27,6 +27,7 @@
 #include "common/metrics_page.h"
 #include "common/mutex.h"
 #include "common/status_macros.h"
+#include "security/certificates.h"
 #include "security/credentials.h"
 #include "worker/channel/patience.h"
 #include "worker/daemon/daemon.h"
@@ -310,15 +311,23 @@ class Spoken {
 
 // Returns the signal that ends the daemon. Meanwhile keeps what others on this machine look at.
 int WaitForEnd(const StateDirectory& state, Spoken& spoken, Membership& membership,
-               MetricsPage& page) {
+               MetricsPage& page, WorkerMetrics& metrics) {
   const sigset_t signals = EndingSignals();
   const timespec look = {.tv_sec = 1, .tv_nsec = 0};
   for (;;) {
     const int signal = ::sigtimedwait(&signals, nullptr, &look);
     if (signal >= 0) return signal;
     spoken.WriteTo(state.path());
-    page.Renew(membership.PageTls());
+    const std::optional<TlsMaterial> tls = membership.PageTls();
+    page.Renew(tls);
+    ShowExpiry(tls, metrics);
   }
+}
+
+void ShowExpiry(const std::optional<TlsMaterial>& tls, WorkerMetrics& metrics) {
+  if (!tls) return;
+  const absl::StatusOr<CertificateFacts> facts = ReadCertificate(tls->certificates);
+  if (facts.ok()) metrics.CertificateExpires(facts->not_after);
 }
 
 absl::Status Serve(const Flags& flags) {
@@ -332,6 +341,7 @@ absl::Status Serve(const Flags& flags) {
   if (!metrics_listen.loopback()) RETURN_IF_ERROR(membership->Current().status());
   ASSIGN_OR_RETURN(const auto page,
                    MetricsPage::Serve(metrics_listen, metrics.registry(), membership->PageTls()));
+  ShowExpiry(membership->PageTls(), metrics);
   ASSIGN_OR_RETURN(const GpuWatch gpus, WatchGpus(options.devices, *metrics.registry()));
   options.gpus = gpus.telemetry.get();
   ASSIGN_OR_RETURN(const auto daemon, Daemon::Create(options, metrics));
@@ -357,7 +367,7 @@ absl::Status Serve(const Flags& flags) {
                                          },
                                      .on_sent = [&](absl::Duration beat) { spoken.Note(beat); }},
                                     *daemon));
-  const int signal = WaitForEnd(*state, spoken, *membership, *page);
+  const int signal = WaitForEnd(*state, spoken, *membership, *page, metrics);
   if (signal == SIGUSR2) {
     stream.reset();  // The controller hears of the end of the stream, and waits.
     LogInfo("handed_over", {{"ranks", daemon->num_live_ranks()}});

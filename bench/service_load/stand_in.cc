@@ -2,8 +2,10 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <deque>
 #include <functional>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/build_info.h"
@@ -21,6 +23,37 @@ constexpr absl::Duration kRegisterTimeout = absl::Seconds(30);
 // One beat of so many is a message that the controller acknowledges.
 constexpr uint64_t kAnswerEvery = 10;
 constexpr uint64_t kSpread = 997;
+
+// What a report of one rank's step says. The values are made up, and there is one of each.
+v1::ConnectRequest StepOf(const v1::RankStatus& rank, uint64_t step) {
+  v1::ConnectRequest request;
+  v1::StepReport& report = *request.mutable_step();
+  report.set_job_id(rank.job_id());
+  report.set_rank(rank.rank());
+  report.set_model_flops(1e12);
+  v1::StepRecord& record = *report.mutable_record();
+  record.set_step(step);
+  record.set_epoch(rank.epoch());
+  record.set_loss(2 + 1.0 / double(step));
+  record.set_validation_loss(3);
+  record.set_grad_norm(1);
+  record.set_learning_rate(1e-3);
+  record.set_tokens(4096);
+  record.set_seconds(1);
+  record.mutable_phases()->set_forward(0.4);
+  record.mutable_phases()->set_backward(0.6);
+  for (const char* op : {"all_gather", "reduce_scatter_sum", "all_reduce_sum"}) {
+    for (const char* group : {"data", "tensor"}) {
+      v1::CollectiveUse& use = *report.add_collectives();
+      use.set_op(op);
+      use.set_group(group);
+      use.set_calls(1);
+      use.set_bytes(1 << 20);
+      use.set_seconds(0.01);
+    }
+  }
+  return request;
+}
 
 std::shared_ptr<grpc::Channel> DialAs(const Fleet& fleet, const Credential& credential) {
   grpc::ChannelArguments arguments;
@@ -84,7 +117,7 @@ class StandIn::Stream final
   void Beat(bool answered) ABSL_LOCKS_EXCLUDED(mutex_) {
     const MutexLock lock(mutex_);
     if (writing_ || ended_) return;
-    writing_ = true;
+    for (RunningRank& rank : ranks_) reports_.push_back(StepOf(rank.status, ++rank.step));
     request_.Clear();
     if (answered && asked_ == absl::ZeroDuration()) {
       request_.set_sequence(++sequence_);
@@ -92,7 +125,7 @@ class StandIn::Stream final
     } else {
       request_.mutable_heartbeat();
     }
-    StartWrite(&request_);
+    Write();
     tally_.Beat();
   }
   void Cancel() { context_.TryCancel(); }
@@ -110,12 +143,18 @@ class StandIn::Stream final
       beat_milliseconds_ = response_.registered().heartbeat_milliseconds();
       state_ = State::kRegistered;
     }
+    if (response_.has_start_ranks()) Run(response_.start_ranks());
     if (response_.has_ack()) Answered();
     StartRead(&response_);
   }
   void OnWriteDone(bool) override {
     const MutexLock lock(mutex_);
     writing_ = false;
+    if (reports_.empty() || ended_) return;
+    request_ = std::move(reports_.front());
+    reports_.pop_front();
+    request_.set_sequence(++sequence_);
+    Write();
   }
   void OnDone(const grpc::Status&) override {
     if (!was_registered()) tally_.Connecting(-1);
@@ -124,6 +163,30 @@ class StandIn::Stream final
   }
 
  private:
+  struct RunningRank {
+    v1::RankStatus status;
+    uint64_t step = 0;  // The last one that was reported.
+  };
+
+  void Write() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    writing_ = true;
+    StartWrite(&request_);
+  }
+  // The ranks are ready at once, and each finishes a step with every beat.
+  void Run(const v1::StartRanks& order) ABSL_LOCKS_EXCLUDED(mutex_) {
+    const MutexLock lock(mutex_);
+    for (const v1::RankPlacement& placement : order.ranks()) {
+      v1::ConnectRequest ready;
+      v1::RankStatus& status = *ready.mutable_rank_status();
+      status.set_job_id(order.job_id());
+      status.set_epoch(order.epoch());
+      status.set_rank(placement.rank());
+      status.set_device(placement.device());
+      status.set_state(v1::RANK_STATE_READY);
+      ranks_.push_back({.status = status});
+      reports_.push_back(std::move(ready));
+    }
+  }
   void Answered() ABSL_LOCKS_EXCLUDED(mutex_) {
     const MutexLock lock(mutex_);
     if (asked_ == absl::ZeroDuration()) return;
@@ -142,6 +205,8 @@ class StandIn::Stream final
   Mutex mutex_;
   bool writing_ ABSL_GUARDED_BY(mutex_) = true;
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
+  std::vector<RunningRank> ranks_ ABSL_GUARDED_BY(mutex_);
+  std::deque<v1::ConnectRequest> reports_ ABSL_GUARDED_BY(mutex_);  // To be written, oldest first.
   uint64_t sequence_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Duration asked_ ABSL_GUARDED_BY(mutex_);  // When; zero: no answer is awaited.
 };
@@ -193,6 +258,8 @@ void StandIn::Connect() {
     device.set_kind(v1::DEVICE_KIND_CPU);
     device.set_model("none (stands in)");
     device.set_threads(1);
+    device.add_peak()->set_dtype("f32");
+    device.mutable_peak(0)->set_flops(1e14);
   }
   first.add_roots(std::string("/"));
   const Credential credential = {.authorities = fleet_.authority, .identity = identity_};

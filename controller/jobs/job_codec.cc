@@ -211,6 +211,7 @@ std::string EncodeFacts(const JobFacts& f) {
   json["max_restarts"] = f.max_restarts;
   json["cpu_only"] = f.cpu_only;
   json["checkpoint_directory"] = f.checkpoint_directory;
+  if (f.checkpoint_every_steps > 0) json["checkpoint_every_steps"] = f.checkpoint_every_steps;
   json["namespace"] = f.name_space;
   json["submitter"] = f.submitter;
   json["roots"] = f.roots;
@@ -238,6 +239,7 @@ absl::StatusOr<JobFacts> DecodeFacts(const std::string& text) {
   r.Number("max_restarts", f.max_restarts);
   r.Bool("cpu_only", f.cpu_only);
   r.Text("checkpoint_directory", f.checkpoint_directory);
+  if (r.Has("checkpoint_every_steps")) r.Number("checkpoint_every_steps", f.checkpoint_every_steps);
   r.Text("namespace", f.name_space);
   r.Text("submitter", f.submitter);
   r.Texts("roots", f.roots);

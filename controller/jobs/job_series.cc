@@ -1,6 +1,7 @@
 #include "controller/jobs/job_series.h"
 
 #include <algorithm>
+#include <array>
 
 #include "absl/strings/str_cat.h"
 
@@ -15,6 +16,14 @@ prometheus::Histogram::BucketBoundaries StepBuckets() {
   prometheus::Histogram::BucketBoundaries bounds;
   for (double bound = 0.001; bound < 200; bound *= 2) bounds.push_back(bound);
   return bounds;
+}
+
+constexpr std::array kRestartReasons = {"peer_lost", "device_error", "signal",
+                                        "drain",     "worker_lost",  "other"};
+
+// The step of its newest checkpoint.
+uint64_t SavedStep(const Job& job) {
+  return job.checkpoints.empty() ? 0 : job.checkpoints.back().step;
 }
 
 absl::string_view ReasonLabel(const Job& job) {
@@ -78,6 +87,25 @@ void JobSeries::Describe(const Job& job, const DeviceFacts& devices) {
       .Set(1);
 }
 
+// A counter that is not there before its first event hides that event from rate() and increase().
+void JobSeries::BeginCounters() {
+  if (begun_) return;
+  begun_ = true;
+  Series(metrics_.skipped_steps_total, {{"reason", "not_finite"}});
+  Series(metrics_.checkpoint_failures_total, {});
+  for (const char* reason : kRestartReasons) {
+    Series(metrics_.restarts_total, {{"reason", reason}});
+  }
+}
+
+void JobSeries::ShowWorkAtRisk(const Job& job) {
+  const uint64_t interval = job.spec->facts.checkpoint_every_steps;
+  if (interval > 0) Series(metrics_.checkpoint_interval_steps, {}).Set(double(interval));
+  const uint64_t saved = SavedStep(job);
+  const uint64_t done = std::max(job.progress.step, saved);
+  Series(metrics_.steps_since_checkpoint, {}).Set(double(done - saved));
+}
+
 void JobSeries::OnStep(const Job& job, const StepRecord& step, const DeviceFacts& devices,
                        bool repeated) {
   ControllerMetrics& m = metrics_;
@@ -98,11 +126,15 @@ void JobSeries::OnStep(const Job& job, const StepRecord& step, const DeviceFacts
         .Set(double(step.tokens) / step.seconds / job.spec->facts.ranks);
   }
   Series(m.loss, {}).Set(step.loss);
+  if (step.validation_loss) Series(m.validation_loss, {}).Set(*step.validation_loss);
   Series(m.grad_norm, {}).Set(step.grad_norm);
   Series(m.learning_rate, {}).Set(step.learning_rate);
   if (step.load_balancing_loss) Series(m.load_balancing_loss, {}).Set(*step.load_balancing_loss);
   Series(m.last_step_timestamp_seconds, {})
       .Set(double(absl::ToUnixMicros(step.finish_time)) * 1e-6);
+  Series(m.tokens_seen, {})
+      .Set(double(job.progress.step) * job.spec->facts.global_batch * job.spec->facts.sequence);
+  ShowWorkAtRisk(job);
   const uint64_t steps = job.spec->facts.steps;
   const uint64_t left =
       steps - std::min(steps, job.progress.step);  // Workers report what they like.
@@ -151,7 +183,9 @@ void JobSeries::OnCheckpoint(const Checkpoint& checkpoint, absl::Duration durati
 void JobSeries::OnFailedCheckpoint() { Series(metrics_.checkpoint_failures_total, {}).Increment(); }
 
 void JobSeries::OnChange(const Job& before, const Job& after, absl::Time time) {
+  if (SavedStep(before) != SavedStep(after)) ShowWorkAtRisk(after);
   if (before.state == after.state && before.epoch == after.epoch) return;
+  BeginCounters();
   if (after.state == JobState::kStarting) {
     if (recovering_) {
       Series(metrics_.badput_seconds_total, {{"cause", "recovery"}})

@@ -47,6 +47,8 @@ class JobSeries {
   template <typename Metric, typename... Args>
   Metric& Series(prometheus::Family<Metric>& family, prometheus::Labels labels,
                  const Args&... args);
+  void BeginCounters();
+  void ShowWorkAtRisk(const Job& job);
   void Describe(const Job& job, const DeviceFacts& devices);
 
   ControllerMetrics& metrics_;
@@ -54,7 +56,7 @@ class JobSeries {
   std::map<std::string, void*> series_;  // By family name and labels.
   std::vector<std::function<void()>> remove_;
   std::set<std::pair<std::string, std::string>> collectives_;  // Operations and groups seen.
-  bool described_ = false;
+  bool begun_ = false, described_ = false;
   bool stepped_ = false;  // In this attempt.
   double productive_seconds_ = 0;
   std::optional<absl::Time> placed_, recovering_;

@@ -1,9 +1,11 @@
 #include "controller/service/access_control.h"
 
 #include "absl/strings/str_cat.h"
+#include "common/files.h"
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "controller/access/directories.h"
+#include "security/certificates.h"
 #include "security/credentials.h"
 
 namespace trainyard::controller {
@@ -21,11 +23,10 @@ absl::StatusOr<std::unique_ptr<AccessControl>> AccessControl::Create(const Acces
                                                                      const Clock& clock,
                                                                      ControllerMetrics& metrics,
                                                                      Audit& audit) {
-  std::unique_ptr<AccessControl> access(new AccessControl(options, listen, clock));
+  std::unique_ptr<AccessControl> access(new AccessControl(options, listen, clock, metrics));
   ASSIGN_OR_RETURN(access->grants_, Grants::Open(GrantsDirectory(options.state_directory), clock));
   ASSIGN_OR_RETURN(access->issuers_, Issuers::Open(options.issuers_file, clock));
-  RETURN_IF_ERROR(listen.loopback() ? access->OpenLoopback(metrics, audit)
-                                    : access->OpenTls(metrics, audit));
+  RETURN_IF_ERROR(listen.loopback() ? access->OpenLoopback(audit) : access->OpenTls(audit));
   access->credentials_->SetAuthMetadataProcessor(access->gate_);
   access->ticker_.Start(kRefreshEvery, [self = access.get()] { self->Tick(); });
   access->issuers_ticker_.Start(kLookAtIssuersEvery,
@@ -39,10 +40,10 @@ AccessControl::~AccessControl() {
   if (published_) WithdrawToken(options_.config_directory, listen_, local_token());
 }
 
-absl::Status AccessControl::OpenLoopback(ControllerMetrics& metrics, Audit& audit) {
+absl::Status AccessControl::OpenLoopback(Audit& audit) {
   ASSIGN_OR_RETURN(LocalToken token, LocalToken::Make(options_.state_directory));
   gate_ = std::make_shared<Gate>(std::move(token),
-                                 Gate::Parts{*grants_, *issuers_, clock_, metrics, audit});
+                                 Gate::Parts{*grants_, *issuers_, clock_, metrics_, audit});
   // Of the kind that may be guarded; it refuses peers from elsewhere, and changes no byte.
   credentials_ = grpc::experimental::LocalServerCredentials(LOCAL_TCP);
   if (options_.config_directory.empty()) return absl::OkStatus();
@@ -52,7 +53,7 @@ absl::Status AccessControl::OpenLoopback(ControllerMetrics& metrics, Audit& audi
   return absl::OkStatus();
 }
 
-absl::Status AccessControl::OpenTls(ControllerMetrics& metrics, Audit& audit) {
+absl::Status AccessControl::OpenTls(Audit& audit) {
   const std::string directory = AuthorityDirectory(options_.state_directory);
   absl::StatusOr<Authority> authority = Authority::Open(directory, clock_.Now());
   if (absl::IsNotFound(authority.status())) {
@@ -68,7 +69,7 @@ absl::Status AccessControl::OpenTls(ControllerMetrics& metrics, Audit& audit) {
   if (!options_.certificate) RETURN_IF_ERROR(authority_->RenewServer(clock_.Now()).status());
   ASSIGN_OR_RETURN(credentials_, TlsCredentials(certificate_, *authority_, clock_.Now()));
   gate_ = std::make_shared<Gate>(std::nullopt,
-                                 Gate::Parts{*grants_, *issuers_, clock_, metrics, audit});
+                                 Gate::Parts{*grants_, *issuers_, clock_, metrics_, audit});
   return absl::OkStatus();
 }
 
@@ -82,10 +83,25 @@ absl::StatusOr<std::optional<TlsMaterial>> AccessControl::PageTls() const {
   return material;
 }
 
+void AccessControl::ShowExpiry() {
+  const absl::StatusOr<std::string> text = ReadFile(certificate_.certificate_path);
+  if (!text.ok()) return;  // PageTls says so in the log.
+  const absl::StatusOr<CertificateFacts> facts = ReadCertificate(*text);
+  if (!facts.ok()) return;
+  metrics_.certificate_expiry_timestamp_seconds.Add({}).Set(
+      absl::ToDoubleSeconds(facts->not_after - absl::UnixEpoch()));
+}
+
 void AccessControl::Tick() {
   grants_->Refresh();
-  if (!authority_ || options_.certificate || clock_.Monotonic() < renewal_look_) return;
+  if (!authority_ || clock_.Monotonic() < renewal_look_) return;
   renewal_look_ = clock_.Monotonic() + kLookForRenewalEvery;
+  RenewCertificate();
+  ShowExpiry();
+}
+
+void AccessControl::RenewCertificate() {
+  if (options_.certificate) return;
   const absl::StatusOr<bool> renewed = authority_->RenewServer(clock_.Now());
   if (!renewed.ok()) LogError("certificate_not_renewed", {{"error", renewed.status().message()}});
   if (renewed.ok() && *renewed) LogInfo("certificate_renewed", {{"file", certificate_.key_path}});

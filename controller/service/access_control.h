@@ -56,15 +56,19 @@ class AccessControl {
   absl::StatusOr<std::optional<TlsMaterial>> PageTls() const;
 
  private:
-  AccessControl(const AccessOptions& options, const Address& listen, const Clock& clock)
-      : options_(options), listen_(listen), clock_(clock) {}
-  absl::Status OpenLoopback(ControllerMetrics& metrics, Audit& audit);
-  absl::Status OpenTls(ControllerMetrics& metrics, Audit& audit);
+  AccessControl(const AccessOptions& options, const Address& listen, const Clock& clock,
+                ControllerMetrics& metrics)
+      : options_(options), listen_(listen), clock_(clock), metrics_(metrics) {}
+  absl::Status OpenLoopback(Audit& audit);
+  absl::Status OpenTls(Audit& audit);
+  void RenewCertificate();
+  void ShowExpiry();
   void Tick();
 
   const AccessOptions options_;
   const Address listen_;
   const Clock& clock_;
+  ControllerMetrics& metrics_;
   std::optional<Authority> authority_;
   ServerCertificate certificate_;
   std::unique_ptr<Grants> grants_;

@@ -82,7 +82,10 @@ JobFacts FactsOf(const JobConfig& config) {
   facts.steps = uint64_t(config.steps);
   facts.max_restarts = uint32_t(config.max_restarts);
   facts.cpu_only = config.precision == PrecisionName::kF64;
-  if (config.checkpoint) facts.checkpoint_directory = config.checkpoint->directory;
+  if (config.checkpoint) {
+    facts.checkpoint_directory = config.checkpoint->directory;
+    facts.checkpoint_every_steps = uint64_t(config.checkpoint->every_steps);
+  }
   return facts;
 }
 

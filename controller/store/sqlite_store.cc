@@ -31,7 +31,8 @@ uint64_t BytesOf(const WriteBatch& batch) {
 
 absl::StatusOr<std::unique_ptr<SqliteStore>> SqliteStore::Open(const std::string& directory,
                                                                const StoreLimits& limits,
-                                                               const StoreRecovery& recovery) {
+                                                               const StoreRecovery& recovery,
+                                                               OnCommit on_commit) {
   ASSIGN_OR_RETURN(StateLock lock, StateLock::Take(directory));
   auto opened = OpenStoreFiles(directory, recovery);
   if (!opened.ok()) return WithNewestBackup(opened.status(), recovery.backup_directory);
@@ -41,7 +42,7 @@ absl::StatusOr<std::unique_ptr<SqliteStore>> SqliteStore::Open(const std::string
   ASSIGN_OR_RETURN(const uint64_t generation, writer->NextGeneration());
   std::unique_ptr<SqliteStore> store(new SqliteStore(
       std::move(lock), std::move(files.witness), std::move(writer), std::move(files.reader),
-      {generation, limits.waiting_bytes, files.damaged_pages}));
+      {generation, limits.waiting_bytes, files.damaged_pages, std::move(on_commit)}));
   ASSIGN_OR_RETURN(const uint64_t damaged, store->reader_.CheckRequests());
   if (damaged > 0) {
     LogError("requests_damaged", {{"state", directory}, {"rows", damaged}});
@@ -51,10 +52,9 @@ absl::StatusOr<std::unique_ptr<SqliteStore>> SqliteStore::Open(const std::string
 }
 
 SqliteStore::SqliteStore(StateLock lock, std::unique_ptr<Witness> witness,
-                         std::unique_ptr<SqliteWriter> writer, Database reader,
-                         const Numbers& numbers)
+                         std::unique_ptr<SqliteWriter> writer, Database reader, Settings settings)
     : lock_(std::move(lock)),
-      numbers_(numbers),
+      settings_(std::move(settings)),
       witness_(std::move(witness)),
       writer_(std::move(writer)),
       reader_(std::move(reader)),
@@ -73,7 +73,7 @@ void SqliteStore::Close() {
 
 Refusal SqliteStore::Write(WriteBatch batch, OnFailure on_failure, WriteDone done) {
   MutexLock lock(mutex_);
-  const bool full = on_failure != OnFailure::kRetry && waiting_bytes_ > numbers_.max_waiting_bytes;
+  const bool full = on_failure != OnFailure::kRetry && waiting_bytes_ > settings_.max_waiting_bytes;
   if (stopping_ || full) {
     if (!done) return {};
     return [done = std::move(done), stopping = stopping_] {
@@ -90,16 +90,18 @@ Refusal SqliteStore::Write(WriteBatch batch, OnFailure on_failure, WriteDone don
 
 bool SqliteStore::full() const {
   MutexLock lock(mutex_);
-  return waiting_bytes_ > numbers_.max_waiting_bytes;
+  return waiting_bytes_ > settings_.max_waiting_bytes;
 }
 
 absl::Status SqliteStore::WriteTogether(const std::deque<Pending>& group) {
+  const absl::Duration start = RealClock().Monotonic();
   absl::Status status = writer_->Begin();
   for (auto it = group.begin(); status.ok() && it != group.end(); ++it) {
     status = writer_->Put(it->batch);
   }
   if (status.ok()) status = writer_->Commit();
   if (!status.ok()) writer_->Rollback();
+  if (settings_.on_commit) settings_.on_commit(RealClock().Monotonic() - start);
   return status;
 }
 

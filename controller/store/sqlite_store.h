@@ -4,12 +4,14 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/time/time.h"
 #include "common/mutex.h"
 #include "controller/store/sqlite_reader.h"
 #include "controller/store/sqlite_writer.h"
@@ -21,20 +23,24 @@ namespace trainyard::controller {
 
 class SqliteStore final : public Store {
  public:
+  // Called on the store's thread after each attempt at a transaction, with the time that it took.
+  using OnCommit = std::function<void(absl::Duration)>;
+
   // Owns `directory` (made where missing) until destroyed; the file is DIRECTORY/store.db.
   // FAILED_PRECONDITION: another process owns the directory, or the file is a newer Trainyard's or
   // another program's. DATA_LOSS: the file is damaged as a whole, or acknowledged transactions are
   // missing (store_files.h).
   static absl::StatusOr<std::unique_ptr<SqliteStore>> Open(const std::string& directory,
                                                            const StoreLimits& limits = {},
-                                                           const StoreRecovery& recovery = {});
+                                                           const StoreRecovery& recovery = {},
+                                                           OnCommit on_commit = {});
   ~SqliteStore() override;
 
   Refusal Write(WriteBatch batch, OnFailure on_failure, WriteDone done) override;
   bool full() const override;
   void Close() override;
-  size_t damaged_pages() const { return numbers_.damaged_pages; }  // Found when it was opened.
-  uint64_t generation() const override { return numbers_.generation; }
+  size_t damaged_pages() const { return settings_.damaged_pages; }  // Found when it was opened.
+  uint64_t generation() const override { return settings_.generation; }
 
   absl::StatusOr<std::vector<StoredJob>> LiveJobs() override { return reader_.LiveJobs(); }
   absl::StatusOr<StoredJob> GetJob(uint64_t number) override { return reader_.GetJob(number); }
@@ -81,14 +87,15 @@ class SqliteStore final : public Store {
     uint64_t bytes;  // In memory, about.
   };
 
-  struct Numbers {
+  struct Settings {
     uint64_t generation;
     uint64_t max_waiting_bytes;
     size_t damaged_pages;
+    OnCommit on_commit;  // May be empty.
   };
 
   SqliteStore(StateLock lock, std::unique_ptr<Witness> witness,
-              std::unique_ptr<SqliteWriter> writer, Database reader, const Numbers& numbers);
+              std::unique_ptr<SqliteWriter> writer, Database reader, Settings settings);
   void Run();
   absl::Status WriteTogether(const std::deque<Pending>& group);
   // Writes the group, tells the waiting, and leaves in `kept` what is to be tried
@@ -98,7 +105,7 @@ class SqliteStore final : public Store {
               std::deque<Pending>& kept);
 
   const StateLock lock_;
-  const Numbers numbers_;
+  const Settings settings_;
   const std::unique_ptr<Witness> witness_;      // Used by the writer, which goes first.
   const std::unique_ptr<SqliteWriter> writer_;  // Used by the thread alone.
   SqliteReader reader_;

@@ -233,19 +233,22 @@ DeviceFacts Coordinator::FactsOf(const Job& job) const {
 }
 
 void Coordinator::UpdateGauges() {
-  std::map<prometheus::Labels, double> by_state, workers, devices;
+  std::map<prometheus::Labels, double> by_state, running, workers, devices;
   const std::vector<Snapshot> jobs = book_.Live();
   for (int state = 1; state < int(JobState::kSucceeded); ++state) {
     by_state[{{"state", std::string(Name(JobState(state)))}}] = 0;
   }
-  for (const Snapshot& job : jobs) ++by_state[{{"state", std::string(Name(job->state))}}];
+  for (const Snapshot& job : jobs) {
+    ++by_state[{{"state", std::string(Name(job->state))}}];
+    if (job->state == JobState::kRunning) running[{{"job_id", job->id}}] = 1;
+  }
   constexpr std::array<const char*, 4> kStates = {"", "ready", "lost", "draining"};
   std::array<double, kStates.size()> in_state = {};
   // Texts of the workers, of which there may be thousands.
   std::map<std::pair<absl::string_view, absl::string_view>, double> by_state_and_model;
   const Holders held = HoldersOf(jobs);
   for (const auto& [id, worker] : table_.workers()) {
-    if (worker.session == 0) continue;
+    if (!worker.counts()) continue;
     ++in_state[size_t(worker.state)];
     const char* idle = worker.state == WorkerState::kReady ? "free" : "away";
     const auto first = held.lower_bound({id, 0});
@@ -263,6 +266,7 @@ void Coordinator::UpdateGauges() {
         count;
   }
   Show(metrics_.jobs, by_state);
+  Show(metrics_.job_running, running);
   Show(metrics_.workers, workers);
   Show(metrics_.devices, devices);
   ShowAges();
@@ -272,7 +276,7 @@ void Coordinator::ShowAges() {
   ControllerMetrics::Gauges& family = metrics_.worker_heartbeat_age_seconds;
   size_t shown = 0;
   for (const auto& [id, worker] : table_.workers()) {
-    if (worker.session == 0) continue;
+    if (!worker.counts()) continue;
     ++shown;
     const auto [it, fresh] = ages_.try_emplace(id, nullptr);
     if (fresh) it->second = &family.Add({{"worker_id", id}});
@@ -281,7 +285,7 @@ void Coordinator::ShowAges() {
   if (ages_.size() == shown) return;
   std::erase_if(ages_, [&](const auto& entry) {
     const Worker* const worker = table_.Find(entry.first);
-    if (worker != nullptr && worker->session != 0) return false;
+    if (worker != nullptr && worker->counts()) return false;
     family.Remove(entry.second);
     return true;
   });

@@ -57,6 +57,7 @@ absl::StatusOr<Worker*> WorkerTable::Connect(Registration registration,
                               worker.registration.instance_id == registration.instance_id;
   worker.registration = std::move(registration);
   worker.state = still_draining ? WorkerState::kDraining : WorkerState::kReady;
+  worker.left = false;
   worker.register_time = worker.last_heartbeat_time = clock_.Now();
   worker.last_heard = clock_.Monotonic();
   worker.lease = pace().lease;
@@ -135,6 +136,7 @@ std::vector<std::string> WorkerTable::Expire() {
     // It may be talking, but nobody listens. A connection that breaks ends the holding.
     if (worker.link != nullptr && worker.link->holding()) worker.lease_end = now + worker.lease;
     if (now > worker.lease_end) {
+      worker.left = worker.state == WorkerState::kDraining;
       worker.state = WorkerState::kLost;
       if (worker.link != nullptr) {
         worker.link->Close(absl::AbortedError("the lease ran out: register again"));

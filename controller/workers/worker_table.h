@@ -37,11 +37,14 @@ struct Worker {
   absl::Duration lease;       // How long it may be silent.
   absl::Duration lease_end;   // Monotonic. Of a detached one: when it is no longer waited for.
   uint64_t session = 0;       // Of the current stream; 0: none yet, expected back after a restart.
+  bool left = false;          // Its stream ended after it had drained: nobody waits for it.
   std::shared_ptr<WorkerLink> link;                                  // Null while disconnected.
   std::map<std::pair<std::string, uint32_t>, StaleRank> stale;       // By job and rank.
   std::map<std::string, std::tuple<uint64_t, bool, StopMode>> told;  // By job: the last order sent.
 
   const Device* FindDevice(uint32_t index) const;
+  // Whether metrics count it.
+  bool counts() const { return session != 0 && !left; }
 };
 
 // One stream of one worker: what an older stream says is ignored.

@@ -6,6 +6,8 @@
 #include <prometheus/counter.h>
 #include <prometheus/registry.h>
 
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "tests/common/http_peers.h"
 
 namespace trainyard {
@@ -32,10 +34,27 @@ TEST_F(MetricsPageTest, ServesTheRegistryAsItIsNow) {
     EXPECT_THAT(answer, StartsWith("HTTP/1.1 200 OK\r\n"));
     EXPECT_THAT(answer,
                 HasSubstr("\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n"));
-    EXPECT_THAT(answer, EndsWith(absl::StrCat("\r\n\r\n# HELP eggs_total Eggs.\n"
+    EXPECT_THAT(answer, EndsWith(absl::StrCat("\n# HELP eggs_total Eggs.\n"
                                               "# TYPE eggs_total counter\neggs_total ",
                                               value, "\n")));
   }
+}
+
+// Bug it must catch: a field of /proc/self/stat under its neighbour's name.
+TEST_F(MetricsPageTest, SaysHowTheProgramItselfFares) {
+  const std::string answer = testing::Get(page_->address().port, "/metrics");
+  const auto value = [&](const std::string& name) {
+    const size_t at = answer.find("\n" + name + " ");
+    return at == std::string::npos ? -1 : std::stod(answer.substr(at + name.size() + 2));
+  };
+  const double now = absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch());
+  EXPECT_NEAR(value("process_start_time_seconds"), now, 300);
+  EXPECT_GE(value("process_cpu_seconds_total"), 0);
+  EXPECT_LT(value("process_cpu_seconds_total"), 300);
+  EXPECT_GT(value("process_resident_memory_bytes"), 1 << 20);
+  EXPECT_GE(value("process_virtual_memory_bytes"), value("process_resident_memory_bytes"));
+  EXPECT_GE(value("process_open_fds"), 4);  // Three, and the page's own.
+  EXPECT_GE(value("process_max_fds"), value("process_open_fds"));
 }
 
 TEST_F(MetricsPageTest, OtherPathsAreNotFoundAndNameTheRightOne) {

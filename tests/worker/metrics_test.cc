@@ -78,6 +78,14 @@ TEST(WorkerMetricsTest, SeriesOfAnEndedRankGoAfterAWhile) {
   EXPECT_THAT(Page(metrics), Not(HasSubstr("job_id=\"job\"")));
 }
 
+TEST(WorkerMetricsTest, SaysWhenTheCertificateExpiresIfThereIsOne) {
+  WorkerMetrics metrics("host");
+  EXPECT_THAT(Page(metrics), Not(HasSubstr("\ntrainyard_certificate_expiry_timestamp_seconds ")));
+  metrics.CertificateExpires(absl::FromUnixSeconds(1700000000));
+  EXPECT_THAT(Page(metrics),
+              HasSubstr("\ntrainyard_certificate_expiry_timestamp_seconds 1700000000\n"));
+}
+
 TEST(WorkerMetricsTest, CountsWhatWasDropped) {
   WorkerMetrics metrics("host");
   metrics.OutboxDropped({.steps = 3, .log_lines = 5});

@@ -77,10 +77,12 @@ TEST(JobCodec, ReadsBackFacts) {
   facts.priority = -5;
   facts.cpu_only = true;
   facts.checkpoint_directory = "runs/a";
+  facts.checkpoint_every_steps = 100;
   const auto read = DecodeFacts(EncodeFacts(facts));
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(EncodeFacts(*read), EncodeFacts(facts));
   EXPECT_EQ(read->priority, -5);
+  EXPECT_EQ(read->checkpoint_every_steps, 100);
 }
 
 // Catches a reader that crashes on, or accepts, a damaged row.

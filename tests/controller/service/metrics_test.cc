@@ -5,9 +5,13 @@
 #include <prometheus/text_serializer.h>
 #include <sys/wait.h>
 
+#include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <functional>
 
+#include "absl/strings/match.h"
+#include "absl/time/clock.h"
 #include "common/metrics_page.h"
 #include "tests/controller/testing/server_fixture.h"
 
@@ -20,6 +24,16 @@ class MetricsTest : public ServerFixture {
  protected:
   std::string Page() {
     return prometheus::TextSerializer().Serialize(server_->registry()->Collect());
+  }
+
+  // Looks at the page until it is as wanted, or the patience ends.
+  bool Eventually(const std::function<bool()>& wanted) {
+    const auto deadline = std::chrono::steady_clock::now() + kPatience;
+    while (!wanted()) {
+      if (std::chrono::steady_clock::now() > deadline) return false;
+      absl::SleepFor(absl::Milliseconds(5));
+    }
+    return true;
   }
 
   std::string RunAJob() {
@@ -52,23 +66,80 @@ TEST_F(MetricsTest, PageCarriesTheSeriesOfAJob) {
   }
   const std::string label = "job_id=\"" + id + "\"";
   for (const std::string& series :
-       {"trainyard_steps_total{" + label + "} 10", "trainyard_tokens_total{" + label + "} 1280",
+       {"trainyard_steps_total{" + label + "} 10",
+        "trainyard_tokens_total{" + label + "} 1280",
         "trainyard_samples_total{" + label + "} 40",
         "trainyard_model_flops_total{convention=\"exact\"," + label + "} 10000000",
-        "trainyard_peak_flops{" + label + "} 1000000000", "trainyard_mfu_ratio{" + label + "} 0.1",
+        "trainyard_peak_flops{" + label + "} 1000000000",
+        "trainyard_mfu_ratio{" + label + "} 0.1",
         "trainyard_tokens_per_second_per_device{" + label + "} 12800",
-        "trainyard_loss{" + label + "} 4.5", "trainyard_grad_norm{" + label,
+        "trainyard_loss{" + label + "} 4.5",
+        "trainyard_grad_norm{" + label,
         "trainyard_learning_rate{" + label,
         "trainyard_step_duration_seconds_count{" + label + "} 10",
-        "trainyard_last_step_timestamp_seconds{" + label, "trainyard_startup_seconds{" + label,
+        "trainyard_last_step_timestamp_seconds{" + label,
+        "trainyard_startup_seconds{" + label,
         "trainyard_goodput_ratio{" + label,
         "trainyard_estimated_seconds_remaining{" + label + "} 0",
         "trainyard_checkpoint_size_bytes{" + label + "} 1234",
+        "trainyard_checkpoint_interval_steps{" + label + "} 2",
+        "trainyard_steps_since_checkpoint{" + label + "} 0",
+        "trainyard_tokens_seen{" + label + "} 1280",
+        "trainyard_skipped_steps_total{" + label + ",reason=\"not_finite\"} 0",
+        "trainyard_checkpoint_failures_total{" + label + "} 0",
+        "trainyard_restarts_total{" + label + ",reason=\"worker_lost\"} 0",
         "trainyard_last_checkpoint_timestamp_seconds{" + label,
         "trainyard_phase_seconds_total{" + label + ",phase=\"forward\"}",
         std::string("trainyard_job_info{")}) {
     EXPECT_THAT(page, HasSubstr(series));
   }
+}
+
+// Bug it must catch: the first refusal, failure or lost attempt is none to Prometheus' increase().
+TEST_F(MetricsTest, CountersBeginAtZero) {
+  const std::string page = Page();
+  for (const char* series :
+       {"trainyard_jobs_submitted_total 0", "trainyard_jobs_finished_total{outcome=\"failed\"} 0",
+        "trainyard_reports_refused_total{report=\"step\"} 0",
+        "trainyard_calls_refused_total{reason=\"credential\"} 0",
+        "trainyard_store_backup_failures_total 0"}) {
+    EXPECT_THAT(page, HasSubstr(series));
+  }
+}
+
+// Alerts that ask whether a job runs must not fire for one that has ended, or waits.
+TEST_F(MetricsTest, AJobRunsFromReadyToItsEnd) {
+  const std::string waiting = MustSubmit(Spec());
+  EXPECT_TRUE(
+      Eventually([&] { return absl::StrContains(Page(), "trainyard_jobs{state=\"queued\"} 1"); }));
+  EXPECT_THAT(Page(), testing::Not(HasSubstr("trainyard_job_running{")));
+  auto worker = Worker("w", 1);
+  worker->AwaitStart();
+  worker->Say(waiting, 1, 0, v1::RANK_STATE_READY);
+  const std::string series = "trainyard_job_running{job_id=\"" + waiting + "\"} 1";
+  EXPECT_TRUE(Eventually([&] { return absl::StrContains(Page(), series); }));
+  worker->Exit(waiting, 1, 0, v1::EXIT_CAUSE_COMPLETED);
+  EXPECT_TRUE(Eventually([&] { return !absl::StrContains(Page(), "trainyard_job_running{"); }));
+}
+
+// Bug it must catch: work that a failure would repeat is told as safe.
+TEST_F(MetricsTest, StepsSinceTheLastCheckpointAreAtRisk) {
+  auto worker = Worker("w", 1);
+  const std::string id = MustSubmit(Spec(1, "runs/a"));
+  worker->AwaitStart();
+  worker->Say(id, 1, 0, v1::RANK_STATE_READY);
+  for (uint64_t step = 1; step <= 5; ++step) worker->Step(id, 1, 0, step);
+  worker->AwaitAck();
+  const std::string series = "trainyard_steps_since_checkpoint{job_id=\"" + id + "\"} ";
+  EXPECT_THAT(Page(), HasSubstr(series + "5"));
+  worker->Save(id, 1, 4, "runs/a/step-4");
+  EXPECT_TRUE(Eventually([&] { return absl::StrContains(Page(), series + "1"); }));
+}
+
+TEST_F(MetricsTest, CommitsOfTheStoreAreTimed) {
+  MustSubmit(Spec());
+  EXPECT_THAT(Page(), testing::Not(HasSubstr("trainyard_store_commit_duration_seconds_count 0")));
+  EXPECT_THAT(Page(), HasSubstr("trainyard_store_commit_duration_seconds_count "));
 }
 
 // A step of a large model over a large batch takes more FLOPs than 64 bits count. And what is no

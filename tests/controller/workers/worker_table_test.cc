@@ -43,6 +43,20 @@ TEST_F(WorkerTableTest, LeaseRunsOutOnceAndIsRenewedByAnyMessage) {
   EXPECT_EQ(table_.Hear(session), nullptr) << "it must register again";
 }
 
+// Bug it must catch: an alert about a lost machine for one that was taken away in order.
+TEST_F(WorkerTableTest, AWorkerThatDrainedAndWentIsCountedNoMore) {
+  const Session lost = Connect("lost", std::make_shared<FakeLink>());
+  const Session drained = Connect("drained", std::make_shared<FakeLink>());
+  table_.Find("drained")->state = WorkerState::kDraining;
+  EXPECT_TRUE(table_.Disconnect(drained));
+  EXPECT_TRUE(table_.Find("drained")->counts());
+  Pass(absl::Seconds(7));
+  EXPECT_TRUE(table_.Find("lost")->counts());
+  EXPECT_FALSE(table_.Find("drained")->counts());
+  Connect("drained", std::make_shared<FakeLink>());
+  EXPECT_TRUE(table_.Find("drained")->counts());
+}
+
 // Bug it must catch: 10,000 workers beat as often as ten do, and the controller does nothing else.
 TEST_F(WorkerTableTest, ALargeFleetBeatsMoreRarely) {
   const auto link = std::make_shared<FakeLink>();

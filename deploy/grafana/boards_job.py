@@ -1,0 +1,369 @@
+"""The boards of one job and of several."""
+
+from panels import WIDTH, board, lines, over_tokens, query, stat, table, variable
+
+ONE = 'job_id="$job_id"'
+SOME = 'job_id=~"$job_id"'
+RANKS = f'{ONE}, rank=~"$rank"'
+
+
+def per_step(metric, labels):
+    """Seconds or bytes of a counter for each step of the job."""
+    return f"""sum by ({labels}) (rate({metric}{{{ONE}}}[$__rate_interval]))
+        / on () group_left () sum(rate(trainyard_steps_total{{{ONE}}}[$__rate_interval]))"""
+
+
+def job():
+    summary = [
+        stat(
+            "Running",
+            "1 while all ranks are ready.",
+            f"sum(trainyard_job_running{{{ONE}}}) or vector(0)",
+        ),
+        stat("Loss", "Of the last step.", f"trainyard_loss{{{ONE}}}", decimals=3),
+        stat(
+            "MFU",
+            "Model FLOPs over five minutes, by what the devices could have done.",
+            f"job:trainyard_mfu:ratio_rate5m{{{ONE}}}",
+            unit="percentunit",
+        ),
+        stat("Tokens per second", "Over five minutes.", f"job:trainyard_tokens:rate5m{{{ONE}}}"),
+        stat(
+            "Time left",
+            "At the recent rate.",
+            f"trainyard_estimated_seconds_remaining{{{ONE}}}",
+            unit="s",
+        ),
+        stat(
+            "Goodput",
+            "The share of the time since the first placement that was spent in steps that count.",
+            f"trainyard_goodput_ratio{{{ONE}}}",
+            unit="percentunit",
+        ),
+        table(
+            "What it is",
+            "Model, batch and layout.",
+            [("", "short", f"trainyard_job_info{{{ONE}}}")],
+            hidden=("instance", "Value", "", "flops_convention"),
+            height=4,
+        ),
+    ]
+    progress = [
+        lines(
+            "Loss",
+            "Of the last step, and of the last validation. NaN or rising: the job diverges.",
+            query(f"trainyard_loss{{{ONE}}}", "training"),
+            query(f"trainyard_validation_loss{{{ONE}}}", "validation"),
+        ),
+        lines(
+            "Gradient norm",
+            "Before clipping. Spikes announce divergence.",
+            query(f"trainyard_grad_norm{{{ONE}}}", "norm"),
+        ),
+        lines(
+            "Learning rate",
+            "Not on its schedule: a fault.",
+            query(f"trainyard_learning_rate{{{ONE}}}", "rate"),
+            unit="sci",
+        ),
+        lines(
+            "Steps left out",
+            "Updates that were not made, because loss or gradients were not finite.",
+            query(
+                f"increase(trainyard_skipped_steps_total{{{ONE}}}[$__rate_interval])", "{{reason}}"
+            ),
+        ),
+        lines(
+            "Load of experts",
+            "Mean of the balancing loss over layers. 1: experts are evenly loaded. Absent: the"
+            " model has no experts, or is not trained for their load.",
+            query(f"trainyard_load_balancing_loss{{{ONE}}}", "load balancing loss"),
+        ),
+        lines(
+            "Tokens seen",
+            "Each token once. The line falls where the job resumes from a checkpoint.",
+            query(f"trainyard_tokens_seen{{{ONE}}}", "tokens"),
+        ),
+    ]
+    speed = [
+        lines(
+            "MFU",
+            "Over five minutes by counters, and of the last step alone. Falling: a straggler, or"
+            " waiting.",
+            query(f"job:trainyard_mfu:ratio_rate5m{{{ONE}}}", "over 5 minutes"),
+            query(f"trainyard_mfu_ratio{{{ONE}}}", "last step"),
+            unit="percentunit",
+        ),
+        lines(
+            "Model FLOPs",
+            "Without recompute, beside the dense peak of the devices together.",
+            query(
+                f"sum(rate(trainyard_model_flops_total{{{ONE},"
+                ' convention="exact"}[$__rate_interval]))',
+                "computed",
+            ),
+            query(f"trainyard_peak_flops{{{ONE}}}", "peak"),
+            unit="flops",
+        ),
+        lines(
+            "Tokens per second and device",
+            "Of the last step.",
+            query(f"trainyard_tokens_per_second_per_device{{{ONE}}}", "tokens/s"),
+        ),
+        lines(
+            "Where a step's time goes",
+            "Seconds of the slowest rank for each step, by phase. Much data: the job is starved."
+            " Much grad_sync: communication is not hidden.",
+            query(per_step("trainyard_phase_seconds_total", "phase"), "{{phase}}"),
+            stacked=True,
+            unit="s",
+            width=16,
+        ),
+        lines(
+            "Step time",
+            "Of the slowest rank.",
+            query(f"job:trainyard_step_duration_seconds:mean5m{{{ONE}}}", "mean over 5 minutes"),
+            query(
+                "histogram_quantile(0.99, sum by (le)"
+                f" (rate(trainyard_step_duration_seconds_bucket{{{ONE}}}[$__rate_interval])))",
+                "p99",
+            ),
+            unit="s",
+        ),
+    ]
+    ranks = [
+        lines(
+            "Step time by rank",
+            "A rank slower than its peers holds up the whole job.",
+            query(
+                "sum by (rank)"
+                f" (rate(trainyard_rank_step_duration_seconds_sum{{{RANKS}}}[$__rate_interval])) /"
+                " sum by (rank)"
+                f" (rate(trainyard_rank_step_duration_seconds_count{{{RANKS}}}[$__rate_interval]))",
+                "rank {{rank}}",
+            ),
+            unit="s",
+        ),
+        lines(
+            "Waiting by rank",
+            "The share of its step time in which a rank waited for its peers. The rank that waits"
+            " least is the one that the others wait for.",
+            query(f"job_rank:trainyard_rank_wait:ratio_rate5m{{{RANKS}}}", "rank {{rank}}"),
+            unit="percentunit",
+        ),
+        lines(
+            "Memory against plan",
+            "Planned: what the rank's program was laid out for. Peak: what the rank used at most. A"
+            " peak far above the plan is a leak.",
+            query(f"trainyard_device_memory_bytes{{{RANKS}}}", "rank {{rank}} {{kind}}"),
+            unit="bytes",
+        ),
+        lines(
+            "Time in collectives",
+            "Seconds of all ranks together for each step, hidden ones included. High for few bytes:"
+            " ranks wait for each other.",
+            query(per_step("trainyard_collective_seconds_total", "op, group"), "{{op}} {{group}}"),
+            unit="s",
+        ),
+        lines(
+            "Bytes in collectives",
+            "Sent by all ranks together. Far below the link's rate: small messages, or waiting.",
+            query(
+                "sum by (op, group)"
+                f" (rate(trainyard_collective_bytes_total{{{ONE}}}[$__rate_interval]))",
+                "{{op}} {{group}}",
+            ),
+            unit="Bps",
+        ),
+        lines(
+            "GPU utilisation by rank",
+            "The share of the time in which a kernel ran. Absent for ranks on CPUs.",
+            query(
+                "trainyard_gpu_utilization_ratio * on (instance, UUID) group_right ()"
+                f" trainyard_device_info{{{RANKS}}}",
+                "rank {{rank}} on {{Hostname}}",
+            ),
+            unit="percentunit",
+        ),
+    ]
+    safety = [
+        lines(
+            "Time of a checkpoint",
+            "A save, until it is committed. Near the interval between checkpoints: the storage is"
+            " slow.",
+            query(
+                f"sum(trainyard_checkpoint_duration_seconds_sum{{{ONE}}}) /"
+                f" sum(trainyard_checkpoint_duration_seconds_count{{{ONE}}})",
+                "mean",
+            ),
+            query(
+                f"time() - trainyard_last_checkpoint_timestamp_seconds{{{ONE}}}",
+                "age of the last one",
+            ),
+            unit="s",
+        ),
+        lines(
+            "Steps at risk",
+            "Steps that a failure now would repeat, and the interval that the job asks for. Above"
+            " twice the interval, a checkpoint is overdue.",
+            query(f"trainyard_steps_since_checkpoint{{{ONE}}}", "since the last checkpoint"),
+            query(f"trainyard_checkpoint_interval_steps{{{ONE}}}", "interval"),
+        ),
+        lines(
+            "Size of checkpoints",
+            "Of the last one.",
+            query(f"trainyard_checkpoint_size_bytes{{{ONE}}}", "size"),
+            unit="bytes",
+        ),
+        lines(
+            "Checkpoints that failed",
+            "Full or failing storage; the job's events say more.",
+            query(f"trainyard_checkpoint_failures_total{{{ONE}}}", "failures"),
+        ),
+        lines(
+            "Restarts",
+            "Attempts that ended early, by reason.",
+            query(f"sum by (reason) (trainyard_restarts_total{{{ONE}}})", "{{reason}}"),
+        ),
+        lines(
+            "Time to start",
+            "From placement until all ranks are ready, and until the first step.",
+            query(f"trainyard_startup_seconds{{{ONE}}}", "{{phase}}"),
+            unit="s",
+        ),
+        lines(
+            "Goodput",
+            "The share of the time since the first placement that was spent in steps that count.",
+            query(f"trainyard_goodput_ratio{{{ONE}}}", "goodput"),
+            unit="percentunit",
+            max=1,
+        ),
+        lines(
+            "Time that advanced nothing",
+            "By cause, since the controller started. The largest cause is the lever.",
+            query(f"sum by (cause) (trainyard_badput_seconds_total{{{ONE}}})", "{{cause}}"),
+            stacked=True,
+            unit="s",
+            width=16,
+        ),
+    ]
+    variables = [
+        variable("job_id", "Job", "trainyard_job_info", many=False),
+        variable(
+            "rank", "Rank", "trainyard_rank_step_duration_seconds_count", many=True, matching=ONE
+        ),
+    ]
+    return board(
+        "trainyard-job",
+        "Trainyard: job",
+        "One job: loss, speed, ranks, checkpoints and failures.",
+        variables,
+        {
+            "Now": summary,
+            "Progress": progress,
+            "Speed": speed,
+            "Ranks": ranks,
+            "Checkpoints and failures": safety,
+        },
+    )
+
+
+def compare():
+    def each(expr):
+        return query(f"{expr}{{{SOME}}}", "{{job_id}}")
+
+    what = [
+        table(
+            "Jobs",
+            "What differs between them.",
+            [
+                (
+                    "Tokens seen",
+                    "short",
+                    (
+                        f"trainyard_job_info{{{SOME}}} * on (job_id) group_left ()"
+                        " trainyard_tokens_seen"
+                    ),
+                ),
+                (
+                    "Loss",
+                    "short",
+                    f"trainyard_job_info{{{SOME}}} * on (job_id) group_left () trainyard_loss",
+                ),
+                (
+                    "MFU",
+                    "percentunit",
+                    (
+                        f"trainyard_job_info{{{SOME}}} * on (job_id) group_left ()"
+                        " job:trainyard_mfu:ratio_rate5m"
+                    ),
+                ),
+            ],
+            hidden=("instance", "flops_convention"),
+        )
+    ]
+    tokens = [
+        over_tokens(
+            "Loss over tokens",
+            "Training loss of each job over the tokens that it has seen.",
+            f"trainyard_loss{{{SOME}}}",
+            width=WIDTH // 2,
+            height=12,
+        ),
+        over_tokens(
+            "Validation loss over tokens",
+            "Loss of the last validation of each job over the tokens that it has seen.",
+            f"trainyard_validation_loss{{{SOME}}}",
+            width=WIDTH // 2,
+            height=12,
+        ),
+        over_tokens(
+            "Gradient norm over tokens",
+            "Before clipping.",
+            f"trainyard_grad_norm{{{SOME}}}",
+            width=WIDTH // 2,
+        ),
+        over_tokens(
+            "Learning rate over tokens",
+            "Not on its schedule: a fault.",
+            f"trainyard_learning_rate{{{SOME}}}",
+            unit="sci",
+            width=WIDTH // 2,
+        ),
+    ]
+    speed = [
+        lines(
+            "MFU", "Over five minutes.", each("job:trainyard_mfu:ratio_rate5m"), unit="percentunit"
+        ),
+        lines("Tokens per second", "Over five minutes.", each("job:trainyard_tokens:rate5m")),
+        lines(
+            "Tokens per second and device",
+            "Of the last step.",
+            each("trainyard_tokens_per_second_per_device"),
+        ),
+        lines(
+            "Step time",
+            "Mean over five minutes, of the slowest rank.",
+            each("job:trainyard_step_duration_seconds:mean5m"),
+            unit="s",
+        ),
+        lines(
+            "Goodput",
+            "The share of the time since the first placement that was spent in steps that count.",
+            each("trainyard_goodput_ratio"),
+            unit="percentunit",
+            max=1,
+        ),
+        lines(
+            "Restarts",
+            "Attempts that ended early.",
+            query(f"sum by (job_id) (trainyard_restarts_total{{{SOME}}})", "{{job_id}}"),
+        ),
+    ]
+    return board(
+        "trainyard-compare",
+        "Trainyard: compare jobs",
+        "Several jobs beside each other, over the tokens that they have seen.",
+        [variable("job_id", "Jobs", "trainyard_job_info", many=True)],
+        {"Jobs": what, "Over tokens seen": tokens, "Speed": speed},
+    )

@@ -309,6 +309,12 @@ class Spoken {
   std::optional<LastWord> word_ ABSL_GUARDED_BY(mutex_);  // Absent: none since the last write.
 };
 
+void ShowExpiry(const std::optional<TlsMaterial>& tls, WorkerMetrics& metrics) {
+  if (!tls) return;
+  const absl::StatusOr<CertificateFacts> facts = ReadCertificate(tls->certificates);
+  if (facts.ok()) metrics.CertificateExpires(facts->not_after);
+}
+
 // Returns the signal that ends the daemon. Meanwhile keeps what others on this machine look at.
 int WaitForEnd(const StateDirectory& state, Spoken& spoken, Membership& membership,
                MetricsPage& page, WorkerMetrics& metrics) {
@@ -322,12 +328,6 @@ int WaitForEnd(const StateDirectory& state, Spoken& spoken, Membership& membersh
     page.Renew(tls);
     ShowExpiry(tls, metrics);
   }
-}
-
-void ShowExpiry(const std::optional<TlsMaterial>& tls, WorkerMetrics& metrics) {
-  if (!tls) return;
-  const absl::StatusOr<CertificateFacts> facts = ReadCertificate(tls->certificates);
-  if (facts.ok()) metrics.CertificateExpires(facts->not_after);
 }
 
 absl::Status Serve(const Flags& flags) {

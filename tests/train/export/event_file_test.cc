@@ -88,6 +88,7 @@ TEST_F(EventFileTest, AChangedStepTakesBackAllFromThereOn) {
   ASSERT_TRUE(file->Flush().ok());
   file.reset();
   const std::string before = Contents();
+  EXPECT_THAT(before, HasSubstr("\x10\x02\x3a\x02\x08\x01")) << "SessionLog.START at step 2";
   file = EventFile::Open(path_, 1.7e9).value();
   for (const Event& event :
        {TextEvent(1.7e9, 0, "spec", "```\n{}\n```"), Step(1, 2), Step(2, 9), Step(3, 9)}) {

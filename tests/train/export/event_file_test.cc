@@ -101,6 +101,7 @@ TEST_F(EventFileTest, AChangedStepTakesBackAllFromThereOn) {
 TEST_F(EventFileTest, AHistoryThatLostOrGainedStepsIsFollowed) {
   ASSERT_TRUE(Export({1, 2, 3, 4}).ok());
   ASSERT_TRUE(Export({1, 2}).ok());
+  EXPECT_THAT(Contents(), HasSubstr("\x10\x03\x3a\x02\x08\x01")) << "SessionLog.START at step 3";
   ExpectHolds({1, 2});
   ASSERT_TRUE(Export({1, 2, 5}).ok());
   ASSERT_TRUE(Export({1, 2, 3, 4, 5}).ok());  // Their worker was away for a while.

@@ -79,8 +79,8 @@ absl::Status Run(const StepCase& wanted, const std::string& gpu_name) {
   }
   std::cout << absl::StrFormat(
                    "predicted step: %.2f ms, %.0f tokens/s, MFU %.1f%% of %.0f TFLOP/s\n",
-                   step.seconds * 1e3, tokens / step.seconds, 100 * flops / step.seconds / gpu.peak,
-                   gpu.peak * 1e-12)
+                   step.seconds * 1e3, tokens / step.seconds,
+                   100 * Mfu(flops, step.seconds, gpu.peak), gpu.peak * 1e-12)
             << "memory: " << rank.memory.Summary() << '\n';
   return absl::OkStatus();
 }

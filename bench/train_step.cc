@@ -136,7 +136,7 @@ void Print(const Options& options, const Measured& m, const MemoryPlan& plan) {
   std::cout << absl::StrFormat(
       "matrix rate %.1f GFLOP/s, memory rate %.1f GB/s, model %.2f GFLOP a step: MFU %.1f%%\n",
       m.rates.flops * 1e-9, m.rates.bytes * 1e-9, m.flops * 1e-9,
-      100 * m.flops / median / m.rates.flops);
+      100 * Mfu(m.flops, median, m.rates.flops));
   std::cout << absl::StrFormat(
       "memory: %s; touched %s more than before, resident %s above the plan\n", plan.Summary(),
       FormatBytes(m.touched), FormatBytes(m.resident - double(plan.total_bytes())));

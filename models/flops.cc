@@ -134,6 +134,11 @@ Flops FlopsPerToken(const ModelConfig& config, int64_t sequence, FlopsConvention
   return {};
 }
 
+double Mfu(double model_flops, double seconds, double peak_flops) {
+  CHECK(seconds > 0 && peak_flops > 0) << seconds << " s, peak " << peak_flops;
+  return model_flops / (seconds * peak_flops);
+}
+
 ParameterCount CountParameters(const ModelConfig& config) {
   const Program program = Record(config, 1);
   ParameterCount count{.total = program.num_parameters, .active = 0};

@@ -43,6 +43,11 @@ struct Flops {
 Flops FlopsPerToken(const ModelConfig& config, int64_t sequence,
                     FlopsConvention convention = FlopsConvention::kExact);
 
+// Model FLOPs utilisation: model FLOPs of the whole job's step, over what all ranks' devices could
+// do in the time of the slowest rank. `peak_flops` is the sum of the ranks' peaks per second.
+// `seconds` and `peak_flops` must be above 0. Every MFU that Trainyard shows comes from here.
+double Mfu(double model_flops, double seconds, double peak_flops);
+
 // Of the global tensors, by recording. Active are those that one token meets: of routed experts, as
 // many as it goes through.
 struct ParameterCount {

@@ -54,6 +54,7 @@ struct StepReport {
   std::string worker_id;
   StepRecord record;
   std::vector<CollectiveUse> collectives = {};
+  std::optional<double> peak_flops = {};  // Per second, of all ranks together; absent: unknown.
   uint64_t read_by_epoch = 0;  // > 0: rank 0 of that attempt has read it from the directory.
 };
 
@@ -99,8 +100,8 @@ class JobBook {
   void Barrier(Done durable);
 
   // Merges the report into the step's record, where CheckStepFence lets it; what it does not is
-  // counted and dropped.
-  void RecordStep(const StepReport& report, const DeviceFacts& devices, Done durable);
+  // counted and dropped. `device_model`: of the job's devices; empty where it is not known yet.
+  void RecordStep(const StepReport& report, const std::string& device_model, Done durable);
   void RecordFailedCheckpoint(const std::string& job_id);
   void RecordCheckpointDuration(const std::string& job_id, const Checkpoint& checkpoint,
                                 absl::Duration duration);
@@ -191,7 +192,7 @@ class JobBook {
   void NotifyJob(const std::string& job_id);
   static absl::Status CheckFenceOf(const Job& job, const StepReport& report);
   void Refused(const char* report);
-  void StepFinished(Slot& slot, StepRecord& step, const DeviceFacts& devices)
+  void StepFinished(Slot& slot, const StepRecord& step, const DeviceFacts& devices)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // True if a new version was published (listeners are to be told).
   bool PublishProgress(Slot& slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

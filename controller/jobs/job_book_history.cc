@@ -46,7 +46,7 @@ void JobBook::Refused(const char* report) {
   metrics_.reports_refused_total.Add({{"report", report}}).Increment();
 }
 
-void JobBook::RecordStep(const StepReport& report, const DeviceFacts& devices, Done durable) {
+void JobBook::RecordStep(const StepReport& report, const std::string& device_model, Done durable) {
   MutexLock lock(mutex_);
   const auto found = slots_.find(report.job_id);
   if (found == slots_.end() || !CheckFenceOf(*found->second.applied, report).ok()) {
@@ -69,7 +69,7 @@ void JobBook::RecordStep(const StepReport& report, const DeviceFacts& devices, D
   if (current && report.rank == 0 && report.record.skipped) SeriesOf(slot).OnSkipped();
   const bool complete = step->complete;
   if (complete && current) {
-    StepFinished(slot, *step, devices);
+    StepFinished(slot, *step, {device_model, report.peak_flops});
     PublishProgress(slot);
   }
   WriteBatch batch;
@@ -84,10 +84,7 @@ void JobBook::RecordStep(const StepReport& report, const DeviceFacts& devices, D
   if (refuse) refuse();
 }
 
-void JobBook::StepFinished(Slot& slot, StepRecord& step, const DeviceFacts& devices) {
-  if (devices.peak_flops && step.seconds > 0) {
-    step.mfu = step.model_flops / step.seconds / *devices.peak_flops;
-  }
+void JobBook::StepFinished(Slot& slot, const StepRecord& step, const DeviceFacts& devices) {
   if (step.skipped) return;
   const bool repeated = step.step <= slot.applied->progress.furthest_step;
   Job job = *slot.applied;

@@ -19,10 +19,10 @@
 
 namespace trainyard::controller {
 
-// What the placement says of the devices; nothing where a worker has not come back yet.
+// The devices of a job's ranks.
 struct DeviceFacts {
-  std::string model;
-  std::optional<double> peak_flops;  // All ranks together, in the job's precision.
+  std::string model;                 // Empty where a worker has not come back yet.
+  std::optional<double> peak_flops;  // All ranks together, in the job's precision, as they say.
 };
 
 // Not thread-safe.

@@ -57,6 +57,7 @@ bool MergeStep(StepRecord& record, const StepRecord& report, uint32_t rank, uint
     record.learning_rate = report.learning_rate;
     record.load_balancing_loss = report.load_balancing_loss;
     record.tokens = report.tokens;
+    record.mfu = report.mfu;
     record.skipped = report.skipped;
     record.model_flops = report.model_flops;
   }

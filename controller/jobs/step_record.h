@@ -47,7 +47,7 @@ struct StepRecord {
   uint64_t tokens = 0;  // Of the global batch.
   double seconds = 0;   // Of the slowest rank so far, and so are the phases.
   std::array<double, kNumPhases> phases = {};
-  std::optional<double> mfu;
+  std::optional<double> mfu;  // As the ranks computed it: Mfu of models/flops.h.
   std::optional<double> validation_loss;
   std::optional<double> load_balancing_loss;
   absl::Time finish_time;

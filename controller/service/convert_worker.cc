@@ -147,6 +147,8 @@ StepReport FromProto(const v1::StepReport& report) {
   out.read_by_epoch = report.read_by_epoch();
   const double flops = report.model_flops();  // Ends in a counter, which only grows.
   out.record.model_flops = std::isfinite(flops) && flops > 0 ? flops : 0;
+  const double peak = report.peak_flops();
+  if (std::isfinite(peak) && peak > 0) out.peak_flops = peak;
   for (const v1::CollectiveUse& use : report.collectives()) {
     if (use.op().size() > kMaxLabelBytes || use.group().size() > kMaxLabelBytes) continue;
     const double seconds = use.seconds();

@@ -222,9 +222,9 @@ void Coordinator::OnStep(const Session& session, StepReport report, Done durable
   MutexLock lock(mutex_);
   if (table_.Hear(session) == nullptr) return;
   report.worker_id = session.worker_id;
-  DeviceFacts devices;
+  std::string device_model;
   if (const Snapshot job = book_.Published(report.job_id)) {
-    devices = FactsOf(*job);
+    device_model = DeviceModelOf(*job);
     // Whoever steps is ready, even where the word of it was lost.
     const uint32_t rank = report.rank;
     if (report.read_by_epoch == 0 && job->epoch == report.record.epoch &&
@@ -237,7 +237,7 @@ void Coordinator::OnStep(const Session& session, StepReport report, Done durable
       (void)book_.Apply(job->id, Event(std::move(ready)));
     }
   }
-  book_.RecordStep(report, devices, std::move(durable));
+  book_.RecordStep(report, device_model, std::move(durable));
 }
 
 void Coordinator::OnCheckpoint(const Session& session, CheckpointReport report, Done durable) {

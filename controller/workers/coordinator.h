@@ -121,7 +121,8 @@ class Coordinator {
   std::vector<DevicePool> Pools(const Holders& held) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Holders HoldersOf(const std::vector<Snapshot>& jobs) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Place(const Decision& decision) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  DeviceFacts FactsOf(const Job& job) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Of the first rank; empty where its worker has not come back yet.
+  std::string DeviceModelOf(const Job& job) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Whether the value is of an attempt that this worker has a rank of: it would admit a stranger.
   bool MayMeet(const RendezvousValue& value, const Session& session) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

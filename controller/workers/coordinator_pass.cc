@@ -11,13 +11,6 @@
 namespace trainyard::controller {
 namespace {
 
-// The worker's name for the compute type of a precision, as in PeakRate.
-std::string DtypeOf(const std::string& precision) {
-  if (precision == "F64") return "f64";
-  if (precision == "F32") return "f32";
-  return "bf16";
-}
-
 std::set<std::string> AvoidedBy(const Job& job) {
   std::set<std::string> avoided;
   for (const auto& [worker_id, strikes] : job.strikes) {
@@ -212,24 +205,12 @@ void Coordinator::Place(const Decision& decision) {
   if (!job.ok()) LogInfo("not_placed", {{"error", job.status().message()}});  // Cancelled just now.
 }
 
-DeviceFacts Coordinator::FactsOf(const Job& job) const {
-  DeviceFacts facts;
-  const std::string dtype = DtypeOf(job.spec->facts.precision);
-  double peak = 0;
-  bool known = true;
-  for (const Rank& rank : job.ranks) {
-    const auto worker = table_.workers().find(rank.worker_id);
-    const Device* device =
-        worker == table_.workers().end() ? nullptr : worker->second.FindDevice(rank.device);
-    if (device == nullptr) return {};
-    if (facts.model.empty()) facts.model = device->model;
-    const auto rate = std::find_if(device->peaks.begin(), device->peaks.end(),
-                                   [&](const PeakRate& p) { return p.dtype == dtype; });
-    known = known && rate != device->peaks.end() && rate->flops > 0;
-    if (known) peak += rate->flops;
-  }
-  if (known && peak > 0) facts.peak_flops = peak;
-  return facts;
+std::string Coordinator::DeviceModelOf(const Job& job) const {
+  if (job.ranks.empty()) return "";
+  const auto worker = table_.workers().find(job.ranks.front().worker_id);
+  if (worker == table_.workers().end()) return "";
+  const Device* device = worker->second.FindDevice(job.ranks.front().device);
+  return device == nullptr ? "" : device->model;
 }
 
 void Coordinator::UpdateGauges() {

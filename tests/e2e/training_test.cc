@@ -4,11 +4,15 @@
 
 #include <gmock/gmock.h>
 
+#include <cmath>
 #include <fstream>
 #include <numeric>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "common/files.h"
 #include "common/text.h"
 #include "tests/e2e/service.h"
@@ -17,6 +21,7 @@ namespace trainyard::testing {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 
 void ExpectEveryStepOnceAndAFallingLoss(const std::vector<nlohmann::json>& steps, size_t wanted) {
@@ -104,6 +109,64 @@ TEST(Training, AJobOnTwoWorkersTrainsReportsAndWrites) {
     ++pages;
   }
   EXPECT_EQ(pages, 2);
+}
+
+// Value of the one series of a page that begins so.
+double Series(const std::string& page, const std::string& series) {
+  double value = std::nan("");
+  for (absl::string_view line : absl::StrSplit(page, '\n')) {
+    if (!absl::ConsumePrefix(&line, series + " ")) continue;
+    EXPECT_TRUE(absl::SimpleAtod(line, &value)) << line;
+  }
+  return value;
+}
+
+// The best rates that a worker has measured, and a worker that is started again goes by.
+void MakeThreeTimesAsFast(const std::string& file) {
+  auto best = nlohmann::json::parse(ReadFile(file).value());
+  for (auto& [device, rates] : best.at("rates").items()) {
+    for (auto& [dtype, rate] : rates.items()) rate = 3 * rate.get<double>();
+  }
+  ASSERT_TRUE(WriteFileAtomic(file, best.dump()).ok());
+}
+
+// Bug it must catch: rank 0's log line is of its own peak, and the record of everybody's.
+TEST(Training, LogRecordAndPageShowOneMfuOfRanksWithUnequalPeaks) {
+  Service service({.workers = 2, .devices_per_worker = 1});
+  service.up().Signal(SIGTERM);
+  ASSERT_EQ(service.up().Wait(absl::Seconds(60)), 0);
+  MakeThreeTimesAsFast(service.directory() + "/state/worker-0/measured.json");
+  service.StartAgain();
+  const std::string id = service.Submit({.name = "mfu", .steps = 4, .devices = 2});
+  EXPECT_EQ(service.WaitForEnd(id), "SUCCEEDED");
+
+  double peak = 0;  // The sum of both workers'; one CPU rank each.
+  for (absl::string_view line : absl::StrSplit(service.Trainyard({"workers", "-o", "jsonl"}).output,
+                                               '\n', absl::SkipEmpty())) {
+    const auto worker = nlohmann::json::parse(line);
+    for (const auto& rate : worker.at("devices").at(0).at("peak")) {
+      if (rate.at("dtype") == "f32") peak += rate.at("flops").get<double>();
+    }
+  }
+  const std::string page = HttpGet(service.metrics_url());
+  const std::string label = absl::StrCat("{job_id=\"", id, "\"}");
+  EXPECT_NEAR(Series(page, "trainyard_peak_flops" + label), peak, 1e-5 * peak);
+  const double flops =
+      Series(page, absl::StrCat("trainyard_model_flops_total{convention=\"exact\",job_id=\"", id,
+                                "\"}")) /
+      4;  // Of a step.
+
+  const std::vector<nlohmann::json> steps = service.Steps(id);
+  ASSERT_EQ(steps.size(), 4u);
+  const std::string log = service.Trainyard({"logs", id}).output;
+  for (const nlohmann::json& step : steps) {
+    const double mfu = step.at("mfu");
+    EXPECT_NEAR(mfu, flops / step.at("seconds").get<double>() / peak, 1e-4 * mfu) << step;
+    EXPECT_THAT(log, ContainsRegex(absl::StrFormat("step %d/4 [^\n]* MFU %.1f%% ",
+                                                   step.at("step").get<int>(), 100 * mfu)));
+  }
+  EXPECT_NEAR(Series(page, "trainyard_mfu_ratio" + label), steps.back().at("mfu").get<double>(),
+              1e-5);
 }
 
 TEST(Training, ItsCheckpointsAreListedGoodAndWriteText) {

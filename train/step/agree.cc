@@ -1,5 +1,6 @@
 #include "train/step/agree.h"
 
+#include <array>
 #include <cstring>
 #include <vector>
 
@@ -72,6 +73,12 @@ absl::Status AgreeOnStatus(Collective& collective, const absl::Status& mine) {
   const absl::Status status(absl::StatusCode(code), absl::StrCat("rank ", culprit, ": ", message));
   // What its host lacks, this one may have: to this rank a peer is lost.
   return IsStorageFault(status) ? absl::UnavailableError(status.message()) : status;
+}
+
+std::optional<double> SumWhereAllKnow(Collective& collective, std::optional<double> mine) {
+  std::array<double, 2> sums = {mine ? 0.0 : 1.0, mine.value_or(0)};
+  collective.AllReduceSum(Tensor{{sums.data(), DType::kF64, Shape{int64_t(sums.size())}}});
+  return sums[0] == 0 ? std::optional<double>(sums[1]) : std::nullopt;
 }
 
 }  // namespace trainyard

@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,9 @@ namespace trainyard {
 // kilobyte. So a gang ends for one reason, whichever rank's report is read first. A storage fault,
 // which is one host's, is UNAVAILABLE to the other ranks.
 absl::Status AgreeOnStatus(Collective& collective, const absl::Status& mine);
+
+// The sum of every rank's number, in rank order; absent on every rank if one rank has none.
+std::optional<double> SumWhereAllKnow(Collective& collective, std::optional<double> mine);
 
 // Every rank's text, in rank order, on the root; nothing elsewhere.
 std::vector<std::string> GatherText(Collective& collective, const std::string& text, int root);

@@ -158,6 +158,7 @@ class RankTrainer final : public Trainer {
 
   ModelConfig model_;
   double flops_per_token_ = 0;           // Of the model, by the convention of MFU.
+  std::optional<double> peak_flops_;     // Of all ranks together.
   std::string checkpoint_directory_;     // Canonical.
   StartPoint start_;                     // On rank 0.
   std::string unsaved_history_;          // Lines of the steps since the last checkpoint, on rank 0.
@@ -180,6 +181,7 @@ class RankTrainer final : public Trainer {
 
 absl::Status RankTrainer::Meet() {
   ASSIGN_OR_RETURN(everyone_, world_.Everyone());
+  peak_flops_ = SumWhereAllKnow(*everyone_, rank_.peak_flops);
   return absl::OkStatus();
 }
 
@@ -386,9 +388,8 @@ absl::StatusOr<StepRecord> RankTrainer::Step(int64_t step) {
   record.phases.data = data_seconds;
   record.tokens = tokens_per_step();
   record.model_flops = flops_per_token_ * double(record.tokens);
-  if (rank_.peak_flops) {
-    record.mfu = record.model_flops / (record.seconds * double(world_.size()) * *rank_.peak_flops);
-  }
+  record.peak_flops = peak_flops_;
+  if (peak_flops_) record.mfu = Mfu(record.model_flops, record.seconds, *peak_flops_);
   record.memory_bytes = int64_t(backend_.MemoryInUse());
   record.memory_planned_bytes = int64_t(executable().plan().total_bytes());
   return record;

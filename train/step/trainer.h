@@ -48,7 +48,8 @@ struct StepRecord {
   int64_t tokens = 0;                     // Of the global batch.
   double seconds = 0;                     // Of the slowest rank.
   PhaseSeconds phases;                    // Of this rank; made up to `seconds` by grad_sync.
-  std::optional<double> mfu;              // Of one rank's peak, where that is known.
+  std::optional<double> peak_flops;       // Per second, of all ranks together, where all are known.
+  std::optional<double> mfu;              // Mfu of models/flops.h; absent where the peak is.
   std::optional<double> validation_loss;  // After this step, where it was measured.
   // Of a model that trains for it: the mean over its layers, without its coefficient. 1: the
   // experts are evenly loaded; at most experts / top_k. The same on every rank.

@@ -49,7 +49,8 @@ void Fields(V&& v, Step& m) {
   v("data", m.data), v("forward", m.forward), v("backward", m.backward);
   v("grad_sync", m.grad_sync), v("optimizer", m.optimizer);
   v("pipeline_bubble", m.pipeline_bubble), v("checkpoint", m.checkpoint);
-  v("mfu", m.mfu), v("validation_loss", m.validation_loss);
+  v("peak_flops", m.peak_flops), v("mfu", m.mfu);
+  v("validation_loss", m.validation_loss);
   v("load_balancing_loss", m.load_balancing_loss), v("skipped", m.skipped);
   v("model_flops", m.model_flops), v("memory_bytes", m.memory_bytes);
   v("memory_planned_bytes", m.memory_planned_bytes), v("time", m.time);

@@ -76,7 +76,8 @@ struct Step {
   double seconds = 0;   // Of the slowest rank.
   double data = 0, forward = 0, backward = 0, grad_sync = 0, optimizer = 0, pipeline_bubble = 0;
   double checkpoint = 0;
-  std::optional<double> mfu;
+  std::optional<double> peak_flops;  // Per second, of all ranks together; absent: unknown.
+  std::optional<double> mfu;         // Absent where the peak is.
   std::optional<double> validation_loss;
   std::optional<double> load_balancing_loss;  // Mean over layers, without its coefficient.
   bool skipped = false;                       // Not finite: the update was not committed.

@@ -79,6 +79,7 @@ void Fill(const StepReport& report, v1::ConnectRequest& request) {
   out.set_job_id(report.id.job_id);
   out.set_rank(report.id.rank);
   out.set_model_flops(step.model_flops);
+  if (step.peak_flops) out.set_peak_flops(*step.peak_flops);
   v1::StepRecord& record = *out.mutable_record();
   record.set_step(step.step);
   record.set_epoch(step.epoch.value_or(report.id.epoch));

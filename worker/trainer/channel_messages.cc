@@ -32,6 +32,7 @@ channel::Step ToMessage(const StepRecord& record, absl::Time now) {
           .optimizer = phases.optimizer,
           .pipeline_bubble = phases.pipeline_bubble,
           .checkpoint = phases.checkpoint,
+          .peak_flops = record.peak_flops,
           .mfu = record.mfu,
           .validation_loss = record.validation_loss,
           .load_balancing_loss = record.load_balancing_loss,

@@ -13,6 +13,7 @@ const std::vector<Verb>& Verbs() {
       LogsVerb(),
       EventsVerb(),
       StepsVerb(),
+      ExportStepsVerb(),
       WorkersVerb(),
       HealthVerb(),
       ModelsVerb(),

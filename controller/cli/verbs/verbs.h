@@ -18,6 +18,7 @@ Verb CheckpointListVerb();
 Verb CheckpointVerifyVerb();
 Verb CompletionVerb();
 Verb EventsVerb();
+Verb ExportStepsVerb();
 Verb FlopsVerb();
 Verb GenerateVerb();
 Verb GetVerb();

@@ -67,6 +67,9 @@ TEST(Interface, TheVerbsAndTheirOptionsStay) {
           "steps JOB --after=STEP(0) -f,--follow --plot" +
           kAll +
           "\n"
+          "export-steps JOB --tensorboard=DIR -f,--follow" +
+          kController + kQuiet +
+          "\n"
           "workers" +
           kAll +
           "\n"

@@ -248,7 +248,10 @@ TEST_F(JobBookTest, StepsAreMergedAndCountedOnceThoughToldTwice) {
   const auto steps = store_->ReadSteps(job->number, 0, 10);
   ASSERT_EQ(steps->size(), 1u);
   EXPECT_EQ(steps->front().seconds, 0.5);
-  EXPECT_NEAR(*steps->front().mfu, 1e6 / 0.5 / 2e9, 1e-12);
+  EXPECT_EQ(steps->front().mfu, 0.25) << "rank 0's";
+  EXPECT_EQ(Get(id)->progress.mfu, 0.25);
+  EXPECT_EQ(Metric("mfu_ratio"), 0.25);
+  EXPECT_EQ(Metric("peak_flops"), 2e9);
 
   RestartController();
   worker = Connect("w", 2, {Status(job, 0, RankState::kReady), Status(job, 1, RankState::kReady)});

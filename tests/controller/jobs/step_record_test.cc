@@ -15,10 +15,11 @@ StepRecord Report(uint64_t epoch, double seconds, double loss) {
   r.phases[1] = seconds;
   r.loss = loss;
   r.load_balancing_loss = loss / 2;
+  r.mfu = loss / 10;
   return r;
 }
 
-TEST(MergeStep, TakesSecondsOfTheSlowestAndLossOfRankZero) {
+TEST(MergeStep, TakesSecondsOfTheSlowestAndLossAndMfuOfRankZero) {
   StepRecord step;
   EXPECT_TRUE(MergeStep(step, Report(1, 2.0, 9), 1, 3));
   EXPECT_TRUE(MergeStep(step, Report(1, 1.0, 3), 0, 3));
@@ -29,6 +30,7 @@ TEST(MergeStep, TakesSecondsOfTheSlowestAndLossOfRankZero) {
   EXPECT_EQ(step.phases[1], 2.0);
   EXPECT_EQ(step.loss, 3);
   EXPECT_EQ(step.load_balancing_loss, 1.5);
+  EXPECT_EQ(step.mfu, 0.3) << "which stands in the log";
 }
 
 TEST(MergeStep, TakesPhasesOfTheRankThatWaitedLeast) {

@@ -70,8 +70,7 @@ TEST_F(MetricsTest, PageCarriesTheSeriesOfAJob) {
         "trainyard_tokens_total{" + label + "} 1280",
         "trainyard_samples_total{" + label + "} 40",
         "trainyard_model_flops_total{convention=\"exact\"," + label + "} 10000000",
-        "trainyard_peak_flops{" + label + "} 1000000000",
-        "trainyard_mfu_ratio{" + label + "} 0.1",
+        "trainyard_peak_flops{" + label + "} 2000000000", "trainyard_mfu_ratio{" + label + "} 0.05",
         "trainyard_tokens_per_second_per_device{" + label + "} 12800",
         "trainyard_loss{" + label + "} 4.5",
         "trainyard_grad_norm{" + label,
@@ -155,13 +154,14 @@ TEST_F(MetricsTest, FlopsBeyondSixtyFourBitsAreCounted) {
     request.mutable_step()->set_model_flops(flops);
     request.mutable_step()->mutable_record()->set_step(++step);
     request.mutable_step()->mutable_record()->set_epoch(1);
+    request.mutable_step()->set_peak_flops(flops);
     request.mutable_step()->mutable_record()->set_seconds(1e9);
     worker->Send(request);
   }
   worker->AwaitAck();
   EXPECT_THAT(Page(), HasSubstr("trainyard_model_flops_total{convention=\"exact\",job_id=\"" + id +
                                 "\"} 6e+19"));
-  EXPECT_NEAR(Steps(id)[3].mfu(), 3e19 / 1e9 / 1e9, 1e-9);
+  EXPECT_THAT(Page(), HasSubstr("trainyard_peak_flops{job_id=\"" + id + "\"} 3e+19"));
 }
 
 // Only a model that is trained for it has one; its answer and its page say the same.

@@ -102,12 +102,14 @@ class ScriptedWorker {
     report->set_job_id(job);
     report->set_rank(rank);
     report->set_model_flops(1'000'000);
+    report->set_peak_flops(2e9);
     auto* record = report->mutable_record();
     record->set_step(step);
     record->set_epoch(epoch);
     record->set_loss(5.5 - 0.1 * double(step));
     record->set_tokens(128);
     record->set_seconds(0.01);
+    record->set_mfu(0.05);
     auto* phases = record->mutable_phases();  // All different.
     phases->set_data(0.0001);
     phases->set_forward(0.004);

@@ -200,15 +200,31 @@ TEST(Records, PhasesSumToTheStepOnEveryRank) {
   }
 }
 
+// Bug it must catch: a rank takes its own peak for everybody's, so that ranks show different MFUs.
 TEST(Records, MfuIsTheShareOfThePeakOfAllRanksTogether) {
-  constexpr double kPeak = 5e9;  // Of one.
   JobConfig job = SixSteps("");
   job.checkpoint.reset();
-  for (const RankRun& run : RunJob(job, {.ranks = 2, .peak_flops = kPeak})) {
+  const auto runs =
+      RunJob(job, {.ranks = 2, .peak_flops = [](int rank) { return 5e9 + rank * 3e9; }});
+  for (const RankRun& run : runs) {
     ASSERT_EQ(run.records.size(), 6u) << run.status;
-    for (const StepRecord& r : run.records) {
-      EXPECT_DOUBLE_EQ(r.mfu.value(), r.model_flops / (r.seconds * 2 * kPeak));
+    for (size_t i = 0; i < run.records.size(); ++i) {
+      const StepRecord& r = run.records[i];
+      EXPECT_EQ(r.peak_flops, 13e9);
+      EXPECT_DOUBLE_EQ(r.mfu.value(), r.model_flops / (r.seconds * 13e9));
+      EXPECT_EQ(r.mfu, runs[0].records[i].mfu);
     }
+  }
+}
+
+TEST(Records, WithoutThePeakOfOneRankThereIsNoMfu) {
+  JobConfig job = SixSteps("");
+  job.checkpoint.reset();
+  const auto one_knows = [](int rank) { return rank == 0 ? std::optional(5e9) : std::nullopt; };
+  for (const RankRun& run : RunJob(job, {.ranks = 2, .peak_flops = one_knows})) {
+    ASSERT_EQ(run.records.size(), 6u) << run.status;
+    EXPECT_FALSE(run.records[0].mfu.has_value());
+    EXPECT_FALSE(run.records[0].peak_flops.has_value());
   }
 }
 

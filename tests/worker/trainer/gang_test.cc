@@ -11,6 +11,7 @@
 
 #include "absl/strings/match.h"
 #include "kernels/device/backend.h"
+#include "models/flops.h"
 #include "tests/testing/ranks.h"
 #include "tests/worker/trainer/trainer_process.h"
 #include "train/checkpoint/load.h"
@@ -124,7 +125,7 @@ class Gang : public ::testing::Test {
     return absl::StrCat("rank: {job_id: j-1, epoch: 1, rank: ", rank, ", world: ", kRanks,
                         ", threads: 1, socket: ", directory_, "/socket-", rank,
                         ", exit_report: ", directory_, "/exit-", rank,
-                        ".json, peak_flops: 1e10}\n");
+                        ".json, peak_flops: ", 1e10 * (rank + 1), "}\n");
   }
   void Start(int steps, const std::vector<std::string>& faults = {"", ""}) {
     for (int rank = 0; rank < kRanks; ++rank) {
@@ -163,7 +164,9 @@ void Gang::ExpectTheBitsOfThreads() {
     EXPECT_EQ(Cause(rank), "completed");
     ASSERT_EQ(daemons_->StepsOf(rank).size(), 5u);
     EXPECT_EQ(daemons_->StepsOf(rank).back().step, 5u);
-    EXPECT_GT(daemons_->StepsOf(rank).back().mfu.value_or(0), 0);
+    const channel::Step last = daemons_->StepsOf(rank).back();
+    EXPECT_EQ(last.peak_flops, 3e10) << "of both";
+    EXPECT_EQ(last.mfu, Mfu(last.model_flops, last.seconds, 3e10));
     EXPECT_EQ(daemons_->StepsOf(rank).back().loss, daemons_->StepsOf(0).back().loss);
     EXPECT_EQ(daemons_->StepsOf(rank).back().seconds, daemons_->StepsOf(0).back().seconds);
   }

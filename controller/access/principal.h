@@ -26,8 +26,8 @@ struct Principal {
 
 // Of nobody: no job is in a namespace of this name.
 inline constexpr char kNoNamespace[] = "\n";
-// Whose jobs a list has, where the caller sees the namespace `seen` and asks for that of `wanted`. Of
-// both, empty is all of them.
+// Whose jobs a list has, where the caller sees the namespace `seen` and asks for `wanted`; of both,
+// empty is all of them.
 std::string NamespaceToList(const std::string& seen, const std::string& wanted);
 
 // What can stand as a name in a certificate, a log and a URI, and what to say where it cannot.

@@ -62,8 +62,8 @@ std::string DotsOf(const std::vector<Point>& points, const Frame& frame) {
 
 Html Drawing(const Chart& chart, const Frame& frame, const std::vector<double>& ticks) {
   Html svg;
-  svg << "<svg viewBox=\"0 0 1000 400\" preserveAspectRatio=\"none\" role=\"img\" aria-label=\""_html
-      << chart.title << "\"><path class=\"grid\" d=\""_html;
+  svg << "<svg viewBox=\"0 0 1000 400\" preserveAspectRatio=\"none\" role=\"img\""_html
+      << " aria-label=\""_html << chart.title << "\"><path class=\"grid\" d=\""_html;
   for (const double tick : ticks) svg << "M"_html << frame.At({frame.x.low, tick}) << "H1000"_html;
   svg << "\"/>"_html;
   for (size_t i = 0; i < chart.curves.size(); ++i) {

@@ -116,9 +116,10 @@ HttpResponse LoginPage(const HttpRequest& request, const absl::Status& why) {
        << "autocomplete=\"current-password\"><input type=\"hidden\" name=\"next\" value=\""_html
        << next << "\"><button>Log in</button></form>"_html;
   if (!why.ok()) body << "<p class=\"wrong\" role=\"alert\">"_html << why.message() << "</p>"_html;
-  body
-      << "<p class=\"note\">A token of the API, as <code>trainyard token create</code> shows it. On "_html
-      << "the controller\u2019s own machine the file <code>STATE/token</code> has one.</p></main>"_html;
+  body << "<p class=\"note\">A token of the API, as <code>trainyard token create</code> shows"_html
+       << " it. On "_html
+       << "the controller\u2019s own machine the file <code>STATE/token</code> has one."_html
+       << "</p></main>"_html;
   HttpResponse response = Document(head, body);
   response.status = why.ok() ? 401 : HttpCode(why);
   return response;

@@ -55,10 +55,9 @@ void Attempt(Html& html, const Job& job, uint64_t epoch, const std::vector<Event
   for (const EventRecord& event : events) {
     if (event.epoch == epoch && event.type != EventType::kCheckpointed) last = &event;
   }
-  html << "<tr><td class=\"n\">"_html << epoch << "</td><td>"_html
-       << (placed == events.end() ? kUnknown : TimeWords(placed->time))
-       << "</td><td class=\"n\">"_html << from << "</td><td>"_html
-       << (last == nullptr ? kUnknown : Name(last->type)) << "</td><td>"_html
+  html << "<tr><td>"_html << epoch << "</td><td>"_html
+       << (placed == events.end() ? kUnknown : TimeWords(placed->time)) << "</td><td>"_html << from
+       << "</td><td>"_html << (last == nullptr ? kUnknown : Name(last->type)) << "</td><td>"_html
        << (last == nullptr ? "" : last->message) << "</td></tr>"_html;
 }
 
@@ -95,10 +94,10 @@ Html PhasesOf(const std::vector<StepRecord>& recent) {
   const double sum = std::accumulate(seconds.begin(), seconds.end(), 0.0);
   Html html;
   if (!(sum > 0)) return html;
-  html
-      << "<section><h2>Where a step\u2019s time goes</h2><p class=\"note\">The slowest rank, mean of the last "_html
-      << Plural(recent.size(), "step")
-      << "</p><svg class=\"bar\" viewBox=\"0 0 100 4\" preserveAspectRatio=\"none\" role=\"img\" aria-label=\"Phases\">"_html;
+  html << "<section><h2>Where a step\u2019s time goes</h2>"_html
+       << "<p class=\"note\">The slowest rank, mean of the last "_html
+       << Plural(recent.size(), "step") << "</p><svg class=\"bar\" viewBox=\"0 0 100 4\" "_html
+       << "preserveAspectRatio=\"none\" role=\"img\" aria-label=\"Phases\">"_html;
   double before = 0;
   for (size_t i = 0; i < seconds.size(); ++i) {
     const double share = 100 * seconds[i] / sum;
@@ -123,9 +122,9 @@ Html PhasesOf(const std::vector<StepRecord>& recent) {
 Html AttemptsOf(const Job& job, const std::vector<EventRecord>& events) {
   Html html;
   if (job.epoch > 0) {
-    html
-        << "<section><h2>Attempts</h2><div class=\"scroll\"><table><thead><tr><th class=\"n\">Attempt<th>Placed"_html
-        << "<th class=\"n\">From step<th>Last<th>What happened</tr></thead><tbody>"_html;
+    html << "<section><h2>Attempts</h2><div class=\"scroll\">"_html
+         << "<table><thead><tr><th>Attempt<th>Placed"_html
+         << "<th>From step<th>Last<th>What happened</tr></thead><tbody>"_html;
     const uint64_t first = job.epoch > 20 ? job.epoch - 19 : 1;
     for (uint64_t epoch = job.epoch; epoch >= first; --epoch) Attempt(html, job, epoch, events);
     html << "</tbody></table></div></section>"_html;
@@ -135,13 +134,13 @@ Html AttemptsOf(const Job& job, const std::vector<EventRecord>& events) {
     html << "<p class=\"note\">The newest "_html << kMostEvents << " of "_html << events.size()
          << "</p>"_html;
   }
-  html
-      << "<div class=\"scroll tall\"><table><thead><tr><th>Time<th>Event<th class=\"n\">Attempt<th>What happened"_html
-      << "</tr></thead><tbody>"_html;
+  html << "<div class=\"scroll tall\">"_html
+       << "<table><thead><tr><th>Time<th>Event<th>Attempt<th>What happened"_html
+       << "</tr></thead><tbody>"_html;
   size_t shown = 0;
   for (auto event = events.rbegin(); event != events.rend() && shown < kMostEvents; ++event) {
     html << "<tr><td>"_html << TimeWords(event->time) << "</td><td>"_html << Name(event->type)
-         << "</td><td class=\"n\">"_html << event->epoch << "</td><td>"_html << event->message
+         << "</td><td>"_html << event->epoch << "</td><td>"_html << event->message
          << "</td></tr>"_html;
     ++shown;
   }

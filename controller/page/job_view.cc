@@ -115,13 +115,12 @@ Html Ranks(const Job& job) {
     html << "<p class=\"note\">The first "_html << kMostRanks << " of "_html << job.ranks.size()
          << "</p>"_html;
   }
-  html
-      << "<div class=\"scroll tall\"><table><thead><tr><th class=\"n\">Rank<th>Host<th class=\"n\">Device<th>State"_html
-      << "<th>Worker<th>Log</tr></thead><tbody>"_html;
+  html << "<div class=\"scroll tall\"><table><thead><tr><th>Rank<th>Host<th>Device<th>State"_html
+       << "<th>Worker<th>Log</tr></thead><tbody>"_html;
   for (size_t i = 0; i < std::min(job.ranks.size(), kMostRanks); ++i) {
     const Rank& rank = job.ranks[i];
-    html << "<tr><td class=\"n\">"_html << i << "</td><td>"_html << rank.hostname
-         << "</td><td class=\"n\">"_html << rank.device << "</td><td>"_html << Name(rank.phase)
+    html << "<tr><td>"_html << i << "</td><td>"_html << rank.hostname << "</td><td>"_html
+         << rank.device << "</td><td>"_html << Name(rank.phase)
          << (rank.cause == ExitCause::kNone ? "" : ": ") << Name(rank.cause)
          << "</td><td><code>"_html << rank.worker_id << "</code></td><td><a href=\"?rank="_html << i
          << "#log\">log</a></td></tr>"_html;
@@ -133,12 +132,11 @@ Html Ranks(const Job& job) {
 Html Checkpoints(const Job& job, const Reader& reader) {
   Html html;
   if (job.checkpoints.empty()) return html;
-  html
-      << "<section><h2>Checkpoints</h2><div class=\"scroll tall\"><table><thead><tr><th class=\"n\">Step"_html
-      << "<th class=\"n\">Attempt<th class=\"n\">Size<th>Made<th>Path</tr></thead><tbody>"_html;
+  html << "<section><h2>Checkpoints</h2><div class=\"scroll tall\"><table><thead><tr><th>Step"_html
+       << "<th>Attempt<th>Size<th>Made<th>Path</tr></thead><tbody>"_html;
   for (auto one = job.checkpoints.rbegin(); one != job.checkpoints.rend(); ++one) {
-    html << "<tr><td class=\"n\">"_html << one->step << "</td><td class=\"n\">"_html << one->epoch
-         << "</td><td class=\"n\">"_html << BytesWords(one->size_bytes) << "</td><td>"_html
+    html << "<tr><td>"_html << one->step << "</td><td>"_html << one->epoch << "</td><td>"_html
+         << BytesWords(one->size_bytes) << "</td><td>"_html
          << AgeWords(one->create_time, reader.now) << "</td><td><code>"_html << one->path
          << "</code></td></tr>"_html;
   }
@@ -161,15 +159,16 @@ absl::StatusOr<int64_t> RankOf(const HttpRequest& request, const Job& job) {
 
 Html Log(const Job& job, int64_t rank, const std::vector<LogRecord>& lines) {
   Html html;
-  html
-      << "<section id=\"log\"><h2>Log</h2><form class=\"filters\" method=\"get\" action=\"#log\"><label>Rank"_html
-      << "<input name=\"rank\" inputmode=\"numeric\" size=\"5\" value=\""_html
-      << (rank == kAllRanks ? "all" : absl::StrCat(rank)) << "\"></label><button>Show</button>"_html
-      << "<span class=\"note\">"_html
-      << (job.spec->facts.ranks == 1
-              ? ""
-              : absl::StrCat("0 to ", job.spec->facts.ranks - 1, ", or all. "))
-      << "The last "_html << Plural(lines.size(), "line") << "</span></form>"_html;
+  html << "<section id=\"log\"><h2>Log</h2><form class=\"filters\" method=\"get\" "_html
+       << "action=\"#log\"><label>Rank"_html
+       << "<input name=\"rank\" inputmode=\"numeric\" size=\"5\" value=\""_html
+       << (rank == kAllRanks ? "all" : absl::StrCat(rank))
+       << "\"></label><button>Show</button>"_html
+       << "<span class=\"note\">"_html
+       << (job.spec->facts.ranks == 1
+               ? ""
+               : absl::StrCat("0 to ", job.spec->facts.ranks - 1, ", or all. "))
+       << "The last "_html << Plural(lines.size(), "line") << "</span></form>"_html;
   if (lines.empty()) {
     html << "<p class=\"empty\">Nothing has been logged.</p></section>"_html;
     return html;

@@ -37,8 +37,8 @@ void Field(Html& html, Markup label, const char* name, const std::string& value)
 Html Filters(const HttpRequest& request, const Reader& reader) {
   const std::string state = QueryValue(request, "state");
   Html html;
-  html
-      << "<form class=\"filters\" method=\"get\" action=\"/\"><label>State<select name=\"state\">"_html;
+  html << "<form class=\"filters\" method=\"get\" action=\"/\">"_html
+       << "<label>State<select name=\"state\">"_html;
   const auto option = [&](absl::string_view value, absl::string_view words) {
     html << "<option value=\""_html << value << "\""_html
          << (value == state ? Html() << " selected"_html : Html()) << ">"_html << words
@@ -90,8 +90,8 @@ void Row(Html& html, const Job& job, const Reader& reader) {
        << (stepped ? NumberWords(progress.loss) : kUnknown)
        << "</td><td class=\"n\" data-is=\"Tokens/s\">"_html
        << (job.state == JobState::kRunning ? CountWords(progress.tokens_per_second) : kUnknown)
-       << "</td><td class=\"n\" data-is=\"Submitted\">"_html
-       << AgeWords(job.create_time, reader.now) << "</td></tr>"_html;
+       << "</td><td class=\"n when\">"_html << AgeWords(job.create_time, reader.now)
+       << "</td></tr>"_html;
 }
 
 Html Table(const std::vector<Snapshot>& jobs, const Reader& reader) {

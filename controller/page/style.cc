@@ -22,7 +22,7 @@ const absl::string_view kStyle = R"css(:root {
     --p6: #a58ce6;
   }
 }
-* { box-sizing: border-box; }
+*, ::before { box-sizing: border-box; }
 body {
   margin: 0; background: var(--page); color: var(--text);
   font: 15px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif;
@@ -62,18 +62,20 @@ section .empty { border: 0; padding: 12px 0; margin: 0; }
   display: inline-flex; align-items: center; gap: 6px; font-size: 13px; font-weight: 550;
   white-space: nowrap; color: var(--soft);
 }
-.sign::before { content: ""; width: 8px; height: 8px; border-radius: 50%; background: currentColor; }
+.sign::before {
+  content: ""; width: 8px; height: 8px; border-radius: 50%; background: currentColor;
+}
 .sign.good { color: var(--good); } .sign.bad { color: var(--bad); }
 .sign.warns { color: var(--warns); } .sign.moves { color: var(--moves); }
 .sign.waits { color: var(--waits); }
 .sign.waits::before, .sign.over::before { background: none; border: 2px solid currentColor; }
 button, select, input {
   font: inherit; color: inherit; background: var(--field); border: 1px solid var(--line);
-  border-radius: 6px; padding: 5px 10px; min-width: 0;
+  border-radius: 6px; padding: 0 10px; min-width: 0; height: 34px;
 }
 button { cursor: pointer; }
 button:hover { border-color: var(--soft); }
-nav button { font-size: 13px; padding: 3px 10px; }
+nav button { font-size: 13px; height: 28px; }
 .filters { display: flex; flex-wrap: wrap; gap: 10px 14px; align-items: end; margin-bottom: 16px; }
 .filters label { display: grid; gap: 2px; font-size: 13px; color: var(--soft); }
 .filters input, .filters select { color: var(--text); }
@@ -89,7 +91,6 @@ section th:first-child, section td:first-child { padding-left: 0; }
 section td { font-size: 14px; }
 .tall thead th { position: sticky; top: 0; background: var(--card); }
 .n { text-align: right; white-space: nowrap; }
-section .n:first-child { text-align: left; }
 td time { white-space: nowrap; }
 table.jobs { border-collapse: separate; border-spacing: 0; }
 table.jobs th, table.jobs td { vertical-align: middle; }
@@ -104,7 +105,8 @@ progress::-webkit-progress-value { background: var(--c0); border-radius: 3px; }
 progress::-moz-progress-bar { background: var(--c0); border-radius: 3px; }
 main > progress { display: block; width: 100%; margin-top: 14px; }
 .pages { display: flex; gap: 18px; }
-.facts { display: grid; grid-template-columns: repeat(auto-fit, minmax(120px, 1fr)); padding: 4px 6px; }
+.facts { display: grid; grid-template-columns: repeat(auto-fit, minmax(120px, 1fr)); }
+.facts { padding: 4px 6px; }
 .facts div { padding: 10px 12px; }
 dt { font-size: 13px; }
 dd { margin: 0; font-size: 19px; line-height: 1.35; letter-spacing: -.01em; white-space: nowrap; }
@@ -133,17 +135,21 @@ path { fill: none; vector-effect: non-scaling-stroke; stroke-linejoin: round; }
 .bar { display: block; width: 100%; height: 18px; border-radius: 5px; }
 .p0 { fill: var(--p0); } .p1 { fill: var(--p1); } .p2 { fill: var(--p2); }
 .p3 { fill: var(--p3); } .p4 { fill: var(--p4); } .p5 { fill: var(--p5); } .p6 { fill: var(--p6); }
-.keys { display: flex; flex-wrap: wrap; gap: 4px 20px; list-style: none; margin: 10px 0 0; padding: 0; }
-.keys { font-size: 14px; }
+.keys {
+  display: flex; flex-wrap: wrap; gap: 4px 20px; list-style: none; margin: 10px 0 0; padding: 0;
+  font-size: 14px;
+}
 .keys b { font-weight: 550; }
 .swatch { width: 10px; height: 10px; border-radius: 2px; margin-right: 7px; }
 pre { margin: 0; overflow: auto; max-height: 420px; tab-size: 4; unicode-bidi: isolate; }
 .log { white-space: pre-wrap; overflow-wrap: anywhere; }
 .log .note { font-size: inherit; }
 .worker h2 { margin: 0; }
+.worker table { table-layout: fixed; }
+.worker th:first-child { width: 10%; } .worker th:nth-child(2) { width: 26%; }
 .login { max-width: 460px; padding-top: 12vh; }
 .login form { display: grid; gap: 8px; padding: 20px; margin: 16px 0; }
-.login button { background: var(--link); border-color: var(--link); color: var(--card); margin-top: 6px; }
+.login button { background: var(--link); border-color: var(--link); color: var(--card); }
 @media (max-width: 860px) { .charts { grid-template-columns: 1fr; } }
 @media (max-width: 700px) {
   nav, main, footer { padding-left: 14px; padding-right: 14px; }
@@ -155,7 +161,11 @@ pre { margin: 0; overflow: auto; max-height: 420px; tab-size: 4; unicode-bidi: i
   .cards thead { display: none; }
   .cards tr { display: grid; grid-template-columns: 1fr 1fr; gap: 2px 14px; padding: 10px 14px; }
   .cards tr + tr { border-top: 1px solid var(--line); }
-  .cards td { border: 0; padding: 0; text-align: left; }
+  .cards td { border: 0; padding: 0; text-align: left; order: 3; }
+  .cards td:first-child, .jobs .when { order: 0; }
+  .jobs td:nth-child(2) { order: 1; }
+  .cards .wide { order: 2; }
+  .jobs .when { text-align: right; font-size: 13px; color: var(--soft); }
   .cards td[data-is]::before { content: attr(data-is) " "; color: var(--soft); font-size: 13px; }
   .cards .wide, .jobs td:nth-child(2) { grid-column: 1 / -1; }
   .cards .wide { display: flex; align-items: center; gap: 10px; }

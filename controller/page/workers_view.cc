@@ -15,7 +15,7 @@ std::string PeakOf(const Device& device) {
   for (const absl::string_view dtype : {"bf16", "f32"}) {
     for (const PeakRate& peak : device.peaks) {
       if (peak.dtype != dtype) continue;
-      return absl::StrCat(CountWords(peak.flops), "FLOP/s ", dtype,
+      return absl::StrCat(NumberWords(peak.flops / 1e12), " TFLOP/s ", dtype,
                           peak.measured ? ", measured" : "");
     }
   }
@@ -43,19 +43,19 @@ Html HolderOf(const Coordinator::Holders& holders, const std::string& worker_id,
 void Row(Html& html, const Worker& worker, const Coordinator::Holders& holders,
          const Reader& reader) {
   const Registration& known = worker.registration;
-  html
-      << "<section class=\"worker\"><div class=\"top\"><h2>"_html << known.hostname << "</h2>"_html
-      << StateSign(worker.state) << "<code class=\"note\">"_html << known.worker_id
-      << "</code></div><p class=\"note\">heard "_html
-      << AgeWords(worker.last_heartbeat_time, reader.now) << ", registered "_html
-      << AgeWords(worker.register_time, reader.now) << ", version "_html << known.version
-      << "</p><div class=\"scroll\"><table class=\"cards\"><thead><tr><th class=\"n\">Device<th>Held by<th>Model"_html
-      << "<th class=\"n\">Memory<th>Peak</tr></thead><tbody>"_html;
+  html << "<section class=\"worker\"><div class=\"top\"><h2>"_html << known.hostname << "</h2>"_html
+       << StateSign(worker.state) << "<code class=\"note\">"_html << known.worker_id
+       << "</code></div><p class=\"note\">heard "_html
+       << AgeWords(worker.last_heartbeat_time, reader.now) << ", registered "_html
+       << AgeWords(worker.register_time, reader.now) << ", version "_html << known.version
+       << "</p><div class=\"scroll\"><table class=\"cards\">"_html
+       << "<thead><tr><th>Device<th>Held by<th>Model"_html
+       << "<th>Memory<th>Peak</tr></thead><tbody>"_html;
   for (const Device& device : known.devices) {
-    html << "<tr><td class=\"n\" data-is=\"Device\">"_html << device.index
+    html << "<tr><td data-is=\"Device\">"_html << device.index
          << "</td><td data-is=\"Held by\">"_html << HolderOf(holders, known.worker_id, device.index)
          << "</td><td data-is=\"Model\">"_html << device.model
-         << "</td><td class=\"n\" data-is=\"Memory\">"_html << BytesWords(device.memory_bytes)
+         << "</td><td data-is=\"Memory\">"_html << BytesWords(device.memory_bytes)
          << "</td><td data-is=\"Peak\">"_html << PeakOf(device) << "</td></tr>"_html;
   }
   html << "</tbody></table></div></section>"_html;

@@ -50,6 +50,7 @@ void Fill(const std::string& state, absl::Time now) {
     facts.name = absl::StrCat("llama-sweep-", i);
     facts.name_space = i % 1000 == 0 ? "rare" : "default";
     facts.steps = kSteps;
+    facts.ranks = 8;
     const std::string config = absl::StrCat("{\"validation\":{\"every_steps\":\"100\"},\"pad\":\"",
                                             std::string(900, 'x'), "\"}");
     batch.new_jobs.push_back({NumberOf(i), job.state, std::string(400, 's'), config,

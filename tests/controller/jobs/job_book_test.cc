@@ -88,8 +88,7 @@ class WatchedStore final : public Store {
       uint64_t n, const std::vector<uint64_t>& wanted) override {
     return Read().SampleSteps(n, wanted);
   }
-  absl::StatusOr<std::vector<LogRecord>> LastLogs(uint64_t n, int64_t rank,
-                                                  size_t limit) override {
+  absl::StatusOr<std::vector<LogRecord>> LastLogs(uint64_t n, int64_t rank, size_t limit) override {
     return Read().LastLogs(n, rank, limit);
   }
   absl::StatusOr<std::vector<AuditEntry>> ReadAudit(uint64_t after, size_t limit) override {

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_replace.h"
 #include "controller/jobs/job_codec.h"
 #include "controller/jobs/job_id.h"
 #include "controller/page/site.h"
@@ -102,6 +103,23 @@ TEST_F(ManyJobsTest, ThePagesTogetherHaveEachJobOnce) {
   EXPECT_THAT(AllOf({{"name", "%"}}), IsEmpty());
   EXPECT_FALSE(List({{"page", "nonsense"}}).ok());
   EXPECT_FALSE(List({{"state", "nonsense"}}).ok());
+}
+
+// As stored before there were namespaces, and one whose name looks like a namespace.
+TEST_F(ManyJobsTest, ANamespaceIsReadWhereverItStands) {
+  JobFacts facts;
+  facts.name = "rare";
+  const std::string known = EncodeFacts(facts);
+  const std::string older = absl::StrReplaceAll(known, {{"\"namespace\":\"default\",", ""}});
+  ASSERT_NE(older, known);
+  WriteBatch batch;
+  batch.new_jobs.push_back({NumberOf(1), JobState::kFailed, "s", "{}", known, EncodeJob(Job())});
+  batch.new_jobs.push_back({NumberOf(2), JobState::kFailed, "s", "{}", older, EncodeJob(Job())});
+  Store(std::move(batch));
+  EXPECT_EQ(AllOf({}, "default").size(), 2u);
+  EXPECT_THAT(AllOf({}, "rare"), IsEmpty());
+  EXPECT_EQ(AllOf({{"name", "rar"}}).size(), 2u);
+  EXPECT_THAT(AllOf({{"name", "default"}}), IsEmpty());
 }
 
 TEST_F(ManyJobsTest, OfManyStepsAFewAreReadTheFirstAndTheLastAmongThem) {

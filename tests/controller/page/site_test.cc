@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_replace.h"
 #include "common/metrics_page.h"
 #include "tests/controller/page/reader.h"
 #include "tests/controller/testing/server_fixture.h"
@@ -12,8 +13,8 @@
 namespace trainyard::controller {
 namespace {
 
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr char kHostile[] = "</pre><script>alert(1)</script>\"'><img src=x onerror=alert(2)>";
 constexpr char kHarmless[] =
@@ -106,7 +107,7 @@ TEST_F(SiteTest, ATokenBecomesACookieThatOpensThePage) {
     ASSERT_EQ(in.status, 303) << in.body;
     EXPECT_EQ(in.Header("location"), "/jobs/" + job);
     const std::string cookie = in.Header("set-cookie");
-    EXPECT_THAT(cookie, testing::EndsWith("; Path=/; HttpOnly; SameSite=Strict"));
+    EXPECT_THAT(cookie, ::testing::EndsWith("; Path=/; HttpOnly; SameSite=Strict"));
     const std::string pair = cookie.substr(0, cookie.find(';'));
     const Reply page = Ask(at(), GetText("/jobs/" + job, "Cookie: " + pair + "\r\n"));
     EXPECT_EQ(page.status, 200);
@@ -287,7 +288,7 @@ TEST_F(SiteTest, WhatSomebodyTypedIsShownAndNotRun) {
   ASSERT_TRUE(jobs_->CancelJob(&context, cancel, &cancelled).ok());
   worker->AwaitAck();
   const std::string page = "/jobs/" + job;
-  ASSERT_TRUE(trainyard::testing::WaitUntil(
+  ASSERT_TRUE(testing::WaitUntil(
       [&] { return absl::StrContains(GetAs(at(), Local(), page).body, "[31mred"); }));
   for (const std::string& path :
        {page, std::string("/"), std::string("/workers"),
@@ -320,7 +321,7 @@ TEST_F(SiteTest, AJobIsDrawnWhileItRunsAndRestsWhenItHasEnded) {
   worker->Say(job, 1, 0, v1::RANK_STATE_READY);
   for (uint64_t step = 1; step <= 9; ++step) worker->Step(job, 1, 0, step);
   worker->AwaitAck();
-  ASSERT_TRUE(trainyard::testing::WaitUntil(
+  ASSERT_TRUE(testing::WaitUntil(
       [&] { return absl::StrContains(GetAs(at(), Local(), page).body, "9 / 10"); }));
   const std::string refresh = "<meta http-equiv=\"refresh\" content=\"5\">";
   Reply reply = GetAs(at(), Local(), page);

@@ -11,9 +11,9 @@
 namespace trainyard::controller {
 namespace {
 
-using testing::HasSubstr;
-using testing::Not;
-using trainyard::testing::GetWithTls;
+using testing::GetWithTls;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 class SiteTlsTest : public TlsFixture {
  protected:
@@ -60,8 +60,7 @@ TEST_F(SiteTlsTest, MetricsStillDemandACertificateAndTakeNoToken) {
   const Authority other = *Authority::Open(directory, absl::Now());
   EXPECT_EQ(AskAs(ReaderOf(other), GetText("/metrics")).status, 0) << "another authority's";
   EXPECT_EQ(AskAs(ReaderOf(other), GetText("/")).status, 0);
-  EXPECT_THAT(trainyard::testing::Answer(page_->address().port, GetText("/")),
-              Not(HasSubstr("HTTP/1.1 ")))
+  EXPECT_THAT(testing::Answer(page_->address().port, GetText("/")), Not(HasSubstr("HTTP/1.1 ")))
       << "without TLS";
 }
 

@@ -116,10 +116,13 @@ TEST_F(ManyJobsTest, ANamespaceIsReadWhereverItStands) {
   batch.new_jobs.push_back({NumberOf(1), JobState::kFailed, "s", "{}", known, EncodeJob(Job())});
   batch.new_jobs.push_back({NumberOf(2), JobState::kFailed, "s", "{}", older, EncodeJob(Job())});
   Store(std::move(batch));
-  EXPECT_EQ(AllOf({}, "default").size(), 2u);
-  EXPECT_THAT(AllOf({}, "rare"), IsEmpty());
-  EXPECT_EQ(AllOf({{"name", "rar"}}).size(), 2u);
-  EXPECT_THAT(AllOf({{"name", "default"}}), IsEmpty());
+  const auto rows_in = [&](const JobFilter& filter) {
+    return store_->ListJobs(filter, 0, 9)->size();
+  };
+  EXPECT_EQ(rows_in({.states = {}, .name_space = "default", .name = ""}), 2u);
+  EXPECT_EQ(rows_in({.states = {}, .name_space = "rare", .name = ""}), 0u);
+  EXPECT_EQ(rows_in({.states = {}, .name_space = "", .name = "rar"}), 2u);
+  EXPECT_EQ(rows_in({.states = {}, .name_space = "", .name = "default"}), 0u);
 }
 
 TEST_F(ManyJobsTest, OfManyStepsAFewAreReadTheFirstAndTheLastAmongThem) {

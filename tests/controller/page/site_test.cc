@@ -252,7 +252,7 @@ TEST_F(SiteTest, EveryAnswerHasThePolicyAndNothingElseIsAllowed) {
 TEST_F(SiteTest, MetricsAreOpenOnLoopbackAndTakeNoForm) {
   const Reply reply = Ask(at(), GetText("/metrics"));
   EXPECT_EQ(reply.status, 200);
-  EXPECT_THAT(reply.body, HasSubstr("trainyard_jobs"));
+  EXPECT_THAT(reply.body, HasSubstr("trainyard_build_info"));
   EXPECT_EQ(Ask(at(), PostText("/metrics", "a=b")).status, 405);
 }
 
@@ -265,7 +265,7 @@ TEST_F(SiteTest, WhatSomebodyTypedIsShownAndNotRun) {
                                          message.mutable_devices(0)->set_model(kHostile);
                                        });
   v1::JobSpec spec = Spec(1, "/runs/'><script>");
-  (*spec.mutable_labels())[kHostile] = kHostile;
+  (*spec.mutable_labels())["why"] = kHostile;
   const std::string job = MustSubmit(spec);
   worker->AwaitStart();
   worker->Say(job, 1, 0, v1::RANK_STATE_STARTING);

@@ -48,11 +48,11 @@ TEST_F(SiteTlsTest, MetricsStillDemandACertificateAndTakeNoToken) {
   for (const std::string& headers : {std::string(), with}) {
     const Reply stranger = AskAs(std::nullopt, GetText("/metrics", headers));
     EXPECT_EQ(stranger.status, 403);
-    EXPECT_THAT(stranger.body, Not(HasSubstr("trainyard_jobs")));
+    EXPECT_THAT(stranger.body, Not(HasSubstr("trainyard_build_info")));
   }
   const Reply reader = AskAs(ReaderOf(Own()), GetText("/metrics"));
   EXPECT_EQ(reader.status, 200);
-  EXPECT_THAT(reader.body, HasSubstr("trainyard_jobs"));
+  EXPECT_THAT(reader.body, HasSubstr("trainyard_build_info"));
   EXPECT_EQ(AskAs(ReaderOf(Own()), PostText("/metrics", "a=b")).status, 405);
   EXPECT_EQ(AskAs(ReaderOf(Own(), true), GetText("/metrics")).status, 0) << "expired";
   const std::string directory = directory_.path() + "/other";

@@ -146,7 +146,8 @@ pre { margin: 0; overflow: auto; max-height: 420px; tab-size: 4; unicode-bidi: i
 .log .note { font-size: inherit; }
 .worker h2 { margin: 0; }
 .worker table { table-layout: fixed; }
-.worker th:first-child { width: 10%; } .worker th:nth-child(2) { width: 26%; }
+.worker th:nth-child(1), .worker th:nth-child(4) { width: 11%; }
+.worker th:nth-child(2), .worker th:nth-child(5) { width: 24%; }
 .login { max-width: 460px; padding-top: 12vh; }
 .login form { display: grid; gap: 8px; padding: 20px; margin: 16px 0; }
 .login button { background: var(--link); border-color: var(--link); color: var(--card); }

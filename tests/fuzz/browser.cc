@@ -32,7 +32,7 @@ void Read(const HttpRequest& request) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  const std::string text = fuzz::Input(data, size).Rest();
+  const std::string text(fuzz::Input(data, size).Rest());
   // libmicrohttpd leaves no line breaks in a header.
   const std::string header = text.substr(0, text.find_first_of("\r\n"));
   for (const bool tls : {false, true}) {

@@ -25,11 +25,24 @@ std::string Page(const prometheus::Registry& registry) {
   return prometheus::TextSerializer().Serialize(all);
 }
 
+// What a site's forms send: a token and where to go on.
+constexpr size_t kMostFormBytes = 8 << 10;
+
+HttpResponse MetricsOf(const HttpRequest& request, const prometheus::Registry& registry) {
+  if (request.tls && !request.certified) {
+    return {.status = 403,
+            .body = "wanted a reader's certificate: 'trainyard-controller reader' makes one\n"};
+  }
+  if (request.method == "POST")
+    return {.status = 405, .body = "wanted GET or HEAD\n", .headers = {{"Allow", "GET, HEAD"}}};
+  return {.content_type = kContentType, .body = Page(registry)};
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<MetricsPage>> MetricsPage::Serve(
     const Address& listen, std::shared_ptr<prometheus::Registry> registry,
-    const std::optional<TlsMaterial>& tls) {
+    const std::optional<TlsMaterial>& tls, const HttpHandler& site) {
   if (!tls && !listen.loopback()) {
     return absl::FailedPreconditionError(
         absl::StrCat("refusing to serve metrics at ", listen.ToString(),
@@ -38,13 +51,14 @@ absl::StatusOr<std::unique_ptr<MetricsPage>> MetricsPage::Serve(
   }
   auto server = HttpServer::Start(
       listen,
-      [registry = std::move(registry)](const HttpRequest& request) -> HttpResponse {
-        if (request.path != kPath) {
-          return {.status = 404, .body = absl::StrCat("the page is at ", kPath, "\n")};
-        }
-        return {.content_type = kContentType, .body = Page(*registry)};
+      [registry = std::move(registry), site](const HttpRequest& request) -> HttpResponse {
+        if (request.path == kPath) return MetricsOf(request, *registry);
+        if (site) return site(request);
+        return {.status = 404, .body = absl::StrCat("the page is at ", kPath, "\n")};
       },
-      listen.loopback() ? std::nullopt : tls);
+      {.tls = listen.loopback() ? std::nullopt : tls,
+       .certificate = site ? ClientCertificate::kRequested : ClientCertificate::kRequired,
+       .most_body_bytes = site ? kMostFormBytes : 0});
   if (!server.ok()) {
     return absl::Status(server.status().code(),
                         absl::StrCat("cannot serve metrics at ", listen.ToString(), ": ",

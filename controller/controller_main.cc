@@ -73,8 +73,10 @@ absl::Status Serve(const ServerOptions& options, const Address& metrics_listen) 
   LockFast();
   ASSIGN_OR_RETURN(std::unique_ptr<Server> server, Server::Start(options, RealClock()));
   ASSIGN_OR_RETURN(const std::optional<TlsMaterial> tls, server->access().PageTls());
-  ASSIGN_OR_RETURN(const std::unique_ptr<MetricsPage> page,
-                   MetricsPage::Serve(metrics_listen, server->registry(), tls));
+  ASSIGN_OR_RETURN(
+      std::unique_ptr<MetricsPage> page,
+      MetricsPage::Serve(metrics_listen, server->registry(), tls,
+                         [&server](const HttpRequest& r) { return server->site().Answer(r); }));
   const std::string ready = absl::StrCat("ready controller=", server->address().ToString(),
                                          " metrics=", page->url(), "\n");
   std::fputs(ready.c_str(), stdout);
@@ -86,10 +88,10 @@ absl::Status Serve(const ServerOptions& options, const Address& metrics_listen) 
                     {"revision", Revision()}});
   const int signal = WaitForSignal(signals, *server, *page);
   LogInfo("stopping", {{"signal", signal}});
+  page.reset();  // Before what it reads.
   server.reset();
   LogInfo("stopped");
-  // All is stored, and the metrics page shows nothing new any more. What still lives, the process
-  // ends with itself.
+  // All is stored. What still lives, the process ends with itself.
   ::_exit(0);
 }
 
@@ -130,7 +132,8 @@ int Main(int argc, char** argv) {
       ->required();
   app.add_option("--listen", listen, "Address of the API; port 0 picks a free one")
       ->capture_default_str();
-  app.add_option("--metrics-listen", metrics_listen, "Address of the Prometheus page")
+  app.add_option("--metrics-listen", metrics_listen,
+                 "Address of the pages: /metrics for Prometheus, / for people (docs/page.md)")
       ->capture_default_str();
   ServerCertificate own;
   auto* key = app.add_option("--tls-key", own.key_path, "Private key of your own, PEM, mode 0600");

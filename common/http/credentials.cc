@@ -18,14 +18,28 @@ gnutls_datum_t Datum(const std::string& text) {
   return {reinterpret_cast<unsigned char*>(const_cast<char*>(text.data())), unsigned(text.size())};
 }
 
+bool ShowsCertificate(gnutls_session_t session) {
+  unsigned count = 0;
+  return gnutls_certificate_get_peers(session, &count) != nullptr && count > 0;
+}
+
+// At the end of a handshake. That a client shows one at all is GnuTLS' to demand.
+int RefuseBadCertificate(gnutls_session_t session) {
+  return !ShowsCertificate(session) || HasGoodCertificate(session) ? 0 : GNUTLS_E_CERTIFICATE_ERROR;
+}
+
 }  // namespace
 
-TlsCredentials::TlsCredentials(Owned credentials)
-    : credentials_(std::move(credentials)),
-      wanted_of_clients_{
-          .type = GNUTLS_DT_KEY_PURPOSE_OID,
-          .data = reinterpret_cast<unsigned char*>(const_cast<char*>(GNUTLS_KP_TLS_WWW_CLIENT)),
-          .size = 0} {}
+bool HasGoodCertificate(gnutls_session_t session) {
+  gnutls_typed_vdata_st wanted = {
+      .type = GNUTLS_DT_KEY_PURPOSE_OID,
+      .data = reinterpret_cast<unsigned char*>(const_cast<char*>(GNUTLS_KP_TLS_WWW_CLIENT)),
+      .size = 0};
+  unsigned wrong = 0;
+  return ShowsCertificate(session) &&
+         gnutls_certificate_verify_peers(session, &wanted, 1, &wrong) == GNUTLS_E_SUCCESS &&
+         wrong == 0;
+}
 
 absl::StatusOr<std::shared_ptr<const TlsCredentials>> TlsCredentials::Create(
     const TlsMaterial& material) {
@@ -49,13 +63,14 @@ absl::StatusOr<std::shared_ptr<const TlsCredentials>> TlsCredentials::Create(
   return std::shared_ptr<const TlsCredentials>(new TlsCredentials(std::move(credentials)));
 }
 
-absl::Status TlsCredentials::ApplyTo(gnutls_session_t session) const {
+absl::Status TlsCredentials::ApplyTo(gnutls_session_t session, ClientCertificate wanted) const {
   if (const int error = gnutls_credentials_set(session, GNUTLS_CRD_CERTIFICATE, credentials_.get());
       error != GNUTLS_E_SUCCESS) {
     return absl::ResourceExhaustedError(gnutls_strerror(error));
   }
-  gnutls_certificate_server_set_request(session, GNUTLS_CERT_REQUIRE);
-  gnutls_session_set_verify_cert2(session, &wanted_of_clients_, 1, 0);
+  gnutls_certificate_server_set_request(
+      session, wanted == ClientCertificate::kRequired ? GNUTLS_CERT_REQUIRE : GNUTLS_CERT_REQUEST);
+  gnutls_session_set_verify_function(session, &RefuseBadCertificate);
   return absl::OkStatus();
 }
 

@@ -1,4 +1,4 @@
-// What a server needs for TLS in which both sides show a certificate.
+// What a server needs for TLS in which both sides may show a certificate.
 
 #pragma once
 
@@ -6,6 +6,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -21,8 +22,16 @@ struct TlsMaterial {
   bool operator==(const TlsMaterial&) const = default;
 };
 
+// What a server wants of its clients. One that shows a certificate which no authority has signed
+// for clients, or which has expired, is refused in both cases.
+enum class ClientCertificate { kRequired, kRequested };
+
 // TLS 1.2 and 1.3, and nothing older.
 inline constexpr char kTlsPriorities[] = "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2";
+
+// Whether the client of a session, whose handshake is over, has shown a certificate that its
+// server's authorities have signed for clients and that has not expired.
+bool HasGoodCertificate(gnutls_session_t session);
 
 // Immutable, thread-safe. Must outlive the sessions that use it.
 class TlsCredentials {
@@ -31,8 +40,9 @@ class TlsCredentials {
   static absl::StatusOr<std::shared_ptr<const TlsCredentials>> Create(const TlsMaterial& material);
 
   // Makes a new session of a server use these credentials. The session's handshake fails unless the
-  // client has a certificate for clients that an authority has signed and that has not expired.
-  absl::Status ApplyTo(gnutls_session_t session) const;
+  // client has a certificate for clients that an authority has signed and that has not expired, or,
+  // where a certificate is only requested, shows none.
+  absl::Status ApplyTo(gnutls_session_t session, ClientCertificate wanted) const;
 
  private:
   struct Free {
@@ -41,11 +51,9 @@ class TlsCredentials {
     }
   };
   using Owned = std::unique_ptr<gnutls_certificate_credentials_st, Free>;
-  explicit TlsCredentials(Owned credentials);
+  explicit TlsCredentials(Owned credentials) : credentials_(std::move(credentials)) {}
 
   const Owned credentials_;
-  // GnuTLS reads this in each handshake, through a pointer that is not to const.
-  mutable gnutls_typed_vdata_st wanted_of_clients_;
 };
 
 }  // namespace trainyard

@@ -4,6 +4,8 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 
 namespace trainyard {
 namespace {
@@ -33,40 +35,60 @@ bool HasBody(const Values& headers) {
          headers.contains("transfer-encoding");
 }
 
-HttpResponse Refusal(int status, const char* why) { return {.status = status, .body = why}; }
+HttpResponse Refusal(int status, const std::string& why) { return {.status = status, .body = why}; }
 
-HttpResponse ResponseTo(MHD_Connection* connection, const char* path, const std::string& method,
-                        const HttpHandler& handler) {
-  if (method != MHD_HTTP_METHOD_GET && method != MHD_HTTP_METHOD_HEAD) {
-    HttpResponse response = Refusal(MHD_HTTP_METHOD_NOT_ALLOWED, "wanted GET or HEAD\n");
-    response.headers[MHD_HTTP_HEADER_ALLOW] = "GET, HEAD";
-    return response;
+std::optional<HttpResponse> RefusalOfBody(const Values& headers, size_t most_bytes) {
+  const auto length = headers.find("content-length");
+  // Chunks say their size as they come.
+  if (length == headers.end() || headers.contains("transfer-encoding")) {
+    return Refusal(MHD_HTTP_LENGTH_REQUIRED, "wanted a body with a Content-Length\n");
   }
-  const auto lower = [](const char* name) { return absl::AsciiStrToLower(name); };
-  Values headers = ValuesOf(connection, MHD_HEADER_KIND, lower);
-  if (HasBody(headers)) return Refusal(MHD_HTTP_BAD_REQUEST, "wanted a request without a body\n");
-  const auto same = [](const char* name) { return std::string(name); };
-  return handler({.method = method,
-                  .path = path,
-                  .query = ValuesOf(connection, MHD_GET_ARGUMENT_KIND, same),
-                  .headers = std::move(headers)});
+  size_t bytes = 0;
+  if (!absl::SimpleAtoi(length->second, &bytes) || bytes > most_bytes) {
+    return Refusal(MHD_HTTP_CONTENT_TOO_LARGE,
+                   absl::StrCat("wanted a body of at most ", most_bytes, " bytes\n"));
+  }
+  return std::nullopt;
 }
 
 }  // namespace
 
-MHD_Result AnswerRequest(MHD_Connection* connection, const char* path, const char* method,
-                         const HttpHandler& handler) {
-  HttpResponse response = ResponseTo(connection, path, method, handler);
+HttpRequest ReadRequest(MHD_Connection* connection, const char* path, const char* method) {
+  const auto same = [](const char* name) { return std::string(name); };
+  const auto lower = [](const char* name) { return absl::AsciiStrToLower(name); };
+  return {.method = method,
+          .path = path,
+          .query = ValuesOf(connection, MHD_GET_ARGUMENT_KIND, same),
+          .headers = ValuesOf(connection, MHD_HEADER_KIND, lower)};
+}
+
+std::optional<HttpResponse> RefusalOf(const HttpRequest& request, size_t most_body_bytes) {
+  const bool posts = most_body_bytes > 0;
+  if (posts && request.method == MHD_HTTP_METHOD_POST) {
+    return RefusalOfBody(request.headers, most_body_bytes);
+  }
+  if (request.method != MHD_HTTP_METHOD_GET && request.method != MHD_HTTP_METHOD_HEAD) {
+    HttpResponse response = Refusal(MHD_HTTP_METHOD_NOT_ALLOWED,
+                                    posts ? "wanted GET, HEAD or POST\n" : "wanted GET or HEAD\n");
+    response.headers[MHD_HTTP_HEADER_ALLOW] = posts ? "GET, HEAD, POST" : "GET, HEAD";
+    return response;
+  }
+  if (!HasBody(request.headers)) return std::nullopt;
+  return Refusal(MHD_HTTP_BAD_REQUEST, "wanted a request without a body\n");
+}
+
+MHD_Result SendResponse(MHD_Connection* connection, const HttpResponse& response) {
   const std::unique_ptr<MHD_Response, decltype(&MHD_destroy_response)> made(
-      MHD_create_response_from_buffer(response.body.size(), response.body.data(),
+      MHD_create_response_from_buffer(response.body.size(), const_cast<char*>(response.body.data()),
                                       MHD_RESPMEM_MUST_COPY),
       &MHD_destroy_response);
   if (made == nullptr) return MHD_NO;
-  response.headers[MHD_HTTP_HEADER_CONTENT_TYPE] = response.content_type;
+  Values headers = response.headers;
+  headers[MHD_HTTP_HEADER_CONTENT_TYPE] = response.content_type;
   // No connection is idle between requests: each takes its place for one answer, and with TLS each
   // request is checked against the newest credentials.
-  response.headers[MHD_HTTP_HEADER_CONNECTION] = "close";
-  for (const auto& [name, value] : response.headers) {
+  headers[MHD_HTTP_HEADER_CONNECTION] = "close";
+  for (const auto& [name, value] : headers) {
     if (MHD_add_response_header(made.get(), name.c_str(), value.c_str()) == MHD_NO) return MHD_NO;
   }
   return MHD_queue_response(connection, unsigned(response.status), made.get());

@@ -23,6 +23,11 @@ int DescriptorOf(MHD_Connection* connection) {
   return MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
 }
 
+gnutls_session_t SessionOf(MHD_Connection* connection) {
+  return static_cast<gnutls_session_t>(
+      MHD_get_connection_info(connection, MHD_CONNECTION_INFO_GNUTLS_SESSION)->tls_session);
+}
+
 // Ends a connection. libmicrohttpd sees that and closes the descriptor.
 void HangUp(int fd) { ::shutdown(fd, SHUT_RDWR); }
 
@@ -31,22 +36,26 @@ constexpr gnutls_certificate_retrieve_function2* kNoCertificate = [](auto...) { 
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(
-    const Address& listen, HttpHandler handler, const std::optional<TlsMaterial>& tls) {
+absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const Address& listen,
+                                                              HttpHandler handler,
+                                                              const HttpOptions& options) {
   Credentials credentials;
-  if (tls) {
-    ASSIGN_OR_RETURN(credentials, TlsCredentials::Create(*tls));
+  if (options.tls) {
+    ASSIGN_OR_RETURN(credentials, TlsCredentials::Create(*options.tls));
   }
   ASSIGN_OR_RETURN(Listener listener, Listener::Listen(listen));
   std::unique_ptr<HttpServer> server(
-      new HttpServer(std::move(listener), std::move(handler), std::move(credentials)));
+      new HttpServer(std::move(listener), std::move(handler), options, std::move(credentials)));
   RETURN_IF_ERROR(server->StartDaemon());
   return server;
 }
 
-HttpServer::HttpServer(Listener listener, HttpHandler handler, Credentials tls)
+HttpServer::HttpServer(Listener listener, HttpHandler handler, const HttpOptions& options,
+                       Credentials tls)
     : listener_(std::move(listener)),
       handler_(std::move(handler)),
+      certificate_(options.certificate),
+      most_body_bytes_(options.most_body_bytes),
       stop_(::eventfd(0, EFD_CLOEXEC)),
       tls_(std::move(tls)),
       connections_(RealClock()),
@@ -57,10 +66,10 @@ HttpServer::HttpServer(Listener listener, HttpHandler handler, Credentials tls)
 // have become another connection's meanwhile.
 absl::Status HttpServer::StartDaemon() {
   const auto answer = [](void* self, MHD_Connection* connection, const char* path,
-                         const char* method, const char*, const char*, size_t*, void**) {
-    auto& server = *static_cast<HttpServer*>(self);
-    server.connections_.RequestComplete(DescriptorOf(connection));
-    return AnswerRequest(connection, path, method, server.handler_);
+                         const char* method, const char*, const char* part, size_t* bytes, void**) {
+    const absl::string_view whole(part, *bytes);
+    *bytes = 0;  // All of it is taken.
+    return static_cast<HttpServer*>(self)->Hear(connection, path, method, whole);
   };
   const auto changed = [](void* self, MHD_Connection* connection, void**,
                           MHD_ConnectionNotificationCode what) {
@@ -160,6 +169,40 @@ bool HttpServer::MakeRoomFor(const std::string& peer) {
   return connections_.HasRoom(peer);
 }
 
+MHD_Result HttpServer::Hear(MHD_Connection* connection, const char* path, const char* method,
+                            absl::string_view part) {
+  const int fd = DescriptorOf(connection);
+  const auto begun = begun_.find(fd);
+  if (begun != begun_.end() && !part.empty()) {
+    // libmicrohttpd gives no more than Content-Length says, of which there might be two.
+    if (begun->second.body.size() + part.size() > most_body_bytes_) return MHD_NO;
+    begun->second.body.append(part.data(), part.size());
+    return MHD_YES;
+  }
+  HttpRequest request =
+      begun == begun_.end() ? ReadWhole(connection, path, method) : std::move(begun->second);
+  std::optional<HttpResponse> refusal;
+  if (begun == begun_.end()) {
+    refusal = RefusalOf(request, most_body_bytes_);
+    if (!refusal && request.method == MHD_HTTP_METHOD_POST) {
+      begun_.emplace(fd, std::move(request));
+      return MHD_YES;
+    }
+  }
+  connections_.RequestComplete(fd);
+  return SendResponse(connection, refusal ? *refusal : handler_(request));
+}
+
+HttpRequest HttpServer::ReadWhole(MHD_Connection* connection, const char* path,
+                                  const char* method) {
+  HttpRequest request = ReadRequest(connection, path, method);
+  request.peer = PeerKey(
+      *MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS)->client_addr);
+  request.tls = tls_in_use_.contains(DescriptorOf(connection));
+  request.certified = request.tls && HasGoodCertificate(SessionOf(connection));
+  return request;
+}
+
 void HttpServer::Began(MHD_Connection* connection) {
   const int fd = DescriptorOf(connection);
   const sockaddr* const peer =
@@ -167,17 +210,16 @@ void HttpServer::Began(MHD_Connection* connection) {
   connections_.Add(fd, PeerKey(*peer));
   const Credentials tls = CurrentTls();
   if (tls == nullptr) return;
-  const auto session = static_cast<gnutls_session_t>(
-      MHD_get_connection_info(connection, MHD_CONNECTION_INFO_GNUTLS_SESSION)->tls_session);
   tls_in_use_[fd] = tls;
   // A session without credentials has kNoCertificate, and its handshake fails.
-  if (!tls->ApplyTo(session).ok()) HangUp(fd);
+  if (!tls->ApplyTo(SessionOf(connection), certificate_).ok()) HangUp(fd);
 }
 
 void HttpServer::Ended(MHD_Connection* connection) {
   const int fd = DescriptorOf(connection);
   connections_.Remove(fd);
   tls_in_use_.erase(fd);
+  begun_.erase(fd);
 }
 
 }  // namespace trainyard

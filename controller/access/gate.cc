@@ -2,6 +2,7 @@
 
 #include <grpc/grpc_security_constants.h>
 
+#include <algorithm>
 #include <iterator>
 #include <utility>
 #include <vector>
@@ -53,16 +54,34 @@ Gate::Gate(std::optional<LocalToken> local, const Parts& parts)
 
 grpc::Status Gate::Process(const InputMetadata& metadata, grpc::AuthContext* context,
                            OutputMetadata*, OutputMetadata*) {
-  const auto path = metadata.find(":path");
-  const v1::Access* const method =
-      path == metadata.end() ? nullptr : methods_.Find(View(path->second));
-  const absl::StatusOr<Principal> caller = Authenticate(metadata, *context);
+  const auto found = metadata.find(":path");
+  const absl::string_view path = found == metadata.end() ? "" : View(found->second);
+  return ToGrpc(Check(Authenticate(metadata, *context), {&path, 1}));
+}
+
+absl::StatusOr<Principal> Gate::AdmitReader(absl::string_view token, absl::string_view peer,
+                                            absl::Span<const absl::string_view> methods) {
+  absl::StatusOr<Principal> caller = OfToken(token);
+  // Only failures count here, and are still told apart: whoever tries tokens keeps nobody out who
+  // has one, although both may come from one address.
+  if (!caller.ok() && !rates_.Take(absl::StrCat("the reader at ", peer)).ok()) {
+    return Refuse(absl::ResourceExhaustedError("too many wrong tokens come from there; wait"),
+                  "rate");
+  }
+  RETURN_IF_ERROR(Check(caller, methods));
+  return caller;
+}
+
+absl::Status Gate::Check(const absl::StatusOr<Principal>& caller,
+                         absl::Span<const absl::string_view> methods) {
   if (!caller.ok()) {
     return Refuse(caller.status(),
                   absl::IsPermissionDenied(caller.status()) ? "role" : "credential");
   }
+  std::vector<const v1::Access*> found;
+  for (const absl::string_view path : methods) found.push_back(methods_.Find(path));
   // Only who is known learns which methods there are.
-  if (method == nullptr) {
+  if (std::find(found.begin(), found.end(), nullptr) != found.end()) {
     return Refuse(absl::UnimplementedError("this controller has no such method"), "method");
   }
   // The user of the controller's own machine shares it with nobody.
@@ -70,13 +89,20 @@ grpc::Status Gate::Process(const InputMetadata& metadata, grpc::AuthContext* con
     const absl::Status rate = rates_.Take(RatedAs(*caller));
     if (!rate.ok()) return Refuse(rate, "rate");
   }
-  if (caller->MayCall(*method)) return grpc::Status::OK;
-  const absl::Status status = absl::PermissionDeniedError(
-      absl::StrCat(caller->name, " is ", NamesOf(caller->roles), "; ", View(path->second),
-                   " wants ", NameOf(method->least())));
+  for (size_t i = 0; i < found.size(); ++i) {
+    RETURN_IF_ERROR(CheckRole(*caller, methods[i], *found[i]));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Gate::CheckRole(const Principal& caller, absl::string_view path,
+                             const v1::Access& method) {
+  if (caller.MayCall(method)) return absl::OkStatus();
+  const absl::Status status = absl::PermissionDeniedError(absl::StrCat(
+      caller.name, " is ", NamesOf(caller.roles), "; ", path, " wants ", NameOf(method.least())));
   // gRPC does not say here where the call comes from.
-  if (method->changes()) {
-    parts_.audit.Write(parts_.audit.Entry(*caller, ShortName(View(path->second)), ""), status, {});
+  if (method.changes()) {
+    parts_.audit.Write(parts_.audit.Entry(caller, ShortName(path), ""), status, {});
   }
   return Refuse(status, "role");
 }
@@ -131,9 +157,9 @@ absl::StatusOr<Principal> Gate::OfCertificate(absl::string_view uri) const {
   return OfGrant(found->grant);
 }
 
-grpc::Status Gate::Refuse(const absl::Status& status, const char* reason) {
+absl::Status Gate::Refuse(const absl::Status& status, const char* reason) {
   parts_.metrics.calls_refused_total.Add({{"reason", reason}}).Increment();
-  return ToGrpc(status);
+  return status;
 }
 
 }  // namespace trainyard::controller

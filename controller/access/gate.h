@@ -1,5 +1,6 @@
 // The one place where a call is let in or not: before gRPC has read the request, and before any
-// handler. Whatever the proto files do not allow is refused.
+// handler. Whatever the proto files do not allow is refused. The readers of pages come by here,
+// too.
 
 #pragma once
 
@@ -8,6 +9,7 @@
 #include <optional>
 #include <string>
 
+#include "absl/types/span.h"
 #include "controller/access/audit.h"
 #include "controller/access/grants.h"
 #include "controller/access/issuers.h"
@@ -38,6 +40,12 @@ class Gate final : public grpc::AuthMetadataProcessor {
                        OutputMetadata* consumed, OutputMetadata* response) override;
   bool IsBlocking() const override { return false; }
 
+  // The reader of a page who shows this token, where he may call all of `methods`, as
+  // "/SERVICE/NAME": what the page says is theirs to say. Counts as one call. `peer`: where the
+  // reader comes from. Errors: Process'.
+  absl::StatusOr<Principal> AdmitReader(absl::string_view token, absl::string_view peer,
+                                        absl::Span<const absl::string_view> methods);
+
   const std::optional<LocalToken>& local() const { return local_; }
   // Whom Process let in, as of now. UNAUTHENTICATED, PERMISSION_DENIED: the grant or the rule has
   // been revoked since, or the credential has expired.
@@ -48,7 +56,11 @@ class Gate final : public grpc::AuthMetadataProcessor {
                                          const grpc::AuthContext& peer) const;
   absl::StatusOr<Principal> OfToken(absl::string_view token) const;
   absl::StatusOr<Principal> OfCertificate(absl::string_view uri) const;
-  grpc::Status Refuse(const absl::Status& status, const char* reason);
+  // Whether the caller may call all of the methods, now. Counts what it refuses.
+  absl::Status Check(const absl::StatusOr<Principal>& caller,
+                     absl::Span<const absl::string_view> methods);
+  absl::Status CheckRole(const Principal& caller, absl::string_view path, const v1::Access& method);
+  absl::Status Refuse(const absl::Status& status, const char* reason);
 
   const Methods methods_;
   const std::optional<LocalToken> local_;

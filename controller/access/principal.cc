@@ -27,6 +27,11 @@ bool Principal::MayCall(const v1::Access& method) const {
   });
 }
 
+std::string NamespaceToList(const std::string& seen, const std::string& wanted) {
+  if (wanted.empty() || wanted == seen) return seen;
+  return seen.empty() ? wanted : kNoNamespace;
+}
+
 bool IsName(absl::string_view text) {
   return !text.empty() && text.size() <= kMostNameBytes &&
          std::all_of(text.begin(), text.end(), [](unsigned char c) {

@@ -24,6 +24,12 @@ struct Principal {
   bool MayCall(const v1::Access& method) const;
 };
 
+// Of nobody: no job is in a namespace of this name.
+inline constexpr char kNoNamespace[] = "\n";
+// Whose jobs a list has, where the caller sees the namespace `seen` and asks for `wanted`; of both,
+// empty is all of them.
+std::string NamespaceToList(const std::string& seen, const std::string& wanted);
+
 // What can stand as a name in a certificate, a log and a URI, and what to say where it cannot.
 bool IsName(absl::string_view text);
 std::string WantedName(absl::string_view found);

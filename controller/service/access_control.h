@@ -47,7 +47,7 @@ class AccessControl {
 
   // For the server's connections: with them goes the gate.
   const std::shared_ptr<grpc::ServerCredentials>& credentials() const { return credentials_; }
-  const Gate& gate() const { return *gate_; }
+  Gate& gate() { return *gate_; }
   Grants& grants() { return *grants_; }
   const Authority* authority() const { return authority_ ? &*authority_ : nullptr; }
   // Of the user on this machine; empty: there is TLS.

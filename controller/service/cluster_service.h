@@ -14,8 +14,8 @@ namespace trainyard::controller {
 class ClusterService final : public v1::ClusterService::CallbackService {
  public:
   // All outlive the server.
-  ClusterService(Coordinator& coordinator, const JobBook& book, const Gate& gate)
-      : coordinator_(coordinator), book_(book), gate_(gate) {}
+  ClusterService(const Coordinator& coordinator, const Gate& gate)
+      : coordinator_(coordinator), gate_(gate) {}
 
   grpc::ServerUnaryReactor* ListWorkers(grpc::CallbackServerContext* context,
                                         const v1::ListWorkersRequest* request,
@@ -28,8 +28,7 @@ class ClusterService final : public v1::ClusterService::CallbackService {
   // Without the jobs that the caller may not see: what holds their devices has no name.
   Coordinator::Holders HoldersSeenBy(const grpc::ServerContextBase& context) const;
 
-  Coordinator& coordinator_;
-  const JobBook& book_;
+  const Coordinator& coordinator_;
   const Gate& gate_;
 };
 

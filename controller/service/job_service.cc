@@ -51,14 +51,11 @@ std::string ScopedRequestId(const std::string& id, const std::string& name_space
   return absl::StrCat(name_space, "\n", id);
 }
 
-// Of nobody: no job is in a namespace without a name.
-constexpr char kNothing[] = "\n";
-
 }  // namespace
 
 std::string JobService::Sees(const grpc::ServerContextBase& context) const {
   const absl::StatusOr<Principal> caller = gate_.CallerOf(context);
-  return caller.ok() ? caller->name_space : kNothing;  // The grant has just been revoked.
+  return caller.ok() ? caller->name_space : kNoNamespace;  // The grant has just been revoked.
 }
 
 absl::StatusOr<std::shared_ptr<const Spec>> JobService::Admit(
@@ -142,11 +139,10 @@ grpc::ServerUnaryReactor* JobService::ListJobs(grpc::CallbackServerContext* cont
       }
       before = *number;
     }
-    JobFilter filter{.states = {}, .name_space = Sees(*context)};
+    JobFilter filter{.states = {},
+                     .name_space = NamespaceToList(Sees(*context), request->namespace_()),
+                     .name = {}};
     for (const int state : request->states()) filter.states.push_back(JobState(state));
-    if (!request->namespace_().empty() && filter.name_space != request->namespace_()) {
-      filter.name_space = filter.name_space.empty() ? request->namespace_() : kNothing;
-    }
     const size_t size =
         std::min(request->page_size() == 0 ? kDefaultPage : request->page_size(), kMaxPage);
     const auto jobs = book_.List(filter, before, size + 1);

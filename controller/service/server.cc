@@ -119,9 +119,10 @@ void Server::KeepBackups(const ServerOptions& options, const Clock& clock) {
 absl::Status Server::Serve(const Clock& clock) {
   access_service_ = std::make_unique<AccessService>(AccessService::Parts{
       clock, access_->gate(), access_->grants(), access_->authority(), *audit_});
+  site_ = std::make_unique<Site>(Site::Parts{*book_, *coordinator_, access_->gate(), clock});
   job_service_ = std::make_unique<JobService>(
       JobService::Parts{*book_, *coordinator_, *executor_, access_->gate(), *namespaces_, *audit_});
-  cluster_service_ = std::make_unique<ClusterService>(*coordinator_, *book_, access_->gate());
+  cluster_service_ = std::make_unique<ClusterService>(*coordinator_, access_->gate());
   worker_service_ = std::make_unique<WorkerService>(
       WorkerService::Parts{*coordinator_, access_->gate(), *audit_});
   grpc::EnableDefaultHealthCheckService(true);

@@ -14,6 +14,7 @@
 #include "controller/access/namespaces.h"
 #include "controller/jobs/job_book.h"
 #include "controller/metrics.h"
+#include "controller/page/site.h"
 #include "controller/service/acceptor.h"
 #include "controller/service/access_control.h"
 #include "controller/service/access_service.h"
@@ -54,6 +55,8 @@ class Server {
 
   const Address& address() const { return acceptor_->address(); }  // With the real port.
   const AccessControl& access() const { return *access_; }
+  // Answers who reads pages, until the server is gone.
+  Site& site() { return *site_; }
   // Of the metrics page; outlives the server where somebody holds it, without the server's numbers
   // changing any more.
   const std::shared_ptr<prometheus::Registry>& registry() const { return registry_; }
@@ -74,6 +77,7 @@ class Server {
   std::unique_ptr<Audit> audit_;
   std::unique_ptr<Namespaces> namespaces_;
   std::unique_ptr<AccessControl> access_;
+  std::unique_ptr<Site> site_;
   std::unique_ptr<AccessService> access_service_;
   std::unique_ptr<JobService> job_service_;
   std::unique_ptr<ClusterService> cluster_service_;

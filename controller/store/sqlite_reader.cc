@@ -117,17 +117,24 @@ absl::StatusOr<std::vector<StoredJob>> SqliteReader::ListJobs(const JobFilter& f
   if (!filter.states.empty()) {
     absl::StrAppend(&where, " AND state IN (", absl::StrJoin(filter.states, ",", number), ")");
   }
-  // Jobs from before there were namespaces are in the default one (JobFacts::name_space).
+  // JSON is parsed only in rows whose text may fit: of 10,000 that takes most of the time. Jobs
+  // from before there were namespaces are in the default one (JobFacts::name_space).
   if (!filter.name_space.empty()) {
     where +=
-        " AND CASE WHEN json_valid(facts) THEN "
-        "coalesce(json_extract(facts, '$.namespace'), 'default') END = ?3";
+        " AND CASE WHEN (instr(facts, ?3) OR NOT instr(facts, '\"namespace\"')) AND "
+        "json_valid(facts) THEN coalesce(json_extract(facts, '$.namespace'), 'default') END = ?3";
+  }
+  if (!filter.name.empty()) {
+    where +=
+        " AND CASE WHEN instr(facts, ?4) AND json_valid(facts) THEN "
+        "instr(json_extract(facts, '$.name'), ?4) END";
   }
   MutexLock lock(mutex_);
   ASSIGN_OR_RETURN(Statement select, database_.Prepare(absl::StrCat(
                                          SelectJobs(), where, " ORDER BY number DESC LIMIT ?2")));
   select.Bind(1, before == 0 ? INT64_MAX : int64_t(before)).Bind(2, int64_t(limit));
   if (!filter.name_space.empty()) select.BindText(3, filter.name_space);
+  if (!filter.name.empty()) select.BindText(4, filter.name);
   return ReadJobs(std::move(select));
 }
 
@@ -325,6 +332,52 @@ absl::StatusOr<Store::LogPage> SqliteReader::ReadLogs(uint64_t number, uint64_t 
     page.lines.push_back({absl::FromUnixMicros(select.Int(1)), uint64_t(select.Int(2)),
                           uint32_t(select.Int(3)), select.Text(4)});
   }
+}
+
+absl::StatusOr<std::vector<StepRecord>> SqliteReader::SampleSteps(
+    uint64_t number, const std::vector<uint64_t>& wanted) {
+  MutexLock lock(mutex_);
+  ASSIGN_OR_RETURN(Statement newest,
+                   database_.Prepare("SELECT step FROM steps WHERE number = ? AND complete "
+                                     "ORDER BY step DESC LIMIT 1"));
+  newest.Bind(1, int64_t(number));
+  ASSIGN_OR_RETURN(const bool any, newest.Next());
+  const int64_t last = any ? newest.Int(0) : 0;
+  ASSIGN_OR_RETURN(Statement select,
+                   database_.Prepare(absl::StrCat(SelectSteps(),
+                                                  "WHERE number = ? AND step >= ? AND step <= ? "
+                                                  "ORDER BY step LIMIT 1")));
+  std::vector<StepRecord> steps;
+  for (const uint64_t step : wanted) {
+    if (!steps.empty() && step <= steps.back().step) continue;
+    select.Reset();
+    select.Bind(1, int64_t(number)).Bind(2, int64_t(step)).Bind(3, last);
+    ASSIGN_OR_RETURN(const bool row, select.Next());
+    if (!row) break;
+    if (select.Int(kNumStepColumns) == 0) return DamagedRow("steps", number);
+    steps.push_back(StepOf(select));
+  }
+  return steps;
+}
+
+absl::StatusOr<std::vector<LogRecord>> SqliteReader::LastLogs(uint64_t number, int64_t rank,
+                                                              size_t limit) {
+  MutexLock lock(mutex_);
+  ASSIGN_OR_RETURN(Statement select,
+                   database_.Prepare(absl::StrCat("SELECT time, epoch, rank, text, ", kLogIsGood,
+                                                  " FROM logs WHERE number = ? AND (? < 0 OR rank "
+                                                  "= ?) ORDER BY n DESC LIMIT ?")));
+  select.Bind(1, int64_t(number)).Bind(2, rank).Bind(3, rank).Bind(4, int64_t(limit));
+  std::vector<LogRecord> lines;
+  for (;;) {
+    ASSIGN_OR_RETURN(const bool row, select.Next());
+    if (!row) break;
+    if (select.Int(4) == 0) return DamagedRow("logs", number);
+    lines.push_back({absl::FromUnixMicros(select.Int(0)), uint64_t(select.Int(1)),
+                     uint32_t(select.Int(2)), select.Text(3)});
+  }
+  std::reverse(lines.begin(), lines.end());
+  return lines;
 }
 
 absl::StatusOr<std::vector<AuditEntry>> SqliteReader::ReadAudit(uint64_t after, size_t limit) {

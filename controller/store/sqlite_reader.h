@@ -39,6 +39,9 @@ class SqliteReader {
                                                     size_t limit);
   absl::StatusOr<Store::LogPage> ReadLogs(uint64_t number, uint64_t after, int64_t rank,
                                           size_t limit);
+  absl::StatusOr<std::vector<StepRecord>> SampleSteps(uint64_t number,
+                                                      const std::vector<uint64_t>& wanted);
+  absl::StatusOr<std::vector<LogRecord>> LastLogs(uint64_t number, int64_t rank, size_t limit);
   absl::StatusOr<std::vector<AuditEntry>> ReadAudit(uint64_t after, size_t limit);
   absl::StatusOr<uint64_t> NewestAudit();
 

@@ -70,6 +70,7 @@ using Refusal = std::function<void()>;
 struct JobFilter {
   std::vector<JobState> states = {};
   std::string name_space = {};  // Damaged rows, which may be anybody's, are in none.
+  std::string name = {};        // A part of the jobs' names.
 };
 
 class Store {
@@ -119,6 +120,10 @@ class Store {
   // Beyond `after_step`, in step order, up to the newest complete one.
   virtual absl::StatusOr<std::vector<StepRecord>> ReadSteps(uint64_t number, uint64_t after_step,
                                                             size_t limit) = 0;
+  // Of those steps the first at or after each of `wanted`, which grows. Reads as many rows, however
+  // long the job's history is.
+  virtual absl::StatusOr<std::vector<StepRecord>> SampleSteps(
+      uint64_t number, const std::vector<uint64_t>& wanted) = 0;
   struct LogPage {
     std::vector<LogRecord> lines;
     uint64_t last = 0;  // Cursor for the next page.
@@ -126,6 +131,9 @@ class Store {
   // Oldest first beyond the cursor (0: the oldest kept); rank < 0: all ranks.
   virtual absl::StatusOr<LogPage> ReadLogs(uint64_t number, uint64_t after, int64_t rank,
                                            size_t limit) = 0;
+  // The newest, oldest of them first; rank < 0: of all ranks.
+  virtual absl::StatusOr<std::vector<LogRecord>> LastLogs(uint64_t number, int64_t rank,
+                                                          size_t limit) = 0;
   // As they are, for whoever reads checks the hashes. Oldest first beyond `after`.
   virtual absl::StatusOr<std::vector<AuditEntry>> ReadAudit(uint64_t after, size_t limit) = 0;
   virtual absl::StatusOr<uint64_t> NewestAudit() = 0;  // 0: none.

@@ -88,6 +88,9 @@ class Coordinator {
   };
   using Holders = std::map<std::pair<std::string, uint32_t>, Holder>;
   Holders DeviceHolders() const;
+  // The same for who may see one namespace alone, or, where that is empty, all of them: other jobs
+  // hold their devices without their names.
+  Holders DeviceHolders(const std::string& name_space) const;
 
   // Leases, overdue stops, held-back progress, one scheduling pass where something changed, gauges.
   // Call a few times a second, and when woken.

@@ -101,6 +101,15 @@ Coordinator::Holders Coordinator::DeviceHolders() const {
   return HoldersOf(book_.Live());
 }
 
+Coordinator::Holders Coordinator::DeviceHolders(const std::string& name_space) const {
+  Holders holders = DeviceHolders();
+  if (name_space.empty()) return holders;
+  for (auto& [device, holder] : holders) {
+    if (!book_.Get(holder.job_id, name_space).ok()) holder = {"another namespace", 0};
+  }
+  return holders;
+}
+
 std::vector<DevicePool> Coordinator::Pools(const Holders& held) const {
   std::vector<DevicePool> pools;
   for (const auto& [worker_id, worker] : table_.workers()) {

@@ -52,7 +52,7 @@ class HttpTlsTest : public ::testing::Test {
                       ++handled_;
                       return {.body = "secret"};
                     },
-                    Material(Signed(authority_, Use::kServer), authority_.certificate_pem))
+                    {.tls = Material(Signed(authority_, Use::kServer), authority_.certificate_pem)})
                     .value()) {}
   int port() const { return server_->address().port; }
   TlsAnswer GetAs(const std::optional<Identity>& who, int version = 0) const {
@@ -98,6 +98,35 @@ TEST_F(HttpTlsTest, NobodyElseReachesTheHandler) {
 TEST_F(HttpTlsTest, OldVersionsAreRefused) {
   ExpectRefused("TLS 1.1", client_, TLS1_1_VERSION);
   ExpectRefused("TLS 1.0", client_, TLS1_VERSION);
+}
+
+// A server whose clients need no certificate, and which tells those that have one.
+TEST_F(HttpTlsTest, ACertificateThatIsOnlyRequestedIsSeenAndABadOneIsRefused) {
+  const auto server =
+      HttpServer::Start(
+          {.host = "127.0.0.1"},
+          [](const HttpRequest& request) -> HttpResponse {
+            EXPECT_TRUE(request.tls);
+            return {.body = request.certified ? "certified" : "nobody"};
+          },
+          {.tls = Material(Signed(authority_, Use::kServer), authority_.certificate_pem),
+           .certificate = ClientCertificate::kRequested})
+          .value();
+  for (const int version : {TLS1_2_VERSION, TLS1_3_VERSION}) {
+    SCOPED_TRACE(version);
+    const auto as = [&](const std::optional<Identity>& who) {
+      return GetWithTls(
+                 server->address().port,
+                 {.authorities = authority_.certificate_pem, .identity = who, .version = version})
+          .text;
+    };
+    EXPECT_THAT(as(client_), EndsWith("\r\n\r\ncertified"));
+    EXPECT_THAT(as(std::nullopt), EndsWith("\r\n\r\nnobody"));
+    EXPECT_EQ(as(Signed(other_, Use::kClient)), "") << "another authority's";
+    EXPECT_EQ(as(Signed(authority_, Use::kClient, -absl::Hours(1))), "") << "expired";
+    EXPECT_EQ(as(Signed(authority_, Use::kServer)), "") << "for servers";
+    EXPECT_EQ(as(other_), "") << "signs itself";
+  }
 }
 
 TEST_F(HttpTlsTest, PlainTextGetsNothing) {
@@ -181,7 +210,7 @@ TEST_F(HttpTlsTest, UnusableMaterialIsRefusedAndChangesNothing) {
        .client_authorities = authorities}};
   for (const TlsMaterial& material : bad) {
     EXPECT_EQ(server_->ReplaceTls(material).code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_EQ(HttpServer::Start({.host = "127.0.0.1"}, nullptr, material).status().code(),
+    EXPECT_EQ(HttpServer::Start({.host = "127.0.0.1"}, nullptr, {.tls = material}).status().code(),
               absl::StatusCode::kInvalidArgument);
   }
   EXPECT_THAT(GetAs(client_).text, EndsWith("secret"));

@@ -9,6 +9,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "tests/common/http_peers.h"
+#include "tests/common/tls_client.h"
 
 namespace trainyard {
 namespace {
@@ -76,6 +77,35 @@ TEST(MetricsPage, AnAddressThatCannotBeListenedOnIsAnError) {
   EXPECT_EQ(page.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(page.status().message()),
               StartsWith("cannot serve metrics at 127.256.0.1:0: "));
+}
+
+// Where people read nothing beside it, as at a worker, a stranger does not even connect.
+TEST(MetricsPage, OffLoopbackItIsForReadersWithACertificate) {
+  const absl::Time now = absl::Now();
+  const Identity authority = NewAuthority("a", now - absl::Hours(1), now + absl::Hours(1)).value();
+  const auto signed_for = [&](bool server) {
+    const std::string key = NewKey().value();
+    const CertificateFacts facts = {.common_name = "x",
+                                    .addresses = {"127.0.0.1"},
+                                    .not_before = now - absl::Hours(1),
+                                    .not_after = now + absl::Hours(1),
+                                    .server = server,
+                                    .client = !server};
+    return Identity{key, Sign(authority, NewRequest(key, "x").value(), facts).value()};
+  };
+  const Identity server = signed_for(true);
+  const auto page =
+      MetricsPage::Serve({.host = "0.0.0.0"}, std::make_shared<prometheus::Registry>(),
+                         TlsMaterial{.key = server.key_pem,
+                                     .certificates = server.certificate_pem,
+                                     .client_authorities = authority.certificate_pem})
+          .value();
+  testing::TlsClient client = {.authorities = authority.certificate_pem,
+                               .request = "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"};
+  EXPECT_EQ(testing::GetWithTls(page->address().port, client).text, "");
+  client.identity = signed_for(false);
+  EXPECT_THAT(testing::GetWithTls(page->address().port, client).text,
+              StartsWith("HTTP/1.1 200 OK\r\n"));
 }
 
 TEST(MetricsPage, OffLoopbackWithoutACertificateItIsRefused) {

@@ -22,6 +22,7 @@ struct TlsClient {
   std::string authorities;                // PEM. The server's certificate must be theirs.
   std::optional<Identity> identity = {};  // What it shows to the server.
   int version = 0;                        // TLS1_1_VERSION ..; 0: any from 1.2 on.
+  std::string request = "GET / HTTP/1.1\r\nHost: x\r\n\r\n";
 };
 
 struct TlsAnswer {
@@ -65,7 +66,7 @@ inline void Show(SSL_CTX* context, const Identity& identity) {
 
 }  // namespace internal
 
-// Asks for "/" over one connection. Ends without an answer if either side refuses the other.
+// Makes its request over one connection. Ends without an answer if either side refuses the other.
 inline TlsAnswer GetWithTls(int port, const TlsClient& client) {
   // OpenSSL writes to connections that the server has ended, as our programs may.
   ::signal(SIGPIPE, SIG_IGN);
@@ -88,8 +89,7 @@ inline TlsAnswer GetWithTls(int port, const TlsClient& client) {
     char issuer[256] = {};
     X509_NAME_oneline(X509_get_issuer_name(theirs.get()), issuer, sizeof(issuer));
     answer.server = issuer;
-    constexpr absl::string_view kRequest = "GET / HTTP/1.1\r\nHost: x\r\n\r\n";
-    (void)SSL_write(session.get(), kRequest.data(), int(kRequest.size()));
+    (void)SSL_write(session.get(), client.request.data(), int(client.request.size()));
     char bytes[4096];
     int got = 0;
     while ((got = SSL_read(session.get(), bytes, sizeof(bytes))) > 0) {

@@ -1,4 +1,4 @@
-// The HTTP server of the metrics pages, over a connection of its own machine: one connection a run,
+// The HTTP server of the pages, over a connection of its own machine: one connection a run,
 // on which the client sends the bytes and two line breaks.
 
 #include <arpa/inet.h>
@@ -14,10 +14,15 @@
 namespace trainyard {
 namespace {
 
+constexpr size_t kMostBodyBytes = 64;
+
 // Says what a page sees of a request, so that all of it is read.
 HttpResponse Echo(const HttpRequest& request) {
-  CHECK(request.method == "GET" || request.method == "HEAD") << request.method;
-  HttpResponse response{.body = request.path};
+  const bool posts = request.method == "POST";
+  CHECK(posts || request.method == "GET" || request.method == "HEAD") << request.method;
+  CHECK(request.body.size() <= (posts ? kMostBodyBytes : 0)) << request.body.size();
+  CHECK(!request.tls && !request.certified);
+  HttpResponse response{.body = absl::StrCat(request.path, request.body)};
   for (const auto& [name, value] : request.query) absl::StrAppend(&response.body, name, value);
   for (const auto& [name, value] : request.headers) absl::StrAppend(&response.body, name, value);
   return response;
@@ -69,7 +74,8 @@ std::string Answer(int port, absl::string_view request) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  static const auto server = HttpServer::Start({"127.0.0.1", 0}, Echo);
+  static const auto server =
+      HttpServer::Start({"127.0.0.1", 0}, Echo, {.most_body_bytes = kMostBodyBytes});
   CHECK(server.ok()) << server.status().ToString();
   const std::string answer = Answer((*server)->address().port, fuzz::Input(data, size).Rest());
   // Nothing, because the request was no whole one; or an answer.

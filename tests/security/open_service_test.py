@@ -35,8 +35,10 @@ class OpenService(RealService):
                 self.assertIn("trainyard_", page.read().decode())
             stranger = ssl.create_default_context(cafile=self.directory / "prom/authority.pem")
             stranger.check_hostname = False
-            with self.assertRaises(OSError):
+            with self.assertRaises(OSError) as refused:
                 urllib.request.urlopen(url.replace("0.0.0.0", "127.0.0.1"), context=stranger, timeout=20)
+            # The controller lets people connect, for the page beside the metrics.
+            self.assertEqual(getattr(refused.exception, "code", None), 403 if name is None else None)
         # Bob submits, and says nothing of tokens.
         bob = self.trainyard("token", "create", "bob")
         self.assertIn("bob: submitter of default", self.trainyard("login", self.address, stdin=bob, home="bob"))

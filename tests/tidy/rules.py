@@ -26,6 +26,7 @@ MAY_INCLUDE = {
     "worker": ("worker/daemon", "worker/sandbox", "worker/service", "security"),
     "controller": ("security", "train", "models", "kernels/device"),
     "controller/access": ("controller", "security", "train", "trainyard/v1"),
+    "controller/page": ("controller/access", "controller/jobs", "controller/workers"),
     "controller/service": ("controller", "security", "train", "models", "kernels/device", "trainyard/v1"),
     "controller/cli": ("security", "train", "models", "kernels/device", "trainyard/v1"),
 }

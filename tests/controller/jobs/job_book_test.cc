@@ -84,6 +84,13 @@ class WatchedStore final : public Store {
                                    size_t limit) override {
     return Read().ReadLogs(n, after, rank, limit);
   }
+  absl::StatusOr<std::vector<StepRecord>> SampleSteps(
+      uint64_t n, const std::vector<uint64_t>& wanted) override {
+    return Read().SampleSteps(n, wanted);
+  }
+  absl::StatusOr<std::vector<LogRecord>> LastLogs(uint64_t n, int64_t rank, size_t limit) override {
+    return Read().LastLogs(n, rank, limit);
+  }
   absl::StatusOr<std::vector<AuditEntry>> ReadAudit(uint64_t after, size_t limit) override {
     return Read().ReadAudit(after, limit);
   }

@@ -1,0 +1,39 @@
+// Numbers, times and states as the pages say them. What is not known, or not finite, is a dash.
+
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "absl/time/time.h"
+#include "controller/jobs/job.h"
+#include "controller/page/html.h"
+#include "controller/workers/worker_table.h"
+
+namespace trainyard::controller {
+
+inline constexpr char kUnknown[] = "\u2013";
+
+std::string CountWords(double count);                   // 950, 12.3k, 1.24M
+std::string NumberWords(double value);                  // Four significant digits.
+std::string BytesWords(uint64_t bytes);                 // 1.5 GiB
+std::string DurationWords(absl::Duration duration);     // 42 s, 1 min 20 s, 3 h 05 min
+std::string PercentWords(std::optional<double> ratio);  // 34.5 %
+std::string TimeWords(absl::Time time);                 // 2026-11-24 21:30:05 UTC
+
+// "3 min ago", with the time itself to be seen when pointed at.
+Html AgeWords(absl::Time time, absl::Time now);
+
+// The state as a small sign, whose colour says how things are.
+Html StateSign(JobState state);
+Html StateSign(WorkerState state);
+absl::string_view Name(RankPhase phase);
+absl::string_view Name(ExitCause cause);
+
+// How far a job has come.
+Html ProgressBar(uint64_t step, uint64_t steps);
+
+// "2 jobs", "1 job".
+std::string Plural(uint64_t count, absl::string_view noun);
+
+}  // namespace trainyard::controller

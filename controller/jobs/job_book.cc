@@ -36,6 +36,20 @@ absl::Status NotLive(const std::string& job_id) {
   return absl::NotFoundError(absl::StrCat("job ", job_id, " is not known, or has ended"));
 }
 
+// The violation of a path that may not lie where a live job has its checkpoints. A job of another
+// namespace is not named.
+std::string TakenBy(const Directories::Use& use, const std::string& path, const Spec& spec) {
+  if (use.name_space != spec.facts.name_space) {
+    return absl::StrCat("wanted a directory apart from those of other jobs, found '", path,
+                        "', which a job of another namespace is using in whole or in part; give "
+                        "another directory");
+  }
+  const std::string where = use.directory == path ? "" : absl::StrCat(" as '", use.directory, "'");
+  return absl::StrCat("wanted a directory apart from those of other jobs, found '", path,
+                      "', which job ", use.job_id, " is using in whole or in part", where,
+                      "; give another directory, or cancel that job first");
+}
+
 // `after` knows from which step attempts went on of which `before` knew nothing: from the first of
 // these steps on, what had been told is moot.
 uint64_t KnownUpTo(const Job& before, const Job& after) {
@@ -104,7 +118,7 @@ absl::Status JobBook::LoadJob(const StoredJob& stored) {
     }
     SeriesOf(slot).AddEarlierSeconds(store_.SumStepSeconds(job.number).value_or(0));
   }
-  directories_.Add(job.spec->facts.checkpoint_directory, job.id);
+  directories_.Add(job.spec->facts, job.id);
   return absl::OkStatus();
 }
 
@@ -127,36 +141,19 @@ absl::Status JobBook::CheckSubmit(const Spec& spec) const {
   return CheckSubmitLocked(spec, roots);
 }
 
-// The violation of a path that may not lie where a live job has its checkpoints. A job of another
-// namespace is not named.
-std::string JobBook::TakenBy(const Directories::Use& use, const std::string& path,
-                             const Spec& spec) const {
-  const auto slot = slots_.find(use.job_id);
-  if (slot != slots_.end() &&
-      slot->second.applied->spec->facts.name_space != spec.facts.name_space) {
-    return absl::StrCat("wanted a directory apart from those of other jobs, found '", path,
-                        "', which a job of another namespace is using in whole or in part; give "
-                        "another directory");
-  }
-  const std::string where = use.directory == path ? "" : absl::StrCat(" as '", use.directory, "'");
-  return absl::StrCat("wanted a directory apart from those of other jobs, found '", path,
-                      "', which job ", use.job_id, " is using in whole or in part", where,
-                      "; give another directory, or cancel that job first");
-}
-
 absl::Status JobBook::CheckSubmitLocked(const Spec& spec, const RootPaths& roots) const {
   const std::string& checkpoints = spec.facts.checkpoint_directory;
   Violations violations;
-  if (const auto use = directories_.Overlapping(checkpoints, roots)) {
+  if (const auto use = directories_.Overlapping(checkpoints, spec.facts.roots, roots)) {
     violations.Add("checkpoint.directory", TakenBy(*use, checkpoints, spec));
   }
   Directories own;
-  own.Add(checkpoints, "");
+  own.Add(spec.facts, "");
   for (const SpecPath& named : spec.paths) {
     if (named.field != "profile.directory") continue;
-    if (const auto use = directories_.Holding(named.path, roots)) {
+    if (const auto use = directories_.Holding(named.path, spec.facts.roots, roots)) {
       violations.Add(named.field, TakenBy(*use, named.path, spec));
-    } else if (own.Holding(named.path, roots)) {
+    } else if (own.Holding(named.path, spec.facts.roots, roots)) {
       violations.Add(named.field, absl::StrCat("wanted a directory outside checkpoint.directory '",
                                                checkpoints, "', found '", named.path, "'"));
     }
@@ -224,7 +221,7 @@ absl::StatusOr<Refusal> JobBook::WriteNew(const std::shared_ptr<Submission>& sub
   RETURN_IF_ERROR(CheckSubmitLocked(spec, roots));
   const Job job = NewJob(submission->spec);
   ++submitting_;
-  directories_.Add(spec.facts.checkpoint_directory, job.id);
+  directories_.Add(spec.facts, job.id);
   WriteBatch batch;
   StoredJob row = Row(job);
   row.spec = spec.bytes;
@@ -253,7 +250,7 @@ void JobBook::Written(const std::shared_ptr<Submission>& submission, const Job& 
     if (status.ok()) {
       slots_[job.id].applied = slots_[job.id].published = snapshot;
     } else {
-      directories_.Remove(job.spec->facts.checkpoint_directory, job.id);
+      directories_.Remove(job.spec->facts, job.id);
     }
   }
   if (!status.ok()) return Answer(submission, status);
@@ -339,7 +336,7 @@ void JobBook::Publish(const Snapshot& job) {
     if (IsTerminal(job->state)) {
       listeners = std::move(slot.listeners);
       old_series_.push_back({clock_.Monotonic() + limits_.series_linger, std::move(slot.series)});
-      directories_.Remove(job->spec->facts.checkpoint_directory, job->id);
+      directories_.Remove(job->spec->facts, job->id);
       slots_.erase(job->id);
     } else {
       listeners = slot.listeners;

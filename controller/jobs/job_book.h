@@ -172,8 +172,6 @@ class JobBook {
   absl::Status Load();
   absl::Status LoadJob(const StoredJob& stored) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<RootPaths> Admit(const Spec& spec) const;
-  std::string TakenBy(const Directories::Use& use, const std::string& path, const Spec& spec) const
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status CheckSubmitLocked(const Spec& spec, const RootPaths& roots) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // What an earlier call with this request_id made, from the store. OK with null: nothing.

@@ -162,6 +162,29 @@ TEST_F(JobBookTest, CheckpointDirectoryBelongsToOneLiveJob) {
   EXPECT_TRUE(TrySubmit(MakeSpec(1, "runs/a")).ok());
 }
 
+// Bug it must catch: one queued job with the directory "." keeps every other namespace out.
+TEST_F(JobBookTest, NamespacesApartDoNotTakeEachOthersDirectories) {
+  coordinator_.reset();
+  book_->SetAdmission([](const Spec&) { return RootPaths{"/data"}; });
+  const auto of = [&](const std::string& name_space, const std::string& directory) {
+    Spec spec = *MakeSpec(1, directory);
+    spec.facts.name_space = name_space;
+    spec.facts.roots = {"/data/" + name_space};
+    return std::make_shared<const Spec>(spec);
+  };
+  const auto taker = TrySubmit(of("a", "."));
+  ASSERT_TRUE(taker.ok()) << taker.status();
+  EXPECT_TRUE(TrySubmit(of("b", "run")).ok());
+  EXPECT_TRUE(TrySubmit(of("b", "/data/b/other")).ok());
+  EXPECT_TRUE(book_->CheckSubmit(*of("c", "run")).ok()) << "and what b uses, c does not learn";
+  const std::string own(book_->CheckSubmit(*of("a", "run")).message());
+  EXPECT_THAT(own, HasSubstr((*taker)->id));
+  Spec around = *of("all", "/data/b");
+  around.facts.roots = {"/data"};
+  const std::string others(book_->CheckSubmit(around).message());
+  EXPECT_THAT(others, AllOf(HasSubstr("another namespace"), Not(HasSubstr("j-"))));
+}
+
 // The pairs themselves are directories_test's; here, that the book asks, of whom, and when.
 TEST_F(JobBookTest, DirectoriesOfLiveJobsMayNotLieInsideEachOther) {
   const std::string id = Submit(1, "runs/a");

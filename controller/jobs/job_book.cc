@@ -118,7 +118,7 @@ absl::Status JobBook::LoadJob(const StoredJob& stored) {
     }
     SeriesOf(slot).AddEarlierSeconds(store_.SumStepSeconds(job.number).value_or(0));
   }
-  directories_.Add(job.spec->facts, job.id);
+  TakePlace(job);
   return absl::OkStatus();
 }
 
@@ -159,9 +159,12 @@ absl::Status JobBook::CheckSubmitLocked(const Spec& spec, const RootPaths& roots
     }
   }
   RETURN_IF_ERROR(violations.ToStatus());
-  if (slots_.size() + submitting_ >= limits_.live_jobs) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("the queue is full (", limits_.live_jobs, " jobs): try again later"));
+  const auto places = places_.find(spec.facts.name_space);
+  const size_t taken = places == places_.end() ? 0 : places->second;
+  if (slots_.size() + submitting_ + taken >= limits_.live_jobs) {
+    return absl::ResourceExhaustedError(absl::StrCat("the queue is full for the namespace ",
+                                                     spec.facts.name_space, ", which has ", taken,
+                                                     " jobs that have not ended: try again later"));
   }
   return absl::OkStatus();
 }
@@ -187,6 +190,17 @@ Job JobBook::NewJob(std::shared_ptr<const Spec> spec) {
   job.create_time = clock_.Now();
   job.revision = (store_.generation() << 32) + 1;
   return job;
+}
+
+void JobBook::TakePlace(const Job& job) {
+  ++places_[job.spec->facts.name_space];
+  directories_.Add(job.spec->facts, job.id);
+}
+
+void JobBook::LeavePlace(const Job& job) {
+  const auto places = places_.find(job.spec->facts.name_space);
+  if (--places->second == 0) places_.erase(places);
+  directories_.Remove(job.spec->facts, job.id);
 }
 
 void JobBook::Submit(const std::string& request_id, std::shared_ptr<const Spec> spec,
@@ -221,7 +235,7 @@ absl::StatusOr<Refusal> JobBook::WriteNew(const std::shared_ptr<Submission>& sub
   RETURN_IF_ERROR(CheckSubmitLocked(spec, roots));
   const Job job = NewJob(submission->spec);
   ++submitting_;
-  directories_.Add(spec.facts, job.id);
+  TakePlace(job);
   WriteBatch batch;
   StoredJob row = Row(job);
   row.spec = spec.bytes;
@@ -250,7 +264,7 @@ void JobBook::Written(const std::shared_ptr<Submission>& submission, const Job& 
     if (status.ok()) {
       slots_[job.id].applied = slots_[job.id].published = snapshot;
     } else {
-      directories_.Remove(job.spec->facts, job.id);
+      LeavePlace(job);
     }
   }
   if (!status.ok()) return Answer(submission, status);
@@ -336,7 +350,7 @@ void JobBook::Publish(const Snapshot& job) {
     if (IsTerminal(job->state)) {
       listeners = std::move(slot.listeners);
       old_series_.push_back({clock_.Monotonic() + limits_.series_linger, std::move(slot.series)});
-      directories_.Remove(job->spec->facts, job->id);
+      LeavePlace(*job);
       slots_.erase(job->id);
     } else {
       listeners = slot.listeners;

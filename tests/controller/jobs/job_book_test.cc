@@ -131,7 +131,7 @@ TEST_F(JobBookTest, StoreIsReadWithoutTheBooksLock) {
 
 // Catches a submit that failed and takes a place in the queue for good.
 TEST_F(JobBookTest, SubmitsThatFailTakeNoPlaceInTheQueue) {
-  auto book = JobBook::Create(clock_, *store_, *metrics_, {.live_jobs = 2});
+  auto book = JobBook::Create(clock_, *store_, *metrics_, {.live_jobs = 4});
   ASSERT_TRUE(book.ok()) << book.status();
   coordinator_.reset();
   book_ = *std::move(book);
@@ -145,7 +145,45 @@ TEST_F(JobBookTest, SubmitsThatFailTakeNoPlaceInTheQueue) {
   }
   const absl::Status third = TrySubmit(MakeSpec(1)).status();
   EXPECT_TRUE(absl::IsResourceExhausted(third)) << third;
-  EXPECT_THAT(std::string(third.message()), HasSubstr("the queue is full (2 jobs)"));
+  EXPECT_THAT(std::string(third.message()), HasSubstr("the namespace default, which has 2 jobs"));
+}
+
+// Bug it must catch: one submitter fills the queue, and nobody else submits until its jobs have
+// run.
+TEST_F(JobBookTest, ANamespaceLeavesPlacesInTheQueueForOthers) {
+  const auto start = [&] {
+    auto book = JobBook::Create(clock_, *store_, *metrics_, {.live_jobs = 12});
+    ASSERT_TRUE(book.ok()) << book.status();
+    coordinator_.reset();
+    book_ = *std::move(book);
+  };
+  // How many are accepted, and the last one's id.
+  const auto fill = [&](const std::string& name_space, std::string* last = nullptr) {
+    Spec spec = *MakeSpec(1);
+    spec.facts.name_space = name_space;
+    for (int accepted = 0;; ++accepted) {
+      const auto job = TrySubmit(std::make_shared<const Spec>(spec));
+      if (!job.ok()) {
+        EXPECT_TRUE(absl::IsResourceExhausted(job.status())) << job.status();
+        return accepted;
+      }
+      if (last != nullptr) *last = (*job)->id;
+    }
+  };
+  start();
+  std::string last;
+  EXPECT_EQ(fill("a", &last), 6);
+  EXPECT_EQ(fill("b"), 3);
+  EXPECT_EQ(fill("c"), 2);
+  EXPECT_EQ(fill("a"), 0);
+  start();
+  EXPECT_EQ(fill("a") + fill("b") + fill("c"), 0) << "as it was before a restart";
+  EXPECT_EQ(fill("d"), 1);
+  EXPECT_EQ(fill("e"), 0) << "the queue is full for everybody";
+  ASSERT_TRUE(book_->Apply(last, {clock_.Now(), CancelRequested{""}}).ok());
+  Flush();
+  EXPECT_EQ(fill("a"), 0) << "it has more than there are free places";
+  EXPECT_EQ(fill("e"), 1);
 }
 
 TEST_F(JobBookTest, CheckpointDirectoryBelongsToOneLiveJob) {

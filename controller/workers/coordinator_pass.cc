@@ -176,7 +176,7 @@ void Coordinator::SchedulingPass() {
   for (const Snapshot& job : waiting) {
     const JobFacts& facts = job->spec->facts;
     queue.push_back({job->id, facts.priority, job->number, facts.ranks, facts.tensor, facts.context,
-                     facts.cpu_only, AvoidedBy(*job)});
+                     facts.cpu_only, AvoidedBy(*job), facts.name_space});
   }
   for (const Decision& decision : Schedule(std::move(queue), Pools(HoldersOf(live)))) {
     if (decision.ranks.empty()) {

@@ -149,7 +149,7 @@ absl::Status JobBook::CheckSubmitLocked(const Spec& spec, const RootPaths& roots
   }
   Directories own;
   own.Add(spec.facts, "");
-  for (const SpecPath& named : spec.paths) {
+  for (const SpecPath& named : spec.facts.paths) {
     if (named.field != "profile.directory") continue;
     if (const auto use = directories_.Holding(named.path, spec.facts.roots, roots)) {
       violations.Add(named.field, TakenBy(*use, named.path, spec));

@@ -251,14 +251,14 @@ TEST_F(JobBookTest, TracesMayNotLieInsideCheckpoints) {
   ASSERT_TRUE(coordinator_->Connect(registration, std::make_shared<FakeLink>()).ok());
   const auto with_traces = [](const std::string& directory, const std::string& traces) {
     Spec spec = *MakeSpec(1, directory);
-    spec.paths = {{"checkpoint.directory", directory}, {"profile.directory", traces}};
+    spec.facts.paths = {{"checkpoint.directory", directory}, {"profile.directory", traces}};
     return spec;
   };
   for (const Spec& spec :
        {with_traces("runs/b", "runs/a/traces"), with_traces("runs/b", "/data/runs/b/traces"),
         with_traces("", "runs/a")}) {
     const absl::Status status = book_->CheckSubmit(spec);
-    EXPECT_TRUE(absl::IsInvalidArgument(status)) << spec.paths[1].path;
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << spec.facts.paths[1].path;
     EXPECT_THAT(std::string(status.message()), HasSubstr("profile.directory: wanted"));
   }
   EXPECT_TRUE(book_->CheckSubmit(with_traces("runs/b", "runs/traces")).ok());

@@ -136,7 +136,7 @@ absl::StatusOr<std::shared_ptr<const Spec>> Namespaces::Admit(const Spec& spec,
                    absl::StrCat("wanted at most ", *limits->devices, ", since the namespace ", name,
                                 " may hold no more, found ", spec.facts.ranks));
   }
-  for (const SpecPath& named : spec.paths) {
+  for (const SpecPath& named : spec.facts.paths) {
     const auto admits = [&](const std::string& root) { return MayLieBelow(named.path, root); };
     if (limits->roots.empty() || std::any_of(limits->roots.begin(), limits->roots.end(), admits)) {
       continue;

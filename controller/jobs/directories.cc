@@ -1,11 +1,12 @@
 #include "controller/jobs/directories.h"
 
+#include <algorithm>
 #include <filesystem>
-#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "common/roots.h"
 
 namespace trainyard::controller {
 namespace {
@@ -28,21 +29,48 @@ bool GoUp(std::string& key) {
   return true;
 }
 
+bool LiesBelow(const std::string& key, const std::string& root) {
+  return absl::StartsWith(key, root) && (key.size() == root.size() || key[root.size()] == '/');
+}
+
+// Whether a path may be opened at all, if its job's namespace has these roots.
+bool StaysBelow(const std::string& path, const std::vector<std::string>& own) {
+  const std::string key = KeyOf(path);
+  if (!IsAbsolute(path)) return !LiesBelow(key, "/..");
+  return own.empty() || std::any_of(own.begin(), own.end(), [&](const std::string& root) {
+           return LiesBelow(key, KeyOf(root));
+         });
+}
+
+// Keys of the roots below which a worker takes a relative path of a job whose namespace has the
+// roots `own`. Where no worker has any of these, one may come that has.
+RootPaths RootsNow(const std::vector<std::string>& own, const RootPaths& workers) {
+  const std::vector<std::string> all(workers.begin(), workers.end());
+  std::vector<std::string> now = own.empty() ? all : CommonRoots(own, all);
+  if (now.empty()) now = own;
+  RootPaths keys;
+  for (const std::string& root : now) keys.insert(KeyOf(root));
+  return keys;
+}
+
 }  // namespace
 
-Directories::Uses& Directories::UsesLike(const std::string& directory) {
-  return IsAbsolute(directory) ? absolute_ : relative_;
+Directories::Uses& Directories::UsesLike(const JobFacts& facts) {
+  return IsAbsolute(facts.checkpoint_directory) ? absolute_ : relative_[facts.roots];
 }
 
-void Directories::Add(const std::string& directory, const std::string& job_id) {
-  if (!directory.empty()) UsesLike(directory)[KeyOf(directory)] = {directory, job_id};
+void Directories::Add(const JobFacts& facts, const std::string& job_id) {
+  const std::string& directory = facts.checkpoint_directory;
+  if (directory.empty() || !StaysBelow(directory, facts.roots)) return;
+  UsesLike(facts)[KeyOf(directory)] = {directory, job_id, facts.name_space};
 }
 
-void Directories::Remove(const std::string& directory, const std::string& job_id) {
-  if (directory.empty()) return;
-  Uses& uses = UsesLike(directory);
-  const auto use = uses.find(KeyOf(directory));
+void Directories::Remove(const JobFacts& facts, const std::string& job_id) {
+  if (facts.checkpoint_directory.empty()) return;
+  Uses& uses = UsesLike(facts);
+  const auto use = uses.find(KeyOf(facts.checkpoint_directory));
   if (use != uses.end() && use->second.job_id == job_id) uses.erase(use);
+  std::erase_if(relative_, [](const auto& group) { return group.second.empty(); });
 }
 
 const Directories::Use* Directories::Find(const Uses& uses, const std::string& key,
@@ -57,51 +85,69 @@ const Directories::Use* Directories::Find(const Uses& uses, const std::string& k
   return use != uses.end() && absl::StartsWith(use->first, inside) ? &use->second : nullptr;
 }
 
-// An absolute path against absolute ones, and against relative ones below each root. `roots` are
-// keys.
-const Directories::Use* Directories::FindAbsolute(const std::string& key, const RootPaths& roots,
-                                                  Relation relation) const {
-  if (const Use* use = Find(absolute_, key, relation)) return use;
-  if (relative_.empty()) return nullptr;
+// An absolute path against relative ones below each root of theirs.
+const Directories::Use* Directories::FindBelow(const Group& group, const std::string& key,
+                                               Relation relation) {
   std::string root = key;
   do {
-    if (roots.count(root) == 0) continue;
-    if (const Use* use = Find(relative_, key.substr(root.size()), relation)) return use;
+    if (group.roots.count(root) == 0) continue;
+    if (const Use* use = Find(*group.uses, key.substr(root.size()), relation)) return use;
   } while (GoUp(root));
   if (relation == Relation::kHolds) return nullptr;
   // The path holds a root, and so all that is relative to that.
   const std::string inside = absl::StrCat(key, "/");
-  const auto held = roots.lower_bound(inside);
-  const bool holds = held != roots.end() && absl::StartsWith(*held, inside);
-  return holds ? &relative_.begin()->second : nullptr;
+  const auto held = group.roots.lower_bound(inside);
+  const bool holds = held != group.roots.end() && absl::StartsWith(*held, inside);
+  return holds ? &group.uses->begin()->second : nullptr;
 }
 
-std::optional<Directories::Use> Directories::Find(const std::string& path, const RootPaths& roots,
+const Directories::Use* Directories::FindAbsolute(const std::string& key,
+                                                  const std::vector<Group>& groups,
                                                   Relation relation) const {
-  if (path.empty() || (absolute_.empty() && relative_.empty())) return std::nullopt;
+  const Use* use = Find(absolute_, key, relation);
+  for (auto group = groups.begin(); use == nullptr && group != groups.end(); ++group) {
+    use = FindBelow(*group, key, relation);
+  }
+  return use;
+}
+
+std::optional<Directories::Use> Directories::Find(const std::string& path,
+                                                  const std::vector<std::string>& own,
+                                                  const RootPaths& workers,
+                                                  Relation relation) const {
+  if (path.empty() || !StaysBelow(path, own)) return std::nullopt;
   const std::string key = KeyOf(path);
-  RootPaths root_keys;
-  for (const std::string& root : roots) root_keys.insert(KeyOf(root));
+  std::vector<Group> groups;
+  for (const auto& [roots, uses] : relative_) {
+    groups.push_back({&roots, RootsNow(roots, workers), &uses});
+  }
   const Use* use = nullptr;
   if (IsAbsolute(path)) {
-    use = FindAbsolute(key, root_keys, relation);
+    use = FindAbsolute(key, groups, relation);
   } else {
-    use = Find(relative_, key, relation);
-    for (auto root = root_keys.begin(); use == nullptr && root != root_keys.end(); ++root) {
-      use = FindAbsolute(*root + key, root_keys, relation);
+    const RootPaths roots = RootsNow(own, workers);
+    // Below the same roots, or below ones that nobody knows, the same spelling may be the same.
+    for (auto group = groups.begin(); use == nullptr && group != groups.end(); ++group) {
+      const bool alike = *group->own == own || group->roots.empty() || roots.empty();
+      if (alike) use = Find(*group->uses, key, relation);
+    }
+    for (auto root = roots.begin(); use == nullptr && root != roots.end(); ++root) {
+      use = FindAbsolute(*root + key, groups, relation);
     }
   }
   return use == nullptr ? std::nullopt : std::optional(*use);
 }
 
 std::optional<Directories::Use> Directories::Overlapping(const std::string& path,
-                                                         const RootPaths& roots) const {
-  return Find(path, roots, Relation::kOverlaps);
+                                                         const std::vector<std::string>& own,
+                                                         const RootPaths& workers) const {
+  return Find(path, own, workers, Relation::kOverlaps);
 }
 
 std::optional<Directories::Use> Directories::Holding(const std::string& path,
-                                                     const RootPaths& roots) const {
-  return Find(path, roots, Relation::kHolds);
+                                                     const std::vector<std::string>& own,
+                                                     const RootPaths& workers) const {
+  return Find(path, own, workers, Relation::kHolds);
 }
 
 }  // namespace trainyard::controller

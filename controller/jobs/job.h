@@ -35,6 +35,12 @@ absl::string_view Name(JobState state);  // "queued"
 
 inline constexpr char kDefaultNamespace[] = "default";
 
+// A path that a spec names, with its field: "checkpoint.directory".
+struct SpecPath {
+  std::string field;
+  std::string path;
+};
+
 // What the controller itself reads of a spec, and what it knows of who submitted it.
 struct JobFacts {
   std::string name;
@@ -56,14 +62,10 @@ struct JobFacts {
   std::string checkpoint_directory;     // As given; empty: none.
   uint64_t checkpoint_every_steps = 0;  // 0: at the end only, or never.
   std::string name_space = kDefaultNamespace;
-  std::string submitter;           // The name of who submitted it; empty: not recorded.
-  std::vector<std::string> roots;  // Its paths lie below these; empty: wherever a worker admits it.
-};
-
-// A path that a spec names, with its field: "checkpoint.directory".
-struct SpecPath {
-  std::string field;
-  std::string path;
+  std::string submitter;  // The name of who submitted it; empty: not recorded.
+  // Its paths lay below these when it was submitted; empty: wherever a worker admits it.
+  std::vector<std::string> roots;
+  std::vector<SpecPath> paths;  // All that it names.
 };
 
 // Immutable once accepted, and shared by every snapshot of the job.
@@ -71,7 +73,6 @@ struct Spec {
   std::string bytes;   // The wire message, as submitted; opaque here.
   std::string config;  // The trainer's `job:` section.
   JobFacts facts;
-  std::vector<SpecPath> paths = {};  // To be checked when it is submitted; not kept with the job.
 };
 
 enum class RankState : uint8_t { kStarting = 1, kReady = 2, kExited = 3 };

@@ -36,6 +36,20 @@ absl::Status NotLive(const std::string& job_id) {
   return absl::NotFoundError(absl::StrCat("job ", job_id, " is not known, or has ended"));
 }
 
+// The violation of a path that may not lie where a live job has its checkpoints. A job of another
+// namespace is not named.
+std::string TakenBy(const Directories::Use& use, const std::string& path, const Spec& spec) {
+  if (use.name_space != spec.facts.name_space) {
+    return absl::StrCat("wanted a directory apart from those of other jobs, found '", path,
+                        "', which a job of another namespace is using in whole or in part; give "
+                        "another directory");
+  }
+  const std::string where = use.directory == path ? "" : absl::StrCat(" as '", use.directory, "'");
+  return absl::StrCat("wanted a directory apart from those of other jobs, found '", path,
+                      "', which job ", use.job_id, " is using in whole or in part", where,
+                      "; give another directory, or cancel that job first");
+}
+
 // `after` knows from which step attempts went on of which `before` knew nothing: from the first of
 // these steps on, what had been told is moot.
 uint64_t KnownUpTo(const Job& before, const Job& after) {
@@ -104,7 +118,7 @@ absl::Status JobBook::LoadJob(const StoredJob& stored) {
     }
     SeriesOf(slot).AddEarlierSeconds(store_.SumStepSeconds(job.number).value_or(0));
   }
-  directories_.Add(job.spec->facts.checkpoint_directory, job.id);
+  TakePlace(job);
   return absl::OkStatus();
 }
 
@@ -127,44 +141,30 @@ absl::Status JobBook::CheckSubmit(const Spec& spec) const {
   return CheckSubmitLocked(spec, roots);
 }
 
-// The violation of a path that may not lie where a live job has its checkpoints. A job of another
-// namespace is not named.
-std::string JobBook::TakenBy(const Directories::Use& use, const std::string& path,
-                             const Spec& spec) const {
-  const auto slot = slots_.find(use.job_id);
-  if (slot != slots_.end() &&
-      slot->second.applied->spec->facts.name_space != spec.facts.name_space) {
-    return absl::StrCat("wanted a directory apart from those of other jobs, found '", path,
-                        "', which a job of another namespace is using in whole or in part; give "
-                        "another directory");
-  }
-  const std::string where = use.directory == path ? "" : absl::StrCat(" as '", use.directory, "'");
-  return absl::StrCat("wanted a directory apart from those of other jobs, found '", path,
-                      "', which job ", use.job_id, " is using in whole or in part", where,
-                      "; give another directory, or cancel that job first");
-}
-
 absl::Status JobBook::CheckSubmitLocked(const Spec& spec, const RootPaths& roots) const {
   const std::string& checkpoints = spec.facts.checkpoint_directory;
   Violations violations;
-  if (const auto use = directories_.Overlapping(checkpoints, roots)) {
+  if (const auto use = directories_.Overlapping(checkpoints, spec.facts.roots, roots)) {
     violations.Add("checkpoint.directory", TakenBy(*use, checkpoints, spec));
   }
   Directories own;
-  own.Add(checkpoints, "");
-  for (const SpecPath& named : spec.paths) {
+  own.Add(spec.facts, "");
+  for (const SpecPath& named : spec.facts.paths) {
     if (named.field != "profile.directory") continue;
-    if (const auto use = directories_.Holding(named.path, roots)) {
+    if (const auto use = directories_.Holding(named.path, spec.facts.roots, roots)) {
       violations.Add(named.field, TakenBy(*use, named.path, spec));
-    } else if (own.Holding(named.path, roots)) {
+    } else if (own.Holding(named.path, spec.facts.roots, roots)) {
       violations.Add(named.field, absl::StrCat("wanted a directory outside checkpoint.directory '",
                                                checkpoints, "', found '", named.path, "'"));
     }
   }
   RETURN_IF_ERROR(violations.ToStatus());
-  if (slots_.size() + submitting_ >= limits_.live_jobs) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("the queue is full (", limits_.live_jobs, " jobs): try again later"));
+  const auto places = places_.find(spec.facts.name_space);
+  const size_t taken = places == places_.end() ? 0 : places->second;
+  if (slots_.size() + submitting_ + taken >= limits_.live_jobs) {
+    return absl::ResourceExhaustedError(absl::StrCat("the queue is full for the namespace ",
+                                                     spec.facts.name_space, ", which has ", taken,
+                                                     " jobs that have not ended: try again later"));
   }
   return absl::OkStatus();
 }
@@ -190,6 +190,17 @@ Job JobBook::NewJob(std::shared_ptr<const Spec> spec) {
   job.create_time = clock_.Now();
   job.revision = (store_.generation() << 32) + 1;
   return job;
+}
+
+void JobBook::TakePlace(const Job& job) {
+  ++places_[job.spec->facts.name_space];
+  directories_.Add(job.spec->facts, job.id);
+}
+
+void JobBook::LeavePlace(const Job& job) {
+  const auto places = places_.find(job.spec->facts.name_space);
+  if (--places->second == 0) places_.erase(places);
+  directories_.Remove(job.spec->facts, job.id);
 }
 
 void JobBook::Submit(const std::string& request_id, std::shared_ptr<const Spec> spec,
@@ -224,7 +235,7 @@ absl::StatusOr<Refusal> JobBook::WriteNew(const std::shared_ptr<Submission>& sub
   RETURN_IF_ERROR(CheckSubmitLocked(spec, roots));
   const Job job = NewJob(submission->spec);
   ++submitting_;
-  directories_.Add(spec.facts.checkpoint_directory, job.id);
+  TakePlace(job);
   WriteBatch batch;
   StoredJob row = Row(job);
   row.spec = spec.bytes;
@@ -253,7 +264,7 @@ void JobBook::Written(const std::shared_ptr<Submission>& submission, const Job& 
     if (status.ok()) {
       slots_[job.id].applied = slots_[job.id].published = snapshot;
     } else {
-      directories_.Remove(job.spec->facts.checkpoint_directory, job.id);
+      LeavePlace(job);
     }
   }
   if (!status.ok()) return Answer(submission, status);
@@ -339,7 +350,7 @@ void JobBook::Publish(const Snapshot& job) {
     if (IsTerminal(job->state)) {
       listeners = std::move(slot.listeners);
       old_series_.push_back({clock_.Monotonic() + limits_.series_linger, std::move(slot.series)});
-      directories_.Remove(job->spec->facts.checkpoint_directory, job->id);
+      LeavePlace(*job);
       slots_.erase(job->id);
     } else {
       listeners = slot.listeners;

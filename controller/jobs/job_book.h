@@ -34,7 +34,9 @@
 namespace trainyard::controller {
 
 struct JobBookLimits {
-  size_t live_jobs = 10'000;  // Beyond: RESOURCE_EXHAUSTED.
+  // Of all namespaces. One may have as many as there are free places: half of them alone, a third
+  // beside another, so that some are always left for who comes. Beyond: RESOURCE_EXHAUSTED.
+  size_t live_jobs = 20'000;
   absl::Duration series_linger =
       absl::Minutes(15);  // Metric series of a finished job stay this long.
   absl::Duration progress_every = absl::Milliseconds(250);  // At most so often without a new state.
@@ -173,14 +175,15 @@ class JobBook {
   absl::Status Load();
   absl::Status LoadJob(const StoredJob& stored) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<RootPaths> Admit(const Spec& spec) const;
-  std::string TakenBy(const Directories::Use& use, const std::string& path, const Spec& spec) const
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status CheckSubmitLocked(const Spec& spec, const RootPaths& roots) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // What an earlier call with this request_id made, from the store. OK with null: nothing.
   absl::StatusOr<Snapshot> Earlier(const std::string& request_id, const Spec& spec) const;
   absl::StatusOr<Refusal> WriteNew(const std::shared_ptr<Submission>& submission);
   Job NewJob(std::shared_ptr<const Spec> spec) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // A job that lives, or is being submitted, has a place in the queue, and its directory.
+  void TakePlace(const Job& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void LeavePlace(const Job& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Written(const std::shared_ptr<Submission>& submission, const Job& job,
                const absl::Status& status);
   void Answer(const std::shared_ptr<Submission>& submission,
@@ -214,6 +217,7 @@ class JobBook {
   Directories directories_ ABSL_GUARDED_BY(mutex_);     // Of the live jobs' checkpoints.
   std::set<uint64_t> damaged_ ABSL_GUARDED_BY(mutex_);  // Jobs' numbers; not in slots_.
   size_t submitting_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::map<std::string, size_t> places_ ABSL_GUARDED_BY(mutex_);  // Taken, by namespace.
   uint64_t last_number_ ABSL_GUARDED_BY(mutex_) = 0;
   std::deque<OldSeries> old_series_ ABSL_GUARDED_BY(mutex_);
 };

@@ -193,7 +193,10 @@ absl::StatusOr<Json> Parse(const std::string& text) {
 }  // namespace
 
 std::string EncodeFacts(const JobFacts& f) {
-  Json json;
+  Json json, paths = Json::array();
+  for (const SpecPath& named : f.paths) {
+    paths.push_back({{"field", named.field}, {"path", named.path}});
+  }
   json["name"] = f.name;
   json["model"] = f.model;
   json["precision"] = f.precision;
@@ -215,6 +218,7 @@ std::string EncodeFacts(const JobFacts& f) {
   json["namespace"] = f.name_space;
   json["submitter"] = f.submitter;
   json["roots"] = f.roots;
+  json["paths"] = std::move(paths);
   return Text(json);
 }
 
@@ -243,6 +247,10 @@ absl::StatusOr<JobFacts> DecodeFacts(const std::string& text) {
   r.Text("namespace", f.name_space);
   r.Text("submitter", f.submitter);
   r.Texts("roots", f.roots);
+  r.List("paths", f.paths, [](Reader& path, SpecPath& out) {
+    path.Text("field", out.field);
+    path.Text("path", out.path);
+  });
   RETURN_IF_ERROR(r.status());
   return f;
 }

@@ -65,7 +65,7 @@ struct Kind {
   std::vector<DevicePool*> pools;
   uint32_t total = 0;
   uint32_t free = 0;
-  std::string head;                            // The job that keeps those behind it waiting.
+  const WaitingJob* head = nullptr;            // The one that keeps those behind it waiting.
   std::map<uint32_t, uint32_t> groups_in_all;  // By tensor size: groups that idle machines hold.
 
   bool CouldHold(const WaitingJob& job) {
@@ -89,16 +89,20 @@ std::vector<DevicePool*> Usable(const Kind& kind, const WaitingJob& job) {
   return groups >= job.ranks / job.tensor ? usable : kind.pools;
 }
 
-std::string WaitReason(const WaitingJob& job, const Kind* closest, const std::string& head) {
+std::string WaitReason(const WaitingJob& job, const Kind* closest, const WaitingJob* head) {
   std::string text = absl::StrCat("needs ", job.ranks, job.cpu_only ? " CPU" : "",
                                   job.ranks == 1 ? " device" : " devices");
   if (job.tensor > 1) absl::StrAppend(&text, " in groups of ", job.tensor, " a machine");
   if (closest == nullptr) return absl::StrCat(text, ", cluster has none");
   absl::StrAppend(&text, ", cluster has ", closest->total, ", ", closest->free, " free");
-  if (!head.empty()) absl::StrAppend(&text, "; behind ", head);
+  if (head != nullptr) {
+    const bool own = head->name_space == job.name_space;
+    absl::StrAppend(&text, "; behind ", own ? head->id : "a job of another namespace");
+  }
   return text;
 }
 
+// The jobs that it decides on outlive it.
 class Pass {
  public:
   explicit Pass(std::vector<DevicePool>& pools) {
@@ -112,7 +116,7 @@ class Pass {
 
   Decision Decide(const WaitingJob& job) {
     const Kind* closest = nullptr;
-    std::string behind;
+    const WaitingJob* behind = nullptr;
     std::vector<Kind*> waits_for;
     for (const DeviceKind preferred : kKindsByPreference) {
       const auto found = kinds_.find(preferred);
@@ -120,7 +124,7 @@ class Pass {
       Kind& kind = found->second;
       if (closest == nullptr || kind.total > closest->total) closest = &kind;
       if (!kind.CouldHold(job)) continue;
-      if (!kind.head.empty()) {
+      if (kind.head != nullptr) {
         behind = kind.head;
         continue;
       }
@@ -136,7 +140,7 @@ class Pass {
           !job.avoid.empty() && Choose(kind.pools, job.ranks / job.tensor, job.tensor);
       if (!avoids) waits_for.push_back(&kind);
     }
-    for (Kind* kind : waits_for) kind->head = job.id;
+    for (Kind* kind : waits_for) kind->head = &job;
     return {job.id, {}, WaitReason(job, closest, behind)};
   }
 

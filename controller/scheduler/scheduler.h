@@ -34,6 +34,7 @@ struct WaitingJob {
   bool cpu_only = false;
   // Workers that are left out as long as the others could hold the job.
   std::set<std::string> avoid = {};
+  std::string name_space = {};  // Jobs of others are not named to it.
 };
 
 // One machine's devices of one kind.

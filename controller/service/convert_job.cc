@@ -133,8 +133,9 @@ absl::StatusOr<std::shared_ptr<const Spec>> FromProto(const v1::JobSpec& spec) {
     return absl::InvalidArgumentError(absl::StrCat("spec: ", printed.message().ToString()));
   }
   ASSIGN_OR_RETURN(const JobConfig config, ParseAndValidateJob(json));
-  return std::make_shared<const Spec>(
-      Spec{Deterministic(spec), std::move(json), FactsOf(config), PathsOf(spec)});
+  JobFacts facts = FactsOf(config);
+  facts.paths = PathsOf(spec);
+  return std::make_shared<const Spec>(Spec{Deterministic(spec), std::move(json), std::move(facts)});
 }
 
 v1::Job ToProto(const Job& job) {

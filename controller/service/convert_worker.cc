@@ -59,7 +59,7 @@ v1::StartRanks ToProto(const StartOrder& order) {
   out.set_recorded_step(job.furthest_checkpoint);
   out.set_history_after(order.history_after);
   out.set_recorded_epoch(job.resumes.empty() ? 0 : job.resumes.back().epoch);
-  for (const std::string& root : job.spec->facts.roots) out.add_roots(root);
+  for (const std::string& root : order.roots) out.add_roots(root);
   return out;
 }
 

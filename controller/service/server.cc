@@ -75,6 +75,11 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
   coordinator.device_quota = [namespaces = server->namespaces_.get()](const std::string& name) {
     return namespaces->DeviceQuota(name);
   };
+  coordinator.roots_of = [namespaces = server->namespaces_.get()](
+                             const std::string& name) -> absl::StatusOr<std::vector<std::string>> {
+    ASSIGN_OR_RETURN(NamespaceLimits limits, namespaces->Find(name));
+    return std::move(limits.roots);
+  };
   server->coordinator_ = std::make_unique<Coordinator>(
       clock, *server->book_, server->metrics_, [ticker = &server->ticker_] { ticker->Wake(); },
       std::move(coordinator));

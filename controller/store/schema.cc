@@ -13,7 +13,7 @@ namespace {
 constexpr int64_t kApplicationId = 0x54595244;
 
 // Entry v takes schema version v to v + 1. Entries are never changed, only appended.
-constexpr std::array<const char*, 5> kMigrations = {R"sql(
+constexpr std::array<const char*, 6> kMigrations = {R"sql(
   CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
   INSERT INTO meta VALUES ('generation', 0);
   CREATE TABLE jobs (
@@ -71,6 +71,12 @@ constexpr std::array<const char*, 5> kMigrations = {R"sql(
     n INTEGER PRIMARY KEY, time INTEGER NOT NULL, caller TEXT NOT NULL, credential TEXT NOT NULL,
     peer TEXT NOT NULL, method TEXT NOT NULL, target TEXT NOT NULL, namespace TEXT NOT NULL,
     detail TEXT NOT NULL, outcome TEXT NOT NULL, message TEXT NOT NULL, hash TEXT NOT NULL);
+)sql",
+                                                    // The expression is kNamespaceOfJob's.
+                                                    R"sql(
+  CREATE INDEX jobs_by_namespace ON jobs (
+    CASE WHEN json_valid(facts) THEN coalesce(json_extract(facts, '$.namespace'), 'default') END,
+    state, number);
 )sql"};
 
 }  // namespace

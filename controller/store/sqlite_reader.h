@@ -13,6 +13,10 @@
 
 namespace trainyard::controller {
 
+// What ListJobs asks: ?1 is the number to stay below, ?2 the limit, and ?3 the namespace where the
+// filter has one. The work does not grow with the jobs that are stored.
+std::string ListJobsSql(const JobFilter& filter);
+
 // Thread-safe: one query at a time. See Store for what each function answers.
 class SqliteReader {
  public:

@@ -84,7 +84,7 @@ absl::StatusOr<RootPaths> Coordinator::CheckAgainstWorkers(const Spec& spec) con
                    "found F64, which exists on CPU ranks alone, for checks; nearest "
                    "F32");
   }
-  for (const SpecPath& named : spec.paths) {
+  for (const SpecPath& named : spec.facts.paths) {
     // Where no worker has said a word, the one that starts the job will.
     if (roots.empty()) break;
     const auto admits = [&](const std::string& root) { return MayLieBelow(named.path, root); };
@@ -338,6 +338,14 @@ void Coordinator::Reconcile(const Job& job) {
   for (const std::string& worker_id : workers) Tell(worker_id, shared);
 }
 
+std::vector<std::string> Coordinator::RootsOf(const Job& job) const {
+  const JobFacts& facts = job.spec->facts;
+  if (!options_.roots_of) return facts.roots;
+  const auto now = options_.roots_of(facts.name_space);
+  // None would mean: anywhere.
+  return now.ok() ? *now : facts.roots;
+}
+
 void Coordinator::Tell(const std::string& worker_id, const Snapshot& job) {
   Worker* worker = table_.Find(worker_id);
   if (worker == nullptr) return;
@@ -359,7 +367,7 @@ void Coordinator::Tell(const std::string& worker_id, const Snapshot& job) {
     return rank.worker_id == worker_id && rank.phase == RankPhase::kOrdered;
   });
   if (any_ordered) {
-    worker->link->Send(StartOrder{worker_id, job, book_.HistoryUpTo(job->id)});
+    worker->link->Send(StartOrder{worker_id, job, book_.HistoryUpTo(job->id), RootsOf(*job)});
   }
 }
 

@@ -37,6 +37,9 @@ struct CoordinatorOptions {
   absl::Duration gauges_every = absl::Seconds(1);
   // How many devices the jobs of a namespace may hold; absent: any number. Called with locks held.
   std::function<std::optional<uint32_t>(const std::string& name_space)> device_quota = {};
+  // Below which roots its paths lie now; empty: anywhere. NOT_FOUND: it is there no more. Likewise.
+  std::function<absl::StatusOr<std::vector<std::string>>(const std::string& name_space)> roots_of =
+      {};
 };
 
 class Coordinator {
@@ -50,7 +53,7 @@ class Coordinator {
   Coordinator(const Coordinator&) = delete;
   Coordinator& operator=(const Coordinator&) = delete;
 
-  // What waits may be placed now: its namespace's quota has changed.
+  // What waits may be placed now: its namespace's limits have changed.
   void ScheduleAgain();
 
   // A worker's stream opened. What it says it runs is compared with what it should run. Errors are
@@ -104,6 +107,8 @@ class Coordinator {
   void Reconcile(const Job& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Tell(const std::string& worker_id, const Snapshot& job)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Of the job's namespace: those of now, or, where that is there no more, those of its submission.
+  std::vector<std::string> RootsOf(const Job& job) const;
   void CompareRunning(const Registration& registration, Worker& worker)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Of a rank that is said to run: one that is not current is remembered as stale, and told to
@@ -118,8 +123,9 @@ class Coordinator {
   void ExpireLeases() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void StopOverdueJobs() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void SchedulingPass() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Takes out of `waiting` what would exceed its namespace's quota, and says so. `live`: all jobs.
-  void HoldToQuotas(const std::vector<Snapshot>& live, std::vector<Snapshot>& waiting)
+  // Takes out of `waiting` what would exceed its namespace's quota, or lies outside of its roots of
+  // now, and says so. `live`: all jobs.
+  void HoldToLimits(const std::vector<Snapshot>& live, std::vector<Snapshot>& waiting)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::vector<DevicePool> Pools(const Holders& held) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Holders HoldersOf(const std::vector<Snapshot>& jobs) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -4,7 +4,10 @@
 #include <array>
 #include <cmath>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/log.h"
+#include "common/roots.h"
 #include "controller/jobs/job_state.h"
 #include "controller/workers/coordinator.h"
 
@@ -18,6 +21,33 @@ std::set<std::string> AvoidedBy(const Job& job) {
   }
   return avoided;
 }
+
+// What the jobs of a namespace may have, as one pass goes over the queue.
+struct Share {
+  absl::StatusOr<std::vector<std::string>> roots;
+  std::optional<uint32_t> devices;
+  uint64_t held = 0;     // By ranks that are not gone.
+  uint64_t claimed = 0;  // By jobs that wait and come first.
+
+  // Why the job may not be placed now. Empty: it may.
+  std::string ObstacleOf(const JobFacts& facts) const {
+    if (!roots.ok()) return absl::StrCat("the namespace ", facts.name_space, " is there no more");
+    for (const SpecPath& named : facts.paths) {
+      const auto admits = [&](const std::string& root) { return MayLieBelow(named.path, root); };
+      if (roots->empty() || std::any_of(roots->begin(), roots->end(), admits)) continue;
+      return absl::StrCat("the namespace ", facts.name_space, " may now use ",
+                          absl::StrJoin(*roots, ", "), ", and ", named.field, " is '", named.path,
+                          "'; cancel the job, and submit it with another path");
+    }
+    if (!devices || held + claimed + facts.ranks <= *devices) return "";
+    std::vector<std::string> uses;
+    if (held > 0) uses.push_back(absl::StrCat("running jobs hold ", held));
+    if (claimed > 0) uses.push_back(absl::StrCat("jobs before this one wait for ", claimed));
+    return absl::StrCat("needs ", facts.ranks, facts.ranks == 1 ? " device" : " devices",
+                        ", and the namespace ", facts.name_space, " may hold ", *devices,
+                        uses.empty() ? "" : ": ", absl::StrJoin(uses, ", "));
+  }
+};
 
 }  // namespace
 
@@ -127,21 +157,18 @@ std::vector<DevicePool> Coordinator::Pools(const Holders& held) const {
   return pools;
 }
 
-void Coordinator::HoldToQuotas(const std::vector<Snapshot>& live, std::vector<Snapshot>& waiting) {
-  if (!options_.device_quota) return;
-  struct Share {
-    std::optional<uint32_t> quota;
-    uint64_t used = 0;
-  };
+void Coordinator::HoldToLimits(const std::vector<Snapshot>& live, std::vector<Snapshot>& waiting) {
+  if (!options_.device_quota || !options_.roots_of) return;
   std::map<std::string, Share> shares;  // By namespace.
   const auto share_of = [&](const Job& job) -> Share& {
-    const std::string& name_space = job.spec->facts.name_space;
-    const auto [it, fresh] = shares.try_emplace(name_space);
-    if (fresh) it->second.quota = options_.device_quota(name_space);
-    return it->second;
+    const std::string& name = job.spec->facts.name_space;
+    const auto found = shares.find(name);
+    if (found != shares.end()) return found->second;
+    return shares.emplace(name, Share{options_.roots_of(name), options_.device_quota(name)})
+        .first->second;
   };
   for (const Snapshot& job : live) {
-    share_of(*job).used += uint64_t(std::count_if(job->ranks.begin(), job->ranks.end(),
+    share_of(*job).held += uint64_t(std::count_if(job->ranks.begin(), job->ranks.end(),
                                                   [](const Rank& r) { return !IsGone(r.phase); }));
   }
   // As the scheduler will: what comes first has the first claim on what is left of the quota.
@@ -152,14 +179,12 @@ void Coordinator::HoldToQuotas(const std::vector<Snapshot>& live, std::vector<Sn
   std::erase_if(waiting, [&](const Snapshot& job) {
     const JobFacts& facts = job->spec->facts;
     Share& share = share_of(*job);
-    if (!share.quota || share.used + facts.ranks <= *share.quota) {
-      share.used += facts.ranks;
+    const std::string obstacle = share.ObstacleOf(facts);
+    if (obstacle.empty()) {
+      share.claimed += facts.ranks;
       return false;
     }
-    book_.SetWaitingReason(
-        job->id, absl::StrCat("needs ", facts.ranks, " devices, and the namespace ",
-                              facts.name_space, " holds or waits for ", share.used, " of the ",
-                              *share.quota, " that it may hold"));
+    book_.SetWaitingReason(job->id, obstacle);
     return true;
   });
 }
@@ -171,14 +196,14 @@ void Coordinator::SchedulingPass() {
   std::erase_if(waiting, [&](const Snapshot& job) { return WaitsForStorage(*job); });
   if (waiting.empty()) return;
   const std::vector<Snapshot> live = book_.Live();
-  HoldToQuotas(live, waiting);
+  HoldToLimits(live, waiting);
   if (waiting.empty()) return;
   std::vector<WaitingJob> queue;
   queue.reserve(waiting.size());
   for (const Snapshot& job : waiting) {
     const JobFacts& facts = job->spec->facts;
     queue.push_back({job->id, facts.priority, job->number, facts.ranks, facts.tensor, facts.context,
-                     facts.cpu_only, AvoidedBy(*job)});
+                     facts.cpu_only, AvoidedBy(*job), facts.name_space});
   }
   for (const Decision& decision : Schedule(std::move(queue), Pools(HoldersOf(live)))) {
     if (decision.ranks.empty()) {

@@ -82,6 +82,7 @@ struct StartOrder {
   std::string worker_id;
   Snapshot job;                // Its ranks on this worker are to start; epoch and config are in it.
   uint64_t history_after = 0;  // Every step up to it is stored.
+  std::vector<std::string> roots = {};  // Of the job's namespace, as they are now; empty: anywhere.
 };
 struct StopOrder {
   std::string job_id;

@@ -28,7 +28,7 @@ class NamespacesTest : public ::testing::Test {
   static Spec SpecOf(uint32_t ranks, const std::vector<std::string>& paths) {
     Spec spec;
     spec.facts.ranks = ranks;
-    for (const std::string& path : paths) spec.paths.push_back({"init_from", path});
+    for (const std::string& path : paths) spec.facts.paths.push_back({"init_from", path});
     return spec;
   }
 

@@ -138,7 +138,7 @@ TEST_F(JobBookTest, StoreIsReadWithoutTheBooksLock) {
 
 // Catches a submit that failed and takes a place in the queue for good.
 TEST_F(JobBookTest, SubmitsThatFailTakeNoPlaceInTheQueue) {
-  auto book = JobBook::Create(clock_, *store_, *metrics_, {.live_jobs = 2});
+  auto book = JobBook::Create(clock_, *store_, *metrics_, {.live_jobs = 4});
   ASSERT_TRUE(book.ok()) << book.status();
   coordinator_.reset();
   book_ = *std::move(book);
@@ -152,7 +152,45 @@ TEST_F(JobBookTest, SubmitsThatFailTakeNoPlaceInTheQueue) {
   }
   const absl::Status third = TrySubmit(MakeSpec(1)).status();
   EXPECT_TRUE(absl::IsResourceExhausted(third)) << third;
-  EXPECT_THAT(std::string(third.message()), HasSubstr("the queue is full (2 jobs)"));
+  EXPECT_THAT(std::string(third.message()), HasSubstr("the namespace default, which has 2 jobs"));
+}
+
+// Bug it must catch: one submitter fills the queue, and nobody else submits until its jobs have
+// run.
+TEST_F(JobBookTest, ANamespaceLeavesPlacesInTheQueueForOthers) {
+  const auto start = [&] {
+    auto book = JobBook::Create(clock_, *store_, *metrics_, {.live_jobs = 12});
+    ASSERT_TRUE(book.ok()) << book.status();
+    coordinator_.reset();
+    book_ = *std::move(book);
+  };
+  // How many are accepted, and the last one's id.
+  const auto fill = [&](const std::string& name_space, std::string* last = nullptr) {
+    Spec spec = *MakeSpec(1);
+    spec.facts.name_space = name_space;
+    for (int accepted = 0;; ++accepted) {
+      const auto job = TrySubmit(std::make_shared<const Spec>(spec));
+      if (!job.ok()) {
+        EXPECT_TRUE(absl::IsResourceExhausted(job.status())) << job.status();
+        return accepted;
+      }
+      if (last != nullptr) *last = (*job)->id;
+    }
+  };
+  start();
+  std::string last;
+  EXPECT_EQ(fill("a", &last), 6);
+  EXPECT_EQ(fill("b"), 3);
+  EXPECT_EQ(fill("c"), 2);
+  EXPECT_EQ(fill("a"), 0);
+  start();
+  EXPECT_EQ(fill("a") + fill("b") + fill("c"), 0) << "as it was before a restart";
+  EXPECT_EQ(fill("d"), 1);
+  EXPECT_EQ(fill("e"), 0) << "the queue is full for everybody";
+  ASSERT_TRUE(book_->Apply(last, {clock_.Now(), CancelRequested{""}}).ok());
+  Flush();
+  EXPECT_EQ(fill("a"), 0) << "it has more than there are free places";
+  EXPECT_EQ(fill("e"), 1);
 }
 
 TEST_F(JobBookTest, CheckpointDirectoryBelongsToOneLiveJob) {
@@ -167,6 +205,29 @@ TEST_F(JobBookTest, CheckpointDirectoryBelongsToOneLiveJob) {
   coordinator_->Cancel(id, {""}, [](absl::StatusOr<Snapshot>) {});
   Flush();
   EXPECT_TRUE(TrySubmit(MakeSpec(1, "runs/a")).ok());
+}
+
+// Bug it must catch: one queued job with the directory "." keeps every other namespace out.
+TEST_F(JobBookTest, NamespacesApartDoNotTakeEachOthersDirectories) {
+  coordinator_.reset();
+  book_->SetAdmission([](const Spec&) { return RootPaths{"/data"}; });
+  const auto of = [&](const std::string& name_space, const std::string& directory) {
+    Spec spec = *MakeSpec(1, directory);
+    spec.facts.name_space = name_space;
+    spec.facts.roots = {"/data/" + name_space};
+    return std::make_shared<const Spec>(spec);
+  };
+  const auto taker = TrySubmit(of("a", "."));
+  ASSERT_TRUE(taker.ok()) << taker.status();
+  EXPECT_TRUE(TrySubmit(of("b", "run")).ok());
+  EXPECT_TRUE(TrySubmit(of("b", "/data/b/other")).ok());
+  EXPECT_TRUE(book_->CheckSubmit(*of("c", "run")).ok()) << "and what b uses, c does not learn";
+  const std::string own(book_->CheckSubmit(*of("a", "run")).message());
+  EXPECT_THAT(own, HasSubstr((*taker)->id));
+  Spec around = *of("all", "/data/b");
+  around.facts.roots = {"/data"};
+  const std::string others(book_->CheckSubmit(around).message());
+  EXPECT_THAT(others, AllOf(HasSubstr("another namespace"), Not(HasSubstr("j-"))));
 }
 
 // The pairs themselves are directories_test's; here, that the book asks, of whom, and when.
@@ -197,14 +258,14 @@ TEST_F(JobBookTest, TracesMayNotLieInsideCheckpoints) {
   ASSERT_TRUE(coordinator_->Connect(registration, std::make_shared<FakeLink>()).ok());
   const auto with_traces = [](const std::string& directory, const std::string& traces) {
     Spec spec = *MakeSpec(1, directory);
-    spec.paths = {{"checkpoint.directory", directory}, {"profile.directory", traces}};
+    spec.facts.paths = {{"checkpoint.directory", directory}, {"profile.directory", traces}};
     return spec;
   };
   for (const Spec& spec :
        {with_traces("runs/b", "runs/a/traces"), with_traces("runs/b", "/data/runs/b/traces"),
         with_traces("", "runs/a")}) {
     const absl::Status status = book_->CheckSubmit(spec);
-    EXPECT_TRUE(absl::IsInvalidArgument(status)) << spec.paths[1].path;
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << spec.facts.paths[1].path;
     EXPECT_THAT(std::string(status.message()), HasSubstr("profile.directory: wanted"));
   }
   EXPECT_TRUE(book_->CheckSubmit(with_traces("runs/b", "runs/traces")).ok());

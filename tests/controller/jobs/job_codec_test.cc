@@ -78,9 +78,13 @@ TEST(JobCodec, ReadsBackFacts) {
   facts.cpu_only = true;
   facts.checkpoint_directory = "runs/a";
   facts.checkpoint_every_steps = 100;
+  facts.paths = {{"checkpoint.directory", "runs/a"}, {"init_from", "/data/x"}};
   const auto read = DecodeFacts(EncodeFacts(facts));
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(EncodeFacts(*read), EncodeFacts(facts));
+  ASSERT_EQ(read->paths.size(), 2u);
+  EXPECT_EQ(read->paths[1].field, "init_from");
+  EXPECT_EQ(read->paths[1].path, "/data/x");
   EXPECT_EQ(read->priority, -5);
   EXPECT_EQ(read->checkpoint_every_steps, 100);
 }

@@ -60,6 +60,14 @@ TEST(Scheduler, SaysWhatAJobWaitsFor) {
   EXPECT_THAT(ById(Schedule({Wants("a", 1, 1)}, {})).at("a").reason, HasSubstr("cluster has none"));
 }
 
+TEST(Scheduler, NamesNoJobsOfOtherNamespaces) {
+  std::vector<WaitingJob> jobs = {Wants("first", 1, 2), Wants("same", 2, 1), Wants("other", 3, 1)};
+  for (WaitingJob& job : jobs) job.name_space = job.id == "other" ? "product" : "research";
+  const auto got = ById(Schedule(jobs, {Machine("w", 2, {0})}));
+  EXPECT_THAT(got.at("same").reason, HasSubstr("behind first"));
+  EXPECT_THAT(got.at("other").reason, HasSubstr("behind a job of another namespace"));
+}
+
 TEST(Scheduler, PriorityGoesFirstAndThenAge) {
   const auto got = ById(Schedule(
       {Wants("old", 1, 1), Wants("urgent", 3, 1, 1, 5), Wants("new", 2, 1)}, {Idle("w", 2)}));

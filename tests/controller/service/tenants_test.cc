@@ -208,11 +208,66 @@ TEST_F(TenantsTest, QuotasHoldAndChange) {
   const v1::Job waits = Await(second.id(), [](const v1::Job& job) {
     return absl::StrContains(job.state_reason(), "namespace");
   });
-  EXPECT_THAT(waits.state_reason(), HasSubstr("holds or waits for 1 of the 1"));
+  EXPECT_EQ(waits.state_reason(),
+            "needs 1 device, and the namespace research may hold 1: running jobs hold 1");
   ASSERT_TRUE(Submit(Spec(1), &third).ok());
   EXPECT_EQ(worker->AwaitStart().job_id(), third.id()) << "others do not wait for the quota";
   ASSERT_TRUE(WriteFileAtomic(file, "research: {devices: 2}\ndefault: {}\n").ok());
   EXPECT_EQ(worker->AwaitStart().job_id(), second.id());
+}
+
+TEST_F(TenantsTest, WhatAQuotaIsSpentOnIsSaid) {
+  const std::string file = directory_.path() + "/namespaces.yaml";
+  ASSERT_TRUE(WriteFileAtomic(file, "research: {devices: 3}\n").ok());
+  StopServer();
+  StartServer([&](ServerOptions& options) { options.namespaces_file = file; });
+  Tenant alice = Make("alice", v1::ROLE_SUBMITTER, "research");
+  const auto worker = Worker("w-1", 1);
+  v1::Job runs, waits, over;
+  ASSERT_TRUE(alice.Submit(Spec(1), runs).ok());
+  worker->AwaitStart();
+  ASSERT_TRUE(alice.Submit(Spec(2), waits).ok());
+  ASSERT_TRUE(alice.Submit(Spec(2), over).ok());
+  const auto says = [](const char* text) {
+    return [text](const v1::Job& job) { return absl::StrContains(job.state_reason(), text); };
+  };
+  Await(over.id(), says("may hold 3: running jobs hold 1, jobs before this one wait for 2"));
+  ASSERT_TRUE(WriteFileAtomic(file, "research: {devices: 1}\n").ok());
+  Await(waits.id(), says("needs 2 devices, and the namespace research may hold 1: running"));
+  ASSERT_TRUE(WriteFileAtomic(file, "other: {}\n").ok());
+  Await(waits.id(), says("the namespace research is there no more"));
+}
+
+// Bug it must catch: a job that waited while its namespace's roots were narrowed runs in the old
+// ones.
+TEST_F(TenantsTest, RootsOfNowBindJobsThatWait) {
+  const std::string file = directory_.path() + "/namespaces.yaml";
+  const auto narrow = [&](const std::string& root) {
+    ASSERT_TRUE(WriteFileAtomic(file, "research: {roots: [" + root + "]}\n").ok());
+  };
+  narrow("/data/old");
+  StopServer();
+  StartServer([&](ServerOptions& options) { options.namespaces_file = file; });
+  Tenant alice = Make("alice", v1::ROLE_SUBMITTER, "research");
+  v1::Job absolute, relative;
+  ASSERT_TRUE(alice.Submit(Spec(1, "/data/old/run"), absolute).ok());
+  ASSERT_TRUE(alice.Submit(Spec(1, "run-2"), relative).ok());
+  StopServer();  // What a job's paths are is known after a restart, too.
+  StartServer([&](ServerOptions& options) { options.namespaces_file = file; });
+  narrow("/data/new");
+  const v1::Job waits = Await(absolute.id(), [](const v1::Job& job) {
+    return absl::StrContains(job.state_reason(), "/data/new");
+  });
+  EXPECT_EQ(waits.state(), v1::JOB_STATE_QUEUED);
+  EXPECT_THAT(waits.state_reason(), HasSubstr("checkpoint.directory is '/data/old/run'"));
+  const auto worker = Worker("w-1", 2);
+  const v1::StartRanks start = worker->AwaitStart();
+  EXPECT_EQ(start.job_id(), relative.id());
+  EXPECT_THAT(start.roots(), testing::ElementsAre("/data/new"));
+  narrow("/data");
+  const v1::StartRanks after = worker->AwaitStart();
+  EXPECT_EQ(after.job_id(), absolute.id());
+  EXPECT_THAT(after.roots(), testing::ElementsAre("/data"));
 }
 
 TEST_F(TenantsTest, WhoCallsWithoutEndIsHeldBackAlone) {

@@ -178,7 +178,8 @@ TEST_F(DamagedFilesTest, AFlippedByteInARowNamesTheRowAndServesTheRest) {
 TEST_F(DamagedFilesTest, AFlippedByteInAnIndexOrTheHeaderIsRefused) {
   const Files whole = MakeStore(kJobs, false);
   auto database = Database::Open(directory_ + "/store.db");
-  for (const std::string index : {"jobs_by_state", "requests_by_number", "sqlite_schema"}) {
+  for (const std::string index :
+       {"jobs_by_state", "jobs_by_namespace", "requests_by_number", "sqlite_schema"}) {
     SCOPED_TRACE(index);
     const auto page = database->QueryInt(
         absl::StrCat("SELECT max(pageno) FROM dbstat WHERE name = '", index, "'").c_str());

@@ -82,12 +82,43 @@ TEST(OlderStores, OneWithoutAnAuditLogGetsAnEmptyOne) {
   { ASSERT_TRUE(SqliteStore::Open(directory.path()).ok()); }
   {
     auto database = Database::Open(directory.path() + "/store.db");
-    ASSERT_TRUE(database->Execute("DROP TABLE audit").ok());
+    ASSERT_TRUE(database->Execute("DROP TABLE audit; DROP INDEX jobs_by_namespace").ok());
     ASSERT_TRUE(database->Execute("PRAGMA user_version = 4").ok());
   }
   const auto store = SqliteStore::Open(directory.path());
   ASSERT_TRUE(store.ok()) << store.status();
   EXPECT_EQ((*store)->NewestAudit().value(), 0u);
+}
+
+// A store of the last release has no index of namespaces: its jobs are in there at once.
+TEST(OlderStores, JobsOfNamespacesAreFound) {
+  const TempDirectory directory;
+  const auto put = [&](uint64_t number, const std::string& facts) {
+    const auto store = SqliteStore::Open(directory.path());
+    ASSERT_TRUE(store.ok()) << store.status();
+    WriteBatch batch;
+    batch.new_jobs.push_back({number, JobState::kQueued, "spec", "{}", facts, "body"});
+    std::promise<absl::Status> done;
+    const Refusal refuse =
+        (*store)->Write(std::move(batch), OnFailure::kReport,
+                        [&](const absl::Status& status) { done.set_value(status); });
+    ASSERT_FALSE(refuse);
+    ASSERT_TRUE(done.get_future().get().ok());
+  };
+  put(1, R"({"namespace":"research"})");
+  put(2, "{}");
+  {
+    auto database = Database::Open(directory.path() + "/store.db");
+    ASSERT_TRUE(database->Execute("DROP INDEX jobs_by_namespace; PRAGMA user_version = 5").ok());
+  }
+  put(3, R"({"namespace":"research"})");
+  const auto store = SqliteStore::Open(directory.path());
+  const auto research = (*store)->ListJobs({.name_space = "research"}, 0, 9);
+  ASSERT_EQ(research->size(), 2u) << research.status();
+  EXPECT_EQ((*research)[0].number, 3u);
+  EXPECT_EQ((*research)[1].number, 1u);
+  EXPECT_FALSE((*research)[1].damaged);
+  EXPECT_EQ((*store)->ListJobs({.name_space = "default"}, 0, 9)->at(0).number, 2u);
 }
 
 }  // namespace

@@ -30,12 +30,12 @@ absl::Status CheckIdentity(const Principal& caller, const Registration& worker) 
 // Reads one message at a time; owns itself until gRPC is done with it.
 class WorkerStream final : public StreamLink::Reactor {
  public:
-  WorkerStream(const WorkerService::Parts& parts, const grpc::CallbackServerContext& context)
+  WorkerStream(const WorkerService::Parts& parts, grpc::CallbackServerContext& context)
       : coordinator_(parts.coordinator),
         gate_(parts.gate),
         audit_(parts.audit),
         context_(context),
-        link_(std::make_shared<StreamLink>(this)) {
+        link_(std::make_shared<StreamLink>(this, context)) {
     StartRead(&request_);
   }
 
@@ -65,6 +65,7 @@ class WorkerStream final : public StreamLink::Reactor {
  private:
   absl::Status Handle(const Principal& caller) {
     if (!session_) return HandleRegister(caller);
+    RETURN_IF_ERROR(CheckReport(request_));
     switch (request_.message_case()) {
       case Request::kHeartbeat:
         coordinator_.OnHeartbeat(*session_);

@@ -37,8 +37,9 @@ struct Worker {
   absl::Duration lease;       // How long it may be silent.
   absl::Duration lease_end;   // Monotonic. Of a detached one: when it is no longer waited for.
   uint64_t session = 0;       // Of the current stream; 0: none yet, expected back after a restart.
-  std::shared_ptr<WorkerLink> link;                                  // Null while disconnected.
-  std::map<std::pair<std::string, uint32_t>, StaleRank> stale;       // By job and rank.
+  std::shared_ptr<WorkerLink> link;                             // Null while disconnected.
+  std::map<std::pair<std::string, uint32_t>, StaleRank> stale;  // By job and rank.
+  absl::Duration stale_log_due;  // Monotonic: not to be logged before.
   std::map<std::string, std::tuple<uint64_t, bool, StopMode>> told;  // By job: the last order sent.
 
   const Device* FindDevice(uint32_t index) const;

@@ -30,12 +30,6 @@ std::string ShortName(absl::string_view path) {
   return absl::StrReplaceAll(absl::StripPrefix(path, "/trainyard.v1."), {{"/", "."}});
 }
 
-// Two grants may have the same name; an issuer's people do not, and no grant has theirs.
-std::string RatedAs(const Principal& caller) {
-  if (caller.grant_id.empty()) return caller.name;
-  return absl::StrCat(caller.name, " (", caller.grant_id, ")");
-}
-
 Principal OfGrant(const v1::Grant& grant) {
   return {.name = grant.name(),
           .roles = {grant.role()},
@@ -67,14 +61,14 @@ grpc::Status Gate::Process(const InputMetadata& metadata, grpc::AuthContext* con
   }
   // The user of the controller's own machine shares it with nobody.
   if (!caller->local) {
-    const absl::Status rate = rates_.Take(RatedAs(*caller));
+    const absl::Status rate = rates_.Take(caller->account());
     if (!rate.ok()) return Refuse(rate, "rate");
   }
   if (caller->MayCall(*method)) return grpc::Status::OK;
   const absl::Status status = absl::PermissionDeniedError(
       absl::StrCat(caller->name, " is ", NamesOf(caller->roles), "; ", View(path->second),
                    " wants ", NameOf(method->least())));
-  // gRPC does not say here where the call comes from.
+  // gRPC does not say here from which address the call comes.
   if (method->changes()) {
     parts_.audit.Write(parts_.audit.Entry(*caller, ShortName(View(path->second)), ""), status, {});
   }

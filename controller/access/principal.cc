@@ -27,6 +27,10 @@ bool Principal::MayCall(const v1::Access& method) const {
   });
 }
 
+std::string Principal::account() const {
+  return grant_id.empty() ? name : absl::StrCat(name, " (", grant_id, ")");
+}
+
 bool IsName(absl::string_view text) {
   return !text.empty() && text.size() <= kMostNameBytes &&
          std::all_of(text.begin(), text.end(), [](unsigned char c) {

@@ -22,6 +22,9 @@ struct Principal {
   absl::Time expires = absl::InfiniteFuture();
 
   bool MayCall(const v1::Access& method) const;
+  // By which limits count: two grants may have the same name; an issuer's people do not, and no
+  // grant has theirs.
+  std::string account() const;
 };
 
 // What can stand as a name in a certificate, a log and a URI, and what to say where it cannot.

@@ -191,6 +191,20 @@ void Coordinator::Expel(const Session& session) {
   wake_();
 }
 
+void Coordinator::ExpelUnless(const std::function<bool(const std::string& grant_id)>& holds) {
+  MutexLock lock(mutex_);
+  for (const auto& [id, worker] : table_.workers()) {
+    const std::string& grant = worker.registration.grant_id;
+    if (grant.empty() || worker.state == WorkerState::kLost || holds(grant)) continue;
+    if (worker.link != nullptr) {
+      worker.link->Close(absl::UnauthenticatedError("the worker's certificate has been revoked"));
+    }
+    table_.Expel({id, worker.session});
+    LogWarning("worker_expelled", {{"worker", id}});
+    wake_();
+  }
+}
+
 void Coordinator::OnHeartbeat(const Session& session) {
   MutexLock lock(mutex_);
   table_.Hear(session);

@@ -87,7 +87,8 @@ class WorkerTable {
   // Registration::detach the worker is not lost, unless it drains. A worker that is silent on an
   // open stream is lost after the lease. False: that stream had been superseded.
   bool Disconnect(const Session& session);
-  // As Disconnect, and its lease is over.
+  // Its stream is gone, if it has one, and its lease is over. False: that stream had been
+  // superseded, or the worker is lost.
   bool Expel(const Session& session);
 
   // Declares workers lost whose lease is over, and closes their streams. Their ids. A pause of this

@@ -102,6 +102,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
 
 void Server::SweepCallers() {
   streams_->Sweep();
+  audit_->WriteCounts();
   coordinator_->ExpelUnless([this](const std::string& id) { return access_->grants().Knows(id); });
 }
 
@@ -164,6 +165,7 @@ Server::~Server() {
   ticker_.Stop();
   namespaces_ticker_.Stop();
   streams_ticker_.Stop();
+  if (audit_ != nullptr) audit_->WriteCounts(true);
   if (store_ != nullptr) store_->Close();
   calls.join();
   server_.reset();

@@ -95,7 +95,7 @@ absl::StatusOr<std::shared_ptr<const Spec>> JobService::Admit(
                                                     caller.name_space, ", not to ", name_space));
   }
   ASSIGN_OR_RETURN(const std::shared_ptr<const Spec> spec, FromProto(request.spec()));
-  return namespaces_.Admit(*spec, name_space, caller.name);
+  return namespaces_.Admit(*spec, name_space, caller);
 }
 
 void JobService::Refuse(grpc::ServerUnaryReactor* reactor, AuditEntry entry,

@@ -162,6 +162,8 @@ TEST_F(TenantsTest, NobodySubmitsToAnothersNamespace) {
   EXPECT_TRUE(alice.Submit(Spec(), job, "", "research").ok());
   Tenant olga = Make("olga", v1::ROLE_OPERATOR);
   ASSERT_TRUE(olga.Submit(Spec(), job, "", "product").ok());
+  EXPECT_EQ(olga.Submit(Spec(), job, "", "a\nb").error_code(), grpc::INVALID_ARGUMENT);
+  ASSERT_TRUE(olga.Submit(Spec(), job, "", "product").ok());
   EXPECT_EQ(job.namespace_(), "product");
   Tenant viewer = Make("vera", v1::ROLE_VIEWER, "research");
   EXPECT_EQ(viewer.Submit(Spec(), job).error_code(), grpc::PERMISSION_DENIED);

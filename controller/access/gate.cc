@@ -61,7 +61,8 @@ grpc::Status Gate::Process(const InputMetadata& metadata, grpc::AuthContext* con
   }
   // The user of the controller's own machine shares it with nobody.
   if (!caller->local) {
-    const absl::Status rate = rates_.Take(caller->account());
+    const double cost = method->least() == v1::ROLE_JOINER ? kJoinCost : 1;
+    const absl::Status rate = rates_.Take(caller->account(), cost);
     if (!rate.ok()) return Refuse(rate, "rate");
   }
   if (caller->MayCall(*method)) return grpc::Status::OK;

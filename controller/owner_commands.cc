@@ -36,9 +36,8 @@ OwnerCommands::OwnerCommands(CLI::App& app, const std::string& state)
                     "repeated. Default: the name and the addresses of this machine");
   for (CLI::App* command : {token_, reader_}) {
     command->add_option("--name", name_, "Whose it is")->required();
-    command->add_option("--days", days_, "How long it is good")
-        ->check(CLI::Range(1, 400))
-        ->capture_default_str();
+    command->add_option("--days", days_, "How long it is good; else 90, of a joiner an hour")
+        ->check(CLI::Range(1, 400));
   }
   token_->add_option("--role", role_, "viewer, submitter, operator, admin or joiner")
       ->capture_default_str();
@@ -83,7 +82,10 @@ absl::Status OwnerCommands::Token() const {
   request.set_name(name_);
   request.set_role(RoleOf(role_));
   request.set_namespace_(namespace_);
-  request.mutable_valid()->set_seconds(absl::ToInt64Seconds(days_ * kDay));
+  // Else as long as a token of its role that the command line makes.
+  if (token_->count("--days") > 0) {
+    request.mutable_valid()->set_seconds(absl::ToInt64Seconds(days_ * kDay));
+  }
   if (request.role() == v1::ROLE_JOINER) request.mutable_join()->set_uses(uint32_t(uses_));
   ASSIGN_OR_RETURN(const Invitation invitation, MakeToken(state_, request, RealClock().Now()));
   Print(ToText(invitation));

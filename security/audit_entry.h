@@ -12,6 +12,9 @@
 
 namespace trainyard {
 
+// The newest; older ones are removed.
+inline constexpr uint64_t kAuditEntriesKept = 10'000'000;  // About 3 GB.
+
 struct AuditEntry {
   uint64_t number = 0;          // 1, 2, 3 and so on: given by the store, as is the hash.
   absl::Time time = {};         // Of the controller's clock; whole microseconds.
@@ -22,8 +25,8 @@ struct AuditEntry {
   std::string target = {};      // What was changed: the id of a job, a grant or a worker.
   std::string name_space = {};  // Of the job.
   std::string detail = {};      // What a person wants to know of the request; never a secret.
-  std::string outcome = {};     // The code's name: "OK", "PERMISSION_DENIED".
-  std::string message = {};     // Of a refusal.
+  std::string outcome = {};  // The code's name: "OK", "PERMISSION_DENIED"; "STARTED": it follows.
+  std::string message = {};  // Of a refusal.
   std::string hash = {};
 };
 

@@ -31,12 +31,6 @@ std::string ShortName(absl::string_view path) {
   return absl::StrReplaceAll(absl::StripPrefix(path, "/trainyard.v1."), {{"/", "."}});
 }
 
-// Two grants may have the same name; an issuer's people do not, and no grant has theirs.
-std::string RatedAs(const Principal& caller) {
-  if (caller.grant_id.empty()) return caller.name;
-  return absl::StrCat(caller.name, " (", caller.grant_id, ")");
-}
-
 Principal OfGrant(const v1::Grant& grant) {
   return {.name = grant.name(),
           .roles = {grant.role()},
@@ -86,7 +80,9 @@ absl::Status Gate::Check(const absl::StatusOr<Principal>& caller,
   }
   // The user of the controller's own machine shares it with nobody.
   if (!caller->local) {
-    const absl::Status rate = rates_.Take(RatedAs(*caller));
+    const bool joins = found.size() == 1 && found[0]->least() == v1::ROLE_JOINER;
+    const double cost = joins ? kJoinCost : 1;
+    const absl::Status rate = rates_.Take(caller->account(), cost);
     if (!rate.ok()) return Refuse(rate, "rate");
   }
   for (size_t i = 0; i < found.size(); ++i) {
@@ -100,7 +96,7 @@ absl::Status Gate::CheckRole(const Principal& caller, absl::string_view path,
   if (caller.MayCall(method)) return absl::OkStatus();
   const absl::Status status = absl::PermissionDeniedError(absl::StrCat(
       caller.name, " is ", NamesOf(caller.roles), "; ", path, " wants ", NameOf(method.least())));
-  // gRPC does not say here where the call comes from.
+  // gRPC does not say here from which address the call comes.
   if (method.changes()) {
     parts_.audit.Write(parts_.audit.Entry(caller, ShortName(path), ""), status, {});
   }

@@ -95,6 +95,19 @@ std::optional<StoredGrant> Grants::Find(absl::string_view id) const {
   return found->second;
 }
 
+std::optional<StoredGrant> Grants::Kept(absl::string_view id) const {
+  const MutexLock lock(mutex_);
+  const auto found = grants_.find(id);
+  if (found == grants_.end()) return std::nullopt;
+  return found->second;
+}
+
+bool Grants::Knows(absl::string_view id) const {
+  const MutexLock lock(mutex_);
+  const auto found = grants_.find(id);
+  return found != grants_.end() && Holds(found->second);
+}
+
 std::vector<v1::Grant> Grants::List() const {
   const MutexLock lock(mutex_);
   std::vector<v1::Grant> list;
@@ -105,96 +118,108 @@ std::vector<v1::Grant> Grants::List() const {
 }
 
 absl::Status Grants::Put(const StoredGrant& grant) {
-  const MutexLock lock(mutex_);
-  return PutLocked(grant);
+  const MutexLock change(changing_);
+  return PutOnDisk(grant);
 }
 
 absl::Status Grants::Replace(const StoredGrant& grant) {
-  const MutexLock lock(mutex_);
-  return ReplaceLocked(grant);
+  const MutexLock change(changing_);
+  return ReplaceOnDisk(grant);
 }
 
-absl::Status Grants::ReplaceLocked(const StoredGrant& grant) {
+absl::Status Grants::ReplaceOnDisk(const StoredGrant& grant) {
   const std::string& id = grant.grant.id();
   // Its file may have been removed since the last Refresh, and must not come back.
-  if (grants_.contains(id) && ::access(PathOf(id).c_str(), F_OK) == 0) return PutLocked(grant);
+  if (Kept(id) && ::access(PathOf(id).c_str(), F_OK) == 0) return PutOnDisk(grant);
+  const MutexLock lock(mutex_);
   grants_.erase(id);
   return absl::UnauthenticatedError(absl::StrCat("the grant ", id, " was revoked"));
 }
 
-absl::Status Grants::PutLocked(const StoredGrant& grant) {
+absl::Status Grants::PutOnDisk(const StoredGrant& grant) {
   const std::string& id = grant.grant.id();
-  if (grants_.size() >= kMostGrants) RETURN_IF_ERROR(RemoveExpired());
-  if (grants_.size() >= kMostGrants && !grants_.contains(id)) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("there are ", kMostGrants, " grants; revoke some"));
-  }
-  ++changes_;
+  RETURN_IF_ERROR(MakeRoom(id));
   RETURN_IF_ERROR(WriteSecret(PathOf(id), ToJson(grant)));
+  const MutexLock lock(mutex_);
+  ++changes_;
   grants_[id] = grant;
   return absl::OkStatus();
 }
 
-absl::Status Grants::RemoveLocked(const std::string& id) {
-  ++changes_;
+absl::Status Grants::RemoveFromDisk(const std::string& id) {
   if (::unlink(PathOf(id).c_str()) != 0 && errno != ENOENT) {
     return ErrnoStatus(errno, "remove", PathOf(id));
   }
-  grants_.erase(id);
+  {
+    const MutexLock lock(mutex_);
+    ++changes_;
+    grants_.erase(id);
+    removed_.insert(id);
+  }
   return SyncDirectory(directory_);
 }
 
-absl::Status Grants::RemoveExpired() {
+absl::Status Grants::MakeRoom(const std::string& id) {
   std::vector<std::string> expired;
-  for (const auto& [id, grant] : grants_) {
-    if (!Holds(grant)) expired.push_back(id);
+  {
+    const MutexLock lock(mutex_);
+    if (grants_.size() < kMostGrants) return absl::OkStatus();
+    for (const auto& [other, grant] : grants_) {
+      if (!Holds(grant)) expired.push_back(other);
+    }
+    if (expired.empty() && !grants_.contains(id)) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("there are ", kMostGrants, " grants; revoke some"));
+    }
   }
-  for (const std::string& id : expired) RETURN_IF_ERROR(RemoveLocked(id));
+  for (const std::string& old : expired) RETURN_IF_ERROR(RemoveFromDisk(old));
   return absl::OkStatus();
 }
 
 absl::StatusOr<v1::Grant> Grants::Revoke(const std::string& id) {
+  const MutexLock change(changing_);
+  const std::optional<StoredGrant> found = Kept(id);
+  if (!found) return absl::NotFoundError(absl::StrCat("there is no grant ", id));
+  RETURN_IF_ERROR(RemoveFromDisk(id));
+  return found->grant;
+}
+
+std::optional<StoredGrant> Grants::OfWorker(const std::string& worker_id) const {
   const MutexLock lock(mutex_);
-  const auto found = grants_.find(id);
-  if (found == grants_.end()) {
-    return absl::NotFoundError(absl::StrCat("there is no grant ", id));
+  for (const auto& [id, grant] : grants_) {
+    if (grant.grant.worker_id() == worker_id && Holds(grant)) return grant;
   }
-  const v1::Grant revoked = found->second.grant;
-  RETURN_IF_ERROR(RemoveLocked(id));
-  return revoked;
+  return std::nullopt;
 }
 
 absl::StatusOr<v1::Grant> Grants::Join(const std::string& joiner, StoredGrant worker) {
-  const MutexLock lock(mutex_);
-  const auto from = grants_.find(joiner);
-  if (!joiner.empty() && from == grants_.end()) {
-    return absl::UnauthenticatedError("the token has been revoked");
-  }
-  for (auto it = grants_.begin(); it != grants_.end(); ++it) {
-    const StoredGrant& other = it->second;
-    if (other.grant.worker_id() != worker.grant.worker_id() || !Holds(other)) continue;
-    if (other.key_hash != worker.key_hash) {
+  const MutexLock change(changing_);
+  std::optional<StoredGrant> from = Kept(joiner);
+  if (!joiner.empty() && !from) return absl::UnauthenticatedError("the token has been revoked");
+  if (const std::optional<StoredGrant> other = OfWorker(worker.grant.worker_id())) {
+    const std::string& id = other->grant.id();
+    if (other->key_hash != worker.key_hash) {
       return absl::FailedPreconditionError(absl::StrCat(
-          "another key is the worker ", other.grant.worker_id(), "; revoke the grant ", it->first,
+          "another key is the worker ", other->grant.worker_id(), "; revoke the grant ", id,
           " if that one is lost, or give this worker a state directory of its own"));
     }
-    worker.grant.set_id(it->first);
-    *worker.grant.mutable_create_time() = other.grant.create_time();
-    RETURN_IF_ERROR(ReplaceLocked(worker));
+    worker.grant.set_id(id);
+    *worker.grant.mutable_create_time() = other->grant.create_time();
+    RETURN_IF_ERROR(ReplaceOnDisk(worker));
     return worker.grant;
   }
   if (joiner.empty()) {
-    RETURN_IF_ERROR(PutLocked(worker));
+    RETURN_IF_ERROR(PutOnDisk(worker));
     return worker.grant;
   }
-  StoredGrant left = from->second;
-  if (left.grant.join().uses() == 0) {
+  v1::JoinLimits& left = *from->grant.mutable_join();
+  if (left.uses() == 0) {
     return absl::FailedPreconditionError("the token has been used as often as it may be");
   }
-  left.grant.mutable_join()->set_uses(left.grant.join().uses() - 1);
+  left.set_uses(left.uses() - 1);
   // A crash between the two costs a use, and never makes one.
-  RETURN_IF_ERROR(ReplaceLocked(left));
-  RETURN_IF_ERROR(PutLocked(worker));
+  RETURN_IF_ERROR(ReplaceOnDisk(*from));
+  RETURN_IF_ERROR(PutOnDisk(worker));
   return worker.grant;
 }
 
@@ -233,6 +258,7 @@ void Grants::Refresh() {
   {
     const MutexLock lock(mutex_);
     changes = changes_;
+    removed_.clear();
     for (const auto& [id, grant] : grants_) known.insert(id);
   }
   const auto ids = IdsOnDisk();
@@ -243,16 +269,25 @@ void Grants::Refresh() {
   }
   std::map<std::string, StoredGrant> read;
   for (const std::string& id : *ids) {
-    if (known.contains(id) || unreadable_.contains(id)) continue;
+    const auto complaint = unreadable_.find(id);
+    if (known.contains(id) || (complaint != unreadable_.end() && complaint->second)) continue;
     absl::StatusOr<StoredGrant> grant = Read(id);
     if (grant.ok()) {
       read.emplace(id, *std::move(grant));
+      unreadable_.erase(id);
     } else if (!absl::IsNotFound(grant.status())) {
-      unreadable_.insert(id);
-      LogError("grant_unreadable", {{"grant", id}, {"error", grant.status().message()}});
+      const bool for_good = absl::IsInvalidArgument(grant.status());
+      if (unreadable_.insert_or_assign(id, for_good).second) {
+        LogError("grant_unreadable", {{"grant", id}, {"error", grant.status().message()}});
+      }
+      // Descriptors may have run out, or the file may yet get another owner, which the directory's
+      // time does not show.
+      if (!for_good) looked_at_ = absl::InfinitePast();
     }
   }
   const MutexLock lock(mutex_);
+  // What was revoked since the look must not come back.
+  for (const std::string& id : removed_) read.erase(id);
   grants_.merge(read);
   // What was made here since the look may have come or gone after it.
   if (changes == changes_)

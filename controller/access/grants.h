@@ -40,7 +40,8 @@ class Grants {
 
   // Absent: there is none, or it has expired.
   std::optional<StoredGrant> Find(absl::string_view id) const;
-  std::vector<v1::Grant> List() const;  // By id; none that has expired.
+  bool Knows(absl::string_view id) const;  // Whether Find would find it.
+  std::vector<v1::Grant> List() const;     // By id; none that has expired.
 
   // What these say is on the disk before they return. RESOURCE_EXHAUSTED: kMostGrants.
   absl::Status Put(const StoredGrant& grant);
@@ -68,19 +69,29 @@ class Grants {
   absl::StatusOr<std::set<std::string>> IdsOnDisk() const;
   absl::StatusOr<StoredGrant> Read(const std::string& id) const;
   std::string PathOf(absl::string_view id) const;
-  absl::Status PutLocked(const StoredGrant& grant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status ReplaceLocked(const StoredGrant& grant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Only where there are too many: a clock that jumps must not remove what holds.
-  absl::Status RemoveExpired() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status RemoveLocked(const std::string& id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::optional<StoredGrant> Kept(absl::string_view id) const;  // Expired or not.
+  absl::Status PutOnDisk(const StoredGrant& grant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(changing_);
+  absl::Status ReplaceOnDisk(const StoredGrant& grant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(changing_);
+  // Where there are too many, those that have expired go: no sooner, for a clock that jumps must
+  // not remove what holds.
+  absl::Status MakeRoom(const std::string& id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(changing_);
+  absl::Status RemoveFromDisk(const std::string& id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(changing_);
+  // The grant of a worker with this id that holds.
+  std::optional<StoredGrant> OfWorker(const std::string& worker_id) const;
 
   const std::string directory_;
   const Clock& clock_;
+  // One change at a time. Held while the disk is waited for, and before mutex_, which is not: every
+  // call and every word of a worker asks for a grant.
+  Mutex changing_ ABSL_ACQUIRED_BEFORE(mutex_);
   mutable Mutex mutex_;
   std::map<std::string, StoredGrant, std::less<>> grants_ ABSL_GUARDED_BY(mutex_);
   uint64_t changes_ ABSL_GUARDED_BY(mutex_) = 0;  // Made here.
-  std::set<std::string> unreadable_;              // Files that were named in the log. Refresh's.
-  absl::Time looked_at_ = absl::InfinitePast();   // The directory's time then. Refresh's.
+  // Since the last Refresh began, which may have read them just before.
+  std::set<std::string> removed_ ABSL_GUARDED_BY(mutex_);
+  // Files that were named in the log, and whether what was wrong lies in the file. Refresh's.
+  std::map<std::string, bool> unreadable_;
+  absl::Time looked_at_ = absl::InfinitePast();  // The directory's time then. Refresh's.
 };
 
 // The file of a grant: protobuf's JSON of v1::Grant, with the hashes beside it.

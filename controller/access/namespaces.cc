@@ -7,18 +7,16 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/files.h"
 #include "common/log.h"
 #include "common/roots.h"
 #include "common/status_macros.h"
 #include "common/text.h"
 #include "common/violations.h"
+#include "security/secret_file.h"
 #include "train/config/yaml.h"
 
 namespace trainyard::controller {
 namespace {
-
-constexpr uint64_t kMostFileBytes = 1 << 20;
 
 void ReadRoots(const YamlNode& node, const std::string& field, NamespaceLimits& limits,
                Violations& violations) {
@@ -65,6 +63,7 @@ absl::StatusOr<std::map<std::string, NamespaceLimits>> ParseNamespaces(const std
   std::map<std::string, NamespaceLimits> namespaces;
   Violations violations;
   for (const auto& [name, node] : file.fields) {
+    if (!IsName(name)) violations.Add("namespaces", WantedName(name));
     namespaces.emplace(name, ReadLimits(node, name, violations));
   }
   RETURN_IF_ERROR(violations.ToStatus());
@@ -78,7 +77,7 @@ absl::StatusOr<std::unique_ptr<Namespaces>> Namespaces::Open(const std::string& 
 }
 
 absl::Status Namespaces::Read() {
-  ASSIGN_OR_RETURN(std::string text, ReadRegularFile(path_, kMostFileBytes));
+  ASSIGN_OR_RETURN(std::string text, ReadTrusted(path_));
   if (text == seen_) return absl::OkStatus();
   seen_ = text;
   auto parsed = ParseNamespaces(text);
@@ -112,9 +111,13 @@ absl::StatusOr<NamespaceLimits> Namespaces::Find(const std::string& name) const 
   const MutexLock lock(mutex_);
   const auto found = limits_.find(name);
   if (found != limits_.end()) return found->second;
-  const auto key = [](std::string* out, const auto& entry) { out->append(entry.first); };
-  return absl::NotFoundError(absl::StrCat("there is no namespace '", name, "'; there are ",
-                                          absl::StrJoin(limits_, ", ", key)));
+  return absl::NotFoundError(absl::StrCat("there is no namespace '", name, "'"));
+}
+
+std::string Namespaces::Names() const {
+  const MutexLock lock(mutex_);
+  return absl::StrJoin(limits_, ", ",
+                       [](std::string* out, const auto& entry) { out->append(entry.first); });
 }
 
 std::optional<uint32_t> Namespaces::DeviceQuota(const std::string& name) const {
@@ -124,11 +127,18 @@ std::optional<uint32_t> Namespaces::DeviceQuota(const std::string& name) const {
 
 absl::StatusOr<std::shared_ptr<const Spec>> Namespaces::Admit(const Spec& spec,
                                                               const std::string& name,
-                                                              const std::string& submitter) const {
+                                                              const Principal& submitter) const {
   Violations violations;
+  if (!IsName(name)) {
+    violations.Add("namespace", WantedName(name));
+    return violations.ToStatus();
+  }
   const absl::StatusOr<NamespaceLimits> limits = Find(name);
   if (!limits.ok()) {
-    violations.Add("namespace", limits.status().message());
+    // Who has a namespace need not know which others there are.
+    violations.Add("namespace", absl::StrCat(limits.status().message(),
+                                             submitter.name_space.empty() ? "; there are " : "",
+                                             submitter.name_space.empty() ? Names() : ""));
     return violations.ToStatus();
   }
   if (limits->devices && spec.facts.ranks > *limits->devices) {
@@ -149,7 +159,7 @@ absl::StatusOr<std::shared_ptr<const Spec>> Namespaces::Admit(const Spec& spec,
   RETURN_IF_ERROR(violations.ToStatus());
   auto admitted = std::make_shared<Spec>(spec);
   admitted->facts.name_space = name;
-  admitted->facts.submitter = submitter;
+  admitted->facts.submitter = submitter.name;
   admitted->facts.roots = limits->roots;
   return admitted;
 }

@@ -20,6 +20,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/mutex.h"
+#include "controller/access/principal.h"
 #include "controller/jobs/job.h"
 
 namespace trainyard::controller {
@@ -35,7 +36,7 @@ absl::StatusOr<std::map<std::string, NamespaceLimits>> ParseNamespaces(const std
 // Thread-safe.
 class Namespaces {
  public:
-  // Empty path: no file. Errors: those of reading and parsing it.
+  // Empty path: no file. Errors: those of reading and parsing it. Others may not write to it.
   static absl::StatusOr<std::unique_ptr<Namespaces>> Open(const std::string& path);
 
   // NOT_FOUND: the file does not name it.
@@ -47,7 +48,7 @@ class Namespaces {
   // path outside of the namespace's roots, more devices than the namespace may ever hold, an
   // unknown namespace.
   absl::StatusOr<std::shared_ptr<const Spec>> Admit(const Spec& spec, const std::string& name,
-                                                    const std::string& submitter) const;
+                                                    const Principal& submitter) const;
 
   // Reads the file again. True: other limits hold now. What cannot be read or parsed is logged, and
   // the limits stay as they were.
@@ -56,6 +57,7 @@ class Namespaces {
  private:
   explicit Namespaces(std::string path) : path_(std::move(path)) {}
   absl::Status Read();
+  std::string Names() const;
 
   const std::string path_;
   mutable Mutex mutex_;

@@ -32,6 +32,10 @@ std::string NamespaceToList(const std::string& seen, const std::string& wanted) 
   return seen.empty() ? wanted : kNoNamespace;
 }
 
+std::string Principal::account() const {
+  return grant_id.empty() ? name : absl::StrCat(name, " (", grant_id, ")");
+}
+
 bool IsName(absl::string_view text) {
   return !text.empty() && text.size() <= kMostNameBytes &&
          std::all_of(text.begin(), text.end(), [](unsigned char c) {

@@ -22,6 +22,9 @@ struct Principal {
   absl::Time expires = absl::InfiniteFuture();
 
   bool MayCall(const v1::Access& method) const;
+  // By which limits count: two grants may have the same name; an issuer's people do not, and no
+  // grant has theirs.
+  std::string account() const;
 };
 
 // Of nobody: no job is in a namespace of this name.

@@ -19,7 +19,7 @@ void Rates::Fill(Bucket& bucket, absl::Duration now) const {
   bucket.filled = now;
 }
 
-absl::Status Rates::Take(const std::string& caller) {
+absl::Status Rates::Take(const std::string& caller, double cost) {
   const absl::Duration now = clock_.Monotonic();
   const MutexLock lock(mutex_);
   if (now - swept_ > kSweepEvery) {
@@ -32,11 +32,11 @@ absl::Status Rates::Take(const std::string& caller) {
   Bucket& bucket =
       buckets_.try_emplace(caller, Bucket{.tokens = kCallsAtOnce, .filled = now}).first->second;
   Fill(bucket, now);
-  if (bucket.tokens < 1) {
+  if (bucket.tokens < cost) {
     return absl::ResourceExhaustedError(
-        absl::StrCat(caller, " calls more than ", kCallsPerSecond, " times a second; wait"));
+        absl::StrCat(caller, " calls more than ", kCallsPerSecond / cost, " times a second; wait"));
   }
-  bucket.tokens -= 1;
+  bucket.tokens -= cost;
   return absl::OkStatus();
 }
 

@@ -17,14 +17,17 @@ namespace trainyard::controller {
 // dozens.
 inline constexpr double kCallsPerSecond = 50;
 inline constexpr double kCallsAtOnce = 200;
+// Of joins, which all machines of a fleet may make with one token: ten times as many.
+inline constexpr double kJoinCost = 0.1;
 
 // Thread-safe.
 class Rates {
  public:
   explicit Rates(const Clock& clock) : clock_(clock) {}
 
-  // RESOURCE_EXHAUSTED: `caller` has called too often; says when to call again.
-  absl::Status Take(const std::string& caller);
+  // RESOURCE_EXHAUSTED: `caller` has called too often; says when to call again. `cost`: of a call
+  // of which there may be more, less than 1.
+  absl::Status Take(const std::string& caller, double cost = 1);
   size_t size() const;  // Callers that are remembered.
 
  private:

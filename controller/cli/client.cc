@@ -1,6 +1,7 @@
 #include "controller/cli/client.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -26,6 +27,20 @@ std::shared_ptr<grpc::Channel> Connect(const std::string& address, const Credent
   arguments.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   arguments.SetMaxReceiveMessageSize(64 << 20);
   return Dial(address, credential, arguments);
+}
+
+// How soon to try again, where the answer asks for that: the controller has too much to do just
+// now. An answer that came before the call reached its service has no details.
+std::optional<absl::Duration> RetryAfter(const grpc::Status& status) {
+  if (status.error_code() != grpc::StatusCode::RESOURCE_EXHAUSTED) return std::nullopt;
+  if (status.error_details().empty()) return absl::ZeroDuration();
+  google::rpc::Status rich;
+  (void)rich.ParseFromString(status.error_details());
+  for (const google::protobuf::Any& detail : rich.details()) {
+    google::rpc::RetryInfo retry;
+    if (detail.UnpackTo(&retry)) return absl::Seconds(retry.retry_delay().seconds());
+  }
+  return std::nullopt;
 }
 
 std::string Unreachable(const std::string& address, const std::string& cause) {
@@ -76,6 +91,15 @@ absl::Status Client::Repeat(const Attempt& attempt) {
           status.error_message(), "; run 'trainyard login ", address_,
           "', or name a file with a token by --token-file or TRAINYARD_TOKEN_FILE. The token of a "
           "controller on this machine lies in its state directory, STATE/token"));
+    }
+    if (const std::optional<absl::Duration> after = RetryAfter(status)) {
+      const absl::Duration wait = std::max(*after, pause) * absl::Uniform(random, 1.0, 1.5);
+      if (RealClock().Monotonic() + wait - last_answer > patience_.unreachable) {
+        return FromGrpc(status);
+      }
+      absl::SleepFor(wait);
+      pause = std::min(2 * pause, absl::Seconds(1));
+      continue;
     }
     if (!away && !(late && served)) {
       return late ? UnreachableError(Unreachable(address_, "no answer in time")) : FromGrpc(status);

@@ -92,8 +92,8 @@ class Client {
     return response;
   }
 
-  // Attempts until the answer is not UNAVAILABLE (or, once there was progress, a deadline), or
-  // patience ends.
+  // Attempts until the answer is not UNAVAILABLE (or, once there was progress, a deadline) and asks
+  // for no further attempt, or patience ends.
   absl::Status Repeat(const Attempt& attempt);
   absl::Status Reconnect();
 

@@ -37,6 +37,9 @@ constexpr size_t kConnectionBytes = 48 << 10;
 // For the requests of all connections together.
 constexpr size_t kRequestBytes = 16 << 20;
 
+// Connections that nobody misses whose others are closed: a person or a program has a few.
+constexpr size_t kEnoughForOne = 16;
+
 // How soon an acceptor that had no room, or no descriptor, tries again.
 constexpr int kPauseMilliseconds = 50;
 
@@ -105,20 +108,45 @@ Socket::~Socket() {
 
 int Socket::Release() { return std::exchange(fd_, -1); }
 
-void OpenConnections::Add(int fd) {
+bool OpenConnections::Open::is(int fd) const {
   struct stat status {};
-  if (::fstat(fd, &status) == 0) sockets_[fd] = status.st_ino;
+  return ::fstat(fd, &status) == 0 && S_ISSOCK(status.st_mode) && status.st_ino == inode;
+}
+
+void OpenConnections::Add(int fd, const std::string& peer) {
+  // Of the connection that had this descriptor, or this peer, before.
+  if (const auto old = open_.find(fd); old != open_.end()) users_.Forget(old->second.peer);
+  users_.Forget(peer);
+  struct stat status {};
+  if (::fstat(fd, &status) == 0) open_[fd] = {status.st_ino, ++last_, peer};
 }
 
 bool OpenConnections::FewerThan(size_t most) {
-  if (sockets_.size() < most) return true;
-  for (auto it = sockets_.begin(); it != sockets_.end();) {
-    struct stat status {};
-    const bool open =
-        ::fstat(it->first, &status) == 0 && S_ISSOCK(status.st_mode) && status.st_ino == it->second;
-    it = open ? std::next(it) : sockets_.erase(it);
+  if (open_.size() < most) return true;
+  for (auto it = open_.begin(); it != open_.end();) {
+    if (it->second.is(it->first)) {
+      ++it;
+      continue;
+    }
+    users_.Forget(it->second.peer);
+    it = open_.erase(it);
   }
-  return sockets_.size() < most;
+  return open_.size() < most;
+}
+
+void OpenConnections::MakeRoom() {
+  std::map<std::string, std::map<uint64_t, int>> by_account;  // Descriptors, oldest first.
+  for (const auto& [fd, open] : open_) by_account[users_.Of(open.peer)][open.number] = fd;
+  by_account.erase(ConnectionUsers::kOwner);
+  const auto most = std::max_element(
+      by_account.begin(), by_account.end(),
+      [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
+  if (most == by_account.end() || most->second.size() <= kEnoughForOne) return;
+  size_t close = (most->second.size() - kEnoughForOne + 7) / 8;
+  for (const auto& [number, fd] : most->second) {
+    if (close-- == 0) break;
+    if (open_[fd].is(fd)) ::shutdown(fd, SHUT_RDWR);  // gRPC notices, and closes it.
+  }
 }
 
 size_t MostConnections() {
@@ -127,14 +155,15 @@ size_t MostConnections() {
   return std::max(limit.rlim_cur, kOwnDescriptors + kFewestConnections) - kOwnDescriptors;
 }
 
-Acceptor::Acceptor(Address address)
-    : address_(std::move(address)), quota_("calls"), newcomers_(kYoung) {
+Acceptor::Acceptor(Address address, ConnectionUsers& users)
+    : address_(std::move(address)), quota_("calls"), open_(users), newcomers_(kYoung) {
   quota_.Resize(kRequestBytes);
 }
 
-absl::StatusOr<std::unique_ptr<Acceptor>> Acceptor::Listen(const Address& address) {
+absl::StatusOr<std::unique_ptr<Acceptor>> Acceptor::Listen(const Address& address,
+                                                           ConnectionUsers& users) {
   ASSIGN_OR_RETURN(const Addresses addresses, Resolve(address));
-  std::unique_ptr<Acceptor> acceptor(new Acceptor(address));
+  std::unique_ptr<Acceptor> acceptor(new Acceptor(address, users));
   acceptor->stop_ = Socket(::eventfd(0, EFD_CLOEXEC));
   if (acceptor->stop_.fd() < 0) return CannotListen(address, std::strerror(errno));
   for (addrinfo* each = addresses.get(); each != nullptr; each = each->ai_next) {
@@ -208,9 +237,13 @@ void Acceptor::Run(size_t most) {
 
 absl::Status Acceptor::AcceptOne(int listener, size_t most) {
   if (!open_.FewerThan(most)) {
+    open_.MakeRoom();
     return absl::ResourceExhaustedError("the limit of open files allows no more connections");
   }
-  Socket socket(::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  sockaddr_storage peer{};
+  socklen_t size = sizeof(peer);
+  Socket socket(
+      ::accept4(listener, reinterpret_cast<sockaddr*>(&peer), &size, SOCK_NONBLOCK | SOCK_CLOEXEC));
   if (socket.fd() < 0) {
     const bool exhausted =
         errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
@@ -222,7 +255,7 @@ absl::Status Acceptor::AcceptOne(int listener, size_t most) {
   newcomers_.Add(socket.fd(), RealClock().Monotonic());
   const int on = 1;
   ::setsockopt(socket.fd(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-  open_.Add(socket.fd());
+  open_.Add(socket.fd(), PeerOf(peer));
   quota_.Resize(kRequestBytes + open_.size() * kConnectionBytes);
   grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
   connection.listener_fd = listener;

@@ -10,12 +10,14 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/address.h"
+#include "controller/service/connection_users.h"
 #include "controller/service/newcomers.h"
 
 namespace trainyard::controller {
@@ -39,14 +41,27 @@ class Socket {
 // has ended. Not thread-safe.
 class OpenConnections {
  public:
-  void Add(int fd);
+  explicit OpenConnections(ConnectionUsers& users) : users_(users) {}
+
+  void Add(int fd, const std::string& peer);
   // Whether there are fewer than `most`. Costs a system call for each open one, but only where they
   // seem to be that many: most that ended are forgotten when their descriptor is given out again.
   bool FewerThan(size_t most);
-  size_t size() const { return sockets_.size(); }
+  // Closes the oldest connections of whoever has the most, where that is more than anybody needs.
+  void MakeRoom();
+  size_t size() const { return open_.size(); }
 
  private:
-  std::map<int, uint64_t> sockets_;  // Inode by descriptor.
+  struct Open {
+    uint64_t inode = 0;
+    uint64_t number = 0;  // Grows with each connection.
+    std::string peer;
+    bool is(int fd) const;  // Whether the descriptor still is this connection.
+  };
+
+  ConnectionUsers& users_;
+  uint64_t last_ = 0;
+  std::map<int, Open> open_;  // By descriptor.
 };
 
 // How many connections the process's limit of descriptors allows, beside what the store, the log,
@@ -57,7 +72,9 @@ class Acceptor {
  public:
   // Binds every address that the host's name resolves to. Peers queue until Start. UNAVAILABLE: the
   // address cannot be listened on; the message says why.
-  static absl::StatusOr<std::unique_ptr<Acceptor>> Listen(const Address& address);
+  // `users` outlives the acceptor.
+  static absl::StatusOr<std::unique_ptr<Acceptor>> Listen(const Address& address,
+                                                          ConnectionUsers& users);
   // Connections that were accepted live on.
   ~Acceptor();
 
@@ -68,11 +85,12 @@ class Acceptor {
   const grpc::ResourceQuota& quota() const { return quota_; }
 
   // Once. Hands connections to `server` from a thread of its own, `most` at a time. Further peers
-  // wait in the kernel's queue until a connection ends.
+  // wait in the kernel's queue until a connection ends; whoever has the most of them loses some
+  // then.
   void Start(std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> server, size_t most);
 
  private:
-  explicit Acceptor(Address address);
+  Acceptor(Address address, ConnectionUsers& users);
   void Run(size_t most);
   // RESOURCE_EXHAUSTED: no further connection can be accepted for now.
   absl::Status AcceptOne(int listener, size_t most);

@@ -9,12 +9,16 @@
 #include "common/status_macros.h"
 #include "controller/access/joining.h"
 #include "controller/service/error.h"
+#include "controller/service/reply.h"
 
 namespace trainyard::controller {
 namespace {
 
 constexpr uint32_t kDefaultPage = 100;
 constexpr uint32_t kMaxPage = 5'000;
+
+// Calls that wait for the disk: some seconds' worth.
+constexpr size_t kMostWaiting = 512;
 
 absl::Status NoTls() {
   return absl::FailedPreconditionError(
@@ -42,45 +46,62 @@ v1::AuditEntry ToProto(const AuditEntry& entry) {
 
 }  // namespace
 
+template <typename Work>
+grpc::ServerUnaryReactor* AccessService::Wait(Executor& executor,
+                                              grpc::CallbackServerContext* context, Work work) {
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  const absl::StatusOr<Principal> now = parts_.gate.CallerOf(*context);
+  const auto run = [this, context, reactor, work = std::move(work)] {
+    if (context->IsCancelled()) return reactor->Finish(grpc::Status::CANCELLED);
+    const absl::StatusOr<Principal> caller = parts_.gate.CallerOf(*context);
+    if (!caller.ok()) return reactor->Finish(ToGrpc(caller.status()));
+    work(*caller, reactor);
+  };
+  if (!executor.Offer(now.ok() ? now->account() : "", kMostWaiting, run)) {
+    reactor->Finish(ToGrpc(absl::ResourceExhaustedError(
+        "the disk does not keep up with changes of grants: try again later")));
+  }
+  return reactor;
+}
+
 template <typename Handle>
 grpc::ServerUnaryReactor* AccessService::Answer(grpc::CallbackServerContext* context,
                                                 Handle handle) {
-  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  executor_.Post([this, context, reactor, handle = std::move(handle)] {
-    const absl::StatusOr<Principal> caller = parts_.gate.CallerOf(*context);
-    reactor->Finish(ToGrpc(caller.ok() ? handle(*caller) : caller.status()));
-  });
-  return reactor;
+  return Wait(
+      reading_, context,
+      [handle = std::move(handle)](const Principal& caller, grpc::ServerUnaryReactor* reactor) {
+        reactor->Finish(ToGrpc(handle(caller)));
+      });
 }
 
 template <typename Handle>
 grpc::ServerUnaryReactor* AccessService::Change(grpc::CallbackServerContext* context,
                                                 const char* method, Handle handle) {
-  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  executor_.Post([this, context, reactor, method, handle = std::move(handle)] {
-    const absl::StatusOr<Principal> caller = parts_.gate.CallerOf(*context);
-    if (!caller.ok()) return reactor->Finish(ToGrpc(caller.status()));
-    AuditEntry entry = parts_.audit.Entry(*caller, method, context->peer());
-    const absl::Status status = handle(*caller, entry);
+  const auto change = [this, context, method, handle = std::move(handle)](
+                          const Principal& caller, grpc::ServerUnaryReactor* reactor) {
+    AuditEntry entry = parts_.audit.Entry(caller, method, context->peer());
+    const absl::Status status = handle(caller, entry);
     // Of a change that cannot be recorded the caller hears an error, and may repeat the call.
     parts_.audit.Write(std::move(entry), status, [reactor, status](const absl::Status& written) {
       reactor->Finish(ToGrpc(status.ok() ? written : status));
     });
-  });
-  return reactor;
+  };
+  return Wait(changing_, context, change);
 }
 
 grpc::ServerUnaryReactor* AccessService::WhoAmI(grpc::CallbackServerContext* context,
                                                 const v1::WhoAmIRequest*,
                                                 v1::WhoAmIResponse* response) {
-  return Answer(context, [response](const Principal& caller) {
-    response->set_name(caller.name);
-    for (const v1::Role role : caller.roles) response->add_roles(role);
-    response->set_namespace_(caller.name_space);
-    if (caller.expires < absl::InfiniteFuture()) {
-      response->mutable_expire_time()->set_seconds(absl::ToUnixSeconds(caller.expires));
+  return Reply(context, [&] {
+    const absl::StatusOr<Principal> caller = parts_.gate.CallerOf(*context);
+    if (!caller.ok()) return ToGrpc(caller.status());
+    response->set_name(caller->name);
+    for (const v1::Role role : caller->roles) response->add_roles(role);
+    response->set_namespace_(caller->name_space);
+    if (caller->expires < absl::InfiniteFuture()) {
+      response->mutable_expire_time()->set_seconds(absl::ToUnixSeconds(caller->expires));
     }
-    return absl::OkStatus();
+    return grpc::Status::OK;
   });
 }
 
@@ -120,6 +141,8 @@ grpc::ServerUnaryReactor* AccessService::RevokeGrant(grpc::CallbackServerContext
   const auto revoke = [this, request, response](const Principal&,
                                                 AuditEntry& entry) -> absl::Status {
     entry.target = request->id();
+    // Of what was made its file tells. Of what is gone, the log alone.
+    if (parts_.grants.Knows(request->id())) RETURN_IF_ERROR(parts_.audit.WriteIntent(entry));
     ASSIGN_OR_RETURN(*response->mutable_grant(), parts_.grants.Revoke(request->id()));
     entry.detail = absl::StrCat(NameOf(response->grant().role()), " ", response->grant().name());
     return absl::OkStatus();

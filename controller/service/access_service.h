@@ -51,6 +51,11 @@ class AccessService final : public v1::AccessService::CallbackService {
                                       v1::ListAuditResponse* response) override;
 
  private:
+  // Runs `work` on a thread that may wait for the disk, unless the call is given up by then. `work`
+  // gets the caller, and finishes the reactor. RESOURCE_EXHAUSTED: too many calls wait.
+  template <typename Work>
+  grpc::ServerUnaryReactor* Wait(Executor& executor, grpc::CallbackServerContext* context,
+                                 Work work);
   // Answers on a thread that may wait for the disk; `handle` gets the caller.
   template <typename Handle>
   grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, Handle handle);
@@ -60,7 +65,7 @@ class AccessService final : public v1::AccessService::CallbackService {
                                    Handle handle);
 
   const Parts parts_;
-  Executor executor_;
+  Executor reading_, changing_;  // Two, for changes wait for the disk's syncs.
 };
 
 }  // namespace trainyard::controller

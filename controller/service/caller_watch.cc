@@ -1,45 +1,53 @@
 #include "controller/service/caller_watch.h"
 
-#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/strings/match.h"
 
 namespace trainyard::controller {
 namespace {
 
-using grpc::experimental::InterceptionHookPoints;
 using grpc::experimental::ServerRpcInfo;
 
 class CallerWatch final : public grpc::experimental::Interceptor {
  public:
-  CallerWatch(const Gate& gate, grpc::ServerContextBase& context)
-      : gate_(gate), context_(context) {}
+  CallerWatch(const CallerWatchFactory::Parts& parts, ServerRpcInfo& call)
+      : parts_(parts),
+        context_(*call.server_context()),
+        stream_(call.type() != ServerRpcInfo::Type::UNARY),
+        ours_(absl::StartsWith(call.method(), "/trainyard.")) {}
+  ~CallerWatch() override {
+    if (begun_ && stream_) parts_.streams.Remove(context_);
+  }
 
   void Intercept(grpc::experimental::InterceptorBatchMethods* methods) override {
-    const bool message =
-        methods->QueryInterceptionHookPoint(InterceptionHookPoints::PRE_SEND_MESSAGE) ||
-        methods->QueryInterceptionHookPoint(InterceptionHookPoints::POST_RECV_MESSAGE);
-    if (message && !StillHolds()) context_.TryCancel();
+    // First, before the handler sees the call.
+    if (!std::exchange(begun_, true)) Begin();
     methods->Proceed();
   }
 
  private:
-  bool StillHolds() {
-    const absl::StatusOr<Principal> caller = gate_.CallerOf(context_);
-    if (!caller.ok()) return false;
-    // gRPC hands over the request before the handler sees it.
-    if (!first_) first_ = *caller;
-    return caller->roles == first_->roles && caller->name_space == first_->name_space;
+  void Begin() {
+    const std::string peer = PeerOf(context_.peer());
+    if (!parts_.users.Knows(peer)) {
+      const absl::StatusOr<Principal> caller = parts_.gate.CallerOf(context_);
+      if (caller.ok()) parts_.users.Used(peer, caller->account());
+    }
+    // Our own handlers ask for the outcome, and say it to the caller.
+    if (stream_ && !parts_.streams.Add(context_) && !ours_) context_.TryCancel();
   }
 
-  const Gate& gate_;
+  const CallerWatchFactory::Parts& parts_;
   grpc::ServerContextBase& context_;
-  std::optional<Principal> first_;  // As the stream began.
+  const bool stream_, ours_;
+  bool begun_ = false;
 };
 
 }  // namespace
 
 grpc::experimental::Interceptor* CallerWatchFactory::CreateServerInterceptor(ServerRpcInfo* info) {
-  if (info->type() != ServerRpcInfo::Type::SERVER_STREAMING) return nullptr;
-  return new CallerWatch(gate_, *info->server_context());  // gRPC owns it.
+  return new CallerWatch(parts_, *info);  // gRPC owns it.
 }
 
 }  // namespace trainyard::controller

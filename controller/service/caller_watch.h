@@ -1,24 +1,28 @@
-// Ends streams of answers whose caller is not let in any more, or may do something else than when
-// the stream began: what is revoked or changed counts for open streams, too, when their next
-// message goes. WorkerService does so for its own.
+// Enters every stream among the open ones as it begins, and takes it out as it ends. Of every call
+// it notes who makes it by which connection.
 
 #pragma once
 
 #include <grpcpp/grpcpp.h>
 
-#include "controller/access/gate.h"
+#include "controller/service/connection_users.h"
+#include "controller/service/open_streams.h"
 
 namespace trainyard::controller {
 
 class CallerWatchFactory final : public grpc::experimental::ServerInterceptorFactoryInterface {
  public:
-  explicit CallerWatchFactory(const Gate& gate) : gate_(gate) {}  // Outlives the server.
-  // Null for other calls.
+  struct Parts {  // All outlive the server.
+    const Gate& gate;
+    OpenStreams& streams;
+    ConnectionUsers& users;
+  };
+  explicit CallerWatchFactory(const Parts& parts) : parts_(parts) {}
   grpc::experimental::Interceptor* CreateServerInterceptor(
       grpc::experimental::ServerRpcInfo* info) override;
 
  private:
-  const Gate& gate_;
+  const Parts parts_;
 };
 
 }  // namespace trainyard::controller

@@ -2,9 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <initializer_list>
 #include <set>
 
 #include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+#include "common/text.h"
+#include "controller/access/principal.h"
+#include "controller/jobs/job_id.h"
 #include "controller/jobs/job_state.h"
 #include "controller/service/convert_job.h"
 
@@ -12,16 +17,100 @@ namespace trainyard::controller {
 namespace {
 
 constexpr size_t kMaxDevices = 1024;
-constexpr size_t kMaxIdBytes = 128;
+constexpr size_t kMaxRunning = 4 * kMaxDevices;  // Unreported ends of ranks are among them.
+constexpr size_t kMaxRoots = 64;
+constexpr size_t kMaxPeaks = 16;
 
 constexpr size_t kMaxLabelBytes = 64;
+constexpr size_t kMaxTextBytes = 256;
+constexpr size_t kMaxPathBytes = 4096;  // Linux has no longer ones.
+constexpr size_t kMaxUrlBytes = 1024;
 constexpr size_t kMaxEarlierStarts = 64;
+
+// For people; cut where longer.
+constexpr size_t kMaxMessageBytes = 4096;
+constexpr size_t kMaxRefusedBytes = 512;
+constexpr int kMaxRefused = 32;
 
 constexpr uint32_t kMaxDetachSeconds = 600;
 
 // A rank on a device of another kind would be told that the device is a CPU.
 bool IsKnown(v1::DeviceKind kind) {
   return kind == v1::DEVICE_KIND_CPU || kind == v1::DEVICE_KIND_CUDA;
+}
+
+absl::Status TooLong(absl::string_view what, size_t found, size_t most) {
+  return absl::InvalidArgumentError(
+      absl::StrCat(what, " has ", found, " bytes; wanted at most ", most));
+}
+
+absl::Status TooMany(absl::string_view what, int found, size_t most) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("register: ", found, " ", what, "; at most ", most));
+}
+
+struct Bounded {
+  const char* what;
+  const std::string& text;
+  size_t most = kMaxTextBytes;
+};
+
+absl::Status CheckLengths(std::initializer_list<Bounded> texts) {
+  for (const Bounded& one : texts) {
+    if (one.text.size() > one.most) return TooLong(one.what, one.text.size(), one.most);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckJobId(absl::string_view id) {
+  if (JobNumber(id)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("wanted the id of a job, found ", id.size(),
+                                                 " bytes: '",
+                                                 VisibleUtf8(CutUtf8(id, kMaxLabelBytes)), "'"));
+}
+
+absl::Status CheckDevice(const v1::Device& device) {
+  if (size_t(device.peak_size()) > kMaxPeaks) {
+    return TooMany("peak rates of a device", device.peak_size(), kMaxPeaks);
+  }
+  for (const v1::PeakRate& peak : device.peak()) {
+    RETURN_IF_ERROR(
+        CheckLengths({{"register: a peak rate's dtype", peak.dtype(), kMaxLabelBytes}}));
+  }
+  const v1::Gpu& gpu = device.gpu();
+  return CheckLengths({{"register: a device's model", device.model()},
+                       {"register: a GPU's uuid", gpu.uuid()},
+                       {"register: a GPU's driver_version", gpu.driver_version()},
+                       {"register: a GPU's compute_capability", gpu.compute_capability()}});
+}
+
+// A worker's word is kept, and listed to whoever asks: it must have bounds.
+absl::Status CheckSizes(const v1::Register& message) {
+  if (!IsName(message.worker_id())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("register: worker_id: ", WantedName(message.worker_id())));
+  }
+  RETURN_IF_ERROR(CheckLengths({{"register: instance_id", message.instance_id()},
+                                {"register: hostname", message.hostname()},
+                                {"register: version", message.version()},
+                                {"register: metrics_url", message.metrics_url(), kMaxUrlBytes}}));
+  if (size_t(message.devices_size()) > kMaxDevices) {
+    return TooMany("devices", message.devices_size(), kMaxDevices);
+  }
+  if (size_t(message.roots_size()) > kMaxRoots) {
+    return TooMany("roots", message.roots_size(), kMaxRoots);
+  }
+  if (size_t(message.running_size()) > kMaxRunning) {
+    return TooMany("running ranks", message.running_size(), kMaxRunning);
+  }
+  for (const v1::Device& device : message.devices()) RETURN_IF_ERROR(CheckDevice(device));
+  for (const std::string& root : message.roots()) {
+    RETURN_IF_ERROR(CheckLengths({{"register: a root", root, kMaxPathBytes}}));
+  }
+  for (const v1::RankStatus& status : message.running()) {
+    RETURN_IF_ERROR(CheckJobId(status.job_id()));
+  }
+  return absl::OkStatus();
 }
 
 Device FromProto(const v1::Device& device) {
@@ -71,15 +160,7 @@ absl::StatusOr<Registration> FromProto(const v1::Register& message) {
         "worker stream version ", message.protocol_version(), "; this controller speaks version ",
         kWorkerProtocolVersion, ": run the same Trainyard on both sides"));
   }
-  if (message.worker_id().empty() || message.worker_id().size() > kMaxIdBytes) {
-    return absl::InvalidArgumentError(absl::StrCat("register: worker_id has ",
-                                                   message.worker_id().size(),
-                                                   " characters; wanted 1 to ", kMaxIdBytes));
-  }
-  if (size_t(message.devices_size()) > kMaxDevices) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("register: ", message.devices_size(), " devices; at most ", kMaxDevices));
-  }
+  RETURN_IF_ERROR(CheckSizes(message));
   Registration out;
   out.worker_id = message.worker_id();
   out.instance_id = message.instance_id();
@@ -98,6 +179,30 @@ absl::StatusOr<Registration> FromProto(const v1::Register& message) {
   out.metrics_url = message.metrics_url();
   out.detach = absl::Seconds(std::min(message.detach_seconds(), kMaxDetachSeconds));
   return out;
+}
+
+absl::Status CheckReport(const v1::ConnectRequest& message) {
+  switch (message.message_case()) {
+    case v1::ConnectRequest::kRankStatus:
+      for (const v1::Checkpoint& checkpoint : message.rank_status().loadable()) {
+        RETURN_IF_ERROR(CheckLengths({{"a checkpoint's path", checkpoint.path(), kMaxPathBytes}}));
+      }
+      return CheckJobId(message.rank_status().job_id());
+    case v1::ConnectRequest::kStep:
+      return CheckJobId(message.step().job_id());
+    case v1::ConnectRequest::kCheckpoint:
+      RETURN_IF_ERROR(CheckLengths(
+          {{"a checkpoint's path", message.checkpoint().checkpoint().path(), kMaxPathBytes}}));
+      return CheckJobId(message.checkpoint().job_id());
+    case v1::ConnectRequest::kLog:
+      return CheckJobId(message.log().job_id());
+    case v1::ConnectRequest::kRendezvousSet:
+      return CheckJobId(message.rendezvous_set().job_id());
+    case v1::ConnectRequest::kRendezvousGet:
+      return CheckJobId(message.rendezvous_get().job_id());
+    default:
+      return absl::OkStatus();  // Names no job.
+  }
 }
 
 // Whatever else a newer worker says of a rank, its process is there: only EXITED says the contrary.
@@ -120,10 +225,12 @@ RankStatus FromProto(const v1::RankStatus& status) {
                                                                  : ExitCause(cause);
   out.signal = status.signal();
   out.exit_code = status.exit_code();
-  out.message = status.message();
+  out.message = std::string(CutUtf8(status.message(), kMaxMessageBytes));
   if (out.state == RankState::kReady && out.rank == 0) {
-    out.resumed = {.step = status.resumed_step(),
-                   .refused = {status.refused().begin(), status.refused().end()}};
+    out.resumed = {.step = status.resumed_step(), .refused = {}};
+    for (int i = 0; i < std::min(status.refused_size(), kMaxRefused); ++i) {
+      out.resumed->refused.emplace_back(CutUtf8(status.refused(i), kMaxRefusedBytes));
+    }
     for (const v1::AttemptStart& start : status.earlier_starts()) {
       if (start.epoch() >= status.epoch() || out.resumed->earlier.size() == kMaxEarlierStarts) {
         break;
@@ -163,7 +270,7 @@ CheckpointReport FromProto(const v1::CheckpointReport& report) {
                        .checkpoint = FromProto(report.checkpoint()),
                        .duration = absl::Seconds(report.duration_seconds()),
                        .retained = {},
-                       .error = report.error()};
+                       .error = std::string(CutUtf8(report.error(), kMaxMessageBytes))};
   for (const v1::CheckpointId& id : report.retained()) {
     out.retained.push_back({id.epoch(), id.step()});
   }

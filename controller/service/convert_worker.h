@@ -14,6 +14,10 @@ inline constexpr uint32_t kWorkerProtocolVersion = 2;
 // FAILED_PRECONDITION: another protocol version. INVALID_ARGUMENT: what no worker of ours says.
 absl::StatusOr<Registration> FromProto(const v1::Register& message);
 
+// Of every later message, before it is read further. INVALID_ARGUMENT: it names a job by what is no
+// job's id, or a checkpoint by what is no path.
+absl::Status CheckReport(const v1::ConnectRequest& message);
+
 RankStatus FromProto(const v1::RankStatus& status);
 StepReport FromProto(const v1::StepReport& report);
 CheckpointReport FromProto(const v1::CheckpointReport& report);

@@ -1,5 +1,7 @@
 #include "controller/service/executor.h"
 
+#include <utility>
+
 namespace trainyard::controller {
 
 Executor::Executor() : thread_([this] { Run(); }) {}
@@ -13,12 +15,29 @@ Executor::~Executor() {
   thread_.join();
 }
 
-void Executor::Post(std::function<void()> work) {
+void Executor::Post(const std::string& whose, std::function<void()> work) {
   {
     MutexLock lock(mutex_);
-    queue_.push_back(std::move(work));
+    PostLocked(whose, std::move(work));
   }
   changed_.NotifyOne();
+}
+
+bool Executor::Offer(const std::string& whose, size_t most, std::function<void()> work) {
+  {
+    MutexLock lock(mutex_);
+    if (waiting_ >= most) return false;
+    PostLocked(whose, std::move(work));
+  }
+  changed_.NotifyOne();
+  return true;
+}
+
+void Executor::PostLocked(const std::string& whose, std::function<void()> work) {
+  auto& queue = queues_[whose];
+  if (queue.empty()) turns_.push_back(whose);
+  queue.push_back(std::move(work));
+  ++waiting_;
 }
 
 void Executor::Run() {
@@ -26,10 +45,16 @@ void Executor::Run() {
     std::function<void()> work;
     {
       MutexLock lock(mutex_);
-      while (!stopping_ && queue_.empty()) changed_.Wait(mutex_);
-      if (queue_.empty()) return;
-      work = std::move(queue_.front());
-      queue_.pop_front();
+      while (!stopping_ && turns_.empty()) changed_.Wait(mutex_);
+      if (turns_.empty()) return;
+      const auto queue = queues_.find(turns_.front());
+      work = std::move(queue->second.front());
+      queue->second.pop_front();
+      --waiting_;
+      // To the end of the line, where there is more.
+      if (!queue->second.empty()) turns_.push_back(turns_.front());
+      turns_.pop_front();
+      if (queue->second.empty()) queues_.erase(queue);
     }
     work();
   }

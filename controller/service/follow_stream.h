@@ -8,6 +8,8 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
+#include <string>
 
 #include "absl/base/thread_annotations.h"
 #include "common/mutex.h"
@@ -33,21 +35,37 @@ class FollowStream final : public grpc::ServerWriteReactor<Response>,
   // Called from one thread at a time; may read the store.
   using Source = std::function<Filled(Response&)>;
 
+  // Where a stream's work is done, in whose turn.
+  struct Place {
+    Executor& executor;
+    std::string whose;
+  };
+
   // Owns itself until gRPC is done with it.
-  static FollowStream* Start(JobBook& book, Executor& executor, const std::string& job_id,
-                             Source source) {
-    auto stream = std::shared_ptr<FollowStream>(new FollowStream(executor, std::move(source)));
+  static std::shared_ptr<FollowStream> Start(JobBook& book, Place place, const std::string& job_id,
+                                             Source source) {
+    auto stream =
+        std::shared_ptr<FollowStream>(new FollowStream(std::move(place), std::move(source)));
     {
       const MutexLock lock(stream->mutex_);
       stream->self_ = stream;
     }
     book.Subscribe(job_id, stream);  // First: a change between the two is only looked at twice.
     stream->OnJobChanged();
-    return stream.get();
+    return stream;
+  }
+
+  // Ends the stream as soon as nothing is being written.
+  void End(const grpc::Status& status) {
+    {
+      MutexLock lock(mutex_);
+      if (!end_) end_ = status;
+    }
+    OnJobChanged();
   }
 
   void OnJobChanged() override {
-    executor_.Post([weak = this->weak_from_this()] {
+    place_.executor.Post(place_.whose, [weak = this->weak_from_this()] {
       if (const auto stream = weak.lock()) stream->Pump();
     });
   }
@@ -56,48 +74,41 @@ class FollowStream final : public grpc::ServerWriteReactor<Response>,
     {
       MutexLock lock(mutex_);
       busy_ = false;
-      if (!ok) cancelled_ = true;
+      if (!ok && !end_) end_ = grpc::Status::CANCELLED;
     }
     OnJobChanged();
   }
 
-  void OnCancel() override {
-    {
-      MutexLock lock(mutex_);
-      cancelled_ = true;
-    }
-    OnJobChanged();
-  }
+  void OnCancel() override { End(grpc::Status::CANCELLED); }
 
   void OnDone() override {
     std::shared_ptr<FollowStream> self;
     MutexLock lock(mutex_);
     self.swap(self_);
-    executor_.Post([self = std::move(self)] {});  // Outlives this call's lock.
+    place_.executor.Post(place_.whose, [self = std::move(self)] {});  // Outlives this call's lock.
   }
 
  private:
-  FollowStream(Executor& executor, Source source)
-      : executor_(executor), source_(std::move(source)) {}
+  FollowStream(Place place, Source source) : place_(std::move(place)), source_(std::move(source)) {}
 
   // On the executor only, so one at a time.
   void Pump() {
     {
       MutexLock lock(mutex_);
       if (busy_ || finished_) return;
-      if (cancelled_) return FinishLocked(grpc::Status::CANCELLED);
+      if (end_) return FinishLocked(*end_);
       busy_ = true;
     }
     response_.Clear();
     const Filled filled = source_(response_);
     MutexLock lock(mutex_);
-    if (filled.fill == Fill::kSome) {
+    if (filled.fill == Fill::kSome && !end_) {
       this->StartWrite(&response_);
       return;
     }
     busy_ = false;
-    if (cancelled_) {
-      FinishLocked(grpc::Status::CANCELLED);
+    if (end_) {
+      FinishLocked(*end_);
     } else if (filled.fill == Fill::kEnd) {
       FinishLocked(filled.status);
     }
@@ -108,12 +119,12 @@ class FollowStream final : public grpc::ServerWriteReactor<Response>,
     this->Finish(status);
   }
 
-  Executor& executor_;
+  const Place place_;
   const Source source_;
   Response response_;
   Mutex mutex_;
   bool busy_ ABSL_GUARDED_BY(mutex_) = false;  // Filling or writing.
-  bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
+  std::optional<grpc::Status> end_ ABSL_GUARDED_BY(mutex_);
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
   std::shared_ptr<FollowStream> self_ ABSL_GUARDED_BY(mutex_);
 };

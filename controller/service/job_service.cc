@@ -10,7 +10,6 @@
 #include "controller/jobs/job_id.h"
 #include "controller/service/convert_job.h"
 #include "controller/service/error.h"
-#include "controller/service/follow_stream.h"
 #include "controller/service/reply.h"
 
 namespace trainyard::controller {
@@ -53,9 +52,30 @@ std::string ScopedRequestId(const std::string& id, const std::string& name_space
 
 }  // namespace
 
-std::string JobService::Sees(const grpc::ServerContextBase& context) const {
-  const absl::StatusOr<Principal> caller = gate_.CallerOf(context);
-  return caller.ok() ? caller->name_space : kNoNamespace;  // The grant has just been revoked.
+absl::StatusOr<std::string> JobService::Sees(const grpc::ServerContextBase& context) const {
+  ASSIGN_OR_RETURN(const Principal caller, gate_.CallerOf(context));
+  return caller.name_space;
+}
+
+template <typename Response>
+grpc::ServerWriteReactor<Response>* JobService::Follow(grpc::CallbackServerContext* context,
+                                                       const std::string& job_id,
+                                                       Source<Response> source) {
+  const absl::StatusOr<Principal> caller = gate_.CallerOf(*context);
+  const std::string whose = caller.ok() ? caller->account() : "";
+  auto guarded = [this, context, sees = caller.ok() ? caller->name_space : kNoNamespace,
+                  source = std::move(source)](Response& response) -> Filled {
+    // Each time: what has been revoked counts for open streams, too.
+    const absl::Status status = streams_.Check(*context);
+    if (!status.ok()) return {Fill::kEnd, ToGrpc(status)};
+    return source(sees, response);
+  };
+  const auto stream =
+      FollowStream<Response>::Start(book_, {executor_, whose}, job_id, std::move(guarded));
+  streams_.OnEnd(*context, [weak = std::weak_ptr(stream)](const absl::Status& status) {
+    if (const auto open = weak.lock()) open->End(ToGrpc(status));
+  });
+  return stream.get();
 }
 
 absl::StatusOr<std::shared_ptr<const Spec>> JobService::Admit(
@@ -72,7 +92,7 @@ absl::StatusOr<std::shared_ptr<const Spec>> JobService::Admit(
                                                     caller.name_space, ", not to ", name_space));
   }
   ASSIGN_OR_RETURN(const std::shared_ptr<const Spec> spec, FromProto(request.spec()));
-  return namespaces_.Admit(*spec, name_space, caller.name);
+  return namespaces_.Admit(*spec, name_space, caller);
 }
 
 void JobService::Refuse(grpc::ServerUnaryReactor* reactor, AuditEntry entry,
@@ -120,7 +140,9 @@ grpc::ServerUnaryReactor* JobService::GetJob(grpc::CallbackServerContext* contex
                                              const v1::GetJobRequest* request,
                                              v1::GetJobResponse* response) {
   return Reply(context, [&] {
-    const auto job = book_.Get(request->job_id(), Sees(*context));
+    const absl::StatusOr<std::string> sees = Sees(*context);
+    if (!sees.ok()) return ToGrpc(sees.status());
+    const auto job = book_.Get(request->job_id(), *sees);
     if (job.ok()) *response->mutable_job() = ToProto(**job);
     return JobError(job.status(), request->job_id());
   });
@@ -139,9 +161,10 @@ grpc::ServerUnaryReactor* JobService::ListJobs(grpc::CallbackServerContext* cont
       }
       before = *number;
     }
-    JobFilter filter{.states = {},
-                     .name_space = NamespaceToList(Sees(*context), request->namespace_()),
-                     .name = {}};
+    const absl::StatusOr<std::string> sees = Sees(*context);
+    if (!sees.ok()) return ToGrpc(sees.status());
+    JobFilter filter{
+        .states = {}, .name_space = NamespaceToList(*sees, request->namespace_()), .name = {}};
     for (const int state : request->states()) filter.states.push_back(JobState(state));
     const size_t size =
         std::min(request->page_size() == 0 ? kDefaultPage : request->page_size(), kMaxPage);
@@ -181,9 +204,9 @@ grpc::ServerUnaryReactor* JobService::CancelJob(grpc::CallbackServerContext* con
 
 grpc::ServerWriteReactor<v1::WatchJobResponse>* JobService::WatchJob(
     grpc::CallbackServerContext* context, const v1::WatchJobRequest* request) {
-  const auto source = [this, id = request->job_id(), sees = Sees(*context),
-                       seen = request->after_revision(),
-                       first = true](v1::WatchJobResponse& response) mutable -> Filled {
+  const auto source = [this, id = request->job_id(), seen = request->after_revision(),
+                       first = true](const std::string& sees,
+                                     v1::WatchJobResponse& response) mutable -> Filled {
     const auto job = book_.Get(id, sees);
     if (!job.ok()) return {Fill::kEnd, JobError(job.status(), id)};
     if (first && seen > (*job)->revision) {
@@ -200,14 +223,14 @@ grpc::ServerWriteReactor<v1::WatchJobResponse>* JobService::WatchJob(
     *response.mutable_job() = ToProto(**job);
     return {Fill::kSome, grpc::Status::OK};
   };
-  return FollowStream<v1::WatchJobResponse>::Start(book_, executor_, request->job_id(), source);
+  return Follow<v1::WatchJobResponse>(context, request->job_id(), source);
 }
 
 grpc::ServerWriteReactor<v1::StreamStepsResponse>* JobService::StreamSteps(
     grpc::CallbackServerContext* context, const v1::StreamStepsRequest* request) {
   const auto source =
-      [this, id = request->job_id(), sees = Sees(*context), seen = request->after_step(),
-       follow = request->follow()](v1::StreamStepsResponse& response) mutable -> Filled {
+      [this, id = request->job_id(), seen = request->after_step(), follow = request->follow()](
+          const std::string& sees, v1::StreamStepsResponse& response) mutable -> Filled {
     // The state before the rows: a job seen to have ended has no further ones.
     const auto job = book_.Get(id, sees);
     if (!job.ok()) return {Fill::kEnd, JobError(job.status(), id)};
@@ -221,15 +244,15 @@ grpc::ServerWriteReactor<v1::StreamStepsResponse>* JobService::StreamSteps(
     return {follow && !IsTerminal((*job)->state) ? Fill::kNothingYet : Fill::kEnd,
             grpc::Status::OK};
   };
-  return FollowStream<v1::StreamStepsResponse>::Start(book_, executor_, request->job_id(), source);
+  return Follow<v1::StreamStepsResponse>(context, request->job_id(), source);
 }
 
 grpc::ServerWriteReactor<v1::StreamLogsResponse>* JobService::StreamLogs(
     grpc::CallbackServerContext* context, const v1::StreamLogsRequest* request) {
-  const auto source = [this, id = request->job_id(), sees = Sees(*context), seen = uint64_t{0},
-                       rank = request->has_rank() ? int64_t(request->rank()) : -1,
-                       follow =
-                           request->follow()](v1::StreamLogsResponse& response) mutable -> Filled {
+  const auto source =
+      [this, id = request->job_id(), seen = uint64_t{0},
+       rank = request->has_rank() ? int64_t(request->rank()) : -1, follow = request->follow()](
+          const std::string& sees, v1::StreamLogsResponse& response) mutable -> Filled {
     const auto job = book_.Get(id, sees);
     if (!job.ok()) return {Fill::kEnd, JobError(job.status(), id)};
     const uint32_t ranks = (*job)->spec->facts.ranks;
@@ -245,14 +268,16 @@ grpc::ServerWriteReactor<v1::StreamLogsResponse>* JobService::StreamLogs(
     return {follow && !IsTerminal((*job)->state) ? Fill::kNothingYet : Fill::kEnd,
             grpc::Status::OK};
   };
-  return FollowStream<v1::StreamLogsResponse>::Start(book_, executor_, request->job_id(), source);
+  return Follow<v1::StreamLogsResponse>(context, request->job_id(), source);
 }
 
 grpc::ServerUnaryReactor* JobService::ListEvents(grpc::CallbackServerContext* context,
                                                  const v1::ListEventsRequest* request,
                                                  v1::ListEventsResponse* response) {
   return Reply(context, [&] {
-    const auto job = book_.Get(request->job_id(), Sees(*context));
+    const absl::StatusOr<std::string> sees = Sees(*context);
+    if (!sees.ok()) return ToGrpc(sees.status());
+    const auto job = book_.Get(request->job_id(), *sees);
     if (!job.ok()) return JobError(job.status(), request->job_id());
     const auto events = book_.store().ReadEvents((*job)->number);
     if (!events.ok()) return ToGrpc(events.status());

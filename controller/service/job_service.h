@@ -9,6 +9,8 @@
 #include "controller/access/namespaces.h"
 #include "controller/jobs/job_book.h"
 #include "controller/service/executor.h"
+#include "controller/service/follow_stream.h"
+#include "controller/service/open_streams.h"
 #include "controller/workers/coordinator.h"
 #include "trainyard/v1/job.grpc.pb.h"
 
@@ -24,6 +26,7 @@ class JobService final : public v1::JobService::CallbackService {
     const Gate& gate;
     const Namespaces& namespaces;
     Audit& audit;
+    OpenStreams& streams;
   };
   explicit JobService(const Parts& parts)
       : book_(parts.book),
@@ -31,7 +34,8 @@ class JobService final : public v1::JobService::CallbackService {
         executor_(parts.executor),
         gate_(parts.gate),
         namespaces_(parts.namespaces),
-        audit_(parts.audit) {}
+        audit_(parts.audit),
+        streams_(parts.streams) {}
 
   grpc::ServerUnaryReactor* SubmitJob(grpc::CallbackServerContext* context,
                                       const v1::SubmitJobRequest* request,
@@ -56,8 +60,16 @@ class JobService final : public v1::JobService::CallbackService {
                                        v1::ListEventsResponse* response) override;
 
  private:
-  // The namespace whose jobs alone the caller of a call sees; empty: it sees all.
-  std::string Sees(const grpc::ServerContextBase& context) const;
+  // The namespace whose jobs alone the caller of a call sees; empty: it sees all. Errors:
+  // Gate::CallerOf's.
+  absl::StatusOr<std::string> Sees(const grpc::ServerContextBase& context) const;
+  // A stream about a job, to a caller who sees the namespace that the source is given, for as long
+  // as the caller is let in.
+  template <typename Response>
+  using Source = std::function<Filled(const std::string& sees, Response&)>;
+  template <typename Response>
+  grpc::ServerWriteReactor<Response>* Follow(grpc::CallbackServerContext* context,
+                                             const std::string& job_id, Source<Response> source);
   // What `request` asks for, in the namespace that it means. PERMISSION_DENIED: another's.
   absl::StatusOr<std::shared_ptr<const Spec>> Admit(const Principal& caller,
                                                     const v1::SubmitJobRequest& request) const;
@@ -70,6 +82,7 @@ class JobService final : public v1::JobService::CallbackService {
   const Gate& gate_;
   const Namespaces& namespaces_;
   Audit& audit_;
+  OpenStreams& streams_;
 };
 
 }  // namespace trainyard::controller

@@ -3,6 +3,7 @@
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/health_check_service_interface.h>
 
+#include <algorithm>
 #include <chrono>
 #include <thread>
 
@@ -29,6 +30,11 @@ constexpr int kHandshakeMilliseconds = 8'000;
 constexpr int kIdleMilliseconds = 60'000;
 
 constexpr absl::Duration kLookAtNamespacesEvery = absl::Seconds(1);
+constexpr absl::Duration kLookAtCallersEvery = absl::Seconds(1);
+
+// Of one caller. A program may follow a few hundred jobs; where there are few connections, nobody
+// takes most of them.
+size_t MostStreams() { return std::clamp<size_t>(MostConnections() / 8, 16, 256); }
 
 constexpr int kMaxMetadataBytes = 8 << 10;
 constexpr int kMaxCallsPerConnection = 100;
@@ -62,7 +68,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
                                                       const Clock& clock) {
   std::unique_ptr<Server> server(new Server());
   ASSIGN_OR_RETURN(server->namespaces_, Namespaces::Open(options.namespaces_file));
-  ASSIGN_OR_RETURN(server->acceptor_, Acceptor::Listen(options.listen));
+  ASSIGN_OR_RETURN(server->acceptor_, Acceptor::Listen(options.listen, server->users_));
   const auto commits = &server->metrics_.store_commit_duration_seconds.Add({}, CommitBuckets());
   ASSIGN_OR_RETURN(server->store_,
                    SqliteStore::Open(options.state_directory, {}, options.recovery,
@@ -104,8 +110,16 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
   server->namespaces_ticker_.Start(kLookAtNamespacesEvery, [self = server.get()] {
     if (self->namespaces_->Refresh()) self->coordinator_->ScheduleAgain();
   });
+  server->streams_ticker_.Start(kLookAtCallersEvery,
+                                [self = server.get()] { self->SweepCallers(); });
   server->KeepBackups(options, clock);
   return server;
+}
+
+void Server::SweepCallers() {
+  streams_->Sweep();
+  audit_->WriteCounts();
+  coordinator_->ExpelUnless([this](const std::string& id) { return access_->grants().Knows(id); });
 }
 
 void Server::KeepBackups(const ServerOptions& options, const Clock& clock) {
@@ -125,11 +139,12 @@ absl::Status Server::Serve(const Clock& clock) {
   access_service_ = std::make_unique<AccessService>(AccessService::Parts{
       clock, access_->gate(), access_->grants(), access_->authority(), *audit_});
   site_ = std::make_unique<Site>(Site::Parts{*book_, *coordinator_, access_->gate(), clock});
-  job_service_ = std::make_unique<JobService>(
-      JobService::Parts{*book_, *coordinator_, *executor_, access_->gate(), *namespaces_, *audit_});
+  streams_ = std::make_unique<OpenStreams>(access_->gate(), MostStreams());
+  job_service_ = std::make_unique<JobService>(JobService::Parts{
+      *book_, *coordinator_, *executor_, access_->gate(), *namespaces_, *audit_, *streams_});
   cluster_service_ = std::make_unique<ClusterService>(*coordinator_, access_->gate());
   worker_service_ = std::make_unique<WorkerService>(
-      WorkerService::Parts{*coordinator_, access_->gate(), *audit_});
+      WorkerService::Parts{*coordinator_, access_->gate(), *audit_, *streams_});
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
@@ -137,7 +152,8 @@ absl::Status Server::Serve(const Clock& clock) {
   builder.SetResourceQuota(acceptor_->quota());
   std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> interceptors;
   interceptors.push_back(std::make_unique<CallMeterFactory>(metrics_));
-  interceptors.push_back(std::make_unique<CallerWatchFactory>(access_->gate()));
+  interceptors.push_back(std::make_unique<CallerWatchFactory>(
+      CallerWatchFactory::Parts{access_->gate(), *streams_, users_}));
   builder.experimental().SetInterceptorCreators(std::move(interceptors));
   auto connections = builder.experimental().AddExternalConnectionAcceptor(
       grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
@@ -164,6 +180,8 @@ Server::~Server() {
   std::this_thread::sleep_for(kShutdownGrace);
   ticker_.Stop();
   namespaces_ticker_.Stop();
+  streams_ticker_.Stop();
+  if (audit_ != nullptr) audit_->WriteCounts(true);
   if (store_ != nullptr) store_->Close();
   calls.join();
   server_.reset();

@@ -21,6 +21,7 @@
 #include "controller/service/cluster_service.h"
 #include "controller/service/executor.h"
 #include "controller/service/job_service.h"
+#include "controller/service/open_streams.h"
 #include "controller/service/worker_service.h"
 #include "controller/store/backup_keeper.h"
 #include "controller/store/sqlite_store.h"
@@ -64,12 +65,15 @@ class Server {
  private:
   Server() : registry_(std::make_shared<prometheus::Registry>()), metrics_(*registry_) {}
   absl::Status Serve(const Clock& clock);
+  // Ends what those do who are not let in any more.
+  void SweepCallers();
   void KeepBackups(const ServerOptions& options, const Clock& clock);
 
   const std::shared_ptr<prometheus::Registry> registry_;
   ControllerMetrics metrics_;
   Ticker ticker_;
   Ticker namespaces_ticker_;
+  Ticker streams_ticker_;
   std::unique_ptr<SqliteStore> store_;
   std::unique_ptr<JobBook> book_;
   std::unique_ptr<Coordinator> coordinator_;
@@ -78,6 +82,8 @@ class Server {
   std::unique_ptr<Namespaces> namespaces_;
   std::unique_ptr<AccessControl> access_;
   std::unique_ptr<Site> site_;
+  std::unique_ptr<OpenStreams> streams_;
+  ConnectionUsers users_;
   std::unique_ptr<AccessService> access_service_;
   std::unique_ptr<JobService> job_service_;
   std::unique_ptr<ClusterService> cluster_service_;

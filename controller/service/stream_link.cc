@@ -9,7 +9,14 @@ void StreamLink::Send(Order order) {
   v1::ConnectResponse message = ToProto(order);
   MutexLock lock(mutex_);
   if (close_) return;
+  queued_bytes_ += message.ByteSizeLong();
   queue_.push_back(std::move(message));
+  if (queue_.size() > kMostOrders || queued_bytes_ > kMostOrderBytes) {
+    queue_.clear();
+    close_ = absl::ResourceExhaustedError("the worker does not read its orders");
+    // A write that is never taken would never let the stream finish.
+    if (reactor_ != nullptr) context_.TryCancel();
+  }
   Pump();
 }
 
@@ -70,6 +77,7 @@ void StreamLink::Pump() {
   } else if (!queue_.empty()) {
     writing_ = std::move(queue_.front());
     queue_.pop_front();
+    queued_bytes_ -= writing_.ByteSizeLong();
     busy_ = true;
     reactor_->StartWrite(&writing_);
   } else if (ack_) {

@@ -23,10 +23,15 @@ class StreamLink final : public WorkerLink {
  public:
   using Reactor = grpc::ServerBidiReactor<v1::ConnectRequest, v1::ConnectResponse>;
 
-  explicit StreamLink(Reactor* reactor) : reactor_(reactor) {}
+  // `context`: of the reactor's call.
+  StreamLink(Reactor* reactor, grpc::ServerContextBase& context)
+      : reactor_(reactor), context_(context) {}
 
   // Reports of one worker that are read and not stored.
   static constexpr int kWindow = 64;
+  // What waits to be sent to one worker. A worker that reads nothing is given up beyond it.
+  static constexpr size_t kMostOrders = 4096;
+  static constexpr size_t kMostOrderBytes = 32 << 20;  // Twice what ranks of one job may say.
 
   void Send(Order order) override;
   void Close(absl::Status why) override;
@@ -45,7 +50,9 @@ class StreamLink final : public WorkerLink {
 
   mutable Mutex mutex_;
   Reactor* reactor_ ABSL_GUARDED_BY(mutex_);  // Null once it is done.
+  grpc::ServerContextBase& context_;          // Lives as long as the reactor.
   std::deque<v1::ConnectResponse> queue_ ABSL_GUARDED_BY(mutex_);
+  size_t queued_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   std::optional<uint64_t> ack_ ABSL_GUARDED_BY(mutex_);
   std::optional<absl::Status> close_ ABSL_GUARDED_BY(mutex_);
   v1::ConnectResponse writing_ ABSL_GUARDED_BY(mutex_);

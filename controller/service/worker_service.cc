@@ -30,12 +30,14 @@ absl::Status CheckIdentity(const Principal& caller, const Registration& worker) 
 // Reads one message at a time; owns itself until gRPC is done with it.
 class WorkerStream final : public StreamLink::Reactor {
  public:
-  WorkerStream(const WorkerService::Parts& parts, const grpc::CallbackServerContext& context)
+  WorkerStream(const WorkerService::Parts& parts, grpc::CallbackServerContext& context)
       : coordinator_(parts.coordinator),
         gate_(parts.gate),
         audit_(parts.audit),
+        streams_(parts.streams),
         context_(context),
-        link_(std::make_shared<StreamLink>(this)) {
+        link_(std::make_shared<StreamLink>(this, context)) {
+    streams_.OnEnd(context_, [link = link_](const absl::Status& status) { link->Close(status); });
     StartRead(&request_);
   }
 
@@ -65,6 +67,7 @@ class WorkerStream final : public StreamLink::Reactor {
  private:
   absl::Status Handle(const Principal& caller) {
     if (!session_) return HandleRegister(caller);
+    RETURN_IF_ERROR(CheckReport(request_));
     switch (request_.message_case()) {
       case Request::kHeartbeat:
         coordinator_.OnHeartbeat(*session_);
@@ -126,8 +129,10 @@ class WorkerStream final : public StreamLink::Reactor {
   }
 
   absl::StatusOr<Session> Connect(const Principal& caller, const v1::Register& request) {
+    RETURN_IF_ERROR(streams_.Check(context_));
     ASSIGN_OR_RETURN(Registration registration, FromProto(request));
     RETURN_IF_ERROR(CheckIdentity(caller, registration));
+    registration.grant_id = caller.grant_id;
     return coordinator_.Connect(std::move(registration), link_);
   }
 
@@ -140,7 +145,8 @@ class WorkerStream final : public StreamLink::Reactor {
   Coordinator& coordinator_;
   const Gate& gate_;
   Audit& audit_;
-  const grpc::CallbackServerContext& context_;  // gRPC's, until OnDone.
+  OpenStreams& streams_;
+  grpc::CallbackServerContext& context_;  // gRPC's, until OnDone.
   const std::shared_ptr<StreamLink> link_;
   Request request_;
   std::optional<Session> session_;  // Once registered.

@@ -7,6 +7,7 @@
 
 #include "controller/access/audit.h"
 #include "controller/access/gate.h"
+#include "controller/service/open_streams.h"
 #include "controller/workers/coordinator.h"
 #include "trainyard/v1/worker.grpc.pb.h"
 
@@ -19,6 +20,7 @@ class WorkerService final : public v1::WorkerService::CallbackService {
     Coordinator& coordinator;
     const Gate& gate;
     Audit& audit;
+    OpenStreams& streams;
   };
   explicit WorkerService(const Parts& parts) : parts_(parts) {}
 

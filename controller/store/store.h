@@ -146,7 +146,7 @@ struct StoreLimits {
   uint64_t steps_per_job = 200'000;
   uint64_t log_lines_per_job = 20'000;
   uint64_t events_per_job = 2'000;
-  uint64_t audit_entries = 10'000'000;  // About 3 GB.
+  uint64_t audit_entries = kAuditEntriesKept;
   uint64_t waiting_bytes = 64 << 20;
 };
 

@@ -26,6 +26,11 @@ RankReported ReportOf(const std::string& worker_id, const RankStatus& status) {
           .resumed = status.resumed};
 }
 
+// Ranks of one worker that nobody wants: as many as it may come back with
+// (service/convert_worker.cc).
+constexpr size_t kMostStale = 4096;
+constexpr absl::Duration kStaleLogEvery = absl::Seconds(1);
+
 // Its ranks are to run.
 bool IsWanted(const Job& job) {
   return job.state == JobState::kStarting || job.state == JobState::kRunning;
@@ -123,13 +128,23 @@ void Coordinator::StopIfStale(Worker& worker, const RankStatus& status) {
   const Snapshot job = book_.Applied(status.job_id);
   if (job != nullptr && CheckFence(*job, status.epoch, status.rank, id).ok()) return;
   // Nothing current asks for it: a superseded epoch, or a worker that had been declared lost.
-  worker.stale[{status.job_id, status.rank}] = {status.epoch, status.device};
+  const std::pair<std::string, uint32_t> key(status.job_id, status.rank);
+  if (worker.stale.size() >= kMostStale && !worker.stale.contains(key)) {
+    return worker.link->Close(absl::ResourceExhaustedError(
+        absl::StrCat("more than ", kMostStale, " ranks that nobody wants run there")));
+  }
+  worker.stale[key] = {status.epoch, status.device};
   // Or the store cannot tell: the rank may be all that is left of the job.
   if (book_.IsDamaged(status.job_id)) return;
   worker.link->Send(StopOrder{status.job_id, status.epoch, StopMode::kKill});
-  LogWarning(
-      "stale_rank",
-      {{"job", status.job_id}, {"epoch", status.epoch}, {"rank", status.rank}, {"worker", id}});
+  // A worker may say so as often as it likes, and must not fill a disk.
+  if (clock_.Monotonic() < worker.stale_log_due) return;
+  worker.stale_log_due = clock_.Monotonic() + kStaleLogEvery;
+  LogWarning("stale_rank", {{"job", status.job_id},
+                            {"epoch", status.epoch},
+                            {"rank", status.rank},
+                            {"worker", id},
+                            {"in_all", worker.stale.size()}});
 }
 
 void Coordinator::CompareRunning(const Registration& registration, Worker& worker) {
@@ -174,6 +189,20 @@ void Coordinator::Expel(const Session& session) {
   if (!table_.Expel(session)) return;
   LogWarning("worker_expelled", {{"worker", session.worker_id}});
   wake_();
+}
+
+void Coordinator::ExpelUnless(const std::function<bool(const std::string& grant_id)>& holds) {
+  MutexLock lock(mutex_);
+  for (const auto& [id, worker] : table_.workers()) {
+    const std::string& grant = worker.registration.grant_id;
+    if (grant.empty() || worker.state == WorkerState::kLost || holds(grant)) continue;
+    if (worker.link != nullptr) {
+      worker.link->Close(absl::UnauthenticatedError("the worker's certificate has been revoked"));
+    }
+    table_.Expel({id, worker.session});
+    LogWarning("worker_expelled", {{"worker", id}});
+    wake_();
+  }
 }
 
 void Coordinator::OnHeartbeat(const Session& session) {

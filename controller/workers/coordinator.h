@@ -63,6 +63,9 @@ class Coordinator {
   // The same for a worker that may not come back: it is lost by the next Tick, however long it may
   // be detached.
   void Expel(const Session& session);
+  // Likewise all workers whose grant does not hold any more, also those without a stream. `holds`
+  // is called with the lock held.
+  void ExpelUnless(const std::function<bool(const std::string& grant_id)>& holds);
 
   // `durable` runs once nothing of the report can be lost, whether it was news or not, or with an
   // error when the controller stops before; it does not run on a superseded stream.

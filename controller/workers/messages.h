@@ -57,6 +57,7 @@ struct Registration {
   std::string instance_id;
   std::string hostname;
   std::string version;
+  std::string grant_id = {};  // By which it was let in; empty: it runs on this machine.
   std::vector<Device> devices;
   std::vector<std::string> roots;   // Where it admits paths of jobs.
   std::vector<RankStatus> running;  // Tells presence alone.

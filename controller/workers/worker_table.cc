@@ -113,8 +113,13 @@ bool WorkerTable::Disconnect(const Session& session) {
 }
 
 bool WorkerTable::Expel(const Session& session) {
-  if (!Disconnect(session)) return false;
-  Find(session.worker_id)->lease_end = clock_.Monotonic() - absl::Nanoseconds(1);
+  Worker* worker = Find(session.worker_id);
+  if (worker == nullptr || worker->session != session.number ||
+      worker->state == WorkerState::kLost) {
+    return false;
+  }
+  worker->link = nullptr;
+  worker->lease_end = clock_.Monotonic() - absl::Nanoseconds(1);
   return true;
 }
 

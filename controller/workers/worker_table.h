@@ -38,8 +38,9 @@ struct Worker {
   absl::Duration lease_end;   // Monotonic. Of a detached one: when it is no longer waited for.
   uint64_t session = 0;       // Of the current stream; 0: none yet, expected back after a restart.
   bool left = false;          // Its stream ended after it had drained: nobody waits for it.
-  std::shared_ptr<WorkerLink> link;                                  // Null while disconnected.
-  std::map<std::pair<std::string, uint32_t>, StaleRank> stale;       // By job and rank.
+  std::shared_ptr<WorkerLink> link;                             // Null while disconnected.
+  std::map<std::pair<std::string, uint32_t>, StaleRank> stale;  // By job and rank.
+  absl::Duration stale_log_due;  // Monotonic: not to be logged before.
   std::map<std::string, std::tuple<uint64_t, bool, StopMode>> told;  // By job: the last order sent.
 
   const Device* FindDevice(uint32_t index) const;
@@ -89,7 +90,8 @@ class WorkerTable {
   // Registration::detach the worker is not lost, unless it drains. A worker that is silent on an
   // open stream is lost after the lease. False: that stream had been superseded.
   bool Disconnect(const Session& session);
-  // As Disconnect, and its lease is over.
+  // Its stream is gone, if it has one, and its lease is over. False: that stream had been
+  // superseded, or the worker is lost.
   bool Expel(const Session& session);
 
   // Declares workers lost whose lease is over, and closes their streams. Their ids. A pause of this

@@ -5,6 +5,7 @@ import ssl
 import subprocess
 import unittest
 import urllib.request
+from datetime import datetime, timedelta
 
 from real_service import BIN, RealService, until
 
@@ -14,6 +15,12 @@ class OpenService(RealService):
         ready = self.begin()
         self.assertIn("trainyard login", self.trainyard("list", home="nobody", fails=True))
         joiner = self.trainyard("token", "create", "rack", "--role", "joiner")
+        # A joiner's token holds for an hour, whoever makes it.
+        self.tool("token", "--name", "owners", "--role", "joiner")
+        until(lambda: len([g for g in self.lines("token", "list") if g["role"] == "ROLE_JOINER"]) == 2, "the owner's token")
+        for grant in self.lines("token", "list"):
+            held = datetime.fromisoformat(grant["expire_time"]) - datetime.fromisoformat(grant["create_time"])
+            self.assertEqual(held, timedelta(hours=1) if grant["role"] == "ROLE_JOINER" else timedelta(days=90))
         (self.directory / "rack.token").write_text(joiner)
         worker, at = self.start_worker("w1", "--join", "rack.token")
         job = self.submit(20)

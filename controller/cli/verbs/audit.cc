@@ -1,12 +1,12 @@
 // trainyard audit: who changed what. With --verify, whether the log is as it was written.
 
 #include <algorithm>
-#include <optional>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
 #include "controller/cli/answer.h"
+#include "controller/cli/audit_chain.h"
 #include "controller/cli/client.h"
 #include "controller/cli/errors.h"
 #include "controller/cli/format.h"
@@ -19,13 +19,7 @@ namespace {
 constexpr uint32_t kPage = 5'000;
 constexpr size_t kHashDigits = 64;
 
-// An entry that somebody has noted down: NUMBER:HASH. Number 0: none.
-struct Anchor {
-  uint64_t number = 0;
-  std::string hash;
-};
-
-absl::Status ParseAnchor(const std::string& text, Anchor& anchor) {
+absl::Status ParseAnchor(const std::string& text, AuditAnchor& anchor) {
   if (text.empty()) return absl::OkStatus();
   const size_t colon = std::min(text.find(':'), text.size() - 1);
   anchor.hash = text.substr(colon + 1);
@@ -52,62 +46,13 @@ AuditEntry FromProto(const v1::AuditEntry& entry) {
           .hash = entry.hash()};
 }
 
-// Follows the chain of hashes. What the first entry's hash covers beside the entry itself is not
-// there where older entries are no longer kept: then an anchor vouches for it, or nothing does.
-class Chain {
- public:
-  explicit Chain(Anchor anchor) : anchor_(std::move(anchor)) {}
-
-  // DATA_LOSS: the log has been changed, or is damaged.
-  absl::Status Add(const AuditEntry& entry) {
-    if (newest_ && entry.number != newest_->number + 1) {
-      return Broken(absl::StrCat("entry ", newest_->number + 1, " is missing"));
-    }
-    const bool first = !newest_ && entry.number > 1;
-    if (!first && entry.hash != ChainedHash(newest_ ? newest_->hash : "", entry)) {
-      return Broken(absl::StrCat("entry ", entry.number,
-                                 " is not what was written, or the one before is not"));
-    }
-    if (entry.number == anchor_.number && entry.hash != anchor_.hash) {
-      return Broken(absl::StrCat("entry ", entry.number, " has the hash ", entry.hash, ", and had ",
-                                 anchor_.hash));
-    }
-    if (!newest_) oldest_ = entry.number;
-    newest_ = entry;
-    return absl::OkStatus();
-  }
-
-  absl::Status CheckAnchor() const {
-    const bool found = newest_ && oldest_ <= anchor_.number && anchor_.number <= newest_->number;
-    if (anchor_.number == 0 || found) return absl::OkStatus();
-    return Broken(absl::StrCat("entry ", anchor_.number, " is not there: the log has ", Range()));
-  }
-
-  std::string Range() const {
-    return newest_ ? absl::StrCat("entries ", oldest_, " to ", newest_->number) : "no entries";
-  }
-  std::string Head() const {
-    return newest_ ? absl::StrCat(newest_->number, ":", newest_->hash) : "";
-  }
-  uint64_t newest() const { return newest_ ? newest_->number : 0; }
-
- private:
-  static absl::Status Broken(absl::string_view what) {
-    return absl::DataLossError(absl::StrCat("the audit log cannot be relied on: ", what));
-  }
-
-  const Anchor anchor_;
-  uint64_t oldest_ = 0;
-  std::optional<AuditEntry> newest_;
-};
-
 absl::Status Verify(const Context& context, Client& client) {
-  Anchor anchor;
+  AuditAnchor anchor;
   RETURN_IF_ERROR(ParseAnchor(context.arguments.Text("--since"), anchor));
-  Chain chain(anchor);
+  AuditChain chain(anchor, kAuditEntriesKept);
   v1::ListAuditRequest request;
   request.set_page_size(kPage);
-  request.set_after(anchor.number == 0 ? 0 : anchor.number - 1);
+  request.set_after(chain.after());
   for (;;) {
     ASSIGN_OR_RETURN(const v1::ListAuditResponse page,
                      client.Call(&v1::AccessService::Stub::ListAudit, request));
@@ -117,8 +62,9 @@ absl::Status Verify(const Context& context, Client& client) {
     }
     request.set_after(chain.newest());
   }
-  RETURN_IF_ERROR(chain.CheckAnchor());
+  RETURN_IF_ERROR(chain.Finish());
   context.output.Line(absl::StrCat("unbroken: ", chain.Range()));
+  if (!chain.Doubt().empty()) context.output.Line("but:      " + chain.Doubt());
   if (!chain.Head().empty()) {
     context.output.Line(absl::StrCat("newest:   ", chain.Head()));
     context.output.Note("keep that line elsewhere: --verify --since finds what was cut off since");

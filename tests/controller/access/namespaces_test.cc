@@ -4,6 +4,7 @@
 #include "controller/access/namespaces.h"
 
 #include <gmock/gmock.h>
+#include <sys/stat.h>
 
 #include "common/files.h"
 #include "common/roots.h"
@@ -63,6 +64,8 @@ TEST_F(NamespacesTest, WhatIsWrongIsNamed) {
                                                         {"a: {roots: [data]}", "found 'data'"},
                                                         {"a: {gpus: 3}", "a.gpus"},
                                                         {"a: 3", "wanted {devices"},
+                                                        {"a b: {}", "wanted 1 to 64 letters"},
+                                                        {"'': {}", "wanted 1 to 64 letters"},
                                                         {"[a]", "mapping"},
                                                         {"a: {}\na: {}", "a"}}) {
     const auto parsed = ParseNamespaces(text);
@@ -76,7 +79,7 @@ TEST_F(NamespacesTest, ASpecOutsideOfItsLimitsIsRefused) {
   Write(kTwo);
   const auto namespaces = MustOpen();
   const auto admit = [&](const Spec& spec, const std::string& name = "research") {
-    return namespaces->Admit(spec, name, "alice");
+    return namespaces->Admit(spec, name, {.name = "alice", .name_space = name});
   };
   for (const char* good : {"/data/research", "/data/research/a/b", "/ckpt/x", "relative/path"}) {
     const auto admitted = admit(SpecOf(8, {good}));
@@ -91,6 +94,34 @@ TEST_F(NamespacesTest, ASpecOutsideOfItsLimitsIsRefused) {
   }
   EXPECT_THAT(admit(SpecOf(9, {})).status().ToString(), HasSubstr("at most 8"));
   EXPECT_THAT(admit(SpecOf(1, {}), "other").status().ToString(), HasSubstr("'other'"));
+}
+
+TEST_F(NamespacesTest, OnlyWhoActsInAllLearnsWhichThereAre) {
+  Write(kTwo);
+  const auto namespaces = MustOpen();
+  const auto refusal = [&](const Principal& caller) {
+    return namespaces->Admit(SpecOf(1, {}), "other", caller).status().ToString();
+  };
+  EXPECT_THAT(refusal({.name = "olga"}), HasSubstr("there are default, research"));
+  EXPECT_THAT(refusal({.name = "sam", .name_space = "other"}),
+              testing::AllOf(HasSubstr("'other'"), testing::Not(HasSubstr("research"))));
+}
+
+TEST_F(NamespacesTest, ANamespaceHasANameAlsoWithoutAFile) {
+  const auto namespaces = *Namespaces::Open("");
+  for (const std::string& name : {std::string("\n"), std::string("a\nb"), std::string(65, 'a')}) {
+    EXPECT_TRUE(
+        absl::IsInvalidArgument(namespaces->Admit(SpecOf(1, {}), name, {.name = "olga"}).status()))
+        << name;
+  }
+}
+
+// Bug it must catch: who may write to the file gives a namespace the roots of all others.
+TEST_F(NamespacesTest, AFileThatOthersMayWriteIsRefused) {
+  Write(kTwo);
+  ASSERT_EQ(::chmod(Path().c_str(), 0666), 0);
+  const absl::Status status = Namespaces::Open(Path()).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
 }
 
 TEST_F(NamespacesTest, AChangeCountsAndAMistakeDoesNot) {

@@ -36,6 +36,15 @@ TEST(Rates, WhatIsAllowedComesBackWithTimeAndNeverExceedsItsBound) {
   EXPECT_EQ(Taken(rates, "a", 1000), kCallsAtOnce);
 }
 
+// All machines of a fleet may join with one token.
+TEST(Rates, OfWhatCostsLessThereMayBeMore) {
+  FakeClock clock;
+  Rates rates(clock);
+  int taken = 0;
+  while (rates.Take("rack", kJoinCost).ok()) ++taken;
+  EXPECT_NEAR(taken, kCallsAtOnce / kJoinCost, 1);
+}
+
 TEST(Rates, CallersWhoRestAreForgotten) {
   FakeClock clock;
   Rates rates(clock);

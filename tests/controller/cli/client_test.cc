@@ -87,16 +87,53 @@ TEST(Client, ACallHasADeadline) {
   release = true;
 }
 
+// A controller that has too much to do.
+grpc::Status Busy(int64_t retry_seconds) {
+  google::rpc::RetryInfo retry;
+  retry.mutable_retry_delay()->set_seconds(retry_seconds);
+  google::rpc::Status status;
+  status.set_code(8);
+  status.add_details()->PackFrom(retry);
+  return grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "too many calls wait",
+                      status.SerializeAsString());
+}
+
+TEST(Client, CallsAgainWhereTheControllerHasTooMuchToDo) {
+  FakeController controller;
+  int calls = 0;
+  controller.submit = [&](const v1::SubmitJobRequest&, v1::SubmitJobResponse&) {
+    ++calls;
+    if (calls == 1) return Busy(0);
+    // Before the call reached its service.
+    if (calls == 2) return grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "wait");
+    return grpc::Status::OK;
+  };
+  Client client(controller.address(), {},
+                {.call = absl::Minutes(1), .unreachable = absl::Minutes(1), .away = {}});
+  EXPECT_TRUE(client.Call(&v1::JobService::Stub::SubmitJob, v1::SubmitJobRequest()).ok());
+  EXPECT_EQ(calls, 3);
+}
+
+TEST(Client, DoesNotWaitLongerThanItsPatience) {
+  FakeController controller;
+  controller.submit = [&](const v1::SubmitJobRequest&, v1::SubmitJobResponse&) {
+    return Busy(3600);
+  };
+  Client client(controller.address(), {}, kShort);
+  const auto response = client.Call(&v1::JobService::Stub::SubmitJob, v1::SubmitJobRequest());
+  EXPECT_EQ(response.status(), absl::ResourceExhaustedError("too many calls wait"));
+}
+
 TEST(Client, OtherErrorsComeBackAtOnceWithTheirText) {
   FakeController controller;
   int calls = 0;
   controller.submit = [&](const v1::SubmitJobRequest&, v1::SubmitJobResponse&) {
     ++calls;
-    return grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "the queue is full");
+    return grpc::Status(grpc::StatusCode::ALREADY_EXISTS, "another spec");
   };
   Client client(controller.address());
   const auto response = client.Call(&v1::JobService::Stub::SubmitJob, v1::SubmitJobRequest());
-  EXPECT_EQ(response.status(), absl::ResourceExhaustedError("the queue is full"));
+  EXPECT_EQ(response.status(), absl::AlreadyExistsError("another spec"));
   EXPECT_EQ(ExitCode(response.status()), 1);
   EXPECT_EQ(calls, 1);
 }

@@ -111,6 +111,37 @@ TEST_F(AuditTest, WhoMayNotIsOnRecord) {
   EXPECT_EQ(entries[1].credential(), viewer.grant().id());
 }
 
+// Bug it must catch: who may do nothing pushes all history out of the log.
+TEST_F(AuditTest, ManyRefusalsBecomeOneEntryThatCountsThem) {
+  const v1::CreateTokenResponse viewer = CreateToken("vera", v1::ROLE_VIEWER);
+  const auto stub = v1::JobService::NewStub(
+      Dial(server_->address().ToString(), {.token = viewer.token()}, grpc::ChannelArguments()));
+  v1::SubmitJobResponse response;
+  for (int i = 0; i < 100; ++i) {
+    grpc::ClientContext context;
+    EXPECT_EQ(stub->SubmitJob(&context, {}, &response).error_code(), grpc::PERMISSION_DENIED);
+  }
+  StopServer();
+  StartServer();
+  const std::vector<v1::AuditEntry> entries = Entries(channel_);
+  ASSERT_THAT(entries, SizeIs(1 + Audit::kEachMinute + 1));
+  EXPECT_THAT(Text(entries.back()),
+              AllOf(StartsWith("vera JobService.SubmitJob  in : PERMISSION_DENIED"),
+                    HasSubstr(absl::StrCat("the last of ", 100 - Audit::kEachMinute, " calls"))));
+  EXPECT_EQ(entries.back().credential(), viewer.grant().id());
+}
+
+TEST_F(AuditTest, ARevocationIsOnRecordBeforeItIsMade) {
+  v1::RevokeGrantRequest request;
+  request.set_id(CreateToken("vera", v1::ROLE_VIEWER).grant().id());
+  v1::RevokeGrantResponse response;
+  grpc::ClientContext context;
+  const auto access = v1::AccessService::NewStub(channel_);
+  ASSERT_TRUE(access->RevokeGrant(&context, request, &response).ok());
+  const std::string what = "local AccessService.RevokeGrant " + request.id() + " in : ";
+  EXPECT_THAT(Texts(1), ElementsAre(what + "STARTED  ()", what + "OK  (viewer vera)"));
+}
+
 class TlsAuditTest : public TlsFixture {};
 
 // By the proto files: a method that changes something and is forgotten here fails the test.
@@ -205,6 +236,11 @@ TEST_F(ChangedAuditTest, IsFoundOut) {
   EXPECT_THAT(Verify("--since 5:" + std::string(64, '0')).first, HasSubstr("and had 0000"));
   EXPECT_THAT(Verify("--since 6:" + newest).first, HasSubstr("entry 6 is not there"));
   EXPECT_EQ(Verify("--since 5").second, 2);
+  const auto since = [&] { return Verify("--since 5:" + newest).first; };
+  EXPECT_THAT(since(), HasSubstr("unbroken: entries 5 to 5"));
+  Change("UPDATE audit SET caller = 'mallory' WHERE n = 5");
+  EXPECT_THAT(since(), HasSubstr("entry 5 is not what was written"));
+  Change("UPDATE audit SET caller = 'local' WHERE n = 5");
 
   Change("UPDATE audit SET caller = 'mallory' WHERE n = 3");
   EXPECT_THAT(Verify().first, HasSubstr("entry 3 is not what was written"));
@@ -216,6 +252,8 @@ TEST_F(ChangedAuditTest, IsFoundOut) {
   EXPECT_THAT(Verify("--since 5:" + newest).first, HasSubstr("entry 5 is not there"));
   Change("DELETE FROM audit WHERE n = 2");
   EXPECT_THAT(Verify().first, HasSubstr("entry 2 is missing"));
+  Change("DELETE FROM audit WHERE n < 3");
+  EXPECT_THAT(Verify().first, HasSubstr("entries 1 to 2 are missing"));
 }
 
 TEST_F(ChangedAuditTest, GoesOnFromTheEntryBeforeAfterARestart) {

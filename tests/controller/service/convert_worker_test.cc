@@ -24,5 +24,93 @@ TEST(ConvertWorker, RanksMayOutliveTheirDaemonForAsManySecondsAsItSays) {
   EXPECT_EQ(detach(601), absl::Minutes(10)) << "at most";
 }
 
+v1::Register SmallRegister() {
+  v1::Register message;
+  message.set_protocol_version(kWorkerProtocolVersion);
+  message.set_worker_id("w");
+  message.add_devices()->set_kind(v1::DEVICE_KIND_CPU);
+  return message;
+}
+
+// Bug it must catch: a text or a list without a bound is kept for every worker, and listed to
+// everybody.
+TEST(ConvertWorker, RegistrationsHaveBounds) {
+  using Edit = void (*)(v1::Register&);
+  const std::vector<Edit> too_much = {
+      [](v1::Register& m) { m.set_worker_id("a b"); },
+      [](v1::Register& m) { m.set_worker_id(std::string(65, 'w')); },
+      [](v1::Register& m) { m.set_instance_id(std::string(257, 'i')); },
+      [](v1::Register& m) { m.set_hostname(std::string(257, 'h')); },
+      [](v1::Register& m) { m.set_version(std::string(257, 'v')); },
+      [](v1::Register& m) { m.set_metrics_url(std::string(1025, 'u')); },
+      [](v1::Register& m) { m.add_roots(std::string(4097, '/')); },
+      [](v1::Register& m) { m.mutable_devices(0)->set_model(std::string(257, 'm')); },
+      [](v1::Register& m) { m.mutable_devices(0)->mutable_gpu()->set_uuid(std::string(257, 'g')); },
+      [](v1::Register& m) { m.mutable_devices(0)->add_peak()->set_dtype(std::string(65, 'd')); },
+      [](v1::Register& m) {
+        for (int i = 0; i < 17; ++i) m.mutable_devices(0)->add_peak();
+      },
+      [](v1::Register& m) {
+        for (int i = 0; i < 65; ++i) m.add_roots("/data");
+      },
+      [](v1::Register& m) {
+        for (int i = 0; i < 4097; ++i) m.add_running()->set_job_id("j-0000000000");
+      },
+      [](v1::Register& m) { m.add_running()->set_job_id(std::string(900'000, 'j')); },
+  };
+  EXPECT_TRUE(FromProto(SmallRegister()).ok());
+  for (size_t i = 0; i < too_much.size(); ++i) {
+    v1::Register message = SmallRegister();
+    too_much[i](message);
+    const absl::Status status = FromProto(message).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << i << ": " << status;
+    EXPECT_LT(status.message().size(), 200u) << i;
+  }
+}
+
+TEST(ConvertWorker, EveryReportNamesAJobByItsId) {
+  using Name = void (*)(v1::ConnectRequest&, const std::string&);
+  const std::vector<Name> kinds = {
+      [](v1::ConnectRequest& m, const std::string& id) { m.mutable_rank_status()->set_job_id(id); },
+      [](v1::ConnectRequest& m, const std::string& id) { m.mutable_step()->set_job_id(id); },
+      [](v1::ConnectRequest& m, const std::string& id) { m.mutable_checkpoint()->set_job_id(id); },
+      [](v1::ConnectRequest& m, const std::string& id) { m.mutable_log()->set_job_id(id); },
+      [](v1::ConnectRequest& m, const std::string& id) {
+        m.mutable_rendezvous_set()->set_job_id(id);
+      },
+      [](v1::ConnectRequest& m, const std::string& id) {
+        m.mutable_rendezvous_get()->set_job_id(id);
+      },
+  };
+  const std::string long_path(4097, '/');
+  for (const Name name : kinds) {
+    v1::ConnectRequest message;
+    name(message, "j-0000000000");
+    EXPECT_TRUE(CheckReport(message).ok()) << message.message_case();
+    for (const std::string& id : {std::string(), std::string("j-1"), std::string(900'000, 'j')}) {
+      name(message, id);
+      EXPECT_TRUE(absl::IsInvalidArgument(CheckReport(message))) << message.message_case();
+    }
+  }
+  v1::ConnectRequest saved, ready;
+  saved.mutable_checkpoint()->set_job_id("j-0000000000");
+  saved.mutable_checkpoint()->mutable_checkpoint()->set_path(long_path);
+  EXPECT_TRUE(absl::IsInvalidArgument(CheckReport(saved)));
+  ready.mutable_rank_status()->set_job_id("j-0000000000");
+  ready.mutable_rank_status()->add_loadable()->set_path(long_path);
+  EXPECT_TRUE(absl::IsInvalidArgument(CheckReport(ready)));
+}
+
+TEST(ConvertWorker, WordsForPeopleAreCut) {
+  v1::RankStatus status;
+  status.set_state(v1::RANK_STATE_READY);
+  status.set_message(std::string(100'000, 'm'));
+  for (int i = 0; i < 1000; ++i) status.add_refused(std::string(900, 'r'));
+  const RankStatus read = FromProto(status);
+  EXPECT_EQ(read.message.size(), 4096u);
+  ASSERT_EQ(read.resumed->refused.size(), 32u);
+  EXPECT_EQ(read.resumed->refused[0].size(), 512u);
+}
+
 }  // namespace
 }  // namespace trainyard::controller

@@ -87,7 +87,8 @@ TEST_F(GateTest, EveryMethodIsReachedWithIt) {
     const grpc::Status status =
         Call(path, {{"authorization", "Bearer " + server_->access().local_token()}});
     EXPECT_THAT(status.error_code(),
-                Not(AnyOf(grpc::UNAUTHENTICATED, grpc::PERMISSION_DENIED, grpc::UNIMPLEMENTED)))
+                Not(AnyOf(grpc::UNAUTHENTICATED, grpc::PERMISSION_DENIED, grpc::UNIMPLEMENTED,
+                          grpc::UNAVAILABLE, grpc::RESOURCE_EXHAUSTED, grpc::INTERNAL)))
         << path << ": " << status.error_message();
   }
 }

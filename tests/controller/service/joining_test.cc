@@ -5,11 +5,13 @@
 #include <sys/stat.h>
 
 #include <atomic>
+#include <future>
 #include <thread>
 
 #include "common/files.h"
 #include "controller/access/grants.h"
 #include "security/secret_file.h"
+#include "tests/controller/testing/disk_that_hangs.h"
 #include "tests/controller/testing/tls_fixture.h"
 
 namespace trainyard::controller {
@@ -93,6 +95,8 @@ TEST_F(JoiningTest, TheTokensLimitsHold) {
   request.mutable_join()->set_uses(5);
   request.mutable_join()->set_hosts("gpu-7-*");
   const std::string racks = MakeToken(State(), request, absl::Now())->token;
+  request.mutable_valid()->set_seconds(31 * 24 * 3600);
+  EXPECT_TRUE(absl::IsInvalidArgument(MakeToken(State(), request, absl::Now()).status()));
   request.clear_join();
   request.mutable_valid()->set_seconds(1);
   const std::string brief = MakeToken(State(), request, absl::Now())->token;
@@ -129,6 +133,37 @@ TEST_F(JoiningTest, ACertificateIsRenewedForTheSameWorkerUntilItIsRevoked) {
   ASSERT_EQ(::unlink((GrantsDirectory(State()) + "/" + name.grant_id + ".json").c_str()), 0);
   Until([&] { return !renew().ok(); });
   EXPECT_EQ(renew().error_code(), grpc::UNAUTHENTICATED);
+}
+
+// Bug it must catch: nobody learns who he is, or gets anything else said, while the disk takes no
+// change of a grant.
+TEST_F(JoiningTest, WhoAsksWaitsForNoChange) {
+  const std::string admin = Token(v1::ROLE_ADMIN);
+  const auto access = v1::AccessService::NewStub(Open(With(admin)));
+  std::future<grpc::Status> made;
+  {
+    const DiskThatHangs disk;
+    made = std::async(std::launch::async, [&] {
+      v1::CreateTokenRequest request;
+      request.set_name("a");
+      request.set_role(v1::ROLE_VIEWER);
+      grpc::ClientContext context;
+      SetDeadline(context, absl::Minutes(1));
+      v1::CreateTokenResponse response;
+      return access->CreateToken(&context, request, &response);
+    });
+    disk.AwaitCaller();
+    grpc::ClientContext asking, listing;
+    SetDeadline(asking);
+    SetDeadline(listing);
+    v1::WhoAmIResponse who;
+    const grpc::Status asked = access->WhoAmI(&asking, {}, &who);
+    EXPECT_TRUE(asked.ok()) << asked.error_message();
+    v1::ListAuditResponse log;
+    const grpc::Status listed = access->ListAudit(&listing, {}, &log);
+    EXPECT_TRUE(listed.ok()) << listed.error_message();
+  }
+  EXPECT_TRUE(made.get().ok());
 }
 
 // What docs/security.md says of an authority that is lost.

@@ -13,12 +13,13 @@
 #include "controller/access/methods.h"
 #include "security/controller_proof.h"
 #include "security/secret_file.h"
+#include "security/tokens.h"
 #include "tests/controller/testing/tls_fixture.h"
+#include "trainyard/v1/cluster.grpc.pb.h"
 
 namespace trainyard::controller {
 namespace {
 
-using testing::AnyOf;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -84,20 +85,27 @@ TEST_F(TlsTest, NobodyReachesAHandlerWithoutProof) {
   plaintext.token = both.token;
   CertificateFacts stolen = WorkerFacts("w-9", "x");
   stolen.uris = {ToUri({"w-9", good.substr(good.find('#') + 1)})};
-  const std::vector<std::pair<const char*, Credential>> peers = {
-      {"plaintext", plaintext},
+  struct Peer {
+    const char* who;
+    Credential credential;
+    grpc::StatusCode answer = grpc::UNAUTHENTICATED;  // UNAVAILABLE: TLS comes to nothing.
+  };
+  const std::vector<Peer> peers = {
+      {"plaintext", plaintext, grpc::UNAVAILABLE},
       {"nothing", With("")},
       {"an unknown token", With(trainyard::NewToken()->text)},
-      {"another authority's certificate", Signed(Other(), WorkerFacts("w-1", "x"))},
+      {"another authority's certificate", Signed(Other(), WorkerFacts("w-1", "x")),
+       grpc::UNAVAILABLE},
       {"another authority's with a good name",
        [&] {
          CertificateFacts facts = WorkerFacts("w-1", "x");
          facts.uris = {good};
          return Signed(Other(), facts);
-       }()},
-      {"an expired certificate", Signed(Own(), expired)},
-      {"one that does not hold yet", Signed(Own(), early)},
-      {"a server's", Signed(Own(), as_server)},
+       }(),
+       grpc::UNAVAILABLE},
+      {"an expired certificate", Signed(Own(), expired), grpc::UNAVAILABLE},
+      {"one that does not hold yet", Signed(Own(), early), grpc::UNAVAILABLE},
+      {"a server's", Signed(Own(), as_server), grpc::UNAVAILABLE},
       {"a reader's", Signed(Own(), reader)},
       {"a made-up grant", Signed(Own(), WorkerFacts("w-1", "nogrant1"))},
       {"another worker's grant", Signed(Own(), stolen)},
@@ -111,9 +119,9 @@ TEST_F(TlsTest, NobodyReachesAHandlerWithoutProof) {
   ASSERT_FALSE(before.empty());
   const Methods methods;
   for (const auto& [path, access] : methods.all()) {
-    for (const auto& [who, credential] : peers) {
+    for (const auto& [who, credential, answer] : peers) {
       const grpc::Status status = Call(path, credential);
-      EXPECT_THAT(status.error_code(), AnyOf(grpc::UNAUTHENTICATED, grpc::UNAVAILABLE))
+      EXPECT_EQ(status.error_code(), answer)
           << path << " with " << who << ": " << status.error_message();
       EXPECT_THAT(status.error_message(), Not(HasSubstr(both.token)));
     }
@@ -216,9 +224,102 @@ TEST_F(TlsTest, WhatIsRevokedEndsOpenStreamsAndLaterCalls) {
   while (stream->Read(&response)) {
     EXPECT_NE(response.job().state(), v1::JOB_STATE_CANCELLED);
   }
-  EXPECT_FALSE(stream->Finish().ok());
+  EXPECT_EQ(stream->Finish().error_code(), grpc::UNAUTHENTICATED);
   grpc::ClientContext again;
   EXPECT_EQ(access->RevokeGrant(&again, revoke, &revoked).error_code(), grpc::NOT_FOUND);
+}
+
+class RevokedTest : public TlsFixture {
+ protected:
+  RevokedTest() : channel_(Open(With(Token(v1::ROLE_ADMIN)))) {}
+
+  void Revoke(const std::string& grant) {
+    v1::RevokeGrantRequest request;
+    request.set_id(grant);
+    grpc::ClientContext context;
+    v1::RevokeGrantResponse response;
+    const auto access = v1::AccessService::NewStub(channel_);
+    EXPECT_TRUE(access->RevokeGrant(&context, request, &response).ok());
+  }
+  // A worker that has joined and registered, and says nothing further.
+  struct Silent {
+    std::string grant;
+    std::unique_ptr<v1::WorkerService::Stub> stub;
+    grpc::ClientContext context;
+    std::unique_ptr<grpc::ClientReaderWriter<v1::ConnectRequest, v1::ConnectResponse>> stream;
+  };
+  void Register(Silent& worker) {
+    Credential credential;
+    ASSERT_TRUE(Join(Token(v1::ROLE_JOINER), "w-1", credential).ok());
+    WorkerName name;
+    ASSERT_TRUE(ParseUri(ReadCertificate(credential.identity.certificate_pem)->uris.at(0), name));
+    worker.grant = name.grant_id;
+    worker.stub = v1::WorkerService::NewStub(Open(credential));
+    SetDeadline(worker.context);
+    worker.stream = worker.stub->Connect(&worker.context);
+    v1::ConnectRequest request;
+    auto* m = request.mutable_register_();
+    m->set_protocol_version(2);
+    m->set_worker_id("w-1");
+    m->set_hostname("host");
+    m->set_detach_seconds(600);
+    worker.stream->Write(request);
+    v1::ConnectResponse response;
+    ASSERT_TRUE(worker.stream->Read(&response));
+    ASSERT_TRUE(response.has_registered());
+  }
+  v1::WorkerState StateOfWorker() {
+    grpc::ClientContext context;
+    v1::ListWorkersResponse response;
+    const auto cluster = v1::ClusterService::NewStub(channel_);
+    EXPECT_TRUE(cluster->ListWorkers(&context, {}, &response).ok());
+    return response.workers().empty() ? v1::WORKER_STATE_UNSPECIFIED : response.workers(0).state();
+  }
+
+  const std::shared_ptr<grpc::Channel> channel_;
+};
+
+// Bug it must catch: a stream on which nothing happens goes on, and with it its connection.
+TEST_F(RevokedTest, ASilentStreamEnds) {
+  const std::string text = Token(v1::ROLE_OPERATOR);
+  const auto jobs = v1::JobService::NewStub(Open(With(text)));
+  v1::SubmitJobRequest submit;
+  *submit.mutable_spec() = Spec();
+  grpc::ClientContext submitting, watching;
+  v1::SubmitJobResponse submitted;
+  ASSERT_TRUE(jobs->SubmitJob(&submitting, submit, &submitted).ok());
+  v1::WatchJobRequest watch;
+  watch.set_job_id(submitted.job().id());
+  SetDeadline(watching);
+  const auto stream = jobs->WatchJob(&watching, watch);
+  v1::WatchJobResponse response;
+  ASSERT_TRUE(stream->Read(&response));
+  Revoke(ParseToken(text)->id);
+  EXPECT_FALSE(stream->Read(&response));
+  EXPECT_EQ(stream->Finish().error_code(), grpc::UNAUTHENTICATED);
+}
+
+TEST_F(RevokedTest, ASilentWorkersStreamEnds) {
+  Silent worker;
+  ASSERT_NO_FATAL_FAILURE(Register(worker));
+  Revoke(worker.grant);
+  v1::ConnectResponse response;
+  while (worker.stream->Read(&response)) continue;
+  EXPECT_EQ(worker.stream->Finish().error_code(), grpc::UNAUTHENTICATED);
+  Until([&] { return StateOfWorker() == v1::WORKER_STATE_LOST; });
+}
+
+// Bug it must catch: the jobs of a worker that is away when it is revoked wait ten minutes for it.
+TEST_F(RevokedTest, AWorkerThatIsAwayIsLost) {
+  Silent worker;
+  ASSERT_NO_FATAL_FAILURE(Register(worker));
+  worker.stream->WritesDone();
+  v1::ConnectResponse response;
+  while (worker.stream->Read(&response)) continue;
+  EXPECT_TRUE(worker.stream->Finish().ok());
+  EXPECT_EQ(StateOfWorker(), v1::WORKER_STATE_READY) << "its ranks may live on";
+  Revoke(worker.grant);
+  Until([&] { return StateOfWorker() == v1::WORKER_STATE_LOST; });
 }
 
 }  // namespace

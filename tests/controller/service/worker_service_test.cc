@@ -335,6 +335,46 @@ TEST_F(WorkerServiceTest, StrangersAreTurnedAway) {
   EXPECT_THAT(status.error_message(), HasSubstr("version 1"));
 }
 
+// Catches a controller that keeps whatever a worker says: 900 KB of a made-up job took as much
+// memory, and as much of the log.
+TEST_F(WorkerServiceTest, AMadeUpJobIdEndsTheStream) {
+  auto worker = Worker("w", 1);
+  worker->Await([](const auto& m) { return m.has_registered(); });
+  worker->Say(std::string(900'000, 'j'), 1, 0, v1::RANK_STATE_READY);
+  const grpc::Status status = worker->AwaitEnd();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << status.error_message();
+  EXPECT_LT(status.error_message().size(), 200u);
+}
+
+// Catches orders that pile up without end for a worker that takes none.
+TEST_F(WorkerServiceTest, AWorkerThatReadsNothingIsGivenUp) {
+  const auto stub = v1::WorkerService::NewStub(channel_);
+  grpc::ClientContext context;
+  const auto stream = stub->Connect(&context);
+  v1::ConnectRequest request;
+  request.mutable_register_()->set_protocol_version(2);
+  request.mutable_register_()->set_worker_id("w");
+  request.mutable_register_()->add_devices()->set_kind(v1::DEVICE_KIND_CPU);
+  stream->Write(request);
+  const std::string id = MustSubmit(Spec());
+  v1::ConnectResponse response;
+  while (stream->Read(&response) && !response.has_start_ranks()) continue;
+  v1::ConnectRequest set, get;
+  set.mutable_rendezvous_set()->set_job_id(id);
+  set.mutable_rendezvous_set()->set_epoch(1);
+  set.mutable_rendezvous_set()->set_key("k");
+  set.mutable_rendezvous_set()->set_value(std::string(65'000, 'v'));
+  get.mutable_rendezvous_get()->set_job_id(id);
+  get.mutable_rendezvous_get()->set_epoch(1);
+  get.mutable_rendezvous_get()->set_key("k");
+  stream->Write(set);
+  size_t asked = 0;
+  while (asked < 50'000 && stream->Write(get)) ++asked;
+  EXPECT_LT(asked, 50'000u) << "3 GB wait to be sent";
+  context.TryCancel();
+  (void)stream->Finish();
+}
+
 TEST_F(WorkerServiceTest, SecondStreamOfAWorkerEndsTheFirst) {
   auto first = Worker("w", 1);
   first->Await([](const auto& m) { return m.has_registered(); });

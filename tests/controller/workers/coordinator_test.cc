@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 
 #include "common/violations.h"
+#include "controller/jobs/job_id.h"
 #include "tests/controller/testing/cluster_fixture.h"
 
 namespace trainyard::controller {
@@ -319,6 +320,23 @@ TEST_F(CoordinatorTest, AJobIsNoBusinessOfWorkersThatItNeverRanOn) {
   const auto page = store_->ReadLogs(job->number, 0, -1, 10);
   ASSERT_EQ(page->lines.size(), 1u);
   EXPECT_EQ(page->lines.front().text, "true");
+}
+
+// Bug it must catch: a worker that invents jobs is remembered with each of them.
+TEST_F(CoordinatorTest, AWorkerWithMoreUnwantedRanksThanItCanHaveIsSentAway) {
+  const FakeWorker worker = Connect("w", 1);
+  RankStatus status;
+  status.state = RankState::kReady;
+  const auto say = [&](uint64_t number) {
+    status.job_id = JobId(number);
+    coordinator_->OnRankStatus(worker.session, status, [](const absl::Status&) {});
+  };
+  for (uint64_t i = 1; i <= 4096; ++i) say(i);
+  say(4096);
+  EXPECT_TRUE(worker.link->closed().ok()) << worker.link->closed();
+  say(4097);
+  EXPECT_TRUE(absl::IsResourceExhausted(worker.link->closed())) << worker.link->closed();
+  EXPECT_EQ(coordinator_->Workers().at(0).stale.size(), 4096u);
 }
 
 TEST_F(CoordinatorTest, CancelOfUnknownAndEndedJobsIsAnswered) {

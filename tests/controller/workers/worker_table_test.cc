@@ -144,6 +144,12 @@ TEST_F(WorkerTableTest, WhoIsExpelledIsLostAtOnceHoweverLongItMayBeDetached) {
   EXPECT_TRUE(table_.Expel(session));
   EXPECT_THAT(Pass(absl::Milliseconds(1)), testing::ElementsAre("w"));
   EXPECT_FALSE(table_.Expel(session));
+  // Nor may one that is away already.
+  worker = *table_.Connect(registration, std::make_shared<FakeLink>());
+  const Session away{"w", worker->session};
+  EXPECT_TRUE(table_.Disconnect(away));
+  EXPECT_TRUE(table_.Expel(away));
+  EXPECT_THAT(Pass(absl::Milliseconds(1)), testing::ElementsAre("w"));
 }
 
 }  // namespace

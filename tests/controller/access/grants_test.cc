@@ -1,0 +1,72 @@
+// Proves that who asks for a grant never waits for the disk, and that what could not be read is
+// read once it can be.
+
+#include "controller/access/grants.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <chrono>
+#include <future>
+
+#include "security/secret_file.h"
+#include "tests/controller/testing/disk_that_hangs.h"
+#include "tests/controller/testing/temp_directory.h"
+
+namespace trainyard::controller {
+namespace {
+
+constexpr auto kPatience = std::chrono::seconds(20);
+
+StoredGrant MakeGrant() {
+  v1::Grant grant;
+  grant.set_name("a");
+  grant.set_role(v1::ROLE_ADMIN);
+  grant.mutable_expire_time()->set_seconds(absl::ToUnixSeconds(RealClock().Now()) + 60);
+  return MakeToken(grant, RealClock().Now())->stored;
+}
+
+// Bug it must catch: a disk that hangs while one certificate is renewed stops all heartbeats.
+TEST(Grants, AreFoundWhileTheDiskHangs) {
+  const TempDirectory directory;
+  const auto grants = *Grants::Open(directory.path() + "/grants", RealClock());
+  const StoredGrant old = MakeGrant(), fresh = MakeGrant();
+  ASSERT_TRUE(grants->Put(old).ok());
+  std::future<absl::Status> put, revoked;
+  {
+    const DiskThatHangs disk;
+    put = std::async(std::launch::async, [&] { return grants->Put(fresh); });
+    disk.AwaitCaller();
+    auto found = std::async(std::launch::async, [&] {
+      return grants->Find(old.grant.id()).has_value() && grants->Knows(old.grant.id()) &&
+             !grants->Find(fresh.grant.id()) && grants->List().size() == 1;
+    });
+    ASSERT_EQ(found.wait_for(kPatience), std::future_status::ready);
+    EXPECT_TRUE(found.get());
+  }
+  EXPECT_TRUE(put.get().ok());
+  EXPECT_TRUE(grants->Find(fresh.grant.id()));
+}
+
+// Bug it must catch: a token that root made for a controller of another user is refused for ever.
+TEST(Grants, AFileThatCouldNotBeReadIsTriedAgain) {
+  const TempDirectory directory;
+  const std::string path = directory.path() + "/grants";
+  const auto grants = *Grants::Open(path, RealClock());
+  const StoredGrant grant = MakeGrant();
+  const std::string file = path + "/" + grant.grant.id() + ".json";
+  ASSERT_TRUE(WriteSecret(file, ToJson(grant)).ok());
+  ASSERT_EQ(::chmod(file.c_str(), 0640), 0);
+  const timespec past[2] = {{.tv_sec = 1'000'000'000, .tv_nsec = 0},
+                            {.tv_sec = 1'000'000'000, .tv_nsec = 0}};
+  ASSERT_EQ(::utimensat(AT_FDCWD, path.c_str(), past, 0), 0);  // A directory that is quiet.
+  for (int i = 0; i < 3; ++i) grants->Refresh();
+  EXPECT_FALSE(grants->Find(grant.grant.id()));
+  ASSERT_EQ(::chmod(file.c_str(), 0600), 0);
+  grants->Refresh();
+  EXPECT_TRUE(grants->Find(grant.grant.id()));
+}
+
+}  // namespace
+}  // namespace trainyard::controller

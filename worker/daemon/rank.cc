@@ -17,7 +17,6 @@
 #include "common/files.h"
 #include "common/log.h"
 #include "common/status_macros.h"
-#include "worker/channel/unsent.h"
 #include "worker/daemon/environment.h"
 #include "worker/daemon/supervisor.h"
 
@@ -246,12 +245,11 @@ void Rank::KillWithDaemon() {
 void Rank::Poll(bool connected, absl::Duration elapsed) {
   if (phase_ == Phase::kRunning) PollLiveness(elapsed);
   if (phase_ == Phase::kRunning) PollProcess();
-  if (phase_ == Phase::kFinishing && MayExit()) {
+  if (phase_ == Phase::kFinishing && MayExit() && ToldUnsent()) {
     if (connected) ForwardLog();  // Its last words are there when the exit is.
     const std::string xid =
         xids_of_ > 0 ? shared_.options.gpus->XidSince(device_, running_since_) : "";
     if (!xid.empty()) absl::StrAppend(&exit_.message, "; ", xid);
-    TellUnsent();
     Exited(std::move(exit_));
   }
   if (connected && !log_done_ && phase_ != Phase::kWaiting &&
@@ -268,21 +266,25 @@ bool Rank::MayExit() const {
   return xids_read && (!greeted_ || since >= kChannelGrace);
 }
 
-// Some of it may have been told before; whoever hears of it takes it by its step.
-void Rank::TellUnsent() {
+// Tells a part of it: the other ranks must not wait. Returns whether all has been told. Some of it
+// may have been told before; whoever hears of it takes it by its step.
+bool Rank::ToldUnsent() {
   const std::string unsent = directory_.TrainersFile(channel::kUnsentName);
-  if (!Exists(unsent)) return;
-  channel::ReadUnsent(unsent, [&](channel::Message message) {
+  if (!unsent_ && !Exists(unsent)) return true;
+  if (!unsent_) unsent_.emplace(unsent);
+  const bool more = unsent_->Next([&](channel::Message message) {
     if (const auto* ready = std::get_if<channel::Ready>(&message)) OnReady(*ready);
     if (auto* step = std::get_if<channel::Step>(&message)) OnStep(std::move(*step));
     if (const auto* saved = std::get_if<channel::Checkpoint>(&message)) OnCheckpoint(*saved);
   });
+  if (more) return false;
   // From here on the spools hold it.
   if (const absl::Status synced = directory_.SyncReports(); !synced.ok()) {
     LogError("reports_not_synced", {{"rank", id_.Name()}, {"error", synced.message()}});
-    return;  // A later daemon reads the file again.
+    return true;  // A later daemon reads the file again.
   }
   ::unlink(unsent.c_str());
+  return true;
 }
 
 void Rank::PollLiveness(absl::Duration elapsed) {

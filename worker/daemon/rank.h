@@ -11,6 +11,7 @@
 
 #include "common/clock.h"
 #include "worker/channel/server.h"
+#include "worker/channel/unsent.h"
 #include "worker/daemon/devices.h"
 #include "worker/daemon/gpu_telemetry.h"
 #include "worker/daemon/liveness.h"
@@ -121,7 +122,7 @@ class Rank {
   void PollProcess();
   void PollLiveness(absl::Duration elapsed);
   bool MayExit() const;
-  void TellUnsent();
+  bool ToldUnsent();
   void Exited(RankExit exit);  // No process of it is left.
   uint64_t ReportStep(const channel::Step& step);
   uint64_t ReportCheckpoint(const channel::Checkpoint& checkpoint);
@@ -153,6 +154,7 @@ class Rank {
   Spool steps_;
   Spool checkpoints_;
   Spool rendezvous_;
+  std::optional<channel::UnsentReader> unsent_;  // While that is read.
 
   LogReader log_;
   absl::Duration next_log_;

@@ -175,7 +175,8 @@ absl::Status RankDirectory::SyncReports() const {
     if (!absl::IsNotFound(synced)) all.Update(synced);
   }
   const std::string unsent = TrainersFile(channel::kUnsentName);
-  if (const absl::Status synced = SyncFile(unsent); !absl::IsNotFound(synced)) all.Update(synced);
+  const absl::Status synced = SyncFileOfOthers(unsent);
+  if (!absl::IsNotFound(synced)) all.Update(synced);
   if (Has("trainer")) all.Update(SyncDirectory(File("trainer")));
   all.Update(SyncDirectory(path_));
   return all;

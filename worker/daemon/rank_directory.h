@@ -48,7 +48,7 @@ class RankDirectory {
   std::string File(absl::string_view name) const;
   bool Has(absl::string_view name) const;
   // A file that the trainer writes. Ranks of an older Trainyard keep it beside the others. It is a
-  // stranger's: read it with ReadFileOfOthers.
+  // stranger's: only what common/files.h has for files of others may touch it.
   std::string TrainersFile(absl::string_view name) const;
   void Mark(absl::string_view name) const;  // Makes an empty file; a failure is logged.
   // What the rank has reported survives a power cut from here on. Afterwards its end may be told:

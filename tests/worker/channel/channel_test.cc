@@ -366,9 +366,11 @@ class UnsentTest : public ChannelTest {
   std::string Unsent() const { return directory_ + "/" + kUnsentName; }
   std::vector<uint64_t> StepsInFile() const {
     std::vector<uint64_t> steps;
-    ReadUnsent(Unsent(), [&](Message message) {
+    UnsentReader reader(Unsent());
+    while (reader.Next([&](Message message) {
       if (const Step* step = std::get_if<Step>(&message)) steps.push_back(step->step);
-    });
+    })) {
+    }
     return steps;
   }
 };

@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/stat.h>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -321,6 +322,40 @@ TEST_P(UnsentTest, WhatARankLeftUnsentIsToldBeforeItsExit) {
   ASSERT_TRUE(heard_->Await(id_, RankState::kExited));
   ASSERT_EQ(heard_->kinds(), (std::vector<std::string>{"step", "step", "checkpoint", "status"}));
   EXPECT_EQ(heard_->steps().back().step.step, 8u);
+}
+
+// Bug it must catch: supervisor and daemon wait at a pipe for a writer, the daemon with its lock.
+TEST_F(DaemonTest, ARankThatLeavesAPipeHoldsNobodyUp) {
+  daemon_->StartRanks(Order("job", 1, {"print:here", "wait"}));
+  ASSERT_TRUE(heard_->AwaitLog("here"));
+  const std::string unsent = DirectoryOf(id_).TrainersFile(channel::kUnsentName);
+  ASSERT_EQ(::mkfifo(unsent.c_str(), 0644), 0);
+  daemon_->StopRanks({"job", 1, StopMode::kKill});
+  const auto exited = heard_->Await(id_, RankState::kExited);
+  ASSERT_TRUE(exited);
+  EXPECT_THAT(exited->exit.message, HasSubstr("ended by signal")) << "the supervisor's own report";
+  EXPECT_EQ(daemon_->num_live_ranks(), 0u);
+}
+
+// The other ranks wait for no more than a part of it.
+TEST_F(DaemonTest, ALotThatWasLeftUnsentIsToldInParts) {
+  daemon_->StartRanks(Order("job", 1, {"wait"}));
+  const ProcessIdentity supervisor = SupervisorOf(id_);
+  daemon_.reset();
+  ::kill(supervisor.pid, SIGTERM);
+  ASSERT_TRUE(WaitFor([&] { return DirectoryOf(id_).Has("exit_report.json"); }));
+  constexpr uint64_t kSteps = 30'000;
+  std::string lines;
+  channel::Step step;
+  while (++step.step <= kSteps) absl::StrAppend(&lines, channel::Encode({step, step.step}), "\n");
+  ASSERT_GT(lines.size(), 2u << 20);
+  const std::string unsent = DirectoryOf(id_).TrainersFile(channel::kUnsentName);
+  ASSERT_TRUE(WriteFileAtomic(unsent, lines).ok());
+  Restart();
+  ASSERT_TRUE(heard_->Await(id_, RankState::kExited));
+  ASSERT_EQ(heard_->steps().size(), kSteps);
+  for (uint64_t i = 0; i < kSteps; ++i) ASSERT_EQ(heard_->steps()[i].step.step, i + 1);
+  EXPECT_FALSE(Exists(unsent));
 }
 
 TEST_F(DaemonTest, AnAcknowledgedExitIsNotReportedAgain) {

@@ -130,10 +130,17 @@ absl::Status Rank::Prepare(const RankOrder& order, const std::vector<std::string
 
 absl::Status Rank::Listen(channel::ChannelServer::Callbacks callbacks) {
   const std::string socket = directory_.File("socket");
-  ASSIGN_OR_RETURN(channel_,
-                   channel::ChannelServer::Create(
-                       {.path = socket, .job_id = id_.job_id, .epoch = id_.epoch, .rank = id_.rank},
-                       std::move(callbacks)));
+  // The supervisor says who it is before it starts the trainer, and to later daemons, too.
+  const auto of_this_rank = [told = directory_.File("supervisor.json")](pid_t process) {
+    const auto supervisor = ReadSupervisor(told);
+    return supervisor.ok() && DescendsFrom(process, *supervisor);
+  };
+  ASSIGN_OR_RETURN(channel_, channel::ChannelServer::Create({.path = socket,
+                                                             .job_id = id_.job_id,
+                                                             .epoch = id_.epoch,
+                                                             .rank = id_.rank,
+                                                             .admits = of_this_rank},
+                                                            std::move(callbacks)));
   const auto& sandbox = shared_.options.sandbox;
   if (!sandbox || !sandbox->user) return absl::OkStatus();
   if (::lchown(socket.c_str(), sandbox->user->uid, sandbox->user->gid) == 0) {

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/files.h"
 #include "tests/worker/daemon/testing.h"
+#include "worker/channel/line_socket.h"
 #include "worker/channel/unsent.h"
 
 namespace trainyard {
@@ -45,6 +46,19 @@ class DaemonTest : public ::testing::Test {
     return ReadSupervisor(DirectoryOf(id).File("supervisor.json")).value_or(ProcessIdentity{});
   }
 
+  // Whether the daemon lets this process, which is not the rank, speak for it.
+  bool HearsThisProcess() {
+    auto fd = channel::ConnectUnix(DirectoryOf(id_).File("socket"));
+    EXPECT_TRUE(fd.ok()) << fd.status();
+    channel::LineSocket socket(*std::move(fd));
+    socket.Queue(channel::Encode({channel::Hello{"job", 1, 0, 1}}));
+    socket.Queue(channel::Encode({channel::Ready{}, 1}));
+    std::vector<std::string> lines;
+    EXPECT_TRUE(WaitFor(
+        [&] { return !socket.Write().ok() || !socket.Read(lines).ok() || !lines.empty(); }));
+    return !lines.empty();
+  }
+
   const RankId id_ = {"job", 1, 0};
   TemporaryDirectory directory_;
   DaemonOptions options_ = TestOptions(directory_.path());
@@ -73,6 +87,13 @@ TEST_F(DaemonTest, ReportsARankFromStartToExitWithItsExitLast) {
 TEST_F(DaemonTest, ForwardsTheLog) {
   daemon_->StartRanks(Order("job", 1, {"print:hello from the rank", "exit:0"}));
   EXPECT_TRUE(heard_->AwaitLog("hello from the rank"));
+}
+
+// All ranks may run as one user, and a rank finds the other's socket in /proc/net/unix.
+TEST_F(DaemonTest, OnlyAProcessOfTheRankSpeaksForIt) {
+  daemon_->StartRanks(Order("job", 1, {"ready", "flush", "wait"}));
+  ASSERT_TRUE(heard_->Await(id_, RankState::kReady));
+  EXPECT_FALSE(HearsThisProcess());
 }
 
 TEST_F(DaemonTest, TheSameOrderTwiceStartsOneRank) {
@@ -251,6 +272,7 @@ TEST_F(DaemonTest, ARunningRankIsAdopted) {
   EXPECT_EQ(running[0].state, RankState::kReady);
   EXPECT_EQ(running[0].ready.step, 4u) << "what it resumed from is kept, too";
   EXPECT_TRUE(IsRunning(supervisor));
+  EXPECT_FALSE(HearsThisProcess());
   daemon_->StopRanks({"job", 1, StopMode::kCheckpoint});
   const auto exited = heard_->Await(id_, RankState::kExited);
   ASSERT_TRUE(exited);

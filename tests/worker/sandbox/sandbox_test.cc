@@ -18,6 +18,7 @@
 #include <cerrno>
 #include <functional>
 #include <map>
+#include <thread>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -50,6 +51,13 @@ int Inside(const Sandbox& sandbox, const std::function<int()>& attempt) {
 int Read(const std::string& path) { return Errno(::open(path.c_str(), O_RDONLY | O_CLOEXEC)); }
 int Write(const std::string& path, int flags = O_CREAT) {
   return Errno(::open(path.c_str(), O_WRONLY | O_CLOEXEC | flags, 0644));
+}
+
+// As fork(2), with these flags.
+long Clone(unsigned long flags) {
+  const long child = ::syscall(SYS_clone, flags | SIGCHLD, 0, 0, 0, 0);
+  if (child == 0) ::_exit(0);
+  return child;
 }
 
 class SandboxTest : public testing::Test {
@@ -190,6 +198,10 @@ TEST_F(SandboxTest, NoPrivilegesAreLeft) {
 
 TEST_F(SandboxTest, StartsNoOtherProgramAfterDenyExec) {
   const auto exec = [] {
+      {"clone", [] { return Clone(CLONE_NEWUSER); }},
+      {"clone with another namespace", [] { return Clone(CLONE_NEWNET | CLONE_FILES); }},
+      {"pidfd_getfd", [] { return ::syscall(SYS_pidfd_getfd, -1, 0, 0); }},
+      {"perf_event_open", [] { return ::syscall(SYS_perf_event_open, nullptr, 0, -1, -1, 0); }},
     const char* const arguments[] = {"/bin/true", nullptr};
     ::execve(arguments[0], const_cast<char* const*>(arguments), nullptr);
     return errno;
@@ -205,6 +217,15 @@ TEST_F(SandboxTest, BecomesTheRanksUserForGood) {
     EXPECT_EQ(Inside(sandbox_, [] { return 0; }), kNotEntered) << "only root can";
     return;
   }
+  EXPECT_EQ(Inside({}, [] { return Errno(::syscall(SYS_clone3, nullptr, 0)); }), ENOSYS);
+  EXPECT_EQ(Inside({}, [] { return Errno(Clone(CLONE_FILES)); }), 0) << "what has no namespace";
+  EXPECT_EQ(Inside({},
+                   [] {
+                     std::thread([] {}).join();
+                     return 0;
+                   }),
+            0)
+      << "threads start by the older call";
   ASSERT_EQ(::chown(Path("roots/mine").c_str(), 54321, 54322), 0);
   ASSERT_EQ(::chmod(directory_.path().c_str(), 0755), 0);
   EXPECT_EQ(Inside(sandbox_,

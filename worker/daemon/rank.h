@@ -29,7 +29,8 @@ namespace trainyard {
 // What a rank is started with.
 struct RankOrder {
   std::string config;
-  std::vector<std::string> roots;  // Of its job.
+  std::vector<std::string> roots;        // Of its job.
+  std::vector<std::string> directories;  // That the job makes below them where they are missing.
 };
 
 struct DaemonOptions {
@@ -46,6 +47,7 @@ struct DaemonOptions {
   uint32_t log_files = 4;
   uint64_t spool_bytes = 256 << 20;  // Of a rank's steps; checkpoints have no bound.
   channel::Patience patience{};      // With ranks that make no progress.
+  mode_t umask = 022;                // The trainers'.
   size_t ended_ranks = 16;  // Directories of ranks that ended and are reported: the newest stay.
 };
 
@@ -115,7 +117,7 @@ class Rank {
  private:
   // The directory and its files, for the trainer to find.
   absl::Status Prepare(const RankOrder& order, const std::vector<std::string>& environment);
-  std::optional<Sandbox> SandboxFor(const std::vector<std::string>& roots) const;
+  std::optional<Sandbox> SandboxFor(const RankOrder& order) const;
   // Lets the trainer connect.
   absl::Status Listen(channel::ChannelServer::Callbacks callbacks);
   bool ReplayEarlierDaemon();

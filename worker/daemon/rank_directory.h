@@ -22,6 +22,8 @@
 
 #pragma once
 
+#include <sys/types.h>
+
 #include <optional>
 #include <string>
 
@@ -71,6 +73,7 @@ struct Launch {
   uint32_t device = 0;
   uint64_t log_file_bytes = 4 << 20;
   uint32_t log_files = 4;
+  mode_t umask = 022;                   // The trainer's; the supervisor's own files are private.
   std::optional<Sandbox> sandbox = {};  // Absent: the trainer may do what the daemon may.
 };
 

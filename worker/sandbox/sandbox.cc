@@ -5,12 +5,14 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
 
 #include "common/files.h"
+#include "common/roots.h"
 #include "common/status_macros.h"
 #include "worker/sandbox/landlock.h"
 #include "worker/sandbox/system_calls.h"
@@ -41,8 +43,6 @@ constexpr int kDangerous[] = {
     SYS_add_key, SYS_request_key, SYS_keyctl, SYS_settimeofday, SYS_clock_settime,
     SYS_clock_adjtime, SYS_sethostname, SYS_setdomainname, SYS_vhangup};
 
-// Of a daemon that is root and stays so, too. What the kernel does not let go of was never held.
-void DropCapabilities() {
 // Whoever makes a namespace of users has all capabilities in it, and what of the kernel these open.
 // Time's flag is not among clone's.
 constexpr uint32_t kNamespaceFlags = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWPID |
@@ -50,6 +50,8 @@ constexpr uint32_t kNamespaceFlags = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWNET 
 // Its flags lie in memory, where a filter does not see them.
 constexpr int kOpaque[] = {SYS_clone3};
 
+// Of a daemon that is root and stays so, too. What the kernel does not let go of was never held.
+void DropCapabilities() {
   for (int capability = 0; ::prctl(PR_CAPBSET_READ, capability, 0, 0, 0) >= 0; ++capability) {
     ::prctl(PR_CAPBSET_DROP, capability, 0, 0, 0);
   }
@@ -63,6 +65,21 @@ absl::Status ClearCapabilities() {
   return ErrnoStatus(errno, "drop", "capabilities");
 }
 
+// In a child, since only that becomes the ranks' user before the files are restricted. What cannot
+// be made the trainer finds missing, and says so.
+void MakeWhatIsMissing(const Sandbox& sandbox) {
+  if (sandbox.made.empty()) return;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    if (sandbox.user && !Become(*sandbox.user).ok()) ::_exit(1);
+    for (const std::string& path : sandbox.made) {
+      (void)Roots(sandbox.writable).MakeDirectory(path);
+    }
+    ::_exit(0);
+  }
+  while (child > 0 && ::waitpid(child, nullptr, 0) < 0 && errno == EINTR) continue;
+}
+
 }  // namespace
 
 absl::Status Enter(const Sandbox& sandbox) {
@@ -71,6 +88,7 @@ absl::Status Enter(const Sandbox& sandbox) {
   if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) {
     return ErrnoStatus(errno, "forbid", "new privileges");
   }
+  MakeWhatIsMissing(sandbox);
   if (sandbox.landlock) RETURN_IF_ERROR(RestrictFiles(sandbox));
   DropCapabilities();
   if (sandbox.user) RETURN_IF_ERROR(Become(*sandbox.user));

@@ -96,6 +96,14 @@ TEST_F(DaemonTest, OnlyAProcessOfTheRankSpeaksForIt) {
   EXPECT_FALSE(HearsThisProcess());
 }
 
+TEST_F(DaemonTest, OtherUsersSeeNothingOfARank) {
+  daemon_->StartRanks(Order("job", 1, {"ready", "wait"}));
+  ASSERT_TRUE(heard_->Await(id_, RankState::kReady));
+  struct stat info = {};
+  ASSERT_EQ(::stat(DirectoryOf(id_).path().c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0700u);
+}
+
 TEST_F(DaemonTest, TheSameOrderTwiceStartsOneRank) {
   const StartOrder order = Order("job", 1, {"print:begins", "wait"});
   daemon_->StartRanks(order);

@@ -352,6 +352,7 @@ absl::Status Serve(const Flags& flags) {
   ASSIGN_OR_RETURN(auto stream, ControllerStream::Create(
                                     {.controller = flags.controller,
                                      .credential = [&] { return membership->Current(); },
+                                     .refused = [&] { membership->Refused(); },
                                      .worker_id = state->worker_id(),
                                      .instance_id = RandomId(),
                                      .hostname = Hostname(),

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <filesystem>
 #include <limits>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
@@ -19,8 +20,7 @@ namespace {
 class Descriptor {
  public:
   explicit Descriptor(int fd) : fd_(fd) {}
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
+  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
   ~Descriptor() {
     if (fd_ >= 0) ::close(fd_);
   }
@@ -60,16 +60,19 @@ absl::StatusOr<std::string> ReadAll(const Descriptor& file, const std::string& p
   }
 }
 
-absl::StatusOr<std::string> ReadRegular(const std::string& path, uint64_t limit_bytes, int flags,
-                                        nlink_t most_names) {
-  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | flags));
+absl::StatusOr<Descriptor> OpenRegular(const std::string& path, int flags, nlink_t most_names) {
+  Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | flags));
   if (file.get() < 0) return ErrnoStatus(errno, "open", path);
   struct stat info;
   if (::fstat(file.get(), &info) != 0) return ErrnoStatus(errno, "look at", path);
   if (!S_ISREG(info.st_mode) || info.st_nlink > most_names) {
     return absl::FailedPreconditionError(absl::StrCat(path, " is not a regular file"));
   }
-  return ReadAll(file, path, limit_bytes);
+  return file;
+}
+
+absl::StatusOr<Descriptor> OpenFileOfOthers(const std::string& path) {
+  return OpenRegular(path, O_NOFOLLOW, 1);
 }
 
 std::string Parent(const std::string& path) {
@@ -108,11 +111,30 @@ absl::StatusOr<std::string> ReadFile(const std::string& path, uint64_t limit_byt
 }
 
 absl::StatusOr<std::string> ReadRegularFile(const std::string& path, uint64_t limit_bytes) {
-  return ReadRegular(path, limit_bytes, 0, std::numeric_limits<nlink_t>::max());
+  ASSIGN_OR_RETURN(const Descriptor file,
+                   OpenRegular(path, 0, std::numeric_limits<nlink_t>::max()));
+  return ReadAll(file, path, limit_bytes);
 }
 
 absl::StatusOr<std::string> ReadFileOfOthers(const std::string& path, uint64_t limit_bytes) {
-  return ReadRegular(path, limit_bytes, O_NOFOLLOW, 1);
+  ASSIGN_OR_RETURN(const Descriptor file, OpenFileOfOthers(path));
+  return ReadAll(file, path, limit_bytes);
+}
+
+absl::StatusOr<std::string> ReadPartOfOthers(const std::string& path, uint64_t offset,
+                                             uint64_t bytes) {
+  ASSIGN_OR_RETURN(const Descriptor file, OpenFileOfOthers(path));
+  std::string part(bytes, '\0');
+  const ssize_t n = ::pread(file.get(), part.data(), part.size(), off_t(offset));
+  if (n < 0) return ErrnoStatus(errno, "read", path);
+  part.resize(size_t(n));
+  return part;
+}
+
+absl::Status SyncFileOfOthers(const std::string& path) {
+  ASSIGN_OR_RETURN(const Descriptor file, OpenFileOfOthers(path));
+  if (::fdatasync(file.get()) != 0) return ErrnoStatus(errno, "sync", path);
+  return absl::OkStatus();
 }
 
 absl::Status WriteFileAtomic(const std::string& path, absl::string_view contents) {

@@ -31,6 +31,10 @@ absl::StatusOr<std::string> ReadRegularFile(const std::string& path,
 // file that has another name, too, is refused, since it may be somebody else's.
 absl::StatusOr<std::string> ReadFileOfOthers(const std::string& path,
                                              uint64_t limit_bytes = 64 << 20);
+// At most `bytes` of it, from `offset` on; empty at its end.
+absl::StatusOr<std::string> ReadPartOfOthers(const std::string& path, uint64_t offset,
+                                             uint64_t bytes);
+absl::Status SyncFileOfOthers(const std::string& path);
 
 // Readers see the old contents or the new, and the new survive a power cut: temporary file beside
 // it, fsync, rename, fsync of the directory. Two writers of one path are not supported.

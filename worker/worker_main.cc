@@ -4,6 +4,7 @@
 
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -58,6 +59,7 @@ struct Flags {
   std::string interface;
   std::string sandbox = "auto";
   std::string rank_user;
+  std::vector<std::string> hidden;
   std::string metrics_listen = "127.0.0.1:0";
   std::string trainer;
   double drain_timeout_seconds = 120;
@@ -125,13 +127,14 @@ void AddFlags(CLI::App& app, Flags& flags) {
   app.add_option("--rank-user", flags.rank_user,
                  "User that ranks run as, of a worker that root starts. Default: the owner of the "
                  "first root");
+  app.add_option(
+      "--hide", flags.hidden,
+      "File or directory that ranks must not see, repeatable: a controller's state, say");
   app.add_option("--metrics-listen", flags.metrics_listen,
-                 "HOST:PORT of the metrics page; port 0 "
-                 "picks one")
+                 "HOST:PORT of the metrics page; port 0 picks one")
       ->capture_default_str();
   app.add_option("--trainer", flags.trainer,
-                 "The trainer; default: trainyard-trainer beside this "
-                 "program");
+                 "The trainer; default: trainyard-trainer beside this program");
   app.add_option("--drain-timeout", flags.drain_timeout_seconds,
                  "Seconds that ranks get to checkpoint on SIGTERM before they are killed")
       ->capture_default_str();
@@ -169,6 +172,13 @@ absl::StatusOr<std::vector<Device>> OfferedDevices(const Flags& flags,
   return CpuDevices(cpu);
 }
 
+// What ranks must not see beside the state directory.
+std::vector<std::string> Secrets(const Flags& flags) {
+  std::vector<std::string> paths = flags.hidden;
+  paths.insert(paths.end(), {OwnConfigDirectory(), flags.token_file, flags.join_file});
+  return paths;
+}
+
 // Paths become absolute, and defaults that depend on this machine are filled in.
 absl::StatusOr<DaemonOptions> Resolve(const Flags& flags, const StateDirectory& state) {
   DaemonOptions options;
@@ -197,9 +207,9 @@ absl::StatusOr<DaemonOptions> Resolve(const Flags& flags, const StateDirectory& 
   }
   ASSIGN_OR_RETURN(options.sandbox, ChooseSandbox({.mode = flags.sandbox,
                                                    .user = flags.rank_user,
-                                                   .root = options.roots[0],
+                                                   .roots = options.roots,
                                                    .state_directory = options.state_directory,
-                                                   .config_directory = OwnConfigDirectory()}));
+                                                   .hidden = Secrets(flags)}));
   options.patience = channel::Patience(absl::Seconds(flags.patience_seconds));
   options.environment = TrainerEnvironment(environ);
   ASSIGN_OR_RETURN(options.devices, OfferedDevices(flags, options));
@@ -332,6 +342,7 @@ int WaitForEnd(const StateDirectory& state, Spoken& spoken, Membership& membersh
 
 absl::Status Serve(const Flags& flags) {
   ASSIGN_OR_RETURN(const auto state, StateDirectory::Open(flags.state));
+  const mode_t umask_of_trainers = ::umask(kPrivateUmask);
   RETURN_IF_ERROR(RemoveLastWord(state->path()));
   ASSIGN_OR_RETURN(DaemonOptions options, Resolve(flags, *state));
   WorkerMetrics metrics(Hostname());
@@ -344,12 +355,14 @@ absl::Status Serve(const Flags& flags) {
   ShowExpiry(membership->PageTls(), metrics);
   ASSIGN_OR_RETURN(const GpuWatch gpus, WatchGpus(options.devices, *metrics.registry()));
   options.gpus = gpus.telemetry.get();
+  options.umask = umask_of_trainers;
   ASSIGN_OR_RETURN(const auto daemon, Daemon::Create(options, metrics));
   std::once_flag ready;
   Spoken spoken;
   ASSIGN_OR_RETURN(auto stream, ControllerStream::Create(
                                     {.controller = flags.controller,
                                      .credential = [&] { return membership->Current(); },
+                                     .refused = [&] { membership->Refused(); },
                                      .worker_id = state->worker_id(),
                                      .instance_id = RandomId(),
                                      .hostname = Hostname(),

@@ -11,7 +11,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <set>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/check.h"
@@ -174,6 +176,20 @@ absl::Status LocalService::StartController() {
   return absl::OkStatus();
 }
 
+// All that the state directory has, and may get, but not what jobs keep beside. An earlier 'up' may
+// have had more workers.
+std::vector<std::string> LocalService::Secrets() const {
+  std::set<std::string> names = {"controller", "logs", "up.lock"};
+  for (int i = 0; i < options_.workers; ++i) names.insert(absl::StrCat("worker-", i));
+  for (const std::string& name :
+       ListDirectory(options_.state).value_or(std::vector<std::string>())) {
+    if (absl::StartsWith(name, "worker-")) names.insert(name);
+  }
+  std::vector<std::string> paths;
+  for (const std::string& name : names) paths.push_back(absl::StrCat(options_.state, "/", name));
+  return paths;
+}
+
 absl::Status LocalService::StartWorkers() {
   cpu_set_t usable;
   CPU_ZERO(&usable);
@@ -206,6 +222,9 @@ absl::Status LocalService::StartWorkers() {
     if (options_.patience_seconds > 0) {
       worker.argv.insert(worker.argv.end(),
                          {"--patience", absl::StrCat(options_.patience_seconds)});
+    }
+    for (const std::string& path : Secrets()) {
+      worker.argv.insert(worker.argv.end(), {"--hide", path});
     }
     for (const std::string& root : options_.roots) {
       worker.argv.insert(worker.argv.end(), {"--root", root});

@@ -57,6 +57,7 @@ class LocalService {
   absl::Status AwaitPredecessors();
   absl::Status Prepare();
   absl::Status StartController();
+  std::vector<std::string> Secrets() const;
   absl::Status StartWorkers();
   void Stop();
 

@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <linux/magic.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
@@ -63,6 +64,27 @@ TEST(Files, ReadRefusesBeyondItsLimit) {
   ASSERT_TRUE(WriteFileAtomic(path, std::string(100, 'x')).ok());
   EXPECT_EQ(ReadFile(path, 99).status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_TRUE(ReadFile(path, 100).ok());
+}
+
+// Bug it must catch: who reads or syncs a stranger's file is led to another, or waits at a pipe.
+TEST(Files, FilesOfOthersAreRegularOnesWithOneName) {
+  const std::string directory = Directory(), path = directory + "/others";
+  const auto refused = [&] {
+    return !ReadFileOfOthers(path).ok() && !ReadPartOfOthers(path, 0, 9).ok() &&
+           !SyncFileOfOthers(path).ok() && ::unlink(path.c_str()) == 0;
+  };
+  ASSERT_TRUE(WriteFileAtomic(directory + "/secret", "secret").ok());
+  ASSERT_EQ(::symlink("secret", path.c_str()), 0);
+  EXPECT_TRUE(refused()) << "a link";
+  ASSERT_EQ(::link((directory + "/secret").c_str(), path.c_str()), 0);
+  EXPECT_TRUE(refused()) << "another name of the same file";
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  EXPECT_TRUE(refused()) << "a pipe";
+  ASSERT_TRUE(WriteFileAtomic(path, "0123456789").ok());
+  EXPECT_EQ(ReadPartOfOthers(path, 0, 4).value(), "0123");
+  EXPECT_EQ(ReadPartOfOthers(path, 8, 4).value(), "89");
+  EXPECT_EQ(ReadPartOfOthers(path, 10, 4).value(), "");
+  EXPECT_TRUE(SyncFileOfOthers(path).ok());
 }
 
 // Whether the first page of the file lies in this machine's memory.

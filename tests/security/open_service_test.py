@@ -1,6 +1,7 @@
 """Does what docs/security.md says, with the programs that users have: a controller that is opened to a network, a login,
 a worker that joins, pages for Prometheus, and what to do when something is lost."""
 import json
+import shutil
 import ssl
 import subprocess
 import unittest
@@ -85,6 +86,39 @@ class OpenService(RealService):
         until(lambda: [w for w in self.lines("workers") if w["id"] != held and w["devices"][0].get("job_id") == job], "its recovery", 30)
         self.assertEqual([w["state"] for w in self.lines("workers") if w["id"] == held], ["WORKER_STATE_LOST"])
         self.trainyard("cancel", job)
+
+    # Bug it must catch: as long as its old certificate is valid, a month, a worker that was revoked shows that, and no token helps.
+    def test_a_worker_that_was_revoked_comes_back_by_another_token_and_not_by_the_same(self):
+        self.begin()
+        joined = self.directory / "rack.token"
+        joined.write_text(self.trainyard("token", "create", "rack", "--role", "joiner", "--uses", "9"))
+        worker, at = self.start_worker("w1", "--join", "rack.token")
+        grant = [g["id"] for g in self.lines("token", "list") if g.get("worker_id") == at["worker"]]
+        self.trainyard("token", "revoke", grant[0])
+        log = self.directory / "w1.log"
+        until(lambda: log.read_text().count("controller_lost") and "revoked" in log.read_text(), "the refusal")
+        state = lambda: [w["state"] for w in self.lines("workers") if w["id"] == at["worker"]]
+        # While it runs, and the file is replaced.
+        (self.directory / "new").write_text(self.trainyard("token", "create", "again", "--role", "joiner"))
+        self.assertNotIn("WORKER_STATE_READY", state(), "it is not back by the token that it has joined with")
+        (self.directory / "new").rename(joined)
+        until(lambda: state() == ["WORKER_STATE_READY"], "its return", 30)
+        # When it starts.
+        worker.terminate()
+        worker.wait()
+        grants = [g["id"] for g in self.lines("token", "list") if g.get("worker_id") == at["worker"]]
+        self.trainyard("token", "revoke", grants[-1])
+        (self.directory / "third").write_text(self.trainyard("token", "create", "third", "--role", "joiner"))
+        _, again = self.start_worker("w1", "--join", "third")
+        self.assertEqual(again["worker"], at["worker"])
+        self.assertEqual(state(), ["WORKER_STATE_READY"])
+        # When it died between the two files of a join.
+        (self.directory / "w2/controller").mkdir(parents=True, mode=0o700)
+        for name in ("key.pem", "certificate.pem"):
+            shutil.copy(self.directory / "w1/controller" / name, self.directory / "w2/controller" / name)
+        (self.directory / "fourth").write_text(self.trainyard("token", "create", "fourth", "--role", "joiner"))
+        self.start_worker("w2", "--join", "fourth")
+        self.assertIn(b"BEGIN CERTIFICATE", (self.directory / "w2/controller/authority.pem").read_bytes())
 
     def test_who_has_lost_all_tokens_gets_in_by_the_state_directory(self):
         self.begin()

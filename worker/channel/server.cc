@@ -32,6 +32,13 @@ struct Connection {
   bool dead = false;
 };
 
+// 0: it is of another namespace of processes.
+pid_t ProcessBehind(const Fd& fd) {
+  ucred peer = {};
+  socklen_t size = sizeof(peer);
+  return ::getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 ? peer.pid : 0;
+}
+
 Fd SpareDescriptor() { return Fd(::open("/dev/null", O_RDONLY | O_CLOEXEC)); }
 
 template <typename Callback, typename... Arguments>
@@ -129,9 +136,19 @@ class Server final : public ChannelServer {
     Fd fd = AcceptOne();
     if (fd.get() < 0 && (errno == EMFILE || errno == ENFILE)) return TurnAway();
     turning_away_ = false;
-    if (fd.get() >= 0 && connections_.size() < kMaxConnections) {
-      connections_.emplace_back(std::move(fd));
+    if (fd.get() < 0 || !Admits(ProcessBehind(fd))) return;
+    if (connections_.size() < kMaxConnections) connections_.emplace_back(std::move(fd));
+  }
+
+  // Before a stranger takes a connection that the trainer needs.
+  bool Admits(pid_t process) {
+    if (!options_.admits || options_.admits(process)) return true;
+    if (!std::exchange(refused_, true)) {
+      LogWarning(
+          "channel_refused",
+          {{"socket", options_.path}, {"reason", "not a process of this rank"}, {"pid", process}});
     }
+    return false;
   }
 
   // With no descriptor left, a connection that waits would wake this thread without end. The spare
@@ -215,6 +232,7 @@ class Server final : public ChannelServer {
   // Of the server's thread alone.
   Fd spare_ = SpareDescriptor();
   bool turning_away_ = false;
+  bool refused_ = false;  // A stranger; that is said once.
   std::list<Connection> connections_;
   bool stopping_ = false;
   int64_t pid_ = 0;       // Of the trainer that greeted last,

@@ -6,6 +6,8 @@
 
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -24,6 +26,9 @@ class ChannelServer {
     std::string job_id;  // A hello of another job, epoch or rank is refused: its connection closed.
     uint64_t epoch = 0;
     uint32_t rank = 0;
+    // Whether this process may be the trainer; empty: any may. Called on the server's thread. The
+    // path of a socket is no secret, and no sandbox forbids to connect.
+    std::function<bool(pid_t)> admits = nullptr;
   };
 
   // Called on the server's thread, one at a time; a message is acknowledged when its callback

@@ -16,6 +16,8 @@ namespace {
 
 // About a million steps, of a rank whose daemon was away for all of them.
 constexpr uint64_t kMostUnsentBytes = 1 << 30;
+constexpr uint64_t kPartBytes = 1 << 20;
+static_assert(kPartBytes > kMaxLineBytes);
 
 }  // namespace
 
@@ -39,12 +41,19 @@ void UnsentFile::Clear() {
   ::unlink(path_.c_str());
 }
 
-void ReadUnsent(const std::string& path, const std::function<void(Message)>& use) {
-  const absl::StatusOr<std::string> text = ReadFileOfOthers(path, kMostUnsentBytes);
-  if (!text.ok()) return LogWarning("unsent_not_read", {{"error", text.status().message()}});
-  for (const absl::string_view line : absl::StrSplit(*text, '\n')) {
+bool UnsentReader::Next(const std::function<void(Message)>& use) {
+  const absl::StatusOr<std::string> read = ReadPartOfOthers(path_, position_, kPartBytes);
+  if (!read.ok()) LogWarning("unsent_not_read", {{"error", read.status().message()}});
+  if (!read.ok() || read->empty() || position_ >= kMostUnsentBytes) return false;
+  // The rest of a line is for the next part; what has no line break in a whole part is no line.
+  const size_t line_break = read->rfind('\n');
+  const size_t taken = line_break == read->npos ? read->size() : line_break + 1;
+  position_ += taken;
+  for (const absl::string_view line :
+       absl::StrSplit(absl::string_view(*read).substr(0, taken), '\n')) {
     if (auto envelope = Decode(std::string(line)); envelope.ok()) use(std::move(envelope->message));
   }
+  return true;
 }
 
 }  // namespace trainyard::channel

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <utility>
 
 #include "absl/strings/string_view.h"
 #include "worker/channel/messages.h"
@@ -33,8 +34,19 @@ class UnsentFile {
   bool failed_ = false;
 };
 
-// Hands over what an ended trainer has left there, oldest first; a torn last line is not part of
-// it. Some of it may have been taken before.
-void ReadUnsent(const std::string& path, const std::function<void(Message)>& use);
+// What an ended trainer has left there, oldest first; a torn last line is not part of it. Some of
+// it may have been taken before. In parts, for a trainer may have left more than others should wait
+// for. Not thread-safe.
+class UnsentReader {
+ public:
+  explicit UnsentReader(std::string path) : path_(std::move(path)) {}
+
+  // Hands the next part over. Returns whether there is more.
+  bool Next(const std::function<void(Message)>& use);
+
+ private:
+  const std::string path_;
+  uint64_t position_ = 0;
+};
 
 }  // namespace trainyard::channel

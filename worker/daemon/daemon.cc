@@ -199,7 +199,7 @@ void Daemon::StartRanks(const StartOrder& order) {
       continue;
     }
     ranks_.try_emplace(id, Rank::Shared{options_, outbox_, metrics_, clock_}, id, wanted.device);
-    waiting_.push_back({id, {*config, *roots}});
+    waiting_.push_back({id, {*config, *roots, DirectoriesOf(order)}});
   }
   LaunchWaiting();
 }

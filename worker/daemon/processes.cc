@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 #include <initializer_list>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -124,6 +125,16 @@ absl::StatusOr<std::string> RunForOutput(const Command& command, absl::Duration 
             : absl::StrCat(command.arguments[0], " was ended by signal ", WTERMSIG(status)));
   }
   return output;
+}
+
+bool DescendsFrom(pid_t pid, const ProcessIdentity& ancestor) {
+  while (pid > 1) {
+    const std::optional<ProcessStat> process = ReadProcess(pid);
+    if (!process || process->identity.start_time < ancestor.start_time) return false;
+    if (pid == ancestor.pid) return process->identity.start_time == ancestor.start_time;
+    pid = process->parent;
+  }
+  return false;
 }
 
 int KillMarked(const std::string& marker) {

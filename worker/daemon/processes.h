@@ -30,6 +30,9 @@ absl::StatusOr<pid_t> SpawnSession(const Command& command);
 // it exits with another code than 0, DEADLINE_EXCEEDED (it is killed) after `timeout`.
 absl::StatusOr<std::string> RunForOutput(const Command& command, absl::Duration timeout);
 
+// Whether the process is `ancestor`, or comes from it by way of parents that live.
+bool DescendsFrom(pid_t pid, const ProcessIdentity& ancestor);
+
 // SIGKILL to every process with `marker` (NAME=value) in its environment, except the caller.
 // Returns how many still lived. Goes by nothing else: the number of a process or session that is
 // gone may by now be a stranger's.

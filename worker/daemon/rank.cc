@@ -1,6 +1,7 @@
 #include "worker/daemon/rank.h"
 
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,8 +17,8 @@
 #include "absl/strings/strip.h"
 #include "common/files.h"
 #include "common/log.h"
+#include "common/roots.h"
 #include "common/status_macros.h"
-#include "worker/channel/unsent.h"
 #include "worker/daemon/environment.h"
 #include "worker/daemon/supervisor.h"
 
@@ -50,6 +51,25 @@ bool MayBeOfTheDevice(ExitCause cause) {
          cause == ExitCause::kSignal || cause == ExitCause::kHung || cause == ExitCause::kOther;
 }
 
+// Where the trainer would make a directory of its job; absent: the directory exists, or would be
+// hidden. A relative path is looked for below each root, and made below the first.
+std::optional<std::string> MissingBelow(const std::vector<std::string>& roots,
+                                        const std::string& path,
+                                        const std::vector<std::string>& hidden) {
+  const bool relative = path.empty() || path[0] != '/';
+  const auto in = [&](const std::string& root) {
+    return relative ? absl::StrCat(root, "/", path) : path;
+  };
+  for (const std::string& root : roots) {
+    if (Exists(in(root))) return std::nullopt;
+  }
+  const std::string missing = WithoutLinks(in(roots[0]));
+  for (const std::string& secret : hidden) {
+    if (MayLieBelow(missing, secret)) return std::nullopt;
+  }
+  return missing;
+}
+
 uint64_t ReadPosition(const std::string& path) {
   uint64_t position = 0;
   const auto text = ReadFile(path, 64);
@@ -80,31 +100,42 @@ RankStatus Rank::Status() const {
   return status;
 }
 
-std::optional<Sandbox> Rank::SandboxFor(const std::vector<std::string>& roots) const {
+std::optional<Sandbox> Rank::SandboxFor(const RankOrder& order) const {
   const DaemonOptions& options = shared_.options;
   if (!options.sandbox) return std::nullopt;
   Sandbox sandbox{.user = options.sandbox->user,
-                  .writable = roots,
-                  .hidden = options.sandbox->hidden,
+                  .writable = order.roots,
                   .readable = {directory_.path()},
                   .landlock = options.sandbox->landlock};
-  // Devices and shared memory; the names of the process's threads; the GPUs' sharing service.
-  for (const char* path : {"/dev", "/proc", "/tmp/nvidia-mps"}) sandbox.writable.push_back(path);
+  // Devices and shared memory; the names of the process's own threads, for a rank that is root
+  // could change the kernel's settings in /proc; NVIDIA's sharing service.
+  for (const char* path : {"/dev", "/proc/self/task", "/tmp/nvidia-mps"}) {
+    sandbox.writable.push_back(path);
+  }
   sandbox.writable.push_back(directory_.File("trainer"));
-  sandbox.hidden.push_back(options.state_directory);
+  for (const std::string& path : options.sandbox->hidden) {
+    sandbox.hidden.push_back(WithoutLinks(path));
+  }
   // A job of a namespace that has less than all sees nothing of the rest.
   for (const std::string& root : options.roots) {
-    const bool own = std::find(roots.begin(), roots.end(), root) != roots.end();
+    const auto holds = [&](const std::string& own) { return MayLieBelow(root, own); };
+    const bool own = std::any_of(order.roots.begin(), order.roots.end(), holds);
     if (!own && root != "/") sandbox.hidden.push_back(root);
   }
-  // The trainer's libraries may lie there.
-  const std::filesystem::path programs = std::filesystem::path(options.trainer).parent_path();
+  // They may lie below another job's root.
+  const std::filesystem::path programs(WithoutLinks(options.trainer));
   sandbox.readable.push_back(programs.parent_path().string());
+  sandbox.readable.push_back((programs.parent_path().parent_path() / "lib").string());
   for (const std::string& entry : options.environment) {
     absl::string_view paths = entry;
     if (!absl::ConsumePrefix(&paths, "LD_LIBRARY_PATH=")) continue;
     for (const absl::string_view path : absl::StrSplit(paths, ':', absl::SkipEmpty())) {
-      sandbox.readable.emplace_back(path);
+      sandbox.readable.push_back(WithoutLinks(std::string(path)));
+    }
+  }
+  for (const std::string& path : order.directories) {
+    if (const auto missing = MissingBelow(order.roots, path, sandbox.hidden)) {
+      sandbox.made.push_back(*missing);
     }
   }
   return sandbox;
@@ -114,11 +145,18 @@ absl::Status Rank::Prepare(const RankOrder& order, const std::vector<std::string
   const DaemonOptions& options = shared_.options;
   const std::string trainers = directory_.File("trainer");
   RETURN_IF_ERROR(MakeDirectories(trainers));
-  RETURN_IF_ERROR(WriteText(directory_.File("config.json"), order.config));
-  const std::optional<Sandbox> sandbox = SandboxFor(order.roots);
-  if (sandbox && sandbox->user &&
-      ::chown(trainers.c_str(), sandbox->user->uid, sandbox->user->gid) != 0) {
-    return ErrnoStatus(errno, "give the rank's user", trainers);
+  const std::string config = directory_.File("config.json");
+  RETURN_IF_ERROR(WriteText(config, order.config));
+  const std::optional<Sandbox> sandbox = SandboxFor(order);
+  // The trainer passes through; what it does not read is the daemon's alone.
+  const bool other_user = sandbox && sandbox->user;
+  if (::chmod(directory_.path().c_str(), other_user ? 0711 : 0700) != 0) {
+    return ErrnoStatus(errno, "set the mode of", directory_.path());
+  }
+  for (const std::string& path : {trainers, config}) {
+    if (other_user && ::chown(path.c_str(), sandbox->user->uid, sandbox->user->gid) != 0) {
+      return ErrnoStatus(errno, "give the rank's user", path);
+    }
   }
   return WriteLaunch(directory_, {.trainer = options.trainer,
                                   .working_directory = options.roots[0],
@@ -126,15 +164,23 @@ absl::Status Rank::Prepare(const RankOrder& order, const std::vector<std::string
                                   .device = device_,
                                   .log_file_bytes = options.log_file_bytes,
                                   .log_files = options.log_files,
+                                  .umask = options.umask,
                                   .sandbox = sandbox});
 }
 
 absl::Status Rank::Listen(channel::ChannelServer::Callbacks callbacks) {
   const std::string socket = directory_.File("socket");
-  ASSIGN_OR_RETURN(channel_,
-                   channel::ChannelServer::Create(
-                       {.path = socket, .job_id = id_.job_id, .epoch = id_.epoch, .rank = id_.rank},
-                       std::move(callbacks)));
+  // The supervisor says who it is before it starts the trainer, and to later daemons, too.
+  const auto of_this_rank = [told = directory_.File("supervisor.json")](pid_t process) {
+    const auto supervisor = ReadSupervisor(told);
+    return supervisor.ok() && DescendsFrom(process, *supervisor);
+  };
+  ASSIGN_OR_RETURN(channel_, channel::ChannelServer::Create({.path = socket,
+                                                             .job_id = id_.job_id,
+                                                             .epoch = id_.epoch,
+                                                             .rank = id_.rank,
+                                                             .admits = of_this_rank},
+                                                            std::move(callbacks)));
   const auto& sandbox = shared_.options.sandbox;
   if (!sandbox || !sandbox->user) return absl::OkStatus();
   if (::lchown(socket.c_str(), sandbox->user->uid, sandbox->user->gid) == 0) {
@@ -246,12 +292,11 @@ void Rank::KillWithDaemon() {
 void Rank::Poll(bool connected, absl::Duration elapsed) {
   if (phase_ == Phase::kRunning) PollLiveness(elapsed);
   if (phase_ == Phase::kRunning) PollProcess();
-  if (phase_ == Phase::kFinishing && MayExit()) {
+  if (phase_ == Phase::kFinishing && MayExit() && ToldUnsent()) {
     if (connected) ForwardLog();  // Its last words are there when the exit is.
     const std::string xid =
         xids_of_ > 0 ? shared_.options.gpus->XidSince(device_, running_since_) : "";
     if (!xid.empty()) absl::StrAppend(&exit_.message, "; ", xid);
-    TellUnsent();
     Exited(std::move(exit_));
   }
   if (connected && !log_done_ && phase_ != Phase::kWaiting &&
@@ -268,21 +313,25 @@ bool Rank::MayExit() const {
   return xids_read && (!greeted_ || since >= kChannelGrace);
 }
 
-// Some of it may have been told before; whoever hears of it takes it by its step.
-void Rank::TellUnsent() {
+// Tells a part of it: the other ranks must not wait. Returns whether all has been told. Some of it
+// may have been told before; whoever hears of it takes it by its step.
+bool Rank::ToldUnsent() {
   const std::string unsent = directory_.TrainersFile(channel::kUnsentName);
-  if (!Exists(unsent)) return;
-  channel::ReadUnsent(unsent, [&](channel::Message message) {
+  if (!unsent_ && !Exists(unsent)) return true;
+  if (!unsent_) unsent_.emplace(unsent);
+  const bool more = unsent_->Next([&](channel::Message message) {
     if (const auto* ready = std::get_if<channel::Ready>(&message)) OnReady(*ready);
     if (auto* step = std::get_if<channel::Step>(&message)) OnStep(std::move(*step));
     if (const auto* saved = std::get_if<channel::Checkpoint>(&message)) OnCheckpoint(*saved);
   });
+  if (more) return false;
   // From here on the spools hold it.
   if (const absl::Status synced = directory_.SyncReports(); !synced.ok()) {
     LogError("reports_not_synced", {{"rank", id_.Name()}, {"error", synced.message()}});
-    return;  // A later daemon reads the file again.
+    return true;  // A later daemon reads the file again.
   }
   ::unlink(unsent.c_str());
+  return true;
 }
 
 void Rank::PollLiveness(absl::Duration elapsed) {

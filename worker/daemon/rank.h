@@ -11,6 +11,7 @@
 
 #include "common/clock.h"
 #include "worker/channel/server.h"
+#include "worker/channel/unsent.h"
 #include "worker/daemon/devices.h"
 #include "worker/daemon/gpu_telemetry.h"
 #include "worker/daemon/liveness.h"
@@ -28,7 +29,8 @@ namespace trainyard {
 // What a rank is started with.
 struct RankOrder {
   std::string config;
-  std::vector<std::string> roots;  // Of its job.
+  std::vector<std::string> roots;        // Of its job.
+  std::vector<std::string> directories;  // That the job makes below them where they are missing.
 };
 
 struct DaemonOptions {
@@ -45,6 +47,7 @@ struct DaemonOptions {
   uint32_t log_files = 4;
   uint64_t spool_bytes = 256 << 20;  // Of a rank's steps; checkpoints have no bound.
   channel::Patience patience{};      // With ranks that make no progress.
+  mode_t umask = 022;                // The trainers'.
   size_t ended_ranks = 16;  // Directories of ranks that ended and are reported: the newest stay.
 };
 
@@ -114,14 +117,14 @@ class Rank {
  private:
   // The directory and its files, for the trainer to find.
   absl::Status Prepare(const RankOrder& order, const std::vector<std::string>& environment);
-  std::optional<Sandbox> SandboxFor(const std::vector<std::string>& roots) const;
+  std::optional<Sandbox> SandboxFor(const RankOrder& order) const;
   // Lets the trainer connect.
   absl::Status Listen(channel::ChannelServer::Callbacks callbacks);
   bool ReplayEarlierDaemon();
   void PollProcess();
   void PollLiveness(absl::Duration elapsed);
   bool MayExit() const;
-  void TellUnsent();
+  bool ToldUnsent();
   void Exited(RankExit exit);  // No process of it is left.
   uint64_t ReportStep(const channel::Step& step);
   uint64_t ReportCheckpoint(const channel::Checkpoint& checkpoint);
@@ -153,6 +156,7 @@ class Rank {
   Spool steps_;
   Spool checkpoints_;
   Spool rendezvous_;
+  std::optional<channel::UnsentReader> unsent_;  // While that is read.
 
   LogReader log_;
   absl::Duration next_log_;

@@ -8,7 +8,7 @@ namespace {
 
 using nlohmann::json;
 
-// The one field of a job that the worker looks at: its peak rate is that of the compute dtype.
+// Its peak rate is that of the compute dtype.
 std::string ComputeDtype(const json& job) {
   const auto it = job.find("precision");
   const std::string name = it != job.end() && it->is_string() ? it->get<std::string>() : "";
@@ -18,6 +18,20 @@ std::string ComputeDtype(const json& job) {
 }
 
 }  // namespace
+
+std::vector<std::string> DirectoriesOf(const StartOrder& order) {
+  const json job = ParseJson(order.job_config);
+  std::vector<std::string> directories;
+  for (const char* section : {"checkpoint", "profile"}) {
+    // A checkpoint directory that has been claimed and is missing is a share that is not mounted.
+    if (!job.is_object() || (order.claimed && section == std::string("checkpoint"))) continue;
+    const auto found = job.find(section);
+    if (found == job.end() || !found->is_object()) continue;
+    const auto directory = found->find("directory");
+    if (directory != found->end() && directory->is_string()) directories.push_back(*directory);
+  }
+  return directories;
+}
 
 absl::StatusOr<std::string> TrainerConfig(const RankConfig& config,
                                           const RankDirectory& directory) {

@@ -22,6 +22,9 @@ struct RankConfig {
   channel::Patience patience{};
 };
 
+// The directories that the job's ranks make, below the job's roots, where they are missing.
+std::vector<std::string> DirectoriesOf(const StartOrder& order);
+
 // INVALID_ARGUMENT when the order's job config is not a JSON object.
 absl::StatusOr<std::string> TrainerConfig(const RankConfig& config, const RankDirectory& directory);
 

@@ -78,10 +78,19 @@ std::vector<std::string> Texts(const json& object, const char* key) {
   return texts;
 }
 
+// Returns whether there is such a list, of texts alone.
+bool ReadAll(const json& object, const char* key, std::vector<std::string>& texts) {
+  const auto it = object.find(key);
+  if (it == object.end() || !it->is_array()) return false;
+  texts = Texts(object, key);
+  return texts.size() == it->size();
+}
+
 json ToJson(const Sandbox& sandbox) {
   json object = {{"writable", sandbox.writable},
                  {"hidden", sandbox.hidden},
                  {"readable", sandbox.readable},
+                 {"made", sandbox.made},
                  {"landlock", sandbox.landlock}};
   if (sandbox.user) {
     const RankUser& user = *sandbox.user;
@@ -95,24 +104,28 @@ json ToJson(const Sandbox& sandbox) {
 absl::StatusOr<Sandbox> SandboxOf(const json& object, const std::string& path) {
   const auto damaged = [&] { return absl::DataLossError(absl::StrCat(path, ": wrong sandbox")); };
   if (!object.is_object()) return damaged();
-  Sandbox sandbox{.writable = Texts(object, "writable"),
-                  .hidden = Texts(object, "hidden"),
-                  .readable = Texts(object, "readable")};
+  Sandbox sandbox;
+  if (!ReadAll(object, "writable", sandbox.writable) ||
+      !ReadAll(object, "hidden", sandbox.hidden) ||
+      !ReadAll(object, "readable", sandbox.readable)) {
+    return damaged();
+  }
+  // An older worker has none.
+  if (object.contains("made") && !ReadAll(object, "made", sandbox.made)) return damaged();
   const auto landlock = object.find("landlock");
   if (landlock == object.end() || !landlock->is_boolean()) return damaged();
   sandbox.landlock = landlock->get<bool>();
   const auto user = object.find("user");
   if (user == object.end()) return sandbox;
   if (!user->is_object()) return damaged();
-  sandbox.user = RankUser{.name = Text(*user, "name"),
-                          .uid = Number<uid_t>(*user, "uid", 0),
-                          .gid = Number<gid_t>(*user, "gid", 0)};
+  sandbox.user = RankUser{.name = Text(*user, "name"), .uid = Number<uid_t>(*user, "uid", 0)};
   if (sandbox.user->uid == 0) return damaged();
+  const auto group = user->find("gid");
+  if (group == user->end() || !ReadInteger(*group, sandbox.user->gid)) return damaged();
   const auto groups = user->find("groups");
   if (groups == user->end() || !groups->is_array()) return damaged();
-  for (const json& group : *groups) {
-    if (!group.is_number_unsigned()) return damaged();
-    sandbox.user->groups.push_back(group.get<gid_t>());
+  for (const json& entry : *groups) {
+    if (!ReadInteger(entry, sandbox.user->groups.emplace_back())) return damaged();
   }
   return sandbox;
 }
@@ -175,7 +188,8 @@ absl::Status RankDirectory::SyncReports() const {
     if (!absl::IsNotFound(synced)) all.Update(synced);
   }
   const std::string unsent = TrainersFile(channel::kUnsentName);
-  if (const absl::Status synced = SyncFile(unsent); !absl::IsNotFound(synced)) all.Update(synced);
+  const absl::Status synced = SyncFileOfOthers(unsent);
+  if (!absl::IsNotFound(synced)) all.Update(synced);
   if (Has("trainer")) all.Update(SyncDirectory(File("trainer")));
   all.Update(SyncDirectory(path_));
   return all;
@@ -192,7 +206,8 @@ absl::Status WriteLaunch(const RankDirectory& directory, const Launch& launch) {
                  {"environment", launch.environment},
                  {"device", launch.device},
                  {"log_file_bytes", launch.log_file_bytes},
-                 {"log_files", launch.log_files}};
+                 {"log_files", launch.log_files},
+                 {"umask", launch.umask}};
   if (launch.sandbox) object["sandbox"] = ToJson(*launch.sandbox);
   return WriteJson(directory.File("launch.json"), object);
 }
@@ -209,6 +224,7 @@ absl::StatusOr<Launch> ReadLaunch(const std::string& path) {
   launch.device = Number<uint32_t>(object, "device", 0);
   launch.log_file_bytes = Number<uint64_t>(object, "log_file_bytes", launch.log_file_bytes);
   launch.log_files = Number<uint32_t>(object, "log_files", launch.log_files);
+  launch.umask = Number<mode_t>(object, "umask", launch.umask);
   if (launch.trainer.empty()) return absl::DataLossError(absl::StrCat(path, " names no trainer"));
   return launch;
 }

@@ -22,6 +22,8 @@
 
 #pragma once
 
+#include <sys/types.h>
+
 #include <optional>
 #include <string>
 
@@ -48,7 +50,7 @@ class RankDirectory {
   std::string File(absl::string_view name) const;
   bool Has(absl::string_view name) const;
   // A file that the trainer writes. Ranks of an older Trainyard keep it beside the others. It is a
-  // stranger's: read it with ReadFileOfOthers.
+  // stranger's: only what common/files.h has for files of others may touch it.
   std::string TrainersFile(absl::string_view name) const;
   void Mark(absl::string_view name) const;  // Makes an empty file; a failure is logged.
   // What the rank has reported survives a power cut from here on. Afterwards its end may be told:
@@ -71,6 +73,7 @@ struct Launch {
   uint32_t device = 0;
   uint64_t log_file_bytes = 4 << 20;
   uint32_t log_files = 4;
+  mode_t umask = 022;                   // The trainer's; the supervisor's own files are private.
   std::optional<Sandbox> sandbox = {};  // Absent: the trainer may do what the daemon may.
 };
 

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -15,6 +16,17 @@
 #include "common/status_macros.h"
 
 namespace trainyard {
+namespace {
+
+absl::Status HideNames(const std::string& directory) {
+  struct stat info = {};
+  if (::stat(directory.c_str(), &info) != 0) return ErrnoStatus(errno, "look at", directory);
+  if (::chmod(directory.c_str(), info.st_mode & 0711) == 0) return absl::OkStatus();
+  if (errno == EPERM) return absl::OkStatus();  // Another's, as a volume of Kubernetes is root's.
+  return ErrnoStatus(errno, "set the mode of", directory);
+}
+
+}  // namespace
 
 std::string RandomId() {
   std::random_device device;
@@ -40,7 +52,9 @@ absl::StatusOr<std::unique_ptr<StateDirectory>> StateDirectory::Open(const std::
                      " belongs to another running worker daemon; give this one its own --state"));
   }
   std::unique_ptr<StateDirectory> state(new StateDirectory(absolute, lock));
-  RETURN_IF_ERROR(MakeDirectories(absolute + "/ranks"));
+  const std::string ranks = absolute + "/ranks";
+  RETURN_IF_ERROR(MakeDirectories(ranks));
+  for (const std::string& directory : {absolute, ranks}) RETURN_IF_ERROR(HideNames(directory));
   const std::string id_path = absolute + "/worker_id";
   if (!Exists(id_path)) {
     RETURN_IF_ERROR(WriteFileAtomic(id_path, absl::StrCat("w-", RandomId().substr(0, 12), "\n")));

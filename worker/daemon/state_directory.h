@@ -1,6 +1,9 @@
 // The daemon's directory: its lock, and the worker's name, which stays the same over restarts.
+// Other users of the machine may pass through, as the ranks' user does, and see no names.
 
 #pragma once
+
+#include <sys/types.h>
 
 #include <memory>
 #include <string>
@@ -8,6 +11,9 @@
 #include "absl/status/statusor.h"
 
 namespace trainyard {
+
+// Of the daemon and its supervisors, whose files have the secrets and the logs of jobs.
+inline constexpr mode_t kPrivateUmask = 077;
 
 // 128 random bits in hexadecimal.
 std::string RandomId();

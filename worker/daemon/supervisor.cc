@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -23,6 +24,7 @@
 #include "worker/daemon/log_files.h"
 #include "worker/daemon/processes.h"
 #include "worker/daemon/rank_directory.h"
+#include "worker/daemon/state_directory.h"
 
 namespace trainyard {
 namespace {
@@ -90,6 +92,7 @@ absl::Status Supervisor::Start() {
 void Supervisor::BecomeTrainer(int output, pid_t supervisor) const {
   ::dup2(output, STDOUT_FILENO);
   ::dup2(output, STDERR_FILENO);
+  ::umask(launch_.umask);
   const absl::Status entered = launch_.sandbox ? Enter(*launch_.sandbox) : absl::OkStatus();
   if (!entered.ok()) {
     const std::string message = absl::StrCat("no sandbox: ", entered.message(), "\n");
@@ -213,6 +216,7 @@ RankExit Supervisor::Report() const {
 
 absl::Status Supervise(const std::string& directory) {
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+  ::umask(kPrivateUmask);
   const auto self = ReadProcess(::getpid());
   if (!self) return absl::InternalError("cannot read /proc/self/stat: is /proc mounted?");
   RETURN_IF_ERROR(WriteSupervisor(absl::StrCat(directory, "/supervisor.json"), self->identity));

@@ -71,15 +71,16 @@ class Ruleset {
 
   // Landlock has no way to leave something out: on the way to what is hidden, everything that lies
   // beside the way is allowed.
-  absl::Status AllowReadingBeside(const std::string& path,
-                                  const std::vector<std::string>& hidden) const {
+  absl::Status AllowBeside(const std::vector<std::string>& hidden, const std::string& path,
+                           uint64_t access) const {
     const auto below = [&](const std::string& h) { return IsBelow(h, path); };
-    if (std::none_of(hidden.begin(), hidden.end(), below)) return Allow(path, kRead);
+    if (std::none_of(hidden.begin(), hidden.end(), below)) return Allow(path, access);
     if (std::find(hidden.begin(), hidden.end(), path) != hidden.end()) return absl::OkStatus();
     const auto names = ListDirectory(path);
     if (!names.ok()) return absl::OkStatus();  // Nor can the rank read it.
     for (const std::string& name : *names) {
-      RETURN_IF_ERROR(AllowReadingBeside(absl::StrCat(path == "/" ? "" : path, "/", name), hidden));
+      const std::string child = absl::StrCat(path == "/" ? "" : path, "/", name);
+      RETURN_IF_ERROR(AllowBeside(hidden, child, access));
     }
     return absl::OkStatus();
   }
@@ -104,10 +105,12 @@ int LandlockVersion() {
 
 absl::Status RestrictFiles(const Sandbox& sandbox) {
   ASSIGN_OR_RETURN(const Ruleset rules, Ruleset::Create(LandlockVersion()));
-  RETURN_IF_ERROR(rules.AllowReadingBeside("/", sandbox.hidden));
-  for (const std::string& path : sandbox.readable) RETURN_IF_ERROR(rules.Allow(path, kRead));
+  RETURN_IF_ERROR(rules.AllowBeside(sandbox.hidden, "/", kRead));
+  for (const std::string& path : sandbox.readable) {
+    RETURN_IF_ERROR(rules.AllowBeside(sandbox.hidden, path, kRead));
+  }
   for (const std::string& path : sandbox.writable) {
-    RETURN_IF_ERROR(rules.Allow(path, kRead | kWrite));
+    RETURN_IF_ERROR(rules.AllowBeside(sandbox.hidden, path, kRead | kWrite));
   }
   return rules.Restrict();
 }

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
@@ -10,6 +11,29 @@
 #include "worker/sandbox/landlock.h"
 
 namespace trainyard {
+namespace {
+
+absl::Status CheckRoots(const std::vector<std::string>& roots,
+                        const std::vector<std::string>& hidden) {
+  for (const std::string& path : hidden) {
+    const std::string real = WithoutLinks(path);
+    if (std::find(roots.begin(), roots.end(), real) == roots.end()) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat("--root ", real, ": ranks must not see this directory, which has secrets; ",
+                     "give jobs, or --state, another one"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::string WithoutLinks(const std::string& path) {
+  std::error_code error;
+  std::string real = std::filesystem::weakly_canonical(path, error).string();
+  if (error) return path;
+  if (real.size() > 1 && real.back() == '/') real.pop_back();
+  return real;
+}
 
 absl::StatusOr<std::optional<SandboxOptions>> ChooseSandbox(const SandboxRequest& request) {
   if (request.mode == "off") {
@@ -22,7 +46,7 @@ absl::StatusOr<std::optional<SandboxOptions>> ChooseSandbox(const SandboxRequest
         absl::StrCat("--sandbox: wanted off, auto or require, found '", request.mode, "'"));
   }
   SandboxOptions options;
-  ASSIGN_OR_RETURN(options.user, ChooseRankUser(request.user, request.root));
+  ASSIGN_OR_RETURN(options.user, ChooseRankUser(request.user, request.roots[0]));
   options.landlock = LandlockVersion() > 0;
   const bool as_root = ::geteuid() == 0 && !options.user;
   if (require && !options.landlock) {
@@ -34,12 +58,14 @@ absl::StatusOr<std::optional<SandboxOptions>> ChooseSandbox(const SandboxRequest
     return absl::FailedPreconditionError(absl::StrCat(
         "--sandbox require: ranks would run as root; name another user with --rank-user, or give "
         "the first root, ",
-        request.root, ", to one"));
+        request.roots[0], ", to one"));
   }
   if (options.user) RETURN_IF_ERROR(CheckReach(*options.user, request.state_directory + "/ranks"));
-  std::error_code error;
-  const std::string secrets = std::filesystem::canonical(request.config_directory, error).string();
-  if (!error) options.hidden.push_back(secrets);
+  options.hidden.push_back(request.state_directory);
+  for (const std::string& path : request.hidden) {
+    if (!path.empty()) options.hidden.push_back(std::filesystem::absolute(path).string());
+  }
+  if (options.landlock) RETURN_IF_ERROR(CheckRoots(request.roots, options.hidden));
   LogInfo("sandbox", {{"files", options.landlock ? "restricted" : "not restricted: no Landlock"},
                       {"user", options.user ? options.user->name
                                : as_root    ? "root"

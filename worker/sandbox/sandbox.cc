@@ -1,15 +1,18 @@
 #include "worker/sandbox/sandbox.h"
 
 #include <linux/capability.h>
+#include <sched.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
 
 #include "common/files.h"
+#include "common/roots.h"
 #include "common/status_macros.h"
 #include "worker/sandbox/landlock.h"
 #include "worker/sandbox/system_calls.h"
@@ -22,11 +25,11 @@ constexpr int kDangerous[] = {
 #ifndef __SANITIZE_ADDRESS__  // Its search for leaks stops the process's own threads this way.
     SYS_ptrace,
 #endif
-    SYS_process_vm_readv, SYS_process_vm_writev, SYS_kcmp,
+    SYS_process_vm_readv, SYS_process_vm_writev, SYS_kcmp, SYS_pidfd_getfd, SYS_perf_event_open,
     // Views of the file system.
     SYS_mount, SYS_umount2, SYS_pivot_root, SYS_chroot, SYS_move_mount, SYS_fsopen, SYS_fsconfig,
-    SYS_fsmount, SYS_fspick, SYS_open_tree, SYS_setns, SYS_unshare, SYS_open_by_handle_at,
-    SYS_quotactl, SYS_swapon, SYS_swapoff, SYS_acct,
+    SYS_fsmount, SYS_fspick, SYS_open_tree, SYS_mount_setattr, SYS_setns, SYS_unshare,
+    SYS_open_by_handle_at, SYS_quotactl, SYS_swapon, SYS_swapoff, SYS_acct,
     // The kernel itself.
     SYS_init_module, SYS_finit_module, SYS_delete_module, SYS_kexec_load, SYS_bpf, SYS_reboot,
     SYS_syslog, SYS_userfaultfd, SYS_io_uring_setup, SYS_io_uring_enter, SYS_io_uring_register,
@@ -39,6 +42,13 @@ constexpr int kDangerous[] = {
     // Keys, clocks and names of the machine.
     SYS_add_key, SYS_request_key, SYS_keyctl, SYS_settimeofday, SYS_clock_settime,
     SYS_clock_adjtime, SYS_sethostname, SYS_setdomainname, SYS_vhangup};
+
+// Whoever makes a namespace of users has all capabilities in it, and what of the kernel these open.
+// Time's flag is not among clone's.
+constexpr uint32_t kNamespaceFlags = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWPID |
+                                     CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP;
+// Its flags lie in memory, where a filter does not see them.
+constexpr int kOpaque[] = {SYS_clone3};
 
 // Of a daemon that is root and stays so, too. What the kernel does not let go of was never held.
 void DropCapabilities() {
@@ -55,6 +65,21 @@ absl::Status ClearCapabilities() {
   return ErrnoStatus(errno, "drop", "capabilities");
 }
 
+// In a child, since only that becomes the ranks' user before the files are restricted. What cannot
+// be made the trainer finds missing, and says so.
+void MakeWhatIsMissing(const Sandbox& sandbox) {
+  if (sandbox.made.empty()) return;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    if (sandbox.user && !Become(*sandbox.user).ok()) ::_exit(1);
+    for (const std::string& path : sandbox.made) {
+      (void)Roots(sandbox.writable).MakeDirectory(path);
+    }
+    ::_exit(0);
+  }
+  while (child > 0 && ::waitpid(child, nullptr, 0) < 0 && errno == EINTR) continue;
+}
+
 }  // namespace
 
 absl::Status Enter(const Sandbox& sandbox) {
@@ -63,6 +88,7 @@ absl::Status Enter(const Sandbox& sandbox) {
   if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) {
     return ErrnoStatus(errno, "forbid", "new privileges");
   }
+  MakeWhatIsMissing(sandbox);
   if (sandbox.landlock) RETURN_IF_ERROR(RestrictFiles(sandbox));
   DropCapabilities();
   if (sandbox.user) RETURN_IF_ERROR(Become(*sandbox.user));
@@ -70,11 +96,13 @@ absl::Status Enter(const Sandbox& sandbox) {
   return DenyDangerousCalls();
 }
 
-absl::Status DenyDangerousCalls() { return DenySystemCalls(kDangerous); }
+absl::Status DenyDangerousCalls() {
+  return DenySystemCalls({.calls = kDangerous, .absent = kOpaque, .clone_flags = kNamespaceFlags});
+}
 
 absl::Status DenyExec() {
   constexpr int kExec[] = {SYS_execve, SYS_execveat};
-  return DenySystemCalls(kExec);
+  return DenySystemCalls({.calls = kExec});
 }
 
 bool InSandbox() { return ::prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1; }

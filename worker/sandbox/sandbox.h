@@ -16,13 +16,16 @@
 namespace trainyard {
 
 // What holds for one rank. All paths are absolute and canonical; those that do not exist are
-// skipped.
+// skipped, but what is hidden stays so when it comes to exist. All can be read but what lies below
+// `hidden`; of that, what lies below a path of `writable` or `readable` that is itself below. Where
+// something hidden lies below a path of `writable`, nothing new can be made on the way there.
 struct Sandbox {
   std::optional<RankUser> user = {};       // Absent: the daemon's.
   std::vector<std::string> writable = {};  // What is below may be read, written and made.
-  std::vector<std::string> hidden = {};    // Nothing below can be read; all else can,
-  std::vector<std::string> readable = {};  // and what is below these, too.
-  bool landlock = true;                    // The kernel has it: `writable` and `hidden` hold.
+  std::vector<std::string> hidden = {};
+  std::vector<std::string> readable = {};
+  std::vector<std::string> made = {};  // Directories below `writable`, made where they are missing.
+  bool landlock = true;                // The kernel has it: `writable` and `hidden` hold.
 };
 
 // Puts the calling process, which must have one thread, and all that it starts into the sandbox,

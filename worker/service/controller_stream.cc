@@ -206,6 +206,7 @@ bool ControllerStream::ConnectOnce() {
     connection_ = nullptr;
     if (connection.registered()) away_ = false;
   }
+  if (status.error_code() == grpc::UNAUTHENTICATED && options_.refused) options_.refused();
   NoteLost(
       absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message()));
   return connection.registered();

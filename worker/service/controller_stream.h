@@ -22,6 +22,7 @@ struct StreamOptions {
   std::string controller;  // HOST:PORT.
   // What the next connection shows.
   std::function<absl::StatusOr<Credential>()> credential;
+  std::function<void()> refused = {};  // The controller does not know it.
   std::string worker_id;
   std::string instance_id;
   std::string hostname;
@@ -49,8 +50,8 @@ class ControllerStream {
 
   ControllerStream(StreamOptions options, Daemon& daemon);
   void Run();
-  bool ConnectOnce();
-  void NoteLost(const absl::Status& why);  // Returns whether it got as far as being registered.
+  bool ConnectOnce();  // Returns whether it got as far as being registered.
+  void NoteLost(const absl::Status& why);
 
   const StreamOptions options_;
   Daemon& daemon_;

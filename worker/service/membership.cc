@@ -10,6 +10,7 @@
 #include "common/clock.h"
 #include "common/files.h"
 #include "common/log.h"
+#include "common/sha256.h"
 #include "common/status_macros.h"
 #include "security/authority.h"
 #include "security/certificates.h"
@@ -42,6 +43,12 @@ void SetDeadline(grpc::ClientContext& context) {
   context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoSeconds(kPatience));
 }
 
+std::string TokenHash(const std::string& token) {
+  Sha256 hash;
+  hash.Update(token);
+  return hash.HexDigest();
+}
+
 absl::StatusOr<std::string> OrEmpty(absl::StatusOr<std::string> text) {
   if (absl::IsNotFound(text.status())) return "";
   return text;
@@ -53,9 +60,10 @@ absl::StatusOr<std::unique_ptr<Membership>> Membership::Open(MembershipOptions o
   std::unique_ptr<Membership> membership(new Membership(std::move(options)));
   const MembershipOptions& given = membership->options_;
   {
-    const MutexLock lock(membership->mutex_);
+    const MutexLock joining(membership->joining_);
     RETURN_IF_ERROR(membership->ReadFiles());
     if (!given.join_file.empty()) RETURN_IF_ERROR(membership->ReadInvitation());
+    const MutexLock lock(membership->mutex_);
     membership->by_token_ =
         given.join_file.empty() && membership->identity_.certificate_pem.empty();
   }
@@ -79,10 +87,13 @@ Membership::~Membership() {
 }
 
 absl::Status Membership::ReadFiles() {
+  const MutexLock lock(mutex_);
   ASSIGN_OR_RETURN(identity_.key_pem, OrEmpty(ReadSecret(Path("key.pem"))));
   ASSIGN_OR_RETURN(identity_.certificate_pem,
                    OrEmpty(ReadFile(Path("certificate.pem"), kMostPemBytes)));
   ASSIGN_OR_RETURN(authority_, OrEmpty(ReadFile(Path("authority.pem"), kMostPemBytes)));
+  if (authority_.empty()) identity_.certificate_pem.clear();  // The worker died while it joined.
+  ASSIGN_OR_RETURN(joined_with_, OrEmpty(ReadFile(Path("joined_with"), kMostPemBytes)));
   if (options_.places.authority_file.empty()) return absl::OkStatus();
   ASSIGN_OR_RETURN(by_which_known_, ReadFile(options_.places.authority_file, kMostPemBytes));
   return absl::OkStatus();
@@ -91,6 +102,7 @@ absl::Status Membership::ReadFiles() {
 // An invitation of another authority than the worker knows: the cluster has a new one.
 absl::Status Membership::ReadInvitation() {
   const absl::StatusOr<std::string> text = ReadSecret(options_.join_file, options_.places.readers);
+  const MutexLock lock(mutex_);
   // Who has joined may remove the file, and need not change the worker's command line.
   const bool needless = !identity_.certificate_pem.empty() || !invitation_.token.empty();
   if (absl::IsNotFound(text.status()) && needless) return absl::OkStatus();
@@ -122,11 +134,33 @@ Credential Membership::Shown(const std::string& token, const Identity& identity)
           .identity = identity};
 }
 
+// Who revoked a worker does not want it back by the token that it has joined with, which may be
+// good for more uses. A JSON Web Token is another one every hour, and so counts once a start.
+bool Membership::HasAnotherToken() {
+  if (options_.join_file.empty() || !ReadInvitation().ok() || invitation_.token.empty()) {
+    return false;
+  }
+  if (invitation_.fingerprint.empty() && has_joined_) return false;
+  return TokenHash(invitation_.token) != joined_with_;
+}
+
 absl::StatusOr<Credential> Membership::Current() {
   if (by_token_) return FindCredential(options_.places, options_.controller);
+  const MutexLock joining(joining_);
+  bool expired, refused;
+  {
+    const MutexLock lock(mutex_);
+    expired = Expired();
+    refused = refused_;
+  }
+  if (expired || (refused && HasAnotherToken())) RETURN_IF_ERROR(Join());
   const MutexLock lock(mutex_);
-  if (Expired()) RETURN_IF_ERROR(Join());
   return Shown("", identity_);
+}
+
+void Membership::Refused() {
+  const MutexLock lock(mutex_);
+  refused_ = true;
 }
 
 std::optional<TlsMaterial> Membership::PageTls() {
@@ -137,6 +171,18 @@ std::optional<TlsMaterial> Membership::PageTls() {
                      .client_authorities = authority_};
 }
 
+absl::StatusOr<std::string> Membership::Key() {
+  {
+    const MutexLock lock(mutex_);
+    if (!identity_.key_pem.empty()) return identity_.key_pem;
+  }
+  ASSIGN_OR_RETURN(std::string key, NewKey());
+  RETURN_IF_ERROR(WriteSecret(Path("key.pem"), key));
+  const MutexLock lock(mutex_);
+  identity_.key_pem = key;
+  return key;
+}
+
 absl::Status Membership::Join() {
   if (!options_.join_file.empty()) RETURN_IF_ERROR(ReadInvitation());
   if (invitation_.token.empty()) {
@@ -144,29 +190,42 @@ absl::Status Membership::Join() {
         "the worker's certificate has expired: give it --join FILE with a new token");
   }
   RETURN_IF_ERROR(MakeSecretDirectory(options_.directory));
-  if (authority_.empty() && by_which_known_.empty()) {
-    ASSIGN_OR_RETURN(authority_,
+  Credential shown;
+  {
+    const MutexLock lock(mutex_);
+    shown = Shown(invitation_.token, Identity());
+  }
+  if (shown.authorities.empty()) {
+    ASSIGN_OR_RETURN(shown.authorities,
                      FetchAuthority(options_.controller, invitation_.fingerprint, kPatience));
   }
   // Before the call: where its answer is lost, the next one has the same key and takes no other use
   // of the token.
-  if (identity_.key_pem.empty()) {
-    ASSIGN_OR_RETURN(identity_.key_pem, NewKey());
-    RETURN_IF_ERROR(WriteSecret(Path("key.pem"), identity_.key_pem));
-  }
+  Identity identity;
+  ASSIGN_OR_RETURN(identity.key_pem, Key());
   v1::JoinRequest request;
   request.set_worker_id(options_.worker_id);
   request.set_hostname(options_.hostname);
   ASSIGN_OR_RETURN(*request.mutable_certificate_request(),
-                   NewRequest(identity_.key_pem, options_.worker_id));
+                   NewRequest(identity.key_pem, options_.worker_id));
   grpc::ClientContext context;
   SetDeadline(context);
   v1::JoinResponse response;
-  const auto stub = Dial(options_.controller, Shown(invitation_.token, Identity()));
+  const auto stub = Dial(options_.controller, shown);
   RETURN_IF_ERROR(FromGrpc(stub->Join(&context, request, &response), "join the controller"));
-  ASSIGN_OR_RETURN(authority_, AuthorityOf(response.certificates()));
-  RETURN_IF_ERROR(WriteFileAtomic(Path("authority.pem"), authority_));
-  RETURN_IF_ERROR(Accept(response.certificates()));
+  identity.certificate_pem = response.certificates();
+  ASSIGN_OR_RETURN(const std::string authority, AuthorityOf(identity.certificate_pem));
+  // The authority last: a certificate without one counts as none, and the worker joins once more.
+  // The other way round, an old certificate would be shown to the new authority for ever.
+  RETURN_IF_ERROR(Write(identity));
+  RETURN_IF_ERROR(WriteFileAtomic(Path("authority.pem"), authority));
+  joined_with_ = TokenHash(invitation_.token);
+  has_joined_ = true;
+  RETURN_IF_ERROR(WriteFileAtomic(Path("joined_with"), joined_with_));
+  const MutexLock lock(mutex_);
+  identity_ = identity;
+  authority_ = authority;
+  refused_ = false;
   LogInfo("joined", {{"controller", options_.controller.ToString()}});
   return absl::OkStatus();
 }
@@ -183,13 +242,9 @@ absl::StatusOr<std::string> Membership::AuthorityOf(const std::string& certifica
       sent.size(), " certificates"));
 }
 
-absl::Status Membership::Accept(const std::string& certificates) {
-  Identity identity = identity_;
-  identity.certificate_pem = certificates;
+absl::Status Membership::Write(const Identity& identity) {
   RETURN_IF_ERROR(CheckIdentity(identity, RealClock().Now()));
-  RETURN_IF_ERROR(WriteFileAtomic(Path("certificate.pem"), certificates));
-  identity_ = std::move(identity);
-  return absl::OkStatus();
+  return WriteFileAtomic(Path("certificate.pem"), identity.certificate_pem);
 }
 
 void Membership::KeepRenewed() {
@@ -224,8 +279,17 @@ absl::Status Membership::Renew() {
   const auto stub = Dial(options_.controller, current);
   RETURN_IF_ERROR(FromGrpc(stub->RenewCertificate(&context, request, &response),
                            "renew the worker's certificate"));
+  const MutexLock joining(joining_);
+  {
+    // A join that came in between has a newer one.
+    const MutexLock lock(mutex_);
+    if (identity_.certificate_pem != current.identity.certificate_pem) return absl::OkStatus();
+  }
+  Identity renewed = current.identity;
+  renewed.certificate_pem = response.certificates();
+  RETURN_IF_ERROR(Write(renewed));
   const MutexLock lock(mutex_);
-  RETURN_IF_ERROR(Accept(response.certificates()));
+  identity_ = renewed;
   LogInfo("certificate_renewed", {{"controller", options_.controller.ToString()}});
   return absl::OkStatus();
 }

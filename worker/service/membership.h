@@ -6,6 +6,9 @@
 //   certificate.pem   what the cluster's authority says of the key
 //   authority.pem     the authority's certificate, by which the worker also knows the controller,
 //                     unless the user names another authority for that
+//   joined_with       the SHA-256 of the token that the worker joined with: a worker that is
+//   revoked
+//                     joins by another token, and not by this one
 //
 // Thread-safe.
 
@@ -44,38 +47,51 @@ class Membership {
   static absl::StatusOr<std::unique_ptr<Membership>> Open(MembershipOptions options);
   ~Membership();
 
-  // For the next connection. Joins where that has not been done, or the certificate has expired.
+  // For the next connection. Joins where that has not been done, the certificate has expired, or it
+  // has been refused and there is a new token; that may take a minute.
   // Errors: FindCredential's, those of the controller, UNAVAILABLE.
-  absl::StatusOr<Credential> Current() ABSL_LOCKS_EXCLUDED(mutex_);
-  // For pages, as of now. Absent: the worker has no certificate.
+  absl::StatusOr<Credential> Current() ABSL_LOCKS_EXCLUDED(joining_, mutex_);
+  // The controller says that it does not know what Current has returned.
+  void Refused() ABSL_LOCKS_EXCLUDED(mutex_);
+  // For pages, as of now. Absent: the worker has no certificate. Waits for no join.
   std::optional<TlsMaterial> PageTls() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   explicit Membership(MembershipOptions options) : options_(std::move(options)) {}
   std::string Path(const char* name) const { return options_.directory + "/" + name; }
-  absl::Status ReadFiles() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status ReadInvitation() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status ReadFiles() ABSL_EXCLUSIVE_LOCKS_REQUIRED(joining_);
+  absl::Status ReadInvitation() ABSL_EXCLUSIVE_LOCKS_REQUIRED(joining_);
+  bool HasAnotherToken() ABSL_EXCLUSIVE_LOCKS_REQUIRED(joining_);
   bool Expired() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // What a connection shows, and wants to see.
   Credential Shown(const std::string& token, const Identity& identity)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status Join() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status Join() ABSL_EXCLUSIVE_LOCKS_REQUIRED(joining_);
+  // Made where there is none.
+  absl::StatusOr<std::string> Key() ABSL_EXCLUSIVE_LOCKS_REQUIRED(joining_);
   // The cluster's authority, of the certificates that the controller sent.
   absl::StatusOr<std::string> AuthorityOf(const std::string& certificates) const
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status Accept(const std::string& certificates) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(joining_);
+  absl::Status Write(const Identity& identity) ABSL_EXCLUSIVE_LOCKS_REQUIRED(joining_);
   void KeepRenewed();
   absl::Status Renew();
 
   const MembershipOptions options_;
-  Mutex mutex_;
+  // These two are the same from Open on.
+  std::string by_which_known_;  // The controller; empty: by the cluster's authority.
+  bool by_token_ = false;       // What the places say, in place of a certificate.
+
+  Mutex joining_;  // Before mutex_. Whoever joins, or writes the files, which may take long.
+  Invitation invitation_ ABSL_GUARDED_BY(joining_);
+  std::string joined_with_ ABSL_GUARDED_BY(joining_);  // Empty: unknown.
+  bool has_joined_ ABSL_GUARDED_BY(joining_) = false;  // Since Open.
+
+  Mutex mutex_;  // Nobody waits with it.
   CondVar changed_;
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;
-  Invitation invitation_ ABSL_GUARDED_BY(mutex_);
+  bool refused_ ABSL_GUARDED_BY(mutex_) = false;
   Identity identity_ ABSL_GUARDED_BY(mutex_);
-  std::string authority_ ABSL_GUARDED_BY(mutex_);       // The cluster's. Empty: not joined yet.
-  std::string by_which_known_ ABSL_GUARDED_BY(mutex_);  // The controller; empty: by the same.
-  bool by_token_ = false;  // What the places say, in place of a certificate.
+  std::string authority_ ABSL_GUARDED_BY(mutex_);  // The cluster's. Empty: not joined yet.
   std::thread renewal_;
 };
 

@@ -274,6 +274,30 @@ TEST_F(ChannelTest, TrainerOfAnotherEpochIsRefused) {
   EXPECT_THAT(inbox.paths, testing::IsEmpty());
 }
 
+// Bug it must catch: who knows the path speaks for the trainer, or takes all connections there are.
+TEST_F(ChannelTest, AProcessThatMayNotBeTheTrainerHoldsNobodyUp) {
+  Inbox inbox;
+  std::atomic<pid_t> trainer = ::getpid() + 1;
+  auto server = ChannelServer::Create(
+      {path_, "j-1", 3, 0, [&](pid_t process) { return process == trainer; }}, inbox.Callbacks());
+  ASSERT_TRUE(server.ok()) << server.status();
+  std::vector<LineSocket> strangers;
+  for (int i = 0; i < 6; ++i) {
+    absl::StatusOr<Fd> fd = ConnectUnix(path_);
+    ASSERT_TRUE(fd.ok()) << fd.status();
+    LineSocket& socket = strangers.emplace_back(*std::move(fd));
+    socket.Queue(Encode({Hello{"j-1", 3, 0, 42}}));
+    std::vector<std::string> lines;
+    while (socket.Write().ok() && socket.Read(lines).ok()) std::this_thread::yield();
+  }
+  EXPECT_EQ(inbox.hellos, 0);
+  trainer = ::getpid();
+  const auto client = Connect();
+  client->SendReady({});
+  ASSERT_TRUE(client->Flush(kPatience).ok());
+  EXPECT_EQ(inbox.hellos, 1);
+}
+
 TEST_F(ChannelTest, EndlessLineAndMissingHelloAreCutOff) {
   Inbox inbox;
   const auto server = Serve(inbox);
@@ -366,9 +390,11 @@ class UnsentTest : public ChannelTest {
   std::string Unsent() const { return directory_ + "/" + kUnsentName; }
   std::vector<uint64_t> StepsInFile() const {
     std::vector<uint64_t> steps;
-    ReadUnsent(Unsent(), [&](Message message) {
+    UnsentReader reader(Unsent());
+    while (reader.Next([&](Message message) {
       if (const Step* step = std::get_if<Step>(&message)) steps.push_back(step->step);
-    });
+    })) {
+    }
     return steps;
   }
 };

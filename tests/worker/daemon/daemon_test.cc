@@ -6,11 +6,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/stat.h>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/files.h"
 #include "tests/worker/daemon/testing.h"
+#include "worker/channel/line_socket.h"
 #include "worker/channel/unsent.h"
 
 namespace trainyard {
@@ -44,6 +46,19 @@ class DaemonTest : public ::testing::Test {
     return ReadSupervisor(DirectoryOf(id).File("supervisor.json")).value_or(ProcessIdentity{});
   }
 
+  // Whether the daemon lets this process, which is not the rank, speak for it.
+  bool HearsThisProcess() {
+    auto fd = channel::ConnectUnix(DirectoryOf(id_).File("socket"));
+    EXPECT_TRUE(fd.ok()) << fd.status();
+    channel::LineSocket socket(*std::move(fd));
+    socket.Queue(channel::Encode({channel::Hello{"job", 1, 0, 1}}));
+    socket.Queue(channel::Encode({channel::Ready{}, 1}));
+    std::vector<std::string> lines;
+    EXPECT_TRUE(WaitFor(
+        [&] { return !socket.Write().ok() || !socket.Read(lines).ok() || !lines.empty(); }));
+    return !lines.empty();
+  }
+
   const RankId id_ = {"job", 1, 0};
   TemporaryDirectory directory_;
   DaemonOptions options_ = TestOptions(directory_.path());
@@ -72,6 +87,21 @@ TEST_F(DaemonTest, ReportsARankFromStartToExitWithItsExitLast) {
 TEST_F(DaemonTest, ForwardsTheLog) {
   daemon_->StartRanks(Order("job", 1, {"print:hello from the rank", "exit:0"}));
   EXPECT_TRUE(heard_->AwaitLog("hello from the rank"));
+}
+
+// All ranks may run as one user, and a rank finds the other's socket in /proc/net/unix.
+TEST_F(DaemonTest, OnlyAProcessOfTheRankSpeaksForIt) {
+  daemon_->StartRanks(Order("job", 1, {"ready", "flush", "wait"}));
+  ASSERT_TRUE(heard_->Await(id_, RankState::kReady));
+  EXPECT_FALSE(HearsThisProcess());
+}
+
+TEST_F(DaemonTest, OtherUsersSeeNothingOfARank) {
+  daemon_->StartRanks(Order("job", 1, {"ready", "wait"}));
+  ASSERT_TRUE(heard_->Await(id_, RankState::kReady));
+  struct stat info = {};
+  ASSERT_EQ(::stat(DirectoryOf(id_).path().c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0700u);
 }
 
 TEST_F(DaemonTest, TheSameOrderTwiceStartsOneRank) {
@@ -250,6 +280,7 @@ TEST_F(DaemonTest, ARunningRankIsAdopted) {
   EXPECT_EQ(running[0].state, RankState::kReady);
   EXPECT_EQ(running[0].ready.step, 4u) << "what it resumed from is kept, too";
   EXPECT_TRUE(IsRunning(supervisor));
+  EXPECT_FALSE(HearsThisProcess());
   daemon_->StopRanks({"job", 1, StopMode::kCheckpoint});
   const auto exited = heard_->Await(id_, RankState::kExited);
   ASSERT_TRUE(exited);
@@ -321,6 +352,40 @@ TEST_P(UnsentTest, WhatARankLeftUnsentIsToldBeforeItsExit) {
   ASSERT_TRUE(heard_->Await(id_, RankState::kExited));
   ASSERT_EQ(heard_->kinds(), (std::vector<std::string>{"step", "step", "checkpoint", "status"}));
   EXPECT_EQ(heard_->steps().back().step.step, 8u);
+}
+
+// Bug it must catch: supervisor and daemon wait at a pipe for a writer, the daemon with its lock.
+TEST_F(DaemonTest, ARankThatLeavesAPipeHoldsNobodyUp) {
+  daemon_->StartRanks(Order("job", 1, {"print:here", "wait"}));
+  ASSERT_TRUE(heard_->AwaitLog("here"));
+  const std::string unsent = DirectoryOf(id_).TrainersFile(channel::kUnsentName);
+  ASSERT_EQ(::mkfifo(unsent.c_str(), 0644), 0);
+  daemon_->StopRanks({"job", 1, StopMode::kKill});
+  const auto exited = heard_->Await(id_, RankState::kExited);
+  ASSERT_TRUE(exited);
+  EXPECT_THAT(exited->exit.message, HasSubstr("ended by signal")) << "the supervisor's own report";
+  EXPECT_EQ(daemon_->num_live_ranks(), 0u);
+}
+
+// The other ranks wait for no more than a part of it.
+TEST_F(DaemonTest, ALotThatWasLeftUnsentIsToldInParts) {
+  daemon_->StartRanks(Order("job", 1, {"wait"}));
+  const ProcessIdentity supervisor = SupervisorOf(id_);
+  daemon_.reset();
+  ::kill(supervisor.pid, SIGTERM);
+  ASSERT_TRUE(WaitFor([&] { return DirectoryOf(id_).Has("exit_report.json"); }));
+  constexpr uint64_t kSteps = 30'000;
+  std::string lines;
+  channel::Step step;
+  while (++step.step <= kSteps) absl::StrAppend(&lines, channel::Encode({step, step.step}), "\n");
+  ASSERT_GT(lines.size(), 2u << 20);
+  const std::string unsent = DirectoryOf(id_).TrainersFile(channel::kUnsentName);
+  ASSERT_TRUE(WriteFileAtomic(unsent, lines).ok());
+  Restart();
+  ASSERT_TRUE(heard_->Await(id_, RankState::kExited));
+  ASSERT_EQ(heard_->steps().size(), kSteps);
+  for (uint64_t i = 0; i < kSteps; ++i) ASSERT_EQ(heard_->steps()[i].step.step, i + 1);
+  EXPECT_FALSE(Exists(unsent));
 }
 
 TEST_F(DaemonTest, AnAcknowledgedExitIsNotReportedAgain) {

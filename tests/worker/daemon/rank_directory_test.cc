@@ -5,6 +5,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <map>
 
 #include "absl/strings/str_cat.h"
 #include "common/files.h"
@@ -132,6 +135,36 @@ TEST(StateDirectoryTest, TheWorkerKeepsItsIdAndASecondDaemonIsRefused) {
   const auto later = StateDirectory::Open(directory.path() + "/state");
   ASSERT_TRUE(later.ok()) << later.status();
   EXPECT_EQ((*later)->worker_id(), id);
+}
+
+// Bug it must catch: one that is made closed is opened to the ranks' user, or to all.
+TEST(StateDirectoryTest, OtherUsersSeeNoNamesInIt) {
+  TemporaryDirectory directory;
+  const std::string state = directory.path() + "/state";
+  for (const auto& [before, after] : std::map<mode_t, mode_t>{{0755, 0711}, {0700, 0700}}) {
+    ASSERT_TRUE(MakeDirectories(state + "/ranks").ok());
+    for (const std::string& path : {state, state + "/ranks"}) {
+      ASSERT_EQ(::chmod(path.c_str(), before), 0);
+    }
+    ASSERT_TRUE(StateDirectory::Open(state).ok());
+    for (const std::string& path : {state, state + "/ranks"}) {
+      struct stat info = {};
+      ASSERT_EQ(::stat(path.c_str(), &info), 0);
+      EXPECT_EQ(info.st_mode & 0777, after) << path;
+    }
+  }
+}
+
+// The directories of a job that a rank could not make beside what is hidden.
+TEST(RankConfigTest, KnowsTheDirectoriesThatTheJobMakes) {
+  StartOrder order = Order("job", 1, {});
+  EXPECT_THAT(DirectoriesOf(order), ::testing::IsEmpty());
+  order.job_config = R"({"checkpoint": {"directory": "run"}, "profile": {"directory": "/p"}})";
+  EXPECT_THAT(DirectoriesOf(order), ::testing::ElementsAre("run", "/p"));
+  order.claimed = true;
+  EXPECT_THAT(DirectoriesOf(order), ::testing::ElementsAre("/p")) << "a share that is not mounted";
+  order.job_config = R"({"checkpoint": 1, "profile": {"directory": 2}})";
+  EXPECT_THAT(DirectoriesOf(order), ::testing::IsEmpty());
 }
 
 channel::Checkpoint Report(uint64_t number) { return {number, absl::StrCat(number), 0, 0}; }

@@ -227,13 +227,33 @@ TEST_F(SupervisorTest, ATrainerInTheSandboxDiesWithItsSupervisor) {
 TEST_F(SupervisorTest, WithoutTheSandboxThatWasWantedNoTrainerStarts) {
   launch_.sandbox = Sandbox{};
   const std::string path = rank_.File("launch.json");
-  for (const char* wrong : {R"("sandbox": 1)", R"("sandbox": {"writable": []})",
-                            R"("sandbox": {"landlock": true, "user": {"uid": 0}})"}) {
-    SCOPED_TRACE(wrong);
-    ASSERT_TRUE(WriteFileAtomic(
-                    path, absl::StrCat(R"({"version": 1, "trainer": "/bin/true", )", wrong, "}"))
-                    .ok());
-    EXPECT_TRUE(absl::IsDataLoss(ReadLaunch(path).status()));
+  const nlohmann::json user = {{"name", "x"}, {"uid", 7}, {"gid", 8}, {"groups", {8}}};
+  const nlohmann::json right = {{"writable", {"/a"}}, {"hidden", {"/b"}}, {"readable", {"/c"}},
+                                {"made", {"/a/d"}},   {"landlock", true}, {"user", user}};
+  const auto read = [&](const nlohmann::json& sandbox) {
+    const nlohmann::json launch = {{"version", 1}, {"trainer", "/bin/true"}, {"sandbox", sandbox}};
+    EXPECT_TRUE(WriteFileAtomic(path, launch.dump()).ok());
+    return ReadLaunch(path);
+  };
+  ASSERT_TRUE(read(right).ok()) << read(right).status();
+  EXPECT_TRUE(absl::IsDataLoss(read(1).status()));
+  for (const auto& [key, value] : right.items()) {
+    nlohmann::json without = right, wrong = right;
+    wrong[key] =
+        key == "user" ? nlohmann::json(nlohmann::json::array()) : nlohmann::json({"/b", 1});
+    without.erase(key);
+    EXPECT_TRUE(absl::IsDataLoss(read(wrong).status())) << wrong;
+    // A rank of an older worker has nothing made.
+    const bool needless = key == "user" || key == "made";
+    EXPECT_EQ(read(without).ok(), needless) << without;
+  }
+  for (const char* key : {"uid", "gid", "groups"}) {
+    nlohmann::json without = right, wrong = right;
+    wrong["user"][key] = uint64_t{1} << 32;  // Root's, where its low half is taken.
+    if (key == std::string("groups")) wrong["user"][key] = {uint64_t{1} << 32};
+    without["user"].erase(key);
+    EXPECT_TRUE(absl::IsDataLoss(read(wrong).status())) << wrong;
+    EXPECT_TRUE(absl::IsDataLoss(read(without).status())) << without;
   }
   ASSERT_TRUE(WriteLaunch(rank_, launch_).ok());
   EXPECT_TRUE(ReadLaunch(path)->sandbox.has_value());
@@ -269,6 +289,21 @@ TEST_F(SupervisorTest, TheTrainerSeesTheAllowedEnvironmentAndTheWorkingDirectory
   EXPECT_THAT(log, HasSubstr(directory_.path() + "\n"));
   EXPECT_THAT(log, HasSubstr(marker()));
   EXPECT_FALSE(absl::StrContains(log, "TRAINYARD_BIN")) << log;
+}
+
+mode_t ModeOf(const std::string& path) {
+  struct stat info = {};
+  EXPECT_EQ(::stat(path.c_str(), &info), 0) << path;
+  return info.st_mode & 0777;
+}
+
+TEST_F(SupervisorTest, FilesOfTheSupervisorArePrivateAndTheTrainersAsItsUserWants) {
+  launch_.umask = 027;
+  Start({"print:hello", "report:completed:"});
+  AwaitExit();
+  EXPECT_EQ(ModeOf(rank_.File("exit_report.json")), 0600u);
+  EXPECT_EQ(ModeOf(rank_.File("log.000000000000")), 0600u);
+  EXPECT_EQ(ModeOf(rank_.File("trainer_exit.json")), 0640u);
 }
 
 TEST_F(SupervisorTest, TheLogIsBoundedHoweverMuchIsWritten) {

@@ -66,14 +66,14 @@ StartOrder Order(const std::string& job, uint64_t epoch, const std::vector<std::
 }
 
 DaemonOptions TestOptions(const std::string& state) {
-  CHECK(MakeDirectories(state + "/ranks").ok());
+  CHECK(MakeDirectories(state + "/ranks").ok() && MakeDirectories(state + "/root").ok());
   DaemonOptions options;
   options.state_directory = state;
   options.supervisor = WorkerProgram();
   options.trainer = FakeTrainer();
-  options.roots = {state};
+  options.roots = {state + "/root"};
   options.interface = "127.0.0.1";
-  options.sandbox = SandboxOptions{.landlock = LandlockVersion() > 0};
+  options.sandbox = SandboxOptions{.landlock = LandlockVersion() > 0, .hidden = {state}};
   for (uint32_t i = 0; i < 2; ++i) {
     options.devices.push_back(
         {.index = i, .model = "cpu", .memory_bytes = 1 << 30, .threads = 1, .peak_flops = {}});

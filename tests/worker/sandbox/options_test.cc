@@ -7,6 +7,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <filesystem>
+
 #include "common/check.h"
 #include "common/files.h"
 #include "tests/worker/daemon/testing.h"
@@ -20,7 +22,7 @@ using testing::HasSubstr;
 class SandboxOptionsTest : public testing::Test {
  protected:
   SandboxOptionsTest() {
-    for (const char* name : {"/root", "/state/ranks", "/config"}) {
+    for (const char* name : {"/root", "/state/ranks"}) {
       CHECK(MakeDirectories(directory_.path() + name).ok());
     }
     CHECK(::chmod(directory_.path().c_str(), 0755) == 0);
@@ -28,9 +30,9 @@ class SandboxOptionsTest : public testing::Test {
   SandboxRequest Request(const std::string& mode, const std::string& user = "") const {
     return {.mode = mode,
             .user = user,
-            .root = directory_.path() + "/root",
+            .roots = {directory_.path() + "/root"},
             .state_directory = directory_.path() + "/state",
-            .config_directory = directory_.path() + "/config"};
+            .hidden = {"", directory_.path() + "/config", "relative"}};
   }
   static std::string Error(const SandboxRequest& request) {
     return std::string(ChooseSandbox(request).status().message());
@@ -46,7 +48,18 @@ TEST_F(SandboxOptionsTest, OffIsOffAndNothingElseIs) {
   ASSERT_TRUE(automatic.ok()) << automatic.status();
   ASSERT_TRUE(automatic->has_value());
   EXPECT_TRUE((*automatic)->landlock);
-  EXPECT_THAT((*automatic)->hidden, ElementsAre(directory_.path() + "/config"));
+  EXPECT_THAT((*automatic)->hidden,
+              ElementsAre(directory_.path() + "/state", directory_.path() + "/config",
+                          std::filesystem::current_path().string() + "/relative"));
+}
+
+// Bug it must catch: jobs that may read nothing below their root, and fail one after the other.
+TEST_F(SandboxOptionsTest, ARootThatIsHiddenIsRefused) {
+  SandboxRequest request = Request("auto");
+  request.roots.push_back(directory_.path() + "/state");
+  EXPECT_THAT(Error(request), HasSubstr("/state: ranks must not see this directory"));
+  request.roots.back() = directory_.path();
+  EXPECT_TRUE(ChooseSandbox(request).ok()) << "one above";
 }
 
 TEST_F(SandboxOptionsTest, RootStartsRanksAsTheOwnerOfTheDataOrAsWhoIsNamed) {

@@ -18,6 +18,7 @@
 #include <cerrno>
 #include <functional>
 #include <map>
+#include <thread>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -50,6 +51,13 @@ int Inside(const Sandbox& sandbox, const std::function<int()>& attempt) {
 int Read(const std::string& path) { return Errno(::open(path.c_str(), O_RDONLY | O_CLOEXEC)); }
 int Write(const std::string& path, int flags = O_CREAT) {
   return Errno(::open(path.c_str(), O_WRONLY | O_CLOEXEC | flags, 0644));
+}
+
+// As fork(2), with these flags.
+long Clone(unsigned long flags) {
+  const long child = ::syscall(SYS_clone, flags | SIGCHLD, 0, 0, 0, 0);
+  if (child == 0) ::_exit(0);
+  return child;
 }
 
 class SandboxTest : public testing::Test {
@@ -119,6 +127,55 @@ TEST_F(SandboxTest, ReadsNothingThatIsHidden) {
   EXPECT_EQ(Inside(sandbox_, [] { return Read("/proc/self/maps"); }), 0);
 }
 
+// Bug it must catch: a program, or a job's root, that lies above what is hidden opens that.
+TEST_F(SandboxTest, WhatIsHiddenStaysSoBelowWhatIsAllowed) {
+  sandbox_ = {.writable = {Path("state/rank/trainer"), directory_.path()},
+              .hidden = {Path("state"), Path("roots/others")},
+              .readable = {"/", directory_.path(), Path("state/rank")}};
+  for (const std::string name : {"state/key.pem", "roots/others/file"}) {
+    EXPECT_EQ(Inside(sandbox_, [&] { return Read(Path(name)); }), EACCES) << name;
+    EXPECT_EQ(Inside(sandbox_, [&] { return Write(Path(name), 0); }), EACCES) << name;
+  }
+  EXPECT_EQ(Inside(sandbox_, [&] { return Read(Path("state/rank/file")); }), 0);
+  EXPECT_EQ(Inside(sandbox_, [&] { return Write(Path("state/rank/trainer/new")); }), 0);
+  EXPECT_EQ(Inside(sandbox_, [&] { return Write(Path("roots/mine/new")); }), 0);
+  EXPECT_EQ(Inside(sandbox_, [&] { return Write(Path("beside/file"), 0); }), 0);
+}
+
+TEST_F(SandboxTest, WhatIsHiddenNeedNotExistYet) {
+  sandbox_ = {.writable = {directory_.path()}, .hidden = {Path("beside/later/secrets")}};
+  int entered[2], made[2];
+  ASSERT_EQ(::pipe2(entered, O_CLOEXEC), 0);
+  ASSERT_EQ(::pipe2(made, O_CLOEXEC), 0);
+  // The user logs in while a rank runs.
+  std::thread user([&] {
+    char byte;
+    CHECK(::read(entered[0], &byte, 1) == 1);
+    CHECK(MakeDirectories(Path("beside/later/secrets")).ok());
+    CHECK(WriteFileAtomic(Path("beside/later/secrets/token"), "secret").ok());
+    CHECK(::write(made[1], "", 1) == 1);
+  });
+  EXPECT_EQ(Inside(sandbox_,
+                   [&] {
+                     char byte;
+                     if (::write(entered[1], "", 1) != 1 || ::read(made[0], &byte, 1) != 1)
+                       return 1;
+                     return Read(Path("beside/later/secrets/token"));
+                   }),
+            EACCES);
+  user.join();
+}
+
+// Beside what is hidden nothing new can be made, so that the directories of a job come first.
+TEST_F(SandboxTest, WhatAJobMakesIsMadeBeforeItEnters) {
+  sandbox_ = {.writable = {directory_.path()},
+              .hidden = {Path("state")},
+              .made = {Path("runs/one/checkpoints"), "/nowhere/else"}};
+  EXPECT_EQ(Inside(sandbox_, [&] { return Write(Path("runs/one/checkpoints/new")); }), 0);
+  EXPECT_EQ(Inside(sandbox_, [&] { return Write(Path("new")); }), EACCES);
+  EXPECT_FALSE(Exists("/nowhere")) << "outside of what may be written";
+}
+
 // The trainer's way of opening files, with and without roots: directories above cannot be listed.
 TEST_F(SandboxTest, FilesAreOpenedBelowDirectoriesThatCannotBeListed) {
   const auto opens = [&](const Roots& roots) {
@@ -139,7 +196,12 @@ TEST_F(SandboxTest, DangerousCallsAreRefused) {
   const std::map<std::string, std::function<long()>> calls = {
       {"ptrace", [] { return ::ptrace(PTRACE_TRACEME, 0, nullptr, nullptr); }},
       {"mount", [] { return ::mount("none", "/mnt", "tmpfs", 0, nullptr); }},
+      {"mount_setattr", [] { return ::syscall(SYS_mount_setattr, -1, "", 0, nullptr, 0); }},
       {"unshare", [] { return ::unshare(CLONE_NEWUSER); }},
+      {"clone", [] { return Clone(CLONE_NEWUSER); }},
+      {"clone with another namespace", [] { return Clone(CLONE_NEWNET | CLONE_FILES); }},
+      {"pidfd_getfd", [] { return ::syscall(SYS_pidfd_getfd, -1, 0, 0); }},
+      {"perf_event_open", [] { return ::syscall(SYS_perf_event_open, nullptr, 0, -1, -1, 0); }},
       {"chroot", [] { return ::chroot("/"); }},
       {"process_vm_readv",
        [] { return ::syscall(SYS_process_vm_readv, ::getpid(), 0, 0, 0, 0, 0); }},
@@ -155,6 +217,15 @@ TEST_F(SandboxTest, DangerousCallsAreRefused) {
 #endif
     EXPECT_EQ(Inside({}, [&] { return Errno(call()); }), EPERM) << name;
   }
+  EXPECT_EQ(Inside({}, [] { return Errno(::syscall(SYS_clone3, nullptr, 0)); }), ENOSYS);
+  EXPECT_EQ(Inside({}, [] { return Errno(Clone(CLONE_FILES)); }), 0) << "what has no namespace";
+  EXPECT_EQ(Inside({},
+                   [] {
+                     std::thread([] {}).join();
+                     return 0;
+                   }),
+            0)
+      << "threads start by the older call";
 #ifdef __x86_64__
   EXPECT_EQ(Inside({}, [] { return Errno(::syscall(0x40000000 | SYS_getpid)); }), EPERM)
       << "the same calls by another table";
@@ -221,6 +292,11 @@ TEST_F(SandboxTest, BecomesTheRanksUserForGood) {
   EXPECT_EQ(Inside(sandbox_, [] { return Errno(::setuid(0)); }), EPERM);
   EXPECT_EQ(Inside(sandbox_, [] { return Errno(::setgroups(0, nullptr)); }), EPERM);
   EXPECT_EQ(Inside(sandbox_, [&] { return Write(Path("roots/mine/new")); }), 0);
+  sandbox_.made = {Path("roots/mine/made")};
+  EXPECT_EQ(Inside(sandbox_, [] { return 0; }), 0);
+  struct stat made = {};
+  ASSERT_EQ(::stat(sandbox_.made[0].c_str(), &made), 0);
+  EXPECT_EQ(made.st_uid, 54321u);
 }
 
 }  // namespace

@@ -1,0 +1,83 @@
+// Proves that a worker whose controller does not answer can still be looked at and ended.
+
+#include "worker/service/membership.h"
+
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <string>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+#include "security/secret_file.h"
+#include "tests/worker/daemon/testing.h"
+
+namespace trainyard {
+namespace {
+
+// Takes connections, and says nothing.
+class SilentController {
+ public:
+  SilentController() : listener_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof(address);
+    auto* const generic = reinterpret_cast<sockaddr*>(&address);
+    CHECK(::bind(listener_, generic, size) == 0 && ::listen(listener_, 8) == 0);
+    CHECK(::getsockname(listener_, generic, &size) == 0);
+    port_ = ntohs(address.sin_port);
+  }
+  ~SilentController() {
+    ::close(connection_);
+    ::close(listener_);
+  }
+  int port() const { return port_; }
+  void AwaitConnection() {
+    connection_ = ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
+    CHECK(connection_ >= 0);
+  }
+  // Whoever waits for an answer sees the end, and later ones meet nobody.
+  void End() {
+    ::shutdown(listener_, SHUT_RDWR);
+    ::shutdown(connection_, SHUT_RDWR);
+  }
+
+ private:
+  const int listener_;
+  int connection_ = -1;
+  int port_ = 0;
+};
+
+// Bug it must catch: the main thread looks at the certificate each second, and hears no SIGTERM
+// while it waits for a join.
+TEST(MembershipTest, LookingAtTheCertificateWaitsForNoJoin) {
+  TemporaryDirectory directory;
+  SilentController controller;
+  const std::string invitation = directory.path() + "/invitation";
+  ASSERT_TRUE(
+      WriteSecret(invitation, absl::StrCat("token\nsha256:", std::string(64, '0'), "\n")).ok());
+  auto membership = Membership::Open({.controller = {"127.0.0.1", controller.port()},
+                                      .directory = directory.path() + "/controller",
+                                      .join_file = invitation,
+                                      .worker_id = "w",
+                                      .hostname = "h"});
+  ASSERT_TRUE(membership.ok()) << membership.status();
+  std::atomic<bool> over = false;
+  std::thread joining([&] {
+    EXPECT_FALSE((*membership)->Current().ok());
+    over = true;
+  });
+  controller.AwaitConnection();
+  EXPECT_FALSE((*membership)->PageTls().has_value());
+  EXPECT_FALSE(over);
+  controller.End();
+  joining.join();
+}
+
+}  // namespace
+}  // namespace trainyard

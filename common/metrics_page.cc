@@ -47,7 +47,7 @@ absl::StatusOr<std::unique_ptr<MetricsPage>> MetricsPage::Serve(
     return absl::FailedPreconditionError(
         absl::StrCat("refusing to serve metrics at ", listen.ToString(),
                      ": nothing there would be encrypted, since this program has no certificate "
-                     "(docs/security.md). Listen on 127.0.0.1"));
+                     "(docs/access.md). Listen on 127.0.0.1"));
   }
   auto server = HttpServer::Start(
       listen,

@@ -144,12 +144,12 @@ int Main(int argc, char** argv) {
       ->needs(key);
   key->needs("--tls-certificate");
   app.add_option("--namespaces", options.namespaces_file,
-                 "File that names the cluster's namespaces and their limits (docs/security.md); "
+                 "File that names the cluster's namespaces and their limits (docs/access.md); "
                  "may be changed at any time. Default: any namespace, without limits");
   app.add_option(
       "--issuers", options.issuers_file,
       "File that names the issuers of JSON Web Tokens whose people and machines may come "
-      "in, and the role of each (docs/security.md); may be changed at any time");
+      "in, and the role of each (docs/access.md); may be changed at any time");
   OwnerCommands commands(app, options.state_directory);
   std::string backup_every, restore;
   AddStoreOptions(app, options, backup_every, restore);

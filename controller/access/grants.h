@@ -1,7 +1,7 @@
 // The grants of a controller: a directory with one file each, named by the grant's id. Whoever may
 // write there, may do everything: a file that appears lets somebody in, and one that is gone does
 // not any more, after the next Refresh. So the directory is also how the owner of the machine gets
-// in when all tokens are lost (docs/security.md).
+// in when all tokens are lost (docs/access.md).
 
 #pragma once
 

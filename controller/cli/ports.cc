@@ -39,7 +39,7 @@ absl::Status CheckListenable(absl::string_view option, const std::string& addres
         option, ": wanted an address of this machine alone, as 127.0.0.1:", parsed->port,
         ", found '", address,
         "': 'up' encrypts nothing. To serve other machines, begin with 'trainyard-controller init' "
-        "and start trainyard-controller and trainyard-worker yourself (docs/security.md)"));
+        "and start trainyard-controller and trainyard-worker yourself (docs/access.md)"));
   }
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;

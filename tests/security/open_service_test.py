@@ -1,4 +1,4 @@
-"""Does what docs/security.md says, with the programs that users have: a controller that is opened to a network, a login,
+"""Does what docs/access.md says, with the programs that users have: a controller that is opened to a network, a login,
 a worker that joins, pages for Prometheus, and what to do when something is lost."""
 import json
 import shutil

@@ -166,7 +166,7 @@ TEST_F(JoiningTest, WhoAsksWaitsForNoChange) {
   EXPECT_TRUE(made.get().ok());
 }
 
-// What docs/security.md says of an authority that is lost.
+// What docs/access.md says of an authority that is lost.
 TEST_F(JoiningTest, UnderANewAuthorityAWorkerKeepsItsName) {
   Credential worker;
   ASSERT_TRUE(Join(Token(v1::ROLE_JOINER), "w-1", worker).ok());

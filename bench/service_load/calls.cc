@@ -34,6 +34,7 @@ struct Flags {
   double rate = 0, seconds = 0;
   int connections = 1;
   size_t bytes = 0;  // Of each request.
+  bool get = false;
 };
 
 // What became of the calls. Thread-safe.
@@ -86,19 +87,35 @@ std::vector<std::unique_ptr<v1::JobService::Stub>> Connect(const Flags& flags) {
   return stubs;
 }
 
-void Call(v1::JobService::Stub& stub, const v1::ListJobsRequest& request, absl::Duration due,
-          Answers& answers) {
+template <typename Request, typename Response>
+using Method = void (v1::JobService::StubInterface::async_interface::*)(
+    grpc::ClientContext*, const Request*, Response*, std::function<void(grpc::Status)>);
+
+template <typename Request, typename Response>
+void Call(v1::JobService::Stub& stub, Method<Request, Response> method, const Request& request,
+          absl::Duration due, Answers& answers) {
   struct InFlight {
     grpc::ClientContext context;
-    v1::ListJobsResponse response;
+    Response response;
   };
   auto* call = new InFlight;
   call->context.set_deadline(Deadline());
-  stub.async()->ListJobs(&call->context, &request, &call->response,
-                         [call, due, &answers](const grpc::Status& status) {
-                           answers.Add(RealClock().Monotonic() - due, status);
-                           delete call;
-                         });
+  (stub.async()->*method)(&call->context, &request, &call->response,
+                          [call, due, &answers](const grpc::Status& status) {
+                            answers.Add(RealClock().Monotonic() - due, status);
+                            delete call;
+                          });
+}
+
+std::string JobThatHasEnded(v1::JobService::Stub& stub) {
+  v1::ListJobsRequest request;
+  request.set_page_size(1);
+  request.add_states(v1::JOB_STATE_CANCELLED);
+  v1::ListJobsResponse response;
+  grpc::ClientContext context;
+  context.set_deadline(Deadline());
+  CHECK(stub.ListJobs(&context, request, &response).ok() && response.jobs_size() == 1);
+  return response.jobs(0).id();
 }
 
 int Main(int argc, char** argv) {
@@ -111,6 +128,7 @@ int Main(int argc, char** argv) {
   app.add_option("--seconds", flags.seconds)->required();
   app.add_option("--connections", flags.connections);
   app.add_option("--bytes", flags.bytes, "Of each request, beside what it needs");
+  app.add_flag("--get", flags.get, "Get a job that has ended, which is not in memory");
   CLI11_PARSE(app, argc, argv);
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);  // As the controller.
 
@@ -118,13 +136,22 @@ int Main(int argc, char** argv) {
   v1::ListJobsRequest request;
   request.set_page_size(10);
   request.set_page_token(std::string(flags.bytes, 'x'));
+  v1::GetJobRequest get;
+  if (flags.get) get.set_job_id(JobThatHasEnded(*stubs[0]));
   Answers answers;
   size_t made = 0;
   const absl::Duration begin = RealClock().Monotonic();
   const absl::Duration every = absl::Seconds(1) / flags.rate;
   for (absl::Duration due = begin; due < begin + absl::Seconds(flags.seconds); due += every) {
     absl::SleepFor(due - RealClock().Monotonic());
-    Call(*stubs[made++ % stubs.size()], request, due, answers);
+    v1::JobService::Stub& stub = *stubs[made++ % stubs.size()];
+    using Async = v1::JobService::StubInterface::async_interface;
+    if (flags.get) {
+      Call<v1::GetJobRequest, v1::GetJobResponse>(stub, &Async::GetJob, get, due, answers);
+    } else {
+      Call<v1::ListJobsRequest, v1::ListJobsResponse>(stub, &Async::ListJobs, request, due,
+                                                      answers);
+    }
   }
   while (answers.size() < made) absl::SleepFor(absl::Milliseconds(1));
   std::cout << answers.Text() << "\n";

@@ -393,7 +393,7 @@ int Main(int argc, char** argv) {
   CLI::App app(
       "Kills a real controller while clients use it, and compares their history with a model.");
   Options options;
-  bool recover = false;
+  bool recover = false, fill = false;
   app.add_option("--controller", options.controller, "Path of trainyard-controller")->required();
   app.add_option("--state", options.state, "A directory that does not exist yet")->required();
   app.add_option("--port", options.port, "A free port")->capture_default_str();
@@ -403,9 +403,14 @@ int Main(int argc, char** argv) {
   app.add_option("--minutes", options.minutes, "End after this long")->capture_default_str();
   app.add_option("--seed", options.seed);
   app.add_flag("--recover", recover, "Measure the time to the first answer instead");
+  app.add_flag("--fill", fill, "Only make a store with so many jobs");
   CLI11_PARSE(app, argc, argv);
   CHECK(!Exists(options.state)) << options.state << " exists";
   ::signal(SIGPIPE, SIG_IGN);
+  if (fill) {
+    Fill(options);
+    return 0;
+  }
   return recover ? Recover(options) : Soak(options);
 }
 

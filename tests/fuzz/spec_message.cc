@@ -18,7 +18,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   const auto job = ParseAndValidateJob((*spec)->config);
   CHECK(job.ok()) << job.status().ToString();
-  for (const auto& path : (*spec)->paths) CHECK(path.path.find('\0') == std::string::npos);
+  for (const auto& path : (*spec)->facts.paths) CHECK(path.path.find('\0') == std::string::npos);
   // A repeated request compares equal, and a stored job shows the spec that was submitted.
   v1::JobSpec stored;
   CHECK(stored.ParseFromString((*spec)->bytes));

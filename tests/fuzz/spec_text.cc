@@ -37,7 +37,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   // What the controller accepts, the trainer reads.
   const auto job = ParseAndValidateJob((*spec)->config);
   CHECK(job.ok()) << job.status().ToString();
-  for (const auto& path : (*spec)->paths) CHECK(path.path.find('\0') == std::string::npos);
+  for (const auto& path : (*spec)->facts.paths) CHECK(path.path.find('\0') == std::string::npos);
   return 0;
 }
 

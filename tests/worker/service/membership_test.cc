@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -56,6 +57,7 @@ class SilentController {
 // Bug it must catch: the main thread looks at the certificate each second, and hears no SIGTERM
 // while it waits for a join.
 TEST(MembershipTest, LookingAtTheCertificateWaitsForNoJoin) {
+  ::signal(SIGPIPE, SIG_IGN);  // As the worker does.
   TemporaryDirectory directory;
   SilentController controller;
   const std::string invitation = directory.path() + "/invitation";

@@ -258,7 +258,7 @@ TEST_F(SiteTest, MetricsAreOpenOnLoopbackAndTakeNoForm) {
 
 TEST_F(SiteTest, WhatSomebodyTypedIsShownAndNotRun) {
   const auto worker =
-      std::make_unique<ScriptedWorker>(channel_, "w<1>", 1, std::vector<v1::RankStatus>(),
+      std::make_unique<ScriptedWorker>(channel_, "w-1", 1, std::vector<v1::RankStatus>(),
                                        std::vector<std::string>(), [](v1::Register& message) {
                                          message.set_hostname(kHostile);
                                          message.set_version(kHostile);

@@ -14,11 +14,12 @@ sys.path.append(str(TESTS / "chaos"))
 import isolation  # noqa: E402
 from containers import IMAGE, STORAGE, make_images, podman  # noqa: E402
 from deployed import Cluster, report, until  # noqa: E402
-from manifests import rendered  # noqa: E402
+from manifests import rendered, skip_without_kustomize  # noqa: E402
 from network import Network  # noqa: E402
 from package import BIN, run  # noqa: E402
 
 STEPS = 1500
+skip_without_kustomize()
 THINGS = {(thing["kind"], thing["metadata"]["name"]): thing for thing in rendered("cpu-demo")}
 CONTROLLER, WORKER = "trainyard-controller", "trainyard-worker"
 

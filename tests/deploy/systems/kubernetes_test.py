@@ -2,7 +2,7 @@
 refused; reads the pods as their guards would."""
 import unittest
 
-from manifests import OVERLAYS, complaint, misspelt, rendered
+from manifests import OVERLAYS, complaint, misspelt, rendered, skip_without_kustomize
 
 # Their kinds come with operators, whose schemas are not Kubernetes'.
 OF_OPERATORS = {"Certificate", "PodMonitor"}
@@ -70,4 +70,5 @@ class Manifests(unittest.TestCase):
 
 
 if __name__ == "__main__":
+    skip_without_kustomize()
     unittest.main(verbosity=2)

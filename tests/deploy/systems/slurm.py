@@ -82,7 +82,7 @@ class Slurm:
 
     def kill_node(self, node):
         """A machine that is gone: its daemon, and the steps that it has started, with all that these have started."""
-        steps = subprocess.run(["pgrep", "-f", f"slurmstepd.*"], capture_output=True, text=True, check=False).stdout.split()
+        steps = subprocess.run(["pgrep", "-f", "slurmstepd"], capture_output=True, text=True, check=False).stdout.split()
         of_node = [pid for pid in steps if f"SLURMD_NODENAME={node}\0" in _environment_below(pid)]
         self.daemons[node].kill()
         self.daemons[node].wait()

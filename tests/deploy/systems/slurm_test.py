@@ -1,5 +1,6 @@
 """A real Slurm of four nodes runs the scripts of deploy/slurm/ as they are shipped: an allocation that has everything and goes back to
 the queue at its time limit, and an array of workers for a controller elsewhere, of which one is cancelled and one loses its node."""
+import json
 import os
 import pathlib
 import socket
@@ -138,7 +139,6 @@ def workers(slurm, shared):
 
 
 def _count(user):
-    import json
     return sum(worker["state"] == "WORKER_STATE_READY" for worker in json.loads(user("workers", "-o", "json"))["workers"])
 
 

@@ -310,14 +310,14 @@ std::string FaultyTrainer(const std::string& fault) {
   std::string directory = absl::StrCat(::testing::TempDir(), "/faulty-trainer-XXXXXX");
   CHECK(::mkdtemp(directory.data()) != nullptr) << directory;
   const std::string path = directory + "/trainer";
-  EXPECT_TRUE(WriteFileAtomic(
-                  path, absl::StrCat("#!/bin/sh\n"
-                                     "if grep -qs '\"rank\": 1,' \"$1\" && mkdir ",
-                                     // Where a trainer may write: the first root.
-                                     "faulty-trainer-used; then\n  set -- \"$@\" --fault ", fault,
-                                     "\nfi 2>/dev/null\nexec ", std::getenv("TRAINYARD_BIN"),
-                                     "/trainyard-trainer \"$@\"\n"))
-                  .ok());
+  // Its config lies in a directory with the name JOB.ATTEMPT.RANK.
+  EXPECT_TRUE(
+      WriteFileAtomic(path, absl::StrCat("#!/bin/sh\n"
+                                         "case \"$1\" in */*.1.1/*) grep -qs '\"undisturbed\"' "
+                                         "\"$1\" || set -- \"$@\" --fault ",
+                                         fault, ";; esac\nexec ", std::getenv("TRAINYARD_BIN"),
+                                         "/trainyard-trainer \"$@\"\n"))
+          .ok());
   std::filesystem::permissions(path, std::filesystem::perms::owner_all);
   return path;
 }

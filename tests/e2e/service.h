@@ -110,7 +110,8 @@ void ExpectPhasesSumToTheStep(const nlohmann::json& step);
 std::string HttpGet(const std::string& url);
 
 // The path of a trainer, for a worker's flag --trainer, whose rank 1 has the fault ("device:100",
-// as the trainer's own flag --fault) the first time that it is run. No spec can ask for that.
+// as the trainer's own flag --fault) in the first attempt of each job
+// whose name is not "undisturbed". No spec can ask for that.
 std::string FaultyTrainer(const std::string& fault);
 
 }  // namespace trainyard::testing

@@ -44,7 +44,7 @@ if [ "$(id -u)" -ne 0 ]; then
   run=(sudo)
 fi
 
-echo "Installing ${#missing[@]} Debian packages (about 1.2 GB on disk): ${missing[*]}"
+echo "Installing ${#missing[@]} Debian packages: ${missing[*]}"
 log=$(mktemp)
 # The prometheus package would start a server of its own; only its promtool is wanted here.
 policy=/usr/sbin/policy-rc.d

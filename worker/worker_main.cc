@@ -330,13 +330,16 @@ int WaitForEnd(const StateDirectory& state, Spoken& spoken, Membership& membersh
                MetricsPage& page, WorkerMetrics& metrics) {
   const sigset_t signals = EndingSignals();
   const timespec look = {.tv_sec = 1, .tv_nsec = 0};
+  std::optional<TlsMaterial> shown;
   for (;;) {
     const int signal = ::sigtimedwait(&signals, nullptr, &look);
     if (signal >= 0) return signal;
     spoken.WriteTo(state.path());
     const std::optional<TlsMaterial> tls = membership.PageTls();
+    if (tls == shown) continue;
     page.Renew(tls);
     ShowExpiry(tls, metrics);
+    shown = tls;
   }
 }
 

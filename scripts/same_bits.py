@@ -49,8 +49,9 @@ COMPUTED = ("step", "loss", "grad_norm", "learning_rate", "tokens", "validation_
             "load_balancing_loss", "skipped")
 # Lines of a program's text that came later: compared where BASE prints them.
 LATER = ("== memory on a GPU: ",)
-# A recipe for larger machines takes smaller steps here. Its programs are compared as they are.
-SMALLER = {"gpt2-124m": ("batch.global=2", "batch.micro=1", "batch.sequence=128")}
+# A recipe for larger machines trains a smaller job here. Its programs are compared as they are.
+SMALLER = {"gpt2-124m": ("model.overrides.layers=2", "batch.global=2", "batch.micro=1",
+                         "batch.sequence=128")}
 PRESET = """name: preset
 model: {{preset: {}}}
 batch: {{global: 1, micro: 1, sequence: 128}}

@@ -2,6 +2,8 @@
 
 #include <openssl/ssl.h>
 
+#include <system_error>
+
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/clock.h"
@@ -29,6 +31,19 @@ bool Shake(BIO* connection, absl::Duration deadline) {
   }
 }
 
+// Why a connection failed: what the system or its resolver said. Of the errors that OpenSSL piles
+// up then, the last one's own reason is "nbio connect error" or "system lib".
+std::string WhyUnreached() {
+  std::string why = "no answer";
+  const char* data = nullptr;
+  int flags = 0;
+  while (const unsigned long error = ERR_get_error_all(nullptr, nullptr, nullptr, &data, &flags)) {
+    if (ERR_SYSTEM_ERROR(error)) return std::system_category().message(ERR_GET_REASON(error));
+    if ((flags & ERR_TXT_STRING) != 0 && *data != '\0') why = data;
+  }
+  return why;
+}
+
 }  // namespace
 
 absl::StatusOr<std::string> FetchAuthority(const Address& controller,
@@ -52,7 +67,7 @@ absl::StatusOr<std::string> FetchAuthority(const Address& controller,
   if (!Shake(connection.get(), deadline)) {
     const bool answered = ERR_GET_LIB(ERR_peek_last_error()) == ERR_LIB_SSL;
     if (!answered || RealClock().Monotonic() >= deadline) {
-      return openssl::Error(absl::StatusCode::kUnavailable, absl::StrCat("cannot reach ", where));
+      return absl::UnavailableError(absl::StrCat("cannot reach ", where, ": ", WhyUnreached()));
     }
     return openssl::Error(absl::StatusCode::kFailedPrecondition,
                           absl::StrCat(where, " does not speak TLS"));

@@ -152,7 +152,8 @@ absl::Status Run(const Options& options) {
   ASSIGN_OR_RETURN(const Backend* const chosen, BackendOf(options));
   const Backend& backend = *chosen;
   ASSIGN_OR_RETURN(const bench::ResolvedCase resolved, bench::Resolve(options.step));
-  const auto& [job, model] = resolved;
+  const JobConfig& job = resolved.job;
+  const ModelConfig& model = resolved.model;
   const DType dtype = options.step.precision == "bf16"  ? DType::kBF16
                       : options.step.precision == "f32" ? DType::kF32
                                                         : DType::kF64;

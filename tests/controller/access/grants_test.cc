@@ -33,12 +33,13 @@ TEST(Grants, AreFoundWhileTheDiskHangs) {
   const auto grants = *Grants::Open(directory.path() + "/grants", RealClock());
   const StoredGrant old = MakeGrant(), fresh = MakeGrant();
   ASSERT_TRUE(grants->Put(old).ok());
-  std::future<absl::Status> put, revoked;
+  std::future<absl::Status> put;
+  std::future<bool> found;  // Outlives the disk's trouble, so that a failure does not wait for it.
   {
     const DiskThatHangs disk;
     put = std::async(std::launch::async, [&] { return grants->Put(fresh); });
     disk.AwaitCaller();
-    auto found = std::async(std::launch::async, [&] {
+    found = std::async(std::launch::async, [&] {
       return grants->Find(old.grant.id()).has_value() && grants->Knows(old.grant.id()) &&
              !grants->Find(fresh.grant.id()) && grants->List().size() == 1;
     });

@@ -22,7 +22,7 @@ std::string Pem(X509* certificate) {
   return PEM_write_bio_X509(out.get(), certificate) == 1 ? openssl::Text(out) : "";
 }
 
-// Drives a BIO that does not block to the end of its handshake. False: it failed, or took too long.
+// Runs the handshake of a BIO that does not block. Returns false if it fails or takes too long.
 bool Shake(BIO* connection, absl::Duration deadline) {
   for (;;) {
     if (BIO_do_handshake(connection) == 1) return true;
@@ -55,7 +55,7 @@ absl::StatusOr<std::string> FetchAuthority(const Address& controller,
   const openssl::Bio connection(BIO_new_ssl_connect(context.get()));
   SSL* tls = nullptr;
   BIO_get_ssl(connection.get(), &tls);
-  // What gRPC's servers want to be asked for.
+  // gRPC's servers refuse clients that do not ask for HTTP/2.
   static constexpr unsigned char kHttp2[] = {2, 'h', '2'};
   if (tls == nullptr || SSL_set_alpn_protos(tls, kHttp2, sizeof(kHttp2)) != 0) {
     return openssl::Error(absl::StatusCode::kInternal, "TLS");

@@ -15,9 +15,9 @@ namespace trainyard {
 // fingerprint from the certificates that the controller shows. This does not prove the controller:
 // the caller's next connection does (Dial of security/channel.h), for which the controller needs a
 // key that this authority has signed.
-// UNAVAILABLE: the port is closed, or nobody answers within `patience`. FAILED_PRECONDITION: the controller does
-// not speak TLS, or shows no such certificate, because the fingerprint belongs to another cluster
-// or somebody else answers.
+// UNAVAILABLE: the port is closed, or nobody answers within `patience`. FAILED_PRECONDITION: the
+// controller does not speak TLS, or shows no such certificate, because the fingerprint belongs to
+// another cluster or somebody else answers.
 absl::StatusOr<std::string> FetchAuthority(const Address& controller,
                                            const std::string& fingerprint, absl::Duration patience);
 

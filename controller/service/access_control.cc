@@ -11,7 +11,7 @@
 namespace trainyard::controller {
 namespace {
 
-// How soon a file that was made or removed among the grants counts.
+// How soon a grant counts whose file somebody has made or removed.
 constexpr absl::Duration kRefreshEvery = absl::Milliseconds(250);
 constexpr absl::Duration kLookForRenewalEvery = absl::Minutes(1);
 constexpr absl::Duration kLookAtIssuersEvery = absl::Seconds(1);
@@ -44,7 +44,8 @@ absl::Status AccessControl::OpenLoopback(Audit& audit) {
   ASSIGN_OR_RETURN(LocalToken token, LocalToken::Make(options_.state_directory));
   gate_ = std::make_shared<Gate>(std::move(token),
                                  Gate::Parts{*grants_, *issuers_, clock_, metrics_, audit});
-  // Of the kind that may be guarded; it refuses peers from elsewhere, and changes no byte.
+  // gRPC asks a gate only with credentials of some kind. These refuse peers from other machines,
+  // and do not encrypt.
   credentials_ = grpc::experimental::LocalServerCredentials(LOCAL_TCP);
   if (options_.config_directory.empty()) return absl::OkStatus();
   const absl::Status status = PublishToken(options_.config_directory, listen_, local_token());
@@ -58,8 +59,8 @@ absl::Status AccessControl::OpenTls(Audit& audit) {
   absl::StatusOr<Authority> authority = Authority::Open(directory, clock_.Now());
   if (absl::IsNotFound(authority.status())) {
     return absl::FailedPreconditionError(absl::StrCat(
-        "refusing to listen on ", listen_.ToString(), ": nothing there would be encrypted, since ",
-        directory, " holds no authority. Make one with 'trainyard-controller init --state ",
+        "refusing to listen on ", listen_.ToString(), " without encryption: ", directory,
+        " holds no authority. Make one with 'trainyard-controller init --state ",
         options_.state_directory, " --host NAME', or listen on 127.0.0.1"));
   }
   RETURN_IF_ERROR(authority.status());
@@ -85,7 +86,7 @@ absl::StatusOr<std::optional<TlsMaterial>> AccessControl::PageTls() const {
 
 void AccessControl::ShowExpiry() {
   const absl::StatusOr<std::string> text = ReadFile(certificate_.certificate_path);
-  if (!text.ok()) return;  // PageTls says so in the log.
+  if (!text.ok()) return;  // PageTls reports the error.
   const absl::StatusOr<CertificateFacts> facts = ReadCertificate(*text);
   if (!facts.ok()) return;
   metrics_.certificate_expiry_timestamp_seconds.Add({}).Set(

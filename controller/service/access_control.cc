@@ -59,14 +59,17 @@ absl::Status AccessControl::OpenTls(Audit& audit) {
   if (absl::IsNotFound(authority.status())) {
     return absl::FailedPreconditionError(absl::StrCat(
         "refusing to listen on ", listen_.ToString(), ": nothing there would be encrypted, since ",
-        directory, " holds no authority. Make one with 'trainyard-controller init --state ",
-        options_.state_directory, " --host NAME', or listen on 127.0.0.1"));
+        directory, " holds no authority. Make one with 'trainyard-controller --state ",
+        options_.state_directory, " init --host NAME', or listen on 127.0.0.1"));
   }
   RETURN_IF_ERROR(authority.status());
   authority_ = *std::move(authority);
   certificate_ = options_.certificate.value_or(
       ServerCertificate{authority_->server_path(), authority_->server_path()});
-  if (!options_.certificate) RETURN_IF_ERROR(authority_->RenewServer(clock_.Now()).status());
+  if (!options_.certificate) {
+    const absl::Status renewed = authority_->RenewServer(clock_.Now()).status();
+    if (!absl::IsNotFound(renewed)) RETURN_IF_ERROR(renewed);  // TlsCredentials says what to do.
+  }
   ASSIGN_OR_RETURN(credentials_, TlsCredentials(certificate_, *authority_, clock_.Now()));
   gate_ = std::make_shared<Gate>(std::nullopt,
                                  Gate::Parts{*grants_, *issuers_, clock_, metrics_, audit});

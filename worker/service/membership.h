@@ -66,7 +66,11 @@ class Membership {
   // What a connection shows, and wants to see.
   Credential Shown(const std::string& token, const Identity& identity)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Where that fails, says what is wrong with the certificate that the worker has, too.
   absl::Status Join() ABSL_EXCLUSIVE_LOCKS_REQUIRED(joining_);
+  absl::Status TryToJoin() ABSL_EXCLUSIVE_LOCKS_REQUIRED(joining_);
+  // Why the worker cannot come in by its certificate.
+  std::string Lack() ABSL_LOCKS_EXCLUDED(mutex_);
   // Made where there is none.
   absl::StatusOr<std::string> Key() ABSL_EXCLUSIVE_LOCKS_REQUIRED(joining_);
   // The cluster's authority, of the certificates that the controller sent.

@@ -87,11 +87,11 @@ class Slurm:
         """A machine that is gone: its daemon, and the steps that it has started, with all that these have started."""
         steps = subprocess.run(["pgrep", "-f", "slurmstepd"], capture_output=True, text=True, check=False).stdout.split()
         of_node = [pid for pid in steps if f"SLURMD_NODENAME={node}\0" in _environment_below(pid)]
+        # The steps first: one that saw its script end would tell Slurm, and the job would have ended instead of lost its node.
+        below = [process for pid in of_node for process in _descendants(pid)]
         self.daemons[node].kill()
+        subprocess.run(["kill", "-KILL", *of_node, *below], check=False, capture_output=True)
         self.daemons[node].wait()
-        for pid in of_node:
-            for process in [*_descendants(pid), pid]:
-                subprocess.run(["kill", "-KILL", process], check=False, capture_output=True)
 
     def __call__(self, *command, check=True):
         ran = subprocess.run(["timeout", "30", *command], capture_output=True, text=True, env=self.environment, check=False)

@@ -89,9 +89,8 @@ def allocation(slurm, shared):
 
 def first_node_dies(slurm, job, marks):
     """Slurm misses the node, ends the rest of the job, and puts it back to the queue."""
-    node = slurm("squeue", "--noheader", f"--jobs={job}", "--format=%B")
-    slurm.kill_node(node)
-    until(lambda: slurm.state(job) == "PENDING", f"the requeue: {slurm.state(job)}")
+    slurm.kill_node(slurm("squeue", "--noheader", f"--jobs={job}", "--format=%B"))
+    until(lambda: slurm.state(job) == "PENDING", f"the requeue: {slurm.state(job)}", 120)
     until(lambda: not left_over(*marks), f"the dead run's programs to end: {left_over(*marks)}")
     slurm("scontrol", "update", f"jobid={job}", "starttime=now+5")
 
@@ -129,7 +128,8 @@ def early_death(slurm, shared):
     mortal = Mortal(slurm, shared)
     (mortal.home / "backups").touch()
     slurm("scontrol", "release", mortal.job)
-    until(lambda: _text(mortal.home / "job") and "backup_failed" in _text(mortal.home / "controller.log"), f"the job: {_text(mortal.log)}")
+    # The second failure comes ten seconds after the first, long after workers would have begun.
+    until(lambda: _text(mortal.home / "controller.log").count("backup_failed") > 1, f"two failed backups: {_text(mortal.log)}")
     lost = _text(mortal.home / "job")
     assert not list(mortal.home.glob("worker-*")), "ranks trained what no backup knows"
     mortal.dies()
@@ -248,7 +248,11 @@ def timed(test, slurm, home, *more):
     shared = home / test.__name__
     shared.mkdir()
     began = time.monotonic()
-    test(slurm, shared, *more)
+    try:
+        test(slurm, shared, *more)
+    except BaseException as error:
+        print(f"{test.__name__} has failed: {error}", flush=True)  # The others go on.
+        raise
     report(f"{test.__name__} has ended", time.monotonic() - began)
 
 
@@ -259,6 +263,8 @@ def main():
     home.mkdir(exist_ok=True)
     run("mount", "-t", "tmpfs", "tmpfs", home)
     os.environ["PATH"] = f"{BIN}:{os.environ['PATH']}"
+    os.environ["TMPDIR"] = str(home / "tmp")  # The nodes' own disk.
+    (home / "tmp").mkdir()
     Network()  # Slurm wants more than loopback.
     names = home / "hosts"
     names.write_text(f"127.0.0.1 localhost\n{OWN_ADDRESS} {HOST}\n", encoding="utf-8")

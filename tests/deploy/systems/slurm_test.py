@@ -62,7 +62,7 @@ def allocation(slurm, shared):
     assert (home / "job").exists(), log.read_text()
     until(lambda: "back to the queue" in log.read_text(), "the end of the allocation's time", 90)
     until(lambda: slurm.state(job) == "PENDING", f"the requeue: {slurm.state(job)}")
-    marks = (home, f"trainyard-controller-{job}")
+    marks = (home, f"trainyard-controller-{job} ")
     until(lambda: not left_over(*marks), f"the first run's programs to end: {left_over(*marks)}")
 
     # Slurm lets a job that was requeued wait for two minutes, until nodes may forget that they have just ended it. They
@@ -103,7 +103,7 @@ class Mortal:
         self.job = slurm.submit("--hold", "--nodes=2", f"--output={self.log}", SHIPPED / "trainyard-allocation.sbatch",
                                 spec(shared / "spec.yaml", self.steps, 2), shared, "--devices=1", "--cores=1")
         self.home = shared / f".trainyard-{self.job}"
-        self.marks = (self.home, f"trainyard-controller-{self.job}")
+        self.marks = (self.home, f"trainyard-controller-{self.job} ")
         self.home.mkdir()
 
     def dies(self):

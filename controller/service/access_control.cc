@@ -13,7 +13,8 @@ namespace {
 
 // How soon a file that was made or removed among the grants counts.
 constexpr absl::Duration kRefreshEvery = absl::Milliseconds(250);
-constexpr absl::Duration kLookForRenewalEvery = absl::Minutes(1);
+constexpr absl::Duration kLookForRenewalEvery = absl::Seconds(10);
+constexpr absl::Duration kPauseAfterFailure = absl::Minutes(1);
 constexpr absl::Duration kLookAtIssuersEvery = absl::Seconds(1);
 
 }  // namespace
@@ -98,16 +99,17 @@ void AccessControl::ShowExpiry() {
 void AccessControl::Tick() {
   grants_->Refresh();
   if (!authority_ || clock_.Monotonic() < renewal_look_) return;
-  renewal_look_ = clock_.Monotonic() + kLookForRenewalEvery;
-  RenewCertificate();
+  const bool kept = RenewCertificate();
+  renewal_look_ = clock_.Monotonic() + (kept ? kLookForRenewalEvery : kPauseAfterFailure);
   ShowExpiry();
 }
 
-void AccessControl::RenewCertificate() {
-  if (options_.certificate) return;
+bool AccessControl::RenewCertificate() {
+  if (options_.certificate) return true;
   const absl::StatusOr<bool> renewed = authority_->RenewServer(clock_.Now());
   if (!renewed.ok()) LogError("certificate_not_renewed", {{"error", renewed.status().message()}});
   if (renewed.ok() && *renewed) LogInfo("certificate_renewed", {{"file", certificate_.key_path}});
+  return renewed.ok();
 }
 
 }  // namespace trainyard::controller

@@ -23,7 +23,8 @@ namespace trainyard {
 namespace {
 
 constexpr absl::Duration kPatience = absl::Seconds(20);
-constexpr absl::Duration kLookForRenewalEvery = absl::Minutes(1);
+constexpr absl::Duration kLookForRenewalEvery = absl::Seconds(10);
+constexpr absl::Duration kPauseAfterFailure = absl::Minutes(1);
 constexpr uint64_t kMostPemBytes = 1 << 20;
 constexpr absl::string_view kHowToJoin =
     ". Give the worker --join FILE with what 'trainyard token create NAME --role joiner' prints";
@@ -279,14 +280,16 @@ absl::Status Membership::Write(const Identity& identity) {
 }
 
 void Membership::KeepRenewed() {
+  absl::Duration pause = kLookForRenewalEvery;
   for (;;) {
     {
       MutexLock lock(mutex_);
-      const absl::Duration next = RealClock().Monotonic() + kLookForRenewalEvery;
+      const absl::Duration next = RealClock().Monotonic() + pause;
       while (!closing_ && changed_.WaitUntil(mutex_, next)) continue;
       if (closing_) return;
     }
     const absl::Status status = Renew();
+    pause = status.ok() ? kLookForRenewalEvery : kPauseAfterFailure;
     if (!status.ok()) LogWarning("certificate_not_renewed", {{"error", status.message()}});
   }
 }

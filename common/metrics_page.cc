@@ -60,9 +60,10 @@ absl::StatusOr<std::unique_ptr<MetricsPage>> MetricsPage::Serve(
        .certificate = site ? ClientCertificate::kRequested : ClientCertificate::kRequired,
        .most_body_bytes = site ? kMostFormBytes : 0});
   if (!server.ok()) {
-    return absl::Status(server.status().code(),
-                        absl::StrCat("cannot serve metrics at ", listen.ToString(), ": ",
-                                     server.status().message()));
+    return absl::Status(
+        server.status().code(),
+        absl::StrCat("cannot serve metrics at ", listen.ToString(), ": ", server.status().message(),
+                     ". Give another address or port by --metrics-listen"));
   }
   return std::unique_ptr<MetricsPage>(
       new MetricsPage(*std::move(server), listen.loopback() ? std::nullopt : tls));

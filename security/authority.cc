@@ -72,7 +72,12 @@ absl::Status Authority::Init(const std::string& directory, const std::vector<std
 absl::StatusOr<Authority> Authority::Open(const std::string& directory, absl::Time now) {
   const std::string path = directory + "/authority.pem";
   ASSIGN_OR_RETURN(Identity identity, ReadAuthority(directory));
-  if (absl::Status status = CheckIdentity(identity, now); !status.ok()) return In(path, status);
+  if (absl::Status status = CheckIdentity(identity, now); !status.ok()) {
+    return In(path, absl::FailedPreconditionError(absl::StrCat(
+                        status.message(), ". For a new authority, move ", directory,
+                        " away and run 'trainyard-controller init' (docs/access.md, \"When "
+                        "something is lost\")")));
+  }
   ASSIGN_OR_RETURN(std::string fingerprint, Fingerprint(identity.certificate_pem));
   return Authority(directory, std::move(identity), std::move(fingerprint));
 }

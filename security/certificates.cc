@@ -108,9 +108,9 @@ absl::Status CheckTime(const X509* certificate, absl::Time now) {
   }
   // RFC 5280, 4.1.2.5: the second that not_after names is the last valid one.
   if (now >= last + absl::Seconds(1)) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("the certificate of '", name, "' expired after ", Show(last),
-                     "; this machine's clock says ", Show(now), ". Issue a new one."));
+    return absl::FailedPreconditionError(absl::StrCat("the certificate of '", name,
+                                                      "' expired after ", Show(last),
+                                                      "; this machine's clock says ", Show(now)));
   }
   return absl::OkStatus();
 }
@@ -261,6 +261,12 @@ absl::StatusOr<std::string> KeyFingerprint(absl::string_view request_pem) {
   Sha256 digest;
   digest.Update(openssl::Text(der));
   return digest.HexDigest();
+}
+
+absl::Status CheckTime(absl::string_view certificate_pem, absl::Time now) {
+  const ErrorScope scope;
+  ASSIGN_OR_RETURN(const Certificate certificate, openssl::ParseCertificate(certificate_pem));
+  return CheckTime(certificate.get(), now);
 }
 
 absl::Status CheckIdentity(const Identity& identity, absl::Time now) {

@@ -86,6 +86,11 @@ absl::StatusOr<std::string> FindCertificate(absl::string_view certificates_pem,
 // of Sign that concern the request.
 absl::StatusOr<std::string> KeyFingerprint(absl::string_view request_pem);
 
+// Checks that the first certificate of a text holds at `now`.
+// INVALID_ARGUMENT: the text holds none. FAILED_PRECONDITION: it has expired, or is not valid yet;
+//   the message says which one and when.
+absl::Status CheckTime(absl::string_view certificate_pem, absl::Time now);
+
 // Checks that an identity can be used at `now`.
 // INVALID_ARGUMENT: the key or a certificate cannot be read, or the two do not belong together.
 // FAILED_PRECONDITION: one of the certificates has expired, or is not valid yet; the message says

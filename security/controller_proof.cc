@@ -3,10 +3,13 @@
 #include <openssl/ssl.h>
 
 #include <system_error>
+#include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/clock.h"
+#include "common/status_macros.h"
 #include "security/certificates.h"
 #include "security/openssl.h"
 
@@ -16,6 +19,9 @@ namespace {
 using openssl::Owned;
 
 using Context = Owned<SSL_CTX, SSL_CTX_free>;
+
+// A connection to the same controller has just come as far as its certificate.
+constexpr absl::Duration kPatienceForReasons = absl::Seconds(5);
 
 std::string Pem(X509* certificate) {
   const openssl::Bio out(BIO_new(BIO_s_mem()));
@@ -44,11 +50,8 @@ std::string WhyUnreached() {
   return why;
 }
 
-}  // namespace
-
-absl::StatusOr<std::string> FetchAuthority(const Address& controller,
-                                           const std::string& fingerprint,
-                                           absl::Duration patience) {
+// The certificates that the controller shows, its own first, as PEM.
+absl::StatusOr<std::vector<std::string>> Shown(const Address& controller, absl::Duration patience) {
   const openssl::ErrorScope errors;
   const std::string where = absl::StrCat("the controller at ", controller.ToString());
   const Context context(SSL_CTX_new(TLS_client_method()));
@@ -72,15 +75,42 @@ absl::StatusOr<std::string> FetchAuthority(const Address& controller,
     return openssl::Error(absl::StatusCode::kFailedPrecondition,
                           absl::StrCat(where, " does not speak TLS"));
   }
-  STACK_OF(X509)* const shown = SSL_get_peer_cert_chain(tls);
-  for (int i = 0; i < sk_X509_num(shown); ++i) {
-    const std::string pem = Pem(sk_X509_value(shown, i));
+  std::vector<std::string> shown;
+  STACK_OF(X509)* const chain = SSL_get_peer_cert_chain(tls);
+  for (int i = 0; i < sk_X509_num(chain); ++i) shown.push_back(Pem(sk_X509_value(chain, i)));
+  return shown;
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> FetchAuthority(const Address& controller,
+                                           const std::string& fingerprint,
+                                           absl::Duration patience) {
+  ASSIGN_OR_RETURN(const std::vector<std::string> shown, Shown(controller, patience));
+  for (const std::string& pem : shown) {
     const absl::StatusOr<std::string> found = Fingerprint(pem);
     if (found.ok() && *found == fingerprint) return pem;
   }
   return absl::FailedPreconditionError(absl::StrCat(
-      where, " shows no certificate with the fingerprint ", fingerprint,
+      "the controller at ", controller.ToString(), " shows no certificate with the fingerprint ",
+      fingerprint,
       ": either the token belongs to another cluster, or somebody else answers there"));
+}
+
+std::string ExplainProof(absl::string_view error, const Address& controller) {
+  std::string explained(error);
+  if (!absl::StrContains(error, "certificate verify failed")) return explained;
+  const auto shown = Shown(controller, kPatienceForReasons);
+  if (!shown.ok()) return explained;
+  for (const std::string& pem : *shown) {
+    const absl::Status time = CheckTime(pem, RealClock().Now());
+    if (!absl::IsFailedPrecondition(time)) continue;
+    absl::StrAppend(&explained, ". What the controller shows there: ", time.message(),
+                    ". Set the clock that is wrong, or give the controller a new certificate "
+                    "(docs/access.md)");
+    return explained;
+  }
+  return explained;
 }
 
 }  // namespace trainyard

@@ -1,11 +1,12 @@
-// Gets the certificate of a cluster's authority from the controller, for a caller who knows the
-// fingerprint of this certificate.
+// What a controller shows to who does not trust it yet: the authority that belongs to a
+// fingerprint, and why the proof that it shows is refused.
 
 #pragma once
 
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/address.h"
 
@@ -20,5 +21,10 @@ namespace trainyard {
 // another cluster or somebody else answers.
 absl::StatusOr<std::string> FetchAuthority(const Address& controller,
                                            const std::string& fingerprint, absl::Duration patience);
+
+// Returns the error of a call. gRPC says only that a certificate could not be verified: where one
+// that the controller shows now has expired, or is not valid yet, the text goes on with which one,
+// when, and what to do.
+std::string ExplainProof(absl::string_view error, const Address& controller);
 
 }  // namespace trainyard

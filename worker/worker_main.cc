@@ -132,9 +132,9 @@ void AddFlags(CLI::App& app, Flags& flags) {
       "File or directory that ranks must not see, repeatable: a controller's state, say");
   app.add_option("--metrics-listen", flags.metrics_listen,
                  "HOST:PORT of the metrics page; port 0 picks one")
-      ->capture_default_str();
-  app.add_option("--trainer", flags.trainer,
-                 "The trainer; default: trainyard-trainer beside this program");
+      ->capture_default_str()
+      ->take_last();  // A script's own, and then its user's.
+  app.add_option("--trainer", flags.trainer, "Default: trainyard-trainer beside this program");
   app.add_option("--drain-timeout", flags.drain_timeout_seconds,
                  "Seconds that ranks get to checkpoint on SIGTERM before they are killed")
       ->capture_default_str();

@@ -11,6 +11,7 @@
 #include "common/violations.h"
 #include "controller/cli/errors.h"
 #include "security/channel.h"
+#include "security/controller_proof.h"
 #include "trainyard/v1/error_details.pb.h"
 
 namespace trainyard::cli {
@@ -105,7 +106,8 @@ absl::Status Client::Repeat(const Attempt& attempt) {
       return late ? UnreachableError(Unreachable(address_, "no answer in time")) : FromGrpc(status);
     }
     if (RealClock().Monotonic() - last_answer > (served ? patience_.away : patience_.unreachable)) {
-      return UnreachableError(Unreachable(address_, status.error_message()));
+      ASSIGN_OR_RETURN(const Address address, ParseAddress(address_));
+      return UnreachableError(Unreachable(address_, ExplainProof(status.error_message(), address)));
     }
     absl::SleepFor(pause * absl::Uniform(random, 0.5, 1.0));
     pause = std::min(2 * pause, absl::Seconds(1));

@@ -176,8 +176,10 @@ absl::StatusOr<std::unique_ptr<Acceptor>> Acceptor::Listen(const Address& addres
     // A machine without IPv6 may have a name for ::1 all the same.
     if (listener.fd() < 0 && errno == EADDRNOTAVAIL && addresses->ai_next != nullptr) continue;
     if (listener.fd() < 0) {
-      return CannotListen(address, errno == EADDRINUSE ? "is another controller running there?"
-                                                       : std::strerror(errno));
+      return CannotListen(address, errno == EADDRINUSE
+                                       ? "the port is taken. Is another controller running there? "
+                                         "Otherwise give this one another port by --listen"
+                                       : std::strerror(errno));
     }
     sockaddr_storage bound{};
     socklen_t size = sizeof(bound);

@@ -13,7 +13,8 @@ namespace {
 
 // How soon a grant counts whose file somebody has made or removed.
 constexpr absl::Duration kRefreshEvery = absl::Milliseconds(250);
-constexpr absl::Duration kLookForRenewalEvery = absl::Minutes(1);
+constexpr absl::Duration kLookForRenewalEvery = absl::Seconds(10);
+constexpr absl::Duration kPauseAfterFailure = absl::Minutes(1);
 constexpr absl::Duration kLookAtIssuersEvery = absl::Seconds(1);
 
 }  // namespace
@@ -60,14 +61,17 @@ absl::Status AccessControl::OpenTls(Audit& audit) {
   if (absl::IsNotFound(authority.status())) {
     return absl::FailedPreconditionError(absl::StrCat(
         "refusing to listen on ", listen_.ToString(), " without encryption: ", directory,
-        " holds no authority. Make one with 'trainyard-controller init --state ",
-        options_.state_directory, " --host NAME', or listen on 127.0.0.1"));
+        " holds no authority. Make one with 'trainyard-controller --state ",
+        options_.state_directory, " init --host NAME', or listen on 127.0.0.1"));
   }
   RETURN_IF_ERROR(authority.status());
   authority_ = *std::move(authority);
   certificate_ = options_.certificate.value_or(
       ServerCertificate{authority_->server_path(), authority_->server_path()});
-  if (!options_.certificate) RETURN_IF_ERROR(authority_->RenewServer(clock_.Now()).status());
+  if (!options_.certificate) {
+    const absl::Status renewed = authority_->RenewServer(clock_.Now()).status();
+    if (!absl::IsNotFound(renewed)) RETURN_IF_ERROR(renewed);  // TlsCredentials says what to do.
+  }
   ASSIGN_OR_RETURN(credentials_, TlsCredentials(certificate_, *authority_, clock_.Now()));
   gate_ = std::make_shared<Gate>(std::nullopt,
                                  Gate::Parts{*grants_, *issuers_, clock_, metrics_, audit});
@@ -96,16 +100,17 @@ void AccessControl::ShowExpiry() {
 void AccessControl::Tick() {
   grants_->Refresh();
   if (!authority_ || clock_.Monotonic() < renewal_look_) return;
-  renewal_look_ = clock_.Monotonic() + kLookForRenewalEvery;
-  RenewCertificate();
+  const bool kept = RenewCertificate();
+  renewal_look_ = clock_.Monotonic() + (kept ? kLookForRenewalEvery : kPauseAfterFailure);
   ShowExpiry();
 }
 
-void AccessControl::RenewCertificate() {
-  if (options_.certificate) return;
+bool AccessControl::RenewCertificate() {
+  if (options_.certificate) return true;
   const absl::StatusOr<bool> renewed = authority_->RenewServer(clock_.Now());
   if (!renewed.ok()) LogError("certificate_not_renewed", {{"error", renewed.status().message()}});
   if (renewed.ok() && *renewed) LogInfo("certificate_renewed", {{"file", certificate_.key_path}});
+  return renewed.ok();
 }
 
 }  // namespace trainyard::controller

@@ -63,7 +63,7 @@ class AccessControl {
       : options_(options), listen_(listen), clock_(clock), metrics_(metrics) {}
   absl::Status OpenLoopback(Audit& audit);
   absl::Status OpenTls(Audit& audit);
-  void RenewCertificate();
+  bool RenewCertificate();  // Whether that went well.
   void ShowExpiry();
   void Tick();
 

@@ -14,21 +14,31 @@ namespace {
 // How often gRPC looks whether the files have been replaced.
 constexpr unsigned kLookEverySeconds = 1;
 
-absl::StatusOr<Identity> ReadIdentity(const ServerCertificate& server) {
-  Identity identity;
-  ASSIGN_OR_RETURN(identity.key_pem, ReadSecret(server.key_path, server.key_readers));
-  ASSIGN_OR_RETURN(identity.certificate_pem, ReadFile(server.certificate_path, 1 << 20));
-  return identity;
+absl::Status Unusable(absl::string_view why, const ServerCertificate& server,
+                      const Authority& authority) {
+  const bool own = server.certificate_path != authority.server_path();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "the certificate that proves this controller cannot be used: ", why,
+      own ? ". Put a new one, and its key, where --tls-certificate and --tls-key say"
+          : ". 'trainyard-controller init' with all names of this controller makes a new one"));
+}
+
+absl::StatusOr<Identity> ReadIdentity(const ServerCertificate& server, const Authority& authority) {
+  absl::StatusOr<std::string> key = ReadSecret(server.key_path, server.key_readers);
+  if (!key.ok()) return Unusable(key.status().message(), server, authority);
+  absl::StatusOr<std::string> certificate = ReadFile(server.certificate_path, 1 << 20);
+  if (!certificate.ok()) return Unusable(certificate.status().message(), server, authority);
+  return Identity{.key_pem = *std::move(key), .certificate_pem = *std::move(certificate)};
 }
 
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> TlsCredentials(
     const ServerCertificate& server, const Authority& authority, absl::Time now) {
-  ASSIGN_OR_RETURN(const Identity identity, ReadIdentity(server));
+  ASSIGN_OR_RETURN(const Identity identity, ReadIdentity(server, authority));
   if (const absl::Status status = CheckIdentity(identity, now); !status.ok()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(server.certificate_path, ": ", status.message()));
+    return Unusable(absl::StrCat(server.certificate_path, ": ", status.message()), server,
+                    authority);
   }
   using grpc::experimental::FileWatcherCertificateProvider;
   grpc::experimental::TlsServerCredentialsOptions options(
@@ -43,7 +53,7 @@ absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> TlsCredentials(
 
 absl::StatusOr<TlsMaterial> TlsForPages(const ServerCertificate& server,
                                         const Authority& authority) {
-  ASSIGN_OR_RETURN(Identity identity, ReadIdentity(server));
+  ASSIGN_OR_RETURN(Identity identity, ReadIdentity(server, authority));
   return TlsMaterial{.key = std::move(identity.key_pem),
                      .certificates = std::move(identity.certificate_pem),
                      .client_authorities = authority.certificate()};

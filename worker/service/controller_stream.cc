@@ -10,6 +10,7 @@
 #include "common/status_macros.h"
 #include "common/text.h"
 #include "security/channel.h"
+#include "security/controller_proof.h"
 #include "trainyard/v1/worker.grpc.pb.h"
 #include "worker/service/address.h"
 #include "worker/service/convert.h"
@@ -168,14 +169,18 @@ class ControllerStream::Connection {
   absl::Duration beat_ ABSL_GUARDED_BY(mutex_) = kDefaultBeat;
 };
 
-ControllerStream::ControllerStream(StreamOptions options, Daemon& daemon)
-    : options_(std::move(options)), daemon_(daemon), thread_([this] { Run(); }) {}
+ControllerStream::ControllerStream(StreamOptions options, Address address, Daemon& daemon)
+    : options_(std::move(options)),
+      address_(std::move(address)),
+      daemon_(daemon),
+      thread_([this] { Run(); }) {}
 
 absl::StatusOr<std::unique_ptr<ControllerStream>> ControllerStream::Create(StreamOptions options,
                                                                            Daemon& daemon) {
-  ASSIGN_OR_RETURN(const Address address, ParseAddress(options.controller));
+  ASSIGN_OR_RETURN(Address address, ParseAddress(options.controller));
   options.controller = address.ToString();
-  return std::unique_ptr<ControllerStream>(new ControllerStream(std::move(options), daemon));
+  return std::unique_ptr<ControllerStream>(
+      new ControllerStream(std::move(options), std::move(address), daemon));
 }
 
 ControllerStream::~ControllerStream() {
@@ -207,8 +212,9 @@ bool ControllerStream::ConnectOnce() {
     if (connection.registered()) away_ = false;
   }
   if (status.error_code() == grpc::UNAUTHENTICATED && options_.refused) options_.refused();
-  NoteLost(
-      absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message()));
+  const std::string& error = status.error_message();
+  NoteLost(absl::Status(static_cast<absl::StatusCode>(status.error_code()),
+                        away_ ? error : ExplainProof(error, address_)));
   return connection.registered();
 }
 

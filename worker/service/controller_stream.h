@@ -12,6 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/address.h"
 #include "common/mutex.h"
 #include "security/credentials.h"
 #include "worker/daemon/daemon.h"
@@ -48,12 +49,13 @@ class ControllerStream {
  private:
   class Connection;
 
-  ControllerStream(StreamOptions options, Daemon& daemon);
+  ControllerStream(StreamOptions options, Address address, Daemon& daemon);
   void Run();
   bool ConnectOnce();  // Returns whether the worker was registered.
   void NoteLost(const absl::Status& why);
 
   const StreamOptions options_;
+  const Address address_;  // Of options_.controller.
   Daemon& daemon_;
   Mutex mutex_;
   CondVar wake_;

@@ -23,8 +23,11 @@ namespace trainyard {
 namespace {
 
 constexpr absl::Duration kPatience = absl::Seconds(20);
-constexpr absl::Duration kLookForRenewalEvery = absl::Minutes(1);
+constexpr absl::Duration kLookForRenewalEvery = absl::Seconds(10);
+constexpr absl::Duration kPauseAfterFailure = absl::Minutes(1);
 constexpr uint64_t kMostPemBytes = 1 << 20;
+constexpr absl::string_view kHowToJoin =
+    ". Give the worker --join FILE with what 'trainyard token create NAME --role joiner' prints";
 
 absl::Status FromGrpc(const grpc::Status& status, absl::string_view doing) {
   if (status.ok()) return absl::OkStatus();
@@ -62,7 +65,13 @@ absl::StatusOr<std::unique_ptr<Membership>> Membership::Open(MembershipOptions o
   {
     const MutexLock joining(membership->joining_);
     RETURN_IF_ERROR(membership->ReadFiles());
-    if (!given.join_file.empty()) RETURN_IF_ERROR(membership->ReadInvitation());
+    const absl::Status invited =
+        given.join_file.empty() ? absl::OkStatus() : membership->ReadInvitation();
+    if (absl::IsNotFound(invited)) {
+      return absl::NotFoundError(
+          absl::StrCat(membership->Lack(), "; ", invited.message(), kHowToJoin));
+    }
+    RETURN_IF_ERROR(invited);
     const MutexLock lock(membership->mutex_);
     membership->by_token_ =
         given.join_file.empty() && membership->identity_.certificate_pem.empty();
@@ -121,6 +130,17 @@ absl::Status Membership::ReadInvitation() {
   authority_.clear();
   identity_.certificate_pem.clear();
   return absl::OkStatus();
+}
+
+std::string Membership::Lack() {
+  const std::string path = Path("certificate.pem");
+  const MutexLock lock(mutex_);
+  if (identity_.certificate_pem.empty()) {
+    return absl::StrCat("this worker has no certificate at ", path);
+  }
+  const absl::Status usable = CheckIdentity(identity_, RealClock().Now());
+  if (!usable.ok()) return absl::StrCat(path, ": ", usable.message());
+  return absl::StrCat("the controller refuses ", path);
 }
 
 bool Membership::Expired() {
@@ -191,10 +211,22 @@ absl::StatusOr<std::string> Membership::Key() {
 }
 
 absl::Status Membership::Join() {
+  const absl::Status joined = TryToJoin();
+  if (joined.ok()) return joined;
+  // Where the controller is away, the token may be good.
+  const bool wants_token = invitation_.token.empty() || absl::IsUnauthenticated(joined);
+  return absl::Status(
+      joined.code(), absl::StrCat(Lack(), "; ", ExplainProof(joined.message(), options_.controller),
+                                  wants_token ? kHowToJoin : ""));
+}
+
+absl::Status Membership::TryToJoin() {
   if (!options_.join_file.empty()) RETURN_IF_ERROR(ReadInvitation());
   if (invitation_.token.empty()) {
+    const std::string& file = options_.join_file;
     return absl::FailedPreconditionError(
-        "the worker's certificate has expired: give it --join FILE with a new token");
+        file.empty() ? "cannot join the controller without --join"
+                     : absl::StrCat("cannot join the controller: there is no ", file));
   }
   RETURN_IF_ERROR(MakeSecretDirectory(options_.directory));
   Credential shown;
@@ -256,14 +288,16 @@ absl::Status Membership::Write(const Identity& identity) {
 }
 
 void Membership::KeepRenewed() {
+  absl::Duration pause = kLookForRenewalEvery;
   for (;;) {
     {
       MutexLock lock(mutex_);
-      const absl::Duration next = RealClock().Monotonic() + kLookForRenewalEvery;
+      const absl::Duration next = RealClock().Monotonic() + pause;
       while (!closing_ && changed_.WaitUntil(mutex_, next)) continue;
       if (closing_) return;
     }
     const absl::Status status = Renew();
+    pause = status.ok() ? kLookForRenewalEvery : kPauseAfterFailure;
     if (!status.ok()) LogWarning("certificate_not_renewed", {{"error", status.message()}});
   }
 }

@@ -67,7 +67,11 @@ class Membership {
   // Returns what a connection shows to the controller, and how the controller must prove itself.
   Credential Shown(const std::string& token, const Identity& identity)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Where that fails, says what is wrong with the certificate that the worker has, too.
   absl::Status Join() ABSL_EXCLUSIVE_LOCKS_REQUIRED(joining_);
+  absl::Status TryToJoin() ABSL_EXCLUSIVE_LOCKS_REQUIRED(joining_);
+  // Why the worker cannot come in by its certificate.
+  std::string Lack() ABSL_LOCKS_EXCLUDED(mutex_);
   // Returns the worker's key. Makes one if there is none.
   absl::StatusOr<std::string> Key() ABSL_EXCLUSIVE_LOCKS_REQUIRED(joining_);
   // Returns the cluster's authority from the certificates that the controller has sent.

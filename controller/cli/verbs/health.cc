@@ -14,6 +14,7 @@
 #include "controller/cli/errors.h"
 #include "controller/cli/verbs/verbs.h"
 #include "security/channel.h"
+#include "security/controller_proof.h"
 
 namespace trainyard::cli {
 namespace {
@@ -61,7 +62,7 @@ absl::Status CheckController(const Context& context) {
   if (status.error_code() == grpc::StatusCode::UNAVAILABLE ||
       status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
     return UnreachableError(absl::StrCat("no controller answers at ", controller->ToString(), ": ",
-                                         status.error_message()));
+                                         ExplainProof(status.error_message(), *controller)));
   }
   RETURN_IF_ERROR(FromGrpc(status));
   if (answer != kServing) return absl::FailedPreconditionError("the controller is not serving");

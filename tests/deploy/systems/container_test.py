@@ -7,6 +7,7 @@ import time
 TESTS = pathlib.Path(__file__).resolve().parents[2]
 sys.path.append(str(TESTS / "chaos"))
 import isolation  # noqa: E402
+import past  # noqa: E402
 from containers import CONFINED, IMAGE, STORAGE, build, directory, make_images, podman  # noqa: E402
 from deployed import Cluster, report, until  # noqa: E402
 from network import Network  # noqa: E402
@@ -18,7 +19,7 @@ STATE = "/var/lib/trainyard"
 
 class Container:
     def __init__(self, name, machine, *mounts):
-        self.name = name
+        self.name, self.machine = name, machine
         self.options = [*CONFINED, f"--name={name}", f"--hostname={name}", f"--network=ns:/proc/{machine.holder.pid}/ns/net",
                         *(f"--volume={outside}:{inside}" for outside, inside in mounts)]
 
@@ -55,10 +56,44 @@ def opened(controller, address):
     return token
 
 
+def cannot_serve(controller, address):
+    """A controller whose certificate has expired or is missing, and one whose ports are taken."""
+    home = STORAGE / "bad"
+    home.mkdir()
+    past.joined(home / "past", home / "controller", home / "worker", address)
+    (home / "controller/authority/server.pem").rename(home / "old.pem")
+    run("chown", "-R", "10001:10001", home)
+    second = Container("second", controller.machine, (home, STATE))
+
+    def said(*words):
+        command = ["trainyard-controller", "--state", f"{STATE}/controller", *words]
+        ran = subprocess.run(podman("run", "--rm", *second.options, IMAGE, *command), capture_output=True, text=True, check=False,
+                             timeout=60)
+        assert ran.returncode == 1, ran
+        return ran.stderr
+
+    free = ["--listen=0.0.0.0:0", "--metrics-listen=0.0.0.0:0"]
+    own, unusable = f"{STATE}/old.pem", "the certificate that proves this controller cannot be used: "
+    text = said(*free, f"--tls-key={own}", f"--tls-certificate={own}")
+    assert f"{unusable}{own}: the certificate of \\'Trainyard controller\\' expired after 20" in text, text
+    assert "where --tls-certificate and --tls-key say" in text, text
+    text = said(*free, f"--tls-key={own}", "--tls-certificate=/gone.pem")
+    assert f"{unusable}cannot open /gone.pem: No such file" in text and "where --tls-certificate" in text, text
+    text = said(*free)
+    assert f"{unusable}cannot open {STATE}/controller/authority/server.pem" in text, text
+    assert "trainyard-controller init" in text, text
+    second.run("trainyard-controller", "--state", f"{STATE}/controller", "init", "--host", address)
+    text = said("--listen=0.0.0.0:7070", "--metrics-listen=0.0.0.0:0")
+    assert "cannot listen on 0.0.0.0:7070: the port is taken" in text and "by --listen" in text, text
+    text = said("--listen=0.0.0.0:0", "--metrics-listen=0.0.0.0:9464")
+    assert "cannot serve metrics at 0.0.0.0:9464" in text and "by --metrics-listen" in text, text
+
+
 def trains(network, home):
     first, second = network.add("one"), network.add("two")
     controller = Container("controller", first, (directory(home / "controller"), STATE))
     token = opened(controller, first.address)
+    cannot_serve(controller, first.address)
     user = Cluster(["env", f"HOME={home}", f"TRAINYARD_CONTROLLER={first.address}:7070", f"{BIN}/trainyard"])
     assert "alice: admin" in user("login", f"{first.address}:7070", stdin=token)
     joiner = home / "join.token"

@@ -12,6 +12,7 @@ import yaml
 TESTS = pathlib.Path(__file__).resolve().parents[2]
 sys.path.append(str(TESTS / "chaos"))
 import isolation  # noqa: E402
+import past  # noqa: E402
 from containers import IMAGE, STORAGE, make_images, podman  # noqa: E402
 from deployed import Cluster, report, until  # noqa: E402
 from manifests import rendered, skip_without_kustomize  # noqa: E402
@@ -57,13 +58,15 @@ class Pod:
         return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "trainyard"}, "spec": spec}
 
     def play(self):
-        claims = [thing for thing in self.files if thing["kind"] == "PersistentVolumeClaim"]
         if self.before:
+            claims = [thing for thing in self.files if thing["kind"] == "PersistentVolumeClaim"]
             self._play([*claims, *self.before])
             until(lambda: "Exited" in run(*podman("ps", "--all", "--filter=name=-before-init", "--format={{.Status}}")), "what runs before")
-        self._play([thing for thing in self.files if not self.before or thing not in claims])
+        self._play(self.files)
 
     def _play(self, things):
+        # A claim outlives its pod, and podman would make it once more.
+        things = [thing for thing in things if thing["kind"] != "PersistentVolumeClaim" or not is_there(thing["metadata"]["name"])]
         text = yaml.safe_dump_all(things)
         ran = subprocess.run([*self.machine.enter, *podman("play", "kube", "--network=host", "-")], input=text, text=True,
                              capture_output=True, check=False)
@@ -110,19 +113,51 @@ def as_kubernetes_mounts(path):
     path.chmod(0o440)
 
 
+def is_there(claim):
+    return subprocess.run(podman("volume", "exists", claim), check=False).returncode == 0
+
+
+def claim(pod):
+    """Where podman keeps what the pod's claim for its state holds."""
+    return run(*podman("volume", "inspect", f"state-{pod}-0", "--format={{.Mountpoint}}")).strip()
+
+
+def grown_old(home):
+    """Claims of a controller and a worker that were there 40 days ago. Returns the worker's token of then."""
+    (home / "then").mkdir()
+    token = past.joined(home / "past", home / "then/controller", home / "then/worker", CONTROLLER)
+    for pod, part in ((CONTROLLER, "controller"), (WORKER, "worker")):
+        run(*podman("volume", "create", f"state-{pod}-0"))
+        run("cp", "-R", home / "then" / part, claim(pod))
+        run("chown", "-R", "10001:10001", claim(pod))
+    return token.read_text(encoding="utf-8")
+
+
+def refused(worker, *words):
+    """The worker's pod says in its log what is wrong with its certificate, and what to do."""
+    worker.play()
+    as_kubernetes_mounts(STORAGE / "storage/volumes/trainyard-join/_data/join.token")
+    wanted = [*words, "Give the worker --join FILE with what 'trainyard token create NAME --role joiner' prints"]
+    until(lambda: all(word in worker.logs() for word in wanted), f"{wanted} in the log of {worker.name}: {worker.logs()}")
+    run(*podman("pod", "rm", "--force", worker.name))
+    run(*podman("volume", "rm", "trainyard-join"))
+    run(*podman("secret", "rm", "trainyard-join"))
+
+
 def main():
     isolation.enter()
     make_images()
     network = Network()
     first, second = network.add("one"), network.add("two")
+    home = STORAGE / "home"
+    home.mkdir()
+    old = grown_old(home)
     controller = Pod(CONTROLLER, first)
     controller.play()
     controller.is_ready()
 
     # deploy/README.md, "Kubernetes"; a port-forward is not needed here.
     token = controller.run("trainyard-controller", "--state", "/var/lib/trainyard/controller", "token", "--name", "me", "--role", "admin")
-    home = STORAGE / "home"
-    home.mkdir()
     authority = home / "authority.pem"
     authority.write_text(controller.run("cat", "/var/lib/trainyard/controller/authority/authority.pem"), encoding="utf-8")
     user = Cluster([*first.enter, "env", f"HOME={home}", "TRAINYARD_CONTROLLER=127.0.0.1:7070", f"{BIN}/trainyard"])
@@ -133,7 +168,16 @@ def main():
     hosts = home / "hosts"
     hosts.write_text(f"127.0.0.1 localhost\n{first.address} trainyard-controller\n", encoding="utf-8")
     run("mount", "--bind", hosts, "/etc/hosts")
-    worker = Pod(WORKER, second, secret("trainyard-join", "join.token", joiner), THINGS["PersistentVolumeClaim", "trainyard-data"])
+    data = THINGS["PersistentVolumeClaim", "trainyard-data"]
+    certificate = pathlib.Path(claim(WORKER)) / "worker/controller/certificate.pem"
+    stale = Pod(WORKER, second, secret("trainyard-join", "join.token", old), data)
+    refused(stale, "/var/lib/trainyard/worker/controller/certificate.pem: the certificate of '", "' expired after 20",
+            "does not know the token: it has expired")
+    kept = certificate.read_bytes()
+    certificate.unlink()
+    refused(stale, "no certificate at /var/lib/trainyard/worker/controller/certificate.pem", "does not know the token: it has expired")
+    certificate.write_bytes(kept)
+    worker = Pod(WORKER, second, secret("trainyard-join", "join.token", joiner), data)
     began = time.monotonic()
     worker.play()
     as_kubernetes_mounts(STORAGE / "storage/volumes/trainyard-join/_data/join.token")

@@ -1,4 +1,4 @@
-"""Slurm on one machine: munge, a controller, and four nodes with a GPU each by its name, all in the test's namespaces."""
+"""Slurm on one machine: munge, a controller, and thirteen nodes with a GPU each by its name, all in the test's namespaces."""
 import os
 import pathlib
 import shutil
@@ -8,7 +8,8 @@ import subprocess
 from deployed import until
 from package import run
 
-NODES = ["n1", "n2", "n3", "n4"]
+NODES = [f"n{i}" for i in range(1, 14)]
+ODD = NODES[-3:]  # In a partition of their own.
 FIRST_PORT = 17001
 
 CONFIGURATION = """
@@ -52,7 +53,7 @@ class Slurm:
         nodes = "".join(f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={FIRST_PORT + i} CPUs=8 RealMemory=2000 Gres=gpu:1\n"
                         for i, node in enumerate(NODES))
         (home / "slurm.conf").write_text(CONFIGURATION.format(host=host, home=home) + nodes +
-                                         f"PartitionName=all Nodes={','.join(NODES)} Default=YES MaxTime=INFINITE State=UP\n", encoding="utf-8")
+                                         _partition("all", NODES[:-3], "YES") + _partition("odd", ODD, "NO"), encoding="utf-8")
         devices = [home / f"gpu{i}" for i in range(len(NODES))]
         for device in devices:
             run("mknod", device, "c", "1", "3")
@@ -61,7 +62,8 @@ class Slurm:
         self.environment = {**os.environ, "SLURM_CONF": str(home / "slurm.conf")}
         self.daemons = {}
 
-    def start(self):
+    def start(self, elsewhere):
+        """The last node has another directory than the rest where these have `elsewhere`."""
         key = self.home / "munge/key"
         key.write_bytes(os.urandom(128))
         key.chmod(0o400)
@@ -69,12 +71,13 @@ class Slurm:
         run("munged", "--force", f"--socket={self.home}/munge/socket", f"--key-file={key}", f"--log-file={self.home}/munge/log",
             f"--pid-file={self.home}/munge/pid", f"--seed-file={self.home}/munge/seed")
         self._daemon("slurmctld", "slurmctld", "-D", "-i")
-        for node in NODES:
+        for node in NODES[:-1]:
             self.start_node(node)
+        self.start_node(NODES[-1], "unshare", "--mount", "bash", "-c", 'mount -t tmpfs none "$1" && exec "${@:2}"', "apart", elsewhere)
         until(lambda: self.states() == {node: "idle" for node in NODES}, f"the nodes: {self.states()}")
 
-    def start_node(self, node):
-        self._daemon(node, "slurmd", "-D", "-N", node)
+    def start_node(self, node, *inside):
+        self._daemon(node, *inside, "slurmd", "-D", "-N", node)
 
     def _daemon(self, name, *command):
         with open(self.home / f"{name}.out", "a", encoding="utf-8") as log:
@@ -84,11 +87,11 @@ class Slurm:
         """A machine that is gone: its daemon, and the steps that it has started, with all that these have started."""
         steps = subprocess.run(["pgrep", "-f", "slurmstepd"], capture_output=True, text=True, check=False).stdout.split()
         of_node = [pid for pid in steps if f"SLURMD_NODENAME={node}\0" in _environment_below(pid)]
+        # The steps first: one that saw its script end would tell Slurm, and the job would have ended instead of lost its node.
+        below = [process for pid in of_node for process in _descendants(pid)]
         self.daemons[node].kill()
+        subprocess.run(["kill", "-KILL", *of_node, *below], check=False, capture_output=True)
         self.daemons[node].wait()
-        for pid in of_node:
-            for process in [*_descendants(pid), pid]:
-                subprocess.run(["kill", "-KILL", process], check=False, capture_output=True)
 
     def __call__(self, *command, check=True):
         ran = subprocess.run(["timeout", "30", *command], capture_output=True, text=True, env=self.environment, check=False)
@@ -104,6 +107,10 @@ class Slurm:
 
     def submit(self, *words):
         return self("sbatch", "--parsable", *map(str, words)).split(";")[0]
+
+
+def _partition(name, nodes, default):
+    return f"PartitionName={name} Nodes={','.join(nodes)} Default={default} OverSubscribe=EXCLUSIVE MaxTime=INFINITE State=UP\n"
 
 
 def _children(pid):

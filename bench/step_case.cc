@@ -12,31 +12,31 @@ namespace trainyard::bench {
 namespace {
 
 struct OwnCase {
-  ModelFields model;
+  GivenModel model;
   int64_t micro, sequence;
 };
 
 // Those of bench/beside_pytorch.py.
 const std::map<std::string, OwnCase> kOwnCases = {{"byte",
-                                                   {.model = {.family = "llama",
-                                                              .layers = 6,
-                                                              .hidden = 256,
-                                                              .ffn = 768,
-                                                              .heads = 8,
-                                                              .kv_heads = 4,
-                                                              .vocab = 256,
-                                                              .max_seq = 256},
+                                                   {.model = {"llama",
+                                                              {{"layers", 6},
+                                                               {"hidden", 256},
+                                                               {"ffn", 768},
+                                                               {"heads", 8},
+                                                               {"kv_heads", 4},
+                                                               {"vocab", 256},
+                                                               {"max_seq", 256}}},
                                                     .micro = 16,
                                                     .sequence = 256}},
                                                   {"124m",
-                                                   {.model = {.family = "llama",
-                                                              .layers = 12,
-                                                              .hidden = 768,
-                                                              .ffn = 2048,
-                                                              .heads = 12,
-                                                              .kv_heads = 4,
-                                                              .vocab = 32000,
-                                                              .max_seq = 512},
+                                                   {.model = {"llama",
+                                                              {{"layers", 12},
+                                                               {"hidden", 768},
+                                                               {"ffn", 2048},
+                                                               {"heads", 12},
+                                                               {"kv_heads", 4},
+                                                               {"vocab", 32000},
+                                                               {"max_seq", 512}}},
                                                     .micro = 2,
                                                     .sequence = 512}}};
 
@@ -50,10 +50,10 @@ JobConfig JobOf(const StepCase& step) {
   if (own != kOwnCases.end()) {
     job.model.architecture = own->second.model;
     micro = own->second.micro, sequence = own->second.sequence;
-    if (step.layers > 0) job.model.architecture->layers = step.layers;
+    if (step.layers > 0) job.model.architecture->fields["layers"] = step.layers;
   } else {
     job.model.preset = step.model;
-    if (step.layers > 0) job.model.overrides = ModelFields{.layers = step.layers};
+    if (step.layers > 0) job.model.overrides = {"", {{"layers", step.layers}}};
   }
   if (step.micro > 0) micro = step.micro;
   if (step.sequence > 0) sequence = step.sequence;
@@ -82,9 +82,10 @@ void AddOptions(CLI::App& app, StepCase& step) {
 absl::StatusOr<ResolvedCase> Resolve(const StepCase& step) {
   const JobConfig job = JobOf(step);
   ASSIGN_OR_RETURN(const ModelConfig model, ResolveModel(job.model));
-  if (job.batch.sequence > model.max_seq) {
+  const int64_t longest = FactsOf(model).max_sequence;
+  if (job.batch.sequence > longest) {
     return absl::InvalidArgumentError(absl::StrCat("--sequence ", job.batch.sequence, ": ",
-                                                   step.model, " has at most ", model.max_seq));
+                                                   step.model, " has at most ", longest));
   }
   return ResolvedCase{job, model};
 }

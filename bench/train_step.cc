@@ -152,7 +152,8 @@ absl::Status Run(const Options& options) {
   ASSIGN_OR_RETURN(const Backend* const chosen, BackendOf(options));
   const Backend& backend = *chosen;
   ASSIGN_OR_RETURN(const bench::ResolvedCase resolved, bench::Resolve(options.step));
-  const auto& [job, model] = resolved;
+  const JobConfig& job = resolved.job;
+  const ModelConfig& model = resolved.model;
   const DType dtype = options.step.precision == "bf16"  ? DType::kBF16
                       : options.step.precision == "f32" ? DType::kF32
                                                         : DType::kF64;
@@ -176,7 +177,7 @@ absl::Status Run(const Options& options) {
   executable.Run(Action::kPrepare);
   int steps = 0;
   const auto step = [&]() -> absl::StatusOr<double> {
-    const StepBatch batch = bench::BatchOf(job, model.vocab, ++steps);
+    const StepBatch batch = bench::BatchOf(job, FactsOf(model).vocab, ++steps);
     const StepState state = InitialState(
         {.step = steps, .learning_rate = 1e-4, .clip_norm = 1, .tokens = int64_t(m.tokens)});
     const absl::Duration begin = RealClock().Monotonic();

@@ -7,6 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "common/check.h"
 #include "common/violations.h"
+#include "models/arch/decoder_config.h"
 #include "models/arch/registry.h"
 #include "models/program/op.h"
 
@@ -37,7 +38,7 @@ Program Record(const ModelConfig& config, int64_t sequence) {
 // What the recorded step computes, by part of the model.
 Flops Exact(ModelConfig config, int64_t sequence) {
   // The cost does not depend on learned positions, so any sequence can be counted.
-  config.max_seq = std::max(config.max_seq, sequence);
+  SetField(config, "max_seq", std::max(FactsOf(config).max_sequence, sequence));
   const Program program = Record(config, sequence);
   Flops flops;
   for (const Instance& instance : program.instances) {
@@ -58,10 +59,11 @@ Flops Exact(ModelConfig config, int64_t sequence) {
 
 // The formula family of the published tables, which leave routers out. Every factor 6 is 2
 // (multiply and add) x 3 (forward, input gradient, weight gradient).
-Flops Formula(const ModelConfig& c, int64_t sequence, bool causal) {
+Flops Formula(const ModelConfig& config, int64_t sequence, bool causal) {
+  const DecoderConfig& c = config.As<DecoderConfig>();
   const double layers = double(c.layers), h = double(c.hidden);
   const double heads = double(c.heads), groups = double(c.kv_heads), d = double(c.head_dim);
-  const double matrices = FindFamily(c.family)->gated ? 3 : 2;
+  const double matrices = FindFamily(config.family())->gated ? 3 : 2;
   const double width =
       c.moe ? double(c.moe->top_k * c.moe->expert_ffn + c.moe->shared_ffn) : double(c.ffn);
   return {.qkvo = layers * 6 * h * d * (2 * heads + 2 * groups),
@@ -72,8 +74,9 @@ Flops Formula(const ModelConfig& c, int64_t sequence, bool causal) {
 
 // 12 L h^2 (1 + g/a + s/h) + 18 L f h + 6 V h: full attention. The table's rows for 405b and its
 // proxies were made with g/a = 8/64 although the model has 8/128.
-Flops DgxcLlama31(const ModelConfig& c, int64_t sequence) {
-  Flops flops = Formula(c, sequence, /*causal=*/false);
+Flops DgxcLlama31(const ModelConfig& config, int64_t sequence) {
+  const DecoderConfig& c = config.As<DecoderConfig>();
+  Flops flops = Formula(config, sequence, /*causal=*/false);
   if (c.heads == 128 && c.kv_heads == 8) {
     const double h = double(c.hidden);
     flops.qkvo = double(c.layers) * 12 * h * h * (1 + 8.0 / 64);
@@ -83,7 +86,8 @@ Flops DgxcLlama31(const ModelConfig& c, int64_t sequence) {
 
 // 24 L h^2 + 12 L h s + 48 L h^2 + 6 V h: without groups, and with f = 4h and two matrices whatever
 // the model has.
-Flops DgxcNemotron4(const ModelConfig& c, int64_t sequence) {
+Flops DgxcNemotron4(const ModelConfig& config, int64_t sequence) {
+  const DecoderConfig& c = config.As<DecoderConfig>();
   const double layers = double(c.layers), h = double(c.hidden);
   return {.qkvo = 24 * layers * h * h,
           .attention = 12 * layers * h * double(sequence),
@@ -141,11 +145,12 @@ double Mfu(double model_flops, double seconds, double peak_flops) {
 
 ParameterCount CountParameters(const ModelConfig& config) {
   const Program program = Record(config, 1);
+  const ExpertFacts experts = FactsOf(config).experts.value_or(ExpertFacts());
   ParameterCount count{.total = program.num_parameters, .active = 0};
   for (const ParameterStorage& storage : program.storages) {
     for (const ParameterSpec& spec : storage.parameters) {
       const int64_t elements = spec.shape.elements();
-      count.active += spec.stacked ? elements / config.moe->experts * config.moe->top_k : elements;
+      count.active += spec.stacked ? elements / experts.experts * experts.top_k : elements;
     }
   }
   return count;

@@ -1,11 +1,11 @@
-// The certificate authority of a cluster: a directory that says who the controller and the workers
-// are, to each other.
+// The certificate authority of a cluster. By its certificates, the controller and the workers know
+// each other. The authority's files lie in one directory:
 //
-//   authority.key   mode 0600; whoever has it can make workers and controllers
-//   authority.pem   its certificate, by which clients know the controller
+//   authority.key   mode 0600; whoever has this key can make workers and controllers
+//   authority.pem   the authority's certificate, by which clients know the controller
 //   server.pem      mode 0600: the controller's key and certificate, and the authority's again
 //
-// Not thread-safe, but for Sign, which any thread may call.
+// Not thread-safe, except that any thread may call Sign.
 
 #pragma once
 
@@ -19,8 +19,8 @@
 
 namespace trainyard {
 
-// Certificates hold from three days before they are made, so that a machine whose clock is wrong by
-// that much is not shut out. Nothing is lost by it: nobody had the key before.
+// Certificates hold from three days before they are made. So a machine whose clock is wrong by up
+// to three days can connect. This costs no security, because nobody had the key before.
 inline constexpr absl::Duration kClocksDiffer = absl::Hours(72);
 inline constexpr absl::Duration kAuthorityHolds = absl::Hours(24 * 3650);
 // The controller and the workers renew theirs when a third of the time is left.
@@ -29,17 +29,19 @@ inline constexpr absl::Duration kCertificatesHold = absl::Hours(24 * 30);
 // Whether a certificate should be renewed by now.
 bool RenewalIsDue(const CertificateFacts& facts, absl::Time now);
 
-// Hosts by name or number, as in a certificate. INVALID_ARGUMENT: not a host.
+// Returns facts with these hosts, which are names or numeric addresses. INVALID_ARGUMENT: `hosts`
+// is empty.
 absl::StatusOr<CertificateFacts> FactsOfHosts(const std::vector<std::string>& hosts);
 
 class Authority {
  public:
-  // Makes the directory, with a new authority and a certificate for a controller that is reached by
-  // these hosts; where there is an authority, makes the certificate alone. INVALID_ARGUMENT: no
-  // host, or a bad one.
+  // Makes the directory, a new authority, and a certificate for a controller that others reach by
+  // these hosts. If there is an authority already, makes only the certificate. INVALID_ARGUMENT:
+  // there is no host, or one is not valid.
   static absl::Status Init(const std::string& directory, const std::vector<std::string>& hosts,
                            absl::Time now);
-  // NOT_FOUND: there is none. FAILED_PRECONDITION: a file cannot be used; says which and why.
+  // NOT_FOUND: there is no authority. FAILED_PRECONDITION: a file cannot be used; the message says
+  // which and why.
   static absl::StatusOr<Authority> Open(const std::string& directory, absl::Time now);
 
   const std::string& certificate() const { return identity_.certificate_pem; }  // PEM.
@@ -47,10 +49,10 @@ class Authority {
   std::string server_path() const { return directory_ + "/server.pem"; }
   std::string certificate_path() const { return directory_ + "/authority.pem"; }
 
-  // As Sign of certificates.h, and with the authority's certificate behind it.
+  // Does the same as Sign of certificates.h, and appends the authority's certificate.
   absl::StatusOr<std::string> Sign(const std::string& request_pem,
                                    const CertificateFacts& facts) const;
-  // Replaces server.pem where its renewal is due. True: it did.
+  // Replaces server.pem if its renewal is due. Returns whether it did.
   absl::StatusOr<bool> RenewServer(absl::Time now) const;
 
  private:

@@ -1,4 +1,4 @@
-// The parts of which certificates.cc makes certificates: names, times, numbers and extensions.
+// The parts of a certificate, for certificates.cc: names, times, numbers and extensions.
 
 #pragma once
 

@@ -1,6 +1,7 @@
-// Keys and X.509 certificates: an authority of the cluster's own, which says who a key belongs to.
+// Keys and X.509 certificates. A cluster has an authority of its own, whose certificates say who
+// owns a key.
 //
-// A machine makes a key and a request; the authority signs what it knows of that machine:
+// A machine makes a key and a request. The authority signs the facts that it knows of the machine:
 //
 //   key = NewKey()   request = NewRequest(key, "worker-1")   Sign(authority, request, facts)
 //
@@ -22,11 +23,11 @@ namespace trainyard {
 // A private key, and the certificate that says whose key it is.
 struct Identity {
   std::string key_pem;
-  std::string
-      certificate_pem;  // The key's own certificate first, then those between it and a root.
+  // The key's own certificate first, then the certificates between this one and a root.
+  std::string certificate_pem;
 };
 
-// What an authority says of a key.
+// The facts that an authority states about the owner of a key.
 struct CertificateFacts {
   std::string common_name = {};                   // 1 to 64 characters.
   std::vector<std::string> uris = {};             // The names in subjectAltName.
@@ -51,21 +52,21 @@ absl::StatusOr<Identity> NewAuthority(absl::string_view name, absl::Time not_bef
 // INVALID_ARGUMENT: `key_pem` is no private key, or `common_name` has not 1 to 64 characters.
 absl::StatusOr<std::string> NewRequest(absl::string_view key_pem, absl::string_view common_name);
 
-// Makes a certificate in which `authority` says `facts` of the key of `request_pem`. Nothing else
-// of the request is used, whatever names and rights the request asks for. The certificate holds no
-// longer than the authority's own. The caller whose authority is signed by another one appends
-// authority.certificate_pem.
+// Makes a certificate in which `authority` states `facts` about the key of `request_pem`. Only the
+// key of the request is used; names and rights that the request asks for are ignored. The
+// certificate does not hold longer than the authority's own. If another authority has signed this
+// one, the caller must append authority.certificate_pem.
 //
-// INVALID_ARGUMENT: the request is none, or its signature is not by its key, which shows that the
-//   sender has the key; the key is weak (CheckStrength of security/openssl.h); or a fact cannot
-//   stand in a certificate.
+// INVALID_ARGUMENT: the text is not a request; the request's signature is not by the request's key,
+//   so the sender may not have the key; the key is weak (CheckStrength of security/openssl.h); or a
+//   fact cannot stand in a certificate.
 // FAILED_PRECONDITION: `authority` may not sign certificates, or its time is over before the
 //   certificate's begins.
 absl::StatusOr<std::string> Sign(const Identity& authority, absl::string_view request_pem,
                                  const CertificateFacts& facts);
 
-// Returns what the first certificate of a text says. The signature is not checked: the caller has
-// the certificate from TLS, which did, or from a file that it trusts.
+// Returns the facts in the first certificate of a text. Does not check the signature: the caller
+// has the certificate from TLS, which has checked it, or from a file that the caller trusts.
 // INVALID_ARGUMENT: the text holds no certificate, or one whose names are ambiguous: two common
 //   names, or a name with a NUL in it. `server` and `client` are false where the certificate does
 //   not say what the key may be used for.
@@ -77,7 +78,7 @@ absl::StatusOr<std::string> Fingerprint(absl::string_view certificate_pem);
 // Returns the certificates of a text, each as PEM, in their order.
 std::vector<std::string> SplitCertificates(absl::string_view certificates_pem);
 
-// Returns that certificate of a text which has this fingerprint. NOT_FOUND: there is none.
+// Returns the certificate of a text that has this fingerprint. NOT_FOUND: there is none.
 absl::StatusOr<std::string> FindCertificate(absl::string_view certificates_pem,
                                             absl::string_view fingerprint);
 

@@ -1,4 +1,5 @@
-// A channel whose every call says who makes it, to a controller that shows who it is.
+// Makes channels to a controller. Every call shows the caller's credential, and the controller
+// proves itself.
 
 #pragma once
 
@@ -11,9 +12,9 @@
 
 namespace trainyard {
 
-// The token goes with each call as `authorization: Bearer TOKEN`. With authorities the connection
-// is TLS 1.2 or newer, and ends unless one of them has signed a certificate for the host of
-// `address`.
+// Sends the token with each call, as `authorization: Bearer TOKEN`. If `credential` has
+// authorities, the connection uses TLS 1.2 or newer, and ends unless one of them has signed the
+// certificate that the controller shows for the host of `address`.
 std::shared_ptr<grpc::Channel> Dial(const std::string& address, const Credential& credential,
                                     const grpc::ChannelArguments& arguments);
 

@@ -2,6 +2,7 @@
 
 #include <openssl/ssl.h>
 
+#include <system_error>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -27,13 +28,26 @@ std::string Pem(X509* certificate) {
   return PEM_write_bio_X509(out.get(), certificate) == 1 ? openssl::Text(out) : "";
 }
 
-// Drives a BIO that does not block to the end of its handshake. False: it failed, or took too long.
+// Runs the handshake of a BIO that does not block. Returns false if it fails or takes too long.
 bool Shake(BIO* connection, absl::Duration deadline) {
   for (;;) {
     if (BIO_do_handshake(connection) == 1) return true;
     if (!BIO_should_retry(connection) || RealClock().Monotonic() >= deadline) return false;
     absl::SleepFor(absl::Milliseconds(5));
   }
+}
+
+// Why a connection failed: what the system or its resolver said. Of the errors that OpenSSL piles
+// up then, the last one's own reason is "nbio connect error" or "system lib".
+std::string WhyUnreached() {
+  std::string why = "no answer";
+  const char* data = nullptr;
+  int flags = 0;
+  while (const unsigned long error = ERR_get_error_all(nullptr, nullptr, nullptr, &data, &flags)) {
+    if (ERR_SYSTEM_ERROR(error)) return std::system_category().message(ERR_GET_REASON(error));
+    if ((flags & ERR_TXT_STRING) != 0 && *data != '\0') why = data;
+  }
+  return why;
 }
 
 // The certificates that the controller shows, its own first, as PEM.
@@ -44,7 +58,7 @@ absl::StatusOr<std::vector<std::string>> Shown(const Address& controller, absl::
   const openssl::Bio connection(BIO_new_ssl_connect(context.get()));
   SSL* tls = nullptr;
   BIO_get_ssl(connection.get(), &tls);
-  // What gRPC's servers want to be asked for.
+  // gRPC's servers refuse clients that do not ask for HTTP/2.
   static constexpr unsigned char kHttp2[] = {2, 'h', '2'};
   if (tls == nullptr || SSL_set_alpn_protos(tls, kHttp2, sizeof(kHttp2)) != 0) {
     return openssl::Error(absl::StatusCode::kInternal, "TLS");
@@ -56,7 +70,7 @@ absl::StatusOr<std::vector<std::string>> Shown(const Address& controller, absl::
   if (!Shake(connection.get(), deadline)) {
     const bool answered = ERR_GET_LIB(ERR_peek_last_error()) == ERR_LIB_SSL;
     if (!answered || RealClock().Monotonic() >= deadline) {
-      return openssl::Error(absl::StatusCode::kUnavailable, absl::StrCat("cannot reach ", where));
+      return absl::UnavailableError(absl::StrCat("cannot reach ", where, ": ", WhyUnreached()));
     }
     return openssl::Error(absl::StatusCode::kFailedPrecondition,
                           absl::StrCat(where, " does not speak TLS"));

@@ -12,11 +12,13 @@
 
 namespace trainyard {
 
-// Opens a TLS connection, trusting nobody, and returns that certificate among those the controller
-// shows which has the fingerprint, as PEM. Whether the controller has the key for a certificate
-// which that one signed, the caller's next connection finds out (Dial of security/channel.h).
-// UNAVAILABLE: no controller answers within `patience`. FAILED_PRECONDITION: it speaks no TLS, or
-// shows no such certificate: the fingerprint is another cluster's, or somebody else answers.
+// Opens a TLS connection without checking who answers. Returns, as PEM, the certificate with this
+// fingerprint from the certificates that the controller shows. This does not prove the controller:
+// the caller's next connection does (Dial of security/channel.h), for which the controller needs a
+// key that this authority has signed.
+// UNAVAILABLE: the port is closed, or nobody answers within `patience`. FAILED_PRECONDITION: the
+// controller does not speak TLS, or shows no such certificate, because the fingerprint belongs to
+// another cluster or somebody else answers.
 absl::StatusOr<std::string> FetchAuthority(const Address& controller,
                                            const std::string& fingerprint, absl::Duration patience);
 

@@ -26,7 +26,7 @@ std::string LoginDirectory(const std::string& config_directory, const Address& c
   return absl::StrCat(config_directory, "/controllers/", controller.ToString());
 }
 
-// Of a file that may be an invitation.
+// Reads the token of a file that may also hold a fingerprint.
 absl::StatusOr<std::string> ReadToken(const std::string& path,
                                       SecretReaders readers = SecretReaders::kOwner) {
   ASSIGN_OR_RETURN(const std::string text, ReadSecret(path, readers));
@@ -84,8 +84,8 @@ absl::StatusOr<Credential> FindCredential(const CredentialPlaces& places,
   ASSIGN_OR_RETURN(credential.authorities, FindAuthorities(places, controller));
   if (credential.authorities.empty() && !controller.loopback()) {
     return absl::FailedPreconditionError(absl::StrCat(
-        "nothing is known by which the controller at ", controller.ToString(),
-        " can be told from somebody else: run 'trainyard login ", controller.ToString(),
+        "no authority is known that proves the controller at ", controller.ToString(),
+        ": run 'trainyard login ", controller.ToString(),
         "', or name its authority's certificate with --authority or TRAINYARD_AUTHORITY"));
   }
   ASSIGN_OR_RETURN(credential.token, FindToken(places, controller));

@@ -1,10 +1,10 @@
-// What a caller shows a controller, what it wants to see of the controller, and where both lie.
+// The credential that a caller shows to a controller, the authority that must prove the controller
+// to the caller, and the files in which both lie.
 //
-//   CONFIG/loopback/HOST:PORT               the token of a controller on this machine: kept there
-//   by
-//                                           the controller for its own user, whom alone it serves
-//   CONFIG/controllers/HOST:PORT/token      what `trainyard login` was given
-//   CONFIG/controllers/HOST:PORT/authority.pem
+//   CONFIG/loopback/HOST:PORT                   the token of a controller on this machine; the
+//                                               controller writes the file for its own user
+//   CONFIG/controllers/HOST:PORT/token          the token that `trainyard login` was given
+//   CONFIG/controllers/HOST:PORT/authority.pem  the authority that proves this controller
 //
 // All functions may be called from any thread.
 
@@ -20,55 +20,57 @@
 
 namespace trainyard {
 
-// Where a caller looks. Empty: not there.
+// Where to look for credentials. An empty place is not looked at.
 struct CredentialPlaces {
-  std::string token_file = {};                    // Named by the user, as is the next.
+  std::string token_file = {};                    // The user names this and the next file.
   std::string authority_file = {};                // PEM.
   std::string config_directory = {};              // HOME/.config/trainyard.
-  SecretReaders readers = SecretReaders::kOwner;  // Of the files that the user names.
+  SecretReaders readers = SecretReaders::kOwner;  // Who may read the files that the user names.
 };
 
 struct Credential {
-  std::string token = {};  // Goes with each call; empty: none.
-  std::string authorities =
-      {};                  // PEM; one of them must have signed for the controller. Empty: no TLS.
+  std::string token = {};  // Sent with each call; empty: none.
+  // PEM. One of these authorities must have signed the controller's certificate. Empty: no TLS.
+  std::string authorities = {};
   Identity identity = {};  // Shown in the TLS handshake; empty: none.
 
   bool operator==(const Credential& other) const;
 };
 
-// HOME/.config/trainyard from the variables XDG_CONFIG_HOME and HOME, either of which may be null.
-// Empty: none is set.
+// Returns the directory HOME/.config/trainyard, by the variables XDG_CONFIG_HOME and HOME. Each may
+// be null. Empty: neither variable holds an absolute path.
 std::string ConfigDirectory(const char* xdg_config_home, const char* home);
 
-// What is shown to the controller at this address: what the user named, else what `login` left,
-// else, on loopback, what the controller left. Without TLS nothing but loopback is dialled.
-// FAILED_PRECONDITION, with what to do: the address is off loopback, and no authority is known for
-// its controller; or others may read a file that holds a token (secret_file.h). NOT_FOUND: a named
-// file is not there.
+// Returns the credential for the controller at this address. The files that the user names come
+// first, then those of `trainyard login`, then, on loopback, the file that the controller has
+// written. FAILED_PRECONDITION, with advice: the address is off loopback and no authority is known
+// for its controller, because callers use TLS everywhere but on loopback; or others may read a file
+// that holds a token (secret_file.h). NOT_FOUND: a file that the user names does not exist.
 absl::StatusOr<Credential> FindCredential(const CredentialPlaces& places,
                                           const Address& controller);
 
-// What a controller does with its token for its own user's callers on this machine.
+// Writes the file CONFIG/loopback/HOST:PORT. A controller does this for its own user.
 absl::Status PublishToken(const std::string& config_directory, const Address& controller,
                           const std::string& token);
-// Removes it, unless another controller has put its own in its place.
+// Removes the file, unless it holds the token of another controller.
 void WithdrawToken(const std::string& config_directory, const Address& controller,
                    const std::string& token);
 
-// What `login` and `logout` do. `credential` has a token and authorities.
+// `trainyard login` and `trainyard logout` use these. `credential` has a token and authorities.
 absl::Status SaveLogin(const std::string& config_directory, const Address& controller,
                        const Credential& credential);
 absl::Status RemoveLogin(const std::string& config_directory, const Address& controller);
 
-// What a token is handed over as: its text, and under it the fingerprint of the authority that
-// proves the controller (certificates.h), so that who gets it needs no other secret channel.
+// A token as it is handed to somebody. The first line is the token. The second line is the
+// fingerprint of the authority that proves the controller (certificates.h). So whoever gets the
+// text in secret also knows the right controller.
 struct Invitation {
   std::string token;
-  std::string fingerprint;  // Empty: of a controller without TLS.
+  std::string fingerprint;  // Empty: the controller has no TLS.
 };
 std::string ToText(const Invitation& invitation);
-// INVALID_ARGUMENT: wanted one token and at most one fingerprint. Quotes nothing.
+// INVALID_ARGUMENT: the text is not one token and at most one fingerprint. The message quotes no
+// part of the text.
 absl::StatusOr<Invitation> ParseInvitation(absl::string_view text);
 
 }  // namespace trainyard

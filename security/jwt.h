@@ -2,9 +2,9 @@
 //
 //   keys = KeySet::Parse(what the issuer publishes)   VerifyJwt(text, keys, policy, now)
 //
-// A token's header is the word of whoever sent it. It may choose among the algorithms of the policy
-// and the keys of the set, and nothing else: keys and addresses of keys in a header are ignored,
-// and no header makes a public key the secret of an HMAC.
+// Nothing proves the header of a token. The header may only choose among the algorithms of the
+// policy and the keys of the set. Keys in a header, and addresses of keys, are ignored. No header
+// can make a public key the secret of an HMAC.
 
 #pragma once
 
@@ -37,7 +37,7 @@ absl::Status CheckPolicy(const JwtPolicy& policy);
 
 // Returns the claims of a token that `policy` accepts. Any thread may call it.
 //
-// INVALID_ARGUMENT: CheckPolicy's.
+// INVALID_ARGUMENT: CheckPolicy refuses the policy.
 // UNAUTHENTICATED: the token is longer than 16 KiB or badly formed; has a member twice, or the
 //   member crit; is signed by another algorithm or key; has no exp, has expired, or is good for too
 //   long; is not valid yet by nbf or iat; or is by another issuer or for another audience. Messages

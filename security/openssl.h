@@ -35,8 +35,8 @@ using Request = Owned<X509_REQ, X509_REQ_free>;
 using Extension = Owned<X509_EXTENSION, X509_EXTENSION_free>;
 using Names = Owned<GENERAL_NAMES, GENERAL_NAMES_free>;
 
-// OpenSSL collects errors in a queue of the thread, and gRPC reads the same queue. Every public
-// function has one of these, so that it takes its errors away when it returns.
+// Removes OpenSSL's errors when a function returns. OpenSSL collects errors in a queue of the
+// thread, and gRPC reads the same queue. Every public function of security/ has an ErrorScope.
 class ErrorScope {
  public:
   ErrorScope() { ERR_set_mark(); }
@@ -45,11 +45,11 @@ class ErrorScope {
   ErrorScope& operator=(const ErrorScope&) = delete;
 };
 
-// "what: reason", with the reason that OpenSSL gave last on this thread.
+// Returns "what: reason", with the last reason that OpenSSL gave on this thread.
 absl::Status Error(absl::StatusCode code, absl::string_view what);
 
-// What every reader of PEM is given to ask for a passphrase; refuses. With OpenSSL's own, a text
-// that somebody sends could make a service ask on its terminal, and wait.
+// The callback with which all readers of PEM ask for a passphrase. It refuses. With OpenSSL's own
+// callback, a stranger's text could make a service ask on its terminal, and wait.
 int NoPassphrase(char* text, int size, int writing, void* context);
 
 // Reads the first private key of a PEM text. INVALID_ARGUMENT: there is none, or it is encrypted.
@@ -58,12 +58,13 @@ absl::StatusOr<Key> ParseKey(absl::string_view pem);
 absl::StatusOr<Certificate> ParseCertificate(absl::string_view pem);
 // A memory BIO that reads `text`, which must outlive it.
 Bio Reader(absl::string_view text);
-// What was written to a memory BIO.
+// Returns the text that was written to a memory BIO.
 std::string Text(const Bio& bio);
 
-// The digest that signatures of this key are made with; null for Ed25519, which has its own.
+// Returns the digest for signatures of this key. Null for Ed25519, which has its own digest.
 const EVP_MD* SigningDigest(const EVP_PKEY* key);
-// INVALID_ARGUMENT: the key is neither RSA of 2048 to 8192 bits, nor P-256, P-384 or Ed25519.
+// Checks that a key is strong. INVALID_ARGUMENT: the key is neither RSA of 2048 to 8192 bits, nor
+// P-256, P-384 or Ed25519.
 absl::Status CheckStrength(EVP_PKEY* key);
 
 }  // namespace trainyard::openssl

@@ -43,10 +43,13 @@ absl::Status NotRegular(absl::string_view path) {
 }
 
 absl::Status WrongOwner(const struct stat& info, uid_t user, absl::string_view path) {
+  // Who forgot "sudo -u" must not be led to take a service's files away from it.
+  const std::string instead =
+      user != 0 ? "" : absl::StrFormat("Run this as that user (sudo -u '#%d'). ", info.st_uid);
   return absl::FailedPreconditionError(absl::StrFormat(
-      "%s belongs to user %d, who could read or replace the secrets of user %d. If the contents "
-      "are trusted, run: chown %d '%s'",
-      path, info.st_uid, user, user, path));
+      "%s belongs to user %d, who could read or replace the secrets of user %d. %sIf the contents "
+      "are trusted, and shall be user %d's, run: chown %d '%s'",
+      path, info.st_uid, user, instead, user, user, path));
 }
 
 absl::Status TooWide(const struct stat& info, absl::string_view right, absl::string_view path) {

@@ -1,6 +1,6 @@
-// Files that hold secrets, which nobody but their owner may read, and files that say whom to
-// believe, which nobody but their owner may write. All functions may be called from any thread; two
-// writers of one path are not supported.
+// Secret files, which only their owner may read, and trusted files, which say whom to believe and
+// which only their owner may write. All functions may be called from any thread. Two writers of one
+// path are not supported.
 
 #pragma once
 
@@ -14,11 +14,12 @@
 
 namespace trainyard {
 
-// Who may read a secret. Kubernetes shows the secrets of a pod with an fsGroup to that group, which
-// has no members outside the pod; everywhere else a secret is its owner's alone.
+// Who may read a secret. In a pod with an fsGroup, Kubernetes lets this group read the pod's
+// secrets; the group has no members outside the pod. Everywhere else, only the owner may read a
+// secret.
 enum class SecretReaders { kOwner, kOwnerAndGroup };
 
-// kOwnerAndGroup where the program runs in a pod, which has the variable KUBERNETES_SERVICE_HOST.
+// Returns kOwnerAndGroup in a pod, where the variable KUBERNETES_SERVICE_HOST is set; else kOwner.
 SecretReaders ReadersWhere(const char* kubernetes_service_host);
 
 // Returns the contents of a file that only its owner can read and write.
@@ -35,8 +36,8 @@ SecretReaders ReadersWhere(const char* kubernetes_service_host);
 absl::StatusOr<std::string> ReadSecret(const std::string& path,
                                        SecretReaders readers = SecretReaders::kOwner);
 
-// Does the same for a file that is no secret, but says whom to believe: others may read the file,
-// and may not write to it. The file may have up to 256 KiB.
+// Does the same for a trusted file. Others may read the file, and may not write to it. The file may
+// have up to 256 KiB.
 absl::StatusOr<std::string> ReadTrusted(const std::string& path);
 
 // Replaces the file at `path` by one with this text, which has mode 0600 from its first moment,

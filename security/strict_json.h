@@ -1,5 +1,6 @@
-// JSON from strangers, read so that no two programs can read it differently, and base64url (RFC
-// 4648, section 5), in which tokens carry it. The functions may be called from any thread.
+// Reads JSON from strangers, and refuses JSON that two programs could read differently. Also
+// decodes base64url (RFC 4648, section 5), which tokens use for JSON. The functions may be called
+// from any thread.
 
 #pragma once
 
@@ -12,16 +13,17 @@
 
 namespace trainyard {
 
-// Parses one JSON object. INVALID_ARGUMENT: the text is none, is not UTF-8, or has a member twice
-// in one object, at any depth. The caller limits the text's size. `what` names the text in
-// messages.
+// Parses one JSON object. The caller must limit the text's size. `what` names the text in messages.
+// INVALID_ARGUMENT: the text is not a JSON object, is not UTF-8, or has a member twice in one
+// object, at any depth.
 absl::StatusOr<nlohmann::json> ParseStrictJson(absl::string_view text, absl::string_view what);
 
-// Returns the string member of this name; null where there is no such member, or no string.
+// Returns the string member with this name. Null: there is no such member, or it is not a string.
 const std::string* StringMember(const nlohmann::json& object, const char* name);
 
-// Decodes base64url without padding. INVALID_ARGUMENT: other characters, a length that no bytes
-// have, or bits behind the last byte that are not 0, so that each value has one spelling.
+// Decodes base64url without padding. Each value has exactly one spelling. INVALID_ARGUMENT: the
+// text has other characters, or a length that no bytes have, or bits other than 0 after the last
+// byte.
 absl::StatusOr<std::string> DecodeBase64Url(absl::string_view text);
 
 }  // namespace trainyard

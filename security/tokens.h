@@ -1,5 +1,5 @@
-// Bearer tokens: a secret that says who somebody is to whoever he shows it. The service keeps the
-// hash of a token's secret under the token's id, and never the token.
+// Bearer tokens: secrets that prove who a caller is. The service keeps only the hash of a token's
+// secret, under the token's id.
 //
 //   ty_4fJk02Lq_<43 characters of a random number of 256 bits><6 characters of a checksum>
 //
@@ -24,25 +24,24 @@ struct Token {
 // Makes a token. INTERNAL: the operating system gives no random bytes.
 absl::StatusOr<Token> NewToken();
 
-// Takes a token's text apart. The checksum tells a token that was cut or mistyped from one that was
-// revoked, and lets scanners find tokens in public places. It proves nothing: whether the secret is
-// the right one, SameSecret says.
-// INVALID_ARGUMENT: the text is no token, or its checksum is wrong; the message names no part of
-// it.
-//   Callers answer a token that is well formed, and unknown, with UNAUTHENTICATED.
+// Takes a token's text apart. By the checksum, users can tell a token that was cut or mistyped from
+// one that was revoked, and scanners find tokens in public places. The checksum proves nothing:
+// SameSecret decides whether the secret is right.
+// INVALID_ARGUMENT: the text is not a token, or its checksum is wrong. The message quotes no part
+// of the text. Callers answer UNAUTHENTICATED for a token that is well formed and unknown.
 absl::StatusOr<Token> ParseToken(absl::string_view text);
 
-// Returns the SHA-256 of the token's secret, in hexadecimal. A password needs a slow hash because
-// people choose ones that can be guessed; among 2^256 random secrets nobody guesses, however fast
-// the hash.
+// Returns the SHA-256 of the token's secret, in hexadecimal. Passwords need a slow hash, because
+// people choose passwords that can be guessed. Nobody can guess one of 2^256 random secrets, even
+// with a fast hash.
 std::string HashSecret(const Token& token);
 
-// Returns whether two hashes or two secrets are equal. The time this takes depends on their lengths
-// alone, so nobody learns from it how many characters are right.
+// Returns whether two hashes or two secrets are equal. The time depends only on their lengths, so
+// nobody learns from the time how many characters are right.
 bool SameSecret(absl::string_view a, absl::string_view b);
 
-// Replaces all that looks like a token, or like the larger part of one, for logs and messages: by
-// "ty_<id>_..." where the id can be told, otherwise by "ty_...".
+// Hides tokens in a text for logs and messages. Replaces everything that looks like a token, or
+// like the larger part of one, by "ty_<id>_...", or by "ty_..." if the id is not clear.
 std::string Redact(absl::string_view text);
 
 }  // namespace trainyard

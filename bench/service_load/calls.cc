@@ -53,15 +53,17 @@ class Answers {
     const MutexLock lock(mutex_);
     CHECK(!took_.empty()) << "no call was due";
     std::sort(took_.begin(), took_.end());
-    const auto at = [&](double part) {
-      return absl::ToDoubleMilliseconds(took_[size_t(part * double(took_.size() - 1))]);
-    };
     return absl::StrCat("{\"calls\": ", took_.size(), ", \"served\": ", served_,
-                        ", \"p50_ms\": ", at(0.5), ", \"p99_ms\": ", at(0.99),
-                        ", \"worst_ms\": ", at(1), "}");
+                        ", \"p50_ms\": ", At(0.5), ", \"p99_ms\": ", At(0.99),
+                        ", \"worst_ms\": ", At(1), "}");
   }
 
  private:
+  // In milliseconds, of sorted ones.
+  double At(double part) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return absl::ToDoubleMilliseconds(took_[size_t(part * double(took_.size() - 1))]);
+  }
+
   mutable Mutex mutex_;
   std::vector<absl::Duration> took_ ABSL_GUARDED_BY(mutex_);
   size_t served_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -1,5 +1,6 @@
 // The audit log: who changed what, from where, and with what outcome. A change of a job is
-// recorded in the transaction of the change (WriteBatch::audit); the rest goes through here.
+// recorded in the transaction of the change (WriteBatch::audit). This class records all other
+// calls.
 
 #pragma once
 
@@ -21,35 +22,36 @@ class Audit {
  public:
   Audit(const Clock& clock, Store& store) : clock_(clock), store_(store) {}  // Outlive the log.
 
-  // Of a call that has succeeded, as far as is known.
+  // The entry of a call that has succeeded as far as is known. Write sets the outcome.
   AuditEntry Entry(const Principal& caller, const std::string& method,
                    const std::string& peer) const;
 
-  // `done` gets the outcome of writing, once the entry is durable; it must be quick. Null: nobody
-  // waits, and where too much waits to be written the entry is left out.
+  // Writes an entry. `done` gets the outcome of writing, once the entry is durable; `done` must be
+  // quick. Null: nobody waits, and the entry is left out if too many others wait to be written.
   //
-  // Refusals, and what nobody waits for, cost their caller nothing: of one caller's, kEachMinute
-  // are written in a minute, and the others become one entry that counts them. Or history would be
-  // pushed out of the log. `done` runs at once for those.
+  // Refusals, and entries that nobody waits for, cost their caller nothing, and a caller could push
+  // all history out of the log with them. So each caller gets kEachMinute such entries in a minute.
+  // The rest become one entry that counts them. For an entry that is only counted, `done` runs at
+  // once.
   void Write(AuditEntry entry, const absl::Status& outcome, WriteDone done);
   static constexpr int kEachMinute = 20;
-  // Writes the entries that count others, of callers whose minute is over; or of all. Call every
-  // second.
+  // Writes the entries that count others: for the callers whose minute is over, or for all callers.
+  // Call this every second.
   void WriteCounts(bool all = false);
 
-  // Of a change that leaves no trace itself: that it is about to be made is durable before it is.
-  // Waits for the disk.
+  // Records that a change is about to be made, with the outcome STARTED. For changes that leave no
+  // trace themselves: the record is durable before the change. Waits for the disk.
   absl::Status WriteIntent(AuditEntry entry);
 
   Store& store() const { return store_; }
 
  private:
-  // Of one caller, in this minute.
+  // The entries of one caller in the current minute.
   struct Minute {
     absl::Duration begin;  // A reading of clock_.Monotonic().
     int written = 0;
     uint64_t counted = 0;
-    AuditEntry last = {};  // Of those that were counted.
+    AuditEntry last = {};  // The last entry that was counted.
   };
   // Whether the entry is only counted.
   bool Counted(const AuditEntry& entry);

@@ -1,4 +1,4 @@
-// Where in a controller's state directory lies what decides who gets in.
+// The places in a controller's state directory of the files that decide who gets in.
 
 #pragma once
 

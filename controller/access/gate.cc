@@ -56,10 +56,11 @@ grpc::Status Gate::Process(const InputMetadata& metadata, grpc::AuthContext* con
 absl::StatusOr<Principal> Gate::AdmitReader(absl::string_view token, absl::string_view peer,
                                             absl::Span<const absl::string_view> methods) {
   absl::StatusOr<Principal> caller = OfToken(token);
-  // Only failures count here, and are still told apart: whoever tries tokens keeps nobody out who
-  // has one, although both may come from one address.
+  // Only wrong tokens are counted by address. So somebody who tries tokens does not keep out a
+  // reader with a good token who comes from the same address.
   if (!caller.ok() && !rates_.Take(absl::StrCat("the reader at ", peer)).ok()) {
-    return Refuse(absl::ResourceExhaustedError("too many wrong tokens come from there; wait"),
+    return Refuse(absl::ResourceExhaustedError(
+                      "too many wrong tokens come from this address; wait some seconds"),
                   "rate");
   }
   RETURN_IF_ERROR(Check(caller, methods));
@@ -74,7 +75,7 @@ absl::Status Gate::Check(const absl::StatusOr<Principal>& caller,
   }
   std::vector<const v1::Access*> found;
   for (const absl::string_view path : methods) found.push_back(methods_.Find(path));
-  // Only who is known learns which methods there are.
+  // Only known callers learn which methods exist.
   if (std::find(found.begin(), found.end(), nullptr) != found.end()) {
     return Refuse(absl::UnimplementedError("this controller has no such method"), "method");
   }
@@ -94,8 +95,9 @@ absl::Status Gate::Check(const absl::StatusOr<Principal>& caller,
 absl::Status Gate::CheckRole(const Principal& caller, absl::string_view path,
                              const v1::Access& method) {
   if (caller.MayCall(method)) return absl::OkStatus();
-  const absl::Status status = absl::PermissionDeniedError(absl::StrCat(
-      caller.name, " is ", NamesOf(caller.roles), "; ", path, " wants ", NameOf(method.least())));
+  const absl::Status status = absl::PermissionDeniedError(
+      absl::StrCat(caller.name, " has the role ", NamesOf(caller.roles), "; ", path,
+                   " wants the role ", NameOf(method.least())));
   // gRPC does not say here from which address the call comes.
   if (method.changes()) {
     parts_.audit.Write(parts_.audit.Entry(caller, ShortName(path), ""), status, {});
@@ -111,11 +113,16 @@ absl::StatusOr<Principal> Gate::Authenticate(const InputMetadata& metadata,
                                              const grpc::AuthContext& peer) const {
   const auto [first, end] = metadata.equal_range("authorization");
   const std::vector<grpc::string_ref> uris = peer.FindPropertyValues(GRPC_PEER_URI_PROPERTY_NAME);
-  // Two credentials would leave open whose call it is.
+  if (first == end && uris.empty()) {
+    return absl::UnauthenticatedError(
+        "the call shows no credential: wanted `authorization: Bearer TOKEN`, or a certificate that "
+        "names a worker");
+  }
+  // With two credentials, it would be unclear whose call this is.
   if (std::distance(first, end) + std::ptrdiff_t(uris.size()) != 1) {
     return absl::UnauthenticatedError(
-        absl::StrCat("wanted one `authorization: Bearer TOKEN` or one worker's certificate, found ",
-                     std::distance(first, end), " and ", uris.size()));
+        absl::StrCat("wanted one credential, found ", std::distance(first, end),
+                     " headers `authorization` and a certificate with ", uris.size(), " names"));
   }
   if (!uris.empty()) return OfCertificate(View(uris.front()));
   absl::string_view token = View(first->second);

@@ -1,6 +1,6 @@
-// The one place where a call is let in or not: before gRPC has read the request, and before any
-// handler. Whatever the proto files do not allow is refused. The readers of pages come by here,
-// too.
+// Decides for every call whether its caller may make it. gRPC asks before it reads the request and
+// before any handler runs. A call that the proto files do not allow is refused. Readers of pages
+// are checked here, too.
 
 #pragma once
 
@@ -40,15 +40,16 @@ class Gate final : public grpc::AuthMetadataProcessor {
                        OutputMetadata* consumed, OutputMetadata* response) override;
   bool IsBlocking() const override { return false; }
 
-  // The reader of a page who shows this token, where he may call all of `methods`, as
-  // "/SERVICE/NAME": what the page says is theirs to say. Counts as one call. `peer`: where the
-  // reader comes from. Errors: Process'.
+  // Returns who shows this token to read a page. The reader must be allowed to call all of
+  // `methods` ("/SERVICE/NAME"), because the page shows what those methods answer. Counts as one
+  // call. `peer`: the address that the reader comes from. Errors: those of Process.
   absl::StatusOr<Principal> AdmitReader(absl::string_view token, absl::string_view peer,
                                         absl::Span<const absl::string_view> methods);
 
   const std::optional<LocalToken>& local() const { return local_; }
-  // Whom Process let in, as of now. UNAUTHENTICATED, PERMISSION_DENIED: the grant or the rule has
-  // been revoked since, or the credential has expired.
+  // Returns the caller of a call that Process has let in, with the rights that the caller has now.
+  // UNAUTHENTICATED, PERMISSION_DENIED: since then the grant or the rule was revoked, or the
+  // credential has expired.
   absl::StatusOr<Principal> CallerOf(const grpc::ServerContextBase& context) const;
 
  private:
@@ -56,7 +57,7 @@ class Gate final : public grpc::AuthMetadataProcessor {
                                          const grpc::AuthContext& peer) const;
   absl::StatusOr<Principal> OfToken(absl::string_view token) const;
   absl::StatusOr<Principal> OfCertificate(absl::string_view uri) const;
-  // Whether the caller may call all of the methods, now. Counts what it refuses.
+  // Checks that the caller may call all of the methods now. Counts refusals in a metric.
   absl::Status Check(const absl::StatusOr<Principal>& caller,
                      absl::Span<const absl::string_view> methods);
   absl::Status CheckRole(const Principal& caller, absl::string_view path, const v1::Access& method);

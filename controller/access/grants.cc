@@ -27,7 +27,7 @@ using google::protobuf::util::JsonStringToMessage;
 using google::protobuf::util::MessageToJsonString;
 
 constexpr absl::string_view kEnding = ".json";
-// Longer than the times of files are rounded to.
+// Longer than the step in which file systems count time.
 constexpr absl::Duration kSettled = absl::Seconds(3);
 
 bool IsId(absl::string_view id) {
@@ -59,11 +59,11 @@ absl::StatusOr<StoredGrant> GrantFromJson(const std::string& text) {
       .grant = {}, .secret_hash = hash("secret_sha256"), .key_hash = hash("key_sha256")};
   const auto parsed = JsonStringToMessage(json["grant"].dump(), &grant.grant);
   if (!parsed.ok()) return absl::InvalidArgumentError(std::string(parsed.message()));
-  // A role's number says who includes whom, and a number that has no name would say anything.
+  // Roles are compared by number. A number without a name could include any role.
   if (!v1::Role_IsValid(grant.grant.role())) {
     return absl::InvalidArgumentError("wanted a role that this controller knows");
   }
-  // What a hash is missing from would be opened by a secret with no hash.
+  // Without a hash, a grant could be opened by anybody.
   const bool worker = grant.grant.role() == v1::ROLE_WORKER;
   if ((worker ? grant.key_hash : grant.secret_hash).size() != 64) {
     return absl::InvalidArgumentError("wanted a SHA-256 of 64 digits");
@@ -129,7 +129,7 @@ absl::Status Grants::Replace(const StoredGrant& grant) {
 
 absl::Status Grants::ReplaceOnDisk(const StoredGrant& grant) {
   const std::string& id = grant.grant.id();
-  // Its file may have been removed since the last Refresh, and must not come back.
+  // Somebody may have removed the file since the last Refresh. A removed grant must not come back.
   if (Kept(id) && ::access(PathOf(id).c_str(), F_OK) == 0) return PutOnDisk(grant);
   const MutexLock lock(mutex_);
   grants_.erase(id);
@@ -200,8 +200,9 @@ absl::StatusOr<v1::Grant> Grants::Join(const std::string& joiner, StoredGrant wo
     const std::string& id = other->grant.id();
     if (other->key_hash != worker.key_hash) {
       return absl::FailedPreconditionError(absl::StrCat(
-          "another key is the worker ", other->grant.worker_id(), "; revoke the grant ", id,
-          " if that one is lost, or give this worker a state directory of its own"));
+          "a worker with the id ", other->grant.worker_id(),
+          " has already joined with another key. If that worker is lost, revoke its grant ", id,
+          "; otherwise give this worker a state directory of its own"));
     }
     worker.grant.set_id(id);
     *worker.grant.mutable_create_time() = other->grant.create_time();
@@ -214,10 +215,12 @@ absl::StatusOr<v1::Grant> Grants::Join(const std::string& joiner, StoredGrant wo
   }
   v1::JoinLimits& left = *from->grant.mutable_join();
   if (left.uses() == 0) {
-    return absl::FailedPreconditionError("the token has been used as often as it may be");
+    return absl::FailedPreconditionError(
+        "the token has been used as often as it may be: make another one with 'trainyard token "
+        "create'");
   }
   left.set_uses(left.uses() - 1);
-  // A crash between the two costs a use, and never makes one.
+  // A crash between the two writes loses a use. In the other order, a worker would join for free.
   RETURN_IF_ERROR(ReplaceOnDisk(*from));
   RETURN_IF_ERROR(PutOnDisk(worker));
   return worker.grant;
@@ -227,7 +230,7 @@ absl::StatusOr<std::set<std::string>> Grants::IdsOnDisk() const {
   ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDirectory(directory_));
   std::set<std::string> ids;
   for (absl::string_view name : names) {
-    // Others are files that are being written.
+    // Other names are those of files that are being written.
     if (absl::ConsumeSuffix(&name, kEnding) && IsId(name)) ids.emplace(name);
   }
   return ids;
@@ -237,7 +240,7 @@ absl::StatusOr<StoredGrant> Grants::Read(const std::string& id) const {
   ASSIGN_OR_RETURN(const std::string text, ReadSecret(PathOf(id)));
   ASSIGN_OR_RETURN(StoredGrant grant, GrantFromJson(text));
   if (grant.grant.id() == id) return grant;
-  return absl::InvalidArgumentError(absl::StrCat("has the id ", grant.grant.id()));
+  return absl::InvalidArgumentError(absl::StrCat("the file holds the grant ", grant.grant.id()));
 }
 
 bool Grants::Unchanged() {
@@ -245,12 +248,12 @@ bool Grants::Unchanged() {
   if (::stat(directory_.c_str(), &status) != 0) return false;
   const absl::Time changed = absl::TimeFromTimespec(status.st_mtim);
   const bool same = changed == looked_at_;
-  // What changes once more in the same moment has no other time.
+  // A second change within one step of the file system's clock does not change the time.
   looked_at_ = RealClock().Now() - changed > kSettled ? changed : absl::InfinitePast();
   return same;
 }
 
-// The disk may be slow, and every call asks for a grant: what is read, is read without the lock.
+// Reads without holding mutex_: the disk may be slow, and every call asks for a grant.
 void Grants::Refresh() {
   if (Unchanged()) return;
   std::set<std::string> known;
@@ -263,33 +266,33 @@ void Grants::Refresh() {
   }
   const auto ids = IdsOnDisk();
   if (!ids.ok()) {
-    // Nobody new gets in, and nobody is thrown out because a disk hangs.
+    // The grants stay as they are: nobody loses access because a disk hangs.
     LogError("grants_unreadable", {{"error", ids.status().message()}});
     return;
   }
   std::map<std::string, StoredGrant> read;
   for (const std::string& id : *ids) {
-    const auto complaint = unreadable_.find(id);
-    if (known.contains(id) || (complaint != unreadable_.end() && complaint->second)) continue;
+    if (known.contains(id)) continue;
     absl::StatusOr<StoredGrant> grant = Read(id);
     if (grant.ok()) {
       read.emplace(id, *std::move(grant));
       unreadable_.erase(id);
     } else if (!absl::IsNotFound(grant.status())) {
-      const bool for_good = absl::IsInvalidArgument(grant.status());
-      if (unreadable_.insert_or_assign(id, for_good).second) {
+      if (unreadable_.insert(id).second) {
         LogError("grant_unreadable", {{"grant", id}, {"error", grant.status().message()}});
       }
       // Descriptors may have run out, or the file may yet get another owner, which the directory's
-      // time does not show.
-      if (!for_good) looked_at_ = absl::InfinitePast();
+      // time does not show. A text that is no grant is read again with the next change there: of a
+      // file that is being copied to this place, it is the beginning.
+      if (!absl::IsInvalidArgument(grant.status())) looked_at_ = absl::InfinitePast();
     }
   }
+  std::erase_if(unreadable_, [&](const std::string& id) { return !ids->contains(id); });
   const MutexLock lock(mutex_);
-  // What was revoked since the look must not come back.
+  // Grants that were revoked since the directory was listed must not come back.
   for (const std::string& id : removed_) read.erase(id);
   grants_.merge(read);
-  // What was made here since the look may have come or gone after it.
+  // The list may be older than a change that was made through this object.
   if (changes == changes_)
     std::erase_if(grants_, [&](const auto& g) { return !ids->contains(g.first); });
 }

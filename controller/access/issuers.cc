@@ -24,7 +24,7 @@ using Json = nlohmann::json;
 constexpr absl::Duration kClocksMayDiffer = absl::Minutes(1);
 constexpr size_t kMostSubjectBytes = 255;  // OpenID Connect Core 1.0, section 2.
 
-// The fields of a mapping, each of which is read once; what was not read is not one of ours.
+// Reads the fields of a mapping. RefuseOthers then reports the fields that nobody has read.
 class Fields {
  public:
   Fields(const YamlNode& node, std::string place, Violations& violations)
@@ -78,7 +78,7 @@ ClaimsRule ReadRule(const YamlNode& node, const std::string& place, Violations& 
   ClaimsRule rule;
   Fields fields(node, place, violations);
   const YamlNode* const claims = fields.Find("claims");
-  // Without claims a rule would be for everybody whom the issuer knows.
+  // A rule without claims would accept everybody whom the issuer knows.
   if (claims == nullptr || claims->fields.empty())
     fields.Add("claims", "wanted at least one claim");
   for (const auto& [claim, values] : claims == nullptr ? YamlNode().fields : claims->fields) {
@@ -156,7 +156,7 @@ bool Accepts(const ClaimsRule& rule, const Json& claims) {
   });
 }
 
-// What can stand in the audit log and in messages as it is.
+// Whether the text can stand in the audit log and in messages unchanged.
 bool IsSubject(absl::string_view text) {
   return !text.empty() && text.size() <= kMostSubjectBytes &&
          std::all_of(text.begin(), text.end(),
@@ -203,9 +203,9 @@ absl::StatusOr<std::vector<Issuer>> ParseIssuers(const std::string& yaml) {
   std::set<std::string> seen;
   for (const auto& [name, node] : file.fields) {
     issuers.push_back(ReadIssuer(node, name, violations));
-    // Or a token could be read by either's rules.
+    // With two entries for one issuer, it would be unclear whose rules decide about a token.
     if (!seen.insert(issuers.back().policy.issuer).second) {
-      violations.Add(name + ".issuer", "wanted another than that of an issuer above");
+      violations.Add(name + ".issuer", "wanted an issuer that no entry above has");
     }
   }
   RETURN_IF_ERROR(violations.ToStatus());
@@ -223,7 +223,7 @@ absl::StatusOr<std::unique_ptr<Issuers>> Issuers::Open(const std::string& path,
 std::optional<KeySet> Issuers::KeysSoFar(const Issuer& issuer) const {
   const MutexLock lock(mutex_);
   for (const auto& known : known_) {
-    // Keys go with the issuer whose they are, whatever it is called.
+    // Keys belong to the issuer's address, which stays the same if the entry gets another name.
     if (known->issuer.policy.issuer == issuer.policy.issuer) return known->keys;
   }
   return std::nullopt;
@@ -284,7 +284,7 @@ absl::StatusOr<Principal> Issuers::Authenticate(absl::string_view jwt) const {
   }
   if (known == nullptr || !known->keys) {
     return absl::UnauthenticatedError(
-        "the token is refused: its issuer is none whose keys this controller has");
+        "the token is refused: this controller has no keys of the token's issuer");
   }
   ASSIGN_OR_RETURN(const Json claims,
                    VerifyJwt(jwt, *known->keys, known->issuer.policy, clock_.Now()));

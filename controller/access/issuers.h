@@ -1,20 +1,19 @@
-// Who else says who somebody is: the issuers of an organisation's JSON Web Tokens, and the role
-// that each of their people and machines has here. A file says so, which may be changed while the
-// controller runs:
+// The issuers of an organisation's JSON Web Tokens, and the role that each of their people and
+// machines has here. A file lists them. The file may be changed while the controller runs:
 //
 //   corp:                                   # the first part of the names of its people: corp:ada
 //     issuer: https://login.example.org     # the claim iss
 //     audience: trainyard                   # the claim aud, or one of its strings
 //     algorithms: [RS256]                   # of RS256, ES256 and EdDSA
 //     keys: /etc/trainyard/corp.jwks        # the issuer's JWKS, a file
-//     longest: 12h                          # tokens that are good for longer are refused; or: 24h
-//     rules:                                # the first that accepts a token's claims gives the
-//     role
+//     longest: 12h                          # refuses tokens that are good for longer; absent: 24h
+//     rules:                                # the first that accepts a token gives the role
 //     - {claims: {groups: [ml-ops, sre]}, role: operator}
 //     - {claims: {groups: research}, role: submitter, namespace: research}
 //     - {claims: {sub: "system:serviceaccount:train:worker"}, role: joiner, hosts: "gpu-*"}
 //
-// The files must be writable for nobody but their owner, who is root or the controller's user.
+// Nobody but the owner of these files may be able to write to them. The owner is root or the
+// controller's user.
 
 #pragma once
 
@@ -61,13 +60,14 @@ class Issuers {
   // outlives the issuers.
   static absl::StatusOr<std::unique_ptr<Issuers>> Open(const std::string& path, const Clock& clock);
 
-  // Whose token this is. UNAUTHENTICATED: VerifyJwt's (security/jwt.h), or none of the issuers made
-  // the token. PERMISSION_DENIED: no rule of the issuer accepts the token's claims. The message
-  // names the claims that the rules look at, and no other part of the token.
+  // Returns whose token this is. UNAUTHENTICATED: VerifyJwt (security/jwt.h) refuses the token, or
+  // none of the issuers has made it. PERMISSION_DENIED: no rule of the issuer accepts the token's
+  // claims. The message names the claims that the rules look at, and no other part of the token.
   absl::StatusOr<Principal> Authenticate(absl::string_view jwt) const;
 
-  // Reads the files again. Where the issuers' file cannot be read or parsed, all stays as it was.
-  // Where an issuer's keys cannot, that issuer keeps the keys that it had. Both are logged, once.
+  // Reads the files again. If the issuers' file cannot be read or parsed, nothing changes. If the
+  // keys of an issuer cannot be read or parsed, the issuer keeps its old keys. The log says so
+  // once.
   void Refresh();
 
  private:
@@ -76,7 +76,7 @@ class Issuers {
     std::optional<KeySet> keys;  // Absent: they could not be read so far.
   };
   Issuers(std::string path, const Clock& clock) : path_(std::move(path)), clock_(clock) {}
-  // Sets `news` if the files are not as they were the last time.
+  // Sets `news` to whether the files have changed since the last call.
   absl::Status Read(bool& news);
   std::optional<KeySet> KeysSoFar(const Issuer& issuer) const;
 
@@ -84,7 +84,8 @@ class Issuers {
   const Clock& clock_;
   mutable Mutex mutex_;
   std::vector<std::shared_ptr<const Known>> known_ ABSL_GUARDED_BY(mutex_);
-  std::string seen_;  // Open's, then Refresh's: the texts of the files, or why there are none.
+  // The texts of the files, or why they could not be read. Used by Open, then by Refresh alone.
+  std::string seen_;
 };
 
 }  // namespace trainyard::controller

@@ -17,7 +17,8 @@ constexpr int64_t kDay = 24 * 3600;
 constexpr int64_t kJoinSeconds = 3600;
 constexpr int64_t kPersonSeconds = 90 * kDay;
 constexpr int64_t kMostSeconds = 400 * kDay;
-// For a set of machines that come and go. A joiner's token lies in a file of each.
+// Enough for machines that come and go. Each of them has the joiner's token in a file, so the time
+// is shorter than a person's.
 constexpr int64_t kMostJoinSeconds = 30 * kDay;
 
 CertificateFacts FactsOf(const v1::Grant& worker, absl::Time now) {
@@ -45,20 +46,20 @@ absl::StatusOr<std::string> Join(Grants& grants, const Authority& authority,
   if (!violations.empty()) return violations.ToStatus();
   if (!joiner.hosts.empty() &&
       ::fnmatch(joiner.hosts.c_str(), request.hostname().c_str(), 0) != 0) {
-    return absl::FailedPreconditionError(absl::StrCat("the token is for hosts called ",
-                                                      joiner.hosts, ", and this one is called ",
+    return absl::FailedPreconditionError(absl::StrCat("the token is for hosts whose names match '",
+                                                      joiner.hosts, "'; the name of this host is ",
                                                       request.hostname()));
   }
   StoredGrant worker;
   ASSIGN_OR_RETURN(worker.key_hash, KeyFingerprint(request.certificate_request()));
-  ASSIGN_OR_RETURN(NewGrant fresh, MakeToken({}, now));  // Of which the id alone is used.
+  ASSIGN_OR_RETURN(NewGrant fresh, MakeToken({}, now));  // Only its id is used.
   worker.grant = std::move(fresh.stored.grant);
   worker.grant.set_name(request.hostname());
   worker.grant.set_role(v1::ROLE_WORKER);
   worker.grant.set_worker_id(request.worker_id());
   worker.grant.set_created_by(joiner.name);
   Extend(worker.grant, now);
-  // Before a use is taken: a request that cannot be signed costs none.
+  // Signs once before a use is taken, so that a request which cannot be signed costs no use.
   RETURN_IF_ERROR(
       authority.Sign(request.certificate_request(), FactsOf(worker.grant, now)).status());
   ASSIGN_OR_RETURN(const v1::Grant joined, grants.Join(joiner.grant_id, std::move(worker)));
@@ -90,7 +91,7 @@ absl::StatusOr<v1::Grant> GrantFor(const v1::CreateTokenRequest& request,
     violations.Add("role", "wanted viewer, submitter, operator, admin or joiner");
   }
   if (!request.namespace_().empty() && !of_namespace) {
-    violations.Add("namespace", "wanted none, since the role acts in all namespaces");
+    violations.Add("namespace", "wanted no namespace, since the role acts in all namespaces");
   }
   if (!request.namespace_().empty() && !IsName(request.namespace_())) {
     violations.Add("namespace", WantedName(request.namespace_()));
@@ -104,7 +105,8 @@ absl::StatusOr<v1::Grant> GrantFor(const v1::CreateTokenRequest& request,
                    absl::StrCat("wanted 1 s to ", most / kDay, " days, found ", seconds, " s"));
   }
   if (request.has_join() && !joiner) {
-    violations.Add("join", "wanted none, since the role does not let workers join");
+    violations.Add("join",
+                   "wanted no limits for joining, since the role does not let workers join");
   }
   if (request.has_join() && request.join().uses() == 0) {
     violations.Add("join.uses", "wanted at least 1, found 0");

@@ -1,4 +1,4 @@
-// How machines become workers: by a token that says so, and a key of their own.
+// Makes workers of machines: a machine shows a joiner's token, and has a key of its own.
 
 #pragma once
 
@@ -13,21 +13,23 @@
 
 namespace trainyard::controller {
 
-// The name that every worker's certificate has for those who connect to the worker, as Prometheus
-// does. Never a host's: no certificate of a worker passes for the controller's.
+// The host name in every worker's certificate. Programs that connect to a worker, such as
+// Prometheus, expect this name. The name is not that of a host, so that no worker's certificate
+// passes for the controller's.
 inline constexpr char kWorkerHost[] = "worker.trainyard";
 
-// The certificates of a new worker, for whom `joiner` has let in. Errors: AccessService.Join.
+// Returns the certificates of a new worker, for which `joiner` asks. Errors: those of
+// AccessService.Join.
 absl::StatusOr<std::string> Join(Grants& grants, const Authority& authority,
                                  const Principal& joiner, const v1::JoinRequest& request,
                                  absl::Time now);
 
-// New certificates for the worker that calls, and as much time for its grant.
+// Returns new certificates for the worker that calls, and extends its grant by the same time.
 absl::StatusOr<std::string> Renew(Grants& grants, const Authority& authority,
                                   const Principal& worker, const std::string& request_pem,
                                   absl::Time now);
 
-// The grant for `request`, but its id. INVALID_ARGUMENT with all violations.
+// Returns the grant that `request` asks for, without an id. INVALID_ARGUMENT lists all violations.
 absl::StatusOr<v1::Grant> GrantFor(const v1::CreateTokenRequest& request,
                                    const std::string& created_by, absl::Time now);
 

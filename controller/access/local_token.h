@@ -1,6 +1,6 @@
-// The token of a controller that listens on loopback: whoever can read it is the user that the
-// controller runs as, and may do everything. Other users of the machine reach the port, not the
-// file.
+// The token of a controller that listens on loopback. Only the user that the controller runs as can
+// read the token's file, and this user may do everything. Other users of the machine reach the
+// port, and not the file.
 
 #pragma once
 
@@ -15,9 +15,9 @@ namespace trainyard::controller {
 
 class LocalToken {
  public:
-  // A new one, in STATE/token with mode 0600. Each start of a controller has its own, because while
-  // no controller listens another user may listen on its port, and is shown the one before.
-  // Errors: WriteSecret's.
+  // Makes a token, and writes it to STATE/token with mode 0600. Each start of a controller makes
+  // another one: while no controller runs, another user may listen on its port, and clients show
+  // him the previous token. Errors: those of WriteSecret.
   static absl::StatusOr<LocalToken> Make(const std::string& state_directory);
 
   bool Is(const Token& token) const { return SameSecret(token.text, text_); }

@@ -1,4 +1,4 @@
-// What the proto files say of every method: who may call it.
+// Knows from the proto files who may call each method.
 
 #pragma once
 
@@ -10,8 +10,8 @@
 
 namespace trainyard::controller {
 
-// "least: ROLE_VIEWER" for "/trainyard.v1.JobService/GetJob". What gRPC itself serves, health and
-// reflection, is for whoever may look at jobs.
+// For example, "/trainyard.v1.JobService/GetJob" has "least: ROLE_VIEWER". The methods that gRPC
+// itself serves, health and reflection, want the same role.
 class Methods {
  public:
   Methods();

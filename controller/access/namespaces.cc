@@ -30,7 +30,7 @@ void ReadRoots(const YamlNode& node, const std::string& field, NamespaceLimits& 
     }
     limits.roots.push_back(root.text);
   }
-  // No roots would mean: anywhere.
+  // An empty list would mean that paths may lie anywhere.
   if (node.items.empty()) violations.Add(field, "wanted a list of absolute paths");
 }
 
@@ -135,7 +135,7 @@ absl::StatusOr<std::shared_ptr<const Spec>> Namespaces::Admit(const Spec& spec,
   }
   const absl::StatusOr<NamespaceLimits> limits = Find(name);
   if (!limits.ok()) {
-    // Who has a namespace need not know which others there are.
+    // Whoever is bound to a namespace need not know which others exist.
     violations.Add("namespace", absl::StrCat(limits.status().message(),
                                              submitter.name_space.empty() ? "; there are " : "",
                                              submitter.name_space.empty() ? Names() : ""));
@@ -143,8 +143,8 @@ absl::StatusOr<std::shared_ptr<const Spec>> Namespaces::Admit(const Spec& spec,
   }
   if (limits->devices && spec.facts.ranks > *limits->devices) {
     violations.Add("devices",
-                   absl::StrCat("wanted at most ", *limits->devices, ", since the namespace ", name,
-                                " may hold no more, found ", spec.facts.ranks));
+                   absl::StrCat("wanted at most ", *limits->devices, ", found ", spec.facts.ranks,
+                                "; the namespace ", name, " may hold no more"));
   }
   for (const SpecPath& named : spec.facts.paths) {
     const auto admits = [&](const std::string& root) { return MayLieBelow(named.path, root); };
@@ -153,8 +153,8 @@ absl::StatusOr<std::shared_ptr<const Spec>> Namespaces::Admit(const Spec& spec,
     }
     violations.Add(named.field,
                    absl::StrCat("wanted a path below a root of the namespace ", name, ", found '",
-                                named.path, "'; nearest: one below ",
-                                absl::StrJoin(limits->roots, " or "), ", or a relative one"));
+                                named.path, "'; nearest: a path below ",
+                                absl::StrJoin(limits->roots, " or "), ", or a relative path"));
   }
   RETURN_IF_ERROR(violations.ToStatus());
   auto admitted = std::make_shared<Spec>(spec);

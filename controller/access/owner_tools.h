@@ -1,5 +1,5 @@
-// What the owner of a controller's state directory does there without asking a controller: begin,
-// and get in again when all tokens are lost.
+// Tools for the owner of a controller's state directory. They need no running controller: the owner
+// sets up a cluster with them, and gets in again when all tokens are lost.
 
 #pragma once
 
@@ -14,22 +14,22 @@
 
 namespace trainyard::controller {
 
-// Makes the authority where there is none, and a certificate for a controller that is reached by
-// `hosts`. Returns the authority's fingerprint.
+// Makes the authority if there is none, and a certificate for a controller that others reach by the
+// names `hosts`. Returns the authority's fingerprint.
 absl::StatusOr<std::string> InitAuthority(const std::string& state_directory,
                                           const std::vector<std::string>& hosts, absl::Time now);
 
-// A token as CreateToken of AccessService makes it; a controller that runs knows it within a
+// Makes a token as CreateToken of AccessService does. A running controller knows the token within a
 // second.
 absl::StatusOr<Invitation> MakeToken(const std::string& state_directory,
                                      const v1::CreateTokenRequest& request, absl::Time now);
 
-// A key and a certificate by which a program, as Prometheus, may read the metrics pages. No grant
-// stands behind it, so that it opens no API.
+// Makes a key and a certificate for a program that reads the metrics pages, such as Prometheus. The
+// certificate has no grant, so it opens no API.
 absl::StatusOr<Identity> MakeReader(const std::string& state_directory, const std::string& name,
                                     absl::Duration valid, absl::Time now);
 
-// The names and addresses by which other machines may reach this one.
+// Returns the names and addresses by which other machines may reach this machine.
 std::vector<std::string> HostsOfThisMachine();
 
 }  // namespace trainyard::controller

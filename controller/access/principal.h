@@ -1,4 +1,4 @@
-// Who makes a call, and what that one may do.
+// Who makes a call, and what this caller may do.
 
 #pragma once
 
@@ -14,30 +14,31 @@ namespace trainyard::controller {
 struct Principal {
   std::string name = {};  // As the audit log has it.
   std::set<v1::Role> roles = {};
-  std::string name_space = {};  // Of a viewer and a submitter.
-  std::string grant_id = {};    // Empty: none stands behind it.
-  std::string worker_id = {};   // The only worker it may be; empty: any.
-  std::string hosts = {};       // Of a joiner: a shell's pattern for names of hosts; empty: any.
+  std::string name_space = {};  // A viewer's and a submitter's; empty: all namespaces.
+  std::string grant_id = {};    // Empty: the caller has no grant.
+  std::string worker_id = {};   // The only worker that the caller may be; empty: any.
+  std::string hosts = {};       // A joiner's: a shell's pattern for names of hosts; empty: any.
   bool local = false;           // The user of the controller's own machine.
   absl::Time expires = absl::InfiniteFuture();
 
   bool MayCall(const v1::Access& method) const;
-  // By which limits count: two grants may have the same name; an issuer's people do not, and no
-  // grant has theirs.
+  // The name by which limits count calls. It is unique: two grants may have the same name, so their
+  // ids are added. People of issuers have unique names, and no grant has such a name.
   std::string account() const;
 };
 
-// Of nobody: no job is in a namespace of this name.
+// No job is in a namespace of this name.
 inline constexpr char kNoNamespace[] = "\n";
-// Whose jobs a list has, where the caller sees the namespace `seen` and asks for `wanted`; of both,
-// empty is all of them.
+// Returns the namespace whose jobs a list shows to a caller who sees the namespace `seen` and asks
+// for `wanted`. Empty names mean all namespaces.
 std::string NamespaceToList(const std::string& seen, const std::string& wanted);
 
-// What can stand as a name in a certificate, a log and a URI, and what to say where it cannot.
+// Whether a text can be a name in a certificate, a log and a URI; and the message if not.
 bool IsName(absl::string_view text);
 std::string WantedName(absl::string_view found);
 
-// "submitter" for ROLE_SUBMITTER, and back; ROLE_UNSPECIFIED where there is none of that name.
+// Returns "submitter" for ROLE_SUBMITTER, and the other way round. ROLE_UNSPECIFIED: no role has
+// this name.
 std::string NameOf(v1::Role role);
 v1::Role RoleOf(absl::string_view name);
 
@@ -47,7 +48,7 @@ struct WorkerName {
   std::string grant_id;
 };
 std::string ToUri(const WorkerName& name);
-// False: the URI is no worker's.
+// Returns whether the URI is that of a worker, and sets `name` if so.
 bool ParseUri(absl::string_view uri, WorkerName& name);
 
 }  // namespace trainyard::controller

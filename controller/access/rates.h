@@ -1,5 +1,5 @@
-// How often somebody may call: a bucket of tokens for each caller, so that one who calls without
-// end takes nothing from others.
+// Limits how often each caller may call. Each caller has a token bucket of its own, so a caller who
+// calls without end takes nothing from others.
 
 #pragma once
 
@@ -13,11 +13,12 @@
 
 namespace trainyard::controller {
 
-// A person who watches a few jobs makes some calls a second, a program that submits thousands some
-// dozens.
+// A person who watches a few jobs makes some calls a second. A program that submits thousands of
+// jobs makes some dozens.
 inline constexpr double kCallsPerSecond = 50;
 inline constexpr double kCallsAtOnce = 200;
-// Of joins, which all machines of a fleet may make with one token: ten times as many.
+// The cost of a join. All machines of a fleet may join with one token, so a token allows ten times
+// as many joins as other calls.
 inline constexpr double kJoinCost = 0.1;
 
 // Thread-safe.
@@ -25,10 +26,10 @@ class Rates {
  public:
   explicit Rates(const Clock& clock) : clock_(clock) {}
 
-  // RESOURCE_EXHAUSTED: `caller` has called too often; says when to call again. `cost`: of a call
-  // of which there may be more, less than 1.
+  // Takes `cost` from the bucket of `caller`; a call of which more are allowed costs less than 1.
+  // RESOURCE_EXHAUSTED: `caller` has called too often.
   absl::Status Take(const std::string& caller, double cost = 1);
-  size_t size() const;  // Callers that are remembered.
+  size_t size() const;  // How many callers are remembered.
 
  private:
   struct Bucket {

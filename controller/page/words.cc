@@ -36,7 +36,7 @@ std::string BytesWords(uint64_t bytes) {
   double size = double(bytes);
   size_t unit = 0;
   while (size >= 999.5 && unit + 1 < std::size(kUnits)) size /= 1024, ++unit;
-  return absl::StrFormat(unit == 0 ? "%.0f %s" : "%.3g %s", size, kUnits[unit]);
+  return absl::StrFormat("%.3g %s", size, kUnits[unit]);
 }
 
 std::string DurationWords(absl::Duration duration) {

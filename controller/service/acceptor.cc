@@ -27,8 +27,8 @@ namespace {
 // The kernel cuts this to its own limit, net.core.somaxconn.
 constexpr int kBacklog = 4096;
 
-// For the store (3 files), its backup, its witness, the log, gRPC's own (3 a core) and the metrics
-// page (64 connections): 50 and the page's.
+// Descriptors for other purposes than connections: the store (3 files), its backup, its witness,
+// the log and gRPC itself (3 a core) need about 50, and the metrics page has up to 64 connections.
 constexpr rlim_t kOwnDescriptors = 128;
 constexpr rlim_t kFewestConnections = 16;
 
@@ -37,17 +37,17 @@ constexpr size_t kConnectionBytes = 48 << 10;
 // For the requests of all connections together.
 constexpr size_t kRequestBytes = 16 << 20;
 
-// Connections that nobody misses whose others are closed: a person or a program has a few.
+// Connections that everybody keeps. A person or a program needs only a few.
 constexpr size_t kEnoughForOne = 16;
 
 // How soon an acceptor that had no room, or no descriptor, tries again.
 constexpr int kPauseMilliseconds = 50;
 
-// A connection whose bytes wait counts for so long, as long as its handshake may take (server.cc).
+// A connection is young for as long as its handshake may take (server.cc).
 constexpr absl::Duration kYoung = absl::Seconds(8);
-// So many may wait: about a tenth of a second's work for one core.
+// So many young connections may have unread bytes: about a tenth of a second's work for one core.
 constexpr size_t kMostWaiting = 64;
-// To look costs a system call for each young connection.
+// Looking costs a system call for each young connection.
 constexpr absl::Duration kLookEvery = absl::Milliseconds(5);
 
 struct FreeAddresses {
@@ -75,7 +75,7 @@ uint16_t* PortOf(sockaddr* address) {
                                         : &reinterpret_cast<sockaddr_in*>(address)->sin_port;
 }
 
-// Absent: errno says why.
+// Returns a socket without a descriptor on failure; errno then says why.
 Socket BoundTo(const addrinfo& address) {
   Socket socket(::socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   const int on = 1;
@@ -114,11 +114,15 @@ bool OpenConnections::Open::is(int fd) const {
 }
 
 void OpenConnections::Add(int fd, const std::string& peer) {
-  // Of the connection that had this descriptor, or this peer, before.
-  if (const auto old = open_.find(fd); old != open_.end()) users_.Forget(old->second.peer);
-  users_.Forget(peer);
+  // The connection that had this descriptor before is over.
+  if (const auto old = open_.find(fd); old != open_.end()) {
+    users_.Closed(old->second.peer, old->second.number);
+    open_.erase(old);
+  }
   struct stat status {};
-  if (::fstat(fd, &status) == 0) open_[fd] = {status.st_ino, ++last_, peer};
+  if (::fstat(fd, &status) != 0) return;
+  users_.Opened(peer, ++last_);
+  open_[fd] = {status.st_ino, last_, peer};
 }
 
 bool OpenConnections::FewerThan(size_t most) {
@@ -128,7 +132,7 @@ bool OpenConnections::FewerThan(size_t most) {
       ++it;
       continue;
     }
-    users_.Forget(it->second.peer);
+    users_.Closed(it->second.peer, it->second.number);
     it = open_.erase(it);
   }
   return open_.size() < most;
@@ -183,7 +187,8 @@ absl::StatusOr<std::unique_ptr<Acceptor>> Acceptor::Listen(const Address& addres
     if (::getsockname(listener.fd(), name, &size) != 0) {
       return CannotListen(address, std::strerror(errno));
     }
-    acceptor->address_.port = ntohs(*PortOf(name));  // All listen on the port that one was given.
+    // All addresses use the port that the first one got.
+    acceptor->address_.port = ntohs(*PortOf(name));
     acceptor->listeners_.push_back(std::move(listener));
   }
   if (acceptor->listeners_.empty())
@@ -213,7 +218,7 @@ void Acceptor::Run(size_t most) {
   absl::Duration look;
   int pause = 0;
   for (;;) {
-    // In a pause only the order to stop counts.
+    // During a pause, only the order to stop is polled for.
     if (::poll(polled.data(), pause > 0 ? 1 : polled.size(), pause > 0 ? pause : -1) < 0) {
       CHECK(errno == EINTR) << errno;
       continue;
@@ -249,10 +254,10 @@ absl::Status Acceptor::AcceptOne(int listener, size_t most) {
   if (socket.fd() < 0) {
     const bool exhausted =
         errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
-    // All other errors are about one peer, which has gone.
+    // All other errors concern one peer, which has gone.
     return exhausted ? absl::ResourceExhaustedError(std::strerror(errno)) : absl::OkStatus();
   }
-  // It has waited for longer than it wanted to, and its handshake would be for nobody.
+  // The peer has given up while it waited in the kernel's queue.
   if (PeerIsGone(socket.fd())) return absl::OkStatus();
   newcomers_.Add(socket.fd(), RealClock().Monotonic());
   const int on = 1;

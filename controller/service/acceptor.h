@@ -1,6 +1,6 @@
-// Accepts the connections of a gRPC server. gRPC 1.51's own accept loop has no limit on
-// connections, never accepts again once the process has run out of descriptors, and begins more
-// handshakes than it can finish (newcomers.h).
+// Accepts the connections of a gRPC server, in place of gRPC 1.51's own accept loop. That loop has
+// no limit on connections, never accepts again once the process has run out of descriptors, and
+// begins more handshakes than the process can finish (newcomers.h).
 
 #pragma once
 
@@ -36,18 +36,20 @@ class Socket {
   int fd_;
 };
 
-// The connections that were handed to gRPC and that gRPC has not closed yet. gRPC tells nobody when
-// it closes one, so each is looked up: a descriptor that is closed, or names another socket now,
-// has ended. Not thread-safe.
+// The connections that were handed to gRPC and that gRPC has not closed yet. gRPC does not say when
+// it closes a connection, so this class looks at the descriptor: the connection has ended if the
+// descriptor is closed or names another socket. Not thread-safe.
 class OpenConnections {
  public:
   explicit OpenConnections(ConnectionUsers& users) : users_(users) {}
 
   void Add(int fd, const std::string& peer);
-  // Whether there are fewer than `most`. Costs a system call for each open one, but only where they
-  // seem to be that many: most that ended are forgotten when their descriptor is given out again.
+  // Returns whether fewer than `most` connections are open. Makes a system call for each only if
+  // there seem to be as many as `most`: otherwise, an ended connection is forgotten when its
+  // descriptor is given out again.
   bool FewerThan(size_t most);
-  // Closes the oldest connections of whoever has the most, where that is more than anybody needs.
+  // Closes some of the oldest connections of the caller who has the most, if that caller has more
+  // than anybody needs.
   void MakeRoom();
   size_t size() const { return open_.size(); }
 
@@ -64,35 +66,35 @@ class OpenConnections {
   std::map<int, Open> open_;  // By descriptor.
 };
 
-// How many connections the process's limit of descriptors allows, beside what the store, the log,
-// backups and the metrics page may need. At least 16.
+// Returns how many connections the process's limit of descriptors allows. Leaves descriptors for
+// the store, the log, backups and the metrics page. At least 16.
 size_t MostConnections();
 
 class Acceptor {
  public:
-  // Binds every address that the host's name resolves to. Peers queue until Start. UNAVAILABLE: the
-  // address cannot be listened on; the message says why.
-  // `users` outlives the acceptor.
+  // Binds every address that the host's name resolves to. Peers wait in the kernel's queue until
+  // Start. `users` must outlive the acceptor. UNAVAILABLE: this process cannot listen on the
+  // address; the message says why.
   static absl::StatusOr<std::unique_ptr<Acceptor>> Listen(const Address& address,
                                                           ConnectionUsers& users);
-  // Connections that were accepted live on.
+  // Leaves the accepted connections open.
   ~Acceptor();
 
   const Address& address() const { return address_; }  // With the real port.
-  // What the connections may hold in memory. It grows with their number, so that each has its
-  // buffers, and requests that arrive at once share a fixed room. gRPC resets calls beyond it with
-  // RESOURCE_EXHAUSTED.
+  // The memory that all connections together may use. It grows with their number, so that each has
+  // its buffers. Requests that arrive at the same time share a fixed part. Beyond the quota, gRPC
+  // resets calls with RESOURCE_EXHAUSTED.
   const grpc::ResourceQuota& quota() const { return quota_; }
 
-  // Once. Hands connections to `server` from a thread of its own, `most` at a time. Further peers
-  // wait in the kernel's queue until a connection ends; whoever has the most of them loses some
-  // then.
+  // Starts a thread that hands connections to `server`. Call this once. At most `most` connections
+  // are open at a time. When there is no room, further peers wait in the kernel's queue, and the
+  // caller with the most connections loses some of them.
   void Start(std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> server, size_t most);
 
  private:
   Acceptor(Address address, ConnectionUsers& users);
   void Run(size_t most);
-  // RESOURCE_EXHAUSTED: no further connection can be accepted for now.
+  // RESOURCE_EXHAUSTED: no further connection can be accepted at present.
   absl::Status AcceptOne(int listener, size_t most);
   void LogChange(const absl::Status& accepted);
 
@@ -101,7 +103,7 @@ class Acceptor {
   std::vector<Socket> listeners_;
   Socket stop_;  // An eventfd.
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> server_;
-  OpenConnections open_;  // The thread's, as are the next two.
+  OpenConnections open_;  // Used by the thread alone, as are the next two.
   Newcomers newcomers_;
   bool full_ = false;
   std::thread thread_;

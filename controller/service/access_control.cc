@@ -11,7 +11,7 @@
 namespace trainyard::controller {
 namespace {
 
-// How soon a file that was made or removed among the grants counts.
+// How soon a grant counts whose file somebody has made or removed.
 constexpr absl::Duration kRefreshEvery = absl::Milliseconds(250);
 constexpr absl::Duration kLookForRenewalEvery = absl::Seconds(10);
 constexpr absl::Duration kPauseAfterFailure = absl::Minutes(1);
@@ -45,7 +45,8 @@ absl::Status AccessControl::OpenLoopback(Audit& audit) {
   ASSIGN_OR_RETURN(LocalToken token, LocalToken::Make(options_.state_directory));
   gate_ = std::make_shared<Gate>(std::move(token),
                                  Gate::Parts{*grants_, *issuers_, clock_, metrics_, audit});
-  // Of the kind that may be guarded; it refuses peers from elsewhere, and changes no byte.
+  // gRPC asks a gate only with credentials of some kind. These refuse peers from other machines,
+  // and do not encrypt.
   credentials_ = grpc::experimental::LocalServerCredentials(LOCAL_TCP);
   if (options_.config_directory.empty()) return absl::OkStatus();
   const absl::Status status = PublishToken(options_.config_directory, listen_, local_token());
@@ -59,8 +60,8 @@ absl::Status AccessControl::OpenTls(Audit& audit) {
   absl::StatusOr<Authority> authority = Authority::Open(directory, clock_.Now());
   if (absl::IsNotFound(authority.status())) {
     return absl::FailedPreconditionError(absl::StrCat(
-        "refusing to listen on ", listen_.ToString(), ": nothing there would be encrypted, since ",
-        directory, " holds no authority. Make one with 'trainyard-controller --state ",
+        "refusing to listen on ", listen_.ToString(), " without encryption: ", directory,
+        " holds no authority. Make one with 'trainyard-controller --state ",
         options_.state_directory, " init --host NAME', or listen on 127.0.0.1"));
   }
   RETURN_IF_ERROR(authority.status());
@@ -89,7 +90,7 @@ absl::StatusOr<std::optional<TlsMaterial>> AccessControl::PageTls() const {
 
 void AccessControl::ShowExpiry() {
   const absl::StatusOr<std::string> text = ReadFile(certificate_.certificate_path);
-  if (!text.ok()) return;  // PageTls says so in the log.
+  if (!text.ok()) return;  // PageTls reports the error.
   const absl::StatusOr<CertificateFacts> facts = ReadCertificate(*text);
   if (!facts.ok()) return;
   metrics_.certificate_expiry_timestamp_seconds.Add({}).Set(

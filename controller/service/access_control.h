@@ -1,5 +1,6 @@
-// All that decides who gets into a controller: on loopback the token of its own user, elsewhere TLS
-// with the cluster's authority, and on both the grants. Owns what the gate looks into.
+// Decides who gets into a controller. On loopback, the controller's own user gets in by a token.
+// Elsewhere, callers get in over TLS with the cluster's authority. Grants count on both. This class
+// owns the gate and everything that the gate uses.
 
 #pragma once
 
@@ -26,18 +27,19 @@ namespace trainyard::controller {
 
 struct AccessOptions {
   std::string state_directory;
-  // Where the token for callers on this machine goes, HOME/.config/trainyard; empty: nowhere but
-  // into the state directory.
+  // The directory for the token of callers on this machine: HOME/.config/trainyard. Empty: the
+  // token is written to the state directory alone.
   std::string config_directory = {};
-  // The user's own, which proves the controller in place of one of the authority's.
+  // A certificate of the user's own, which proves the controller instead of the authority's.
   std::optional<ServerCertificate> certificate = {};
-  std::string issuers_file = {};  // Issuers'; empty: none.
+  std::string issuers_file = {};  // Issuers reads it; empty: there are no issuers.
 };
 
 class AccessControl {
  public:
-  // Of a controller that listens at `listen`, with the real port. FAILED_PRECONDITION: off loopback
-  // there is no authority yet, or a file cannot be used. The references outlive it.
+  // For a controller that listens at `listen`, which has the real port. The references must outlive
+  // the object. FAILED_PRECONDITION: the address is off loopback and there is no authority yet, or
+  // a file cannot be used.
   static absl::StatusOr<std::unique_ptr<AccessControl>> Create(const AccessOptions& options,
                                                                const Address& listen,
                                                                const Clock& clock,
@@ -45,14 +47,14 @@ class AccessControl {
                                                                Audit& audit);
   ~AccessControl();
 
-  // For the server's connections: with them goes the gate.
+  // For the server's connections. They make gRPC ask the gate about every call.
   const std::shared_ptr<grpc::ServerCredentials>& credentials() const { return credentials_; }
   Gate& gate() { return *gate_; }
   Grants& grants() { return *grants_; }
   const Authority* authority() const { return authority_ ? &*authority_ : nullptr; }
-  // Of the user on this machine; empty: there is TLS.
+  // The token of the user on this machine. Empty: the controller serves TLS, and has no such token.
   std::string local_token() const;
-  // For pages: as the files are now. Absent: on loopback, without TLS.
+  // For pages: reads the files as they are now. Absent: a controller on loopback has no TLS.
   absl::StatusOr<std::optional<TlsMaterial>> PageTls() const;
 
  private:
@@ -75,10 +77,10 @@ class AccessControl {
   std::unique_ptr<Issuers> issuers_;
   std::shared_ptr<Gate> gate_;
   std::shared_ptr<grpc::ServerCredentials> credentials_;
-  bool published_ = false;       // In the config directory.
-  absl::Duration renewal_look_;  // The next one; a monotonic reading. The ticker's.
+  bool published_ = false;       // Whether the token lies in the config directory.
+  absl::Duration renewal_look_;  // When to look next; a monotonic reading. The ticker's thread's.
   Ticker ticker_;
-  Ticker issuers_ticker_;  // Of its own: a file on a mount that hangs delays no revocation.
+  Ticker issuers_ticker_;  // Separate, so that a file on a mount that hangs delays no revocation.
 };
 
 }  // namespace trainyard::controller

@@ -17,13 +17,13 @@ namespace {
 constexpr uint32_t kDefaultPage = 100;
 constexpr uint32_t kMaxPage = 5'000;
 
-// Calls that wait for the disk: some seconds' worth.
+// How many calls may wait for the disk. They take some seconds.
 constexpr size_t kMostWaiting = 512;
 
 absl::Status NoTls() {
   return absl::FailedPreconditionError(
-      "this controller serves its own machine alone, where workers need not join: give them "
-      "--token-file, or nothing if they run as its user");
+      "this controller serves its own machine alone, where workers need not join: start the worker "
+      "without --join, and with --token-file if it runs as another user than the controller");
 }
 
 v1::AuditEntry ToProto(const AuditEntry& entry) {
@@ -81,7 +81,7 @@ grpc::ServerUnaryReactor* AccessService::Change(grpc::CallbackServerContext* con
                           const Principal& caller, grpc::ServerUnaryReactor* reactor) {
     AuditEntry entry = parts_.audit.Entry(caller, method, context->peer());
     const absl::Status status = handle(caller, entry);
-    // Of a change that cannot be recorded the caller hears an error, and may repeat the call.
+    // If the change cannot be recorded, the caller gets an error, and may repeat the call.
     parts_.audit.Write(std::move(entry), status, [reactor, status](const absl::Status& written) {
       reactor->Finish(ToGrpc(status.ok() ? written : status));
     });

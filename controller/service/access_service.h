@@ -1,4 +1,4 @@
-// AccessService: who somebody is, tokens, and how a machine becomes a worker.
+// Serves AccessService: who a caller is, tokens, and how a machine becomes a worker.
 
 #pragma once
 
@@ -18,7 +18,8 @@ namespace trainyard::controller {
 
 class AccessService final : public v1::AccessService::CallbackService {
  public:
-  // Null authority: a controller without TLS, which workers do not join. All outlive the service.
+  // All must outlive the service. Null authority: the controller has no TLS, and workers cannot
+  // join.
   struct Parts {
     const Clock& clock;
     const Gate& gate;
@@ -51,21 +52,22 @@ class AccessService final : public v1::AccessService::CallbackService {
                                       v1::ListAuditResponse* response) override;
 
  private:
-  // Runs `work` on a thread that may wait for the disk, unless the call is given up by then. `work`
-  // gets the caller, and finishes the reactor. RESOURCE_EXHAUSTED: too many calls wait.
+  // Runs `work` on a thread that may wait for the disk, unless the caller has given up by then.
+  // `work` gets the caller, and must finish the reactor. RESOURCE_EXHAUSTED: too many calls wait.
   template <typename Work>
   grpc::ServerUnaryReactor* Wait(Executor& executor, grpc::CallbackServerContext* context,
                                  Work work);
-  // Answers on a thread that may wait for the disk; `handle` gets the caller.
+  // Answers with the result of `handle`, which gets the caller and may wait for the disk.
   template <typename Handle>
   grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, Handle handle);
-  // Likewise, and what `handle` did is on record before the answer; `handle` fills in the entry.
+  // Does the same for a change. `handle` fills in the audit entry, which is durable before the
+  // answer.
   template <typename Handle>
   grpc::ServerUnaryReactor* Change(grpc::CallbackServerContext* context, const char* method,
                                    Handle handle);
 
   const Parts parts_;
-  Executor reading_, changing_;  // Two, for changes wait for the disk's syncs.
+  Executor reading_, changing_;  // Reads do not wait for changes, which wait for syncs of the disk.
 };
 
 }  // namespace trainyard::controller

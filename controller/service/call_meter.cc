@@ -32,7 +32,7 @@ class CallMeter final : public grpc::experimental::Interceptor {
 
   void Intercept(grpc::experimental::InterceptorBatchMethods* methods) override {
     if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::PRE_SEND_STATUS)) {
-      // Our handlers are all there: what gRPC could not parse is what it calls so.
+      // All methods of ours have handlers. gRPC gives this code to a request that it cannot parse.
       if (methods->GetSendStatus().error_code() == grpc::UNIMPLEMENTED && ours_) {
         methods->ModifySendStatus(grpc::Status(
             grpc::INVALID_ARGUMENT, "the request's bytes are not a message of this method"));

@@ -1,4 +1,5 @@
-// Counts and times every call of the server, under the de facto metric names.
+// Counts and times every call of the server. The metrics have the names that gRPC servers commonly
+// use.
 
 #pragma once
 

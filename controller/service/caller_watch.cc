@@ -1,7 +1,6 @@
 #include "controller/service/caller_watch.h"
 
 #include <string>
-#include <utility>
 
 #include "absl/strings/match.h"
 
@@ -22,15 +21,18 @@ class CallerWatch final : public grpc::experimental::Interceptor {
   }
 
   void Intercept(grpc::experimental::InterceptorBatchMethods* methods) override {
-    // First, before the handler sees the call.
-    if (!std::exchange(begun_, true)) Begin();
+    // First, before the handler sees the call. Later ones may come from several threads at once.
+    if (!begun_) {
+      begun_ = true;
+      Begin();
+    }
     methods->Proceed();
   }
 
  private:
   void Begin() {
     const std::string peer = PeerOf(context_.peer());
-    if (!parts_.users.Knows(peer)) {
+    if (parts_.users.Of(peer).empty()) {
       const absl::StatusOr<Principal> caller = parts_.gate.CallerOf(context_);
       if (caller.ok()) parts_.users.Used(peer, caller->account());
     }

@@ -1,5 +1,9 @@
-// Enters every stream among the open ones as it begins, and takes it out as it ends. Of every call
-// it notes who makes it by which connection.
+// Tells OpenStreams when a stream begins and when it ends, and tells ConnectionUsers who calls by
+// which connection.
+//
+// Must be the first of a server's interceptors. gRPC destroys those of a call in their order, and
+// OpenStreams::Sweep runs all of them when it cancels a stream: they must be there until this one
+// has taken the stream out.
 
 #pragma once
 

@@ -56,25 +56,27 @@ std::string PeerOf(absl::string_view grpc_peer) {
   return Text(v6, port);
 }
 
-void ConnectionUsers::Used(const std::string& peer, const std::string& account) {
+void ConnectionUsers::Opened(const std::string& peer, uint64_t number) {
   const MutexLock lock(mutex_);
-  accounts_.try_emplace(peer, account);
+  users_[peer] = {number, ""};
 }
 
-bool ConnectionUsers::Knows(const std::string& peer) const {
+void ConnectionUsers::Used(const std::string& peer, const std::string& account) {
   const MutexLock lock(mutex_);
-  return accounts_.contains(peer);
+  const auto found = users_.find(peer);
+  if (found != users_.end() && found->second.account.empty()) found->second.account = account;
 }
 
 std::string ConnectionUsers::Of(const std::string& peer) const {
   const MutexLock lock(mutex_);
-  const auto found = accounts_.find(peer);
-  return found == accounts_.end() ? "" : found->second;
+  const auto found = users_.find(peer);
+  return found == users_.end() ? "" : found->second.account;
 }
 
-void ConnectionUsers::Forget(const std::string& peer) {
+void ConnectionUsers::Closed(const std::string& peer, uint64_t number) {
   const MutexLock lock(mutex_);
-  accounts_.erase(peer);
+  const auto found = users_.find(peer);
+  if (found != users_.end() && found->second.number == number) users_.erase(found);
 }
 
 }  // namespace trainyard::controller

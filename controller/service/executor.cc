@@ -51,7 +51,7 @@ void Executor::Run() {
       work = std::move(queue->second.front());
       queue->second.pop_front();
       --waiting_;
-      // To the end of the line, where there is more.
+      // A caller with more work goes to the end of the line.
       if (!queue->second.empty()) turns_.push_back(turns_.front());
       turns_.pop_front();
       if (queue->second.empty()) queues_.erase(queue);

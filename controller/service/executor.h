@@ -1,6 +1,6 @@
-// One thread that runs what it is given: work that neither the store's thread nor gRPC's may wait
-// for. Each one's work is done in order, and all have their turns: who gives much delays others by
-// one piece of work each.
+// Runs work on one thread of its own: work for which neither the store's thread nor gRPC's threads
+// may wait. The work of one caller runs in order. Callers take turns, so a caller with much work
+// delays each other caller by one piece of work at a time.
 
 #pragma once
 
@@ -18,9 +18,9 @@ namespace trainyard::controller {
 class Executor {
  public:
   Executor();
-  ~Executor();  // Runs what is queued, then ends.
+  ~Executor();  // Runs the queued work first.
   void Post(const std::string& whose, std::function<void()> work);
-  // False: `most` pieces of work of all wait already, and this one is not taken.
+  // Returns false, and does not take the work, if `most` pieces of all callers wait already.
   bool Offer(const std::string& whose, size_t most, std::function<void()> work);
 
  private:
@@ -31,7 +31,8 @@ class Executor {
   Mutex mutex_;
   CondVar changed_;
   std::map<std::string, std::deque<std::function<void()>>> queues_ ABSL_GUARDED_BY(mutex_);
-  std::deque<std::string> turns_ ABSL_GUARDED_BY(mutex_);  // Whose queues have work, each once.
+  std::deque<std::string> turns_
+      ABSL_GUARDED_BY(mutex_);  // The callers with queued work, each once.
   size_t waiting_ ABSL_GUARDED_BY(mutex_) = 0;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;

@@ -1,6 +1,6 @@
-// A server stream that follows a job: it sends what there is, waits until the job changes, sends
-// again, and ends when its source says so. It pulls, so a slow client holds one message, not a
-// queue.
+// A server stream that follows a job. The stream asks its source for messages, waits until the job
+// changes, asks again, and ends when the source says so. There is no queue: for a slow client, the
+// stream holds one message.
 
 #pragma once
 
@@ -20,7 +20,7 @@ namespace trainyard::controller {
 
 enum class Fill { kSome, kNothingYet, kEnd };
 
-// What a source answers: a message was filled, or nothing is there yet, or the stream ends with
+// The answer of a source: it has filled a message, or has nothing yet, or the stream ends with
 // `status`.
 struct Filled {
   Fill fill = Fill::kEnd;
@@ -35,7 +35,7 @@ class FollowStream final : public grpc::ServerWriteReactor<Response>,
   // Called from one thread at a time; may read the store.
   using Source = std::function<Filled(Response&)>;
 
-  // Where a stream's work is done, in whose turn.
+  // The executor of a stream's work, and the caller whose turn the work takes.
   struct Place {
     Executor& executor;
     std::string whose;

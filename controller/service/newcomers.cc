@@ -6,11 +6,11 @@
 namespace trainyard::controller {
 
 bool Newcomers::Crowded(size_t most, absl::Duration now) {
-  while (!accepted_.empty() && now - accepted_.front().at > young_) accepted_.pop_front();
+  std::erase_if(accepted_, [&](const auto& each) { return now - each.second > young_; });
   size_t unread = 0;
-  for (const Accepted& each : accepted_) {
+  for (const auto& [fd, at] : accepted_) {
     char byte;
-    if (::recv(each.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 1 && ++unread == most) return true;
+    if (::recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 1 && ++unread == most) return true;
   }
   return false;
 }

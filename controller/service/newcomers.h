@@ -1,14 +1,17 @@
-// Connections that were accepted a short while ago, and whether the process keeps up with them.
+// The connections that were accepted in the last seconds, and whether the process keeps up with
+// them.
 //
-// A TLS handshake costs a millisecond or two, and must be over in a few seconds. Whoever begins
-// more of them than can be over by then finishes none: after a restart of the controller, thousands
-// of workers would try again and again, and none would get in. So no connection is accepted as long
-// as the bytes of many others wait to be read. Those wait in the kernel's queue, where they cost
-// nothing. Peers that say nothing, or little, do not count: what they say is read at once.
+// A TLS handshake takes one or two milliseconds of a core, and gRPC ends it after a few seconds. A
+// process that begins too many handshakes at once finishes none of them in time. After a restart of
+// the controller, thousands of workers would try again and again, and none would get in.
+//
+// So the acceptor accepts no connection while many young connections have bytes that nobody has
+// read. The other peers wait in the kernel's queue, where they cost nothing. Peers that send
+// nothing or little do not count, because the process reads their bytes at once.
 
 #pragma once
 
-#include <deque>
+#include <map>
 
 #include "absl/time/time.h"
 
@@ -17,24 +20,21 @@ namespace trainyard::controller {
 // Not thread-safe.
 class Newcomers {
  public:
-  // `young`: how long a connection is one.
+  // `young`: for how long a connection counts.
   explicit Newcomers(absl::Duration young) : young_(young) {}
 
-  void Add(int fd, absl::Duration now) { accepted_.push_back({fd, now}); }
-  // Whether at least `most` connections that are young have bytes that nobody has read.
+  void Add(int fd, absl::Duration now) { accepted_[fd] = now; }
+  // Returns whether at least `most` young connections have bytes that nobody has read.
   bool Crowded(size_t most, absl::Duration now);
 
  private:
-  struct Accepted {
-    int fd;  // May be closed by now, or another connection's.
-    absl::Duration at;
-  };
-
   const absl::Duration young_;
-  std::deque<Accepted> accepted_;  // Oldest first.
+  // When each descriptor was last given to a connection. The descriptor may be closed by now, or
+  // may name something else.
+  std::map<int, absl::Duration> accepted_;
 };
 
-// Whether the peer of a connection that was not read yet has closed its side.
+// Returns whether the peer has closed its side of the connection. Nothing may have been read yet.
 bool PeerIsGone(int fd);
 
 }  // namespace trainyard::controller

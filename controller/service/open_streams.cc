@@ -36,13 +36,14 @@ absl::Status OpenStreams::CheckLocked(const grpc::ServerContextBase& context,
   ASSIGN_OR_RETURN(const Principal caller, gate_.CallerOf(context));
   RETURN_IF_ERROR(stream.caller.status());
   if (!stream.admitted) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        caller.name, " has ", most_, " open streams, and may have no more; end one, or wait"));
+    return absl::ResourceExhaustedError(
+        absl::StrCat(caller.name, " has ", most_,
+                     " open streams and may have no more; end one of them, or wait"));
   }
   if (caller.roles == stream.caller->roles && caller.name_space == stream.caller->name_space) {
     return absl::OkStatus();
   }
-  return absl::UnavailableError("what the caller may do has changed: call again");
+  return absl::UnavailableError("the rights of the caller have changed: call again");
 }
 
 absl::Status OpenStreams::Check(grpc::ServerContextBase& context) const {

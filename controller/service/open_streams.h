@@ -1,6 +1,6 @@
-// The streams that are open, of all services. No caller has more than a share of them, and none
-// goes on once its caller is not let in any more, or may do something else than when it began,
-// however silent the stream is.
+// The open streams of all services. Each caller may have a limited number of them. A stream ends,
+// even if it is silent, when its caller is no longer let in, or when the rights of the caller are
+// no longer those that the caller had when the stream began.
 
 #pragma once
 
@@ -19,30 +19,31 @@ namespace trainyard::controller {
 // Thread-safe.
 class OpenStreams {
  public:
-  // Ends a stream with this error. Called from another thread, and perhaps after the stream.
+  // Ends a stream with this error. Called on another thread; the stream may be over by then.
   using End = std::function<void(const absl::Status&)>;
 
-  // `most`: of one caller; the user of the controller's own machine has any number. The gate
-  // outlives the streams.
+  // `most`: how many streams one caller may have. The user of the controller's own machine may have
+  // any number. The gate must outlive this object.
   OpenStreams(const Gate& gate, size_t most) : gate_(gate), most_(most) {}
 
-  // A stream begins, and is over. False: its caller has too many, and Check will say so.
+  // Called when a stream begins. Returns false if its caller has too many; Check then says so, too.
   bool Add(grpc::ServerContextBase& context);
+  // Called when a stream is over.
   void Remove(grpc::ServerContextBase& context);
 
-  // Whether the stream may go on. RESOURCE_EXHAUSTED: its caller has too many. UNAVAILABLE: what
-  // the caller may do has changed. Others: Gate::CallerOf's.
+  // Returns whether the stream may go on. RESOURCE_EXHAUSTED: its caller has too many streams.
+  // UNAVAILABLE: the caller's rights have changed. Other errors: those of Gate::CallerOf.
   absl::Status Check(grpc::ServerContextBase& context) const;
-  // How Sweep ends the stream. Without it, and where that takes longer than to the next Sweep, as
-  // for a peer that takes no message, the stream is cancelled.
+  // Says how Sweep ends the stream. Sweep cancels a stream that has no `end`, and one that is still
+  // open at the next Sweep because its peer takes no message.
   void OnEnd(grpc::ServerContextBase& context, End end);
 
-  // Ends what must not go on. Call every second.
+  // Ends the streams that may not go on. Call this every second.
   void Sweep();
 
  private:
   struct Stream {
-    absl::StatusOr<Principal> caller;  // As the stream began.
+    absl::StatusOr<Principal> caller;  // As it was when the stream began.
     bool admitted = true;
     End end;
     bool ended = false;

@@ -24,16 +24,16 @@ constexpr int kKeepaliveMilliseconds = 20'000;
 constexpr int kKeepaliveTimeoutMilliseconds = 10'000;
 constexpr int kMinPingIntervalMilliseconds = 10'000;
 
-// A peer that has not said by then that it speaks HTTP/2 is cut off. So is, later, one without a
-// call: clients connect anew when they need to, and a stream that is watched is a call.
+// A peer that has not begun to speak HTTP/2 by then is cut off. Later, a peer without a call is cut
+// off: clients connect again when they need to, and an open stream is a call.
 constexpr int kHandshakeMilliseconds = 8'000;
 constexpr int kIdleMilliseconds = 60'000;
 
 constexpr absl::Duration kLookAtNamespacesEvery = absl::Seconds(1);
 constexpr absl::Duration kLookAtCallersEvery = absl::Seconds(1);
 
-// Of one caller. A program may follow a few hundred jobs; where there are few connections, nobody
-// takes most of them.
+// How many streams one caller may have. A program may follow a few hundred jobs. Where the number
+// of connections is small, nobody may take most of them.
 size_t MostStreams() { return std::clamp<size_t>(MostConnections() / 8, 16, 256); }
 
 constexpr int kMaxMetadataBytes = 8 << 10;
@@ -151,9 +151,9 @@ absl::Status Server::Serve(const Clock& clock) {
   Configure(builder);
   builder.SetResourceQuota(acceptor_->quota());
   std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> interceptors;
-  interceptors.push_back(std::make_unique<CallMeterFactory>(metrics_));
   interceptors.push_back(std::make_unique<CallerWatchFactory>(
       CallerWatchFactory::Parts{access_->gate(), *streams_, users_}));
+  interceptors.push_back(std::make_unique<CallMeterFactory>(metrics_));
   builder.experimental().SetInterceptorCreators(std::move(interceptors));
   auto connections = builder.experimental().AddExternalConnectionAcceptor(
       grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,

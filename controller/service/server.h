@@ -33,10 +33,10 @@ namespace trainyard::controller {
 struct ServerOptions {
   std::string state_directory;
   Address listen;
-  std::string config_directory;  // As the next, AccessOptions'.
+  std::string config_directory;  // This and the next two: as in AccessOptions.
   std::optional<ServerCertificate> certificate;
-  std::string issuers_file;     // Issuers'; empty: none.
-  std::string namespaces_file;  // Namespaces'; empty: none.
+  std::string issuers_file;
+  std::string namespaces_file;  // Namespaces reads it; empty: every namespace exists.
   CoordinatorOptions coordinator;
   JobBookLimits limits;
   absl::Duration tick_every = absl::Milliseconds(250);
@@ -46,8 +46,8 @@ struct ServerOptions {
 
 class Server {
  public:
-  // Serves once it returns. Errors: the store's (sqlite_store.h); FAILED_PRECONDITION an address
-  // off loopback; UNAVAILABLE an address that cannot be listened on.
+  // The server serves when this returns. Errors: those of the store (sqlite_store.h), and of
+  // AccessControl::Create. UNAVAILABLE: the server cannot listen on the address.
   static absl::StatusOr<std::unique_ptr<Server>> Start(const ServerOptions& options,
                                                        const Clock& clock);
 
@@ -56,16 +56,15 @@ class Server {
 
   const Address& address() const { return acceptor_->address(); }  // With the real port.
   const AccessControl& access() const { return *access_; }
-  // Answers who reads pages, until the server is gone.
+  // Answers readers of pages, until the server is gone.
   Site& site() { return *site_; }
-  // Of the metrics page; outlives the server where somebody holds it, without the server's numbers
-  // changing any more.
+  // The registry of the metrics page. It may outlive the server; its numbers then stay as they are.
   const std::shared_ptr<prometheus::Registry>& registry() const { return registry_; }
 
  private:
   Server() : registry_(std::make_shared<prometheus::Registry>()), metrics_(*registry_) {}
   absl::Status Serve(const Clock& clock);
-  // Ends what those do who are not let in any more.
+  // Ends the streams and the workers of callers who are no longer let in.
   void SweepCallers();
   void KeepBackups(const ServerOptions& options, const Clock& clock);
 

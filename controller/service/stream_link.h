@@ -1,7 +1,7 @@
-// The flow of a worker's stream. Sending: a queue of orders in front of one write at a time, and
-// the acknowledgements, of which only the newest matters. Reading: as long as not too much of what
-// was read waits to be stored, so that a disk that stalls stalls the workers, and fills no memory
-// here.
+// Controls what is sent and read on a worker's stream. Orders wait in a queue, and one message is
+// written at a time. Of acknowledgements, only the newest is sent. Reading pauses while too many
+// reports wait to be stored: a disk that stalls then stalls the workers, and does not fill the
+// controller's memory.
 
 #pragma once
 
@@ -17,19 +17,19 @@
 
 namespace trainyard::controller {
 
-// Thread-safe. Shared by the reactor and by whoever holds an order for the worker: it outlives the
-// stream, and then does nothing.
+// Thread-safe. Shared by the reactor and by everybody who has orders for the worker. The link may
+// outlive the stream; it then does nothing.
 class StreamLink final : public WorkerLink {
  public:
   using Reactor = grpc::ServerBidiReactor<v1::ConnectRequest, v1::ConnectResponse>;
 
-  // `context`: of the reactor's call.
+  // `context` is that of the reactor's call.
   StreamLink(Reactor* reactor, grpc::ServerContextBase& context)
       : reactor_(reactor), context_(context) {}
 
-  // Reports of one worker that are read and not stored.
+  // How many reports of one worker may be read and not yet stored.
   static constexpr int kWindow = 64;
-  // What waits to be sent to one worker. A worker that reads nothing is given up beyond it.
+  // How much may wait to be sent to one worker. The stream of a worker that reads too slowly ends.
   static constexpr size_t kMostOrders = 4096;
   static constexpr size_t kMostOrderBytes = 32 << 20;  // Twice what ranks of one job may say.
 
@@ -38,9 +38,9 @@ class StreamLink final : public WorkerLink {
   bool holding() const override;
 
   // From the reactor.
-  void Read(v1::ConnectRequest* into);  // The next message, as soon as the window has room.
-  void Storing();                       // What was read waits to be stored.
-  // It is, or never will be. `sequence` > 0 is acknowledged.
+  void Read(v1::ConnectRequest* into);  // Reads the next message once the window has room.
+  void Storing();                       // The message that was read waits to be stored.
+  // The message is stored, or never will be. Acknowledges `sequence` if it is not 0.
   void Stored(uint64_t sequence, const absl::Status& status);
   void OnWriteDone(bool ok);
   void OnDone();  // The reactor is about to go.

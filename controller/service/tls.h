@@ -1,4 +1,4 @@
-// TLS of a controller that others than its own machine reach.
+// TLS of a controller that other machines reach.
 
 #pragma once
 
@@ -15,19 +15,20 @@
 
 namespace trainyard::controller {
 
-// What proves the controller: files, which may be replaced while it serves.
+// The files that prove the controller. They may be replaced while the controller serves.
 struct ServerCertificate {
   std::string key_path;
   std::string certificate_path;  // The key's certificate, then those between it and a root.
   SecretReaders key_readers = SecretReaders::kOwner;
 };
 
-// TLS 1.2 or newer. A client need not have a certificate; one that `authority` has not signed, or
-// that has expired, ends the connection. FAILED_PRECONDITION: the files cannot be used by `now`.
+// For TLS 1.2 or newer. A client need not have a certificate. A certificate that `authority` has
+// not signed, or that has expired, ends the connection. FAILED_PRECONDITION: the files cannot be
+// used at `now`.
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> TlsCredentials(
     const ServerCertificate& server, const Authority& authority, absl::Time now);
 
-// The same for pages, whose readers must have a certificate of `authority`.
+// For pages, whose readers must have a certificate of `authority`.
 absl::StatusOr<TlsMaterial> TlsForPages(const ServerCertificate& server,
                                         const Authority& authority);
 

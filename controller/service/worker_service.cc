@@ -15,19 +15,20 @@ namespace {
 
 using Request = v1::ConnectRequest;
 
-// Whether `caller` may be this worker: one with a certificate is the worker that joined, on the
-// host that the certificate names.
+// Whether `caller` may be this worker. A caller with a certificate may only be the worker, on the
+// host, that the certificate names.
 absl::Status CheckIdentity(const Principal& caller, const Registration& worker) {
   if (caller.worker_id.empty()) return absl::OkStatus();
   if (caller.worker_id == worker.worker_id && caller.name == worker.hostname) {
     return absl::OkStatus();
   }
   return absl::PermissionDeniedError(
-      absl::StrCat("the certificate is that of the worker ", caller.worker_id, " on ", caller.name,
-                   ", and not of ", worker.worker_id, " on ", worker.hostname));
+      absl::StrCat("wanted the worker ", caller.worker_id, " on the host ", caller.name,
+                   ", as its certificate says, found the worker ", worker.worker_id,
+                   " on the host ", worker.hostname));
 }
 
-// Reads one message at a time; owns itself until gRPC is done with it.
+// Reads one message at a time. Deletes itself when gRPC is done with it.
 class WorkerStream final : public StreamLink::Reactor {
  public:
   WorkerStream(const WorkerService::Parts& parts, grpc::CallbackServerContext& context)
@@ -48,7 +49,7 @@ class WorkerStream final : public StreamLink::Reactor {
       link_->Close(absl::OkStatus());
       return;
     }
-    // Each time: what has been revoked counts for open streams, too.
+    // Checked for each message, so that a revocation also ends open streams.
     const absl::StatusOr<Principal> caller = gate_.CallerOf(context_);
     if (!caller.ok() && session_) coordinator_.Expel(*std::exchange(session_, std::nullopt));
     if (absl::Status status = caller.ok() ? Handle(*caller) : caller.status(); !status.ok()) {
@@ -106,7 +107,7 @@ class WorkerStream final : public StreamLink::Reactor {
     return absl::OkStatus();
   }
 
-  // For what this message has to say.
+  // Returns what acknowledges this message once it is stored.
   Coordinator::Done Durable() {
     link_->Storing();
     return [link = link_, sequence = request_.sequence()](const absl::Status& status) {
@@ -120,7 +121,7 @@ class WorkerStream final : public StreamLink::Reactor {
     }
     const absl::StatusOr<Session> session = Connect(caller, request_.register_());
     if (session.ok()) session_ = *session;
-    // Nobody waits for the record: to register repeats what the worker said when it joined.
+    // Nobody waits for the record: a registration repeats what the worker said when it joined.
     AuditEntry entry = audit_.Entry(caller, "WorkerService.Connect", context_.peer());
     entry.target = request_.register_().worker_id();
     entry.detail = request_.register_().hostname();

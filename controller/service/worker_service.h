@@ -1,5 +1,5 @@
-// WorkerService: one bidirectional stream a worker, each served by a reactor that feeds the
-// coordinator.
+// Serves WorkerService. Each worker has one bidirectional stream, whose reactor passes the worker's
+// messages to the coordinator.
 
 #pragma once
 

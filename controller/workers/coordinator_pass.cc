@@ -192,8 +192,10 @@ void Coordinator::HoldToLimits(const std::vector<Snapshot>& live, std::vector<Sn
 void Coordinator::SchedulingPass() {
   schedule_wanted_ = false;
   const absl::Duration start = clock_.Monotonic();
-  std::vector<Snapshot> waiting = book_.Waiting();
-  std::erase_if(waiting, [&](const Snapshot& job) { return WaitsForStorage(*job); });
+  std::vector<Snapshot> waiting;
+  for (Snapshot& job : book_.Waiting()) {
+    if (!WaitsForStorage(*job)) waiting.push_back(std::move(job));
+  }
   if (waiting.empty()) return;
   const std::vector<Snapshot> live = book_.Live();
   HoldToLimits(live, waiting);
@@ -298,12 +300,15 @@ void Coordinator::ShowAges() {
     it->second->Set(absl::ToDoubleSeconds(clock_.Monotonic() - worker.last_heard));
   }
   if (ages_.size() == shown) return;
-  std::erase_if(ages_, [&](const auto& entry) {
-    const Worker* const worker = table_.Find(entry.first);
-    if (worker != nullptr && worker->counts()) return false;
-    family.Remove(entry.second);
-    return true;
-  });
+  for (auto it = ages_.begin(); it != ages_.end();) {
+    const Worker* const worker = table_.Find(it->first);
+    if (worker != nullptr && worker->counts()) {
+      ++it;
+      continue;
+    }
+    family.Remove(it->second);
+    it = ages_.erase(it);
+  }
 }
 
 void Coordinator::Show(ControllerMetrics::Gauges& family,

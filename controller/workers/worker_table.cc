@@ -11,10 +11,10 @@ namespace {
 // Expire() is called several times a second. A longer gap means that this process stood still.
 constexpr absl::Duration kStandstill = absl::Seconds(2);
 
-// A lost worker is remembered for people who ask what became of it.
+// The table remembers a lost worker for people who ask about it.
 constexpr absl::Duration kForgetAfter = absl::Hours(1);
 
-// Of a fleet that grows not each step is told.
+// Workers are told a new lease if it is longer by this factor, so not for each worker that comes.
 constexpr double kWorthTelling = 1.25;
 
 }  // namespace
@@ -44,9 +44,9 @@ absl::StatusOr<Worker*> WorkerTable::Connect(Registration registration,
   Worker& worker = workers_[registration.worker_id];
   if (worker.link != nullptr && worker.registration.instance_id != registration.instance_id) {
     return absl::AlreadyExistsError(absl::StrCat(
-        "worker ", registration.worker_id, " is connected from ", worker.registration.hostname,
-        ", by another process; if ", registration.hostname,
-        " has a copy of its state directory, remove the file worker_id in the copy"));
+        "another process, on the host ", worker.registration.hostname,
+        ", is connected as the worker ", registration.worker_id, ". If the state directory on ",
+        registration.hostname, " is a copy, remove the file worker_id in the copy"));
   }
   if (worker.link != nullptr) {
     worker.link->Close(absl::AbortedError(
@@ -106,7 +106,7 @@ bool WorkerTable::Disconnect(const Session& session) {
     return false;
   }
   worker->link = nullptr;
-  // Nobody takes over what a draining daemon leaves.
+  // No daemon takes over the ranks of a draining one.
   if (worker->state == WorkerState::kDraining) return true;
   worker->lease_end = std::max(worker->lease_end, clock_.Monotonic() + worker->registration.detach);
   return true;
@@ -138,7 +138,8 @@ std::vector<std::string> WorkerTable::Expire() {
       it = now - worker.lease_end > kForgetAfter ? workers_.erase(it) : std::next(it);
       continue;
     }
-    // It may be talking, but nobody listens. A connection that breaks ends the holding.
+    // The controller has paused reading from this worker, so its silence says nothing. If the
+    // connection breaks, the pause ends.
     if (worker.link != nullptr && worker.link->holding()) worker.lease_end = now + worker.lease;
     if (now > worker.lease_end) {
       worker.left = worker.state == WorkerState::kDraining;

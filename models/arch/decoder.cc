@@ -5,25 +5,22 @@
 namespace trainyard {
 namespace {
 
-ops::RopeTable RopeOf(const ModelConfig& c) {
-  ops::RopeTable table{.base = c.rope_base};
-  if (c.rope_scaling) {
-    table.factor = c.rope_scaling->factor;
-    table.low_freq_factor = c.rope_scaling->low_freq_factor;
-    table.high_freq_factor = c.rope_scaling->high_freq_factor;
-    table.original_max_seq = c.rope_scaling->original_max_seq;
-  }
-  return table;
+ops::RopeTable RopeOf(const DecoderConfig& c) {
+  return {.base = c.rope_base,
+          .factor = c.rope_scaling.factor,
+          .low_freq_factor = c.rope_scaling.low_freq_factor,
+          .high_freq_factor = c.rope_scaling.high_freq_factor,
+          .original_max_seq = c.rope_scaling.original_max_seq};
 }
 
 }  // namespace
 
 Init DecoderInputInit() { return Init::Normal(0.02); }
-Init DecoderOutputInit(const ModelConfig& c) {
+Init DecoderOutputInit(const DecoderConfig& c) {
   return Init::Normal(0.02 / std::sqrt(2.0 * double(c.layers)));
 }
 
-Attention DecoderAttention(const ModelConfig& c, const std::string& name,
+Attention DecoderAttention(const DecoderConfig& c, const std::string& name,
                            const std::optional<QkNorm>& qk_norm) {
   const int64_t queries = c.heads * c.head_dim, keys = c.kv_heads * c.head_dim;
   return Attention({.heads = c.heads,

@@ -3,11 +3,14 @@
 
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "models/arch/config.h"
+#include "models/arch/decoder_config.h"
+#include "models/arch/registry.h"
 #include "models/layers/attention.h"
 #include "models/layers/embedding.h"
 #include "models/layers/norm.h"
@@ -18,17 +21,17 @@ namespace trainyard {
 // The standard deviations of the public implementations: of what reads the model width, and of what
 // writes it.
 Init DecoderInputInit();
-Init DecoderOutputInit(const ModelConfig& config);
+Init DecoderOutputInit(const DecoderConfig& config);
 
 // `name` as in "model.layers.0.self_attn".
-Attention DecoderAttention(const ModelConfig& config, const std::string& name,
+Attention DecoderAttention(const DecoderConfig& config, const std::string& name,
                            const std::optional<QkNorm>& qk_norm = {});
 
 // A layer is made of (config, "model.layers.0"); its operator() takes and gives the residual value.
 template <typename Layer>
 class Decoder final : public Model {
  public:
-  explicit Decoder(const ModelConfig& c)
+  explicit Decoder(const DecoderConfig& c)
       : config_(c),
         embedding_("model.embed_tokens", c.vocab, c.hidden, DecoderInputInit()),
         norm_("model.norm", c.hidden, c.norm_eps),
@@ -47,10 +50,56 @@ class Decoder final : public Model {
   }
 
  private:
-  ModelConfig config_;
+  DecoderConfig config_;
   VocabularyTable embedding_;
   RmsNorm norm_;
   VocabularyTable output_;
 };
+
+struct DecoderPreset {
+  std::string name;
+  std::vector<std::string> aliases;
+  DecoderConfig config;
+};
+
+// What a family of decoders adds to its traits.
+struct DecoderFamilyOptions {
+  std::string name, activation, norm;
+  bool bias = false;
+  DecoderConfig defaults;  // Of an architecture given inline; sizes are 0.
+  std::vector<DecoderPreset> presets;
+};
+
+// The family whose models are made of a DecoderConfig as `DecoderModel`s.
+template <DecoderTraits traits, typename DecoderModel>
+Family DecoderFamily(const DecoderFamilyOptions& options) {
+  Family family;
+  family.name = options.name;
+  family.defaults = ModelConfig(options.name, options.defaults);
+  family.activation = options.activation;
+  family.gated = traits.gated;
+  family.norm = options.norm;
+  family.bias = options.bias;
+  family.position = traits.rope ? "rope" : "learned_absolute";
+  for (const DecoderPreset& preset : options.presets) {
+    family.presets.push_back(
+        {preset.name, preset.aliases, ModelConfig(options.name, preset.config)});
+  }
+  family.visit = [](ModelConfig& config, FieldVisit visit) {
+    VisitDecoder(traits, config.As<DecoderConfig>(), visit);
+  };
+  family.complete = [](const ModelConfig& before, const GivenFields& given, FieldProblems& problems,
+                       ModelConfig& config) {
+    CompleteDecoder(before.As<DecoderConfig>(), given, problems, config.As<DecoderConfig>());
+  };
+  family.check = [](const ModelConfig& config, FieldProblems& problems) {
+    CheckDecoder(traits, config.family(), config.As<DecoderConfig>(), problems);
+  };
+  family.facts = [](const ModelConfig& config) { return DecoderFacts(config.As<DecoderConfig>()); };
+  family.create = [](const ModelConfig& config) -> std::unique_ptr<Model> {
+    return std::make_unique<DecoderModel>(config.As<DecoderConfig>());
+  };
+  return family;
+}
 
 }  // namespace trainyard

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "models/arch/decoder.h"
 #include "models/layers/attention.h"
 #include "models/layers/embedding.h"
 #include "models/layers/mlp.h"
@@ -21,11 +22,11 @@ namespace {
 
 // The standard deviations of the public implementations.
 Init InputInit() { return Init::Normal(0.02); }
-Init OutputInit(const ModelConfig& c) { return Init::Normal(0.02 / std::sqrt(2.0 * c.layers)); }
+Init OutputInit(const DecoderConfig& c) { return Init::Normal(0.02 / std::sqrt(2.0 * c.layers)); }
 
 class Gpt3Block {
  public:
-  Gpt3Block(const ModelConfig& c, const std::string& name)
+  Gpt3Block(const DecoderConfig& c, const std::string& name)
       : attention_norm_(name + ".ln_1", c.hidden, c.norm_eps),
         attention_({.heads = c.heads, .kv_heads = c.kv_heads, .head_dim = c.head_dim, .rope = {}},
                    ColumnLinear({{name + ".attn.c_attn", 3 * c.heads * c.head_dim, 3}}, c.hidden,
@@ -60,7 +61,7 @@ class Gpt3Block {
 
 class Gpt3 final : public Model {
  public:
-  explicit Gpt3(const ModelConfig& c)
+  explicit Gpt3(const DecoderConfig& c)
       : config_(c),
         embedding_("transformer.wte", c.vocab, c.hidden, InputInit()),
         positions_("transformer.wpe", c.max_seq, c.hidden, InputInit()),
@@ -81,7 +82,7 @@ class Gpt3 final : public Model {
   }
 
  private:
-  ModelConfig config_;
+  DecoderConfig config_;
   VocabularyTable embedding_;
   PositionTable positions_;
   LayerNorm norm_;
@@ -89,9 +90,8 @@ class Gpt3 final : public Model {
 };
 
 // The MLP is four times as wide as the model.
-ModelConfig Gpt(int64_t layers, int64_t hidden, int64_t heads) {
-  return {.family = "gpt3",
-          .layers = layers,
+DecoderConfig Gpt(int64_t layers, int64_t hidden, int64_t heads) {
+  return {.layers = layers,
           .hidden = hidden,
           .ffn = 4 * hidden,
           .heads = heads,
@@ -102,8 +102,8 @@ ModelConfig Gpt(int64_t layers, int64_t hidden, int64_t heads) {
           .tied = true};
 }
 
-ModelConfig LargeGpt(int64_t layers, int64_t hidden, int64_t heads) {
-  ModelConfig c = Gpt(layers, hidden, heads);
+DecoderConfig LargeGpt(int64_t layers, int64_t hidden, int64_t heads) {
+  DecoderConfig c = Gpt(layers, hidden, heads);
   c.vocab = 51200;  // As the published FLOPs count it.
   c.max_seq = 2048;
   return c;
@@ -112,23 +112,19 @@ ModelConfig LargeGpt(int64_t layers, int64_t hidden, int64_t heads) {
 }  // namespace
 
 Family Gpt3Family() {
-  return {.name = "gpt3",
-          .defaults = {.family = "gpt3", .max_seq = 2048, .tied = true},
-          .activation = "gelu",
-          .gated = false,
-          .norm = "layernorm",
-          .bias = true,
-          .position = "learned_absolute",
-          .presets = {{"gpt3-5b", {}, LargeGpt(24, 4096, 32)},
-                      {"gpt3-20b", {}, LargeGpt(44, 6144, 48)},
-                      {"gpt3-175b", {}, LargeGpt(96, 12288, 96)},
-                      {"gpt2-124m", {}, Gpt(12, 768, 12)},
-                      {"gpt2-350m", {}, Gpt(24, 1024, 16)},
-                      {"gpt2-774m", {}, Gpt(36, 1280, 20)},
-                      {"gpt2-1558m", {}, Gpt(48, 1600, 25)}},
-          .create = [](const ModelConfig& c) -> std::unique_ptr<Model> {
-            return std::make_unique<Gpt3>(c);
-          }};
+  constexpr DecoderTraits kTraits = {.rope = false, .grouped_queries = false, .gated = false};
+  return DecoderFamily<kTraits, Gpt3>({.name = "gpt3",
+                                       .activation = "gelu",
+                                       .norm = "layernorm",
+                                       .bias = true,
+                                       .defaults = {.max_seq = 2048, .tied = true},
+                                       .presets = {{"gpt3-5b", {}, LargeGpt(24, 4096, 32)},
+                                                   {"gpt3-20b", {}, LargeGpt(44, 6144, 48)},
+                                                   {"gpt3-175b", {}, LargeGpt(96, 12288, 96)},
+                                                   {"gpt2-124m", {}, Gpt(12, 768, 12)},
+                                                   {"gpt2-350m", {}, Gpt(24, 1024, 16)},
+                                                   {"gpt2-774m", {}, Gpt(36, 1280, 20)},
+                                                   {"gpt2-1558m", {}, Gpt(48, 1600, 25)}}});
 }
 
 }  // namespace trainyard

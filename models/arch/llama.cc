@@ -13,7 +13,7 @@ namespace {
 
 class LlamaBlock {
  public:
-  LlamaBlock(const ModelConfig& c, const std::string& name)
+  LlamaBlock(const DecoderConfig& c, const std::string& name)
       : attention_norm_(name + ".input_layernorm", c.hidden, c.norm_eps),
         attention_(DecoderAttention(c, name + ".self_attn")),
         mlp_norm_(name + ".post_attention_layernorm", c.hidden, c.norm_eps),
@@ -40,9 +40,8 @@ class LlamaBlock {
 };
 
 // ffn, vocabulary and context follow; heads have 128 dims.
-ModelConfig Llama2(int64_t layers, int64_t hidden, int64_t heads, int64_t kv_heads, int64_t ffn) {
-  return {.family = "llama",
-          .layers = layers,
+DecoderConfig Llama2(int64_t layers, int64_t hidden, int64_t heads, int64_t kv_heads, int64_t ffn) {
+  return {.layers = layers,
           .hidden = hidden,
           .ffn = ffn,
           .heads = heads,
@@ -53,8 +52,8 @@ ModelConfig Llama2(int64_t layers, int64_t hidden, int64_t heads, int64_t kv_hea
           .rope_base = 10'000};
 }
 
-ModelConfig Llama3(int64_t layers, int64_t hidden, int64_t heads, int64_t ffn) {
-  ModelConfig c = Llama2(layers, hidden, heads, /*kv_heads=*/8, ffn);
+DecoderConfig Llama3(int64_t layers, int64_t hidden, int64_t heads, int64_t ffn) {
+  DecoderConfig c = Llama2(layers, hidden, heads, /*kv_heads=*/8, ffn);
   c.vocab = 128256;
   c.max_seq = 8192;
   c.rope_base = 500'000;
@@ -62,19 +61,19 @@ ModelConfig Llama3(int64_t layers, int64_t hidden, int64_t heads, int64_t ffn) {
 }
 
 // Llama 3's body with a longer context.
-ModelConfig Llama31(int64_t layers, int64_t hidden, int64_t heads, int64_t ffn) {
-  ModelConfig c = Llama3(layers, hidden, heads, ffn);
+DecoderConfig Llama31(int64_t layers, int64_t hidden, int64_t heads, int64_t ffn) {
+  DecoderConfig c = Llama3(layers, hidden, heads, ffn);
   c.max_seq = 131072;
-  c.rope_scaling = RopeScaling{.factor = 8};
+  c.rope_scaling.factor = 8;
   return c;
 }
 
-ModelConfig Llama31_405b(int64_t layers) { return Llama31(layers, 16384, 128, 53248); }
+DecoderConfig Llama31_405b(int64_t layers) { return Llama31(layers, 16384, 128, 53248); }
 
-ModelConfig Llama32_1b() {
-  ModelConfig c = Llama31(16, 2048, 32, 8192);
+DecoderConfig Llama32_1b() {
+  DecoderConfig c = Llama31(16, 2048, 32, 8192);
   c.head_dim = 64;
-  c.rope_scaling->factor = 32;
+  c.rope_scaling.factor = 32;
   c.tied = true;
   return c;
 }
@@ -82,28 +81,23 @@ ModelConfig Llama32_1b() {
 }  // namespace
 
 Family LlamaFamily() {
-  return {.name = "llama",
-          .defaults = {.family = "llama", .max_seq = 8192, .rope_base = 500'000},
-          .activation = "swiglu",
-          .gated = true,
-          .norm = "rmsnorm",
-          .bias = false,
-          .position = "rope",
-          .presets = {{"llama2-7b", {}, Llama2(32, 4096, 32, 32, 11008)},
-                      {"llama2-13b", {}, Llama2(40, 5120, 40, 40, 13824)},
-                      {"llama2-70b", {}, Llama2(80, 8192, 64, 8, 28672)},
-                      {"llama3-8b", {}, Llama3(32, 4096, 32, 14336)},
-                      {"llama3-70b", {}, Llama3(80, 8192, 64, 28672)},
-                      {"llama3.1-8b", {}, Llama31(32, 4096, 32, 14336)},
-                      {"llama3.1-70b", {"llama3.3-70b-instruct"}, Llama31(80, 8192, 64, 28672)},
-                      {"llama3.1-405b", {}, Llama31_405b(126)},
-                      {"llama3.1-405b-proxy-8", {}, Llama31_405b(8)},
-                      {"llama3.1-405b-proxy-30", {}, Llama31_405b(30)},
-                      {"llama3.1-405b-proxy-62", {}, Llama31_405b(62)},
-                      {"llama3.2-1b", {}, Llama32_1b()}},
-          .create = [](const ModelConfig& c) -> std::unique_ptr<Model> {
-            return std::make_unique<Decoder<LlamaBlock>>(c);
-          }};
+  return DecoderFamily<DecoderTraits{}, Decoder<LlamaBlock>>(
+      {.name = "llama",
+       .activation = "swiglu",
+       .norm = "rmsnorm",
+       .defaults = {.max_seq = 8192, .rope_base = 500'000},
+       .presets = {{"llama2-7b", {}, Llama2(32, 4096, 32, 32, 11008)},
+                   {"llama2-13b", {}, Llama2(40, 5120, 40, 40, 13824)},
+                   {"llama2-70b", {}, Llama2(80, 8192, 64, 8, 28672)},
+                   {"llama3-8b", {}, Llama3(32, 4096, 32, 14336)},
+                   {"llama3-70b", {}, Llama3(80, 8192, 64, 28672)},
+                   {"llama3.1-8b", {}, Llama31(32, 4096, 32, 14336)},
+                   {"llama3.1-70b", {"llama3.3-70b-instruct"}, Llama31(80, 8192, 64, 28672)},
+                   {"llama3.1-405b", {}, Llama31_405b(126)},
+                   {"llama3.1-405b-proxy-8", {}, Llama31_405b(8)},
+                   {"llama3.1-405b-proxy-30", {}, Llama31_405b(30)},
+                   {"llama3.1-405b-proxy-62", {}, Llama31_405b(62)},
+                   {"llama3.2-1b", {}, Llama32_1b()}}});
 }
 
 }  // namespace trainyard

@@ -14,7 +14,7 @@ namespace {
 
 class Qwen3MoeBlock {
  public:
-  Qwen3MoeBlock(const ModelConfig& c, const std::string& name)
+  Qwen3MoeBlock(const DecoderConfig& c, const std::string& name)
       : attention_norm_(name + ".input_layernorm", c.hidden, c.norm_eps),
         attention_(DecoderAttention(c, name + ".self_attn",
                                     QkNorm(name + ".self_attn", c.head_dim, c.norm_eps))),
@@ -37,9 +37,8 @@ class Qwen3MoeBlock {
 };
 
 // Every layer is a mixture: ffn is the published config's, and of no effect.
-ModelConfig Qwen3_30bA3b() {
-  return {.family = "qwen3_moe",
-          .layers = 48,
+DecoderConfig Qwen3_30bA3b() {
+  return {.layers = 48,
           .hidden = 2048,
           .ffn = 6144,
           .heads = 32,
@@ -55,21 +54,16 @@ ModelConfig Qwen3_30bA3b() {
 }  // namespace
 
 Family Qwen3MoeFamily() {
-  return {.name = "qwen3_moe",
-          .defaults = {.family = "qwen3_moe",
-                       .max_seq = 40960,
-                       .norm_eps = 1e-6,
-                       .rope_base = 1'000'000,
-                       .moe = MoeConfig{.aux_loss = 1e-3}},
-          .activation = "swiglu",
-          .gated = true,
-          .norm = "rmsnorm",
-          .bias = false,
-          .position = "rope",
-          .presets = {{"qwen3-30b-a3b", {}, Qwen3_30bA3b()}},
-          .create = [](const ModelConfig& c) -> std::unique_ptr<Model> {
-            return std::make_unique<Decoder<Qwen3MoeBlock>>(c);
-          }};
+  constexpr DecoderTraits kTraits = {.experts = true};
+  return DecoderFamily<kTraits, Decoder<Qwen3MoeBlock>>(
+      {.name = "qwen3_moe",
+       .activation = "swiglu",
+       .norm = "rmsnorm",
+       .defaults = {.max_seq = 40960,
+                    .norm_eps = 1e-6,
+                    .rope_base = 1'000'000,
+                    .moe = MoeConfig{.aux_loss = 1e-3}},
+       .presets = {{"qwen3-30b-a3b", {}, Qwen3_30bA3b()}}});
 }
 
 }  // namespace trainyard

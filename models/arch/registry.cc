@@ -62,7 +62,7 @@ std::unique_ptr<Model> CreateModel(const ModelConfig& config) {
   Violations violations;
   Validate(config, violations, "model");
   CHECK(violations.empty()) << violations.ToStatus().message();
-  return FindFamily(config.family)->create(config);
+  return FindFamily(config.family())->create(config);
 }
 
 }  // namespace trainyard

@@ -19,17 +19,27 @@ struct Preset {
   ModelConfig config;
 };
 
-// What is fixed within a family; for the catalogue.
 struct Family {
   std::string name;
-  ModelConfig defaults;    // Of an architecture given inline; sizes are 0.
+  ModelConfig defaults;  // Of an architecture given inline; sizes are 0.
+  // What is fixed within the family; for the catalogue.
   std::string activation;  // "swiglu", "gelu"
   bool gated = false;      // The MLP has a gate matrix.
   std::string norm;        // "rmsnorm", "layernorm"
   bool bias = false;       // Linear layers have biases.
   std::string position;    // "rope", "learned_absolute"
   std::vector<Preset> presets;
-  std::unique_ptr<Model> (*create)(const ModelConfig& config) = nullptr;
+
+  // The table: calls visit(rule, field) for each field, in the order in which files have them.
+  void (*visit)(ModelConfig& config, FieldVisit visit) = nullptr;
+  // Sets the fields that follow from others which were `given`, and are not given themselves;
+  // `before` is what the given ones replaced.
+  void (*complete)(const ModelConfig& before, const GivenFields& given, FieldProblems& problems,
+                   ModelConfig& config) = nullptr;
+  // Adds what is wrong with fields together; each alone was checked by its rule.
+  void (*check)(const ModelConfig& config, FieldProblems& problems) = nullptr;
+  ModelFacts (*facts)(const ModelConfig& config) = nullptr;
+  std::unique_ptr<Model> (*create)(const ModelConfig& config) = nullptr;  // Of a valid one.
 };
 
 const std::vector<Family>& Families();

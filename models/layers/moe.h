@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "models/arch/config.h"
 #include "models/layers/mlp.h"
+#include "models/layers/moe_config.h"
 #include "models/program/recorder.h"
 
 namespace trainyard {

@@ -17,18 +17,19 @@ namespace {
 
 JobConfig TinyJob(const std::string& family, PrecisionName precision) {
   JobConfig job;
-  ModelFields model{.family = family,
-                    .layers = 1,
-                    .hidden = 64,
-                    .heads = 2,
-                    .head_dim = 32,
-                    .vocab = 96,
-                    .max_seq = 32};
+  GivenModel model = {family,
+                      {{"layers", 1},
+                       {"hidden", 64},
+                       {"heads", 2},
+                       {"head_dim", 32},
+                       {"vocab", 96},
+                       {"max_seq", 32}}};
+  GivenFields& fields = model.fields;
   if (family == "qwen3_moe") {
-    model.kv_heads = 1;
-    model.moe = MoeFields{.experts = 4, .top_k = 2, .expert_ffn = 32};
+    fields["kv_heads"] = 1;
+    fields["moe.experts"] = 4, fields["moe.top_k"] = 2, fields["moe.expert_ffn"] = 32;
   } else {
-    model.ffn = 128;
+    fields["ffn"] = 128;
   }
   job.model.architecture = model;
   job.precision = precision;

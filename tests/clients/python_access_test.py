@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import unittest
 from unittest import mock
 
@@ -18,7 +19,10 @@ import local_service
 sys.path.insert(0, str(installed.ROOT / "tests/security"))
 from real_service import BIN, RealService
 
+import grpc
 import trainyard
+from trainyard import _calls
+from trainyard._credentials import Places
 
 
 def setting(**variables):
@@ -51,6 +55,25 @@ def both_forms(call, **options):
 
 def workers(client):
     return client.workers()
+
+
+class Renewed(unittest.TestCase):
+    def test_every_stream_takes_the_token_of_a_new_start_whoever_found_it_first(self):
+        with tempfile.TemporaryDirectory() as directory:
+            path = pathlib.Path(directory, "token")
+            path.touch(mode=0o600)
+            path.write_text("first\n")
+            target = _calls.Target("127.0.0.1:1", Places(path, None), None)
+            streams = [_calls.Attempts(target) for _ in range(3)]
+            for stream in streams:
+                self.assertEqual(stream.metadata(), (("authorization", "Bearer first"),))
+            path.write_text("second\n")
+            refused = mock.Mock(code=lambda: grpc.StatusCode.UNAUTHENTICATED, details=lambda: "who is it?")
+            for stream in streams:
+                self.assertEqual(stream.pause_after(refused), 0)
+                self.assertEqual(stream.metadata(), (("authorization", "Bearer second"),))
+            with self.assertRaises(trainyard.Unauthenticated):
+                streams[0].pause_after(refused)
 
 
 class OnThisMachine(unittest.TestCase):

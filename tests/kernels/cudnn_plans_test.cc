@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "kernels/cuda/cudnn_attention_graph.h"
+#include "models/arch/decoder_config.h"
 #include "models/arch/registry.h"
 
 namespace trainyard::testing {
@@ -74,7 +75,7 @@ AttentionDims Dims(int64_t sequence, int64_t heads, int64_t kv_heads, int64_t he
 TEST_F(CudnnPlans, AreThereForEveryPreset) {
   std::set<std::tuple<int64_t, int64_t, int64_t>> seen;
   for (const std::string& name : PresetNames()) {
-    const ModelConfig c = FindPreset(name)->config;
+    const DecoderConfig c = FindPreset(name)->config.As<DecoderConfig>();
     if (!seen.emplace(c.heads, c.kv_heads, c.head_dim).second) continue;
     SCOPED_TRACE(name);
     ExpectPlanned(2, Dims(std::min<int64_t>(c.max_seq, 4096), c.heads, c.kv_heads, c.head_dim));

@@ -73,20 +73,20 @@ void ExpectAStepAllocatesNothing(const ModelConfig& config) {
   step();  // The OpenMP runtime may prepare on first use.
   const int64_t before = Allocations();
   step();
-  EXPECT_EQ(Allocations() - before, 0) << config.family;
+  EXPECT_EQ(Allocations() - before, 0) << config.family();
 }
 
 // A loss that counts nothing has no gradient: what is left is the bias that balances the experts.
 TEST(ExecutableTest, TheBalancingBiasMovesByItsRateAndIsNoPartOfTheNorm) {
   ModelConfig config = TinyMoe();
-  config.moe->expert_bias = true;
-  config.moe->bias_update_rate = 0.25;
+  AsDecoder(config).moe->expert_bias = true;
+  AsDecoder(config).moe->bias_update_rate = 0.25;
   TrainingOptions options = Options(Precision::F64(), 1);
   options.adamw.weight_decay = 0.5;
   const auto executable = Bind(RecordTraining(*CreateModel(config), options));
   const std::vector<double> before = Weights(*executable);
   executable->WriteStepState({.step = 1, .learning_rate = 0.1, .clip_norm = 1e-3});
-  executable->WriteInput("tokens", 0, Tokens(kSequence, config.vocab, 1));
+  executable->WriteInput("tokens", 0, Tokens(kSequence, AsDecoder(config).vocab, 1));
   executable->WriteInput("targets", 0, std::vector<int32_t>(size_t(kSequence), 3));
   executable->Run(Action::kForward);
   executable->Run(Action::kBackward);

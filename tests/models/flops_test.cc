@@ -40,8 +40,8 @@ TEST(FlopsTest, ExpertsCountWhereATokenGoesThroughThem) {
   EXPECT_NEAR(GigaFlops("qwen3-30b-a3b", 8192, FlopsConvention::kAutoModel), 27.84, 0.005);
 
   ModelConfig config = TinyMoe();
-  config.moe->shared_experts = 1, config.moe->shared_ffn = 7;
-  const double l = double(config.layers), h = double(config.hidden);
+  AsDecoder(config).moe->shared_experts = 1, AsDecoder(config).moe->shared_ffn = 7;
+  const double l = double(AsDecoder(config).layers), h = double(AsDecoder(config).hidden);
   EXPECT_DOUBLE_EQ(FlopsPerToken(config, 8).mlp, l * 6 * h * (3 * (2 * 5 + 7) + 6));
 }
 
@@ -61,13 +61,15 @@ TEST(FlopsTest, FullAndCausalFormulasAgreeWithTheTable) {
 // diagonal: s + 1 instead of s.
 TEST(FlopsTest, ExactEqualsTheFormulaPartByPart) {
   for (const ModelConfig& config : {TinyLlama(), TinyLlama(/*tied=*/true), TinyGpt3()}) {
-    const double s = 8, l = double(config.layers), h = double(config.hidden);
-    const double d = double(config.head_dim), a = double(config.heads), g = double(config.kv_heads);
+    const double s = 8, l = double(AsDecoder(config).layers), h = double(AsDecoder(config).hidden);
+    const double d = double(AsDecoder(config).head_dim), a = double(AsDecoder(config).heads),
+                 g = double(AsDecoder(config).kv_heads);
     const Flops flops = FlopsPerToken(config, int64_t(s));
     EXPECT_DOUBLE_EQ(flops.qkvo, l * 6 * h * d * (2 * a + 2 * g));
     EXPECT_DOUBLE_EQ(flops.attention, l * 6 * a * d * (s + 1));
-    EXPECT_DOUBLE_EQ(flops.mlp, l * (config.family == "llama" ? 18 : 12) * h * double(config.ffn));
-    EXPECT_DOUBLE_EQ(flops.output, 6 * double(config.vocab) * h);
+    EXPECT_DOUBLE_EQ(
+        flops.mlp, l * (config.family() == "llama" ? 18 : 12) * h * double(AsDecoder(config).ffn));
+    EXPECT_DOUBLE_EQ(flops.output, 6 * double(AsDecoder(config).vocab) * h);
   }
 }
 
@@ -89,10 +91,10 @@ TEST(FlopsTest, DgxCloudLlama31PrintsThePagesNumbers) {
 // Nemotron4-15b's page prints 434.5e12 for a sequence of 4096 tokens.
 TEST(FlopsTest, DgxCloudNemotron4IgnoresGroupsAndWidth) {
   ModelConfig config = FindPreset("llama3-8b")->config;
-  config.layers = 32;
-  config.hidden = 6144;
-  config.heads = 48;
-  config.vocab = 256000;
+  AsDecoder(config).layers = 32;
+  AsDecoder(config).hidden = 6144;
+  AsDecoder(config).heads = 48;
+  AsDecoder(config).vocab = 256000;
   const Flops flops = FlopsPerToken(config, 4096, FlopsConvention::kDgxcNemotron4);
   EXPECT_NEAR(flops.total() * 4096, 434.5e12, 0.05e12);
 }

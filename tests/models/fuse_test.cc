@@ -45,7 +45,7 @@ TEST(FuseTest, ABlocksFirstAddIsFusedWithItsSecondNorm) {
     const auto fewer = [&](List list, const std::string& op) {
       return Count(apart, list, op) - Count(fused, list, op);
     };
-    const int layers = int(config.layers);
+    const int layers = int(AsDecoder(config).layers);
     EXPECT_EQ(fewer(List::kForward, "add_" + norm), -layers);
     EXPECT_EQ(fewer(List::kForward, norm), layers);
     EXPECT_EQ(fewer(List::kForward, "add"), layers);
@@ -63,7 +63,7 @@ TEST(FuseTest, ProductsTakeGeluAndItsGradient) {
   const Program program = RecordTraining(*CreateModel(config), {.record = {.sequence = 4}});
   EXPECT_EQ(Count(program, List::kForward, "gelu"), 0);
   EXPECT_EQ(Count(program, List::kBackwardInput, "gelu_backward"), 0);
-  for (int block = 1; block <= int(config.layers); ++block) {
+  for (int block = 1; block <= int(AsDecoder(config).layers); ++block) {
     const Instance& forward = Find(program, List::kForward, "matmul_gelu", block);
     const Instance& backward = Find(program, List::kBackwardInput, "matmul_gelu_backward", block);
     ASSERT_EQ(forward.inputs.size(), 3u);
@@ -81,7 +81,7 @@ TEST(FuseTest, GeluIsComputedAgainAsItWas) {
     const TrainingOptions options = {.record = {.sequence = 4}, .recompute = recompute};
     return Count(RecordTraining(*CreateModel(TinyGpt3()), options), list, op);
   };
-  const int layers = int(TinyGpt3().layers);
+  const int layers = int(AsDecoder(TinyGpt3()).layers);
   const RecomputeOptions activations{.norms_and_activations = true}, blocks{.blocks = layers};
   for (const List list : {List::kForward, List::kBackwardInput}) {
     EXPECT_EQ(count(activations, list, "gelu"), layers);
@@ -235,7 +235,7 @@ TEST(PackedTest, GateAndUpAreOneProduct) {
   const Program program = RecordTraining(*CreateModel(TinyLlama()), {.record = {.sequence = 4}});
   for (int block = 1; block <= 2; ++block) {
     const Value up = Find(program, List::kForward, "swiglu", block).inputs[0];
-    EXPECT_EQ(program.info(up).shape, Shape({4, 2 * TinyLlama().ffn}));
+    EXPECT_EQ(program.info(up).shape, Shape({4, 2 * AsDecoder(TinyLlama()).ffn}));
     bool product = false;
     for (const Instance& i : program.instances) {
       product |= i.op->name() == "matmul" && i.outputs[0] == up;

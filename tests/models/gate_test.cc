@@ -167,7 +167,7 @@ TEST(RouterOpTest, TheBiasMovesByItsRateAgainstTheDeviation) {
 // The ops of a recorded model's gate with their attributes, each once.
 std::map<std::string, std::string> GateOf(const MoeConfig& moe) {
   ModelConfig config = TinyMoe();
-  config.moe = moe;
+  AsDecoder(config).moe = moe;
   const Program program = RecordTraining(
       *CreateModel(config), {.record = {.precision = Precision::F64(), .sequence = 4}});
   std::map<std::string, std::string> ops;

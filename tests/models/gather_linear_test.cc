@@ -70,13 +70,13 @@ TEST(GatherLinearTest, NothingGatheredIsKept) {
   const int64_t n = 4, sequence = 256, rows = sequence / n, hidden = 64, ffn = 192, width = 64;
   const auto activations = [&](int64_t layers) {
     ModelConfig config = TinyLlama();
-    config.layers = layers;
-    config.hidden = hidden;
-    config.ffn = ffn;
-    config.heads = config.kv_heads = 8;
-    config.head_dim = width / 8;
-    config.vocab = 16;
-    config.max_seq = sequence;
+    AsDecoder(config).layers = layers;
+    AsDecoder(config).hidden = hidden;
+    AsDecoder(config).ffn = ffn;
+    AsDecoder(config).heads = AsDecoder(config).kv_heads = 8;
+    AsDecoder(config).head_dim = width / 8;
+    AsDecoder(config).vocab = 16;
+    AsDecoder(config).max_seq = sequence;
     const Program program =
         RecordTraining(*CreateModel(config),
                        {.record = {.sequence = sequence, .mesh = {.tensor = int(n)}}, .adamw = {}});

@@ -49,7 +49,7 @@ std::vector<double> Logits(const ModelConfig& config, const std::vector<int32_t>
   executable->Run(Action::kPrepare);
   executable->WriteInput("tokens", 0, tokens);
   executable->Run(Action::kForward);
-  std::vector<double> logits(tokens.size() * size_t(config.vocab));
+  std::vector<double> logits(tokens.size() * size_t(AsDecoder(config).vocab));
   executable->ReadOutput("logits", 0, logits.data(), logits.size() * sizeof(double));
   return logits;
 }
@@ -69,22 +69,22 @@ void ExpectGolden(const ModelConfig& config, const std::string& name) {
 
 TEST(GoldenTest, LlamaLogitsAreThoseOfThePublicImplementation) {
   ModelConfig config = TinyLlama();
-  config.hidden = 16;
-  config.ffn = 24;
-  config.rope_base = 10'000;  // The only one that the other implementation has.
-  config.vocab = 11;
+  AsDecoder(config).hidden = 16;
+  AsDecoder(config).ffn = 24;
+  AsDecoder(config).rope_base = 10'000;  // The only one that the other implementation has.
+  AsDecoder(config).vocab = 11;
   ExpectGolden(config, "llama_logits.golden");
 }
 
 TEST(GoldenTest, Qwen3MoeLogitsAreThoseOfThePublicImplementation) {
   ModelConfig config = TinyMoe();
-  config.vocab = 11;
+  AsDecoder(config).vocab = 11;
   ExpectGolden(config, "qwen3_moe_logits.golden");
 }
 
 TEST(GoldenTest, Gpt3LogitsAreThoseOfThePublicImplementation) {
   ModelConfig config = TinyGpt3();
-  config.vocab = 11;
+  AsDecoder(config).vocab = 11;
   ExpectGolden(config, "gpt3_logits.golden");
 }
 

@@ -20,7 +20,7 @@ struct NamedConfig {
 // What DeepSeek-V3 adds: sigmoid scores, chosen with a bias from the best groups; a shared expert.
 ModelConfig GroupedMoe() {
   ModelConfig config = TinyMoe();
-  MoeConfig& moe = *config.moe;
+  MoeConfig& moe = *AsDecoder(config).moe;
   moe.router = RouterScoring::kSigmoid;
   moe.groups = 3, moe.topk_groups = 2;
   moe.expert_bias = true;
@@ -32,8 +32,8 @@ ModelConfig GroupedMoe() {
 class ArchitectureGradient : public ::testing::TestWithParam<NamedConfig> {
  protected:
   void SetUp() override {
-    tokens_ = Tokens(kBatch * kSequence, config().vocab, 7);
-    targets_ = Tokens(kBatch * kSequence, config().vocab, 8);
+    tokens_ = Tokens(kBatch * kSequence, AsDecoder(config()).vocab, 7);
+    targets_ = Tokens(kBatch * kSequence, AsDecoder(config()).vocab, 8);
     targets_[3] = -1;  // Not counted.
   }
   const ModelConfig& config() const { return GetParam().config; }
@@ -79,7 +79,7 @@ TEST_P(ArchitectureGradient, EveryParameterMatchesCentralDifferences) {
   const auto executable = Bind(RecordTraining(*CreateModel(config()), Options(kBatch)));
   Enlarge(*executable, executable->program().flat_elements);
   const double loss = Step(*executable, 1, /*with_backward=*/true);
-  EXPECT_NEAR(loss, std::log(double(config().vocab)), 2);
+  EXPECT_NEAR(loss, std::log(double(AsDecoder(config()).vocab)), 2);
 
   int idle_experts = 0;  // Their tensors.
   for (const ParameterBox& box : executable->program().Parameters()) {
@@ -113,7 +113,8 @@ TEST_P(ArchitectureGradient, EveryParameterMatchesCentralDifferences) {
 
 TEST_P(ArchitectureGradient, TwoMicroBatchesEqualOneBatch) {
   ModelConfig config = this->config();
-  if (config.moe) config.moe->aux_loss = 0;  // The load is balanced within a micro-batch.
+  if (AsDecoder(config).moe)
+    AsDecoder(config).moe->aux_loss = 0;  // The load is balanced within a micro-batch.
   const auto whole = Bind(RecordTraining(*CreateModel(config), Options(kBatch)));
   const auto parts = Bind(RecordTraining(*CreateModel(config), Options(kBatch / 2)));
   ASSERT_NEAR(Step(*whole, 1, true), Step(*parts, 2, true), 1e-12);

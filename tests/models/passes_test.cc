@@ -71,7 +71,7 @@ TEST(BucketsTest, TheFirstBucketOverlapsTheBackwardPass) {
 // There would be nothing to overlap.
 TEST(BucketsTest, ASmallModelIsNotOneBucket) {
   ModelConfig config = TinyLlama();
-  config.hidden = 256, config.ffn = 768, config.layers = 6;
+  AsDecoder(config).hidden = 256, AsDecoder(config).ffn = 768, AsDecoder(config).layers = 6;
   const Program program = Record(config, 32 << 20);
   EXPECT_GE(program.buckets.size(), 6u);
   EXPECT_LE(program.buckets.size(), 16u);
@@ -117,7 +117,7 @@ TEST(BucketsTest, OneRankReducesNothing) {
 // The counts that move a balancing bias are summed as they are, whatever buckets are rounded to.
 TEST(BucketsTest, CountsOfExpertsAreNotRounded) {
   ModelConfig config = TinyMoe();
-  config.moe->expert_bias = true;
+  AsDecoder(config).moe->expert_bias = true;
   RecordOptions options{.precision = Precision::F32(), .sequence = 4, .mesh = {.data = 2}};
   options.precision.reduce = DType::kBF16;
   for (const Zero zero : {Zero::kNone, Zero::kOptimizer, Zero::kFull}) {
@@ -138,7 +138,7 @@ TEST(BucketsTest, CountsOfExpertsAreNotRounded) {
                                       });
       EXPECT_TRUE(summed) << box.name;
     }
-    EXPECT_EQ(biases, config.layers);
+    EXPECT_EQ(biases, AsDecoder(config).layers);
   }
 }
 

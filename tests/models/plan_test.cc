@@ -88,7 +88,7 @@ TEST(PlanTest, NothingAliveIsOverwritten) {
 // another slot or chunk uses the scratch, and an activation's place is its gradient's.
 TEST(PlanTest, MessagesBetweenStagesHaveAPlaceWhenTheyAreExpected) {
   ModelConfig config = TinyLlama();
-  config.layers = 4;
+  AsDecoder(config).layers = 4;
   for (int rank : {0, 1}) {
     for (const RecomputeOptions& recompute : {RecomputeOptions{}, RecomputeOptions{.blocks = 2}}) {
       const Program program = RecordTraining(
@@ -205,7 +205,7 @@ TEST(PlanTest, NothingIsAsLargeAsTheLogitsWouldBe) {
                                                              .micro_batch = 4,
                                                              .sequence = 1024,
                                                              .mesh = {.tensor = tensor}}});
-        const int64_t logits = program.tokens() * config.vocab / tensor;
+        const int64_t logits = program.tokens() * AsDecoder(config).vocab / tensor;
         for (const ValueInfo& info : program.values) {
           if (info.kind != ValueKind::kActivation) continue;
           EXPECT_LT(info.bytes(), size_t(logits) * SizeOf(precision.accumulate) / 2)
@@ -282,8 +282,8 @@ TEST(PlanTest, SlotsKeepMicroBatchesApart) {
     const auto executable = Bind(Record(config, Precision::F64()), 1, slots);
     executable->WriteStepState({.step = 1, .loss_scale = 1});
     const auto feed = [&](int k) {
-      const auto tokens = Tokens(16, config.vocab, uint64_t(k)),
-                 targets = Tokens(16, config.vocab, uint64_t(k + 10));
+      const auto tokens = Tokens(16, AsDecoder(config).vocab, uint64_t(k)),
+                 targets = Tokens(16, AsDecoder(config).vocab, uint64_t(k + 10));
       executable->WriteInput("tokens", k % slots, tokens);
       executable->WriteInput("targets", k % slots, targets);
     };

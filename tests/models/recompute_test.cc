@@ -74,7 +74,7 @@ TEST(RecomputeTest, GivesTheSameBits) {
         const Result want = Train(Record(*model, {}, precision), slots);
         for (const RecomputeOptions& kind : kKinds) {
           EXPECT_EQ(Train(Record(*model, kind, precision), slots), want)
-              << config.family << ' ' << kind.blocks << ' ' << kind.norms_and_activations;
+              << config.family() << ' ' << kind.blocks << ' ' << kind.norms_and_activations;
         }
       }
     }
@@ -168,7 +168,7 @@ class WithBlockLosses final : public Model {
   Value Block(Recorder& recorder, int64_t layer, Value x) const override {
     x = llama_->Block(recorder, layer, x);
     const Value weight = recorder.Parameter({.name = "router." + std::to_string(layer),
-                                             .shape = {13, TinyLlama().hidden},
+                                             .shape = {13, AsDecoder(TinyLlama()).hidden},
                                              .init = Init::Normal(1)});
     ops::LinearCrossEntropy(recorder, ops::Add(recorder, x, x), weight,
                             recorder.program().inputs.at("tokens"), kTensorAxes);
@@ -195,13 +195,13 @@ TEST(RecomputeTest, CountsLossesOfABlockOnce) {
 // Sizes of which every activation is a multiple of the plan's alignment.
 ModelConfig Aligned(int64_t layers) {
   ModelConfig config = TinyLlama();
-  config.layers = layers;
-  config.hidden = 64;
-  config.ffn = 192;
-  config.heads = 8;
-  config.kv_heads = 4;
-  config.head_dim = 8;
-  config.max_seq = 64;
+  AsDecoder(config).layers = layers;
+  AsDecoder(config).hidden = 64;
+  AsDecoder(config).ffn = 192;
+  AsDecoder(config).heads = 8;
+  AsDecoder(config).kv_heads = 4;
+  AsDecoder(config).head_dim = 8;
+  AsDecoder(config).max_seq = 64;
   return config;
 }
 

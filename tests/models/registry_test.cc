@@ -2,12 +2,18 @@
 // architecture is answered with its field and the nearest legal value.
 #include "models/arch/registry.h"
 
+#include <algorithm>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <set>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "models/arch/config_json.h"
 #include "models/flops.h"
+#include "tests/models/another_value.h"
 #include "tests/models/tiny.h"
 
 namespace trainyard::testing {
@@ -46,13 +52,13 @@ TEST(RegistryTest, ActiveParametersAreThePublished) {
 // 124,439,808 in the public checkpoint of 50,257 tokens.
 TEST(RegistryTest, Gpt2WithItsOwnVocabularyHasThePublicCheckpointsParameters) {
   ModelConfig config = FindPreset("gpt2-124m")->config;
-  config.vocab = 50257;
+  AsDecoder(config).vocab = 50257;
   EXPECT_EQ(CountParameters(config).total, 124'439'808);
 }
 
 struct Positions {
   double rope_base = 0;
-  double factor = 1;  // Of the scaling; 1: none.
+  double factor = 0;  // Of the scaling; 0: none.
   int64_t max_seq = 0;
   bool tied = false;
   double norm_eps = 1e-5;
@@ -92,17 +98,15 @@ TEST(RegistryTest, PositionsAndNormsAreThePublished) {
     SCOPED_TRACE(name);
     ASSERT_TRUE(published.contains(name));
     const Positions& want = published.at(name);
-    const ModelConfig got = FindPreset(name)->config;
+    const DecoderConfig got = AsDecoder(FindPreset(name)->config);
     EXPECT_EQ(got.rope_base, want.rope_base);
     EXPECT_EQ(got.max_seq, want.max_seq);
     EXPECT_EQ(got.tied, want.tied);
     EXPECT_EQ(got.norm_eps, want.norm_eps);
-    ASSERT_EQ(got.rope_scaling.has_value(), want.factor != 1);
-    if (!got.rope_scaling) continue;
-    EXPECT_EQ(got.rope_scaling->factor, want.factor);
-    EXPECT_EQ(got.rope_scaling->low_freq_factor, 1);
-    EXPECT_EQ(got.rope_scaling->high_freq_factor, 4);
-    EXPECT_EQ(got.rope_scaling->original_max_seq, 8192);
+    EXPECT_EQ(got.rope_scaling.factor, want.factor);
+    EXPECT_EQ(got.rope_scaling.low_freq_factor, 1);
+    EXPECT_EQ(got.rope_scaling.high_freq_factor, 4);
+    EXPECT_EQ(got.rope_scaling.original_max_seq, 8192);
   }
 }
 
@@ -137,10 +141,11 @@ TEST(RegistryTest, ParametersHaveThePublicCheckpointsNames) {
     return names;
   };
   ModelConfig llama = TinyLlama(), gpt = TinyGpt3();
-  llama.layers = gpt.layers = 1;
   ModelConfig moe = TinyMoe();
-  moe.layers = 1, moe.moe->experts = 2;
-  moe.moe->shared_experts = 1, moe.moe->shared_ffn = 4, moe.moe->expert_bias = true;
+  for (ModelConfig* config : {&llama, &gpt, &moe}) AsDecoder(*config).layers = 1;
+  MoeConfig& experts_of = *AsDecoder(moe).moe;
+  experts_of.experts = 2, experts_of.shared_experts = 1, experts_of.shared_ffn = 4;
+  experts_of.expert_bias = true;
   EXPECT_EQ(
       names_of(llama),
       (std::set<std::string>{
@@ -180,53 +185,67 @@ TEST(RegistryTest, ParametersHaveThePublicCheckpointsNames) {
 
 // --- Overrides and inline architectures.
 
-ModelConfig Overridden(const std::string& preset, const ModelFields& fields) {
+DecoderConfig Overridden(const std::string& preset, const GivenFields& fields) {
   Violations violations;
-  const ModelConfig config = Override(FindPreset(preset)->config, fields, violations, "");
+  const ModelConfig config = Override(FindPreset(preset)->config, {"", fields}, violations, "");
   EXPECT_TRUE(violations.empty());
-  return config;
+  return AsDecoder(config);
 }
 
 TEST(OverrideTest, HiddenOrHeadsResetHeadDimUnlessItIsGiven) {
-  EXPECT_EQ(Overridden("llama3-8b", {.hidden = 256, .heads = 8}).head_dim, 32);
-  EXPECT_EQ(Overridden("llama3-8b", {.hidden = 256, .heads = 8, .head_dim = 64}).head_dim, 64);
-  EXPECT_EQ(Overridden("llama3-8b", {.layers = 4}).head_dim, 128);
+  EXPECT_EQ(Overridden("llama3-8b", {{"hidden", 256}, {"heads", 8}}).head_dim, 32);
+  EXPECT_EQ(Overridden("llama3-8b", {{"hidden", 256}, {"heads", 8}, {"head_dim", 64}}).head_dim,
+            64);
+  EXPECT_EQ(Overridden("llama3-8b", {{"layers", 4}}).head_dim, 128);
 }
 
 // Bug it must catch: a head_dim that was rounded without a word.
 TEST(OverrideTest, HeadsThatDoNotDivideHiddenAreAViolationUnlessHeadDimIsGiven) {
-  const auto violation = [](const ModelFields& fields) {
+  const auto violation = [](const GivenFields& fields) {
     Violations violations;
-    const ModelConfig config = Override(FindPreset("llama3-8b")->config, fields, violations, "m");
+    const ModelConfig config =
+        Override(FindPreset("llama3-8b")->config, {"", fields}, violations, "m");
     Validate(config, violations, "m");
     return violations.empty() ? "" : std::string(violations.ToStatus().message());
   };
-  EXPECT_EQ(violation({.hidden = 66, .heads = 4, .kv_heads = 2}),
+  const auto sizes = [](int64_t hidden, int64_t heads) {
+    return GivenFields{{"hidden", hidden}, {"heads", heads}, {"kv_heads", 2}};
+  };
+  EXPECT_EQ(violation(sizes(66, 4)),
             "m.hidden: wanted a multiple of 2 x heads = 8, or a head_dim, found 66; nearest 64");
-  EXPECT_THAT(violation({.heads = 3}),
+  EXPECT_THAT(violation({{"heads", 3}}),
               ::testing::HasSubstr("m.heads: wanted a divisor of hidden = 4096 with an even "
                                    "quotient of at most 256, or a head_dim, found 3; nearest 16"));
-  EXPECT_EQ(violation({.heads = 24}),
+  EXPECT_EQ(violation({{"heads", 24}}),
             "m.heads: wanted a divisor of hidden = 4096 with an even quotient of at most 256, or a "
             "head_dim, found 24; nearest 32");
-  EXPECT_EQ(violation({.hidden = 66, .heads = 4, .kv_heads = 2, .head_dim = 16}), "");
-  EXPECT_EQ(violation({.hidden = 64, .heads = 4, .kv_heads = 2}), "");
-  EXPECT_EQ(violation({.heads = 32}), "");
+  GivenFields with_head_dim = sizes(66, 4);
+  with_head_dim["head_dim"] = 16;
+  EXPECT_EQ(violation(with_head_dim), "");
+  EXPECT_EQ(violation(sizes(64, 4)), "");
+  EXPECT_EQ(violation({{"heads", 32}}), "");
   Violations violations;
-  FromFields({.family = "llama", .layers = 2, .hidden = 66, .ffn = 128, .heads = 4, .vocab = 256},
+  FromFields({"llama", {{"layers", 2}, {"hidden", 66}, {"ffn", 128}, {"heads", 4}, {"vocab", 256}}},
              violations, "m");
   ASSERT_EQ(violations.list().size(), 1u) << violations.ToStatus();
   EXPECT_EQ(violations.list()[0].field, "m.hidden");
 }
 
 TEST(OverrideTest, HeadsTakeKeyValueHeadsAlongWhereTheyWereEqual) {
-  EXPECT_EQ(Overridden("gpt2-124m", {.heads = 6}).kv_heads, 6);
-  EXPECT_EQ(Overridden("llama3-8b", {.heads = 16}).kv_heads, 8);
+  EXPECT_EQ(Overridden("gpt2-124m", {{"heads", 6}}).kv_heads, 6);
+  EXPECT_EQ(Overridden("llama3-8b", {{"heads", 16}}).kv_heads, 8);
+}
+
+TEST(OverrideTest, ABaseDropsTheScalingThatWasFittedToAnother) {
+  EXPECT_EQ(Overridden("llama3.1-8b", {{"layers", 1}}).rope_scaling.factor, 8);
+  EXPECT_EQ(Overridden("llama3.1-8b", {{"rope_base", 1e6}}).rope_scaling.factor, 0);
+  const GivenFields both = {{"rope_base", 1e6}, {"rope_scaling.factor", 4.0}};
+  EXPECT_EQ(Overridden("llama3.1-8b", both).rope_scaling.factor, 4);
 }
 
 TEST(OverrideTest, AnotherFamilyIsAViolation) {
   Violations violations;
-  Override(FindPreset("llama3-8b")->config, {.family = "gpt3"}, violations, "model.overrides");
+  Override(FindPreset("llama3-8b")->config, {"gpt3", {}}, violations, "model.overrides");
   ASSERT_EQ(violations.list().size(), 1u);
   EXPECT_EQ(violations.list()[0].field, "model.overrides.family");
 }
@@ -234,16 +253,16 @@ TEST(OverrideTest, AnotherFamilyIsAViolation) {
 TEST(FromFieldsTest, TakesTheFamilysDefaultsAndNamesWhatIsMissing) {
   Violations violations;
   const ModelConfig config = FromFields(
-      {.family = "llama", .layers = 2, .hidden = 64, .ffn = 128, .heads = 4, .vocab = 256},
+      {"llama", {{"layers", 2}, {"hidden", 64}, {"ffn", 128}, {"heads", 4}, {"vocab", 256}}},
       violations, "model.architecture");
   EXPECT_TRUE(violations.empty());
-  EXPECT_EQ(config.kv_heads, 4);
-  EXPECT_EQ(config.head_dim, 16);
-  EXPECT_EQ(config.rope_base, 500'000);
+  EXPECT_EQ(AsDecoder(config).kv_heads, 4);
+  EXPECT_EQ(AsDecoder(config).head_dim, 16);
+  EXPECT_EQ(AsDecoder(config).rope_base, 500'000);
   Validate(config, violations, "model.architecture");
   EXPECT_TRUE(violations.empty());
 
-  FromFields({.family = "llama", .layers = 2}, violations, "model.architecture");
+  FromFields({"llama", {{"layers", 2}}}, violations, "model.architecture");
   std::set<std::string> fields;
   for (const FieldViolation& v : violations.list()) fields.insert(v.field);
   EXPECT_EQ(fields,
@@ -251,31 +270,36 @@ TEST(FromFieldsTest, TakesTheFamilysDefaultsAndNamesWhatIsMissing) {
                                    "model.architecture.heads", "model.architecture.vocab"}));
 }
 
+size_t IndexOf(const ModelConfig& config, absl::string_view name) {
+  const std::vector<Field> fields = FieldsOf(config);
+  const auto it = std::find_if(fields.begin(), fields.end(),
+                               [&](const Field& field) { return field.rule.name == name; });
+  return size_t(it - fields.begin());
+}
+
 struct Wrong {
   const char* field;
   const char* says;
-  void (*change)(ModelConfig& config);
+  void (*change)(DecoderConfig& config);
 };
 
 TEST(ValidateTest, NamesTheFieldAndTheNearestLegalValue) {
   for (const Wrong& wrong :
-       {Wrong{"layers", "found 0; nearest 1", [](ModelConfig& c) { c.layers = 0; }},
-        Wrong{"layers", "nearest 1024", [](ModelConfig& c) { c.layers = 5000; }},
-        Wrong{"hidden", "nearest 65536", [](ModelConfig& c) { c.hidden = 1 << 20; }},
-        Wrong{"ffn", "wanted 1 to 262144", [](ModelConfig& c) { c.ffn = -3; }},
-        Wrong{"vocab", "wanted 1 to 2097152", [](ModelConfig& c) { c.vocab = 0; }},
-        Wrong{"max_seq", "wanted 1 to 1048576", [](ModelConfig& c) { c.max_seq = 1 << 30; }},
+       {Wrong{"layers", "found 0; nearest 1", [](DecoderConfig& c) { c.layers = 0; }},
+        Wrong{"layers", "nearest 1024", [](DecoderConfig& c) { c.layers = 5000; }},
+        Wrong{"hidden", "nearest 65536", [](DecoderConfig& c) { c.hidden = 1 << 20; }},
+        Wrong{"ffn", "wanted 1 to 262144", [](DecoderConfig& c) { c.ffn = -3; }},
+        Wrong{"vocab", "wanted 1 to 2097152", [](DecoderConfig& c) { c.vocab = 0; }},
+        Wrong{"max_seq", "wanted 1 to 1048576", [](DecoderConfig& c) { c.max_seq = 1 << 30; }},
         Wrong{"kv_heads", "wanted a divisor of heads = 32, found 5; nearest 4",
-              [](ModelConfig& c) { c.kv_heads = 5; }},
-        Wrong{"head_dim", "found 3; nearest 2", [](ModelConfig& c) { c.head_dim = 3; }},
-        Wrong{"head_dim", "nearest 256", [](ModelConfig& c) { c.head_dim = 512; }},
-        Wrong{"norm_eps", "found nan", [](ModelConfig& c) { c.norm_eps = NAN; }},
-        Wrong{"rope_base", "found 0", [](ModelConfig& c) { c.rope_base = 0; }},
-        Wrong{"family", "found \"lama\"; nearest llama",
-              [](ModelConfig& c) { c.family = "lama"; }}}) {
+              [](DecoderConfig& c) { c.kv_heads = 5; }},
+        Wrong{"head_dim", "found 3; nearest 2", [](DecoderConfig& c) { c.head_dim = 3; }},
+        Wrong{"head_dim", "nearest 256", [](DecoderConfig& c) { c.head_dim = 512; }},
+        Wrong{"norm_eps", "found nan", [](DecoderConfig& c) { c.norm_eps = NAN; }},
+        Wrong{"rope_base", "found 0", [](DecoderConfig& c) { c.rope_base = 0; }}}) {
     SCOPED_TRACE(wrong.says);
     ModelConfig config = FindPreset("llama3-8b")->config;
-    wrong.change(config);
+    wrong.change(AsDecoder(config));
     Violations violations;
     Validate(config, violations, "model");
     ASSERT_EQ(violations.list().size(), 1u) << violations.ToStatus();
@@ -284,17 +308,25 @@ TEST(ValidateTest, NamesTheFieldAndTheNearestLegalValue) {
   }
 }
 
+TEST(ValidateTest, NamesTheFamilyThatIsNear) {
+  Violations violations;
+  Validate(ModelConfig("lama", DecoderConfig()), violations, "model");
+  ASSERT_EQ(violations.list().size(), 1u) << violations.ToStatus();
+  EXPECT_EQ(violations.list()[0].field, "model.family");
+  EXPECT_THAT(violations.list()[0].description, HasSubstr("found \"lama\"; nearest llama"));
+}
+
 TEST(OverrideTest, SharedExpertsHaveTheWidthOfOneUnlessItIsGiven) {
-  const MoeFields two{.expert_ffn = 100, .shared_experts = 2};
-  EXPECT_EQ(Overridden("qwen3-30b-a3b", {.moe = two}).moe->shared_ffn, 200);
-  const MoeFields given{.shared_experts = 2, .shared_ffn = 64};
-  EXPECT_EQ(Overridden("qwen3-30b-a3b", {.moe = given}).moe->shared_ffn, 64);
-  EXPECT_EQ(Overridden("qwen3-30b-a3b", {.moe = given}).moe->experts, 128);
+  const GivenFields two = {{"moe.expert_ffn", 100}, {"moe.shared_experts", 2}};
+  EXPECT_EQ(Overridden("qwen3-30b-a3b", two).moe->shared_ffn, 200);
+  const GivenFields given = {{"moe.shared_experts", 2}, {"moe.shared_ffn", 64}};
+  EXPECT_EQ(Overridden("qwen3-30b-a3b", given).moe->shared_ffn, 64);
+  EXPECT_EQ(Overridden("qwen3-30b-a3b", given).moe->experts, 128);
 }
 
 TEST(FromFieldsTest, AFamilyWithExpertsWantsTheirSizesAndNoWidthOfAnMlp) {
   Violations violations;
-  FromFields({.family = "qwen3_moe", .layers = 2, .hidden = 64, .heads = 4, .vocab = 256},
+  FromFields({"qwen3_moe", {{"layers", 2}, {"hidden", 64}, {"heads", 4}, {"vocab", 256}}},
              violations, "model.architecture");
   std::set<std::string> fields;
   for (const FieldViolation& v : violations.list()) fields.insert(v.field);
@@ -306,40 +338,39 @@ TEST(FromFieldsTest, AFamilyWithExpertsWantsTheirSizesAndNoWidthOfAnMlp) {
 // As proto/trainyard/v1/job.proto says.
 TEST(FromFieldsTest, AnAbsentAuxLossIsThePresetsOrTheUsualOne) {
   Violations violations;
-  EXPECT_EQ(FromFields({.family = "qwen3_moe", .moe = MoeFields{.experts = 8}}, violations, "")
-                .moe->aux_loss,
-            1e-3);
-  const MoeFields experts{.experts = 8}, none{.aux_loss = 0};
-  EXPECT_EQ(Overridden("qwen3-30b-a3b", {.moe = experts}).moe->aux_loss,
-            FindPreset("qwen3-30b-a3b")->config.moe->aux_loss);
-  EXPECT_EQ(Overridden("qwen3-30b-a3b", {.moe = none}).moe->aux_loss, 0);
+  const ModelConfig inlined = FromFields({"qwen3_moe", {{"moe.experts", 8}}}, violations, "");
+  EXPECT_EQ(AsDecoder(inlined).moe->aux_loss, 1e-3);
+  EXPECT_EQ(Overridden("qwen3-30b-a3b", {{"moe.experts", 8}}).moe->aux_loss,
+            AsDecoder(FindPreset("qwen3-30b-a3b")->config).moe->aux_loss);
+  EXPECT_EQ(Overridden("qwen3-30b-a3b", {{"moe.aux_loss", 0.0}}).moe->aux_loss, 0);
 }
 
 TEST(ValidateTest, NamesTheFieldOfExpertsAndTheNearestLegalValue) {
   for (const Wrong& wrong :
        {Wrong{"experts", "wanted 1 to 4096, found 0; nearest 1",
-              [](ModelConfig& c) { c.moe->experts = 0; }},
+              [](DecoderConfig& c) { c.moe->experts = 0; }},
         Wrong{"top_k", "wanted 1 to 128, found 129; nearest 128",
-              [](ModelConfig& c) { c.moe->top_k = 129; }},
-        Wrong{"expert_ffn", "found 0; nearest 1", [](ModelConfig& c) { c.moe->expert_ffn = 0; }},
+              [](DecoderConfig& c) { c.moe->top_k = 129; }},
+        Wrong{"expert_ffn", "found 0; nearest 1", [](DecoderConfig& c) { c.moe->expert_ffn = 0; }},
         Wrong{"groups", "wanted a divisor of experts = 128, found 5; nearest 4",
-              [](ModelConfig& c) { c.moe->groups = 5; }},
+              [](DecoderConfig& c) { c.moe->groups = 5; }},
         Wrong{"topk_groups", "wanted 1 to 4, found 5; nearest 4",
-              [](ModelConfig& c) { c.moe->groups = 4, c.moe->topk_groups = 5; }},
+              [](DecoderConfig& c) { c.moe->groups = 4, c.moe->topk_groups = 5; }},
         Wrong{"top_k", "wanted at most the 4 experts of 2 of 64 groups, found 8; nearest 4",
-              [](ModelConfig& c) { c.moe->groups = 64, c.moe->topk_groups = 2; }},
+              [](DecoderConfig& c) { c.moe->groups = 64, c.moe->topk_groups = 2; }},
         Wrong{"shared_experts", "wanted 0 to 4096, found -1; nearest 0",
-              [](ModelConfig& c) { c.moe->shared_experts = -1; }},
+              [](DecoderConfig& c) { c.moe->shared_experts = -1; }},
         Wrong{"shared_ffn", "wanted 0 without shared experts, found 8; nearest 0",
-              [](ModelConfig& c) { c.moe->shared_ffn = 8; }},
+              [](DecoderConfig& c) { c.moe->shared_ffn = 8; }},
         Wrong{"shared_ffn", "found 0; nearest 1",
-              [](ModelConfig& c) { c.moe->shared_experts = 1; }},
-        Wrong{"bias_update_rate", "found -1", [](ModelConfig& c) { c.moe->bias_update_rate = -1; }},
-        Wrong{"aux_loss", "found nan", [](ModelConfig& c) { c.moe->aux_loss = NAN; }},
-        Wrong{"routed_scaling", "found 0", [](ModelConfig& c) { c.moe->routed_scaling = 0; }}}) {
+              [](DecoderConfig& c) { c.moe->shared_experts = 1; }},
+        Wrong{"bias_update_rate", "found -1",
+              [](DecoderConfig& c) { c.moe->bias_update_rate = -1; }},
+        Wrong{"aux_loss", "found nan", [](DecoderConfig& c) { c.moe->aux_loss = NAN; }},
+        Wrong{"routed_scaling", "found 0", [](DecoderConfig& c) { c.moe->routed_scaling = 0; }}}) {
     SCOPED_TRACE(wrong.says);
     ModelConfig config = FindPreset("qwen3-30b-a3b")->config;
-    wrong.change(config);
+    wrong.change(AsDecoder(config));
     Violations violations;
     Validate(config, violations, "model");
     ASSERT_EQ(violations.list().size(), 1u) << violations.ToStatus();
@@ -348,22 +379,45 @@ TEST(ValidateTest, NamesTheFieldOfExpertsAndTheNearestLegalValue) {
   }
 }
 
-TEST(ValidateTest, ADenseFamilyRefusesExperts) {
-  ModelConfig config = TinyLlama();
-  config.moe.emplace();
-  Violations violations;
-  Validate(config, violations, "model");
-  ASSERT_EQ(violations.list().size(), 1u);
-  EXPECT_EQ(violations.list()[0].field, "model.moe");
-}
-
 TEST(ValidateTest, AFamilyWithoutRotaryPositionsRefusesTheirBase) {
   ModelConfig config = TinyGpt3();
-  config.rope_base = 10'000;
+  AsDecoder(config).rope_base = 10'000;
   Violations violations;
   Validate(config, violations, "");
   ASSERT_EQ(violations.list().size(), 1u);
   EXPECT_EQ(violations.list()[0].field, "rope_base");
+}
+
+// --- The tables.
+
+// A field that its table did not have would be lost from manifests without a word.
+TEST(FieldsTest, EveryFieldOfEveryPresetSurvivesJson) {
+  for (const std::string& name : PresetNames()) {
+    ModelConfig config = FindPreset(name)->config;
+    for (const Field& field : FieldsOf(config)) {
+      SCOPED_TRACE(absl::StrCat(name, " ", field.rule.name));
+      ModelConfig other = config;
+      SetField(other, field.rule.name, Another(field));
+      EXPECT_FALSE(other == config);
+      const auto read = ModelFromJson(ToJson(other));
+      ASSERT_TRUE(read.ok()) << read.status();
+      // A group that is not used is left out.
+      EXPECT_EQ(*read == other, !FieldsOf(other)[IndexOf(other, field.rule.name)].rule.unset);
+    }
+  }
+}
+
+TEST(FieldsTest, JsonOfAnotherTypeIsRefusedByItsField) {
+  const auto json = ToJson(FindPreset("qwen3-30b-a3b")->config);
+  for (const Field& field : FieldsOf(FindPreset("qwen3-30b-a3b")->config)) {
+    if (field.rule.unset) continue;
+    auto wrong = json;
+    const std::string pointer =
+        absl::StrCat("/", absl::StrReplaceAll(field.rule.name, {{".", "/"}}));
+    wrong[nlohmann::ordered_json::json_pointer(pointer)] = nullptr;
+    EXPECT_THAT(std::string(ModelFromJson(wrong).status().message()),
+                HasSubstr(absl::StrCat("model.", field.rule.name, ": wanted ")));
+  }
 }
 
 }  // namespace

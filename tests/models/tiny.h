@@ -7,50 +7,51 @@
 
 #include "common/check.h"
 #include "common/rng.h"
+#include "models/arch/decoder_config.h"
 #include "models/arch/registry.h"
 #include "models/model.h"
 #include "models/program/executable.h"
 
 namespace trainyard::testing {
 
+// The present families have one struct in common.
+inline DecoderConfig& AsDecoder(ModelConfig& config) { return config.As<DecoderConfig>(); }
+inline const DecoderConfig& AsDecoder(const ModelConfig& config) {
+  return config.As<DecoderConfig>();
+}
+
+// Two layers of 4 dims a head.
+inline ModelConfig Tiny(absl::string_view family, int64_t heads, int64_t kv_heads) {
+  ModelConfig config = FindFamily(family)->defaults;
+  DecoderConfig& c = AsDecoder(config);
+  c.layers = 2;
+  c.hidden = 12;
+  c.heads = heads;
+  c.kv_heads = kv_heads;
+  c.head_dim = 4;
+  c.vocab = 13;
+  c.max_seq = 16;
+  return config;
+}
+
 // Grouped queries (two query heads share a key/value head); heads * head_dim differs from hidden.
 inline ModelConfig TinyLlama(bool tied = false) {
-  ModelConfig config = FindFamily("llama")->defaults;
-  config.layers = 2;
-  config.hidden = 12;
-  config.ffn = 20;
-  config.heads = 4;
-  config.kv_heads = 2;
-  config.head_dim = 4;
-  config.vocab = 13;
-  config.max_seq = 16;
-  config.tied = tied;
+  ModelConfig config = Tiny("llama", 4, 2);
+  AsDecoder(config).ffn = 20;
+  AsDecoder(config).tied = tied;
   return config;
 }
 
 inline ModelConfig TinyGpt3() {
-  ModelConfig config = FindFamily("gpt3")->defaults;
-  config.layers = 2;
-  config.hidden = 12;
-  config.ffn = 48;
-  config.heads = config.kv_heads = 3;
-  config.head_dim = 4;
-  config.vocab = 13;
-  config.max_seq = 16;
+  ModelConfig config = Tiny("gpt3", 3, 3);
+  AsDecoder(config).ffn = 48;
   return config;
 }
 
 // Two of six experts for each token; as many key/value heads as TinyLlama.
 inline ModelConfig TinyMoe() {
-  ModelConfig config = FindFamily("qwen3_moe")->defaults;
-  config.layers = 2;
-  config.hidden = 12;
-  config.heads = 4;
-  config.kv_heads = 2;
-  config.head_dim = 4;
-  config.vocab = 13;
-  config.max_seq = 16;
-  config.moe = MoeConfig{.experts = 6, .top_k = 2, .expert_ffn = 5, .aux_loss = 0.05};
+  ModelConfig config = Tiny("qwen3_moe", 4, 2);
+  AsDecoder(config).moe = MoeConfig{.experts = 6, .top_k = 2, .expert_ffn = 5, .aux_loss = 0.05};
   return config;
 }
 

@@ -42,7 +42,8 @@ struct BlockElements {
   }
 };
 
-std::vector<BlockElements> LlamaBlocks(const ModelConfig& c) {
+std::vector<BlockElements> LlamaBlocks(const ModelConfig& config) {
+  const DecoderConfig& c = AsDecoder(config);
   const int64_t query = c.heads * c.head_dim, key = c.kv_heads * c.head_dim;
   std::vector<BlockElements> blocks = {{.input = {c.vocab * c.hidden}, .weight = {}}};
   for (int64_t layer = 0; layer < c.layers; ++layer) {
@@ -145,7 +146,7 @@ TEST(ZeroFullProgram, BlocksAreFetchedBeforeTheyAreRead) {
         EXPECT_EQ(fetched[instance.list].first, instance.block) << instance.op->name();
       }
     }
-    EXPECT_GE(fetches, 2 * int(config.layers));
+    EXPECT_GE(fetches, 2 * int(AsDecoder(config).layers));
     for (const auto& [list, last] : fetched) EXPECT_EQ(last.second, -1) << Name(list);
   }
 }

@@ -2,6 +2,7 @@
 a worker that joins, pages for Prometheus, and what to do when something is lost."""
 import json
 import shutil
+import socket
 import ssl
 import subprocess
 import unittest
@@ -129,6 +130,30 @@ class OpenService(RealService):
         until(lambda: subprocess.run([BIN / "trainyard", "login", self.address], input=token, text=True, capture_output=True, check=False,
                                      env={"HOME": str(self.directory / "home")}).returncode == 0, "the new token", 20)
         self.assertIn("alice: admin", self.trainyard("whoami"))
+
+    def test_a_login_may_come_before_the_controller_answers(self):
+        self.tool("init", "--host", "127.0.0.1")
+        admin = self.tool("token", "--name", "alice", "--role", "admin")
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            address = "127.0.0.1:%d" % free.getsockname()[1]
+        login = subprocess.Popen([BIN / "trainyard", "login", address], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                 text=True, env={"HOME": str(self.directory / "home")})
+        login.stdin.write(admin)
+        login.stdin.close()
+        self.assertIn(f"cannot reach the controller at {address}: Connection refused; trying again", login.stderr.readline())
+        self.start("controller", "trainyard-controller", "--state", "c", "--listen", address.replace("127.0.0.1", "0.0.0.0"),
+                   "--metrics-listen", "127.0.0.1:0")
+        self.assertIn("alice: admin", login.stdout.read())
+        self.assertEqual(login.wait(), 0)
+        login.stdout.close()
+        login.stderr.close()
+
+    def test_a_token_for_joining_is_no_login(self):
+        self.begin()
+        joiner = self.trainyard("token", "create", "rack", "--role", "joiner")
+        said = self.trainyard("login", self.address, stdin=joiner, home="second", fails=True)
+        self.assertIn("a token of the role joiner is for 'trainyard-worker --join FILE'", said)
 
     def test_an_invitation_of_another_cluster_is_shown_to_nobody(self):
         self.begin()

@@ -84,7 +84,7 @@ TEST_F(SecretFile, OnlyTheUserAndRootMayOwnIt) {
   info.st_uid = 1001;
   EXPECT_TRUE(CheckSecretFile(info, 1001, "key").ok());
   ExpectRefused(CheckSecretFile(info, 1000, "key"), "chown 1000 'key'");
-  ExpectRefused(CheckSecretFile(info, 0, "key"), "belongs to user 1001");
+  ExpectRefused(CheckSecretFile(info, 0, "key"), "Run this as that user (sudo -u '#1001')");
   info.st_uid = 0;
   EXPECT_TRUE(CheckSecretFile(info, 1000, "key").ok());
   info.st_mode = S_IFDIR | 0700;

@@ -6,6 +6,7 @@
 #include "absl/strings/str_replace.h"
 #include "common/files.h"
 #include "common/status_macros.h"
+#include "models/arch/decoder_config.h"
 #include "tests/simulation/machine.h"
 #include "train/checkpoint/history.h"
 #include "train/checkpoint/lineage.h"
@@ -20,17 +21,16 @@ namespace {
 constexpr char kTensor[] = "state";
 
 ModelConfig Model() {
-  return {.family = "llama",
-          .layers = 2,
-          .hidden = 4,
-          .ffn = 8,
-          .heads = 2,
-          .kv_heads = 1,
-          .head_dim = 2,
-          .vocab = 16,
-          .max_seq = 8,
-          .norm_eps = 1e-5,
-          .rope_base = 500000};
+  return {"llama", DecoderConfig{.layers = 2,
+                                 .hidden = 4,
+                                 .ffn = 8,
+                                 .heads = 2,
+                                 .kv_heads = 1,
+                                 .head_dim = 2,
+                                 .vocab = 16,
+                                 .max_seq = 8,
+                                 .norm_eps = 1e-5,
+                                 .rope_base = 500000}};
 }
 
 }  // namespace

@@ -122,46 +122,20 @@ absl::Status Checkpoint::Load(std::span<const TargetBox> boxes, const BoxCopy& t
 }
 
 absl::Status Checkpoint::CheckModel(const ModelConfig& model) const {
-  const ModelConfig& mine = state().model;
-  absl::Status status;
-  const auto compare = [&](const char* field, const auto& found, const auto& wanted) {
-    if (found == wanted || !status.ok()) return;
-    status = absl::InvalidArgumentError(absl::StrCat(path_, ": another model's checkpoint: ", field,
-                                                     " is ", found, ", wanted ", wanted));
+  const auto differs = [&](absl::string_view field, absl::string_view found,
+                           absl::string_view wanted) {
+    return absl::InvalidArgumentError(absl::StrCat(path_, ": another model's checkpoint: ", field,
+                                                   " is ", found, ", wanted ", wanted));
   };
-  compare("family", mine.family, model.family);
-  compare("layers", mine.layers, model.layers);
-  compare("hidden", mine.hidden, model.hidden);
-  compare("ffn", mine.ffn, model.ffn);
-  compare("heads", mine.heads, model.heads);
-  compare("kv_heads", mine.kv_heads, model.kv_heads);
-  compare("head_dim", mine.head_dim, model.head_dim);
-  compare("vocab", mine.vocab, model.vocab);
-  compare("max_seq", mine.max_seq, model.max_seq);
-  compare("norm_eps", mine.norm_eps, model.norm_eps);
-  compare("rope_base", mine.rope_base, model.rope_base);
-  compare("tied", mine.tied, model.tied);
-  const auto factor = [](const ModelConfig& m) {
-    return m.rope_scaling ? m.rope_scaling->factor : 1;
-  };
-  compare("rope_scaling.factor", factor(mine), factor(model));
-  // What the parameters mean; how they were balanced may change.
-  const MoeConfig moe = mine.moe.value_or(MoeConfig()), wanted = model.moe.value_or(MoeConfig());
-  compare("moe.experts", moe.experts, wanted.experts);
-  compare("moe.top_k", moe.top_k, wanted.top_k);
-  compare("moe.expert_ffn", moe.expert_ffn, wanted.expert_ffn);
-  compare("moe.shared_ffn", moe.shared_ffn, wanted.shared_ffn);
-  compare("moe.router", Name(moe.router), Name(wanted.router));
-  compare("moe.expert_bias", moe.expert_bias, wanted.expert_bias);
-  compare("moe.groups", moe.groups, wanted.groups);
-  compare("moe.topk_groups", moe.topk_groups, wanted.topk_groups);
-  compare("moe.norm_topk", moe.norm_topk, wanted.norm_topk);
-  compare("moe.routed_scaling", moe.routed_scaling, wanted.routed_scaling);
-  if (status.ok() && mine.rope_scaling != model.rope_scaling) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path_, ": another model's checkpoint: rope_scaling differs"));
+  if (state().model.family() != model.family()) {
+    return differs("family", state().model.family(), model.family());
   }
-  return status;
+  const std::vector<Field> mine = FieldsOf(state().model), wanted = FieldsOf(model);
+  for (size_t i = 0; i < mine.size(); ++i) {
+    if (mine[i].rule.may_change || mine[i].value == wanted[i].value) continue;
+    return differs(mine[i].rule.name, TextOf(mine[i].value), TextOf(wanted[i].value));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace trainyard

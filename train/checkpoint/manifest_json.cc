@@ -4,11 +4,11 @@
 
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <type_traits>
 
 #include "absl/strings/str_cat.h"
 #include "common/sha256.h"
 #include "common/status_macros.h"
+#include "models/arch/config_json.h"
 #include "train/checkpoint/manifest.h"
 
 namespace trainyard {
@@ -25,28 +25,6 @@ Json ToJson(const Shape& shape) {
   Json list = Json::array();
   for (int i = 0; i < shape.rank(); ++i) list.push_back(shape[i]);
   return list;
-}
-
-Json ToJson(const MoeConfig& moe) {
-  Json json;
-  ForEachField([&](const char* name, const auto& field) { json[name] = Spelled(field); }, moe);
-  return json;
-}
-
-Json ToJson(const ModelConfig& model) {
-  Json json = {
-      {"family", model.family},     {"layers", model.layers},       {"hidden", model.hidden},
-      {"ffn", model.ffn},           {"heads", model.heads},         {"kv_heads", model.kv_heads},
-      {"head_dim", model.head_dim}, {"vocab", model.vocab},         {"max_seq", model.max_seq},
-      {"norm_eps", model.norm_eps}, {"rope_base", model.rope_base}, {"tied", model.tied}};
-  if (model.rope_scaling) {
-    json["rope_scaling"] = {{"factor", model.rope_scaling->factor},
-                            {"low_freq_factor", model.rope_scaling->low_freq_factor},
-                            {"high_freq_factor", model.rope_scaling->high_freq_factor},
-                            {"original_max_seq", model.rope_scaling->original_max_seq}};
-  }
-  if (model.moe) json["moe"] = ToJson(*model.moe);
-  return json;
 }
 
 Json ToJson(const CheckpointLayout& layout) {
@@ -164,57 +142,6 @@ class JsonFields {
   absl::Status status_;
 };
 
-absl::Status ReadMoe(const Json& json, MoeConfig& moe) {
-  JsonFields fields(json, "model.moe.");
-  const auto read = [&](const char* name, auto& field) {
-    if constexpr (std::is_same_v<decltype(field), RouterScoring&>) {
-      std::string router;
-      fields.Read(name, router);
-      field = router == Name(RouterScoring::kSigmoid) ? RouterScoring::kSigmoid
-                                                      : RouterScoring::kSoftmax;
-      fields.Is(name, router == Name(field), "SOFTMAX or SIGMOID");
-    } else {
-      fields.Read(name, field);
-    }
-  };
-  ForEachField(read, moe);
-  return fields.status();
-}
-
-absl::StatusOr<ModelConfig> ReadModel(const Json& json) {
-  ModelConfig model;
-  JsonFields fields(json, "model.");
-  fields.Read("family", model.family)
-      .Read("layers", model.layers)
-      .Read("hidden", model.hidden)
-      .Read("ffn", model.ffn)
-      .Read("heads", model.heads)
-      .Read("kv_heads", model.kv_heads)
-      .Read("head_dim", model.head_dim)
-      .Read("vocab", model.vocab)
-      .Read("max_seq", model.max_seq)
-      .Read("norm_eps", model.norm_eps)
-      .Read("rope_base", model.rope_base)
-      .Read("tied", model.tied);
-  RETURN_IF_ERROR(fields.status());
-  if (fields.Has("moe")) {
-    const Json* moe = fields.Object("moe");
-    RETURN_IF_ERROR(fields.status());
-    RETURN_IF_ERROR(ReadMoe(*moe, model.moe.emplace()));
-  }
-  if (!fields.Has("rope_scaling")) return model;
-  const Json* scaling = fields.Object("rope_scaling");
-  RETURN_IF_ERROR(fields.status());
-  RopeScaling& out = model.rope_scaling.emplace();
-  JsonFields inner(*scaling, "model.rope_scaling.");
-  inner.Read("factor", out.factor)
-      .Read("low_freq_factor", out.low_freq_factor)
-      .Read("high_freq_factor", out.high_freq_factor)
-      .Read("original_max_seq", out.original_max_seq);
-  RETURN_IF_ERROR(inner.status());
-  return model;
-}
-
 absl::StatusOr<StoredTensor> ReadTensor(const Json& json, const std::string& path) {
   StoredTensor tensor;
   std::string kind, dtype;
@@ -287,7 +214,7 @@ absl::StatusOr<Manifest> ReadManifest(const Json& json) {
   const Json* layout = fields.Object("layout");
   const Json* tensors = fields.List("tensors");
   RETURN_IF_ERROR(fields.status());
-  ASSIGN_OR_RETURN(state.model, ReadModel(*model));
+  ASSIGN_OR_RETURN(state.model, ModelFromJson(*model));
   JsonFields ranks(*layout, "layout.");
   ranks.Read("data", state.layout.data)
       .Read("tensor", state.layout.tensor)

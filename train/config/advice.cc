@@ -65,11 +65,12 @@ std::vector<int64_t> Candidates(const JobConfig& job, const ModelConfig& model, 
   if (size.field == "batch.sequence") {
     const int64_t halves = p.context == 1 ? 1 : 2;
     const int64_t for_tensor = p.tensor / std::gcd(p.tensor, batch.micro * halves);
-    return {NearestMultiple(batch.sequence, halves * p.context * for_tensor,
-                            std::min(model.max_seq, kMaxMicroBatchTokens / batch.micro))};
+    return {
+        NearestMultiple(batch.sequence, halves * p.context * for_tensor,
+                        std::min(FactsOf(model).max_sequence, kMaxMicroBatchTokens / batch.micro))};
   }
   if (size.field == "parallelism.virtual_pipeline") {
-    std::vector<int64_t> chunks(size_t(model.layers + 2));
+    std::vector<int64_t> chunks(size_t(FactsOf(model).layers + 2));
     std::iota(chunks.begin(), chunks.end(), 1);
     return chunks;
   }

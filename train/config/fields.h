@@ -78,6 +78,10 @@ class Fields {
   // counts.
   std::string OneOf(const std::vector<std::string>& names);
 
+  void Add(absl::string_view name, absl::string_view description) {
+    violations_.Add(PathOf(name), description);
+  }
+
   bool Present(const char* name) { return Ask(name) != nullptr; }
   std::string PathOf(absl::string_view name) const;
   void Wrong(absl::string_view name, absl::string_view wanted, const YamlNode& found,

@@ -29,8 +29,8 @@ const char* Name(PrecisionName precision);  // "BF16", "F32", "F64".
 // makes a whole model of it.
 struct ModelChoice {
   std::string preset;
-  std::optional<ModelFields> overrides;
-  std::optional<ModelFields> architecture;
+  std::optional<GivenModel> overrides;
+  std::optional<GivenModel> architecture;
 };
 
 // Over which axes the experts of a layer are divided.

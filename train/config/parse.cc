@@ -3,10 +3,9 @@
 
 #include "train/config/parse.h"
 
-#include <type_traits>
-
 #include "absl/strings/str_cat.h"
 #include "train/config/fields.h"
+#include "train/config/read_model.h"
 #include "train/config/validate.h"
 
 namespace trainyard {
@@ -17,44 +16,6 @@ void ReadUnlessZero(Fields& fields, const char* name, int64_t& out) {
   int64_t value = 0;
   fields.Read(name, value);
   if (value != 0) out = value;
-}
-
-void ReadMoe(Fields& fields, MoeFields& out) {
-  std::vector<std::pair<std::string, std::optional<RouterScoring>>> routers;
-  for (const RouterScoring kind : {RouterScoring::kSoftmax, RouterScoring::kSigmoid}) {
-    routers.emplace_back(Name(kind), kind);
-  }
-  const auto read = [&](const char* name, auto& field) {
-    if constexpr (std::is_same_v<decltype(field), std::optional<RouterScoring>&>) {
-      fields.ReadEnum(name, "ROUTER_", routers, field);
-    } else {
-      fields.Read(name, field);
-    }
-  };
-  ForEachField(read, out);
-}
-
-void ReadArchitecture(Fields& fields, ModelFields& out) {
-  fields.Read("family", out.family);
-  fields.Read("layers", out.layers);
-  fields.Read("hidden", out.hidden);
-  fields.Read("ffn", out.ffn);
-  fields.Read("heads", out.heads);
-  fields.Read("kv_heads", out.kv_heads);
-  fields.Read("head_dim", out.head_dim);
-  fields.Read("vocab", out.vocab);
-  fields.Read("max_seq", out.max_seq);
-  fields.Read("norm_eps", out.norm_eps);
-  fields.Read("rope_base", out.rope_base);
-  fields.Read("tied", out.tied);
-  fields.Section("moe", [&](Fields& f) { ReadMoe(f, out.moe.emplace()); });
-}
-
-void ReadModel(Fields& fields, ModelChoice& out) {
-  fields.Read("preset", out.preset);
-  fields.Section("overrides", [&](Fields& f) { ReadArchitecture(f, out.overrides.emplace()); });
-  fields.Section("architecture",
-                 [&](Fields& f) { ReadArchitecture(f, out.architecture.emplace()); });
 }
 
 void ReadParallelism(Fields& fields, ParallelismConfig& out) {

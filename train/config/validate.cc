@@ -105,9 +105,9 @@ std::optional<ModelConfig> CheckModel(const JobConfig& job, Violations& violatio
   }
   if (!found.empty()) return std::nullopt;
   constexpr int64_t kByteVocabulary = 256;
-  if (std::holds_alternative<TextData>(job.data) && model->vocab < kByteVocabulary) {
+  if (std::holds_alternative<TextData>(job.data) && FactsOf(*model).vocab < kByteVocabulary) {
     violations.Add(absl::StrCat(ModelPath(job.model), ".vocab"),
-                   Wanted("at least 256 for byte tokens", model->vocab, kByteVocabulary));
+                   Wanted("at least 256 for byte tokens", FactsOf(*model).vocab, kByteVocabulary));
   }
   return model;
 }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "train/config/validate.h"
 #include "train/pipeline/divide.h"
 
@@ -29,39 +30,78 @@ bool DividesOver(const JobConfig& job, int64_t ranks) {
          job.batch.global % (job.batch.micro * (job.devices / ranks)) == 0;
 }
 
-void CheckTensor(const JobConfig& job, const ModelConfig& model, Violations& violations) {
-  const int64_t rows = job.batch.micro * job.batch.sequence / job.parallelism.context;
-  // Of the MLPs that are divided; routed experts are divided by number.
-  const int64_t ffn = model.moe ? model.moe->shared_ffn : model.ffn;
-  const auto legal = [&](int64_t t) {
-    return model.heads % t == 0 && ffn % t == 0 && model.vocab % t == 0 && rows % t == 0 &&
-           (model.kv_heads % t == 0 || t % model.kv_heads == 0);
+// Whether the tensor ranks divide the sizes of the model that ask for it.
+class TensorRule {
+ public:
+  TensorRule(const ModelConfig& model, int64_t rows) : rows_(rows) {
+    for (const Field& field : FieldsOf(model)) {
+      if (field.rule.over_tensor == OverTensor::kWhole) continue;
+      const absl::string_view name = field.rule.name;
+      const Size size{std::string(name.substr(name.find('.') + 1)), std::get<int64_t>(field.value)};
+      (field.rule.over_tensor == OverTensor::kDivided ? divided_ : replicated_).push_back(size);
+    }
+  }
+
+  bool Legal(int64_t tensor) const {
+    const auto divides = [&](const Size& size) { return size.value % tensor == 0; };
+    return rows_ % tensor == 0 && std::all_of(divided_.begin(), divided_.end(), divides) &&
+           std::all_of(replicated_.begin(), replicated_.end(),
+                       [&](const Size& size) { return divides(size) || tensor % size.value == 0; });
+  }
+
+  // More ranks than this are not legal.
+  int64_t most() const {
+    int64_t most = rows_;
+    for (const Size& size : divided_) most = std::min(most, std::max<int64_t>(size.value, 1));
+    return most;
+  }
+
+  std::string Text() const {
+    const auto name = [](std::string* out, const Size& size) {
+      absl::StrAppend(out, size.name, " = ", size.value);
+    };
+    return absl::StrCat("a number that divides ", absl::StrJoin(divided_, ", ", name), " and the ",
+                        rows_, " tokens of a micro-batch on a rank",
+                        replicated_.empty()
+                            ? ""
+                            : absl::StrCat(", and divides ", absl::StrJoin(replicated_, ", ", name),
+                                           " or is a multiple of it"));
+  }
+
+ private:
+  struct Size {
+    std::string name;
+    int64_t value;
   };
+  int64_t rows_;  // Of a micro-batch on a rank.
+  std::vector<Size> divided_, replicated_;
+};
+
+void CheckTensor(const JobConfig& job, const ModelConfig& model, Violations& violations) {
+  const TensorRule rule(model, job.batch.micro * job.batch.sequence / job.parallelism.context);
   const int64_t tensor = job.parallelism.tensor;
-  if (legal(tensor)) return;
+  if (rule.Legal(tensor)) return;
   // One that asks for no other device count or batch, where there is one.
   const int64_t others = job.parallelism.pipeline * job.parallelism.context;
+  const auto legal = [&](int64_t t) { return rule.Legal(t); };
   const auto fits = [&](int64_t t) { return legal(t) && DividesOver(job, t * others); };
-  const int64_t nearest = Nearest(tensor, model.heads, fits);
-  violations.Add("parallelism.tensor",
-                 Wanted(absl::StrCat("a number that divides heads = ", model.heads,
-                                     model.moe ? ", shared_ffn = " : ", ffn = ", ffn,
-                                     ", vocab = ", model.vocab, " and the ", rows,
-                                     " tokens of a micro-batch on a rank, and divides kv_heads = ",
-                                     model.kv_heads, " or is a multiple of it"),
-                        tensor, fits(nearest) ? nearest : Nearest(tensor, model.heads, legal)));
+  const int64_t nearest = Nearest(tensor, rule.most(), fits);
+  violations.Add(
+      "parallelism.tensor",
+      Wanted(rule.Text(), tensor, fits(nearest) ? nearest : Nearest(tensor, rule.most(), legal)));
 }
 
 // Whether the experts divide over their ranks.
 void CheckExperts(const JobConfig& job, const ModelConfig& model, Violations& violations) {
   const ParallelismConfig& p = job.parallelism;
-  if (!model.moe) {
+  const std::optional<ExpertFacts> facts = FactsOf(model).experts;
+  if (!facts) {
     if (p.expert == 1) return;
     return violations.Add(
         "parallelism.expert",
-        Wanted(absl::StrCat("1, since family ", model.family, " has no experts"), p.expert, 1));
+        Wanted(absl::StrCat("1, since family ", model.family(), " has no experts"), p.expert, 1));
   }
-  const int64_t experts = model.moe->experts, data = DataParallel(job);
+  const int64_t experts = facts->experts, data = DataParallel(job);
   const int64_t others = (p.expert_split == ExpertSplit::kExpert ? 1 : p.tensor) *
                          (p.expert_split == ExpertSplit::kExpertTensorContext ? p.context : 1);
   const auto legal = [&](int64_t e) { return data % e == 0 && experts % (e * others) == 0; };
@@ -80,12 +120,13 @@ void CheckExperts(const JobConfig& job, const ModelConfig& model, Violations& vi
 // Whether a rank can number its tokens' choices of experts. Tokens are divided over the tensor
 // ranks, too, wherever the experts are.
 void CheckExpertSlots(const JobConfig& job, const ModelConfig& model, Violations& violations) {
-  if (!model.moe) return;
+  const std::optional<ExpertFacts> experts = FactsOf(model).experts;
+  if (!experts) return;
   const BatchConfig& batch = job.batch;
   const int64_t tensor = job.parallelism.tensor, context = job.parallelism.context;
   const auto rows = [&](int64_t micro, int64_t sequence) { return micro * sequence / context; };
   const auto slots = [&](int64_t micro, int64_t sequence) {
-    return rows(micro, sequence) / tensor * model.moe->top_k;
+    return rows(micro, sequence) / tensor * experts->top_k;
   };
   const int64_t found = slots(batch.micro, batch.sequence);
   if (found <= kMaxExpertSlots) return;
@@ -97,7 +138,7 @@ void CheckExpertSlots(const JobConfig& job, const ModelConfig& model, Violations
                    " choices of experts on a rank at once, micro x sequence / (context x tensor) x "
                    "top_k = ",
                    batch.micro, " x ", batch.sequence, " / (", context, " x ", tensor, ") x ",
-                   model.moe->top_k, " = ", found);
+                   experts->top_k, " = ", found);
   const auto micro_fits = [&](int64_t micro) {
     return fits(micro, batch.sequence) && batch.global % (micro * DataParallel(job)) == 0;
   };
@@ -113,13 +154,13 @@ void CheckExpertSlots(const JobConfig& job, const ModelConfig& model, Violations
 }
 
 // The parts of the pipeline, and whether its schedule can run.
-void CheckPipeline(const JobConfig& job, const ModelConfig& model, Violations& violations) {
+void CheckPipeline(const JobConfig& job, int64_t layers, Violations& violations) {
   const ParallelismConfig& p = job.parallelism;
-  const int64_t blocks = model.layers + 2;
+  const int64_t blocks = layers + 2;
   if (p.pipeline * p.virtual_pipeline > blocks) {
     const bool stages = p.pipeline > blocks;
     violations.Add(stages ? "parallelism.pipeline" : "parallelism.virtual_pipeline",
-                   Wanted(absl::StrCat("at most ", blocks, " parts of ", model.layers,
+                   Wanted(absl::StrCat("at most ", blocks, " parts of ", layers,
                                        " layers, embedding and head"),
                           absl::StrCat(p.pipeline, " x ", p.virtual_pipeline),
                           stages ? blocks : blocks / p.pipeline));
@@ -147,17 +188,17 @@ void CheckPipeline(const JobConfig& job, const ModelConfig& model, Violations& v
   }
 }
 
-void CheckRecompute(const JobConfig& job, const ModelConfig& model, Violations& violations) {
+void CheckRecompute(const JobConfig& job, int64_t layers, Violations& violations) {
   const int64_t wanted = job.parallelism.pipeline * job.parallelism.virtual_pipeline;
-  if (wanted > model.layers + 2) return;  // CheckPipeline says so.
+  if (wanted > layers + 2) return;  // CheckPipeline says so.
   const size_t stages = size_t(job.parallelism.pipeline);
-  const auto parts = DivideBlocks(model.layers, int(wanted));
-  std::vector<int64_t> layers(stages);
+  const auto parts = DivideBlocks(layers, int(wanted));
+  std::vector<int64_t> on_stage(stages);
   for (size_t i = 0; i < parts->size(); ++i) {
     const auto [begin, end] = (*parts)[i];  // Embedding and head are no layers.
-    layers[i % stages] += std::min(end, model.layers + 1) - std::max<int64_t>(begin, 1);
+    on_stage[i % stages] += std::min(end, layers + 1) - std::max<int64_t>(begin, 1);
   }
-  const int64_t most = *std::max_element(layers.begin(), layers.end());
+  const int64_t most = *std::max_element(on_stage.begin(), on_stage.end());
   const int64_t blocks = job.recompute.blocks;
   if (blocks >= 0 && blocks <= most) return;
   violations.Add("recompute.blocks",
@@ -166,9 +207,9 @@ void CheckRecompute(const JobConfig& job, const ModelConfig& model, Violations& 
 }
 
 // Returns whether the sequence divides.
-bool CheckSequence(const JobConfig& job, const ModelConfig& model, Violations& violations) {
+bool CheckSequence(const JobConfig& job, int64_t longest, Violations& violations) {
   const int64_t context = job.parallelism.context, sequence = job.batch.sequence;
-  const int64_t unit = 2 * context, most = std::min(model.max_seq, kMaxSequence);
+  const int64_t unit = 2 * context, most = std::min(longest, kMaxSequence);
   if (context == 1 || sequence % unit == 0) return true;
   if (unit > most) {
     const int64_t others = job.parallelism.tensor * job.parallelism.pipeline;
@@ -261,18 +302,19 @@ int64_t PipelineRound(const ParallelismConfig& p) {
 }
 
 void ValidateLayout(const JobConfig& job, const ModelConfig* model, Violations& violations) {
-  if (model != nullptr && job.batch.sequence > model->max_seq) {
+  const ModelFacts facts = model != nullptr ? FactsOf(*model) : ModelFacts();
+  if (model != nullptr && job.batch.sequence > facts.max_sequence) {
     violations.Add("batch.sequence",
-                   Wanted(absl::StrCat("at most the model's max_seq = ", model->max_seq),
-                          job.batch.sequence, model->max_seq));
+                   Wanted(absl::StrCat("at most the model's max_seq = ", facts.max_sequence),
+                          job.batch.sequence, facts.max_sequence));
   }
   const bool axes_legal = CheckAxes(job, violations);
   if (!CheckBatch(job, axes_legal, violations) || model == nullptr) return;
-  if (CheckSequence(job, *model, violations)) CheckTensor(job, *model, violations);
+  if (CheckSequence(job, facts.max_sequence, violations)) CheckTensor(job, *model, violations);
   CheckExperts(job, *model, violations);
   CheckExpertSlots(job, *model, violations);
-  CheckPipeline(job, *model, violations);
-  CheckRecompute(job, *model, violations);
+  CheckPipeline(job, facts.layers, violations);
+  CheckRecompute(job, facts.layers, violations);
 }
 
 }  // namespace trainyard

@@ -31,10 +31,11 @@ absl::Status Validate(const GenerateOptions& options, const ModelConfig& model) 
     return absl::InvalidArgumentError(
         absl::StrCat(options.checkpoint, ": ", violations.ToStatus().message()));
   }
-  if (model.vocab != kBytes) {
+  const ModelFacts facts = FactsOf(model);
+  if (facts.vocab != kBytes) {
     return absl::InvalidArgumentError(
         absl::StrCat(options.checkpoint, ": wanted a model of byte tokens, vocab 256; found vocab ",
-                     model.vocab, ", whose tokens are not bytes"));
+                     facts.vocab, ", whose tokens are not bytes"));
   }
   if (options.tokens < 0 || options.tokens > kMaxGeneratedTokens) {
     return absl::InvalidArgumentError(
@@ -44,9 +45,9 @@ absl::Status Validate(const GenerateOptions& options, const ModelConfig& model) 
     return absl::InvalidArgumentError(absl::StrCat("temperature: wanted 0 to ", kMaxTemperature,
                                                    ", found ", options.temperature));
   }
-  if (options.window < 0 || options.window > model.max_seq) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("window: wanted 1 to ", model.max_seq, " tokens, found ", options.window));
+  if (options.window < 0 || options.window > facts.max_sequence) {
+    return absl::InvalidArgumentError(absl::StrCat("window: wanted 1 to ", facts.max_sequence,
+                                                   " tokens, found ", options.window));
   }
   return absl::OkStatus();
 }
@@ -54,7 +55,8 @@ absl::Status Validate(const GenerateOptions& options, const ModelConfig& model) 
 // As many as are asked for, or as the model was trained with.
 int64_t WindowOf(const GenerateOptions& options, const RunState& state) {
   if (options.window > 0) return options.window;
-  return std::min(state.sequence > 0 ? state.sequence : kDefaultWindow, state.model.max_seq);
+  return std::min(state.sequence > 0 ? state.sequence : kDefaultWindow,
+                  FactsOf(state.model).max_sequence);
 }
 
 absl::StatusOr<std::unique_ptr<Executable>> LoadModel(const Checkpoint& checkpoint, int64_t window,

@@ -18,7 +18,7 @@ AxisSet ExpertAxes(ExpertSplit split) {
 
 Mesh MeshOf(const JobConfig& job, const ModelConfig& model) {
   const ParallelismConfig& p = job.parallelism;
-  const int tensor = int(p.tensor), kv_heads = int(model.kv_heads);
+  const int tensor = int(p.tensor), kv_heads = int(FactsOf(model).kv_heads);
   return {.tensor = tensor,
           .kv_replicas = tensor > kv_heads ? tensor / kv_heads : 1,
           .context = int(p.context),
@@ -32,7 +32,8 @@ absl::StatusOr<Layout> LayoutOf(const JobConfig& job, const ModelConfig& model) 
   const ParallelismConfig& p = job.parallelism;
   Layout layout{.mesh = MeshOf(job, model), .cuts = {}, .schedule = {}};
   const int parts = int(p.pipeline * p.virtual_pipeline);
-  ASSIGN_OR_RETURN(const std::vector<BlockRange> blocks, DivideBlocks(model.layers, parts));
+  ASSIGN_OR_RETURN(const std::vector<BlockRange> blocks,
+                   DivideBlocks(FactsOf(model).layers, parts));
   for (size_t i = 0; i + 1 < blocks.size(); ++i) layout.cuts.push_back(int(blocks[i].end) - 1);
   ASSIGN_OR_RETURN(layout.schedule, MakeSchedule({.kind = p.schedule_kind(),
                                                   .stages = int(p.pipeline),

@@ -13,6 +13,7 @@ namespace {
 // Where one part alone is too much, only what makes that one smaller can be enough.
 std::vector<std::string> Advice(const MemoryPlan& plan, size_t limit_bytes, const JobConfig& job,
                                 const ModelConfig& model) {
+  const ModelFacts facts = FactsOf(model);
   const ParallelismConfig& p = job.parallelism;
   const bool parameters_over = plan.parameter_bytes() > limit_bytes;
   const bool activations_over = plan.activation_bytes() > limit_bytes;
@@ -22,7 +23,7 @@ std::vector<std::string> Advice(const MemoryPlan& plan, size_t limit_bytes, cons
     if (job.batch.micro > 1) {
       advice.push_back(absl::StrCat("batch.micro less than ", job.batch.micro));
     }
-    if (job.recompute.blocks * p.pipeline < model.layers) {
+    if (job.recompute.blocks * p.pipeline < facts.layers) {
       advice.push_back(absl::StrCat("recompute.blocks more than ", job.recompute.blocks));
     }
     advice.push_back(absl::StrCat("parallelism.context more than ", p.context));
@@ -30,7 +31,7 @@ std::vector<std::string> Advice(const MemoryPlan& plan, size_t limit_bytes, cons
   advice.push_back(absl::StrCat("parallelism.tensor more than ", p.tensor));
   if (parameters_over || !activations_over) {
     advice.push_back(absl::StrCat("parallelism.pipeline more than ", p.pipeline));
-    if (model.moe) advice.push_back(absl::StrCat("parallelism.expert more than ", p.expert));
+    if (facts.experts) advice.push_back(absl::StrCat("parallelism.expert more than ", p.expert));
     if (p.zero != Zero::kFull) advice.push_back("more devices with parallelism.zero FULL");
   }
   return advice;

@@ -45,10 +45,14 @@ class MemoryRendezvous final : public Rendezvous {
 
 JobConfig QuickstartJob(const benchmark::State& state) {
   JobConfig job;
-  ModelFields& model = job.model.architecture.emplace();
-  model.family = "llama";
-  model.layers = 6, model.hidden = 256, model.ffn = 768;
-  model.heads = 8, model.kv_heads = 4, model.vocab = 256, model.max_seq = 256;
+  job.model.architecture = {"llama",
+                            {{"layers", 6},
+                             {"hidden", 256},
+                             {"ffn", 768},
+                             {"heads", 8},
+                             {"kv_heads", 4},
+                             {"vocab", 256},
+                             {"max_seq", 256}}};
   job.precision = PrecisionName::kBF16;
   job.parallelism.zero = Zero(state.range(0));
   job.parallelism.reduction = Reduction(state.range(1));

@@ -56,8 +56,9 @@ absl::Status OfField(absl::string_view field, const absl::Status& status) {
 
 // As Megatron logs it: models of any depth and coefficient compare.
 std::optional<double> LoadBalancingLoss(const ModelConfig& model, const StepState& state) {
-  if (!model.moe || model.moe->aux_loss == 0) return std::nullopt;
-  return state.auxiliary_loss / (model.moe->aux_loss * double(model.layers));
+  const ModelFacts facts = FactsOf(model);
+  if (!facts.experts || facts.experts->aux_loss == 0) return std::nullopt;
+  return state.auxiliary_loss / (facts.experts->aux_loss * double(facts.layers));
 }
 
 // Where the spec says which data; synthetic ones come from nowhere.
@@ -194,7 +195,7 @@ absl::Status RankTrainer::Prepare() {
 absl::Status RankTrainer::OpenDataset() {
   absl::StatusOr<DataSplits> data = OpenData({.source = job_.data,
                                               .sequence = job_.batch.sequence,
-                                              .vocab = model_.vocab,
+                                              .vocab = FactsOf(model_).vocab,
                                               .seed = job_.seed,
                                               .roots = roots_});
   const absl::Status opened = OfField(PathField(job_.data), data.status());

@@ -15,7 +15,10 @@ namespace {
 constexpr absl::string_view kNames[] = {"HOME",   "LANG", "LC_ALL", "LD_LIBRARY_PATH",
                                         "TMPDIR", "TZ"};
 constexpr absl::string_view kLibraries = "LD_LIBRARY_PATH=";
-// Networks differ from site to site, and these are how NCCL and the sanitizers are told.
+// Sites tell NCCL about their networks by NCCL_*, among them the plugins that a cloud needs. The
+// other three set up sanitizers. LD_LIBRARY_PATH is there for CUDA and NCCL outside the loader's
+// own directories. All of these come from whoever starts the worker. That person chooses the
+// trainer's program, too, so the variables give away nothing.
 constexpr absl::string_view kPrefixes[] = {"NCCL_", "ASAN_", "UBSAN_", "TSAN_"};
 
 bool Allowed(absl::string_view name) {
@@ -24,8 +27,8 @@ bool Allowed(absl::string_view name) {
                      [&](absl::string_view prefix) { return absl::StartsWith(name, prefix); });
 }
 
-// Without relative and empty directories, which the loader takes to be below the current one: a
-// root of jobs, where a job could put a library of its own.
+// Removes relative and empty paths. The loader looks for these below the current directory, which
+// is a root of jobs: a job could put a library there.
 std::string WithoutRelative(absl::string_view paths) {
   return absl::StrJoin(
       absl::StrSplit(paths, absl::ByAnyChar(":;"),

@@ -1,5 +1,5 @@
-// Starting processes, and finding those that belong to a rank. common/process.h says what a process
-// is.
+// Starts processes, and finds those that belong to a rank. common/process.h has the processes'
+// identities.
 
 #pragma once
 
@@ -22,20 +22,21 @@ struct Command {
   std::string output = {};               // File that standard output and error are appended to.
 };
 
-// Starts it in a session of its own, with SIGTERM blocked: one that comes before the program is
-// ready for it waits. The caller reaps it.
+// Starts the command in a session of its own, with SIGTERM blocked: a SIGTERM that comes before the
+// program is ready waits. The caller must reap the process.
 absl::StatusOr<pid_t> SpawnSession(const Command& command);
 
-// Runs it to its end and returns its standard output; `output` is not used. FAILED_PRECONDITION if
-// it exits with another code than 0, DEADLINE_EXCEEDED (it is killed) after `timeout`.
+// Runs the command to its end, and returns its standard output; `output` is not used.
+// FAILED_PRECONDITION: the command exits with another code than 0. DEADLINE_EXCEEDED: the command
+// was killed after `timeout`.
 absl::StatusOr<std::string> RunForOutput(const Command& command, absl::Duration timeout);
 
-// Whether the process is `ancestor`, or comes from it by way of parents that live.
+// Returns whether the process is `ancestor` or descends from it, by parents that are alive.
 bool DescendsFrom(pid_t pid, const ProcessIdentity& ancestor);
 
-// SIGKILL to every process with `marker` (NAME=value) in its environment, except the caller.
-// Returns how many still lived. Goes by nothing else: the number of a process or session that is
-// gone may by now be a stranger's.
+// Sends SIGKILL to every process with `marker` (NAME=value) in its environment, except the caller.
+// Returns how many of them were alive. Does not go by the numbers of processes or sessions: after
+// the end of one, a stranger may have its number.
 int KillMarked(const std::string& marker);
 
 }  // namespace trainyard

@@ -70,6 +70,48 @@ std::optional<std::string> MissingBelow(const std::vector<std::string>& roots,
   return missing;
 }
 
+std::optional<Sandbox> SandboxFor(const DaemonOptions& options, const RankDirectory& directory,
+                                  const RankOrder& order) {
+  if (!options.sandbox) return std::nullopt;
+  Sandbox sandbox{.user = options.sandbox->user,
+                  .writable = order.roots,
+                  .readable = {directory.path()},
+                  .landlock = options.sandbox->landlock};
+  // Devices and shared memory; the names of the process's own threads; NVIDIA's sharing service.
+  // The rest of /proc is not writable, because a rank that is root could change the kernel's
+  // settings.
+  for (const char* path : {"/dev", "/proc/self/task", "/tmp/nvidia-mps"}) {
+    sandbox.writable.push_back(path);
+  }
+  sandbox.writable.push_back(directory.File("trainer"));
+  for (const std::string& path : options.sandbox->hidden) {
+    sandbox.hidden.push_back(WithoutLinks(path));
+  }
+  // A job whose namespace has fewer roots than the worker does not see the other roots.
+  for (const std::string& root : options.roots) {
+    const auto holds = [&](const std::string& own) { return MayLieBelow(root, own); };
+    const bool own = std::any_of(order.roots.begin(), order.roots.end(), holds);
+    if (!own && root != "/") sandbox.hidden.push_back(root);
+  }
+  // The programs and their libraries may lie below another job's root.
+  const std::filesystem::path programs(WithoutLinks(options.trainer));
+  sandbox.readable.push_back(programs.parent_path().string());
+  sandbox.readable.push_back((programs.parent_path().parent_path() / "lib").string());
+  for (const std::string& entry : options.environment) {
+    absl::string_view paths = entry;
+    if (!absl::ConsumePrefix(&paths, "LD_LIBRARY_PATH=")) continue;
+    for (const absl::string_view path : absl::StrSplit(paths, ':', absl::SkipEmpty())) {
+      sandbox.readable.push_back(WithoutLinks(std::string(path)));
+    }
+  }
+  for (const std::string& path : order.directories) {
+    if (const auto missing = MissingBelow(order.roots, path, sandbox.hidden)) {
+      sandbox.made.push_back(*missing);
+    }
+  }
+  return sandbox;
+}
+
 uint64_t ReadPosition(const std::string& path) {
   uint64_t position = 0;
   const auto text = ReadFile(path, 64);
@@ -77,6 +119,23 @@ uint64_t ReadPosition(const std::string& path) {
 }
 
 }  // namespace
+
+Launch LaunchOf(const DaemonOptions& options, uint32_t device, const RankDirectory& directory,
+                const RankOrder& order) {
+  std::vector<std::string> environment = options.environment;
+  for (std::string& entry : DeviceEnvironment(options.devices[device])) {
+    environment.push_back(std::move(entry));
+  }
+  environment.push_back(RankDirectory::Marker(directory.path()));
+  return {.trainer = options.trainer,
+          .working_directory = options.roots[0],
+          .environment = std::move(environment),
+          .device = device,
+          .log_file_bytes = options.log_file_bytes,
+          .log_files = options.log_files,
+          .umask = options.umask,
+          .sandbox = SandboxFor(options, directory, order)};
+}
 
 Rank::Rank(Shared shared, RankId id, uint32_t device)
     : shared_(shared),
@@ -100,55 +159,14 @@ RankStatus Rank::Status() const {
   return status;
 }
 
-std::optional<Sandbox> Rank::SandboxFor(const RankOrder& order) const {
-  const DaemonOptions& options = shared_.options;
-  if (!options.sandbox) return std::nullopt;
-  Sandbox sandbox{.user = options.sandbox->user,
-                  .writable = order.roots,
-                  .readable = {directory_.path()},
-                  .landlock = options.sandbox->landlock};
-  // Devices and shared memory; the names of the process's own threads, for a rank that is root
-  // could change the kernel's settings in /proc; NVIDIA's sharing service.
-  for (const char* path : {"/dev", "/proc/self/task", "/tmp/nvidia-mps"}) {
-    sandbox.writable.push_back(path);
-  }
-  sandbox.writable.push_back(directory_.File("trainer"));
-  for (const std::string& path : options.sandbox->hidden) {
-    sandbox.hidden.push_back(WithoutLinks(path));
-  }
-  // A job of a namespace that has less than all sees nothing of the rest.
-  for (const std::string& root : options.roots) {
-    const auto holds = [&](const std::string& own) { return MayLieBelow(root, own); };
-    const bool own = std::any_of(order.roots.begin(), order.roots.end(), holds);
-    if (!own && root != "/") sandbox.hidden.push_back(root);
-  }
-  // They may lie below another job's root.
-  const std::filesystem::path programs(WithoutLinks(options.trainer));
-  sandbox.readable.push_back(programs.parent_path().string());
-  sandbox.readable.push_back((programs.parent_path().parent_path() / "lib").string());
-  for (const std::string& entry : options.environment) {
-    absl::string_view paths = entry;
-    if (!absl::ConsumePrefix(&paths, "LD_LIBRARY_PATH=")) continue;
-    for (const absl::string_view path : absl::StrSplit(paths, ':', absl::SkipEmpty())) {
-      sandbox.readable.push_back(WithoutLinks(std::string(path)));
-    }
-  }
-  for (const std::string& path : order.directories) {
-    if (const auto missing = MissingBelow(order.roots, path, sandbox.hidden)) {
-      sandbox.made.push_back(*missing);
-    }
-  }
-  return sandbox;
-}
-
-absl::Status Rank::Prepare(const RankOrder& order, const std::vector<std::string>& environment) {
-  const DaemonOptions& options = shared_.options;
+absl::Status Rank::Prepare(const RankOrder& order, const struct Launch& launch) {
   const std::string trainers = directory_.File("trainer");
   RETURN_IF_ERROR(MakeDirectories(trainers));
   const std::string config = directory_.File("config.json");
   RETURN_IF_ERROR(WriteText(config, order.config));
-  const std::optional<Sandbox> sandbox = SandboxFor(order);
-  // The trainer passes through; what it does not read is the daemon's alone.
+  const std::optional<Sandbox>& sandbox = launch.sandbox;
+  // The trainer's user may pass through the directory. Files that the trainer does not read are
+  // open to the daemon alone.
   const bool other_user = sandbox && sandbox->user;
   if (::chmod(directory_.path().c_str(), other_user ? 0711 : 0700) != 0) {
     return ErrnoStatus(errno, "set the mode of", directory_.path());
@@ -158,14 +176,7 @@ absl::Status Rank::Prepare(const RankOrder& order, const std::vector<std::string
       return ErrnoStatus(errno, "give the rank's user", path);
     }
   }
-  return WriteLaunch(directory_, {.trainer = options.trainer,
-                                  .working_directory = options.roots[0],
-                                  .environment = environment,
-                                  .device = device_,
-                                  .log_file_bytes = options.log_file_bytes,
-                                  .log_files = options.log_files,
-                                  .umask = options.umask,
-                                  .sandbox = sandbox});
+  return WriteLaunch(directory_, launch);
 }
 
 absl::Status Rank::Listen(channel::ChannelServer::Callbacks callbacks) {
@@ -191,19 +202,14 @@ absl::Status Rank::Listen(channel::ChannelServer::Callbacks callbacks) {
 
 void Rank::Launch(const RankOrder& order, channel::ChannelServer::Callbacks callbacks) {
   const DaemonOptions& options = shared_.options;
-  const std::string marker = RankDirectory::Marker(directory_.path());
-  std::vector<std::string> environment = options.environment;
-  for (std::string& entry : DeviceEnvironment(options.devices[device_])) {
-    environment.push_back(std::move(entry));
-  }
-  environment.push_back(marker);
+  const struct Launch launch = LaunchOf(options, device_, directory_, order);
   const auto start = [&]() -> absl::Status {
-    RETURN_IF_ERROR(Prepare(order, environment));
+    RETURN_IF_ERROR(Prepare(order, launch));
     RETURN_IF_ERROR(Listen(std::move(callbacks)));
     ASSIGN_OR_RETURN(
         const pid_t pid,
         SpawnSession({.arguments = {options.supervisor, "--supervise", directory_.path()},
-                      .environment = environment,
+                      .environment = launch.environment,
                       .output = directory_.File("supervisor.log")}));
     supervisor_ = {pid, 0};
     our_child_ = true;

@@ -51,6 +51,12 @@ struct DaemonOptions {
   size_t ended_ranks = 16;  // Directories of ranks that ended and are reported: the newest stay.
 };
 
+// Returns how the supervisor in `directory` starts the trainer of a rank on this device. Only the
+// sandbox depends on the order. The program, its arguments and its environment are the same for all
+// jobs (launch_test).
+Launch LaunchOf(const DaemonOptions& options, uint32_t device, const RankDirectory& directory,
+                const RankOrder& order);
+
 // Not thread-safe: the daemon's lock guards it, and the thread of its channel takes that lock
 // first.
 class Rank {
@@ -116,8 +122,7 @@ class Rank {
 
  private:
   // The directory and its files, for the trainer to find.
-  absl::Status Prepare(const RankOrder& order, const std::vector<std::string>& environment);
-  std::optional<Sandbox> SandboxFor(const RankOrder& order) const;
+  absl::Status Prepare(const RankOrder& order, const struct Launch& launch);
   // Lets the trainer connect.
   absl::Status Listen(channel::ChannelServer::Callbacks callbacks);
   bool ReplayEarlierDaemon();

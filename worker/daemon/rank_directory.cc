@@ -43,7 +43,7 @@ absl::StatusOr<json> ReadJson(const std::string& path) {
   return OurJson(path, text);
 }
 
-// Readers see all of it or nothing. Not synced: whatever cuts the power ends the rank, too.
+// Readers see the whole file or none. The file is not synced: a power cut ends the rank, too.
 absl::Status WriteJson(const std::string& path, const json& value) {
   // Invalid UTF-8 in a trainer's message is replaced, never thrown at.
   const std::string text = value.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
@@ -100,9 +100,11 @@ json ToJson(const Sandbox& sandbox) {
   return object;
 }
 
-// DATA_LOSS: what cannot be read must not become a trainer without a sandbox.
+// DATA_LOSS: the sandbox cannot be read. The trainer must not start without it.
 absl::StatusOr<Sandbox> SandboxOf(const json& object, const std::string& path) {
-  const auto damaged = [&] { return absl::DataLossError(absl::StrCat(path, ": wrong sandbox")); };
+  const auto damaged = [&] {
+    return absl::DataLossError(absl::StrCat(path, ": its member 'sandbox' is damaged"));
+  };
   if (!object.is_object()) return damaged();
   Sandbox sandbox;
   if (!ReadAll(object, "writable", sandbox.writable) ||
@@ -197,6 +199,10 @@ absl::Status RankDirectory::SyncReports() const {
 
 std::string RankDirectory::Marker(const std::string& path) {
   return absl::StrCat("TRAINYARD_RANK_DIRECTORY=", path);
+}
+
+std::vector<std::string> TrainerArguments(const Launch& launch, const RankDirectory& directory) {
+  return {launch.trainer, directory.File("config.json")};
 }
 
 absl::Status WriteLaunch(const RankDirectory& directory, const Launch& launch) {

@@ -1,4 +1,4 @@
-// What the daemon keeps on disk for one rank, STATE/ranks/JOB.EPOCH.RANK/, so that a later daemon
+// The directory that the daemon keeps for one rank, STATE/ranks/JOB.EPOCH.RANK/. A later daemon
 // finds everything there:
 //
 // clang-format off
@@ -26,6 +26,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -49,13 +50,15 @@ class RankDirectory {
   const std::string& path() const { return path_; }
   std::string File(absl::string_view name) const;
   bool Has(absl::string_view name) const;
-  // A file that the trainer writes. Ranks of an older Trainyard keep it beside the others. It is a
-  // stranger's: only what common/files.h has for files of others may touch it.
+  // The path of a file that the trainer writes. (Ranks of an older Trainyard write it beside the
+  // other files.) The file is a stranger's: use only the functions of common/files.h that are for
+  // files of others.
   std::string TrainersFile(absl::string_view name) const;
   void Mark(absl::string_view name) const;  // Makes an empty file; a failure is logged.
-  // What the rank has reported survives a power cut from here on. Afterwards its end may be told:
-  // a job whose ranks have all completed is not run again, and nobody else has their last reports.
-  // Syncs all that it can, and returns the first error. A daemon may remove files meanwhile.
+  // Makes the rank's reports survive a power cut. The rank's end may be told only after this: a job
+  // whose ranks have all completed does not run again, and nobody else has their last reports.
+  // Syncs as many files as possible, and returns the first error. A daemon may remove files
+  // meanwhile.
   absl::Status SyncReports() const;
 
   // NAME=value in the environment of the supervisor and all that it starts.
@@ -77,6 +80,9 @@ struct Launch {
   std::optional<Sandbox> sandbox = {};  // Absent: the trainer may do what the daemon may.
 };
 
+// The arguments of the trainer: its program, and the path of its config.
+std::vector<std::string> TrainerArguments(const Launch& launch, const RankDirectory& directory);
+
 absl::Status WriteLaunch(const RankDirectory& directory, const Launch& launch);
 absl::StatusOr<Launch> ReadLaunch(const std::string& path);
 
@@ -86,7 +92,7 @@ absl::StatusOr<ProcessIdentity> ReadSupervisor(const std::string& path);
 // exit_report.json.
 absl::Status WriteExitReport(const std::string& path, const RankExit& exit);
 absl::StatusOr<RankExit> ReadExitReport(const std::string& path);
-// trainer_exit.json, which has cause and message alone.
+// Reads trainer_exit.json, which has only a cause and a message.
 absl::StatusOr<RankExit> ReadTrainersReport(const RankDirectory& directory);
 
 }  // namespace trainyard

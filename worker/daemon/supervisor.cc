@@ -95,11 +95,11 @@ void Supervisor::BecomeTrainer(int output, pid_t supervisor) const {
   ::umask(launch_.umask);
   const absl::Status entered = launch_.sandbox ? Enter(*launch_.sandbox) : absl::OkStatus();
   if (!entered.ok()) {
-    const std::string message = absl::StrCat("no sandbox: ", entered.message(), "\n");
+    const std::string message = absl::StrCat("cannot enter the sandbox: ", entered.message(), "\n");
     [[maybe_unused]] const ssize_t n = ::write(STDERR_FILENO, message.data(), message.size());
     ::_exit(127);
   }
-  // Now, for who becomes another user loses it.
+  // Set here and not earlier, because a process that becomes another user loses the setting.
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != supervisor) ::_exit(127);  // It died before the line above took hold.
   sigset_t none;
@@ -108,8 +108,7 @@ void Supervisor::BecomeTrainer(int output, pid_t supervisor) const {
   std::string failed = launch_.working_directory;
   if (failed.empty() || ::chdir(failed.c_str()) == 0) {
     failed = launch_.trainer;
-    const std::vector<std::string> arguments = {launch_.trainer,
-                                                absl::StrCat(directory_, "/config.json")};
+    const auto arguments = TrainerArguments(launch_, RankDirectory(directory_));
     ::execve(launch_.trainer.c_str(), Pointers(arguments).data(),
              Pointers(launch_.environment).data());
   }
@@ -173,8 +172,8 @@ void Supervisor::CopyOutput() {
   }
 }
 
-// What the trainer started and left behind becomes this process's child (it is the subreaper), so
-// that killing all children until there are none ends the whole tree.
+// Kills all children until there are none. Processes that the trainer has started and left behind
+// are children of this process, which is their subreaper.
 void Supervisor::ReapDescendants() {
   while (::waitpid(-1, nullptr, WNOHANG) >= 0 || errno != ECHILD) {
     for (const ProcessStat& process : AllProcesses()) {

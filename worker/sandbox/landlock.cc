@@ -53,12 +53,12 @@ class Ruleset {
     return Ruleset(FileDescriptor(int(fd)), attributes.handled_access_fs);
   }
 
-  // What does not exist, or cannot be reached, needs no rule.
+  // A path that does not exist, or cannot be reached, needs no rule.
   absl::Status Allow(const std::string& path, uint64_t access) const {
     const FileDescriptor parent(::open(path.c_str(), O_PATH | O_CLOEXEC | O_NOFOLLOW));
     struct stat info = {};
     if (!parent.valid() || ::fstat(parent.get(), &info) != 0) return absl::OkStatus();
-    if (S_ISLNK(info.st_mode)) return absl::OkStatus();  // What it leads to has its own path.
+    if (S_ISLNK(info.st_mode)) return absl::OkStatus();  // The link's target has its own path.
     if (!S_ISDIR(info.st_mode)) access &= kReadFile | kWriteFile;
     landlock_path_beneath_attr rule = {};
     rule.allowed_access = access & handled_;
@@ -69,15 +69,16 @@ class Ruleset {
     return ErrnoStatus(errno, "make a Landlock rule for", path);
   }
 
-  // Landlock has no way to leave something out: on the way to what is hidden, everything that lies
-  // beside the way is allowed.
+  // Allows everything below `path` that is not hidden. Landlock has no rule that takes something
+  // out. So this function goes down to each hidden path, and allows everything beside the way by
+  // name.
   absl::Status AllowBeside(const std::vector<std::string>& hidden, const std::string& path,
                            uint64_t access) const {
     const auto below = [&](const std::string& h) { return IsBelow(h, path); };
     if (std::none_of(hidden.begin(), hidden.end(), below)) return Allow(path, access);
     if (std::find(hidden.begin(), hidden.end(), path) != hidden.end()) return absl::OkStatus();
     const auto names = ListDirectory(path);
-    if (!names.ok()) return absl::OkStatus();  // Nor can the rank read it.
+    if (!names.ok()) return absl::OkStatus();  // The rank cannot read the directory, either.
     for (const std::string& name : *names) {
       const std::string child = absl::StrCat(path == "/" ? "" : path, "/", name);
       RETURN_IF_ERROR(AllowBeside(hidden, child, access));

@@ -1,4 +1,4 @@
-// Which files a process may touch, by the kernel's Landlock (Linux 5.13 and newer).
+// Restricts which files a process may use, by the kernel's Landlock (Linux 5.13 or newer).
 
 #pragma once
 
@@ -7,12 +7,12 @@
 
 namespace trainyard {
 
-// 0: this kernel has no Landlock, or has it switched off.
+// Returns the kernel's version of Landlock. 0: the kernel has no Landlock, or it is switched off.
 int LandlockVersion();
 
-// Makes `writable`, `hidden` and `readable` hold for the calling thread and what it starts, for
-// good. Files that are open stay so. Opening what is hidden, and changing what is not writable,
-// fails with EACCES; names and attributes of hidden files can be looked up by whoever knows them.
+// Applies `writable`, `hidden` and `readable` to the calling thread and to all that it starts, for
+// good. Files that are open stay open. Opening a hidden file, and changing a file that is not
+// writable, fail with EACCES. Whoever knows the name of a hidden file can look up its attributes.
 absl::Status RestrictFiles(const Sandbox& sandbox);
 
 }  // namespace trainyard

@@ -19,8 +19,8 @@ absl::Status CheckRoots(const std::vector<std::string>& roots,
     const std::string real = WithoutLinks(path);
     if (std::find(roots.begin(), roots.end(), real) == roots.end()) continue;
     return absl::FailedPreconditionError(
-        absl::StrCat("--root ", real, ": ranks must not see this directory, which has secrets; ",
-                     "give jobs, or --state, another one"));
+        absl::StrCat("--root ", real, ": this directory holds secrets that ranks must not see; ",
+                     "name another directory with --root, or with --state"));
   }
   return absl::OkStatus();
 }
@@ -38,7 +38,8 @@ std::string WithoutLinks(const std::string& path) {
 absl::StatusOr<std::optional<SandboxOptions>> ChooseSandbox(const SandboxRequest& request) {
   if (request.mode == "off") {
     if (request.user.empty()) return std::nullopt;
-    return absl::InvalidArgumentError("--rank-user: goes with --sandbox auto or require");
+    return absl::InvalidArgumentError(
+        "--rank-user: wanted --sandbox auto or require with it, found --sandbox off");
   }
   const bool require = request.mode == "require";
   if (!require && request.mode != "auto") {
@@ -51,14 +52,14 @@ absl::StatusOr<std::optional<SandboxOptions>> ChooseSandbox(const SandboxRequest
   const bool as_root = ::geteuid() == 0 && !options.user;
   if (require && !options.landlock) {
     return absl::FailedPreconditionError(
-        "--sandbox require: this kernel does not restrict files; wanted Linux 5.13 or newer with "
-        "landlock among its security modules (lsm=)");
+        "--sandbox require: this kernel cannot restrict files; wanted Linux 5.13 or newer, with "
+        "landlock among its security modules (the kernel's option lsm=)");
   }
   if (require && as_root) {
     return absl::FailedPreconditionError(absl::StrCat(
-        "--sandbox require: ranks would run as root; name another user with --rank-user, or give "
-        "the first root, ",
-        request.roots[0], ", to one"));
+        "--sandbox require: ranks would run as root; name another user with --rank-user, or make "
+        "another user the owner of the first root, ",
+        request.roots[0]));
   }
   if (options.user) RETURN_IF_ERROR(CheckReach(*options.user, request.state_directory + "/ranks"));
   options.hidden.push_back(request.state_directory);

@@ -22,7 +22,7 @@ RankUser OfEntry(const passwd& entry) {
   RankUser user{entry.pw_name, entry.pw_uid, entry.pw_gid, std::vector<gid_t>(kMostGroups)};
   int groups = kMostGroups;
   if (::getgrouplist(entry.pw_name, entry.pw_gid, user.groups.data(), &groups) < 0) {
-    groups = kMostGroups;  // More than the kernel looks at in any case.
+    groups = kMostGroups;  // The user has more; these are enough.
   }
   user.groups.resize(size_t(groups));
   return user;

@@ -1,4 +1,4 @@
-// The user that ranks run as, where the daemon is root.
+// The user that ranks run as if the daemon is root.
 
 #pragma once
 
@@ -20,16 +20,18 @@ struct RankUser {
   std::vector<gid_t> groups = {};  // All of them.
 };
 
-// The user with this name, or, where `name` is empty, the owner of `directory`: whose data a job
-// reads. Absent: the daemon is not root, or that owner is root, so that ranks keep the daemon's
-// user. INVALID_ARGUMENT: there is no such user; a name that is root's; a name although the daemon
-// is not root.
+// Returns the user with this name. If `name` is empty, returns the owner of `directory`, which
+// holds the data of jobs. Absent: ranks keep the daemon's user, because the daemon is not root or
+// the owner is root. INVALID_ARGUMENT: there is no such user, or the user is root, or a name is
+// given although the daemon is not root.
 absl::StatusOr<std::optional<RankUser>> ChooseRankUser(const std::string& name,
                                                        const std::string& directory);
 
-// PERMISSION_DENIED: this user cannot get to `directory`, and how to change that.
+// Checks that the user can get to `directory`. PERMISSION_DENIED: the user cannot; the message says
+// how to change this.
 absl::Status CheckReach(const RankUser& user, const std::string& directory);
 
-absl::Status Become(const RankUser& user);  // For good.
+// Makes the calling process run as this user, for good.
+absl::Status Become(const RankUser& user);
 
 }  // namespace trainyard

@@ -43,14 +43,14 @@ constexpr int kDangerous[] = {
     SYS_add_key, SYS_request_key, SYS_keyctl, SYS_settimeofday, SYS_clock_settime,
     SYS_clock_adjtime, SYS_sethostname, SYS_setdomainname, SYS_vhangup};
 
-// Whoever makes a namespace of users has all capabilities in it, and what of the kernel these open.
-// Time's flag is not among clone's.
+// The creator of a user namespace has all capabilities in it, and reaches the parts of the kernel
+// that want them. The flag of time namespaces is not a flag of clone.
 constexpr uint32_t kNamespaceFlags = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWPID |
                                      CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP;
-// Its flags lie in memory, where a filter does not see them.
+// The flags of this call lie in memory, where a filter does not see them.
 constexpr int kOpaque[] = {SYS_clone3};
 
-// Of a daemon that is root and stays so, too. What the kernel does not let go of was never held.
+// Also for ranks that stay root. A capability that the kernel does not drop was never held.
 void DropCapabilities() {
   for (int capability = 0; ::prctl(PR_CAPBSET_READ, capability, 0, 0, 0) >= 0; ++capability) {
     ::prctl(PR_CAPBSET_DROP, capability, 0, 0, 0);
@@ -65,8 +65,8 @@ absl::Status ClearCapabilities() {
   return ErrnoStatus(errno, "drop", "capabilities");
 }
 
-// In a child, since only that becomes the ranks' user before the files are restricted. What cannot
-// be made the trainer finds missing, and says so.
+// Makes the directories in a child, which becomes the ranks' user before files are restricted. If a
+// directory cannot be made, the trainer finds it missing and reports this.
 void MakeWhatIsMissing(const Sandbox& sandbox) {
   if (sandbox.made.empty()) return;
   const pid_t child = ::fork();

@@ -1,4 +1,4 @@
-// A filter of system calls: seccomp(2).
+// Filters system calls, by seccomp(2).
 
 #pragma once
 
@@ -15,8 +15,8 @@ struct DeniedCalls {
   uint32_t clone_flags = 0;          // EPERM for clone(2) with any of them.
 };
 
-// From here on these calls fail, in this process and all that it starts. A process that may gain
-// privileges is refused: PR_SET_NO_NEW_PRIVS comes first.
+// From here on, these calls fail in this process and in all that it starts. The process must have
+// set PR_SET_NO_NEW_PRIVS before, or the kernel refuses the filter.
 absl::Status DenySystemCalls(const DeniedCalls& denied);
 
 }  // namespace trainyard

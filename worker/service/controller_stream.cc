@@ -61,8 +61,8 @@ class ControllerStream::Connection {
       Write();
       daemon_.Disconnected();
     }
-    // To cancel a stream that the controller has ended would hide why: that this worker is of a
-    // version that the controller does not speak, say.
+    // Does not cancel a stream that the controller has ended. That would hide the reason, for
+    // example that the controller does not speak this worker's version.
     if (!ended()) context_.TryCancel();
     reader.join();
     return stream_->Finish();
@@ -119,7 +119,7 @@ class ControllerStream::Connection {
       }
       if (!stream_->Write(request)) return;
       if (options_.on_sent) options_.on_sent(beat);
-      // A GPU that is lost, or back, is told by registering anew.
+      // To report a GPU that was lost or has come back, the worker registers again.
       const size_t now = daemon_.Devices().size();
       if (now == size_t(registered_devices_)) continue;
       LogWarning("devices_changed", {{"offered", now}, {"before", registered_devices_}});
@@ -218,7 +218,7 @@ bool ControllerStream::ConnectOnce() {
   return connection.registered();
 }
 
-// Once an outage, however many attempts it takes.
+// Logs once for each outage, however many attempts to connect it takes.
 void ControllerStream::NoteLost(const absl::Status& why) {
   const MutexLock lock(mutex_);
   if (closing_ || std::exchange(away_, true)) return;

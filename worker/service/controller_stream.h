@@ -1,6 +1,6 @@
-// The worker's stream to the controller: connects, registers, beats, carries the daemon's outbox
-// out and orders in, and comes back after every break with a growing, jittered pause. Losing the
-// controller never touches a rank.
+// The worker's stream to the controller. The stream registers the worker, sends beats and the
+// daemon's outbox, and passes orders to the daemon. After every break it connects again, after a
+// pause that grows and is jittered. Losing the controller never touches a rank.
 
 #pragma once
 
@@ -21,9 +21,9 @@ namespace trainyard {
 
 struct StreamOptions {
   std::string controller;  // HOST:PORT.
-  // What the next connection shows.
+  // Returns the credential for the next connection.
   std::function<absl::StatusOr<Credential>()> credential;
-  std::function<void()> refused = {};  // The controller does not know it.
+  std::function<void()> refused = {};  // Called when the controller does not know the credential.
   std::string worker_id;
   std::string instance_id;
   std::string hostname;
@@ -33,8 +33,8 @@ struct StreamOptions {
   absl::Duration first_pause = absl::Milliseconds(100);  // Before the first reconnect,
   absl::Duration longest_pause = absl::Seconds(4);       // doubling up to this.
   std::function<void()> on_registered;  // On every connection, on a thread of the stream.
-  // After each message that was sent, on a thread of the stream; a beat is the longest time between
-  // two messages.
+  // Called after each message that was sent, on a thread of the stream. A beat is the longest time
+  // between two messages.
   std::function<void(absl::Duration beat)> on_sent = {};
 };
 
@@ -44,14 +44,14 @@ class ControllerStream {
   // PERMISSION_DENIED when the address may not be dialled without TLS.
   static absl::StatusOr<std::unique_ptr<ControllerStream>> Create(StreamOptions options,
                                                                   Daemon& daemon);
-  ~ControllerStream();  // Breaks off.
+  ~ControllerStream();  // Ends the connection.
 
  private:
   class Connection;
 
   ControllerStream(StreamOptions options, Address address, Daemon& daemon);
   void Run();
-  bool ConnectOnce();  // Returns whether it got as far as being registered.
+  bool ConnectOnce();  // Returns whether the worker was registered.
   void NoteLost(const absl::Status& why);
 
   const StreamOptions options_;

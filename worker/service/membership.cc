@@ -112,7 +112,7 @@ absl::Status Membership::ReadFiles() {
 absl::Status Membership::ReadInvitation() {
   const absl::StatusOr<std::string> text = ReadSecret(options_.join_file, options_.places.readers);
   const MutexLock lock(mutex_);
-  // Who has joined may remove the file, and need not change the worker's command line.
+  // After the worker has joined, its owner may remove the file without changing the command line.
   const bool needless = !identity_.certificate_pem.empty() || !invitation_.token.empty();
   if (absl::IsNotFound(text.status()) && needless) return absl::OkStatus();
   RETURN_IF_ERROR(text.status());
@@ -154,12 +154,19 @@ Credential Membership::Shown(const std::string& token, const Identity& identity)
           .identity = identity};
 }
 
-// Who revoked a worker does not want it back by the token that it has joined with, which may be
-// good for more uses. A JSON Web Token is another one every hour, and so counts once a start.
+// A worker that was revoked must not come back with the token that it joined with, even if the
+// token has uses left. JSON Web Tokens are replaced every hour, so a worker may come back with one
+// only if it has not joined since it started.
 bool Membership::HasAnotherToken() {
-  if (options_.join_file.empty() || !ReadInvitation().ok() || invitation_.token.empty()) {
-    return false;
+  if (options_.join_file.empty()) return false;
+  const absl::Status read = ReadInvitation();
+  const std::string complaint(read.message());
+  if (std::exchange(complaint_, complaint) != complaint && !read.ok()) {
+    LogWarning(
+        "join_file_unusable",
+        {{"error", complaint}, {"effect", "this worker was revoked, and cannot join again"}});
   }
+  if (!read.ok() || invitation_.token.empty()) return false;
   if (invitation_.fingerprint.empty() && has_joined_) return false;
   return TokenHash(invitation_.token) != joined_with_;
 }
@@ -231,8 +238,8 @@ absl::Status Membership::TryToJoin() {
     ASSIGN_OR_RETURN(shown.authorities,
                      FetchAuthority(options_.controller, invitation_.fingerprint, kPatience));
   }
-  // Before the call: where its answer is lost, the next one has the same key and takes no other use
-  // of the token.
+  // Written before the call. If the answer is lost, the next call has the same key, and takes no
+  // further use of the token.
   Identity identity;
   ASSIGN_OR_RETURN(identity.key_pem, Key());
   v1::JoinRequest request;
@@ -247,8 +254,9 @@ absl::Status Membership::TryToJoin() {
   RETURN_IF_ERROR(FromGrpc(stub->Join(&context, request, &response), "join the controller"));
   identity.certificate_pem = response.certificates();
   ASSIGN_OR_RETURN(const std::string authority, AuthorityOf(identity.certificate_pem));
-  // The authority last: a certificate without one counts as none, and the worker joins once more.
-  // The other way round, an old certificate would be shown to the new authority for ever.
+  // The authority is written last. After a crash in between, the worker has no authority, does not
+  // use the certificate, and joins again. In the other order, the worker would show an old
+  // certificate to a new authority for ever.
   RETURN_IF_ERROR(Write(identity));
   RETURN_IF_ERROR(WriteFileAtomic(Path("authority.pem"), authority));
   joined_with_ = TokenHash(invitation_.token);
@@ -266,7 +274,7 @@ absl::StatusOr<std::string> Membership::AuthorityOf(const std::string& certifica
   if (!invitation_.fingerprint.empty()) {
     return FindCertificate(certificates, invitation_.fingerprint);
   }
-  // The controller has proved itself by the authority that the user named, so its word is enough.
+  // The controller has proved itself by the authority that the user named, so it can be believed.
   const std::vector<std::string> sent = SplitCertificates(certificates);
   if (sent.size() == 2) return sent[1];
   return absl::InternalError(absl::StrCat(
@@ -299,7 +307,7 @@ absl::Status Membership::Renew() {
   {
     const MutexLock lock(mutex_);
     const absl::StatusOr<CertificateFacts> facts = ReadCertificate(identity_.certificate_pem);
-    // One that is missing or has expired is for Join.
+    // Join takes care of a certificate that is missing or has expired.
     if (!facts.ok() || Expired() || !RenewalIsDue(*facts, RealClock().Now()))
       return absl::OkStatus();
     current = Shown("", identity_);

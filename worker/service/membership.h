@@ -1,14 +1,13 @@
-// What a worker shows its controller. On the controller's own machine that is the token of the
-// controller's user. Elsewhere it is a certificate: the worker makes a key, joins with a token that
-// it was given, and renews the certificate for as long as it runs. All that lies in DIRECTORY:
+// The credential that a worker shows its controller. On the controller's own machine, the
+// credential is the token of the controller's user. Elsewhere it is a certificate: the worker makes
+// a key, joins with a token, and renews the certificate while it runs. The files lie in DIRECTORY:
 //
 //   key.pem           mode 0600; made once, and shown to nobody
 //   certificate.pem   what the cluster's authority says of the key
 //   authority.pem     the authority's certificate, by which the worker also knows the controller,
 //                     unless the user names another authority for that
-//   joined_with       the SHA-256 of the token that the worker joined with: a worker that is
-//   revoked
-//                     joins by another token, and not by this one
+//   joined_with       the SHA-256 of the token that the worker joined with; after a revocation, the
+//                     worker joins only with another token
 //
 // Thread-safe.
 
@@ -31,29 +30,31 @@ namespace trainyard {
 struct MembershipOptions {
   Address controller;
   std::string directory;  // The worker's own.
-  // With an invitation (security/credentials.h), or with a JSON Web Token of an issuer that the
-  // controller knows; empty: none. Read again whenever the worker joins, because such tokens are
-  // good for an hour or so, and whoever mounts the file keeps it fresh.
+  // A file with an invitation (security/credentials.h), or with a JSON Web Token of an issuer that
+  // the controller knows. Empty: there is none. The worker reads the file again whenever it joins,
+  // because such tokens are good for about an hour, and somebody keeps the file fresh.
   std::string join_file = {};
-  CredentialPlaces places = {};  // The token's and the other authority's.
+  CredentialPlaces places = {};  // Where to find the token and the user's own authority.
   std::string worker_id;
   std::string hostname;
 };
 
 class Membership {
  public:
-  // FAILED_PRECONDITION: what lies in the directory cannot be used, or the controller is on another
-  // machine, and there is neither a certificate nor a join file. Asks no controller.
+  // Reads the files; does not call the controller. FAILED_PRECONDITION: a file cannot be used, or
+  // the controller is on another machine and there is neither a certificate nor a join file.
   static absl::StatusOr<std::unique_ptr<Membership>> Open(MembershipOptions options);
   ~Membership();
 
-  // For the next connection. Joins where that has not been done, the certificate has expired, or it
-  // has been refused and there is a new token; that may take a minute.
-  // Errors: FindCredential's, those of the controller, UNAVAILABLE.
+  // Returns the credential for the next connection. Joins first if the worker has no certificate,
+  // or the certificate has expired, or the controller has refused the certificate and there is a
+  // new token. To join may take a minute. Errors: those of FindCredential and of the controller;
+  // UNAVAILABLE.
   absl::StatusOr<Credential> Current() ABSL_LOCKS_EXCLUDED(joining_, mutex_);
-  // The controller says that it does not know what Current has returned.
+  // Notes that the controller does not know the credential that Current has returned.
   void Refused() ABSL_LOCKS_EXCLUDED(mutex_);
-  // For pages, as of now. Absent: the worker has no certificate. Waits for no join.
+  // Returns the present certificate for the worker's pages. Absent: there is none. Does not wait
+  // for a join that is under way.
   std::optional<TlsMaterial> PageTls() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
@@ -63,7 +64,7 @@ class Membership {
   absl::Status ReadInvitation() ABSL_EXCLUSIVE_LOCKS_REQUIRED(joining_);
   bool HasAnotherToken() ABSL_EXCLUSIVE_LOCKS_REQUIRED(joining_);
   bool Expired() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // What a connection shows, and wants to see.
+  // Returns what a connection shows to the controller, and how the controller must prove itself.
   Credential Shown(const std::string& token, const Identity& identity)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Where that fails, says what is wrong with the certificate that the worker has, too.
@@ -71,9 +72,9 @@ class Membership {
   absl::Status TryToJoin() ABSL_EXCLUSIVE_LOCKS_REQUIRED(joining_);
   // Why the worker cannot come in by its certificate.
   std::string Lack() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Made where there is none.
+  // Returns the worker's key. Makes one if there is none.
   absl::StatusOr<std::string> Key() ABSL_EXCLUSIVE_LOCKS_REQUIRED(joining_);
-  // The cluster's authority, of the certificates that the controller sent.
+  // Returns the cluster's authority from the certificates that the controller has sent.
   absl::StatusOr<std::string> AuthorityOf(const std::string& certificates) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(joining_);
   absl::Status Write(const Identity& identity) ABSL_EXCLUSIVE_LOCKS_REQUIRED(joining_);
@@ -81,16 +82,19 @@ class Membership {
   absl::Status Renew();
 
   const MembershipOptions options_;
-  // These two are the same from Open on.
-  std::string by_which_known_;  // The controller; empty: by the cluster's authority.
-  bool by_token_ = false;       // What the places say, in place of a certificate.
+  // These two do not change after Open.
+  // The authority that proves the controller. Empty: the cluster's own authority does.
+  std::string by_which_known_;
+  bool by_token_ = false;  // The worker shows a token from `places`, and no certificate.
 
-  Mutex joining_;  // Before mutex_. Whoever joins, or writes the files, which may take long.
+  // Held while the worker joins or writes its files, which may take long. Taken before mutex_.
+  Mutex joining_;
   Invitation invitation_ ABSL_GUARDED_BY(joining_);
   std::string joined_with_ ABSL_GUARDED_BY(joining_);  // Empty: unknown.
   bool has_joined_ ABSL_GUARDED_BY(joining_) = false;  // Since Open.
+  std::string complaint_ ABSL_GUARDED_BY(joining_);    // About the join file; was logged last.
 
-  Mutex mutex_;  // Nobody waits with it.
+  Mutex mutex_;  // Never held while anything slow is done.
   CondVar changed_;
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;
   bool refused_ ABSL_GUARDED_BY(mutex_) = false;

@@ -7,6 +7,7 @@
 #include "controller/cli/format.h"
 #include "controller/cli/open_checkpoint.h"
 #include "controller/cli/verbs/verbs.h"
+#include "models/arch/config_json.h"
 
 namespace trainyard::cli {
 namespace {
@@ -25,6 +26,7 @@ ordered_json Describe(const Checkpoint& checkpoint) {
                        {"shape", shape},
                        {"boxes", tensor.boxes.size()}});
   }
+  const ordered_json model = ToJson(state.model);
   return {{"path", checkpoint.path()},
           {"job_id", state.job_id},
           {"epoch", state.epoch},
@@ -32,9 +34,10 @@ ordered_json Describe(const Checkpoint& checkpoint) {
           {"data_position", state.data_position},
           {"seed", state.seed},
           {"deterministic", state.deterministic},
-          {"family", state.model.family},
-          {"layers", state.model.layers},
-          {"hidden", state.model.hidden},
+          {"family", state.model.family()},
+          {"layers", model.value("layers", int64_t{0})},
+          {"hidden", model.value("hidden", int64_t{0})},
+          {"model", model},
           {"layout",
            {{"data", state.layout.data},
             {"tensor", state.layout.tensor},

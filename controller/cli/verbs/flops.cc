@@ -23,7 +23,7 @@ absl::Status Run(const Context& context) {
   }
   const uint64_t sequence = context.arguments.Has("--sequence")
                                 ? context.arguments.Number("--sequence")
-                                : uint64_t(preset.config.max_seq);
+                                : uint64_t(FactsOf(preset.config).max_sequence);
   const Flops flops = FlopsPerToken(preset.config, int64_t(sequence), *convention);
   const nlohmann::ordered_json json = {{"model", preset.name},
                                        {"sequence", sequence},

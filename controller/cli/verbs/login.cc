@@ -7,6 +7,8 @@
 #include <iterator>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/clock.h"
 #include "common/files.h"
 #include "common/status_macros.h"
 #include "controller/cli/answer.h"
@@ -22,6 +24,8 @@ namespace trainyard::cli {
 namespace {
 
 constexpr absl::Duration kPatience = absl::Seconds(20);
+// A controller, or a port that is forwarded, may have been started by the command before.
+constexpr absl::Duration kPatienceForAStart = absl::Seconds(10);
 
 // "alice: submitter of research, until 2027-02-21 18:40"
 std::string Show(const v1::WhoAmIResponse& who) {
@@ -43,12 +47,26 @@ absl::StatusOr<Invitation> ReadInvitation(const Context& context) {
   return ParseInvitation(std::string(std::istreambuf_iterator<char>(std::cin), {}));
 }
 
-absl::StatusOr<std::string> Authorities(const Arguments& arguments, const Address& controller,
+absl::StatusOr<std::string> FetchOnceItAnswers(Output& output, const Address& controller,
+                                               const std::string& fingerprint) {
+  const absl::Duration deadline = RealClock().Monotonic() + kPatienceForAStart;
+  for (bool told = false;; told = true) {
+    absl::StatusOr<std::string> authority = FetchAuthority(controller, fingerprint, kPatience);
+    if (!absl::IsUnavailable(authority.status()) || RealClock().Monotonic() >= deadline) {
+      return authority;
+    }
+    const absl::string_view why = authority.status().message();
+    if (!told) output.Note(absl::StrCat(why, "; trying again for a while"));
+    absl::SleepFor(absl::Milliseconds(100));
+  }
+}
+
+absl::StatusOr<std::string> Authorities(const Context& context, const Address& controller,
                                         const Invitation& invitation) {
-  const std::string path = arguments.Text("--authority");
+  const std::string path = context.arguments.Text("--authority");
   if (!path.empty()) return ReadFile(path, 1 << 20);
   if (!invitation.fingerprint.empty()) {
-    return FetchAuthority(controller, invitation.fingerprint, kPatience);
+    return FetchOnceItAnswers(context.output, controller, invitation.fingerprint);
   }
   if (controller.loopback()) return "";
   return UsageError(
@@ -63,7 +81,12 @@ absl::StatusOr<v1::WhoAmIResponse> Ask(const Address& controller, const Credenti
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoSeconds(kPatience));
   v1::WhoAmIResponse who;
-  RETURN_IF_ERROR(FromGrpc(stub->WhoAmI(&context, v1::WhoAmIRequest(), &who)));
+  const absl::Status said = FromGrpc(stub->WhoAmI(&context, v1::WhoAmIRequest(), &who));
+  if (absl::IsPermissionDenied(said)) {
+    return absl::PermissionDeniedError(absl::StrCat(
+        said.message(), "; a token of the role joiner is for 'trainyard-worker --join FILE'"));
+  }
+  RETURN_IF_ERROR(said);
   return who;
 }
 
@@ -79,7 +102,7 @@ absl::Status Login(const Context& context) {
   ASSIGN_OR_RETURN(const std::string config, ConfigOf(context));
   ASSIGN_OR_RETURN(const Invitation invitation, ReadInvitation(context));
   Credential credential{.token = invitation.token, .authorities = {}, .identity = {}};
-  ASSIGN_OR_RETURN(credential.authorities, Authorities(context.arguments, *controller, invitation));
+  ASSIGN_OR_RETURN(credential.authorities, Authorities(context, *controller, invitation));
   ASSIGN_OR_RETURN(const v1::WhoAmIResponse who, Ask(*controller, credential));
   RETURN_IF_ERROR(SaveLogin(config, *controller, credential));
   context.output.Line(Show(who));

@@ -5,8 +5,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/status_macros.h"
+#include "controller/cli/errors.h"
 #include "controller/cli/format.h"
 #include "controller/cli/verbs/verbs.h"
+#include "models/arch/config_json.h"
 #include "models/arch/registry.h"
 #include "models/flops.h"
 
@@ -16,44 +18,23 @@ namespace {
 using nlohmann::ordered_json;
 
 // Names are an interface: those of the spec, with what is derived beside them.
-ordered_json Describe(const MoeConfig& moe) {
-  ordered_json json;
-  ForEachField([&](const char* name, const auto& field) { json[name] = Spelled(field); }, moe);
-  json.erase("fake_balanced");  // A benchmark's, not a model's.
-  return json;
-}
-
 ordered_json Describe(const Preset& preset, const Family& family) {
-  const ModelConfig& c = preset.config;
-  const ParameterCount parameters = CountParameters(c);
+  const ParameterCount parameters = CountParameters(preset.config);
   ordered_json json = {{"name", preset.name},
                        {"aliases", preset.aliases},
-                       {"family", c.family},
+                       {"family", family.name},
                        {"parameters", parameters.total},
-                       {"active_parameters", parameters.active},
-                       {"layers", c.layers},
-                       {"hidden", c.hidden},
-                       {"ffn", c.ffn},
-                       {"heads", c.heads},
-                       {"kv_heads", c.kv_heads},
-                       {"head_dim", c.head_dim},
-                       {"vocab", c.vocab},
-                       {"max_seq", c.max_seq},
-                       {"norm_eps", c.norm_eps},
-                       {"tied", c.tied},
-                       {"activation", family.activation},
-                       {"gated", family.gated},
-                       {"norm", family.norm},
-                       {"bias", family.bias},
-                       {"position", family.position}};
-  if (c.rope_base != 0) json["rope_base"] = c.rope_base;
-  if (c.rope_scaling) {
-    json["rope_scaling"] = {{"factor", c.rope_scaling->factor},
-                            {"low_freq_factor", c.rope_scaling->low_freq_factor},
-                            {"high_freq_factor", c.rope_scaling->high_freq_factor},
-                            {"original_max_seq", c.rope_scaling->original_max_seq}};
+                       {"active_parameters", parameters.active}};
+  json.update(ToJson(preset.config));
+  for (const Field& field : FieldsOf(preset.config)) {
+    if (field.rule.fixed) json.erase(field.rule.name);
   }
-  if (c.moe) json["moe"] = Describe(*c.moe);
+  if (json.contains("moe")) json["moe"].erase("fake_balanced");  // A benchmark's, not a model's.
+  json["activation"] = family.activation;
+  json["gated"] = family.gated;
+  json["norm"] = family.norm;
+  json["bias"] = family.bias;
+  json["position"] = family.position;
   return json;
 }
 
@@ -88,8 +69,55 @@ void PrintOne(const ordered_json& model, Output& output) {
   }
 }
 
+std::string LegalValues(const Field& field) {
+  const FieldRule& rule = field.rule;
+  if (rule.wanted != nullptr) return rule.wanted;
+  if (!field.choices.empty()) return absl::StrJoin(field.choices, " or ");
+  if (std::holds_alternative<bool>(field.value)) return "true or false";
+  return absl::StrCat(rule.least, " to ", rule.most);
+}
+
+// The table of a family, for who writes a spec.
+absl::Status ListFields(const std::string& name, Output& output) {
+  const Family* family = FindFamily(name);
+  if (family == nullptr) {
+    const absl::StatusOr<Preset> preset = FindPreset(name);
+    if (preset.ok()) family = FindFamily(preset->config.family());
+  }
+  if (family == nullptr) {
+    return UsageError(absl::StrCat("--fields: wanted a family (",
+                                   absl::StrJoin(FamilyNames(), ", "), ") or a model, found \"",
+                                   name, "\""));
+  }
+  ordered_json fields = ordered_json::array();
+  std::vector<std::vector<std::string>> rows;
+  for (const Field& field : FieldsOf(family->defaults)) {
+    if (field.rule.fixed) continue;
+    const auto* const size = std::get_if<int64_t>(&field.value);
+    const bool derived = size != nullptr && *size < field.rule.least;
+    const std::string initial = field.rule.required ? "(required)"
+                                : derived           ? "(derived)"
+                                                    : TextOf(field.value);
+    rows.push_back({field.rule.name, initial, LegalValues(field), field.rule.help});
+    fields.push_back({{"name", field.rule.name},
+                      {"required", field.rule.required},
+                      {"default", initial},
+                      {"legal", LegalValues(field)},
+                      {"help", field.rule.help}});
+  }
+  if (output.format() == Format::kJsonLines) {
+    for (const ordered_json& field : fields) output.Line(field.dump());
+  } else if (output.format() == Format::kJson) {
+    output.Line(fields.dump(2));
+  } else {
+    output.Table({{"FIELD"}, {"DEFAULT"}, {"LEGAL"}, {"ABOUT"}}, rows);
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Run(const Context& context) {
   const std::string name = context.arguments.Text("NAME");
+  if (context.arguments.Flag("--fields")) return ListFields(name, context.output);
   std::string wanted;
   if (!name.empty()) {
     ASSIGN_OR_RETURN(const Preset preset, FindPreset(name));
@@ -119,10 +147,12 @@ absl::Status Run(const Context& context) {
 Verb ModelsVerb() {
   return {.name = "models",
           .summary = "lists the models that a spec can name as preset, or describes one",
-          .positionals = {{"NAME", "a model of the list, or an alias", false}},
-          .options = {},
+          .positionals = {{"NAME", "a model of the list, an alias, or a family", false}},
+          .options = {FlagOption("--fields", "",
+                                 "the fields that a spec may set for models of NAME's family")},
           .offers = kFormats | kQuiet,
-          .examples = {"trainyard models", "trainyard models llama3-8b -o json"},
+          .examples = {"trainyard models", "trainyard models llama3-8b -o json",
+                       "trainyard models qwen3_moe --fields"},
           .run = Run};
 }
 

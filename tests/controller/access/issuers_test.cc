@@ -143,7 +143,8 @@ TEST_F(IssuersTest, AnIssuersKeysAlgorithmsAndNamesAreItsOwn) {
   const JwtSigner thief("RS256");  // With the kid of the right key.
   ExpectRefused(*issuers, thief.Token(thief.Header(), ada), "signature is wrong");
   ExpectRefused(*issuers, Token({{"iss", kCluster}}), "algorithm");
-  ExpectRefused(*issuers, Token({{"iss", "https://login.example.org/"}}), "its issuer is none");
+  ExpectRefused(*issuers, Token({{"iss", "https://login.example.org/"}}),
+                "no keys of the token's issuer");
   ExpectRefused(*issuers, Token({{"iss", json::array({kCorp})}}), "no 'iss'");
   ExpectRefused(*issuers, Token({{"aud", "another"}}), "not for 'trainyard'");
   // The public key as the secret of an HMAC, and no signature at all.
@@ -247,7 +248,7 @@ TEST_F(IssuersTest, KeysAreNeverLentToAnotherIssuer) {
   Write("issuers.yaml", text);
   issuers->Refresh();
   ExpectRefused(*issuers, Token({{"iss", "https://other.example.org"}, {"groups", "sre"}}),
-                "none whose keys");
+                "has no keys of");
 }
 
 TEST_F(IssuersTest, WhatIsWrongIsNamed) {

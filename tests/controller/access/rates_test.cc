@@ -41,7 +41,7 @@ TEST(Rates, OfWhatCostsLessThereMayBeMore) {
   FakeClock clock;
   Rates rates(clock);
   int taken = 0;
-  while (rates.Take("rack", kJoinCost).ok()) ++taken;
+  while (taken < 1'000'000 && rates.Take("rack", kJoinCost).ok()) ++taken;
   EXPECT_NEAR(taken, kCallsAtOnce / kJoinCost, 1);
 }
 

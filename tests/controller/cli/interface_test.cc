@@ -76,7 +76,7 @@ TEST(Interface, TheVerbsAndTheirOptionsStay) {
           "health --worker=DIR" +
           kController + kQuiet +
           "\n"
-          "models [NAME]" +
+          "models [NAME] --fields" +
           kFormats + kQuiet +
           "\n"
           "flops MODEL --sequence=S --convention=C(exact)" +

@@ -15,7 +15,9 @@
 #include "common/violations.h"
 #include "controller/cli/errors.h"
 #include "controller/cli/message_json.h"
+#include "models/arch/registry.h"
 #include "train/config/aliases.h"
+#include "train/config/parse.h"
 #include "train/config/validate.h"
 
 namespace trainyard::cli {
@@ -345,6 +347,23 @@ TEST(Spec, TheControllersViolationsGetTheirPlaceInTheText) {
             "--set steps=0: steps: wanted > 0, found 0\n"
             "s.yaml:2: batch.sequence: wanted > 0, found 0\n"
             "s.yaml: data: wanted a source");
+}
+
+// A field of a family's table that the wire does not have could not be set by anybody.
+TEST(Spec, EveryFieldOfEveryFamilyReachesTheController) {
+  for (const Family& family : Families()) {
+    for (const Field& field : FieldsOf(family.defaults)) {
+      if (field.rule.fixed) continue;
+      SCOPED_TRACE(absl::StrCat(family.name, " ", field.rule.name));
+      const v1::JobSpec spec =
+          Read("{name: a}",
+               {absl::StrCat("model.architecture.family=", family.name),
+                absl::StrCat("model.architecture.", field.rule.name, "=", TextOf(field.value))});
+      const auto job = ParseJobConfig(ProtobufJson(spec));
+      ASSERT_TRUE(job.ok()) << job.status();
+      EXPECT_EQ(job->model.architecture->fields, (GivenFields{{field.rule.name, field.value}}));
+    }
+  }
 }
 
 }  // namespace

@@ -75,6 +75,19 @@ TEST_F(NewcomersTest, WhatIsNoConnectionAnyMoreDoesNotCount) {
   EXPECT_FALSE(Crowded(1));
 }
 
+// Bug it must catch: whoever opens and closes connections quickly, and then sends without end by
+// one that got the same descriptor, counts as many and keeps everybody out.
+TEST_F(NewcomersTest, ADescriptorThatIsGivenOutAgainCountsOnce) {
+  for (int i = 0; i < 100; ++i) newcomers_.Add(pairs_[0].near(), now_);
+  pairs_[0].Say();
+  EXPECT_TRUE(Crowded(1));
+  EXPECT_FALSE(Crowded(2));
+  now_ += absl::Seconds(8);
+  newcomers_.Add(pairs_[0].near(), now_);
+  now_ += absl::Seconds(8);
+  EXPECT_TRUE(Crowded(1)) << "its age is that of the connection that has it now";
+}
+
 TEST_F(NewcomersTest, APeerThatHungUpIsGoneWhateverItHadSaid) {
   EXPECT_FALSE(PeerIsGone(pairs_[0].near()));
   pairs_[0].Say();

@@ -376,6 +376,25 @@ TEST(PeerOf, IsOneTextForOnePeer) {
   EXPECT_EQ(PeerOf(address), PeerOf("ipv4:10.0.0.7:51312"));
 }
 
+// Bug it must catch: each call that is read after its connection has ended is remembered for good.
+TEST(ConnectionUsers, RememberOpenConnectionsAlone) {
+  ConnectionUsers users;
+  users.Used("a 1", "alice");
+  EXPECT_EQ(users.Of("a 1"), "") << "never opened";
+  users.Opened("a 1", 7);
+  users.Used("a 1", "alice");
+  users.Used("a 1", "bob");
+  EXPECT_EQ(users.Of("a 1"), "alice") << "the first caller's";
+  users.Closed("a 1", 7);
+  users.Used("a 1", "alice");
+  EXPECT_EQ(users.Of("a 1"), "") << "closed before the call was read";
+  users.Opened("a 1", 8);
+  EXPECT_EQ(users.Of("a 1"), "") << "another connection from the same place";
+  users.Used("a 1", "bob");
+  users.Closed("a 1", 7);
+  EXPECT_EQ(users.Of("a 1"), "bob") << "that an earlier one is over is noticed late";
+}
+
 TEST_F(TenantsTest, WhoCallsWithoutEndIsHeldBackAlone) {
   Tenant alice = Make("alice", v1::ROLE_SUBMITTER, "research");
   Tenant bob = Make("bob", v1::ROLE_SUBMITTER, "product");

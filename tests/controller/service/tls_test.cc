@@ -20,6 +20,7 @@
 namespace trainyard::controller {
 namespace {
 
+using testing::EndsWith;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -160,6 +161,11 @@ TEST_F(TlsTest, TheAuthorityIsFetchedByItsFingerprintAlone) {
   server_.reset();
   const auto gone = FetchAuthority(address, Own().fingerprint(), absl::Seconds(20));
   EXPECT_TRUE(absl::IsUnavailable(gone.status())) << gone.status();
+  EXPECT_THAT(std::string(gone.status().message()), EndsWith(": Connection refused"));
+  const auto nameless =
+      FetchAuthority(*ParseAddress("no..name:7070"), Own().fingerprint(), absl::Seconds(20));
+  EXPECT_TRUE(absl::IsUnavailable(nameless.status())) << nameless.status();
+  EXPECT_THAT(std::string(nameless.status().message()), HasSubstr("Name or service not known"));
 }
 
 // Each call on a connection of its own, while the controller's certificate is replaced.

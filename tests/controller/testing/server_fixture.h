@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "common/clock.h"
 #include "controller/service/server.h"
 #include "security/channel.h"
 #include "tests/controller/testing/temp_directory.h"
@@ -195,7 +196,7 @@ class ScriptedWorker {
 
 class ServerFixture : public ::testing::Test {
  protected:
-  ServerFixture() { StartServer(); }
+  explicit ServerFixture(const Clock& clock = RealClock()) : clock_(clock) { StartServer(); }
   ~ServerFixture() override { StopServer(); }
 
   void StartServer(const std::function<void(ServerOptions&)>& edit = nullptr) {
@@ -205,7 +206,7 @@ class ServerFixture : public ::testing::Test {
     options.tick_every = absl::Milliseconds(20);
     options.coordinator.gauges_every = {};
     if (edit) edit(options);
-    auto server = Server::Start(options, RealClock());
+    auto server = Server::Start(options, clock_);
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
     port_ = server_->address().port;
@@ -331,6 +332,7 @@ class ServerFixture : public ::testing::Test {
     return std::make_unique<ScriptedWorker>(channel_, id, devices, running);
   }
 
+  const Clock& clock_;
   const TempDirectory directory_;
   int port_ = 0;
   std::unique_ptr<Server> server_;

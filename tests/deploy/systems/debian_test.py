@@ -2,6 +2,7 @@
 network, a worker that joins, a job. Upgrades both under the job, drains, removes and purges the package."""
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -12,10 +13,10 @@ sys.path.append(str(TESTS / "chaos"))
 import isolation  # noqa: E402
 from deployed import Cluster, report, until  # noqa: E402
 from network import OWN_ADDRESS, Network  # noqa: E402
-from package import BASE, MADE, package, run  # noqa: E402
+from package import BASE, MADE, SOURCE, package, run  # noqa: E402
 from unit import Unit  # noqa: E402
 
-STEPS, RANKS = 1500, 2
+STEPS, RANKS = 6000, 2
 
 
 def machine(scratch: pathlib.Path):
@@ -43,10 +44,9 @@ def processes(root):
 
 
 def opened(root, inside):
-    """Steps 2 to 5 of deploy/README.md, "On machines with systemd"."""
+    """What deploy/README.md does on the controller's machine."""
     substitute(root / "etc/default/trainyard-controller", LISTEN="0.0.0.0:7070", METRICS_LISTEN="0.0.0.0:9464")
     controller = Unit(root, "trainyard-controller")
-    controller.prepare()
     owner = [*inside, "chroot", f"--userspec={controller.user}", root, "trainyard-controller", "--state", "/var/lib/trainyard-controller"]
     run(*owner, "init", "--host", OWN_ADDRESS)
     token = run(*owner, "token", "--name", "alice", "--role", "admin")
@@ -59,17 +59,40 @@ def opened(root, inside):
     return controller, cluster
 
 
+def explained(*command):
+    """What a command that fails says is in the table of deploy/README.md, "When something is wrong"."""
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert ran.returncode != 0, ran
+    table = (SOURCE / "deploy/README.md").read_text(encoding="utf-8").partition("## When something is wrong")[2]
+    quoted = [words for row in table.splitlines() if row.startswith("| ") for words in re.findall("`(.+?)`", row.split("|")[1])]
+    assert any(re.search(".*".join(map(re.escape, words.split("..."))), ran.stderr) for words in quoted), f"{command}: {ran.stderr}"
+
+
+def careless(root, inside):
+    """A controller runs; what goes wrong beside it."""
+    state, other = "/var/lib/trainyard-controller", "/var/lib/trainyard-data/another"
+    as_user = [*inside, "chroot", "--userspec=trainyard", root, "trainyard-controller", "--metrics-listen", "127.0.0.1:0"]
+    explained(*inside, "chroot", root, "trainyard-controller", "--state", state, "init", "--host", OWN_ADDRESS)
+    explained(*as_user, "--state", state, "--listen", "127.0.0.1:0")
+    explained(*as_user, "--state", other, "--listen", "127.0.0.1:0")
+    as_root = [*inside, "chroot", root, "trainyard-controller", "--state", "/root/another"]
+    explained(*as_root, "--listen", "127.0.0.1:7070", "--metrics-listen", "127.0.0.1:0")
+    explained(*as_root, "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:9464")
+    explained(*as_root, "--listen", "0.0.0.0:0", "--metrics-listen", "127.0.0.1:0")
+
+
 def joined(root, inside, cluster):
     substitute(root / "etc/default/trainyard-worker", CONTROLLER=f"{OWN_ADDRESS}:7070", METRICS_LISTEN="0.0.0.0:9465",
                OPTIONS=f"--devices {RANKS} --cores 1")
     worker = Unit(root, "trainyard-worker")
-    # Without the token: what is wrong, and where.
-    ran = subprocess.run([*inside, "chroot", root, *worker.command()], capture_output=True, text=True, timeout=60, check=False)
-    assert ran.returncode != 0 and "/etc/trainyard/join.token" in ran.stderr, ran
+    # Without the token, and with one that others may read.
+    explained(*inside, "chroot", root, *worker.command())
     (root / "etc/trainyard").mkdir()
     token = root / "etc/trainyard/join.token"
-    token.touch(0o600)
+    token.touch(0o644)
     token.write_text(cluster("token", "create", "rack", "--role", "joiner"), encoding="utf-8")
+    explained(*inside, "chroot", root, *worker.command())
+    token.chmod(0o600)
     began = time.monotonic()
     worker.start(root.parent / "worker.log", inside)
     report("the package's worker is READY", time.monotonic() - began)
@@ -78,6 +101,7 @@ def joined(root, inside, cluster):
 
 def trains(root, inside):
     controller, cluster = opened(root, inside)
+    careless(root, inside)
     worker = joined(root, inside, cluster)
     job = cluster.submit(STEPS, RANKS)
     cluster.runs_beyond(job, 200)

@@ -63,7 +63,8 @@ class Cluster:
 
     def has_drained(self, job):
         """The job stands at a checkpoint of its last step, and the drain has cost no restart."""
-        until(lambda: self.state(job) in ("QUEUED", "RECOVERING"), f"{job} to wait for workers")
+        until(lambda: self.state(job) in ("QUEUED", "RECOVERING", "SUCCEEDED"), f"{job} to wait for workers")
+        assert self.state(job) != "SUCCEEDED", f"{job} has ended before its drain: it wants more steps"
         step, checkpoint = self.step(job), self.last_checkpoint(job)
         assert step == checkpoint and step > 0, f"the drain left step {step} and a checkpoint of step {checkpoint}"
         assert not self.job(job).get("restarts_without_progress"), self.job(job)

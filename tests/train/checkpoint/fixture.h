@@ -11,6 +11,7 @@
 #include "common/files.h"
 #include "common/rng.h"
 #include "common/status_macros.h"
+#include "models/arch/decoder_config.h"
 #include "train/checkpoint/load.h"
 #include "train/checkpoint/paths.h"
 #include "train/checkpoint/remove.h"
@@ -36,19 +37,18 @@ inline RunState State(int64_t epoch, int64_t step) {
   state.data_position = 8 * step;
   state.seed = 7;
   state.deterministic = false;
-  state.model = {.family = "llama",
-                 .layers = 2,
-                 .hidden = 4,
-                 .ffn = 8,
-                 .heads = 2,
-                 .kv_heads = 1,
-                 .head_dim = 2,
-                 .vocab = 16,
-                 .max_seq = 8,
-                 .norm_eps = 1e-5,
-                 .rope_base = 500000,
-                 .rope_scaling = RopeScaling{.factor = 8},
-                 .tied = false};
+  state.model = {"qwen3_moe",
+                 DecoderConfig{.layers = 2,
+                               .hidden = 4,
+                               .ffn = 8,
+                               .heads = 2,
+                               .kv_heads = 1,
+                               .head_dim = 2,
+                               .vocab = 16,
+                               .max_seq = 8,
+                               .rope_base = 500000,
+                               .rope_scaling = {.factor = 8},
+                               .moe = MoeConfig{.experts = 8, .top_k = 2, .expert_ffn = 4}}};
   state.layout.schedule = "ONE_F_ONE_B";
   state.layout.zero = "OPTIMIZER";
   state.build = "test";

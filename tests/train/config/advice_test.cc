@@ -45,16 +45,19 @@ class Advice : public ::testing::Test {
   JobConfig RandomJob() {
     JobConfig job;
     job.name = "any";
-    ModelFields& model = job.model.architecture.emplace();
-    model.family = random_() % 2 == 0 ? "llama" : "gpt3";
-    model.layers = Any({1, 2, 5, 16});
-    model.heads = Any({1, 4, 6, 32});
-    model.kv_heads = model.family == "gpt3" ? *model.heads : Any({1, *model.heads});
-    model.head_dim = 4;
-    model.hidden = 4 * *model.heads;
-    model.ffn = Any({12, 96, 128});
-    model.vocab = Any({30, 96, 256});
-    model.max_seq = Any({7, 16, 96, 4096});
+    const std::string family = random_() % 2 == 0 ? "llama" : "gpt3";
+    const int64_t layers = Any({1, 2, 5, 16}), heads = Any({1, 4, 6, 32});
+    const int64_t kv_heads = family == "gpt3" ? heads : Any({1, heads});
+    const int64_t ffn = Any({12, 96, 128}), vocab = Any({30, 96, 256});
+    job.model.architecture = {family,
+                              {{"layers", layers},
+                               {"heads", heads},
+                               {"kv_heads", kv_heads},
+                               {"head_dim", 4},
+                               {"hidden", 4 * heads},
+                               {"ffn", ffn},
+                               {"vocab", vocab},
+                               {"max_seq", Any({7, 16, 96, 4096})}}};
     job.batch = {.global = Any({1, 7, 12, 96, 999'999}),
                  .micro = Any({1, 2, 5}),
                  .sequence = Any({1, 7, 12, 96, 5000})};

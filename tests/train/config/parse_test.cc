@@ -78,10 +78,10 @@ TEST_P(SameJob, LandsInEveryField) {
   EXPECT_EQ(job->model.preset, "llama3-8b");
   ASSERT_TRUE(job->model.overrides.has_value());
   EXPECT_FALSE(job->model.architecture.has_value());
-  EXPECT_EQ(job->model.overrides->layers, 4);
-  EXPECT_EQ(job->model.overrides->ffn, 768);
-  EXPECT_EQ(job->model.overrides->kv_heads, 4);
-  EXPECT_FALSE(job->model.overrides->head_dim.has_value());
+  EXPECT_EQ(job->model.overrides->fields.at("layers"), FieldValue(4));
+  EXPECT_EQ(job->model.overrides->fields.at("ffn"), FieldValue(768));
+  EXPECT_EQ(job->model.overrides->fields.at("kv_heads"), FieldValue(4));
+  EXPECT_FALSE(job->model.overrides->fields.contains("head_dim"));
   EXPECT_EQ(job->precision, PrecisionName::kF32);
   EXPECT_FALSE(job->deterministic);
   EXPECT_EQ(job->parallelism.zero, Zero::kNone);
@@ -133,21 +133,20 @@ TEST(ParseJobConfig, ExpertsLandInEveryField) {
       "routed_scaling: 2.5, fake_balanced: true}}}, "
       "parallelism: {expert: 4, expert_split: EXPERT_SPLIT_EXPERT_TENSOR_CONTEXT}}");
   ASSERT_TRUE(job.ok()) << job.status();
-  const MoeFields& moe = *job->model.architecture->moe;
-  EXPECT_EQ(moe.experts, 8);
-  EXPECT_EQ(moe.top_k, 2);
-  EXPECT_EQ(moe.expert_ffn, 32);
-  EXPECT_EQ(moe.shared_experts, 1);
-  EXPECT_EQ(moe.shared_ffn, 48);
-  EXPECT_EQ(moe.router, RouterScoring::kSigmoid);
-  EXPECT_EQ(moe.expert_bias, true);
-  EXPECT_EQ(moe.bias_update_rate, 2e-3);
-  EXPECT_EQ(moe.aux_loss, 1e-4);
-  EXPECT_EQ(moe.groups, 4);
-  EXPECT_EQ(moe.topk_groups, 2);
-  EXPECT_EQ(moe.norm_topk, false);
-  EXPECT_EQ(moe.routed_scaling, 2.5);
-  EXPECT_EQ(moe.fake_balanced, true);
+  EXPECT_EQ(job->model.architecture->fields, (GivenFields{{"moe.experts", 8},
+                                                          {"moe.top_k", 2},
+                                                          {"moe.expert_ffn", 32},
+                                                          {"moe.shared_experts", 1},
+                                                          {"moe.shared_ffn", 48},
+                                                          {"moe.router", "SIGMOID"},
+                                                          {"moe.expert_bias", true},
+                                                          {"moe.bias_update_rate", 2e-3},
+                                                          {"moe.aux_loss", 1e-4},
+                                                          {"moe.groups", 4},
+                                                          {"moe.topk_groups", 2},
+                                                          {"moe.norm_topk", false},
+                                                          {"moe.routed_scaling", 2.5},
+                                                          {"moe.fake_balanced", true}}));
   EXPECT_EQ(job->parallelism.expert, 4);
   EXPECT_EQ(job->parallelism.expert_split, ExpertSplit::kExpertTensorContext);
   EXPECT_THAT(std::string(ParseJobConfig("{model: {overrides: {moe: {router: TOPK, expert: 1}}}}")

@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 
 #include "absl/strings/str_cat.h"
+#include "models/arch/decoder_config.h"
 #include "models/arch/registry.h"
 #include "train/config/resolve_model.h"
 
@@ -21,19 +22,14 @@ JobConfig GoodJob() {
   JobConfig job;
   job.name = "tiny";
   job.model.preset = "llama3-8b";
-  job.model.overrides = ModelFields{.family = {},
-                                    .layers = 2,
-                                    .hidden = 64,
-                                    .ffn = 128,
-                                    .heads = 4,
-                                    .kv_heads = 2,
-                                    .head_dim = {},
-                                    .vocab = 256,
-                                    .max_seq = 128,
-                                    .norm_eps = {},
-                                    .rope_base = {},
-                                    .tied = {},
-                                    .moe = {}};
+  job.model.overrides = {"",
+                         {{"layers", 2},
+                          {"hidden", 64},
+                          {"ffn", 128},
+                          {"heads", 4},
+                          {"kv_heads", 2},
+                          {"vocab", 256},
+                          {"max_seq", 128}}};
   job.batch = {.global = 12, .micro = 2, .sequence = 64};
   job.data = TextData{"corpus.txt", 0.02};
   job.optimizer.adamw.learning_rate = 1e-3;
@@ -118,12 +114,14 @@ INSTANTIATE_TEST_SUITE_P(
         BAD("both", job.model.architecture.emplace(), "model", "found both"),
         BAD("overrides of nothing", job.model.preset = "";
             job.model.architecture.emplace(), "model.overrides", "beside architecture"),
-        BAD("kv heads", job.model.overrides->kv_heads = 3, "model.overrides.kv_heads", "3"),
-        BAD("zero layers", job.model.overrides->layers = 0, "model.overrides.layers", "0"),
-        BAD("huge layers", job.model.overrides->layers = 4000000000, "model.overrides.layers",
-            "1024"),
+        BAD("kv heads", job.model.overrides->fields["kv_heads"] = 3, "model.overrides.kv_heads",
+            "3"),
+        BAD("zero layers", job.model.overrides->fields["layers"] = 0, "model.overrides.layers",
+            "0"),
+        BAD("huge layers", job.model.overrides->fields["layers"] = 4000000000,
+            "model.overrides.layers", "1024"),
         BAD("family", job.model.overrides->family = "gpt3", "model.overrides.family", "gpt3"),
-        BAD("vocabulary", job.model.overrides->vocab = 255, "model.overrides.vocab",
+        BAD("vocabulary", job.model.overrides->fields["vocab"] = 255, "model.overrides.vocab",
             "at least 256 for byte tokens, found 255; nearest 256"),
         BAD("sequence", job.batch.sequence = 129, "batch.sequence",
             "max_seq = 128, found 129; nearest 128")));
@@ -163,7 +161,8 @@ ParallelismConfig& Divide(JobConfig& job, const ParallelismConfig& parallelism) 
 // The good job with 12 experts.
 JobConfig& WithExperts(JobConfig& job, const ParallelismConfig& parallelism, int64_t devices) {
   job.model.preset = "qwen3-30b-a3b";
-  job.model.overrides->moe = MoeFields{.experts = 12, .top_k = 2, .expert_ffn = 16};
+  GivenFields& fields = job.model.overrides->fields;
+  fields["moe.experts"] = 12, fields["moe.top_k"] = 2, fields["moe.expert_ffn"] = 16;
   job.parallelism = parallelism;
   job.devices = devices;
   return job;
@@ -192,23 +191,25 @@ INSTANTIATE_TEST_SUITE_P(
         BAD("expert over data", WithExperts(job, {.expert = 4}, 6), "parallelism.expert",
             "a divisor of the data-parallel ranks = 6, found 4; nearest 3"),
         BAD("tensor over experts",
-            (WithExperts(job, {.tensor = 4}, 4), job.model.overrides->moe->experts = 6),
+            (WithExperts(job, {.tensor = 4}, 4), job.model.overrides->fields["moe.experts"] = 6),
             "parallelism.expert_split",
             "(expert x 4 by expert_split EXPERT_TENSOR) that divides experts = 6, found 4; nearest "
             "EXPERT"),
         BAD("zero expert", job.parallelism.expert = 0, "parallelism.expert",
             "wanted 1 to 65536, found 0; nearest 1"),
         BAD("a width that tensor does not divide",
-            (WithExperts(job, {.tensor = 2}, 2), job.model.overrides->moe->shared_experts = 1,
-             job.model.overrides->moe->shared_ffn = 5),
+            (WithExperts(job, {.tensor = 2}, 2),
+             job.model.overrides->fields["moe.shared_experts"] = 1,
+             job.model.overrides->fields["moe.shared_ffn"] = 5),
             "parallelism.tensor", "shared_ffn = 5")));
 
 // The good job with so many tokens in a micro-batch on its only rank, each of which chooses 1024
 // experts; 2^20 tokens are too many.
 JobConfig& WithChoices(JobConfig& job, const BatchConfig& batch) {
   WithExperts(job, {}, 1);
-  job.model.overrides->moe = MoeFields{.experts = 1024, .top_k = 1024, .expert_ffn = 16};
-  job.model.overrides->max_seq = 1 << 20;
+  GivenFields& fields = job.model.overrides->fields;
+  fields["moe.experts"] = 1024, fields["moe.top_k"] = 1024;
+  job.model.overrides->fields["max_seq"] = 1 << 20;
   job.batch = batch;
   return job;
 }
@@ -261,7 +262,7 @@ INSTANTIATE_TEST_SUITE_P(
     Layouts, BadJobs,
     testing::Values(
         BAD("tensor over heads", Divide(job, {.tensor = 3}), "parallelism.tensor",
-            "divides heads = 4, ffn = 128, vocab = 256 and the 128 tokens of a micro-batch on a "
+            "divides ffn = 128, heads = 4, vocab = 256 and the 128 tokens of a micro-batch on a "
             "rank, "
             "and divides kv_heads = 2 or is a "
             "multiple "
@@ -272,11 +273,11 @@ INSTANTIATE_TEST_SUITE_P(
         BAD("tensor over tokens", (Divide(job, {.tensor = 2}), job.batch = {12, 1, 1}),
             "parallelism.tensor", "the 1 tokens of a micro-batch on a rank"),
         BAD("nothing else of an illegal model",
-            (Divide(job, {.tensor = 3}), job.model.overrides->heads = 0), "model.overrides.heads",
-            "found 0"),
+            (Divide(job, {.tensor = 3}), job.model.overrides->fields["heads"] = 0),
+            "model.overrides.heads", "found 0"),
         BAD("context over a short model",
-            (Divide(job, {.context = 3}), job.model.overrides->max_seq = 64), "batch.sequence",
-            "found 64; nearest 60"),
+            (Divide(job, {.context = 3}), job.model.overrides->fields["max_seq"] = 64),
+            "batch.sequence", "found 64; nearest 60"),
         BAD("devices at their limit",
             (job.parallelism.tensor = 300, job.parallelism.pipeline = 150, job.devices = 65536),
             "devices", "found 65536; nearest 45000"),
@@ -529,13 +530,12 @@ TEST(ParseAndValidateTrainer, WantsAsManyRanksAsDevices) {
 
 TEST(ResolveModel, OverridesResetTheHeadDimUnlessGiven) {
   ModelChoice choice = GoodJob().model;
-  EXPECT_EQ(ResolveModel(choice)->head_dim, 16);
-  EXPECT_EQ(ResolveModel(choice)->layers, 2);
-  choice.overrides->head_dim = 32;
-  EXPECT_EQ(ResolveModel(choice)->head_dim, 32);
-  EXPECT_EQ(
-      ResolveModel(ModelChoice{.preset = "llama3-8b", .overrides = {}, .architecture = {}})->hidden,
-      4096);
+  const auto resolved = [](const ModelChoice& of) { return ResolveModel(of)->As<DecoderConfig>(); };
+  EXPECT_EQ(resolved(choice).head_dim, 16);
+  EXPECT_EQ(resolved(choice).layers, 2);
+  choice.overrides->fields["head_dim"] = 32;
+  EXPECT_EQ(resolved(choice).head_dim, 32);
+  EXPECT_EQ(resolved({.preset = "llama3-8b", .overrides = {}, .architecture = {}}).hidden, 4096);
   for (const std::string& name : PresetNames()) {
     EXPECT_TRUE(ResolveModel(ModelChoice{.preset = name, .overrides = {}, .architecture = {}}).ok())
         << name;
@@ -546,17 +546,17 @@ TEST(ResolveModel, InlineArchitecturesNameWhatIsMissing) {
   ModelChoice choice;
   choice.architecture.emplace();
   choice.architecture->family = "llama";
-  choice.architecture->layers = 2;
+  choice.architecture->fields["layers"] = 2;
   const auto model = ResolveModel(choice);
   ASSERT_FALSE(model.ok());
   for (const auto& v : Violations::FromStatus(model.status())) {
     EXPECT_THAT(v.field, testing::StartsWith("model.architecture."));
     EXPECT_NE(v.field, "model.architecture.layers");
   }
-  choice.architecture->hidden = 64;
-  choice.architecture->ffn = 128;
-  choice.architecture->heads = 4;
-  choice.architecture->vocab = 256;
+  choice.architecture->fields["hidden"] = 64;
+  choice.architecture->fields["ffn"] = 128;
+  choice.architecture->fields["heads"] = 4;
+  choice.architecture->fields["vocab"] = 256;
   EXPECT_TRUE(ResolveModel(choice).ok()) << ResolveModel(choice).status();
 }
 

@@ -139,7 +139,7 @@ TEST_F(StorageFaults, ADirectoryThatLostItsCheckpointsDoesNotBeginAtStepZero) {
 // Data on the share that is away, and a checkpoint that one rank's host cannot read.
 TEST_F(StorageFaults, WhatEarlierAttemptsCouldUseIsTheHostsFaultToo) {
   JobConfig job = job_;
-  job.model.architecture->vocab = 256;
+  job.model.architecture->fields["vocab"] = 256;
   job.data = TextData{.path = "/no/such/corpus.txt", .validation_fraction = 0};
   EXPECT_TRUE(IsStorageFault(RunJob(job, {.epoch = 2, .resume = true})[0].status));
   EXPECT_TRUE(absl::IsNotFound(RunJob(job, {.epoch = 2})[0].status)) << "of a first attempt";

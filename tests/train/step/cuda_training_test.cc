@@ -25,13 +25,12 @@ struct Case {
 
 JobConfig JobOf(const Case& c, const std::string& directory, PrecisionName precision) {
   JobConfig job = TinyJob(FreshDirectory(absl::StrCat(c.name, "_", directory)));
-  ModelFields& model = *job.model.architecture;
-  model.family = c.family;
-  if (c.family == "gpt3") model.kv_heads = model.heads;
-  if (c.family == "qwen3_moe") {
-    MoeFields& moe = model.moe.emplace();
-    moe.experts = 4, moe.top_k = 2, moe.expert_ffn = 8;
-    moe.aux_loss = 0.01;
+  auto& [family, fields] = *job.model.architecture;
+  family = c.family;
+  if (family == "gpt3") fields["kv_heads"] = fields["heads"];
+  if (family == "qwen3_moe") {
+    fields["moe.experts"] = 4, fields["moe.top_k"] = 2, fields["moe.expert_ffn"] = 8;
+    fields["moe.aux_loss"] = 0.01;
   }
   job.parallelism = c.parallelism;
   job.precision = precision;

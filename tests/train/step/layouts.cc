@@ -64,8 +64,8 @@ StepBatch BatchOf(const LayoutCase& c, const RankEngine& engine, int step) {
   const int64_t coordinate = mesh.coordinate({Axis::kExpert, Axis::kData});
   const SequencePart part = engine.part();
   const int64_t count = batch.global * batch.sequence, micro = batch.micro * batch.sequence;
-  const auto tokens = Tokens(count, c.model.vocab, uint64_t(step));
-  const auto targets = Tokens(count, c.model.vocab, uint64_t(step) + 100);
+  const auto tokens = Tokens(count, FactsOf(c.model).vocab, uint64_t(step));
+  const auto targets = Tokens(count, FactsOf(c.model).vocab, uint64_t(step) + 100);
   StepBatch result;
   for (int64_t i = 0; i < batch.global / batch.micro / data; ++i) {
     const size_t begin = size_t((i * data + coordinate) * micro);
@@ -197,20 +197,22 @@ double LargestDifference(const Tensors& a, const Tensors& b) {
 }  // namespace
 
 bool LayoutCase::is_even() const {
-  return model.moe && model.moe->fake_balanced && expert_rows >= 1;
+  const std::optional<MoeConfig>& moe = model.As<DecoderConfig>().moe;
+  return moe && moe->fake_balanced && expert_rows >= 1;
 }
 
 std::string LayoutCase::name() const {
   const ParallelismConfig& p = job.parallelism;
   const RecomputeConfig& again = job.recompute;
-  const std::string experts = model.moe
+  const DecoderConfig& decoder = model.As<DecoderConfig>();
+  const std::string experts = decoder.moe
                                   ? absl::StrCat("_", kRouters[router], "_", Name(p.expert_split),
                                                  "_rows", int(10 * expert_rows))
                                   : "";
   return absl::StrCat(
-      model.family, experts, model.tied ? "_tied" : "", "_tensor", p.tensor, "_context", p.context,
-      p.context_exchange == ContextExchange::kAllGather ? "gathered" : "", "_expert", p.expert,
-      "_data", DataParallel(job), "_pipeline", p.pipeline, "x", p.virtual_pipeline, "_",
+      model.family(), experts, decoder.tied ? "_tied" : "", "_tensor", p.tensor, "_context",
+      p.context, p.context_exchange == ContextExchange::kAllGather ? "gathered" : "", "_expert",
+      p.expert, "_data", DataParallel(job), "_pipeline", p.pipeline, "x", p.virtual_pipeline, "_",
       Name(p.schedule.value_or(p.schedule_kind())), "_zero", int(p.zero),
       again.blocks > 0 ? absl::StrCat("_again", again.blocks) : "",
       again.norms_and_activations ? "_norms_again" : "");
@@ -220,23 +222,24 @@ LayoutCase MakeLayoutCase(const std::string& model, const ParallelismConfig& p, 
   LayoutCase c;
   const int64_t tensor = p.tensor, parts = p.pipeline * p.virtual_pipeline;
   c.model = FindFamily(model)->defaults;
-  c.model.layers = std::max<int64_t>(2, parts - 1);  // And two: parts of one and two blocks.
-  c.model.heads = 2 * tensor;
+  DecoderConfig& decoder = c.model.As<DecoderConfig>();
+  decoder.layers = std::max<int64_t>(2, parts - 1);  // And two: parts of one and two blocks.
+  decoder.heads = 2 * tensor;
   // Fewer key/value heads than tensor ranks where that divides.
-  c.model.kv_heads = model == "gpt3"                  ? c.model.heads
+  decoder.kv_heads = model == "gpt3"                  ? decoder.heads
                      : tensor % 2 == 0 && tensor >= 4 ? tensor / 2
                                                       : tensor;
-  c.model.head_dim = 2;
-  c.model.hidden = model == "gpt3" ? c.model.heads * c.model.head_dim : 6;
-  c.model.ffn = model == "gpt3" ? 4 * c.model.hidden : 3 * tensor;
-  c.model.vocab = 5 * tensor;
-  c.model.max_seq = 2 * tensor * p.context + 1;
+  decoder.head_dim = 2;
+  decoder.hidden = model == "gpt3" ? decoder.heads * decoder.head_dim : 6;
+  decoder.ffn = model == "gpt3" ? 4 * decoder.hidden : 3 * tensor;
+  decoder.vocab = 5 * tensor;
+  decoder.max_seq = 2 * tensor * p.context + 1;
   c.job.parallelism = p;
   c.job.devices = tensor * p.context * p.pipeline * data;
-  if (c.model.moe) {
-    c.model.ffn = 0;
-    c.model.moe->experts = std::max<int64_t>(4, 2 * tensor * p.context * p.expert);
-    c.model.moe->expert_ffn = 3;
+  if (decoder.moe) {
+    decoder.ffn = 0;
+    decoder.moe->experts = std::max<int64_t>(4, 2 * tensor * p.context * p.expert);
+    decoder.moe->expert_ffn = 3;
     c = WithRouter(c, 0);
   }
   c.job.precision = PrecisionName::kF64;
@@ -249,7 +252,8 @@ LayoutCase MakeLayoutCase(const std::string& model, const ParallelismConfig& p, 
 
 LayoutCase WithRouter(LayoutCase c, int router) {
   c.router = router;
-  MoeConfig& moe = *c.model.moe;
+  DecoderConfig& decoder = c.model.As<DecoderConfig>();
+  MoeConfig& moe = *decoder.moe;
   moe = {.experts = moe.experts, .top_k = 2, .expert_ffn = moe.expert_ffn};
   const std::string name = kRouters[router];
   if (name == "softmax") moe.aux_loss = 0.05;
@@ -266,7 +270,7 @@ LayoutCase WithRouter(LayoutCase c, int router) {
     // A rank counts turns from its first token: then each piece of a sequence begins with expert 0.
     const ParallelismConfig& p = c.job.parallelism;
     c.job.batch.sequence = 2 * p.tensor * p.context * moe.experts / moe.top_k;
-    c.model.max_seq = c.job.batch.sequence;
+    decoder.max_seq = c.job.batch.sequence;
   }
   return c;
 }
@@ -285,7 +289,7 @@ std::vector<LayoutCase> Routed(std::vector<LayoutCase> cases) {
 }  // namespace
 
 std::vector<LayoutCase> AllLayouts(const std::string& model, int64_t max_ranks) {
-  const bool experts = FindFamily(model)->defaults.moe.has_value();
+  const bool experts = FactsOf(FindFamily(model)->defaults).experts.has_value();
   std::vector<LayoutCase> cases;
   const auto add = [&](ParallelismConfig p, int64_t data) {
     for (Zero zero : {Zero::kNone, Zero::kOptimizer, Zero::kFull}) {

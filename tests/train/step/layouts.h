@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "models/arch/config.h"
+#include "models/arch/decoder_config.h"
 #include "models/model.h"
 #include "train/config/job_config.h"
 

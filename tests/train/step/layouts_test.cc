@@ -109,13 +109,14 @@ TEST(RecomputedExperts, SendWhatBackwardReadsAndNoMore) {
   layout = WithRouter(layout, 4);  // In turn: the ranks have equally many rows for each other.
   ASSERT_STREQ(kRouters[layout.router], "turns");
   const TrainedSteps kept = Train(layout);
-  layout.job.recompute.blocks = layout.model.layers;
+  const DecoderConfig& model = layout.model.As<DecoderConfig>();
+  layout.job.recompute.blocks = model.layers;
   const TrainedSteps again = Train(layout);
   EXPECT_EQ(LargestDifference(again, kept), 0);
   const int64_t ranks = 2, steps = 2, micro_batches = 2;
-  const int64_t slots = layout.job.batch.sequence * layout.model.moe->top_k;
-  const int64_t row = layout.model.hidden * 8, weight = 8,
-                other = ranks * steps * micro_batches * layout.model.layers * slots / 2;
+  const int64_t slots = layout.job.batch.sequence * model.moe->top_k;
+  const int64_t row = model.hidden * 8, weight = 8,
+                other = ranks * steps * micro_batches * model.layers * slots / 2;
   EXPECT_EQ(kept.all_to_all_bytes, other * 2 * (2 * row + weight));
   EXPECT_EQ(again.all_to_all_bytes - kept.all_to_all_bytes, other * (row + weight));
 }

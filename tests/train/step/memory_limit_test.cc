@@ -5,6 +5,7 @@
 
 #include <gmock/gmock.h>
 
+#include "models/arch/decoder_config.h"
 #include "tests/train/step/run_job.h"
 
 namespace trainyard {
@@ -27,6 +28,8 @@ MemoryPlan Plan(size_t parameters, size_t activations) {
   return plan;
 }
 
+ModelConfig Dense() { return {"llama", DecoderConfig{.layers = 4}}; }
+
 std::string Refusal(const MemoryPlan& plan, const JobConfig& job, const ModelConfig& model) {
   const absl::Status status = CheckMemory(plan, 8 * kGiB, job, model);
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
@@ -34,16 +37,14 @@ std::string Refusal(const MemoryPlan& plan, const JobConfig& job, const ModelCon
 }
 
 TEST(CheckMemory, SaysWhatWasWantedForWhatAndFound) {
-  EXPECT_TRUE(CheckMemory(Plan(7 * kGiB, kGiB), 8 * kGiB, {}, {}).ok());
-  EXPECT_THAT(Refusal(Plan(7 * kGiB, kGiB + 1), {}, {}),
+  EXPECT_TRUE(CheckMemory(Plan(7 * kGiB, kGiB), 8 * kGiB, {}, Dense()).ok());
+  EXPECT_THAT(Refusal(Plan(7 * kGiB, kGiB + 1), {}, Dense()),
               HasSubstr("memory: wanted 8.00 GiB (parameters, gradients and optimizer state "
                         "7.00 GiB, activations 1.00 GiB), found 8.00 GiB on the rank's device"));
 }
 
 TEST(CheckMemory, NamesOnlyTheFieldsThatCanMakeItFit) {
-  ModelConfig model;
-  model.layers = 4;
-  model.moe.emplace();
+  const ModelConfig model("qwen3_moe", DecoderConfig{.layers = 4, .moe = MoeConfig()});
   JobConfig job;
   job.batch.micro = 4;
   const auto for_activations =
@@ -68,15 +69,15 @@ TEST(CheckMemory, NamesDeterminismWhereItCostsMemory) {
   MemoryPlan plan = Plan(7 * kGiB, kGiB);
   JobConfig job;
   plan.workspace_bytes = kGiB;
-  EXPECT_THAT(Refusal(plan, job, {}), HasSubstr("less is wanted with deterministic false, or"));
+  EXPECT_THAT(Refusal(plan, job, Dense()),
+              HasSubstr("less is wanted with deterministic false, or"));
   job.deterministic = false;
-  EXPECT_THAT(Refusal(plan, job, {}), Not(HasSubstr("deterministic")));
-  EXPECT_THAT(Refusal(Plan(9 * kGiB, kGiB), {}, {}), Not(HasSubstr("deterministic")));
+  EXPECT_THAT(Refusal(plan, job, Dense()), Not(HasSubstr("deterministic")));
+  EXPECT_THAT(Refusal(Plan(9 * kGiB, kGiB), {}, Dense()), Not(HasSubstr("deterministic")));
 }
 
 TEST(CheckMemory, NamesNoFieldThatIsAtItsLimit) {
-  ModelConfig dense;
-  dense.layers = 4;
+  const ModelConfig dense = Dense();
   JobConfig job;
   job.batch.micro = 1;
   job.recompute.blocks = 2;

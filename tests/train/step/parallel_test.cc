@@ -63,7 +63,7 @@ TEST(DataParallelValidation, LossIsThatOfOneRankAndMeasuredWhenDue) {
 TEST(DataParallelErrors, RankThatCannotPrepareEndsAllForItsReason) {
   JobConfig job = TinyJob(FreshDirectory("prepare"));
   job.data = TextData{.path = "/no/such/corpus.txt", .validation_fraction = 0};
-  job.model.architecture->vocab = 256;
+  job.model.architecture->fields["vocab"] = 256;
   const auto runs = RunJob(job, {.ranks = 2});
   const std::string error(runs[0].status.message());
   EXPECT_THAT(error, ::testing::StartsWith("data.text.path: cannot open /no/such/corpus.txt"));

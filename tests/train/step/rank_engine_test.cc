@@ -25,7 +25,7 @@ void WithEngines(const JobConfig& job, const std::function<void(RankEngine&)>& f
 
 size_t PlannedBytes(const RecomputeConfig& recompute) {
   JobConfig job = TinyJob("");
-  job.model.architecture->layers = 4;
+  job.model.architecture->fields["layers"] = 4;
   job.recompute = recompute;
   size_t bytes = 0;
   WithEngines(job, [&](RankEngine& engine) { bytes = engine.executable().plan().total_bytes(); });

@@ -67,7 +67,7 @@ void AsRanks(const LayoutCase& c, const std::function<void(RankEngine&, Collecti
 // One model for all layouts: what divides for four tensor ranks does for fewer.
 LayoutCase Case(const std::string& family, const ParallelismConfig& parallelism) {
   LayoutCase c = MakeLayoutCase(family, {.tensor = 4, .context = 2}, 2);
-  if (c.model.moe) c = WithRouter(c, 2);  // With the bias of the choice.
+  if (FactsOf(c.model).experts) c = WithRouter(c, 2);  // With the bias of the choice.
   c.job.parallelism = parallelism;
   c.job.devices = 2 * parallelism.tensor * parallelism.pipeline * parallelism.context;
   c.job.batch.global = 2 * 4;

@@ -23,11 +23,15 @@ namespace trainyard::testing {
 inline JobConfig TinyJob(const std::string& checkpoint_directory) {
   JobConfig job;
   job.name = "tiny";
-  ModelFields& model = job.model.architecture.emplace();
-  model.family = "llama";
-  model.layers = 2, model.hidden = 16, model.ffn = 24;
-  model.heads = 4, model.kv_heads = 2, model.head_dim = 4;
-  model.vocab = 32, model.max_seq = 16;
+  job.model.architecture = {"llama",
+                            {{"layers", 2},
+                             {"hidden", 16},
+                             {"ffn", 24},
+                             {"heads", 4},
+                             {"kv_heads", 2},
+                             {"head_dim", 4},
+                             {"vocab", 32},
+                             {"max_seq", 16}}};
   job.precision = PrecisionName::kF64;
   job.batch = {.global = 8, .micro = 1, .sequence = 12};
   job.data = SyntheticData{};

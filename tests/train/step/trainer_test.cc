@@ -240,10 +240,10 @@ JobConfig TinyMoeJob(double aux_loss, bool in_turn) {
   JobConfig job = TinyJob("");
   job.checkpoint.reset();
   job.steps = 2;
-  ModelFields& model = *job.model.architecture;
-  model.family = "qwen3_moe", model.ffn.reset();
-  model.moe = {
-      .experts = 4, .top_k = 2, .expert_ffn = 8, .aux_loss = aux_loss, .fake_balanced = in_turn};
+  auto& [family, fields] = *job.model.architecture;
+  family = "qwen3_moe", fields.erase("ffn");
+  fields["moe.experts"] = 4, fields["moe.top_k"] = 2, fields["moe.expert_ffn"] = 8;
+  fields["moe.aux_loss"] = aux_loss, fields["moe.fake_balanced"] = in_turn;
   return job;
 }
 
@@ -312,7 +312,7 @@ TEST(Data, FileThatShrinksUnderTheJobEndsItByNameAndItsPeersToo) {
   const std::string corpus = FreshDirectory("shrinking.txt");
   ASSERT_TRUE(WriteFileAtomic(corpus, std::string(2000, 'x')).ok());
   JobConfig job = TinyJob(FreshDirectory("shrinks"));
-  job.model.architecture->vocab = 256;
+  job.model.architecture->fields["vocab"] = 256;
   job.data = TextData{.path = corpus, .validation_fraction = 0};
   job.steps = 50;
   const auto runs =
@@ -330,7 +330,7 @@ TEST(Loading, CheckpointOfAnotherModelIsRefusedAndNamed) {
   const std::string directory = FreshDirectory("other_model");
   RunJob(TinyJob(directory));
   JobConfig wider = TinyJob(directory);
-  wider.model.architecture->ffn = 48;
+  wider.model.architecture->fields["ffn"] = 48;
   const RankRun run = RunJob(wider, {.epoch = 2, .resume = true})[0];
   EXPECT_EQ(run.status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(run.status.message()), HasSubstr("ffn"));
@@ -447,7 +447,7 @@ TEST(Loading, InitFromAJobsDirectoryTakesTheNewestGoodCheckpointOfIt) {
 // Bug it must catch: a job that cannot start keeps its checkpoint directory from the next one.
 TEST(Loading, AnInitFromThatDoesNotFitIsRefusedByFieldBeforeTheDirectoryIsClaimed) {
   JobConfig source = TinyJob(FreshDirectory("init_source_wider"));
-  source.model.architecture->ffn = 48;
+  source.model.architecture->fields["ffn"] = 48;
   RunJob(source);
   JobConfig job = TinyJob(FreshDirectory("init_target_unclaimed"));
   for (const char* from : {"init_source_wider", "no_such_checkpoint"}) {

@@ -42,7 +42,8 @@ class SandboxOptionsTest : public testing::Test {
 
 TEST_F(SandboxOptionsTest, OffIsOffAndNothingElseIs) {
   EXPECT_EQ(ChooseSandbox(Request("off")).value(), std::nullopt);
-  EXPECT_THAT(Error(Request("off", "nobody")), HasSubstr("--rank-user: goes with"));
+  EXPECT_THAT(Error(Request("off", "nobody")),
+              HasSubstr("--rank-user: wanted --sandbox auto or require"));
   EXPECT_THAT(Error(Request("on")), HasSubstr("wanted off, auto or require, found 'on'"));
   const auto automatic = ChooseSandbox(Request("auto"));
   ASSERT_TRUE(automatic.ok()) << automatic.status();
@@ -57,7 +58,8 @@ TEST_F(SandboxOptionsTest, OffIsOffAndNothingElseIs) {
 TEST_F(SandboxOptionsTest, ARootThatIsHiddenIsRefused) {
   SandboxRequest request = Request("auto");
   request.roots.push_back(directory_.path() + "/state");
-  EXPECT_THAT(Error(request), HasSubstr("/state: ranks must not see this directory"));
+  EXPECT_THAT(Error(request),
+              HasSubstr("/state: this directory holds secrets that ranks must not see"));
   request.roots.back() = directory_.path();
   EXPECT_TRUE(ChooseSandbox(request).ok()) << "one above";
 }

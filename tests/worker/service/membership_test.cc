@@ -1,4 +1,5 @@
-// Proves that a worker whose controller does not answer can still be looked at and ended.
+// Proves that a worker whose controller does not answer can still be looked at and ended, and that
+// a worker which cannot come back says why.
 
 #include "worker/service/membership.h"
 
@@ -6,6 +7,7 @@
 #include <netinet/in.h>
 #include <signal.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -13,7 +15,10 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "common/check.h"
+#include "common/files.h"
+#include "security/authority.h"
 #include "security/secret_file.h"
 #include "tests/worker/daemon/testing.h"
 
@@ -53,6 +58,43 @@ class SilentController {
   int connection_ = -1;
   int port_ = 0;
 };
+
+// Bug it must catch: a revoked worker whose new join file has the wrong mode stays away, and
+// nothing says why.
+TEST(MembershipTest, ARevokedWorkerSaysWhyItsJoinFileCannotBeUsed) {
+  TemporaryDirectory directory;
+  const std::string own = directory.path() + "/controller";
+  ASSERT_TRUE(MakeSecretDirectory(own).ok());
+  const absl::Time now = absl::Now();
+  ASSERT_TRUE(Authority::Init(directory.path() + "/authority", {"localhost"}, now).ok());
+  const auto authority = Authority::Open(directory.path() + "/authority", now);
+  ASSERT_TRUE(authority.ok()) << authority.status();
+  const std::string key = *NewKey();
+  const auto certificates = authority->Sign(
+      *NewRequest(key, "w"),
+      {.common_name = "w", .not_before = now, .not_after = now + absl::Hours(1), .client = true});
+  ASSERT_TRUE(certificates.ok()) << certificates.status();
+  ASSERT_TRUE(WriteSecret(own + "/key.pem", key).ok());
+  ASSERT_TRUE(WriteFileAtomic(own + "/certificate.pem", *certificates).ok());
+  ASSERT_TRUE(WriteFileAtomic(own + "/authority.pem", authority->certificate()).ok());
+  const std::string invitation = directory.path() + "/invitation";
+  auto membership = Membership::Open({.controller = {"127.0.0.1", 1},
+                                      .directory = own,
+                                      .join_file = invitation,
+                                      .worker_id = "w",
+                                      .hostname = "h"});
+  ASSERT_TRUE(membership.ok()) << membership.status();
+  ASSERT_TRUE(WriteSecret(invitation, "token\n" + authority->fingerprint() + "\n").ok());
+  ASSERT_EQ(::chmod(invitation.c_str(), 0644), 0);
+  (*membership)->Refused();
+  ::testing::internal::CaptureStderr();
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE((*membership)->Current().ok());
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  const size_t said = log.find("join_file_unusable");
+  ASSERT_NE(said, log.npos) << log;
+  EXPECT_NE(log.find("chmod", said), log.npos) << "what to do: " << log;
+  EXPECT_EQ(log.find("join_file_unusable", said + 1), log.npos) << "said once: " << log;
+}
 
 // Bug it must catch: the main thread looks at the certificate each second, and hears no SIGTERM
 // while it waits for a join.

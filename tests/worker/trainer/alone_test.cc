@@ -254,7 +254,7 @@ TEST_F(TrainerAlone, GenerateRefusesACheckpointOfNoPossibleModel) {
   ASSERT_EQ(Run({Config(1)}), 0) << output_;
   const std::string newest = Newest();
   Manifest manifest = Checkpoint::Open(newest)->manifest();
-  manifest.state.model.heads = 0;
+  SetField(manifest.state.model, "heads", int64_t{0});
   ASSERT_TRUE(WriteFileAtomic(newest + "/" + kManifestName, ToJson(manifest)).ok());
   EXPECT_EQ(Run({"--generate", newest}), 1);
   EXPECT_THAT(output_, HasSubstr("model.heads: wanted 1 to"));

@@ -89,16 +89,15 @@ class Target:
         token = self._credential.token
         return (("authorization", f"Bearer {token}"),) if token else ()
 
-    def renew(self) -> bool:
+    def renew(self, shown: tuple[tuple[str, str], ...]) -> bool:
         """Looks for the credential again: each start of a controller may make another token.
 
-        Returns whether it has changed.
+        Returns whether there is another than was `shown`. Another thread may have found it first.
         """
         found = self._places.find(self._parsed)
-        changed = found.token != self._credential.token
         # A channel keeps the authorities that it was opened with.
         self._credential = Credential(found.token, self._credential.authorities)
-        return changed
+        return self.metadata() != shown
 
     def channel_credentials(self) -> grpc.ChannelCredentials | None:
         """None: no TLS, which Places allows on loopback alone."""
@@ -170,6 +169,12 @@ class Attempts:
         self._served = False
         self._failing_since: float | None = None
         self._pause = _FIRST_PAUSE_SECONDS
+        self._shown: tuple[tuple[str, str], ...] = ()
+
+    def metadata(self) -> tuple[tuple[str, str], ...]:
+        """Returns what the next attempt shows the controller."""
+        self._shown = self._target.metadata()
+        return self._shown
 
     def stream_seconds(self) -> float:
         """Returns the deadline of the next attempt of a stream."""
@@ -191,7 +196,7 @@ class Attempts:
         late = code is grpc.StatusCode.DEADLINE_EXCEEDED and self._served
         if late:
             return 0.0
-        if code is grpc.StatusCode.UNAUTHENTICATED and self._target.renew():
+        if code is grpc.StatusCode.UNAUTHENTICATED and self._target.renew(self._shown):
             return 0.0
         if code is not grpc.StatusCode.UNAVAILABLE:
             raise self._target.explain(error) from None

@@ -142,15 +142,17 @@ class Client:
         request = cluster_pb2.ListWorkersRequest()
         return [*map(records.worker, self._call(_calls.LIST_WORKERS, request).workers)]
 
-    def _open(self, method: Method[Any, Any], request: Any, seconds: float) -> Any:
+    def _open(self, method: Method[Any, Any], request: Any, seconds: float,
+              attempts: Attempts) -> Any:
         return getattr(method.stub(self._channel), method.name)(
-            request, timeout=seconds, metadata=self._target.metadata())
+            request, timeout=seconds, metadata=attempts.metadata())
 
     def _call(self, method: Method[Request, Response], request: Request) -> Response:
         attempts = Attempts(self._target)
         while True:
             try:
-                response: Response = self._open(method, request, self._target.timeout)
+                response: Response = self._open(
+                    method, request, self._target.timeout, attempts)
                 return response
             except grpc.RpcError as error:
                 pause = attempts.pause_after(error)
@@ -159,7 +161,8 @@ class Client:
     def _read(self, stream: Stream[Item], until: float | None = None) -> Iterator[Item]:
         attempts = Attempts(self._target, until)
         while True:
-            call = self._open(stream.method, stream.request(), attempts.stream_seconds())
+            call = self._open(
+                stream.method, stream.request(), attempts.stream_seconds(), attempts)
             try:
                 for response in call:
                     attempts.answered()

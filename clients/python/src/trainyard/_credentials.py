@@ -77,9 +77,9 @@ class Places:
         authorities = self._authorities(controller)
         if not authorities and not controller.loopback:
             raise FailedPrecondition(
-                f"nothing is known by which the controller at {controller} can be told from "
-                f"somebody else: run 'trainyard login {controller}', or name its authority's "
-                "certificate with Client(authority=...) or TRAINYARD_AUTHORITY")
+                f"no authority is known that proves the controller at {controller}: run "
+                f"'trainyard login {controller}', or name its authority's certificate with "
+                "Client(authority=...) or TRAINYARD_AUTHORITY")
         return Credential(self._find_token(controller), authorities)
 
     def _authorities(self, controller: Address) -> bytes:

@@ -103,15 +103,17 @@ class Client:
                 grpc.aio.secure_channel(self._target.address, credentials, options))
         return self._opened
 
-    def _open(self, method: Method[Any, Any], request: Any, seconds: float) -> Any:
+    def _open(self, method: Method[Any, Any], request: Any, seconds: float,
+              attempts: Attempts) -> Any:
         return getattr(method.stub(self._channel()), method.name)(
-            request, timeout=seconds, metadata=self._target.metadata())
+            request, timeout=seconds, metadata=attempts.metadata())
 
     async def _call(self, method: Method[Request, Response], request: Request) -> Response:
         attempts = Attempts(self._target)
         while True:
             try:
-                response: Response = await self._open(method, request, self._target.timeout)
+                response: Response = await self._open(
+                    method, request, self._target.timeout, attempts)
                 return response
             except grpc.RpcError as error:
                 pause = attempts.pause_after(error)
@@ -120,7 +122,8 @@ class Client:
     async def _read(self, stream: Stream[Item], until: float | None = None) -> AsyncIterator[Item]:
         attempts = Attempts(self._target, until)
         while True:
-            call = self._open(stream.method, stream.request(), attempts.stream_seconds())
+            call = self._open(
+                stream.method, stream.request(), attempts.stream_seconds(), attempts)
             try:
                 async for response in call:
                     attempts.answered()

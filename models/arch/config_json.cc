@@ -1,0 +1,100 @@
+#include "models/arch/config_json.h"
+
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "models/arch/registry.h"
+
+namespace trainyard {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int64_t kMostInteger = int64_t{1} << 62;
+
+// The group ("" for none) and the field's own name.
+std::pair<std::string, std::string> Split(absl::string_view name) {
+  const size_t dot = name.find('.');
+  if (dot == name.npos) return {"", std::string(name)};
+  return {std::string(name.substr(0, dot)), std::string(name.substr(dot + 1))};
+}
+
+// Null where an object is missing on the way.
+const Json* Find(const Json& json, absl::string_view name) {
+  const Json* at = &json;
+  for (const absl::string_view part : absl::StrSplit(name, '.')) {
+    if (!at->is_object() || !at->contains(part)) return nullptr;
+    at = &at->at(part);
+  }
+  return at;
+}
+
+// What was wanted instead, or "" after taking the value.
+std::string Take(const Json& json, const FieldRef& field) {
+  if (auto* const* integer = std::get_if<int64_t*>(&field)) {
+    const bool whole = json.is_number_integer();  // Beyond 2^63 the int64_t is negative.
+    if (!whole || json.get<int64_t>() < 0 || json.get<int64_t>() > kMostInteger) {
+      return "a whole number from 0 to 2^62";
+    }
+    **integer = json.get<int64_t>();
+  } else if (auto* const* number = std::get_if<double*>(&field)) {
+    if (!json.is_number()) return "a number";
+    **number = json.get<double>();
+  } else if (auto* const* flag = std::get_if<bool*>(&field)) {
+    if (!json.is_boolean()) return "true or false";
+    **flag = json.get<bool>();
+  } else {
+    const std::vector<std::string>& names = std::get<Choice>(field).names;
+    const bool known =
+        json.is_string() && std::count(names.begin(), names.end(), json.get<std::string>()) > 0;
+    if (!known) return absl::StrJoin(names, " or ");
+    Assign(field, json.get<std::string>());
+  }
+  return "";
+}
+
+}  // namespace
+
+Json ToJson(const ModelConfig& config) {
+  Json json = {{"family", config.family()}};
+  for (const Field& field : FieldsOf(config)) {
+    if (field.rule.unset) continue;
+    const auto [group, name] = Split(field.rule.name);
+    Json& place = group.empty() ? json : json[group];
+    std::visit([&, &key = name](const auto& value) { place[key] = value; }, field.value);
+  }
+  return json;
+}
+
+absl::StatusOr<ModelConfig> ModelFromJson(const Json& json) {
+  const Json* const name = Find(json, "family");
+  const Family* const family =
+      name != nullptr && name->is_string() ? FindFamily(name->get<std::string>()) : nullptr;
+  if (family == nullptr) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "model.family: wanted ", absl::StrJoin(FamilyNames(), " or "), ", which this build has"));
+  }
+  ModelConfig config = family->defaults;
+  absl::Status status;
+  family->visit(config, [&](const FieldRule& rule, const FieldRef& field) {
+    const std::string group = Split(rule.name).first;
+    const Json* const place = group.empty() ? &json : Find(json, group);
+    const bool left_out = rule.unset && place == nullptr;
+    if (!status.ok() || left_out) return;
+    if (place == nullptr || !place->is_object()) {
+      status = absl::InvalidArgumentError(absl::StrCat("model.", group, ": wanted an object"));
+      return;
+    }
+    const Json* const value = Find(json, rule.name);
+    const std::string wanted = value == nullptr ? "a value, found none" : Take(*value, field);
+    if (wanted.empty()) return;
+    status = absl::InvalidArgumentError(absl::StrCat("model.", rule.name, ": wanted ", wanted));
+  });
+  if (!status.ok()) return status;
+  return config;
+}
+
+}  // namespace trainyard

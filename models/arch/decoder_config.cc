@@ -1,0 +1,261 @@
+#include "models/arch/decoder_config.h"
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "absl/strings/str_cat.h"
+
+namespace trainyard {
+namespace {
+
+bool Within(int64_t size, int64_t most) { return size >= 1 && size <= most; }
+// What a size may be at most, where that is another size. One that is wrong itself limits nothing.
+int64_t Limit(int64_t other, int64_t most) { return Within(other, most) ? other : most; }
+
+Choice ScoringChoice(RouterScoring& router) {
+  constexpr RouterScoring kAll[] = {RouterScoring::kSoftmax, RouterScoring::kSigmoid};
+  return {.names = {Name(kAll[0]), Name(kAll[1])},
+          .index = router == kAll[1] ? 1u : 0u,
+          .set = [&router, kAll](size_t index) { router = kAll[index]; }};
+}
+
+void VisitMoe(MoeConfig& moe, FieldVisit visit) {
+  visit(
+      {.name = "moe.experts", .help = "Experts of a layer.", .most = kMaxExperts, .required = true},
+      &moe.experts);
+  const int64_t experts = Limit(moe.experts, kMaxExperts);
+  visit({.name = "moe.top_k",
+         .help = "Experts that a token is sent to.",
+         .most = experts,
+         .required = true},
+        &moe.top_k);
+  visit(
+      {.name = "moe.expert_ffn", .help = "Width of one expert.", .most = kMaxFfn, .required = true},
+      &moe.expert_ffn);
+  visit({.name = "moe.shared_experts",
+         .help = "MLPs that every token goes through besides.",
+         .least = 0,
+         .most = kMaxExperts,
+         .may_change = true},
+        &moe.shared_experts);
+  const bool shared = moe.shared_experts != 0;
+  visit({.name = "moe.shared_ffn",
+         .help = "Width of the shared experts together; shared_experts x expert_ffn unless given.",
+         .least = moe.shared_experts > 0 ? 1 : 0,
+         .most = shared ? kMaxFfn : 0,
+         .wanted = shared ? nullptr : "0 without shared experts",
+         .over_tensor = OverTensor::kDivided},
+        &moe.shared_ffn);
+  visit({.name = "moe.router", .help = "How the router scores a token's experts."},
+        ScoringChoice(moe.router));
+  visit({.name = "moe.expert_bias",
+         .help = "A bias chooses experts, and moves towards those that are chosen too rarely."},
+        &moe.expert_bias);
+  visit({.name = "moe.bias_update_rate",
+         .help = "How far a step moves the bias.",
+         .legal = [](double x) { return x >= 0 && x <= 1; },
+         .wanted = "0 <= x <= 1 (usual: 1e-3)",
+         .may_change = true},
+        &moe.bias_update_rate);
+  visit({.name = "moe.aux_loss",
+         .help = "Coefficient of the load-balancing loss.",
+         .legal = [](double x) { return x >= 0 && x <= 10; },
+         .wanted = "0 (none) <= x <= 10 (usual: 1e-3)",
+         .may_change = true},
+        &moe.aux_loss);
+  visit({.name = "moe.groups",
+         .help = "Groups of neighbouring experts; a divisor of experts.",
+         .most = experts},
+        &moe.groups);
+  visit({.name = "moe.topk_groups",
+         .help = "A token's experts are of its best so many groups.",
+         .most = Limit(moe.groups, experts)},
+        &moe.topk_groups);
+  visit({.name = "moe.norm_topk", .help = "The weights of a token's experts sum to 1."},
+        &moe.norm_topk);
+  visit({.name = "moe.routed_scaling",
+         .help = "Multiplies the weights of a token's experts.",
+         .legal = [](double x) { return x > 0 && x <= 1000; },
+         .wanted = "0 < x <= 1000 (usual: 1)"},
+        &moe.routed_scaling);
+  visit({.name = "moe.fake_balanced",
+         .help = "For benchmarks: experts in turn, instead of the best.",
+         .may_change = true},
+        &moe.fake_balanced);
+}
+
+void VisitRopeScaling(RopeScaling& scaling, FieldVisit visit) {
+  const bool unset = scaling.factor == 0;
+  const auto factor = [](double x) { return x > 0 && x <= 1e6; };
+  visit({.name = "rope_scaling.factor",
+         .help = "Llama 3.1's stretching of long rotary wavelengths; 0: none.",
+         .legal = [](double x) { return x >= 0 && x <= 1e6; },
+         .wanted = "0 (none) <= x <= 1e6 (usual: 8)",
+         .unset = unset},
+        &scaling.factor);
+  visit({.name = "rope_scaling.low_freq_factor",
+         .help = "Wavelengths longer than original_max_seq over this are stretched whole.",
+         .legal = factor,
+         .wanted = "0 < x <= 1e6 (usual: 1)",
+         .unset = unset},
+        &scaling.low_freq_factor);
+  visit({.name = "rope_scaling.high_freq_factor",
+         .help = "Wavelengths shorter than original_max_seq over this are not stretched.",
+         .legal = factor,
+         .wanted = "0 < x <= 1e6 (usual: 4)",
+         .unset = unset},
+        &scaling.high_freq_factor);
+  visit({.name = "rope_scaling.original_max_seq",
+         .help = "Longest sequence before the stretching.",
+         .most = kMaxSequence,
+         .unset = unset},
+        &scaling.original_max_seq);
+}
+
+// Where head_dim is to be the quotient, there has to be one. The sizes alone are the rules'.
+void CheckQuotient(const GivenFields& given, const DecoderConfig& c, FieldProblems& problems) {
+  if (!Within(c.hidden, kMaxHidden) || !Within(c.heads, kMaxHeads) || c.hidden % c.heads == 0) {
+    return;
+  }
+  if (given.contains("hidden")) {
+    const int64_t unit = 2 * c.heads, most = std::min(kMaxHidden, kMaxHeadDim * c.heads);
+    return problems.Add("hidden",
+                        Wanted(absl::StrCat("a multiple of 2 x heads = ", unit, ", or a head_dim"),
+                               c.hidden, NearestMultiple(c.hidden, unit, most)));
+  }
+  int64_t nearest = 0;
+  for (int64_t heads = 1; heads <= kMaxHeads; ++heads) {
+    const bool legal =
+        c.hidden % (2 * heads) == 0 && c.hidden / heads <= kMaxHeadDim &&
+        (given.contains("kv_heads") || heads % c.kv_heads == 0 || c.kv_heads == c.heads);
+    const bool nearer = nearest == 0 || std::abs(heads - c.heads) <= std::abs(nearest - c.heads);
+    if (legal && nearer) nearest = heads;
+  }
+  problems.Add("heads", Wanted(absl::StrCat("a divisor of hidden = ", c.hidden,
+                                            " with an even quotient of at most ", kMaxHeadDim,
+                                            ", or a head_dim"),
+                               c.heads, nearest == 0 ? "" : absl::StrCat(nearest)));
+}
+
+void CheckMoe(const MoeConfig& moe, FieldProblems& problems) {
+  if (!problems.Legal({"moe.experts", "moe.top_k", "moe.groups"})) return;
+  if (moe.experts % moe.groups != 0) {
+    return problems.Add("moe.groups", Wanted(absl::StrCat("a divisor of experts = ", moe.experts),
+                                             moe.groups, NearestDivisor(moe.experts, moe.groups)));
+  }
+  const int64_t eligible = moe.experts / moe.groups * moe.topk_groups;
+  if (problems.Legal({"moe.topk_groups"}) && moe.top_k > eligible) {
+    problems.Add("moe.top_k", Wanted(absl::StrCat("at most the ", eligible, " experts of ",
+                                                  moe.topk_groups, " of ", moe.groups, " groups"),
+                                     moe.top_k, eligible));
+  }
+}
+
+}  // namespace
+
+void VisitDecoder(const DecoderTraits& traits, DecoderConfig& c, FieldVisit visit) {
+  visit({.name = "layers", .help = "Blocks.", .most = kMaxLayers, .required = true}, &c.layers);
+  visit({.name = "hidden",
+         .help = "Width of the residual stream.",
+         .most = kMaxHidden,
+         .required = true},
+        &c.hidden);
+  visit({.name = "ffn",
+         .help = traits.experts ? "Of no effect: every MLP is a mixture of experts."
+                                : "Width of the MLP.",
+         .least = traits.experts ? 0 : 1,
+         .most = kMaxFfn,
+         .over_tensor = traits.experts ? OverTensor::kWhole : OverTensor::kDivided,
+         .required = !traits.experts},
+        &c.ffn);
+  visit({.name = "heads",
+         .help = "Heads of the queries.",
+         .most = kMaxHeads,
+         .over_tensor = OverTensor::kDivided,
+         .required = true},
+        &c.heads);
+  visit({.name = "kv_heads",
+         .help = "Heads of keys and values: a divisor of heads; as many as heads unless given.",
+         .most = kMaxHeads,
+         .over_tensor = OverTensor::kReplicated},
+        &c.kv_heads);
+  visit({.name = "head_dim",
+         .help = "Width of a head; hidden / heads unless given.",
+         .least = 2,
+         .most = kMaxHeadDim,
+         .multiple = 2,
+         .wanted = "an even number from 2 to 256 (hidden / heads unless it is given)"},
+        &c.head_dim);
+  static_assert(kMaxHeadDim == 256, "as the text says");
+  visit({.name = "vocab",
+         .help = "Tokens of the vocabulary.",
+         .most = kMaxVocab,
+         .over_tensor = OverTensor::kDivided,
+         .required = true},
+        &c.vocab);
+  visit({.name = "max_seq", .help = "Longest sequence.", .most = kMaxSequence}, &c.max_seq);
+  visit({.name = "norm_eps",
+         .help = "Added to the variance in the norms.",
+         .legal = [](double x) { return x > 0 && x <= 0.1; },
+         .wanted = "0 < x <= 0.1 (usual: 1e-5)"},
+        &c.norm_eps);
+  if (traits.rope) {
+    visit({.name = "rope_base",
+           .help = "Base of the rotary wavelengths.",
+           .legal = [](double x) { return x >= 1 && x <= 1e12; },
+           .wanted = "1 <= x <= 1e12 (usual: 10000, 500000)"},
+          &c.rope_base);
+  } else {
+    visit({.name = "rope_base",
+           .help = "0: this family has no rotary positions.",
+           .legal = [](double x) { return x == 0; },
+           .wanted = "none, since this family has no rotary positions",
+           .fixed = true},
+          &c.rope_base);
+  }
+  visit({.name = "tied", .help = "The output projection shares the embedding."}, &c.tied);
+  if (traits.rope) VisitRopeScaling(c.rope_scaling, visit);
+  if (traits.experts) VisitMoe(*c.moe, visit);
+}
+
+void CompleteDecoder(const DecoderConfig& before, const GivenFields& given, FieldProblems& problems,
+                     DecoderConfig& c) {
+  const auto has = [&](const char* name) { return given.contains(name); };
+  if (has("heads") && !has("kv_heads") && before.kv_heads == before.heads) c.kv_heads = c.heads;
+  if ((has("hidden") || has("heads")) && !has("head_dim")) {
+    if (c.heads > 0) c.head_dim = c.hidden / c.heads;
+    CheckQuotient(given, c, problems);
+  }
+  if (has("rope_base") && !has("rope_scaling.factor")) c.rope_scaling = {};
+  if (c.moe && (has("moe.shared_experts") || has("moe.expert_ffn")) && !has("moe.shared_ffn")) {
+    // Sizes beyond their limits are reported as they are, and their product is nobody's business.
+    const auto size = [](int64_t value) { return std::clamp<int64_t>(value, 0, kMaxFfn); };
+    c.moe->shared_ffn = size(c.moe->shared_experts) * size(c.moe->expert_ffn);
+  }
+}
+
+void CheckDecoder(const DecoderTraits& traits, absl::string_view family, const DecoderConfig& c,
+                  FieldProblems& problems) {
+  if (problems.Legal({"heads", "kv_heads"})) {
+    if (c.heads % c.kv_heads != 0) {
+      problems.Add("kv_heads", Wanted(absl::StrCat("a divisor of heads = ", c.heads), c.kv_heads,
+                                      NearestDivisor(c.heads, c.kv_heads)));
+    }
+    if (!traits.grouped_queries && c.kv_heads != c.heads) {
+      problems.Add("kv_heads", Wanted(absl::StrCat("heads = ", c.heads, " in family ", family),
+                                      c.kv_heads, c.heads));
+    }
+  }
+  if (c.moe) CheckMoe(*c.moe, problems);
+}
+
+ModelFacts DecoderFacts(const DecoderConfig& c) {
+  ModelFacts facts{
+      .layers = c.layers, .max_sequence = c.max_seq, .vocab = c.vocab, .kv_heads = c.kv_heads};
+  if (c.moe) {
+    facts.experts = {.experts = c.moe->experts, .top_k = c.moe->top_k, .aux_loss = c.moe->aux_loss};
+  }
+  return facts;
+}
+
+}  // namespace trainyard

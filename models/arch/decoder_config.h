@@ -1,0 +1,57 @@
+// The configuration of Llama and of the decoders that differ from Llama in their MLP, their norms
+// or their positions. A family's functions (models/arch/registry.h) call those here with its
+// traits.
+
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "models/arch/config.h"
+#include "models/layers/moe_config.h"
+
+namespace trainyard {
+
+// Llama 3.1's stretching of rotary wavelengths (kernels/rope.h).
+struct RopeScaling {
+  double factor = 0;  // 0: none.
+  double low_freq_factor = 1;
+  double high_freq_factor = 4;
+  int64_t original_max_seq = 8192;
+};
+
+struct DecoderConfig {
+  int64_t layers = 0;
+  int64_t hidden = 0;
+  int64_t ffn = 0;  // Width of the MLP; of no effect where all are mixtures of experts.
+  int64_t heads = 0;
+  int64_t kv_heads = 0;  // Divides heads.
+  int64_t head_dim = 0;  // Even.
+  int64_t vocab = 0;
+  int64_t max_seq = 0;
+  double norm_eps = 1e-5;
+  double rope_base = 0;  // 0: the family has no rotary positions.
+  bool tied = false;     // The output projection shares the embedding.
+  RopeScaling rope_scaling = {};
+  std::optional<MoeConfig> moe = {};  // Of families with experts.
+};
+
+// What a family fixes.
+struct DecoderTraits {
+  bool rope = true;             // Rotary positions.
+  bool grouped_queries = true;  // kv_heads may be less than heads.
+  bool gated = true;            // The MLP has a gate matrix.
+  bool experts = false;         // In place of every MLP.
+};
+
+void VisitDecoder(const DecoderTraits& traits, DecoderConfig& config, FieldVisit visit);
+// `hidden` or `heads` make head_dim their quotient, which has to be a whole number. `heads` makes
+// kv_heads equal where they were equal. rope_base drops the scaling, which was fitted to the old
+// base. moe.shared_experts or moe.expert_ffn make moe.shared_ffn their product.
+void CompleteDecoder(const DecoderConfig& before, const GivenFields& given, FieldProblems& problems,
+                     DecoderConfig& config);
+void CheckDecoder(const DecoderTraits& traits, absl::string_view family,
+                  const DecoderConfig& config, FieldProblems& problems);
+ModelFacts DecoderFacts(const DecoderConfig& config);
+
+}  // namespace trainyard

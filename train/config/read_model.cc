@@ -1,0 +1,108 @@
+#include "train/config/read_model.h"
+
+#include <set>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "models/arch/registry.h"
+
+namespace trainyard {
+namespace {
+
+// Reads one value as the type of the field that it is for.
+std::optional<FieldValue> ReadValue(Fields& fields, const char* name, const FieldValue& like) {
+  const auto read = [&](auto value) -> std::optional<FieldValue> {
+    std::optional<decltype(value)> given;
+    fields.Read(name, given);
+    if (!given) return std::nullopt;
+    return *given;
+  };
+  return std::visit([&](const auto& value) { return read(value); }, like);
+}
+
+// Reads the fields that `table` lists. A group of them is a section.
+void ReadTable(Fields& fields, const std::vector<Field>& table, GivenFields& out) {
+  const auto group_of = [](const char* name) {
+    const absl::string_view text = name;
+    const size_t dot = text.find('.');
+    return dot == text.npos ? std::string() : std::string(text.substr(0, dot));
+  };
+  const auto take = [&](Fields& from, const Field& field, const char* name) {
+    if (field.choices.empty()) {
+      if (const auto value = ReadValue(from, name, field.value)) out[field.rule.name] = *value;
+      return;
+    }
+    std::vector<std::pair<std::string, std::string>> choices;
+    for (const std::string& choice : field.choices) choices.emplace_back(choice, choice);
+    std::string chosen;
+    from.ReadEnum(name, absl::StrCat(absl::AsciiStrToUpper(name), "_"), choices, chosen);
+    if (!chosen.empty()) out[field.rule.name] = chosen;
+  };
+  for (size_t i = 0; i < table.size();) {
+    const std::string group = group_of(table[i].rule.name);
+    if (group.empty()) {
+      take(fields, table[i], table[i].rule.name);
+      ++i;
+      continue;
+    }
+    const size_t begin = i;
+    while (i < table.size() && group_of(table[i].rule.name) == group) ++i;
+    fields.Section(group.c_str(), [&](Fields& section) {
+      for (size_t at = begin; at < i; ++at) {
+        take(section, table[at], table[at].rule.name + group.size() + 1);
+      }
+    });
+  }
+}
+
+// The fields of all families, where a spec does not say rightly which one is meant: types and
+// spelling can be checked all the same.
+std::vector<Field> AllFields() {
+  std::vector<Field> all;
+  std::set<std::string> known;
+  for (const Family& family : Families()) {
+    for (Field& field : FieldsOf(family.defaults)) {
+      if (known.insert(field.rule.name).second) all.push_back(std::move(field));
+    }
+  }
+  return all;
+}
+
+// Groups and fields by the names that a mapping has for them.
+std::set<std::string> TopLevelNames(const std::vector<Field>& table) {
+  std::set<std::string> names;
+  for (const Field& field : table) {
+    const absl::string_view name = field.rule.name;
+    names.emplace(name.substr(0, name.find('.')));
+  }
+  return names;
+}
+
+// `family` says whose fields there are, where the mapping itself does not.
+void ReadArchitecture(Fields& fields, const std::string& family, GivenModel& out) {
+  fields.Read("family", out.family);
+  const Family* const known = FindFamily(out.family.empty() ? family : out.family);
+  if (known == nullptr) return ReadTable(fields, AllFields(), out.fields);
+  const std::vector<Field> table = FieldsOf(known->defaults);
+  ReadTable(fields, table, out.fields);
+  const std::set<std::string> own = TopLevelNames(table);
+  for (const std::string& name : TopLevelNames(AllFields())) {
+    if (own.contains(name) || !fields.Present(name.c_str())) continue;
+    fields.Add(name,
+               Wanted(absl::StrCat("none, since family ", known->name, " has no ", name), "some"));
+  }
+}
+
+}  // namespace
+
+void ReadModel(Fields& fields, ModelChoice& out) {
+  fields.Read("preset", out.preset);
+  const absl::StatusOr<Preset> preset = FindPreset(out.preset);
+  const std::string family = preset.ok() ? preset->config.family() : "";
+  fields.Section("overrides",
+                 [&](Fields& f) { ReadArchitecture(f, family, out.overrides.emplace()); });
+  fields.Section("architecture",
+                 [&](Fields& f) { ReadArchitecture(f, "", out.architecture.emplace()); });
+}
+
+}  // namespace trainyard

@@ -1,0 +1,13 @@
+// The section of a spec that says which model is trained, by the tables of the families.
+
+#pragma once
+
+#include "train/config/fields.h"
+#include "train/config/job_config.h"
+
+namespace trainyard {
+
+// Types of the fields only; what is legal, ResolveModel (resolve_model.h) says.
+void ReadModel(Fields& fields, ModelChoice& out);
+
+}  // namespace trainyard

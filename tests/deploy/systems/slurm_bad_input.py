@@ -53,7 +53,7 @@ def not_shared(allocations, elsewhere):
                                    f"--output={log}", WORKERS, "127.0.0.1:1", allocations.spec,
                                    hidden)
     text = said(allocations.slurm, log, job)
-    assert f"{hidden} is no directory on n13" in text, text
+    assert f"found none at {hidden} on n13" in text, text
 
 
 def taken_ports(allocations):

@@ -96,6 +96,15 @@ constexpr Change kExpertChanges[] = {
 
 // Changed while the field beside them, which they belong to, is changed as well.
 constexpr Change kBiasChanges[] = {{"/model/architecture/moe/bias_update_rate", "0.01"}};
+// With a wavelength, of 628 tokens, that is stretched in part.
+constexpr char kScaling[] = R"({"factor": 8, "low_freq_factor": 1, "high_freq_factor": 4,
+  "original_max_seq": 1024})";
+constexpr Change kScalingChanges[] = {
+    {"/model/architecture/rope_scaling/factor", "4"},
+    {"/model/architecture/rope_scaling/low_freq_factor", "0.9"},
+    {"/model/architecture/rope_scaling/high_freq_factor", "3"},
+    {"/model/architecture/rope_scaling/original_max_seq", "900"},
+};
 constexpr Change kGroupChanges[] = {{"/model/architecture/moe/topk_groups", "2"}};
 
 // These keep every bit.
@@ -218,13 +227,15 @@ TEST_F(SpecFields, ThatShouldChangeTrainingDo) {
   other["seed"] = 77;
   ASSERT_TRUE(RunJob(*ParseAndValidateJob(other.dump()))[0].status.ok());
 
-  Json with_bias = Experts(), with_groups = Experts();
+  Json with_bias = Experts(), with_groups = Experts(), with_scaling = Llama();
+  with_scaling["model"]["architecture"]["rope_scaling"] = Json::parse(kScaling);
   with_bias["model"]["architecture"]["moe"]["expert_bias"] = true;
   with_groups["model"]["architecture"]["moe"]["groups"] = 3;
   const std::tuple<Json, std::span<const Change>> bases[] = {{Llama(), kChanges},
                                                              {Experts(), kExpertChanges},
                                                              {with_bias, kBiasChanges},
-                                                             {with_groups, kGroupChanges}};
+                                                             {with_groups, kGroupChanges},
+                                                             {with_scaling, kScalingChanges}};
   for (const auto& [base, changes] : bases) {
     const std::string bits = BitsOf(base);
     ASSERT_EQ(BitsOf(base), bits) << "a run repeats itself";
@@ -280,7 +291,7 @@ TEST_F(SpecFields, AreAllNamedHere) {
   for (const auto& changes :
        {std::span<const Change>(kChanges), std::span<const Change>(kExpertChanges),
         std::span<const Change>(kBiasChanges), std::span<const Change>(kGroupChanges),
-        std::span<const Change>(kKeeps)}) {
+        std::span<const Change>(kScalingChanges), std::span<const Change>(kKeeps)}) {
     for (const Change& change : changes) named_.insert(change.path);
   }
   named_.insert(kElsewhere.begin(), kElsewhere.end());

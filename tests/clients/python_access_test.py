@@ -173,7 +173,7 @@ class FromOtherMachines(RealService):
         with setting(HOME=self.directory, TRAINYARD_CONTROLLER=self.address):
             refused = both_forms(lambda client: client.submit(local_service.SPEC), token=viewer, authority=authority)
             self.assertIsInstance(refused, trainyard.PermissionDenied)
-            self.assertIn("eve is viewer", refused.message)
+            self.assertIn("eve has the role viewer", refused.message)
         # Both are found by way of the environment, too.
         with setting(HOME=self.directory, TRAINYARD_CONTROLLER=self.address, TRAINYARD_TOKEN_FILE=viewer, TRAINYARD_AUTHORITY=authority):
             self.assertEqual(both_forms(workers), [])

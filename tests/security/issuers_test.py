@@ -67,7 +67,7 @@ class Issuers(RealService):
         self.assertEqual(self.trainyard("login", self.address, stdin=f"{ada}\n{self.fingerprint}\n", home="second"), shown)
         job = self.submit(9)
         self.assertEqual([(j["submitter"], j["namespace"]) for j in self.lines("list") if j["id"] == job], [("corp:ada", "research")])
-        self.assertIn("corp:ada is submitter", self.trainyard("token", "list", fails=True))
+        self.assertIn("corp:ada has the role submitter", self.trainyard("token", "list", fails=True))
         eve = self.trainyard("login", self.address, stdin=f"{self.token('eve')}\n{self.fingerprint}\n", home="eve", fails=True)
         self.assertIn("corp:eve has no role here", eve)
         old = self.trainyard("login", self.address, stdin=f"{self.token('ada', -100)}\n{self.fingerprint}\n", home="eve", fails=True)

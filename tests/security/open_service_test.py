@@ -51,7 +51,7 @@ class OpenService(RealService):
         # Bob submits, and says nothing of tokens.
         bob = self.trainyard("token", "create", "bob")
         self.assertIn("bob: submitter of default", self.trainyard("login", self.address, stdin=bob, home="bob"))
-        self.assertIn("wants admin", self.trainyard("token", "list", home="bob", fails=True))
+        self.assertIn("wants the role admin", self.trainyard("token", "list", home="bob", fails=True))
         secrets = [text.split()[0] for text in (joiner, bob)]
         for file in self.directory.glob("*.log"):
             self.assertFalse([secret for secret in secrets if secret in file.read_text()], file)

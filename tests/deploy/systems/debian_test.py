@@ -75,7 +75,7 @@ def careless(root, inside):
     explained(*inside, "chroot", root, "trainyard-controller", "--state", state, "init", "--host", OWN_ADDRESS)
     explained(*as_user, "--state", state, "--listen", "127.0.0.1:0")
     explained(*as_user, "--state", other, "--listen", "127.0.0.1:0")
-    as_root = [*inside, "chroot", root, "trainyard-controller", "--state", "/root/another"]
+    as_root = [*inside, "chroot", root, "trainyard-controller", "--state", "/var/lib/another"]
     explained(*as_root, "--listen", "127.0.0.1:7070", "--metrics-listen", "127.0.0.1:0")
     explained(*as_root, "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:9464")
     explained(*as_root, "--listen", "0.0.0.0:0", "--metrics-listen", "127.0.0.1:0")

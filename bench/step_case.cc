@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <map>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "common/rng.h"
 #include "common/status_macros.h"
+#include "train/config/precision.h"
 #include "train/config/resolve_model.h"
 
 namespace trainyard::bench {
@@ -40,8 +42,14 @@ const std::map<std::string, OwnCase> kOwnCases = {{"byte",
                                                     .micro = 2,
                                                     .sequence = 512}}};
 
-const std::map<std::string, PrecisionName> kPrecisions = {
-    {"f32", PrecisionName::kF32}, {"bf16", PrecisionName::kBF16}, {"f64", PrecisionName::kF64}};
+// By their names in small letters, as dtypes are written.
+std::map<std::string, PrecisionName> NamedPrecisions() {
+  std::map<std::string, PrecisionName> named;
+  for (const PrecisionRow& row : Precisions()) {
+    named[absl::AsciiStrToLower(row.name)] = row.precision;
+  }
+  return named;
+}
 
 JobConfig JobOf(const StepCase& step) {
   JobConfig job;
@@ -57,7 +65,7 @@ JobConfig JobOf(const StepCase& step) {
   }
   if (step.micro > 0) micro = step.micro;
   if (step.sequence > 0) sequence = step.sequence;
-  job.precision = kPrecisions.at(step.precision);
+  job.precision = NamedPrecisions().at(step.precision);
   job.batch = {.global = micro * step.accumulate, .micro = micro, .sequence = sequence};
   job.recompute.blocks = step.recomputed_blocks;
   job.deterministic = step.deterministic;
@@ -72,7 +80,7 @@ void AddOptions(CLI::App& app, StepCase& step) {
   app.add_option("--layers", step.layers, "In place of the model's")->check(CLI::Range(1, 1024));
   app.add_option("--micro", step.micro, "Sequences of a micro-batch")->check(CLI::Range(1, 4096));
   app.add_option("--sequence", step.sequence)->check(CLI::Range(1, 1 << 20));
-  app.add_option("--precision", step.precision)->check(CLI::IsMember({"bf16", "f32", "f64"}));
+  app.add_option("--precision", step.precision)->check(CLI::IsMember(NamedPrecisions()));
   app.add_option("--accumulate", step.accumulate, "Micro-batches of a step")
       ->check(CLI::Range(1, 1024));
   app.add_option("--recompute-blocks", step.recomputed_blocks)->check(CLI::Range(0, 1024));

@@ -58,7 +58,7 @@ struct JobFacts {
   int32_t priority = 0;
   uint64_t steps = 1;
   uint32_t max_restarts = 3;
-  bool cpu_only = false;                // f64 exists on CPU ranks alone.
+  bool cpu_only = false;                // Its precision exists on CPU ranks alone.
   std::string checkpoint_directory;     // As given; empty: none.
   uint64_t checkpoint_every_steps = 0;  // 0: at the end only, or never.
   std::string name_space = kDefaultNamespace;

@@ -20,9 +20,9 @@
 #include <string>
 #include <vector>
 
-namespace trainyard::controller {
+#include "kernels/device/exec.h"
 
-enum class DeviceKind : uint8_t { kCpu = 1, kCuda = 2 };
+namespace trainyard::controller {
 
 struct WaitingJob {
   std::string id;

@@ -11,6 +11,7 @@
 #include "common/status_macros.h"
 #include "common/violations.h"
 #include "train/config/job_config.h"
+#include "train/config/precision.h"
 #include "train/config/validate.h"
 
 namespace trainyard::controller {
@@ -81,7 +82,7 @@ JobFacts FactsOf(const JobConfig& config) {
   facts.priority = int32_t(config.priority);
   facts.steps = uint64_t(config.steps);
   facts.max_restarts = uint32_t(config.max_restarts);
-  facts.cpu_only = config.precision == PrecisionName::kF64;
+  facts.cpu_only = !RowOf(config.precision).RunsOn(DeviceKind::kCuda);
   if (config.checkpoint) {
     facts.checkpoint_directory = config.checkpoint->directory;
     facts.checkpoint_every_steps = uint64_t(config.checkpoint->every_steps);

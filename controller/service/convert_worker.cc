@@ -309,7 +309,7 @@ v1::Worker ToProto(const Worker& worker, const Coordinator::Holders& holders) {
   for (const Device& device : r.devices) {
     auto* d = out.add_devices();
     d->set_index(device.index);
-    d->set_kind(v1::DeviceKind(device.kind));
+    d->set_kind(device.kind == DeviceKind::kCuda ? v1::DEVICE_KIND_CUDA : v1::DEVICE_KIND_CPU);
     d->set_model(device.model);
     d->set_memory_bytes(device.memory_bytes);
     d->set_threads(device.threads);

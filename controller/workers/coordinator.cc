@@ -10,6 +10,7 @@
 #include "common/status_macros.h"
 #include "common/violations.h"
 #include "controller/jobs/job_state.h"
+#include "train/config/precision.h"
 
 namespace trainyard::controller {
 namespace {
@@ -84,10 +85,15 @@ absl::StatusOr<RootPaths> Coordinator::CheckAgainstWorkers(const Spec& spec) con
   Violations violations;
   // Unlike one that is too large for the cluster, it would wait for machines of another sort.
   if (spec.facts.cpu_only && kinds == std::set{DeviceKind::kCuda}) {
-    violations.Add("precision",
-                   "wanted BF16 or F32, since every device of this cluster is a GPU, "
-                   "found F64, which exists on CPU ranks alone, for checks; nearest "
-                   "F32");
+    std::vector<std::string> of_gpus;
+    for (const PrecisionRow& row : Precisions()) {
+      if (row.RunsOn(DeviceKind::kCuda)) of_gpus.push_back(row.name);
+    }
+    violations.Add(
+        "precision",
+        absl::StrCat("wanted ", absl::StrJoin(of_gpus, " or "),
+                     ", since every device of this cluster is a GPU, found ", spec.facts.precision,
+                     ", which exists on CPU ranks alone; nearest ", of_gpus.back()));
   }
   for (const SpecPath& named : spec.facts.paths) {
     // Where no worker has said a word, the one that starts the job will.

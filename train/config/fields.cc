@@ -230,6 +230,12 @@ void Fields::Read(const char* name, std::map<std::string, std::string>& out) {
   }
 }
 
+void Fields::Read(const char* name, std::map<std::string, double>& out) {
+  Section(name, [&](Fields& section) {
+    for (const auto& [key, value] : section.node_.fields) section.Read(key.c_str(), out[key]);
+  });
+}
+
 int Fields::EnumIndex(const char* name, absl::string_view prefix,
                       const std::vector<std::string>& names) {
   const std::string wanted = absl::StrCat("one of ", absl::StrJoin(names, ", "));

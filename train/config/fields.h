@@ -45,6 +45,7 @@ class Fields {
   void Read(const char* name, std::vector<std::string>& out);
   void Read(const char* name, std::vector<int64_t>& out);
   void Read(const char* name, std::map<std::string, std::string>& out);
+  void Read(const char* name, std::map<std::string, double>& out);
 
   template <typename T>
   void Read(const char* name, std::optional<T>& out) {

@@ -4,18 +4,6 @@
 
 namespace trainyard {
 
-const char* Name(PrecisionName precision) {
-  switch (precision) {
-    case PrecisionName::kBF16:
-      return "BF16";
-    case PrecisionName::kF32:
-      return "F32";
-    case PrecisionName::kF64:
-      return "F64";
-  }
-  return "?";
-}
-
 const char* Name(ExpertSplit split) {
   switch (split) {
     case ExpertSplit::kExpert:

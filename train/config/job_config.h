@@ -18,12 +18,8 @@
 
 namespace trainyard {
 
-enum class PrecisionName {
-  kBF16,
-  kF32,
-  kF64
-};                                          // Compute; f64 is for checking numerics on the CPU.
-const char* Name(PrecisionName precision);  // "BF16", "F32", "F64".
+enum class PrecisionName { kBF16, kF32, kF64 };  // precision.h says what each means.
+const char* Name(PrecisionName precision);       // "BF16", "F32", "F64".
 
 // Exactly one of preset and architecture is legal; overrides go with a preset. resolve_model.h
 // makes a whole model of it.

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "train/config/fields.h"
+#include "train/config/precision.h"
 #include "train/config/read_model.h"
 #include "train/config/validate.h"
 
@@ -106,10 +107,9 @@ void ReadOptimizer(Fields& fields, OptimizerConfig& out) {
 void ReadJob(Fields& fields, JobConfig& out) {
   fields.Read("name", out.name);
   fields.Section("model", [&](Fields& f) { ReadModel(f, out.model); });
-  fields.ReadEnum<PrecisionName>(
-      "precision", "PRECISION_",
-      {{"BF16", PrecisionName::kBF16}, {"F32", PrecisionName::kF32}, {"F64", PrecisionName::kF64}},
-      out.precision);
+  std::vector<std::pair<std::string, PrecisionName>> precisions;
+  for (const PrecisionRow& row : Precisions()) precisions.emplace_back(row.name, row.precision);
+  fields.ReadEnum<PrecisionName>("precision", "PRECISION_", precisions, out.precision);
   fields.Read("deterministic", out.deterministic);
   fields.Section("parallelism", [&](Fields& f) { ReadParallelism(f, out.parallelism); });
   fields.Section("recompute", [&](Fields& f) {
@@ -147,7 +147,8 @@ void ReadJob(Fields& fields, JobConfig& out) {
   fields.Read("labels", out.labels);
 }
 
-void ReadRank(Fields& fields, RankConfig& out) {
+// `compute` is the job's.
+void ReadRank(Fields& fields, DType compute, RankConfig& out) {
   fields.Read("job_id", out.job_id);
   fields.Read("epoch", kInt64, out.epoch);
   fields.Read("rank", kUint32, out.rank);
@@ -172,7 +173,12 @@ void ReadRank(Fields& fields, RankConfig& out) {
   fields.Read("history_after", kInt64, out.history_after);
   fields.Read("recorded_epoch", kInt64, out.recorded_epoch);
   fields.Read("memory_bytes", out.memory_bytes);
+  // A daemon of the version before chose the job's dtype by itself.
   fields.Read("peak_flops", out.peak_flops);
+  std::map<std::string, double> peaks;
+  fields.Read("peak_flops_by_dtype", peaks);
+  const auto peak = peaks.find(Name(compute));
+  if (peak != peaks.end()) out.peak_flops = peak->second;
   fields.Read("patience_seconds", out.patience_seconds);
 }
 
@@ -243,7 +249,8 @@ TrainerConfig ParseTrainerConfig(absl::string_view text, Violations& violations)
   if (!fields.Section("job", [&](Fields& f) { ReadJob(f, config.job); })) {
     violations.Add("job", Wanted("the job to train", "none"));
   }
-  if (fields.Section("rank", [&](Fields& f) { ReadRank(f, config.rank.emplace()); })) {
+  const DType compute = RowOf(config.job.precision).dtypes.compute;
+  if (fields.Section("rank", [&](Fields& f) { ReadRank(f, compute, config.rank.emplace()); })) {
     CheckRank(*config.rank, violations);
   }
   return config;

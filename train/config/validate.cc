@@ -10,6 +10,7 @@
 #include "train/config/advice.h"
 #include "train/config/fields.h"
 #include "train/config/parse.h"
+#include "train/config/precision.h"
 #include "train/config/resolve_model.h"
 #include "train/config/validate_layout.h"
 
@@ -184,9 +185,10 @@ void CheckNcclTrace(const JobConfig& job, Checker& check) {
   if (!job.profile->nccl_trace) return;
   if (job.devices == 1) {
     check.Add(kField, Wanted("false for one device, which has no use for NCCL", "true", "false"));
-  } else if (job.precision == PrecisionName::kF64) {
-    check.Add(kField,
-              Wanted("false for F64, which is for CPU ranks, without NCCL", "true", "false"));
+  } else if (!RowOf(job.precision).RunsOn(DeviceKind::kCuda)) {
+    check.Add(kField, Wanted(absl::StrCat("false for ", Name(job.precision),
+                                          ", which is for CPU ranks, without NCCL"),
+                             "true", "false"));
   }
 }
 

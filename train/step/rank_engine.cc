@@ -8,15 +8,14 @@
 #include "common/status_macros.h"
 #include "models/arch/registry.h"
 #include "models/model.h"
+#include "train/config/precision.h"
 #include "train/step/memory_limit.h"
 
 namespace trainyard {
 namespace {
 
 Precision PrecisionOf(const JobConfig& job) {
-  Precision precision = Precision::BF16();
-  if (job.precision == PrecisionName::kF64) precision = Precision::F64();
-  if (job.precision == PrecisionName::kF32) precision = Precision::F32();
+  Precision precision = RowOf(job.precision).dtypes;
   if (job.parallelism.reduction == Reduction::kBF16) precision.reduce = DType::kBF16;
   return precision;
 }

@@ -4,20 +4,8 @@
 #include "common/json.h"
 
 namespace trainyard {
-namespace {
 
 using nlohmann::json;
-
-// Its peak rate is that of the compute dtype.
-std::string ComputeDtype(const json& job) {
-  const auto it = job.find("precision");
-  const std::string name = it != job.end() && it->is_string() ? it->get<std::string>() : "";
-  if (name == "PRECISION_F32" || name == "F32") return "f32";
-  if (name == "PRECISION_F64" || name == "F64") return "f64";
-  return "bf16";
-}
-
-}  // namespace
 
 std::vector<std::string> DirectoriesOf(const StartOrder& order) {
   const json job = ParseJson(order.job_config);
@@ -48,6 +36,7 @@ absl::StatusOr<std::string> TrainerConfig(const RankConfig& config,
                {"threads", config.device.threads},
                {"processors", config.device.processors},
                {"memory_bytes", config.device.memory_bytes},
+               {"peak_flops_by_dtype", config.device.peak_flops},
                {"interface", config.interface},
                {"roots", config.roots},
                {"socket", directory.File("socket")},
@@ -58,8 +47,6 @@ absl::StatusOr<std::string> TrainerConfig(const RankConfig& config,
                {"history_after", config.order.history_after},
                {"recorded_epoch", config.order.recorded_epoch}};
   if (config.device.gpu) rank["device_uuid"] = config.device.gpu->uuid;
-  const auto peak = config.device.peak_flops.find(ComputeDtype(job));
-  if (peak != config.device.peak_flops.end()) rank["peak_flops"] = peak->second;
   const json whole = {{"version", 1}, {"job", std::move(job)}, {"rank", std::move(rank)}};
   return whole.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
 }

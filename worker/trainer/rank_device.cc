@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/log.h"
 #include "common/status_macros.h"
+#include "train/config/precision.h"
 
 namespace trainyard {
 
@@ -20,7 +21,7 @@ absl::StatusOr<RankDevice> DeviceOf(const TrainerConfig& config, absl::string_vi
     return absl::InvalidArgumentError(
         absl::StrCat("--device: wanted auto, cpu or cuda, found '", wanted, "'"));
   }
-  if (config.job.precision != PrecisionName::kF64) {
+  if (RowOf(config.job.precision).RunsOn(DeviceKind::kCuda)) {
     const absl::StatusOr<RankDevice> gpu = OpenDevice(DeviceKind::kCuda);
     if (gpu.ok()) return gpu;
     LogInfo("runs_on_cpu", {{"reason", gpu.status().message()}});

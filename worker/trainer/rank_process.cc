@@ -15,6 +15,7 @@
 #include "kernels/collective/local.h"
 #include "kernels/collective/staged.h"
 #include "kernels/matrix_rate.h"
+#include "train/config/precision.h"
 #include "train/step/agree.h"
 #include "worker/channel/client.h"
 #include "worker/channel/patience.h"
@@ -48,18 +49,6 @@ class SocketRendezvous final : public Rendezvous {
   channel::ChannelClient& client_;
 };
 
-DType ComputeDType(PrecisionName precision) {
-  switch (precision) {
-    case PrecisionName::kF64:
-      return DType::kF64;
-    case PrecisionName::kF32:
-      return DType::kF32;
-    case PrecisionName::kBF16:
-      break;
-  }
-  return DType::kBF16;
-}
-
 // A job alone, as a rank; its peak is measured here, since no worker has.
 absl::StatusOr<RankConfig> Alone(const JobConfig& job, const Backend& backend) {
   if (job.devices != 1) {
@@ -68,8 +57,8 @@ absl::StatusOr<RankConfig> Alone(const JobConfig& job, const Backend& backend) {
                      "; nearest legal value 1"));
   }
   ASSIGN_OR_RETURN(RankConfig rank, AloneRank(job));
-  ASSIGN_OR_RETURN(rank.peak_flops,
-                   MeasureMatrixRate(backend, ComputeDType(job.precision), int(rank.threads)));
+  ASSIGN_OR_RETURN(rank.peak_flops, MeasureMatrixRate(backend, RowOf(job.precision).dtypes.compute,
+                                                      int(rank.threads)));
   return rank;
 }
 

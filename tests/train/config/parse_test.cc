@@ -282,7 +282,7 @@ rank:
   recorded_step: 40
   history_after: 43
   memory_bytes: 8000000000
-  peak_flops: 1.1e11
+  peak_flops_by_dtype: {bf16: 1.1e11, f32: 6e10}
   patience_seconds: 90
 )";
 
@@ -318,9 +318,26 @@ TEST(ParseTrainerConfig, LandsInEveryField) {
 TEST(ParseTrainerConfig, TakesWhatADaemonOfTheVersionBeforeWrites) {
   std::string text = kTrainer;
   text.replace(text.find("  claimed: true"), 15, "  checkpoints: [/data/epoch-2/step-40]");
+  const size_t peaks = text.find("  peak_flops_by_dtype");
+  text.replace(peaks, text.find('\n', peaks) - peaks, "  peak_flops: 7e10");
   const auto config = ParseTrainerConfig(text);
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_TRUE(config->rank->claimed);
+  EXPECT_EQ(config->rank->peak_flops, 7e10);
+}
+
+// Catches an MFU by the peak of another dtype than the one that the job computes in.
+TEST(ParseTrainerConfig, ThePeakIsThatOfTheJobsDtype) {
+  const auto peak = [](const std::string& precision) {
+    std::string text = kTrainer;
+    text.replace(text.find("name: tiny"), 10, "name: tiny, precision: " + precision);
+    const auto config = ParseTrainerConfig(text);
+    EXPECT_TRUE(config.ok()) << config.status();
+    return config.ok() ? config->rank->peak_flops : std::nullopt;
+  };
+  EXPECT_EQ(peak("BF16"), 1.1e11);
+  EXPECT_EQ(peak("F32"), 6e10);
+  EXPECT_EQ(peak("F64"), std::nullopt) << "this device has no rate in f64";
 }
 
 TEST(ParseTrainerConfig, ARankIsOneOfTheCpuUnlessItSaysOtherwise) {

@@ -84,7 +84,7 @@ TEST(RankConfigTest, HasTheJobAsItCameAndThePeakOfItsDtype) {
   const auto config = nlohmann::json::parse(*text);
   EXPECT_EQ(config["version"], 1);
   EXPECT_EQ(config["job"], nlohmann::json::parse(order.job_config));
-  EXPECT_EQ(config["rank"]["peak_flops"], 5e9);
+  EXPECT_EQ(config["rank"]["peak_flops_by_dtype"], nlohmann::json({{"f32", 5e9}, {"bf16", 7e9}}));
   EXPECT_EQ(config["rank"]["threads"], 3);
   EXPECT_EQ(config["rank"]["processors"], nlohmann::json({4, 5, 6}));
   EXPECT_EQ(config["rank"]["memory_bytes"], uint64_t{5} << 30);
@@ -106,20 +106,14 @@ TEST(RankConfigTest, NamesTheGpuWithItsMemoryAndTheDataSheetsPeak) {
                          .peak_flops = {{"bf16", 989e12}, {"f32", 67e12}},
                          .gpu = Gpu{.index = 6, .uuid = "GPU-8a56", .driver_version = "580"}};
   const std::vector<std::string> roots = {"/data"};
-  const auto rank = [&](const char* precision) {
-    order.job_config = nlohmann::json{{"precision", precision}}.dump();
-    const auto text = TrainerConfig({order, {0, 2}, device, roots, "eth0"},
-                                    RankDirectory(directory.path(), {"job", 4, 0}));
-    return nlohmann::json::parse(text.value_or("{}"))["rank"];
-  };
-  const nlohmann::json bf16 = rank("BF16");
-  EXPECT_EQ(bf16["device_kind"], "CUDA");
-  EXPECT_EQ(bf16["device"], 2);
-  EXPECT_EQ(bf16["device_uuid"], "GPU-8a56");
-  EXPECT_EQ(bf16["memory_bytes"], 150'000'000'000);
-  EXPECT_EQ(bf16["peak_flops"], 989e12);
-  EXPECT_EQ(rank("F32")["peak_flops"], 67e12);
-  EXPECT_FALSE(rank("F64").contains("peak_flops"));
+  const auto text = TrainerConfig({order, {0, 2}, device, roots, "eth0"},
+                                  RankDirectory(directory.path(), {"job", 4, 0}));
+  const nlohmann::json rank = nlohmann::json::parse(text.value_or("{}"))["rank"];
+  EXPECT_EQ(rank["device_kind"], "CUDA");
+  EXPECT_EQ(rank["device"], 2);
+  EXPECT_EQ(rank["device_uuid"], "GPU-8a56");
+  EXPECT_EQ(rank["memory_bytes"], 150'000'000'000);
+  EXPECT_EQ(rank["peak_flops_by_dtype"], nlohmann::json({{"bf16", 989e12}, {"f32", 67e12}}));
 }
 
 TEST(StateDirectoryTest, TheWorkerKeepsItsIdAndASecondDaemonIsRefused) {

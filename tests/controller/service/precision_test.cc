@@ -1,0 +1,34 @@
+// Proves that no precision falls through: each that the API names has a row in the engine's table,
+// and the service passes it on as it is.
+
+#include "train/config/precision.h"
+
+#include <gtest/gtest.h>
+
+#include "controller/service/convert_job.h"
+#include "tests/controller/testing/server_fixture.h"
+
+namespace trainyard::controller {
+namespace {
+
+class PrecisionTest : public ServerFixture {};
+
+TEST_F(PrecisionTest, EachOfTheApiIsOneOfTheEngine) {
+  size_t named = 0;
+  for (int i = 0; i < v1::Precision_descriptor()->value_count(); ++i) {
+    const auto value = v1::Precision(v1::Precision_descriptor()->value(i)->number());
+    if (value == v1::PRECISION_UNSPECIFIED) continue;
+    ++named;
+    v1::JobSpec spec = Spec();
+    spec.set_precision(value);
+    const auto read = FromProto(spec);
+    ASSERT_TRUE(read.ok()) << read.status();
+    const JobFacts& facts = (*read)->facts;
+    EXPECT_EQ("PRECISION_" + facts.precision, v1::Precision_Name(value));
+    EXPECT_EQ(facts.cpu_only, facts.precision == "F64");
+  }
+  EXPECT_EQ(named, Precisions().size()) << "the table has a precision that the API cannot name";
+}
+
+}  // namespace
+}  // namespace trainyard::controller

@@ -10,6 +10,6 @@ step "packages"
 scripts/install_test_tools.sh
 step "build"
 scripts/build.sh
-step "tests"
-ctest --test-dir "${TRAINYARD_BUILD:-build}" --output-on-failure --no-tests=error -j 2
+step "tests"  # Many of them wait for processes and clocks more than they compute.
+ctest --test-dir "${TRAINYARD_BUILD:-build}" --output-on-failure --no-tests=error -j 3
 step "done"

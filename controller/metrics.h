@@ -10,7 +10,10 @@
 #include <prometheus/histogram.h>
 #include <prometheus/registry.h>
 
+#include <map>
 #include <string>
+
+#include "common/step_numbers.h"
 
 namespace trainyard::controller {
 
@@ -47,6 +50,14 @@ class ControllerMetrics {
   }
   Gauges& Measure(const std::string& name, const std::string& help) {
     return prometheus::BuildGauge().Name("trainyard_" + name).Help(help).Register(registry_);
+  }
+  std::map<std::string, Gauges*> MeasureStepNumbers() {
+    std::map<std::string, Gauges*> gauges;
+    const StepNumbers names;
+    ForEachNumber(names, [&](const StepNumber& row, auto) {
+      gauges[row.metric] = &Measure(row.metric, row.help);
+    });
+    return gauges;
   }
   Histograms& Spread(const std::string& name, const std::string& help) {
     return prometheus::BuildHistogram().Name("trainyard_" + name).Help(help).Register(registry_);
@@ -138,22 +149,10 @@ class ControllerMetrics {
       Count("skipped_steps_total", "Updates not committed, by reason. Rising: unstable numerics.");
   Gauges& peak_flops = Measure(
       "peak_flops", "Dense peak per second of the job's devices together. Absent: unknown device.");
-  Gauges& mfu_ratio = Measure(
-      "mfu_ratio", "Model FLOPs over peak in the last step. Falling: a straggler or waiting.");
   Gauges& tokens_per_second_per_device =
       Measure("tokens_per_second_per_device", "In the last step. Falling: as for mfu_ratio.");
-  Gauges& loss = Measure("loss", "Training loss of the last step. NaN or rising: diverging.");
-  Gauges& validation_loss =
-      Measure("validation_loss",
-              "Loss of the last validation. Rising while the training loss falls: overfitting.");
-  Gauges& grad_norm =
-      Measure("grad_norm", "Global gradient norm before clipping. Spikes announce divergence.");
-  Gauges& load_balancing_loss =
-      Measure("load_balancing_loss",
-              "Of experts, mean over layers, without its coefficient. 1: even; far above: a few "
-              "experts get most tokens. Absent: not trained for.");
-  Gauges& learning_rate =
-      Measure("learning_rate", "Of the last step. Not on its schedule: a fault.");
+  // Of common/step_numbers.h, by StepNumber::metric.
+  std::map<std::string, Gauges*> step_numbers = MeasureStepNumbers();
   Counters& phase_seconds_total = Count(
       "phase_seconds_total",
       "Seconds of the slowest rank by phase. Much data: starved; much grad_sync: communication "

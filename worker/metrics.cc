@@ -136,7 +136,7 @@ void WorkerMetrics::StepFinished(const RankId& id, const channel::Step& step) {
     series.peak_memory = &families_->device_memory.Add(with_kind("peak"));
   }
   series.step_duration->Observe(step.seconds);
-  if (step.grad_sync > 0) series.wait->Increment(step.grad_sync);
+  if (step.phases.grad_sync > 0) series.wait->Increment(step.phases.grad_sync);
   series.planned_memory->Set(double(step.memory_planned_bytes));
   series.peak_memory->Set(double(step.memory_bytes));
 }

@@ -1,19 +1,24 @@
 #include "controller/cli/tensorboard.h"
 
 #include "absl/strings/str_cat.h"
+#include "common/protobuf_numbers.h"
+#include "common/step_numbers.h"
 #include "controller/cli/message_json.h"
 
 namespace trainyard::cli {
 namespace {
 
-void AddPhases(const v1::PhaseSeconds& phases, std::vector<Scalar>& scalars) {
-  scalars.push_back({"phase_seconds/data", phases.data()});
-  scalars.push_back({"phase_seconds/forward", phases.forward()});
-  scalars.push_back({"phase_seconds/backward", phases.backward()});
-  scalars.push_back({"phase_seconds/grad_sync", phases.grad_sync()});
-  scalars.push_back({"phase_seconds/optimizer", phases.optimizer()});
-  scalars.push_back({"phase_seconds/pipeline_bubble", phases.pipeline_bubble()});
-  scalars.push_back({"phase_seconds/checkpoint", phases.checkpoint()});
+void AddNumbers(const v1::StepRecord& record, std::vector<Scalar>& scalars) {
+  StepNumbers numbers;
+  ForEachNumber(numbers, [&](const StepNumber& row, auto& number) {
+    GetNumber(record, row.name, number);
+    if (const std::optional<double> found = number) scalars.push_back({row.name, *found});
+  });
+  for (const PhaseName& phase : kPhases) {
+    double seconds = 0;
+    GetNumber(record.phases(), phase.name, seconds);
+    scalars.push_back({absl::StrCat("phase_seconds/", phase.name), seconds});
+  }
 }
 
 void AddGpu(const v1::StepRecord& record, std::vector<Scalar>& scalars) {
@@ -38,23 +43,13 @@ double UnixSeconds(const google::protobuf::Timestamp& time) {
 }
 
 Event EventOf(const v1::StepRecord& record, uint32_t devices) {
-  std::vector<Scalar> scalars = {{"loss", record.loss()},
-                                 {"grad_norm", record.grad_norm()},
-                                 {"learning_rate", record.learning_rate()},
-                                 {"seconds", record.seconds()}};
-  if (record.has_validation_loss()) {
-    scalars.push_back({"validation_loss", record.validation_loss()});
-  }
-  if (record.has_load_balancing_loss()) {
-    scalars.push_back({"load_balancing_loss", record.load_balancing_loss()});
-  }
-  if (record.has_mfu()) scalars.push_back({"mfu", record.mfu()});
+  std::vector<Scalar> scalars = {{"seconds", record.seconds()}};
+  AddNumbers(record, scalars);
   if (record.seconds() > 0 && devices > 0) {
     const double rate = double(record.tokens()) / record.seconds();
     scalars.push_back({"tokens_per_second", rate});
     scalars.push_back({"tokens_per_second_per_device", rate / devices});
   }
-  AddPhases(record.phases(), scalars);
   AddGpu(record, scalars);
   return ScalarsEvent(UnixSeconds(record.finish_time()), int64_t(record.step()), scalars);
 }

@@ -18,7 +18,7 @@ double Smooth(double old_value, double new_value) {
 
 Progress After(const Progress& before, const StepRecord& step) {
   Progress p = before;
-  const double seconds = step.seconds + step.phases[kDataPhase] + step.phases[kCheckpointPhase];
+  const double seconds = step.seconds + step.phases.data + step.phases.checkpoint;
   p.step = step.step;
   p.furthest_step = std::max(p.furthest_step, step.step);
   p.loss = step.loss;

@@ -115,21 +115,17 @@ void JobSeries::OnStep(const Job& job, const StepRecord& step, const DeviceFacts
   Series(m.tokens_total, {}).Increment(double(step.tokens));
   Series(m.samples_total, {}).Increment(job.spec->facts.global_batch);
   Series(m.model_flops_total, {{"convention", "exact"}}).Increment(step.model_flops);
-  for (int i = 0; i < kNumPhases; ++i) {
-    Series(m.phase_seconds_total, {{"phase", std::string(kPhaseNames[size_t(i)])}})
-        .Increment(step.phases[size_t(i)]);
+  for (const auto& [name, phase] : kPhases) {
+    Series(m.phase_seconds_total, {{"phase", name}}).Increment(step.phases.*phase);
   }
   if (devices.peak_flops) Series(m.peak_flops, {}).Set(*devices.peak_flops);
-  if (step.mfu) Series(m.mfu_ratio, {}).Set(*step.mfu);
   if (step.seconds > 0) {
     Series(m.tokens_per_second_per_device, {})
         .Set(double(step.tokens) / step.seconds / job.spec->facts.ranks);
   }
-  Series(m.loss, {}).Set(step.loss);
-  if (step.validation_loss) Series(m.validation_loss, {}).Set(*step.validation_loss);
-  Series(m.grad_norm, {}).Set(step.grad_norm);
-  Series(m.learning_rate, {}).Set(step.learning_rate);
-  if (step.load_balancing_loss) Series(m.load_balancing_loss, {}).Set(*step.load_balancing_loss);
+  ForEachNumber(step, [&](const StepNumber& row, std::optional<double> number) {
+    if (number) Series(*m.step_numbers.at(row.metric), {}).Set(*number);
+  });
   Series(m.last_step_timestamp_seconds, {})
       .Set(double(absl::ToUnixMicros(step.finish_time)) * 1e-6);
   Series(m.tokens_seen, {})
@@ -143,8 +139,8 @@ void JobSeries::OnStep(const Job& job, const StepRecord& step, const DeviceFacts
   const auto bad = [&](const char* cause, double seconds) {
     Series(m.badput_seconds_total, {{"cause", cause}}).Increment(seconds);
   };
-  bad("data", step.phases[kDataPhase]);
-  bad("checkpoint", step.phases[kCheckpointPhase]);
+  bad("data", step.phases.data);
+  bad("checkpoint", step.phases.checkpoint);
   repeated ? bad("repeated_steps", step.seconds) : void(productive_seconds_ += step.seconds);
   if (placed_ && !stepped_) {
     Series(m.startup_seconds, {{"phase", "first_step"}})

@@ -46,22 +46,18 @@ bool MergeStep(StepRecord& record, const StepRecord& report, uint32_t rank, uint
   MergeGpu(record.gpu, report.gpu);
   // Ranks in lockstep agree on the seconds; the slowest is the one that waited least.
   if (report.seconds > record.seconds ||
-      (report.seconds == record.seconds &&
-       report.phases[kGradSyncPhase] < record.phases[kGradSyncPhase])) {
+      (report.seconds == record.seconds && report.phases.grad_sync < record.phases.grad_sync)) {
     record.seconds = report.seconds;
     record.phases = report.phases;
   }
   if (rank == 0) {
-    record.loss = report.loss;
-    record.grad_norm = report.grad_norm;
-    record.learning_rate = report.learning_rate;
-    record.load_balancing_loss = report.load_balancing_loss;
+    const std::optional<double> validation_loss = record.validation_loss;
+    static_cast<StepNumbers&>(record) = report;
+    if (!record.validation_loss) record.validation_loss = validation_loss;
     record.tokens = report.tokens;
-    record.mfu = report.mfu;
     record.skipped = report.skipped;
     record.model_flops = report.model_flops;
-  }
-  if (report.validation_loss && (rank == 0 || !record.validation_loss)) {
+  } else if (!record.validation_loss) {
     record.validation_loss = report.validation_loss;
   }
   if (report.finish_time > record.finish_time) record.finish_time = report.finish_time;

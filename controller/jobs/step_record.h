@@ -2,24 +2,15 @@
 
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <optional>
 #include <set>
 #include <string>
 
-#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "common/step_numbers.h"
 
 namespace trainyard::controller {
-
-// In the order of the wire's PhaseSeconds and of the documented names.
-inline constexpr int kNumPhases = 7;
-inline constexpr std::array<absl::string_view, kNumPhases> kPhaseNames = {
-    "data", "forward", "backward", "grad_sync", "optimizer", "pipeline_bubble", "checkpoint"};
-inline constexpr int kDataPhase = 0;
-inline constexpr int kGradSyncPhase = 3;
-inline constexpr int kCheckpointPhase = 6;
 
 // What one rank spent in one operation of one group.
 struct CollectiveUse {
@@ -38,18 +29,12 @@ struct GpuReading {
   std::set<std::string> throttle_reasons;     // Of any.
 };
 
-struct StepRecord {
+struct StepRecord : StepNumbers {
   uint64_t step = 0;  // From 1.
   uint64_t epoch = 0;
-  double loss = 0;
-  double grad_norm = 0;
-  double learning_rate = 0;
   uint64_t tokens = 0;  // Of the global batch.
   double seconds = 0;   // Of the slowest rank so far, and so are the phases.
-  std::array<double, kNumPhases> phases = {};
-  std::optional<double> mfu;  // As the ranks computed it: Mfu of models/flops.h.
-  std::optional<double> validation_loss;
-  std::optional<double> load_balancing_loss;
+  PhaseSeconds phases;
   absl::Time finish_time;
   bool skipped = false;
   double model_flops = 0;  // Of the whole job's step.

@@ -85,10 +85,11 @@ Html HistoryOf(const Job& job, const std::vector<StepRecord>& steps,
 }
 
 Html PhasesOf(const std::vector<StepRecord>& recent) {
-  std::array<double, kNumPhases> seconds = {};
+  std::array<double, kPhases.size()> seconds = {};
   for (const StepRecord& step : recent) {
     for (size_t i = 0; i < seconds.size(); ++i) {
-      if (std::isfinite(step.phases[i])) seconds[i] += std::max(0.0, step.phases[i]);
+      const double found = step.phases.*kPhases[i].seconds;
+      if (std::isfinite(found)) seconds[i] += std::max(0.0, found);
     }
   }
   const double sum = std::accumulate(seconds.begin(), seconds.end(), 0.0);
@@ -111,7 +112,7 @@ Html PhasesOf(const std::vector<StepRecord>& recent) {
     const double mean = seconds[i] / double(recent.size());
     html << "<li><svg class=\"swatch\" viewBox=\"0 0 1 1\"><rect class=\"p"_html << i
          << "\" width=\"1\" height=\"1\"/></svg>"_html
-         << absl::StrReplaceAll(kPhaseNames[i], {{"_", " "}}) << " <b>"_html
+         << absl::StrReplaceAll(kPhases[i].name, {{"_", " "}}) << " <b>"_html
          << PercentWords(seconds[i] / sum) << "</b> <span class=\"note\">"_html
          << absl::StrFormat("%.3g ms", 1000 * mean) << "</span></li>"_html;
   }

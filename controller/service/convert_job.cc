@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "common/protobuf_numbers.h"
 #include "common/status_macros.h"
 #include "common/violations.h"
 #include "train/config/job_config.h"
@@ -186,22 +187,11 @@ v1::StepRecord ToProto(const StepRecord& step) {
   v1::StepRecord out;
   out.set_step(step.step);
   out.set_epoch(step.epoch);
-  out.set_loss(step.loss);
-  out.set_grad_norm(step.grad_norm);
-  out.set_learning_rate(step.learning_rate);
+  ForEachNumber(step, [&](const StepNumber& row, const auto& n) { SetNumber(out, row.name, n); });
   out.set_tokens(step.tokens);
   out.set_seconds(step.seconds);
-  auto* phases = out.mutable_phases();
-  phases->set_data(step.phases[0]);
-  phases->set_forward(step.phases[1]);
-  phases->set_backward(step.phases[2]);
-  phases->set_grad_sync(step.phases[3]);
-  phases->set_optimizer(step.phases[4]);
-  phases->set_pipeline_bubble(step.phases[5]);
-  phases->set_checkpoint(step.phases[6]);
-  if (step.mfu) out.set_mfu(*step.mfu);
-  if (step.validation_loss) out.set_validation_loss(*step.validation_loss);
-  if (step.load_balancing_loss) out.set_load_balancing_loss(*step.load_balancing_loss);
+  v1::PhaseSeconds& phases = *out.mutable_phases();
+  for (const auto& [name, phase] : kPhases) SetNumber(phases, name, step.phases.*phase);
   *out.mutable_finish_time() = ToTimestamp(step.finish_time);
   out.set_skipped(step.skipped);
   const GpuReading& gpu = step.gpu;
@@ -217,17 +207,10 @@ StepRecord FromProto(const v1::StepRecord& step) {
   StepRecord out;
   out.step = step.step();
   out.epoch = step.epoch();
-  out.loss = step.loss();
-  out.grad_norm = step.grad_norm();
-  out.learning_rate = step.learning_rate();
+  ForEachNumber(out, [&](const StepNumber& row, auto& n) { GetNumber(step, row.name, n); });
   out.tokens = step.tokens();
   out.seconds = step.seconds();
-  const v1::PhaseSeconds& p = step.phases();
-  out.phases = {p.data(),      p.forward(),         p.backward(),  p.grad_sync(),
-                p.optimizer(), p.pipeline_bubble(), p.checkpoint()};
-  if (step.has_mfu()) out.mfu = step.mfu();
-  if (step.has_validation_loss()) out.validation_loss = step.validation_loss();
-  if (step.has_load_balancing_loss()) out.load_balancing_loss = step.load_balancing_loss();
+  for (const auto& [name, phase] : kPhases) GetNumber(step.phases(), name, out.phases.*phase);
   out.finish_time = FromTimestamp(step.finish_time());
   out.skipped = step.skipped();
   GpuReading& gpu = out.gpu;

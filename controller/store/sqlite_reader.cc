@@ -41,7 +41,8 @@ StepRecord StepOf(const Statement& row) {
   r.learning_rate = row.Real(5);
   r.tokens = uint64_t(row.Int(6));
   r.seconds = row.Real(7);
-  for (int i = 0; i < kNumPhases; ++i) r.phases[size_t(i)] = row.Real(8 + i);
+  for (int column = 8; const PhaseName& phase : kPhases)
+    r.phases.*phase.seconds = row.Real(column++);
   if (!row.IsNull(15)) r.mfu = row.Real(15);
   if (!row.IsNull(16)) r.validation_loss = row.Real(16);
   r.finish_time = absl::FromUnixMicros(row.Int(17));

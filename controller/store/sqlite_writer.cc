@@ -229,7 +229,8 @@ absl::Status SqliteWriter::PutStep(const WriteBatch::Step& step) {
   put->Bind(1, int64_t(step.number)).Bind(2, int64_t(r.step)).Bind(3, int64_t(r.epoch));
   put->Bind(4, int64_t(r.complete)).Bind(5, r.loss).Bind(6, r.grad_norm).Bind(7, r.learning_rate);
   put->Bind(8, int64_t(r.tokens)).Bind(9, r.seconds);
-  for (int i = 0; i < kNumPhases; ++i) put->Bind(10 + i, r.phases[size_t(i)]);
+  for (int column = 10; const PhaseName& phase : kPhases)
+    put->Bind(column++, r.phases.*phase.seconds);
   bind(17, r.mfu), bind(18, r.validation_loss), bind(23, r.load_balancing_loss);
   put->Bind(19, absl::ToUnixMicros(r.finish_time)).Bind(20, int64_t(r.skipped));
   bind(24, r.gpu.utilization), bind(25, r.gpu.power_watts), bind(26, r.gpu.sm_clock_hertz);

@@ -26,7 +26,7 @@ channel::Step Step() {
   channel::Step step;
   step.step = 1;
   step.seconds = 0.25;
-  step.grad_sync = 0.05;
+  step.phases.grad_sync = 0.05;
   step.memory_bytes = 2000;
   step.memory_planned_bytes = 1000;
   return step;

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/step_numbers.h"
 #include "kernels/collective/world.h"
 #include "kernels/device/backend.h"
 #include "kernels/device/step_state.h"
@@ -25,35 +26,12 @@
 
 namespace trainyard {
 
-// Seconds by phase. All but data and checkpoint sum to the step's time.
-struct PhaseSeconds {
-  double data = 0;  // Waited for the batch, before the step.
-  double forward = 0;
-  double backward = 0;
-  double grad_sync = 0;  // Communication that was not hidden: waited for it or for a slower rank.
-  double optimizer = 0;
-  double pipeline_bubble = 0;  // Waited for other stages.
-  double checkpoint = 0;       // Stall after the step.
-
-  double of_step() const {  // All but what lies before and after it.
-    return forward + backward + grad_sync + optimizer + pipeline_bubble;
-  }
-};
-
-struct StepRecord {
-  int64_t step = 0;      // From 1.
-  double loss = 0;       // Mean over the global batch's tokens; the same on every rank.
-  double grad_norm = 0;  // Before clipping.
-  double learning_rate = 0;
-  int64_t tokens = 0;                     // Of the global batch.
-  double seconds = 0;                     // Of the slowest rank.
-  PhaseSeconds phases;                    // Of this rank; made up to `seconds` by grad_sync.
-  std::optional<double> peak_flops;       // Per second, of all ranks together, where all are known.
-  std::optional<double> mfu;              // Mfu of models/flops.h; absent where the peak is.
-  std::optional<double> validation_loss;  // After this step, where it was measured.
-  // Of a model that trains for it: the mean over its layers, without its coefficient. 1: the
-  // experts are evenly loaded; at most experts / top_k. The same on every rank.
-  std::optional<double> load_balancing_loss;
+struct StepRecord : StepNumbers {
+  int64_t step = 0;                  // From 1.
+  int64_t tokens = 0;                // Of the global batch.
+  double seconds = 0;                // Of the slowest rank.
+  PhaseSeconds phases;               // Of this rank; made up to `seconds` by grad_sync.
+  std::optional<double> peak_flops;  // Per second, of all ranks together, where all are known.
   bool skipped = false;              // Not finite, twice: the update was not committed.
   double model_flops = 0;            // Of the global batch, convention exact.
   int64_t memory_bytes = 0;          // Backend::MemoryInUse, after the step.

@@ -44,14 +44,10 @@ void Fields(V&& v, Hello& m) {
 }
 template <typename V>
 void Fields(V&& v, Step& m) {
-  v("step", m.step), v("loss", m.loss), v("grad_norm", m.grad_norm);
-  v("learning_rate", m.learning_rate), v("tokens", m.tokens), v("seconds", m.seconds);
-  v("data", m.data), v("forward", m.forward), v("backward", m.backward);
-  v("grad_sync", m.grad_sync), v("optimizer", m.optimizer);
-  v("pipeline_bubble", m.pipeline_bubble), v("checkpoint", m.checkpoint);
-  v("peak_flops", m.peak_flops), v("mfu", m.mfu);
-  v("validation_loss", m.validation_loss);
-  v("load_balancing_loss", m.load_balancing_loss), v("skipped", m.skipped);
+  ForEachNumber(m, [&](const StepNumber& row, auto& number) { v(row.name, number); });
+  for (const auto& [name, phase] : kPhases) v(name, m.phases.*phase);
+  v("step", m.step), v("tokens", m.tokens), v("seconds", m.seconds);
+  v("peak_flops", m.peak_flops), v("skipped", m.skipped);
   v("model_flops", m.model_flops), v("memory_bytes", m.memory_bytes);
   v("memory_planned_bytes", m.memory_planned_bytes), v("time", m.time);
   v("collectives", m.collectives), v("gpu", m.gpu), v("epoch", m.epoch);

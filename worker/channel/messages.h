@@ -12,6 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "common/step_numbers.h"
 
 namespace trainyard::channel {
 
@@ -67,24 +68,17 @@ struct GpuReading {
 };
 
 // One optimizer step as this rank saw it; all times but `data` and `checkpoint` sum to `seconds`.
-struct Step {
+struct Step : StepNumbers {
   uint64_t step = 0;
-  double loss = 0;       // Mean over the global batch's tokens; NaN where it was not finite.
-  double grad_norm = 0;  // Before clipping; NaN where it was not finite.
-  double learning_rate = 0;
   uint64_t tokens = 0;  // Of the global batch.
   double seconds = 0;   // Of the slowest rank.
-  double data = 0, forward = 0, backward = 0, grad_sync = 0, optimizer = 0, pipeline_bubble = 0;
-  double checkpoint = 0;
-  std::optional<double> peak_flops;  // Per second, of all ranks together; absent: unknown.
-  std::optional<double> mfu;         // Absent where the peak is.
-  std::optional<double> validation_loss;
-  std::optional<double> load_balancing_loss;  // Mean over layers, without its coefficient.
-  bool skipped = false;                       // Not finite: the update was not committed.
-  double model_flops = 0;                     // Of the whole global batch, convention exact.
-  uint64_t memory_bytes = 0;                  // Of its device, that it uses (Backend::MemoryInUse).
-  uint64_t memory_planned_bytes = 0;          // What planning predicted for tensors.
-  double time = 0;                            // Unix seconds at the end of the step.
+  PhaseSeconds phases;
+  std::optional<double> peak_flops;   // Per second, of all ranks together; absent: unknown.
+  bool skipped = false;               // Not finite: the update was not committed.
+  double model_flops = 0;             // Of the whole global batch, convention exact.
+  uint64_t memory_bytes = 0;          // Of its device, that it uses (Backend::MemoryInUse).
+  uint64_t memory_planned_bytes = 0;  // What planning predicted for tensors.
+  double time = 0;                    // Unix seconds at the end of the step.
   std::vector<CollectiveUse> collectives = {};  // Since the step before.
   std::optional<GpuReading> gpu = {};           // Of its device, by its worker.
   // Absent: this attempt. Otherwise the record is one of an earlier attempt, which rank 0 has read

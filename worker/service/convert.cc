@@ -2,6 +2,7 @@
 
 #include <variant>
 
+#include "common/protobuf_numbers.h"
 #include "common/text.h"
 
 namespace trainyard {
@@ -84,22 +85,12 @@ void Fill(const StepReport& report, v1::ConnectRequest& request) {
   record.set_step(step.step);
   record.set_epoch(step.epoch.value_or(report.id.epoch));
   if (step.epoch) out.set_read_by_epoch(report.id.epoch);
-  record.set_loss(step.loss);
-  record.set_grad_norm(step.grad_norm);
-  record.set_learning_rate(step.learning_rate);
+  ForEachNumber(step,
+                [&](const StepNumber& row, const auto& n) { SetNumber(record, row.name, n); });
   record.set_tokens(step.tokens);
   record.set_seconds(step.seconds);
   v1::PhaseSeconds& phases = *record.mutable_phases();
-  phases.set_data(step.data);
-  phases.set_forward(step.forward);
-  phases.set_backward(step.backward);
-  phases.set_grad_sync(step.grad_sync);
-  phases.set_optimizer(step.optimizer);
-  phases.set_pipeline_bubble(step.pipeline_bubble);
-  phases.set_checkpoint(step.checkpoint);
-  if (step.mfu) record.set_mfu(*step.mfu);
-  if (step.validation_loss) record.set_validation_loss(*step.validation_loss);
-  if (step.load_balancing_loss) record.set_load_balancing_loss(*step.load_balancing_loss);
+  for (const auto& [name, phase] : kPhases) SetNumber(phases, name, step.phases.*phase);
   record.set_skipped(step.skipped);
   if (step.gpu) Fill(*step.gpu, record);
   SetTime(absl::UnixEpoch() + absl::Seconds(step.time), *record.mutable_finish_time());

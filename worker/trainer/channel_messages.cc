@@ -18,30 +18,20 @@ std::vector<channel::CollectiveUse> ToMessage(const std::vector<CollectiveUse>& 
 }  // namespace
 
 channel::Step ToMessage(const StepRecord& record, absl::Time now) {
-  const PhaseSeconds& phases = record.phases;
-  return {.step = uint64_t(record.step),
-          .loss = record.loss,
-          .grad_norm = record.grad_norm,
-          .learning_rate = record.learning_rate,
-          .tokens = uint64_t(record.tokens),
-          .seconds = record.seconds,
-          .data = phases.data,
-          .forward = phases.forward,
-          .backward = phases.backward,
-          .grad_sync = phases.grad_sync,
-          .optimizer = phases.optimizer,
-          .pipeline_bubble = phases.pipeline_bubble,
-          .checkpoint = phases.checkpoint,
-          .peak_flops = record.peak_flops,
-          .mfu = record.mfu,
-          .validation_loss = record.validation_loss,
-          .load_balancing_loss = record.load_balancing_loss,
-          .skipped = record.skipped,
-          .model_flops = record.model_flops,
-          .memory_bytes = uint64_t(record.memory_bytes),
-          .memory_planned_bytes = uint64_t(record.memory_planned_bytes),
-          .time = absl::ToDoubleSeconds(now - absl::UnixEpoch()),
-          .collectives = ToMessage(record.collectives)};
+  channel::Step message;
+  static_cast<StepNumbers&>(message) = record;
+  message.step = uint64_t(record.step);
+  message.tokens = uint64_t(record.tokens);
+  message.seconds = record.seconds;
+  message.phases = record.phases;
+  message.peak_flops = record.peak_flops;
+  message.skipped = record.skipped;
+  message.model_flops = record.model_flops;
+  message.memory_bytes = uint64_t(record.memory_bytes);
+  message.memory_planned_bytes = uint64_t(record.memory_planned_bytes);
+  message.time = absl::ToDoubleSeconds(now - absl::UnixEpoch());
+  message.collectives = ToMessage(record.collectives);
+  return message;
 }
 
 channel::Checkpoint ToMessage(const CheckpointRecord& record) {

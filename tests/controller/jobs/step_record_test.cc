@@ -12,7 +12,7 @@ StepRecord Report(uint64_t epoch, double seconds, double loss) {
   r.step = 7;
   r.epoch = epoch;
   r.seconds = seconds;
-  r.phases[1] = seconds;
+  r.phases.forward = seconds;
   r.loss = loss;
   r.load_balancing_loss = loss / 2;
   r.mfu = loss / 10;
@@ -27,7 +27,7 @@ TEST(MergeStep, TakesSecondsOfTheSlowestAndLossAndMfuOfRankZero) {
   EXPECT_TRUE(MergeStep(step, Report(1, 1.5, 8), 2, 3));
   EXPECT_TRUE(step.complete);
   EXPECT_EQ(step.seconds, 2.0);
-  EXPECT_EQ(step.phases[1], 2.0);
+  EXPECT_EQ(step.phases.forward, 2.0);
   EXPECT_EQ(step.loss, 3);
   EXPECT_EQ(step.load_balancing_loss, 1.5);
   EXPECT_EQ(step.mfu, 0.3) << "which stands in the log";
@@ -39,7 +39,8 @@ TEST(MergeStep, TakesPhasesOfTheRankThatWaitedLeast) {
   slowest.phases = {0, 1.0, 0.9, 0.1};
   EXPECT_TRUE(MergeStep(step, waited, 0, 2));
   EXPECT_TRUE(MergeStep(step, slowest, 1, 2));
-  EXPECT_EQ(step.phases, slowest.phases);
+  EXPECT_EQ(step.phases.grad_sync, slowest.phases.grad_sync);
+  EXPECT_EQ(step.phases.backward, slowest.phases.backward);
 }
 
 TEST(MergeStep, RepeatedReportChangesNothing) {

@@ -159,7 +159,7 @@ TEST(SqliteStore, StepsReplaceAndOnlyFinishedHistoryIsRead) {
     record.epoch = epoch;
     record.complete = complete;
     record.loss = std::nan("");
-    record.phases[6] = 0.5;
+    record.phases.checkpoint = 0.5;
     record.model_flops = 3e19;
     if (step == 1) record.load_balancing_loss = 1.5;
     if (step == 1) record.gpu = {0.97, 612.5, 1.755e9, 61, {"hw_slowdown", "sw_power_cap"}};
@@ -177,7 +177,7 @@ TEST(SqliteStore, StepsReplaceAndOnlyFinishedHistoryIsRead) {
   ASSERT_EQ(steps->size(), 3u) << "step 4 is not finished; step 2 never will be";
   EXPECT_EQ((*steps)[2].epoch, 2);
   EXPECT_TRUE(std::isnan((*steps)[2].loss));
-  EXPECT_EQ((*steps)[2].phases[6], 0.5);
+  EXPECT_EQ((*steps)[2].phases.checkpoint, 0.5);
   EXPECT_EQ((*steps)[2].model_flops, 3e19);
   EXPECT_FALSE((*steps)[2].mfu.has_value());
   EXPECT_EQ((*steps)[0].load_balancing_loss, 1.5);

@@ -24,8 +24,7 @@ Step FullStep() {
   Step step;
   step.step = uint64_t{1} << 60, step.loss = 0.1, step.grad_norm = 1e-300;
   step.learning_rate = 3e-4, step.tokens = 4096, step.seconds = 1.0 / 3;
-  step.data = 1, step.forward = 2, step.backward = 3, step.grad_sync = 4, step.optimizer = 5;
-  step.pipeline_bubble = 6, step.checkpoint = 7, step.peak_flops = 3e15, step.mfu = 0.4,
+  step.phases = {1, 2, 3, 4, 5, 6, 7}, step.peak_flops = 3e15, step.mfu = 0.4,
   step.validation_loss = 2.5;
   step.load_balancing_loss = 1.25, step.skipped = true, step.model_flops = 1e21,
   step.memory_bytes = 1, step.time = 1.7e9;
@@ -44,7 +43,7 @@ TEST(Messages, StepSurvivesWithEveryBitOfItsNumbers) {
   EXPECT_EQ(got.loss, want.loss);
   EXPECT_EQ(got.grad_norm, want.grad_norm);
   EXPECT_EQ(got.seconds, want.seconds);
-  EXPECT_EQ(got.checkpoint, want.checkpoint);
+  EXPECT_EQ(got.phases.checkpoint, want.phases.checkpoint);
   EXPECT_EQ(got.peak_flops, want.peak_flops);
   EXPECT_EQ(got.mfu, want.mfu);
   EXPECT_EQ(got.validation_loss, want.validation_loss);

@@ -82,7 +82,7 @@ class FakeTrainer {
       step.step = ++step_;
       step.loss = 1.0 / double(step_);
       step.seconds = 0.01;
-      step.grad_sync = 0.002;
+      step.phases.grad_sync = 0.002;
       step.memory_bytes = 2000;
       step.memory_planned_bytes = 1000;
       step.model_flops = 1e9;

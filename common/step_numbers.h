@@ -1,0 +1,83 @@
+// What a trainer measures of an optimizer step, by name: the one table from which a rank's socket
+// lines, the API's messages, the controller's metrics and the exports of a job take it. Another
+// number is a member and a row here, and a field of the same name in v1::StepRecord.
+
+#pragma once
+
+#include <array>
+#include <optional>
+
+namespace trainyard {
+
+// Seconds by phase. All but data and checkpoint sum to the step's time.
+struct PhaseSeconds {
+  double data = 0;  // Waited for the batch, before the step.
+  double forward = 0;
+  double backward = 0;
+  double grad_sync = 0;  // Communication that was not hidden: waited for it or for a slower rank.
+  double optimizer = 0;
+  double pipeline_bubble = 0;  // Waited for other stages.
+  double checkpoint = 0;       // Stall after the step.
+
+  double of_step() const {  // All but what lies before and after it.
+    return forward + backward + grad_sync + optimizer + pipeline_bubble;
+  }
+};
+
+struct PhaseName {
+  const char* name;
+  double PhaseSeconds::*seconds;
+};
+inline constexpr std::array<PhaseName, 7> kPhases = {{
+    {"data", &PhaseSeconds::data},
+    {"forward", &PhaseSeconds::forward},
+    {"backward", &PhaseSeconds::backward},
+    {"grad_sync", &PhaseSeconds::grad_sync},
+    {"optimizer", &PhaseSeconds::optimizer},
+    {"pipeline_bubble", &PhaseSeconds::pipeline_bubble},
+    {"checkpoint", &PhaseSeconds::checkpoint},
+}};
+
+// The same on every rank. Absent numbers are unknown, or were not measured at this step.
+struct StepNumbers {
+  double loss = 0;       // Mean over the global batch's tokens; NaN where it was not finite.
+  double grad_norm = 0;  // Before clipping; NaN where it was not finite.
+  double learning_rate = 0;
+  std::optional<double> mfu;              // Mfu of models/flops.h; absent where a peak is unknown.
+  std::optional<double> validation_loss;  // After this step, where it was measured.
+  // Of a model that trains for it: the mean over its layers, without its coefficient. 1: the
+  // experts are evenly loaded; at most experts / top_k.
+  std::optional<double> load_balancing_loss;
+};
+
+struct StepNumber {
+  const char* name;
+  const char* metric;  // The controller's gauge is trainyard_<metric>.
+  const char* help;    // Of the gauge: what a bad value means.
+};
+
+// Calls visit(const StepNumber&, number) for each number of a StepNumbers, const or not.
+template <typename Numbers, typename Visit>
+void ForEachNumber(Numbers& numbers, Visit&& visit) {
+  visit(StepNumber{"loss", "loss", "Training loss of the last step. NaN or rising: diverging."},
+        numbers.loss);
+  visit(StepNumber{"grad_norm", "grad_norm",
+                   "Global gradient norm before clipping. Spikes announce divergence."},
+        numbers.grad_norm);
+  visit(StepNumber{"learning_rate", "learning_rate",
+                   "Of the last step. Not on its schedule: a fault."},
+        numbers.learning_rate);
+  visit(StepNumber{"mfu", "mfu_ratio",
+                   "Model FLOPs over peak in the last step. Falling: a straggler or waiting."},
+        numbers.mfu);
+  visit(StepNumber{"validation_loss", "validation_loss",
+                   "Loss of the last validation. Rising while the training loss falls: "
+                   "overfitting."},
+        numbers.validation_loss);
+  visit(StepNumber{"load_balancing_loss", "load_balancing_loss",
+                   "Of experts, mean over layers, without its coefficient. 1: even; far above: a "
+                   "few experts get most tokens. Absent: not trained for."},
+        numbers.load_balancing_loss);
+}
+
+}  // namespace trainyard

@@ -31,13 +31,13 @@ inline constexpr char kEventIsGood[] =
 inline constexpr char kLogIsGood[] =
     "(checksum = row_checksum(number, n, time, epoch, rank, text))";
 
-// The columns of `steps` between `number` and `checksum`, in the order of the table.
+// The columns of `steps` but `number` and `checksum`.
 inline constexpr char kStepColumns[] =
     "step, epoch, complete, loss, grad_norm, learning_rate, tokens, seconds, data, forward, "
     "backward, grad_sync, optimizer, pipeline_bubble, checkpoint, mfu, validation_loss, "
     "finish_time, skipped, model_flops, ranks_seen, load_balancing_loss, "
     "gpu_utilization, gpu_power_watts, gpu_sm_clock_hertz, gpu_temperature_celsius, "
-    "gpu_throttle_reasons";
+    "gpu_throttle_reasons, numbers";
 std::string StepIsGood();
 
 // What to do about damage, as the end of a message.

@@ -8,15 +8,10 @@
 #include "absl/strings/str_split.h"
 #include "common/status_macros.h"
 #include "controller/store/row_checksum.h"
+#include "controller/store/step_row.h"
 
 namespace trainyard::controller {
 namespace {
-
-constexpr int kNumStepColumns = 27;
-
-std::string SelectSteps() {
-  return absl::StrCat("SELECT ", kStepColumns, ", ", StepIsGood(), " FROM steps ");
-}
 
 std::string SelectJobs() {
   return absl::StrCat("SELECT number, state, spec, config, facts, body, ", kJobIsGood,
@@ -30,33 +25,6 @@ constexpr char kNamespaceOfJob[] =
 
 // Of one gap in a job's steps.
 constexpr uint64_t kMostMissing = 65'536;
-
-StepRecord StepOf(const Statement& row) {
-  StepRecord r;
-  r.step = uint64_t(row.Int(0));
-  r.epoch = uint64_t(row.Int(1));
-  r.complete = row.Int(2) != 0;
-  r.loss = row.Real(3);
-  r.grad_norm = row.Real(4);
-  r.learning_rate = row.Real(5);
-  r.tokens = uint64_t(row.Int(6));
-  r.seconds = row.Real(7);
-  for (int column = 8; const PhaseName& phase : kPhases)
-    r.phases.*phase.seconds = row.Real(column++);
-  if (!row.IsNull(15)) r.mfu = row.Real(15);
-  if (!row.IsNull(16)) r.validation_loss = row.Real(16);
-  r.finish_time = absl::FromUnixMicros(row.Int(17));
-  r.skipped = row.Int(18) != 0;
-  r.model_flops = row.Real(19);
-  r.ranks_seen = row.Text(20);
-  if (!row.IsNull(21)) r.load_balancing_loss = row.Real(21);
-  if (!row.IsNull(22)) r.gpu.utilization = row.Real(22);
-  if (!row.IsNull(23)) r.gpu.power_watts = row.Real(23);
-  if (!row.IsNull(24)) r.gpu.sm_clock_hertz = row.Real(24);
-  if (!row.IsNull(25)) r.gpu.temperature_celsius = row.Real(25);
-  if (!row.IsNull(26)) r.gpu.throttle_reasons = absl::StrSplit(row.Text(26), ',');
-  return r;
-}
 
 }  // namespace
 
@@ -77,8 +45,7 @@ absl::StatusOr<std::vector<StepRecord>> SqliteReader::ReadSteps(Statement statem
   for (;;) {
     ASSIGN_OR_RETURN(const bool row, statement.Next());
     if (!row) return steps;
-    if (statement.Int(kNumStepColumns) == 0) return DamagedRow("steps", number);
-    steps.push_back(StepOf(statement));
+    ASSIGN_OR_RETURN(steps.emplace_back(), StepOf(statement, number));
   }
 }
 
@@ -296,8 +263,7 @@ absl::StatusOr<StepRecord> SqliteReader::LastStep(uint64_t number, uint64_t epoc
   select.Bind(1, int64_t(number)).Bind(2, int64_t(epoch));
   ASSIGN_OR_RETURN(const bool row, select.Next());
   if (!row) return absl::NotFoundError("no finished step");
-  if (select.Int(kNumStepColumns) == 0) return DamagedRow("steps", number);
-  return StepOf(select);
+  return StepOf(select, number);
 }
 
 absl::StatusOr<double> SqliteReader::SumStepSeconds(uint64_t number) {
@@ -367,8 +333,7 @@ absl::StatusOr<std::vector<StepRecord>> SqliteReader::SampleSteps(
     select.Bind(1, int64_t(number)).Bind(2, int64_t(step)).Bind(3, last);
     ASSIGN_OR_RETURN(const bool row, select.Next());
     if (!row) break;
-    if (select.Int(kNumStepColumns) == 0) return DamagedRow("steps", number);
-    steps.push_back(StepOf(select));
+    ASSIGN_OR_RETURN(steps.emplace_back(), StepOf(select, number));
   }
   return steps;
 }

@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/status_macros.h"
+#include "controller/store/step_row.h"
 
 namespace trainyard::controller {
 namespace {
@@ -216,28 +217,10 @@ absl::Status SqliteWriter::PutAudit(AuditEntry entry) {
 
 absl::Status SqliteWriter::PutStep(const WriteBatch::Step& step) {
   const StepRecord& r = step.record;
-  ASSIGN_OR_RETURN(
-      Statement * put,
-      Cached("INSERT OR REPLACE INTO steps VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, "
-             "?12, ?13, ?14, ?15, "
-             "?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26, ?27, ?28, row_checksum("
-             "?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, "
-             "?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26, ?27, ?28))"));
-  const auto bind = [&](int column, const std::optional<double>& value) {
-    value ? put->Bind(column, *value) : put->BindNull(column);
-  };
-  put->Bind(1, int64_t(step.number)).Bind(2, int64_t(r.step)).Bind(3, int64_t(r.epoch));
-  put->Bind(4, int64_t(r.complete)).Bind(5, r.loss).Bind(6, r.grad_norm).Bind(7, r.learning_rate);
-  put->Bind(8, int64_t(r.tokens)).Bind(9, r.seconds);
-  for (int column = 10; const PhaseName& phase : kPhases)
-    put->Bind(column++, r.phases.*phase.seconds);
-  bind(17, r.mfu), bind(18, r.validation_loss), bind(23, r.load_balancing_loss);
-  put->Bind(19, absl::ToUnixMicros(r.finish_time)).Bind(20, int64_t(r.skipped));
-  bind(24, r.gpu.utilization), bind(25, r.gpu.power_watts), bind(26, r.gpu.sm_clock_hertz);
-  bind(27, r.gpu.temperature_celsius);
-  const std::string reasons = absl::StrJoin(r.gpu.throttle_reasons, ",");
-  reasons.empty() ? put->BindNull(28) : put->BindText(28, reasons);
-  RETURN_IF_ERROR(put->Bind(21, r.model_flops).BindBlob(22, r.ranks_seen).Run());
+  static const std::string kInsert = InsertStep();
+  ASSIGN_OR_RETURN(Statement * insert, Cached(kInsert.c_str()));
+  BindStep(*insert, step.number, r);
+  RETURN_IF_ERROR(insert->Run());
   if (r.step % kTrimEvery != 0 || r.step <= limits_.steps_per_job) return absl::OkStatus();
   ASSIGN_OR_RETURN(Statement * trim, Cached("DELETE FROM steps WHERE number = ? AND step <= ?"));
   return trim->Bind(1, int64_t(step.number)).Bind(2, int64_t(r.step - limits_.steps_per_job)).Run();

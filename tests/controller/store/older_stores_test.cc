@@ -7,6 +7,8 @@
 #include <future>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "controller/store/row_checksum.h"
 #include "controller/store/schema.h"
 #include "controller/store/sqlite_store.h"
 #include "tests/controller/testing/temp_directory.h"
@@ -82,7 +84,10 @@ TEST(OlderStores, OneWithoutAnAuditLogGetsAnEmptyOne) {
   { ASSERT_TRUE(SqliteStore::Open(directory.path()).ok()); }
   {
     auto database = Database::Open(directory.path() + "/store.db");
-    ASSERT_TRUE(database->Execute("DROP TABLE audit; DROP INDEX jobs_by_namespace").ok());
+    ASSERT_TRUE(database
+                    ->Execute("DROP TABLE audit; DROP INDEX jobs_by_namespace; "
+                              "ALTER TABLE steps DROP COLUMN numbers")
+                    .ok());
     ASSERT_TRUE(database->Execute("PRAGMA user_version = 4").ok());
   }
   const auto store = SqliteStore::Open(directory.path());
@@ -109,7 +114,10 @@ TEST(OlderStores, JobsOfNamespacesAreFound) {
   put(2, "{}");
   {
     auto database = Database::Open(directory.path() + "/store.db");
-    ASSERT_TRUE(database->Execute("DROP INDEX jobs_by_namespace; PRAGMA user_version = 5").ok());
+    ASSERT_TRUE(database
+                    ->Execute("DROP INDEX jobs_by_namespace; PRAGMA user_version = 5; "
+                              "ALTER TABLE steps DROP COLUMN numbers")
+                    .ok());
   }
   put(3, R"({"namespace":"research"})");
   const auto store = SqliteStore::Open(directory.path());
@@ -119,6 +127,36 @@ TEST(OlderStores, JobsOfNamespacesAreFound) {
   EXPECT_EQ((*research)[1].number, 1u);
   EXPECT_FALSE((*research)[1].damaged);
   EXPECT_EQ((*store)->ListJobs({.name_space = "default"}, 0, 9)->at(0).number, 2u);
+}
+
+// Catches a migration that gives a damaged step a checksum that fits.
+TEST(OlderStores, AStepThatWasDamagedStaysDamaged) {
+  const TempDirectory directory;
+  { ASSERT_TRUE(SqliteStore::Open(directory.path()).ok()); }
+  {
+    auto database = Database::Open(directory.path() + "/store.db");
+    const std::string columns(absl::StripSuffix(kStepColumns, ", numbers"));
+    ASSERT_TRUE(database->Execute("ALTER TABLE steps DROP COLUMN numbers").ok());
+    for (const int job : {1, 2}) {
+      const std::string insert = absl::StrCat(
+          "INSERT INTO steps (number, ", columns, ") VALUES (", job,
+          ", 1, 1, 1, 0.5, NULL, 2, 64, 1, 2, 3, 4, 5, 6, 7, 8, NULL, 0.25, 9, 0, 3e19, x'01', "
+          "NULL, NULL, 700.5, NULL, NULL, 'hw,sw')");
+      ASSERT_TRUE(database->Execute(insert.c_str()).ok());
+    }
+    const std::string rest =
+        absl::StrCat("UPDATE steps SET checksum = row_checksum(number, ", columns,
+                     "); UPDATE steps SET loss = 7 WHERE number = 2; "
+                     "PRAGMA user_version = 6");
+    ASSERT_TRUE(database->Execute(rest.c_str()).ok());
+  }
+  const auto store = SqliteStore::Open(directory.path());
+  ASSERT_TRUE(store.ok()) << store.status();
+  const auto good = (*store)->ReadSteps(1, 0, 9);
+  ASSERT_TRUE(good.ok()) << good.status();
+  EXPECT_EQ(good->at(0).loss, 0.5);
+  EXPECT_EQ(good->at(0).gpu.power_watts, 700.5);
+  EXPECT_TRUE(absl::IsDataLoss((*store)->ReadSteps(2, 0, 9).status()));
 }
 
 }  // namespace

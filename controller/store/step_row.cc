@@ -1,0 +1,134 @@
+#include "controller/store/step_row.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "common/check.h"
+#include "common/json.h"
+#include "controller/store/row_checksum.h"
+
+namespace trainyard::controller {
+namespace {
+
+using nlohmann::json;
+
+const std::vector<std::string>& Columns() {
+  static const std::vector<std::string> columns = absl::StrSplit(kStepColumns, ", ");
+  return columns;
+}
+
+// Of a row that SelectSteps() gives. -1: there is no such column.
+int FindColumn(absl::string_view name) {
+  const auto found = std::find(Columns().begin(), Columns().end(), name);
+  return found == Columns().end() ? -1 : int(found - Columns().begin());
+}
+int ColumnOf(absl::string_view name) {
+  const int column = FindColumn(name);
+  CHECK(column >= 0) << "steps has no column " << name;
+  return column;
+}
+
+// Binds by the names of columns; the job's number is parameter 1.
+class Binder {
+ public:
+  explicit Binder(Statement& insert) : insert_(insert) {}
+
+  void operator()(absl::string_view column, int64_t value) { insert_.Bind(At(column), value); }
+  void operator()(absl::string_view column, double value) { insert_.Bind(At(column), value); }
+  void operator()(absl::string_view column, const std::optional<double>& value) {
+    value ? insert_.Bind(At(column), *value) : insert_.BindNull(At(column));
+  }
+  void Text(absl::string_view column, const std::string& text) {
+    text.empty() ? insert_.BindNull(At(column)) : insert_.BindText(At(column), text);
+  }
+  void Blob(absl::string_view column, const std::string& bytes) {
+    insert_.BindBlob(At(column), bytes);
+  }
+
+ private:
+  static int At(absl::string_view column) { return ColumnOf(column) + 2; }
+  Statement& insert_;
+};
+
+// JSON has no NaN; null stands for it.
+void Put(json& numbers, const char* name, double value) {
+  numbers[name] = std::isfinite(value) ? json(value) : json(nullptr);
+}
+void Put(json& numbers, const char* name, const std::optional<double>& value) {
+  if (value) Put(numbers, name, *value);
+}
+
+void Get(const json& value, double& number) {
+  number = value.is_number() ? value.get<double>() : std::nan("");
+}
+void Get(const json& value, std::optional<double>& number) { Get(value, number.emplace()); }
+
+void Get(const Statement& row, int column, double& number) { number = row.Real(column); }
+void Get(const Statement& row, int column, std::optional<double>& number) {
+  if (!row.IsNull(column)) number = row.Real(column);
+}
+
+}  // namespace
+
+std::string InsertStep() {
+  std::string parameters = "?1";
+  for (size_t i = 0; i < Columns().size(); ++i) absl::StrAppend(&parameters, ", ?", i + 2);
+  return absl::StrCat("INSERT OR REPLACE INTO steps (number, ", kStepColumns,
+                      ", checksum) VALUES (", parameters, ", row_checksum(", parameters, "))");
+}
+
+void BindStep(Statement& insert, uint64_t job, const StepRecord& r) {
+  Binder bind(insert);
+  insert.Bind(1, int64_t(job));
+  bind("step", int64_t(r.step)), bind("epoch", int64_t(r.epoch));
+  bind("complete", int64_t(r.complete)), bind("skipped", int64_t(r.skipped));
+  bind("tokens", int64_t(r.tokens)), bind("seconds", r.seconds);
+  for (const auto& [name, phase] : kPhases) bind(name, r.phases.*phase);
+  bind("finish_time", absl::ToUnixMicros(r.finish_time)), bind("model_flops", r.model_flops);
+  bind.Blob("ranks_seen", r.ranks_seen);
+  bind("gpu_utilization", r.gpu.utilization), bind("gpu_power_watts", r.gpu.power_watts);
+  bind("gpu_sm_clock_hertz", r.gpu.sm_clock_hertz);
+  bind("gpu_temperature_celsius", r.gpu.temperature_celsius);
+  bind.Text("gpu_throttle_reasons", absl::StrJoin(r.gpu.throttle_reasons, ","));
+  json numbers;
+  ForEachNumber(r, [&](const StepNumber& row, const auto& number) {
+    FindColumn(row.name) >= 0 ? bind(row.name, number) : Put(numbers, row.name, number);
+  });
+  bind.Text("numbers", numbers.is_null() ? "" : numbers.dump());
+}
+
+std::string SelectSteps() {
+  return absl::StrCat("SELECT ", kStepColumns, ", ", StepIsGood(), " FROM steps ");
+}
+
+absl::StatusOr<StepRecord> StepOf(const Statement& row, uint64_t job) {
+  if (row.Int(int(Columns().size())) == 0) return DamagedRow("steps", job);
+  const auto whole = [&](const char* column) { return row.Int(ColumnOf(column)); };
+  const auto get = [&](const char* column, auto& number) { Get(row, ColumnOf(column), number); };
+  StepRecord r;
+  r.step = uint64_t(whole("step")), r.epoch = uint64_t(whole("epoch"));
+  r.complete = whole("complete") != 0, r.skipped = whole("skipped") != 0;
+  r.tokens = uint64_t(whole("tokens"));
+  get("seconds", r.seconds), get("model_flops", r.model_flops);
+  for (const auto& [name, phase] : kPhases) get(name, r.phases.*phase);
+  r.finish_time = absl::FromUnixMicros(whole("finish_time"));
+  r.ranks_seen = row.Text(ColumnOf("ranks_seen"));
+  get("gpu_utilization", r.gpu.utilization), get("gpu_power_watts", r.gpu.power_watts);
+  get("gpu_sm_clock_hertz", r.gpu.sm_clock_hertz);
+  get("gpu_temperature_celsius", r.gpu.temperature_celsius);
+  const int reasons = ColumnOf("gpu_throttle_reasons");
+  if (!row.IsNull(reasons)) r.gpu.throttle_reasons = absl::StrSplit(row.Text(reasons), ',');
+  const json numbers = ParseJson(row.Text(ColumnOf("numbers")));
+  ForEachNumber(r, [&](const StepNumber& name, auto& number) {
+    const int column = FindColumn(name.name);
+    if (column >= 0) return Get(row, column, number);
+    if (numbers.is_object() && numbers.contains(name.name)) Get(numbers[name.name], number);
+  });
+  return r;
+}
+
+}  // namespace trainyard::controller

@@ -45,6 +45,7 @@ struct StepNumbers {
   double learning_rate = 0;
   std::optional<double> mfu;              // Mfu of models/flops.h; absent where a peak is unknown.
   std::optional<double> validation_loss;  // After this step, where it was measured.
+  std::optional<double> model_flops_per_second_per_device;  // Convention exact.
   // Of a model that trains for it: the mean over its layers, without its coefficient. 1: the
   // experts are evenly loaded; at most experts / top_k.
   std::optional<double> load_balancing_loss;
@@ -70,6 +71,10 @@ void ForEachNumber(Numbers& numbers, Visit&& visit) {
   visit(StepNumber{"mfu", "mfu_ratio",
                    "Model FLOPs over peak in the last step. Falling: a straggler or waiting."},
         numbers.mfu);
+  visit(StepNumber{"model_flops_per_second_per_device", "model_flops_per_second_per_device",
+                   "FLOPs of the model by convention, in the last step. Falling: as for "
+                   "mfu_ratio, and known where the peak is not."},
+        numbers.model_flops_per_second_per_device);
   visit(StepNumber{"validation_loss", "validation_loss",
                    "Loss of the last validation. Rising while the training loss falls: "
                    "overfitting."},

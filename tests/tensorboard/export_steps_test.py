@@ -25,7 +25,8 @@ steps: 100
 devices: 2
 checkpoint: {directory: run, every_steps: 40}
 """
-SAME = ["loss", "validation_loss", "grad_norm", "learning_rate", "seconds", "mfu"]  # As in the step's record.
+SAME = ["loss", "validation_loss", "grad_norm", "learning_rate", "seconds", "mfu",
+        "model_flops_per_second_per_device"]  # As in the step's record.
 
 
 def f32(number):

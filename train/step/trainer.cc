@@ -389,6 +389,8 @@ absl::StatusOr<StepRecord> RankTrainer::Step(int64_t step) {
   record.phases.data = data_seconds;
   record.tokens = tokens_per_step();
   record.model_flops = flops_per_token_ * double(record.tokens);
+  record.model_flops_per_second_per_device =
+      record.model_flops / (record.seconds * double(world_.size()));
   record.peak_flops = peak_flops_;
   if (peak_flops_) record.mfu = Mfu(record.model_flops, record.seconds, *peak_flops_);
   record.memory_bytes = int64_t(backend_.MemoryInUse());

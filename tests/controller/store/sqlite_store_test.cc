@@ -162,6 +162,9 @@ TEST(SqliteStore, StepsReplaceAndOnlyFinishedHistoryIsRead) {
     record.phases.checkpoint = 0.5;
     record.model_flops = 3e19;
     if (step == 1) record.load_balancing_loss = 1.5;
+    // Shares a column with what comes after it.
+    if (step == 1) record.model_flops_per_second_per_device = 1.0 / 3;
+    if (step == 3) record.model_flops_per_second_per_device = std::nan("");
     if (step == 1) record.gpu = {0.97, 612.5, 1.755e9, 61, {"hw_slowdown", "sw_power_cap"}};
     record.ranks_seen = std::string("\3\0", 2);
     WriteBatch batch;
@@ -182,6 +185,9 @@ TEST(SqliteStore, StepsReplaceAndOnlyFinishedHistoryIsRead) {
   EXPECT_FALSE((*steps)[2].mfu.has_value());
   EXPECT_EQ((*steps)[0].load_balancing_loss, 1.5);
   EXPECT_FALSE((*steps)[2].load_balancing_loss.has_value());
+  EXPECT_EQ((*steps)[0].model_flops_per_second_per_device, 1.0 / 3);
+  EXPECT_FALSE((*steps)[1].model_flops_per_second_per_device.has_value());
+  EXPECT_TRUE(std::isnan((*steps)[2].model_flops_per_second_per_device.value_or(0)));
   const GpuReading &read = (*steps)[0].gpu, &none = (*steps)[2].gpu;
   EXPECT_EQ(read.utilization, 0.97);
   EXPECT_EQ(read.power_watts, 612.5);

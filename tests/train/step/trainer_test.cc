@@ -213,6 +213,8 @@ TEST(Records, MfuIsTheShareOfThePeakOfAllRanksTogether) {
       EXPECT_EQ(r.peak_flops, 13e9);
       EXPECT_DOUBLE_EQ(r.mfu.value(), r.model_flops / (r.seconds * 13e9));
       EXPECT_EQ(r.mfu, runs[0].records[i].mfu);
+      EXPECT_DOUBLE_EQ(r.model_flops_per_second_per_device.value(),
+                       r.model_flops / (r.seconds * 2));
     }
   }
 }
@@ -225,6 +227,7 @@ TEST(Records, WithoutThePeakOfOneRankThereIsNoMfu) {
     ASSERT_EQ(run.records.size(), 6u) << run.status;
     EXPECT_FALSE(run.records[0].mfu.has_value());
     EXPECT_FALSE(run.records[0].peak_flops.has_value());
+    EXPECT_GT(run.records[0].model_flops_per_second_per_device, 0) << "which needs no peak";
   }
 }
 

@@ -90,6 +90,7 @@ class Step(NamedTuple):
     gpu_sm_clock_hertz: float
     gpu_temperature_celsius: float
     gpu_throttle_reasons: str  # Separated by commas.
+    model_flops_per_second_per_device: float
 
     def numbers(self) -> Dict[str, float]:
         """Returns the finite numbers by name, as experiment trackers want them."""
@@ -183,7 +184,8 @@ def step(message: job_pb2.StepRecord) -> Step:
         gpu_power_watts=_number(message, "gpu_power_watts"),
         gpu_sm_clock_hertz=_number(message, "gpu_sm_clock_hertz"),
         gpu_temperature_celsius=_number(message, "gpu_temperature_celsius"),
-        gpu_throttle_reasons=",".join(message.gpu_throttle_reasons))
+        gpu_throttle_reasons=",".join(message.gpu_throttle_reasons),
+        model_flops_per_second_per_device=_number(message, "model_flops_per_second_per_device"))
 
 
 def log_line(message: job_pb2.LogLine) -> LogLine:

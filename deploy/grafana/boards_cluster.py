@@ -1,6 +1,6 @@
 """The boards of the cluster and of its controller."""
 
-from panels import board, lines, panel, query, stat, table
+from panels import JOB, board, by_job, lines, query, stat, table
 
 JOB_BOARD = (
     "/d/trainyard-job?var-job_id=${__value.text}&${datasource:queryparam}&${__url_time_range}"
@@ -85,7 +85,10 @@ def cluster():
         lines(
             "Jobs ended",
             "In each hour, by outcome.",
-            query("sum by (outcome) (increase(trainyard_jobs_finished_total[1h]))", "{{outcome}}"),
+            query(
+                "round(sum by (outcome) (increase(trainyard_jobs_finished_total[1h])))",
+                "{{outcome}}",
+            ),
         ),
         lines(
             "Wait in the queue",
@@ -126,7 +129,7 @@ def cluster():
         lines(
             "Tokens per second",
             "Of all jobs together.",
-            query("sum by (job_id) (rate(trainyard_tokens_total[$__rate_interval]))", "{{job_id}}"),
+            query(by_job("rate(trainyard_tokens_total[$__rate_interval])"), JOB),
             stacked=True,
         ),
     ]
@@ -154,6 +157,7 @@ def cluster():
                     "count by (job, version, revision, cuda) (trainyard_build_info)",
                 )
             ],
+            hidden=(),
             width=8,
         ),
     ]
@@ -241,8 +245,8 @@ def cluster():
 def controller():
     summary = [
         stat(
-            "Up since",
-            "When the controller was started.",
+            "Up for",
+            "The time since the controller was started.",
             'time() - max(process_start_time_seconds{job="trainyard-controller"})',
             unit="s",
         ),
@@ -299,8 +303,10 @@ def controller():
         ),
         lines(
             "Latency of calls, p99",
-            "Over five minutes. Streams, as WatchJob and Connect, last as long as they are open.",
-            query("method:grpc_server_handling_seconds:p99_rate5m", "{{grpc_method}}"),
+            "Of the methods that were called within five minutes. Streams, as WatchJob and Connect,"
+            " last as long as they are open.",
+            # The comparison leaves NaN out: the value of a method that nobody called.
+            query("method:grpc_server_handling_seconds:p99_rate5m >= 0", "{{grpc_method}}"),
             unit="s",
         ),
         lines(
@@ -357,15 +363,12 @@ def controller():
             ),
             unit="s",
         ),
-        panel(
-            "timeseries",
+        lines(
             "Backups",
             "The age of the newest backup since the start, and backups that failed. Absent: the"
             " controller makes no backups.",
-            [
-                query("time() - trainyard_store_last_backup_timestamp_seconds", "age"),
-                query("trainyard_store_backup_failures_total", "failures"),
-            ],
+            query("time() - trainyard_store_last_backup_timestamp_seconds", "age"),
+            query("trainyard_store_backup_failures_total", "failures"),
             unit="s",
         ),
     ]
@@ -394,7 +397,7 @@ def controller():
         lines(
             "Jobs submitted",
             "In each hour.",
-            query("sum(increase(trainyard_jobs_submitted_total[1h]))", "jobs"),
+            query("round(sum(increase(trainyard_jobs_submitted_total[1h])))", "jobs"),
         ),
     ]
     process = [

@@ -1,6 +1,6 @@
 """The boards of one job and of several."""
 
-from panels import WIDTH, board, lines, over_tokens, query, stat, table, variable
+from panels import JOB, WIDTH, board, by_job, lines, over_tokens, query, stat, table, variable
 
 ONE = 'job_id="$job_id"'
 SOME = 'job_id=~"$job_id"'
@@ -44,7 +44,7 @@ def job():
             "What it is",
             "Model, batch and layout.",
             [("", "short", f"trainyard_job_info{{{ONE}}}")],
-            hidden=("instance", "Value", "", "flops_convention"),
+            hidden=("instance", "job", "Value", "", "flops_convention"),
             height=4,
         ),
     ]
@@ -90,8 +90,8 @@ def job():
             "MFU",
             "Over five minutes by counters, and of the last step alone. Falling: a straggler, or"
             " waiting.",
-            query(f"job:trainyard_mfu:ratio_rate5m{{{ONE}}}", "over 5 minutes"),
             query(f"trainyard_mfu_ratio{{{ONE}}}", "last step"),
+            query(f"job:trainyard_mfu:ratio_rate5m{{{ONE}}}", "over 5 minutes"),
             unit="percentunit",
         ),
         lines(
@@ -148,14 +148,20 @@ def job():
             "Waiting by rank",
             "The share of its step time in which a rank waited for its peers. The rank that waits"
             " least is the one that the others wait for.",
-            query(f"job_rank:trainyard_rank_wait:ratio_rate5m{{{RANKS}}}", "rank {{rank}}"),
+            query(
+                f"max by (rank) (job_rank:trainyard_rank_wait:ratio_rate5m{{{RANKS}}})",
+                "rank {{rank}}",
+            ),
             unit="percentunit",
         ),
         lines(
             "Memory against plan",
             "Planned: what the rank's program was laid out for. Peak: what the rank used at most. A"
             " peak far above the plan is a leak.",
-            query(f"trainyard_device_memory_bytes{{{RANKS}}}", "rank {{rank}} {{kind}}"),
+            query(
+                f"max by (rank, kind) (trainyard_device_memory_bytes{{{RANKS}}})",
+                "rank {{rank}} {{kind}}",
+            ),
             unit="bytes",
         ),
         lines(
@@ -189,17 +195,19 @@ def job():
     safety = [
         lines(
             "Time of a checkpoint",
-            "A save, until it is committed. Near the interval between checkpoints: the storage is"
-            " slow.",
+            "A save, until it is committed: the mean of all saves. Near the interval between"
+            " checkpoints: the storage is slow.",
             query(
                 f"sum(trainyard_checkpoint_duration_seconds_sum{{{ONE}}}) /"
                 f" sum(trainyard_checkpoint_duration_seconds_count{{{ONE}}})",
                 "mean",
             ),
-            query(
-                f"time() - trainyard_last_checkpoint_timestamp_seconds{{{ONE}}}",
-                "age of the last one",
-            ),
+            unit="s",
+        ),
+        lines(
+            "Age of the last checkpoint",
+            "The time since the last checkpoint was committed.",
+            query(f"time() - trainyard_last_checkpoint_timestamp_seconds{{{ONE}}}", "age"),
             unit="s",
         ),
         lines(
@@ -244,7 +252,6 @@ def job():
             query(f"sum by (cause) (trainyard_badput_seconds_total{{{ONE}}})", "{{cause}}"),
             stacked=True,
             unit="s",
-            width=16,
         ),
     ]
     variables = [
@@ -270,7 +277,7 @@ def job():
 
 def compare():
     def each(expr):
-        return query(f"{expr}{{{SOME}}}", "{{job_id}}")
+        return query(by_job(f"{expr}{{{SOME}}}"), JOB)
 
     what = [
         table(
@@ -299,7 +306,7 @@ def compare():
                     ),
                 ),
             ],
-            hidden=("instance", "flops_convention"),
+            hidden=("instance", "job", "flops_convention"),
         )
     ]
     tokens = [
@@ -357,7 +364,7 @@ def compare():
         lines(
             "Restarts",
             "Attempts that ended early.",
-            query(f"sum by (job_id) (trainyard_restarts_total{{{SOME}}})", "{{job_id}}"),
+            query(by_job(f"sum by (job_id) (trainyard_restarts_total{{{SOME}}})"), JOB),
         ),
     ]
     return board(

@@ -3,6 +3,10 @@
 DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 TAG = "trainyard"
 WIDTH = 24
+# How legends name a job.
+JOB = "{{job_name}} {{job_id}}"
+# The first columns of tables that have them.
+FIRST = ["job_name", "job_id", "model", "device_model"]
 # What the JSON was written for. Grafana migrates dashboards of older schemas when it loads them.
 SCHEMA = 39
 
@@ -15,6 +19,11 @@ def query(expr, legend="", **more):
 def now(expr, legend=""):
     """A query of the newest values."""
     return query(expr, legend, instant=True, range=False)
+
+
+def by_job(expr):
+    """A value of each job, with the job's name. `expr`: one series for each job_id."""
+    return f"max by (job_id, job_name) (trainyard_job_info * on (job_id) group_left () {expr})"
 
 
 def panel(
@@ -59,9 +68,11 @@ def lines(title, description, *queries, stacked=False, **more):
     options = {
         "legend": {
             "displayMode": "table" if len(queries) == 1 else "list",
-            "placement": "bottom",
+            "placement": "right" if more.get("width", 0) > 8 else "bottom",
             "showLegend": True,
             "calcs": ["lastNotNull"] if len(queries) == 1 else [],
+            # A long legend scrolls, so the largest values come first.
+            **({"sortBy": "Last *", "sortDesc": True} if len(queries) == 1 else {}),
         },
         "tooltip": {"mode": "multi", "sort": "desc"},
     }
@@ -91,7 +102,7 @@ def stat(title, description, expr, *, red_from=None, **more):
     )
 
 
-def table(title, description, columns, *, hidden=(), links=(), **more):
+def table(title, description, columns, *, hidden=("job",), links=(), **more):
     """One row for each set of labels. `columns`: (name, unit, query of the newest values) of each
     column with values; the labels that are not `hidden` are columns, too. `links`: (label, title,
     address) for links from a cell.
@@ -109,10 +120,17 @@ def table(title, description, columns, *, hidden=(), links=(), **more):
     }
     if len(columns) == 1:
         names = {"Value": columns[0][0]}
-    excluded = {name: True for name in ("Time", "__name__", "job", *hidden)}
+    excluded = {name: True for name in ("Time", "__name__", *hidden)}
     made["transformations"] = [
         {"id": "merge", "options": {}},
-        {"id": "organize", "options": {"excludeByName": excluded, "renameByName": names}},
+        {
+            "id": "organize",
+            "options": {
+                "excludeByName": excluded,
+                "indexByName": {name: index for index, name in enumerate(FIRST)},
+                "renameByName": names,
+            },
+        },
     ]
     made["fieldConfig"]["overrides"] = [
         {
@@ -132,10 +150,7 @@ def table(title, description, columns, *, hidden=(), links=(), **more):
 
 def over_tokens(title, description, expr, unit="short", **more):
     """A value of each job over the tokens that it has seen. Wants Grafana 11.1 or newer."""
-    queries = [
-        query(f"max by (job_id) ({each})")
-        for each in ('trainyard_tokens_seen{job_id=~"$job_id"}', expr)
-    ]
+    queries = [query(by_job(each)) for each in ('trainyard_tokens_seen{job_id=~"$job_id"}', expr)]
     made = panel(
         "xychart",
         title,
@@ -154,7 +169,7 @@ def over_tokens(title, description, expr, unit="short", **more):
             "tooltip": {"mode": "single"},
         },
         custom={"show": "lines", "lineWidth": 1},
-        displayName="${__field.labels.job_id}",
+        displayName="${__field.labels.job_name} ${__field.labels.job_id}",
         **more,
     )
     # One row for each time and job; then a frame for each job, with tokens and value.
@@ -170,7 +185,11 @@ def over_tokens(title, description, expr, unit="short", **more):
         {"id": "sortBy", "options": {"sort": [{"field": "tokens"}]}},
         {
             "id": "partitionByValues",
-            "options": {"fields": ["job_id"], "keepFields": False, "naming": {"asLabels": True}},
+            "options": {
+                "fields": ["job_name", "job_id"],
+                "keepFields": False,
+                "naming": {"asLabels": True},
+            },
         },
     ]
     return made

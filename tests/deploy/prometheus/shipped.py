@@ -15,7 +15,7 @@ GRAFANA = ROOT / "deploy/grafana"
 OWN = {"up", "scrape_duration_seconds", "ALERTS"}
 FUNCTIONS = set(
     """avg_over_time bool count histogram_quantile increase max max_over_time min min_over_time
-    quantile quantile_over_time rate sum time topk vector""".split()
+    quantile quantile_over_time rate round sum time topk vector""".split()
 )
 WORDS = {"and", "or", "unless", "offset"}
 # Clauses that hold names of labels.

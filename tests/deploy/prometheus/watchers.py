@@ -116,12 +116,15 @@ class Prometheus:
     """`controller` and `workers` are the addresses of pages. Where pages want certificates, these are
     already in `directory`/tls."""
 
+    every = "1s"  # How often it reads the pages and evaluates the rules.
+
     def __init__(self, case, config, controller, workers, alertmanager="127.0.0.1:1"):
         self.directory = case.directory / "prometheus"
         shutil.copytree(shipped.PROMETHEUS, self.directory, dirs_exist_ok=True)
         path = self.directory / config
         text = path.read_text().replace("127.0.0.1:9093", alertmanager)
-        path.write_text(re.sub(r"(scrape|evaluation)_interval: 15s", r"\1_interval: 1s", text))
+        intervals = r"((scrape|evaluation)_interval): 15s"
+        path.write_text(re.sub(intervals, rf"\1: {self.every}", text))
         rules = self.directory / "rules/trainyard.alerts.yml"
         rules.write_text(re.sub(r"for: \w+", "for: 1s", rules.read_text()))
         self.set_targets("controller", [controller])

@@ -8,9 +8,9 @@ RANKS = f'{ONE}, rank=~"$rank"'
 
 
 def per_step(metric, labels):
-    """Seconds or bytes of a counter for each step of the job."""
+    """Seconds or bytes of a counter for each step of the job. Absent while no step is finished."""
     return f"""sum by ({labels}) (rate({metric}{{{ONE}}}[$__rate_interval]))
-        / on () group_left () sum(rate(trainyard_steps_total{{{ONE}}}[$__rate_interval]))"""
+        / on () group_left () (sum(rate(trainyard_steps_total{{{ONE}}}[$__rate_interval])) > 0)"""
 
 
 def job():

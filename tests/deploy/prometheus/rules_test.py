@@ -13,6 +13,9 @@ from grafana_foundation_sdk.models import dashboard as sdk
 
 import shipped
 
+sys.path.insert(0, str(shipped.ROOT / "scripts/boards"))
+import draw  # noqa: E402
+
 SEVERITIES = {"critical", "warning"}
 UNITS = {
     "short",
@@ -200,6 +203,32 @@ class Dashboards(unittest.TestCase):
                         [target["expr"] for target in written["targets"]],
                     )
                     self.assertEqual(panel.grid_pos.w, written["gridPos"]["w"])
+
+
+class Drawing(unittest.TestCase):
+    def test_every_panel_of_every_board_can_be_drawn(self):
+        labels = {"job_id": "j-1", "job_name": "one"}
+        source = draw.Source("no address", 0, 600, 15)
+        source.series = lambda _: [(labels, [(0, 1.0), (15, 2.0), (300, 0.5)])]
+        source.now = lambda _: [(labels, 1.0)]
+        for board in shipped.dashboards():
+            page = draw.page(board, source, {"job_id": "j-1", "rank": "All"})
+            for panel in board["panels"]:
+                self.assertIn(panel["title"], page)
+            self.assertNotIn("No data", page)
+
+    def test_values_are_written_as_grafana_writes_them(self):
+        for value, unit, text in (
+            (0, "s", "0 s"),
+            (0.0123, "s", "12.3 ms"),
+            (5400, "s", "1.50 hours"),
+            (1536, "bytes", "1.50 KiB"),
+            (2.5e12, "flops", "2.50 TFLOPS"),
+            (1234, "short", "1.23 K"),
+            (0.5, "percentunit", "50%"),
+            (3e-4, "sci", "3.00e-4"),
+        ):
+            self.assertEqual(draw.written(value, unit), text)
 
 
 if __name__ == "__main__":

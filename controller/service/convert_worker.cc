@@ -6,6 +6,7 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
+#include "common/build_info.h"
 #include "common/status_macros.h"
 #include "common/text.h"
 #include "controller/access/principal.h"
@@ -157,8 +158,11 @@ v1::StartRanks ToProto(const StartOrder& order) {
 absl::StatusOr<Registration> FromProto(const v1::Register& message) {
   if (message.protocol_version() != kWorkerProtocolVersion) {
     return absl::FailedPreconditionError(absl::StrCat(
-        "worker stream version ", message.protocol_version(), "; this controller speaks version ",
-        kWorkerProtocolVersion, ": run the same Trainyard on both sides"));
+        "the worker, Trainyard ", CutUtf8(ValidUtf8(message.version()), kMaxLabelBytes),
+        ", speaks version ", message.protocol_version(),
+        " of the worker stream, and this controller, Trainyard ", Version(), ", speaks version ",
+        kWorkerProtocolVersion,
+        ": install one release on both; docs/upgrade.md says in which order"));
   }
   RETURN_IF_ERROR(CheckSizes(message));
   Registration out;

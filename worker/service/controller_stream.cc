@@ -209,19 +209,20 @@ bool ControllerStream::ConnectOnce() {
   {
     const MutexLock lock(mutex_);
     connection_ = nullptr;
-    if (connection.registered()) away_ = false;
+    if (connection.registered()) logged_.clear();
   }
   if (status.error_code() == grpc::UNAUTHENTICATED && options_.refused) options_.refused();
   const std::string& error = status.error_message();
-  NoteLost(absl::Status(static_cast<absl::StatusCode>(status.error_code()),
-                        away_ ? error : ExplainProof(error, address_)));
+  const auto code = static_cast<absl::StatusCode>(status.error_code());
+  NoteLost(absl::Status(code, logged_.contains(code) ? error : ExplainProof(error, address_)));
   return connection.registered();
 }
 
-// Logs once for each outage, however many attempts to connect it takes.
+// Logs each kind of reason once for each outage, however many attempts to connect it takes: a
+// controller that cannot be reached may be one of another release when it is back.
 void ControllerStream::NoteLost(const absl::Status& why) {
   const MutexLock lock(mutex_);
-  if (closing_ || std::exchange(away_, true)) return;
+  if (closing_ || !logged_.insert(why.code()).second) return;
   LogWarning(
       "controller_lost",
       {{"controller", options_.controller}, {"code", int(why.code())}, {"reason", why.message()}});

@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -61,7 +62,7 @@ class ControllerStream {
   CondVar wake_;
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;
   Connection* connection_ ABSL_GUARDED_BY(mutex_) = nullptr;  // The one that ConnectOnce runs now.
-  bool away_ = false;  // The outage has been logged. Of thread_ alone.
+  std::set<absl::StatusCode> logged_;                         // Of this outage. Of thread_ alone.
   std::thread thread_;
 };
 

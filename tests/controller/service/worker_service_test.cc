@@ -330,9 +330,12 @@ TEST_F(WorkerServiceTest, StrangersAreTurnedAway) {
   EXPECT_EQ(first_word(request).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
   request.mutable_register_()->set_protocol_version(1);
   request.mutable_register_()->set_worker_id("w");
+  request.mutable_register_()->set_version("0.0.9");
   const grpc::Status status = first_word(request);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
-  EXPECT_THAT(status.error_message(), HasSubstr("version 1"));
+  EXPECT_THAT(status.error_message(), HasSubstr("Trainyard 0.0.9, speaks version 1 of"));
+  EXPECT_THAT(status.error_message(), HasSubstr("Trainyard 0.1.0, speaks version 2"));
+  EXPECT_THAT(status.error_message(), HasSubstr("docs/upgrade.md"));
 }
 
 // Catches a controller that keeps whatever a worker says: 900 KB of a made-up job took as much

@@ -170,6 +170,20 @@ TEST_F(WorkerProgramTest, AfterKillNineANewOneAdoptsTheRanksUnderTheSameName) {
   EXPECT_EQ(controller_.AwaitRank("job", 1, v1::RANK_STATE_EXITED).signal(), SIGTERM);
 }
 
+// One end of an upgrade is always first: the worker waits for the other, and its ranks go on.
+TEST_F(WorkerProgramTest, SaysThatItsControllerIsOfAnotherReleaseAndWaitsForTheNextOne) {
+  const std::string refusal = "this controller, Trainyard 0.2.0, speaks version 3";
+  controller_.GoAway();
+  worker_ = Spawn();
+  EXPECT_TRUE(WaitFor([&] { return absl::StrContains(Output(), "controller_lost"); })) << Output();
+  controller_.set_refusal(refusal);
+  controller_.ComeBack();
+  EXPECT_TRUE(WaitFor([&] { return absl::StrContains(Output(), refusal); })) << Output();
+  controller_.set_refusal("");
+  controller_.set_admit(true);
+  EXPECT_TRUE(WaitFor([&] { return absl::StrContains(Output(), "ready worker="); })) << Output();
+}
+
 TEST_F(WorkerProgramTest, SigtermDrains) {
   Start();
   RunRank({"ready", "wait_stop", "report:stopped:", "exit:0"});

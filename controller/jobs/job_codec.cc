@@ -247,10 +247,12 @@ absl::StatusOr<JobFacts> DecodeFacts(const std::string& text) {
   r.Text("namespace", f.name_space);
   r.Text("submitter", f.submitter);
   r.Texts("roots", f.roots);
-  r.List("paths", f.paths, [](Reader& path, SpecPath& out) {
-    path.Text("field", out.field);
-    path.Text("path", out.path);
-  });
+  if (r.Has("paths")) {  // The last release wrote none.
+    r.List("paths", f.paths, [](Reader& path, SpecPath& out) {
+      path.Text("field", out.field);
+      path.Text("path", out.path);
+    });
+  }
   RETURN_IF_ERROR(r.status());
   return f;
 }

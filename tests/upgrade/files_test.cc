@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/sha256.h"
+#include "controller/jobs/job_codec.h"
 #include "train/checkpoint/history.h"
 #include "train/checkpoint/lineage.h"
 #include "train/checkpoint/manifest.h"
@@ -116,6 +117,20 @@ TEST_P(Files, ADaemonUnderstandsEveryLineOfATrainerOfTheLastRelease) {
     }
   }
   EXPECT_THAT(types, SizeIs(6)) << "hello, ready, step, checkpoint, set, progress";
+}
+
+// Catches a field that is asked of every stored job, and that the last release did not write: after
+// an upgrade, all jobs would be damaged.
+TEST(UpgradeFiles, AControllerReadsTheJobsThatTheLastReleaseStored) {
+  const auto facts = controller::DecodeFacts(Recorded("facts.json"));
+  ASSERT_TRUE(facts.ok()) << facts.status();
+  EXPECT_EQ(facts->name, "recorded");
+  EXPECT_EQ(facts->ranks, 2u);
+  EXPECT_EQ(facts->name_space, "default");
+  const auto job = controller::DecodeJob(Recorded("job.json"));
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_GE(job->progress.step, 20u);
+  EXPECT_THAT(job->ranks, SizeIs(2));
 }
 
 // By keys of a later release a trainer is not started: it is of its daemon's release.

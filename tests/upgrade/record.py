@@ -11,6 +11,7 @@ import pathlib
 import shutil
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -48,6 +49,14 @@ def record_checkpoint(directory, into):
     shutil.copy(epoch / "lineage.json", into / "lineage.json")
     shutil.copy(manifest, into / "manifest.json")
     (into / "steps.jsonl").write_text(head(epoch / "steps.jsonl"))
+
+
+def record_store(path, into):
+    """What the store holds of the only job, as text."""
+    with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as store:
+        (facts, body), = store.execute("SELECT facts, body FROM jobs").fetchall()
+    (into / "facts.json").write_text(facts + "\n")
+    (into / "job.json").write_text(body + "\n")
 
 
 def record_socket(release, directory, config, into):
@@ -90,6 +99,7 @@ def record(release, directory, into):
         job_id = service.submit(release, release.recipes, "recorded", steps=400, model__overrides__layers=1)
         service.wait_for_step(release, job_id, 20)
         service.controller.end(signal.SIGKILL)
+        record_store(directory / "controller/store.db", into)
         rank = directory / f"worker/ranks/{job_id}.1.0"
         wait_until((rank / "exit_report.json").exists, 60, "the end of rank 0")
         record_rank(rank, into)

@@ -189,14 +189,15 @@ void CheckPipeline(const JobConfig& job, int64_t layers, Violations& violations)
 }
 
 void CheckRecompute(const JobConfig& job, int64_t layers, Violations& violations) {
-  const int64_t wanted = job.parallelism.pipeline * job.parallelism.virtual_pipeline;
-  if (wanted > layers + 2) return;  // CheckPipeline says so.
-  const size_t stages = size_t(job.parallelism.pipeline);
-  const auto parts = DivideBlocks(layers, int(wanted));
-  std::vector<int64_t> on_stage(stages);
+  const ParallelismConfig& p = job.parallelism;
+  if (p.pipeline * p.virtual_pipeline > layers + 2) return;  // CheckPipeline says so.
+  const std::vector<int> stage_of = PlaceParts(
+      {.kind = p.schedule_kind(), .stages = int(p.pipeline), .chunks = int(p.virtual_pipeline)});
+  const auto parts = DivideBlocks(layers, int(stage_of.size()));
+  std::vector<int64_t> on_stage(size_t(p.pipeline));
   for (size_t i = 0; i < parts->size(); ++i) {
     const auto [begin, end] = (*parts)[i];  // Embedding and head are no layers.
-    on_stage[i % stages] += std::min(end, layers + 1) - std::max<int64_t>(begin, 1);
+    on_stage[size_t(stage_of[i])] += std::min(end, layers + 1) - std::max<int64_t>(begin, 1);
   }
   const int64_t most = *std::max_element(on_stage.begin(), on_stage.end());
   const int64_t blocks = job.recompute.blocks;

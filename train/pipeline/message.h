@@ -17,7 +17,7 @@ struct PipelineMessage {
   Kind kind;
   int from;  // Stages.
   int to;
-  int part;  // That reads it; its chunk is part / stages.
+  int part;  // That reads it.
   int micro_batch;
 
   bool operator==(const PipelineMessage&) const = default;
@@ -26,11 +26,11 @@ std::string ToString(const PipelineMessage& message);
 
 // What `stage` must have received before it runs the action. Nothing for the first part's forward,
 // the last part's backward, and backwards of weights.
-std::optional<PipelineMessage> ReceiveBefore(const ScheduleOptions& options, int stage,
+std::optional<PipelineMessage> ReceiveBefore(const PipelineSchedule& schedule, int stage,
                                              const PipelineAction& action);
 
 // What `stage` sends when the action is done, without waiting for the receiver.
-std::optional<PipelineMessage> SendAfter(const ScheduleOptions& options, int stage,
+std::optional<PipelineMessage> SendAfter(const PipelineSchedule& schedule, int stage,
                                          const PipelineAction& action);
 
 // From when on a stage can expect each message: item i has the actions (their indices, in order)

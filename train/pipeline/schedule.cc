@@ -139,9 +139,21 @@ absl::Status ScheduleOptions::Validate() const {
                 absl::StrCat(below == 0 ? "" : absl::StrCat(below, " or "), below + stages));
 }
 
+std::vector<int> PlaceParts(const ScheduleOptions& options) {
+  std::vector<int> stage_of(size_t(options.stages * options.chunks));
+  for (size_t part = 0; part < stage_of.size(); ++part) stage_of[part] = int(part) % options.stages;
+  return stage_of;
+}
+
+int PipelineSchedule::PartOf(int stage, int chunk) const {
+  int part = 0;
+  for (; stage_of[size_t(part)] != stage || chunk-- > 0; ++part) continue;
+  return part;
+}
+
 absl::StatusOr<PipelineSchedule> MakeSchedule(const ScheduleOptions& options) {
   RETURN_IF_ERROR(options.Validate());
-  PipelineSchedule schedule{.options = options, .stages = {}};
+  PipelineSchedule schedule{.options = options, .stage_of = PlaceParts(options), .stages = {}};
   for (int s = 0; s < options.stages; ++s) {
     PipelineSchedule::Stage& stage = schedule.stages.emplace_back();
     stage.actions = StageActions(options, s).Make();

@@ -2,9 +2,9 @@
 // message.h says what passes between stages, check.h whether a schedule can run, simulate.h how
 // long it takes.
 //
-// The model is stages x chunks consecutive parts. Part g lives on stage g % stages as its chunk
-// g / stages (Narayanan et al. 2021, arXiv:2104.04473, section 2.2), so neighbouring parts are
-// always on different stages.
+// The model is stages x chunks consecutive parts. The schedule places them: which stage holds a
+// part is data in it (PipelineSchedule::stage_of), and so is what neighbouring parts tell each
+// other.
 
 #pragma once
 
@@ -52,13 +52,16 @@ struct ScheduleOptions {
   absl::Status Validate() const;
 };
 
+// The stage that holds each part of the model, in the model's order. Does not depend on the number
+// of micro-batches.
+std::vector<int> PlaceParts(const ScheduleOptions& options);
+
 // What holds in every schedule, and CheckSchedule() verifies:
 //
 // * Each stage runs forward and both halves of backward once for each chunk and micro-batch.
 // * The forwards of a chunk run in the order of its micro-batches, and so do its input gradients
-// and
-//   its weight gradients. So gradients are summed in the same order under every schedule; a chunk's
-//   gradients are begun by micro-batch 0 and complete after the last.
+//   and its weight gradients. So gradients are summed in the same order under every schedule; a
+//   chunk's gradients are begun by micro-batch 0 and complete after the last.
 // * A micro-batch holds one slot from its forward to the end of kBackward or kBackwardWeight, and
 //   holds it alone.
 // * If sends do not wait for their receivers, no stage waits forever, and whatever one stage sends
@@ -69,7 +72,11 @@ struct PipelineSchedule {
     std::vector<int> slots;  // Number of slots of each chunk.
   };
   ScheduleOptions options;
+  std::vector<int> stage_of;  // PlaceParts.
   std::vector<Stage> stages;
+
+  // A stage's chunks are the parts that it holds, in the model's order.
+  int PartOf(int stage, int chunk) const;
 };
 
 // A pure function. A forward takes its chunk's lowest free slot, so a chunk has as many slots as it

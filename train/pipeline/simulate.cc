@@ -46,7 +46,7 @@ class Simulator {
     while (done.size() < actions.size()) {
       const PipelineAction& action = actions[done.size()];
       double start = done.empty() ? 0 : done.back().end;
-      if (const auto wanted = ReceiveBefore(schedule_.options, stage, action)) {
+      if (const auto wanted = ReceiveBefore(schedule_, stage, action)) {
         std::deque<InTransit>& channel = channels_[{wanted->from, wanted->to}];
         if (channel.empty()) break;
         if (channel.front().message != *wanted) {
@@ -59,7 +59,7 @@ class Simulator {
         channel.pop_front();
       }
       done.push_back({start, start + Duration(action.kind)});
-      if (const auto sent = SendAfter(schedule_.options, stage, action)) {
+      if (const auto sent = SendAfter(schedule_, stage, action)) {
         channels_[{sent->from, sent->to}].push_back(
             {*sent, done.back().end + times_.communication});
       }

@@ -136,7 +136,7 @@ void StepRunner::Run(const PipelineAction& action, const MicroBatchData& data,
   micro_batch.first = action.micro_batch == 0;
   micro_batch.last = action.micro_batch == schedule_.options.micro_batches - 1;
   executable_.Run(ActionOf(action.kind), micro_batch);
-  if (const auto message = SendAfter(schedule_.options, stage_, action)) {
+  if (const auto message = SendAfter(schedule_, stage_, action)) {
     const Tensor tensor = executable_.tensor(sent, action.slot);
     posted_[{sent, action.slot}] = pipeline_->PostSend(tensor, message->to);
   }
@@ -148,7 +148,7 @@ Value StepRunner::ReceivedFor(const PipelineAction& action) const {
 }
 
 void StepRunner::Expect(const PipelineAction& action) {
-  if (const auto message = ReceiveBefore(schedule_.options, stage_, action)) {
+  if (const auto message = ReceiveBefore(schedule_, stage_, action)) {
     const Value received = ReceivedFor(action);
     expected_[{received, action.slot}] =
         pipeline_->PostReceive(executable_.tensor(received, action.slot), message->from);

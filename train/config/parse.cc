@@ -39,11 +39,8 @@ void ReadParallelism(Fields& fields, ParallelismConfig& out) {
       "context_exchange", "CONTEXT_EXCHANGE_",
       {{"RING", ContextExchange::kRing}, {"ALL_GATHER", ContextExchange::kAllGather}},
       out.context_exchange);
-  std::vector<std::pair<std::string, std::optional<ScheduleKind>>> schedules;
-  for (const ScheduleKind kind : {ScheduleKind::kGPipe, ScheduleKind::k1F1B,
-                                  ScheduleKind::kInterleaved1F1B, ScheduleKind::kZeroBubble}) {
-    schedules.emplace_back(Name(kind), kind);
-  }
+  std::vector<std::pair<std::string, const ScheduleKind*>> schedules;
+  for (const ScheduleKind& kind : AllSchedules()) schedules.emplace_back(kind.name, &kind);
   fields.ReadEnum("schedule", "PIPELINE_SCHEDULE_", schedules, out.schedule);
 }
 

@@ -166,24 +166,25 @@ void CheckPipeline(const JobConfig& job, int64_t layers, Violations& violations)
                           stages ? blocks : blocks / p.pipeline));
     return;
   }
-  const std::string kind = Name(p.schedule_kind());
-  const bool interleaved = p.schedule_kind() == ScheduleKind::kInterleaved1F1B;
+  const ScheduleKind& kind = *p.schedule_kind();
   if (p.virtual_pipeline > 1 && p.pipeline == 1) {
     violations.Add("parallelism.virtual_pipeline",
                    Wanted("1 where pipeline is 1", p.virtual_pipeline, 1));
-  } else if (interleaved != (p.virtual_pipeline > 1)) {
-    const std::string nearest =
-        Name(interleaved ? ScheduleKind::k1F1B : ScheduleKind::kInterleaved1F1B);
+  } else if (!kind.TakesChunks(p.virtual_pipeline)) {
+    std::vector<absl::string_view> others;
+    for (const ScheduleKind& other : AllSchedules()) {
+      if (other.TakesChunks(p.virtual_pipeline)) others.push_back(other.name);
+    }
     violations.Add("parallelism.schedule",
-                   Wanted(absl::StrCat(interleaved ? "another" : nearest,
-                                       " where virtual_pipeline is ", p.virtual_pipeline),
-                          kind, nearest));
+                   Wanted(absl::StrCat(absl::StrJoin(others, " or "), " where virtual_pipeline is ",
+                                       p.virtual_pipeline),
+                          kind.name, DefaultSchedule(p.virtual_pipeline)->name));
   } else if (AccumulationSteps(job) % PipelineRound(p) != 0) {
     const int64_t data = DataParallel(job), unit = job.batch.micro * data * p.pipeline;
     violations.Add(
         "batch.global",
         Wanted(absl::StrCat("a multiple of micro x data parallel x pipeline = ", job.batch.micro,
-                            " x ", data, " x ", p.pipeline, " = ", unit, " for ", kind),
+                            " x ", data, " x ", p.pipeline, " = ", unit, " for ", kind.name),
                job.batch.global, NearestMultiple(job.batch.global, unit, kMaxGlobalBatch)));
   }
 }
@@ -299,7 +300,7 @@ bool CheckBatch(const JobConfig& job, bool axes_legal, Violations& violations) {
 }  // namespace
 
 int64_t PipelineRound(const ParallelismConfig& p) {
-  return p.schedule_kind() == ScheduleKind::kInterleaved1F1B ? p.pipeline : 1;
+  return p.schedule_kind()->whole_rounds ? p.pipeline : 1;
 }
 
 void ValidateLayout(const JobConfig& job, const ModelConfig* model, Violations& violations) {

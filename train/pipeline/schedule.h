@@ -1,6 +1,6 @@
 // Pipeline schedules as data: which stage runs what, in which order, in which memory. Start here;
-// message.h says what passes between stages, check.h whether a schedule can run, simulate.h how
-// long it takes.
+// schedules.cc has the table of them, message.h says what passes between stages, check.h whether a
+// schedule can run, simulate.h how long it takes.
 //
 // The model is stages x chunks consecutive parts. The schedule places them: which stage holds a
 // part is data in it (PipelineSchedule::stage_of), and so is what neighbouring parts tell each
@@ -8,22 +8,16 @@
 
 #pragma once
 
+#include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 
 namespace trainyard {
-
-enum class ScheduleKind {
-  kGPipe,            // All forwards, then all backwards. Huang et al. 2019, arXiv:1811.06965.
-  k1F1B,             // One forward, one backward. Narayanan et al. 2021, arXiv:2006.09503.
-  kInterleaved1F1B,  // The same over several chunks a stage. arXiv:2104.04473, section 2.2.2.
-  kZeroBubble,       // 1F1B with late weight gradients: ZB-H1 of Qi et al. 2023, arXiv:2401.10241.
-};
-// For users: "GPIPE", "ONE_F_ONE_B", "INTERLEAVED_ONE_F_ONE_B", "ZERO_BUBBLE".
-const char* Name(ScheduleKind kind);
 
 struct PipelineAction {
   enum Kind {
@@ -41,16 +35,37 @@ struct PipelineAction {
 };
 std::string ToString(const PipelineAction& action);
 
+struct ScheduleKind;
+
+// One chunk for each stage has ONE_F_ONE_B, several have INTERLEAVED_ONE_F_ONE_B. Lives forever.
+const ScheduleKind* DefaultSchedule(int64_t chunks);
+
 struct ScheduleOptions {
-  ScheduleKind kind = ScheduleKind::k1F1B;
+  const ScheduleKind* kind = DefaultSchedule(1);
   int stages = 1;         // Ranks along the pipeline axis.
   int chunks = 1;         // Parts of the model on each stage.
   int micro_batches = 1;  // Of one step.
 
-  // All are at least 1. kInterleaved1F1B wants several stages, several chunks, and whole rounds of
-  // micro-batches: a multiple of `stages`. The others want one chunk.
+  // All are at least 1, and as the kind wants them.
   absl::Status Validate() const;
 };
+
+// What there is to know of a schedule. A row of the table in schedules.cc.
+struct ScheduleKind {
+  absl::string_view name;  // As users write it: "GPIPE".
+  // How many chunks a stage has. Several chunks want several stages.
+  int least_chunks = 1;
+  int most_chunks = 1;
+  bool whole_rounds = false;    // The number of micro-batches is a multiple of `stages`.
+  bool split_backward = false;  // Backward runs in halves, the later of which fills the bubble.
+  int (*stage_of)(int part, int stages);
+  // The actions of a stage, in order. Their slots are given out by MakeSchedule.
+  std::vector<PipelineAction> (*actions)(const ScheduleOptions& options, int stage);
+
+  bool TakesChunks(int64_t chunks) const { return chunks >= least_chunks && chunks <= most_chunks; }
+};
+std::span<const ScheduleKind> AllSchedules();
+const ScheduleKind* FindSchedule(absl::string_view name);  // There must be one.
 
 // The stage that holds each part of the model, in the model's order. Does not depend on the number
 // of micro-batches.

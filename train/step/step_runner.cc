@@ -51,7 +51,7 @@ StepState InitialState(const StepInput& input) {
 
 PlanOptions PlanFor(const PipelineSchedule& schedule, int stage, DeviceKind device) {
   return {.slots = schedule.stages[size_t(stage)].slots,
-          .split_backward = schedule.options.kind == ScheduleKind::kZeroBubble,
+          .split_backward = schedule.options.kind->split_backward,
           .gpu = device == DeviceKind::kCuda};
 }
 

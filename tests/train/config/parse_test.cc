@@ -86,7 +86,7 @@ TEST_P(SameJob, LandsInEveryField) {
   EXPECT_FALSE(job->deterministic);
   EXPECT_EQ(job->parallelism.zero, Zero::kNone);
   EXPECT_EQ(job->parallelism.reduction, Reduction::kBF16);
-  EXPECT_EQ(job->parallelism.schedule, ScheduleKind::kZeroBubble);
+  EXPECT_EQ(job->parallelism.schedule, FindSchedule("ZERO_BUBBLE"));
   EXPECT_EQ(job->parallelism.context_exchange, ContextExchange::kAllGather);
   EXPECT_EQ(job->recompute.blocks, 3);
   EXPECT_TRUE(job->recompute.norms_and_activations);

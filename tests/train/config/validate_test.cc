@@ -247,7 +247,7 @@ TEST(Validate, LayoutsThatDividePass) {
         {.pipeline = 4},
         {.context = 4},
         {.pipeline = 2, .virtual_pipeline = 2},
-        {.pipeline = 2, .schedule = ScheduleKind::kZeroBubble},
+        {.pipeline = 2, .schedule = FindSchedule("ZERO_BUBBLE")},
         {.tensor = 2, .pipeline = 2, .context = 2, .zero = Zero::kNone},
         {.tensor = 2, .pipeline = 2, .zero = Zero::kFull}}) {
     JobConfig job = GoodJob();
@@ -289,16 +289,15 @@ INSTANTIATE_TEST_SUITE_P(
             "parallelism.virtual_pipeline", "wanted 1 where pipeline is 1, found 2; nearest 1"),
         BAD("schedule of one chunk",
             (Divide(job, {.pipeline = 2, .virtual_pipeline = 2}).schedule =
-                 ScheduleKind::kZeroBubble),
+                 FindSchedule("ZERO_BUBBLE")),
             "parallelism.schedule",
             "wanted INTERLEAVED_ONE_F_ONE_B where virtual_pipeline is 2, found ZERO_BUBBLE; "
-            "nearest "
-            "INTERLEAVED_ONE_F_ONE_B"),
+            "nearest INTERLEAVED_ONE_F_ONE_B"),
         BAD("schedule of several chunks",
-            (Divide(job, {.pipeline = 2}).schedule = ScheduleKind::kInterleaved1F1B),
+            (Divide(job, {.pipeline = 2}).schedule = FindSchedule("INTERLEAVED_ONE_F_ONE_B")),
             "parallelism.schedule",
-            "another where virtual_pipeline is 1, found INTERLEAVED_ONE_F_ONE_B; nearest "
-            "ONE_F_ONE_B"),
+            "wanted GPIPE or ONE_F_ONE_B or ZERO_BUBBLE where virtual_pipeline is 1, found "
+            "INTERLEAVED_ONE_F_ONE_B; nearest ONE_F_ONE_B"),
         BAD("rounds of micro-batches",
             (Divide(job, {.pipeline = 2, .virtual_pipeline = 2}), job.batch.global = 6),
             "batch.global",

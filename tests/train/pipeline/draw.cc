@@ -47,7 +47,7 @@ std::string Legend(const ScheduleOptions& options, int y) {
     const char* meaning;
   };
   std::vector<Entry> entries = {{"f0", "forward"}, {"b0", "backward"}};
-  if (options.kind == ScheduleKind::kZeroBubble) {
+  if (options.kind->split_backward) {
     entries = {{"f0", "forward"}, {"i0", "backward of inputs"}, {"w0", "backward of weights"}};
   } else if (options.chunks > 1) {
     entries = {{"f0", "forward, first chunk"},
@@ -80,7 +80,7 @@ std::string DrawSchedule(const PipelineSchedule& schedule) {
                    "\" width=\"", kWidth, "\" height=\"", height, "\">\n<style>", kStyle,
                    "</style>\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n",
                    Text(kLeft, 20,
-                        absl::StrCat(Name(o.kind), ": ", o.stages, " stages, ",
+                        absl::StrCat(o.kind->name, ": ", o.stages, " stages, ",
                                      o.chunks == 1 ? "" : absl::StrCat(o.chunks, " chunks each, "),
                                      o.micro_batches, " micro-batches; bubble ",
                                      100 * simulation->stages[0].bubble, " % of the ideal time")),

@@ -12,8 +12,10 @@
 namespace trainyard {
 namespace {
 
-const PipelineSchedule kSchedule = *MakeSchedule(
-    {.kind = ScheduleKind::kInterleaved1F1B, .stages = 4, .chunks = 2, .micro_batches = 4});
+const PipelineSchedule kSchedule = *MakeSchedule({.kind = FindSchedule("INTERLEAVED_ONE_F_ONE_B"),
+                                                  .stages = 4,
+                                                  .chunks = 2,
+                                                  .micro_batches = 4});
 
 PipelineAction Action(PipelineAction::Kind kind, int chunk) {
   return {.kind = kind, .chunk = chunk, .micro_batch = 3, .slot = 0};

@@ -53,7 +53,8 @@ std::vector<std::vector<int>> ExpectedFrom(const PipelineSchedule& schedule, int
   std::map<int, int> last_from;                  // By the stage that sends.
   for (int i = 0; i < int(actions.size()); ++i) {
     int& free = free_from[{actions[size_t(i)].chunk, actions[size_t(i)].slot}];
-    if (const auto message = ReceiveBefore(schedule, stage, actions[size_t(i)])) {
+    const auto message = ReceiveBefore(schedule, stage, actions[size_t(i)]);
+    if (message && !message->stays()) {
       int& from = last_from[message->from];
       from = std::max(from, free);
       expected[size_t(from)].push_back(i);

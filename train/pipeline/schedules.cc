@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <optional>
+#include <utility>
 
 #include "common/check.h"
 #include "train/pipeline/schedule.h"
@@ -71,6 +73,52 @@ std::vector<PipelineAction> ZeroBubble(const ScheduleOptions& options, int stage
   return Alternate(options, StagesAfter(options, stage), stage);
 }
 
+// Neighbouring parts are on neighbouring stages, there and back: with two chunks, as a V.
+int ThereAndBack(int part, int stages) {
+  const int step = part % stages;
+  return part / stages % 2 == 0 ? step : stages - 1 - step;
+}
+
+// V-Half of Qi et al. 2024, arXiv:2405.15362, as a building block in the sense of the paper: one
+// micro-batch's six actions on each stage have fixed times, and the next micro-batch follows six
+// units later.
+//
+// Chunk 0's forward goes from stage to stage in one unit, and chunk 1's forward, on its way back,
+// in two. Chunk 1's backward takes one unit a stage, and chunk 0's backward two. So on every stage
+// the two chunks together hold a micro-batch for 6 (p - 1) units and some waiting, which makes p -
+// 1 chunks' activations in flight and a few more: half of what 1F1B holds. The waiting is chosen
+// such that the six actions of a stage begin at different units of the six. Only the order of the
+// times counts: a stage runs each action as soon as it can.
+std::vector<PipelineAction> VHalf(const ScheduleOptions& options, int stage) {
+  constexpr int kCycle = 6;
+  const int after = StagesAfter(options, stage), last = options.stages - 1;
+  const int forward = stage, next_forward = last + 2 + 2 * after;
+  // So that `backward` is three units of six behind `forward` on every stage.
+  const int odd_stages = options.stages | 1;
+  const int backward = 3 * odd_stages + stage;
+  const int next_backward = 3 * odd_stages + last + 1 + 2 * after;
+  const bool even = after % 2 == 0;
+  const std::pair<int, PipelineAction> block[kCycle] = {
+      {forward, {Kind::kForward, 0, 0, 0}},
+      {next_forward, {Kind::kForward, 1, 0, 0}},
+      {backward, {Kind::kBackwardInput, 1, 0, 0}},
+      {next_backward, {Kind::kBackwardInput, 0, 0, 0}},
+      {backward + (even ? 2 : 1), {Kind::kBackwardWeight, 1, 0, 0}},
+      {next_backward + (even ? 3 : 1), {Kind::kBackwardWeight, 0, 0, 0}},
+  };
+  std::map<int, PipelineAction> timed;
+  for (int i = 0; i < options.micro_batches; ++i) {
+    for (auto [time, action] : block) {
+      action.micro_batch = i;
+      const bool free = timed.emplace(time + i * kCycle, action).second;
+      CHECK(free) << "two actions of stage " << stage << " of " << options.stages << " at " << time;
+    }
+  }
+  std::vector<PipelineAction> actions;
+  for (const auto& [time, action] : timed) actions.push_back(action);
+  return actions;
+}
+
 constexpr int kAnyNumber = std::numeric_limits<int>::max();
 constexpr ScheduleKind kSchedules[] = {
     {.name = "GPIPE", .stage_of = RoundAndRound, .actions = GPipe},
@@ -85,6 +133,12 @@ constexpr ScheduleKind kSchedules[] = {
      .split_backward = true,
      .stage_of = RoundAndRound,
      .actions = ZeroBubble},
+    {.name = "V_HALF",
+     .least_chunks = 2,
+     .most_chunks = 2,
+     .split_backward = true,
+     .stage_of = ThereAndBack,
+     .actions = VHalf},
 };
 
 }  // namespace

@@ -49,7 +49,8 @@ void KeepStage(Program& program, const std::vector<int>& stages) {
     storage.tied = stages_of[i].size() > 1;
     if (storage.tied) {
       CHECK(sharing.empty() || sharing == stages_of[i])
-          << storage.parameters.front().name << " is shared by other stages than another tied one";
+          << storage.parameters.front().name
+          << " is shared by other stages than another tied weight";
       sharing = stages_of[i];
     }
     if (blocks_of[i].empty()) continue;

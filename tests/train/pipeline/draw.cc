@@ -24,7 +24,8 @@ constexpr const char* kStyle =
     ".box { text-anchor: middle } .later { fill: #fff } "
     ".f0 { fill: #9ec5f0 } .f1 { fill: #2f6fb5 } "
     ".b0 { fill: #a5d8a2 } .b1 { fill: #3a8a36 } "
-    ".i0 { fill: #a5d8a2 } .w0 { fill: #f2c277 }";
+    ".i0 { fill: #a5d8a2 } .i1 { fill: #3a8a36 } "
+    ".w0 { fill: #f2c277 } .w1 { fill: #b5701a }";
 
 int Pixels(double time) { return int(time * kUnit + 0.5); }
 
@@ -49,6 +50,7 @@ std::string Legend(const ScheduleOptions& options, int y) {
   std::vector<Entry> entries = {{"f0", "forward"}, {"b0", "backward"}};
   if (options.kind->split_backward) {
     entries = {{"f0", "forward"}, {"i0", "backward of inputs"}, {"w0", "backward of weights"}};
+    if (options.chunks > 1) entries.push_back({"f1", "darker: second chunk"});
   } else if (options.chunks > 1) {
     entries = {{"f0", "forward, first chunk"},
                {"f1", "second chunk"},

@@ -49,6 +49,25 @@ TEST(PipelineMessage, GradientsPassBackwards) {
   }
 }
 
+// Stages 0 1 1 0 hold the four parts.
+TEST(PipelineMessage, BetweenPartsOfOneStageTheyStayThere) {
+  const PipelineSchedule schedule =
+      *MakeSchedule({.kind = FindSchedule("V_HALF"), .stages = 2, .chunks = 2, .micro_batches = 4});
+  const PipelineMessage activation{
+      .kind = PipelineMessage::kActivation, .from = 1, .to = 1, .part = 2, .micro_batch = 3};
+  EXPECT_EQ(SendAfter(schedule, 1, Action(PipelineAction::kForward, 0)), activation);
+  EXPECT_EQ(ReceiveBefore(schedule, 1, Action(PipelineAction::kForward, 1)), activation);
+  const PipelineMessage gradient{
+      .kind = PipelineMessage::kGradient, .from = 1, .to = 1, .part = 1, .micro_batch = 3};
+  EXPECT_EQ(SendAfter(schedule, 1, Action(PipelineAction::kBackwardInput, 1)), gradient);
+  EXPECT_EQ(ReceiveBefore(schedule, 1, Action(PipelineAction::kBackwardInput, 0)), gradient);
+  EXPECT_TRUE(activation.stays() && gradient.stays());
+  EXPECT_NE(activation.channel(), gradient.channel());
+  // Back on stage 0, the last part follows no other of it.
+  EXPECT_EQ(SendAfter(schedule, 0, Action(PipelineAction::kForward, 1)), std::nullopt);
+  EXPECT_EQ(ReceiveBefore(schedule, 0, Action(PipelineAction::kForward, 1))->from, 1);
+}
+
 TEST(PipelineMessage, WeightGradientsStayWhereTheyAre) {
   const PipelineAction weight = Action(PipelineAction::kBackwardWeight, 0);
   EXPECT_EQ(ReceiveBefore(kSchedule, 1, weight), std::nullopt);
@@ -57,7 +76,7 @@ TEST(PipelineMessage, WeightGradientsStayWhereTheyAre) {
 
 // So a transport that keeps the order between two stages needs no labels.
 TEST(PipelineMessage, EveryStageReceivesFromEachOtherInTheOrderThatOneSends) {
-  using Channels = std::map<std::pair<int, int>, std::vector<std::string>>;
+  using Channels = std::map<std::tuple<int, int, int>, std::vector<std::string>>;
   for (const ScheduleOptions& options : testing::EverySchedule(8, 4)) {
     Channels sent, received;
     const PipelineSchedule schedule = *MakeSchedule(options);
@@ -65,11 +84,11 @@ TEST(PipelineMessage, EveryStageReceivesFromEachOtherInTheOrderThatOneSends) {
       for (const PipelineAction& action : schedule.stages[size_t(s)].actions) {
         if (const auto m = ReceiveBefore(schedule, s, action)) {
           ASSERT_EQ(m->to, s);
-          received[{m->from, s}].push_back(ToString(*m));
+          received[m->channel()].push_back(ToString(*m));
         }
         if (const auto m = SendAfter(schedule, s, action)) {
           ASSERT_EQ(m->from, s);
-          sent[{s, m->to}].push_back(ToString(*m));
+          sent[m->channel()].push_back(ToString(*m));
         }
       }
     }
@@ -91,7 +110,7 @@ TEST(PipelineMessage, AreExpectedSoEarlyThatNoSlotWaitsForWhatItSentLast) {
         for (int later : expected[i]) {
           ASSERT_GE(later, int(i));
           const auto message = ReceiveBefore(schedule, s, actions[size_t(later)]);
-          ASSERT_TRUE(message && !leaves.contains(ToString(*message)));
+          ASSERT_TRUE(message && !message->stays() && !leaves.contains(ToString(*message)));
           leaves[ToString(*message)] = i == 0 ? 0 : simulation.stages[size_t(s)].actions[i - 1].end;
         }
       }
@@ -107,7 +126,8 @@ TEST(PipelineMessage, AreExpectedSoEarlyThatNoSlotWaitsForWhatItSentLast) {
           ASSERT_LE(slot, when.start)
               << testing::Describe(options) << ", stage " << s << ", " << ToString(actions[i]);
         }
-        if (const auto message = SendAfter(schedule, s, actions[i])) {
+        const auto message = SendAfter(schedule, s, actions[i]);
+        if (message && !message->stays()) {
           ASSERT_TRUE(leaves.contains(ToString(*message)));
           slot = std::max({slot, when.end, leaves[ToString(*message)]});
           ++sent;

@@ -26,6 +26,8 @@ const Picture kPictures[] = {
       .micro_batches = 8}},
     {"schedule-zero-bubble.svg",
      {.kind = FindSchedule("ZERO_BUBBLE"), .stages = 4, .micro_batches = 8}},
+    {"schedule-v-half.svg",
+     {.kind = FindSchedule("V_HALF"), .stages = 4, .chunks = 2, .micro_batches = 8}},
 };
 
 TEST(Pictures, AreWhatTheCodeDraws) {

@@ -156,29 +156,28 @@ void CheckExpertSlots(const JobConfig& job, const ModelConfig& model, Violations
 // The parts of the pipeline, and whether its schedule can run.
 void CheckPipeline(const JobConfig& job, int64_t layers, Violations& violations) {
   const ParallelismConfig& p = job.parallelism;
-  const int64_t blocks = layers + 2;
-  if (p.pipeline * p.virtual_pipeline > blocks) {
-    const bool stages = p.pipeline > blocks;
+  const ScheduleKind& kind = *p.schedule_kind();
+  const int64_t blocks = layers + 2, least = kind.least_chunks;
+  const int64_t chunks = std::max(p.virtual_pipeline, least);
+  if (p.pipeline * chunks > blocks) {
+    const bool stages = p.pipeline * least > blocks;
     violations.Add(stages ? "parallelism.pipeline" : "parallelism.virtual_pipeline",
                    Wanted(absl::StrCat("at most ", blocks, " parts of ", layers,
                                        " layers, embedding and head"),
-                          absl::StrCat(p.pipeline, " x ", p.virtual_pipeline),
-                          stages ? blocks : blocks / p.pipeline));
+                          absl::StrCat(p.pipeline, " x ", chunks),
+                          stages ? std::max<int64_t>(blocks / least, 1) : blocks / p.pipeline));
     return;
   }
-  const ScheduleKind& kind = *p.schedule_kind();
   if (p.virtual_pipeline > 1 && p.pipeline == 1) {
     violations.Add("parallelism.virtual_pipeline",
                    Wanted("1 where pipeline is 1", p.virtual_pipeline, 1));
-  } else if (!kind.TakesChunks(p.virtual_pipeline)) {
-    std::vector<absl::string_view> others;
-    for (const ScheduleKind& other : AllSchedules()) {
-      if (other.TakesChunks(p.virtual_pipeline)) others.push_back(other.name);
-    }
+  } else if (least > 1 && p.pipeline == 1) {
     violations.Add("parallelism.schedule",
-                   Wanted(absl::StrCat(absl::StrJoin(others, " or "), " where virtual_pipeline is ",
-                                       p.virtual_pipeline),
-                          kind.name, DefaultSchedule(p.virtual_pipeline)->name));
+                   Wanted("another where pipeline is 1", kind.name, DefaultSchedule(1)->name));
+  } else if (!kind.TakesChunks(p.virtual_pipeline)) {
+    violations.Add("parallelism.virtual_pipeline",
+                   Wanted(absl::StrCat(kind.ChunksWanted(), " for ", kind.name), p.virtual_pipeline,
+                          std::clamp<int64_t>(p.virtual_pipeline, least, kind.most_chunks)));
   } else if (AccumulationSteps(job) % PipelineRound(p) != 0) {
     const int64_t data = DataParallel(job), unit = job.batch.micro * data * p.pipeline;
     violations.Add(

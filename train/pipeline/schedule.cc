@@ -53,14 +53,17 @@ std::string ToString(const PipelineAction& action) {
                       action.micro_batch, ", slot ", action.slot);
 }
 
+std::string ScheduleKind::ChunksWanted() const {
+  return absl::StrCat(sets_chunks() ? "" : "at least ", least_chunks);
+}
+
 absl::Status ScheduleOptions::Validate() const {
   if (stages < 1) return Wanted(*this, "at least 1 stage", stages, "1");
   if (chunks < 1) return Wanted(*this, "at least 1 chunk a stage", chunks, "1");
   if (micro_batches < 1) return Wanted(*this, "at least 1 micro-batch", micro_batches, "1");
   if (!kind->TakesChunks(chunks)) {
-    const std::string least = kind->most_chunks > kind->least_chunks ? "at least " : "";
     const std::string wanted = absl::StrCat(
-        least, kind->least_chunks, kind->least_chunks == 1 ? " chunk a stage" : " chunks a stage");
+        kind->ChunksWanted(), kind->least_chunks == 1 ? " chunk a stage" : " chunks a stage");
     return Wanted(*this, wanted, chunks,
                   absl::StrCat(std::clamp(chunks, kind->least_chunks, kind->most_chunks)));
   }

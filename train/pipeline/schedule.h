@@ -63,6 +63,8 @@ struct ScheduleKind {
   std::vector<PipelineAction> (*actions)(const ScheduleOptions& options, int stage);
 
   bool TakesChunks(int64_t chunks) const { return chunks >= least_chunks && chunks <= most_chunks; }
+  bool sets_chunks() const { return least_chunks == most_chunks; }
+  std::string ChunksWanted() const;  // "2", "at least 2".
 };
 std::span<const ScheduleKind> AllSchedules();
 const ScheduleKind* FindSchedule(absl::string_view name);  // There must be one.

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "tests/train/pipeline/every_schedule.h"
 #include "tests/train/pipeline/toy_runner.h"
@@ -76,6 +77,21 @@ TEST(VHalf, HasNoLargerBubbleThanOneForwardOneBackward) {
       // The formula of docs/parallelism.md.
       const double wanted = (7 * p - (p % 2 == 0 ? 6 : 9)) / 2.0;
       ASSERT_NEAR(found, wanted, 1e-9) << p << " stages, " << m << " micro-batches";
+    }
+  }
+}
+
+TEST(VHalf, IdlesLongerWithEveryMicroBatchWhereForwardAndBackwardDifferByMuch) {
+  constexpr ActionTimes kTimes[] = {{.forward = 1, .backward_input = 1.5, .backward_weight = 1},
+                                    {.forward = 2, .backward_input = 1, .backward_weight = 2},
+                                    {.forward = 1, .backward_input = 2, .backward_weight = 1},
+                                    {.forward = 3, .backward_input = 1, .backward_weight = 1}};
+  for (const ActionTimes& t : kTimes) {
+    const double difference = std::abs(t.forward - t.backward_input);
+    const double added = std::max(0.0, 2 * (difference - t.backward_weight / 2));  // Two chunks.
+    for (int p = 2; p <= 16; ++p) {
+      const double few = Idle(*Simulate(VHalf(p, 2 * p), t));
+      EXPECT_NEAR(Idle(*Simulate(VHalf(p, 4 * p), t)), few + 2 * p * added, 1e-9) << p;
     }
   }
 }

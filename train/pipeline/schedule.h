@@ -37,7 +37,8 @@ std::string ToString(const PipelineAction& action);
 
 struct ScheduleKind;
 
-// One chunk for each stage has ONE_F_ONE_B, several have INTERLEAVED_ONE_F_ONE_B. Lives forever.
+// What runs where a job names no schedule: ONE_F_ONE_B with one chunk a stage, with several
+// INTERLEAVED_ONE_F_ONE_B. Never null.
 const ScheduleKind* DefaultSchedule(int64_t chunks);
 
 struct ScheduleOptions {

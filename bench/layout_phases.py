@@ -32,6 +32,7 @@ LAYOUTS = {
     "pipeline, 1F1B": PIPELINE,
     "pipeline, INTERLEAVED (2 virtual)": (*PIPELINE, "parallelism.virtual_pipeline=2"),
     "pipeline, ZERO_BUBBLE": (*PIPELINE, "parallelism.schedule=ZERO_BUBBLE"),
+    "pipeline, V_HALF": (*PIPELINE, "parallelism.schedule=V_HALF"),
     "data, recompute blocks": ("recompute.blocks=6",),
     "8 experts, data": EXPERTS,
     "8 experts, expert": (*EXPERTS, "parallelism.expert={n}"),

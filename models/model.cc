@@ -68,7 +68,7 @@ Program RecordTraining(const Model& model, const TrainingOptions& options) {
   after("backward");
   if (options.record.fuse) Fuse(program, List::kBackwardInput);
   after("fuse_backward");
-  KeepStage(program);
+  KeepStage(program, options.record.stages);
   RemoveDead(program);
   after("dead");
   Recompute(program, options.recompute);

@@ -49,8 +49,9 @@ struct RecordOptions {
   Mesh mesh = {};
   ContextExchange context_exchange = ContextExchange::kRing;
   // The blocks (embedding, layers, head) after which the model is cut into parts for the pipeline;
-  // ascending. Part g lies on stage g % stages; their number divides by that of the stages.
+  // ascending.
   std::vector<int> cuts = {};
+  std::vector<int> stages = {0};  // The pipeline stage that holds each part.
   // Rows that a rank's experts take at once, over those that they have when all are evenly chosen.
   // What comes beyond is taken in further rounds.
   double expert_rows = 2;

@@ -98,8 +98,8 @@ class BoxList {
     box.balanced = spec.balance_rate.has_value();
     box.block = storage_.block;
     box.shard_axes = spec.shard.axes & mesh_.active();
-    box.copy_axes =
-        mesh_.active() - spec.shard.axes - (storage_.tied ? AxisSet() : AxisSet(Axis::kPipeline));
+    box.copy_axes = mesh_.active() - spec.shard.axes - AxisSet(Axis::kPipeline);
+    if (storage_.tied) box.copy_axes = box.copy_axes | Axis::kEnds;
     box.reduce_axes = storage_.ReduceAxes(spec);
     boxes_.push_back(std::move(box));
   }

@@ -114,7 +114,7 @@ struct ParameterStorage {
   bool used = false;     // `varying` is known.
   AxisSet varying = {};  // Along which the gradients of the activations that it meets differ; the
                          // same for all uses.
-  bool tied = false;     // The first and the last pipeline stage both hold it.
+  bool tied = false;     // Several pipeline stages hold it.
   std::vector<ParameterSpec> parameters;
 
   // The axes over which the gradient of one of its parameters is summed.

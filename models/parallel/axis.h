@@ -19,7 +19,7 @@ enum class Axis : uint8_t {
   kExpert,  // Divides data.
   kData,
   kPipeline,
-  kEnds,  // No digit: the first and the last pipeline stage, which share tied weights.
+  kEnds,  // No digit: the pipeline stages that share tied weights (Mesh::sharing_stages).
 };
 inline constexpr std::array<Axis, 6> kAllAxes = {Axis::kKvReplica, Axis::kTensor, Axis::kContext,
                                                  Axis::kExpert,    Axis::kData,   Axis::kPipeline};

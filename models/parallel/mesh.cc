@@ -1,5 +1,7 @@
 #include "models/parallel/mesh.h"
 
+#include <algorithm>
+
 #include "common/check.h"
 
 namespace trainyard {
@@ -20,7 +22,7 @@ int SizeOf(const Mesh& mesh, Axis axis) {
     case Axis::kPipeline:
       return mesh.pipeline;
     case Axis::kEnds:
-      return mesh.pipeline > 1 ? 2 : 1;
+      return std::max(int(mesh.sharing_stages.size()), 1);
   }
   return 1;
 }
@@ -46,6 +48,11 @@ int Mesh::coordinate(AxisSet axes) const {
     }
     digits /= size;
   }
+  if (axes.contains(Axis::kEnds)) {
+    const int stage = rank / (ranks() / pipeline);
+    coordinate += stride * int(std::count_if(sharing_stages.begin(), sharing_stages.end(),
+                                             [&](int other) { return other < stage; }));
+  }
   return coordinate;
 }
 
@@ -60,7 +67,9 @@ AxisSet Mesh::active() const {
 std::vector<int> Mesh::Members(AxisSet axes) const {
   if (axes == AxisSet{Axis::kEnds}) {
     const int stride = ranks() / pipeline;
-    return {rank % stride, rank % stride + (pipeline - 1) * stride};
+    std::vector<int> members;
+    for (int stage : sharing_stages) members.push_back(rank % stride + stage * stride);
+    return members;
   }
   std::vector<int> members;
   for (int other = 0; other < ranks(); ++other) {

@@ -21,6 +21,8 @@ struct Mesh {
   // Over which a mixture's experts are divided.
   AxisSet expert_axes = kTensorAxes | Axis::kExpert;
   int pipeline = 1;
+  // That hold tied weights, ascending; empty where no two do. KeepStage finds them.
+  std::vector<int> sharing_stages = {};
   int rank = 0;  // This rank; 0 <= rank < ranks().
 
   int ranks() const { return tensor * context * data * pipeline; }
@@ -28,7 +30,7 @@ struct Mesh {
   // Of this rank within the ranks that differ from it along these axes alone, in rank order.
   int coordinate(AxisSet axes) const;
   AxisSet active() const;  // The axes with more than one rank.
-  // Those ranks' numbers; the first and the last stage's for {kEnds}.
+  // Those ranks' numbers. {kEnds}: of the stages that share, this rank's among them.
   std::vector<int> Members(AxisSet axes) const;
 
   bool operator==(const Mesh&) const = default;

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
 #include "common/status_macros.h"
+#include "kernels/cast.h"
 #include "models/program/binder.h"
 #include "models/program/block_windows.h"
 #include "models/program/memory.h"
@@ -365,6 +366,10 @@ void Executable::Run(Action action, const MicroBatch& micro_batch) {
 
 Tensor Executable::tensor(Value value, int slot) const {
   return state_->memory->tensor(value, slot);
+}
+
+void Executable::Copy(const Tensor& from, const Tensor& to) {
+  state_->backend.kernel<CastArgs>()(state_->exec, {.x = from, .y = to});
 }
 
 void Executable::WriteInput(const std::string& name, int slot, std::span<const int32_t> data) {

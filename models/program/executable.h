@@ -84,6 +84,8 @@ class Executable {
   void Record(Event& event) const;
   // Memory of a value: what other stages send and are sent (Program::chunks).
   Tensor tensor(Value value, int slot) const;
+  // From one such memory to another of equal size, in order with what Run was given.
+  void Copy(const Tensor& from, const Tensor& to);
 
   // Device memory of parameters; one dim. What checkpoints read and write are the program's
   // OwnedParameters.

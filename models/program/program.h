@@ -95,7 +95,7 @@ struct Bucket {
   FlatRange own = {};        // The same part among all parameters.
   AxisSet zero_axes = {};    // Over which it is divided; empty: not.
   AxisSet reduce_axes = {};  // Over which all its gradients are summed; zero_axes among them.
-  bool tied = false;         // Summed over the first and the last stage, too.
+  bool tied = false;         // Summed over the stages that share it, too.
   // Whole in the windows alone (ZeRO FULL). Then it is of one block, and `list` alone writes its
   // gradients.
   bool windowed = false;
@@ -107,8 +107,8 @@ struct Bucket {
   int last_block = 0;
 };
 
-// A run of blocks that lie on one pipeline stage one after another. What crosses its ends comes
-// from and goes to other stages; those values are invalid at the ends of the model.
+// A run of blocks that a pipeline stage computes in one go. What crosses its ends comes from and
+// goes to the chunks before and after it; those values are invalid at the ends of the model.
 struct Chunk {
   int first_block = 0;  // Blocks [first_block, last_block].
   int last_block = 0;

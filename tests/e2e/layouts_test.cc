@@ -154,7 +154,8 @@ TEST(Layouts, OfTiedEmbeddingsAndBiasesTrainAsOneRank) {
   Service service({.workers = 2, .devices_per_worker = 4});
   const Layout layouts[] = {
       {"two-stages", 4, 1, "tensor: 2, pipeline: 2, schedule: ONE_F_ONE_B"},
-      {"interleaved-full", 4, 1, "pipeline: 2, virtual_pipeline: 2, zero: FULL"}};
+      {"interleaved-full", 4, 1, "pipeline: 2, virtual_pipeline: 2, zero: FULL"},
+      {"v-half", 4, 1, "pipeline: 2, schedule: V_HALF"}};
   const TestJob job{.model =
                         "preset: gpt2-124m, overrides: {layers: 2, hidden: 32, ffn: 96, heads: 4, "
                         "kv_heads: 4, vocab: 256, max_seq: 64}"};

@@ -277,5 +277,51 @@ TEST(InitializationTest, ValuesDoNotDependOnTheMesh) {
   EXPECT_EQ(got, want);
 }
 
+// Four parts of a block each. The first and the last use one weight, the two between another one.
+Program FourParts(int stages, int rank) {
+  Recorder recorder(Precision::F32(), {.pipeline = stages, .rank = rank}, /*training=*/true);
+  recorder.mutable_program().num_blocks = 4;
+  Value x = recorder.Input("x", {3, 8}, DType::kF32, {});
+  for (const char* name : {"outer", "inner", "inner", "outer"}) {
+    if (recorder.program().instances.size() > 0) x = recorder.Cut(x);
+    recorder.set_block(int(recorder.program().instances.size()));
+    const ParameterSpec spec = {.name = name, .shape = {8, 8}, .shard = {}, .decay = true};
+    x = ops::Linear(recorder, x, recorder.Parameter(spec));
+  }
+  Program& program = recorder.mutable_program();
+  program.chunks.back().last_block = 3;
+  return program;
+}
+
+TEST(KeepStageTest, KeepsThePartsPlacedThereAndNotesWhichStagesShareAWeight) {
+  const auto kept = [](int stages, int rank, const std::vector<int>& placed) {
+    Program program = FourParts(stages, rank);
+    KeepStage(program, placed);
+    return program;
+  };
+  const Program last = kept(2, 1, {0, 1, 1, 0});  // A V: each weight is on one stage.
+  EXPECT_EQ(last.chunks.size(), 2u);
+  EXPECT_EQ(last.chunks[0].first_block, 1);
+  EXPECT_EQ(last.chunks[1].last_block, 2);
+  ASSERT_EQ(last.storages.size(), 1u);
+  EXPECT_EQ(last.storages[0].parameters.front().name, "inner");
+  EXPECT_FALSE(last.storages[0].tied);
+  EXPECT_TRUE(last.mesh.sharing_stages.empty());
+  const Program middle = kept(3, 1, {0, 1, 1, 2});
+  EXPECT_FALSE(middle.storages[0].tied);
+  EXPECT_EQ(middle.mesh.sharing_stages, (std::vector<int>{0, 2}));
+  EXPECT_TRUE(kept(3, 2, {0, 1, 1, 2}).storages[0].tied);
+}
+
+TEST(KeepStageDeathTest, APlacementThatCannotBeIsRefused) {
+  const auto keep = [](int rank, const std::vector<int>& placed) {
+    Program program = FourParts(4, rank);
+    KeepStage(program, placed);
+  };
+  EXPECT_DEATH(keep(0, {0, 1, 2}), "4 parts of a model, 3 of them placed");
+  EXPECT_DEATH(keep(3, {0, 1, 1, 2}), "stage 3 holds no part");
+  EXPECT_DEATH(keep(0, {0, 1, 2, 3}), "inner is shared by other stages than another tied weight");
+}
+
 }  // namespace
 }  // namespace trainyard::testing

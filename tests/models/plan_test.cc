@@ -91,10 +91,12 @@ TEST(PlanTest, MessagesBetweenStagesHaveAPlaceWhenTheyAreExpected) {
   AsDecoder(config).layers = 4;
   for (int rank : {0, 1}) {
     for (const RecomputeOptions& recompute : {RecomputeOptions{}, RecomputeOptions{.blocks = 2}}) {
-      const Program program = RecordTraining(
-          *CreateModel(config),
-          {.record = {.sequence = 8, .mesh = {.pipeline = 2, .rank = rank}, .cuts = {1, 2, 3}},
-           .recompute = recompute});
+      const Program program =
+          RecordTraining(*CreateModel(config), {.record = {.sequence = 8,
+                                                           .mesh = {.pipeline = 2, .rank = rank},
+                                                           .cuts = {1, 2, 3},
+                                                           .stages = {0, 1, 0, 1}},
+                                                .recompute = recompute});
       ASSERT_EQ(program.chunks.size(), 2u);
       for (int slots : {1, 3}) {
         const MemoryPlan plan = PlanMemory(program, {.slots = {slots, slots}});

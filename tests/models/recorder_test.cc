@@ -107,6 +107,14 @@ TEST(MeshTest, TensorRanksAreNeighboursAndStagesFarApart) {
   EXPECT_EQ(mesh.coordinate(Axis::kPipeline), 6);
 }
 
+TEST(MeshTest, StagesThatShareWeightsAreAGroupInTheirOrder) {
+  const Mesh mesh{.data = 2, .pipeline = 4, .sharing_stages = {1, 3}, .rank = 7};
+  EXPECT_EQ(mesh.Members(Axis::kEnds), (std::vector<int>{3, 7}));
+  EXPECT_EQ(mesh.size(Axis::kEnds), 2);
+  EXPECT_EQ(mesh.coordinate(Axis::kEnds), 1);
+  EXPECT_EQ(Mesh{.pipeline = 4}.size(Axis::kEnds), 1);
+}
+
 // A query/key/value matrix of one name, divided: a piece of each of its three sections.
 TEST(ParameterTest, BoxesOfADividedParameterWithSections) {
   Recorder recorder(Precision::F32(), {.tensor = 2, .rank = 1}, true);

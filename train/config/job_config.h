@@ -44,14 +44,12 @@ struct ParallelismConfig {
   Zero zero = Zero::kOptimizer;
   Reduction reduction = Reduction::kF32;
   ContextExchange context_exchange = ContextExchange::kRing;
-  std::optional<ScheduleKind> schedule = {};  // Absent: 1F1B, interleaved over virtual stages.
+  const ScheduleKind* schedule = nullptr;  // Null: DefaultSchedule.
 
-  // One stage has no bubble to fill: there zero-bubble is 1F1B.
-  ScheduleKind schedule_kind() const {
-    const ScheduleKind kind = schedule.value_or(
-        virtual_pipeline > 1 ? ScheduleKind::kInterleaved1F1B : ScheduleKind::k1F1B);
-    const bool nothing_to_fill = pipeline == 1 && kind == ScheduleKind::kZeroBubble;
-    return nothing_to_fill ? ScheduleKind::k1F1B : kind;
+  // The schedule that runs. One stage has no bubble that halves of backward could fill.
+  const ScheduleKind* schedule_kind() const {
+    const bool nothing_to_fill = pipeline == 1 && schedule != nullptr && schedule->split_backward;
+    return schedule == nullptr || nothing_to_fill ? DefaultSchedule(virtual_pipeline) : schedule;
   }
 };
 

@@ -22,7 +22,6 @@ void ReadUnlessZero(Fields& fields, const char* name, int64_t& out) {
 void ReadParallelism(Fields& fields, ParallelismConfig& out) {
   ReadUnlessZero(fields, "tensor", out.tensor);
   ReadUnlessZero(fields, "pipeline", out.pipeline);
-  ReadUnlessZero(fields, "virtual_pipeline", out.virtual_pipeline);
   ReadUnlessZero(fields, "context", out.context);
   ReadUnlessZero(fields, "expert", out.expert);
   std::vector<std::pair<std::string, ExpertSplit>> splits;
@@ -40,12 +39,13 @@ void ReadParallelism(Fields& fields, ParallelismConfig& out) {
       "context_exchange", "CONTEXT_EXCHANGE_",
       {{"RING", ContextExchange::kRing}, {"ALL_GATHER", ContextExchange::kAllGather}},
       out.context_exchange);
-  std::vector<std::pair<std::string, std::optional<ScheduleKind>>> schedules;
-  for (const ScheduleKind kind : {ScheduleKind::kGPipe, ScheduleKind::k1F1B,
-                                  ScheduleKind::kInterleaved1F1B, ScheduleKind::kZeroBubble}) {
-    schedules.emplace_back(Name(kind), kind);
-  }
+  std::vector<std::pair<std::string, const ScheduleKind*>> schedules;
+  for (const ScheduleKind& kind : AllSchedules()) schedules.emplace_back(kind.name, &kind);
   fields.ReadEnum("schedule", "PIPELINE_SCHEDULE_", schedules, out.schedule);
+  // A schedule that always has so many chunks need not be told.
+  const ScheduleKind& kind = *out.schedule_kind();
+  if (kind.sets_chunks()) out.virtual_pipeline = kind.least_chunks;
+  ReadUnlessZero(fields, "virtual_pipeline", out.virtual_pipeline);
 }
 
 void ReadBatch(Fields& fields, BatchConfig& out) {

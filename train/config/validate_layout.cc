@@ -156,47 +156,48 @@ void CheckExpertSlots(const JobConfig& job, const ModelConfig& model, Violations
 // The parts of the pipeline, and whether its schedule can run.
 void CheckPipeline(const JobConfig& job, int64_t layers, Violations& violations) {
   const ParallelismConfig& p = job.parallelism;
-  const int64_t blocks = layers + 2;
-  if (p.pipeline * p.virtual_pipeline > blocks) {
-    const bool stages = p.pipeline > blocks;
+  const ScheduleKind& kind = *p.schedule_kind();
+  const int64_t blocks = layers + 2, least = kind.least_chunks;
+  const int64_t chunks = std::max(p.virtual_pipeline, least);
+  if (p.pipeline * chunks > blocks) {
+    const bool stages = p.pipeline * least > blocks;
     violations.Add(stages ? "parallelism.pipeline" : "parallelism.virtual_pipeline",
                    Wanted(absl::StrCat("at most ", blocks, " parts of ", layers,
                                        " layers, embedding and head"),
-                          absl::StrCat(p.pipeline, " x ", p.virtual_pipeline),
-                          stages ? blocks : blocks / p.pipeline));
+                          absl::StrCat(p.pipeline, " x ", chunks),
+                          stages ? std::max<int64_t>(blocks / least, 1) : blocks / p.pipeline));
     return;
   }
-  const std::string kind = Name(p.schedule_kind());
-  const bool interleaved = p.schedule_kind() == ScheduleKind::kInterleaved1F1B;
   if (p.virtual_pipeline > 1 && p.pipeline == 1) {
     violations.Add("parallelism.virtual_pipeline",
                    Wanted("1 where pipeline is 1", p.virtual_pipeline, 1));
-  } else if (interleaved != (p.virtual_pipeline > 1)) {
-    const std::string nearest =
-        Name(interleaved ? ScheduleKind::k1F1B : ScheduleKind::kInterleaved1F1B);
+  } else if (least > 1 && p.pipeline == 1) {
     violations.Add("parallelism.schedule",
-                   Wanted(absl::StrCat(interleaved ? "another" : nearest,
-                                       " where virtual_pipeline is ", p.virtual_pipeline),
-                          kind, nearest));
+                   Wanted("another where pipeline is 1", kind.name, DefaultSchedule(1)->name));
+  } else if (!kind.TakesChunks(p.virtual_pipeline)) {
+    violations.Add("parallelism.virtual_pipeline",
+                   Wanted(absl::StrCat(kind.ChunksWanted(), " for ", kind.name), p.virtual_pipeline,
+                          std::clamp<int64_t>(p.virtual_pipeline, least, kind.most_chunks)));
   } else if (AccumulationSteps(job) % PipelineRound(p) != 0) {
     const int64_t data = DataParallel(job), unit = job.batch.micro * data * p.pipeline;
     violations.Add(
         "batch.global",
         Wanted(absl::StrCat("a multiple of micro x data parallel x pipeline = ", job.batch.micro,
-                            " x ", data, " x ", p.pipeline, " = ", unit, " for ", kind),
+                            " x ", data, " x ", p.pipeline, " = ", unit, " for ", kind.name),
                job.batch.global, NearestMultiple(job.batch.global, unit, kMaxGlobalBatch)));
   }
 }
 
 void CheckRecompute(const JobConfig& job, int64_t layers, Violations& violations) {
-  const int64_t wanted = job.parallelism.pipeline * job.parallelism.virtual_pipeline;
-  if (wanted > layers + 2) return;  // CheckPipeline says so.
-  const size_t stages = size_t(job.parallelism.pipeline);
-  const auto parts = DivideBlocks(layers, int(wanted));
-  std::vector<int64_t> on_stage(stages);
+  const ParallelismConfig& p = job.parallelism;
+  if (p.pipeline * p.virtual_pipeline > layers + 2) return;  // CheckPipeline says so.
+  const std::vector<int> stage_of = PlaceParts(
+      {.kind = p.schedule_kind(), .stages = int(p.pipeline), .chunks = int(p.virtual_pipeline)});
+  const auto parts = DivideBlocks(layers, int(stage_of.size()));
+  std::vector<int64_t> on_stage(size_t(p.pipeline));
   for (size_t i = 0; i < parts->size(); ++i) {
     const auto [begin, end] = (*parts)[i];  // Embedding and head are no layers.
-    on_stage[i % stages] += std::min(end, layers + 1) - std::max<int64_t>(begin, 1);
+    on_stage[size_t(stage_of[i])] += std::min(end, layers + 1) - std::max<int64_t>(begin, 1);
   }
   const int64_t most = *std::max_element(on_stage.begin(), on_stage.end());
   const int64_t blocks = job.recompute.blocks;
@@ -298,7 +299,7 @@ bool CheckBatch(const JobConfig& job, bool axes_legal, Violations& violations) {
 }  // namespace
 
 int64_t PipelineRound(const ParallelismConfig& p) {
-  return p.schedule_kind() == ScheduleKind::kInterleaved1F1B ? p.pipeline : 1;
+  return p.schedule_kind()->whole_rounds ? p.pipeline : 1;
 }
 
 void ValidateLayout(const JobConfig& job, const ModelConfig* model, Violations& violations) {

@@ -10,14 +10,15 @@ namespace trainyard {
 namespace {
 
 // The message that crosses from part `from` to part `to`, where both exist.
-std::optional<PipelineMessage> Crossing(const ScheduleOptions& options, int from, int to,
+std::optional<PipelineMessage> Crossing(const PipelineSchedule& schedule, int from, int to,
                                         int micro_batch) {
-  const int parts = options.stages * options.chunks;
+  const std::vector<int>& stage_of = schedule.stage_of;
+  const int parts = int(stage_of.size());
   if (from < 0 || to < 0 || from >= parts || to >= parts) return std::nullopt;
   return PipelineMessage{
       .kind = from < to ? PipelineMessage::kActivation : PipelineMessage::kGradient,
-      .from = from % options.stages,
-      .to = to % options.stages,
+      .from = stage_of[size_t(from)],
+      .to = stage_of[size_t(to)],
       .part = to,
       .micro_batch = micro_batch};
 }
@@ -29,20 +30,20 @@ std::string ToString(const PipelineMessage& message) {
                       " for part ", message.part, ", micro-batch ", message.micro_batch);
 }
 
-std::optional<PipelineMessage> ReceiveBefore(const ScheduleOptions& options, int stage,
+std::optional<PipelineMessage> ReceiveBefore(const PipelineSchedule& schedule, int stage,
                                              const PipelineAction& action) {
   if (action.kind == PipelineAction::kBackwardWeight) return std::nullopt;
-  const int part = action.chunk * options.stages + stage;
+  const int part = schedule.PartOf(stage, action.chunk);
   const int source = action.kind == PipelineAction::kForward ? part - 1 : part + 1;
-  return Crossing(options, source, part, action.micro_batch);
+  return Crossing(schedule, source, part, action.micro_batch);
 }
 
-std::optional<PipelineMessage> SendAfter(const ScheduleOptions& options, int stage,
+std::optional<PipelineMessage> SendAfter(const PipelineSchedule& schedule, int stage,
                                          const PipelineAction& action) {
   if (action.kind == PipelineAction::kBackwardWeight) return std::nullopt;
-  const int part = action.chunk * options.stages + stage;
+  const int part = schedule.PartOf(stage, action.chunk);
   const int target = action.kind == PipelineAction::kForward ? part + 1 : part - 1;
-  return Crossing(options, part, target, action.micro_batch);
+  return Crossing(schedule, part, target, action.micro_batch);
 }
 
 std::vector<std::vector<int>> ExpectedFrom(const PipelineSchedule& schedule, int stage) {
@@ -52,7 +53,8 @@ std::vector<std::vector<int>> ExpectedFrom(const PipelineSchedule& schedule, int
   std::map<int, int> last_from;                  // By the stage that sends.
   for (int i = 0; i < int(actions.size()); ++i) {
     int& free = free_from[{actions[size_t(i)].chunk, actions[size_t(i)].slot}];
-    if (const auto message = ReceiveBefore(schedule.options, stage, actions[size_t(i)])) {
+    const auto message = ReceiveBefore(schedule, stage, actions[size_t(i)]);
+    if (message && !message->stays()) {
       int& from = last_from[message->from];
       from = std::max(from, free);
       expected[size_t(from)].push_back(i);

@@ -4,6 +4,7 @@
 #include <deque>
 #include <map>
 #include <optional>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -46,8 +47,8 @@ class Simulator {
     while (done.size() < actions.size()) {
       const PipelineAction& action = actions[done.size()];
       double start = done.empty() ? 0 : done.back().end;
-      if (const auto wanted = ReceiveBefore(schedule_.options, stage, action)) {
-        std::deque<InTransit>& channel = channels_[{wanted->from, wanted->to}];
+      if (const auto wanted = ReceiveBefore(schedule_, stage, action)) {
+        std::deque<InTransit>& channel = channels_[wanted->channel()];
         if (channel.empty()) break;
         if (channel.front().message != *wanted) {
           return absl::FailedPreconditionError(
@@ -59,9 +60,9 @@ class Simulator {
         channel.pop_front();
       }
       done.push_back({start, start + Duration(action.kind)});
-      if (const auto sent = SendAfter(schedule_.options, stage, action)) {
-        channels_[{sent->from, sent->to}].push_back(
-            {*sent, done.back().end + times_.communication});
+      if (const auto sent = SendAfter(schedule_, stage, action)) {
+        const double takes = sent->stays() ? 0 : times_.communication;
+        channels_[sent->channel()].push_back({*sent, done.back().end + takes});
       }
     }
     return absl::OkStatus();
@@ -116,7 +117,7 @@ class Simulator {
 
   const PipelineSchedule& schedule_;
   const ActionTimes& times_;
-  std::map<std::pair<int, int>, std::deque<InTransit>> channels_;  // By (from, to).
+  std::map<std::tuple<int, int, int>, std::deque<InTransit>> channels_;
   Simulation out_{};
 };
 

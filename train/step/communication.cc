@@ -45,10 +45,11 @@ CommunicationTable StepCommunication(const Program& program, const PipelineSched
     const auto add = [&](CollectiveOp op, Value value) {
       AddTo(table, kStages, CallsOf(op, 1, int64_t(program.info(value).bytes()), options.stages));
     };
-    if (ReceiveBefore(options, stage, action)) {
+    const auto passes = [](const auto& message) { return message && !message->stays(); };
+    if (passes(ReceiveBefore(schedule, stage, action))) {
       add(CollectiveOp::kReceive, forward ? chunk.received : chunk.received_gradient);
     }
-    if (SendAfter(options, stage, action)) {
+    if (passes(SendAfter(schedule, stage, action))) {
       const Value sent = forward ? chunk.sent : chunk.sent_gradient;
       add(CollectiveOp::kSend, sent);
       add(CollectiveOp::kWaitSend, sent);

@@ -29,6 +29,7 @@ TrainingOptions OptionsOf(const JobConfig& job, const Layout& layout,
                      .mesh = layout.mesh,
                      .context_exchange = job.parallelism.context_exchange,
                      .cuts = layout.cuts,
+                     .stages = layout.schedule.stage_of,
                      .expert_rows = options.expert_rows,
                      .deterministic = job.deterministic,
                      .fuse = options.fuse},
@@ -82,8 +83,9 @@ absl::StatusOr<std::unique_ptr<RankEngine>> RankEngine::Create(const JobConfig& 
       << layout.mesh.ranks() << " ranks in a world of " << world.size();
   layout.mesh.rank = world.rank();
   std::unique_ptr<RankEngine> engine(new RankEngine(std::move(layout)));
-  const Mesh& mesh = engine->mesh();
   Program program = RecordTraining(*CreateModel(model), OptionsOf(job, engine->layout_, options));
+  engine->layout_.mesh = program.mesh;  // With the stages that share weights.
+  const Mesh& mesh = engine->mesh();
   if (options.edit) options.edit(program);
   std::set<Group> groups = program.Groups();
   const Group pipeline{Stream::kCompute, Axis::kPipeline};

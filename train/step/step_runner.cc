@@ -51,7 +51,7 @@ StepState InitialState(const StepInput& input) {
 
 PlanOptions PlanFor(const PipelineSchedule& schedule, int stage, DeviceKind device) {
   return {.slots = schedule.stages[size_t(stage)].slots,
-          .split_backward = schedule.options.kind == ScheduleKind::kZeroBubble,
+          .split_backward = schedule.options.kind->split_backward,
           .gpu = device == DeviceKind::kCuda};
 }
 
@@ -121,6 +121,7 @@ void StepRunner::Run(const PipelineAction& action, const MicroBatchData& data,
   // both.
   WaitFor(chunk.sent, action.slot);
   if (forward) {
+    slot_of_[{action.chunk, action.micro_batch}] = action.slot;
     WaitFor(chunk.sent_gradient, action.slot);
     for (const auto& [name, value] : program.inputs) {
       if (program.chunk_of(program.info(value).block) != action.chunk) continue;
@@ -130,15 +131,34 @@ void StepRunner::Run(const PipelineAction& action, const MicroBatchData& data,
   if (const auto expected = expected_.extract({ReceivedFor(action), action.slot})) {
     Wait("receive", [&] { pipeline_->WaitReceive(expected.mapped()); });
   }
+  const auto received = ReceiveBefore(schedule_, stage_, action);
+  if (forward && received && received->stays()) HandOver(action);
 
   micro_batch.chunk = action.chunk;
   micro_batch.slot = action.slot;
   micro_batch.first = action.micro_batch == 0;
   micro_batch.last = action.micro_batch == schedule_.options.micro_batches - 1;
   executable_.Run(ActionOf(action.kind), micro_batch);
-  if (const auto message = SendAfter(schedule_.options, stage_, action)) {
+  const auto message = SendAfter(schedule_, stage_, action);
+  if (message && message->stays()) {
+    if (!forward) HandOver(action);
+  } else if (message) {
     const Tensor tensor = executable_.tensor(sent, action.slot);
     posted_[{sent, action.slot}] = pipeline_->PostSend(tensor, message->to);
+  }
+}
+
+void StepRunner::HandOver(const PipelineAction& action) {
+  const std::vector<Chunk>& chunks = executable_.program().chunks;
+  const Chunk& earlier = chunks[size_t(action.chunk - 1)];
+  const Chunk& later = chunks[size_t(action.chunk)];
+  const int earlier_slot = slot_of_.at({action.chunk - 1, action.micro_batch});
+  if (action.kind == PipelineAction::kForward) {
+    executable_.Copy(executable_.tensor(earlier.sent, earlier_slot),
+                     executable_.tensor(later.received, action.slot));
+  } else {
+    executable_.Copy(executable_.tensor(later.sent_gradient, action.slot),
+                     executable_.tensor(earlier.received_gradient, earlier_slot));
   }
 }
 
@@ -148,7 +168,8 @@ Value StepRunner::ReceivedFor(const PipelineAction& action) const {
 }
 
 void StepRunner::Expect(const PipelineAction& action) {
-  if (const auto message = ReceiveBefore(schedule_.options, stage_, action)) {
+  const auto message = ReceiveBefore(schedule_, stage_, action);
+  if (message && !message->stays()) {
     const Value received = ReceivedFor(action);
     expected_[{received, action.slot}] =
         pipeline_->PostReceive(executable_.tensor(received, action.slot), message->from);

@@ -55,8 +55,12 @@ class StepRunner {
  private:
   // `micro_batch`: what the action does not say.
   void Run(const PipelineAction& action, const MicroBatchData& data, MicroBatch micro_batch);
+  // Between neighbouring parts of this stage. The earlier part's slot holds a micro-batch
+  // throughout, so the later part's actions do it: before a forward the activation is copied, after
+  // a backward the gradient.
+  void HandOver(const PipelineAction& action);
   Value ReceivedFor(const PipelineAction& action) const;
-  void Expect(const PipelineAction& action);  // What it receives, if anything.
+  void Expect(const PipelineAction& action);  // What another stage sends it, if anything.
   void WaitFor(Value value, int slot);
   void WaitForAll();
   void Wait(const char* name, const std::function<void()>& wait);  // For other stages.
@@ -69,6 +73,7 @@ class StepRunner {
   // while this rank computes, and its sender has its memory back.
   std::vector<std::vector<int>> expected_from_;  // ExpectedFrom, of this stage.
   std::vector<int> next_blocks_;  // MicroBatch::next_block of each action, and of the optimizer.
+  std::map<std::pair<int, int>, int> slot_of_;               // By chunk and micro-batch.
   std::map<std::pair<Value, int>, SendHandle> posted_;       // By what is sent, and slot.
   std::map<std::pair<Value, int>, ReceiveHandle> expected_;  // By what is received, and slot.
   PhaseClock clock_;

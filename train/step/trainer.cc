@@ -451,7 +451,7 @@ CheckpointLayout RankTrainer::Written() const {
           .context = p.context,
           .expert = p.expert,
           .virtual_pipeline = p.virtual_pipeline,
-          .schedule = Name(p.schedule_kind()),
+          .schedule = std::string(p.schedule_kind()->name),
           .zero = Name(p.zero),
           .threads = rank_.threads};
 }

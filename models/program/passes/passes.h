@@ -29,9 +29,10 @@ void RecordBackward(Recorder& recorder);
 // others to what is read.
 void RemoveDead(Program& program);
 
-// Of a whole model cut into parts, keeps what this rank's pipeline stage runs: part g lies on stage
-// g % stages. Marks parameters that the first and the last stage share.
-void KeepStage(Program& program);
+// Of a whole model cut into parts, keeps what this rank's pipeline stage runs. `stages` has the
+// stage that holds each part. Marks the parameters that several stages share, and notes in the mesh
+// which stages these are.
+void KeepStage(Program& program, const std::vector<int>& stages);
 
 // Has the backward lists read, of what `options` name, values computed again in place of those of
 // the forward list, which then end there. An instance is computed again once, by a copy of itself

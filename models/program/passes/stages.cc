@@ -20,16 +20,18 @@ void ForEachStorage(const Program& program, const Instance& instance, F&& f) {
 
 }  // namespace
 
-void KeepStage(Program& program) {
-  const int stages = program.mesh.size(Axis::kPipeline);
+void KeepStage(Program& program, const std::vector<int>& stages) {
   const int stage = program.mesh.coordinate(Axis::kPipeline);
-  const int parts = int(program.chunks.size());
-  CHECK(parts % stages == 0) << parts << " parts of a model on " << stages << " stages";
+  CHECK(stages.size() == program.chunks.size())
+      << program.chunks.size() << " parts of a model, " << stages.size() << " of them placed";
   std::vector<int> stage_of(size_t(program.num_blocks));
-  for (int part = 0; part < parts; ++part) {
-    const Chunk& chunk = program.chunks[size_t(part)];
-    for (int b = chunk.first_block; b <= chunk.last_block; ++b) stage_of[size_t(b)] = part % stages;
+  std::vector<Chunk> chunks;
+  for (size_t part = 0; part < stages.size(); ++part) {
+    const Chunk& chunk = program.chunks[part];
+    for (int b = chunk.first_block; b <= chunk.last_block; ++b) stage_of[size_t(b)] = stages[part];
+    if (stages[part] == stage) chunks.push_back(chunk);
   }
+  CHECK(!chunks.empty()) << "stage " << stage << " holds no part of the model";
 
   std::vector<std::set<int>> blocks_of(program.storages.size());  // Of this stage.
   std::vector<std::set<int>> stages_of(program.storages.size());
@@ -41,21 +43,22 @@ void KeepStage(Program& program) {
     });
   }
   std::vector<ParameterStorage> storages;
+  std::set<int> sharing;
   for (size_t i = 0; i < program.storages.size(); ++i) {
-    if (blocks_of[i].empty()) continue;
     ParameterStorage& storage = program.storages[i];
     storage.tied = stages_of[i].size() > 1;
-    CHECK(!storage.tied || stages_of[i] == std::set<int>({0, stages - 1}))
-        << storage.parameters.front().name << " is shared by stages other than the first and last";
+    if (storage.tied) {
+      CHECK(sharing.empty() || sharing == stages_of[i])
+          << storage.parameters.front().name
+          << " is shared by other stages than another tied weight";
+      sharing = stages_of[i];
+    }
+    if (blocks_of[i].empty()) continue;
     storage.block = *blocks_of[i].begin();
     storages.push_back(std::move(storage));
   }
   program.storages = std::move(storages);
-
-  std::vector<Chunk> chunks;
-  for (int part = stage; part < parts; part += stages) {
-    chunks.push_back(program.chunks[size_t(part)]);
-  }
+  program.mesh.sharing_stages.assign(sharing.begin(), sharing.end());
   program.chunks = std::move(chunks);
   std::erase_if(program.instances, [&](const Instance& instance) {
     return instance.list != List::kPrepare && stage_of[size_t(instance.block)] != stage;

@@ -78,7 +78,11 @@ TEST_F(JobServiceTest, LayoutsThatCannotWorkAreRefusedWithTheFieldAndTheNearestV
             "wanted 1 where pipeline is 1, found 2; nearest 1"},
            {"parallelism {pipeline: 2 schedule: PIPELINE_SCHEDULE_INTERLEAVED_ONE_F_ONE_B} "
             "devices: 2",
-            "parallelism.schedule", "found INTERLEAVED_ONE_F_ONE_B; nearest ONE_F_ONE_B"},
+            "parallelism.virtual_pipeline",
+            "wanted at least 2 for INTERLEAVED_ONE_F_ONE_B, found 1; nearest 2"},
+           {"parallelism {pipeline: 2 virtual_pipeline: 1 schedule: PIPELINE_SCHEDULE_V_HALF} "
+            "devices: 2",
+            "parallelism.virtual_pipeline", "wanted 2 for V_HALF, found 1; nearest 2"},
            {"parallelism {tensor: 2} devices: 3", "devices",
             "wanted a multiple of tensor x pipeline x context = 2 x 1 x 1 = 2, found 3; nearest 4"},
            {"parallelism {tensor: 512 pipeline: 256} devices: 65536", "parallelism.tensor",

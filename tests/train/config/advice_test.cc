@@ -65,9 +65,9 @@ class Advice : public ::testing::Test {
                        .pipeline = Any({1, 1, 2, 3, 8, 40, 300}),
                        .virtual_pipeline = Any({1, 1, 2, 3, 9}),
                        .context = Any({1, 1, 2, 5, 65'536})};
-    job.parallelism.schedule = std::array<std::optional<ScheduleKind>, 5>{
-        std::nullopt, ScheduleKind::kGPipe, ScheduleKind::k1F1B, ScheduleKind::kInterleaved1F1B,
-        ScheduleKind::kZeroBubble}[random_() % 5];
+    const std::span<const ScheduleKind> kinds = AllSchedules();
+    const size_t kind = random_() % (kinds.size() + 1);
+    job.parallelism.schedule = kind == 0 ? nullptr : &kinds[kind - 1];
     job.devices = Any({1, 2, 6, 8, 24, 65'536});
     job.data = SyntheticData{};
     job.optimizer.adamw.learning_rate = 1e-3;
@@ -84,8 +84,8 @@ bool Take(const FieldViolation& violation, JobConfig& job) {
   if (at == std::string::npos) return false;
   const std::string nearest = violation.description.substr(at + 10);
   if (violation.field == "parallelism.schedule") {
-    for (const ScheduleKind kind : {ScheduleKind::k1F1B, ScheduleKind::kInterleaved1F1B}) {
-      if (nearest == Name(kind)) job.parallelism.schedule = kind;
+    for (const ScheduleKind& kind : AllSchedules()) {
+      if (nearest == kind.name) job.parallelism.schedule = &kind;
     }
     return true;
   }

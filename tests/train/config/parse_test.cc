@@ -86,7 +86,7 @@ TEST_P(SameJob, LandsInEveryField) {
   EXPECT_FALSE(job->deterministic);
   EXPECT_EQ(job->parallelism.zero, Zero::kNone);
   EXPECT_EQ(job->parallelism.reduction, Reduction::kBF16);
-  EXPECT_EQ(job->parallelism.schedule, ScheduleKind::kZeroBubble);
+  EXPECT_EQ(job->parallelism.schedule, FindSchedule("ZERO_BUBBLE"));
   EXPECT_EQ(job->parallelism.context_exchange, ContextExchange::kAllGather);
   EXPECT_EQ(job->recompute.blocks, 3);
   EXPECT_TRUE(job->recompute.norms_and_activations);
@@ -184,6 +184,20 @@ TEST(ParseJobConfig, ZeroAndTheSmallestNumberAreNumbers) {
   const auto job = ParseJobConfig("optimizer: {clip_norm: 1.2e-38}");
   ASSERT_TRUE(job.ok()) << job.status();
   EXPECT_TRUE(std::isnormal(float(job->optimizer.clip_norm)));
+}
+
+TEST(Parallelism, AScheduleThatAlwaysHasSoManyChunksNeedNotBeTold) {
+  const auto chunks = [](const std::string& parallelism) {
+    return ParseJobConfig("parallelism: {" + parallelism + "}")->parallelism.virtual_pipeline;
+  };
+  EXPECT_EQ(chunks("schedule: V_HALF, pipeline: 2"), 2);
+  EXPECT_EQ(chunks("schedule: V_HALF, pipeline: 2, virtual_pipeline: 0"), 2);
+  EXPECT_EQ(chunks("schedule: V_HALF"), 1);  // One stage, which runs as without.
+  // What is said stays, for the checks.
+  EXPECT_EQ(chunks("virtual_pipeline: 1, pipeline: 2, schedule: V_HALF"), 1);
+  EXPECT_EQ(chunks("virtual_pipeline: 3, pipeline: 2, schedule: ZERO_BUBBLE"), 3);
+  EXPECT_EQ(chunks("pipeline: 2, schedule: INTERLEAVED_ONE_F_ONE_B"), 1);  // Any number, so none.
+  EXPECT_EQ(chunks("pipeline: 2"), 1);
 }
 
 struct BadText {

@@ -247,7 +247,9 @@ TEST(Validate, LayoutsThatDividePass) {
         {.pipeline = 4},
         {.context = 4},
         {.pipeline = 2, .virtual_pipeline = 2},
-        {.pipeline = 2, .schedule = ScheduleKind::kZeroBubble},
+        {.pipeline = 2, .schedule = FindSchedule("ZERO_BUBBLE")},
+        {.pipeline = 2, .virtual_pipeline = 2, .schedule = FindSchedule("V_HALF")},
+        {.schedule = FindSchedule("V_HALF")},
         {.tensor = 2, .pipeline = 2, .context = 2, .zero = Zero::kNone},
         {.tensor = 2, .pipeline = 2, .zero = Zero::kFull}}) {
     JobConfig job = GoodJob();
@@ -289,15 +291,22 @@ INSTANTIATE_TEST_SUITE_P(
             "parallelism.virtual_pipeline", "wanted 1 where pipeline is 1, found 2; nearest 1"),
         BAD("schedule of one chunk",
             (Divide(job, {.pipeline = 2, .virtual_pipeline = 2}).schedule =
-                 ScheduleKind::kZeroBubble),
-            "parallelism.schedule",
-            "wanted INTERLEAVED_ONE_F_ONE_B where virtual_pipeline is 2, found ZERO_BUBBLE; "
-            "nearest "
-            "INTERLEAVED_ONE_F_ONE_B"),
+                 FindSchedule("ZERO_BUBBLE")),
+            "parallelism.virtual_pipeline", "wanted 1 for ZERO_BUBBLE, found 2; nearest 1"),
         BAD("schedule of several chunks",
-            (Divide(job, {.pipeline = 2}).schedule = ScheduleKind::kInterleaved1F1B),
+            (Divide(job, {.pipeline = 2}).schedule = FindSchedule("INTERLEAVED_ONE_F_ONE_B")),
+            "parallelism.virtual_pipeline",
+            "wanted at least 2 for INTERLEAVED_ONE_F_ONE_B, found 1; nearest 2"),
+        BAD("schedule of two chunks",
+            (Divide(job, {.pipeline = 2}).schedule = FindSchedule("V_HALF")),
+            "parallelism.virtual_pipeline", "wanted 2 for V_HALF, found 1; nearest 2"),
+        BAD("too many stages for two chunks",
+            (Divide(job, {.pipeline = 3}).schedule = FindSchedule("V_HALF")),
+            "parallelism.pipeline", "found 3 x 2; nearest 1"),
+        BAD("schedule of several stages",
+            job.parallelism.schedule = FindSchedule("INTERLEAVED_ONE_F_ONE_B"),
             "parallelism.schedule",
-            "another where virtual_pipeline is 1, found INTERLEAVED_ONE_F_ONE_B; nearest "
+            "wanted another where pipeline is 1, found INTERLEAVED_ONE_F_ONE_B; nearest "
             "ONE_F_ONE_B"),
         BAD("rounds of micro-batches",
             (Divide(job, {.pipeline = 2, .virtual_pipeline = 2}), job.batch.global = 6),

@@ -21,7 +21,7 @@ bool RunsRight(const PipelineSchedule& schedule) {
 }
 
 PipelineSchedule ZeroBubble() {
-  return *MakeSchedule({.kind = ScheduleKind::kZeroBubble, .stages = 2, .micro_batches = 3});
+  return *MakeSchedule({.kind = FindSchedule("ZERO_BUBBLE"), .stages = 2, .micro_batches = 3});
 }
 
 std::string Finding(const PipelineSchedule& schedule) {
@@ -32,7 +32,7 @@ TEST(CheckSchedule, EverySchedulePassesAndRunsRight) {
   std::vector<ScheduleOptions> all = testing::EverySchedule(8, 4);
   // Llama 3.1 405B as published, and a deep pipeline.
   for (const auto& [stages, chunks] : {std::pair(8, 8), std::pair(16, 4)}) {
-    all.push_back({.kind = ScheduleKind::kInterleaved1F1B,
+    all.push_back({.kind = FindSchedule("INTERLEAVED_ONE_F_ONE_B"),
                    .stages = stages,
                    .chunks = chunks,
                    .micro_batches = 4 * stages});
@@ -162,7 +162,7 @@ TEST(CheckSchedule, ListsOfAnotherShapeAreFound) {
 
 TEST(CheckSchedule, WrongMicroBatchesAreFoundThoughNobodyElseWaitsForThem) {
   PipelineSchedule schedule =
-      *MakeSchedule({.kind = ScheduleKind::kZeroBubble, .stages = 1, .micro_batches = 2});
+      *MakeSchedule({.kind = FindSchedule("ZERO_BUBBLE"), .stages = 1, .micro_batches = 2});
   Actions& actions = schedule.stages[0].actions;  // F0 I0 W0 F1 I1 W1.
   actions.push_back({.kind = PipelineAction::kForward, .chunk = 0, .micro_batch = 2, .slot = 0});
   EXPECT_THAT(Finding(schedule), HasSubstr("found 3, 2 and 2"));
@@ -180,8 +180,9 @@ TEST(CheckSchedule, ADeadlockIsFound) {
   for (PipelineAction& action : first.actions) action.slot = 0;
   first.slots[0] = 1;
   EXPECT_EQ(CheckSchedule(schedule), absl::OkStatus());
-  schedule.stages[1] = MakeSchedule({.kind = ScheduleKind::kGPipe, .stages = 2, .micro_batches = 2})
-                           ->stages[1];  // F0 F1 B0 B1: wants F1 before it gives B0.
+  schedule.stages[1] =
+      MakeSchedule({.kind = FindSchedule("GPIPE"), .stages = 2, .micro_batches = 2})
+          ->stages[1];  // F0 F1 B0 B1: wants F1 before it gives B0.
   EXPECT_EQ(Finding(schedule),
             "the pipeline deadlocks: stage 0 waits to run action 1 (backward of chunk 0, "
             "micro-batch 0, slot 0); stage 1 waits to run action 1 (forward of chunk 0, "
@@ -190,8 +191,10 @@ TEST(CheckSchedule, ADeadlockIsFound) {
 
 // Chunk by chunk instead of round by round: right for itself, but not what stage 0 sends.
 TEST(CheckSchedule, AnotherOrderOfMessagesIsFound) {
-  PipelineSchedule schedule = *MakeSchedule(
-      {.kind = ScheduleKind::kInterleaved1F1B, .stages = 2, .chunks = 2, .micro_batches = 2});
+  PipelineSchedule schedule = *MakeSchedule({.kind = FindSchedule("INTERLEAVED_ONE_F_ONE_B"),
+                                             .stages = 2,
+                                             .chunks = 2,
+                                             .micro_batches = 2});
   // Stage 1: F0a F1a F0b B0b F1b B1b B0a B1a. Backwards of chunk 1 trade places with forwards.
   EXPECT_EQ(CheckSchedule(schedule), absl::OkStatus());
   Actions& actions = schedule.stages[1].actions;

@@ -24,7 +24,8 @@ constexpr const char* kStyle =
     ".box { text-anchor: middle } .later { fill: #fff } "
     ".f0 { fill: #9ec5f0 } .f1 { fill: #2f6fb5 } "
     ".b0 { fill: #a5d8a2 } .b1 { fill: #3a8a36 } "
-    ".i0 { fill: #a5d8a2 } .w0 { fill: #f2c277 }";
+    ".i0 { fill: #a5d8a2 } .i1 { fill: #3a8a36 } "
+    ".w0 { fill: #f2c277 } .w1 { fill: #b5701a }";
 
 int Pixels(double time) { return int(time * kUnit + 0.5); }
 
@@ -47,8 +48,9 @@ std::string Legend(const ScheduleOptions& options, int y) {
     const char* meaning;
   };
   std::vector<Entry> entries = {{"f0", "forward"}, {"b0", "backward"}};
-  if (options.kind == ScheduleKind::kZeroBubble) {
+  if (options.kind->split_backward) {
     entries = {{"f0", "forward"}, {"i0", "backward of inputs"}, {"w0", "backward of weights"}};
+    if (options.chunks > 1) entries.push_back({"f1", "darker: second chunk"});
   } else if (options.chunks > 1) {
     entries = {{"f0", "forward, first chunk"},
                {"f1", "second chunk"},
@@ -80,7 +82,7 @@ std::string DrawSchedule(const PipelineSchedule& schedule) {
                    "\" width=\"", kWidth, "\" height=\"", height, "\">\n<style>", kStyle,
                    "</style>\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n",
                    Text(kLeft, 20,
-                        absl::StrCat(Name(o.kind), ": ", o.stages, " stages, ",
+                        absl::StrCat(o.kind->name, ": ", o.stages, " stages, ",
                                      o.chunks == 1 ? "" : absl::StrCat(o.chunks, " chunks each, "),
                                      o.micro_batches, " micro-batches; bubble ",
                                      100 * simulation->stages[0].bubble, " % of the ideal time")),

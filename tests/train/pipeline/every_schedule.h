@@ -13,12 +13,12 @@ namespace trainyard::testing {
 // 1 to `stages` stages, 1 to `chunks` chunks, 1 to 3 x stages micro-batches.
 inline std::vector<ScheduleOptions> EverySchedule(int stages, int chunks) {
   std::vector<ScheduleOptions> legal;
-  for (const ScheduleKind kind : {ScheduleKind::kGPipe, ScheduleKind::k1F1B,
-                                  ScheduleKind::kInterleaved1F1B, ScheduleKind::kZeroBubble}) {
+  for (const ScheduleKind& kind : AllSchedules()) {
     for (int p = 1; p <= stages; ++p) {
       for (int v = 1; v <= chunks; ++v) {
         for (int m = 1; m <= 3 * p; ++m) {
-          const ScheduleOptions options{.kind = kind, .stages = p, .chunks = v, .micro_batches = m};
+          const ScheduleOptions options{
+              .kind = &kind, .stages = p, .chunks = v, .micro_batches = m};
           if (options.Validate().ok()) legal.push_back(options);
         }
       }
@@ -28,7 +28,7 @@ inline std::vector<ScheduleOptions> EverySchedule(int stages, int chunks) {
 }
 
 inline std::string Describe(const ScheduleOptions& o) {
-  return absl::StrCat(Name(o.kind), ", ", o.stages, " stages, ", o.chunks, " chunks, ",
+  return absl::StrCat(o.kind->name, ", ", o.stages, " stages, ", o.chunks, " chunks, ",
                       o.micro_batches, " micro-batches");
 }
 

@@ -16,13 +16,18 @@ struct Picture {
   ScheduleOptions options;
 };
 
-constexpr Picture kPictures[] = {
-    {"schedule-gpipe.svg", {.kind = ScheduleKind::kGPipe, .stages = 4, .micro_batches = 8}},
-    {"schedule-1f1b.svg", {.kind = ScheduleKind::k1F1B, .stages = 4, .micro_batches = 8}},
+const Picture kPictures[] = {
+    {"schedule-gpipe.svg", {.kind = FindSchedule("GPIPE"), .stages = 4, .micro_batches = 8}},
+    {"schedule-1f1b.svg", {.kind = FindSchedule("ONE_F_ONE_B"), .stages = 4, .micro_batches = 8}},
     {"schedule-interleaved-1f1b.svg",
-     {.kind = ScheduleKind::kInterleaved1F1B, .stages = 4, .chunks = 2, .micro_batches = 8}},
+     {.kind = FindSchedule("INTERLEAVED_ONE_F_ONE_B"),
+      .stages = 4,
+      .chunks = 2,
+      .micro_batches = 8}},
     {"schedule-zero-bubble.svg",
-     {.kind = ScheduleKind::kZeroBubble, .stages = 4, .micro_batches = 8}},
+     {.kind = FindSchedule("ZERO_BUBBLE"), .stages = 4, .micro_batches = 8}},
+    {"schedule-v-half.svg",
+     {.kind = FindSchedule("V_HALF"), .stages = 4, .chunks = 2, .micro_batches = 8}},
 };
 
 TEST(Pictures, AreWhatTheCodeDraws) {

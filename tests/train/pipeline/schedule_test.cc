@@ -31,7 +31,7 @@ std::string ErrorOf(const ScheduleOptions& options) {
 
 TEST(Schedule, GPipeRunsAllForwardsThenAllBackwards) {
   const auto schedule =
-      MakeSchedule({.kind = ScheduleKind::kGPipe, .stages = 2, .micro_batches = 3});
+      MakeSchedule({.kind = FindSchedule("GPIPE"), .stages = 2, .micro_batches = 3});
   ASSERT_TRUE(schedule.ok()) << schedule.status();
   EXPECT_EQ(Actions(*schedule, 0), "F0 F1 F2 B0 B1 B2");
   EXPECT_EQ(Actions(*schedule, 1), "F0 F1 F2 B0 B1 B2");
@@ -39,7 +39,7 @@ TEST(Schedule, GPipeRunsAllForwardsThenAllBackwards) {
 
 TEST(Schedule, OneForwardOneBackwardWarmsUpByTheStagesThatFollow) {
   const auto schedule =
-      MakeSchedule({.kind = ScheduleKind::k1F1B, .stages = 3, .micro_batches = 4});
+      MakeSchedule({.kind = FindSchedule("ONE_F_ONE_B"), .stages = 3, .micro_batches = 4});
   ASSERT_TRUE(schedule.ok()) << schedule.status();
   EXPECT_EQ(Actions(*schedule, 0), "F0 F1 F2 B0 F3 B1 B2 B3");
   EXPECT_EQ(Actions(*schedule, 1), "F0 F1 B0 F2 B1 F3 B2 B3");
@@ -47,8 +47,10 @@ TEST(Schedule, OneForwardOneBackwardWarmsUpByTheStagesThatFollow) {
 }
 
 TEST(Schedule, InterleavingSendsRoundsOfMicroBatchesThroughAllChunks) {
-  const auto schedule = MakeSchedule(
-      {.kind = ScheduleKind::kInterleaved1F1B, .stages = 2, .chunks = 2, .micro_batches = 4});
+  const auto schedule = MakeSchedule({.kind = FindSchedule("INTERLEAVED_ONE_F_ONE_B"),
+                                      .stages = 2,
+                                      .chunks = 2,
+                                      .micro_batches = 4});
   ASSERT_TRUE(schedule.ok()) << schedule.status();
   EXPECT_EQ(Actions(*schedule, 0),
             "F0a F1a F0b F1b F2a B0b F3a B1b F2b B0a F3b B1a B2b B3b B2a B3a");
@@ -58,7 +60,7 @@ TEST(Schedule, InterleavingSendsRoundsOfMicroBatchesThroughAllChunks) {
 
 TEST(Schedule, ZeroBubblePutsWeightGradientsOffByTheStagesBefore) {
   const auto schedule =
-      MakeSchedule({.kind = ScheduleKind::kZeroBubble, .stages = 3, .micro_batches = 4});
+      MakeSchedule({.kind = FindSchedule("ZERO_BUBBLE"), .stages = 3, .micro_batches = 4});
   ASSERT_TRUE(schedule.ok()) << schedule.status();
   EXPECT_EQ(Actions(*schedule, 0), "F0 F1 F2 I0 W0 F3 I1 W1 I2 W2 I3 W3");
   EXPECT_EQ(Actions(*schedule, 1), "F0 F1 I0 F2 I1 W0 F3 I2 W1 I3 W2 W3");
@@ -67,7 +69,7 @@ TEST(Schedule, ZeroBubblePutsWeightGradientsOffByTheStagesBefore) {
 
 TEST(Schedule, SlotsAreTheLowestFree) {
   const auto schedule =
-      MakeSchedule({.kind = ScheduleKind::kZeroBubble, .stages = 3, .micro_batches = 4});
+      MakeSchedule({.kind = FindSchedule("ZERO_BUBBLE"), .stages = 3, .micro_batches = 4});
   ASSERT_TRUE(schedule.ok()) << schedule.status();
   EXPECT_THAT(schedule->stages[1].slots, ElementsAre(3));
   std::vector<int> slots;
@@ -78,8 +80,10 @@ TEST(Schedule, SlotsAreTheLowestFree) {
 
 // The figures in docs/parallelism.md.
 TEST(Schedule, ChunksHaveTheirWorstMomentsAtDifferentTimes) {
-  const auto schedule = MakeSchedule(
-      {.kind = ScheduleKind::kInterleaved1F1B, .stages = 4, .chunks = 2, .micro_batches = 8});
+  const auto schedule = MakeSchedule({.kind = FindSchedule("INTERLEAVED_ONE_F_ONE_B"),
+                                      .stages = 4,
+                                      .chunks = 2,
+                                      .micro_batches = 8});
   ASSERT_TRUE(schedule.ok()) << schedule.status();
   EXPECT_THAT(schedule->stages[0].slots, ElementsAre(8, 4));
   EXPECT_EQ(Simulate(*schedule, {})->stages[0].peak_in_flight, 11);
@@ -110,20 +114,20 @@ TEST(Schedule, SizesBelowOneAreRefused) {
 }
 
 TEST(Schedule, ChunksBelongToInterleaving) {
-  for (const ScheduleKind kind :
-       {ScheduleKind::kGPipe, ScheduleKind::k1F1B, ScheduleKind::kZeroBubble}) {
-    EXPECT_THAT(ErrorOf({.kind = kind, .stages = 2, .chunks = 2, .micro_batches = 2}),
-                HasSubstr("wants 1 chunk a stage, found 2; nearest 1, or INTERLEAVED_ONE_F_ONE_B"));
+  for (const char* kind : {"GPIPE", "ONE_F_ONE_B", "ZERO_BUBBLE"}) {
+    EXPECT_THAT(ErrorOf({.kind = FindSchedule(kind), .stages = 2, .chunks = 2, .micro_batches = 2}),
+                HasSubstr("wants 1 chunk a stage, found 2; nearest 1"));
   }
-  constexpr auto kInterleaved = ScheduleKind::kInterleaved1F1B;
-  EXPECT_THAT(ErrorOf({.kind = kInterleaved, .stages = 2, .chunks = 1, .micro_batches = 2}),
+  const ScheduleKind* interleaved = FindSchedule("INTERLEAVED_ONE_F_ONE_B");
+  EXPECT_THAT(ErrorOf({.kind = interleaved, .stages = 2, .chunks = 1, .micro_batches = 2}),
               HasSubstr("wants at least 2 chunks a stage, found 1; nearest 2"));
-  EXPECT_THAT(ErrorOf({.kind = kInterleaved, .stages = 1, .chunks = 2, .micro_batches = 2}),
+  EXPECT_THAT(ErrorOf({.kind = interleaved, .stages = 1, .chunks = 2, .micro_batches = 2}),
               HasSubstr("wants at least 2 stages, found 1; nearest 2"));
 }
 
 TEST(Schedule, InterleavingWantsWholeRoundsOfMicroBatches) {
-  ScheduleOptions options{.kind = ScheduleKind::kInterleaved1F1B, .stages = 4, .chunks = 2};
+  ScheduleOptions options{
+      .kind = FindSchedule("INTERLEAVED_ONE_F_ONE_B"), .stages = 4, .chunks = 2};
   options.micro_batches = 6;
   EXPECT_EQ(ErrorOf(options),
             "INTERLEAVED_ONE_F_ONE_B wants micro-batches in a multiple of its 4 stages, "

@@ -12,8 +12,6 @@
 namespace trainyard {
 namespace {
 
-using Kind = ScheduleKind;
-
 // Whole numbers, so that sums are exact.
 constexpr ActionTimes kTimes[] = {
     {.forward = 1, .backward_input = 1, .backward_weight = 1},
@@ -22,7 +20,7 @@ constexpr ActionTimes kTimes[] = {
 };
 
 double Idle(const ScheduleOptions& o, const ActionTimes& t) {
-  if (o.kind == Kind::kZeroBubble) {
+  if (o.kind->name == "ZERO_BUBBLE") {
     return (o.stages - 1) * (t.forward + t.backward_input) -
            (std::min(o.stages, o.micro_batches) - 1) * t.backward_weight;
   }
@@ -31,21 +29,16 @@ double Idle(const ScheduleOptions& o, const ActionTimes& t) {
 
 int PeakInFlight(const ScheduleOptions& o, int stage) {
   const int stages_after = o.stages - 1 - stage;
-  switch (o.kind) {
-    case Kind::kGPipe:
-      return o.micro_batches;
-    case Kind::k1F1B:
-      return std::min(o.micro_batches, stages_after + 1);
-    case Kind::kInterleaved1F1B:
-      return std::min(o.micro_batches * o.chunks, 2 * stages_after + (o.chunks - 1) * o.stages + 1);
-    case Kind::kZeroBubble:
-      return std::min(o.micro_batches, o.stages);
-  }
-  return -1;
+  const absl::string_view kind = o.kind->name;
+  if (kind == "GPIPE") return o.micro_batches;
+  if (kind == "ONE_F_ONE_B") return std::min(o.micro_batches, stages_after + 1);
+  if (kind == "ZERO_BUBBLE") return std::min(o.micro_batches, o.stages);
+  return std::min(o.micro_batches * o.chunks, 2 * stages_after + (o.chunks - 1) * o.stages + 1);
 }
 
 TEST(Simulate, BubbleAndPeakOfEveryScheduleAreThePapers) {
   for (const ScheduleOptions& o : testing::EverySchedule(8, 4)) {
+    if (o.kind->name == "V_HALF") continue;  // v_half_test.cc.
     SCOPED_TRACE(testing::Describe(o));
     const PipelineSchedule schedule = *MakeSchedule(o);
     for (const ActionTimes& t : kTimes) {
@@ -65,9 +58,10 @@ TEST(Simulate, BubbleAndPeakOfEveryScheduleAreThePapers) {
 TEST(Simulate, ZeroBubbleBeatsOneForwardOneBackwardInItsMemory) {
   for (int p = 2; p <= 8; ++p) {
     for (int m = 1; m <= 3 * p; ++m) {
-      const auto plain = *MakeSchedule({.kind = Kind::k1F1B, .stages = p, .micro_batches = m});
+      const auto plain =
+          *MakeSchedule({.kind = FindSchedule("ONE_F_ONE_B"), .stages = p, .micro_batches = m});
       const auto split =
-          *MakeSchedule({.kind = Kind::kZeroBubble, .stages = p, .micro_batches = m});
+          *MakeSchedule({.kind = FindSchedule("ZERO_BUBBLE"), .stages = p, .micro_batches = m});
       const auto plain_run = *Simulate(plain, kTimes[0]), split_run = *Simulate(split, kTimes[0]);
       if (m >= p) {
         EXPECT_DOUBLE_EQ(split_run.stages[0].bubble, plain_run.stages[0].bubble / 3);

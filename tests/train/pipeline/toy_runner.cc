@@ -47,22 +47,22 @@ class ToyRunner {
     if (action.slot < 0 || action.slot >= list.slots[size_t(action.chunk)]) return false;
     uint64_t received = action.kind == PipelineAction::kForward ? ModelInput(action.micro_batch)
                                                                 : LossGradient(action.micro_batch);
-    if (const auto message = ReceiveBefore(schedule_.options, stage, action)) {
-      std::deque<uint64_t>& queue = queues_[{message->from, message->to}];
+    if (const auto message = ReceiveBefore(schedule_, stage, action)) {
+      std::deque<uint64_t>& queue = queues_[message->channel()];
       if (queue.empty()) return false;
       received = queue.front();
       queue.pop_front();
     }
     const uint64_t sent = Compute(stage, action, received);
-    if (const auto message = SendAfter(schedule_.options, stage, action)) {
-      queues_[{message->from, message->to}].push_back(sent);
+    if (const auto message = SendAfter(schedule_, stage, action)) {
+      queues_[message->channel()].push_back(sent);
     }
     ++next_[size_t(stage)];
     return true;
   }
 
   uint64_t Compute(int stage, const PipelineAction& action, uint64_t received) {
-    const size_t part = size_t(action.chunk * schedule_.options.stages + stage);
+    const size_t part = size_t(schedule_.PartOf(stage, action.chunk));
     Slot& slot = memory_[{part, action.slot}];
     const int i = action.micro_batch;
     if (action.kind == PipelineAction::kForward) {
@@ -80,9 +80,9 @@ class ToyRunner {
   }
 
   const PipelineSchedule& schedule_;
-  std::vector<size_t> next_;                                    // Action of each stage.
-  std::map<std::pair<size_t, int>, Slot> memory_;               // By part and slot.
-  std::map<std::pair<int, int>, std::deque<uint64_t>> queues_;  // By stages (from, to).
+  std::vector<size_t> next_;                                          // Action of each stage.
+  std::map<std::pair<size_t, int>, Slot> memory_;                     // By part and slot.
+  std::map<std::tuple<int, int, int>, std::deque<uint64_t>> queues_;  // By channel.
   ToyGradients out_;
 };
 

@@ -1,7 +1,8 @@
 // Proves the training loop on ranks that hold different parts of the model, two pipeline stages of
-// two tensor ranks each: validation is that of one rank, an update that one rank finds not finite
-// is tried again by all, and a run that is interrupted ends with the same bits. Catches decisions
-// that one stage takes alone, and state that only the first rank's part of a checkpoint has.
+// two tensor ranks each, and of two data ranks each as a V: validation is that of one rank, an
+// update that one rank finds not finite is tried again by all, and a run that is interrupted ends
+// with the same bits. Catches decisions that one stage takes alone, and state that only the first
+// rank's part of a checkpoint has.
 
 #include <gmock/gmock.h>
 
@@ -10,6 +11,7 @@
 #include <map>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "tests/train/step/run_job.h"
 
 namespace trainyard {
@@ -62,14 +64,23 @@ Ended RunToTheEnd(const JobConfig& job, const RunOptions& options) {
 
 Ended Undisturbed() { return RunToTheEnd(Divided("divided_undisturbed"), {.ranks = kRanks}); }
 
+// Two ranks each for the data. The model's ends are on one stage, the two parts between on another.
+JobConfig AsAV(const std::string& name) {
+  JobConfig job = Divided(name);
+  job.parallelism = {.pipeline = 2, .virtual_pipeline = 2, .schedule = FindSchedule("V_HALF")};
+  return job;
+}
+
 TEST(DividedTrainer, ValidatesAsOneRankDoes) {
-  const Ended got = Undisturbed();
   JobConfig one = Divided("divided_one");
   one.parallelism = {};
   const Ended want = RunToTheEnd(one, {.ranks = 1});
-  ASSERT_EQ(got.validation.size(), 3u);
-  for (const auto& [step, loss] : want.validation) {
-    EXPECT_NEAR(got.validation.at(step), loss, 1e-10) << step;
+  for (const JobConfig& job : {Divided("divided_validates"), AsAV("divided_validates_v")}) {
+    const Ended got = RunToTheEnd(job, {.ranks = kRanks});
+    ASSERT_EQ(got.validation.size(), 3u);
+    for (const auto& [step, loss] : want.validation) {
+      EXPECT_NEAR(got.validation.at(step), loss, 1e-10) << step;
+    }
   }
 }
 
@@ -96,20 +107,22 @@ TEST(DividedTrainer, WhatOneRankFindsNotFiniteAllTryAgain) {
 }
 
 TEST(DividedTrainer, ResumesFromEveryStepToTheSameBits) {
-  const Ended want = Undisturbed();
-  for (int64_t k = 1; k < kSteps; ++k) {
-    SCOPED_TRACE(k);
-    const JobConfig job = Divided("divided_interrupted");
-    const auto first = RunJob(job, {.ranks = kRanks, .stop = [&](int rank, int64_t step) {
-                                      return rank == 3 && step == k;
-                                    }});
-    for (const RankRun& run : first) {
-      EXPECT_EQ(run.result.outcome, Outcome::kStopped);
-      EXPECT_EQ(run.result.step, k);
+  for (const auto& make : {Divided, AsAV}) {
+    const Ended want = RunToTheEnd(make("divided_undisturbed"), {.ranks = kRanks});
+    for (int64_t k = 1; k < kSteps; ++k) {
+      const JobConfig job = make("divided_interrupted");
+      SCOPED_TRACE(absl::StrCat(job.parallelism.schedule_kind()->name, ", step ", k));
+      const auto first = RunJob(job, {.ranks = kRanks, .stop = [&](int rank, int64_t step) {
+                                        return rank == 3 && step == k;
+                                      }});
+      for (const RankRun& run : first) {
+        EXPECT_EQ(run.result.outcome, Outcome::kStopped);
+        EXPECT_EQ(run.result.step, k);
+      }
+      const Ended got = RunToTheEnd(job, {.ranks = kRanks, .epoch = 2, .resume = true});
+      EXPECT_EQ(got.digest, want.digest);
+      for (const auto& [step, loss] : got.validation) EXPECT_EQ(want.validation.at(step), loss);
     }
-    const Ended got = RunToTheEnd(job, {.ranks = kRanks, .epoch = 2, .resume = true});
-    EXPECT_EQ(got.digest, want.digest);
-    for (const auto& [step, loss] : got.validation) EXPECT_EQ(want.validation.at(step), loss);
   }
 }
 

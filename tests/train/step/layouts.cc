@@ -213,7 +213,7 @@ std::string LayoutCase::name() const {
       model.family(), experts, decoder.tied ? "_tied" : "", "_tensor", p.tensor, "_context",
       p.context, p.context_exchange == ContextExchange::kAllGather ? "gathered" : "", "_expert",
       p.expert, "_data", DataParallel(job), "_pipeline", p.pipeline, "x", p.virtual_pipeline, "_",
-      Name(p.schedule.value_or(p.schedule_kind())), "_zero", int(p.zero),
+      (p.schedule != nullptr ? p.schedule : p.schedule_kind())->name, "_zero", int(p.zero),
       again.blocks > 0 ? absl::StrCat("_again", again.blocks) : "",
       again.norms_and_activations ? "_norms_again" : "");
 }
@@ -296,26 +296,25 @@ std::vector<LayoutCase> AllLayouts(const std::string& model, int64_t max_ranks) 
       if (zero == Zero::kFull && data * p.context == 1) continue;  // Nothing to share out.
       p.zero = zero;
       if (p.pipeline == 1) {
-        for (ScheduleKind kind : {ScheduleKind::k1F1B, ScheduleKind::kZeroBubble}) {
-          p.schedule = kind;
+        for (const char* kind : {"ONE_F_ONE_B", "ZERO_BUBBLE"}) {
+          p.schedule = FindSchedule(kind);
           cases.push_back(MakeLayoutCase(model, p, data));
         }
         continue;
       }
-      for (ScheduleKind kind : {ScheduleKind::kGPipe, ScheduleKind::k1F1B,
-                                ScheduleKind::kInterleaved1F1B, ScheduleKind::kZeroBubble}) {
-        p.schedule = kind;
-        p.virtual_pipeline = kind == ScheduleKind::kInterleaved1F1B ? 2 : 1;
-        cases.push_back(MakeLayoutCase(model, p, data));
-        if (p.virtual_pipeline == 1 || p.pipeline > 3) continue;
-        p.virtual_pipeline = 3;
-        cases.push_back(MakeLayoutCase(model, p, data));
+      for (const ScheduleKind& kind : AllSchedules()) {
+        p.schedule = &kind;
+        for (const int chunks : {1, 2, 3}) {
+          if (!kind.TakesChunks(chunks) || (chunks == 3 && p.pipeline > 3)) continue;
+          p.virtual_pipeline = chunks;
+          cases.push_back(MakeLayoutCase(model, p, data));
+        }
       }
     }
     if (p.context == 1) return;
     p.context_exchange = ContextExchange::kAllGather;
     p.virtual_pipeline = 1;
-    p.schedule = ScheduleKind::k1F1B;
+    p.schedule = FindSchedule("ONE_F_ONE_B");
     cases.push_back(MakeLayoutCase(model, p, data));
   };
   for (int64_t tensor = 1; tensor <= max_ranks; ++tensor) {

@@ -27,6 +27,7 @@ std::vector<ParallelismConfig> Layouts(const std::string& family) {
           {.zero = Zero::kFull},
           {.tensor = 2},
           {.pipeline = 2, .virtual_pipeline = 2, .context = 2},
+          {.pipeline = 2, .virtual_pipeline = 2, .schedule = FindSchedule("V_HALF")},
           {.tensor = 4, .zero = Zero::kNone},
           {.tensor = 2, .pipeline = 2},
           {.tensor = 2, .pipeline = 2, .zero = Zero::kFull}};

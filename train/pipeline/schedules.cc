@@ -1,0 +1,159 @@
+// The table of schedules. A new one is a row at the end of this file with the function that orders
+// its actions, and a name in job.proto.
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "common/check.h"
+#include "train/pipeline/schedule.h"
+
+namespace trainyard {
+namespace {
+
+using Kind = PipelineAction::Kind;
+
+// Narayanan et al. 2021, arXiv:2104.04473, section 2.2: neighbouring parts are on different stages,
+// and the stage after the last is the first.
+int RoundAndRound(int part, int stages) { return part % stages; }
+
+// As many micro-batches as there are stages go through all chunks before the next come; with one
+// chunk that is the order of the micro-batches. `i`: of all forwards, or of all backwards.
+PipelineAction InRounds(const ScheduleOptions& options, Kind kind, int i) {
+  const int round = options.stages * options.chunks;
+  const int position = i % round / options.stages;
+  return {.kind = kind,
+          .chunk = kind == Kind::kForward ? position : options.chunks - 1 - position,
+          .micro_batch = i / round * options.stages + i % options.stages,
+          .slot = 0};
+}
+
+// After `warmup` forwards, one forward and one backward alternate. Given `late`, backward runs in
+// halves, and weight gradients stay behind by so many micro-batches.
+std::vector<PipelineAction> Alternate(const ScheduleOptions& options, int warmup,
+                                      std::optional<int> late = std::nullopt) {
+  const int total = options.chunks * options.micro_batches;
+  std::vector<PipelineAction> actions;
+  const auto add = [&](Kind kind, int i) { actions.push_back(InRounds(options, kind, i)); };
+  for (int backwards = 0, forwards = 0; backwards < total; ++backwards) {
+    while (forwards < std::min(warmup + backwards + 1, total)) add(Kind::kForward, forwards++);
+    add(late ? Kind::kBackwardInput : Kind::kBackward, backwards);
+    if (late && backwards >= *late) add(Kind::kBackwardWeight, backwards - *late);
+  }
+  for (int i = std::max(total - late.value_or(0), 0); i < total; ++i) {
+    add(Kind::kBackwardWeight, i);
+  }
+  return actions;
+}
+
+int StagesAfter(const ScheduleOptions& options, int stage) { return options.stages - 1 - stage; }
+
+// All forwards, then all backwards. Huang et al. 2019, arXiv:1811.06965.
+std::vector<PipelineAction> GPipe(const ScheduleOptions& options, int /*stage*/) {
+  return Alternate(options, options.micro_batches);
+}
+
+// Narayanan et al. 2021, arXiv:2006.09503.
+std::vector<PipelineAction> OneForwardOneBackward(const ScheduleOptions& options, int stage) {
+  return Alternate(options, StagesAfter(options, stage));
+}
+
+// The same over several chunks a stage. arXiv:2104.04473, section 2.2.2.
+std::vector<PipelineAction> Interleaved(const ScheduleOptions& options, int stage) {
+  return Alternate(options,
+                   2 * StagesAfter(options, stage) + (options.chunks - 1) * options.stages);
+}
+
+// ZB-H1 of Qi et al. 2023, arXiv:2401.10241. Weight gradients stay behind by as many micro-batches
+// as this stage has fewer in flight than the first: memory is the same on all stages, and the work
+// is left for when others finish.
+std::vector<PipelineAction> ZeroBubble(const ScheduleOptions& options, int stage) {
+  return Alternate(options, StagesAfter(options, stage), stage);
+}
+
+// Neighbouring parts are on neighbouring stages, there and back: with two chunks, as a V.
+int ThereAndBack(int part, int stages) {
+  const int step = part % stages;
+  return part / stages % 2 == 0 ? step : stages - 1 - step;
+}
+
+// V-Half of Qi et al. 2024, arXiv:2405.15362, as a building block in the sense of the paper: one
+// micro-batch's six actions on each stage have fixed times, and the next micro-batch follows six
+// units later.
+//
+// Chunk 0's forward goes from stage to stage in one unit, and chunk 1's forward, on its way back,
+// in two. Chunk 1's backward takes one unit a stage, and chunk 0's backward two. So on every stage
+// the two chunks together hold a micro-batch for 6 (p - 1) units and some waiting, which makes p -
+// 1 chunks' activations in flight and a few more: half of what 1F1B holds. The waiting is chosen
+// such that the six actions of a stage begin at different units of the six. Only the order of the
+// times counts: a stage runs each action as soon as it can.
+std::vector<PipelineAction> VHalf(const ScheduleOptions& options, int stage) {
+  constexpr int kCycle = 6;
+  const int after = StagesAfter(options, stage), last = options.stages - 1;
+  const int forward = stage, next_forward = last + 2 + 2 * after;
+  // So that `backward` is three units of six behind `forward` on every stage.
+  const int odd_stages = options.stages | 1;
+  const int backward = 3 * odd_stages + stage;
+  const int next_backward = 3 * odd_stages + last + 1 + 2 * after;
+  const bool even = after % 2 == 0;
+  const std::pair<int, PipelineAction> block[kCycle] = {
+      {forward, {Kind::kForward, 0, 0, 0}},
+      {next_forward, {Kind::kForward, 1, 0, 0}},
+      {backward, {Kind::kBackwardInput, 1, 0, 0}},
+      {next_backward, {Kind::kBackwardInput, 0, 0, 0}},
+      {backward + (even ? 2 : 1), {Kind::kBackwardWeight, 1, 0, 0}},
+      {next_backward + (even ? 3 : 1), {Kind::kBackwardWeight, 0, 0, 0}},
+  };
+  std::map<int, PipelineAction> timed;
+  for (int i = 0; i < options.micro_batches; ++i) {
+    for (auto [time, action] : block) {
+      action.micro_batch = i;
+      const bool free = timed.emplace(time + i * kCycle, action).second;
+      CHECK(free) << "two actions of stage " << stage << " of " << options.stages << " at " << time;
+    }
+  }
+  std::vector<PipelineAction> actions;
+  for (const auto& [time, action] : timed) actions.push_back(action);
+  return actions;
+}
+
+constexpr int kAnyNumber = std::numeric_limits<int>::max();
+constexpr ScheduleKind kSchedules[] = {
+    {.name = "GPIPE", .stage_of = RoundAndRound, .actions = GPipe},
+    {.name = "ONE_F_ONE_B", .stage_of = RoundAndRound, .actions = OneForwardOneBackward},
+    {.name = "INTERLEAVED_ONE_F_ONE_B",
+     .least_chunks = 2,
+     .most_chunks = kAnyNumber,
+     .whole_rounds = true,
+     .stage_of = RoundAndRound,
+     .actions = Interleaved},
+    {.name = "ZERO_BUBBLE",
+     .split_backward = true,
+     .stage_of = RoundAndRound,
+     .actions = ZeroBubble},
+    {.name = "V_HALF",
+     .least_chunks = 2,
+     .most_chunks = 2,
+     .split_backward = true,
+     .stage_of = ThereAndBack,
+     .actions = VHalf},
+};
+
+}  // namespace
+
+std::span<const ScheduleKind> AllSchedules() { return kSchedules; }
+
+const ScheduleKind* FindSchedule(absl::string_view name) {
+  const auto found = std::find_if(std::begin(kSchedules), std::end(kSchedules),
+                                  [&](const ScheduleKind& kind) { return kind.name == name; });
+  CHECK(found != std::end(kSchedules)) << "no schedule " << name;
+  return found;
+}
+
+const ScheduleKind* DefaultSchedule(int64_t chunks) {
+  return FindSchedule(chunks > 1 ? "INTERLEAVED_ONE_F_ONE_B" : "ONE_F_ONE_B");
+}
+
+}  // namespace trainyard

@@ -140,10 +140,9 @@ void AddFlags(CLI::App& app, Flags& flags) {
       ->capture_default_str();
   app.add_option(
          "--detach", flags.detach_seconds,
-         "Seconds that the controller waits for this daemon, while the daemon is upgraded or "
-         "restarted, before it places the jobs of its ranks anew; at most 600, for ranks without "
-         "a daemon end then. Default: 600, but 0 in a container or a Slurm step, whose end ends "
-         "the ranks, too")
+         "Seconds that the controller waits for this daemon, which may be upgraded, before it "
+         "places the jobs of its ranks anew; at most 600, when ranks without a daemon end. "
+         "Default: 600, but 0 in a container or a Slurm step, whose end ends the ranks, too")
       ->check(CLI::Range(0.0, absl::ToDoubleSeconds(channel::kDetach)));
   app.add_option("--patience", flags.patience_seconds,
                  "Seconds that a rank may go without progress within a step before it is ended and "

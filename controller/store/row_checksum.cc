@@ -50,8 +50,15 @@ void RegisterRowChecksum(sqlite3* db) {
                                    RowChecksum, nullptr, nullptr, nullptr) == SQLITE_OK);
 }
 
-std::string StepIsGood() {
-  return absl::StrCat("(checksum = row_checksum(number, ", kStepColumns, "))");
+std::string StepChecksum(bool numbers) {
+  const std::string before = absl::StrCat("row_checksum(number, ", kStepColumns, ")");
+  if (!numbers) return before;
+  return absl::StrCat("CASE WHEN numbers IS NULL THEN ", before, " ELSE row_checksum(number, ",
+                      kStepColumns, ", numbers) END");
+}
+
+std::string StepIsGood(bool numbers) {
+  return absl::StrCat("(checksum = ", StepChecksum(numbers), ")");
 }
 
 absl::Status DamagedRow(absl::string_view table, uint64_t number) {

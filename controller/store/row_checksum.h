@@ -31,14 +31,17 @@ inline constexpr char kEventIsGood[] =
 inline constexpr char kLogIsGood[] =
     "(checksum = row_checksum(number, n, time, epoch, rank, text))";
 
-// The columns of `steps` but `number` and `checksum`.
+// The columns of `steps` but `number`, `checksum` and `numbers`, which came later.
 inline constexpr char kStepColumns[] =
     "step, epoch, complete, loss, grad_norm, learning_rate, tokens, seconds, data, forward, "
     "backward, grad_sync, optimizer, pipeline_bubble, checkpoint, mfu, validation_loss, "
     "finish_time, skipped, model_flops, ranks_seen, load_balancing_loss, "
     "gpu_utilization, gpu_power_watts, gpu_sm_clock_hertz, gpu_temperature_celsius, "
-    "gpu_throttle_reasons, numbers";
-std::string StepIsGood();
+    "gpu_throttle_reasons";
+// `numbers`: whether the table has that column (schema version 7). Where it is NULL, the checksum
+// is what it was before, so that an upgrade rewrites no step.
+std::string StepChecksum(bool numbers = true);
+std::string StepIsGood(bool numbers = true);
 
 // What to do about damage, as the end of a message.
 inline constexpr char kRestoreHint[] =

@@ -78,19 +78,8 @@ constexpr std::array<const char*, 7> kMigrations = {R"sql(
     CASE WHEN json_valid(facts) THEN coalesce(json_extract(facts, '$.namespace'), 'default') END,
     state, number);
 )sql",
-                                                    // A damaged row stays one.
                                                     R"sql(
   ALTER TABLE steps ADD COLUMN numbers TEXT;
-  UPDATE steps SET checksum = row_checksum(number, step, epoch, complete, loss, grad_norm,
-    learning_rate, tokens, seconds, data, forward, backward, grad_sync, optimizer, pipeline_bubble,
-    checkpoint, mfu, validation_loss, finish_time, skipped, model_flops, ranks_seen,
-    load_balancing_loss, gpu_utilization, gpu_power_watts, gpu_sm_clock_hertz,
-    gpu_temperature_celsius, gpu_throttle_reasons, numbers)
-  WHERE checksum = row_checksum(number, step, epoch, complete, loss, grad_norm, learning_rate,
-    tokens, seconds, data, forward, backward, grad_sync, optimizer, pipeline_bubble, checkpoint,
-    mfu, validation_loss, finish_time, skipped, model_flops, ranks_seen, load_balancing_loss,
-    gpu_utilization, gpu_power_watts, gpu_sm_clock_hertz, gpu_temperature_celsius,
-    gpu_throttle_reasons);
 )sql"};
 
 }  // namespace

@@ -11,6 +11,8 @@ namespace trainyard::controller {
 
 // From this version on the pages of a store carry checksums, and a witness stands beside it.
 inline constexpr int kGuardedVersion = 4;
+// From this one on, `steps` has the column `numbers`.
+inline constexpr int kNumbersVersion = 7;
 
 // 0: an empty file. FAILED_PRECONDITION: the file was written by a newer Trainyard, or belongs to
 // another program. DATA_LOSS: it is damaged.

@@ -17,7 +17,8 @@ namespace {
 using nlohmann::json;
 
 const std::vector<std::string>& Columns() {
-  static const std::vector<std::string> columns = absl::StrSplit(kStepColumns, ", ");
+  static const std::vector<std::string> columns =
+      absl::StrSplit(absl::StrCat(kStepColumns, ", numbers"), ", ");
   return columns;
 }
 
@@ -75,10 +76,14 @@ void Get(const Statement& row, int column, std::optional<double>& number) {
 }  // namespace
 
 std::string InsertStep() {
-  std::string parameters = "?1";
-  for (size_t i = 0; i < Columns().size(); ++i) absl::StrAppend(&parameters, ", ?", i + 2);
-  return absl::StrCat("INSERT OR REPLACE INTO steps (number, ", kStepColumns,
-                      ", checksum) VALUES (", parameters, ", row_checksum(", parameters, "))");
+  std::string before = "?1";
+  for (size_t i = 0; i + 1 < Columns().size(); ++i) absl::StrAppend(&before, ", ?", i + 2);
+  const std::string numbers = absl::StrCat("?", Columns().size() + 1);
+  // StepChecksum(), of parameters.
+  return absl::StrCat("INSERT OR REPLACE INTO steps (number, ", absl::StrJoin(Columns(), ", "),
+                      ", checksum) VALUES (", before, ", ", numbers, ", CASE WHEN ", numbers,
+                      " IS NULL THEN row_checksum(", before, ") ELSE row_checksum(", before, ", ",
+                      numbers, ") END)");
 }
 
 void BindStep(Statement& insert, uint64_t job, const StepRecord& r) {
@@ -102,7 +107,8 @@ void BindStep(Statement& insert, uint64_t job, const StepRecord& r) {
 }
 
 std::string SelectSteps() {
-  return absl::StrCat("SELECT ", kStepColumns, ", ", StepIsGood(), " FROM steps ");
+  return absl::StrCat("SELECT ", absl::StrJoin(Columns(), ", "), ", ", StepIsGood(),
+                      " FROM steps ");
 }
 
 absl::StatusOr<StepRecord> StepOf(const Statement& row, uint64_t job) {

@@ -11,7 +11,7 @@
 
 namespace trainyard::controller {
 
-// SQL with 28 parameters, which BindStep() binds.
+// SQL whose parameters BindStep() binds.
 std::string InsertStep();
 void BindStep(Statement& insert, uint64_t job, const StepRecord& record);
 

@@ -38,10 +38,11 @@ absl::Status RebuildWithChecksums(Database database, const std::string& path) {
 
 // These tables are ordered by job. A damaged row that stands among the rows of other jobs is
 // missing from its own, so a reader of its own would not meet it.
-absl::Status CheckOrder(Database& database, const std::string& path, const std::string& table) {
+absl::Status CheckOrder(Database& database, const std::string& path, const std::string& table,
+                        int version) {
   const std::string good = table == "events" ? kEventIsGood
                            : table == "logs" ? kLogIsGood
-                                             : StepIsGood();
+                                             : StepIsGood(version >= kNumbersVersion);
   ASSIGN_OR_RETURN(Statement rows,
                    database.Prepare(absl::StrCat("SELECT number, ", good, " FROM ", table)));
   int64_t before = 0, least = INT64_MAX, most = 0;  // Of the damaged rows since `before`.
@@ -65,8 +66,8 @@ absl::Status CheckOrder(Database& database, const std::string& path, const std::
 
 // What the pages belong to, where the damage may be in rows alone; they are then tolerated, for
 // each row has a checksum of its own. DATA_LOSS: it is in what holds the rows together.
-absl::Status Judge(Database& database, const std::string& path,
-                   const std::vector<uint32_t>& pages) {
+absl::Status Judge(Database& database, const std::string& path, const std::vector<uint32_t>& pages,
+                   int version) {
   const std::string list = absl::StrJoin(pages, ", ");
   database.disk().Tolerate({pages.begin(), pages.end()});
   const auto verdict = database.QueryText("PRAGMA quick_check(1)");
@@ -90,7 +91,7 @@ absl::Status Judge(Database& database, const std::string& path,
     LogError("store_page_damaged", {{"page", page}, {"table", name}, {"store", path}});
     if (name == "jobs" || name == "requests" || name == "audit") continue;
     owner.Reset();
-    RETURN_IF_ERROR(CheckOrder(database, path, name));
+    RETURN_IF_ERROR(CheckOrder(database, path, name, version));
   }
   return absl::OkStatus();
 }
@@ -167,7 +168,7 @@ absl::StatusOr<StoreFiles> OpenStoreFiles(const std::string& directory,
   RETURN_IF_ERROR(database.Execute("PRAGMA wal_checkpoint(TRUNCATE)"));
   const auto damaged = GuardedDisk::DamagedPages(database.handle(), kPagesAtStart);
   if (!damaged.ok()) return DamagedStore(path, damaged.status().message());
-  if (!damaged->empty()) RETURN_IF_ERROR(Judge(database, path, *damaged));
+  if (!damaged->empty()) RETURN_IF_ERROR(Judge(database, path, *damaged, version));
   RETURN_IF_ERROR(MigrateSchema(database, version));
   RETURN_IF_ERROR(
       database.Execute(absl::StrCat("UPDATE meta SET value = ", transactions,

@@ -7,7 +7,7 @@
 #include <future>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
+#include "common/files.h"
 #include "controller/store/row_checksum.h"
 #include "controller/store/schema.h"
 #include "controller/store/sqlite_store.h"
@@ -129,26 +129,31 @@ TEST(OlderStores, JobsOfNamespacesAreFound) {
   EXPECT_EQ((*store)->ListJobs({.name_space = "default"}, 0, 9)->at(0).number, 2u);
 }
 
-// Catches a migration that gives a damaged step a checksum that fits.
+// As version 6 has it, with one step of each of two jobs.
+void MakeStoreOfVersion6(const std::string& directory) {
+  { ASSERT_TRUE(SqliteStore::Open(directory).ok()); }
+  auto database = Database::Open(directory + "/store.db");
+  ASSERT_TRUE(database->Execute("ALTER TABLE steps DROP COLUMN numbers").ok());
+  for (const int job : {1, 2}) {
+    const std::string insert = absl::StrCat(
+        "INSERT INTO steps (number, ", kStepColumns, ") VALUES (", job,
+        ", 1, 1, 1, 0.5, NULL, 2, 64, 1, 2, 3, 4, 5, 6, 7, 8, NULL, 0.25, 9, 0, 3e19, x'01', "
+        "NULL, NULL, 700.5, NULL, NULL, 'throttled by ",
+        job, "')");
+    ASSERT_TRUE(database->Execute(insert.c_str()).ok());
+  }
+  const std::string rest = absl::StrCat("UPDATE steps SET checksum = ", StepChecksum(false),
+                                        "; PRAGMA user_version = 6");
+  ASSERT_TRUE(database->Execute(rest.c_str()).ok());
+}
+
+// Catches an upgrade after which every step, or none, counts as damaged.
 TEST(OlderStores, AStepThatWasDamagedStaysDamaged) {
   const TempDirectory directory;
-  { ASSERT_TRUE(SqliteStore::Open(directory.path()).ok()); }
+  MakeStoreOfVersion6(directory.path());
   {
     auto database = Database::Open(directory.path() + "/store.db");
-    const std::string columns(absl::StripSuffix(kStepColumns, ", numbers"));
-    ASSERT_TRUE(database->Execute("ALTER TABLE steps DROP COLUMN numbers").ok());
-    for (const int job : {1, 2}) {
-      const std::string insert = absl::StrCat(
-          "INSERT INTO steps (number, ", columns, ") VALUES (", job,
-          ", 1, 1, 1, 0.5, NULL, 2, 64, 1, 2, 3, 4, 5, 6, 7, 8, NULL, 0.25, 9, 0, 3e19, x'01', "
-          "NULL, NULL, 700.5, NULL, NULL, 'hw,sw')");
-      ASSERT_TRUE(database->Execute(insert.c_str()).ok());
-    }
-    const std::string rest =
-        absl::StrCat("UPDATE steps SET checksum = row_checksum(number, ", columns,
-                     "); UPDATE steps SET loss = 7 WHERE number = 2; "
-                     "PRAGMA user_version = 6");
-    ASSERT_TRUE(database->Execute(rest.c_str()).ok());
+    ASSERT_TRUE(database->Execute("UPDATE steps SET loss = 7 WHERE number = 2").ok());
   }
   const auto store = SqliteStore::Open(directory.path());
   ASSERT_TRUE(store.ok()) << store.status();
@@ -156,6 +161,22 @@ TEST(OlderStores, AStepThatWasDamagedStaysDamaged) {
   ASSERT_TRUE(good.ok()) << good.status();
   EXPECT_EQ(good->at(0).loss, 0.5);
   EXPECT_EQ(good->at(0).gpu.power_watts, 700.5);
+  EXPECT_TRUE(absl::IsDataLoss((*store)->ReadSteps(2, 0, 9).status()));
+}
+
+// Damage is judged before the upgrade, with the columns that the table then has.
+TEST(OlderStores, ADamagedPageOfStepsIsTolerated) {
+  const TempDirectory directory;
+  MakeStoreOfVersion6(directory.path());
+  const std::string path = directory.path() + "/store.db";
+  std::string bytes = *ReadFile(path);
+  const size_t place = bytes.find("throttled by 2");
+  ASSERT_NE(place, std::string::npos);
+  bytes[place] ^= 1;
+  ASSERT_TRUE(WriteFileAtomic(path, bytes).ok());
+  const auto store = SqliteStore::Open(directory.path());
+  ASSERT_TRUE(store.ok()) << store.status();
+  EXPECT_TRUE((*store)->ReadSteps(1, 0, 9).ok());
   EXPECT_TRUE(absl::IsDataLoss((*store)->ReadSteps(2, 0, 9).status()));
 }
 

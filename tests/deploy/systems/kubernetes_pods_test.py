@@ -95,7 +95,10 @@ class Pod:
         return ran.stdout + ran.stderr
 
     def stop(self):
+        containers = run(*podman("ps", f"--filter=pod={self.name}", "--no-trunc", "--format={{.ID}}")).split()
         run(*podman("pod", "stop", f"--time={self.grace}", self.name))
+        # What tidies up behind a container comes later, and would call a container that runs again ended.
+        until(lambda: not any(is_named(container) for container in containers), f"the end of {self.name}")
 
     def start(self):
         run(*self.machine.enter, *podman("pod", "start", self.name))
@@ -111,6 +114,11 @@ def as_kubernetes_mounts(path):
     path.write_bytes(base64.b64decode(path.read_bytes()))
     run("chown", "0:10001", path)
     path.chmod(0o440)
+
+
+def is_named(container):
+    """Whether a process's command line has the container's number."""
+    return subprocess.run(["pgrep", "--full", container], stdout=subprocess.DEVNULL, check=False).returncode == 0
 
 
 def is_there(claim):

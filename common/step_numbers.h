@@ -1,10 +1,12 @@
 // What a trainer measures of an optimizer step, by name: the one table from which a rank's socket
 // lines, the API's messages, the controller's metrics and the exports of a job take it. Another
-// number is a member and a row here, and a field of the same name in v1::StepRecord.
+// number is a member and a row here, and a field of the same name in v1::StepRecord. New ones are
+// optional, because ranks of the last release do not say them.
 
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <optional>
 
 namespace trainyard {
@@ -59,7 +61,7 @@ struct StepNumber {
 
 // Calls visit(const StepNumber&, number) for each number of a StepNumbers, const or not.
 template <typename Numbers, typename Visit>
-void ForEachNumber(Numbers& numbers, Visit&& visit) {
+constexpr void ForEachNumber(Numbers& numbers, Visit&& visit) {
   visit(StepNumber{"loss", "loss", "Training loss of the last step. NaN or rising: diverging."},
         numbers.loss);
   visit(StepNumber{"grad_norm", "grad_norm",
@@ -84,5 +86,13 @@ void ForEachNumber(Numbers& numbers, Visit&& visit) {
                    "few experts get most tokens. Absent: not trained for."},
         numbers.load_balancing_loss);
 }
+
+constexpr size_t BytesOfNumbers() {
+  size_t bytes = 0;
+  StepNumbers numbers;
+  ForEachNumber(numbers, [&](const StepNumber&, auto& number) { bytes += sizeof(number); });
+  return bytes;
+}
+static_assert(BytesOfNumbers() == sizeof(StepNumbers), "a member of StepNumbers has no row");
 
 }  // namespace trainyard

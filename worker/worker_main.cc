@@ -141,7 +141,7 @@ void AddFlags(CLI::App& app, Flags& flags) {
   app.add_option(
          "--detach", flags.detach_seconds,
          "Seconds that the controller waits for this daemon, which may be upgraded, before it "
-         "places the jobs of its ranks anew; at most 600, when ranks without a daemon end. "
+         "places the jobs of its ranks anew. After 600, the most, ranks without a daemon end. "
          "Default: 600, but 0 in a container or a Slurm step, whose end ends the ranks, too")
       ->check(CLI::Range(0.0, absl::ToDoubleSeconds(channel::kDetach)));
   app.add_option("--patience", flags.patience_seconds,

@@ -247,7 +247,8 @@ absl::StatusOr<JobFacts> DecodeFacts(const std::string& text) {
   r.Text("namespace", f.name_space);
   r.Text("submitter", f.submitter);
   r.Texts("roots", f.roots);
-  if (r.Has("paths")) {  // The last release wrote none.
+  // The last release wrote none. Its waiting jobs are held to the roots of their submission.
+  if (r.Has("paths")) {
     r.List("paths", f.paths, [](Reader& path, SpecPath& out) {
       path.Text("field", out.field);
       path.Text("path", out.path);

@@ -209,8 +209,12 @@ StepRecord FromProto(const v1::StepRecord& step) {
   out.epoch = step.epoch();
   ForEachNumber(out, [&](const StepNumber& row, auto& n) { GetNumber(step, row.name, n); });
   out.tokens = step.tokens();
-  out.seconds = step.seconds();
-  for (const auto& [name, phase] : kPhases) GetNumber(step.phases(), name, out.phases.*phase);
+  out.seconds = std::isfinite(step.seconds()) && step.seconds() > 0 ? step.seconds() : 0;
+  for (const auto& [name, phase] : kPhases) {  // They end in counters, which only grow.
+    double& seconds = out.phases.*phase;
+    GetNumber(step.phases(), name, seconds);
+    if (!std::isfinite(seconds) || seconds < 0) seconds = 0;
+  }
   out.finish_time = FromTimestamp(step.finish_time());
   out.skipped = step.skipped();
   GpuReading& gpu = out.gpu;

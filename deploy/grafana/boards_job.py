@@ -364,7 +364,12 @@ def compare():
         lines(
             "Restarts",
             "Attempts that ended early.",
-            query(by_job(f"sum by (job_id) (trainyard_restarts_total{{{SOME}}})"), JOB),
+            # A job that has finished no step has no name here yet.
+            query(
+                by_job(f"sum by (job_id) (trainyard_restarts_total{{{SOME}}})")
+                + f" or on (job_id) sum by (job_id) (trainyard_restarts_total{{{SOME}}})",
+                JOB,
+            ),
         ),
     ]
     return board(

@@ -22,8 +22,8 @@ def now(expr, legend=""):
 
 
 def by_job(expr):
-    """A value of each job, with the job's name. `expr`: one series for each job_id."""
-    return f"max by (job_id, job_name) (trainyard_job_info * on (job_id) group_left () {expr})"
+    """A value of each job, with the job's name: the largest of `expr`."""
+    return f"max by (job_id, job_name) (trainyard_job_info * on (job_id) group_left () max by (job_id) ({expr}))"
 
 
 def panel(

@@ -21,7 +21,7 @@ struct Mesh {
   // Over which a mixture's experts are divided.
   AxisSet expert_axes = kTensorAxes | Axis::kExpert;
   int pipeline = 1;
-  // That hold tied weights, ascending; empty where no two do. KeepStage finds them.
+  // Pipeline stages that share tied weights, ascending. Empty if no two do. KeepStage finds them.
   std::vector<int> sharing_stages = {};
   int rank = 0;  // This rank; 0 <= rank < ranks().
 

@@ -42,7 +42,7 @@ void ReadParallelism(Fields& fields, ParallelismConfig& out) {
   std::vector<std::pair<std::string, const ScheduleKind*>> schedules;
   for (const ScheduleKind& kind : AllSchedules()) schedules.emplace_back(kind.name, &kind);
   fields.ReadEnum("schedule", "PIPELINE_SCHEDULE_", schedules, out.schedule);
-  // A schedule that always has so many chunks need not be told.
+  // A job need not name the number of chunks if its schedule allows only one number.
   const ScheduleKind& kind = *out.schedule_kind();
   if (kind.sets_chunks()) out.virtual_pipeline = kind.least_chunks;
   ReadUnlessZero(fields, "virtual_pipeline", out.virtual_pipeline);

@@ -1,5 +1,6 @@
 #include "train/pipeline/check.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -101,6 +102,15 @@ absl::Status CheckSchedule(const PipelineSchedule& schedule) {
   if (int(schedule.stages.size()) != options.stages) {
     return absl::FailedPreconditionError(absl::StrCat("wanted lists for ", options.stages,
                                                       " stages, found ", schedule.stages.size()));
+  }
+  if (schedule.stage_of != PlaceParts(options)) {
+    return absl::FailedPreconditionError("the parts are not placed as the schedule places them");
+  }
+  for (int s = 0; s < options.stages; ++s) {
+    const auto parts = std::count(schedule.stage_of.begin(), schedule.stage_of.end(), s);
+    if (parts == options.chunks) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat("stage ", s, ": wanted ", options.chunks, " parts, found ", parts));
   }
   for (size_t s = 0; s < schedule.stages.size(); ++s) {
     const PipelineSchedule::Stage& stage = schedule.stages[s];

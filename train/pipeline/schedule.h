@@ -3,8 +3,8 @@
 // schedule can run, simulate.h how long it takes.
 //
 // The model is stages x chunks consecutive parts. The schedule places them: which stage holds a
-// part is data in it (PipelineSchedule::stage_of), and so is what neighbouring parts tell each
-// other.
+// part is data in it (PipelineSchedule::stage_of), and so are the messages between neighbouring
+// parts.
 
 #pragma once
 
@@ -58,7 +58,7 @@ struct ScheduleKind {
   int least_chunks = 1;
   int most_chunks = 1;
   bool whole_rounds = false;    // The number of micro-batches is a multiple of `stages`.
-  bool split_backward = false;  // Backward runs in halves, the later of which fills the bubble.
+  bool split_backward = false;  // Into halves. The weights' half is run late, to fill the bubble.
   int (*stage_of)(int part, int stages);
   // The actions of a stage, in order. Their slots are given out by MakeSchedule.
   std::vector<PipelineAction> (*actions)(const ScheduleOptions& options, int stage);

@@ -85,10 +85,10 @@ int ThereAndBack(int part, int stages) {
 //
 // Chunk 0's forward goes from stage to stage in one unit, and chunk 1's forward, on its way back,
 // in two. Chunk 1's backward takes one unit a stage, and chunk 0's backward two. So on every stage
-// the two chunks together hold a micro-batch for 6 (p - 1) units and some waiting, which makes p -
-// 1 chunks' activations in flight and a few more: half of what 1F1B holds. The waiting is chosen
-// such that the six actions of a stage begin at different units of the six. Only the order of the
-// times counts: a stage runs each action as soon as it can.
+// the two chunks together hold a micro-batch for 6 (p - 1) units and some waiting. That makes
+// (p - 1) chunks' activations in flight and a few more: for many stages about half of what 1F1B
+// holds. The waiting is chosen such that the six actions of a stage begin at different units of the
+// six. Only the order of the times counts: a stage runs each action as soon as it can.
 std::vector<PipelineAction> VHalf(const ScheduleOptions& options, int stage) {
   constexpr int kCycle = 6;
   const int after = StagesAfter(options, stage), last = options.stages - 1;

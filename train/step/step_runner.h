@@ -56,8 +56,8 @@ class StepRunner {
   // `micro_batch`: what the action does not say.
   void Run(const PipelineAction& action, const MicroBatchData& data, MicroBatch micro_batch);
   // Between neighbouring parts of this stage. The earlier part's slot holds a micro-batch
-  // throughout, so the later part's actions do it: before a forward the activation is copied, after
-  // a backward the gradient.
+  // throughout, so the copies run with the later part's actions: the activation's before a
+  // forward, the gradient's after a backward.
   void HandOver(const PipelineAction& action);
   Value ReceivedFor(const PipelineAction& action) const;
   void Expect(const PipelineAction& action);  // What another stage sends it, if anything.

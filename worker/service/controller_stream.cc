@@ -219,7 +219,7 @@ bool ControllerStream::ConnectOnce() {
 }
 
 // Logs each kind of reason once for each outage, however many attempts to connect it takes: a
-// controller that cannot be reached may be one of another release when it is back.
+// controller that cannot be reached may run another release when it returns.
 void ControllerStream::NoteLost(const absl::Status& why) {
   const MutexLock lock(mutex_);
   if (closing_ || !logged_.insert(why.code()).second) return;

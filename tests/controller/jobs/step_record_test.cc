@@ -39,8 +39,9 @@ TEST(MergeStep, TakesPhasesOfTheRankThatWaitedLeast) {
   slowest.phases = {0, 1.0, 0.9, 0.1};
   EXPECT_TRUE(MergeStep(step, waited, 0, 2));
   EXPECT_TRUE(MergeStep(step, slowest, 1, 2));
-  EXPECT_EQ(step.phases.grad_sync, slowest.phases.grad_sync);
-  EXPECT_EQ(step.phases.backward, slowest.phases.backward);
+  for (const auto& [name, phase] : kPhases) {
+    EXPECT_EQ(step.phases.*phase, slowest.phases.*phase) << name;
+  }
 }
 
 TEST(MergeStep, RepeatedReportChangesNothing) {

@@ -1,12 +1,15 @@
-// Proves that no precision falls through: each that the API names has a row in the engine's table,
-// and the service passes it on as it is.
+// Proves that no precision and no schedule falls through: each that the API names has a row in the
+// engine's table, and the service passes precisions on as they are.
 
 #include "train/config/precision.h"
 
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "controller/service/convert_job.h"
 #include "tests/controller/testing/server_fixture.h"
+#include "train/pipeline/schedule.h"
 
 namespace trainyard::controller {
 namespace {
@@ -28,6 +31,18 @@ TEST_F(PrecisionTest, EachOfTheApiIsOneOfTheEngine) {
     EXPECT_EQ(facts.cpu_only, facts.precision == "F64");
   }
   EXPECT_EQ(named, Precisions().size()) << "the table has a precision that the API cannot name";
+}
+
+TEST(ScheduleTest, EachOfTheApiIsOneOfTheEngine) {
+  std::set<std::string> api, engine;
+  for (int i = 0; i < v1::PipelineSchedule_descriptor()->value_count(); ++i) {
+    api.insert(v1::PipelineSchedule_descriptor()->value(i)->name());
+  }
+  api.erase("PIPELINE_SCHEDULE_UNSPECIFIED");
+  for (const ScheduleKind& kind : AllSchedules()) {
+    engine.insert(absl::StrCat("PIPELINE_SCHEDULE_", kind.name));
+  }
+  EXPECT_EQ(api, engine);
 }
 
 }  // namespace

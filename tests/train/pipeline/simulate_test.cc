@@ -33,6 +33,7 @@ int PeakInFlight(const ScheduleOptions& o, int stage) {
   if (kind == "GPIPE") return o.micro_batches;
   if (kind == "ONE_F_ONE_B") return std::min(o.micro_batches, stages_after + 1);
   if (kind == "ZERO_BUBBLE") return std::min(o.micro_batches, o.stages);
+  EXPECT_EQ(kind, "INTERLEAVED_ONE_F_ONE_B") << "which has no formula here";
   return std::min(o.micro_batches * o.chunks, 2 * stages_after + (o.chunks - 1) * o.stages + 1);
 }
 

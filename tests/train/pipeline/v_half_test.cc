@@ -1,5 +1,6 @@
-// Proves what V_HALF promises against 1F1B: half of its memory and no more of a bubble where
-// forward, input gradient and weight gradient take equally long, for any number of micro-batches.
+// Proves what V_HALF promises against 1F1B: (p + 2) / 2 micro-batches held in place of p, and no
+// more of a bubble where forward, input gradient and weight gradient take equally long, for any
+// number of micro-batches.
 
 #include <gmock/gmock.h>
 

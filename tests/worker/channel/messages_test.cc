@@ -25,7 +25,7 @@ Step FullStep() {
   step.step = uint64_t{1} << 60, step.loss = 0.1, step.grad_norm = 1e-300;
   step.learning_rate = 3e-4, step.tokens = 4096, step.seconds = 1.0 / 3;
   step.phases = {1, 2, 3, 4, 5, 6, 7}, step.peak_flops = 3e15, step.mfu = 0.4,
-  step.validation_loss = 2.5;
+  step.model_flops_per_second_per_device = 1e14, step.validation_loss = 2.5;
   step.load_balancing_loss = 1.25, step.skipped = true, step.model_flops = 1e21,
   step.memory_bytes = 1, step.time = 1.7e9;
   step.memory_planned_bytes = 2;
@@ -46,6 +46,7 @@ TEST(Messages, StepSurvivesWithEveryBitOfItsNumbers) {
   EXPECT_EQ(got.phases.checkpoint, want.phases.checkpoint);
   EXPECT_EQ(got.peak_flops, want.peak_flops);
   EXPECT_EQ(got.mfu, want.mfu);
+  EXPECT_EQ(got.model_flops_per_second_per_device, want.model_flops_per_second_per_device);
   EXPECT_EQ(got.validation_loss, want.validation_loss);
   EXPECT_EQ(got.load_balancing_loss, want.load_balancing_loss);
   EXPECT_EQ(got.skipped, want.skipped);

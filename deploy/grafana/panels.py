@@ -23,7 +23,8 @@ def now(expr, legend=""):
 
 def by_job(expr):
     """A value of each job, with the job's name: the largest of `expr`."""
-    return f"max by (job_id, job_name) (trainyard_job_info * on (job_id) group_left () max by (job_id) ({expr}))"
+    value = f"max by (job_id) ({expr})"
+    return f"max by (job_id, job_name) (trainyard_job_info * on (job_id) group_left () {value})"
 
 
 def panel(

@@ -13,7 +13,6 @@ from deployed import Cluster, report, until  # noqa: E402
 from network import Network  # noqa: E402
 from package import BIN, run  # noqa: E402
 
-STEPS = 1500
 STATE = "/var/lib/trainyard"
 
 
@@ -110,7 +109,7 @@ def trains(network, home):
     report("a worker in a container is READY", time.monotonic() - began)
     until(lambda: Cluster(podman("exec", "worker", "trainyard"))("health", "--worker", f"{STATE}/worker", check=False).returncode == 0,
           "the worker's probe")
-    job = user.submit(STEPS, ranks=2)
+    job = user.submit(ranks=2)
     user.runs_beyond(job, 200)
 
     began = time.monotonic()
@@ -126,7 +125,8 @@ def trains(network, home):
     run(*podman("start", "worker"))
     run(*podman("stop", "--time=60", "controller"))
     run(*podman("start", "controller"))
-    user.succeeds(job, STEPS)
+    user.runs_beyond(job, user.step(job) + 50)
+    user.ends(job, ranks=2)
     run(*podman("stop", "--time=60", "worker", "controller"))
     assert (worker.exit_code(), controller.exit_code()) == (0, 0), worker.logs() + controller.logs()
 

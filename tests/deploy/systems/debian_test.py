@@ -16,7 +16,7 @@ from network import OWN_ADDRESS, Network  # noqa: E402
 from package import BASE, MADE, SOURCE, package, run  # noqa: E402
 from unit import Unit  # noqa: E402
 
-STEPS, RANKS = 6000, 2
+RANKS = 2
 
 
 def machine(scratch: pathlib.Path):
@@ -103,7 +103,7 @@ def trains(root, inside):
     controller, cluster = opened(root, inside)
     careless(root, inside)
     worker = joined(root, inside, cluster)
-    job = cluster.submit(STEPS, RANKS)
+    job = cluster.submit(RANKS)
     cluster.runs_beyond(job, 200)
     users = run("ps", "-C", "trainyard-train", "-o", "uid=").split()
     ranks = run("chroot", root, "id", "-u", "trainyard-rank").strip()
@@ -126,7 +126,8 @@ def trains(root, inside):
     left = [line for line in processes(root) if "trainyard-controller" not in line]
     assert not left, left
     worker.start(root.parent / "worker.log", inside)
-    cluster.succeeds(job, STEPS)
+    cluster.runs_beyond(job, cluster.step(job) + 50)
+    cluster.ends(job, RANKS)
     worker.signal(signal.SIGTERM)
     controller.signal(signal.SIGTERM)
 

@@ -16,6 +16,8 @@ checkpoint: {directory: runs/deployed, every_steps: 100, keep: 3}
 devices: RANKS
 """
 
+WITHOUT_END = 10_000_000  # How long a test takes must not decide whether its job is still there to be drained.
+
 
 def until(condition, what, seconds=60):
     deadline = time.monotonic() + seconds
@@ -38,8 +40,9 @@ class Cluster:
         assert not check or ran.returncode == 0, f"{' '.join(words)}: {ran.returncode}\n{ran.stdout}{ran.stderr}"
         return ran.stdout if check else ran
 
-    def submit(self, steps, ranks):
-        return self("submit", "-", "-q", stdin=SPEC.replace("STEPS", str(steps)).replace("RANKS", str(ranks))).split()[0]
+    def submit(self, ranks, steps=WITHOUT_END, directory="runs/deployed"):
+        spec = SPEC.replace("STEPS", str(steps)).replace("RANKS", str(ranks)).replace("runs/deployed", directory)
+        return self("submit", "-", "-q", stdin=spec).split()[0]
 
     def job(self, job):
         return json.loads(self("get", job, "-o", "json"))
@@ -63,8 +66,7 @@ class Cluster:
 
     def has_drained(self, job):
         """The job stands at a checkpoint of its last step, and the drain has cost no restart."""
-        until(lambda: self.state(job) in ("QUEUED", "RECOVERING", "SUCCEEDED"), f"{job} to wait for workers")
-        assert self.state(job) != "SUCCEEDED", f"{job} has ended before its drain: it wants more steps"
+        until(lambda: self.state(job) in ("QUEUED", "RECOVERING"), f"{job} to wait for workers")
         step, checkpoint = self.step(job), self.last_checkpoint(job)
         assert step == checkpoint and step > 0, f"the drain left step {step} and a checkpoint of step {checkpoint}"
         assert not self.job(job).get("restarts_without_progress"), self.job(job)
@@ -77,10 +79,15 @@ class Cluster:
         repeated = [event for event in self("events", job).splitlines() if re.search("repeat", event)]
         assert not repeated, repeated
 
-    def succeeds(self, job, steps, seconds=120):
-        ran = self("watch", job, "-q", check=False, seconds=seconds)
-        assert ran.returncode == 0, ran.stdout + ran.stderr + self("events", job)
-        self.has_every_step_once(job, steps)
+    def ends(self, job, ranks):
+        """Cancels the job, which has every step once. Another one then runs to its own end."""
+        self("cancel", job)
+        until(lambda: self.state(job) == "CANCELLED", f"{job} to be cancelled")
+        self.has_every_step_once(job, self.step(job))
+        last = self.submit(ranks, steps=150, directory="runs/last")
+        ran = self("watch", last, "-q", check=False, seconds=120)
+        assert ran.returncode == 0, ran.stdout + ran.stderr + self("events", last)
+        self.has_every_step_once(last, 150)
 
 
 def report(what, seconds):

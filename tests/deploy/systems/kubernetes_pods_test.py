@@ -19,7 +19,6 @@ from manifests import rendered, skip_without_kustomize  # noqa: E402
 from network import Network  # noqa: E402
 from package import BIN, run  # noqa: E402
 
-STEPS = 1500
 skip_without_kustomize()
 THINGS = {(thing["kind"], thing["metadata"]["name"]): thing for thing in rendered("cpu-demo")}
 CONTROLLER, WORKER = "trainyard-controller", "trainyard-worker"
@@ -193,7 +192,7 @@ def main():
     report("a worker's pod is ready", time.monotonic() - began)
     assert list(user.workers()) == [worker.name], user.workers()
 
-    job = user.submit(STEPS, ranks=1)
+    job = user.submit(ranks=1)
     user.runs_beyond(job, 200)
     began = time.monotonic()
     worker.stop()
@@ -203,7 +202,8 @@ def main():
     controller.stop()
     controller.start()
     controller.is_ready()  # What keeps the controller from that is said with its log.
-    user.succeeds(job, STEPS)
+    user.runs_beyond(job, user.step(job) + 50)
+    user.ends(job, ranks=1)
 
 
 if __name__ == "__main__":

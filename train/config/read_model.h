@@ -7,7 +7,8 @@
 
 namespace trainyard {
 
-// Types of the fields only; what is legal, ResolveModel (resolve_model.h) says.
-void ReadModel(Fields& fields, ModelChoice& out);
+// Types of the fields only; what is legal, ResolveModel (resolve_model.h) says. A resolved job has
+// an architecture, and no preset.
+void VisitModel(Fields& fields, ModelChoice& out);
 
 }  // namespace trainyard

@@ -231,7 +231,10 @@ TEST_F(SupervisorTest, WithoutTheSandboxThatWasWantedNoTrainerStarts) {
   const nlohmann::json right = {{"writable", {"/a"}}, {"hidden", {"/b"}}, {"readable", {"/c"}},
                                 {"made", {"/a/d"}},   {"landlock", true}, {"user", user}};
   const auto read = [&](const nlohmann::json& sandbox) {
-    const nlohmann::json launch = {{"version", 1}, {"trainer", "/bin/true"}, {"sandbox", sandbox}};
+    nlohmann::json launch = nlohmann::json::parse(
+        R"({"version": 1, "trainer": "/bin/true", "working_directory": "/", "environment": [],
+            "device": 0})");
+    launch["sandbox"] = sandbox;
     EXPECT_TRUE(WriteFileAtomic(path, launch.dump()).ok());
     return ReadLaunch(path);
   };

@@ -103,6 +103,9 @@ class Fields {
     if (Present(name)) Section(name, std::forward<Read>(read));
   }
 
+  // The field as it was written, for what has a form of its own; null where absent or null.
+  const YamlNode* Node(const char* name) { return Ask(name); }
+
   void Add(absl::string_view name, absl::string_view description) {
     violations_.Add(PathOf(name), description);
   }

@@ -5,11 +5,10 @@
 //
 // in the namespace of T, and WriteFields and ReadFields go through it. Members are numbers, enums,
 // texts, times (microseconds since 1970), optionals, containers of these, and structs with such a
-// function. NaN and infinities are null, for JSON has none: they are read as NaN.
+// function. nlohmann::json prints what is not finite as null, which is read as NaN.
 
 #pragma once
 
-#include <cmath>
 #include <initializer_list>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -83,8 +82,6 @@ class JsonWriter {
       VisitFields(writer, const_cast<T&>(value));  // Mutable for the sake of reading alone.
     } else if constexpr (std::is_enum_v<T>) {
       json = std::underlying_type_t<T>(value);
-    } else if constexpr (std::is_floating_point_v<T>) {
-      json = std::isfinite(value) ? Json(value) : Json();
     } else if constexpr (std::is_same_v<T, absl::Time>) {
       json = absl::ToUnixMicros(value);
     } else if constexpr (std::is_arithmetic_v<T> || std::is_same_v<T, std::string>) {

@@ -36,7 +36,7 @@ void VisitMoe(MoeConfig& moe, FieldVisit visit) {
          .help = "MLPs that every token goes through besides.",
          .least = 0,
          .most = kMaxExperts,
-         .may_change = true},
+         .may_differ = MayDiffer::kAlways},
         &moe.shared_experts);
   const bool shared = moe.shared_experts != 0;
   visit({.name = "moe.shared_ffn",
@@ -55,13 +55,13 @@ void VisitMoe(MoeConfig& moe, FieldVisit visit) {
          .help = "How far a step moves the bias.",
          .legal = [](double x) { return x >= 0 && x <= 1; },
          .wanted = "0 <= x <= 1 (usual: 1e-3)",
-         .may_change = true},
+         .may_differ = MayDiffer::kAlways},
         &moe.bias_update_rate);
   visit({.name = "moe.aux_loss",
          .help = "Coefficient of the load-balancing loss.",
          .legal = [](double x) { return x >= 0 && x <= 10; },
          .wanted = "0 (none) <= x <= 10 (usual: 1e-3)",
-         .may_change = true},
+         .may_differ = MayDiffer::kAlways},
         &moe.aux_loss);
   visit({.name = "moe.groups",
          .help = "Groups of neighbouring experts; a divisor of experts.",
@@ -80,7 +80,7 @@ void VisitMoe(MoeConfig& moe, FieldVisit visit) {
         &moe.routed_scaling);
   visit({.name = "moe.fake_balanced",
          .help = "For benchmarks: experts in turn, instead of the best.",
-         .may_change = true},
+         .may_differ = MayDiffer::kAlways},
         &moe.fake_balanced);
 }
 
@@ -91,23 +91,27 @@ void VisitRopeScaling(RopeScaling& scaling, FieldVisit visit) {
          .help = "Llama 3.1's stretching of long rotary wavelengths; 0: none.",
          .legal = [](double x) { return x >= 0 && x <= 1e6; },
          .wanted = "0 (none) <= x <= 1e6 (usual: 8)",
+         .may_differ = MayDiffer::kAtStart,
          .unset = unset},
         &scaling.factor);
   visit({.name = "rope_scaling.low_freq_factor",
          .help = "Wavelengths longer than original_max_seq over this are stretched whole.",
          .legal = factor,
          .wanted = "0 < x <= 1e6 (usual: 1)",
+         .may_differ = MayDiffer::kAtStart,
          .unset = unset},
         &scaling.low_freq_factor);
   visit({.name = "rope_scaling.high_freq_factor",
          .help = "Wavelengths shorter than original_max_seq over this are not stretched.",
          .legal = factor,
          .wanted = "0 < x <= 1e6 (usual: 4)",
+         .may_differ = MayDiffer::kAtStart,
          .unset = unset},
         &scaling.high_freq_factor);
   visit({.name = "rope_scaling.original_max_seq",
          .help = "Longest sequence before the stretching.",
          .most = kMaxSequence,
+         .may_differ = MayDiffer::kAtStart,
          .unset = unset},
         &scaling.original_max_seq);
 }
@@ -154,7 +158,12 @@ void CheckMoe(const MoeConfig& moe, FieldProblems& problems) {
 }  // namespace
 
 void VisitDecoder(const DecoderTraits& traits, DecoderConfig& c, FieldVisit visit) {
-  visit({.name = "layers", .help = "Blocks.", .most = kMaxLayers, .required = true}, &c.layers);
+  visit({.name = "layers",
+         .help = "Blocks.",
+         .most = kMaxLayers,
+         .required = true,
+         .may_differ = MayDiffer::kInSubset},
+        &c.layers);
   visit({.name = "hidden",
          .help = "Width of the residual stream.",
          .most = kMaxHidden,
@@ -193,7 +202,11 @@ void VisitDecoder(const DecoderTraits& traits, DecoderConfig& c, FieldVisit visi
          .over_tensor = OverTensor::kDivided,
          .required = true},
         &c.vocab);
-  visit({.name = "max_seq", .help = "Longest sequence.", .most = kMaxSequence}, &c.max_seq);
+  visit({.name = "max_seq",
+         .help = "Longest sequence.",
+         .most = kMaxSequence,
+         .may_differ = MayDiffer::kAtStart},
+        &c.max_seq);
   visit({.name = "norm_eps",
          .help = "Added to the variance in the norms.",
          .legal = [](double x) { return x > 0 && x <= 0.1; },
@@ -203,7 +216,8 @@ void VisitDecoder(const DecoderTraits& traits, DecoderConfig& c, FieldVisit visi
     visit({.name = "rope_base",
            .help = "Base of the rotary wavelengths.",
            .legal = [](double x) { return x >= 1 && x <= 1e12; },
-           .wanted = "1 <= x <= 1e12 (usual: 10000, 500000)"},
+           .wanted = "1 <= x <= 1e12 (usual: 10000, 500000)",
+           .may_differ = MayDiffer::kAtStart},
           &c.rope_base);
   } else {
     visit({.name = "rope_base",
@@ -213,7 +227,10 @@ void VisitDecoder(const DecoderTraits& traits, DecoderConfig& c, FieldVisit visi
            .fixed = true},
           &c.rope_base);
   }
-  visit({.name = "tied", .help = "The output projection shares the embedding."}, &c.tied);
+  visit({.name = "tied",
+         .help = "The output projection shares the embedding.",
+         .may_differ = MayDiffer::kInSubset},
+        &c.tied);
   if (traits.rope) VisitRopeScaling(c.rope_scaling, visit);
   if (traits.experts) VisitMoe(*c.moe, visit);
 }

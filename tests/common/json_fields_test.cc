@@ -103,7 +103,7 @@ TEST(JsonFields, AStructIsTheSameAfterItsJson) {
   const Json json = Written(Whole());
   Tree read;
   ASSERT_TRUE(ReadFields(Json::parse(json.dump()), read).ok());
-  EXPECT_EQ(Written(read), json);
+  EXPECT_EQ(Written(read).dump(), json.dump());
   EXPECT_EQ(read.seed, std::numeric_limits<uint64_t>::max());
   EXPECT_EQ(read.paint, Colour::kBlue);
   EXPECT_EQ(read.flower, Colour::kRed);
@@ -118,7 +118,9 @@ TEST(JsonFields, AStructIsTheSameAfterItsJson) {
 TEST(JsonFields, NumbersThatJsonLacksAreNull) {
   Tree tree = Whole();
   tree.fruit = -std::numeric_limits<double>::infinity();
-  EXPECT_TRUE(Written(tree).at("fruit").is_null());
+  Tree read;
+  ASSERT_TRUE(ReadFields(Json::parse(Written(tree).dump()), read).ok());
+  EXPECT_TRUE(std::isnan(*read.fruit));
 }
 
 TEST(JsonFields, WhatIsAbsentKeepsItsValueOnlyWhereItMay) {

@@ -138,6 +138,7 @@ struct JobConfig {
   // Whose parameters the job starts from: a checkpoint, or the newest good one of another job's
   // checkpoint directory. May be "".
   std::string init_from;
+  bool init_from_subset = false;  // What the checkpoint lacks begins with its initial values.
   int64_t max_restarts = 3;
   std::map<std::string, std::string> labels;
 };

@@ -156,6 +156,7 @@ void VisitJob(Visitor& fields, JobConfig& out) {
   fields.Field("seed", out.seed);
   fields.Field("priority", out.priority);
   fields.Field("init_from", out.init_from);
+  fields.Field("init_from_subset", out.init_from_subset);
   fields.Field("max_restarts", out.max_restarts);
   fields.Field("labels", out.labels);
 }

@@ -264,6 +264,9 @@ void Validate(const JobConfig& job, Violations& violations) {
   CheckProfile(job, check);
   check.Range("priority", job.priority, -kMaxPriority, kMaxPriority);
   if (!job.init_from.empty()) check.Path("init_from", job.init_from);
+  if (job.init_from.empty() && job.init_from_subset) {
+    violations.Add("init_from_subset", Wanted("false without init_from", "true", "false"));
+  }
   check.Range("max_restarts", job.max_restarts, 0, kMaxRestarts);
   CheckLabels(job, check);
 }

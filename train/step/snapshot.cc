@@ -99,7 +99,8 @@ absl::StatusOr<Manifest> SaveSnapshot(const std::string& directory, const RunSta
   return manifest;
 }
 
-absl::Status LoadSnapshot(const Checkpoint& checkpoint, LoadWhat what, Executable& executable) {
+absl::Status LoadSnapshot(const Checkpoint& checkpoint, LoadWhat what, Executable& executable,
+                          std::set<std::string>* absent) {
   std::vector<TargetBox> boxes;
   ForEachBox(executable, what,
              [&](const ParameterBox& parameter, TensorKind kind, const Tensor& elements) {
@@ -110,7 +111,7 @@ absl::Status LoadSnapshot(const Checkpoint& checkpoint, LoadWhat what, Executabl
                                 {parameter.offset, parameter.shape},
                                 elements.data});
              });
-  return checkpoint.Load(boxes, ToDevice(executable));
+  return checkpoint.Load(boxes, ToDevice(executable), absent);
 }
 
 }  // namespace trainyard

@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -28,7 +29,9 @@ absl::StatusOr<Manifest> SaveSnapshot(const std::string& directory, const RunSta
 
 enum class LoadWhat { kParameters, kEverything };  // Everything: with the optimizer's moments.
 
-// Fills them from a checkpoint; the caller runs Action::kPrepare afterwards.
-absl::Status LoadSnapshot(const Checkpoint& checkpoint, LoadWhat what, Executable& executable);
+// Fills them from a checkpoint; the caller runs Action::kPrepare afterwards. `absent`: as
+// Checkpoint::Load has it.
+absl::Status LoadSnapshot(const Checkpoint& checkpoint, LoadWhat what, Executable& executable,
+                          std::set<std::string>* absent = nullptr);
 
 }  // namespace trainyard

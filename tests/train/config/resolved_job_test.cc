@@ -93,11 +93,13 @@ devices: 8
 seed: 18446744073709551615
 priority: -5
 init_from: runs/b
+init_from_subset: true
 max_restarts: 0
 labels: {team: a, note: "ünï \"x\" \\"}
 )");
   const JobConfig read = Reread(ResolvedJobText(job));
   EXPECT_EQ(read.seed, 18446744073709551615u);
+  EXPECT_TRUE(read.init_from_subset);
   EXPECT_EQ(read.labels, job.labels);
   EXPECT_EQ(read.profile->ranks, job.profile->ranks);
   EXPECT_EQ(read.parallelism.virtual_pipeline, 2);

@@ -129,6 +129,7 @@ const std::set<std::string> kElsewhere = {
     "/checkpoint/directory",  // attempts_test
     "/data/indexed",          // train_data_test
     "/data/text/tokenizer",   // one value
+    "/init_from_subset",      // start_state_test
     "/devices",               // layouts_test, as all of parallelism: equal up to rounding
     "/parallelism/tensor",
     "/parallelism/pipeline",

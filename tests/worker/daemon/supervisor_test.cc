@@ -258,6 +258,9 @@ TEST_F(SupervisorTest, WithoutTheSandboxThatWasWantedNoTrainerStarts) {
     EXPECT_TRUE(absl::IsDataLoss(read(wrong).status())) << wrong;
     EXPECT_TRUE(absl::IsDataLoss(read(without).status())) << without;
   }
+  nlohmann::json root = right;
+  root["user"]["uid"] = 0;
+  EXPECT_TRUE(absl::IsDataLoss(read(root).status()));
   ASSERT_TRUE(WriteLaunch(rank_, launch_).ok());
   EXPECT_TRUE(ReadLaunch(path)->sandbox.has_value());
 }

@@ -116,6 +116,28 @@ void VisitRopeScaling(RopeScaling& scaling, FieldVisit visit) {
         &scaling.original_max_seq);
 }
 
+void VisitHeads(DecoderConfig& c, FieldVisit visit) {
+  visit({.name = "heads",
+         .help = "Heads of the queries.",
+         .most = kMaxHeads,
+         .over_tensor = OverTensor::kDivided,
+         .required = true},
+        &c.heads);
+  visit({.name = "kv_heads",
+         .help = "Heads of keys and values: a divisor of heads; as many as heads unless given.",
+         .most = kMaxHeads,
+         .over_tensor = OverTensor::kReplicated},
+        &c.kv_heads);
+  visit({.name = "head_dim",
+         .help = "Width of a head; hidden / heads unless given.",
+         .least = 2,
+         .most = kMaxHeadDim,
+         .multiple = 2,
+         .wanted = "an even number from 2 to 256 (hidden / heads unless it is given)"},
+        &c.head_dim);
+  static_assert(kMaxHeadDim == 256, "as the text says");
+}
+
 // Where head_dim is to be the quotient, there has to be one. The sizes alone are the rules'.
 void CheckQuotient(const GivenFields& given, const DecoderConfig& c, FieldProblems& problems) {
   if (!Within(c.hidden, kMaxHidden) || !Within(c.heads, kMaxHeads) || c.hidden % c.heads == 0) {
@@ -177,25 +199,7 @@ void VisitDecoder(const DecoderTraits& traits, DecoderConfig& c, FieldVisit visi
          .over_tensor = traits.experts ? OverTensor::kWhole : OverTensor::kDivided,
          .required = !traits.experts},
         &c.ffn);
-  visit({.name = "heads",
-         .help = "Heads of the queries.",
-         .most = kMaxHeads,
-         .over_tensor = OverTensor::kDivided,
-         .required = true},
-        &c.heads);
-  visit({.name = "kv_heads",
-         .help = "Heads of keys and values: a divisor of heads; as many as heads unless given.",
-         .most = kMaxHeads,
-         .over_tensor = OverTensor::kReplicated},
-        &c.kv_heads);
-  visit({.name = "head_dim",
-         .help = "Width of a head; hidden / heads unless given.",
-         .least = 2,
-         .most = kMaxHeadDim,
-         .multiple = 2,
-         .wanted = "an even number from 2 to 256 (hidden / heads unless it is given)"},
-        &c.head_dim);
-  static_assert(kMaxHeadDim == 256, "as the text says");
+  VisitHeads(c, visit);
   visit({.name = "vocab",
          .help = "Tokens of the vocabulary.",
          .most = kMaxVocab,

@@ -13,11 +13,21 @@
 //   w > original_context / low_frequency_factor:  frequency / factor;  in between, with
 //   s = (original_context / w - low) / (high - low):  (1 - s) frequency / factor + s frequency.
 //
-// Source: Su et al. 2021, arXiv:2104.09864, eq. 34; scaling: the Llama 3.1 release.
+// YaRN (yarn.factor > 0), in place of it: pair(n) = d ln(original_context / (2 pi n)) / (2 ln base)
+// is where a head turns n times within the original context;
+//   low = max(pair(beta_fast), 0), high = max(min(pair(beta_slow), d - 1), low + 1e-3),
+//   m[i] = (i - low) / (high - low), at least 0 and at most 1;
+//   (1 - m) frequency + m frequency / factor;  cos and sin times 0.1 ln(factor) + 1.
+//
+// Source: Su et al. 2021, arXiv:2104.09864, eq. 34; scaling: the Llama 3.1 release; YaRN: Peng et
+// al. 2023, arXiv:2309.00071, section 3.2 and eq. 22, with bounds that are not rounded.
 // Letters: T tokens, a query heads, g key/value heads, d head dim (even), S rows of the table.
 // Bitwise deterministic for any thread count.
 
 #pragma once
+
+#include <algorithm>
+#include <cmath>
 
 #include "kernels/device/expect.h"
 #include "kernels/sequence_part.h"
@@ -31,13 +41,37 @@ struct Llama3RopeScaling {
   int64_t original_context = 8192;
 };
 
+struct YarnRopeScaling {
+  double factor = 0;  // 0: no scaling; otherwise >= 1
+  double beta_fast = 32;
+  double beta_slow = 1;  // < beta_fast
+  int64_t original_context = 4096;
+};
+
 struct RopeTableArgs {
   Tensor cos;         // [S, d/2]  out, f64 | f32; computed in f64
   Tensor sin;         // [S, d/2]  out, dtype of cos
   double base;        // > 0
   SequencePart part;  // rows: S
   Llama3RopeScaling scaling = {};
+  YarnRopeScaling yarn = {};  // not beside `scaling`
 };
+
+// What YaRN does to a table: pairs from `low` to `high` pass to the stretched frequency.
+struct YarnRamp {
+  double low, high;
+  double magnitude;  // of cos and sin
+};
+inline YarnRamp RampOf(const YarnRopeScaling& yarn, double base, int64_t half) {
+  const auto pair = [&](double turns) {
+    return double(half) * std::log(double(yarn.original_context) / (2 * M_PI * turns)) /
+           std::log(base);
+  };
+  const double low = std::max(pair(yarn.beta_fast), 0.0);
+  const double high = std::min(pair(yarn.beta_slow), double(2 * half - 1));
+  return {
+      .low = low, .high = std::max(high, low + 1e-3), .magnitude = 0.1 * std::log(yarn.factor) + 1};
+}
 
 struct RopeArgs {
   ConstTensor x;     // [T, (a+2g)d]  f64 | f32 | bf16; heads in the order query, key, value
@@ -59,6 +93,13 @@ inline void Check(const RopeTableArgs& args) {
   CHECK(args.part.valid() && args.part.rows == args.cos.shape.rows())
       << "rope part: rows " << args.part.rows << ", rank " << args.part.rank << " of "
       << args.part.ranks << " for a table of " << args.cos.shape.rows();
+  if (args.yarn.factor == 0) return;
+  CHECK(args.scaling.factor == 0) << "rope yarn: beside a scaling by " << args.scaling.factor;
+  CHECK(args.yarn.factor >= 1 && args.base > 1)
+      << "rope yarn: factor " << args.yarn.factor << ", base " << args.base;
+  CHECK(args.yarn.beta_fast > args.yarn.beta_slow && args.yarn.beta_slow > 0)
+      << "rope yarn: betas " << args.yarn.beta_fast << ", " << args.yarn.beta_slow;
+  CHECK(args.yarn.original_context > 0) << "rope yarn: context " << args.yarn.original_context;
 }
 
 inline void Check(const RopeArgs& args) {

@@ -171,6 +171,50 @@ TEST(RopeTable, Llama3ScalingIsThatOfThePublicImplementation) {
   }
 }
 
+// Against the public implementation (transformers 5.24.0, ROPE_INIT_FUNCTIONS["yarn"] in f64) with
+// gpt-oss' base and numbers, d = 32: the first two and the last seven lie outside of the ramp.
+TEST(RopeTable, YarnIsThatOfThePublicImplementation) {
+  constexpr double kMagnitude = 1.3465735902799727;
+  const double wanted[] = {1.0,
+                           0.4747820554769007,
+                           0.2254180002028708,
+                           0.10702442147781144,
+                           0.050813274815461475,
+                           0.019335001126540362,
+                           0.006794959489732219,
+                           0.0020937923789696887,
+                           0.00045648391922324086,
+                           3.8308812373753384e-05,
+                           1.818833668168956e-05,
+                           8.63549587543848e-06,
+                           4.0999784818029795e-06,
+                           1.9465962110014815e-06,
+                           9.242089502428301e-07,
+                           4.387978250864396e-07};
+  auto cos = Poison<double>({2, 16}), sin = cos;
+  Call(RopeTableArgs{
+      .cos = cos, .sin = sin, .base = 150000, .part = {.rows = 2}, .yarn = {.factor = 32}});
+  for (int i = 0; i < 16; ++i) {
+    EXPECT_NEAR(cos.v[i], kMagnitude, 1e-15) << "at position 0";
+    EXPECT_EQ(sin.v[i], 0);
+    const double x = cos.v[16 + i], y = sin.v[16 + i];
+    EXPECT_NEAR(std::atan2(y, x), wanted[i], 1e-13 * wanted[i]) << "frequency " << i;
+    EXPECT_NEAR(std::hypot(x, y), kMagnitude, 1e-14) << "frequency " << i;
+  }
+}
+
+TEST(RopeDeathTest, NamesWhatYarnCannotBe) {
+  auto cos = Poison<double>({2, 16}), sin = cos;
+  RopeTableArgs args{.cos = cos, .sin = sin, .base = 150000, .part = {.rows = 2}};
+  args.yarn = {.factor = 0.5};
+  EXPECT_DEATH(Call(args), "rope yarn: factor 0.5");
+  args.yarn = {.factor = 32, .beta_fast = 1, .beta_slow = 1};
+  EXPECT_DEATH(Call(args), "rope yarn: betas 1, 1");
+  args.yarn = {.factor = 32};
+  args.scaling.factor = 8;
+  EXPECT_DEATH(Call(args), "rope yarn: beside a scaling by 8");
+}
+
 TEST(RopeDeathTest, NamesTheArgumentOfWrongShape) {
   const Size size = {2, 5, 2, 1, 6};
   const Table<float> table(size);

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "kernels/attention.h"
+#include "kernels/rope.h"
 #include "kernels/router.h"
 #include "models/parameter.h"
 #include "models/program/recorder.h"
@@ -27,7 +28,7 @@ Instance ReadingSum(const Instance& instance, std::shared_ptr<const Op> op);
 // x [T, K] with weight [N, K] and bias [N] (or none): [T, N]. The output has the compute dtype, or
 // the accumulate dtype for logits.
 Value Linear(Recorder& recorder, Value x, Value weight, Value bias = {});
-Value Logits(Recorder& recorder, Value x, Value weight);
+Value Logits(Recorder& recorder, Value x, Value weight, Value bias = {});
 // Adds dy^T x to the gradient of the weight: dy [T, N], x [T, K]. Of list kBackwardWeight.
 void WeightGradient(Recorder& recorder, Value dy, Value x, Value weight);
 bool IsLinear(const Instance& instance);         // Or logits.
@@ -69,6 +70,7 @@ struct RopeTable {
   double low_freq_factor = 1;
   double high_freq_factor = 4;
   int64_t original_max_seq = 8192;
+  YarnRopeScaling yarn = {};  // Not beside a factor.
 };
 // Rotates the query and key heads of qkv [T, (a+2g)d]; the table is shared by all uses.
 Value Rope(Recorder& recorder, Value qkv, const Heads& heads, const RopeTable& table);
@@ -111,6 +113,10 @@ struct ExpertMlpInputs {
   Value weights;  // [T, K] accumulate dtype: what they count.
   Value gate_up;  // [G, 2F, D]: of this rank's G of the experts, gate first.
   Value down;     // [G, D, F]
+  // Both or none: what is added to the products with the two.
+  Value gate_up_bias = {};  // [G, 2F]
+  Value down_bias = {};     // [G, D]
+  double swiglu_limit = 0;  // As ScaledSwiGluForwardArgs has it.
 };
 // The weighted sum of the outputs of each token's experts, wherever on the mesh's `expert_axes`
 // they are: [T, D].

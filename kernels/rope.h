@@ -21,7 +21,8 @@
 //
 // Source: Su et al. 2021, arXiv:2104.09864, eq. 34; scaling: the Llama 3.1 release; YaRN: Peng et
 // al. 2023, arXiv:2309.00071, section 3.2 and eq. 22, with bounds that are not rounded.
-// Letters: T tokens, a query heads, g key/value heads, d head dim (even), S rows of the table.
+// Letters: T tokens, a query heads, g key/value heads, d head dim (even), e that of values, S rows
+// of the table.
 // Bitwise deterministic for any thread count.
 
 #pragma once
@@ -74,13 +75,13 @@ inline YarnRamp RampOf(const YarnRopeScaling& yarn, double base, int64_t half) {
 }
 
 struct RopeArgs {
-  ConstTensor x;     // [T, (a+2g)d]  f64 | f32 | bf16; heads in the order query, key, value
+  ConstTensor x;     // [T, (a+g)d + g e]  f64 | f32 | bf16; heads in the order query, key, value
   ConstTensor cos;   // [S, d/2]      f32 (f64 when x is f64)
   ConstTensor sin;   // [S, d/2]      likewise
   int64_t heads;     // a
   int64_t kv_heads;  // g
   int64_t sequence;  // <= S; token t takes row t % sequence of the table
-  Tensor y;          // [T, (a+2g)d]  out, dtype of x; may be x. Value heads are copied.
+  Tensor y;          // [T, (a+g)d + g e]  out, dtype of x; may be x. Value heads are copied.
   bool inverse = false;
 };
 
@@ -104,10 +105,11 @@ inline void Check(const RopeTableArgs& args) {
 
 inline void Check(const RopeArgs& args) {
   const int64_t half = ExpectColumns("rope cos", args.cos), rows = args.cos.shape.rows();
-  const int64_t columns = (args.heads + 2 * args.kv_heads) * 2 * half;
-  ExpectColumns("rope x", args.x);
+  const int64_t columns = ExpectColumns("rope x", args.x);
   ExpectFloat("rope x", args.x);
-  ExpectMatrix("rope x", args.x, args.x.dtype, args.x.shape.rows(), columns);
+  CHECK(columns >= (args.heads + args.kv_heads) * 2 * half)
+      << "rope x: " << args.x.dtype << ' ' << args.x.shape << " for " << args.heads << " query and "
+      << args.kv_heads << " key heads of " << 2 * half;
   ExpectMatrix("rope cos", args.cos, AccumulateOfDType(args.x.dtype), rows, half);
   ExpectMatrix("rope sin", args.sin, AccumulateOfDType(args.x.dtype), rows, half);
   CHECK(args.sequence > 0 && args.sequence <= rows)

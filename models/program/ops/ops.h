@@ -5,6 +5,7 @@
 
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "kernels/attention.h"
@@ -51,9 +52,15 @@ struct Heads {
   int64_t heads;     // On this rank.
   int64_t kv_heads;  // On this rank.
   int64_t head_dim;
-  int64_t sequence;  // Rows of one on this rank.
+  int64_t sequence;            // Rows of one on this rank.
+  int64_t value_head_dim = 0;  // e: of value heads; 0: head_dim.
+  int64_t value_dim() const { return value_head_dim == 0 ? head_dim : value_head_dim; }
+  // Columns of a packed projection: query, key and value heads in this order.
+  int64_t query_columns() const { return heads * head_dim; }
+  int64_t key_columns() const { return kv_heads * head_dim; }
+  int64_t value_columns() const { return kv_heads * value_dim(); }
+  int64_t columns() const { return query_columns() + key_columns() + value_columns(); }
 };
-AttentionDims DimsOf(const Heads& heads);
 std::string ToString(const Heads& heads);
 
 struct HeadGains {
@@ -75,11 +82,28 @@ struct RopeTable {
 // Rotates the query and key heads of qkv [T, (a+2g)d]; the table is shared by all uses.
 Value Rope(Recorder& recorder, Value qkv, const Heads& heads, const RopeTable& table);
 
-// Causal, scaled by 1/sqrt(d): qkv [T, (a+2g)d] to [T, a d]. Over all rows of the sequences, those
-// on other context ranks too.
-Value Attention(Recorder& recorder, Value qkv, const Heads& heads);
+using trainyard::AttentionMask;
+
+// What attention is beside its heads. The default: causal, scaled by 1/sqrt(d), nothing else.
+struct AttentionForm {
+  AttentionMask mask = {};
+  double soft_cap = 0;               // Scores become soft_cap tanh(score / soft_cap); 0: none.
+  std::optional<double> scale = {};  // Absent: 1/sqrt(d).
+  Value sinks = {};  // [a] on this rank: a logit of each query head without a value.
+  // Of rows that several documents share, i32 [B, S] of this rank's rows: the positions in the
+  // sequence where the row's document begins, and where it ends (one past its last token). A causal
+  // mask needs no ends. None: a sequence is one document.
+  Value document_begins = {};
+  Value document_ends = {};
+};
+
+// qkv [T, a d + g d + g e] to [T, a e]. Over all rows of the sequences, those on other context
+// ranks too. FLOPs count the pairs that the mask lets through; where documents share sequences,
+// which pairs these are is not known, and they count as if each sequence were one.
+Value Attention(Recorder& recorder, Value qkv, const Heads& heads, const AttentionForm& form = {});
 // Attention where there are other context ranks.
-Value ContextAttention(Recorder& recorder, Value qkv, const Heads& heads);
+Value ContextAttention(Recorder& recorder, Value qkv, const Heads& heads,
+                       const AttentionForm& form = {});
 
 Value SwiGlu(Recorder& recorder, Value x);  // [T, 2F] to [T, F].
 Value Gelu(Recorder& recorder, Value x);

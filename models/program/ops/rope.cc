@@ -74,7 +74,7 @@ class RopeOp final : public Op {
 
 Value Rope(Recorder& recorder, Value qkv, const Heads& heads, const RopeTable& table) {
   const ValueInfo info = recorder.info(qkv);
-  CHECK(info.shape.back() == (heads.heads + 2 * heads.kv_heads) * heads.head_dim)
+  CHECK(info.shape.back() == heads.columns())
       << "rope: " << info << " for " << heads.heads << " heads and " << heads.kv_heads
       << " key/value heads of " << heads.head_dim;
   const Recorder::Output half{.shape = {heads.sequence, heads.head_dim / 2},

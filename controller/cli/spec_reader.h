@@ -24,7 +24,9 @@ class SpecReader {
   //   mappings are messages or map fields, lists repeated scalars; an absent value ("checkpoint:")
   //   is an empty message or list, and an error for a scalar; integers may be written as 1000, 1e3
   //   or "1000"; doubles must be finite; bools are true or false; enum values with or without their
-  //   prefix; of a oneof one member. A list's wrong item has the path "profile.ranks[1]".
+  //   prefix; of a oneof one member. A list's wrong item has the path "profile.ranks[1]". A single
+  //   value that a message with a map `fields` has no field for goes into that map, as its text,
+  //   where the check of specs knows its name (train/config/read_model.h).
   void Read(const YamlNode& node, const std::string& path, google::protobuf::Message& message);
 
  private:
@@ -35,6 +37,9 @@ class SpecReader {
                const google::protobuf::FieldDescriptor& field, google::protobuf::Message& message);
   void ReadList(const YamlNode& node, const std::string& path,
                 const google::protobuf::FieldDescriptor& field, google::protobuf::Message& message);
+  // Whether the map took the value.
+  bool ReadBeside(const YamlField& field, const std::string& path,
+                  google::protobuf::Message& message);
   void AddUnreadable(const std::string& path, absl::string_view found);
 
   const Violations& checked_;

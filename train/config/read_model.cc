@@ -95,13 +95,20 @@ void ReadArchitecture(Fields& fields, const std::string& family, GivenModel& out
 
 }  // namespace
 
+std::vector<std::string> ArchitectureNames() {
+  const std::set<std::string> names = TopLevelNames(AllFields());
+  return {names.begin(), names.end()};
+}
+
 void ReadModel(Fields& fields, ModelChoice& out) {
   fields.Read("preset", out.preset);
   const absl::StatusOr<Preset> preset = FindPreset(out.preset);
   const std::string family = preset.ok() ? preset->config.family() : "";
-  fields.Section("overrides",
+  const Fields::Inlined beside = {
+      .name = kFieldsBeside, .most = kMaxFieldsBeside, .most_name_bytes = kMaxFieldNameBytes};
+  fields.Section("overrides", beside,
                  [&](Fields& f) { ReadArchitecture(f, family, out.overrides.emplace()); });
-  fields.Section("architecture",
+  fields.Section("architecture", beside,
                  [&](Fields& f) { ReadArchitecture(f, "", out.architecture.emplace()); });
 }
 

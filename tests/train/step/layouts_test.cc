@@ -109,7 +109,7 @@ TEST(RecomputedExperts, SendWhatBackwardReadsAndNoMore) {
   layout = WithRouter(layout, 4);  // In turn: the ranks have equally many rows for each other.
   ASSERT_STREQ(kRouters[layout.router], "turns");
   const TrainedSteps kept = Train(layout);
-  const DecoderConfig& model = layout.model.As<DecoderConfig>();
+  const DecoderConfig& model = AsDecoder(layout.model);
   layout.job.recompute.blocks = model.layers;
   const TrainedSteps again = Train(layout);
   EXPECT_EQ(LargestDifference(again, kept), 0);
@@ -294,6 +294,9 @@ INSTANTIATE_TEST_SUITE_P(Gpt3, RecomputedLayoutsTest,
                          ::testing::ValuesIn(RecomputedLayouts("gpt3", 8, 11)), NameOf);
 INSTANTIATE_TEST_SUITE_P(Qwen3Moe, Layouts, ::testing::ValuesIn(AllLayouts("qwen3_moe", 8)),
                          NameOf);
+INSTANTIATE_TEST_SUITE_P(GptOss, RecomputedLayoutsTest,
+                         ::testing::ValuesIn(RecomputedLayouts("gpt_oss", 8, 23)), NameOf);
+INSTANTIATE_TEST_SUITE_P(GptOss, Layouts, ::testing::ValuesIn(AllLayouts("gpt_oss", 8)), NameOf);
 
 }  // namespace
 }  // namespace trainyard::testing

@@ -104,6 +104,12 @@ bool SetScalar(const std::string& text, const FieldDescriptor& field, Message& m
 
 }  // namespace
 
+bool IsBeside(const std::string& key, const Descriptor& message) {
+  if (MapBeside(message) == nullptr || message.FindFieldByName(key) != nullptr) return false;
+  const std::vector<std::string> names = ArchitectureNames();
+  return std::count(names.begin(), names.end(), key) > 0;
+}
+
 void SpecReader::AddUnreadable(const std::string& path, absl::string_view found) {
   for (const FieldViolation& violation : checked_.list()) {
     if (violation.field == path) return violations_.Add(path, violation.description);
@@ -112,13 +118,12 @@ void SpecReader::AddUnreadable(const std::string& path, absl::string_view found)
 }
 
 bool SpecReader::ReadBeside(const YamlField& field, const std::string& path, Message& message) {
-  const FieldDescriptor* const beside = MapBeside(*message.GetDescriptor());
-  const std::vector<std::string> names = ArchitectureNames();
-  if (beside == nullptr || std::count(names.begin(), names.end(), field.key) == 0) return false;
+  if (!IsBeside(field.key, *message.GetDescriptor())) return false;
   if (field.value.kind != YamlNode::Kind::kScalar) {
     violations_.Add(path, Wanted("a single value", Name(field.value.kind)));
     return true;
   }
+  const FieldDescriptor* const beside = MapBeside(*message.GetDescriptor());
   Message& pair = *message.GetReflection()->AddMessage(&message, beside);
   pair.GetReflection()->SetString(&pair, beside->message_type()->map_key(), field.key);
   CHECK(SetScalar(field.value.text, *beside->message_type()->map_value(), pair)) << path;

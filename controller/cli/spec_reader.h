@@ -12,6 +12,10 @@
 
 namespace trainyard::cli {
 
+// Whether `key` names a field that a spec has beside the message's own ones, and the wire in the
+// message's map `fields`, because only one family of models has it.
+bool IsBeside(const std::string& key, const google::protobuf::Descriptor& message);
+
 class SpecReader {
  public:
   // `checked` is what the check of specs finds, which says what should have been where something
@@ -24,9 +28,8 @@ class SpecReader {
   //   mappings are messages or map fields, lists repeated scalars; an absent value ("checkpoint:")
   //   is an empty message or list, and an error for a scalar; integers may be written as 1000, 1e3
   //   or "1000"; doubles must be finite; bools are true or false; enum values with or without their
-  //   prefix; of a oneof one member. A list's wrong item has the path "profile.ranks[1]". A single
-  //   value that a message with a map `fields` has no field for goes into that map, as its text,
-  //   where the check of specs knows its name (train/config/read_model.h).
+  //   prefix; of a oneof one member. A list's wrong item has the path "profile.ranks[1]". What
+  //   IsBeside goes into the map as its text.
   void Read(const YamlNode& node, const std::string& path, google::protobuf::Message& message);
 
  private:

@@ -385,6 +385,12 @@ TEST(Spec, FieldsOfOneFamilyGoIntoTheMap) {
       (GivenFields{{"layers", 2}, {"window", 100}, {"swiglu_limit", 5.0}, {"yarn_factor", 4.0}}));
 }
 
+TEST(Set, WithoutAValueRemovesAFieldOfOneFamily) {
+  const std::string text = "{name: a, model: {preset: gpt-oss-20b, overrides: {window: 8}}}";
+  EXPECT_EQ(Read(text, {}).model().overrides().fields().size(), 1u);
+  EXPECT_EQ(Read(text, {"model.overrides.window=null"}).model().overrides().fields().size(), 0u);
+}
+
 TEST(Spec, NamesThatNoFamilyHasGetTheirPlaceAndTheNearest) {
   EXPECT_THAT(
       Errors("model:\n  overrides:\n    hiden: 3", {}),

@@ -15,6 +15,7 @@
 #include "models/arch/registry.h"
 #include "models/program/op.h"
 #include "models/program/ops/ops.h"
+#include "tests/models/tiny.h"
 
 namespace trainyard::testing {
 namespace {

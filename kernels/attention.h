@@ -60,7 +60,8 @@ struct AttentionForwardArgs {
   Tensor lse;              // [B, a, S]   out, f32 (f64 when q is f64); kept for backward
   ConstTensor sinks = {};  // [a]         dtype of q; without data: none
   // Positions in the sequence where the row's document begins, and one past where it ends; without
-  // data: 0 and S. A query is part of its document: begin <= its position < end.
+  // data: 0 and S. begin <= the row's position < end; documents follow one another, so that neither
+  // decreases from row to row.
   ConstTensor document_begins = {};  // [B, S]  i32
   ConstTensor document_ends = {};    // [B, S]  i32
 };

@@ -13,7 +13,8 @@ Attention::Attention(const AttentionOptions& options, ColumnLinear qkv, RowLinea
   options_.sinks->shard = Shard::Rows(kTensorAxes);
 }
 
-Value Attention::operator()(Recorder& recorder, Value x) const {
+Value Attention::operator()(Recorder& recorder, Value x,
+                            const ops::DocumentBounds& documents) const {
   const Mesh& mesh = recorder.mesh();
   const ops::Heads heads{.heads = options_.heads / mesh.size(kTensorAxes),
                          .kv_heads = options_.kv_heads / mesh.size(Axis::kTensor),
@@ -28,7 +29,8 @@ Value Attention::operator()(Recorder& recorder, Value x) const {
       .mask = options_.mask,
       .soft_cap = options_.soft_cap,
       .scale = options_.scale,
-      .sinks = options_.sinks ? recorder.Parameter(*options_.sinks) : Value{}};
+      .sinks = options_.sinks ? recorder.Parameter(*options_.sinks) : Value{},
+      .documents = documents};
   return out_(recorder, ops::Attention(recorder, qkv, heads, form));
 }
 

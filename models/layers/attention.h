@@ -31,8 +31,8 @@ class Attention {
  public:
   // `qkv` gives query, key and value heads in this order, `out` takes the query heads' results.
   Attention(const AttentionOptions& options, ColumnLinear qkv, RowLinear out);
-  // x [T, D] to [T, D]; T is a whole number of sequences.
-  Value operator()(Recorder& recorder, Value x) const;
+  // x [T, D] to [T, D]; T is a whole number of sequences, which documents may share.
+  Value operator()(Recorder& recorder, Value x, const ops::DocumentBounds& documents = {}) const;
 
  private:
   AttentionOptions options_;

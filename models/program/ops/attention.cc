@@ -149,7 +149,10 @@ void CheckForm(const Recorder& recorder, const ValueInfo& qkv, const Heads& head
     CHECK(sinks.shape == Shape({heads.heads}))
         << "attention: sinks " << sinks << " for " << heads.heads << " query heads";
   }
-  for (const Value bounds : {form.document_begins, form.document_ends}) {
+  const auto& [begins, ends] = form.documents;
+  CHECK(form.mask.causal || begins.valid() == ends.valid())
+      << "attention: a full mask takes both where documents begin and where they end, or neither";
+  for (const Value bounds : {begins, ends}) {
     if (!bounds.valid()) continue;
     const ValueInfo& info = recorder.info(bounds);
     CHECK(info.dtype == DType::kI32 && info.shape.elements() == qkv.shape[0])

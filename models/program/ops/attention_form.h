@@ -24,8 +24,8 @@ struct AttentionTraits {
         soft_cap(form.soft_cap),
         scale(form.scale),
         sinks(form.sinks.valid()),
-        begins(form.document_begins.valid()),
-        ends(form.document_ends.valid()) {}
+        begins(form.documents.begins.valid()),
+        ends(form.documents.ends.valid()) {}
 
   bool documents() const { return begins || ends; }
   // As IsPlainCausal, of these heads.
@@ -61,7 +61,7 @@ struct AttentionTraits {
 // The values of a form that there are, in the order of the instance's inputs.
 inline std::vector<Value> ValuesOf(const AttentionForm& form) {
   std::vector<Value> values;
-  for (const Value value : {form.sinks, form.document_begins, form.document_ends}) {
+  for (const Value value : {form.sinks, form.documents.begins, form.documents.ends}) {
     if (value.valid()) values.push_back(value);
   }
   return values;

@@ -84,17 +84,21 @@ Value Rope(Recorder& recorder, Value qkv, const Heads& heads, const RopeTable& t
 
 using trainyard::AttentionMask;
 
+// Of rows that several documents share, i32 with one element for each of this rank's rows: the
+// positions in the sequence where the row's document begins, and where it ends (one past its last
+// token). Documents follow one another. Both or, where the mask is causal, begins alone; none: a
+// sequence is one document.
+struct DocumentBounds {
+  Value begins = {};
+  Value ends = {};
+};
 // What attention is beside its heads. The default: causal, scaled by 1/sqrt(d), nothing else.
 struct AttentionForm {
   AttentionMask mask = {};
   double soft_cap = 0;               // Scores become soft_cap tanh(score / soft_cap); 0: none.
   std::optional<double> scale = {};  // Absent: 1/sqrt(d).
   Value sinks = {};  // [a] on this rank: a logit of each query head without a value.
-  // Of rows that several documents share, i32 [B, S] of this rank's rows: the positions in the
-  // sequence where the row's document begins, and where it ends (one past its last token). A causal
-  // mask needs no ends. None: a sequence is one document.
-  Value document_begins = {};
-  Value document_ends = {};
+  DocumentBounds documents = {};
 };
 
 // qkv [T, a d + g d + g e] to [T, a e]. Over all rows of the sequences, those on other context

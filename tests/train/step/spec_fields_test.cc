@@ -108,14 +108,14 @@ constexpr Change kScalingChanges[] = {
 // Of gpt_oss, whose fields go through one map.
 constexpr char kGptOss[] = R"({"experts": 6, "top_k": 2, "expert_ffn": 12, "aux_loss": 0.1})";
 constexpr char kGptOssFields[] = R"({"window": "6", "swiglu_limit": "0.01", "yarn_factor": "8",
-  "yarn_beta_fast": "4", "yarn_beta_slow": "0.5", "yarn_original_max_seq": "16"})";
+  "yarn_beta_fast": "4", "yarn_beta_slow": "0.5", "yarn_original_max_seq": "64"})";
 constexpr Change kGptOssChanges[] = {
     {"/model/architecture/fields/window", "\"5\""},
     {"/model/architecture/fields/swiglu_limit", "\"0.02\""},
     {"/model/architecture/fields/yarn_factor", "\"4\""},
     {"/model/architecture/fields/yarn_beta_fast", "\"3\""},
     {"/model/architecture/fields/yarn_beta_slow", "\"0.25\""},
-    {"/model/architecture/fields/yarn_original_max_seq", "\"15\""},
+    {"/model/architecture/fields/yarn_original_max_seq", "\"60\""},
 };
 constexpr Change kGroupChanges[] = {{"/model/architecture/moe/topk_groups", "2"}};
 
@@ -192,6 +192,7 @@ class SpecFields : public ::testing::Test {
     Json spec = Llama();
     spec["model"]["architecture"]["family"] = "gpt_oss";
     spec["model"]["architecture"].erase("ffn");
+    spec["model"]["architecture"]["rope_base"] = 20;  // The second pair is on the ramp.
     spec["model"]["architecture"]["moe"] = Json::parse(kGptOss);
     spec["model"]["architecture"]["fields"] = Json::parse(kGptOssFields);
     return spec;

@@ -14,8 +14,8 @@
 //   s = (original_context / w - low) / (high - low):  (1 - s) frequency / factor + s frequency.
 //
 // Source: Su et al. 2021, arXiv:2104.09864, eq. 34; scaling: the Llama 3.1 release.
-// Letters: T tokens, a query heads, g key/value heads, d head dim (even), e that of values, S rows of the table.
-// Bitwise deterministic for any thread count.
+// Letters: T tokens, a query heads, g key/value heads, d head dim (even), e that of values, S rows
+// of the table. Bitwise deterministic for any thread count.
 
 #pragma once
 
@@ -66,8 +66,8 @@ inline void Check(const RopeArgs& args) {
   const int64_t columns = ExpectColumns("rope x", args.x);
   ExpectFloat("rope x", args.x);
   CHECK(columns >= (args.heads + args.kv_heads) * 2 * half)
-      << "rope x: " << args.x.dtype << ' ' << args.x.shape << " for " << args.heads
-      << " query and " << args.kv_heads << " key heads of " << 2 * half;
+      << "rope x: " << args.x.dtype << ' ' << args.x.shape << " for " << args.heads << " query and "
+      << args.kv_heads << " key heads of " << 2 * half;
   ExpectMatrix("rope cos", args.cos, AccumulateOfDType(args.x.dtype), rows, half);
   ExpectMatrix("rope sin", args.sin, AccumulateOfDType(args.x.dtype), rows, half);
   CHECK(args.sequence > 0 && args.sequence <= rows)

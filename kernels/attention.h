@@ -14,8 +14,8 @@
 //   dsink[h] = - sum_i exp(sink[h] - lse[i]) delta[i]         over all sequences
 //   where dk and dv also sum over the a/g query heads of their group.
 //
-// Which keys a query sees: attention_mask.h. A query that sees none has out 0, lse log of the sink
-// or minus infinity, and no gradients.
+// Which keys a query sees: attention_mask.h. A query that sees none has out 0, the
+// sink or minus infinity for lse, and no gradients.
 //
 // The S x S square is never stored. Sums are taken in f32 (f64 when q is f64). Of bf16 tensors a
 // device may round p and dt to bf16 before they are multiplied, and flush denormals, as tensor

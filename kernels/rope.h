@@ -22,8 +22,7 @@
 // Source: Su et al. 2021, arXiv:2104.09864, eq. 34; scaling: the Llama 3.1 release; YaRN: Peng et
 // al. 2023, arXiv:2309.00071, section 3.2 and eq. 22, with bounds that are not rounded.
 // Letters: T tokens, a query heads, g key/value heads, d head dim (even), e that of values, S rows
-// of the table.
-// Bitwise deterministic for any thread count.
+// of the table. Bitwise deterministic for any thread count.
 
 #pragma once
 

@@ -191,6 +191,7 @@ __global__ void __launch_bounds__(kTileThreads)
     const int64_t row = sequence * heads + head;
     const A* const lse = core.lse + row * core.dims.sequence + core.part.q_begin;
     const A* const delta = deltas + row * core.part.q_rows;
+#pragma unroll 1  // Or registers spill.
     for (int64_t i = threadIdx.x; i < core.part.q_rows; i += kTileThreads) {
       sum += std::exp(sink - lse[i]) * delta[i];
     }

@@ -6,6 +6,10 @@ namespace trainyard {
 
 Attention::Attention(const AttentionOptions& options, ColumnLinear qkv, RowLinear out)
     : options_(options), qkv_(std::move(qkv)), out_(std::move(out)) {
+  CHECK(!options_.qk_norm || options_.value_head_dim == 0 ||
+        options_.value_head_dim == options_.head_dim)
+      << "attention value_head_dim: " << options_.value_head_dim
+      << " with normalised query and key heads, legal is head_dim " << options_.head_dim;
   if (!options_.sinks) return;
   CHECK(options_.sinks->shape == Shape({options_.heads}))
       << "attention sinks: " << options_.sinks->name << ' ' << options_.sinks->shape << " for "

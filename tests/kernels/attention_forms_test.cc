@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -375,6 +376,60 @@ std::vector<Form> GradientForms() {
 }
 INSTANTIATE_TEST_SUITE_P(Forms, AttentionFormGradientTest, ::testing::ValuesIn(GradientForms()),
                          [](const auto& info) { return info.param.name; });
+
+// Of queries at 9 to 12 and keys at 0 to 3, with a window of 8 the first query sees two keys, the
+// second one, and the others none: these have no output and no gradients, and what is merged into
+// stays.
+TEST(AttentionForms, QueriesThatSeeNothingHaveNoOutputAndNoGradient) {
+  const Form form{"part", 1, 4, 2, 1, 4, 3};
+  const auto in = Random(form);
+  const Bounds bounds(form);
+  const AttentionPart part = {.q_begin = 0,
+                              .q_rows = 4,
+                              .kv_begin = 0,
+                              .kv_rows = 4,
+                              .mask = Window(8),
+                              .q_position = 9,
+                              .kv_position = 0};
+  for (const Write write : {Write::kOverwrite, Write::kAdd}) {
+    const bool adds = write == Write::kAdd;
+    auto o = Poisoned(form, in);
+    if (adds) {
+      o.out = Normal<double>(o.out.shape, 5), o.lse = Normal<double>(o.lse.shape, 6);
+      o.dkv = Zeros<double>(o.dkv.shape);
+      for (size_t i = 0; i < o.dq.v.size(); ++i) {
+        if (i % 11 < 8) o.dq.v[i] = 0;  // Beside the queries it stays poisoned.
+      }
+    }
+    const auto before = o;
+    auto args = ArgsOf<AttentionPartForwardArgs>(form, in, bounds);
+    args.part = part, args.out = o.out, args.lse = o.lse, args.write = write;
+    Call(args);
+    for (int64_t i = 0; i < o.out.shape.elements(); ++i) {
+      const bool sees = i / o.out.shape.back() < 2;
+      if (sees) {
+        EXPECT_NE(o.out.v[i], before.out.v[i]);
+      } else {
+        EXPECT_EQ(o.out.v[i], adds ? before.out.v[i] : 0);
+      }
+    }
+    for (int64_t i = 0; i < o.lse.shape.elements(); ++i) {
+      if (i % 4 > 1) {
+        EXPECT_EQ(o.lse.v[i], adds ? before.lse.v[i] : -std::numeric_limits<double>::infinity());
+      }
+    }
+    auto backward = ArgsOf<AttentionPartBackwardArgs>(form, in, bounds);
+    backward.part = part, backward.out = o.out, backward.lse = o.lse, backward.dout = in.dout;
+    TakeGradients(form.dims(), o.dq, o.dkv, backward);
+    backward.write_dq = backward.write_dkv = write;
+    Call(backward);
+    const auto dq = QueryColumns(form, o.dq);
+    EXPECT_NE(dq[0], 0);
+    for (size_t i = 2 * 8; i < dq.size(); ++i) EXPECT_EQ(dq[i], 0) << "at " << i;
+    EXPECT_NE(o.dkv.v[2 * 7], 0);
+    for (size_t i = 0; i < 2 * 7; ++i) EXPECT_EQ(o.dkv.v[i], 0) << "at " << i;
+  }
+}
 
 TEST(AttentionFormDeathTest, NamesTheArgumentThatIsWrong) {
   const Form form{"sinks", 1, 8, 2, 1, 4, 4, {}, 0, true};

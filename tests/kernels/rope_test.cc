@@ -215,6 +215,35 @@ TEST(RopeDeathTest, NamesWhatYarnCannotBe) {
   EXPECT_DEATH(Call(args), "rope yarn: beside a scaling by 8");
 }
 
+TEST(Rope, ValueHeadsOfAnyWidthAreCopied) {
+  const Size size = {2, 5, 2, 1, 6};
+  const Table<float> table(size);
+  const auto packed = Normal<float>({10, size.width()}, 1);
+  auto rotated = Poison<float>(packed.shape);
+  // The same heads, with three columns of values more.
+  const int64_t heads = 3 * 6, width = size.width() + 3;
+  const auto x = Normal<float>({10, width}, 2);
+  auto same = packed, y = Poison<float>(x.shape);
+  for (int64_t i = 0; i < 10 * heads; ++i) {
+    same.v[i / heads * size.width() + i % heads] = x.v[i / heads * width + i % heads];
+  }
+  const auto rotate = [&](const Array<float>& from, Array<float>& to) {
+    Call(RopeArgs{.x = from,
+                  .cos = table.cos,
+                  .sin = table.sin,
+                  .heads = 2,
+                  .kv_heads = 1,
+                  .sequence = 5,
+                  .y = to});
+  };
+  rotate(same, rotated);
+  rotate(x, y);
+  for (int64_t i = 0; i < 10 * width; ++i) {
+    const int64_t row = i / width, c = i % width;
+    EXPECT_EQ(y.v[i], c < heads ? rotated.v[row * size.width() + c] : x.v[i]) << "at " << i;
+  }
+}
+
 TEST(RopeDeathTest, NamesTheArgumentOfWrongShape) {
   const Size size = {2, 5, 2, 1, 6};
   const Table<float> table(size);
@@ -229,6 +258,9 @@ TEST(RopeDeathTest, NamesTheArgumentOfWrongShape) {
                     .y = y};
   };
   EXPECT_DEATH(Call(args(narrow, 5)), "rope y: wanted f32 \\[10, 24\\]");
+  x = Zeros<float>({10, 17});
+  EXPECT_DEATH(Call(args(x, 5)), "rope x: f32 \\[10, 17\\] for 2 query and 1 key heads of 6");
+  x = Zeros<float>({10, size.width()});
   EXPECT_DEATH(Call(args(x, 6)), "rope sequence: 6 with a table of 5 positions");
 }
 

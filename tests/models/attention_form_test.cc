@@ -203,6 +203,7 @@ void ExpectEqualToOneRank(const Form& form, const Mesh& mesh, ContextExchange ex
 
 TEST_P(AttentionFormOpTest, ContextAndTensorRanksEqualOneRank) {
   ExpectEqualToOneRank(GetParam(), {.tensor = 2}, ContextExchange::kRing);
+  ExpectEqualToOneRank(GetParam(), {.tensor = 4, .kv_replicas = 2}, ContextExchange::kRing);
   for (const ContextExchange exchange : {ContextExchange::kRing, ContextExchange::kAllGather}) {
     for (const int context : {2, 3, 4}) {
       SCOPED_TRACE(absl::StrCat(context, exchange == ContextExchange::kRing ? " ring" : " gather"));
@@ -303,6 +304,29 @@ TEST(AttentionFlops, CountThePairsThatTheMaskLetsThrough) {
             heads * band * 2 * (kHeadDim + 3));
   EXPECT_EQ(flops_of({"rest", {.window = 5}, false, true}, "attention_backward"),
             heads * band * 2 * 2 * (kHeadDim + 3));
+}
+
+TEST(AttentionFormDeathTest, NamesWhatIsWrong) {
+  Form form{"window", {.causal = false, .window = 5}};
+  EXPECT_DEATH(Record(form, {}, ContextExchange::kRing),
+               "attention window: 5 of a full mask, legal is 0");
+  const ColumnLinear qkv({{"qkv", 8}}, 4, false, Random());
+  const RowLinear out({.name = "o", .in = 4, .out = 4, .init = Random()});
+  EXPECT_DEATH(Attention({.heads = 2,
+                          .kv_heads = 1,
+                          .head_dim = 2,
+                          .rope = {},
+                          .sinks = ParameterSpec{.name = "sinks", .shape = {3}}},
+                         qkv, out),
+               "attention sinks: sinks \\[3\\] for 2 query heads");
+  EXPECT_DEATH(Attention({.heads = 2,
+                          .kv_heads = 1,
+                          .head_dim = 2,
+                          .rope = {},
+                          .qk_norm = QkNorm("attention", 2, 1e-5),
+                          .value_head_dim = 4},
+                         qkv, out),
+               "attention value_head_dim: 4 with normalised .* legal is head_dim 2");
 }
 
 // What a plain model's program says is what it said before there were forms.

@@ -273,8 +273,13 @@ void CheckDecoder(const DecoderTraits& traits, absl::string_view family, const D
 ModelFacts DecoderFacts(const DecoderConfig& c) {
   ModelFacts facts{
       .layers = c.layers, .max_sequence = c.max_seq, .vocab = c.vocab, .kv_heads = c.kv_heads};
+  facts.sizes = {.hidden = c.hidden, .heads = c.heads, .head_dim = c.head_dim, .mlp_width = c.ffn};
   if (c.moe) {
-    facts.experts = {.experts = c.moe->experts, .top_k = c.moe->top_k, .aux_loss = c.moe->aux_loss};
+    facts.experts = {.experts = c.moe->experts,
+                     .top_k = c.moe->top_k,
+                     .layers = c.layers,
+                     .aux_loss = c.moe->aux_loss};
+    facts.sizes.mlp_width = c.moe->top_k * c.moe->expert_ffn + c.moe->shared_ffn;
   }
   return facts;
 }

@@ -137,6 +137,40 @@ const YamlNode* Fields::Scalar(const char* name, absl::string_view wanted) {
   return nullptr;
 }
 
+YamlNode Fields::Merged(const char* name, const YamlNode& node, const Inlined& inlined) {
+  YamlNode merged = node;
+  const YamlNode* const inner = node.Find(inlined.name);
+  if (inner == nullptr) return merged;
+  std::erase_if(merged.fields, [&](const YamlField& field) { return field.key == inlined.name; });
+  if (inner->kind == YamlNode::Kind::kNull) return merged;
+  const std::string path = PathOf(name), inner_path = absl::StrCat(path, ".", inlined.name);
+  if (inner->kind != YamlNode::Kind::kMapping) {
+    violations_.Add(inner_path, Wanted("a mapping", Name(inner->kind)));
+    return merged;
+  }
+  if (inner->fields.size() > inlined.most) {
+    violations_.Add(inner_path, Wanted(absl::StrCat("at most ", inlined.most, " fields"),
+                                       inner->fields.size(), inlined.most));
+    return merged;
+  }
+  for (const YamlField& field : inner->fields) {
+    const std::string at = absl::StrCat(inner_path, ".", Quoted(field.key));
+    if (field.key.size() > inlined.most_name_bytes) {
+      violations_.Add(at,
+                      Wanted(absl::StrCat("a name of at most ", inlined.most_name_bytes, " bytes"),
+                             field.key.size()));
+    } else if (field.value.kind != YamlNode::Kind::kScalar) {
+      violations_.Add(at, Wanted("a single value", Name(field.value.kind)));
+    } else if (merged.Find(field.key) != nullptr) {
+      violations_.Add(
+          at, Wanted(absl::StrCat("the field once, here or as ", path, ".", field.key), "both"));
+    } else {
+      merged.fields.push_back(field);
+    }
+  }
+  return merged;
+}
+
 void Fields::Field(const char* name, std::string& out) {
   const YamlNode* node = Scalar(name, "text");
   if (node != nullptr) out = node->text;

@@ -94,6 +94,24 @@ class Fields {
     Section(name, [&](Fields& section) { read(section, out.emplace()); });
   }
 
+  // A mapping within a section whose entries count as if they stood beside it.
+  struct Inlined {
+    const char* name;
+    size_t most;             // Entries.
+    size_t most_name_bytes;  // Of an entry's name.
+  };
+  // The same for a section with such a mapping. Violations are too many entries, too long a name,
+  // a name that stands in both places, and what is no single value.
+  template <typename Read>
+  bool Section(const char* name, const Inlined& inlined, Read&& read) {
+    const YamlNode* node = Ask(name);
+    if (node == nullptr) return false;
+    const YamlNode merged = Merged(name, *node, inlined);
+    Fields section(merged, PathOf(name), violations_, absent_);
+    read(section);
+    return true;
+  }
+
   // Of `names`, the one that is present; empty if none is. Two are a violation, and then the first
   // counts. `held` is for writers.
   std::string OneOf(const std::vector<std::string>& names, absl::string_view held);
@@ -122,6 +140,7 @@ class Fields {
   void Know(const char* name);
   const YamlNode* Ask(const char* name);  // Null where absent or null.
   const YamlNode* Scalar(const char* name, absl::string_view wanted);
+  YamlNode Merged(const char* name, const YamlNode& node, const Inlined& inlined);
   int EnumIndex(const char* name, absl::string_view prefix, const std::vector<std::string>& names);
 
   const YamlNode& node_;

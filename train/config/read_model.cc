@@ -97,14 +97,21 @@ void ReadArchitecture(Fields& fields, const std::string& family, GivenModel& out
 
 }  // namespace
 
+std::vector<std::string> ArchitectureNames() {
+  const std::set<std::string> names = TopLevelNames(AllFields());
+  return {names.begin(), names.end()};
+}
+
 void VisitModel(Fields& fields, ModelChoice& out) {
-  fields.Section("architecture",
+  const Fields::Inlined beside = {
+      .name = kFieldsBeside, .most = kMaxFieldsBeside, .most_name_bytes = kMaxFieldNameBytes};
+  fields.Section("architecture", beside,
                  [&](Fields& f) { ReadArchitecture(f, "", out.architecture.emplace()); });
   if (fields.resolved()) return;
   fields.Field("preset", out.preset);
   const absl::StatusOr<Preset> preset = FindPreset(out.preset);
   const std::string family = preset.ok() ? preset->config.family() : "";
-  fields.Section("overrides",
+  fields.Section("overrides", beside,
                  [&](Fields& f) { ReadArchitecture(f, family, out.overrides.emplace()); });
 }
 

@@ -164,9 +164,9 @@ TEST(ResolvedJob, AFieldOrAFormatOfAnotherReleaseIsRefused) {
   EXPECT_THAT(std::string(ParseJobConfig(json.dump()).status().message()),
               HasSubstr("optimizer.muon: unknown field"));
   json["optimizer"].erase("muon");
-  json["model"]["architecture"]["window"] = 1;
+  json["model"]["architecture"]["gate_width"] = 1;
   EXPECT_THAT(std::string(ParseJobConfig(json.dump()).status().message()),
-              HasSubstr("model.architecture.window: unknown field"));
+              HasSubstr("model.architecture.gate_width: unknown field"));
   json["format"] = 2;
   Violations violations;
   ParseAndValidateTrainer(absl::StrCat(R"({"version": 1, "job": )", json.dump(), "}"), violations);

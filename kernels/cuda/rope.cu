@@ -116,9 +116,10 @@ void Rope(Exec& exec, const RopeArgs& args) {
                               .pairs = (args.heads + args.kv_heads) * half,
                               .sequence = args.sequence,
                               .sign = args.inverse ? A(-1) : A(1)};
-    const int64_t values = args.x.data == args.y.data ? 0 : args.kv_heads * 2 * half;
-    ForEachPackOfRows<T>(exec, args.x.shape.rows(), body.pairs + values,
-                         CanPack<T>(half, body.x, body.cos, body.sin, body.y), body);
+    const int64_t values = args.x.data == args.y.data ? 0 : body.width - 2 * body.pairs;
+    const bool packs = CanPack<T>(half, body.x, body.cos, body.sin, body.y) &&
+                       CanPack<T>(body.width, body.x, body.y);
+    ForEachPackOfRows<T>(exec, args.x.shape.rows(), body.pairs + values, packs, body);
   });
 }
 

@@ -341,18 +341,19 @@ TEST_P(AttentionFormGradientTest, BackwardMatchesNumericGradient) {
     ComputeForward(form, in, o, 1);
     return Dot(o.out, in.dout);
   };
-  const auto dq = NumericGrad(in.q.v, loss);
-  ExpectClose(
-      QueryColumns(form, got.dq),
-      [&] {
-        std::vector<double> columns;
-        for (size_t i = 0; i < dq.size(); ++i) {
-          const int64_t width = form.heads * form.head_dim;
-          if (int64_t(i) % (width + kBeside) < width) columns.push_back(dq[i]);
-        }
-        return columns;
-      }(),
-      1e-8);
+  // Of the queries alone, and not of what is beside them.
+  const int64_t width = form.heads * form.head_dim, row = width + kBeside;
+  std::vector<double> queries(size_t(form.rows() * width));
+  const auto query = [&](size_t i) -> double& {
+    return in.q.v[i / size_t(width) * size_t(row) + i % size_t(width)];
+  };
+  for (size_t i = 0; i < queries.size(); ++i) queries[i] = query(i);
+  const auto want = NumericGrad(queries, [&] {
+    for (size_t i = 0; i < queries.size(); ++i) query(i) = queries[i];
+    return loss();
+  });
+  for (size_t i = 0; i < queries.size(); ++i) query(i) = queries[i];
+  ExpectClose(QueryColumns(form, got.dq), want, 1e-8);
   ExpectClose(got.dkv.v, NumericGrad(in.kv.v, loss), 1e-8);
   if (form.sinks) ExpectClose(got.dsinks.v, NumericGrad(in.sinks.v, loss), 1e-8);
 }
@@ -372,6 +373,9 @@ std::vector<Form> GradientForms() {
   }
   forms.push_back({"sinks", 2, 9, 4, 2, 3, 3, {}, 0, true});
   forms.push_back({"cap", 1, 34, 2, 1, 2, 4, {}, 0.8});
+  // More than a tile of keys, and queries of the next tile that see some of them.
+  forms.push_back({"window_across_tiles", 1, 70, 1, 1, 1, 1, Window(20)});
+  forms.push_back({"documents_across_tiles", 1, 70, 1, 1, 1, 1, {}, 0, false, 2});
   return forms;
 }
 INSTANTIATE_TEST_SUITE_P(Forms, AttentionFormGradientTest, ::testing::ValuesIn(GradientForms()),
@@ -417,6 +421,13 @@ TEST(AttentionForms, QueriesThatSeeNothingHaveNoOutputAndNoGradient) {
       if (i % 4 > 1) {
         EXPECT_EQ(o.lse.v[i], adds ? before.lse.v[i] : -std::numeric_limits<double>::infinity());
       }
+    }
+    if (!adds) {  // Nothing merged into nothing.
+      auto again = o;
+      args.out = again.out, args.lse = again.lse, args.write = Write::kAdd;
+      Call(args);
+      for (size_t i = 2 * 2 * 3; i < o.out.v.size(); ++i) EXPECT_EQ(again.out.v[i], 0);
+      for (const size_t i : {2, 3, 6, 7}) EXPECT_EQ(again.lse.v[i], o.lse.v[i]);
     }
     auto backward = ArgsOf<AttentionPartBackwardArgs>(form, in, bounds);
     backward.part = part, backward.out = o.out, backward.lse = o.lse, backward.dout = in.dout;

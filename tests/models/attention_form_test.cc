@@ -28,6 +28,7 @@ struct Form {
   AttentionMask mask = {};
   bool documents = false;
   bool rest = false;  // Sinks, a soft cap, another scale, values of another width.
+  bool ends = true;   // Of documents, where the mask is full.
   int64_t value_dim() const { return rest ? 3 : kHeadDim; }
 };
 void PrintTo(const Form& form, std::ostream* out) { *out << form.name; }
@@ -70,7 +71,7 @@ class AttentionModel final : public Model {
                               recorder.info(x).varying);
       };
       documents.begins = input("begins");
-      if (!form_.mask.causal) documents.ends = input("ends");
+      if (!form_.mask.causal && form_.ends) documents.ends = input("ends");
     }
     return ops::Add(recorder, x, attention_(recorder, x, documents));
   }
@@ -310,6 +311,9 @@ TEST(AttentionFormDeathTest, NamesWhatIsWrong) {
   Form form{"window", {.causal = false, .window = 5}};
   EXPECT_DEATH(Record(form, {}, ContextExchange::kRing),
                "attention window: 5 of a full mask, legal is 0");
+  form = {"full", kFull, /*documents=*/true, /*rest=*/false, /*ends=*/false};
+  EXPECT_DEATH(Record(form, {}, ContextExchange::kRing),
+               "a full mask takes both where documents begin and where they end, or neither");
   const ColumnLinear qkv({{"qkv", 8}}, 4, false, Random());
   const RowLinear out({.name = "o", .in = 4, .out = 4, .init = Random()});
   EXPECT_DEATH(Attention({.heads = 2,

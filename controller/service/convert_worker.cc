@@ -145,10 +145,14 @@ v1::StartRanks ToProto(const StartOrder& order) {
     rank->set_worker_id(order.worker_id);
     rank->set_device(job.ranks[i].device);
   }
-  v1::JobSpec spec;
-  spec.ParseFromString(job.spec->bytes);
-  out.set_job_config(SpecJson(spec).value_or(""));
-  if (IsResolvedJob(job.spec->config)) out.set_resolved_job(job.spec->config);
+  if (IsResolvedJob(job.spec->config)) {
+    v1::JobSpec spec;
+    spec.ParseFromString(job.spec->bytes);
+    out.set_job_config(SpecJson(spec).value_or(""));
+    out.set_resolved_job(job.spec->config);
+  } else {
+    out.set_job_config(job.spec->config);
+  }
   out.set_claimed(job.claimed);
   out.set_recorded_step(job.furthest_checkpoint);
   out.set_history_after(order.history_after);

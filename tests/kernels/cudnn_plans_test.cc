@@ -1,6 +1,7 @@
-// Proves that cuDNN has a plan for the attention of every preset, forward and backward, summed in
-// one order or in any, and that each works in the bytes that kernels/cudnn_attention_plan.h says,
-// from which memory is planned. No GPU: cuDNN plans for one that is described to it.
+// Proves that cuDNN has a plan for causal attention of every preset's heads, forward and backward,
+// summed in one order or in any, and that each works in the bytes that
+// kernels/cudnn_attention_plan.h says, from which memory is planned. No GPU: cuDNN plans for one
+// that is described to it.
 
 #include <gtest/gtest.h>
 
@@ -9,7 +10,6 @@
 #include <string_view>
 
 #include "kernels/cuda/cudnn_attention_graph.h"
-#include "models/arch/decoder_config.h"
 #include "models/arch/registry.h"
 
 namespace trainyard::testing {
@@ -75,10 +75,12 @@ AttentionDims Dims(int64_t sequence, int64_t heads, int64_t kv_heads, int64_t he
 TEST_F(CudnnPlans, AreThereForEveryPreset) {
   std::set<std::tuple<int64_t, int64_t, int64_t>> seen;
   for (const std::string& name : PresetNames()) {
-    const DecoderConfig c = FindPreset(name)->config.As<DecoderConfig>();
-    if (!seen.emplace(c.heads, c.kv_heads, c.head_dim).second) continue;
+    const ModelFacts facts = FactsOf(FindPreset(name)->config);
+    const int64_t heads = facts.sizes.heads, head_dim = facts.sizes.head_dim;
+    if (!seen.emplace(heads, facts.kv_heads, head_dim).second) continue;
     SCOPED_TRACE(name);
-    ExpectPlanned(2, Dims(std::min<int64_t>(c.max_seq, 4096), c.heads, c.kv_heads, c.head_dim));
+    const int64_t sequence = std::min<int64_t>(facts.max_sequence, 4096);
+    ExpectPlanned(2, Dims(sequence, heads, facts.kv_heads, head_dim));
   }
   EXPECT_GE(seen.size(), 8u);
 }

@@ -90,16 +90,24 @@ void RunAll(const std::vector<Call>& calls, Exec& exec) {
 
 // Inputs: dy, x, weights, gate_up, down; then what forward kept: counts, order, rows, row_weights,
 // up, of which the last three are overwritten. Outputs: dx, dweights, the gradients of gate_up and
-// down; then memory of its own: gradients of rows, of what is between the products; the dispatch's.
+// down where these are trainable; then memory of its own: gradients of rows, of what is between the
+// products; the dispatch's.
 class ExpertMlpBackwardOp final : public ExpertMlpBase {
  public:
-  using ExpertMlpBase::ExpertMlpBase;
+  struct Trainable {
+    bool gate_up = true;
+    bool down = true;
+    int count() const { return int(gate_up) + int(down); }
+  };
+  ExpertMlpBackwardOp(const ExpertDispatchShape& shape, int64_t ffn, const Trainable& trainable)
+      : ExpertMlpBase(shape, ffn), trainable_(trainable) {}
   absl::string_view name() const override { return "expert_mlp_backward"; }
   bool Overwrites(int input) const override { return input >= 7; }
   // Forward again for further rounds is not counted.
   Cost CostOf(const Program& program, const Instance& instance) const override {
     Cost cost = Op::CostOf(program, instance);
-    cost.flops = 2 * ProductFlops(3);
+    cost.flops =
+        ProductFlops(3) + ProductFlops((trainable_.gate_up ? 2 : 0) + (trainable_.down ? 1 : 0));
     return cost;
   }
   std::vector<Communication> CommunicationOf(const Program& program,
@@ -108,7 +116,8 @@ class ExpertMlpBackwardOp final : public ExpertMlpBase {
   }
   Call Bind(const Binder& binder, const Instance& instance) const override {
     const auto in = [&](int i) { return binder.tensor(instance.inputs[size_t(i)]); };
-    const auto dispatch = DispatchOf(binder, instance, 6, instance.inputs[5], instance.inputs[6]);
+    const auto dispatch =
+        DispatchOf(binder, instance, memory() + 2, instance.inputs[5], instance.inputs[6]);
     const Arrival arrival{.x = in(1),
                           .rows = in(7),
                           .weights = in(2),
@@ -130,6 +139,7 @@ class ExpertMlpBackwardOp final : public ExpertMlpBase {
   }
 
  private:
+  size_t memory() const { return size_t(2 + trainable_.count()); }  // The first output that is.
   // Backward of rows that have arrived.
   std::vector<Call> Round(const Binder& binder, const Instance& instance, ExpertDispatch& dispatch,
                           bool first) const {
@@ -139,26 +149,33 @@ class ExpertMlpBackwardOp final : public ExpertMlpBase {
       return first ? binder.write(instance.outputs[size_t(i)]) : Write::kAdd;
     };
     const Tensor dy = in(0), gate_up = in(3), down = in(4), rows = in(7), up = in(9);
-    const Tensor row_weights = in(8), drows = out(4), hidden = out(5);
+    const int own = int(memory()), down_gradient = 2 + int(trainable_.gate_up);
+    const Tensor row_weights = in(8), drows = out(own), hidden = out(own + 1);
     const Tensor offsets = dispatch.offsets(), count = dispatch.received();
     const Write add = first ? Write::kOverwrite : Write::kAdd;
-    return {
-        dispatch.ToExperts(binder, Row::kToken, dy, drows),
-        binder.Kernel(
-            ScaledSwiGluForwardArgs{.x = up, .w = row_weights, .count = count, .y = hidden}),
-        binder.Kernel(GroupedMatMulWeightGradientArgs{
-            .dy = drows, .x = hidden, .offsets = offsets, .dweight = out(3), .write = write(3)}),
-        binder.Kernel(GroupedMatMulInputGradientArgs{
-            .dy = drows, .weight = down, .offsets = offsets, .dx = hidden}),
-        binder.Kernel(ScaledSwiGluBackwardArgs{
-            .dy = hidden, .x = up, .w = row_weights, .count = count, .dx = up, .dw = row_weights}),
-        binder.Kernel(GroupedMatMulWeightGradientArgs{
-            .dy = up, .x = rows, .offsets = offsets, .dweight = out(2), .write = write(2)}),
-        binder.Kernel(GroupedMatMulInputGradientArgs{
-            .dy = up, .weight = gate_up, .offsets = offsets, .dx = drows}),
-        dispatch.FromExperts(binder, Row::kToken, drows, out(0), add),
-        dispatch.FromExperts(binder, Row::kSlot, row_weights, out(1), add)};
+    const auto weight_gradient = [&](const Tensor& of, const Tensor& x, int output) {
+      return binder.Kernel(GroupedMatMulWeightGradientArgs{
+          .dy = of, .x = x, .offsets = offsets, .dweight = out(output), .write = write(output)});
+    };
+    std::vector<Call> calls = {dispatch.ToExperts(binder, Row::kToken, dy, drows)};
+    if (trainable_.down) {
+      calls.push_back(binder.Kernel(
+          ScaledSwiGluForwardArgs{.x = up, .w = row_weights, .count = count, .y = hidden}));
+      calls.push_back(weight_gradient(drows, hidden, down_gradient));
+    }
+    calls.push_back(binder.Kernel(GroupedMatMulInputGradientArgs{
+        .dy = drows, .weight = down, .offsets = offsets, .dx = hidden}));
+    calls.push_back(binder.Kernel(ScaledSwiGluBackwardArgs{
+        .dy = hidden, .x = up, .w = row_weights, .count = count, .dx = up, .dw = row_weights}));
+    if (trainable_.gate_up) calls.push_back(weight_gradient(up, rows, 2));
+    calls.push_back(binder.Kernel(GroupedMatMulInputGradientArgs{
+        .dy = up, .weight = gate_up, .offsets = offsets, .dx = drows}));
+    calls.push_back(dispatch.FromExperts(binder, Row::kToken, drows, out(0), add));
+    calls.push_back(dispatch.FromExperts(binder, Row::kSlot, row_weights, out(1), add));
+    return calls;
   }
+
+  const Trainable trainable_;
 };
 
 std::vector<Recorder::Output> Joined(std::vector<Recorder::Output> a,
@@ -267,16 +284,20 @@ class ExpertMlpOp final : public ExpertMlpBase {
     const auto in = [&](int i) { return instance.inputs[size_t(i)]; };
     const auto kept = [&](int i) { return instance.outputs[size_t(i)]; };
     const ValueInfo x = recorder.info(in(0)), weights = recorder.info(in(2));
-    const std::vector<Recorder::Output> outputs =
-        Joined({{.shape = x.shape, .dtype = x.dtype, .name = "dx"},
-                {.shape = weights.shape, .dtype = weights.dtype, .name = "dweights"},
-                Recorder::Output::Into(recorder.Gradient(in(3))),
-                Recorder::Output::Into(recorder.Gradient(in(4))),
-                Recorder::Output::Memory("drows", {shape_.bound, shape_.width}, x.dtype),
-                Recorder::Output::Memory("dhidden", {shape_.bound, ffn_}, x.dtype)},
-               ExpertDispatch::Memory(shape_, recorder.precision()));
+    const ExpertMlpBackwardOp::Trainable trainable{.gate_up = recorder.IsTrainable(in(3)),
+                                                   .down = recorder.IsTrainable(in(4))};
+    std::vector<Recorder::Output> outputs = {
+        {.shape = x.shape, .dtype = x.dtype, .name = "dx"},
+        {.shape = weights.shape, .dtype = weights.dtype, .name = "dweights"}};
+    for (int i : {3, 4}) {
+      if (!recorder.IsTrainable(in(i))) continue;
+      outputs.push_back(Recorder::Output::Into(recorder.Gradient(in(i))));
+    }
+    outputs.push_back(Recorder::Output::Memory("drows", {shape_.bound, shape_.width}, x.dtype));
+    outputs.push_back(Recorder::Output::Memory("dhidden", {shape_.bound, ffn_}, x.dtype));
+    outputs = Joined(std::move(outputs), ExpertDispatch::Memory(shape_, recorder.precision()));
     const std::vector<Value> grads = recorder.Emit(
-        std::make_shared<ExpertMlpBackwardOp>(shape_, ffn_),
+        std::make_shared<ExpertMlpBackwardOp>(shape_, ffn_, trainable),
         {output_grads[0], in(0), in(2), in(3), in(4), kept(1), kept(2), kept(3), kept(4), kept(5)},
         outputs);
     return {grads[0], {}, grads[1], {}, {}};

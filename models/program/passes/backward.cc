@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "models/program/ops/ops.h"
 #include "models/program/passes/passes.h"
 
@@ -11,8 +13,10 @@ void RecordBackward(Recorder& recorder) {
 
   const auto accumulate = [&](const Op& op, Value input, Value grad) {
     const ValueInfo value = program.info(input), g = program.info(grad);
-    CHECK(value.kind == ValueKind::kActivation && value.differentiable)
+    CHECK(value.kind == ValueKind::kActivation)
         << op.name() << " returned a gradient for " << value;
+    // Nothing trainable lies upstream of it. What computes this gradient alone is dead.
+    if (!value.differentiable) return;
     CHECK(g.shape == value.shape &&
           (g.dtype == recorder.precision().compute || g.dtype == value.dtype))
         << op.name() << " returned gradient " << g << " for " << value;
@@ -22,15 +26,17 @@ void RecordBackward(Recorder& recorder) {
 
   // Where the model is cut, the gradient of what was sent comes back from the next chunk.
   for (Chunk& chunk : recorder.mutable_program().chunks) {
-    if (!chunk.sent.valid()) continue;
+    if (!chunk.sent.valid() || !program.info(chunk.sent).differentiable) continue;
     chunk.received_gradient = recorder.Leaf(chunk.sent, "received gradient");
     grad_of[size_t(chunk.sent.id)] = chunk.received_gradient;
   }
   grad_of.resize(program.values.size());
 
+  const auto differentiable = [&](Value value) { return program.info(value).differentiable; };
   for (size_t i = num_forward; i-- > 0;) {
     const Instance instance = program.instances[i];  // A copy: recording moves the originals.
     if (instance.list != List::kForward) continue;
+    if (std::none_of(instance.inputs.begin(), instance.inputs.end(), differentiable)) continue;
     std::vector<Value> output_grads;
     bool reached = instance.op->is_loss();
     for (Value output : instance.outputs) {

@@ -2,6 +2,8 @@
 // bytes add up to, backward computes what trainable parameters want and nothing else, their
 // gradients are to the bit those of a program without frozen parameters, and frozen ones begin with
 // the same numbers.
+#include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 #include <string>
@@ -157,8 +159,9 @@ TEST(FrozenProgram, OfNothingFrozenIsTheSameText) {
   }
 }
 
+// Linear layers divide their products; experts, which have one tensor, cannot.
 TEST(FrozenProgramDeathTest, RefusesAStorageThatAPatternDivides) {
-  EXPECT_DEATH(Record(TinyLlama(), NamesWith({"q_proj"})), "share a storage");
+  EXPECT_DEATH(Record(TinyMoe(), NamesWith({"gate_proj"})), "share a storage");
 }
 
 std::vector<double> FrozenValues(const Executable& executable, const ParameterBox& box) {
@@ -239,6 +242,80 @@ TEST_P(FrozenGradients, OfTheOthersAreToTheBitThoseOfAllTrainable) {
   }
 }
 
+// A product that a pattern divides becomes several, side by side.
+class DividedProducts : public ::testing::TestWithParam<FrozenCase> {};
+
+TEST_P(DividedProducts, HaveTheGradientsOfOne) {
+  const ModelConfig& config = GetParam().config;
+  const int64_t vocab = AsDecoder(config).vocab;
+  const auto all = Bind(Record(config, nullptr));
+  const auto some = Bind(Record(config, GetParam().freezes));
+  const auto want = Gradients(*all, vocab), got = Gradients(*some, vocab);
+  int compared = 0;
+  for (const auto& [name, gradient] : want) {
+    SCOPED_TRACE(name);
+    ASSERT_EQ(got.count(name), GetParam().freezes(name) ? 0u : 1u);
+    if (got.count(name) == 0) continue;
+    ++compared;
+    for (size_t i = 0; i < gradient.size(); ++i) EXPECT_NEAR(got.at(name)[i], gradient[i], 1e-14);
+  }
+  EXPECT_GT(compared, 0);
+}
+
+// Without experts, whose choice a difference may change.
+class DividedDenseProducts : public ::testing::TestWithParam<FrozenCase> {};
+
+// In f64, of what stands beside a frozen part.
+TEST_P(DividedDenseProducts, MatchCentralDifferences) {
+  const ModelConfig& config = GetParam().config;
+  const int64_t vocab = AsDecoder(config).vocab;
+  const auto executable = Bind(Record(config, GetParam().freezes));
+  const auto loss = [&] {
+    Gradients(*executable, vocab);
+    const StepState state = executable->ReadStepState();
+    return state.loss + state.auxiliary_loss;
+  };
+  const auto gradients = Gradients(*executable, vocab);
+  int checked = 0;
+  for (const ParameterBox& box : executable->program().Parameters()) {
+    if (box.block != 1 || box.name.find("proj") == std::string::npos) continue;
+    ++checked;
+    double* weights = executable->flat(FlatBuffer::kMaster, box.flat).as<double>();
+    double difference = 0, norm = 0;
+    for (int64_t i = 0; i < box.flat.elements; i += 7) {
+      const double at = weights[i], h = 1e-2;
+      const auto loss_at = [&](double x) {
+        weights[i] = x;
+        return loss();
+      };
+      const double got = gradients.at(box.name)[size_t(i)];
+      const double want =
+          (8 * (loss_at(at + h) - loss_at(at - h)) - (loss_at(at + 2 * h) - loss_at(at - 2 * h))) /
+          (12 * h);
+      weights[i] = at;
+      difference += (got - want) * (got - want);
+      norm += want * want;
+    }
+    EXPECT_LE(std::sqrt(difference), 1e-5 * std::sqrt(norm)) << box.name;
+  }
+  EXPECT_GT(checked, 0);
+}
+
+std::string NameOf(const ::testing::TestParamInfo<FrozenCase>& info) { return info.param.name; }
+
+const FrozenCase kDense[] = {{"query", TinyLlama(), NamesWith({"q_proj"})},
+                             {"value", TinyLlama(), NamesWith({"v_proj"})},
+                             {"key", TinyLlama(), NamesWith({"k_proj"})},
+                             {"up", TinyLlama(), NamesWith({"up_proj"})}};
+INSTANTIATE_TEST_SUITE_P(Dense, DividedDenseProducts, ::testing::ValuesIn(kDense), NameOf);
+INSTANTIATE_TEST_SUITE_P(Dense, DividedProducts, ::testing::ValuesIn(kDense), NameOf);
+INSTANTIATE_TEST_SUITE_P(Mixtures, DividedProducts,
+                         ::testing::Values(FrozenCase{"query_with_head_norm", TinyMoe(),
+                                                      NamesWith({"q_proj"})},
+                                           FrozenCase{"shared_gate", GroupedMoe(),
+                                                      NamesWith({"shared_experts.gate_proj"})}),
+                         NameOf);
+
 INSTANTIATE_TEST_SUITE_P(
     Cases, FrozenGradients,
     ::testing::Values(
@@ -262,7 +339,7 @@ INSTANTIATE_TEST_SUITE_P(
         FrozenCase{"moe_all_but_experts", TinyMoe(), AllBut({".experts."})},
         FrozenCase{"moe_gates", GroupedMoe(), NamesWith({"gate.weight", "correction_bias"})},
         FrozenCase{"moe_head_norms", TinyMoe(), NamesWith({"q_norm"})}),
-    [](const auto& info) { return std::string(info.param.name); });
+    NameOf);
 
 }  // namespace
 }  // namespace trainyard::testing

@@ -138,6 +138,12 @@ struct JobConfig {
   // Whose parameters the job starts from: a checkpoint, or the newest good one of another job's
   // checkpoint directory. May be "".
   std::string init_from;
+  // Parameters that it lacks keep their initial values; without, they are an error.
+  bool init_from_subset = false;
+  // Patterns of parameter names (name_pattern.h), of one kind at most: what is not trained, or all
+  // that is. Both empty: everything is trained.
+  std::vector<std::string> frozen;
+  std::vector<std::string> trainable;
   int64_t max_restarts = 3;
   std::map<std::string, std::string> labels;
 };

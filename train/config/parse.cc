@@ -143,6 +143,9 @@ void ReadJob(Fields& fields, JobConfig& out) {
   fields.Read("seed", out.seed);
   fields.Read("priority", out.priority);
   fields.Read("init_from", out.init_from);
+  fields.Read("init_from_subset", out.init_from_subset);
+  fields.Read("frozen", out.frozen);
+  fields.Read("trainable", out.trainable);
   fields.Read("max_restarts", out.max_restarts);
   fields.Read("labels", out.labels);
 }

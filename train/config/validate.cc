@@ -9,6 +9,7 @@
 #include "absl/strings/str_split.h"
 #include "train/config/advice.h"
 #include "train/config/fields.h"
+#include "train/config/frozen.h"
 #include "train/config/parse.h"
 #include "train/config/precision.h"
 #include "train/config/resolve_model.h"
@@ -264,6 +265,10 @@ void Validate(const JobConfig& job, Violations& violations) {
   CheckProfile(job, check);
   check.Range("priority", job.priority, -kMaxPriority, kMaxPriority);
   if (!job.init_from.empty()) check.Path("init_from", job.init_from);
+  if (job.init_from_subset && job.init_from.empty()) {
+    check.Add("init_from_subset", Wanted("false without init_from", "true", "false"));
+  }
+  ValidateFrozen(job, model ? &*model : nullptr, violations);
   check.Range("max_restarts", job.max_restarts, 0, kMaxRestarts);
   CheckLabels(job, check);
 }

@@ -34,6 +34,9 @@ void WeightGradient(Recorder& recorder, Value dy, Value x, Value weight);
 bool IsLinear(const Instance& instance);         // Or logits.
 bool IsInputGradient(const Instance& instance);  // dy w, of Linear's backward pass.
 
+// Matrices of T rows each, side by side: [T, sum of their columns].
+Value ConcatColumns(Recorder& recorder, const std::vector<Value>& parts);
+
 // x [T, N] + bias [N].
 Value AddBias(Recorder& recorder, Value x, Value bias);
 

@@ -91,23 +91,27 @@ void VisitRopeScaling(RopeScaling& scaling, FieldVisit visit) {
          .help = "Llama 3.1's stretching of long rotary wavelengths; 0: none.",
          .legal = [](double x) { return x >= 0 && x <= 1e6; },
          .wanted = "0 (none) <= x <= 1e6 (usual: 8)",
+         .may_change = true,
          .unset = unset},
         &scaling.factor);
   visit({.name = "rope_scaling.low_freq_factor",
          .help = "Wavelengths longer than original_max_seq over this are stretched whole.",
          .legal = factor,
          .wanted = "0 < x <= 1e6 (usual: 1)",
+         .may_change = true,
          .unset = unset},
         &scaling.low_freq_factor);
   visit({.name = "rope_scaling.high_freq_factor",
          .help = "Wavelengths shorter than original_max_seq over this are not stretched.",
          .legal = factor,
          .wanted = "0 < x <= 1e6 (usual: 4)",
+         .may_change = true,
          .unset = unset},
         &scaling.high_freq_factor);
   visit({.name = "rope_scaling.original_max_seq",
          .help = "Longest sequence before the stretching.",
          .most = kMaxSequence,
+         .may_change = true,
          .unset = unset},
         &scaling.original_max_seq);
 }
@@ -193,7 +197,8 @@ void VisitDecoder(const DecoderTraits& traits, DecoderConfig& c, FieldVisit visi
          .over_tensor = OverTensor::kDivided,
          .required = true},
         &c.vocab);
-  visit({.name = "max_seq", .help = "Longest sequence.", .most = kMaxSequence}, &c.max_seq);
+  visit({.name = "max_seq", .help = "Longest sequence.", .most = kMaxSequence, .may_change = true},
+        &c.max_seq);
   visit({.name = "norm_eps",
          .help = "Added to the variance in the norms.",
          .legal = [](double x) { return x > 0 && x <= 0.1; },
@@ -203,7 +208,8 @@ void VisitDecoder(const DecoderTraits& traits, DecoderConfig& c, FieldVisit visi
     visit({.name = "rope_base",
            .help = "Base of the rotary wavelengths.",
            .legal = [](double x) { return x >= 1 && x <= 1e12; },
-           .wanted = "1 <= x <= 1e12 (usual: 10000, 500000)"},
+           .wanted = "1 <= x <= 1e12 (usual: 10000, 500000)",
+           .may_change = true},
           &c.rope_base);
   } else {
     visit({.name = "rope_base",

@@ -36,11 +36,10 @@ struct FieldRule {
   // The legal values as messages say them. Null: "least to most".
   const char* wanted = nullptr;
   OverTensor over_tensor = OverTensor::kWhole;
-  bool required = false;  // An architecture given inline has to say the field.
-  bool may_change =
-      false;           // The parameters of a checkpoint keep their meaning if the field changes.
-  bool fixed = false;  // One value is legal. Files keep the field for older readers.
-  bool unset = false;  // Of a group that this configuration does not use; files leave it out.
+  bool required = false;    // An architecture given inline has to say the field.
+  bool may_change = false;  // A checkpoint's parameters can be trained on with another value.
+  bool fixed = false;       // One value is legal. Files keep the field for older readers.
+  bool unset = false;       // Of a group that this configuration does not use; files leave it out.
 };
 
 // An enumeration by the names of its values.

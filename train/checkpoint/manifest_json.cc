@@ -5,11 +5,14 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "common/sha256.h"
 #include "common/status_macros.h"
 #include "models/arch/config_json.h"
 #include "train/checkpoint/manifest.h"
+#include "train/checkpoint/paths.h"
 
 namespace trainyard {
 namespace {
@@ -20,6 +23,8 @@ constexpr absl::string_view kFirstLine = "{\"manifest_sha256\": \"";
 constexpr absl::string_view kFirstLineEnd = "\",\n";
 constexpr size_t kHexBytes = 64;
 constexpr int64_t kMaxInteger = int64_t{1} << 62;
+// What programs before there were bases read.
+constexpr int64_t kVersionWithoutBase = 2;
 
 Json ToJson(const Shape& shape) {
   Json list = Json::array();
@@ -198,6 +203,28 @@ Json ToJson(const std::vector<StoredTensor>& tensors) {
   return list;
 }
 
+constexpr absl::string_view kToJobDirectory = "../../";
+
+// One spelling of the path only, which leads nowhere but to an attempt of the same directory.
+absl::StatusOr<BaseReference> ReadBase(const Json& json) {
+  BaseReference base;
+  std::string path;
+  JsonFields fields(json, "base.");
+  fields.Read("path", path).Read("sha256", base.sha256);
+  RETURN_IF_ERROR(fields.status());
+  absl::string_view epoch = path;
+  const bool begins = absl::ConsumePrefix(&epoch, kToJobDirectory);
+  const bool ends = absl::ConsumeSuffix(&epoch, absl::StrCat("/", kBaseName));
+  const std::optional<int64_t> number = ParseEpochName(epoch);
+  if (!begins || !ends || !number) {
+    return absl::InvalidArgumentError(absl::StrCat("base.path: wanted ../../epoch-E/", kBaseName,
+                                                   ", found \"", absl::CEscape(path.substr(0, 64)),
+                                                   "\""));
+  }
+  base.epoch = *number;
+  return base;
+}
+
 absl::StatusOr<Manifest> ReadManifest(const Json& json) {
   RunState state;
   JsonFields fields(json, "");
@@ -227,6 +254,11 @@ absl::StatusOr<Manifest> ReadManifest(const Json& json) {
   if (ranks.Has("schedule")) ranks.Read("schedule", state.layout.schedule);
   if (ranks.Has("zero")) ranks.Read("zero", state.layout.zero);
   RETURN_IF_ERROR(ranks.status());
+  if (fields.Has("base")) {
+    const Json* base = fields.Object("base");
+    RETURN_IF_ERROR(fields.status());
+    ASSIGN_OR_RETURN(state.base, ReadBase(*base));
+  }
   ASSIGN_OR_RETURN(std::vector<StoredTensor> stored, ReadTensors(*tensors));
   return MakeManifest(std::move(state), std::move(stored));
 }
@@ -235,18 +267,21 @@ absl::StatusOr<Manifest> ReadManifest(const Json& json) {
 
 std::string ToJson(const Manifest& manifest) {
   const RunState& state = manifest.state;
-  const Json json = {{"version", kCheckpointVersion},
-                     {"job_id", state.job_id},
-                     {"epoch", state.epoch},
-                     {"step", state.step},
-                     {"data_position", state.data_position},
-                     {"seed", state.seed},
-                     {"sequence", state.sequence},
-                     {"deterministic", state.deterministic},
-                     {"model", ToJson(state.model)},
-                     {"layout", ToJson(state.layout)},
-                     {"build", state.build},
-                     {"tensors", ToJson(manifest.tensors)}};
+  Json json = {{"version", state.base ? kCheckpointVersion : kVersionWithoutBase},
+               {"job_id", state.job_id},
+               {"epoch", state.epoch},
+               {"step", state.step},
+               {"data_position", state.data_position},
+               {"seed", state.seed},
+               {"sequence", state.sequence},
+               {"deterministic", state.deterministic},
+               {"model", ToJson(state.model)},
+               {"layout", ToJson(state.layout)},
+               {"build", state.build}};
+  if (state.base) {
+    json["base"] = {{"path", BasePath("../..", state.base->epoch)}, {"sha256", state.base->sha256}};
+  }
+  json["tensors"] = ToJson(manifest.tensors);
   // The opening brace is on the first line, which is not part of what is hashed. Text that is not
   // UTF-8 is replaced rather than thrown at.
   const std::string rest =

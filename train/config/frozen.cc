@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "models/arch/registry.h"
+#include "models/flops.h"
 #include "models/model.h"
 #include "train/config/fields.h"
 #include "train/config/name_pattern.h"
@@ -135,6 +136,22 @@ Recorder::IsFrozen FrozenBy(const JobConfig& job) {
         [&](const NamePattern& pattern) { return MatchOf(pattern, spec) == Match::kAll; });
     return matched == matched_are_frozen;
   };
+}
+
+double TrainedFlopsPerToken(const JobConfig& job, const ModelConfig& model) {
+  const double all = FlopsPerToken(model, job.batch.sequence).total();
+  if (!HasPatterns(job)) return all;
+  const auto recorded = [&](Recorder::IsFrozen frozen) {
+    const Program program =
+        RecordTraining(*CreateModel(model),
+                       {.record = {.sequence = job.batch.sequence}, .frozen = std::move(frozen)});
+    double flops = 0;
+    for (List list : {List::kForward, List::kBackwardInput, List::kBackwardWeight}) {
+      flops += program.CostOf(list).flops;
+    }
+    return flops / double(job.batch.sequence);
+  };
+  return all - (recorded(nullptr) - recorded(FrozenBy(job)));
 }
 
 void ValidateFrozen(const JobConfig& job, const ModelConfig* model, Violations& violations) {

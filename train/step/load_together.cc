@@ -6,6 +6,8 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "common/status_macros.h"
+#include "models/arch/registry.h"
+#include "models/model.h"
 #include "train/checkpoint/lineage.h"
 #include "train/step/agree.h"
 #include "train/step/snapshot.h"
@@ -38,6 +40,18 @@ absl::Status CheckSameAsRank0(const Checkpoint& mine, Collective& everyone) {
       mine.path(), ": wanted the checkpoint that rank 0's host has there, found another one"));
 }
 
+absl::Status CheckShared(const Checkpoint& checkpoint, const ModelConfig& model) {
+  const std::string& family = checkpoint.state().model.family();
+  if (family != model.family()) {
+    return absl::InvalidArgumentError(absl::StrCat(checkpoint.path(),
+                                                   ": another model's checkpoint: family is ",
+                                                   family, ", wanted ", model.family()));
+  }
+  if (CountShared(checkpoint, model).shared > 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(checkpoint.path(), ": wanted some of the model's parameters, found none"));
+}
+
 absl::StatusOr<ChosenCheckpoint> LoadFirstGood(const std::vector<std::string>& candidates,
                                                LoadWhat what, const Explain& explain,
                                                const LoadingGang& gang) {
@@ -46,7 +60,8 @@ absl::StatusOr<ChosenCheckpoint> LoadFirstGood(const std::vector<std::string>& c
   const std::vector<std::string> paths =
       joined.empty() ? std::vector<std::string>() : absl::StrSplit(joined, kBetweenPaths);
   const auto use = [&](const Checkpoint& checkpoint) -> absl::Status {
-    RETURN_IF_ERROR(checkpoint.CheckModel(gang.model));
+    RETURN_IF_ERROR(what == LoadWhat::kSharedParameters ? CheckShared(checkpoint, gang.model)
+                                                        : checkpoint.CheckModel(gang.model));
     return LoadSnapshot(checkpoint, what, gang.executable);
   };
   return FirstGood(paths, [&](const std::string& path) -> absl::StatusOr<Checkpoint> {
@@ -66,6 +81,16 @@ absl::StatusOr<ChosenCheckpoint> LoadFirstGood(const std::vector<std::string>& c
 
 }  // namespace
 
+SharedParameters CountShared(const Checkpoint& checkpoint, const ModelConfig& model) {
+  SharedParameters count;
+  const Program program = RecordInference(*CreateModel(model), {.sequence = 1});
+  for (const ParameterBox& box : program.Parameters()) {
+    ++count.of;
+    count.shared += checkpoint.Find(box.name, TensorKind::kParameter) != nullptr;
+  }
+  return count;
+}
+
 absl::StatusOr<ChosenCheckpoint> LoadNewest(const std::vector<std::string>& candidates,
                                             const LoadingGang& gang) {
   absl::StatusOr<ChosenCheckpoint> chosen =
@@ -74,14 +99,15 @@ absl::StatusOr<ChosenCheckpoint> LoadNewest(const std::vector<std::string>& cand
   return chosen;
 }
 
-absl::StatusOr<ChosenCheckpoint> LoadInitFrom(const std::string& init_from, bool loaded_before,
+absl::StatusOr<ChosenCheckpoint> LoadInitFrom(const InitFrom& init_from, bool loaded_before,
                                               const LoadingGang& gang) {
   absl::StatusOr<std::vector<std::string>> candidates = std::vector<std::string>();
-  if (gang.everyone.rank() == 0) candidates = FindCheckpoints(init_from, gang.roots);
+  if (gang.everyone.rank() == 0) candidates = FindCheckpoints(init_from.path, gang.roots);
   const absl::Status& found = candidates.status();
   RETURN_IF_ERROR(AgreeOnStatus(gang.everyone, loaded_before ? OfThisHost(found) : found));
-  absl::StatusOr<ChosenCheckpoint> chosen =
-      LoadFirstGood(*candidates, LoadWhat::kParameters, loaded_before ? OfHost : AsItIs, gang);
+  absl::StatusOr<ChosenCheckpoint> chosen = LoadFirstGood(
+      *candidates, init_from.subset ? LoadWhat::kSharedParameters : LoadWhat::kParameters,
+      loaded_before ? OfHost : AsItIs, gang);
   // No rank knows whether other hosts could read one.
   if (loaded_before && absl::IsDataLoss(chosen.status())) return OfThisHost(chosen.status());
   return chosen;

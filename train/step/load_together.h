@@ -37,11 +37,26 @@ struct LoadingGang {
 absl::StatusOr<ChosenCheckpoint> LoadNewest(const std::vector<std::string>& candidates,
                                             const LoadingGang& gang);
 
-// Loads parameters from the checkpoints that `init_from` names on rank 0's host (FindCheckpoints).
+// What an attempt takes from another job's checkpoint.
+struct InitFrom {
+  std::string path;     // As the job's spec has it.
+  bool subset = false;  // Parameters that are not there keep what they have.
+};
+
+// Loads parameters, by name, from the checkpoints that `init_from` names on rank 0's host
+// (FindCheckpoints). Of a subset, the model may differ in all but its family and the shapes of what
+// both have; INVALID_ARGUMENT where they have nothing in common.
 // DATA_LOSS: none of them is good. With `loaded_before`, an earlier attempt of the job could load
 // them, so that a host that cannot do so has failed: IsStorageFault, on that host's ranks alone, or
 // on all ranks if none of the checkpoints is good.
-absl::StatusOr<ChosenCheckpoint> LoadInitFrom(const std::string& init_from, bool loaded_before,
+absl::StatusOr<ChosenCheckpoint> LoadInitFrom(const InitFrom& init_from, bool loaded_before,
                                               const LoadingGang& gang);
+
+// How many of a model's parameters a checkpoint has, by name, and of how many.
+struct SharedParameters {
+  int64_t shared = 0;
+  int64_t of = 0;
+};
+SharedParameters CountShared(const Checkpoint& checkpoint, const ModelConfig& model);
 
 }  // namespace trainyard

@@ -38,14 +38,19 @@ absl::Status StartState::BeforeClaim() {
 absl::Status StartState::FillFromInitFrom() {
   if (job_.init_from.empty() || !init_from_.empty()) return absl::OkStatus();
   const absl::StatusOr<ChosenCheckpoint> chosen =
-      LoadInitFrom(job_.init_from, rank_.claimed, gang_);
+      LoadInitFrom({job_.init_from, job_.init_from_subset}, rank_.claimed, gang_);
   if (!chosen.ok()) {
     return absl::Status(chosen.status().code(),
                         absl::StrCat("init_from: ", chosen.status().message()));
   }
   init_from_ = chosen->checkpoint->path();
-  LogInfo("initialised_from",
-          {{"checkpoint", init_from_}, {"step", chosen->checkpoint->state().step}});
+  if (first_rank()) {
+    const SharedParameters taken = CountShared(*chosen->checkpoint, gang_.model);
+    LogInfo("initialised_from", {{"checkpoint", init_from_},
+                                 {"step", chosen->checkpoint->state().step},
+                                 {"parameters", taken.shared},
+                                 {"of", taken.of}});
+  }
   for (const std::string& reason : chosen->refused) {
     refused_.push_back(absl::StrCat("init_from: ", reason, "; taking ", init_from_, " instead"));
   }
@@ -60,6 +65,7 @@ absl::StatusOr<std::optional<Continued>> StartState::Resume(
   const RunState& state = chosen.checkpoint->state();
   step_ = state.step;
   data_position_ = state.data_position;
+  base_ = state.base;
   refused_ = std::move(chosen.refused);
   LogInfo("resumed", {{"checkpoint", chosen.checkpoint->path()}, {"step", step_}});
   if (state.layout != layout_) {

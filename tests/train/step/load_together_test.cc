@@ -70,8 +70,9 @@ class Hosts : public ::testing::Test {
   }
 
   Loaded LoadTheInitFrom(const std::string& init_from, bool loaded_before) {
-    return Load(
-        [&](const LoadingGang& gang) { return LoadInitFrom(init_from, loaded_before, gang); });
+    return Load([&](const LoadingGang& gang) {
+      return LoadInitFrom({.path = init_from}, loaded_before, gang);
+    });
   }
   static void WriteLaterVersion(const std::string& checkpoint) {
     const std::string path = checkpoint + "/manifest.json";

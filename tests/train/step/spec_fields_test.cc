@@ -49,6 +49,8 @@ constexpr Change kChanges[] = {
     {"/steps", "4"},
     {"/seed", "4"},
     {"/init_from", "\"OTHER\""},
+    {"/frozen", "[\"*.mlp.*\"]"},
+    {"/trainable", "[\"*.mlp.*\"]"},
     {"/model/preset", "\"gpt2-124m\""},  // With all sizes overridden: another family.
     {"/model/overrides", "null"},        // The sizes of the line above.
     {"/model/architecture/family", "\"qwen3_moe\""},
@@ -129,6 +131,7 @@ const std::set<std::string> kElsewhere = {
     "/checkpoint/directory",  // attempts_test
     "/data/indexed",          // train_data_test
     "/data/text/tokenizer",   // one value
+    "/init_from_subset",      // frozen_training_test
     "/devices",               // layouts_test, as all of parallelism: equal up to rounding
     "/parallelism/tensor",
     "/parallelism/pipeline",

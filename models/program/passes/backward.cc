@@ -1,5 +1,3 @@
-#include <algorithm>
-
 #include "models/program/ops/ops.h"
 #include "models/program/passes/passes.h"
 
@@ -32,11 +30,9 @@ void RecordBackward(Recorder& recorder) {
   }
   grad_of.resize(program.values.size());
 
-  const auto differentiable = [&](Value value) { return program.info(value).differentiable; };
   for (size_t i = num_forward; i-- > 0;) {
     const Instance instance = program.instances[i];  // A copy: recording moves the originals.
     if (instance.list != List::kForward) continue;
-    if (std::none_of(instance.inputs.begin(), instance.inputs.end(), differentiable)) continue;
     std::vector<Value> output_grads;
     bool reached = instance.op->is_loss();
     for (Value output : instance.outputs) {

@@ -1,87 +1,165 @@
-// Causal grouped-query attention over a packed query/key/value projection.
+// Grouped-query attention of each sequence's queries over its keys and values.
 //
-//   per sequence and query head h, with key/value head h / (a/g):
-//   s[i,j]   = scale <q[i], k[j]>            for j <= i
-//   lse[i]   = log sum_j exp(s[i,j])         p[i,j] = exp(s[i,j] - lse[i])
+//   per sequence and query head h, with key/value head h / (a/g), over the keys j that i sees:
+//   t[i,j]   = scale <q[i], k[j]>
+//   s[i,j]   = t[i,j], or c tanh(t[i,j] / c) with a soft cap c
+//   lse[i]   = log(exp(sink[h]) + sum_j exp(s[i,j]))  the first term only where there are sinks
+//   p[i,j]   = exp(s[i,j] - lse[i])
 //   out[i,:] = sum_j p[i,j] v[j,:]
 //
 //   backward recomputes s and p from lse, with delta[i] = <dout[i], out[i]>:
-//   ds[i,j] = p[i,j] (<dout[i], v[j]> - delta[i]) scale
-//   dq[i] = sum_j ds[i,j] k[j]   dk[j] = sum_i ds[i,j] q[i]   dv[j] = sum_i p[i,j] dout[i]
+//   ds[i,j] = p[i,j] (<dout[i], v[j]> - delta[i])
+//   dt[i,j] = ds[i,j] scale, and with a soft cap this times 1 - (s[i,j] / c)^2
+//   dq[i] = sum_j dt[i,j] k[j]   dk[j] = sum_i dt[i,j] q[i]   dv[j] = sum_i p[i,j] dout[i]
+//   dsink[h] = - sum_i exp(sink[h] - lse[i]) delta[i]         over all sequences
 //   where dk and dv also sum over the a/g query heads of their group.
 //
-// The S x S square is never stored. Sums are taken in f32 (f64 when qkv is f64). Of bf16 tensors a
-// device may round p and ds to bf16 before they are multiplied, and flush denormals, as tensor
-// cores and CPUs with AVX512_BF16 do: results are a device's. Source: Dao et al. 2022,
-// arXiv:2205.14135; groups: Ainslie et al. 2023, arXiv:2305.13245. Letters: B sequences, S tokens
-// of each, a query heads, g key/value heads, d head dim. Bitwise deterministic, on the CPU for any
-// thread count; backward unless it is told that it need not be.
+// Which keys a query sees: attention_mask.h. A query that sees none has out 0, the
+// sink or minus infinity for lse, and no gradients.
+//
+// The S x S square is never stored. Sums are taken in f32 (f64 when q is f64). Of bf16 tensors a
+// device may round p and dt to bf16 before they are multiplied, and flush denormals, as tensor
+// cores and CPUs with AVX512_BF16 do: results are a device's. Sources: Dao et al. 2022,
+// arXiv:2205.14135; groups: Ainslie et al. 2023, arXiv:2305.13245; sinks as a learned logit: OpenAI
+// 2025, arXiv:2508.10925, section 2.2; soft cap: Gemma 2, arXiv:2408.00118, section 2. Letters:
+// B sequences, S tokens of each, a query heads, g key/value heads, d head dim of queries and keys,
+// e of values. Bitwise deterministic, on the CPU for any thread count; backward unless it is told
+// that it need not be.
 
 #pragma once
 
+#include "kernels/attention_mask.h"
 #include "kernels/device/expect.h"
+#include "kernels/device/matrix_view.h"
 
 namespace trainyard {
 
 struct AttentionDims {
-  int64_t sequence;  // S
-  int64_t heads;     // a
-  int64_t kv_heads;  // g, divides a
-  int64_t head_dim;  // d, 1 to 256
-  double scale;      // positive, usually 1 / sqrt(d)
+  int64_t sequence;     // S
+  int64_t heads;        // a
+  int64_t kv_heads;     // g, divides a
+  int64_t head_dim;     // d, 1 to 256
+  int64_t value_dim;    // e, 1 to 256
+  double scale;         // positive, usually 1 / sqrt(d)
+  double soft_cap = 0;  // c; 0: none
+  AttentionMask mask = {};
+
+  int64_t query_columns() const { return heads * head_dim; }
+  int64_t key_columns() const { return kv_heads * head_dim; }
+  int64_t value_columns() const { return kv_heads * value_dim; }
+  int64_t out_columns() const { return heads * value_dim; }
 };
 
+// q, k and v may be columns of one packed projection, and their gradients of another.
 struct AttentionForwardArgs {
-  ConstTensor qkv;  // [B S, (a+2g)d]  f64 | f32 | bf16; heads in the order query, key, value
+  ConstMatrixView q;  // [B S, a d]  f64 | f32 | bf16
+  ConstMatrixView k;  // [B S, g d]  dtype of q
+  ConstMatrixView v;  // [B S, g e]  dtype of q
   AttentionDims dims;
-  Tensor out;  // [B S, a d]  out, dtype of qkv
-  Tensor lse;  // [B, a, S]   out, f32 (f64 when qkv is f64); kept for backward
+  Tensor out;              // [B S, a e]  out, dtype of q
+  Tensor lse;              // [B, a, S]   out, f32 (f64 when q is f64); kept for backward
+  ConstTensor sinks = {};  // [a]         dtype of q; without data: none
+  // Positions in the sequence where the row's document begins, and one past where it ends; without
+  // data: 0 and S. begin <= the row's position < end; documents follow one another, so that neither
+  // decreases from row to row.
+  ConstTensor document_begins = {};  // [B, S]  i32
+  ConstTensor document_ends = {};    // [B, S]  i32
 };
 
 struct AttentionBackwardArgs {
-  ConstTensor qkv;   // [B S, (a+2g)d]  the forward input
-  ConstTensor out;   // [B S, a d]      the forward output
-  ConstTensor lse;   // [B, a, S]       the forward output
-  ConstTensor dout;  // [B S, a d]      dtype of qkv
+  ConstMatrixView q;  // As in forward.
+  ConstMatrixView k;
+  ConstMatrixView v;
+  ConstTensor out;   // [B S, a e]  the forward output
+  ConstTensor lse;   // [B, a, S]   the forward output
+  ConstTensor dout;  // [B S, a e]  dtype of q
   AttentionDims dims;
-  Tensor dqkv;  // [B S, (a+2g)d]  out, dtype of qkv, overwritten; aliases nothing
+  MatrixView dq;  // [B S, a d]  out, dtype of q, overwritten; aliases no input
+  MatrixView dk;  // [B S, g d]  likewise
+  MatrixView dv;  // [B S, g e]  likewise
   // False: a device may add to dq in an order that differs from call to call, which takes less
   // time and memory on Hopper.
   bool deterministic = true;
+  ConstTensor sinks = {};  // As in forward.
+  ConstTensor document_begins = {};
+  ConstTensor document_ends = {};
+  Tensor dsinks = {};  // [a]  in/out, f32 (f64 when q is f64); exactly where there are sinks
+  Write write_dsinks = Write::kOverwrite;
 };
 
-inline void Check(const AttentionDims& dims) {
-  const auto& [s, a, g, d, scale] = dims;
-  CHECK(s > 0) << "attention sequence: " << s << " tokens";
-  CHECK(a > 0 && g > 0 && a % g == 0) << "attention heads: " << a << " query, " << g << " key";
-  CHECK(d > 0 && d <= 256) << "attention head_dim: " << d << ", legal are 1 to 256";
-  CHECK(scale > 0) << "attention scale: " << scale << ", must be positive";
+// Neither sinks, documents, a window nor a cap, and values as wide as keys: what libraries have.
+template <typename Args>
+bool IsPlainCausal(const Args& args) {
+  return args.dims.mask == AttentionMask{} && args.dims.soft_cap == 0 &&
+         args.dims.value_dim == args.dims.head_dim && args.sinks.data == nullptr &&
+         args.document_begins.data == nullptr && args.document_ends.data == nullptr;
 }
 
-inline void Check(const AttentionDims& dims, const ConstTensor& qkv) {
-  const auto& [s, a, g, d, scale] = dims;
+inline void Check(const AttentionDims& dims) {
+  CHECK(dims.sequence > 0) << "attention sequence: " << dims.sequence << " tokens";
+  CHECK(dims.heads > 0 && dims.kv_heads > 0 && dims.heads % dims.kv_heads == 0)
+      << "attention heads: " << dims.heads << " query, " << dims.kv_heads << " key";
+  CHECK(dims.head_dim > 0 && dims.head_dim <= 256)
+      << "attention head_dim: " << dims.head_dim << ", legal are 1 to 256";
+  CHECK(dims.value_dim > 0 && dims.value_dim <= 256)
+      << "attention value_dim: " << dims.value_dim << ", legal are 1 to 256";
+  CHECK(dims.scale > 0) << "attention scale: " << dims.scale << ", must be positive";
+  CHECK(dims.soft_cap >= 0) << "attention soft_cap: " << dims.soft_cap
+                            << ", legal are 0 (none) and positive";
+  Check(dims.mask);
+}
+
+// Of forward and backward alike, whole or in parts.
+template <typename Args>
+void CheckAttentionInputs(const Args& args) {
+  const AttentionDims& dims = args.dims;
   Check(dims);
-  ExpectColumns("attention qkv", qkv);
-  ExpectFloat("attention qkv", qkv);
-  ExpectMatrix("attention qkv", qkv, qkv.dtype, qkv.shape.rows(), (a + 2 * g) * d);
-  CHECK(qkv.shape.rows() % s == 0)
-      << "attention sequence: " << s << " does not divide the rows of qkv " << qkv.shape;
+  const DType dtype = args.q.dtype;
+  const int64_t rows = args.q.rows;
+  CHECK(dtype == DType::kF64 || dtype == DType::kF32 || dtype == DType::kBF16)
+      << "attention q: wanted f64 or f32 or bf16, got " << args.q;
+  CHECK(rows > 0 && rows % dims.sequence == 0)
+      << "attention sequence: " << dims.sequence << " does not divide the rows of q " << args.q;
+  ExpectView("attention q", args.q, dtype, rows, dims.query_columns());
+  ExpectView("attention k", args.k, dtype, rows, dims.key_columns());
+  ExpectView("attention v", args.v, dtype, rows, dims.value_columns());
+  ExpectElements("attention lse", args.lse, AccumulateOfDType(dtype), rows * dims.heads);
+  if (args.sinks.data != nullptr) {
+    ExpectElements("attention sinks", args.sinks, dtype, dims.heads);
+  }
+  if (args.document_begins.data != nullptr) {
+    ExpectElements("attention document_begins", args.document_begins, DType::kI32, rows);
+  }
+  if (args.document_ends.data != nullptr) {
+    ExpectElements("attention document_ends", args.document_ends, DType::kI32, rows);
+  }
+}
+
+// Of backward, whole or in parts.
+template <typename Args>
+void CheckSinkGradient(const Args& args) {
+  CHECK((args.sinks.data == nullptr) == (args.dsinks.data == nullptr))
+      << "attention dsinks: " << (args.sinks.data == nullptr ? "without" : "missing beside")
+      << " sinks";
+  if (args.sinks.data == nullptr) return;
+  ExpectElements("attention dsinks", args.dsinks, AccumulateOfDType(args.q.dtype), args.dims.heads);
 }
 
 inline void Check(const AttentionForwardArgs& args) {
-  Check(args.dims, args.qkv);
-  const int64_t rows = args.qkv.shape.rows(), a = args.dims.heads, d = args.dims.head_dim;
-  ExpectMatrix("attention out", args.out, args.qkv.dtype, rows, a * d);
-  ExpectElements("attention lse", args.lse, AccumulateOfDType(args.qkv.dtype), rows * a);
+  CheckAttentionInputs(args);
+  ExpectMatrix("attention out", args.out, args.q.dtype, args.q.rows, args.dims.out_columns());
 }
 
 inline void Check(const AttentionBackwardArgs& args) {
-  Check(args.dims, args.qkv);
-  const int64_t rows = args.qkv.shape.rows(), a = args.dims.heads, d = args.dims.head_dim;
-  ExpectMatrix("attention out", args.out, args.qkv.dtype, rows, a * d);
-  ExpectElements("attention lse", args.lse, AccumulateOfDType(args.qkv.dtype), rows * a);
-  ExpectMatrix("attention dout", args.dout, args.qkv.dtype, rows, a * d);
-  ExpectMatrix("attention dqkv", args.dqkv, args.qkv.dtype, rows, args.qkv.shape.back());
+  CheckAttentionInputs(args);
+  CheckSinkGradient(args);
+  const DType dtype = args.q.dtype;
+  const int64_t rows = args.q.rows;
+  ExpectMatrix("attention out", args.out, dtype, rows, args.dims.out_columns());
+  ExpectMatrix("attention dout", args.dout, dtype, rows, args.dims.out_columns());
+  ExpectView("attention dq", args.dq, dtype, rows, args.dims.query_columns());
+  ExpectView("attention dk", args.dk, dtype, rows, args.dims.key_columns());
+  ExpectView("attention dv", args.dv, dtype, rows, args.dims.value_columns());
 }
 
 }  // namespace trainyard

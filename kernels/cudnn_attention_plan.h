@@ -37,7 +37,8 @@ inline int64_t PaddedSequence(DType dtype, const AttentionDims& dims, int64_t to
 
 enum class AttentionPass : uint8_t { kForward, kBackward };
 
-// One plan of cuDNN's. S is a multiple of kCudnnTokens.
+// One plan of cuDNN's, of causal attention without more (IsPlainCausal) over packed rows. S is a
+// multiple of kCudnnTokens.
 struct CudnnAttentionPlan {
   AttentionPass pass = AttentionPass::kForward;
   int64_t sequences = 0;  // B
@@ -57,7 +58,7 @@ struct CudnnAttentionPlan {
   int64_t WorkspaceBytes() const {
     constexpr int64_t kOwn = 256;
     if (pass == AttentionPass::kForward) return kOwn;
-    const auto& [s, a, g, d, scale] = dims;
+    const int64_t s = dims.sequence, a = dims.heads, g = dims.kv_heads, d = dims.head_dim;
     const int64_t queries = sequences * a * s;
     const int64_t shared = g < a ? 2 * queries * d * int64_t{sizeof(uint16_t)} : 0;
     const int64_t ordered = queries * s * int64_t{sizeof(uint16_t)};

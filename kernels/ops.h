@@ -19,6 +19,7 @@
 #include "kernels/fill.h"
 #include "kernels/gather_rows.h"
 #include "kernels/gelu.h"
+#include "kernels/grouped_bias.h"
 #include "kernels/grouped_matmul.h"
 #include "kernels/head_norm.h"
 #include "kernels/layer_norm.h"
@@ -63,6 +64,9 @@
   X(GatherSum) \
   X(GeluBackward) \
   X(GeluForward) \
+  X(GroupedBiasFactorGradient) \
+  X(GroupedBiasForward) \
+  X(GroupedBiasGradient) \
   X(GroupedMatMulForward) \
   X(GroupedMatMulInputGradient) \
   X(GroupedMatMulWeightGradient) \

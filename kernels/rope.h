@@ -13,11 +13,21 @@
 //   w > original_context / low_frequency_factor:  frequency / factor;  in between, with
 //   s = (original_context / w - low) / (high - low):  (1 - s) frequency / factor + s frequency.
 //
-// Source: Su et al. 2021, arXiv:2104.09864, eq. 34; scaling: the Llama 3.1 release.
-// Letters: T tokens, a query heads, g key/value heads, d head dim (even), S rows of the table.
-// Bitwise deterministic for any thread count.
+// YaRN (yarn.factor > 0), in place of it: pair(n) = d ln(original_context / (2 pi n)) / (2 ln base)
+// is where a head turns n times within the original context;
+//   low = max(pair(beta_fast), 0), high = max(min(pair(beta_slow), d - 1), low + 1e-3),
+//   m[i] = (i - low) / (high - low), at least 0 and at most 1;
+//   (1 - m) frequency + m frequency / factor;  cos and sin times 0.1 ln(factor) + 1.
+//
+// Source: Su et al. 2021, arXiv:2104.09864, eq. 34; scaling: the Llama 3.1 release; YaRN: Peng et
+// al. 2023, arXiv:2309.00071, section 3.2 and eq. 22, with bounds that are not rounded.
+// Letters: T tokens, a query heads, g key/value heads, d head dim (even), e that of values, S rows
+// of the table. Bitwise deterministic for any thread count.
 
 #pragma once
+
+#include <algorithm>
+#include <cmath>
 
 #include "kernels/device/expect.h"
 #include "kernels/sequence_part.h"
@@ -31,22 +41,46 @@ struct Llama3RopeScaling {
   int64_t original_context = 8192;
 };
 
+struct YarnRopeScaling {
+  double factor = 0;  // 0: no scaling; otherwise >= 1
+  double beta_fast = 32;
+  double beta_slow = 1;  // < beta_fast
+  int64_t original_context = 4096;
+};
+
 struct RopeTableArgs {
   Tensor cos;         // [S, d/2]  out, f64 | f32; computed in f64
   Tensor sin;         // [S, d/2]  out, dtype of cos
   double base;        // > 0
   SequencePart part;  // rows: S
   Llama3RopeScaling scaling = {};
+  YarnRopeScaling yarn = {};  // not beside `scaling`
 };
 
+// What YaRN does to a table: pairs from `low` to `high` pass to the stretched frequency.
+struct YarnRamp {
+  double low, high;
+  double magnitude;  // of cos and sin
+};
+inline YarnRamp RampOf(const YarnRopeScaling& yarn, double base, int64_t half) {
+  const auto pair = [&](double turns) {
+    return double(half) * std::log(double(yarn.original_context) / (2 * M_PI * turns)) /
+           std::log(base);
+  };
+  const double low = std::max(pair(yarn.beta_fast), 0.0);
+  const double high = std::min(pair(yarn.beta_slow), double(2 * half - 1));
+  return {
+      .low = low, .high = std::max(high, low + 1e-3), .magnitude = 0.1 * std::log(yarn.factor) + 1};
+}
+
 struct RopeArgs {
-  ConstTensor x;     // [T, (a+2g)d]  f64 | f32 | bf16; heads in the order query, key, value
+  ConstTensor x;     // [T, (a+g)d + g e]  f64 | f32 | bf16; heads in the order query, key, value
   ConstTensor cos;   // [S, d/2]      f32 (f64 when x is f64)
   ConstTensor sin;   // [S, d/2]      likewise
   int64_t heads;     // a
   int64_t kv_heads;  // g
   int64_t sequence;  // <= S; token t takes row t % sequence of the table
-  Tensor y;          // [T, (a+2g)d]  out, dtype of x; may be x. Value heads are copied.
+  Tensor y;          // [T, (a+g)d + g e]  out, dtype of x; may be x. Value heads are copied.
   bool inverse = false;
 };
 
@@ -59,14 +93,22 @@ inline void Check(const RopeTableArgs& args) {
   CHECK(args.part.valid() && args.part.rows == args.cos.shape.rows())
       << "rope part: rows " << args.part.rows << ", rank " << args.part.rank << " of "
       << args.part.ranks << " for a table of " << args.cos.shape.rows();
+  if (args.yarn.factor == 0) return;
+  CHECK(args.scaling.factor == 0) << "rope yarn: beside a scaling by " << args.scaling.factor;
+  CHECK(args.yarn.factor >= 1 && args.base > 1)
+      << "rope yarn: factor " << args.yarn.factor << ", base " << args.base;
+  CHECK(args.yarn.beta_fast > args.yarn.beta_slow && args.yarn.beta_slow > 0)
+      << "rope yarn: betas " << args.yarn.beta_fast << ", " << args.yarn.beta_slow;
+  CHECK(args.yarn.original_context > 0) << "rope yarn: context " << args.yarn.original_context;
 }
 
 inline void Check(const RopeArgs& args) {
   const int64_t half = ExpectColumns("rope cos", args.cos), rows = args.cos.shape.rows();
-  const int64_t columns = (args.heads + 2 * args.kv_heads) * 2 * half;
-  ExpectColumns("rope x", args.x);
+  const int64_t columns = ExpectColumns("rope x", args.x);
   ExpectFloat("rope x", args.x);
-  ExpectMatrix("rope x", args.x, args.x.dtype, args.x.shape.rows(), columns);
+  CHECK(columns >= (args.heads + args.kv_heads) * 2 * half)
+      << "rope x: " << args.x.dtype << ' ' << args.x.shape << " for " << args.heads << " query and "
+      << args.kv_heads << " key heads of " << 2 * half;
   ExpectMatrix("rope cos", args.cos, AccumulateOfDType(args.x.dtype), rows, half);
   ExpectMatrix("rope sin", args.sin, AccumulateOfDType(args.x.dtype), rows, half);
   CHECK(args.sequence > 0 && args.sequence <= rows)

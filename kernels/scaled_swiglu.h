@@ -6,6 +6,12 @@
 //   dg = w dy u sigmoid(g) (1 + g (1 - sigmoid(g)))       du = w dy g sigmoid(g)
 //   dw = sum over the row of dy h
 //
+// Clamped (limit > 0), with g and u for what they are when limited:
+//
+//   h = g sigmoid(1.702 g) (u + 1)       g = min(x[r, :F], limit), u = x[r, F:] within [-limit,
+//   limit] dg and du are 0 where x is beyond its limit
+//
+// Source of that: the gpt-oss release, arXiv:2508.10925, section 2.2.
 // Letters: R bound on the rows, F width. How many rows count is read when the kernel runs; those
 // beyond are neither read nor written. Computed in f32 (f64 when x is f64). Bitwise deterministic
 // for any thread count. Without the factor: swiglu.h.
@@ -16,11 +22,16 @@
 
 namespace trainyard {
 
+// Slope of the clamped form's sigmoid, with which x sigmoid(1.702 x) is near GELU (Hendrycks &
+// Gimpel 2016, arXiv:1606.08415, section 2).
+inline constexpr double kClampedSwiGluSlope = 1.702;
+
 struct ScaledSwiGluForwardArgs {
   ConstTensor x;      // [R, 2F]  f64 | f32 | bf16
   ConstTensor w;      // [R]      f32 (f64 when x is f64)
   ConstTensor count;  // [1]      i32, at most R
   Tensor y;           // [R, F]   out, dtype of x
+  double limit = 0;   // >= 0; 0: not clamped
 };
 
 struct ScaledSwiGluBackwardArgs {
@@ -30,25 +41,27 @@ struct ScaledSwiGluBackwardArgs {
   ConstTensor count;  // [1]      the forward input
   Tensor dx;          // [R, 2F]  out, dtype of x, overwritten; may be x
   Tensor dw;          // [R]      out, dtype of w, overwritten; may be w
+  double limit = 0;   // the forward argument
 };
 
-inline void ExpectScaledSwiGlu(const ConstTensor& x, const ConstTensor& w,
-                               const ConstTensor& count) {
+inline void ExpectScaledSwiGlu(const ConstTensor& x, const ConstTensor& w, const ConstTensor& count,
+                               double limit) {
   const int64_t columns = ExpectColumns("scaled_swiglu x", x);
   ExpectFloat("scaled_swiglu x", x);
   CHECK(columns % 2 == 0) << "scaled_swiglu x: odd width " << x.shape;
   ExpectElements("scaled_swiglu w", w, AccumulateOfDType(x.dtype), x.shape.rows());
   ExpectElements("scaled_swiglu count", count, DType::kI32, 1);
+  CHECK(limit >= 0) << "scaled_swiglu limit: " << limit;
 }
 
 inline void Check(const ScaledSwiGluForwardArgs& args) {
-  ExpectScaledSwiGlu(args.x, args.w, args.count);
+  ExpectScaledSwiGlu(args.x, args.w, args.count, args.limit);
   ExpectMatrix("scaled_swiglu y", args.y, args.x.dtype, args.x.shape.rows(),
                args.x.shape.back() / 2);
 }
 
 inline void Check(const ScaledSwiGluBackwardArgs& args) {
-  ExpectScaledSwiGlu(args.x, args.w, args.count);
+  ExpectScaledSwiGlu(args.x, args.w, args.count, args.limit);
   const int64_t rows = args.x.shape.rows(), columns = args.x.shape.back();
   ExpectMatrix("scaled_swiglu dy", args.dy, args.x.dtype, rows, columns / 2);
   ExpectMatrix("scaled_swiglu dx", args.dx, args.x.dtype, rows, columns);

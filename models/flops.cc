@@ -7,7 +7,6 @@
 #include "absl/strings/str_join.h"
 #include "common/check.h"
 #include "common/violations.h"
-#include "models/arch/decoder_config.h"
 #include "models/arch/registry.h"
 #include "models/program/op.h"
 
@@ -60,26 +59,25 @@ Flops Exact(ModelConfig config, int64_t sequence) {
 // The formula family of the published tables, which leave routers out. Every factor 6 is 2
 // (multiply and add) x 3 (forward, input gradient, weight gradient).
 Flops Formula(const ModelConfig& config, int64_t sequence, bool causal) {
-  const DecoderConfig& c = config.As<DecoderConfig>();
-  const double layers = double(c.layers), h = double(c.hidden);
-  const double heads = double(c.heads), groups = double(c.kv_heads), d = double(c.head_dim);
+  const ModelFacts facts = FactsOf(config);
+  const double layers = double(facts.layers), h = double(facts.sizes.hidden);
+  const double heads = double(facts.sizes.heads), groups = double(facts.kv_heads);
+  const double d = double(facts.sizes.head_dim), width = double(facts.sizes.mlp_width);
   const double matrices = FindFamily(config.family())->gated ? 3 : 2;
-  const double width =
-      c.moe ? double(c.moe->top_k * c.moe->expert_ffn + c.moe->shared_ffn) : double(c.ffn);
   return {.qkvo = layers * 6 * h * d * (2 * heads + 2 * groups),
           .attention = layers * (causal ? 6 : 12) * heads * d * double(sequence),
           .mlp = layers * 6 * matrices * h * width,
-          .output = 6 * double(c.vocab) * h};
+          .output = 6 * double(facts.vocab) * h};
 }
 
 // 12 L h^2 (1 + g/a + s/h) + 18 L f h + 6 V h: full attention. The table's rows for 405b and its
 // proxies were made with g/a = 8/64 although the model has 8/128.
 Flops DgxcLlama31(const ModelConfig& config, int64_t sequence) {
-  const DecoderConfig& c = config.As<DecoderConfig>();
+  const ModelFacts facts = FactsOf(config);
   Flops flops = Formula(config, sequence, /*causal=*/false);
-  if (c.heads == 128 && c.kv_heads == 8) {
-    const double h = double(c.hidden);
-    flops.qkvo = double(c.layers) * 12 * h * h * (1 + 8.0 / 64);
+  if (facts.sizes.heads == 128 && facts.kv_heads == 8) {
+    const double h = double(facts.sizes.hidden);
+    flops.qkvo = double(facts.layers) * 12 * h * h * (1 + 8.0 / 64);
   }
   return flops;
 }
@@ -87,12 +85,12 @@ Flops DgxcLlama31(const ModelConfig& config, int64_t sequence) {
 // 24 L h^2 + 12 L h s + 48 L h^2 + 6 V h: without groups, and with f = 4h and two matrices whatever
 // the model has.
 Flops DgxcNemotron4(const ModelConfig& config, int64_t sequence) {
-  const DecoderConfig& c = config.As<DecoderConfig>();
-  const double layers = double(c.layers), h = double(c.hidden);
+  const ModelFacts facts = FactsOf(config);
+  const double layers = double(facts.layers), h = double(facts.sizes.hidden);
   return {.qkvo = 24 * layers * h * h,
           .attention = 12 * layers * h * double(sequence),
           .mlp = 48 * layers * h * h,
-          .output = 6 * double(c.vocab) * h};
+          .output = 6 * double(facts.vocab) * h};
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include "controller/jobs/job.h"
 #include "security/secret_file.h"
 #include "security/strict_json.h"
+#include "train/config/fields.h"
 #include "train/config/yaml.h"
 
 namespace trainyard::controller {
@@ -23,45 +24,6 @@ using Json = nlohmann::json;
 
 constexpr absl::Duration kClocksMayDiffer = absl::Minutes(1);
 constexpr size_t kMostSubjectBytes = 255;  // OpenID Connect Core 1.0, section 2.
-
-// Reads the fields of a mapping. RefuseOthers then reports the fields that nobody has read.
-class Fields {
- public:
-  Fields(const YamlNode& node, std::string place, Violations& violations)
-      : node_(node), place_(std::move(place)), violations_(violations) {
-    if (node.kind != YamlNode::Kind::kMapping) violations.Add(place_, "wanted a mapping");
-  }
-
-  const YamlNode* Find(const char* key) {
-    known_.insert(key);
-    return node_.Find(key);
-  }
-  // Empty: it is not there.
-  std::string Text(const char* key) {
-    const YamlNode* const found = Find(key);
-    if (found == nullptr) return "";
-    if (found->kind == YamlNode::Kind::kScalar && !found->text.empty()) return found->text;
-    Add(key, "wanted a text");
-    return "";
-  }
-  void Add(const char* key, absl::string_view description) {
-    violations_.Add(absl::StrCat(place_, ".", key), description);
-  }
-  void RefuseOthers() {
-    for (const auto& [key, value] : node_.fields) {
-      if (!known_.contains(key)) {
-        Add(key.c_str(), absl::StrCat("wanted one of ", absl::StrJoin(known_, ", ")));
-      }
-    }
-  }
-  const std::string& place() const { return place_; }
-
- private:
-  const YamlNode& node_;
-  const std::string place_;
-  Violations& violations_;
-  std::set<std::string> known_;
-};
 
 // One text, or a list of them; empty: something else.
 std::vector<std::string> Texts(const YamlNode& node) {
@@ -77,7 +39,7 @@ std::vector<std::string> Texts(const YamlNode& node) {
 ClaimsRule ReadRule(const YamlNode& node, const std::string& place, Violations& violations) {
   ClaimsRule rule;
   Fields fields(node, place, violations);
-  const YamlNode* const claims = fields.Find("claims");
+  const YamlNode* const claims = fields.Node("claims");
   // A rule without claims would accept everybody whom the issuer knows.
   if (claims == nullptr || claims->fields.empty())
     fields.Add("claims", "wanted at least one claim");
@@ -87,11 +49,14 @@ ClaimsRule ReadRule(const YamlNode& node, const std::string& place, Violations& 
       fields.Add("claims", absl::StrCat("wanted a text or a list of texts for ", claim));
     }
   }
-  rule.role = RoleOf(fields.Text("role"));
+  std::string role;
+  fields.Field("role", role);
+  fields.Field("namespace", rule.name_space);
+  fields.Field("hosts", rule.hosts);
+  rule.role = RoleOf(role);
   if (rule.role == v1::ROLE_UNSPECIFIED || rule.role == v1::ROLE_WORKER) {
     fields.Add("role", "wanted viewer, submitter, operator, admin or joiner");
   }
-  rule.name_space = fields.Text("namespace");
   const bool of_namespace = rule.role == v1::ROLE_VIEWER || rule.role == v1::ROLE_SUBMITTER;
   if (!rule.name_space.empty() && !of_namespace) {
     fields.Add("namespace", "wanted none, since the role acts in all namespaces");
@@ -99,25 +64,25 @@ ClaimsRule ReadRule(const YamlNode& node, const std::string& place, Violations& 
     fields.Add("namespace", WantedName(rule.name_space));
   }
   if (rule.name_space.empty() && of_namespace) rule.name_space = kDefaultNamespace;
-  rule.hosts = fields.Text("hosts");
   if (!rule.hosts.empty() && rule.role != v1::ROLE_JOINER) {
     fields.Add("hosts", "wanted none, since the role does not let workers join");
   }
-  fields.RefuseOthers();
   return rule;
 }
 
 Issuer ReadIssuer(const YamlNode& node, const std::string& name, Violations& violations) {
   Fields fields(node, name, violations);
   if (!IsName(name)) violations.Add(name, WantedName(name));
-  Issuer issuer{.name = name, .policy = {}, .keys_file = fields.Text("keys"), .rules = {}};
-  issuer.policy.issuer = fields.Text("issuer");
-  issuer.policy.audience = fields.Text("audience");
+  Issuer issuer{.name = name, .policy = {}, .keys_file = "", .rules = {}};
+  std::string longest;
+  fields.Field("keys", issuer.keys_file);
+  fields.Field("issuer", issuer.policy.issuer);
+  fields.Field("audience", issuer.policy.audience);
+  fields.Field("longest", longest);
   issuer.policy.leeway = kClocksMayDiffer;
-  if (const YamlNode* const algorithms = fields.Find("algorithms")) {
+  if (const YamlNode* const algorithms = fields.Node("algorithms")) {
     issuer.policy.algorithms = Texts(*algorithms);
   }
-  const std::string longest = fields.Text("longest");
   if (!longest.empty() && !absl::ParseDuration(longest, &issuer.policy.longest)) {
     fields.Add("longest",
                absl::StrCat("wanted a time, as 12h or 30m, found '", VisibleUtf8(longest), "'"));
@@ -131,13 +96,12 @@ Issuer ReadIssuer(const YamlNode& node, const std::string& name, Violations& vio
                "wanted the absolute path of a file with the issuer's JWKS, without control "
                "characters");
   }
-  const YamlNode* const rules = fields.Find("rules");
+  const YamlNode* const rules = fields.Node("rules");
   if (rules == nullptr || rules->items.empty()) fields.Add("rules", "wanted at least one rule");
   for (size_t i = 0; rules != nullptr && i < rules->items.size(); ++i) {
     const std::string place = absl::StrCat(name, ".rules[", i, "]");
     issuer.rules.push_back(ReadRule(rules->items[i], place, violations));
   }
-  fields.RefuseOthers();
   return issuer;
 }
 

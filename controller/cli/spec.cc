@@ -54,7 +54,9 @@ bool CanHave(const std::vector<std::string>& path) {
   const google::protobuf::Descriptor* message = v1::JobSpec::descriptor();
   for (size_t i = 0; i < path.size(); ++i) {
     const auto* field = message == nullptr ? nullptr : message->FindFieldByName(path[i]);
-    if (field == nullptr) return false;
+    if (field == nullptr) {
+      return message != nullptr && i + 1 == path.size() && IsBeside(path[i], *message);
+    }
     if (field->is_map()) return path.size() <= i + 2;
     message = field->message_type();
   }

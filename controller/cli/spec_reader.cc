@@ -2,6 +2,7 @@
 
 #include <google/protobuf/descriptor.h>
 
+#include <algorithm>
 #include <optional>
 #include <set>
 
@@ -12,6 +13,7 @@
 #include "controller/cli/spec_scalar.h"
 #include "train/config/aliases.h"
 #include "train/config/fields.h"
+#include "train/config/read_model.h"
 
 namespace trainyard::cli {
 namespace {
@@ -27,9 +29,23 @@ std::string Join(const std::string& path, const std::string& key) {
   return path.empty() ? key : absl::StrCat(path, ".", key);
 }
 
+// The map of fields that only one family of models has. Null for other messages.
+const FieldDescriptor* MapBeside(const Descriptor& descriptor) {
+  const FieldDescriptor* const field = descriptor.FindFieldByName(kFieldsBeside);
+  return field != nullptr && field->is_map() ? field : nullptr;
+}
+
 std::string UnknownField(const std::string& key, const Descriptor& descriptor) {
   std::vector<std::string> known;
-  for (int i = 0; i < descriptor.field_count(); ++i) known.push_back(descriptor.field(i)->name());
+  const FieldDescriptor* const beside = MapBeside(descriptor);
+  for (int i = 0; i < descriptor.field_count(); ++i) {
+    if (descriptor.field(i) != beside) known.push_back(descriptor.field(i)->name());
+  }
+  if (beside != nullptr) {
+    for (const std::string& name : ArchitectureNames()) {
+      if (descriptor.FindFieldByName(name) == nullptr) known.push_back(name);
+    }
+  }
   if (const std::string ours = OurNameFor(key); !ours.empty()) {
     return absl::StrCat("unknown field; here it is ", ours);
   }
@@ -88,11 +104,30 @@ bool SetScalar(const std::string& text, const FieldDescriptor& field, Message& m
 
 }  // namespace
 
+bool IsBeside(const std::string& key, const Descriptor& message) {
+  if (MapBeside(message) == nullptr || message.FindFieldByName(key) != nullptr) return false;
+  const std::vector<std::string> names = ArchitectureNames();
+  return std::count(names.begin(), names.end(), key) > 0;
+}
+
 void SpecReader::AddUnreadable(const std::string& path, absl::string_view found) {
   for (const FieldViolation& violation : checked_.list()) {
     if (violation.field == path) return violations_.Add(path, violation.description);
   }
   violations_.Add(path, Wanted("what this field can be", found));
+}
+
+bool SpecReader::ReadBeside(const YamlField& field, const std::string& path, Message& message) {
+  if (!IsBeside(field.key, *message.GetDescriptor())) return false;
+  if (field.value.kind != YamlNode::Kind::kScalar) {
+    violations_.Add(path, Wanted("a single value", Name(field.value.kind)));
+    return true;
+  }
+  const FieldDescriptor* const beside = MapBeside(*message.GetDescriptor());
+  Message& pair = *message.GetReflection()->AddMessage(&message, beside);
+  pair.GetReflection()->SetString(&pair, beside->message_type()->map_key(), field.key);
+  CHECK(SetScalar(field.value.text, *beside->message_type()->map_value(), pair)) << path;
+  return true;
 }
 
 void SpecReader::ReadMap(const YamlNode& node, const std::string& path,
@@ -148,6 +183,7 @@ void SpecReader::Read(const YamlNode& node, const std::string& path, Message& me
   for (const auto& [key, value] : node.fields) {
     const FieldDescriptor* field = descriptor.FindFieldByName(key);
     if (field == nullptr) {
+      if (ReadBeside({key, value}, Join(path, key), message)) continue;
       violations_.Add(Join(path, key), UnknownField(key, descriptor));
       continue;
     }

@@ -13,6 +13,7 @@
 #include "common/violations.h"
 #include "train/config/job_config.h"
 #include "train/config/precision.h"
+#include "train/config/resolved_job.h"
 #include "train/config/validate.h"
 
 namespace trainyard::controller {
@@ -119,6 +120,15 @@ absl::Time FromTimestamp(const google::protobuf::Timestamp& time) {
   return absl::FromUnixSeconds(seconds) + absl::Nanoseconds(nanos);
 }
 
+absl::StatusOr<std::string> SpecJson(const v1::JobSpec& spec) {
+  google::protobuf::util::JsonPrintOptions options;
+  options.preserve_proto_field_names = true;
+  std::string json;
+  const auto printed = google::protobuf::util::MessageToJsonString(spec, &json, options);
+  if (printed.ok()) return json;
+  return absl::InvalidArgumentError(absl::StrCat("spec: ", printed.message().ToString()));
+}
+
 absl::StatusOr<std::shared_ptr<const Spec>> FromProto(const v1::JobSpec& spec) {
   Violations violations;
   if (const size_t size = spec.ByteSizeLong(); size > kMaxSpecBytes) {
@@ -127,17 +137,12 @@ absl::StatusOr<std::shared_ptr<const Spec>> FromProto(const v1::JobSpec& spec) {
   }
   FindUnknownFields(spec, "", violations);
   RETURN_IF_ERROR(violations.ToStatus());
-  google::protobuf::util::JsonPrintOptions options;
-  options.preserve_proto_field_names = true;
-  std::string json;
-  const auto printed = google::protobuf::util::MessageToJsonString(spec, &json, options);
-  if (!printed.ok()) {
-    return absl::InvalidArgumentError(absl::StrCat("spec: ", printed.message().ToString()));
-  }
+  ASSIGN_OR_RETURN(const std::string json, SpecJson(spec));
   ASSIGN_OR_RETURN(const JobConfig config, ParseAndValidateJob(json));
   JobFacts facts = FactsOf(config);
   facts.paths = PathsOf(spec);
-  return std::make_shared<const Spec>(Spec{Deterministic(spec), std::move(json), std::move(facts)});
+  return std::make_shared<const Spec>(
+      Spec{Deterministic(spec), ResolvedJobText(config), std::move(facts)});
 }
 
 v1::Job ToProto(const Job& job) {

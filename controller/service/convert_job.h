@@ -16,6 +16,9 @@ namespace trainyard::controller {
 // relative to the spec ("batch.global").
 absl::StatusOr<std::shared_ptr<const Spec>> FromProto(const v1::JobSpec& spec);
 
+// As protobuf writes it, by the names of the fields. INVALID_ARGUMENT: text that is not UTF-8.
+absl::StatusOr<std::string> SpecJson(const v1::JobSpec& spec);
+
 v1::Job ToProto(const Job& job);
 v1::StepRecord ToProto(const StepRecord& step);
 v1::Event ToProto(const EventRecord& event);

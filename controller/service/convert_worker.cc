@@ -13,6 +13,7 @@
 #include "controller/jobs/job_id.h"
 #include "controller/jobs/job_state.h"
 #include "controller/service/convert_job.h"
+#include "train/config/resolved_job.h"
 
 namespace trainyard::controller {
 namespace {
@@ -144,7 +145,10 @@ v1::StartRanks ToProto(const StartOrder& order) {
     rank->set_worker_id(order.worker_id);
     rank->set_device(job.ranks[i].device);
   }
-  out.set_job_config(job.spec->config);
+  v1::JobSpec spec;
+  spec.ParseFromString(job.spec->bytes);
+  out.set_job_config(SpecJson(spec).value_or(""));
+  if (IsResolvedJob(job.spec->config)) out.set_resolved_job(job.spec->config);
   out.set_claimed(job.claimed);
   out.set_recorded_step(job.furthest_checkpoint);
   out.set_history_after(order.history_after);

@@ -17,6 +17,7 @@ struct Problem {
              .heads = state.range(2),
              .kv_heads = state.range(3),
              .head_dim = state.range(4),
+             .value_dim = state.range(4),
              .scale = 1 / std::sqrt(double(state.range(4)))},
         part{0, dims.sequence, 0, dims.sequence / 2, false},
         out_shape{dims.sequence, dims.heads * dims.head_dim},
@@ -24,6 +25,7 @@ struct Problem {
         q(o.Make(dtype, out_shape)),
         kv(o.Make(dtype, kv_shape)),
         lse(o.Make(AccumulateOfDType(dtype), {1, dims.heads, dims.sequence})) {}
+  int64_t columns() const { return dims.key_columns(); }
   Work Products(int count) const {
     const double scores = double(dims.heads * part.q_rows) * double(part.kv_rows);
     return {.flops = count * 2 * scores * double(dims.head_dim)};
@@ -40,8 +42,9 @@ struct Problem {
 void AttentionPartForward(benchmark::State& state) {
   Problem p(state);
   Measure(state,
-          AttentionPartForwardArgs{.q = p.q,
-                                   .kv = p.kv,
+          AttentionPartForwardArgs{.q = ConstTensor(p.q),
+                                   .k = {p.kv, 0, p.columns()},
+                                   .v = {p.kv, p.columns(), p.columns()},
                                    .dims = p.dims,
                                    .part = p.part,
                                    .out = p.o.Make(p.lse.dtype, p.out_shape),
@@ -52,16 +55,19 @@ void AttentionPartForward(benchmark::State& state) {
 
 void AttentionPartBackward(benchmark::State& state) {
   Problem p(state);
+  const Tensor dkv = p.o.Make(p.lse.dtype, p.kv_shape);
   Measure(state,
-          AttentionPartBackwardArgs{.q = p.q,
-                                    .kv = p.kv,
+          AttentionPartBackwardArgs{.q = ConstTensor(p.q),
+                                    .k = {p.kv, 0, p.columns()},
+                                    .v = {p.kv, p.columns(), p.columns()},
                                     .out = p.o.Make(p.dtype, p.out_shape),
                                     .lse = p.lse,
                                     .dout = p.o.Make(p.dtype, p.out_shape),
                                     .dims = p.dims,
                                     .part = p.part,
                                     .dq = p.o.Make(p.lse.dtype, p.out_shape),
-                                    .dkv = p.o.Make(p.lse.dtype, p.kv_shape),
+                                    .dk = {dkv, 0, p.columns()},
+                                    .dv = {dkv, p.columns(), p.columns()},
                                     .write_dq = Write::kAdd,
                                     .write_dkv = Write::kAdd},
           p.Products(5));

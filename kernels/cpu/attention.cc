@@ -1,4 +1,4 @@
-// See attention_core.cc.
+// See attention_forward.cc.
 
 #include "kernels/attention.h"
 
@@ -8,11 +8,11 @@
 namespace trainyard::cpu {
 
 void AttentionForward(Exec& exec, const AttentionForwardArgs& args) {
-  DispatchFloat(args.qkv.dtype, [&](auto scalar) { Run(exec, CoreOf<decltype(scalar)>(args)); });
+  DispatchFloat(args.q.dtype, [&](auto scalar) { Run(exec, CoreOf<decltype(scalar)>(args)); });
 }
 
 void AttentionBackward(Exec& exec, const AttentionBackwardArgs& args) {
-  DispatchFloat(args.qkv.dtype, [&](auto scalar) { Run(exec, CoreOf<decltype(scalar)>(args)); });
+  DispatchFloat(args.q.dtype, [&](auto scalar) { Run(exec, CoreOf<decltype(scalar)>(args)); });
 }
 
 }  // namespace trainyard::cpu

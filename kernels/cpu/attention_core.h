@@ -1,4 +1,4 @@
-// The core of attention.h and attention_part.h: see attention_core.cc.
+// The core of attention.h and attention_part.h: see attention_forward.cc.
 
 #pragma once
 

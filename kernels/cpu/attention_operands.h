@@ -42,13 +42,26 @@ struct Rows {
   int64_t count;
 };
 
-// Where a task's heads and rows lie, and the sizes of its copies.
+// Of heads: of queries and keys, or of values.
+struct Width {
+  explicit Width(int64_t elements) : d(elements), padded(RoundUp(elements, kTileLanes)) {}
+  int64_t d;
+  int64_t padded;  // d up to whole vectors
+};
+
+// Queries [i, i + count) of a part.
+struct Strip {
+  int64_t i;
+  int64_t count;
+};
+
+// Where a task's heads and rows lie.
 struct Layout {
-  Layout(const AttentionDims& dims, const AttentionPart& part, int64_t task)
-      : q_rows(part.q_rows),
-        kv_rows(part.kv_rows),
-        causal(part.causal),
-        d(dims.head_dim),
+  Layout(const AttentionDims& dims, const AttentionPart& rows, int64_t task)
+      : part(rows),
+        key(dims.head_dim),
+        value(dims.value_dim),
+        heads(dims.heads),
         group(dims.heads / dims.kv_heads),
         batch(task / dims.kv_heads),
         kv_head(task % dims.kv_heads),
@@ -57,29 +70,26 @@ struct Layout {
         kv_first(batch * dims.sequence + part.kv_begin),
         lse_first(batch * dims.heads * dims.sequence + part.q_begin),
         lse_row(dims.sequence),
-        padded(RoundUp(d, kTileLanes)),
-        scale(dims.scale) {}
-  // A query head from row i of the part on, and the part's rows of the key/value head.
+        scale(dims.scale),
+        soft_cap(dims.soft_cap) {}
+  // Rows [i, i + count) of the part of a query head, or of what is as it.
   template <typename T>
-  T* Query(const Heads<T>& heads, int64_t head, int64_t i) const {
-    return heads.data + (q_first + i) * heads.row + head * d;
+  Rows<T> Queries(const Heads<T>& from, const Width& width, int64_t head,
+                  const Strip& strip) const {
+    return {from.data + (q_first + strip.i) * from.row + head * width.d, from.row, strip.count};
   }
+  // The part's rows of the key/value head.
   template <typename T>
-  Rows<T> Queries(const Heads<T>& heads, int64_t head, int64_t i, int64_t count) const {
-    return {Query(heads, head, i), heads.row, count};
-  }
-  template <typename T>
-  Rows<T> Key(const Heads<T>& heads) const {
-    return {heads.data + kv_first * heads.row + kv_head * d, heads.row, kv_rows};
+  Rows<T> Keys(const Heads<T>& from, const Width& width) const {
+    return {from.data + kv_first * from.row + kv_head * width.d, from.row, part.kv_rows};
   }
   int64_t Statistic(int64_t head, int64_t i) const { return lse_first + head * lse_row + i; }
 
-  int64_t q_rows, kv_rows;
-  bool causal;
-  int64_t d, group, batch, kv_head, first_head;
+  AttentionPart part;
+  Width key, value;
+  int64_t heads, group, batch, kv_head, first_head;
   int64_t q_first, kv_first, lse_first, lse_row;
-  int64_t padded;  // d up to whole vectors
-  double scale;
+  double scale, soft_cap;
 };
 
 // Rows in both forms: `dots` [rows, padded / kPer] sums along the head dim, `mix` [rows / kPer,
@@ -91,47 +101,47 @@ struct Operand {
   Element* mix;
 
   // From row r on, a multiple of kPer.
-  const Element* DotsAt(int64_t r, const Layout& at) const {
-    return dots + r * at.padded / Products::kPer;
+  const Element* DotsAt(int64_t r, const Width& width) const {
+    return dots + r * width.padded / Products::kPer;
   }
-  const Element* MixAt(int64_t r, const Layout& at) const {
-    return mix + r / Products::kPer * at.padded;
+  const Element* MixAt(int64_t r, const Width& width) const {
+    return mix + r / Products::kPer * width.padded;
   }
 };
 
 // to[r, c] = from[r, c]: the form `dots`.
 template <typename Value, typename T>
-void LoadDots(const Rows<const T>& from, const Layout& at, Value* to) {
-  for (int64_t r = 0; r < from.count; ++r, to += at.padded) {
+void LoadDots(const Rows<const T>& from, const Width& width, Value* to) {
+  for (int64_t r = 0; r < from.count; ++r, to += width.padded) {
     const T* row = from.data + r * from.stride;
     if constexpr (std::is_same_v<T, Value>) {
-      std::copy_n(row, at.d, to);
+      std::copy_n(row, width.d, to);
     } else {
 #pragma omp simd
-      for (int64_t c = 0; c < at.d; ++c) to[c] = Value(row[c]);
+      for (int64_t c = 0; c < width.d; ++c) to[c] = Value(row[c]);
     }
-    std::fill(to + at.d, to + at.padded, Value(0));
+    std::fill(to + width.d, to + width.padded, Value(0));
   }
 }
 
 template <typename Products, typename T>
-void LoadDots(const Rows<const T>& from, const Layout& at, const Operand<Products>& to) {
-  LoadDots(from, at, reinterpret_cast<typename Products::Value*>(to.dots));
+void LoadDots(const Rows<const T>& from, const Width& width, const Operand<Products>& to) {
+  LoadDots(from, width, reinterpret_cast<typename Products::Value*>(to.dots));
 }
 template <typename Products, typename T>
-void LoadMix(const Rows<const T>& from, const Layout& at, const Operand<Products>& to) {
+void LoadMix(const Rows<const T>& from, const Width& width, const Operand<Products>& to) {
   if constexpr (Products::kPer == 2) {
-    PairAcross(reinterpret_cast<const bf16*>(to.dots), from.count, at.padded, to.mix);
+    PairAcross(reinterpret_cast<const bf16*>(to.dots), from.count, width.padded, to.mix);
   }
 }
 
 // to[c, q] = from[q, c] of the loaded rows of a strip, of which there are `count`; zeroes for the
 // other queries.
 template <typename Products>
-void Transpose(const typename Products::Element* dots, int64_t count, const Layout& at,
+void Transpose(const typename Products::Element* dots, int64_t count, const Width& width,
                typename Products::Element* to) {
-  const int64_t columns = RoundUp(at.d, Products::kPer) / Products::kPer;
-  const int64_t row = at.padded / Products::kPer;
+  const int64_t columns = RoundUp(width.d, Products::kPer) / Products::kPer;
+  const int64_t row = width.padded / Products::kPer;
   if constexpr (Products::kPer == 2) {
     TransposePairs({.rows = count,
                     .columns = columns,
@@ -179,11 +189,11 @@ class Pieces {
   }
   // An operand of `rows` rows.
   template <typename Products>
-  void Take(Operand<Products>& operand, int64_t rows, const Layout& at) {
-    Take(operand.dots, rows * at.padded / Products::kPer);
+  void Take(Operand<Products>& operand, int64_t rows, const Width& width) {
+    Take(operand.dots, rows * width.padded / Products::kPer);
     operand.mix = operand.dots;
     if (Products::kPer > 1)
-      Take(operand.mix, RoundUp(rows, Products::kPer) / Products::kPer * at.padded);
+      Take(operand.mix, RoundUp(rows, Products::kPer) / Products::kPer * width.padded);
   }
   size_t BytesFrom(const std::byte* data) const { return size_t(next_ - data); }
 

@@ -1,4 +1,4 @@
-// See attention_core.cc.
+// See attention_forward.cc.
 
 #include "kernels/attention_part.h"
 

@@ -28,10 +28,13 @@ struct OneDouble {
 };
 
 template <typename A>
+constexpr A kInfinity = std::numeric_limits<A>::infinity();
+
+template <typename A>
 [[gnu::always_inline]] inline void Mask(const ScoreBlock<A>& block) {
   for (int64_t r = std::max<int64_t>(0, block.first + 1); r < block.keys; ++r) {
     const int64_t illegal = std::min(kQueries, r - block.first);
-    std::fill_n(block.scores + r * kQueries, illegal, -std::numeric_limits<A>::infinity());
+    std::fill_n(block.scores + r * kQueries, illegal, -kInfinity<A>);
   }
 }
 
@@ -47,14 +50,16 @@ template <typename Lanes, typename A>
       const Vector score = reinterpret_cast<Vector&>(block.scores[r * kQueries + q]) * block.scale;
       largest = score > largest ? score : largest;
     }
+    // Of queries that have seen nothing: all differences from it are minus infinity.
+    const Vector base = largest == -kInfinity<A> ? Vector{} : largest;
     for (int64_t r = 0; r < block.keys; ++r) {
       auto& score = reinterpret_cast<Vector&>(block.scores[r * kQueries + q]);
-      Vector p = score * block.scale - largest;
+      Vector p = score * block.scale - base;
       Lanes::Exp(p);
       score = p;
       sum += p;
     }
-    Vector shrink = state_largest - largest;
+    Vector shrink = state_largest - base;
     Lanes::Exp(shrink);
     reinterpret_cast<Vector&>(state.shrink[q]) = shrink;
     state_sum = state_sum * shrink + sum;
@@ -81,6 +86,24 @@ template <typename Lanes, typename A>
   }
 }
 
+template <typename A>
+void CapScores(ScoreBlock<A>& block, A cap, A* slopes) {
+  const A inner = block.scale / cap;
+  A* const scores = block.scores;
+  for (int64_t n = 0; n < block.keys * kQueries; n += kQueries) {
+    A ratios[kQueries];
+#pragma omp simd
+    for (int64_t q = 0; q < kQueries; ++q) {
+      ratios[q] = Tanh(scores[n + q] * inner);
+      scores[n + q] = cap * ratios[q];
+    }
+    if (slopes == nullptr) continue;
+#pragma omp simd
+    for (int64_t q = 0; q < kQueries; ++q) slopes[n + q] = A(1) - ratios[q] * ratios[q];
+  }
+  block.scale = 1;
+}
+
 void Forward256(const ScoreBlock<float>& block, SoftmaxState<float>& state) {
   Forward<Floats8>(block, state);
 }
@@ -97,6 +120,9 @@ TRAINYARD_AVX512 void Backward512(const ScoreBlock<float>& block, float* dp, con
 }
 
 }  // namespace
+
+void Cap(ScoreBlock<float>& block, float cap, float* slopes) { CapScores(block, cap, slopes); }
+void Cap(ScoreBlock<double>& block, double cap, double* slopes) { CapScores(block, cap, slopes); }
 
 void SoftmaxForward(const ScoreBlock<float>& block, SoftmaxState<float>& state) {
   HasAvx512() ? Forward512(block, state) : Forward256(block, state);

@@ -32,6 +32,11 @@ struct SoftmaxState {
                                    // must shrink by.
 };
 
+// Replaces scores by cap tanh(scale score / cap), and `scale` by 1. Leaves in `slopes`, of the same
+// shape, the derivative of each by scale score, unless that is null.
+void Cap(ScoreBlock<float>& block, float cap, float* slopes);
+void Cap(ScoreBlock<double>& block, double cap, double* slopes);
+
 // Takes a block into `state` and replaces its scores by exp(score - largest).
 void SoftmaxForward(const ScoreBlock<float>& block, SoftmaxState<float>& state);
 void SoftmaxForward(const ScoreBlock<double>& block, SoftmaxState<double>& state);

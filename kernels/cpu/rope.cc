@@ -18,6 +18,12 @@ double Scaled(double frequency, const Llama3RopeScaling& scaling) {
   return (1 - smooth) * frequency / scaling.factor + smooth * frequency;
 }
 
+// Of pair `i`.
+double Stretched(double frequency, int64_t i, const YarnRamp& ramp, double factor) {
+  const double m = std::clamp((double(i) - ramp.low) / (ramp.high - ramp.low), 0.0, 1.0);
+  return (1 - m) * frequency + m * frequency / factor;
+}
+
 template <typename T>
 void Rotate(const Exec& exec, const RopeArgs& args) {
   using A = Accumulate<T>;
@@ -52,14 +58,17 @@ void Rotate(const Exec& exec, const RopeArgs& args) {
 
 void RopeTable(Exec&, const RopeTableArgs& args) {
   const int64_t half = args.cos.shape.back(), rows = args.cos.shape.rows();
+  const bool yarn = args.yarn.factor > 0;
+  const YarnRamp ramp = yarn ? RampOf(args.yarn, args.base, half) : YarnRamp{0, 0, 1};
   const auto write = [&](auto* cos, auto* sin) {
     using T = std::remove_pointer_t<decltype(cos)>;
     for (int64_t i = 0; i < half; ++i) {
-      const double frequency = Scaled(std::pow(args.base, -double(i) / double(half)), args.scaling);
+      double frequency = Scaled(std::pow(args.base, -double(i) / double(half)), args.scaling);
+      if (yarn) frequency = Stretched(frequency, i, ramp, args.yarn.factor);
       for (int64_t s = 0; s < rows; ++s) {
         const double angle = double(args.part.position(s)) * frequency;
-        cos[s * half + i] = T(std::cos(angle));
-        sin[s * half + i] = T(std::sin(angle));
+        cos[s * half + i] = T(ramp.magnitude * std::cos(angle));
+        sin[s * half + i] = T(ramp.magnitude * std::sin(angle));
       }
     }
   };

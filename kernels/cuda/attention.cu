@@ -13,9 +13,9 @@ namespace {
 
 // Once: a run must not be slow without a word. Runs whose speed is reported are refused where they
 // log this (scripts/gpu_check/readers.py).
-void LogOurs(const ConstTensor& qkv, const AttentionDims& dims) {
+void LogOurs(DType dtype, const AttentionDims& dims) {
   static std::once_flag logged;
-  if (qkv.dtype != DType::kBF16) return;
+  if (dtype != DType::kBF16) return;
   std::call_once(logged, [&] {
     LogWarning("attention_without_cudnn",
                {{"head_dim", dims.head_dim}, {"sequence", dims.sequence}});
@@ -25,15 +25,15 @@ void LogOurs(const ConstTensor& qkv, const AttentionDims& dims) {
 }  // namespace
 
 void AttentionForward(Exec& exec, const AttentionForwardArgs& args) {
-  if (CudnnAttention(exec, args)) return;
-  LogOurs(args.qkv, args.dims);
-  DispatchFloat(args.qkv.dtype, [&](auto scalar) { Run(exec, CoreOf<decltype(scalar)>(args)); });
+  if (const auto packed = PackedOf(args); packed && CudnnAttention(exec, *packed)) return;
+  LogOurs(args.q.dtype, args.dims);
+  DispatchFloat(args.q.dtype, [&](auto scalar) { Run(exec, CoreOf<decltype(scalar)>(args)); });
 }
 
 void AttentionBackward(Exec& exec, const AttentionBackwardArgs& args) {
-  if (CudnnAttention(exec, args)) return;
-  LogOurs(args.qkv, args.dims);
-  DispatchFloat(args.qkv.dtype, [&](auto scalar) { Run(exec, CoreOf<decltype(scalar)>(args)); });
+  if (const auto packed = PackedOf(args); packed && CudnnAttention(exec, *packed)) return;
+  LogOurs(args.q.dtype, args.dims);
+  DispatchFloat(args.q.dtype, [&](auto scalar) { Run(exec, CoreOf<decltype(scalar)>(args)); });
 }
 
 }  // namespace trainyard::cuda

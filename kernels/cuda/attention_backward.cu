@@ -25,15 +25,16 @@ struct ScoreGradient {
   const A* douts;
   const A* keys;
   const A* values;
-  int d;
+  int d, e;
   A scale;
+  SoftCap<A> cap;
 
   // `weights` may be null.
   __device__ void Compute(const Sight& sees, const Statistics<A>& of, A* weights,
                           A* dscores) const {
     typename T::Scores scores, dweights;
     T::Dots(queries, keys, d, scores);
-    T::Dots(douts, values, d, dweights);
+    T::Dots(douts, values, e, dweights);
 #pragma unroll
     for (int i = 0; i < T::kOwnRows; ++i) {
       const int r = TileY() + kSide * i;
@@ -41,9 +42,12 @@ struct ScoreGradient {
       for (int j = 0; j < T::kOwnRows; ++j) {
         const int c = TileX() + kSide * j;
         const bool seen = r < of.count && sees(r, c);
-        const A weight = seen ? std::exp(scores[i][j] * scale - of.lse[r]) : A(0);
+        A slope;
+        const A score = cap(scores[i][j] * scale, slope);
+        const A weight = seen ? std::exp(score - of.lse[r]) : A(0);
         if (weights != nullptr) weights[r * T::kSquareStride + c] = weight;
-        dscores[r * T::kSquareStride + c] = seen ? weight * (dweights[i][j] - of.delta[r]) : A(0);
+        dscores[r * T::kSquareStride + c] =
+            seen ? weight * (dweights[i][j] - of.delta[r]) * slope : A(0);
       }
     }
   }
@@ -59,27 +63,29 @@ __global__ void __launch_bounds__(kTileThreads, 1)
   A* const keys = douts + Rows::kElements;
   A* const values = keys + Rows::kElements;
   A* const dscores = values + Rows::kElements;
-  const auto& [length, heads, kv_heads, head_dim, scale] = core.dims;
+  const int64_t length = core.dims.sequence, heads = core.dims.heads;
+  const int64_t kv_heads = core.dims.kv_heads;
   const AttentionPart& part = core.part;
-  const int d = int(head_dim);
+  const int d = int(core.dims.head_dim), e = int(core.dims.value_dim);
   const int64_t tiles = CeilDiv(part.q_rows, Rows::kRows);
   const int64_t n = tiles - 1 - blockIdx.x / (heads * core.sequences);  // The longest first.
   const TilePlace at(heads, core.sequences, n, Rows::kRows, part.q_rows);
   const int64_t query = at.sequence * length + part.q_begin + at.first;
   const int64_t key = at.sequence * length + part.kv_begin;
-  const int64_t kv_column = at.head / (heads / kv_heads) * d;
-  const auto load = [&](const Heads<const T>& from, A* to) {
-    Rows::template Load<T>({from.data + query * from.row + at.head * d, from.row, at.count, d}, to);
+  const int64_t kv_head = at.head / (heads / kv_heads);
+  const auto load = [&](const Heads<const T>& from, int width, A* to) {
+    Rows::template Load<T>(
+        {from.data + query * from.row + at.head * width, from.row, at.count, width}, to);
   };
-  load(core.q, queries);
-  load(core.dout, douts);
-  load(core.out, keys);
+  load(core.q, d, queries);
+  load(core.dout, e, douts);
+  load(core.out, e, keys);
   __syncthreads();
   const A* const lse = core.lse + at.Statistic(heads, length, part.q_begin);
   A* const delta = deltas + at.Statistic(heads, part.q_rows, 0);
   for (int r = TileY(); r < Rows::kRows; r += kSide) {
     A sum = 0;
-    for (int c = TileX(); c < d; c += kSide) {
+    for (int c = TileX(); c < e; c += kSide) {
       sum += douts[r * Rows::kStride + c] * keys[r * Rows::kStride + c];
     }
     sum = RowReduce(sum, Sum());
@@ -87,24 +93,27 @@ __global__ void __launch_bounds__(kTileThreads, 1)
   }
 
   typename Rows::Sums dqueries = {};
-  const ScoreGradient<A, kDim> gradient = {queries, douts, keys, values, d, A(scale)};
-  const int64_t seen = part.causal ? at.first + at.count : part.kv_rows;
-  for (int64_t j = 0; j < seen; j += Rows::kRows) {
-    const Sight sees(part, at.first, j);
+  const ScoreGradient<A, kDim> gradient = {
+      queries, douts, keys, values, d, e, A(core.dims.scale), {A(core.dims.soft_cap)}};
+  const PartSight sight(part, core.documents, at.sequence * length + part.q_begin);
+  const Range seen = sight.KeysOf(at.first, at.count);
+  for (int64_t j = seen.begin / Rows::kRows * Rows::kRows; j < seen.end; j += Rows::kRows) {
+    const Sight sees(sight, at.first, at.count, j);
     __syncthreads();  // All have read the tiles before, and `out`; deltas are there.
-    const auto load_keys = [&](const Heads<const T>& from, A* to) {
-      Rows::template Load<T>({from.data + (key + j) * from.row + kv_column, from.row, sees.keys, d},
-                             to);
+    const auto load_keys = [&](const Heads<const T>& from, int width, A* to) {
+      Rows::template Load<T>(
+          {from.data + (key + j) * from.row + kv_head * width, from.row, sees.keys, width}, to);
     };
-    load_keys(core.k, keys);
-    load_keys(core.v, values);
+    load_keys(core.k, d, keys);
+    load_keys(core.v, e, values);
     __syncthreads();
     gradient.Compute(sees, {lse, delta, at.count}, nullptr, dscores);
     __syncthreads();
     Rows::template Mix<false>(dscores, keys, sees.keys, dqueries);
   }
   O* const dq = core.dq.data + query * core.dq.row + at.head * d;
-  Rows::template Store<O>(dqueries, A(scale), core.write_dq, {dq, core.dq.row, at.count, d});
+  Rows::template Store<O>(dqueries, A(core.dims.scale), core.write_dq,
+                          {dq, core.dq.row, at.count, d});
 }
 
 template <typename T, typename O, int kDim>
@@ -118,48 +127,79 @@ __global__ void __launch_bounds__(kTileThreads, 1)
   A* const values = keys + Rows::kElements;
   A* const weights = values + Rows::kElements;
   A* const dscores = weights + Rows::kSquare;
-  const auto& [length, heads, kv_heads, head_dim, scale] = core.dims;
+  const int64_t length = core.dims.sequence, heads = core.dims.heads;
+  const int64_t kv_heads = core.dims.kv_heads;
   const AttentionPart& part = core.part;
-  const int d = int(head_dim);
+  const int d = int(core.dims.head_dim), e = int(core.dims.value_dim);
   // The longest come first: the first keys are seen by the most queries.
   const int64_t n = blockIdx.x / (kv_heads * core.sequences);
   const TilePlace at(kv_heads, core.sequences, n, Rows::kRows, part.kv_rows);
   const int64_t key = at.sequence * length + part.kv_begin + at.first;
   const int64_t query = at.sequence * length + part.q_begin;
-  const auto load_keys = [&](const Heads<const T>& from, A* to) {
-    Rows::template Load<T>({from.data + key * from.row + at.head * d, from.row, at.count, d}, to);
+  const auto load_keys = [&](const Heads<const T>& from, int width, A* to) {
+    Rows::template Load<T>(
+        {from.data + key * from.row + at.head * width, from.row, at.count, width}, to);
   };
-  load_keys(core.k, keys);
-  load_keys(core.v, values);
+  load_keys(core.k, d, keys);
+  load_keys(core.v, e, values);
 
   typename Rows::Sums dkeys = {}, dvalues = {};
-  const ScoreGradient<A, kDim> gradient = {queries, douts, keys, values, d, A(scale)};
+  const ScoreGradient<A, kDim> gradient = {
+      queries, douts, keys, values, d, e, A(core.dims.scale), {A(core.dims.soft_cap)}};
+  const PartSight sight(part, core.documents, query);
+  const Range seeing = sight.QueriesOf(at.first, at.count);
   const int64_t group = heads / kv_heads;
   for (int64_t head = at.head * group; head < (at.head + 1) * group; ++head) {
     const A* const lse = core.lse + (at.sequence * heads + head) * length + part.q_begin;
     const A* const delta = deltas + (at.sequence * heads + head) * part.q_rows;
-    for (int64_t i = part.causal ? at.first : 0; i < part.q_rows; i += Rows::kRows) {
+    for (int64_t i = seeing.begin; i < seeing.end; i += Rows::kRows) {
       const int count = int(part.q_rows - i < Rows::kRows ? part.q_rows - i : Rows::kRows);
+      const Range seen = sight.KeysOf(i, count);
+      if (seen.begin >= at.first + at.count || seen.end <= at.first) continue;  // Other documents.
       __syncthreads();  // All have read the tiles before.
-      const auto load = [&](const Heads<const T>& from, A* to) {
-        Rows::template Load<T>({from.data + (query + i) * from.row + head * d, from.row, count, d},
-                               to);
+      const auto load = [&](const Heads<const T>& from, int width, A* to) {
+        Rows::template Load<T>(
+            {from.data + (query + i) * from.row + head * width, from.row, count, width}, to);
       };
-      load(core.q, queries);
-      load(core.dout, douts);
+      load(core.q, d, queries);
+      load(core.dout, e, douts);
       __syncthreads();
-      gradient.Compute(Sight(part, i, at.first), {lse + i, delta + i, count}, weights, dscores);
+      gradient.Compute(Sight(sight, i, count, at.first), {lse + i, delta + i, count}, weights,
+                       dscores);
       __syncthreads();
       Rows::template Mix<true>(weights, douts, count, dvalues);
       Rows::template Mix<true>(dscores, queries, count, dkeys);
     }
   }
-  const auto store = [&](const typename Rows::Sums& sums, A factor, const Heads<O>& to) {
+  const auto store = [&](const typename Rows::Sums& sums, A factor, const Heads<O>& to, int width) {
     Rows::template Store<O>(sums, factor, core.write_dkv,
-                            {to.data + key * to.row + at.head * d, to.row, at.count, d});
+                            {to.data + key * to.row + at.head * width, to.row, at.count, width});
   };
-  store(dkeys, A(scale), core.dk);
-  store(dvalues, A(1), core.dv);
+  store(dkeys, A(core.dims.scale), core.dk, d);
+  store(dvalues, A(1), core.dv, e);
+}
+
+// A block sums the gradient of one head's sink, over all queries in one order.
+template <typename T, typename O>
+__global__ void __launch_bounds__(kTileThreads)
+    SinkKernel(AttentionBackwardCore<T, O> core, const Accumulate<T>* deltas) {
+  using A = Accumulate<T>;
+  const int64_t head = blockIdx.x, heads = core.dims.heads;
+  const A sink = A(core.sinks[head]);
+  A sum = 0;
+  for (int64_t sequence = 0; sequence < core.sequences; ++sequence) {
+    const int64_t row = sequence * heads + head;
+    const A* const lse = core.lse + row * core.dims.sequence + core.part.q_begin;
+    const A* const delta = deltas + row * core.part.q_rows;
+#pragma unroll 1  // Or registers spill.
+    for (int64_t i = threadIdx.x; i < core.part.q_rows; i += kTileThreads) {
+      sum += std::exp(sink - lse[i]) * delta[i];
+    }
+  }
+  sum = BlockSum(sum);
+  if (threadIdx.x != 0) return;
+  const A before = core.write_dsinks == Write::kAdd ? core.dsinks[head] : A(0);
+  core.dsinks[head] = before - sum;
 }
 
 }  // namespace
@@ -168,7 +208,7 @@ template <typename T, typename O>
 void Run(Exec& exec, const AttentionBackwardCore<T, O>& core) {
   using A = Accumulate<T>;
   A* const deltas = ScratchOf<A>(exec, core.sequences * core.dims.heads * core.part.q_rows);
-  DispatchHeadDim(core.dims.head_dim, [&](auto dim) {
+  DispatchHeadDim(core.dims, [&](auto dim) {
     using Rows = Tile<A, dim>;
     const auto grid = [&](int64_t rows, int64_t heads, int squares) {
       return Grid{.blocks = CeilDiv(rows, Rows::kRows) * heads * core.sequences,
@@ -179,6 +219,9 @@ void Run(Exec& exec, const AttentionBackwardCore<T, O>& core) {
     Launch(exec, grid(core.part.kv_rows, core.dims.kv_heads, 2), KeyKernel<T, O, dim>, core,
            deltas);
   });
+  if (core.sinks == nullptr) return;
+  Launch(exec, Grid{.blocks = core.dims.heads, .threads = kTileThreads}, SinkKernel<T, O>, core,
+         deltas);
 }
 
 template void Run(Exec&, const AttentionBackwardCore<double, double>&);

@@ -18,13 +18,16 @@ struct Softmax {
   A total[T::kOwnRows];
   typename T::Sums sums;
 
-  __device__ Softmax() : total{}, sums{} {
-    for (A& x : largest) x = -std::numeric_limits<A>::infinity();
+  // Begins with the sink, if there is one.
+  template <typename S>
+  __device__ explicit Softmax(const S* sink) : sums{} {
+    for (A& x : largest) x = sink == nullptr ? -std::numeric_limits<A>::infinity() : A(*sink);
+    for (A& x : total) x = sink != nullptr && TileX() == 0 ? A(1) : A(0);
   }
 
-  // Leaves the weights of another tile of keys in shared memory. Every query sees the first key, so
-  // from the first tile on the largest score is a number.
-  __device__ void Update(typename T::Scores& scores, A scale, const Sight& sees, A* weights) {
+  // Leaves the weights of another tile of keys in shared memory.
+  __device__ void Update(typename T::Scores& scores, A scale, const SoftCap<A>& cap,
+                         const Sight& sees, A* weights) {
 #pragma unroll
     for (int i = 0; i < T::kOwnRows; ++i) {
       const int r = TileY() + kSide * i;
@@ -32,15 +35,19 @@ struct Softmax {
 #pragma unroll
       for (int j = 0; j < T::kOwnRows; ++j) {
         A& score = scores[i][j];
-        score = sees(r, TileX() + kSide * j) ? score * scale : -std::numeric_limits<A>::infinity();
+        A slope;
+        score = sees(r, TileX() + kSide * j) ? cap(score * scale, slope)
+                                             : -std::numeric_limits<A>::infinity();
         most = Max()(most, score);
       }
       most = RowReduce(most, Max());
-      const A shrink = std::exp(largest[i] - most);
+      // While a query has seen nothing, all differences from it are minus infinity.
+      const A base = most == -std::numeric_limits<A>::infinity() ? A(0) : most;
+      const A shrink = std::exp(largest[i] - base);
       A sum = 0;
 #pragma unroll
       for (int j = 0; j < T::kOwnRows; ++j) {
-        const A weight = std::exp(scores[i][j] - most);
+        const A weight = std::exp(scores[i][j] - base);
         weights[r * T::kSquareStride + TileX() + kSide * j] = weight;
         sum += weight;
       }
@@ -59,9 +66,13 @@ struct Softmax {
       const int r = TileY() + kSide * i;
       const bool there = r < out.count;
       const A sum = RowReduce(total[i], Sum());
+      const bool empty = sum == 0;  // It sees no key, and there is no sink.
       const A mine = largest[i] + std::log(sum);
-      A keep = 0, take = 1 / sum, merged = mine;
-      if (there && write == Write::kAdd) {
+      A keep = 0, take = empty ? A(0) : 1 / sum, merged = mine;
+      if (there && write == Write::kAdd && empty) {
+        keep = 1;
+        merged = lse[r];
+      } else if (there && write == Write::kAdd) {
         const A before = lse[r], more = Max()(before, mine);
         merged = more + std::log(std::exp(before - more) + std::exp(mine - more));
         keep = std::exp(before - merged);
@@ -89,38 +100,40 @@ __global__ void __launch_bounds__(kTileThreads, 1) ForwardKernel(AttentionForwar
   A* const queries = DynamicShared<A>();
   A* const others = queries + Rows::kElements;  // Keys, then values.
   A* const weights = others + Rows::kElements;
-  const auto& [length, heads, kv_heads, head_dim, scale] = core.dims;
+  const int64_t length = core.dims.sequence, heads = core.dims.heads;
   const AttentionPart& part = core.part;
-  const int d = int(head_dim);
+  const int d = int(core.dims.head_dim), e = int(core.dims.value_dim);
   // The longest first: they see the most keys.
   const int64_t tiles = CeilDiv(part.q_rows, Rows::kRows);
   const int64_t n = tiles - 1 - blockIdx.x / (heads * core.sequences);
   const TilePlace at(heads, core.sequences, n, Rows::kRows, part.q_rows);
   const int64_t query = at.sequence * length + part.q_begin + at.first;
   const int64_t key = at.sequence * length + part.kv_begin;
-  const int64_t kv_column = at.head / (heads / kv_heads) * d;
+  const int64_t kv_head = at.head / (heads / core.dims.kv_heads);
   Rows::template Load<T>({core.q.data + query * core.q.row + at.head * d, core.q.row, at.count, d},
                          queries);
 
-  Softmax<A, kDim> softmax;
-  const int64_t seen = part.causal ? at.first + at.count : part.kv_rows;
-  for (int64_t j = 0; j < seen; j += Rows::kRows) {
-    const Sight sees(part, at.first, j);
-    const auto load = [&](const Heads<const T>& from) {
+  Softmax<A, kDim> softmax(core.sinks == nullptr ? nullptr : core.sinks + at.head);
+  const SoftCap<A> cap = {A(core.dims.soft_cap)};
+  const PartSight sight(part, core.documents, at.sequence * length + part.q_begin);
+  const Range keys = sight.KeysOf(at.first, at.count);
+  for (int64_t j = keys.begin / Rows::kRows * Rows::kRows; j < keys.end; j += Rows::kRows) {
+    const Sight sees(sight, at.first, at.count, j);
+    const auto load = [&](const Heads<const T>& from, int width) {
       __syncthreads();  // All have read the tile before.
-      Rows::template Load<T>({from.data + (key + j) * from.row + kv_column, from.row, sees.keys, d},
-                             others);
+      Rows::template Load<T>(
+          {from.data + (key + j) * from.row + kv_head * width, from.row, sees.keys, width}, others);
       __syncthreads();
     };
-    load(core.k);
+    load(core.k, d);
     typename Rows::Scores scores;
     Rows::Dots(queries, others, d, scores);
-    softmax.Update(scores, A(scale), sees, weights);
-    load(core.v);
+    softmax.Update(scores, A(core.dims.scale), cap, sees, weights);
+    load(core.v, e);
     Rows::template Mix<false>(weights, others, sees.keys, softmax.sums);
   }
-  O* const out = core.out.data + query * core.out.row + at.head * d;
-  softmax.template Finish<O>(core.write, {out, core.out.row, at.count, d},
+  O* const out = core.out.data + query * core.out.row + at.head * e;
+  softmax.template Finish<O>(core.write, {out, core.out.row, at.count, e},
                              core.lse + at.Statistic(heads, length, part.q_begin));
 }
 
@@ -128,7 +141,7 @@ __global__ void __launch_bounds__(kTileThreads, 1) ForwardKernel(AttentionForwar
 
 template <typename T, typename O>
 void Run(Exec& exec, const AttentionForwardCore<T, O>& core) {
-  DispatchHeadDim(core.dims.head_dim, [&](auto dim) {
+  DispatchHeadDim(core.dims, [&](auto dim) {
     using Rows = Tile<Accumulate<T>, dim>;
     const int64_t tiles = CeilDiv(core.part.q_rows, Rows::kRows);
     const size_t elements = 2 * Rows::kElements + Rows::kSquare;

@@ -145,22 +145,100 @@ struct TilePlace {
   }
 };
 
-// Of the tile of queries at `first` and that of keys at `key`: whether query r sees key c.
-struct Sight {
-  int keys;      // There are in the tile.
-  int diagonal;  // The last key that query 0 sees, if it does not see all of them.
-  bool causal;
+// Keys [begin, end) of the part, or queries.
+struct Range {
+  int64_t begin, end;
 
-  __device__ Sight(const AttentionPart& part, int64_t first, int64_t key)
-      : keys(int(part.kv_rows - key)), diagonal(int(first - key)), causal(part.causal) {}
-  __device__ bool operator()(int r, int c) const {
-    return c < keys && (!causal || c <= r + diagonal);
+  __device__ void Clip(int64_t from, int64_t to) {
+    if (from > begin) begin = from;
+    if (to < end) end = to;
   }
 };
 
-// Calls body(constant), a head dim that tiles are made for.
+// What queries of a part see of its keys: the mask, and the documents of one sequence.
+struct PartSight {
+  const AttentionPart& part;
+  int64_t offset;         // Query i stands where key i + offset does.
+  const int32_t* begins;  // Of the part's first query, or null.
+  const int32_t* ends;
+
+  __device__ PartSight(const AttentionPart& of, const Documents& documents, int64_t first_row)
+      : part(of),
+        offset(of.q_position - of.kv_position),
+        begins(documents.begins == nullptr ? nullptr : documents.begins + first_row),
+        ends(documents.ends == nullptr ? nullptr : documents.ends + first_row) {}
+
+  // The keys between the first and the last that queries [first, first + count) see.
+  __device__ Range KeysOf(int64_t first, int64_t count) const {
+    Range keys = {0, part.kv_rows};
+    const int64_t last = first + count - 1;
+    if (part.mask.causal) keys.Clip(0, last + offset + 1);
+    if (part.mask.window > 0) keys.Clip(first + offset - part.mask.window + 1, part.kv_rows);
+    // Documents follow one another.
+    if (begins != nullptr) keys.Clip(begins[first] - part.kv_position, part.kv_rows);
+    if (ends != nullptr) keys.Clip(0, ends[last] - part.kv_position);
+    return keys;
+  }
+  // The queries between the first and the last that may see keys [first, first + count), by the
+  // mask.
+  __device__ Range QueriesOf(int64_t first, int64_t count) const {
+    Range queries = {0, part.q_rows};
+    const int64_t last = first + count - 1;
+    if (part.mask.causal) queries.Clip(first - offset, part.q_rows);
+    if (part.mask.window > 0) queries.Clip(0, last - offset + part.mask.window);
+    return queries;
+  }
+};
+
+// Of the tile of `count` queries at `first` and that of keys at `key`: whether query r sees key c.
+struct Sight {
+  int keys;      // There are in the tile.
+  int diagonal;  // The last key that query 0 sees, if it does not see all of them.
+  int oldest;    // Of a window: the last key that query 0 does not see any more.
+  int position;  // Of key 0 in the sequence.
+  int count;
+  bool causal;
+  const int32_t* begins;
+  const int32_t* ends;
+
+  __device__ Sight(const PartSight& of, int64_t first, int count_, int64_t key)
+      : keys(int(of.part.kv_rows - key)),
+        diagonal(int(first - key + of.offset)),
+        oldest(of.part.mask.window > 0 ? int(diagonal - of.part.mask.window) : kNever),
+        position(int(of.part.kv_position + key)),
+        count(count_),
+        causal(of.part.mask.causal),
+        begins(of.begins == nullptr ? nullptr : of.begins + first),
+        ends(of.ends == nullptr ? nullptr : of.ends + first) {}
+  __device__ bool operator()(int r, int c) const {
+    if (c >= keys || (causal && c > r + diagonal) || c <= r + oldest) return false;
+    if (begins == nullptr && ends == nullptr) return true;
+    return r < count && (begins == nullptr || position + c >= begins[r]) &&
+           (ends == nullptr || position + c < ends[r]);
+  }
+
+ private:
+  static constexpr int kNever = -(1 << 30);
+};
+
+// What a score becomes, and its derivative by what it was, where there is a soft cap.
+template <typename A>
+struct SoftCap {
+  A cap;  // 0: none.
+
+  __device__ A operator()(A score, A& slope) const {
+    slope = 1;
+    if (cap == 0) return score;
+    const A ratio = std::tanh(score / cap);
+    slope = 1 - ratio * ratio;
+    return cap * ratio;
+  }
+};
+
+// Calls body(constant), a head dim that tiles are made for, for keys and values.
 template <typename Body>
-void DispatchHeadDim(int64_t head_dim, const Body& body) {
+void DispatchHeadDim(const AttentionDims& dims, const Body& body) {
+  const int64_t head_dim = std::max(dims.head_dim, dims.value_dim);
   if (head_dim <= 64) return body(std::integral_constant<int, 64>());
   if (head_dim <= 128) return body(std::integral_constant<int, 128>());
   body(std::integral_constant<int, 256>());

@@ -2,7 +2,7 @@
 
 #pragma once
 
-#include "kernels/attention.h"
+#include "kernels/cuda/packed_attention.h"
 #include "kernels/device/exec.h"
 
 namespace trainyard::cuda {
@@ -12,7 +12,7 @@ namespace trainyard::cuda {
 // without it. Prepared by the first call for a shape, which allocates a workspace that is kept.
 // Sequences are padded to whole tiles (padded_attention.h). A refusal by cuDNN is logged with its
 // reason. Throws DeviceError.
-bool CudnnAttention(Exec& exec, const AttentionForwardArgs& args);
-bool CudnnAttention(Exec& exec, const AttentionBackwardArgs& args);
+bool CudnnAttention(Exec& exec, const PackedAttentionForwardArgs& args);
+bool CudnnAttention(Exec& exec, const PackedAttentionBackwardArgs& args);
 
 }  // namespace trainyard::cuda

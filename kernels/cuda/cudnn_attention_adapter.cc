@@ -36,14 +36,13 @@ void ThrowIfError(cudaError_t error) {
 
 // Not once a call: once where a plan is sought.
 void LogRefused(const CudnnAttentionPlan& wanted, const std::string& reason) {
-  const auto& [s, a, g, d, scale] = wanted.dims;
   LogWarning("cudnn_attention_refused",
              {{"direction", wanted.pass == AttentionPass::kForward ? "forward" : "backward"},
               {"sequences", wanted.sequences},
-              {"sequence", s},
-              {"heads", a},
-              {"kv_heads", g},
-              {"head_dim", d},
+              {"sequence", wanted.dims.sequence},
+              {"heads", wanted.dims.heads},
+              {"kv_heads", wanted.dims.kv_heads},
+              {"head_dim", wanted.dims.head_dim},
               {"reason", reason}});
 }
 
@@ -125,12 +124,12 @@ bool Execute(Exec& exec, const CudnnAttentionPlan& wanted, const Pointers& point
 
 }  // namespace
 
-bool CudnnAttention(Exec& exec, const AttentionForwardArgs& args) {
+bool CudnnAttention(Exec& exec, const PackedAttentionForwardArgs& args) {
   if (!CudnnTakes(args.qkv.dtype, args.dims)) return false;
   if (args.dims.sequence % kCudnnTokens != 0) {
     return PadSequences(exec, args, kCudnnTokens, CudnnAttention);
   }
-  const auto core = CoreOf<bf16>(args);
+  const auto core = CoreOf<bf16>(ViewsOf(args));
   const auto in = [](const bf16* data) { return const_cast<bf16*>(data); };
   return Execute(exec, {AttentionPass::kForward, core.sequences, args.dims},
                  {{kQ, in(core.q.data)},
@@ -140,12 +139,12 @@ bool CudnnAttention(Exec& exec, const AttentionForwardArgs& args) {
                   {kLse, core.lse}});
 }
 
-bool CudnnAttention(Exec& exec, const AttentionBackwardArgs& args) {
+bool CudnnAttention(Exec& exec, const PackedAttentionBackwardArgs& args) {
   if (!CudnnTakes(args.qkv.dtype, args.dims)) return false;
   if (args.dims.sequence % kCudnnTokens != 0) {
     return PadSequences(exec, args, kCudnnTokens, CudnnAttention);
   }
-  const auto core = CoreOf<bf16>(args);
+  const auto core = CoreOf<bf16>(ViewsOf(args));
   const auto in = [](const auto* data) {
     return const_cast<void*>(static_cast<const void*>(data));
   };

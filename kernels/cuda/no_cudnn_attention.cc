@@ -4,7 +4,7 @@
 
 namespace trainyard::cuda {
 
-bool CudnnAttention(Exec&, const AttentionForwardArgs&) { return false; }
-bool CudnnAttention(Exec&, const AttentionBackwardArgs&) { return false; }
+bool CudnnAttention(Exec&, const PackedAttentionForwardArgs&) { return false; }
+bool CudnnAttention(Exec&, const PackedAttentionBackwardArgs&) { return false; }
 
 }  // namespace trainyard::cuda

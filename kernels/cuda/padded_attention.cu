@@ -39,8 +39,8 @@ class Padding {
 
   // False: such a call was refused before.
   bool Begin(bool backward) {
-    const auto& [s, heads, kv_heads, d, scale] = dims_;
-    kind_ = &Kept<Kinds>(exec_).by_shape[{backward, qkv_.shape.rows(), s, heads, kv_heads, d}];
+    kind_ = &Kept<Kinds>(exec_).by_shape[{backward, qkv_.shape.rows(), dims_.sequence, dims_.heads,
+                                          dims_.kv_heads, dims_.head_dim}];
     return !kind_->refused;
   }
   // No such call is tried again.
@@ -111,8 +111,8 @@ class Padding {
 
 }  // namespace
 
-bool PadSequences(Exec& exec, const AttentionForwardArgs& args, int64_t tokens,
-                  Attempt<AttentionForwardArgs> attention) {
+bool PadSequences(Exec& exec, const PackedAttentionForwardArgs& args, int64_t tokens,
+                  Attempt<PackedAttentionForwardArgs> attention) {
   Padding padding(exec, args.qkv, args.dims, tokens);
   if (!padding.applies() || !padding.Begin(false)) return false;
   const int64_t packed = args.qkv.shape.back(), width = args.out.shape.back();
@@ -128,18 +128,18 @@ bool PadSequences(Exec& exec, const AttentionForwardArgs& args, int64_t tokens,
   return true;
 }
 
-bool PadSequences(Exec& exec, const AttentionBackwardArgs& args, int64_t tokens,
-                  Attempt<AttentionBackwardArgs> attention) {
+bool PadSequences(Exec& exec, const PackedAttentionBackwardArgs& args, int64_t tokens,
+                  Attempt<PackedAttentionBackwardArgs> attention) {
   Padding padding(exec, args.qkv, args.dims, tokens);
   if (!padding.applies() || !padding.Begin(true)) return false;
   const int64_t packed = args.qkv.shape.back(), width = args.out.shape.back();
-  const AttentionBackwardArgs padded = {.qkv = padding.CopyOf(args.qkv, packed),
-                                        .out = padding.CopyOf(args.out, width),
-                                        .lse = padding.CopyOf(args.lse, 1),
-                                        .dout = padding.CopyOf(args.dout, width),
-                                        .dims = padding.dims(),
-                                        .dqkv = padding.Of(args.dqkv, packed),
-                                        .deterministic = args.deterministic};
+  const PackedAttentionBackwardArgs padded = {.qkv = padding.CopyOf(args.qkv, packed),
+                                              .out = padding.CopyOf(args.out, width),
+                                              .lse = padding.CopyOf(args.lse, 1),
+                                              .dout = padding.CopyOf(args.dout, width),
+                                              .dims = padding.dims(),
+                                              .dqkv = padding.Of(args.dqkv, packed),
+                                              .deterministic = args.deterministic};
   if (!padding.has_memory()) return false;
   if (!attention(exec, padded)) return padding.Refuse();
   padding.CopyBack(args.dqkv, packed, padded.dqkv);

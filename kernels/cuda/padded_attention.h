@@ -5,7 +5,7 @@
 
 #pragma once
 
-#include "kernels/attention.h"
+#include "kernels/cuda/packed_attention.h"
 #include "kernels/device/exec.h"
 
 namespace trainyard::cuda {
@@ -18,9 +18,9 @@ using Attempt = bool (*)(Exec&, const Args&);  // False: it refused, having done
 // CUDA copies at once (2 GiB), where there is no memory for the copies, or where `attention`
 // refused the shape before. The copies are kept with the stream from the first call for a shape on
 // (CudnnKeptBytes). Throws DeviceError.
-bool PadSequences(Exec& exec, const AttentionForwardArgs& args, int64_t tokens,
-                  Attempt<AttentionForwardArgs> attention);
-bool PadSequences(Exec& exec, const AttentionBackwardArgs& args, int64_t tokens,
-                  Attempt<AttentionBackwardArgs> attention);
+bool PadSequences(Exec& exec, const PackedAttentionForwardArgs& args, int64_t tokens,
+                  Attempt<PackedAttentionForwardArgs> attention);
+bool PadSequences(Exec& exec, const PackedAttentionBackwardArgs& args, int64_t tokens,
+                  Attempt<PackedAttentionBackwardArgs> attention);
 
 }  // namespace trainyard::cuda

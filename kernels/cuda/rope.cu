@@ -18,6 +18,13 @@ __device__ double Scaled(double frequency, const Llama3RopeScaling& scaling) {
   return (1 - smooth) * frequency / scaling.factor + smooth * frequency;
 }
 
+// Of pair `i`.
+__device__ double Stretched(double frequency, int64_t i, const YarnRamp& ramp, double factor) {
+  const double along = (double(i) - ramp.low) / (ramp.high - ramp.low);
+  const double m = along < 0 ? 0 : along > 1 ? 1 : along;
+  return (1 - m) * frequency + m * frequency / factor;
+}
+
 template <typename A>
 struct TableBody {
   A* cos;
@@ -26,24 +33,32 @@ struct TableBody {
   double base;
   SequencePart part;
   Llama3RopeScaling scaling;
+  double yarn;  // The factor; 0: none.
+  YarnRamp ramp;
 
   __device__ void operator()(int64_t i) const {
     const double exponent = -double(i % half) / double(half);
-    const double frequency = Scaled(std::pow(base, exponent), scaling);
+    double frequency = Scaled(std::pow(base, exponent), scaling);
+    if (yarn > 0) frequency = Stretched(frequency, i % half, ramp, yarn);
     const double angle = double(part.position(i / half)) * frequency;
-    cos[i] = A(std::cos(angle));
-    sin[i] = A(std::sin(angle));
+    cos[i] = A(ramp.magnitude * std::cos(angle));
+    sin[i] = A(ramp.magnitude * std::sin(angle));
   }
 };
 
 template <typename A>
 void Table(Exec& exec, const RopeTableArgs& args) {
+  const int64_t half = args.cos.shape.back();
+  const double yarn = args.yarn.factor;
   const TableBody<A> body = {.cos = args.cos.as<A>(),
                              .sin = args.sin.as<A>(),
-                             .half = args.cos.shape.back(),
+                             .half = half,
                              .base = args.base,
                              .part = args.part,
-                             .scaling = args.scaling};
+                             .scaling = args.scaling,
+                             .yarn = yarn,
+                             .ramp = yarn > 0 ? RampOf(args.yarn, args.base, half)
+                                              : YarnRamp{.low = 0, .high = 0, .magnitude = 1}};
   ForEach(exec, args.cos.elements(), body);
 }
 
@@ -101,9 +116,10 @@ void Rope(Exec& exec, const RopeArgs& args) {
                               .pairs = (args.heads + args.kv_heads) * half,
                               .sequence = args.sequence,
                               .sign = args.inverse ? A(-1) : A(1)};
-    const int64_t values = args.x.data == args.y.data ? 0 : args.kv_heads * 2 * half;
-    ForEachPackOfRows<T>(exec, args.x.shape.rows(), body.pairs + values,
-                         CanPack<T>(half, body.x, body.cos, body.sin, body.y), body);
+    const int64_t values = args.x.data == args.y.data ? 0 : body.width - 2 * body.pairs;
+    const bool packs = CanPack<T>(half, body.x, body.cos, body.sin, body.y) &&
+                       CanPack<T>(body.width, body.x, body.y);
+    ForEachPackOfRows<T>(exec, args.x.shape.rows(), body.pairs + values, packs, body);
   });
 }
 

@@ -22,6 +22,7 @@ set(TRAINYARD_CUDA_SOURCES
   fill.cu
   gather_rows.cu
   gelu.cu
+  grouped_bias.cu
   grouped_matmul.cu
   head_norm.cu
   layer_norm.cu

@@ -14,6 +14,13 @@ struct Heads {
   int64_t row;  // elements from row to row
 };
 
+// What a query sees beside the part's mask: of [sequences, sequence], by the query's row; null:
+// nothing else.
+struct Documents {
+  const int32_t* begins = nullptr;
+  const int32_t* ends = nullptr;
+};
+
 // T is the dtype of the inputs, O of the outputs, which are rounded to it once.
 template <typename T, typename O>
 struct AttentionForwardCore {
@@ -21,6 +28,8 @@ struct AttentionForwardCore {
   AttentionDims dims;
   AttentionPart part;
   Heads<const T> q, k, v;
+  const T* sinks;  // Null: none.
+  Documents documents;
   Heads<O> out;
   Accumulate<T>* lse;  // [sequences, heads, sequence]
   Write write;
@@ -32,103 +41,108 @@ struct AttentionBackwardCore {
   AttentionDims dims;
   AttentionPart part;
   Heads<const T> q, k, v, out, dout;
+  const T* sinks;  // Null: none.
+  Documents documents;
   const Accumulate<T>* lse;
   Heads<O> dq, dk, dv;
   Write write_dq;
-  Write write_dkv;  // of dk and dv
+  Write write_dkv;        // of dk and dv
+  Accumulate<T>* dsinks;  // Null: none.
+  Write write_dsinks;
 };
 
-// The heads of a packed [B S, (a+2g)d] tensor.
 template <typename T>
-struct PackedHeads {
-  PackedHeads(T* data, const AttentionDims& dims)
-      : row((dims.heads + 2 * dims.kv_heads) * dims.head_dim),
-        q{data, row},
-        k{data + dims.heads * dims.head_dim, row},
-        v{data + (dims.heads + dims.kv_heads) * dims.head_dim, row} {}
-
-  int64_t row;
-  Heads<T> q, k, v;
-};
+Heads<const T> HeadsOf(const ConstMatrixView& view) {
+  return {view.as<T>(), view.stride};
+}
+template <typename T>
+Heads<T> HeadsOf(const MatrixView& view) {
+  return {view.as<T>(), view.stride};
+}
+template <typename T>
+Heads<T> HeadsOf(const Tensor& tensor) {
+  return {tensor.as<T>(), tensor.shape.back()};
+}
+template <typename T>
+Heads<const T> HeadsOf(const ConstTensor& tensor) {
+  return {tensor.as<T>(), tensor.shape.back()};
+}
+// Null where there is no data.
+template <typename T, typename AnyTensor>
+auto DataOf(const AnyTensor& tensor) {
+  return tensor.data == nullptr ? nullptr : tensor.template as<T>();
+}
+template <typename Args>
+Documents DocumentsOf(const Args& args) {
+  return {DataOf<int32_t>(args.document_begins), DataOf<int32_t>(args.document_ends)};
+}
 
 inline AttentionPart WholeOf(const AttentionDims& dims) {
   return {.q_begin = 0,
           .q_rows = dims.sequence,
           .kv_begin = 0,
           .kv_rows = dims.sequence,
-          .causal = true};
+          .mask = dims.mask};
+}
+
+// What forward has, whole or in a part.
+template <typename T, typename O, typename Args>
+AttentionForwardCore<T, O> ForwardCoreOf(const Args& args, const AttentionPart& part, Write write) {
+  return {.sequences = args.q.rows / args.dims.sequence,
+          .dims = args.dims,
+          .part = part,
+          .q = HeadsOf<T>(args.q),
+          .k = HeadsOf<T>(args.k),
+          .v = HeadsOf<T>(args.v),
+          .sinks = DataOf<T>(args.sinks),
+          .documents = DocumentsOf(args),
+          .out = HeadsOf<O>(args.out),
+          .lse = args.lse.template as<Accumulate<T>>(),
+          .write = write};
+}
+
+struct BackwardWrites {
+  Write dq;
+  Write dkv;
+};
+template <typename T, typename O, typename Args>
+AttentionBackwardCore<T, O> BackwardCoreOf(const Args& args, const AttentionPart& part,
+                                           const BackwardWrites& writes) {
+  return {.sequences = args.q.rows / args.dims.sequence,
+          .dims = args.dims,
+          .part = part,
+          .q = HeadsOf<T>(args.q),
+          .k = HeadsOf<T>(args.k),
+          .v = HeadsOf<T>(args.v),
+          .out = HeadsOf<T>(args.out),
+          .dout = HeadsOf<T>(args.dout),
+          .sinks = DataOf<T>(args.sinks),
+          .documents = DocumentsOf(args),
+          .lse = args.lse.template as<Accumulate<T>>(),
+          .dq = HeadsOf<O>(args.dq),
+          .dk = HeadsOf<O>(args.dk),
+          .dv = HeadsOf<O>(args.dv),
+          .write_dq = writes.dq,
+          .write_dkv = writes.dkv,
+          .dsinks = DataOf<Accumulate<T>>(args.dsinks),
+          .write_dsinks = args.write_dsinks};
 }
 
 template <typename T>
 AttentionForwardCore<T, T> CoreOf(const AttentionForwardArgs& args) {
-  const PackedHeads qkv(args.qkv.as<T>(), args.dims);
-  return {.sequences = args.qkv.shape.rows() / args.dims.sequence,
-          .dims = args.dims,
-          .part = WholeOf(args.dims),
-          .q = qkv.q,
-          .k = qkv.k,
-          .v = qkv.v,
-          .out = {args.out.as<T>(), args.out.shape.back()},
-          .lse = args.lse.as<Accumulate<T>>(),
-          .write = Write::kOverwrite};
+  return ForwardCoreOf<T, T>(args, WholeOf(args.dims), Write::kOverwrite);
 }
-
 template <typename T>
 AttentionBackwardCore<T, T> CoreOf(const AttentionBackwardArgs& args) {
-  const PackedHeads qkv(args.qkv.as<T>(), args.dims);
-  const PackedHeads dqkv(args.dqkv.as<T>(), args.dims);
-  return {.sequences = args.qkv.shape.rows() / args.dims.sequence,
-          .dims = args.dims,
-          .part = WholeOf(args.dims),
-          .q = qkv.q,
-          .k = qkv.k,
-          .v = qkv.v,
-          .out = {args.out.as<T>(), args.out.shape.back()},
-          .dout = {args.dout.as<T>(), args.dout.shape.back()},
-          .lse = args.lse.as<Accumulate<T>>(),
-          .dq = dqkv.q,
-          .dk = dqkv.k,
-          .dv = dqkv.v,
-          .write_dq = Write::kOverwrite,
-          .write_dkv = Write::kOverwrite};
+  return BackwardCoreOf<T, T>(args, WholeOf(args.dims), {Write::kOverwrite, Write::kOverwrite});
 }
-
 template <typename T>
 AttentionForwardCore<T, Accumulate<T>> CoreOf(const AttentionPartForwardArgs& args) {
-  using A = Accumulate<T>;
-  const T* kv = args.kv.as<T>();
-  const int64_t kv_row = args.kv.shape.back();
-  return {.sequences = args.q.shape.rows() / args.dims.sequence,
-          .dims = args.dims,
-          .part = args.part,
-          .q = {args.q.as<T>(), args.q.shape.back()},
-          .k = {kv, kv_row},
-          .v = {kv + kv_row / 2, kv_row},
-          .out = {args.out.as<A>(), args.out.shape.back()},
-          .lse = args.lse.as<A>(),
-          .write = args.write};
+  return ForwardCoreOf<T, Accumulate<T>>(args, args.part, args.write);
 }
-
 template <typename T>
 AttentionBackwardCore<T, Accumulate<T>> CoreOf(const AttentionPartBackwardArgs& args) {
-  using A = Accumulate<T>;
-  const T* kv = args.kv.as<T>();
-  A* dkv = args.dkv.as<A>();
-  const int64_t kv_row = args.kv.shape.back();
-  return {.sequences = args.q.shape.rows() / args.dims.sequence,
-          .dims = args.dims,
-          .part = args.part,
-          .q = {args.q.as<T>(), args.q.shape.back()},
-          .k = {kv, kv_row},
-          .v = {kv + kv_row / 2, kv_row},
-          .out = {args.out.as<T>(), args.out.shape.back()},
-          .dout = {args.dout.as<T>(), args.dout.shape.back()},
-          .lse = args.lse.as<A>(),
-          .dq = {args.dq.as<A>(), args.dq.shape.back()},
-          .dk = {dkv, kv_row},
-          .dv = {dkv + kv_row / 2, kv_row},
-          .write_dq = args.write_dq,
-          .write_dkv = args.write_dkv};
+  return BackwardCoreOf<T, Accumulate<T>>(args, args.part, {args.write_dq, args.write_dkv});
 }
 
 }  // namespace trainyard

@@ -42,7 +42,7 @@ class ModelConfig {
   bool operator==(const ModelConfig& other) const;
 
  private:
-  std::string family_;  // A key of the registry: "llama", "gpt3", "qwen3_moe".
+  std::string family_;  // A key of the registry: "llama", "gpt3".
   std::any config_;
 };
 
@@ -60,16 +60,26 @@ void SetField(ModelConfig& config, absl::string_view name, const FieldValue& val
 struct ExpertFacts {
   int64_t experts = 0;
   int64_t top_k = 0;
+  int64_t layers = 0;   // That have them.
   double aux_loss = 0;  // Coefficient of the load-balancing loss in the loss; 0: none.
 };
 
-// What parallel axes, data and schedules have to know of a model, whatever its family.
+// The sizes that published FLOPs formulas know (models/flops.h).
+struct FormulaSizes {
+  int64_t hidden = 0;
+  int64_t heads = 0;
+  int64_t head_dim = 0;
+  int64_t mlp_width = 0;  // Of all that one token goes through.
+};
+
+// What parallel axes, data, schedules and formulas have to know of a model, whatever its family.
 struct ModelFacts {
   int64_t layers = 0;
   int64_t max_sequence = 0;
   int64_t vocab = 0;
   int64_t kv_heads = 0;  // Replicated where there are more tensor ranks.
   std::optional<ExpertFacts> experts = {};
+  FormulaSizes sizes = {};
 };
 ModelFacts FactsOf(const ModelConfig& config);  // The family must be registered.
 

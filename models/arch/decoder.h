@@ -27,11 +27,12 @@ Init DecoderOutputInit(const DecoderConfig& config);
 Attention DecoderAttention(const DecoderConfig& config, const std::string& name,
                            const std::optional<QkNorm>& qk_norm = {});
 
-// A layer is made of (config, "model.layers.0"); its operator() takes and gives the residual value.
-template <typename Layer>
+// A layer is made of (config, 0, "model.layers.0"); its operator() takes and gives the residual
+// value. A family with fields of its own has a Config that is derived from DecoderConfig.
+template <typename Layer, typename Config = DecoderConfig>
 class Decoder final : public Model {
  public:
-  explicit Decoder(const DecoderConfig& c)
+  explicit Decoder(const Config& c)
       : config_(c),
         embedding_("model.embed_tokens", c.vocab, c.hidden, DecoderInputInit()),
         norm_("model.norm", c.hidden, c.norm_eps),
@@ -43,14 +44,14 @@ class Decoder final : public Model {
     return embedding_.Embed(recorder, tokens);
   }
   Value Block(Recorder& recorder, int64_t layer, Value x_TD) const override {
-    return Layer(config_, absl::StrCat("model.layers.", layer))(recorder, x_TD);
+    return Layer(config_, layer, absl::StrCat("model.layers.", layer))(recorder, x_TD);
   }
   Projection Head(Recorder& recorder, Value x_TD) const override {
     return {.x = norm_(recorder, x_TD), .weight = output_.Weight(recorder)};
   }
 
  private:
-  DecoderConfig config_;
+  Config config_;
   VocabularyTable embedding_;
   RmsNorm norm_;
   VocabularyTable output_;

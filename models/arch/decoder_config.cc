@@ -36,7 +36,7 @@ void VisitMoe(MoeConfig& moe, FieldVisit visit) {
          .help = "MLPs that every token goes through besides.",
          .least = 0,
          .most = kMaxExperts,
-         .may_change = true},
+         .may_differ = MayDiffer::kAlways},
         &moe.shared_experts);
   const bool shared = moe.shared_experts != 0;
   visit({.name = "moe.shared_ffn",
@@ -55,13 +55,13 @@ void VisitMoe(MoeConfig& moe, FieldVisit visit) {
          .help = "How far a step moves the bias.",
          .legal = [](double x) { return x >= 0 && x <= 1; },
          .wanted = "0 <= x <= 1 (usual: 1e-3)",
-         .may_change = true},
+         .may_differ = MayDiffer::kAlways},
         &moe.bias_update_rate);
   visit({.name = "moe.aux_loss",
          .help = "Coefficient of the load-balancing loss.",
          .legal = [](double x) { return x >= 0 && x <= 10; },
          .wanted = "0 (none) <= x <= 10 (usual: 1e-3)",
-         .may_change = true},
+         .may_differ = MayDiffer::kAlways},
         &moe.aux_loss);
   visit({.name = "moe.groups",
          .help = "Groups of neighbouring experts; a divisor of experts.",
@@ -80,7 +80,7 @@ void VisitMoe(MoeConfig& moe, FieldVisit visit) {
         &moe.routed_scaling);
   visit({.name = "moe.fake_balanced",
          .help = "For benchmarks: experts in turn, instead of the best.",
-         .may_change = true},
+         .may_differ = MayDiffer::kAlways},
         &moe.fake_balanced);
 }
 
@@ -91,29 +91,51 @@ void VisitRopeScaling(RopeScaling& scaling, FieldVisit visit) {
          .help = "Llama 3.1's stretching of long rotary wavelengths; 0: none.",
          .legal = [](double x) { return x >= 0 && x <= 1e6; },
          .wanted = "0 (none) <= x <= 1e6 (usual: 8)",
-         .may_change = true,
+         .may_differ = MayDiffer::kAtStart,
          .unset = unset},
         &scaling.factor);
   visit({.name = "rope_scaling.low_freq_factor",
          .help = "Wavelengths longer than original_max_seq over this are stretched whole.",
          .legal = factor,
          .wanted = "0 < x <= 1e6 (usual: 1)",
-         .may_change = true,
+         .may_differ = MayDiffer::kAtStart,
          .unset = unset},
         &scaling.low_freq_factor);
   visit({.name = "rope_scaling.high_freq_factor",
          .help = "Wavelengths shorter than original_max_seq over this are not stretched.",
          .legal = factor,
          .wanted = "0 < x <= 1e6 (usual: 4)",
-         .may_change = true,
+         .may_differ = MayDiffer::kAtStart,
          .unset = unset},
         &scaling.high_freq_factor);
   visit({.name = "rope_scaling.original_max_seq",
          .help = "Longest sequence before the stretching.",
          .most = kMaxSequence,
-         .may_change = true,
+         .may_differ = MayDiffer::kAtStart,
          .unset = unset},
         &scaling.original_max_seq);
+}
+
+void VisitHeads(DecoderConfig& c, FieldVisit visit) {
+  visit({.name = "heads",
+         .help = "Heads of the queries.",
+         .most = kMaxHeads,
+         .over_tensor = OverTensor::kDivided,
+         .required = true},
+        &c.heads);
+  visit({.name = "kv_heads",
+         .help = "Heads of keys and values: a divisor of heads; as many as heads unless given.",
+         .most = kMaxHeads,
+         .over_tensor = OverTensor::kReplicated},
+        &c.kv_heads);
+  visit({.name = "head_dim",
+         .help = "Width of a head; hidden / heads unless given.",
+         .least = 2,
+         .most = kMaxHeadDim,
+         .multiple = 2,
+         .wanted = "an even number from 2 to 256 (hidden / heads unless it is given)"},
+        &c.head_dim);
+  static_assert(kMaxHeadDim == 256, "as the text says");
 }
 
 // Where head_dim is to be the quotient, there has to be one. The sizes alone are the rules'.
@@ -158,7 +180,12 @@ void CheckMoe(const MoeConfig& moe, FieldProblems& problems) {
 }  // namespace
 
 void VisitDecoder(const DecoderTraits& traits, DecoderConfig& c, FieldVisit visit) {
-  visit({.name = "layers", .help = "Blocks.", .most = kMaxLayers, .required = true}, &c.layers);
+  visit({.name = "layers",
+         .help = "Blocks.",
+         .most = kMaxLayers,
+         .required = true,
+         .may_differ = MayDiffer::kInSubset},
+        &c.layers);
   visit({.name = "hidden",
          .help = "Width of the residual stream.",
          .most = kMaxHidden,
@@ -172,32 +199,17 @@ void VisitDecoder(const DecoderTraits& traits, DecoderConfig& c, FieldVisit visi
          .over_tensor = traits.experts ? OverTensor::kWhole : OverTensor::kDivided,
          .required = !traits.experts},
         &c.ffn);
-  visit({.name = "heads",
-         .help = "Heads of the queries.",
-         .most = kMaxHeads,
-         .over_tensor = OverTensor::kDivided,
-         .required = true},
-        &c.heads);
-  visit({.name = "kv_heads",
-         .help = "Heads of keys and values: a divisor of heads; as many as heads unless given.",
-         .most = kMaxHeads,
-         .over_tensor = OverTensor::kReplicated},
-        &c.kv_heads);
-  visit({.name = "head_dim",
-         .help = "Width of a head; hidden / heads unless given.",
-         .least = 2,
-         .most = kMaxHeadDim,
-         .multiple = 2,
-         .wanted = "an even number from 2 to 256 (hidden / heads unless it is given)"},
-        &c.head_dim);
-  static_assert(kMaxHeadDim == 256, "as the text says");
+  VisitHeads(c, visit);
   visit({.name = "vocab",
          .help = "Tokens of the vocabulary.",
          .most = kMaxVocab,
          .over_tensor = OverTensor::kDivided,
          .required = true},
         &c.vocab);
-  visit({.name = "max_seq", .help = "Longest sequence.", .most = kMaxSequence, .may_change = true},
+  visit({.name = "max_seq",
+         .help = "Longest sequence.",
+         .most = kMaxSequence,
+         .may_differ = MayDiffer::kAtStart},
         &c.max_seq);
   visit({.name = "norm_eps",
          .help = "Added to the variance in the norms.",
@@ -209,7 +221,7 @@ void VisitDecoder(const DecoderTraits& traits, DecoderConfig& c, FieldVisit visi
            .help = "Base of the rotary wavelengths.",
            .legal = [](double x) { return x >= 1 && x <= 1e12; },
            .wanted = "1 <= x <= 1e12 (usual: 10000, 500000)",
-           .may_change = true},
+           .may_differ = MayDiffer::kAtStart},
           &c.rope_base);
   } else {
     visit({.name = "rope_base",
@@ -219,7 +231,10 @@ void VisitDecoder(const DecoderTraits& traits, DecoderConfig& c, FieldVisit visi
            .fixed = true},
           &c.rope_base);
   }
-  visit({.name = "tied", .help = "The output projection shares the embedding."}, &c.tied);
+  visit({.name = "tied",
+         .help = "The output projection shares the embedding.",
+         .may_differ = MayDiffer::kInSubset},
+        &c.tied);
   if (traits.rope) VisitRopeScaling(c.rope_scaling, visit);
   if (traits.experts) VisitMoe(*c.moe, visit);
 }
@@ -258,8 +273,13 @@ void CheckDecoder(const DecoderTraits& traits, absl::string_view family, const D
 ModelFacts DecoderFacts(const DecoderConfig& c) {
   ModelFacts facts{
       .layers = c.layers, .max_sequence = c.max_seq, .vocab = c.vocab, .kv_heads = c.kv_heads};
+  facts.sizes = {.hidden = c.hidden, .heads = c.heads, .head_dim = c.head_dim, .mlp_width = c.ffn};
   if (c.moe) {
-    facts.experts = {.experts = c.moe->experts, .top_k = c.moe->top_k, .aux_loss = c.moe->aux_loss};
+    facts.experts = {.experts = c.moe->experts,
+                     .top_k = c.moe->top_k,
+                     .layers = c.layers,
+                     .aux_loss = c.moe->aux_loss};
+    facts.sizes.mlp_width = c.moe->top_k * c.moe->expert_ffn + c.moe->shared_ffn;
   }
   return facts;
 }

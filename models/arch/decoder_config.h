@@ -52,6 +52,7 @@ void CompleteDecoder(const DecoderConfig& before, const GivenFields& given, Fiel
                      DecoderConfig& config);
 void CheckDecoder(const DecoderTraits& traits, absl::string_view family,
                   const DecoderConfig& config, FieldProblems& problems);
+// All layers have experts, or none.
 ModelFacts DecoderFacts(const DecoderConfig& config);
 
 }  // namespace trainyard

@@ -24,6 +24,15 @@ enum class OverTensor {
   kReplicated,  // The ranks divide the size, or are a multiple of it.
 };
 
+// Where a model may differ in a field from the checkpoint that it loads. Each includes those below.
+// A tensor whose shape differs is refused in any case.
+enum class MayDiffer {
+  kNever,     // Parameters of the same shapes would mean something else.
+  kInSubset,  // Where a job starts from what the checkpoint has of its parameters.
+  kAtStart,   // Where a job starts from the checkpoint's parameters (init_from).
+  kAlways,    // Where a job resumes.
+};
+
 // A row of the table, without the member that holds the value.
 struct FieldRule {
   const char* name;  // As in a spec. A dot separates a group from its fields: "moe.top_k".
@@ -36,10 +45,10 @@ struct FieldRule {
   // The legal values as messages say them. Null: "least to most".
   const char* wanted = nullptr;
   OverTensor over_tensor = OverTensor::kWhole;
-  bool required = false;    // An architecture given inline has to say the field.
-  bool may_change = false;  // A checkpoint's parameters can be trained on with another value.
-  bool fixed = false;       // One value is legal. Files keep the field for older readers.
-  bool unset = false;       // Of a group that this configuration does not use; files leave it out.
+  bool required = false;  // An architecture given inline has to say the field.
+  MayDiffer may_differ = MayDiffer::kNever;
+  bool fixed = false;  // One value is legal. Files keep the field for older readers.
+  bool unset = false;  // Of a group that this configuration does not use; files leave it out.
 };
 
 // An enumeration by the names of its values.

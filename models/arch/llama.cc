@@ -13,7 +13,7 @@ namespace {
 
 class LlamaBlock {
  public:
-  LlamaBlock(const DecoderConfig& c, const std::string& name)
+  LlamaBlock(const DecoderConfig& c, int64_t /*layer*/, const std::string& name)
       : attention_norm_(name + ".input_layernorm", c.hidden, c.norm_eps),
         attention_(DecoderAttention(c, name + ".self_attn")),
         mlp_norm_(name + ".post_attention_layernorm", c.hidden, c.norm_eps),

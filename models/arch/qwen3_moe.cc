@@ -14,7 +14,7 @@ namespace {
 
 class Qwen3MoeBlock {
  public:
-  Qwen3MoeBlock(const DecoderConfig& c, const std::string& name)
+  Qwen3MoeBlock(const DecoderConfig& c, int64_t /*layer*/, const std::string& name)
       : attention_norm_(name + ".input_layernorm", c.hidden, c.norm_eps),
         attention_(DecoderAttention(c, name + ".self_attn",
                                     QkNorm(name + ".self_attn", c.head_dim, c.norm_eps))),

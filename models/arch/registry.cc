@@ -6,6 +6,7 @@
 #include "absl/strings/str_join.h"
 #include "common/check.h"
 #include "models/arch/gpt3.h"
+#include "models/arch/gpt_oss.h"
 #include "models/arch/llama.h"
 #include "models/arch/qwen3_moe.h"
 
@@ -16,6 +17,7 @@ const std::vector<Family>& Families() {
       LlamaFamily(),
       Gpt3Family(),
       Qwen3MoeFamily(),
+      GptOssFamily(),
   };
   return *families;
 }

@@ -1,4 +1,5 @@
-// Causal grouped-query self-attention, with or without rotary positions.
+// Grouped-query self-attention, with or without rotary positions; causal unless its mask says
+// otherwise.
 
 #pragma once
 
@@ -17,14 +18,21 @@ struct AttentionOptions {
   int64_t head_dim;
   std::optional<ops::RopeTable> rope;
   std::optional<QkNorm> qk_norm = {};  // Before the rotation.
+  ops::AttentionMask mask = {};        // Causal, without a window.
+  // A logit for each query head that takes part in the softmax and has no value: [heads], which the
+  // layer divides over the tensor ranks as it does the heads (gpt-oss).
+  std::optional<ParameterSpec> sinks = {};
+  double soft_cap = 0;               // Scores become soft_cap tanh(score / soft_cap); 0: none.
+  std::optional<double> scale = {};  // Absent: 1 / sqrt(head_dim).
+  int64_t value_head_dim = 0;        // 0: head_dim.
 };
 
 class Attention {
  public:
   // `qkv` gives query, key and value heads in this order, `out` takes the query heads' results.
   Attention(const AttentionOptions& options, ColumnLinear qkv, RowLinear out);
-  // x [T, D] to [T, D]; T is a whole number of sequences.
-  Value operator()(Recorder& recorder, Value x) const;
+  // x [T, D] to [T, D]; T is a whole number of sequences, which documents may share.
+  Value operator()(Recorder& recorder, Value x, const ops::DocumentBounds& documents = {}) const;
 
  private:
   AttentionOptions options_;

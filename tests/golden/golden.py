@@ -48,10 +48,10 @@ def tokens():
     return [random_bits(5, 0, i) % VOCAB for i in range(BATCH * SEQUENCE)]
 
 
-def write(path, header, logits):
+def write(path, header, logits, digits=9):
     """`header` has comment lines; `logits` is [BATCH, SEQUENCE, VOCAB]."""
     with open(path, "w") as out:
         out.write(header)
         out.write("tokens " + " ".join(map(str, tokens())) + "\n")
         for row in np.asarray(logits).reshape(BATCH * SEQUENCE, VOCAB):
-            out.write(" ".join(f"{x:.9g}" for x in row) + "\n")
+            out.write(" ".join(f"{x:.{digits}g}" for x in row) + "\n")

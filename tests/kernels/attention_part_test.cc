@@ -10,6 +10,7 @@
 
 #include "kernels/cast.h"
 #include "kernels/copy_columns.h"
+#include "tests/kernels/attention_views.h"
 #include "tests/kernels/call.h"
 #include "tests/testing/numeric_grad.h"
 #include "tests/testing/tolerance.h"
@@ -30,6 +31,7 @@ struct Problem {
             .heads = heads,
             .kv_heads = kv_heads,
             .head_dim = head_dim,
+            .value_dim = head_dim,
             .scale = 1 / std::sqrt(double(head_dim))};
   }
   // Of the whole tensor, the row that is row i of a rank's.
@@ -95,9 +97,8 @@ Outputs<double> Whole(const Array<double>& qkv, const Array<double>& dout, const
   Outputs<double> o{Poison<double>(dout.shape), Poison<double>({p.batch, p.heads, p.sequence()}),
                     Poison<double>(qkv.shape)};
   const AttentionDims dims = p.dims(p.sequence());
-  Call(AttentionForwardArgs{.qkv = qkv, .dims = dims, .out = o.out, .lse = o.lse});
-  Call(AttentionBackwardArgs{
-      .qkv = qkv, .out = o.out, .lse = o.lse, .dout = dout, .dims = dims, .dqkv = o.dqkv});
+  Call(PackedForward(qkv, dims, o.out, o.lse));
+  Call(PackedBackward(qkv, dims, {o.out, o.lse}, dout, o.dqkv));
   o.lse = HeadsLast(o.lse);
   return o;
 }
@@ -149,13 +150,13 @@ Outputs<T> Parts(const Array<double>& qkv, const Array<double>& dout, const Prob
                  Poison<A>(qkv.shape)};
   for (int64_t r = 0; r < p.ranks; ++r) {
     for (const int64_t other : plan.Others(r, p.ranks)) {
-      Call(AttentionPartForwardArgs{.q = ranks[r].qkv,
-                                    .kv = ranks[other].kv,
-                                    .dims = dims,
-                                    .part = plan.part(r, other),
-                                    .out = ranks[r].sums,
-                                    .lse = ranks[r].lse,
-                                    .write = other == r ? Write::kOverwrite : Write::kAdd});
+      Call(ViewsOf(PackedPartForward{.q = ranks[r].qkv,
+                                     .kv = ranks[other].kv,
+                                     .dims = dims,
+                                     .part = plan.part(r, other),
+                                     .out = ranks[r].sums,
+                                     .lse = ranks[r].lse,
+                                     .write = other == r ? Write::kOverwrite : Write::kAdd}));
     }
     Call(CastArgs{.x = ranks[r].sums, .y = ranks[r].out});
     PutRows(ranks[r].out, p, r, 0, all.out);
@@ -164,17 +165,17 @@ Outputs<T> Parts(const Array<double>& qkv, const Array<double>& dout, const Prob
   for (int64_t kv = 0; kv < p.ranks; ++kv) {
     // Gradients of one rank's keys, of which that rank sees all rows.
     for (const int64_t r : plan.Others(kv, p.ranks)) {
-      Call(AttentionPartBackwardArgs{.q = ranks[r].qkv,
-                                     .kv = ranks[kv].kv,
-                                     .out = ranks[r].out,
-                                     .lse = ranks[r].lse,
-                                     .dout = ranks[r].dout,
-                                     .dims = dims,
-                                     .part = plan.part(r, kv),
-                                     .dq = ranks[r].dq,
-                                     .dkv = ranks[kv].dkv,
-                                     .write_dq = kv == 0 ? Write::kOverwrite : Write::kAdd,
-                                     .write_dkv = r == kv ? Write::kOverwrite : Write::kAdd});
+      Call(ViewsOf(PackedPartBackward{.q = ranks[r].qkv,
+                                      .kv = ranks[kv].kv,
+                                      .out = ranks[r].out,
+                                      .lse = ranks[r].lse,
+                                      .dout = ranks[r].dout,
+                                      .dims = dims,
+                                      .part = plan.part(r, kv),
+                                      .dq = ranks[r].dq,
+                                      .dkv = ranks[kv].dkv,
+                                      .write_dq = kv == 0 ? Write::kOverwrite : Write::kAdd,
+                                      .write_dkv = r == kv ? Write::kOverwrite : Write::kAdd}));
     }
   }
   for (int64_t r = 0; r < p.ranks; ++r) {
@@ -259,19 +260,19 @@ void ExpectOnlyThePartChanges(Write write) {
   const auto before = Normal<A>({20, p.out_width()}, 5);
   const auto before_lse = Normal<A>({2, 4, 10}, 6), before_dkv = Normal<A>(kv.shape, 7);
   auto out = before, dq = before, lse = before_lse, dkv = before_dkv;
-  Call(AttentionPartForwardArgs{
-      .q = q, .kv = kv, .dims = p.dims(10), .part = part, .out = out, .lse = lse, .write = write});
-  Call(AttentionPartBackwardArgs{.q = q,
-                                 .kv = kv,
-                                 .out = final_out,
-                                 .lse = before_lse,
-                                 .dout = dout,
-                                 .dims = p.dims(10),
-                                 .part = part,
-                                 .dq = dq,
-                                 .dkv = dkv,
-                                 .write_dq = write,
-                                 .write_dkv = write});
+  Call(ViewsOf(PackedPartForward{
+      .q = q, .kv = kv, .dims = p.dims(10), .part = part, .out = out, .lse = lse, .write = write}));
+  Call(ViewsOf(PackedPartBackward{.q = q,
+                                  .kv = kv,
+                                  .out = final_out,
+                                  .lse = before_lse,
+                                  .dout = dout,
+                                  .dims = p.dims(10),
+                                  .part = part,
+                                  .dq = dq,
+                                  .dkv = dkv,
+                                  .write_dq = write,
+                                  .write_dkv = write}));
   const auto expect = [](const Array<A>& got, const Array<A>& old, int64_t width,
                          const std::pair<int64_t, int64_t>& rows) {
     for (size_t i = 0; i < got.v.size(); ++i) {
@@ -310,21 +311,21 @@ TEST(AttentionPart, HalvesOfASequenceAreTheWhole) {
       {{half, half, half, half, true}, Write::kOverwrite},
       {{half, half, 0, half, false}, Write::kAdd}};
   for (const auto& [part, write] : parts) {
-    Call(AttentionPartForwardArgs{
-        .q = qkv, .kv = kv, .dims = dims, .part = part, .out = out, .lse = lse, .write = write});
+    Call(ViewsOf(PackedPartForward{
+        .q = qkv, .kv = kv, .dims = dims, .part = part, .out = out, .lse = lse, .write = write}));
   }
   for (const auto& [part, write] : parts) {
-    Call(AttentionPartBackwardArgs{.q = qkv,
-                                   .kv = kv,
-                                   .out = out,
-                                   .lse = lse,
-                                   .dout = dout,
-                                   .dims = dims,
-                                   .part = part,
-                                   .dq = dq,
-                                   .dkv = dkv,
-                                   .write_dq = write,
-                                   .write_dkv = write});
+    Call(ViewsOf(PackedPartBackward{.q = qkv,
+                                    .kv = kv,
+                                    .out = out,
+                                    .lse = lse,
+                                    .dout = dout,
+                                    .dims = dims,
+                                    .part = part,
+                                    .dq = dq,
+                                    .dkv = dkv,
+                                    .write_dq = write,
+                                    .write_dkv = write}));
   }
   const auto want = Whole(qkv, dout, p);
   auto dqkv = Poison<double>(qkv.shape);
@@ -360,25 +361,25 @@ TEST(AttentionPart, ThreadsDoNotChangeBits) {
     auto out = Normal<float>(q.shape, 4), dq = Normal<float>(q.shape, 5);
     auto lse = Normal<float>({p.batch, p.heads, p.local()}, 6), dkv = Normal<float>(kv.shape, 7);
     const AttentionPart part = {35, 35, 0, 70, false};
-    Call(AttentionPartForwardArgs{.q = q,
-                                  .kv = kv,
-                                  .dims = p.dims(p.local()),
-                                  .part = part,
-                                  .out = out,
-                                  .lse = lse,
-                                  .write = Write::kAdd},
-         threads);
-    Call(AttentionPartBackwardArgs{.q = q,
+    Call(ViewsOf(PackedPartForward{.q = q,
                                    .kv = kv,
-                                   .out = out,
-                                   .lse = lse,
-                                   .dout = dout,
                                    .dims = p.dims(p.local()),
                                    .part = part,
-                                   .dq = dq,
-                                   .dkv = dkv,
-                                   .write_dq = Write::kAdd,
-                                   .write_dkv = Write::kAdd},
+                                   .out = out,
+                                   .lse = lse,
+                                   .write = Write::kAdd}),
+         threads);
+    Call(ViewsOf(PackedPartBackward{.q = q,
+                                    .kv = kv,
+                                    .out = out,
+                                    .lse = lse,
+                                    .dout = dout,
+                                    .dims = p.dims(p.local()),
+                                    .part = part,
+                                    .dq = dq,
+                                    .dkv = dkv,
+                                    .write_dq = Write::kAdd,
+                                    .write_dkv = Write::kAdd}),
          threads);
     return std::vector{out.v, lse.v, dq.v, dkv.v};
   };
@@ -390,22 +391,24 @@ TEST(AttentionPartDeathTest, NamesTheRangeOrArgumentThatIsWrong) {
   auto q = Zeros<bf16>({8, 16}), kv = Zeros<bf16>({8, 16});
   auto out = Zeros<float>({8, 16}), lse = Zeros<float>({2, 2, 4});
   const auto run = [&](const AttentionPart& part) {
-    Call(AttentionPartForwardArgs{.q = q,
-                                  .kv = kv,
-                                  .dims = p.dims(4),
-                                  .part = part,
-                                  .out = out,
-                                  .lse = lse,
-                                  .write = Write::kOverwrite});
+    Call(ViewsOf(PackedPartForward{.q = q,
+                                   .kv = kv,
+                                   .dims = p.dims(4),
+                                   .part = part,
+                                   .out = out,
+                                   .lse = lse,
+                                   .write = Write::kOverwrite}));
   };
   run({0, 4, 0, 4, true});
   EXPECT_DEATH(run({2, 3, 0, 3, false}), "attention_part q_begin: 3 rows from 2 of 4");
   EXPECT_DEATH(run({0, 4, -1, 2, false}), "attention_part kv_begin: 2 rows from -1 of 4");
-  EXPECT_DEATH(run({0, 4, 0, 2, true}), "attention_part causal: 4 rows of q, 2 of kv");
+  EXPECT_DEATH(run({0, 4, 0, 4, {.causal = false, .window = 2}}),
+               "attention window: 2 of a full mask, legal is 0");
+  EXPECT_DEATH(run({0, 4, 0, 4, {}, -1, 0}), "attention_part q_position: -1");
   kv = Zeros<bf16>({8, 8});
-  EXPECT_DEATH(run({0, 4, 0, 4, true}), "attention_part kv: wanted bf16 \\[8, 16\\]");
-  q = Zeros<bf16>({8, 15});
-  EXPECT_DEATH(run({0, 4, 0, 4, true}), "attention_part q: wanted 16 columns or more");
+  EXPECT_DEATH(run({0, 4, 0, 4, true}), "columns 8 to 16 of \\[8, 8\\]");
+  kv = Zeros<bf16>({6, 16});
+  EXPECT_DEATH(run({0, 4, 0, 4, true}), "attention k: wanted bf16 \\[8, 8\\], got bf16 \\[6, 8\\]");
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "tests/kernels/attention_views.h"
 #include "tests/kernels/call.h"
 #include "tests/testing/numeric_grad.h"
 #include "tests/testing/tolerance.h"
@@ -21,6 +22,7 @@ struct Size {
             .heads = heads,
             .kv_heads = kv_heads,
             .head_dim = head_dim,
+            .value_dim = head_dim,
             .scale = 1 / std::sqrt(double(head_dim))};
   }
 };
@@ -42,14 +44,8 @@ Outputs<T> Compute(const Array<double>& qkv64, const Array<double>& dout64, cons
   const auto qkv = Converted<T>(qkv64), dout = Converted<T>(dout64);
   Outputs<T> o{Poison<T>(dout.shape), Poison<T>(qkv.shape),
                Poison<Accumulate<T>>({size.batch, size.heads, size.sequence})};
-  Call(AttentionForwardArgs{.qkv = qkv, .dims = size.dims(), .out = o.out, .lse = o.lse}, threads);
-  Call(AttentionBackwardArgs{.qkv = qkv,
-                             .out = o.out,
-                             .lse = o.lse,
-                             .dout = dout,
-                             .dims = size.dims(),
-                             .dqkv = o.dqkv},
-       threads);
+  Call(PackedForward(qkv, size.dims(), o.out, o.lse), threads);
+  Call(PackedBackward(qkv, size.dims(), {o.out, o.lse}, dout, o.dqkv), threads);
   return o;
 }
 
@@ -128,7 +124,7 @@ TEST_P(AttentionGradientTest, BackwardMatchesNumericGradient) {
   auto out = Poison<double>(dout.shape);
   auto lse = Poison<double>({size.batch, size.heads, size.sequence});
   const auto want = NumericGrad(qkv.v, [&] {
-    Call(AttentionForwardArgs{.qkv = qkv, .dims = size.dims(), .out = out, .lse = lse}, 1);
+    Call(PackedForward(qkv, size.dims(), out, lse), 1);
     return Dot(out, dout);
   });
   ExpectClose(Compute<double>(qkv, dout, size).dqkv.v, want, 1e-8);
@@ -187,14 +183,8 @@ TEST(Attention, NothingOfAnEarlierCallIsLeft) {
     for (const bool poisoned : {true, false}) {
       if (!poisoned) qkv = Converted<bf16>(exact), dout = Converted<bf16>(exact_dout);
       got = {Poison<bf16>(dout.shape), Poison<bf16>(qkv.shape), Poison<float>({2, 4, sequence})};
-      Call(exec,
-           AttentionForwardArgs{.qkv = qkv, .dims = size.dims(), .out = got.out, .lse = got.lse});
-      Call(exec, AttentionBackwardArgs{.qkv = qkv,
-                                       .out = got.out,
-                                       .lse = got.lse,
-                                       .dout = dout,
-                                       .dims = size.dims(),
-                                       .dqkv = got.dqkv});
+      Call(exec, PackedForward(qkv, size.dims(), got.out, got.lse));
+      Call(exec, PackedBackward(qkv, size.dims(), {got.out, got.lse}, dout, got.dqkv));
     }
     const auto want = Compute<double>(exact, exact_dout, size);
     const int64_t reduction = 2 * sequence + 64;
@@ -210,7 +200,9 @@ TEST(AttentionDeathTest, NamesTheArgumentThatIsWrong) {
   auto lse = Zeros<float>({1, 2, 4});
   auto dims = size.dims();
   const auto run = [&] {
-    Call(AttentionForwardArgs{.qkv = qkv, .dims = dims, .out = out, .lse = lse});
+    auto args = PackedForward(qkv, size.dims(), out, lse);
+    args.dims = dims;
+    Call(args);
   };
   EXPECT_DEATH(run(), "attention out: wanted f32 \\[4, 16\\]");
   dims.sequence = 3;
@@ -221,6 +213,15 @@ TEST(AttentionDeathTest, NamesTheArgumentThatIsWrong) {
   dims = size.dims();
   dims.head_dim = 257;
   EXPECT_DEATH(run(), "attention head_dim: 257");
+  dims = size.dims();
+  dims.value_dim = 7;
+  EXPECT_DEATH(run(), "attention v: wanted f32 \\[4, 7\\], got f32 \\[4, 8\\]");
+  dims = size.dims();
+  dims.mask.window = -1;
+  EXPECT_DEATH(run(), "attention window: -1, legal are 0");
+  dims = size.dims();
+  dims.soft_cap = -2;
+  EXPECT_DEATH(run(), "attention soft_cap: -2, legal are 0");
 }
 
 }  // namespace

@@ -69,7 +69,7 @@ class CudnnPlans : public ::testing::Test {
 };
 
 AttentionDims Dims(int64_t sequence, int64_t heads, int64_t kv_heads, int64_t head_dim) {
-  return {sequence, heads, kv_heads, head_dim, 1 / std::sqrt(double(head_dim))};
+  return {sequence, heads, kv_heads, head_dim, head_dim, 1 / std::sqrt(double(head_dim))};
 }
 
 TEST_F(CudnnPlans, AreThereForEveryPreset) {

@@ -18,8 +18,8 @@ constexpr int64_t kTokens = 16, kBatch = 3, kHeads = 4, kKeyHeads = 2, kHeadDim 
 
 template <typename Args>
 bool Plain(Exec& exec, const Args& args) {
-  Check(args);
-  cuda::Run(exec, CoreOf<float>(args));
+  Check(cuda::ViewsOf(args));
+  cuda::Run(exec, CoreOf<float>(cuda::ViewsOf(args)));
   return true;
 }
 template <typename Args>
@@ -51,14 +51,16 @@ struct Tensors {
   Array<float> qkv, dout, out, lse, dqkv;
 
   explicit Tensors(int64_t sequence, uint64_t seed = 1)
-      : dims{sequence, kHeads, kKeyHeads, kHeadDim, 0.25},
+      : dims{sequence, kHeads, kKeyHeads, kHeadDim, kHeadDim, 0.25},
         qkv(Normal<float>({kBatch * sequence, (kHeads + 2 * kKeyHeads) * kHeadDim}, seed)),
         dout(Normal<float>({kBatch * sequence, kHeads * kHeadDim}, seed + 1)),
         out(Poison<float>(dout.shape)),
         lse(Poison<float>({kBatch, kHeads, sequence})),
         dqkv(Poison<float>(qkv.shape)) {}
-  AttentionForwardArgs forward() { return {.qkv = qkv, .dims = dims, .out = out, .lse = lse}; }
-  AttentionBackwardArgs backward() {
+  cuda::PackedAttentionForwardArgs forward() {
+    return {.qkv = qkv, .dims = dims, .out = out, .lse = lse};
+  }
+  cuda::PackedAttentionBackwardArgs backward() {
     return {.qkv = qkv, .out = out, .lse = lse, .dout = dout, .dims = dims, .dqkv = dqkv};
   }
 };
@@ -72,8 +74,8 @@ void ExpectSame(const Tensors& got, const Tensors& want) {
 Tensors WithoutPadding(Tensors tensors) {
   Exec exec = TestedBackend().NewExec(1);
   const auto plain = [&](const auto& args) { return Plain(exec, args); };
-  Run<AttentionForwardArgs>(exec, tensors.forward(), plain);
-  Run<AttentionBackwardArgs>(exec, tensors.backward(), plain);
+  Run<cuda::PackedAttentionForwardArgs>(exec, tensors.forward(), plain);
+  Run<cuda::PackedAttentionBackwardArgs>(exec, tensors.backward(), plain);
   return tensors;
 }
 
@@ -110,10 +112,10 @@ TEST(PaddedAttention, LeavesToOthersWhatItWouldMoreThanDoubleAndWhatIsRefused) {
 TEST(PaddedAttention, LeavesToOthersWhatThereIsNoMemoryFor) {
   Exec exec = TestedBackend().NewExec(1);
   Tensors tensors(17);  // The host's memory serves, as attention that is refused reads nothing.
-  AttentionForwardArgs forward = tensors.forward();
+  cuda::PackedAttentionForwardArgs forward = tensors.forward();
   forward.qkv.shape = {17 * (int64_t{1} << 42), forward.qkv.shape.back()};
   EXPECT_FALSE(cuda::PadSequences(exec, forward, kTokens, OfWholeTiles));
-  AttentionBackwardArgs backward = tensors.backward();
+  cuda::PackedAttentionBackwardArgs backward = tensors.backward();
   backward.qkv.shape = forward.qkv.shape;
   EXPECT_FALSE(cuda::PadSequences(exec, backward, kTokens, OfWholeTiles));
   TestedBackend().Synchronize(exec);

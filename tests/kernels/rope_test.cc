@@ -171,6 +171,79 @@ TEST(RopeTable, Llama3ScalingIsThatOfThePublicImplementation) {
   }
 }
 
+// Against the public implementation (transformers 5.24.0, ROPE_INIT_FUNCTIONS["yarn"] in f64) with
+// gpt-oss' base and numbers, d = 32: the first two and the last seven lie outside of the ramp.
+TEST(RopeTable, YarnIsThatOfThePublicImplementation) {
+  constexpr double kMagnitude = 1.3465735902799727;
+  const double wanted[] = {1.0,
+                           0.4747820554769007,
+                           0.2254180002028708,
+                           0.10702442147781144,
+                           0.050813274815461475,
+                           0.019335001126540362,
+                           0.006794959489732219,
+                           0.0020937923789696887,
+                           0.00045648391922324086,
+                           3.8308812373753384e-05,
+                           1.818833668168956e-05,
+                           8.63549587543848e-06,
+                           4.0999784818029795e-06,
+                           1.9465962110014815e-06,
+                           9.242089502428301e-07,
+                           4.387978250864396e-07};
+  auto cos = Poison<double>({2, 16}), sin = cos;
+  Call(RopeTableArgs{
+      .cos = cos, .sin = sin, .base = 150000, .part = {.rows = 2}, .yarn = {.factor = 32}});
+  for (int i = 0; i < 16; ++i) {
+    EXPECT_NEAR(cos.v[i], kMagnitude, 1e-15) << "at position 0";
+    EXPECT_EQ(sin.v[i], 0);
+    const double x = cos.v[16 + i], y = sin.v[16 + i];
+    EXPECT_NEAR(std::atan2(y, x), wanted[i], 1e-13 * wanted[i]) << "frequency " << i;
+    EXPECT_NEAR(std::hypot(x, y), kMagnitude, 1e-14) << "frequency " << i;
+  }
+}
+
+TEST(RopeDeathTest, NamesWhatYarnCannotBe) {
+  auto cos = Poison<double>({2, 16}), sin = cos;
+  RopeTableArgs args{.cos = cos, .sin = sin, .base = 150000, .part = {.rows = 2}};
+  args.yarn = {.factor = 0.5};
+  EXPECT_DEATH(Call(args), "rope yarn: factor 0.5");
+  args.yarn = {.factor = 32, .beta_fast = 1, .beta_slow = 1};
+  EXPECT_DEATH(Call(args), "rope yarn: betas 1, 1");
+  args.yarn = {.factor = 32};
+  args.scaling.factor = 8;
+  EXPECT_DEATH(Call(args), "rope yarn: beside a scaling by 8");
+}
+
+TEST(Rope, ValueHeadsOfAnyWidthAreCopied) {
+  const Size size = {2, 5, 2, 1, 6};
+  const Table<float> table(size);
+  const auto packed = Normal<float>({10, size.width()}, 1);
+  auto rotated = Poison<float>(packed.shape);
+  // The same heads, with three columns of values more.
+  const int64_t heads = 3 * 6, width = size.width() + 3;
+  const auto x = Normal<float>({10, width}, 2);
+  auto same = packed, y = Poison<float>(x.shape);
+  for (int64_t i = 0; i < 10 * heads; ++i) {
+    same.v[i / heads * size.width() + i % heads] = x.v[i / heads * width + i % heads];
+  }
+  const auto rotate = [&](const Array<float>& from, Array<float>& to) {
+    Call(RopeArgs{.x = from,
+                  .cos = table.cos,
+                  .sin = table.sin,
+                  .heads = 2,
+                  .kv_heads = 1,
+                  .sequence = 5,
+                  .y = to});
+  };
+  rotate(same, rotated);
+  rotate(x, y);
+  for (int64_t i = 0; i < 10 * width; ++i) {
+    const int64_t row = i / width, c = i % width;
+    EXPECT_EQ(y.v[i], c < heads ? rotated.v[row * size.width() + c] : x.v[i]) << "at " << i;
+  }
+}
+
 TEST(RopeDeathTest, NamesTheArgumentOfWrongShape) {
   const Size size = {2, 5, 2, 1, 6};
   const Table<float> table(size);
@@ -185,6 +258,9 @@ TEST(RopeDeathTest, NamesTheArgumentOfWrongShape) {
                     .y = y};
   };
   EXPECT_DEATH(Call(args(narrow, 5)), "rope y: wanted f32 \\[10, 24\\]");
+  x = Zeros<float>({10, 17});
+  EXPECT_DEATH(Call(args(x, 5)), "rope x: f32 \\[10, 17\\] for 2 query and 1 key heads of 6");
+  x = Zeros<float>({10, size.width()});
   EXPECT_DEATH(Call(args(x, 6)), "rope sequence: 6 with a table of 5 positions");
 }
 

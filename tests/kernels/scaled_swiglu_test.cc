@@ -3,6 +3,9 @@
 
 #include "kernels/scaled_swiglu.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include "kernels/swiglu.h"
 #include "tests/kernels/call.h"
 #include "tests/testing/numeric_grad.h"
@@ -33,16 +36,17 @@ struct Outputs {
 
 // Outputs begin as zero.
 template <typename T>
-Outputs<T> Compute(const Inputs& in, int32_t rows, int threads = 2) {
+Outputs<T> Compute(const Inputs& in, int32_t rows, int threads = 2, double limit = 0) {
   using A = Accumulate<T>;
   const auto x = Converted<T>(in.x), dy = Converted<T>(in.dy);
   const auto w = Converted<A>(in.w);
   const Array<int32_t> count = {{1}, {rows}};
   Outputs<T> out{Zeros<T>(dy.shape), Zeros<T>(x.shape), Zeros<A>(w.shape)};
-  Call(ScaledSwiGluForwardArgs{.x = x, .w = w, .count = count, .y = out.y}, threads);
+  Call(ScaledSwiGluForwardArgs{.x = x, .w = w, .count = count, .y = out.y, .limit = limit},
+       threads);
   Call(
       ScaledSwiGluBackwardArgs{
-          .dy = dy, .x = x, .w = w, .count = count, .dx = out.dx, .dw = out.dw},
+          .dy = dy, .x = x, .w = w, .count = count, .dx = out.dx, .dw = out.dw, .limit = limit},
       threads);
   return out;
 }
@@ -61,11 +65,24 @@ TEST_P(ScaledSwiGluTest, BackwardMatchesNumericGradient) {
   ExpectClose(got.dw.v, want_dw, 1e-8);
 }
 
+// Some elements lie beyond the limit, and none within a step of the differences from it.
+TEST_P(ScaledSwiGluTest, ClampedBackwardMatchesNumericGradient) {
+  const int32_t count = GetParam().count;
+  for (double& x : in.x.v) {
+    if (std::abs(std::abs(x) - 0.7) < 0.02) x *= 1.1;
+  }
+  const auto loss = [&] { return Dot(Compute<double>(in, count, 2, 0.7).y, in.dy); };
+  const auto want_dx = NumericGrad(in.x.v, loss), want_dw = NumericGrad(in.w.v, loss);
+  const auto got = Compute<double>(in, count, 2, 0.7);
+  ExpectClose(got.dx.v, want_dx, 1e-8);
+  ExpectClose(got.dw.v, want_dw, 1e-8);
+}
+
 template <typename T>
-void ExpectAgreesWithF64(const Inputs& exact, const Size& size) {
+void ExpectAgreesWithF64(const Inputs& exact, const Size& size, double limit = 0) {
   const Inputs in = {RoundedTo<T>(exact.x), RoundedTo<float>(exact.w), RoundedTo<T>(exact.dy)};
-  const auto got = Compute<T>(in, size.count);
-  const auto want = Compute<double>(in, size.count);
+  const auto got = Compute<T>(in, size.count, 2, limit);
+  const auto want = Compute<double>(in, size.count, 2, limit);
   const DType dtype = DTypeOf<T>::value;
   ExpectClose(Converted<double>(got.y).v, want.y.v, Tolerance(dtype, 1));
   ExpectClose(Converted<double>(got.dx).v, want.dx.v, Tolerance(dtype, 1));
@@ -94,6 +111,36 @@ TEST(ScaledSwiGlu, WithFactorsOfOneIsSwiGlu) {
     ExpectClose(got.dx.v, dx.v, Tolerance(DType::kF64, 1));
     ExpectAgreesWithF64<float>(in, size);
     ExpectAgreesWithF64<bf16>(in, size);
+  }
+}
+
+// By the definition, with gate and up on either side of their limits. A gate has no lower one.
+TEST(ScaledSwiGlu, ClampsGateAboveAndUpOnBothSides) {
+  constexpr double kLimit = 2;
+  const std::vector<double> points = {-5, -2, -1, 0.5, 2, 3};
+  for (const double gate : points) {
+    for (const double up : points) {
+      const Inputs in = {{{1, 2}, {gate, up}}, {{1}, {3}}, {{1, 1}, {1}}};
+      const auto got = Compute<double>(in, 1, 1, kLimit);
+      const double g = std::min(gate, kLimit), u = std::clamp(up, -kLimit, kLimit);
+      const double s = 1 / (1 + std::exp(-1.702 * g)), h = g * s * (u + 1);
+      const double dg = gate > kLimit ? 0 : 3 * (u + 1) * s * (1 + 1.702 * g * (1 - s));
+      const double du = std::abs(up) > kLimit ? 0 : 3 * g * s;
+      EXPECT_NEAR(got.y.v[0], 3 * h, 1e-14) << gate << ' ' << up;
+      EXPECT_NEAR(got.dw.v[0], h, 1e-14) << gate << ' ' << up;
+      EXPECT_NEAR(got.dx.v[0], dg, 1e-14) << gate << ' ' << up;
+      EXPECT_NEAR(got.dx.v[1], du, 1e-14) << gate << ' ' << up;
+    }
+  }
+}
+
+// Widths and rows as below, beyond a block and a grid.
+TEST(ScaledSwiGlu, ClampedAgreesWithF64InEveryWidth) {
+  for (const Size size : {Size{9, 21, 9}, Size{3, 5, 2}, Size{65, 9, 40}, Size{3, 2056, 3},
+                          Size{2, 301, 2}, Size{8500, 1, 8500}}) {
+    ExpectAgreesWithF64<double>(Make(size), size, 0.7);
+    ExpectAgreesWithF64<float>(Make(size), size, 0.7);
+    ExpectAgreesWithF64<bf16>(Make(size), size, 0.7);
   }
 }
 
@@ -132,6 +179,7 @@ TEST(ScaledSwiGluDeathTest, NamesTheArgumentThatDoesNotFit) {
   Inputs in = Make({3, 5, 3});
   EXPECT_DEATH(Compute<double>(in, 4), "scaled_swiglu count: 4 of 3");
   EXPECT_DEATH(Compute<double>(in, -1), "scaled_swiglu count: -1 of 3");
+  EXPECT_DEATH(Compute<double>(in, 3, 2, -1), "scaled_swiglu limit: -1");
   in.w = Zeros<double>({2});
   EXPECT_DEATH(Compute<double>(in, 3), "scaled_swiglu w: wanted f64 with 3 elements");
 }

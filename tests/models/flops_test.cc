@@ -45,6 +45,21 @@ TEST(FlopsTest, ExpertsCountWhereATokenGoesThroughThem) {
   EXPECT_DOUBLE_EQ(FlopsPerToken(config, 8).mlp, l * 6 * h * (3 * (2 * 5 + 7) + 6));
 }
 
+// Half of the layers count the pairs of a window, token by token; the formulas know of none.
+TEST(FlopsTest, WindowsCountThePairsWithin) {
+  const double s = 4096, window = 128, layers = 24, h = 2880, heads = 64, groups = 8, d = 64;
+  const double all = s * (s + 1) / 2, within = window * (window + 1) / 2 + (s - window) * window;
+  const ModelConfig config = FindPreset("gpt-oss-20b")->config;
+  const Flops exact = FlopsPerToken(config, 4096);
+  EXPECT_DOUBLE_EQ(exact.attention, layers / 2 * 12 * heads * d * (all + within) / s);
+  EXPECT_DOUBLE_EQ(exact.mlp, layers * 6 * h * (3 * 4 * h + 32));
+  const Flops formula = FlopsPerToken(config, 4096, FlopsConvention::kMegatron);
+  EXPECT_DOUBLE_EQ(formula.attention, layers * 6 * heads * d * s);
+  EXPECT_DOUBLE_EQ(formula.qkvo, layers * 6 * h * d * (2 * heads + 2 * groups));
+  EXPECT_DOUBLE_EQ(formula.mlp, layers * 6 * 3 * h * 4 * h);
+  EXPECT_DOUBLE_EQ(formula.output, 6 * 201088 * h);
+}
+
 TEST(FlopsTest, FullAndCausalFormulasAgreeWithTheTable) {
   for (const Row& row : kTable) {
     SCOPED_TRACE(row.preset);

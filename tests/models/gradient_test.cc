@@ -154,7 +154,9 @@ INSTANTIATE_TEST_SUITE_P(Models, ArchitectureGradient,
                                            NamedConfig{"gpt3", TinyGpt3()},
                                            NamedConfig{"qwen3_moe", TinyMoe()},
                                            NamedConfig{"qwen3_moe_in_rounds", TinyMoe(), 0.3},
-                                           NamedConfig{"qwen3_moe_grouped", GroupedMoe()}),
+                                           NamedConfig{"qwen3_moe_grouped", GroupedMoe()},
+                                           NamedConfig{"gpt_oss", TinyGptOss()},
+                                           NamedConfig{"gpt_oss_in_rounds", TinyGptOss(), 0.3}),
                          [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

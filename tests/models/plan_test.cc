@@ -179,7 +179,8 @@ size_t LeastActivationBytes(const Program& program) {
 }
 
 TEST(PlanTest, PeakActivationsAreNearTheLeastThatLivesAllow) {
-  for (const char* preset : {"gpt2-124m", "llama3.2-1b", "llama3-8b", "qwen3-30b-a3b"}) {
+  for (const char* preset :
+       {"gpt2-124m", "llama3.2-1b", "llama3-8b", "qwen3-30b-a3b", "gpt-oss-20b"}) {
     for (const Precision& precision : {Precision::F32(), Precision::BF16()}) {
       for (const RecomputeOptions& recompute : {RecomputeOptions{}, RecomputeOptions{.blocks = 4},
                                                 RecomputeOptions{.norms_and_activations = true}}) {

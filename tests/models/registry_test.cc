@@ -32,6 +32,7 @@ TEST(RegistryTest, ParameterTotalsAreThePublished) {
         Published{"llama3-70b", 70.55e9, 0.005e9}, Published{"llama3.1-8b", 8.03e9, 0.005e9},
         Published{"llama3.1-70b", 70.55e9, 0.005e9}, Published{"llama3.1-405b", 405.85e9, 0.01e9},
         Published{"llama3.2-1b", 1.24e9, 0.005e9}, Published{"qwen3-30b-a3b", 30.5e9, 0.05e9},
+        Published{"gpt-oss-20b", 20.91e9, 0.005e9}, Published{"gpt-oss-120b", 116.83e9, 0.005e9},
         // By name only; the small ones have their vocabulary padded.
         Published{"gpt3-5b", 5e9, 0.3e9}, Published{"gpt3-20b", 20e9, 0.4e9},
         Published{"gpt3-175b", 175e9, 1e9}, Published{"gpt2-124m", 124e6, 0.6e6},
@@ -45,6 +46,12 @@ TEST(RegistryTest, ParameterTotalsAreThePublished) {
 
 TEST(RegistryTest, ActiveParametersAreThePublished) {
   EXPECT_NEAR(double(CountParameters(FindPreset("qwen3-30b-a3b")->config).active), 3.3e9, 0.06e9);
+  // Published without the embedding, but with the output projection (arXiv:2508.10925, table 1).
+  for (const auto& [preset, active] :
+       {std::pair{"gpt-oss-20b", 3.61e9}, std::pair{"gpt-oss-120b", 5.13e9}}) {
+    EXPECT_NEAR(double(CountParameters(FindPreset(preset)->config).active - 201088 * 2880), active,
+                0.005e9);
+  }
   const ParameterCount dense = CountParameters(FindPreset("llama3-8b")->config);
   EXPECT_EQ(dense.active, dense.total);
 }
@@ -54,6 +61,19 @@ TEST(RegistryTest, Gpt2WithItsOwnVocabularyHasThePublicCheckpointsParameters) {
   ModelConfig config = FindPreset("gpt2-124m")->config;
   AsDecoder(config).vocab = 50257;
   EXPECT_EQ(CountParameters(config).total, 124'439'808);
+}
+
+// As in the released config.json files.
+TEST(RegistryTest, GptOssHasThePublishedWindowLimitAndStretching) {
+  for (const char* preset : {"gpt-oss-20b", "gpt-oss-120b"}) {
+    const GptOssConfig c = FindPreset(preset)->config.As<GptOssConfig>();
+    EXPECT_EQ(c.window, 128);
+    EXPECT_EQ(c.swiglu_limit, 7);
+    EXPECT_EQ(c.yarn_factor, 32);
+    EXPECT_EQ(c.yarn_beta_fast, 32);
+    EXPECT_EQ(c.yarn_beta_slow, 1);
+    EXPECT_EQ(c.yarn_original_max_seq, 4096);
+  }
 }
 
 struct Positions {
@@ -91,7 +111,9 @@ TEST(RegistryTest, PositionsAndNormsAreThePublished) {
       {"gpt2-350m", kGpt2},
       {"gpt2-774m", kGpt2},
       {"gpt2-1558m", kGpt2},
-      {"qwen3-30b-a3b", {.rope_base = 1e6, .max_seq = 40960, .norm_eps = 1e-6}}};
+      {"qwen3-30b-a3b", {.rope_base = 1e6, .max_seq = 40960, .norm_eps = 1e-6}},
+      {"gpt-oss-20b", {.rope_base = 1.5e5, .max_seq = 131072}},
+      {"gpt-oss-120b", {.rope_base = 1.5e5, .max_seq = 131072}}};
   const std::vector<std::string> names = PresetNames();
   EXPECT_EQ(names.size(), published.size());
   for (const std::string& name : names) {
@@ -124,7 +146,7 @@ TEST(RegistryTest, EveryPresetIsValidAndItsNameUnique) {
       EXPECT_EQ(FindPreset(alias)->name, name);
     }
   }
-  EXPECT_EQ(names.size(), 20u + 1u);
+  EXPECT_EQ(names.size(), 22u + 1u);
 }
 
 TEST(RegistryTest, AnUnknownPresetIsAnsweredWithTheNearest) {
@@ -377,6 +399,64 @@ TEST(ValidateTest, NamesTheFieldOfExpertsAndTheNearestLegalValue) {
     EXPECT_EQ(violations.list()[0].field, std::string("model.moe.") + wrong.field);
     EXPECT_THAT(violations.list()[0].description, HasSubstr(wrong.says));
   }
+}
+
+// Its own fields, and of those that decoders have only what it uses.
+TEST(ValidateTest, GptOssNamesItsFieldsAndTheNearestLegalValue) {
+  struct Case {
+    const char* field;
+    const char* says;
+    void (*change)(GptOssConfig&);
+  };
+  for (const Case& wrong :
+       {Case{"window", "wanted 0 to 1048576, found -1; nearest 0",
+             [](GptOssConfig& c) { c.window = -1; }},
+        Case{"swiglu_limit", "wanted 0 (none) <= x <= 1e6 (usual: 7), found -7",
+             [](GptOssConfig& c) { c.swiglu_limit = -7; }},
+        Case{"yarn_factor", "wanted 0 (none), or 1 <= x <= 1e6 (usual: 32), found 0.5",
+             [](GptOssConfig& c) { c.yarn_factor = 0.5; }},
+        Case{"yarn_beta_fast", "wanted more than yarn_beta_slow = 1, found 1",
+             [](GptOssConfig& c) { c.yarn_beta_fast = 1; }},
+        Case{"yarn_beta_slow", "found 0", [](GptOssConfig& c) { c.yarn_beta_slow = 0; }},
+        Case{"yarn_original_max_seq", "found 0; nearest 1",
+             [](GptOssConfig& c) { c.yarn_original_max_seq = 0; }},
+        Case{"rope_base", "wanted more than 1 where yarn_factor stretches, found 1",
+             [](GptOssConfig& c) { c.rope_base = 1; }}}) {
+    SCOPED_TRACE(wrong.says);
+    ModelConfig config = FindPreset("gpt-oss-20b")->config;
+    wrong.change(config.As<GptOssConfig>());
+    Violations violations;
+    Validate(config, violations, "model");
+    ASSERT_EQ(violations.list().size(), 1u) << violations.ToStatus();
+    EXPECT_EQ(violations.list()[0].field, absl::StrCat("model.", wrong.field));
+    EXPECT_THAT(violations.list()[0].description, HasSubstr(wrong.says));
+  }
+  std::set<std::string> names;
+  for (const Field& field : FieldsOf(FindFamily("gpt_oss")->defaults))
+    names.insert(field.rule.name);
+  EXPECT_EQ(names, (std::set<std::string>{"layers",
+                                          "hidden",
+                                          "heads",
+                                          "kv_heads",
+                                          "head_dim",
+                                          "vocab",
+                                          "max_seq",
+                                          "norm_eps",
+                                          "rope_base",
+                                          "tied",
+                                          "moe.experts",
+                                          "moe.top_k",
+                                          "moe.expert_ffn",
+                                          "moe.expert_bias",
+                                          "moe.bias_update_rate",
+                                          "moe.aux_loss",
+                                          "moe.fake_balanced",
+                                          "window",
+                                          "swiglu_limit",
+                                          "yarn_factor",
+                                          "yarn_beta_fast",
+                                          "yarn_beta_slow",
+                                          "yarn_original_max_seq"}));
 }
 
 TEST(ValidateTest, AFamilyWithoutRotaryPositionsRefusesTheirBase) {

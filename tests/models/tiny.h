@@ -8,16 +8,20 @@
 #include "common/check.h"
 #include "common/rng.h"
 #include "models/arch/decoder_config.h"
+#include "models/arch/gpt_oss.h"
 #include "models/arch/registry.h"
 #include "models/model.h"
 #include "models/program/executable.h"
 
 namespace trainyard::testing {
 
-// The present families have one struct in common.
-inline DecoderConfig& AsDecoder(ModelConfig& config) { return config.As<DecoderConfig>(); }
-inline const DecoderConfig& AsDecoder(const ModelConfig& config) {
+// What the structs of the present families have in common.
+inline DecoderConfig& AsDecoder(ModelConfig& config) {
+  if (config.family() == "gpt_oss") return config.As<GptOssConfig>();
   return config.As<DecoderConfig>();
+}
+inline const DecoderConfig& AsDecoder(const ModelConfig& config) {
+  return AsDecoder(const_cast<ModelConfig&>(config));
 }
 
 // Two layers of 4 dims a head.
@@ -52,6 +56,20 @@ inline ModelConfig TinyGpt3() {
 inline ModelConfig TinyMoe() {
   ModelConfig config = Tiny("qwen3_moe", 4, 2);
   AsDecoder(config).moe = MoeConfig{.experts = 6, .top_k = 2, .expert_ffn = 5, .aux_loss = 0.05};
+  return config;
+}
+
+// As TinyMoe, with a window in the first of the two layers. No unit is near its limit: beyond that,
+// gradients jump.
+inline ModelConfig TinyGptOss() {
+  ModelConfig config = Tiny("gpt_oss", 4, 2);
+  AsDecoder(config).moe = MoeConfig{.experts = 6, .top_k = 2, .expert_ffn = 5, .aux_loss = 0.05};
+  GptOssConfig& c = config.As<GptOssConfig>();
+  c.window = 3;
+  c.rope_base = 100;
+  c.yarn_original_max_seq = 16;
+  c.yarn_beta_fast = 2;
+  c.yarn_beta_slow = 0.25;
   return config;
 }
 

@@ -186,9 +186,14 @@ absl::StatusOr<std::string> Checkpoint::Digest() const {
   return hash.HexDigest();
 }
 
-absl::Status Checkpoint::Load(std::span<const TargetBox> boxes, const BoxCopy& to_device) const {
+absl::Status Checkpoint::Load(std::span<const TargetBox> boxes, const BoxCopy& to_device,
+                              std::set<std::string>* absent) const {
   // All of them first, so that nothing is overwritten by a checkpoint that does not fit.
   for (const TargetBox& target : boxes) {
+    if (absent != nullptr && Find(target.name, target.kind) == nullptr) {
+      absent->insert(target.name);
+      continue;
+    }
     if (absl::Status status = CheckTarget(Find(target.name, target.kind), target); !status.ok()) {
       return WithPath(path(), status);
     }
@@ -211,7 +216,7 @@ absl::Status Checkpoint::Load(std::span<const TargetBox> boxes, const BoxCopy& t
   });
 }
 
-absl::Status Checkpoint::CheckModel(const ModelConfig& model) const {
+absl::Status Checkpoint::CheckModel(const ModelConfig& model, MayDiffer use) const {
   const auto differs = [&](absl::string_view field, absl::string_view found,
                            absl::string_view wanted) {
     return absl::InvalidArgumentError(absl::StrCat(path(), ": another model's checkpoint: ", field,
@@ -222,7 +227,7 @@ absl::Status Checkpoint::CheckModel(const ModelConfig& model) const {
   }
   const std::vector<Field> mine = FieldsOf(state().model), wanted = FieldsOf(model);
   for (size_t i = 0; i < mine.size(); ++i) {
-    if (mine[i].rule.may_change || mine[i].value == wanted[i].value) continue;
+    if (mine[i].rule.may_differ >= use || mine[i].value == wanted[i].value) continue;
     return differs(mine[i].rule.name, TextOf(mine[i].value), TextOf(wanted[i].value));
   }
   return absl::OkStatus();

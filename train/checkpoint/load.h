@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -60,15 +61,17 @@ class Checkpoint {
   // SHA-256 over contents alone, whatever the layout (docs/formats.md). Verifies on the way.
   absl::StatusOr<std::string> Digest() const;
 
-  // INVALID_ARGUMENT names the first field that differs.
-  absl::Status CheckModel(const ModelConfig& model) const;
+  // INVALID_ARGUMENT names the first field that differs and may not for such a use.
+  absl::Status CheckModel(const ModelConfig& model, MayDiffer use = MayDiffer::kAlways) const;
 
   // Fills the boxes, under whatever layout they were written, reading the pieces that hold them:
   // hardly more than the boxes' own bytes. INVALID_ARGUMENT names the first tensor that the
   // checkpoint does not have, or has with another shape or dtype, and then no box is touched.
   // DATA_LOSS as Verify, for what was read; the boxes hold anything then. Where they lie in a
-  // device's memory, `to_device` copies one after the other there.
-  absl::Status Load(std::span<const TargetBox> boxes, const BoxCopy& to_device = nullptr) const;
+  // device's memory, `to_device` copies one after the other there. With `absent`, the boxes of
+  // tensors that the checkpoint does not have stay as they are, and their names are added there.
+  absl::Status Load(std::span<const TargetBox> boxes, const BoxCopy& to_device = nullptr,
+                    std::set<std::string>* absent = nullptr) const;
 
  private:
   // A directory with a manifest.

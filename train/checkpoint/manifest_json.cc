@@ -2,12 +2,12 @@
 // that a damaged manifest is found before anything in it is believed; what is read is then checked
 // like any other input.
 
-#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "common/json_fields.h"
 #include "common/sha256.h"
 #include "common/status_macros.h"
 #include "models/arch/config_json.h"
@@ -22,39 +22,39 @@ using Json = nlohmann::ordered_json;
 constexpr absl::string_view kFirstLine = "{\"manifest_sha256\": \"";
 constexpr absl::string_view kFirstLineEnd = "\",\n";
 constexpr size_t kHexBytes = 64;
-constexpr int64_t kMaxInteger = int64_t{1} << 62;
+
 // What programs before there were bases read.
 constexpr int64_t kVersionWithoutBase = 2;
+constexpr absl::string_view kToJobDirectory = "../../";
 
-Json ToJson(const Shape& shape) {
-  Json list = Json::array();
-  for (int i = 0; i < shape.rank(); ++i) list.push_back(shape[i]);
-  return list;
-}
+struct Versioned {
+  int64_t version = kVersionWithoutBase;
+};
 
-Json ToJson(const CheckpointLayout& layout) {
-  return {{"data", layout.data},         {"tensor", layout.tensor},
-          {"pipeline", layout.pipeline}, {"context", layout.context},
-          {"expert", layout.expert},     {"virtual_pipeline", layout.virtual_pipeline},
-          {"schedule", layout.schedule}, {"zero", layout.zero},
-          {"threads", layout.threads}};
-}
+struct BaseText {
+  std::string path;
+  std::string sha256;
+};
 
-Json ToJson(const StoredTensor& tensor) {
-  Json boxes = Json::array();
-  for (const StoredBox& stored : tensor.boxes) {
-    boxes.push_back({{"offset", ToJson(stored.box.offset)},
-                     {"extent", ToJson(stored.box.extent)},
-                     {"file", stored.file},
-                     {"file_offset", stored.file_offset},
-                     {"sha256", stored.sha256}});
-    if (stored.piece.rank() > 0) boxes.back()["piece"] = ToJson(stored.piece);
+struct Contents {
+  RunState state;  // All but the model,
+  Json model;      // which is written by the table of its family, and the base.
+  std::optional<BaseText> base;
+  std::vector<StoredTensor> tensors;
+};
+
+// One spelling of the path only, which leads nowhere but to an attempt of the same directory.
+absl::StatusOr<BaseReference> ReadBase(const BaseText& text) {
+  absl::string_view epoch = text.path;
+  const bool begins = absl::ConsumePrefix(&epoch, kToJobDirectory);
+  const bool ends = absl::ConsumeSuffix(&epoch, absl::StrCat("/", kBaseName));
+  const std::optional<int64_t> number = ParseEpochName(epoch);
+  if (!begins || !ends || !number) {
+    return absl::InvalidArgumentError(absl::StrCat("base.path: wanted ../../epoch-E/", kBaseName,
+                                                   ", found \"",
+                                                   absl::CEscape(text.path.substr(0, 64)), "\""));
   }
-  return {{"name", tensor.name},
-          {"kind", Name(tensor.kind)},
-          {"dtype", Name(tensor.dtype)},
-          {"shape", ToJson(tensor.shape)},
-          {"boxes", std::move(boxes)}};
+  return BaseReference{.epoch = *number, .sha256 = text.sha256};
 }
 
 std::string Sha256Of(absl::string_view text) {
@@ -63,225 +63,72 @@ std::string Sha256Of(absl::string_view text) {
   return hash.HexDigest();
 }
 
-// Reads fields by type; the first that is absent or of another type is the error, and what follows
-// is not read.
-class JsonFields {
- public:
-  JsonFields(const Json& json, std::string path) : json_(json), path_(std::move(path)) {}
-
-  JsonFields& Read(const char* name, std::string& out) {
-    if (const Json* value = Find(name, "a text");
-        value != nullptr && Is(name, value->is_string(), "a text")) {
-      out = value->get<std::string>();
-    }
-    return *this;
-  }
-  JsonFields& Read(const char* name, int64_t& out) {
-    const char* wanted = "a whole number from 0 to 2^62";
-    const Json* value = Find(name, wanted);
-    if (value == nullptr || !Is(name, value->is_number_unsigned(), wanted)) return *this;
-    const uint64_t number = value->get<uint64_t>();
-    if (Is(name, number <= uint64_t(kMaxInteger), wanted)) out = int64_t(number);
-    return *this;
-  }
-  JsonFields& Read(const char* name, uint64_t& out) {
-    const char* wanted = "a whole number from 0 to 2^64 - 1";
-    const Json* value = Find(name, wanted);
-    if (value != nullptr && Is(name, value->is_number_unsigned(), wanted))
-      out = value->get<uint64_t>();
-    return *this;
-  }
-  JsonFields& Read(const char* name, double& out) {
-    const Json* value = Find(name, "a number");
-    if (value != nullptr && Is(name, value->is_number(), "a number")) out = value->get<double>();
-    return *this;
-  }
-  JsonFields& Read(const char* name, bool& out) {
-    const Json* value = Find(name, "true or false");
-    if (value != nullptr && Is(name, value->is_boolean(), "true or false"))
-      out = value->get<bool>();
-    return *this;
-  }
-  JsonFields& Read(const char* name, Shape& out) {
-    const char* wanted = "a list of at most 5 whole numbers from 0 to 2^62";
-    const Json* value = Find(name, wanted);
-    if (value == nullptr ||
-        !Is(name, value->is_array() && value->size() <= Shape::kMaxRank, wanted))
-      return *this;
-    std::vector<int64_t> dims;
-    for (const Json& dim : *value) {
-      if (!Is(name, dim.is_number_unsigned() && dim.get<uint64_t>() <= uint64_t(kMaxInteger),
-              wanted))
-        return *this;
-      dims.push_back(int64_t(dim.get<uint64_t>()));
-    }
-    out = Shape(dims);
-    return *this;
-  }
-  // The value under `name`, or null after an error.
-  const Json* Object(const char* name) {
-    const Json* value = Find(name, "an object");
-    return value != nullptr && Is(name, value->is_object(), "an object") ? value : nullptr;
-  }
-  const Json* List(const char* name) {
-    const Json* value = Find(name, "a list");
-    return value != nullptr && Is(name, value->is_array(), "a list") ? value : nullptr;
-  }
-  bool Has(const char* name) const { return json_.is_object() && json_.contains(name); }
-  bool Is(const char* name, bool legal, absl::string_view wanted) {
-    if (!legal && status_.ok()) {
-      status_ = absl::InvalidArgumentError(absl::StrCat(path_, name, ": wanted ", wanted));
-    }
-    return legal;
-  }
-  const absl::Status& status() const { return status_; }
-
- private:
-  const Json* Find(const char* name, absl::string_view wanted) {
-    if (!status_.ok() || !Is(name, Has(name), wanted)) return nullptr;
-    return &json_.at(name);
-  }
-
-  const Json& json_;
-  const std::string path_;
-  absl::Status status_;
-};
-
-absl::StatusOr<StoredTensor> ReadTensor(const Json& json, const std::string& path) {
-  StoredTensor tensor;
-  std::string kind, dtype;
-  JsonFields fields(json, path);
-  fields.Read("name", tensor.name)
-      .Read("kind", kind)
-      .Read("dtype", dtype)
-      .Read("shape", tensor.shape);
-  const Json* boxes = fields.List("boxes");
-  RETURN_IF_ERROR(fields.status());
-  bool known = false;
-  for (const TensorKind k :
-       {TensorKind::kParameter, TensorKind::kFirstMoment, TensorKind::kSecondMoment}) {
-    if (kind != Name(k)) continue;
-    tensor.kind = k;
-    known = true;
-  }
-  fields.Is("kind", known, "parameter, m or v");
-  known = false;
-  for (const DType d : {DType::kF64, DType::kF32, DType::kBF16}) {
-    if (dtype != Name(d)) continue;
-    tensor.dtype = d;
-    known = true;
-  }
-  fields.Is("dtype", known, "f64, f32 or bf16");
-  RETURN_IF_ERROR(fields.status());
-  for (const Json& item : *boxes) {
-    StoredBox& stored = tensor.boxes.emplace_back();
-    JsonFields box(item, absl::StrCat(path, "boxes[", tensor.boxes.size() - 1, "]."));
-    box.Read("offset", stored.box.offset)
-        .Read("extent", stored.box.extent)
-        .Read("file", stored.file)
-        .Read("file_offset", stored.file_offset)
-        .Read("sha256", stored.sha256);
-    if (box.Has("piece")) box.Read("piece", stored.piece);
-    RETURN_IF_ERROR(box.status());
-  }
-  return tensor;
-}
-
-absl::StatusOr<std::vector<StoredTensor>> ReadTensors(const Json& list) {
-  std::vector<StoredTensor> tensors;
-  for (const Json& item : list) {
-    ASSIGN_OR_RETURN(StoredTensor tensor,
-                     ReadTensor(item, absl::StrCat("tensors[", tensors.size(), "].")));
-    tensors.push_back(std::move(tensor));
-  }
-  return tensors;
-}
-
-Json ToJson(const std::vector<StoredTensor>& tensors) {
-  Json list = Json::array();
-  for (const StoredTensor& tensor : tensors) list.push_back(ToJson(tensor));
-  return list;
-}
-
-constexpr absl::string_view kToJobDirectory = "../../";
-
-// One spelling of the path only, which leads nowhere but to an attempt of the same directory.
-absl::StatusOr<BaseReference> ReadBase(const Json& json) {
-  BaseReference base;
-  std::string path;
-  JsonFields fields(json, "base.");
-  fields.Read("path", path).Read("sha256", base.sha256);
-  RETURN_IF_ERROR(fields.status());
-  absl::string_view epoch = path;
-  const bool begins = absl::ConsumePrefix(&epoch, kToJobDirectory);
-  const bool ends = absl::ConsumeSuffix(&epoch, absl::StrCat("/", kBaseName));
-  const std::optional<int64_t> number = ParseEpochName(epoch);
-  if (!begins || !ends || !number) {
-    return absl::InvalidArgumentError(absl::StrCat("base.path: wanted ../../epoch-E/", kBaseName,
-                                                   ", found \"", absl::CEscape(path.substr(0, 64)),
-                                                   "\""));
-  }
-  base.epoch = *number;
-  return base;
-}
-
-absl::StatusOr<Manifest> ReadManifest(const Json& json) {
-  RunState state;
-  JsonFields fields(json, "");
-  fields.Read("job_id", state.job_id)
-      .Read("epoch", state.epoch)
-      .Read("step", state.step)
-      .Read("data_position", state.data_position)
-      .Read("seed", state.seed)
-      .Read("sequence", state.sequence)
-      .Read("build", state.build);
-  // Absent from manifests of the builds before there was a choice.
-  if (fields.Has("deterministic")) fields.Read("deterministic", state.deterministic);
-  const Json* model = fields.Object("model");
-  const Json* layout = fields.Object("layout");
-  const Json* tensors = fields.List("tensors");
-  RETURN_IF_ERROR(fields.status());
-  ASSIGN_OR_RETURN(state.model, ModelFromJson(*model));
-  JsonFields ranks(*layout, "layout.");
-  ranks.Read("data", state.layout.data)
-      .Read("tensor", state.layout.tensor)
-      .Read("pipeline", state.layout.pipeline)
-      .Read("context", state.layout.context)
-      .Read("threads", state.layout.threads);
-  // Absent from manifests of the first builds.
-  if (ranks.Has("expert")) ranks.Read("expert", state.layout.expert);
-  if (ranks.Has("virtual_pipeline")) ranks.Read("virtual_pipeline", state.layout.virtual_pipeline);
-  if (ranks.Has("schedule")) ranks.Read("schedule", state.layout.schedule);
-  if (ranks.Has("zero")) ranks.Read("zero", state.layout.zero);
-  RETURN_IF_ERROR(ranks.status());
-  if (fields.Has("base")) {
-    const Json* base = fields.Object("base");
-    RETURN_IF_ERROR(fields.status());
-    ASSIGN_OR_RETURN(state.base, ReadBase(*base));
-  }
-  ASSIGN_OR_RETURN(std::vector<StoredTensor> stored, ReadTensors(*tensors));
-  return MakeManifest(std::move(state), std::move(stored));
-}
-
 }  // namespace
 
+template <typename V>
+static void VisitFields(V& v, Shape& shape) {
+  std::vector<int64_t> dims;
+  for (int i = 0; i < shape.rank(); ++i) dims.push_back(shape[i]);
+  v.Wholes(dims, Shape::kMaxRank);
+  shape = Shape(dims);
+}
+
+template <typename V>
+static void VisitFields(V& v, StoredBox& stored) {
+  v("offset", stored.box.offset), v("extent", stored.box.extent), v("file", stored.file);
+  v("file_offset", stored.file_offset), v("sha256", stored.sha256);
+  std::optional<Shape> piece;
+  if (stored.piece.rank() > 0) piece = stored.piece;
+  v("piece", piece);
+  if (piece) stored.piece = *piece;
+}
+
+template <typename V>
+static void VisitFields(V& v, StoredTensor& tensor) {
+  v("name", tensor.name);
+  v.Named("kind", tensor.kind,
+          {TensorKind::kParameter, TensorKind::kFirstMoment, TensorKind::kSecondMoment});
+  v.Named("dtype", tensor.dtype, {DType::kF64, DType::kF32, DType::kBF16});
+  v("shape", tensor.shape), v("boxes", tensor.boxes);
+}
+
+template <typename V>
+static void VisitFields(V& v, CheckpointLayout& layout) {
+  v.Whole("data", layout.data), v.Whole("tensor", layout.tensor);
+  v.Whole("pipeline", layout.pipeline), v.Whole("context", layout.context);
+  v.LaterWhole("expert", layout.expert);
+  v.LaterWhole("virtual_pipeline", layout.virtual_pipeline);
+  v.Later("schedule", layout.schedule), v.Later("zero", layout.zero);
+  v.Whole("threads", layout.threads);
+}
+
+template <typename V>
+static void VisitFields(V& v, Versioned& versioned) {
+  v.Whole("version", versioned.version);
+}
+
+template <typename V>
+static void VisitFields(V& v, BaseText& base) {
+  v("path", base.path), v("sha256", base.sha256);
+}
+
+template <typename V>
+static void VisitFields(V& v, Contents& contents) {
+  RunState& state = contents.state;
+  v("job_id", state.job_id), v.Whole("epoch", state.epoch), v.Whole("step", state.step);
+  v.Whole("data_position", state.data_position), v("seed", state.seed);
+  v.Whole("sequence", state.sequence), v.Later("deterministic", state.deterministic);
+  v.Object("model", contents.model), v("layout", state.layout), v("build", state.build);
+  v("base", contents.base), v("tensors", contents.tensors);
+}
+
 std::string ToJson(const Manifest& manifest) {
-  const RunState& state = manifest.state;
-  Json json = {{"version", state.base ? kCheckpointVersion : kVersionWithoutBase},
-               {"job_id", state.job_id},
-               {"epoch", state.epoch},
-               {"step", state.step},
-               {"data_position", state.data_position},
-               {"seed", state.seed},
-               {"sequence", state.sequence},
-               {"deterministic", state.deterministic},
-               {"model", ToJson(state.model)},
-               {"layout", ToJson(state.layout)},
-               {"build", state.build}};
-  if (state.base) {
-    json["base"] = {{"path", BasePath("../..", state.base->epoch)}, {"sha256", state.base->sha256}};
-  }
-  json["tensors"] = ToJson(manifest.tensors);
+  const std::optional<BaseReference>& base = manifest.state.base;
+  Contents contents{manifest.state, ToJson(manifest.state.model), std::nullopt, manifest.tensors};
+  if (base) contents.base = BaseText{BasePath("../..", base->epoch), base->sha256};
+  Json json;
+  WriteFields(json, Versioned{base ? kCheckpointVersion : kVersionWithoutBase});
+  WriteFields(json, contents);
   // The opening brace is on the first line, which is not part of what is hashed. Text that is not
   // UTF-8 is replaced rather than thrown at.
   const std::string rest =
@@ -289,16 +136,26 @@ std::string ToJson(const Manifest& manifest) {
   return absl::StrCat(kFirstLine, Sha256Of(rest), kFirstLineEnd, rest);
 }
 
-std::string ToString(const CheckpointLayout& layout) { return ToJson(layout).dump(); }
+std::string ToString(const CheckpointLayout& layout) {
+  Json json;
+  WriteFields(json, layout);
+  return json.dump();
+}
 
 std::string TensorsToJson(const std::vector<StoredTensor>& tensors) {
-  return ToJson(tensors).dump();
+  Json list = Json::array();
+  for (const StoredTensor& tensor : tensors) WriteFields(list.emplace_back(), tensor);
+  return list.dump();
 }
 
 absl::StatusOr<std::vector<StoredTensor>> ParseTensors(absl::string_view text) {
   const Json json = Json::parse(text.begin(), text.end(), nullptr, false);
   if (!json.is_array()) return absl::InvalidArgumentError("wanted a JSON list");
-  return ReadTensors(json);
+  std::vector<StoredTensor> tensors(json.size());
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    RETURN_IF_ERROR(ReadFields(json[i], tensors[i], absl::StrCat("tensors[", i, "]")));
+  }
+  return tensors;
 }
 
 absl::StatusOr<Manifest> ParseManifest(absl::string_view text) {
@@ -312,15 +169,20 @@ absl::StatusOr<Manifest> ParseManifest(absl::string_view text) {
   if (Sha256Of(rest) != sha256) return absl::DataLossError("does not match its checksum: damaged");
   const Json json = Json::parse(text.begin(), text.end(), nullptr, false);
   if (!json.is_object()) return absl::InvalidArgumentError("wanted a JSON object");
-  int64_t version = 0;
-  JsonFields fields(json, "");
-  fields.Read("version", version);
-  RETURN_IF_ERROR(fields.status());
-  if (version < 1 || version > kCheckpointVersion) {
+  Versioned versioned;
+  RETURN_IF_ERROR(ReadFields(json, versioned));
+  if (versioned.version < 1 || versioned.version > kCheckpointVersion) {
     return absl::UnimplementedError(
-        absl::StrCat("wanted version 1 to ", kCheckpointVersion, ", found ", version));
+        absl::StrCat("wanted version 1 to ", kCheckpointVersion, ", found ", versioned.version));
   }
-  ASSIGN_OR_RETURN(Manifest manifest, ReadManifest(json));
+  Contents contents;
+  RETURN_IF_ERROR(ReadFields(json, contents));
+  ASSIGN_OR_RETURN(contents.state.model, ModelFromJson(contents.model));
+  if (contents.base) {
+    ASSIGN_OR_RETURN(contents.state.base, ReadBase(*contents.base));
+  }
+  ASSIGN_OR_RETURN(Manifest manifest,
+                   MakeManifest(std::move(contents.state), std::move(contents.tensors)));
   manifest.sha256 = std::string(sha256);
   return manifest;
 }

@@ -73,8 +73,8 @@ void AddUnreported(const Violations& found, absl::string_view prefix, Violations
   }
 }
 
-Fields::Fields(const YamlNode& node, std::string path, Violations& violations)
-    : node_(node), path_(std::move(path)), violations_(violations) {
+Fields::Fields(const YamlNode& node, std::string path, Violations& violations, Absent absent)
+    : node_(node), path_(std::move(path)), violations_(violations), absent_(absent) {
   if (node.kind != YamlNode::Kind::kMapping && node.kind != YamlNode::Kind::kNull) {
     violations_.Add(path_, Wanted("a mapping", Name(node.kind)));
   }
@@ -105,10 +105,28 @@ void Fields::Wrong(absl::string_view name, absl::string_view wanted, const YamlN
   violations_.Add(PathOf(name), Wanted(wanted, what, nearest));
 }
 
-const YamlNode* Fields::Ask(const char* name) {
+void Fields::Know(const char* name) {
   if (std::find(known_.begin(), known_.end(), name) == known_.end()) known_.push_back(name);
+}
+
+void Fields::KnowAll() {
+  for (const auto& [name, value] : node_.fields) known_.push_back(name);
+}
+
+bool Fields::Present(const char* name) {
+  Know(name);
   const YamlNode* node = node_.Find(name);
-  return node == nullptr || node->kind == YamlNode::Kind::kNull ? nullptr : node;
+  return node != nullptr && node->kind != YamlNode::Kind::kNull;
+}
+
+const YamlNode* Fields::Ask(const char* name) {
+  if (Present(name)) return node_.Find(name);
+  if (resolved()) Add(name, Wanted("a value, for a resolved job has every field", "none"));
+  return nullptr;
+}
+
+bool Fields::PresentOrNull(const char* name) {
+  return Present(name) || (node_.Find(name) == nullptr && Ask(name) != nullptr);
 }
 
 const YamlNode* Fields::Scalar(const char* name, absl::string_view wanted) {
@@ -119,12 +137,46 @@ const YamlNode* Fields::Scalar(const char* name, absl::string_view wanted) {
   return nullptr;
 }
 
-void Fields::Read(const char* name, std::string& out) {
+YamlNode Fields::Merged(const char* name, const YamlNode& node, const Inlined& inlined) {
+  YamlNode merged = node;
+  const YamlNode* const inner = node.Find(inlined.name);
+  if (inner == nullptr) return merged;
+  std::erase_if(merged.fields, [&](const YamlField& field) { return field.key == inlined.name; });
+  if (inner->kind == YamlNode::Kind::kNull) return merged;
+  const std::string path = PathOf(name), inner_path = absl::StrCat(path, ".", inlined.name);
+  if (inner->kind != YamlNode::Kind::kMapping) {
+    violations_.Add(inner_path, Wanted("a mapping", Name(inner->kind)));
+    return merged;
+  }
+  if (inner->fields.size() > inlined.most) {
+    violations_.Add(inner_path, Wanted(absl::StrCat("at most ", inlined.most, " fields"),
+                                       inner->fields.size(), inlined.most));
+    return merged;
+  }
+  for (const YamlField& field : inner->fields) {
+    const std::string at = absl::StrCat(inner_path, ".", Quoted(field.key));
+    if (field.key.size() > inlined.most_name_bytes) {
+      violations_.Add(at,
+                      Wanted(absl::StrCat("a name of at most ", inlined.most_name_bytes, " bytes"),
+                             field.key.size()));
+    } else if (field.value.kind != YamlNode::Kind::kScalar) {
+      violations_.Add(at, Wanted("a single value", Name(field.value.kind)));
+    } else if (merged.Find(field.key) != nullptr) {
+      violations_.Add(
+          at, Wanted(absl::StrCat("the field once, here or as ", path, ".", field.key), "both"));
+    } else {
+      merged.fields.push_back(field);
+    }
+  }
+  return merged;
+}
+
+void Fields::Field(const char* name, std::string& out) {
   const YamlNode* node = Scalar(name, "text");
   if (node != nullptr) out = node->text;
 }
 
-void Fields::Read(const char* name, bool& out) {
+void Fields::Field(const char* name, bool& out) {
   const YamlNode* node = Scalar(name, "true or false");
   if (node == nullptr) return;
   if (node->text == "true") {
@@ -136,7 +188,7 @@ void Fields::Read(const char* name, bool& out) {
   }
 }
 
-void Fields::Read(const char* name, double& out) {
+void Fields::Field(const char* name, double& out) {
   const YamlNode* node = Scalar(name, "a number");
   if (node == nullptr) return;
   if (const std::optional<double> value = ReadNumber(node->text)) {
@@ -151,7 +203,7 @@ void Fields::Read(const char* name, double& out) {
   Wrong(name, wanted, *node, positive ? absl::StrCat(kSmallestNumber) : "");
 }
 
-void Fields::Read(const char* name, uint64_t& out) {
+void Fields::Field(const char* name, uint64_t& out) {
   const YamlNode* node = Scalar(name, "a whole number");
   if (node == nullptr) return;
   if (!absl::SimpleAtoi(node->text, &out)) {
@@ -159,7 +211,7 @@ void Fields::Read(const char* name, uint64_t& out) {
   }
 }
 
-void Fields::Read(const char* name, int64_t& out) {
+void Fields::Field(const char* name, int64_t& out) {
   const YamlNode* node = Scalar(name, "a whole number");
   if (node == nullptr) return;
   if (const std::optional<int64_t> value = WholeNumber(node->text)) {
@@ -171,7 +223,13 @@ void Fields::Read(const char* name, int64_t& out) {
   Wrong(name, "a whole number", *node, near ? absl::StrCat(std::llround(decimal)) : "");
 }
 
-void Fields::Read(const char* name, IntegerRange range, int64_t& out) {
+void Fields::FieldUnlessZero(const char* name, int64_t& out) {
+  int64_t value = 0;
+  Field(name, value);
+  if (value != 0 || resolved()) out = value;
+}
+
+void Fields::Field(const char* name, IntegerRange range, int64_t& out) {
   const std::string wanted = absl::StrCat("a whole number from ", range.min, " to ", range.max);
   const YamlNode* node = Scalar(name, wanted);
   if (node == nullptr) return;
@@ -188,7 +246,7 @@ void Fields::Read(const char* name, IntegerRange range, int64_t& out) {
   Wrong(name, wanted, *node, nearest);
 }
 
-void Fields::Read(const char* name, std::vector<std::string>& out) {
+void Fields::Field(const char* name, std::vector<std::string>& out) {
   const YamlNode* node = Ask(name);
   if (node == nullptr) return;
   if (node->kind != YamlNode::Kind::kSequence) return Wrong(name, "a list of texts", *node);
@@ -202,7 +260,7 @@ void Fields::Read(const char* name, std::vector<std::string>& out) {
   }
 }
 
-void Fields::Read(const char* name, std::vector<int64_t>& out) {
+void Fields::Field(const char* name, std::vector<int64_t>& out) {
   const YamlNode* node = Ask(name);
   if (node == nullptr) return;
   if (node->kind != YamlNode::Kind::kSequence) {
@@ -217,7 +275,7 @@ void Fields::Read(const char* name, std::vector<int64_t>& out) {
   }
 }
 
-void Fields::Read(const char* name, std::map<std::string, std::string>& out) {
+void Fields::Field(const char* name, std::map<std::string, std::string>& out) {
   const YamlNode* node = Ask(name);
   if (node == nullptr) return;
   if (node->kind != YamlNode::Kind::kMapping) return Wrong(name, "a mapping of texts", *node);
@@ -230,9 +288,9 @@ void Fields::Read(const char* name, std::map<std::string, std::string>& out) {
   }
 }
 
-void Fields::Read(const char* name, std::map<std::string, double>& out) {
+void Fields::Field(const char* name, std::map<std::string, double>& out) {
   Section(name, [&](Fields& section) {
-    for (const auto& [key, value] : section.node_.fields) section.Read(key.c_str(), out[key]);
+    for (const auto& [key, value] : section.node_.fields) section.Field(key.c_str(), out[key]);
   });
 }
 
@@ -250,7 +308,7 @@ int Fields::EnumIndex(const char* name, absl::string_view prefix,
   return -1;
 }
 
-std::string Fields::OneOf(const std::vector<std::string>& names) {
+std::string Fields::OneOf(const std::vector<std::string>& names, absl::string_view /*held*/) {
   std::vector<std::string> found;
   for (const std::string& name : names) {
     if (Present(name.c_str())) found.push_back(name);
@@ -259,6 +317,7 @@ std::string Fields::OneOf(const std::vector<std::string>& names) {
     violations_.Add(path_, Wanted(absl::StrCat("one of ", absl::StrJoin(names, ", ")),
                                   absl::StrJoin(found, " and ")));
   }
+  if (found.empty() && resolved()) Ask(names[0].c_str());
   return found.empty() ? "" : found[0];
 }
 

@@ -1,6 +1,6 @@
 // Reads the fields of one mapping into typed variables and collects everything that is wrong.
 // Asking for a field is what makes it known: whatever was not asked for when the reader goes out of
-// scope is reported as unknown.
+// scope is reported as unknown. FieldWriter (resolved_job.cc) has the same functions and writes.
 
 #pragma once
 
@@ -25,39 +25,52 @@ struct IntegerRange {
 inline constexpr IntegerRange kUint32{0, std::numeric_limits<uint32_t>::max()};
 inline constexpr IntegerRange kInt64{};  // Not negative.
 
+// What it means that a field is not there.
+enum class Absent {
+  kDefault,  // It has its default, as in what a person writes.
+  kWrong,    // It was lost: a job that the controller has resolved has every field.
+};
+
 class Fields {
  public:
   // Both outlive the reader. `path` is "" for the document itself. A node that is not a mapping is
   // a violation and counts as empty.
-  Fields(const YamlNode& node, std::string path, Violations& violations);
+  Fields(const YamlNode& node, std::string path, Violations& violations,
+         Absent absent = Absent::kDefault);
   ~Fields();
   Fields(const Fields&) = delete;
   Fields& operator=(const Fields&) = delete;
 
+  bool resolved() const { return absent_ == Absent::kWrong; }
+
   // Each leaves `out` as it is where the field is absent, null or wrong. Of a list of numbers a
   // wrong item is 0.
-  void Read(const char* name, std::string& out);
-  void Read(const char* name, bool& out);
-  void Read(const char* name, double& out);
-  void Read(const char* name, uint64_t& out);
-  void Read(const char* name, int64_t& out);  // Any: what is legal, Validate says.
-  void Read(const char* name, IntegerRange range, int64_t& out);
-  void Read(const char* name, std::vector<std::string>& out);
-  void Read(const char* name, std::vector<int64_t>& out);
-  void Read(const char* name, std::map<std::string, std::string>& out);
-  void Read(const char* name, std::map<std::string, double>& out);
+  void Field(const char* name, std::string& out);
+  void Field(const char* name, bool& out);
+  void Field(const char* name, double& out);
+  void Field(const char* name, uint64_t& out);
+  void Field(const char* name, int64_t& out);  // Any: what is legal, Validate says.
+  void Field(const char* name, IntegerRange range, int64_t& out);
+  void Field(const char* name, std::vector<std::string>& out);
+  void Field(const char* name, std::vector<int64_t>& out);
+  void Field(const char* name, std::map<std::string, std::string>& out);
+  void Field(const char* name, std::map<std::string, double>& out);
 
+  // Null is a value here.
   template <typename T>
-  void Read(const char* name, std::optional<T>& out) {
+  void Field(const char* name, std::optional<T>& out) {
+    if (!PresentOrNull(name)) return;
     T value{};
-    Read(name, value);
-    if (Present(name)) out = value;
+    Field(name, value);
+    out = value;
   }
+  // For where the wire says "0 means the default". A resolved job has the default itself.
+  void FieldUnlessZero(const char* name, int64_t& out);
 
   // `values` are written with or without `prefix`; PREFIX_UNSPECIFIED leaves `out` as it is.
   template <typename Enum>
-  void ReadEnum(const char* name, absl::string_view prefix,
-                const std::vector<std::pair<std::string, Enum>>& values, Enum& out) {
+  void EnumField(const char* name, absl::string_view prefix,
+                 const std::vector<std::pair<std::string, Enum>>& values, Enum& out) {
     std::vector<std::string> names;
     for (const auto& [text, value] : values) names.push_back(text);
     const int index = EnumIndex(name, prefix, names);
@@ -70,32 +83,70 @@ class Fields {
   bool Section(const char* name, Read&& read) {
     const YamlNode* node = Ask(name);
     if (node == nullptr) return false;
-    Fields section(*node, PathOf(name), violations_);
+    Fields section(*node, PathOf(name), violations_, absent_);
+    read(section);
+    return true;
+  }
+  // Calls read(Fields&, T&), too, if there is such a mapping. Null is a value here: none.
+  template <typename T, typename Read>
+  void OptionalSection(const char* name, std::optional<T>& out, Read&& read) {
+    if (!PresentOrNull(name)) return;
+    Section(name, [&](Fields& section) { read(section, out.emplace()); });
+  }
+
+  // A mapping within a section whose entries count as if they stood beside it.
+  struct Inlined {
+    const char* name;
+    size_t most;             // Entries.
+    size_t most_name_bytes;  // Of an entry's name.
+  };
+  // The same for a section with such a mapping. Violations are too many entries, too long a name,
+  // a name that stands in both places, and what is no single value.
+  template <typename Read>
+  bool Section(const char* name, const Inlined& inlined, Read&& read) {
+    const YamlNode* node = Ask(name);
+    if (node == nullptr) return false;
+    const YamlNode merged = Merged(name, *node, inlined);
+    Fields section(merged, PathOf(name), violations_, absent_);
     read(section);
     return true;
   }
 
   // Of `names`, the one that is present; empty if none is. Two are a violation, and then the first
-  // counts.
-  std::string OneOf(const std::vector<std::string>& names);
+  // counts. `held` is for writers.
+  std::string OneOf(const std::vector<std::string>& names, absl::string_view held);
+  // The mapping under one of these names, be it the one that counts or not.
+  template <typename Read>
+  void Alternative(const char* name, absl::string_view /*chosen*/, Read&& read) {
+    if (Present(name)) Section(name, std::forward<Read>(read));
+  }
+
+  // The field as it was written, for what has a form of its own; null where absent or null.
+  const YamlNode* Node(const char* name) { return Ask(name); }
 
   void Add(absl::string_view name, absl::string_view description) {
     violations_.Add(PathOf(name), description);
   }
 
-  bool Present(const char* name) { return Ask(name) != nullptr; }
+  bool Present(const char* name);  // And not null.
+  // The same of a field that may be null. That it is absent is wrong of a resolved job.
+  bool PresentOrNull(const char* name);
+  void KnowAll();  // Nothing is unknown here.
   std::string PathOf(absl::string_view name) const;
   void Wrong(absl::string_view name, absl::string_view wanted, const YamlNode& found,
              const absl::AlphaNum& nearest = "");
 
  private:
+  void Know(const char* name);
   const YamlNode* Ask(const char* name);  // Null where absent or null.
   const YamlNode* Scalar(const char* name, absl::string_view wanted);
+  YamlNode Merged(const char* name, const YamlNode& node, const Inlined& inlined);
   int EnumIndex(const char* name, absl::string_view prefix, const std::vector<std::string>& names);
 
   const YamlNode& node_;
   const std::string path_;
   Violations& violations_;
+  const Absent absent_;
   std::vector<std::string> known_;
 };
 

@@ -138,8 +138,7 @@ struct JobConfig {
   // Whose parameters the job starts from: a checkpoint, or the newest good one of another job's
   // checkpoint directory. May be "".
   std::string init_from;
-  // Parameters that it lacks keep their initial values; without, they are an error.
-  bool init_from_subset = false;
+  bool init_from_subset = false;  // What the checkpoint lacks begins with its initial values.
   // Patterns of parameter names (name_pattern.h), of one kind at most: what is not trained, or all
   // that is. Both empty: everything is trained.
   std::vector<std::string> frozen;

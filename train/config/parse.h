@@ -3,6 +3,8 @@
 // Accepted as they are: protobuf JSON with original field names (64-bit integers as strings, enum
 // values with or without their prefix, a oneof as the key that is set, null as absent), and the
 // same in YAML. Strict otherwise: an unknown field is an error that names the nearest known one.
+// A job with a `format` is one that a controller has resolved (resolved_job.h): no default is
+// applied, and a field that it lacks is an error.
 //
 // Errors: INVALID_ARGUMENT that Violations::FromStatus turns back into a list of every problem
 // found, each with its field path ("batch.global"); for text that is no YAML, one violation of the

@@ -13,7 +13,7 @@ namespace {
 std::optional<FieldValue> ReadValue(Fields& fields, const char* name, const FieldValue& like) {
   const auto read = [&](auto value) -> std::optional<FieldValue> {
     std::optional<decltype(value)> given;
-    fields.Read(name, given);
+    fields.Field(name, given);
     if (!given) return std::nullopt;
     return *given;
   };
@@ -35,7 +35,7 @@ void ReadTable(Fields& fields, const std::vector<Field>& table, GivenFields& out
     std::vector<std::pair<std::string, std::string>> choices;
     for (const std::string& choice : field.choices) choices.emplace_back(choice, choice);
     std::string chosen;
-    from.ReadEnum(name, absl::StrCat(absl::AsciiStrToUpper(name), "_"), choices, chosen);
+    from.EnumField(name, absl::StrCat(absl::AsciiStrToUpper(name), "_"), choices, chosen);
     if (!chosen.empty()) out[field.rule.name] = chosen;
   };
   for (size_t i = 0; i < table.size();) {
@@ -47,6 +47,8 @@ void ReadTable(Fields& fields, const std::vector<Field>& table, GivenFields& out
     }
     const size_t begin = i;
     while (i < table.size() && group_of(table[i].rule.name) == group) ++i;
+    // Null in a resolved model that does not use the group.
+    if (table[begin].rule.unset && !fields.PresentOrNull(group.c_str())) continue;
     fields.Section(group.c_str(), [&](Fields& section) {
       for (size_t at = begin; at < i; ++at) {
         take(section, table[at], table[at].rule.name + group.size() + 1);
@@ -80,7 +82,7 @@ std::set<std::string> TopLevelNames(const std::vector<Field>& table) {
 
 // `family` says whose fields there are, where the mapping itself does not.
 void ReadArchitecture(Fields& fields, const std::string& family, GivenModel& out) {
-  fields.Read("family", out.family);
+  fields.Field("family", out.family);
   const Family* const known = FindFamily(out.family.empty() ? family : out.family);
   if (known == nullptr) return ReadTable(fields, AllFields(), out.fields);
   const std::vector<Field> table = FieldsOf(known->defaults);
@@ -95,14 +97,22 @@ void ReadArchitecture(Fields& fields, const std::string& family, GivenModel& out
 
 }  // namespace
 
-void ReadModel(Fields& fields, ModelChoice& out) {
-  fields.Read("preset", out.preset);
+std::vector<std::string> ArchitectureNames() {
+  const std::set<std::string> names = TopLevelNames(AllFields());
+  return {names.begin(), names.end()};
+}
+
+void VisitModel(Fields& fields, ModelChoice& out) {
+  const Fields::Inlined beside = {
+      .name = kFieldsBeside, .most = kMaxFieldsBeside, .most_name_bytes = kMaxFieldNameBytes};
+  fields.Section("architecture", beside,
+                 [&](Fields& f) { ReadArchitecture(f, "", out.architecture.emplace()); });
+  if (fields.resolved()) return;
+  fields.Field("preset", out.preset);
   const absl::StatusOr<Preset> preset = FindPreset(out.preset);
   const std::string family = preset.ok() ? preset->config.family() : "";
-  fields.Section("overrides",
+  fields.Section("overrides", beside,
                  [&](Fields& f) { ReadArchitecture(f, family, out.overrides.emplace()); });
-  fields.Section("architecture",
-                 [&](Fields& f) { ReadArchitecture(f, "", out.architecture.emplace()); });
 }
 
 }  // namespace trainyard

@@ -265,8 +265,8 @@ void Validate(const JobConfig& job, Violations& violations) {
   CheckProfile(job, check);
   check.Range("priority", job.priority, -kMaxPriority, kMaxPriority);
   if (!job.init_from.empty()) check.Path("init_from", job.init_from);
-  if (job.init_from_subset && job.init_from.empty()) {
-    check.Add("init_from_subset", Wanted("false without init_from", "true", "false"));
+  if (job.init_from.empty() && job.init_from_subset) {
+    violations.Add("init_from_subset", Wanted("false without init_from", "true", "false"));
   }
   ValidateFrozen(job, model ? &*model : nullptr, violations);
   check.Range("max_restarts", job.max_restarts, 0, kMaxRestarts);

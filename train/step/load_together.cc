@@ -6,8 +6,6 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "common/status_macros.h"
-#include "models/arch/registry.h"
-#include "models/model.h"
 #include "train/checkpoint/lineage.h"
 #include "train/step/agree.h"
 #include "train/step/snapshot.h"
@@ -40,30 +38,13 @@ absl::Status CheckSameAsRank0(const Checkpoint& mine, Collective& everyone) {
       mine.path(), ": wanted the checkpoint that rank 0's host has there, found another one"));
 }
 
-absl::Status CheckShared(const Checkpoint& checkpoint, const ModelConfig& model) {
-  const std::string& family = checkpoint.state().model.family();
-  if (family != model.family()) {
-    return absl::InvalidArgumentError(absl::StrCat(checkpoint.path(),
-                                                   ": another model's checkpoint: family is ",
-                                                   family, ", wanted ", model.family()));
-  }
-  if (CountShared(checkpoint, model).shared > 0) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(checkpoint.path(), ": wanted some of the model's parameters, found none"));
-}
-
 absl::StatusOr<ChosenCheckpoint> LoadFirstGood(const std::vector<std::string>& candidates,
-                                               LoadWhat what, const Explain& explain,
+                                               const UseCheckpoint& use, const Explain& explain,
                                                const LoadingGang& gang) {
   const std::string joined =
       BroadcastText(gang.everyone, absl::StrJoin(candidates, std::string(1, kBetweenPaths)), 0);
   const std::vector<std::string> paths =
       joined.empty() ? std::vector<std::string>() : absl::StrSplit(joined, kBetweenPaths);
-  const auto use = [&](const Checkpoint& checkpoint) -> absl::Status {
-    RETURN_IF_ERROR(what == LoadWhat::kSharedParameters ? CheckShared(checkpoint, gang.model)
-                                                        : checkpoint.CheckModel(gang.model));
-    return LoadSnapshot(checkpoint, what, gang.executable);
-  };
   return FirstGood(paths, [&](const std::string& path) -> absl::StatusOr<Checkpoint> {
     absl::StatusOr<Checkpoint> mine = ReadCheckpoint(path, gang.roots, use);
     absl::Status status = mine.status();
@@ -79,38 +60,66 @@ absl::StatusOr<ChosenCheckpoint> LoadFirstGood(const std::vector<std::string>& c
   });
 }
 
-}  // namespace
-
-SharedParameters CountShared(const Checkpoint& checkpoint, const ModelConfig& model) {
-  SharedParameters count;
-  const Program program = RecordInference(*CreateModel(model), {.sequence = 1});
-  for (const ParameterBox& box : program.Parameters()) {
-    ++count.of;
-    count.shared += checkpoint.Find(box.name, TensorKind::kParameter) != nullptr;
+// All ranks' names, on rank 0.
+std::set<std::string> UnionOf(const std::set<std::string>& mine, Collective& everyone) {
+  std::set<std::string> all;
+  for (const std::string& text : GatherText(everyone, absl::StrJoin(mine, "\n"), 0)) {
+    for (absl::string_view name : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
+      all.emplace(name);
+    }
   }
-  return count;
+  return all;
 }
+
+std::set<std::string> NamesOf(const Executable& executable) {
+  std::set<std::string> names;
+  for (const ParameterBox& box : executable.program().OwnedParameters()) names.insert(box.name);
+  for (const ParameterBox& box : executable.program().FrozenParameters()) names.insert(box.name);
+  return names;
+}
+
+}  // namespace
 
 absl::StatusOr<ChosenCheckpoint> LoadNewest(const std::vector<std::string>& candidates,
                                             const LoadingGang& gang) {
-  absl::StatusOr<ChosenCheckpoint> chosen =
-      LoadFirstGood(candidates, LoadWhat::kEverything, OfHost, gang);
+  const auto use = [&](const Checkpoint& checkpoint) -> absl::Status {
+    RETURN_IF_ERROR(checkpoint.CheckModel(gang.model));
+    return LoadSnapshot(checkpoint, LoadWhat::kEverything, gang.executable);
+  };
+  absl::StatusOr<ChosenCheckpoint> chosen = LoadFirstGood(candidates, use, OfHost, gang);
   if (absl::IsDataLoss(chosen.status())) return absl::InternalError(chosen.status().message());
   return chosen;
 }
 
-absl::StatusOr<ChosenCheckpoint> LoadInitFrom(const InitFrom& init_from, bool loaded_before,
-                                              const LoadingGang& gang) {
+absl::StatusOr<InitialParameters> LoadInitFrom(const InitFrom& from, const LoadingGang& gang) {
   absl::StatusOr<std::vector<std::string>> candidates = std::vector<std::string>();
-  if (gang.everyone.rank() == 0) candidates = FindCheckpoints(init_from.path, gang.roots);
+  if (gang.everyone.rank() == 0) candidates = FindCheckpoints(from.path, gang.roots);
   const absl::Status& found = candidates.status();
-  RETURN_IF_ERROR(AgreeOnStatus(gang.everyone, loaded_before ? OfThisHost(found) : found));
-  absl::StatusOr<ChosenCheckpoint> chosen = LoadFirstGood(
-      *candidates, init_from.subset ? LoadWhat::kSharedParameters : LoadWhat::kParameters,
-      loaded_before ? OfHost : AsItIs, gang);
+  RETURN_IF_ERROR(AgreeOnStatus(gang.everyone, from.loaded_before ? OfThisHost(found) : found));
+  std::set<std::string> absent;  // On this rank.
+  const auto use = [&](const Checkpoint& checkpoint) -> absl::Status {
+    RETURN_IF_ERROR(checkpoint.CheckModel(
+        gang.model, from.subset ? MayDiffer::kInSubset : MayDiffer::kAtStart));
+    absent.clear();
+    return LoadSnapshot(checkpoint, LoadWhat::kParameters, gang.executable,
+                        from.subset ? &absent : nullptr);
+  };
+  absl::StatusOr<ChosenCheckpoint> chosen =
+      LoadFirstGood(*candidates, use, from.loaded_before ? OfHost : AsItIs, gang);
   // No rank knows whether other hosts could read one.
-  if (loaded_before && absl::IsDataLoss(chosen.status())) return OfThisHost(chosen.status());
-  return chosen;
+  if (from.loaded_before && absl::IsDataLoss(chosen.status())) return OfThisHost(chosen.status());
+  RETURN_IF_ERROR(chosen.status());
+  InitialParameters loaded{.chosen = *std::move(chosen),
+                           .count = UnionOf(NamesOf(gang.executable), gang.everyone).size(),
+                           .absent = UnionOf(absent, gang.everyone)};
+  absl::Status some;
+  if (loaded.count > 0 && loaded.absent.size() == loaded.count) {
+    some = absl::InvalidArgumentError(absl::StrCat(
+        loaded.chosen.checkpoint->path(), ": wanted some of the model's ", loaded.count,
+        " parameters, found none; the first is ", *loaded.absent.begin()));
+  }
+  RETURN_IF_ERROR(AgreeOnStatus(gang.everyone, some));
+  return loaded;
 }
 
 }  // namespace trainyard

@@ -4,6 +4,7 @@
 
 #pragma once
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -37,26 +38,24 @@ struct LoadingGang {
 absl::StatusOr<ChosenCheckpoint> LoadNewest(const std::vector<std::string>& candidates,
                                             const LoadingGang& gang);
 
-// What an attempt takes from another job's checkpoint.
 struct InitFrom {
-  std::string path;     // As the job's spec has it.
-  bool subset = false;  // Parameters that are not there keep what they have.
+  std::string path;
+  // Parameters that the checkpoint lacks keep their values. False: INVALID_ARGUMENT names one.
+  bool subset = false;
+  // An earlier attempt of the job could load them, so that a host that cannot do so has failed.
+  bool loaded_before = false;
 };
-
-// Loads parameters, by name, from the checkpoints that `init_from` names on rank 0's host
-// (FindCheckpoints). Of a subset, the model may differ in all but its family and the shapes of what
-// both have; INVALID_ARGUMENT where they have nothing in common.
-// DATA_LOSS: none of them is good. With `loaded_before`, an earlier attempt of the job could load
-// them, so that a host that cannot do so has failed: IsStorageFault, on that host's ranks alone, or
-// on all ranks if none of the checkpoints is good.
-absl::StatusOr<ChosenCheckpoint> LoadInitFrom(const InitFrom& init_from, bool loaded_before,
-                                              const LoadingGang& gang);
-
-// How many of a model's parameters a checkpoint has, by name, and of how many.
-struct SharedParameters {
-  int64_t shared = 0;
-  int64_t of = 0;
+struct InitialParameters {
+  ChosenCheckpoint chosen;
+  size_t count = 0;              // Of the model's parameters; on rank 0, as what follows.
+  std::set<std::string> absent;  // Those that the checkpoint lacks.
 };
-SharedParameters CountShared(const Checkpoint& checkpoint, const ModelConfig& model);
+// Loads parameters by name from the checkpoints that `from.path` names on rank 0's host
+// (FindCheckpoints). Errors:
+// - DATA_LOSS: none of them is good.
+// - INVALID_ARGUMENT: a parameter is missing or has another shape; or a subset would be empty.
+// - With `from.loaded_before`, IsStorageFault on the ranks of the host that has failed, or on all
+//   ranks if none of the checkpoints is good.
+absl::StatusOr<InitialParameters> LoadInitFrom(const InitFrom& from, const LoadingGang& gang);
 
 }  // namespace trainyard

@@ -150,14 +150,12 @@ absl::StatusOr<BaseReference> SaveBase(const std::string& directory, const RunSt
   return base;
 }
 
-absl::Status LoadSnapshot(const Checkpoint& checkpoint, LoadWhat what, Executable& executable) {
+absl::Status LoadSnapshot(const Checkpoint& checkpoint, LoadWhat what, Executable& executable,
+                          std::set<std::string>* absent) {
   const bool exact = what == LoadWhat::kEverything;
   std::vector<TargetBox> boxes;
   const auto add = [&](const ParameterBox& parameter, TensorKind kind, const Tensor& elements,
                        Conversion conversion) {
-    if (what == LoadWhat::kSharedParameters && checkpoint.Find(parameter.name, kind) == nullptr) {
-      return;
-    }
     boxes.push_back({parameter.name,
                      kind,
                      elements.dtype,
@@ -173,7 +171,7 @@ absl::Status LoadSnapshot(const Checkpoint& checkpoint, LoadWhat what, Executabl
   for (const ParameterBox& parameter : executable.program().FrozenParameters()) {
     add(parameter, TensorKind::kParameter, executable.frozen(parameter), Conversion::kRound);
   }
-  return checkpoint.Load(boxes, ToDevice(executable));
+  return checkpoint.Load(boxes, ToDevice(executable), absent);
 }
 
 }  // namespace trainyard

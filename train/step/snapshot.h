@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -36,12 +37,13 @@ absl::StatusOr<BaseReference> SaveBase(const std::string& directory, const RunSt
                                        Storage& storage);
 
 enum class LoadWhat {
-  kParameters,        // By name, and of other dtypes: widened, or where they are frozen rounded.
-  kSharedParameters,  // Likewise those that the checkpoint has.
-  kEverything,        // With the optimizer's moments, all to the bit.
+  kParameters,  // By name, and of other dtypes: widened, or where they are frozen rounded.
+  kEverything,  // With the optimizer's moments, all to the bit.
 };
 
-// Fills them from a checkpoint; the caller runs Action::kPrepare afterwards.
-absl::Status LoadSnapshot(const Checkpoint& checkpoint, LoadWhat what, Executable& executable);
+// Fills them from a checkpoint; the caller runs Action::kPrepare afterwards. `absent`: as
+// Checkpoint::Load has it.
+absl::Status LoadSnapshot(const Checkpoint& checkpoint, LoadWhat what, Executable& executable,
+                          std::set<std::string>* absent = nullptr);
 
 }  // namespace trainyard

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "train/step/agree.h"
@@ -12,6 +13,22 @@ namespace trainyard {
 namespace {
 
 constexpr size_t kMaxRefused = 16;
+constexpr size_t kMaxNamed = 8;
+
+void SayWhatWasTaken(const InitialParameters& loaded) {
+  LogInfo("initialised_from", {{"checkpoint", loaded.chosen.checkpoint->path()},
+                               {"step", loaded.chosen.checkpoint->state().step},
+                               {"parameters", loaded.count - loaded.absent.size()},
+                               {"of", loaded.count}});
+  if (loaded.absent.empty()) return;
+  std::vector<std::string> named(loaded.absent.begin(), loaded.absent.end());
+  if (named.size() > kMaxNamed) {
+    const size_t more = named.size() - kMaxNamed;
+    named.resize(kMaxNamed);
+    named.push_back(absl::StrCat("and ", more, " more"));
+  }
+  LogWarning("initialised_anew", {{"parameters", absl::StrJoin(named, ", ")}});
+}
 
 }  // namespace
 
@@ -37,21 +54,15 @@ absl::Status StartState::BeforeClaim() {
 
 absl::Status StartState::FillFromInitFrom() {
   if (job_.init_from.empty() || !init_from_.empty()) return absl::OkStatus();
-  const absl::StatusOr<ChosenCheckpoint> chosen =
-      LoadInitFrom({job_.init_from, job_.init_from_subset}, rank_.claimed, gang_);
-  if (!chosen.ok()) {
-    return absl::Status(chosen.status().code(),
-                        absl::StrCat("init_from: ", chosen.status().message()));
+  const absl::StatusOr<InitialParameters> loaded =
+      LoadInitFrom({job_.init_from, job_.init_from_subset, rank_.claimed}, gang_);
+  if (!loaded.ok()) {
+    return absl::Status(loaded.status().code(),
+                        absl::StrCat("init_from: ", loaded.status().message()));
   }
-  init_from_ = chosen->checkpoint->path();
-  if (first_rank()) {
-    const SharedParameters taken = CountShared(*chosen->checkpoint, gang_.model);
-    LogInfo("initialised_from", {{"checkpoint", init_from_},
-                                 {"step", chosen->checkpoint->state().step},
-                                 {"parameters", taken.shared},
-                                 {"of", taken.of}});
-  }
-  for (const std::string& reason : chosen->refused) {
+  init_from_ = loaded->chosen.checkpoint->path();
+  if (first_rank()) SayWhatWasTaken(*loaded);
+  for (const std::string& reason : loaded->chosen.refused) {
     refused_.push_back(absl::StrCat("init_from: ", reason, "; taking ", init_from_, " instead"));
   }
   return absl::OkStatus();

@@ -57,9 +57,9 @@ absl::Status OfField(absl::string_view field, const absl::Status& status) {
 
 // As Megatron logs it: models of any depth and coefficient compare.
 std::optional<double> LoadBalancingLoss(const ModelConfig& model, const StepState& state) {
-  const ModelFacts facts = FactsOf(model);
-  if (!facts.experts || facts.experts->aux_loss == 0) return std::nullopt;
-  return state.auxiliary_loss / (facts.experts->aux_loss * double(facts.layers));
+  const std::optional<ExpertFacts> experts = FactsOf(model).experts;
+  if (!experts || experts->aux_loss == 0) return std::nullopt;
+  return state.auxiliary_loss / (experts->aux_loss * double(experts->layers));
 }
 
 // Where the spec says which data; synthetic ones come from nowhere.

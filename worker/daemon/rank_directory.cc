@@ -14,12 +14,49 @@
 #include "absl/strings/str_cat.h"
 #include "common/files.h"
 #include "common/json.h"
+#include "common/json_fields.h"
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "nlohmann/json.hpp"
 #include "worker/channel/unsent.h"
 
 namespace trainyard {
+
+template <typename V>
+static void VisitFields(V& v, RankUser& user) {
+  v.Later("name", user.name);
+  v("uid", user.uid), v("gid", user.gid), v("groups", user.groups);
+}
+
+template <typename V>
+static void VisitFields(V& v, Sandbox& sandbox) {
+  v("writable", sandbox.writable), v("hidden", sandbox.hidden), v("readable", sandbox.readable);
+  v.Later("made", sandbox.made);
+  v("landlock", sandbox.landlock), v("user", sandbox.user);
+}
+
+template <typename V>
+static void VisitFields(V& v, Launch& launch) {
+  v("trainer", launch.trainer), v("working_directory", launch.working_directory);
+  v("environment", launch.environment), v("device", launch.device);
+  v.Later("log_file_bytes", launch.log_file_bytes), v.Later("log_files", launch.log_files);
+  v.Later("umask", launch.umask), v("sandbox", launch.sandbox);
+}
+
+template <typename V>
+static void VisitFields(V& v, ProcessIdentity& identity) {
+  v("pid", identity.pid), v("start_time", identity.start_time);
+}
+
+// A trainer's own report has no more than cause and message.
+template <typename V>
+static void VisitFields(V& v, RankExit& exit) {
+  std::string cause(Name(exit.cause));
+  v("cause", cause), v("message", exit.message);
+  v.Later("signal", exit.signal), v.Later("exit_code", exit.exit_code);
+  exit.cause = ParseExitCause(cause);
+}
+
 namespace {
 
 using nlohmann::json;
@@ -56,80 +93,20 @@ absl::Status WriteJson(const std::string& path, const json& value) {
   return absl::OkStatus();
 }
 
-std::string Text(const json& object, const char* key) {
-  const auto it = object.find(key);
-  return it != object.end() && it->is_string() ? it->get<std::string>() : std::string();
+// DATA_LOSS: a field is missing or wrong.
+template <typename T>
+absl::StatusOr<T> Read(const json& object, const std::string& path) {
+  T value;
+  const absl::Status status = ReadFields(object, value);
+  if (status.ok()) return value;
+  return absl::DataLossError(absl::StrCat(path, ": ", status.message()));
 }
 
 template <typename T>
-T Number(const json& object, const char* key, T otherwise) {
-  const auto it = object.find(key);
-  if (it != object.end()) ReadInteger(*it, otherwise);
-  return otherwise;
-}
-
-std::vector<std::string> Texts(const json& object, const char* key) {
-  std::vector<std::string> texts;
-  const auto it = object.find(key);
-  if (it == object.end() || !it->is_array()) return texts;
-  for (const json& entry : *it) {
-    if (entry.is_string()) texts.push_back(entry.get<std::string>());
-  }
-  return texts;
-}
-
-// Returns whether there is such a list, of texts alone.
-bool ReadAll(const json& object, const char* key, std::vector<std::string>& texts) {
-  const auto it = object.find(key);
-  if (it == object.end() || !it->is_array()) return false;
-  texts = Texts(object, key);
-  return texts.size() == it->size();
-}
-
-json ToJson(const Sandbox& sandbox) {
-  json object = {{"writable", sandbox.writable},
-                 {"hidden", sandbox.hidden},
-                 {"readable", sandbox.readable},
-                 {"made", sandbox.made},
-                 {"landlock", sandbox.landlock}};
-  if (sandbox.user) {
-    const RankUser& user = *sandbox.user;
-    object["user"] = {
-        {"name", user.name}, {"uid", user.uid}, {"gid", user.gid}, {"groups", user.groups}};
-  }
-  return object;
-}
-
-// DATA_LOSS: the sandbox cannot be read. The trainer must not start without it.
-absl::StatusOr<Sandbox> SandboxOf(const json& object, const std::string& path) {
-  const auto damaged = [&] {
-    return absl::DataLossError(absl::StrCat(path, ": its member 'sandbox' is damaged"));
-  };
-  if (!object.is_object()) return damaged();
-  Sandbox sandbox;
-  if (!ReadAll(object, "writable", sandbox.writable) ||
-      !ReadAll(object, "hidden", sandbox.hidden) ||
-      !ReadAll(object, "readable", sandbox.readable)) {
-    return damaged();
-  }
-  // An older worker has none.
-  if (object.contains("made") && !ReadAll(object, "made", sandbox.made)) return damaged();
-  const auto landlock = object.find("landlock");
-  if (landlock == object.end() || !landlock->is_boolean()) return damaged();
-  sandbox.landlock = landlock->get<bool>();
-  const auto user = object.find("user");
-  if (user == object.end()) return sandbox;
-  if (!user->is_object()) return damaged();
-  sandbox.user = RankUser{.name = Text(*user, "name"), .uid = Number<uid_t>(*user, "uid", 0)};
-  if (sandbox.user->uid == 0) return damaged();
-  const auto group = user->find("gid");
-  if (group == user->end() || !ReadInteger(*group, sandbox.user->gid)) return damaged();
-  const auto groups = user->find("groups");
-  if (groups == user->end() || !groups->is_array()) return damaged();
-  for (const json& entry : *groups) {
-    if (!ReadInteger(entry, sandbox.user->groups.emplace_back())) return damaged();
-  }
-  return sandbox;
+absl::Status Write(const std::string& path, const T& value) {
+  json object = {{"version", kVersion}};
+  WriteFields(object, value);
+  return WriteJson(path, object);
 }
 
 }  // namespace
@@ -206,67 +183,44 @@ std::vector<std::string> TrainerArguments(const Launch& launch, const RankDirect
 }
 
 absl::Status WriteLaunch(const RankDirectory& directory, const Launch& launch) {
-  json object = {{"version", kVersion},
-                 {"trainer", launch.trainer},
-                 {"working_directory", launch.working_directory},
-                 {"environment", launch.environment},
-                 {"device", launch.device},
-                 {"log_file_bytes", launch.log_file_bytes},
-                 {"log_files", launch.log_files},
-                 {"umask", launch.umask}};
-  if (launch.sandbox) object["sandbox"] = ToJson(*launch.sandbox);
-  return WriteJson(directory.File("launch.json"), object);
+  return Write(directory.File("launch.json"), launch);
 }
 
 absl::StatusOr<Launch> ReadLaunch(const std::string& path) {
   ASSIGN_OR_RETURN(const json object, ReadJson(path));
-  Launch launch;
-  launch.trainer = Text(object, "trainer");
-  launch.working_directory = Text(object, "working_directory");
-  launch.environment = Texts(object, "environment");
-  if (const auto it = object.find("sandbox"); it != object.end()) {
-    ASSIGN_OR_RETURN(launch.sandbox, SandboxOf(*it, path));
-  }
-  launch.device = Number<uint32_t>(object, "device", 0);
-  launch.log_file_bytes = Number<uint64_t>(object, "log_file_bytes", launch.log_file_bytes);
-  launch.log_files = Number<uint32_t>(object, "log_files", launch.log_files);
-  launch.umask = Number<mode_t>(object, "umask", launch.umask);
+  ASSIGN_OR_RETURN(Launch launch, Read<Launch>(object, path));
   if (launch.trainer.empty()) return absl::DataLossError(absl::StrCat(path, " names no trainer"));
+  if (launch.sandbox && launch.sandbox->user && launch.sandbox->user->uid == 0) {
+    return absl::DataLossError(absl::StrCat(path, ": sandbox.user.uid: wanted a user, found root"));
+  }
   return launch;
 }
 
 absl::Status WriteSupervisor(const std::string& path, const ProcessIdentity& identity) {
-  return WriteJson(
-      path, {{"version", kVersion}, {"pid", identity.pid}, {"start_time", identity.start_time}});
+  return Write(path, identity);
 }
 
 absl::StatusOr<ProcessIdentity> ReadSupervisor(const std::string& path) {
   ASSIGN_OR_RETURN(const json object, ReadJson(path));
-  const ProcessIdentity identity = {Number<pid_t>(object, "pid", 0),
-                                    Number<uint64_t>(object, "start_time", 0)};
+  ASSIGN_OR_RETURN(const ProcessIdentity identity, Read<ProcessIdentity>(object, path));
   if (identity.pid <= 1) return absl::DataLossError(absl::StrCat(path, " names no process"));
   return identity;
 }
 
 absl::Status WriteExitReport(const std::string& path, const RankExit& exit) {
-  return WriteJson(path, {{"version", kVersion},
-                          {"cause", Name(exit.cause)},
-                          {"signal", exit.signal},
-                          {"exit_code", exit.exit_code},
-                          {"message", exit.message}});
+  return Write(path, exit);
 }
 
 absl::StatusOr<RankExit> ReadExitReport(const std::string& path) {
   ASSIGN_OR_RETURN(const json object, ReadJson(path));
-  return RankExit{ParseExitCause(Text(object, "cause")), Number<int>(object, "signal", 0),
-                  Number<int>(object, "exit_code", 0), Text(object, "message")};
+  return Read<RankExit>(object, path);
 }
 
 absl::StatusOr<RankExit> ReadTrainersReport(const RankDirectory& directory) {
   const std::string path = directory.TrainersFile("trainer_exit.json");
   ASSIGN_OR_RETURN(const std::string text, ReadFileOfOthers(path, 1 << 20));
   ASSIGN_OR_RETURN(const json object, OurJson(path, text));
-  return RankExit{ParseExitCause(Text(object, "cause")), 0, 0, Text(object, "message")};
+  return Read<RankExit>(object, path);
 }
 
 }  // namespace trainyard

@@ -228,7 +228,7 @@ StartOrder FromProto(const v1::StartRanks& order) {
   for (const v1::RankPlacement& placement : order.ranks()) {
     out.ranks.push_back({placement.rank(), placement.device()});
   }
-  out.job_config = order.job_config();
+  out.job_config = order.resolved_job().empty() ? order.job_config() : order.resolved_job();
   out.claimed = order.claimed();
   out.recorded_step = order.recorded_step();
   out.history_after = order.history_after();

@@ -1,5 +1,8 @@
 // trainyard get: one job, all that is known of it.
 
+#include <map>
+#include <string>
+
 #include "absl/strings/str_cat.h"
 #include "common/bytes.h"
 #include "common/status_macros.h"
@@ -8,6 +11,7 @@
 #include "controller/cli/format.h"
 #include "controller/cli/progress.h"
 #include "controller/cli/verbs/verbs.h"
+#include "train/config/read_model.h"
 
 namespace trainyard::cli {
 namespace {
@@ -26,11 +30,18 @@ std::string ModelText(const v1::Model& model) {
   const bool preset = !model.preset().empty();
   std::string text = preset ? model.preset() : model.architecture().family();
   const char* separator = " with ";
-  const auto fields = PlainJson(preset ? model.overrides() : model.architecture());
-  for (const auto& [name, value] : fields.items()) {
-    if (name == "family") continue;
-    absl::StrAppend(&text, separator, name, " ", value.dump());
+  const auto add = [&](const std::string& name, const std::string& value) {
+    absl::StrAppend(&text, separator, name, " ", value);
     separator = ", ";
+  };
+  const v1::Architecture& changed = preset ? model.overrides() : model.architecture();
+  const auto fields = PlainJson(changed);
+  for (const auto& [name, value] : fields.items()) {
+    if (name != "family" && name != kFieldsBeside) add(name, value.dump());
+  }
+  for (const auto& [name, value] :
+       std::map<std::string, std::string>(changed.fields().begin(), changed.fields().end())) {
+    add(name, value);
   }
   return text;
 }

@@ -41,7 +41,9 @@ ordered_json Describe(const Preset& preset, const Family& family) {
 void PrintTable(const std::vector<ordered_json>& models, Output& output) {
   std::vector<std::vector<std::string>> rows;
   for (const ordered_json& m : models) {
-    const auto number = [&](const char* key) { return absl::StrCat(m.at(key).get<int64_t>()); };
+    const auto number = [&](const char* key) {
+      return m.contains(key) ? absl::StrCat(m.at(key).get<int64_t>()) : "-";
+    };
     rows.push_back({m.at("name").get<std::string>(), m.at("family").get<std::string>(),
                     FormatCount(double(m.at("parameters").get<int64_t>())),
                     FormatCount(double(m.at("active_parameters").get<int64_t>())), number("layers"),

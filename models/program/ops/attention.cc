@@ -1,126 +1,187 @@
 #include "kernels/attention.h"
 
-#include <cmath>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/cudnn_attention_plan.h"
 #include "models/program/binder.h"
+#include "models/program/ops/attention_form.h"
 #include "models/program/ops/ops.h"
 
 namespace trainyard::ops {
 namespace {
 
-// One product of the causal triangle, diagonal included, over all heads and sequences: two FLOPs
-// for each of s(s+1)/2 pairs and head dim.
-double TriangleFlops(const Heads& heads, const Shape& qkv) {
-  const double sequences = double(qkv[0] / heads.sequence);
-  const double pairs = double(heads.sequence) * double(heads.sequence + 1) / 2;
-  return 2 * sequences * double(heads.heads) * double(heads.head_dim) * pairs;
-}
-
-std::optional<Op::Kept> KeptBy(const Op& op, const Heads& heads, const ValueInfo& qkv,
-                               CudnnAttentionPlan plan) {
-  plan.dims = DimsOf(heads);
-  plan.sequences = qkv.shape[0] / heads.sequence;
-  const int64_t bytes = CudnnKeptBytes(qkv.dtype, plan);
-  if (bytes == 0) return std::nullopt;
-  return Op::Kept{absl::StrCat(op.name(), " ", ToString(heads), " of ", plan.sequences),
-                  size_t(bytes)};
-}
-
-// Inputs: qkv, out, lse, dout. Output: dqkv.
-class AttentionBackwardOp final : public Op {
+// What both directions know.
+class AttentionBase : public Op {
  public:
-  AttentionBackwardOp(const Heads& heads, bool deterministic)
-      : heads_(heads), deterministic_(deterministic) {}
+  AttentionBase(const Heads& heads, const AttentionTraits& traits)
+      : heads_(heads), traits_(traits) {}
+
+ protected:
+  double Flops(const Program& program, const Instance& instance,
+               const ProductCounts& products) const {
+    const int64_t s = heads_.sequence;
+    const int64_t sequences = program.info(instance.inputs[0]).shape[0] / s;
+    return double(sequences) * PairsSeen(traits_.mask, 0, s, s) * products.FlopsPerPair(heads_);
+  }
+  std::optional<Kept> KeptBy(const Program& program, const Instance& instance,
+                             CudnnAttentionPlan plan) const {
+    if (!traits_.IsPlain(heads_)) return std::nullopt;
+    const ValueInfo& qkv = program.info(instance.inputs[0]);
+    plan.dims = traits_.DimsOf(heads_);
+    plan.sequences = qkv.shape[0] / heads_.sequence;
+    const int64_t bytes = CudnnKeptBytes(qkv.dtype, plan);
+    if (bytes == 0) return std::nullopt;
+    return Kept{
+        absl::StrCat(name(), " ", ToString(heads_), traits_.ToString(), " of ", plan.sequences),
+        size_t(bytes)};
+  }
+
+  const Heads heads_;
+  const AttentionTraits traits_;
+};
+
+// Inputs: qkv, out, lse, dout; those of the form. Outputs: dqkv; the gradient of sinks, if any.
+class AttentionBackwardOp final : public AttentionBase {
+ public:
+  AttentionBackwardOp(const Heads& heads, const AttentionTraits& traits, bool deterministic)
+      : AttentionBase(heads, traits), deterministic_(deterministic) {}
   absl::string_view name() const override { return "attention_backward"; }
   std::string attributes() const override { return deterministic_ ? "" : "in any order"; }
   std::optional<Kept> KeptOnGpu(const Program& program, const Instance& instance) const override {
-    return KeptBy(*this, heads_, program.info(instance.inputs[0]),
+    return KeptBy(program, instance,
                   {.pass = AttentionPass::kBackward, .deterministic = deterministic_});
   }
   // dP, dV, dQ, dK; computing the scores again is not counted.
   Cost CostOf(const Program& program, const Instance& instance) const override {
     Cost cost = Op::CostOf(program, instance);
-    cost.flops = 4 * TriangleFlops(heads_, program.info(instance.inputs[0]).shape);
+    cost.flops = Flops(program, instance, {.keys = 2, .values = 2});
     return cost;
   }
   Call Bind(const Binder& binder, const Instance& instance) const override {
-    return binder.Kernel(AttentionBackwardArgs{.qkv = binder.tensor(instance.inputs[0]),
-                                               .out = binder.tensor(instance.inputs[1]),
-                                               .lse = binder.tensor(instance.inputs[2]),
-                                               .dout = binder.tensor(instance.inputs[3]),
-                                               .dims = DimsOf(heads_),
-                                               .dqkv = binder.tensor(instance.outputs[0]),
-                                               .deterministic = deterministic_});
+    const auto& inputs = instance.inputs;
+    const PackedViews<ConstMatrixView> qkv(ConstTensor(binder.tensor(inputs[0])), heads_);
+    const PackedViews<MatrixView> dqkv(binder.tensor(instance.outputs[0]), heads_);
+    const FormTensors form(binder, traits_, std::span(inputs).subspan(4));
+    AttentionBackwardArgs args{.q = qkv.q,
+                               .k = qkv.k,
+                               .v = qkv.v,
+                               .out = binder.tensor(inputs[1]),
+                               .lse = binder.tensor(inputs[2]),
+                               .dout = binder.tensor(inputs[3]),
+                               .dims = traits_.DimsOf(heads_),
+                               .dq = dqkv.q,
+                               .dk = dqkv.k,
+                               .dv = dqkv.v,
+                               .deterministic = deterministic_,
+                               .sinks = form.sinks,
+                               .document_begins = form.begins,
+                               .document_ends = form.ends};
+    if (traits_.sinks) {
+      args.dsinks = binder.tensor(instance.outputs[1]);
+      args.write_dsinks = binder.write(instance.outputs[1]);
+    }
+    return binder.Kernel(args);
   }
 
  private:
-  Heads heads_;
-  bool deterministic_;
+  const bool deterministic_;
 };
 
-// Input: qkv. Outputs: out, lse.
-class AttentionOp final : public Op {
+// Inputs: qkv; those of the form. Outputs: out, lse.
+class AttentionOp final : public AttentionBase {
  public:
-  explicit AttentionOp(const Heads& heads) : heads_(heads) {}
+  using AttentionBase::AttentionBase;
   absl::string_view name() const override { return "attention"; }
-  std::string attributes() const override { return ToString(heads_); }
+  std::string attributes() const override {
+    return absl::StrCat(ToString(heads_), traits_.ToString());
+  }
   std::optional<Kept> KeptOnGpu(const Program& program, const Instance& instance) const override {
-    return KeptBy(*this, heads_, program.info(instance.inputs[0]),
-                  {.pass = AttentionPass::kForward});
+    return KeptBy(program, instance, {.pass = AttentionPass::kForward});
   }
   Cost CostOf(const Program& program, const Instance& instance) const override {
     Cost cost = Op::CostOf(program, instance);
-    cost.flops = 2 * TriangleFlops(heads_, program.info(instance.inputs[0]).shape);
+    cost.flops = Flops(program, instance, {.keys = 1, .values = 1});
     return cost;
   }
   Call Bind(const Binder& binder, const Instance& instance) const override {
-    return binder.Kernel(AttentionForwardArgs{.qkv = binder.tensor(instance.inputs[0]),
-                                              .dims = DimsOf(heads_),
+    const PackedViews<ConstMatrixView> qkv(ConstTensor(binder.tensor(instance.inputs[0])), heads_);
+    const FormTensors form(binder, traits_, std::span(instance.inputs).subspan(1));
+    return binder.Kernel(AttentionForwardArgs{.q = qkv.q,
+                                              .k = qkv.k,
+                                              .v = qkv.v,
+                                              .dims = traits_.DimsOf(heads_),
                                               .out = binder.tensor(instance.outputs[0]),
-                                              .lse = binder.tensor(instance.outputs[1])});
+                                              .lse = binder.tensor(instance.outputs[1]),
+                                              .sinks = form.sinks,
+                                              .document_begins = form.begins,
+                                              .document_ends = form.ends});
   }
   std::vector<Value> Backward(Recorder& recorder, const Instance& instance,
                               std::span<const Value> output_grads) const override {
     const Value qkv = instance.inputs[0];
     const ValueInfo info = recorder.info(qkv);
-    return recorder.Emit(
-        std::make_shared<AttentionBackwardOp>(heads_, recorder.program().deterministic),
-        {qkv, instance.outputs[0], instance.outputs[1], output_grads[0]},
-        {{.shape = info.shape, .dtype = info.dtype, .name = "dqkv"}});
+    std::vector<Value> inputs = {qkv, instance.outputs[0], instance.outputs[1], output_grads[0]};
+    inputs.insert(inputs.end(), instance.inputs.begin() + 1, instance.inputs.end());
+    std::vector<Recorder::Output> outputs = {
+        {.shape = info.shape, .dtype = info.dtype, .name = "dqkv"}};
+    if (traits_.sinks) {
+      outputs.push_back(recorder.GradientOutput(instance.inputs[1]));
+    }
+    std::vector<Value> gradients(instance.inputs.size());
+    gradients[0] = recorder.Emit(
+        std::make_shared<AttentionBackwardOp>(heads_, traits_, recorder.program().deterministic),
+        std::move(inputs), outputs)[0];
+    return gradients;
   }
-
- private:
-  Heads heads_;
 };
+
+// The form against the heads and rows that it is for.
+void CheckForm(const Recorder& recorder, const ValueInfo& qkv, const Heads& heads,
+               const AttentionForm& form) {
+  CHECK(qkv.shape.back() == heads.columns() && qkv.shape[0] % heads.sequence == 0)
+      << "attention: " << qkv << " for " << heads.heads << " heads and " << heads.kv_heads
+      << " key/value heads of " << heads.head_dim << ", values of " << heads.value_dim()
+      << ", sequences of " << heads.sequence;
+  Check(AttentionTraits(form).DimsOf(heads));
+  if (form.sinks.valid()) {
+    const ValueInfo& sinks = recorder.info(form.sinks);
+    CHECK(sinks.shape == Shape({heads.heads}))
+        << "attention: sinks " << sinks << " for " << heads.heads << " query heads";
+  }
+  const auto& [begins, ends] = form.documents;
+  CHECK(form.mask.causal || begins.valid() == ends.valid())
+      << "attention: a full mask takes both where documents begin and where they end, or neither";
+  for (const Value bounds : {begins, ends}) {
+    if (!bounds.valid()) continue;
+    const ValueInfo& info = recorder.info(bounds);
+    CHECK(info.dtype == DType::kI32 && info.shape.elements() == qkv.shape[0])
+        << "attention: documents " << info << " for i32 with one element for each of "
+        << qkv.shape[0] << " rows";
+  }
+}
 
 }  // namespace
 
-AttentionDims DimsOf(const Heads& heads) {
-  return {.sequence = heads.sequence,
-          .heads = heads.heads,
-          .kv_heads = heads.kv_heads,
-          .head_dim = heads.head_dim,
-          .scale = 1 / std::sqrt(double(heads.head_dim))};
-}
-
 std::string ToString(const Heads& heads) {
-  return absl::StrCat("heads=", heads.heads, " kv_heads=", heads.kv_heads,
-                      " head_dim=", heads.head_dim, " sequence=", heads.sequence);
+  std::string text = absl::StrCat("heads=", heads.heads, " kv_heads=", heads.kv_heads,
+                                  " head_dim=", heads.head_dim, " sequence=", heads.sequence);
+  if (heads.value_dim() != heads.head_dim) {
+    absl::StrAppend(&text, " value_head_dim=", heads.value_dim());
+  }
+  return text;
 }
 
-Value Attention(Recorder& recorder, Value qkv, const Heads& heads) {
+Value Attention(Recorder& recorder, Value qkv, const Heads& heads, const AttentionForm& form) {
   const ValueInfo info = recorder.info(qkv);
-  CHECK(info.shape.back() == (heads.heads + 2 * heads.kv_heads) * heads.head_dim &&
-        info.shape[0] % heads.sequence == 0)
-      << "attention: " << info << " for " << heads.heads << " heads and " << heads.kv_heads
-      << " key/value heads of " << heads.head_dim << ", sequences of " << heads.sequence;
-  if (recorder.part().ranks > 1) return ContextAttention(recorder, qkv, heads);
+  CheckForm(recorder, info, heads, form);
+  if (recorder.part().ranks > 1) return ContextAttention(recorder, qkv, heads, form);
   const int64_t tokens = info.shape[0];
+  std::vector<Value> inputs = {qkv};
+  for (const Value value : ValuesOf(form)) inputs.push_back(value);
   return recorder.Emit(
-      std::make_shared<AttentionOp>(heads), {qkv},
-      {{.shape = {tokens, heads.heads * heads.head_dim}, .dtype = info.dtype, .name = "mixed"},
+      std::make_shared<AttentionOp>(heads, AttentionTraits(form)), std::move(inputs),
+      {{.shape = {tokens, heads.heads * heads.value_dim()}, .dtype = info.dtype, .name = "mixed"},
        {.shape = {tokens / heads.sequence, heads.heads, heads.sequence},
         .dtype = recorder.precision().accumulate,
         .name = "lse",

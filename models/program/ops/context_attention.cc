@@ -1,10 +1,7 @@
 // Attention over sequences that context ranks share out (zig-zag: kernels/sequence_part.h).
 //
 // Each rank keeps its queries and works through the keys and values of all ranks: in turn t those
-// of the rank t places before it. The turns are equal work on all ranks:
-//   t = 0          own keys: causal, all of this rank's rows in order
-//   from a lower   rank: all queries come after its first chunk and before its second
-//   from a higher  rank: only the second chunk of queries comes after its two chunks, which it sees
+// of the rank t places before it, by the parts that context_parts.h says.
 // In a ring (Liu et al. 2023, arXiv:2310.01889) keys and values go round: while a rank works on
 // some, they are already on their way to the next. In backward their gradients travel with them,
 // and reach their owner last. Or all are gathered before the first turn (Llama Team 2024,
@@ -16,40 +13,24 @@
 #include "kernels/copy_columns.h"
 #include "kernels/fill.h"
 #include "models/program/binder.h"
+#include "models/program/ops/attention_form.h"
+#include "models/program/ops/context_parts.h"
 #include "models/program/ops/ops.h"
 #include "models/program/ops/ring.h"
 
 namespace trainyard::ops {
 namespace {
 
-// What the rank's queries see of the keys that it has in a turn.
-AttentionPart PartOf(const Ring& ring, int64_t turn, int64_t rows) {
-  const int64_t owner = ring.before(turn), half = rows / 2;
-  if (owner == ring.rank) return {0, rows, 0, rows, true};
-  return owner < ring.rank ? AttentionPart{0, rows, 0, half, false}
-                           : AttentionPart{half, half, 0, rows, false};
-}
-
-// Query/key pairs of one head of one sequence on this rank.
-double Pairs(const Ring& ring, int64_t rows) {
-  const double n = double(rows);
-  return n * (n + 1) / 2 + double(ring.ranks - 1) * n * n / 2;
-}
-
-double ProductFlops(const Ring& ring, const Heads& heads, const Shape& qkv) {
-  const double sequences = double(qkv[0] / heads.sequence);
-  return 2 * sequences * double(heads.heads * heads.head_dim) * Pairs(ring, heads.sequence);
-}
-
 // What both directions know. Both have memory for keys and values in places of this rank's rows:
 // two that take turns in a ring, else one for each rank. Backward has as many for their gradients.
 class ContextAttentionBase : public Op {
  public:
-  ContextAttentionBase(const Heads& heads, const Ring& ring, ContextExchange exchange)
-      : heads_(heads), ring_(ring), exchange_(exchange) {}
+  ContextAttentionBase(const Heads& heads, const AttentionTraits& traits, const Ring& ring,
+                       ContextExchange exchange)
+      : heads_(heads), traits_(traits), ring_(ring), exchange_(exchange) {}
   AxisSet group() const override { return Axis::kContext; }
   std::string attributes() const override {
-    return absl::StrCat(ToString(heads_), in_ring() ? "" : " all_gather");
+    return absl::StrCat(ToString(heads_), traits_.ToString(), in_ring() ? "" : " all_gather");
   }
 
  protected:
@@ -60,8 +41,23 @@ class ContextAttentionBase : public Op {
     const int64_t i = in_ring() ? turn % 2 : ring_.before(turn);
     return Piece(memory, i, memory.shape[0] / places());
   }
-  int64_t q_columns() const { return heads_.heads * heads_.head_dim; }
-  int64_t kv_columns() const { return 2 * heads_.kv_heads * heads_.head_dim; }
+  int64_t q_columns() const { return heads_.query_columns(); }
+  int64_t kv_columns() const { return heads_.key_columns() + heads_.value_columns(); }
+  // Keys and values side by side in rows of kv_columns().
+  template <typename View, typename AnyTensor>
+  std::pair<View, View> KeysAndValuesOf(const AnyTensor& kv) const {
+    return {View(kv, 0, heads_.key_columns()),
+            View(kv, heads_.key_columns(), heads_.value_columns())};
+  }
+  std::vector<TurnPart> PartsOfTurn(int64_t turn) const {
+    return PartsOf(ring_, turn, heads_.sequence, traits_.mask, traits_.documents());
+  }
+  double Flops(const Program& program, const Instance& instance,
+               const ProductCounts& products) const {
+    const int64_t sequences = program.info(instance.inputs[0]).shape[0] / heads_.sequence;
+    return double(sequences) * PairsOn(ring_, heads_.sequence, traits_.mask) *
+           products.FlopsPerPair(heads_);
+  }
 
   // Into the place of turn 0, and of the others where they are gathered.
   std::vector<Call> TakeKeysAndValues(const Binder& binder, Tensor qkv, Tensor kv) const {
@@ -89,12 +85,13 @@ class ContextAttentionBase : public Op {
   }
 
   const Heads heads_;
+  const AttentionTraits traits_;
   const Ring ring_;
   const ContextExchange exchange_;
 };
 
-// Inputs: qkv, out, lse, dout. Outputs: dqkv; then memory of its own: dq, keys and values, their
-// gradients.
+// Inputs: qkv, out, lse, dout; those of the form. Outputs: dqkv; then memory of its own: dq, keys
+// and values, their gradients; the gradient of sinks, if any.
 class ContextAttentionBackwardOp final : public ContextAttentionBase {
  public:
   using ContextAttentionBase::ContextAttentionBase;
@@ -102,7 +99,7 @@ class ContextAttentionBackwardOp final : public ContextAttentionBase {
   // As attention_backward: computing the scores again is not counted.
   Cost CostOf(const Program& program, const Instance& instance) const override {
     Cost cost = Op::CostOf(program, instance);
-    cost.flops = 4 * ProductFlops(ring_, heads_, program.info(instance.inputs[0]).shape);
+    cost.flops = Flops(program, instance, {.keys = 2, .values = 2});
     return cost;
   }
   std::vector<Communication> CommunicationOf(const Program& program,
@@ -123,20 +120,11 @@ class ContextAttentionBackwardOp final : public ContextAttentionBase {
     // A turn may leave out half of another rank's rows.
     if (!in_ring()) calls.push_back(binder.Kernel(FillArgs{.y = dkv, .value = 0}));
     for (int64_t turn = 0; turn < ring_.ranks; ++turn) {
-      const Write write = turn == 0 ? Write::kOverwrite : Write::kAdd;
-      Call part =
-          binder.Kernel(AttentionPartBackwardArgs{.q = qkv,
-                                                  .kv = Place(kv, turn),
-                                                  .out = in(1),
-                                                  .lse = in(2),
-                                                  .dout = in(3),
-                                                  .dims = DimsOf(heads_),
-                                                  .part = PartOf(ring_, turn, heads_.sequence),
-                                                  .dq = dq,
-                                                  .dkv = Place(dkv, turn),
-                                                  .write_dq = write,
-                                                  .write_dkv = in_ring() ? write : Write::kAdd});
-      calls.push_back(WhileShifting(binder, kv, turn, std::move(part)));
+      std::vector<Call> parts;
+      for (const TurnPart& part : PartsOfTurn(turn)) {
+        parts.push_back(BindPart(binder, instance, turn, part));
+      }
+      calls.push_back(WhileShifting(binder, kv, turn, InOrder(std::move(parts))));
       if (!in_ring()) continue;
       // After the last turn the gradients have one more place to go: home.
       calls.push_back(
@@ -154,16 +142,51 @@ class ContextAttentionBackwardOp final : public ContextAttentionBase {
         .x = own, .x_begin = 0, .y = dqkv, .y_begin = q_columns(), .columns = kv_columns()}));
     return InOrder(std::move(calls));
   }
+
+ private:
+  Call BindPart(const Binder& binder, const Instance& instance, int64_t turn,
+                const TurnPart& turn_part) const {
+    const auto in = [&](int i) { return binder.tensor(instance.inputs[size_t(i)]); };
+    const auto out = [&](int i) { return binder.tensor(instance.outputs[size_t(i)]); };
+    const FormTensors form(binder, traits_, std::span(instance.inputs).subspan(4));
+    const auto [keys, values] = KeysAndValuesOf<ConstMatrixView>(ConstTensor(Place(out(2), turn)));
+    const auto [dkeys, dvalues] = KeysAndValuesOf<MatrixView>(Place(out(3), turn));
+    const Write write = turn_part.first ? Write::kOverwrite : Write::kAdd;
+    AttentionPartBackwardArgs args{.q = {ConstTensor(in(0)), 0, q_columns()},
+                                   .k = keys,
+                                   .v = values,
+                                   .out = in(1),
+                                   .lse = in(2),
+                                   .dout = in(3),
+                                   .dims = traits_.DimsOf(heads_),
+                                   .part = turn_part.part,
+                                   .dq = out(1),
+                                   .dk = dkeys,
+                                   .dv = dvalues,
+                                   .write_dq = write,
+                                   .write_dkv = in_ring() ? write : Write::kAdd,
+                                   .document_begins = form.begins,
+                                   .document_ends = form.ends};
+    if (traits_.sinks && turn_part.first) {
+      args.sinks = form.sinks;
+      args.dsinks = out(4);
+      // The first of the first parts writes as the parameter's gradient is written, others add.
+      args.write_dsinks =
+          turn_part.part.q_begin == 0 ? binder.write(instance.outputs[4]) : Write::kAdd;
+    }
+    return binder.Kernel(args);
+  }
 };
 
-// Input: qkv. Outputs: out, lse; then memory of its own: the sum of the parts, keys and values.
+// Inputs: qkv; those of the form. Outputs: out, lse; then memory of its own: the sum of the parts,
+// keys and values.
 class ContextAttentionOp final : public ContextAttentionBase {
  public:
   using ContextAttentionBase::ContextAttentionBase;
   absl::string_view name() const override { return "context_attention"; }
   Cost CostOf(const Program& program, const Instance& instance) const override {
     Cost cost = Op::CostOf(program, instance);
-    cost.flops = 2 * ProductFlops(ring_, heads_, program.info(instance.inputs[0]).shape);
+    cost.flops = Flops(program, instance, {.keys = 1, .values = 1});
     return cost;
   }
   std::vector<Communication> CommunicationOf(const Program& program,
@@ -174,19 +197,28 @@ class ContextAttentionOp final : public ContextAttentionBase {
     const auto out = [&](int i) { return binder.tensor(instance.outputs[size_t(i)]); };
     const Tensor qkv = binder.tensor(instance.inputs[0]), lse = out(1), sum = out(2), kv = out(3);
     std::vector<Call> calls = TakeKeysAndValues(binder, qkv, kv);
+    const FormTensors form(binder, traits_, std::span(instance.inputs).subspan(1));
     for (int64_t turn = 0; turn < ring_.ranks; ++turn) {
-      Call part = binder.Kernel(
-          AttentionPartForwardArgs{.q = qkv,
-                                   .kv = Place(kv, turn),
-                                   .dims = DimsOf(heads_),
-                                   .part = PartOf(ring_, turn, heads_.sequence),
-                                   .out = sum,
-                                   .lse = lse,
-                                   .write = turn == 0 ? Write::kOverwrite : Write::kAdd});
-      calls.push_back(WhileShifting(binder, kv, turn, std::move(part)));
+      std::vector<Call> parts;
+      const auto [keys, values] = KeysAndValuesOf<ConstMatrixView>(ConstTensor(Place(kv, turn)));
+      for (const TurnPart& part : PartsOfTurn(turn)) {
+        parts.push_back(binder.Kernel(
+            AttentionPartForwardArgs{.q = {ConstTensor(qkv), 0, q_columns()},
+                                     .k = keys,
+                                     .v = values,
+                                     .dims = traits_.DimsOf(heads_),
+                                     .part = part.part,
+                                     .out = sum,
+                                     .lse = lse,
+                                     .write = part.first ? Write::kOverwrite : Write::kAdd,
+                                     .sinks = part.first ? form.sinks : ConstTensor(),
+                                     .document_begins = form.begins,
+                                     .document_ends = form.ends}));
+      }
+      calls.push_back(WhileShifting(binder, kv, turn, InOrder(std::move(parts))));
     }
     calls.push_back(binder.Kernel(CopyColumnsArgs{
-        .x = sum, .x_begin = 0, .y = out(0), .y_begin = 0, .columns = q_columns()}));
+        .x = sum, .x_begin = 0, .y = out(0), .y_begin = 0, .columns = sum.shape.back()}));
     return InOrder(std::move(calls));
   }
   std::vector<Value> Backward(Recorder& recorder, const Instance& instance,
@@ -194,23 +226,32 @@ class ContextAttentionOp final : public ContextAttentionBase {
     const Value qkv = instance.inputs[0];
     const ValueInfo info = recorder.info(qkv);
     const DType sums = recorder.precision().accumulate;
-    return {recorder.Emit(std::make_shared<ContextAttentionBackwardOp>(heads_, ring_, exchange_),
-                          {qkv, instance.outputs[0], instance.outputs[1], output_grads[0]},
-                          {{.shape = info.shape, .dtype = info.dtype, .name = "dqkv"},
-                           Recorder::Output::Memory("dqueries", {info.shape[0], q_columns()}, sums),
-                           Places(info, info.dtype, "keys_values"),
-                           Places(info, sums, "dkeys_values")})[0]};
+    std::vector<Value> inputs = {qkv, instance.outputs[0], instance.outputs[1], output_grads[0]};
+    inputs.insert(inputs.end(), instance.inputs.begin() + 1, instance.inputs.end());
+    std::vector<Recorder::Output> outputs = {
+        {.shape = info.shape, .dtype = info.dtype, .name = "dqkv"},
+        Recorder::Output::Memory("dqueries", {info.shape[0], q_columns()}, sums),
+        Places(info, info.dtype, "keys_values"),
+        Places(info, sums, "dkeys_values")};
+    if (traits_.sinks) {
+      outputs.push_back(recorder.GradientOutput(instance.inputs[1]));
+    }
+    std::vector<Value> gradients(instance.inputs.size());
+    gradients[0] = recorder.Emit(
+        std::make_shared<ContextAttentionBackwardOp>(heads_, traits_, ring_, exchange_),
+        std::move(inputs), outputs)[0];
+    return gradients;
   }
-  Value Record(Recorder& recorder, std::shared_ptr<const Op> op, Value qkv) const {
-    const ValueInfo info = recorder.info(qkv);
+  Value Record(Recorder& recorder, std::shared_ptr<const Op> op, std::vector<Value> inputs) const {
+    const ValueInfo info = recorder.info(inputs[0]);
     const DType sums = recorder.precision().accumulate;
-    const int64_t tokens = info.shape[0];
+    const int64_t tokens = info.shape[0], columns = heads_.heads * heads_.value_dim();
     return recorder.Emit(
-        std::move(op), {qkv},
-        {{.shape = {tokens, q_columns()}, .dtype = info.dtype, .name = "mixed"},
+        std::move(op), std::move(inputs),
+        {{.shape = {tokens, columns}, .dtype = info.dtype, .name = "mixed"},
          Recorder::Output::Memory("lse", {tokens / heads_.sequence, heads_.heads, heads_.sequence},
                                   sums),
-         Recorder::Output::Memory("sum", {tokens, q_columns()}, sums),
+         Recorder::Output::Memory("sum", {tokens, columns}, sums),
          Places(info, info.dtype, "keys_values")})[0];
   }
 
@@ -222,11 +263,14 @@ class ContextAttentionOp final : public ContextAttentionBase {
 
 }  // namespace
 
-Value ContextAttention(Recorder& recorder, Value qkv, const Heads& heads) {
-  const auto op =
-      std::make_shared<ContextAttentionOp>(heads, Ring{recorder.part().ranks, recorder.part().rank},
-                                           recorder.program().context_exchange);
-  return op->Record(recorder, op, qkv);
+Value ContextAttention(Recorder& recorder, Value qkv, const Heads& heads,
+                       const AttentionForm& form) {
+  const auto op = std::make_shared<ContextAttentionOp>(
+      heads, AttentionTraits(form), Ring{recorder.part().ranks, recorder.part().rank},
+      recorder.program().context_exchange);
+  std::vector<Value> inputs = {qkv};
+  for (const Value value : ValuesOf(form)) inputs.push_back(value);
+  return op->Record(recorder, op, std::move(inputs));
 }
 
 }  // namespace trainyard::ops

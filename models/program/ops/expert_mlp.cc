@@ -9,6 +9,7 @@
 #include <sstream>
 #include <utility>
 
+#include "kernels/grouped_bias.h"
 #include "kernels/grouped_matmul.h"
 #include "kernels/scaled_swiglu.h"
 #include "models/program/binder.h"
@@ -20,11 +21,19 @@ namespace {
 
 using Row = ExpertDispatch::Row;
 
+// What an expert is made of.
+struct ExpertForm {
+  int64_t ffn = 0;
+  bool bias = false;  // Both products have one.
+  double swiglu_limit = 0;
+};
+
 // What both directions know. Kept from forward to backward: counts, order, and of the experts'
 // side the rows, their weights, and gate and up of each.
 class ExpertMlpBase : public Op {
  public:
-  ExpertMlpBase(const ExpertDispatchShape& shape, int64_t ffn) : shape_(shape), ffn_(ffn) {}
+  ExpertMlpBase(const ExpertDispatchShape& shape, const ExpertForm& form)
+      : shape_(shape), form_(form) {}
   AxisSet group() const override { return shape_.axes; }
   // The host looks at how many rows there are.
   bool is_capturable() const override { return false; }
@@ -32,6 +41,8 @@ class ExpertMlpBase : public Op {
     std::ostringstream out;
     out << "experts=" << shape_.experts << " top_k=" << shape_.top_k << " axes=" << shape_.axes
         << " rows=" << shape_.bound;
+    if (form_.bias) out << " bias";
+    if (form_.swiglu_limit > 0) out << " swiglu_limit=" << form_.swiglu_limit;
     return out.str();
   }
 
@@ -55,7 +66,7 @@ class ExpertMlpBase : public Op {
   }
   // Of products of all slots with so many of gate, up and down.
   double ProductFlops(int matrices) const {
-    return 2.0 * double(shape_.slots() * shape_.width * ffn_) * matrices;
+    return 2.0 * double(shape_.slots() * shape_.width * form_.ffn) * matrices;
   }
 
   std::shared_ptr<ExpertDispatch> DispatchOf(const Binder& binder, const Instance& instance,
@@ -69,18 +80,25 @@ class ExpertMlpBase : public Op {
   }
 
   const ExpertDispatchShape shape_;
-  const int64_t ffn_;
+  const ExpertForm form_;
 };
 
 // Rows and weights to the experts, and their first product.
 struct Arrival {
   Tensor x, rows, weights, row_weights, gate_up, up;
+  Tensor gate_up_bias = {};  // Without data: none.
 
   std::vector<Call> Calls(const Binder& binder, ExpertDispatch& dispatch) const {
-    return {dispatch.ToExperts(binder, Row::kToken, x, rows),
-            dispatch.ToExperts(binder, Row::kSlot, weights, row_weights),
-            binder.Kernel(GroupedMatMulForwardArgs{
-                .x = rows, .weight = gate_up, .offsets = dispatch.offsets(), .y = up})};
+    std::vector<Call> calls = {
+        dispatch.ToExperts(binder, Row::kToken, x, rows),
+        dispatch.ToExperts(binder, Row::kSlot, weights, row_weights),
+        binder.Kernel(GroupedMatMulForwardArgs{
+            .x = rows, .weight = gate_up, .offsets = dispatch.offsets(), .y = up})};
+    if (gate_up_bias.data != nullptr) {
+      calls.push_back(binder.Kernel(
+          GroupedBiasForwardArgs{.bias = gate_up_bias, .offsets = dispatch.offsets(), .y = up}));
+    }
+    return calls;
   }
 };
 
@@ -89,9 +107,10 @@ void RunAll(const std::vector<Call>& calls, Exec& exec) {
 }
 
 // Inputs: dy, x, weights, gate_up, down; then what forward kept: counts, order, rows, row_weights,
-// up, of which the last three are overwritten. Outputs: dx, dweights, the gradients of gate_up and
-// down where these are trainable; then memory of its own: gradients of rows, of what is between the
-// products; the dispatch's.
+// up, of which the last three are overwritten; perhaps the biases of gate_up and down. Outputs: dx,
+// dweights, the gradients of gate_up and down where these are trainable; then memory of its own:
+// gradients of rows, of what is between the products; perhaps the gradients of the biases; the
+// dispatch's memory.
 class ExpertMlpBackwardOp final : public ExpertMlpBase {
  public:
   struct Trainable {
@@ -99,10 +118,11 @@ class ExpertMlpBackwardOp final : public ExpertMlpBase {
     bool down = true;
     int count() const { return int(gate_up) + int(down); }
   };
-  ExpertMlpBackwardOp(const ExpertDispatchShape& shape, int64_t ffn, const Trainable& trainable)
-      : ExpertMlpBase(shape, ffn), trainable_(trainable) {}
+  ExpertMlpBackwardOp(const ExpertDispatchShape& shape, const ExpertForm& form,
+                      const Trainable& trainable)
+      : ExpertMlpBase(shape, form), trainable_(trainable) {}
   absl::string_view name() const override { return "expert_mlp_backward"; }
-  bool Overwrites(int input) const override { return input >= 7; }
+  bool Overwrites(int input) const override { return input >= 7 && input <= 9; }
   // Forward again for further rounds is not counted.
   Cost CostOf(const Program& program, const Instance& instance) const override {
     Cost cost = Op::CostOf(program, instance);
@@ -116,14 +136,15 @@ class ExpertMlpBackwardOp final : public ExpertMlpBase {
   }
   Call Bind(const Binder& binder, const Instance& instance) const override {
     const auto in = [&](int i) { return binder.tensor(instance.inputs[size_t(i)]); };
-    const auto dispatch =
-        DispatchOf(binder, instance, memory() + 2, instance.inputs[5], instance.inputs[6]);
+    const auto dispatch = DispatchOf(binder, instance, size_t(own() + (form_.bias ? 4 : 2)),
+                                     instance.inputs[5], instance.inputs[6]);
     const Arrival arrival{.x = in(1),
                           .rows = in(7),
                           .weights = in(2),
                           .row_weights = in(8),
                           .gate_up = in(3),
-                          .up = in(9)};
+                          .up = in(9),
+                          .gate_up_bias = form_.bias ? in(10) : Tensor{}};
     std::vector<Call> arrive = arrival.Calls(binder, *dispatch);
     std::vector<Call> first = Round(binder, instance, *dispatch, true);
     std::vector<Call> later = Round(binder, instance, *dispatch, false);
@@ -139,7 +160,8 @@ class ExpertMlpBackwardOp final : public ExpertMlpBase {
   }
 
  private:
-  size_t memory() const { return size_t(2 + trainable_.count()); }  // The first output that is.
+  // The first output that is memory of its own.
+  int own() const { return 2 + trainable_.count(); }
   // Backward of rows that have arrived.
   std::vector<Call> Round(const Binder& binder, const Instance& instance, ExpertDispatch& dispatch,
                           bool first) const {
@@ -149,27 +171,51 @@ class ExpertMlpBackwardOp final : public ExpertMlpBase {
       return first ? binder.write(instance.outputs[size_t(i)]) : Write::kAdd;
     };
     const Tensor dy = in(0), gate_up = in(3), down = in(4), rows = in(7), up = in(9);
-    const int own = int(memory()), down_gradient = 2 + int(trainable_.gate_up);
-    const Tensor row_weights = in(8), drows = out(own), hidden = out(own + 1);
+    const Tensor row_weights = in(8), drows = out(own()), hidden = out(own() + 1);
     const Tensor offsets = dispatch.offsets(), count = dispatch.received();
     const Write add = first ? Write::kOverwrite : Write::kAdd;
-    const auto weight_gradient = [&](const Tensor& of, const Tensor& x, int output) {
-      return binder.Kernel(GroupedMatMulWeightGradientArgs{
-          .dy = of, .x = x, .offsets = offsets, .dweight = out(output), .write = write(output)});
-    };
-    std::vector<Call> calls = {dispatch.ToExperts(binder, Row::kToken, dy, drows)};
+    std::vector<Call> calls;
+    const auto then = [&](auto args) { calls.push_back(binder.Kernel(args)); };
+    calls.push_back(dispatch.ToExperts(binder, Row::kToken, dy, drows));
     if (trainable_.down) {
-      calls.push_back(binder.Kernel(
-          ScaledSwiGluForwardArgs{.x = up, .w = row_weights, .count = count, .y = hidden}));
-      calls.push_back(weight_gradient(drows, hidden, down_gradient));
+      const int gradient = 2 + int(trainable_.gate_up);
+      then(ScaledSwiGluForwardArgs{
+          .x = up, .w = row_weights, .count = count, .y = hidden, .limit = form_.swiglu_limit});
+      then(GroupedMatMulWeightGradientArgs{.dy = drows,
+                                           .x = hidden,
+                                           .offsets = offsets,
+                                           .dweight = out(gradient),
+                                           .write = write(gradient)});
     }
-    calls.push_back(binder.Kernel(GroupedMatMulInputGradientArgs{
-        .dy = drows, .weight = down, .offsets = offsets, .dx = hidden}));
-    calls.push_back(binder.Kernel(ScaledSwiGluBackwardArgs{
-        .dy = hidden, .x = up, .w = row_weights, .count = count, .dx = up, .dw = row_weights}));
-    if (trainable_.gate_up) calls.push_back(weight_gradient(up, rows, 2));
-    calls.push_back(binder.Kernel(GroupedMatMulInputGradientArgs{
-        .dy = up, .weight = gate_up, .offsets = offsets, .dx = drows}));
+    if (form_.bias) {
+      then(GroupedBiasGradientArgs{.dy = drows,
+                                   .w = row_weights,
+                                   .offsets = offsets,
+                                   .dbias = out(own() + 3),
+                                   .write = write(own() + 3)});
+    }
+    then(GroupedMatMulInputGradientArgs{
+        .dy = drows, .weight = down, .offsets = offsets, .dx = hidden});
+    then(ScaledSwiGluBackwardArgs{.dy = hidden,
+                                  .x = up,
+                                  .w = row_weights,
+                                  .count = count,
+                                  .dx = up,
+                                  .dw = row_weights,
+                                  .limit = form_.swiglu_limit});
+    if (form_.bias) {
+      // To what the weight multiplies belongs the second bias, too.
+      then(GroupedBiasFactorGradientArgs{
+          .dy = drows, .bias = in(11), .offsets = offsets, .dw = row_weights});
+      then(GroupedBiasGradientArgs{
+          .dy = up, .offsets = offsets, .dbias = out(own() + 2), .write = write(own() + 2)});
+    }
+    if (trainable_.gate_up) {
+      then(GroupedMatMulWeightGradientArgs{
+          .dy = up, .x = rows, .offsets = offsets, .dweight = out(2), .write = write(2)});
+    }
+    then(GroupedMatMulInputGradientArgs{
+        .dy = up, .weight = gate_up, .offsets = offsets, .dx = drows});
     calls.push_back(dispatch.FromExperts(binder, Row::kToken, drows, out(0), add));
     calls.push_back(dispatch.FromExperts(binder, Row::kSlot, row_weights, out(1), add));
     return calls;
@@ -187,8 +233,8 @@ std::vector<Recorder::Output> Joined(std::vector<Recorder::Output> a,
 // What backward needs of the op below, for where it is computed again: rows go to their experts and
 // through the first product, and nothing comes back. Of further rounds backward needs nothing.
 //
-// Inputs: x, experts, weights, gate_up. Outputs: counts, order, rows, row_weights, up; then the
-// dispatch's memory.
+// Inputs: x, experts, weights, gate_up, perhaps its bias. Outputs: counts, order, rows,
+// row_weights, up; then the dispatch's memory.
 class ExpertMlpArrivalOp final : public ExpertMlpBase {
  public:
   using ExpertMlpBase::ExpertMlpBase;
@@ -211,7 +257,8 @@ class ExpertMlpArrivalOp final : public ExpertMlpBase {
                           .weights = in(2),
                           .row_weights = out(3),
                           .gate_up = in(3),
-                          .up = out(4)};
+                          .up = out(4),
+                          .gate_up_bias = form_.bias ? in(4) : Tensor{}};
     Call sort = dispatch->Sort(binder, in(1));
     return
         [dispatch, sort = std::move(sort), arrive = arrival.Calls(binder, *dispatch)](Exec& exec) {
@@ -223,9 +270,9 @@ class ExpertMlpArrivalOp final : public ExpertMlpBase {
   }
 };
 
-// Inputs: x, experts, weights, gate_up, down. Outputs: y; what backward needs: counts, order, rows,
-// row_weights, up; then memory of its own: what is between the products, the experts' outputs; the
-// dispatch's.
+// Inputs: x, experts, weights, gate_up, down, perhaps the two's biases. Outputs: y; what backward
+// needs: counts, order, rows, row_weights, up; then memory of its own: what is between the
+// products, the experts' outputs; the dispatch's.
 class ExpertMlpOp final : public ExpertMlpBase {
  public:
   using ExpertMlpBase::ExpertMlpBase;
@@ -242,8 +289,9 @@ class ExpertMlpOp final : public ExpertMlpBase {
   Instance Narrowed(const Instance& instance, const std::vector<bool>& read) const override {
     if (read[0]) return instance;
     Instance arrival = instance;
-    arrival.op = std::make_shared<ExpertMlpArrivalOp>(shape_, ffn_);
-    arrival.inputs.pop_back();
+    arrival.op = std::make_shared<ExpertMlpArrivalOp>(shape_, form_);
+    if (form_.bias) arrival.inputs.pop_back();  // Of down.
+    arrival.inputs.erase(arrival.inputs.begin() + 4);
     const auto outputs = arrival.outputs.begin();
     arrival.outputs.erase(outputs + 6, outputs + 8);
     arrival.outputs.erase(outputs);
@@ -259,12 +307,20 @@ class ExpertMlpOp final : public ExpertMlpBase {
                           .weights = in(2),
                           .row_weights = out(4),
                           .gate_up = in(3),
-                          .up = up};
+                          .up = up,
+                          .gate_up_bias = form_.bias ? in(5) : Tensor{}};
     std::vector<Call> round = arrival.Calls(binder, *dispatch);
-    round.push_back(binder.Kernel(
-        ScaledSwiGluForwardArgs{.x = up, .w = out(4), .count = dispatch->received(), .y = hidden}));
+    round.push_back(binder.Kernel(ScaledSwiGluForwardArgs{.x = up,
+                                                          .w = out(4),
+                                                          .count = dispatch->received(),
+                                                          .y = hidden,
+                                                          .limit = form_.swiglu_limit}));
     round.push_back(binder.Kernel(GroupedMatMulForwardArgs{
         .x = hidden, .weight = in(4), .offsets = dispatch->offsets(), .y = result}));
+    if (form_.bias) {
+      round.push_back(binder.Kernel(GroupedBiasForwardArgs{
+          .bias = in(6), .w = out(4), .offsets = dispatch->offsets(), .y = result}));
+    }
     Call sort = dispatch->Sort(binder, in(1));
     Call first = dispatch->FromExperts(binder, Row::kToken, result, out(0), Write::kOverwrite);
     Call later = dispatch->FromExperts(binder, Row::kToken, result, out(0), Write::kAdd);
@@ -284,23 +340,33 @@ class ExpertMlpOp final : public ExpertMlpBase {
     const auto in = [&](int i) { return instance.inputs[size_t(i)]; };
     const auto kept = [&](int i) { return instance.outputs[size_t(i)]; };
     const ValueInfo x = recorder.info(in(0)), weights = recorder.info(in(2));
-    const ExpertMlpBackwardOp::Trainable trainable{.gate_up = recorder.IsTrainable(in(3)),
-                                                   .down = recorder.IsTrainable(in(4))};
+    std::vector<Value> inputs = {output_grads[0], in(0),   in(2),   in(3),   in(4),
+                                 kept(1),         kept(2), kept(3), kept(4), kept(5)};
     std::vector<Recorder::Output> outputs = {
         {.shape = x.shape, .dtype = x.dtype, .name = "dx"},
         {.shape = weights.shape, .dtype = weights.dtype, .name = "dweights"}};
-    for (int i : {3, 4}) {
-      if (!recorder.IsTrainable(in(i))) continue;
-      outputs.push_back(Recorder::Output::Into(recorder.Gradient(in(i))));
+    for (const int i : {3, 4}) {
+      if (recorder.IsTrainable(in(i))) {
+        outputs.push_back(Recorder::Output::Into(recorder.Gradient(in(i))));
+      }
     }
     outputs.push_back(Recorder::Output::Memory("drows", {shape_.bound, shape_.width}, x.dtype));
-    outputs.push_back(Recorder::Output::Memory("dhidden", {shape_.bound, ffn_}, x.dtype));
-    outputs = Joined(std::move(outputs), ExpertDispatch::Memory(shape_, recorder.precision()));
+    outputs.push_back(Recorder::Output::Memory("dhidden", {shape_.bound, form_.ffn}, x.dtype));
+    if (form_.bias) {
+      for (const int i : {5, 6}) {
+        inputs.push_back(in(i));
+        outputs.push_back(recorder.GradientOutput(in(i)));
+      }
+    }
+    const ExpertMlpBackwardOp::Trainable trainable{.gate_up = recorder.IsTrainable(in(3)),
+                                                   .down = recorder.IsTrainable(in(4))};
     const std::vector<Value> grads = recorder.Emit(
-        std::make_shared<ExpertMlpBackwardOp>(shape_, ffn_, trainable),
-        {output_grads[0], in(0), in(2), in(3), in(4), kept(1), kept(2), kept(3), kept(4), kept(5)},
-        outputs);
-    return {grads[0], {}, grads[1], {}, {}};
+        std::make_shared<ExpertMlpBackwardOp>(shape_, form_, trainable), std::move(inputs),
+        Joined(outputs, ExpertDispatch::Memory(shape_, recorder.precision())));
+    std::vector<Value> result(instance.inputs.size());
+    result[0] = grads[0];
+    result[2] = grads[1];
+    return result;
   }
 };
 
@@ -321,6 +387,14 @@ Value ExpertMlp(Recorder& recorder, const ExpertMlpInputs& inputs) {
         down == Shape({gate_up[0], x.shape[1], gate_up[1] / 2}) && gate_up[2] == x.shape[1])
       << "expert_mlp: " << x << " with " << experts << ", " << weights << ", gate_up " << gate_up
       << ", down " << down;
+  const bool bias = inputs.gate_up_bias.valid();
+  CHECK(bias == inputs.down_bias.valid()) << "expert_mlp: a bias of one product alone";
+  if (bias) {
+    const Shape first = recorder.info(inputs.gate_up_bias).shape;
+    const Shape second = recorder.info(inputs.down_bias).shape;
+    CHECK(first == Shape({gate_up[0], gate_up[1]}) && second == Shape({down[0], down[1]}))
+        << "expert_mlp: biases " << first << ", " << second << " of " << gate_up << ", " << down;
+  }
   ExpertDispatchShape shape{.axes = axes,
                             .ranks = ranks,
                             .rank = mesh.coordinate(axes),
@@ -344,9 +418,11 @@ Value ExpertMlp(Recorder& recorder, const ExpertMlpInputs& inputs) {
               Recorder::Output::Memory("hidden", {bound, ffn}, x.dtype),
               Recorder::Output::Memory("result", {bound, shape.width}, x.dtype)},
              ExpertDispatch::Memory(shape, recorder.precision()));
-  return recorder.Emit(std::make_shared<ExpertMlpOp>(shape, ffn),
-                       {inputs.x, inputs.experts, inputs.weights, inputs.gate_up, inputs.down},
-                       outputs)[0];
+  const ExpertForm form = {.ffn = ffn, .bias = bias, .swiglu_limit = inputs.swiglu_limit};
+  std::vector<Value> values = {inputs.x, inputs.experts, inputs.weights, inputs.gate_up,
+                               inputs.down};
+  if (bias) values.insert(values.end(), {inputs.gate_up_bias, inputs.down_bias});
+  return recorder.Emit(std::make_shared<ExpertMlpOp>(shape, form), std::move(values), outputs)[0];
 }
 
 }  // namespace trainyard::ops

@@ -108,8 +108,10 @@ Value Linear(Recorder& recorder, Value x, Value weight, Value bias) {
   return Product(recorder, std::move(inputs), recorder.precision().compute);
 }
 
-Value Logits(Recorder& recorder, Value x, Value weight) {
-  return Product(recorder, {x, weight}, recorder.precision().accumulate);
+Value Logits(Recorder& recorder, Value x, Value weight, Value bias) {
+  std::vector<Value> inputs = {x, weight};
+  if (bias.valid()) inputs.push_back(bias);
+  return Product(recorder, std::move(inputs), recorder.precision().accumulate);
 }
 
 }  // namespace trainyard::ops

@@ -5,9 +5,11 @@
 
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "kernels/attention.h"
+#include "kernels/rope.h"
 #include "kernels/router.h"
 #include "models/parameter.h"
 #include "models/program/recorder.h"
@@ -27,7 +29,7 @@ Instance ReadingSum(const Instance& instance, std::shared_ptr<const Op> op);
 // x [T, K] with weight [N, K] and bias [N] (or none): [T, N]. The output has the compute dtype, or
 // the accumulate dtype for logits.
 Value Linear(Recorder& recorder, Value x, Value weight, Value bias = {});
-Value Logits(Recorder& recorder, Value x, Value weight);
+Value Logits(Recorder& recorder, Value x, Value weight, Value bias = {});
 // Adds dy^T x to the gradient of the weight: dy [T, N], x [T, K]. Of list kBackwardWeight. Nothing
 // for a frozen weight.
 void WeightGradient(Recorder& recorder, Value dy, Value x, Value weight);
@@ -54,9 +56,15 @@ struct Heads {
   int64_t heads;     // On this rank.
   int64_t kv_heads;  // On this rank.
   int64_t head_dim;
-  int64_t sequence;  // Rows of one on this rank.
+  int64_t sequence;            // Rows of one on this rank.
+  int64_t value_head_dim = 0;  // e: of value heads; 0: head_dim.
+  int64_t value_dim() const { return value_head_dim == 0 ? head_dim : value_head_dim; }
+  // Columns of a packed projection: query, key and value heads in this order.
+  int64_t query_columns() const { return heads * head_dim; }
+  int64_t key_columns() const { return kv_heads * head_dim; }
+  int64_t value_columns() const { return kv_heads * value_dim(); }
+  int64_t columns() const { return query_columns() + key_columns() + value_columns(); }
 };
-AttentionDims DimsOf(const Heads& heads);
 std::string ToString(const Heads& heads);
 
 struct HeadGains {
@@ -73,15 +81,37 @@ struct RopeTable {
   double low_freq_factor = 1;
   double high_freq_factor = 4;
   int64_t original_max_seq = 8192;
+  YarnRopeScaling yarn = {};  // Not beside a factor.
 };
 // Rotates the query and key heads of qkv [T, (a+2g)d]; the table is shared by all uses.
 Value Rope(Recorder& recorder, Value qkv, const Heads& heads, const RopeTable& table);
 
-// Causal, scaled by 1/sqrt(d): qkv [T, (a+2g)d] to [T, a d]. Over all rows of the sequences, those
-// on other context ranks too.
-Value Attention(Recorder& recorder, Value qkv, const Heads& heads);
+using trainyard::AttentionMask;
+
+// Of rows that several documents share, i32 with one element for each of this rank's rows: the
+// positions in the sequence where the row's document begins, and where it ends (one past its last
+// token). Documents follow one another. Both or, where the mask is causal, begins alone; none: a
+// sequence is one document.
+struct DocumentBounds {
+  Value begins = {};
+  Value ends = {};
+};
+// What attention is beside its heads. The default: causal, scaled by 1/sqrt(d), nothing else.
+struct AttentionForm {
+  AttentionMask mask = {};
+  double soft_cap = 0;               // Scores become soft_cap tanh(score / soft_cap); 0: none.
+  std::optional<double> scale = {};  // Absent: 1/sqrt(d).
+  Value sinks = {};  // [a] on this rank: a logit of each query head without a value.
+  DocumentBounds documents = {};
+};
+
+// qkv [T, a d + g d + g e] to [T, a e]. Over all rows of the sequences, those on other context
+// ranks too. FLOPs count the pairs that the mask lets through; where documents share sequences,
+// which pairs these are is not known, and they count as if each sequence were one.
+Value Attention(Recorder& recorder, Value qkv, const Heads& heads, const AttentionForm& form = {});
 // Attention where there are other context ranks.
-Value ContextAttention(Recorder& recorder, Value qkv, const Heads& heads);
+Value ContextAttention(Recorder& recorder, Value qkv, const Heads& heads,
+                       const AttentionForm& form = {});
 
 Value SwiGlu(Recorder& recorder, Value x);  // [T, 2F] to [T, F].
 Value Gelu(Recorder& recorder, Value x);
@@ -115,6 +145,10 @@ struct ExpertMlpInputs {
   Value weights;  // [T, K] accumulate dtype: what they count.
   Value gate_up;  // [G, 2F, D]: of this rank's G of the experts, gate first.
   Value down;     // [G, D, F]
+  // Both or none: what is added to the products with the two.
+  Value gate_up_bias = {};  // [G, 2F]
+  Value down_bias = {};     // [G, D]
+  double swiglu_limit = 0;  // As ScaledSwiGluForwardArgs has it.
 };
 // The weighted sum of the outputs of each token's experts, wherever on the mesh's `expert_axes`
 // they are: [T, D].

@@ -13,9 +13,15 @@ class RopeTableOp final : public Op {
   RopeTableOp(const RopeTable& table, const SequencePart& part) : table_(table), part_(part) {}
   absl::string_view name() const override { return "rope_table"; }
   std::string attributes() const override {
-    return absl::StrCat("context=", part_.rank, "/", part_.ranks, " base=", table_.base,
-                        " factor=", table_.factor, ",", table_.low_freq_factor, ",",
-                        table_.high_freq_factor, ",", table_.original_max_seq);
+    std::string text = absl::StrCat("context=", part_.rank, "/", part_.ranks, " base=", table_.base,
+                                    " factor=", table_.factor, ",", table_.low_freq_factor, ",",
+                                    table_.high_freq_factor, ",", table_.original_max_seq);
+    const YarnRopeScaling& yarn = table_.yarn;
+    if (yarn.factor > 0) {
+      absl::StrAppend(&text, " yarn=", yarn.factor, ",", yarn.beta_fast, ",", yarn.beta_slow, ",",
+                      yarn.original_context);
+    }
+    return text;
   }
   Call Bind(const Binder& binder, const Instance& instance) const override {
     return binder.Kernel(RopeTableArgs{.cos = binder.tensor(instance.outputs[0]),
@@ -25,7 +31,8 @@ class RopeTableOp final : public Op {
                                        .scaling = {.factor = table_.factor,
                                                    .low_frequency_factor = table_.low_freq_factor,
                                                    .high_frequency_factor = table_.high_freq_factor,
-                                                   .original_context = table_.original_max_seq}});
+                                                   .original_context = table_.original_max_seq},
+                                       .yarn = table_.yarn});
   }
 
  private:
@@ -67,7 +74,7 @@ class RopeOp final : public Op {
 
 Value Rope(Recorder& recorder, Value qkv, const Heads& heads, const RopeTable& table) {
   const ValueInfo info = recorder.info(qkv);
-  CHECK(info.shape.back() == (heads.heads + 2 * heads.kv_heads) * heads.head_dim)
+  CHECK(info.shape.back() == heads.columns())
       << "rope: " << info << " for " << heads.heads << " heads and " << heads.kv_heads
       << " key/value heads of " << heads.head_dim;
   const Recorder::Output half{.shape = {heads.sequence, heads.head_dim / 2},

@@ -162,6 +162,10 @@ TEST_F(FollowTest, GetShowsWhatWasChangedOfThePreset) {
   model.mutable_overrides()->set_norm_eps(1e-6);
   EXPECT_EQ(Trainyard({"get", "j-1"}), 0);
   EXPECT_THAT(out_.str(), testing::HasSubstr(" llama3-8b with layers 2, norm_eps 1e-06\n"));
+  (*model.mutable_overrides()->mutable_fields())["window"] = "64";
+  EXPECT_EQ(Trainyard({"get", "j-1"}), 0);
+  EXPECT_THAT(out_.str(),
+              testing::HasSubstr(" llama3-8b with layers 2, norm_eps 1e-06, window 64\n"));
   model.clear_overrides();
   model.clear_preset();
   model.mutable_architecture()->set_family("gpt3");

@@ -366,5 +366,46 @@ TEST(Spec, EveryFieldOfEveryFamilyReachesTheController) {
   }
 }
 
+// What only one family has travels in a map, as its text, and comes out as if typed.
+TEST(Spec, FieldsOfOneFamilyGoIntoTheMap) {
+  const std::string text =
+      "{name: a, model: {architecture: {family: gpt_oss, layers: 2, window: 1e2, swiglu_limit: "
+      "5}}}";
+  const v1::JobSpec spec = Read(text, {"model.architecture.yarn_factor=4"});
+  const v1::Architecture& architecture = spec.model().architecture();
+  EXPECT_EQ(architecture.layers(), 2);
+  EXPECT_EQ((std::map<std::string, std::string>(architecture.fields().begin(),
+                                                architecture.fields().end())),
+            (std::map<std::string, std::string>{
+                {"window", "1e2"}, {"swiglu_limit", "5"}, {"yarn_factor", "4"}}));
+  const auto job = ParseJobConfig(ProtobufJson(spec));
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(
+      job->model.architecture->fields,
+      (GivenFields{{"layers", 2}, {"window", 100}, {"swiglu_limit", 5.0}, {"yarn_factor", 4.0}}));
+}
+
+TEST(Set, WithoutAValueRemovesAFieldOfOneFamily) {
+  const std::string text = "{name: a, model: {preset: gpt-oss-20b, overrides: {window: 8}}}";
+  EXPECT_EQ(Read(text, {}).model().overrides().fields().size(), 1u);
+  EXPECT_EQ(Read(text, {"model.overrides.window=null"}).model().overrides().fields().size(), 0u);
+}
+
+TEST(Spec, NamesThatNoFamilyHasGetTheirPlaceAndTheNearest) {
+  EXPECT_THAT(
+      Errors("model:\n  overrides:\n    hiden: 3", {}),
+      testing::HasSubstr("s.yaml:3: model.overrides.hiden: unknown field; did you mean 'hidden'?"));
+  EXPECT_THAT(
+      Errors("model:\n  preset: gpt-oss-20b\n  overrides:\n    windw: 3", {}),
+      testing::HasSubstr("s.yaml:4: model.overrides.windw: unknown field; did you mean 'window'?"));
+  EXPECT_THAT(
+      Errors("model:\n  overrides:\n    qqq: 3", {}),
+      testing::AllOf(testing::HasSubstr("unknown field; known here: family"),
+                     testing::HasSubstr(" window"), testing::Not(testing::HasSubstr(" fields"))));
+  EXPECT_THAT(
+      Errors("model:\n  overrides:\n    window: [3]", {}),
+      testing::HasSubstr("s.yaml:3: model.overrides.window: wanted a single value, found a list"));
+}
+
 }  // namespace
 }  // namespace trainyard::cli

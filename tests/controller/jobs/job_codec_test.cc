@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 namespace trainyard::controller {
 namespace {
@@ -87,6 +88,23 @@ TEST(JobCodec, ReadsBackFacts) {
   EXPECT_EQ(read->paths[1].path, "/data/x");
   EXPECT_EQ(read->priority, -5);
   EXPECT_EQ(read->checkpoint_every_steps, 100);
+}
+
+// Bug it must catch: a row that lost a field passes for one of the first releases, and the job
+// forgets from where its attempts went on.
+TEST(JobCodec, WhatTheFirstReleasesDidNotStoreIsThereAsAWholeOrNotAtAll) {
+  const nlohmann::json whole = nlohmann::json::parse(EncodeJob(FullJob()));
+  const auto later = {"resumes", "claimed", "epoch_floor", "storage_faults", "strikes"};
+  nlohmann::json first = whole;
+  for (const char* name : later) {
+    nlohmann::json damaged = whole;
+    EXPECT_EQ(damaged.erase(name), 1u);
+    EXPECT_TRUE(absl::IsDataLoss(DecodeJob(damaged.dump()).status())) << name;
+    first.erase(name);
+  }
+  const auto read = DecodeJob(first.dump());
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_TRUE(read->claimed) << "by its checkpoint of step 80";
 }
 
 // Catches a reader that crashes on, or accepts, a damaged row.

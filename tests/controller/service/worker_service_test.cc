@@ -8,6 +8,7 @@
 #include "controller/service/stream_link.h"
 #include "tests/controller/testing/full_disk.h"
 #include "tests/controller/testing/server_fixture.h"
+#include "train/config/resolved_job.h"
 
 namespace trainyard::controller {
 namespace {
@@ -28,7 +29,9 @@ TEST_F(WorkerServiceTest, RunsAJobToItsEnd) {
   EXPECT_EQ(start.epoch(), 1);
   EXPECT_EQ(start.world(), 2);
   ASSERT_EQ(start.ranks_size(), 2);
-  EXPECT_THAT(start.job_config(), HasSubstr("\"preset\":\"llama3-8b\""));
+  EXPECT_THAT(start.job_config(), HasSubstr("\"preset\":\"llama3-8b\"")) << "for older workers";
+  EXPECT_TRUE(IsResolvedJob(start.resolved_job())) << start.resolved_job();
+  EXPECT_THAT(start.resolved_job(), Not(HasSubstr("preset")));
   EXPECT_FALSE(start.claimed());
   EXPECT_EQ(start.recorded_step(), 0);
   for (uint32_t rank = 0; rank < 2; ++rank) {

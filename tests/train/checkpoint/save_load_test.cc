@@ -186,24 +186,27 @@ TEST(SaveLoad, AnotherModelIsRefusedByItsFirstDifference) {
   EXPECT_TRUE(checkpoint->CheckModel(saved).ok());
   EXPECT_THAT(Text(checkpoint->CheckModel({"llama", DecoderConfig()})),
               HasSubstr(": family is qwen3_moe, wanted llama"));
-  // How experts were balanced and which positions are told apart may change, and no more.
-  std::set<std::string> may_change;
+  std::map<MayDiffer, std::set<std::string>> may;
   for (const Field& field : FieldsOf(saved)) {
     ModelConfig other = saved;
     SetField(other, field.rule.name, Another(field));
-    const std::string text = Text(checkpoint->CheckModel(other));
-    if (field.rule.may_change) {
-      may_change.insert(field.rule.name);
-      EXPECT_THAT(text, testing::IsEmpty());
-    } else {
-      EXPECT_THAT(text, HasSubstr(absl::StrCat(": ", field.rule.name, " is ")));
+    may[field.rule.may_differ].insert(field.rule.name);
+    for (const MayDiffer use : {MayDiffer::kInSubset, MayDiffer::kAtStart, MayDiffer::kAlways}) {
+      const std::string text = Text(checkpoint->CheckModel(other, use));
+      if (field.rule.may_differ >= use) {
+        EXPECT_THAT(text, testing::IsEmpty());
+      } else {
+        EXPECT_THAT(text, HasSubstr(absl::StrCat(": ", field.rule.name, " is ")));
+      }
     }
   }
-  EXPECT_EQ(may_change,
-            (std::set<std::string>{"max_seq", "rope_base", "rope_scaling.factor",
-                                   "rope_scaling.low_freq_factor", "rope_scaling.high_freq_factor",
-                                   "rope_scaling.original_max_seq", "moe.shared_experts",
-                                   "moe.bias_update_rate", "moe.aux_loss", "moe.fake_balanced"}));
+  using Names = std::set<std::string>;
+  EXPECT_EQ(may[MayDiffer::kAlways], (Names{"moe.shared_experts", "moe.bias_update_rate",
+                                            "moe.aux_loss", "moe.fake_balanced"}));
+  EXPECT_EQ(may[MayDiffer::kAtStart],
+            (Names{"max_seq", "rope_base", "rope_scaling.factor", "rope_scaling.low_freq_factor",
+                   "rope_scaling.high_freq_factor", "rope_scaling.original_max_seq"}));
+  EXPECT_EQ(may[MayDiffer::kInSubset], (Names{"layers", "tied"}));
   ModelConfig model = saved;
   SetField(model, "heads", int64_t{4});
   SetField(model, "vocab", int64_t{32});

@@ -164,6 +164,30 @@ TEST(ParseJobConfig, ExpertsLandInEveryField) {
                     HasSubstr("model.overrides.moe.expert: unknown field (line 1); did you mean")));
 }
 
+// What a client renders of the wire: fields that only one family has in a mapping, as text.
+TEST(ParseJobConfig, FieldsInAMappingCountAsBesideIt) {
+  const auto job = ParseJobConfig(
+      "{model: {architecture: {family: gpt_oss, layers: 3, fields: {window: \"16\", "
+      "swiglu_limit: \"2.5\", hidden: \"8\"}}}}");
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->model.architecture->fields,
+            (GivenFields{{"layers", 3}, {"window", 16}, {"swiglu_limit", 2.5}, {"hidden", 8}}));
+}
+
+// Anybody may send any map.
+TEST(ParseJobConfig, TheMappingIsBounded) {
+  const auto parsed = [](const std::string& fields) {
+    return ParseJobConfig("{model: {overrides: {fields: {" + fields + "}}}}").status();
+  };
+  std::string many, name(64, 'x');
+  for (int i = 0; i < 33; ++i) absl::StrAppend(&many, "f", i, ": 1, ");
+  EXPECT_THAT(std::string(parsed(many).message()),
+              HasSubstr("model.overrides.fields: wanted at most 32 fields, found 33; nearest 32"));
+  EXPECT_THAT(std::string(parsed(name + ": 1").message()), HasSubstr("unknown field"));
+  EXPECT_THAT(std::string(parsed(name + "x: 1").message()),
+              HasSubstr("wanted a name of at most 64 bytes, found 65"));
+}
+
 TEST(ParseJobConfig, AbsentNullAndZeroTakeTheDefaults) {
   const auto job = ParseJobConfig(
       "{name: a, devices: 0, parallelism: {tensor: 0}, validation: {every_steps: 1}, checkpoint: "
@@ -231,6 +255,22 @@ INSTANTIATE_TEST_SUITE_P(
         BadText{"\n\nbatch:\n  globl: 3", "batch.globl", "(line 4); did you mean \"global\"?"},
         BadText{"colour: a", "colour", "known here: name, model,"},
         BadText{"model: {overrides: {hiden: 3}}", "model.overrides.hiden", "\"hidden\""},
+        BadText{"model: {preset: gpt-oss-20b, overrides: {windw: 3}}", "model.overrides.windw",
+                "(line 1); did you mean \"window\"?"},
+        BadText{"model: {preset: gpt-oss-20b, overrides: {window: some}}", "model.overrides.window",
+                "wanted a whole number, found \"some\""},
+        BadText{"model: {preset: llama3-8b, overrides: {window: 3}}", "model.overrides.window",
+                "wanted none, since family llama has no window, found some"},
+        BadText{"model: {preset: gpt-oss-20b, overrides: {ffn: 3}}", "model.overrides.ffn",
+                "wanted none, since family gpt_oss has no ffn, found some"},
+        BadText{"model: {overrides: {fields: {windw: 3}}}", "model.overrides.windw", "\"window\""},
+        BadText{"model: {overrides: {fields: [window]}}", "model.overrides.fields",
+                "wanted a mapping, found a list"},
+        BadText{"model: {overrides: {fields: {window: [3]}}}", "model.overrides.fields.\"window\"",
+                "wanted a single value, found a list"},
+        BadText{"model: {overrides: {window: 3, fields: {window: 3}}}",
+                "model.overrides.fields.\"window\"",
+                "wanted the field once, here or as model.overrides.window, found both"},
         BadText{"optimizer: {adamw: {lr: 1}}", "optimizer.adamw.lr", "learning_rate"},
         BadText{"steps: many", "steps", "wanted a whole number, found \"many\""},
         BadText{"steps: 1.5", "steps", "found \"1.5\"; nearest 2"},

@@ -455,6 +455,7 @@ INSTANTIATE_TEST_SUITE_P(
             "wanted -1000 to 1000, found -1001; nearest -1000"),
         BAD("high priority", job.priority = 1001, "priority", "found 1001; nearest 1000"),
         BAD("init from", job.init_from = "a/../b", "init_from", "\"..\""),
+        BAD("subset of nothing", job.init_from_subset = true, "init_from_subset", "init_from"),
         BAD("negative restarts", job.max_restarts = -1, "max_restarts", "found -1; nearest 0"),
         BAD("restarts", job.max_restarts = 101, "max_restarts", "nearest 100")));
 

@@ -28,9 +28,13 @@ JobConfig JobOf(const Case& c, const std::string& directory, PrecisionName preci
   auto& [family, fields] = *job.model.architecture;
   family = c.family;
   if (family == "gpt3") fields["kv_heads"] = fields["heads"];
-  if (family == "qwen3_moe") {
+  if (family == "qwen3_moe" || family == "gpt_oss") {
     fields["moe.experts"] = 4, fields["moe.top_k"] = 2, fields["moe.expert_ffn"] = 8;
     fields["moe.aux_loss"] = 0.01;
+  }
+  if (family == "gpt_oss") {
+    fields.erase("ffn");
+    fields["window"] = 3, fields["swiglu_limit"] = 0.02;
   }
   job.parallelism = c.parallelism;
   job.precision = precision;
@@ -92,6 +96,7 @@ std::vector<Case> Cases() {
   return {{.name = "llama"},
           {.name = "gpt3", .family = "gpt3"},
           {.name = "qwen3_moe", .family = "qwen3_moe"},
+          {.name = "gpt_oss", .family = "gpt_oss"},
           {.name = "tensor", .parallelism = {.tensor = 2}, .ranks = 2},
           {.name = "pipeline", .parallelism = {.pipeline = 2}, .ranks = 2},
           {.name = "context", .parallelism = {.context = 2}, .ranks = 2},

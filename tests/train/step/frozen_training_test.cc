@@ -297,11 +297,11 @@ TEST(InitFrom, TakesASubsetOnlyWhenAsked) {
   for (const auto& [name, values] : FrozenValues(got)) {
     EXPECT_EQ(values, Rounded(Values(from, name))) << name;
   }
-  // Of equal names, other shapes.
+  // Of equal names, other sizes.
   job.checkpoint->directory = FreshDirectory("subset_shapes");
   job.model.architecture->fields["ffn"] = 28;
   EXPECT_THAT(std::string(RunJob(job)[0].status.message()),
-              AllOf(HasSubstr("init_from: "), HasSubstr("proj.weight"), HasSubstr("28")));
+              AllOf(HasSubstr("init_from: "), HasSubstr(": ffn is "), HasSubstr("wanted 28")));
 }
 
 // What the training loop asks of a state check, on each of two ranks.

@@ -202,14 +202,14 @@ double LargestDifference(const Tensors& a, const Tensors& b) {
 }  // namespace
 
 bool LayoutCase::is_even() const {
-  const std::optional<MoeConfig>& moe = model.As<DecoderConfig>().moe;
+  const std::optional<MoeConfig>& moe = AsDecoder(model).moe;
   return moe && moe->fake_balanced && expert_rows >= 1;
 }
 
 std::string LayoutCase::name() const {
   const ParallelismConfig& p = job.parallelism;
   const RecomputeConfig& again = job.recompute;
-  const DecoderConfig& decoder = model.As<DecoderConfig>();
+  const DecoderConfig& decoder = AsDecoder(model);
   const std::string experts = decoder.moe
                                   ? absl::StrCat("_", kRouters[router], "_", Name(p.expert_split),
                                                  "_rows", int(10 * expert_rows))
@@ -228,7 +228,7 @@ LayoutCase MakeLayoutCase(const std::string& model, const ParallelismConfig& p, 
   LayoutCase c;
   const int64_t tensor = p.tensor, parts = p.pipeline * p.virtual_pipeline;
   c.model = FindFamily(model)->defaults;
-  DecoderConfig& decoder = c.model.As<DecoderConfig>();
+  DecoderConfig& decoder = AsDecoder(c.model);
   decoder.layers = std::max<int64_t>(2, parts - 1);  // And two: parts of one and two blocks.
   decoder.heads = 2 * tensor;
   // Fewer key/value heads than tensor ranks where that divides.
@@ -248,6 +248,13 @@ LayoutCase MakeLayoutCase(const std::string& model, const ParallelismConfig& p, 
     decoder.moe->expert_ffn = 3;
     c = WithRouter(c, 0);
   }
+  if (model == "gpt_oss") {
+    GptOssConfig& own = c.model.As<GptOssConfig>();
+    own.window = 3;          // Across two parts of the sequence, and not all of the sequence.
+    own.swiglu_limit = 0.1;  // Of which some units of new weights are beyond.
+    own.yarn_original_max_seq = 16;
+    own.yarn_beta_fast = 4;
+  }
   c.job.precision = PrecisionName::kF64;
   c.job.optimizer.adamw.epsilon = 1e-3;  // AdamW amplifies rounding where gradients are near zero.
   c.job.batch.micro = 1;
@@ -258,7 +265,7 @@ LayoutCase MakeLayoutCase(const std::string& model, const ParallelismConfig& p, 
 
 LayoutCase WithRouter(LayoutCase c, int router) {
   c.router = router;
-  DecoderConfig& decoder = c.model.As<DecoderConfig>();
+  DecoderConfig& decoder = AsDecoder(c.model);
   MoeConfig& moe = *decoder.moe;
   moe = {.experts = moe.experts, .top_k = 2, .expert_ffn = moe.expert_ffn};
   const std::string name = kRouters[router];
@@ -271,6 +278,14 @@ LayoutCase WithRouter(LayoutCase c, int router) {
   if (name == "sigmoid") moe.aux_loss = 0.1, moe.routed_scaling = 2.5;
   if (name == "biased") moe.expert_bias = true, moe.bias_update_rate = 0.01;
   if (name == "grouped") moe.groups = 2, moe.norm_topk = false;
+  if (c.model.family() == "gpt_oss") {  // Of all that, the losses and the bias.
+    moe = {.experts = moe.experts,
+           .top_k = moe.top_k,
+           .expert_ffn = moe.expert_ffn,
+           .expert_bias = moe.expert_bias,
+           .bias_update_rate = moe.bias_update_rate,
+           .aux_loss = moe.aux_loss};
+  }
   if (name == "turns") {
     moe.fake_balanced = true;
     // A rank counts turns from its first token: then each piece of a sequence begins with expert 0.

@@ -15,6 +15,7 @@
 #include "models/arch/registry.h"
 #include "models/program/op.h"
 #include "models/program/ops/ops.h"
+#include "tests/models/tiny.h"
 
 namespace trainyard::testing {
 namespace {
@@ -109,7 +110,7 @@ TEST(RecomputedExperts, SendWhatBackwardReadsAndNoMore) {
   layout = WithRouter(layout, 4);  // In turn: the ranks have equally many rows for each other.
   ASSERT_STREQ(kRouters[layout.router], "turns");
   const TrainedSteps kept = Train(layout);
-  const DecoderConfig& model = layout.model.As<DecoderConfig>();
+  const DecoderConfig& model = AsDecoder(layout.model);
   layout.job.recompute.blocks = model.layers;
   const TrainedSteps again = Train(layout);
   EXPECT_EQ(LargestDifference(again, kept), 0);
@@ -294,6 +295,9 @@ INSTANTIATE_TEST_SUITE_P(Gpt3, RecomputedLayoutsTest,
                          ::testing::ValuesIn(RecomputedLayouts("gpt3", 8, 11)), NameOf);
 INSTANTIATE_TEST_SUITE_P(Qwen3Moe, Layouts, ::testing::ValuesIn(AllLayouts("qwen3_moe", 8)),
                          NameOf);
+INSTANTIATE_TEST_SUITE_P(GptOss, RecomputedLayoutsTest,
+                         ::testing::ValuesIn(RecomputedLayouts("gpt_oss", 8, 23)), NameOf);
+INSTANTIATE_TEST_SUITE_P(GptOss, Layouts, ::testing::ValuesIn(AllLayouts("gpt_oss", 8)), NameOf);
 
 }  // namespace
 }  // namespace trainyard::testing

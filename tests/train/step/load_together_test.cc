@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "common/status_macros.h"
 #include "gmock/gmock.h"
 #include "tests/train/checkpoint/signed.h"
 #include "tests/train/step/run_job.h"
@@ -70,8 +71,10 @@ class Hosts : public ::testing::Test {
   }
 
   Loaded LoadTheInitFrom(const std::string& init_from, bool loaded_before) {
-    return Load([&](const LoadingGang& gang) {
-      return LoadInitFrom({.path = init_from}, loaded_before, gang);
+    return Load([&](const LoadingGang& gang) -> absl::StatusOr<ChosenCheckpoint> {
+      ASSIGN_OR_RETURN(InitialParameters loaded,
+                       LoadInitFrom({init_from, /*subset=*/false, loaded_before}, gang));
+      return std::move(loaded.chosen);
     });
   }
   static void WriteLaterVersion(const std::string& checkpoint) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "common/check.h"
+#include "models/arch/registry.h"
 #include "tests/train/step/layouts.h"
 #include "tests/train/step/run_job.h"
 #include "train/checkpoint/paths.h"
@@ -14,7 +15,7 @@ namespace trainyard::testing {
 namespace {
 
 std::vector<ParallelismConfig> Layouts(const std::string& family) {
-  if (family == "qwen3_moe") {
+  if (FactsOf(FindFamily(family)->defaults).experts) {
     return {{.zero = Zero::kNone},
             {.tensor = 2},
             {.expert = 2, .zero = Zero::kNone},
@@ -120,7 +121,8 @@ TEST_P(Reshard, KeepsEveryBitFromAnyLayoutToAnyOther) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, Reshard, ::testing::Values("llama", "gpt3", "qwen3_moe"));
+INSTANTIATE_TEST_SUITE_P(Families, Reshard,
+                         ::testing::Values("llama", "gpt3", "qwen3_moe", "gpt_oss"));
 
 }  // namespace
 }  // namespace trainyard::testing

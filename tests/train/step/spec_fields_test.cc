@@ -107,6 +107,18 @@ constexpr Change kScalingChanges[] = {
     {"/model/architecture/rope_scaling/high_freq_factor", "3"},
     {"/model/architecture/rope_scaling/original_max_seq", "900"},
 };
+// Of gpt_oss, whose fields go through one map.
+constexpr char kGptOss[] = R"({"experts": 6, "top_k": 2, "expert_ffn": 12, "aux_loss": 0.1})";
+constexpr char kGptOssFields[] = R"({"window": "6", "swiglu_limit": "0.01", "yarn_factor": "8",
+  "yarn_beta_fast": "4", "yarn_beta_slow": "0.5", "yarn_original_max_seq": "64"})";
+constexpr Change kGptOssChanges[] = {
+    {"/model/architecture/fields/window", "\"5\""},
+    {"/model/architecture/fields/swiglu_limit", "\"0.02\""},
+    {"/model/architecture/fields/yarn_factor", "\"4\""},
+    {"/model/architecture/fields/yarn_beta_fast", "\"3\""},
+    {"/model/architecture/fields/yarn_beta_slow", "\"0.25\""},
+    {"/model/architecture/fields/yarn_original_max_seq", "\"60\""},
+};
 constexpr Change kGroupChanges[] = {{"/model/architecture/moe/topk_groups", "2"}};
 
 // These keep every bit.
@@ -131,7 +143,7 @@ const std::set<std::string> kElsewhere = {
     "/checkpoint/directory",  // attempts_test
     "/data/indexed",          // train_data_test
     "/data/text/tokenizer",   // one value
-    "/init_from_subset",      // frozen_training_test
+    "/init_from_subset",      // start_state_test
     "/devices",               // layouts_test, as all of parallelism: equal up to rounding
     "/parallelism/tensor",
     "/parallelism/pipeline",
@@ -176,6 +188,16 @@ class SpecFields : public ::testing::Test {
     Json spec = Llama();
     spec["model"]["architecture"]["family"] = "qwen3_moe";
     spec["model"]["architecture"]["moe"] = Json::parse(kExperts);
+    return spec;
+  }
+
+  Json GptOss() const {
+    Json spec = Llama();
+    spec["model"]["architecture"]["family"] = "gpt_oss";
+    spec["model"]["architecture"].erase("ffn");
+    spec["model"]["architecture"]["rope_base"] = 20;  // The second pair is on the ramp.
+    spec["model"]["architecture"]["moe"] = Json::parse(kGptOss);
+    spec["model"]["architecture"]["fields"] = Json::parse(kGptOssFields);
     return spec;
   }
 
@@ -234,11 +256,9 @@ TEST_F(SpecFields, ThatShouldChangeTrainingDo) {
   with_scaling["model"]["architecture"]["rope_scaling"] = Json::parse(kScaling);
   with_bias["model"]["architecture"]["moe"]["expert_bias"] = true;
   with_groups["model"]["architecture"]["moe"]["groups"] = 3;
-  const std::tuple<Json, std::span<const Change>> bases[] = {{Llama(), kChanges},
-                                                             {Experts(), kExpertChanges},
-                                                             {with_bias, kBiasChanges},
-                                                             {with_groups, kGroupChanges},
-                                                             {with_scaling, kScalingChanges}};
+  const std::tuple<Json, std::span<const Change>> bases[] = {
+      {Llama(), kChanges},          {Experts(), kExpertChanges},     {with_bias, kBiasChanges},
+      {with_groups, kGroupChanges}, {with_scaling, kScalingChanges}, {GptOss(), kGptOssChanges}};
   for (const auto& [base, changes] : bases) {
     const std::string bits = BitsOf(base);
     ASSERT_EQ(BitsOf(base), bits) << "a run repeats itself";
@@ -294,16 +314,19 @@ TEST_F(SpecFields, AreAllNamedHere) {
   for (const auto& changes :
        {std::span<const Change>(kChanges), std::span<const Change>(kExpertChanges),
         std::span<const Change>(kBiasChanges), std::span<const Change>(kGroupChanges),
-        std::span<const Change>(kScalingChanges), std::span<const Change>(kKeeps)}) {
+        std::span<const Change>(kScalingChanges), std::span<const Change>(kGptOssChanges),
+        std::span<const Change>(kKeeps)}) {
     for (const Change& change : changes) named_.insert(change.path);
   }
   named_.insert(kElsewhere.begin(), kElsewhere.end());
   int leaves = 0;
   for (const std::string& leaf : LeavesOfTheSpec()) {
     ++leaves;
-    // Overrides have the fields of an architecture; one shape of a schedule, those of another.
+    // Overrides have the fields of an architecture, of whose map fields are named; one shape of a
+    // schedule, those of another.
     const bool named = std::any_of(named_.begin(), named_.end(), [&](const std::string& name) {
-      return leaf == name || leaf.starts_with(name + "/");
+      return leaf == name || leaf.starts_with(name + "/") ||
+             (leaf.ends_with("/fields") && name.starts_with(leaf + "/"));
     });
     EXPECT_TRUE(named) << leaf << ": say here whether it changes training";
   }

@@ -4,8 +4,10 @@
 #include "train/step/start_state.h"
 
 #include <filesystem>
+#include <fstream>
 
 #include "gmock/gmock.h"
+#include "tests/train/checkpoint/signed.h"
 #include "tests/train/step/run_job.h"
 #include "train/checkpoint/lineage.h"
 #include "train/checkpoint/paths.h"
@@ -73,6 +75,71 @@ TEST_F(InitFrom, IsNotLookedAtOnceTheJobHasACheckpoint) {
       ASSERT_TRUE(run.status.ok()) << run.status;
       EXPECT_EQ(run.start.step, job_.steps - 1);
     }
+  }
+}
+
+// Bug it must catch: the weights of a model with short sequences cannot start one with longer ones.
+TEST_F(InitFrom, MayBeOfAModelWithAnotherLengthAndBase) {
+  job_.model.architecture->fields["max_seq"] = int64_t{4096};
+  job_.model.architecture->fields["rope_base"] = 1e6;
+  const auto runs = RunJob(job_, {.ranks = 2});
+  for (const RankRun& run : runs) ASSERT_TRUE(run.status.ok()) << run.status;
+  ExpectItsParameters(job_.checkpoint->directory);
+}
+
+// Bug it must catch: heads of another width have the same shapes, and another meaning.
+TEST_F(InitFrom, OfOtherHeadsIsRefused) {
+  GivenFields& fields = job_.model.architecture->fields;
+  fields["heads"] = int64_t{2};
+  fields["kv_heads"] = int64_t{1};
+  fields["head_dim"] = int64_t{8};
+  for (const bool subset : {false, true}) {
+    job_.init_from_subset = subset;
+    EXPECT_THAT(std::string(RunJob(job_)[0].status.message()), HasSubstr(": heads is "));
+  }
+}
+
+// Every layer that the checkpoint has is taken, on whichever stage, and the others are as they
+// would be without a checkpoint.
+TEST_F(InitFrom, OfFewerLayersFillsThoseThatItHasWhereThatIsAsked) {
+  JobConfig fresh = job_;
+  job_.model.architecture->fields["layers"] = int64_t{4};
+  EXPECT_THAT(std::string(RunJob(job_)[0].status.message()), HasSubstr(": layers is 2, wanted 4"));
+  fresh.model = job_.model;
+  fresh.init_from.clear();
+  fresh.checkpoint->directory = FreshDirectory("start_fresh");
+  ASSERT_TRUE(RunJob(fresh)[0].status.ok());
+  job_.init_from_subset = true;
+  job_.parallelism.pipeline = 2;
+  const auto runs = RunJob(job_, {.ranks = 2});
+  for (const RankRun& run : runs) ASSERT_TRUE(run.status.ok()) << run.status;
+  const auto source = ReadTensors(Newest(source_)),
+             initial = ReadTensors(Newest(fresh.checkpoint->directory));
+  int taken = 0, begun = 0;
+  for (const auto& [name, values] : ReadTensors(Newest(job_.checkpoint->directory))) {
+    if (!name.ends_with("/parameter")) continue;
+    const auto from = source.find(name);
+    ++(from != source.end() ? taken : begun);
+    EXPECT_EQ(values, from != source.end() ? from->second : initial.at(name)) << name;
+  }
+  EXPECT_GT(taken, 0);
+  EXPECT_EQ(begun % 2, 0) << "of two layers";
+  EXPECT_GT(begun, 0);
+}
+
+// Bug it must catch: a job that asked for a model's weights trains from random ones.
+TEST_F(InitFrom, ThatHasNoneOfTheParametersIsRefused) {
+  const std::string path = absl::StrCat(job_.init_from, "/manifest.json");
+  auto json = nlohmann::json::parse(ReadFile(path).value());
+  json.erase("manifest_sha256");
+  for (auto& tensor : json["tensors"])
+    tensor["name"] = absl::StrCat("old.", std::string(tensor["name"]));
+  std::ofstream(path) << testing_checkpoint::Signed(json);
+  job_.init_from_subset = true;
+  const auto runs = RunJob(job_, {.ranks = 2});
+  for (const RankRun& run : runs) {
+    EXPECT_TRUE(absl::IsInvalidArgument(run.status)) << run.status;
+    EXPECT_THAT(std::string(run.status.message()), HasSubstr("found none"));
   }
 }
 

@@ -73,7 +73,8 @@ TEST(Messages, AStepMayLackItsCollectives) {
   ASSERT_TRUE(envelope.ok()) << envelope.status() << line;
   EXPECT_TRUE(std::get<Step>(envelope->message).collectives.empty());
   line.insert(begin, R"("collectives":[{"op":"send"}],)");
-  EXPECT_THAT(std::string(Decode(line).status().message()), HasSubstr("'group'"));
+  EXPECT_THAT(std::string(Decode(line).status().message()),
+              HasSubstr("step.collectives[0].group: wanted"));
 }
 
 TEST(Messages, NotFiniteLossTravelsAsNullAndAbsentFieldsStayAbsent) {
@@ -107,7 +108,8 @@ TEST(Messages, ListsTravelInOrder) {
     const std::string line = absl::StrCat(
         R"({"type":"checkpoint","step":1,"path":"p","size_bytes":1,"seconds":1,"retained":)", wrong,
         "}");
-    EXPECT_THAT(std::string(Decode(line).status().message()), HasSubstr("'retained'")) << wrong;
+    EXPECT_THAT(std::string(Decode(line).status().message()), HasSubstr("checkpoint.retained"))
+        << wrong;
   }
 }
 
@@ -143,11 +145,12 @@ TEST(Messages, MalformedLineNamesTheField) {
   EXPECT_FALSE(Decode("").ok());
   EXPECT_FALSE(Decode("[1]").ok());
   EXPECT_FALSE(Decode(R"({"type":1})").ok());
-  EXPECT_THAT(std::string(Decode(R"({"type":"get"})").status().message()), HasSubstr("'key'"));
+  EXPECT_THAT(std::string(Decode(R"({"type":"get"})").status().message()),
+              HasSubstr("get.key: wanted a value, found none"));
   EXPECT_THAT(std::string(Decode(R"({"type":"set","key":"k","value":"!"})").status().message()),
               HasSubstr("base64"));
   EXPECT_THAT(std::string(Decode(R"({"type":"checkpoint","step":-1})").status().message()),
-              HasSubstr("'step'"));
+              HasSubstr("checkpoint.step: wanted"));
 }
 
 }  // namespace

@@ -231,7 +231,10 @@ TEST_F(SupervisorTest, WithoutTheSandboxThatWasWantedNoTrainerStarts) {
   const nlohmann::json right = {{"writable", {"/a"}}, {"hidden", {"/b"}}, {"readable", {"/c"}},
                                 {"made", {"/a/d"}},   {"landlock", true}, {"user", user}};
   const auto read = [&](const nlohmann::json& sandbox) {
-    const nlohmann::json launch = {{"version", 1}, {"trainer", "/bin/true"}, {"sandbox", sandbox}};
+    nlohmann::json launch = nlohmann::json::parse(
+        R"({"version": 1, "trainer": "/bin/true", "working_directory": "/", "environment": [],
+            "device": 0})");
+    launch["sandbox"] = sandbox;
     EXPECT_TRUE(WriteFileAtomic(path, launch.dump()).ok());
     return ReadLaunch(path);
   };
@@ -255,6 +258,9 @@ TEST_F(SupervisorTest, WithoutTheSandboxThatWasWantedNoTrainerStarts) {
     EXPECT_TRUE(absl::IsDataLoss(read(wrong).status())) << wrong;
     EXPECT_TRUE(absl::IsDataLoss(read(without).status())) << without;
   }
+  nlohmann::json root = right;
+  root["user"]["uid"] = 0;
+  EXPECT_TRUE(absl::IsDataLoss(read(root).status()));
   ASSERT_TRUE(WriteLaunch(rank_, launch_).ok());
   EXPECT_TRUE(ReadLaunch(path)->sandbox.has_value());
 }

@@ -1,0 +1,251 @@
+// Structs as JSON objects, declared once for both directions. Beside the struct T stands
+//
+//   template <typename V>
+//   static void VisitFields(V& v, T& t) { v("name", t.name), v("size", t.size); }
+//
+// in the namespace of T, and WriteFields and ReadFields go through it. Members are numbers, enums,
+// texts, times (microseconds since 1970), optionals, containers of these, and structs with such a
+// function. nlohmann::json prints what is not finite as null, which is read as NaN.
+
+#pragma once
+
+#include <initializer_list>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "common/json.h"
+
+namespace trainyard {
+
+inline constexpr int64_t kMostWhole = int64_t{1} << 62;  // Of a number that is never negative.
+
+template <typename V, typename T>
+concept HasFields = requires(V& v, T& t) {
+  VisitFields(v, t);
+};
+template <typename T>
+concept IsMap = requires {
+  typename T::mapped_type;
+};
+template <typename T>
+concept IsOptional = requires(const T& t) {
+  t.has_value();
+};
+
+template <typename Json>
+class JsonWriter {
+ public:
+  explicit JsonWriter(Json& json) : json_(json) {}
+
+  template <typename T>
+  void operator()(const char* name, const T& value) {
+    if constexpr (IsOptional<T>) {
+      if (value) Write(json_[name], *value);
+    } else {
+      Write(json_[name], value);
+    }
+  }
+  template <typename T>
+  void Later(const char* name, const T& value) {
+    (*this)(name, value);
+  }
+  void Whole(const char* name, int64_t value) { json_[name] = value; }
+  void LaterWhole(const char* name, int64_t value) { json_[name] = value; }
+  void Object(const char* name, const Json& value) { json_[name] = value; }
+  void Bytes(const char* name, const std::string& value) {
+    json_[name] = absl::Base64Escape(value);
+  }
+  template <typename Enum>
+  void Named(const char* name, Enum value, std::initializer_list<Enum> /*all*/) {
+    json_[name] = Name(value);
+  }
+  template <typename A, typename B>
+  void Pair(const A& a, const B& b) {
+    json_ = Json::array({a, b});
+  }
+  void Wholes(const std::vector<int64_t>& values, size_t /*most*/) { json_ = values; }
+
+ private:
+  template <typename T>
+  static void Write(Json& json, const T& value) {
+    if constexpr (HasFields<JsonWriter, T>) {
+      JsonWriter writer(json);
+      VisitFields(writer, const_cast<T&>(value));  // Mutable for the sake of reading alone.
+    } else if constexpr (std::is_enum_v<T>) {
+      json = std::underlying_type_t<T>(value);
+    } else if constexpr (std::is_same_v<T, absl::Time>) {
+      json = absl::ToUnixMicros(value);
+    } else if constexpr (std::is_arithmetic_v<T> || std::is_same_v<T, std::string>) {
+      json = value;
+    } else if constexpr (IsMap<T>) {
+      json = Json::object();
+      for (const auto& [key, element] : value) Write(json[key], element);
+    } else {
+      json = Json::array();
+      for (const auto& element : value) Write(json.emplace_back(), element);
+    }
+  }
+
+  Json& json_;
+};
+
+// Stops at the first field that is wrong: `status` is then INVALID_ARGUMENT with the field's path
+// and what was wanted there.
+template <typename Json>
+class JsonReader {
+ public:
+  JsonReader(const Json& json, std::string path, absl::Status& status)
+      : json_(json), path_(std::move(path)), status_(status) {}
+
+  template <typename T>
+  void operator()(const char* name, T& value) {
+    if constexpr (IsOptional<T>) {
+      if (Has(name)) Read(json_.at(name), name, value.emplace());
+    } else if (const Json* field = Find(name)) {
+      Read(*field, name, value);
+    }
+  }
+  // A field that earlier releases did not write: it keeps its value where it is absent.
+  template <typename T>
+  void Later(const char* name, T& value) {
+    if (Has(name)) (*this)(name, value);
+  }
+  // From 0 to kMostWhole.
+  void Whole(const char* name, int64_t& value) {
+    if (const Json* field = Find(name)) ReadWhole(*field, name, value);
+  }
+  void LaterWhole(const char* name, int64_t& value) {
+    if (Has(name)) Whole(name, value);
+  }
+  // An object as it is.
+  void Object(const char* name, Json& value) {
+    const Json* field = Find(name);
+    if (field != nullptr && Expect(field->is_object(), name, "an object")) value = *field;
+  }
+  // Base64.
+  void Bytes(const char* name, std::string& value) {
+    std::string text;
+    (*this)(name, text);
+    if (status_.ok()) Expect(absl::Base64Unescape(text, &value), name, "base64");
+  }
+  // An enum by the names of its values.
+  template <typename Enum>
+  void Named(const char* name, Enum& value, std::initializer_list<Enum> all) {
+    std::string text, names;
+    (*this)(name, text);
+    for (const Enum one : all) {
+      absl::StrAppend(&names, names.empty() ? "" : ", ", Name(one));
+      if (status_.ok() && text == Name(one)) {
+        value = one;
+        return;
+      }
+    }
+    Expect(false, name, absl::StrCat("one of ", names));
+  }
+  // Of a struct that is a list of two numbers.
+  template <typename A, typename B>
+  void Pair(A& a, B& b) {
+    if (!Expect(json_.is_array() && json_.size() == 2, "", "a list of two numbers")) return;
+    Read(json_[0], "", a);
+    Read(json_[1], "", b);
+  }
+  // Of a struct that is a list of numbers as Whole reads them.
+  void Wholes(std::vector<int64_t>& values, size_t most) {
+    values.clear();
+    const bool list = json_.is_array() && json_.size() <= most;
+    if (!Expect(list, "", absl::StrCat("a list of at most ", most, " numbers"))) return;
+    for (const Json& element : json_) ReadWhole(element, "", values.emplace_back());
+  }
+
+ private:
+  bool Has(const char* name) const {
+    return status_.ok() && json_.is_object() && json_.contains(name);
+  }
+  const Json* Find(const char* name) {
+    if (!Expect(json_.is_object(), "", "an object")) return nullptr;
+    const auto found = json_.find(name);
+    return Expect(found != json_.end(), name, "a value, found none") ? &*found : nullptr;
+  }
+  template <typename T>
+  void Read(const Json& json, const char* name, T& value) {
+    if constexpr (HasFields<JsonReader, T>) {
+      JsonReader reader(json, Below(name), status_);
+      VisitFields(reader, value);
+    } else if constexpr (std::is_same_v<T, bool>) {
+      if (Expect(json.is_boolean(), name, "true or false")) value = json.template get<bool>();
+    } else if constexpr (std::is_enum_v<T>) {
+      auto number = std::underlying_type_t<T>();
+      Read(json, name, number);
+      value = T(number);
+    } else if constexpr (std::is_integral_v<T>) {
+      Expect(
+          ReadInteger(json, value), name,
+          std::is_unsigned_v<T> ? "a whole number from 0 that fits" : "a whole number that fits");
+    } else if constexpr (std::is_floating_point_v<T>) {
+      if (!Expect(json.is_number() || json.is_null(), name, "a number or null")) return;
+      value = json.is_null() ? std::numeric_limits<T>::quiet_NaN() : json.template get<T>();
+    } else if constexpr (std::is_same_v<T, std::string>) {
+      if (Expect(json.is_string(), name, "a text")) value = json.template get<std::string>();
+    } else if constexpr (std::is_same_v<T, absl::Time>) {
+      int64_t micros = 0;
+      Read(json, name, micros);
+      value = absl::FromUnixMicros(micros);
+    } else if constexpr (IsMap<T>) {
+      if (!Expect(json.is_object(), name, "an object")) return;
+      for (const auto& [key, element] : json.items()) Read(element, name, value[key]);
+    } else {
+      if (!Expect(json.is_array(), name, "a list")) return;
+      for (const Json& element : json) {
+        typename T::value_type one{};
+        Read(element, absl::StrCat(name, "[", value.size(), "]").c_str(), one);
+        value.insert(value.end(), std::move(one));
+      }
+    }
+  }
+  void ReadWhole(const Json& json, const char* name, int64_t& value) {
+    int64_t number = 0;
+    const bool legal = ReadInteger(json, number) && number >= 0 && number <= kMostWhole;
+    if (Expect(legal, name, "a whole number from 0 to 2^62")) value = number;
+  }
+  std::string Below(const char* name) const {
+    return path_.empty() || *name == 0 ? absl::StrCat(path_, name) : absl::StrCat(path_, ".", name);
+  }
+  bool Expect(bool holds, const char* name, absl::string_view wanted) {
+    if (!holds && status_.ok()) {
+      const std::string field = Below(name);
+      status_ = absl::InvalidArgumentError(
+          absl::StrCat(field, field.empty() ? "wanted " : ": wanted ", wanted));
+    }
+    return holds;
+  }
+
+  const Json& json_;
+  const std::string path_;
+  absl::Status& status_;
+};
+
+template <typename Json, typename T>
+void WriteFields(Json& json, const T& value) {
+  JsonWriter<Json> writer(json);
+  VisitFields(writer, const_cast<T&>(value));  // As above.
+}
+
+// Errors: as JsonReader says. What was read until then has its value.
+template <typename Json, typename T>
+absl::Status ReadFields(const Json& json, T& value, absl::string_view path = "") {
+  absl::Status status;
+  JsonReader<Json> reader(json, std::string(path), status);
+  VisitFields(reader, value);
+  return status;
+}
+
+}  // namespace trainyard

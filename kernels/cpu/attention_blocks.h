@@ -1,0 +1,116 @@
+// Blocks of scores: kKeys keys against a strip of kQueries queries, which of them exist, and the
+// products that make and use them. Shared by attention_forward.cc and attention_backward.cc.
+
+#pragma once
+
+#include <algorithm>
+#include <limits>
+
+#include "kernels/cpu/attention_operands.h"
+#include "kernels/cpu/context.h"
+#include "kernels/cpu/parallel.h"
+#include "kernels/cpu/tile_product.h"
+
+namespace trainyard::cpu {
+
+constexpr int64_t kKeys = 64;  // Of a block.
+
+// Of a block of scores, what exists.
+struct Extent {
+  int64_t queries;
+  int64_t keys;
+};
+
+// Which of the part's keys a strip's queries see.
+struct Sight {
+  Sight(const Layout& at, const Documents& documents, const Strip& strip);
+
+  // Calls body(j, keys) for the blocks of keys that some query sees.
+  template <typename Body>
+  void ForEachBlock(Body&& body) const {
+    for (int64_t j = begin; j < end; j += kKeys) body(j, std::min(kKeys, end - j));
+  }
+  // Makes scores that do not exist minus infinity: what ScoreBlock's `first` does not say.
+  template <typename A>
+  void Hide(int64_t j, int64_t keys, A* scores) const {
+    if (!by_query || (j >= all_begin && j + keys <= all_end)) return;
+    for (int64_t r = 0; r < keys; ++r, scores += kQueries) {
+      const auto key = int32_t(j + r);
+#pragma omp simd
+      for (int64_t q = 0; q < kQueries; ++q) {
+        const bool seen = (key >= begins[q]) & (key < ends[q]);
+        scores[q] = seen ? scores[q] : -std::numeric_limits<A>::infinity();
+      }
+    }
+  }
+
+  int64_t begin = 0;  // Of what some query sees; a multiple of kKeys.
+  int64_t end;
+  // Query q sees keys up to `diagonal` + q; or, by_query, keys [begins[q], ends[q]).
+  int64_t diagonal = std::numeric_limits<int32_t>::max();
+  bool by_query = false;
+  int64_t all_begin = 0, all_end = 0;  // What each query sees.
+  alignas(64) int32_t begins[kQueries], ends[kQueries];
+};
+
+// Calls body(layout, scratch) for each task.
+template <typename Core, typename Body>
+void ForEachTask(Exec& exec, const Core& core, size_t bytes, const Body& body) {
+  Context& context = ContextOf(exec);
+  ParallelTasks(exec, core.sequences * core.dims.kv_heads, [&](int64_t task, int thread) {
+    body(Layout(core.dims, core.part, task), context.scratch[thread].Reserve(bytes));
+  });
+}
+
+// products[key, q] = <rows[key], strip[:, q]>
+template <typename Products>
+void Scores(int64_t keys, const Width& width, const typename Products::Element* dots,
+            const typename Products::Element* strip, typename Products::Sum* products) {
+  TileProduct(typename Products::Args{.m = keys,
+                                      .n = kQueries,
+                                      .k = RoundUp(width.d, Products::kPer) / Products::kPer,
+                                      .a = dots,
+                                      .a_row = width.padded / Products::kPer,
+                                      .a_column = 1,
+                                      .b = strip,
+                                      .b_row = kQueries,
+                                      .c = products,
+                                      .c_row = kQueries,
+                                      .add = false});
+}
+
+// sums[q, :] += sum over keys of weights[key, q] rows[key, :]
+template <typename Products>
+void MixKeys(const Extent& extent, const Width& width, const typename Products::Element* weights,
+             const typename Products::Element* mix, typename Products::Sum* sums) {
+  TileProduct(typename Products::Args{.m = extent.queries,
+                                      .n = width.padded,
+                                      .k = RoundUp(extent.keys, Products::kPer) / Products::kPer,
+                                      .a = weights,
+                                      .a_row = 1,
+                                      .a_column = kQueries,
+                                      .b = mix,
+                                      .b_row = width.padded,
+                                      .c = sums,
+                                      .c_row = width.padded,
+                                      .add = true});
+}
+
+// sums[key, :] += sum over queries of weights[key, q] rows[q, :]
+template <typename Products>
+void MixQueries(const Extent& extent, const Width& width, const typename Products::Element* weights,
+                const typename Products::Element* mix, typename Products::Sum* sums) {
+  TileProduct(typename Products::Args{.m = extent.keys,
+                                      .n = width.padded,
+                                      .k = RoundUp(extent.queries, Products::kPer) / Products::kPer,
+                                      .a = weights,
+                                      .a_row = kQueries / Products::kPer,
+                                      .a_column = 1,
+                                      .b = mix,
+                                      .b_row = width.padded,
+                                      .c = sums,
+                                      .c_row = width.padded,
+                                      .add = true});
+}
+
+}  // namespace trainyard::cpu

@@ -1,0 +1,94 @@
+// Plain causal attention over one packed projection: the form of attention.h that libraries are
+// called with.
+
+#pragma once
+
+#include <optional>
+
+#include "kernels/attention.h"
+
+namespace trainyard::cuda {
+
+struct PackedAttentionForwardArgs {
+  ConstTensor qkv;     // [B S, (a+2g)d]  heads in the order query, key, value
+  AttentionDims dims;  // plain causal
+  Tensor out;          // [B S, a d]
+  Tensor lse;          // [B, a, S]
+};
+
+struct PackedAttentionBackwardArgs {
+  ConstTensor qkv;   // [B S, (a+2g)d]  the forward input
+  ConstTensor out;   // [B S, a d]      the forward output
+  ConstTensor lse;   // [B, a, S]       the forward output
+  ConstTensor dout;  // [B S, a d]
+  AttentionDims dims;
+  Tensor dqkv;  // [B S, (a+2g)d]  out
+  bool deterministic = true;
+};
+
+// The packed tensor that the views are all columns of, in the order query, key, value; nothing
+// where there is none.
+template <typename AnyTensor, typename View>
+std::optional<AnyTensor> PackedTensor(const View& q, const View& k, const View& v) {
+  const auto begins = [&](const View& view, int64_t column) {
+    return view.stride == q.stride &&
+           static_cast<const std::byte*>(view.data) ==
+               static_cast<const std::byte*>(q.data) + size_t(column) * SizeOf(q.dtype);
+  };
+  const int64_t columns = q.columns + k.columns + v.columns;
+  if (q.stride != columns || !begins(k, q.columns) || !begins(v, q.columns + k.columns)) return {};
+  AnyTensor packed;
+  packed.data = q.data;
+  packed.dtype = q.dtype;
+  packed.shape = {q.rows, columns};
+  return packed;
+}
+
+// The same call on packed tensors, where it is one.
+inline std::optional<PackedAttentionForwardArgs> PackedOf(const AttentionForwardArgs& args) {
+  if (!IsPlainCausal(args)) return {};
+  const auto qkv = PackedTensor<ConstTensor>(args.q, args.k, args.v);
+  if (!qkv.has_value()) return {};
+  return PackedAttentionForwardArgs{
+      .qkv = *qkv, .dims = args.dims, .out = args.out, .lse = args.lse};
+}
+inline std::optional<PackedAttentionBackwardArgs> PackedOf(const AttentionBackwardArgs& args) {
+  if (!IsPlainCausal(args)) return {};
+  const auto qkv = PackedTensor<ConstTensor>(args.q, args.k, args.v);
+  const auto dqkv = PackedTensor<Tensor>(args.dq, args.dk, args.dv);
+  if (!qkv.has_value() || !dqkv.has_value()) return {};
+  return PackedAttentionBackwardArgs{.qkv = *qkv,
+                                     .out = args.out,
+                                     .lse = args.lse,
+                                     .dout = args.dout,
+                                     .dims = args.dims,
+                                     .dqkv = *dqkv,
+                                     .deterministic = args.deterministic};
+}
+
+// The inverse: views of what is packed.
+inline AttentionForwardArgs ViewsOf(const PackedAttentionForwardArgs& args) {
+  const int64_t a = args.dims.query_columns(), g = args.dims.key_columns();
+  return {.q = {args.qkv, 0, a},
+          .k = {args.qkv, a, g},
+          .v = {args.qkv, a + g, g},
+          .dims = args.dims,
+          .out = args.out,
+          .lse = args.lse};
+}
+inline AttentionBackwardArgs ViewsOf(const PackedAttentionBackwardArgs& args) {
+  const int64_t a = args.dims.query_columns(), g = args.dims.key_columns();
+  return {.q = {args.qkv, 0, a},
+          .k = {args.qkv, a, g},
+          .v = {args.qkv, a + g, g},
+          .out = args.out,
+          .lse = args.lse,
+          .dout = args.dout,
+          .dims = args.dims,
+          .dq = {args.dqkv, 0, a},
+          .dk = {args.dqkv, a, g},
+          .dv = {args.dqkv, a + g, g},
+          .deterministic = args.deterministic};
+}
+
+}  // namespace trainyard::cuda

@@ -1,0 +1,188 @@
+// gpt-oss: a decoder whose layers attend to a window and to all tokens in turn, with a sink in
+// every head's softmax, biases everywhere, and mixtures of experts with a clamped gated unit.
+//
+// Source: OpenAI 2025, arXiv:2508.10925, section 2; shapes as in the released config.json files.
+// The public checkpoint has one tensor for the experts of a layer, with the rows of gate and up in
+// turn; here each expert's matrices have names of their own, as in Qwen3-MoE's, which import makes.
+// The weights of a token's experts are the softmax of their logits alone: that of all logits,
+// normalised over the chosen ones (kernels/router.h). Letters: T tokens on this rank, D model
+// width.
+#include "models/arch/gpt_oss.h"
+
+#include <set>
+#include <string>
+
+#include "absl/strings/match.h"
+#include "models/arch/decoder.h"
+#include "models/layers/moe.h"
+
+namespace trainyard {
+namespace {
+
+ops::RopeTable RopeOf(const GptOssConfig& c) {
+  return {.base = c.rope_base,
+          .yarn = {.factor = c.yarn_factor,
+                   .beta_fast = c.yarn_beta_fast,
+                   .beta_slow = c.yarn_beta_slow,
+                   .original_context = c.yarn_original_max_seq}};
+}
+
+Attention AttentionOf(const GptOssConfig& c, int64_t layer, const std::string& name) {
+  const int64_t queries = c.heads * c.head_dim, keys = c.kv_heads * c.head_dim;
+  return Attention(
+      {.heads = c.heads,
+       .kv_heads = c.kv_heads,
+       .head_dim = c.head_dim,
+       .rope = RopeOf(c),
+       .mask = {.window = layer % 2 == 0 ? c.window : 0},
+       .sinks =
+           ParameterSpec{.name = name + ".sinks", .shape = {c.heads}, .init = DecoderInputInit()}},
+      ColumnLinear({{name + ".q_proj", queries},
+                    {.name = name + ".k_proj", .width = keys, .key_value = true},
+                    {.name = name + ".v_proj", .width = keys, .key_value = true}},
+                   c.hidden, /*bias=*/true, DecoderInputInit()),
+      RowLinear({.name = name + ".o_proj",
+                 .in = queries,
+                 .out = c.hidden,
+                 .bias = true,
+                 .init = DecoderOutputInit(c)}));
+}
+
+class GptOssBlock {
+ public:
+  GptOssBlock(const GptOssConfig& c, int64_t layer, const std::string& name)
+      : attention_norm_(name + ".input_layernorm", c.hidden, c.norm_eps),
+        attention_(AttentionOf(c, layer, name + ".self_attn")),
+        moe_norm_(name + ".post_attention_layernorm", c.hidden, c.norm_eps),
+        moe_(name + ".mlp", *c.moe, c.hidden,
+             {.in = DecoderInputInit(), .out = DecoderOutputInit(c)},
+             {.gate = "router", .bias = true, .swiglu_limit = c.swiglu_limit}) {}
+
+  Value operator()(Recorder& recorder, Value x_TD) const {
+    recorder.set_label("attention");
+    x_TD = ops::Add(recorder, x_TD, attention_(recorder, attention_norm_(recorder, x_TD)));
+    recorder.set_label("mlp");
+    return ops::Add(recorder, x_TD, moe_(recorder, moe_norm_(recorder, x_TD)));
+  }
+
+ private:
+  RmsNorm attention_norm_;
+  Attention attention_;
+  RmsNorm moe_norm_;
+  Moe moe_;
+};
+
+constexpr DecoderTraits kTraits = {.experts = true};
+
+// Of the fields that decoders have: those of another MLP, stretching or gate are not this family's.
+bool IsOurs(absl::string_view name) {
+  static const std::set<absl::string_view> kOthers = {
+      "ffn",        "moe.shared_experts", "moe.shared_ffn", "moe.router",
+      "moe.groups", "moe.topk_groups",    "moe.norm_topk",  "moe.routed_scaling"};
+  return !absl::StartsWith(name, "rope_scaling.") && !kOthers.contains(name);
+}
+
+void Visit(ModelConfig& config, FieldVisit visit) {
+  GptOssConfig& c = config.As<GptOssConfig>();
+  VisitDecoder(kTraits, c, [&](const FieldRule& rule, const FieldRef& field) {
+    if (IsOurs(rule.name)) visit(rule, field);
+  });
+  visit({.name = "window",
+         .help = "Tokens that layers 0, 2, 4, ... attend to, the query's own included; 0: all.",
+         .least = 0,
+         .most = kMaxSequence},
+        &c.window);
+  visit({.name = "swiglu_limit",
+         .help = "Largest gate and up of an expert; 0: plain SwiGLU.",
+         .legal = [](double x) { return x >= 0 && x <= 1e6; },
+         .wanted = "0 (none) <= x <= 1e6 (usual: 7)"},
+        &c.swiglu_limit);
+  visit({.name = "yarn_factor",
+         .help = "YaRN's stretching of long rotary wavelengths; 0: none.",
+         .legal = [](double x) { return x == 0 || (x >= 1 && x <= 1e6); },
+         .wanted = "0 (none), or 1 <= x <= 1e6 (usual: 32)",
+         .may_differ = MayDiffer::kAtStart},
+        &c.yarn_factor);
+  const auto turns = [](double x) { return x > 0 && x <= 1e6; };
+  visit({.name = "yarn_beta_fast",
+         .help = "Wavelengths that turn more often in yarn_original_max_seq are not stretched.",
+         .legal = turns,
+         .wanted = "0 < x <= 1e6, more than yarn_beta_slow (usual: 32)",
+         .may_differ = MayDiffer::kAtStart},
+        &c.yarn_beta_fast);
+  visit({.name = "yarn_beta_slow",
+         .help = "Wavelengths that turn less often in yarn_original_max_seq are stretched whole.",
+         .legal = turns,
+         .wanted = "0 < x <= 1e6 (usual: 1)",
+         .may_differ = MayDiffer::kAtStart},
+        &c.yarn_beta_slow);
+  visit({.name = "yarn_original_max_seq",
+         .help = "Longest sequence before the stretching.",
+         .most = kMaxSequence,
+         .may_differ = MayDiffer::kAtStart},
+        &c.yarn_original_max_seq);
+}
+
+void CheckFields(const ModelConfig& config, FieldProblems& problems) {
+  const GptOssConfig& c = config.As<GptOssConfig>();
+  CheckDecoder(kTraits, config.family(), c, problems);
+  if (problems.Legal({"yarn_beta_fast", "yarn_beta_slow"}) &&
+      c.yarn_beta_fast <= c.yarn_beta_slow) {
+    problems.Add(
+        "yarn_beta_fast",
+        Wanted(absl::StrCat("more than yarn_beta_slow = ", c.yarn_beta_slow), c.yarn_beta_fast));
+  }
+  if (problems.Legal({"yarn_factor", "rope_base"}) && c.yarn_factor > 0 && c.rope_base == 1) {
+    problems.Add("rope_base", Wanted("more than 1 where yarn_factor stretches", c.rope_base));
+  }
+}
+
+GptOssConfig Defaults() {
+  GptOssConfig c;
+  c.max_seq = 131072;
+  c.rope_base = 150'000;
+  c.moe = MoeConfig{.aux_loss = 1e-3};
+  return c;
+}
+
+GptOssConfig GptOss(int64_t layers, int64_t experts) {
+  GptOssConfig c = Defaults();
+  c.layers = layers;
+  c.hidden = 2880;
+  c.heads = 64;
+  c.kv_heads = 8;
+  c.head_dim = 64;
+  c.vocab = 201088;
+  c.moe->experts = experts;
+  c.moe->top_k = 4;
+  c.moe->expert_ffn = 2880;
+  return c;
+}
+
+}  // namespace
+
+Family GptOssFamily() {
+  const std::string name = "gpt_oss";
+  Family family = {.name = name,
+                   .defaults = ModelConfig(name, Defaults()),
+                   .activation = "clamped_swiglu",
+                   .gated = true,
+                   .norm = "rmsnorm",
+                   .bias = true,
+                   .position = "rope",
+                   .presets = {{"gpt-oss-20b", {}, ModelConfig(name, GptOss(24, 32))},
+                               {"gpt-oss-120b", {}, ModelConfig(name, GptOss(36, 128))}}};
+  family.visit = Visit;
+  family.complete = [](const ModelConfig& before, const GivenFields& given, FieldProblems& problems,
+                       ModelConfig& config) {
+    CompleteDecoder(before.As<GptOssConfig>(), given, problems, config.As<GptOssConfig>());
+  };
+  family.check = CheckFields;
+  family.facts = [](const ModelConfig& config) { return DecoderFacts(config.As<GptOssConfig>()); };
+  family.create = [](const ModelConfig& config) -> std::unique_ptr<Model> {
+    return std::make_unique<Decoder<GptOssBlock, GptOssConfig>>(config.As<GptOssConfig>());
+  };
+  return family;
+}
+
+}  // namespace trainyard

@@ -1,0 +1,24 @@
+// gpt-oss: see gpt_oss.cc.
+
+#pragma once
+
+#include "models/arch/decoder_config.h"
+#include "models/arch/registry.h"
+
+namespace trainyard {
+
+struct GptOssConfig : DecoderConfig {
+  // Tokens that a query of layers 0, 2, 4, ... sees, itself included; 0: all before it, as in the
+  // layers between.
+  int64_t window = 128;
+  double swiglu_limit = 7;  // Of the experts' gated unit (kernels/scaled_swiglu.h); 0: none.
+  // YaRN's stretching of rotary wavelengths (kernels/rope.h).
+  double yarn_factor = 32;  // 0: none.
+  double yarn_beta_fast = 32;
+  double yarn_beta_slow = 1;
+  int64_t yarn_original_max_seq = 4096;
+};
+
+Family GptOssFamily();
+
+}  // namespace trainyard

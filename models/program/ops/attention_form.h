@@ -1,0 +1,102 @@
+// What an attention op is made with, and how the operands that an AttentionForm adds lie among the
+// instance's values. Shared by attention.cc and context_attention.cc.
+
+#pragma once
+
+#include <cmath>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/attention.h"
+#include "models/program/binder.h"
+#include "models/program/ops/ops.h"
+
+namespace trainyard::ops {
+
+// An AttentionForm without its values, which are the instance's last inputs: sinks, then where
+// documents begin and end, as far as there are any.
+struct AttentionTraits {
+  explicit AttentionTraits(const AttentionForm& form)
+      : mask(form.mask),
+        soft_cap(form.soft_cap),
+        scale(form.scale),
+        sinks(form.sinks.valid()),
+        begins(form.documents.begins.valid()),
+        ends(form.documents.ends.valid()) {}
+
+  bool documents() const { return begins || ends; }
+  // As IsPlainCausal, of these heads.
+  bool IsPlain(const Heads& heads) const {
+    return mask == AttentionMask{} && soft_cap == 0 && !sinks && !documents() &&
+           heads.value_dim() == heads.head_dim;
+  }
+  AttentionDims DimsOf(const Heads& heads) const {
+    return {.sequence = heads.sequence,
+            .heads = heads.heads,
+            .kv_heads = heads.kv_heads,
+            .head_dim = heads.head_dim,
+            .value_dim = heads.value_dim(),
+            .scale = scale.value_or(1 / std::sqrt(double(heads.head_dim))),
+            .soft_cap = soft_cap,
+            .mask = mask};
+  }
+  // What differs from the default, each with a space before it.
+  std::string ToString() const {
+    std::string text = mask.causal ? "" : " full";
+    if (mask.window > 0) absl::StrAppend(&text, " window=", mask.window);
+    if (soft_cap > 0) absl::StrAppend(&text, " soft_cap=", soft_cap);
+    if (scale.has_value()) absl::StrAppend(&text, " scale=", *scale);
+    return text;
+  }
+
+  AttentionMask mask;
+  double soft_cap;
+  std::optional<double> scale;
+  bool sinks, begins, ends;
+};
+
+// The values of a form that there are, in the order of the instance's inputs.
+inline std::vector<Value> ValuesOf(const AttentionForm& form) {
+  std::vector<Value> values;
+  for (const Value value : {form.sinks, form.documents.begins, form.documents.ends}) {
+    if (value.valid()) values.push_back(value);
+  }
+  return values;
+}
+
+// The tensors of these values; without data where there is none.
+struct FormTensors {
+  FormTensors(const Binder& binder, const AttentionTraits& traits, std::span<const Value> values) {
+    auto next = values.begin();
+    if (traits.sinks) sinks = binder.tensor(*next++);
+    if (traits.begins) begins = binder.tensor(*next++);
+    if (traits.ends) ends = binder.tensor(*next++);
+  }
+  ConstTensor sinks, begins, ends;
+};
+
+// The query, key and value heads of a packed projection.
+template <typename View>
+struct PackedViews {
+  template <typename AnyTensor>
+  PackedViews(const AnyTensor& packed, const Heads& heads)
+      : q(packed, 0, heads.query_columns()),
+        k(packed, heads.query_columns(), heads.key_columns()),
+        v(packed, heads.query_columns() + heads.key_columns(), heads.value_columns()) {}
+  View q, k, v;
+};
+
+// FLOPs of one pair of a query and a key in products that sum over or give query and key heads, and
+// of those of value heads.
+struct ProductCounts {
+  int keys;
+  int values;
+  double FlopsPerPair(const Heads& heads) const {
+    return 2 * double(heads.heads) * double(keys * heads.head_dim + values * heads.value_dim());
+  }
+};
+
+}  // namespace trainyard::ops

@@ -1,0 +1,179 @@
+// Proves that a job which a controller has resolved means to a rank what the spec meant to the
+// controller, that its text has every field, and that a rank refuses a text which lacks one, has
+// another, or is of another format.
+
+#include "train/config/resolved_job.h"
+
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "models/arch/registry.h"
+#include "train/config/parse.h"
+#include "train/config/resolve_model.h"
+#include "train/config/validate.h"
+
+namespace trainyard {
+namespace {
+
+using ::testing::HasSubstr;
+using Json = nlohmann::ordered_json;
+
+constexpr char kRest[] =
+    ", batch: {global: 8, micro: 1, sequence: 64}, data: {synthetic: {}},"
+    " optimizer: {adamw: {learning_rate: 3e-4}}, steps: 10}";
+
+JobConfig Valid(const std::string& spec) {
+  absl::StatusOr<JobConfig> job = ParseAndValidateJob(spec);
+  EXPECT_TRUE(job.ok()) << spec << job.status();
+  return job.ok() ? *std::move(job) : JobConfig();
+}
+
+JobConfig Reread(const std::string& text) {
+  absl::StatusOr<JobConfig> job = ParseJobConfig(text);
+  EXPECT_TRUE(job.ok()) << text << job.status();
+  return job.ok() ? *std::move(job) : JobConfig();
+}
+
+// The text is the whole of a job, so that equal texts are equal jobs.
+void ExpectSameAfterReading(const JobConfig& job) {
+  const std::string text = ResolvedJobText(job);
+  EXPECT_EQ(ResolvedJobText(Reread(text)), text);
+}
+
+TEST(ResolvedJob, EveryPresetIsTheSameModelAgain) {
+  for (const std::string& preset : PresetNames()) {
+    SCOPED_TRACE(preset);
+    const JobConfig job = Valid(absl::StrCat("{name: a, model: {preset: ", preset, "}", kRest));
+    const JobConfig read = Reread(ResolvedJobText(job));
+    const absl::StatusOr<ModelConfig> before = ResolveModel(job.model);
+    const absl::StatusOr<ModelConfig> after = ResolveModel(read.model);
+    ASSERT_TRUE(before.ok() && after.ok()) << before.status() << after.status();
+    EXPECT_TRUE(*before == *after);
+    EXPECT_EQ(read.model.preset, "");
+    ExpectSameAfterReading(job);
+  }
+}
+
+TEST(ResolvedJob, OverridesThatImplyOthersAreTheSameModelAgain) {
+  for (const char* overrides :
+       {"layers: 2, hidden: 256, heads: 8", "rope_base: 10000.0", "norm_eps: 0.0123456789012345678",
+        "rope_scaling: {factor: 4.0}", "tied: true, head_dim: 64"}) {
+    SCOPED_TRACE(overrides);
+    const JobConfig job = Valid(absl::StrCat("{name: a, model: {preset: llama3.1-8b, overrides: {",
+                                             overrides, "}}", kRest));
+    const absl::StatusOr<ModelConfig> before = ResolveModel(job.model);
+    const absl::StatusOr<ModelConfig> after = ResolveModel(Reread(ResolvedJobText(job)).model);
+    ASSERT_TRUE(before.ok() && after.ok()) << before.status() << after.status();
+    EXPECT_TRUE(*before == *after);
+  }
+}
+
+TEST(ResolvedJob, EveryFieldOfASpecSurvives) {
+  const JobConfig job = Valid(R"(
+name: whole
+model: {preset: qwen3-30b-a3b, overrides: {layers: 8}}
+precision: F32
+deterministic: false
+parallelism: {tensor: 2, pipeline: 2, expert: 2, expert_split: EXPERT, zero: OPTIMIZER,
+              reduction: BF16, schedule: V_HALF, context_exchange: ALL_GATHER}
+recompute: {blocks: 1, norms_and_activations: true}
+batch: {global: 32, micro: 2, sequence: 256}
+data: {indexed: {prefix: corpus, validation_fraction: 0.02}}
+optimizer:
+  adamw: {learning_rate: 3.1e-4, beta1: 0.8, beta2: 0.99, epsilon: 1e-7, weight_decay: 0.2}
+  schedule: {linear: {warmup_steps: 20, min_ratio: 0.05}}
+  clip_norm: 0.5
+steps: 200
+validation: {every_steps: 50, batches: 4}
+checkpoint: {directory: runs/a, every_steps: 50, keep: 3}
+profile: {directory: traces, start_step: 3, steps: 2, ranks: [0, 3], nccl_trace: true}
+devices: 8
+seed: 18446744073709551615
+priority: -5
+init_from: runs/b
+init_from_subset: true
+max_restarts: 0
+labels: {team: a, note: "ünï \"x\" \\"}
+)");
+  const JobConfig read = Reread(ResolvedJobText(job));
+  EXPECT_EQ(read.seed, 18446744073709551615u);
+  EXPECT_TRUE(read.init_from_subset);
+  EXPECT_EQ(read.labels, job.labels);
+  EXPECT_EQ(read.profile->ranks, job.profile->ranks);
+  EXPECT_EQ(read.parallelism.virtual_pipeline, 2);
+  EXPECT_EQ(read.optimizer.adamw.learning_rate, 3.1e-4);
+  EXPECT_EQ(std::get<IndexedData>(read.data).prefix, "corpus");
+  ExpectSameAfterReading(job);
+}
+
+// What the spec leaves open is said, so that another release's default changes nothing.
+TEST(ResolvedJob, SaysWhatTheSpecLeftOpen) {
+  const JobConfig job = Valid(
+      "{name: a, model: {preset: gpt2-124m, overrides: {vocab: 256}}, data: {text: {path: a}},"
+      " batch: {global: 8, micro: 1, sequence: 64}, steps: 10,"
+      " optimizer: {adamw: {learning_rate: 1e-3}, schedule: {cosine: {}}}}");
+  const Json json = Json::parse(ResolvedJobText(job));
+  EXPECT_EQ(json.at("format"), kResolvedJobFormat);
+  EXPECT_EQ(json.at("model").at("architecture").at("family"), "gpt3");
+  EXPECT_EQ(json.at("parallelism").at("schedule"), "ONE_F_ONE_B");
+  EXPECT_EQ(json.at("optimizer").at("schedule").at("cosine").at("min_ratio"), 0.1);
+  EXPECT_EQ(json.at("data").at("text").at("tokenizer"), "BYTES");
+  EXPECT_TRUE(json.at("checkpoint").is_null());
+  EXPECT_TRUE(IsResolvedJob(json.dump()));
+  EXPECT_FALSE(IsResolvedJob(R"({"name":"a"})"));
+}
+
+// Every field in turn is taken away, at any depth; the text of a spec would have its default.
+void WithoutEach(const Json& whole, const std::string& path, Json& at, int& removed) {
+  if (!at.is_object()) return;
+  std::vector<std::string> names;
+  for (const auto& [name, value] : at.items()) names.push_back(name);
+  for (const std::string& name : names) {
+    const std::string field = path.empty() ? name : absl::StrCat(path, ".", name);
+    if (field == "format") continue;  // Without it, the text is a spec.
+    const Json kept = at[name];
+    at.erase(name);
+    const absl::StatusOr<JobConfig> job = ParseJobConfig(whole.dump());
+    EXPECT_FALSE(job.ok()) << field;
+    // Of the names of a choice, one has to be there.
+    const bool choice = path == "data" || path == "optimizer.schedule";
+    EXPECT_THAT(std::string(job.status().message()), HasSubstr(choice ? path : field));
+    ++removed;
+    at[name] = kept;
+    if (field != "labels") WithoutEach(whole, field, at[name], removed);
+  }
+}
+
+TEST(ResolvedJob, AFieldThatIsMissingIsRefused) {
+  const JobConfig job =
+      Valid(absl::StrCat("{name: a, model: {preset: llama3.1-8b}, validation: {every_steps: 2},"
+                         " checkpoint: {directory: a}, profile: {directory: b, start_step: 1}",
+                         kRest));
+  Json json = Json::parse(ResolvedJobText(job));
+  int removed = 0;
+  WithoutEach(json, "", json, removed);
+  EXPECT_GT(removed, 60);
+}
+
+TEST(ResolvedJob, AFieldOrAFormatOfAnotherReleaseIsRefused) {
+  const JobConfig job = Valid(absl::StrCat("{name: a, model: {preset: gpt2-124m}", kRest));
+  Json json = Json::parse(ResolvedJobText(job));
+  json["optimizer"]["muon"] = 1;
+  EXPECT_THAT(std::string(ParseJobConfig(json.dump()).status().message()),
+              HasSubstr("optimizer.muon: unknown field"));
+  json["optimizer"].erase("muon");
+  json["model"]["architecture"]["gate_width"] = 1;
+  EXPECT_THAT(std::string(ParseJobConfig(json.dump()).status().message()),
+              HasSubstr("model.architecture.gate_width: unknown field"));
+  json["format"] = 2;
+  Violations violations;
+  ParseAndValidateTrainer(absl::StrCat(R"({"version": 1, "job": )", json.dump(), "}"), violations);
+  ASSERT_EQ(violations.list().size(), 1u) << violations.ToStatus();
+  EXPECT_EQ(violations.list()[0].field, "job");
+  EXPECT_THAT(violations.list()[0].description, HasSubstr("format 1"));
+}
+
+}  // namespace
+}  // namespace trainyard

@@ -1,0 +1,166 @@
+// The fields of a job, each declared once: what reads a spec (Fields), and what writes a job that
+// the controller has resolved (FieldWriter), goes through these functions. One function a section,
+// with exactly the fields of the message of the same name in job.proto. VisitModel is with each
+// visitor.
+
+#pragma once
+
+#include <algorithm>
+#include <iterator>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "train/config/job_config.h"
+#include "train/config/precision.h"
+#include "train/config/validate.h"
+
+namespace trainyard {
+
+template <typename Visitor>
+void VisitParallelism(Visitor& fields, ParallelismConfig& out) {
+  fields.FieldUnlessZero("tensor", out.tensor);
+  fields.FieldUnlessZero("pipeline", out.pipeline);
+  fields.FieldUnlessZero("context", out.context);
+  fields.FieldUnlessZero("expert", out.expert);
+  std::vector<std::pair<std::string, ExpertSplit>> splits;
+  for (const ExpertSplit split :
+       {ExpertSplit::kExpert, ExpertSplit::kExpertTensor, ExpertSplit::kExpertTensorContext}) {
+    splits.emplace_back(Name(split), split);
+  }
+  fields.EnumField("expert_split", "EXPERT_SPLIT_", splits, out.expert_split);
+  fields.template EnumField<Zero>(
+      "zero", "ZERO_",
+      {{"NONE", Zero::kNone}, {"OPTIMIZER", Zero::kOptimizer}, {"FULL", Zero::kFull}}, out.zero);
+  fields.template EnumField<Reduction>("reduction", "REDUCTION_",
+                                       {{"F32", Reduction::kF32}, {"BF16", Reduction::kBF16}},
+                                       out.reduction);
+  fields.template EnumField<ContextExchange>(
+      "context_exchange", "CONTEXT_EXCHANGE_",
+      {{"RING", ContextExchange::kRing}, {"ALL_GATHER", ContextExchange::kAllGather}},
+      out.context_exchange);
+  std::vector<std::pair<std::string, const ScheduleKind*>> schedules;
+  for (const ScheduleKind& kind : AllSchedules()) schedules.emplace_back(kind.name, &kind);
+  fields.EnumField("schedule", "PIPELINE_SCHEDULE_", schedules, out.schedule);
+  // A job need not name the number of chunks if its schedule allows only one number.
+  const ScheduleKind& kind = *out.schedule_kind();
+  if (!fields.resolved() && kind.sets_chunks()) out.virtual_pipeline = kind.least_chunks;
+  fields.FieldUnlessZero("virtual_pipeline", out.virtual_pipeline);
+}
+
+template <typename Visitor>
+void VisitBatch(Visitor& fields, BatchConfig& out) {
+  fields.Field("global", out.global);
+  fields.Field("micro", out.micro);
+  fields.Field("sequence", out.sequence);
+}
+
+template <typename Visitor>
+void VisitData(Visitor& fields, DataConfig& out) {
+  const char* const names[] = {"", "synthetic", "text", "indexed"};
+  const std::string source = fields.OneOf({"synthetic", "text", "indexed"}, names[out.index()]);
+  fields.Alternative("synthetic", source, [](Visitor&) {});
+  const auto* const held_text = std::get_if<TextData>(&out);
+  TextData text = held_text != nullptr ? *held_text : TextData();
+  fields.Alternative("text", source, [&](Visitor& f) {
+    f.Field("path", text.path);
+    f.Field("validation_fraction", text.validation_fraction);
+    int tokenizer = 0;  // Only one value exists, so nothing is kept of it.
+    f.template EnumField<int>("tokenizer", "TOKENIZER_", {{"BYTES", 0}}, tokenizer);
+  });
+  const auto* const held_indexed = std::get_if<IndexedData>(&out);
+  IndexedData indexed = held_indexed != nullptr ? *held_indexed : IndexedData();
+  fields.Alternative("indexed", source, [&](Visitor& f) {
+    f.Field("prefix", indexed.prefix);
+    f.Field("validation_fraction", indexed.validation_fraction);
+  });
+  if (source == "synthetic") out = SyntheticData{};
+  if (source == "text") out = text;
+  if (source == "indexed") out = indexed;
+}
+
+template <typename Visitor>
+void VisitSchedule(Visitor& fields, ScheduleConfig& out) {
+  struct Shape {
+    const char* name;
+    ScheduleShape shape;
+  };
+  const Shape shapes[] = {{"cosine", ScheduleShape::kCosine},
+                          {"linear", ScheduleShape::kLinear},
+                          {"constant", ScheduleShape::kConstant}};
+  const auto held = std::find_if(std::begin(shapes), std::end(shapes),
+                                 [&](const Shape& one) { return one.shape == out.shape; });
+  const ScheduleConfig before = out;
+  const std::string chosen = fields.OneOf({"cosine", "linear", "constant"}, held->name);
+  for (const auto& [name, shape] : shapes) {
+    ScheduleConfig read = before;
+    read.shape = shape;
+    fields.Alternative(name, chosen, [&](Visitor& f) {
+      f.Field("warmup_steps", read.warmup_steps);
+      f.Field("min_ratio", read.min_ratio);
+    });
+    if (chosen == name) out = read;
+  }
+}
+
+template <typename Visitor>
+void VisitOptimizer(Visitor& fields, OptimizerConfig& out) {
+  fields.Section("adamw", [&](Visitor& f) {
+    f.Field("learning_rate", out.adamw.learning_rate);
+    f.Field("beta1", out.adamw.beta1);
+    f.Field("beta2", out.adamw.beta2);
+    f.Field("epsilon", out.adamw.epsilon);
+    f.Field("weight_decay", out.adamw.weight_decay);
+  });
+  fields.Section("schedule", [&](Visitor& f) { VisitSchedule(f, out.schedule); });
+  fields.Field("clip_norm", out.clip_norm);
+}
+
+template <typename Visitor>
+void VisitJob(Visitor& fields, JobConfig& out) {
+  fields.Field("name", out.name);
+  fields.Section("model", [&](Visitor& f) { VisitModel(f, out.model); });
+  std::vector<std::pair<std::string, PrecisionName>> precisions;
+  for (const PrecisionRow& row : Precisions()) precisions.emplace_back(row.name, row.precision);
+  fields.template EnumField<PrecisionName>("precision", "PRECISION_", precisions, out.precision);
+  fields.Field("deterministic", out.deterministic);
+  fields.Section("parallelism", [&](Visitor& f) { VisitParallelism(f, out.parallelism); });
+  fields.Section("recompute", [&](Visitor& f) {
+    f.Field("blocks", out.recompute.blocks);
+    f.Field("norms_and_activations", out.recompute.norms_and_activations);
+  });
+  fields.Section("batch", [&](Visitor& f) { VisitBatch(f, out.batch); });
+  fields.Section("data", [&](Visitor& f) { VisitData(f, out.data); });
+  fields.Section("optimizer", [&](Visitor& f) { VisitOptimizer(f, out.optimizer); });
+  fields.Field("steps", out.steps);
+  fields.OptionalSection("validation", out.validation,
+                         [&](Visitor& f, ValidationConfig& validation) {
+                           f.Field("every_steps", validation.every_steps);
+                           f.FieldUnlessZero("batches", validation.batches);
+                         });
+  fields.OptionalSection("checkpoint", out.checkpoint,
+                         [&](Visitor& f, CheckpointConfig& checkpoint) {
+                           f.Field("directory", checkpoint.directory);
+                           f.Field("every_steps", checkpoint.every_steps);
+                           f.FieldUnlessZero("keep", checkpoint.keep);
+                         });
+  fields.OptionalSection("profile", out.profile, [&](Visitor& f, ProfileConfig& profile) {
+    f.Field("directory", profile.directory);
+    f.Field("start_step", {1, out.steps > 0 ? out.steps : kMaxSteps}, profile.start_step);
+    f.FieldUnlessZero("steps", profile.steps);
+    f.Field("ranks", profile.ranks);
+    f.Field("nccl_trace", profile.nccl_trace);
+  });
+  fields.FieldUnlessZero("devices", out.devices);
+  fields.Field("seed", out.seed);
+  fields.Field("priority", out.priority);
+  fields.Field("init_from", out.init_from);
+  fields.Field("init_from_subset", out.init_from_subset);
+  fields.Field("frozen", out.frozen);
+  fields.Field("trainable", out.trainable);
+  fields.Field("max_restarts", out.max_restarts);
+  fields.Field("labels", out.labels);
+}
+
+}  // namespace trainyard

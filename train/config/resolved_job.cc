@@ -1,0 +1,105 @@
+#include "train/config/resolved_job.h"
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "common/check.h"
+#include "models/arch/config_json.h"
+#include "train/config/fields.h"
+#include "train/config/job_fields.h"
+#include "train/config/resolve_model.h"
+
+namespace trainyard {
+
+using Json = nlohmann::ordered_json;
+
+// Writes what Fields (fields.h) reads, by the same functions.
+class FieldWriter {
+ public:
+  explicit FieldWriter(Json& json) : json_(json) { json_ = Json::object(); }
+
+  static bool resolved() { return true; }
+
+  template <typename T>
+  void Field(const char* name, const T& value) {
+    json_[name] = value;
+  }
+  template <typename T>
+  void Field(const char* name, const std::optional<T>& value) {
+    json_[name] = value ? Json(*value) : Json();
+  }
+  void Field(const char* name, IntegerRange /*legal*/, int64_t value) { json_[name] = value; }
+  void FieldUnlessZero(const char* name, int64_t value) { json_[name] = value; }
+  template <typename Enum>
+  void EnumField(const char* name, absl::string_view /*prefix*/,
+                 const std::vector<std::pair<std::string, Enum>>& values, const Enum& held) {
+    for (const auto& [text, value] : values) {
+      if (value == held) json_[name] = text;
+    }
+  }
+  template <typename Write>
+  void Section(const char* name, Write&& write) {
+    FieldWriter section(json_[name]);
+    write(section);
+  }
+  template <typename T, typename Write>
+  void OptionalSection(const char* name, std::optional<T>& held, Write&& write) {
+    if (!held) {
+      json_[name] = nullptr;
+    } else {
+      Section(name, [&](FieldWriter& section) { write(section, *held); });
+    }
+  }
+  static std::string OneOf(const std::vector<std::string>& /*names*/, absl::string_view held) {
+    return std::string(held);
+  }
+  template <typename Write>
+  void Alternative(const char* name, absl::string_view chosen, Write&& write) {
+    if (chosen == name) Section(name, std::forward<Write>(write));
+  }
+  Json& json() { return json_; }
+
+ private:
+  Json& json_;
+};
+
+void VisitModel(FieldWriter& fields, const ModelChoice& model) {
+  const absl::StatusOr<ModelConfig> config = ResolveModel(model);
+  CHECK(config.ok()) << config.status();
+  Json& architecture = fields.json()["architecture"] = ToJson(*config);
+  for (const Field& field : FieldsOf(*config)) {
+    const std::string name = field.rule.name;
+    if (field.rule.unset) architecture[name.substr(0, name.find('.'))] = nullptr;
+  }
+}
+
+JobConfig ResolveJob(JobConfig job) {
+  const absl::StatusOr<ModelConfig> model = ResolveModel(job.model);
+  CHECK(model.ok()) << model.status();
+  GivenModel given{.family = model->family(), .fields = {}};
+  for (const Field& field : FieldsOf(*model)) {
+    if (!field.rule.unset) given.fields[field.rule.name] = field.value;
+  }
+  job.model = {.preset = "", .overrides = std::nullopt, .architecture = std::move(given)};
+  job.parallelism.schedule = job.parallelism.schedule_kind();
+  ScheduleConfig& schedule = job.optimizer.schedule;
+  if (schedule.shape != ScheduleShape::kConstant) schedule.min_ratio = MinRatio(schedule);
+  return job;
+}
+
+std::string ResolvedJobText(const JobConfig& job) {
+  Json json;
+  FieldWriter writer(json);
+  writer.Field("format", kResolvedJobFormat);
+  JobConfig resolved = ResolveJob(job);
+  VisitJob(writer, resolved);
+  return json.dump();
+}
+
+bool IsResolvedJob(absl::string_view text) {
+  const Json json = Json::parse(text, nullptr, false);
+  return json.is_object() && json.contains("format");
+}
+
+}  // namespace trainyard

@@ -338,7 +338,13 @@ INSTANTIATE_TEST_SUITE_P(
         FrozenCase{"moe_down", TinyMoe(), NamesWith({"down_proj"})},
         FrozenCase{"moe_all_but_experts", TinyMoe(), AllBut({".experts."})},
         FrozenCase{"moe_gates", GroupedMoe(), NamesWith({"gate.weight", "correction_bias"})},
-        FrozenCase{"moe_head_norms", TinyMoe(), NamesWith({"q_norm"})}),
+        FrozenCase{"moe_head_norms", TinyMoe(), NamesWith({"q_norm"})},
+        FrozenCase{"gpt_oss_experts", TinyGptOss(), NamesWith({".experts."})},
+        FrozenCase{"gpt_oss_down", TinyGptOss(), NamesWith({"down_proj"})},
+        FrozenCase{"gpt_oss_biases", TinyGptOss(), NamesWith({"bias"})},
+        FrozenCase{"gpt_oss_all_but_biases", TinyGptOss(), AllBut({"bias"})},
+        FrozenCase{"gpt_oss_sinks", TinyGptOss(), NamesWith({"sinks"})},
+        FrozenCase{"gpt_oss_all_but_sinks", TinyGptOss(), AllBut({"sinks"})}),
     NameOf);
 
 }  // namespace

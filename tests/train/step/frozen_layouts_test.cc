@@ -28,6 +28,8 @@ INSTANTIATE_TEST_SUITE_P(Gpt3, FrozenLayoutsTest, ::testing::ValuesIn(FrozenLayo
                          NameOf);
 INSTANTIATE_TEST_SUITE_P(Qwen3Moe, FrozenLayoutsTest,
                          ::testing::ValuesIn(FrozenLayouts("qwen3_moe", 8, 11)), NameOf);
+INSTANTIATE_TEST_SUITE_P(GptOss, FrozenLayoutsTest,
+                         ::testing::ValuesIn(FrozenLayouts("gpt_oss", 8, 17)), NameOf);
 
 }  // namespace
 }  // namespace trainyard::testing

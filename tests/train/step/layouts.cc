@@ -390,8 +390,11 @@ std::vector<LayoutCase> FrozenLayouts(const std::string& model, int64_t max_rank
       {"all_but_head", {}, {gpt ? "transformer.wte.weight" : "lm_head.weight"}},
       {"all_but_one_layer", {}, {first + "*"}},
       {"upper", {"*lm_head*", "*layers.1.*", "*h.1.*"}, {}}};
-  if (!gpt) parts.push_back({"of_a_product", {"*q_proj*", "*.up_proj.weight", "*gate_proj*"}, {}});
-  if (model == "qwen3_moe") parts.push_back({"experts", {"*.experts.*"}, {}});
+  if (!gpt) parts.push_back({"of_a_product", {"*q_proj*", "*.up_proj.*", "*gate_proj*"}, {}});
+  if (model == "qwen3_moe" || model == "gpt_oss") {
+    parts.push_back({"experts", {"*.experts.*"}, {}});
+  }
+  if (model == "gpt_oss") parts.push_back({"biases_and_sinks", {"*.bias", "*.sinks"}, {}});
   const std::vector<LayoutCase> all = AllLayouts(model, max_ranks);
   std::vector<LayoutCase> cases;
   for (size_t i = 0; i < all.size(); i += stride) {

@@ -85,6 +85,10 @@ class NotingBinder final : public Binder {
     flats_.push_back({buffer, range});
     return side_.memory.flat(buffer, range);
   }
+  Tensor frozen(const ParameterBox& box) const override {
+    CHECK(false) << box.name << " is frozen, and the specs that are compared freeze nothing";
+    std::abort();
+  }
   ::trainyard::Write write(Value) const override { return write_sums(); }
   ::trainyard::Write write_sums() const override {
     return first_ ? ::trainyard::Write::kOverwrite : ::trainyard::Write::kAdd;

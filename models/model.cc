@@ -52,7 +52,8 @@ Projection RecordForward(Recorder& recorder, const Model& model, const RecordOpt
 }  // namespace
 
 Program RecordTraining(const Model& model, const TrainingOptions& options) {
-  Recorder recorder(options.record.precision, options.record.mesh, /*training=*/true);
+  Recorder recorder(options.record.precision, options.record.mesh, /*training=*/true,
+                    options.frozen);
   const Projection projection = RecordForward(recorder, model, options.record);
   const Value targets =
       recorder.Input("targets", {recorder.program().tokens()}, DType::kI32, kVarying);

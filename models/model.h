@@ -72,6 +72,7 @@ struct TrainingOptions {
   size_t bucket_bytes = kBucketBytes;  // As LayOutParameters takes it.
   Zero zero = Zero::kNone;
   RecomputeOptions recompute = {};
+  Recorder::IsFrozen frozen = nullptr;
   // Called with what there is after each pass.
   std::function<void(const char* pass, const Program& program)> after_pass = nullptr;
 };

@@ -91,9 +91,11 @@ class BoxList {
 
  private:
   void Add(const ParameterSpec& spec, ParameterBox box) {
-    box.flat = {.offset = flat_, .elements = box.shape.elements()};
+    const int64_t unit = storage_.frozen ? int64_t(SizeOf(*storage_.frozen)) : 1;
+    box.flat = {.offset = flat_, .elements = box.shape.elements() * unit};
     flat_ = box.flat.end();
     box.init = spec.init;
+    box.frozen = storage_.frozen;
     box.decay = storage_.decay;
     box.balanced = spec.balance_rate.has_value();
     box.block = storage_.block;

@@ -52,10 +52,11 @@ struct ParameterSpec {
   bool operator==(const ParameterSpec&) const = default;
 };
 
-// The buffers in which all parameters lie. There are two flat coordinates: of all of a rank's
-// parameters, and of what the rank updates, which is all of them or the shard that ZeRO leaves it
-// (Bucket). The first three buffers are addressed by the latter, the others by the former;
-// Program::place says what of it is there.
+// The buffers in which all parameters lie. There are two flat coordinates of a rank's trainable
+// parameters: of all of them, and of what the rank updates, which is all of them or the shard that
+// ZeRO leaves it (Bucket). The first three buffers are addressed by the latter, the others by the
+// former; Program::place says what of it is there. Frozen parameters have a third coordinate, of
+// kFrozen alone, which counts bytes.
 enum class FlatBuffer : uint8_t {
   kMaster,        // Master dtype: what the optimizer updates and checkpoints hold.
   kFirstMoment,   // Master dtype: AdamW's m.
@@ -68,11 +69,13 @@ enum class FlatBuffer : uint8_t {
   kComputeWindow,   // Compute dtype: weights of the blocks that were gathered.
   kReduced,  // Reduce dtype, where that is not the accumulate dtype: a bucket's gradients on their
              // way to other ranks.
+  kFrozen,   // Each parameter in its own dtype: those that no step changes, whole on every rank
+             // that computes with them. The only copy of them.
 };
-inline constexpr int kNumFlatBuffers = 8;
+inline constexpr int kNumFlatBuffers = 9;
 
 struct FlatRange {
-  int64_t offset = 0;  // In elements from the start of a flat buffer.
+  int64_t offset = 0;  // In elements from the start of a flat buffer; in bytes of kFrozen.
   int64_t elements = 0;
 
   int64_t end() const { return offset + elements; }
@@ -95,6 +98,7 @@ struct ParameterBox {
   Shape shape;   // Of the box.
   FlatRange flat = {};
   Init init = {};
+  std::optional<DType> frozen = {};  // As of its storage; `flat` then is a range of kFrozen.
   bool decay = false;
   bool balanced = false;  // By balance_rate.
   int block = 0;
@@ -106,9 +110,12 @@ struct ParameterBox {
 // One tensor of one or more parameters that are used together.
 struct ParameterStorage {
   Value weight = {};
-  Value gradient = {};  // Invalid in an inference program.
+  Value gradient = {};  // Invalid in an inference program, and of a frozen storage.
   Shape shape;          // On this rank.
   FlatRange flat = {};
+  // The dtype in which a frozen storage lies, which no step changes: it has no gradient, master
+  // weights or moments. Absent: trainable.
+  std::optional<DType> frozen = {};
   bool decay = false;
   int block = 0;
   bool used = false;     // `varying` is known.

@@ -20,9 +20,22 @@ ColumnLinear::ColumnLinear(const std::vector<LinearPart>& parts, int64_t in, boo
 }
 
 Value ColumnLinear::operator()(Recorder& recorder, Value x) const {
-  const Value weight = recorder.Parameters(weights_);
-  const Value bias = biases_.empty() ? Value{} : recorder.Parameters(biases_);
-  return ops::GatherLinear(recorder, x, weight, bias, kTensorAxes);
+  const auto alike = [&](size_t i, size_t j) {
+    return recorder.Frozen(weights_[i]) == recorder.Frozen(weights_[j]) &&
+           (biases_.empty() || recorder.Frozen(biases_[i]) == recorder.Frozen(biases_[j]));
+  };
+  std::vector<Value> products;
+  for (size_t begin = 0, end = 0; begin < weights_.size(); begin = end) {
+    while (end < weights_.size() && alike(begin, end)) ++end;
+    const auto those = [&](const std::vector<ParameterSpec>& specs) {
+      return std::vector<ParameterSpec>(specs.begin() + std::ptrdiff_t(begin),
+                                        specs.begin() + std::ptrdiff_t(end));
+    };
+    const Value weight = recorder.Parameters(those(weights_));
+    const Value bias = biases_.empty() ? Value{} : recorder.Parameters(those(biases_));
+    products.push_back(ops::GatherLinear(recorder, x, weight, bias, kTensorAxes));
+  }
+  return ops::ConcatColumns(recorder, products);
 }
 
 RowLinear::RowLinear(const RowLinearOptions& options)

@@ -27,7 +27,8 @@ struct LinearPart {
 
 class ColumnLinear {
  public:
-  // The parts share one storage: their outputs follow one another.
+  // The parts share one storage: their outputs follow one another. Where some of them are frozen,
+  // neighbours that are alike share one, and each such storage has a product of its own.
   ColumnLinear(const std::vector<LinearPart>& parts, int64_t in, bool bias, Init init);
   // x [T, in] to [n T, sum of widths / n].
   Value operator()(Recorder& recorder, Value x) const;

@@ -20,8 +20,9 @@ class Binder {
   virtual const Backend& backend() const = 0;
   virtual Tensor tensor(Value value) const = 0;
   virtual Tensor flat(FlatBuffer buffer, const FlatRange& range) const = 0;  // One dim.
+  virtual Tensor frozen(const ParameterBox& box) const = 0;                  // One dim.
   // Whether this instance, bound for the first or for later micro-batches, overwrites the parameter
-  // gradient or adds to it.
+  // gradient or adds to it. Overwrites what is no parameter's gradient (Recorder::GradientOutput).
   virtual Write write(Value gradient) const = 0;
   // The same of the sums over micro-batches where each of them has its gradients apart.
   virtual Write write_sums() const = 0;

@@ -151,7 +151,11 @@ class SlotBinder final : public Binder {
   Tensor flat(FlatBuffer buffer, const FlatRange& range) const override {
     return context_.memory.flat(buffer, range);
   }
+  Tensor frozen(const ParameterBox& box) const override {
+    return context_.memory.frozen(box.flat, *box.frozen);
+  }
   Write write(Value gradient) const override {
+    if (context_.program.info(gradient).storage < 0) return Write::kOverwrite;
     const FlatRange& flat = context_.program.storage(gradient).flat;
     const bool later =
         key_.later && context_.program.gradient_buffer(flat) == FlatBuffer::kGradient;
@@ -352,7 +356,10 @@ void Executable::Run(Action action, const MicroBatch& micro_batch) {
   }
   StreamAndWindows& communication = state_->communication;
   communication.next_block = micro_batch.next_block;
-  BoundAction& bound = state_->bound.at(key);
+  const auto found = state_->bound.find(key);
+  // A chunk has no backward where nothing trainable lies in it or before it.
+  if (found == state_->bound.end()) return;
+  BoundAction& bound = found->second;
   for (Segment& segment : bound.segments) {
     const Instance& first = *bound.instances[segment.begin].instance;
     if (first.when == When::kLastMicroBatch && !micro_batch.last) continue;
@@ -415,6 +422,11 @@ void Executable::CopyToDevice(void* device, const void* host, size_t bytes) {
 
 Tensor Executable::flat(FlatBuffer buffer, const FlatRange& range) const {
   return state_->memory->flat(buffer, range);
+}
+
+Tensor Executable::frozen(const ParameterBox& box) const {
+  CHECK(box.frozen) << box.name << " is not frozen";
+  return state_->memory->frozen(box.flat, *box.frozen);
 }
 
 void Executable::WaitForCommunication() {

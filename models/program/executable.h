@@ -88,8 +88,9 @@ class Executable {
   void Copy(const Tensor& from, const Tensor& to);
 
   // Device memory of parameters; one dim. What checkpoints read and write are the program's
-  // OwnedParameters.
+  // OwnedParameters and FrozenParameters.
   Tensor flat(FlatBuffer buffer, const FlatRange& range) const;
+  Tensor frozen(const ParameterBox& box) const;
   // Between the host's memory and that of such a view, in order with what Run was given.
   // Whatever reads throws a DeviceError where a collective has failed until then.
   void CopyToHost(void* host, const void* device, size_t bytes) const;

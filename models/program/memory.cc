@@ -49,21 +49,35 @@ absl::StatusOr<ProgramMemory> ProgramMemory::Allocate(const Program& program,
   return memory;
 }
 
-Tensor ProgramMemory::flat(FlatBuffer buffer, const FlatRange& range) const {
+int64_t ProgramMemory::Find(FlatBuffer buffer, const FlatRange& range) const {
   const std::optional<int64_t> at = program_->place(buffer).Find(range);
   CHECK(at) << "flat buffer " << int(buffer) << " does not have range " << range.offset << "+"
             << range.elements;
+  return *at;
+}
+
+Tensor ProgramMemory::flat(FlatBuffer buffer, const FlatRange& range) const {
+  const size_t at = size_t(Find(buffer, range));
   const DType dtype = program_->dtype(buffer);
-  return View(flat_[size_t(buffer)].data() + size_t(*at) * SizeOf(dtype), dtype, {range.elements});
+  return View(flat_[size_t(buffer)].data() + at * SizeOf(dtype), dtype, {range.elements});
+}
+
+Tensor ProgramMemory::frozen(const FlatRange& bytes, DType dtype) const {
+  const int64_t at = Find(FlatBuffer::kFrozen, bytes);
+  return View(flat_[size_t(FlatBuffer::kFrozen)].data() + at, dtype,
+              {bytes.elements / int64_t(SizeOf(dtype))});
 }
 
 Tensor ProgramMemory::tensor(Value value, int slot) const {
   const ValueInfo& info = program_->info(value);
   if (info.storage >= 0) {
     const bool gradient = info.kind == ValueKind::kParameterGradient;
-    const FlatRange& range = program_->storages[info.storage].flat;
-    Tensor tensor =
-        flat(gradient ? program_->gradient_buffer(range) : program_->weight_buffer(range), range);
+    const ParameterStorage& storage = program_->storages[info.storage];
+    const FlatRange& range = storage.flat;
+    Tensor tensor = storage.frozen ? frozen(range, *storage.frozen)
+                                   : flat(gradient ? program_->gradient_buffer(range)
+                                                   : program_->weight_buffer(range),
+                                          range);
     tensor.shape = info.shape;
     return tensor;
   }

@@ -24,11 +24,14 @@ class ProgramMemory {
   Tensor tensor(Value value, int slot) const;
   // One dim. The range must lie in the buffer in one piece (Program::place).
   Tensor flat(FlatBuffer buffer, const FlatRange& range) const;
+  // Of such a range of kFrozen, which counts bytes.
+  Tensor frozen(const FlatRange& bytes, DType dtype) const;
   StepState* step_state() const { return reinterpret_cast<StepState*>(step_state_.data()); }
   const MemoryPlan& plan() const { return plan_; }
 
  private:
   ProgramMemory(const Program& program, const MemoryPlan& plan) : program_(&program), plan_(plan) {}
+  int64_t Find(FlatBuffer buffer, const FlatRange& range) const;
 
   const Program* program_;
   MemoryPlan plan_;

@@ -268,7 +268,7 @@ MemoryPlan PlanMemory(const Program& program, const PlanOptions& options) {
 
   for (size_t i = 0; i < kNumFlatBuffers; ++i) {
     const FlatBuffer buffer{uint8_t(i)};
-    plan.flat_bytes[i] = size_t(program.place(buffer).elements()) * SizeOf(program.dtype(buffer));
+    plan.flat_bytes[i] = program.BytesOf(buffer);
   }
   if (options.gpu) plan.workspace_bytes = WorkspaceBytes(program);
   return plan;

@@ -54,16 +54,26 @@ int Program::chunk_of(int block) const {
   std::abort();
 }
 
-std::vector<ParameterBox> Program::Parameters() const {
+namespace {
+
+// In the order of their places.
+std::vector<ParameterBox> BoxesWhere(const Program& program, bool frozen) {
   std::vector<ParameterBox> boxes;
-  for (const ParameterStorage& storage : storages) {
-    for (ParameterBox& box : BoxesOf(storage, mesh)) boxes.push_back(std::move(box));
+  for (const ParameterStorage& storage : program.storages) {
+    if (storage.frozen.has_value() != frozen) continue;
+    for (ParameterBox& box : BoxesOf(storage, program.mesh)) boxes.push_back(std::move(box));
   }
   std::sort(boxes.begin(), boxes.end(), [](const ParameterBox& a, const ParameterBox& b) {
     return a.flat.offset < b.flat.offset;
   });
   return boxes;
 }
+
+}  // namespace
+
+std::vector<ParameterBox> Program::Parameters() const { return BoxesWhere(*this, false); }
+
+std::vector<ParameterBox> Program::FrozenParameters() const { return BoxesWhere(*this, true); }
 
 std::vector<ParameterBox> Program::OwnedParameters() const {
   const std::vector<ParameterBox> all = Parameters();
@@ -102,8 +112,16 @@ DType Program::dtype(FlatBuffer buffer) const {
       return precision.compute;
     case FlatBuffer::kReduced:
       return precision.reduce;
+    case FlatBuffer::kFrozen:
+      break;
   }
-  return precision.master;
+  CHECK(false) << "flat buffer " << int(buffer) << " has no dtype of its own";
+  std::abort();
+}
+
+size_t Program::BytesOf(FlatBuffer buffer) const {
+  const size_t element = buffer == FlatBuffer::kFrozen ? 1 : SizeOf(dtype(buffer));
+  return size_t(place(buffer).elements()) * element;
 }
 
 FlatBuffer Program::weight_buffer(const FlatRange& flat) const {

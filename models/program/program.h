@@ -139,7 +139,7 @@ struct Program {
   std::map<std::string, Value> outputs;  // "logits": stay until the slot's next forward.
 
   std::vector<Bucket> buckets;  // Set by LayOutParameters, as are the next three.
-  int64_t flat_elements = 0;    // All parameters, padding included.
+  int64_t flat_elements = 0;    // All trainable parameters, padding included.
   int64_t shard_elements = 0;   // What this rank updates.
   std::array<FlatMap, kNumFlatBuffers> places;
   int64_t num_parameters = 0;  // Of the whole model: elements of the global tensors.
@@ -155,15 +155,19 @@ struct Program {
   // The window of a block, 0 or 1: not that of the rank's block before, nor of the next.
   int window_of(int block) const;
 
-  // This rank's parameters; `flat` counts all of them.
+  // This rank's trainable parameters; `flat` counts all of them.
   std::vector<ParameterBox> Parameters() const;
+  // Its frozen ones; `flat` counts bytes of kFrozen.
+  std::vector<ParameterBox> FrozenParameters() const;
   // What this rank updates: `flat` counts in kMaster and the moments.
   std::vector<ParameterBox> OwnedParameters() const;
   // What lies in a buffer, and where.
   const FlatMap& place(FlatBuffer buffer) const { return places[size_t(buffer)]; }
-  DType dtype(FlatBuffer buffer) const;
+  DType dtype(FlatBuffer buffer) const;  // Not of kFrozen, whose parameters have their own.
+  size_t BytesOf(FlatBuffer buffer) const;
   bool has_windows() const { return place(FlatBuffer::kComputeWindow).elements() > 0; }
-  // The buffers in which forward and backward find these parameters, and write their gradients.
+  // The buffers in which forward and backward find these trainable parameters, and write their
+  // gradients.
   FlatBuffer weight_buffer(const FlatRange& flat) const;
   FlatBuffer gradient_buffer(const FlatRange& flat) const;
 

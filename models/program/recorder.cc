@@ -7,7 +7,8 @@
 
 namespace trainyard {
 
-Recorder::Recorder(const Precision& precision, const Mesh& mesh, bool training) {
+Recorder::Recorder(const Precision& precision, const Mesh& mesh, bool training, IsFrozen is_frozen)
+    : is_frozen_(std::move(is_frozen)) {
   program_.precision = precision;
   program_.mesh = mesh;
   program_.training = training;
@@ -60,8 +61,11 @@ Value Recorder::Parameters(const std::vector<ParameterSpec>& specs) {
   }
   Shape shape = LocalShape(first, mesh());
   const int joined = first.stacked ? 1 : 0;  // The dim along which they follow one another.
+  const bool frozen = Frozen(first);
   int64_t rows = 0;
   for (const ParameterSpec& spec : specs) {
+    CHECK(Frozen(spec) == frozen) << spec.name << " and " << name
+                                  << " share a storage, and one of them is frozen";
     const Shape local = LocalShape(spec, mesh());
     CHECK(local.rank() == shape.rank() && local.With(joined, 1) == shape.With(joined, 1) &&
           spec.decay == first.decay && spec.stacked == first.stacked)
@@ -78,15 +82,19 @@ Value Recorder::Parameters(const std::vector<ParameterSpec>& specs) {
                  .lifetime = Lifetime::kStep,
                  .block = block_,
                  .storage = int(program_.storages.size()),
-                 .differentiable = program_.training,
+                 .differentiable = program_.training && !frozen,
                  .name = name};
   ParameterStorage storage{.shape = shape,
                            .flat = {.elements = shape.elements()},
+                           .frozen = {},
                            .decay = first.decay,
                            .block = block_,
                            .parameters = specs};
   storage.weight = NewValue(info);
-  if (program_.training) {
+  if (frozen) {
+    storage.frozen = info.dtype;
+    storage.flat.elements = int64_t(info.bytes());
+  } else if (program_.training) {
     info.dtype = precision().accumulate;
     info.kind = ValueKind::kParameterGradient;
     info.differentiable = false;
@@ -99,8 +107,14 @@ Value Recorder::Parameters(const std::vector<ParameterSpec>& specs) {
 
 Value Recorder::Gradient(Value parameter) const {
   const Value gradient = program_.storage(parameter).gradient;
-  CHECK(gradient.valid()) << info(parameter) << " has no gradient: recorded for inference";
+  CHECK(gradient.valid()) << info(parameter)
+                          << " has no gradient: frozen, or recorded for inference";
   return gradient;
+}
+
+Recorder::Output Recorder::GradientOutput(Value parameter) const {
+  if (IsTrainable(parameter)) return Output::Into(Gradient(parameter));
+  return Output::Memory("unused gradient", info(parameter).shape, precision().accumulate);
 }
 
 // The one set of axes along which the inputs' gradients vary. Parameters and constants take no

@@ -5,6 +5,7 @@
 
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -35,7 +36,11 @@ class Recorder {
     }
   };
 
-  Recorder(const Precision& precision, const Mesh& mesh, bool training);
+  // Which of a training program's parameters are frozen; null: none.
+  using IsFrozen = std::function<bool(const ParameterSpec&)>;
+
+  Recorder(const Precision& precision, const Mesh& mesh, bool training,
+           IsFrozen is_frozen = nullptr);
 
   const Precision& precision() const { return program_.precision; }
   const Mesh& mesh() const { return program_.mesh; }
@@ -54,12 +59,18 @@ class Recorder {
   Value Cut(Value x);
 
   // One storage of all `specs`, which must agree on trailing dims, decay and whether they are
-  // stacked: their rows follow one another. Declaring the same specs again gives the same storage
-  // (tied weights).
+  // stacked: their rows follow one another. All of them are frozen, or none (Frozen). Declaring the
+  // same specs again gives the same storage (tied weights).
   Value Parameters(const std::vector<ParameterSpec>& specs);
   Value Parameter(const ParameterSpec& spec) { return Parameters({spec}); }
-  // Gradient of a parameter storage.
+  bool Frozen(const ParameterSpec& spec) const { return is_frozen_ && is_frozen_(spec); }
+  // Gradient of a trainable parameter storage.
   Value Gradient(Value parameter) const;
+  // Whether backward has to find the gradient of a parameter storage.
+  bool IsTrainable(Value parameter) const { return info(parameter).differentiable; }
+  // Where an op writes what it cannot leave out: the gradient of a parameter storage, or memory
+  // that nobody reads where the storage is frozen.
+  Output GradientOutput(Value parameter) const;
 
   // Appends an instance to the current list, block and label; returns its outputs. New outputs vary
   // as those inputs do that are activations or host inputs, which must agree.
@@ -90,6 +101,7 @@ class Recorder {
   AxisSet CommonVarying(const Op& op, const std::vector<Value>& inputs) const;
   void MeetParameters(const Op& op, const std::vector<Value>& inputs, AxisSet varying);
 
+  const IsFrozen is_frozen_;
   Program program_;
   List list_ = List::kForward;
   When when_ = When::kAlways;

@@ -131,6 +131,32 @@ TEST_F(Recovery, DamagedCheckpointsAreRefusedAndTheEventsSaySo) {
   }
 }
 
+// The second attempt loads what is frozen from the base that the first one wrote.
+TEST(Frozen, AJobOfWhichARankIsKilledEndsLikeAnUndisturbedRun) {
+  Service service({.workers = 2, .devices_per_worker = 1});
+  const auto job = [](const std::string& name) {
+    return TestJob{.name = name,
+                   .steps = 300,
+                   .devices = 2,
+                   .checkpoint_every = 40,
+                   .directory = "runs/" + name,
+                   .hidden = 64,
+                   .more = "frozen: ['model.layers.0.*', model.embed_tokens.weight]"};
+  };
+  EXPECT_EQ(service.WaitForEnd(service.Submit(job("calm"))), "SUCCEEDED");
+  const std::string id = service.Submit(job("killed"));
+  ASSERT_TRUE(service.WaitForStep(id, 90));
+  const auto trainers = service.Trainers(id);
+  ASSERT_EQ(trainers.size(), 2u) << "too fast to be disturbed";
+  Kill(trainers[1].pid, SIGKILL);
+  EXPECT_EQ(service.WaitForEnd(id), "SUCCEEDED");
+  EXPECT_EQ(service.Job(id).at("restarts"), 1);
+  EXPECT_EQ(service.Digest("runs/killed"), service.Digest("runs/calm"));
+  const std::string runs = service.directory() + "/runs/killed";
+  EXPECT_TRUE(std::filesystem::exists(runs + "/epoch-1/base/manifest.json"));
+  EXPECT_FALSE(std::filesystem::exists(runs + "/epoch-2/base"));
+}
+
 // Catches a hung rank that nobody notices, and peers that are blamed for waiting for it.
 TEST(Hang, ARankThatIsStoppedIsFoundNamedAndRunAgain) {
   // A tenth of the patience without a heartbeat: enough for a machine that is busy.

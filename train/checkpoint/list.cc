@@ -31,6 +31,13 @@ absl::StatusOr<Checkpoint> OpenAndUse(const std::string& path, const Roots& root
   return checkpoint;
 }
 
+void DropCachedFiles(const std::string& directory) {
+  const auto names = ListDirectory(directory);
+  for (const std::string& name : names.value_or(std::vector<std::string>())) {
+    DropCached(absl::StrCat(directory, "/", name));
+  }
+}
+
 // One of a later version is good, and this program too old: an older one is not taken for that.
 bool SaysThatItIsNotGood(const absl::Status& status) {
   return absl::IsDataLoss(status) || absl::IsNotFound(status) || absl::IsFailedPrecondition(status);
@@ -91,15 +98,22 @@ std::vector<std::string> PathsOfComplete(const std::vector<ListedCheckpoint>& li
   return paths;
 }
 
+absl::StatusOr<std::optional<std::string>> BaseOf(const std::string& path) {
+  const std::string manifest = absl::StrCat(path, "/", kManifestName);
+  ASSIGN_OR_RETURN(const std::string text, ReadRegularFile(manifest, kManifestLimitBytes));
+  ASSIGN_OR_RETURN(const Manifest parsed, ParseManifest(text));
+  if (!parsed.state.base) return std::nullopt;
+  const std::filesystem::path job = std::filesystem::path(path).parent_path().parent_path();
+  return BasePath(job.string(), parsed.state.base->epoch);
+}
+
 absl::StatusOr<Checkpoint> ReadCheckpoint(const std::string& path, const Roots& roots,
                                           const UseCheckpoint& use) {
   absl::StatusOr<Checkpoint> checkpoint = OpenAndUse(path, roots, use);
   if (checkpoint.ok() || absl::IsInvalidArgument(checkpoint.status())) return checkpoint;
   // This machine's memory alone may hold bad bytes.
-  const auto names = ListDirectory(path);
-  for (const std::string& name : names.value_or(std::vector<std::string>())) {
-    DropCached(absl::StrCat(path, "/", name));
-  }
+  DropCachedFiles(path);
+  if (const auto base = BaseOf(path); base.ok() && *base) DropCachedFiles(**base);
   checkpoint = OpenAndUse(path, roots, use);
   const absl::Status& status = checkpoint.status();
   if (!absl::IsInternal(status) && !absl::IsPermissionDenied(status)) return checkpoint;

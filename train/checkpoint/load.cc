@@ -1,22 +1,40 @@
 #include "train/checkpoint/load.h"
 
 #include <algorithm>
+#include <filesystem>
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
 #include "common/files.h"
 #include "common/sha256.h"
 #include "common/status_macros.h"
+#include "kernels/device/dtype.h"
 #include "train/checkpoint/paths.h"
 #include "train/checkpoint/read_box.h"
 
 namespace trainyard {
 namespace {
 
-constexpr uint64_t kManifestLimitBytes = 256 << 20;
-
 absl::Status WithPath(const std::string& path, const absl::Status& status) {
   return absl::Status(status.code(), absl::StrCat(path, ": ", status.message()));
+}
+
+// Whether every number of the one is one of the other.
+bool Holds(DType wide, DType narrow) {
+  return SizeOf(wide) > SizeOf(narrow) && wide != DType::kI32 && wide != DType::kI64;
+}
+
+bool Converts(const TargetBox& target, DType stored) {
+  switch (target.conversion) {
+    case Conversion::kNone:
+      break;
+    case Conversion::kWiden:
+      if (Holds(target.dtype, stored)) return true;
+      break;
+    case Conversion::kRound:
+      return true;
+  }
+  return target.dtype == stored;
 }
 
 absl::Status CheckTarget(const StoredTensor* stored, const TargetBox& target) {
@@ -26,7 +44,7 @@ absl::Status CheckTarget(const StoredTensor* stored, const TargetBox& target) {
     return absl::InvalidArgumentError(
         absl::StrCat(what, ": wanted ", wanted, ", the checkpoint has none"));
   }
-  if (stored->dtype != target.dtype || !(stored->shape == target.global_shape)) {
+  if (!Converts(target, stored->dtype) || !(stored->shape == target.global_shape)) {
     return absl::InvalidArgumentError(absl::StrCat(what, ": wanted ", wanted,
                                                    ", the checkpoint has ", Name(stored->dtype),
                                                    " ", ToString(stored->shape)));
@@ -34,6 +52,19 @@ absl::Status CheckTarget(const StoredTensor* stored, const TargetBox& target) {
   const std::optional<Box> inside = Intersection(target.box, WholeBox(target.global_shape));
   CHECK(inside && *inside == target.box) << what << ": box " << ToString(target.box);
   return absl::OkStatus();
+}
+
+// As kernels/cast.h has it.
+void Convert(const char* from, DType from_dtype, char* to, DType to_dtype, int64_t elements) {
+  DispatchFloat(from_dtype, [&](auto source) {
+    DispatchFloat(to_dtype, [&](auto target) {
+      using From = decltype(source);
+      using To = decltype(target);
+      const From* const x = reinterpret_cast<const From*>(from);
+      To* const y = reinterpret_cast<To*>(to);
+      for (int64_t i = 0; i < elements; ++i) y[i] = To(Accumulate<To>(Accumulate<From>(x[i])));
+    });
+  });
 }
 
 // A directory that was renamed or copied by hand must not pass for another step of the job.
@@ -48,20 +79,19 @@ absl::Status CheckName(const std::string& path, const RunState& state) {
 
 }  // namespace
 
-absl::StatusOr<Checkpoint> Checkpoint::Open(const std::string& path, const Roots& roots) {
-  Checkpoint checkpoint;
-  ASSIGN_OR_RETURN(checkpoint.path_, roots.FindDirectory(path));
-  const std::string manifest_path = absl::StrCat(checkpoint.path_, "/", kManifestName);
+absl::StatusOr<Checkpoint::Part> Checkpoint::OpenPart(const std::string& path) {
+  Part part{.path = path, .manifest = {}};
+  const std::string manifest_path = absl::StrCat(path, "/", kManifestName);
   ASSIGN_OR_RETURN(const std::string text, ReadRegularFile(manifest_path, kManifestLimitBytes));
   absl::StatusOr<Manifest> manifest = ParseManifest(text);
   if (absl::IsInvalidArgument(manifest.status())) {  // Signed, and contradicts itself.
     return WithPath(manifest_path, absl::DataLossError(manifest.status().message()));
   }
   if (!manifest.ok()) return WithPath(manifest_path, manifest.status());
-  checkpoint.manifest_ = *std::move(manifest);
-  RETURN_IF_ERROR(CheckName(checkpoint.path_, checkpoint.state()));
-  DataFiles files(checkpoint.path_);
-  for (const auto& [name, size] : checkpoint.manifest_.file_sizes) {
+  part.manifest = *std::move(manifest);
+  RETURN_IF_ERROR(CheckName(part.path, part.manifest.state));
+  DataFiles files(part.path);
+  for (const auto& [name, size] : part.manifest.file_sizes) {
     const absl::StatusOr<const InputFile*> opened = files.Get(name);
     if (absl::IsInvalidArgument(opened.status())) {  // A directory or a pipe in its place.
       return absl::DataLossError(opened.status().message());
@@ -72,26 +102,81 @@ absl::StatusOr<Checkpoint> Checkpoint::Open(const std::string& path, const Roots
     return absl::DataLossError(
         absl::StrCat(file->path(), ": wanted ", size, " bytes, found ", file->size(), ": damaged"));
   }
+  return part;
+}
+
+absl::StatusOr<Checkpoint> Checkpoint::Open(const std::string& path, const Roots& roots) {
+  ASSIGN_OR_RETURN(const std::string found, roots.FindDirectory(path));
+  Checkpoint checkpoint;
+  ASSIGN_OR_RETURN(checkpoint.own_, OpenPart(found));
+  if (checkpoint.state().base) RETURN_IF_ERROR(checkpoint.OpenBase(roots));
   return checkpoint;
 }
 
-absl::Status Checkpoint::Verify() const {
-  DataFiles files(path_);
-  for (const StoredTensor& tensor : manifest_.tensors) {
-    for (const StoredBox& stored : tensor.boxes) RETURN_IF_ERROR(VerifyBox(tensor, stored, files));
+absl::Status Checkpoint::OpenBase(const Roots& roots) {
+  const BaseReference& wanted = *state().base;
+  const std::filesystem::path job = std::filesystem::path(path()).parent_path().parent_path();
+  const std::string base_path = BasePath(job.string(), wanted.epoch);
+  const auto refuse = [&](absl::string_view what) {
+    return absl::DataLossError(absl::StrCat(base_path, ": the frozen parameters that ", path(),
+                                            " names ", what, "; a checkpoint is ",
+                                            "copied together with them"));
+  };
+  const absl::StatusOr<std::string> found = roots.FindDirectory(base_path);
+  absl::StatusOr<Part> part = found.ok() ? OpenPart(*found) : found.status();
+  if (absl::IsNotFound(part.status())) return refuse("are not there");
+  RETURN_IF_ERROR(part.status());
+  const Manifest& base = part->manifest;
+  if (base.sha256 != wanted.sha256) {
+    return refuse(absl::StrCat("are others: wanted manifest_sha256 ", wanted.sha256, ", found ",
+                               base.sha256));
   }
+  if (base.state.base) return refuse("name others");
+  for (const StoredTensor& tensor : base.tensors) {
+    if (manifest().Find(tensor.name, tensor.kind) == nullptr) continue;
+    return refuse(absl::StrCat("hold ", Describe(tensor), ", as the checkpoint itself does"));
+  }
+  base_ = *std::move(part);
   return absl::OkStatus();
 }
 
+const StoredTensor* Checkpoint::Find(absl::string_view name, TensorKind kind) const {
+  const StoredTensor* const own = manifest().Find(name, kind);
+  return own != nullptr || !base_ ? own : base_->manifest.Find(name, kind);
+}
+
+// Calls f(part, files) for what the checkpoint holds itself and for its base.
+template <typename F>
+absl::Status Checkpoint::ForEachPart(F&& f) const {
+  DataFiles files(own_.path);
+  RETURN_IF_ERROR(f(own_, files));
+  if (!base_) return absl::OkStatus();
+  DataFiles base_files(base_->path);
+  return f(*base_, base_files);
+}
+
+absl::Status Checkpoint::Verify() const {
+  return ForEachPart([](const Part& part, DataFiles& files) -> absl::Status {
+    for (const StoredTensor& tensor : part.manifest.tensors) {
+      for (const StoredBox& stored : tensor.boxes) {
+        RETURN_IF_ERROR(VerifyBox(tensor, stored, files));
+      }
+    }
+    return absl::OkStatus();
+  });
+}
+
 absl::StatusOr<std::string> Checkpoint::Digest() const {
-  DataFiles files(path_);
   std::vector<std::string> lines;
-  for (const StoredTensor& tensor : manifest_.tensors) {
-    for (const StoredBox& stored : tensor.boxes) RETURN_IF_ERROR(VerifyBox(tensor, stored, files));
-    ASSIGN_OR_RETURN(const std::string sha256, HashTensor(tensor, files));
-    lines.push_back(absl::StrCat(tensor.name, " ", Name(tensor.kind), " ", Name(tensor.dtype), " ",
-                                 ToString(tensor.shape), " ", sha256, "\n"));
-  }
+  RETURN_IF_ERROR(Verify());
+  RETURN_IF_ERROR(ForEachPart([&](const Part& part, DataFiles& files) -> absl::Status {
+    for (const StoredTensor& tensor : part.manifest.tensors) {
+      ASSIGN_OR_RETURN(const std::string sha256, HashTensor(tensor, files));
+      lines.push_back(absl::StrCat(tensor.name, " ", Name(tensor.kind), " ", Name(tensor.dtype),
+                                   " ", ToString(tensor.shape), " ", sha256, "\n"));
+    }
+    return absl::OkStatus();
+  }));
   std::sort(lines.begin(), lines.end());
   Sha256 hash;
   for (const std::string& line : lines) hash.Update(line);
@@ -105,32 +190,36 @@ absl::Status Checkpoint::Load(std::span<const TargetBox> boxes, const BoxCopy& t
                               std::set<std::string>* absent) const {
   // All of them first, so that nothing is overwritten by a checkpoint that does not fit.
   for (const TargetBox& target : boxes) {
-    if (absent != nullptr && manifest_.Find(target.name, target.kind) == nullptr) {
+    if (absent != nullptr && Find(target.name, target.kind) == nullptr) {
       absent->insert(target.name);
       continue;
     }
-    if (absl::Status status = CheckTarget(manifest_.Find(target.name, target.kind), target);
-        !status.ok()) {
-      return WithPath(path_, status);
+    if (absl::Status status = CheckTarget(Find(target.name, target.kind), target); !status.ok()) {
+      return WithPath(path(), status);
     }
   }
-  DataFiles files(path_);
-  for (const TargetBox& target : boxes) {
-    const StoredTensor* tensor = manifest_.Find(target.name, target.kind);
-    if (tensor == nullptr) continue;
-    const size_t bytes = size_t(target.box.elements()) * SizeOf(target.dtype);
-    std::vector<char> staged(to_device ? bytes : 0);
-    char* const on_host = to_device ? staged.data() : static_cast<char*>(target.data);
-    RETURN_IF_ERROR(FillBox(*tensor, target.box, on_host, files));
-    if (to_device) to_device(target.data, on_host, bytes);
-  }
-  return absl::OkStatus();
+  return ForEachPart([&](const Part& part, DataFiles& files) -> absl::Status {
+    for (const TargetBox& target : boxes) {
+      const StoredTensor* tensor = part.manifest.Find(target.name, target.kind);
+      if (tensor == nullptr) continue;
+      const int64_t elements = target.box.elements();
+      const size_t bytes = size_t(elements) * SizeOf(target.dtype);
+      const bool converts = tensor->dtype != target.dtype;
+      std::vector<char> staged(to_device ? bytes : 0);
+      std::vector<char> stored(converts ? size_t(elements) * SizeOf(tensor->dtype) : 0);
+      char* const on_host = to_device ? staged.data() : static_cast<char*>(target.data);
+      RETURN_IF_ERROR(FillBox(*tensor, target.box, converts ? stored.data() : on_host, files));
+      if (converts) Convert(stored.data(), tensor->dtype, on_host, target.dtype, elements);
+      if (to_device) to_device(target.data, on_host, bytes);
+    }
+    return absl::OkStatus();
+  });
 }
 
 absl::Status Checkpoint::CheckModel(const ModelConfig& model, MayDiffer use) const {
   const auto differs = [&](absl::string_view field, absl::string_view found,
                            absl::string_view wanted) {
-    return absl::InvalidArgumentError(absl::StrCat(path_, ": another model's checkpoint: ", field,
+    return absl::InvalidArgumentError(absl::StrCat(path(), ": another model's checkpoint: ", field,
                                                    " is ", found, ", wanted ", wanted));
   };
   if (state().model.family() != model.family()) {

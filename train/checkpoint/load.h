@@ -18,6 +18,13 @@
 
 namespace trainyard {
 
+// What may be done to the numbers of a tensor that a checkpoint has in another dtype.
+enum class Conversion : uint8_t {
+  kNone,
+  kWiden,  // To a dtype that holds each of them exactly.
+  kRound,  // To any, to the nearest even (kernels/cast.h).
+};
+
 // A box of a tensor to be filled in this rank's memory, rows contiguous. A view.
 struct TargetBox {
   std::string name;
@@ -26,20 +33,27 @@ struct TargetBox {
   Shape global_shape;
   Box box;
   void* data = nullptr;
+  Conversion conversion = Conversion::kNone;
 };
 
 // Immutable, thread-safe.
 class Checkpoint {
  public:
   // `path` is the directory of one checkpoint. Checks the manifest, that every file has its size,
-  // and that a name "epoch-E/step-N" is the manifest's. Errors name file and tensor: NOT_FOUND
-  // where there is none, DATA_LOSS where it is damaged, UNIMPLEMENTED of another version, INTERNAL
-  // where the read itself failed (EIO).
+  // and that a name "epoch-E/step-N" is the manifest's; the same of the base that it names. Errors
+  // name file and tensor: NOT_FOUND where there is none, DATA_LOSS where it or its base is damaged,
+  // or the base is away, UNIMPLEMENTED of another version, INTERNAL where the read itself failed
+  // (EIO).
   static absl::StatusOr<Checkpoint> Open(const std::string& path, const Roots& roots = Roots());
 
-  const std::string& path() const { return path_; }
-  const Manifest& manifest() const { return manifest_; }
-  const RunState& state() const { return manifest_.state; }
+  const std::string& path() const { return own_.path; }
+  // Without what lies in the base.
+  const Manifest& manifest() const { return own_.manifest; }
+  const RunState& state() const { return manifest().state; }
+  // Of the base; null where there is none.
+  const Manifest* base() const { return base_ ? &base_->manifest : nullptr; }
+  // Null where neither has it.
+  const StoredTensor* Find(absl::string_view name, TensorKind kind) const;
 
   // Reads everything. DATA_LOSS names the first damaged file and tensor.
   absl::Status Verify() const;
@@ -60,8 +74,18 @@ class Checkpoint {
                     std::set<std::string>* absent = nullptr) const;
 
  private:
-  std::string path_;
-  Manifest manifest_;
+  // A directory with a manifest.
+  struct Part {
+    std::string path;
+    Manifest manifest;
+  };
+  static absl::StatusOr<Part> OpenPart(const std::string& path);
+  absl::Status OpenBase(const Roots& roots);
+  template <typename F>
+  absl::Status ForEachPart(F&& f) const;
+
+  Part own_;
+  std::optional<Part> base_;
 };
 
 struct ListedCheckpoint {
@@ -81,6 +105,9 @@ absl::StatusOr<std::vector<int64_t>> ListEpochs(const std::string& directory);
 // Lists the directory and those of its epochs, each once. Fails where anything cannot be looked at:
 // what this host cannot see must not pass for what is not there.
 absl::StatusOr<JobDirectory> ListJobDirectory(const std::string& directory);
+// The directory of the base that the checkpoint at `path`, a CheckpointPath, names; none where it
+// has no base. Reads its manifest alone.
+absl::StatusOr<std::optional<std::string>> BaseOf(const std::string& path);
 // Its checkpoints alone.
 absl::StatusOr<std::vector<ListedCheckpoint>> ListCheckpoints(const std::string& directory);
 // The paths of the complete ones, whoever wrote them; which of them a job may load, lineage.h says.

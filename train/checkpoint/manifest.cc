@@ -147,6 +147,14 @@ absl::Status CheckState(const RunState& state) {
         absl::StrCat("epoch ", state.epoch, ", step ", state.step, ", data_position ",
                      state.data_position, ", sequence ", state.sequence, ": wanted none below 0"));
   }
+  if (state.base && (state.base->epoch < 0 || state.base->epoch > state.epoch)) {
+    return absl::InvalidArgumentError(absl::StrCat("base: wanted one of an attempt up to epoch ",
+                                                   state.epoch, ", found epoch ",
+                                                   state.base->epoch));
+  }
+  if (state.base && !LegalSha256(state.base->sha256)) {
+    return absl::InvalidArgumentError("base: sha256 is not 64 hexadecimal digits");
+  }
   return absl::OkStatus();
 }
 

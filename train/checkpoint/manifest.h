@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,8 +18,10 @@
 
 namespace trainyard {
 
-inline constexpr int64_t kCheckpointVersion = 2;  // What is written; 1, without pieces, is read.
+// 2 is written, and 3 where the checkpoint names a base; 1, without pieces, is read.
+inline constexpr int64_t kCheckpointVersion = 3;
 inline constexpr char kManifestName[] = "manifest.json";
+inline constexpr uint64_t kManifestLimitBytes = 256 << 20;
 
 enum class TensorKind : uint8_t { kParameter, kFirstMoment, kSecondMoment };
 const char* Name(TensorKind kind);  // "parameter", "m", "v".
@@ -55,6 +58,14 @@ struct CheckpointLayout {
 };
 std::string ToString(const CheckpointLayout& layout);
 
+// The frozen parameters of a job, which do not change and are written once: a directory of its own
+// beside the job's checkpoints (BasePath), laid out like one.
+struct BaseReference {
+  int64_t epoch = 0;   // Of the attempt that wrote it.
+  std::string sha256;  // Of its manifest, which has the checksums of all its data.
+  bool operator==(const BaseReference&) const = default;
+};
+
 // Where a run stands. Random numbers are a pure function of (seed, name, index) and of the step, so
 // the seed is the whole random state.
 struct RunState {
@@ -65,9 +76,10 @@ struct RunState {
   uint64_t seed = 0;
   ModelConfig model;
   CheckpointLayout layout;
-  int64_t sequence = 0;       // Tokens of a sample, for `generate`; 0: not known.
-  bool deterministic = true;  // As in the job spec.
-  std::string build;          // Of the program that wrote it.
+  int64_t sequence = 0;                    // Tokens of a sample, for `generate`; 0: not known.
+  bool deterministic = true;               // As in the job spec.
+  std::string build;                       // Of the program that wrote it.
+  std::optional<BaseReference> base = {};  // Holds the frozen parameters; absent: there are none.
 };
 
 struct Manifest {

@@ -4,12 +4,15 @@
 
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "common/json_fields.h"
 #include "common/sha256.h"
 #include "common/status_macros.h"
 #include "models/arch/config_json.h"
 #include "train/checkpoint/manifest.h"
+#include "train/checkpoint/paths.h"
 
 namespace trainyard {
 namespace {
@@ -20,15 +23,39 @@ constexpr absl::string_view kFirstLine = "{\"manifest_sha256\": \"";
 constexpr absl::string_view kFirstLineEnd = "\",\n";
 constexpr size_t kHexBytes = 64;
 
+// What programs before there were bases read.
+constexpr int64_t kVersionWithoutBase = 2;
+constexpr absl::string_view kToJobDirectory = "../../";
+
 struct Versioned {
-  int64_t version = kCheckpointVersion;
+  int64_t version = kVersionWithoutBase;
+};
+
+struct BaseText {
+  std::string path;
+  std::string sha256;
 };
 
 struct Contents {
   RunState state;  // All but the model,
-  Json model;      // which is written by the table of its family.
+  Json model;      // which is written by the table of its family, and the base.
+  std::optional<BaseText> base;
   std::vector<StoredTensor> tensors;
 };
+
+// One spelling of the path only, which leads nowhere but to an attempt of the same directory.
+absl::StatusOr<BaseReference> ReadBase(const BaseText& text) {
+  absl::string_view epoch = text.path;
+  const bool begins = absl::ConsumePrefix(&epoch, kToJobDirectory);
+  const bool ends = absl::ConsumeSuffix(&epoch, absl::StrCat("/", kBaseName));
+  const std::optional<int64_t> number = ParseEpochName(epoch);
+  if (!begins || !ends || !number) {
+    return absl::InvalidArgumentError(absl::StrCat("base.path: wanted ../../epoch-E/", kBaseName,
+                                                   ", found \"",
+                                                   absl::CEscape(text.path.substr(0, 64)), "\""));
+  }
+  return BaseReference{.epoch = *number, .sha256 = text.sha256};
+}
 
 std::string Sha256Of(absl::string_view text) {
   Sha256 hash;
@@ -81,19 +108,27 @@ static void VisitFields(V& v, Versioned& versioned) {
 }
 
 template <typename V>
+static void VisitFields(V& v, BaseText& base) {
+  v("path", base.path), v("sha256", base.sha256);
+}
+
+template <typename V>
 static void VisitFields(V& v, Contents& contents) {
   RunState& state = contents.state;
   v("job_id", state.job_id), v.Whole("epoch", state.epoch), v.Whole("step", state.step);
   v.Whole("data_position", state.data_position), v("seed", state.seed);
   v.Whole("sequence", state.sequence), v.Later("deterministic", state.deterministic);
   v.Object("model", contents.model), v("layout", state.layout), v("build", state.build);
-  v("tensors", contents.tensors);
+  v("base", contents.base), v("tensors", contents.tensors);
 }
 
 std::string ToJson(const Manifest& manifest) {
+  const std::optional<BaseReference>& base = manifest.state.base;
+  Contents contents{manifest.state, ToJson(manifest.state.model), std::nullopt, manifest.tensors};
+  if (base) contents.base = BaseText{BasePath("../..", base->epoch), base->sha256};
   Json json;
-  WriteFields(json, Versioned());
-  WriteFields(json, Contents{manifest.state, ToJson(manifest.state.model), manifest.tensors});
+  WriteFields(json, Versioned{base ? kCheckpointVersion : kVersionWithoutBase});
+  WriteFields(json, contents);
   // The opening brace is on the first line, which is not part of what is hashed. Text that is not
   // UTF-8 is replaced rather than thrown at.
   const std::string rest =
@@ -143,6 +178,9 @@ absl::StatusOr<Manifest> ParseManifest(absl::string_view text) {
   Contents contents;
   RETURN_IF_ERROR(ReadFields(json, contents));
   ASSIGN_OR_RETURN(contents.state.model, ModelFromJson(contents.model));
+  if (contents.base) {
+    ASSIGN_OR_RETURN(contents.state.base, ReadBase(*contents.base));
+  }
   ASSIGN_OR_RETURN(Manifest manifest,
                    MakeManifest(std::move(contents.state), std::move(contents.tensors)));
   manifest.sha256 = std::string(sha256);

@@ -28,6 +28,10 @@ std::string CheckpointPath(const std::string& directory, int64_t epoch, int64_t 
   return absl::StrCat(EpochPath(directory, epoch), "/step-", step);
 }
 
+std::string BasePath(const std::string& directory, int64_t epoch) {
+  return absl::StrCat(EpochPath(directory, epoch), "/", kBaseName);
+}
+
 std::string DataFileName(int64_t rank) { return absl::StrCat("rank-", rank, ".bin"); }
 
 std::optional<int64_t> ParseEpochName(absl::string_view name) {

@@ -12,10 +12,13 @@
 namespace trainyard {
 
 inline constexpr char kOwnerName[] = "owner.json";
+inline constexpr char kBaseName[] = "base";
 
 std::string EpochPath(const std::string& directory, int64_t epoch);
 // "DIR/epoch-3/step-40".
 std::string CheckpointPath(const std::string& directory, int64_t epoch, int64_t step);
+// "DIR/epoch-3/base": the frozen parameters of a job, which the attempt wrote.
+std::string BasePath(const std::string& directory, int64_t epoch);
 std::string DataFileName(int64_t rank);  // "rank-0.bin"
 
 // The number in "epoch-3" or "step-40"; none for other names, "step-040" among them.

@@ -9,7 +9,7 @@
 
 namespace trainyard {
 
-// `path` is a CheckpointPath; absent is OK. The manifest goes first, durably.
+// `path` is a CheckpointPath or a BasePath; absent is OK. The manifest goes first, durably.
 absl::Status RemoveCheckpoint(const std::string& path, Storage& storage);
 
 }  // namespace trainyard

@@ -1,6 +1,8 @@
 // Which checkpoints stay, and how the others go.
 
 #include <algorithm>
+#include <optional>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
@@ -8,6 +10,7 @@
 #include "common/status_macros.h"
 #include "train/checkpoint/lineage.h"
 #include "train/checkpoint/load.h"
+#include "train/checkpoint/paths.h"
 #include "train/checkpoint/remove.h"
 #include "train/checkpoint/save.h"
 
@@ -31,6 +34,24 @@ std::vector<std::string> Superfluous(const std::vector<ListedCheckpoint>& newest
   }
   std::reverse(paths.begin(), paths.end());
   return paths;
+}
+
+// The bases of earlier attempts that none of the checkpoints names.
+absl::StatusOr<std::vector<std::string>> UnnamedBases(const std::string& directory, int64_t epoch,
+                                                      const std::vector<int64_t>& epochs,
+                                                      const std::vector<ListedCheckpoint>& listed) {
+  std::set<std::string> bases;
+  for (const int64_t earlier : epochs) {
+    const std::string path = BasePath(directory, earlier);
+    if (earlier < epoch && Exists(path)) bases.insert(path);
+  }
+  if (bases.empty()) return std::vector<std::string>();
+  for (const ListedCheckpoint& checkpoint : listed) {
+    if (!checkpoint.complete) continue;
+    ASSIGN_OR_RETURN(const std::optional<std::string> named, BaseOf(checkpoint.path));
+    if (named) bases.erase(*named);
+  }
+  return std::vector<std::string>(bases.begin(), bases.end());
 }
 
 }  // namespace
@@ -61,6 +82,11 @@ absl::Status ApplyRetention(const std::string& directory, const Retention& reten
     removed = RemoveCheckpoint(path, storage);
     if (!removed.ok()) break;
     std::erase_if(listed, [&](const ListedCheckpoint& c) { return c.path == path; });
+  }
+  const auto bases = UnnamedBases(directory, retention.epoch, found.epochs, listed);
+  for (const std::string& path : bases.value_or(std::vector<std::string>())) {
+    if (!removed.ok() || !CheckNewest(directory, retention.epoch).ok()) break;
+    removed = RemoveCheckpoint(path, storage);
   }
   // What attempts that chose nothing left behind. A directory that holds a file stays.
   for (const int64_t epoch : found.epochs) {

@@ -76,15 +76,27 @@ absl::StatusOr<std::vector<StoredTensor>> JoinBoxes(std::vector<StoredTensor> wr
 
 }  // namespace
 
-absl::Status BeginCheckpoint(const std::string& directory, int64_t epoch, int64_t step,
-                             Storage& storage) {
-  const std::string epoch_path = EpochPath(directory, epoch),
-                    path = CheckpointPath(directory, epoch, step);
+namespace {
+
+absl::Status Begin(const std::string& directory, int64_t epoch, const std::string& path,
+                   Storage& storage) {
+  const std::string epoch_path = EpochPath(directory, epoch);
   RETURN_IF_ERROR(storage.MakeDirectory(epoch_path));
   RETURN_IF_ERROR(storage.SyncDirectory(directory));
   if (Exists(path)) RETURN_IF_ERROR(RemoveCheckpoint(path, storage));
   RETURN_IF_ERROR(storage.MakeDirectory(path));
   return storage.SyncDirectory(epoch_path);
+}
+
+}  // namespace
+
+absl::Status BeginCheckpoint(const std::string& directory, int64_t epoch, int64_t step,
+                             Storage& storage) {
+  return Begin(directory, epoch, CheckpointPath(directory, epoch, step), storage);
+}
+
+absl::Status BeginBase(const std::string& directory, int64_t epoch, Storage& storage) {
+  return Begin(directory, epoch, BasePath(directory, epoch), storage);
 }
 
 absl::StatusOr<std::vector<StoredTensor>> WriteRank(const std::string& checkpoint, int64_t rank,
@@ -112,11 +124,13 @@ absl::StatusOr<std::vector<StoredTensor>> WriteRank(const std::string& checkpoin
   return written;
 }
 
-absl::StatusOr<Manifest> CommitCheckpoint(const std::string& directory, const RunState& state,
-                                          std::vector<StoredTensor> written, Storage& storage) {
+namespace {
+
+// `checkpoint` is the directory.
+absl::StatusOr<Manifest> Commit(const std::string& checkpoint, const RunState& state,
+                                std::vector<StoredTensor> written, Storage& storage) {
   ASSIGN_OR_RETURN(std::vector<StoredTensor> tensors, JoinBoxes(std::move(written)));
   ASSIGN_OR_RETURN(Manifest manifest, MakeManifest(state, std::move(tensors)));
-  const std::string checkpoint = CheckpointPath(directory, state.epoch, state.step);
   const std::string path = absl::StrCat(checkpoint, "/", kManifestName), temporary = path + ".tmp";
   const std::string text = ToJson(manifest);
   {
@@ -127,6 +141,22 @@ absl::StatusOr<Manifest> CommitCheckpoint(const std::string& directory, const Ru
   RETURN_IF_ERROR(storage.Rename(temporary, path));
   RETURN_IF_ERROR(storage.SyncDirectory(checkpoint));
   return manifest;
+}
+
+}  // namespace
+
+absl::StatusOr<Manifest> CommitCheckpoint(const std::string& directory, const RunState& state,
+                                          std::vector<StoredTensor> written, Storage& storage) {
+  return Commit(CheckpointPath(directory, state.epoch, state.step), state, std::move(written),
+                storage);
+}
+
+absl::StatusOr<BaseReference> CommitBase(const std::string& directory, const RunState& state,
+                                         std::vector<StoredTensor> written, Storage& storage) {
+  ASSIGN_OR_RETURN(const Manifest manifest,
+                   Commit(BasePath(directory, state.epoch), state, std::move(written), storage));
+  ASSIGN_OR_RETURN(const Manifest parsed, ParseManifest(ToJson(manifest)));
+  return BaseReference{.epoch = state.epoch, .sha256 = parsed.sha256};
 }
 
 }  // namespace trainyard

@@ -5,6 +5,9 @@
 //   DIR/epoch-E/lineage.json            which checkpoint the attempt continues (lineage.h)
 //   DIR/epoch-E/step-N/rank-R.bin       the boxes that rank R wrote
 //   DIR/epoch-E/step-N/manifest.json    written last; without it there is no checkpoint
+//   DIR/epoch-E/base/                   frozen parameters, laid out like a checkpoint: written
+//   once,
+//                                       and named by the job's checkpoints from then on
 //
 // One process per job and epoch commits: rank 0.
 
@@ -45,9 +48,12 @@ absl::Status ClaimDirectory(const std::string& directory, const std::string& job
 absl::Status BeginCheckpoint(const std::string& directory, int64_t epoch, int64_t step,
                              Storage& storage);
 
+// The same for the base of an attempt.
+absl::Status BeginBase(const std::string& directory, int64_t epoch, Storage& storage);
+
 // Writes and syncs one rank's boxes, straight from their memory, or in pieces as `to_host` copies
-// them. `checkpoint` is a CheckpointPath. Returns what was written, for the manifest. Errors leave
-// a partial file, which is no checkpoint.
+// them. `checkpoint` is a CheckpointPath or a BasePath. Returns what was written, for the manifest.
+// Errors leave a partial file, which is no checkpoint.
 absl::StatusOr<std::vector<StoredTensor>> WriteRank(const std::string& checkpoint, int64_t rank,
                                                     std::span<const SourceBox> boxes,
                                                     Storage& storage,
@@ -59,13 +65,18 @@ absl::StatusOr<std::vector<StoredTensor>> WriteRank(const std::string& checkpoin
 absl::StatusOr<Manifest> CommitCheckpoint(const std::string& directory, const RunState& state,
                                           std::vector<StoredTensor> written, Storage& storage);
 
+// The same for the base of the attempt `state.epoch`. Returns what checkpoints name it by.
+absl::StatusOr<BaseReference> CommitBase(const std::string& directory, const RunState& state,
+                                         std::vector<StoredTensor> written, Storage& storage);
+
 // Removes what is older than the `keep` newest good checkpoints of the newest lineage, whether the
 // lineage holds it or not, what attempts left half-written, and directories of earlier attempts
 // that hold nothing. A complete checkpoint that is newer than one of those stays, even if it is off
 // the line or looks damaged: one host's bad read must not delete a good copy. Never removes what an
 // attempt of `epoch` or later is writing, or anything once a later epoch has begun: a superseded
-// attempt must not delete what its successor loads. `left`: where it is OK, what the directory
-// holds that may be loaded, newest first. Rank 0, after a commit.
+// attempt must not delete what its successor loads. A base of an earlier attempt goes once no
+// complete checkpoint names it; where one cannot be read, all bases stay. `left`: where it is OK,
+// what the directory holds that may be loaded, newest first. Rank 0, after a commit.
 struct Retention {
   int64_t keep = 2;
   int64_t epoch = 0;

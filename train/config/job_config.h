@@ -139,6 +139,10 @@ struct JobConfig {
   // checkpoint directory. May be "".
   std::string init_from;
   bool init_from_subset = false;  // What the checkpoint lacks begins with its initial values.
+  // Patterns of parameter names (name_pattern.h), of one kind at most: what is not trained, or all
+  // that is. Both empty: everything is trained.
+  std::vector<std::string> frozen;
+  std::vector<std::string> trainable;
   int64_t max_restarts = 3;
   std::map<std::string, std::string> labels;
 };

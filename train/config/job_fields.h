@@ -157,6 +157,8 @@ void VisitJob(Visitor& fields, JobConfig& out) {
   fields.Field("priority", out.priority);
   fields.Field("init_from", out.init_from);
   fields.Field("init_from_subset", out.init_from_subset);
+  fields.Field("frozen", out.frozen);
+  fields.Field("trainable", out.trainable);
   fields.Field("max_restarts", out.max_restarts);
   fields.Field("labels", out.labels);
 }

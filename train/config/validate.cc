@@ -9,6 +9,7 @@
 #include "absl/strings/str_split.h"
 #include "train/config/advice.h"
 #include "train/config/fields.h"
+#include "train/config/frozen.h"
 #include "train/config/parse.h"
 #include "train/config/precision.h"
 #include "train/config/resolve_model.h"
@@ -267,6 +268,7 @@ void Validate(const JobConfig& job, Violations& violations) {
   if (job.init_from.empty() && job.init_from_subset) {
     violations.Add("init_from_subset", Wanted("false without init_from", "true", "false"));
   }
+  ValidateFrozen(job, model ? &*model : nullptr, violations);
   check.Range("max_restarts", job.max_restarts, 0, kMaxRestarts);
   CheckLabels(job, check);
 }

@@ -43,6 +43,7 @@ CommunicationTable StepCommunication(const Program& program, const PipelineSched
     const Chunk& chunk = program.chunks[size_t(action.chunk)];
     const bool forward = action.kind == PipelineAction::kForward;
     const auto add = [&](CollectiveOp op, Value value) {
+      if (!value.valid()) return;  // A gradient that nothing trainable wants.
       AddTo(table, kStages, CallsOf(op, 1, int64_t(program.info(value).bytes()), options.stages));
     };
     const auto passes = [](const auto& message) { return message && !message->stays(); };

@@ -8,6 +8,7 @@
 #include "common/status_macros.h"
 #include "models/arch/registry.h"
 #include "models/model.h"
+#include "train/config/frozen.h"
 #include "train/config/precision.h"
 #include "train/step/memory_limit.h"
 
@@ -40,7 +41,8 @@ TrainingOptions OptionsOf(const JobConfig& job, const Layout& layout,
           .bucket_bytes = options.bucket_bytes,
           .zero = job.parallelism.zero,
           .recompute = {.blocks = job.recompute.blocks,
-                        .norms_and_activations = job.recompute.norms_and_activations}};
+                        .norms_and_activations = job.recompute.norms_and_activations},
+          .frozen = FrozenBy(job)};
 }
 
 }  // namespace

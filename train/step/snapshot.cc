@@ -1,7 +1,9 @@
 #include "train/step/snapshot.h"
 
 #include <algorithm>
+#include <functional>
 #include <iterator>
+#include <span>
 #include <utility>
 
 #include "common/check.h"
@@ -24,7 +26,7 @@ template <typename F>
 void ForEachBox(const Executable& executable, LoadWhat what, F&& f) {
   for (const ParameterBox& parameter : executable.program().OwnedParameters()) {
     for (const auto& [kind, buffer] : kKinds) {
-      if (what == LoadWhat::kParameters && kind != TensorKind::kParameter) continue;
+      if (what != LoadWhat::kEverything && kind != TensorKind::kParameter) continue;
       f(parameter, kind, executable.flat(buffer, parameter.flat));
     }
   }
@@ -48,6 +50,15 @@ BoxCopy ToDevice(Executable& executable) {
   };
 }
 
+SourceBox SourceOf(const ParameterBox& parameter, TensorKind kind, const Tensor& elements) {
+  return {parameter.name,
+          kind,
+          elements.dtype,
+          parameter.global_shape,
+          {parameter.offset, parameter.shape},
+          elements.data};
+}
+
 }  // namespace
 
 std::vector<SourceBox> SourceBoxes(const Executable& executable) {
@@ -56,61 +67,110 @@ std::vector<SourceBox> SourceBoxes(const Executable& executable) {
   ForEachBox(executable, LoadWhat::kEverything,
              [&](const ParameterBox& parameter, TensorKind kind, const Tensor& elements) {
                if (mesh.coordinate(parameter.copy_axes) != 0) return;
-               boxes.push_back({parameter.name,
-                                kind,
-                                elements.dtype,
-                                parameter.global_shape,
-                                {parameter.offset, parameter.shape},
-                                elements.data});
+               boxes.push_back(SourceOf(parameter, kind, elements));
              });
   return boxes;
 }
 
+std::vector<SourceBox> FrozenSourceBoxes(const Executable& executable) {
+  const Mesh& mesh = executable.program().mesh;
+  std::vector<SourceBox> boxes;
+  for (const ParameterBox& parameter : executable.program().FrozenParameters()) {
+    if (mesh.coordinate(parameter.copy_axes) != 0) continue;
+    boxes.push_back(SourceOf(parameter, TensorKind::kParameter, executable.frozen(parameter)));
+  }
+  return boxes;
+}
+
+namespace {
+
+// How a directory of all ranks' boxes is made.
+struct SharedDirectory {
+  std::string path;
+  std::function<absl::Status()> begin;  // On rank 0, as the next.
+  std::function<absl::Status(std::vector<StoredTensor>)> commit;
+};
+
+absl::Status WriteTogether(const SharedDirectory& shared, std::span<const SourceBox> boxes,
+                           const Executable& executable, Collective& everyone, Storage& storage) {
+  const bool first = everyone.rank() == 0;
+  const auto write = [&]() -> absl::Status {
+    RETURN_IF_ERROR(AgreeOnStatus(everyone, first ? shared.begin() : absl::OkStatus()));
+    const auto written =
+        WriteRank(shared.path, everyone.rank(), boxes, storage, ToHost(executable));
+    RETURN_IF_ERROR(AgreeOnStatus(everyone, written.status()));
+    const std::vector<std::string> texts = GatherText(everyone, TensorsToJson(*written), 0);
+    const auto commit = [&]() -> absl::Status {
+      std::vector<StoredTensor> all;
+      for (const std::string& text : texts) {
+        ASSIGN_OR_RETURN(std::vector<StoredTensor> tensors, ParseTensors(text));
+        std::move(tensors.begin(), tensors.end(), std::back_inserter(all));
+      }
+      return shared.commit(std::move(all));
+    };
+    return AgreeOnStatus(everyone, first ? commit() : absl::OkStatus());
+  };
+  const absl::Status status = write();
+  // The first error is the one to report; what cannot be removed now, retention removes later.
+  if (first && !status.ok()) RemoveCheckpoint(shared.path, storage).IgnoreError();
+  return status;
+}
+
+}  // namespace
+
 absl::StatusOr<Manifest> SaveSnapshot(const std::string& directory, const RunState& state,
                                       const Executable& executable, Collective& everyone,
                                       Storage& storage) {
-  const bool first = everyone.rank() == 0;
-  const std::string path = CheckpointPath(directory, state.epoch, state.step);
-  const auto save = [&]() -> absl::StatusOr<Manifest> {
-    absl::Status begun;
-    if (first) begun = BeginCheckpoint(directory, state.epoch, state.step, storage);
-    RETURN_IF_ERROR(AgreeOnStatus(everyone, begun));
-    const auto written =
-        WriteRank(path, everyone.rank(), SourceBoxes(executable), storage, ToHost(executable));
-    RETURN_IF_ERROR(AgreeOnStatus(everyone, written.status()));
-    absl::StatusOr<Manifest> manifest = Manifest();
-    const std::vector<std::string> texts = GatherText(everyone, TensorsToJson(*written), 0);
-    if (first) {
-      manifest = [&]() -> absl::StatusOr<Manifest> {
-        std::vector<StoredTensor> all;
-        for (const std::string& text : texts) {
-          ASSIGN_OR_RETURN(std::vector<StoredTensor> tensors, ParseTensors(text));
-          std::move(tensors.begin(), tensors.end(), std::back_inserter(all));
-        }
-        return CommitCheckpoint(directory, state, std::move(all), storage);
-      }();
-    }
-    RETURN_IF_ERROR(AgreeOnStatus(everyone, manifest.status()));
-    return manifest;
-  };
-  absl::StatusOr<Manifest> manifest = save();
-  // The first error is the one to report; what cannot be removed now, retention removes later.
-  if (first && !manifest.ok()) RemoveCheckpoint(path, storage).IgnoreError();
+  Manifest manifest;
+  const SharedDirectory shared{
+      .path = CheckpointPath(directory, state.epoch, state.step),
+      .begin = [&] { return BeginCheckpoint(directory, state.epoch, state.step, storage); },
+      .commit = [&](std::vector<StoredTensor> all) -> absl::Status {
+        ASSIGN_OR_RETURN(manifest, CommitCheckpoint(directory, state, std::move(all), storage));
+        return absl::OkStatus();
+      }};
+  RETURN_IF_ERROR(WriteTogether(shared, SourceBoxes(executable), executable, everyone, storage));
   return manifest;
+}
+
+absl::StatusOr<BaseReference> SaveBase(const std::string& directory, const RunState& state,
+                                       const Executable& executable, Collective& everyone,
+                                       Storage& storage) {
+  BaseReference base{.epoch = state.epoch, .sha256 = {}};
+  const SharedDirectory shared{.path = BasePath(directory, state.epoch),
+                               .begin = [&] { return BeginBase(directory, state.epoch, storage); },
+                               .commit = [&](std::vector<StoredTensor> all) -> absl::Status {
+                                 ASSIGN_OR_RETURN(
+                                     base, CommitBase(directory, state, std::move(all), storage));
+                                 return absl::OkStatus();
+                               }};
+  RETURN_IF_ERROR(
+      WriteTogether(shared, FrozenSourceBoxes(executable), executable, everyone, storage));
+  base.sha256 = BroadcastText(everyone, base.sha256, 0);
+  return base;
 }
 
 absl::Status LoadSnapshot(const Checkpoint& checkpoint, LoadWhat what, Executable& executable,
                           std::set<std::string>* absent) {
+  const bool exact = what == LoadWhat::kEverything;
   std::vector<TargetBox> boxes;
+  const auto add = [&](const ParameterBox& parameter, TensorKind kind, const Tensor& elements,
+                       Conversion conversion) {
+    boxes.push_back({parameter.name,
+                     kind,
+                     elements.dtype,
+                     parameter.global_shape,
+                     {parameter.offset, parameter.shape},
+                     elements.data,
+                     exact ? Conversion::kNone : conversion});
+  };
   ForEachBox(executable, what,
              [&](const ParameterBox& parameter, TensorKind kind, const Tensor& elements) {
-               boxes.push_back({parameter.name,
-                                kind,
-                                elements.dtype,
-                                parameter.global_shape,
-                                {parameter.offset, parameter.shape},
-                                elements.data});
+               add(parameter, kind, elements, Conversion::kWiden);
              });
+  for (const ParameterBox& parameter : executable.program().FrozenParameters()) {
+    add(parameter, TensorKind::kParameter, executable.frozen(parameter), Conversion::kRound);
+  }
   return checkpoint.Load(boxes, ToDevice(executable), absent);
 }
 

@@ -20,6 +20,9 @@ namespace trainyard {
 // which must be the host's.
 std::vector<SourceBox> SourceBoxes(const Executable& executable);
 
+// What it writes of the base: frozen parameters, likewise.
+std::vector<SourceBox> FrozenSourceBoxes(const Executable& executable);
+
 // Writes a checkpoint of all ranks together: each its boxes, rank 0 the commit. Every rank calls it
 // with the same directory and state; all return the same status, the manifest on rank 0 alone. What
 // a failed attempt wrote is removed, so that a full disk is no fuller.
@@ -27,7 +30,16 @@ absl::StatusOr<Manifest> SaveSnapshot(const std::string& directory, const RunSta
                                       const Executable& executable, Collective& everyone,
                                       Storage& storage);
 
-enum class LoadWhat { kParameters, kEverything };  // Everything: with the optimizer's moments.
+// Writes the base of the attempt, the frozen parameters of all ranks, in the same way. The
+// checkpoints to come name it (RunState::base). All ranks return the same.
+absl::StatusOr<BaseReference> SaveBase(const std::string& directory, const RunState& state,
+                                       const Executable& executable, Collective& everyone,
+                                       Storage& storage);
+
+enum class LoadWhat {
+  kParameters,  // By name, and of other dtypes: widened, or where they are frozen rounded.
+  kEverything,  // With the optimizer's moments, all to the bit.
+};
 
 // Fills them from a checkpoint; the caller runs Action::kPrepare afterwards. `absent`: as
 // Checkpoint::Load has it.

@@ -76,6 +76,7 @@ absl::StatusOr<std::optional<Continued>> StartState::Resume(
   const RunState& state = chosen.checkpoint->state();
   step_ = state.step;
   data_position_ = state.data_position;
+  base_ = state.base;
   refused_ = std::move(chosen.refused);
   LogInfo("resumed", {{"checkpoint", chosen.checkpoint->path()}, {"step", step_}});
   if (state.layout != layout_) {

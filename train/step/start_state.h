@@ -38,6 +38,8 @@ class StartState {
 
   int64_t step() const { return step_; }                    // The steps that are finished.
   int64_t data_position() const { return data_position_; }  // The samples that they consumed.
+  // The base of the checkpoint that the attempt resumed from, for those to come.
+  const std::optional<BaseReference>& base() const { return base_; }
   // Why newer checkpoints were not loaded, in words for people. Empty on all ranks but rank 0.
   const std::vector<std::string>& refused() const { return refused_; }
 
@@ -54,6 +56,7 @@ class StartState {
 
   int64_t step_ = 0;
   int64_t data_position_ = 0;
+  std::optional<BaseReference> base_;
   std::string init_from_;  // The checkpoint that parameters were loaded from.
   std::vector<std::string> refused_;
 };

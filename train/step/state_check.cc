@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/status_macros.h"
 #include "kernels/adamw.h"
 
 namespace trainyard {
@@ -29,6 +30,9 @@ std::string Different(const WordSums& a, const WordSums& b) {
   return absl::StrJoin(names, " and ");
 }
 
+uint32_t WordSum(bf16 x) { return x.bits; }
+using trainyard::WordSum;
+
 template <typename A>
 uint32_t SumOf(const Executable& executable, const Tensor& values) {
   const A* data = values.as<A>();
@@ -38,7 +42,7 @@ uint32_t SumOf(const Executable& executable, const Tensor& values) {
   for (int64_t at = 0, left = values.elements(); left > 0;) {
     const int64_t count = on_host ? left : std::min(left, int64_t(piece.size()));
     if (!on_host) executable.CopyToHost(piece.data(), data + at, size_t(count) * sizeof(A));
-    for (const A x : std::span(on_host ? data : piece.data(), size_t(count))) sum += WordSum(x);
+    for (const A& x : std::span(on_host ? data : piece.data(), size_t(count))) sum += WordSum(x);
     at += count, left -= count;
   }
   return sum;
@@ -49,6 +53,8 @@ struct Told {
   int64_t first_replica = 0;  // Names the set of replicas.
   int64_t in_memory = 1;      // 0: something is not as the last update left it.
   WordSums written = {}, memory = {};
+  int64_t first_frozen_replica = 0;
+  uint32_t frozen_at_begin = 0, frozen = 0;
 };
 static_assert(sizeof(Told) % sizeof(int64_t) == 0);
 
@@ -83,7 +89,25 @@ absl::Status CompareSet(std::span<const Told> all, const std::vector<int>& set, 
                                           kWhatNow));
 }
 
+absl::Status JudgeFrozen(std::span<const Told> all, int64_t step) {
+  std::map<int64_t, int> first_of;  // By set.
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    const Told& told = all[rank];
+    if (told.frozen != told.frozen_at_begin) {
+      return absl::InternalError(absl::StrCat("step ", step, ": frozen parameters of rank ", rank,
+                                              " changed in memory since training began", kWhatNow));
+    }
+    const int first = first_of.emplace(told.first_frozen_replica, int(rank)).first->second;
+    if (told.frozen == all[size_t(first)].frozen) continue;
+    return absl::InternalError(absl::StrCat("step ", step, ": ranks ", first, " and ", rank,
+                                            " should hold the same frozen parameters, and do not",
+                                            kWhatNow));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Judge(std::span<const Told> all, int64_t step) {
+  RETURN_IF_ERROR(JudgeFrozen(all, step));
   std::map<int64_t, std::vector<int>> sets;
   for (size_t rank = 0; rank < all.size(); ++rank) {
     if (all[rank].in_memory == 0) {
@@ -111,7 +135,13 @@ StateCheck::StateCheck(const Executable& executable, Collective& everyone)
     checked_.push_back(std::move(box));
   }
   replicas_ = mesh.Members(checked_.empty() ? AxisSet() : copies);
+  frozen_ = executable.program().FrozenParameters();
+  AxisSet frozen_copies = mesh.active();
+  for (const ParameterBox& box : frozen_) frozen_copies = frozen_copies & box.copy_axes;
+  frozen_replicas_ = mesh.Members(frozen_.empty() ? AxisSet() : frozen_copies);
 }
+
+void StateCheck::Begin() { frozen_at_begin_ = FrozenInMemory(); }
 
 absl::Status StateCheck::AfterUpdate(const StepState& state) {
   if (state.finite == 0) return absl::OkStatus();  // There was none.
@@ -124,9 +154,13 @@ absl::Status StateCheck::AfterUpdate(const StepState& state) {
 
 absl::Status StateCheck::Compare(int64_t step, bool before_save) {
   if (!written_) return absl::OkStatus();  // No rank has made an update.
-  Told mine{.first_replica = *std::min_element(replicas_.begin(), replicas_.end()),
-            .written = *written_,
-            .memory = before_save ? SumsInMemory() : *written_};
+  Told mine{
+      .first_replica = *std::min_element(replicas_.begin(), replicas_.end()),
+      .written = *written_,
+      .memory = before_save ? SumsInMemory() : *written_,
+      .first_frozen_replica = *std::min_element(frozen_replicas_.begin(), frozen_replicas_.end()),
+      .frozen_at_begin = frozen_at_begin_,
+      .frozen = before_save ? FrozenInMemory() : frozen_at_begin_};
   mine.in_memory = mine.memory == mine.written;
   std::vector<Told> all(size_t(everyone_.size()), mine);
   const int64_t words = sizeof(Told) / sizeof(int64_t);
@@ -135,6 +169,28 @@ absl::Status StateCheck::Compare(int64_t step, bool before_save) {
                         Tensor{{all.data(), DType::kI64, Shape{words * everyone_.size()}}});
   }
   return Judge(all, step);
+}
+
+uint32_t StateCheck::FrozenInMemory() const {
+  uint32_t sum = 0;
+  for (const ParameterBox& box : frozen_) {
+    const Tensor values = executable_.frozen(box);
+    switch (values.dtype) {
+      case DType::kF64:
+        sum += SumOf<double>(executable_, values);
+        break;
+      case DType::kF32:
+        sum += SumOf<float>(executable_, values);
+        break;
+      case DType::kBF16:
+        sum += SumOf<bf16>(executable_, values);
+        break;
+      case DType::kI32:
+      case DType::kI64:
+        CHECK(false) << box.name << " lies in " << Name(values.dtype);
+    }
+  }
+  return sum;
 }
 
 WordSums StateCheck::SumsInMemory() const {

@@ -7,6 +7,10 @@
 //     before each checkpoint, so that a rank which computes something else is found by the others;
 //   * what a checkpoint is about to read must be what the last update wrote.
 //
+// Of frozen parameters, which no kernel writes, the words are summed when training begins and
+// before each checkpoint: a bit that changed in between, or that a rank has otherwise than its
+// replicas, is found before another checkpoint trusts it.
+//
 // The biases of gates are not AdamW's, and copies in the compute dtype live for one step: neither
 // is checked. Not thread-safe.
 
@@ -29,6 +33,9 @@ class StateCheck {
   // `everyone`: all ranks of the mesh. Both outlive the check.
   StateCheck(const Executable& executable, Collective& everyone);
 
+  // Once, when all parameters have the values that training begins with.
+  void Begin();
+
   // After each update, with the StepState that it left. INTERNAL names this rank, and what has
   // changed in its memory; of this rank alone.
   absl::Status AfterUpdate(const StepState& state);
@@ -40,11 +47,15 @@ class StateCheck {
 
  private:
   WordSums SumsInMemory() const;
+  uint32_t FrozenInMemory() const;
 
   const Executable& executable_;
   Collective& everyone_;
   std::vector<ParameterBox> checked_;
-  std::vector<int> replicas_;        // Ranks that hold all of the same, this one among them.
+  std::vector<ParameterBox> frozen_;
+  std::vector<int> replicas_;         // Ranks that hold all of the same, this one among them.
+  std::vector<int> frozen_replicas_;  // The same of frozen parameters.
+  uint32_t frozen_at_begin_ = 0;
   std::optional<WordSums> written_;  // By the last update.
 };
 

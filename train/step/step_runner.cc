@@ -140,9 +140,11 @@ void StepRunner::Run(const PipelineAction& action, const MicroBatchData& data,
   micro_batch.last = action.micro_batch == schedule_.options.micro_batches - 1;
   executable_.Run(ActionOf(action.kind), micro_batch);
   const auto message = SendAfter(schedule_, stage_, action);
-  if (message && message->stays()) {
+  // No gradient goes to where nothing trainable lies.
+  if (!message || !sent.valid()) return;
+  if (message->stays()) {
     if (!forward) HandOver(action);
-  } else if (message) {
+  } else {
     const Tensor tensor = executable_.tensor(sent, action.slot);
     posted_[{sent, action.slot}] = pipeline_->PostSend(tensor, message->to);
   }
@@ -169,8 +171,8 @@ Value StepRunner::ReceivedFor(const PipelineAction& action) const {
 
 void StepRunner::Expect(const PipelineAction& action) {
   const auto message = ReceiveBefore(schedule_, stage_, action);
-  if (message && !message->stays()) {
-    const Value received = ReceivedFor(action);
+  const Value received = ReceivedFor(action);
+  if (message && !message->stays() && received.valid()) {
     expected_[{received, action.slot}] =
         pipeline_->PostReceive(executable_.tensor(received, action.slot), message->from);
   }

@@ -17,6 +17,7 @@
 #include "train/checkpoint/load.h"
 #include "train/checkpoint/paths.h"
 #include "train/checkpoint/save.h"
+#include "train/config/frozen.h"
 #include "train/config/resolve_model.h"
 #include "train/data/batch_reader.h"
 #include "train/data/dataset.h"
@@ -158,7 +159,7 @@ class RankTrainer final : public Trainer {
   const Roots roots_;
 
   ModelConfig model_;
-  double flops_per_token_ = 0;           // Of the model, by the convention of MFU.
+  double flops_per_token_ = 0;           // TrainedFlopsPerToken.
   std::optional<double> peak_flops_;     // Of all ranks together.
   std::string checkpoint_directory_;     // Canonical.
   StartPoint start_;                     // On rank 0.
@@ -177,7 +178,9 @@ class RankTrainer final : public Trainer {
   int64_t data_position_ = 0;  // Samples consumed by them.
   bool stopping_ = false;      // Agreed on, as is the next.
   bool superseded_ = false;
-  StepState left_;  // By the last attempt.
+  bool freezes_ = false;               // Some rank holds frozen parameters.
+  std::optional<BaseReference> base_;  // Holds them, once it is written.
+  StepState left_;                     // By the last attempt.
 };
 
 absl::Status RankTrainer::Meet() {
@@ -188,7 +191,7 @@ absl::Status RankTrainer::Meet() {
 
 absl::Status RankTrainer::Prepare() {
   ASSIGN_OR_RETURN(model_, ResolveModel(job_.model));
-  flops_per_token_ = FlopsPerToken(model_, job_.batch.sequence).total();
+  flops_per_token_ = TrainedFlopsPerToken(job_, model_);
   return OpenDataset();
 }
 
@@ -255,6 +258,11 @@ absl::Status RankTrainer::ShareCheckpointDirectory() {
 absl::Status RankTrainer::MakeEngine() {
   const EngineOptions options{.threads = int(rank_.threads), .memory_bytes = rank_.memory_bytes};
   ASSIGN_OR_RETURN(engine_, RankEngine::Create(job_, model_, options, backend_, world_));
+  if (HasPatterns(job_)) {
+    int64_t frozen = executable().program().FrozenParameters().empty() ? 0 : 1;
+    everyone_->AllReduceMax(Tensor{{&frozen, DType::kI64, Shape{1}}});
+    freezes_ = frozen != 0;
+  }
   state_check_.emplace(executable(), *everyone_);
   meter_.Watch(everyone_->name(), *everyone_);
   for (const auto& [group, collective] : engine_->collectives()) {
@@ -282,6 +290,8 @@ absl::Status RankTrainer::Load() {
   RETURN_IF_ERROR(starting_->Load(start_));
   step_ = starting_->step();
   data_position_ = starting_->data_position();
+  base_ = starting_->base();
+  state_check_->Begin();
   executable().Run(Action::kPrepare);
   prefetcher_ = std::make_unique<Prefetcher>(*train_reader_, job_.batch.micro, engine_->part(),
                                              job_.batch.global);
@@ -491,17 +501,22 @@ absl::StatusOr<std::optional<CheckpointRecord>> RankTrainer::MakeCheckpoint(int6
 
 absl::StatusOr<CheckpointRecord> RankTrainer::Save(int64_t step) {
   const SteadyTime begin = Now();
-  const RunState state{.job_id = rank_.job_id,
-                       .epoch = rank_.epoch,
-                       .step = step,
-                       .data_position = data_position_,
-                       .seed = job_.seed,
-                       .model = model_,
-                       .layout = Written(),
-                       .sequence = job_.batch.sequence,
-                       .deterministic = job_.deterministic,
-                       .build = absl::StrCat(Version(), "+", Revision())};
+  RunState state{.job_id = rank_.job_id,
+                 .epoch = rank_.epoch,
+                 .step = step,
+                 .data_position = data_position_,
+                 .seed = job_.seed,
+                 .model = model_,
+                 .layout = Written(),
+                 .sequence = job_.batch.sequence,
+                 .deterministic = job_.deterministic,
+                 .build = absl::StrCat(Version(), "+", Revision())};
   RETURN_IF_ERROR(AgreeOnStatus(*everyone_, SaveHistory()));
+  if (freezes_ && !base_) {
+    ASSIGN_OR_RETURN(
+        base_, SaveBase(checkpoint_directory_, state, executable(), *everyone_, LocalStorage()));
+  }
+  state.base = base_;
   ASSIGN_OR_RETURN(const Manifest manifest, SaveSnapshot(checkpoint_directory_, state, executable(),
                                                          *everyone_, LocalStorage()));
   CheckpointRecord record{.step = step,

@@ -17,15 +17,20 @@ using nlohmann::ordered_json;
 ordered_json Describe(const Checkpoint& checkpoint) {
   const RunState& state = checkpoint.state();
   ordered_json tensors = ordered_json::array();
-  for (const StoredTensor& tensor : checkpoint.manifest().tensors) {
-    ordered_json shape = ordered_json::array();
-    for (int i = 0; i < tensor.shape.rank(); ++i) shape.push_back(tensor.shape[i]);
-    tensors.push_back({{"name", tensor.name},
-                       {"kind", Name(tensor.kind)},
-                       {"dtype", Name(tensor.dtype)},
-                       {"shape", shape},
-                       {"boxes", tensor.boxes.size()}});
-  }
+  const auto add = [&](const Manifest& manifest, bool frozen) {
+    for (const StoredTensor& tensor : manifest.tensors) {
+      ordered_json shape = ordered_json::array();
+      for (int i = 0; i < tensor.shape.rank(); ++i) shape.push_back(tensor.shape[i]);
+      tensors.push_back({{"name", tensor.name},
+                         {"kind", Name(tensor.kind)},
+                         {"dtype", Name(tensor.dtype)},
+                         {"shape", shape},
+                         {"boxes", tensor.boxes.size()}});
+      if (frozen) tensors.back()["frozen"] = true;
+    }
+  };
+  add(checkpoint.manifest(), /*frozen=*/false);
+  if (checkpoint.base() != nullptr) add(*checkpoint.base(), /*frozen=*/true);
   const ordered_json model = ToJson(state.model);
   return {{"path", checkpoint.path()},
           {"job_id", state.job_id},

@@ -126,7 +126,7 @@ class AttentionOp final : public AttentionBase {
     std::vector<Recorder::Output> outputs = {
         {.shape = info.shape, .dtype = info.dtype, .name = "dqkv"}};
     if (traits_.sinks) {
-      outputs.push_back(Recorder::Output::Into(recorder.Gradient(instance.inputs[1])));
+      outputs.push_back(recorder.GradientOutput(instance.inputs[1]));
     }
     std::vector<Value> gradients(instance.inputs.size());
     gradients[0] = recorder.Emit(

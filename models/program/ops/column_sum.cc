@@ -19,6 +19,7 @@ class ColumnSumOp final : public Op {
 }  // namespace
 
 void BiasGradient(Recorder& recorder, Value dy, Value bias) {
+  if (!recorder.IsTrainable(bias)) return;
   recorder.Emit(std::make_shared<ColumnSumOp>(), {dy},
                 {Recorder::Output::Into(recorder.Gradient(bias))});
 }

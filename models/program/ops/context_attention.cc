@@ -234,7 +234,7 @@ class ContextAttentionOp final : public ContextAttentionBase {
         Places(info, info.dtype, "keys_values"),
         Places(info, sums, "dkeys_values")};
     if (traits_.sinks) {
-      outputs.push_back(Recorder::Output::Into(recorder.Gradient(instance.inputs[1])));
+      outputs.push_back(recorder.GradientOutput(instance.inputs[1]));
     }
     std::vector<Value> gradients(instance.inputs.size());
     gradients[0] = recorder.Emit(

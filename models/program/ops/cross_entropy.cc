@@ -44,12 +44,24 @@ struct Division {
   int64_t chunk;  // Rows of each but the last.
 };
 
+// Which gradients backward has to find.
+struct Wanted {
+  bool x = true;
+  bool weight = true;
+  int count() const { return int(x) + int(weight); }
+};
+
 // Inputs: x [T, D], w [V, D], targets [n T]. Outputs: with kGradient dx [T, D] and the gradient of
-// w, then memory: logits [C, V], lse [C]; between ranks x of all [n T, D], which dx takes the place
-// of, statistics [C, 3] and those of all [n, C, 3]; dlogits [C, V] where logits have another dtype.
+// w, as far as wanted, then memory: logits [C, V], lse [C]; between ranks x of all [n T, D], which
+// dx takes the place of, statistics [C, 3] and those of all [n, C, 3]; dlogits [C, V] where logits
+// have another dtype.
 class LinearCrossEntropyOp final : public Op {
  public:
-  LinearCrossEntropyOp(Role role, const Division& division) : role_(role), division_(division) {}
+  LinearCrossEntropyOp(Role role, const Division& division, const Wanted& wanted)
+      : role_(role), division_(division), wanted_(wanted) {}
+
+  Role role() const { return role_; }
+  const Division& division() const { return division_; }
 
   absl::string_view name() const override {
     return role_ == Role::kLoss ? "linear_cross_entropy" : "linear_cross_entropy_backward";
@@ -59,17 +71,19 @@ class LinearCrossEntropyOp final : public Op {
   bool has_effect() const override { return true; }
   // A chunk's x is read for the last time before its dx is written.
   bool MayAlias(int output, int input) const override {
-    return role_ == Role::kGradient && output == 0 && input == 0;
+    return role_ == Role::kGradient && wanted_.x && output == 0 && input == 0;
   }
   std::string attributes() const override {
     std::ostringstream out;
     out << "chunk=" << division_.chunk;
     if (!division_.axes.empty()) out << " axes=" << division_.axes;
+    if (!wanted_.x) out << " of the weight alone";
+    if (!wanted_.weight) out << " of the input alone";
     return out.str();
   }
   Cost CostOf(const Program& program, const Instance& instance) const override {
     Cost cost = Op::CostOf(program, instance);
-    const double products = role_ == Role::kLoss ? 1 : 3;
+    const double products = role_ == Role::kLoss ? 1 : 1 + wanted_.count();
     cost.flops = products * 2.0 * double(division_.rows) *
                  double(program.info(instance.inputs[1]).shape.elements());
     return cost;
@@ -100,6 +114,7 @@ class LinearCrossEntropyOp final : public Op {
 
   const Role role_;
   const Division division_;
+  const Wanted wanted_;
 };
 
 std::vector<Communication> LinearCrossEntropyOp::CommunicationOf(const Program& program,
@@ -113,7 +128,7 @@ std::vector<Communication> LinearCrossEntropyOp::CommunicationOf(const Program& 
     const int64_t bytes = ranks * rows * 3 * int64_t(SizeOf(program.precision.accumulate));
     sent.push_back(CallsOf(CollectiveOp::kAllGather, 1, bytes, ranks));
   });
-  if (role_ == Role::kGradient) {
+  if (role_ == Role::kGradient && wanted_.x) {
     sent.push_back(CallsOf(CollectiveOp::kReduceScatterSum, 1, x_bytes, ranks));
   }
   return sent;
@@ -121,13 +136,13 @@ std::vector<Communication> LinearCrossEntropyOp::CommunicationOf(const Program& 
 
 LinearCrossEntropyOp::Tensors LinearCrossEntropyOp::TensorsOf(const Binder& binder,
                                                               const Instance& instance) const {
-  size_t next = role_ == Role::kGradient ? 2 : 0;
+  size_t next = role_ == Role::kGradient ? size_t(wanted_.count()) : 0;
   const auto memory = [&] { return binder.tensor(instance.outputs[next++]); };
   Tensors t;
   t.x = binder.tensor(instance.inputs[0]);
   t.weight = binder.tensor(instance.inputs[1]);
   t.targets = binder.tensor(instance.inputs[2]);
-  if (role_ == Role::kGradient) t.dx = binder.tensor(instance.outputs[0]);
+  if (role_ == Role::kGradient && wanted_.x) t.dx = binder.tensor(instance.outputs[0]);
   t.logits = t.dlogits = memory();
   t.lse = memory();
   if (divided()) {
@@ -143,7 +158,7 @@ LinearCrossEntropyOp::Tensors LinearCrossEntropyOp::ChunkOf(const Tensors& whole
                                                             int64_t rows) const {
   Tensors t = whole;
   t.x = RowsOf(whole.x, begin, rows);
-  if (role_ == Role::kGradient) t.dx = RowsOf(whole.dx, begin, rows);
+  if (role_ == Role::kGradient && wanted_.x) t.dx = RowsOf(whole.dx, begin, rows);
   t.targets = RowsOf(whole.targets, begin, rows);
   for (Tensor* of_chunk : {&t.logits, &t.dlogits, &t.lse}) *of_chunk = RowsOf(*of_chunk, 0, rows);
   if (divided()) {
@@ -205,16 +220,20 @@ Call LinearCrossEntropyOp::Bind(const Binder& binder, const Instance& instance) 
                                                            .state = binder.step_state(),
                                                            .dlogits = t.dlogits,
                                                            .slice = division_.slice}));
-    const Value dw = instance.outputs[1];
-    calls.push_back(
-        binder.Kernel(MatMulArgs{.a = t.dlogits,
-                                 .b = t.x,
-                                 .c = binder.tensor(dw),
-                                 .trans_a = true,
-                                 .write = begin == 0 ? binder.write(dw) : Write::kAdd}));
-    calls.push_back(binder.Kernel(MatMulArgs{.a = t.dlogits, .b = t.weight, .c = t.dx}));
+    if (wanted_.weight) {
+      const Value dw = instance.outputs[size_t(wanted_.x)];
+      calls.push_back(
+          binder.Kernel(MatMulArgs{.a = t.dlogits,
+                                   .b = t.x,
+                                   .c = binder.tensor(dw),
+                                   .trans_a = true,
+                                   .write = begin == 0 ? binder.write(dw) : Write::kAdd}));
+    }
+    if (wanted_.x) {
+      calls.push_back(binder.Kernel(MatMulArgs{.a = t.dlogits, .b = t.weight, .c = t.dx}));
+    }
   });
-  if (divided() && gradient) {
+  if (divided() && gradient && wanted_.x) {
     calls.push_back([group, all = whole.dx, mine = binder.tensor(instance.outputs[0])](Exec&) {
       group->ReduceScatterSum(all, mine);
     });
@@ -223,8 +242,9 @@ Call LinearCrossEntropyOp::Bind(const Binder& binder, const Instance& instance) 
 }
 
 // `outputs`: of the gradient, what comes before the memory.
-std::vector<Value> Emit(Recorder& recorder, Role role, const Division& division,
+std::vector<Value> Emit(Recorder& recorder, const LinearCrossEntropyOp& op,
                         const std::vector<Value>& inputs, std::vector<Recorder::Output> outputs) {
+  const Division& division = op.division();
   const ValueInfo x = recorder.info(inputs[0]), weight = recorder.info(inputs[1]);
   const DType accumulate = recorder.precision().accumulate;
   const int64_t chunk = division.chunk, columns = weight.shape[0];
@@ -238,20 +258,24 @@ std::vector<Value> Emit(Recorder& recorder, Role role, const Division& division,
     memory("statistics", {chunk, 3}, accumulate);
     memory("all_statistics", {recorder.mesh().size(division.axes), chunk, 3}, accumulate);
   }
-  if (role == Role::kGradient && x.dtype != accumulate) {
+  if (op.role() == Role::kGradient && x.dtype != accumulate) {
     memory("dlogits", {chunk, columns}, x.dtype);
   }
-  return recorder.Emit(std::make_shared<LinearCrossEntropyOp>(role, division), inputs, outputs);
+  return recorder.Emit(std::make_shared<LinearCrossEntropyOp>(op), inputs, outputs);
 }
 
 std::vector<Value> LinearCrossEntropyOp::Backward(Recorder& recorder, const Instance& instance,
                                                   std::span<const Value>) const {
   CHECK(role_ == Role::kLoss) << name() << " has no backward";
   const ValueInfo x = recorder.info(instance.inputs[0]);
-  const Value dx = Emit(recorder, Role::kGradient, division_, instance.inputs,
-                        {{.shape = x.shape, .dtype = x.dtype, .name = "dx"},
-                         Recorder::Output::Into(recorder.Gradient(instance.inputs[1]))})[0];
-  return {dx, {}, {}};
+  const Value weight = instance.inputs[1];
+  const Wanted wanted{.x = x.differentiable, .weight = recorder.IsTrainable(weight)};
+  std::vector<Recorder::Output> outputs;
+  if (wanted.x) outputs.push_back({.shape = x.shape, .dtype = x.dtype, .name = "dx"});
+  if (wanted.weight) outputs.push_back(Recorder::Output::Into(recorder.Gradient(weight)));
+  const Value first = Emit(recorder, LinearCrossEntropyOp(Role::kGradient, division_, wanted),
+                           instance.inputs, std::move(outputs))[0];
+  return {wanted.x ? first : Value{}, {}, {}};
 }
 
 }  // namespace
@@ -275,7 +299,7 @@ void LinearCrossEntropy(Recorder& recorder, Value x, Value weight, Value targets
       .rows = rows,
       .chunk = ChunkRows(rows, row_bytes)};
   recorder.set_when(When::kValidation);
-  Emit(recorder, Role::kLoss, division, {x, weight, targets}, {});
+  Emit(recorder, LinearCrossEntropyOp(Role::kLoss, division, {}), {x, weight, targets}, {});
   recorder.set_when(When::kAlways);
 }
 

@@ -108,17 +108,26 @@ void RunAll(const std::vector<Call>& calls, Exec& exec) {
 
 // Inputs: dy, x, weights, gate_up, down; then what forward kept: counts, order, rows, row_weights,
 // up, of which the last three are overwritten; perhaps the biases of gate_up and down. Outputs: dx,
-// dweights, the gradients of gate_up and down; then memory of its own: gradients of rows, of what
-// is between the products; perhaps the gradients of the biases; the dispatch's memory.
+// dweights, the gradients of gate_up and down where these are trainable; then memory of its own:
+// gradients of rows, of what is between the products; perhaps the gradients of the biases; the
+// dispatch's memory.
 class ExpertMlpBackwardOp final : public ExpertMlpBase {
  public:
-  using ExpertMlpBase::ExpertMlpBase;
+  struct Trainable {
+    bool gate_up = true;
+    bool down = true;
+    int count() const { return int(gate_up) + int(down); }
+  };
+  ExpertMlpBackwardOp(const ExpertDispatchShape& shape, const ExpertForm& form,
+                      const Trainable& trainable)
+      : ExpertMlpBase(shape, form), trainable_(trainable) {}
   absl::string_view name() const override { return "expert_mlp_backward"; }
   bool Overwrites(int input) const override { return input >= 7 && input <= 9; }
   // Forward again for further rounds is not counted.
   Cost CostOf(const Program& program, const Instance& instance) const override {
     Cost cost = Op::CostOf(program, instance);
-    cost.flops = 2 * ProductFlops(3);
+    cost.flops =
+        ProductFlops(3) + ProductFlops((trainable_.gate_up ? 2 : 0) + (trainable_.down ? 1 : 0));
     return cost;
   }
   std::vector<Communication> CommunicationOf(const Program& program,
@@ -127,8 +136,8 @@ class ExpertMlpBackwardOp final : public ExpertMlpBase {
   }
   Call Bind(const Binder& binder, const Instance& instance) const override {
     const auto in = [&](int i) { return binder.tensor(instance.inputs[size_t(i)]); };
-    const auto dispatch =
-        DispatchOf(binder, instance, form_.bias ? 8 : 6, instance.inputs[5], instance.inputs[6]);
+    const auto dispatch = DispatchOf(binder, instance, size_t(own() + (form_.bias ? 4 : 2)),
+                                     instance.inputs[5], instance.inputs[6]);
     const Arrival arrival{.x = in(1),
                           .rows = in(7),
                           .weights = in(2),
@@ -151,6 +160,8 @@ class ExpertMlpBackwardOp final : public ExpertMlpBase {
   }
 
  private:
+  // The first output that is memory of its own.
+  int own() const { return 2 + trainable_.count(); }
   // Backward of rows that have arrived.
   std::vector<Call> Round(const Binder& binder, const Instance& instance, ExpertDispatch& dispatch,
                           bool first) const {
@@ -160,19 +171,28 @@ class ExpertMlpBackwardOp final : public ExpertMlpBase {
       return first ? binder.write(instance.outputs[size_t(i)]) : Write::kAdd;
     };
     const Tensor dy = in(0), gate_up = in(3), down = in(4), rows = in(7), up = in(9);
-    const Tensor row_weights = in(8), drows = out(4), hidden = out(5);
+    const Tensor row_weights = in(8), drows = out(own()), hidden = out(own() + 1);
     const Tensor offsets = dispatch.offsets(), count = dispatch.received();
     const Write add = first ? Write::kOverwrite : Write::kAdd;
     std::vector<Call> calls;
     const auto then = [&](auto args) { calls.push_back(binder.Kernel(args)); };
     calls.push_back(dispatch.ToExperts(binder, Row::kToken, dy, drows));
-    then(ScaledSwiGluForwardArgs{
-        .x = up, .w = row_weights, .count = count, .y = hidden, .limit = form_.swiglu_limit});
-    then(GroupedMatMulWeightGradientArgs{
-        .dy = drows, .x = hidden, .offsets = offsets, .dweight = out(3), .write = write(3)});
+    if (trainable_.down) {
+      const int gradient = 2 + int(trainable_.gate_up);
+      then(ScaledSwiGluForwardArgs{
+          .x = up, .w = row_weights, .count = count, .y = hidden, .limit = form_.swiglu_limit});
+      then(GroupedMatMulWeightGradientArgs{.dy = drows,
+                                           .x = hidden,
+                                           .offsets = offsets,
+                                           .dweight = out(gradient),
+                                           .write = write(gradient)});
+    }
     if (form_.bias) {
-      then(GroupedBiasGradientArgs{
-          .dy = drows, .w = row_weights, .offsets = offsets, .dbias = out(7), .write = write(7)});
+      then(GroupedBiasGradientArgs{.dy = drows,
+                                   .w = row_weights,
+                                   .offsets = offsets,
+                                   .dbias = out(own() + 3),
+                                   .write = write(own() + 3)});
     }
     then(GroupedMatMulInputGradientArgs{
         .dy = drows, .weight = down, .offsets = offsets, .dx = hidden});
@@ -188,16 +208,20 @@ class ExpertMlpBackwardOp final : public ExpertMlpBase {
       then(GroupedBiasFactorGradientArgs{
           .dy = drows, .bias = in(11), .offsets = offsets, .dw = row_weights});
       then(GroupedBiasGradientArgs{
-          .dy = up, .offsets = offsets, .dbias = out(6), .write = write(6)});
+          .dy = up, .offsets = offsets, .dbias = out(own() + 2), .write = write(own() + 2)});
     }
-    then(GroupedMatMulWeightGradientArgs{
-        .dy = up, .x = rows, .offsets = offsets, .dweight = out(2), .write = write(2)});
+    if (trainable_.gate_up) {
+      then(GroupedMatMulWeightGradientArgs{
+          .dy = up, .x = rows, .offsets = offsets, .dweight = out(2), .write = write(2)});
+    }
     then(GroupedMatMulInputGradientArgs{
         .dy = up, .weight = gate_up, .offsets = offsets, .dx = drows});
     calls.push_back(dispatch.FromExperts(binder, Row::kToken, drows, out(0), add));
     calls.push_back(dispatch.FromExperts(binder, Row::kSlot, row_weights, out(1), add));
     return calls;
   }
+
+  const Trainable trainable_;
 };
 
 std::vector<Recorder::Output> Joined(std::vector<Recorder::Output> a,
@@ -320,20 +344,25 @@ class ExpertMlpOp final : public ExpertMlpBase {
                                  kept(1),         kept(2), kept(3), kept(4), kept(5)};
     std::vector<Recorder::Output> outputs = {
         {.shape = x.shape, .dtype = x.dtype, .name = "dx"},
-        {.shape = weights.shape, .dtype = weights.dtype, .name = "dweights"},
-        Recorder::Output::Into(recorder.Gradient(in(3))),
-        Recorder::Output::Into(recorder.Gradient(in(4))),
-        Recorder::Output::Memory("drows", {shape_.bound, shape_.width}, x.dtype),
-        Recorder::Output::Memory("dhidden", {shape_.bound, form_.ffn}, x.dtype)};
-    if (form_.bias) {
-      for (const int i : {5, 6}) {
-        inputs.push_back(in(i));
+        {.shape = weights.shape, .dtype = weights.dtype, .name = "dweights"}};
+    for (const int i : {3, 4}) {
+      if (recorder.IsTrainable(in(i))) {
         outputs.push_back(Recorder::Output::Into(recorder.Gradient(in(i))));
       }
     }
-    const std::vector<Value> grads =
-        recorder.Emit(std::make_shared<ExpertMlpBackwardOp>(shape_, form_), std::move(inputs),
-                      Joined(outputs, ExpertDispatch::Memory(shape_, recorder.precision())));
+    outputs.push_back(Recorder::Output::Memory("drows", {shape_.bound, shape_.width}, x.dtype));
+    outputs.push_back(Recorder::Output::Memory("dhidden", {shape_.bound, form_.ffn}, x.dtype));
+    if (form_.bias) {
+      for (const int i : {5, 6}) {
+        inputs.push_back(in(i));
+        outputs.push_back(recorder.GradientOutput(in(i)));
+      }
+    }
+    const ExpertMlpBackwardOp::Trainable trainable{.gate_up = recorder.IsTrainable(in(3)),
+                                                   .down = recorder.IsTrainable(in(4))};
+    const std::vector<Value> grads = recorder.Emit(
+        std::make_shared<ExpertMlpBackwardOp>(shape_, form_, trainable), std::move(inputs),
+        Joined(outputs, ExpertDispatch::Memory(shape_, recorder.precision())));
     std::vector<Value> result(instance.inputs.size());
     result[0] = grads[0];
     result[2] = grads[1];

@@ -241,6 +241,7 @@ std::vector<Value> GatherLinearOp::Backward(Recorder& recorder, const Instance& 
   if (info.differentiable) {
     grads[0] = EmitScatter(recorder, Role::kInputGradient, dy, w, axes_);
   }
+  if (!recorder.IsTrainable(w)) return grads;
   const int64_t places = SizesOf(recorder, x, axes_).places;
   recorder.set_list(List::kBackwardWeight);
   recorder.Emit(std::make_shared<GatherWeightGradientOp>(axes_), {dy, x},
@@ -256,10 +257,14 @@ std::vector<Value> LinearScatterOp::Backward(Recorder& recorder, const Instance&
                                              std::span<const Value> output_grads) const {
   CHECK(role_ == Role::kForward) << name() << " has no backward";
   const Value x = instance.inputs[0], w = instance.inputs[1];
+  if (!recorder.info(x).differentiable) {
+    WeightGradient(recorder, AllGather(recorder, output_grads[0], axes_), x, w);
+    return {{}, {}};
+  }
   const std::vector<Value> dx = EmitGather(recorder, Role::kInputGradient, {output_grads[0], w},
                                            recorder.precision().compute, axes_);
   WeightGradient(recorder, dx[1], x, w);
-  return {recorder.info(x).differentiable ? dx[0] : Value{}, {}};
+  return {dx[0], {}};
 }
 
 }  // namespace

@@ -7,27 +7,31 @@
 namespace trainyard::ops {
 namespace {
 
-// Inputs: dy, qkv, gains of queries and keys, rstd. Outputs: dqkv, gradients of the gains.
+// Inputs: dy, qkv, gains of queries and keys, rstd. Outputs: dqkv, gradients of the gains. Where
+// one of these is frozen, its output is memory that is written as the other is.
 class HeadNormBackwardOp final : public Op {
  public:
-  explicit HeadNormBackwardOp(const Heads& heads) : heads_(heads) {}
+  HeadNormBackwardOp(const Heads& heads, bool query_trainable)
+      : heads_(heads), query_trainable_(query_trainable) {}
   absl::string_view name() const override { return "head_norm_backward"; }
   Call Bind(const Binder& binder, const Instance& instance) const override {
-    return binder.Kernel(HeadNormBackwardArgs{.dy = binder.tensor(instance.inputs[0]),
-                                              .x = binder.tensor(instance.inputs[1]),
-                                              .q_gain = binder.tensor(instance.inputs[2]),
-                                              .k_gain = binder.tensor(instance.inputs[3]),
-                                              .rstd = binder.tensor(instance.inputs[4]),
-                                              .heads = heads_.heads,
-                                              .kv_heads = heads_.kv_heads,
-                                              .dx = binder.tensor(instance.outputs[0]),
-                                              .dq_gain = binder.tensor(instance.outputs[1]),
-                                              .dk_gain = binder.tensor(instance.outputs[2]),
-                                              .write = binder.write(instance.outputs[1])});
+    return binder.Kernel(
+        HeadNormBackwardArgs{.dy = binder.tensor(instance.inputs[0]),
+                             .x = binder.tensor(instance.inputs[1]),
+                             .q_gain = binder.tensor(instance.inputs[2]),
+                             .k_gain = binder.tensor(instance.inputs[3]),
+                             .rstd = binder.tensor(instance.inputs[4]),
+                             .heads = heads_.heads,
+                             .kv_heads = heads_.kv_heads,
+                             .dx = binder.tensor(instance.outputs[0]),
+                             .dq_gain = binder.tensor(instance.outputs[1]),
+                             .dk_gain = binder.tensor(instance.outputs[2]),
+                             .write = binder.write(instance.outputs[query_trainable_ ? 1 : 2])});
   }
 
  private:
-  Heads heads_;
+  const Heads heads_;
+  const bool query_trainable_;
 };
 
 // Inputs: qkv, gains of queries and keys. Outputs: normalised qkv, rstd.
@@ -52,11 +56,12 @@ class HeadNormOp final : public Op {
                               std::span<const Value> output_grads) const override {
     const Value qkv = instance.inputs[0], q = instance.inputs[1], k = instance.inputs[2];
     const ValueInfo info = recorder.info(qkv);
-    const Value dqkv = recorder.Emit(std::make_shared<HeadNormBackwardOp>(heads_),
-                                     {output_grads[0], qkv, q, k, instance.outputs[1]},
-                                     {{.shape = info.shape, .dtype = info.dtype, .name = "dqkv"},
-                                      Recorder::Output::Into(recorder.Gradient(q)),
-                                      Recorder::Output::Into(recorder.Gradient(k))})[0];
+    const Value dqkv =
+        recorder.Emit(std::make_shared<HeadNormBackwardOp>(heads_, recorder.IsTrainable(q)),
+                      {output_grads[0], qkv, q, k, instance.outputs[1]},
+                      {{.shape = info.shape, .dtype = info.dtype, .name = "dqkv"},
+                       recorder.GradientOutput(q),
+                       recorder.GradientOutput(k)})[0];
     return {dqkv, {}, {}};
   }
 

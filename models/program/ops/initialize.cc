@@ -33,6 +33,32 @@ class FillOp final : public Op {
   double value_;
 };
 
+// Where a parameter gets its initial values: in the master weights, or where it lies frozen.
+Tensor ValuesOf(const Binder& binder, const ParameterBox& box) {
+  return box.frozen ? binder.frozen(box) : binder.flat(FlatBuffer::kMaster, box.flat);
+}
+
+std::string Frozen(const ParameterBox& box) {
+  return box.frozen ? absl::StrCat(" frozen=", trainyard::Name(*box.frozen)) : "";
+}
+
+class FillFrozenOp final : public Op {
+ public:
+  FillFrozenOp(const ParameterBox& box, double value) : box_(box), value_(value) {}
+  absl::string_view name() const override { return "fill"; }
+  bool has_effect() const override { return true; }
+  std::string attributes() const override {
+    return absl::StrCat(Text(box_.flat), Frozen(box_), " value=", value_);
+  }
+  Call Bind(const Binder& binder, const Instance&) const override {
+    return binder.Kernel(FillArgs{.y = ValuesOf(binder, box_), .value = value_});
+  }
+
+ private:
+  ParameterBox box_;
+  double value_;
+};
+
 // Values depend on the parameter's global name and each element's global index alone.
 class RandomNormalOp final : public Op {
  public:
@@ -40,11 +66,12 @@ class RandomNormalOp final : public Op {
   absl::string_view name() const override { return "random_normal"; }
   bool has_effect() const override { return true; }
   std::string attributes() const override {
-    return absl::StrCat(box_.name, " ", Text(box_.flat), " deviation=", box_.init.deviation);
+    return absl::StrCat(box_.name, " ", Text(box_.flat), Frozen(box_),
+                        " deviation=", box_.init.deviation);
   }
   Call Bind(const Binder& binder, const Instance&) const override {
     const bool matrix = box_.shape.rank() > 1;
-    Tensor y = binder.flat(FlatBuffer::kMaster, box_.flat);
+    Tensor y = ValuesOf(binder, box_);
     y.shape = box_.shape;
     return binder.Kernel(RandomNormalArgs{.y = y,
                                           .stream = HashName(box_.name.c_str()),
@@ -81,7 +108,8 @@ void InitializeBox(Recorder& recorder, const ParameterBox& box) {
     recorder.EmitEffect(std::make_shared<RandomNormalOp>(box), List::kInit);
   } else {
     const double value = box.init.kind == Init::Kind::kOnes ? 1 : 0;
-    FillFlat(recorder, FlatBuffer::kMaster, box.flat, value);
+    if (!box.frozen) return FillFlat(recorder, FlatBuffer::kMaster, box.flat, value);
+    recorder.EmitEffect(std::make_shared<FillFrozenOp>(box, value), List::kInit);
   }
 }
 

@@ -10,13 +10,20 @@ namespace trainyard::ops {
 namespace {
 
 // Inputs: dy, x (or the sum that was normalised), gain, mean, rstd, perhaps dsum. Outputs: dx,
-// gradients of gain and bias.
+// gradients of gain and bias. Where one of these is frozen, its output is memory that is written as
+// the other is.
 class LayerNormBackwardOp final : public Op {
  public:
+  struct Trainable {
+    bool gain;
+    bool bias;
+  };
+  explicit LayerNormBackwardOp(const Trainable& trainable) : trainable_(trainable) {}
   absl::string_view name() const override { return "layer_norm_backward"; }
   bool MayAlias(int output, int input) const override { return output == 0 && input == 5; }
   Call Bind(const Binder& binder, const Instance& instance) const override {
-    CHECK(binder.write(instance.outputs[1]) == binder.write(instance.outputs[2]))
+    const Write write = binder.write(instance.outputs[trainable_.gain ? 1 : 2]);
+    CHECK(!trainable_.gain || !trainable_.bias || write == binder.write(instance.outputs[2]))
         << "layer_norm: gain and bias are used unequally often";
     LayerNormBackwardArgs args{.dy = binder.tensor(instance.inputs[0]),
                                .x = binder.tensor(instance.inputs[1]),
@@ -26,10 +33,13 @@ class LayerNormBackwardOp final : public Op {
                                .dx = binder.tensor(instance.outputs[0]),
                                .dgain = binder.tensor(instance.outputs[1]),
                                .dbias = binder.tensor(instance.outputs[2]),
-                               .write = binder.write(instance.outputs[1])};
+                               .write = write};
     if (instance.inputs.size() > 5) args.dsum = binder.tensor(instance.inputs[5]);
     return binder.Kernel(args);
   }
+
+ private:
+  const Trainable trainable_;
 };
 
 // Inputs: x, gain, bias; of a sum also the addend. Outputs: y, mean, rstd; the sum.
@@ -75,10 +85,13 @@ class LayerNormOp final : public Op {
     std::vector<Value> inputs = {output_grads[0], x, gain, instance.outputs[1],
                                  instance.outputs[2]};
     if (of_sum_ && output_grads[3].valid()) inputs.push_back(output_grads[3]);
-    const Value dx = recorder.Emit(std::make_shared<LayerNormBackwardOp>(), std::move(inputs),
-                                   {{.shape = info.shape, .dtype = info.dtype, .name = "dx"},
-                                    Recorder::Output::Into(recorder.Gradient(gain)),
-                                    Recorder::Output::Into(recorder.Gradient(bias))})[0];
+    const LayerNormBackwardOp::Trainable trainable{.gain = recorder.IsTrainable(gain),
+                                                   .bias = recorder.IsTrainable(bias)};
+    const Value dx =
+        recorder.Emit(std::make_shared<LayerNormBackwardOp>(trainable), std::move(inputs),
+                      {{.shape = info.shape, .dtype = info.dtype, .name = "dx"},
+                       recorder.GradientOutput(gain),
+                       recorder.GradientOutput(bias)})[0];
     return of_sum_ ? std::vector<Value>{dx, {}, {}, dx} : std::vector<Value>{dx, {}, {}};
   }
 

@@ -90,6 +90,7 @@ Value Product(Recorder& recorder, std::vector<Value> inputs, DType dtype) {
 }  // namespace
 
 void WeightGradient(Recorder& recorder, Value dy, Value x, Value weight) {
+  if (!recorder.IsTrainable(weight)) return;
   const List list = recorder.list();
   recorder.set_list(List::kBackwardWeight);
   recorder.Emit(std::make_shared<MatMulOp>(Role::kWeightGradient), {dy, x},

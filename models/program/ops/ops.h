@@ -30,10 +30,14 @@ Instance ReadingSum(const Instance& instance, std::shared_ptr<const Op> op);
 // the accumulate dtype for logits.
 Value Linear(Recorder& recorder, Value x, Value weight, Value bias = {});
 Value Logits(Recorder& recorder, Value x, Value weight, Value bias = {});
-// Adds dy^T x to the gradient of the weight: dy [T, N], x [T, K]. Of list kBackwardWeight.
+// Adds dy^T x to the gradient of the weight: dy [T, N], x [T, K]. Of list kBackwardWeight. Nothing
+// for a frozen weight.
 void WeightGradient(Recorder& recorder, Value dy, Value x, Value weight);
 bool IsLinear(const Instance& instance);         // Or logits.
 bool IsInputGradient(const Instance& instance);  // dy w, of Linear's backward pass.
+
+// Matrices of T rows each, side by side: [T, sum of their columns].
+Value ConcatColumns(Recorder& recorder, const std::vector<Value>& parts);
 
 // x [T, N] + bias [N].
 Value AddBias(Recorder& recorder, Value x, Value bias);
@@ -155,7 +159,7 @@ Value ExpertMlp(Recorder& recorder, const ExpertMlpInputs& inputs);
 // another; targets i32 [n T] of all. The logits are never there at once.
 void LinearCrossEntropy(Recorder& recorder, Value x, Value weight, Value targets, AxisSet axes);
 
-// Column sums of dy [T, N], into the gradient of a bias.
+// Column sums of dy [T, N], into the gradient of a bias. Nothing for a frozen one.
 void BiasGradient(Recorder& recorder, Value dy, Value bias);
 
 // --- Over the ranks that differ along `axes`, on whole rows; x itself where that is one rank.
@@ -177,7 +181,8 @@ Value LinearScatter(Recorder& recorder, Value x, Value weight, AxisSet axes);
 
 // --- On flat buffers and StepState; recorded by the passes.
 
-// List kInit: the initial values of one box, and zero for a buffer.
+// List kInit: the initial values of one box, which are rounded to its dtype where it is frozen, and
+// zero for a buffer.
 void InitializeBox(Recorder& recorder, const ParameterBox& box);
 void FillFlat(Recorder& recorder, FlatBuffer buffer, const FlatRange& range, double value);
 // List kPrepare: the compute copy of the master weights.

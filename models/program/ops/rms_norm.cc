@@ -67,7 +67,7 @@ class RmsNormOp final : public Op {
     if (of_sum_ && output_grads[2].valid()) inputs.push_back(output_grads[2]);
     const Value dx = recorder.Emit(std::make_shared<RmsNormBackwardOp>(), std::move(inputs),
                                    {{.shape = info.shape, .dtype = info.dtype, .name = "dx"},
-                                    Recorder::Output::Into(recorder.Gradient(gain))})[0];
+                                    recorder.GradientOutput(gain)})[0];
     return of_sum_ ? std::vector<Value>{dx, {}, dx} : std::vector<Value>{dx, {}};
   }
 

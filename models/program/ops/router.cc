@@ -65,7 +65,7 @@ class RouterOp final : public Op {
                              {{.shape = recorder.info(logits).shape,
                                .dtype = recorder.precision().compute,
                                .name = "dlogits"}})[0];
-    if (instance.inputs.size() > 1) {
+    if (instance.inputs.size() > 1 && recorder.IsTrainable(instance.inputs[1])) {
       recorder.Emit(std::make_shared<BalanceBiasGradientOp>(), {experts},
                     {Recorder::Output::Into(recorder.Gradient(instance.inputs[1]))});
     }

@@ -11,8 +11,10 @@ void RecordBackward(Recorder& recorder) {
 
   const auto accumulate = [&](const Op& op, Value input, Value grad) {
     const ValueInfo value = program.info(input), g = program.info(grad);
-    CHECK(value.kind == ValueKind::kActivation && value.differentiable)
+    CHECK(value.kind == ValueKind::kActivation)
         << op.name() << " returned a gradient for " << value;
+    // Nothing trainable lies upstream of it. What computes this gradient alone is dead.
+    if (!value.differentiable) return;
     CHECK(g.shape == value.shape &&
           (g.dtype == recorder.precision().compute || g.dtype == value.dtype))
         << op.name() << " returned gradient " << g << " for " << value;
@@ -22,7 +24,7 @@ void RecordBackward(Recorder& recorder) {
 
   // Where the model is cut, the gradient of what was sent comes back from the next chunk.
   for (Chunk& chunk : recorder.mutable_program().chunks) {
-    if (!chunk.sent.valid()) continue;
+    if (!chunk.sent.valid() || !program.info(chunk.sent).differentiable) continue;
     chunk.received_gradient = recorder.Leaf(chunk.sent, "received gradient");
     grad_of[size_t(chunk.sent.id)] = chunk.received_gradient;
   }

@@ -46,8 +46,8 @@ size_t LastWriter(const Program& program, const Bucket& bucket) {
     }
   }
   for (size_t i = 0; i < written.size(); ++i) {
-    CHECK(written[i]) << "nothing writes the gradient of "
-                      << program.storages[i].parameters.front().name;
+    CHECK(written[i] || program.storages[i].frozen)
+        << "nothing writes the gradient of " << program.storages[i].parameters.front().name;
   }
   return last;
 }
@@ -58,7 +58,7 @@ std::vector<FlatRange> OwnRanges(const Program& program, const Bucket& bucket) {
   std::vector<FlatRange> ranges;
   for (const ParameterStorage& storage : program.storages) {
     const FlatRange range = storage.flat.Intersect(bucket.own);
-    if (range.empty()) continue;
+    if (storage.frozen || range.empty()) continue;
     if (!ranges.empty() && ranges.back().end() == range.offset) {
       ranges.back().elements += range.elements;
     } else {

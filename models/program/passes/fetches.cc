@@ -13,8 +13,9 @@ namespace {
 
 bool ReadsWindow(const Program& program, const Instance& instance) {
   return std::any_of(instance.inputs.begin(), instance.inputs.end(), [&](Value input) {
-    return program.info(input).kind == ValueKind::kParameter &&
-           program.weight_buffer(program.storage(input).flat) == FlatBuffer::kComputeWindow;
+    if (program.info(input).kind != ValueKind::kParameter) return false;
+    const ParameterStorage& storage = program.storage(input);
+    return !storage.frozen && program.weight_buffer(storage.flat) == FlatBuffer::kComputeWindow;
   });
 }
 

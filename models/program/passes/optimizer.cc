@@ -21,6 +21,7 @@ struct UpdateRun {
 std::vector<UpdateRun> UpdateRuns(const Program& program) {
   std::vector<UpdateRun> runs;
   for (const ParameterStorage& storage : program.storages) {
+    if (storage.frozen) continue;
     const std::optional<double> rate = storage.parameters.front().balance_rate;
     const bool same =
         !runs.empty() && runs.back().decay == storage.decay && runs.back().balance_rate == rate;
@@ -82,6 +83,7 @@ void GatherUpdated(Program& program) {
     if (instance.list != List::kForward) continue;
     for (Value input : instance.inputs) {
       if (program.info(input).kind != ValueKind::kParameter) continue;
+      if (program.storage(input).frozen) continue;
       const FlatRange& flat = program.storage(input).flat;
       for (size_t i = 0; i < buckets.size(); ++i) {
         if (buckets[i].flat.Intersect(flat).empty()) continue;

@@ -53,6 +53,7 @@ std::vector<Uses> FindUses(const Program& program) {
 
 // Storages lie in the order of these.
 struct LayoutKey {
+  bool frozen;
   bool windowed;
   bool tied;
   int chunk;
@@ -74,11 +75,22 @@ struct LayoutKey {
 
 LayoutKey KeyOf(const Program& program, const ParameterStorage& storage, const Uses& uses,
                 Zero zero) {
+  if (storage.frozen) {
+    return {.frozen = true,
+            .windowed = false,
+            .tied = false,
+            .chunk = program.chunk_of(storage.block),
+            .axes = {},
+            .block = storage.block,
+            .list = List::kForward,
+            .gain = false};
+  }
   const AxisSet axes = BucketAxes(storage);
   // What several blocks use, or stages share, would have to be whole for longer.
   const bool windowed = zero == Zero::kFull && !storage.tied && !axes.empty() &&
                         uses.blocks.size() == 1 && uses.writers.size() == 1;
-  return {.windowed = windowed,
+  return {.frozen = false,
+          .windowed = windowed,
           .tied = storage.tied,
           .chunk = program.chunk_of(storage.block),
           .axes = axes,
@@ -93,7 +105,7 @@ int64_t BucketElements(const Program& program, size_t bucket_bytes) {
   constexpr size_t kBuckets = 16, kLeastBytes = 1 << 20;
   size_t elements = 0;
   for (const ParameterStorage& storage : program.storages) {
-    elements += size_t(storage.flat.elements);
+    if (!storage.frozen) elements += size_t(storage.flat.elements);
   }
   const size_t size = SizeOf(program.precision.accumulate);
   const size_t wanted = std::max(elements * size / kBuckets, kLeastBytes);
@@ -124,6 +136,26 @@ std::vector<Members> FillBuckets(const Program& program, const std::vector<Layou
   return buckets;
 }
 
+// Values find their storage by its number.
+void Number(Program& program, size_t index) {
+  const ParameterStorage& storage = program.storages[index];
+  CHECK(storage.used) << storage.parameters.front().name << " is declared and never used";
+  program.values[size_t(storage.weight.id)].storage = int(index);
+  if (storage.gradient.valid()) program.values[size_t(storage.gradient.id)].storage = int(index);
+}
+
+// Places the storages from `first` on, which are frozen.
+void LayOutFrozen(Program& program, size_t first) {
+  int64_t offset = 0;
+  for (size_t i = first; i < program.storages.size(); ++i) {
+    ParameterStorage& storage = program.storages[i];
+    storage.flat.offset = offset;
+    offset += RoundUp(storage.flat.elements, kFrozenAlignment);
+    Number(program, i);
+  }
+  program.places[size_t(FlatBuffer::kFrozen)].Append({.elements = offset});
+}
+
 }  // namespace
 
 void LayOutParameters(Program& program, const LayoutOptions& options) {
@@ -136,7 +168,9 @@ void LayOutParameters(Program& program, const LayoutOptions& options) {
       storages.begin(), storages.end(),
       [&](const ParameterStorage& a, const ParameterStorage& b) { return key_of(a) < key_of(b); });
   std::vector<LayoutKey> keys;
-  for (const ParameterStorage& storage : storages) keys.push_back(key_of(storage));
+  for (const ParameterStorage& storage : storages) {
+    if (!storage.frozen) keys.push_back(key_of(storage));
+  }
   const int64_t bucket_elements = BucketElements(program, options.bucket_bytes);
   int64_t offset = 0, shard_offset = 0;
   for (const Members& members : FillBuckets(program, keys, bucket_elements)) {
@@ -152,11 +186,9 @@ void LayOutParameters(Program& program, const LayoutOptions& options) {
     bucket.flat.offset = offset;
     for (size_t i = members.first; i <= members.last; ++i) {
       ParameterStorage& storage = storages[i];
-      CHECK(storage.used) << storage.parameters.front().name << " is declared and never used";
       storage.flat.offset = offset;
       offset += RoundUp(storage.flat.elements, kFlatAlignment);
-      program.values[size_t(storage.weight.id)].storage = int(i);
-      if (storage.gradient.valid()) program.values[size_t(storage.gradient.id)].storage = int(i);
+      Number(program, i);
     }
     offset = bucket.flat.offset + RoundUp(offset - bucket.flat.offset, kFlatAlignment * shards);
     bucket.flat.elements = offset - bucket.flat.offset;
@@ -167,6 +199,7 @@ void LayOutParameters(Program& program, const LayoutOptions& options) {
     shard_offset += bucket.shard.elements;
     program.buckets.push_back(bucket);
   }
+  LayOutFrozen(program, keys.size());
   program.flat_elements = offset;
   program.shard_elements = shard_offset;
   PlaceBuffers(program);
@@ -175,7 +208,8 @@ void LayOutParameters(Program& program, const LayoutOptions& options) {
 void RecordInitialization(Recorder& recorder) {
   const Program& program = recorder.program();
   for (const ParameterBox& box : program.OwnedParameters()) ops::InitializeBox(recorder, box);
-  if (program.training) {
+  for (const ParameterBox& box : program.FrozenParameters()) ops::InitializeBox(recorder, box);
+  if (program.training && program.shard_elements > 0) {
     const FlatRange all{.elements = program.shard_elements};
     ops::FillFlat(recorder, FlatBuffer::kFirstMoment, all, 0);
     ops::FillFlat(recorder, FlatBuffer::kSecondMoment, all, 0);

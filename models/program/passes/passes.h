@@ -22,7 +22,8 @@ namespace trainyard {
 void Fuse(Program& program, List list, const RecomputeOptions& recompute = {});
 
 // Walks the forward list in reverse and records the backward lists. Where a value is used more than
-// once, its later gradients are added to the first.
+// once, its later gradients are added to the first. Ends where nothing trainable lies below: a
+// value with frozen parameters alone upstream has no gradient.
 void RecordBackward(Recorder& recorder);
 
 // Removes instances whose outputs nobody reads and that have no effect of their own, and narrows
@@ -55,8 +56,11 @@ struct LayoutOptions {
 // the end.
 // Under ZeRO FULL a bucket is windowed, of one block and one list, unless its storage is used by
 // several blocks or stages.
+// Frozen storages come after all others, chunk by chunk and block by block, in kFrozen alone: whole
+// under any ZeRO.
 void LayOutParameters(Program& program, const LayoutOptions& options = {});
-inline constexpr int64_t kFlatAlignment = 64;  // Elements.
+inline constexpr int64_t kFlatAlignment = 64;     // Elements.
+inline constexpr int64_t kFrozenAlignment = 256;  // Bytes.
 
 // The last part of that: Program::places, from the buckets.
 void PlaceBuffers(Program& program);

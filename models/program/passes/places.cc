@@ -44,6 +44,7 @@ void PlaceBuffers(Program& program) {
   };
   const bool whole = program.shard_elements == program.flat_elements;
   const bool converted = program.precision.compute != program.precision.master;
+  if (program.shard_elements == 0) return;  // All that this rank has is frozen.
   append(FlatBuffer::kMaster, {.elements = program.shard_elements});
   if (program.training) {
     append(FlatBuffer::kFirstMoment, {.elements = program.shard_elements});

@@ -165,8 +165,8 @@ struct Lie {
 TEST_F(SignedManifest, ThatContradictsItselfIsRefused) {
   ASSERT_TRUE(Open(json_).ok()) << Open(json_);
   for (const Lie& lie : {
-           Lie{"/version", "3", "wanted version 1 to 2, found 3"},
-           Lie{"/version", "0", "wanted version 1 to 2, found 0"},
+           Lie{"/version", "4", "wanted version 1 to 3, found 4"},
+           Lie{"/version", "0", "wanted version 1 to 3, found 0"},
            Lie{"/version", "\"1\"", "version: wanted"},
            Lie{"/step", "-1", "step: wanted"},
            Lie{"/step", "1.5", "step: wanted"},

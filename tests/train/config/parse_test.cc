@@ -43,6 +43,9 @@ devices: 4
 seed: 18446744073709551615
 priority: -7
 init_from: runs/other/step-5
+init_from_subset: true
+frozen: ["model.layers.0.*", lm_head.weight]
+trainable: ["*norm*"]
 max_restarts: 0
 labels: {team: a, "run": "7"}
 )";
@@ -67,6 +70,8 @@ constexpr char kJson[] =
     R"("profile":{"directory":"traces","start_step":"10","steps":2,"ranks":[0,3],)"
     R"("nccl_trace":true},"devices":4,)"
     R"("seed":"18446744073709551615","priority":-7,"init_from":"runs/other/step-5",)"
+    R"("init_from_subset":true,"frozen":["model.layers.0.*","lm_head.weight"],)"
+    R"("trainable":["*norm*"],)"
     R"("max_restarts":0,"labels":{"run":"7","team":"a"}})";
 
 class SameJob : public testing::TestWithParam<const char*> {};
@@ -120,6 +125,9 @@ TEST_P(SameJob, LandsInEveryField) {
   EXPECT_EQ(job->seed, 18446744073709551615u);
   EXPECT_EQ(job->priority, -7);
   EXPECT_EQ(job->init_from, "runs/other/step-5");
+  EXPECT_TRUE(job->init_from_subset);
+  EXPECT_THAT(job->frozen, ElementsAre("model.layers.0.*", "lm_head.weight"));
+  EXPECT_THAT(job->trainable, ElementsAre("*norm*"));
   EXPECT_EQ(job->max_restarts, 0);
   EXPECT_EQ(job->labels, (std::map<std::string, std::string>{{"run", "7"}, {"team", "a"}}));
 }

@@ -165,6 +165,11 @@ class Rank {
     for (const ParameterBox& box : executable().program().OwnedParameters()) {
       assembly.Add(box, ReadFlat(executable(), FlatBuffer::kMaster, box.flat));
     }
+    for (const ParameterBox& box : executable().program().FrozenParameters()) {
+      const Tensor values = executable().frozen(box);
+      const double* const first = values.as<double>();
+      assembly.Add(box, std::vector<double>(first, first + values.elements()));
+    }
   }
 
  private:
@@ -215,7 +220,8 @@ std::string LayoutCase::name() const {
       p.expert, "_data", DataParallel(job), "_pipeline", p.pipeline, "x", p.virtual_pipeline, "_",
       (p.schedule != nullptr ? p.schedule : p.schedule_kind())->name, "_zero", int(p.zero),
       again.blocks > 0 ? absl::StrCat("_again", again.blocks) : "",
-      again.norms_and_activations ? "_norms_again" : "");
+      again.norms_and_activations ? "_norms_again" : "",
+      frozen.empty() ? "" : absl::StrCat("_frozen_", frozen));
 }
 
 LayoutCase MakeLayoutCase(const std::string& model, const ParallelismConfig& p, int64_t data) {
@@ -366,6 +372,37 @@ std::vector<LayoutCase> RecomputedLayouts(const std::string& model, int64_t max_
     cases.push_back(all[i]);
     cases.back().job.recompute = kKinds[cases.size() % std::size(kKinds)];
     cases.back().job.precision = kPrecisions[cases.size() % std::size(kPrecisions)];
+  }
+  return cases;
+}
+
+std::vector<LayoutCase> FrozenLayouts(const std::string& model, int64_t max_ranks, size_t stride) {
+  struct Part {
+    const char* name;
+    std::vector<std::string> frozen, trainable;
+  };
+  const bool gpt = model == "gpt3";
+  const std::string first = gpt ? "transformer.h.0." : "model.layers.0.";
+  std::vector<Part> parts = {
+      {"lower", {gpt ? "transformer.w*" : "model.embed_tokens.weight", first + "*"}, {}},
+      {"matrices", {"*proj*", "*.c_*weight", "lm_head.weight"}, {}},
+      {"all_but_norms", {}, {gpt ? "*ln_*" : "*norm*"}},
+      {"all_but_head", {}, {gpt ? "transformer.wte.weight" : "lm_head.weight"}},
+      {"all_but_one_layer", {}, {first + "*"}},
+      {"upper", {"*lm_head*", "*layers.1.*", "*h.1.*"}, {}}};
+  if (!gpt) parts.push_back({"of_a_product", {"*q_proj*", "*.up_proj.*", "*gate_proj*"}, {}});
+  if (model == "qwen3_moe" || model == "gpt_oss") {
+    parts.push_back({"experts", {"*.experts.*"}, {}});
+  }
+  if (model == "gpt_oss") parts.push_back({"biases_and_sinks", {"*.bias", "*.sinks"}, {}});
+  const std::vector<LayoutCase> all = AllLayouts(model, max_ranks);
+  std::vector<LayoutCase> cases;
+  for (size_t i = 0; i < all.size(); i += stride) {
+    const Part& part = parts[cases.size() % parts.size()];
+    LayoutCase& c = cases.emplace_back(all[i]);
+    c.frozen = part.name;
+    c.job.frozen = part.frozen;
+    c.job.trainable = part.trainable;
   }
   return cases;
 }

@@ -16,10 +16,11 @@ namespace trainyard::testing {
 
 struct LayoutCase {
   ModelConfig model;
-  JobConfig job;           // Sizes alone.
-  int router = 0;          // Of a model with experts: which of kRouters.
-  double expert_rows = 2;  // As RecordOptions::expert_rows.
-  bool fuse = true;        // As RecordOptions::fuse.
+  JobConfig job;            // Sizes alone.
+  int router = 0;           // Of a model with experts: which of kRouters.
+  double expert_rows = 2;   // As RecordOptions::expert_rows.
+  bool fuse = true;         // As RecordOptions::fuse.
+  std::string frozen = {};  // What the job freezes, for the name; "": nothing.
   // Every expert gets the same number of rows, in one round: then what is sent is known beforehand.
   bool is_even() const;
   std::string name() const;
@@ -43,6 +44,9 @@ std::vector<LayoutCase> AllLayouts(const std::string& model, int64_t ranks);
 // Every `stride`th of them, with activations computed again in one of the possible ways, in one of
 // the precisions.
 std::vector<LayoutCase> RecomputedLayouts(const std::string& model, int64_t ranks, size_t stride);
+
+// Every `stride`th of them, with a part of the model frozen: in turn each of several parts.
+std::vector<LayoutCase> FrozenLayouts(const std::string& model, int64_t ranks, size_t stride);
 
 // What two optimizer steps on one and the same global batch give, put together from all ranks.
 struct TrainedSteps {

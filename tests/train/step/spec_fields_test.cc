@@ -49,6 +49,8 @@ constexpr Change kChanges[] = {
     {"/steps", "4"},
     {"/seed", "4"},
     {"/init_from", "\"OTHER\""},
+    {"/frozen", "[\"*.mlp.*\"]"},
+    {"/trainable", "[\"*.mlp.*\"]"},
     {"/model/preset", "\"gpt2-124m\""},  // With all sizes overridden: another family.
     {"/model/overrides", "null"},        // The sizes of the line above.
     {"/model/architecture/family", "\"qwen3_moe\""},

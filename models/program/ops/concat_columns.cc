@@ -1,0 +1,89 @@
+// Matrices side by side: what separate products have made in place of one (ColumnLinear).
+#include <numeric>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/copy_columns.h"
+#include "models/program/binder.h"
+#include "models/program/ops/ops.h"
+#include "models/program/ops/ring.h"
+
+namespace trainyard::ops {
+namespace {
+
+// Input: x [T, N]. Output: its columns from `begin` on.
+class TakeColumnsOp final : public Op {
+ public:
+  explicit TakeColumnsOp(int64_t begin) : begin_(begin) {}
+  absl::string_view name() const override { return "take_columns"; }
+  std::string attributes() const override { return absl::StrCat("begin=", begin_); }
+  // What is taken, and no more.
+  Cost CostOf(const Program& program, const Instance& instance) const override {
+    return {.bytes = 2.0 * double(program.info(instance.outputs[0]).bytes())};
+  }
+  Call Bind(const Binder& binder, const Instance& instance) const override {
+    const Tensor y = binder.tensor(instance.outputs[0]);
+    return binder.Kernel(CopyColumnsArgs{.x = binder.tensor(instance.inputs[0]),
+                                         .x_begin = begin_,
+                                         .y = y,
+                                         .y_begin = 0,
+                                         .columns = y.shape.back()});
+  }
+
+ private:
+  const int64_t begin_;
+};
+
+// Inputs: matrices of T rows. Output: all of their columns.
+class ConcatColumnsOp final : public Op {
+ public:
+  absl::string_view name() const override { return "concat_columns"; }
+  Call Bind(const Binder& binder, const Instance& instance) const override {
+    const Tensor y = binder.tensor(instance.outputs[0]);
+    std::vector<Call> calls;
+    int64_t begin = 0;
+    for (Value input : instance.inputs) {
+      const Tensor x = binder.tensor(input);
+      const int64_t columns = x.shape.back();
+      calls.push_back(binder.Kernel(
+          CopyColumnsArgs{.x = x, .x_begin = 0, .y = y, .y_begin = begin, .columns = columns}));
+      begin += columns;
+    }
+    return InOrder(std::move(calls));
+  }
+  std::vector<Value> Backward(Recorder& recorder, const Instance& instance,
+                              std::span<const Value> output_grads) const override {
+    std::vector<Value> grads;
+    int64_t begin = 0;
+    for (Value input : instance.inputs) {
+      const ValueInfo info = recorder.info(input);
+      Value& grad = grads.emplace_back();
+      if (info.differentiable) {
+        grad = recorder.Emit(std::make_shared<TakeColumnsOp>(begin), {output_grads[0]},
+                             {{.shape = info.shape,
+                               .dtype = recorder.info(output_grads[0]).dtype,
+                               .name = "dx"}})[0];
+      }
+      begin += info.shape.back();
+    }
+    return grads;
+  }
+};
+
+}  // namespace
+
+Value ConcatColumns(Recorder& recorder, const std::vector<Value>& parts) {
+  if (parts.size() == 1) return parts.front();
+  const ValueInfo first = recorder.info(parts.front());
+  int64_t columns = 0;
+  for (Value part : parts) {
+    const ValueInfo info = recorder.info(part);
+    CHECK(info.shape.rank() == 2 && info.shape[0] == first.shape[0] && info.dtype == first.dtype)
+        << "concat_columns: " << info << " beside " << first;
+    columns += info.shape[1];
+  }
+  return recorder.Emit(
+      std::make_shared<ConcatColumnsOp>(), parts,
+      {{.shape = {first.shape[0], columns}, .dtype = first.dtype, .name = "product"}})[0];
+}
+
+}  // namespace trainyard::ops

@@ -1,0 +1,172 @@
+#include "train/config/frozen.h"
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "models/arch/registry.h"
+#include "models/flops.h"
+#include "models/model.h"
+#include "train/config/fields.h"
+#include "train/config/name_pattern.h"
+
+namespace trainyard {
+namespace {
+
+using Match = NamePattern::Match;
+
+Match MatchOf(const NamePattern& pattern, const ParameterSpec& spec) {
+  if (spec.stacked) return pattern.OfNumbered(spec.name);
+  return pattern.Matches(spec.name) ? Match::kAll : Match::kNone;
+}
+
+const std::vector<std::string>& PatternsOf(const JobConfig& job) {
+  return job.frozen.empty() ? job.trainable : job.frozen;
+}
+
+absl::string_view FieldOf(const JobConfig& job) {
+  return job.frozen.empty() ? "trainable" : "frozen";
+}
+
+// The parameters of a model, by storage.
+std::vector<ParameterStorage> StoragesOf(const ModelConfig& model) {
+  return RecordInference(*CreateModel(model), {.sequence = 1}).storages;
+}
+
+// Returns whether the patterns themselves are legal.
+bool CheckPatterns(const std::vector<std::string>& patterns, absl::string_view field,
+                   Violations& violations) {
+  if (patterns.size() > kMaxPatterns) {
+    violations.Add(field, Wanted(absl::StrCat("at most ", kMaxPatterns, " patterns"),
+                                 patterns.size(), kMaxPatterns));
+    return false;
+  }
+  bool legal = true;
+  for (size_t i = 0; i < patterns.size(); ++i) {
+    if (!patterns[i].empty() && patterns[i].size() <= kMaxPatternBytes) continue;
+    legal = false;
+    violations.Add(
+        absl::StrCat(field, "[", i, "]"),
+        Wanted(absl::StrCat("a pattern of 1 to ", kMaxPatternBytes, " bytes"), patterns[i].size()));
+  }
+  return legal;
+}
+
+size_t CommonStart(absl::string_view a, absl::string_view b) {
+  const auto [end, other] = std::mismatch(a.begin(), a.end(), b.begin(), b.end());
+  return size_t(end - a.begin());
+}
+
+// The nearest by edits where one is near and that is not too much to compute; otherwise the first
+// of those that begin most alike.
+std::string NearestParameter(absl::string_view pattern, const std::vector<std::string>& names) {
+  constexpr size_t kMostCompared = 1'000'000;
+  if (pattern.size() * names.size() <= kMostCompared) {
+    if (std::string near = NearestName(pattern, names); !near.empty()) return near;
+  }
+  return *std::max_element(names.begin(), names.end(), [&](const auto& a, const auto& b) {
+    return CommonStart(pattern, a) < CommonStart(pattern, b);
+  });
+}
+
+void CheckMatches(const JobConfig& job, const std::vector<ParameterStorage>& storages,
+                  Violations& violations) {
+  std::vector<const ParameterSpec*> specs;
+  std::vector<std::string> names;  // As checkpoints have them; of experts, the first one's.
+  for (const ParameterStorage& storage : storages) {
+    for (const ParameterSpec& spec : storage.parameters) {
+      specs.push_back(&spec);
+      names.push_back(spec.stacked ? absl::StrReplaceAll(spec.name, {{"*", "0"}}) : spec.name);
+    }
+  }
+  for (size_t i = 0; i < PatternsOf(job).size(); ++i) {
+    const std::string& text = PatternsOf(job)[i];
+    const std::string field = absl::StrCat(FieldOf(job), "[", i, "]");
+    const NamePattern pattern(text);
+    bool matched = false;
+    const ParameterSpec* divided = nullptr;
+    for (const ParameterSpec* spec : specs) {
+      const Match match = MatchOf(pattern, *spec);
+      matched |= match == Match::kAll;
+      if (match == Match::kSome) divided = spec;
+    }
+    if (divided != nullptr) {
+      violations.Add(field, Wanted("all experts of a layer or none, which are one tensor",
+                                   Quoted(text), Quoted(divided->name)));
+    } else if (!matched) {
+      violations.Add(field, Wanted("a pattern that matches a parameter", Quoted(text),
+                                   Quoted(NearestParameter(text, names))));
+    }
+  }
+}
+
+void CheckResult(const JobConfig& job, const std::vector<ParameterStorage>& storages,
+                 Violations& violations) {
+  const Recorder::IsFrozen frozen = FrozenBy(job);
+  bool trains = false;
+  for (const ParameterStorage& storage : storages) {
+    const ParameterSpec& first = storage.parameters.front();
+    for (const ParameterSpec& spec : storage.parameters) {
+      trains |= !frozen(spec) && !spec.balance_rate;
+      if (!spec.stacked || frozen(spec) == frozen(first)) continue;
+      violations.Add(FieldOf(job),
+                     Wanted(absl::StrCat("both ", first.name, " and ", spec.name,
+                                         ", or neither: experts multiply by them at once"),
+                            absl::StrCat(frozen(first) ? first.name : spec.name, " alone frozen")));
+      return;
+    }
+  }
+  if (!trains) {
+    violations.Add(FieldOf(job), Wanted("parameters that are left to train", "all of them frozen"));
+  }
+}
+
+}  // namespace
+
+Recorder::IsFrozen FrozenBy(const JobConfig& job) {
+  if (!HasPatterns(job)) return nullptr;
+  const auto patterns = std::make_shared<std::vector<NamePattern>>();
+  for (const std::string& text : PatternsOf(job)) patterns->emplace_back(text);
+  return [patterns, matched_are_frozen = !job.frozen.empty()](const ParameterSpec& spec) {
+    const bool matched = std::any_of(
+        patterns->begin(), patterns->end(),
+        [&](const NamePattern& pattern) { return MatchOf(pattern, spec) == Match::kAll; });
+    return matched == matched_are_frozen;
+  };
+}
+
+double TrainedFlopsPerToken(const JobConfig& job, const ModelConfig& model) {
+  const double all = FlopsPerToken(model, job.batch.sequence).total();
+  if (!HasPatterns(job)) return all;
+  const auto recorded = [&](Recorder::IsFrozen frozen) {
+    const Program program =
+        RecordTraining(*CreateModel(model),
+                       {.record = {.sequence = job.batch.sequence}, .frozen = std::move(frozen)});
+    double flops = 0;
+    for (List list : {List::kForward, List::kBackwardInput, List::kBackwardWeight}) {
+      flops += program.CostOf(list).flops;
+    }
+    return flops / double(job.batch.sequence);
+  };
+  return all - (recorded(nullptr) - recorded(FrozenBy(job)));
+}
+
+void ValidateFrozen(const JobConfig& job, const ModelConfig* model, Violations& violations) {
+  if (!HasPatterns(job)) return;
+  if (!job.frozen.empty() && !job.trainable.empty()) {
+    return violations.Add("trainable", Wanted("one of frozen and trainable", "both"));
+  }
+  if (!CheckPatterns(PatternsOf(job), FieldOf(job), violations) || model == nullptr) return;
+  const std::vector<ParameterStorage> storages = StoragesOf(*model);
+  Violations found;
+  CheckMatches(job, storages, found);
+  if (found.empty()) CheckResult(job, storages, found);
+  for (const FieldViolation& violation : found.list()) {
+    violations.Add(violation.field, violation.description);
+  }
+}
+
+}  // namespace trainyard

@@ -1,6 +1,5 @@
 #include "train/config/resolved_job.h"
 
-#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -74,26 +73,15 @@ void VisitModel(FieldWriter& fields, const ModelChoice& model) {
   }
 }
 
-JobConfig ResolveJob(JobConfig job) {
-  const absl::StatusOr<ModelConfig> model = ResolveModel(job.model);
-  CHECK(model.ok()) << model.status();
-  GivenModel given{.family = model->family(), .fields = {}};
-  for (const Field& field : FieldsOf(*model)) {
-    if (!field.rule.unset) given.fields[field.rule.name] = field.value;
-  }
-  job.model = {.preset = "", .overrides = std::nullopt, .architecture = std::move(given)};
+std::string ResolvedJobText(JobConfig job) {
+  // The choices that the spec may have left open. That of the model, VisitModel makes.
   job.parallelism.schedule = job.parallelism.schedule_kind();
   ScheduleConfig& schedule = job.optimizer.schedule;
   if (schedule.shape != ScheduleShape::kConstant) schedule.min_ratio = MinRatio(schedule);
-  return job;
-}
-
-std::string ResolvedJobText(const JobConfig& job) {
   Json json;
   FieldWriter writer(json);
   writer.Field("format", kResolvedJobFormat);
-  JobConfig resolved = ResolveJob(job);
-  VisitJob(writer, resolved);
+  VisitJob(writer, job);
   return json.dump();
 }
 

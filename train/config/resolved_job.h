@@ -14,13 +14,10 @@ namespace trainyard {
 // Of the text. Another meaning of a field, or another field, is another format.
 inline constexpr int64_t kResolvedJobFormat = 1;
 
-// The same job, with its preset as an architecture that has every field, and every choice that the
-// spec left open made. The job must be valid (validate.h).
-JobConfig ResolveJob(JobConfig job);
-
-// The resolved job as JSON, every field of it beside its `format`. ParseJobConfig (parse.h) makes
-// the same job of the text.
-std::string ResolvedJobText(const JobConfig& job);
+// The job as JSON, every field of it beside its `format`: a preset as an architecture, and every
+// choice that the spec left open made. The job must be valid (validate.h). ParseJobConfig (parse.h)
+// makes the same job of the text.
+std::string ResolvedJobText(JobConfig job);
 // Of a text by the function above, or of a spec as JSON, which an earlier release stored.
 bool IsResolvedJob(absl::string_view text);
 

@@ -121,9 +121,7 @@ bool Fields::Present(const char* name) {
 
 const YamlNode* Fields::Ask(const char* name) {
   if (Present(name)) return node_.Find(name);
-  if (resolved())
-    Add(name,
-        Wanted("a value, because the job has a `format` and so must have every field", "none"));
+  if (resolved()) Add(name, Wanted("a value, which a job with a `format` must have", "none"));
   return nullptr;
 }
 

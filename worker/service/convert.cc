@@ -4,8 +4,8 @@
 
 #include "common/json.h"
 #include "common/protobuf_numbers.h"
+#include "common/resolved_job_format.h"
 #include "common/text.h"
-#include "train/config/resolved_job.h"
 
 namespace trainyard {
 namespace {

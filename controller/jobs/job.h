@@ -71,7 +71,7 @@ struct JobFacts {
 // Immutable once accepted, and shared by every snapshot of the job.
 struct Spec {
   std::string bytes;   // The wire message, as submitted; opaque here.
-  std::string config;  // Of the trainer: resolved, or as an earlier release stored it.
+  std::string config;  // As JSON, for trainers; resolved, unless an earlier release stored the job.
   JobFacts facts;
 };
 

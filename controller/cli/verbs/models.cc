@@ -121,12 +121,14 @@ absl::Status Run(const Context& context) {
   const std::string name = context.arguments.Text("NAME");
   if (context.arguments.Flag("--fields")) return ListFields(name, context.output);
   std::string wanted;
-  if (!name.empty()) {
+  const Family* const of_family = FindFamily(name);
+  if (!name.empty() && of_family == nullptr) {
     ASSIGN_OR_RETURN(const Preset preset, FindPreset(name));
     wanted = preset.name;
   }
   std::vector<ordered_json> models;
   for (const Family& family : Families()) {
+    if (of_family != nullptr && family.name != name) continue;
     for (const Preset& preset : family.presets) {
       if (wanted.empty() || preset.name == wanted) models.push_back(Describe(preset, family));
     }

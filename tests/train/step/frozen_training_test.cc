@@ -203,6 +203,9 @@ TEST(FrozenBase, ThatIsDamagedIsNamedAndNotLoaded) {
   RunJob(job, {.stop = [](int, int64_t step) { return step == 2; }});
   const std::string base = BasePath(job.checkpoint->directory, 1);
   const std::string data = base + "/rank-0.bin", named = "/frozen_damaged/epoch-1/base";
+  const auto of_base = FindCheckpoints(base, Roots());
+  EXPECT_TRUE(absl::IsInvalidArgument(of_base.status())) << of_base.status();
+  EXPECT_THAT(std::string(of_base.status().message()), HasSubstr("frozen parameters"));
   FlipByte(data, 100);
   const Checkpoint checkpoint = Newest(job.checkpoint->directory);
   EXPECT_EQ(checkpoint.Verify().code(), absl::StatusCode::kDataLoss);

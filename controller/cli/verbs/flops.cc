@@ -1,6 +1,6 @@
 // trainyard flops: model FLOPs per token by a named convention.
 
-#include "models/flops.h"
+#include "models/arch/flops.h"
 
 #include <nlohmann/json.hpp>
 

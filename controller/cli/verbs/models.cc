@@ -9,8 +9,8 @@
 #include "controller/cli/format.h"
 #include "controller/cli/verbs/verbs.h"
 #include "models/arch/config_json.h"
+#include "models/arch/flops.h"
 #include "models/arch/registry.h"
-#include "models/flops.h"
 
 namespace trainyard::cli {
 namespace {

@@ -1,4 +1,4 @@
-#include "common/metrics_page.h"
+#include "common/http/metrics_page.h"
 
 #include <prometheus/registry.h>
 #include <prometheus/text_serializer.h>

@@ -1,4 +1,4 @@
-#include "controller/jobs/job_series.h"
+#include "controller/book/job_series.h"
 
 #include <algorithm>
 #include <array>

@@ -1,4 +1,4 @@
-#include "worker/gpu_metrics.h"
+#include "worker/daemon/gpu_metrics.h"
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"

@@ -1,4 +1,4 @@
-#include "controller/service/error.h"
+#include "controller/access/error.h"
 
 #include "common/text.h"
 #include "common/violations.h"

@@ -1,4 +1,4 @@
-#include "models/flops.h"
+#include "models/arch/flops.h"
 
 #include <array>
 

@@ -1,4 +1,4 @@
-#include "models/parameter.h"
+#include "models/program/parameter.h"
 
 #include <array>
 #include <span>

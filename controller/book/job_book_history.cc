@@ -4,7 +4,7 @@
 
 #include "common/check.h"
 #include "common/status_macros.h"
-#include "controller/jobs/job_book.h"
+#include "controller/book/job_book.h"
 
 namespace trainyard::controller {
 namespace {

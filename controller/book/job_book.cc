@@ -1,4 +1,4 @@
-#include "controller/jobs/job_book.h"
+#include "controller/book/job_book.h"
 
 #include <algorithm>
 

@@ -1,7 +1,7 @@
 // The worker's page: promtool accepts it, it carries what the ranks said, and series do not pile
 // up.
 
-#include "worker/metrics.h"
+#include "worker/daemon/metrics.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "worker/metrics.h"
+#include "worker/daemon/metrics.h"
 
 #include <optional>
 #include <vector>

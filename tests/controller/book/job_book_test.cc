@@ -1,7 +1,7 @@
 // Proves that submits are idempotent and durable, that directories are not shared, that readers see
 // only durable states with growing revisions, and that steps are counted once.
 
-#include "controller/jobs/job_book.h"
+#include "controller/book/job_book.h"
 
 #include <gmock/gmock.h>
 

@@ -1,4 +1,4 @@
-#include "controller/owner_commands.h"
+#include "controller/access/owner_commands.h"
 
 #include <cstdio>
 

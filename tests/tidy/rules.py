@@ -29,7 +29,7 @@ MAY_INCLUDE = {
     "controller/access": ("controller", "security", "train", "trainyard/v1"),
     "controller/page": ("controller/access", "controller/book", "controller/jobs", "controller/workers"),
     "controller/service": ("controller", "security", "train", "models", "kernels/device", "trainyard/v1"),
-    "controller/cli": ("security", "train", "models", "kernels/device", "trainyard/v1"),
+    "cli": ("security", "train", "models", "kernels/device", "trainyard/v1"),
 }
 
 # `try` stands where a library throws, where a DeviceError ends, and where the last who knows what the device was at puts that into one.
@@ -41,7 +41,7 @@ BANNED = [  # (pattern, where it is allowed, what to do instead)
     (r"\bstd::exit\b|(?<![\w:.>])exit\(", r"_main\.cc$|^tests/", "return a Status"),
     (r"\busing namespace\b", r"^$", "name what is used"),
     (r"\babsl::Now\b",  # What people read, and gRPC, which takes deadlines by the wall clock and keeps them by the other.
-     r"^common/(?:clock|log)\.cc$|^kernels/collective/collective\.cc$|^worker/trainer/rank_process\.cc$|^controller/cli/client\.h$|^tests/",
+     r"^common/(?:clock|log)\.cc$|^kernels/collective/collective\.cc$|^worker/trainer/rank_process\.cc$|^cli/client\.h$|^tests/",
      "wait by RealClock().Monotonic(): the wall clock jumps"),
     (r"\bstd::(?:endl|rand|shared_mutex)\b", r"^common/check\.h$|_main\.cc$", "'\\n', common/rng.h, common/mutex.h"),
     (r"\bstd::(?:(?:recursive_|timed_)?mutex|lock_guard|unique_lock|scoped_lock|condition_variable(?:_any)?)\b",
@@ -87,7 +87,7 @@ def functions(tree):
 
 
 def include_directions(tree):
-    tops = {"common", "security", "kernels", "models", "train", "worker", "controller", "trainyard", "tests"}
+    tops = {"common", "security", "kernels", "models", "train", "worker", "controller", "cli", "trainyard", "tests"}
     for source in tree.code:
         owner = max((p for p in MAY_INCLUDE if _under(source.path, p)), key=len, default=None)
         if owner is None:

@@ -391,7 +391,7 @@ void JobBook::SetWaitingReason(const std::string& job_id, const std::string& rea
       return;
     }
     Job job = *slot.applied;
-    job.state_reason = reason;
+    job.Explain(reason);
     ++job.revision;
     slot.applied = slot.published = std::make_shared<const Job>(std::move(job));
     listeners = slot.listeners;

@@ -39,8 +39,15 @@ YamlNode& FindOrMake(YamlNode& node, const std::string& key) {
   return node.fields.emplace_back(YamlField{key, YamlNode()}).value;
 }
 
-// Of a oneof there can be one member: removes what stands beside `chosen`.
+// Of a oneof there can be one member, and of frozen and trainable one: removes what stands beside
+// `chosen`.
 void DropOtherChoices(YamlNode& node, const google::protobuf::FieldDescriptor& chosen) {
+  if (chosen.containing_type() == v1::JobSpec::descriptor()) {
+    const std::string other = chosen.name() == "frozen"      ? "trainable"
+                              : chosen.name() == "trainable" ? "frozen"
+                                                             : "";
+    std::erase_if(node.fields, [&](const YamlField& field) { return field.key == other; });
+  }
   const auto* oneof = chosen.real_containing_oneof();
   if (oneof == nullptr) return;
   std::erase_if(node.fields, [&](const auto& entry) {
@@ -138,7 +145,9 @@ absl::StatusOr<SpecDocument> SpecDocument::Parse(absl::string_view name, absl::s
 absl::StatusOr<v1::JobSpec> SpecDocument::ToProto() const {
   v1::JobSpec spec;
   Violations checked, violations;
-  ParseAndValidateJob(root_, checked);
+  YamlNode root = root_;  // `format` is for what the controller writes, and unknown here.
+  std::erase_if(root.fields, [](const YamlField& field) { return field.key == "format"; });
+  ParseAndValidateJob(root, checked);
   SpecReader(checked, violations).Read(root_, "", spec);
   if (violations.empty()) return spec;
   // What the controller would have found besides, so that all comes at once.

@@ -102,6 +102,15 @@ bool SetScalar(const std::string& text, const FieldDescriptor& field, Message& m
   }
 }
 
+bool HasKey(const Message& message, const FieldDescriptor& map, const std::string& key) {
+  const Reflection& reflection = *message.GetReflection();
+  for (int i = 0; i < reflection.FieldSize(message, &map); ++i) {
+    const Message& pair = reflection.GetRepeatedMessage(message, &map, i);
+    if (pair.GetReflection()->GetString(pair, map.message_type()->map_key()) == key) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 bool IsBeside(const std::string& key, const Descriptor& message) {
@@ -123,11 +132,21 @@ bool SpecReader::ReadBeside(const YamlField& field, const std::string& path, Mes
     violations_.Add(path, Wanted("a single value", Name(field.value.kind)));
     return true;
   }
-  const FieldDescriptor* const beside = MapBeside(*message.GetDescriptor());
-  Message& pair = *message.GetReflection()->AddMessage(&message, beside);
-  pair.GetReflection()->SetString(&pair, beside->message_type()->map_key(), field.key);
-  CHECK(SetScalar(field.value.text, *beside->message_type()->map_value(), pair)) << path;
+  AddToMap(field, path, *MapBeside(*message.GetDescriptor()), message);
   return true;
+}
+
+void SpecReader::AddToMap(const YamlField& entry, const std::string& path,
+                          const FieldDescriptor& map, Message& message) {
+  if (HasKey(message, map, entry.key)) {
+    violations_.Add(path, Wanted(absl::StrCat("the field once, here or in ", map.name()), "both"));
+    return;
+  }
+  Message& pair = *message.GetReflection()->AddMessage(&message, &map);
+  pair.GetReflection()->SetString(&pair, map.message_type()->map_key(), entry.key);
+  if (!SetScalar(entry.value.text, *map.message_type()->map_value(), pair)) {
+    AddUnreadable(path, Found(entry.value));
+  }
 }
 
 void SpecReader::ReadMap(const YamlNode& node, const std::string& path,
@@ -137,11 +156,7 @@ void SpecReader::ReadMap(const YamlNode& node, const std::string& path,
       violations_.Add(Join(path, key), Wanted("text", Name(value.kind)));
       continue;
     }
-    Message& pair = *message.GetReflection()->AddMessage(&message, &field);
-    pair.GetReflection()->SetString(&pair, field.message_type()->map_key(), key);
-    if (!SetScalar(value.text, *field.message_type()->map_value(), pair)) {
-      AddUnreadable(Join(path, key), Found(value));
-    }
+    AddToMap({key, value}, Join(path, key), field, message);
   }
 }
 

@@ -43,6 +43,8 @@ class SpecReader {
   // Whether the map took the value.
   bool ReadBeside(const YamlField& field, const std::string& path,
                   google::protobuf::Message& message);
+  void AddToMap(const YamlField& entry, const std::string& path,
+                const google::protobuf::FieldDescriptor& map, google::protobuf::Message& message);
   void AddUnreadable(const std::string& path, absl::string_view found);
 
   const Violations& checked_;

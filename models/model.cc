@@ -49,11 +49,8 @@ Projection RecordForward(Recorder& recorder, const Model& model, const RecordOpt
   return projection;
 }
 
-}  // namespace
-
-Program RecordTraining(const Model& model, const TrainingOptions& options) {
-  Recorder recorder(options.record.precision, options.record.mesh, /*training=*/true,
-                    options.frozen);
+void RecordForwardAndBackward(Recorder& recorder, const Model& model,
+                              const TrainingOptions& options) {
   const Projection projection = RecordForward(recorder, model, options.record);
   const Value targets =
       recorder.Input("targets", {recorder.program().tokens()}, DType::kI32, kVarying);
@@ -69,6 +66,18 @@ Program RecordTraining(const Model& model, const TrainingOptions& options) {
   after("backward");
   if (options.record.fuse) Fuse(program, List::kBackwardInput);
   after("fuse_backward");
+}
+
+}  // namespace
+
+Program RecordTraining(const Model& model, const TrainingOptions& options) {
+  Recorder recorder(options.record.precision, options.record.mesh, /*training=*/true,
+                    options.frozen);
+  RecordForwardAndBackward(recorder, model, options);
+  Program& program = recorder.mutable_program();
+  const auto after = [&](const char* pass) {
+    if (options.after_pass) options.after_pass(pass, program);
+  };
   KeepStage(program, options.record.stages);
   RemoveDead(program);
   after("dead");
@@ -82,6 +91,20 @@ Program RecordTraining(const Model& model, const TrainingOptions& options) {
   RecordOptimizer(recorder, options.adamw);
   after("optimizer");
   return std::move(recorder).Finish();
+}
+
+Program RecordGradients(const Model& model, const TrainingOptions& options) {
+  Recorder recorder(options.record.precision, options.record.mesh, /*training=*/true,
+                    options.frozen);
+  RecordForwardAndBackward(recorder, model, options);
+  RemoveDead(recorder.mutable_program());
+  return std::move(recorder).Finish();
+}
+
+std::vector<ParameterStorage> DeclareParameters(const Model& model) {
+  Recorder recorder(Precision(), Mesh(), /*training=*/false);
+  (void)RecordForward(recorder, model, {.sequence = 1});
+  return std::move(recorder).Finish().storages;
 }
 
 Program RecordInference(const Model& model, const RecordOptions& options) {

@@ -69,6 +69,12 @@ struct TrainingOptions {
 // the first and the last stage. Forward adds to StepState.loss.
 Program RecordTraining(const Model& model, const TrainingOptions& options);
 
+// The lists forward and backward alone, before anything is done about where values lie.
+Program RecordGradients(const Model& model, const TrainingOptions& options);
+
+// What Model's functions declare, on one rank: by storage, in order.
+std::vector<ParameterStorage> DeclareParameters(const Model& model);
+
 // Lists init, prepare, forward. Input "tokens", output "logits" [micro_batch * sequence, vocab].
 Program RecordInference(const Model& model, const RecordOptions& options);
 

@@ -385,6 +385,30 @@ TEST(Spec, FieldsOfOneFamilyGoIntoTheMap) {
       (GivenFields{{"layers", 2}, {"window", 100}, {"swiglu_limit", 5.0}, {"yarn_factor", 4.0}}));
 }
 
+TEST(Spec, AFieldStandsInTheMapOrBesideItAndNotInBoth) {
+  for (const char* fields :
+       {"window: 16, fields: {window: 8}", "fields: {window: 8}, window: 16"}) {
+    EXPECT_THAT(Errors(absl::StrCat("name: a\nmodel: {architecture: {family: gpt_oss, layers: 2, ",
+                                    fields, "}}"),
+                       {}),
+                testing::HasSubstr("wanted the field once, here or in fields, found both"))
+        << fields;
+  }
+}
+
+TEST(Spec, WhatTheControllerWritesIsUnknownAndNoMoreIsSaid) {
+  const std::string errors = Errors(kWhole, {"format=1"});
+  EXPECT_THAT(errors, testing::HasSubstr("format: unknown field"));
+  EXPECT_THAT(errors, testing::Not(testing::HasSubstr("must have")));
+}
+
+TEST(Set, OfTrainableReplacesFrozen) {
+  const v1::JobSpec spec = Read("name: a\nfrozen: ['*a']", {"trainable=['*b']"});
+  EXPECT_EQ(spec.frozen_size(), 0);
+  ASSERT_EQ(spec.trainable_size(), 1);
+  EXPECT_EQ(Read("name: a\ntrainable: ['*a']", {"frozen=['*b']"}).trainable_size(), 0);
+}
+
 TEST(Set, WithoutAValueRemovesAFieldOfOneFamily) {
   const std::string text = "{name: a, model: {preset: gpt-oss-20b, overrides: {window: 8}}}";
   EXPECT_EQ(Read(text, {}).model().overrides().fields().size(), 1u);

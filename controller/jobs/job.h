@@ -1,5 +1,5 @@
 // What the controller knows of a job. Plain values: the state machine (job_state.h) changes them,
-// the book (job_book.h) keeps and publishes them, the service translates them to the wire's
+// the book (book/job_book.h) keeps and publishes them, the service translates them to the wire's
 // messages.
 
 #pragma once

@@ -191,6 +191,14 @@ def op_files(tree):
                 yield f"{header.path}: no {what} ({where}) includes it"
 
 
+def ops_apart(tree):
+    """A kernel that includes every op's header is built again for each of them."""
+    for source in tree.match(r"^kernels/.*\.(h|cc|cu)$"):
+        for line, included in source.includes:
+            if included == "kernels/ops.h" and source.path.stem != "backend":
+                yield f"{source.path}:{line}: {included} is for a backend's table; include the header of the op"
+
+
 def tests_are_built(tree):
     for test in tree.match(r"^(tests|kernels/bench)/.*_(test|bench)\.cc$"):
         lists = [s for s in tree.sources if s.path.name == "CMakeLists.txt"
@@ -284,4 +292,4 @@ def mutations(tree):
 
 
 ALL = [columns, file_length, functions, include_directions, folder_cycles, generated_headers, exceptions, banned, mutexes_guard, mutable_globals,
-       op_files, tests_are_built, no_disabled_tests, proto_enums, metric_names, readme_map, todos, headers_once, opening_comment, mutations]
+       op_files, ops_apart, tests_are_built, no_disabled_tests, proto_enums, metric_names, readme_map, todos, headers_once, opening_comment, mutations]

@@ -53,6 +53,8 @@ CASES = {
                  {"kernels/swish.h": "struct SwishArgs {};", **{path: '#include "kernels/swish.h"' for path in (
                      "kernels/cpu/swish.cc", "tests/kernels/swish_test.cc", "kernels/bench/swish_bench.cc",
                      "models/program/ops/swish.cc")}}),
+    "ops_apart": ({"kernels/cpu/kernels.h": '#include "kernels/ops.h"'},
+                  {"kernels/cpu/backend.cc": '#include "kernels/ops.h"', "kernels/cpu/add.cc": '#include "kernels/add.h"'}),
     "tests_are_built": ({"tests/a/x_test.cc": "", "tests/a/CMakeLists.txt": "y_test"},
                         {"tests/a/x_test.cc": "", "tests/a/CMakeLists.txt": "trainyard_test(x_test SRCS x_test.cc)"}),
     "no_disabled_tests": ({"a.cc": "TEST(X, DISABLED_Y) {}"}, {"a.cc": "// DISABLED_ in a comment"}),

@@ -10,6 +10,7 @@
 
 #include "models/parallel/context_exchange.h"
 #include "models/parallel/zero.h"
+#include "models/program/passes/options.h"
 #include "models/program/program.h"
 #include "models/program/recorder.h"
 
@@ -35,13 +36,6 @@ class Model {
   virtual Projection Head(Recorder& recorder, Value x) const = 0;
 };
 
-struct AdamWOptions {
-  double beta1 = 0.9;
-  double beta2 = 0.95;
-  double epsilon = 1e-8;
-  double weight_decay = 0.1;  // Not of gains and biases.
-};
-
 struct RecordOptions {
   Precision precision = {};
   int64_t micro_batch = 1;  // Sequences.
@@ -57,13 +51,6 @@ struct RecordOptions {
   double expert_rows = 2;
   bool deterministic = true;  // False: as AttentionBackwardArgs has it.
   bool fuse = true;           // Fuse the lists. Off in tests alone, which compare.
-};
-
-// Which activations the backward pass computes again in place of having them kept (Chen et al.
-// 2016, arXiv:1604.06174; Korthikanti et al. 2022, arXiv:2205.05198).
-struct RecomputeOptions {
-  int64_t blocks = 0;                  // All of the first so many layers of each stage.
-  bool norms_and_activations = false;  // Of all blocks.
 };
 
 struct TrainingOptions {

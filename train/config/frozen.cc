@@ -7,8 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "models/arch/flops.h"
 #include "models/arch/registry.h"
-#include "models/flops.h"
 #include "models/model.h"
 #include "train/config/fields.h"
 #include "train/config/name_pattern.h"

@@ -11,7 +11,7 @@
 #include "common/files.h"
 #include "common/log.h"
 #include "common/status_macros.h"
-#include "models/flops.h"
+#include "models/arch/flops.h"
 #include "train/checkpoint/history.h"
 #include "train/checkpoint/lineage.h"
 #include "train/checkpoint/load.h"

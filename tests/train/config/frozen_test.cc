@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/rng.h"
-#include "models/flops.h"
+#include "models/arch/flops.h"
 #include "train/config/name_pattern.h"
 #include "train/config/parse.h"
 #include "train/config/resolve_model.h"

@@ -47,6 +47,9 @@ CASES = {
                  {"kernels/swish.h": "struct SwishArgs {};", **{path: '#include "kernels/swish.h"' for path in (
                      "kernels/cpu/swish.cc", "tests/kernels/swish_test.cc", "kernels/bench/swish_bench.cc",
                      "models/program/ops/swish.cc")}}),
+    "products_bound_once": ({"models/program/ops/a.cc": '#include "kernels/matmul.h"'},
+                            {"models/program/product.cc": '#include "kernels/matmul.h"',
+                             "models/program/ops/a.cc": '#include "models/program/product.h"'}),
     "tests_are_built": ({"tests/a/x_test.cc": "", "tests/a/CMakeLists.txt": "y_test"},
                         {"tests/a/x_test.cc": "", "tests/a/CMakeLists.txt": "trainyard_test(x_test SRCS x_test.cc)"}),
     "no_disabled_tests": ({"a.cc": "TEST(X, DISABLED_Y) {}"}, {"a.cc": "// DISABLED_ in a comment"}),

@@ -49,6 +49,8 @@ BANNED = [  # (pattern, where it is allowed, what to do instead)
 ]
 
 
+PRODUCT_KERNELS = ("kernels/matmul.h", "kernels/matmul_gelu.h", "kernels/grouped_matmul.h")
+
 # Ops that need no benchmark, with the reason.
 UNMEASURED = {
     "balance_bias": "a few numbers an expert",
@@ -183,7 +185,7 @@ def op_files(tree):
         if not re.search(r"\bstruct \w+Args\b", header.code):
             continue
         wanted = {"implementation": r"^kernels/cpu/.*\.cc$", "test": r"^tests/kernels/.*_test\.cc$",
-                  "benchmark": r"^kernels/bench/.*_bench\.cc$", "program op": r"^models/program/ops/.*\.cc$"}
+                  "benchmark": r"^kernels/bench/.*_bench\.cc$", "program op": r"^models/program/(ops/.*|product)\.cc$"}
         if op in UNMEASURED:
             del wanted["benchmark"]
         for what, where in wanted.items():
@@ -197,6 +199,14 @@ def ops_apart(tree):
         for line, included in source.includes:
             if included == "kernels/ops.h" and source.path.stem != "backend":
                 yield f"{source.path}:{line}: {included} is for a backend's table; include the header of the op"
+
+
+# Ops describe what they multiply, and one file knows the kernels.
+def products_bound_once(tree):
+    for source in tree.match(r"^models/.*\.(h|cc)$"):
+        for line, included in source.includes:
+            if included in PRODUCT_KERNELS and str(source.path) != "models/program/product.cc":
+                yield f"{source.path}:{line}: products are bound by models/program/product.cc"
 
 
 def tests_are_built(tree):
@@ -292,4 +302,4 @@ def mutations(tree):
 
 
 ALL = [columns, file_length, functions, include_directions, folder_cycles, generated_headers, exceptions, banned, mutexes_guard, mutable_globals,
-       op_files, ops_apart, tests_are_built, no_disabled_tests, proto_enums, metric_names, readme_map, todos, headers_once, opening_comment, mutations]
+       op_files, ops_apart, products_bound_once, tests_are_built, no_disabled_tests, proto_enums, metric_names, readme_map, todos, headers_once, opening_comment, mutations]

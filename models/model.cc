@@ -27,7 +27,7 @@ Projection RecordForward(Recorder& recorder, const Model& model, const RecordOpt
 
   const Value tokens = recorder.Input("tokens", {program.tokens()}, DType::kI32, kVarying);
   recorder.set_label("embed");
-  Value x = model.Embed(recorder, tokens);
+  Carried x = model.Embed(recorder, tokens);
   const auto cut_here = [&] {
     return std::count(options.cuts.begin(), options.cuts.end(), recorder.block()) > 0;
   };
@@ -62,6 +62,7 @@ Program RecordTraining(const Model& model, const TrainingOptions& options) {
   const auto after = [&](const char* pass) {
     if (options.after_pass) options.after_pass(pass, program);
   };
+  DropUnreadCrossings(program);
   after("forward");
   if (options.record.fuse) Fuse(program, List::kForward, options.recompute);
   after("fuse");

@@ -27,7 +27,7 @@ Projection RecordForward(Recorder& recorder, const Model& model, const RecordOpt
 
   const Value tokens = recorder.Input("tokens", {program.tokens()}, DType::kI32, kVarying);
   recorder.set_label("embed");
-  Value x = model.Embed(recorder, tokens);
+  Carried x = model.Embed(recorder, tokens);
   const auto cut_here = [&] {
     return std::count(options.cuts.begin(), options.cuts.end(), recorder.block()) > 0;
   };
@@ -49,6 +49,13 @@ Projection RecordForward(Recorder& recorder, const Model& model, const RecordOpt
   return projection;
 }
 
+// Shows the program to who wants to see what each pass makes of it.
+auto Observer(const TrainingOptions& options, const Program& program) {
+  return [&](const char* pass) {
+    if (options.after_pass) options.after_pass(pass, program);
+  };
+}
+
 void RecordForwardAndBackward(Recorder& recorder, const Model& model,
                               const TrainingOptions& options) {
   const Projection projection = RecordForward(recorder, model, options.record);
@@ -56,9 +63,8 @@ void RecordForwardAndBackward(Recorder& recorder, const Model& model,
       recorder.Input("targets", {recorder.program().tokens()}, DType::kI32, kVarying);
   ops::LinearCrossEntropy(recorder, projection.x, projection.weight, targets, kTensorAxes);
   Program& program = recorder.mutable_program();
-  const auto after = [&](const char* pass) {
-    if (options.after_pass) options.after_pass(pass, program);
-  };
+  const auto after = Observer(options, program);
+  DropUnreadCrossings(program);
   after("forward");
   if (options.record.fuse) Fuse(program, List::kForward, options.recompute);
   after("fuse");
@@ -75,9 +81,7 @@ Program RecordTraining(const Model& model, const TrainingOptions& options) {
                     options.frozen);
   RecordForwardAndBackward(recorder, model, options);
   Program& program = recorder.mutable_program();
-  const auto after = [&](const char* pass) {
-    if (options.after_pass) options.after_pass(pass, program);
-  };
+  const auto after = Observer(options, program);
   KeepStage(program, options.record.stages);
   RemoveDead(program);
   after("dead");

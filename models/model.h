@@ -22,8 +22,9 @@ struct Projection {
   Value weight;  // [vocab, width], divided over the tensor ranks.
 };
 
-// Immutable, thread-safe. Values are [tokens, width] matrices; one residual value passes from block
-// to block. Parallelism, gradients, precision are the layers' and the passes' business.
+// Immutable, thread-safe. What Embed makes passes from block to block: one [tokens, width] matrix
+// in most models, more values where a model carries more. Parallelism, gradients, precision are the
+// layers' and the passes' business.
 class Model {
  public:
   virtual ~Model() = default;
@@ -31,9 +32,10 @@ class Model {
   virtual int64_t layers() const = 0;
   virtual int64_t max_sequence() const = 0;
   // tokens i32 [T], whose positions are t % sequence.
-  virtual Value Embed(Recorder& recorder, Value tokens) const = 0;
-  virtual Value Block(Recorder& recorder, int64_t layer, Value x) const = 0;
-  virtual Projection Head(Recorder& recorder, Value x) const = 0;
+  virtual Carried Embed(Recorder& recorder, Value tokens) const = 0;
+  // Layers may differ, in what they carry on, too.
+  virtual Carried Block(Recorder& recorder, int64_t layer, const Carried& carried) const = 0;
+  virtual Projection Head(Recorder& recorder, const Carried& carried) const = 0;
 };
 
 struct RecordOptions {

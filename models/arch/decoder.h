@@ -40,14 +40,14 @@ class Decoder final : public Model {
 
   int64_t layers() const override { return config_.layers; }
   int64_t max_sequence() const override { return config_.max_seq; }
-  Value Embed(Recorder& recorder, Value tokens) const override {
+  Carried Embed(Recorder& recorder, Value tokens) const override {
     return embedding_.Embed(recorder, tokens);
   }
-  Value Block(Recorder& recorder, int64_t layer, Value x_TD) const override {
-    return Layer(config_, layer, absl::StrCat("model.layers.", layer))(recorder, x_TD);
+  Carried Block(Recorder& recorder, int64_t layer, const Carried& x_TD) const override {
+    return Layer(config_, layer, absl::StrCat("model.layers.", layer))(recorder, x_TD.only());
   }
-  Projection Head(Recorder& recorder, Value x_TD) const override {
-    return {.x = norm_(recorder, x_TD), .weight = output_.Weight(recorder)};
+  Projection Head(Recorder& recorder, const Carried& x_TD) const override {
+    return {.x = norm_(recorder, x_TD.only()), .weight = output_.Weight(recorder)};
   }
 
  private:

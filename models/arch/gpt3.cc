@@ -70,15 +70,15 @@ class Gpt3 final : public Model {
 
   int64_t layers() const override { return config_.layers; }
   int64_t max_sequence() const override { return config_.max_seq; }
-  Value Embed(Recorder& recorder, Value tokens) const override {
+  Carried Embed(Recorder& recorder, Value tokens) const override {
     const Value words_TD = embedding_.Embed(recorder, tokens);
     return ops::Add(recorder, words_TD, positions_.Embed(recorder, tokens));
   }
-  Value Block(Recorder& recorder, int64_t layer, Value x_TD) const override {
-    return Gpt3Block(config_, absl::StrCat("transformer.h.", layer))(recorder, x_TD);
+  Carried Block(Recorder& recorder, int64_t layer, const Carried& x_TD) const override {
+    return Gpt3Block(config_, absl::StrCat("transformer.h.", layer))(recorder, x_TD.only());
   }
-  Projection Head(Recorder& recorder, Value x_TD) const override {
-    return {.x = norm_(recorder, x_TD), .weight = output_.Weight(recorder)};
+  Projection Head(Recorder& recorder, const Carried& x_TD) const override {
+    return {.x = norm_(recorder, x_TD.only()), .weight = output_.Weight(recorder)};
   }
 
  private:

@@ -61,19 +61,26 @@ void CheckOneListPerGradient(const Program& program) {
 // other micro-batches.
 void KeepMessages(const Chunk& chunk, std::vector<Life>& lives) {
   // The next micro-batch's may come while this one's gradient leaves.
-  for (Value value : {chunk.received, chunk.sent_gradient}) {
-    if (value.valid()) lives[value.id].last = kEnd;
+  for (const Crossing& received : chunk.received) {
+    for (Value value : {received.value, received.gradient}) {
+      if (!value.valid()) continue;
+      Life& life = lives[value.id];
+      if (life.first == kNever) life.first = kStart;  // A gradient that no instance here reads.
+      life.last = kEnd;
+    }
   }
-  if (!chunk.sent.valid()) return;
-  // Its gradient may take its place: the next stage makes it of what has arrived.
-  Life& sent = lives[chunk.sent.id];
-  sent.several_actions = true;
-  const Value answer = chunk.received_gradient;
-  if (answer.valid() && lives[answer.id].first != kNever) {
-    lives[answer.id].several_actions = true;
-    sent.last = std::max(sent.last, lives[answer.id].first - 1);
-  } else {
-    sent.last = kEnd;
+  for (const Crossing& crossing : chunk.sent) {
+    // Gradients may take the places of what was sent: the next stage makes them once all of it has
+    // arrived.
+    Life& sent = lives[crossing.value.id];
+    sent.several_actions = true;
+    const Value answer = crossing.gradient;
+    if (answer.valid() && lives[answer.id].first != kNever) {
+      lives[answer.id].several_actions = true;
+      sent.last = std::max(sent.last, lives[answer.id].first - 1);
+    } else {
+      sent.last = kEnd;
+    }
   }
 }
 
@@ -89,14 +96,17 @@ ProgramLives FindLives(const Program& program, bool split) {
     lives[value.id] = {.first = kStart, .last = kStart};
   }
   for (const Chunk& chunk : program.chunks) {
-    if (chunk.received.valid()) lives[chunk.received.id] = {.first = kStart, .last = kStart};
+    for (const Crossing& received : chunk.received) {
+      lives[received.value.id] = {.first = kStart, .last = kStart};
+    }
   }
   for (size_t i = 0; i < program.instances.size(); ++i) {
     const Instance& instance = program.instances[i];
     const int64_t now = found.TimeOf(i);
     if (IsBackward(instance.list)) {
-      const Value received = program.chunks[program.chunk_of(instance.block)].received_gradient;
-      if (received.valid() && lives[received.id].first == kNever) {
+      for (const Crossing& sent : program.chunks[program.chunk_of(instance.block)].sent) {
+        const Value received = sent.gradient;
+        if (!received.valid() || lives[received.id].first != kNever) continue;
         lives[received.id] = {.first = now, .last = now};
         made_by[received.id] = List::kBackwardInput;
       }
@@ -170,8 +180,8 @@ std::vector<InPlaceGroup> JoinInPlace(const ProgramLives& found,
   };
   for (const auto& [name, value] : program.inputs) start_leaf(value);
   for (const Chunk& chunk : program.chunks) {
-    start_leaf(chunk.received);
-    start_leaf(chunk.received_gradient);
+    for (const Crossing& received : chunk.received) start_leaf(received.value);
+    for (const Crossing& sent : chunk.sent) start_leaf(sent.gradient);
   }
   for (size_t i = 0; i < program.instances.size(); ++i) {
     const Instance& instance = program.instances[i];

@@ -107,15 +107,22 @@ struct Bucket {
   int last_block = 0;
 };
 
+// A value that crosses from one chunk to the next, as one of the two knows it. What a chunk hands
+// on as it came is one value, received and sent.
+struct Crossing {
+  std::string name;
+  Value value = {};
+  Value gradient = {};  // Crosses the other way; invalid where nothing trainable lies before.
+};
+
 // A run of blocks that a pipeline stage computes in one go. What crosses its ends comes from and
-// goes to the chunks before and after it; those values are invalid at the ends of the model.
+// goes to the chunks before and after it, in the order of these lists: item i of `sent` is item i
+// of the next chunk's `received`. They are empty at the ends of the model.
 struct Chunk {
   int first_block = 0;  // Blocks [first_block, last_block].
   int last_block = 0;
-  Value received = {};           // Before forward.
-  Value sent = {};               // After forward.
-  Value received_gradient = {};  // Of `sent`; before backward.
-  Value sent_gradient = {};      // Of `received`; after backward.
+  std::vector<Crossing> received = {};  // Before forward; its gradients leave after backward.
+  std::vector<Crossing> sent = {};      // After forward; its gradients come before backward.
 };
 
 struct Program {

@@ -41,13 +41,24 @@ Value Recorder::Leaf(Value like, const std::string& name) {
   return NewValue(std::move(leaf));
 }
 
-Value Recorder::Cut(Value x) {
-  const Value received = Leaf(x, "received");
-  program_.values[size_t(received.id)].block = block_ + 1;
-  program_.chunks.back().sent = x;
+Carried Recorder::Cut(const Carried& left) {
+  const bool several = left.values().size() > 1;
+  std::vector<Carried::Named> starts;
+  Chunk next{.first_block = block_ + 1};
+  for (const auto& [name, value] : left.values()) {
+    for (const Crossing& other : program_.chunks.back().sent) {
+      CHECK(other.name != name && other.value != value)
+          << info(value) << " crosses a cut as " << name << " and as " << other.name;
+    }
+    const Value received = Leaf(value, several ? absl::StrCat("received ", name) : "received");
+    program_.values[size_t(received.id)].block = block_ + 1;
+    program_.chunks.back().sent.push_back({.name = name, .value = value});
+    next.received.push_back({.name = name, .value = received});
+    starts.push_back({name, received});
+  }
   program_.chunks.back().last_block = block_;
-  program_.chunks.push_back({.first_block = block_ + 1, .received = received});
-  return received;
+  program_.chunks.push_back(std::move(next));
+  return Carried(std::move(starts));
 }
 
 Value Recorder::Parameters(const std::vector<ParameterSpec>& specs) {

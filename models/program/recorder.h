@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "models/program/carried.h"
 #include "models/program/op.h"
 #include "models/program/program.h"
 
@@ -54,9 +55,9 @@ class Recorder {
 
   // An activation that no instance makes: another rank sends it. All else is as of `like`.
   Value Leaf(Value like, const std::string& name);
-  // Ends a chunk of the model with the residual value x, made by the current block; returns what
-  // the next chunk, which may be on another pipeline stage, starts from.
-  Value Cut(Value x);
+  // Ends a chunk of the model with what the current block leaves; returns what the next chunk,
+  // which may be on another pipeline stage, starts from.
+  Carried Cut(const Carried& left);
 
   // One storage of all `specs`, which must agree on trailing dims, decay and whether they are
   // stacked: their rows follow one another. All of them are frozen, or none (Frozen). Declaring the

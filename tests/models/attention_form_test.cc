@@ -60,10 +60,11 @@ class AttentionModel final : public Model {
                 {.name = "o", .in = kHeads * form.value_dim(), .out = kWidth, .init = Random()})) {}
   int64_t layers() const override { return 1; }
   int64_t max_sequence() const override { return kSequence; }
-  Value Embed(Recorder& recorder, Value tokens) const override {
+  Carried Embed(Recorder& recorder, Value tokens) const override {
     return embedding_.Embed(recorder, tokens);
   }
-  Value Block(Recorder& recorder, int64_t, Value x) const override {
+  Carried Block(Recorder& recorder, int64_t, const Carried& carried) const override {
+    const Value x = carried.only();
     ops::DocumentBounds documents;
     if (form_.documents) {
       const auto input = [&](const char* name) {
@@ -75,8 +76,8 @@ class AttentionModel final : public Model {
     }
     return ops::Add(recorder, x, attention_(recorder, x, documents));
   }
-  Projection Head(Recorder& recorder, Value x) const override {
-    return {.x = x, .weight = output_.Weight(recorder)};
+  Projection Head(Recorder& recorder, const Carried& carried) const override {
+    return {.x = carried.only(), .weight = output_.Weight(recorder)};
   }
 
  private:

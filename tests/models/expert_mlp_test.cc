@@ -22,11 +22,12 @@ class ExpertModel final : public Model {
  public:
   int64_t layers() const override { return 1; }
   int64_t max_sequence() const override { return kTokens; }
-  Value Embed(Recorder& recorder, Value tokens) const override {
+  Carried Embed(Recorder& recorder, Value tokens) const override {
     return ops::Embedding(recorder, recorder.Parameter(Matrix("embedding", {kVocab, kWidth})),
                           tokens);
   }
-  Value Block(Recorder& recorder, int64_t, Value x) const override {
+  Carried Block(Recorder& recorder, int64_t, const Carried& carried) const override {
+    const Value x = carried.only();
     recorder.set_label("mlp");
     const Value experts = recorder.Input("experts", {kTokens, kChoices}, DType::kI32, {});
     const Value gate = recorder.Parameter(Matrix("gate", {kChoices, kWidth}));
@@ -39,8 +40,8 @@ class ExpertModel final : public Model {
                                          Matrix("e.*.up", {kExperts, kFfn, kWidth}, true)}),
          .down = recorder.Parameter(Matrix("e.*.down", {kExperts, kWidth, kFfn}, true))});
   }
-  Projection Head(Recorder& recorder, Value x) const override {
-    return {.x = x, .weight = recorder.Parameter(Matrix("output", {kVocab, kWidth}))};
+  Projection Head(Recorder& recorder, const Carried& carried) const override {
+    return {.x = carried.only(), .weight = recorder.Parameter(Matrix("output", {kVocab, kWidth}))};
   }
 };
 

@@ -97,15 +97,16 @@ class ReadTwice final : public Model {
  public:
   int64_t layers() const override { return 1; }
   int64_t max_sequence() const override { return kTokens; }
-  Value Embed(Recorder& recorder, Value tokens) const override {
+  Carried Embed(Recorder& recorder, Value tokens) const override {
     return ops::Embedding(recorder, Weight(recorder, "embedding", kVocab), tokens);
   }
-  Value Block(Recorder& recorder, int64_t, Value x) const override {
+  Carried Block(Recorder& recorder, int64_t, const Carried& carried) const override {
+    const Value x = carried.only();
     const Value up = ops::Linear(recorder, x, Weight(recorder, "up", kWidth));
     return ops::Add(recorder, ops::Gelu(recorder, up), up);
   }
-  Projection Head(Recorder& recorder, Value x) const override {
-    return {.x = x, .weight = Weight(recorder, "output", kVocab)};
+  Projection Head(Recorder& recorder, const Carried& carried) const override {
+    return {.x = carried.only(), .weight = Weight(recorder, "output", kVocab)};
   }
 
   static constexpr int64_t kTokens = 6, kWidth = 4, kVocab = 7;

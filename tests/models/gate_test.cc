@@ -28,12 +28,12 @@ class SmallModel : public Model {
   explicit SmallModel(int64_t width) : width_(width) {}
   int64_t layers() const override { return 1; }
   int64_t max_sequence() const override { return kSequence; }
-  Value Embed(Recorder& recorder, Value tokens) const override {
+  Carried Embed(Recorder& recorder, Value tokens) const override {
     return ops::Embedding(recorder, recorder.Parameter(Normal("embedding", {kVocab, width_})),
                           tokens);
   }
-  Projection Head(Recorder& recorder, Value x) const override {
-    return {.x = x, .weight = recorder.Parameter(Normal("output", {kVocab, width_}))};
+  Projection Head(Recorder& recorder, const Carried& carried) const override {
+    return {.x = carried.only(), .weight = recorder.Parameter(Normal("output", {kVocab, width_}))};
   }
 
  private:
@@ -43,7 +43,8 @@ class SmallModel : public Model {
 class HeadNormModel final : public SmallModel {
  public:
   HeadNormModel() : SmallModel((kHeads.heads + 2 * kHeads.kv_heads) * kHeads.head_dim) {}
-  Value Block(Recorder& recorder, int64_t, Value x) const override {
+  Carried Block(Recorder& recorder, int64_t, const Carried& carried) const override {
+    const Value x = carried.only();
     const Value query = recorder.Parameter(Normal("query", {kHeads.head_dim}));
     const Value key = recorder.Parameter(Normal("key", {kHeads.head_dim}));
     const Value y = ops::HeadNorm(recorder, x, {.query = query, .key = key, .eps = 1e-5}, kHeads);
@@ -55,7 +56,8 @@ class HeadNormModel final : public SmallModel {
 class GateModel final : public SmallModel {
  public:
   explicit GateModel(const RouterOptions& options) : SmallModel(4), options_(options) {}
-  Value Block(Recorder& recorder, int64_t, Value x) const override {
+  Carried Block(Recorder& recorder, int64_t, const Carried& carried) const override {
+    const Value x = carried.only();
     const Value logits =
         ops::Logits(recorder, x, recorder.Parameter(Normal("gate", {kExperts, 4})));
     ParameterSpec bias = Normal("bias", {kExperts});

@@ -283,7 +283,7 @@ Program FourParts(int stages, int rank) {
   recorder.mutable_program().num_blocks = 4;
   Value x = recorder.Input("x", {3, 8}, DType::kF32, {});
   for (const char* name : {"outer", "inner", "inner", "outer"}) {
-    if (recorder.program().instances.size() > 0) x = recorder.Cut(x);
+    if (recorder.program().instances.size() > 0) x = recorder.Cut(x).only();
     recorder.set_block(int(recorder.program().instances.size()));
     const ParameterSpec spec = {.name = name, .shape = {8, 8}, .shard = {}, .decay = true};
     x = ops::Linear(recorder, x, recorder.Parameter(spec));

@@ -34,9 +34,11 @@ void ExpectNothingIsOverwritten(const Program& program, const MemoryPlan& plan) 
     }
   };
   const auto write = [&](Value value) { cells(value, [&](int& tag) { tag = value.id; }); };
-  const auto receive = [&](Value Chunk::*message) {
+  const auto receive = [&](std::vector<Crossing> Chunk::*crossings, Value Crossing::*message) {
     for (const Chunk& chunk : program.chunks) {
-      if ((chunk.*message).valid()) write(chunk.*message);
+      for (const Crossing& crossing : chunk.*crossings) {
+        if ((crossing.*message).valid()) write(crossing.*message);
+      }
     }
   };
   for (const Instance& instance : program.instances) {
@@ -45,11 +47,11 @@ void ExpectNothingIsOverwritten(const Program& program, const MemoryPlan& plan) 
     }
   }
   for (const auto& [name, value] : program.inputs) write(value);
-  receive(&Chunk::received);
+  receive(&Chunk::received, &Crossing::value);
   bool forward = true;
   for (const Instance& instance : program.instances) {
     if (std::exchange(forward, forward && !IsBackward(instance.list)) != forward) {
-      receive(&Chunk::received_gradient);
+      receive(&Chunk::sent, &Crossing::gradient);
     }
     for (Value input : instance.inputs) {
       cells(input, [&](int& tag) {
@@ -62,10 +64,13 @@ void ExpectNothingIsOverwritten(const Program& program, const MemoryPlan& plan) 
     }
     for (Value output : instance.outputs) write(output);
   }
-  receive(&Chunk::received);  // The next micro-batch's, while this one's gradient is on its way.
+  // The next micro-batch's, while this one's gradients are on their way.
+  receive(&Chunk::received, &Crossing::value);
   for (const Chunk& chunk : program.chunks) {
-    if (!chunk.sent_gradient.valid()) continue;
-    cells(chunk.sent_gradient, [&](int& tag) { ASSERT_EQ(tag, chunk.sent_gradient.id); });
+    for (const Crossing& received : chunk.received) {
+      if (!received.gradient.valid()) continue;
+      cells(received.gradient, [&](int& tag) { ASSERT_EQ(tag, received.gradient.id); });
+    }
   }
 }
 
@@ -102,14 +107,18 @@ TEST(PlanTest, MessagesBetweenStagesHaveAPlaceWhenTheyAreExpected) {
         const MemoryPlan plan = PlanMemory(program, {.slots = {slots, slots}});
         ExpectNothingIsOverwritten(program, plan);
         for (const Chunk& chunk : program.chunks) {
-          for (Value message :
-               {chunk.received, chunk.received_gradient, chunk.sent, chunk.sent_gradient}) {
-            if (!message.valid()) continue;
-            EXPECT_EQ(plan.placements[message.id].arena, Arena::kSlot) << program.info(message);
+          for (const std::vector<Crossing>* crossings : {&chunk.received, &chunk.sent}) {
+            for (const Crossing& crossing : *crossings) {
+              for (Value message : {crossing.value, crossing.gradient}) {
+                if (!message.valid()) continue;
+                EXPECT_EQ(plan.placements[message.id].arena, Arena::kSlot) << program.info(message);
+              }
+            }
           }
-          if (!chunk.sent.valid()) continue;
-          EXPECT_EQ(plan.placements[chunk.received_gradient.id].offset,
-                    plan.placements[chunk.sent.id].offset);
+          for (const Crossing& sent : chunk.sent) {
+            EXPECT_EQ(plan.placements[sent.gradient.id].offset,
+                      plan.placements[sent.value.id].offset);
+          }
         }
       }
     }

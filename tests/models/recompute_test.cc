@@ -162,11 +162,11 @@ class WithBlockLosses final : public Model {
   WithBlockLosses() : llama_(CreateModel(TinyLlama())) {}
   int64_t layers() const override { return llama_->layers(); }
   int64_t max_sequence() const override { return llama_->max_sequence(); }
-  Value Embed(Recorder& recorder, Value tokens) const override {
+  Carried Embed(Recorder& recorder, Value tokens) const override {
     return llama_->Embed(recorder, tokens);
   }
-  Value Block(Recorder& recorder, int64_t layer, Value x) const override {
-    x = llama_->Block(recorder, layer, x);
+  Carried Block(Recorder& recorder, int64_t layer, const Carried& carried) const override {
+    const Value x = llama_->Block(recorder, layer, carried).only();
     const Value weight = recorder.Parameter({.name = "router." + std::to_string(layer),
                                              .shape = {13, AsDecoder(TinyLlama()).hidden},
                                              .init = Init::Normal(1)});
@@ -174,7 +174,9 @@ class WithBlockLosses final : public Model {
                             recorder.program().inputs.at("tokens"), kTensorAxes);
     return x;
   }
-  Projection Head(Recorder& recorder, Value x) const override { return llama_->Head(recorder, x); }
+  Projection Head(Recorder& recorder, const Carried& carried) const override {
+    return llama_->Head(recorder, carried);
+  }
 
  private:
   std::unique_ptr<Model> llama_;

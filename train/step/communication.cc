@@ -42,18 +42,21 @@ CommunicationTable StepCommunication(const Program& program, const PipelineSched
   for (const PipelineAction& action : actions) {
     const Chunk& chunk = program.chunks[size_t(action.chunk)];
     const bool forward = action.kind == PipelineAction::kForward;
-    const auto add = [&](CollectiveOp op, Value value) {
-      if (!value.valid()) return;  // A gradient that nothing trainable wants.
-      AddTo(table, kStages, CallsOf(op, 1, int64_t(program.info(value).bytes()), options.stages));
+    const auto add = [&](CollectiveOp op, const std::vector<Crossing>& crossings, bool gradients) {
+      for (const Crossing& crossing : crossings) {
+        const Value value = gradients ? crossing.gradient : crossing.value;
+        if (!value.valid()) continue;  // A gradient that nothing trainable wants.
+        AddTo(table, kStages, CallsOf(op, 1, int64_t(program.info(value).bytes()), options.stages));
+      }
     };
     const auto passes = [](const auto& message) { return message && !message->stays(); };
     if (passes(ReceiveBefore(schedule, stage, action))) {
-      add(CollectiveOp::kReceive, forward ? chunk.received : chunk.received_gradient);
+      add(CollectiveOp::kReceive, forward ? chunk.received : chunk.sent, !forward);
     }
     if (passes(SendAfter(schedule, stage, action))) {
-      const Value sent = forward ? chunk.sent : chunk.sent_gradient;
-      add(CollectiveOp::kSend, sent);
-      add(CollectiveOp::kWaitSend, sent);
+      for (const CollectiveOp op : {CollectiveOp::kSend, CollectiveOp::kWaitSend}) {
+        add(op, forward ? chunk.sent : chunk.received, !forward);
+      }
     }
   }
   return table;

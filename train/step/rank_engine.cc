@@ -85,7 +85,9 @@ absl::StatusOr<std::unique_ptr<RankEngine>> RankEngine::Create(const JobConfig& 
       << layout.mesh.ranks() << " ranks in a world of " << world.size();
   layout.mesh.rank = world.rank();
   std::unique_ptr<RankEngine> engine(new RankEngine(std::move(layout)));
-  Program program = RecordTraining(*CreateModel(model), OptionsOf(job, engine->layout_, options));
+  const std::unique_ptr<Model> of_family = options.model == nullptr ? CreateModel(model) : nullptr;
+  Program program = RecordTraining(options.model == nullptr ? *of_family : *options.model,
+                                   OptionsOf(job, engine->layout_, options));
   engine->layout_.mesh = program.mesh;  // With the stages that share weights.
   const Mesh& mesh = engine->mesh();
   if (options.edit) options.edit(program);

@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "kernels/collective/world.h"
 #include "kernels/device/backend.h"
+#include "models/model.h"
 #include "models/program/executable.h"
 #include "train/config/job_config.h"
 #include "train/step/layout.h"
@@ -27,6 +28,8 @@ struct EngineOptions {
   std::optional<int64_t> memory_bytes = {};  // Of the device; absent: not known.
   // For tests of what a wrong program does: may change it before it is planned.
   std::function<void(Program&)> edit = nullptr;
+  // For tests of models that no family has; null: that of the configuration.
+  const Model* model = nullptr;
 };
 
 // What one of the job's ranks runs, and where all of it lies. Needs neither devices nor other

@@ -37,6 +37,21 @@ Action ActionOf(PipelineAction::Kind kind) {
   return Action::kForward;
 }
 
+std::vector<Value> ValuesOf(const std::vector<Crossing>& crossings) {
+  std::vector<Value> values;
+  for (const Crossing& crossing : crossings) values.push_back(crossing.value);
+  return values;
+}
+
+// Those there are.
+std::vector<Value> GradientsOf(const std::vector<Crossing>& crossings) {
+  std::vector<Value> gradients;
+  for (const Crossing& crossing : crossings) {
+    if (crossing.gradient.valid()) gradients.push_back(crossing.gradient);
+  }
+  return gradients;
+}
+
 }  // namespace
 
 StepState InitialState(const StepInput& input) {
@@ -115,21 +130,21 @@ void StepRunner::Run(const PipelineAction& action, const MicroBatchData& data,
   const Program& program = executable_.program();
   const Chunk& chunk = program.chunks[size_t(action.chunk)];
   const bool forward = action.kind == PipelineAction::kForward;
-  const Value sent = forward ? chunk.sent : chunk.sent_gradient;
 
-  // A gradient comes to where the activation was sent from, and the next micro-batch overwrites
-  // both.
-  WaitFor(chunk.sent, action.slot);
+  // Gradients come to where activations were sent from, and the next micro-batch overwrites both.
+  for (const Crossing& sent : chunk.sent) WaitFor(sent.value, action.slot);
   if (forward) {
     slot_of_[{action.chunk, action.micro_batch}] = action.slot;
-    WaitFor(chunk.sent_gradient, action.slot);
+    for (const Crossing& received : chunk.received) WaitFor(received.gradient, action.slot);
     for (const auto& [name, value] : program.inputs) {
       if (program.chunk_of(program.info(value).block) != action.chunk) continue;
       executable_.WriteInput(name, action.slot, name == "tokens" ? data.tokens : data.targets);
     }
   }
-  if (const auto expected = expected_.extract({ReceivedFor(action), action.slot})) {
-    Wait("receive", [&] { pipeline_->WaitReceive(expected.mapped()); });
+  for (Value received : ReceivedFor(action)) {
+    if (const auto expected = expected_.extract({received, action.slot})) {
+      Wait("receive", [&] { pipeline_->WaitReceive(expected.mapped()); });
+    }
   }
   const auto received = ReceiveBefore(schedule_, stage_, action);
   if (forward && received && received->stays()) HandOver(action);
@@ -140,13 +155,14 @@ void StepRunner::Run(const PipelineAction& action, const MicroBatchData& data,
   micro_batch.last = action.micro_batch == schedule_.options.micro_batches - 1;
   executable_.Run(ActionOf(action.kind), micro_batch);
   const auto message = SendAfter(schedule_, stage_, action);
-  // No gradient goes to where nothing trainable lies.
-  if (!message || !sent.valid()) return;
+  if (!message) return;
   if (message->stays()) {
     if (!forward) HandOver(action);
-  } else {
+    return;
+  }
+  for (Value sent : SentAfter(action)) {
     const Tensor tensor = executable_.tensor(sent, action.slot);
-    posted_[{sent, action.slot}] = pipeline_->PostSend(tensor, message->to);
+    posted_.emplace(std::pair(sent, action.slot), pipeline_->PostSend(tensor, message->to));
   }
 }
 
@@ -155,24 +171,35 @@ void StepRunner::HandOver(const PipelineAction& action) {
   const Chunk& earlier = chunks[size_t(action.chunk - 1)];
   const Chunk& later = chunks[size_t(action.chunk)];
   const int earlier_slot = slot_of_.at({action.chunk - 1, action.micro_batch});
-  if (action.kind == PipelineAction::kForward) {
-    executable_.Copy(executable_.tensor(earlier.sent, earlier_slot),
-                     executable_.tensor(later.received, action.slot));
-  } else {
-    executable_.Copy(executable_.tensor(later.sent_gradient, action.slot),
-                     executable_.tensor(earlier.received_gradient, earlier_slot));
+  for (size_t i = 0; i < later.received.size(); ++i) {
+    const Crossing &sent = earlier.sent[i], &received = later.received[i];
+    if (action.kind == PipelineAction::kForward) {
+      executable_.Copy(executable_.tensor(sent.value, earlier_slot),
+                       executable_.tensor(received.value, action.slot));
+    } else if (received.gradient.valid()) {
+      executable_.Copy(executable_.tensor(received.gradient, action.slot),
+                       executable_.tensor(sent.gradient, earlier_slot));
+    }
   }
 }
 
-Value StepRunner::ReceivedFor(const PipelineAction& action) const {
+std::vector<Value> StepRunner::ReceivedFor(const PipelineAction& action) const {
   const Chunk& chunk = executable_.program().chunks[size_t(action.chunk)];
-  return action.kind == PipelineAction::kForward ? chunk.received : chunk.received_gradient;
+  return action.kind == PipelineAction::kForward ? ValuesOf(chunk.received)
+                                                 : GradientsOf(chunk.sent);
+}
+
+std::vector<Value> StepRunner::SentAfter(const PipelineAction& action) const {
+  const Chunk& chunk = executable_.program().chunks[size_t(action.chunk)];
+  return action.kind == PipelineAction::kForward ? ValuesOf(chunk.sent)
+                                                 : GradientsOf(chunk.received);
 }
 
 void StepRunner::Expect(const PipelineAction& action) {
   const auto message = ReceiveBefore(schedule_, stage_, action);
-  const Value received = ReceivedFor(action);
-  if (message && !message->stays() && received.valid()) {
+  if (!message || message->stays()) return;
+  for (Value received : ReceivedFor(action)) {
+    WaitFor(received, action.slot);  // Where validation hands it on as it came.
     expected_[{received, action.slot}] =
         pipeline_->PostReceive(executable_.tensor(received, action.slot), message->from);
   }
@@ -193,10 +220,11 @@ void StepRunner::WaitForAll() {
 }
 
 void StepRunner::WaitFor(Value value, int slot) {
-  const auto found = posted_.find({value, slot});
-  if (found == posted_.end()) return;
-  Wait("wait_send", [&] { pipeline_->WaitSend(found->second); });
-  posted_.erase(found);
+  const auto [first, last] = posted_.equal_range({value, slot});
+  for (auto it = first; it != last; ++it) {
+    Wait("wait_send", [&] { pipeline_->WaitSend(it->second); });
+  }
+  posted_.erase(first, last);
 }
 
 Agreement Agree(Collective& collective, const Agreement& mine) {

@@ -59,9 +59,12 @@ class StepRunner {
   // throughout, so the copies run with the later part's actions: the activation's before a
   // forward, the gradient's after a backward.
   void HandOver(const PipelineAction& action);
-  Value ReceivedFor(const PipelineAction& action) const;
+  // What comes before the action, and what leaves after it. Not gradients that nothing trainable
+  // wants.
+  std::vector<Value> ReceivedFor(const PipelineAction& action) const;
+  std::vector<Value> SentAfter(const PipelineAction& action) const;
   void Expect(const PipelineAction& action);  // What another stage sends it, if anything.
-  void WaitFor(Value value, int slot);
+  void WaitFor(Value value, int slot);        // Until all messages from this memory have left.
   void WaitForAll();
   void Wait(const char* name, const std::function<void()>& wait);  // For other stages.
 
@@ -73,8 +76,9 @@ class StepRunner {
   // while this rank computes, and its sender has its memory back.
   std::vector<std::vector<int>> expected_from_;  // ExpectedFrom, of this stage.
   std::vector<int> next_blocks_;  // MicroBatch::next_block of each action, and of the optimizer.
-  std::map<std::pair<int, int>, int> slot_of_;               // By chunk and micro-batch.
-  std::map<std::pair<Value, int>, SendHandle> posted_;       // By what is sent, and slot.
+  std::map<std::pair<int, int>, int> slot_of_;  // By chunk and micro-batch.
+  // By what is sent, and slot. One value may be the gradient of several.
+  std::multimap<std::pair<Value, int>, SendHandle> posted_;
   std::map<std::pair<Value, int>, ReceiveHandle> expected_;  // By what is received, and slot.
   PhaseClock clock_;
 };

@@ -1,3 +1,4 @@
+#include "absl/strings/str_cat.h"
 #include "models/program/ops/ops.h"
 #include "models/program/passes/passes.h"
 
@@ -22,11 +23,16 @@ void RecordBackward(Recorder& recorder) {
     sum = sum.valid() ? ops::Add(recorder, sum, grad) : grad;
   };
 
-  // Where the model is cut, the gradient of what was sent comes back from the next chunk.
+  // Where the model is cut, the gradients of what was sent come back from the next chunk.
   for (Chunk& chunk : recorder.mutable_program().chunks) {
-    if (!chunk.sent.valid() || !program.info(chunk.sent).differentiable) continue;
-    chunk.received_gradient = recorder.Leaf(chunk.sent, "received gradient");
-    grad_of[size_t(chunk.sent.id)] = chunk.received_gradient;
+    for (Crossing& sent : chunk.sent) {
+      if (!program.info(sent.value).differentiable) continue;
+      const bool several = chunk.sent.size() > 1;
+      sent.gradient =
+          recorder.Leaf(sent.value, several ? absl::StrCat("received gradient of ", sent.name)
+                                            : "received gradient");
+      grad_of[size_t(sent.value.id)] = sent.gradient;
+    }
   }
   grad_of.resize(program.values.size());
 
@@ -52,7 +58,11 @@ void RecordBackward(Recorder& recorder) {
     }
   }
   for (Chunk& chunk : recorder.mutable_program().chunks) {
-    if (chunk.received.valid()) chunk.sent_gradient = grad_of[size_t(chunk.received.id)];
+    for (Crossing& received : chunk.received) {
+      received.gradient = grad_of[size_t(received.value.id)];
+      CHECK(received.gradient.valid() || !program.info(received.value).differentiable)
+          << program.info(received.value) << " crosses a cut to where it has no gradient";
+    }
   }
 }
 

@@ -9,8 +9,10 @@ void RemoveDead(Program& program) {
   std::vector<bool> read(program.values.size());
   for (const auto& [name, value] : program.outputs) read[value.id] = true;
   for (const Chunk& chunk : program.chunks) {
-    if (chunk.sent.valid()) read[chunk.sent.id] = true;
-    if (chunk.sent_gradient.valid()) read[chunk.sent_gradient.id] = true;
+    for (const Crossing& sent : chunk.sent) read[sent.value.id] = true;
+    for (const Crossing& received : chunk.received) {
+      if (received.gradient.valid()) read[received.gradient.id] = true;
+    }
   }
 
   std::vector<Instance> kept;  // In reverse, so that readers come before writers.

@@ -16,7 +16,10 @@ std::vector<int> CountReaders(const Program& program) {
     if (value.valid()) ++readers[size_t(value.id)];
   };
   for (const auto& [name, value] : program.outputs) add(value);
-  for (const Chunk& chunk : program.chunks) add(chunk.sent), add(chunk.sent_gradient);
+  for (const Chunk& chunk : program.chunks) {
+    for (const Crossing& sent : chunk.sent) add(sent.value);
+    for (const Crossing& received : chunk.received) add(received.gradient);
+  }
   for (const Instance& instance : program.instances) {
     for (Value input : instance.inputs) add(input);
   }

@@ -17,12 +17,16 @@ namespace trainyard {
 // is joined records its own backward; the backward list before Recompute, which puts copies of
 // forward ops there.
 //
-// Only within a block: one value goes from block to block, which stages send, and from which
-// recompute starts. A norm joined with the last add of the block before would start from two, and
-// the program would differ where the model is cut. And an activation that is to be computed again
+// Only within a block: what goes from block to block stages send, and recompute starts from it. A
+// norm joined with the last add of the block before would start from one value more, and the
+// program would differ where the model is cut. And an activation that is to be computed again
 // stays apart from the product that it is taken of: of sums that nobody rounded it would have other
 // bits than of the product as it is kept.
 void Fuse(Program& program, List list, const RecomputeOptions& recompute = {});
+
+// Drops, from what crosses the cuts of a model, what no later chunk needs for a loss, an effect or
+// an output. Of the forward list, before RecordBackward.
+void DropUnreadCrossings(Program& program);
 
 // Walks the forward list in reverse and records the backward lists. Where a value is used more than
 // once, its later gradients are added to the first. Ends where nothing trainable lies below: a

@@ -60,7 +60,7 @@ class Recomputation {
       }
     }
     for (const Chunk& chunk : program_.chunks) {
-      if (chunk.sent.valid()) kept_[size_t(chunk.sent.id)] = true;
+      for (const Crossing& sent : chunk.sent) kept_[size_t(sent.value.id)] = true;
     }
   }
 

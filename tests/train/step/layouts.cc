@@ -99,11 +99,14 @@ std::string ToText(const CommunicationTable& table) {
 class Rank {
  public:
   Rank(const LayoutCase& c, CollectiveWorld& world, const std::function<void(Program&)>& edit)
-      : case_(c) {
-    auto engine = RankEngine::Create(
-        c.job, c.model,
-        {.bucket_bytes = 2048, .expert_rows = c.expert_rows, .fuse = c.fuse, .edit = edit},
-        backend_, world);
+      : case_(c), model_(c.make_model == nullptr ? nullptr : c.make_model(c.model)) {
+    auto engine = RankEngine::Create(c.job, c.model,
+                                     {.bucket_bytes = 2048,
+                                      .expert_rows = c.expert_rows,
+                                      .fuse = c.fuse,
+                                      .edit = edit,
+                                      .model = model_.get()},
+                                     backend_, world);
     CHECK(engine.ok()) << engine.status();
     engine_ = *std::move(engine);
     EXPECT_EQ(backend_.total(), executable().plan().total_bytes() + sizeof(StepState)) << c.name();
@@ -151,6 +154,9 @@ class Rank {
     return engine_->runner().Step(state, BatchOf(case_, *engine_, step), [] {}).state;
   }
 
+  // This rank's part.
+  double ValidationLoss() { return engine_->runner().Forward(BatchOf(case_, *engine_, 1), 1); }
+
   void AddGradients(Assembly& assembly) const {
     const Program& program = executable().program();
     for (const ParameterBox& whole : program.Parameters()) {
@@ -176,6 +182,7 @@ class Rank {
   Executable& executable() const { return engine_->executable(); }
 
   const LayoutCase& case_;
+  const std::unique_ptr<Model> model_;
   const GuardedBackend backend_;
   std::unique_ptr<RankEngine> engine_;
 };
@@ -455,6 +462,18 @@ TrainedSteps TrainOnOneRank(const LayoutCase& layout_case) {
   one.job.parallelism = {};
   one.job.devices = 1;
   return Train(one);
+}
+
+double ValidationLoss(const LayoutCase& layout_case) {
+  double loss = 0;
+  std::mutex mutex;
+  const auto errors = RunWorlds(int(layout_case.job.devices), [&](CollectiveWorld& world) {
+    const double mine = Rank(layout_case, world, nullptr).ValidationLoss();
+    const std::lock_guard lock(mutex);
+    loss += mine;
+  });
+  for (const std::string& error : errors) CHECK(error.empty()) << error;
+  return loss;
 }
 
 double LargestDifference(const TrainedSteps& a, const TrainedSteps& b) {

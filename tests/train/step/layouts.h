@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,8 @@ struct LayoutCase {
   double expert_rows = 2;   // As RecordOptions::expert_rows.
   bool fuse = true;         // As RecordOptions::fuse.
   std::string frozen = {};  // What the job freezes, for the name; "": nothing.
+  // A model that no family has, of the sizes of `model`; null: the one of `model`.
+  std::unique_ptr<Model> (*make_model)(const ModelConfig& model) = nullptr;
   // Every expert gets the same number of rows, in one round: then what is sent is known beforehand.
   bool is_even() const;
   std::string name() const;
@@ -68,6 +71,9 @@ TrainedSteps Train(const LayoutCase& layout_case,
 // The same model and batch on one rank. Its micro-batches are those of all data ranks together,
 // over which the experts' load is balanced.
 TrainedSteps TrainOnOneRank(const LayoutCase& layout_case);
+
+// The sum of the losses of one step's tokens, by forwards alone.
+double ValidationLoss(const LayoutCase& layout_case);
 
 // The largest relative difference: of losses and norms, and of any tensor in the L2 norm. Infinite
 // where copies differ.

@@ -1,0 +1,47 @@
+// What passes from block to block of a model, and across the cuts of a pipeline: named values, in
+// one order. Each has a shape, a dtype and a `varying` of its own.
+
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "common/check.h"
+#include "models/program/value.h"
+
+namespace trainyard {
+
+class Carried {
+ public:
+  struct Named {
+    std::string name;
+    Value value;
+  };
+
+  // Of most models: one value.
+  Carried(Value x) : values_{{"x", x}} {}  // NOLINT: a block may return its value.
+  // Names differ.
+  explicit Carried(std::vector<Named> values) : values_(std::move(values)) {}
+
+  const std::vector<Named>& values() const { return values_; }
+  // CHECKs that there is such a value.
+  Value operator[](absl::string_view name) const {
+    for (const Named& named : values_) {
+      if (named.name == name) return named.value;
+    }
+    CHECK(false) << "no value " << name << " is carried";
+    std::abort();
+  }
+  // CHECKs that there is one value.
+  Value only() const {
+    CHECK(values_.size() == 1) << values_.size() << " values are carried, one was wanted";
+    return values_.front().value;
+  }
+
+ private:
+  std::vector<Named> values_;
+};
+
+}  // namespace trainyard

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/str_replace.h"
 #include "common/sha256.h"
 #include "tests/train/checkpoint/fixture.h"
 #include "tests/train/checkpoint/signed.h"
@@ -270,8 +271,10 @@ TEST_F(SignedManifest, SurvivesAnyValueAnywhere) {
   // To copy what is nested so deeply takes more stack than there is.
   const std::string deep(200'000, '[');
   const std::string closed = deep + std::string(200'000, ']');
-  for (const std::string& rest :
-       {"\"x\": " + deep, "\"x\": " + closed + "}", "\"model\": {\"x\": " + closed + "}}"}) {
+  Json nested = json_;
+  nested["model"]["x"] = "here";
+  const std::string model = absl::StrReplaceAll(nested.dump().substr(1), {{"\"here\"", closed}});
+  for (const std::string& rest : {"\"x\": " + deep, "\"x\": " + closed + "}", model}) {
     Sha256 hash;
     hash.Update(rest);
     Write(file_, absl::StrCat("{\"manifest_sha256\": \"", hash.HexDigest(), "\",\n", rest));

@@ -106,7 +106,7 @@ Program RecordGradients(const Model& model, const TrainingOptions& options) {
 }
 
 std::vector<ParameterStorage> DeclareParameters(const Model& model) {
-  Recorder recorder(Precision(), Mesh(), /*training=*/false);
+  Recorder recorder(Precision::F32(), Mesh(), /*training=*/false);
   (void)RecordForward(recorder, model, {.sequence = 1});
   return std::move(recorder).Finish().storages;
 }

@@ -39,7 +39,7 @@ class Model {
 };
 
 struct RecordOptions {
-  Precision precision = {};
+  Precision precision = Precision::F32();
   int64_t micro_batch = 1;  // Sequences.
   int64_t sequence = 0;     // Tokens of one; at most the model's max_sequence.
   Mesh mesh = {};

@@ -52,23 +52,24 @@ struct ParameterSpec {
   bool operator==(const ParameterSpec&) const = default;
 };
 
-// The buffers in which all parameters lie. There are two flat coordinates of a rank's trainable
-// parameters: of all of them, and of what the rank updates, which is all of them or the shard that
-// ZeRO leaves it (Bucket). The first three buffers are addressed by the latter, the others by the
-// former; Program::place says what of it is there. Frozen parameters have a third coordinate, of
-// kFrozen alone, which counts bytes.
+// The buffers in which all parameters lie, each in the format that the precision has for what it
+// holds (Precision). There are two flat coordinates of a rank's trainable parameters: of all of
+// them, and of what the rank updates, which is all of them or the shard that ZeRO leaves it
+// (Bucket). The first three buffers are addressed by the latter, the others by the former;
+// Program::place says what of it is there. Frozen parameters have a third coordinate, of kFrozen
+// alone, which counts bytes.
 enum class FlatBuffer : uint8_t {
-  kMaster,        // Master dtype: what the optimizer updates and checkpoints hold.
-  kFirstMoment,   // Master dtype: AdamW's m.
-  kSecondMoment,  // Master dtype: AdamW's v.
-  kGradient,      // Accumulate dtype: sums over micro-batches and, in the end, ranks.
-  kCompute,       // Compute dtype: what forward and backward read. The master itself where that is
-                  // whole and of the same dtype.
+  kMaster,        // Masters: what the optimizer updates and checkpoints hold.
+  kFirstMoment,   // Moments: AdamW's m.
+  kSecondMoment,  // Moments: AdamW's v.
+  kGradient,      // Gradients: sums over micro-batches and, in the end, ranks.
+  kCompute,       // Weights: what forward and backward read. The master itself where that is
+                  // whole and of the same format.
   // With ZeRO FULL the two above hold this rank's shard, and these what is whole for a while:
-  kGradientWindow,  // Accumulate dtype: gradients of one micro-batch, of blocks under way.
-  kComputeWindow,   // Compute dtype: weights of the blocks that were gathered.
-  kReduced,  // Reduce dtype, where that is not the accumulate dtype: a bucket's gradients on their
-             // way to other ranks.
+  kGradientWindow,  // Gradients of one micro-batch, of blocks under way.
+  kComputeWindow,   // Weights of the blocks that were gathered.
+  kReduced,  // A bucket's gradients on their way to other ranks, where they have another format
+             // there.
   kFrozen,   // Each parameter in its own dtype: those that no step changes, whole on every rank
              // that computes with them. The only copy of them.
 };

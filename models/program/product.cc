@@ -8,21 +8,10 @@
 #include "kernels/matmul.h"
 #include "kernels/matmul_gelu.h"
 #include "models/program/binder.h"
+#include "models/program/recorder.h"
 
 namespace trainyard {
 namespace {
-
-const char* Name(ProductRole role) {
-  switch (role) {
-    case ProductRole::kForward:
-      return "forward";
-    case ProductRole::kInputGradient:
-      return "input gradient";
-    case ProductRole::kWeightGradient:
-      return "weight gradient";
-  }
-  return "?";
-}
 
 bool Has(const ConstTensor& tensor) { return tensor.data != nullptr; }
 
@@ -49,6 +38,16 @@ Call BindGrouped(const Binder& binder, const Product& p) {
 }
 
 }  // namespace
+
+ProductFormat FormatOf(const Recorder& recorder, const ProductUse& use, Value a, Value b) {
+  const ProductFormat format = recorder.precision().product(use);
+  for (const Value operand : {a, b}) {
+    CHECK(recorder.info(operand).dtype == format.operands)
+        << Name(use.kind) << ' ' << Name(use.role) << ": the precision has operands in "
+        << format.operands << ", found " << recorder.info(operand);
+  }
+  return format;
+}
 
 void Check(const Product& p) {
   const Epilogue& epilogue = p.epilogue;

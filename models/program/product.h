@@ -6,19 +6,17 @@
 
 #pragma once
 
-#include <cstdint>
-
 #include "kernels/device/tensor.h"
 #include "models/program/op.h"
+#include "models/program/precision.h"
 
 namespace trainyard {
 
-// What a product is of a linear layer, which says how its operands are transposed.
-enum class ProductRole : uint8_t {
-  kForward,         // y  [T, N] = x  [T, K]  w^T
-  kInputGradient,   // dx [T, K] = dy [T, N]  w
-  kWeightGradient,  // dw [N, K] = dy^T       x
-};
+class Recorder;
+
+// What the recording's precision says of the product of a and b. Operands of another dtype are a
+// programmer error that names both: nothing is converted on the way.
+ProductFormat FormatOf(const Recorder& recorder, const ProductUse& use, Value a, Value b);
 
 // What happens to the result before it is written. Views without data: nothing.
 struct Epilogue {

@@ -101,17 +101,18 @@ int Program::window_of(int block) const {
 DType Program::dtype(FlatBuffer buffer) const {
   switch (buffer) {
     case FlatBuffer::kMaster:
+      return precision.master;
     case FlatBuffer::kFirstMoment:
     case FlatBuffer::kSecondMoment:
-      return precision.master;
+      return precision.moment;
     case FlatBuffer::kGradient:
     case FlatBuffer::kGradientWindow:
-      return precision.accumulate;
+      return precision.gradient;
     case FlatBuffer::kCompute:
     case FlatBuffer::kComputeWindow:
-      return precision.compute;
+      return precision.weight;
     case FlatBuffer::kReduced:
-      return precision.reduce;
+      return precision.reduced;
     case FlatBuffer::kFrozen:
       break;
   }

@@ -16,23 +16,12 @@
 #include "models/parallel/mesh.h"
 #include "models/program/flat_map.h"
 #include "models/program/parameter.h"
+#include "models/program/precision.h"
 #include "models/program/value.h"
 
 namespace trainyard {
 
 class Op;
-
-// The dtypes of one recording: f64, f32 and bf16 training are three recordings.
-struct Precision {
-  DType compute = DType::kF32;     // Activations and the weights that they meet.
-  DType accumulate = DType::kF32;  // Statistics, logits, losses, gradients of parameters.
-  DType master = DType::kF32;      // Master weights and optimizer state.
-  DType reduce = DType::kF32;      // Gradients on their way to other ranks; sums are f32 or better.
-
-  static constexpr Precision F64() { return {DType::kF64, DType::kF64, DType::kF64, DType::kF64}; }
-  static constexpr Precision F32() { return {}; }
-  static constexpr Precision BF16() { return {.compute = DType::kBF16}; }
-};
 
 // What an instance belongs to; a schedule's action names lists. Within one action, instances run in
 // program order.
@@ -100,7 +89,7 @@ struct Bucket {
   // gradients.
   bool windowed = false;
   List list = List::kBackwardWeight;
-  bool copied = false;  // Of what outlives a step there is a copy in the compute dtype.
+  bool copied = false;  // Of what outlives a step there is a copy in the format of weights.
   // All ranks hold copies of the whole, which they tell each other after the update.
   bool gathered() const { return !zero_axes.empty() && !windowed; }
   int first_block = 0;  // Blocks [first_block, last_block].
@@ -126,7 +115,7 @@ struct Chunk {
 };
 
 struct Program {
-  Precision precision;
+  Precision precision = Precision::F32();
   Mesh mesh;
   int64_t micro_batch = 0;    // Sequences.
   int64_t sequence = 0;       // Tokens of one, on all context ranks.

@@ -88,7 +88,7 @@ Value Recorder::Parameters(const std::vector<ParameterSpec>& specs) {
   shape = shape.With(joined, rows);
 
   ValueInfo info{.shape = shape,
-                 .dtype = precision().compute,
+                 .dtype = frozen ? precision().frozen : precision().weight,
                  .kind = ValueKind::kParameter,
                  .lifetime = Lifetime::kStep,
                  .block = block_,
@@ -106,7 +106,7 @@ Value Recorder::Parameters(const std::vector<ParameterSpec>& specs) {
     storage.frozen = info.dtype;
     storage.flat.elements = int64_t(info.bytes());
   } else if (program_.training) {
-    info.dtype = precision().accumulate;
+    info.dtype = precision().gradient;
     info.kind = ValueKind::kParameterGradient;
     info.differentiable = false;
     info.name = absl::StrCat("grad of ", name);
@@ -125,7 +125,7 @@ Value Recorder::Gradient(Value parameter) const {
 
 Recorder::Output Recorder::GradientOutput(Value parameter) const {
   if (IsTrainable(parameter)) return Output::Into(Gradient(parameter));
-  return Output::Memory("unused gradient", info(parameter).shape, precision().accumulate);
+  return Output::Memory("unused gradient", info(parameter).shape, precision().gradient);
 }
 
 // The one set of axes along which the inputs' gradients vary. Parameters and constants take no

@@ -22,8 +22,8 @@ enum class ValueKind : uint8_t {
   kInput,              // Written by the host before each micro-batch: tokens, targets.
   kConstant,           // Made once by list kPrepare: rotation tables.
   kActivation,         // Everything computed, gradients of activations included.
-  kParameter,          // A storage of parameters, in the compute dtype.
-  kParameterGradient,  // Its gradient, in the accumulate dtype; sums over micro-batches.
+  kParameter,          // A storage of parameters, in the format of weights.
+  kParameterGradient,  // Its gradient: sums over micro-batches.
 };
 
 enum class Lifetime : uint8_t {

@@ -35,7 +35,7 @@ class ExpertModel final : public Model {
         recorder,
         {.x = x,
          .experts = experts,
-         .weights = ops::Logits(recorder, x, gate),
+         .weights = ops::Logits(recorder, ProductKind::kRouter, x, gate),
          .gate_up = recorder.Parameters({Matrix("e.*.gate", {kExperts, kFfn, kWidth}, true),
                                          Matrix("e.*.up", {kExperts, kFfn, kWidth}, true)}),
          .down = recorder.Parameter(Matrix("e.*.down", {kExperts, kWidth, kFfn}, true))});

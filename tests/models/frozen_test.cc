@@ -184,7 +184,7 @@ TEST(FrozenValuesTest, AreTheInitialValuesRounded) {
     const auto some = Bind(Record(TinyGpt3(), freezes, precision));
     std::map<std::string, std::vector<double>> want;
     const FlatBuffer copies =
-        precision.compute == precision.master ? FlatBuffer::kMaster : FlatBuffer::kCompute;
+        precision.weight == precision.master ? FlatBuffer::kMaster : FlatBuffer::kCompute;
     for (const ParameterBox& box : all->program().Parameters()) {
       want[box.name] = ReadFlat(*all, copies, box.flat);
     }

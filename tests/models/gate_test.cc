@@ -58,8 +58,8 @@ class GateModel final : public SmallModel {
   explicit GateModel(const RouterOptions& options) : SmallModel(4), options_(options) {}
   Carried Block(Recorder& recorder, int64_t, const Carried& carried) const override {
     const Value x = carried.only();
-    const Value logits =
-        ops::Logits(recorder, x, recorder.Parameter(Normal("gate", {kExperts, 4})));
+    const Value logits = ops::Logits(recorder, ProductKind::kRouter, x,
+                                     recorder.Parameter(Normal("gate", {kExperts, 4})));
     ParameterSpec bias = Normal("bias", {kExperts});
     bias.balance_rate = kRate;
     const ops::Routing routing = ops::Router(recorder, logits, recorder.Parameter(bias), options_);

@@ -57,7 +57,8 @@ TEST(GatherLinearTest, GivesTheBitsOfTheSeparateOps) {
         executable->Run(Action::kForward);
         for (const std::string output : {"gather", "scatter"}) {
           EXPECT_EQ(Bytes(*executable, output), Bytes(*executable, output + " apart"))
-              << output << ' ' << precision.compute << " rank " << group.rank() << " of " << ranks;
+              << output << ' ' << precision.activation << " rank " << group.rank() << " of "
+              << ranks;
         }
       });
       for (const std::string& error : errors) EXPECT_EQ(error, "");

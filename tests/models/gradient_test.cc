@@ -135,7 +135,7 @@ TEST_P(ArchitectureGradient, LowerPrecisionsAreCloseToDouble) {
   const auto want = ReadFlat(*exact, FlatBuffer::kGradient, all);
   for (const auto& [precision, tolerance] :
        {std::pair{Precision::F32(), 1e-5}, std::pair{Precision::BF16(), 3e-2}}) {
-    SCOPED_TRACE(Name(precision.compute));
+    SCOPED_TRACE(Name(precision.activation));
     const auto low = Bind(RecordTraining(*CreateModel(config()), Options(kBatch, precision)));
     EXPECT_NEAR(Step(*low, 1, true), loss, tolerance);
     const auto got = ReadFlat(*low, FlatBuffer::kGradient, all);

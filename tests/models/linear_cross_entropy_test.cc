@@ -163,7 +163,7 @@ TEST_P(LinearCrossEntropyTest, GivesLossAndGradientsOfTheWholeLogits) {
        {std::pair{Precision::F64(), 1e-12},
         std::pair{Precision::F32(), Tolerance(DType::kF32, sizes.tokens * sizes.vocab)},
         std::pair{Precision::BF16(), Tolerance(DType::kBF16, sizes.vocab)}}) {
-    SCOPED_TRACE(Name(precision.compute));
+    SCOPED_TRACE(Name(precision.activation));
     const auto [got, x, w] = Train(sizes, precision);
     const Result want = OfWholeLogits(sizes, x, w);
     EXPECT_NEAR(got.loss, want.loss, tolerance * want.loss);

@@ -119,7 +119,7 @@ TEST(BucketsTest, CountsOfExpertsAreNotRounded) {
   ModelConfig config = TinyMoe();
   AsDecoder(config).moe->expert_bias = true;
   RecordOptions options{.precision = Precision::F32(), .sequence = 4, .mesh = {.data = 2}};
-  options.precision.reduce = DType::kBF16;
+  options.precision.reduced = DType::kBF16;
   for (const Zero zero : {Zero::kNone, Zero::kOptimizer, Zero::kFull}) {
     const Program program = RecordTraining(*CreateModel(config), {.record = options, .zero = zero});
     int biases = 0;

@@ -220,7 +220,9 @@ TEST(PlanTest, NothingIsAsLargeAsTheLogitsWouldBe) {
         const int64_t logits = program.tokens() * AsDecoder(config).vocab / tensor;
         for (const ValueInfo& info : program.values) {
           if (info.kind != ValueKind::kActivation) continue;
-          EXPECT_LT(info.bytes(), size_t(logits) * SizeOf(precision.accumulate) / 2)
+          EXPECT_LT(
+              info.bytes(),
+              size_t(logits) * SizeOf(precision.product({.kind = ProductKind::kHead}).result) / 2)
               << preset << ": " << info;
         }
       }

@@ -1,8 +1,11 @@
 // Proves that a product which no kernel computes is refused by name, before any kernel is asked
-// for. That each other product is the right one, the gradients of whole models prove.
+// for, and so is one of operands in another format than the precision says. That each other product
+// is the right one, the gradients of whole models prove.
 #include "models/program/product.h"
 
 #include <gtest/gtest.h>
+
+#include "models/program/recorder.h"
 
 namespace trainyard::testing {
 namespace {
@@ -33,6 +36,16 @@ TEST_F(ProductDeathTest, NamesTheSumThatNoKernelMakes) {
                "forward with a sum as its output");
   Check({.role = kWeightGradient, .offsets = some_, .write = Write::kAdd});
   Check({.role = kInputGradient, .write = Write::kAdd});
+}
+
+TEST_F(ProductDeathTest, NamesTheOperandOfAnotherFormat) {
+  Recorder recorder(Precision::BF16(), {}, /*training=*/false);
+  const Value x = recorder.Input("x", {3, 8}, DType::kBF16, {});
+  const Value wide = recorder.Input("wide", {3, 8}, DType::kF32, {});
+  const ProductUse router{ProductKind::kRouter, ProductRole::kForward};
+  EXPECT_EQ(FormatOf(recorder, router, x, x), ProductFormat(DType::kBF16, DType::kF32));
+  EXPECT_DEATH(FormatOf(recorder, router, x, wide),
+               "router forward: the precision has operands in bf16, found wide f32");
 }
 
 }  // namespace

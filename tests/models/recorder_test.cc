@@ -74,7 +74,8 @@ TEST(ProgramTest, EveryParameterOfADataParallelModelIsSummedOverData) {
   for (const ModelConfig& config : {TinyLlama(), TinyLlama(true), TinyGpt3()}) {
     const Program program = RecordTraining(
         *CreateModel(config),
-        {.record = {.precision = {}, .sequence = 4, .mesh = {.data = 2}}, .adamw = {}});
+        {.record = {.precision = Precision::F32(), .sequence = 4, .mesh = {.data = 2}},
+         .adamw = {}});
     for (const ParameterBox& box : program.Parameters()) {
       EXPECT_EQ(box.reduce_axes, AxisSet({Axis::kData})) << box.name;
     }
@@ -82,8 +83,9 @@ TEST(ProgramTest, EveryParameterOfADataParallelModelIsSummedOverData) {
 }
 
 TEST(ProgramTest, DumpHasALineAnInstance) {
-  const Program program = RecordTraining(*CreateModel(TinyLlama()),
-                                         {.record = {.precision = {}, .sequence = 4}, .adamw = {}});
+  const Program program =
+      RecordTraining(*CreateModel(TinyLlama()),
+                     {.record = {.precision = Precision::F32(), .sequence = 4}, .adamw = {}});
   const std::string dump = program.Dump();
   EXPECT_EQ(size_t(std::count(dump.begin(), dump.end(), '\n')), program.instances.size());
   EXPECT_THAT(dump, HasSubstr("forward block 1 attention: "));

@@ -158,7 +158,8 @@ TEST(RegistryTest, AnUnknownPresetIsAnsweredWithTheNearest) {
 TEST(RegistryTest, ParametersHaveThePublicCheckpointsNames) {
   const auto names_of = [](const ModelConfig& config) {
     std::set<std::string> names;
-    const Program program = RecordInference(*CreateModel(config), {.precision = {}, .sequence = 2});
+    const Program program =
+        RecordInference(*CreateModel(config), {.precision = Precision::F32(), .sequence = 2});
     for (const ParameterBox& box : program.Parameters()) names.insert(box.name);
     return names;
   };

@@ -68,10 +68,11 @@ int64_t BytesFromShapes(const ModelConfig& config, const Precision& p, int64_t r
     input[b % 2] = std::max(input[b % 2], i);
     weight[b % 2] = std::max(weight[b % 2], w);
   }
-  const int64_t copy = p.compute == p.master ? 0 : int64_t(SizeOf(p.compute));
-  const int64_t state = 3 * int64_t(SizeOf(p.master)) + int64_t(SizeOf(p.accumulate)) + copy;
-  return all / ranks * state + (compute[0] + compute[1]) * int64_t(SizeOf(p.compute)) +
-         (input[0] + input[1] + weight[0] + weight[1]) * int64_t(SizeOf(p.accumulate));
+  const int64_t copy = p.weight == p.master ? 0 : int64_t(SizeOf(p.weight));
+  const int64_t state = int64_t(SizeOf(p.master)) + 2 * int64_t(SizeOf(p.moment)) +
+                        int64_t(SizeOf(p.gradient)) + copy;
+  return all / ranks * state + (compute[0] + compute[1]) * int64_t(SizeOf(p.weight)) +
+         (input[0] + input[1] + weight[0] + weight[1]) * int64_t(SizeOf(p.gradient));
 }
 
 TEST(ZeroFullPlan, BytesAreAShardOfTheStatesAndTwoBlocks) {
@@ -79,7 +80,7 @@ TEST(ZeroFullPlan, BytesAreAShardOfTheStatesAndTwoBlocks) {
     for (int ranks : {2, 3, 8}) {
       const MemoryPlan plan = PlanMemory(Record(TinyLlama(), precision, ranks));
       EXPECT_EQ(int64_t(plan.parameter_bytes()), BytesFromShapes(TinyLlama(), precision, ranks))
-          << ranks << " ranks, compute " << precision.compute;
+          << ranks << " ranks, compute " << precision.weight;
       const Program none = RecordTraining(
           *CreateModel(TinyLlama()),
           {.record = {.precision = precision, .sequence = kSequence, .mesh = {.data = ranks}}});

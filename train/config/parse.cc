@@ -31,7 +31,7 @@ JobConfig ReadJob(const YamlNode& node, const std::string& path, Violations& vio
 }
 
 // `compute` is the job's.
-void ReadRank(Fields& fields, DType compute, RankConfig& out) {
+void ReadRank(Fields& fields, DType multiplied, RankConfig& out) {
   fields.Field("job_id", out.job_id);
   fields.Field("epoch", kInt64, out.epoch);
   fields.Field("rank", kUint32, out.rank);
@@ -60,7 +60,7 @@ void ReadRank(Fields& fields, DType compute, RankConfig& out) {
   fields.Field("peak_flops", out.peak_flops);
   std::map<std::string, double> peaks;
   fields.Field("peak_flops_by_dtype", peaks);
-  const auto peak = peaks.find(Name(compute));
+  const auto peak = peaks.find(Name(multiplied));
   if (peak != peaks.end()) out.peak_flops = peak->second;
   fields.Field("patience_seconds", out.patience_seconds);
 }
@@ -131,8 +131,8 @@ TrainerConfig ParseTrainerConfig(absl::string_view text, Violations& violations)
   } else {
     violations.Add("job", Wanted("the job to train", "none"));
   }
-  const DType compute = RowOf(config.job.precision).dtypes.compute;
-  if (fields.Section("rank", [&](Fields& f) { ReadRank(f, compute, config.rank.emplace()); })) {
+  const DType multiplied = RowOf(config.job.precision).formats.multiplied();
+  if (fields.Section("rank", [&](Fields& f) { ReadRank(f, multiplied, config.rank.emplace()); })) {
     CheckRank(*config.rank, violations);
   }
   return config;

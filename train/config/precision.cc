@@ -7,15 +7,31 @@
 namespace trainyard {
 
 bool PrecisionRow::RunsOn(DeviceKind kind) const {
-  return std::find(devices.begin(), devices.end(), kind) != devices.end();
+  const std::vector<ProductFormat> used = formats.ProductFormatsUsed();
+  return std::all_of(used.begin(), used.end(), [&](const ProductFormat& format) {
+    return std::any_of(Products().begin(), Products().end(), [&](const ProductRow& row) {
+      const auto has = std::find(row.devices.begin(), row.devices.end(), kind);
+      return row.format == format && has != row.devices.end();
+    });
+  });
+}
+
+const std::vector<ProductRow>& Products() {
+  constexpr DeviceKind kCpu = DeviceKind::kCpu, kCuda = DeviceKind::kCuda;
+  static const std::vector<ProductRow> rows = {
+      {{DType::kBF16, DType::kBF16}, {kCpu, kCuda}},
+      {{DType::kBF16, DType::kF32}, {kCpu, kCuda}},
+      {{DType::kF32, DType::kF32}, {kCpu, kCuda}},
+      {{DType::kF64, DType::kF64}, {kCpu}},  // For checks of numerics; jobs get no GPU for it.
+  };
+  return rows;
 }
 
 const std::vector<PrecisionRow>& Precisions() {
-  constexpr DeviceKind kCpu = DeviceKind::kCpu, kCuda = DeviceKind::kCuda;
   static const std::vector<PrecisionRow> rows = {
-      {PrecisionName::kBF16, "BF16", Precision::BF16(), {kCpu, kCuda}},
-      {PrecisionName::kF32, "F32", Precision::F32(), {kCpu, kCuda}},
-      {PrecisionName::kF64, "F64", Precision::F64(), {kCpu}},  // For checks of numerics.
+      {PrecisionName::kBF16, "BF16", Precision::BF16()},
+      {PrecisionName::kF32, "F32", Precision::F32()},
+      {PrecisionName::kF64, "F64", Precision::F64()},
   };
   return rows;
 }

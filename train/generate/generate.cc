@@ -78,7 +78,7 @@ absl::StatusOr<std::unique_ptr<Executable>> LoadModel(const Checkpoint& checkpoi
 }
 
 void ReadLogits(Executable& executable, std::vector<float>& logits) {
-  if (executable.program().precision.compute != DType::kF64) {
+  if (executable.program().precision.product({.kind = ProductKind::kHead}).result != DType::kF64) {
     return executable.ReadOutput("logits", 0, logits.data(), logits.size() * sizeof(float));
   }
   std::vector<double> wide(logits.size());

@@ -16,8 +16,8 @@ namespace trainyard {
 namespace {
 
 Precision PrecisionOf(const JobConfig& job) {
-  Precision precision = RowOf(job.precision).dtypes;
-  if (job.parallelism.reduction == Reduction::kBF16) precision.reduce = DType::kBF16;
+  Precision precision = RowOf(job.precision).formats;
+  if (job.parallelism.reduction == Reduction::kBF16) precision.reduced = DType::kBF16;
   return precision;
 }
 

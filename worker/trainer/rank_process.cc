@@ -57,8 +57,9 @@ absl::StatusOr<RankConfig> Alone(const JobConfig& job, const Backend& backend) {
                      "; nearest legal value 1"));
   }
   ASSIGN_OR_RETURN(RankConfig rank, AloneRank(job));
-  ASSIGN_OR_RETURN(rank.peak_flops, MeasureMatrixRate(backend, RowOf(job.precision).dtypes.compute,
-                                                      int(rank.threads)));
+  ASSIGN_OR_RETURN(
+      rank.peak_flops,
+      MeasureMatrixRate(backend, RowOf(job.precision).formats.multiplied(), int(rank.threads)));
   return rank;
 }
 

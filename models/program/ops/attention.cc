@@ -183,7 +183,7 @@ Value Attention(Recorder& recorder, Value qkv, const Heads& heads, const Attenti
       std::make_shared<AttentionOp>(heads, AttentionTraits(form)), std::move(inputs),
       {{.shape = {tokens, heads.heads * heads.value_dim()}, .dtype = info.dtype, .name = "mixed"},
        {.shape = {tokens / heads.sequence, heads.heads, heads.sequence},
-        .dtype = recorder.precision().accumulate,
+        .dtype = recorder.precision().statistic,
         .name = "lse",
         .differentiable = false}})[0];
 }

@@ -225,7 +225,7 @@ class ContextAttentionOp final : public ContextAttentionBase {
                               std::span<const Value> output_grads) const override {
     const Value qkv = instance.inputs[0];
     const ValueInfo info = recorder.info(qkv);
-    const DType sums = recorder.precision().accumulate;
+    const DType sums = recorder.precision().statistic;
     std::vector<Value> inputs = {qkv, instance.outputs[0], instance.outputs[1], output_grads[0]};
     inputs.insert(inputs.end(), instance.inputs.begin() + 1, instance.inputs.end());
     std::vector<Recorder::Output> outputs = {
@@ -244,7 +244,7 @@ class ContextAttentionOp final : public ContextAttentionBase {
   }
   Value Record(Recorder& recorder, std::shared_ptr<const Op> op, std::vector<Value> inputs) const {
     const ValueInfo info = recorder.info(inputs[0]);
-    const DType sums = recorder.precision().accumulate;
+    const DType sums = recorder.precision().statistic;
     const int64_t tokens = info.shape[0], columns = heads_.heads * heads_.value_dim();
     return recorder.Emit(
         std::move(op), std::move(inputs),

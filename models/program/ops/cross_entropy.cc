@@ -35,6 +35,9 @@ int64_t ChunkRows(int64_t rows, int64_t row_bytes) {
   return (rows + chunks - 1) / chunks;
 }
 
+constexpr ProductUse kHeadForward{ProductKind::kHead, ProductRole::kForward};
+constexpr ProductUse kHeadInputGradient{ProductKind::kHead, ProductRole::kInputGradient};
+
 enum class Role : uint8_t { kLoss, kGradient };
 
 struct Division {
@@ -125,7 +128,7 @@ std::vector<Communication> LinearCrossEntropyOp::CommunicationOf(const Program& 
   const int64_t x_bytes = ranks * int64_t(x.bytes());
   std::vector<Communication> sent = {CallsOf(CollectiveOp::kAllGather, 1, x_bytes, ranks)};
   ForEachChunk([&](int64_t, int64_t rows) {
-    const int64_t bytes = ranks * rows * 3 * int64_t(SizeOf(program.precision.accumulate));
+    const int64_t bytes = ranks * rows * 3 * int64_t(SizeOf(program.precision.statistic));
     sent.push_back(CallsOf(CollectiveOp::kAllGather, 1, bytes, ranks));
   });
   if (role_ == Role::kGradient && wanted_.x) {
@@ -247,20 +250,22 @@ std::vector<Value> Emit(Recorder& recorder, const LinearCrossEntropyOp& op,
                         const std::vector<Value>& inputs, std::vector<Recorder::Output> outputs) {
   const Division& division = op.division();
   const ValueInfo x = recorder.info(inputs[0]), weight = recorder.info(inputs[1]);
-  const DType accumulate = recorder.precision().accumulate;
+  const DType statistic = recorder.precision().statistic;
+  const DType logits = FormatOf(recorder, kHeadForward, inputs[0], inputs[1]).result;
+  const DType dlogits = recorder.precision().product(kHeadInputGradient).operands;
   const int64_t chunk = division.chunk, columns = weight.shape[0];
   const auto memory = [&](const char* name, const Shape& shape, DType dtype) {
     outputs.push_back(Recorder::Output::Memory(name, shape, dtype));
   };
-  memory("logits", {chunk, columns}, accumulate);
-  memory("lse", {chunk}, accumulate);
+  memory("logits", {chunk, columns}, logits);
+  memory("lse", {chunk}, statistic);
   if (!division.axes.empty()) {
     memory("gathered", {division.rows, x.shape[1]}, x.dtype);
-    memory("statistics", {chunk, 3}, accumulate);
-    memory("all_statistics", {recorder.mesh().size(division.axes), chunk, 3}, accumulate);
+    memory("statistics", {chunk, 3}, statistic);
+    memory("all_statistics", {recorder.mesh().size(division.axes), chunk, 3}, statistic);
   }
-  if (op.role() == Role::kGradient && x.dtype != accumulate) {
-    memory("dlogits", {chunk, columns}, x.dtype);
+  if (op.role() == Role::kGradient && dlogits != logits) {
+    memory("dlogits", {chunk, columns}, dlogits);
   }
   return recorder.Emit(std::make_shared<LinearCrossEntropyOp>(op), inputs, outputs);
 }
@@ -293,7 +298,8 @@ void LinearCrossEntropy(Recorder& recorder, Value x, Value weight, Value targets
   CHECK((axes - info.varying).empty())
       << "gradients of " << info << " do not vary along " << axes << ", over which it is sent";
   const int64_t columns = w.shape[0];
-  const int64_t row_bytes = columns * int64_t(SizeOf(recorder.precision().accumulate));
+  const int64_t row_bytes =
+      columns * int64_t(SizeOf(recorder.precision().product(kHeadForward).result));
   const Division division{
       .axes = axes,
       .slice = {.first = mesh.coordinate(axes) * columns, .vocab = mesh.size(axes) * columns},

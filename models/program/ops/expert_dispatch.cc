@@ -31,10 +31,10 @@ std::vector<Recorder::Output> ExpertDispatch::Memory(const ExpertDispatchShape& 
   if (s.ranks == 1) return memory;
   add("grouped", {s.bound}, DType::kI32);
   add("ungrouped", {s.bound}, DType::kI32);
-  add("rows_there", {s.slots(), s.width}, precision.compute);
-  add("rows_here", {s.bound, s.width}, precision.compute);
-  add("weights_there", {s.slots(), 1}, precision.accumulate);
-  add("weights_here", {s.bound, 1}, precision.accumulate);
+  add("rows_there", {s.slots(), s.width}, precision.activation);
+  add("rows_here", {s.bound, s.width}, precision.activation);
+  add("weights_there", {s.slots(), 1}, precision.statistic);
+  add("weights_here", {s.bound, 1}, precision.statistic);
   return memory;
 }
 

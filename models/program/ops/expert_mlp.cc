@@ -55,8 +55,8 @@ class ExpertMlpBase : public Op {
     };
     return {.op = CollectiveOp::kAllToAll,
             .calls = rows + 1,
-            .bytes = rows * sent(shape_.slots() * shape_.width, precision.compute) +
-                     sent(shape_.slots(), precision.accumulate),
+            .bytes = rows * sent(shape_.slots() * shape_.width, precision.activation) +
+                     sent(shape_.slots(), precision.statistic),
             .exact = false};
   }
   // What each rank has for each expert.
@@ -350,6 +350,10 @@ class ExpertMlpOp final : public ExpertMlpBase {
     const auto in = [&](int i) { return instance.inputs[size_t(i)]; };
     const auto kept = [&](int i) { return instance.outputs[size_t(i)]; };
     const ValueInfo x = recorder.info(in(0)), weights = recorder.info(in(2));
+    FormatOf(recorder, {ProductKind::kExperts, ProductRole::kInputGradient}, output_grads[0],
+             in(3));
+    FormatOf(recorder, {ProductKind::kExperts, ProductRole::kWeightGradient}, output_grads[0],
+             in(0));
     std::vector<Value> inputs = {output_grads[0], in(0),   in(2),   in(3),   in(4),
                                  kept(1),         kept(2), kept(3), kept(4), kept(5)};
     std::vector<Recorder::Output> outputs = {
@@ -418,15 +422,17 @@ Value ExpertMlp(Recorder& recorder, const ExpertMlpInputs& inputs) {
   shape.bound = std::clamp<int64_t>(int64_t(rows), 1, most);
 
   const int64_t ffn = down[2], bound = shape.bound;
+  const ProductUse forward{ProductKind::kExperts, ProductRole::kForward};
+  const DType product = FormatOf(recorder, forward, inputs.x, inputs.gate_up).result;
   const std::vector<Recorder::Output> outputs =
       Joined({{.shape = x.shape, .dtype = x.dtype, .name = "experts"},
               Recorder::Output::Memory("counts", {ranks, shape.experts}, DType::kI32),
               Recorder::Output::Memory("order", {shape.slots()}, DType::kI32),
               Recorder::Output::Memory("rows", {bound, shape.width}, x.dtype),
               Recorder::Output::Memory("row_weights", {bound}, weights.dtype),
-              Recorder::Output::Memory("up", {bound, 2 * ffn}, x.dtype),
+              Recorder::Output::Memory("up", {bound, 2 * ffn}, product),
               Recorder::Output::Memory("hidden", {bound, ffn}, x.dtype),
-              Recorder::Output::Memory("result", {bound, shape.width}, x.dtype)},
+              Recorder::Output::Memory("result", {bound, shape.width}, product)},
              ExpertDispatch::Memory(shape, recorder.precision()));
   const ExpertForm form = {.ffn = ffn, .bias = bias, .swiglu_limit = inputs.swiglu_limit};
   std::vector<Value> values = {inputs.x, inputs.experts, inputs.weights, inputs.gate_up,

@@ -89,7 +89,8 @@ class GatherWeightGradientOp final : public PiecewiseOp {
 // Inputs: x [T, K], w, perhaps bias [N]. Outputs: y [n T, N]; x of all ranks [n T, K].
 class GatherLinearOp final : public PiecewiseOp {
  public:
-  GatherLinearOp(Role role, AxisSet axes) : PiecewiseOp(axes), role_(role) {}
+  GatherLinearOp(const ProductUse& use, AxisSet axes)
+      : PiecewiseOp(axes), kind_(use.kind), role_(use.role) {}
   absl::string_view name() const override {
     return role_ == Role::kForward ? "gather_matmul" : "gather_matmul_input_gradient";
   }
@@ -135,6 +136,7 @@ class GatherLinearOp final : public PiecewiseOp {
                               std::span<const Value> output_grads) const override;
 
  private:
+  const ProductKind kind_;
   const Role role_;
 };
 
@@ -202,29 +204,30 @@ Sizes SizesOf(Recorder& recorder, Value x, AxisSet axes) {
 }
 
 // y, and what was gathered for it.
-std::vector<Value> EmitGather(Recorder& recorder, Role role, std::vector<Value> inputs, DType dtype,
+std::vector<Value> EmitGather(Recorder& recorder, const ProductUse& use, std::vector<Value> inputs,
                               AxisSet axes) {
   const ValueInfo x = recorder.info(inputs[0]), w = recorder.info(inputs[1]);
-  const int summed = role == Role::kForward ? 1 : 0;
+  const int summed = use.role == Role::kForward ? 1 : 0;
+  const DType dtype = FormatOf(recorder, use, inputs[0], inputs[1]).result;
   CHECK(x.shape.rank() == 2 && w.shape.rank() == 2 && x.shape[1] == w.shape[summed])
       << "gather_matmul: " << x << " with weight " << w;
   const int64_t rows = x.shape[0] * SizesOf(recorder, inputs[0], axes).ranks;
-  return recorder.Emit(std::make_shared<GatherLinearOp>(role, axes), std::move(inputs),
+  return recorder.Emit(std::make_shared<GatherLinearOp>(use, axes), std::move(inputs),
                        {{.shape = {rows, w.shape[1 - summed]}, .dtype = dtype, .name = "product"},
                         Recorder::Output::Memory("gathered", {rows, x.shape[1]}, x.dtype)});
 }
 
-Value EmitScatter(Recorder& recorder, Role role, Value x, Value weight, AxisSet axes) {
+Value EmitScatter(Recorder& recorder, const ProductUse& use, Value x, Value weight, AxisSet axes) {
   const ValueInfo info = recorder.info(x), w = recorder.info(weight);
-  const int summed = role == Role::kForward ? 1 : 0;
+  const int summed = use.role == Role::kForward ? 1 : 0;
   const auto [ranks, places] = SizesOf(recorder, x, axes);
   CHECK(info.shape.rank() == 2 && w.shape.rank() == 2 && info.shape[1] == w.shape[summed] &&
         info.shape[0] % ranks == 0)
       << "matmul_scatter: " << info << " with weight " << w << ", rows for " << ranks << " ranks";
   const int64_t rows = info.shape[0] / ranks, columns = w.shape[1 - summed];
-  const DType dtype = recorder.precision().compute;
+  const DType dtype = FormatOf(recorder, use, x, weight).result;
   return recorder.Emit(
-      std::make_shared<LinearScatterOp>(role, axes), {x, weight},
+      std::make_shared<LinearScatterOp>(use.role, axes), {x, weight},
       {{.shape = {rows, columns}, .dtype = dtype, .name = "scattered"},
        Recorder::Output::Memory("parts", {ranks * rows, columns}, dtype),
        Recorder::Output::Memory("parts_on_their_way", {places * rows, columns}, dtype)})[0];
@@ -238,10 +241,11 @@ std::vector<Value> GatherLinearOp::Backward(Recorder& recorder, const Instance& 
   if (instance.inputs.size() > 2) BiasGradient(recorder, dy, instance.inputs[2]);
   const ValueInfo info = recorder.info(x);
   if (info.differentiable) {
-    grads[0] = EmitScatter(recorder, Role::kInputGradient, dy, w, axes_);
+    grads[0] = EmitScatter(recorder, {kind_, Role::kInputGradient}, dy, w, axes_);
   }
   if (!recorder.IsTrainable(w)) return grads;
   const int64_t places = SizesOf(recorder, x, axes_).places;
+  FormatOf(recorder, {kind_, Role::kWeightGradient}, dy, x);
   recorder.set_list(List::kBackwardWeight);
   recorder.Emit(std::make_shared<GatherWeightGradientOp>(axes_), {dy, x},
                 {Recorder::Output::Into(recorder.Gradient(w)),
@@ -257,12 +261,13 @@ std::vector<Value> LinearScatterOp::Backward(Recorder& recorder, const Instance&
   CHECK(role_ == Role::kForward) << name() << " has no backward";
   const Value x = instance.inputs[0], w = instance.inputs[1];
   if (!recorder.info(x).differentiable) {
-    WeightGradient(recorder, AllGather(recorder, output_grads[0], axes_), x, w);
+    const Value dy = AllGather(recorder, output_grads[0], axes_);
+    WeightGradient(recorder, ProductKind::kLayer, {.dy = dy, .x = x, .weight = w});
     return {{}, {}};
   }
-  const std::vector<Value> dx = EmitGather(recorder, Role::kInputGradient, {output_grads[0], w},
-                                           recorder.precision().compute, axes_);
-  WeightGradient(recorder, dx[1], x, w);
+  const std::vector<Value> dx = EmitGather(recorder, {ProductKind::kLayer, Role::kInputGradient},
+                                           {output_grads[0], w}, axes_);
+  WeightGradient(recorder, ProductKind::kLayer, {.dy = dx[1], .x = x, .weight = w});
   return {dx[0], {}};
 }
 
@@ -273,21 +278,19 @@ Value GatherLinear(Recorder& recorder, Value x, Value weight, Value bias, AxisSe
   if (axes.empty()) return Linear(recorder, x, weight, bias);
   std::vector<Value> inputs = {x, weight};
   if (bias.valid()) inputs.push_back(bias);
-  return EmitGather(recorder, Role::kForward, std::move(inputs), recorder.precision().compute,
-                    axes)[0];
+  return EmitGather(recorder, {ProductKind::kLayer, Role::kForward}, std::move(inputs), axes)[0];
 }
 
 Value GatherLogits(Recorder& recorder, Value x, Value weight, AxisSet axes) {
   axes = axes & recorder.mesh().active();
-  if (axes.empty()) return Logits(recorder, x, weight);
-  return EmitGather(recorder, Role::kForward, {x, weight}, recorder.precision().accumulate,
-                    axes)[0];
+  if (axes.empty()) return Logits(recorder, ProductKind::kHead, x, weight);
+  return EmitGather(recorder, {ProductKind::kHead, Role::kForward}, {x, weight}, axes)[0];
 }
 
 Value LinearScatter(Recorder& recorder, Value x, Value weight, AxisSet axes) {
   axes = axes & recorder.mesh().active();
   if (axes.empty()) return Linear(recorder, x, weight);
-  return EmitScatter(recorder, Role::kForward, x, weight, axes);
+  return EmitScatter(recorder, {ProductKind::kLayer, Role::kForward}, x, weight, axes);
 }
 
 }  // namespace trainyard::ops

@@ -82,7 +82,7 @@ Value HeadNorm(Recorder& recorder, Value qkv, const HeadGains& gains, const Head
                        {qkv, gains.query, gains.key},
                        {{.shape = info.shape, .dtype = info.dtype, .name = "norm"},
                         {.shape = {info.shape[0], heads.heads + heads.kv_heads},
-                         .dtype = recorder.precision().accumulate,
+                         .dtype = recorder.precision().statistic,
                          .name = "rstd",
                          .differentiable = false}})[0];
 }

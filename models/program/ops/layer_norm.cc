@@ -107,7 +107,7 @@ Value LayerNorm(Recorder& recorder, Value x, Value gain, Value bias, double eps)
   CHECK(g.shape == Shape({info.shape.back()})) << "layer_norm: gain " << g << " for " << info;
   CHECK(b.shape == g.shape) << "layer_norm: bias " << b << " for " << info;
   const Recorder::Output statistic{.shape = {info.shape.rows()},
-                                   .dtype = recorder.precision().accumulate,
+                                   .dtype = recorder.precision().statistic,
                                    .name = "statistic",
                                    .differentiable = false};
   return recorder.Emit(

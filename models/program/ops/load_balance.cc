@@ -68,11 +68,13 @@ class LoadBalanceOp final : public Op {
   std::vector<Value> Backward(Recorder& recorder, const Instance& instance,
                               std::span<const Value>) const override {
     const Value logits = instance.inputs[0];
-    const Value dlogits = recorder.Emit(std::make_shared<LoadBalanceBackwardOp>(balance_),
-                                        {logits, instance.outputs[0]},
-                                        {{.shape = recorder.info(logits).shape,
-                                          .dtype = recorder.precision().compute,
-                                          .name = "dlogits"}})[0];
+    const Value dlogits = recorder.Emit(
+        std::make_shared<LoadBalanceBackwardOp>(balance_), {logits, instance.outputs[0]},
+        {{.shape = recorder.info(logits).shape,
+          .dtype = recorder.precision()
+                       .product({ProductKind::kRouter, ProductRole::kInputGradient})
+                       .operands,
+          .name = "dlogits"}})[0];
     return {dlogits, {}};
   }
 

@@ -13,7 +13,7 @@ using Role = ProductRole;
 // dy, x.
 class MatMulOp final : public Op {
  public:
-  explicit MatMulOp(Role role) : role_(role) {}
+  explicit MatMulOp(const ProductUse& use) : kind_(use.kind), role_(use.role) {}
   Role role() const { return role_; }
 
   absl::string_view name() const override {
@@ -56,15 +56,17 @@ class MatMulOp final : public Op {
     if (instance.inputs.size() > 2) BiasGradient(recorder, dy, instance.inputs[2]);
     const ValueInfo info = recorder.info(x);
     if (info.differentiable) {
-      grads[0] = recorder.Emit(
-          std::make_shared<MatMulOp>(Role::kInputGradient), {dy, w},
-          {{.shape = info.shape, .dtype = recorder.precision().compute, .name = "dx"}})[0];
+      const ProductUse use{kind_, Role::kInputGradient};
+      const DType dtype = FormatOf(recorder, use, dy, w).result;
+      grads[0] = recorder.Emit(std::make_shared<MatMulOp>(use), {dy, w},
+                               {{.shape = info.shape, .dtype = dtype, .name = "dx"}})[0];
     }
-    WeightGradient(recorder, dy, x, w);
+    WeightGradient(recorder, kind_, {.dy = dy, .x = x, .weight = w});
     return grads;
   }
 
  private:
+  ProductKind kind_;
   Role role_;
 };
 
@@ -73,7 +75,7 @@ bool HasRole(const Instance& instance, Role role) {
   return op != nullptr && op->role() == role;
 }
 
-Value Product(Recorder& recorder, std::vector<Value> inputs, DType dtype) {
+Value Multiply(Recorder& recorder, ProductKind kind, std::vector<Value> inputs) {
   const ValueInfo x = recorder.info(inputs[0]), w = recorder.info(inputs[1]);
   CHECK(x.shape.rank() == 2 && w.shape.rank() == 2 && x.shape[1] == w.shape[1])
       << "matmul: " << x << " with weight " << w;
@@ -81,18 +83,22 @@ Value Product(Recorder& recorder, std::vector<Value> inputs, DType dtype) {
     const ValueInfo bias = recorder.info(inputs[2]);
     CHECK(bias.shape == Shape({w.shape[0]})) << "matmul: bias " << bias << " of weight " << w;
   }
-  return recorder.Emit(std::make_shared<MatMulOp>(Role::kForward), std::move(inputs),
+  const ProductUse use{kind, Role::kForward};
+  const DType dtype = FormatOf(recorder, use, inputs[0], inputs[1]).result;
+  return recorder.Emit(std::make_shared<MatMulOp>(use), std::move(inputs),
                        {{.shape = {x.shape[0], w.shape[0]}, .dtype = dtype, .name = "product"}})[0];
 }
 
 }  // namespace
 
-void WeightGradient(Recorder& recorder, Value dy, Value x, Value weight) {
-  if (!recorder.IsTrainable(weight)) return;
+void WeightGradient(Recorder& recorder, ProductKind kind, const WeightGradientOf& of) {
+  if (!recorder.IsTrainable(of.weight)) return;
+  const ProductUse use{kind, Role::kWeightGradient};
+  FormatOf(recorder, use, of.dy, of.x);
   const List list = recorder.list();
   recorder.set_list(List::kBackwardWeight);
-  recorder.Emit(std::make_shared<MatMulOp>(Role::kWeightGradient), {dy, x},
-                {Recorder::Output::Into(recorder.Gradient(weight))});
+  recorder.Emit(std::make_shared<MatMulOp>(use), {of.dy, of.x},
+                {Recorder::Output::Into(recorder.Gradient(of.weight))});
   recorder.set_list(list);
 }
 
@@ -103,13 +109,13 @@ bool IsInputGradient(const Instance& instance) { return HasRole(instance, Role::
 Value Linear(Recorder& recorder, Value x, Value weight, Value bias) {
   std::vector<Value> inputs = {x, weight};
   if (bias.valid()) inputs.push_back(bias);
-  return Product(recorder, std::move(inputs), recorder.precision().compute);
+  return Multiply(recorder, ProductKind::kLayer, std::move(inputs));
 }
 
-Value Logits(Recorder& recorder, Value x, Value weight, Value bias) {
+Value Logits(Recorder& recorder, ProductKind kind, Value x, Value weight, Value bias) {
   std::vector<Value> inputs = {x, weight};
   if (bias.valid()) inputs.push_back(bias);
-  return Product(recorder, std::move(inputs), recorder.precision().accumulate);
+  return Multiply(recorder, kind, std::move(inputs));
 }
 
 }  // namespace trainyard::ops

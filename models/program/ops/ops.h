@@ -26,13 +26,17 @@ std::optional<Instance> TakingSum(const Instance& add, const Instance& instance,
 // What that was, by `op`, of the sum as it lies there.
 Instance ReadingSum(const Instance& instance, std::shared_ptr<const Op> op);
 
-// x [T, K] with weight [N, K] and bias [N] (or none): [T, N]. The output has the compute dtype, or
-// the accumulate dtype for logits.
+// x [T, K] with weight [N, K] and bias [N] (or none): [T, N]. Logits are the head's or the
+// router's.
 Value Linear(Recorder& recorder, Value x, Value weight, Value bias = {});
-Value Logits(Recorder& recorder, Value x, Value weight, Value bias = {});
-// Adds dy^T x to the gradient of the weight: dy [T, N], x [T, K]. Of list kBackwardWeight. Nothing
-// for a frozen weight.
-void WeightGradient(Recorder& recorder, Value dy, Value x, Value weight);
+Value Logits(Recorder& recorder, ProductKind kind, Value x, Value weight, Value bias = {});
+struct WeightGradientOf {
+  Value dy;  // [T, N]
+  Value x;   // [T, K]
+  Value weight;
+};
+// Adds dy^T x to the gradient of the weight. Of list kBackwardWeight. Nothing for a frozen weight.
+void WeightGradient(Recorder& recorder, ProductKind kind, const WeightGradientOf& of);
 bool IsLinear(const Instance& instance);         // Or logits.
 bool IsInputGradient(const Instance& instance);  // dy w, of Linear's backward pass.
 
@@ -174,7 +178,7 @@ Value ReduceScatter(Recorder& recorder, Value x, AxisSet axes);
 
 // Linear(AllGather(x)): x [T, K] of each of n ranks, weight [N, K]: [n T, N].
 Value GatherLinear(Recorder& recorder, Value x, Value weight, Value bias, AxisSet axes);
-// Logits(AllGather(x)).
+// The head's Logits(AllGather(x)).
 Value GatherLogits(Recorder& recorder, Value x, Value weight, AxisSet axes);
 // ReduceScatter(Linear(x)): x [n T, K], weight [N, K]: [T, N]. Sums in rank order.
 Value LinearScatter(Recorder& recorder, Value x, Value weight, AxisSet axes);

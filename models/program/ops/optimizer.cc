@@ -18,7 +18,7 @@ class SumSquaresOp final : public Op {
     return absl::StrCat("flat=", range_.offset, "+", range_.elements);
   }
   Cost CostOf(const Program& program, const Instance&) const override {
-    return {.bytes = double(range_.elements) * double(SizeOf(program.precision.accumulate))};
+    return {.bytes = double(range_.elements) * double(SizeOf(program.precision.gradient))};
   }
   Call Bind(const Binder& binder, const Instance&) const override {
     return binder.Kernel(SumSquaresArgs{.x = binder.flat(FlatBuffer::kGradient, range_),
@@ -52,8 +52,8 @@ class AdamWOp final : public Op {
   // Master and moments are read and written, the gradient read, the copy written.
   Cost CostOf(const Program& program, const Instance&) const override {
     const Precision& p = program.precision;
-    const size_t bytes = 6 * SizeOf(p.master) + SizeOf(p.accumulate) +
-                         (range_.writes_compute ? SizeOf(p.compute) : 0);
+    const size_t bytes = 2 * SizeOf(p.master) + 4 * SizeOf(p.moment) + SizeOf(p.gradient) +
+                         (range_.writes_compute ? SizeOf(p.weight) : 0);
     return {.bytes = double(range_.flat.elements) * double(bytes)};
   }
   Call Bind(const Binder& binder, const Instance&) const override {

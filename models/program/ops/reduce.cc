@@ -24,7 +24,7 @@ std::vector<Communication> OneCall(CollectiveOp op, const Program& program, cons
   return {CallsOf(op, 1, range.elements * int64_t(SizeOf(dtype)), program.mesh.size(axes))};
 }
 
-// In place, over a range of the gradients, in the accumulate dtype.
+// In place, over a range of the gradients, as they lie there.
 class ReduceGradientsOp final : public Op {
  public:
   ReduceGradientsOp(const FlatRange& range, AxisSet axes, bool windowed)
@@ -34,12 +34,11 @@ class ReduceGradientsOp final : public Op {
   bool has_effect() const override { return true; }
   std::string attributes() const override { return Text(range_, axes_); }
   Cost CostOf(const Program& program, const Instance&) const override {
-    return {.bytes = double(range_.elements) * double(SizeOf(program.precision.accumulate))};
+    return {.bytes = double(range_.elements) * double(SizeOf(program.precision.gradient))};
   }
   std::vector<Communication> CommunicationOf(const Program& program,
                                              const Instance&) const override {
-    return OneCall(CollectiveOp::kAllReduceSum, program, range_, program.precision.accumulate,
-                   axes_);
+    return OneCall(CollectiveOp::kAllReduceSum, program, range_, program.precision.gradient, axes_);
   }
   Call Bind(const Binder& binder, const Instance&) const override {
     return [&collective = binder.collective(axes_),
@@ -66,13 +65,13 @@ class ReduceBucketOp final : public Op {
   bool has_effect() const override { return true; }
   std::string attributes() const override { return Text(bucket_.flat, bucket_.reduce_axes); }
   Cost CostOf(const Program& program, const Instance&) const override {
-    return {.bytes = double(bucket_.flat.elements) * double(SizeOf(program.precision.reduce))};
+    return {.bytes = double(bucket_.flat.elements) * double(SizeOf(program.precision.reduced))};
   }
   std::vector<Communication> CommunicationOf(const Program& program,
                                              const Instance&) const override {
     const bool whole = bucket_.zero_axes.empty();
     return OneCall(whole ? CollectiveOp::kAllReduceSum : CollectiveOp::kReduceScatterSum, program,
-                   bucket_.flat, rounded_ ? program.precision.reduce : program.precision.accumulate,
+                   bucket_.flat, rounded_ ? program.precision.reduced : program.precision.gradient,
                    bucket_.reduce_axes);
   }
   Call Bind(const Binder& binder, const Instance&) const override {
@@ -112,11 +111,11 @@ class GatherBucketOp final : public Op {
   bool has_effect() const override { return true; }
   std::string attributes() const override { return Text(bucket_.flat, bucket_.zero_axes); }
   Cost CostOf(const Program& program, const Instance&) const override {
-    return {.bytes = double(bucket_.flat.elements) * double(SizeOf(program.precision.compute))};
+    return {.bytes = double(bucket_.flat.elements) * double(SizeOf(program.precision.weight))};
   }
   std::vector<Communication> CommunicationOf(const Program& program,
                                              const Instance&) const override {
-    return OneCall(CollectiveOp::kAllGather, program, bucket_.flat, program.precision.compute,
+    return OneCall(CollectiveOp::kAllGather, program, bucket_.flat, program.precision.weight,
                    bucket_.zero_axes);
   }
   Call Bind(const Binder& binder, const Instance&) const override {
@@ -190,7 +189,7 @@ Instance ReduceGradients(const Bucket& bucket, const FlatRange& gradients, AxisS
 }
 
 Instance ReduceBucket(const Program& program, const Bucket& bucket) {
-  const bool rounded = program.precision.reduce != program.precision.accumulate;
+  const bool rounded = program.precision.reduced != program.precision.gradient;
   return OnCommunicationStream(std::make_shared<ReduceBucketOp>(bucket, rounded), bucket);
 }
 

@@ -84,7 +84,7 @@ Value RmsNorm(Recorder& recorder, Value x, Value gain, double eps) {
   return recorder.Emit(std::make_shared<RmsNormOp>(eps, /*of_sum=*/false), {x, gain},
                        {{.shape = info.shape, .dtype = info.dtype, .name = "norm"},
                         {.shape = {info.shape.rows()},
-                         .dtype = recorder.precision().accumulate,
+                         .dtype = recorder.precision().statistic,
                          .name = "rstd",
                          .differentiable = false}})[0];
 }

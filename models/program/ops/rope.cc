@@ -78,7 +78,7 @@ Value Rope(Recorder& recorder, Value qkv, const Heads& heads, const RopeTable& t
       << "rope: " << info << " for " << heads.heads << " heads and " << heads.kv_heads
       << " key/value heads of " << heads.head_dim;
   const Recorder::Output half{.shape = {heads.sequence, heads.head_dim / 2},
-                              .dtype = recorder.precision().accumulate,
+                              .dtype = recorder.precision().statistic,
                               .name = "rotation",
                               .differentiable = false};
   const std::vector<Value> rotation =

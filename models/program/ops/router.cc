@@ -8,7 +8,7 @@
 namespace trainyard::ops {
 namespace {
 
-// Inputs: logits, experts, dweights. Output: dlogits, in the compute dtype.
+// Inputs: logits, experts, dweights. Output: dlogits, as the router's products take it.
 class RouterBackwardOp final : public Op {
  public:
   explicit RouterBackwardOp(const RouterOptions& options) : options_(options) {}
@@ -60,11 +60,13 @@ class RouterOp final : public Op {
                               std::span<const Value> output_grads) const override {
     const Value logits = instance.inputs[0], experts = instance.outputs[0];
     std::vector<Value> grads(instance.inputs.size());
-    grads[0] = recorder.Emit(std::make_shared<RouterBackwardOp>(options_),
-                             {logits, experts, output_grads[1]},
-                             {{.shape = recorder.info(logits).shape,
-                               .dtype = recorder.precision().compute,
-                               .name = "dlogits"}})[0];
+    grads[0] = recorder.Emit(
+        std::make_shared<RouterBackwardOp>(options_), {logits, experts, output_grads[1]},
+        {{.shape = recorder.info(logits).shape,
+          .dtype = recorder.precision()
+                       .product({ProductKind::kRouter, ProductRole::kInputGradient})
+                       .operands,
+          .name = "dlogits"}})[0];
     if (instance.inputs.size() > 1 && recorder.IsTrainable(instance.inputs[1])) {
       recorder.Emit(std::make_shared<BalanceBiasGradientOp>(), {experts},
                     {Recorder::Output::Into(recorder.Gradient(instance.inputs[1]))});
@@ -88,8 +90,8 @@ class BalanceBiasOp final : public Op {
   // The master is read and written, the gradient read, the copy written.
   Cost CostOf(const Program& program, const Instance&) const override {
     const Precision& p = program.precision;
-    const size_t bytes = 2 * SizeOf(p.master) + SizeOf(p.accumulate) +
-                         (range_.writes_compute ? SizeOf(p.compute) : 0);
+    const size_t bytes =
+        2 * SizeOf(p.master) + SizeOf(p.gradient) + (range_.writes_compute ? SizeOf(p.weight) : 0);
     return {.bytes = double(range_.flat.elements) * double(bytes)};
   }
   Call Bind(const Binder& binder, const Instance&) const override {

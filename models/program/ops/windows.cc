@@ -19,16 +19,16 @@ class GatherWindowOp final : public Op {
     return absl::StrCat("flat=", bucket_.flat.offset, "+", bucket_.flat.elements);
   }
   Cost CostOf(const Program& program, const Instance&) const override {
-    return {.bytes = double(bucket_.flat.elements) * double(SizeOf(program.precision.compute))};
+    return {.bytes = double(bucket_.flat.elements) * double(SizeOf(program.precision.weight))};
   }
   std::vector<Communication> CommunicationOf(const Program& program,
                                              const Instance&) const override {
     return {CallsOf(CollectiveOp::kAllGather, 1,
-                    bucket_.flat.elements * int64_t(SizeOf(program.precision.compute)),
+                    bucket_.flat.elements * int64_t(SizeOf(program.precision.weight)),
                     program.mesh.size(bucket_.zero_axes))};
   }
   Call Bind(const Binder& binder, const Instance&) const override {
-    // The master weights are their own compute copy where the dtypes are equal.
+    // The master weights are their own compute copy where the formats are equal.
     const Tensor own = bucket_.copied ? binder.flat(FlatBuffer::kCompute, bucket_.own)
                                       : binder.flat(FlatBuffer::kMaster, bucket_.shard);
     return [&collective = binder.collective(bucket_.zero_axes), own,

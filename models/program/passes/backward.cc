@@ -17,7 +17,7 @@ void RecordBackward(Recorder& recorder) {
     // Nothing trainable lies upstream of it. What computes this gradient alone is dead.
     if (!value.differentiable) return;
     CHECK(g.shape == value.shape &&
-          (g.dtype == recorder.precision().compute || g.dtype == value.dtype))
+          (g.dtype == recorder.precision().activation || g.dtype == value.dtype))
         << op.name() << " returned gradient " << g << " for " << value;
     Value& sum = grad_of[input.id];
     sum = sum.valid() ? ops::Add(recorder, sum, grad) : grad;

@@ -107,7 +107,7 @@ int64_t BucketElements(const Program& program, size_t bucket_bytes) {
   for (const ParameterStorage& storage : program.storages) {
     if (!storage.frozen) elements += size_t(storage.flat.elements);
   }
-  const size_t size = SizeOf(program.precision.accumulate);
+  const size_t size = SizeOf(program.precision.gradient);
   const size_t wanted = std::max(elements * size / kBuckets, kLeastBytes);
   return int64_t(std::min(bucket_bytes, wanted) / size);
 }

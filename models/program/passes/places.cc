@@ -43,7 +43,7 @@ void PlaceBuffers(Program& program) {
     program.places[size_t(buffer)].Append(range);
   };
   const bool whole = program.shard_elements == program.flat_elements;
-  const bool converted = program.precision.compute != program.precision.master;
+  const bool converted = program.precision.weight != program.precision.master;
   if (program.shard_elements == 0) return;  // All that this rank has is frozen.
   append(FlatBuffer::kMaster, {.elements = program.shard_elements});
   if (program.training) {
@@ -56,7 +56,7 @@ void PlaceBuffers(Program& program) {
     if (bucket.copied) append(FlatBuffer::kCompute, kept);
     if (program.training) append(FlatBuffer::kGradient, kept);
   }
-  if (program.training && program.precision.reduce != program.precision.accumulate) {
+  if (program.training && program.precision.reduced != program.precision.gradient) {
     for (const Bucket& bucket : program.buckets) {  // One after another.
       if (!bucket.reduce_axes.empty())
         program.places[size_t(FlatBuffer::kReduced)].Place(bucket.flat, 0);

@@ -1,0 +1,103 @@
+#include "models/program/precision.h"
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "common/check.h"
+
+namespace trainyard {
+namespace {
+
+Precision Everywhere(DType dtype) {
+  const ProductFormat format{dtype, dtype};
+  const ProductFormats formats = {format, format, format};
+  return {.weight = dtype,
+          .frozen = dtype,
+          .gradient = dtype,
+          .reduced = dtype,
+          .master = dtype,
+          .moment = dtype,
+          .activation = dtype,
+          .statistic = dtype,
+          .layer = formats,
+          .experts = formats,
+          .router = formats,
+          .head = formats};
+}
+
+}  // namespace
+
+const char* Name(ProductRole role) {
+  switch (role) {
+    case ProductRole::kForward:
+      return "forward";
+    case ProductRole::kInputGradient:
+      return "input gradient";
+    case ProductRole::kWeightGradient:
+      return "weight gradient";
+  }
+  return "?";
+}
+
+const char* Name(ProductKind kind) {
+  switch (kind) {
+    case ProductKind::kLayer:
+      return "layer";
+    case ProductKind::kExperts:
+      return "experts";
+    case ProductKind::kRouter:
+      return "router";
+    case ProductKind::kHead:
+      return "head";
+  }
+  return "?";
+}
+
+Precision Precision::F64() { return Everywhere(DType::kF64); }
+
+Precision Precision::F32() { return Everywhere(DType::kF32); }
+
+Precision Precision::BF16() {
+  constexpr DType kBF16 = DType::kBF16, kF32 = DType::kF32;
+  constexpr ProductFormat kRounded{kBF16, kBF16}, kSums{kBF16, kF32};
+  return {.weight = kBF16,
+          .frozen = kBF16,
+          .gradient = kF32,
+          .reduced = kF32,
+          .master = kF32,
+          .moment = kF32,
+          .activation = kBF16,
+          .statistic = kF32,
+          // Forward, input gradient, weight gradient.
+          .layer = {kRounded, kRounded, kSums},
+          .experts = {kRounded, kRounded, kSums},
+          .router = {kSums, kRounded, kSums},
+          .head = {kSums, kRounded, kSums}};
+}
+
+ProductFormat Precision::product(const ProductUse& use) const {
+  switch (use.kind) {
+    case ProductKind::kLayer:
+      return layer[size_t(use.role)];
+    case ProductKind::kExperts:
+      return experts[size_t(use.role)];
+    case ProductKind::kRouter:
+      return router[size_t(use.role)];
+    case ProductKind::kHead:
+      return head[size_t(use.role)];
+  }
+  CHECK(false) << "no product of kind " << int(use.kind);
+  std::abort();
+}
+
+std::vector<ProductFormat> Precision::ProductFormatsUsed() const {
+  std::vector<ProductFormat> used;
+  for (const ProductFormats& formats : {layer, experts, router, head}) {
+    for (const ProductFormat& format : formats) {
+      if (std::find(used.begin(), used.end(), format) == used.end()) used.push_back(format);
+    }
+  }
+  return used;
+}
+
+}  // namespace trainyard

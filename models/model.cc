@@ -8,12 +8,8 @@
 namespace trainyard {
 namespace {
 
-// The axes along which gradients vary: tokens are divided over the batch's, and between the pairs
-// of linear layers over the tensor ranks.
-constexpr AxisSet kVarying = kBatchAxes | kTensorAxes;
-
-// Embedding, layers and what is before the output projection.
-Projection RecordForward(Recorder& recorder, const Model& model, const RecordOptions& options) {
+// Start, layers, and the loss or the outputs.
+void RecordForward(Recorder& recorder, const Model& model, const RecordOptions& options) {
   CHECK(options.micro_batch > 0 && options.sequence > 0 && options.sequence <= model.max_sequence())
       << "micro batch " << options.micro_batch << ", sequence " << options.sequence
       << " of at most " << model.max_sequence();
@@ -25,9 +21,9 @@ Projection RecordForward(Recorder& recorder, const Model& model, const RecordOpt
   program.deterministic = options.deterministic;
   program.num_blocks = int(model.layers()) + 2;
 
-  const Value tokens = recorder.Input("tokens", {program.tokens()}, DType::kI32, kVarying);
+  recorder.Declare(model.inputs());
   recorder.set_label("embed");
-  Carried x = model.Embed(recorder, tokens);
+  Carried x = model.Start(recorder);
   const auto cut_here = [&] {
     return std::count(options.cuts.begin(), options.cuts.end(), recorder.block()) > 0;
   };
@@ -39,14 +35,17 @@ Projection RecordForward(Recorder& recorder, const Model& model, const RecordOpt
   if (cut_here()) x = recorder.Cut(x);
   recorder.set_block(program.num_blocks - 1);
   recorder.set_label("head");
-  const Projection projection = model.Head(recorder, x);
+  if (program.training) {
+    model.Loss(recorder, x);
+  } else {
+    model.KeepOutputs(recorder, x);
+  }
   program.chunks.back().last_block = program.num_blocks - 1;
   for (const ParameterStorage& storage : program.storages) {
     for (const ParameterSpec& spec : storage.parameters) {
       program.num_parameters += spec.shape.elements();
     }
   }
-  return projection;
 }
 
 }  // namespace
@@ -54,10 +53,7 @@ Projection RecordForward(Recorder& recorder, const Model& model, const RecordOpt
 Program RecordTraining(const Model& model, const TrainingOptions& options) {
   Recorder recorder(options.record.precision, options.record.mesh, /*training=*/true,
                     options.frozen);
-  const Projection projection = RecordForward(recorder, model, options.record);
-  const Value targets =
-      recorder.Input("targets", {recorder.program().tokens()}, DType::kI32, kVarying);
-  ops::LinearCrossEntropy(recorder, projection.x, projection.weight, targets, kTensorAxes);
+  RecordForward(recorder, model, options.record);
   Program& program = recorder.mutable_program();
   const auto after = [&](const char* pass) {
     if (options.after_pass) options.after_pass(pass, program);
@@ -87,8 +83,7 @@ Program RecordTraining(const Model& model, const TrainingOptions& options) {
 
 Program RecordInference(const Model& model, const RecordOptions& options) {
   Recorder recorder(options.precision, options.mesh, /*training=*/false);
-  const auto [x, weight] = RecordForward(recorder, model, options);
-  recorder.KeepOutput("logits", ops::GatherLogits(recorder, x, weight, kTensorAxes));
+  RecordForward(recorder, model, options);
   if (options.fuse) Fuse(recorder.mutable_program(), List::kForward);
   RemoveDead(recorder.mutable_program());
   LayOutParameters(recorder.mutable_program());

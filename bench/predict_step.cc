@@ -15,7 +15,7 @@
 #include "bench/gpu_model.h"
 #include "bench/step_case.h"
 #include "common/status_macros.h"
-#include "models/flops.h"
+#include "models/arch/flops.h"
 #include "models/program/op.h"
 #include "train/step/rank_engine.h"
 

@@ -28,7 +28,7 @@
 #include "kernels/cuda/load.h"
 #include "kernels/matrix_rate.h"
 #include "kernels/memory_rate.h"
-#include "models/flops.h"
+#include "models/arch/flops.h"
 #include "models/program/op.h"
 #include "models/program/timeline.h"
 #include "train/step/rank_engine.h"

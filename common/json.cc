@@ -2,8 +2,8 @@
 
 namespace trainyard {
 
-nlohmann::json ParseJson(absl::string_view text) {
-  using Json = nlohmann::json;
+template <typename Json>
+Json ParseJson(absl::string_view text) {
   bool deep = false;
   const auto look = [&](int around, Json::parse_event_t event, const Json&) {
     const bool opens =
@@ -14,5 +14,8 @@ nlohmann::json ParseJson(absl::string_view text) {
   Json json = Json::parse(text.begin(), text.end(), look, /*allow_exceptions=*/false);
   return deep ? Json(Json::value_t::discarded) : json;
 }
+
+template nlohmann::json ParseJson(absl::string_view text);
+template nlohmann::ordered_json ParseJson(absl::string_view text);
 
 }  // namespace trainyard

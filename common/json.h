@@ -14,7 +14,8 @@ inline constexpr int kMaxJsonDepth = 64;
 
 // Discarded (is_discarded()) where the text is not JSON, or nests deeper than kMaxJsonDepth: to
 // print or to copy a value takes stack for each of its levels.
-nlohmann::json ParseJson(absl::string_view text);
+template <typename Json = nlohmann::json>
+Json ParseJson(absl::string_view text);
 
 // Reads a whole number. False, and `out` is as it was: the value is another one, or T cannot hold
 // it. By itself nlohmann::json takes 2^32 for the uint32_t 0, and 1e300 for anything.

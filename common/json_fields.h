@@ -5,7 +5,9 @@
 //
 // in the namespace of T, and WriteFields and ReadFields go through it. Members are numbers, enums,
 // texts, times (microseconds since 1970), optionals, containers of these, and structs with such a
-// function. nlohmann::json prints what is not finite as null, which is read as NaN.
+// function. One that reads a member by way of another form of it assigns to the member where
+// V::kReads alone: what is written may be const. nlohmann::json prints what is not finite as null,
+// which is read as NaN.
 
 #pragma once
 
@@ -44,6 +46,7 @@ concept IsOptional = requires(const T& t) {
 template <typename Json>
 class JsonWriter {
  public:
+  static constexpr bool kReads = false;
   explicit JsonWriter(Json& json) : json_(json) {}
 
   template <typename T>
@@ -103,6 +106,7 @@ class JsonWriter {
 template <typename Json>
 class JsonReader {
  public:
+  static constexpr bool kReads = true;
   JsonReader(const Json& json, std::string path, absl::Status& status)
       : json_(json), path_(std::move(path)), status_(status) {}
 

@@ -45,7 +45,7 @@ struct StepNumbers {
   double loss = 0;       // Mean over the global batch's tokens; NaN where it was not finite.
   double grad_norm = 0;  // Before clipping; NaN where it was not finite.
   double learning_rate = 0;
-  std::optional<double> mfu;              // Mfu of models/flops.h; absent where a peak is unknown.
+  std::optional<double> mfu;  // Mfu of models/arch/flops.h; absent where a peak is unknown.
   std::optional<double> validation_loss;  // After this step, where it was measured.
   std::optional<double> model_flops_per_second_per_device;  // Convention exact.
   // Of a model that trains for it: the mean over its layers, without its coefficient. 1: the

@@ -1,6 +1,6 @@
 // The controller's metrics, each declared once: name, labels and what a bad value means. The
 // catalogue in words is docs' and the dashboards'; series of one job are made and removed by
-// jobs/job_series.h.
+// book/job_series.h.
 
 #pragma once
 

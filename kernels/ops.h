@@ -1,4 +1,4 @@
-// Every op, once: what each backend has a kernel for.
+// Every op's arguments, for a backend's table: a kernel includes the header of its own op.
 
 #pragma once
 
@@ -26,6 +26,7 @@
 #include "kernels/load_balance.h"
 #include "kernels/matmul.h"
 #include "kernels/matmul_gelu.h"
+#include "kernels/op_list.h"
 #include "kernels/positions.h"
 #include "kernels/random_normal.h"
 #include "kernels/rms_norm.h"
@@ -35,66 +36,3 @@
 #include "kernels/sum_slices.h"
 #include "kernels/sum_squares.h"
 #include "kernels/swiglu.h"
-
-// X(Op) for each op, whose arguments are the struct OpArgs of its header.
-// clang-format off
-#define TRAINYARD_FOR_EACH_OP(X) \
-  X(AdamW) \
-  X(Add) \
-  X(AddBias) \
-  X(AttentionBackward) \
-  X(AttentionForward) \
-  X(AttentionPartBackward) \
-  X(AttentionPartForward) \
-  X(BalanceBias) \
-  X(BalanceBiasGradient) \
-  X(Cast) \
-  X(Clip) \
-  X(ColumnSum) \
-  X(CopyColumns) \
-  X(CrossEntropyBackward) \
-  X(CrossEntropyCombine) \
-  X(CrossEntropyForward) \
-  X(CrossEntropyStatistics) \
-  X(EmbeddingBackward) \
-  X(EmbeddingForward) \
-  X(ExpertOrder) \
-  X(Fill) \
-  X(GatherRows) \
-  X(GatherSum) \
-  X(GeluBackward) \
-  X(GeluForward) \
-  X(GroupedBiasFactorGradient) \
-  X(GroupedBiasForward) \
-  X(GroupedBiasGradient) \
-  X(GroupedMatMulForward) \
-  X(GroupedMatMulInputGradient) \
-  X(GroupedMatMulWeightGradient) \
-  X(HeadNormBackward) \
-  X(HeadNormForward) \
-  X(LayerNormBackward) \
-  X(LayerNormForward) \
-  X(LoadBalanceBackward) \
-  X(LoadBalanceCounts) \
-  X(LoadBalanceForward) \
-  X(MatMul) \
-  X(MatMulGeluBackward) \
-  X(MatMulGeluForward) \
-  X(Positions) \
-  X(RandomNormal) \
-  X(RmsNormBackward) \
-  X(RmsNormForward) \
-  X(Rope) \
-  X(RopeTable) \
-  X(RouterBackward) \
-  X(RouterForward) \
-  X(ScaledSwiGluBackward) \
-  X(ScaledSwiGluForward) \
-  X(SumSlices) \
-  X(SumSquares) \
-  X(SwiGluBackward) \
-  X(SwiGluForward)
-// clang-format on
-
-// Declares a backend's kernel of the op, in its namespace.
-#define TRAINYARD_DECLARE_KERNEL(Op) void Op(Exec& exec, const Op##Args& args);

@@ -48,16 +48,18 @@ void RecordForward(Recorder& recorder, const Model& model, const RecordOptions& 
   }
 }
 
-}  // namespace
-
-Program RecordTraining(const Model& model, const TrainingOptions& options) {
-  Recorder recorder(options.record.precision, options.record.mesh, /*training=*/true,
-                    options.frozen);
-  RecordForward(recorder, model, options.record);
-  Program& program = recorder.mutable_program();
-  const auto after = [&](const char* pass) {
+// Shows the program to who wants to see what each pass makes of it.
+auto Observer(const TrainingOptions& options, const Program& program) {
+  return [&](const char* pass) {
     if (options.after_pass) options.after_pass(pass, program);
   };
+}
+
+void RecordForwardAndBackward(Recorder& recorder, const Model& model,
+                              const TrainingOptions& options) {
+  RecordForward(recorder, model, options.record);
+  Program& program = recorder.mutable_program();
+  const auto after = Observer(options, program);
   DropUnreadCrossings(program);
   after("forward");
   if (options.record.fuse) Fuse(program, List::kForward, options.recompute);
@@ -66,6 +68,16 @@ Program RecordTraining(const Model& model, const TrainingOptions& options) {
   after("backward");
   if (options.record.fuse) Fuse(program, List::kBackwardInput);
   after("fuse_backward");
+}
+
+}  // namespace
+
+Program RecordTraining(const Model& model, const TrainingOptions& options) {
+  Recorder recorder(options.record.precision, options.record.mesh, /*training=*/true,
+                    options.frozen);
+  RecordForwardAndBackward(recorder, model, options);
+  Program& program = recorder.mutable_program();
+  const auto after = Observer(options, program);
   KeepStage(program, options.record.stages);
   RemoveDead(program);
   after("dead");
@@ -79,6 +91,20 @@ Program RecordTraining(const Model& model, const TrainingOptions& options) {
   RecordOptimizer(recorder, options.adamw);
   after("optimizer");
   return std::move(recorder).Finish();
+}
+
+Program RecordGradients(const Model& model, const TrainingOptions& options) {
+  Recorder recorder(options.record.precision, options.record.mesh, /*training=*/true,
+                    options.frozen);
+  RecordForwardAndBackward(recorder, model, options);
+  RemoveDead(recorder.mutable_program());
+  return std::move(recorder).Finish();
+}
+
+std::vector<ParameterStorage> DeclareParameters(const Model& model) {
+  Recorder recorder(Precision(), Mesh(), /*training=*/false);
+  RecordForward(recorder, model, {.sequence = 1});
+  return std::move(recorder).Finish().storages;
 }
 
 Program RecordInference(const Model& model, const RecordOptions& options) {

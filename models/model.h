@@ -10,6 +10,7 @@
 
 #include "models/parallel/context_exchange.h"
 #include "models/parallel/zero.h"
+#include "models/program/passes/options.h"
 #include "models/program/program.h"
 #include "models/program/recorder.h"
 
@@ -37,13 +38,6 @@ class Model {
   virtual void KeepOutputs(Recorder& recorder, const Carried& carried) const = 0;
 };
 
-struct AdamWOptions {
-  double beta1 = 0.9;
-  double beta2 = 0.95;
-  double epsilon = 1e-8;
-  double weight_decay = 0.1;  // Not of gains and biases.
-};
-
 struct RecordOptions {
   Precision precision = {};
   int64_t micro_batch = 1;  // Sequences.
@@ -61,13 +55,6 @@ struct RecordOptions {
   bool fuse = true;           // Fuse the lists. Off in tests alone, which compare.
 };
 
-// Which activations the backward pass computes again in place of having them kept (Chen et al.
-// 2016, arXiv:1604.06174; Korthikanti et al. 2022, arXiv:2205.05198).
-struct RecomputeOptions {
-  int64_t blocks = 0;                  // All of the first so many layers of each stage.
-  bool norms_and_activations = false;  // Of all blocks.
-};
-
 struct TrainingOptions {
   RecordOptions record = {};
   AdamWOptions adamw = {};
@@ -82,6 +69,12 @@ struct TrainingOptions {
 // This rank's part of the step: lists init, prepare, forward, backward, optimizer, and the inputs
 // that its blocks read. Forward adds to StepState.loss.
 Program RecordTraining(const Model& model, const TrainingOptions& options);
+
+// The lists forward and backward alone, before anything is done about where values lie.
+Program RecordGradients(const Model& model, const TrainingOptions& options);
+
+// What Model's functions declare, on one rank: by storage, in order.
+std::vector<ParameterStorage> DeclareParameters(const Model& model);
 
 // Lists init, prepare, forward, with the outputs that the model keeps.
 Program RecordInference(const Model& model, const RecordOptions& options);

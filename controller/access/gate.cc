@@ -13,7 +13,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
 #include "common/status_macros.h"
-#include "controller/service/error.h"
+#include "controller/access/error.h"
 #include "security/tokens.h"
 
 namespace trainyard::controller {

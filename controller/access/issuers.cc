@@ -36,9 +36,20 @@ std::vector<std::string> Texts(const YamlNode& node) {
   return texts;
 }
 
+// A text that the field must have where the field stands: "hosts:" is a mistake and does not mean
+// any host.
+void ReadText(Fields& fields, const YamlNode& node, const char* name, std::string& out) {
+  fields.Field(name, out);
+  const YamlNode* const found = node.Find(name);
+  const bool empty = found != nullptr && (found->kind == YamlNode::Kind::kNull ||
+                                          (found->kind == YamlNode::Kind::kScalar && out.empty()));
+  if (empty) fields.Add(name, "wanted a text, or the field left out; found an empty one");
+}
+
 ClaimsRule ReadRule(const YamlNode& node, const std::string& place, Violations& violations) {
   ClaimsRule rule;
   Fields fields(node, place, violations);
+  fields.NotOfASpec();
   const YamlNode* const claims = fields.Node("claims");
   // A rule without claims would accept everybody whom the issuer knows.
   if (claims == nullptr || claims->fields.empty())
@@ -51,8 +62,8 @@ ClaimsRule ReadRule(const YamlNode& node, const std::string& place, Violations& 
   }
   std::string role;
   fields.Field("role", role);
-  fields.Field("namespace", rule.name_space);
-  fields.Field("hosts", rule.hosts);
+  ReadText(fields, node, "namespace", rule.name_space);
+  ReadText(fields, node, "hosts", rule.hosts);
   rule.role = RoleOf(role);
   if (rule.role == v1::ROLE_UNSPECIFIED || rule.role == v1::ROLE_WORKER) {
     fields.Add("role", "wanted viewer, submitter, operator, admin or joiner");
@@ -72,13 +83,14 @@ ClaimsRule ReadRule(const YamlNode& node, const std::string& place, Violations& 
 
 Issuer ReadIssuer(const YamlNode& node, const std::string& name, Violations& violations) {
   Fields fields(node, name, violations);
+  fields.NotOfASpec();
   if (!IsName(name)) violations.Add(name, WantedName(name));
   Issuer issuer{.name = name, .policy = {}, .keys_file = "", .rules = {}};
   std::string longest;
   fields.Field("keys", issuer.keys_file);
   fields.Field("issuer", issuer.policy.issuer);
   fields.Field("audience", issuer.policy.audience);
-  fields.Field("longest", longest);
+  ReadText(fields, node, "longest", longest);
   issuer.policy.leeway = kClocksMayDiffer;
   if (const YamlNode* const algorithms = fields.Node("algorithms")) {
     issuer.policy.algorithms = Texts(*algorithms);

@@ -1,5 +1,5 @@
 // What the controller knows of a job. Plain values: the state machine (job_state.h) changes them,
-// the book (job_book.h) keeps and publishes them, the service translates them to the wire's
+// the book (book/job_book.h) keeps and publishes them, the service translates them to the wire's
 // messages.
 
 #pragma once
@@ -71,7 +71,7 @@ struct JobFacts {
 // Immutable once accepted, and shared by every snapshot of the job.
 struct Spec {
   std::string bytes;   // The wire message, as submitted; opaque here.
-  std::string config;  // Of the trainer: resolved, or as an earlier release stored it.
+  std::string config;  // As JSON, for trainers; resolved, unless an earlier release stored the job.
   JobFacts facts;
 };
 
@@ -154,7 +154,8 @@ struct Job {
   uint64_t number = 0;  // Orders jobs by creation; the id spells it.
   std::shared_ptr<const Spec> spec;
   JobState state = JobState::kQueued;
-  std::string state_reason;
+  std::string state_reason;  // For people: what happened, and behind it what comes of it.
+  std::string consequence;   // The latter, with which state_reason ends; often empty.
   uint64_t revision = 0;
   uint64_t epoch = 0;  // Attempt number; 0 before the first.
   uint32_t restarts = 0;
@@ -182,6 +183,9 @@ struct Job {
   ExitCause culprit = ExitCause::kNone;  // Why the attempt ended; kNone: no rank's fault.
   absl::Time attempt_end_time;
 
+  void Explain(std::string happened, std::string what_comes = "");
+  // The state_reason without its consequence. Points into it.
+  absl::string_view Happened() const;
   bool AllRanksGone() const;
   // Its ranks may be placed: it waits, and nothing of an earlier attempt is alive.
   bool Placeable() const;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/json_fields.h"
 #include "common/status_macros.h"
@@ -63,6 +64,7 @@ static void VisitFields(V& v, Job& job) {
   v("stop_mode", job.stop_mode), v("outcome", job.outcome), v("culprit", job.culprit);
   v("attempt_end_time", job.attempt_end_time);
   v.Later("resumes", job.resumes), v.Later("claimed", job.claimed);
+  v.Later("consequence", job.consequence);
   v.Later("epoch_floor", job.epoch_floor), v.Later("storage_faults", job.storage_faults);
   v.Later("strikes", job.strikes), v.Later("earlier_workers", job.earlier_workers);
 }
@@ -123,6 +125,9 @@ absl::StatusOr<Job> DecodeJob(const std::string& text) {
   if (stored == 0) job.claimed = job.furthest_checkpoint > 0;
   if (stored != 0 && size_t(stored) != later.size()) {
     return absl::DataLossError("stored job: what is known of earlier attempts is not whole");
+  }
+  if (!absl::EndsWith(job.state_reason, job.consequence)) {
+    return absl::DataLossError("stored job: its state_reason does not end with its consequence");
   }
   if (const auto version = json.find("version"); version == json.end() || *version != kVersion) {
     return absl::DataLossError(

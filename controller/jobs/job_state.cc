@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <csignal>
 #include <cstring>
+#include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -92,16 +94,17 @@ void Settle(Job& job, absl::Time time) {
         job.outcome == JobState::kCancelled && !job.ranks.empty() && AllCompleted(job);
     Finish(job, done ? JobState::kSucceeded : job.outcome, time);
   } else if (IsActive(job.state) && AllCompleted(job)) {
-    job.state_reason = "";
+    job.Explain("");
     Finish(job, JobState::kSucceeded, time);
   }
 }
 
-void Stop(Job& job, JobState outcome, StopMode mode, std::string reason) {
+void Stop(Job& job, JobState outcome, StopMode mode, std::string reason,
+          std::string consequence = "") {
   job.state = JobState::kStopping;
   job.outcome = outcome;
   job.stop_mode = mode;
-  job.state_reason = std::move(reason);
+  job.Explain(std::move(reason), std::move(consequence));
 }
 
 // What there is to resume from; rank 0 of the next attempt says what it could use.
@@ -123,34 +126,24 @@ std::string SinceProgress(const Job& job) {
              : absl::StrCat("since the checkpoint of step ", job.furthest_checkpoint);
 }
 
-// Behind a reason: what comes of it. Reasons quote the ranks' own words, which may hold anything.
-constexpr absl::string_view kConsequences[] = {"; there is no checkpoint yet",
-                                               "; the newest checkpoint", "; no restart left"};
-size_t EndOfReason(absl::string_view state_reason) {
-  size_t end = absl::string_view::npos;
-  for (const absl::string_view consequence : kConsequences) {
-    end = std::min(end, state_reason.rfind(consequence));
-  }
-  return std::min(end, state_reason.size());
-}
-
 // The attempt is over. `counts`: against the limit of restarts without progress.
 void EndAttempt(Job& job, std::string reason, bool counts, StopMode mode, absl::Time time) {
   job.attempt_end_time = time;
   const uint32_t limit = job.spec->facts.max_restarts;
   if (counts && job.restarts_without_progress >= limit) {
-    Stop(job, JobState::kFailed, StopMode::kKill,
-         absl::StrCat(reason, "; no restart left (", limit, " ", SinceProgress(job), ")"));
+    Stop(job, JobState::kFailed, StopMode::kKill, std::move(reason),
+         absl::StrCat("; no restart left (", limit, " ", SinceProgress(job), ")"));
     return;
   }
   if (counts) ++job.restarts_without_progress;
   job.state = JobState::kRecovering;
   job.stop_mode = mode;
-  job.state_reason = absl::StrCat(reason, "; ", ResumePoint(job));
+  std::string consequence = absl::StrCat("; ", ResumePoint(job));
   if (counts) {
-    absl::StrAppend(&job.state_reason, " (restart ", job.restarts_without_progress, " of ", limit,
-                    " ", SinceProgress(job), ")");
+    absl::StrAppend(&consequence, " (restart ", job.restarts_without_progress, " of ", limit, " ",
+                    SinceProgress(job), ")");
   }
+  job.Explain(std::move(reason), std::move(consequence));
 }
 
 // Peers notice the end of a rank before it is told. What they then reported was not a rank's fault,
@@ -257,11 +250,9 @@ void RankExited(Job& job, const RankReported& report, absl::Time time) {
   } else if (NamesTheCulprit(job, report, time)) {
     job.culprit = report.cause;
     if (IsStrike(report.cause)) Strike(job, rank.worker_id);
-    const size_t end = EndOfReason(job.state_reason);
-    job.state_reason = absl::StrCat(reason, " (", job.state_reason.substr(0, end), ")",
-                                    job.state_reason.substr(end));
+    job.Explain(absl::StrCat(reason, " (", job.Happened(), ")"), job.consequence);
   } else if (IsWitness(job, report)) {
-    job.state_reason.insert(EndOfReason(job.state_reason), absl::StrCat(" (", reason, ")"));
+    job.Explain(absl::StrCat(job.Happened(), " (", reason, ")"), job.consequence);
   }
   Settle(job, time);
 }
@@ -281,7 +272,7 @@ absl::Status On(Job& job, const Placed& placed, absl::Time time) {
   job.resumed_step.reset();
   job.culprit = ExitCause::kNone;
   job.state = JobState::kStarting;
-  job.state_reason = "";
+  job.Explain("");
   return absl::OkStatus();
 }
 
@@ -360,7 +351,7 @@ absl::Status RanksLost(Job& job, const std::vector<uint32_t>& lost, const std::s
   Strike(job, job.ranks[lost.front()].worker_id);
   std::string reason = absl::StrCat(WhoIsRank(job, lost.front()), " ", how);
   if (job.culprit == ExitCause::kPeerLost && IsUndoing(job)) {
-    absl::StrAppend(&reason, " (", job.state_reason.substr(0, EndOfReason(job.state_reason)), ")");
+    absl::StrAppend(&reason, " (", job.Happened(), ")");
   }
   EndAttemptUncounted(job, reason, StopMode::kKill, time);
   Settle(job, time);
@@ -466,6 +457,15 @@ absl::string_view Name(JobState state) {
       return "cancelled";
   }
   return "unknown";
+}
+
+void Job::Explain(std::string happened, std::string what_comes) {
+  state_reason = absl::StrCat(happened, what_comes);
+  consequence = std::move(what_comes);
+}
+
+absl::string_view Job::Happened() const {
+  return absl::string_view(state_reason).substr(0, state_reason.size() - consequence.size());
 }
 
 bool Job::AllRanksGone() const {

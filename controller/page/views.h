@@ -5,7 +5,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/http/exchange.h"
-#include "controller/jobs/job_book.h"
+#include "controller/book/job_book.h"
 #include "controller/page/frame.h"
 #include "controller/workers/coordinator.h"
 

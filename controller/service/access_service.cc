@@ -7,8 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
+#include "controller/access/error.h"
 #include "controller/access/joining.h"
-#include "controller/service/error.h"
 #include "controller/service/reply.h"
 
 namespace trainyard::controller {

@@ -1,8 +1,8 @@
 #include "controller/service/cluster_service.h"
 
 #include "absl/strings/str_cat.h"
+#include "controller/access/error.h"
 #include "controller/service/convert_worker.h"
-#include "controller/service/error.h"
 #include "controller/service/reply.h"
 
 namespace trainyard::controller {

@@ -5,7 +5,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include "controller/access/gate.h"
-#include "controller/jobs/job_book.h"
+#include "controller/book/job_book.h"
 #include "controller/workers/coordinator.h"
 #include "trainyard/v1/cluster.grpc.pb.h"
 

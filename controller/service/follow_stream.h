@@ -13,7 +13,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "common/mutex.h"
-#include "controller/jobs/job_book.h"
+#include "controller/book/job_book.h"
 #include "controller/service/executor.h"
 
 namespace trainyard::controller {

@@ -7,9 +7,9 @@
 #include "common/status_macros.h"
 #include "common/text.h"
 #include "common/violations.h"
+#include "controller/access/error.h"
 #include "controller/jobs/job_id.h"
 #include "controller/service/convert_job.h"
-#include "controller/service/error.h"
 #include "controller/service/reply.h"
 
 namespace trainyard::controller {

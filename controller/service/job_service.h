@@ -7,7 +7,7 @@
 #include "controller/access/audit.h"
 #include "controller/access/gate.h"
 #include "controller/access/namespaces.h"
-#include "controller/jobs/job_book.h"
+#include "controller/book/job_book.h"
 #include "controller/service/executor.h"
 #include "controller/service/follow_stream.h"
 #include "controller/service/open_streams.h"

@@ -15,7 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
 #include "common/files.h"
-#include "common/metrics_page.h"
+#include "common/http/metrics_page.h"
 #include "controller/jobs/job_codec.h"
 #include "controller/jobs/job_id.h"
 #include "controller/service/server.h"

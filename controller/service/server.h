@@ -12,7 +12,7 @@
 #include "common/clock.h"
 #include "controller/access/audit.h"
 #include "controller/access/namespaces.h"
-#include "controller/jobs/job_book.h"
+#include "controller/book/job_book.h"
 #include "controller/metrics.h"
 #include "controller/page/site.h"
 #include "controller/service/acceptor.h"

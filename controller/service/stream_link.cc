@@ -1,7 +1,7 @@
 #include "controller/service/stream_link.h"
 
+#include "controller/access/error.h"
 #include "controller/service/convert_worker.h"
-#include "controller/service/error.h"
 
 namespace trainyard::controller {
 

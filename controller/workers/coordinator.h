@@ -18,7 +18,7 @@
 #include "absl/status/statusor.h"
 #include "common/clock.h"
 #include "common/mutex.h"
-#include "controller/jobs/job_book.h"
+#include "controller/book/job_book.h"
 #include "controller/metrics.h"
 #include "controller/workers/messages.h"
 #include "controller/workers/rendezvous.h"

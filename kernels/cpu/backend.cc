@@ -12,6 +12,7 @@
 #include "kernels/cpu/kernels.h"
 #include "kernels/device/device_error.h"
 #include "kernels/device/fault.h"
+#include "kernels/ops.h"
 
 namespace trainyard {
 namespace {

@@ -1,6 +1,8 @@
 #include "kernels/matmul_gelu.h"
 
 #include "kernels/cpu/kernels.h"
+#include "kernels/gelu.h"
+#include "kernels/matmul.h"
 
 namespace trainyard::cpu {
 

@@ -2,7 +2,7 @@
 
 #pragma once
 
-#include "kernels/device/attention_core.h"
+#include "kernels/attention_core.h"
 #include "kernels/device/exec.h"
 
 namespace trainyard::cuda {

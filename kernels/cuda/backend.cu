@@ -15,6 +15,7 @@
 #include "kernels/cuda/launch.h"
 #include "kernels/device/backend.h"
 #include "kernels/device/fault.h"
+#include "kernels/ops.h"
 
 namespace trainyard {
 namespace {

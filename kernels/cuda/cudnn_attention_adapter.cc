@@ -12,11 +12,11 @@
 #include <unordered_map>
 
 #include "common/log.h"
+#include "kernels/attention_core.h"
 #include "kernels/cuda/context.h"
 #include "kernels/cuda/cudnn_attention.h"
 #include "kernels/cuda/cudnn_attention_graph.h"
 #include "kernels/cuda/padded_attention.h"
-#include "kernels/device/attention_core.h"
 #include "kernels/device/device_error.h"
 
 namespace trainyard::cuda {

@@ -3,7 +3,8 @@
 
 #pragma once
 
-#include "kernels/ops.h"
+#include "kernels/device/exec.h"
+#include "kernels/op_list.h"
 
 namespace trainyard::cuda {
 

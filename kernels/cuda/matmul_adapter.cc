@@ -7,6 +7,7 @@
 #include "kernels/cuda/cublaslt_product.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/matmul_bias.h"
+#include "kernels/gelu.h"
 #include "kernels/matmul_gelu.h"
 
 namespace trainyard::cuda {

@@ -64,7 +64,7 @@ struct ExpertFacts {
   double aux_loss = 0;  // Coefficient of the load-balancing loss in the loss; 0: none.
 };
 
-// The sizes that published FLOPs formulas know (models/flops.h).
+// The sizes that published FLOPs formulas know (models/arch/flops.h).
 struct FormulaSizes {
   int64_t hidden = 0;
   int64_t heads = 0;

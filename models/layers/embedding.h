@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "models/parameter.h"
+#include "models/program/parameter.h"
 #include "models/program/recorder.h"
 
 namespace trainyard {

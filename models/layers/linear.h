@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "models/parameter.h"
+#include "models/program/parameter.h"
 #include "models/program/recorder.h"
 
 namespace trainyard {

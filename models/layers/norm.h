@@ -5,8 +5,8 @@
 
 #include <string>
 
-#include "models/parameter.h"
 #include "models/program/ops/ops.h"
+#include "models/program/parameter.h"
 #include "models/program/recorder.h"
 
 namespace trainyard {

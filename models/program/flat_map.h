@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "models/parameter.h"
+#include "models/program/parameter.h"
 
 namespace trainyard {
 

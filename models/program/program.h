@@ -14,8 +14,8 @@
 #include "kernels/sequence_part.h"
 #include "models/parallel/context_exchange.h"
 #include "models/parallel/mesh.h"
-#include "models/parameter.h"
 #include "models/program/flat_map.h"
+#include "models/program/parameter.h"
 #include "models/program/value.h"
 
 namespace trainyard {

@@ -1,6 +1,6 @@
 // Proves that the page says what is in the registry, in the form that Prometheus expects.
 
-#include "common/metrics_page.h"
+#include "common/http/metrics_page.h"
 
 #include <gmock/gmock.h>
 #include <prometheus/counter.h>

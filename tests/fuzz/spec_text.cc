@@ -1,9 +1,9 @@
 // A job spec as a person writes it: the command line's reader, then the controller's check. The
 // first line is a `--set`, where it is not empty.
 
+#include "cli/spec.h"
 #include "common/check.h"
 #include "common/violations.h"
-#include "controller/cli/spec.h"
 #include "controller/service/convert_job.h"
 #include "tests/fuzz/input.h"
 #include "train/config/validate.h"

@@ -21,7 +21,7 @@ TEST(MatrixRate, IsPositiveForEveryDType) {
 }
 
 // Each of n^2 elements is a sum of n products. The unit is that of published peaks, and of what
-// models count (models/flops.h).
+// models count (models/arch/flops.h).
 TEST(MatrixRate, CountsMultiplicationsAndAdditions) {
   EXPECT_EQ(SquareProductFlops(1), 2);
   EXPECT_EQ(SquareProductFlops(1000), 2e9);

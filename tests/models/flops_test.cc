@@ -1,6 +1,6 @@
 // Proves the FLOPs per token against the published table of conventions (GFLOP per token, four
 // digits) and, where the arithmetic is exact, against the formula by hand.
-#include "models/flops.h"
+#include "models/arch/flops.h"
 
 #include "gtest/gtest.h"
 #include "models/arch/registry.h"

@@ -12,7 +12,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "models/arch/config_json.h"
-#include "models/flops.h"
+#include "models/arch/flops.h"
 #include "tests/models/another_value.h"
 #include "tests/models/tiny.h"
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "controller/jobs/job_book.h"
+#include "controller/book/job_book.h"
 #include "controller/metrics.h"
 #include "controller/workers/coordinator.h"
 #include "tests/controller/store/faulty_disk.h"

@@ -4,6 +4,7 @@ Where a rule needs an exception, the exception stands in one of the tables below
 """
 import re
 import tomllib
+from pathlib import Path
 
 MAX_COLUMNS = 100
 MAX_FILE_LINES = 600
@@ -19,16 +20,16 @@ MAY_INCLUDE = {
     "models": ("kernels",),
     "train": ("models", "kernels"),
     "worker/channel": (),
-    "worker/daemon": ("worker",),
+    "worker/daemon": ("worker/channel", "worker/sandbox"),
     "worker/service": ("worker", "security", "trainyard/v1"),
     "worker/sandbox": (),
     "worker/trainer": ("worker/channel", "worker/sandbox", "train", "models", "kernels"),
     "worker": ("worker/daemon", "worker/sandbox", "worker/service", "security"),
     "controller": ("security", "train", "models", "kernels/device"),
     "controller/access": ("controller", "security", "train", "trainyard/v1"),
-    "controller/page": ("controller/access", "controller/jobs", "controller/workers"),
+    "controller/page": ("controller/access", "controller/book", "controller/jobs", "controller/workers"),
     "controller/service": ("controller", "security", "train", "models", "kernels/device", "trainyard/v1"),
-    "controller/cli": ("security", "train", "models", "kernels/device", "trainyard/v1"),
+    "cli": ("security", "train", "models", "kernels/device", "trainyard/v1"),
 }
 
 # `try` stands where a library throws, where a DeviceError ends, and where the last who knows what the device was at puts that into one.
@@ -40,13 +41,15 @@ BANNED = [  # (pattern, where it is allowed, what to do instead)
     (r"\bstd::exit\b|(?<![\w:.>])exit\(", r"_main\.cc$|^tests/", "return a Status"),
     (r"\busing namespace\b", r"^$", "name what is used"),
     (r"\babsl::Now\b",  # What people read, and gRPC, which takes deadlines by the wall clock and keeps them by the other.
-     r"^common/(?:clock|log)\.cc$|^kernels/collective/collective\.cc$|^worker/trainer/rank_process\.cc$|^controller/cli/client\.h$|^tests/",
+     r"^common/(?:clock|log)\.cc$|^kernels/collective/collective\.cc$|^worker/trainer/rank_process\.cc$|^cli/client\.h$|^tests/",
      "wait by RealClock().Monotonic(): the wall clock jumps"),
     (r"\bstd::(?:endl|rand|shared_mutex)\b", r"^common/check\.h$|_main\.cc$", "'\\n', common/rng.h, common/mutex.h"),
     (r"\bstd::(?:(?:recursive_|timed_)?mutex|lock_guard|unique_lock|scoped_lock|condition_variable(?:_any)?)\b",
      r"^common/mutex\.h$|^tests/", "common/mutex.h, whose marks scripts/sanitize.sh locks checks"),
 ]
 
+
+PRODUCT_KERNELS = ("kernels/matmul.h", "kernels/matmul_gelu.h", "kernels/grouped_matmul.h")
 
 # Ops that need no benchmark, with the reason.
 UNMEASURED = {
@@ -86,7 +89,7 @@ def functions(tree):
 
 
 def include_directions(tree):
-    tops = {"common", "security", "kernels", "models", "train", "worker", "controller", "trainyard", "tests"}
+    tops = {"common", "security", "kernels", "models", "train", "worker", "controller", "cli", "trainyard", "tests"}
     for source in tree.code:
         owner = max((p for p in MAY_INCLUDE if _under(source.path, p)), key=len, default=None)
         if owner is None:
@@ -96,6 +99,44 @@ def include_directions(tree):
                 continue
             if not any(_under(included, allowed) for allowed in MAY_INCLUDE[owner]):
                 yield f"{source.path}:{line}: {owner} may not include {included}"
+
+
+def folder_cycles(tree):
+    """Folders whose files include each other's are one folder: neither can be read or built without the other.
+
+    A program's main file may include everything, since nothing includes it.
+    """
+    owners = {p.parent for p in tree.paths}
+    edges = {}  # Folder -> {folder that it includes from: where}.
+    for source in tree.code:
+        if _under(source.path, "tests") or str(source.path).endswith("_main.cc"):
+            continue
+        for line, included in source.includes:
+            folder = Path(included).parent
+            if folder in owners and folder != source.path.parent:
+                edges.setdefault(source.path.parent, {}).setdefault(folder, f"{source.path}:{line}: includes {included}")
+    for start in sorted(edges):
+        way = _way(edges, start)
+        if way and start == min(way):
+            steps = [edges[a][b] for a, b in zip(way, way[1:] + way[:1])]
+            yield f"{'; '.join(steps)}: a cycle of {', '.join(map(str, way))}"
+
+
+def _way(edges, start):
+    """The folders of a shortest cycle through `start`, from `start`; none: an empty list."""
+    came_from = {start: None}
+    queue = [start]
+    for folder in queue:
+        for nearer in sorted(edges.get(folder, ())):
+            if nearer == start:
+                way = [folder]
+                while came_from[way[-1]] is not None:
+                    way.append(came_from[way[-1]])
+                return way[::-1]
+            if nearer not in came_from:
+                came_from[nearer] = folder
+                queue.append(nearer)
+    return []
 
 
 def generated_headers(tree):
@@ -144,12 +185,28 @@ def op_files(tree):
         if not re.search(r"\bstruct \w+Args\b", header.code):
             continue
         wanted = {"implementation": r"^kernels/cpu/.*\.cc$", "test": r"^tests/kernels/.*_test\.cc$",
-                  "benchmark": r"^kernels/bench/.*_bench\.cc$", "program op": r"^models/program/ops/.*\.cc$"}
+                  "benchmark": r"^kernels/bench/.*_bench\.cc$", "program op": r"^models/program/(ops/.*|product)\.cc$"}
         if op in UNMEASURED:
             del wanted["benchmark"]
         for what, where in wanted.items():
             if not any(f'"kernels/{op}.h"' in s.text for s in tree.match(where)):
                 yield f"{header.path}: no {what} ({where}) includes it"
+
+
+def ops_apart(tree):
+    """A kernel that includes every op's header is built again for each of them."""
+    for source in tree.match(r"^kernels/.*\.(h|cc|cu)$"):
+        for line, included in source.includes:
+            if included == "kernels/ops.h" and source.path.stem != "backend":
+                yield f"{source.path}:{line}: {included} is for a backend's table; include the header of the op"
+
+
+# Ops describe what they multiply, and one file knows the kernels.
+def products_bound_once(tree):
+    for source in tree.match(r"^models/.*\.(h|cc)$"):
+        for line, included in source.includes:
+            if included in PRODUCT_KERNELS and str(source.path) != "models/program/product.cc":
+                yield f"{source.path}:{line}: products are bound by models/program/product.cc"
 
 
 def tests_are_built(tree):
@@ -244,5 +301,5 @@ def mutations(tree):
                 yield f"{source.path}: wanted once in {bug['file']}, found {count} times: {bug['line'].strip()}"
 
 
-ALL = [columns, file_length, functions, include_directions, generated_headers, exceptions, banned, mutexes_guard, mutable_globals,
-       op_files, tests_are_built, no_disabled_tests, proto_enums, metric_names, readme_map, todos, headers_once, opening_comment, mutations]
+ALL = [columns, file_length, functions, include_directions, folder_cycles, generated_headers, exceptions, banned, mutexes_guard, mutable_globals,
+       op_files, ops_apart, products_bound_once, tests_are_built, no_disabled_tests, proto_enums, metric_names, readme_map, todos, headers_once, opening_comment, mutations]

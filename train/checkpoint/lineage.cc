@@ -6,10 +6,17 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/files.h"
+#include "common/json_fields.h"
 #include "common/status_macros.h"
 #include "train/checkpoint/paths.h"
 
 namespace trainyard {
+
+template <typename V>
+static void VisitFields(V& v, InitialisedFrom& from) {
+  v("named", from.named), v("path", from.path), v("manifest_sha256", from.sha256);
+}
+
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -92,10 +99,12 @@ absl::Status BeginEpoch(const std::string& directory, int64_t epoch, Storage& st
 }
 
 absl::Status WriteLineage(const std::string& directory, int64_t epoch,
-                          const std::optional<Continued>& continued, Storage& storage) {
+                          const std::optional<Continued>& continued, Storage& storage,
+                          const std::optional<InitialisedFrom>& initialised_from) {
   const std::string path = LineagePath(directory, epoch), temporary = path + ".tmp";
   Json json = {{"version", kLineageVersion}, {"epoch", epoch}, {"continues", nullptr}};
   if (continued) json["continues"] = {{"epoch", continued->epoch}, {"step", continued->step}};
+  if (initialised_from) WriteFields(json["initialised_from"], *initialised_from);
   const std::string text = json.dump() + "\n";
   {
     ASSIGN_OR_RETURN(const std::unique_ptr<OutputFile> file, storage.Create(temporary));
@@ -104,6 +113,23 @@ absl::Status WriteLineage(const std::string& directory, int64_t epoch,
   }
   RETURN_IF_ERROR(storage.Rename(temporary, path));
   return storage.SyncDirectory(EpochPath(directory, epoch));
+}
+
+absl::StatusOr<std::optional<InitialisedFrom>> ReadInitialisedFrom(const std::string& directory,
+                                                                   absl::string_view named) {
+  ASSIGN_OR_RETURN(std::vector<int64_t> epochs, ListEpochs(directory));
+  std::sort(epochs.begin(), epochs.end());
+  for (const int64_t epoch : epochs) {
+    const absl::StatusOr<std::string> text = ReadFile(LineagePath(directory, epoch));
+    if (absl::IsNotFound(text.status())) continue;
+    RETURN_IF_ERROR(text.status());
+    const Json json = ParseJson<Json>(*text);
+    if (!json.is_object() || !json.contains("initialised_from")) continue;
+    InitialisedFrom from;
+    const absl::Status read = ReadFields(json["initialised_from"], from);
+    if (read.ok() && from.named == named) return from;  // Damaged: as if it were not there.
+  }
+  return std::nullopt;
 }
 
 absl::StatusOr<Lineage> ReadLineage(const std::string& directory) {

@@ -31,6 +31,14 @@ struct Continued {
   int64_t step = 0;
 };
 
+// The checkpoint that gave an attempt that continues none its parameters. `named` is the job's
+// init_from, `path` the one of its checkpoints that was taken, and `sha256` that one's manifest's.
+struct InitialisedFrom {
+  std::string named;
+  std::string path;
+  std::string sha256;
+};
+
 // A stretch of the lineage: the checkpoints of one epoch up to a step.
 struct Stretch {
   int64_t epoch = 0;
@@ -58,10 +66,16 @@ std::vector<AttemptStart> StartsAfter(const Lineage& lineage, int64_t epoch);
 // stop once they look. An error for which IsSuperseded holds where a later epoch has begun.
 absl::Status BeginEpoch(const std::string& directory, int64_t epoch, Storage& storage);
 
-// Writes what `epoch`, which has begun, continues: there completely or not at all, and durable once
-// this returns OK.
+// Writes what `epoch`, which has begun, continues, or else began with: there completely or not at
+// all, and durable once this returns OK.
 absl::Status WriteLineage(const std::string& directory, int64_t epoch,
-                          const std::optional<Continued>& continued, Storage& storage);
+                          const std::optional<Continued>& continued, Storage& storage,
+                          const std::optional<InitialisedFrom>& initialised_from = std::nullopt);
+
+// What the earliest attempt took of `named`: so that a later one, if it has to begin again, begins
+// with the same parameters. Nothing where none says so. An absent directory has none.
+absl::StatusOr<std::optional<InitialisedFrom>> ReadInitialisedFrom(const std::string& directory,
+                                                                   absl::string_view named);
 
 // The lineage of the newest epoch that has chosen. Epochs that began and chose nothing are left
 // out. An epoch whose lineage file is missing (a version before this one wrote its checkpoints) or

@@ -145,6 +145,12 @@ absl::StatusOr<ChosenCheckpoint> FirstGood(const std::vector<std::string>& candi
 absl::StatusOr<std::vector<std::string>> FindCheckpoints(const std::string& path,
                                                          const Roots& roots) {
   ASSIGN_OR_RETURN(const std::string directory, roots.FindDirectory(path));
+  const std::filesystem::path named = directory;
+  if (named.filename() == kBaseName && ParseEpochName(named.parent_path().filename().string())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, " holds the frozen parameters of checkpoints alone; wanted one of the ",
+                     "checkpoints, which name it, or the job's checkpoint.directory"));
+  }
   if (Exists(absl::StrCat(directory, "/", kManifestName))) {
     return std::vector<std::string>{directory};
   }

@@ -113,24 +113,33 @@ absl::StatusOr<Checkpoint> Checkpoint::Open(const std::string& path, const Roots
   return checkpoint;
 }
 
+absl::Status Checkpoint::CheckSame(const Manifest& base, const BaseReference& wanted) {
+  if (base.sha256 == wanted.sha256) return absl::OkStatus();
+  return absl::DataLossError(
+      absl::StrCat("wanted manifest_sha256 ", wanted.sha256, ", found ", base.sha256));
+}
+
+absl::Status Checkpoint::CheckBase(const std::string& directory, const BaseReference& base) {
+  ASSIGN_OR_RETURN(const Part part, OpenPart(BasePath(directory, base.epoch)));
+  return CheckSame(part.manifest, base);
+}
+
 absl::Status Checkpoint::OpenBase(const Roots& roots) {
   const BaseReference& wanted = *state().base;
   const std::filesystem::path job = std::filesystem::path(path()).parent_path().parent_path();
   const std::string base_path = BasePath(job.string(), wanted.epoch);
   const auto refuse = [&](absl::string_view what) {
     return absl::DataLossError(absl::StrCat(base_path, ": the frozen parameters that ", path(),
-                                            " names ", what, "; a checkpoint is ",
-                                            "copied together with them"));
+                                            " names ", what,
+                                            "; copy a checkpoint together with its base"));
   };
   const absl::StatusOr<std::string> found = roots.FindDirectory(base_path);
   absl::StatusOr<Part> part = found.ok() ? OpenPart(*found) : found.status();
   if (absl::IsNotFound(part.status())) return refuse("are not there");
   RETURN_IF_ERROR(part.status());
   const Manifest& base = part->manifest;
-  if (base.sha256 != wanted.sha256) {
-    return refuse(absl::StrCat("are others: wanted manifest_sha256 ", wanted.sha256, ", found ",
-                               base.sha256));
-  }
+  const absl::Status same = CheckSame(base, wanted);
+  if (!same.ok()) return refuse(absl::StrCat("are others: ", same.message()));
   if (base.state.base) return refuse("name others");
   for (const StoredTensor& tensor : base.tensors) {
     if (manifest().Find(tensor.name, tensor.kind) == nullptr) continue;

@@ -61,6 +61,10 @@ class Checkpoint {
   // SHA-256 over contents alone, whatever the layout (docs/formats.md). Verifies on the way.
   absl::StatusOr<std::string> Digest() const;
 
+  // Of the base that checkpoints of the job's directory name: an error where it is not there, or is
+  // another one, or one of its files is too short. Reads no data.
+  static absl::Status CheckBase(const std::string& directory, const BaseReference& base);
+
   // INVALID_ARGUMENT names the first field that differs and may not for such a use.
   absl::Status CheckModel(const ModelConfig& model, MayDiffer use = MayDiffer::kAlways) const;
 
@@ -80,6 +84,7 @@ class Checkpoint {
     Manifest manifest;
   };
   static absl::StatusOr<Part> OpenPart(const std::string& path);
+  static absl::Status CheckSame(const Manifest& base, const BaseReference& wanted);
   absl::Status OpenBase(const Roots& roots);
   template <typename F>
   absl::Status ForEachPart(F&& f) const;

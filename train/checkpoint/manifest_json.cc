@@ -70,7 +70,7 @@ static void VisitFields(V& v, Shape& shape) {
   std::vector<int64_t> dims;
   for (int i = 0; i < shape.rank(); ++i) dims.push_back(shape[i]);
   v.Wholes(dims, Shape::kMaxRank);
-  shape = Shape(dims);
+  if constexpr (V::kReads) shape = Shape(dims);
 }
 
 template <typename V>
@@ -80,7 +80,9 @@ static void VisitFields(V& v, StoredBox& stored) {
   std::optional<Shape> piece;
   if (stored.piece.rank() > 0) piece = stored.piece;
   v("piece", piece);
-  if (piece) stored.piece = *piece;
+  if constexpr (V::kReads) {
+    if (piece) stored.piece = *piece;
+  }
 }
 
 template <typename V>
@@ -149,7 +151,7 @@ std::string TensorsToJson(const std::vector<StoredTensor>& tensors) {
 }
 
 absl::StatusOr<std::vector<StoredTensor>> ParseTensors(absl::string_view text) {
-  const Json json = Json::parse(text.begin(), text.end(), nullptr, false);
+  const Json json = ParseJson<Json>(text);
   if (!json.is_array()) return absl::InvalidArgumentError("wanted a JSON list");
   std::vector<StoredTensor> tensors(json.size());
   for (size_t i = 0; i < tensors.size(); ++i) {
@@ -167,7 +169,7 @@ absl::StatusOr<Manifest> ParseManifest(absl::string_view text) {
   const absl::string_view sha256 = text.substr(kFirstLine.size(), kHexBytes);
   const absl::string_view rest = text.substr(first_line);
   if (Sha256Of(rest) != sha256) return absl::DataLossError("does not match its checksum: damaged");
-  const Json json = Json::parse(text.begin(), text.end(), nullptr, false);
+  const Json json = ParseJson<Json>(text);
   if (!json.is_object()) return absl::InvalidArgumentError("wanted a JSON object");
   Versioned versioned;
   RETURN_IF_ERROR(ReadFields(json, versioned));

@@ -5,9 +5,7 @@
 //   DIR/epoch-E/lineage.json            which checkpoint the attempt continues (lineage.h)
 //   DIR/epoch-E/step-N/rank-R.bin       the boxes that rank R wrote
 //   DIR/epoch-E/step-N/manifest.json    written last; without it there is no checkpoint
-//   DIR/epoch-E/base/                   frozen parameters, laid out like a checkpoint: written
-//   once,
-//                                       and named by the job's checkpoints from then on
+//   DIR/epoch-E/base/                   frozen parameters, written once; later checkpoints name it
 //
 // One process per job and epoch commits: rank 0.
 

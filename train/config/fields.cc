@@ -83,7 +83,7 @@ Fields::Fields(const YamlNode& node, std::string path, Violations& violations, A
 Fields::~Fields() {
   for (const auto& [name, value] : node_.fields) {
     if (std::find(known_.begin(), known_.end(), name) != known_.end()) continue;
-    const std::string ours = OurNameFor(name);
+    const std::string ours = of_spec_ ? OurNameFor(name) : "";
     const std::string nearest = IsPlainKey(name) ? NearestName(name, known_) : "";
     const std::string help = !ours.empty() ? absl::StrCat("here it is ", ours)
                              : nearest.empty()
@@ -121,7 +121,7 @@ bool Fields::Present(const char* name) {
 
 const YamlNode* Fields::Ask(const char* name) {
   if (Present(name)) return node_.Find(name);
-  if (resolved()) Add(name, Wanted("a value, for a resolved job has every field", "none"));
+  if (resolved()) Add(name, Wanted("a value, which a job with a `format` must have", "none"));
   return nullptr;
 }
 

@@ -41,6 +41,9 @@ class Fields {
   Fields(const Fields&) = delete;
   Fields& operator=(const Fields&) = delete;
 
+  // The document is no job spec: an unknown field is not looked up among other frameworks' names.
+  void NotOfASpec() { of_spec_ = false; }
+
   bool resolved() const { return absent_ == Absent::kWrong; }
 
   // Each leaves `out` as it is where the field is absent, null or wrong. Of a list of numbers a
@@ -121,6 +124,8 @@ class Fields {
     if (Present(name)) Section(name, std::forward<Read>(read));
   }
 
+  // Whether the field stands there, null or not. Does not make it known.
+  bool Stands(const char* name) const { return node_.Find(name) != nullptr; }
   // The field as it was written, for what has a form of its own; null where absent or null.
   const YamlNode* Node(const char* name) { return Ask(name); }
 
@@ -147,6 +152,7 @@ class Fields {
   const std::string path_;
   Violations& violations_;
   const Absent absent_;
+  bool of_spec_ = true;
   std::vector<std::string> known_;
 };
 
@@ -162,7 +168,8 @@ std::optional<double> ReadNumber(absl::string_view text);
 std::string Quoted(absl::string_view text);
 
 // Adds what `found` says, below `prefix`, about fields that no violation names yet, nor one that
-// they are part of: what could not be read has its default, and what is wrong with that is no news.
+// they are part of. A field that could not be read has its default, so that a problem with the
+// default is not reported.
 void AddUnreported(const Violations& found, absl::string_view prefix, Violations& violations);
 
 }  // namespace trainyard

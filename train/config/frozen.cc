@@ -7,8 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "models/arch/flops.h"
 #include "models/arch/registry.h"
-#include "models/flops.h"
 #include "models/model.h"
 #include "train/config/fields.h"
 #include "train/config/name_pattern.h"
@@ -33,7 +33,7 @@ absl::string_view FieldOf(const JobConfig& job) {
 
 // The parameters of a model, by storage.
 std::vector<ParameterStorage> StoragesOf(const ModelConfig& model) {
-  return RecordInference(*CreateModel(model), {.sequence = 1}).storages;
+  return DeclareParameters(*CreateModel(model));
 }
 
 // Returns whether the patterns themselves are legal.
@@ -143,8 +143,8 @@ double TrainedFlopsPerToken(const JobConfig& job, const ModelConfig& model) {
   if (!HasPatterns(job)) return all;
   const auto recorded = [&](Recorder::IsFrozen frozen) {
     const Program program =
-        RecordTraining(*CreateModel(model),
-                       {.record = {.sequence = job.batch.sequence}, .frozen = std::move(frozen)});
+        RecordGradients(*CreateModel(model),
+                        {.record = {.sequence = job.batch.sequence}, .frozen = std::move(frozen)});
     double flops = 0;
     for (List list : {List::kForward, List::kBackwardInput, List::kBackwardWeight}) {
       flops += program.CostOf(list).flops;

@@ -19,8 +19,8 @@ inline bool HasPatterns(const JobConfig& job) {
 // Null where all are trained. `job` must be valid.
 Recorder::IsFrozen FrozenBy(const JobConfig& job);
 
-// The model FLOPs of a token, by the convention "exact" (models/flops.h), without the gradients
-// that nobody wants where parameters are frozen. `job` must be valid.
+// The model FLOPs of a token, by the convention "exact" (models/arch/flops.h), without the
+// gradients that nobody wants where parameters are frozen. `job` must be valid.
 double TrainedFlopsPerToken(const JobConfig& job, const ModelConfig& model);
 
 // Adds a violation for patterns of both kinds, for too many or too long ones, for each that matches

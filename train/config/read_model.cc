@@ -89,7 +89,8 @@ void ReadArchitecture(Fields& fields, const std::string& family, GivenModel& out
   ReadTable(fields, table, out.fields);
   const std::set<std::string> own = TopLevelNames(table);
   for (const std::string& name : TopLevelNames(AllFields())) {
-    if (own.contains(name) || !fields.Present(name.c_str())) continue;
+    if (own.contains(name) || !fields.Stands(name.c_str())) continue;
+    if (!fields.Present(name.c_str())) continue;  // Makes it known.
     fields.Add(name,
                Wanted(absl::StrCat("none, since family ", known->name, " has no ", name), "some"));
   }

@@ -3,22 +3,20 @@
 
 #pragma once
 
-#include <cstdint>
 #include <string>
 
 #include "absl/strings/string_view.h"
+#include "common/resolved_job_format.h"
 #include "train/config/job_config.h"
 
 namespace trainyard {
-
-// Of the text. Another meaning of a field, or another field, is another format.
-inline constexpr int64_t kResolvedJobFormat = 1;
 
 // The job as JSON, every field of it beside its `format`: a preset as an architecture, and every
 // choice that the spec left open made. The job must be valid (validate.h). ParseJobConfig (parse.h)
 // makes the same job of the text.
 std::string ResolvedJobText(JobConfig job);
-// Of a text by the function above, or of a spec as JSON, which an earlier release stored.
+// Returns whether ResolvedJobText made the text. Otherwise the text is a spec as JSON, which an
+// earlier release stored.
 bool IsResolvedJob(absl::string_view text);
 
 }  // namespace trainyard

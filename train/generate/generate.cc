@@ -61,14 +61,29 @@ int64_t WindowOf(const GenerateOptions& options, const RunState& state) {
 
 absl::StatusOr<std::unique_ptr<Executable>> LoadModel(const Checkpoint& checkpoint, int64_t window,
                                                       const Backend& backend, int threads) {
-  Program program = RecordInference(*CreateModel(checkpoint.state().model),
-                                    {.precision = Precision::F32(), .sequence = window});
+  // Weights are widened to f32, and those in f64 stay what they are.
+  const std::vector<StoredTensor>& tensors = checkpoint.manifest().tensors;
+  const bool f64 = std::any_of(tensors.begin(), tensors.end(), [](const StoredTensor& tensor) {
+    return tensor.kind == TensorKind::kParameter && tensor.dtype == DType::kF64;
+  });
+  Program program =
+      RecordInference(*CreateModel(checkpoint.state().model),
+                      {.precision = f64 ? Precision::F64() : Precision::F32(), .sequence = window});
   const MemoryPlan plan = PlanMemory(program);
   ASSIGN_OR_RETURN(std::unique_ptr<Executable> executable,
                    Executable::Create(std::move(program), plan, backend, threads, {}));
   RETURN_IF_ERROR(LoadSnapshot(checkpoint, LoadWhat::kParameters, *executable));
   executable->Run(Action::kPrepare);
   return executable;
+}
+
+void ReadLogits(Executable& executable, std::vector<float>& logits) {
+  if (executable.program().precision.compute != DType::kF64) {
+    return executable.ReadOutput("logits", 0, logits.data(), logits.size() * sizeof(float));
+  }
+  std::vector<double> wide(logits.size());
+  executable.ReadOutput("logits", 0, wide.data(), wide.size() * sizeof(double));
+  std::transform(wide.begin(), wide.end(), logits.begin(), [](double x) { return float(x); });
 }
 
 }  // namespace
@@ -119,7 +134,7 @@ absl::Status Generate(const GenerateOptions& options, const Backend& backend,
     std::copy(text.end() - std::ptrdiff_t(seen), text.end(), tokens.begin());
     executable->WriteInput("tokens", 0, tokens);
     executable->Run(Action::kForward);
-    executable->ReadOutput("logits", 0, logits.data(), logits.size() * sizeof(float));
+    ReadLogits(*executable, logits);
     const std::span<const float> last(&logits[(seen - 1) * size_t(kBytes)], size_t(kBytes));
     const double u = Uniform(options.seed, HashName("generate"), uint64_t(i));
     text.push_back(int32_t(SampleToken(last, options.temperature, u)));

@@ -13,6 +13,7 @@
 namespace trainyard {
 namespace {
 
+constexpr int kMostTries = 5;
 constexpr char kBetweenPaths = '\0';  // No path has one.
 
 // What a rank tells the others about its own error. A rank explains its error before the ranks
@@ -78,6 +79,21 @@ std::set<std::string> NamesOf(const Executable& executable) {
   return names;
 }
 
+// On rank 0; the others have none.
+absl::StatusOr<std::vector<std::string>> CandidatesOf(const InitFrom& from,
+                                                      const LoadingGang& gang) {
+  if (gang.everyone.rank() != 0) return std::vector<std::string>();
+  if (from.taken) return std::vector<std::string>{from.taken->path};
+  return FindCheckpoints(from.path, gang.roots);
+}
+
+absl::Status CheckTaken(const InitFrom& from, const Checkpoint& checkpoint) {
+  if (!from.taken || checkpoint.manifest().sha256 == from.taken->sha256) return absl::OkStatus();
+  return absl::DataLossError(absl::StrCat(
+      checkpoint.path(), ": wanted the checkpoint that the job began with, manifest_sha256 ",
+      from.taken->sha256, ", found ", checkpoint.manifest().sha256));
+}
+
 }  // namespace
 
 absl::StatusOr<ChosenCheckpoint> LoadNewest(const std::vector<std::string>& candidates,
@@ -92,22 +108,32 @@ absl::StatusOr<ChosenCheckpoint> LoadNewest(const std::vector<std::string>& cand
 }
 
 absl::StatusOr<InitialParameters> LoadInitFrom(const InitFrom& from, const LoadingGang& gang) {
-  absl::StatusOr<std::vector<std::string>> candidates = std::vector<std::string>();
-  if (gang.everyone.rank() == 0) candidates = FindCheckpoints(from.path, gang.roots);
+  const bool again = from.loaded_before || from.taken;
+  absl::StatusOr<std::vector<std::string>> candidates = CandidatesOf(from, gang);
   const absl::Status& found = candidates.status();
-  RETURN_IF_ERROR(AgreeOnStatus(gang.everyone, from.loaded_before ? OfThisHost(found) : found));
+  RETURN_IF_ERROR(AgreeOnStatus(gang.everyone, again ? OfThisHost(found) : found));
   std::set<std::string> absent;  // On this rank.
   const auto use = [&](const Checkpoint& checkpoint) -> absl::Status {
+    RETURN_IF_ERROR(CheckTaken(from, checkpoint));
     RETURN_IF_ERROR(checkpoint.CheckModel(
         gang.model, from.subset ? MayDiffer::kInSubset : MayDiffer::kAtStart));
     absent.clear();
     return LoadSnapshot(checkpoint, LoadWhat::kParameters, gang.executable,
                         from.subset ? &absent : nullptr);
   };
-  absl::StatusOr<ChosenCheckpoint> chosen =
-      LoadFirstGood(*candidates, use, from.loaded_before ? OfHost : AsItIs, gang);
+  const Explain explain = again ? Explain(OfHost) : Explain(AsItIs);
+  absl::StatusOr<ChosenCheckpoint> chosen = LoadFirstGood(*candidates, use, explain, gang);
+  // A job that still trains removes its older checkpoints, and has newer ones then.
+  for (int tries = 1; !chosen.ok() && tries < kMostTries; ++tries) {
+    absl::StatusOr<std::vector<std::string>> now = CandidatesOf(from, gang);
+    int64_t others = now.ok() && *now != *candidates;  // On rank 0, which has them.
+    gang.everyone.AllReduceMax(Tensor{{&others, DType::kI64, Shape{1}}});
+    if (others == 0) break;
+    candidates = *std::move(now);
+    chosen = LoadFirstGood(*candidates, use, explain, gang);
+  }
   // No rank knows whether other hosts could read one.
-  if (from.loaded_before && absl::IsDataLoss(chosen.status())) return OfThisHost(chosen.status());
+  if (again && absl::IsDataLoss(chosen.status())) return OfThisHost(chosen.status());
   RETURN_IF_ERROR(chosen.status());
   InitialParameters loaded{.chosen = *std::move(chosen),
                            .count = UnionOf(NamesOf(gang.executable), gang.everyone).size(),

@@ -4,6 +4,7 @@
 
 #pragma once
 
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "kernels/collective/collective.h"
 #include "models/arch/config.h"
 #include "models/program/executable.h"
+#include "train/checkpoint/lineage.h"
 #include "train/checkpoint/load.h"
 
 namespace trainyard {
@@ -44,6 +46,8 @@ struct InitFrom {
   bool subset = false;
   // An earlier attempt of the job could load them, so that a host that cannot do so has failed.
   bool loaded_before = false;
+  // What that attempt took, if it said so: this one and no other is loaded. Rank 0's counts.
+  std::optional<InitialisedFrom> taken = {};
 };
 struct InitialParameters {
   ChosenCheckpoint chosen;
@@ -52,7 +56,7 @@ struct InitialParameters {
 };
 // Loads parameters by name from the checkpoints that `from.path` names on rank 0's host
 // (FindCheckpoints). Errors:
-// - DATA_LOSS: none of them is good.
+// - DATA_LOSS: none of them is good, or `from.taken` is another one by now.
 // - INVALID_ARGUMENT: a parameter is missing or has another shape; or a subset would be empty.
 // - With `from.loaded_before`, IsStorageFault on the ranks of the host that has failed, or on all
 //   ranks if none of the checkpoints is good.

@@ -133,9 +133,11 @@ absl::StatusOr<Manifest> SaveSnapshot(const std::string& directory, const RunSta
   return manifest;
 }
 
-absl::StatusOr<BaseReference> SaveBase(const std::string& directory, const RunState& state,
+absl::StatusOr<BaseReference> SaveBase(const std::string& directory, RunState state,
                                        const Executable& executable, Collective& everyone,
                                        Storage& storage) {
+  // Written at another step, it is the same: earlier checkpoints of the attempt may name it.
+  state.step = state.data_position = 0;
   BaseReference base{.epoch = state.epoch, .sha256 = {}};
   const SharedDirectory shared{.path = BasePath(directory, state.epoch),
                                .begin = [&] { return BeginBase(directory, state.epoch, storage); },

@@ -32,7 +32,7 @@ absl::StatusOr<Manifest> SaveSnapshot(const std::string& directory, const RunSta
 
 // Writes the base of the attempt, the frozen parameters of all ranks, in the same way. The
 // checkpoints to come name it (RunState::base). All ranks return the same.
-absl::StatusOr<BaseReference> SaveBase(const std::string& directory, const RunState& state,
+absl::StatusOr<BaseReference> SaveBase(const std::string& directory, RunState state,
                                        const Executable& executable, Collective& everyone,
                                        Storage& storage);
 

@@ -62,8 +62,10 @@ absl::StatusOr<StartPoint> BeginAttempt(const std::string& directory, const Rank
 }
 
 absl::Status ContinueFrom(const std::optional<Continued>& continued, const RankConfig& rank,
-                          StartPoint& start, Storage& storage) {
-  const absl::Status written = WriteLineage(start.directory, rank.epoch, continued, storage);
+                          StartPoint& start, Storage& storage,
+                          const std::optional<InitialisedFrom>& initialised_from) {
+  const absl::Status written =
+      WriteLineage(start.directory, rank.epoch, continued, storage, initialised_from);
   RETURN_IF_ERROR(OfUsed(start.directory, rank, written));
   ASSIGN_OR_RETURN(start.lineage, ReadLineage(start.directory));
   std::vector<AttemptStart>& starts = start.earlier_starts;

@@ -35,9 +35,10 @@ struct StartPoint {
 absl::StatusOr<StartPoint> BeginAttempt(const std::string& directory, const RankConfig& rank,
                                         const Roots& roots, Storage& storage = LocalStorage());
 
-// Writes down which checkpoint the attempt continues, or that it continues none. Call before the
-// attempt saves anything.
+// Writes down which checkpoint the attempt continues, or else began with. Call before the attempt
+// saves anything.
 absl::Status ContinueFrom(const std::optional<Continued>& continued, const RankConfig& rank,
-                          StartPoint& start, Storage& storage = LocalStorage());
+                          StartPoint& start, Storage& storage = LocalStorage(),
+                          const std::optional<InitialisedFrom>& initialised_from = std::nullopt);
 
 }  // namespace trainyard

@@ -52,18 +52,28 @@ absl::Status StartState::BeforeClaim() {
   return BegunBefore() ? absl::OkStatus() : FillFromInitFrom();
 }
 
+// On rank 0. A directory that cannot be read says nothing here, and fails the claim.
+std::optional<InitialisedFrom> StartState::TakenBefore() const {
+  if (!first_rank() || !job_.checkpoint) return std::nullopt;
+  const auto found = gang_.roots.FindDirectory(job_.checkpoint->directory);
+  if (!found.ok()) return std::nullopt;
+  return ReadInitialisedFrom(*found, job_.init_from).value_or(std::nullopt);
+}
+
 absl::Status StartState::FillFromInitFrom() {
-  if (job_.init_from.empty() || !init_from_.empty()) return absl::OkStatus();
+  if (job_.init_from.empty() || init_from_) return absl::OkStatus();
   const absl::StatusOr<InitialParameters> loaded =
-      LoadInitFrom({job_.init_from, job_.init_from_subset, rank_.claimed}, gang_);
+      LoadInitFrom({job_.init_from, job_.init_from_subset, rank_.claimed, TakenBefore()}, gang_);
   if (!loaded.ok()) {
     return absl::Status(loaded.status().code(),
                         absl::StrCat("init_from: ", loaded.status().message()));
   }
-  init_from_ = loaded->chosen.checkpoint->path();
+  const Checkpoint& checkpoint = *loaded->chosen.checkpoint;
+  init_from_ = {job_.init_from, checkpoint.path(), checkpoint.manifest().sha256};
   if (first_rank()) SayWhatWasTaken(*loaded);
   for (const std::string& reason : loaded->chosen.refused) {
-    refused_.push_back(absl::StrCat("init_from: ", reason, "; taking ", init_from_, " instead"));
+    refused_.push_back(
+        absl::StrCat("init_from: ", reason, "; taking ", init_from_->path, " instead"));
   }
   return absl::OkStatus();
 }
@@ -89,7 +99,9 @@ absl::Status StartState::Load(StartPoint& start) {
   ASSIGN_OR_RETURN(const std::optional<Continued> continued, Resume(start.candidates));
   if (!continued) RETURN_IF_ERROR(FillFromInitFrom());
   absl::Status written;
-  if (first_rank() && job_.checkpoint) written = ContinueFrom(continued, rank_, start);
+  if (first_rank() && job_.checkpoint) {
+    written = ContinueFrom(continued, rank_, start, LocalStorage(), init_from_);
+  }
   RETURN_IF_ERROR(AgreeOnStatus(gang_.everyone, written));
   for (const auto& reason : refused_) LogWarning("checkpoint_refused", {{"reason", reason}});
   refused_.resize(first_rank() ? std::min(refused_.size(), kMaxRefused) : 0);

@@ -45,6 +45,7 @@ class StartState {
 
  private:
   bool BegunBefore();
+  std::optional<InitialisedFrom> TakenBefore() const;
   absl::Status FillFromInitFrom();
   absl::StatusOr<std::optional<Continued>> Resume(const std::vector<std::string>& candidates);
   bool first_rank() const { return gang_.everyone.rank() == 0; }
@@ -57,7 +58,7 @@ class StartState {
   int64_t step_ = 0;
   int64_t data_position_ = 0;
   std::optional<BaseReference> base_;
-  std::string init_from_;  // The checkpoint that parameters were loaded from.
+  std::optional<InitialisedFrom> init_from_;  // Where parameters were loaded from a checkpoint.
   std::vector<std::string> refused_;
 };
 

@@ -11,7 +11,7 @@
 #include "common/files.h"
 #include "common/log.h"
 #include "common/status_macros.h"
-#include "models/flops.h"
+#include "models/arch/flops.h"
 #include "train/checkpoint/history.h"
 #include "train/checkpoint/lineage.h"
 #include "train/checkpoint/load.h"
@@ -127,6 +127,7 @@ class RankTrainer final : public Trainer {
   absl::StatusOr<std::optional<CheckpointRecord>> MakeCheckpoint(int64_t step, StepRecord& record);
   absl::StatusOr<CheckpointRecord> Save(int64_t step);
   void NoteHistory(const StepRecord& record);
+  bool BaseIsLost();
   absl::Status SaveHistory();
   std::vector<ListedCheckpoint> Retain() const;
 
@@ -512,6 +513,7 @@ absl::StatusOr<CheckpointRecord> RankTrainer::Save(int64_t step) {
                  .deterministic = job_.deterministic,
                  .build = absl::StrCat(Version(), "+", Revision())};
   RETURN_IF_ERROR(AgreeOnStatus(*everyone_, SaveHistory()));
+  if (freezes_ && BaseIsLost()) base_.reset();
   if (freezes_ && !base_) {
     ASSIGN_OR_RETURN(
         base_, SaveBase(checkpoint_directory_, state, executable(), *everyone_, LocalStorage()));
@@ -526,6 +528,20 @@ absl::StatusOr<CheckpointRecord> RankTrainer::Save(int64_t step) {
                           .retained = {}};
   if (first_rank()) record.retained = Retain();
   return record;
+}
+
+// Whether the base that checkpoints have named until now is gone or damaged: what names it would
+// not load. The same on all ranks.
+bool RankTrainer::BaseIsLost() {
+  int64_t lost = 0;
+  if (first_rank() && base_) {
+    const absl::Status status = Checkpoint::CheckBase(checkpoint_directory_, *base_);
+    lost = !status.ok();
+    if (lost != 0)
+      LogError("base_lost", {{"error", status.message()}, {"then", "it is written again"}});
+  }
+  everyone_->AllReduceMax(Tensor{{&lost, DType::kI64, Shape{1}}});
+  return lost != 0;
 }
 
 absl::Status RankTrainer::SaveHistory() {

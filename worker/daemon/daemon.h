@@ -13,10 +13,10 @@
 #include "absl/time/time.h"
 #include "common/clock.h"
 #include "common/mutex.h"
+#include "worker/daemon/metrics.h"
 #include "worker/daemon/outbox.h"
 #include "worker/daemon/rank.h"
 #include "worker/daemon/reports.h"
-#include "worker/metrics.h"
 
 namespace trainyard {
 

@@ -14,8 +14,8 @@
 #include "common/clock.h"
 #include "common/mutex.h"
 #include "worker/daemon/devices.h"
+#include "worker/daemon/gpu_metrics.h"
 #include "worker/daemon/nvml_adapter.h"
-#include "worker/gpu_metrics.h"
 
 namespace trainyard {
 

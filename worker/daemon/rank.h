@@ -16,12 +16,12 @@
 #include "worker/daemon/gpu_telemetry.h"
 #include "worker/daemon/liveness.h"
 #include "worker/daemon/log_files.h"
+#include "worker/daemon/metrics.h"
 #include "worker/daemon/outbox.h"
 #include "worker/daemon/processes.h"
 #include "worker/daemon/rank_directory.h"
 #include "worker/daemon/reports.h"
 #include "worker/daemon/spool.h"
-#include "worker/metrics.h"
 #include "worker/sandbox/options.h"
 
 namespace trainyard {

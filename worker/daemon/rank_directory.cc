@@ -54,7 +54,7 @@ static void VisitFields(V& v, RankExit& exit) {
   std::string cause(Name(exit.cause));
   v("cause", cause), v("message", exit.message);
   v.Later("signal", exit.signal), v.Later("exit_code", exit.exit_code);
-  exit.cause = ParseExitCause(cause);
+  if constexpr (V::kReads) exit.cause = ParseExitCause(cause);
 }
 
 namespace {

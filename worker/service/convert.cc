@@ -2,7 +2,9 @@
 
 #include <variant>
 
+#include "common/json.h"
 #include "common/protobuf_numbers.h"
+#include "common/resolved_job_format.h"
 #include "common/text.h"
 
 namespace trainyard {
@@ -220,6 +222,17 @@ v1::ConnectRequest ToProto(const Outgoing& outgoing) {
   return request;
 }
 
+namespace {
+
+// Whether this release's trainers read the text. A controller of the next release may send a later
+// format, and sends the job as submitted beside it.
+bool IsReadable(const std::string& resolved_job) {
+  const nlohmann::json job = ParseJson(resolved_job);
+  return job.is_object() && job.value("format", nlohmann::json()) == kResolvedJobFormat;
+}
+
+}  // namespace
+
 StartOrder FromProto(const v1::StartRanks& order) {
   StartOrder out;
   out.job_id = order.job_id();
@@ -228,7 +241,7 @@ StartOrder FromProto(const v1::StartRanks& order) {
   for (const v1::RankPlacement& placement : order.ranks()) {
     out.ranks.push_back({placement.rank(), placement.device()});
   }
-  out.job_config = order.resolved_job().empty() ? order.job_config() : order.resolved_job();
+  out.job_config = IsReadable(order.resolved_job()) ? order.resolved_job() : order.job_config();
   out.claimed = order.claimed();
   out.recorded_step = order.recorded_step();
   out.history_after = order.history_after();

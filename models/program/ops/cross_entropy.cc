@@ -17,10 +17,10 @@
 #include <algorithm>
 #include <sstream>
 
-#include "kernels/matmul.h"
 #include "models/program/binder.h"
 #include "models/program/ops/ops.h"
 #include "models/program/ops/ring.h"
+#include "models/program/product.h"
 
 namespace trainyard::ops {
 namespace {
@@ -84,8 +84,8 @@ class LinearCrossEntropyOp final : public Op {
   Cost CostOf(const Program& program, const Instance& instance) const override {
     Cost cost = Op::CostOf(program, instance);
     const double products = role_ == Role::kLoss ? 1 : 1 + wanted_.count();
-    cost.flops = products * 2.0 * double(division_.rows) *
-                 double(program.info(instance.inputs[1]).shape.elements());
+    cost.flops =
+        products * ProductFlops(division_.rows, program.info(instance.inputs[1]).shape.elements());
     return cost;
   }
   std::vector<Communication> CommunicationOf(const Program& program,
@@ -210,8 +210,8 @@ Call LinearCrossEntropyOp::Bind(const Binder& binder, const Instance& instance) 
   }
   ForEachChunk([&](int64_t begin, int64_t rows) {
     const Tensors t = ChunkOf(whole, begin, rows);
-    calls.push_back(
-        binder.Kernel(MatMulArgs{.a = t.x, .b = t.weight, .c = t.logits, .trans_b = true}));
+    calls.push_back(BindProduct(
+        binder, {.role = ProductRole::kForward, .a = t.x, .b = t.weight, .out = t.logits}));
     BindLoss(binder, t, calls);
     if (!gradient) return;
     calls.push_back(binder.Kernel(CrossEntropyBackwardArgs{.logits = t.logits,
@@ -222,15 +222,16 @@ Call LinearCrossEntropyOp::Bind(const Binder& binder, const Instance& instance) 
                                                            .slice = division_.slice}));
     if (wanted_.weight) {
       const Value dw = instance.outputs[size_t(wanted_.x)];
-      calls.push_back(
-          binder.Kernel(MatMulArgs{.a = t.dlogits,
-                                   .b = t.x,
-                                   .c = binder.tensor(dw),
-                                   .trans_a = true,
-                                   .write = begin == 0 ? binder.write(dw) : Write::kAdd}));
+      calls.push_back(BindProduct(binder, {.role = ProductRole::kWeightGradient,
+                                           .a = t.dlogits,
+                                           .b = t.x,
+                                           .out = binder.tensor(dw),
+                                           .write = begin == 0 ? binder.write(dw) : Write::kAdd}));
     }
     if (wanted_.x) {
-      calls.push_back(binder.Kernel(MatMulArgs{.a = t.dlogits, .b = t.weight, .c = t.dx}));
+      calls.push_back(BindProduct(
+          binder,
+          {.role = ProductRole::kInputGradient, .a = t.dlogits, .b = t.weight, .out = t.dx}));
     }
   });
   if (divided() && gradient && wanted_.x) {

@@ -10,11 +10,11 @@
 #include <utility>
 
 #include "kernels/grouped_bias.h"
-#include "kernels/grouped_matmul.h"
 #include "kernels/scaled_swiglu.h"
 #include "models/program/binder.h"
 #include "models/program/ops/expert_dispatch.h"
 #include "models/program/ops/ops.h"
+#include "models/program/product.h"
 
 namespace trainyard::ops {
 namespace {
@@ -65,8 +65,8 @@ class ExpertMlpBase : public Op {
     return CallsOf(CollectiveOp::kAllGather, 1, bytes, int(shape_.ranks));
   }
   // Of products of all slots with so many of gate, up and down.
-  double ProductFlops(int matrices) const {
-    return 2.0 * double(shape_.slots() * shape_.width * form_.ffn) * matrices;
+  double FlopsOf(int matrices) const {
+    return ProductFlops(shape_.slots(), shape_.width * form_.ffn) * matrices;
   }
 
   std::shared_ptr<ExpertDispatch> DispatchOf(const Binder& binder, const Instance& instance,
@@ -89,16 +89,14 @@ struct Arrival {
   Tensor gate_up_bias = {};  // Without data: none.
 
   std::vector<Call> Calls(const Binder& binder, ExpertDispatch& dispatch) const {
-    std::vector<Call> calls = {
-        dispatch.ToExperts(binder, Row::kToken, x, rows),
-        dispatch.ToExperts(binder, Row::kSlot, weights, row_weights),
-        binder.Kernel(GroupedMatMulForwardArgs{
-            .x = rows, .weight = gate_up, .offsets = dispatch.offsets(), .y = up})};
-    if (gate_up_bias.data != nullptr) {
-      calls.push_back(binder.Kernel(
-          GroupedBiasForwardArgs{.bias = gate_up_bias, .offsets = dispatch.offsets(), .y = up}));
-    }
-    return calls;
+    return {dispatch.ToExperts(binder, Row::kToken, x, rows),
+            dispatch.ToExperts(binder, Row::kSlot, weights, row_weights),
+            BindProduct(binder, {.role = ProductRole::kForward,
+                                 .a = rows,
+                                 .b = gate_up,
+                                 .offsets = dispatch.offsets(),
+                                 .out = up,
+                                 .epilogue = {.bias = gate_up_bias}})};
   }
 };
 
@@ -126,8 +124,7 @@ class ExpertMlpBackwardOp final : public ExpertMlpBase {
   // Forward again for further rounds is not counted.
   Cost CostOf(const Program& program, const Instance& instance) const override {
     Cost cost = Op::CostOf(program, instance);
-    cost.flops =
-        ProductFlops(3) + ProductFlops((trainable_.gate_up ? 2 : 0) + (trainable_.down ? 1 : 0));
+    cost.flops = FlopsOf(3) + FlopsOf((trainable_.gate_up ? 2 : 0) + (trainable_.down ? 1 : 0));
     return cost;
   }
   std::vector<Communication> CommunicationOf(const Program& program,
@@ -176,16 +173,18 @@ class ExpertMlpBackwardOp final : public ExpertMlpBase {
     const Write add = first ? Write::kOverwrite : Write::kAdd;
     std::vector<Call> calls;
     const auto then = [&](auto args) { calls.push_back(binder.Kernel(args)); };
+    const auto multiply = [&](const Product& p) { calls.push_back(BindProduct(binder, p)); };
     calls.push_back(dispatch.ToExperts(binder, Row::kToken, dy, drows));
     if (trainable_.down) {
       const int gradient = 2 + int(trainable_.gate_up);
       then(ScaledSwiGluForwardArgs{
           .x = up, .w = row_weights, .count = count, .y = hidden, .limit = form_.swiglu_limit});
-      then(GroupedMatMulWeightGradientArgs{.dy = drows,
-                                           .x = hidden,
-                                           .offsets = offsets,
-                                           .dweight = out(gradient),
-                                           .write = write(gradient)});
+      multiply({.role = ProductRole::kWeightGradient,
+                .a = drows,
+                .b = hidden,
+                .offsets = offsets,
+                .out = out(gradient),
+                .write = write(gradient)});
     }
     if (form_.bias) {
       then(GroupedBiasGradientArgs{.dy = drows,
@@ -194,8 +193,11 @@ class ExpertMlpBackwardOp final : public ExpertMlpBase {
                                    .dbias = out(own() + 3),
                                    .write = write(own() + 3)});
     }
-    then(GroupedMatMulInputGradientArgs{
-        .dy = drows, .weight = down, .offsets = offsets, .dx = hidden});
+    multiply({.role = ProductRole::kInputGradient,
+              .a = drows,
+              .b = down,
+              .offsets = offsets,
+              .out = hidden});
     then(ScaledSwiGluBackwardArgs{.dy = hidden,
                                   .x = up,
                                   .w = row_weights,
@@ -211,11 +213,18 @@ class ExpertMlpBackwardOp final : public ExpertMlpBase {
           .dy = up, .offsets = offsets, .dbias = out(own() + 2), .write = write(own() + 2)});
     }
     if (trainable_.gate_up) {
-      then(GroupedMatMulWeightGradientArgs{
-          .dy = up, .x = rows, .offsets = offsets, .dweight = out(2), .write = write(2)});
+      multiply({.role = ProductRole::kWeightGradient,
+                .a = up,
+                .b = rows,
+                .offsets = offsets,
+                .out = out(2),
+                .write = write(2)});
     }
-    then(GroupedMatMulInputGradientArgs{
-        .dy = up, .weight = gate_up, .offsets = offsets, .dx = drows});
+    multiply({.role = ProductRole::kInputGradient,
+              .a = up,
+              .b = gate_up,
+              .offsets = offsets,
+              .out = drows});
     calls.push_back(dispatch.FromExperts(binder, Row::kToken, drows, out(0), add));
     calls.push_back(dispatch.FromExperts(binder, Row::kSlot, row_weights, out(1), add));
     return calls;
@@ -241,7 +250,7 @@ class ExpertMlpArrivalOp final : public ExpertMlpBase {
   absl::string_view name() const override { return "expert_mlp_arrival"; }
   Cost CostOf(const Program& program, const Instance& instance) const override {
     Cost cost = Op::CostOf(program, instance);
-    cost.flops = ProductFlops(2);
+    cost.flops = FlopsOf(2);
     return cost;
   }
   std::vector<Communication> CommunicationOf(const Program& program,
@@ -279,7 +288,7 @@ class ExpertMlpOp final : public ExpertMlpBase {
   absl::string_view name() const override { return "expert_mlp"; }
   Cost CostOf(const Program& program, const Instance& instance) const override {
     Cost cost = Op::CostOf(program, instance);
-    cost.flops = ProductFlops(3);
+    cost.flops = FlopsOf(3);
     return cost;
   }
   std::vector<Communication> CommunicationOf(const Program& program,
@@ -315,12 +324,13 @@ class ExpertMlpOp final : public ExpertMlpBase {
                                                           .count = dispatch->received(),
                                                           .y = hidden,
                                                           .limit = form_.swiglu_limit}));
-    round.push_back(binder.Kernel(GroupedMatMulForwardArgs{
-        .x = hidden, .weight = in(4), .offsets = dispatch->offsets(), .y = result}));
-    if (form_.bias) {
-      round.push_back(binder.Kernel(GroupedBiasForwardArgs{
-          .bias = in(6), .w = out(4), .offsets = dispatch->offsets(), .y = result}));
-    }
+    Product product{.role = ProductRole::kForward,
+                    .a = hidden,
+                    .b = in(4),
+                    .offsets = dispatch->offsets(),
+                    .out = result};
+    if (form_.bias) product.epilogue = {.bias = in(6), .bias_factor = out(4)};
+    round.push_back(BindProduct(binder, product));
     Call sort = dispatch->Sort(binder, in(1));
     Call first = dispatch->FromExperts(binder, Row::kToken, result, out(0), Write::kOverwrite);
     Call later = dispatch->FromExperts(binder, Row::kToken, result, out(0), Write::kAdd);

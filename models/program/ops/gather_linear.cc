@@ -13,17 +13,16 @@
 #include <sstream>
 
 #include "kernels/copy_columns.h"
-#include "kernels/matmul.h"
 #include "kernels/sum_slices.h"
 #include "models/program/binder.h"
 #include "models/program/ops/ops.h"
 #include "models/program/ops/ring.h"
+#include "models/program/product.h"
 
 namespace trainyard::ops {
 namespace {
 
-// How a weight [N, K] is multiplied: forward x w^T, the gradient of the input dy w.
-enum class Role : uint8_t { kForward, kInputGradient };
+using Role = ProductRole;
 
 class PiecewiseOp : public Op {
  public:
@@ -51,8 +50,8 @@ class GatherWeightGradientOp final : public PiecewiseOp {
   absl::string_view name() const override { return "gather_matmul_weight_gradient"; }
   Cost CostOf(const Program& program, const Instance& instance) const override {
     Cost cost = Op::CostOf(program, instance);
-    cost.flops = 2.0 * double(program.info(instance.inputs[0]).shape.elements()) *
-                 double(program.info(instance.inputs[1]).shape.back());
+    cost.flops = ProductFlops(program.info(instance.inputs[0]).shape.rows(),
+                              program.info(instance.outputs[0]).shape.elements());
     return cost;
   }
   std::vector<Communication> CommunicationOf(const Program& program,
@@ -68,12 +67,12 @@ class GatherWeightGradientOp final : public PiecewiseOp {
     const int64_t rows = x.shape[0], places = memory.shape[0] / rows;
     std::vector<Call> calls;
     for (int64_t turn = 0; turn < ring.ranks; ++turn) {
-      Call product = binder.Kernel(
-          MatMulArgs{.a = Piece(dy, ring.before(turn), rows),
-                     .b = x,
-                     .c = dw,
-                     .trans_a = true,
-                     .write = turn == 0 ? binder.write(instance.outputs[0]) : Write::kAdd});
+      Call product = BindProduct(
+          binder, {.role = Role::kWeightGradient,
+                   .a = Piece(dy, ring.before(turn), rows),
+                   .b = x,
+                   .out = dw,
+                   .write = turn == 0 ? binder.write(instance.outputs[0]) : Write::kAdd});
       if (turn + 1 == ring.ranks) {
         calls.push_back(std::move(product));
         break;
@@ -96,8 +95,8 @@ class GatherLinearOp final : public PiecewiseOp {
   }
   Cost CostOf(const Program& program, const Instance& instance) const override {
     Cost cost = Op::CostOf(program, instance);
-    cost.flops = 2.0 * double(program.info(instance.outputs[0]).shape.elements()) *
-                 double(program.info(instance.inputs[0]).shape.back());
+    cost.flops = ProductFlops(program.info(instance.outputs[0]).shape.rows(),
+                              program.info(instance.inputs[1]).shape.elements());
     return cost;
   }
   std::vector<Communication> CommunicationOf(const Program& program,
@@ -117,15 +116,15 @@ class GatherLinearOp final : public PiecewiseOp {
                                                              .columns = x.shape[1]})};
     for (int64_t turn = 0; turn < ring.ranks; ++turn) {
       const int owner = ring.before(turn);
-      MatMulArgs args{.a = Piece(all, owner, rows),
-                      .b = binder.tensor(instance.inputs[1]),
-                      .c = Piece(y, owner, rows),
-                      .trans_b = role_ == Role::kForward};
-      if (instance.inputs.size() > 2) args.bias = binder.tensor(instance.inputs[2]);
-      Call product = binder.Kernel(args);
+      Product piece{.role = role_,
+                    .a = Piece(all, owner, rows),
+                    .b = binder.tensor(instance.inputs[1]),
+                    .out = Piece(y, owner, rows)};
+      if (instance.inputs.size() > 2) piece.epilogue.bias = binder.tensor(instance.inputs[2]);
+      Call product = BindProduct(binder, piece);
       if (turn + 1 < ring.ranks) {
         const Tensor received = Piece(all, ring.before(turn + 1), rows);
-        product = WhileExchanging(group, {args.a, ring.next(), received, ring.previous()},
+        product = WhileExchanging(group, {piece.a, ring.next(), received, ring.previous()},
                                   std::move(product));
       }
       calls.push_back(std::move(product));
@@ -149,8 +148,8 @@ class LinearScatterOp final : public PiecewiseOp {
   }
   Cost CostOf(const Program& program, const Instance& instance) const override {
     Cost cost = Op::CostOf(program, instance);
-    cost.flops = 2.0 * double(program.info(instance.inputs[0]).shape.elements()) *
-                 double(program.info(instance.outputs[0]).shape.back());
+    cost.flops = ProductFlops(program.info(instance.inputs[0]).shape.rows(),
+                              program.info(instance.inputs[1]).shape.elements());
     return cost;
   }
   std::vector<Communication> CommunicationOf(const Program& program,
@@ -168,10 +167,10 @@ class LinearScatterOp final : public PiecewiseOp {
     // The part of the rank `turn` places after this one; of this one, in the last turn.
     const auto product = [&](int64_t turn) {
       const bool own = turn == ring.ranks;
-      return binder.Kernel(MatMulArgs{.a = Piece(x, ring.after(turn), rows),
-                                      .b = binder.tensor(instance.inputs[1]),
-                                      .c = own ? Piece(parts, ring.rank, rows) : going(turn),
-                                      .trans_b = role_ == Role::kForward});
+      return BindProduct(binder, {.role = role_,
+                                  .a = Piece(x, ring.after(turn), rows),
+                                  .b = binder.tensor(instance.inputs[1]),
+                                  .out = own ? Piece(parts, ring.rank, rows) : going(turn)});
     };
     std::vector<Call> calls = {product(1)};
     for (int64_t turn = 1; turn < ring.ranks; ++turn) {

@@ -1,14 +1,13 @@
 // The matrix product in its three roles: a linear layer forward, and its two gradients, which are
 // instances of their own so that a schedule can delay the weight's.
-#include "kernels/matmul.h"
-
 #include "models/program/binder.h"
 #include "models/program/ops/ops.h"
+#include "models/program/product.h"
 
 namespace trainyard::ops {
 namespace {
 
-enum class Role : uint8_t { kForward, kInputGradient, kWeightGradient };
+using Role = ProductRole;
 
 // Inputs: forward x [T,K], w [N,K], perhaps bias [N]; input gradient dy [T,N], w; weight gradient
 // dy, x.
@@ -32,22 +31,21 @@ class MatMulOp final : public Op {
   Cost CostOf(const Program& program, const Instance& instance) const override {
     Cost cost = Op::CostOf(program, instance);
     const Shape a = program.info(instance.inputs[0]).shape;
-    const Shape c = program.info(instance.outputs[0]).shape;
-    const int64_t summed = role_ == Role::kWeightGradient ? a.rows() : a.back();
-    cost.flops = 2.0 * double(c.elements()) * double(summed);
+    const bool of_weight = role_ == Role::kWeightGradient;
+    const Value weight = of_weight ? instance.outputs[0] : instance.inputs[1];
+    cost.flops = ProductFlops(a.rows(), program.info(weight).shape.elements());
     return cost;
   }
 
   Call Bind(const Binder& binder, const Instance& instance) const override {
     const Value out = instance.outputs[0];
-    MatMulArgs args{.a = binder.tensor(instance.inputs[0]),
+    Product product{.role = role_,
+                    .a = binder.tensor(instance.inputs[0]),
                     .b = binder.tensor(instance.inputs[1]),
-                    .c = binder.tensor(out),
-                    .trans_a = role_ == Role::kWeightGradient,
-                    .trans_b = role_ == Role::kForward};
-    if (instance.inputs.size() > 2) args.bias = binder.tensor(instance.inputs[2]);
-    if (role_ == Role::kWeightGradient) args.write = binder.write(out);
-    return binder.Kernel(args);
+                    .out = binder.tensor(out)};
+    if (instance.inputs.size() > 2) product.epilogue.bias = binder.tensor(instance.inputs[2]);
+    if (role_ == Role::kWeightGradient) product.write = binder.write(out);
+    return BindProduct(binder, product);
   }
 
   std::vector<Value> Backward(Recorder& recorder, const Instance& instance,

@@ -1,12 +1,11 @@
 // A product and the GELU of it as one op, forward and backward, which a backend can have in one
 // pass over memory. Nobody records them: Fuse makes them of a linear layer and GELU, and of the
 // gradient of a linear layer's input and that of GELU.
-#include "kernels/matmul_gelu.h"
-
 #include <utility>
 
 #include "models/program/binder.h"
 #include "models/program/ops/ops.h"
+#include "models/program/product.h"
 
 namespace trainyard::ops {
 namespace {
@@ -16,8 +15,8 @@ class WithProduct : public Op {
  public:
   Cost CostOf(const Program& program, const Instance& instance) const override {
     Cost cost = Op::CostOf(program, instance);
-    cost.flops = 2.0 * double(program.info(instance.inputs[0]).shape.rows()) *
-                 double(program.info(instance.inputs[1]).shape.elements());
+    cost.flops = ProductFlops(program.info(instance.inputs[0]).shape.rows(),
+                              program.info(instance.inputs[1]).shape.elements());
     return cost;
   }
 };
@@ -27,10 +26,11 @@ class MatMulGeluBackwardOp final : public WithProduct {
  public:
   absl::string_view name() const override { return "matmul_gelu_backward"; }
   Call Bind(const Binder& binder, const Instance& instance) const override {
-    return binder.Kernel(MatMulGeluBackwardArgs{.dy = binder.tensor(instance.inputs[0]),
-                                                .w = binder.tensor(instance.inputs[1]),
-                                                .x = binder.tensor(instance.inputs[2]),
-                                                .dx = binder.tensor(instance.outputs[0])});
+    return BindProduct(binder, {.role = ProductRole::kInputGradient,
+                                .a = binder.tensor(instance.inputs[0]),
+                                .b = binder.tensor(instance.inputs[1]),
+                                .out = binder.tensor(instance.outputs[0]),
+                                .epilogue = {.gelu_input = binder.tensor(instance.inputs[2])}});
   }
 };
 
@@ -43,12 +43,13 @@ class MatMulGeluOp final : public WithProduct {
 
   absl::string_view name() const override { return "matmul_gelu"; }
   Call Bind(const Binder& binder, const Instance& instance) const override {
-    MatMulGeluForwardArgs args{.x = binder.tensor(instance.inputs[0]),
-                               .w = binder.tensor(instance.inputs[1]),
-                               .product = binder.tensor(instance.outputs[1]),
-                               .y = binder.tensor(instance.outputs[0])};
-    if (instance.inputs.size() > 2) args.bias = binder.tensor(instance.inputs[2]);
-    return binder.Kernel(args);
+    Product product{.role = ProductRole::kForward,
+                    .a = binder.tensor(instance.inputs[0]),
+                    .b = binder.tensor(instance.inputs[1]),
+                    .out = binder.tensor(instance.outputs[1]),
+                    .epilogue = {.gelu = binder.tensor(instance.outputs[0])}};
+    if (instance.inputs.size() > 2) product.epilogue.bias = binder.tensor(instance.inputs[2]);
+    return BindProduct(binder, product);
   }
 
   std::vector<Value> Backward(Recorder& recorder, const Instance& instance,

@@ -11,7 +11,7 @@
 #include "kernels/attention.h"
 #include "kernels/rope.h"
 #include "kernels/router.h"
-#include "models/parameter.h"
+#include "models/program/parameter.h"
 #include "models/program/recorder.h"
 
 namespace trainyard::ops {

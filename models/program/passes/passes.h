@@ -3,8 +3,11 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <vector>
 
-#include "models/model.h"
+#include "models/parallel/zero.h"
+#include "models/program/passes/options.h"
 #include "models/program/recorder.h"
 
 namespace trainyard {

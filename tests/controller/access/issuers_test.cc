@@ -287,6 +287,14 @@ TEST_F(IssuersTest, WhatIsWrongIsNamed) {
   expect("role: viewer", "role: viewer, namespace: 'x y'", "corp.rules[0].namespace");
   expect("role: viewer", "role: viewer, hosts: gpu-*", "corp.rules[0].hosts");
   expect("role: viewer", "role: viewer, uses: 3", "corp.rules[0].uses");
+  // A variable of a template that had no value must not open what the field narrows.
+  for (const char* empty : {"", "''", "~"}) {
+    expect("longest: 1h", absl::StrCat("longest: ", empty), "corp.longest");
+    expect("hosts: \"gpu-*\"", absl::StrCat("hosts: ", empty), "k8s.rules[0].hosts");
+    expect("role: viewer", absl::StrCat("role: viewer, namespace: ", empty),
+           "corp.rules[0].namespace");
+  }
+  expect("role: viewer", "role: viewer, lr: 3", "known here");
   EXPECT_FALSE(ParseIssuers("[corp]").ok());
   EXPECT_FALSE(ParseIssuers("corp: 3").ok());
 }

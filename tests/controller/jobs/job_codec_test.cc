@@ -13,7 +13,7 @@ namespace {
 Job FullJob() {
   Job job;
   job.state = JobState::kRecovering;
-  job.state_reason = "rank 1 \"died\"\n";
+  job.Explain("rank 1 \"died\"\n", "; no restart left");
   job.revision = (uint64_t{7} << 32) + 5;
   job.epoch = 3;
   job.restarts = 2;
@@ -45,7 +45,8 @@ TEST(JobCodec, ReadsBackWhatItWrote) {
   const auto read = DecodeJob(text);
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(EncodeJob(*read), text);
-  EXPECT_EQ(read->state_reason, job.state_reason);
+  EXPECT_EQ(read->state_reason, "rank 1 \"died\"\n; no restart left");
+  EXPECT_EQ(read->Happened(), "rank 1 \"died\"\n");
   EXPECT_EQ(read->revision, job.revision);
   EXPECT_EQ(read->furthest_checkpoint, 80);
   EXPECT_EQ(read->progress.furthest_step, 90);
@@ -105,6 +106,18 @@ TEST(JobCodec, WhatTheFirstReleasesDidNotStoreIsThereAsAWholeOrNotAtAll) {
   const auto read = DecodeJob(first.dump());
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_TRUE(read->claimed) << "by its checkpoint of step 80";
+}
+
+// Releases before this one stored what comes of a reason with it alone.
+TEST(JobCodec, AReasonWithoutItsConsequenceIsAllThatHappened) {
+  nlohmann::json row = nlohmann::json::parse(EncodeJob(FullJob()));
+  EXPECT_EQ(row.erase("consequence"), 1u);
+  const auto read = DecodeJob(row.dump());
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->Happened(), FullJob().state_reason);
+
+  row["consequence"] = "; longer than all of the reason, and other words";
+  EXPECT_TRUE(absl::IsDataLoss(DecodeJob(row.dump()).status()));
 }
 
 // Catches a reader that crashes on, or accepts, a damaged row.

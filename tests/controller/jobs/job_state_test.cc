@@ -226,7 +226,8 @@ RankReported LostPeer(const Job& job, uint32_t rank, const std::string& message)
 // Catches a failure that names the dead rank, and not the collective and the group that it left its
 // peers in; and words of a rank that are taken for the end of the reason.
 TEST(JobState, TheReasonNamesCollectiveAndGroupWhicheverReportComesFirst) {
-  const std::string words = "all_gather 17 of group data of 0, rank 0 of 3; lost world rank 1";
+  const std::string words =
+      "all_gather 17 of group data of 0, rank 0 of 3; lost world rank 1; no restart left";
   for (const uint32_t limit : {0u, 3u}) {
     for (const bool complaint_first : {false, true}) {
       Job job = Running(NewJob(3, limit));

@@ -6,7 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_replace.h"
 #include "common/clock.h"
-#include "common/metrics_page.h"
+#include "common/http/metrics_page.h"
 #include "controller/access/rates.h"
 #include "tests/controller/page/reader.h"
 #include "tests/controller/testing/server_fixture.h"

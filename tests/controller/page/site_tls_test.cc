@@ -3,7 +3,7 @@
 
 #include <gmock/gmock.h>
 
-#include "common/metrics_page.h"
+#include "common/http/metrics_page.h"
 #include "tests/common/tls_client.h"
 #include "tests/controller/page/reader.h"
 #include "tests/controller/testing/tls_fixture.h"

@@ -1,6 +1,6 @@
 // Proves that a client which knows google.rpc finds the details, and that they fit into a trailer.
 
-#include "controller/service/error.h"
+#include "controller/access/error.h"
 
 #include <gtest/gtest.h>
 

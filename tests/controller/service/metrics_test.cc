@@ -12,7 +12,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/time/clock.h"
-#include "common/metrics_page.h"
+#include "common/http/metrics_page.h"
 #include "tests/controller/testing/server_fixture.h"
 
 namespace trainyard::controller {

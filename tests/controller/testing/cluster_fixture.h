@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "common/clock.h"
-#include "controller/jobs/job_book.h"
+#include "controller/book/job_book.h"
 #include "controller/store/sqlite_store.h"
 #include "controller/workers/coordinator.h"
 #include "tests/controller/testing/temp_directory.h"

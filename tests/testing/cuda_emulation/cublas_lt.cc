@@ -4,7 +4,10 @@
 
 #include "common/check.h"
 #include "cublasLt.h"
+#include "kernels/cast.h"
 #include "kernels/cpu/kernels.h"
+#include "kernels/gelu.h"
+#include "kernels/matmul.h"
 
 struct CublasLtEmulation {
   std::shared_ptr<trainyard::Exec> host = std::make_shared<trainyard::Exec>();  // Work keeps it.

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/str_replace.h"
 #include "common/sha256.h"
 #include "tests/train/checkpoint/fixture.h"
 #include "tests/train/checkpoint/signed.h"
@@ -267,11 +268,18 @@ TEST_F(SignedManifest, SurvivesAnyValueAnywhere) {
   EXPECT_GT(refused, int(pointers.size()) * 6);
   Write(file_, Signed(Json::object()));
   EXPECT_FALSE(Checkpoint::Open(CheckpointPath(directory_, 0, 1)).ok());
-  std::string deep = "\"x\": " + std::string(200'000, '[');
-  Sha256 hash;
-  hash.Update(deep);
-  Write(file_, absl::StrCat("{\"manifest_sha256\": \"", hash.HexDigest(), "\",\n", deep));
-  EXPECT_FALSE(Checkpoint::Open(CheckpointPath(directory_, 0, 1)).ok());
+  // To copy what is nested so deeply takes more stack than there is.
+  const std::string deep(200'000, '[');
+  const std::string closed = deep + std::string(200'000, ']');
+  Json nested = json_;
+  nested["model"]["x"] = "here";
+  const std::string model = absl::StrReplaceAll(nested.dump().substr(1), {{"\"here\"", closed}});
+  for (const std::string& rest : {"\"x\": " + deep, "\"x\": " + closed + "}", model}) {
+    Sha256 hash;
+    hash.Update(rest);
+    Write(file_, absl::StrCat("{\"manifest_sha256\": \"", hash.HexDigest(), "\",\n", rest));
+    EXPECT_FALSE(Checkpoint::Open(CheckpointPath(directory_, 0, 1)).ok());
+  }
 }
 
 }  // namespace

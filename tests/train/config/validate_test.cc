@@ -552,6 +552,12 @@ TEST(ResolveModel, OverridesResetTheHeadDimUnlessGiven) {
   }
 }
 
+TEST(ResolveModel, APresetWhoseHeadsAreNotTheQuotientKeepsTheirSize) {
+  ModelChoice choice = {.preset = "gpt-oss-20b", .overrides = {}, .architecture = {}};
+  choice.overrides.emplace().fields["hidden"] = 128;
+  EXPECT_EQ(FactsOf(*ResolveModel(choice)).sizes.head_dim, 64);
+}
+
 TEST(ResolveModel, InlineArchitecturesNameWhatIsMissing) {
   ModelChoice choice;
   choice.architecture.emplace();

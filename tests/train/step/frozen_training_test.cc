@@ -203,6 +203,9 @@ TEST(FrozenBase, ThatIsDamagedIsNamedAndNotLoaded) {
   RunJob(job, {.stop = [](int, int64_t step) { return step == 2; }});
   const std::string base = BasePath(job.checkpoint->directory, 1);
   const std::string data = base + "/rank-0.bin", named = "/frozen_damaged/epoch-1/base";
+  const auto of_base = FindCheckpoints(base, Roots());
+  EXPECT_TRUE(absl::IsInvalidArgument(of_base.status())) << of_base.status();
+  EXPECT_THAT(std::string(of_base.status().message()), HasSubstr("frozen parameters"));
   FlipByte(data, 100);
   const Checkpoint checkpoint = Newest(job.checkpoint->directory);
   EXPECT_EQ(checkpoint.Verify().code(), absl::StatusCode::kDataLoss);
@@ -224,6 +227,29 @@ TEST(FrozenBase, ThatIsDamagedIsNamedAndNotLoaded) {
   RunJob(other);
   std::filesystem::copy(BasePath(other.checkpoint->directory, 1), base);
   EXPECT_THAT(std::string(Checkpoint::Open(path).status().message()), HasSubstr("are others"));
+}
+
+// Somebody removes it, or the disk loses a part of it, while the ranks have every value.
+TEST(FrozenBase, ThatIsLostWhileTheJobRunsIsWrittenAgain) {
+  for (const std::string lost : {"", "/manifest.json", "/rank-0.bin"}) {
+    SCOPED_TRACE(lost);
+    JobConfig job = FrozenJob(FreshDirectory("frozen_lost"));
+    job.checkpoint->every_steps = 1;
+    const std::string directory = job.checkpoint->directory, base = BasePath(directory, 1);
+    const auto runs =
+        RunJob(job, {.ranks = 2, .before_attempt = [&](int rank, int64_t step, int, StepState&) {
+                       if (rank == 0 && step == 3) std::filesystem::remove_all(base + lost);
+                     }});
+    ASSERT_TRUE(runs[0].status.ok()) << runs[0].status;
+    const auto paths = CompleteCheckpoints(directory);
+    ASSERT_TRUE(paths.ok()) << paths.status();
+    ASSERT_FALSE(paths->empty());
+    for (const std::string& path : *paths) {
+      const auto checkpoint = Checkpoint::Open(path);  // Earlier ones, too: it is the same base.
+      ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
+      EXPECT_TRUE(checkpoint->Verify().ok()) << path;
+    }
+  }
 }
 
 TEST(FrozenBase, StaysWhileACheckpointNamesItAndGoesAfterwards) {

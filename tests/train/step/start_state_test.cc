@@ -55,6 +55,48 @@ TEST_F(InitFrom, IsLoadedAgainByTheNextAttemptWhereNothingWasSaved) {
   ExpectItsParameters(job_.checkpoint->directory);
 }
 
+// A directory whose job trains on: each attempt begins with what the first one took.
+TEST_F(InitFrom, OfADirectoryIsTheSameCheckpointInEveryAttempt) {
+  const std::string taken = job_.init_from, own = job_.checkpoint->directory;
+  job_.init_from = source_;
+  ASSERT_TRUE(RunJob(job_)[0].status.ok());
+  const auto written = ReadInitialisedFrom(own, job_.init_from);
+  ASSERT_TRUE(written.ok() && *written) << written.status();
+  EXPECT_EQ((*written)->path, taken);
+  EXPECT_EQ((*written)->sha256, Checkpoint::Open(taken)->manifest().sha256);
+  EXPECT_EQ(ReadInitialisedFrom(own, "another").value(), std::nullopt);
+
+  // As if the attempt had died before its first checkpoint.
+  std::filesystem::remove_all(Newest(own).path());
+  JobConfig more = TinyJob(source_);
+  more.steps = 3;
+  ASSERT_TRUE(RunJob(more, {.epoch = 2, .resume = true})[0].status.ok());
+  ASSERT_NE(Newest(source_).path(), taken);
+  for (const bool told : {true, false}) {  // By a controller that the job has begun.
+    SCOPED_TRACE(told);
+    const auto runs = RunJob(job_, {.ranks = 2, .epoch = told ? 2 : 3, .resume = told});
+    ASSERT_TRUE(runs[0].status.ok()) << runs[0].status;
+    const auto wanted = ReadTensors(*Checkpoint::Open(taken)), found = ReadTensors(Newest(own));
+    for (const auto& [name, values] : wanted) {
+      if (!name.ends_with("/parameter")) continue;
+      EXPECT_EQ(found.at(name), values) << name;
+    }
+    std::filesystem::remove_all(Newest(own).path());
+  }
+
+  // Another one at its place, and none.
+  std::filesystem::remove_all(taken);
+  auto runs = RunJob(job_, {.epoch = 4, .resume = true});
+  EXPECT_TRUE(IsStorageFault(runs[0].status)) << runs[0].status;
+  JobConfig other = TinyJob(source_ + "/other");
+  other.seed = 6;
+  ASSERT_TRUE(RunJob(other)[0].status.ok());
+  std::filesystem::copy(Newest(source_ + "/other").path(), taken);
+  runs = RunJob(job_, {.epoch = 5, .resume = true});
+  EXPECT_TRUE(IsStorageFault(runs[0].status)) << runs[0].status;
+  EXPECT_THAT(std::string(runs[0].status.message()), HasSubstr("that the job began with"));
+}
+
 TEST_F(InitFrom, ThatIsGoneByTheNextAttemptIsTheHostsFailure) {
   BeginAndDie();
   std::filesystem::remove_all(source_);

@@ -22,6 +22,19 @@ TEST(ConvertTest, TextThatIsNotUtf8ParsesAndKeepsItsLegalPart) {
   EXPECT_EQ(request.rank_status().message(), "said ??");
 }
 
+// Controllers and workers of neighbouring releases work together.
+TEST(ConvertTest, AJobResolvedInALaterFormatIsTakenAsItWasSubmitted) {
+  v1::StartRanks order;
+  order.set_job_config("submitted");
+  EXPECT_EQ(FromProto(order).job_config, "submitted");
+  order.set_resolved_job(R"({"format":1,"name":"a"})");
+  EXPECT_EQ(FromProto(order).job_config, order.resolved_job());
+  for (const char* other : {R"({"format":2,"name":"a"})", R"({"format":"1"})", "{}", "[", "1"}) {
+    order.set_resolved_job(other);
+    EXPECT_EQ(FromProto(order).job_config, "submitted") << other;
+  }
+}
+
 // A step of a large model over a large batch takes more FLOPs than 64 bits count.
 TEST(ConvertTest, FlopsBeyondSixtyFourBitsArrive) {
   for (const double flops : {3e19, 0.0}) {

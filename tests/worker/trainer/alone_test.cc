@@ -220,6 +220,14 @@ TEST_F(TrainerAlone, GenerateWritesTheSameTextForTheSameSeed) {
   EXPECT_NE(generate("2"), text);
 }
 
+TEST_F(TrainerAlone, GenerateTakesWeightsInF64AsTheyAre) {
+  std::string config = JobYaml(directory_, 1, 1);
+  config.replace(config.find("precision: F32"), 14, "precision: F64");
+  ASSERT_EQ(Run({WriteConfig(directory_ + "/config.yaml", config)}), 0) << output_;
+  EXPECT_EQ(Run({"--generate", Newest(), "--prompt", "And", "--tokens", "40"}), 0);
+  EXPECT_EQ(output_.size(), 3 + 40 + 1u);
+}
+
 // Bug it must catch: text of a model that was barely trained sets the user's terminal on fire.
 TEST_F(TrainerAlone, GenerateSendsATerminalNoControlCharacters) {
   ASSERT_EQ(Run({Config(1)}), 0) << output_;

@@ -11,7 +11,7 @@
 
 #include "absl/strings/match.h"
 #include "kernels/device/backend.h"
-#include "models/flops.h"
+#include "models/arch/flops.h"
 #include "tests/testing/ranks.h"
 #include "tests/worker/trainer/trainer_process.h"
 #include "train/checkpoint/load.h"

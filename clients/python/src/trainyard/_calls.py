@@ -1,5 +1,5 @@
 """What the two forms of the client share: the methods of the API, when a call is repeated, and how
-a stream goes on where it broke off. controller/cli/client.h does the same for the command line.
+a stream goes on where it broke off. cli/client.h does the same for the command line.
 """
 from __future__ import annotations
 

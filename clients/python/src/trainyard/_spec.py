@@ -1,6 +1,6 @@
 """Job specs between Python, YAML or JSON, and the API's message JobSpec.
 
-What may be written is what `trainyard submit` reads (controller/cli/spec_reader.h): integers as
+What may be written is what `trainyard submit` reads (cli/spec_reader.h): integers as
 1000, 1e3 or "1000", enum values with or without their prefix. Unknown fields are errors.
 """
 from __future__ import annotations

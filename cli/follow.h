@@ -1,0 +1,17 @@
+// Follows a job to its end, through restarts of the controller.
+
+#pragma once
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "cli/client.h"
+#include "cli/output.h"
+
+namespace trainyard::cli {
+
+// Prints the job's changes until it is terminal. OK if it succeeded; exit code 3 if it failed or
+// was cancelled, 4 if the controller stays away for a minute.
+absl::Status FollowJob(Client& client, const std::string& job_id, Output& output);
+
+}  // namespace trainyard::cli

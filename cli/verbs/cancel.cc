@@ -1,0 +1,39 @@
+// trainyard cancel: asks a job to stop.
+
+#include "absl/strings/str_cat.h"
+#include "cli/answer.h"
+#include "cli/client.h"
+#include "cli/progress.h"
+#include "cli/verbs/verbs.h"
+#include "common/status_macros.h"
+
+namespace trainyard::cli {
+namespace {
+
+absl::Status Run(const Context& context) {
+  v1::CancelJobRequest request;
+  request.set_job_id(context.arguments.Text("JOB"));
+  request.set_reason(context.arguments.Text("--reason"));
+  Client client(context.ControllerAddress(), context.Places());
+  ASSIGN_OR_RETURN(const v1::CancelJobResponse response,
+                   client.Call(&v1::JobService::Stub::CancelJob, request));
+  if (PrintedAsJson(response.job(), context.output) || context.output.quiet()) {
+    return absl::OkStatus();
+  }
+  context.output.Line(absl::StrCat(response.job().id(), " ", ShortState(response.job().state())));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+Verb CancelVerb() {
+  return {.name = "cancel",
+          .summary = "stops a job; its devices are free once its ranks are gone",
+          .positionals = {{"JOB", "the job's id"}},
+          .options = {TextOption("--reason", "TEXT", "why; shown with the job")},
+          .offers = kController | kFormats | kQuiet,
+          .examples = {"trainyard cancel j-6aewpgm800 --reason 'wrong data'"},
+          .run = Run};
+}
+
+}  // namespace trainyard::cli

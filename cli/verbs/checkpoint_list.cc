@@ -1,0 +1,86 @@
+// trainyard checkpoint list: what a job's checkpoint directory holds, oldest first.
+
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "cli/verbs/verbs.h"
+#include "common/bytes.h"
+#include "common/files.h"
+#include "common/status_macros.h"
+#include "train/checkpoint/load.h"
+#include "train/checkpoint/paths.h"
+
+namespace trainyard::cli {
+namespace {
+
+using nlohmann::ordered_json;
+
+ordered_json Describe(const ListedCheckpoint& listed) {
+  ordered_json json = {{"path", listed.path},
+                       {"epoch", listed.epoch},
+                       {"step", listed.step},
+                       {"complete", listed.complete}};
+  if (!listed.complete) return json;
+  if (const auto checkpoint = Checkpoint::Open(listed.path); checkpoint.ok()) {
+    json["size_bytes"] = checkpoint->manifest().size_bytes();
+  } else {
+    json["error"] = std::string(checkpoint.status().message());
+  }
+  return json;
+}
+
+std::string Remark(const ordered_json& json) {
+  if (json.contains("error")) return json.at("error").get<std::string>();
+  return json.at("complete").get<bool>() ? ""
+                                         : "incomplete: being written, or left by a killed run";
+}
+
+absl::Status Run(const Context& context) {
+  const std::string directory = context.arguments.Text("DIR");
+  if (!Exists(directory)) return absl::NotFoundError(absl::StrCat("no directory ", directory));
+  ASSIGN_OR_RETURN(const std::vector<ListedCheckpoint> listed, ListCheckpoints(directory));
+  if (listed.empty() && !Exists(absl::StrCat(directory, "/", kOwnerName))) {
+    return absl::NotFoundError(
+        absl::StrCat("wanted a job's checkpoint.directory, found ", directory, ", which ",
+                     Exists(absl::StrCat(directory, "/", kManifestName))
+                         ? "is one checkpoint; 'trainyard checkpoint inspect' shows it"
+                         : "no job has claimed"));
+  }
+  ordered_json all = ordered_json::array();
+  for (auto checkpoint = listed.rbegin(); checkpoint != listed.rend(); ++checkpoint) {
+    all.push_back(Describe(*checkpoint));
+  }
+  Output& output = context.output;
+  if (output.format() == Format::kJson) {
+    output.Line(all.dump(2));
+  } else if (output.format() == Format::kJsonLines) {
+    for (const ordered_json& json : all) output.Line(json.dump());
+  } else {
+    std::vector<std::vector<std::string>> rows;
+    for (const ordered_json& json : all) {
+      rows.push_back({absl::StrCat(json.at("step").get<int64_t>()),
+                      absl::StrCat(json.at("epoch").get<int64_t>()),
+                      json.contains("size_bytes")
+                          ? FormatBytes(double(json.at("size_bytes").get<uint64_t>()))
+                          : "",
+                      json.at("path").get<std::string>(), Remark(json)});
+    }
+    output.Table({{"STEP", true}, {"ATTEMPT", true}, {"SIZE", true}, {"PATH"}, {"REMARK"}}, rows);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+Verb CheckpointListVerb() {
+  return {.name = "checkpoint list",
+          .summary = "lists a job's checkpoints, oldest first",
+          .positionals = {{"DIR", "the checkpoint.directory of a spec"}},
+          .options = {},
+          .offers = kFormats | kQuiet,
+          .examples = {"trainyard checkpoint list runs/tiny  # sizes alone; 'trainyard checkpoint "
+                       "verify' reads everything"},
+          .run = Run};
+}
+
+}  // namespace trainyard::cli

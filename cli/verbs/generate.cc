@@ -1,0 +1,72 @@
+// trainyard generate: text from a trained model. The trainer computes it, because the command line
+// has no kernels.
+
+#include "train/generate/generate.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "cli/errors.h"
+#include "cli/verbs/verbs.h"
+#include "common/files.h"
+#include "common/status_macros.h"
+#include "train/checkpoint/load.h"
+
+namespace trainyard::cli {
+namespace {
+
+// Said here as usage; the trainer would call it a failure.
+absl::Status CheckTemperature(const Arguments& arguments) {
+  double temperature = 0;
+  const std::string text = arguments.Text("--temperature");
+  if (!absl::SimpleAtod(text, &temperature) ||
+      !(temperature >= 0 && temperature <= kMaxTemperature)) {
+    return UsageError(
+        absl::StrCat("--temperature: wanted 0 to ", kMaxTemperature, ", found '", text, "'"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Run(const Context& context) {
+  RETURN_IF_ERROR(CheckTemperature(context.arguments));
+  const std::string trainer = context.surroundings.binary_directory + "/trainyard-trainer";
+  const std::string& path = context.arguments.Text("CHECKPOINT");
+  RETURN_IF_ERROR(FindCheckpoints(path).status());
+  std::vector<std::string> argv = {trainer, "--generate", path};
+  for (const char* option : {"--prompt", "--tokens", "--temperature", "--seed"}) {
+    argv.push_back(option);
+    argv.push_back(context.arguments.Text(option));
+  }
+  std::vector<char*> words;
+  for (std::string& word : argv) words.push_back(word.data());
+  words.push_back(nullptr);
+  execv(trainer.c_str(), words.data());  // Becomes it: its output and exit code are this command's.
+  return ErrnoStatus(errno, "run", trainer);
+}
+
+}  // namespace
+
+Verb GenerateVerb() {
+  return {
+      .name = "generate",
+      .summary = "writes text with a trained model",
+      .positionals = {{"CHECKPOINT",
+                       "a checkpoint, or a job's checkpoint.directory: its newest good one"}},
+      .options = {TextOption("--prompt", "TEXT", "what the text begins with"),
+                  NumberOption("--tokens", "N",
+                               "how many to write; the model sees the last ones, as many as it was "
+                               "trained with",
+                               "200", {0, uint64_t(kMaxGeneratedTokens)}),
+                  TextOption("--temperature", "T",
+                             "0 takes the likeliest token; 1 samples as trained", "0.8"),
+                  NumberOption("--seed", "S", "the same seed writes the same text", "1")},
+      .offers = kNothing,
+      .examples =
+          {"trainyard generate runs/tiny/epoch-1/step-200 --prompt 'And the LORD' --tokens 300"},
+      .run = Run};
+}
+
+}  // namespace trainyard::cli

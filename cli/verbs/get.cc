@@ -1,0 +1,94 @@
+// trainyard get: one job, all that is known of it.
+
+#include <map>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "cli/answer.h"
+#include "cli/client.h"
+#include "cli/format.h"
+#include "cli/progress.h"
+#include "cli/verbs/verbs.h"
+#include "common/bytes.h"
+#include "common/status_macros.h"
+#include "train/config/read_model.h"
+
+namespace trainyard::cli {
+namespace {
+
+std::string Placement(const v1::Job& job) {
+  std::string text;
+  for (const v1::RankPlacement& rank : job.placement()) {
+    absl::StrAppend(&text, text.empty() ? "" : ", ", "rank ", rank.rank(), " on ", rank.worker_id(),
+                    " device ", rank.device());
+  }
+  return text;
+}
+
+// "llama3-8b with layers 2, hidden 64": what is not the preset's beside it.
+std::string ModelText(const v1::Model& model) {
+  const bool preset = !model.preset().empty();
+  std::string text = preset ? model.preset() : model.architecture().family();
+  const char* separator = " with ";
+  const auto add = [&](const std::string& name, const std::string& value) {
+    absl::StrAppend(&text, separator, name, " ", value);
+    separator = ", ";
+  };
+  const v1::Architecture& changed = preset ? model.overrides() : model.architecture();
+  const auto fields = PlainJson(changed);
+  for (const auto& [name, value] : fields.items()) {
+    if (name != "family" && name != kFieldsBeside) add(name, value.dump());
+  }
+  for (const auto& [name, value] :
+       std::map<std::string, std::string>(changed.fields().begin(), changed.fields().end())) {
+    add(name, value);
+  }
+  return text;
+}
+
+void PrintJob(const v1::Job& job, Output& output) {
+  const auto line = [&](const std::string& name, const std::string& value) {
+    if (!value.empty()) output.Line(absl::StrCat(name, std::string(14 - name.size(), ' '), value));
+  };
+  line("job", job.id());
+  line("name", job.spec().name());
+  line("state", ShortState(job.state()));
+  line("reason", job.state_reason());
+  line("model", ModelText(job.spec().model()));
+  line("progress", ProgressLine(job.progress()));
+  line("attempt", absl::StrCat(job.epoch(), " (", job.restarts(),
+                               job.restarts() == 1 ? " restart, " : " restarts, ",
+                               job.restarts_without_progress(), " since the newest checkpoint)"));
+  line("placement", Placement(job));
+  line("created", FormatTimestamp(job.create_time()));
+  line("started", FormatTimestamp(job.start_time()));
+  line("finished", FormatTimestamp(job.finish_time()));
+  for (const v1::Checkpoint& checkpoint : job.checkpoints()) {
+    line("checkpoint", absl::StrCat(checkpoint.path(), " (step ", checkpoint.step(), ", ",
+                                    FormatBytes(double(checkpoint.size_bytes())), ")"));
+  }
+}
+
+absl::Status Run(const Context& context) {
+  v1::GetJobRequest request;
+  request.set_job_id(context.arguments.Text("JOB"));
+  Client client(context.ControllerAddress(), context.Places());
+  ASSIGN_OR_RETURN(const v1::GetJobResponse response,
+                   client.Call(&v1::JobService::Stub::GetJob, request));
+  if (!PrintedAsJson(response.job(), context.output)) PrintJob(response.job(), context.output);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+Verb GetVerb() {
+  return {.name = "get",
+          .summary = "shows a job: state, progress, placement, checkpoints",
+          .positionals = {{"JOB", "the job's id"}},
+          .options = {},
+          .offers = kController | kFormats | kQuiet,
+          .examples = {"trainyard get j-6aewpgm800", "trainyard get j-6aewpgm800 -o json"},
+          .run = Run};
+}
+
+}  // namespace trainyard::cli

@@ -1,0 +1,81 @@
+// trainyard recipes: job specs to start with.
+
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "cli/recipe.h"
+#include "cli/verbs/verbs.h"
+#include "common/status_macros.h"
+#include "common/violations.h"
+
+namespace trainyard::cli {
+namespace {
+
+nlohmann::ordered_json Describe(const Recipe& recipe) {
+  return {{"name", recipe.name},
+          {"description", recipe.description},
+          {"published", recipe.published},
+          {"path", recipe.path}};
+}
+
+absl::Status PrintOne(const std::vector<Recipe>& recipes, const std::string& name, Output& output) {
+  std::vector<std::string> names;
+  for (const Recipe& recipe : recipes) {
+    names.push_back(recipe.name);
+    if (recipe.name != name) continue;
+    if (output.format() == Format::kTable) {
+      output.Text(recipe.text);
+      return absl::OkStatus();
+    }
+    nlohmann::ordered_json json = Describe(recipe);
+    json["spec"] = recipe.text;
+    output.Line(json.dump(output.format() == Format::kJson ? 2 : -1));
+    return absl::OkStatus();
+  }
+  const std::string nearest = NearestName(name, names);
+  return absl::NotFoundError(absl::StrCat("no recipe '", name, "'",
+                                          nearest.empty()
+                                              ? "; 'trainyard recipes' lists them"
+                                              : absl::StrCat("; did you mean '", nearest, "'?")));
+}
+
+absl::Status Run(const Context& context) {
+  std::string directory = context.arguments.Text("--recipes");
+  if (directory.empty()) {
+    ASSIGN_OR_RETURN(directory, FindRecipeDirectory(context.surroundings.binary_directory));
+  }
+  ASSIGN_OR_RETURN(const std::vector<Recipe> recipes, ReadRecipes(directory));
+  Output& output = context.output;
+  if (context.arguments.Has("NAME"))
+    return PrintOne(recipes, context.arguments.Text("NAME"), output);
+  if (output.format() == Format::kJson) {
+    nlohmann::ordered_json all = nlohmann::ordered_json::array();
+    for (const Recipe& recipe : recipes) all.push_back(Describe(recipe));
+    output.Line(all.dump(2));
+  } else if (output.format() == Format::kJsonLines) {
+    for (const Recipe& recipe : recipes) output.Line(Describe(recipe).dump());
+  } else {
+    std::vector<std::vector<std::string>> rows;
+    for (const Recipe& recipe : recipes) {
+      rows.push_back({recipe.name, recipe.description, recipe.published});
+    }
+    output.Table({{"RECIPE"}, {"WHAT"}, {"PUBLISHED"}}, rows);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+Verb RecipesVerb() {
+  return {.name = "recipes",
+          .summary = "lists job specs to start with, or prints one",
+          .positionals = {{"NAME", "a recipe of the list", false}},
+          .options = {TextOption("--recipes", "DIR",
+                                 "where they are; else those that came with this program")},
+          .offers = kFormats | kQuiet,
+          .examples = {"trainyard recipes", "trainyard recipes tiny > spec.yaml",
+                       "trainyard recipes tiny | trainyard submit - --watch"},
+          .run = Run};
+}
+
+}  // namespace trainyard::cli

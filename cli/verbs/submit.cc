@@ -1,0 +1,82 @@
+// trainyard submit: a spec to the controller, its errors back to the lines of the text.
+
+#include <fcntl.h>
+#include <sys/random.h>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "cli/answer.h"
+#include "cli/client.h"
+#include "cli/follow.h"
+#include "cli/spec.h"
+#include "cli/spec_file.h"
+#include "cli/verbs/verbs.h"
+#include "common/check.h"
+#include "common/status_macros.h"
+
+namespace trainyard::cli {
+namespace {
+
+// Version 4 of RFC 9562.
+std::string RandomUuid() {
+  unsigned char b[16];
+  CHECK(getrandom(b, sizeof(b), 0) == sizeof(b));
+  b[6] = (b[6] & 0x0f) | 0x40;
+  b[8] = (b[8] & 0x3f) | 0x80;
+  std::string uuid;
+  for (int i = 0; i < 16; ++i) {
+    if (i == 4 || i == 6 || i == 8 || i == 10) uuid += '-';
+    absl::StrAppendFormat(&uuid, "%02x", b[i]);
+  }
+  return uuid;
+}
+
+absl::Status Run(const Context& context) {
+  ASSIGN_OR_RETURN(const SpecText text, ReadSpecText(context.arguments.Text("SPEC")));
+  ASSIGN_OR_RETURN(const SpecDocument document,
+                   SpecDocument::Parse(text.name, text.text, context.arguments.List("--set")));
+  absl::StatusOr<v1::JobSpec> spec = document.ToProto();
+  if (!spec.ok()) return document.Explain(spec.status());
+
+  v1::SubmitJobRequest request;
+  *request.mutable_spec() = *std::move(spec);
+  request.set_request_id(RandomUuid());
+  request.set_namespace_(context.arguments.Text("--namespace"));
+  request.set_validate_only(context.arguments.Flag("--validate-only"));
+  Client client(context.ControllerAddress(), context.Places());
+  const auto response = client.Call(&v1::JobService::Stub::SubmitJob, request);
+  if (!response.ok()) return document.Explain(response.status());
+  if (request.validate_only()) {
+    if (!PrintedAsJson(response->job(), context.output)) {
+      context.output.Note(absl::StrCat(text.name, " is valid"));
+    }
+    return absl::OkStatus();
+  }
+  if (!PrintedAsJson(response->job(), context.output)) context.output.Line(response->job().id());
+  if (!context.arguments.Flag("--watch")) return absl::OkStatus();
+  return FollowJob(client, response->job().id(), context.output);
+}
+
+}  // namespace
+
+Verb SubmitVerb() {
+  return {
+      .name = "submit",
+      .summary = "submits a job; prints its id",
+      .positionals = {{"SPEC", "the job spec, YAML or JSON; - is standard input"}},
+      .options = {ListOption("--set", "PATH=VALUE", "changes a field of the spec; may be repeated"),
+                  FlagOption("--watch", "-w",
+                             "follows the job, and exits by its outcome (3: failed or cancelled); "
+                             "Ctrl-C leaves it running"),
+                  FlagOption("--validate-only", "",
+                             "checks the spec as if submitted, and stores nothing"),
+                  TextOption("--namespace", "NAME", "of an operator; else 'default', or your own")},
+      .offers = kController | kFormats | kQuiet,
+      .examples =
+          {"trainyard submit spec.yaml --watch",
+           "trainyard submit spec.yaml --set steps=500 --set optimizer.adamw.learning_rate=1e-3",
+           "trainyard recipes tiny | trainyard submit -"},
+      .run = Run};
+}
+
+}  // namespace trainyard::cli

@@ -1,0 +1,68 @@
+// trainyard up: the whole service on this machine, in the foreground.
+
+#include <filesystem>
+
+#include "cli/errors.h"
+#include "cli/local_service.h"
+#include "cli/verbs/verbs.h"
+#include "common/files.h"
+
+namespace trainyard::cli {
+namespace {
+
+constexpr uint64_t kMaxPatienceSeconds = 7 * 24 * 3600;
+
+absl::Status Run(const Context& context) {
+  LocalServiceOptions options;
+  options.workers = int(context.arguments.Number("--workers"));
+  if (context.arguments.Has("--devices-per-worker")) {
+    options.devices_per_worker = int(context.arguments.Number("--devices-per-worker"));
+  }
+  if (context.arguments.Has("--patience")) {
+    options.patience_seconds = context.arguments.Number("--patience");
+  }
+  if (context.arguments.Text("--state").empty()) {
+    return UsageError("--state: wanted a directory, found ''");
+  }
+  std::error_code error;
+  const std::filesystem::path here = std::filesystem::current_path(error);
+  if (error) return ErrnoStatus(error.value(), "find", "the current directory");
+  options.state = (here / context.arguments.Text("--state")).lexically_normal();
+  options.listen = context.arguments.Text("--listen");
+  options.metrics_listen = context.arguments.Text("--metrics-listen");
+  options.binary_directory = context.surroundings.binary_directory;
+  options.roots = {here, options.state};
+  LocalService service(options, context.output);
+  return service.Run();
+}
+
+}  // namespace
+
+Verb UpVerb() {
+  return {.name = "up",
+          .summary = "runs a controller and workers on this machine, in the foreground",
+          .positionals = {},
+          .options = {NumberOption("--workers", "N", "worker daemons", "1", {1, 64}),
+                      NumberOption("--devices-per-worker", "M",
+                                   "CPU ranks of each; cores and memory are divided among all. "
+                                   "Default: a single worker offers the machine's GPUs; 1 where "
+                                   "there are none, or several workers",
+                                   "", {1, 256}),
+                      TextOption("--state", "DIR", "where everything is kept; reused if it exists",
+                                 ".trainyard"),
+                      TextOption("--listen", "ADDR", "where the API is served; port 0: a free one",
+                                 "127.0.0.1:7070"),
+                      TextOption("--metrics-listen", "ADDR",
+                                 "where the controller's metrics are; port 0: a free one",
+                                 "127.0.0.1:7071"),
+                      NumberOption("--patience", "SECONDS",
+                                   "how long a rank may go without progress within a step before "
+                                   "it is ended; default: trainyard-worker's",
+                                   "", {1, kMaxPatienceSeconds})},
+          .offers = kQuiet,
+          .examples = {"trainyard up --workers 2",
+                       "trainyard up --listen 127.0.0.1:0 --metrics-listen 127.0.0.1:0"},
+          .run = Run};
+}
+
+}  // namespace trainyard::cli

@@ -1,0 +1,51 @@
+#include "controller/access/error.h"
+
+#include "common/text.h"
+#include "common/violations.h"
+#include "trainyard/v1/error_details.pb.h"
+
+namespace trainyard::controller {
+namespace {
+
+constexpr int64_t kRetrySeconds = 1;
+
+// Both travel in the trailers of the call, of which clients take 8 KiB. The details hold the
+// message again and grow by a third on the way; other than ASCII in the message triples.
+constexpr size_t kMaxMessageBytes = 800;
+constexpr size_t kMaxDetailBytes = 2800;
+
+}  // namespace
+
+grpc::Status ToGrpc(const absl::Status& status, const std::string& type, const std::string& name) {
+  if (status.ok()) return grpc::Status::OK;
+  std::string message(CutUtf8(ValidUtf8(status.message()), kMaxMessageBytes));
+  if (message.size() < status.message().size()) message += " ...";
+  google::rpc::Status details;
+  details.set_code(int(status.code()));
+  details.set_message(message);  // Clients compare it with the call's own.
+  if (const auto violations = Violations::FromStatus(status); !violations.empty()) {
+    google::rpc::BadRequest request;
+    for (const FieldViolation& violation : violations) {
+      if (request.ByteSizeLong() + violation.description.size() > kMaxDetailBytes) break;
+      auto* field = request.add_field_violations();
+      field->set_field(ValidUtf8(violation.field));
+      field->set_description(ValidUtf8(violation.description));
+    }
+    details.add_details()->PackFrom(request);
+  }
+  if (absl::IsNotFound(status) && !type.empty()) {
+    google::rpc::ResourceInfo resource;
+    resource.set_resource_type(type);
+    resource.set_resource_name(name);
+    resource.set_description(message);
+    details.add_details()->PackFrom(resource);
+  }
+  if (absl::IsResourceExhausted(status) || absl::IsUnavailable(status)) {
+    google::rpc::RetryInfo retry;
+    retry.mutable_retry_delay()->set_seconds(kRetrySeconds);
+    details.add_details()->PackFrom(retry);
+  }
+  return grpc::Status(grpc::StatusCode(status.code()), message, details.SerializeAsString());
+}
+
+}  // namespace trainyard::controller

@@ -1,0 +1,170 @@
+// The part of JobBook that keeps what a job reports while it runs: steps, progress, logs, series.
+
+#include <algorithm>
+
+#include "common/check.h"
+#include "common/status_macros.h"
+#include "controller/book/job_book.h"
+
+namespace trainyard::controller {
+namespace {
+
+// Weight of the newest step in the smoothed rates.
+constexpr double kNewest = 0.1;
+
+double Smooth(double old_value, double new_value) {
+  return old_value > 0 ? old_value + kNewest * (new_value - old_value) : new_value;
+}
+
+Progress After(const Progress& before, const StepRecord& step) {
+  Progress p = before;
+  const double seconds = step.seconds + step.phases.data + step.phases.checkpoint;
+  p.step = step.step;
+  p.furthest_step = std::max(p.furthest_step, step.step);
+  p.loss = step.loss;
+  p.mfu = step.mfu;
+  if (step.validation_loss) p.validation_loss = step.validation_loss;
+  if (seconds > 0) {
+    p.seconds_per_step = Smooth(p.seconds_per_step, seconds);
+    p.tokens_per_second = Smooth(p.tokens_per_second, double(step.tokens) / seconds);
+  }
+  return p;
+}
+
+}  // namespace
+
+absl::Status JobBook::CheckFenceOf(const Job& job, const StepReport& report) {
+  if (report.read_by_epoch > 0) {
+    RETURN_IF_ERROR(CheckFence(job, report.read_by_epoch, 0, report.worker_id));
+  }
+  const bool read = report.read_by_epoch > 0;
+  return CheckStepFence(job, report.record.epoch, report.record.step, read ? 0 : report.rank,
+                        report.worker_id);
+}
+
+void JobBook::Refused(const char* report) {
+  metrics_.reports_refused_total.Add({{"report", report}}).Increment();
+}
+
+void JobBook::RecordStep(const StepReport& report, const std::string& device_model, Done durable) {
+  MutexLock lock(mutex_);
+  const auto found = slots_.find(report.job_id);
+  if (found == slots_.end() || !CheckFenceOf(*found->second.applied, report).ok()) {
+    Refused("step");
+    lock.Unlock();
+    return Barrier(std::move(durable));
+  }
+  Slot& slot = found->second;
+  const uint32_t ranks = slot.applied->spec->facts.ranks;
+  std::optional<StepRecord> step = report.read_by_epoch > 0
+                                       ? slot.steps.MergeWhole(report.record, ranks)
+                                       : slot.steps.Merge(report.record, report.rank, ranks);
+  if (!step) {
+    lock.Unlock();
+    return Barrier(std::move(durable));
+  }
+  // What an earlier attempt did fills the history; where the job stands, the current one says.
+  const bool current = report.record.epoch == slot.applied->epoch;
+  if (current) SeriesOf(slot).OnCollectives(report.collectives);
+  if (current && report.rank == 0 && report.record.skipped) SeriesOf(slot).OnSkipped();
+  const bool complete = step->complete;
+  if (complete && current) {
+    StepFinished(slot, *step, {device_model, report.peak_flops});
+    PublishProgress(slot);
+  }
+  WriteBatch batch;
+  batch.steps.push_back({slot.applied->number, *std::move(step)});
+  const Refusal refuse = store_.Write(std::move(batch), OnFailure::kRetry,
+                                      [this, complete, id = report.job_id,
+                                       durable = std::move(durable)](const absl::Status& status) {
+                                        if (durable) durable(status);
+                                        if (status.ok() && complete) NotifyJob(id);
+                                      });
+  lock.Unlock();
+  if (refuse) refuse();
+}
+
+void JobBook::StepFinished(Slot& slot, const StepRecord& step, const DeviceFacts& devices) {
+  if (step.skipped) return;
+  const bool repeated = step.step <= slot.applied->progress.furthest_step;
+  Job job = *slot.applied;
+  job.progress = After(job.progress, step);
+  slot.applied = std::make_shared<const Job>(std::move(job));
+  slot.progress_waits = true;
+  SeriesOf(slot).OnStep(*slot.applied, step, devices, repeated);
+}
+
+bool JobBook::PublishProgress(Slot& slot) {
+  const absl::Duration now = clock_.Monotonic();
+  const bool last = slot.applied->progress.step >= slot.applied->spec->facts.steps;
+  if (!slot.progress_waits || slot.writes_in_flight > 0) return false;
+  if (!last && now - slot.last_progress < limits_.progress_every) return false;
+  Job job = *slot.applied;
+  ++job.revision;
+  slot.applied = slot.published = std::make_shared<const Job>(std::move(job));
+  slot.progress_waits = false;
+  slot.last_progress = now;
+  return true;
+}
+
+JobSeries& JobBook::SeriesOf(Slot& slot) {
+  if (slot.series == nullptr) slot.series = std::make_unique<JobSeries>(metrics_, *slot.applied);
+  return *slot.series;
+}
+
+uint64_t JobBook::HistoryUpTo(const std::string& job_id) const {
+  MutexLock lock(mutex_);
+  const auto found = slots_.find(job_id);
+  return found == slots_.end() ? 0 : found->second.steps.complete_up_to();
+}
+
+void JobBook::RecordFailedCheckpoint(const std::string& job_id) {
+  MutexLock lock(mutex_);
+  const auto found = slots_.find(job_id);
+  if (found != slots_.end()) SeriesOf(found->second).OnFailedCheckpoint();
+}
+
+void JobBook::RecordCheckpointDuration(const std::string& job_id, const Checkpoint& checkpoint,
+                                       absl::Duration duration) {
+  MutexLock lock(mutex_);
+  const auto found = slots_.find(job_id);
+  if (found != slots_.end()) SeriesOf(found->second).OnCheckpoint(checkpoint, duration);
+}
+
+void JobBook::AppendLogs(const std::string& job_id, const std::string& worker_id,
+                         const std::vector<LogRecord>& lines) {
+  MutexLock lock(mutex_);
+  const auto found = slots_.find(job_id);
+  if (found == slots_.end()) return;
+  if (!found->second.applied->WasOn(worker_id)) return Refused("log");
+  WriteBatch batch;
+  for (const LogRecord& line : lines) {
+    batch.logs.push_back({found->second.applied->number, line});
+  }
+  const Refusal refuse =
+      store_.Write(std::move(batch), OnFailure::kDrop, [this, job_id](const absl::Status& status) {
+        if (status.ok()) NotifyJob(job_id);
+      });
+  lock.Unlock();
+  if (refuse) refuse();
+}
+
+void JobBook::Tick() {
+  std::vector<std::weak_ptr<JobListener>> listeners;
+  std::vector<OldSeries> old;
+  {
+    MutexLock lock(mutex_);
+    for (auto& [id, slot] : slots_) {
+      if (PublishProgress(slot)) {
+        listeners.insert(listeners.end(), slot.listeners.begin(), slot.listeners.end());
+      }
+    }
+    while (!old_series_.empty() && old_series_.front().remove_at <= clock_.Monotonic()) {
+      old.push_back(std::move(old_series_.front()));
+      old_series_.pop_front();
+    }
+  }
+  Notify(listeners);
+}
+
+}  // namespace trainyard::controller

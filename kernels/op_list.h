@@ -1,0 +1,77 @@
+// Every op by name: what each backend has a kernel for. The arguments are declared alone, so that a
+// change of one op's header builds that op's kernels and no other's; kernels/ops.h has them all.
+
+#pragma once
+
+// X(Op) for each op, whose arguments are the struct OpArgs of its header.
+// clang-format off
+#define TRAINYARD_FOR_EACH_OP(X) \
+  X(AdamW) \
+  X(Add) \
+  X(AddBias) \
+  X(AttentionBackward) \
+  X(AttentionForward) \
+  X(AttentionPartBackward) \
+  X(AttentionPartForward) \
+  X(BalanceBias) \
+  X(BalanceBiasGradient) \
+  X(Cast) \
+  X(Clip) \
+  X(ColumnSum) \
+  X(CopyColumns) \
+  X(CrossEntropyBackward) \
+  X(CrossEntropyCombine) \
+  X(CrossEntropyForward) \
+  X(CrossEntropyStatistics) \
+  X(EmbeddingBackward) \
+  X(EmbeddingForward) \
+  X(ExpertOrder) \
+  X(Fill) \
+  X(GatherRows) \
+  X(GatherSum) \
+  X(GeluBackward) \
+  X(GeluForward) \
+  X(GroupedBiasFactorGradient) \
+  X(GroupedBiasForward) \
+  X(GroupedBiasGradient) \
+  X(GroupedMatMulForward) \
+  X(GroupedMatMulInputGradient) \
+  X(GroupedMatMulWeightGradient) \
+  X(HeadNormBackward) \
+  X(HeadNormForward) \
+  X(LayerNormBackward) \
+  X(LayerNormForward) \
+  X(LoadBalanceBackward) \
+  X(LoadBalanceCounts) \
+  X(LoadBalanceForward) \
+  X(MatMul) \
+  X(MatMulGeluBackward) \
+  X(MatMulGeluForward) \
+  X(Positions) \
+  X(RandomNormal) \
+  X(RmsNormBackward) \
+  X(RmsNormForward) \
+  X(Rope) \
+  X(RopeTable) \
+  X(RouterBackward) \
+  X(RouterForward) \
+  X(ScaledSwiGluBackward) \
+  X(ScaledSwiGluForward) \
+  X(SumSlices) \
+  X(SumSquares) \
+  X(SwiGluBackward) \
+  X(SwiGluForward)
+// clang-format on
+
+// Declares a backend's kernel of the op, in its namespace.
+#define TRAINYARD_DECLARE_KERNEL(Op) void Op(Exec& exec, const Op##Args& args);
+
+namespace trainyard {
+
+struct Exec;
+
+#define TRAINYARD_DECLARE_ARGS(Op) struct Op##Args;
+TRAINYARD_FOR_EACH_OP(TRAINYARD_DECLARE_ARGS)
+#undef TRAINYARD_DECLARE_ARGS
+
+}  // namespace trainyard

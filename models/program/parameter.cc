@@ -1,0 +1,155 @@
+#include "models/program/parameter.h"
+
+#include <array>
+#include <span>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "common/check.h"
+
+namespace trainyard {
+namespace {
+
+// Appends the part of `box` within [begin, end), offsets relative to the box. `dim` is the first
+// along which the box may have more than one element.
+void ClipFrom(const ParameterBox& box, int dim, int64_t begin, int64_t end,
+              std::vector<ParameterBox>& out) {
+  if (begin == end) return;
+  if (begin == 0 && end == box.flat.elements) return out.push_back(box);
+  const int64_t stride = box.flat.elements / box.shape[dim];
+  // Elements [row, row + rows) along `dim`, and of their strides the part within the range.
+  const auto recurse = [&](int64_t row, int64_t rows, int64_t from, int64_t to) {
+    ParameterBox part = box;
+    part.offset = part.offset.With(dim, box.offset[dim] + row);
+    part.shape = part.shape.With(dim, rows);
+    part.flat = {.offset = box.flat.offset + row * stride, .elements = rows * stride};
+    ClipFrom(part, dim + 1, from - row * stride, to - row * stride, out);
+  };
+  int64_t row = begin / stride;
+  if (begin % stride != 0) {
+    const int64_t to = std::min(end, (row + 1) * stride);
+    recurse(row++, 1, begin, to);
+  }
+  if (const int64_t last = end / stride; row < last) {
+    recurse(row, last - row, row * stride, last * stride);
+    row = last;
+  }
+  if (row * stride < end) recurse(row, 1, row * stride, end);
+}
+
+Shape Zeros(const Shape& shape) {
+  Shape zero = shape;
+  for (int i = 0; i < zero.rank(); ++i) zero = zero.With(i, 0);
+  return zero;
+}
+
+// The shape without its first dim.
+Shape Inner(const Shape& shape) {
+  std::array<int64_t, Shape::kMaxRank> dims;
+  for (int i = 1; i < shape.rank(); ++i) dims[size_t(i - 1)] = shape[i];
+  return Shape(std::span<const int64_t>(dims.data(), size_t(shape.rank() - 1)));
+}
+
+// A storage's boxes, as they lie one after the other.
+class BoxList {
+ public:
+  BoxList(const ParameterStorage& storage, const Mesh& mesh)
+      : storage_(storage), mesh_(mesh), flat_(storage.flat.offset) {}
+
+  // All of this rank's piece of one parameter.
+  void AddSections(const ParameterSpec& spec) {
+    const int dim = spec.shard.dim;
+    const int sections = mesh_.size(spec.shard.axes) == 1 ? 1 : spec.shard.sections;
+    CHECK(sections == 1 || dim == 0) << spec.name << ": sections of columns are not contiguous";
+    const Shape local = LocalShape(spec, mesh_);
+    const int64_t section = spec.shape[dim] / sections, piece = local[dim] / sections;
+    for (int s = 0; s < sections; ++s) {
+      const int64_t begin = s * section + mesh_.coordinate(spec.shard.axes) * piece;
+      Add(spec, {.name = spec.name,
+                 .global_shape = spec.shape,
+                 .offset = Zeros(spec.shape).With(dim, begin),
+                 .shape = local.With(dim, piece)});
+    }
+  }
+
+  // This rank's i-th of the tensors that the parameter numbers.
+  void AddStacked(const ParameterSpec& spec, int64_t i) {
+    CHECK(spec.shard.dim == 0 && spec.shard.sections == 1) << spec.name << " is divided within";
+    const int64_t number = mesh_.coordinate(spec.shard.axes) * storage_.shape[0] + i;
+    const Shape shape = Inner(spec.shape);
+    Add(spec, {.name = absl::StrReplaceAll(spec.name, {{"*", absl::StrCat(number)}}),
+               .global_shape = shape,
+               .offset = Zeros(shape),
+               .shape = shape});
+  }
+
+  std::vector<ParameterBox> Take() && {
+    CHECK(flat_ == storage_.flat.end()) << storage_.parameters.front().name << ": boxes miss rows";
+    return std::move(boxes_);
+  }
+
+ private:
+  void Add(const ParameterSpec& spec, ParameterBox box) {
+    const int64_t unit = storage_.frozen ? int64_t(SizeOf(*storage_.frozen)) : 1;
+    box.flat = {.offset = flat_, .elements = box.shape.elements() * unit};
+    flat_ = box.flat.end();
+    box.init = spec.init;
+    box.frozen = storage_.frozen;
+    box.decay = storage_.decay;
+    box.balanced = spec.balance_rate.has_value();
+    box.block = storage_.block;
+    box.shard_axes = spec.shard.axes & mesh_.active();
+    box.copy_axes = mesh_.active() - spec.shard.axes - AxisSet(Axis::kPipeline);
+    if (storage_.tied) box.copy_axes = box.copy_axes | Axis::kEnds;
+    box.reduce_axes = storage_.ReduceAxes(spec);
+    boxes_.push_back(std::move(box));
+  }
+
+  const ParameterStorage& storage_;
+  const Mesh& mesh_;
+  int64_t flat_;
+  std::vector<ParameterBox> boxes_;
+};
+
+}  // namespace
+
+Shape LocalShape(const ParameterSpec& spec, const Mesh& mesh) {
+  const int ranks = mesh.size(spec.shard.axes);
+  if (ranks == 1) return spec.shape;
+  const int dim = spec.shard.dim;
+  const int64_t pieces = int64_t(ranks) * spec.shard.sections;
+  CHECK(spec.shape[dim] % pieces == 0)
+      << spec.name << ' ' << spec.shape << ": dim " << dim << " does not divide into " << pieces;
+  return spec.shape.With(dim, spec.shape[dim] / ranks);
+}
+
+std::vector<ParameterBox> BoxesOf(const ParameterStorage& storage, const Mesh& mesh) {
+  BoxList list(storage, mesh);
+  if (storage.parameters.front().stacked) {
+    for (int64_t i = 0; i < storage.shape[0]; ++i) {
+      for (const ParameterSpec& spec : storage.parameters) list.AddStacked(spec, i);
+    }
+  } else {
+    for (const ParameterSpec& spec : storage.parameters) list.AddSections(spec);
+  }
+  return std::move(list).Take();
+}
+
+std::span<const ParameterBox> Within(std::span<const ParameterBox> boxes, const FlatRange& range) {
+  const auto first = std::partition_point(boxes.begin(), boxes.end(), [&](const ParameterBox& box) {
+    return box.flat.end() <= range.offset;
+  });
+  const auto last = std::partition_point(
+      first, boxes.end(), [&](const ParameterBox& box) { return box.flat.offset < range.end(); });
+  return {first, last};
+}
+
+std::vector<ParameterBox> Clip(const ParameterBox& box, const FlatRange& range) {
+  const FlatRange part = box.flat.Intersect(range);
+  std::vector<ParameterBox> boxes;
+  ClipFrom(box, 0, part.offset - box.flat.offset, part.end() - box.flat.offset, boxes);
+  return boxes;
+}
+
+}  // namespace trainyard

@@ -1,0 +1,92 @@
+#include "models/program/product.h"
+
+#include <utility>
+
+#include "common/check.h"
+#include "kernels/grouped_bias.h"
+#include "kernels/grouped_matmul.h"
+#include "kernels/matmul.h"
+#include "kernels/matmul_gelu.h"
+#include "models/program/binder.h"
+
+namespace trainyard {
+namespace {
+
+const char* Name(ProductRole role) {
+  switch (role) {
+    case ProductRole::kForward:
+      return "forward";
+    case ProductRole::kInputGradient:
+      return "input gradient";
+    case ProductRole::kWeightGradient:
+      return "weight gradient";
+  }
+  return "?";
+}
+
+bool Has(const ConstTensor& tensor) { return tensor.data != nullptr; }
+
+Call BindGrouped(const Binder& binder, const Product& p) {
+  switch (p.role) {
+    case ProductRole::kForward:
+      break;
+    case ProductRole::kInputGradient:
+      return binder.Kernel(GroupedMatMulInputGradientArgs{
+          .dy = p.a, .weight = p.b, .offsets = p.offsets, .dx = p.out});
+    case ProductRole::kWeightGradient:
+      return binder.Kernel(GroupedMatMulWeightGradientArgs{
+          .dy = p.a, .x = p.b, .offsets = p.offsets, .dweight = p.out, .write = p.write});
+  }
+  Call product = binder.Kernel(
+      GroupedMatMulForwardArgs{.x = p.a, .weight = p.b, .offsets = p.offsets, .y = p.out});
+  if (!Has(p.epilogue.bias)) return product;
+  Call bias = binder.Kernel(GroupedBiasForwardArgs{
+      .bias = p.epilogue.bias, .w = p.epilogue.bias_factor, .offsets = p.offsets, .y = p.out});
+  return [product = std::move(product), bias = std::move(bias)](Exec& exec) {
+    product(exec);
+    bias(exec);
+  };
+}
+
+}  // namespace
+
+void Check(const Product& p) {
+  const Epilogue& epilogue = p.epilogue;
+  const bool forward = p.role == ProductRole::kForward;
+  const bool input_gradient = p.role == ProductRole::kInputGradient;
+  const bool weight_gradient = p.role == ProductRole::kWeightGradient;
+  const bool grouped = Has(p.offsets), gelu = Has(epilogue.gelu) || Has(epilogue.gelu_input);
+  const auto expect = [&](bool is_there, const char* what) {
+    CHECK(is_there) << "no kernel computes the " << Name(p.role) << (grouped ? " of groups" : "")
+                    << " with " << what;
+  };
+  expect(!Has(epilogue.bias) || forward, "a bias");
+  expect(!Has(epilogue.bias_factor) || (Has(epilogue.bias) && grouped), "a factor of the bias");
+  expect(!Has(epilogue.gelu) || (forward && !grouped), "GELU");
+  expect(!Has(epilogue.gelu_input) || (input_gradient && !grouped), "GELU's derivative");
+  const bool adds = weight_gradient || (!grouped && !gelu && !Has(epilogue.bias));
+  expect(p.write == Write::kOverwrite || adds, "a sum as its output");
+}
+
+Call BindProduct(const Binder& binder, const Product& p) {
+  Check(p);
+  const Epilogue& epilogue = p.epilogue;
+  if (Has(p.offsets)) return BindGrouped(binder, p);
+  if (Has(epilogue.gelu)) {
+    return binder.Kernel(MatMulGeluForwardArgs{
+        .x = p.a, .w = p.b, .bias = epilogue.bias, .product = p.out, .y = epilogue.gelu});
+  }
+  if (Has(epilogue.gelu_input)) {
+    return binder.Kernel(
+        MatMulGeluBackwardArgs{.dy = p.a, .w = p.b, .x = epilogue.gelu_input, .dx = p.out});
+  }
+  return binder.Kernel(MatMulArgs{.a = p.a,
+                                  .b = p.b,
+                                  .c = p.out,
+                                  .bias = epilogue.bias,
+                                  .trans_a = p.role == ProductRole::kWeightGradient,
+                                  .trans_b = p.role == ProductRole::kForward,
+                                  .write = p.write});
+}
+
+}  // namespace trainyard

@@ -1,0 +1,115 @@
+// Proves what watching a job says: every state and reason once, progress in place on a terminal and
+// at a bounded rate elsewhere, and the outcome as exit code.
+
+#include "cli/progress.h"
+
+#include <gmock/gmock.h>
+
+#include <sstream>
+
+#include "cli/errors.h"
+
+namespace trainyard::cli {
+namespace {
+
+class ProgressTest : public testing::Test {
+ protected:
+  v1::Job Job(v1::JobState state, uint64_t step, const std::string& reason = "") {
+    v1::Job job;
+    job.set_id("j-1");
+    job.set_state(state);
+    job.set_state_reason(reason);
+    job.mutable_progress()->set_step(step);
+    job.mutable_progress()->set_total_steps(100);
+    job.mutable_progress()->set_loss(2.5);
+    job.mutable_progress()->set_tokens_per_second(12'345);
+    job.mutable_progress()->set_eta_seconds(80);
+    return job;
+  }
+
+  FakeClock clock_;
+  std::ostringstream out_, err_;
+};
+
+TEST_F(ProgressTest, OffATerminalLinesAreBoundedInRate) {
+  Output output(out_, err_, Terminal());
+  ProgressPrinter printer(clock_, output);
+  printer.Show(Job(v1::JOB_STATE_QUEUED, 0, "wants 4 devices, 2 are there"));
+  printer.Show(Job(v1::JOB_STATE_QUEUED, 0, "wants 4 devices, 2 are there"));
+  for (uint64_t step = 1; step <= 50; ++step) {
+    printer.Show(Job(v1::JOB_STATE_RUNNING, step));
+    clock_.Advance(absl::Milliseconds(100));
+  }
+  EXPECT_EQ(out_.str(),
+            "j-1 QUEUED: wants 4 devices, 2 are there\n"
+            "j-1 RUNNING\n"
+            "step 1/100  loss 2.5  12.3k tok/s  ETA 1m20s\n"
+            "step 21/100  loss 2.5  12.3k tok/s  ETA 1m20s\n"
+            "step 41/100  loss 2.5  12.3k tok/s  ETA 1m20s\n");
+}
+
+TEST_F(ProgressTest, OnATerminalOneLineIsRewritten) {
+  Output output(out_, err_, {.live = true, .colour = false, .utf8 = false, .columns = 80});
+  ProgressPrinter printer(clock_, output);
+  printer.Show(Job(v1::JOB_STATE_RUNNING, 1));
+  printer.Show(Job(v1::JOB_STATE_RUNNING, 2));
+  printer.Show(Job(v1::JOB_STATE_RECOVERING, 2, "rank 1 on w2 was killed by signal 9"));
+  EXPECT_EQ(out_.str(),
+            "j-1 RUNNING\n"
+            "\rstep 1/100  loss 2.5  12.3k tok/s  ETA 1m20s\x1b[K"
+            "\rstep 2/100  loss 2.5  12.3k tok/s  ETA 1m20s\x1b[K\n"
+            "j-1 RECOVERING: rank 1 on w2 was killed by signal 9\n");
+}
+
+TEST_F(ProgressTest, TheEndShowsTheLastStepTheTimeAndTheCheckpoint) {
+  Output output(out_, err_, Terminal());
+  ProgressPrinter printer(clock_, output);
+  printer.Show(Job(v1::JOB_STATE_RUNNING, 1));
+  printer.Show(
+      Job(v1::JOB_STATE_RUNNING, 100));  // Too soon for a line, so the end makes up for it.
+  v1::Job end = Job(v1::JOB_STATE_SUCCEEDED, 100);
+  end.mutable_progress()->set_mfu(0.345);
+  end.mutable_progress()->set_validation_loss(2.75);
+  end.mutable_start_time()->set_seconds(1000);
+  end.mutable_finish_time()->set_seconds(1042);
+  end.add_checkpoints()->set_path("runs/a/epoch-1/step-100");
+  printer.Show(end);
+  EXPECT_EQ(out_.str(),
+            "j-1 RUNNING\n"
+            "step 1/100  loss 2.5  12.3k tok/s  ETA 1m20s\n"
+            "step 100/100  loss 2.5  val 2.75  12.3k tok/s  MFU 34.5%\n"
+            "j-1 SUCCEEDED (42s)\n"
+            "checkpoint runs/a/epoch-1/step-100\n");
+}
+
+TEST_F(ProgressTest, AFailureIsLeftToTheOutcome) {
+  Output output(out_, err_, Terminal());
+  ProgressPrinter printer(clock_, output);
+  printer.Show(Job(v1::JOB_STATE_STOPPING, 7, "rank 0 on w1 was killed"));
+  v1::Job end = Job(v1::JOB_STATE_FAILED, 7, "rank 0 on w1 was killed");
+  end.mutable_start_time()->set_seconds(1000);
+  end.mutable_finish_time()->set_seconds(1042);
+  printer.Show(end);
+  EXPECT_EQ(out_.str(),
+            "j-1 STOPPING\n"
+            "step 7/100  loss 2.5  12.3k tok/s  ETA 1m20s\n");
+  EXPECT_EQ(Outcome(end).message(), "job j-1 FAILED (42s): rank 0 on w1 was killed");
+}
+
+TEST_F(ProgressTest, QuietSaysNothing) {
+  Output output(out_, err_, Terminal());
+  output.SetQuiet();
+  ProgressPrinter(clock_, output).Show(Job(v1::JOB_STATE_FAILED, 3, "why"));
+  EXPECT_EQ(out_.str(), "");
+}
+
+TEST_F(ProgressTest, TheOutcomeIsTheExitCode) {
+  EXPECT_EQ(ExitCode(Outcome(Job(v1::JOB_STATE_SUCCEEDED, 100))), 0);
+  EXPECT_EQ(ExitCode(Outcome(Job(v1::JOB_STATE_CANCELLED, 5))), 3);
+  const absl::Status failed = Outcome(Job(v1::JOB_STATE_FAILED, 5, "rank 0 on w1 was killed"));
+  EXPECT_EQ(ExitCode(failed), 3);
+  EXPECT_EQ(failed.message(), "job j-1 FAILED: rank 0 on w1 was killed");
+}
+
+}  // namespace
+}  // namespace trainyard::cli

@@ -229,7 +229,7 @@ class SideBySide {
     tested_.Write(tested, bytes);
   }
   void WriteInput(const std::string& name, const std::vector<int32_t>& data) {
-    const Value value = program_.inputs.at(name);
+    const Value value = program_.inputs.find(name)->second;
     WriteBoth(reference_.memory.tensor(value, 0), tested_.memory.tensor(value, 0), data.data());
   }
   void WriteState(const StepState& state) {
@@ -385,8 +385,9 @@ absl::StatusOr<std::vector<ComparedOp>> RunSideBySide(const RankPlan& plan, cons
   ASSIGN_OR_RETURN(Side on_tested, SideOn(plan, options.tested, options.threads));
   SideBySide both(plan, std::move(on_reference), std::move(on_tested), options);
   both.WriteState(state);
-  both.WriteInput("tokens", batch.tokens);
-  both.WriteInput("targets", batch.targets);
+  for (const auto& [name, data] : batch) {
+    both.WriteInput(name, std::get<std::vector<int32_t>>(data));
+  }
   std::vector<ComparedOp> ops;
   for (const std::vector<List>& lists : kOrder) {
     if (lists.front() == List::kForward) {

@@ -106,10 +106,12 @@ StepBatch BatchOf(const JobConfig& job, int64_t vocab, int step) {
   StepBatch batch(size_t(job.batch.global / job.batch.micro));
   uint64_t at = 0;
   for (MicroBatchData& micro : batch) {
+    std::vector<int32_t> tokens, targets;
     for (int64_t i = 0; i < job.batch.micro * job.batch.sequence; ++i, ++at) {
-      micro.tokens.push_back(token(1, at));
-      micro.targets.push_back(token(2, at));
+      tokens.push_back(token(1, at));
+      targets.push_back(token(2, at));
     }
+    micro = {{"tokens", std::move(tokens)}, {"targets", std::move(targets)}};
   }
   return batch;
 }

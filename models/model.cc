@@ -8,12 +8,8 @@
 namespace trainyard {
 namespace {
 
-// The axes along which gradients vary: tokens are divided over the batch's, and between the pairs
-// of linear layers over the tensor ranks.
-constexpr AxisSet kVarying = kBatchAxes | kTensorAxes;
-
-// Embedding, layers and what is before the output projection.
-Projection RecordForward(Recorder& recorder, const Model& model, const RecordOptions& options) {
+// Start, layers, and the loss or the outputs.
+void RecordForward(Recorder& recorder, const Model& model, const RecordOptions& options) {
   CHECK(options.micro_batch > 0 && options.sequence > 0 && options.sequence <= model.max_sequence())
       << "micro batch " << options.micro_batch << ", sequence " << options.sequence
       << " of at most " << model.max_sequence();
@@ -25,9 +21,9 @@ Projection RecordForward(Recorder& recorder, const Model& model, const RecordOpt
   program.deterministic = options.deterministic;
   program.num_blocks = int(model.layers()) + 2;
 
-  const Value tokens = recorder.Input("tokens", {program.tokens()}, DType::kI32, kVarying);
+  recorder.Declare(model.inputs());
   recorder.set_label("embed");
-  Carried x = model.Embed(recorder, tokens);
+  Carried x = model.Start(recorder);
   const auto cut_here = [&] {
     return std::count(options.cuts.begin(), options.cuts.end(), recorder.block()) > 0;
   };
@@ -39,14 +35,17 @@ Projection RecordForward(Recorder& recorder, const Model& model, const RecordOpt
   if (cut_here()) x = recorder.Cut(x);
   recorder.set_block(program.num_blocks - 1);
   recorder.set_label("head");
-  const Projection projection = model.Head(recorder, x);
+  if (program.training) {
+    model.Loss(recorder, x);
+  } else {
+    model.KeepOutputs(recorder, x);
+  }
   program.chunks.back().last_block = program.num_blocks - 1;
   for (const ParameterStorage& storage : program.storages) {
     for (const ParameterSpec& spec : storage.parameters) {
       program.num_parameters += spec.shape.elements();
     }
   }
-  return projection;
 }
 
 // Shows the program to who wants to see what each pass makes of it.
@@ -58,10 +57,7 @@ auto Observer(const TrainingOptions& options, const Program& program) {
 
 void RecordForwardAndBackward(Recorder& recorder, const Model& model,
                               const TrainingOptions& options) {
-  const Projection projection = RecordForward(recorder, model, options.record);
-  const Value targets =
-      recorder.Input("targets", {recorder.program().tokens()}, DType::kI32, kVarying);
-  ops::LinearCrossEntropy(recorder, projection.x, projection.weight, targets, kTensorAxes);
+  RecordForward(recorder, model, options.record);
   Program& program = recorder.mutable_program();
   const auto after = Observer(options, program);
   DropUnreadCrossings(program);
@@ -107,14 +103,13 @@ Program RecordGradients(const Model& model, const TrainingOptions& options) {
 
 std::vector<ParameterStorage> DeclareParameters(const Model& model) {
   Recorder recorder(Precision::F32(), Mesh(), /*training=*/false);
-  (void)RecordForward(recorder, model, {.sequence = 1});
+  RecordForward(recorder, model, {.sequence = 1});
   return std::move(recorder).Finish().storages;
 }
 
 Program RecordInference(const Model& model, const RecordOptions& options) {
   Recorder recorder(options.precision, options.mesh, /*training=*/false);
-  const auto [x, weight] = RecordForward(recorder, model, options);
-  recorder.KeepOutput("logits", ops::GatherLogits(recorder, x, weight, kTensorAxes));
+  RecordForward(recorder, model, options);
   if (options.fuse) Fuse(recorder.mutable_program(), List::kForward);
   RemoveDead(recorder.mutable_program());
   LayOutParameters(recorder.mutable_program());

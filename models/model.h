@@ -1,5 +1,5 @@
-// A model is Embed, blocks, Head: written forward only, for one device. Recording it yields the
-// program that trains it (or computes logits).
+// A model declares its inputs, its blocks, what these carry, and its loss: written forward only,
+// for one device. Recording it yields the program that trains it (or computes its outputs).
 
 #pragma once
 
@@ -16,13 +16,7 @@
 
 namespace trainyard {
 
-// Whose product the logits are: of [tokens, vocab], which a training program never has at once.
-struct Projection {
-  Value x;       // What the head makes of the last block's.
-  Value weight;  // [vocab, width], divided over the tensor ranks.
-};
-
-// Immutable, thread-safe. What Embed makes passes from block to block: one [tokens, width] matrix
+// Immutable, thread-safe. What Start makes passes from block to block: one [tokens, width] matrix
 // in most models, more values where a model carries more. Parallelism, gradients, precision are the
 // layers' and the passes' business.
 class Model {
@@ -31,11 +25,17 @@ class Model {
 
   virtual int64_t layers() const = 0;
   virtual int64_t max_sequence() const = 0;
-  // tokens i32 [T], whose positions are t % sequence.
-  virtual Carried Embed(Recorder& recorder, Value tokens) const = 0;
+  // All that Recorder::Read may be asked for. The job's source of data must deliver it.
+  virtual std::vector<InputSpec> inputs() const = 0;
+  // The block before the layers.
+  virtual Carried Start(Recorder& recorder) const = 0;
   // Layers may differ, in what they carry on, too.
   virtual Carried Block(Recorder& recorder, int64_t layer, const Carried& carried) const = 0;
-  virtual Projection Head(Recorder& recorder, const Carried& carried) const = 0;
+  // The block after the layers, of a training program: records the loss, which adds to
+  // StepState.loss and takes its scale from there...
+  virtual void Loss(Recorder& recorder, const Carried& carried) const = 0;
+  // ... or of inference: keeps outputs.
+  virtual void KeepOutputs(Recorder& recorder, const Carried& carried) const = 0;
 };
 
 struct RecordOptions {
@@ -66,9 +66,8 @@ struct TrainingOptions {
   std::function<void(const char* pass, const Program& program)> after_pass = nullptr;
 };
 
-// This rank's part of the step: lists init, prepare, forward, backward, optimizer. Inputs "tokens",
-// "targets" (i32 [micro_batch * sequence / context], this rank's rows; target -1 is not counted) of
-// the first and the last stage. Forward adds to StepState.loss.
+// This rank's part of the step: lists init, prepare, forward, backward, optimizer, and the inputs
+// that its blocks read. Forward adds to StepState.loss.
 Program RecordTraining(const Model& model, const TrainingOptions& options);
 
 // The lists forward and backward alone, before anything is done about where values lie.
@@ -77,7 +76,7 @@ Program RecordGradients(const Model& model, const TrainingOptions& options);
 // What Model's functions declare, on one rank: by storage, in order.
 std::vector<ParameterStorage> DeclareParameters(const Model& model);
 
-// Lists init, prepare, forward. Input "tokens", output "logits" [micro_batch * sequence, vocab].
+// Lists init, prepare, forward, with the outputs that the model keeps.
 Program RecordInference(const Model& model, const RecordOptions& options);
 
 }  // namespace trainyard

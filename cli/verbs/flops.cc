@@ -25,14 +25,20 @@ absl::Status Run(const Context& context) {
                                 ? context.arguments.Number("--sequence")
                                 : uint64_t(FactsOf(preset.config).max_sequence);
   const Flops flops = FlopsPerToken(preset.config, int64_t(sequence), *convention);
-  const nlohmann::ordered_json json = {{"model", preset.name},
-                                       {"sequence", sequence},
-                                       {"convention", std::string(Name(*convention))},
-                                       {"flops_per_token", flops.total()},
-                                       {"qkvo", flops.qkvo},
-                                       {"attention", flops.attention},
-                                       {"mlp", flops.mlp},
-                                       {"output", flops.output}};
+  nlohmann::ordered_json json = {{"model", preset.name},
+                                 {"sequence", sequence},
+                                 {"convention", std::string(Name(*convention))},
+                                 {"flops_per_token", flops.total()},
+                                 {"qkvo", flops.qkvo},
+                                 {"attention", flops.attention},
+                                 {"mlp", flops.mlp},
+                                 {"output", flops.output}};
+  std::vector<std::string> parts = {"qkvo", "attention", "mlp", "output"};
+  for (const auto& [label, value] : flops.other) {
+    json[label] = value;
+    parts.push_back(label);
+  }
+  parts.push_back("flops_per_token");
   Output& output = context.output;
   if (output.format() == Format::kJson) {
     output.Line(json.dump(2));
@@ -40,7 +46,7 @@ absl::Status Run(const Context& context) {
     output.Line(json.dump());
   } else {
     std::vector<std::vector<std::string>> rows;
-    for (const char* part : {"qkvo", "attention", "mlp", "output", "flops_per_token"}) {
+    for (const std::string& part : parts) {
       const double value = json.at(part).get<double>();
       rows.push_back({part, FormatCount(value), FormatPercent(value / flops.total())});
     }

@@ -11,10 +11,10 @@
 #include "absl/strings/str_cat.h"
 #include "models/arch/decoder_config.h"
 #include "models/arch/registry.h"
+#include "models/language_model.h"
 #include "models/layers/attention.h"
 #include "models/layers/embedding.h"
 #include "models/layers/norm.h"
-#include "models/model.h"
 
 namespace trainyard {
 
@@ -30,7 +30,7 @@ Attention DecoderAttention(const DecoderConfig& config, const std::string& name,
 // A layer is made of (config, 0, "model.layers.0"); its operator() takes and gives the residual
 // value. A family with fields of its own has a Config that is derived from DecoderConfig.
 template <typename Layer, typename Config = DecoderConfig>
-class Decoder final : public Model {
+class Decoder final : public LanguageModel {
  public:
   explicit Decoder(const Config& c)
       : config_(c),

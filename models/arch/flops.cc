@@ -34,26 +34,10 @@ Program Record(const ModelConfig& config, int64_t sequence) {
                                                .adamw = {}});
 }
 
-// What the recorded step computes, by part of the model.
 Flops Exact(ModelConfig config, int64_t sequence) {
   // The cost does not depend on learned positions, so any sequence can be counted.
   SetField(config, "max_seq", std::max(FactsOf(config).max_sequence, sequence));
-  const Program program = Record(config, sequence);
-  Flops flops;
-  for (const Instance& instance : program.instances) {
-    if (instance.when == When::kValidation) continue;
-    const double cost = instance.op->CostOf(program, instance).flops / double(sequence);
-    if (cost == 0) continue;
-    const bool core = absl::StartsWith(instance.op->name(), "attention");
-    double* const part = core                            ? &flops.attention
-                         : instance.label == "attention" ? &flops.qkvo
-                         : instance.label == "mlp"       ? &flops.mlp
-                         : instance.label == "head"      ? &flops.output
-                                                         : nullptr;
-    CHECK(part != nullptr) << instance.op->name() << " in " << instance.label << " counts nowhere";
-    *part += cost;
-  }
-  return flops;
+  return CountFlops(Record(config, sequence), sequence);
 }
 
 // The formula family of the published tables, which leave routers out. Every factor 6 is 2
@@ -67,7 +51,8 @@ Flops Formula(const ModelConfig& config, int64_t sequence, bool causal) {
   return {.qkvo = layers * 6 * h * d * (2 * heads + 2 * groups),
           .attention = layers * (causal ? 6 : 12) * heads * d * double(sequence),
           .mlp = layers * 6 * matrices * h * width,
-          .output = 6 * double(facts.vocab) * h};
+          .output = 6 * double(facts.vocab) * h,
+          .other = {}};
 }
 
 // 12 L h^2 (1 + g/a + s/h) + 18 L f h + 6 V h: full attention. The table's rows for 405b and its
@@ -90,7 +75,8 @@ Flops DgxcNemotron4(const ModelConfig& config, int64_t sequence) {
   return {.qkvo = 24 * layers * h * h,
           .attention = 12 * layers * h * double(sequence),
           .mlp = 48 * layers * h * h,
-          .output = 6 * double(facts.vocab) * h};
+          .output = 6 * double(facts.vocab) * h,
+          .other = {}};
 }
 
 }  // namespace
@@ -116,6 +102,29 @@ absl::StatusOr<FlopsConvention> ParseFlopsConvention(absl::string_view name) {
   return absl::InvalidArgumentError(absl::StrCat(
       "no FLOPs convention \"", name, "\"; known are ", absl::StrJoin(FlopsConventionNames(), ", "),
       near.empty() ? "" : absl::StrCat("; did you mean ", near, "?")));
+}
+
+double Flops::total() const {
+  double total = qkvo + attention + mlp + output;
+  for (const auto& [label, flops] : other) total += flops;
+  return total;
+}
+
+Flops CountFlops(const Program& program, int64_t tokens) {
+  Flops flops;
+  for (const Instance& instance : program.instances) {
+    if (instance.when == When::kValidation) continue;
+    const double cost = instance.op->CostOf(program, instance).flops / double(tokens);
+    if (cost == 0) continue;
+    const bool core = absl::StartsWith(instance.op->name(), "attention");
+    double& part = core                            ? flops.attention
+                   : instance.label == "attention" ? flops.qkvo
+                   : instance.label == "mlp"       ? flops.mlp
+                   : instance.label == "head"      ? flops.output
+                                                   : flops.other[instance.label];
+    part += cost;
+  }
+  return flops;
 }
 
 Flops FlopsPerToken(const ModelConfig& config, int64_t sequence, FlopsConvention convention) {

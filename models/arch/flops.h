@@ -6,12 +6,14 @@
 
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "models/arch/config.h"
+#include "models/program/program.h"
 
 namespace trainyard {
 
@@ -35,13 +37,17 @@ struct Flops {
   double attention = 0;  // Scores and their product with the values.
   double mlp = 0;        // Of experts: the router, those that a token goes through, shared ones.
   double output = 0;     // Projection to the vocabulary.
+  std::map<std::string, double> other = {};  // Of other parts of the model, by their labels.
 
-  double total() const { return qkvo + attention + mlp + output; }
+  double total() const;
 };
 
 // `config` must be valid; 1 <= sequence <= kMaxSequence.
 Flops FlopsPerToken(const ModelConfig& config, int64_t sequence,
                     FlopsConvention convention = FlopsConvention::kExact);
+
+// What a recorded step of `tokens` tokens computes, by part of the model.
+Flops CountFlops(const Program& program, int64_t tokens);
 
 // Model FLOPs utilisation: model FLOPs of the whole job's step, over what all ranks' devices could
 // do in the time of the slowest rank. `peak_flops` is the sum of the ranks' peaks per second.

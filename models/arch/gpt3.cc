@@ -59,7 +59,7 @@ class Gpt3Block {
   Mlp mlp_;
 };
 
-class Gpt3 final : public Model {
+class Gpt3 final : public LanguageModel {
  public:
   explicit Gpt3(const DecoderConfig& c)
       : config_(c),

@@ -379,13 +379,30 @@ void Executable::Copy(const Tensor& from, const Tensor& to) {
   state_->backend.kernel<CastArgs>()(state_->exec, {.x = from, .y = to});
 }
 
-void Executable::WriteInput(const std::string& name, int slot, std::span<const int32_t> data) {
-  const auto found = state_->program.inputs.find(name);
-  CHECK(found != state_->program.inputs.end()) << "no input " << name;
-  const Tensor tensor = state_->memory->tensor(found->second, slot);
+void Executable::WriteInput(Value input, int slot, std::span<const int32_t> data) {
+  const Tensor tensor = state_->memory->tensor(input, slot);
   CHECK(int64_t(data.size()) == tensor.elements() && tensor.dtype == DType::kI32)
-      << name << ": " << data.size() << " elements for " << tensor.dtype << tensor.shape;
+      << state_->program.info(input).name << ": " << data.size() << " elements for " << tensor.dtype
+      << tensor.shape;
   CopyToDevice(tensor.data, data.data(), tensor.bytes());
+}
+
+void Executable::WriteInput(Value input, int slot, std::span<const float> data) {
+  const Tensor tensor = state_->memory->tensor(input, slot);
+  CHECK(int64_t(data.size()) == tensor.elements())
+      << state_->program.info(input).name << ": " << data.size() << " elements for " << tensor.dtype
+      << tensor.shape;
+  DispatchFloat(tensor.dtype, [&](auto scalar) {
+    const std::vector<decltype(scalar)> rounded(data.begin(), data.end());
+    CopyToDevice(tensor.data, rounded.data(), tensor.bytes());
+  });
+}
+
+void Executable::WriteInput(const std::string& name, int slot, std::span<const int32_t> data) {
+  const auto [first, last] = state_->program.inputs.equal_range(name);
+  CHECK(first != last) << "no input " << name;
+  CHECK(std::next(first) == last) << "several chunks have an input " << name;
+  WriteInput(first->second, slot, data);
 }
 
 void Executable::ReadOutput(const std::string& name, int slot, void* data, size_t bytes) const {

@@ -76,6 +76,9 @@ class Executable {
 
   // Host memory to and from a value; the sizes must match. Outside of Run. Inputs stay until they
   // are written again, outputs until the slot's next forward.
+  void WriteInput(Value input, int slot, std::span<const int32_t> data);
+  void WriteInput(Value input, int slot, std::span<const float> data);  // Rounded to its dtype.
+  // Of a program with one such input.
   void WriteInput(const std::string& name, int slot, std::span<const int32_t> data);
   void ReadOutput(const std::string& name, int slot, void* data, size_t bytes) const;
   void WriteStepState(const StepState& state);

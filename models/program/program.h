@@ -131,7 +131,8 @@ struct Program {
   std::map<std::pair<List, int>, std::vector<int>> fetches;
   std::vector<Chunk> chunks;  // This rank's, in the order of their blocks.
 
-  std::map<std::string, Value> inputs;   // "tokens", "targets": written by the host.
+  // "tokens", "targets": written by the host. Each chunk that reads an input has its own.
+  std::multimap<std::string, Value> inputs;
   std::map<std::string, Value> outputs;  // "logits": stay until the slot's next forward.
 
   std::vector<Bucket> buckets;  // Set by LayOutParameters, as are the next three.

@@ -1,5 +1,6 @@
 #include "models/program/recorder.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -27,8 +28,34 @@ Value Recorder::Input(const std::string& name, const Shape& shape, DType dtype, 
                                 .varying = varying & mesh().active(),
                                 .block = block_,
                                 .name = name});
-  CHECK(program_.inputs.emplace(name, value).second) << "a second input " << name;
+  CHECK(!InputOfChunk(name).valid()) << "a second input " << name;
+  program_.inputs.emplace(name, value);
   return value;
+}
+
+// That of the chunk that is being recorded, if any.
+Value Recorder::InputOfChunk(const std::string& name) const {
+  const auto [first, last] = program_.inputs.equal_range(name);
+  for (auto it = first; it != last; ++it) {
+    if (info(it->second).block >= program_.chunks.back().first_block) return it->second;
+  }
+  return {};
+}
+
+Value Recorder::Read(absl::string_view name) {
+  if (const Value found = InputOfChunk(std::string(name)); found.valid()) return found;
+  const auto spec = std::find_if(declared_.begin(), declared_.end(),
+                                 [&](const InputSpec& input) { return input.name == name; });
+  CHECK(spec != declared_.end()) << "the model reads " << name << ", which it does not declare";
+  const bool by_token = spec->unit == InputSpec::Unit::kToken;
+  std::vector<int64_t> dims = {by_token ? program_.tokens() : program_.micro_batch};
+  for (int i = 0; i < spec->shape.rank(); ++i) dims.push_back(spec->shape[i]);
+  // Tokens are divided over the axes of the batch, and between the pairs of linear layers over the
+  // tensor ranks; samples over those of data alone.
+  constexpr AxisSet kSampleAxes = kBatchAxes - Axis::kContext;
+  return Input(spec->name, Shape(dims),
+               spec->kind == InputSpec::Kind::kInteger ? DType::kI32 : precision().activation,
+               by_token ? kBatchAxes | kTensorAxes : kSampleAxes);
 }
 
 void Recorder::KeepOutput(const std::string& name, Value value) {

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "models/program/carried.h"
+#include "models/program/input.h"
 #include "models/program/op.h"
 #include "models/program/program.h"
 
@@ -48,6 +49,11 @@ class Recorder {
   const Program& program() const { return program_; }
   const ValueInfo& info(Value value) const { return program_.info(value); }
 
+  // What Read may be asked for.
+  void Declare(std::vector<InputSpec> inputs) { declared_ = std::move(inputs); }
+  // A declared input: [rows, shape of a unit], a row for each of this rank's tokens or samples. Any
+  // block may read it: each chunk of the model has its own, so that it needs not cross the cuts.
+  Value Read(absl::string_view name);
   // Written by the host before each micro-batch. `varying`: the axes along which it differs.
   Value Input(const std::string& name, const Shape& shape, DType dtype, AxisSet varying);
   // Stays in memory after forward under this name.
@@ -99,11 +105,13 @@ class Recorder {
 
  private:
   Value NewValue(ValueInfo info);
+  Value InputOfChunk(const std::string& name) const;
   AxisSet CommonVarying(const Op& op, const std::vector<Value>& inputs) const;
   void MeetParameters(const Op& op, const std::vector<Value>& inputs, AxisSet varying);
 
   const IsFrozen is_frozen_;
   Program program_;
+  std::vector<InputSpec> declared_;
   List list_ = List::kForward;
   When when_ = When::kAlways;
   int block_ = 0;

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
+#include "models/language_model.h"
 #include "models/layers/attention.h"
 #include "models/layers/embedding.h"
 #include "models/program/ops/context_parts.h"
@@ -36,7 +37,7 @@ void PrintTo(const Form& form, std::ostream* out) { *out << form.name; }
 Init Random() { return Init::Normal(0.7); }
 
 // Embedding, one attention, output projection.
-class AttentionModel final : public Model {
+class AttentionModel final : public LanguageModel {
  public:
   explicit AttentionModel(const Form& form)
       : form_(form),

@@ -109,9 +109,23 @@ class Conditioned final : public Model {
   int64_t layers() const override { return sizes_.layers; }
   int64_t max_sequence() const override { return sizes_.max_seq; }
 
-  Carried Embed(Recorder& recorder, Value tokens) const override {
-    const Value x = embedding_.Embed(recorder, tokens);
-    return Carried({{"x", x}, {"condition", Linear(recorder, "embed", SumSamples(recorder, x))}});
+  std::vector<InputSpec> inputs() const override {
+    return {{.name = "tokens"},
+            {.name = "targets"},
+            {.name = "class", .unit = InputSpec::Unit::kSample},
+            {.name = "level",
+             .unit = InputSpec::Unit::kSample,
+             .kind = InputSpec::Kind::kReal,
+             .shape = {sizes_.hidden}}};
+  }
+
+  Carried Start(Recorder& recorder) const override {
+    const Value x = embedding_.Embed(recorder, recorder.Read("tokens"));
+    const Value sums = Linear(recorder, "embed", SumSamples(recorder, x));
+    const Value table = recorder.Parameter(
+        {.name = "class", .shape = {sizes_.vocab, sizes_.hidden}, .init = Random()});
+    const Value of_class = ops::Embedding(recorder, table, recorder.Read("class"));
+    return Carried({{"x", x}, {"condition", ops::Add(recorder, sums, of_class)}});
   }
 
   Carried Block(Recorder& recorder, int64_t layer, const Carried& carried) const override {
@@ -120,19 +134,27 @@ class Conditioned final : public Model {
     recorder.set_label("attention");
     Value normed = RmsNorm(name + ".norm", sizes_.hidden, 1e-5)(recorder, x);
     if (ReadsCondition(layer)) {
-      const Value shift = Linear(recorder, name + ".shift", condition);
+      recorder.set_label("condition");
+      // Wherever this block is.
+      const Value level = Linear(recorder, name + ".level", recorder.Read("level"));
+      const Value shift = ops::Add(recorder, Linear(recorder, name + ".shift", condition), level);
       normed = ops::Add(recorder, normed, SpreadSamples(recorder, shift));
       // Of the last that reads it nobody needs this.
       condition = ops::Add(recorder, condition, shift);
     }
+    recorder.set_label("attention");
     x = ops::Add(recorder, x, AttentionOf(name)(recorder, normed));
     recorder.set_label("mlp");
     x = ops::Add(recorder, x, MlpOf(name)(recorder, x));
     return Carried({{"x", x}, {"condition", condition}});
   }
 
-  Projection Head(Recorder& recorder, const Carried& carried) const override {
-    return {.x = carried["x"], .weight = output_.Weight(recorder)};
+  void Loss(Recorder& recorder, const Carried& carried) const override {
+    ops::LinearCrossEntropy(recorder, carried["x"], output_.Weight(recorder),
+                            recorder.Read("targets"), kTensorAxes);
+  }
+  void KeepOutputs(Recorder& recorder, const Carried& carried) const override {
+    recorder.KeepOutput("x", carried["x"]);
   }
 
  private:

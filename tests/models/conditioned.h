@@ -1,6 +1,8 @@
 // A model that carries two values from block to block: a row for each token, and a condition, a row
 // for each sample, which all tensor and context ranks of the sample hold. Blocks differ: some read
-// the condition, some change it, some hand it on, and the last leave it out. For f64 on the CPU.
+// the condition, some change it, some hand it on, and the last leave it out. A sample has inputs,
+// too: an integer, its class, and reals, its level, which blocks read wherever they are. For f64 on
+// the CPU.
 
 #pragma once
 

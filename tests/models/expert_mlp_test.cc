@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "gtest/gtest.h"
+#include "models/language_model.h"
 #include "models/program/ops/ops.h"
 #include "tests/models/tiny.h"
 #include "tests/testing/numeric_grad.h"
@@ -18,7 +19,7 @@ ParameterSpec Matrix(const std::string& name, const Shape& shape, bool stacked =
 }
 
 // Embedding, one layer of experts that the host chooses, output projection.
-class ExpertModel final : public Model {
+class ExpertModel final : public LanguageModel {
  public:
   int64_t layers() const override { return 1; }
   int64_t max_sequence() const override { return kTokens; }

@@ -4,6 +4,7 @@
 
 #include "gtest/gtest.h"
 #include "models/arch/registry.h"
+#include "tests/models/conditioned.h"
 #include "tests/models/tiny.h"
 
 namespace trainyard::testing {
@@ -112,6 +113,22 @@ TEST(FlopsTest, DgxCloudNemotron4IgnoresGroupsAndWidth) {
   AsDecoder(config).vocab = 256000;
   const Flops flops = FlopsPerToken(config, 4096, FlopsConvention::kDgxcNemotron4);
   EXPECT_NEAR(flops.total() * 4096, 434.5e12, 0.05e12);
+}
+
+// A part that no convention names counts by its label.
+TEST(FlopsTest, PartsOfAnyLabelCount) {
+  ModelConfig config = TinyLlama();
+  const std::unique_ptr<Model> model = MakeConditioned(AsDecoder(config));
+  constexpr int64_t kTokens = 8;
+  const Flops flops =
+      CountFlops(RecordTraining(*model, {.record = {.sequence = kTokens}}), kTokens);
+  // Products with one row, of [hidden, hidden]: forward and both gradients, of an input's row one.
+  const double product = 2.0 * double(AsDecoder(config).hidden * AsDecoder(config).hidden);
+  const double per_token = product / double(kTokens);
+  EXPECT_DOUBLE_EQ(flops.other.at("embed"), 3 * per_token);
+  EXPECT_DOUBLE_EQ(flops.other.at("condition"), 2 * (3 + 2) * per_token);
+  EXPECT_DOUBLE_EQ(flops.total(), flops.qkvo + flops.attention + flops.mlp + flops.output +
+                                      flops.other.at("embed") + flops.other.at("condition"));
 }
 
 TEST(FlopsTest, ConventionNamesParseAndWrongOnesAreAnswered) {

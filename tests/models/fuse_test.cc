@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "models/language_model.h"
 #include "models/program/ops/ops.h"
 #include "models/program/passes/passes.h"
 #include "tests/models/tiny.h"
@@ -93,7 +94,7 @@ TEST(FuseTest, GeluIsComputedAgainAsItWas) {
 }
 
 // A block that reads a product twice: itself, and GELU of it.
-class ReadTwice final : public Model {
+class ReadTwice final : public LanguageModel {
  public:
   int64_t layers() const override { return 1; }
   int64_t max_sequence() const override { return kTokens; }

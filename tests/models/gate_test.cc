@@ -6,6 +6,7 @@
 #include <map>
 
 #include "gtest/gtest.h"
+#include "models/language_model.h"
 #include "models/program/ops/ops.h"
 #include "tests/models/tiny.h"
 #include "tests/testing/numeric_grad.h"
@@ -23,7 +24,7 @@ ParameterSpec Normal(const std::string& name, const Shape& shape) {
 }
 
 // Embedding, something between, output projection.
-class SmallModel : public Model {
+class SmallModel : public LanguageModel {
  public:
   explicit SmallModel(int64_t width) : width_(width) {}
   int64_t layers() const override { return 1; }

@@ -162,20 +162,22 @@ class WithBlockLosses final : public Model {
   WithBlockLosses() : llama_(CreateModel(TinyLlama())) {}
   int64_t layers() const override { return llama_->layers(); }
   int64_t max_sequence() const override { return llama_->max_sequence(); }
-  Carried Embed(Recorder& recorder, Value tokens) const override {
-    return llama_->Embed(recorder, tokens);
-  }
+  std::vector<InputSpec> inputs() const override { return llama_->inputs(); }
+  Carried Start(Recorder& recorder) const override { return llama_->Start(recorder); }
   Carried Block(Recorder& recorder, int64_t layer, const Carried& carried) const override {
     const Value x = llama_->Block(recorder, layer, carried).only();
     const Value weight = recorder.Parameter({.name = "router." + std::to_string(layer),
                                              .shape = {13, AsDecoder(TinyLlama()).hidden},
                                              .init = Init::Normal(1)});
-    ops::LinearCrossEntropy(recorder, ops::Add(recorder, x, x), weight,
-                            recorder.program().inputs.at("tokens"), kTensorAxes);
+    ops::LinearCrossEntropy(recorder, ops::Add(recorder, x, x), weight, recorder.Read("tokens"),
+                            kTensorAxes);
     return x;
   }
-  Projection Head(Recorder& recorder, const Carried& carried) const override {
-    return llama_->Head(recorder, carried);
+  void Loss(Recorder& recorder, const Carried& carried) const override {
+    llama_->Loss(recorder, carried);
+  }
+  void KeepOutputs(Recorder& recorder, const Carried& carried) const override {
+    llama_->KeepOutputs(recorder, carried);
   }
 
  private:

@@ -70,6 +70,39 @@ TEST(RecorderDeathTest, OneNameIsOneParameter) {
   EXPECT_DEATH(recorder.Parameter(Matrix("w", 8, 8)), "w is declared twice, differently");
 }
 
+// By token [tokens, ...], which differ along tensor and context, too; by sample [samples, ...].
+TEST(RecorderTest, DeclaredInputsHaveARowForEachOfTheirUnits) {
+  Recorder recorder(Precision::BF16(), {.tensor = 2, .context = 2, .data = 2}, true);
+  recorder.mutable_program().micro_batch = 3;
+  recorder.mutable_program().sequence = 8;
+  recorder.Declare({{.name = "tokens"},
+                    {.name = "level",
+                     .unit = InputSpec::Unit::kSample,
+                     .kind = InputSpec::Kind::kReal,
+                     .shape = {5}}});
+  const ValueInfo tokens = recorder.info(recorder.Read("tokens"));
+  EXPECT_EQ(tokens.shape, Shape({12}));
+  EXPECT_EQ(tokens.dtype, DType::kI32);
+  EXPECT_EQ(tokens.varying, AxisSet({Axis::kTensor, Axis::kContext, Axis::kData}));
+  const Value read = recorder.Read("level");
+  const ValueInfo level = recorder.info(read);
+  EXPECT_EQ(level.shape, Shape({3, 5}));
+  EXPECT_EQ(level.dtype, DType::kBF16);
+  EXPECT_EQ(level.varying, AxisSet(Axis::kData));
+  // One of a chunk, whichever of its blocks reads it; another one of the next chunk.
+  EXPECT_EQ(recorder.Read("level"), read);
+  recorder.Cut(recorder.Read("tokens"));
+  recorder.set_block(1);
+  EXPECT_NE(recorder.Read("level"), read);
+  EXPECT_DEATH(recorder.Read("levels"), "reads levels, which it does not declare");
+}
+
+TEST(RecorderDeathTest, OneValueCrossesACutOnce) {
+  Recorder recorder(Precision::F32(), {}, true);
+  const Value x = recorder.Input("x", {4, 8}, DType::kF32, {});
+  EXPECT_DEATH(recorder.Cut(Carried({{"x", x}, {"y", x}})), "crosses a cut as y and as x");
+}
+
 TEST(ProgramTest, EveryParameterOfADataParallelModelIsSummedOverData) {
   for (const ModelConfig& config : {TinyLlama(), TinyLlama(true), TinyGpt3()}) {
     const Program program = RecordTraining(

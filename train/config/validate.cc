@@ -7,9 +7,11 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "models/arch/registry.h"
 #include "train/config/advice.h"
 #include "train/config/fields.h"
 #include "train/config/frozen.h"
+#include "train/config/inputs.h"
 #include "train/config/parse.h"
 #include "train/config/precision.h"
 #include "train/config/resolve_model.h"
@@ -111,6 +113,7 @@ std::optional<ModelConfig> CheckModel(const JobConfig& job, Violations& violatio
     violations.Add(absl::StrCat(ModelPath(job.model), ".vocab"),
                    Wanted("at least 256 for byte tokens", FactsOf(*model).vocab, kByteVocabulary));
   }
+  CheckInputs(CreateModel(*model)->inputs(), job.data, violations);
   return model;
 }
 

@@ -92,10 +92,12 @@ void BM_Overlap(benchmark::State& state) {
   std::vector<Rank> ranks(kRanks);
   StepBatch batch(size_t(state.range(2)));
   for (MicroBatchData& micro : batch) {
+    std::vector<int32_t> tokens, targets;
     for (uint64_t i = 0; i < 8 * 256; ++i) {
-      micro.tokens.push_back(int32_t(RandomBits(1, 0, i) % 256));
-      micro.targets.push_back(int32_t(RandomBits(2, 0, i) % 256));
+      tokens.push_back(int32_t(RandomBits(1, 0, i) % 256));
+      targets.push_back(int32_t(RandomBits(2, 0, i) % 256));
     }
+    micro = {{"tokens", std::move(tokens)}, {"targets", std::move(targets)}};
   }
   AsRanks([&](int i) {
     Rank& rank = ranks[size_t(i)];

@@ -26,7 +26,7 @@ absl::StatusOr<StepBatch> ReadStepBatch(const BatchReader& reader, int64_t micro
   for (size_t i = 0; i < batch.size(); ++i) {
     std::vector<int32_t> tokens(size_t(micro * reader.sequence())), targets(tokens.size());
     RETURN_IF_ERROR(reader.Read(position, int64_t(i), tokens, targets));
-    batch[i] = {RowsOf(part, tokens), RowsOf(part, targets)};
+    batch[i] = {{"tokens", RowsOf(part, tokens)}, {"targets", RowsOf(part, targets)}};
   }
   return batch;
 }

@@ -4,29 +4,30 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "common/mutex.h"
 #include "kernels/sequence_part.h"
+#include "models/program/input.h"
 #include "train/data/batch_reader.h"
 
 namespace trainyard {
 
-struct MicroBatchData {
-  std::vector<int32_t> tokens;   // [micro * rows], rows of a sequence on this rank
-  std::vector<int32_t> targets;  // [micro * rows]
-};
+// By the names of the model's inputs.
+using MicroBatchData = std::map<std::string, InputData>;
 using StepBatch = std::vector<MicroBatchData>;  // This rank's, by micro-batch.
 
 // A context rank's part of one micro-batch: its rows of each sequence.
 std::vector<int32_t> RowsOf(const SequencePart& part, std::span<const int32_t> sequences);
 
-// All micro-batches of one step, read now.
+// All micro-batches of one step, "tokens" and "targets" [micro * rows] of each, read now.
 absl::StatusOr<StepBatch> ReadStepBatch(const BatchReader& reader, int64_t micro,
                                         const SequencePart& part, int64_t position);
 

@@ -11,7 +11,7 @@
 // before each checkpoint: a bit that changed in between, or that a rank has otherwise than its
 // replicas, is found before another checkpoint trusts it.
 //
-// The biases of gates are not AdamW's, and copies in the compute dtype live for one step: neither
+// The biases of gates are not AdamW's, and the copies that layers read live for one step: neither
 // is checked. Not thread-safe.
 
 #pragma once

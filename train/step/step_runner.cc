@@ -138,7 +138,13 @@ void StepRunner::Run(const PipelineAction& action, const MicroBatchData& data,
     for (const Crossing& received : chunk.received) WaitFor(received.gradient, action.slot);
     for (const auto& [name, value] : program.inputs) {
       if (program.chunk_of(program.info(value).block) != action.chunk) continue;
-      executable_.WriteInput(name, action.slot, name == "tokens" ? data.tokens : data.targets);
+      const auto written = data.find(name);
+      CHECK(written != data.end()) << "no data for input " << name;
+      std::visit(
+          [&](const auto& values) {
+            executable_.WriteInput(value, action.slot, std::span(values));
+          },
+          written->second);
     }
   }
   for (Value received : ReceivedFor(action)) {

@@ -47,7 +47,7 @@ class ExpertDispatch {
   void Begin(const Exec& exec, int64_t round);
 
   enum class Row : uint8_t {
-    kToken,  // [width], compute dtype.
+    kToken,  // [width], as activations.
     kSlot,   // One number, accumulate dtype.
   };
   // The rows of x [T, width] or [S] that the round is about, to `grouped` [B, width] or [B] in

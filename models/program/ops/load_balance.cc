@@ -13,7 +13,7 @@ struct Balance {
   AxisSet axes;  // Over which tokens are divided.
 };
 
-// Inputs: logits, counts. Output: dlogits, in the compute dtype.
+// Inputs: logits, counts. Output: dlogits, as the router's products take it.
 class LoadBalanceBackwardOp final : public Op {
  public:
   explicit LoadBalanceBackwardOp(const Balance& balance) : balance_(balance) {}

@@ -12,7 +12,7 @@ void RecordBackward(Recorder& recorder) {
 
   const auto accumulate = [&](const Op& op, Value input, Value grad) {
     const ValueInfo value = program.info(input), g = program.info(grad);
-    CHECK(value.kind == ValueKind::kActivation)
+    CHECK(value.kind == ValueKind::kActivation || value.kind == ValueKind::kInput)
         << op.name() << " returned a gradient for " << value;
     // Nothing trainable lies upstream of it. What computes this gradient alone is dead.
     if (!value.differentiable) return;

@@ -57,7 +57,7 @@ class Assembly {
 };
 
 // This rank's micro-batches of one step.
-StepBatch BatchOf(const LayoutCase& c, const RankEngine& engine, int step) {
+StepBatch BatchOf(const LayoutCase& c, const RankEngine& engine, const Model* model, int step) {
   const BatchConfig& batch = c.job.batch;
   const Mesh& mesh = engine.mesh();
   const int64_t data = mesh.size({Axis::kExpert, Axis::kData});
@@ -69,8 +69,24 @@ StepBatch BatchOf(const LayoutCase& c, const RankEngine& engine, int step) {
   StepBatch result;
   for (int64_t i = 0; i < batch.global / batch.micro / data; ++i) {
     const size_t begin = size_t((i * data + coordinate) * micro);
-    result.push_back({RowsOf(part, std::span(tokens).subspan(begin, size_t(micro))),
-                      RowsOf(part, std::span(targets).subspan(begin, size_t(micro)))});
+    result.push_back({{"tokens", RowsOf(part, std::span(tokens).subspan(begin, size_t(micro)))},
+                      {"targets", RowsOf(part, std::span(targets).subspan(begin, size_t(micro)))}});
+  }
+  if (model == nullptr) return result;
+  // What else a model of the tests reads: of each sample, by its number in the global batch.
+  for (const InputSpec& input : model->inputs()) {
+    if (input.unit != InputSpec::Unit::kSample) continue;
+    const size_t width = size_t(input.shape.elements());
+    const auto all = Tokens(batch.global * int64_t(width), 5, uint64_t(step) + 200 + width);
+    for (size_t i = 0; i < result.size(); ++i) {
+      const size_t first = (i * size_t(data) + size_t(coordinate)) * size_t(batch.micro);
+      const auto mine = std::span(all).subspan(first * width, size_t(batch.micro) * width);
+      if (input.kind == InputSpec::Kind::kInteger) {
+        result[i][input.name] = std::vector<int32_t>(mine.begin(), mine.end());
+      } else {
+        result[i][input.name] = std::vector<float>(mine.begin(), mine.end());
+      }
+    }
   }
   return result;
 }
@@ -151,11 +167,13 @@ class Rank {
                                           .clip_norm = 0.05,
                                           .tokens = batch.global * batch.sequence,
                                           .seed = 7});
-    return engine_->runner().Step(state, BatchOf(case_, *engine_, step), [] {}).state;
+    return engine_->runner().Step(state, BatchOf(case_, *engine_, model_.get(), step), [] {}).state;
   }
 
   // This rank's part.
-  double ValidationLoss() { return engine_->runner().Forward(BatchOf(case_, *engine_, 1), 1); }
+  double ValidationLoss() {
+    return engine_->runner().Forward(BatchOf(case_, *engine_, model_.get(), 1), 1);
+  }
 
   void AddGradients(Assembly& assembly) const {
     const Program& program = executable().program();

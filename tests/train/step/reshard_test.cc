@@ -82,8 +82,8 @@ std::string Save(const std::string& family, const ParallelismConfig& parallelism
   const LayoutCase c = Case(family, parallelism);
   AsRanks(c, [&](RankEngine& engine, Collective& everyone) {
     const int64_t rows = c.job.batch.micro * engine.part().rows;
-    const MicroBatchData data{std::vector<int32_t>(size_t(rows), 1),
-                              std::vector<int32_t>(size_t(rows), 2)};
+    const MicroBatchData data{{"tokens", std::vector<int32_t>(size_t(rows), 1)},
+                              {"targets", std::vector<int32_t>(size_t(rows), 2)}};
     const size_t micro_batches = size_t(AccumulationSteps(c.job));
     engine.runner().Step({.step = 1, .learning_rate = 0.01, .loss_scale = 0.01, .seed = 7},
                          StepBatch(micro_batches, data), [] {});

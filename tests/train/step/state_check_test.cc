@@ -163,8 +163,8 @@ class Ranks {
     // Of what it wrote, another update than its replicas' where the rate is another.
     void Step(int64_t step, double rate = 0.01) const {
       const int64_t rows = engine.part().rows;
-      const MicroBatchData data{std::vector<int32_t>(size_t(rows), 1),
-                                std::vector<int32_t>(size_t(rows), 2)};
+      const MicroBatchData data{{"tokens", std::vector<int32_t>(size_t(rows), 1)},
+                                {"targets", std::vector<int32_t>(size_t(rows), 2)}};
       const StepState state =
           engine.runner()
               .Step({.step = step, .learning_rate = rate, .loss_scale = 0.01},

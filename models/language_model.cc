@@ -1,0 +1,25 @@
+#include "models/language_model.h"
+
+#include "models/program/ops/ops.h"
+
+namespace trainyard {
+
+std::vector<InputSpec> LanguageModel::inputs() const {
+  return {{.name = "tokens"}, {.name = "targets"}};
+}
+
+Carried LanguageModel::Start(Recorder& recorder) const {
+  return Embed(recorder, recorder.Read("tokens"));
+}
+
+void LanguageModel::Loss(Recorder& recorder, const Carried& carried) const {
+  const Projection head = Head(recorder, carried);
+  ops::LinearCrossEntropy(recorder, head.x, head.weight, recorder.Read("targets"), kTensorAxes);
+}
+
+void LanguageModel::KeepOutputs(Recorder& recorder, const Carried& carried) const {
+  const Projection head = Head(recorder, carried);
+  recorder.KeepOutput("logits", ops::GatherLogits(recorder, head.x, head.weight, kTensorAxes));
+}
+
+}  // namespace trainyard

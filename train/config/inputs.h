@@ -1,0 +1,21 @@
+// Whether a source of data delivers what a model declares that it reads.
+
+#pragma once
+
+#include <vector>
+
+#include "common/violations.h"
+#include "models/program/input.h"
+#include "train/config/job_config.h"
+
+namespace trainyard {
+
+// What a source delivers with each sample; nothing where there is none.
+std::vector<InputSpec> DeliveredBy(const DataConfig& source);
+
+// Adds a violation of the source's field for each of the `declared` inputs that it does not deliver
+// as declared. Not where there is no source.
+void CheckInputs(const std::vector<InputSpec>& declared, const DataConfig& source,
+                 Violations& violations);
+
+}  // namespace trainyard

@@ -397,6 +397,8 @@ absl::StatusOr<StepRecord> RankTrainer::Step(int64_t step) {
                                    {"loss", record.loss},
                                    {"grad_norm", record.grad_norm}});
   }
+  // A flipped exponent can end the job for good, unless it is told from a divergence.
+  if (record.skipped) RETURN_IF_ERROR(state_check_->Compare(step_, /*look_at_memory=*/true));
   record.phases.data = data_seconds;
   record.tokens = tokens_per_step();
   record.model_flops = flops_per_token_ * double(record.tokens);

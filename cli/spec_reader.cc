@@ -138,7 +138,8 @@ bool SpecReader::ReadBeside(const YamlField& field, const std::string& path, Mes
 
 void SpecReader::AddToMap(const YamlField& entry, const std::string& path,
                           const FieldDescriptor& map, Message& message) {
-  if (HasKey(message, map, entry.key)) {
+  const bool beside = &map == MapBeside(*message.GetDescriptor());
+  if (beside && HasKey(message, map, entry.key)) {  // Other maps are one mapping of the spec.
     violations_.Add(path, Wanted(absl::StrCat("the field once, here or in ", map.name()), "both"));
     return;
   }

@@ -152,15 +152,15 @@ absl::Status StateCheck::AfterUpdate(const StepState& state) {
                                           " changed in memory since the update before", kWhatNow));
 }
 
-absl::Status StateCheck::Compare(int64_t step, bool before_save) {
+absl::Status StateCheck::Compare(int64_t step, bool look_at_memory) {
   if (!written_) return absl::OkStatus();  // No rank has made an update.
   Told mine{
       .first_replica = *std::min_element(replicas_.begin(), replicas_.end()),
       .written = *written_,
-      .memory = before_save ? SumsInMemory() : *written_,
+      .memory = look_at_memory ? SumsInMemory() : *written_,
       .first_frozen_replica = *std::min_element(frozen_replicas_.begin(), frozen_replicas_.end()),
       .frozen_at_begin = frozen_at_begin_,
-      .frozen = before_save ? FrozenInMemory() : frozen_at_begin_};
+      .frozen = look_at_memory ? FrozenInMemory() : frozen_at_begin_};
   mine.in_memory = mine.memory == mine.written;
   std::vector<Told> all(size_t(everyone_.size()), mine);
   const int64_t words = sizeof(Told) / sizeof(int64_t);

@@ -397,6 +397,8 @@ absl::StatusOr<StepRecord> RankTrainer::Step(int64_t step) {
                                    {"loss", record.loss},
                                    {"grad_norm", record.grad_norm}});
   }
+  // A flipped exponent can end the job for good, unless it is told from a divergence.
+  if (record.skipped) RETURN_IF_ERROR(state_check_->Compare(step_, /*look_at_memory=*/true));
   record.phases.data = data_seconds;
   record.tokens = tokens_per_step();
   record.model_flops = flops_per_token_ * double(record.tokens);
@@ -531,12 +533,13 @@ absl::StatusOr<CheckpointRecord> RankTrainer::Save(int64_t step) {
 }
 
 // Whether the base that checkpoints have named until now is gone or damaged: what names it would
-// not load. The same on all ranks.
+// not load. A base that cannot be looked at is not lost, since writing it again removes it first.
+// The same on all ranks.
 bool RankTrainer::BaseIsLost() {
   int64_t lost = 0;
   if (first_rank() && base_) {
     const absl::Status status = Checkpoint::CheckBase(checkpoint_directory_, *base_);
-    lost = !status.ok();
+    lost = absl::IsNotFound(status) || absl::IsDataLoss(status);
     if (lost != 0)
       LogError("base_lost", {{"error", status.message()}, {"then", "it is written again"}});
   }

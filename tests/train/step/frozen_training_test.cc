@@ -351,7 +351,7 @@ TEST(FrozenStateCheck, FindsABitThatChangedBeforeACheckpointTrustsIt) {
         static_cast<std::byte*>(executable.frozen(box).data)[3] ^= std::byte(16);
       }
       // The moments are as they were written: as sums of zero master weights would say.
-      found[size_t(world.rank())] = check.Compare(100, /*before_save=*/true);
+      found[size_t(world.rank())] = check.Compare(100, /*look_at_memory=*/true);
     });
     for (const std::string& error : errors) EXPECT_THAT(error, IsEmpty());
     for (const absl::Status& status : found) {

@@ -131,17 +131,24 @@ TEST_F(Recovery, DamagedCheckpointsAreRefusedAndTheEventsSaySo) {
   }
 }
 
-// The second attempt loads what is frozen from the base that the first one wrote.
-TEST(Frozen, AJobOfWhichARankIsKilledEndsLikeAnUndisturbedRun) {
+// A model that is not the plain one, on two ranks.
+struct Variant {
+  const char* name;
+  const char* model;  // Empty: the plain one.
+  const char* more;
+  bool has_base = false;  // The first attempt writes what is frozen, which the second one loads.
+};
+void PrintTo(const Variant& variant, std::ostream* out) { *out << variant.name; }
+
+class KilledVariant : public ::testing::TestWithParam<Variant> {};
+
+TEST_P(KilledVariant, EndsLikeAnUndisturbedRun) {
   Service service({.workers = 2, .devices_per_worker = 1});
   const auto job = [](const std::string& name) {
-    return TestJob{.name = name,
-                   .steps = 300,
-                   .devices = 2,
-                   .checkpoint_every = 40,
-                   .directory = "runs/" + name,
-                   .hidden = 64,
-                   .more = "frozen: ['model.layers.0.*', model.embed_tokens.weight]"};
+    TestJob job = Job(name);
+    job.model = GetParam().model;
+    job.more = GetParam().more;
+    return job;
   };
   EXPECT_EQ(service.WaitForEnd(service.Submit(job("calm"))), "SUCCEEDED");
   const std::string id = service.Submit(job("killed"));
@@ -153,9 +160,24 @@ TEST(Frozen, AJobOfWhichARankIsKilledEndsLikeAnUndisturbedRun) {
   EXPECT_EQ(service.Job(id).at("restarts"), 1);
   EXPECT_EQ(service.Digest("runs/killed"), service.Digest("runs/calm"));
   const std::string runs = service.directory() + "/runs/killed";
-  EXPECT_TRUE(std::filesystem::exists(runs + "/epoch-1/base/manifest.json"));
+  EXPECT_EQ(std::filesystem::exists(runs + "/epoch-1/base/manifest.json"), GetParam().has_base);
   EXPECT_FALSE(std::filesystem::exists(runs + "/epoch-2/base"));
 }
+
+INSTANTIATE_TEST_SUITE_P(
+    All, KilledVariant,
+    ::testing::Values(
+        Variant{.name = "frozen",
+                .model = "",
+                .more = "frozen: ['model.layers.0.*', model.embed_tokens.weight]",
+                .has_base = true},
+        Variant{.name = "gpt_oss",
+                .model = "preset: gpt-oss-20b, overrides: {layers: 2, hidden: 32, heads: 4, "
+                         "kv_heads: 2, head_dim: 8, vocab: 256, max_seq: 64, window: 20, "
+                         "yarn_original_max_seq: 32, "
+                         "moe: {experts: 4, top_k: 2, expert_ffn: 24}}",
+                .more = "parallelism: {pipeline: 2}"}),
+    [](const auto& info) { return std::string(info.param.name); });
 
 // Catches a hung rank that nobody notices, and peers that are blamed for waiting for it.
 TEST(Hang, ARankThatIsStoppedIsFoundNamedAndRunAgain) {

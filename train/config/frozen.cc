@@ -60,11 +60,11 @@ size_t CommonStart(absl::string_view a, absl::string_view b) {
   return size_t(end - a.begin());
 }
 
-// The nearest by edits where one is near and that is not too much to compute; otherwise the first
-// of those that begin most alike.
-std::string NearestParameter(absl::string_view pattern, const std::vector<std::string>& names) {
-  constexpr size_t kMostCompared = 1'000'000;
-  if (pattern.size() * names.size() <= kMostCompared) {
+// The nearest by edits where one is near and `by_edits` allows; otherwise the first of those that
+// begin most alike.
+std::string NearestParameter(absl::string_view pattern, const std::vector<std::string>& names,
+                             bool by_edits) {
+  if (by_edits) {
     if (std::string near = NearestName(pattern, names); !near.empty()) return near;
   }
   return *std::max_element(names.begin(), names.end(), [&](const auto& a, const auto& b) {
@@ -82,6 +82,9 @@ void CheckMatches(const JobConfig& job, const std::vector<ParameterStorage>& sto
       names.push_back(spec.stacked ? absl::StrReplaceAll(spec.name, {{"*", "0"}}) : spec.name);
     }
   }
+  // A spec of few bytes must not keep a thread for seconds.
+  constexpr size_t kMostCompared = 1'000'000;  // Bytes of patterns, for each name.
+  size_t compared = 0;
   for (size_t i = 0; i < PatternsOf(job).size(); ++i) {
     const std::string& text = PatternsOf(job)[i];
     const std::string field = absl::StrCat(FieldOf(job), "[", i, "]");
@@ -97,8 +100,10 @@ void CheckMatches(const JobConfig& job, const std::vector<ParameterStorage>& sto
       violations.Add(field, Wanted("all experts of a layer or none, which are one tensor",
                                    Quoted(text), Quoted(divided->name)));
     } else if (!matched) {
-      violations.Add(field, Wanted("a pattern that matches a parameter", Quoted(text),
-                                   Quoted(NearestParameter(text, names))));
+      compared += text.size() * names.size();
+      violations.Add(field,
+                     Wanted("a pattern that matches a parameter", Quoted(text),
+                            Quoted(NearestParameter(text, names, compared <= kMostCompared))));
     }
   }
 }

@@ -16,7 +16,9 @@ NamePattern::NamePattern(absl::string_view text) {
 }
 
 NamePattern::States NamePattern::After(States states, absl::string_view text) const {
-  for (const char c : text) states = After(states, places_[uint8_t(c)]);
+  for (size_t i = 0; i < text.size() && states.any(); ++i) {
+    states = After(states, places_[uint8_t(text[i])]);
+  }
   return states;
 }
 

@@ -243,9 +243,8 @@ void CompleteDecoder(const DecoderConfig& before, const GivenFields& given, Fiel
                      DecoderConfig& c) {
   const auto has = [&](const char* name) { return given.contains(name); };
   if (has("heads") && !has("kv_heads") && before.kv_heads == before.heads) c.kv_heads = c.heads;
-  // A preset whose heads are not the quotient keeps their size.
-  const bool quotient = before.heads * before.head_dim == before.hidden;
-  if ((has("hidden") || has("heads")) && !has("head_dim") && quotient) {
+  // Whatever the preset's head_dim was: specs that are in use mean this.
+  if ((has("hidden") || has("heads")) && !has("head_dim")) {
     if (c.heads > 0) c.head_dim = c.hidden / c.heads;
     CheckQuotient(given, c, problems);
   }

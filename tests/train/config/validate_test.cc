@@ -552,10 +552,12 @@ TEST(ResolveModel, OverridesResetTheHeadDimUnlessGiven) {
   }
 }
 
-TEST(ResolveModel, APresetWhoseHeadsAreNotTheQuotientKeepsTheirSize) {
-  ModelChoice choice = {.preset = "gpt-oss-20b", .overrides = {}, .architecture = {}};
-  choice.overrides.emplace().fields["hidden"] = 128;
-  EXPECT_EQ(FactsOf(*ResolveModel(choice)).sizes.head_dim, 64);
+// Bug it must catch: specs that override a width get another model than they got before.
+TEST(ResolveModel, AWidthMakesTheHeadDimTheQuotientEvenWhereThePresetsIsNot) {
+  ModelChoice choice = {.preset = "qwen3-30b-a3b", .overrides = {}, .architecture = {}};
+  EXPECT_EQ(FactsOf(*ResolveModel(choice)).sizes.head_dim, 128);
+  choice.overrides.emplace().fields["hidden"] = 1024;
+  EXPECT_EQ(FactsOf(*ResolveModel(choice)).sizes.head_dim, 32);
 }
 
 TEST(ResolveModel, InlineArchitecturesNameWhatIsMissing) {

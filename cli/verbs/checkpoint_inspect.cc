@@ -32,30 +32,32 @@ ordered_json Describe(const Checkpoint& checkpoint) {
   add(checkpoint.manifest(), /*frozen=*/false);
   if (checkpoint.base() != nullptr) add(*checkpoint.base(), /*frozen=*/true);
   const ordered_json model = ToJson(state.model);
-  return {{"path", checkpoint.path()},
-          {"job_id", state.job_id},
-          {"epoch", state.epoch},
-          {"step", state.step},
-          {"data_position", state.data_position},
-          {"seed", state.seed},
-          {"deterministic", state.deterministic},
-          {"family", state.model.family()},
-          {"layers", model.value("layers", int64_t{0})},
-          {"hidden", model.value("hidden", int64_t{0})},
-          {"model", model},
-          {"layout",
-           {{"data", state.layout.data},
-            {"tensor", state.layout.tensor},
-            {"pipeline", state.layout.pipeline},
-            {"context", state.layout.context},
-            {"expert", state.layout.expert},
-            {"virtual_pipeline", state.layout.virtual_pipeline},
-            {"schedule", state.layout.schedule},
-            {"zero", state.layout.zero}}},
-          {"threads", state.layout.threads},
-          {"build", state.build},
-          {"size_bytes", checkpoint.manifest().size_bytes()},
-          {"tensors", tensors}};
+  ordered_json json = {{"path", checkpoint.path()},
+                       {"job_id", state.job_id},
+                       {"epoch", state.epoch},
+                       {"step", state.step},
+                       {"data_position", state.data_position},
+                       {"seed", state.seed},
+                       {"deterministic", state.deterministic},
+                       {"family", state.model.family()},
+                       {"layers", model.value("layers", int64_t{0})},
+                       {"hidden", model.value("hidden", int64_t{0})},
+                       {"model", model},
+                       {"layout",
+                        {{"data", state.layout.data},
+                         {"tensor", state.layout.tensor},
+                         {"pipeline", state.layout.pipeline},
+                         {"context", state.layout.context},
+                         {"expert", state.layout.expert},
+                         {"virtual_pipeline", state.layout.virtual_pipeline},
+                         {"schedule", state.layout.schedule},
+                         {"zero", state.layout.zero}}},
+                       {"threads", state.layout.threads},
+                       {"build", state.build},
+                       {"size_bytes", checkpoint.manifest().size_bytes()}};
+  if (checkpoint.base() != nullptr) json["base_size_bytes"] = checkpoint.base()->size_bytes();
+  json["tensors"] = tensors;
+  return json;
 }
 
 void Print(const ordered_json& json, Output& output) {
@@ -66,7 +68,8 @@ void Print(const ordered_json& json, Output& output) {
   }
   std::vector<std::vector<std::string>> rows;
   for (const ordered_json& tensor : json.at("tensors")) {
-    rows.push_back({tensor.at("name").get<std::string>(), tensor.at("kind").get<std::string>(),
+    rows.push_back({tensor.at("name").get<std::string>(),
+                    tensor.contains("frozen") ? "frozen" : tensor.at("kind").get<std::string>(),
                     tensor.at("dtype").get<std::string>(), tensor.at("shape").dump()});
   }
   output.Line("");

@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <map>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/files.h"
@@ -162,6 +163,9 @@ TEST_P(KilledVariant, EndsLikeAnUndisturbedRun) {
   const std::string runs = service.directory() + "/runs/killed";
   EXPECT_EQ(std::filesystem::exists(runs + "/epoch-1/base/manifest.json"), GetParam().has_base);
   EXPECT_FALSE(std::filesystem::exists(runs + "/epoch-2/base"));
+  const std::string shown = service.Trainyard({"checkpoint", "inspect", runs}).output;
+  EXPECT_EQ(absl::StrContains(shown, "base_size_bytes"), GetParam().has_base) << shown;
+  EXPECT_EQ(absl::StrContains(shown, "  frozen "), GetParam().has_base) << shown;
 }
 
 INSTANTIATE_TEST_SUITE_P(

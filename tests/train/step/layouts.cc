@@ -2,13 +2,18 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstdlib>
+#include <iostream>
 #include <iterator>
 #include <mutex>
 #include <numeric>
+#include <random>
 #include <sstream>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "common/check.h"
 #include "models/arch/registry.h"
 #include "tests/models/tiny.h"
@@ -381,6 +386,25 @@ std::vector<LayoutCase> AllLayouts(const std::string& model, int64_t max_ranks) 
     }
   }
   return experts ? Routed(std::move(cases)) : cases;
+}
+
+std::vector<LayoutCase> SomeLayouts(const std::string& model) {
+  constexpr ptrdiff_t kChosen = 30;
+  std::vector<LayoutCase> all = AllLayouts(model, 8);
+  if (absl::NullSafeStringView(std::getenv("TRAINYARD_LAYOUTS")) == "all") return all;
+  static const uint64_t seed = [] {
+    const char* given = std::getenv("TRAINYARD_SEED");
+    const uint64_t value =
+        given == nullptr ? std::random_device()() : std::strtoull(given, nullptr, 10);
+    std::cout << "layouts of more than 4 ranks: TRAINYARD_SEED=" << value << '\n';
+    return value;
+  }();
+  const auto large = std::stable_partition(all.begin(), all.end(),
+                                           [](const LayoutCase& c) { return c.job.devices <= 4; });
+  std::shuffle(large, all.end(), std::mt19937_64(seed));
+  CHECK(all.end() - large > kChosen) << model << " has few layouts";
+  all.erase(large + kChosen, all.end());
+  return all;
 }
 
 std::vector<LayoutCase> RecomputedLayouts(const std::string& model, int64_t max_ranks,

@@ -44,11 +44,15 @@ LayoutCase WithRouter(LayoutCase layout_case, int router);
 // in several, go along in turn.
 std::vector<LayoutCase> AllLayouts(const std::string& model, int64_t ranks);
 
-// Every `stride`th of them, with activations computed again in one of the possible ways, in one of
-// the precisions.
+// All of them for up to four ranks, and thirty of those for up to eight, which a seed chooses: it
+// is printed, and $TRAINYARD_SEED gives it. Where $TRAINYARD_LAYOUTS is "all", all for up to eight.
+std::vector<LayoutCase> SomeLayouts(const std::string& model);
+
+// Every `stride`th of AllLayouts, with activations computed again in one of the possible ways, in
+// one of the precisions.
 std::vector<LayoutCase> RecomputedLayouts(const std::string& model, int64_t ranks, size_t stride);
 
-// Every `stride`th of them, with a part of the model frozen: in turn each of several parts.
+// Every `stride`th of AllLayouts, with a part of the model frozen: in turn each of several parts.
 std::vector<LayoutCase> FrozenLayouts(const std::string& model, int64_t ranks, size_t stride);
 
 // What two optimizer steps on one and the same global batch give, put together from all ranks.

@@ -1,6 +1,7 @@
 // Proves that every layout computes what one rank does: losses, every gradient, and the parameters
-// after two clipped AdamW steps, in f64. The list of layouts is generated. Bugs planted in a rank's
-// program show that the comparison sees what it should.
+// after two clipped AdamW steps, in f64. The list of layouts is generated: all
+// of up to four ranks, and some of up to eight; scripts/layouts.sh runs all of these. Bugs planted
+// in a rank's program show that the comparison sees what it should.
 
 #include "tests/train/step/layouts.h"
 
@@ -285,19 +286,18 @@ INSTANTIATE_TEST_SUITE_P(ZeroFull, PlantedBugTest, ::testing::ValuesIn(PlantedZe
 
 std::string NameOf(const ::testing::TestParamInfo<LayoutCase>& info) { return info.param.name(); }
 
-INSTANTIATE_TEST_SUITE_P(Llama, Layouts, ::testing::ValuesIn(AllLayouts("llama", 8)), NameOf);
-INSTANTIATE_TEST_SUITE_P(Gpt3, Layouts, ::testing::ValuesIn(AllLayouts("gpt3", 8)), NameOf);
+INSTANTIATE_TEST_SUITE_P(Llama, Layouts, ::testing::ValuesIn(SomeLayouts("llama")), NameOf);
+INSTANTIATE_TEST_SUITE_P(Gpt3, Layouts, ::testing::ValuesIn(SomeLayouts("gpt3")), NameOf);
 INSTANTIATE_TEST_SUITE_P(Llama, RecomputedLayoutsTest,
                          ::testing::ValuesIn(RecomputedLayouts("llama", 8, 7)), NameOf);
 INSTANTIATE_TEST_SUITE_P(Qwen3Moe, RecomputedLayoutsTest,
                          ::testing::ValuesIn(RecomputedLayouts("qwen3_moe", 8, 23)), NameOf);
 INSTANTIATE_TEST_SUITE_P(Gpt3, RecomputedLayoutsTest,
                          ::testing::ValuesIn(RecomputedLayouts("gpt3", 8, 11)), NameOf);
-INSTANTIATE_TEST_SUITE_P(Qwen3Moe, Layouts, ::testing::ValuesIn(AllLayouts("qwen3_moe", 8)),
-                         NameOf);
+INSTANTIATE_TEST_SUITE_P(Qwen3Moe, Layouts, ::testing::ValuesIn(SomeLayouts("qwen3_moe")), NameOf);
 INSTANTIATE_TEST_SUITE_P(GptOss, RecomputedLayoutsTest,
                          ::testing::ValuesIn(RecomputedLayouts("gpt_oss", 8, 23)), NameOf);
-INSTANTIATE_TEST_SUITE_P(GptOss, Layouts, ::testing::ValuesIn(AllLayouts("gpt_oss", 8)), NameOf);
+INSTANTIATE_TEST_SUITE_P(GptOss, Layouts, ::testing::ValuesIn(SomeLayouts("gpt_oss")), NameOf);
 
 }  // namespace
 }  // namespace trainyard::testing

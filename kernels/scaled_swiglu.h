@@ -6,15 +6,16 @@
 //   dg = w dy u sigmoid(g) (1 + g (1 - sigmoid(g)))       du = w dy g sigmoid(g)
 //   dw = sum over the row of dy h
 //
-// Clamped (limit > 0), with g and u for what they are when limited:
+// The clamped form (limit > 0) is that of the gpt-oss release, arXiv:2508.10925, section 2.2:
 //
-//   h = g sigmoid(1.702 g) (u + 1)       g = min(x[r, :F], limit), u = x[r, F:] within [-limit,
-//   limit] dg and du are 0 where x is beyond its limit
+//   g = min(x[r, :F], limit)
+//   u = min(max(x[r, F:], -limit), limit)
+//   h = g sigmoid(1.702 g) (u + 1)
+//   dg = 0 where x[r, :F] > limit        du = 0 where |x[r, F:]| > limit
 //
-// Source of that: the gpt-oss release, arXiv:2508.10925, section 2.2.
-// Letters: R bound on the rows, F width. How many rows count is read when the kernel runs; those
-// beyond are neither read nor written. Computed in f32 (f64 when x is f64). Bitwise deterministic
-// for any thread count. Without the factor: swiglu.h.
+// Letters: R is the bound on the number of rows, F the width. `count` says how many rows there are
+// when the kernel runs; the rows behind them are neither read nor written. Computed in f32 (f64 when
+// x is f64). Bitwise deterministic for any thread count. Without the factor: swiglu.h.
 
 #pragma once
 

@@ -48,7 +48,7 @@ void RecordForward(Recorder& recorder, const Model& model, const RecordOptions& 
   }
 }
 
-// Shows the program to who wants to see what each pass makes of it.
+// Calls options.after_pass, if there is one, with the program that a pass has left.
 auto Observer(const TrainingOptions& options, const Program& program) {
   return [&](const char* pass) {
     if (options.after_pass) options.after_pass(pass, program);

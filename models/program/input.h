@@ -24,7 +24,7 @@ struct InputSpec {
   std::string name;
   Unit unit = Unit::kToken;
   Kind kind = Kind::kInteger;
-  Shape shape = {};  // Of one unit; of rank 0: one element.
+  Shape shape = {};  // Of one unit; {}: one element.
   bool operator==(const InputSpec&) const = default;
 };
 

@@ -11,8 +11,7 @@
 
 namespace trainyard {
 
-// What a product is of a linear layer with weight w [N, K], which says how its operands are
-// transposed. Letters: T rows, K inputs, N outputs.
+// The three products of a linear layer with weight w [N, K]. Letters: T rows, K inputs, N outputs.
 enum class ProductRole : uint8_t {
   kForward,         // y  [T, N] = x  [T, K]  w^T
   kInputGradient,   // dx [T, K] = dy [T, N]  w
@@ -57,7 +56,7 @@ struct Precision {
   ProductFormat product(const ProductUse& use) const;
   // Each one that some product has, once.
   std::vector<ProductFormat> ProductFormatsUsed() const;
-  // What a device multiplies most of: its peak, for the MFU, is that of this dtype.
+  // The operands' dtype of most multiplications. MFU is counted against a device's peak in it.
   DType multiplied() const { return product({}).operands; }
 
   static Precision F64();

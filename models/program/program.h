@@ -96,8 +96,8 @@ struct Bucket {
   int last_block = 0;
 };
 
-// A value that crosses from one chunk to the next, as one of the two knows it. What a chunk hands
-// on as it came is one value, received and sent.
+// A value that crosses from one chunk to the next. Each of the two chunks has a Crossing of its own
+// for it. A value that a chunk passes on without reading it is in `received` and in `sent`.
 struct Crossing {
   std::string name;
   Value value = {};

@@ -31,8 +31,9 @@ struct Continued {
   int64_t step = 0;
 };
 
-// The checkpoint that gave an attempt that continues none its parameters. `named` is the job's
-// init_from, `path` the one of its checkpoints that was taken, and `sha256` that one's manifest's.
+// The checkpoint of another job whose parameters an attempt began with. `named` is the job's
+// init_from, `path` is the checkpoint that was taken from there, and `sha256` is the digest of that
+// checkpoint's manifest.
 struct InitialisedFrom {
   std::string named;
   std::string path;
@@ -66,8 +67,9 @@ std::vector<AttemptStart> StartsAfter(const Lineage& lineage, int64_t epoch);
 // stop once they look. An error for which IsSuperseded holds where a later epoch has begun.
 absl::Status BeginEpoch(const std::string& directory, int64_t epoch, Storage& storage);
 
-// Writes what `epoch`, which has begun, continues, or else began with: there completely or not at
-// all, and durable once this returns OK.
+// Writes the lineage file of `epoch`, which has begun: the checkpoint that it continues, or else
+// the one that it began with. The file is there completely or not at all, and durable once this
+// returns OK.
 absl::Status WriteLineage(const std::string& directory, int64_t epoch,
                           const std::optional<Continued>& continued, Storage& storage,
                           const std::optional<InitialisedFrom>& initialised_from = std::nullopt);

@@ -5,8 +5,8 @@
 //     by its own rank, at the next update, whatever the layout;
 //   * ranks that hold the same must have written the same: compared every kCompareEvery steps and
 //     before each checkpoint, so that a rank which computes something else is found by the others;
-//   * what a checkpoint is about to read must be what the last update wrote, as must be what gave a
-//     loss or a gradient that is not finite.
+//   * memory must still be what the last update wrote before a checkpoint reads it, and after a
+//     step whose loss or gradient is not finite: a flipped bit, and not the job, may be the cause.
 //
 // Of frozen parameters, which no kernel writes, the words are summed when training begins and
 // before each checkpoint: a bit that changed in between, or that a rank has otherwise than its
@@ -43,7 +43,8 @@ class StateCheck {
 
   // Every rank at once, after the same step; the same status on all. INTERNAL names the ranks that
   // are not like their replicas, or whose memory changed since the update: all that disagree where
-  // there is no majority. `look_at_memory`: not at what the update wrote alone.
+  // there is no majority. `look_at_memory`: the words in memory are summed, too. Otherwise the sums
+  // that the last update made are compared, and no memory is read.
   absl::Status Compare(int64_t step, bool look_at_memory);
 
  private:

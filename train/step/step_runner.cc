@@ -205,7 +205,7 @@ void StepRunner::Expect(const PipelineAction& action) {
   const auto message = ReceiveBefore(schedule_, stage_, action);
   if (!message || message->stays()) return;
   for (Value received : ReceivedFor(action)) {
-    WaitFor(received, action.slot);  // Where validation hands it on as it came.
+    WaitFor(received, action.slot);  // Validation may still be sending from this memory.
     expected_[{received, action.slot}] =
         pipeline_->PostReceive(executable_.tensor(received, action.slot), message->from);
   }

@@ -397,7 +397,7 @@ absl::StatusOr<StepRecord> RankTrainer::Step(int64_t step) {
                                    {"loss", record.loss},
                                    {"grad_norm", record.grad_norm}});
   }
-  // A flipped exponent can end the job for good, unless it is told from a divergence.
+  // A flipped bit of an exponent looks like a divergence, which would end the job for good.
   if (record.skipped) RETURN_IF_ERROR(state_check_->Compare(step_, /*look_at_memory=*/true));
   record.phases.data = data_seconds;
   record.tokens = tokens_per_step();
@@ -532,9 +532,9 @@ absl::StatusOr<CheckpointRecord> RankTrainer::Save(int64_t step) {
   return record;
 }
 
-// Whether the base that checkpoints have named until now is gone or damaged: what names it would
-// not load. A base that cannot be looked at is not lost, since writing it again removes it first.
-// The same on all ranks.
+// Whether the base that this job's checkpoints name is gone or damaged, so that none of them would
+// load. A base that this host cannot read is not taken for lost: writing it again would first
+// remove a base that may be good. The same on all ranks.
 bool RankTrainer::BaseIsLost() {
   int64_t lost = 0;
   if (first_rank() && base_) {

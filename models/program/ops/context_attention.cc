@@ -36,7 +36,7 @@ class ContextAttentionBase : public Op {
  protected:
   bool in_ring() const { return exchange_ == ContextExchange::kRing; }
   int64_t places() const { return in_ring() ? 2 : ring_.ranks; }
-  // Where what a turn works on lies in that memory.
+  // The place in `memory` of the keys and values that a turn works on.
   Tensor Place(const Tensor& memory, int64_t turn) const {
     const int64_t i = in_ring() ? turn % 2 : ring_.before(turn);
     return Piece(memory, i, memory.shape[0] / places());

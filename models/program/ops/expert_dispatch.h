@@ -48,7 +48,7 @@ class ExpertDispatch {
 
   enum class Row : uint8_t {
     kToken,  // [width], as activations.
-    kSlot,   // One number, accumulate dtype.
+    kSlot,   // One number, dtype of statistics.
   };
   // The rows of x [T, width] or [S] that the round is about, to `grouped` [B, width] or [B] in
   // order of (expert, source rank, slot).

@@ -206,7 +206,7 @@ class ExpertMlpBackwardOp final : public ExpertMlpBase {
                                   .dw = row_weights,
                                   .limit = form_.swiglu_limit});
     if (form_.bias) {
-      // To what the weight multiplies belongs the second bias, too.
+      // The weight multiplies the second bias, too, so its gradient has a term of that bias.
       then(GroupedBiasFactorGradientArgs{
           .dy = drows, .bias = in(11), .offsets = offsets, .dw = row_weights});
       then(GroupedBiasGradientArgs{

@@ -128,10 +128,10 @@ std::optional<Instance> WithGeluBackward(const Instance& input_gradient, const I
 
 struct Routing {
   Value experts;  // [T, K] i32: of E, those that each token goes to.
-  Value weights;  // [T, K] accumulate dtype: what their outputs count.
+  Value weights;  // [T, K] dtype of statistics: what their outputs count.
 };
-// By logits [T, E], accumulate dtype, and a bias [E] of the choice (or none), whose "gradient" is
-// what each expert is chosen above the mean.
+// By logits [T, E], dtype of statistics, and a bias [E] of the choice (or none), whose "gradient"
+// is how much more often than the mean each expert is chosen.
 Routing Router(Recorder& recorder, Value logits, Value bias, const RouterOptions& options);
 
 struct LoadBalanceOptions {
@@ -146,7 +146,7 @@ void LoadBalance(Recorder& recorder, Value logits, Value experts,
 struct ExpertMlpInputs {
   Value x;        // [T, D]
   Value experts;  // [T, K] i32: which of E each token chose.
-  Value weights;  // [T, K] accumulate dtype: what they count.
+  Value weights;  // [T, K] dtype of statistics: what they count.
   Value gate_up;  // [G, 2F, D]: of this rank's G of the experts, gate first.
   Value down;     // [G, D, F]
   // Both or none: what is added to the products with the two.

@@ -6,7 +6,7 @@
 namespace trainyard {
 
 void DropUnreadCrossings(Program& program) {
-  std::vector<Value> sent_as(program.values.size());  // Of what a chunk receives.
+  std::vector<Value> sent_as(program.values.size());  // By received value: the sender's value.
   for (size_t c = 1; c < program.chunks.size(); ++c) {
     const std::vector<Crossing>& received = program.chunks[c].received;
     for (size_t i = 0; i < received.size(); ++i) {

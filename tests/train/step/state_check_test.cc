@@ -102,7 +102,7 @@ TEST(StateCheck, EveryFlippedBitIsFoundAtTheNextUpdateAndItsRankIsNamed) {
     const std::string changed =
         absl::StrCat(": ", kWhat[i % 3], " of rank ", flip.rank, " changed in memory ");
     const std::string found = absl::StrCat("step ", flip.step, changed, "since the update before");
-    // By all at once, where no update was made from it.
+    // Where no update was made from the flipped bit, all ranks find it together.
     const std::string not_finite =
         absl::StrCat("step ", flip.step - 1, changed, "after the update");
     const std::string said(hit.status.message());

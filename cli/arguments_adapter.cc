@@ -122,7 +122,11 @@ class Program {
       std::vector<std::string> reversed(words.rbegin(), words.rend());  // As CLI11 wants them.
       app_.parse(reversed);
     } catch (const CLI::CallForHelp&) {
-      return ParsedCommand{nullptr, {}, app_.help()};
+      const std::string unknown = UnknownWord(words);
+      if (unknown.empty() || words[Depth()][0] == '-') {
+        return ParsedCommand{nullptr, {}, app_.help()};
+      }
+      return UsageError(absl::StrCat(unknown, "; see '", Path(), " --help'"));
     } catch (const CLI::CallForVersion& version) {
       return ParsedCommand{nullptr, {}, absl::StrCat(version.what(), "\n")};
     } catch (const CLI::Error& error) {
@@ -149,16 +153,28 @@ class Program {
 
   // What is wrong; where it is a word that is not known, the nearest one that is.
   std::string What(const CLI::Error& error, const std::vector<std::string>& words) {
-    const std::string path = Path();
-    const size_t depth = size_t(std::count(path.begin(), path.end(), ' '));
     if (error.get_name() == "RequiredError" && !Innermost()->get_subcommands({}).empty()) {
-      if (depth >= words.size()) return "wanted a verb";
-      const std::string nearest = NearestName(words[depth], Known());
-      return absl::StrCat("unknown ", words[depth][0] == '-' ? "option" : "verb", " '",
-                          words[depth], "'",
-                          nearest.empty() ? "" : absl::StrCat("; did you mean '", nearest, "'?"));
+      const std::string unknown = UnknownWord(words);
+      return unknown.empty() ? "wanted a verb" : unknown;
     }
     return Explain(error.what(), words, Known());
+  }
+
+  // How many of the words are verbs.
+  size_t Depth() {
+    const std::string path = Path();
+    return size_t(std::count(path.begin(), path.end(), ' '));
+  }
+
+  // What is wrong with the word at which a verb should stand; empty where there is none, or where
+  // the verb is complete.
+  std::string UnknownWord(const std::vector<std::string>& words) {
+    const size_t depth = Depth();
+    if (depth >= words.size() || Innermost()->get_subcommands({}).empty()) return "";
+    const std::string nearest = NearestName(words[depth], Known());
+    return absl::StrCat("unknown ", words[depth][0] == '-' ? "option" : "verb", " '", words[depth],
+                        "'",
+                        nearest.empty() ? "" : absl::StrCat("; did you mean '", nearest, "'?"));
   }
 
   CLI::App* Innermost() {

@@ -159,6 +159,8 @@ TEST_F(Command, AnUnknownWordIsAUsageErrorThatNamesTheNearest) {
               testing::HasSubstr("did you mean 'digest'?; see 'trainyard checkpoint --help'"));
   EXPECT_EQ(Trainyard({"submit", "x", "--wacth"}), 2);
   EXPECT_THAT(err_.str(), testing::HasSubstr("did you mean '--watch'?"));
+  EXPECT_EQ(Trainyard({"plan", "--help"}), 2);
+  EXPECT_THAT(err_.str(), testing::HasSubstr("unknown verb 'plan'"));
   EXPECT_EQ(Trainyard({}), 2);
   EXPECT_EQ(Trainyard({"get"}), 2);
   EXPECT_EQ(Trainyard({"list", "--limit", "-3"}), 2);

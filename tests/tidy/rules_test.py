@@ -16,6 +16,8 @@ FINE_BODY = "int F() {\n" + "  int x = 0;\n" * 68 + "}\n"
 
 CASES = {
     "columns": ({"a.cc": "x" * 101}, {"a.cc": "x" * 100}),
+    "document_columns": ({"a.md": "word " * 21, "docs/b.md": "```\n" + "x " * 60 + "\n```\n" + "y " * 60},
+                         {"a.md": "word " * 19, "b.md": "```\n" + "x " * 60 + "\n```\n| " + "y " * 60 + "|\n" + "z" * 120}),
     "file_length": ({"a.cc": "\n" * 600}, {"a.cc": "\n" * 599}),
     "functions": ({"a.cc": LONG_BODY, "b.cc": "void G(int a, int b, int c, int d, int e, int f) {\n}\n"},
                   {"a.cc": FINE_BODY, "b.cc": "void G(std::map<int, int> a, int b, int c, int d, int e) {\n}\n"}),

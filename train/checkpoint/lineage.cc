@@ -8,6 +8,7 @@
 #include "common/files.h"
 #include "common/json_fields.h"
 #include "common/status_macros.h"
+#include "common/text.h"
 #include "train/checkpoint/paths.h"
 
 namespace trainyard {
@@ -22,6 +23,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int kLineageVersion = 1;
+constexpr uint64_t kLimitBytes = 64 << 10;
 constexpr int64_t kEveryStep = std::numeric_limits<int64_t>::max();
 
 // No other function in train/ returns these two codes.
@@ -30,6 +32,12 @@ constexpr absl::StatusCode kStorageFaultCode = absl::StatusCode::kUnknown;
 
 std::string LineagePath(const std::string& directory, int64_t epoch) {
   return absl::StrCat(EpochPath(directory, epoch), "/", kLineageName);
+}
+
+// Whether a lineage file is not there, or a pipe, a directory or a huge file is at its place.
+bool IsLost(const absl::Status& read) {
+  return absl::IsNotFound(read) || absl::IsInvalidArgument(read) ||
+         absl::IsFailedPrecondition(read);
 }
 
 absl::Status Superseded(const std::string& directory, int64_t epoch, int64_t later) {
@@ -104,7 +112,10 @@ absl::Status WriteLineage(const std::string& directory, int64_t epoch,
   const std::string path = LineagePath(directory, epoch), temporary = path + ".tmp";
   Json json = {{"version", kLineageVersion}, {"epoch", epoch}, {"continues", nullptr}};
   if (continued) json["continues"] = {{"epoch", continued->epoch}, {"step", continued->step}};
-  if (initialised_from) WriteFields(json["initialised_from"], *initialised_from);
+  // JSON has no other paths. Such a one is taken anew by the next attempt.
+  if (initialised_from && ValidUtf8(initialised_from->path) == initialised_from->path) {
+    WriteFields(json["initialised_from"], *initialised_from);
+  }
   const std::string text = json.dump() + "\n";
   {
     ASSIGN_OR_RETURN(const std::unique_ptr<OutputFile> file, storage.Create(temporary));
@@ -120,8 +131,8 @@ absl::StatusOr<std::optional<InitialisedFrom>> ReadInitialisedFrom(const std::st
   ASSIGN_OR_RETURN(std::vector<int64_t> epochs, ListEpochs(directory));
   std::sort(epochs.begin(), epochs.end());
   for (const int64_t epoch : epochs) {
-    const absl::StatusOr<std::string> text = ReadFile(LineagePath(directory, epoch));
-    if (absl::IsNotFound(text.status())) continue;
+    const auto text = ReadRegularFile(LineagePath(directory, epoch), kLimitBytes);
+    if (IsLost(text.status())) continue;
     RETURN_IF_ERROR(text.status());
     const Json json = ParseJson<Json>(*text);
     if (!json.is_object() || !json.contains("initialised_from")) continue;
@@ -143,7 +154,7 @@ absl::StatusOr<Lineage> ReadLineage(const std::string& directory, const JobDirec
   bool named = false;                       // By the one that continues it.
   for (const int64_t epoch : found.epochs) {
     if (epoch > next.epoch || (named && epoch < next.epoch)) continue;
-    const auto text = ReadRegularFile(LineagePath(directory, epoch), 64 << 10);
+    const auto text = ReadRegularFile(LineagePath(directory, epoch), kLimitBytes);
     const auto continued = text.ok() ? Parse(*text, epoch) : text.status();
     // A file that this host, or this build, cannot read is not damaged.
     const absl::Status& read = continued.status();
@@ -151,9 +162,7 @@ absl::StatusOr<Lineage> ReadLineage(const std::string& directory, const JobDirec
       return read;
     }
     if (!continued.ok() && !HasCheckpoints(found.checkpoints, epoch) && !named) {
-      const bool lost = absl::IsNotFound(read) || absl::IsInvalidArgument(read) ||
-                        absl::IsFailedPrecondition(read);  // A pipe, a directory or a huge file.
-      if (!lost) return read;
+      if (!IsLost(read)) return read;
       continue;  // Began, and chose nothing.
     }
     lineage.stretches.push_back({epoch, named ? next.last_step : kEveryStep});

@@ -72,8 +72,9 @@ std::string NearestParameter(absl::string_view pattern, const std::vector<std::s
   });
 }
 
-void CheckMatches(const JobConfig& job, const std::vector<ParameterStorage>& storages,
-                  Violations& violations) {
+// Returns which parameters the patterns match, in the order of the storages.
+std::vector<bool> CheckMatches(const JobConfig& job, const std::vector<ParameterStorage>& storages,
+                               Violations& violations) {
   std::vector<const ParameterSpec*> specs;
   std::vector<std::string> names;  // As checkpoints have them; of experts, the first one's.
   for (const ParameterStorage& storage : storages) {
@@ -82,6 +83,7 @@ void CheckMatches(const JobConfig& job, const std::vector<ParameterStorage>& sto
       names.push_back(spec.stacked ? absl::StrReplaceAll(spec.name, {{"*", "0"}}) : spec.name);
     }
   }
+  std::vector<bool> any(specs.size());
   // A spec of few bytes must not keep a thread for seconds.
   constexpr size_t kMostCompared = 1'000'000;  // Bytes of patterns, for each name.
   size_t compared = 0;
@@ -91,10 +93,12 @@ void CheckMatches(const JobConfig& job, const std::vector<ParameterStorage>& sto
     const NamePattern pattern(text);
     bool matched = false;
     const ParameterSpec* divided = nullptr;
-    for (const ParameterSpec* spec : specs) {
-      const Match match = MatchOf(pattern, *spec);
+    for (size_t j = 0; j < specs.size(); ++j) {
+      if (matched && any[j]) continue;  // Nothing new could come of it.
+      const Match match = MatchOf(pattern, *specs[j]);
       matched |= match == Match::kAll;
-      if (match == Match::kSome) divided = spec;
+      any[j] = any[j] || match == Match::kAll;
+      if (match == Match::kSome) divided = specs[j];
     }
     if (divided != nullptr) {
       violations.Add(field, Wanted("all experts of a layer or none, which are one tensor",
@@ -106,21 +110,25 @@ void CheckMatches(const JobConfig& job, const std::vector<ParameterStorage>& sto
                             Quoted(NearestParameter(text, names, compared <= kMostCompared))));
     }
   }
+  return any;
 }
 
+// `matched`: as CheckMatches returns it.
 void CheckResult(const JobConfig& job, const std::vector<ParameterStorage>& storages,
-                 Violations& violations) {
-  const Recorder::IsFrozen frozen = FrozenBy(job);
+                 const std::vector<bool>& matched, Violations& violations) {
   bool trains = false;
+  size_t number = 0;
   for (const ParameterStorage& storage : storages) {
     const ParameterSpec& first = storage.parameters.front();
+    const bool first_frozen = matched[number] != job.frozen.empty();
     for (const ParameterSpec& spec : storage.parameters) {
-      trains |= !frozen(spec) && !spec.balance_rate;
-      if (!spec.stacked || frozen(spec) == frozen(first)) continue;
+      const bool frozen = matched[number++] != job.frozen.empty();
+      trains |= !frozen && !spec.balance_rate;
+      if (!spec.stacked || frozen == first_frozen) continue;
       violations.Add(FieldOf(job),
                      Wanted(absl::StrCat("both ", first.name, " and ", spec.name,
                                          ", or neither: experts multiply by them at once"),
-                            absl::StrCat(frozen(first) ? first.name : spec.name, " alone frozen")));
+                            absl::StrCat(first_frozen ? first.name : spec.name, " alone frozen")));
       return;
     }
   }
@@ -167,8 +175,8 @@ void ValidateFrozen(const JobConfig& job, const ModelConfig* model, Violations& 
   if (!CheckPatterns(PatternsOf(job), FieldOf(job), violations) || model == nullptr) return;
   const std::vector<ParameterStorage> storages = StoragesOf(*model);
   Violations found;
-  CheckMatches(job, storages, found);
-  if (found.empty()) CheckResult(job, storages, found);
+  const std::vector<bool> matched = CheckMatches(job, storages, found);
+  if (found.empty()) CheckResult(job, storages, matched, found);
   for (const FieldViolation& violation : found.list()) {
     violations.Add(violation.field, violation.description);
   }

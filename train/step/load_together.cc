@@ -83,8 +83,16 @@ std::set<std::string> NamesOf(const Executable& executable) {
 absl::StatusOr<std::vector<std::string>> CandidatesOf(const InitFrom& from,
                                                       const LoadingGang& gang) {
   if (gang.everyone.rank() != 0) return std::vector<std::string>();
-  if (from.taken) return std::vector<std::string>{from.taken->path};
-  return FindCheckpoints(from.path, gang.roots);
+  if (!from.taken) return FindCheckpoints(from.path, gang.roots);
+  const std::string& path = from.taken->path;
+  const absl::Status found = gang.roots.FindDirectory(path).status();
+  if (absl::IsNotFound(found) && gang.roots.FindDirectory(from.path).ok()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        path, ": wanted the checkpoint that the job began with, found it removed from ", from.path,
+        "; submit the job again, or name a checkpoint that stays"));
+  }
+  RETURN_IF_ERROR(found);
+  return std::vector<std::string>{path};
 }
 
 absl::Status CheckTaken(const InitFrom& from, const Checkpoint& checkpoint) {
@@ -108,7 +116,9 @@ absl::StatusOr<ChosenCheckpoint> LoadNewest(const std::vector<std::string>& cand
 }
 
 absl::StatusOr<InitialParameters> LoadInitFrom(const InitFrom& from, const LoadingGang& gang) {
-  const bool again = from.loaded_before || from.taken;
+  int64_t known = from.loaded_before || from.taken;  // What was taken, rank 0 alone knows.
+  gang.everyone.AllReduceMax(Tensor{{&known, DType::kI64, Shape{1}}});
+  const bool again = known != 0;
   absl::StatusOr<std::vector<std::string>> candidates = CandidatesOf(from, gang);
   const absl::Status& found = candidates.status();
   RETURN_IF_ERROR(AgreeOnStatus(gang.everyone, again ? OfThisHost(found) : found));

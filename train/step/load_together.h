@@ -57,8 +57,10 @@ struct InitialParameters {
 // Loads parameters by name from the checkpoints that `from.path` names on rank 0's host
 // (FindCheckpoints). Errors:
 // - DATA_LOSS: none of them is good, or `from.taken` is another one by now.
-// - INVALID_ARGUMENT: a parameter is missing or has another shape; or a subset would be empty.
-// - With `from.loaded_before`, IsStorageFault on the ranks of the host that has failed, or on all
+// - INVALID_ARGUMENT: a parameter is missing or has another shape; or a subset would be empty; or
+//   `from.taken` was removed from a directory that is there.
+// - With `from.loaded_before` or `from.taken`, IsStorageFault on the ranks of the host that has
+// failed, or on all
 //   ranks if none of the checkpoints is good.
 absl::StatusOr<InitialParameters> LoadInitFrom(const InitFrom& from, const LoadingGang& gang);
 

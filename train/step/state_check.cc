@@ -153,11 +153,13 @@ absl::Status StateCheck::AfterUpdate(const StepState& state) {
 }
 
 absl::Status StateCheck::Compare(int64_t step, bool look_at_memory) {
-  if (!written_) return absl::OkStatus();  // No rank has made an update.
+  // Before the first update there are frozen parameters alone to look at. No rank has made one
+  // then.
+  const WordSums written = written_.value_or(WordSums());
   Told mine{
       .first_replica = *std::min_element(replicas_.begin(), replicas_.end()),
-      .written = *written_,
-      .memory = look_at_memory ? SumsInMemory() : *written_,
+      .written = written,
+      .memory = look_at_memory && written_ ? SumsInMemory() : written,
       .first_frozen_replica = *std::min_element(frozen_replicas_.begin(), frozen_replicas_.end()),
       .frozen_at_begin = frozen_at_begin_,
       .frozen = look_at_memory ? FrozenInMemory() : frozen_at_begin_};

@@ -5,6 +5,7 @@
 #include "train/checkpoint/lineage.h"
 
 #include <gmock/gmock.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 
@@ -44,6 +45,22 @@ TEST(Lineage, OneThatANewerTrainyardWroteIsRefusedAndNotDamaged) {
   const absl::Status status = LoadableCheckpoints(directory).status();
   EXPECT_TRUE(absl::IsUnimplemented(status)) << status;
   EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("wanted version 1, found 2"));
+}
+
+// Bugs it must catch: a rank that waits for a pipe's writer for ever, and one that a name ends.
+TEST(Lineage, SaysWhatAnAttemptBeganWithWhateverLiesThere) {
+  const std::string directory = TestDirectory();
+  const auto begin = [&](int64_t epoch, const std::string& path) {
+    ASSERT_TRUE(BeginEpoch(directory, epoch, LocalStorage()).ok());
+    const InitialisedFrom from = {.named = "source", .path = path, .sha256 = "12"};
+    ASSERT_TRUE(WriteLineage(directory, epoch, std::nullopt, LocalStorage(), from).ok());
+  };
+  begin(1, "in Latin-1: \xe9");
+  EXPECT_EQ(ReadInitialisedFrom(directory, "source").value(), std::nullopt);
+  ASSERT_TRUE(BeginEpoch(directory, 2, LocalStorage()).ok());
+  ASSERT_EQ(mkfifo((directory + "/epoch-2/" + kLineageName).c_str(), 0600), 0);
+  begin(3, "source/step-3");
+  EXPECT_EQ(ReadInitialisedFrom(directory, "source").value()->path, "source/step-3");
 }
 
 TEST(Lineage, AnAbsentOrEmptyDirectoryHasNothingToLoad) {

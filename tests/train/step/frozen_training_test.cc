@@ -335,7 +335,7 @@ TEST(FrozenStateCheck, FindsABitThatChangedBeforeACheckpointTrustsIt) {
   JobConfig job = FrozenJob("unused");
   job.devices = 2;
   const ModelConfig model = ResolveModel(job.model).value();
-  for (const bool flip : {false, true}) {
+  for (const auto& [flip, updated] : {std::pair(false, true), {true, true}, {true, false}}) {
     std::array<absl::Status, 2> found;
     const auto errors = RunWorlds(2, [&](CollectiveWorld& world) {
       const auto engine = RankEngine::Create(job, model, {}, CpuBackend(), world).value();
@@ -345,7 +345,7 @@ TEST(FrozenStateCheck, FindsABitThatChangedBeforeACheckpointTrustsIt) {
       executable.Run(Action::kInit);
       StateCheck check(executable, *everyone);
       check.Begin();
-      CHECK(check.AfterUpdate({.finite = 1}).ok());
+      if (updated) CHECK(check.AfterUpdate({.finite = 1}).ok());
       const ParameterBox box = executable.program().FrozenParameters().back();
       if (flip && world.rank() == 1) {
         static_cast<std::byte*>(executable.frozen(box).data)[3] ^= std::byte(16);

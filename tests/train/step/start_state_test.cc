@@ -84,17 +84,30 @@ TEST_F(InitFrom, OfADirectoryIsTheSameCheckpointInEveryAttempt) {
     std::filesystem::remove_all(Newest(own).path());
   }
 
-  // Another one at its place, and none.
-  std::filesystem::remove_all(taken);
-  auto runs = RunJob(job_, {.epoch = 4, .resume = true});
-  EXPECT_TRUE(IsStorageFault(runs[0].status)) << runs[0].status;
+  // None at its place, for good: the job must not begin again for ever.
+  std::filesystem::rename(taken, source_ + "-aside");
+  auto runs = RunJob(job_, {.ranks = 2, .epoch = 4, .resume = true});
+  EXPECT_TRUE(absl::IsInvalidArgument(runs[0].status)) << runs[0].status;
+  EXPECT_THAT(std::string(runs[0].status.message()), HasSubstr("found it removed from"));
+  // The share is away, which a host without it says, whoever told what.
+  std::filesystem::rename(source_, source_ + "-away");
+  for (const bool told : {true, false}) {
+    runs = RunJob(job_, {.ranks = 2, .epoch = told ? 5 : 6, .resume = told});
+    EXPECT_TRUE(IsStorageFault(runs[0].status)) << runs[0].status;
+    EXPECT_TRUE(absl::IsUnavailable(runs[1].status)) << runs[1].status;
+  }
+  std::filesystem::rename(source_ + "-away", source_);
+  std::filesystem::remove_all(source_ + "-aside");
+  // Another one.
   JobConfig other = TinyJob(source_ + "/other");
   other.seed = 6;
   ASSERT_TRUE(RunJob(other)[0].status.ok());
   std::filesystem::copy(Newest(source_ + "/other").path(), taken);
-  runs = RunJob(job_, {.epoch = 5, .resume = true});
-  EXPECT_TRUE(IsStorageFault(runs[0].status)) << runs[0].status;
-  EXPECT_THAT(std::string(runs[0].status.message()), HasSubstr("that the job began with"));
+  for (const bool told : {true, false}) {
+    runs = RunJob(job_, {.ranks = 2, .epoch = told ? 7 : 8, .resume = told});
+    for (const RankRun& run : runs) EXPECT_TRUE(IsStorageFault(run.status)) << run.status;
+    EXPECT_THAT(std::string(runs[0].status.message()), HasSubstr("that the job began with"));
+  }
 }
 
 TEST_F(InitFrom, ThatIsGoneByTheNextAttemptIsTheHostsFailure) {

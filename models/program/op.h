@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "common/check.h"
 #include "kernels/device/exec.h"
 #include "models/program/communication.h"
 #include "models/program/program.h"
@@ -71,13 +72,6 @@ class Op {
   virtual bool is_cheap() const { return false; }
   // What computes again the cheap outputs of `instance`, of this op; its other outputs are kept.
   virtual Instance CheapPart(const Instance& instance) const { return instance; }
-  // `instance`, of this op, made to do the work of `before`, too, which makes one of its inputs:
-  // one pass over memory in place of two. What `before` made and this does not was for `instance`
-  // alone, or they stay apart, as they do unless overridden.
-  virtual std::optional<Instance> Fused(const Instance& /*before*/,
-                                        const Instance& /*instance*/) const {
-    return std::nullopt;
-  }
   // Changes something besides its outputs (StepState, flat buffers): never dead.
   virtual bool has_effect() const { return false; }
   // Output `output` may lie in the memory of input `input` if that is read by nobody afterwards.
@@ -93,5 +87,13 @@ class Op {
   // Attributes, for dumps and for sharing constants: "eps=1e-05".
   virtual std::string attributes() const { return ""; }
 };
+
+// The op of `instance`, which must be a T.
+template <typename T>
+const T& OpAs(const Instance& instance) {
+  const T* op = dynamic_cast<const T*>(instance.op.get());
+  CHECK(op != nullptr) << instance.op->name() << " is of another class";
+  return *op;
+}
 
 }  // namespace trainyard

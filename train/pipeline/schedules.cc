@@ -79,44 +79,59 @@ int ThereAndBack(int part, int stages) {
   return part / stages % 2 == 0 ? step : stages - 1 - step;
 }
 
-// V-Half of Qi et al. 2024, arXiv:2405.15362, as a building block in the sense of the paper: one
-// micro-batch's six actions on each stage have fixed times, and the next micro-batch follows six
-// units later.
+// A building block of a V: when one micro-batch's actions on a stage begin, by chunk. Each takes one
+// unit of time.
+struct VBlock {
+  int forward[2];
+  int backward_input[2];
+};
+
+// Repeats a block for all micro-batches, each six units after the one before: Qi et al. 2024,
+// arXiv:2405.15362. The four actions of the block begin at different units of the six. A weight
+// gradient takes the first unit that is left behind its input gradient. Only the order of the times
+// counts: a stage runs each action as soon as it can.
+std::vector<PipelineAction> Repeat(const ScheduleOptions& options, const VBlock& block) {
+  constexpr int kCycle = 6;
+  std::map<int, PipelineAction> timed;
+  const auto add = [&](int time, Kind kind, int chunk) {
+    bool free = true;
+    for (int i = 0; i < options.micro_batches; ++i) {
+      free &= timed.emplace(time + i * kCycle, PipelineAction{kind, chunk, i, 0}).second;
+    }
+    CHECK(free) << "two actions of one of " << options.stages << " stages at " << time;
+  };
+  bool taken[kCycle] = {};
+  for (const int chunk : {0, 1}) {
+    add(block.forward[chunk], Kind::kForward, chunk);
+    add(block.backward_input[chunk], Kind::kBackwardInput, chunk);
+    taken[block.forward[chunk] % kCycle] = taken[block.backward_input[chunk] % kCycle] = true;
+  }
+  for (const int chunk : {1, 0}) {
+    int time = block.backward_input[chunk] + 1;
+    while (taken[time % kCycle]) ++time;
+    taken[time % kCycle] = true;
+    add(time, Kind::kBackwardWeight, chunk);
+  }
+  std::vector<PipelineAction> actions;
+  for (const auto& [time, action] : timed) actions.push_back(action);
+  return actions;
+}
+
+// V-Half of that paper.
 //
 // Chunk 0's forward goes from stage to stage in one unit, and chunk 1's forward, on its way back,
 // in two. Chunk 1's backward takes one unit a stage, and chunk 0's backward two. So on every stage
 // the two chunks together hold a micro-batch for 6 (p - 1) units and some waiting. That makes
 // (p - 1) chunks' activations in flight and a few more: for many stages about half of what 1F1B
-// holds. The waiting is chosen such that the six actions of a stage begin at different units of the
-// six. Only the order of the times counts: a stage runs each action as soon as it can.
+// holds. The waiting is chosen such that the actions of a stage begin at different units of the
+// six.
 std::vector<PipelineAction> VHalf(const ScheduleOptions& options, int stage) {
-  constexpr int kCycle = 6;
   const int after = StagesAfter(options, stage), last = options.stages - 1;
-  const int forward = stage, next_forward = last + 2 + 2 * after;
-  // So that `backward` is three units of six behind `forward` on every stage.
+  // Odd, so that chunk 1's backward is three units of six behind chunk 0's forward on every stage.
   const int odd_stages = options.stages | 1;
-  const int backward = 3 * odd_stages + stage;
-  const int next_backward = 3 * odd_stages + last + 1 + 2 * after;
-  const bool even = after % 2 == 0;
-  const std::pair<int, PipelineAction> block[kCycle] = {
-      {forward, {Kind::kForward, 0, 0, 0}},
-      {next_forward, {Kind::kForward, 1, 0, 0}},
-      {backward, {Kind::kBackwardInput, 1, 0, 0}},
-      {next_backward, {Kind::kBackwardInput, 0, 0, 0}},
-      {backward + (even ? 2 : 1), {Kind::kBackwardWeight, 1, 0, 0}},
-      {next_backward + (even ? 3 : 1), {Kind::kBackwardWeight, 0, 0, 0}},
-  };
-  std::map<int, PipelineAction> timed;
-  for (int i = 0; i < options.micro_batches; ++i) {
-    for (auto [time, action] : block) {
-      action.micro_batch = i;
-      const bool free = timed.emplace(time + i * kCycle, action).second;
-      CHECK(free) << "two actions of stage " << stage << " of " << options.stages << " at " << time;
-    }
-  }
-  std::vector<PipelineAction> actions;
-  for (const auto& [time, action] : timed) actions.push_back(action);
-  return actions;
+  return Repeat(
+      options, {.forward = {stage, last + 2 + 2 * after},
+                .backward_input = {3 * odd_stages + last + 1 + 2 * after, 3 * odd_stages + stage}});
 }
 
 constexpr int kAnyNumber = std::numeric_limits<int>::max();

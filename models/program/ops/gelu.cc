@@ -11,9 +11,6 @@ class GeluBackwardOp final : public Op {
  public:
   absl::string_view name() const override { return "gelu_backward"; }
   bool MayAlias(int, int) const override { return true; }
-  std::optional<Instance> Fused(const Instance& before, const Instance& instance) const override {
-    return WithGeluBackward(before, instance);
-  }
   Call Bind(const Binder& binder, const Instance& instance) const override {
     return binder.Kernel(GeluBackwardArgs{.dy = binder.tensor(instance.inputs[0]),
                                           .x = binder.tensor(instance.inputs[1]),
@@ -26,9 +23,6 @@ class GeluOp final : public Op {
   absl::string_view name() const override { return "gelu"; }
   bool is_cheap() const override { return true; }
   bool MayAlias(int, int) const override { return true; }
-  std::optional<Instance> Fused(const Instance& before, const Instance& instance) const override {
-    return WithGelu(before, instance);
-  }
   Call Bind(const Binder& binder, const Instance& instance) const override {
     return binder.Kernel(GeluForwardArgs{.x = binder.tensor(instance.inputs[0]),
                                          .y = binder.tensor(instance.outputs[0])});

@@ -46,6 +46,7 @@ class LayerNormBackwardOp final : public Op {
 class LayerNormOp final : public Op {
  public:
   LayerNormOp(double eps, bool of_sum) : eps_(eps), of_sum_(of_sum) {}
+  double eps() const { return eps_; }
   absl::string_view name() const override { return of_sum_ ? "add_layer_norm" : "layer_norm"; }
   bool is_cheap() const override { return true; }
   std::string attributes() const override { return absl::StrCat("eps=", eps_); }
@@ -53,10 +54,6 @@ class LayerNormOp final : public Op {
     return (output == 0 || output == 3) && (input == 0 || input == 3);
   }
 
-  std::optional<Instance> Fused(const Instance& before, const Instance& instance) const override {
-    if (of_sum_) return std::nullopt;
-    return TakingSum(before, instance, std::make_shared<LayerNormOp>(eps_, /*of_sum=*/true));
-  }
   Instance CheapPart(const Instance& instance) const override {
     if (!of_sum_) return instance;
     return ReadingSum(instance, std::make_shared<LayerNormOp>(eps_, /*of_sum=*/false));
@@ -113,6 +110,11 @@ Value LayerNorm(Recorder& recorder, Value x, Value gain, Value bias, double eps)
   return recorder.Emit(
       std::make_shared<LayerNormOp>(eps, /*of_sum=*/false), {x, gain, bias},
       {{.shape = info.shape, .dtype = info.dtype, .name = "norm"}, statistic, statistic})[0];
+}
+
+Instance AddLayerNorm(const Instance& add, const Instance& norm) {
+  const double eps = OpAs<LayerNormOp>(norm).eps();
+  return TakingSum(add, norm, std::make_shared<LayerNormOp>(eps, /*of_sum=*/true));
 }
 
 }  // namespace trainyard::ops

@@ -14,7 +14,6 @@ using Role = ProductRole;
 class MatMulOp final : public Op {
  public:
   explicit MatMulOp(const ProductUse& use) : kind_(use.kind), role_(use.role) {}
-  Role role() const { return role_; }
 
   absl::string_view name() const override {
     switch (role_) {
@@ -70,11 +69,6 @@ class MatMulOp final : public Op {
   Role role_;
 };
 
-bool HasRole(const Instance& instance, Role role) {
-  const auto* op = dynamic_cast<const MatMulOp*>(instance.op.get());
-  return op != nullptr && op->role() == role;
-}
-
 Value Multiply(Recorder& recorder, ProductKind kind, std::vector<Value> inputs) {
   const ValueInfo x = recorder.info(inputs[0]), w = recorder.info(inputs[1]);
   CHECK(x.shape.rank() == 2 && w.shape.rank() == 2 && x.shape[1] == w.shape[1])
@@ -101,10 +95,6 @@ void WeightGradient(Recorder& recorder, ProductKind kind, const WeightGradientOf
                 {Recorder::Output::Into(recorder.Gradient(of.weight))});
   recorder.set_list(list);
 }
-
-bool IsLinear(const Instance& instance) { return HasRole(instance, Role::kForward); }
-
-bool IsInputGradient(const Instance& instance) { return HasRole(instance, Role::kInputGradient); }
 
 Value Linear(Recorder& recorder, Value x, Value weight, Value bias) {
   std::vector<Value> inputs = {x, weight};

@@ -73,8 +73,7 @@ class MatMulGeluOp final : public WithProduct {
 
 }  // namespace
 
-std::optional<Instance> WithGelu(const Instance& product, const Instance& gelu) {
-  if (!IsLinear(product)) return std::nullopt;
+Instance MatMulGelu(const Instance& product, const Instance& gelu) {
   Instance joined = gelu;
   joined.op = std::make_shared<MatMulGeluOp>(product.op, gelu.op);
   joined.inputs = product.inputs;
@@ -82,12 +81,10 @@ std::optional<Instance> WithGelu(const Instance& product, const Instance& gelu) 
   return joined;
 }
 
-std::optional<Instance> WithGeluBackward(const Instance& input_gradient, const Instance& gelu) {
-  const bool of_product = input_gradient.outputs[0] == gelu.inputs[0];
-  if (!IsInputGradient(input_gradient) || !of_product) return std::nullopt;
-  Instance joined = gelu;
+Instance MatMulGeluBackward(const Instance& input_gradient, const Instance& gelu_backward) {
+  Instance joined = gelu_backward;
   joined.op = std::make_shared<MatMulGeluBackwardOp>();
-  joined.inputs = {input_gradient.inputs[0], input_gradient.inputs[1], gelu.inputs[1]};
+  joined.inputs = {input_gradient.inputs[0], input_gradient.inputs[1], gelu_backward.inputs[1]};
   return joined;
 }
 

@@ -18,12 +18,10 @@ namespace trainyard::ops {
 
 // [T, D] + [T, D].
 Value Add(Recorder& recorder, Value a, Value b);
-// `instance`, which reads the sum that `add` makes as its first input, made to take that itself: by
-// `op`, whose last input is the addend and whose last output the sum. Nothing where `add` is none,
-// or makes something else.
-std::optional<Instance> TakingSum(const Instance& add, const Instance& instance,
-                                  std::shared_ptr<const Op> op);
-// What that was, by `op`, of the sum as it lies there.
+// Makes `instance`, whose first input is the sum that `add` writes, compute that sum itself. `op`
+// is what then runs: its last input is the addend, and its last output is the sum.
+Instance TakingSum(const Instance& add, const Instance& instance, std::shared_ptr<const Op> op);
+// The reverse: makes `instance` read the sum that another instance wrote.
 Instance ReadingSum(const Instance& instance, std::shared_ptr<const Op> op);
 
 // x [T, K] with weight [N, K] and bias [N] (or none): [T, N]. Logits are the head's or the
@@ -37,8 +35,6 @@ struct WeightGradientOf {
 };
 // Adds dy^T x to the gradient of the weight. Of list kBackwardWeight. Nothing for a frozen weight.
 void WeightGradient(Recorder& recorder, ProductKind kind, const WeightGradientOf& of);
-bool IsLinear(const Instance& instance);         // Or logits.
-bool IsInputGradient(const Instance& instance);  // dy w, of Linear's backward pass.
 
 // Matrices of T rows each, side by side: [T, sum of their columns].
 Value ConcatColumns(Recorder& recorder, const std::vector<Value>& parts);
@@ -119,12 +115,6 @@ Value ContextAttention(Recorder& recorder, Value qkv, const Heads& heads,
 
 Value SwiGlu(Recorder& recorder, Value x);  // [T, 2F] to [T, F].
 Value Gelu(Recorder& recorder, Value x);
-// `gelu` made to compute the product that it is taken of, too: its second output. Nothing where
-// that is none.
-std::optional<Instance> WithGelu(const Instance& product, const Instance& gelu);
-// The backward pass of GELU made to compute the gradient that it starts from, which is then
-// nowhere.
-std::optional<Instance> WithGeluBackward(const Instance& input_gradient, const Instance& gelu);
 
 struct Routing {
   Value experts;  // [T, K] i32: of E, those that each token goes to.
@@ -165,6 +155,18 @@ void LinearCrossEntropy(Recorder& recorder, Value x, Value weight, Value targets
 
 // Column sums of dy [T, N], into the gradient of a bias. Nothing for a frozen one.
 void BiasGradient(Recorder& recorder, Value dy, Value bias);
+
+// --- Fused ops. Each function returns the one instance that does the work of two, of which the
+// second reads the one output of the first as its first input. The table in passes/fuse.cc says
+// which pairs of ops these are.
+
+// The sum is the last output.
+Instance AddRmsNorm(const Instance& add, const Instance& norm);
+Instance AddLayerNorm(const Instance& add, const Instance& norm);
+// The product is the second output.
+Instance MatMulGelu(const Instance& product, const Instance& gelu);
+// The gradient of GELU's output is not written.
+Instance MatMulGeluBackward(const Instance& input_gradient, const Instance& gelu_backward);
 
 // --- Over the ranks that differ along `axes`, on whole rows; x itself where that is one rank.
 

@@ -32,15 +32,12 @@ class RmsNormBackwardOp final : public Op {
 class RmsNormOp final : public Op {
  public:
   RmsNormOp(double eps, bool of_sum) : eps_(eps), of_sum_(of_sum) {}
+  double eps() const { return eps_; }
   absl::string_view name() const override { return of_sum_ ? "add_rms_norm" : "rms_norm"; }
   bool is_cheap() const override { return true; }
   std::string attributes() const override { return absl::StrCat("eps=", eps_); }
   bool MayAlias(int output, int input) const override { return output != 1 && input != 1; }
 
-  std::optional<Instance> Fused(const Instance& before, const Instance& instance) const override {
-    if (of_sum_) return std::nullopt;
-    return TakingSum(before, instance, std::make_shared<RmsNormOp>(eps_, /*of_sum=*/true));
-  }
   Instance CheapPart(const Instance& instance) const override {
     if (!of_sum_) return instance;
     return ReadingSum(instance, std::make_shared<RmsNormOp>(eps_, /*of_sum=*/false));
@@ -87,6 +84,11 @@ Value RmsNorm(Recorder& recorder, Value x, Value gain, double eps) {
                          .dtype = recorder.precision().statistic,
                          .name = "rstd",
                          .differentiable = false}})[0];
+}
+
+Instance AddRmsNorm(const Instance& add, const Instance& norm) {
+  const double eps = OpAs<RmsNormOp>(norm).eps();
+  return TakingSum(add, norm, std::make_shared<RmsNormOp>(eps, /*of_sum=*/true));
 }
 
 }  // namespace trainyard::ops

@@ -1,13 +1,40 @@
 #include <algorithm>
-#include <optional>
+#include <iterator>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "models/program/op.h"
+#include "models/program/ops/ops.h"
 #include "models/program/passes/passes.h"
 
 namespace trainyard {
 namespace {
+
+// A pair of ops that is one pass over memory where it could be two: the first input of `after` is
+// the one output of `before`.
+struct Fusion {
+  absl::string_view before;  // Names of ops.
+  absl::string_view after;
+  Instance (*fused)(const Instance& before, const Instance& after);
+};
+
+// A new one is a row here, its function in ops.h, and its op.
+constexpr Fusion kFusions[] = {
+    {"add", "rms_norm", ops::AddRmsNorm},
+    {"add", "layer_norm", ops::AddLayerNorm},
+    {"matmul", "gelu", ops::MatMulGelu},
+    {"matmul_input_gradient", "gelu_backward", ops::MatMulGeluBackward},
+};
+
+// Null where the two are no such pair.
+const Fusion* FindFusion(const Instance& before, const Instance& after) {
+  const auto found =
+      std::find_if(std::begin(kFusions), std::end(kFusions), [&](const Fusion& fusion) {
+        return fusion.before == before.op->name() && fusion.after == after.op->name();
+      });
+  return found != std::end(kFusions) ? found : nullptr;
+}
 
 // How many read each value, by id. The ends of chunks and of the program count as one each.
 std::vector<int> CountReaders(const Program& program) {
@@ -36,32 +63,31 @@ void Fuse(Program& program, List list, const RecomputeOptions& recompute) {
     return recompute.norms_and_activations && instance.op->is_cheap() &&
            before.op->CostOf(program, before).flops > 0;
   };
-  // Nothing is lost that somebody else reads.
+  // Whether `both` writes everything that others read of `before`.
   const auto keeps = [&](const Instance& both, const Instance& before) {
     return std::all_of(before.outputs.begin(), before.outputs.end(), [&](Value output) {
       return readers[size_t(output.id)] <= 1 ||
              std::count(both.outputs.begin(), both.outputs.end(), output) > 0;
     });
   };
-  // `instance` and one of those before, in the place of the latter: nothing else that it reads may
-  // be made after that.
+  // Fuses `instance` with the maker of its first input, and returns the maker's place; -1 where
+  // that cannot be. The fused instance takes the maker's place, so no other input of `instance` may
+  // be made later.
   const auto join = [&](const Instance& instance) {
-    for (Value input : instance.inputs) {
-      const int at = maker[size_t(input.id)];
-      if (at < 0) continue;
-      Instance& before = fused[size_t(at)];
-      if (before.list != list || before.block != instance.block || before.when != instance.when ||
-          stay_apart(before, instance)) {
-        continue;
-      }
-      const bool last = std::all_of(instance.inputs.begin(), instance.inputs.end(),
-                                    [&](Value other) { return maker[size_t(other.id)] <= at; });
-      std::optional<Instance> both = last ? instance.op->Fused(before, instance) : std::nullopt;
-      if (!both || !keeps(*both, before)) continue;
-      before = *std::move(both);
-      return at;
+    const int at = instance.inputs.empty() ? -1 : maker[size_t(instance.inputs[0].id)];
+    if (at < 0) return -1;
+    Instance& before = fused[size_t(at)];
+    const Fusion* const fusion = FindFusion(before, instance);
+    if (fusion == nullptr || before.list != list || before.block != instance.block ||
+        before.when != instance.when || stay_apart(before, instance)) {
+      return -1;
     }
-    return -1;
+    const bool last = std::all_of(instance.inputs.begin(), instance.inputs.end(),
+                                  [&](Value other) { return maker[size_t(other.id)] <= at; });
+    Instance both = fusion->fused(before, instance);
+    if (!last || !keeps(both, before)) return -1;
+    before = std::move(both);
+    return at;
   };
   for (Instance& instance : program.instances) {
     int at = instance.list == list ? join(instance) : -1;

@@ -12,16 +12,16 @@
 
 namespace trainyard {
 
-// Joins ops of a list with those that they read from, where an op can (Op::Fused): the residual's
-// add with the norm of the sum, a product with GELU. The forward list before RecordBackward: what
-// is joined records its own backward; the backward list before Recompute, which puts copies of
-// forward ops there.
+// Replaces pairs of ops of a list by one op each that does the work of both, as the table in
+// fuse.cc says: the residual's add and the norm of the sum, a product and GELU. Call this for the
+// forward list before RecordBackward, because a fused op records its own backward, and for the
+// backward list before Recompute, which puts copies of forward ops there.
 //
-// Only within a block: what goes from block to block stages send, and recompute starts from it. A
-// norm joined with the last add of the block before would start from one value more, and the
-// program would differ where the model is cut. And an activation that is to be computed again
-// stays apart from the product that it is taken of: of sums that nobody rounded it would have other
-// bits than of the product as it is kept.
+// Only ops of one block are fused: stages send what goes from block to block, and recompute starts
+// from it. A norm that were fused with the last add of the block before would start from one value
+// more, and the program would differ where the model is cut. An activation that is to be computed
+// again is not fused with its product: the fused op takes it of sums that were never rounded, and
+// computing it again from the stored product would give other bits.
 void Fuse(Program& program, List list, const RecomputeOptions& recompute = {});
 
 // Drops, from what crosses the cuts of a model, what no later chunk needs for a loss, an effect or

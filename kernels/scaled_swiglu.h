@@ -14,8 +14,8 @@
 //   dg = 0 where x[r, :F] > limit        du = 0 where |x[r, F:]| > limit
 //
 // Letters: R is the bound on the number of rows, F the width. `count` says how many rows there are
-// when the kernel runs; the rows behind them are neither read nor written. Computed in f32 (f64 when
-// x is f64). Bitwise deterministic for any thread count. Without the factor: swiglu.h.
+// when the kernel runs; the rows behind them are neither read nor written. Computed in f32 (f64
+// when x is f64). Bitwise deterministic for any thread count. Without the factor: swiglu.h.
 
 #pragma once
 

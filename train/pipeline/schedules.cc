@@ -79,8 +79,8 @@ int ThereAndBack(int part, int stages) {
   return part / stages % 2 == 0 ? step : stages - 1 - step;
 }
 
-// A building block of a V: when one micro-batch's actions on a stage begin, by chunk. Each takes one
-// unit of time.
+// A building block of a V: when one micro-batch's actions on a stage begin, by chunk. Each action
+// takes one unit of time.
 struct VBlock {
   int forward[2];
   int backward_input[2];

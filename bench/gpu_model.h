@@ -1,9 +1,9 @@
-// What a GPU needs for a recorded program, by arithmetic from shapes and bytes: what a first
-// measurement is compared with. A difference says where the model, or the kernel, is wrong.
+// Predicts a GPU's time for a recorded program from shapes and bytes. A first measurement is
+// compared with the prediction: a difference says where this model, or a kernel, is wrong.
 //
-// A product takes as long as its tiles in waves over the multiprocessors, or as its bytes;
-// attention as long as published kernels do for such sequences and heads; everything else as long
-// as its bytes.
+// A product takes the time of its tiles, in waves over the multiprocessors, or of its bytes,
+// whichever is longer. Attention takes the time of published kernels for such sequences and heads.
+// Everything else takes the time of its bytes.
 
 #pragma once
 

@@ -5,9 +5,9 @@
 //
 // in the namespace of T, and WriteFields and ReadFields go through it. Members are numbers, enums,
 // texts, times (microseconds since 1970), optionals, containers of these, and structs with such a
-// function. One that reads a member by way of another form of it assigns to the member where
-// V::kReads alone: what is written may be const. nlohmann::json prints what is not finite as null,
-// which is read as NaN.
+// function. A function that reads a member in another form assigns to the member only where
+// V::kReads, since a struct that is written may be const. nlohmann::json prints a number that is
+// not finite as null, which is read as NaN.
 
 #pragma once
 

@@ -41,13 +41,13 @@ struct Fleet {
   std::string authority;   // PEM.
 };
 
-// Two threads work on it: one connects, because that takes a while, and one does everything else.
+// Two threads use a stand-in: one connects, because that takes a while, and one does the rest.
 class StandIn {
  public:
   StandIn(const Fleet& fleet, std::string id, Tally& tally);
   ~StandIn();
 
-  // Gets a certificate. Before everything else.
+  // Gets a certificate. To be called before everything else.
   absl::Status Join(const std::string& token);
   // Connects, if that is due.
   void Connect();

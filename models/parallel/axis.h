@@ -10,8 +10,8 @@
 
 namespace trainyard {
 
-// In the order of a rank number's digits, innermost first: tensor ranks are neighbours, pipeline
-// stages far apart.
+// Ordered as the digits of a rank's number, the innermost first: tensor ranks are neighbours, and
+// pipeline stages are far apart.
 enum class Axis : uint8_t {
   kKvReplica,  // Tensor ranks that hold the same key/value heads; one rank unless heads are few.
   kTensor,
@@ -68,9 +68,9 @@ class AxisSet {
   uint8_t bits_ = 0;
 };
 
-// All tensor ranks; what a linear layer or the vocabulary is divided over.
+// All tensor ranks. A linear layer and the vocabulary are divided over them.
 inline constexpr AxisSet kTensorAxes = {Axis::kKvReplica, Axis::kTensor};
-// What the tokens of a batch are divided over.
+// The tokens of a batch are divided over these.
 inline constexpr AxisSet kBatchAxes = {Axis::kContext, Axis::kExpert, Axis::kData};
 
 // "context,data".

@@ -24,6 +24,18 @@ TEST(PrecisionTest, RunsWhereAllOfItsProductsDo) {
   EXPECT_FALSE(row.RunsOn(DeviceKind::kCpu)) << "no kind of device has its logits";
 }
 
+// Bug it must catch: a recipe whose products would write another format than gradients are kept in.
+TEST(PrecisionTest, WeightGradientsAreWhatGradientsAreKeptIn) {
+  for (const PrecisionRow& row : Precisions()) {
+    for (ProductKind kind :
+         {ProductKind::kLayer, ProductKind::kExperts, ProductKind::kRouter, ProductKind::kHead}) {
+      EXPECT_EQ(row.formats.product({kind, ProductRole::kWeightGradient}).result,
+                row.formats.gradient)
+          << row.name << ", " << Name(kind);
+    }
+  }
+}
+
 // Every storage and product spelled out: a slip there changes what all jobs train in.
 TEST(PrecisionTest, BF16RoundsWhatIsMultipliedAndSumsInF32) {
   const Precision& formats = RowOf(PrecisionName::kBF16).formats;

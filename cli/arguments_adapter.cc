@@ -126,11 +126,11 @@ class Program {
       if (unknown.empty() || words[Depth()][0] == '-') {
         return ParsedCommand{nullptr, {}, app_.help()};
       }
-      return UsageError(absl::StrCat(unknown, "; see '", Path(), " --help'"));
+      return Misused(unknown);
     } catch (const CLI::CallForVersion& version) {
       return ParsedCommand{nullptr, {}, absl::StrCat(version.what(), "\n")};
     } catch (const CLI::Error& error) {
-      return UsageError(absl::StrCat(What(error, words), "; see '", Path(), " --help'"));
+      return Misused(What(error, words));
     }
     for (const auto& declared : declared_) {
       if (declared->app->parsed()) return ParsedCommand{declared->verb, Collect(*declared), ""};
@@ -158,6 +158,10 @@ class Program {
       return unknown.empty() ? "wanted a verb" : unknown;
     }
     return Explain(error.what(), words, Known());
+  }
+
+  absl::Status Misused(const std::string& what) {
+    return UsageError(absl::StrCat(what, "; see '", Path(), " --help'"));
   }
 
   // How many of the words are verbs.

@@ -1,17 +1,18 @@
 // Rotary position embedding of the query and key heads of a packed projection, and its table.
 //
-//   table: angle[s,i] = part.position(s) * frequency[i],  frequency[i] = base^(-2i/d), scaled as
-//   below
-//   head:  y[i]       = x[i] cos - x[i+d/2] sin        for i < d/2, with s = t % sequence
-//          y[i+d/2]   = x[i+d/2] cos + x[i] sin        ("rotate half", as Hugging Face stores
-//          weights)
+//   table: frequency[i] = base^(-2i/d), scaled as below
+//          angle[s,i]   = part.position(s) * frequency[i]
+//   head:  y[i]         = x[i] cos - x[i+d/2] sin        for i < d/2, with s = t % sequence
+//          y[i+d/2]     = x[i+d/2] cos + x[i] sin
 //
+// The pairs (i, i + d/2) are those of "rotate half", in the order of Hugging Face's weights.
 // Backward is the same rotation by minus the angle: inverse = true with dy for x.
 //
 // Llama 3 scaling (factor > 0), w = 2 pi / frequency the wavelength:
 //   w < original_context / high_frequency_factor: unchanged;
-//   w > original_context / low_frequency_factor:  frequency / factor;  in between, with
-//   s = (original_context / w - low) / (high - low):  (1 - s) frequency / factor + s frequency.
+//   w > original_context / low_frequency_factor:  frequency / factor;
+//   in between:  (1 - s) frequency / factor + s frequency,
+//                with s = (original_context / w - low) / (high - low).
 //
 // YaRN (yarn.factor > 0), in place of it: pair(n) = d ln(original_context / (2 pi n)) / (2 ln base)
 // is where a head turns n times within the original context;

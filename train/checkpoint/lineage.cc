@@ -112,7 +112,7 @@ absl::Status WriteLineage(const std::string& directory, int64_t epoch,
   const std::string path = LineagePath(directory, epoch), temporary = path + ".tmp";
   Json json = {{"version", kLineageVersion}, {"epoch", epoch}, {"continues", nullptr}};
   if (continued) json["continues"] = {{"epoch", continued->epoch}, {"step", continued->step}};
-  // JSON has no other paths. Such a one is taken anew by the next attempt.
+  // JSON holds UTF-8 alone. Where a path is something else, the next attempt chooses anew.
   if (initialised_from && ValidUtf8(initialised_from->path) == initialised_from->path) {
     WriteFields(json["initialised_from"], *initialised_from);
   }

@@ -83,9 +83,9 @@ std::vector<bool> CheckMatches(const JobConfig& job, const std::vector<Parameter
       names.push_back(spec.stacked ? absl::StrReplaceAll(spec.name, {{"*", "0"}}) : spec.name);
     }
   }
-  std::vector<bool> any(specs.size());
-  // A spec of few bytes must not keep a thread for seconds.
-  constexpr size_t kMostCompared = 1'000'000;  // Bytes of patterns, for each name.
+  std::vector<bool> matched_by_any(specs.size());
+  // Edits are counted for the first patterns alone: each costs all names, and a spec has many.
+  constexpr size_t kMostCompared = 1'000'000;  // Bytes of patterns x names.
   size_t compared = 0;
   for (size_t i = 0; i < PatternsOf(job).size(); ++i) {
     const std::string& text = PatternsOf(job)[i];
@@ -94,10 +94,11 @@ std::vector<bool> CheckMatches(const JobConfig& job, const std::vector<Parameter
     bool matched = false;
     const ParameterSpec* divided = nullptr;
     for (size_t j = 0; j < specs.size(); ++j) {
-      if (matched && any[j]) continue;  // Nothing new could come of it.
+      // Nothing new could come of it. A stacked one may still be divided.
+      if (matched && matched_by_any[j] && !specs[j]->stacked) continue;
       const Match match = MatchOf(pattern, *specs[j]);
       matched |= match == Match::kAll;
-      any[j] = any[j] || match == Match::kAll;
+      matched_by_any[j] = matched_by_any[j] || match == Match::kAll;
       if (match == Match::kSome) divided = specs[j];
     }
     if (divided != nullptr) {
@@ -110,7 +111,7 @@ std::vector<bool> CheckMatches(const JobConfig& job, const std::vector<Parameter
                             Quoted(NearestParameter(text, names, compared <= kMostCompared))));
     }
   }
-  return any;
+  return matched_by_any;
 }
 
 // `matched`: as CheckMatches returns it.

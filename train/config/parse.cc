@@ -30,7 +30,7 @@ JobConfig ReadJob(const YamlNode& node, const std::string& path, Violations& vio
   return job;
 }
 
-// `compute` is the job's.
+// `multiplied`: the dtype of the job's products.
 void ReadRank(Fields& fields, DType multiplied, RankConfig& out) {
   fields.Field("job_id", out.job_id);
   fields.Field("epoch", kInt64, out.epoch);

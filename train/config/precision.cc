@@ -9,16 +9,17 @@ namespace trainyard {
 bool PrecisionRow::RunsOn(DeviceKind kind) const {
   const std::vector<ProductFormat> used = formats.ProductFormatsUsed();
   return std::all_of(used.begin(), used.end(), [&](const ProductFormat& format) {
-    return std::any_of(Products().begin(), Products().end(), [&](const ProductRow& row) {
-      const auto has = std::find(row.devices.begin(), row.devices.end(), kind);
-      return row.format == format && has != row.devices.end();
-    });
+    return std::any_of(ProductFormatRows().begin(), ProductFormatRows().end(),
+                       [&](const ProductFormatRow& row) {
+                         const auto has = std::find(row.devices.begin(), row.devices.end(), kind);
+                         return row.format == format && has != row.devices.end();
+                       });
   });
 }
 
-const std::vector<ProductRow>& Products() {
+const std::vector<ProductFormatRow>& ProductFormatRows() {
   constexpr DeviceKind kCpu = DeviceKind::kCpu, kCuda = DeviceKind::kCuda;
-  static const std::vector<ProductRow> rows = {
+  static const std::vector<ProductFormatRow> rows = {
       {{DType::kBF16, DType::kBF16}, {kCpu, kCuda}},
       {{DType::kBF16, DType::kF32}, {kCpu, kCuda}},
       {{DType::kF32, DType::kF32}, {kCpu, kCuda}},

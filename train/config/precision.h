@@ -21,12 +21,12 @@ struct PrecisionRow {
   bool RunsOn(DeviceKind kind) const;
 };
 
-// Which kinds of devices multiply so. Any device holds any storage.
-struct ProductRow {
+// Which kinds of devices have products of a format. Any device holds any storage.
+struct ProductFormatRow {
   ProductFormat format;
   std::vector<DeviceKind> devices;
 };
-const std::vector<ProductRow>& Products();
+const std::vector<ProductFormatRow>& ProductFormatRows();
 
 // In the order in which messages list the names.
 const std::vector<PrecisionRow>& Precisions();

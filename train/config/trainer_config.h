@@ -38,7 +38,7 @@ struct RankConfig {
   int64_t recorded_epoch = 0;  // Of the newest attempt whose start is recorded; 0: none is.
   std::optional<int64_t> memory_bytes;  // Of its device; absent: as much as there is.
   std::optional<double>
-      peak_flops;  // For the dtype that the job multiplies, per second; absent: no MFU.
+      peak_flops;  // Per second, in the dtype of the job's products; absent: no MFU.
   std::optional<double> patience_seconds;  // Of the worker with a rank that makes no progress.
 };
 

@@ -117,7 +117,7 @@ std::vector<PipelineAction> Repeat(const ScheduleOptions& options, const VBlock&
   return actions;
 }
 
-// V-Half of that paper.
+// V-Half of Qi et al. 2024, arXiv:2405.15362.
 //
 // Chunk 0's forward goes from stage to stage in one unit, and chunk 1's forward, on its way back,
 // in two. Chunk 1's backward takes one unit a stage, and chunk 0's backward two. So on every stage

@@ -60,8 +60,7 @@ struct InitialParameters {
 // - INVALID_ARGUMENT: a parameter is missing or has another shape; or a subset would be empty; or
 //   `from.taken` was removed from a directory that is there.
 // - With `from.loaded_before` or `from.taken`, IsStorageFault on the ranks of the host that has
-// failed, or on all
-//   ranks if none of the checkpoints is good.
+//   failed, or on all ranks if none of the checkpoints is good.
 absl::StatusOr<InitialParameters> LoadInitFrom(const InitFrom& from, const LoadingGang& gang);
 
 }  // namespace trainyard

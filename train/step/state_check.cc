@@ -153,8 +153,7 @@ absl::Status StateCheck::AfterUpdate(const StepState& state) {
 }
 
 absl::Status StateCheck::Compare(int64_t step, bool look_at_memory) {
-  // Before the first update there are frozen parameters alone to look at. No rank has made one
-  // then.
+  // Without an update, which all ranks make together, there are sums of frozen parameters alone.
   const WordSums written = written_.value_or(WordSums());
   Told mine{
       .first_replica = *std::min_element(replicas_.begin(), replicas_.end()),

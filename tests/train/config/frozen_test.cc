@@ -152,6 +152,9 @@ TEST(Frozen, TakesAllExpertsOfALayerOrNone) {
   EXPECT_THAT(Refusal(kMoe, "frozen: ['model.layers.1.mlp.experts.3.*']"),
               AllOf(HasSubstr("frozen[0]: wanted all experts of a layer or none"),
                     HasSubstr("nearest \"model.layers.1.mlp.experts.*.")));
+  // Also where another pattern has all of them.
+  EXPECT_THAT(Refusal(kMoe, "frozen: ['*.experts.*', '*.0.*']"),
+              HasSubstr("frozen[1]: wanted all experts of a layer or none"));
   EXPECT_THAT(Refusal(kMoe, "frozen: ['*.experts.*.gate_proj.weight']"),
               AllOf(HasSubstr("frozen: wanted both "), HasSubstr("or neither")));
   EXPECT_THAT(Refusal(kMoe, "trainable: ['*e_score_correction_bias']"), HasSubstr("left to train"));

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/check.h"
+#include "models/arch/dit.h"
 #include "models/arch/gpt3.h"
 #include "models/arch/gpt_oss.h"
 #include "models/arch/llama.h"
@@ -18,6 +19,7 @@ const std::vector<Family>& Families() {
       Gpt3Family(),
       Qwen3MoeFamily(),
       GptOssFamily(),
+      DitFamily(),
   };
   return *families;
 }

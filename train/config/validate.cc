@@ -109,9 +109,11 @@ std::optional<ModelConfig> CheckModel(const JobConfig& job, Violations& violatio
   }
   if (!found.empty()) return std::nullopt;
   constexpr int64_t kByteVocabulary = 256;
-  if (std::holds_alternative<TextData>(job.data) && FactsOf(*model).vocab < kByteVocabulary) {
+  const int64_t vocab = FactsOf(*model).vocab;
+  // A model that reads no text is refused by what it declares.
+  if (std::holds_alternative<TextData>(job.data) && vocab > 0 && vocab < kByteVocabulary) {
     violations.Add(absl::StrCat(ModelPath(job.model), ".vocab"),
-                   Wanted("at least 256 for byte tokens", FactsOf(*model).vocab, kByteVocabulary));
+                   Wanted("at least 256 for byte tokens", vocab, kByteVocabulary));
   }
   CheckInputs(CreateModel(*model)->inputs(), job.data, violations);
   return model;

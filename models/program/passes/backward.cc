@@ -12,10 +12,9 @@ void RecordBackward(Recorder& recorder) {
 
   const auto accumulate = [&](const Op& op, Value input, Value grad) {
     const ValueInfo value = program.info(input), g = program.info(grad);
-    CHECK(value.kind == ValueKind::kActivation || value.kind == ValueKind::kInput)
-        << op.name() << " returned a gradient for " << value;
     // Nothing trainable lies upstream of it. What computes this gradient alone is dead.
     if (!value.differentiable) return;
+    CHECK(value.kind == ValueKind::kActivation) << op.name() << " returned a gradient for " << value;
     CHECK(g.shape == value.shape &&
           (g.dtype == recorder.precision().activation || g.dtype == value.dtype))
         << op.name() << " returned gradient " << g << " for " << value;

@@ -5,7 +5,9 @@
 
 #include <cmath>
 
+#include "gtest/gtest.h"
 #include "tests/kernels/call.h"
+#include "tests/testing/array.h"
 #include "tests/testing/tolerance.h"
 
 namespace trainyard::testing {

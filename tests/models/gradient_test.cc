@@ -92,8 +92,9 @@ TEST_P(ArchitectureGradient, EveryParameterMatchesCentralDifferences) {
   const auto executable = Bind(RecordTraining(*CreateModel(config()), Options(kBatch)));
   Enlarge(*executable, executable->program().flat_elements);
   const double loss = Step(*executable, 1, /*with_backward=*/true);
-  const int64_t vocab = FactsOf(config()).vocab;
-  EXPECT_NEAR(loss, vocab > 0 ? std::log(double(vocab)) : 2, 2);
+  if (const int64_t vocab = FactsOf(config()).vocab; vocab > 0) {
+    EXPECT_NEAR(loss, std::log(double(vocab)), 2);
+  }
 
   int idle_experts = 0;  // Their tensors.
   for (const ParameterBox& box : executable->program().Parameters()) {
@@ -118,7 +119,7 @@ TEST_P(ArchitectureGradient, EveryParameterMatchesCentralDifferences) {
     }
     // It adds the same to all scores of a row, which softmax leaves as they are.
     if (box.name.ends_with("to_k.bias")) {
-      EXPECT_LE(std::sqrt(difference), 1e-12);
+      EXPECT_LE(std::sqrt(difference), 1e-10);
       continue;
     }
     // Nobody need choose an expert.

@@ -12,9 +12,9 @@
 //
 // Source: Peebles & Xie 2022, arXiv:2212.09748, section 3.2; norm: Ba, Kiros & Hinton 2016,
 // arXiv:1607.06450, eq. 3 and 4 (eps under the root).
-// Letters: T rows, B samples, D width. Sums are taken in f32 (f64 when x is f64), the variance about
-// the mean. A sample that has no rows here has gradients of zero. Bitwise deterministic, on the CPU
-// for any thread count.
+// Letters: T rows, B samples, D width. Sums are taken in f32 (f64 when x is f64), the variance
+// about the mean. A sample that has no rows here has gradients of zero. Bitwise deterministic, on
+// the CPU for any thread count.
 
 #pragma once
 

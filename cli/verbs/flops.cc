@@ -23,9 +23,10 @@ absl::Status Run(const Context& context) {
   }
   const ModelFacts facts = FactsOf(preset.config);
   if (facts.vocab == 0 && *convention != FlopsConvention::kExact) {
-    return UsageError(absl::StrCat("--convention: wanted exact, since the others are formulas of "
-                                   "models of text, which ",
-                                   preset.name, " is not; found ", Name(*convention)));
+    return UsageError(
+        absl::StrCat("--convention: wanted exact, since the others are formulas of "
+                     "models of text, which ",
+                     preset.name, " is not; found ", Name(*convention)));
   }
   const uint64_t sequence = context.arguments.Has("--sequence")
                                 ? context.arguments.Number("--sequence")

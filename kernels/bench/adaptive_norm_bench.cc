@@ -1,5 +1,4 @@
 #include "kernels/adaptive_norm.h"
-
 #include "kernels/bench/bench.h"
 
 namespace trainyard::bench {

@@ -1,6 +1,5 @@
-#include "kernels/gated_add.h"
-
 #include "kernels/bench/bench.h"
+#include "kernels/gated_add.h"
 
 namespace trainyard::bench {
 namespace {

@@ -1,6 +1,5 @@
-#include "kernels/mean_square.h"
-
 #include "kernels/bench/bench.h"
+#include "kernels/mean_square.h"
 
 namespace trainyard::bench {
 namespace {

@@ -2,10 +2,9 @@
 // scales and shifts stay in the cache while a sample's rows read them. Backward's blocks take runs
 // of rows of one sample, and keep their columns' terms of dshift and dscale as they go.
 
-#include "kernels/adaptive_norm.h"
-
 #include <cmath>
 
+#include "kernels/adaptive_norm.h"
 #include "kernels/cuda/context.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/row.h"
@@ -163,8 +162,8 @@ void AdaptiveNormBackward(Exec& exec, const AdaptiveNormBackwardArgs& args) {
     using A = Accumulate<T>;
     constexpr int kMostHeld = 4;
     const int64_t columns = args.x.shape.back();
-    const RowPlan plan = PlanRows<T, kMostHeld>(columns, args.dy.data, args.x.data, args.scale.data,
-                                                args.dx.data);
+    const RowPlan plan =
+        PlanRows<T, kMostHeld>(columns, args.dy.data, args.x.data, args.scale.data, args.dx.data);
     const SampleRuns runs =
         InRunsOfSamples(args.x.shape, args.rows, args.scale.shape.rows(), plan.blocks(1024));
     const Backward<T> backward = {.dy = args.dy.as<T>(),

@@ -1,13 +1,12 @@
 // Bound by memory: forward reads two and writes one, and so does backward, whose blocks take runs
 // of rows of one sample and keep their columns' terms of dgate as they go.
 
-#include "kernels/gated_add.h"
-
 #include "kernels/cuda/context.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/row.h"
 #include "kernels/cuda/rows.h"
 #include "kernels/cuda/samples.h"
+#include "kernels/gated_add.h"
 
 namespace trainyard::cuda {
 namespace {
@@ -95,8 +94,8 @@ void GatedAddBackward(Exec& exec, const GatedAddBackwardArgs& args) {
     using A = Accumulate<T>;
     constexpr int kMostHeld = 4;
     const int64_t columns = args.dy.shape.back();
-    const RowPlan plan = PlanRows<T, kMostHeld>(columns, args.dy.data, args.gate.data, args.h.data,
-                                                args.dh.data);
+    const RowPlan plan =
+        PlanRows<T, kMostHeld>(columns, args.dy.data, args.gate.data, args.h.data, args.dh.data);
     const SampleRuns runs =
         InRunsOfSamples(args.dy.shape, args.rows, args.gate.shape.rows(), plan.blocks(2048));
     const Backward<T> backward = {.dy = args.dy.as<T>(),

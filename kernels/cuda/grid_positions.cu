@@ -1,9 +1,8 @@
-#include "kernels/grid_positions.h"
-
 #include <cmath>
 
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/grid_positions.h"
 
 namespace trainyard::cuda {
 namespace {

@@ -1,12 +1,11 @@
-// Bound by memory: x and the target are read once. Which elements a thread adds, and in which order,
-// is a matter of their number alone.
-
-#include "kernels/mean_square.h"
+// Bound by memory: x and the target are read once. Which elements a thread adds, and in which
+// order, is a matter of their number alone.
 
 #include "kernels/cuda/context.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/reduce.h"
+#include "kernels/mean_square.h"
 
 namespace trainyard::cuda {
 namespace {

@@ -1,8 +1,7 @@
-#include "kernels/silu.h"
-
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/math.h"
+#include "kernels/silu.h"
 
 namespace trainyard::cuda {
 namespace {

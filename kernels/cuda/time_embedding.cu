@@ -1,9 +1,8 @@
-#include "kernels/time_embedding.h"
-
 #include <cmath>
 
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/time_embedding.h"
 
 namespace trainyard::cuda {
 namespace {

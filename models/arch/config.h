@@ -78,7 +78,7 @@ struct ModelFacts {
   int64_t max_sequence = 0;
   bool one_sequence = false;  // All sequences have max_sequence tokens.
   int64_t vocab = 0;          // 0: the model reads no text.
-  int64_t kv_heads = 0;  // Replicated where there are more tensor ranks.
+  int64_t kv_heads = 0;       // Replicated where there are more tensor ranks.
   std::optional<ExpertFacts> experts = {};
   FormulaSizes sizes = {};
 };

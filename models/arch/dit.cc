@@ -1,6 +1,7 @@
-// DiT: a diffusion transformer. It reads a noised latent in patches, attends from each patch to all,
-// and says the noise (or the velocity) of each. A sample's time and class make a condition, which
-// scales, shifts and gates what every block does with the sample's tokens (adaLN-Zero).
+// DiT: a diffusion transformer. It reads a noised latent in patches, attends from each patch to
+// all of them, and says the noise (or the velocity) of each. A sample's time and class make a
+// condition, which scales, shifts and gates what every block does with the sample's tokens
+// (adaLN-Zero).
 //
 // Source: Peebles & Xie 2022, arXiv:2212.09748, section 3; parameter names, the order of elements
 // and the eps of norms are those of diffusers' DiTTransformer2DModel. That has an embedder of time
@@ -58,13 +59,11 @@ Attention AttentionOf(const DitConfig& c, const std::string& name) {
 
 Mlp MlpOf(const DitConfig& c, const std::string& name) {
   const Init init = Glorot(c.hidden, c.ffn);
-  return Mlp(Activation::kGelu,
-             ColumnLinear({{name + ".net.0.proj", c.ffn}}, c.hidden, /*bias=*/true, init),
-             RowLinear({.name = name + ".net.2",
-                        .in = c.ffn,
-                        .out = c.hidden,
-                        .bias = true,
-                        .init = init}));
+  return Mlp(
+      Activation::kGelu,
+      ColumnLinear({{name + ".net.0.proj", c.ffn}}, c.hidden, /*bias=*/true, init),
+      RowLinear(
+          {.name = name + ".net.2", .in = c.ffn, .out = c.hidden, .bias = true, .init = init}));
 }
 
 // Carries "x" [T, D] and "condition" [B, D], the activated sum of the embeddings of a sample's time
@@ -78,9 +77,8 @@ class Dit final : public Model {
 
   std::vector<InputSpec> inputs() const override {
     const auto by_token = [&](const char* name) {
-      return InputSpec{.name = name,
-                       .kind = InputSpec::Kind::kReal,
-                       .shape = {config_.token_elements()}};
+      return InputSpec{
+          .name = name, .kind = InputSpec::Kind::kReal, .shape = {config_.token_elements()}};
     };
     return {by_token("patches"),
             by_token("target"),
@@ -252,15 +250,13 @@ void CheckFields(const ModelConfig& config, FieldProblems& problems) {
 
 ModelFacts Facts(const ModelConfig& config) {
   const DitConfig& c = config.As<DitConfig>();
-  return {.layers = c.layers,
-          .max_sequence = c.grid() * c.grid(),
-          .one_sequence = true,
-          .kv_heads = c.heads,
-          .experts = {},
-          .sizes = {.hidden = c.hidden,
-                    .heads = c.heads,
-                    .head_dim = c.head_dim,
-                    .mlp_width = c.ffn}};
+  return {
+      .layers = c.layers,
+      .max_sequence = c.grid() * c.grid(),
+      .one_sequence = true,
+      .kv_heads = c.heads,
+      .experts = {},
+      .sizes = {.hidden = c.hidden, .heads = c.heads, .head_dim = c.head_dim, .mlp_width = c.ffn}};
 }
 
 // Table 1 of the paper, at images of 256 x 256: latents of 32 x 32 in patches of 2 x 2.

@@ -15,11 +15,7 @@ namespace trainyard {
 
 const std::vector<Family>& Families() {
   static const std::vector<Family>* const families = new std::vector<Family>{
-      LlamaFamily(),
-      Gpt3Family(),
-      Qwen3MoeFamily(),
-      GptOssFamily(),
-      DitFamily(),
+      LlamaFamily(), Gpt3Family(), Qwen3MoeFamily(), GptOssFamily(), DitFamily(),
   };
   return *families;
 }

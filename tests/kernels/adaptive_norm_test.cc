@@ -97,11 +97,12 @@ TEST_P(AdaptiveNormTest, LowerPrecisionsAgreeWithF64) {
 }
 
 // The rows of the last begin and end in samples, and leave the first and the last sample out.
-INSTANTIATE_TEST_SUITE_P(
-    Sizes, AdaptiveNormTest,
-    ::testing::Values(Size{1, 1, 8, {.per_sample = 1}}, Size{6, 2, 24, {.per_sample = 3}},
-                      Size{5, 5, 37, {.per_sample = 1}}, Size{140, 2, 3, {.per_sample = 70}},
-                      Size{9, 5, 16, {.first = 6, .per_sample = 4}}));
+INSTANTIATE_TEST_SUITE_P(Sizes, AdaptiveNormTest,
+                         ::testing::Values(Size{1, 1, 8, {.per_sample = 1}},
+                                           Size{6, 2, 24, {.per_sample = 3}},
+                                           Size{5, 5, 37, {.per_sample = 1}},
+                                           Size{140, 2, 3, {.per_sample = 70}},
+                                           Size{9, 5, 16, {.first = 6, .per_sample = 4}}));
 
 // Wide and narrow rows, many and few samples: kernels divide each kind otherwise.
 TEST(AdaptiveNorm, LargeSizesAgreeWithF64) {

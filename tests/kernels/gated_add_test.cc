@@ -1,5 +1,5 @@
-// Proves kernels/gated_add.h: gradients against numeric differentiation in f64, the lower precisions
-// against f64, and rows that begin and end in the middle of samples.
+// Proves kernels/gated_add.h: gradients against numeric differentiation in f64, the lower
+// precisions against f64, and rows that begin and end in the middle of samples.
 
 #include "kernels/gated_add.h"
 
@@ -75,11 +75,12 @@ TEST_P(GatedAddTest, LowerPrecisionsAgreeWithF64) {
 }
 
 // The rows of the last begin and end in samples, and leave the first and the last sample out.
-INSTANTIATE_TEST_SUITE_P(
-    Sizes, GatedAddTest,
-    ::testing::Values(Size{1, 1, 8, {.per_sample = 1}}, Size{6, 2, 24, {.per_sample = 3}},
-                      Size{5, 5, 37, {.per_sample = 1}}, Size{140, 2, 3, {.per_sample = 70}},
-                      Size{9, 5, 16, {.first = 6, .per_sample = 4}}));
+INSTANTIATE_TEST_SUITE_P(Sizes, GatedAddTest,
+                         ::testing::Values(Size{1, 1, 8, {.per_sample = 1}},
+                                           Size{6, 2, 24, {.per_sample = 3}},
+                                           Size{5, 5, 37, {.per_sample = 1}},
+                                           Size{140, 2, 3, {.per_sample = 70}},
+                                           Size{9, 5, 16, {.first = 6, .per_sample = 4}}));
 
 // Wide and narrow rows, many and few samples: kernels divide each kind otherwise.
 TEST(GatedAdd, LargeSizesAgreeWithF64) {
@@ -106,10 +107,10 @@ TEST(GatedAdd, OutputsMayReplaceInputs) {
   const Inputs in = Make(size);
   const auto want = Compute<double>(in, size.rows);
   auto over_x = in.x, over_h = in.h, dh = in.h, dgate = Zeros<double>({2, 24});
-  Call(GatedAddForwardArgs{
-      .x = over_x, .gate = in.gate, .h = in.h, .rows = size.rows, .y = over_x});
-  Call(GatedAddForwardArgs{
-      .x = in.x, .gate = in.gate, .h = over_h, .rows = size.rows, .y = over_h});
+  Call(
+      GatedAddForwardArgs{.x = over_x, .gate = in.gate, .h = in.h, .rows = size.rows, .y = over_x});
+  Call(
+      GatedAddForwardArgs{.x = in.x, .gate = in.gate, .h = over_h, .rows = size.rows, .y = over_h});
   Call(GatedAddBackwardArgs{
       .dy = in.dy, .gate = in.gate, .h = dh, .rows = size.rows, .dh = dh, .dgate = dgate});
   EXPECT_EQ(over_x.v, want.y.v);

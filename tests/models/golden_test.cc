@@ -141,8 +141,8 @@ void ExpectGoldenGradients(const ModelConfig& config, const std::string& name, d
 
 constexpr int64_t kSamples = 3;
 
-// Where element `e` of token `t` lies in an image. Elements are (channel, row, column) of a patch, or
-// (row, column, channel).
+// Where element `e` of token `t` lies in an image. Elements are (channel, row, column) of a patch,
+// or (row, column, channel).
 int64_t PlaceOf(const DitConfig& c, int64_t t, int64_t e, bool channel_first) {
   const int64_t p = c.patch_size, in_patch = channel_first ? e % (p * p) : e / c.in_channels;
   const int64_t channel = channel_first ? e / (p * p) : e % c.in_channels;
@@ -199,7 +199,8 @@ TEST(GoldenTest, DitPredictionsAndGradientsAreThoseOfThePublicImplementation) {
   }
   ExpectClose(images, golden.outputs, 1e-8);
 
-  const auto training = Bind(RecordTraining(*CreateModel(config), {.record = options, .adamw = {}}));
+  const auto training =
+      Bind(RecordTraining(*CreateModel(config), {.record = options, .adamw = {}}));
   WriteWeights(*training);
   WriteInputs(*training, c, golden);
   training->WriteInput("target", 0, TokensOf(c, 6, /*channel_first=*/false));

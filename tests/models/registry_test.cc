@@ -525,7 +525,8 @@ TEST(OverrideTest, AWidthOfDitMakesItsMlpAndItsHeads) {
   EXPECT_EQ(config.As<DitConfig>().head_dim, 32);
   const ModelConfig given = Override(
       FindPreset("dit-xl-2")->config,
-      {.family = "", .fields = {{"hidden", int64_t{256}}, {"ffn", int64_t{8}}, {"head_dim", int64_t{4}}}},
+      {.family = "",
+       .fields = {{"hidden", int64_t{256}}, {"ffn", int64_t{8}}, {"head_dim", int64_t{4}}}},
       violations, "model.overrides");
   EXPECT_EQ(given.As<DitConfig>().ffn, 8);
   EXPECT_EQ(given.As<DitConfig>().head_dim, 4);

@@ -78,7 +78,8 @@ inline ModelConfig TinyGptOss() {
   return config;
 }
 
-// Heads are narrower together than the model. A token has 3 channels of 2 x 2 places, and there are 9.
+// Its heads together are narrower than the model. A sample has 9 tokens, each of 3 channels of 2 x 2
+// places.
 inline ModelConfig TinyDit() {
   return ModelConfig("dit", DitConfig{.layers = 2,
                                       .hidden = 16,

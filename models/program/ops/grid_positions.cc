@@ -35,8 +35,8 @@ class GridPositionsOp final : public Op {
 Value AddGridPositions(Recorder& recorder, Value x, int64_t columns) {
   const Mesh& mesh = recorder.mesh();
   const ValueInfo info = recorder.info(x);
-  const auto op = std::make_shared<GridPositionsOp>(
-      columns, recorder.part(), mesh.coordinate(kTensorAxes) * info.shape[0]);
+  const auto op = std::make_shared<GridPositionsOp>(columns, recorder.part(),
+                                                    mesh.coordinate(kTensorAxes) * info.shape[0]);
   const Value positions = recorder.EmitConstants(
       op, {{.shape = info.shape, .dtype = info.dtype, .name = "positions"}})[0];
   return Add(recorder, x, positions);

@@ -1,7 +1,8 @@
 // The catalogue of recorded ops: each function appends an instance and returns its result. Formulas
 // are in kernels/NAME.h, classes in NAME.cc beside this file.
 //
-// Letters: T tokens, B samples, D width, S sequence, V vocabulary, a heads, g key/value heads, d head dim.
+// Letters: T tokens, B samples, D width, S sequence, V vocabulary, a heads, g key/value heads, d
+// head dim.
 
 #pragma once
 

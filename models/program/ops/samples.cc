@@ -81,12 +81,10 @@ class SpreadSamplesOp final : public Op {
       CHECK(output_grads[i].valid()) << name() << ": nobody reads part " << i;
     }
     const ValueInfo info = recorder.info(instance.inputs[0]);
-    return recorder.Emit(std::make_shared<SumSamplesOp>(axes_),
-                         std::vector<Value>(output_grads.begin(), output_grads.end()),
-                         {{.shape = info.shape,
-                           .dtype = info.dtype,
-                           .name = "sums",
-                           .varying = info.varying}});
+    return recorder.Emit(
+        std::make_shared<SumSamplesOp>(axes_),
+        std::vector<Value>(output_grads.begin(), output_grads.end()),
+        {{.shape = info.shape, .dtype = info.dtype, .name = "sums", .varying = info.varying}});
   }
 
  private:
@@ -106,8 +104,8 @@ class OwnRowsOp final : public Op {
   Call Bind(const Binder& binder, const Instance& instance) const override {
     const Tensor y = binder.tensor(instance.outputs[0]);
     const Tensor x = RowsOf(binder.tensor(instance.inputs[0]), first_, y.shape[0]);
-    return binder.Kernel(CopyColumnsArgs{
-        .x = x, .x_begin = 0, .y = y, .y_begin = 0, .columns = y.shape.back()});
+    return binder.Kernel(
+        CopyColumnsArgs{.x = x, .x_begin = 0, .y = y, .y_begin = 0, .columns = y.shape.back()});
   }
 
  private:

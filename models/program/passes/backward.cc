@@ -14,7 +14,8 @@ void RecordBackward(Recorder& recorder) {
     const ValueInfo value = program.info(input), g = program.info(grad);
     // Nothing trainable lies upstream of it. What computes this gradient alone is dead.
     if (!value.differentiable) return;
-    CHECK(value.kind == ValueKind::kActivation) << op.name() << " returned a gradient for " << value;
+    CHECK(value.kind == ValueKind::kActivation)
+        << op.name() << " returned a gradient for " << value;
     CHECK(g.shape == value.shape &&
           (g.dtype == recorder.precision().activation || g.dtype == value.dtype))
         << op.name() << " returned gradient " << g << " for " << value;

@@ -5,10 +5,14 @@
 #include <gmock/gmock.h>
 
 #include "models/arch/registry.h"
+#include "train/config/validate.h"
 
 namespace trainyard {
 namespace {
 
+using ::testing::Contains;
+using ::testing::Field;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 std::vector<FieldViolation> Found(const std::vector<InputSpec>& declared,
@@ -46,6 +50,38 @@ TEST(Inputs, WhatIsNotDeliveredAsDeclaredIsRefusedByTheFieldOfTheSource) {
   }
   // That there is no source is another violation.
   EXPECT_THAT(Found({latents}, DataConfig{}), IsEmpty());
+}
+
+std::vector<FieldViolation> Check(const JobConfig& job) {
+  Violations violations;
+  Validate(job, violations);
+  return violations.list();
+}
+
+// All samples of the model have as many tokens, and it reads no text.
+TEST(Inputs, OfAModelOfSamplesAreRefusedBesideItsSequence) {
+  JobConfig job;
+  job.name = "dit";
+  job.model.preset = "dit-s-2";
+  job.batch = {.global = 4, .micro = 2, .sequence = 64};
+  job.data = TextData{"corpus.txt", 0.02};
+  job.optimizer.adamw.learning_rate = 1e-3;
+  job.steps = 1;
+  const auto found = Check(job);
+  EXPECT_EQ(found.size(), 5u);
+  for (const auto& [field, description] : found) {
+    if (field == "batch.sequence") {
+      EXPECT_EQ(description,
+                "wanted 256, the tokens of each of the model's samples, found 64; nearest 256");
+    } else {
+      EXPECT_EQ(field, "data.text");
+      EXPECT_THAT(description, HasSubstr("which the model reads"));
+    }
+  }
+  job.batch.sequence = 256;
+  job.devices = job.parallelism.tensor = 4;  // Of six heads.
+  job.data = {};
+  EXPECT_THAT(Check(job), Contains(Field(&FieldViolation::field, "parallelism.tensor")));
 }
 
 }  // namespace

@@ -14,7 +14,6 @@
 namespace trainyard {
 namespace {
 
-using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -537,29 +536,6 @@ TEST(ParseAndValidateTrainer, WantsAsManyRanksAsDevices) {
   EXPECT_EQ(TrainerErrors(job + "}, rank: {job_id: j, world: 2, rank: 1}}"),
             "rank.world: wanted job.devices = 1, found 2");
   EXPECT_THAT(TrainerErrors("{version: 1, job: {steps: 0}}"), HasSubstr("job.steps: "));
-}
-
-// Of a model whose samples all have as many tokens, and which reads no text.
-TEST(Validate, DitWantsItsTokensAndItsInputs) {
-  JobConfig job = GoodJob();
-  job.model.preset = "dit-s-2";
-  job.model.overrides.reset();
-  const auto found = Check(job);
-  ASSERT_EQ(found.size(), 5u);
-  for (const auto& [field, description] : found) {
-    if (field == "batch.sequence") {
-      EXPECT_EQ(description,
-                "wanted 256, the tokens of each of the model's samples, found 64; nearest 256");
-    } else {
-      EXPECT_EQ(field, "data.text");
-      EXPECT_THAT(description, HasSubstr("which the model reads"));
-    }
-  }
-  job.batch.sequence = 256;
-  job.parallelism.tensor = 4;  // Of six heads.
-  job.devices = 12;
-  job.data = {};
-  EXPECT_THAT(Check(job), Contains(testing::Field(&FieldViolation::field, "parallelism.tensor")));
 }
 
 TEST(ResolveModel, OverridesResetTheHeadDimUnlessGiven) {

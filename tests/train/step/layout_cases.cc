@@ -28,14 +28,15 @@ std::string LayoutCase::name() const {
                                   ? absl::StrCat("_", kRouters[router], "_", Name(p.expert_split),
                                                  "_rows", int(10 * expert_rows))
                                   : "";
-  return absl::StrCat(
-      model.family(), experts, decoder != nullptr && decoder->tied ? "_tied" : "", "_tensor", p.tensor, "_context",
-      p.context, p.context_exchange == ContextExchange::kAllGather ? "gathered" : "", "_expert",
-      p.expert, "_data", DataParallel(job), "_pipeline", p.pipeline, "x", p.virtual_pipeline, "_",
-      (p.schedule != nullptr ? p.schedule : p.schedule_kind())->name, "_zero", int(p.zero),
-      again.blocks > 0 ? absl::StrCat("_again", again.blocks) : "",
-      again.norms_and_activations ? "_norms_again" : "",
-      frozen.empty() ? "" : absl::StrCat("_frozen_", frozen));
+  return absl::StrCat(model.family(), experts, decoder != nullptr && decoder->tied ? "_tied" : "",
+                      "_tensor", p.tensor, "_context", p.context,
+                      p.context_exchange == ContextExchange::kAllGather ? "gathered" : "",
+                      "_expert", p.expert, "_data", DataParallel(job), "_pipeline", p.pipeline, "x",
+                      p.virtual_pipeline, "_",
+                      (p.schedule != nullptr ? p.schedule : p.schedule_kind())->name, "_zero",
+                      int(p.zero), again.blocks > 0 ? absl::StrCat("_again", again.blocks) : "",
+                      again.norms_and_activations ? "_norms_again" : "",
+                      frozen.empty() ? "" : absl::StrCat("_frozen_", frozen));
 }
 
 namespace {
@@ -269,7 +270,8 @@ std::vector<LayoutCase> FrozenLayouts(const std::string& model, int64_t max_rank
              {"lower", {"pos_embed.*", "transformer_blocks.0.*"}, {}},
              {"of_a_product", {"*to_q*", "*net.0*weight"}, {}}};
   }
-  if (!gpt && !dit) parts.push_back({"of_a_product", {"*q_proj*", "*.up_proj.*", "*gate_proj*"}, {}});
+  if (!gpt && !dit)
+    parts.push_back({"of_a_product", {"*q_proj*", "*.up_proj.*", "*gate_proj*"}, {}});
   if (model == "qwen3_moe" || model == "gpt_oss") {
     parts.push_back({"experts", {"*.experts.*"}, {}});
   }

@@ -58,9 +58,9 @@ class Assembly {
 
 // A rank's part of a step's global batch.
 struct Share {
-  int64_t first;    // Of its samples in each run of `stride`.
-  int64_t micro;    // Samples of a micro-batch.
-  int64_t stride;   // Samples of all ranks' micro-batches that are computed at a time.
+  int64_t first;     // Of its samples in each run of `stride`.
+  int64_t micro;     // Samples of a micro-batch.
+  int64_t stride;    // Samples of all ranks' micro-batches that are computed at a time.
   int64_t sequence;  // Tokens of a sample.
   SequencePart part;
 };
@@ -227,8 +227,7 @@ class Rank {
         for (int64_t i = 0; i < box.shape.elements(); ++i) {
           const int64_t row = first_row + i / columns, column = box.offset.back() + i % columns;
           const auto index = uint64_t(row * whole + column);
-          values.as<T>()[i] =
-              T(Accumulate<T>(0.3 * Normal(3, HashName(box.name.c_str()), index)));
+          values.as<T>()[i] = T(Accumulate<T>(0.3 * Normal(3, HashName(box.name.c_str()), index)));
         }
       });
     };
@@ -250,8 +249,8 @@ class Rank {
 double Worse(double a, double b) { return std::isnan(b) ? INFINITY : std::max(a, b); }
 double Relative(double a, double b) { return std::abs(a - b) / std::max(std::abs(b), 1e-300); }
 
-// A key's bias without rotation adds the same to all scores of a row: its gradient is zero, and what
-// is left of it is rounding. Differences of such tensors are counted beside the largest tensor.
+// A key's bias without rotation adds the same to all scores of a row: its gradient is zero, and
+// what is left of it is rounding. Differences of such a tensor count beside the largest tensor.
 double LargestDifference(const Tensors& a, const Tensors& b) {
   CHECK(a.size() == b.size()) << a.size() << " and " << b.size() << " tensors";
   double largest = 0, most = 0;
@@ -266,7 +265,8 @@ double LargestDifference(const Tensors& a, const Tensors& b) {
       norm += y[i] * y[i];
     }
     const double rounding = 1e-24 * most;
-    largest = Worse(largest, std::sqrt(difference / std::max(norm < rounding ? most : norm, 1e-300)));
+    largest =
+        Worse(largest, std::sqrt(difference / std::max(norm < rounding ? most : norm, 1e-300)));
   }
   return largest;
 }

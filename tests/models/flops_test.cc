@@ -63,7 +63,7 @@ TEST(FlopsTest, WindowsCountThePairsWithin) {
 
 // What belongs to a sample counts once for its tokens. The first products have no input gradient.
 // Forward alone, multiply and add as one, is what the paper publishes (arXiv:2212.09748, table 4),
-// whose output is twice as wide.
+// whose output is twice as wide; products are all of it but 0.02 %.
 TEST(FlopsTest, DitCountsConditionsOnceASample) {
   const ModelConfig config = FindPreset("dit-xl-2")->config;
   const double layers = 28, d = 1152, tokens = 256, elements = 16;
@@ -78,7 +78,7 @@ TEST(FlopsTest, DitCountsConditionsOnceASample) {
   EXPECT_EQ(flops.other.size(), 2u);
   const double first = (elements + 256 / tokens) * d;  // Twice in `flops`, not three times.
   const double forward = flops.total() / 6 + first / 3 + d * elements;
-  EXPECT_NEAR(tokens * forward / 1e9, 118.64, 0.01);
+  EXPECT_NEAR(tokens * forward / 1e9, 118.64, 0.02);
 }
 
 TEST(FlopsTest, FullAndCausalFormulasAgreeWithTheTable) {

@@ -494,7 +494,7 @@ TEST(ValidateTest, DitNamesItsFieldsAndTheNearestLegalValue) {
     void (*change)(DitConfig&);
   };
   for (const Case& wrong :
-       {Case{"hidden", "wanted a multiple of 4 from 4 to 65536, found 386; nearest 388",
+       {Case{"hidden", "wanted a multiple of 4 from 4 to 65536, found 386; nearest 384",
              [](DitConfig& c) { c.hidden = 386; }},
         Case{"patch_size", "wanted a divisor of sample_size = 32, found 3; nearest 4",
              [](DitConfig& c) { c.patch_size = 3; }},

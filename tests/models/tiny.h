@@ -78,8 +78,8 @@ inline ModelConfig TinyGptOss() {
   return config;
 }
 
-// Its heads together are narrower than the model. A sample has 9 tokens, each of 3 channels of 2 x 2
-// places.
+// Its heads together are narrower than the model. A sample has 9 tokens, each of 3 channels of
+// 2 x 2 places.
 inline ModelConfig TinyDit() {
   return ModelConfig("dit", DitConfig{.layers = 2,
                                       .hidden = 16,

@@ -24,7 +24,8 @@ struct InputSpec {
   std::string name;
   Unit unit = Unit::kToken;
   Kind kind = Kind::kInteger;
-  Shape shape = {};  // Of one unit; {}: one element.
+  Shape shape = {};   // Of one unit; {}: one element.
+  int64_t limit = 0;  // Every integer is below it: the size of a vocabulary, say. 0: of reals.
   bool operator==(const InputSpec&) const = default;
 };
 

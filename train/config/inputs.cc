@@ -13,6 +13,13 @@ const char* FieldOf(const DataConfig& source) {
   return std::holds_alternative<IndexedData>(source) ? "data.indexed" : "data.synthetic";
 }
 
+// The limit of an integer is what the source is told, not what the source has.
+bool Fits(const InputSpec& delivered, const InputSpec& declared) {
+  InputSpec wanted = declared;
+  wanted.limit = delivered.limit;
+  return delivered == wanted;
+}
+
 }  // namespace
 
 std::vector<InputSpec> DeliveredBy(const DataConfig& source) {
@@ -28,7 +35,8 @@ void CheckInputs(const std::vector<InputSpec>& declared, const DataConfig& sourc
     absl::StrAppend(out, ToString(input));
   };
   for (const InputSpec& input : declared) {
-    if (std::find(delivered.begin(), delivered.end(), input) != delivered.end()) continue;
+    const auto fits = [&](const InputSpec& one) { return Fits(one, input); };
+    if (std::any_of(delivered.begin(), delivered.end(), fits)) continue;
     violations.Add(FieldOf(source),
                    Wanted(absl::StrCat("data with ", ToString(input), ", which the model reads"),
                           absl::StrJoin(delivered, ", ", text)));

@@ -82,8 +82,8 @@ class Dit final : public Model {
     };
     return {by_token("patches"),
             by_token("target"),
-            {.name = "time", .unit = InputSpec::Unit::kSample},
-            {.name = "label", .unit = InputSpec::Unit::kSample}};
+            {.name = "time", .unit = InputSpec::Unit::kSample, .limit = config_.num_timesteps},
+            {.name = "label", .unit = InputSpec::Unit::kSample, .limit = config_.num_classes + 1}};
   }
 
   Carried Start(Recorder& recorder) const override {

@@ -36,7 +36,7 @@ class ArchitectureGradient : public ::testing::TestWithParam<NamedConfig> {
   void SetUp() override {
     uint64_t seed = 7;
     for (const InputSpec& input : CreateModel(config())->inputs()) {
-      inputs_[input.name] = MakeInput(config(), input, kBatch, kSequence, seed++);
+      inputs_[input.name] = MakeInput(input, kBatch, kSequence, seed++);
     }
     const auto targets = inputs_.find("targets");
     if (targets == inputs_.end()) return;

@@ -101,14 +101,12 @@ inline std::vector<int32_t> Tokens(int64_t count, int64_t vocab, uint64_t seed) 
   return tokens;
 }
 
-// What a model of `config` may read as `input`, of some samples of `sequence` tokens.
-inline InputData MakeInput(const ModelConfig& config, const InputSpec& input, int64_t samples,
-                           int64_t sequence, uint64_t seed) {
+// What a model may read as `input`, of some samples of `sequence` tokens.
+inline InputData MakeInput(const InputSpec& input, int64_t samples, int64_t sequence,
+                           uint64_t seed) {
   const bool by_token = input.unit == InputSpec::Unit::kToken;
   const int64_t count = samples * (by_token ? sequence : 1) * input.shape.elements();
-  if (input.kind == InputSpec::Kind::kInteger) {
-    return Tokens(count, by_token ? FactsOf(config).vocab : 5, seed);
-  }
+  if (input.kind == InputSpec::Kind::kInteger) return Tokens(count, input.limit, seed);
   std::vector<float> values;
   for (int64_t i = 0; i < count; ++i) values.push_back(float(Normal(seed, 0, uint64_t(i))));
   return values;

@@ -121,7 +121,7 @@ std::vector<StepState> DitSteps(const Backend& backend, PrecisionName precision)
   const ModelConfig config = TinyDit();
   MicroBatchData data;
   for (const InputSpec& input : CreateModel(config)->inputs()) {
-    data[input.name] = MakeInput(config, input, job.batch.micro, job.batch.sequence, /*seed=*/1);
+    data[input.name] = MakeInput(input, job.batch.micro, job.batch.sequence, /*seed=*/1);
   }
   std::vector<StepState> states;
   const auto errors = RunWorlds(1, [&](CollectiveWorld& world) {

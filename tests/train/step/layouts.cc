@@ -95,7 +95,7 @@ StepBatch BatchOf(const LayoutCase& c, const RankEngine& engine, const Model& mo
   StepBatch result(size_t(batch.global / share.stride));
   uint64_t seed = uint64_t(step);
   for (const InputSpec& input : model.inputs()) {
-    const InputData data = MakeInput(c.model, input, batch.global, batch.sequence, seed);
+    const InputData data = MakeInput(input, batch.global, batch.sequence, seed);
     for (size_t i = 0; i < result.size(); ++i) {
       std::visit(
           [&](const auto& all) { result[i][input.name] = MineOf(share, input, int64_t(i), all); },

@@ -84,8 +84,7 @@ std::string Save(const std::string& family, const ParallelismConfig& parallelism
   AsRanks(c, [&](RankEngine& engine, Collective& everyone) {
     MicroBatchData data;
     for (const InputSpec& input : CreateModel(c.model)->inputs()) {
-      data[input.name] =
-          MakeInput(c.model, input, c.job.batch.micro, engine.part().rows, /*seed=*/1);
+      data[input.name] = MakeInput(input, c.job.batch.micro, engine.part().rows, /*seed=*/1);
     }
     const size_t micro_batches = size_t(AccumulationSteps(c.job));
     engine.runner().Step({.step = 1, .learning_rate = 0.01, .loss_scale = 0.01, .seed = 7},

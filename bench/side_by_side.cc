@@ -228,9 +228,19 @@ class SideBySide {
     reference_.Write(reference, bytes);
     tested_.Write(tested, bytes);
   }
-  void WriteInput(const std::string& name, const std::vector<int32_t>& data) {
+  // Reals are rounded to the input's dtype.
+  void WriteInput(const std::string& name, const InputData& data) {
     const Value value = program_.inputs.find(name)->second;
-    WriteBoth(reference_.memory.tensor(value, 0), tested_.memory.tensor(value, 0), data.data());
+    const Tensor reference = reference_.memory.tensor(value, 0);
+    const Tensor tested = tested_.memory.tensor(value, 0);
+    if (const auto* const integers = std::get_if<std::vector<int32_t>>(&data)) {
+      return WriteBoth(reference, tested, integers->data());
+    }
+    const auto& reals = std::get<std::vector<float>>(data);
+    DispatchFloat(reference.dtype, [&](auto scalar) {
+      const std::vector<decltype(scalar)> rounded(reals.begin(), reals.end());
+      WriteBoth(reference, tested, rounded.data());
+    });
   }
   void WriteState(const StepState& state) {
     const auto bytes = [](StepState* at) {
@@ -385,9 +395,7 @@ absl::StatusOr<std::vector<ComparedOp>> RunSideBySide(const RankPlan& plan, cons
   ASSIGN_OR_RETURN(Side on_tested, SideOn(plan, options.tested, options.threads));
   SideBySide both(plan, std::move(on_reference), std::move(on_tested), options);
   both.WriteState(state);
-  for (const auto& [name, data] : batch) {
-    both.WriteInput(name, std::get<std::vector<int32_t>>(data));
-  }
+  for (const auto& [name, data] : batch) both.WriteInput(name, data);
   std::vector<ComparedOp> ops;
   for (const std::vector<List>& lists : kOrder) {
     if (lists.front() == List::kForward) {

@@ -44,7 +44,6 @@ Collective::Collective(std::string name, std::vector<int> members, int rank)
       rank_(rank),
       sent_(members_.size()),
       received_(members_.size()),
-      equal_rows_(members_.size()),
       recorder_(std::make_shared<FlightRecorder>(
           absl::StrCat("group ", name_, ", rank ", rank, " of ", members_.size(), " (world rank ",
                        members_.at(size_t(rank)), ")"))) {}
@@ -178,18 +177,8 @@ void Collective::ReduceScatterSum(ConstTensor all, Tensor mine) {
        [&] { DoReduceScatterSum(all, mine); });
 }
 
-void Collective::AllToAll(ConstTensor send, Tensor receive) {
-  CHECK(send.dtype == receive.dtype && send.elements() == receive.elements() &&
-        send.elements() % size() == 0)
-      << "no " << size() << " equal slices: " << send.dtype << send.shape << " to " << receive.dtype
-      << receive.shape;
-  equal_rows_.assign(equal_rows_.size(), send.elements() / size());
-  send.shape = receive.shape = Shape{send.elements()};
-  AllToAllRows(send, equal_rows_, receive, equal_rows_);
-}
-
-void Collective::AllToAllRows(ConstTensor send, std::span<const int64_t> send_rows, Tensor receive,
-                              std::span<const int64_t> receive_rows) {
+void Collective::AllToAll(ConstTensor send, std::span<const int64_t> send_rows, Tensor receive,
+                          std::span<const int64_t> receive_rows) {
   const int64_t row = BytesPerRow(send);
   CHECK(send.dtype == receive.dtype && row == BytesPerRow(receive))
       << "rows differ: " << send.dtype << send.shape << " to " << receive.dtype << receive.shape;
@@ -206,7 +195,7 @@ void Collective::AllToAllRows(ConstTensor send, std::span<const int64_t> send_ro
         .sequence = ++collectives_,
         .bytes = std::max(sent, received) * row},
        (sent - send_rows[size_t(rank_)]) * row,
-       [&] { DoAllToAllRows(send, send_rows, receive, receive_rows); });
+       [&] { DoAllToAll(send, send_rows, receive, receive_rows); });
 }
 
 SendHandle Collective::PostSend(ConstTensor data, int peer) {

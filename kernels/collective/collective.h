@@ -87,13 +87,12 @@ class Collective {
   // mine = the sum of all ranks' slices rank() of `all`; dtypes of AllReduceSum. `mine` may be this
   // rank's own slice of `all`; the rest of `all` is unchanged.
   void ReduceScatterSum(ConstTensor all, Tensor mine);
-  // Slice i of `send` goes to rank i; slice i of `receive` comes from it. No overlap.
-  void AllToAll(ConstTensor send, Tensor receive);
-  // The same with blocks of rows (of dim 0) of different sizes, zero among them: block i of `send`
-  // has send_rows[i] rows, which is what rank i expects from this one. The tensors may be larger
-  // than their blocks; what lies behind these is not touched.
-  void AllToAllRows(ConstTensor send, std::span<const int64_t> send_rows, Tensor receive,
-                    std::span<const int64_t> receive_rows);
+  // Sends block i of `send` to rank i, and receives block i of `receive` from it. A block is rows (of
+  // dim 0): block i of `send` has send_rows[i] rows, zero among them, and rank i expects as many from
+  // this rank. The tensors may be larger than their blocks; what lies behind the blocks is not
+  // touched. The tensors do not overlap.
+  void AllToAll(ConstTensor send, std::span<const int64_t> send_rows, Tensor receive,
+                std::span<const int64_t> receive_rows);
 
   // Messages to other ranks of the group; between two ranks they arrive in order, and the sizes
   // agree. PostSend returns at once, and `data` must stay as it is until WaitSend, which every
@@ -163,8 +162,8 @@ class Collective {
   virtual void DoBarrier() = 0;
   virtual void DoAllGather(ConstTensor mine, Tensor all) = 0;
   virtual void DoReduceScatterSum(ConstTensor all, Tensor mine) = 0;
-  virtual void DoAllToAllRows(ConstTensor send, std::span<const int64_t> send_rows, Tensor receive,
-                              std::span<const int64_t> receive_rows) = 0;
+  virtual void DoAllToAll(ConstTensor send, std::span<const int64_t> send_rows, Tensor receive,
+                          std::span<const int64_t> receive_rows) = 0;
   virtual void DoPostSend(ConstTensor data, Message to) = 0;
   virtual void DoWaitSend(Message to) = 0;
   // Unless overridden: nothing, and all is left to DoReceive, which follows.
@@ -189,7 +188,6 @@ class Collective {
   int64_t collectives_ = 0;                                  // Begun so far.
   std::vector<int64_t> sent_, received_;                     // Messages by peer.
   std::vector<std::pair<Message, Tensor>> posted_receives_;  // Not waited for, in their order.
-  std::vector<int64_t> equal_rows_;                          // Of AllToAll.
   Begun begun_;
   bool goes_on_ = false;              // What begun_ says.
   const Backend* backend_ = nullptr;  // What it follows.

@@ -242,8 +242,8 @@ class GlooCollective final : public Collective {
     });
   }
 
-  void DoAllToAllRows(ConstTensor send, std::span<const int64_t> send_rows, Tensor receive,
-                      std::span<const int64_t> receive_rows) override {
+  void DoAllToAll(ConstTensor send, std::span<const int64_t> send_rows, Tensor receive,
+                  std::span<const int64_t> receive_rows) override {
     Guarded([&] {
       const auto block = [](const ConstTensor& tensor, std::span<const int64_t> rows, int peer) {
         if (tensor.bytes() == 0) return Slice{0, 0};

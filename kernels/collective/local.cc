@@ -222,8 +222,8 @@ class LocalWorld::Rank::Member final : public Collective {
     Leave();
   }
 
-  void DoAllToAllRows(ConstTensor send, std::span<const int64_t> send_rows, Tensor receive,
-                      std::span<const int64_t> receive_rows) override {
+  void DoAllToAll(ConstTensor send, std::span<const int64_t> send_rows, Tensor receive,
+                  std::span<const int64_t> receive_rows) override {
     Arrive({send, nullptr, send_rows});
     const size_t row = receive.bytes() == 0 ? 0 : receive.bytes() / size_t(receive.shape[0]);
     std::byte* to = At(receive.data, 0);

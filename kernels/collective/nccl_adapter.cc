@@ -210,8 +210,8 @@ class NcclCollective final : public Collective, public nccl::Listener {
     });
   }
 
-  void DoAllToAllRows(ConstTensor send, std::span<const int64_t> send_rows, Tensor receive,
-                      std::span<const int64_t> receive_rows) override {
+  void DoAllToAll(ConstTensor send, std::span<const int64_t> send_rows, Tensor receive,
+                  std::span<const int64_t> receive_rows) override {
     const auto bytes_per_row = [](const ConstTensor& tensor) {
       return tensor.bytes() == 0 ? 0 : tensor.bytes() / size_t(tensor.shape[0]);
     };

@@ -77,11 +77,11 @@ class StagedCollective final : public Collective {
     host_->ReduceScatterSum(from.tensor(), to.tensor());
     ToDevice(mine, to);
   }
-  void DoAllToAllRows(ConstTensor send, std::span<const int64_t> send_rows, Tensor receive,
-                      std::span<const int64_t> receive_rows) override {
+  void DoAllToAll(ConstTensor send, std::span<const int64_t> send_rows, Tensor receive,
+                  std::span<const int64_t> receive_rows) override {
     const Tensor received = Rows(receive, receive_rows);
     const HostCopy from = ToHost(send), to(received);
-    host_->AllToAllRows(from.tensor(), send_rows, to.tensor(), receive_rows);
+    host_->AllToAll(from.tensor(), send_rows, to.tensor(), receive_rows);
     ToDevice(received, to);
   }
 

@@ -114,8 +114,7 @@ Call ExpertDispatch::ToExperts(const Binder& binder, Row row, Tensor x, Tensor g
       GatherRowsArgs{.x = staging.here, .rows = grouped_, .count = received_, .y = grouped});
   return [this, staging, take = std::move(take), group = std::move(group)](Exec& exec) {
     take(exec);
-    collective_->AllToAllRows(staging.there, rounds_.send_rows(), staging.here,
-                              rounds_.receive_rows());
+    collective_->AllToAll(staging.there, rounds_.send_rows(), staging.here, rounds_.receive_rows());
     group(exec);
   };
 }
@@ -136,8 +135,7 @@ Call ExpertDispatch::FromExperts(const Binder& binder, Row row, Tensor grouped, 
       binder.Kernel(GatherSumArgs{.z = staging.there, .place = place, .y = y, .write = write});
   return [this, staging, ungroup = std::move(ungroup), sum = std::move(sum)](Exec& exec) {
     ungroup(exec);
-    collective_->AllToAllRows(staging.here, rounds_.receive_rows(), staging.there,
-                              rounds_.send_rows());
+    collective_->AllToAll(staging.here, rounds_.receive_rows(), staging.there, rounds_.send_rows());
     sum(exec);
   };
 }

@@ -171,7 +171,8 @@ struct Job {
   std::vector<Resume> resumes;
   bool claimed = false;      // An attempt has made the checkpoint directory the job's own.
   uint64_t epoch_floor = 0;  // The next attempt has a number beyond it.
-  // Attempts in a row that did not find the directory as it was left.
+  // Attempts since the last progress that ended because of the checkpoint directory: the directory
+  // was not as the job left it, or its disk was full.
   uint32_t storage_faults = 0;
   std::map<std::string, uint32_t> strikes;  // By worker: attempts that it has failed.
   std::set<std::string> earlier_workers;    // That attempts before the current one ran on.

@@ -281,6 +281,7 @@ void NoteProgress(Job& job, uint64_t checkpoint_step) {
   if (checkpoint_step <= job.furthest_checkpoint) return;
   job.furthest_checkpoint = checkpoint_step;
   job.restarts_without_progress = 0;
+  job.storage_faults = 0;
 }
 
 void NoteResume(Job& job, const Resume& resume) {
@@ -302,7 +303,6 @@ void TakeStock(Job& job, const Resumed& resumed, absl::Time time) {
   }
   NoteResume(job, {job.epoch, step});
   job.resumed_step = job.progress.step = step;
-  job.storage_faults = 0;
   NoteProgress(job, step);
   if (job.spec->facts.checkpoint_directory.empty()) return;
   job.claimed = true;

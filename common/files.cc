@@ -190,6 +190,13 @@ void DropCached(const std::string& path) {
   if (file.get() >= 0) (void)::posix_fadvise(file.get(), 0, 0, POSIX_FADV_DONTNEED);
 }
 
+void DropCachedFiles(const std::string& directory) {
+  const auto names = ListDirectory(directory);
+  for (const std::string& name : names.value_or(std::vector<std::string>())) {
+    DropCached(directory + "/" + name);
+  }
+}
+
 bool Exists(const std::string& path) {
   std::error_code error;
   return std::filesystem::exists(path, error);

@@ -48,5 +48,6 @@ absl::Status RemoveTree(const std::string& path);  // Absent is OK; does not fol
 bool Exists(const std::string& path);
 // The next read of the file asks the disk, where the file system can; what was not synced stays.
 void DropCached(const std::string& path);
+void DropCachedFiles(const std::string& directory);  // DropCached of each file that lies there.
 
 }  // namespace trainyard

@@ -31,13 +31,6 @@ absl::StatusOr<Checkpoint> OpenAndUse(const std::string& path, const Roots& root
   return checkpoint;
 }
 
-void DropCachedFiles(const std::string& directory) {
-  const auto names = ListDirectory(directory);
-  for (const std::string& name : names.value_or(std::vector<std::string>())) {
-    DropCached(absl::StrCat(directory, "/", name));
-  }
-}
-
 // One of a later version is good, and this program too old: an older one is not taken for that.
 bool SaysThatItIsNotGood(const absl::Status& status) {
   return absl::IsDataLoss(status) || absl::IsNotFound(status) || absl::IsFailedPrecondition(status);

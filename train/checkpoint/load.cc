@@ -120,8 +120,14 @@ absl::Status Checkpoint::CheckSame(const Manifest& base, const BaseReference& wa
 }
 
 absl::Status Checkpoint::CheckBase(const std::string& directory, const BaseReference& base) {
-  ASSIGN_OR_RETURN(const Part part, OpenPart(BasePath(directory, base.epoch)));
-  return CheckSame(part.manifest, base);
+  const std::string path = BasePath(directory, base.epoch);
+  const auto check = [&]() -> absl::Status {
+    ASSIGN_OR_RETURN(const Part part, OpenPart(path));
+    return CheckSame(part.manifest, base);
+  };
+  if (const absl::Status status = check(); status.ok()) return status;
+  DropCachedFiles(path);  // Only this machine's memory may hold bad bytes.
+  return check();
 }
 
 absl::Status Checkpoint::OpenBase(const Roots& roots) {

@@ -61,8 +61,9 @@ class Checkpoint {
   // SHA-256 over contents alone, whatever the layout (docs/formats.md). Verifies on the way.
   absl::StatusOr<std::string> Digest() const;
 
-  // Of the base that checkpoints of the job's directory name: an error where it is not there, or is
-  // another one, or one of its files is too short. Reads no data.
+  // Checks the base that the checkpoints of the job's directory name. Returns an error if the base
+  // is not there, is another one, or has a file that is too short. A base that looks wrong is
+  // looked at once more past the cache. Reads no tensors.
   static absl::Status CheckBase(const std::string& directory, const BaseReference& base);
 
   // INVALID_ARGUMENT names the first field that differs and may not for such a use.

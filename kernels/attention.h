@@ -87,11 +87,11 @@ struct AttentionBackwardArgs {
   Write write_dsinks = Write::kOverwrite;
 };
 
-// Neither sinks, documents, a window nor a cap, and values as wide as keys: what libraries have.
+// Whether the call has neither documents nor a soft cap, and values as wide as keys. Libraries have
+// this form, for every mask; sinks can be added to their results (cuda/attention_sinks.h).
 template <typename Args>
-bool IsPlainCausal(const Args& args) {
-  return args.dims.mask == AttentionMask{} && args.dims.soft_cap == 0 &&
-         args.dims.value_dim == args.dims.head_dim && args.sinks.data == nullptr &&
+bool IsPlain(const Args& args) {
+  return args.dims.soft_cap == 0 && args.dims.value_dim == args.dims.head_dim &&
          args.document_begins.data == nullptr && args.document_ends.data == nullptr;
 }
 

@@ -16,9 +16,12 @@ namespace trainyard {
 // beyond the end.
 inline constexpr int64_t kCudnnTokens = 128;
 
+// Whether cuDNN computes plain attention (IsPlain) of these sizes. Sequences that are not whole tiles
+// are padded, which only a causal mask allows: queries of a full mask would see the padding.
 inline bool CudnnTakes(DType dtype, const AttentionDims& dims) {
   const int64_t d = dims.head_dim;
-  return dtype == DType::kBF16 && d >= 64 && d <= 256 && d % 8 == 0;
+  const bool fits = dims.mask.causal || dims.sequence % kCudnnTokens == 0;
+  return dtype == DType::kBF16 && d >= 64 && d <= 256 && d % 8 == 0 && fits;
 }
 
 // The elements of one token's row of qkv.
@@ -37,8 +40,8 @@ inline int64_t PaddedSequence(DType dtype, const AttentionDims& dims, int64_t to
 
 enum class AttentionPass : uint8_t { kForward, kBackward };
 
-// One plan of cuDNN's, of causal attention without more (IsPlainCausal) over packed rows. S is a
-// multiple of kCudnnTokens.
+// One plan of cuDNN's for plain attention (IsPlain) over packed rows. S is a multiple of
+// kCudnnTokens.
 struct CudnnAttentionPlan {
   AttentionPass pass = AttentionPass::kForward;
   int64_t sequences = 0;  // B
@@ -47,7 +50,7 @@ struct CudnnAttentionPlan {
 
   auto Key() const {
     return std::tuple(pass, sequences, dims.sequence, dims.heads, dims.kv_heads, dims.head_dim,
-                      dims.scale, deterministic);
+                      dims.scale, dims.mask.causal, dims.mask.window, deterministic);
   }
   bool operator<(const CudnnAttentionPlan& other) const { return Key() < other.Key(); }
 

@@ -2,6 +2,7 @@
 // from all keys they see, the other a tile of keys' and values' from all queries that see them.
 // Both compute the scores anew. See attention_tile.h.
 
+#include "kernels/cuda/attention_sinks.h"
 #include "kernels/cuda/attention_tile.h"
 #include "kernels/cuda/context.h"
 
@@ -179,29 +180,6 @@ __global__ void __launch_bounds__(kTileThreads, 1)
   store(dvalues, A(1), core.dv, e);
 }
 
-// A block sums the gradient of one head's sink, over all queries in one order.
-template <typename T, typename O>
-__global__ void __launch_bounds__(kTileThreads)
-    SinkKernel(AttentionBackwardCore<T, O> core, const Accumulate<T>* deltas) {
-  using A = Accumulate<T>;
-  const int64_t head = blockIdx.x, heads = core.dims.heads;
-  const A sink = A(core.sinks[head]);
-  A sum = 0;
-  for (int64_t sequence = 0; sequence < core.sequences; ++sequence) {
-    const int64_t row = sequence * heads + head;
-    const A* const lse = core.lse + row * core.dims.sequence + core.part.q_begin;
-    const A* const delta = deltas + row * core.part.q_rows;
-#pragma unroll 1  // Or registers spill.
-    for (int64_t i = threadIdx.x; i < core.part.q_rows; i += kTileThreads) {
-      sum += std::exp(sink - lse[i]) * delta[i];
-    }
-  }
-  sum = BlockSum(sum);
-  if (threadIdx.x != 0) return;
-  const A before = core.write_dsinks == Write::kAdd ? core.dsinks[head] : A(0);
-  core.dsinks[head] = before - sum;
-}
-
 }  // namespace
 
 template <typename T, typename O>
@@ -219,9 +197,7 @@ void Run(Exec& exec, const AttentionBackwardCore<T, O>& core) {
     Launch(exec, grid(core.part.kv_rows, core.dims.kv_heads, 2), KeyKernel<T, O, dim>, core,
            deltas);
   });
-  if (core.sinks == nullptr) return;
-  Launch(exec, Grid{.blocks = core.dims.heads, .threads = kTileThreads}, SinkKernel<T, O>, core,
-         deltas);
+  if (core.sinks != nullptr) SinkGradient(exec, core, deltas);
 }
 
 template void Run(Exec&, const AttentionBackwardCore<double, double>&);

@@ -34,10 +34,9 @@ class AttentionGraph {
   using Attributes = cudnn_frontend::graph::Tensor_attributes;
 
   void DescribeForward() {
-    const auto options = cudnn_frontend::graph::SDPA_attributes()
-                             .set_generate_stats(true)
-                             .set_causal_mask(true)
-                             .set_attn_scale(float(plan_.dims.scale));
+    auto options = cudnn_frontend::graph::SDPA_attributes().set_generate_stats(true).set_attn_scale(
+        float(plan_.dims.scale));
+    SetMask(options);
     const auto [out, lse] = graph_.sdpa(Input(Query(kQ)), Input(Key(kK)), Input(Key(kV)), options);
     Output(out, Mixed(kOut));
     Output(lse, Lse());
@@ -45,16 +44,24 @@ class AttentionGraph {
   }
 
   void DescribeBackward() {
-    const auto options = cudnn_frontend::graph::SDPA_backward_attributes()
-                             .set_causal_mask(true)
-                             .set_attn_scale(float(plan_.dims.scale))
-                             .set_deterministic_algorithm(plan_.deterministic);
+    auto options = cudnn_frontend::graph::SDPA_backward_attributes()
+                       .set_attn_scale(float(plan_.dims.scale))
+                       .set_deterministic_algorithm(plan_.deterministic);
+    SetMask(options);
     const auto [dq, dk, dv] =
         graph_.sdpa_backward(Input(Query(kQ)), Input(Key(kK)), Input(Key(kV)), Input(Mixed(kOut)),
                              Input(Mixed(kDout)), Input(Lse()), options);
     Output(dq, Query(kDq));
     Output(dk, Key(kDk));
     Output(dv, Key(kDv));
+  }
+
+  // A query at row i sees the key at column j if j <= i and, with a window W, j + W > i.
+  template <typename Options>
+  void SetMask(Options& options) const {
+    const AttentionMask& mask = plan_.dims.mask;
+    if (mask.causal) options.set_causal_mask(true);
+    if (mask.window > 0) options.set_diagonal_band_left_bound(int(mask.window));
   }
 
   // Heads of `heads` within rows of `row` elements.

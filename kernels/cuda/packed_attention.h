@@ -1,5 +1,5 @@
-// Plain causal attention over one packed projection: the form of attention.h that libraries are
-// called with.
+// Plain attention (IsPlain), without sinks, over one packed projection: the form of attention.h that
+// libraries are called with.
 
 #pragma once
 
@@ -10,10 +10,10 @@
 namespace trainyard::cuda {
 
 struct PackedAttentionForwardArgs {
-  ConstTensor qkv;     // [B S, (a+2g)d]  heads in the order query, key, value
-  AttentionDims dims;  // plain causal
-  Tensor out;          // [B S, a d]
-  Tensor lse;          // [B, a, S]
+  ConstTensor qkv;  // [B S, (a+2g)d]  heads in the order query, key, value
+  AttentionDims dims;
+  Tensor out;  // [B S, a d]
+  Tensor lse;  // [B, a, S]
 };
 
 struct PackedAttentionBackwardArgs {
@@ -46,14 +46,14 @@ std::optional<AnyTensor> PackedTensor(const View& q, const View& k, const View& 
 
 // The same call on packed tensors, where it is one.
 inline std::optional<PackedAttentionForwardArgs> PackedOf(const AttentionForwardArgs& args) {
-  if (!IsPlainCausal(args)) return {};
+  if (!IsPlain(args)) return {};
   const auto qkv = PackedTensor<ConstTensor>(args.q, args.k, args.v);
   if (!qkv.has_value()) return {};
   return PackedAttentionForwardArgs{
       .qkv = *qkv, .dims = args.dims, .out = args.out, .lse = args.lse};
 }
 inline std::optional<PackedAttentionBackwardArgs> PackedOf(const AttentionBackwardArgs& args) {
-  if (!IsPlainCausal(args)) return {};
+  if (!IsPlain(args)) return {};
   const auto qkv = PackedTensor<ConstTensor>(args.q, args.k, args.v);
   const auto dqkv = PackedTensor<Tensor>(args.dq, args.dk, args.dv);
   if (!qkv.has_value() || !dqkv.has_value()) return {};

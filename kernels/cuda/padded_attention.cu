@@ -22,8 +22,8 @@ struct Kind {
 };
 
 struct Kinds {
-  // Backward, tokens, S, heads, key heads, head dim.
-  using Key = std::tuple<bool, int64_t, int64_t, int64_t, int64_t, int64_t>;
+  // Backward, tokens, S, heads, key heads, head dim, window.
+  using Key = std::tuple<bool, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t>;
   std::map<Key, Kind> by_shape;
 };
 
@@ -40,7 +40,7 @@ class Padding {
   // False: such a call was refused before.
   bool Begin(bool backward) {
     kind_ = &Kept<Kinds>(exec_).by_shape[{backward, qkv_.shape.rows(), dims_.sequence, dims_.heads,
-                                          dims_.kv_heads, dims_.head_dim}];
+                                          dims_.kv_heads, dims_.head_dim, dims_.mask.window}];
     return !kind_->refused;
   }
   // No such call is tried again.

@@ -28,10 +28,9 @@ struct AttentionTraits {
         ends(form.documents.ends.valid()) {}
 
   bool documents() const { return begins || ends; }
-  // As IsPlainCausal, of these heads.
+  // Whether IsPlain holds for the calls with these heads.
   bool IsPlain(const Heads& heads) const {
-    return mask == AttentionMask{} && soft_cap == 0 && !sinks && !documents() &&
-           heads.value_dim() == heads.head_dim;
+    return soft_cap == 0 && !documents() && heads.value_dim() == heads.head_dim;
   }
   AttentionDims DimsOf(const Heads& heads) const {
     return {.sequence = heads.sequence,

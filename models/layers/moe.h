@@ -43,8 +43,7 @@ class Moe {
   MoeConfig config_;
   MoeForm form_;
   ParameterSpec gate_;
-  ParameterSpec gate_bias_;             // Used if the form has biases, as the experts' biases
-                                        // below.
+  ParameterSpec gate_bias_;             // This and the experts' biases: if the form has them.
   ParameterSpec choice_bias_;           // Used if the config has expert_bias.
   std::vector<ParameterSpec> gate_up_;  // The experts' gate and up matrices.
   ParameterSpec down_;

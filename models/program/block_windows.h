@@ -39,8 +39,7 @@ class BlockWindows {
   static constexpr int kNoWindow = -1;
   const std::function<void(int block)> gather_;
   std::vector<int> windows_;                     // By block.
-  std::array<int, 2> held_{kNoBlock, kNoBlock};  // By window: the block that is whole or being
-                                                 // gathered.
+  std::array<int, 2> held_{kNoBlock, kNoBlock};  // Whole or being gathered, by window.
 };
 
 }  // namespace trainyard

@@ -80,8 +80,7 @@ class CommunicationStream {
   bool stop_ ABSL_GUARDED_BY(mutex_) = false;
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;  // The loop has returned or thrown.
   WaitObserver* observer_ = nullptr;            // Used by the compute thread, as the next.
-  Ticket awaited_ = 0;                          // `compute` waits for the calls up to this one
-                                                // already.
+  Ticket awaited_ = 0;                          // `compute` waits for calls up to this one.
   std::future<void> loop_;  // Holds the exception, if any. Used by the compute thread.
 };
 

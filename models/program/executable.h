@@ -83,8 +83,7 @@ class Executable {
   // Copy between the host's memory and a value. The sizes must match. Must not be called during
   // Run. Inputs stay until they are written again, outputs until the slot's next forward.
   void WriteInput(Value input, int slot, std::span<const int32_t> data);
-  void WriteInput(Value input, int slot, std::span<const float> data);  // Rounds to the input's
-                                                                        // dtype.
+  void WriteInput(Value input, int slot, std::span<const float> data);  // Rounds to its dtype.
   // For a program that has exactly one input of this name.
   void WriteInput(const std::string& name, int slot, std::span<const int32_t> data);
   void ReadOutput(const std::string& name, int slot, void* data, size_t bytes) const;

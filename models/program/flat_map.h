@@ -28,8 +28,7 @@ class FlatMap {
     FlatRange flat;
     int64_t at;
   };
-  std::vector<Piece> pieces_;  // Ascending. Ranges that are adjacent in both coordinates are
-                               // merged.
+  std::vector<Piece> pieces_;  // Ascending; ranges adjacent in both coordinates are merged.
   int64_t elements_ = 0;
 };
 

@@ -89,8 +89,7 @@ struct Bucket {
   // writes its gradients.
   bool windowed = false;
   List list = List::kBackwardWeight;
-  bool copied = false;  // The parameters have a compute copy, besides the master, that outlives a
-                        // step.
+  bool copied = false;  // The parameters' compute copy outlives a step.
   // Whether each rank holds a copy of the whole bucket, gathered after the update.
   bool gathered() const { return !zero_axes.empty() && !windowed; }
   int first_block = 0;  // Blocks [first_block, last_block].
@@ -102,8 +101,7 @@ struct Bucket {
 struct Crossing {
   std::string name;
   Value value = {};
-  Value gradient = {};  // Crosses in the other direction; invalid if no trainable parameter lies
-                        // before.
+  Value gradient = {};  // Crosses the other way; invalid without trainable parameters before.
 };
 
 // A run of blocks that a pipeline stage computes at once. The two lists are the values that cross
@@ -146,11 +144,9 @@ struct Program {
 
   const ValueInfo& info(Value value) const;
   const ParameterStorage& storage(Value parameter_or_gradient) const;
-  int64_t sequence_rows() const {
-    return sequence / mesh.context;
-  }                                                                 // Rows of one sequence on this
-                                                                    // rank.
-  SequencePart sequence_part() const;                               // The positions of those rows.
+  // This rank's rows of one sequence, and their positions.
+  int64_t sequence_rows() const { return sequence / mesh.context; }
+  SequencePart sequence_part() const;
   int64_t tokens() const { return micro_batch * sequence_rows(); }  // On this rank.
   int chunk_of(int block) const;
 

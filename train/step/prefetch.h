@@ -1,5 +1,5 @@
-// Reads the next step's batch while the current one is computed. What is read is a pure function of
-// the position asked for; guessing the next one only saves time.
+// Reads the next step's batch while the current step is computed. The result depends only on the
+// position asked for; reading the expected next position in advance only saves time.
 
 #pragma once
 
@@ -20,27 +20,27 @@
 
 namespace trainyard {
 
-// By the names of the model's inputs.
+// By names of the model's inputs.
 using MicroBatchData = std::map<std::string, InputData>;
-using StepBatch = std::vector<MicroBatchData>;  // This rank's, by micro-batch.
+using StepBatch = std::vector<MicroBatchData>;  // Of this rank, by micro-batch.
 
-// A context rank's part of one micro-batch: its rows of each sequence.
+// Returns a context rank's part of a micro-batch: its rows of each sequence.
 std::vector<int32_t> RowsOf(const SequencePart& part, std::span<const int32_t> sequences);
 
-// All micro-batches of one step, "tokens" and "targets" [micro * rows] of each, read now.
+// Reads all micro-batches of one step now: "tokens" and "targets" of each, [micro * rows].
 absl::StatusOr<StepBatch> ReadStepBatch(const BatchReader& reader, int64_t micro,
                                         const SequencePart& part, int64_t position);
 
-// Owns a thread. One caller.
+// Owns a thread. Only one thread may call it.
 class Prefetcher {
  public:
-  // `reader` outlives it. `micro`: sequences of a micro-batch; `part`: of each, this rank's;
-  // `stride`: from one step's position to the next one's.
+  // `reader` must outlive the prefetcher. `micro` is the number of sequences of a micro-batch,
+  // `part` this rank's rows of each, and `stride` the distance between the positions of two steps.
   Prefetcher(const BatchReader& reader, int64_t micro, const SequencePart& part, int64_t stride);
   ~Prefetcher();
 
-  // The batch at this position; then starts on the one at position + stride. Errors are those of
-  // BatchReader.
+  // Returns the batch at this position, then starts to read the batch at position + stride. Errors
+  // are those of BatchReader.
   absl::StatusOr<StepBatch> Take(int64_t position);
 
  private:
@@ -53,7 +53,7 @@ class Prefetcher {
   Mutex mutex_;
   CondVar changed_;
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;
-  std::optional<int64_t> wanted_ ABSL_GUARDED_BY(mutex_);  // Asked of the thread; none: it rests.
+  std::optional<int64_t> wanted_ ABSL_GUARDED_BY(mutex_);  // To be read; none: the thread rests.
   std::optional<absl::StatusOr<StepBatch>> ready_ ABSL_GUARDED_BY(mutex_);  // For ready_position_.
   int64_t ready_position_ ABSL_GUARDED_BY(mutex_) = -1;
   std::thread thread_;

@@ -1,5 +1,5 @@
-// Time by reference, so that tests own it. Wall time is for people; leases and deadlines use the
-// monotonic reading.
+// A clock that is passed by reference, so that tests can control it. Wall time is for people.
+// Leases and deadlines use the monotonic reading.
 
 #pragma once
 
@@ -17,13 +17,13 @@ class Clock {
 
 const Clock& RealClock();
 
-// Thread-safe. Stands still until told.
+// Thread-safe. The clock stands still until a test moves it.
 class FakeClock final : public Clock {
  public:
   absl::Time Now() const override;
   absl::Duration Monotonic() const override;
-  void Advance(absl::Duration by);   // Both readings.
-  void JumpWall(absl::Duration by);  // The wall clock alone.
+  void Advance(absl::Duration by);   // Moves both readings.
+  void JumpWall(absl::Duration by);  // Moves the wall clock alone.
 
  private:
   mutable Mutex mutex_;

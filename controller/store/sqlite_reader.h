@@ -14,8 +14,9 @@
 
 namespace trainyard::controller {
 
-// The query of ListJobs. ?1: only jobs with smaller numbers. ?2: the limit. ?3: the namespace, if
-// the filter has one. The cost does not grow with the number of stored jobs.
+// The query of ListJobs. ?1: only jobs with smaller numbers. ?2: the limit. ?3: the namespace, and
+// ?4: a part of the name, if the filter has them. The cost does not grow with the number of stored
+// jobs.
 std::string ListJobsSql(const JobFilter& filter);
 
 // Thread-safe: runs one query at a time. Store documents what each function returns.

@@ -25,8 +25,8 @@ constexpr size_t kIdSize = 8;
 constexpr size_t kRandomSize = 43;   // 62^43 > 2^256
 constexpr size_t kChecksumSize = 6;  // 62^6 > 2^32
 constexpr size_t kSecretSize = kRandomSize + kChecksumSize;
-// A run of this length is taken for a secret, or for what is left of one. What Redact lets through
-// has at most 19 characters of a secret, and leaves 142 of its bits unknown.
+// A run of this length is treated as a secret or the rest of one. So Redact lets at most 19
+// characters of a secret through, which leaves 142 of its bits unknown.
 constexpr size_t kSuspicious = 20;
 
 // The last `size` digits of a big-endian number in base 62.
@@ -60,8 +60,8 @@ Token Assemble(absl::string_view id, absl::string_view secret) {
   return {std::string(id), std::string(secret), absl::StrCat(kPrefix, id, "_", secret)};
 }
 
-// What stands for a run of letters, digits and underscores that follows "ty_"; empty where the run
-// is harmless.
+// Returns the replacement for a run of letters, digits and underscores that follows "ty_". Empty:
+// the run is harmless.
 std::string Redacted(absl::string_view run) {
   bool suspicious = false;
   for (const absl::string_view part : absl::StrSplit(run, '_')) {
@@ -77,7 +77,8 @@ std::string Redacted(absl::string_view run) {
 absl::StatusOr<Token> NewToken() {
   const openssl::ErrorScope scope;
   std::array<uint8_t, kRandomBytes> secret;
-  std::array<uint8_t, 16> id;  // Far more than the digits need, so that all of them are as likely.
+  // Far more bits than the digits need, so that all ids are almost equally likely.
+  std::array<uint8_t, 16> id;
   if (RAND_bytes(secret.data(), int(secret.size())) != 1 ||
       RAND_bytes(id.data(), int(id.size())) != 1) {
     return openssl::Error(absl::StatusCode::kInternal, "cannot get random bytes for a token");
@@ -128,7 +129,7 @@ std::string Redact(absl::string_view text) {
            (absl::ascii_isalnum(static_cast<unsigned char>(text[end])) || text[end] == '_')) {
       ++end;
     }
-    // A harmless run holds no other prefix that is not harmless, so the search goes on behind it.
+    // A harmless run contains no other prefix with a secret, so the search continues behind it.
     const std::string instead = Redacted(text.substr(begin, end - begin));
     if (!instead.empty()) {
       absl::StrAppend(&redacted, text.substr(copied, at - copied), instead);

@@ -22,7 +22,8 @@ absl::Status AuditChain::Add(const AuditEntry& entry) {
   if (newest_ && entry.number != newest_->number + 1) {
     return Broken(Entries(newest_->number + 1, std::max(newest_->number + 1, entry.number - 1)));
   }
-  // The first that comes is covered by a hash that is not there, unless it is the log's first.
+  // The hash of the first entry here covers the hash of the entry before, which is not available,
+  // unless this is the log's first entry.
   const bool covered = newest_ || entry.number == 1;
   if (covered && entry.hash != ChainedHash(newest_ ? newest_->hash : "", entry)) {
     return Broken(
@@ -42,7 +43,7 @@ absl::Status AuditChain::Finish() const {
   if (anchor_.number != 0 && !found) {
     return Broken(absl::StrCat("entry ", anchor_.number, " is not there: the log has ", Range()));
   }
-  // What a controller no longer keeps is further away from the newest.
+  // Entries that a controller has removed are farther away from the newest.
   const bool too_old = newest_ && oldest_ + kept_ <= newest_->number + 1;
   if (newest_ && oldest_ > after() + 1 && !too_old) {
     return Broken(Entries(after() + 1, oldest_ - 1));

@@ -18,7 +18,7 @@ namespace {
 absl::Status TryBind(const addrinfo& found) {
   const int fd = ::socket(found.ai_family, found.ai_socktype | SOCK_CLOEXEC, found.ai_protocol);
   if (fd < 0) return absl::UnavailableError(std::strerror(errno));
-  // As servers do, so that connections of an earlier run that linger are no obstacle.
+  // Servers set this, too, so that old connections of an earlier run are no obstacle.
   const int on = 1;
   ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
   const bool bound = ::bind(fd, found.ai_addr, found.ai_addrlen) == 0 && ::listen(fd, 1) == 0;

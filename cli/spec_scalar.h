@@ -1,5 +1,5 @@
-// Values of a spec from their text: nothing where the text is no such value. What would be one, the
-// check of specs says (train/config/validate.h).
+// Reads the values of a spec from their text. Absent: the text is no such value. The check of specs
+// then says what a value would be (train/config/validate.h).
 
 #pragma once
 

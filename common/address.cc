@@ -7,7 +7,7 @@
 namespace trainyard {
 
 bool Address::loopback() const {
-  // A name may begin with 127, too.
+  // The name of a host may begin with 127, too.
   const bool numeric = host.find_first_not_of("0123456789.") == std::string::npos;
   return host == "::1" || (numeric && absl::StartsWith(host, "127."));
 }

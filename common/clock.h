@@ -1,5 +1,5 @@
-// Time by reference, so that tests own it. Wall time is for people; leases and deadlines use the
-// monotonic reading.
+// A clock that is passed by reference, so that tests can control it. Wall time is for people.
+// Leases and deadlines use the monotonic reading.
 
 #pragma once
 

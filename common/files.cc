@@ -98,7 +98,7 @@ absl::Status ErrnoStatus(int error, absl::string_view doing, absl::string_view p
     case ENAMETOOLONG:
     case ENOTDIR:
     case EROFS:
-      return absl::FailedPreconditionError(text);  // Trying again would not help.
+      return absl::FailedPreconditionError(text);  // A retry would not help.
     default:
       return absl::InternalError(text);
   }

@@ -32,8 +32,9 @@ void RaiseDescriptorLimit() {
   if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) LogWarning("descriptor_limit_not_raised");
 }
 
-// Large requests come in floods (docs/reliability.md, S7), on many threads. By default each thread
-// keeps a heap of its own, and large blocks are kept for the next ones.
+// Makes malloc return memory to the system. Large requests come in bursts (docs/reliability.md, S7)
+// on many threads. By default each thread has its own heap, and large blocks stay in it for later
+// use.
 void GiveMemoryBack() {
   ::mallopt(M_ARENA_MAX, 2);
   ::mallopt(M_MMAP_THRESHOLD, 128 << 10);
@@ -47,7 +48,7 @@ sigset_t StopSignals() {
   return signals;
 }
 
-// Meanwhile the page gets the server's newest certificate.
+// Gives the page the server's newest certificate while waiting.
 int WaitForSignal(const sigset_t& signals, const Server& server, MetricsPage& page) {
   const timespec look = {.tv_sec = 10, .tv_nsec = 0};
   for (;;) {
@@ -59,12 +60,12 @@ int WaitForSignal(const sigset_t& signals, const Server& server, MetricsPage& pa
   }
 }
 
-// gRPC's locks are Abseil's, and Debian builds Abseil with a search for deadlocks at every lock.
+// Switches off Debian's search for deadlocks at every lock of Abseil, which gRPC uses.
 void LockFast() { absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore); }
 
-// Returns only if it cannot serve.
+// Returns only if the controller cannot serve.
 absl::Status Serve(const ServerOptions& options, const Address& metrics_listen) {
-  // Blocked before any thread starts, so that only the wait below takes them.
+  // The signals are blocked before any thread starts, so that only the wait below receives them.
   const sigset_t signals = StopSignals();
   ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   ::signal(SIGPIPE, SIG_IGN);
@@ -88,14 +89,14 @@ absl::Status Serve(const ServerOptions& options, const Address& metrics_listen) 
                     {"revision", Revision()}});
   const int signal = WaitForSignal(signals, *server, *page);
   LogInfo("stopping", {{"signal", signal}});
-  page.reset();  // Before what it reads.
+  page.reset();  // The page reads from the server below.
   server.reset();
   LogInfo("stopped");
-  // All is stored. What still lives, the process ends with itself.
+  // Everything is stored. The end of the process ends whatever still runs.
   ::_exit(0);
 }
 
-// Puts the backup in place of the store. Serves nothing, so that a restart does not do it again.
+// Replaces the store by the backup. Does not serve, so that a restart does not restore again.
 absl::Status Restore(const std::string& state, const std::string& backup) {
   ASSIGN_OR_RETURN(const std::string aside, RestoreStore(state, backup, RealClock().Now()));
   std::printf("restored %s from %s%s%s\nStart the controller without --restore.\n", state.c_str(),
@@ -119,7 +120,7 @@ void AddStoreOptions(CLI::App& app, ServerOptions& options, std::string& backup_
 }
 
 int Main(int argc, char** argv) {
-  ::umask(077);  // Specs, logs and grants are nobody else's.
+  ::umask(077);  // Nobody else may read specs, logs and grants.
   CLI::App app(
       "The Trainyard controller: takes jobs over gRPC, keeps them, places them on workers.\n\n"
       "Prints one line `ready controller=HOST:PORT metrics=URL` when it serves. SIGTERM ends it; "
@@ -153,7 +154,7 @@ int Main(int argc, char** argv) {
   OwnerCommands commands(app, options.state_directory);
   std::string backup_every, restore;
   AddStoreOptions(app, options, backup_every, restore);
-  // The macro returns CLI11's own codes, of which there are many.
+  // The macro would return CLI11's own exit codes.
   const auto parse = [&]() -> int {
     CLI11_PARSE(app, argc, argv);
     return -1;

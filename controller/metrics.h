@@ -1,6 +1,5 @@
-// The controller's metrics, each declared once: name, labels and what a bad value means. The
-// catalogue in words is docs' and the dashboards'; series of one job are made and removed by
-// book/job_series.h.
+// Declares each metric of the controller once: its name, its labels, and what a bad value means.
+// docs/metrics.md lists them. book/job_series.h makes and removes the series of one job.
 
 #pragma once
 
@@ -24,7 +23,7 @@ class ControllerMetrics {
   using Gauges = prometheus::Family<prometheus::Gauge>;
   using Histograms = prometheus::Family<prometheus::Histogram>;
 
-  // Counters begin at zero: one that is not there before its first event hides that event from
+  // Counters begin at zero. A counter that is absent before its first event hides this event from
   // Prometheus' rate() and increase().
   explicit ControllerMetrics(prometheus::Registry& registry) : registry_(registry) {
     jobs_submitted_total.Add({});
@@ -129,7 +128,7 @@ class ControllerMetrics {
               "When the certificate expires that proves this controller. Soon: it is not renewed, "
               "and clients will refuse it. Absent: no TLS.");
 
-  // One job each; labels begin with job_id.
+  // One series for each job. The labels begin with job_id.
   Gauges& job_info = Measure(
       "job_info", "1, with what the job is as labels, to join on. Two at once for a job: a fault.");
   Histograms& step_duration_seconds =
@@ -151,7 +150,7 @@ class ControllerMetrics {
       "peak_flops", "Dense peak per second of the job's devices together. Absent: unknown device.");
   Gauges& tokens_per_second_per_device =
       Measure("tokens_per_second_per_device", "In the last step. Falling: as for mfu_ratio.");
-  // Of common/step_numbers.h, by StepNumber::metric.
+  // The numbers of common/step_numbers.h, by StepNumber::metric.
   std::map<std::string, Gauges*> step_numbers = MeasureStepNumbers();
   Counters& phase_seconds_total = Count(
       "phase_seconds_total",

@@ -61,7 +61,8 @@ Token Assemble(absl::string_view id, absl::string_view secret) {
 absl::StatusOr<Token> NewToken() {
   const openssl::ErrorScope scope;
   std::array<uint8_t, kRandomBytes> secret;
-  std::array<uint8_t, 16> id;  // Far more than the digits need, so that all of them are as likely.
+  // Far more bits than the digits need, so that all ids are almost equally likely.
+  std::array<uint8_t, 16> id;
   if (RAND_bytes(secret.data(), int(secret.size())) != 1 ||
       RAND_bytes(id.data(), int(id.size())) != 1) {
     return openssl::Error(absl::StatusCode::kInternal, "cannot get random bytes for a token");

@@ -1,4 +1,4 @@
-// trainyard audit: who changed what. With --verify, whether the log is as it was written.
+// trainyard audit: lists who changed what. With --verify, checks that the log was not changed.
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-// trainyard checkpoint inspect: the run's position and the tensors of a checkpoint.
+// trainyard checkpoint inspect: prints the run's position and the tensors of a checkpoint.
 
 #include <nlohmann/json.hpp>
 
@@ -77,7 +77,7 @@ void Print(const ordered_json& json, Output& output) {
 }
 
 absl::Status Run(const Context& context) {
-  // All that is shown is in the manifest, which is checked when it is opened.
+  // Everything that is printed is in the manifest, which is checked at opening.
   const auto use = [](const Checkpoint&) { return absl::OkStatus(); };
   ASSIGN_OR_RETURN(const Checkpoint checkpoint,
                    OpenCheckpoint(context.arguments.Text("DIR"), use, context.output));

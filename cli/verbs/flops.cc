@@ -1,4 +1,4 @@
-// trainyard flops: model FLOPs per token by a named convention.
+// trainyard flops: prints model FLOPs per token by a named convention.
 
 #include "models/arch/flops.h"
 

@@ -1,4 +1,4 @@
-// trainyard list: jobs, newest first.
+// trainyard list: lists jobs, newest first.
 
 #include <algorithm>
 
@@ -31,7 +31,7 @@ absl::StatusOr<v1::ListJobsRequest> Request(const Arguments& arguments) {
   return request;
 }
 
-// All pages, up to `limit` jobs.
+// Fetches all pages, up to `limit` jobs.
 absl::StatusOr<v1::ListJobsResponse> Fetch(Client& client, v1::ListJobsRequest request,
                                            uint64_t limit) {
   v1::ListJobsResponse all;

@@ -1,4 +1,4 @@
-// trainyard login, logout and whoami: who the controller takes the user of this machine for.
+// trainyard login, logout and whoami: which caller the controller takes this machine's user for.
 
 #include <grpcpp/grpcpp.h>
 
@@ -24,7 +24,7 @@ namespace trainyard::cli {
 namespace {
 
 constexpr absl::Duration kPatience = absl::Seconds(20);
-// A controller, or a port that is forwarded, may have been started by the command before.
+// The command before may have started the controller, or the forwarding of its port.
 constexpr absl::Duration kPatienceForAStart = absl::Seconds(10);
 
 // "alice: submitter of research, until 2027-02-21 18:40"
@@ -74,7 +74,7 @@ absl::StatusOr<std::string> Authorities(const Context& context, const Address& c
       "or --authority FILE: without it nobody can tell the controller from somebody else");
 }
 
-// Before anything is kept: what is kept works.
+// Called before the login is stored, so that only a working one is.
 absl::StatusOr<v1::WhoAmIResponse> Ask(const Address& controller, const Credential& credential) {
   const auto stub =
       v1::AccessService::NewStub(Dial(controller.ToString(), credential, grpc::ChannelArguments()));

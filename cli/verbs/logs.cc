@@ -1,4 +1,4 @@
-// trainyard logs: what the ranks of a job wrote.
+// trainyard logs: prints the output of a job's ranks.
 
 #include "absl/strings/str_cat.h"
 #include "cli/answer.h"
@@ -19,7 +19,8 @@ absl::Status Run(const Context& context) {
     request.set_rank(uint32_t(context.arguments.Number("--rank")));
   Client client(context.ControllerAddress(), context.Places());
   v1::StreamLogsResponse all;
-  uint64_t seen = 0;  // Of lines; a stream that had to be opened again starts over.
+  // Counts lines. If the stream is opened again, it starts over.
+  uint64_t seen = 0;
   uint64_t skip = 0;
   const absl::Status status = client.Read<v1::StreamLogsResponse>(
       [&](v1::JobService::Stub& stub, grpc::ClientContext* call) {

@@ -1,4 +1,4 @@
-// trainyard recipes: job specs to start with.
+// trainyard recipes: lists and prints job specs to start with.
 
 #include <nlohmann/json.hpp>
 

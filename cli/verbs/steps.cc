@@ -1,4 +1,4 @@
-// trainyard steps: one record for every optimizer step of a job, or a plot of its losses.
+// trainyard steps: prints one record for every optimizer step of a job, or plots its losses.
 
 #include "absl/strings/str_cat.h"
 #include "cli/answer.h"

@@ -1,4 +1,4 @@
-// trainyard token create, list and revoke: who gets in.
+// trainyard token create, list and revoke: decides who gets in.
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -21,7 +21,7 @@ absl::StatusOr<v1::Role> ParseRole(const std::string& name) {
       "--role: wanted viewer, submitter, operator, admin or joiner, found '", name, "'"));
 }
 
-// 30m, 12h, 90d.
+// Parses 30m, 12h or 90d.
 absl::StatusOr<int64_t> ParseSeconds(const std::string& text) {
   int64_t days = 0;
   absl::Duration time;

@@ -1,4 +1,4 @@
-// trainyard up: the whole service on this machine, in the foreground.
+// trainyard up: runs the whole service on this machine, in the foreground.
 
 #include <filesystem>
 

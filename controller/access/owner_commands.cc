@@ -82,7 +82,7 @@ absl::Status OwnerCommands::Token() const {
   request.set_name(name_);
   request.set_role(RoleOf(role_));
   request.set_namespace_(namespace_);
-  // Else as long as a token of its role that the command line makes.
+  // Without --days, the token is valid as long as one from `trainyard token create`.
   if (token_->count("--days") > 0) {
     request.mutable_valid()->set_seconds(absl::ToInt64Seconds(days_ * kDay));
   }

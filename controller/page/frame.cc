@@ -12,8 +12,8 @@ namespace {
 
 constexpr int kRefreshSeconds = 5;
 
-// A reader who follows a link of another site has no cookie with him at first (SameSite=Strict).
-// What this page itself asks for, he brings his cookie along to.
+// When a reader follows a link from another site, the first request has no cookie
+// (SameSite=Strict). Requests that come from this page do have the cookie.
 bool FollowedALink(const HttpRequest& request) {
   const auto site = request.headers.find("sec-fetch-site");
   return request.method != "POST" && TokenOf(request).empty() && site != request.headers.end() &&

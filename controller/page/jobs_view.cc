@@ -57,7 +57,7 @@ Html Filters(const HttpRequest& request, const Reader& reader) {
   return html;
 }
 
-// How busy the cluster is.
+// Shows how busy the cluster is.
 Html Summary(const Coordinator& coordinator) {
   size_t ready = 0, devices = 0;
   for (const Worker& worker : coordinator.Workers()) {

@@ -19,7 +19,7 @@ prometheus::Labels LabelsOf(const Device& gpu) {
   return {{"gpu", absl::StrCat(gpu.gpu->index)}, {"UUID", gpu.gpu->uuid}};
 }
 
-// Nothing: the gauge goes.
+// Without a value, removes the gauge.
 void Set(Gauges& family, const prometheus::Labels& labels, std::optional<double> value) {
   if (value) {
     family.Add(labels).Set(*value);

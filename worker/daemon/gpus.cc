@@ -19,7 +19,7 @@ namespace {
 // Code for sm_90a runs on this compute capability and no other.
 constexpr int kMajor = 9, kMinor = 0;
 
-// A GPU that NVML counts, and why it is not offered; "": it may be.
+// A GPU that NVML lists, and why it is not offered. Empty: it may be offered.
 struct Candidate {
   GpuIdentity identity;
   std::string refused;
@@ -45,7 +45,7 @@ absl::StatusOr<std::vector<Candidate>> Candidates(const Nvml& nvml) {
   return candidates;
 }
 
-// As CUDA reads the variable: numbers or beginnings of UUIDs, up to the first that names none.
+// Reads the variable as CUDA does: numbers or prefixes of UUIDs, up to the first that names no GPU.
 std::vector<Candidate> Visible(const std::vector<Candidate>& all, const std::string& variable) {
   std::vector<Candidate> visible;
   for (const absl::string_view word : absl::StrSplit(variable, ',')) {

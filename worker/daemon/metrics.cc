@@ -91,7 +91,7 @@ WorkerMetrics::WorkerMetrics(std::string hostname)
     : hostname_(std::move(hostname)),
       registry_(std::make_shared<prometheus::Registry>()),
       families_(std::make_unique<Families>(registry_)) {
-  // No trainer of this build talks to NCCL; the label is there for the joins that will use it.
+  // No trainer of this build uses NCCL. Future joins will use the label.
   families_->build_info
       .Add({{"version", Version()},
             {"revision", Revision()},

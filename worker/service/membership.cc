@@ -108,7 +108,8 @@ absl::Status Membership::ReadFiles() {
   return absl::OkStatus();
 }
 
-// An invitation of another authority than the worker knows: the cluster has a new one.
+// Reads the join file. If its invitation is from another authority than the worker knows, the
+// cluster has a new one.
 absl::Status Membership::ReadInvitation() {
   const absl::StatusOr<std::string> text = ReadSecret(options_.join_file, options_.places.readers);
   const MutexLock lock(mutex_);
@@ -213,7 +214,7 @@ absl::StatusOr<std::string> Membership::Key() {
 absl::Status Membership::Join() {
   const absl::Status joined = TryToJoin();
   if (joined.ok()) return joined;
-  // Where the controller is away, the token may be good.
+  // If the controller cannot be reached, the token may still be good.
   const bool wants_token = invitation_.token.empty() || absl::IsUnauthenticated(joined);
   return absl::Status(
       joined.code(), absl::StrCat(Lack(), "; ", ExplainProof(joined.message(), options_.controller),

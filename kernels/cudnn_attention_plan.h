@@ -17,8 +17,8 @@ namespace trainyard {
 // cuDNN read beyond the end.
 inline constexpr int64_t kCudnnTokens = 128;
 
-// Whether cuDNN computes plain attention (IsPlain) of these sizes. Sequences that are not whole tiles
-// are padded, which only a causal mask allows: queries of a full mask would see the padding.
+// Whether cuDNN computes plain attention (IsPlain) of these sizes. Sequences that are not whole
+// tiles are padded, which only a causal mask allows: queries of a full mask would see the padding.
 inline bool CudnnTakes(DType dtype, const AttentionDims& dims) {
   const int64_t d = dims.head_dim;
   const bool fits = dims.mask.causal || dims.sequence % kCudnnTokens == 0;

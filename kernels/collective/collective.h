@@ -89,10 +89,10 @@ class Collective {
   // mine = the sum over all ranks of slice rank() of `all`. dtypes as in AllReduceSum. `mine` may
   // be this rank's slice of `all`; the rest of `all` is unchanged.
   void ReduceScatterSum(ConstTensor all, Tensor mine);
-  // Sends block i of `send` to rank i, and receives block i of `receive` from rank i. Blocks are rows
-  // (of dim 0) and may be empty. Block i of `send` has send_rows[i] rows, and rank i must expect this
-  // number from this rank. The tensors may be larger than their blocks; the rest is not changed. The
-  // tensors must not overlap.
+  // Sends block i of `send` to rank i, and receives block i of `receive` from rank i. Blocks are
+  // rows (of dim 0) and may be empty. Block i of `send` has send_rows[i] rows, and rank i must
+  // expect this number from this rank. The tensors may be larger than their blocks; the rest is not
+  // changed. The tensors must not overlap.
   void AllToAll(ConstTensor send, std::span<const int64_t> send_rows, Tensor receive,
                 std::span<const int64_t> receive_rows);
 

@@ -5,7 +5,7 @@
 namespace trainyard::cuda {
 namespace {
 
-// Where the values of `lse` belong: value i is that of one query of one head.
+// Finds the query and the head of value i of `lse`.
 struct Queries {
   int64_t sequence, heads, width;  // `width` is the elements of a head in a row of `out`.
 

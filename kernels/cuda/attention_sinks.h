@@ -1,4 +1,4 @@
-// The sinks of attention (kernels/attention.h), beside kernels that compute attention without sinks.
+// Adds sinks (kernels/attention.h) to the results of kernels that compute attention without sinks.
 
 #pragma once
 
@@ -7,13 +7,13 @@
 
 namespace trainyard::cuda {
 
-// Makes the results of attention without sinks those of attention with them:
+// Turns `out` and `lse` of attention without sinks into those of attention with sinks:
 //
 //   lse'[i]   = log(exp(lse[i]) + exp(sink[h]))
 //   out'[i,:] = out[i,:] exp(lse[i] - lse'[i])
 //
-// Backward without sinks then computes the gradients of queries, keys and values from out' and lse'.
-// A head has whole packs of 16 bytes.
+// A backward kernel without sinks computes the right gradients of queries, keys and values if it is
+// given out' and lse'. A head must have whole packs of 16 bytes.
 template <typename T>
 void AddSinks(Exec& exec, const AttentionForwardCore<T, T>& core);
 
@@ -22,8 +22,8 @@ void AddSinks(Exec& exec, const AttentionForwardCore<T, T>& core);
 template <typename T, typename O>
 void SinkGradient(Exec& exec, const AttentionBackwardCore<T, O>& core, const Accumulate<T>* deltas);
 
-// The same, where nobody has the deltas. `core` is the whole of a call, and a head has whole packs
-// of 16 bytes.
+// Computes the deltas first. `core` must be a whole call (attention.h), not a part. A head must
+// have whole packs of 16 bytes.
 template <typename T>
 void SinkGradient(Exec& exec, const AttentionBackwardCore<T, T>& core);
 

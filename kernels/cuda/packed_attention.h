@@ -1,5 +1,5 @@
-// Plain attention (IsPlain), without sinks, over one packed projection: the form of attention.h that
-// libraries are called with.
+// Plain attention (IsPlain), without sinks, over one packed projection: the form of attention.h
+// that libraries are called with.
 
 #pragma once
 

@@ -1,7 +1,7 @@
 // Attention for kernels that want sequences of whole tiles: the rows are copied to where each
-// sequence is followed by zeroes, and the results are copied back. The mask must be causal: no query
-// sees a later key, and where dout is zero nothing is added to a gradient. So the results are as if
-// the zeroes were not there.
+// sequence is followed by zeroes, and the results are copied back. The mask must be causal: no
+// query sees a later key, and where dout is zero nothing is added to a gradient. So the results are
+// as if the zeroes were not there.
 
 #pragma once
 

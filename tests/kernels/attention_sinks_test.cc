@@ -1,5 +1,6 @@
-// Proves kernels/cuda/attention_sinks.h with a kernel of ours in the place of a library's that knows
-// no sinks: what is made of its results is what our kernel computes with sinks.
+// Proves kernels/cuda/attention_sinks.h. Our own kernel, called without sinks, stands for a
+// library's kernel. With the sinks added, its results must be those of our kernel called with
+// sinks.
 
 #include "kernels/cuda/attention_sinks.h"
 

@@ -103,17 +103,19 @@ absl::Status Run(const Context& context) {
 }  // namespace
 
 Verb AuditVerb() {
-  return {.name = "audit",
-          .summary = "lists who changed what, and checks that nobody changed the list",
-          .positionals = {},
-          .options = {NumberOption("--after", "N", "the entries after number N; else the newest"),
-                      NumberOption("--limit", "N", "how many", "100", {1, kPage}),
-                      FlagOption("--verify", "", "follow the hashes of all entries instead"),
-                      TextOption("--since", "NUMBER:HASH",
-                                 "with --verify: from the entry that --verify showed then")},
-          .offers = kController | kFormats | kQuiet,
-          .examples = {"trainyard audit --limit 20", "trainyard audit --verify"},
-          .run = Run};
+  return {
+      .name = "audit",
+      .summary = "lists who changed what, and checks that nobody changed the list",
+      .positionals = {},
+      .options = {NumberOption("--after", "N",
+                               "only entries after number N; default: the newest entries"),
+                  NumberOption("--limit", "N", "how many", "100", {1, kPage}),
+                  FlagOption("--verify", "", "follow the hashes of all entries instead"),
+                  TextOption("--since", "NUMBER:HASH",
+                             "with --verify: start at the entry that an earlier --verify printed")},
+      .offers = kController | kFormats | kQuiet,
+      .examples = {"trainyard audit --limit 20", "trainyard audit --verify"},
+      .run = Run};
 }
 
 }  // namespace trainyard::cli

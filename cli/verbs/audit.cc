@@ -27,7 +27,7 @@ absl::Status ParseAnchor(const std::string& text, AuditAnchor& anchor) {
       anchor.hash.size() == kHashDigits) {
     return absl::OkStatus();
   }
-  return UsageError(absl::StrCat("--since: wanted NUMBER:HASH as an earlier --verify said it, ",
+  return UsageError(absl::StrCat("--since: wanted NUMBER:HASH as an earlier --verify printed it, ",
                                  "found '", text, "'"));
 }
 
@@ -67,7 +67,9 @@ absl::Status Verify(const Context& context, Client& client) {
   if (!chain.Doubt().empty()) context.output.Line("but:      " + chain.Doubt());
   if (!chain.Head().empty()) {
     context.output.Line(absl::StrCat("newest:   ", chain.Head()));
-    context.output.Note("keep that line elsewhere: --verify --since finds what was cut off since");
+    context.output.Note(
+        "keep that line on another machine: with it, --verify --since finds entries that were cut "
+        "off");
   }
   return absl::OkStatus();
 }

@@ -70,8 +70,8 @@ absl::StatusOr<std::string> Authorities(const Context& context, const Address& c
   }
   if (controller.loopback()) return "";
   return UsageError(
-      "wanted, behind the token, the fingerprint that 'trainyard token create' printed with it, "
-      "or --authority FILE: without it nobody can tell the controller from somebody else");
+      "wanted the fingerprint that 'trainyard token create' printed after the token, or "
+      "--authority FILE: without either, nothing proves the controller");
 }
 
 // Called before the login is stored, so that only a working one is.

@@ -56,7 +56,7 @@ absl::Status Run(const Context& context) {
   request.set_follow(context.arguments.Flag("--follow"));
   Output& output = context.output;
   if (context.arguments.Flag("--plot") && output.format() != Format::kTable) {
-    return UsageError("--plot: wanted no --output beside it, since a drawing has no other format");
+    return UsageError("--plot: wanted no --output with it, because a drawing has no other format");
   }
   v1::StreamStepsResponse all;
   Client client(context.ControllerAddress(), context.Places());

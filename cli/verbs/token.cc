@@ -57,7 +57,7 @@ absl::Status Create(const Context& context) {
                    client.Call(&v1::AccessService::Stub::CreateToken, request));
   if (PrintedAsJson(made, context.output)) return absl::OkStatus();
   context.output.Text(ToText({.token = made.token(), .fingerprint = made.authority_fingerprint()}));
-  context.output.Note("nobody can read this a second time; hand all of it over in secret");
+  context.output.Note("this is shown only once; hand all of it over in secret");
   return absl::OkStatus();
 }
 

@@ -1,4 +1,4 @@
-// Parses the command line. CLI11, which throws exceptions, is used behind this header alone.
+// Parses the command line. CLI11, which throws exceptions, is used only in this header's .cc file.
 
 #pragma once
 

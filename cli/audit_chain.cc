@@ -26,8 +26,8 @@ absl::Status AuditChain::Add(const AuditEntry& entry) {
   // unless this is the log's first entry.
   const bool covered = newest_ || entry.number == 1;
   if (covered && entry.hash != ChainedHash(newest_ ? newest_->hash : "", entry)) {
-    return Broken(
-        absl::StrCat("entry ", entry.number, " is not what was written, or the one before is not"));
+    return Broken(absl::StrCat("entry ", entry.number,
+                               " or the one before was changed after it was written"));
   }
   if (entry.number == anchor_.number && entry.hash != anchor_.hash) {
     return Broken(absl::StrCat("entry ", entry.number, " has the hash ", entry.hash, ", and had ",
@@ -59,8 +59,8 @@ std::string AuditChain::Range() const {
 std::string AuditChain::Doubt() const {
   if (!newest_ || oldest_ == 1 || oldest_ < anchor_.number) return "";
   return absl::StrCat("entries before ", oldest_,
-                      " are no longer kept, so nothing vouches for what ", oldest_,
-                      " says; for those after it their hashes do");
+                      " are no longer kept, so nothing proves the content of ", oldest_,
+                      "; the hashes prove those after it");
 }
 
 std::string AuditChain::Head() const {

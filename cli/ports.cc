@@ -36,8 +36,8 @@ absl::Status CheckListenable(absl::string_view option, const std::string& addres
   if (!parsed.ok()) return UsageError(absl::StrCat(option, ": ", parsed.status().message()));
   if (!parsed->loopback()) {
     return UsageError(absl::StrCat(
-        option, ": wanted an address of this machine alone, as 127.0.0.1:", parsed->port,
-        ", found '", address,
+        option, ": wanted a loopback address, such as 127.0.0.1:", parsed->port, ", found '",
+        address,
         "': 'up' encrypts nothing. To serve other machines, begin with 'trainyard-controller init' "
         "and start trainyard-controller and trainyard-worker yourself (docs/access.md)"));
   }

@@ -1,5 +1,5 @@
-// Reads the values of a spec from their text. Absent: the text is no such value. The check of specs
-// then says what a value would be (train/config/validate.h).
+// Reads the values of a spec from their text. Absent: the text is not such a value. The check of
+// specs (train/config/validate.h) then says which values are allowed.
 
 #pragma once
 

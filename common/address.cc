@@ -30,8 +30,8 @@ absl::StatusOr<Address> ParseAddress(const std::string& text) {
       address.port > 65535) {
     return absl::InvalidArgumentError(
         absl::StrCat("address '", text,
-                     "': wanted HOST:PORT, as 127.0.0.1:7070 or [::1]:7070; where it is "
-                     "listened on, port 0 picks a free one"));
+                     "': wanted HOST:PORT, such as 127.0.0.1:7070 or [::1]:7070; for listening, "
+                     "port 0 picks a free one"));
   }
   return address;
 }

@@ -75,7 +75,7 @@ std::vector<MetricFamily> ProcessMetrics() {
                         MetricType::Counter, (stat[kUserTicks] + stat[kSystemTicks]) / ticks));
     gauge("process_resident_memory_bytes", "Memory in use. Growing for days: a leak.",
           stat[kResidentPages] * double(::sysconf(_SC_PAGESIZE)));
-    gauge("process_virtual_memory_bytes", "Addresses in use, most of which take no memory.",
+    gauge("process_virtual_memory_bytes", "Virtual addresses in use; most of them take no memory.",
           stat[kVirtualBytes]);
     if (const std::optional<double> boot = BootTime()) {
       gauge("process_start_time_seconds", "When this program was started. Changing: restarts.",

@@ -220,7 +220,7 @@ absl::Status InputFile::ReadAt(uint64_t offset, void* out, size_t bytes) const {
     if (n < 0) return ErrnoStatus(errno, "read", path_);
     if (n == 0) {
       return absl::DataLossError(absl::StrCat(path_, " ends before byte ", offset + bytes,
-                                              ", which was wanted: truncated after it was opened"));
+                                              ": it was truncated after it was opened"));
     }
     to += n;
     offset += uint64_t(n);

@@ -68,23 +68,26 @@ constexpr void ForEachNumber(Numbers& numbers, Visit&& visit) {
                    "Global gradient norm before clipping. Spikes announce divergence."},
         numbers.grad_norm);
   visit(StepNumber{"learning_rate", "learning_rate",
-                   "Of the last step. Not on its schedule: a fault."},
+                   "Learning rate of the last step. Not on its schedule: a fault."},
         numbers.learning_rate);
-  visit(StepNumber{"mfu", "mfu_ratio",
-                   "Model FLOPs over peak in the last step. Falling: a straggler or waiting."},
-        numbers.mfu);
+  visit(
+      StepNumber{"mfu", "mfu_ratio",
+                 "Model FLOPs divided by peak in the last step. Falling: a straggler or waiting."},
+      numbers.mfu);
   visit(StepNumber{"model_flops_per_second_per_device", "model_flops_per_second_per_device",
-                   "FLOPs of the model by convention, in the last step. Falling: as for "
-                   "mfu_ratio, and known where the peak is not."},
+                   "FLOPs of the model by convention, in the last step. Falling: as for mfu_ratio. "
+                   "Known even if the peak is unknown."},
         numbers.model_flops_per_second_per_device);
   visit(StepNumber{"validation_loss", "validation_loss",
                    "Loss of the last validation. Rising while the training loss falls: "
                    "overfitting."},
         numbers.validation_loss);
-  visit(StepNumber{"load_balancing_loss", "load_balancing_loss",
-                   "Of experts, mean over layers, without its coefficient. 1: even; far above: a "
-                   "few experts get most tokens. Absent: not trained for."},
-        numbers.load_balancing_loss);
+  visit(
+      StepNumber{
+          "load_balancing_loss", "load_balancing_loss",
+          "Load balance of experts: mean over layers, without its coefficient. 1: even. Far above: "
+          "a few experts get most tokens. Absent: the model does not train for balance."},
+      numbers.load_balancing_loss);
 }
 
 constexpr size_t BytesOfNumbers() {

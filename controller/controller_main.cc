@@ -100,20 +100,21 @@ absl::Status Serve(const ServerOptions& options, const Address& metrics_listen) 
 absl::Status Restore(const std::string& state, const std::string& backup) {
   ASSIGN_OR_RETURN(const std::string aside, RestoreStore(state, backup, RealClock().Now()));
   std::printf("restored %s from %s%s%s\nStart the controller without --restore.\n", state.c_str(),
-              backup.c_str(), aside.empty() ? "" : "; what lay there is in ", aside.c_str());
+              backup.c_str(), aside.empty() ? "" : "; the old files are in ", aside.c_str());
   return absl::OkStatus();
 }
 
 void AddStoreOptions(CLI::App& app, ServerOptions& options, std::string& backup_every,
                      std::string& restore) {
-  auto* directory = app.add_option("--backup-directory", options.recovery.backup_directory,
-                                   "Where backups of the store lie, this controller's alone; the "
-                                   "newest 24 are kept. It may be on another machine's mount");
-  app.add_option("--backup-every", backup_every, "Back the store up so often: 10m, 1h")
+  auto* directory =
+      app.add_option("--backup-directory", options.recovery.backup_directory,
+                     "Directory for backups of the store, used by this controller alone; the "
+                     "newest 24 are kept. It may be on a mount of another machine");
+  app.add_option("--backup-every", backup_every, "How often to back up the store: 10m, 1h")
       ->needs(directory);
   app.add_option("--restore", restore,
-                 "Put this backup in the place of the store, and end. What lay there is moved to "
-                 "STATE/damaged-TIME; jobs that lived continue with new attempts");
+                 "Replace the store by this backup, and end. The old files are moved to "
+                 "STATE/damaged-TIME; jobs that were live continue with new attempts");
   app.add_flag("--accept-loss", options.recovery.accept_loss,
                "Start although acknowledged transactions or request ids are missing or the witness "
                "is damaged; the log says what is missing");
@@ -129,7 +130,8 @@ int Main(int argc, char** argv) {
   app.set_version_flag("--version", absl::StrCat(Version(), " (", Revision(), ")"));
   ServerOptions options;
   std::string listen = "127.0.0.1:7070", metrics_listen = "127.0.0.1:9464";
-  app.add_option("--state", options.state_directory, "Directory of the store; one controller each")
+  app.add_option("--state", options.state_directory,
+                 "Directory of the store; each controller needs its own")
       ->required();
   app.add_option("--listen", listen, "Address of the API; port 0 picks a free one")
       ->capture_default_str();
@@ -138,19 +140,17 @@ int Main(int argc, char** argv) {
       ->capture_default_str();
   ServerCertificate own;
   auto* key = app.add_option("--tls-key", own.key_path, "Private key of your own, PEM, mode 0600");
-  app.add_option(
-         "--tls-certificate", own.certificate_path,
-         "Certificates for the key, which prove this controller in place of the authority's; "
-         "both files may be replaced at any time")
+  app.add_option("--tls-certificate", own.certificate_path,
+                 "Certificates for the key, which prove this controller instead of the "
+                 "authority's; both files may be replaced at any time")
       ->needs(key);
   key->needs("--tls-certificate");
   app.add_option("--namespaces", options.namespaces_file,
                  "File that names the cluster's namespaces and their limits (docs/access.md); "
                  "may be changed at any time. Default: any namespace, without limits");
-  app.add_option(
-      "--issuers", options.issuers_file,
-      "File that names the issuers of JSON Web Tokens whose people and machines may come "
-      "in, and the role of each (docs/access.md); may be changed at any time");
+  app.add_option("--issuers", options.issuers_file,
+                 "File that names the issuers of JSON Web Tokens, and the roles of their people "
+                 "and machines (docs/access.md); may be changed at any time");
   OwnerCommands commands(app, options.state_directory);
   std::string backup_every, restore;
   AddStoreOptions(app, options, backup_every, restore);

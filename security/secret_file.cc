@@ -39,7 +39,7 @@ absl::Status TooLarge(absl::string_view path, size_t limit) {
 
 absl::Status NotRegular(absl::string_view path) {
   return absl::FailedPreconditionError(
-      absl::StrCat(path, " is not a regular file, and what must be safe is read from those alone"));
+      absl::StrCat(path, " is not a regular file; secrets are read only from regular files"));
 }
 
 absl::Status WrongOwner(const struct stat& info, uid_t user, absl::string_view path) {

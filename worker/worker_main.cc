@@ -85,69 +85,69 @@ void AddFlags(CLI::App& app, Flags& flags) {
   app.add_option("--controller", flags.controller, "Address of the controller, HOST:PORT")
       ->envname("TRAINYARD_CONTROLLER")
       ->capture_default_str();
-  app.add_option("--join", flags.join_file,
-                 "File with what 'trainyard token create --role joiner' printed, by which this "
-                 "worker joins a controller on another machine, or with a JSON Web Token that the "
-                 "controller accepts (then with --authority); not needed any more once it has "
-                 "joined")
+  app.add_option(
+         "--join", flags.join_file,
+         "File with the output of 'trainyard token create --role joiner', with which this worker "
+         "joins a controller on another machine, or with a JSON Web Token that the controller "
+         "accepts (then with --authority); not needed after the worker has joined")
       ->envname("TRAINYARD_JOIN_FILE");
-  app.add_option("--authority", flags.authority_file,
-                 "Certificate of the authority by which to know the controller, where that is not "
-                 "the cluster's own")
+  app.add_option(
+         "--authority", flags.authority_file,
+         "Certificate of the authority that proves the controller, if it is not the cluster's own")
       ->envname("TRAINYARD_AUTHORITY");
   app.add_option("--token-file", flags.token_file,
-                 "What tells the controller who calls. Default: what a controller on this machine "
-                 "has written for its own user")
+                 "File with the token to show to the controller. Default: the file that a "
+                 "controller on this machine has written for its own user")
       ->envname("TRAINYARD_TOKEN_FILE");
-  app.add_option("--state", flags.state, "Directory of this worker alone: its id, ranks and logs")
+  app.add_option("--state", flags.state,
+                 "Directory for the id, ranks and logs of this worker alone")
       ->capture_default_str();
-  app.add_option(
-         "--devices", flags.devices,
-         "What this machine offers: cuda, its GPUs (of CUDA_VISIBLE_DEVICES, where that is "
-         "set); a number, so many CPU ranks; auto, GPUs where it has any, or else one CPU rank")
+  app.add_option("--devices", flags.devices,
+                 "Devices that this machine offers: cuda, its GPUs (those of CUDA_VISIBLE_DEVICES, "
+                 "if it is set); a number, this many CPU ranks; auto, its GPUs if it has any, "
+                 "otherwise one CPU rank")
       ->capture_default_str();
-  app.add_option(
-         "--cores", flags.cores,
-         "Cores that the ranks share, each with at least one thread, and with them that part of "
-         "the memory; default: all usable")
+  app.add_option("--cores", flags.cores,
+                 "Cores that the ranks share; each rank has at least one thread, and the ranks get "
+                 "the same share of the memory. Default: all usable cores")
       ->check(CLI::PositiveNumber);
-  app.add_option(
-      "--root", flags.roots,
-      "Directory that paths in jobs must lie beneath, repeatable; relative paths start at "
-      "the first. Default: the current directory");
-  app.add_option(
-      "--interface", flags.interface,
-      "Address or network device for connections between ranks; default: the address that "
-      "leads to the controller");
+  app.add_option("--root", flags.roots,
+                 "Directory below which paths in jobs must lie, repeatable; relative paths start "
+                 "at the first. Default: the current directory");
+  app.add_option("--interface", flags.interface,
+                 "Address or network device for connections between ranks. Default: the address "
+                 "that leads to the controller");
   app.add_option("--sandbox", flags.sandbox,
-                 "What keeps ranks from doing more than training: require, all of it (no root, "
-                 "files below the job's roots alone, no dangerous system calls); auto, as much "
-                 "as this machine allows; off")
+                 "The sandbox that keeps ranks from doing more than training: require, all of it "
+                 "(no root, only files below the job's roots, no dangerous system calls); auto, as "
+                 "much as this machine allows; off")
       ->capture_default_str();
-  app.add_option("--rank-user", flags.rank_user,
-                 "User that ranks run as, of a worker that root starts. Default: the owner of the "
-                 "first root");
+  app.add_option(
+      "--rank-user", flags.rank_user,
+      "User that ranks run as if root starts the worker. Default: the owner of the first root");
   app.add_option(
       "--hide", flags.hidden,
-      "File or directory that ranks must not see, repeatable: a controller's state, say");
+      "File or directory that ranks must not see, repeatable; for example, a controller's state");
   app.add_option("--metrics-listen", flags.metrics_listen,
-                 "HOST:PORT of the metrics page; port 0 picks one")
+                 "HOST:PORT of the metrics page; port 0 picks a free one")
       ->capture_default_str()
       ->take_last();  // A script may set it, and its user again.
-  app.add_option("--trainer", flags.trainer, "Default: trainyard-trainer beside this program");
+  app.add_option("--trainer", flags.trainer,
+                 "Program of the trainer. Default: trainyard-trainer beside this program");
   app.add_option("--drain-timeout", flags.drain_timeout_seconds,
-                 "Seconds that ranks get to checkpoint on SIGTERM before they are killed")
+                 "Seconds that ranks have on SIGTERM to write a checkpoint before they are killed")
       ->capture_default_str();
   app.add_option(
          "--detach", flags.detach_seconds,
          "Seconds that the controller waits for this daemon, which may be upgraded, before it "
-         "places the jobs of its ranks anew. After 600, the most, ranks without a daemon end. "
-         "Default: 600, but 0 in a container or a Slurm step, whose end ends the ranks, too")
+         "places the jobs of its ranks again. The most is 600, after which ranks without a daemon "
+         "end. Default: 600, but 0 in a container or a Slurm step, whose end ends the ranks, too")
       ->check(CLI::Range(0.0, absl::ToDoubleSeconds(channel::kDetach)));
-  app.add_option("--patience", flags.patience_seconds,
-                 "Seconds that a rank may go without progress within a step before it is ended and "
-                 "its job recovers; three times that while it starts or checkpoints, a tenth, "
-                 "but 5 seconds at least, if it gives no sign of life. The same on all workers")
+  app.add_option(
+         "--patience", flags.patience_seconds,
+         "Seconds that a rank may go without progress in a step before it is ended and its job "
+         "recovers; three times as long while it starts or checkpoints, and a tenth (but at least "
+         "5 seconds) if it sends no heartbeat. Must be the same on all workers")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
 }

@@ -94,7 +94,7 @@ absl::Status Run(const Context& context) {
 
 Verb CheckpointInspectVerb() {
   return {.name = "checkpoint inspect",
-          .summary = "shows where a checkpoint's run stands, and its tensors",
+          .summary = "shows a checkpoint's position in the run, and its tensors",
           .positionals = {{"DIR", "a checkpoint, or a job's checkpoint.directory: its newest one"}},
           .options = {},
           .offers = kFormats | kQuiet,

@@ -135,9 +135,10 @@ Verb ExportStepsVerb() {
       .name = "export-steps",
       .summary = "writes a job's steps for TensorBoard",
       .positionals = {{"JOB", "the job's id"}},
-      .options = {TextOption("--tensorboard", "DIR",
-                             "where the event files go: DIR/JOB; exporting again continues there"),
-                  FlagOption("--follow", "-f", "goes on until the job ends")},
+      .options = {TextOption(
+                      "--tensorboard", "DIR",
+                      "directory for the event files, in DIR/JOB; exporting again continues there"),
+                  FlagOption("--follow", "-f", "continues until the job ends")},
       .offers = kController | kQuiet,
       .examples = {"trainyard export-steps j-6aewpgm800 --tensorboard runs/board",
                    "trainyard export-steps j-6aewpgm800 --tensorboard runs/board --follow"},

@@ -56,13 +56,13 @@ Verb GenerateVerb() {
       .summary = "writes text with a trained model",
       .positionals = {{"CHECKPOINT",
                        "a checkpoint, or a job's checkpoint.directory: its newest good one"}},
-      .options = {TextOption("--prompt", "TEXT", "what the text begins with"),
+      .options = {TextOption("--prompt", "TEXT", "the beginning of the text"),
                   NumberOption("--tokens", "N",
-                               "how many to write; the model sees the last ones, as many as it was "
-                               "trained with",
+                               "how many tokens to write; the model sees as many of the last ones "
+                               "as it was trained with",
                                "200", {0, uint64_t(kMaxGeneratedTokens)}),
                   TextOption("--temperature", "T",
-                             "0 takes the likeliest token; 1 samples as trained", "0.8"),
+                             "0 always takes the likeliest token; 1 samples as trained", "0.8"),
                   NumberOption("--seed", "S", "the same seed writes the same text", "1")},
       .offers = kNothing,
       .examples =

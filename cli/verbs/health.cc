@@ -81,15 +81,16 @@ absl::Status Run(const Context& context) {
 }  // namespace
 
 Verb HealthVerb() {
-  return {.name = "health",
-          .summary = "says whether a controller serves, or a worker is registered; for probes",
-          .positionals = {},
-          .options = {TextOption("--worker", "DIR",
-                                 "the worker on this machine with this state directory, in place "
-                                 "of a controller")},
-          .offers = kController | kQuiet,
-          .examples = {"trainyard health", "trainyard health --worker /var/lib/trainyard/worker"},
-          .run = Run};
+  return {
+      .name = "health",
+      .summary = "says whether a controller serves, or a worker is registered; for probes",
+      .positionals = {},
+      .options = {TextOption(
+          "--worker", "DIR",
+          "checks the worker with this state directory on this machine instead of a controller")},
+      .offers = kController | kQuiet,
+      .examples = {"trainyard health", "trainyard health --worker /var/lib/trainyard/worker"},
+      .run = Run};
 }
 
 }  // namespace trainyard::cli

@@ -54,10 +54,10 @@ absl::Status Run(const Context& context) {
 Verb LogsVerb() {
   return {
       .name = "logs",
-      .summary = "prints what a job's ranks wrote, oldest first",
+      .summary = "prints the output of a job's ranks, oldest first",
       .positionals = {{"JOB", "the job's id"}},
       .options = {NumberOption("--rank", "R", "only this rank's lines", "", {0, kMaxDevices - 1}),
-                  FlagOption("--follow", "-f", "goes on until the job ends")},
+                  FlagOption("--follow", "-f", "continues until the job ends")},
       .offers = kController | kFormats | kQuiet,
       .examples = {"trainyard logs j-6aewpgm800 --rank 0 --follow"},
       .run = Run};

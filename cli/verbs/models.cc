@@ -151,7 +151,7 @@ absl::Status Run(const Context& context) {
 
 Verb ModelsVerb() {
   return {.name = "models",
-          .summary = "lists the models that a spec can name as preset, or describes one",
+          .summary = "lists the models that a spec can use as preset, or describes one",
           .positionals = {{"NAME", "a model of the list, an alias, or a family", false}},
           .options = {FlagOption("--fields", "",
                                  "the fields that a spec may set for models of NAME's family")},

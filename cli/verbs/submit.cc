@@ -70,7 +70,9 @@ Verb SubmitVerb() {
                              "Ctrl-C leaves it running"),
                   FlagOption("--validate-only", "",
                              "checks the spec as if submitted, and stores nothing"),
-                  TextOption("--namespace", "NAME", "of an operator; else 'default', or your own")},
+                  TextOption(
+                      "--namespace", "NAME",
+                      "namespace of the job, for operators; default: 'default', or your own")},
       .offers = kController | kFormats | kQuiet,
       .examples =
           {"trainyard submit spec.yaml --watch",

@@ -27,7 +27,7 @@ StoredJob Row(const Job& job) {
 
 absl::Status Damaged(const std::string& job_id) {
   return absl::DataLossError(absl::StrCat(
-      "what the store holds of job ", job_id,
+      "the store's record of job ", job_id,
       " is damaged, and the job's ranks are left running: to go back to a backup, stop "
       "the controller, run it once with --restore BACKUP, and start it again"));
 }
@@ -88,7 +88,7 @@ absl::Status JobBook::Load() {
     LogError("job_damaged",
              {{"job", JobId(row.number)},
               {"error", status.message()},
-              {"meaning", "its ranks are left running, and nothing is written of it"}});
+              {"meaning", "its ranks are left running, and its record is not changed"}});
   }
   return absl::OkStatus();
 }

@@ -36,7 +36,7 @@ std::string WhatHappened(const RankReported& report) {
       text = "found bad input";
       break;
     case ExitCause::kNotFinite:
-      text = "found loss or gradient not finite";
+      text = "found a loss or gradient that is not finite";
       break;
     case ExitCause::kPeerLost:
       text = "lost a peer";
@@ -526,7 +526,7 @@ absl::Status CheckStepFence(const Job& job, uint64_t epoch, uint64_t step, uint3
                                       [&](const Resume& resume) { return resume.epoch > epoch; });
   if (successor == job.resumes.end() || step <= successor->step) return absl::OkStatus();
   return absl::FailedPreconditionError(
-      absl::StrCat("job ", job.id, " went on from step ", successor->step, " at epoch ",
+      absl::StrCat("job ", job.id, " resumed from step ", successor->step, " at epoch ",
                    successor->epoch, ": step ", step, " of epoch ", epoch, " is moot"));
 }
 

@@ -95,9 +95,9 @@ HttpResponse InFrame(const HttpRequest& request, const Page& page,
   body << Navigation(request, reader) << "<main>"_html << page.body << "</main>"_html;
   if (page.changes) {
     body << "<footer>"_html
-         << (paused ? "Paused. " : absl::StrCat("Looks again every ", kRefreshSeconds, " s. "))
+         << (paused ? "Paused. " : absl::StrCat("Reloads every ", kRefreshSeconds, " s. "))
          << "<a href=\""_html << LinkWith(request, "pause", paused ? "" : "1") << "\">"_html
-         << (paused ? "Go on" : "Pause") << "</a></footer>"_html;
+         << (paused ? "Continue" : "Pause") << "</a></footer>"_html;
   }
   return Document(head, body);
 }

@@ -22,7 +22,7 @@ constexpr size_t kMostWaiting = 512;
 
 absl::Status NoTls() {
   return absl::FailedPreconditionError(
-      "this controller serves its own machine alone, where workers need not join: start the worker "
+      "this controller serves only its own machine, where workers need not join: start the worker "
       "without --join, and with --token-file if it runs as another user than the controller");
 }
 

@@ -89,7 +89,7 @@ absl::Status VerifyStore(Database& database, const std::string& path) {
   ASSIGN_OR_RETURN(const int version, SchemaVersion(database, path));
   if (version < kGuardedVersion || !GuardedDisk::ChecksPages(database.handle())) {
     return DamagedStore(path,
-                        absl::StrCat("it is no store with checksums (version ", version, ")"));
+                        absl::StrCat("it is not a store with checksums (version ", version, ")"));
   }
   const auto pages = GuardedDisk::DamagedPages(database.handle(), UINT32_MAX);
   if (!pages.ok()) return DamagedStore(path, pages.status().message());

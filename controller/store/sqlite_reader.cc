@@ -129,14 +129,12 @@ absl::StatusOr<uint64_t> SqliteReader::FindRequest(const std::string& request_id
   if (row && select.Int(1) != 0) return uint64_t(select.Int(0));
   if (row) return DamagedRow("requests", uint64_t(select.Int(0)));
   if (damaged_requests_ == 0) return absl::NotFoundError("no such request");
-  return absl::DataLossError(
-      absl::StrCat("the store is damaged: ", damaged_requests_,
-                   " rows of requests have the wrong checksum, and "
-                   "request_id ",
-                   request_id,
-                   " may be in one of them: to accept it could make the same job "
-                   "twice; ",
-                   kRestoreHint, "; or start it with --accept-loss to forget those request ids"));
+  return absl::DataLossError(absl::StrCat(
+      "the store is damaged: ", damaged_requests_,
+      " rows of requests have the wrong checksum, and "
+      "request_id ",
+      request_id, " may be in one of them: accepting it could make the same job twice; ",
+      kRestoreHint, "; or start it with --accept-loss to forget those request ids"));
 }
 
 absl::StatusOr<uint64_t> SqliteReader::NewestJob() {

@@ -118,10 +118,10 @@ absl::StatusOr<uint64_t> CompareWithWitness(Database& database, const std::strin
   const std::optional<uint64_t> witnessed = witness.newest();
   if (!witnessed) {
     if (version >= kGuardedVersion && !accept_loss) {
-      return DamagedStore(path,
-                          "its witness (the file `witness` beside it) is missing or damaged, "
-                          "so nothing tells whether acknowledged transactions are missing "
-                          "(--accept-loss starts all the same)");
+      return DamagedStore(
+          path,
+          "its witness (the file `witness` beside it) is missing or damaged, so it is unknown "
+          "whether acknowledged transactions are missing (--accept-loss starts nevertheless)");
     }
     RETURN_IF_ERROR(witness.Create(uint64_t(found)));
     return uint64_t(found);

@@ -28,8 +28,8 @@ namespace trainyard::controller {
 
 struct CoordinatorOptions {
   Pace pace = {};  // The pace of a small fleet.
-  // How long the ranks of a worker live after a restart of the controller although the worker has
-  // not come back. The workers' retries are spread over some seconds, and each registration takes a
+  // How long the controller waits for a worker after its own restart, before the worker's ranks
+  // count as dead. The workers' retries are spread over some seconds, and each registration takes a
   // while.
   absl::Duration restart_grace = absl::Seconds(12);
   absl::Duration restart_grace_per_worker = absl::Milliseconds(5);
@@ -70,8 +70,8 @@ class Coordinator {
   void ExpelUnless(const std::function<bool(const std::string& grant_id)>& holds);
 
   // Each of these takes a message of a worker. `durable` runs once no part of the report can be
-  // lost, even if the report was not new. If the controller stops earlier, it runs with an error.
-  // It does not run if the stream is superseded.
+  // lost, even if the report was not new. If the controller stops earlier, `durable` runs with an
+  // error. If the stream is superseded, `durable` does not run.
   void OnHeartbeat(const Session& session);
   // Takes a message that only a newer worker sends. Nothing of it is stored. It is acknowledged
   // after all earlier reports, because the worker repeats it until then.

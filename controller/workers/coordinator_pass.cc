@@ -31,7 +31,8 @@ struct Share {
 
   // Returns why the job may not be placed now. Empty: it may.
   std::string ObstacleOf(const JobFacts& facts) const {
-    if (!roots.ok()) return absl::StrCat("the namespace ", facts.name_space, " is there no more");
+    if (!roots.ok())
+      return absl::StrCat("the namespace ", facts.name_space, " does not exist any more");
     for (const SpecPath& named : facts.paths) {
       const auto admits = [&](const std::string& root) { return MayLieBelow(named.path, root); };
       if (roots->empty() || std::any_of(roots->begin(), roots->end(), admits)) continue;

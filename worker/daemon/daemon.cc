@@ -167,7 +167,7 @@ void Daemon::Refuse(const RankId& id, uint32_t device, const absl::Status& reaso
 void Daemon::StartRanks(const StartOrder& order) {
   const MutexLock lock(mutex_);
   if (!RankDirectory::IsLegalJobId(order.job_id)) {
-    LogError("start_refused", {{"job", order.job_id}, {"reason", "not a legal job id"}});
+    LogError("start_refused", {{"job", order.job_id}, {"reason", "this is not a legal job id"}});
     return;
   }
   if (order.epoch > 0) StopLocked({order.job_id, order.epoch - 1, StopMode::kKill});

@@ -60,7 +60,8 @@ struct DaemonOptions {
 Launch LaunchOf(const DaemonOptions& options, uint32_t device, const RankDirectory& directory,
                 const RankOrder& order);
 
-// Not thread-safe: the daemon's lock guards it. The thread of its channel takes this lock first.
+// Not thread-safe: the daemon's lock guards it. The thread of the rank's channel takes this lock
+// first.
 class Rank {
  public:
   enum class Phase {

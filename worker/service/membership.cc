@@ -27,7 +27,7 @@ constexpr absl::Duration kLookForRenewalEvery = absl::Seconds(10);
 constexpr absl::Duration kPauseAfterFailure = absl::Minutes(1);
 constexpr uint64_t kMostPemBytes = 1 << 20;
 constexpr absl::string_view kHowToJoin =
-    ". Give the worker --join FILE with what 'trainyard token create NAME --role joiner' prints";
+    ". Give the worker --join FILE with the output of 'trainyard token create NAME --role joiner'";
 
 absl::Status FromGrpc(const grpc::Status& status, absl::string_view doing) {
   if (status.ok()) return absl::OkStatus();
@@ -81,7 +81,7 @@ absl::StatusOr<std::unique_ptr<Membership>> Membership::Open(MembershipOptions o
   } else if (!given.controller.loopback()) {
     return absl::FailedPreconditionError(absl::StrCat(
         "this worker has not joined the controller at ", given.controller.ToString(),
-        ": give it --join FILE with what 'trainyard token create --role joiner' printed"));
+        ": give it --join FILE with the output of 'trainyard token create --role joiner'"));
   }
   return membership;
 }

@@ -217,9 +217,9 @@ int Main(int argc, char** argv) {
                "Print the matrix rate of each dtype, in FLOP/s, as JSON");
   app.add_option("--generate", flags.generate.checkpoint,
                  "Write text with this checkpoint's model");
-  app.add_option("--prompt", flags.generate.prompt, "What the text begins with");
+  app.add_option("--prompt", flags.generate.prompt, "The beginning of the text");
   app.add_option("--tokens", flags.generate.tokens, "How many tokens to write");
-  app.add_option("--temperature", flags.generate.temperature, "0 takes the likeliest token");
+  app.add_option("--temperature", flags.generate.temperature, "0 always takes the likeliest token");
   app.add_option("--seed", flags.generate.seed, "The same seed writes the same text");
   app.add_option("--window", flags.generate.window, "Tokens that the model sees at once");
   auto* dump = app.add_option(
@@ -228,10 +228,11 @@ int Main(int argc, char** argv) {
   app.add_option("--rank", flags.dump_rank, "For --dump-program")->needs(dump);
   app.add_option("--threads", flags.generate.threads, "For --measure and --generate")
       ->check(CLI::Range(1, 1024));
-  app.add_option("--device", flags.device,
-                 "What a job alone computes on: cpu, cuda, or auto, a GPU where there is one");
+  app.add_option(
+      "--device", flags.device,
+      "Device for a job without a worker: cpu, cuda, or auto, which is a GPU if there is one");
   app.add_option("--fault", flags.fault,
-                 "For tests: KIND:STEP, kinds kill exit hang device nan nan-once");
+                 "For tests: KIND:STEP; the kinds are kill exit hang device nan nan-once");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

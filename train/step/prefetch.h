@@ -4,11 +4,8 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
-#include <span>
-#include <string>
 #include <thread>
 #include <vector>
 
@@ -20,23 +17,22 @@
 
 namespace trainyard {
 
-// By the names of the model's inputs.
-using MicroBatchData = std::map<std::string, InputData>;
 using StepBatch = std::vector<MicroBatchData>;  // This rank's, by micro-batch.
 
-// A context rank's part of one micro-batch: its rows of each sequence.
-std::vector<int32_t> RowsOf(const SequencePart& part, std::span<const int32_t> sequences);
+// A context rank's part of an input by token: its rows of each sequence. A row has `width`
+// elements.
+InputData RowsOf(const SequencePart& part, int64_t width, InputData sequences);
 
-// All micro-batches of one step, "tokens" and "targets" [micro * rows] of each, read now.
-absl::StatusOr<StepBatch> ReadStepBatch(const BatchReader& reader, int64_t micro,
-                                        const SequencePart& part, int64_t position);
+// All micro-batches of one step, each with this rank's rows of all inputs, read now.
+absl::StatusOr<StepBatch> ReadStepBatch(const BatchReader& reader, const SequencePart& part,
+                                        int64_t position);
 
 // Owns a thread. One caller.
 class Prefetcher {
  public:
-  // `reader` outlives it. `micro`: sequences of a micro-batch; `part`: of each, this rank's;
-  // `stride`: from one step's position to the next one's.
-  Prefetcher(const BatchReader& reader, int64_t micro, const SequencePart& part, int64_t stride);
+  // `reader` outlives it. `part`: this rank's of each sequence; `stride`: from one step's position
+  // to the next one's.
+  Prefetcher(const BatchReader& reader, const SequencePart& part, int64_t stride);
   ~Prefetcher();
 
   // The batch at this position; then starts on the one at position + stride. Errors are those of
@@ -47,7 +43,6 @@ class Prefetcher {
   void Run();
 
   const BatchReader& reader_;
-  const int64_t micro_;
   const SequencePart part_;
   const int64_t stride_;
   Mutex mutex_;

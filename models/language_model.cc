@@ -4,8 +4,8 @@
 
 namespace trainyard {
 
-std::vector<InputSpec> LanguageModel::inputs() const {
-  return {{.name = "tokens"}, {.name = "targets"}};
+std::vector<InputSpec> TokenInputs(int64_t vocab) {
+  return {{.name = "tokens", .limit = vocab}, {.name = "targets", .limit = vocab}};
 }
 
 Carried LanguageModel::Start(Recorder& recorder) const {

@@ -3,6 +3,7 @@
 
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "models/model.h"
@@ -16,18 +17,25 @@ struct Projection {
   Value weight;  // [vocab, width], divided over the tensor ranks.
 };
 
+// "tokens" and "targets", integers by token below `vocab`; a target of -1 is not counted.
+std::vector<InputSpec> TokenInputs(int64_t vocab);
+
 class LanguageModel : public Model {
  public:
+  explicit LanguageModel(int64_t vocab) : vocab_(vocab) {}
+
   // tokens is i32 [T]. The position of token t is t % sequence.
   virtual Carried Embed(Recorder& recorder, Value tokens) const = 0;
   virtual Projection Head(Recorder& recorder, const Carried& carried) const = 0;
 
-  // "tokens" and "targets": one integer for each token. Targets of -1 are not counted.
-  std::vector<InputSpec> inputs() const final;
+  std::vector<InputSpec> inputs() const final { return TokenInputs(vocab_); }
   Carried Start(Recorder& recorder) const final;
   void Loss(Recorder& recorder, const Carried& carried) const final;
   // Keeps "logits" [tokens, vocab].
   void KeepOutputs(Recorder& recorder, const Carried& carried) const final;
+
+ private:
+  const int64_t vocab_;
 };
 
 }  // namespace trainyard

@@ -99,6 +99,8 @@ std::vector<SpecPath> PathsOf(const v1::JobSpec& spec) {
   };
   add("data.text.path", spec.data().text().path());
   add("data.indexed.prefix", spec.data().indexed().prefix());
+  add("data.arrays.latents", spec.data().arrays().latents());
+  add("data.arrays.labels", spec.data().arrays().labels());
   add("checkpoint.directory", spec.checkpoint().directory());
   add("init_from", spec.init_from());
   add("profile.directory", spec.profile().directory());

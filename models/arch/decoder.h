@@ -35,7 +35,8 @@ template <typename Layer, typename Config = DecoderConfig>
 class Decoder final : public LanguageModel {
  public:
   explicit Decoder(const Config& c)
-      : config_(c),
+      : LanguageModel(c.vocab),
+        config_(c),
         embedding_("model.embed_tokens", c.vocab, c.hidden, DecoderInputInit()),
         norm_("model.norm", c.hidden, c.norm_eps),
         output_(c.tied ? "model.embed_tokens" : "lm_head", c.vocab, c.hidden, DecoderInputInit()) {}

@@ -62,7 +62,8 @@ class Gpt3Block {
 class Gpt3 final : public LanguageModel {
  public:
   explicit Gpt3(const DecoderConfig& c)
-      : config_(c),
+      : LanguageModel(c.vocab),
+        config_(c),
         embedding_("transformer.wte", c.vocab, c.hidden, InputInit()),
         positions_("transformer.wpe", c.max_seq, c.hidden, InputInit()),
         norm_("transformer.ln_f", c.hidden, c.norm_eps),

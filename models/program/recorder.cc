@@ -1,6 +1,5 @@
 #include "models/program/recorder.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -44,9 +43,8 @@ Value Recorder::InputOfChunk(const std::string& name) const {
 
 Value Recorder::Read(absl::string_view name) {
   if (const Value found = InputOfChunk(std::string(name)); found.valid()) return found;
-  const auto spec = std::find_if(declared_.begin(), declared_.end(),
-                                 [&](const InputSpec& input) { return input.name == name; });
-  CHECK(spec != declared_.end()) << "the model reads " << name << ", which it does not declare";
+  const InputSpec* const spec = FindInput(declared_, name);
+  CHECK(spec != nullptr) << "the model reads " << name << ", which it does not declare";
   const bool by_token = spec->unit == InputSpec::Unit::kToken;
   std::vector<int64_t> dims = {by_token ? program_.tokens() : program_.micro_batch};
   for (int i = 0; i < spec->shape.rank(); ++i) dims.push_back(spec->shape[i]);

@@ -40,7 +40,8 @@ Init Random() { return Init::Normal(0.7); }
 class AttentionModel final : public LanguageModel {
  public:
   explicit AttentionModel(const Form& form)
-      : form_(form),
+      : LanguageModel(kVocab + 1),
+        form_(form),
         attention_(
             {.heads = kHeads,
              .kv_heads = kKeyHeads,

@@ -21,6 +21,7 @@ ParameterSpec Matrix(const std::string& name, const Shape& shape, bool stacked =
 // Embedding, one layer of experts that the host chooses, output projection.
 class ExpertModel final : public LanguageModel {
  public:
+  ExpertModel() : LanguageModel(kVocab) {}
   int64_t layers() const override { return 1; }
   int64_t max_sequence() const override { return kTokens; }
   Carried Embed(Recorder& recorder, Value tokens) const override {

@@ -96,6 +96,7 @@ TEST(FuseTest, GeluIsComputedAgainAsItWas) {
 // A block that reads a product twice: itself, and GELU of it.
 class ReadTwice final : public LanguageModel {
  public:
+  ReadTwice() : LanguageModel(kVocab) {}
   int64_t layers() const override { return 1; }
   int64_t max_sequence() const override { return kTokens; }
   Carried Embed(Recorder& recorder, Value tokens) const override {

@@ -26,7 +26,7 @@ ParameterSpec Normal(const std::string& name, const Shape& shape) {
 // Embedding, something between, output projection.
 class SmallModel : public LanguageModel {
  public:
-  explicit SmallModel(int64_t width) : width_(width) {}
+  explicit SmallModel(int64_t width) : LanguageModel(kVocab), width_(width) {}
   int64_t layers() const override { return 1; }
   int64_t max_sequence() const override { return kSequence; }
   Carried Embed(Recorder& recorder, Value tokens) const override {

@@ -36,6 +36,7 @@ double MinRatio(const ScheduleConfig& schedule) {
 double ValidationFraction(const DataConfig& data) {
   if (const auto* text = std::get_if<TextData>(&data)) return text->validation_fraction;
   if (const auto* indexed = std::get_if<IndexedData>(&data)) return indexed->validation_fraction;
+  if (const auto* arrays = std::get_if<ArraysData>(&data)) return arrays->validation_fraction;
   return 0;
 }
 

@@ -74,8 +74,17 @@ struct IndexedData {
   std::string prefix;              // PREFIX.bin and PREFIX.idx.
   double validation_fraction = 0;  // Held out from the end, in documents.
 };
+// What a diffusion model predicts from a sample with noise (train/data/diffusion.h).
+enum class PredictionType { kEpsilon, kVPrediction };
+struct ArraysData {
+  std::string latents;  // A .npy file, [N, C, H, W].
+  std::string labels;   // A .npy file, [N].
+  PredictionType prediction_type = PredictionType::kEpsilon;
+  double label_dropout = 0;        // Probability that a training sample has no label, 0 <= x <= 1.
+  double validation_fraction = 0;  // Held out from the end, in samples.
+};
 // monostate: no data were given, which Validate reports.
-using DataConfig = std::variant<std::monostate, SyntheticData, TextData, IndexedData>;
+using DataConfig = std::variant<std::monostate, SyntheticData, TextData, IndexedData, ArraysData>;
 
 enum class ScheduleShape { kConstant, kCosine, kLinear };
 struct ScheduleConfig {

@@ -58,8 +58,9 @@ void VisitBatch(Visitor& fields, BatchConfig& out) {
 
 template <typename Visitor>
 void VisitData(Visitor& fields, DataConfig& out) {
-  const char* const names[] = {"", "synthetic", "text", "indexed"};
-  const std::string source = fields.OneOf({"synthetic", "text", "indexed"}, names[out.index()]);
+  const std::vector<std::string> names = {"synthetic", "text", "indexed", "arrays"};
+  const std::string held = out.index() == 0 ? "" : names[out.index() - 1];
+  const std::string source = fields.OneOf(names, held);
   fields.Alternative("synthetic", source, [](Visitor&) {});
   const auto* const held_text = std::get_if<TextData>(&out);
   TextData text = held_text != nullptr ? *held_text : TextData();
@@ -75,9 +76,22 @@ void VisitData(Visitor& fields, DataConfig& out) {
     f.Field("prefix", indexed.prefix);
     f.Field("validation_fraction", indexed.validation_fraction);
   });
+  const auto* const held_arrays = std::get_if<ArraysData>(&out);
+  ArraysData arrays = held_arrays != nullptr ? *held_arrays : ArraysData();
+  fields.Alternative("arrays", source, [&](Visitor& f) {
+    f.Field("latents", arrays.latents);
+    f.Field("labels", arrays.labels);
+    f.template EnumField<PredictionType>(
+        "prediction_type", "PREDICTION_TYPE_",
+        {{"EPSILON", PredictionType::kEpsilon}, {"V_PREDICTION", PredictionType::kVPrediction}},
+        arrays.prediction_type);
+    f.Field("label_dropout", arrays.label_dropout);
+    f.Field("validation_fraction", arrays.validation_fraction);
+  });
   if (source == "synthetic") out = SyntheticData{};
   if (source == "text") out = text;
   if (source == "indexed") out = indexed;
+  if (source == "arrays") out = arrays;
 }
 
 template <typename Visitor>

@@ -95,9 +95,17 @@ void CheckData(const JobConfig& job, Checker& check) {
   } else if (const auto* indexed = std::get_if<IndexedData>(&job.data)) {
     check.Path("data.indexed.prefix", indexed->prefix);
     check.Fraction("data.indexed.validation_fraction", indexed->validation_fraction);
+  } else if (const auto* arrays = std::get_if<ArraysData>(&job.data)) {
+    check.Path("data.arrays.latents", arrays->latents);
+    check.Path("data.arrays.labels", arrays->labels);
+    check.Number("data.arrays.label_dropout",
+                 arrays->label_dropout >= 0 && arrays->label_dropout <= 1, arrays->label_dropout,
+                 "0 <= x <= 1");
+    check.Fraction("data.arrays.validation_fraction", arrays->validation_fraction);
   } else if (std::holds_alternative<std::monostate>(job.data)) {
-    check.Add("data",
-              Wanted("one of synthetic: {}, text: {path: ...}, indexed: {prefix: ...}", "none"));
+    check.Add("data", Wanted("one of synthetic: {}, text: {path: ...}, indexed: {prefix: ...}, "
+                             "arrays: {latents: ..., labels: ...}",
+                             "none"));
   }
 }
 
@@ -108,12 +116,15 @@ std::optional<ModelConfig> CheckModel(const JobConfig& job, Violations& violatio
     violations.Add(violation.field, violation.description);
   }
   if (!found.empty()) return std::nullopt;
+  const std::vector<InputSpec> inputs = CreateModel(*model)->inputs();
   constexpr int64_t kByteVocabulary = 256;
-  if (std::holds_alternative<TextData>(job.data) && FactsOf(*model).vocab < kByteVocabulary) {
+  const InputSpec* const tokens = FindInput(inputs, "tokens");
+  if (std::holds_alternative<TextData>(job.data) && tokens != nullptr &&
+      tokens->limit < kByteVocabulary) {
     violations.Add(absl::StrCat(ModelPath(job.model), ".vocab"),
-                   Wanted("at least 256 for byte tokens", FactsOf(*model).vocab, kByteVocabulary));
+                   Wanted("at least 256 for byte tokens", tokens->limit, kByteVocabulary));
   }
-  CheckInputs(CreateModel(*model)->inputs(), job.data, violations);
+  CheckInputs(inputs, job.data, violations);
   return model;
 }
 
@@ -167,8 +178,8 @@ void CheckValidation(const JobConfig& job, Checker& check) {
   if (!job.validation) return;
   check.Range("validation.every_steps", job.validation->every_steps, 1, kMaxSteps);
   check.Range("validation.batches", job.validation->batches, 1, kMaxValidationBatches);
-  const bool from_file =
-      std::holds_alternative<TextData>(job.data) || std::holds_alternative<IndexedData>(job.data);
+  const bool from_file = !std::holds_alternative<std::monostate>(job.data) &&
+                         !std::holds_alternative<SyntheticData>(job.data);
   if (from_file && ValidationFraction(job.data) == 0) {
     check.Add("validation", Wanted("a validation_fraction of the data above 0", 0));
   }

@@ -4,11 +4,8 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
-#include <span>
-#include <string>
 #include <thread>
 #include <vector>
 
@@ -20,23 +17,22 @@
 
 namespace trainyard {
 
-// By names of the model's inputs.
-using MicroBatchData = std::map<std::string, InputData>;
 using StepBatch = std::vector<MicroBatchData>;  // Of this rank, by micro-batch.
 
-// Returns a context rank's part of a micro-batch: its rows of each sequence.
-std::vector<int32_t> RowsOf(const SequencePart& part, std::span<const int32_t> sequences);
+// Returns a context rank's part of an input by token: its rows of each sequence. A row has `width`
+// elements.
+InputData RowsOf(const SequencePart& part, int64_t width, InputData sequences);
 
-// Reads all micro-batches of one step now: "tokens" and "targets" of each, [micro * rows].
-absl::StatusOr<StepBatch> ReadStepBatch(const BatchReader& reader, int64_t micro,
-                                        const SequencePart& part, int64_t position);
+// Reads all micro-batches of one step now, each with this rank's rows of all inputs.
+absl::StatusOr<StepBatch> ReadStepBatch(const BatchReader& reader, const SequencePart& part,
+                                        int64_t position);
 
 // Owns a thread. Only one thread may call it.
 class Prefetcher {
  public:
-  // `reader` must outlive the prefetcher. `micro` is the number of sequences of a micro-batch,
-  // `part` this rank's rows of each, and `stride` the distance between the positions of two steps.
-  Prefetcher(const BatchReader& reader, int64_t micro, const SequencePart& part, int64_t stride);
+  // `reader` must outlive the prefetcher. `part` is this rank's rows of each sequence, and `stride`
+  // the distance between the positions of two steps.
+  Prefetcher(const BatchReader& reader, const SequencePart& part, int64_t stride);
   ~Prefetcher();
 
   // Returns the batch at this position, then starts to read the batch at position + stride. Errors
@@ -47,7 +43,6 @@ class Prefetcher {
   void Run();
 
   const BatchReader& reader_;
-  const int64_t micro_;
   const SequencePart part_;
   const int64_t stride_;
   Mutex mutex_;

@@ -12,6 +12,7 @@
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "models/arch/flops.h"
+#include "models/arch/registry.h"
 #include "train/checkpoint/history.h"
 #include "train/checkpoint/lineage.h"
 #include "train/checkpoint/load.h"
@@ -64,6 +65,7 @@ std::optional<double> LoadBalancingLoss(const ModelConfig& model, const StepStat
 
 // Where the spec says which data; synthetic ones come from nowhere.
 const char* PathField(const DataConfig& data) {
+  if (std::holds_alternative<ArraysData>(data)) return "data.arrays";
   return std::holds_alternative<IndexedData>(data) ? "data.indexed.prefix" : "data.text.path";
 }
 
@@ -198,8 +200,8 @@ absl::Status RankTrainer::Prepare() {
 
 absl::Status RankTrainer::OpenDataset() {
   absl::StatusOr<DataSplits> data = OpenData({.source = job_.data,
+                                              .inputs = CreateModel(model_)->inputs(),
                                               .sequence = job_.batch.sequence,
-                                              .vocab = FactsOf(model_).vocab,
                                               .seed = job_.seed,
                                               .roots = roots_});
   const absl::Status opened = OfField(PathField(job_.data), data.status());
@@ -294,8 +296,7 @@ absl::Status RankTrainer::Load() {
   base_ = starting_->base();
   state_check_->Begin();
   executable().Run(Action::kPrepare);
-  prefetcher_ = std::make_unique<Prefetcher>(*train_reader_, job_.batch.micro, engine_->part(),
-                                             job_.batch.global);
+  prefetcher_ = std::make_unique<Prefetcher>(*train_reader_, engine_->part(), job_.batch.global);
   return absl::OkStatus();
 }
 
@@ -446,8 +447,8 @@ absl::StatusOr<double> RankTrainer::Validate() {
   absl::Status status;
   for (int64_t i = 0; i < batches && status.ok(); ++i) {
     Advance("validation", step_);
-    const absl::StatusOr<StepBatch> batch = ReadStepBatch(*validation_reader_, job_.batch.micro,
-                                                          engine_->part(), i * job_.batch.global);
+    const absl::StatusOr<StepBatch> batch =
+        ReadStepBatch(*validation_reader_, engine_->part(), i * job_.batch.global);
     status = batch.status();
     if (batch.ok()) loss += engine_->runner().Forward(*batch, batches * tokens_per_step());
   }

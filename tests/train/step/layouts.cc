@@ -73,9 +73,11 @@ StepBatch BatchOf(const LayoutCase& c, const RankEngine& engine, const Model* mo
   const auto targets = Tokens(count, FactsOf(c.model).vocab, uint64_t(step) + 100);
   StepBatch result;
   for (int64_t i = 0; i < batch.global / batch.micro / data; ++i) {
-    const size_t begin = size_t((i * data + coordinate) * micro);
-    result.push_back({{"tokens", RowsOf(part, std::span(tokens).subspan(begin, size_t(micro)))},
-                      {"targets", RowsOf(part, std::span(targets).subspan(begin, size_t(micro)))}});
+    const auto mine = [&](const std::vector<int32_t>& all) {
+      const auto begin = all.begin() + (i * data + coordinate) * micro;
+      return RowsOf(part, 1, std::vector<int32_t>(begin, begin + micro));
+    };
+    result.push_back({{"tokens", mine(tokens)}, {"targets", mine(targets)}});
   }
   if (model == nullptr) return result;
   // What else a model of the tests reads: of each sample, by its number in the global batch.

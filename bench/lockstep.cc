@@ -16,6 +16,7 @@
 #include "bench/step_case.h"
 #include "common/status_macros.h"
 #include "kernels/cuda/load.h"
+#include "models/arch/registry.h"
 #include "models/program/op.h"
 
 namespace trainyard::bench {
@@ -46,7 +47,7 @@ absl::Status Run(const Options& options) {
   const int64_t tokens = job.batch.micro * job.batch.sequence;
   const StepState state = InitialState(
       {.step = 1, .learning_rate = kLearningRate, .clip_norm = 1, .tokens = tokens, .seed = 1});
-  const StepBatch batch = BatchOf(job, FactsOf(model).vocab, 1);
+  const StepBatch batch = BatchOf(job, *CreateModel(model), 1);
   int failures = 0;
   std::cout << absl::StrFormat("%-30s %8s %10s %10s  %s\n", "op", "apart", "us", "predicted",
                                "shapes");

@@ -98,20 +98,35 @@ absl::StatusOr<ResolvedCase> Resolve(const StepCase& step) {
   return ResolvedCase{job, model};
 }
 
-StepBatch BatchOf(const JobConfig& job, int64_t vocab, int step) {
-  const auto token = [&](uint64_t kind, uint64_t at) {
-    const uint64_t bits = RandomBits(kind, uint64_t(step), at);
-    return int32_t(bits % uint64_t(bits >> 32 & 1 ? vocab : std::min<int64_t>(vocab, 64)));
-  };
+StepBatch BatchOf(const JobConfig& job, const Model& model, int step) {
   StepBatch batch(size_t(job.batch.global / job.batch.micro));
-  uint64_t at = 0;
-  for (MicroBatchData& micro : batch) {
-    std::vector<int32_t> tokens, targets;
-    for (int64_t i = 0; i < job.batch.micro * job.batch.sequence; ++i, ++at) {
-      tokens.push_back(token(1, at));
-      targets.push_back(token(2, at));
+  uint64_t kind = 0;
+  for (const InputSpec& input : model.inputs()) {
+    ++kind;
+    const auto integer = [&](uint64_t at) {
+      const uint64_t bits = RandomBits(kind, uint64_t(step), at), limit = uint64_t(input.limit);
+      return int32_t(bits % (bits >> 32 & 1 ? limit : std::min<uint64_t>(limit, 64)));
+    };
+    const bool by_token = input.unit == InputSpec::Unit::kToken;
+    const int64_t elements =
+        job.batch.micro * (by_token ? job.batch.sequence : 1) * input.shape.elements();
+    uint64_t at = 0;
+    for (MicroBatchData& micro : batch) {
+      std::vector<int32_t> integers;
+      std::vector<float> reals;
+      for (int64_t i = 0; i < elements; ++i, ++at) {
+        if (input.kind == InputSpec::Kind::kInteger) {
+          integers.push_back(integer(at));
+        } else {
+          reals.push_back(float(Normal(kind, uint64_t(step), at)));
+        }
+      }
+      if (input.kind == InputSpec::Kind::kInteger) {
+        micro[input.name] = std::move(integers);
+      } else {
+        micro[input.name] = std::move(reals);
+      }
     }
-    micro = {{"tokens", std::move(tokens)}, {"targets", std::move(targets)}};
   }
   return batch;
 }

@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "models/arch/config.h"
+#include "models/model.h"
 #include "train/config/job_config.h"
 #include "train/step/step_runner.h"
 
@@ -34,8 +35,8 @@ struct ResolvedCase {
 };
 absl::StatusOr<ResolvedCase> Resolve(const StepCase& step);
 
-// The tokens of a step: of few different ones, so that there is something to learn. Two runs of a
-// case, on any device, have the same.
-StepBatch BatchOf(const JobConfig& job, int64_t vocab, int step);
+// What the model reads in a step: integers of few different ones, so that there is something to
+// learn, and normal reals. Two runs of a case, on any device, have the same.
+StepBatch BatchOf(const JobConfig& job, const Model& model, int step);
 
 }  // namespace trainyard::bench

@@ -29,6 +29,7 @@
 #include "kernels/matrix_rate.h"
 #include "kernels/memory_rate.h"
 #include "models/arch/flops.h"
+#include "models/arch/registry.h"
 #include "models/program/op.h"
 #include "models/program/timeline.h"
 #include "train/step/rank_engine.h"
@@ -177,7 +178,7 @@ absl::Status Run(const Options& options) {
   executable.Run(Action::kPrepare);
   int steps = 0;
   const auto step = [&]() -> absl::StatusOr<double> {
-    const StepBatch batch = bench::BatchOf(job, FactsOf(model).vocab, ++steps);
+    const StepBatch batch = bench::BatchOf(job, *CreateModel(model), ++steps);
     const StepState state = InitialState(
         {.step = steps, .learning_rate = 1e-4, .clip_norm = 1, .tokens = int64_t(m.tokens)});
     const absl::Duration begin = RealClock().Monotonic();

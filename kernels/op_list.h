@@ -7,6 +7,8 @@
 // clang-format off
 #define TRAINYARD_FOR_EACH_OP(X) \
   X(AdamW) \
+  X(AdaptiveNormBackward) \
+  X(AdaptiveNormForward) \
   X(Add) \
   X(AddBias) \
   X(AttentionBackward) \
@@ -27,10 +29,13 @@
   X(EmbeddingForward) \
   X(ExpertOrder) \
   X(Fill) \
+  X(GatedAddBackward) \
+  X(GatedAddForward) \
   X(GatherRows) \
   X(GatherSum) \
   X(GeluBackward) \
   X(GeluForward) \
+  X(GridPositions) \
   X(GroupedBiasFactorGradient) \
   X(GroupedBiasForward) \
   X(GroupedBiasGradient) \
@@ -47,6 +52,7 @@
   X(MatMul) \
   X(MatMulGeluBackward) \
   X(MatMulGeluForward) \
+  X(MeanSquare) \
   X(Positions) \
   X(RandomNormal) \
   X(RmsNormBackward) \
@@ -57,10 +63,13 @@
   X(RouterForward) \
   X(ScaledSwiGluBackward) \
   X(ScaledSwiGluForward) \
+  X(SiluBackward) \
+  X(SiluForward) \
   X(SumSlices) \
   X(SumSquares) \
   X(SwiGluBackward) \
-  X(SwiGluForward)
+  X(SwiGluForward) \
+  X(TimeEmbedding)
 // clang-format on
 
 // Declares a backend's kernel of the op, in its namespace.

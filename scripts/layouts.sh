@@ -2,7 +2,7 @@
 # Every layout of every family for up to eight ranks, beside one rank: losses, every gradient, and the weights after two
 # steps, in f64, and what is sent beside the formula. CI runs those of up to four ranks, and thirty others of each family.
 #
-#   scripts/layouts.sh [FAMILY]     FAMILY: as in Llama, Gpt3, Qwen3Moe, GptOss; all without it
+#   scripts/layouts.sh [FAMILY]     FAMILY: as in Llama, Gpt3, Qwen3Moe, GptOss, Dit; all without it
 set -euo pipefail
 cd "$(dirname "$0")/.."
 case "${1:-}" in

@@ -21,9 +21,21 @@ absl::Status Run(const Context& context) {
   if (!convention.ok()) {
     return UsageError(absl::StrCat("--convention: ", convention.status().message()));
   }
+  const ModelFacts facts = FactsOf(preset.config);
+  if (facts.vocab == 0 && *convention != FlopsConvention::kExact) {
+    return UsageError(
+        absl::StrCat("--convention: wanted exact, since the others are formulas of "
+                     "models of text, which ",
+                     preset.name, " is not; found ", Name(*convention)));
+  }
   const uint64_t sequence = context.arguments.Has("--sequence")
                                 ? context.arguments.Number("--sequence")
-                                : uint64_t(FactsOf(preset.config).max_sequence);
+                                : uint64_t(facts.max_sequence);
+  if (facts.one_sequence && sequence != uint64_t(facts.max_sequence)) {
+    return UsageError(absl::StrCat("--sequence: wanted ", facts.max_sequence,
+                                   ", the tokens of each sample of ", preset.name, "; found ",
+                                   sequence));
+  }
   const Flops flops = FlopsPerToken(preset.config, int64_t(sequence), *convention);
   nlohmann::ordered_json json = {{"model", preset.name},
                                  {"sequence", sequence},

@@ -1,6 +1,7 @@
 # What the CUDA backend consists of, and tests/testing/cuda_emulation runs on the CPU.
 set(TRAINYARD_CUDA_SOURCES
   adamw.cu
+  adaptive_norm.cu
   add.cu
   add_bias.cu
   attention.cu
@@ -21,8 +22,10 @@ set(TRAINYARD_CUDA_SOURCES
   expert_counts.cu
   expert_order.cu
   fill.cu
+  gated_add.cu
   gather_rows.cu
   gelu.cu
+  grid_positions.cu
   grouped_bias.cu
   grouped_matmul.cu
   head_norm.cu
@@ -30,6 +33,7 @@ set(TRAINYARD_CUDA_SOURCES
   load_balance.cu
   matmul_adapter.cc
   matmul_bias.cu
+  mean_square.cu
   padded_attention.cu
   positions.cu
   random_normal.cu
@@ -37,7 +41,9 @@ set(TRAINYARD_CUDA_SOURCES
   rope.cu
   router.cu
   scaled_swiglu.cu
+  silu.cu
   sum_slices.cu
   sum_squares.cu
-  swiglu.cu)
+  swiglu.cu
+  time_embedding.cu)
 list(TRANSFORM TRAINYARD_CUDA_SOURCES PREPEND ${CMAKE_SOURCE_DIR}/kernels/cuda/)

@@ -79,8 +79,9 @@ struct FormulaSizes {
 struct ModelFacts {
   int64_t layers = 0;
   int64_t max_sequence = 0;
-  int64_t vocab = 0;
-  int64_t kv_heads = 0;  // Replicated if there are more tensor ranks than heads.
+  bool one_sequence = false;  // All sequences have max_sequence tokens.
+  int64_t vocab = 0;          // 0: the model reads no text.
+  int64_t kv_heads = 0;       // Replicated if there are more tensor ranks than heads.
   std::optional<ExpertFacts> experts = {};
   FormulaSizes sizes = {};
 };

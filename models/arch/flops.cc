@@ -36,7 +36,7 @@ Program Record(const ModelConfig& config, int64_t sequence) {
 
 Flops Exact(ModelConfig config, int64_t sequence) {
   // The cost does not depend on the number of learned positions, so any sequence can be counted.
-  SetField(config, "max_seq", std::max(FactsOf(config).max_sequence, sequence));
+  if (sequence > FactsOf(config).max_sequence) SetField(config, "max_seq", sequence);
   return CountFlops(Record(config, sequence), sequence);
 }
 

@@ -382,6 +382,17 @@ void Executable::Copy(const Tensor& from, const Tensor& to) {
   state_->backend.kernel<CastArgs>()(state_->exec, {.x = from, .y = to});
 }
 
+namespace {
+
+Value OnlyInput(const Program& program, const std::string& name) {
+  const auto [first, last] = program.inputs.equal_range(name);
+  CHECK(first != last) << "no input " << name;
+  CHECK(std::next(first) == last) << "several chunks have an input " << name;
+  return first->second;
+}
+
+}  // namespace
+
 void Executable::WriteInput(Value input, int slot, std::span<const int32_t> data) {
   const Tensor tensor = state_->memory->tensor(input, slot);
   CHECK(int64_t(data.size()) == tensor.elements() && tensor.dtype == DType::kI32)
@@ -402,10 +413,11 @@ void Executable::WriteInput(Value input, int slot, std::span<const float> data) 
 }
 
 void Executable::WriteInput(const std::string& name, int slot, std::span<const int32_t> data) {
-  const auto [first, last] = state_->program.inputs.equal_range(name);
-  CHECK(first != last) << "no input " << name;
-  CHECK(std::next(first) == last) << "several chunks have an input " << name;
-  WriteInput(first->second, slot, data);
+  WriteInput(OnlyInput(state_->program, name), slot, data);
+}
+
+void Executable::WriteInput(const std::string& name, int slot, std::span<const float> data) {
+  WriteInput(OnlyInput(state_->program, name), slot, data);
 }
 
 void Executable::ReadOutput(const std::string& name, int slot, void* data, size_t bytes) const {

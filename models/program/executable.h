@@ -85,6 +85,7 @@ class Executable {
   void WriteInput(Value input, int slot, std::span<const float> data);  // Rounds to its dtype.
   // For a program that has exactly one input of this name.
   void WriteInput(const std::string& name, int slot, std::span<const int32_t> data);
+  void WriteInput(const std::string& name, int slot, std::span<const float> data);
   void ReadOutput(const std::string& name, int slot, void* data, size_t bytes) const;
   void WriteStepState(const StepState& state);
   StepState ReadStepState() const;

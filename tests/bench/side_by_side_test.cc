@@ -9,6 +9,7 @@
 
 #include "bench/step_case.h"
 #include "kernels/cuda/cuda.h"
+#include "models/arch/registry.h"
 #include "models/program/op.h"
 #include "train/config/resolve_model.h"
 
@@ -31,9 +32,14 @@ JobConfig TinyJob(const std::string& family, PrecisionName precision) {
   } else {
     fields["ffn"] = 128;
   }
+  job.batch = {.global = 2, .micro = 2, .sequence = 32};
+  if (family == "dit") {
+    fields.erase("vocab"), fields.erase("max_seq");
+    fields["sample_size"] = 8;
+    job.batch.sequence = 16;
+  }
   job.model.architecture = model;
   job.precision = precision;
-  job.batch = {.global = 2, .micro = 2, .sequence = 32};
   job.devices = 1;
   return job;
 }
@@ -42,7 +48,7 @@ std::vector<ComparedOp> Compare(const JobConfig& job, const RankPlan& plan, cons
   const StepState state =
       InitialState({.step = 1, .learning_rate = 1e-3, .clip_norm = 1, .tokens = 64, .seed = 3});
   return *RunSideBySide(
-      plan, state, BatchOf(job, 96, 1).front(),
+      plan, state, BatchOf(job, *CreateModel(*ResolveModel(job.model)), 1).front(),
       {.reference = CpuBackend(), .tested = tested, .threads = 1, .timing = 1e-6});
 }
 
@@ -65,7 +71,7 @@ TEST_P(SideBySideTest, EveryOpOfTheCudaBackendAgrees) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, SideBySideTest,
-                         ::testing::Combine(::testing::Values("llama", "gpt3", "qwen3_moe"),
+                         ::testing::Combine(::testing::Values("llama", "gpt3", "qwen3_moe", "dit"),
                                             ::testing::Values(PrecisionName::kBF16,
                                                               PrecisionName::kF32)));
 

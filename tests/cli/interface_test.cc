@@ -201,6 +201,15 @@ TEST_F(Command, ANumberOutOfItsOptionsRangeIsUsage) {
   EXPECT_THAT(err_.str(), testing::HasSubstr("--devices-per-worker: wanted 1 to 256"));
 }
 
+TEST_F(Command, FlopsOfAModelThatReadsNoTextAreExactAndOfItsSamples) {
+  EXPECT_EQ(Trainyard({"flops", "dit-xl-2"}), 0) << err_.str();
+  EXPECT_THAT(out_.str(), testing::HasSubstr("condition"));
+  EXPECT_EQ(Trainyard({"flops", "dit-xl-2", "--sequence", "128"}), 2);
+  EXPECT_THAT(err_.str(), testing::HasSubstr("--sequence: wanted 256"));
+  EXPECT_EQ(Trainyard({"flops", "dit-xl-2", "--convention", "megatron"}), 2);
+  EXPECT_THAT(err_.str(), testing::HasSubstr("--convention: wanted exact"));
+}
+
 TEST_F(Command, UpsPatienceIsSomeTime) {
   EXPECT_EQ(Trainyard({"up", "--patience", "0"}), 2);
   EXPECT_THAT(err_.str(), testing::HasSubstr("--patience: wanted 1 to"));

@@ -110,9 +110,9 @@ class Conditioned final : public Model {
   int64_t max_sequence() const override { return sizes_.max_seq; }
 
   std::vector<InputSpec> inputs() const override {
-    return {{.name = "tokens"},
-            {.name = "targets"},
-            {.name = "class", .unit = InputSpec::Unit::kSample},
+    return {{.name = "tokens", .limit = sizes_.vocab},
+            {.name = "targets", .limit = sizes_.vocab},
+            {.name = "class", .unit = InputSpec::Unit::kSample, .limit = sizes_.vocab},
             {.name = "level",
              .unit = InputSpec::Unit::kSample,
              .kind = InputSpec::Kind::kReal,

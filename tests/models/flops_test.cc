@@ -61,6 +61,26 @@ TEST(FlopsTest, WindowsCountThePairsWithin) {
   EXPECT_DOUBLE_EQ(formula.output, 6 * 201088 * h);
 }
 
+// What belongs to a sample counts once for its tokens. The first products have no input gradient.
+// Forward alone, multiply and add as one, is what the paper publishes (arXiv:2212.09748, table 4),
+// whose output is twice as wide; products are all of it but 0.02 %.
+TEST(FlopsTest, DitCountsConditionsOnceASample) {
+  const ModelConfig config = FindPreset("dit-xl-2")->config;
+  const double layers = 28, d = 1152, tokens = 256, elements = 16;
+  const Flops flops = FlopsPerToken(config, 256);
+  EXPECT_DOUBLE_EQ(flops.qkvo, layers * 6 * 4 * d * d);
+  EXPECT_DOUBLE_EQ(flops.attention, layers * 12 * d * tokens);
+  EXPECT_DOUBLE_EQ(flops.mlp, layers * 6 * 8 * d * d);
+  EXPECT_DOUBLE_EQ(flops.output, 6 * d * elements);
+  EXPECT_DOUBLE_EQ(flops.other.at("embed"), 4 * d * elements);
+  const double of_sample = layers * 6 * 6 * d * d + 6 * 2 * d * d + 6 * d * d + 4 * 256 * d;
+  EXPECT_DOUBLE_EQ(flops.other.at("condition"), of_sample / tokens);
+  EXPECT_EQ(flops.other.size(), 2u);
+  const double first = (elements + 256 / tokens) * d;  // Twice in `flops`, not three times.
+  const double forward = flops.total() / 6 + first / 3 + d * elements;
+  EXPECT_NEAR(tokens * forward / 1e9, 118.64, 0.02);
+}
+
 TEST(FlopsTest, FullAndCausalFormulasAgreeWithTheTable) {
   for (const Row& row : kTable) {
     SCOPED_TRACE(row.preset);

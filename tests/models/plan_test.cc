@@ -189,14 +189,16 @@ size_t LeastActivationBytes(const Program& program) {
 
 TEST(PlanTest, PeakActivationsAreNearTheLeastThatLivesAllow) {
   for (const char* preset :
-       {"gpt2-124m", "llama3.2-1b", "llama3-8b", "qwen3-30b-a3b", "gpt-oss-20b"}) {
+       {"gpt2-124m", "llama3.2-1b", "llama3-8b", "qwen3-30b-a3b", "gpt-oss-20b", "dit-b-2"}) {
+    const ModelConfig config = FindPreset(preset)->config;
+    const int64_t sequence = std::min<int64_t>(1024, FactsOf(config).max_sequence);
     for (const Precision& precision : {Precision::F32(), Precision::BF16()}) {
       for (const RecomputeOptions& recompute : {RecomputeOptions{}, RecomputeOptions{.blocks = 4},
                                                 RecomputeOptions{.norms_and_activations = true}}) {
-        const Program program =
-            RecordTraining(*CreateModel(FindPreset(preset)->config),
-                           {.record = {.precision = precision, .micro_batch = 2, .sequence = 1024},
-                            .recompute = recompute});
+        const Program program = RecordTraining(
+            *CreateModel(config),
+            {.record = {.precision = precision, .micro_batch = 2, .sequence = sequence},
+             .recompute = recompute});
         const size_t planned = PlanMemory(program).activation_bytes();
         const size_t least = LeastActivationBytes(program);
         EXPECT_GE(planned, least) << preset;

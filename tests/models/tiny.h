@@ -8,6 +8,7 @@
 #include "common/check.h"
 #include "common/rng.h"
 #include "models/arch/decoder_config.h"
+#include "models/arch/dit.h"
 #include "models/arch/gpt_oss.h"
 #include "models/arch/registry.h"
 #include "models/model.h"
@@ -15,13 +16,17 @@
 
 namespace trainyard::testing {
 
-// What the structs of the present families have in common.
+// What the structs of the families of decoders have in common.
 inline DecoderConfig& AsDecoder(ModelConfig& config) {
   if (config.family() == "gpt_oss") return config.As<GptOssConfig>();
   return config.As<DecoderConfig>();
 }
 inline const DecoderConfig& AsDecoder(const ModelConfig& config) {
   return AsDecoder(const_cast<ModelConfig&>(config));
+}
+// Null: it is no decoder.
+inline const DecoderConfig* FindDecoder(const ModelConfig& config) {
+  return config.family() == "dit" ? nullptr : &AsDecoder(config);
 }
 
 // Two layers of 4 dims a head.
@@ -73,12 +78,38 @@ inline ModelConfig TinyGptOss() {
   return config;
 }
 
+// Its heads together are narrower than the model. A sample has 9 tokens, each of 3 channels of
+// 2 x 2 places.
+inline ModelConfig TinyDit() {
+  return ModelConfig("dit", DitConfig{.layers = 2,
+                                      .hidden = 16,
+                                      .ffn = 20,
+                                      .heads = 3,
+                                      .head_dim = 4,
+                                      .in_channels = 3,
+                                      .sample_size = 6,
+                                      .patch_size = 2,
+                                      .num_classes = 4,
+                                      .num_timesteps = 10});
+}
+
 inline std::vector<int32_t> Tokens(int64_t count, int64_t vocab, uint64_t seed) {
   std::vector<int32_t> tokens;
   for (int64_t i = 0; i < count; ++i) {
     tokens.push_back(int32_t(RandomBits(seed, 0, uint64_t(i)) % uint64_t(vocab)));
   }
   return tokens;
+}
+
+// What a model may read as `input`, of some samples of `sequence` tokens.
+inline InputData MakeInput(const InputSpec& input, int64_t samples, int64_t sequence,
+                           uint64_t seed) {
+  const bool by_token = input.unit == InputSpec::Unit::kToken;
+  const int64_t count = samples * (by_token ? sequence : 1) * input.shape.elements();
+  if (input.kind == InputSpec::Kind::kInteger) return Tokens(count, input.limit, seed);
+  std::vector<float> values;
+  for (int64_t i = 0; i < count; ++i) values.push_back(float(Normal(seed, 0, uint64_t(i))));
+  return values;
 }
 
 // Bound on the CPU, parameters initialised from `seed`.

@@ -56,7 +56,9 @@ UNMEASURED = {
     "balance_bias": "a few numbers an expert",
     "clip": "a few scalars a step",
     "fill": "runs while preparing alone",
+    "grid_positions": "runs while preparing alone",
     "positions": "runs while preparing alone",
+    "time_embedding": "a few numbers a sample",
 }
 
 

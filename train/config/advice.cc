@@ -63,6 +63,7 @@ std::vector<int64_t> Candidates(const JobConfig& job, const ModelConfig& model, 
     return {NearestMultiple(batch.global, unit, kMaxGlobalBatch)};
   }
   if (size.field == "batch.sequence") {
+    if (FactsOf(model).one_sequence) return {FactsOf(model).max_sequence};
     const int64_t halves = p.context == 1 ? 1 : 2;
     const int64_t for_tensor = p.tensor / std::gcd(p.tensor, batch.micro * halves);
     return {

@@ -45,6 +45,8 @@ constexpr Alias kAliases[] = {
     {"ffn_hidden_size", "ffn"},
     {"intermediate_size", "ffn"},
     {"num_attention_heads", "heads"},
+    {"attention_head_dim", "head_dim"},
+    {"num_embeds_ada_norm", "num_classes"},
     {"num_query_groups", "kv_heads"},
     {"num_key_value_heads", "kv_heads"},
     {"vocab_size", "vocab"},

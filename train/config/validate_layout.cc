@@ -304,7 +304,12 @@ int64_t PipelineRound(const ParallelismConfig& p) {
 
 void ValidateLayout(const JobConfig& job, const ModelConfig* model, Violations& violations) {
   const ModelFacts facts = model != nullptr ? FactsOf(*model) : ModelFacts();
-  if (model != nullptr && job.batch.sequence > facts.max_sequence) {
+  if (model != nullptr && facts.one_sequence && job.batch.sequence != facts.max_sequence) {
+    violations.Add(
+        "batch.sequence",
+        Wanted(absl::StrCat(facts.max_sequence, ", the tokens of each of the model's samples"),
+               job.batch.sequence, facts.max_sequence));
+  } else if (model != nullptr && job.batch.sequence > facts.max_sequence) {
     violations.Add("batch.sequence",
                    Wanted(absl::StrCat("at most the model's max_seq = ", facts.max_sequence),
                           job.batch.sequence, facts.max_sequence));

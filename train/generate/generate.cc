@@ -32,6 +32,11 @@ absl::Status Validate(const GenerateOptions& options, const ModelConfig& model) 
         absl::StrCat(options.checkpoint, ": ", violations.ToStatus().message()));
   }
   const ModelFacts facts = FactsOf(model);
+  if (facts.vocab == 0) {
+    return absl::InvalidArgumentError(absl::StrCat(options.checkpoint,
+                                                   ": wanted a model of text; found family ",
+                                                   model.family(), ", which reads no text"));
+  }
   if (facts.vocab != kBytes) {
     return absl::InvalidArgumentError(
         absl::StrCat(options.checkpoint, ": wanted a model of byte tokens, vocab 256; found vocab ",

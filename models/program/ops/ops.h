@@ -1,12 +1,14 @@
 // The catalogue of recorded ops. Each function appends an instance and returns its result. The
 // formulas are in kernels/NAME.h, and the classes in NAME.cc beside this file.
 //
-// Letters: T tokens, D width, S sequence, V vocabulary, a heads, g key/value heads, d head dim.
+// Letters: T tokens, B samples, D width, S sequence, V vocabulary, a heads, g key/value heads, d
+// head dim.
 
 #pragma once
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "kernels/attention.h"
 #include "kernels/rope.h"
@@ -116,6 +118,28 @@ Value ContextAttention(Recorder& recorder, Value qkv, const Heads& heads,
 
 Value SwiGlu(Recorder& recorder, Value x);  // [T, 2F] to [T, F].
 Value Gelu(Recorder& recorder, Value x);
+Value Silu(Recorder& recorder, Value x);
+
+// --- Conditions of samples. [B, D] alike on all tensor and context ranks of a sample.
+
+// Sinusoids [B, width] of times i32 [B].
+Value TimeEmbedding(Recorder& recorder, Value time, int64_t width);
+// The columns of x [B, n D] in `parts` = n equal parts, for ops that read a sample's row for each
+// of the sample's tokens. Their gradients are summed over the ranks that share out the tokens.
+// Every part must be read.
+std::vector<Value> SpreadSamples(Recorder& recorder, Value x, int64_t parts);
+// LayerNorm of x [T, D] without gain and bias, then times 1 + scale plus shift, which are parts
+// [B, D] of SpreadSamples.
+Value AdaptiveNorm(Recorder& recorder, Value x, Value shift, Value scale, double eps);
+// x + gate h: x and h [T, D], gate a part [B, D] of SpreadSamples.
+Value GatedAdd(Recorder& recorder, Value x, Value gate, Value h);
+
+// This tensor rank's rows of an input by token: of [n T, D], [T, D].
+Value OwnRows(Recorder& recorder, Value x);
+// x [T, D] plus fixed sinusoids of the places of its tokens in a grid of so many columns.
+Value AddGridPositions(Recorder& recorder, Value x, int64_t columns);
+// Adds the mean square of x - target, both [T, P], to StepState; a root of the backward pass.
+void MeanSquare(Recorder& recorder, Value x, Value target);
 
 struct Routing {
   Value experts;  // [T, K] i32: the experts, of E, that each token chose.

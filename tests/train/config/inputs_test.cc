@@ -13,7 +13,10 @@
 namespace trainyard {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
+using ::testing::Field;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 std::vector<FieldViolation> Found(const std::vector<InputSpec>& declared,
@@ -23,12 +26,14 @@ std::vector<FieldViolation> Found(const std::vector<InputSpec>& declared,
   return violations.list();
 }
 
-TEST(Inputs, EverySourceDeliversWhatLanguageModelsDeclare) {
+TEST(Inputs, EverySourceOfTextDeliversWhatLanguageModelsDeclareAndNothingElse) {
   for (const Family& family : Families()) {
-    const auto declared = CreateModel(family.presets.front().config)->inputs();
+    const ModelConfig& config = family.presets.front().config;
+    const auto declared = CreateModel(config)->inputs();
     for (const DataConfig& source :
          {DataConfig(SyntheticData{}), DataConfig(TextData{}), DataConfig(IndexedData{})}) {
-      EXPECT_THAT(Found(declared, source), IsEmpty()) << family.name;
+      const size_t missing = FactsOf(config).vocab > 0 ? 0 : declared.size();
+      EXPECT_EQ(Found(declared, source).size(), missing) << family.name;
     }
   }
 }
@@ -103,6 +108,38 @@ TEST(Inputs, FieldsOfArraysAreChecked) {
                           "data.arrays.prediction_type"));
   EXPECT_THAT(FieldsFound("latents: x, labels: y", ", validation: {every_steps: 5}"),
               ElementsAre("data.arrays", "validation"));
+}
+
+std::vector<FieldViolation> Check(const JobConfig& job) {
+  Violations violations;
+  Validate(job, violations);
+  return violations.list();
+}
+
+// All samples of the model have as many tokens, and it reads no text.
+TEST(Inputs, OfAModelOfSamplesAreRefusedBesideItsSequence) {
+  JobConfig job;
+  job.name = "dit";
+  job.model.preset = "dit-s-2";
+  job.batch = {.global = 4, .micro = 2, .sequence = 64};
+  job.data = TextData{"corpus.txt", 0.02};
+  job.optimizer.adamw.learning_rate = 1e-3;
+  job.steps = 1;
+  const auto found = Check(job);
+  EXPECT_EQ(found.size(), 5u);
+  for (const auto& [field, description] : found) {
+    if (field == "batch.sequence") {
+      EXPECT_EQ(description,
+                "wanted 256, the tokens of each of the model's samples, found 64; nearest 256");
+    } else {
+      EXPECT_EQ(field, "data.text");
+      EXPECT_THAT(description, HasSubstr("which the model reads"));
+    }
+  }
+  job.batch.sequence = 256;
+  job.devices = job.parallelism.tensor = 4;  // Of six heads.
+  job.data = {};
+  EXPECT_THAT(Check(job), Contains(Field(&FieldViolation::field, "parallelism.tensor")));
 }
 
 }  // namespace

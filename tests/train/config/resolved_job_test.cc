@@ -44,6 +44,7 @@ void ExpectSameAfterReading(const JobConfig& job) {
 
 TEST(ResolvedJob, EveryPresetIsTheSameModelAgain) {
   for (const std::string& preset : PresetNames()) {
+    if (FactsOf(FindPreset(preset)->config).vocab == 0) continue;  // The job's data are text.
     SCOPED_TRACE(preset);
     const JobConfig job = Valid(absl::StrCat("{name: a, model: {preset: ", preset, "}", kRest));
     const JobConfig read = Reread(ResolvedJobText(job));

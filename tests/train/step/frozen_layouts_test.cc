@@ -30,6 +30,8 @@ INSTANTIATE_TEST_SUITE_P(Qwen3Moe, FrozenLayoutsTest,
                          ::testing::ValuesIn(FrozenLayouts("qwen3_moe", 8, 11)), NameOf);
 INSTANTIATE_TEST_SUITE_P(GptOss, FrozenLayoutsTest,
                          ::testing::ValuesIn(FrozenLayouts("gpt_oss", 8, 17)), NameOf);
+INSTANTIATE_TEST_SUITE_P(Dit, FrozenLayoutsTest, ::testing::ValuesIn(FrozenLayouts("dit", 8, 7)),
+                         NameOf);
 
 }  // namespace
 }  // namespace trainyard::testing

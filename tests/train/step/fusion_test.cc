@@ -63,7 +63,7 @@ TEST_P(Fusion, ChangesF32ByRounding) {
 
 INSTANTIATE_TEST_SUITE_P(Families, Fusion,
                          ::testing::Combine(::testing::Values("llama", "gpt3", "qwen3_moe",
-                                                              "gpt_oss"),
+                                                              "gpt_oss", "dit"),
                                             ::testing::ValuesIn(kLayouts)),
                          [](const ::testing::TestParamInfo<Case>& info) {
                            return std::string(std::get<0>(info.param)) + "_" +

@@ -4,16 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
-#include <iostream>
-#include <iterator>
 #include <mutex>
 #include <numeric>
-#include <random>
 #include <sstream>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
 #include "common/check.h"
 #include "models/arch/registry.h"
 #include "tests/models/tiny.h"
@@ -61,39 +56,52 @@ class Assembly {
   bool copies_differ_ = false;  // Ranks disagree on an element that they both hold.
 };
 
-// This rank's micro-batches of one step.
-StepBatch BatchOf(const LayoutCase& c, const RankEngine& engine, const Model* model, int step) {
+// A rank's part of a step's global batch.
+struct Share {
+  int64_t first;     // Of its samples in each run of `stride`.
+  int64_t micro;     // Samples of a micro-batch.
+  int64_t stride;    // Samples of all ranks' micro-batches that are computed at a time.
+  int64_t sequence;  // Tokens of a sample.
+  SequencePart part;
+};
+
+// Of an input of all samples, `width` elements a unit: those of this rank's micro-batch `index`.
+template <typename T>
+std::vector<T> MineOf(const Share& share, const InputSpec& input, int64_t index,
+                      const std::vector<T>& all) {
+  const int64_t width = input.shape.elements(), first = index * share.stride + share.first;
+  const bool by_token = input.unit == InputSpec::Unit::kToken;
+  std::vector<T> mine;
+  for (int64_t sample = first; sample < first + share.micro; ++sample) {
+    for (int64_t row = 0; row < (by_token ? share.part.rows : 1); ++row) {
+      const int64_t unit = by_token ? sample * share.sequence + share.part.position(row) : sample;
+      const auto begin = all.begin() + unit * width;
+      mine.insert(mine.end(), begin, begin + width);
+    }
+  }
+  return mine;
+}
+
+// This rank's micro-batches of one step, with all that the model reads.
+StepBatch BatchOf(const LayoutCase& c, const RankEngine& engine, const Model& model, int step) {
   const BatchConfig& batch = c.job.batch;
   const Mesh& mesh = engine.mesh();
   const int64_t data = mesh.size({Axis::kExpert, Axis::kData});
-  const int64_t coordinate = mesh.coordinate({Axis::kExpert, Axis::kData});
-  const SequencePart part = engine.part();
-  const int64_t count = batch.global * batch.sequence, micro = batch.micro * batch.sequence;
-  const auto tokens = Tokens(count, FactsOf(c.model).vocab, uint64_t(step));
-  const auto targets = Tokens(count, FactsOf(c.model).vocab, uint64_t(step) + 100);
-  StepBatch result;
-  for (int64_t i = 0; i < batch.global / batch.micro / data; ++i) {
-    const auto mine = [&](const std::vector<int32_t>& all) {
-      const auto begin = all.begin() + (i * data + coordinate) * micro;
-      return RowsOf(part, 1, std::vector<int32_t>(begin, begin + micro));
-    };
-    result.push_back({{"tokens", mine(tokens)}, {"targets", mine(targets)}});
-  }
-  if (model == nullptr) return result;
-  // What else a model of the tests reads: of each sample, by its number in the global batch.
-  for (const InputSpec& input : model->inputs()) {
-    if (input.unit != InputSpec::Unit::kSample) continue;
-    const size_t width = size_t(input.shape.elements());
-    const auto all = Tokens(batch.global * int64_t(width), 5, uint64_t(step) + 200 + width);
+  const Share share{.first = mesh.coordinate({Axis::kExpert, Axis::kData}) * batch.micro,
+                    .micro = batch.micro,
+                    .stride = data * batch.micro,
+                    .sequence = batch.sequence,
+                    .part = engine.part()};
+  StepBatch result(size_t(batch.global / share.stride));
+  uint64_t seed = uint64_t(step);
+  for (const InputSpec& input : model.inputs()) {
+    const InputData data = MakeInput(input, batch.global, batch.sequence, seed);
     for (size_t i = 0; i < result.size(); ++i) {
-      const size_t first = (i * size_t(data) + size_t(coordinate)) * size_t(batch.micro);
-      const auto mine = std::span(all).subspan(first * width, size_t(batch.micro) * width);
-      if (input.kind == InputSpec::Kind::kInteger) {
-        result[i][input.name] = std::vector<int32_t>(mine.begin(), mine.end());
-      } else {
-        result[i][input.name] = std::vector<float>(mine.begin(), mine.end());
-      }
+      std::visit(
+          [&](const auto& all) { result[i][input.name] = MineOf(share, input, int64_t(i), all); },
+          data);
     }
+    seed += 100;
   }
   return result;
 }
@@ -122,7 +130,7 @@ std::string ToText(const CommunicationTable& table) {
 class Rank {
  public:
   Rank(const LayoutCase& c, CollectiveWorld& world, const std::function<void(Program&)>& edit)
-      : case_(c), model_(c.make_model == nullptr ? nullptr : c.make_model(c.model)) {
+      : case_(c), model_((c.make_model == nullptr ? CreateModel : c.make_model)(c.model)) {
     auto engine = RankEngine::Create(c.job, c.model,
                                      {.bucket_bytes = 2048,
                                       .expert_rows = c.expert_rows,
@@ -135,6 +143,7 @@ class Rank {
     EXPECT_EQ(backend_.total(), executable().plan().total_bytes() + sizeof(StepState)) << c.name();
     executable().WriteStepState({.seed = 7});
     executable().Run(Action::kInit);
+    if (c.model.family() == "dit") FillZeros();
     // As a step before would have left it.
     const auto& stage =
         engine_->schedule().stages[size_t(engine_->mesh().coordinate(Axis::kPipeline))];
@@ -174,12 +183,12 @@ class Rank {
                                           .clip_norm = 0.05,
                                           .tokens = batch.global * batch.sequence,
                                           .seed = 7});
-    return engine_->runner().Step(state, BatchOf(case_, *engine_, model_.get(), step), [] {}).state;
+    return engine_->runner().Step(state, BatchOf(case_, *engine_, *model_, step), [] {}).state;
   }
 
   // This rank's part.
   double ValidationLoss() {
-    return engine_->runner().Forward(BatchOf(case_, *engine_, model_.get(), 1), 1);
+    return engine_->runner().Forward(BatchOf(case_, *engine_, *model_, 1), 1);
   }
 
   void AddGradients(Assembly& assembly) const {
@@ -206,6 +215,30 @@ class Rank {
  private:
   Executable& executable() const { return engine_->executable(); }
 
+  // Gives weights that begin at zero other values, by global index: new gates of zero would hide
+  // what lies behind them.
+  void FillZeros() {
+    const auto fill = [](const ParameterBox& box, const Tensor& values) {
+      if (box.init.kind != Init::Kind::kZeros) return;
+      const int64_t columns = box.shape.back(), whole = box.global_shape.back();
+      const int64_t first_row = box.global_shape.rank() > 1 ? box.offset[0] : 0;
+      DispatchFloat(values.dtype, [&](auto scalar) {
+        using T = decltype(scalar);
+        for (int64_t i = 0; i < box.shape.elements(); ++i) {
+          const int64_t row = first_row + i / columns, column = box.offset.back() + i % columns;
+          const auto index = uint64_t(row * whole + column);
+          values.as<T>()[i] = T(Accumulate<T>(0.3 * Normal(3, HashName(box.name.c_str()), index)));
+        }
+      });
+    };
+    for (const ParameterBox& box : executable().program().OwnedParameters()) {
+      fill(box, executable().flat(FlatBuffer::kMaster, box.flat));
+    }
+    for (const ParameterBox& box : executable().program().FrozenParameters()) {
+      fill(box, executable().frozen(box));
+    }
+  }
+
   const LayoutCase& case_;
   const std::unique_ptr<Model> model_;
   const GuardedBackend backend_;
@@ -216,9 +249,14 @@ class Rank {
 double Worse(double a, double b) { return std::isnan(b) ? INFINITY : std::max(a, b); }
 double Relative(double a, double b) { return std::abs(a - b) / std::max(std::abs(b), 1e-300); }
 
+// A key's bias without rotation adds the same to all scores of a row: its gradient is zero, and
+// what is left of it is rounding. Differences of such a tensor count beside the largest tensor.
 double LargestDifference(const Tensors& a, const Tensors& b) {
   CHECK(a.size() == b.size()) << a.size() << " and " << b.size() << " tensors";
-  double largest = 0;
+  double largest = 0, most = 0;
+  for (const auto& [name, y] : b) {
+    most = std::max(most, std::inner_product(y.begin(), y.end(), y.begin(), 0.0));
+  }
   for (const auto& [name, x] : a) {
     const std::vector<double>& y = b.at(name);
     double difference = 0, norm = 0;
@@ -226,237 +264,14 @@ double LargestDifference(const Tensors& a, const Tensors& b) {
       difference += (x[i] - y[i]) * (x[i] - y[i]);
       norm += y[i] * y[i];
     }
-    largest = Worse(largest, std::sqrt(difference / std::max(norm, 1e-300)));
+    const double rounding = 1e-24 * most;
+    largest =
+        Worse(largest, std::sqrt(difference / std::max(norm < rounding ? most : norm, 1e-300)));
   }
   return largest;
 }
 
 }  // namespace
-
-bool LayoutCase::is_even() const {
-  const std::optional<MoeConfig>& moe = AsDecoder(model).moe;
-  return moe && moe->fake_balanced && expert_rows >= 1;
-}
-
-std::string LayoutCase::name() const {
-  const ParallelismConfig& p = job.parallelism;
-  const RecomputeConfig& again = job.recompute;
-  const DecoderConfig& decoder = AsDecoder(model);
-  const std::string experts = decoder.moe
-                                  ? absl::StrCat("_", kRouters[router], "_", Name(p.expert_split),
-                                                 "_rows", int(10 * expert_rows))
-                                  : "";
-  return absl::StrCat(
-      model.family(), experts, decoder.tied ? "_tied" : "", "_tensor", p.tensor, "_context",
-      p.context, p.context_exchange == ContextExchange::kAllGather ? "gathered" : "", "_expert",
-      p.expert, "_data", DataParallel(job), "_pipeline", p.pipeline, "x", p.virtual_pipeline, "_",
-      (p.schedule != nullptr ? p.schedule : p.schedule_kind())->name, "_zero", int(p.zero),
-      again.blocks > 0 ? absl::StrCat("_again", again.blocks) : "",
-      again.norms_and_activations ? "_norms_again" : "",
-      frozen.empty() ? "" : absl::StrCat("_frozen_", frozen));
-}
-
-LayoutCase MakeLayoutCase(const std::string& model, const ParallelismConfig& p, int64_t data) {
-  LayoutCase c;
-  const int64_t tensor = p.tensor, parts = p.pipeline * p.virtual_pipeline;
-  c.model = FindFamily(model)->defaults;
-  DecoderConfig& decoder = AsDecoder(c.model);
-  decoder.layers = std::max<int64_t>(2, parts - 1);  // And two: parts of one and two blocks.
-  decoder.heads = 2 * tensor;
-  // Fewer key/value heads than tensor ranks where that divides.
-  decoder.kv_heads = model == "gpt3"                  ? decoder.heads
-                     : tensor % 2 == 0 && tensor >= 4 ? tensor / 2
-                                                      : tensor;
-  decoder.head_dim = 2;
-  decoder.hidden = model == "gpt3" ? decoder.heads * decoder.head_dim : 6;
-  decoder.ffn = model == "gpt3" ? 4 * decoder.hidden : 3 * tensor;
-  decoder.vocab = 5 * tensor;
-  decoder.max_seq = 2 * tensor * p.context + 1;
-  c.job.parallelism = p;
-  c.job.devices = tensor * p.context * p.pipeline * data;
-  if (decoder.moe) {
-    decoder.ffn = 0;
-    decoder.moe->experts = std::max<int64_t>(4, 2 * tensor * p.context * p.expert);
-    decoder.moe->expert_ffn = 3;
-    c = WithRouter(c, 0);
-  }
-  if (model == "gpt_oss") {
-    GptOssConfig& own = c.model.As<GptOssConfig>();
-    own.window = 3;          // Across two parts of the sequence, and not all of the sequence.
-    own.swiglu_limit = 0.1;  // Of which some units of new weights are beyond.
-    own.yarn_original_max_seq = 16;
-    own.yarn_beta_fast = 4;
-  }
-  c.job.precision = PrecisionName::kF64;
-  c.job.optimizer.adamw.epsilon = 1e-3;  // AdamW amplifies rounding where gradients are near zero.
-  c.job.batch.micro = 1;
-  c.job.batch.sequence = 2 * tensor * p.context;
-  c.job.batch.global = data * (p.pipeline > 1 ? 2 * p.pipeline : 2);
-  return c;
-}
-
-LayoutCase WithRouter(LayoutCase c, int router) {
-  c.router = router;
-  DecoderConfig& decoder = AsDecoder(c.model);
-  MoeConfig& moe = *decoder.moe;
-  moe = {.experts = moe.experts, .top_k = 2, .expert_ffn = moe.expert_ffn};
-  const std::string name = kRouters[router];
-  if (name == "softmax") moe.aux_loss = 0.05;
-  if (name == "sigmoid" || name == "biased") moe.router = RouterScoring::kSigmoid;
-  if (name == "sigmoid" || name == "turns") {
-    moe.shared_experts = 1;
-    moe.shared_ffn = 3 * c.job.parallelism.tensor;
-  }
-  if (name == "sigmoid") moe.aux_loss = 0.1, moe.routed_scaling = 2.5;
-  if (name == "biased") moe.expert_bias = true, moe.bias_update_rate = 0.01;
-  if (name == "grouped") moe.groups = 2, moe.norm_topk = false;
-  if (c.model.family() == "gpt_oss") {  // Of all that, the losses and the bias.
-    moe = {.experts = moe.experts,
-           .top_k = moe.top_k,
-           .expert_ffn = moe.expert_ffn,
-           .expert_bias = moe.expert_bias,
-           .bias_update_rate = moe.bias_update_rate,
-           .aux_loss = moe.aux_loss};
-  }
-  if (name == "turns") {
-    moe.fake_balanced = true;
-    // A rank counts turns from its first token: then each piece of a sequence begins with expert 0.
-    const ParallelismConfig& p = c.job.parallelism;
-    c.job.batch.sequence = 2 * p.tensor * p.context * moe.experts / moe.top_k;
-    decoder.max_seq = c.job.batch.sequence;
-  }
-  return c;
-}
-
-namespace {
-
-// Each layout with the next router, and every third with experts that take few rows at once.
-std::vector<LayoutCase> Routed(std::vector<LayoutCase> cases) {
-  for (size_t i = 0; i < cases.size(); ++i) {
-    cases[i] = WithRouter(cases[i], int(i % std::size(kRouters)));
-    if (i % 3 == 1) cases[i].expert_rows = 0.3;
-  }
-  return cases;
-}
-
-}  // namespace
-
-std::vector<LayoutCase> AllLayouts(const std::string& model, int64_t max_ranks) {
-  const bool experts = FactsOf(FindFamily(model)->defaults).experts.has_value();
-  std::vector<LayoutCase> cases;
-  const auto add = [&](ParallelismConfig p, int64_t data) {
-    for (Zero zero : {Zero::kNone, Zero::kOptimizer, Zero::kFull}) {
-      if (zero == Zero::kFull && data * p.context == 1) continue;  // Nothing to share out.
-      p.zero = zero;
-      if (p.pipeline == 1) {
-        for (const char* kind : {"ONE_F_ONE_B", "ZERO_BUBBLE"}) {
-          p.schedule = FindSchedule(kind);
-          cases.push_back(MakeLayoutCase(model, p, data));
-        }
-        continue;
-      }
-      for (const ScheduleKind& kind : AllSchedules()) {
-        p.schedule = &kind;
-        for (const int chunks : {1, 2, 3}) {
-          if (!kind.TakesChunks(chunks) || (chunks == 3 && p.pipeline > 3)) continue;
-          p.virtual_pipeline = chunks;
-          cases.push_back(MakeLayoutCase(model, p, data));
-        }
-      }
-    }
-    if (p.context == 1) return;
-    p.context_exchange = ContextExchange::kAllGather;
-    p.virtual_pipeline = 1;
-    p.schedule = FindSchedule("ONE_F_ONE_B");
-    cases.push_back(MakeLayoutCase(model, p, data));
-  };
-  for (int64_t tensor = 1; tensor <= max_ranks; ++tensor) {
-    for (int64_t context = 1; tensor * context <= max_ranks; ++context) {
-      for (int64_t pipeline = 1; tensor * context * pipeline <= max_ranks; ++pipeline) {
-        for (int64_t data = 1; tensor * context * pipeline * data <= max_ranks; ++data) {
-          for (int64_t expert = 1; expert <= (experts ? data : 1); ++expert) {
-            if (data % expert != 0) continue;
-            add({.tensor = tensor,
-                 .pipeline = pipeline,
-                 .context = context,
-                 .expert = expert,
-                 .expert_split = ExpertSplit(cases.size() / 3 % 3)},
-                data);
-          }
-        }
-      }
-    }
-  }
-  return experts ? Routed(std::move(cases)) : cases;
-}
-
-std::vector<LayoutCase> SomeLayouts(const std::string& model) {
-  constexpr ptrdiff_t kChosen = 30;
-  std::vector<LayoutCase> all = AllLayouts(model, 8);
-  if (absl::NullSafeStringView(std::getenv("TRAINYARD_LAYOUTS")) == "all") return all;
-  static const uint64_t seed = [] {
-    const char* given = std::getenv("TRAINYARD_SEED");
-    const uint64_t value =
-        given == nullptr ? std::random_device()() : std::strtoull(given, nullptr, 10);
-    std::cout << "layouts of more than 4 ranks: TRAINYARD_SEED=" << value << '\n';
-    return value;
-  }();
-  const auto large = std::stable_partition(all.begin(), all.end(),
-                                           [](const LayoutCase& c) { return c.job.devices <= 4; });
-  std::shuffle(large, all.end(), std::mt19937_64(seed));
-  CHECK(all.end() - large > kChosen) << model << " has few layouts";
-  all.erase(large + kChosen, all.end());
-  return all;
-}
-
-std::vector<LayoutCase> RecomputedLayouts(const std::string& model, int64_t max_ranks,
-                                          size_t stride) {
-  constexpr RecomputeConfig kKinds[] = {{.blocks = 1},
-                                        {.norms_and_activations = true},
-                                        {.blocks = 1, .norms_and_activations = true},
-                                        {.blocks = 100}};
-  constexpr PrecisionName kPrecisions[] = {PrecisionName::kF64, PrecisionName::kF32,
-                                           PrecisionName::kBF16};
-  const std::vector<LayoutCase> all = AllLayouts(model, max_ranks);
-  std::vector<LayoutCase> cases;
-  for (size_t i = 0; i < all.size(); i += stride) {
-    cases.push_back(all[i]);
-    cases.back().job.recompute = kKinds[cases.size() % std::size(kKinds)];
-    cases.back().job.precision = kPrecisions[cases.size() % std::size(kPrecisions)];
-  }
-  return cases;
-}
-
-std::vector<LayoutCase> FrozenLayouts(const std::string& model, int64_t max_ranks, size_t stride) {
-  struct Part {
-    const char* name;
-    std::vector<std::string> frozen, trainable;
-  };
-  const bool gpt = model == "gpt3";
-  const std::string first = gpt ? "transformer.h.0." : "model.layers.0.";
-  std::vector<Part> parts = {
-      {"lower", {gpt ? "transformer.w*" : "model.embed_tokens.weight", first + "*"}, {}},
-      {"matrices", {"*proj*", "*.c_*weight", "lm_head.weight"}, {}},
-      {"all_but_norms", {}, {gpt ? "*ln_*" : "*norm*"}},
-      {"all_but_head", {}, {gpt ? "transformer.wte.weight" : "lm_head.weight"}},
-      {"all_but_one_layer", {}, {first + "*"}},
-      {"upper", {"*lm_head*", "*layers.1.*", "*h.1.*"}, {}}};
-  if (!gpt) parts.push_back({"of_a_product", {"*q_proj*", "*.up_proj.*", "*gate_proj*"}, {}});
-  if (model == "qwen3_moe" || model == "gpt_oss") {
-    parts.push_back({"experts", {"*.experts.*"}, {}});
-  }
-  if (model == "gpt_oss") parts.push_back({"biases_and_sinks", {"*.bias", "*.sinks"}, {}});
-  const std::vector<LayoutCase> all = AllLayouts(model, max_ranks);
-  std::vector<LayoutCase> cases;
-  for (size_t i = 0; i < all.size(); i += stride) {
-    const Part& part = parts[cases.size() % parts.size()];
-    LayoutCase& c = cases.emplace_back(all[i]);
-    c.frozen = part.name;
-    c.job.frozen = part.frozen;
-    c.job.trainable = part.trainable;
-  }
-  return cases;
-}
 
 TrainedSteps Train(const LayoutCase& c, const std::function<void(Program&)>& edit) {
   TrainedSteps result;

@@ -268,6 +268,46 @@ std::vector<PlantedBug> PlantedZeroFullBugs() {
   };
 }
 
+// Of a family whose condition by sample all blocks read.
+std::vector<PlantedBug> PlantedBugsOfConditions() {
+  const LayoutCase tensor = MakeLayoutCase("dit", {.tensor = 2}, 1);
+  const LayoutCase context = MakeLayoutCase("dit", {.context = 2}, 1);
+  const LayoutCase stages = MakeLayoutCase("dit", {.pipeline = 2}, 1);
+  const auto without_groups = [](Program& p) {
+    Program alone =
+        RecordTraining(*CreateModel(MakeLayoutCase("dit", {}, 1).model),
+                       {.record = {.precision = Precision::F64(), .sequence = 2, .mesh = {}}});
+    for (Instance& i : p.instances) {
+      if (i.op->name() == "sum_samples") i.op = Find(alone, "sum_samples").op;
+    }
+  };
+  return {
+      {"condition_not_summed_over_tensor", tensor, without_groups},
+      {"condition_not_summed_over_context", context, without_groups},
+      {"condition_without_the_gradient_of_later_stages", stages,
+       [](Program& p) {
+         for (Chunk& chunk : p.chunks) {
+           for (Crossing& sent : chunk.sent) {
+             if (sent.name != "condition") continue;
+             for (Instance& i : p.instances) {  // Added to what the own blocks find.
+               if (i.op->name() == "add" && i.inputs[0] == sent.gradient) i.inputs[0] = i.inputs[1];
+             }
+           }
+         }
+       }},
+      {"patches_of_the_first_tensor_rank", tensor,
+       [](Program& p) {
+         if (p.mesh.rank == 0) return;
+         Program first = RecordTraining(*CreateModel(MakeLayoutCase("dit", {.tensor = 2}, 1).model),
+                                        {.record = {.precision = Precision::F64(),
+                                                    .micro_batch = p.micro_batch,
+                                                    .sequence = p.sequence,
+                                                    .mesh = {.tensor = 2}}});
+         Find(p, "own_rows").op = Find(first, "own_rows").op;
+       }},
+  };
+}
+
 class PlantedBugTest : public ::testing::TestWithParam<PlantedBug> {};
 
 TEST_P(PlantedBugTest, IsFarBeyondTheTolerance) {
@@ -280,6 +320,8 @@ std::string NameOfBug(const ::testing::TestParamInfo<PlantedBug>& info) { return
 
 INSTANTIATE_TEST_SUITE_P(All, PlantedBugTest, ::testing::ValuesIn(PlantedBugs()), NameOfBug);
 INSTANTIATE_TEST_SUITE_P(Experts, PlantedBugTest, ::testing::ValuesIn(PlantedBugsOfExperts()),
+                         NameOfBug);
+INSTANTIATE_TEST_SUITE_P(Conditions, PlantedBugTest, ::testing::ValuesIn(PlantedBugsOfConditions()),
                          NameOfBug);
 INSTANTIATE_TEST_SUITE_P(ZeroFull, PlantedBugTest, ::testing::ValuesIn(PlantedZeroFullBugs()),
                          NameOfBug);
@@ -298,6 +340,9 @@ INSTANTIATE_TEST_SUITE_P(Qwen3Moe, Layouts, ::testing::ValuesIn(SomeLayouts("qwe
 INSTANTIATE_TEST_SUITE_P(GptOss, RecomputedLayoutsTest,
                          ::testing::ValuesIn(RecomputedLayouts("gpt_oss", 8, 23)), NameOf);
 INSTANTIATE_TEST_SUITE_P(GptOss, Layouts, ::testing::ValuesIn(SomeLayouts("gpt_oss")), NameOf);
+INSTANTIATE_TEST_SUITE_P(Dit, RecomputedLayoutsTest,
+                         ::testing::ValuesIn(RecomputedLayouts("dit", 8, 17)), NameOf);
+INSTANTIATE_TEST_SUITE_P(Dit, Layouts, ::testing::ValuesIn(SomeLayouts("dit")), NameOf);
 
 }  // namespace
 }  // namespace trainyard::testing

@@ -5,6 +5,7 @@
 
 #include "common/check.h"
 #include "models/arch/registry.h"
+#include "tests/models/tiny.h"
 #include "tests/train/step/layouts.h"
 #include "tests/train/step/run_job.h"
 #include "train/checkpoint/paths.h"
@@ -81,9 +82,10 @@ std::string Save(const std::string& family, const ParallelismConfig& parallelism
                  const std::string& directory) {
   const LayoutCase c = Case(family, parallelism);
   AsRanks(c, [&](RankEngine& engine, Collective& everyone) {
-    const int64_t rows = c.job.batch.micro * engine.part().rows;
-    const MicroBatchData data{{"tokens", std::vector<int32_t>(size_t(rows), 1)},
-                              {"targets", std::vector<int32_t>(size_t(rows), 2)}};
+    MicroBatchData data;
+    for (const InputSpec& input : CreateModel(c.model)->inputs()) {
+      data[input.name] = MakeInput(input, c.job.batch.micro, engine.part().rows, /*seed=*/1);
+    }
     const size_t micro_batches = size_t(AccumulationSteps(c.job));
     engine.runner().Step({.step = 1, .learning_rate = 0.01, .loss_scale = 0.01, .seed = 7},
                          StepBatch(micro_batches, data), [] {});
@@ -122,7 +124,7 @@ TEST_P(Reshard, KeepsEveryBitFromAnyLayoutToAnyOther) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, Reshard,
-                         ::testing::Values("llama", "gpt3", "qwen3_moe", "gpt_oss"));
+                         ::testing::Values("llama", "gpt3", "qwen3_moe", "gpt_oss", "dit"));
 
 }  // namespace
 }  // namespace trainyard::testing

@@ -1,0 +1,29 @@
+// Sinusoids of a time: what a diffusion model reads of the step that a sample's noise belongs to.
+//
+//   frequency[i]  = 10000^(-i / (W/2 - 1))      for i < W/2
+//   y[b, i]       = cos(time[b] frequency[i])
+//   y[b, W/2 + i] = sin(time[b] frequency[i])
+//
+// Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.5, in the order and with the last
+// frequency of diffusers' Timesteps(flip_sin_to_cos=True, downscale_freq_shift=1).
+// Letters: B samples, W width. Computed in f64. Bitwise deterministic for any thread count.
+
+#pragma once
+
+#include "kernels/device/expect.h"
+
+namespace trainyard {
+
+struct TimeEmbeddingArgs {
+  ConstTensor time;  // [B]     i32
+  Tensor y;          // [B, W]  out, f64 | f32 | bf16; W even and at least 4
+};
+
+inline void Check(const TimeEmbeddingArgs& args) {
+  const int64_t w = ExpectColumns("time_embedding y", args.y);
+  ExpectFloat("time_embedding y", args.y);
+  CHECK(w % 2 == 0 && w >= 4) << "time_embedding y: width " << w << ", legal are even ones from 4";
+  ExpectElements("time_embedding time", args.time, DType::kI32, args.y.shape.rows());
+}
+
+}  // namespace trainyard

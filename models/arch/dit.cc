@@ -1,0 +1,295 @@
+// DiT: a diffusion transformer. It reads a noised latent in patches, attends from each patch to
+// all of them, and says the noise (or the velocity) of each. A sample's time and class make a
+// condition, which scales, shifts and gates what every block does with the sample's tokens
+// (adaLN-Zero).
+//
+// Source: Peebles & Xie 2022, arXiv:2212.09748, section 3; parameter names, the order of elements
+// and the eps of norms are those of diffusers' DiTTransformer2DModel. That has an embedder of time
+// and class in every block, of which released checkpoints hold copies; here it is one, as in the
+// paper, under the names of block 0's. The output has as many channels as the input: no variance is
+// learned. The weight of the patches' convolution is a matrix [D, C p p], flattened as it lies.
+// Letters: T tokens on this rank, B samples, D model width, C channels, p side of a patch.
+#include "models/arch/dit.h"
+
+#include <cmath>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "models/layers/attention.h"
+#include "models/layers/mlp.h"
+
+namespace trainyard {
+namespace {
+
+constexpr double kNormEps = 1e-6;    // Of all norms but the one before the MLP.
+constexpr int64_t kTimeWidth = 256;  // Of a time's sinusoids.
+
+// Of a matrix whose outputs are as wide as its inputs on the average (Glorot & Bengio 2010).
+Init Glorot(int64_t in, int64_t out) { return Init::Normal(std::sqrt(2.0 / double(in + out))); }
+Init EmbedderInit() { return Init::Normal(0.02); }
+
+// A linear layer whole on every rank: of the narrow ends, and of samples, which are few.
+struct WholeLinear {
+  std::string name;  // Without ".weight".
+  int64_t in, out;
+  Init init;
+
+  Value operator()(Recorder& recorder, Value x) const {
+    const Value weight = recorder.Parameter(
+        {.name = name + ".weight", .shape = {out, in}, .init = init, .decay = true});
+    return ops::Linear(recorder, x, weight,
+                       recorder.Parameter({.name = name + ".bias", .shape = {out}}));
+  }
+};
+
+Attention AttentionOf(const DitConfig& c, const std::string& name) {
+  const int64_t width = c.heads * c.head_dim;
+  const Init init = Glorot(c.hidden, width);
+  return Attention(
+      {.heads = c.heads,
+       .kv_heads = c.heads,
+       .head_dim = c.head_dim,
+       .rope = {},
+       .mask = {.causal = false}},
+      ColumnLinear({{name + ".to_q", width}, {name + ".to_k", width}, {name + ".to_v", width}},
+                   c.hidden, /*bias=*/true, init),
+      RowLinear(
+          {.name = name + ".to_out.0", .in = width, .out = c.hidden, .bias = true, .init = init}));
+}
+
+Mlp MlpOf(const DitConfig& c, const std::string& name) {
+  const Init init = Glorot(c.hidden, c.ffn);
+  return Mlp(
+      Activation::kGelu,
+      ColumnLinear({{name + ".net.0.proj", c.ffn}}, c.hidden, /*bias=*/true, init),
+      RowLinear(
+          {.name = name + ".net.2", .in = c.ffn, .out = c.hidden, .bias = true, .init = init}));
+}
+
+// Carries "x" [T, D] and "condition" [B, D], the activated sum of the embeddings of a sample's time
+// and class.
+class Dit final : public Model {
+ public:
+  explicit Dit(const DitConfig& c) : config_(c) {}
+
+  int64_t layers() const override { return config_.layers; }
+  int64_t max_sequence() const override { return config_.grid() * config_.grid(); }
+
+  std::vector<InputSpec> inputs() const override {
+    const auto by_token = [&](const char* name) {
+      return InputSpec{
+          .name = name, .kind = InputSpec::Kind::kReal, .shape = {config_.token_elements()}};
+    };
+    return {by_token("patches"),
+            by_token("target"),
+            {.name = "time", .unit = InputSpec::Unit::kSample, .limit = config_.num_timesteps},
+            {.name = "label", .unit = InputSpec::Unit::kSample, .limit = config_.num_classes + 1}};
+  }
+
+  Carried Start(Recorder& recorder) const override {
+    const int64_t d = config_.hidden, elements = config_.token_elements();
+    const WholeLinear patches{"pos_embed.proj", elements, d, Glorot(elements, d)};
+    const Value x_TD = patches(recorder, ops::OwnRows(recorder, recorder.Read("patches")));
+    recorder.set_label("condition");
+    return Carried({{"x", ops::AddGridPositions(recorder, x_TD, config_.grid())},
+                    {"condition", Condition(recorder)}});
+  }
+
+  Carried Block(Recorder& recorder, int64_t layer, const Carried& carried) const override {
+    const DitConfig& c = config_;
+    const std::string name = absl::StrCat("transformer_blocks.", layer);
+    const Value condition_BD = carried["condition"];
+    Value x_TD = carried["x"];
+    recorder.set_label("condition");
+    const auto of = Modulation(recorder, name + ".norm1.linear", condition_BD, 6);
+    recorder.set_label("attention");
+    const Value a_TD = ops::AdaptiveNorm(recorder, x_TD, of[0], of[1], kNormEps);
+    x_TD = ops::GatedAdd(recorder, x_TD, of[2], AttentionOf(c, name + ".attn1")(recorder, a_TD));
+    recorder.set_label("mlp");
+    const Value m_TD = ops::AdaptiveNorm(recorder, x_TD, of[3], of[4], c.norm_eps);
+    x_TD = ops::GatedAdd(recorder, x_TD, of[5], MlpOf(c, name + ".ff")(recorder, m_TD));
+    return Carried({{"x", x_TD}, {"condition", condition_BD}});
+  }
+
+  void Loss(Recorder& recorder, const Carried& carried) const override {
+    const Value y = Predict(recorder, carried);
+    ops::MeanSquare(recorder, y, ops::OwnRows(recorder, recorder.Read("target")));
+  }
+
+  // "prediction" [tokens, p p C].
+  void KeepOutputs(Recorder& recorder, const Carried& carried) const override {
+    recorder.KeepOutput("prediction",
+                        ops::AllGather(recorder, Predict(recorder, carried), kTensorAxes));
+  }
+
+ private:
+  Value Condition(Recorder& recorder) const {
+    const int64_t d = config_.hidden;
+    const std::string name = "transformer_blocks.0.norm1.emb";
+    const WholeLinear in{name + ".timestep_embedder.linear_1", kTimeWidth, d, EmbedderInit()};
+    const WholeLinear out{name + ".timestep_embedder.linear_2", d, d, EmbedderInit()};
+    const Value time = ops::TimeEmbedding(recorder, recorder.Read("time"), kTimeWidth);
+    const Value time_BD = out(recorder, ops::Silu(recorder, in(recorder, time)));
+    const Value table = recorder.Parameter({.name = name + ".class_embedder.embedding_table.weight",
+                                            .shape = {config_.num_classes + 1, d},
+                                            .init = EmbedderInit(),
+                                            .decay = true});
+    const Value label_BD = ops::Embedding(recorder, table, recorder.Read("label"));
+    return ops::Silu(recorder, ops::Add(recorder, time_BD, label_BD));
+  }
+
+  // What the condition says to all tokens of its sample: `parts` rows of D elements. New weights
+  // are zero, so that a new block leaves its input as it is.
+  std::vector<Value> Modulation(Recorder& recorder, const std::string& name, Value condition_BD,
+                                int64_t parts) const {
+    const int64_t d = config_.hidden;
+    const WholeLinear linear{name, d, parts * d, Init::Zeros()};
+    return ops::SpreadSamples(recorder, linear(recorder, condition_BD), parts);
+  }
+
+  Value Predict(Recorder& recorder, const Carried& carried) const {
+    recorder.set_label("condition");
+    const auto of = Modulation(recorder, "proj_out_1", carried["condition"], 2);
+    recorder.set_label("head");
+    const Value y_TD = ops::AdaptiveNorm(recorder, carried["x"], of[0], of[1], kNormEps);
+    const WholeLinear out{"proj_out_2", config_.hidden, config_.token_elements(), Init::Zeros()};
+    return out(recorder, y_TD);
+  }
+
+  DitConfig config_;
+};
+
+void VisitSamples(DitConfig& c, FieldVisit visit) {
+  constexpr int64_t kMaxChannels = 1024, kMaxSide = 1024, kMaxPatch = 64;
+  visit({.name = "in_channels",
+         .help = "Channels of the latents. The output has as many.",
+         .most = kMaxChannels},
+        &c.in_channels);
+  visit({.name = "sample_size",
+         .help = "Height and width of the latents.",
+         .most = kMaxSide,
+         .may_differ = MayDiffer::kAtStart},
+        &c.sample_size);
+  visit({.name = "patch_size",
+         .help = "Height and width of a token; a divisor of sample_size.",
+         .most = kMaxPatch},
+        &c.patch_size);
+  visit({.name = "num_classes",
+         .help = "Classes of the samples. The label after the last one is that of none.",
+         .most = kMaxVocab - 1},
+        &c.num_classes);
+  visit({.name = "num_timesteps",
+         .help = "Steps of the diffusion; a sample's time is below it.",
+         .most = 1 << 24,
+         .may_differ = MayDiffer::kAtStart},
+        &c.num_timesteps);
+}
+
+void Visit(ModelConfig& config, FieldVisit visit) {
+  DitConfig& c = config.As<DitConfig>();
+  visit({.name = "layers",
+         .help = "Blocks.",
+         .most = kMaxLayers,
+         .required = true,
+         .may_differ = MayDiffer::kInSubset},
+        &c.layers);
+  visit({.name = "hidden",
+         .help = "Width of the residual stream.",
+         .least = 4,
+         .most = kMaxHidden,
+         .multiple = 4,
+         .wanted = "a multiple of 4 from 4 to 65536",
+         .required = true},
+        &c.hidden);
+  static_assert(kMaxHidden == 65536, "as the text says");
+  visit({.name = "ffn",
+         .help = "Width of the MLP; 4 x hidden unless given.",
+         .most = kMaxFfn,
+         .over_tensor = OverTensor::kDivided},
+        &c.ffn);
+  visit({.name = "heads",
+         .help = "Heads of the attention.",
+         .most = kMaxHeads,
+         .over_tensor = OverTensor::kDivided,
+         .required = true},
+        &c.heads);
+  visit({.name = "head_dim",
+         .help = "Width of a head; hidden / heads unless given.",
+         .least = 2,
+         .most = kMaxHeadDim,
+         .multiple = 2,
+         .wanted = "an even number from 2 to 256 (hidden / heads unless it is given)"},
+        &c.head_dim);
+  VisitSamples(c, visit);
+  visit({.name = "norm_eps",
+         .help = "Added to the variance in the norm before the MLP; the others add 1e-6.",
+         .legal = [](double x) { return x > 0 && x <= 0.1; },
+         .wanted = "0 < x <= 0.1 (usual: 1e-5)"},
+        &c.norm_eps);
+}
+
+void Complete(const ModelConfig&, const GivenFields& given, FieldProblems&, ModelConfig& config) {
+  DitConfig& c = config.As<DitConfig>();
+  const auto has = [&](const char* name) { return given.contains(name); };
+  // A size beyond its limit is reported as it is.
+  const bool legal = c.hidden >= 1 && c.hidden <= kMaxHidden;
+  if (has("hidden") && !has("ffn") && legal) c.ffn = 4 * c.hidden;
+  if ((has("hidden") || has("heads")) && !has("head_dim") && legal && c.heads >= 1) {
+    c.head_dim = c.hidden / c.heads;
+  }
+}
+
+void CheckFields(const ModelConfig& config, FieldProblems& problems) {
+  const DitConfig& c = config.As<DitConfig>();
+  if (!problems.Legal({"sample_size", "patch_size"})) return;
+  if (c.sample_size % c.patch_size != 0) {
+    problems.Add("patch_size", Wanted(absl::StrCat("a divisor of sample_size = ", c.sample_size),
+                                      c.patch_size, NearestDivisor(c.sample_size, c.patch_size)));
+  }
+}
+
+ModelFacts Facts(const ModelConfig& config) {
+  const DitConfig& c = config.As<DitConfig>();
+  return {
+      .layers = c.layers,
+      .max_sequence = c.grid() * c.grid(),
+      .one_sequence = true,
+      .kv_heads = c.heads,
+      .experts = {},
+      .sizes = {.hidden = c.hidden, .heads = c.heads, .head_dim = c.head_dim, .mlp_width = c.ffn}};
+}
+
+// Table 1 of the paper, at images of 256 x 256: latents of 32 x 32 in patches of 2 x 2.
+ModelConfig Of(int64_t layers, int64_t hidden, int64_t heads) {
+  return ModelConfig("dit", DitConfig{.layers = layers,
+                                      .hidden = hidden,
+                                      .ffn = 4 * hidden,
+                                      .heads = heads,
+                                      .head_dim = hidden / heads});
+}
+
+}  // namespace
+
+Family DitFamily() {
+  const std::string name = "dit";
+  Family family = {.name = name,
+                   .defaults = ModelConfig(name, DitConfig()),
+                   .activation = "gelu",
+                   .norm = "adaptive_layernorm",
+                   .bias = true,
+                   .position = "fixed_grid",
+                   .presets = {{"dit-s-2", {}, Of(12, 384, 6)},
+                               {"dit-b-2", {}, Of(12, 768, 12)},
+                               {"dit-l-2", {}, Of(24, 1024, 16)},
+                               {"dit-xl-2", {}, Of(28, 1152, 16)}}};
+  family.visit = Visit;
+  family.complete = Complete;
+  family.check = CheckFields;
+  family.facts = Facts;
+  family.create = [](const ModelConfig& config) -> std::unique_ptr<Model> {
+    return std::make_unique<Dit>(config.As<DitConfig>());
+  };
+  return family;
+}
+
+}  // namespace trainyard

@@ -1,0 +1,54 @@
+// The mean-square loss. Its gradient is known before anything else is, so a training step computes
+// loss and gradient at once, at the start of its backward pass; what forward records is replayed in
+// validation alone. Losses are sums over rows, of which each rank has its own.
+#include "kernels/mean_square.h"
+
+#include "models/program/binder.h"
+#include "models/program/ops/ops.h"
+
+namespace trainyard::ops {
+namespace {
+
+// Inputs: x [T, P], target. Output, of the backward pass: dx.
+class MeanSquareOp final : public Op {
+ public:
+  explicit MeanSquareOp(bool gradient) : gradient_(gradient) {}
+  absl::string_view name() const override {
+    return gradient_ ? "mean_square_backward" : "mean_square";
+  }
+  bool is_loss() const override { return !gradient_; }
+  bool has_effect() const override { return true; }
+  bool MayAlias(int, int input) const override { return input == 0; }
+  Call Bind(const Binder& binder, const Instance& instance) const override {
+    MeanSquareArgs args{.x = binder.tensor(instance.inputs[0]),
+                        .target = binder.tensor(instance.inputs[1]),
+                        .state = binder.step_state()};
+    if (gradient_) args.dx = binder.tensor(instance.outputs[0]);
+    return binder.Kernel(args);
+  }
+  std::vector<Value> Backward(Recorder& recorder, const Instance& instance,
+                              std::span<const Value>) const override {
+    CHECK(!gradient_) << name() << " has no backward";
+    const ValueInfo info = recorder.info(instance.inputs[0]);
+    const Value dx =
+        recorder.Emit(std::make_shared<MeanSquareOp>(/*gradient=*/true), instance.inputs,
+                      {{.shape = info.shape, .dtype = info.dtype, .name = "dx"}})[0];
+    return {dx, {}};
+  }
+
+ private:
+  const bool gradient_;
+};
+
+}  // namespace
+
+void MeanSquare(Recorder& recorder, Value x, Value target) {
+  const ValueInfo info = recorder.info(x), t = recorder.info(target);
+  CHECK(info.shape == t.shape && info.dtype == t.dtype)
+      << "mean_square: " << info << " against " << t;
+  recorder.set_when(When::kValidation);
+  recorder.Emit(std::make_shared<MeanSquareOp>(/*gradient=*/false), {x, target}, {});
+  recorder.set_when(When::kAlways);
+}
+
+}  // namespace trainyard::ops

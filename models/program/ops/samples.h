@@ -1,0 +1,25 @@
+// What ops that meet rows of tokens with rows of samples share.
+
+#pragma once
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/sample_rows.h"
+#include "models/program/recorder.h"
+
+namespace trainyard::ops {
+
+// Of the rows that the tensor ranks share out: this rank's.
+inline SampleRows SampleRowsOf(const Recorder& recorder) {
+  const Program& program = recorder.program();
+  const Mesh& mesh = recorder.mesh();
+  const int64_t rows = program.tokens() / mesh.size(kTensorAxes);
+  return {.first = mesh.coordinate(kTensorAxes) * rows, .per_sample = program.sequence_rows()};
+}
+
+inline std::string ToString(const SampleRows& rows) {
+  return absl::StrCat("first_row=", rows.first, " rows=", rows.per_sample);
+}
+
+}  // namespace trainyard::ops

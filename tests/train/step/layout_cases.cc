@@ -1,0 +1,291 @@
+// Which layouts there are (layouts.h): sizes for each, and lists of them.
+
+#include <algorithm>
+#include <cstdlib>
+#include <iostream>
+#include <iterator>
+#include <random>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "common/check.h"
+#include "models/arch/registry.h"
+#include "tests/models/tiny.h"
+#include "tests/train/step/layouts.h"
+
+namespace trainyard::testing {
+
+bool LayoutCase::is_even() const {
+  const DecoderConfig* const decoder = FindDecoder(model);
+  return decoder != nullptr && decoder->moe && decoder->moe->fake_balanced && expert_rows >= 1;
+}
+
+std::string LayoutCase::name() const {
+  const ParallelismConfig& p = job.parallelism;
+  const RecomputeConfig& again = job.recompute;
+  const DecoderConfig* const decoder = FindDecoder(model);
+  const std::string experts = decoder != nullptr && decoder->moe
+                                  ? absl::StrCat("_", kRouters[router], "_", Name(p.expert_split),
+                                                 "_rows", int(10 * expert_rows))
+                                  : "";
+  return absl::StrCat(model.family(), experts, decoder != nullptr && decoder->tied ? "_tied" : "",
+                      "_tensor", p.tensor, "_context", p.context,
+                      p.context_exchange == ContextExchange::kAllGather ? "gathered" : "",
+                      "_expert", p.expert, "_data", DataParallel(job), "_pipeline", p.pipeline, "x",
+                      p.virtual_pipeline, "_",
+                      (p.schedule != nullptr ? p.schedule : p.schedule_kind())->name, "_zero",
+                      int(p.zero), again.blocks > 0 ? absl::StrCat("_again", again.blocks) : "",
+                      again.norms_and_activations ? "_norms_again" : "",
+                      frozen.empty() ? "" : absl::StrCat("_frozen_", frozen));
+}
+
+namespace {
+
+// And two: parts of one and two blocks.
+int64_t LayersOf(const ParallelismConfig& p) {
+  return std::max<int64_t>(2, p.pipeline * p.virtual_pipeline - 1);
+}
+
+// Sizes for the case's layout.
+void SizeDecoder(LayoutCase& c) {
+  const std::string model = c.model.family();
+  const ParallelismConfig& p = c.job.parallelism;
+  const int64_t tensor = p.tensor;
+  DecoderConfig& decoder = AsDecoder(c.model);
+  decoder.layers = LayersOf(p);
+  decoder.heads = 2 * tensor;
+  // Fewer key/value heads than tensor ranks where that divides.
+  decoder.kv_heads = model == "gpt3"                  ? decoder.heads
+                     : tensor % 2 == 0 && tensor >= 4 ? tensor / 2
+                                                      : tensor;
+  decoder.head_dim = 2;
+  decoder.hidden = model == "gpt3" ? decoder.heads * decoder.head_dim : 6;
+  decoder.ffn = model == "gpt3" ? 4 * decoder.hidden : 3 * tensor;
+  decoder.vocab = 5 * tensor;
+  decoder.max_seq = 2 * tensor * p.context + 1;
+  if (decoder.moe) {
+    decoder.ffn = 0;
+    decoder.moe->experts = std::max<int64_t>(4, 2 * tensor * p.context * p.expert);
+    decoder.moe->expert_ffn = 3;
+    c = WithRouter(c, 0);
+  }
+  if (model == "gpt_oss") {
+    GptOssConfig& own = c.model.As<GptOssConfig>();
+    own.window = 3;          // Across two parts of the sequence, and not all of the sequence.
+    own.swiglu_limit = 0.1;  // Of which some units of new weights are beyond.
+    own.yarn_original_max_seq = 16;
+    own.yarn_beta_fast = 4;
+  }
+}
+
+// Of two samples at once, so that ranks begin in the middle of a sample.
+void SizeDit(LayoutCase& c) {
+  const ParallelismConfig& p = c.job.parallelism;
+  c.model.As<DitConfig>() = {.layers = LayersOf(p),
+                             .hidden = 8,
+                             .ffn = 3 * p.tensor,
+                             .heads = 2 * p.tensor,
+                             .head_dim = 2,
+                             .in_channels = 1,
+                             .sample_size = 10,  // 25 places for at most 16 tokens.
+                             .patch_size = 2,
+                             .num_classes = 4};
+  c.job.batch.micro *= 2;
+  c.job.batch.global *= 2;
+}
+
+}  // namespace
+
+LayoutCase MakeLayoutCase(const std::string& model, const ParallelismConfig& p, int64_t data) {
+  LayoutCase c;
+  c.model = FindFamily(model)->defaults;
+  c.job.parallelism = p;
+  c.job.devices = p.tensor * p.context * p.pipeline * data;
+  c.job.precision = PrecisionName::kF64;
+  c.job.optimizer.adamw.epsilon = 1e-3;  // AdamW amplifies rounding where gradients are near zero.
+  c.job.batch.micro = 1;
+  c.job.batch.sequence = 2 * p.tensor * p.context;
+  c.job.batch.global = data * (p.pipeline > 1 ? 2 * p.pipeline : 2);
+  if (model == "dit") {
+    SizeDit(c);
+  } else {
+    SizeDecoder(c);
+  }
+  return c;
+}
+
+LayoutCase WithRouter(LayoutCase c, int router) {
+  c.router = router;
+  DecoderConfig& decoder = AsDecoder(c.model);
+  MoeConfig& moe = *decoder.moe;
+  moe = {.experts = moe.experts, .top_k = 2, .expert_ffn = moe.expert_ffn};
+  const std::string name = kRouters[router];
+  if (name == "softmax") moe.aux_loss = 0.05;
+  if (name == "sigmoid" || name == "biased") moe.router = RouterScoring::kSigmoid;
+  if (name == "sigmoid" || name == "turns") {
+    moe.shared_experts = 1;
+    moe.shared_ffn = 3 * c.job.parallelism.tensor;
+  }
+  if (name == "sigmoid") moe.aux_loss = 0.1, moe.routed_scaling = 2.5;
+  if (name == "biased") moe.expert_bias = true, moe.bias_update_rate = 0.01;
+  if (name == "grouped") moe.groups = 2, moe.norm_topk = false;
+  if (c.model.family() == "gpt_oss") {  // Of all that, the losses and the bias.
+    moe = {.experts = moe.experts,
+           .top_k = moe.top_k,
+           .expert_ffn = moe.expert_ffn,
+           .expert_bias = moe.expert_bias,
+           .bias_update_rate = moe.bias_update_rate,
+           .aux_loss = moe.aux_loss};
+  }
+  if (name == "turns") {
+    moe.fake_balanced = true;
+    // A rank counts turns from its first token: then each piece of a sequence begins with expert 0.
+    const ParallelismConfig& p = c.job.parallelism;
+    c.job.batch.sequence = 2 * p.tensor * p.context * moe.experts / moe.top_k;
+    decoder.max_seq = c.job.batch.sequence;
+  }
+  return c;
+}
+
+namespace {
+
+// Each layout with the next router, and every third with experts that take few rows at once.
+std::vector<LayoutCase> Routed(std::vector<LayoutCase> cases) {
+  for (size_t i = 0; i < cases.size(); ++i) {
+    cases[i] = WithRouter(cases[i], int(i % std::size(kRouters)));
+    if (i % 3 == 1) cases[i].expert_rows = 0.3;
+  }
+  return cases;
+}
+
+}  // namespace
+
+std::vector<LayoutCase> AllLayouts(const std::string& model, int64_t max_ranks) {
+  const bool experts = FactsOf(FindFamily(model)->defaults).experts.has_value();
+  std::vector<LayoutCase> cases;
+  const auto add = [&](ParallelismConfig p, int64_t data) {
+    for (Zero zero : {Zero::kNone, Zero::kOptimizer, Zero::kFull}) {
+      if (zero == Zero::kFull && data * p.context == 1) continue;  // Nothing to share out.
+      p.zero = zero;
+      if (p.pipeline == 1) {
+        for (const char* kind : {"ONE_F_ONE_B", "ZERO_BUBBLE"}) {
+          p.schedule = FindSchedule(kind);
+          cases.push_back(MakeLayoutCase(model, p, data));
+        }
+        continue;
+      }
+      for (const ScheduleKind& kind : AllSchedules()) {
+        p.schedule = &kind;
+        for (const int chunks : {1, 2, 3}) {
+          if (!kind.TakesChunks(chunks) || (chunks == 3 && p.pipeline > 3)) continue;
+          p.virtual_pipeline = chunks;
+          cases.push_back(MakeLayoutCase(model, p, data));
+        }
+      }
+    }
+    if (p.context == 1) return;
+    p.context_exchange = ContextExchange::kAllGather;
+    p.virtual_pipeline = 1;
+    p.schedule = FindSchedule("ONE_F_ONE_B");
+    cases.push_back(MakeLayoutCase(model, p, data));
+  };
+  for (int64_t tensor = 1; tensor <= max_ranks; ++tensor) {
+    for (int64_t context = 1; tensor * context <= max_ranks; ++context) {
+      for (int64_t pipeline = 1; tensor * context * pipeline <= max_ranks; ++pipeline) {
+        for (int64_t data = 1; tensor * context * pipeline * data <= max_ranks; ++data) {
+          for (int64_t expert = 1; expert <= (experts ? data : 1); ++expert) {
+            if (data % expert != 0) continue;
+            add({.tensor = tensor,
+                 .pipeline = pipeline,
+                 .context = context,
+                 .expert = expert,
+                 .expert_split = ExpertSplit(cases.size() / 3 % 3)},
+                data);
+          }
+        }
+      }
+    }
+  }
+  return experts ? Routed(std::move(cases)) : cases;
+}
+
+std::vector<LayoutCase> SomeLayouts(const std::string& model) {
+  constexpr ptrdiff_t kChosen = 30;
+  std::vector<LayoutCase> all = AllLayouts(model, 8);
+  if (absl::NullSafeStringView(std::getenv("TRAINYARD_LAYOUTS")) == "all") return all;
+  static const uint64_t seed = [] {
+    const char* given = std::getenv("TRAINYARD_SEED");
+    const uint64_t value =
+        given == nullptr ? std::random_device()() : std::strtoull(given, nullptr, 10);
+    std::cout << "layouts of more than 4 ranks: TRAINYARD_SEED=" << value << '\n';
+    return value;
+  }();
+  const auto large = std::stable_partition(all.begin(), all.end(),
+                                           [](const LayoutCase& c) { return c.job.devices <= 4; });
+  std::shuffle(large, all.end(), std::mt19937_64(seed));
+  CHECK(all.end() - large > kChosen) << model << " has few layouts";
+  all.erase(large + kChosen, all.end());
+  return all;
+}
+
+std::vector<LayoutCase> RecomputedLayouts(const std::string& model, int64_t max_ranks,
+                                          size_t stride) {
+  constexpr RecomputeConfig kKinds[] = {{.blocks = 1},
+                                        {.norms_and_activations = true},
+                                        {.blocks = 1, .norms_and_activations = true},
+                                        {.blocks = 100}};
+  constexpr PrecisionName kPrecisions[] = {PrecisionName::kF64, PrecisionName::kF32,
+                                           PrecisionName::kBF16};
+  const std::vector<LayoutCase> all = AllLayouts(model, max_ranks);
+  std::vector<LayoutCase> cases;
+  for (size_t i = 0; i < all.size(); i += stride) {
+    cases.push_back(all[i]);
+    cases.back().job.recompute = kKinds[cases.size() % std::size(kKinds)];
+    cases.back().job.precision = kPrecisions[cases.size() % std::size(kPrecisions)];
+  }
+  return cases;
+}
+
+std::vector<LayoutCase> FrozenLayouts(const std::string& model, int64_t max_ranks, size_t stride) {
+  struct Part {
+    const char* name;
+    std::vector<std::string> frozen, trainable;
+  };
+  const bool gpt = model == "gpt3", dit = model == "dit";
+  const std::string first = gpt ? "transformer.h.0." : "model.layers.0.";
+  std::vector<Part> parts = {
+      {"lower", {gpt ? "transformer.w*" : "model.embed_tokens.weight", first + "*"}, {}},
+      {"matrices", {"*proj*", "*.c_*weight", "lm_head.weight"}, {}},
+      {"all_but_norms", {}, {gpt ? "*ln_*" : "*norm*"}},
+      {"all_but_head", {}, {gpt ? "transformer.wte.weight" : "lm_head.weight"}},
+      {"all_but_one_layer", {}, {first + "*"}},
+      {"upper", {"*lm_head*", "*layers.1.*", "*h.1.*"}, {}}};
+  if (dit) {
+    parts = {{"embedder", {"*.emb.*"}, {}},
+             {"embedder_and_patches", {"*.emb.*", "pos_embed.*"}, {}},
+             {"conditions", {"*norm1.linear*", "proj_out_1*"}, {}},
+             {"all_but_conditions", {}, {"*norm1*", "proj_out_1*"}},
+             {"all_but_embedder", {}, {"*.emb.*"}},
+             {"all_but_head", {}, {"proj_out_2*"}},
+             {"lower", {"pos_embed.*", "transformer_blocks.0.*"}, {}},
+             {"of_a_product", {"*to_q*", "*net.0*weight"}, {}}};
+  }
+  if (!gpt && !dit)
+    parts.push_back({"of_a_product", {"*q_proj*", "*.up_proj.*", "*gate_proj*"}, {}});
+  if (model == "qwen3_moe" || model == "gpt_oss") {
+    parts.push_back({"experts", {"*.experts.*"}, {}});
+  }
+  if (model == "gpt_oss") parts.push_back({"biases_and_sinks", {"*.bias", "*.sinks"}, {}});
+  const std::vector<LayoutCase> all = AllLayouts(model, max_ranks);
+  std::vector<LayoutCase> cases;
+  for (size_t i = 0; i < all.size(); i += stride) {
+    const Part& part = parts[cases.size() % parts.size()];
+    LayoutCase& c = cases.emplace_back(all[i]);
+    c.frozen = part.name;
+    c.job.frozen = part.frozen;
+    c.job.trainable = part.trainable;
+  }
+  return cases;
+}
+
+}  // namespace trainyard::testing

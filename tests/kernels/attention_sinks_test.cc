@@ -9,6 +9,7 @@
 #include "kernels/cuda/attention_core.h"
 #include "tests/kernels/call.h"
 #include "tests/testing/array.h"
+#include "tests/testing/numeric_grad.h"
 #include "tests/testing/tolerance.h"
 
 namespace trainyard::testing {

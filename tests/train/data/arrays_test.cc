@@ -12,8 +12,8 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "common/files.h"
+#include "tests/testing/npy.h"
 #include "train/data/batch_reader.h"
 #include "train/data/diffusion.h"
 #include "train/data/npy.h"
@@ -22,19 +22,9 @@ namespace trainyard {
 namespace {
 
 using ::testing::HasSubstr;
+using trainyard::testing::Npy;
 
 constexpr int64_t kTimes = 1000, kClasses = 10;
-
-template <typename T>
-std::string Npy(const char* descr, const std::vector<int64_t>& shape,
-                const std::vector<T>& elements) {
-  std::string header = absl::StrCat("{'descr': '", descr, "', 'fortran_order': False, 'shape': (",
-                                    absl::StrJoin(shape, ", "), ",), }");
-  header.resize(118, ' ');
-  std::string bytes = std::string("\x93NUMPY\x01\x00\x76\x00", 10) + header;
-  bytes.append(reinterpret_cast<const char*>(elements.data()), elements.size() * sizeof(T));
-  return bytes;
-}
 
 // What a diffusion transformer declares.
 std::vector<InputSpec> Inputs(int64_t width, int64_t classes = kClasses, int64_t times = kTimes) {
@@ -61,9 +51,9 @@ Sample ReadSample(const Dataset& data, int64_t index, int64_t epoch = 0) {
           std::get<0>(inputs[3]).at(0)};
 }
 
-class Arrays : public testing::Test {
+class Arrays : public ::testing::Test {
  protected:
-  Arrays() : directory_(testing::TempDir() + "/arrays") {
+  Arrays() : directory_(::testing::TempDir() + "/arrays") {
     EXPECT_TRUE(RemoveTree(directory_).ok());
     EXPECT_TRUE(MakeDirectories(directory_).ok());
     source_ = {.latents = "x.npy", .labels = "y.npy"};

@@ -1,4 +1,5 @@
-// Of bf16 cuDNN does what it can; the rest is ours: see attention_forward.cu.
+// cuDNN computes attention of bf16 if it can. The rest is computed by our kernels: start at
+// attention_forward.cu.
 
 #include <mutex>
 
@@ -11,8 +12,8 @@
 namespace trainyard::cuda {
 namespace {
 
-// Once: a run must not be slow without a word. Runs whose speed is reported are refused where they
-// log this (scripts/gpu_check/readers.py).
+// Logs once that our slower kernels run for bf16. Speed reports refuse runs that log this
+// (scripts/gpu_check/readers.py).
 void LogOurs(DType dtype, const AttentionDims& dims) {
   static std::once_flag logged;
   if (dtype != DType::kBF16) return;

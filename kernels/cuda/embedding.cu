@@ -135,7 +135,7 @@ struct Gradient {
   using A = Accumulate<T>;
   const Entry* sorted;
   int64_t count, rows, d;
-  int64_t slices;  // Of the columns; a slice has kCount for each thread of a block.
+  int64_t slices;  // Slices of the columns, each kCount for each thread of a block.
   const T* dy;
   A* dtable;
   bool add;

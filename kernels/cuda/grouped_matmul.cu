@@ -17,7 +17,7 @@ namespace {
 template <typename T>
 struct Rows {
   const T* in;
-  const T* weight;  // Of a group: Order::kDeep is [columns, depth], kAlong [depth, columns].
+  const T* weight;  // Per group: Order::kDeep is [columns, depth], kAlong [depth, columns].
   T* out;
   int64_t depth, columns;
 };

@@ -20,7 +20,7 @@ constexpr int kMostHeld = 2;
 // The heads of all rows: in a row the query heads, the key heads, and the values.
 struct Heads {
   int64_t rows;
-  int64_t width;  // Of a head.
+  int64_t width;  // Per head.
   int64_t query, normed, all;
   int lanes;  // Per head: a power of two.
 

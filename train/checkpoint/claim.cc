@@ -48,7 +48,7 @@ absl::Status CheckUnowned(const std::string& directory, const std::string& job_i
   ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDirectory(directory));
   bool epochs = false;
   for (const std::string& name : names) {
-    if (absl::StartsWith(name, kTemporaryPrefix)) continue;  // Of an unfinished claim.
+    if (absl::StartsWith(name, kTemporaryPrefix)) continue;  // Left by an unfinished claim.
     if (!ParseEpochName(name)) return Taken(directory, absl::StrCat("holds ", name));
     epochs = true;
   }

@@ -16,8 +16,8 @@ namespace {
 constexpr int kMostTries = 5;
 constexpr char kBetweenPaths = '\0';  // No path contains this character.
 
-// What a rank tells the others about its own error. A rank explains its error before the ranks
-// agree on one, so that only the host of the rank with the error can be at fault.
+// Turns a rank's own error into the one that it sends to the others. A rank explains its error
+// before the ranks agree on one, so that only the host of the rank with the error can be at fault.
 using Explain = std::function<absl::Status(const absl::Status&)>;
 
 absl::Status AsItIs(const absl::Status& status) { return status; }

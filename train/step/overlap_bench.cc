@@ -71,7 +71,7 @@ struct Rank {
   std::unique_ptr<CollectiveWorld> world;
   std::unique_ptr<RankEngine> engine;
 
-  // Of the groups on one stream.
+  // Adds the groups on one stream.
   double SecondsInCollectives(Stream stream) const {
     double seconds = 0;
     for (const auto& [group, collective] : engine->collectives()) {

@@ -22,7 +22,7 @@ namespace trainyard {
 
 // By names of the model's inputs.
 using MicroBatchData = std::map<std::string, InputData>;
-using StepBatch = std::vector<MicroBatchData>;  // Of this rank, by micro-batch.
+using StepBatch = std::vector<MicroBatchData>;  // This rank's, by micro-batch.
 
 // Returns a context rank's part of a micro-batch: its rows of each sequence.
 std::vector<int32_t> RowsOf(const SequencePart& part, std::span<const int32_t> sequences);

@@ -10,7 +10,7 @@
 namespace trainyard {
 
 struct SequencePart {
-  int64_t rows = 0;   // Of each sequence on this rank; even unless ranks is 1.
+  int64_t rows = 0;   // Each sequence's rows on this rank; even unless ranks is 1.
   int64_t ranks = 1;  // n
   int64_t rank = 0;   // r
 

@@ -1,4 +1,5 @@
-// What all implementations share: the arguments are checked, the operation is recorded and counted.
+// The common part of all implementations: checks the arguments, and records and counts the
+// operations.
 
 #include "kernels/collective/collective.h"
 
@@ -109,7 +110,7 @@ OpCounts Collective::counts(CollectiveOp op) const {
 
 template <typename F>
 void Collective::Note(FlightRecord record, int64_t sent, F&& f) {
-  // Also where the operation throws.
+  // Ends the record also if the operation throws.
   struct Call {
     Collective& group;
     std::optional<absl::Duration> took = std::nullopt;

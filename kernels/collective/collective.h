@@ -196,9 +196,9 @@ class Collective {
   std::vector<std::pair<Message, Tensor>> posted_receives_;  // Not yet waited for, in order.
   Begun begun_;
   bool goes_on_ = false;              // begun_ continues after its call.
-  const Backend* backend_ = nullptr;  // What the group follows; null: nothing.
+  const Backend* backend_ = nullptr;  // The followed Exec's; null: follows nothing.
   const Exec* exec_ = nullptr;
-  GroupActivity* activity_ = nullptr;  // Of the world; null: not counted.
+  GroupActivity* activity_ = nullptr;  // The world's; null: not counted.
   std::array<Counters, kCollectiveOps> counters_;
   const std::shared_ptr<FlightRecorder> recorder_;  // GroupActivity keeps it longer than the group.
 };

@@ -38,7 +38,7 @@ struct FlightRecord {
   // Collectives of a group are counted together from 1, the same on all ranks. Messages are counted
   // by pair: send n to a rank is that rank's receive n from this one.
   int64_t sequence = 0;
-  int64_t bytes = 0;       // Of this rank's tensor; of the larger one if there are two.
+  int64_t bytes = 0;       // This rank's tensor, or the larger one if there are two.
   int to = -1, from = -1;  // World ranks, if the operation has a peer or a root.
   absl::Time entered = absl::InfinitePast();
   absl::Time left = absl::InfiniteFuture();  // Infinite until the operation ends, or if it failed.

@@ -30,7 +30,7 @@ struct GlooOptions {
   std::string interface = "127.0.0.1";  // Address or device name to listen on.
   std::string name = "gloo";            // Name of the world; prefix of its rendezvous keys.
   absl::Duration connect_timeout = absl::Minutes(2);  // Until all ranks of a world or group come.
-  // Of one operation. Mostly the time that the slowest rank may take until it calls the operation.
+  // For one operation. Most of it is the time until the slowest rank calls the operation.
   absl::Duration timeout = absl::Minutes(5);
 };
 

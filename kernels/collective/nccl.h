@@ -32,8 +32,8 @@ struct NcclOptions {
   int size = 1;
   int device = 0;                                     // CUDA's number of the device.
   absl::Duration connect_timeout = absl::Minutes(2);  // Until all ranks of a group have come.
-  // Of one operation, from the moment when this rank's device has reached it. Includes the wait for
-  // the slowest rank.
+  // For one operation, from the moment when this rank's device has reached it. Includes the wait
+  // for the slowest rank.
   absl::Duration timeout = absl::Minutes(5);
 };
 

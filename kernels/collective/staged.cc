@@ -11,7 +11,7 @@
 namespace trainyard {
 namespace {
 
-// A tensor's elements in the host's memory, written by copies alone.
+// A tensor's elements in the host's memory. Only copies write them.
 class HostCopy {
  public:
   explicit HostCopy(const ConstTensor& like)
@@ -26,7 +26,7 @@ class HostCopy {
   std::unique_ptr<std::byte[]> data_;
 };
 
-// Of equal rows, the first few.
+// The first rows of the tensor, as many as the blocks have.
 Tensor Rows(Tensor tensor, std::span<const int64_t> blocks) {
   tensor.shape = tensor.shape.With(0, std::accumulate(blocks.begin(), blocks.end(), int64_t{0}));
   return tensor;

@@ -21,7 +21,7 @@ constexpr int64_t RoundUp(int64_t n, int64_t to) { return (n + to - 1) / to * to
 template <typename A>
 struct PlainProducts {
   using Sum = A;
-  using Value = A;    // Of an operand.
+  using Value = A;    // An operand's value.
   using Element = A;  // `kPer` values that are neighbours in the summed dimension.
   static constexpr int64_t kPer = 1;
   using Args = TileProductArgs<Element, Sum>;

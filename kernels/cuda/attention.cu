@@ -1,5 +1,5 @@
 // cuDNN computes plain attention (IsPlain) of bf16, and sinks are added to its results. The rest is
-// ours: attention_forward.cu and attention_backward.cu.
+// computed by our kernels: start at attention_forward.cu.
 
 #include <mutex>
 
@@ -13,8 +13,8 @@
 namespace trainyard::cuda {
 namespace {
 
-// Once: a run must not be slow without a word. Runs whose speed is reported are refused where they
-// log this (scripts/gpu_check/readers.py).
+// Logs once that our slower kernels run for bf16. Speed reports refuse runs that log this
+// (scripts/gpu_check/readers.py).
 void LogOurs(DType dtype, const AttentionDims& dims) {
   static std::once_flag logged;
   if (dtype != DType::kBF16) return;

@@ -66,7 +66,7 @@ struct DeltaBody {
   }
 };
 
-// A block sums the gradient of one head's sink, over all queries in one order.
+// A block sums the gradient of one head's sink over all queries, in a fixed order.
 template <typename T, typename O>
 __global__ void __launch_bounds__(kTileThreads)
     SinkKernel(AttentionBackwardCore<T, O> core, const Accumulate<T>* deltas) {
@@ -78,7 +78,7 @@ __global__ void __launch_bounds__(kTileThreads)
     const int64_t row = sequence * heads + head;
     const A* const lse = core.lse + row * core.dims.sequence + core.part.q_begin;
     const A* const delta = deltas + row * core.part.q_rows;
-#pragma unroll 1  // Or registers spill.
+#pragma unroll 1  // Otherwise registers spill.
     for (int64_t i = threadIdx.x; i < core.part.q_rows; i += kTileThreads) {
       sum += std::exp(sink - lse[i]) * delta[i];
     }

@@ -158,7 +158,7 @@ struct Range {
   }
 };
 
-// What queries of a part see of its keys: by the mask, and by the documents of one sequence.
+// The keys of a part that its queries see: by the mask, and by the documents of one sequence.
 struct PartSight {
   const AttentionPart& part;
   int64_t offset;         // Query i and key i + offset are at the same position.
@@ -198,7 +198,7 @@ struct Sight {
   int keys;      // Number of existing keys in the tile.
   int diagonal;  // The last key that query 0 sees, if causal.
   int oldest;    // The last key before the window of query 0.
-  int position;  // Of key 0 in the sequence.
+  int position;  // Key 0's, in the sequence.
   int count;
   bool causal;
   const int32_t* begins;

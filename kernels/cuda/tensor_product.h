@@ -13,7 +13,7 @@ namespace trainyard::cuda {
 class TensorProduct {
   static constexpr int kDepth = 32;                // Steps of the reduction at a time.
   static constexpr int kStages = 3;                // In shared memory.
-  static constexpr int kRows = 64, kColumns = 32;  // Of a warp's part of the tile.
+  static constexpr int kRows = 64, kColumns = 32;  // A warp's part of the tile.
   static constexpr int kChunk = 8;                 // Elements of a 16-byte chunk.
 
  public:
@@ -86,7 +86,7 @@ class TensorProduct {
   template <Order kOrder>
   __device__ static void Start(const Panel<bf16, kOrder>& panel, int64_t depth, int64_t end,
                                bf16* stage) {
-    constexpr int kChunks = (kOrder == Order::kDeep ? kDepth : kTile) / kChunk;  // Of a row.
+    constexpr int kChunks = (kOrder == Order::kDeep ? kDepth : kTile) / kChunk;  // Per row.
 #pragma unroll
     for (int n = 0; n < kTile * kDepth / kChunk / kThreads; ++n) {
       const int i = int(threadIdx.x) + n * kThreads;

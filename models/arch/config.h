@@ -72,7 +72,7 @@ struct FormulaSizes {
   int64_t hidden = 0;
   int64_t heads = 0;
   int64_t head_dim = 0;
-  int64_t mlp_width = 0;  // Of all MLPs that one token goes through, together.
+  int64_t mlp_width = 0;  // Width of all MLPs that one token goes through.
 };
 
 // The facts about a model of any family that parallel axes, data, schedules and formulas need.

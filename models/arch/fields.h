@@ -17,7 +17,7 @@
 
 namespace trainyard {
 
-// What the number of tensor ranks must have to do with a size.
+// The rule between a size and the number of tensor ranks.
 enum class OverTensor {
   kWhole,       // Nothing.
   kDivided,     // The ranks divide the size.

@@ -67,7 +67,7 @@ struct Segment {
 
 struct BoundAction {
   std::vector<BoundInstance> instances;
-  std::vector<Segment> segments;  // Of all instances together.
+  std::vector<Segment> segments;  // Cover all instances.
 };
 
 bool IsCapturable(const Instance& instance) {
@@ -196,7 +196,7 @@ class SlotBinder final : public Binder {
  private:
   const BindContext& context_;
   ActionKey key_;
-  int index_;  // Of the instance.
+  int index_;  // Of `context_.program.instances`.
   Stream stream_;
 };
 

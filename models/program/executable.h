@@ -58,8 +58,8 @@ enum class Action : uint8_t {
 struct MicroBatch {
   int chunk = 0;
   int slot = 0;
-  bool first = true;        // Of the step: gradients are overwritten.
-  bool last = true;         // Of the step: gradients are reduced as they become complete.
+  bool first = true;        // In the step: gradients are overwritten.
+  bool last = true;         // In the step: gradients are reduced as they become complete.
   bool validation = false;  // Forward computes the loss without gradients.
   // ZeRO FULL: the first gathered block that a later action reads. It is gathered ahead; -1: none.
   // Also used by kOptimizer.

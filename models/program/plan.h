@@ -36,8 +36,8 @@ struct MemoryPlan {
   std::vector<int> slots;             // By chunk.
   std::vector<Placement> placements;  // By value id.
   size_t constant_bytes = 0;
-  std::vector<size_t> slot_bytes;                       // Of one slot, by chunk.
-  size_t scratch_bytes = 0;                             // Of all slots together.
+  std::vector<size_t> slot_bytes;                       // One slot's, by chunk.
+  size_t scratch_bytes = 0;                             // All slots together.
   std::array<size_t, kNumFlatBuffers> flat_bytes = {};  // 0: the buffer does not exist.
   size_t workspace_bytes = 0;  // Kept by kernels (Op::KeptOnGpu), which allocate it themselves.
 

@@ -69,7 +69,7 @@ struct Instance {
 };
 
 struct Cost {
-  double flops = 0;  // Of matrix work only: products and attention. Multiply and add count as two.
+  double flops = 0;  // Matrix work only: products and attention. Multiply and add count as two.
   double bytes = 0;  // The least memory traffic: every operand once.
 };
 
@@ -121,7 +121,7 @@ struct Program {
   int64_t sequence = 0;       // Tokens of one sequence, on all context ranks.
   double expert_rows = 2;     // As RecordOptions::expert_rows.
   bool deterministic = true;  // As RecordOptions::deterministic.
-  int num_blocks = 0;         // Of the whole model: embedding, layers, head.
+  int num_blocks = 0;         // The whole model's: embedding, layers, head.
   ContextExchange context_exchange = ContextExchange::kRing;
 
   std::vector<ValueInfo> values;

@@ -31,8 +31,8 @@ struct StoredBox {
   Box box;
   std::string file = {};  // Name within the checkpoint's directory.
   uint64_t file_offset = 0;
-  std::string sha256 = {};  // Of the box's bytes, hexadecimal.
-  Shape piece = {};         // Of the box's pieces, whose checksums follow it; rank 0: no pieces.
+  std::string sha256 = {};  // The box's bytes' sum, hexadecimal.
+  Shape piece = {};         // One piece's shape; rank 0: no pieces.
 };
 
 struct StoredTensor {
@@ -52,9 +52,9 @@ struct CheckpointLayout {
   int64_t context = 1;
   int64_t expert = 1;  // Part of data.
   int64_t virtual_pipeline = 1;
-  std::string schedule = {};  // Of the pipeline, as in a job spec; empty: not recorded.
+  std::string schedule = {};  // As in a job spec; empty: not recorded.
   std::string zero = {};      // As in a job spec; empty: not recorded.
-  int64_t threads = 1;        // Of each rank.
+  int64_t threads = 1;        // Per rank.
   bool operator==(const CheckpointLayout&) const = default;
 };
 std::string ToString(const CheckpointLayout& layout);
@@ -62,8 +62,8 @@ std::string ToString(const CheckpointLayout& layout);
 // Names the frozen parameters of a job. They do not change and are written once, to a directory of
 // their own beside the job's checkpoints (BasePath), in the format of a checkpoint.
 struct BaseReference {
-  int64_t epoch = 0;   // Of the attempt that wrote the base.
-  std::string sha256;  // Of the base's manifest, which has the checksums of all its data.
+  int64_t epoch = 0;   // The attempt that wrote the base.
+  std::string sha256;  // The base's manifest, which has the checksums of all its data.
   bool operator==(const BaseReference&) const = default;
 };
 
@@ -79,7 +79,7 @@ struct RunState {
   CheckpointLayout layout;
   int64_t sequence = 0;                    // Tokens of a sample, for `generate`; 0: not known.
   bool deterministic = true;               // As in the job spec.
-  std::string build;                       // Of the program that wrote the checkpoint.
+  std::string build;                       // The program that wrote the checkpoint.
   std::optional<BaseReference> base = {};  // Has the frozen parameters; absent: there are none.
 };
 
@@ -87,7 +87,8 @@ struct Manifest {
   RunState state;
   std::vector<StoredTensor> tensors;           // Sorted by name, then kind; unique.
   std::map<std::string, uint64_t> file_sizes;  // Sums of the boxes' sizes.
-  // Of the text from which it was parsed. Manifests of the same checkpoint have the same sum.
+  // The sum of the text from which the manifest was parsed. Manifests of the same checkpoint have
+  // the same sum.
   std::string sha256;
 
   uint64_t size_bytes() const;

@@ -19,7 +19,7 @@ struct Size {
   int64_t limit;
 };
 
-// In the order in which they are thought of where any of several would do.
+// In the order of preference if several sizes would do.
 std::array<Size, 9> SizesOf(JobConfig& job) {
   ParallelismConfig& p = job.parallelism;
   return {{{"parallelism.tensor", &p.tensor, kMaxDevices},
@@ -43,16 +43,17 @@ std::vector<int64_t> DivisorsOf(int64_t number) {
   return divisors;
 }
 
-// The closest legal value of `size`, if there is any, is among these: they keep the rules that tell
-// of it what it divides, or what it is a multiple of. The other sizes are within their limits.
+// Returns candidates for `size`, among which is the closest legal value if there is any. The
+// candidates satisfy the rules that say what the size must divide, or what it must be a multiple
+// of. The other sizes must be within their limits.
 std::vector<int64_t> Candidates(const JobConfig& job, const ModelConfig& model, const Size& size) {
   const ParallelismConfig& p = job.parallelism;
   const BatchConfig& batch = job.batch;
-  // Of sizes within limits, unless one of the three is asked about.
+  // The three sizes are within their limits, unless one of them is `size`.
   const auto model_ranks = [&p] { return p.tensor * p.pipeline * p.context; };
   if (size.field == "devices") {
     if (batch.global % batch.micro != 0 || model_ranks() > kMaxDevices) return {};
-    std::vector<int64_t> devices = DivisorsOf(batch.global / batch.micro);  // Data-parallel ranks.
+    std::vector<int64_t> devices = DivisorsOf(batch.global / batch.micro);  // Data ranks.
     for (int64_t& count : devices) count *= model_ranks();
     return devices;
   }
@@ -84,7 +85,7 @@ bool IsLegal(const JobConfig& job, const ModelConfig& model) {
   return violations.empty();
 }
 
-// Null where there is none, or where the layout is legal as it is.
+// Returns nullopt if there is no legal value, or if the layout is legal already.
 std::optional<int64_t> NearestLegal(JobConfig& job, const ModelConfig& model, const Size& size) {
   for (const Size& other : SizesOf(job)) {
     const bool within = *other.value >= 1 && *other.value <= other.limit;
@@ -93,7 +94,7 @@ std::optional<int64_t> NearestLegal(JobConfig& job, const ModelConfig& model, co
   if (IsLegal(job, model)) return std::nullopt;
   const int64_t found = *size.value;
   std::vector<int64_t> candidates = Candidates(job, model, size);
-  // A value far beyond the limit is as far from all of them.
+  // A value far beyond the limit has almost the same distance to all candidates.
   const int64_t near = std::clamp(found, -size.limit, 2 * size.limit);
   std::sort(candidates.begin(), candidates.end(), [&](int64_t a, int64_t b) {
     const int64_t to_a = std::abs(a - near), to_b = std::abs(b - near);

@@ -22,7 +22,7 @@ namespace {
 
 bool IsLowerAlnum(char c) { return absl::ascii_islower(c) || absl::ascii_isdigit(c); }
 
-// The checks share the list they add to, and whether a number was already found illegal.
+// The checks share the list of violations, and whether a number was already found illegal.
 class Checker {
  public:
   explicit Checker(Violations& violations) : violations_(violations) {}
@@ -59,7 +59,7 @@ class Checker {
     Add(field, Wanted("0 <= x < 0.5", value, value < 0 ? "0" : "0.49"));
   }
 
-  // The text says the interval: "0 < x <= 10".
+  // `wanted` describes the interval: "0 < x <= 10".
   void Number(absl::string_view field, bool legal, double value, absl::string_view wanted) {
     if (!legal) Add(field, Wanted(wanted, value));
   }
@@ -68,7 +68,7 @@ class Checker {
   Violations& violations_;
 };
 
-// What the name could have been meant to be; empty if nothing legal is left of it.
+// Returns a legal name close to `name`, or "" if no legal character is left.
 std::string NearestJobName(absl::string_view name) {
   std::string nearest;
   for (const char c : absl::AsciiStrToLower(name.substr(0, kMaxNameLength))) {
@@ -185,7 +185,7 @@ void CheckValidation(const JobConfig& job, Checker& check) {
   }
 }
 
-// By its spelling.
+// Compares spellings only.
 bool IsWithin(absl::string_view path, absl::string_view directory) {
   const auto skip = [](absl::string_view part) { return !part.empty() && part != "."; };
   const std::vector<absl::string_view> inner = absl::StrSplit(path, '/', skip);
@@ -194,7 +194,7 @@ bool IsWithin(absl::string_view path, absl::string_view directory) {
          inner.size() >= outer.size() && std::equal(outer.begin(), outer.end(), inner.begin());
 }
 
-// As far as the spec says where the job runs.
+// Checks what the spec says about where the job runs.
 void CheckNcclTrace(const JobConfig& job, Checker& check) {
   constexpr absl::string_view kField = "profile.nccl_trace";
   if (!job.profile->nccl_trace) return;
@@ -210,7 +210,7 @@ void CheckNcclTrace(const JobConfig& job, Checker& check) {
 void CheckProfile(const JobConfig& job, Checker& check) {
   if (!job.profile) return;
   check.Path("profile.directory", job.profile->directory);
-  // A job claims its checkpoint directory only while nothing else lies there.
+  // A job can claim its checkpoint directory only if nothing else is there.
   if (job.checkpoint && IsWithin(job.profile->directory, job.checkpoint->directory)) {
     check.Add("profile.directory", Wanted("one outside checkpoint.directory",
                                           absl::StrCat(Quoted(job.profile->directory), " within ",
@@ -253,7 +253,7 @@ void CheckLabels(const JobConfig& job, Checker& check) {
   }
 }
 
-// Text that is no document, or has no job, says nothing about fields.
+// Text that is not a document, or has no job, says nothing about fields.
 bool Readable(const Violations& violations, absl::string_view job_path) {
   return std::none_of(
       violations.list().begin(), violations.list().end(),

@@ -44,7 +44,7 @@ struct ScheduleOptions {
   const ScheduleKind* kind = DefaultSchedule(1);
   int stages = 1;         // Ranks along the pipeline axis.
   int chunks = 1;         // Parts of the model on each stage.
-  int micro_batches = 1;  // Of one step.
+  int micro_batches = 1;  // Per step.
 
   // Checks that all numbers are at least 1 and legal for the kind.
   absl::Status Validate() const;

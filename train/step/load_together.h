@@ -53,7 +53,7 @@ struct InitFrom {
 };
 struct InitialParameters {
   ChosenCheckpoint chosen;
-  size_t count = 0;              // Of the model's parameters. This and `absent` are set on rank 0.
+  size_t count = 0;              // The model's parameters. This and `absent` are set on rank 0.
   std::set<std::string> absent;  // The parameters that the checkpoint lacks.
 };
 // Loads parameters by name from the checkpoints that `from.path` names on rank 0's host

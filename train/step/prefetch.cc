@@ -56,7 +56,7 @@ Prefetcher::~Prefetcher() {
 absl::StatusOr<StepBatch> Prefetcher::Take(int64_t position) {
   MutexLock lock(mutex_);
   if (wanted_ != position && ready_position_ != position) {
-    // A guess that was wrong: at most one batch is read in vain.
+    // The guess was wrong: at most one batch was read in vain.
     while (wanted_) changed_.Wait(mutex_);
     wanted_ = position;
     changed_.NotifyAll();

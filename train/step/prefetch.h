@@ -17,7 +17,7 @@
 
 namespace trainyard {
 
-using StepBatch = std::vector<MicroBatchData>;  // Of this rank, by micro-batch.
+using StepBatch = std::vector<MicroBatchData>;  // This rank's, by micro-batch.
 
 // Returns a context rank's part of an input by token: its rows of each sequence. A row has `width`
 // elements.

@@ -25,7 +25,7 @@ struct EngineOptions {
   size_t bucket_bytes = kBucketBytes;
   double expert_rows = 2;                    // As RecordOptions::expert_rows.
   bool fuse = true;                          // As RecordOptions::fuse.
-  std::optional<int64_t> memory_bytes = {};  // Of the device; absent: not known.
+  std::optional<int64_t> memory_bytes = {};  // The device's; absent: not known.
   // For tests of wrong programs: may change the program before it is planned.
   std::function<void(Program&)> edit = nullptr;
   // For tests of models that belong to no family. Null: the model of the configuration.

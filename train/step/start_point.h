@@ -19,7 +19,7 @@ struct StartPoint {
   std::string directory;                // Canonical.
   std::vector<std::string> candidates;  // Paths of the loadable checkpoints, newest first.
   // ContinueFrom sets the rest.
-  Lineage lineage;  // Of this attempt, at its beginning.
+  Lineage lineage;  // This attempt's, at its beginning.
   // The attempts that this one continues and that the controller may not know of; oldest first.
   std::vector<AttemptStart> earlier_starts;
   // The controller has the steps of the lineage up to this one, each from the attempt that ran it.

@@ -32,7 +32,7 @@ StepState InitialState(const StepInput& input);
 
 struct StepOutput {
   StepState state;      // Loss and gradient norm are those of the whole job.
-  PhaseSeconds phases;  // Of this rank.
+  PhaseSeconds phases;  // This rank's.
 };
 
 // Runs one rank's part of a pipeline schedule on its executable. Without a pipeline, micro-batches
@@ -92,7 +92,7 @@ struct Agreement {
   bool finite = true;       // On all ranks.
   bool stop = false;        // On some rank.
   bool superseded = false;  // Rank 0 has seen that a later attempt has begun.
-  double seconds = 0;       // Of the slowest rank.
+  double seconds = 0;       // The slowest rank's.
 };
 Agreement Agree(Collective& collective, const Agreement& mine);
 

@@ -30,13 +30,13 @@ struct StepRecord : StepNumbers {
   int64_t step = 0;                  // From 1.
   int64_t tokens = 0;                // Tokens of the global batch.
   double seconds = 0;                // Time of the slowest rank.
-  PhaseSeconds phases;               // Of this rank; grad_sync includes the wait for the slowest.
+  PhaseSeconds phases;               // This rank's; grad_sync includes the wait for the slowest.
   std::optional<double> peak_flops;  // Per second, all ranks together; absent if one is not known.
   bool skipped = false;              // Not finite, twice: the update was not committed.
-  double model_flops = 0;            // Of the global batch, by convention exact.
+  double model_flops = 0;            // For the global batch, by convention exact.
   int64_t memory_bytes = 0;          // Backend::MemoryInUse, after the step.
-  int64_t memory_planned_bytes = 0;  // Of tensors, by the plan.
-  // Of this rank since the record before. Includes validation and checkpoint.
+  int64_t memory_planned_bytes = 0;  // For tensors, by the plan.
+  // This rank's since the record before. Includes validation and checkpoint.
   std::vector<CollectiveUse> collectives;
 };
 
@@ -57,7 +57,7 @@ struct EarlierCheckpoint {
 
 // The state from which a rank starts. `step` is the same on every rank; only rank 0 has the rest.
 struct StartRecord {
-  int64_t step = 0;                         // Of the loaded checkpoint; 0: none was loaded.
+  int64_t step = 0;                         // The loaded checkpoint's; 0: none was loaded.
   std::vector<std::string> refused;         // Why newer checkpoints were not loaded.
   std::vector<EarlierCheckpoint> loadable;  // Newest first, at most 64.
   // The attempts after rank.recorded_epoch that this one continues, oldest first.
@@ -95,7 +95,7 @@ enum class Outcome {
 struct TrainingResult {
   Outcome outcome = Outcome::kCompleted;
   int64_t step = 0;     // Finished steps.
-  double loss = 0;      // Of the last step in this run.
+  double loss = 0;      // The last step's in this run.
   std::string message;  // For people.
 };
 

@@ -8,7 +8,7 @@ void RecordBackward(Recorder& recorder) {
   const Program& program = recorder.program();
   CHECK(program.training) << "backward of a program recorded for inference";
   const size_t num_forward = program.instances.size();
-  std::vector<Value> grad_of(program.values.size());  // Of values that the forward list makes.
+  std::vector<Value> grad_of(program.values.size());  // By id of forward values.
 
   const auto accumulate = [&](const Op& op, Value input, Value grad) {
     const ValueInfo value = program.info(input), g = program.info(grad);

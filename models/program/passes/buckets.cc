@@ -19,7 +19,7 @@ struct Before {
 // Neighbours with equal axes form one range, together with the padding between them.
 std::vector<Before> FirstSums(std::span<const ParameterBox> boxes, const Bucket& bucket) {
   std::vector<Before> sums;
-  AxisSet before;  // Of the box before.
+  AxisSet before;  // The previous box's axes.
   for (const ParameterBox& box : Within(boxes, bucket.flat)) {
     const FlatRange flat = box.flat.Intersect(bucket.flat);
     const AxisSet axes = box.reduce_axes - bucket.reduce_axes;

@@ -28,7 +28,7 @@ int64_t RoundUp(int64_t n, int64_t multiple) { return (n + multiple - 1) / multi
 // The uses of a storage in the program.
 struct Uses {
   std::set<int> blocks;
-  std::set<List> writers;  // Of its gradient.
+  std::set<List> writers;  // The lists that write its gradient.
 };
 
 // By id of the storage's weight.

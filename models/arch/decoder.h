@@ -23,6 +23,9 @@ namespace trainyard {
 Init DecoderInputInit();
 Init DecoderOutputInit(const DecoderConfig& config);
 
+// The options that the configuration sets in every family. Positions and masks are the family's.
+AttentionOptions DecoderAttentionOptions(const DecoderConfig& config);
+
 // `name` as in "model.layers.0.self_attn".
 Attention DecoderAttention(const DecoderConfig& config, const std::string& name,
                            const std::optional<QkNorm>& qk_norm = {});

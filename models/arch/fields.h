@@ -48,7 +48,7 @@ struct FieldRule {
   bool required = false;  // An architecture given inline has to say the field.
   MayDiffer may_differ = MayDiffer::kNever;
   bool fixed = false;  // One value is legal. Files keep the field for older readers.
-  bool unset = false;  // Of a group that this configuration does not use; files leave it out.
+  bool unset = false;  // Not used by this configuration, like its group; files leave it out.
 };
 
 // An enumeration by the names of its values.

@@ -21,7 +21,11 @@ Init DecoderOutputInit(const DecoderConfig& c) {
 }
 
 AttentionOptions DecoderAttentionOptions(const DecoderConfig& c) {
-  return {.heads = c.heads, .kv_heads = c.kv_heads, .head_dim = c.head_dim, .rope = {}};
+  return {.heads = c.heads,
+          .kv_heads = c.kv_heads,
+          .head_dim = c.head_dim,
+          .rope = {},
+          .soft_cap = c.attention_soft_cap};
 }
 
 Attention DecoderAttention(const DecoderConfig& c, const std::string& name,

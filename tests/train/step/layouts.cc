@@ -284,6 +284,7 @@ LayoutCase MakeLayoutCase(const std::string& model, const ParallelismConfig& p, 
     own.swiglu_limit = 0.1;  // Of which some units of new weights are beyond.
     own.yarn_original_max_seq = 16;
     own.yarn_beta_fast = 4;
+    own.attention_soft_cap = 0.5;
   }
   c.job.precision = PrecisionName::kF64;
   c.job.optimizer.adamw.epsilon = 1e-3;  // AdamW amplifies rounding where gradients are near zero.

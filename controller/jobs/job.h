@@ -14,6 +14,7 @@
 
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "common/job_axes.h"
 
 namespace trainyard::controller {
 
@@ -41,17 +42,13 @@ struct SpecPath {
   std::string path;
 };
 
-// What the controller itself reads of a spec, and what it knows of who submitted it.
-struct JobFacts {
+// What the controller itself reads of a spec, and what it knows of who submitted it. Groups of
+// `tensor` consecutive ranks share a machine.
+struct JobFacts : AxisSizes<uint32_t> {
   std::string name;
   std::string model;
   std::string precision;
   uint32_t ranks = 1;
-  uint32_t tensor = 1;  // Divides ranks; such a group of consecutive ranks shares a machine.
-  uint32_t pipeline = 1;
-  uint32_t virtual_pipeline = 1;
-  uint32_t context = 1;
-  uint32_t expert = 1;
   uint32_t global_batch = 1;
   uint32_t micro_batch = 1;
   uint32_t sequence = 1;

@@ -12,6 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "common/job_axes.h"
 #include "kernels/device/tensor.h"
 #include "models/arch/config.h"
 #include "train/checkpoint/box.h"
@@ -44,13 +45,8 @@ struct StoredTensor {
 };
 
 // The ranks that wrote it. Resume is exact to the bit under the same layout and thread count.
-struct CheckpointLayout {
+struct CheckpointLayout : AxisSizes<int64_t> {
   int64_t data = 1;
-  int64_t tensor = 1;
-  int64_t pipeline = 1;
-  int64_t context = 1;
-  int64_t expert = 1;  // Part of data.
-  int64_t virtual_pipeline = 1;
   std::string schedule = {};  // Of the pipeline, and how much is sharded: as in a job spec,
   std::string zero = {};      // "ONE_F_ONE_B", "OPTIMIZER". Empty: not recorded.
   int64_t threads = 1;        // Of each rank.

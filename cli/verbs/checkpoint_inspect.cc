@@ -32,6 +32,10 @@ ordered_json Describe(const Checkpoint& checkpoint) {
   add(checkpoint.manifest(), /*frozen=*/false);
   if (checkpoint.base() != nullptr) add(*checkpoint.base(), /*frozen=*/true);
   const ordered_json model = ToJson(state.model);
+  ordered_json layout = {{"data", state.layout.data}};
+  ForEachAxis(state.layout, [&](const JobAxis& axis, int64_t size) { layout[axis.name] = size; });
+  layout["schedule"] = state.layout.schedule;
+  layout["zero"] = state.layout.zero;
   ordered_json json = {{"path", checkpoint.path()},
                        {"job_id", state.job_id},
                        {"epoch", state.epoch},
@@ -43,15 +47,7 @@ ordered_json Describe(const Checkpoint& checkpoint) {
                        {"layers", model.value("layers", int64_t{0})},
                        {"hidden", model.value("hidden", int64_t{0})},
                        {"model", model},
-                       {"layout",
-                        {{"data", state.layout.data},
-                         {"tensor", state.layout.tensor},
-                         {"pipeline", state.layout.pipeline},
-                         {"context", state.layout.context},
-                         {"expert", state.layout.expert},
-                         {"virtual_pipeline", state.layout.virtual_pipeline},
-                         {"schedule", state.layout.schedule},
-                         {"zero", state.layout.zero}}},
+                       {"layout", layout},
                        {"threads", state.layout.threads},
                        {"build", state.build},
                        {"size_bytes", checkpoint.manifest().size_bytes()}};

@@ -70,22 +70,19 @@ void JobSeries::Describe(const Job& job, const DeviceFacts& devices) {
   if (described_ || devices.model.empty()) return;
   described_ = true;
   const JobFacts& f = job.spec->facts;
-  const uint32_t data = f.ranks / (f.tensor * f.pipeline * f.context);
-  Series(metrics_.job_info, {{"job_name", f.name},
-                             {"model", f.model},
-                             {"precision", f.precision},
-                             {"tensor", absl::StrCat(f.tensor)},
-                             {"pipeline", absl::StrCat(f.pipeline)},
-                             {"virtual_pipeline", absl::StrCat(f.virtual_pipeline)},
-                             {"context", absl::StrCat(f.context)},
-                             {"expert", absl::StrCat(f.expert)},
-                             {"data", absl::StrCat(data)},
-                             {"global_batch", absl::StrCat(f.global_batch)},
-                             {"micro_batch", absl::StrCat(f.micro_batch)},
-                             {"sequence", absl::StrCat(f.sequence)},
-                             {"device_model", devices.model},
-                             {"flops_convention", "exact"}})
-      .Set(1);
+  prometheus::Labels labels = {{"job_name", f.name},
+                               {"model", f.model},
+                               {"precision", f.precision},
+                               {"data", absl::StrCat(f.ranks / ModelRanks(f))},
+                               {"global_batch", absl::StrCat(f.global_batch)},
+                               {"micro_batch", absl::StrCat(f.micro_batch)},
+                               {"sequence", absl::StrCat(f.sequence)},
+                               {"device_model", devices.model},
+                               {"flops_convention", "exact"}};
+  ForEachAxis(f, [&](const JobAxis& axis, uint32_t size) {
+    labels.emplace(axis.name, absl::StrCat(size));
+  });
+  Series(metrics_.job_info, labels).Set(1);
 }
 
 // A counter that is absent before its first event hides this event from rate() and increase().

@@ -13,6 +13,7 @@
 
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "common/job_axes.h"
 
 namespace trainyard::controller {
 
@@ -40,17 +41,13 @@ struct SpecPath {
   std::string path;
 };
 
-// The parts of a spec that the controller itself reads, and who submitted the job.
-struct JobFacts {
+// The parts of a spec that the controller itself reads, and who submitted the job. Each group of
+// `tensor` consecutive ranks shares a machine.
+struct JobFacts : AxisSizes<uint32_t> {
   std::string name;
   std::string model;
   std::string precision;
   uint32_t ranks = 1;
-  uint32_t tensor = 1;  // Divides ranks. Each group of `tensor` consecutive ranks shares a machine.
-  uint32_t pipeline = 1;
-  uint32_t virtual_pipeline = 1;
-  uint32_t context = 1;
-  uint32_t expert = 1;
   uint32_t global_batch = 1;
   uint32_t micro_batch = 1;
   uint32_t sequence = 1;

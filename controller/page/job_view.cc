@@ -91,13 +91,9 @@ Html Head(const Job& job, const Reader& reader) {
   html << "<div class=\"top\"><h1>"_html << facts.name << "</h1>"_html << StateSign(job.state)
        << "<code class=\"note\">"_html << job.id << "</code></div><p class=\"note\">"_html
        << facts.model << ", "_html << facts.precision << ", "_html << Plural(facts.ranks, "rank");
-  const std::pair<const char*, uint32_t> axes[] = {{"tensor", facts.tensor},
-                                                   {"pipeline", facts.pipeline},
-                                                   {"context", facts.context},
-                                                   {"expert", facts.expert}};
-  for (const auto& [axis, size] : axes) {
-    if (size > 1) html << ", "_html << axis << " "_html << size;
-  }
+  ForEachAxis(facts, [&](const JobAxis& axis, uint32_t size) {
+    if (size > 1) html << ", "_html << axis.name << " "_html << size;
+  });
   html << " \u00b7 namespace "_html << facts.name_space;
   if (!facts.submitter.empty()) html << ", of "_html << facts.submitter;
   html << " \u00b7 submitted "_html << AgeWords(job.create_time, reader.now) << "</p>"_html;

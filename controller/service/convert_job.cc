@@ -73,11 +73,7 @@ JobFacts FactsOf(const JobConfig& config) {
   facts.model = ModelName(config);
   facts.precision = Name(config.precision);
   facts.ranks = uint32_t(config.devices);
-  facts.tensor = uint32_t(config.parallelism.tensor);
-  facts.pipeline = uint32_t(config.parallelism.pipeline);
-  facts.virtual_pipeline = uint32_t(config.parallelism.virtual_pipeline);
-  facts.context = uint32_t(config.parallelism.context);
-  facts.expert = uint32_t(config.parallelism.expert);
+  CopyAxes(config.parallelism, facts);
   facts.global_batch = uint32_t(config.batch.global);
   facts.micro_batch = uint32_t(config.batch.micro);
   facts.sequence = uint32_t(config.batch.sequence);

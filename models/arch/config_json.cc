@@ -82,7 +82,7 @@ absl::StatusOr<ModelConfig> ModelFromJson(const Json& json) {
   family->visit(config, [&](const FieldRule& rule, const FieldRef& field) {
     const std::string group = Split(rule.name).first;
     const Json* const place = group.empty() ? &json : Find(json, group);
-    const bool left_out = rule.unset && place == nullptr;
+    const bool left_out = rule.unset && Find(json, group.empty() ? rule.name : group) == nullptr;
     if (!status.ok() || left_out) return;
     if (place == nullptr || !place->is_object()) {
       status = absl::InvalidArgumentError(absl::StrCat("model.", group, ": wanted an object"));

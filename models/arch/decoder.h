@@ -24,6 +24,10 @@ namespace trainyard {
 Init DecoderInputInit();
 Init DecoderOutputInit(const DecoderConfig& config);
 
+// Returns the options that the configuration sets in every family. Each family sets positions and
+// masks itself.
+AttentionOptions DecoderAttentionOptions(const DecoderConfig& config);
+
 // `name` is the prefix of the parameters' names: "model.layers.0.self_attn".
 Attention DecoderAttention(const DecoderConfig& config, const std::string& name,
                            const std::optional<QkNorm>& qk_norm = {});

@@ -237,6 +237,12 @@ void VisitDecoder(const DecoderTraits& traits, DecoderConfig& c, FieldVisit visi
          .help = "The output projection shares the embedding.",
          .may_differ = MayDiffer::kInSubset},
         &c.tied);
+  visit({.name = "attention_soft_cap",
+         .help = "Attention scores stay below it, in size, by a hyperbolic tangent; 0: no bound.",
+         .legal = [](double x) { return x >= 0 && x <= 1e6; },
+         .wanted = "0 (none) <= x <= 1e6 (usual: 30, 50)",
+         .unset = c.attention_soft_cap == 0},
+        &c.attention_soft_cap);
   if (traits.rope) VisitRopeScaling(c.rope_scaling, visit);
   if (traits.experts) VisitMoe(*c.moe, visit);
 }

@@ -32,6 +32,8 @@ struct DecoderConfig {
   double norm_eps = 1e-5;
   double rope_base = 0;  // 0: the family has no rotary positions.
   bool tied = false;     // The output projection shares the embedding.
+  // Attention scores become attention_soft_cap tanh(score / attention_soft_cap); 0: they stay.
+  double attention_soft_cap = 0;
   RopeScaling rope_scaling = {};
   std::optional<MoeConfig> moe = {};  // Set in families with experts.
 };

@@ -49,7 +49,8 @@ struct FieldRule {
   bool required = false;  // An architecture given inline must set the field.
   MayDiffer may_differ = MayDiffer::kNever;
   bool fixed = false;  // Only one value is legal. Files keep the field for older readers.
-  bool unset = false;  // The configuration does not use the field's group; files omit the field.
+  // The configuration does not use the field, or its group; files omit the field.
+  bool unset = false;
 };
 
 // A field whose value is one of several names.

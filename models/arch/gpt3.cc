@@ -28,7 +28,7 @@ class Gpt3Block {
  public:
   Gpt3Block(const DecoderConfig& c, const std::string& name)
       : attention_norm_(name + ".ln_1", c.hidden, c.norm_eps),
-        attention_({.heads = c.heads, .kv_heads = c.kv_heads, .head_dim = c.head_dim, .rope = {}},
+        attention_(DecoderAttentionOptions(c),
                    ColumnLinear({{name + ".attn.c_attn", 3 * c.heads * c.head_dim, 3}}, c.hidden,
                                 /*bias=*/true, InputInit()),
                    RowLinear({.name = name + ".attn.c_proj",

@@ -30,23 +30,20 @@ ops::RopeTable RopeOf(const GptOssConfig& c) {
 
 Attention AttentionOf(const GptOssConfig& c, int64_t layer, const std::string& name) {
   const int64_t queries = c.heads * c.head_dim, keys = c.kv_heads * c.head_dim;
-  return Attention(
-      {.heads = c.heads,
-       .kv_heads = c.kv_heads,
-       .head_dim = c.head_dim,
-       .rope = RopeOf(c),
-       .mask = {.window = layer % 2 == 0 ? c.window : 0},
-       .sinks =
-           ParameterSpec{.name = name + ".sinks", .shape = {c.heads}, .init = DecoderInputInit()}},
-      ColumnLinear({{name + ".q_proj", queries},
-                    {.name = name + ".k_proj", .width = keys, .key_value = true},
-                    {.name = name + ".v_proj", .width = keys, .key_value = true}},
-                   c.hidden, /*bias=*/true, DecoderInputInit()),
-      RowLinear({.name = name + ".o_proj",
-                 .in = queries,
-                 .out = c.hidden,
-                 .bias = true,
-                 .init = DecoderOutputInit(c)}));
+  AttentionOptions options = DecoderAttentionOptions(c);
+  options.rope = RopeOf(c);
+  options.mask = {.window = layer % 2 == 0 ? c.window : 0};
+  options.sinks = {.name = name + ".sinks", .shape = {c.heads}, .init = DecoderInputInit()};
+  return Attention(options,
+                   ColumnLinear({{name + ".q_proj", queries},
+                                 {.name = name + ".k_proj", .width = keys, .key_value = true},
+                                 {.name = name + ".v_proj", .width = keys, .key_value = true}},
+                                c.hidden, /*bias=*/true, DecoderInputInit()),
+                   RowLinear({.name = name + ".o_proj",
+                              .in = queries,
+                              .out = c.hidden,
+                              .bias = true,
+                              .init = DecoderOutputInit(c)}));
 }
 
 class GptOssBlock {

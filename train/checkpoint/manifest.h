@@ -12,6 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "common/job_axes.h"
 #include "kernels/device/tensor.h"
 #include "models/arch/config.h"
 #include "train/checkpoint/box.h"
@@ -45,13 +46,8 @@ struct StoredTensor {
 
 // The layout of the ranks that wrote a checkpoint. A resumed run has the same bits if layout and
 // thread count are the same.
-struct CheckpointLayout {
+struct CheckpointLayout : AxisSizes<int64_t> {
   int64_t data = 1;
-  int64_t tensor = 1;
-  int64_t pipeline = 1;
-  int64_t context = 1;
-  int64_t expert = 1;  // Part of data.
-  int64_t virtual_pipeline = 1;
   std::string schedule = {};  // As in a job spec; empty: not recorded.
   std::string zero = {};      // As in a job spec; empty: not recorded.
   int64_t threads = 1;        // Per rank.

@@ -96,10 +96,10 @@ static void VisitFields(V& v, StoredTensor& tensor) {
 
 template <typename V>
 static void VisitFields(V& v, CheckpointLayout& layout) {
-  v.Whole("data", layout.data), v.Whole("tensor", layout.tensor);
-  v.Whole("pipeline", layout.pipeline), v.Whole("context", layout.context);
-  v.LaterWhole("expert", layout.expert);
-  v.LaterWhole("virtual_pipeline", layout.virtual_pipeline);
+  v.Whole("data", layout.data);
+  ForEachAxis(layout, [&](const JobAxis& axis, auto& size) {
+    axis.later ? v.LaterWhole(axis.name, size) : v.Whole(axis.name, size);
+  });
   v.Later("schedule", layout.schedule), v.Later("zero", layout.zero);
   v.Whole("threads", layout.threads);
 }

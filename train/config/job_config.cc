@@ -1,6 +1,7 @@
 #include "train/config/job_config.h"
 
 #include "common/check.h"
+#include "common/job_axes.h"
 
 namespace trainyard {
 
@@ -17,8 +18,7 @@ const char* Name(ExpertSplit split) {
 }
 
 int64_t DataParallel(const JobConfig& job) {
-  const ParallelismConfig& p = job.parallelism;
-  const int64_t others = p.tensor * p.pipeline * p.context;
+  const int64_t others = ModelRanks(job.parallelism);
   CHECK(others > 0 && job.devices % others == 0) << job.devices << " devices over " << others;
   return job.devices / others;
 }

@@ -33,7 +33,7 @@ struct ModelChoice {
 enum class ExpertSplit { kExpert, kExpertTensor, kExpertTensorContext };
 const char* Name(ExpertSplit split);  // "EXPERT", "EXPERT_TENSOR", "EXPERT_TENSOR_CONTEXT".
 
-// Sizes of the mesh axes. The data axis is `devices` divided by the other axes.
+// Sizes of the axes (common/job_axes.h). The data axis is `devices` divided by the other axes.
 struct ParallelismConfig {
   int64_t tensor = 1;
   int64_t pipeline = 1;

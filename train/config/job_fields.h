@@ -12,6 +12,7 @@
 #include <variant>
 #include <vector>
 
+#include "common/job_axes.h"
 #include "train/config/job_config.h"
 #include "train/config/precision.h"
 #include "train/config/validate.h"
@@ -20,10 +21,9 @@ namespace trainyard {
 
 template <typename Visitor>
 void VisitParallelism(Visitor& fields, ParallelismConfig& out) {
-  fields.FieldUnlessZero("tensor", out.tensor);
-  fields.FieldUnlessZero("pipeline", out.pipeline);
-  fields.FieldUnlessZero("context", out.context);
-  fields.FieldUnlessZero("expert", out.expert);
+  if (!fields.resolved()) out.virtual_pipeline = 0;  // Not said.
+  ForEachAxis(out,
+              [&](const JobAxis& axis, int64_t& size) { fields.FieldUnlessZero(axis.name, size); });
   std::vector<std::pair<std::string, ExpertSplit>> splits;
   for (const ExpertSplit split :
        {ExpertSplit::kExpert, ExpertSplit::kExpertTensor, ExpertSplit::kExpertTensorContext}) {
@@ -44,9 +44,10 @@ void VisitParallelism(Visitor& fields, ParallelismConfig& out) {
   for (const ScheduleKind& kind : AllSchedules()) schedules.emplace_back(kind.name, &kind);
   fields.EnumField("schedule", "PIPELINE_SCHEDULE_", schedules, out.schedule);
   // A job need not name the number of chunks if its schedule allows only one number.
-  const ScheduleKind& kind = *out.schedule_kind();
-  if (!fields.resolved() && kind.sets_chunks()) out.virtual_pipeline = kind.least_chunks;
-  fields.FieldUnlessZero("virtual_pipeline", out.virtual_pipeline);
+  if (out.virtual_pipeline == 0 && !fields.resolved()) {
+    const ScheduleKind& kind = *out.schedule_kind();
+    out.virtual_pipeline = kind.sets_chunks() ? kind.least_chunks : 1;
+  }
 }
 
 template <typename Visitor>

@@ -40,15 +40,15 @@ void ReadTable(Fields& fields, const std::vector<Field>& table, GivenFields& out
   };
   for (size_t i = 0; i < table.size();) {
     const std::string group = group_of(table[i].rule.name);
+    const std::string name = group.empty() ? table[i].rule.name : group;
+    const size_t begin = i++;
+    while (!group.empty() && i < table.size() && group_of(table[i].rule.name) == group) ++i;
+    // Null in a resolved model that does not use the field or the group.
+    if (table[begin].rule.unset && !fields.PresentOrNull(name.c_str())) continue;
     if (group.empty()) {
-      take(fields, table[i], table[i].rule.name);
-      ++i;
+      take(fields, table[begin], name.c_str());
       continue;
     }
-    const size_t begin = i;
-    while (i < table.size() && group_of(table[i].rule.name) == group) ++i;
-    // The group is null in a resolved model that does not use it.
-    if (table[begin].rule.unset && !fields.PresentOrNull(group.c_str())) continue;
     fields.Section(group.c_str(), [&](Fields& section) {
       for (size_t at = begin; at < i; ++at) {
         take(section, table[at], table[at].rule.name + group.size() + 1);

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/job_axes.h"
 #include "train/config/validate.h"
 #include "train/pipeline/divide.h"
 
@@ -230,29 +231,32 @@ bool CheckSequence(const JobConfig& job, int64_t longest, Violations& violations
 bool CheckAxes(const JobConfig& job, Violations& violations) {
   const ParallelismConfig& p = job.parallelism;
   bool legal = true;
-  const auto range = [&](const char* name, int64_t size) {
+  const auto range = [&](const std::string& name, int64_t size) {
     if (size >= 1 && size <= kMaxDevices) return;
     legal = false;
     violations.Add(name, Wanted(absl::StrCat("1 to ", kMaxDevices), size,
                                 std::clamp<int64_t>(size, 1, kMaxDevices)));
   };
-  range("parallelism.tensor", p.tensor);
-  range("parallelism.pipeline", p.pipeline);
-  range("parallelism.virtual_pipeline", p.virtual_pipeline);
-  range("parallelism.context", p.context);
-  range("parallelism.expert", p.expert);
+  std::vector<std::pair<const char*, int64_t>> factors;
+  ForEachAxis(p, [&](const JobAxis& axis, int64_t size) {
+    range(absl::StrCat("parallelism.", axis.name), size);
+    if (axis.takes_ranks) factors.emplace_back(axis.name, size);
+  });
   range("devices", job.devices);
   if (!legal) return false;
-  const int64_t unit = p.tensor * p.pipeline * p.context;
-  const std::string product = absl::StrCat("tensor x pipeline x context = ", p.tensor, " x ",
-                                           p.pipeline, " x ", p.context, " = ", unit);
+  const int64_t unit = ModelRanks(p);
+  const std::string product = absl::StrCat(
+      absl::StrJoin(factors, " x ", [](auto* out, auto& f) { absl::StrAppend(out, f.first); }),
+      " = ",
+      absl::StrJoin(factors, " x ", [](auto* out, auto& f) { absl::StrAppend(out, f.second); }),
+      " = ", unit);
   if (unit > kMaxDevices) {  // No number of devices would do.
-    const auto [name, size] = std::max(
-        {std::pair("parallelism.tensor", p.tensor), std::pair("parallelism.pipeline", p.pipeline),
-         std::pair("parallelism.context", p.context)},
-        [](const auto& a, const auto& b) { return a.second < b.second; });
-    violations.Add(name, Wanted(absl::StrCat("at most ", kMaxDevices, " for ", product), size,
-                                std::max<int64_t>(1, kMaxDevices / (unit / size))));
+    const auto [name, size] =
+        *std::max_element(factors.begin(), factors.end(),
+                          [](const auto& a, const auto& b) { return a.second < b.second; });
+    violations.Add(absl::StrCat("parallelism.", name),
+                   Wanted(absl::StrCat("at most ", kMaxDevices, " for ", product), size,
+                          std::max<int64_t>(1, kMaxDevices / (unit / size))));
     return false;
   }
   if (job.devices % unit == 0) {

@@ -459,15 +459,13 @@ absl::StatusOr<double> RankTrainer::Validate() {
 
 CheckpointLayout RankTrainer::Written() const {
   const ParallelismConfig& p = job_.parallelism;
-  return {.data = DataParallel(job_),
-          .tensor = p.tensor,
-          .pipeline = p.pipeline,
-          .context = p.context,
-          .expert = p.expert,
-          .virtual_pipeline = p.virtual_pipeline,
-          .schedule = std::string(p.schedule_kind()->name),
-          .zero = Name(p.zero),
-          .threads = rank_.threads};
+  CheckpointLayout layout;
+  layout.data = DataParallel(job_);
+  CopyAxes(p, layout);
+  layout.schedule = p.schedule_kind()->name;
+  layout.zero = Name(p.zero);
+  layout.threads = rank_.threads;
+  return layout;
 }
 
 void RankTrainer::NoteHistory(const StepRecord& record) {

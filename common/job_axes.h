@@ -1,6 +1,7 @@
 // The sizes by which a job divides its model, sequences and experts over ranks, each declared once.
 // Specs, their checks and the nearest legal values, the names that other frameworks use, manifests
-// of checkpoints, stored jobs, the labels of metrics and `checkpoint inspect` go through this table.
+// of checkpoints, stored jobs, the labels of metrics and `checkpoint inspect` go through this
+// table.
 //
 // A new axis is a row of ForEachAxis, a member of AxisSizes and of ParallelismConfig
 // (train/config/job_config.h), a field of Parallelism in job.proto, and what the axis means:

@@ -1,5 +1,5 @@
-// Proves that no precision, axis or schedule falls through: each that the API names has a row in the
-// engine's table, and the service passes precisions and sizes on as they are.
+// Proves that no precision, axis or schedule falls through: each that the API names has a row in
+// the engine's table, and the service passes precisions and sizes on as they are.
 
 #include "train/config/precision.h"
 

@@ -1,4 +1,4 @@
-// An answer of the API in the format that was asked for.
+// Prints an answer of the API in the format that the user asked for.
 
 #pragma once
 
@@ -9,14 +9,15 @@
 
 namespace trainyard::cli {
 
-// With -o json or jsonl prints the message and returns true; with a table leaves it to the caller.
+// Prints the message with -o json or jsonl, and returns true. With a table, prints nothing and
+// returns false: the caller prints the table.
 inline bool PrintedAsJson(const google::protobuf::Message& message, Output& output) {
   if (output.format() == Format::kJson) output.Text(ProtobufJson(message));
   if (output.format() == Format::kJsonLines) output.Line(PlainJson(message).dump());
   return output.format() != Format::kTable;
 }
 
-// The same for a list: one message with -o json, its items one a line with jsonl.
+// Does the same for a list: one message with -o json, one line for each item with jsonl.
 template <typename Items>
 bool PrintedAsJson(const google::protobuf::Message& list, const Items& items, Output& output) {
   if (output.format() == Format::kJson) output.Text(ProtobufJson(list));

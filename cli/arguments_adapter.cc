@@ -17,8 +17,7 @@
 namespace trainyard::cli {
 namespace {
 
-// CLI11 writes into variables; these are theirs, by option name, until the verb's Arguments are
-// made.
+// Values by option name. CLI11 writes into them until the verb's Arguments are made.
 using Values = std::map<std::string, std::vector<std::string>>;
 
 struct Declared {
@@ -85,7 +84,8 @@ Arguments Collect(const Declared& declared) {
   return arguments;
 }
 
-// What CLI11 says, and below it the known name that the first word it did not expect is near to.
+// Returns CLI11's message and, below it, the known name that is nearest to the first unexpected
+// word.
 std::string Explain(const std::string& what, const std::vector<std::string>& words,
                     const std::vector<std::string>& known) {
   for (const std::string& word : words) {
@@ -119,7 +119,7 @@ class Program {
 
   absl::StatusOr<ParsedCommand> Parse(const std::vector<std::string>& words) {
     try {
-      std::vector<std::string> reversed(words.rbegin(), words.rend());  // As CLI11 wants them.
+      std::vector<std::string> reversed(words.rbegin(), words.rend());  // CLI11 wants this order.
       app_.parse(reversed);
     } catch (const CLI::CallForHelp&) {
       const std::string unknown = UnknownWord(words);
@@ -139,7 +139,8 @@ class Program {
   }
 
  private:
-  // The first word of verbs of two; its help names the second words.
+  // Returns the command for the first word of verbs with two words. Its help names the second
+  // words.
   CLI::App* Group(const std::string& name, const std::string& second) {
     CLI::App*& group = groups_[name];
     if (group == nullptr) {
@@ -151,7 +152,7 @@ class Program {
     return group;
   }
 
-  // What is wrong; where it is a word that is not known, the nearest one that is.
+  // Returns what is wrong. For an unknown word, also returns the nearest known one.
   std::string What(const CLI::Error& error, const std::vector<std::string>& words) {
     if (error.get_name() == "RequiredError" && !Innermost()->get_subcommands({}).empty()) {
       const std::string unknown = UnknownWord(words);
@@ -164,13 +165,13 @@ class Program {
     return UsageError(absl::StrCat(what, "; see '", Path(), " --help'"));
   }
 
-  // How many of the words are verbs.
+  // Returns how many of the words are verbs.
   size_t Depth() {
     const std::string path = Path();
     return size_t(std::count(path.begin(), path.end(), ' '));
   }
 
-  // What is wrong with the word at which a verb should stand; empty where there is none, or where
+  // Returns what is wrong with the word where a verb should be. Empty: there is no such word, or
   // the verb is complete.
   std::string UnknownWord(const std::vector<std::string>& words) {
     const size_t depth = Depth();

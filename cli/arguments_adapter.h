@@ -1,4 +1,4 @@
-// The command line parsed: CLI11, which throws, stays behind this.
+// Parses the command line. CLI11, which throws exceptions, is used only in this header's .cc file.
 
 #pragma once
 
@@ -12,13 +12,13 @@
 namespace trainyard::cli {
 
 struct ParsedCommand {
-  const Verb* verb = nullptr;  // Null: `text` is the answer (help, version).
+  const Verb* verb = nullptr;  // Null: `text` is the answer (help or version).
   Arguments arguments;
   std::string text;
 };
 
-// `words` without the program's name. Errors: a usage error that names the word and, where there is
-// one, the nearest known verb or option. `verbs` outlives the result.
+// Parses `words`, which lack the program's name. `verbs` must outlive the result. Errors: a usage
+// error that names the wrong word and, if there is one, the nearest known verb or option.
 absl::StatusOr<ParsedCommand> ParseCommand(const std::vector<Verb>& verbs,
                                            const std::vector<std::string>& words);
 

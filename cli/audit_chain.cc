@@ -22,11 +22,12 @@ absl::Status AuditChain::Add(const AuditEntry& entry) {
   if (newest_ && entry.number != newest_->number + 1) {
     return Broken(Entries(newest_->number + 1, std::max(newest_->number + 1, entry.number - 1)));
   }
-  // The first that comes is covered by a hash that is not there, unless it is the log's first.
+  // The hash of the first entry here covers the hash of the entry before, which is not available,
+  // unless this is the log's first entry.
   const bool covered = newest_ || entry.number == 1;
   if (covered && entry.hash != ChainedHash(newest_ ? newest_->hash : "", entry)) {
-    return Broken(
-        absl::StrCat("entry ", entry.number, " is not what was written, or the one before is not"));
+    return Broken(absl::StrCat("entry ", entry.number,
+                               " or the one before was changed after it was written"));
   }
   if (entry.number == anchor_.number && entry.hash != anchor_.hash) {
     return Broken(absl::StrCat("entry ", entry.number, " has the hash ", entry.hash, ", and had ",
@@ -42,7 +43,7 @@ absl::Status AuditChain::Finish() const {
   if (anchor_.number != 0 && !found) {
     return Broken(absl::StrCat("entry ", anchor_.number, " is not there: the log has ", Range()));
   }
-  // What a controller no longer keeps is further away from the newest.
+  // Entries that a controller has removed are farther away from the newest.
   const bool too_old = newest_ && oldest_ + kept_ <= newest_->number + 1;
   if (newest_ && oldest_ > after() + 1 && !too_old) {
     return Broken(Entries(after() + 1, oldest_ - 1));
@@ -58,8 +59,8 @@ std::string AuditChain::Range() const {
 std::string AuditChain::Doubt() const {
   if (!newest_ || oldest_ == 1 || oldest_ < anchor_.number) return "";
   return absl::StrCat("entries before ", oldest_,
-                      " are no longer kept, so nothing vouches for what ", oldest_,
-                      " says; for those after it their hashes do");
+                      " are no longer kept, so nothing proves the content of ", oldest_,
+                      "; the hashes prove those after it");
 }
 
 std::string AuditChain::Head() const {

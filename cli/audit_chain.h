@@ -1,6 +1,6 @@
-// Follows the hashes of the audit log's entries, oldest first, and says what is not as it was
-// written. Whoever can write the store can also write all hashes anew: that is found by an anchor
-// alone, an entry that somebody has noted elsewhere.
+// Checks the hashes of the audit log's entries, oldest first, and reports what has been changed
+// since it was written. Whoever can write the store can also compute all hashes anew. Only an
+// anchor reveals that: an entry that somebody has noted elsewhere.
 
 #pragma once
 
@@ -14,7 +14,7 @@
 
 namespace trainyard::cli {
 
-// Number 0: none.
+// Number 0: there is no anchor.
 struct AuditAnchor {
   uint64_t number = 0;
   std::string hash = {};
@@ -22,22 +22,23 @@ struct AuditAnchor {
 
 class AuditChain {
  public:
-  // `kept`: how many entries a controller keeps; older ones may be gone.
+  // `kept`: how many entries a controller keeps. Older entries may be gone.
   AuditChain(AuditAnchor anchor, uint64_t kept) : anchor_(std::move(anchor)), kept_(kept) {}
 
-  // The entries after this one are wanted: the one before the anchor, which the anchor's hash
-  // covers, or all.
+  // The entries after this one are needed: from the one before the anchor, because the anchor's
+  // hash covers it, or all of them.
   uint64_t after() const { return anchor_.number < 2 ? 0 : anchor_.number - 2; }
 
-  // Both: DATA_LOSS where the log has been changed, or is damaged.
+  // Takes the next entry. DATA_LOSS: the log has been changed or is damaged.
   absl::Status Add(const AuditEntry& entry);
-  // Once no more entries come.
+  // Call this when there are no more entries. DATA_LOSS: as for Add.
   absl::Status Finish() const;
 
-  std::string Range() const;  // Of the entries, for people.
-  // What cannot be told of the oldest entry, where those before it are no longer kept; else empty.
+  std::string Range() const;  // The checked entries, for people.
+  // What cannot be verified about the oldest entry because the entries before it are gone; empty if
+  // nothing.
   std::string Doubt() const;
-  std::string Head() const;  // The newest, as an anchor.
+  std::string Head() const;  // The newest entry, as an anchor.
   uint64_t newest() const { return newest_ ? newest_->number : 0; }
 
  private:

@@ -18,15 +18,15 @@
 namespace trainyard::cli {
 namespace {
 
-// Between fork and exec of a threaded program: only async-signal-safe calls.
+// Runs between fork and exec of a threaded program, so it may only make async-signal-safe calls.
 [[noreturn]] void Become(const std::vector<char*>& argv, int output, int log, pid_t parent) {
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
   signal(SIGPIPE, SIG_DFL);
-  setpgid(0, 0);  // Ctrl-C is for the parent alone, which ends its children in order.
+  setpgid(0, 0);  // Ctrl-C must reach the parent alone, which ends its children in order.
   prctl(PR_SET_PDEATHSIG, SIGTERM);
-  if (getppid() != parent) _exit(127);  // It died before the line above.
+  if (getppid() != parent) _exit(127);  // The parent died before the line above.
   dup2(output, STDOUT_FILENO);
   dup2(log, STDERR_FILENO);
   execv(argv[0], argv.data());
@@ -81,7 +81,7 @@ void RotateLog(const std::string& path, uint64_t limit_bytes) {
   std::error_code error;
   const uint64_t size = std::filesystem::file_size(path, error);
   if (error || size <= limit_bytes) return;
-  // Copy and truncate, because the writer holds the file open; what it writes in between is lost.
+  // Copies and truncates, because the writer has the file open. What it writes in between is lost.
   std::filesystem::copy_file(path, path + ".1", std::filesystem::copy_options::overwrite_existing,
                              error);
   std::filesystem::resize_file(path, 0, error);

@@ -1,4 +1,4 @@
-// A child process that does not outlive this one: PR_SET_PDEATHSIG, own process group, standard
+// A child process that ends with this process: PR_SET_PDEATHSIG, an own process group, standard
 // error appended to a log.
 
 #pragma once
@@ -17,8 +17,9 @@ struct SpawnedChild {
   int output = -1;  // Read end of the child's standard output, non-blocking; the caller closes it.
 };
 
-// Must be called on the main thread: the kernel ends the child (SIGTERM) with the thread that made
-// it. `log` is appended to. Errors: NOT_FOUND for a missing program.
+// Starts the program, and appends its standard error to `log`. Must be called on the main thread,
+// because the kernel ends the child (SIGTERM) with the thread that made it. NOT_FOUND: there is no
+// such program.
 absl::StatusOr<SpawnedChild> SpawnChild(const std::vector<std::string>& argv,
                                         const std::string& log);
 
@@ -28,12 +29,12 @@ std::string DescribeExit(int wait_status);
 // The last `lines` lines of a file; empty if it cannot be read.
 std::string Tail(const std::string& path, int lines);
 
-// Keeps a log bounded: beyond `limit_bytes` its contents move to PATH.1, replacing that. Writers
-// that append go on.
+// Limits the size of a log: above `limit_bytes` its contents replace PATH.1. Writers that append
+// are not disturbed.
 void RotateLog(const std::string& path, uint64_t limit_bytes);
 
-// Processes whose parent is this one, by /proc: children, and orphans where this process is a
-// subreaper.
+// Returns the processes whose parent is this one, by /proc: its children and, if it is a subreaper,
+// orphans.
 std::vector<pid_t> ChildrenOfThisProcess();
 
 }  // namespace trainyard::cli

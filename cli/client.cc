@@ -17,9 +17,9 @@
 namespace trainyard::cli {
 namespace {
 
-// A channel that failed to connect keeps failing calls for seconds after the server is back (its
-// re-resolution waits), so every attempt after a failure has a channel of its own, down to the
-// connection.
+// Makes a new channel with its own connection. A channel that failed to connect keeps failing calls
+// for seconds after the server is back, because its re-resolution waits. So every attempt after a
+// failure has a new channel.
 std::shared_ptr<grpc::Channel> Connect(const std::string& address, const Credential& credential) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
@@ -30,8 +30,8 @@ std::shared_ptr<grpc::Channel> Connect(const std::string& address, const Credent
   return Dial(address, credential, arguments);
 }
 
-// How soon to try again, where the answer asks for that: the controller has too much to do just
-// now. An answer that came before the call reached its service has no details.
+// Returns when to try again if the answer asks for another attempt, because the controller is
+// overloaded. An answer that came before the call reached its service has no details.
 std::optional<absl::Duration> RetryAfter(const grpc::Status& status) {
   if (status.error_code() != grpc::StatusCode::RESOURCE_EXHAUSTED) return std::nullopt;
   if (status.error_details().empty()) return absl::ZeroDuration();
@@ -84,7 +84,7 @@ absl::Status Client::Repeat(const Attempt& attempt) {
     }
     const bool away = status.error_code() == grpc::StatusCode::UNAVAILABLE;
     if (status.error_code() == grpc::StatusCode::UNAUTHENTICATED) {
-      // A controller that has just started made a new one after it was looked for.
+      // A controller that has just started may have written a new one since it was read.
       const Credential shown = shown_;
       RETURN_IF_ERROR(Reconnect());
       if (!(shown_ == shown)) continue;
@@ -118,7 +118,7 @@ absl::Status Client::Repeat(const Attempt& attempt) {
 absl::Status FromGrpc(const grpc::Status& status) {
   if (status.ok()) return absl::OkStatus();
   const auto code = static_cast<absl::StatusCode>(status.error_code());
-  // gRPC itself may end a call without a word, and an error without one would print nothing.
+  // gRPC itself may end a call without a message, and an error without one would print nothing.
   const std::string message =
       status.error_message().empty()
           ? absl::StrCat("the controller answered ", absl::StatusCodeToString(code))

@@ -1,8 +1,8 @@
-// The controller as the command line calls it: every call has a deadline, and is repeated with
-// jitter while no controller answers (all calls made here are idempotent: a submit by its
-// request_id). Errors: a controller that cannot be reached is an unreachable error (exit code 4)
-// that says what to do; others carry the server's text, and its field violations (see Violations).
-// Not thread-safe.
+// The command line's client of the controller. Every call has a deadline, and is repeated with
+// jitter while no controller answers. (All calls made here are idempotent; a submit is by its
+// request_id.) Errors: if no controller can be reached, an unreachable error (exit code 4) that
+// says what to do; otherwise the server's text with its field violations (see Violations). Not
+// thread-safe.
 
 #pragma once
 
@@ -26,12 +26,13 @@ namespace trainyard::cli {
 class Client {
  public:
   struct Patience {
-    absl::Duration call = absl::Seconds(20);        // Of one attempt.
-    absl::Duration unreachable = absl::Seconds(3);  // How long to go on without any answer.
-    absl::Duration away = absl::Seconds(60);  // The same for a stream that had been served before.
+    absl::Duration call = absl::Seconds(20);        // For one attempt.
+    absl::Duration unreachable = absl::Seconds(3);  // How long to retry without any answer.
+    absl::Duration away = absl::Seconds(60);  // The same, for a stream that has been served before.
   };
 
-  // The credential is sought anew for every attempt: each start of a controller may make another.
+  // Reads the credential again for every attempt, because a restarted controller may have made a
+  // new one.
   explicit Client(std::string address, CredentialPlaces places = {})
       : Client(std::move(address), std::move(places), Patience()) {}
   Client(std::string address, CredentialPlaces places, Patience patience);
@@ -60,8 +61,8 @@ class Client {
     return CallStub<Request, Response>(access_, method, request);
   }
 
-  // Reads a stream to its end, opening it again where it broke off or its deadline (an hour) came;
-  // `open` then asks for what has not been seen yet. `message` sees every message once.
+  // Reads a stream to its end. If the stream breaks off or its deadline (an hour) comes, `open` is
+  // called again, and must ask for what has not been seen yet. `message` gets every message once.
   template <typename Response>
   absl::Status Read(const std::function<std::unique_ptr<grpc::ClientReader<Response>>(
                         v1::JobService::Stub&, grpc::ClientContext*)>& open,
@@ -92,21 +93,21 @@ class Client {
     return response;
   }
 
-  // Attempts until the answer is not UNAVAILABLE (or, once there was progress, a deadline) and asks
-  // for no further attempt, or patience ends.
+  // Repeats the attempt until its answer is not UNAVAILABLE and asks for no further attempt, or
+  // patience ends. Once there was progress, a passed deadline leads to another attempt, too.
   absl::Status Repeat(const Attempt& attempt);
   absl::Status Reconnect();
 
   const std::string address_;
   const CredentialPlaces places_;
   const Patience patience_;
-  Credential shown_;  // What the stubs' calls show.
+  Credential shown_;  // The credential of the stubs' calls.
   std::unique_ptr<v1::JobService::Stub> jobs_;
   std::unique_ptr<v1::ClusterService::Stub> cluster_;
   std::unique_ptr<v1::AccessService::Stub> access_;
 };
 
-// The status of an RPC, with the violations of its google.rpc.BadRequest, if there is one.
+// Converts the status of an RPC, with the violations of its google.rpc.BadRequest if there is one.
 absl::Status FromGrpc(const grpc::Status& status);
 
 }  // namespace trainyard::cli

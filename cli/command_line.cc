@@ -23,7 +23,7 @@ absl::Status Run(const std::vector<Verb>& verbs, const std::vector<std::string>&
   if (command.arguments.Flag("--quiet")) output.SetQuiet();
   const Context context{command.arguments, surroundings, output};
   if (command.verb->offers & kController) {
-    for (const std::string& word : words) {  // No message can carry another.
+    for (const std::string& word : words) {  // A message can have only valid UTF-8.
       if (ValidUtf8(word) == word) continue;
       return UsageError(absl::StrCat("wanted UTF-8, found '", ValidUtf8(word), "'"));
     }

@@ -1,4 +1,4 @@
-// The command line without its process: words in, output and exit code out.
+// The command line independent of its process: it takes words, and gives output and an exit code.
 
 #pragma once
 
@@ -9,8 +9,8 @@
 
 namespace trainyard::cli {
 
-// Parses `words` (without the program's name), runs the verb, prints its error. Returns the exit
-// code.
+// Parses `words`, which lack the program's name, runs the verb and prints its error. Returns the
+// exit code.
 int RunCommandLine(const std::vector<Verb>& verbs, const std::vector<std::string>& words,
                    const Surroundings& surroundings, Output& output);
 

@@ -1,4 +1,4 @@
-// Shell completion made from the table of verbs.
+// Makes shell completion from the table of verbs.
 
 #pragma once
 
@@ -9,7 +9,8 @@
 
 namespace trainyard::cli {
 
-// A bash script: verbs, their options, files where a value or a positional is a path.
+// Returns a bash script that completes verbs and their options, and files where a value or a
+// positional is a path.
 std::string BashCompletion(const std::vector<Verb>& verbs);
 
 }  // namespace trainyard::cli

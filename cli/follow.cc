@@ -24,7 +24,7 @@ absl::Status FollowJob(Client& client, const std::string& job_id, Output& output
   };
   absl::Status status = watch();
   if (absl::IsOutOfRange(status)) {
-    // The controller came back with an older store: what it has now counts.
+    // The controller came back with an older store, so its present state counts.
     request.set_after_revision(0);
     status = watch();
   }

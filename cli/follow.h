@@ -10,8 +10,8 @@
 
 namespace trainyard::cli {
 
-// Prints the job's changes until it is terminal. OK if it succeeded; exit code 3 if it failed or
-// was cancelled, 4 if the controller stays away for a minute.
+// Prints the job's changes until it is terminal. OK: the job succeeded. Exit code 3: it failed or
+// was cancelled. Exit code 4: the controller could not be reached for a minute.
 absl::Status FollowJob(Client& client, const std::string& job_id, Output& output);
 
 }  // namespace trainyard::cli

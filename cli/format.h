@@ -1,4 +1,4 @@
-// Numbers and times as people read them.
+// Formats numbers and times for people.
 
 #pragma once
 
@@ -23,14 +23,14 @@ std::string FormatTimestamp(
     const google::protobuf::Timestamp& timestamp);  // RFC 3339, UTC; empty for 0.
 absl::Time ToTime(const google::protobuf::Timestamp& timestamp);
 
-// JOB_STATE_RUNNING with prefix JOB_STATE_ is RUNNING. A value of a newer controller, which has no
-// name here, is its number.
+// Returns the value's name without the prefix: RUNNING for JOB_STATE_RUNNING with JOB_STATE_. If
+// the value comes from a newer controller and has no name here, returns its number.
 template <typename Enum>
 std::string ShortName(Enum value, absl::string_view prefix) {
   const auto* known = google::protobuf::GetEnumDescriptor<Enum>()->FindValueByNumber(value);
   return known == nullptr ? absl::StrCat(int(value))
                           : std::string(absl::StripPrefix(known->name(), prefix));
 }
-std::string RoleName(v1::Role role);  // ROLE_SUBMITTER is "submitter".
+std::string RoleName(v1::Role role);  // Returns "submitter" for ROLE_SUBMITTER.
 
 }  // namespace trainyard::cli

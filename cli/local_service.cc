@@ -29,8 +29,8 @@ namespace trainyard::cli {
 namespace {
 
 constexpr absl::Duration kStartWithin = absl::Seconds(60);
-constexpr char kDrainSeconds[] = "20";  // Then the worker kills its ranks itself, which takes
-                                        // some seconds more.
+// After that the worker kills its ranks, which takes some seconds.
+constexpr char kDrainSeconds[] = "20";
 constexpr absl::Duration kDrainWithin = absl::Seconds(35);
 constexpr absl::Duration kKillWithin = absl::Seconds(5);
 constexpr absl::Duration kControllerStopWithin = absl::Seconds(10);
@@ -46,7 +46,7 @@ sigset_t HandledSignals() {
   return set;
 }
 
-// The value of "key=" in a line of words; empty if there is none.
+// Returns the value of "key=" in a line of words. Empty: there is none.
 std::string WordValue(absl::string_view line, absl::string_view key) {
   for (absl::string_view word : absl::StrSplit(line, ' ')) {
     if (word.substr(0, key.size()) == key) return std::string(word.substr(key.size()));
@@ -80,7 +80,7 @@ absl::Status LocalService::Run() {
     output_.Line(absl::StrCat("ready controller=", address_, " metrics=", metrics_url_));
     status = PumpUntil([] { return false; }, absl::InfiniteDuration());
   }
-  if (!status.ok()) output_.Error(status.message());  // Before the seconds that stopping takes.
+  if (!status.ok()) output_.Error(status.message());  // Before stopping, which takes seconds.
   Stop();
   return status.ok() ? status : absl::Status(status.code(), "ended the service");
 }
@@ -111,8 +111,8 @@ absl::Status LocalService::AwaitPredecessors() {
 absl::Status LocalService::Prepare() {
   const std::string lock = options_.state + "/up.lock";
   const absl::Status ports = CheckPorts();
-  // A port that is taken may be free once the controller of an earlier 'up' has ended. Where no
-  // 'up' has run, nothing is made.
+  // A port may become free when the controller of an earlier 'up' ends. If no 'up' has run here,
+  // nothing is made.
   if (!ports.ok() && (!absl::IsAlreadyExists(ports) || !Exists(lock))) return ports;
   RETURN_IF_ERROR(MakeDirectories(options_.state + "/logs"));
   lock_ = ::open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
@@ -121,13 +121,15 @@ absl::Status LocalService::Prepare() {
     return absl::AlreadyExistsError(absl::StrCat("another 'trainyard up' uses ", options_.state,
                                                  "; end it, or give --state another directory"));
   }
-  // Before any thread is there: all inherit the mask, and signals arrive in ReadSignals alone.
+  // Blocked before any thread exists. All threads inherit the mask, so only ReadSignals gets
+  // signals.
   const sigset_t set = HandledSignals();
   CHECK(pthread_sigmask(SIG_BLOCK, &set, nullptr) == 0);
   signals_ = ::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
   CHECK(signals_ >= 0) << errno;
   CHECK(prctl(PR_SET_CHILD_SUBREAPER, 1) == 0) << errno;
-  // Whoever read the ready line may be gone when there is a note to write; that ends no service.
+  // The reader of the ready line may have ended before the next note. This must not end the
+  // service.
   ::signal(SIGPIPE, SIG_IGN);
   RETURN_IF_ERROR(AwaitPredecessors());
   return stop_signals_ == 0 ? CheckPorts() : absl::OkStatus();
@@ -169,15 +171,15 @@ absl::Status LocalService::StartController() {
     return absl::InternalError(absl::StrCat(
         "the controller said '", line, "' where 'ready controller=ADDR metrics=URL' was wanted"));
   }
-  // A restart must come back where clients and workers look for it.
+  // A restarted controller must come back at the address that clients and workers know.
   children_[0].argv[4] = address_;
   std::string metrics = metrics_url_.substr(metrics_url_.find("//") + 2);
   children_[0].argv[6] = metrics.substr(0, metrics.find('/'));
   return absl::OkStatus();
 }
 
-// All that the state directory has, and may get, but not what jobs keep beside. An earlier 'up' may
-// have had more workers.
+// Returns all paths that the state directory has or may get, except those that jobs put there. An
+// earlier 'up' may have had more workers.
 std::vector<std::string> LocalService::Secrets() const {
   std::set<std::string> names = {"controller", "logs", "up.lock"};
   for (int i = 0; i < options_.workers; ++i) names.insert(absl::StrCat("worker-", i));
@@ -195,7 +197,7 @@ absl::Status LocalService::StartWorkers() {
   CPU_ZERO(&usable);
   CHECK(sched_getaffinity(0, sizeof(usable), &usable) == 0) << errno;
   const double cores = double(CPU_COUNT(&usable)) / options_.workers;
-  // Several workers would each offer every GPU.
+  // If there were several workers, each would offer every GPU.
   const std::string one_each = options_.workers == 1 ? "auto" : "1";
   const std::string devices =
       options_.devices_per_worker > 0 ? absl::StrCat(options_.devices_per_worker) : one_each;
@@ -232,7 +234,7 @@ absl::Status LocalService::StartWorkers() {
     children_.push_back(std::move(worker));
     RETURN_IF_ERROR(Start(children_.back()));
   }
-  // One look may take a second where the controller hangs, and delays a signal by no more.
+  // One attempt may take a second if the controller hangs. It delays signals by no more.
   Client client(address_, {.token_file = options_.state + "/controller/token"},
                 {.call = absl::Seconds(1),
                  .unreachable = absl::ZeroDuration(),
@@ -257,7 +259,7 @@ absl::Status LocalService::PumpUntil(const std::function<bool()>& done, absl::Du
   const absl::Duration deadline = Now() + patience;
   absl::Duration rotate_at = Now() + absl::Seconds(1);
   while (!done() && stop_signals_ == 0 && Now() < deadline) {
-    // Output and ends of children wake the poll; the time is for restarts, deadlines and `done`.
+    // Output and ends of children wake the poll. The time is for restarts, deadlines and `done`.
     ReadSignals(serving_ ? absl::Milliseconds(500) : absl::Milliseconds(20));
     for (Child& child : children_) ReadOutput(child);
     Reap();
@@ -300,7 +302,8 @@ void LocalService::ReadOutput(Child& child) {
 }
 
 void LocalService::Reap() {
-  // Orphans of dead workers are reaped along: who waits for a rank's end must not see a zombie.
+  // Also reaps orphans of dead workers. A process that waits for a rank's end must not see a
+  // zombie.
   int wait_status = 0;
   for (pid_t pid; (pid = ::waitpid(-1, &wait_status, WNOHANG)) > 0;) {
     for (Child& child : children_) {
@@ -352,7 +355,8 @@ bool LocalService::AllGone(size_t first) const {
 }
 
 void LocalService::Stop() {
-  // Until the children from `first` on are gone, for so long, or to so many signals of the user.
+  // Waits until the children from `first` on have ended, until `patience` is over, or until the
+  // user has sent `signals` signals.
   const auto wait_for = [&](size_t first, absl::Duration patience, int signals) {
     const absl::Duration deadline = Now() + patience;
     while (!AllGone(first) && Now() < deadline && stop_signals_ < signals) {
@@ -365,8 +369,8 @@ void LocalService::Stop() {
     output_.Note("up: stopping; ranks write a checkpoint first (once more to stop at once)");
   for (size_t i = 1; i < children_.size(); ++i) Signal(children_[i], SIGTERM);
   wait_for(1, kDrainWithin, 2);
-  // Another signal than the first, which may not have been taken yet: two of one kind are one. The
-  // workers kill their ranks and say that it was no failure.
+  // This is another signal than the first, because the first may still be pending, and two pending
+  // signals of one kind count as one. The workers kill their ranks and report that as no failure.
   for (size_t i = 1; i < children_.size(); ++i) Signal(children_[i], SIGINT);
   wait_for(1, kKillWithin, 3);
   for (const Child& child : children_) Signal(child, SIGTERM);
@@ -376,13 +380,13 @@ void LocalService::Stop() {
 }
 
 void LocalService::KillOrphans() {
-  // A killed parent's children become ours only when it is gone, so look until none is left.
+  // The children of a killed parent become ours only when it has ended, so look until none is left.
   for (;;) {
     pid_t reaped = 0;
     do {
       reaped = ::waitpid(-1, nullptr, WNOHANG);
     } while (reaped > 0);
-    if (reaped < 0 && errno == ECHILD) return;  // 0: some live on, and errno is of another call.
+    if (reaped < 0 && errno == ECHILD) return;  // 0: some are alive; errno is then of another call.
     for (const pid_t pid : ChildrenOfThisProcess()) ::kill(pid, SIGKILL);
     ReadSignals(absl::Milliseconds(10));
   }

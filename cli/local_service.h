@@ -1,5 +1,4 @@
-// A controller and its workers on this machine, as children of this process: what `trainyard up`
-// runs.
+// A controller and its workers on this machine, as children of this process, for `trainyard up`.
 
 #pragma once
 
@@ -16,44 +15,47 @@ namespace trainyard::cli {
 
 struct LocalServiceOptions {
   int workers = 1;
-  int devices_per_worker = 0;     // CPU ranks; 0: one each, and GPUs in their place for one worker.
-  uint64_t patience_seconds = 0;  // Of the workers with their ranks; 0: the workers' own default.
+  // CPU ranks of each worker. 0: one each, or this machine's GPUs for the only worker.
+  int devices_per_worker = 0;
+  uint64_t patience_seconds = 0;  // The workers' --patience; 0: their default.
   std::string state;              // Directory; absolute.
   std::string listen;             // host:port; port 0 picks a free one.
-  std::string metrics_listen;     // The same.
-  std::string binary_directory;   // Of trainyard-controller, trainyard-worker, trainyard-trainer.
+  std::string metrics_listen;     // Likewise.
+  // The directory of trainyard-controller, trainyard-worker and trainyard-trainer.
+  std::string binary_directory;
   std::vector<std::string> roots;  // Where paths of specs may lie; absolute.
 };
 
-// Not thread-safe; its life is one call of Run() on the main thread.
+// Not thread-safe. Run() is called once, on the main thread.
 //
-// A child that ends unasked is started again (ranks of a worker go on and are adopted), up to five
-// times within a minute; then everything is ended and Run() fails. SIGINT, SIGTERM and SIGHUP end
-// it: workers are drained, then the controller stops; at a second signal, or after 35 s, workers
-// kill their ranks instead; at a third everything is killed. Nothing that it started stays behind:
-// as subreaper it inherits the ranks of a dead worker.
+// A child that ends by itself is started again, up to five times within a minute. (The ranks of a
+// worker go on and are adopted.) After that everything is ended and Run() fails. SIGINT, SIGTERM
+// and SIGHUP end the service: workers drain, then the controller stops. At a second signal, or
+// after 35 s, workers kill their ranks instead. At a third signal everything is killed. No process
+// stays behind: as a subreaper, this process inherits the ranks of a dead worker.
 class LocalService {
  public:
   LocalService(LocalServiceOptions options, Output& output);
   ~LocalService();
 
   // Prints "ready controller=ADDR metrics=URL" once every worker is registered, and returns after a
-  // signal. Errors: a port or state directory that is taken; a program that does not start.
+  // signal. Errors: a port or the state directory is taken, or a program does not start.
   absl::Status Run();
 
  private:
   struct Child {
-    std::string name;  // "controller", "worker-0": also of the log.
+    std::string name;  // "controller" or "worker-0"; also names the log.
     std::vector<std::string> argv;
     pid_t pid = -1;
     int output = -1;
-    std::string text;                                    // What it wrote to standard output.
-    std::deque<absl::Duration> deaths;                   // Monotonic, as start_at is.
+    std::string text;                                    // Its standard output so far.
+    std::deque<absl::Duration> deaths;                   // When it died; monotonic, like start_at.
     absl::Duration start_at = absl::InfiniteDuration();  // When to start it again.
   };
 
   absl::Status CheckPorts() const;
-  // Children of an 'up' that was killed end by themselves, workers once they have drained.
+  // Waits for the children of an 'up' that was killed. They end by themselves, workers after
+  // draining.
   absl::Status AwaitPredecessors();
   absl::Status Prepare();
   absl::Status StartController();
@@ -62,8 +64,8 @@ class LocalService {
   void Stop();
 
   absl::Status Start(Child& child);
-  // Handles signals, output and ends of children until `done`, a stop signal (then `stopping_`) or
-  // the deadline.
+  // Handles signals, output and the ends of children until `done` returns true, a stop signal comes
+  // (then `stopping_` is set) or the deadline has passed.
   absl::Status PumpUntil(const std::function<bool()>& done, absl::Duration patience);
   void ReadSignals(absl::Duration wait);
   void ReadOutput(Child& child);
@@ -77,9 +79,9 @@ class LocalService {
 
   const LocalServiceOptions options_;
   Output& output_;
-  std::vector<Child> children_;  // The controller first.
-  std::vector<std::pair<size_t, int>>
-      ended_;  // Index of a child, its wait status; not handled yet.
+  std::vector<Child> children_;  // The controller is first.
+  // Children that have ended and are not handled yet: index and wait status.
+  std::vector<std::pair<size_t, int>> ended_;
   std::string address_, metrics_url_;
   int signals_ = -1;  // signalfd
   int lock_ = -1;

@@ -17,7 +17,7 @@ using google::protobuf::Message;
 using google::protobuf::Reflection;
 using nlohmann::ordered_json;
 
-// Of a repeated field the item at `index`.
+// Returns the value of a field; of a repeated field, the item at `index`.
 ordered_json Value(const Message& message, const FieldDescriptor& field, int index = 0) {
   const Reflection& reflection = *message.GetReflection();
   const auto get = [&](auto single, auto item) {
@@ -80,7 +80,8 @@ std::string ProtobufJson(const Message& message) {
   std::string text;
   const auto status = google::protobuf::util::MessageToJsonString(message, &text, options);
   CHECK(status.ok())
-      << status.ToString();  // Our messages hold no Any, and text is UTF-8 on the wire.
+      // This cannot fail: our messages have no Any, and their texts are UTF-8.
+      << status.ToString();
   return text;
 }
 

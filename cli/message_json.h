@@ -1,4 +1,5 @@
-// The API's messages as JSON: protobuf's own mapping for `-o json`, plain numbers for `-o jsonl`.
+// Writes the API's messages as JSON: protobuf's own mapping for `-o json`, plain numbers for `-o
+// jsonl`.
 
 #pragma once
 
@@ -9,13 +10,13 @@
 
 namespace trainyard::cli {
 
-// Protobuf JSON with the original field names, fields at their default included, indented. Ends
-// with a line break.
+// Returns protobuf's JSON with the original field names, including fields with default values,
+// indented. Ends with a line break.
 std::string ProtobufJson(const google::protobuf::Message& message);
 
-// One object: integers and doubles are plain numbers in full precision (not finite: null), enums
-// their names, timestamps RFC 3339 text; fields with presence that are not set are absent, others
-// are always there.
+// Returns one object. Integers and doubles are plain numbers in full precision (null if not
+// finite), enums are their names, and timestamps are RFC 3339 text. A field with presence that is
+// not set is absent. All other fields are always there.
 nlohmann::ordered_json PlainJson(const google::protobuf::Message& message);
 
 }  // namespace trainyard::cli

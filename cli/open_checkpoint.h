@@ -1,4 +1,4 @@
-// The checkpoint that a directory on the command line names.
+// Opens the checkpoint that a directory on the command line names.
 
 #pragma once
 
@@ -10,7 +10,8 @@
 
 namespace trainyard::cli {
 
-// As FindCheckpoint (train/checkpoint/load.h), with a note for each newer one that is not good.
+// Does the same as FindCheckpoint (train/checkpoint/load.h), with a note for each newer checkpoint
+// that is damaged.
 absl::StatusOr<Checkpoint> OpenCheckpoint(const std::string& directory, const UseCheckpoint& use,
                                           Output& output);
 

@@ -11,7 +11,7 @@
 namespace trainyard::cli {
 namespace {
 
-// A cell is one line: what programs wrote may hold line breaks.
+// A cell is one line, but texts of programs may have line breaks.
 std::string OneLine(std::string text) {
   std::replace(text.begin(), text.end(), '\n', ' ');
   return text;
@@ -95,7 +95,7 @@ void Output::Error(absl::string_view text) {
 }
 
 void Output::LiveLine(absl::string_view text) {
-  // A line that wrapped could not be rewritten.
+  // A line that wraps could not be rewritten.
   const size_t room = size_t(std::max(terminal_.columns - 1, 10));
   Write(absl::StrCat("\r", text.substr(0, room), "\x1b[K"));
   live_line_ = true;

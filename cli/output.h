@@ -1,5 +1,5 @@
-// What a command writes: tables for people, JSON for programs. Decoration (bold heads, a live line)
-// only on a terminal. Not thread-safe.
+// The output of a command: tables for people, JSON for programs. Decoration (bold heads, a live
+// line) appears only on a terminal. Not thread-safe.
 
 #pragma once
 
@@ -17,14 +17,14 @@ enum class Format { kTable, kJson, kJsonLines };
 
 struct Terminal {
   bool live = false;    // Standard output is a terminal: a line may be rewritten.
-  bool colour = false;  // A terminal, and NO_COLOR is not set.
-  bool utf8 = false;    // The locale's encoding.
+  bool colour = false;  // Standard output is a terminal, and NO_COLOR is not set.
+  bool utf8 = false;    // The locale's encoding is UTF-8.
   int columns = 80;
 };
 
 struct Column {
   std::string head;
-  bool right = false;  // Numbers stand to the right.
+  bool right = false;  // Aligned to the right, for numbers.
 };
 
 class Output {
@@ -39,16 +39,17 @@ class Output {
   bool quiet() const { return quiet_; }
   const Terminal& terminal() const { return terminal_; }
 
-  void Line(absl::string_view text);  // A whole line of the answer.
-  void Text(absl::string_view text);  // As it is.
+  void Line(absl::string_view text);  // Writes one line of the answer.
+  void Text(absl::string_view text);  // Writes the text unchanged.
   void Table(const std::vector<Column>& columns, const std::vector<std::vector<std::string>>& rows);
-  void Note(absl::string_view text);   // For people, on standard error; silent when quiet.
-  void Error(absl::string_view text);  // "error: ..." on standard error, one per line of the text.
+  void Note(absl::string_view text);  // For people, on standard error; nothing if quiet.
+  // Writes "error: ..." on standard error for each line of the text.
+  void Error(absl::string_view text);
 
-  // One line that is rewritten in place. Line() and Note() end it. Only where terminal().live.
+  // Writes one line that is rewritten in place. Line() and Note() end it. Only if terminal().live.
   void LiveLine(absl::string_view text);
 
-  // Whether all of the answer could be written so far; an answer cut short is a failed command.
+  // OK: all of the answer could be written so far. An incomplete answer is a failed command.
   absl::Status Written() const;
 
  private:
@@ -61,7 +62,7 @@ class Output {
   Format format_ = Format::kTable;
   bool quiet_ = false;
   bool live_line_ = false;
-  int write_error_ = 0;  // errno of the first write of the answer that failed.
+  int write_error_ = 0;  // errno of the first failed write of the answer.
 };
 
 }  // namespace trainyard::cli

@@ -19,7 +19,7 @@ struct Range {
     low = std::min(low, value);
     high = std::max(high, value);
   }
-  // Where `value` lies on cells 0..cells-1.
+  // Returns the cell of `value`, from 0 to cells - 1.
   int Cell(double value, int cells) const {
     if (high <= low) return 0;
     return std::clamp(int(std::lround((value - low) / (high - low) * (cells - 1))), 0, cells - 1);
@@ -34,7 +34,7 @@ std::vector<PlotPoint> Finite(const std::vector<PlotPoint>& points) {
   return kept;
 }
 
-// One point a column: the mean of those that fall there.
+// Reduces the points to one for each column: the mean of those in the column.
 std::vector<PlotPoint> Thinned(const std::vector<PlotPoint>& points, const Range& steps,
                                int columns) {
   const size_t cells = size_t(columns);

@@ -1,4 +1,4 @@
-// Losses over steps as a small picture of text.
+// Draws losses over steps as a small picture of text.
 
 #pragma once
 
@@ -13,14 +13,14 @@ struct PlotPoint {
 };
 
 struct PlotStyle {
-  int columns = 80;   // Of the whole picture, at least 30.
-  int rows = 16;      // Of the plotting area, at least 4.
-  bool utf8 = false;  // Dots and blocks; otherwise ASCII.
+  int columns = 80;   // Of the whole picture; at least 30.
+  int rows = 16;      // Of the plotting area; at least 4.
+  bool utf8 = false;  // Draw with dots and blocks instead of ASCII.
 };
 
-// Training loss (the mean of the steps that share a column) and validation loss, with axes and a
-// legend. Points that are not finite are left out. Says so where nothing is left. Ends with a line
-// break.
+// Draws the training loss (the mean of the steps that share a column) and the validation loss, with
+// axes and a legend. Leaves out points that are not finite, and says so if none is left. Ends with
+// a line break.
 std::string PlotLosses(const std::vector<PlotPoint>& training,
                        const std::vector<PlotPoint>& validation, const PlotStyle& style);
 

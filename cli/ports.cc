@@ -18,7 +18,7 @@ namespace {
 absl::Status TryBind(const addrinfo& found) {
   const int fd = ::socket(found.ai_family, found.ai_socktype | SOCK_CLOEXEC, found.ai_protocol);
   if (fd < 0) return absl::UnavailableError(std::strerror(errno));
-  // As servers do, so that connections of an earlier run that linger are no obstacle.
+  // Servers set this, too, so that old connections of an earlier run are no obstacle.
   const int on = 1;
   ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
   const bool bound = ::bind(fd, found.ai_addr, found.ai_addrlen) == 0 && ::listen(fd, 1) == 0;
@@ -36,8 +36,8 @@ absl::Status CheckListenable(absl::string_view option, const std::string& addres
   if (!parsed.ok()) return UsageError(absl::StrCat(option, ": ", parsed.status().message()));
   if (!parsed->loopback()) {
     return UsageError(absl::StrCat(
-        option, ": wanted an address of this machine alone, as 127.0.0.1:", parsed->port,
-        ", found '", address,
+        option, ": wanted a loopback address, such as 127.0.0.1:", parsed->port, ", found '",
+        address,
         "': 'up' encrypts nothing. To serve other machines, begin with 'trainyard-controller init' "
         "and start trainyard-controller and trainyard-worker yourself (docs/access.md)"));
   }

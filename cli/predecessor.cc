@@ -16,7 +16,7 @@
 namespace trainyard::cli {
 namespace {
 
-// As LocalService names the state directories of its children.
+// Whether LocalService gives a child's state directory this name.
 bool IsOfChild(absl::string_view name) {
   if (name == "controller") return true;
   return absl::ConsumePrefix(&name, "worker-") && !name.empty() &&

@@ -1,5 +1,5 @@
-// What an earlier `trainyard up` left running. Children of a killed 'up' end by themselves, but
-// workers drain first, and hold their state directories until they have ended.
+// Finds what an earlier `trainyard up` left running. Children of a killed 'up' end by themselves,
+// but workers drain first, and keep their state directories locked until they have ended.
 
 #pragma once
 

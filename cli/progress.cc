@@ -16,7 +16,7 @@ std::string StateLine(const v1::Job& job) {
     const absl::Duration took = ToTime(job.finish_time()) - ToTime(job.start_time());
     absl::StrAppend(&line, " (", FormatSeconds(absl::ToDoubleSeconds(took)), ")");
   }
-  // Why a job stops is said when it has: once.
+  // Why a job stops is printed once, after it has stopped.
   if (!job.state_reason().empty() && job.state() != v1::JOB_STATE_STOPPING) {
     absl::StrAppend(&line, ": ", job.state_reason());
   }

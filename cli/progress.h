@@ -1,4 +1,4 @@
-// What `watch` says of a job: which lines its changes make, on a terminal and elsewhere.
+// The lines that `watch` prints for a job's changes, on a terminal and elsewhere.
 
 #pragma once
 
@@ -14,16 +14,17 @@ namespace trainyard::cli {
 bool IsTerminal(v1::JobState state);
 std::string ShortState(v1::JobState state);  // "RUNNING"
 
-// "step 120/200  loss 1.234  val 1.301  12.3k tok/s  MFU 34.5%  ETA 1m20s": what is known of it.
+// Returns the known parts of "step 120/200  loss 1.234  val 1.301  12.3k tok/s  MFU 34.5%  ETA
+// 1m20s".
 std::string ProgressLine(const v1::Progress& progress);
 
-// OK if the job succeeded; otherwise an outcome error (exit code 3) that says how it ended.
+// OK: the job succeeded. Otherwise an outcome error (exit code 3) that says how the job ended.
 absl::Status Outcome(const v1::Job& job);
 
-// Turns each change of a job into output: a line for every new state or reason, but that of a job
-// that did not succeed, which is for Outcome to say; progress in place on a terminal, and elsewhere
-// as a line at most every two seconds. With -o json or jsonl, every
-// change as the API's message. Quiet: none.
+// Prints each change of a job. It prints a line for every new state or reason, except the end of a
+// job that did not succeed, which Outcome describes. On a terminal it shows progress in place;
+// elsewhere it prints at most one line in two seconds. With -o json or jsonl it prints every change
+// as the API's message. If quiet, it prints nothing.
 class ProgressPrinter {
  public:
   ProgressPrinter(const Clock& clock, Output& output) : clock_(clock), output_(output) {}

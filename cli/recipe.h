@@ -1,4 +1,4 @@
-// The job specs to start with, as files of a directory. The head of each says what it is:
+// The job specs that come with the program, as files of a directory. The head of each describes it:
 //
 //   # A small Llama on English text, byte tokens.
 //   # Published: https://... , or "ours"
@@ -13,18 +13,18 @@
 namespace trainyard::cli {
 
 struct Recipe {
-  std::string name;  // The file's, without ".yaml".
+  std::string name;  // The file's name without ".yaml".
   std::string path;
   std::string description;  // The first comment line.
-  std::string published;    // Where; "ours" if it is not anybody else's.
+  std::string published;    // Where the settings come from; "ours": from nobody else.
   std::string text;
 };
 
-// The first of these that exists: share/trainyard/recipes beside the binaries' directory, then
-// recipes/ of the source tree that it was built in. NOT_FOUND names both.
+// Returns the first of these directories that exists: share/trainyard/recipes beside the binaries'
+// directory, and recipes/ of the source tree of this build. NOT_FOUND names both.
 absl::StatusOr<std::string> FindRecipeDirectory(const std::string& binary_directory);
 
-// Every *.yaml of a directory, by name.
+// Returns every *.yaml file of a directory, sorted by name.
 absl::StatusOr<std::vector<Recipe>> ReadRecipes(const std::string& directory);
 
 }  // namespace trainyard::cli

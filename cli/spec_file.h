@@ -1,4 +1,4 @@
-// Reads the text of a job spec from where the user said.
+// Reads the text of a job spec from the file that the user names.
 
 #pragma once
 
@@ -9,11 +9,11 @@
 namespace trainyard::cli {
 
 struct SpecText {
-  std::string name;  // For messages: the path, or "standard input".
+  std::string name;  // The path or "standard input", for messages.
   std::string text;
 };
 
-// `path` of "-" is standard input.
+// If `path` is "-", reads standard input.
 absl::StatusOr<SpecText> ReadSpecText(const std::string& path);
 
 }  // namespace trainyard::cli

@@ -1,5 +1,5 @@
-// Values of a spec from their text: nothing where the text is no such value. What would be one, the
-// check of specs says (train/config/validate.h).
+// Reads the values of a spec from their text. Absent: the text is not such a value. The check of
+// specs (train/config/validate.h) then says which values are allowed.
 
 #pragma once
 

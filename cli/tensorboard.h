@@ -1,4 +1,4 @@
-// A job's history as TensorBoard shows it: one event for each step, and one with the job's spec.
+// Converts a job's history to TensorBoard's events: one for each step, and one with the job's spec.
 
 #pragma once
 
@@ -7,11 +7,11 @@
 
 namespace trainyard::cli {
 
-// Every scalar has the name of its field in StepRecord; what the record does not have is absent.
-// Rates are of the step itself; `devices`: of the job.
+// Returns the event of a step. Every scalar has the name of its field in StepRecord. Values that
+// the record lacks are left out. Rates are those of this step. `devices`: the job's devices.
 Event EventOf(const v1::StepRecord& record, uint32_t devices);
 
-// The spec as it was submitted, at step 0.
+// Returns the event with the submitted spec, at step 0.
 Event EventOfSpec(const v1::Job& job);
 
 double UnixSeconds(const google::protobuf::Timestamp& time);

@@ -1,4 +1,4 @@
-// The program `trainyard`. Start with verbs/verbs.cc, the table of what it can do.
+// The program `trainyard`. Start with verbs/verbs.cc, the table of its verbs.
 
 #include <sys/ioctl.h>
 #include <unistd.h>

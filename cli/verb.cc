@@ -55,20 +55,20 @@ std::vector<Option> Verb::AllOptions() const {
     all.push_back(
         TextOption("--controller", "ADDR",
                    "the controller's host:port (or TRAINYARD_CONTROLLER; else 127.0.0.1:7070)"));
-    all.push_back(
-        TextOption("--token-file", "FILE",
-                   "what tells the controller who calls (or TRAINYARD_TOKEN_FILE; else what "
-                   "'trainyard login' left, or a controller on this machine for its own user)"));
+    all.push_back(TextOption(
+        "--token-file", "FILE",
+        "file with the token to show to the controller (or TRAINYARD_TOKEN_FILE; else the one that "
+        "'trainyard login' stored, or that a controller on this machine wrote for its own user)"));
     all.push_back(TextOption("--authority", "FILE",
-                             "certificate of the authority by which to know the controller (or "
-                             "TRAINYARD_AUTHORITY; else what 'trainyard login' left)"));
+                             "certificate of the authority that proves the controller (or "
+                             "TRAINYARD_AUTHORITY; else the one that 'trainyard login' stored)"));
   }
   if (offers & kFormats) {
     all.push_back(TextOption("--output", "FORMAT", "table, json or jsonl", "table"));
     all.back().letter = "-o";
   }
   if (offers & kQuiet) {
-    all.push_back(FlagOption("--quiet", "-q", "say nothing but what was asked for, and errors"));
+    all.push_back(FlagOption("--quiet", "-q", "print only the answer and errors"));
   }
   return all;
 }

@@ -1,4 +1,4 @@
-// What a verb of the command line is made of. `verbs.cc` holds the table of all of them; help,
+// The declaration of a verb of the command line. `verbs.cc` has the table of all verbs. Help,
 // parsing, completion and the test that freezes the interface read the same declarations.
 
 #pragma once
@@ -24,12 +24,12 @@ struct NumberRange {
 
 struct Option {
   std::string name;    // "--state"
-  std::string letter;  // "-f", or empty.
+  std::string letter;  // "-f"; may be empty.
   OptionKind kind;
-  std::string value;  // What stands for the value in the help: "DIR". Empty for a flag.
+  std::string value;  // Placeholder of the value in the help: "DIR". Empty for a flag.
   std::string help;
-  std::string initial;     // Value when not given; empty: none.
-  NumberRange range = {};  // Of kNumber: anything else is a usage error.
+  std::string initial;     // The default value; empty: none.
+  NumberRange range = {};  // Of kNumber. Other values are usage errors.
 };
 
 Option FlagOption(const std::string& name, const std::string& letter, const std::string& help);
@@ -45,27 +45,27 @@ struct Positional {
   bool required = true;
 };
 
-// The options and positionals of one call, already checked against the verb's declaration. Asking
-// for a name that the verb does not declare is a programmer error.
+// The options and positionals of one call, checked against the verb's declaration. It is a
+// programmer error to ask for a name that the verb does not declare.
 class Arguments {
  public:
   void Set(const std::string& name, std::vector<std::string> values) { values_[name] = values; }
 
   bool Has(const std::string& name) const { return values_.count(name) != 0; }
   bool Flag(const std::string& name) const { return Has(name); }
-  std::string Text(
-      const std::string& name) const;  // Empty when absent and without an initial value.
-  uint64_t Number(const std::string& name) const;  // 0 likewise.
+  // Empty if the option is absent and has no default.
+  std::string Text(const std::string& name) const;
+  uint64_t Number(const std::string& name) const;  // 0 if absent without a default.
   std::vector<std::string> List(const std::string& name) const;
 
  private:
   std::map<std::string, std::vector<std::string>> values_;
 };
 
-// Where the program runs, as main found it.
+// Facts about this process from main.
 struct Surroundings {
   std::string controller;        // Address: TRAINYARD_CONTROLLER, or the default.
-  std::string binary_directory;  // Of this program; its siblings are there.
+  std::string binary_directory;  // That of this program and its siblings.
   CredentialPlaces places = {};  // TRAINYARD_TOKEN_FILE, TRAINYARD_AUTHORITY and the home.
 };
 
@@ -78,7 +78,7 @@ struct Context {
   CredentialPlaces Places() const;
 };
 
-// What a verb can be asked for besides its own options.
+// Common options that a verb accepts besides its own.
 enum Offers : unsigned {
   kNothing = 0,
   kController = 1,  // --controller
@@ -95,7 +95,7 @@ struct Verb {
   std::vector<std::string> examples;  // Each "command  # what it does".
   absl::Status (*run)(const Context& context) = nullptr;
 
-  std::vector<Option> AllOptions() const;  // Its own, then those it offers.
+  std::vector<Option> AllOptions() const;  // The verb's own, then the offered ones.
 };
 
 }  // namespace trainyard::cli

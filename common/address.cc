@@ -7,7 +7,7 @@
 namespace trainyard {
 
 bool Address::loopback() const {
-  // A name may begin with 127, too.
+  // The name of a host may begin with 127, too.
   const bool numeric = host.find_first_not_of("0123456789.") == std::string::npos;
   return host == "::1" || (numeric && absl::StartsWith(host, "127."));
 }
@@ -30,8 +30,8 @@ absl::StatusOr<Address> ParseAddress(const std::string& text) {
       address.port > 65535) {
     return absl::InvalidArgumentError(
         absl::StrCat("address '", text,
-                     "': wanted HOST:PORT, as 127.0.0.1:7070 or [::1]:7070; where it is "
-                     "listened on, port 0 picks a free one"));
+                     "': wanted HOST:PORT, such as 127.0.0.1:7070 or [::1]:7070; for listening, "
+                     "port 0 picks a free one"));
   }
   return address;
 }

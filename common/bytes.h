@@ -1,4 +1,4 @@
-// Counts of bytes as people read them.
+// Formats counts of bytes for people.
 
 #pragma once
 

@@ -1,5 +1,5 @@
-// CHECK for programmer errors: always on, prints file, line, condition and what is streamed, then
-// aborts.
+// CHECK is for programmer errors. It is always on. If the condition is false, it prints file, line,
+// condition and the streamed values, and aborts.
 //
 //   CHECK(x.shape == y.shape) << x.shape << " and " << y.shape;
 //

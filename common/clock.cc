@@ -22,25 +22,4 @@ const Clock& RealClock() {
   return clock;
 }
 
-absl::Time FakeClock::Now() const {
-  MutexLock lock(mutex_);
-  return now_;
-}
-
-absl::Duration FakeClock::Monotonic() const {
-  MutexLock lock(mutex_);
-  return monotonic_;
-}
-
-void FakeClock::Advance(absl::Duration by) {
-  MutexLock lock(mutex_);
-  now_ += by;
-  monotonic_ += by;
-}
-
-void FakeClock::JumpWall(absl::Duration by) {
-  MutexLock lock(mutex_);
-  now_ += by;
-}
-
 }  // namespace trainyard

@@ -1,10 +1,9 @@
-// Time by reference, so that tests own it. Wall time is for people; leases and deadlines use the
-// monotonic reading.
+// A clock that is passed by reference, so that tests can control it. Wall time is for people.
+// Leases and deadlines use the monotonic reading.
 
 #pragma once
 
 #include "absl/time/time.h"
-#include "common/mutex.h"
 
 namespace trainyard {
 
@@ -16,19 +15,5 @@ class Clock {
 };
 
 const Clock& RealClock();
-
-// Thread-safe. Stands still until told.
-class FakeClock final : public Clock {
- public:
-  absl::Time Now() const override;
-  absl::Duration Monotonic() const override;
-  void Advance(absl::Duration by);   // Both readings.
-  void JumpWall(absl::Duration by);  // The wall clock alone.
-
- private:
-  mutable Mutex mutex_;
-  absl::Time now_ ABSL_GUARDED_BY(mutex_) = absl::FromUnixSeconds(1'700'000'000);
-  absl::Duration monotonic_ ABSL_GUARDED_BY(mutex_);
-};
 
 }  // namespace trainyard

@@ -17,8 +17,8 @@ uint32_t OfZlib(uint32_t crc, const unsigned char* data, size_t bytes) {
 
 #define TRAINYARD_CARRYLESS [[gnu::target("pclmul,sse2")]]
 
-// Bytes that have the same remainder as those of `x` with as many bytes behind them as `by`
-// stands for, plus `next`.
+// Moves the bytes of `x` forward by the distance that `by` stands for, and adds `next`. The result
+// has the same remainder.
 TRAINYARD_CARRYLESS inline __m128i Fold(__m128i x, __m128i by, __m128i next) {
   return _mm_xor_si128(
       _mm_xor_si128(_mm_clmulepi64_si128(x, by, 0x00), _mm_clmulepi64_si128(x, by, 0x11)), next);
@@ -31,7 +31,7 @@ TRAINYARD_CARRYLESS inline __m128i Load(const unsigned char* data) {
 constexpr size_t kLane = 16;
 constexpr size_t kStride = 4 * kLane;
 
-// The remainder of one lane: 16 bytes, then 8, then Barrett's reduction.
+// Returns the remainder of one lane: reduces it to 16 bytes, to 8, and then by Barrett's method.
 TRAINYARD_CARRYLESS uint32_t Remainder(__m128i a, __m128i by_lane) {
   const __m128i low = _mm_set_epi32(0, 0, 0, -1), by_word = _mm_set_epi64x(0, 0x163cd6124);
   const __m128i polynomial_and_inverse = _mm_set_epi64x(0x1f7011641, 0x1db710641);
@@ -43,10 +43,10 @@ TRAINYARD_CARRYLESS uint32_t Remainder(__m128i a, __m128i by_lane) {
   return uint32_t(_mm_cvtsi128_si32(_mm_srli_si128(_mm_xor_si128(a, quotient), 4)));
 }
 
-// V. Gopal et al., "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ Instruction",
-// Intel, 2009. The constants are those of section 4 for zlib's polynomial, bits reversed. All whole
-// lanes are folded into one; zlib continues with the bytes after the last whole lane. `bytes` must
-// be at least kLane.
+// Source: V. Gopal et al., "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ
+// Instruction", Intel, 2009. The constants are those of section 4 for zlib's polynomial, with
+// reversed bits. All whole lanes are folded into one. zlib continues with the bytes after the last
+// whole lane. `bytes` must be at least kLane.
 TRAINYARD_CARRYLESS uint32_t ByMultiplying(uint32_t crc, const unsigned char* data, size_t bytes) {
   const __m128i by_stride = _mm_set_epi64x(0x1c6e41596, 0x154442bd4);
   const __m128i by_lane = _mm_set_epi64x(0x0ccaa009e, 0x1751997d0);

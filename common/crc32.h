@@ -1,7 +1,7 @@
-// CRC-32 with zlib's polynomial, where the processor multiplies without carry (PCLMULQDQ) faster
-// than zlib's own. Each transaction's slot of the store's witness has such a checksum (with zlib's,
-// it took two fifths of the writing thread's instructions: callgrind on submit_bench, 200 submits),
-// and so has each piece of a checkpoint's box.
+// CRC-32 with zlib's polynomial. It is faster than zlib's own on processors that can multiply
+// without carry (PCLMULQDQ). Each transaction's slot of the store's witness has such a checksum.
+// (With zlib's version it took two fifths of the writing thread's instructions: callgrind on
+// submit_bench, 200 submits.) Each piece of a checkpoint's box has one, too.
 
 #pragma once
 
@@ -10,7 +10,8 @@
 
 namespace trainyard {
 
-// As zlib's crc32_z: `crc` is that of the bytes before, 0 where there are none.
+// Has the interface of zlib's crc32_z: `crc` is the checksum of the preceding bytes, or 0 at the
+// start.
 uint32_t Crc32(uint32_t crc, const void* data, size_t bytes);
 
 }  // namespace trainyard

@@ -5,7 +5,7 @@
 namespace trainyard {
 namespace {
 
-constexpr uint32_t kPolynomial = 0x82f63b78;  // Castagnoli's, with its bits reversed.
+constexpr uint32_t kPolynomial = 0x82f63b78;  // Castagnoli's polynomial with reversed bits.
 
 // The checksum of each byte alone.
 constexpr std::array<uint32_t, 256> MakeTable() {

@@ -1,5 +1,5 @@
-// CRC-32C, the checksum with Castagnoli's polynomial (RFC 3720, appendix B.4). Record files of
-// TensorBoard have one for each length and one for each record.
+// CRC-32C, the checksum with Castagnoli's polynomial (RFC 3720, appendix B.4). TensorBoard's record
+// files have one for each length and one for each record.
 
 #pragma once
 

@@ -98,7 +98,7 @@ absl::Status ErrnoStatus(int error, absl::string_view doing, absl::string_view p
     case ENAMETOOLONG:
     case ENOTDIR:
     case EROFS:
-      return absl::FailedPreconditionError(text);  // Trying again would not help.
+      return absl::FailedPreconditionError(text);  // A retry would not help.
     default:
       return absl::InternalError(text);
   }
@@ -188,6 +188,13 @@ absl::Status RemoveTree(const std::string& path) {
 void DropCached(const std::string& path) {
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (file.get() >= 0) (void)::posix_fadvise(file.get(), 0, 0, POSIX_FADV_DONTNEED);
+}
+
+void DropCachedFiles(const std::string& directory) {
+  const auto names = ListDirectory(directory);
+  for (const std::string& name : names.value_or(std::vector<std::string>())) {
+    DropCached(directory + "/" + name);
+  }
 }
 
 bool Exists(const std::string& path) {

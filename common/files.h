@@ -1,4 +1,4 @@
-// The file operations that durable state needs, with errors that name the path and the cause.
+// File operations for durable state. Errors name the path and the cause.
 
 #pragma once
 
@@ -27,26 +27,30 @@ absl::StatusOr<std::string> ReadFile(const std::string& path, uint64_t limit_byt
 // regular file. A named pipe, for example, is refused at once; ReadFile would wait for a writer.
 absl::StatusOr<std::string> ReadRegularFile(const std::string& path,
                                             uint64_t limit_bytes = 64 << 20);
-// Does the same where those others must not choose which file is read: no link is followed, and a
-// file that has another name, too, is refused, since it may be somebody else's.
+// Does the same for a directory whose other users must not choose which file is read. Follows no
+// link, and refuses a file that has a second name, because the file may belong to somebody else.
 absl::StatusOr<std::string> ReadFileOfOthers(const std::string& path,
                                              uint64_t limit_bytes = 64 << 20);
-// At most `bytes` of it, from `offset` on; empty at its end.
+// Reads at most `bytes` of such a file from `offset` on. Empty: this is the end of the file.
 absl::StatusOr<std::string> ReadPartOfOthers(const std::string& path, uint64_t offset,
                                              uint64_t bytes);
 absl::Status SyncFileOfOthers(const std::string& path);
 
-// Readers see the old contents or the new, and the new survive a power cut: temporary file beside
-// it, fsync, rename, fsync of the directory. Two writers of one path are not supported.
+// Replaces the file so that readers see the old contents or the new, and that the new contents
+// survive a power cut: writes a temporary file beside it, fsync, rename, fsync of the directory.
+// Two writers of one path are not supported.
 absl::Status WriteFileAtomic(const std::string& path, absl::string_view contents);
 
-absl::Status SyncFile(const std::string& path);  // What has been written to it, by whomever.
+absl::Status SyncFile(const std::string& path);  // Syncs what anybody has written to the file.
 absl::Status SyncDirectory(const std::string& path);
-absl::Status MakeDirectories(const std::string& path);  // As mkdir -p; mode 0755.
-absl::StatusOr<std::vector<std::string>> ListDirectory(const std::string& path);  // Names, sorted.
-absl::Status RemoveTree(const std::string& path);  // Absent is OK; does not follow links.
+absl::Status MakeDirectories(const std::string& path);  // Like mkdir -p; mode 0755.
+// Returns the names, sorted.
+absl::StatusOr<std::vector<std::string>> ListDirectory(const std::string& path);
+absl::Status RemoveTree(const std::string& path);  // A missing path is OK. Does not follow links.
 bool Exists(const std::string& path);
-// The next read of the file asks the disk, where the file system can; what was not synced stays.
+// Drops the file from the page cache if the file system can, so that the next read asks the disk.
+// Data that were not synced stay in the cache.
 void DropCached(const std::string& path);
+void DropCachedFiles(const std::string& directory);  // DropCached of each file that lies there.
 
 }  // namespace trainyard

@@ -8,10 +8,10 @@ namespace {
 constexpr double kTera = 1e12;
 constexpr uint64_t kGB = 1'000'000'000;
 
-// NVIDIA's data sheets of the H100 and the H200 Tensor Core GPU. They give the tensor cores' rates
-// with sparsity, which are twice these.
+// From NVIDIA's data sheets of the H100 and the H200 Tensor Core GPU. The data sheets give the
+// tensor cores' rates with sparsity, which are twice these.
 constexpr GpuModel kModels[] = {
-    // Name, bf16, fp8, f32, memory a second, memory.
+    // The columns: name, bf16, fp8, f32, memory per second, memory.
     {"NVIDIA H100 80GB HBM3", 989 * kTera, 1979 * kTera, 67 * kTera, 3.35 * kTera, 80 * kGB},
     {"NVIDIA H100 PCIe", 756 * kTera, 1513 * kTera, 51 * kTera, 2.0 * kTera, 80 * kGB},
     {"NVIDIA H100 NVL", 835.5 * kTera, 1671 * kTera, 60 * kTera, 3.9 * kTera, 94 * kGB},

@@ -1,5 +1,5 @@
-// What is known of GPU models by their name: dense peaks, and the memory's size and bandwidth. A
-// worker labels its devices with the peaks, which is where MFU gets them.
+// Facts about GPU models by their name: dense peaks, and the size and bandwidth of the memory. A
+// worker reports the peaks of its devices, and MFU is computed from them.
 
 #pragma once
 
@@ -12,19 +12,19 @@
 namespace trainyard {
 
 struct GpuModel {
-  const char* name;   // As NVML and cudaDeviceProp have it.
-  double bf16_flops;  // Dense, tensor cores, sums in f32; per second, as are all.
+  const char* name;   // As NVML and cudaDeviceProp spell it.
+  double bf16_flops;  // Per second: dense, tensor cores, sums in f32.
   double fp8_flops;   // The same.
-  double f32_flops;   // Without tensor cores, which would round f32 to fewer bits.
+  double f32_flops;   // Without tensor cores, which would round f32 inputs.
   double memory_bytes_per_second;
-  uint64_t memory_bytes;  // Of the data sheet; a program gets a few per cent less.
+  uint64_t memory_bytes;  // By the data sheet; a program gets a few per cent less.
 
-  // By dtype, as devices carry them: bf16, f32, fp8.
+  // By dtype: bf16, f32, fp8.
   std::map<std::string, double> peak_flops() const;
 };
 
-// By the whole name, since variants of one model differ by a third; null for one that is not known,
-// which then has no peak, and its jobs no MFU.
+// Finds a model by its whole name, because variants of one model differ by a third. Null: the model
+// is unknown; then its peak is unknown, and its jobs have no MFU.
 const GpuModel* FindGpuModel(absl::string_view name);
 
 }  // namespace trainyard

@@ -1,4 +1,4 @@
-// Marks functions that run on the CPU and, where nvcc compiles them, on the GPU.
+// Marks functions that run on the CPU and, in files that nvcc compiles, on the GPU.
 
 #pragma once
 

@@ -9,7 +9,7 @@ Json ParseJson(absl::string_view text) {
     const bool opens =
         event == Json::parse_event_t::object_start || event == Json::parse_event_t::array_start;
     deep = deep || (opens && around >= kMaxJsonDepth);
-    return !deep;  // What is beyond is not kept.
+    return !deep;  // Deeper values are dropped.
   };
   Json json = Json::parse(text.begin(), text.end(), look, /*allow_exceptions=*/false);
   return deep ? Json(Json::value_t::discarded) : json;

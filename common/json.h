@@ -1,4 +1,4 @@
-// JSON that others wrote: what nlohmann::json does not refuse by itself.
+// Reads JSON from others, with checks that nlohmann::json lacks.
 
 #pragma once
 
@@ -12,13 +12,13 @@ namespace trainyard {
 
 inline constexpr int kMaxJsonDepth = 64;
 
-// Discarded (is_discarded()) where the text is not JSON, or nests deeper than kMaxJsonDepth: to
-// print or to copy a value takes stack for each of its levels.
+// Returns a discarded value (is_discarded()) if the text is not JSON or nests deeper than
+// kMaxJsonDepth. Printing or copying a value takes stack for each level.
 template <typename Json = nlohmann::json>
 Json ParseJson(absl::string_view text);
 
-// Reads a whole number. False, and `out` is as it was: the value is another one, or T cannot hold
-// it. By itself nlohmann::json takes 2^32 for the uint32_t 0, and 1e300 for anything.
+// Reads a whole number. Returns false and leaves `out` alone if the value is not a whole number or
+// does not fit T. nlohmann::json by itself would read 2^32 as the uint32_t 0, and accept 1e300.
 template <typename Json, typename T>
 bool ReadInteger(const Json& value, T& out) {
   const bool holds =

@@ -17,7 +17,7 @@
 namespace trainyard {
 namespace {
 
-// A daemon that is busy, on a machine that is busy, is not ill.
+// A busy daemon on a busy machine is healthy.
 constexpr absl::Duration kGrace = absl::Seconds(10);
 
 std::string PathIn(const std::string& state_directory) { return state_directory + "/last_word"; }
@@ -66,7 +66,7 @@ absl::Status CheckLastWord(const std::string& state_directory, const Clock& cloc
   ASSIGN_OR_RETURN(const std::string text, ReadFile(path, 4096));
   ASSIGN_OR_RETURN(const LastWord word, Parse(path, text));
   const absl::Duration ago = clock.Monotonic() - word.at;
-  // A reading from before the machine started anew may lie ahead.
+  // A reading from before a reboot may be in the future.
   if (ago >= absl::ZeroDuration() && ago <= 3 * word.beat + kGrace) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrCat("the worker spoke to its controller ",

@@ -1,10 +1,10 @@
-// Log lines are events with key=value, one line each, on standard error:
+// Log lines are events with key=value on standard error, one line for each event:
 //
 //   2026-11-21T09:15:02.123Z info job_placed job=j-7f3a epoch=2 ranks=8
 //
 //   LogInfo("job_placed", {{"job", id}, {"epoch", epoch}});
 //
-// An error is logged where it is handled, once. Thread-safe: a line is written by one call.
+// An error is logged once, where it is handled. Thread-safe: one call writes one whole line.
 
 #pragma once
 
@@ -20,7 +20,7 @@ struct LogField {
   template <typename T>
   LogField(absl::string_view key, const T& value) : key(key), value(absl::StrCat(value)) {}
   std::string key;
-  std::string value;  // Quoted in the line if it holds spaces, quotes or line breaks.
+  std::string value;  // Quoted in the line if it contains spaces, quotes or line breaks.
 };
 
 void LogInfo(absl::string_view event, std::initializer_list<LogField> fields = {});

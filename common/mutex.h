@@ -1,13 +1,13 @@
 // A mutex whose rules the compiler checks. Clang's thread-safety analysis (scripts/sanitize.sh
-// locks) refuses to read or write a member that is marked ABSL_GUARDED_BY(mutex_) unless the mutex
-// is held. The analysis knows nothing of std::mutex, which therefore stands in this file alone.
+// locks) refuses code that reads or writes a member marked ABSL_GUARDED_BY(mutex_) without holding
+// the mutex. The analysis does not know std::mutex, so std::mutex is used in this file alone.
 //
-// These are not absl::Mutex, which has the same marks, because Debian's Abseil is not built for the
-// thread sanitizer: the sanitizer would not see its locks and would report races that are none.
-// The sanitizer sees those of the standard library.
+// absl::Mutex has the same marks, but Debian's Abseil is not built for the thread sanitizer. The
+// sanitizer would not see its locks, and would report races that do not exist. It does see the
+// locks of the standard library.
 //
-// A condition is waited for in a `while` loop of the function that holds the mutex. The analysis
-// looks at a lambda as at a function that holds nothing.
+// Wait for a condition in a `while` loop of the function that holds the mutex, and not in a lambda:
+// the analysis treats a lambda as a function that holds nothing.
 #pragma once
 
 #include <chrono>
@@ -29,7 +29,7 @@ class ABSL_LOCKABLE Mutex {
   std::mutex mutex_;
 };
 
-// Holds a mutex from here to the end of the scope, but for what lies between Unlock and Lock.
+// Holds a mutex until the end of the scope, except between Unlock and Lock.
 class ABSL_SCOPED_LOCKABLE MutexLock {
  public:
   explicit MutexLock(Mutex& mutex) ABSL_EXCLUSIVE_LOCK_FUNCTION(mutex) : mutex_(mutex) {
@@ -55,8 +55,8 @@ class ABSL_SCOPED_LOCKABLE MutexLock {
   bool held_ = true;
 };
 
-// A wait lets go of the mutex and holds it again when the wait is over. A wait may be over for no
-// reason at all, as with std::condition_variable.
+// A wait releases the mutex, and holds it again afterwards. A wait may end without any
+// notification, as with std::condition_variable.
 class CondVar {
  public:
   void NotifyOne() { changed_.notify_one(); }

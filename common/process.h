@@ -1,5 +1,5 @@
-// Processes as /proc shows them: which one is meant, and whether it still runs. A process id alone
-// is not an identity, because it is used again; with the start time it is.
+// Reads processes from /proc. A process id alone does not identify a process, because ids are used
+// again. The process id and the start time together do.
 
 #pragma once
 
@@ -19,10 +19,10 @@ struct ProcessIdentity {
 struct ProcessStat {
   ProcessIdentity identity;
   pid_t parent = 0;
-  bool dead = false;  // A zombie, or about to vanish.
+  bool dead = false;  // A zombie, or a process that is about to vanish.
 };
 
-// Absent: no such process.
+// Absent: there is no such process.
 std::optional<ProcessStat> ReadProcess(pid_t pid);
 bool IsRunning(const ProcessIdentity& identity);  // False for a zombie.
 std::vector<ProcessStat> AllProcesses();

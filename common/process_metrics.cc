@@ -17,7 +17,7 @@ namespace {
 using prometheus::MetricFamily;
 using prometheus::MetricType;
 
-// Fields of /proc/self/stat after the program's name, which may hold blanks: proc(5).
+// Fields of /proc/self/stat after the program's name, which may contain blanks: proc(5).
 constexpr size_t kUserTicks = 11, kSystemTicks = 12, kStartTicks = 19, kVirtualBytes = 20,
                  kResidentPages = 21;
 
@@ -34,12 +34,13 @@ std::vector<double> StatFields() {
   if (end == std::string::npos) return {};
   std::vector<double> fields;
   for (const absl::string_view word : absl::StrSplit(stat->substr(end + 2), ' ')) {
-    if (!absl::SimpleAtod(word, &fields.emplace_back())) fields.back() = 0;  // The state, a letter.
+    // The state is a letter.
+    if (!absl::SimpleAtod(word, &fields.emplace_back())) fields.back() = 0;
   }
   return fields;
 }
 
-// When the machine was started, in seconds since 1970.
+// When the machine was booted, in seconds since 1970.
 std::optional<double> BootTime() {
   const absl::StatusOr<std::string> stat = ReadFile("/proc/stat");
   if (!stat.ok()) return std::nullopt;
@@ -74,7 +75,7 @@ std::vector<MetricFamily> ProcessMetrics() {
                         MetricType::Counter, (stat[kUserTicks] + stat[kSystemTicks]) / ticks));
     gauge("process_resident_memory_bytes", "Memory in use. Growing for days: a leak.",
           stat[kResidentPages] * double(::sysconf(_SC_PAGESIZE)));
-    gauge("process_virtual_memory_bytes", "Addresses in use, most of which take no memory.",
+    gauge("process_virtual_memory_bytes", "Virtual addresses in use; most of them take no memory.",
           stat[kVirtualBytes]);
     if (const std::optional<double> boot = BootTime()) {
       gauge("process_start_time_seconds", "When this program was started. Changing: restarts.",

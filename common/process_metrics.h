@@ -1,5 +1,5 @@
-// What a program's metrics page says of the program itself: processor time, memory, descriptors and
-// start, under the names that Prometheus' own client libraries use.
+// The metrics of a program itself on its metrics page: processor time, memory, descriptors and
+// start time, with the names that Prometheus' own client libraries use.
 
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace trainyard {
 
-// Returns the values as they are now. What /proc does not tell is left out. From any thread.
+// Returns the present values, except those that /proc does not have. May be called from any thread.
 std::vector<prometheus::MetricFamily> ProcessMetrics();
 
 }  // namespace trainyard

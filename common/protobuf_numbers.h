@@ -1,5 +1,5 @@
-// Floating fields of Protocol Buffers messages by their names, for tables that name a number once.
-// A message without such a field is a fault of the program.
+// Reads and writes double fields of Protocol Buffers messages by name, for tables that name each
+// number once. If the message has no such field, the program has a bug and ends.
 
 #pragma once
 
@@ -25,7 +25,7 @@ inline const google::protobuf::FieldDescriptor* NumberField(
 inline void SetNumber(google::protobuf::Message& message, const std::string& name, double value) {
   message.GetReflection()->SetDouble(&message, NumberField(message, name), value);
 }
-// What is absent leaves the field unset.
+// An absent value leaves the field unset.
 inline void SetNumber(google::protobuf::Message& message, const std::string& name,
                       const std::optional<double>& value) {
   if (value) SetNumber(message, name, *value);

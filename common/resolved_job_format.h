@@ -1,5 +1,5 @@
-// The version of the text of a resolved job (train/config/resolved_job.h), which the controller
-// writes, a worker passes on, and a trainer reads.
+// The version of a resolved job's text (train/config/resolved_job.h). The controller writes the
+// text, a worker passes it on, and a trainer reads it.
 
 #pragma once
 
@@ -7,7 +7,7 @@
 
 namespace trainyard {
 
-// Changes when a field is added or changes its meaning.
+// Increase this when a field is added or changes its meaning.
 inline constexpr int64_t kResolvedJobFormat = 1;
 
 }  // namespace trainyard

@@ -1,6 +1,6 @@
-// Random numbers by position, not by order: a pure function of (seed, stream, index), the same on
-// every rank, thread and device. Source: the finaliser of SplitMix64 (Steele, Lea & Flood 2014),
-// applied to a hash of the three keys.
+// Random numbers by position instead of order: a pure function of (seed, stream, index) that is the
+// same on every rank, thread and device. Source: the finaliser of SplitMix64 (Steele, Lea & Flood
+// 2014), applied to a hash of the three keys.
 
 #pragma once
 
@@ -23,7 +23,7 @@ TRAINYARD_HOST_DEVICE constexpr uint64_t RandomBits(uint64_t seed, uint64_t stre
   return Mix(Mix(Mix(seed) ^ stream) ^ index);
 }
 
-// In (0, 1): never 0, so that its logarithm is finite.
+// Uniform in (0, 1). It is never 0, so that its logarithm is finite.
 TRAINYARD_HOST_DEVICE inline double Uniform(uint64_t seed, uint64_t stream, uint64_t index) {
   return (double(RandomBits(seed, stream, index) >> 12) + 0.5) * 0x1p-52;
 }
@@ -34,7 +34,7 @@ TRAINYARD_HOST_DEVICE inline double Normal(uint64_t seed, uint64_t stream, uint6
   return std::sqrt(-2 * std::log(u)) * std::cos(6.283185307179586 * v);
 }
 
-// FNV-1a: the stream of a parameter is the hash of its global name.
+// The FNV-1a hash of a text. The stream of a parameter is the hash of its global name.
 constexpr uint64_t HashName(const char* name) {
   uint64_t h = 0xcbf29ce484222325u;
   for (; *name != '\0'; ++name) h = (h ^ uint8_t(*name)) * 0x100000001b3u;

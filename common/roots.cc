@@ -22,7 +22,7 @@
 namespace trainyard {
 namespace {
 
-// A path split at the root it is taken below.
+// A path, split at the root that it lies below.
 struct Below {
   std::string root;
   std::string rest;  // Relative; never empty.
@@ -34,8 +34,9 @@ std::string Canonical(int fd) {
   return n < 0 ? "" : std::string(path, size_t(n));
 }
 
-// Where the kernel (before 5.6) or a sandbox has no openat2: resolve, compare, then open what was
-// resolved. A link that changes in between could escape, which openat2 rules out.
+// Used where the kernel (before 5.6) or a sandbox has no openat2. Resolves the path, compares it
+// with the root, then opens the result. A link that changes in between could lead outside, which
+// openat2 prevents.
 int OpenResolved(int root, const char* rest, int flags) {
   const std::string base = Canonical(root);
   std::error_code error;
@@ -46,7 +47,7 @@ int OpenResolved(int root, const char* rest, int flags) {
   return fd < 0 ? -errno : fd;
 }
 
-// A descriptor, or -errno; -EXDEV where the way leads out of the root.
+// Returns a descriptor, or -errno. -EXDEV: the path leads out of the root.
 int OpenBelow(int root, const std::string& rest, int flags, bool confined) {
   flags |= O_CLOEXEC;
   if (!confined) {
@@ -61,7 +62,8 @@ int OpenBelow(int root, const std::string& rest, int flags, bool confined) {
   return errno == ENOSYS ? OpenResolved(root, rest.c_str(), flags) : -errno;
 }
 
-// What of an absolute path lies below `root`: "." for the root itself, none for a path outside.
+// Returns the part of an absolute path below `root`: "." for the root itself. Absent: the path lies
+// outside.
 std::optional<std::string> RestBelow(const std::string& path, std::string root) {
   while (root.size() > 1 && root.back() == '/') root.pop_back();
   if (path == root) return ".";
@@ -71,7 +73,7 @@ std::optional<std::string> RestBelow(const std::string& path, std::string root) 
   return start == std::string::npos ? "." : path.substr(start);
 }
 
-// Which roots a path may be taken below: all of them for a relative one, in order.
+// Returns the roots that a path may be opened below. A relative path may be below any, in order.
 std::vector<Below> Choices(const std::string& path, const std::vector<std::string>& roots) {
   const bool absolute = !path.empty() && path[0] == '/';
   if (roots.empty()) {
@@ -85,7 +87,7 @@ std::vector<Below> Choices(const std::string& path, const std::vector<std::strin
       choices.push_back({root, path.empty() ? "." : path});
       continue;
     }
-    // Canonical paths are handed out, so they must be accepted below a root that is itself a link.
+    // The caller gets canonical paths, so these must be accepted even below a root that is a link.
     std::optional<std::string> rest = RestBelow(path, root);
     std::error_code error;
     const std::string canonical = std::filesystem::canonical(root, error).string();
@@ -113,7 +115,7 @@ absl::StatusOr<FileDescriptor> OpenFirst(const std::string& path,
   }
   int first_error = 0;
   for (const Below& below : choices) {
-    // Only passed through: who may not list the directory may still open what is in it.
+    // The directory is only passed through. A user who may not list it may still open files in it.
     const FileDescriptor root(::open(below.root.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
     const int fd = root.valid() ? OpenBelow(root.get(), below.rest, flags, !roots.empty()) : -errno;
     if (fd >= 0) return FileDescriptor(fd);
@@ -159,7 +161,7 @@ FileDescriptor::~FileDescriptor() {
 }
 
 absl::StatusOr<FileDescriptor> Roots::OpenFile(const std::string& path) const {
-  // Not blocking, or a named pipe would hold the trainer here for ever.
+  // Non-blocking, because a named pipe would block the trainer for ever.
   ASSIGN_OR_RETURN(FileDescriptor fd, OpenFirst(path, roots_, O_RDONLY | O_NONBLOCK | O_NOCTTY));
   struct stat info;
   if (::fstat(fd.get(), &info) != 0) return ErrnoStatus(errno, "stat", path);
@@ -187,7 +189,7 @@ absl::StatusOr<std::string> Roots::MakeDirectory(const std::string& path) const 
     absl::StrAppend(&so_far, so_far.empty() ? "" : "/", name);
     int fd = OpenBelow(root.get(), so_far, O_RDONLY | O_DIRECTORY, !roots_.empty());
     if (fd == -ENOENT) {
-      // Another process may make it at the same time: that is as good.
+      // If another process makes the directory at the same time, that is fine.
       if (::mkdirat(directory.get(), name.c_str(), 0755) != 0 && errno != EEXIST) {
         return ErrnoStatus(errno, "create directory", path);
       }
@@ -218,7 +220,7 @@ absl::Status InputFile::ReadAt(uint64_t offset, void* out, size_t bytes) const {
     if (n < 0) return ErrnoStatus(errno, "read", path_);
     if (n == 0) {
       return absl::DataLossError(absl::StrCat(path_, " ends before byte ", offset + bytes,
-                                              ", which was wanted: truncated after it was opened"));
+                                              ": it was truncated after it was opened"));
     }
     to += n;
     offset += uint64_t(n);

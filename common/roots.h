@@ -1,6 +1,6 @@
-// Where the paths of a job may lie. A path is opened below one of the roots, and nothing on the way
-// (a symbolic link, a
-// "..") may lead out of it: openat2(2) with RESOLVE_BENEATH.
+// Restricts where the paths of a job may lie. A path is opened below one of the roots. Nothing in
+// the path, such as a symbolic link or "..", may lead out of the root: openat2(2) with
+// RESOLVE_BENEATH.
 
 #pragma once
 
@@ -24,51 +24,52 @@ class FileDescriptor {
   ~FileDescriptor();
   int get() const { return fd_; }
   bool valid() const { return fd_ >= 0; }
-  int Release() { return std::exchange(fd_, -1); }  // The caller owns it now.
+  int Release() { return std::exchange(fd_, -1); }  // The caller then owns it.
 
  private:
   int fd_ = -1;
 };
 
-// Whether `path` may lie below `root`, by its spelling alone: any relative one may. What links make
-// of it, only the machine knows that has it.
+// Whether `path` may lie below `root`, judged by its spelling alone. Every relative path may. Only
+// the machine that has the path knows where links lead.
 bool MayLieBelow(const std::string& path, const std::string& root);
 
-// The roots below which lies what lies below a root of `a` as well as below one of `b`, by their
-// spelling.
+// Returns the roots of the paths that lie below a root of `a` and also below a root of `b`, judged
+// by their spelling.
 std::vector<std::string> CommonRoots(const std::vector<std::string>& a,
                                      const std::vector<std::string>& b);
 
 // Immutable, thread-safe.
 class Roots {
  public:
-  Roots() = default;  // Anywhere: paths are what the file system makes of them.
+  Roots() = default;  // Allows paths anywhere in the file system.
   explicit Roots(std::vector<std::string> roots) : roots_(std::move(roots)) {}
 
-  // Opens a regular file for reading. An absolute path must lie below a root; a relative one is
-  // looked for below each root in turn. Errors name the path: NOT_FOUND, PERMISSION_DENIED where it
-  // leads out of the roots, INVALID_ARGUMENT for what is not a regular file.
+  // Opens a regular file for reading. An absolute path must lie below a root. A relative path is
+  // searched below each root in turn. Errors name the path. NOT_FOUND: there is no such file.
+  // PERMISSION_DENIED: the path leads out of the roots. INVALID_ARGUMENT: this is not a regular
+  // file.
   absl::StatusOr<FileDescriptor> OpenFile(const std::string& path) const;
 
-  // The canonical path of a directory, made with its parents where it is missing; a relative path
-  // that exists nowhere is made below the first root. Errors as above.
+  // Returns the canonical path of a directory. Makes the directory and its parents if they are
+  // missing; a relative path that exists nowhere is made below the first root. Errors: as above.
   absl::StatusOr<std::string> MakeDirectory(const std::string& path) const;
 
-  // The canonical path of an existing directory. Errors as above.
+  // Returns the canonical path of an existing directory. Errors: as above.
   absl::StatusOr<std::string> FindDirectory(const std::string& path) const;
 
  private:
   std::vector<std::string> roots_;
 };
 
-// A regular file read at offsets. Thread-safe.
+// A regular file that is read at given offsets. Thread-safe.
 class InputFile {
  public:
   static absl::StatusOr<InputFile> Open(const std::string& path, const Roots& roots = Roots());
 
-  // Exactly `bytes`. DATA_LOSS where the file ends before.
+  // Reads exactly `bytes`. DATA_LOSS: the file ends before.
   absl::Status ReadAt(uint64_t offset, void* out, size_t bytes) const;
-  uint64_t size() const { return size_; }  // When it was opened.
+  uint64_t size() const { return size_; }  // At the time of opening.
   const std::string& path() const { return path_; }
 
  private:

@@ -1,4 +1,4 @@
-// SHA-256, streaming, as lower-case hexadecimal. Not thread-safe.
+// SHA-256 of a stream, as lower-case hexadecimal. Not thread-safe.
 
 #pragma once
 
@@ -15,7 +15,7 @@ class Sha256 {
   ~Sha256();
   void Update(const void* data, size_t bytes);
   void Update(absl::string_view text) { Update(text.data(), text.size()); }
-  std::string HexDigest();  // Ends the stream: call once.
+  std::string HexDigest();  // Ends the stream; call it once.
 
  private:
   struct State;

@@ -1,7 +1,7 @@
-// What a trainer measures of an optimizer step, by name: the one table from which a rank's socket
-// lines, the API's messages, the controller's metrics and the exports of a job take it. Another
-// number is a member and a row here, and a field of the same name in v1::StepRecord. New ones are
-// optional, because ranks of the last release do not say them.
+// The numbers that a trainer measures in an optimizer step, by name. The lines of a rank's socket,
+// the API's messages, the controller's metrics and the exports of a job all use this one table. To
+// add a number, add a member and a row here, and a field of the same name in v1::StepRecord. New
+// numbers are optional, because ranks of the last release do not report them.
 
 #pragma once
 
@@ -11,17 +11,17 @@
 
 namespace trainyard {
 
-// Seconds by phase. All but data and checkpoint sum to the step's time.
+// Seconds by phase. All phases except data and checkpoint add up to the step's time.
 struct PhaseSeconds {
-  double data = 0;  // Waited for the batch, before the step.
+  double data = 0;  // Waiting for the batch, before the step.
   double forward = 0;
   double backward = 0;
-  double grad_sync = 0;  // Communication that was not hidden: waited for it or for a slower rank.
+  double grad_sync = 0;  // Communication that was not hidden: waiting for it or for a slower rank.
   double optimizer = 0;
-  double pipeline_bubble = 0;  // Waited for other stages.
+  double pipeline_bubble = 0;  // Waiting for other stages.
   double checkpoint = 0;       // Stall after the step.
 
-  double of_step() const {  // All but what lies before and after it.
+  double of_step() const {  // The phases that are part of the step.
     return forward + backward + grad_sync + optimizer + pipeline_bubble;
   }
 };
@@ -40,23 +40,23 @@ inline constexpr std::array<PhaseName, 7> kPhases = {{
     {"checkpoint", &PhaseSeconds::checkpoint},
 }};
 
-// The same on every rank. Absent numbers are unknown, or were not measured at this step.
+// These are the same on every rank. An absent number is unknown, or was not measured in this step.
 struct StepNumbers {
-  double loss = 0;       // Mean over the global batch's tokens; NaN where it was not finite.
-  double grad_norm = 0;  // Before clipping; NaN where it was not finite.
+  double loss = 0;       // Mean over the global batch's tokens; NaN: not finite.
+  double grad_norm = 0;  // Before clipping; NaN: not finite.
   double learning_rate = 0;
-  std::optional<double> mfu;  // Mfu of models/arch/flops.h; absent where a peak is unknown.
-  std::optional<double> validation_loss;  // After this step, where it was measured.
-  std::optional<double> model_flops_per_second_per_device;  // Convention exact.
-  // Of a model that trains for it: the mean over its layers, without its coefficient. 1: the
-  // experts are evenly loaded; at most experts / top_k.
+  std::optional<double> mfu;              // Mfu of models/arch/flops.h; absent: a peak is unknown.
+  std::optional<double> validation_loss;  // After this step, if it was measured.
+  std::optional<double> model_flops_per_second_per_device;  // By the convention "exact".
+  // Only of a model that trains for balance: the mean over its layers, without its coefficient. 1:
+  // the experts are evenly loaded; the maximum is experts / top_k.
   std::optional<double> load_balancing_loss;
 };
 
 struct StepNumber {
   const char* name;
   const char* metric;  // The controller's gauge is trainyard_<metric>.
-  const char* help;    // Of the gauge: what a bad value means.
+  const char* help;    // The gauge's help: what a bad value means.
 };
 
 // Calls visit(const StepNumber&, number) for each number of a StepNumbers, const or not.
@@ -68,23 +68,26 @@ constexpr void ForEachNumber(Numbers& numbers, Visit&& visit) {
                    "Global gradient norm before clipping. Spikes announce divergence."},
         numbers.grad_norm);
   visit(StepNumber{"learning_rate", "learning_rate",
-                   "Of the last step. Not on its schedule: a fault."},
+                   "Learning rate of the last step. Not on its schedule: a fault."},
         numbers.learning_rate);
-  visit(StepNumber{"mfu", "mfu_ratio",
-                   "Model FLOPs over peak in the last step. Falling: a straggler or waiting."},
-        numbers.mfu);
+  visit(
+      StepNumber{"mfu", "mfu_ratio",
+                 "Model FLOPs divided by peak in the last step. Falling: a straggler or waiting."},
+      numbers.mfu);
   visit(StepNumber{"model_flops_per_second_per_device", "model_flops_per_second_per_device",
-                   "FLOPs of the model by convention, in the last step. Falling: as for "
-                   "mfu_ratio, and known where the peak is not."},
+                   "FLOPs of the model by convention, in the last step. Falling: as for mfu_ratio. "
+                   "Known even if the peak is unknown."},
         numbers.model_flops_per_second_per_device);
   visit(StepNumber{"validation_loss", "validation_loss",
                    "Loss of the last validation. Rising while the training loss falls: "
                    "overfitting."},
         numbers.validation_loss);
-  visit(StepNumber{"load_balancing_loss", "load_balancing_loss",
-                   "Of experts, mean over layers, without its coefficient. 1: even; far above: a "
-                   "few experts get most tokens. Absent: not trained for."},
-        numbers.load_balancing_loss);
+  visit(
+      StepNumber{
+          "load_balancing_loss", "load_balancing_loss",
+          "Load balance of experts: mean over layers, without its coefficient. 1: even. Far above: "
+          "a few experts get most tokens. Absent: the model does not train for balance."},
+      numbers.load_balancing_loss);
 }
 
 constexpr size_t BytesOfNumbers() {

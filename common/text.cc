@@ -12,18 +12,19 @@ constexpr size_t kMaxContinuations = 3;  // Of one character.
 
 bool Continues(char c) { return (uint8_t(c) & 0xC0) == 0x80; }
 
-// Bytes of the character that this byte begins, if it is to be a valid one.
+// Returns how many bytes the character has that begins with this byte, if it is valid.
 size_t AnnouncedBytes(char first) {
   const uint8_t byte = uint8_t(first);
   return byte < 0xC0 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
 }
 
-// Bytes of the character that `text` starts with; 0: not a valid one.
+// Returns how many bytes the first character of `text` has. 0: it is not valid.
 size_t CharacterBytes(absl::string_view text) {
   const auto byte = [&](size_t i) { return i < text.size() ? uint8_t(text[i]) : uint8_t(0); };
   const uint8_t first = byte(0);
   if (first < 0x80) return 1;
-  // The second byte's range is what excludes overlong forms, surrogates and the beyond.
+  // Limiting the second byte's range excludes overlong forms, surrogates and values beyond
+  // U+10FFFF.
   size_t bytes;
   uint8_t low = 0x80, high = 0xBF;
   if (first >= 0xC2 && first <= 0xDF) {
@@ -77,7 +78,7 @@ std::string VisibleUtf8(absl::string_view text) {
 
 std::string Utf8Stream::Add(char byte) {
   std::string done;
-  if (!Continues(byte)) done = End();  // Whatever had begun, it is not going on.
+  if (!Continues(byte)) done = End();  // The character that had begun is incomplete.
   pending_ += byte;
   if (pending_.size() >= AnnouncedBytes(pending_[0])) absl::StrAppend(&done, End());
   return done;

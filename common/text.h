@@ -1,5 +1,5 @@
-// UTF-8: what may be put into a message. A protobuf string must be valid, or whoever receives the
-// message can read none of it.
+// UTF-8 for messages. A protobuf string must be valid UTF-8, or the receiver cannot read any of the
+// message.
 
 #pragma once
 
@@ -10,28 +10,29 @@
 
 namespace trainyard {
 
-// The text with '?' for every byte that belongs to no valid character (RFC 3629: no overlong forms,
-// no surrogates, nothing beyond U+10FFFF). As many bytes as before.
+// Returns the text with '?' for every byte that is not part of a valid character (RFC 3629: no
+// overlong forms, no surrogates, nothing beyond U+10FFFF). The number of bytes stays the same.
 std::string ValidUtf8(absl::string_view text);
 
-// ValidUtf8 of a text that comes byte by byte: as many bytes in all, whole characters at a time.
+// Does the same for a text that comes byte by byte. Returns whole characters, and as many bytes in
+// total.
 class Utf8Stream {
  public:
-  std::string Add(char byte);  // What is complete by now; often nothing.
-  std::string End();           // What was left: the beginning of a character.
+  std::string Add(char byte);  // Returns the characters that are now complete; often none.
+  std::string End();           // Returns the rest: an incomplete character.
 
  private:
   std::string pending_;
 };
 
-// UTF-8 that is to be read on a terminal: control characters but line breaks and tabs, which could
-// make the terminal do things, as \x and two hexadecimal digits.
+// Makes UTF-8 safe for a terminal: writes control characters, except line breaks and tabs, as \x
+// and two hexadecimal digits.
 std::string VisibleUtf8(absl::string_view text);
 
-// The longest start of UTF-8 that has at most `max_bytes` and ends with a whole character. Where
-// the text is not valid there, at most three bytes are given up for it.
+// Returns the longest prefix of UTF-8 that has at most `max_bytes` and ends with a whole character.
+// If the text is not valid there, drops at most three bytes.
 absl::string_view CutUtf8(absl::string_view text, size_t max_bytes);
-// Likewise the longest end, which begins with a whole character.
+// Returns the longest suffix in the same way. It begins with a whole character.
 absl::string_view LastUtf8(absl::string_view text, size_t max_bytes);
 
 }  // namespace trainyard

@@ -39,7 +39,7 @@ absl::Status Violations::ToStatus() const {
       absl::StrJoin(violations_, "\n", [](std::string* out, const FieldViolation& v) {
         absl::StrAppend(out, v.field, ": ", v.description);
       }));
-  // Unit and record separators cannot occur in a field path, and do not occur in our descriptions.
+  // The unit and record separators do not occur in a field's path, nor in our descriptions.
   status.SetPayload(
       kPayload,
       absl::Cord(absl::StrJoin(violations_, "\x1e", [](std::string* out, const FieldViolation& v) {

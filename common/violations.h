@@ -1,4 +1,5 @@
-// Everything that is wrong with a user's input, field by field, so that one answer names all of it.
+// Collects everything that is wrong with a user's input, field by field, so that one answer names
+// it all.
 
 #pragma once
 
@@ -22,8 +23,9 @@ class Violations {
   bool empty() const { return violations_.empty(); }
   const std::vector<FieldViolation>& list() const { return violations_; }
 
-  // OK when empty; otherwise INVALID_ARGUMENT whose message has one line a violation ("field:
-  // description") and which FromStatus() turns back into the list, for the RPC edge.
+  // Returns OK if there are none. Otherwise INVALID_ARGUMENT, whose message has one line for each
+  // violation ("field: description"). FromStatus() turns such a status back into the list, for the
+  // RPC services.
   absl::Status ToStatus() const;
   static std::vector<FieldViolation> FromStatus(const absl::Status& status);
 
@@ -31,19 +33,20 @@ class Violations {
   std::vector<FieldViolation> violations_;
 };
 
-// How the description of a wrong value begins, everywhere: "wanted 1 to 8, found 9; nearest 8".
-// Without a nearest legal value nothing is said of one.
+// Returns the beginning of a wrong value's description, as it is everywhere: "wanted 1 to 8, found
+// 9; nearest 8". An empty `nearest` is left out.
 std::string Wanted(absl::string_view wanted, const absl::AlphaNum& found,
                    const absl::AlphaNum& nearest = "");
 
-// The description, with `nearest` for what it says of a nearest legal value.
+// Returns the description with `nearest` in place of the nearest legal value that it names.
 std::string WithNearest(absl::string_view description, const absl::AlphaNum& nearest);
 
-// The positive multiple of `unit` that is closest to `value` among those up to `most`; `unit` where
-// there is none. All are at least 1 but `value`.
+// Returns the positive multiple of `unit` closest to `value`, and at most `most`. Returns `unit` if
+// there is none. `unit` and `most` must be at least 1.
 int64_t NearestMultiple(int64_t value, int64_t unit, int64_t most);
 
-// The candidate closest to `found` by edit distance, or empty if none is near: "did you mean ...".
+// Returns the candidate closest to `found` by edit distance, for "did you mean ..."; empty if none
+// is near.
 std::string NearestName(absl::string_view found, const std::vector<std::string>& candidates);
 
 }  // namespace trainyard

@@ -32,8 +32,9 @@ void RaiseDescriptorLimit() {
   if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) LogWarning("descriptor_limit_not_raised");
 }
 
-// Large requests come in floods (docs/reliability.md, S7), on many threads. By default each thread
-// keeps a heap of its own, and large blocks are kept for the next ones.
+// Makes malloc return memory to the system. Large requests come in bursts (docs/reliability.md, S7)
+// on many threads. By default each thread has its own heap, and large blocks stay in it for later
+// use.
 void GiveMemoryBack() {
   ::mallopt(M_ARENA_MAX, 2);
   ::mallopt(M_MMAP_THRESHOLD, 128 << 10);
@@ -47,7 +48,7 @@ sigset_t StopSignals() {
   return signals;
 }
 
-// Meanwhile the page gets the server's newest certificate.
+// Gives the page the server's newest certificate while waiting.
 int WaitForSignal(const sigset_t& signals, const Server& server, MetricsPage& page) {
   const timespec look = {.tv_sec = 10, .tv_nsec = 0};
   for (;;) {
@@ -59,12 +60,12 @@ int WaitForSignal(const sigset_t& signals, const Server& server, MetricsPage& pa
   }
 }
 
-// gRPC's locks are Abseil's, and Debian builds Abseil with a search for deadlocks at every lock.
+// Switches off Debian's search for deadlocks at every lock of Abseil, which gRPC uses.
 void LockFast() { absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore); }
 
-// Returns only if it cannot serve.
+// Returns only if the controller cannot serve.
 absl::Status Serve(const ServerOptions& options, const Address& metrics_listen) {
-  // Blocked before any thread starts, so that only the wait below takes them.
+  // The signals are blocked before any thread starts, so that only the wait below receives them.
   const sigset_t signals = StopSignals();
   ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   ::signal(SIGPIPE, SIG_IGN);
@@ -88,38 +89,39 @@ absl::Status Serve(const ServerOptions& options, const Address& metrics_listen) 
                     {"revision", Revision()}});
   const int signal = WaitForSignal(signals, *server, *page);
   LogInfo("stopping", {{"signal", signal}});
-  page.reset();  // Before what it reads.
+  page.reset();  // The page reads from the server below.
   server.reset();
   LogInfo("stopped");
-  // All is stored. What still lives, the process ends with itself.
+  // Everything is stored. The end of the process ends whatever still runs.
   ::_exit(0);
 }
 
-// Puts the backup in place of the store. Serves nothing, so that a restart does not do it again.
+// Replaces the store by the backup. Does not serve, so that a restart does not restore again.
 absl::Status Restore(const std::string& state, const std::string& backup) {
   ASSIGN_OR_RETURN(const std::string aside, RestoreStore(state, backup, RealClock().Now()));
   std::printf("restored %s from %s%s%s\nStart the controller without --restore.\n", state.c_str(),
-              backup.c_str(), aside.empty() ? "" : "; what lay there is in ", aside.c_str());
+              backup.c_str(), aside.empty() ? "" : "; the old files are in ", aside.c_str());
   return absl::OkStatus();
 }
 
 void AddStoreOptions(CLI::App& app, ServerOptions& options, std::string& backup_every,
                      std::string& restore) {
-  auto* directory = app.add_option("--backup-directory", options.recovery.backup_directory,
-                                   "Where backups of the store lie, this controller's alone; the "
-                                   "newest 24 are kept. It may be on another machine's mount");
-  app.add_option("--backup-every", backup_every, "Back the store up so often: 10m, 1h")
+  auto* directory =
+      app.add_option("--backup-directory", options.recovery.backup_directory,
+                     "Directory for backups of the store, used by this controller alone; the "
+                     "newest 24 are kept. It may be on a mount of another machine");
+  app.add_option("--backup-every", backup_every, "How often to back up the store: 10m, 1h")
       ->needs(directory);
   app.add_option("--restore", restore,
-                 "Put this backup in the place of the store, and end. What lay there is moved to "
-                 "STATE/damaged-TIME; jobs that lived continue with new attempts");
+                 "Replace the store by this backup, and end. The old files are moved to "
+                 "STATE/damaged-TIME; jobs that were live continue with new attempts");
   app.add_flag("--accept-loss", options.recovery.accept_loss,
                "Start although acknowledged transactions or request ids are missing or the witness "
                "is damaged; the log says what is missing");
 }
 
 int Main(int argc, char** argv) {
-  ::umask(077);  // Specs, logs and grants are nobody else's.
+  ::umask(077);  // Nobody else may read specs, logs and grants.
   CLI::App app(
       "The Trainyard controller: takes jobs over gRPC, keeps them, places them on workers.\n\n"
       "Prints one line `ready controller=HOST:PORT metrics=URL` when it serves. SIGTERM ends it; "
@@ -128,7 +130,8 @@ int Main(int argc, char** argv) {
   app.set_version_flag("--version", absl::StrCat(Version(), " (", Revision(), ")"));
   ServerOptions options;
   std::string listen = "127.0.0.1:7070", metrics_listen = "127.0.0.1:9464";
-  app.add_option("--state", options.state_directory, "Directory of the store; one controller each")
+  app.add_option("--state", options.state_directory,
+                 "Directory of the store; each controller needs its own")
       ->required();
   app.add_option("--listen", listen, "Address of the API; port 0 picks a free one")
       ->capture_default_str();
@@ -137,23 +140,21 @@ int Main(int argc, char** argv) {
       ->capture_default_str();
   ServerCertificate own;
   auto* key = app.add_option("--tls-key", own.key_path, "Private key of your own, PEM, mode 0600");
-  app.add_option(
-         "--tls-certificate", own.certificate_path,
-         "Certificates for the key, which prove this controller in place of the authority's; "
-         "both files may be replaced at any time")
+  app.add_option("--tls-certificate", own.certificate_path,
+                 "Certificates for the key, which prove this controller instead of the "
+                 "authority's; both files may be replaced at any time")
       ->needs(key);
   key->needs("--tls-certificate");
   app.add_option("--namespaces", options.namespaces_file,
                  "File that names the cluster's namespaces and their limits (docs/access.md); "
                  "may be changed at any time. Default: any namespace, without limits");
-  app.add_option(
-      "--issuers", options.issuers_file,
-      "File that names the issuers of JSON Web Tokens whose people and machines may come "
-      "in, and the role of each (docs/access.md); may be changed at any time");
+  app.add_option("--issuers", options.issuers_file,
+                 "File that names the issuers of JSON Web Tokens, and the roles of their people "
+                 "and machines (docs/access.md); may be changed at any time");
   OwnerCommands commands(app, options.state_directory);
   std::string backup_every, restore;
   AddStoreOptions(app, options, backup_every, restore);
-  // The macro returns CLI11's own codes, of which there are many.
+  // The macro would return CLI11's own exit codes.
   const auto parse = [&]() -> int {
     CLI11_PARSE(app, argc, argv);
     return -1;

@@ -1,16 +1,18 @@
-// AdamW over a flat range of parameters. With t = state->step, lr = state->learning_rate and
-// g = grad * state->clip_factor:
+// One AdamW step over a flat range of parameters. With t = state->step, lr = state->learning_rate
+// and g = grad * state->clip_factor:
 //
 //   m = beta1 m + (1 - beta1) g          v = beta2 v + (1 - beta2) g^2
-//   master = master - lr (weight_decay * master + (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) +
-//   eps)) compute = master, rounded
+//   update = (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps)
+//   master = master - lr (weight_decay * master + update)
+//   compute = master, rounded
 //
-// Adds the words of master, m and v to state->read as they were, and to state->written as they are
-// afterwards: what is read at a step must be what was written at the step before.
+// Adds the words of master, m and v to state->read as they were before, and to state->written as
+// they are afterwards. What a step reads must be what the step before wrote
+// (train/step/state_check.h).
 //
-// Changes nothing when state->finite == 0. Source: Loshchilov & Hutter 2019, arXiv:1711.05101,
-// algorithm 2, with decay multiplied by the learning rate as PyTorch does.
-// Letters: n elements. Computed in the dtype of master. Bitwise deterministic for any thread count.
+// Changes nothing if state->finite == 0. Computed in the dtype of master. Bitwise deterministic for
+// any thread count. Letters: n elements. Source: Loshchilov & Hutter 2019, arXiv:1711.05101,
+// algorithm 2, with decay multiplied by the learning rate as in PyTorch.
 
 #pragma once
 
@@ -23,7 +25,7 @@
 
 namespace trainyard {
 
-// The words of a value, added.
+// The sum of a value's 32-bit words.
 TRAINYARD_HOST_DEVICE inline uint32_t WordSum(float x) { return std::bit_cast<uint32_t>(x); }
 TRAINYARD_HOST_DEVICE inline uint32_t WordSum(double x) {
   const uint64_t words = std::bit_cast<uint64_t>(x);
@@ -39,7 +41,7 @@ struct AdamWArgs {
   double beta2;         // in [0, 1)
   double eps;           // > 0
   double weight_decay;  // >= 0
-  StepState* state;     // device memory; read and written are added to
+  StepState* state;     // device memory; `read` and `written` are added to
   Tensor compute = {};  // [n]  out, bf16 or dtype of master; absent when its data is null
 };
 

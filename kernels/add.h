@@ -1,5 +1,5 @@
-// Sum of two tensors: y = a + b. Its backward is the identity, twice.
-// Computed in f32 (f64 for f64), rounded once. Bitwise deterministic for any thread count.
+// The sum of two tensors: y = a + b. The gradient of both is that of y. Computed in f32 (f64 for
+// f64), rounded once. Bitwise deterministic for any thread count.
 
 #pragma once
 
@@ -10,7 +10,7 @@ namespace trainyard {
 struct AddArgs {
   ConstTensor a;  // any shape, f64 | f32 | bf16
   ConstTensor b;  // elements and dtype of a
-  Tensor y;       // likewise, out; may be a or b
+  Tensor y;       // elements and dtype of a, out; may be a or b
 };
 
 inline void Check(const AddArgs& args) {

@@ -3,7 +3,7 @@
 //   per sequence and query head h, with key/value head h / (a/g), over the keys j that i sees:
 //   t[i,j]   = scale <q[i], k[j]>
 //   s[i,j]   = t[i,j], or c tanh(t[i,j] / c) with a soft cap c
-//   lse[i]   = log(exp(sink[h]) + sum_j exp(s[i,j]))  the first term only where there are sinks
+//   lse[i]   = log(exp(sink[h]) + sum_j exp(s[i,j]))  the first term only if there are sinks
 //   p[i,j]   = exp(s[i,j] - lse[i])
 //   out[i,:] = sum_j p[i,j] v[j,:]
 //
@@ -14,17 +14,19 @@
 //   dsink[h] = - sum_i exp(sink[h] - lse[i]) delta[i]         over all sequences
 //   where dk and dv also sum over the a/g query heads of their group.
 //
-// Which keys a query sees: attention_mask.h. A query that sees none has out 0, the
-// sink or minus infinity for lse, and no gradients.
+// attention_mask.h defines the keys that a query sees. A query that sees no key has out 0, the sink
+// or minus infinity as lse, and no gradients.
 //
-// The S x S square is never stored. Sums are taken in f32 (f64 when q is f64). Of bf16 tensors a
-// device may round p and dt to bf16 before they are multiplied, and flush denormals, as tensor
-// cores and CPUs with AVX512_BF16 do: results are a device's. Sources: Dao et al. 2022,
-// arXiv:2205.14135; groups: Ainslie et al. 2023, arXiv:2305.13245; sinks as a learned logit: OpenAI
-// 2025, arXiv:2508.10925, section 2.2; soft cap: Gemma 2, arXiv:2408.00118, section 2. Letters:
-// B sequences, S tokens of each, a query heads, g key/value heads, d head dim of queries and keys,
-// e of values. Bitwise deterministic, on the CPU for any thread count; backward unless it is told
-// that it need not be.
+// The S x S matrix is never stored. Sums are taken in f32 (f64 when q is f64). With bf16 tensors a
+// device may round p and dt to bf16 before it multiplies them, and may flush denormals, as tensor
+// cores and CPUs with AVX512_BF16 do. So results differ between kinds of devices. Bitwise
+// deterministic, on the CPU for any thread count; backward is not if
+// AttentionBackwardArgs::deterministic is false.
+//
+// Letters: B sequences, S tokens of each, a query heads, g key/value heads, d head dim of queries
+// and keys, e of values. Sources: Dao et al. 2022, arXiv:2205.14135; groups: Ainslie et al. 2023,
+// arXiv:2305.13245; sinks as a learned logit: OpenAI 2025, arXiv:2508.10925, section 2.2; soft cap:
+// Gemma 2, arXiv:2408.00118, section 2.
 
 #pragma once
 
@@ -59,9 +61,9 @@ struct AttentionForwardArgs {
   Tensor out;              // [B S, a e]  out, dtype of q
   Tensor lse;              // [B, a, S]   out, f32 (f64 when q is f64); kept for backward
   ConstTensor sinks = {};  // [a]         dtype of q; without data: none
-  // Positions in the sequence where the row's document begins, and one past where it ends; without
-  // data: 0 and S. begin <= the row's position < end; documents follow one another, so that neither
-  // decreases from row to row.
+  // Positions in the sequence: where the row's document begins, and one past its end. Without data:
+  // 0 and S. begin <= the row's position < end. Documents follow one another, so neither decreases
+  // from row to row.
   ConstTensor document_begins = {};  // [B, S]  i32
   ConstTensor document_ends = {};    // [B, S]  i32
 };
@@ -75,23 +77,23 @@ struct AttentionBackwardArgs {
   ConstTensor dout;  // [B S, a e]  dtype of q
   AttentionDims dims;
   MatrixView dq;  // [B S, a d]  out, dtype of q, overwritten; aliases no input
-  MatrixView dk;  // [B S, g d]  likewise
-  MatrixView dv;  // [B S, g e]  likewise
-  // False: a device may add to dq in an order that differs from call to call, which takes less
-  // time and memory on Hopper.
+  MatrixView dk;  // [B S, g d]  the same
+  MatrixView dv;  // [B S, g e]  the same
+  // False: a device may add to dq in an order that differs from call to call. This takes less time
+  // and memory on Hopper.
   bool deterministic = true;
   ConstTensor sinks = {};  // As in forward.
   ConstTensor document_begins = {};
   ConstTensor document_ends = {};
-  Tensor dsinks = {};  // [a]  in/out, f32 (f64 when q is f64); exactly where there are sinks
+  Tensor dsinks = {};  // [a]  in/out, f32 (f64 when q is f64); given if and only if sinks are
   Write write_dsinks = Write::kOverwrite;
 };
 
-// Neither sinks, documents, a window nor a cap, and values as wide as keys: what libraries have.
+// Whether the call has neither documents nor a soft cap, and values as wide as keys. Libraries have
+// this form, for every mask; sinks can be added to their results (cuda/attention_sinks.h).
 template <typename Args>
-bool IsPlainCausal(const Args& args) {
-  return args.dims.mask == AttentionMask{} && args.dims.soft_cap == 0 &&
-         args.dims.value_dim == args.dims.head_dim && args.sinks.data == nullptr &&
+bool IsPlain(const Args& args) {
+  return args.dims.soft_cap == 0 && args.dims.value_dim == args.dims.head_dim &&
          args.document_begins.data == nullptr && args.document_ends.data == nullptr;
 }
 
@@ -109,7 +111,7 @@ inline void Check(const AttentionDims& dims) {
   Check(dims.mask);
 }
 
-// Of forward and backward alike, whole or in parts.
+// Checks the arguments that forward and backward share, whole or in parts.
 template <typename Args>
 void CheckAttentionInputs(const Args& args) {
   const AttentionDims& dims = args.dims;
@@ -135,7 +137,7 @@ void CheckAttentionInputs(const Args& args) {
   }
 }
 
-// Of backward, whole or in parts.
+// For backward, whole or in parts.
 template <typename Args>
 void CheckSinkGradient(const Args& args) {
   CHECK((args.sinks.data == nullptr) == (args.dsinks.data == nullptr))

@@ -1,5 +1,5 @@
-// Attention of some rows of queries over some rows of keys and values: what attention.h and
-// attention_part.h come to, for the one core that each backend has for both.
+// Attention of some rows of queries over some rows of keys and values. Each backend has one such
+// core, which serves attention.h and attention_part.h.
 
 #pragma once
 
@@ -7,21 +7,21 @@
 
 namespace trainyard {
 
-// Heads within the rows of a tensor, side by side.
+// Heads that lie side by side in the rows of a tensor.
 template <typename T>
 struct Heads {
   T* data;      // the first row's first head
   int64_t row;  // elements from row to row
 };
 
-// What a query sees beside the part's mask: of [sequences, sequence], by the query's row; null:
-// nothing else.
+// The documents of the queries' rows, [sequences, sequence]. Null: no limit besides the part's
+// mask.
 struct Documents {
   const int32_t* begins = nullptr;
   const int32_t* ends = nullptr;
 };
 
-// T is the dtype of the inputs, O of the outputs, which are rounded to it once.
+// T is the dtype of the inputs, and O that of the outputs, which are rounded to O once.
 template <typename T, typename O>
 struct AttentionForwardCore {
   int64_t sequences;
@@ -67,7 +67,7 @@ template <typename T>
 Heads<const T> HeadsOf(const ConstTensor& tensor) {
   return {tensor.as<T>(), tensor.shape.back()};
 }
-// Null where there is no data.
+// Null if there is no data.
 template <typename T, typename AnyTensor>
 auto DataOf(const AnyTensor& tensor) {
   return tensor.data == nullptr ? nullptr : tensor.template as<T>();
@@ -85,7 +85,7 @@ inline AttentionPart WholeOf(const AttentionDims& dims) {
           .mask = dims.mask};
 }
 
-// What forward has, whole or in a part.
+// Makes the core of a forward call, whole or in parts.
 template <typename T, typename O, typename Args>
 AttentionForwardCore<T, O> ForwardCoreOf(const Args& args, const AttentionPart& part, Write write) {
   return {.sequences = args.q.rows / args.dims.sequence,

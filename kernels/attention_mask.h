@@ -1,15 +1,15 @@
-// Which keys a query of attention sees. Every mask is an interval of keys for each query: of query
-// i in a sequence of S tokens,
+// Defines the keys that a query of attention sees. Every mask is an interval of keys for each
+// query. For query i in a sequence of S tokens the interval is
 //
 //   causal             [0, i]
-//   causal, window W   [max(0, i - W + 1), i]     sliding window: itself and the W - 1 before
+//   causal, window W   [max(0, i - W + 1), i]     the query's own key and the W - 1 before
 //   full               [0, S)
 //
-// and, where several documents share a sequence, only those of these keys that belong to the
-// query's document.
+// If several documents share a sequence, a query sees only those of these keys that belong to its
+// own document.
 //
-// Sources: window: Beltagy et al. 2020, arXiv:2004.05150, and Mistral 7B, arXiv:2310.06825, of
-// which this is the count; documents: Llama Team 2024, arXiv:2407.21783, section 3.2.
+// Sources: window: Beltagy et al. 2020, arXiv:2004.05150, and Mistral 7B, arXiv:2310.06825, whose
+// count is used here; documents: Llama Team 2024, arXiv:2407.21783, section 3.2.
 
 #pragma once
 
@@ -22,7 +22,7 @@ namespace trainyard {
 
 struct AttentionMask {
   bool causal = true;
-  int64_t window = 0;  // Keys that a query sees, itself included; 0: no limit. Only when causal.
+  int64_t window = 0;  // Keys that a query sees, its own included; 0: no limit. Causal only.
 
   bool operator==(const AttentionMask&) const = default;
 };
@@ -33,17 +33,17 @@ struct KeyInterval {
   int64_t end;
 };
 
-// What the query at position i sees of a sequence whose last key is at `keys` - 1.
+// The keys that the query at position i sees in a sequence of `keys` keys.
 constexpr KeyInterval KeysSeen(const AttentionMask& mask, int64_t i, int64_t keys) {
   return {.begin = mask.window > 0 ? std::max<int64_t>(0, i - mask.window + 1) : 0,
           .end = mask.causal ? std::min(i + 1, keys) : keys};
 }
 
-// Pairs of query and key that the mask lets through, of queries [begin, end) of a sequence of
+// The number of query/key pairs that the mask allows for queries [begin, end) of a sequence of
 // `keys` tokens.
 inline double PairsSeen(const AttentionMask& mask, int64_t begin, int64_t end, int64_t keys) {
   if (!mask.causal) return double(end - begin) * double(keys);
-  // Of the first n queries: a triangle, and a band below it.
+  // Pairs of the first n queries: a triangle, and below it a band.
   const auto first = [&](int64_t n) {
     const int64_t rising = mask.window > 0 ? std::min(n, mask.window) : n;
     return double(rising) * double(rising + 1) / 2 + double(n - rising) * double(mask.window);

@@ -1,22 +1,23 @@
-// Attention of some rows of queries over some rows of keys and values, perhaps another rank's: what
-// attention over sequences that ranks share out is made of. Parts whose rows of keys and values are
-// disjoint merge into attention over all of them:
+// Attention of some rows of queries over some rows of keys and values, which may come from another
+// rank. Attention over sequences that ranks divide consists of such parts. Parts with disjoint rows
+// of keys and values merge into attention over all of these rows:
 //
 //   out', lse' = attention of the part, as in attention.h, over the rows that a query sees
 //   kOverwrite: out = out', lse = lse'
 //   kAdd:       lse = log(exp(lse) + exp(lse')),
 //               out = exp(lse_before - lse) out + exp(lse' - lse) out'
 //
-//   backward is that of attention.h, from the out and lse of all parts together: its dq, and its dk
-//   and dv, add up over the parts.
+// In backward, out and lse are those of all parts together. The formulas are those of attention.h;
+// dq, dk and dv add up over the parts.
 //
 // Query q_begin + i stands at q_position + i in its sequence, and key kv_begin + j at kv_position +
-// j. The part's mask, and documents, say in these positions which keys a query sees. A query that
-// sees none of the part's keys is left as it is by kAdd. Sinks belong to one part of each query.
-// Rows out of the ranges of a part are neither read nor written. Sums are taken in f32 (f64 for
-// f64). Letters: B sequences, L rows of each on this rank, a, g, d, e as in attention.h.
-// Source: Liu et al. 2023, arXiv:2310.01889; merging: Dao et al. 2022, arXiv:2205.14135.
-// Bitwise deterministic, on the CPU for any thread count; the order of the parts matters to
+// j. The part's mask and documents use these positions. kAdd does not change a query that sees none
+// of the part's keys. Sinks belong to one part of each query. Rows outside a part are neither read
+// nor written. Sums are taken in f32 (f64 for f64).
+//
+// Letters: B sequences, L rows of each on this rank; a, g, d, e as in attention.h. Bitwise
+// deterministic, on the CPU for any thread count; the order of the parts affects rounding. Source:
+// Liu et al. 2023, arXiv:2310.01889; merging: Dao et al. 2022, arXiv:2205.14135.
 // rounding.
 
 #pragma once
@@ -25,7 +26,8 @@
 
 namespace trainyard {
 
-// Rows [q_begin, q_begin + q_rows) and [kv_begin, kv_begin + kv_rows) of each sequence.
+// The rows [q_begin, q_begin + q_rows) of queries and [kv_begin, kv_begin + kv_rows) of keys and
+// values of each sequence.
 struct AttentionPart {
   int64_t q_begin;
   int64_t q_rows;
@@ -43,8 +45,8 @@ struct AttentionPartForwardArgs {
   AttentionDims dims;  // sequence is L; the mask is the part's
   AttentionPart part;
   Tensor out;                        // [B L, a e]  in/out, f32 (f64 when q is f64)
-  Tensor lse;                        // [B, a, L]   in/out, likewise
-  Write write;                       // kAdd: merges into out and lse.
+  Tensor lse;                        // [B, a, L]   in/out, the same
+  Write write;                       // kAdd: merges into out and lse
   ConstTensor sinks = {};            // [a]     dtype of q; without data: none in this part
   ConstTensor document_begins = {};  // [B, L]  i32: of the queries' rows, as in attention.h
   ConstTensor document_ends = {};    // [B, L]  i32
@@ -54,20 +56,20 @@ struct AttentionPartBackwardArgs {
   ConstMatrixView q;  // As in forward.
   ConstMatrixView k;
   ConstMatrixView v;
-  ConstTensor out;     // [B L, a e]     the merged output of all parts, in the dtype of q
-  ConstTensor lse;     // [B, a, L]      likewise, f32 (f64 when q is f64)
+  ConstTensor out;     // [B L, a e]     the merged output of all parts, dtype of q
+  ConstTensor lse;     // [B, a, L]      the merged one, f32 (f64 when q is f64)
   ConstTensor dout;    // [B L, a e]     dtype of q
   AttentionDims dims;  // sequence is L; the mask is the part's
   AttentionPart part;
   MatrixView dq;  // [B L, a d]  in/out, f32 (f64 when q is f64); rows of the part
-  MatrixView dk;  // [B L, g d]  in/out, likewise
-  MatrixView dv;  // [B L, g e]  in/out, likewise
+  MatrixView dk;  // [B L, g d]  in/out, the same
+  MatrixView dv;  // [B L, g e]  in/out, the same
   Write write_dq;
   Write write_dkv;
   ConstTensor sinks = {};  // As in forward.
   ConstTensor document_begins = {};
   ConstTensor document_ends = {};
-  Tensor dsinks = {};  // [a]  in/out, f32 (f64 when q is f64); exactly where there are sinks
+  Tensor dsinks = {};  // [a]  in/out, f32 (f64 when q is f64); given if and only if sinks are
   Write write_dsinks = Write::kOverwrite;
 };
 

@@ -1,17 +1,17 @@
-// Balances experts without a loss: the bias of the gate's choice (router.h) falls for experts that
-// were chosen more often than the mean, and rises for the others.
+// Balances experts without a loss. The bias on the router's choice (router.h) falls for experts
+// that were chosen more often than the mean, and rises for the others.
 //
 //   gradient[e] = (write == kAdd ? gradient[e] : 0) + E chosen[e] - sum of chosen
 //   bias[e]     = bias[e] - rate * sign(gradient[e])        compute = bias, rounded
 //
-// The first is of one micro-batch on one rank, and is summed as a gradient is, over micro-batches
-// and ranks: E times what is chosen more than the mean. It is no gradient of the loss, and has no
-// part in the norm, in clipping and in buckets, which may be sent in bf16. Whole numbers add up
-// exactly (f32: to 2^24), so that the sign is the same for every layout; that of 0 is 0. The second
-// changes nothing when state->finite == 0.
+// gradient is computed for one micro-batch on one rank, and is summed like a gradient over
+// micro-batches and ranks. It then is E times the number of choices above the mean. It is not a
+// gradient of the loss, and takes no part in the gradient norm, in clipping and in buckets, which
+// may be sent in bf16. Whole numbers add up exactly (in f32 up to 2^24), so the sign is the same
+// for every layout. The sign of 0 is 0. The bias does not change if state->finite == 0.
 //
-// Source: DeepSeek-V3, arXiv:2412.19437, section 2.1.2; Wang et al. 2024, arXiv:2408.15664,
-// algorithm 1. Letters: T tokens, K choices of each, E experts, n elements.
+// Letters: T tokens, K choices of each, E experts, n elements. Source: DeepSeek-V3,
+// arXiv:2412.19437, section 2.1.2; Wang et al. 2024, arXiv:2408.15664, algorithm 1.
 
 #pragma once
 
@@ -21,7 +21,7 @@
 namespace trainyard {
 
 struct BalanceBiasGradientArgs {
-  ConstTensor experts;  // [T, K]  i32; outside of [0, E): a programmer error that names it
+  ConstTensor experts;  // [T, K]  i32; a value outside [0, E) is a programmer error that names it
   Tensor gradient;      // [E]     in/out, f64 | f32
   Write write;
 };

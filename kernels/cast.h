@@ -1,5 +1,4 @@
-// Copies with a change of dtype, rounded to nearest even (f64 to bf16 by way of f32): y = x. With
-// equal dtypes it is a copy.
+// Copies with a change of dtype: y = x, rounded to nearest even (f64 to bf16 via f32).
 
 #pragma once
 

@@ -1,11 +1,13 @@
-// Ends the gradient norm: what AdamW needs to know of the whole gradient, within StepState.
+// Finishes the gradient norm: computes what AdamW needs to know about the whole gradient, in
+// StepState.
 //
 //   grad_norm   = sqrt(grad_norm_squared)
 //   clip_factor = clip_norm > 0 ? min(1, clip_norm / (grad_norm + 1e-6)) : 1
 //   finite      = loss and grad_norm are finite
 //
-// After all SumSquares of the step and the reductions of loss and grad_norm_squared over ranks;
-// the host zeroes those two before the next step. Source: PyTorch clip_grad_norm_ (the 1e-6).
+// Must run after all SumSquares of the step and the reductions of loss and grad_norm_squared over
+// ranks. The host sets these two to 0 before the next step. Source: PyTorch clip_grad_norm_ (the
+// 1e-6).
 
 #pragma once
 

@@ -2,8 +2,8 @@
 //
 //   y[t, y_begin + c] = x[t, x_begin + c]   for 0 <= c < columns
 //
-// The other columns of y keep what they hold. Takes the keys and values out of a packed projection,
-// and packs gradients. Letters: T rows, M and N columns of the two.
+// The other columns of y keep their values. Used to take the keys and values out of a packed
+// projection, and to pack gradients. Letters: T rows, M columns of x, N columns of y.
 
 #pragma once
 

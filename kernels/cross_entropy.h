@@ -2,24 +2,25 @@
 //
 //   lse[t] = log sum_v exp(logits[t,v])
 //   state->loss += loss_scale * sum over t with targets[t] >= 0 of (lse[t] - logits[t, targets[t]])
-//   dlogits[t,v] = loss_scale * (exp(logits[t,v] - lse[t]) - (v == targets[t])),  0 when not
-//   counted
+//   dlogits[t,v] = loss_scale * (exp(logits[t,v] - lse[t]) - (v == targets[t])), 0 if not counted
 //
 // where loss_scale is state->loss_scale: 1 / counted tokens of the whole global batch.
 //
-// Where ranks share the vocabulary out, forward has two phases. Each rank first takes the
-// statistics of its columns:
+// If ranks divide the vocabulary, forward has two phases. Each rank first computes the statistics
+// of its columns:
 //
 //   statistics[t,:] = (m, sum_v exp(logits[t,v] - m), logits[t, targets[t]] or 0 if not held)
 //   with m = max_v logits[t,v]
 //
-// and combines those of all ranks, gathered, into lse; each adds the loss of its share of the rows.
+// Then it combines the gathered statistics of all ranks into lse, and adds the loss of its share of
+// the rows.
+//
+// Target -1 is not counted. Any other target outside the whole vocabulary is a programmer error
+// that names it. Rows are reduced in f32 (f64 for f64), and the loss in f64: on the CPU in the
+// order of t, on a GPU in an order that depends only on T. Bitwise deterministic, on the CPU for
+// any thread count.
 //
 // Letters: T tokens, V columns of logits: the vocabulary, or this rank's slice of it; n ranks.
-// Target -1 is not counted; any other outside of the whole vocabulary is a programmer error that
-// names it. Rows are reduced in f32 (f64 for f64), the loss in f64: on the CPU in the order of t,
-// on a GPU in another that depends on T alone. Bitwise deterministic, on the CPU for any thread
-// count.
 
 #pragma once
 
@@ -32,23 +33,23 @@ struct CrossEntropyForwardArgs {
   ConstTensor logits;   // [T, V]  f64 | f32
   ConstTensor targets;  // [T]     i32
   Tensor lse;           // [T]     out, dtype of logits; kept for backward
-  StepState* state;     // device memory; loss is added to
+  StepState* state;     // device memory; `loss` is added to
 };
 
 struct CrossEntropyStatisticsArgs {
   ConstTensor logits;   // [T, V]  f64 | f32
   ConstTensor targets;  // [T]     i32
-  VocabSlice slice;     // that logits hold
+  VocabSlice slice;     // the slice that logits have
   Tensor statistics;    // [T, 3]  out, dtype of logits
 };
 
 struct CrossEntropyCombineArgs {
   ConstTensor statistics;  // [n, T, 3]  f64 | f32; of all ranks, in the order of their slices
   ConstTensor targets;     // [T]        i32
-  int64_t loss_begin;      // Rows [loss_begin, loss_begin + loss_rows) are added to the loss.
+  int64_t loss_begin;      // rows [loss_begin, loss_begin + loss_rows) are added to the loss
   int64_t loss_rows;
   Tensor lse;        // [T]  out, dtype of statistics; kept for backward
-  StepState* state;  // device memory; loss is added to
+  StepState* state;  // device memory; `loss` is added to
 };
 
 struct CrossEntropyBackwardArgs {
@@ -56,9 +57,9 @@ struct CrossEntropyBackwardArgs {
   ConstTensor targets;     // [T]     i32
   ConstTensor lse;         // [T]     the forward output
   const StepState* state;  // device memory
-  Tensor dlogits;          // [T, V]  out, dtype of logits, or bf16 when those are f32; overwritten;
-                           //         may be logits when of the same dtype
-  VocabSlice slice = {};   // that logits hold
+  Tensor dlogits;          // [T, V]  out, dtype of logits, or bf16 if logits are f32; overwritten;
+                           // may be logits if of the same dtype
+  VocabSlice slice = {};   // the slice that logits have
 };
 
 inline void Check(const CrossEntropyForwardArgs& args) {

@@ -1,6 +1,7 @@
-// What attention on cuDNN takes (cuda/cudnn_attention.h), and the device memory that such calls
-// keep from one to the next, beside their tensors. Known without a GPU and without the library, so
-// that memory can be planned; tests/kernels/cudnn_plans_test.cc compares with cuDNN's own plans.
+// Which attention cuDNN can compute (cuda/cudnn_attention.h), and the device memory that such calls
+// keep from one call to the next, besides their tensors. Both are known without a GPU and without
+// the library, so that memory can be planned. tests/kernels/cudnn_plans_test.cc compares with
+// cuDNN's own plans.
 //
 // Letters: B sequences, S tokens of each, a query heads, g key/value heads, d head dim.
 
@@ -12,13 +13,16 @@
 
 namespace trainyard {
 
-// Sequences are whole tiles of so many tokens: with others, graphs of some versions of cuDNN read
-// beyond the end.
+// Sequences must be whole tiles of this many tokens: with other lengths, graphs of some versions of
+// cuDNN read beyond the end.
 inline constexpr int64_t kCudnnTokens = 128;
 
+// Whether cuDNN computes plain attention (IsPlain) of these sizes. Sequences that are not whole
+// tiles are padded, which only a causal mask allows: queries of a full mask would see the padding.
 inline bool CudnnTakes(DType dtype, const AttentionDims& dims) {
   const int64_t d = dims.head_dim;
-  return dtype == DType::kBF16 && d >= 64 && d <= 256 && d % 8 == 0;
+  const bool fits = dims.mask.causal || dims.sequence % kCudnnTokens == 0;
+  return dtype == DType::kBF16 && d >= 64 && d <= 256 && d % 8 == 0 && fits;
 }
 
 // The elements of one token's row of qkv.
@@ -26,8 +30,8 @@ inline int64_t PackedWidth(const AttentionDims& dims) {
   return (dims.heads + 2 * dims.kv_heads) * dims.head_dim;
 }
 
-// S rounded up to a multiple of `tokens`; 0 where that more than doubles the work, or where a
-// sequence of qkv then has more bytes than CUDA copies at once (2 GiB).
+// Returns S rounded up to a multiple of `tokens`. Returns 0 if that more than doubles the work, or
+// if a padded sequence of qkv has more bytes than CUDA copies at once (2 GiB).
 inline int64_t PaddedSequence(DType dtype, const AttentionDims& dims, int64_t tokens) {
   constexpr size_t kLongestCopy = (size_t{1} << 31) - 1;
   const int64_t padded = (dims.sequence + tokens - 1) / tokens * tokens;
@@ -37,24 +41,27 @@ inline int64_t PaddedSequence(DType dtype, const AttentionDims& dims, int64_t to
 
 enum class AttentionPass : uint8_t { kForward, kBackward };
 
-// One plan of cuDNN's, of causal attention without more (IsPlainCausal) over packed rows. S is a
-// multiple of kCudnnTokens.
+// One plan of cuDNN's for plain attention (IsPlain) over packed rows. S is a multiple of
+// kCudnnTokens.
 struct CudnnAttentionPlan {
   AttentionPass pass = AttentionPass::kForward;
   int64_t sequences = 0;  // B
   AttentionDims dims = {};
-  bool deterministic = true;  // As AttentionBackwardArgs has it; true for forward.
+  bool deterministic = true;  // As in AttentionBackwardArgs; true for forward.
 
   auto Key() const {
     return std::tuple(pass, sequences, dims.sequence, dims.heads, dims.kv_heads, dims.head_dim,
-                      dims.scale, deterministic);
+                      dims.scale, dims.mask.causal, dims.mask.window, deterministic);
   }
   bool operator<(const CudnnAttentionPlan& other) const { return Key() < other.Key(); }
 
-  // What it works in: a little and, of backward, a value for each query; the keys' and values'
-  // gradients of each query head, where heads share them; and either a square of bf16 for every
-  // head, from which the queries' gradients are summed in one order, or these gradients in f32, to
-  // which blocks of keys add as they come. Of cuDNN 9.19 on Hopper.
+  // The bytes of the plan's workspace: a fixed amount and, for backward,
+  // - a value for each query;
+  // - the gradients of keys and values for each query head, if heads share them;
+  // - if deterministic, a square of bf16 for every head, from which the gradients of queries are
+  //   summed in one order; otherwise these gradients in f32, to which blocks of keys add as they
+  //   come.
+  // Measured for cuDNN 9.19 on Hopper.
   int64_t WorkspaceBytes() const {
     constexpr int64_t kOwn = 256;
     if (pass == AttentionPass::kForward) return kOwn;
@@ -67,9 +74,9 @@ struct CudnnAttentionPlan {
   }
 };
 
-// What a GPU keeps for calls of attention on B sequences of dims.sequence tokens: the workspace of
-// their plan and, where sequences are padded, copies of their tensors. 0 where cuDNN takes no such
-// call.
+// The bytes that a GPU keeps for calls of attention on B sequences of dims.sequence tokens: the
+// workspace of their plan and, if sequences are padded, copies of their tensors. 0 if cuDNN takes
+// no such call.
 inline int64_t CudnnKeptBytes(DType dtype, CudnnAttentionPlan plan) {
   if (!CudnnTakes(dtype, plan.dims)) return 0;
   if (plan.dims.sequence % kCudnnTokens == 0) return plan.WorkspaceBytes();

@@ -1,12 +1,13 @@
-// Looks rows of a table up by index; serves tokens and learned positions (positions.h). The table
-// may be a slice of the vocabulary: rows of other ids are zeroes, so that ranks' outputs add up.
+// Looks up rows of a table by index, for tokens and for learned positions (positions.h). The table
+// may be a slice of the vocabulary: rows of other ids are zeroes, so that the ranks' outputs can be
+// summed.
 //
-//   y[t,:] = table[tokens[t] - first,:], or 0 when the table does not hold tokens[t]
+//   y[t,:] = table[tokens[t] - first,:], or 0 if the table does not have tokens[t]
 //   dtable[v,:] += sum over t with tokens[t] = first + v of dy[t,:]
 //
-// Letters: T tokens, V rows of the table, D width. A token outside of the whole vocabulary is a
+// Letters: T tokens, V rows of the table, D width. A token outside the whole vocabulary is a
 // programmer error that names it. Backward adds in the order of t, in the dtype of dtable: bitwise
-// deterministic, for any thread count.
+// deterministic for any thread count.
 
 #pragma once
 
@@ -18,14 +19,14 @@ struct EmbeddingForwardArgs {
   ConstTensor table;      // [V, D]  f64 | f32 | bf16
   ConstTensor tokens;     // [T]     i32
   Tensor y;               // [T, D]  out, dtype of table
-  VocabSlice slice = {};  // that the table holds
+  VocabSlice slice = {};  // the slice that the table has
 };
 
 struct EmbeddingBackwardArgs {
   ConstTensor dy;      // [T, D]  f64 | f32 | bf16
   ConstTensor tokens;  // [T]     i32
   Tensor dtable;       // [V, D]  in/out, f32 (f64 when dy is f64)
-  Write write;         // kOverwrite: all of dtable is zeroed first.
+  Write write;         // kOverwrite: all of dtable is zeroed first
   VocabSlice slice = {};
 };
 

@@ -1,11 +1,11 @@
-// Sorts slots by the expert that they go to. Slot t K + j is the jth choice of token t.
+// Sorts slots by expert. Slot t K + j is choice j of token t.
 //
 //   counts[e] = slots with experts[slot] == e
 //   order     = the slots in order of (experts[slot], slot)
 //   place     = its inverse: place[order[i]] == i
 //
-// Letters: T tokens, K choices of each, E experts. An expert outside of [0, E) is a programmer
-// error that names it.
+// Letters: T tokens, K choices of each, E experts. An expert outside [0, E) is a programmer error
+// that names it.
 
 #pragma once
 

@@ -1,17 +1,17 @@
-// Copies rows from where `rows` says, and the adjoint, which adds rows up.
+// Copies the rows that `rows` names; and the adjoint, which adds rows.
 //
 //   GatherRows:  y[i,:] = x[rows[i] / divisor,:]                     for i < count
 //   GatherSum:   y[t,:] = (write == kAdd ? y[t,:] : 0) + sum_j z[place[t,j],:], in order of j;
 //                a place of -1 adds nothing
 //
-// With slots t K + j sorted by expert (expert_order.h), GatherRows with rows = order, divisor = K
-// brings the tokens into that order, and GatherSum with the inverse is its gradient; as much the
+// With slots t K + j sorted by expert (expert_order.h), GatherRows with rows = order and divisor =
+// K copies the tokens in this order. GatherSum with the inverse order is its gradient, and the
 // other way round.
 //
-// Letters: S rows of x, R bound on the rows gathered, T tokens, K rows added for each, D width. How
-// many rows count is read when the kernel runs; y beyond them is left as it is. A row that does
-// not exist is a programmer error that names it. Sums are taken in f32 (f64 for f64). Bitwise
-// deterministic for any thread count.
+// Letters: S rows of x, R bound on the gathered rows, T tokens, K rows added for each, D width.
+// `count` is read when the kernel runs; further rows of y do not change. A row that does not exist
+// is a programmer error that names it. Sums are taken in f32 (f64 for f64). Bitwise deterministic
+// for any thread count.
 
 #pragma once
 
@@ -22,7 +22,7 @@ namespace trainyard {
 struct GatherRowsArgs {
   ConstTensor x;           // [S, D]  f64 | f32 | bf16
   ConstTensor rows;        // [R]     i32
-  ConstTensor count = {};  // [1]     i32, at most R; absent when its data is null: R
+  ConstTensor count = {};  // [1]     i32, at most R; if its data is null, all R rows
   int64_t divisor = 1;     // >= 1
   Tensor y;                // [R, D]  out, dtype of x; not x
 };

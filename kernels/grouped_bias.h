@@ -1,17 +1,17 @@
-// A bias for each of the G groups that share out the rows (grouped_matmul.h), with or without a
-// factor per row: group g has rows [offsets[g], offsets[g+1]), perhaps none.
+// Adds a bias for each of the G groups that divide the rows (grouped_matmul.h), with or without a
+// factor for each row. Group g has the rows [offsets[g], offsets[g+1]) and may be empty.
 //
 //   forward            y[r,n] += w[r] bias[g,n]                     for the rows r of each g
 //   gradient           dbias[g,n] = (write == kAdd ? dbias[g,n] : 0) + sum_r w[r] dy[r,n]
 //   factor's gradient  dw[r] += sum_n dy[r,n] bias[g,n]
 //
-// The factor is what an expert's output weighs (scaled_swiglu.h): there the bias of its second
-// product has to be weighted, too. Without one w[r] is 1.
+// The factor is the weight of an expert's output (scaled_swiglu.h); the bias of the expert's second
+// product must be weighted, too. Without a factor, w[r] is 1.
 //
-// Letters: R bound on the rows, G groups, N columns. The offsets are read when the kernel runs;
-// rows outside of the groups are neither read nor written. Offsets that fall, or leave [0, R], are
-// a programmer error that names them. Computed in f32 (f64 for f64). Bitwise deterministic for
-// given offsets and shape, on the CPU for any thread count.
+// Letters: R bound on the rows, G groups, N columns. The offsets are read when the kernel runs.
+// Rows outside the groups are neither read nor written. Offsets that fall or leave [0, R] are a
+// programmer error that names them. Computed in f32 (f64 for f64). Bitwise deterministic for given
+// offsets and shape, on the CPU for any thread count.
 
 #pragma once
 

@@ -1,14 +1,14 @@
-// The three products of G linear layers that share out the rows: group g, with weight [g], has
-// rows [offsets[g], offsets[g+1]), perhaps none.
+// The three products of G linear layers that divide the rows. Group g has its own weight and the
+// rows [offsets[g], offsets[g+1]), and may be empty.
 //
 //   forward          y[r,:]  = sum_k weight[g,:,k] x[r,k]              for the rows r of each g
 //   input gradient   dx[r,:] = sum_n dy[r,n] weight[g,n,:]
 //   weight gradient  dweight[g,n,k] = (write == kAdd ? dweight[g,n,k] : 0) + sum_r dy[r,n] x[r,k]
 //
 // Letters: R bound on the rows, G groups, K inputs, N outputs. The offsets are read when the kernel
-// runs; rows outside of the groups are neither read nor written. Offsets that fall, or leave [0,
-// R], are a programmer error that names them. Sums are taken in f32 (f64 for f64). Deterministic
-// for given offsets, shape, thread count and device.
+// runs. Rows outside the groups are neither read nor written. Offsets that fall or leave [0, R] are
+// a programmer error that names them. Sums are taken in f32 (f64 for f64). Deterministic for given
+// offsets, shape, thread count and device.
 
 #pragma once
 
@@ -35,10 +35,10 @@ struct GroupedMatMulWeightGradientArgs {
   ConstTensor x;        // [R, K]     dtype of dy
   ConstTensor offsets;  // [G+1]      i32
   Tensor dweight;       // [G, N, K]  in/out, f32 (f64 when dy is f64)
-  Write write;          // kOverwrite: zero for a group without rows.
+  Write write;          // kOverwrite: zero for a group without rows
 };
 
-// [rows, outputs] with [rows, inputs] through the weight.
+// Checks [rows, outputs], [rows, inputs] and the weight between them.
 inline void ExpectGroups(const ConstTensor& in, const ConstTensor& out, const ConstTensor& weight,
                          const ConstTensor& offsets) {
   const int64_t k = ExpectColumns("grouped_matmul inputs", in);

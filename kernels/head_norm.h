@@ -4,8 +4,8 @@
 //   rstd[t,h] = 1 / sqrt(mean_i x[t,h,i]^2 + eps)           h < a+g
 //   y[t,h,i]  = x[t,h,i] rstd[t,h] gain[i]                  gain: q_gain for h < a, else k_gain
 //
-// Backward as rms_norm.h for each head; the gradient of a gain is the sum over tokens and its
-// heads.
+// The backward formulas for each head are those of rms_norm.h. The gradient of a gain is the sum
+// over tokens and over the heads that use the gain.
 //
 // Source: Henry et al. 2020, arXiv:2010.04245 (the idea); Qwen3, arXiv:2505.09388 (this form).
 // Letters: T tokens, a query heads, g key/value heads, d head dim. Sums are taken in f32 (f64 when
@@ -38,11 +38,11 @@ struct HeadNormBackwardArgs {
   int64_t kv_heads;
   Tensor dx;       // [T, (a+2g)d]  out, dtype of x, overwritten; may be neither dy nor x
   Tensor dq_gain;  // [d]           in/out, f32 (f64 when x is f64)
-  Tensor dk_gain;  // [d]           in/out, likewise
-  Write write;     // of both
+  Tensor dk_gain;  // [d]           in/out, the same
+  Write write;     // of both gains
 };
 
-// Checks what both directions have, and returns the dtype of sums.
+// Checks the arguments that both directions share, and returns the dtype of sums.
 inline DType ExpectHeadNorm(const ConstTensor& x, const ConstTensor& q_gain,
                             const ConstTensor& k_gain, int64_t heads, int64_t kv_heads) {
   const int64_t columns = ExpectColumns("head_norm x", x);

@@ -1,13 +1,13 @@
-// Layer normalisation over the last dim, with learned gain and bias: of x, or of x + addend, which
-// then is an output, too (residual stream and branch, in one pass over memory).
+// Layer normalisation over the last dim, with learned gain and bias. Normalises x, or x + addend,
+// which is then also an output (residual stream and branch, in one pass over memory).
 //
-//   h       = x, or sum = x + addend, as it is rounded to be kept
+//   h       = x, or sum = x + addend, rounded as stored
 //   mean[t] = mean_d h[t,d]      rstd[t] = 1 / sqrt(mean_d (h[t,d] - mean[t])^2 + eps)
 //   hhat    = (h - mean) rstd    y[t,d]  = hhat[t,d] gain[d] + bias[d]
 //
 //   with g[t,d] = dy[t,d] gain[d]:
 //   dh[t,d]  = rstd[t] (g[t,d] - mean_e g[t,e] - hhat[t,d] mean_e(g[t,e] hhat[t,e]))
-//              + dsum[t,d], if h is used elsewhere; the gradient of x, and of addend
+//              + dsum[t,d], if h is used elsewhere; dh is the gradient of x and of addend
 //   dgain[d] = sum_t dy[t,d] hhat[t,d]          dbias[d] = sum_t dy[t,d]
 //
 // Source: Ba, Kiros & Hinton 2016, arXiv:1607.06450, eq. 3 and 4 (eps under the root).
@@ -27,9 +27,9 @@ struct LayerNormForwardArgs {
   double eps;               // > 0
   Tensor y;                 // [T, D]  out, dtype of x; may be x or addend
   Tensor mean;              // [T]     out, f32 (f64 when x is f64); kept for backward
-  Tensor rstd;              // [T]     out, likewise
+  Tensor rstd;              // [T]     out, the same
   ConstTensor addend = {};  // [T, D]  dtype of x; absent when its data is null
-  Tensor sum = {};          // [T, D]  out, likewise; may be x or addend, and not y
+  Tensor sum = {};          // [T, D]  out, the same; may be x or addend, but not y
 };
 
 struct LayerNormBackwardArgs {
@@ -40,7 +40,7 @@ struct LayerNormBackwardArgs {
   ConstTensor rstd;       // [T]     the forward output
   Tensor dx;              // [T, D]  out, dtype of x, overwritten; may be dsum, but neither dy nor x
   Tensor dgain;           // [D]     in/out, f32 (f64 when x is f64)
-  Tensor dbias;           // [D]     in/out, likewise
+  Tensor dbias;           // [D]     in/out, the same
   Write write;            // of dgain and dbias
   ConstTensor dsum = {};  // [T, D]  dtype of x; absent when its data is null
 };

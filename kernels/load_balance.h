@@ -1,22 +1,25 @@
-// The auxiliary loss that keeps experts evenly loaded.
+// The auxiliary loss that keeps the load of experts even.
 //
-//   fraction[e] = counts[e] / sum of counts: of all choices on all ranks, a constant of the
-//   gradient p[t,:] = softmax(logits[t,:]), or sigmoid(logits[t,:]) over its sum + 1e-20
+//   fraction[e] = counts[e] / sum of counts; counts are those of all choices on all ranks, and
+//                 constants for the gradient
+//   p[t,:] = softmax(logits[t,:]), or sigmoid(logits[t,:]) over its sum + 1e-20
 //   state->auxiliary_loss += factor * sum_e fraction[e] sum_t p[t,e]
 //
 //   dlogits[t,e] = factor p[t,e] (fraction[e] - f) for softmax,
 //                  factor p[t,e] (1 - sigmoid) (fraction[e] - f) for sigmoid
 //   with f = sum_i fraction[i] p[t,i] and factor = coefficient * E * state->loss_scale
 //
-// Evenly loaded it is `coefficient`, once loss_scale has made the mean of the tokens: the fractions
-// sum to 1 whatever top_k is. They belong to one micro-batch on all of its ranks, so that the
-// loss depends on what those hold together, and on nothing else of the layout.
+// With an even load the loss is `coefficient`, because loss_scale makes a mean over tokens and the
+// fractions sum to 1 for every top_k. The fractions are those of one micro-batch on all of its
+// ranks. So the loss depends only on the tokens of this micro-batch, and on nothing else of the
+// layout.
+//
+// Rows are computed in the dtype of logits, the loss in f64, on the CPU in the order of t. Bitwise
+// deterministic for given T, E and device, on the CPU for any thread count. Letters: T tokens, K
+// choices of each, E experts.
 //
 // Source: Fedus et al. 2021, arXiv:2101.03961, eqs. 4 to 6, with fractions of more than one rank as
-// Qiu et al. 2025, arXiv:2501.11873; sigmoid: DeepSeek-V3, arXiv:2412.19437, eqs. 17 to 20.
-// Letters: T tokens, K choices of each, E experts. Rows in the dtype of logits, the loss in f64, in
-// the order of t on the CPU. Bitwise deterministic for given T, E and device, on the CPU for any
-// thread count.
+// in Qiu et al. 2025, arXiv:2501.11873; sigmoid: DeepSeek-V3, arXiv:2412.19437, eqs. 17 to 20.
 
 #pragma once
 
@@ -25,15 +28,15 @@
 
 namespace trainyard {
 
-// How often each expert is chosen, as numbers that ranks can sum: exact up to 2^53.
+// Counts how often each expert is chosen, as numbers that ranks can sum: exact up to 2^53.
 struct LoadBalanceCountsArgs {
-  ConstTensor experts;  // [T, K]  i32; outside of [0, E): a programmer error that names it
+  ConstTensor experts;  // [T, K]  i32; a value outside [0, E) is a programmer error that names it
   Tensor counts;        // [E]     out, f64
 };
 
 struct LoadBalanceForwardArgs {
   ConstTensor logits;  // [T, E]  f64 | f32
-  ConstTensor counts;  // [E]     f64, of all ranks; not all zero
+  ConstTensor counts;  // [E]     f64, summed over all ranks; not all zero
   RouterScoring scoring;
   double coefficient;  // >= 0
   StepState* state;    // device memory; auxiliary_loss is added to
@@ -45,8 +48,8 @@ struct LoadBalanceBackwardArgs {
   RouterScoring scoring;
   double coefficient;
   const StepState* state;  // device memory
-  Tensor dlogits;  // [T, E]  out, dtype of logits, or bf16 when those are f32; overwritten; may be
-                   //         logits when of the same dtype
+  Tensor dlogits;  // [T, E]  out, dtype of logits, or bf16 if logits are f32; overwritten; may be
+                   // logits if of the same dtype
 };
 
 inline void ExpectLoadBalance(const ConstTensor& logits, const ConstTensor& counts,

@@ -1,4 +1,4 @@
-// Matrix product, either operand transposed, with an optional bias per column:
+// The matrix product. Either operand may be transposed, and a bias may be added to each row:
 //
 //   c[m,n] = (write == kAdd ? c[m,n] : 0) + sum_k A[m,k] B[k,n] + bias[n]
 //
@@ -7,8 +7,8 @@
 //     input gradient   dx [T,K] = dy [T,N]   w     {.a = dy, .b = w}
 //     weight gradient  dw [N,K] = dy^T [N,T] x     {.a = dy, .b = x, .trans_a = true}
 //
-// Letters: M, N rows and columns of the product, K summed. Leading dims of an operand count as
-// rows. Sums are taken in f32 (f64 for f64). Deterministic for a given shape, thread count and
+// Letters: M rows and N columns of the product, K summed elements. Leading dims of an operand count
+// as rows. Sums are taken in f32 (f64 for f64). Deterministic for a given shape, thread count and
 // device.
 
 #pragma once
@@ -21,7 +21,7 @@ struct MatMulArgs {
   ConstTensor a;          // [M, K], [K, M] when trans_a;  f64 | f32 | bf16
   ConstTensor b;          // [K, N], [N, K] when trans_b;  dtype of a
   Tensor c;               // [M, N]  dtype of a, or f32 when a is bf16; aliases nothing
-  ConstTensor bias = {};  // [N]  dtype of a; absent when its data is null; only with kOverwrite
+  ConstTensor bias = {};  // [N]  dtype of a; none if its data is null; only with kOverwrite
   bool trans_a = false;
   bool trans_b = false;
   Write write = Write::kOverwrite;

@@ -1,12 +1,13 @@
-// A linear layer and GELU of its output, and backward the gradient of what GELU was taken of, where
-// another linear layer reads it:
+// A linear layer followed by GELU. Backward gives the gradient of GELU's input if another linear
+// layer reads GELU's output:
 //
 //   forward   product [T,N] = x w^T + bias,  y = gelu(product)
 //   backward  dx [T,K] = (dy w) gelu'(x)
 //
-// Letters: T tokens, K inputs of the layer, N outputs. Leading dims count as rows. Sums are taken
-// in f32 (f64 for f64), and so are GELU and its derivative (gelu.h). Whether the sums are rounded
-// to the outputs' dtype before, is the backend's choice: y need not be that of the product as it is
+// Letters: T tokens, K inputs of the layer, N outputs. Leading dims count as rows. Sums, GELU and
+// its derivative (gelu.h) are computed in f32 (f64 for f64). The backend decides whether the sums
+// are rounded to the outputs' dtype before GELU: y may differ from GELU of the stored product.
+// Deterministic as matmul.h.
 // written. Deterministic as matmul.h is.
 
 #pragma once
@@ -20,13 +21,13 @@ struct MatMulGeluForwardArgs {
   ConstTensor w;          // [N, K]  dtype of x
   ConstTensor bias = {};  // [N]  dtype of x; absent when its data is null
   Tensor product;         // [T, N]  dtype of x, out, overwritten; aliases nothing
-  Tensor y;               // the same
+  Tensor y;               // [T, N]  dtype of x, out, overwritten; aliases nothing
 };
 
 struct MatMulGeluBackwardArgs {
   ConstTensor dy;  // [T, N]  f64 | f32 | bf16
   ConstTensor w;   // [N, K]  dtype of dy
-  ConstTensor x;   // [T, K]  dtype of dy: what GELU was taken of
+  ConstTensor x;   // [T, K]  dtype of dy: the input of GELU
   Tensor dx;       // [T, K]  dtype of dy, out, overwritten; aliases nothing
 };
 

@@ -17,10 +17,10 @@ absl::Duration Elapsed(const Clock& clock, const std::function<void()>& work) {
   return clock.Monotonic() - start;
 }
 
-// So many products that a device's launches and the wait for them do not count; a CPU has neither.
+// Enough products that a device's launches and the wait for them do not count. A CPU has neither.
 int Repeats(const Backend& backend) { return backend.device() == DeviceKind::kCpu ? 1 : 8; }
 
-// FLOP/s of products of side `n`, the best of those that fit in `budget`, of two at least.
+// Returns the FLOP/s of products of side `n`: the best of those that fit in `budget`, at least two.
 absl::StatusOr<double> Rate(const Backend& backend, Exec& exec, DType dtype, int64_t n,
                             absl::Duration budget) {
   const size_t bytes = size_t(n) * n * SizeOf(dtype);
@@ -51,7 +51,7 @@ absl::StatusOr<double> Rate(const Backend& backend, Exec& exec, DType dtype, int
 absl::StatusOr<double> MeasureMatrixRate(const Backend& backend, DType dtype, int threads,
                                          absl::Duration budget) {
   Exec exec = backend.NewExec(threads);
-  // The first products warm up, and tell how large the others may be.
+  // The first products warm up, and show how large the others may be.
   ASSIGN_OR_RETURN(const double first, Rate(backend, exec, dtype, 512, absl::ZeroDuration()));
   int64_t n = 512;
   while (n < 4096 && 3 * SquareProductFlops(2 * n) < first * absl::ToDoubleSeconds(budget)) n *= 2;

@@ -5,8 +5,9 @@
 //   with factor  = state->loss_scale / P
 //
 // Once loss_scale is one over the tokens of the whole batch, the loss is the mean over all
-// elements. Letters: T rows (tokens), P elements of one. Differences in f32 (f64 when x is f64), the
-// loss in f64. Bitwise deterministic for given T, P and device, on the CPU for any thread count.
+// elements. Letters: T rows (tokens), P elements of one. Differences in f32 (f64 when x is f64),
+// the loss in f64. Bitwise deterministic for given T, P and device, on the CPU for any thread
+// count.
 
 #pragma once
 

@@ -1,4 +1,4 @@
-// What measurements multiply and add.
+// The operands of measurements.
 
 #pragma once
 
@@ -8,10 +8,11 @@
 
 namespace trainyard {
 
-// Fills a float tensor, of any shape, in the memory of `backend`: with normal random numbers on a
-// GPU, where equal bits take less power, so that its clock and with it every rate would be higher
-// than any model's; with 0.5 on a CPU, where they do not. Tensors of different `stream`s differ.
-// Returns when they are there. RESOURCE_EXHAUSTED where a few hundred bytes are lacking.
+// Fills a floating-point tensor of any shape in the memory of `backend`. On a GPU: with normal
+// random numbers, because equal bits take less power, so the clock and every measured rate would be
+// higher than in training. On a CPU, where the values do not matter: with 0.5. Different `stream`s
+// give different values. Returns when the values are there. RESOURCE_EXHAUSTED: there is no memory
+// for a few hundred bytes.
 absl::Status FillMeasuredOperand(const Backend& backend, Exec& exec, const Tensor& tensor,
                                  uint64_t stream);
 

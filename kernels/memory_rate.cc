@@ -11,7 +11,7 @@ namespace trainyard {
 
 absl::StatusOr<double> MeasureMemoryRate(const Backend& backend, int threads) {
   constexpr int64_t kElements = 16 << 20;
-  // So many sums that a device's launches and the wait for them do not count; a CPU has neither.
+  // Enough sums that a device's launches and the wait for them do not count. A CPU has neither.
   const int repeats = backend.device() == DeviceKind::kCpu ? 1 : 4;
   Exec exec = backend.NewExec(threads);
   const size_t bytes = size_t(kElements) * SizeOf(DType::kF32);

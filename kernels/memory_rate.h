@@ -1,4 +1,4 @@
-// How fast a device streams memory: the bound of every op that multiplies little.
+// Measures how fast a device streams memory. This rate bounds every op that multiplies little.
 
 #pragma once
 
@@ -7,9 +7,9 @@
 
 namespace trainyard {
 
-// Bytes/s of a sum of two f32 tensors beyond all caches on `threads` threads of a
-// CPU, the best of several; counted are the bytes of its operands. Takes about 0.2 s and 200 MB of
-// memory; RESOURCE_EXHAUSTED when that is lacking.
+// Returns the bytes/s of a sum of two f32 tensors that exceed all caches, on `threads` threads (of
+// a CPU): the best of several. Counts the bytes of the operands. Takes about 0.2 s and 200 MB of
+// memory. RESOURCE_EXHAUSTED: there is not enough memory.
 absl::StatusOr<double> MeasureMemoryRate(const Backend& backend, int threads);
 
 }  // namespace trainyard

@@ -10,7 +10,7 @@ namespace trainyard {
 struct PositionsArgs {
   Tensor y;  // any shape, i32, out
   SequencePart part;
-  int64_t first_row = 0;  // Of those on this rank: sequences follow one another.
+  int64_t first_row = 0;  // Number of y's first row on this rank, over all sequences.
 };
 
 inline void Check(const PositionsArgs& args) {

@@ -1,11 +1,11 @@
-// Normal random numbers by global element index, so that a parameter's initial values depend on
-// neither mesh nor sharding:
+// Normal random numbers by global element index, so that the initial values of a parameter do not
+// depend on the mesh or the sharding:
 //
 //   y[r,c] = mean + stddev * Normal(state->seed, stream,
 //                                   (first_row + r) * global_columns + first_column + c)
 //
-// y is the box of a global matrix that this rank holds; leading dims count as rows, a vector is one
-// row. Normal is that of common/rng.h. Letters: R rows, C columns of the box.
+// y is the box of a global matrix that this rank has. Leading dims count as rows; a vector is one
+// row. Normal is defined in common/rng.h. Letters: R rows, C columns of the box.
 
 #pragma once
 

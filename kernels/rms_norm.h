@@ -1,12 +1,12 @@
-// Root-mean-square normalisation over the last dim, with a learned gain: of x, or of x + addend,
-// which then is an output, too (residual stream and branch, in one pass over memory).
+// Root-mean-square normalisation over the last dim, with a learned gain. Normalises x, or x +
+// addend, which is then also an output (residual stream and branch, in one pass over memory).
 //
-//   h       = x, or sum = x + addend, as it is rounded to be kept
+//   h       = x, or sum = x + addend, rounded as stored
 //   rstd[t] = 1 / sqrt(mean_d h[t,d]^2 + eps)
 //   y[t,d]  = h[t,d] rstd[t] gain[d]
 //
 //   dh[t,d]  = rstd[t] (gain[d] dy[t,d] - h[t,d] rstd[t]^2 mean_e(dy[t,e] gain[e] h[t,e]))
-//              + dsum[t,d], if h is used elsewhere; the gradient of x, and of addend
+//              + dsum[t,d], if h is used elsewhere; dh is the gradient of x and of addend
 //   dgain[d] = sum_t dy[t,d] h[t,d] rstd[t]
 //
 // Source: Zhang & Sennrich 2019, arXiv:1910.07467, eq. 4 (eps added under the root).
@@ -26,7 +26,7 @@ struct RmsNormForwardArgs {
   Tensor y;                 // [T, D]  out, dtype of x; may be x or addend
   Tensor rstd;              // [T]     out, f32 (f64 when x is f64); kept for backward
   ConstTensor addend = {};  // [T, D]  dtype of x; absent when its data is null
-  Tensor sum = {};          // [T, D]  out, likewise; may be x or addend, and not y
+  Tensor sum = {};          // [T, D]  out, the same; may be x or addend, but not y
 };
 
 struct RmsNormBackwardArgs {

@@ -6,7 +6,7 @@
 //          y[i+d/2]     = x[i+d/2] cos + x[i] sin
 //
 // The pairs (i, i + d/2) are those of "rotate half", in the order of Hugging Face's weights.
-// Backward is the same rotation by minus the angle: inverse = true with dy for x.
+// Backward is the rotation by minus the angle: inverse = true, with dy as x.
 //
 // Llama 3 scaling (factor > 0), w = 2 pi / frequency the wavelength:
 //   w < original_context / high_frequency_factor: unchanged;
@@ -14,16 +14,18 @@
 //   in between:  (1 - s) frequency / factor + s frequency,
 //                with s = (original_context / w - low) / (high - low).
 //
-// YaRN (yarn.factor > 0), in place of it: pair(n) = d ln(original_context / (2 pi n)) / (2 ln base)
-// is where a head turns n times within the original context;
+// YaRN (yarn.factor > 0), in place of Llama 3 scaling. pair(n) is the pair that turns n times
+// within the original context.
+//   pair(n) = d ln(original_context / (2 pi n)) / (2 ln base),
 //   low = max(pair(beta_fast), 0), high = max(min(pair(beta_slow), d - 1), low + 1e-3),
-//   m[i] = (i - low) / (high - low), at least 0 and at most 1;
-//   (1 - m) frequency + m frequency / factor;  cos and sin times 0.1 ln(factor) + 1.
+//   m[i] = (i - low) / (high - low), limited to [0, 1];
+//   frequency becomes (1 - m) frequency + m frequency / factor;
+//   cos and sin are multiplied by 0.1 ln(factor) + 1.
 //
 // Source: Su et al. 2021, arXiv:2104.09864, eq. 34; scaling: the Llama 3.1 release; YaRN: Peng et
-// al. 2023, arXiv:2309.00071, section 3.2 and eq. 22, with bounds that are not rounded.
-// Letters: T tokens, a query heads, g key/value heads, d head dim (even), e that of values, S rows
-// of the table. Bitwise deterministic for any thread count.
+// al. 2023, arXiv:2309.00071, section 3.2 and eq. 22, with bounds that are not rounded. Letters: T
+// tokens, a query heads, g key/value heads, d head dim (even), e head dim of values, S rows of the
+// table. Bitwise deterministic for any thread count.
 
 #pragma once
 
@@ -55,13 +57,13 @@ struct RopeTableArgs {
   double base;        // > 0
   SequencePart part;  // rows: S
   Llama3RopeScaling scaling = {};
-  YarnRopeScaling yarn = {};  // not beside `scaling`
+  YarnRopeScaling yarn = {};  // not together with `scaling`
 };
 
-// What YaRN does to a table: pairs from `low` to `high` pass to the stretched frequency.
+// YaRN's change of a table: from pair `low` to pair `high` the frequencies move to the scaled ones.
 struct YarnRamp {
   double low, high;
-  double magnitude;  // of cos and sin
+  double magnitude;  // factor of cos and sin
 };
 inline YarnRamp RampOf(const YarnRopeScaling& yarn, double base, int64_t half) {
   const auto pair = [&](double turns) {
@@ -77,7 +79,7 @@ inline YarnRamp RampOf(const YarnRopeScaling& yarn, double base, int64_t half) {
 struct RopeArgs {
   ConstTensor x;     // [T, (a+g)d + g e]  f64 | f32 | bf16; heads in the order query, key, value
   ConstTensor cos;   // [S, d/2]      f32 (f64 when x is f64)
-  ConstTensor sin;   // [S, d/2]      likewise
+  ConstTensor sin;   // [S, d/2]      dtype of cos
   int64_t heads;     // a
   int64_t kv_heads;  // g
   int64_t sequence;  // <= S; token t takes row t % sequence of the table

@@ -1,24 +1,27 @@
-// The gate of a mixture of experts: which experts a token goes to, and what their outputs weigh.
+// The router of a mixture of experts: chooses the experts of each token, and the weights of their
+// outputs.
 //
-//   s[t,:] = softmax(logits[t,:]) or, each for itself, sigmoid(logits[t,:])
-//   chosen: of s[t,e] + bias[e] the top_k largest; of equal ones the lower expert
-//   weight = scale s[t,e] for a chosen e; when normalize, that over n = 1e-20 + sum over the chosen
-//   of s[t,:]
+//   s[t,:] = softmax(logits[t,:]), or sigmoid of each logit
+//   chosen: the top_k largest of s[t,e] + bias[e]; of equal ones the expert with the lower number
+//   weight = scale s[t,e] for each chosen e, divided by n if `normalize`
+//   n = 1e-20 + sum over the chosen of s[t,:]
 //
 //   ds[t,e]      = scale (dweight - sum_i dweight_i s_i / n) / n, or scale dweight; 0 if not chosen
 //   dlogits[t,e] = s (ds - sum_i ds[t,i] s[t,i]) for softmax, s (1 - s) ds for sigmoid
 //
-// The bias decides on the choice alone, not on the weights (balance_bias.h). With `groups` of
-// E/groups experts that follow one another, only those of the top_groups best take part: by the sum
-// of a group's two largest s + bias, of equal ones the lower group.
+// The bias affects the choice only, not the weights (balance_bias.h). With several `groups`, each
+// of E/groups neighbouring experts, only experts of the top_groups best groups are chosen. A group
+// is ranked by the sum of its two largest s + bias; of equal ones the lower group wins.
 //
-// For benchmarks, kRoundRobin loads all experts alike: token t chooses (t K + j) % E for j < K at
-// the constant weight scale / K, and dlogits is 0.
+// For benchmarks, kRoundRobin loads all experts evenly: token t chooses (t K + j) % E for j < K
+// with the constant weight scale / K, and dlogits is 0.
+//
+// Logits that are not finite give K different experts, but it is not defined which. Computed in the
+// dtype of logits. Bitwise deterministic for any thread count. Letters: T tokens, E experts, K =
+// top_k.
 //
 // Source: DeepSeek-V3, arXiv:2412.19437, section 2.1.2 (bias, groups, sigmoid); Shazeer et al.
-// 2017, arXiv:1701.06538 (softmax). Letters: T tokens, E experts, K = top_k. Computed in the dtype
-// of logits. Logits that are not finite give some K different experts. Bitwise deterministic for
-// any thread count.
+// 2017, arXiv:1701.06538 (softmax).
 
 #pragma once
 
@@ -29,7 +32,7 @@ namespace trainyard {
 enum class RouterScoring : uint8_t { kSoftmax, kSigmoid };
 enum class RouterChoice : uint8_t { kBest, kRoundRobin };
 
-// Keeps a sum of scores that all underflow from dividing by zero.
+// Prevents a division by zero if all scores underflow.
 inline constexpr double kSmallestScoreSum = 1e-20;
 
 struct RouterOptions {
@@ -44,10 +47,10 @@ struct RouterOptions {
 
 struct RouterForwardArgs {
   ConstTensor logits;     // [T, E]  f64 | f32
-  ConstTensor bias = {};  // [E]     dtype of logits, or bf16 when those are f32; absent when its
-                          //         data is null
+  ConstTensor bias = {};  // [E]     dtype of logits, or bf16 if logits are f32; none if its data is
+                          // null
   RouterOptions options;
-  Tensor experts;  // [T, K]  out, i32; in order of falling s + bias
+  Tensor experts;  // [T, K]  out, i32; largest s + bias first
   Tensor weights;  // [T, K]  out, dtype of logits
 };
 
@@ -56,8 +59,8 @@ struct RouterBackwardArgs {
   ConstTensor experts;   // [T, K]  the forward output
   ConstTensor dweights;  // [T, K]  dtype of logits
   RouterOptions options;
-  Tensor dlogits;  // [T, E]  out, dtype of logits, or bf16 when those are f32; overwritten; may be
-                   //         logits when of the same dtype
+  Tensor dlogits;  // [T, E]  out, dtype of logits, or bf16 if logits are f32; overwritten; may be
+                   // logits if of the same dtype
 };
 
 inline void ExpectRouter(const ConstTensor& logits, const RouterOptions& options) {

@@ -1,5 +1,6 @@
-// SwiGLU with a factor per row: what an expert computes between its two products, weighted by the
-// gate before the second, which is linear.
+// SwiGLU with a factor for each row. An expert computes it between its two products. The factor is
+// the weight of the expert for the row; it may be applied before the second product because that
+// product is linear.
 //
 //   h = g sigmoid(g) u       g = x[r, :F], u = x[r, F:]
 //   y = w h
@@ -13,9 +14,9 @@
 //   h = g sigmoid(1.702 g) (u + 1)
 //   dg = 0 where x[r, :F] > limit        du = 0 where |x[r, F:]| > limit
 //
-// Letters: R is the bound on the number of rows, F the width. `count` says how many rows there are
-// when the kernel runs; the rows behind them are neither read nor written. Computed in f32 (f64
-// when x is f64). Bitwise deterministic for any thread count. Without the factor: swiglu.h.
+// Letters: R is the bound on the number of rows, F the width. `count` is the number of rows, read
+// when the kernel runs; further rows are neither read nor written. Computed in f32 (f64 when x is
+// f64). Bitwise deterministic for any thread count. swiglu.h has the form without a factor.
 
 #pragma once
 
@@ -23,8 +24,8 @@
 
 namespace trainyard {
 
-// Slope of the clamped form's sigmoid, with which x sigmoid(1.702 x) is near GELU (Hendrycks &
-// Gimpel 2016, arXiv:1606.08415, section 2).
+// The slope of the clamped form's sigmoid. With this slope x sigmoid(1.702 x) is close to GELU
+// (Hendrycks & Gimpel 2016, arXiv:1606.08415, section 2).
 inline constexpr double kClampedSwiGluSlope = 1.702;
 
 struct ScaledSwiGluForwardArgs {

@@ -1,7 +1,7 @@
-// Which rows of a sequence a context-parallel rank has.
+// The rows of a sequence that a context-parallel rank has.
 //
-// A sequence is cut into 2n equal chunks for n ranks; rank r has the chunks r and 2n-1-r, so that
-// the causal triangle is divided equally ("zig-zag").
+// A sequence is cut into 2n equal chunks for n ranks. Rank r has the chunks r and 2n-1-r, so that
+// the causal triangle is divided evenly ("zig-zag").
 
 #pragma once
 
@@ -10,11 +10,11 @@
 namespace trainyard {
 
 struct SequencePart {
-  int64_t rows = 0;   // Of each sequence on this rank; even unless ranks is 1.
+  int64_t rows = 0;   // Each sequence's rows on this rank; even unless ranks is 1.
   int64_t ranks = 1;  // n
   int64_t rank = 0;   // r
 
-  // Where in the sequence row s of this rank stands.
+  // The position in the sequence of this rank's row s.
   constexpr int64_t position(int64_t s) const {
     const int64_t half = rows / 2;
     return s < half ? rank * half + s : (2 * ranks - 1 - rank) * half + (s - half);

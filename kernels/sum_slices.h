@@ -1,10 +1,10 @@
-// Sum of the slices that a tensor is made of, in their order:
+// The sum of a tensor's slices, in order:
 //
 //   y[i] = x[0, i] + x[1, i] + ... + x[n-1, i]
 //
-// What a reduce-scatter does with the ranks' parts once they are there. Computed in f32 (f64 for
-// f64), rounded once: the bits of Collective::ReduceScatterSum on the CPU. Bitwise deterministic
-// for any thread count.
+// A reduce-scatter uses this once the ranks' parts have arrived. Computed in f32 (f64 for f64) and
+// rounded once, which gives the same bits as Collective::ReduceScatterSum on the CPU. Bitwise
+// deterministic for any thread count.
 
 #pragma once
 

@@ -1,4 +1,4 @@
-// Sum of squares, towards the global gradient norm: state->grad_norm_squared += sum_i x[i]^2.
+// Adds the sum of squares to the global gradient norm: state->grad_norm_squared += sum_i x[i]^2.
 // Summed in f64. Bitwise deterministic, on the CPU for any thread count.
 
 #pragma once

@@ -1,5 +1,5 @@
-// What models of text declare: they read token ids, and are trained by the cross-entropy of each
-// next one.
+// The base class of models of text. Such a model reads token ids and is trained with the
+// cross-entropy of the next token.
 
 #pragma once
 
@@ -10,9 +10,10 @@
 
 namespace trainyard {
 
-// Whose product the logits are: of [tokens, vocab], which a training program never has at once.
+// The operands of the product that gives the logits. A training program never holds the whole
+// product, [tokens, vocab], in memory.
 struct Projection {
-  Value x;       // What the head makes of the last block's.
+  Value x;       // The head's result from the last block's value.
   Value weight;  // [vocab, width], divided over the tensor ranks.
 };
 
@@ -23,14 +24,14 @@ class LanguageModel : public Model {
  public:
   explicit LanguageModel(int64_t vocab) : vocab_(vocab) {}
 
-  // tokens i32 [T], whose positions are t % sequence.
+  // tokens is i32 [T]. The position of token t is t % sequence.
   virtual Carried Embed(Recorder& recorder, Value tokens) const = 0;
   virtual Projection Head(Recorder& recorder, const Carried& carried) const = 0;
 
   std::vector<InputSpec> inputs() const final { return TokenInputs(vocab_); }
   Carried Start(Recorder& recorder) const final;
   void Loss(Recorder& recorder, const Carried& carried) const final;
-  // "logits" [tokens, vocab].
+  // Keeps "logits" [tokens, vocab].
   void KeepOutputs(Recorder& recorder, const Carried& carried) const final;
 
  private:

@@ -8,7 +8,7 @@
 namespace trainyard {
 namespace {
 
-// Start, layers, and the loss or the outputs.
+// Records the start, the layers, and the loss or the outputs.
 void RecordForward(Recorder& recorder, const Model& model, const RecordOptions& options) {
   CHECK(options.micro_batch > 0 && options.sequence > 0 && options.sequence <= model.max_sequence())
       << "micro batch " << options.micro_batch << ", sequence " << options.sequence
@@ -48,7 +48,7 @@ void RecordForward(Recorder& recorder, const Model& model, const RecordOptions& 
   }
 }
 
-// Calls options.after_pass, if there is one, with the program that a pass has left.
+// Returns a function that calls options.after_pass, if set, with the program after a pass.
 auto Observer(const TrainingOptions& options, const Program& program) {
   return [&](const char* pass) {
     if (options.after_pass) options.after_pass(pass, program);

@@ -1,5 +1,6 @@
-// A model declares its inputs, its blocks, what these carry, and its loss: written forward only,
-// for one device. Recording it yields the program that trains it (or computes its outputs).
+// The interface of a model. A model declares its inputs, its blocks, the values that pass between
+// blocks, and its loss. A model is written forward only and for one device. Recording a model
+// yields the program that trains the model or computes its outputs.
 
 #pragma once
 
@@ -16,67 +17,68 @@
 
 namespace trainyard {
 
-// Immutable, thread-safe. What Start makes passes from block to block: one [tokens, width] matrix
-// in most models, more values where a model carries more. Parallelism, gradients, precision are the
-// layers' and the passes' business.
+// The values that Start returns pass from block to block. Most models carry one [tokens, width]
+// matrix; a model may carry several values. Parallelism, gradients and precision are the business
+// of the layers and the passes. A model is immutable and thread-safe.
 class Model {
  public:
   virtual ~Model() = default;
 
   virtual int64_t layers() const = 0;
   virtual int64_t max_sequence() const = 0;
-  // All that Recorder::Read may be asked for. The job's source of data must deliver it.
+  // All inputs that the model may ask Recorder::Read for. The job's data source must deliver them.
   virtual std::vector<InputSpec> inputs() const = 0;
-  // The block before the layers.
+  // Records the block before the layers.
   virtual Carried Start(Recorder& recorder) const = 0;
-  // Layers may differ, in what they carry on, too.
+  // Records one layer. Layers may differ, also in the values that they pass on.
   virtual Carried Block(Recorder& recorder, int64_t layer, const Carried& carried) const = 0;
-  // The block after the layers, of a training program: records the loss, which adds to
-  // StepState.loss and takes its scale from there...
+  // Records the block after the layers, in a training program: computes the loss, scaled by
+  // StepState.loss_scale, and adds it to StepState.loss.
   virtual void Loss(Recorder& recorder, const Carried& carried) const = 0;
-  // ... or of inference: keeps outputs.
+  // Records the block after the layers, in an inference program: keeps the outputs.
   virtual void KeepOutputs(Recorder& recorder, const Carried& carried) const = 0;
 };
 
 struct RecordOptions {
   Precision precision = Precision::F32();
-  int64_t micro_batch = 1;  // Sequences.
-  int64_t sequence = 0;     // Tokens of one; at most the model's max_sequence.
+  int64_t micro_batch = 1;  // In sequences.
+  int64_t sequence = 0;     // Tokens of one sequence; at most the model's max_sequence.
   Mesh mesh = {};
   ContextExchange context_exchange = ContextExchange::kRing;
-  // The blocks (embedding, layers, head) after which the model is cut into parts for the pipeline;
-  // ascending.
+  // The model is cut into parts for the pipeline after these blocks (embedding, layers, head).
+  // Ascending.
   std::vector<int> cuts = {};
   std::vector<int> stages = {0};  // The pipeline stage that holds each part.
-  // Rows that a rank's experts take at once, over those that they have when all are evenly chosen.
-  // What comes beyond is taken in further rounds.
+  // The number of rows that the experts of a rank process at once, divided by the number of rows
+  // that they receive if the choice of experts is even. Further rows are processed in further
+  // rounds.
   double expert_rows = 2;
-  bool deterministic = true;  // False: as AttentionBackwardArgs has it.
-  bool fuse = true;           // Fuse the lists. Off in tests alone, which compare.
+  bool deterministic = true;  // False: see AttentionBackwardArgs.
+  bool fuse = true;           // Whether ops are fused. Only tests that compare turn this off.
 };
 
 struct TrainingOptions {
   RecordOptions record = {};
   AdamWOptions adamw = {};
-  size_t bucket_bytes = kBucketBytes;  // As LayOutParameters takes it.
+  size_t bucket_bytes = kBucketBytes;  // See LayoutOptions.
   Zero zero = Zero::kNone;
   RecomputeOptions recompute = {};
   Recorder::IsFrozen frozen = nullptr;
-  // Called with what there is after each pass.
+  // Called after each pass with the program that the pass has left.
   std::function<void(const char* pass, const Program& program)> after_pass = nullptr;
 };
 
-// This rank's part of the step: lists init, prepare, forward, backward, optimizer, and the inputs
-// that its blocks read. Forward adds to StepState.loss.
+// Records this rank's part of a training step: the lists init, prepare, forward, backward and
+// optimizer, and the inputs that this rank's blocks read. The forward list adds to StepState.loss.
 Program RecordTraining(const Model& model, const TrainingOptions& options);
 
-// The lists forward and backward alone, before anything is done about where values lie.
+// Records only the lists forward and backward, without a layout of the parameters.
 Program RecordGradients(const Model& model, const TrainingOptions& options);
 
-// What Model's functions declare, on one rank: by storage, in order.
+// Returns the storages of the parameters that the model declares, in order, on one rank.
 std::vector<ParameterStorage> DeclareParameters(const Model& model);
 
-// Lists init, prepare, forward, with the outputs that the model keeps.
+// Records the lists init, prepare and forward, with the outputs that the model keeps.
 Program RecordInference(const Model& model, const RecordOptions& options);
 
 }  // namespace trainyard

@@ -60,7 +60,8 @@ absl::Status Authority::Init(const std::string& directory, const std::vector<std
   if (absl::IsNotFound(authority.status())) {
     ASSIGN_OR_RETURN(const Identity made,
                      NewAuthority("Trainyard", now - kClocksDiffer, now + kAuthorityHolds));
-    // The key first: a certificate without a key would look like an authority that is lost.
+    // The key is written first: a certificate without a key would look like an authority whose key
+    // is lost.
     RETURN_IF_ERROR(WriteSecret(directory + "/authority.key", made.key_pem));
     RETURN_IF_ERROR(WriteFileAtomic(directory + "/authority.pem", made.certificate_pem));
     authority = Open(directory, now);
@@ -96,7 +97,7 @@ absl::Status Authority::WriteServer(CertificateFacts hosts, absl::Time now) cons
   ASSIGN_OR_RETURN(const std::string key, NewKey());
   ASSIGN_OR_RETURN(const std::string request, NewRequest(key, hosts.common_name));
   ASSIGN_OR_RETURN(const std::string certificates, Sign(request, hosts));
-  // One file, so that nobody ever reads a key and another key's certificate.
+  // Everything is in one file, so that nobody reads a key with the certificate of another key.
   return WriteSecret(server_path(), absl::StrCat(key, certificates));
 }
 

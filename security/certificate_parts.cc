@@ -42,7 +42,7 @@ bool IsUri(absl::string_view name) {
                      [](unsigned char c) { return absl::ascii_isgraph(c); });
 }
 
-// Four or sixteen bytes; empty where the text is no address.
+// Returns four or sixteen bytes. Empty: the text is not an address.
 std::string AddressBytes(const std::string& text) {
   std::string bytes(16, '\0');
   if (text.find('\0') != std::string::npos) return "";
@@ -73,7 +73,7 @@ absl::StatusOr<std::string> ReadText(const ASN1_STRING* text) {
   if (size < 0) return Error(absl::StatusCode::kInvalidArgument, "the certificate has a bad name");
   std::string name(reinterpret_cast<const char*>(data), size_t(size));
   OPENSSL_free(data);
-  // A program that takes a NUL for the end would read another name than this one.
+  // A program for which a NUL ends the text would read another name.
   if (name.find('\0') != std::string::npos || ValidUtf8(name) != name) {
     return Invalid("names without NUL, in UTF-8, in the certificate", name);
   }
@@ -111,7 +111,7 @@ absl::Status SetCommonName(X509_NAME* name, absl::string_view common_name) {
   if (common_name.empty() || common_name.size() > kMaxNameBytes || control) {
     return Invalid(kWanted, common_name);
   }
-  // OpenSSL counts the characters, and refuses what is not UTF-8.
+  // OpenSSL counts the characters, and refuses text that is not UTF-8.
   if (X509_NAME_add_entry_by_NID(name, NID_commonName, MBSTRING_UTF8,
                                  reinterpret_cast<const unsigned char*>(common_name.data()),
                                  int(common_name.size()), -1, 0) != 1) {

@@ -51,7 +51,7 @@ absl::StatusOr<std::string> SignedPem(const Certificate& certificate, EVP_PKEY* 
   return openssl::Text(bio);
 }
 
-// The request of a text, whose signature shows that the sender has the key.
+// Reads the request in a text. Its signature proves that the sender has the key.
 absl::StatusOr<Request> ParseRequest(absl::string_view pem) {
   if (pem.size() > kMaxRequestBytes) {
     return absl::InvalidArgumentError(absl::StrCat("wanted a request of at most ", kMaxRequestBytes,
@@ -170,7 +170,7 @@ absl::StatusOr<std::string> Sign(const Identity& authority, absl::string_view re
                                  const CertificateFacts& facts) {
   const ErrorScope scope;
   if (!facts.server && !facts.client) {
-    // A certificate that does not say what it is for is good for everything.
+    // A certificate without a purpose can be used for everything.
     return absl::InvalidArgumentError("wanted a certificate for a server, a client or both");
   }
   ASSIGN_OR_RETURN(const Request request, ParseRequest(request_pem));
@@ -277,7 +277,7 @@ absl::Status CheckIdentity(const Identity& identity, absl::Time now) {
     const Certificate certificate(
         PEM_read_bio_X509(bio.get(), nullptr, openssl::NoPassphrase, nullptr));
     if (certificate == nullptr) {
-      // The end of the text is an error as well, but the only one that means that all were read.
+      // The end of the text is an error, too, and the only one that means that everything was read.
       const unsigned long error = ERR_peek_last_error();
       if (i > 0 && ERR_GET_LIB(error) == ERR_LIB_PEM &&
           ERR_GET_REASON(error) == PEM_R_NO_START_LINE) {

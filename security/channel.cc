@@ -23,7 +23,7 @@ class AddToken final : public grpc::experimental::Interceptor {
   }
 
  private:
-  const std::string& token_;  // The factory's, which the channel keeps.
+  const std::string& token_;  // Owned by the factory, which the channel keeps.
 };
 
 class AddTokens final : public grpc::experimental::ClientInterceptorFactoryInterface {

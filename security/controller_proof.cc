@@ -20,7 +20,7 @@ using openssl::Owned;
 
 using Context = Owned<SSL_CTX, SSL_CTX_free>;
 
-// A connection to the same controller has just come as far as its certificate.
+// Short, because a connection to the same controller has just got as far as its certificate.
 constexpr absl::Duration kPatienceForReasons = absl::Seconds(5);
 
 std::string Pem(X509* certificate) {
@@ -37,8 +37,8 @@ bool Shake(BIO* connection, absl::Duration deadline) {
   }
 }
 
-// Why a connection failed: what the system or its resolver said. Of the errors that OpenSSL piles
-// up then, the last one's own reason is "nbio connect error" or "system lib".
+// Returns why a connection failed, in the words of the system or its resolver. OpenSSL's last error
+// then has only "nbio connect error" or "system lib" as its reason.
 std::string WhyUnreached() {
   std::string why = "no answer";
   const char* data = nullptr;
@@ -50,7 +50,7 @@ std::string WhyUnreached() {
   return why;
 }
 
-// The certificates that the controller shows, its own first, as PEM.
+// Returns the certificates that the controller shows as PEM, its own first.
 absl::StatusOr<std::vector<std::string>> Shown(const Address& controller, absl::Duration patience) {
   const openssl::ErrorScope errors;
   const std::string where = absl::StrCat("the controller at ", controller.ToString());

@@ -1,5 +1,5 @@
-// What a controller shows to who does not trust it yet: the authority that belongs to a
-// fingerprint, and why the proof that it shows is refused.
+// Fetches what a controller shows to a client that does not trust it yet: the authority with a
+// given fingerprint. Also explains why a controller's certificate was refused.
 
 #pragma once
 
@@ -22,9 +22,9 @@ namespace trainyard {
 absl::StatusOr<std::string> FetchAuthority(const Address& controller,
                                            const std::string& fingerprint, absl::Duration patience);
 
-// Returns the error of a call. gRPC says only that a certificate could not be verified: where one
-// that the controller shows now has expired, or is not valid yet, the text goes on with which one,
-// when, and what to do.
+// Returns the error text of a call. gRPC says only that a certificate could not be verified. If a
+// certificate that the controller shows now has expired or is not valid yet, the text also says
+// which one, when, and what to do.
 std::string ExplainProof(absl::string_view error, const Address& controller);
 
 }  // namespace trainyard

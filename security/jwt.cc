@@ -16,7 +16,7 @@ using Json = nlohmann::json;
 constexpr size_t kMaxBytes = 16 << 10;
 constexpr absl::Duration kMaxLeeway = absl::Minutes(10);
 
-// A policy may name others by mistake, "none" above all.
+// A policy may name other algorithms by mistake, such as "none".
 bool IsKnown(absl::string_view algorithm) {
   return algorithm == "RS256" || algorithm == "ES256" || algorithm == "EdDSA";
 }
@@ -29,7 +29,7 @@ absl::Status Refuse(absl::string_view why) {
   return absl::UnauthenticatedError(absl::StrCat("the token is refused: ", why));
 }
 
-// What is wrong with the form of a token is the fault of who sent it, not of who called us.
+// An error in a token's form is the sender's fault, not the caller's.
 template <typename T>
 absl::StatusOr<T> OrRefuse(absl::StatusOr<T> parsed) {
   if (!parsed.ok()) return Refuse(parsed.status().message());
@@ -39,7 +39,8 @@ absl::StatusOr<T> OrRefuse(absl::StatusOr<T> parsed) {
 absl::StatusOr<KeySet::Claimed> ReadHeader(absl::string_view text) {
   ASSIGN_OR_RETURN(const std::string decoded, OrRefuse(DecodeBase64Url(text)));
   ASSIGN_OR_RETURN(const Json header, OrRefuse(ParseStrictJson(decoded, "its header")));
-  // RFC 7515, 4.1.11: who does not understand what crit names must refuse. We understand nothing.
+  // RFC 7515, 4.1.11: a reader that does not understand a member named by crit must refuse. This
+  // reader understands none.
   if (header.contains("crit")) return Refuse("its header has the member 'crit'");
   const std::string* const algorithm = StringMember(header, "alg");
   if (algorithm == nullptr) return Refuse("its header has no 'alg'");
@@ -52,7 +53,7 @@ absl::StatusOr<KeySet::Claimed> ReadHeader(absl::string_view text) {
   return claimed;
 }
 
-// The time that a claim names; `otherwise` where there is no such claim.
+// Returns the time in a claim, or `otherwise` if the claim is missing.
 absl::StatusOr<absl::Time> TimeClaim(const Json& claims, const char* name, absl::Time otherwise) {
   const auto claim = claims.find(name);
   if (claim == claims.end()) return otherwise;
@@ -93,7 +94,7 @@ absl::Status CheckAudience(const Json& claims, const std::string& wanted) {
   return found ? absl::OkStatus() : Refuse(absl::StrCat("it is not for '", wanted, "'"));
 }
 
-// The three parts of a token.
+// Splits a token into its three parts.
 absl::StatusOr<std::vector<absl::string_view>> Split(absl::string_view text) {
   if (text.size() > kMaxBytes) {
     return Refuse(absl::StrCat("it has ", text.size(), " bytes; at most ", kMaxBytes));

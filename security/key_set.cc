@@ -62,7 +62,7 @@ absl::StatusOr<openssl::Key> RsaKey(const nlohmann::json& jwk) {
   ASSIGN_OR_RETURN(const std::string exponent, BytesMember(jwk, "e"));
   const Number n = MakeNumber(modulus), e = MakeNumber(exponent);
   const Builder builder(OSSL_PARAM_BLD_new());
-  // With the exponent 1 every text would be its own signature.
+  // With the exponent 1, every text would be its own signature.
   if (n == nullptr || e == nullptr || BN_num_bits(e.get()) > 64 || BN_is_odd(e.get()) != 1 ||
       BN_is_one(e.get()) == 1) {
     return absl::InvalidArgumentError("wanted an odd RSA exponent from 3 to 2^64");
@@ -102,7 +102,7 @@ absl::StatusOr<openssl::Key> Ed25519Key(const nlohmann::json& jwk) {
   return key;
 }
 
-// The algorithm that a key of this type and curve is for; empty where we know none.
+// Returns the algorithm for a key of this type and curve. Empty: none that is known here.
 std::string AlgorithmOf(const nlohmann::json& jwk) {
   const std::string* const type = StringMember(jwk, "kty");
   const std::string* const curve = StringMember(jwk, "crv");
@@ -113,7 +113,7 @@ std::string AlgorithmOf(const nlohmann::json& jwk) {
   return *type == "OKP" && *curve == "Ed25519" ? "EdDSA" : "";
 }
 
-// Whether the key's issuer lets it check signatures of this algorithm.
+// Whether the key's issuer allows checking signatures of this algorithm with it.
 bool MayVerify(const nlohmann::json& jwk, const std::string& algorithm) {
   const auto is = [&](const char* name, const std::string& wanted) {
     if (!jwk.contains(name)) return true;
@@ -130,7 +130,7 @@ bool MayVerify(const nlohmann::json& jwk, const std::string& algorithm) {
   return false;
 }
 
-// ES256 has the two numbers of a signature side by side (RFC 7518, 3.4); OpenSSL wants them in DER.
+// A signature of ES256 is two numbers side by side (RFC 7518, 3.4). OpenSSL wants them in DER.
 std::string SignatureInDer(absl::string_view signature) {
   if (signature.size() != 2 * kP256Bytes) return "";
   const Owned<ECDSA_SIG, ECDSA_SIG_free> pair(ECDSA_SIG_new());

@@ -26,7 +26,7 @@ absl::Status Error(absl::StatusCode code, absl::string_view what) {
 }
 
 Bio Reader(absl::string_view text) {
-  // A longer text ends early; every caller has a limit far below.
+  // A longer text is cut. All callers have a far lower limit.
   const size_t size = std::min<size_t>(text.size(), std::numeric_limits<int>::max());
   return Bio(BIO_new_mem_buf(text.data() == nullptr ? "" : text.data(), int(size)));
 }
@@ -72,7 +72,7 @@ absl::Status CheckStrength(EVP_PKEY* key) {
   if (EVP_PKEY_is_a(key, "EC") == 1) {
     char group[64] = "a curve without a name";
     size_t size = 0;
-    // Who writes a curve's parameters out could have changed one of them (CVE-2020-0601).
+    // If a curve's parameters are written out, one of them may have been changed (CVE-2020-0601).
     int written_out = 1;
     (void)EVP_PKEY_get_int_param(key, OSSL_PKEY_PARAM_EC_DECODED_FROM_EXPLICIT_PARAMS,
                                  &written_out);

@@ -39,11 +39,11 @@ absl::Status TooLarge(absl::string_view path, size_t limit) {
 
 absl::Status NotRegular(absl::string_view path) {
   return absl::FailedPreconditionError(
-      absl::StrCat(path, " is not a regular file, and what must be safe is read from those alone"));
+      absl::StrCat(path, " is not a regular file; secrets are read only from regular files"));
 }
 
 absl::Status WrongOwner(const struct stat& info, uid_t user, absl::string_view path) {
-  // Who forgot "sudo -u" must not be led to take a service's files away from it.
+  // A user who forgot "sudo -u" must not be advised to take a service's files away from it.
   const std::string instead =
       user != 0 ? "" : absl::StrFormat("Run this as that user (sudo -u '#%d'). ", info.st_uid);
   return absl::FailedPreconditionError(absl::StrFormat(
@@ -81,13 +81,13 @@ absl::StatusOr<std::string> ReadAll(const Descriptor& file, const std::string& p
 }
 
 absl::Status WriteAndSync(const std::string& path, absl::string_view text) {
-  // What a writer left behind when it died may have any mode, and others may hold it open. O_EXCL
-  // therefore insists on a new file, and follows no link.
+  // A writer that died may have left a file of any mode, which others may hold open. So O_EXCL
+  // insists on a new file, and follows no link.
   if (::unlink(path.c_str()) != 0 && errno != ENOENT) return ErrnoStatus(errno, "remove", path);
   const Descriptor file(
       ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (file.get() < 0) return ErrnoStatus(errno, "create", path);
-  // A umask can only take rights away from the 0600 above; the owner gets his back.
+  // A umask can only remove rights from the 0600 above. Give the owner's rights back.
   if (::fchmod(file.get(), 0600) != 0) return ErrnoStatus(errno, "set the mode of", path);
   while (!text.empty()) {
     const ssize_t n = ::write(file.get(), text.data(), text.size());
@@ -99,7 +99,7 @@ absl::Status WriteAndSync(const std::string& path, absl::string_view text) {
   return absl::OkStatus();
 }
 
-// `check` is applied to the descriptor that is then read.
+// Applies `check` to the descriptor, and then reads the same descriptor.
 absl::StatusOr<std::string> ReadChecked(const std::string& path, size_t limit,
                                         absl::Status (*check)(const struct stat&, uid_t,
                                                               absl::string_view)) {

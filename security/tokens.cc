@@ -9,7 +9,6 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "common/crc32.h"
 #include "common/sha256.h"
 #include "security/openssl.h"
@@ -25,9 +24,6 @@ constexpr size_t kIdSize = 8;
 constexpr size_t kRandomSize = 43;   // 62^43 > 2^256
 constexpr size_t kChecksumSize = 6;  // 62^6 > 2^32
 constexpr size_t kSecretSize = kRandomSize + kChecksumSize;
-// A run of this length is taken for a secret, or for what is left of one. What Redact lets through
-// has at most 19 characters of a secret, and leaves 142 of its bits unknown.
-constexpr size_t kSuspicious = 20;
 
 // The last `size` digits of a big-endian number in base 62.
 template <size_t kBytes>
@@ -60,24 +56,13 @@ Token Assemble(absl::string_view id, absl::string_view secret) {
   return {std::string(id), std::string(secret), absl::StrCat(kPrefix, id, "_", secret)};
 }
 
-// What stands for a run of letters, digits and underscores that follows "ty_"; empty where the run
-// is harmless.
-std::string Redacted(absl::string_view run) {
-  bool suspicious = false;
-  for (const absl::string_view part : absl::StrSplit(run, '_')) {
-    suspicious = suspicious || part.size() >= kSuspicious;
-  }
-  if (!suspicious) return "";
-  const bool has_id = run.find('_') == kIdSize;
-  return absl::StrCat(kPrefix, has_id ? run.substr(0, kIdSize + 1) : "", "...");
-}
-
 }  // namespace
 
 absl::StatusOr<Token> NewToken() {
   const openssl::ErrorScope scope;
   std::array<uint8_t, kRandomBytes> secret;
-  std::array<uint8_t, 16> id;  // Far more than the digits need, so that all of them are as likely.
+  // Far more bits than the digits need, so that all ids are almost equally likely.
+  std::array<uint8_t, 16> id;
   if (RAND_bytes(secret.data(), int(secret.size())) != 1 ||
       RAND_bytes(id.data(), int(id.size())) != 1) {
     return openssl::Error(absl::StatusCode::kInternal, "cannot get random bytes for a token");
@@ -116,28 +101,6 @@ std::string HashSecret(const Token& token) {
 
 bool SameSecret(absl::string_view a, absl::string_view b) {
   return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
-}
-
-std::string Redact(absl::string_view text) {
-  std::string redacted;
-  size_t copied = 0;
-  for (size_t at = text.find(kPrefix); at != absl::string_view::npos;) {
-    const size_t begin = at + kPrefix.size();
-    size_t end = begin;
-    while (end < text.size() &&
-           (absl::ascii_isalnum(static_cast<unsigned char>(text[end])) || text[end] == '_')) {
-      ++end;
-    }
-    // A harmless run holds no other prefix that is not harmless, so the search goes on behind it.
-    const std::string instead = Redacted(text.substr(begin, end - begin));
-    if (!instead.empty()) {
-      absl::StrAppend(&redacted, text.substr(copied, at - copied), instead);
-      copied = end;
-    }
-    at = text.find(kPrefix, end);
-  }
-  absl::StrAppend(&redacted, text.substr(copied));
-  return redacted;
 }
 
 }  // namespace trainyard

@@ -40,8 +40,4 @@ std::string HashSecret(const Token& token);
 // nobody learns from the time how many characters are right.
 bool SameSecret(absl::string_view a, absl::string_view b);
 
-// Hides tokens in a text for logs and messages. Replaces everything that looks like a token, or
-// like the larger part of one, by "ty_<id>_...", or by "ty_..." if the id is not clear.
-std::string Redact(absl::string_view text);
-
 }  // namespace trainyard

@@ -1,6 +1,6 @@
-// trainyard-worker: one per machine. Offers the machine's devices to a controller and runs ranks on
-// them, each under a supervisor of its own (this program again, with --supervise). Start with
-// worker/daemon/daemon.h.
+// trainyard-worker: one for each machine. It offers the machine's devices to a controller and runs
+// ranks on them. Each rank has its own supervisor, which is this program again with --supervise.
+// Start with worker/daemon/daemon.h.
 
 #include <signal.h>
 #include <sys/resource.h>
@@ -85,69 +85,69 @@ void AddFlags(CLI::App& app, Flags& flags) {
   app.add_option("--controller", flags.controller, "Address of the controller, HOST:PORT")
       ->envname("TRAINYARD_CONTROLLER")
       ->capture_default_str();
-  app.add_option("--join", flags.join_file,
-                 "File with what 'trainyard token create --role joiner' printed, by which this "
-                 "worker joins a controller on another machine, or with a JSON Web Token that the "
-                 "controller accepts (then with --authority); not needed any more once it has "
-                 "joined")
+  app.add_option(
+         "--join", flags.join_file,
+         "File with the output of 'trainyard token create --role joiner', with which this worker "
+         "joins a controller on another machine, or with a JSON Web Token that the controller "
+         "accepts (then with --authority); not needed after the worker has joined")
       ->envname("TRAINYARD_JOIN_FILE");
-  app.add_option("--authority", flags.authority_file,
-                 "Certificate of the authority by which to know the controller, where that is not "
-                 "the cluster's own")
+  app.add_option(
+         "--authority", flags.authority_file,
+         "Certificate of the authority that proves the controller, if it is not the cluster's own")
       ->envname("TRAINYARD_AUTHORITY");
   app.add_option("--token-file", flags.token_file,
-                 "What tells the controller who calls. Default: what a controller on this machine "
-                 "has written for its own user")
+                 "File with the token to show to the controller. Default: the file that a "
+                 "controller on this machine has written for its own user")
       ->envname("TRAINYARD_TOKEN_FILE");
-  app.add_option("--state", flags.state, "Directory of this worker alone: its id, ranks and logs")
+  app.add_option("--state", flags.state,
+                 "Directory for the id, ranks and logs of this worker alone")
       ->capture_default_str();
-  app.add_option(
-         "--devices", flags.devices,
-         "What this machine offers: cuda, its GPUs (of CUDA_VISIBLE_DEVICES, where that is "
-         "set); a number, so many CPU ranks; auto, GPUs where it has any, or else one CPU rank")
+  app.add_option("--devices", flags.devices,
+                 "Devices that this machine offers: cuda, its GPUs (those of CUDA_VISIBLE_DEVICES, "
+                 "if it is set); a number, this many CPU ranks; auto, its GPUs if it has any, "
+                 "otherwise one CPU rank")
       ->capture_default_str();
-  app.add_option(
-         "--cores", flags.cores,
-         "Cores that the ranks share, each with at least one thread, and with them that part of "
-         "the memory; default: all usable")
+  app.add_option("--cores", flags.cores,
+                 "Cores that the ranks share; each rank has at least one thread, and the ranks get "
+                 "the same share of the memory. Default: all usable cores")
       ->check(CLI::PositiveNumber);
-  app.add_option(
-      "--root", flags.roots,
-      "Directory that paths in jobs must lie beneath, repeatable; relative paths start at "
-      "the first. Default: the current directory");
-  app.add_option(
-      "--interface", flags.interface,
-      "Address or network device for connections between ranks; default: the address that "
-      "leads to the controller");
+  app.add_option("--root", flags.roots,
+                 "Directory below which paths in jobs must lie, repeatable; relative paths start "
+                 "at the first. Default: the current directory");
+  app.add_option("--interface", flags.interface,
+                 "Address or network device for connections between ranks. Default: the address "
+                 "that leads to the controller");
   app.add_option("--sandbox", flags.sandbox,
-                 "What keeps ranks from doing more than training: require, all of it (no root, "
-                 "files below the job's roots alone, no dangerous system calls); auto, as much "
-                 "as this machine allows; off")
+                 "The sandbox that keeps ranks from doing more than training: require, all of it "
+                 "(no root, only files below the job's roots, no dangerous system calls); auto, as "
+                 "much as this machine allows; off")
       ->capture_default_str();
-  app.add_option("--rank-user", flags.rank_user,
-                 "User that ranks run as, of a worker that root starts. Default: the owner of the "
-                 "first root");
+  app.add_option(
+      "--rank-user", flags.rank_user,
+      "User that ranks run as if root starts the worker. Default: the owner of the first root");
   app.add_option(
       "--hide", flags.hidden,
-      "File or directory that ranks must not see, repeatable: a controller's state, say");
+      "File or directory that ranks must not see, repeatable; for example, a controller's state");
   app.add_option("--metrics-listen", flags.metrics_listen,
-                 "HOST:PORT of the metrics page; port 0 picks one")
+                 "HOST:PORT of the metrics page; port 0 picks a free one")
       ->capture_default_str()
-      ->take_last();  // A script's own, and then its user's.
-  app.add_option("--trainer", flags.trainer, "Default: trainyard-trainer beside this program");
+      ->take_last();  // A script may set it, and its user again.
+  app.add_option("--trainer", flags.trainer,
+                 "Program of the trainer. Default: trainyard-trainer beside this program");
   app.add_option("--drain-timeout", flags.drain_timeout_seconds,
-                 "Seconds that ranks get to checkpoint on SIGTERM before they are killed")
+                 "Seconds that ranks have on SIGTERM to write a checkpoint before they are killed")
       ->capture_default_str();
   app.add_option(
          "--detach", flags.detach_seconds,
          "Seconds that the controller waits for this daemon, which may be upgraded, before it "
-         "places the jobs of its ranks anew. After 600, the most, ranks without a daemon end. "
-         "Default: 600, but 0 in a container or a Slurm step, whose end ends the ranks, too")
+         "places the jobs of its ranks again. The most is 600, after which ranks without a daemon "
+         "end. Default: 600, but 0 in a container or a Slurm step, whose end ends the ranks, too")
       ->check(CLI::Range(0.0, absl::ToDoubleSeconds(channel::kDetach)));
-  app.add_option("--patience", flags.patience_seconds,
-                 "Seconds that a rank may go without progress within a step before it is ended and "
-                 "its job recovers; three times that while it starts or checkpoints, a tenth, "
-                 "but 5 seconds at least, if it gives no sign of life. The same on all workers")
+  app.add_option(
+         "--patience", flags.patience_seconds,
+         "Seconds that a rank may go without progress in a step before it is ended and its job "
+         "recovers; three times as long while it starts or checkpoints, and a tenth (but at least "
+         "5 seconds) if it sends no heartbeat. Must be the same on all workers")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
 }
@@ -172,14 +172,14 @@ absl::StatusOr<std::vector<Device>> OfferedDevices(const Flags& flags,
   return CpuDevices(cpu);
 }
 
-// What ranks must not see beside the state directory.
+// Returns the paths besides the state directory that ranks must not see.
 std::vector<std::string> Secrets(const Flags& flags) {
   std::vector<std::string> paths = flags.hidden;
   paths.insert(paths.end(), {OwnConfigDirectory(), flags.token_file, flags.join_file});
   return paths;
 }
 
-// Paths become absolute, and defaults that depend on this machine are filled in.
+// Makes paths absolute, and sets the defaults that depend on this machine.
 absl::StatusOr<DaemonOptions> Resolve(const Flags& flags, const StateDirectory& state) {
   DaemonOptions options;
   options.state_directory = state.path();
@@ -216,7 +216,8 @@ absl::StatusOr<DaemonOptions> Resolve(const Flags& flags, const StateDirectory& 
   return options;
 }
 
-// Where the end of the daemon ends everything beside it, nobody takes its ranks over.
+// Returns how long ranks may outlive the daemon. In a place where the end of the daemon ends all
+// other processes, there is no next daemon to take the ranks over.
 absl::Duration DetachOf(const Flags& flags) {
   if (flags.detach_seconds) return absl::Seconds(*flags.detach_seconds);
   for (const char* name : {"SLURM_JOB_ID", "KUBERNETES_SERVICE_HOST", "container"}) {
@@ -229,12 +230,12 @@ absl::Duration DetachOf(const Flags& flags) {
 sigset_t EndingSignals() {
   sigset_t signals;
   sigemptyset(&signals);
-  // SIGUSR1 is how Slurm warns of the end of an allocation (sbatch --signal=B:USR1@120).
+  // Slurm sends SIGUSR1 before the end of an allocation (sbatch --signal=B:USR1@120).
   for (const int signal : {SIGTERM, SIGINT, SIGUSR1, SIGUSR2}) sigaddset(&signals, signal);
   return signals;
 }
 
-// Returns whether a further signal came before `until` was true or the time was over.
+// Waits until `until` is true or the time is over. Returns whether another signal came before.
 template <typename Condition>
 bool WaitOrSignal(Condition until, absl::Duration timeout) {
   const sigset_t signals = EndingSignals();
@@ -246,10 +247,10 @@ bool WaitOrSignal(Condition until, absl::Duration timeout) {
   return false;
 }
 
-// What is still there then hangs in the kernel.
+// A rank that is left after this time hangs in the kernel.
 constexpr absl::Duration kKillWithin = absl::Seconds(4);
 
-// Lets the ranks checkpoint and stop; a second signal, or the timeout, kills them.
+// Lets the ranks checkpoint and stop. A second signal or the timeout kills them.
 void DrainAndEnd(Daemon& daemon, absl::Duration timeout) {
   LogInfo("draining", {{"ranks", daemon.num_live_ranks()}});
   const auto no_ranks = [&] { return daemon.num_live_ranks() == 0; };
@@ -260,11 +261,12 @@ void DrainAndEnd(Daemon& daemon, absl::Duration timeout) {
     daemon.KillAll();
     WaitOrSignal(no_ranks, kKillWithin);
   }
-  // What the controller does not learn now, the next daemon on this state directory tells it.
+  // Reports that the controller does not get now are sent by the next daemon on this state
+  // directory.
   WaitOrSignal([&] { return daemon.idle(); }, absl::Seconds(2));
 }
 
-// What watches the GPUs that are offered, if any.
+// Watches the GPUs that are offered, if there are any.
 struct GpuWatch {
   std::unique_ptr<GpuMetrics> metrics;
   std::unique_ptr<GpuTelemetry> telemetry;
@@ -295,8 +297,8 @@ absl::StatusOr<std::unique_ptr<Membership>> OpenMembership(const Flags& flags,
        .hostname = Hostname()});
 }
 
-// Carries the last word to the controller from the stream's threads to the main thread, which alone
-// writes the file: a slow disk must not delay a beat.
+// Passes the last word from the stream's threads to the main thread, which alone writes the file: a
+// slow disk must not delay a beat.
 class Spoken {
  public:
   void Note(absl::Duration beat) {
@@ -316,7 +318,8 @@ class Spoken {
 
  private:
   Mutex mutex_;
-  std::optional<LastWord> word_ ABSL_GUARDED_BY(mutex_);  // Absent: none since the last write.
+  // Absent: there was none since the last write.
+  std::optional<LastWord> word_ ABSL_GUARDED_BY(mutex_);
 };
 
 void ShowExpiry(const std::optional<TlsMaterial>& tls, WorkerMetrics& metrics) {
@@ -325,7 +328,7 @@ void ShowExpiry(const std::optional<TlsMaterial>& tls, WorkerMetrics& metrics) {
   if (facts.ok()) metrics.CertificateExpires(facts->not_after);
 }
 
-// Returns the signal that ends the daemon. Meanwhile keeps what others on this machine look at.
+// Returns the signal that ends the daemon. Meanwhile, keeps the files up to date that probes read.
 int WaitForEnd(const StateDirectory& state, Spoken& spoken, Membership& membership,
                MetricsPage& page, WorkerMetrics& metrics) {
   const sigset_t signals = EndingSignals();
@@ -351,7 +354,7 @@ absl::Status Serve(const Flags& flags) {
   WorkerMetrics metrics(Hostname());
   ASSIGN_OR_RETURN(const Address metrics_listen, ParseAddress(flags.metrics_listen));
   ASSIGN_OR_RETURN(const auto membership, OpenMembership(flags, *state));
-  // The page needs a certificate off loopback; who has none yet joins here.
+  // Off loopback, the page needs a certificate. A worker without one joins here.
   if (!metrics_listen.loopback()) RETURN_IF_ERROR(membership->Current().status());
   ASSIGN_OR_RETURN(const auto page,
                    MetricsPage::Serve(metrics_listen, metrics.registry(), membership->PageTls()));
@@ -385,18 +388,18 @@ absl::Status Serve(const Flags& flags) {
                                     *daemon));
   const int signal = WaitForEnd(*state, spoken, *membership, *page, metrics);
   if (signal == SIGUSR2) {
-    stream.reset();  // The controller hears of the end of the stream, and waits.
+    stream.reset();  // The controller sees the end of the stream, and waits.
     LogInfo("handed_over", {{"ranks", daemon->num_live_ranks()}});
   } else {
     DrainAndEnd(*daemon, absl::Seconds(flags.drain_timeout_seconds));
     LogInfo("ended");
   }
-  // Nothing is left to tell or to keep. The threads that are still there need not be ended one by
-  // one, and a daemon that ends early lets its successor begin early.
+  // Everything is reported and stored. The remaining threads need not be ended one by one, and a
+  // daemon that ends early lets the next one start early.
   ::_exit(0);
 }
 
-// Absent: go on. The macro returns CLI11's own codes, of which there are many.
+// Absent: go on. The macro would return CLI11's own exit codes.
 std::optional<int> Parse(CLI::App& app, int argc, char** argv) {
   const auto parse = [&]() -> int {
     CLI11_PARSE(app, argc, argv);
@@ -408,7 +411,7 @@ std::optional<int> Parse(CLI::App& app, int argc, char** argv) {
 }
 
 int Main(int argc, char** argv) {
-  // Before all else: a supervisor must have one thread, and start quickly.
+  // This comes first, because a supervisor must have one thread and start quickly.
   if (argc == 3 && std::string(argv[1]) == "--supervise") {
     if (const absl::Status status = Supervise(argv[2]); !status.ok()) {
       LogError("supervise_failed", {{"directory", argv[2]}, {"error", status.message()}});
@@ -427,7 +430,7 @@ int Main(int argc, char** argv) {
   Flags flags;
   AddFlags(app, flags);
   if (const std::optional<int> code = Parse(app, argc, argv)) return *code;
-  // Every thread inherits the mask, so that Serve alone takes these signals.
+  // Every thread inherits the mask, so that only Serve takes these signals.
   const sigset_t signals = EndingSignals();
   ::sigprocmask(SIG_BLOCK, &signals, nullptr);
   ::signal(SIGPIPE, SIG_IGN);

@@ -1,4 +1,4 @@
-// trainyard audit: who changed what. With --verify, whether the log is as it was written.
+// trainyard audit: lists who changed what. With --verify, checks that the log was not changed.
 
 #include <algorithm>
 
@@ -27,7 +27,7 @@ absl::Status ParseAnchor(const std::string& text, AuditAnchor& anchor) {
       anchor.hash.size() == kHashDigits) {
     return absl::OkStatus();
   }
-  return UsageError(absl::StrCat("--since: wanted NUMBER:HASH as an earlier --verify said it, ",
+  return UsageError(absl::StrCat("--since: wanted NUMBER:HASH as an earlier --verify printed it, ",
                                  "found '", text, "'"));
 }
 
@@ -67,7 +67,9 @@ absl::Status Verify(const Context& context, Client& client) {
   if (!chain.Doubt().empty()) context.output.Line("but:      " + chain.Doubt());
   if (!chain.Head().empty()) {
     context.output.Line(absl::StrCat("newest:   ", chain.Head()));
-    context.output.Note("keep that line elsewhere: --verify --since finds what was cut off since");
+    context.output.Note(
+        "keep that line on another machine: with it, --verify --since finds entries that were cut "
+        "off");
   }
   return absl::OkStatus();
 }
@@ -103,17 +105,19 @@ absl::Status Run(const Context& context) {
 }  // namespace
 
 Verb AuditVerb() {
-  return {.name = "audit",
-          .summary = "lists who changed what, and checks that nobody changed the list",
-          .positionals = {},
-          .options = {NumberOption("--after", "N", "the entries after number N; else the newest"),
-                      NumberOption("--limit", "N", "how many", "100", {1, kPage}),
-                      FlagOption("--verify", "", "follow the hashes of all entries instead"),
-                      TextOption("--since", "NUMBER:HASH",
-                                 "with --verify: from the entry that --verify showed then")},
-          .offers = kController | kFormats | kQuiet,
-          .examples = {"trainyard audit --limit 20", "trainyard audit --verify"},
-          .run = Run};
+  return {
+      .name = "audit",
+      .summary = "lists who changed what, and checks that nobody changed the list",
+      .positionals = {},
+      .options = {NumberOption("--after", "N",
+                               "only entries after number N; default: the newest entries"),
+                  NumberOption("--limit", "N", "how many", "100", {1, kPage}),
+                  FlagOption("--verify", "", "follow the hashes of all entries instead"),
+                  TextOption("--since", "NUMBER:HASH",
+                             "with --verify: start at the entry that an earlier --verify printed")},
+      .offers = kController | kFormats | kQuiet,
+      .examples = {"trainyard audit --limit 20", "trainyard audit --verify"},
+      .run = Run};
 }
 
 }  // namespace trainyard::cli

@@ -30,7 +30,7 @@ Verb CancelVerb() {
   return {.name = "cancel",
           .summary = "stops a job; its devices are free once its ranks are gone",
           .positionals = {{"JOB", "the job's id"}},
-          .options = {TextOption("--reason", "TEXT", "why; shown with the job")},
+          .options = {TextOption("--reason", "TEXT", "the reason, which the job shows")},
           .offers = kController | kFormats | kQuiet,
           .examples = {"trainyard cancel j-6aewpgm800 --reason 'wrong data'"},
           .run = Run};

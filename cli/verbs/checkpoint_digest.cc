@@ -1,4 +1,5 @@
-// trainyard checkpoint digest: one hash of what was trained, whatever the layout it was written in.
+// trainyard checkpoint digest: prints one hash of the trained parameters, independent of the
+// layout.
 
 #include <nlohmann/json.hpp>
 

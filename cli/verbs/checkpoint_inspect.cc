@@ -1,4 +1,4 @@
-// trainyard checkpoint inspect: the run's position and the tensors of a checkpoint.
+// trainyard checkpoint inspect: prints the run's position and the tensors of a checkpoint.
 
 #include <nlohmann/json.hpp>
 
@@ -32,6 +32,10 @@ ordered_json Describe(const Checkpoint& checkpoint) {
   add(checkpoint.manifest(), /*frozen=*/false);
   if (checkpoint.base() != nullptr) add(*checkpoint.base(), /*frozen=*/true);
   const ordered_json model = ToJson(state.model);
+  ordered_json layout = {{"data", state.layout.data}};
+  ForEachAxis(state.layout, [&](const JobAxis& axis, int64_t size) { layout[axis.name] = size; });
+  layout["schedule"] = state.layout.schedule;
+  layout["zero"] = state.layout.zero;
   ordered_json json = {{"path", checkpoint.path()},
                        {"job_id", state.job_id},
                        {"epoch", state.epoch},
@@ -43,15 +47,7 @@ ordered_json Describe(const Checkpoint& checkpoint) {
                        {"layers", model.value("layers", int64_t{0})},
                        {"hidden", model.value("hidden", int64_t{0})},
                        {"model", model},
-                       {"layout",
-                        {{"data", state.layout.data},
-                         {"tensor", state.layout.tensor},
-                         {"pipeline", state.layout.pipeline},
-                         {"context", state.layout.context},
-                         {"expert", state.layout.expert},
-                         {"virtual_pipeline", state.layout.virtual_pipeline},
-                         {"schedule", state.layout.schedule},
-                         {"zero", state.layout.zero}}},
+                       {"layout", layout},
                        {"threads", state.layout.threads},
                        {"build", state.build},
                        {"size_bytes", checkpoint.manifest().size_bytes()}};
@@ -77,7 +73,7 @@ void Print(const ordered_json& json, Output& output) {
 }
 
 absl::Status Run(const Context& context) {
-  // All that is shown is in the manifest, which is checked when it is opened.
+  // Everything that is printed is in the manifest, which is checked at opening.
   const auto use = [](const Checkpoint&) { return absl::OkStatus(); };
   ASSIGN_OR_RETURN(const Checkpoint checkpoint,
                    OpenCheckpoint(context.arguments.Text("DIR"), use, context.output));
@@ -94,7 +90,7 @@ absl::Status Run(const Context& context) {
 
 Verb CheckpointInspectVerb() {
   return {.name = "checkpoint inspect",
-          .summary = "shows where a checkpoint's run stands, and its tensors",
+          .summary = "shows a checkpoint's position in the run, and its tensors",
           .positionals = {{"DIR", "a checkpoint, or a job's checkpoint.directory: its newest one"}},
           .options = {},
           .offers = kFormats | kQuiet,

@@ -1,4 +1,4 @@
-// trainyard checkpoint list: what a job's checkpoint directory holds, oldest first.
+// trainyard checkpoint list: lists the checkpoints in a job's directory, oldest first.
 
 #include <nlohmann/json.hpp>
 

@@ -1,4 +1,4 @@
-// trainyard checkpoint verify: reads all of a checkpoint and checks every sum.
+// trainyard checkpoint verify: reads a whole checkpoint and compares every checksum.
 
 #include <nlohmann/json.hpp>
 

@@ -1,4 +1,4 @@
-// trainyard completion: a script for the shell.
+// trainyard completion: prints a script for the shell.
 
 #include "cli/completion.h"
 

@@ -1,4 +1,4 @@
-// trainyard events: what happened to a job.
+// trainyard events: lists what happened to a job.
 
 #include "absl/strings/str_cat.h"
 #include "cli/answer.h"

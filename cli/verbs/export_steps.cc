@@ -1,4 +1,4 @@
-// trainyard export-steps: a job's steps in an event file that TensorBoard reads.
+// trainyard export-steps: writes a job's steps to an event file for TensorBoard.
 
 #include <algorithm>
 
@@ -21,9 +21,9 @@ class StepExport {
 
   uint64_t last_step() const { return last_step_; }
 
-  // Makes the file hold the whole history as it is now.
+  // Rewrites the file with the whole present history.
   absl::Status WriteHistory();
-  // Writes steps as they are finished, until the job ends.
+  // Appends steps as they finish, until the job ends.
   absl::Status Follow();
 
  private:
@@ -35,8 +35,8 @@ class StepExport {
   const Context& context_;
   const v1::Job job_;
   const std::unique_ptr<EventFile> file_;
-  uint64_t last_step_ = 0;   // That was put.
-  uint64_t last_epoch_ = 0;  // The latest of a step that was put.
+  uint64_t last_step_ = 0;   // The last step that was written.
+  uint64_t last_epoch_ = 0;  // The latest epoch of a written step.
   double last_time_ = 0;
 };
 
@@ -48,7 +48,7 @@ absl::Status StepExport::Put(const v1::StepRecord& record) {
   return absl::OkStatus();
 }
 
-// Streams the steps after last_step_. An error of `take` ends the stream, and is returned.
+// Streams the steps after last_step_. An error of `take` ends the stream and is returned.
 absl::Status StepExport::Stream(
     bool follow, const std::function<absl::Status(const v1::StreamStepsResponse&)>& take) {
   v1::StreamStepsRequest request;
@@ -85,7 +85,8 @@ absl::Status StepExport::WriteHistory() {
 absl::Status StepExport::PutNewer(const v1::StreamStepsResponse& response) {
   for (const v1::StepRecord& record : response.steps()) {
     if (record.epoch() > last_epoch_) {
-      // A new attempt went on from a checkpoint, and may have run some of the earlier steps again.
+      // A new attempt has resumed from a checkpoint, and may have run some of the earlier steps
+      // again.
       RETURN_IF_ERROR(WriteHistory());
     }
     if (record.step() > last_step_) RETURN_IF_ERROR(Put(record));
@@ -95,7 +96,7 @@ absl::Status StepExport::PutNewer(const v1::StreamStepsResponse& response) {
 
 absl::Status StepExport::Follow() {
   RETURN_IF_ERROR(Stream(true, [this](const auto& response) { return PutNewer(response); }));
-  // Steps that were run again after the last one above, or that a worker told late.
+  // Some steps may have been run again after the last one above, or reported late.
   return WriteHistory();
 }
 
@@ -111,7 +112,7 @@ absl::Status Run(const Context& context) {
   ASSIGN_OR_RETURN(const v1::GetJobResponse response,
                    client.Call(&v1::JobService::Stub::GetJob, request));
   const v1::Job& job = response.job();
-  // A directory of the job's own: TensorBoard shows each as a run.
+  // Each job has its own directory, because TensorBoard shows each directory as a run.
   const std::string run = absl::StrCat(directory, "/", job_id);
   RETURN_IF_ERROR(MakeDirectories(run));
   const std::string path =
@@ -134,9 +135,10 @@ Verb ExportStepsVerb() {
       .name = "export-steps",
       .summary = "writes a job's steps for TensorBoard",
       .positionals = {{"JOB", "the job's id"}},
-      .options = {TextOption("--tensorboard", "DIR",
-                             "where the event files go: DIR/JOB; exporting again continues there"),
-                  FlagOption("--follow", "-f", "goes on until the job ends")},
+      .options = {TextOption(
+                      "--tensorboard", "DIR",
+                      "directory for the event files, in DIR/JOB; exporting again continues there"),
+                  FlagOption("--follow", "-f", "continues until the job ends")},
       .offers = kController | kQuiet,
       .examples = {"trainyard export-steps j-6aewpgm800 --tensorboard runs/board",
                    "trainyard export-steps j-6aewpgm800 --tensorboard runs/board --follow"},

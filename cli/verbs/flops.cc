@@ -1,4 +1,4 @@
-// trainyard flops: model FLOPs per token by a named convention.
+// trainyard flops: prints model FLOPs per token by a named convention.
 
 #include "models/arch/flops.h"
 
@@ -74,7 +74,7 @@ Verb FlopsVerb() {
           .summary = "counts a model's FLOPs per trained token",
           .positionals = {{"MODEL", "a model of 'trainyard models'"}},
           .options = {NumberOption("--sequence", "S",
-                                   "tokens of a sequence; the model's longest unless given", "",
+                                   "tokens of a sequence; default: the model's longest", "",
                                    {1, uint64_t(kMaxSequence)}),
                       TextOption("--convention", "C", absl::StrJoin(FlopsConventionNames(), ", "),
                                  "exact")},

@@ -1,5 +1,5 @@
-// trainyard generate: text from a trained model. The trainer computes it, because the command line
-// has no kernels.
+// trainyard generate: generates text with a trained model. The trainer computes the text, because
+// the command line has no kernels.
 
 #include "train/generate/generate.h"
 
@@ -18,7 +18,7 @@
 namespace trainyard::cli {
 namespace {
 
-// Said here as usage; the trainer would call it a failure.
+// Reported here as a usage error. The trainer would report a failure.
 absl::Status CheckTemperature(const Arguments& arguments) {
   double temperature = 0;
   const std::string text = arguments.Text("--temperature");
@@ -43,7 +43,8 @@ absl::Status Run(const Context& context) {
   std::vector<char*> words;
   for (std::string& word : argv) words.push_back(word.data());
   words.push_back(nullptr);
-  execv(trainer.c_str(), words.data());  // Becomes it: its output and exit code are this command's.
+  // This process becomes the trainer, so its output and exit code are those of this command.
+  execv(trainer.c_str(), words.data());
   return ErrnoStatus(errno, "run", trainer);
 }
 
@@ -55,13 +56,13 @@ Verb GenerateVerb() {
       .summary = "writes text with a trained model",
       .positionals = {{"CHECKPOINT",
                        "a checkpoint, or a job's checkpoint.directory: its newest good one"}},
-      .options = {TextOption("--prompt", "TEXT", "what the text begins with"),
+      .options = {TextOption("--prompt", "TEXT", "the beginning of the text"),
                   NumberOption("--tokens", "N",
-                               "how many to write; the model sees the last ones, as many as it was "
-                               "trained with",
+                               "how many tokens to write; the model sees as many of the last ones "
+                               "as it was trained with",
                                "200", {0, uint64_t(kMaxGeneratedTokens)}),
                   TextOption("--temperature", "T",
-                             "0 takes the likeliest token; 1 samples as trained", "0.8"),
+                             "0 always takes the likeliest token; 1 samples as trained", "0.8"),
                   NumberOption("--seed", "S", "the same seed writes the same text", "1")},
       .offers = kNothing,
       .examples =

@@ -1,4 +1,4 @@
-// trainyard get: one job, all that is known of it.
+// trainyard get: prints everything that is known of one job.
 
 #include <map>
 #include <string>
@@ -25,7 +25,7 @@ std::string Placement(const v1::Job& job) {
   return text;
 }
 
-// "llama3-8b with layers 2, hidden 64": what is not the preset's beside it.
+// Returns "llama3-8b with layers 2, hidden 64": the preset and the fields that differ from it.
 std::string ModelText(const v1::Model& model) {
   const bool preset = !model.preset().empty();
   std::string text = preset ? model.preset() : model.architecture().family();

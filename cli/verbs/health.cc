@@ -1,5 +1,5 @@
-// trainyard health: what a probe asks. Of a worker on this machine a file tells; a controller is
-// asked by gRPC's own health service.
+// trainyard health: answers a probe. A file tells about a worker on this machine. A controller is
+// asked through gRPC's own health service.
 
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
@@ -24,7 +24,7 @@ constexpr absl::Duration kPatience = absl::Seconds(5);
 // that declares the message does not come with gRPC's library.
 constexpr absl::string_view kServing = "\x08\x01";
 
-// Asks /grpc.health.v1.Health/Check with an empty HealthCheckRequest: for the whole server.
+// Asks /grpc.health.v1.Health/Check with an empty HealthCheckRequest, which means the whole server.
 grpc::Status AskHealth(const std::shared_ptr<grpc::Channel>& channel, std::string& answer) {
   grpc::GenericStub stub(channel);
   grpc::ClientContext context;
@@ -53,8 +53,8 @@ absl::Status CheckController(const Context& context) {
   std::string answer;
   const grpc::Status status =
       AskHealth(Dial(controller->ToString(), credential, grpc::ChannelArguments()), answer);
-  // A probe has no token. Who is refused has been answered, behind TLS, by the gate that all calls
-  // pass.
+  // A probe has no token. A refusal over TLS proves that the controller answers: it comes from the
+  // gate that all calls pass.
   if (status.error_code() == grpc::StatusCode::UNAUTHENTICATED && credential.token.empty()) {
     context.output.Line("answers; without a token it does not say more");
     return absl::OkStatus();
@@ -81,15 +81,16 @@ absl::Status Run(const Context& context) {
 }  // namespace
 
 Verb HealthVerb() {
-  return {.name = "health",
-          .summary = "says whether a controller serves, or a worker is registered; for probes",
-          .positionals = {},
-          .options = {TextOption("--worker", "DIR",
-                                 "the worker on this machine with this state directory, in place "
-                                 "of a controller")},
-          .offers = kController | kQuiet,
-          .examples = {"trainyard health", "trainyard health --worker /var/lib/trainyard/worker"},
-          .run = Run};
+  return {
+      .name = "health",
+      .summary = "says whether a controller serves, or a worker is registered; for probes",
+      .positionals = {},
+      .options = {TextOption(
+          "--worker", "DIR",
+          "checks the worker with this state directory on this machine instead of a controller")},
+      .offers = kController | kQuiet,
+      .examples = {"trainyard health", "trainyard health --worker /var/lib/trainyard/worker"},
+      .run = Run};
 }
 
 }  // namespace trainyard::cli

@@ -1,4 +1,4 @@
-// trainyard list: jobs, newest first.
+// trainyard list: lists jobs, newest first.
 
 #include <algorithm>
 
@@ -31,7 +31,7 @@ absl::StatusOr<v1::ListJobsRequest> Request(const Arguments& arguments) {
   return request;
 }
 
-// All pages, up to `limit` jobs.
+// Fetches all pages, up to `limit` jobs.
 absl::StatusOr<v1::ListJobsResponse> Fetch(Client& client, v1::ListJobsRequest request,
                                            uint64_t limit) {
   v1::ListJobsResponse all;
@@ -71,8 +71,9 @@ Verb ListVerb() {
           .summary = "lists jobs, newest first",
           .positionals = {},
           .options = {ListOption("--state", "STATE", "only jobs in this state; may be repeated"),
-                      NumberOption("--limit", "N", "at most so many", "100", {1}),
-                      TextOption("--namespace", "NAME", "only this one's; else all that you see")},
+                      NumberOption("--limit", "N", "at most this many jobs", "100", {1}),
+                      TextOption("--namespace", "NAME",
+                                 "only jobs of this namespace; default: all that you may see")},
           .offers = kController | kFormats | kQuiet,
           .examples = {"trainyard list", "trainyard list --state running -o jsonl"},
           .run = Run};

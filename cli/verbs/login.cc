@@ -1,4 +1,4 @@
-// trainyard login, logout and whoami: who the controller takes the user of this machine for.
+// trainyard login, logout and whoami: which caller the controller takes this machine's user for.
 
 #include <grpcpp/grpcpp.h>
 
@@ -24,7 +24,7 @@ namespace trainyard::cli {
 namespace {
 
 constexpr absl::Duration kPatience = absl::Seconds(20);
-// A controller, or a port that is forwarded, may have been started by the command before.
+// The command before may have started the controller, or the forwarding of its port.
 constexpr absl::Duration kPatienceForAStart = absl::Seconds(10);
 
 // "alice: submitter of research, until 2027-02-21 18:40"
@@ -70,11 +70,11 @@ absl::StatusOr<std::string> Authorities(const Context& context, const Address& c
   }
   if (controller.loopback()) return "";
   return UsageError(
-      "wanted, behind the token, the fingerprint that 'trainyard token create' printed with it, "
-      "or --authority FILE: without it nobody can tell the controller from somebody else");
+      "wanted the fingerprint that 'trainyard token create' printed after the token, or "
+      "--authority FILE: without either, nothing proves the controller");
 }
 
-// Before anything is kept: what is kept works.
+// Called before the login is stored, so that only a working one is.
 absl::StatusOr<v1::WhoAmIResponse> Ask(const Address& controller, const Credential& credential) {
   const auto stub =
       v1::AccessService::NewStub(Dial(controller.ToString(), credential, grpc::ChannelArguments()));
@@ -93,7 +93,7 @@ absl::StatusOr<v1::WhoAmIResponse> Ask(const Address& controller, const Credenti
 absl::StatusOr<std::string> ConfigOf(const Context& context) {
   const std::string& directory = context.surroundings.places.config_directory;
   if (!directory.empty()) return directory;
-  return UsageError("there is no place to keep a login: HOME is not set");
+  return UsageError("there is no place to store a login: HOME is not set");
 }
 
 absl::Status Login(const Context& context) {
@@ -127,22 +127,24 @@ absl::Status WhoAmI(const Context& context) {
 }  // namespace
 
 Verb LoginVerb() {
-  return {.name = "login",
-          .summary = "keeps a token for a controller, and by what to know that controller",
-          .positionals = {{"CONTROLLER", "its host:port"}},
-          .options = {TextOption("--token-file", "FILE",
-                                 "what 'trainyard token create' printed; else standard input"),
-                      TextOption("--authority", "FILE",
-                                 "certificate of the controller's authority, where the token "
-                                 "comes without a fingerprint")},
-          .offers = kQuiet,
-          .examples = {"trainyard login trainer.example.org:7070 < alice.token"},
-          .run = Login};
+  return {
+      .name = "login",
+      .summary = "stores a token for a controller, and the certificate that proves the controller",
+      .positionals = {{"CONTROLLER", "its host:port"}},
+      .options = {TextOption(
+                      "--token-file", "FILE",
+                      "file with the output of 'trainyard token create'; default: standard input"),
+                  TextOption("--authority", "FILE",
+                             "certificate of the controller's authority, if the token comes "
+                             "without a fingerprint")},
+      .offers = kQuiet,
+      .examples = {"trainyard login trainer.example.org:7070 < alice.token"},
+      .run = Login};
 }
 
 Verb LogoutVerb() {
   return {.name = "logout",
-          .summary = "forgets what login kept; the token itself stays good until it is revoked",
+          .summary = "removes what login stored; the token itself stays valid until it is revoked",
           .positionals = {{"CONTROLLER", "its host:port"}},
           .options = {},
           .offers = kNothing,

@@ -1,4 +1,4 @@
-// trainyard logs: what the ranks of a job wrote.
+// trainyard logs: prints the output of a job's ranks.
 
 #include "absl/strings/str_cat.h"
 #include "cli/answer.h"
@@ -19,7 +19,8 @@ absl::Status Run(const Context& context) {
     request.set_rank(uint32_t(context.arguments.Number("--rank")));
   Client client(context.ControllerAddress(), context.Places());
   v1::StreamLogsResponse all;
-  uint64_t seen = 0;  // Of lines; a stream that had to be opened again starts over.
+  // Counts lines. If the stream is opened again, it starts over.
+  uint64_t seen = 0;
   uint64_t skip = 0;
   const absl::Status status = client.Read<v1::StreamLogsResponse>(
       [&](v1::JobService::Stub& stub, grpc::ClientContext* call) {
@@ -53,10 +54,10 @@ absl::Status Run(const Context& context) {
 Verb LogsVerb() {
   return {
       .name = "logs",
-      .summary = "prints what a job's ranks wrote, oldest first",
+      .summary = "prints the output of a job's ranks, oldest first",
       .positionals = {{"JOB", "the job's id"}},
       .options = {NumberOption("--rank", "R", "only this rank's lines", "", {0, kMaxDevices - 1}),
-                  FlagOption("--follow", "-f", "goes on until the job ends")},
+                  FlagOption("--follow", "-f", "continues until the job ends")},
       .offers = kController | kFormats | kQuiet,
       .examples = {"trainyard logs j-6aewpgm800 --rank 0 --follow"},
       .run = Run};

@@ -1,4 +1,4 @@
-// trainyard models: the catalogue of architectures.
+// trainyard models: prints the catalogue of architectures.
 
 #include <nlohmann/json.hpp>
 
@@ -17,7 +17,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// Names are an interface: those of the spec, with what is derived beside them.
+// These names are an interface: the names of a spec's fields, and of the values derived from them.
 ordered_json Describe(const Preset& preset, const Family& family) {
   const ParameterCount parameters = CountParameters(preset.config);
   ordered_json json = {{"name", preset.name},
@@ -29,7 +29,8 @@ ordered_json Describe(const Preset& preset, const Family& family) {
   for (const Field& field : FieldsOf(preset.config)) {
     if (field.rule.fixed) json.erase(field.rule.name);
   }
-  if (json.contains("moe")) json["moe"].erase("fake_balanced");  // A benchmark's, not a model's.
+  // A field for benchmarks, not of the model.
+  if (json.contains("moe")) json["moe"].erase("fake_balanced");
   json["activation"] = family.activation;
   json["gated"] = family.gated;
   json["norm"] = family.norm;
@@ -79,7 +80,7 @@ std::string LegalValues(const Field& field) {
   return absl::StrCat(rule.least, " to ", rule.most);
 }
 
-// The table of a family, for who writes a spec.
+// Prints the table of a family, for people who write a spec.
 absl::Status ListFields(const std::string& name, Output& output) {
   const Family* family = FindFamily(name);
   if (family == nullptr) {
@@ -150,7 +151,7 @@ absl::Status Run(const Context& context) {
 
 Verb ModelsVerb() {
   return {.name = "models",
-          .summary = "lists the models that a spec can name as preset, or describes one",
+          .summary = "lists the models that a spec can use as preset, or describes one",
           .positionals = {{"NAME", "a model of the list, an alias, or a family", false}},
           .options = {FlagOption("--fields", "",
                                  "the fields that a spec may set for models of NAME's family")},

@@ -1,4 +1,4 @@
-// trainyard recipes: job specs to start with.
+// trainyard recipes: lists and prints job specs to start with.
 
 #include <nlohmann/json.hpp>
 
@@ -70,8 +70,9 @@ Verb RecipesVerb() {
   return {.name = "recipes",
           .summary = "lists job specs to start with, or prints one",
           .positionals = {{"NAME", "a recipe of the list", false}},
-          .options = {TextOption("--recipes", "DIR",
-                                 "where they are; else those that came with this program")},
+          .options = {TextOption(
+              "--recipes", "DIR",
+              "directory of the recipes; default: those that came with this program")},
           .offers = kFormats | kQuiet,
           .examples = {"trainyard recipes", "trainyard recipes tiny > spec.yaml",
                        "trainyard recipes tiny | trainyard submit - --watch"},

@@ -1,4 +1,4 @@
-// trainyard steps: one record for every optimizer step of a job, or a plot of its losses.
+// trainyard steps: prints one record for every optimizer step of a job, or plots its losses.
 
 #include "absl/strings/str_cat.h"
 #include "cli/answer.h"
@@ -56,7 +56,7 @@ absl::Status Run(const Context& context) {
   request.set_follow(context.arguments.Flag("--follow"));
   Output& output = context.output;
   if (context.arguments.Flag("--plot") && output.format() != Format::kTable) {
-    return UsageError("--plot: wanted no --output beside it, since a drawing has no other format");
+    return UsageError("--plot: wanted no --output with it, because a drawing has no other format");
   }
   v1::StreamStepsResponse all;
   Client client(context.ControllerAddress(), context.Places());
@@ -90,10 +90,10 @@ absl::Status Run(const Context& context) {
 Verb StepsVerb() {
   return {
       .name = "steps",
-      .summary = "prints one record a step: loss, rate, seconds by phase, MFU",
+      .summary = "prints one record for each step: loss, rate, seconds by phase, MFU",
       .positionals = {{"JOB", "the job's id"}},
       .options = {NumberOption("--after", "STEP", "only later steps", "0"),
-                  FlagOption("--follow", "-f", "goes on until the job ends"),
+                  FlagOption("--follow", "-f", "continues until the job ends"),
                   FlagOption("--plot", "", "draws training and validation loss instead")},
       .offers = kController | kFormats | kQuiet,
       .examples = {"trainyard steps j-6aewpgm800 -o jsonl", "trainyard steps j-6aewpgm800 --plot"},

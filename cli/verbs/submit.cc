@@ -1,4 +1,4 @@
-// trainyard submit: a spec to the controller, its errors back to the lines of the text.
+// trainyard submit: sends a spec to the controller, and shows its errors at the lines of the text.
 
 #include <fcntl.h>
 #include <sys/random.h>
@@ -17,7 +17,7 @@
 namespace trainyard::cli {
 namespace {
 
-// Version 4 of RFC 9562.
+// A UUID of version 4 (RFC 9562).
 std::string RandomUuid() {
   unsigned char b[16];
   CHECK(getrandom(b, sizeof(b), 0) == sizeof(b));
@@ -70,7 +70,9 @@ Verb SubmitVerb() {
                              "Ctrl-C leaves it running"),
                   FlagOption("--validate-only", "",
                              "checks the spec as if submitted, and stores nothing"),
-                  TextOption("--namespace", "NAME", "of an operator; else 'default', or your own")},
+                  TextOption(
+                      "--namespace", "NAME",
+                      "namespace of the job, for operators; default: 'default', or your own")},
       .offers = kController | kFormats | kQuiet,
       .examples =
           {"trainyard submit spec.yaml --watch",

@@ -1,4 +1,4 @@
-// trainyard token create, list and revoke: who gets in.
+// trainyard token create, list and revoke: decides who gets in.
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -21,7 +21,7 @@ absl::StatusOr<v1::Role> ParseRole(const std::string& name) {
       "--role: wanted viewer, submitter, operator, admin or joiner, found '", name, "'"));
 }
 
-// 30m, 12h, 90d.
+// Parses 30m, 12h or 90d.
 absl::StatusOr<int64_t> ParseSeconds(const std::string& text) {
   int64_t days = 0;
   absl::Duration time;
@@ -57,7 +57,7 @@ absl::Status Create(const Context& context) {
                    client.Call(&v1::AccessService::Stub::CreateToken, request));
   if (PrintedAsJson(made, context.output)) return absl::OkStatus();
   context.output.Text(ToText({.token = made.token(), .fingerprint = made.authority_fingerprint()}));
-  context.output.Note("nobody can read this a second time; hand all of it over in secret");
+  context.output.Note("this is shown only once; hand all of it over in secret");
   return absl::OkStatus();
 }
 
@@ -93,14 +93,16 @@ absl::Status Revoke(const Context& context) {
 
 Verb TokenCreateVerb() {
   return {.name = "token create",
-          .summary = "makes a token for somebody, or one by which workers join",
+          .summary = "makes a token for a person, or one with which workers join",
           .positionals = {{"NAME", "whose it is"}},
           .options = {TextOption("--role", "ROLE", "viewer, submitter, operator, admin or joiner",
                                  "submitter"),
-                      TextOption("--namespace", "NAME", "of a viewer or submitter; else 'default'"),
+                      TextOption("--namespace", "NAME",
+                                 "namespace of a viewer or submitter; default: 'default'"),
                       TextOption("--valid", "TIME", "30m, 12h, 90d; else 90d, of joiners 1h"),
-                      NumberOption("--uses", "N", "how many workers may join; else 1", "", {1}),
-                      TextOption("--hosts", "PATTERN", "for workers on such hosts: 'gpu-*'")},
+                      NumberOption("--uses", "N", "how many workers may join; default: 1", "", {1}),
+                      TextOption("--hosts", "PATTERN",
+                                 "only for workers on hosts with such names: 'gpu-*'")},
           .offers = kController | kFormats | kQuiet,
           .examples = {"trainyard token create alice > alice.token",
                        "trainyard token create rack-7 --role joiner --uses 16 --hosts 'gpu-7-*'"},
@@ -109,7 +111,7 @@ Verb TokenCreateVerb() {
 
 Verb TokenListVerb() {
   return {.name = "token list",
-          .summary = "lists who gets in: tokens, and the workers that have joined",
+          .summary = "lists tokens, and the workers that have joined",
           .positionals = {},
           .options = {},
           .offers = kController | kFormats | kQuiet,

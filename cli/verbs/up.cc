@@ -1,4 +1,4 @@
-// trainyard up: the whole service on this machine, in the foreground.
+// trainyard up: runs the whole service on this machine, in the foreground.
 
 #include <filesystem>
 
@@ -39,30 +39,32 @@ absl::Status Run(const Context& context) {
 }  // namespace
 
 Verb UpVerb() {
-  return {.name = "up",
-          .summary = "runs a controller and workers on this machine, in the foreground",
-          .positionals = {},
-          .options = {NumberOption("--workers", "N", "worker daemons", "1", {1, 64}),
-                      NumberOption("--devices-per-worker", "M",
-                                   "CPU ranks of each; cores and memory are divided among all. "
-                                   "Default: a single worker offers the machine's GPUs; 1 where "
-                                   "there are none, or several workers",
-                                   "", {1, 256}),
-                      TextOption("--state", "DIR", "where everything is kept; reused if it exists",
-                                 ".trainyard"),
-                      TextOption("--listen", "ADDR", "where the API is served; port 0: a free one",
-                                 "127.0.0.1:7070"),
-                      TextOption("--metrics-listen", "ADDR",
-                                 "where the controller's metrics are; port 0: a free one",
-                                 "127.0.0.1:7071"),
-                      NumberOption("--patience", "SECONDS",
-                                   "how long a rank may go without progress within a step before "
-                                   "it is ended; default: trainyard-worker's",
-                                   "", {1, kMaxPatienceSeconds})},
-          .offers = kQuiet,
-          .examples = {"trainyard up --workers 2",
-                       "trainyard up --listen 127.0.0.1:0 --metrics-listen 127.0.0.1:0"},
-          .run = Run};
+  return {
+      .name = "up",
+      .summary = "runs a controller and workers on this machine, in the foreground",
+      .positionals = {},
+      .options =
+          {NumberOption("--workers", "N", "worker daemons", "1", {1, 64}),
+           NumberOption(
+               "--devices-per-worker", "M",
+               "CPU ranks of each worker; cores and memory are divided among all. Default: a "
+               "single worker offers the machine's GPUs; without GPUs, or with several workers, 1",
+               "", {1, 256}),
+           TextOption("--state", "DIR", "directory for all files; reused if it exists",
+                      ".trainyard"),
+           TextOption("--listen", "ADDR", "address of the API; port 0 picks a free one",
+                      "127.0.0.1:7070"),
+           TextOption("--metrics-listen", "ADDR",
+                      "address of the controller's metrics; port 0 picks a free one",
+                      "127.0.0.1:7071"),
+           NumberOption("--patience", "SECONDS",
+                        "how long a rank may go without progress within a step before "
+                        "it is ended; default: trainyard-worker's",
+                        "", {1, kMaxPatienceSeconds})},
+      .offers = kQuiet,
+      .examples = {"trainyard up --workers 2",
+                   "trainyard up --listen 127.0.0.1:0 --metrics-listen 127.0.0.1:0"},
+      .run = Run};
 }
 
 }  // namespace trainyard::cli

@@ -1,4 +1,4 @@
-// The table of verbs. To add one: a file here, a declaration below, a line in verbs.cc.
+// The table of verbs. A new verb needs a file here, a declaration below, and a line in verbs.cc.
 
 #pragma once
 

@@ -1,4 +1,4 @@
-// trainyard workers: the machines and their devices.
+// trainyard workers: lists the machines and their devices.
 
 #include "absl/strings/str_cat.h"
 #include "cli/answer.h"

@@ -20,7 +20,7 @@ std::string PeerKey(const sockaddr& address) {
   }
   if (address.sa_family != AF_INET6) return "";
   const in6_addr& host = reinterpret_cast<const sockaddr_in6&>(address).sin6_addr;
-  // A socket for both families shows IPv4 addresses in the last four bytes.
+  // A socket for both families has IPv4 addresses in the last four bytes.
   return IN6_IS_ADDR_V4MAPPED(&host) ? Bytes(&host.s6_addr[12], 4) : Bytes(&host, 8);
 }
 

@@ -1,5 +1,5 @@
-// Which connections an HTTP server has, and which of them must end: those that take too long, and
-// those that are in the way of others when the server is full. A table without sockets.
+// The table of an HTTP server's connections. It decides which connections must end: those that take
+// too long, and, when the server is full, those that keep others out. It has no sockets itself.
 
 #pragma once
 
@@ -23,15 +23,16 @@ inline constexpr size_t kMostConnections = 64;
 // enough for hundreds of them, since a connection ends with its answer. The other half stays free,
 // so that no single address can fill the server.
 inline constexpr size_t kMostConnectionsPerAddress = kMostConnections / 2;
-// From the connection's begin to the end of the request's headers, with the TLS handshake. A reader
-// needs a few round trips. This is a deadline and not a limit on silence: a peer that sends one
-// byte a second is cut off as well.
+// The time from the start of the connection to the end of the request's headers, including the TLS
+// handshake. A reader needs a few round trips. This is a deadline and not a limit on silence, so a
+// peer that sends one byte a second is cut off as well.
 inline constexpr absl::Duration kRequestWithin = absl::Seconds(5);
-// From there to the end of the answer. Prometheus by default waits 10 s for a page.
+// The time from there to the end of the answer. By default Prometheus waits 10 s for a page.
 inline constexpr absl::Duration kAnswerWithin = absl::Seconds(10);
 
-// The text by which connections of one peer are counted: the IPv4 address, or the first 64 bits of
-// an IPv6 address, because one machine has as many addresses below those as it wants.
+// Returns the text by which the connections of one peer are counted: the IPv4 address, or the first
+// 64 bits of an IPv6 address, because one machine has as many addresses below those bits as it
+// wants.
 std::string PeerKey(const sockaddr& address);
 
 // Not thread-safe. A connection is named by its descriptor.
@@ -40,24 +41,25 @@ class HttpConnections {
   explicit HttpConnections(const Clock& clock) : clock_(clock) {}
 
   void Add(int fd, const std::string& peer);
-  void RequestComplete(int fd);  // Its answer is sent from now on.
+  void RequestComplete(int fd);  // From now on its answer is being sent.
   void Remove(int fd);
   bool empty() const { return open_.empty(); }
 
   // Whether one more connection from `peer` is within the limits.
   bool HasRoom(const std::string& peer) const;
-  // The connection whose end makes room for one from `peer`: that which has waited longest for its
-  // request to be complete. Who holds connections open without a request therefore loses them to
-  // others. Absent: all are being answered.
+  // Returns the connection to end so that a connection from `peer` gets room: the one that has
+  // waited longest for its complete request, among those of `peer` if it has its full share. So a
+  // peer that holds connections open without requests loses them to others. Absent: all connections
+  // are being answered.
   std::optional<int> InTheWayOf(const std::string& peer) const;
-  // The connections whose time is over.
+  // Returns the connections whose deadlines have passed.
   std::vector<int> Overdue() const;
 
  private:
   struct Connection {
     std::string peer;
     absl::Duration deadline;  // A reading of clock_.Monotonic().
-    bool waiting = true;      // For its request.
+    bool waiting = true;      // For its complete request.
   };
   size_t CountOf(const std::string& peer) const;
 

@@ -13,7 +13,7 @@ absl::Status Invalid(const char* what, int error) {
   return absl::InvalidArgumentError(absl::StrCat("TLS ", what, ": ", gnutls_strerror(error)));
 }
 
-// GnuTLS takes pointers that are not to const, and does not write through them.
+// GnuTLS takes pointers to non-const data, but does not write through them.
 gnutls_datum_t Datum(const std::string& text) {
   return {reinterpret_cast<unsigned char*>(const_cast<char*>(text.data())), unsigned(text.size())};
 }
@@ -23,7 +23,8 @@ bool ShowsCertificate(gnutls_session_t session) {
   return gnutls_certificate_get_peers(session, &count) != nullptr && count > 0;
 }
 
-// At the end of a handshake. That a client shows one at all is GnuTLS' to demand.
+// Runs at the end of a handshake. GnuTLS itself checks that a client shows a certificate if one is
+// required.
 int RefuseBadCertificate(gnutls_session_t session) {
   return !ShowsCertificate(session) || HasGoodCertificate(session) ? 0 : GNUTLS_E_CERTIFICATE_ERROR;
 }

@@ -1,4 +1,4 @@
-// What a server needs for TLS in which both sides may show a certificate.
+// The credentials of a server for TLS. Both sides may show a certificate.
 
 #pragma once
 
@@ -22,26 +22,26 @@ struct TlsMaterial {
   bool operator==(const TlsMaterial&) const = default;
 };
 
-// What a server wants of its clients. One that shows a certificate which no authority has signed
-// for clients, or which has expired, is refused in both cases.
+// Whether a server's clients must show a certificate. A certificate that has expired, or that no
+// authority has signed for clients, is refused in both cases.
 enum class ClientCertificate { kRequired, kRequested };
 
 // TLS 1.2 and 1.3, and nothing older.
 inline constexpr char kTlsPriorities[] = "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2";
 
-// Whether the client of a session, whose handshake is over, has shown a certificate that its
-// server's authorities have signed for clients and that has not expired.
+// Whether the client of a session has shown a certificate that an authority of the server has
+// signed for clients and that has not expired. The session's handshake must be over.
 bool HasGoodCertificate(gnutls_session_t session);
 
 // Immutable, thread-safe. Must outlive the sessions that use it.
 class TlsCredentials {
  public:
-  // INVALID_ARGUMENT: a text cannot be read, or the key is not the first certificate's.
+  // INVALID_ARGUMENT: a text cannot be read, or the key does not belong to the first certificate.
   static absl::StatusOr<std::shared_ptr<const TlsCredentials>> Create(const TlsMaterial& material);
 
-  // Makes a new session of a server use these credentials. The session's handshake fails unless the
-  // client has a certificate for clients that an authority has signed and that has not expired, or,
-  // where a certificate is only requested, shows none.
+  // Makes a new server session use these credentials. The handshake then succeeds only if the
+  // client shows a certificate that an authority has signed for clients and that has not expired,
+  // or if a certificate is merely requested and the client shows none.
   absl::Status ApplyTo(gnutls_session_t session, ClientCertificate wanted) const;
 
  private:

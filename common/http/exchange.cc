@@ -39,7 +39,7 @@ HttpResponse Refusal(int status, const std::string& why) { return {.status = sta
 
 std::optional<HttpResponse> RefusalOfBody(const Values& headers, size_t most_bytes) {
   const auto length = headers.find("content-length");
-  // Chunks say their size as they come.
+  // A body in chunks does not tell its size beforehand.
   if (length == headers.end() || headers.contains("transfer-encoding")) {
     return Refusal(MHD_HTTP_LENGTH_REQUIRED, "wanted a body with a Content-Length\n");
   }
@@ -85,7 +85,7 @@ MHD_Result SendResponse(MHD_Connection* connection, const HttpResponse& response
   if (made == nullptr) return MHD_NO;
   Values headers = response.headers;
   headers[MHD_HTTP_HEADER_CONTENT_TYPE] = response.content_type;
-  // No connection is idle between requests: each takes its place for one answer, and with TLS each
+  // Connections are not reused. Each then takes a place for one answer only, and with TLS each
   // request is checked against the newest credentials.
   headers[MHD_HTTP_HEADER_CONNECTION] = "close";
   for (const auto& [name, value] : headers) {

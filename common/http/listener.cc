@@ -16,7 +16,7 @@ namespace {
 absl::StatusOr<FileDescriptor> ListenAt(const addrinfo& where) {
   FileDescriptor socket(
       ::socket(where.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, where.ai_protocol));
-  // Or else a restart would have to wait until the kernel has forgotten the old connections.
+  // Without this, a restart would wait until the kernel has forgotten the old connections.
   const int yes = 1;
   if (!socket.valid() ||
       ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes)) != 0 ||

@@ -1,4 +1,4 @@
-// A socket that accepts TCP connections without ever blocking.
+// A socket that accepts TCP connections and never blocks.
 
 #pragma once
 
@@ -11,22 +11,22 @@
 namespace trainyard {
 
 struct AcceptedSocket {
-  FileDescriptor socket;  // Does not block, and is closed on exec.
+  FileDescriptor socket;  // Non-blocking, and closed on exec.
   sockaddr_storage peer = {};
   socklen_t peer_bytes = sizeof(sockaddr_storage);
 };
 
 class Listener {
  public:
-  // Port 0 picks a free port. Of several addresses that a name has, the first that can be listened
-  // on is taken. UNAVAILABLE: none can be; the message says why.
+  // Listens on the address. Port 0 picks a free port. If a name has several addresses, the first
+  // usable one is taken. UNAVAILABLE: none can be listened on; the message says why.
   static absl::StatusOr<Listener> Listen(const Address& address);
 
   const Address& address() const { return address_; }  // With the real port.
   int fd() const { return socket_.get(); }
 
-  // UNAVAILABLE: nobody waits to be accepted. RESOURCE_EXHAUSTED: the process or the machine has no
-  // descriptor or no memory for a connection now; who waits goes on waiting.
+  // Accepts one connection. UNAVAILABLE: no peer waits. RESOURCE_EXHAUSTED: the process or the
+  // machine has no descriptor or no memory for a connection now; the peers stay in the queue.
   absl::StatusOr<AcceptedSocket> Accept() const;
 
  private:

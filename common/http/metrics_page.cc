@@ -25,7 +25,7 @@ std::string Page(const prometheus::Registry& registry) {
   return prometheus::TextSerializer().Serialize(all);
 }
 
-// What a site's forms send: a token and where to go on.
+// A site's forms send a token and a path.
 constexpr size_t kMostFormBytes = 8 << 10;
 
 HttpResponse MetricsOf(const HttpRequest& request, const prometheus::Registry& registry) {

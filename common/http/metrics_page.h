@@ -1,5 +1,5 @@
-// The page that Prometheus scrapes: a registry at /metrics, with what process_metrics.h adds.
-// Beside it lies what people read.
+// The page that Prometheus scrapes: a registry at /metrics, and the metrics of process_metrics.h.
+// The same server can have pages for people, too.
 
 #pragma once
 
@@ -20,26 +20,27 @@ namespace trainyard {
 // Not thread-safe.
 class MetricsPage {
  public:
-  // Port 0 picks a free port. Off loopback there is TLS, and the page is for readers with a
-  // certificate. `site` answers all other paths, POST included, where it is not null. It has to
-  // find out by itself who reads, because with it a client that shows no certificate is connected,
-  // too. UNAVAILABLE: the address cannot be listened on. FAILED_PRECONDITION: it is off loopback,
-  // and there is no `tls`.
+  // Serves the page. Port 0 picks a free port. An address off loopback needs TLS, and then the
+  // metrics are only for readers with a certificate. If `site` is not null, it answers all other
+  // paths, including POST. `site` must find out by itself who the reader is, because with a site
+  // clients without a certificate are connected, too. UNAVAILABLE: the address cannot be listened
+  // on. FAILED_PRECONDITION: the address is off loopback, and there is no `tls`.
   static absl::StatusOr<std::unique_ptr<MetricsPage>> Serve(
       const Address& listen, std::shared_ptr<prometheus::Registry> registry,
       const std::optional<TlsMaterial>& tls, const HttpHandler& site = nullptr);
 
-  // Where the page has TLS: from now on this, if it is another. Logs what cannot be used.
+  // Replaces the page's TLS material if it has changed and the page has TLS. Logs material that
+  // cannot be used.
   void Renew(const std::optional<TlsMaterial>& tls);
 
   const Address& address() const { return server_->address(); }  // With the real port.
-  std::string url() const;                                       // Of /metrics.
+  std::string url() const;                                       // The address of /metrics.
 
  private:
   MetricsPage(std::unique_ptr<HttpServer> server, std::optional<TlsMaterial> tls);
 
   const std::unique_ptr<HttpServer> server_;
-  std::optional<TlsMaterial> tls_;  // Absent: the page has none.
+  std::optional<TlsMaterial> tls_;  // Absent: the page has no TLS.
 };
 
 }  // namespace trainyard

@@ -15,7 +15,7 @@
 namespace trainyard {
 namespace {
 
-// How often the table of connections is looked through while there are any, and how long nothing is
+// How often the table of connections is checked while there are any. Also how long nothing is
 // accepted after descriptors ran out.
 constexpr absl::Duration kSweepEvery = absl::Milliseconds(100);
 
@@ -28,10 +28,10 @@ gnutls_session_t SessionOf(MHD_Connection* connection) {
       MHD_get_connection_info(connection, MHD_CONNECTION_INFO_GNUTLS_SESSION)->tls_session);
 }
 
-// Ends a connection. libmicrohttpd sees that and closes the descriptor.
+// Ends a connection. libmicrohttpd notices this and closes the descriptor.
 void HangUp(int fd) { ::shutdown(fd, SHUT_RDWR); }
 
-// What libmicrohttpd would show to a client before Began has given the session its credentials.
+// libmicrohttpd would use this certificate before Began has given the session its credentials.
 constexpr gnutls_certificate_retrieve_function2* kNoCertificate = [](auto...) { return -1; };
 
 }  // namespace
@@ -61,14 +61,14 @@ HttpServer::HttpServer(Listener listener, HttpHandler handler, const HttpOptions
       connections_(RealClock()),
       daemon_(nullptr, &MHD_stop_daemon) {}
 
-// libmicrohttpd neither listens nor has a thread of its own: Run does both for it. So all of its
-// calls come from one thread, we decide who is accepted, and a descriptor that is hung up cannot
-// have become another connection's meanwhile.
+// libmicrohttpd neither listens nor has its own thread: Run does both for it. So all its calls come
+// from one thread, this class decides who is accepted, and the descriptor of an ended connection
+// cannot name another connection meanwhile.
 absl::Status HttpServer::StartDaemon() {
   const auto answer = [](void* self, MHD_Connection* connection, const char* path,
                          const char* method, const char*, const char* part, size_t* bytes, void**) {
     const absl::string_view whole(part, *bytes);
-    *bytes = 0;  // All of it is taken.
+    *bytes = 0;  // All of it was consumed.
     return static_cast<HttpServer*>(self)->Hear(connection, path, method, whole);
   };
   const auto changed = [](void* self, MHD_Connection* connection, void**,
@@ -132,7 +132,7 @@ void HttpServer::Run() {
   daemon_.reset();  // Here, because this calls Ended.
 }
 
-// -1: until something comes.
+// Returns the time for poll. -1: wait until something happens.
 int HttpServer::PollMilliseconds() const {
   MHD_UNSIGNED_LONG_LONG wanted = 0;
   if (MHD_get_timeout(daemon_.get(), &wanted) == MHD_YES && wanted == 0) return 0;
@@ -143,7 +143,7 @@ int HttpServer::PollMilliseconds() const {
 void HttpServer::AcceptOne() {
   absl::StatusOr<AcceptedSocket> accepted = listener_.Accept();
   if (absl::IsResourceExhausted(accepted.status())) {
-    // Peers wait in the kernel's queue. To ask again at once would only burn the processor.
+    // Peers wait in the kernel's queue. Asking again at once would only waste processor time.
     if (!short_of_descriptors_) {
       LogWarning("http_not_accepting",
                  {{"address", address().ToString()}, {"reason", accepted.status().message()}});
@@ -156,7 +156,7 @@ void HttpServer::AcceptOne() {
   if (!accepted.ok()) return;
   const auto& peer = reinterpret_cast<const sockaddr&>(accepted->peer);
   if (!MakeRoomFor(PeerKey(peer))) return;
-  // Closes the socket if it fails, too.
+  // This closes the socket even if it fails.
   MHD_add_connection(daemon_.get(), accepted->socket.Release(), &peer, accepted->peer_bytes);
 }
 
@@ -174,7 +174,7 @@ MHD_Result HttpServer::Hear(MHD_Connection* connection, const char* path, const 
   const int fd = DescriptorOf(connection);
   const auto begun = begun_.find(fd);
   if (begun != begun_.end() && !part.empty()) {
-    // libmicrohttpd gives no more than Content-Length says, of which there might be two.
+    // libmicrohttpd gives at most Content-Length bytes, but there might be two such headers.
     if (begun->second.body.size() + part.size() > most_body_bytes_) return MHD_NO;
     begun->second.body.append(part.data(), part.size());
     return MHD_YES;

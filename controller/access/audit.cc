@@ -11,7 +11,7 @@
 namespace trainyard::controller {
 namespace {
 
-constexpr size_t kMaxTextBytes = 256;  // What callers send must not fill the disk.
+constexpr size_t kMaxTextBytes = 256;  // Keeps callers from filling the disk.
 constexpr absl::Duration kMinute = absl::Minutes(1);
 
 std::string Cut(const std::string& text) {

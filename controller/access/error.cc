@@ -9,8 +9,9 @@ namespace {
 
 constexpr int64_t kRetrySeconds = 1;
 
-// Both travel in the trailers of the call, of which clients take 8 KiB. The details hold the
-// message again and grow by a third on the way; other than ASCII in the message triples.
+// Limits for the message and the details. Both are sent in the call's trailers, of which clients
+// accept 8 KiB. The details contain the message again, and their encoding adds a third. Bytes of
+// the message that are not ASCII become three bytes each.
 constexpr size_t kMaxMessageBytes = 800;
 constexpr size_t kMaxDetailBytes = 2800;
 
@@ -22,7 +23,7 @@ grpc::Status ToGrpc(const absl::Status& status, const std::string& type, const s
   if (message.size() < status.message().size()) message += " ...";
   google::rpc::Status details;
   details.set_code(int(status.code()));
-  details.set_message(message);  // Clients compare it with the call's own.
+  details.set_message(message);  // Clients compare it with the message of the call.
   if (const auto violations = Violations::FromStatus(status); !violations.empty()) {
     google::rpc::BadRequest request;
     for (const FieldViolation& violation : violations) {

@@ -1,5 +1,6 @@
 // The one place where a Status becomes a gRPC status with google.rpc details: BadRequest for
-// violations, ResourceInfo for what was not found, RetryInfo for what may be tried again.
+// violations, ResourceInfo for a resource that was not found, RetryInfo for calls that may be tried
+// again.
 
 #pragma once
 
@@ -11,7 +12,7 @@
 
 namespace trainyard::controller {
 
-// `job_id`: what NOT_FOUND is about; empty: no resource.
+// `type` and `name` describe the resource that NOT_FOUND is about. Empty: there is no resource.
 grpc::Status ToGrpc(const absl::Status& status, const std::string& type = "",
                     const std::string& name = "");
 

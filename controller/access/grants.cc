@@ -27,7 +27,7 @@ using google::protobuf::util::JsonStringToMessage;
 using google::protobuf::util::MessageToJsonString;
 
 constexpr absl::string_view kEnding = ".json";
-// Longer than the step in which file systems count time.
+// Longer than the resolution of file systems' times.
 constexpr absl::Duration kSettled = absl::Seconds(3);
 
 bool IsId(absl::string_view id) {
@@ -230,7 +230,7 @@ absl::StatusOr<std::set<std::string>> Grants::IdsOnDisk() const {
   ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDirectory(directory_));
   std::set<std::string> ids;
   for (absl::string_view name : names) {
-    // Other names are those of files that are being written.
+    // Files with other names are still being written.
     if (absl::ConsumeSuffix(&name, kEnding) && IsId(name)) ids.emplace(name);
   }
   return ids;
@@ -281,9 +281,10 @@ void Grants::Refresh() {
       if (unreadable_.insert(id).second) {
         LogError("grant_unreadable", {{"grant", id}, {"error", grant.status().message()}});
       }
-      // Descriptors may have run out, or the file may yet get another owner, which the directory's
-      // time does not show. A text that is no grant is read again with the next change there: of a
-      // file that is being copied to this place, it is the beginning.
+      // The error may be temporary: the process may have no descriptors left, or the file may still
+      // get another owner, which the directory's time does not show. So the next Refresh reads the
+      // file again. A text that is not a grant is read again after the next change of the
+      // directory, because the file may still be being copied.
       if (!absl::IsInvalidArgument(grant.status())) looked_at_ = absl::InfinitePast();
     }
   }

@@ -25,7 +25,7 @@ using Json = nlohmann::json;
 constexpr absl::Duration kClocksMayDiffer = absl::Minutes(1);
 constexpr size_t kMostSubjectBytes = 255;  // OpenID Connect Core 1.0, section 2.
 
-// One text, or a list of them; empty: something else.
+// Returns a text or a list of texts. Empty: the node is something else.
 std::vector<std::string> Texts(const YamlNode& node) {
   std::vector<std::string> texts;
   if (node.kind == YamlNode::Kind::kScalar) texts.push_back(node.text);
@@ -36,8 +36,8 @@ std::vector<std::string> Texts(const YamlNode& node) {
   return texts;
 }
 
-// A text that the field must have where the field stands: "hosts:" is a mistake and does not mean
-// any host.
+// Reads a text. If the field is present, the text must be, too: "hosts:" is a mistake and does not
+// mean any host.
 void ReadText(Fields& fields, const YamlNode& node, const char* name, std::string& out) {
   fields.Field(name, out);
   const YamlNode* const found = node.Find(name);

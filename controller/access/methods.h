@@ -1,4 +1,4 @@
-// Knows from the proto files who may call each method.
+// Reads from the proto files who may call each method.
 
 #pragma once
 
@@ -16,7 +16,7 @@ class Methods {
  public:
   Methods();
 
-  // Null: nobody may call it.
+  // Returns null if nobody may call the method.
   const v1::Access* Find(absl::string_view path) const;
   const std::map<std::string, v1::Access, std::less<>>& all() const { return methods_; }
 

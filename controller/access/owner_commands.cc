@@ -25,28 +25,32 @@ void Print(const std::string& text) { std::fputs(text.c_str(), stdout); }
 OwnerCommands::OwnerCommands(CLI::App& app, const std::string& state)
     : state_(state),
       init_(app.add_subcommand("init",
-                               "Make what a controller needs to be reached by other "
-                               "machines: an authority, once, and a certificate")),
-      token_(app.add_subcommand("token", "Make a token, also where all others are lost")),
-      reader_(app.add_subcommand("reader",
-                                 "Make a certificate by which a program, as Prometheus, "
-                                 "reads the metrics pages")) {
+                               "Make an authority (once) and a certificate, so that other machines "
+                               "can reach the controller")),
+      token_(app.add_subcommand("token", "Make a token, even if all others are lost")),
+      reader_(app.add_subcommand(
+          "reader",
+          "Make a certificate with which a program, such as Prometheus, reads the metrics pages")) {
   init_->add_option("--host", hosts_,
                     "Name or address by which clients and workers reach the controller; may be "
                     "repeated. Default: the name and the addresses of this machine");
   for (CLI::App* command : {token_, reader_}) {
-    command->add_option("--name", name_, "Whose it is")->required();
-    command->add_option("--days", days_, "How long it is good; else 90, of a joiner an hour")
+    command->add_option("--name", name_, "Name of its owner")->required();
+    command
+        ->add_option("--days", days_,
+                     "Days until it expires. Default: 90; a joiner's token expires after an hour")
         ->check(CLI::Range(1, 400));
   }
   token_->add_option("--role", role_, "viewer, submitter, operator, admin or joiner")
       ->capture_default_str();
-  token_->add_option("--namespace", namespace_, "Of a viewer or submitter; else 'default'");
-  token_->add_option("--uses", uses_, "How many workers may join by a joiner's token")
+  token_->add_option("--namespace", namespace_,
+                     "Namespace of a viewer or submitter. Default: 'default'");
+  token_->add_option("--uses", uses_, "How many workers may join with a joiner's token")
       ->check(CLI::Range(1, 100'000))
       ->capture_default_str();
   reader_
-      ->add_option("--directory", directory_, "Where key.pem, certificate.pem and authority.pem go")
+      ->add_option("--directory", directory_,
+                   "Directory for key.pem, certificate.pem and authority.pem")
       ->required();
 }
 
@@ -82,7 +86,7 @@ absl::Status OwnerCommands::Token() const {
   request.set_name(name_);
   request.set_role(RoleOf(role_));
   request.set_namespace_(namespace_);
-  // Else as long as a token of its role that the command line makes.
+  // Without --days, the token is valid as long as one from `trainyard token create`.
   if (token_->count("--days") > 0) {
     request.mutable_valid()->set_seconds(absl::ToInt64Seconds(days_ * kDay));
   }

@@ -14,10 +14,12 @@ namespace trainyard::controller {
 
 class OwnerCommands {
  public:
-  // Adds them to `app`. `state` is the option's value, and outlives this.
+  // Adds the commands to `app`. `state` is the value of the option --state, and must outlive this
+  // object.
   OwnerCommands(CLI::App& app, const std::string& state);
 
-  // After parsing: runs the one that was given. The exit code; absent: none was.
+  // Runs the command that was given, and returns its exit code. Absent: no command was given. Call
+  // this after parsing.
   std::optional<int> Run() const;
 
  private:

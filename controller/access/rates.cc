@@ -8,7 +8,7 @@
 namespace trainyard::controller {
 namespace {
 
-// A bucket that is full says nothing any more, and is forgotten.
+// A full bucket carries no information and is removed.
 constexpr absl::Duration kSweepEvery = absl::Seconds(int(kCallsAtOnce / kCallsPerSecond));
 
 }  // namespace

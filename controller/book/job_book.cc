@@ -27,7 +27,7 @@ StoredJob Row(const Job& job) {
 
 absl::Status Damaged(const std::string& job_id) {
   return absl::DataLossError(absl::StrCat(
-      "what the store holds of job ", job_id,
+      "the store's record of job ", job_id,
       " is damaged, and the job's ranks are left running: to go back to a backup, stop "
       "the controller, run it once with --restore BACKUP, and start it again"));
 }
@@ -36,8 +36,8 @@ absl::Status NotLive(const std::string& job_id) {
   return absl::NotFoundError(absl::StrCat("job ", job_id, " is not known, or has ended"));
 }
 
-// The violation of a path that may not lie where a live job has its checkpoints. A job of another
-// namespace is not named.
+// Returns the violation for a path that must not lie where a live job has its checkpoints. A job of
+// another namespace is not named.
 std::string TakenBy(const Directories::Use& use, const std::string& path, const Spec& spec) {
   if (use.name_space != spec.facts.name_space) {
     return absl::StrCat("wanted a directory apart from those of other jobs, found '", path,
@@ -50,8 +50,8 @@ std::string TakenBy(const Directories::Use& use, const std::string& path, const 
                       "; give another directory, or cancel that job first");
 }
 
-// `after` knows from which step attempts went on of which `before` knew nothing: from the first of
-// these steps on, what had been told is moot.
+// Returns the step up to which the reports before this event count. `after` contains resumes that
+// `before` did not. From the first of their steps on, earlier reports do not count.
 uint64_t KnownUpTo(const Job& before, const Job& after) {
   const uint64_t known = before.resumes.empty() ? 0 : before.resumes.back().epoch;
   const auto first = std::find_if(after.resumes.begin(), after.resumes.end(),
@@ -88,7 +88,7 @@ absl::Status JobBook::Load() {
     LogError("job_damaged",
              {{"job", JobId(row.number)},
               {"error", status.message()},
-              {"meaning", "its ranks are left running, and nothing is written of it"}});
+              {"meaning", "its ranks are left running, and its record is not changed"}});
   }
   return absl::OkStatus();
 }
@@ -96,10 +96,10 @@ absl::Status JobBook::Load() {
 absl::Status JobBook::LoadJob(const StoredJob& stored) {
   ASSIGN_OR_RETURN(const Snapshot snapshot, FromStore(stored));
   Job job = *snapshot;
-  // Progress is not written with every step: the attempt's last step says it. Before its first one,
-  // what was written when it was placed holds; steps of earlier attempts may lie beyond what it
-  // resumed from. And revisions that were published without being written are below this
-  // generation's.
+  // Progress is not written with every step, so it is taken from the attempt's last step. Before
+  // the attempt's first step, the progress from its placement is right; steps of earlier attempts
+  // may lie beyond the step where it resumed. Revisions that were published but not written are
+  // smaller than those of this generation.
   if (const auto last = store_.LastStep(job.number, job.epoch); last.ok()) {
     job.progress.step = last->step;
     job.progress.furthest_step = std::max(job.progress.furthest_step, last->step);
@@ -208,8 +208,8 @@ void JobBook::Submit(const std::string& request_id, std::shared_ptr<const Spec> 
   const auto submission = std::make_shared<Submission>(
       Submission{request_id, std::move(spec), {std::move(done)}, std::move(audit)});
   if (!request_id.empty()) {
-    // From here until its outcome is known it is in submissions_, so that nobody else with this
-    // request_id looks into the store, which is read without the lock.
+    // From here until its outcome is known, the submission is in submissions_. So no other call
+    // with this request_id reads the store, which is read without the lock.
     MutexLock lock(mutex_);
     const auto [same, first] = submissions_.try_emplace(request_id, submission);
     if (!first && same->second->spec->bytes == submission->spec->bytes) {
@@ -431,7 +431,7 @@ absl::StatusOr<std::vector<Snapshot>> JobBook::List(const JobFilter& filter, uin
     for (const StoredJob& row : rows) {
       before = row.number;
       Snapshot job = Published(JobId(row.number));
-      // A damaged job is left out, so that the others are shown; the log has named the job.
+      // A damaged job is left out, so that the others are listed. The log has named the job.
       if (job == nullptr && !row.damaged && !DamagedRow(row.number)) {
         ASSIGN_OR_RETURN(job, FromStore(row));
       }
@@ -454,7 +454,8 @@ bool JobBook::IsDamaged(const std::string& job_id) const {
     if (damaged_.contains(*number)) return true;
     if (slots_.contains(job_id)) return false;
   }
-  // The number of a damaged row may be damaged, too: then this job seems never to have existed.
+  // The number of a damaged row may be damaged, too. Then it looks as if this job had never
+  // existed.
   return !store_.GetJob(*number).ok();
 }
 

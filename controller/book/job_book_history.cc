@@ -1,4 +1,4 @@
-// The part of JobBook that keeps what a job reports while it runs: steps, progress, logs, series.
+// The part of JobBook that keeps a running job's reports: steps, progress, logs and series.
 
 #include <algorithm>
 
@@ -9,7 +9,7 @@
 namespace trainyard::controller {
 namespace {
 
-// Weight of the newest step in the smoothed rates.
+// The weight of the newest step in the smoothed rates.
 constexpr double kNewest = 0.1;
 
 double Smooth(double old_value, double new_value) {
@@ -63,7 +63,8 @@ void JobBook::RecordStep(const StepReport& report, const std::string& device_mod
     lock.Unlock();
     return Barrier(std::move(durable));
   }
-  // What an earlier attempt did fills the history; where the job stands, the current one says.
+  // Reports of an earlier attempt fill the history. Only the current attempt changes the job's
+  // progress.
   const bool current = report.record.epoch == slot.applied->epoch;
   if (current) SeriesOf(slot).OnCollectives(report.collectives);
   if (current && report.rank == 0 && report.record.skipped) SeriesOf(slot).OnSkipped();

@@ -8,10 +8,11 @@
 namespace trainyard::controller {
 namespace {
 
-// Operations times sets of axes, and some: workers report what they like.
+// Somewhat more than operations times sets of axes. A limit is needed because workers choose these
+// names.
 constexpr size_t kMaxCollectives = 256;
 
-// Doubling from 1 ms to 128 s (131 s, by doubling).
+// Boundaries from 1 ms to 131 s, each twice the one before.
 prometheus::Histogram::BucketBoundaries StepBuckets() {
   prometheus::Histogram::BucketBoundaries bounds;
   for (double bound = 0.001; bound < 200; bound *= 2) bounds.push_back(bound);
@@ -21,7 +22,7 @@ prometheus::Histogram::BucketBoundaries StepBuckets() {
 constexpr std::array kRestartReasons = {"peer_lost", "device_error", "signal",
                                         "drain",     "worker_lost",  "other"};
 
-// The step of its newest checkpoint.
+// The step of the job's newest checkpoint.
 uint64_t SavedStep(const Job& job) {
   return job.checkpoints.empty() ? 0 : job.checkpoints.back().step;
 }
@@ -69,25 +70,22 @@ void JobSeries::Describe(const Job& job, const DeviceFacts& devices) {
   if (described_ || devices.model.empty()) return;
   described_ = true;
   const JobFacts& f = job.spec->facts;
-  const uint32_t data = f.ranks / (f.tensor * f.pipeline * f.context);
-  Series(metrics_.job_info, {{"job_name", f.name},
-                             {"model", f.model},
-                             {"precision", f.precision},
-                             {"tensor", absl::StrCat(f.tensor)},
-                             {"pipeline", absl::StrCat(f.pipeline)},
-                             {"virtual_pipeline", absl::StrCat(f.virtual_pipeline)},
-                             {"context", absl::StrCat(f.context)},
-                             {"expert", absl::StrCat(f.expert)},
-                             {"data", absl::StrCat(data)},
-                             {"global_batch", absl::StrCat(f.global_batch)},
-                             {"micro_batch", absl::StrCat(f.micro_batch)},
-                             {"sequence", absl::StrCat(f.sequence)},
-                             {"device_model", devices.model},
-                             {"flops_convention", "exact"}})
-      .Set(1);
+  prometheus::Labels labels = {{"job_name", f.name},
+                               {"model", f.model},
+                               {"precision", f.precision},
+                               {"data", absl::StrCat(f.ranks / ModelRanks(f))},
+                               {"global_batch", absl::StrCat(f.global_batch)},
+                               {"micro_batch", absl::StrCat(f.micro_batch)},
+                               {"sequence", absl::StrCat(f.sequence)},
+                               {"device_model", devices.model},
+                               {"flops_convention", "exact"}};
+  ForEachAxis(f, [&](const JobAxis& axis, uint32_t size) {
+    labels.emplace(axis.name, absl::StrCat(size));
+  });
+  Series(metrics_.job_info, labels).Set(1);
 }
 
-// A counter that is not there before its first event hides that event from rate() and increase().
+// A counter that is absent before its first event hides this event from rate() and increase().
 void JobSeries::BeginCounters() {
   if (begun_) return;
   begun_ = true;
@@ -132,8 +130,7 @@ void JobSeries::OnStep(const Job& job, const StepRecord& step, const DeviceFacts
       .Set(double(job.progress.step) * job.spec->facts.global_batch * job.spec->facts.sequence);
   ShowWorkAtRisk(job);
   const uint64_t steps = job.spec->facts.steps;
-  const uint64_t left =
-      steps - std::min(steps, job.progress.step);  // Workers report what they like.
+  const uint64_t left = steps - std::min(steps, job.progress.step);  // A worker may report more.
   Series(m.estimated_seconds_remaining, {}).Set(double(left) * job.progress.seconds_per_step);
 
   const auto bad = [&](const char* cause, double seconds) {

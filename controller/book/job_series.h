@@ -1,4 +1,5 @@
-// The metric series of one job: made when it is first placed, removed some time after it ends.
+// The metric series of one job. They are made when the job is first placed, and removed some time
+// after it has ended.
 
 #pragma once
 
@@ -21,8 +22,9 @@ namespace trainyard::controller {
 
 // The devices of a job's ranks.
 struct DeviceFacts {
-  std::string model;                 // Empty where a worker has not come back yet.
-  std::optional<double> peak_flops;  // All ranks together, in the job's precision, as they say.
+  std::string model;  // Empty if a worker has not come back yet.
+  // All ranks together, for the job's precision, as the ranks report it.
+  std::optional<double> peak_flops;
 };
 
 // Not thread-safe.
@@ -33,12 +35,12 @@ class JobSeries {
   JobSeries(const JobSeries&) = delete;
   JobSeries& operator=(const JobSeries&) = delete;
 
-  // Work done before this controller started, for the ratio.
+  // Adds time that the job spent in steps before this controller started, for the goodput ratio.
   void AddEarlierSeconds(double seconds) { productive_seconds_ += seconds; }
 
   void OnStep(const Job& job, const StepRecord& step, const DeviceFacts& devices, bool repeated);
   void OnSkipped();
-  void OnCollectives(const std::vector<CollectiveUse>& uses);  // Of one rank.
+  void OnCollectives(const std::vector<CollectiveUse>& uses);  // Uses by one rank.
   void OnFailedCheckpoint();
   void OnCheckpoint(const Checkpoint& checkpoint, absl::Duration duration);
   void OnChange(const Job& before, const Job& after, absl::Time time);
@@ -57,7 +59,7 @@ class JobSeries {
   std::vector<std::function<void()>> remove_;
   std::set<std::pair<std::string, std::string>> collectives_;  // Operations and groups seen.
   bool begun_ = false, described_ = false;
-  bool stepped_ = false;  // In this attempt.
+  bool stepped_ = false;  // In the current attempt.
   double productive_seconds_ = 0;
   std::optional<absl::Time> placed_, recovering_;
 };

@@ -22,7 +22,7 @@ std::string KeyOf(const std::string& path) {
   return key;
 }
 
-// Makes of "/a/b" the "/a" that holds it. False: nothing holds it.
+// Replaces "/a/b" by its parent "/a". Returns false if there is no parent.
 bool GoUp(std::string& key) {
   if (key.empty()) return false;
   key.resize(key.rfind('/'));
@@ -33,7 +33,7 @@ bool LiesBelow(const std::string& key, const std::string& root) {
   return absl::StartsWith(key, root) && (key.size() == root.size() || key[root.size()] == '/');
 }
 
-// Whether a path may be opened at all, if its job's namespace has these roots.
+// Whether a job whose namespace has the roots `own` may open the path.
 bool StaysBelow(const std::string& path, const std::vector<std::string>& own) {
   const std::string key = KeyOf(path);
   if (!IsAbsolute(path)) return !LiesBelow(key, "/..");
@@ -42,8 +42,9 @@ bool StaysBelow(const std::string& path, const std::vector<std::string>& own) {
          });
 }
 
-// Keys of the roots below which a worker takes a relative path of a job whose namespace has the
-// roots `own`. Where no worker has any of these, one may come that has.
+// Returns the keys of the roots below which workers accept a relative path of a job whose namespace
+// has the roots `own`. If no worker has any of these, returns all of `own`, because a worker that
+// has them may register later.
 RootPaths RootsNow(const std::vector<std::string>& own, const RootPaths& workers) {
   const std::vector<std::string> all(workers.begin(), workers.end());
   std::vector<std::string> now = own.empty() ? all : CommonRoots(own, all);
@@ -85,7 +86,7 @@ const Directories::Use* Directories::Find(const Uses& uses, const std::string& k
   return use != uses.end() && absl::StartsWith(use->first, inside) ? &use->second : nullptr;
 }
 
-// An absolute path against relative ones below each root of theirs.
+// Compares an absolute path with the relative paths below each root of the group.
 const Directories::Use* Directories::FindBelow(const Group& group, const std::string& key,
                                                Relation relation) {
   std::string root = key;
@@ -94,7 +95,7 @@ const Directories::Use* Directories::FindBelow(const Group& group, const std::st
     if (const Use* use = Find(*group.uses, key.substr(root.size()), relation)) return use;
   } while (GoUp(root));
   if (relation == Relation::kHolds) return nullptr;
-  // The path holds a root, and so all that is relative to that.
+  // A path that contains a root contains all relative paths below this root.
   const std::string inside = absl::StrCat(key, "/");
   const auto held = group.roots.lower_bound(inside);
   const bool holds = held != group.roots.end() && absl::StartsWith(*held, inside);
@@ -126,7 +127,8 @@ std::optional<Directories::Use> Directories::Find(const std::string& path,
     use = FindAbsolute(key, groups, relation);
   } else {
     const RootPaths roots = RootsNow(own, workers);
-    // Below the same roots, or below ones that nobody knows, the same spelling may be the same.
+    // Two relative paths with the same spelling may be the same if their roots are the same or
+    // unknown.
     for (auto group = groups.begin(); use == nullptr && group != groups.end(); ++group) {
       const bool alike = *group->own == own || group->roots.empty() || roots.empty();
       if (alike) use = Find(*group->uses, key, relation);

@@ -1,7 +1,8 @@
-// Which live job uses which checkpoint directory, by spelling alone: the controller never looks at
-// the file systems of the workers. Two spellings overlap where, below the roots that their jobs
-// have on any of the workers, one may be the other or lie inside it. What symbolic links make of a
-// path, the rank finds out that claims its directory (train/checkpoint/claim.cc).
+// Knows which live job uses which checkpoint directory. Paths are compared by their spelling alone,
+// because the controller never looks at the file systems of the workers. Two paths overlap if,
+// below the roots that their jobs may use on any worker, they may name the same directory, or one
+// may lie inside the other. Symbolic links are left to the rank that claims the directory
+// (train/checkpoint/claim.cc).
 
 #pragma once
 
@@ -16,41 +17,44 @@
 
 namespace trainyard::controller {
 
-// The directories, in any spelling, below which workers admit paths (common/roots.h). A relative
-// path may be meant below each root that its job's namespace and a worker have in common.
+// The directories, in any spelling, below which workers accept paths (common/roots.h). A relative
+// path may lie below each root that both its job's namespace and a worker have.
 using RootPaths = std::set<std::string>;
 
 // Not thread-safe.
 class Directories {
  public:
   struct Use {
-    std::string directory;  // As its job spells it.
+    std::string directory;  // As the job spells it.
     std::string job_id;
     std::string name_space;
   };
 
-  // The job's checkpoint directory. An empty one is none, and so is one that leads out of the
-  // roots of its namespace: no rank opens it. Of two uses of one spelling the later one counts.
+  // Adds the job's checkpoint directory. Ignores an empty directory, and one that leads out of the
+  // roots of its namespace, because no rank opens such a directory. If two jobs use the same
+  // spelling, the later one counts.
   void Add(const JobFacts& facts, const std::string& job_id);
   void Remove(const JobFacts& facts, const std::string& job_id);
 
-  // A use of what may be `path`, hold it or lie inside it. The path is of a job whose namespace has
-  // the roots `own`. Where neither a namespace nor a worker has roots, a relative path overlaps
-  // with relative ones alone.
+  // Returns a use whose directory may be `path`, contain it, or lie inside it. `own` are the roots
+  // of the namespace of the path's job. If neither the namespace nor a worker has roots, a relative
+  // path overlaps with relative paths alone.
   std::optional<Use> Overlapping(const std::string& path, const std::vector<std::string>& own,
                                  const RootPaths& workers) const;
-  // A use of what may be `path` or hold it.
+  // Returns a use whose directory may be `path` or contain it.
   std::optional<Use> Holding(const std::string& path, const std::vector<std::string>& own,
                              const RootPaths& workers) const;
 
  private:
-  // By what each part of the path begins with a slash in: "/a/b", for the top "".
+  // By the normalised path, in which each part begins with a slash: "/a/b". The key of the top is
+  // "".
   using Uses = std::map<std::string, Use>;
   enum class Relation { kOverlaps, kHolds };
-  // The relative paths of jobs with the same roots, and where these roots are now.
+  // The relative paths of jobs with the same roots, and the roots below which workers accept them
+  // now.
   struct Group {
     const std::vector<std::string>* own;
-    RootPaths roots;  // Keys, as in Uses. Empty: not known.
+    RootPaths roots;  // Keys as in Uses. Empty: no root is known.
     const Uses* uses;
   };
 

@@ -1,6 +1,5 @@
-// What the controller knows of a job. Plain values: the state machine (job_state.h) changes them,
-// the book (book/job_book.h) keeps and publishes them, the service translates them to the wire's
-// messages.
+// The controller's record of a job, as plain values. The state machine (job_state.h) changes them,
+// the book (book/job_book.h) keeps and publishes them, and the service translates them to messages.
 
 #pragma once
 
@@ -14,10 +13,11 @@
 
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "common/job_axes.h"
 
 namespace trainyard::controller {
 
-// Numbered as on the wire; the store keeps the number.
+// The numbers are those of the proto enum. The store writes them, too.
 enum class JobState : uint8_t {
   kQueued = 1,
   kStarting = 2,
@@ -35,43 +35,40 @@ absl::string_view Name(JobState state);  // "queued"
 
 inline constexpr char kDefaultNamespace[] = "default";
 
-// A path that a spec names, with its field: "checkpoint.directory".
+// A path in a spec, and the field that contains it, such as "checkpoint.directory".
 struct SpecPath {
   std::string field;
   std::string path;
 };
 
-// What the controller itself reads of a spec, and what it knows of who submitted it.
-struct JobFacts {
+// The parts of a spec that the controller itself reads, and who submitted the job. Each group of
+// `tensor` consecutive ranks shares a machine.
+struct JobFacts : AxisSizes<uint32_t> {
   std::string name;
   std::string model;
   std::string precision;
   uint32_t ranks = 1;
-  uint32_t tensor = 1;  // Divides ranks; such a group of consecutive ranks shares a machine.
-  uint32_t pipeline = 1;
-  uint32_t virtual_pipeline = 1;
-  uint32_t context = 1;
-  uint32_t expert = 1;
   uint32_t global_batch = 1;
   uint32_t micro_batch = 1;
   uint32_t sequence = 1;
   int32_t priority = 0;
   uint64_t steps = 1;
   uint32_t max_restarts = 3;
-  bool cpu_only = false;                // Its precision exists on CPU ranks alone.
-  std::string checkpoint_directory;     // As given; empty: none.
+  bool cpu_only = false;                // The job's precision exists on CPU ranks alone.
+  std::string checkpoint_directory;     // As the spec spells it; empty: no checkpoints.
   uint64_t checkpoint_every_steps = 0;  // 0: at the end only, or never.
   std::string name_space = kDefaultNamespace;
-  std::string submitter;  // The name of who submitted it; empty: not recorded.
-  // Its paths lay below these when it was submitted; empty: wherever a worker admits it.
+  std::string submitter;  // The submitter's name; empty: not recorded.
+  // At the submit, the job's paths lay below these roots. Empty: below any root of a worker.
   std::vector<std::string> roots;
-  std::vector<SpecPath> paths;  // All that it names.
+  std::vector<SpecPath> paths;  // All paths in the spec.
 };
 
-// Immutable once accepted, and shared by every snapshot of the job.
+// A spec never changes once it is accepted. All snapshots of the job share it.
 struct Spec {
-  std::string bytes;   // The wire message, as submitted; opaque here.
-  std::string config;  // As JSON, for trainers; resolved, unless an earlier release stored the job.
+  std::string bytes;  // The submitted message; not parsed here.
+  // JSON for the trainers. It is resolved unless an earlier release has stored the job.
+  std::string config;
   JobFacts facts;
 };
 
@@ -88,20 +85,21 @@ enum class ExitCause : uint8_t {
   kSignal = 7,
   kOther = 8,
   kHung = 9,
-  kStorage = 10,     // Its host does not have the checkpoint directory as the job left it.
+  kStorage = 10,     // The rank's host does not have the checkpoint directory as the job left it.
   kSuperseded = 11,  // A later attempt has begun in the checkpoint directory.
 };
 
 enum class RankPhase : uint8_t {
-  kOrdered = 0,  // Its worker has not said that it runs.
+  kOrdered = 0,  // The worker has not reported yet that the rank runs.
   kStarting = 1,
   kReady = 2,
-  kExited = 3,  // Confirmed gone.
-  kLost = 4,    // Its worker's lease ran out, or it came back without the rank: counts as dead.
+  kExited = 3,  // The worker has confirmed the rank's end.
+  // The worker's lease has expired, or the worker came back without the rank. It counts as dead.
+  kLost = 4,
 };
 inline bool IsGone(RankPhase phase) { return phase >= RankPhase::kExited; }
 
-// One rank of the current attempt; a job's ranks lie in rank order.
+// One rank of the current attempt. Job::ranks has the ranks in order.
 struct Rank {
   std::string worker_id;
   std::string hostname;
@@ -125,73 +123,84 @@ struct Checkpoint {
   absl::Time create_time;
 };
 
-// From which step an attempt went on.
+// The step from which an attempt resumed training.
 struct Resume {
   uint64_t epoch = 0;
   uint64_t step = 0;
 };
 
-// What rank 0 says of how its attempt began.
+// Rank 0's report of how its attempt began.
 struct Resumed {
-  uint64_t step = 0;                      // Of the checkpoint that it loaded; 0: none.
-  std::vector<std::string> refused = {};  // Why it could not use newer ones.
-  std::vector<Checkpoint> loadable = {};  // What the directory holds, newest first; no create_time.
-  std::vector<Resume> earlier = {};  // Attempts that it builds on and nobody told of; oldest first.
+  uint64_t step = 0;                      // Of the checkpoint that rank 0 loaded; 0: none.
+  std::vector<std::string> refused = {};  // Why newer checkpoints could not be used.
+  // Those in the directory, newest first; without create_time.
+  std::vector<Checkpoint> loadable = {};
+  // Attempts that this one continues and that the controller has not heard of, oldest first.
+  std::vector<Resume> earlier = {};
 };
 
 struct Progress {
-  uint64_t step = 0;           // Last finished one; a new attempt goes back to where it resumes.
-  uint64_t furthest_step = 0;  // Ever finished: up to it, an attempt repeats steps.
+  // The last finished step. A new attempt sets it back to the step where it resumes.
+  uint64_t step = 0;
+  // The last step that any attempt has finished. Up to it, steps are repeated.
+  uint64_t furthest_step = 0;
   double loss = 0;
-  std::optional<double> validation_loss;  // Latest.
+  std::optional<double> validation_loss;  // The latest.
   double tokens_per_second = 0;           // Smoothed over recent steps.
-  double seconds_per_step = 0;            // Smoothed; data wait and checkpoints included.
+  double seconds_per_step = 0;            // Smoothed; includes waiting for data and saving.
   std::optional<double> mfu;
 };
 
 struct Job {
   std::string id;
-  uint64_t number = 0;  // Orders jobs by creation; the id spells it.
+  uint64_t number = 0;  // Grows with each new job; the id is made from it.
   std::shared_ptr<const Spec> spec;
   JobState state = JobState::kQueued;
-  std::string state_reason;  // For people: what happened, and behind it what comes of it.
-  std::string consequence;   // The latter, with which state_reason ends; often empty.
+  std::string state_reason;  // For people: what happened, then the consequence.
+  std::string consequence;   // The last part of state_reason; often empty.
   uint64_t revision = 0;
   uint64_t epoch = 0;  // Attempt number; 0 before the first.
   uint32_t restarts = 0;
   uint32_t restarts_without_progress = 0;
-  uint64_t furthest_checkpoint = 0;  // Step ever recorded: only a checkpoint beyond it is progress.
+  // The latest step of any checkpoint so far. Only a checkpoint of a later step is progress.
+  uint64_t furthest_checkpoint = 0;
   absl::Time create_time;
   std::optional<absl::Time> start_time;
   std::optional<absl::Time> finish_time;
   std::vector<Rank> ranks;  // Of the current attempt.
   Progress progress;
-  std::optional<uint64_t> resumed_step;  // Of the current attempt, once rank 0 has said it.
-  // Epochs and steps both grow: a resume removes earlier ones from the same step or a later one.
+  // Where the current attempt resumed. Absent until rank 0 has reported it.
+  std::optional<uint64_t> resumed_step;
+  // Both epochs and steps increase: a resume removes all earlier resumes from the same or a later
+  // step.
   std::vector<Resume> resumes;
-  bool claimed = false;      // An attempt has made the checkpoint directory the job's own.
-  uint64_t epoch_floor = 0;  // The next attempt has a number beyond it.
-  // Attempts in a row that did not find the directory as it was left.
+  bool claimed = false;      // An attempt has claimed the checkpoint directory for the job.
+  uint64_t epoch_floor = 0;  // The next attempt's number is greater.
+  // Attempts since the last progress that ended because of the checkpoint directory: the directory
+  // was not as the job left it, or its disk was full.
   uint32_t storage_faults = 0;
-  std::map<std::string, uint32_t> strikes;  // By worker: attempts that it has failed.
-  std::set<std::string> earlier_workers;    // That attempts before the current one ran on.
-  std::vector<Checkpoint> checkpoints;  // Recorded and not removed since; oldest first, bounded.
+  std::map<std::string, uint32_t> strikes;  // By worker: how many attempts it has failed.
+  std::set<std::string> earlier_workers;    // Workers of all attempts before the current one.
+  // Checkpoints that were recorded and not removed since; oldest first, at most kMaxCheckpoints.
+  std::vector<Checkpoint> checkpoints;
 
-  // Of an attempt that is ending (kRecovering, kStopping).
+  // These describe an attempt that is ending (kRecovering, kStopping).
   StopMode stop_mode = StopMode::kKill;
-  JobState outcome = JobState::kFailed;  // In kStopping: what the job becomes.
-  ExitCause culprit = ExitCause::kNone;  // Why the attempt ended; kNone: no rank's fault.
+  JobState outcome = JobState::kFailed;  // In kStopping: the state that the job gets at the end.
+  ExitCause culprit = ExitCause::kNone;  // Why the attempt ended; kNone: no rank caused it.
   absl::Time attempt_end_time;
 
   void Explain(std::string happened, std::string what_comes = "");
-  // The state_reason without its consequence. Points into it.
+  // The part of state_reason before the consequence. The view points into state_reason.
   absl::string_view Happened() const;
   bool AllRanksGone() const;
-  // Its ranks may be placed: it waits, and nothing of an earlier attempt is alive.
+  // Whether the job's ranks may be placed: the job waits, and no rank of an earlier attempt is
+  // alive.
   bool Placeable() const;
   // Whether this worker has a rank of the current attempt that is not gone.
   bool IsOn(const std::string& worker_id) const;
-  // Whether it has, or had, a rank of any attempt. To others the job is none of their business.
+  // Whether this worker has, or had, a rank of any attempt. Other workers may not report about the
+  // job.
   bool WasOn(const std::string& worker_id) const;
 };
 

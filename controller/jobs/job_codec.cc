@@ -18,8 +18,8 @@ static void VisitFields(V& v, SpecPath& p) {
 template <typename V>
 static void VisitFields(V& v, JobFacts& f) {
   v("name", f.name), v("model", f.model), v("precision", f.precision);
-  v("ranks", f.ranks), v("tensor", f.tensor), v("pipeline", f.pipeline);
-  v("virtual_pipeline", f.virtual_pipeline), v("context", f.context), v("expert", f.expert);
+  v("ranks", f.ranks);
+  ForEachAxis(f, [&](const JobAxis& axis, auto& size) { v(axis.name, size); });
   v("global_batch", f.global_batch), v("micro_batch", f.micro_batch), v("sequence", f.sequence);
   v("priority", f.priority), v("steps", f.steps), v("max_restarts", f.max_restarts);
   v("cpu_only", f.cpu_only), v("checkpoint_directory", f.checkpoint_directory);

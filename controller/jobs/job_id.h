@@ -1,5 +1,5 @@
-// Job ids: "j-" and ten base32 digits (Crockford's, lower case) that grow with time, so that they
-// sort by age as text and are short enough to read out.
+// Job ids: "j-" and ten base32 digits (Crockford's alphabet, lower case). The number grows with
+// time, so ids sort by age as text, and they are short enough to read aloud.
 
 #pragma once
 
@@ -12,11 +12,12 @@
 
 namespace trainyard::controller {
 
-// The next job's number after `last`: milliseconds since 2020 times 1024, or last + 1 where more
-// than that many are made at once or the wall clock went back.
+// Returns the number of the next job after `last`: the milliseconds since 2020 times 1024. Returns
+// last + 1 if that is greater: more than 1024 jobs were made in a millisecond, or the wall clock
+// went back.
 uint64_t NextJobNumber(uint64_t last, absl::Time now);
 
 std::string JobId(uint64_t number);
-std::optional<uint64_t> JobNumber(absl::string_view id);  // Nothing: not an id of ours.
+std::optional<uint64_t> JobNumber(absl::string_view id);  // Absent: this is not a job's id.
 
 }  // namespace trainyard::controller

@@ -14,8 +14,8 @@
 namespace trainyard::controller {
 namespace {
 
-// An innocent rank that had to be killed dies of SIGKILL five seconds after the order. Sooner, a
-// signal is the fault itself, reported after a peer's complaint about it.
+// An innocent rank that does not stop is killed by SIGKILL five seconds after the order. A signal
+// that comes earlier is the fault itself, and a peer's complaint about it was reported first.
 constexpr absl::Duration kCulpritWindow = absl::Seconds(4);
 
 std::string WhoIsRank(const Job& job, uint32_t rank) {
@@ -36,7 +36,7 @@ std::string WhatHappened(const RankReported& report) {
       text = "found bad input";
       break;
     case ExitCause::kNotFinite:
-      text = "found loss or gradient not finite";
+      text = "found a loss or gradient that is not finite";
       break;
     case ExitCause::kPeerLost:
       text = "lost a peer";
@@ -60,7 +60,7 @@ std::string WhatHappened(const RankReported& report) {
     default:
       text = absl::StrCat("exited with code ", report.exit_code);
   }
-  // A killed rank has no last words; what is said of it repeats the signal.
+  // A killed rank has no last message. What others report about it only repeats the signal.
   if (!report.message.empty() && report.cause != ExitCause::kSignal) {
     absl::StrAppend(&text, ": ", report.message);
   }
@@ -85,11 +85,11 @@ void Finish(Job& job, JobState outcome, absl::Time time) {
   job.finish_time = time;
 }
 
-// Once the last rank of an ending attempt is gone.
+// Finishes the job if the last rank of an ending attempt is gone.
 void Settle(Job& job, absl::Time time) {
   if (!job.AllRanksGone()) return;
   if (job.state == JobState::kStopping) {
-    // A cancel that came too late to stop anything has cancelled nothing.
+    // If all ranks had completed when the cancel came, the job has succeeded.
     const bool done =
         job.outcome == JobState::kCancelled && !job.ranks.empty() && AllCompleted(job);
     Finish(job, done ? JobState::kSucceeded : job.outcome, time);
@@ -107,7 +107,7 @@ void Stop(Job& job, JobState outcome, StopMode mode, std::string reason,
   job.Explain(std::move(reason), std::move(consequence));
 }
 
-// What there is to resume from; rank 0 of the next attempt says what it could use.
+// Says which checkpoint is the newest. Rank 0 of the next attempt reports which it could use.
 std::string ResumePoint(const Job& job) {
   return job.checkpoints.empty()
              ? "there is no checkpoint yet"
@@ -119,14 +119,14 @@ std::string BeginsWith(uint64_t resumed_step) {
                            : absl::StrCat("resuming from the checkpoint of step ", resumed_step);
 }
 
-// What restarts are counted from, and limited: progress is a checkpoint beyond all earlier ones.
+// Says since when restarts are counted: since the last progress.
 std::string SinceProgress(const Job& job) {
   return job.furthest_checkpoint == 0
              ? "without any checkpoint"
              : absl::StrCat("since the checkpoint of step ", job.furthest_checkpoint);
 }
 
-// The attempt is over. `counts`: against the limit of restarts without progress.
+// Ends the attempt. `counts`: the restart counts as one without progress.
 void EndAttempt(Job& job, std::string reason, bool counts, StopMode mode, absl::Time time) {
   job.attempt_end_time = time;
   const uint32_t limit = job.spec->facts.max_restarts;
@@ -146,12 +146,13 @@ void EndAttempt(Job& job, std::string reason, bool counts, StopMode mode, absl::
   job.Explain(std::move(reason), std::move(consequence));
 }
 
-// Peers notice the end of a rank before it is told. What they then reported was not a rank's fault,
-// and does not count.
+// Ends an attempt for a reason that does not count against the limit. Peers notice the end of a
+// rank before its own report comes. If such a complaint has ended the attempt already, its restart
+// is not counted any more.
 void EndAttemptUncounted(Job& job, const std::string& reason, StopMode mode, absl::Time time) {
   const bool blamed_a_peer = job.culprit == ExitCause::kPeerLost;
   if (blamed_a_peer && job.state == JobState::kRecovering) {
-    // A checkpoint that was reported in between has reset the count.
+    // The count is 0 if a checkpoint has been reported in between.
     if (job.restarts_without_progress > 0) --job.restarts_without_progress;
     EndAttempt(job, reason, false, StopMode::kKill, time);
     job.culprit = ExitCause::kNone;
@@ -162,13 +163,15 @@ void EndAttemptUncounted(Job& job, const std::string& reason, StopMode mode, abs
   }
 }
 
-// An attempt that a rank ended has ranks left; a user's cancel would have a reason of its own.
+// Whether a rank has ended the attempt and the other ranks are being stopped. A cancel by the user
+// has its own reason and is excluded.
 bool IsUndoing(const Job& job) {
   return job.state == JobState::kRecovering ||
          (job.state == JobState::kStopping && job.outcome == JobState::kFailed);
 }
 
-// A rank that only complained about a peer is not the culprit once the peer's own report is here.
+// Whether this report names the culprit of an attempt that so far is blamed on a lost peer: the
+// peer's own report has come.
 bool NamesTheCulprit(const Job& job, const RankReported& report, absl::Time time) {
   if (!IsUndoing(job) || job.culprit != ExitCause::kPeerLost) return false;
   switch (report.cause) {
@@ -184,8 +187,8 @@ bool NamesTheCulprit(const Job& job, const RankReported& report, absl::Time time
   }
 }
 
-// The first rank that lost the culprit says in which collective and group: no rank that was killed
-// can. Its cause is noted already.
+// Whether this is the first rank that lost the culprit. Its report says in which collective and
+// group; a rank that was killed cannot. The rank's cause is already set here.
 bool IsWitness(const Job& job, const RankReported& report) {
   if (!IsUndoing(job) || job.culprit == ExitCause::kNone || IsPermanent(job.culprit)) return false;
   return report.cause == ExitCause::kPeerLost && job.culprit != ExitCause::kPeerLost &&
@@ -195,7 +198,7 @@ bool IsWitness(const Job& job, const RankReported& report) {
 
 void Strike(Job& job, const std::string& worker_id) { ++job.strikes[worker_id]; }
 
-// Whether an attempt that ended so speaks against the rank's host.
+// Whether this cause of an attempt's end counts against the rank's host.
 bool IsStrike(ExitCause cause) {
   switch (cause) {
     case ExitCause::kDeviceError:
@@ -208,7 +211,7 @@ bool IsStrike(ExitCause cause) {
   }
 }
 
-// No fault of the job's, as often as it happens.
+// Storage is never the job's fault, however often it fails.
 void StorageFailed(Job& job, const Rank& rank, const std::string& reason, absl::Time time) {
   if (!IsActive(job.state) && !IsUndoing(job)) return;
   const auto told = std::count_if(job.ranks.begin(), job.ranks.end(),
@@ -218,9 +221,9 @@ void StorageFailed(Job& job, const Rank& rank, const std::string& reason, absl::
   EndAttemptUncounted(job, reason, StopMode::kKill, time);
 }
 
-// The directory has later attempts than the controller knows of: its store is an older one.
+// The directory has later attempts than the controller knows: the store is an older copy.
 void SupersededInStorage(Job& job, const std::string& reason, absl::Time time) {
-  constexpr uint64_t kLeap = 64;  // And twice as far each time: the directory may be far ahead.
+  constexpr uint64_t kLeap = 64;  // The epoch doubles, too: the directory may be far ahead.
   job.epoch_floor = std::max(job.epoch_floor, 2 * job.epoch + kLeap);
   EndAttemptUncounted(job, reason, StopMode::kKill, time);
 }
@@ -241,7 +244,7 @@ void RankExited(Job& job, const RankReported& report, absl::Time time) {
     Stop(job, JobState::kFailed, StopMode::kKill, reason);
   } else if (report.cause == ExitCause::kStopped &&
              (IsActive(job.state) || (report.signal != 0 && job.state == JobState::kRecovering))) {
-    // With a signal: its worker ended and killed it, which a peer may have told before.
+    // With a signal: the worker ended and killed the rank. A peer may have reported that first.
     EndAttemptUncounted(job, reason + " because its machine drains", StopMode::kCheckpoint, time);
   } else if (IsActive(job.state) && report.cause != ExitCause::kCompleted) {
     job.culprit = report.cause;
@@ -276,11 +279,12 @@ absl::Status On(Job& job, const Placed& placed, absl::Time time) {
   return absl::OkStatus();
 }
 
-// Progress is a checkpoint beyond all earlier ones.
+// Progress is a checkpoint of a later step than all earlier ones.
 void NoteProgress(Job& job, uint64_t checkpoint_step) {
   if (checkpoint_step <= job.furthest_checkpoint) return;
   job.furthest_checkpoint = checkpoint_step;
   job.restarts_without_progress = 0;
+  job.storage_faults = 0;
 }
 
 void NoteResume(Job& job, const Resume& resume) {
@@ -290,10 +294,10 @@ void NoteResume(Job& job, const Resume& resume) {
   job.resumes.push_back(resume);
 }
 
-// Rank 0 has read the directory, which knows more than what was recorded: a host that never came
-// back may have saved.
+// Updates the job with what rank 0 has read from the directory. The directory may contain more than
+// the record: a host that never came back may have saved a checkpoint.
 void TakeStock(Job& job, const Resumed& resumed, absl::Time time) {
-  // Workers report what they like: what contradicts what is known is left out.
+  // Workers may report anything. What contradicts the record is left out.
   const uint64_t step = std::min(resumed.step, job.spec->facts.steps);
   const uint64_t known = job.resumes.empty() ? 0 : job.resumes.back().epoch;
   for (const Resume& start : resumed.earlier) {
@@ -302,7 +306,6 @@ void TakeStock(Job& job, const Resumed& resumed, absl::Time time) {
   }
   NoteResume(job, {job.epoch, step});
   job.resumed_step = job.progress.step = step;
-  job.storage_faults = 0;
   NoteProgress(job, step);
   if (job.spec->facts.checkpoint_directory.empty()) return;
   job.claimed = true;
@@ -370,7 +373,7 @@ absl::Status On(Job& job, const RankVanished& vanished, absl::Time time) {
   std::vector<uint32_t> lost;
   if (vanished.epoch == job.epoch && vanished.rank < job.ranks.size() &&
       !IsGone(job.ranks[vanished.rank].phase)) {
-    // Of an attempt that is over, and whose order never arrived: no fault of its host.
+    // The attempt is over, and the order never arrived. That is no fault of the rank's host.
     if (job.ranks[vanished.rank].phase == RankPhase::kOrdered && IsUndoing(job)) {
       job.ranks[vanished.rank].phase = RankPhase::kLost;
       Settle(job, time);
@@ -384,14 +387,14 @@ absl::Status On(Job& job, const RankVanished& vanished, absl::Time time) {
 absl::Status On(Job& job, const CheckpointCommitted& committed, absl::Time) {
   const Checkpoint& c = committed.checkpoint;
   RETURN_IF_ERROR(CheckFence(job, c.epoch, 0, committed.worker_id));
-  // An attempt's steps only grow.
+  // The steps of an attempt only grow.
   if (!job.checkpoints.empty() && job.checkpoints.back().epoch == c.epoch &&
       c.step <= job.checkpoints.back().step) {
     return absl::AlreadyExistsError(absl::StrCat("checkpoint ", c.path, " was recorded"));
   }
   NoteProgress(job, c.step);
   job.claimed = true;
-  // By attempt and step: another machine may spell the path of an earlier one otherwise.
+  // Compares attempt and step, because machines may spell the path of a checkpoint differently.
   const auto removed = [&](const Checkpoint& known) {
     return std::none_of(
         committed.retained.begin(), committed.retained.end(),
@@ -414,7 +417,7 @@ absl::Status On(Job& job, const CancelRequested& cancel, absl::Time time) {
   }
   const std::string reason =
       cancel.reason.empty() ? "cancelled" : absl::StrCat("cancelled: ", cancel.reason);
-  // A failed job that still waits for its ranks stays failed: that is what happened first.
+  // A failed job that still waits for its ranks stays failed, because the failure came first.
   if (job.state == JobState::kStopping) {
     return absl::AlreadyExistsError(absl::StrCat("job ", job.id, " is stopping"));
   }
@@ -523,7 +526,7 @@ absl::Status CheckStepFence(const Job& job, uint64_t epoch, uint64_t step, uint3
                                       [&](const Resume& resume) { return resume.epoch > epoch; });
   if (successor == job.resumes.end() || step <= successor->step) return absl::OkStatus();
   return absl::FailedPreconditionError(
-      absl::StrCat("job ", job.id, " went on from step ", successor->step, " at epoch ",
+      absl::StrCat("job ", job.id, " resumed from step ", successor->step, " at epoch ",
                    successor->epoch, ": step ", step, " of epoch ", epoch, " is moot"));
 }
 

@@ -31,11 +31,11 @@ bool MergeStep(StepRecord& record, const StepRecord& report, uint32_t rank, uint
   CHECK(rank < world) << rank << " of " << world;
   const bool first = record.ranks_seen.empty() || report.epoch > record.epoch;
   if (!first && report.epoch < record.epoch) return false;
-  // A step whose update was not committed is tried once more under the same number.
+  // A step whose update was not committed is tried once more with the same number.
   if (!first && report.skipped && !record.skipped) return false;
   if (first || (record.skipped && !report.skipped)) {
     record = report;
-    record.gpu = {};  // Merged below, as every rank's.
+    record.gpu = {};  // Merged below, as for every rank.
     record.ranks_seen.assign((world + 7) / 8, '\0');
     record.complete = false;
   }
@@ -44,7 +44,7 @@ bool MergeStep(StepRecord& record, const StepRecord& report, uint32_t rank, uint
   if (byte & bit) return false;
   byte |= bit;
   MergeGpu(record.gpu, report.gpu);
-  // Ranks in lockstep agree on the seconds; the slowest is the one that waited least.
+  // Ranks in lockstep report the same seconds. The slowest rank is the one that waited least.
   if (report.seconds > record.seconds ||
       (report.seconds == record.seconds && report.phases.grad_sync < record.phases.grad_sync)) {
     record.seconds = report.seconds;

@@ -1,4 +1,4 @@
-// One optimizer step of a job, merged from what its ranks say of it.
+// One optimizer step of a job, merged from the reports of its ranks.
 
 #pragma once
 
@@ -12,7 +12,7 @@
 
 namespace trainyard::controller {
 
-// What one rank spent in one operation of one group.
+// One rank's use of one collective operation in one group.
 struct CollectiveUse {
   std::string op;
   std::string group;
@@ -20,35 +20,35 @@ struct CollectiveUse {
   double seconds = 0;
 };
 
-// The GPUs of a step's ranks; absent what none of them tells.
+// Readings from the GPUs of a step's ranks. A value that no rank reports is absent.
 struct GpuReading {
-  std::optional<double> utilization;          // 0 to 1; the lowest.
-  std::optional<double> power_watts;          // Of all together.
+  std::optional<double> utilization;          // The lowest, 0 to 1.
+  std::optional<double> power_watts;          // The sum.
   std::optional<double> sm_clock_hertz;       // The lowest.
   std::optional<double> temperature_celsius;  // The highest.
-  std::set<std::string> throttle_reasons;     // Of any.
+  std::set<std::string> throttle_reasons;     // Those of all GPUs.
 };
 
 struct StepRecord : StepNumbers {
-  uint64_t step = 0;  // From 1.
+  uint64_t step = 0;  // The first step is 1.
   uint64_t epoch = 0;
   uint64_t tokens = 0;  // Of the global batch.
-  double seconds = 0;   // Of the slowest rank so far, and so are the phases.
+  double seconds = 0;   // Seconds and phases of the slowest rank so far.
   PhaseSeconds phases;
   absl::Time finish_time;
   bool skipped = false;
-  double model_flops = 0;  // Of the whole job's step.
+  double model_flops = 0;  // Of the whole job.
   GpuReading gpu;          // Of the ranks that have reported.
 
-  // Which ranks have reported, one bit each: a report told twice changes nothing.
+  // Which ranks have reported, one bit each. A repeated report therefore changes nothing.
   std::string ranks_seen;
-  bool complete = false;  // All have.
+  bool complete = false;  // All ranks have reported.
 };
 
-// What one rank says. The slowest rank's seconds and phases win; what is the same on every rank is
-// taken from rank 0 once it has spoken. A later epoch's first report replaces the record; an
-// earlier epoch's is refused. The second try of a skipped step replaces the skipped record. True if
-// anything changed.
+// Merges one rank's report into the record. The seconds and phases are those of the slowest rank.
+// Values that are the same on every rank come from rank 0 once it has reported. The first report of
+// a later epoch replaces the record; a report of an earlier epoch is ignored. The second try of a
+// skipped step replaces the record of the first. Returns whether anything changed.
 bool MergeStep(StepRecord& record, const StepRecord& report, uint32_t rank, uint32_t world);
 
 }  // namespace trainyard::controller

@@ -5,7 +5,8 @@
 namespace trainyard::controller {
 namespace {
 
-// Some 20 MB: a worker that comes back first with an hour's steps, while another stays away.
+// About 20 MB. Enough for a worker that comes back with an hour's steps while another is still
+// away.
 constexpr size_t kMaxOpen = 65'536;
 
 }  // namespace
@@ -27,7 +28,7 @@ void StepWindow::Resume(uint64_t epoch, uint64_t known_up_to, uint64_t step) {
   }
   const uint64_t from = std::min({known_up_to, step, newest_});
   newest_ = std::max(newest_, step);
-  // Reports of other ranks may have come before: what they told is of this attempt.
+  // Other ranks may have reported first. Their reports are of this attempt and stay.
   for (uint64_t s = newest_ - from > kMaxOpen ? newest_ - kMaxOpen : from; s++ < newest_;) {
     StepRecord& open = open_[s];
     if (open.epoch != epoch) open = StepRecord{};

@@ -1,6 +1,7 @@
-// The steps of a job that a report may still change, so that merging a report needs no look into
-// the store: those that not every rank has told, and those that nobody has told although later ones
-// were (their host was lost, and may come back).
+// The steps of a job that a report may still change. They are kept here so that merging a report
+// needs no query of the store. They are the steps that some ranks have not reported, and the steps
+// that no rank has reported although later steps were reported (their host was lost, and may come
+// back).
 
 #pragma once
 
@@ -13,35 +14,37 @@
 
 namespace trainyard::controller {
 
-// Not thread-safe. Bounded: a job of which a rank stays silent forgets its oldest open steps.
+// Not thread-safe. The size is limited: if a rank of the job stays silent, the oldest open steps
+// are forgotten.
 class StepWindow {
  public:
   StepWindow() = default;
-  // Store::OpenSteps: the incomplete steps, those that are missing, and the newest one. `epoch`: of
-  // the newest attempt that has said where it began.
+  // `stored` is the result of Store::OpenSteps: the incomplete steps, the missing steps and the
+  // newest step. `epoch` is that of the newest attempt that has reported where it began.
   StepWindow(const std::vector<StepRecord>& stored, uint64_t epoch);
 
-  // An attempt says that it goes on from `step`. What was told of steps beyond `known_up_to` (at
-  // most `step`) was told by attempts whose steps were run again: those steps are open anew.
+  // Notes that an attempt resumes from `step`. Reports of steps beyond `known_up_to` (at most
+  // `step`) came from attempts whose steps were run again, so these steps are open again.
   void Resume(uint64_t epoch, uint64_t known_up_to, uint64_t step);
 
-  // The step as it is with this report merged in (MergeStep); nothing: it was told before. Where a
-  // report of a later attempt comes before its Resume, all steps from there on are told anew. The
-  // caller has checked that a report of an earlier attempt still counts.
+  // Merges the report (MergeStep) and returns the step's record. Absent: the report is not new. If
+  // a report of a later attempt comes before its Resume, all steps from this one on are open again.
+  // The caller has checked that a report of an earlier attempt still counts.
   std::optional<StepRecord> Merge(const StepRecord& report, uint32_t rank, uint32_t world);
-  // Likewise for a report that stands for all ranks.
+  // Does the same for a report that stands for all ranks.
   std::optional<StepRecord> MergeWhole(const StepRecord& report, uint32_t world);
 
-  // Every step up to this one has been told by all ranks.
+  // All ranks have reported every step up to this one.
   uint64_t complete_up_to() const;
 
  private:
-  StepRecord* Open(uint64_t epoch, uint64_t step);  // Null: told before.
-  void Trim();                                      // To the bound.
+  StepRecord* Open(uint64_t epoch, uint64_t step);  // Null: the step is not open.
+  void Trim();  // Forgets the oldest open steps above the limit.
 
   uint64_t epoch_ = 0;
-  uint64_t newest_ = 0;                  // That any rank has told.
-  std::map<uint64_t, StepRecord> open_;  // Not told by all; without ranks_seen: by none.
+  uint64_t newest_ = 0;  // That any rank has reported.
+  // Open steps. Empty ranks_seen: no rank has reported the step.
+  std::map<uint64_t, StepRecord> open_;
 };
 
 }  // namespace trainyard::controller

@@ -38,7 +38,7 @@ std::string Decoded(absl::string_view text) {
   return out;
 }
 
-// "__Host-": browsers take it from nobody but this host, by TLS.
+// Browsers accept a cookie named "__Host-..." only from this host over TLS.
 std::string CookieName(const HttpRequest& request) {
   if (request.tls) return "__Host-trainyard";
   const std::string host = HeaderOf(request, "host");
@@ -79,12 +79,13 @@ bool ComesFromElsewhere(const HttpRequest& request) {
   const std::string origin = HeaderOf(request, "origin");
   if (origin.empty()) return false;
   const std::string host = HeaderOf(request, "host");
-  // A proxy before the page may speak TLS for it.
+  // A proxy in front of the page may speak TLS.
   return origin != absl::StrCat("https://", host) && origin != absl::StrCat("http://", host);
 }
 
 std::string OwnPath(absl::string_view wanted) {
-  // "//host" and "/\host" are other sites to a browser; what is not visible would end the header.
+  // Browsers take "//host" and "/\host" for other sites. Characters that are not visible could end
+  // the header.
   const bool own = absl::StartsWith(wanted, "/") && !absl::StartsWith(wanted, "//") &&
                    !absl::StrContains(wanted, '\\') &&
                    std::all_of(wanted.begin(), wanted.end(),

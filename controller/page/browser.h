@@ -1,5 +1,5 @@
-// What a browser says and keeps for a page: the cookie with the token, forms, and from which page a
-// request comes.
+// Reads and writes what a browser sends with a request and keeps for a page: forms, the cookie with
+// the token, and the headers that tell from which site a request comes.
 
 #pragma once
 
@@ -11,24 +11,27 @@
 
 namespace trainyard::controller {
 
-// The fields of a form, as application/x-www-form-urlencoded has them. Of two of a name, the first.
+// Parses a form in the format application/x-www-form-urlencoded. If a name comes twice, the first
+// value counts.
 std::map<std::string, std::string> ParseForm(absl::string_view body);
 
 // Browsers keep cookies of at most 4,096 bytes, name and attributes included.
 inline constexpr size_t kMostTokenBytes = 3'800;
 
-// The token that the reader's browser keeps for this page; empty: none.
+// Returns the token that the reader's browser keeps for this page. Empty: there is none.
 std::string TokenOf(const HttpRequest& request);
-// The Set-Cookie by which the browser keeps the token until it is closed, for this page alone; an
-// empty one it forgets. A browser shows its cookies to every port of a host: on loopback each port
-// has a cookie of its own, so that two controllers of one machine do not overwrite each other's.
+// Returns the Set-Cookie header by which the browser keeps the token for this page until the
+// browser is closed. With an empty token the browser forgets the cookie. A browser sends its
+// cookies to every port of a host, so without TLS the name of the cookie contains the port. Two
+// controllers on one machine then do not overwrite each other's cookies.
 std::string CookieFor(const HttpRequest& request, absl::string_view token);
 
-// Whether another site's page may have made the browser send this request. Browsers say where a
-// POST comes from. What is none, says nothing, and has no cookie that somebody could make use of.
+// Returns whether the page of another site may have made the browser send this request. Browsers
+// say from which site a POST comes. Other programs do not, but they have no cookie that another
+// site could misuse.
 bool ComesFromElsewhere(const HttpRequest& request);
 
-// Where to go on after a login: `wanted`, where that is a path of this site, or else "/".
+// Returns the path to show after a login: `wanted` if it is a path of this site, otherwise "/".
 std::string OwnPath(absl::string_view wanted);
 
 }  // namespace trainyard::controller

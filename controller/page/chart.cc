@@ -11,7 +11,7 @@
 namespace trainyard::controller {
 namespace {
 
-// Of the drawing's own coordinates. More than a screen has points, so that nothing is lost.
+// The drawing's own coordinates. They are finer than a screen's points, so nothing is lost.
 constexpr double kWidth = 1000;
 constexpr double kHeight = 400;
 
@@ -24,7 +24,7 @@ struct Range {
     high = std::max(high, value);
   }
   bool empty() const { return low > high; }
-  // Where `value` lies, from 0 to 1. In the middle where all are the same.
+  // The position of `value`, from 0 to 1. If all values are the same, it is in the middle.
   double Share(double value) const { return high > low ? (value - low) / (high - low) : 0.5; }
 };
 
@@ -51,7 +51,8 @@ std::string LineOf(const std::vector<Point>& points, const Frame& frame) {
   return path;
 }
 
-// Lines without length and with round ends: they stay round however the drawing is stretched.
+// Draws dots as lines of zero length with round ends. They stay round when the drawing is
+// stretched.
 std::string DotsOf(const std::vector<Point>& points, const Frame& frame) {
   std::string path;
   for (const Point& point : points) {
@@ -70,7 +71,7 @@ Html Drawing(const Chart& chart, const Frame& frame, const std::vector<double>& 
     const Curve& curve = chart.curves[i];
     svg << "<path class=\"curve c"_html << i << (curve.dots ? " thin" : "") << "\" d=\""_html
         << LineOf(curve.points, frame) << "\"/>"_html;
-    // A point alone makes no line.
+    // A single point makes no line.
     if (curve.dots || curve.points.size() == 1) {
       svg << "<path class=\"dots c"_html << i << "\" d=\""_html << DotsOf(curve.points, frame)
           << "\"/>"_html;

@@ -1,5 +1,5 @@
-// Lines over steps, as SVG within a page: the curve is stretched to the width that there is, and
-// the numbers beside it are text of the page, so that both can be read on a phone.
+// Draws curves over steps as SVG inside a page. The curve is stretched to the width of the page,
+// and its numbers are text of the page, so that both can be read on a phone.
 
 #pragma once
 
@@ -17,7 +17,7 @@ struct Point {
 
 struct Curve {
   std::string name;
-  std::vector<Point> points;  // By growing x.
+  std::vector<Point> points;  // Sorted by x.
   bool dots = false;          // Single measurements, joined by a thin line.
 };
 
@@ -25,13 +25,13 @@ struct Chart {
   std::string title;
   std::string note;           // Beside the title.
   std::vector<Curve> curves;  // The first two have colours of their own.
-  bool from_zero = false;     // The axis of y begins there.
+  bool from_zero = false;     // The y axis begins at 0.
 };
 
-// Empty where no point is finite.
+// Returns an empty text if no point is finite.
 Html Draw(const Chart& chart);
 
-// Round numbers that enclose `low` and `high`, at equal distances; 3 to 6 of them.
+// Returns 3 to 6 round numbers at equal distances that enclose `low` and `high`.
 std::vector<double> Ticks(double low, double high);
 
 }  // namespace trainyard::controller

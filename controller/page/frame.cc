@@ -12,8 +12,8 @@ namespace {
 
 constexpr int kRefreshSeconds = 5;
 
-// A reader who follows a link of another site has no cookie with him at first (SameSite=Strict).
-// What this page itself asks for, he brings his cookie along to.
+// When a reader follows a link from another site, the first request has no cookie
+// (SameSite=Strict). Requests that come from this page do have the cookie.
 bool FollowedALink(const HttpRequest& request) {
   const auto site = request.headers.find("sec-fetch-site");
   return request.method != "POST" && TokenOf(request).empty() && site != request.headers.end() &&
@@ -95,9 +95,9 @@ HttpResponse InFrame(const HttpRequest& request, const Page& page,
   body << Navigation(request, reader) << "<main>"_html << page.body << "</main>"_html;
   if (page.changes) {
     body << "<footer>"_html
-         << (paused ? "Paused. " : absl::StrCat("Looks again every ", kRefreshSeconds, " s. "))
+         << (paused ? "Paused. " : absl::StrCat("Reloads every ", kRefreshSeconds, " s. "))
          << "<a href=\""_html << LinkWith(request, "pause", paused ? "" : "1") << "\">"_html
-         << (paused ? "Go on" : "Pause") << "</a></footer>"_html;
+         << (paused ? "Continue" : "Pause") << "</a></footer>"_html;
   }
   return Document(head, body);
 }

@@ -1,4 +1,4 @@
-// What all pages have in common: head, navigation, and the form by which a reader shows a token.
+// The frame of every page: head, navigation, and the form in which a reader enters a token.
 
 #pragma once
 
@@ -13,37 +13,37 @@
 
 namespace trainyard::controller {
 
-// Who reads, and when.
+// The reader of a page, and the time of the request.
 struct Reader {
   Principal principal;
   absl::Time now;
 
-  // Whose jobs alone the reader sees; empty: all.
+  // The namespace whose jobs the reader may see; empty: all namespaces.
   const std::string& seen() const { return principal.name_space; }
 };
 
 struct Page {
   std::string title;
   Html body;
-  bool changes = false;  // It looks for news by itself.
+  bool changes = false;  // The page reloads its content by itself.
 };
 
-// The page as the reader of `request` gets it. Absent: nobody is logged in.
+// Returns the page for the reader of `request`. Absent reader: nobody is logged in.
 HttpResponse InFrame(const HttpRequest& request, const Page& page,
                      const std::optional<Reader>& reader);
 
-// Asks for a token. `why`: what was wrong with the last one, or OK.
+// Returns a page that asks for a token. `why`: the error of the last token, or OK.
 HttpResponse LoginPage(const HttpRequest& request, const absl::Status& why);
 
-// What the API would say, as a page. UNAUTHENTICATED asks for a token.
+// Returns a page that shows the error. UNAUTHENTICATED: the page asks for a token.
 HttpResponse ErrorPage(const HttpRequest& request, const absl::Status& error,
                        const std::optional<Reader>& reader);
 
-// The request's path and query, with a value in place of that of `name`; an empty one takes it
-// away.
+// Returns the path and the query of the request with `value` for `name`. An empty value removes the
+// name.
 std::string LinkWith(const HttpRequest& request, const std::string& name, const std::string& value);
 
-// The one style sheet, at a path that changes with its text.
+// The style sheet of all pages. Its path changes with its text.
 std::string StylePath();
 HttpResponse Style();
 

@@ -1,6 +1,6 @@
-// HTML that is safe as it is written: only literals of this program, "<td>"_html, go in as markup.
-// Every other text, whoever typed it, is escaped, and means itself between tags and within quoted
-// attributes.
+// HTML that is safe by construction. Only literals of this program, such as "<td>"_html, become
+// markup. All other text is escaped, whoever wrote it, so it shows as plain text between tags and
+// inside quoted attributes.
 //
 //   html << "<td title=\""_html << job.name << "\">"_html << job.progress.step << "</td>"_html;
 
@@ -25,7 +25,7 @@ class Markup {
   absl::string_view text_;
 };
 
-// Of literals alone, as all of this kind.
+// Takes literals alone.
 consteval Markup operator""_html(const char* text, size_t size) {
   return Markup(absl::string_view(text, size));
 }
@@ -41,7 +41,7 @@ class Html {
     text_ += part.text_;
     return *this;
   }
-  // Bytes that are no UTF-8 become '?', and control characters are shown as \x1b.
+  // Replaces bytes that are not valid UTF-8 by '?', and shows control characters as \x1b.
   Html& operator<<(absl::string_view text);
   template <std::integral Number>
   Html& operator<<(Number number) {
@@ -57,7 +57,7 @@ class Html {
   std::string text_;
 };
 
-// As a value in a query: "a b&c" is "a%20b%26c".
+// Encodes a text as a value in a query: "a b&c" becomes "a%20b%26c".
 std::string UrlValue(absl::string_view text);
 
 }  // namespace trainyard::controller

@@ -1,4 +1,4 @@
-// What a job did so far, drawn: loss, speed, where the time of a step goes, attempts.
+// Draws the history of a job: loss, speed, the parts of a step's time, and attempts.
 
 #include <algorithm>
 #include <array>

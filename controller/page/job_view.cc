@@ -13,7 +13,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// More points than a chart has room for would only slow the page down.
+// A chart has room for about this many points. More would only slow the page down.
 constexpr uint64_t kMostSamples = 400;
 constexpr uint64_t kMostValidations = 150;
 constexpr uint64_t kRecentSteps = 50;
@@ -22,7 +22,8 @@ constexpr size_t kMostRanks = 256;
 
 constexpr int64_t kAllRanks = -1;
 
-// At most `most` of 1 to `last`, the first and the last among them, at equal distances.
+// Returns at most `most` of the numbers 1 to `last`, at equal distances, including the first and
+// the last.
 std::vector<uint64_t> Spread(uint64_t last, uint64_t most) {
   std::vector<uint64_t> wanted;
   const uint64_t count = std::min(last, most);
@@ -32,7 +33,7 @@ std::vector<uint64_t> Spread(uint64_t last, uint64_t most) {
   return wanted;
 }
 
-// A number of the spec, which protobuf writes as a text where it has 64 bits. 0: it is not there.
+// Returns a number of the spec. Protobuf writes numbers of 64 bits as texts. 0: the spec lacks it.
 uint64_t NumberIn(const Json& spec, const char* pointer) {
   const Json value = spec.is_object() ? spec.value(Json::json_pointer(pointer), Json()) : Json();
   uint64_t number = 0;
@@ -48,7 +49,7 @@ absl::StatusOr<std::vector<StepRecord>> Validations(const Sources& sources, cons
   if (every == 0) return std::vector<StepRecord>();
   std::vector<uint64_t> wanted = Spread(last / every, kMostValidations);
   for (uint64_t& step : wanted) step *= every;
-  wanted.push_back(last);  // The last one is always measured.
+  wanted.push_back(last);  // The last step is always validated.
   ASSIGN_OR_RETURN(std::vector<StepRecord> steps,
                    sources.book.store().SampleSteps(job.number, wanted));
   std::erase_if(steps, [](const StepRecord& step) { return !step.validation_loss; });
@@ -90,13 +91,9 @@ Html Head(const Job& job, const Reader& reader) {
   html << "<div class=\"top\"><h1>"_html << facts.name << "</h1>"_html << StateSign(job.state)
        << "<code class=\"note\">"_html << job.id << "</code></div><p class=\"note\">"_html
        << facts.model << ", "_html << facts.precision << ", "_html << Plural(facts.ranks, "rank");
-  const std::pair<const char*, uint32_t> axes[] = {{"tensor", facts.tensor},
-                                                   {"pipeline", facts.pipeline},
-                                                   {"context", facts.context},
-                                                   {"expert", facts.expert}};
-  for (const auto& [axis, size] : axes) {
-    if (size > 1) html << ", "_html << axis << " "_html << size;
-  }
+  ForEachAxis(facts, [&](const JobAxis& axis, uint32_t size) {
+    if (size > 1) html << ", "_html << axis.name << " "_html << size;
+  });
   html << " \u00b7 namespace "_html << facts.name_space;
   if (!facts.submitter.empty()) html << ", of "_html << facts.submitter;
   html << " \u00b7 submitted "_html << AgeWords(job.create_time, reader.now) << "</p>"_html;

@@ -45,7 +45,7 @@ Html Filters(const HttpRequest& request, const Reader& reader) {
          << "</option>"_html;
   };
   option("", "all");
-  option(kLive, "all that live");
+  option(kLive, "all live jobs");
   for (const JobState one : kLiveStates) option(Name(one), Name(one));
   for (const JobState one : kEndedStates) option(Name(one), Name(one));
   html << "</select></label>"_html;
@@ -57,7 +57,7 @@ Html Filters(const HttpRequest& request, const Reader& reader) {
   return html;
 }
 
-// How busy the cluster is.
+// Shows how busy the cluster is.
 Html Summary(const Coordinator& coordinator) {
   size_t ready = 0, devices = 0;
   for (const Worker& worker : coordinator.Workers()) {
@@ -119,7 +119,7 @@ absl::StatusOr<Page> JobsPage(const Sources& sources, const HttpRequest& request
     const std::optional<uint64_t> number = JobNumber(token);
     if (!number) {
       return absl::InvalidArgumentError(
-          absl::StrCat("page: wanted what a page before has for the next, found '", token, "'"));
+          absl::StrCat("page: wanted the token of another page of this list, found '", token, "'"));
     }
     before = *number;
   }

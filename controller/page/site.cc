@@ -13,10 +13,10 @@ namespace {
 
 using View = absl::StatusOr<Page> (*)(const Sources&, const HttpRequest&, const Reader&);
 
-// Whoever may look at anything may call this.
+// Everybody who may see anything may call this.
 constexpr absl::string_view kWhoAmI = "/trainyard.v1.AccessService/WhoAmI";
 
-// A view shows what these methods of the API answer, and is for who may call all of them.
+// A view shows the answers of these methods. A reader who may call all of them may see the view.
 struct Route {
   View view;
   std::vector<absl::string_view> methods;
@@ -45,7 +45,7 @@ HttpResponse NotAllowed(const char* allow) {
       .status = 405, .body = absl::StrCat("wanted ", allow, "\n"), .headers = {{"Allow", allow}}};
 }
 
-// What a person pastes: of a token's file, the first line.
+// Returns the first line of what a person pastes, because a token's file has more lines.
 std::string FirstWord(absl::string_view text) {
   text = absl::StripLeadingAsciiWhitespace(text);
   const auto end = std::find_if(text.begin(), text.end(),
@@ -57,9 +57,9 @@ std::string FirstWord(absl::string_view text) {
 
 HttpResponse Site::Answer(const HttpRequest& request) {
   HttpResponse response = Route(request);
-  // Nothing is loaded but the style sheet, nothing runs, nobody shows the page within his own. The
-  // browser says to this site alone where a request comes from: without that, a form would say
-  // null.
+  // The page loads nothing but its style sheet, runs no scripts, and cannot be shown inside other
+  // pages. The browser tells this site alone where a request comes from. If it told no site, a
+  // form's origin would be "null".
   response.headers.insert({{"Content-Security-Policy",
                             "default-src 'none'; style-src 'self'; form-action 'self'; "
                             "frame-ancestors 'none'; base-uri 'none'"},
@@ -84,7 +84,7 @@ HttpResponse Site::Route(const HttpRequest& request) {
       token, request.peer, route ? route->methods : std::vector<absl::string_view>{kWhoAmI});
   if (!principal.ok()) {
     HttpResponse refused = ErrorPage(request, principal.status(), std::nullopt);
-    // What is good for nothing any more is not shown again and again.
+    // A token that is not valid any more is removed from the browser.
     if (absl::IsUnauthenticated(principal.status())) {
       refused.headers["Set-Cookie"] = CookieFor(request, "");
     }

@@ -1,5 +1,5 @@
-// The page of a controller: who may read it, and which view answers which path. It changes nothing,
-// except which token a browser keeps.
+// The web page of a controller: decides who may read it and which view answers which path. The only
+// thing that it changes is the token that a browser keeps.
 
 #pragma once
 
@@ -23,7 +23,7 @@ class Site {
   };
   explicit Site(const Parts& parts) : parts_(parts) {}
 
-  // Quick, however much is stored: every view shows a bounded part.
+  // Is quick however much is stored, because every view shows a limited part.
   HttpResponse Answer(const HttpRequest& request);
 
  private:

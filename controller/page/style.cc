@@ -2,7 +2,7 @@
 
 namespace trainyard::controller {
 
-// Colours are named by what they say. Numbers have digits of one width, so that columns align.
+// Colours have the names of their meanings. All digits have the same width, so that columns align.
 const absl::string_view kStyle = R"css(:root {
   color-scheme: light dark;
   --page: #f6f7f9; --card: #fff; --line: #e3e6ea; --text: #1c2128; --soft: #66707c;

@@ -1,4 +1,4 @@
-// How the pages look, in light and in dark, on a desk and on a phone.
+// The style sheet of the pages, in light and dark colours, for large screens and for phones.
 
 #pragma once
 

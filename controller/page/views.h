@@ -1,5 +1,5 @@
-// The pages, one function each. They read what the API's handlers read, by the same calls, for the
-// same readers.
+// The pages, one function each. They make the same calls as the API's handlers, and show the same
+// readers the same data.
 
 #pragma once
 
@@ -16,27 +16,28 @@ struct Sources {  // Both outlive the pages.
   const Coordinator& coordinator;
 };
 
-// "/": jobs, the newest first. In the query: state (a state's name, or "live"), name (a part of the
-// name), namespace, and page (a token). INVALID_ARGUMENT: a state or a token that is none.
+// "/": the jobs, newest first. The query may have state (the name of a state, or "live"), name (a
+// part of a job's name), namespace, and page (a token). INVALID_ARGUMENT: there is no such state or
+// token.
 absl::StatusOr<Page> JobsPage(const Sources& sources, const HttpRequest& request,
                               const Reader& reader);
 
-// "/jobs/ID". In the query: rank (whose log is shown, or "all"). NOT_FOUND; INVALID_ARGUMENT: a
-// rank that the job does not have; the store's errors.
+// "/jobs/ID". The query may have rank (whose log is shown, or "all"). NOT_FOUND: there is no such
+// job. INVALID_ARGUMENT: the job has no such rank. Other errors: the store's.
 absl::StatusOr<Page> JobPage(const Sources& sources, const HttpRequest& request,
                              const Reader& reader);
 
-// "/workers": workers by id. In the query: page (the id of a worker: those after it).
+// "/workers": the workers by id. The query may have page (a worker's id; the page begins after it).
 absl::StatusOr<Page> WorkersPage(const Sources& sources, const HttpRequest& request,
                                  const Reader& reader);
 
-// Parts of the page of a job.
+// Parts of a job's page.
 Html HistoryOf(const Job& job, const std::vector<StepRecord>& steps,
                const std::vector<StepRecord>& validations);
 Html PhasesOf(const std::vector<StepRecord>& recent);
 Html AttemptsOf(const Job& job, const std::vector<EventRecord>& events);
 
-// The value of a name in the query; empty where there is none.
+// Returns the value of a name in the query; empty if there is none.
 std::string QueryValue(const HttpRequest& request, const std::string& name);
 
 }  // namespace trainyard::controller

@@ -60,7 +60,7 @@ std::string TimeWords(absl::Time time) {
 }
 
 Html AgeWords(absl::Time time, absl::Time now) {
-  // To the whole of its largest unit, because the page is older than that when it is read.
+  // Rounds down to the largest unit, because the page is older when somebody reads it.
   const int64_t seconds = std::max<int64_t>(0, absl::ToInt64Seconds(now - time));
   Html html;
   html << "<time title=\""_html << TimeWords(time) << "\">"_html;

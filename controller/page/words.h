@@ -1,4 +1,5 @@
-// Numbers, times and states as the pages say them. What is not known, or not finite, is a dash.
+// Numbers, times and states as the pages show them. A value that is unknown or not finite is a
+// dash.
 
 #pragma once
 
@@ -21,16 +22,16 @@ std::string DurationWords(absl::Duration duration);     // 42 s, 1 min 20 s, 3 h
 std::string PercentWords(std::optional<double> ratio);  // 34.5 %
 std::string TimeWords(absl::Time time);                 // 2026-11-24 21:30:05 UTC
 
-// "3 min ago", with the time itself to be seen when pointed at.
+// Returns "3 min ago", with the time itself as a tooltip.
 Html AgeWords(absl::Time time, absl::Time now);
 
-// The state as a small sign, whose colour says how things are.
+// Returns a small badge with the state. Its colour shows whether the state is good.
 Html StateSign(JobState state);
 Html StateSign(WorkerState state);
 absl::string_view Name(RankPhase phase);
 absl::string_view Name(ExitCause cause);
 
-// How far a job has come.
+// Shows how many of its steps a job has finished.
 Html ProgressBar(uint64_t step, uint64_t steps);
 
 // "2 jobs", "1 job".

@@ -30,7 +30,7 @@ Html HolderOf(const Coordinator::Holders& holders, const std::string& worker_id,
     return html;
   }
   const auto& [job_id, rank] = found->second;
-  // Of another namespace there is no page.
+  // A job of another namespace has no page for this reader.
   if (!absl::StartsWith(job_id, "j-")) {
     html << job_id;
     return html;

@@ -13,13 +13,13 @@ namespace {
 
 constexpr std::array<DeviceKind, 2> kKindsByPreference = {DeviceKind::kCuda, DeviceKind::kCpu};
 
-// Groups of `size` consecutive ranks.
+// Returns how many groups of `size` ranks the free devices hold.
 uint32_t FreeGroups(const DevicePool& pool, uint32_t size) {
   return uint32_t(pool.free.size()) / size;
 }
 
-// The pools to use, largest first but for the last, which is the one that the rest fills best.
-// Nothing: the gang does not fit.
+// Returns the pools to use: the largest first, and as the last one that which the remaining ranks
+// fill best. Absent: the gang does not fit.
 std::optional<std::vector<DevicePool*>> Choose(std::vector<DevicePool*> pools, uint32_t groups,
                                                uint32_t size) {
   std::sort(pools.begin(), pools.end(), [&](const DevicePool* a, const DevicePool* b) {
@@ -35,10 +35,11 @@ std::optional<std::vector<DevicePool*>> Choose(std::vector<DevicePool*> pools, u
       groups -= here;
       continue;
     }
-    // The rest fits here: take the smallest of those that still hold it.
+    // The remaining groups fit here. Choose the smallest pool that still holds them.
     size_t best = i;
     while (best + 1 < pools.size() && FreeGroups(*pools[best + 1], size) >= groups) ++best;
-    // Among equals the first by name, so that the answer does not depend on the order of arrival.
+    // Among equal pools choose the first by name, so that the result does not depend on the order
+    // of arrival.
     const uint32_t held = FreeGroups(*pools[best], size);
     while (best > i && FreeGroups(*pools[best - 1], size) == held) --best;
     chosen.push_back(pools[best]);
@@ -60,13 +61,13 @@ std::vector<PlacedRank> Take(const std::vector<DevicePool*>& chosen, uint32_t gr
   return ranks;
 }
 
-// The machines' devices of one kind, as one pass goes over the queue.
+// The devices of one kind on all machines, during one pass over the queue.
 struct Kind {
   std::vector<DevicePool*> pools;
   uint32_t total = 0;
   uint32_t free = 0;
-  const WaitingJob* head = nullptr;            // The one that keeps those behind it waiting.
-  std::map<uint32_t, uint32_t> groups_in_all;  // By tensor size: groups that idle machines hold.
+  const WaitingJob* head = nullptr;            // Keeps the jobs behind it waiting.
+  std::map<uint32_t, uint32_t> groups_in_all;  // By tensor size: groups that fit if all are idle.
 
   bool CouldHold(const WaitingJob& job) {
     auto [entry, fresh] = groups_in_all.try_emplace(job.tensor, 0);
@@ -77,7 +78,8 @@ struct Kind {
   }
 };
 
-// The pools that the job may use: without those that it avoids, unless it would then never fit.
+// Returns the pools without those that the job avoids, or all pools if the job would otherwise
+// never fit.
 std::vector<DevicePool*> Usable(const Kind& kind, const WaitingJob& job) {
   std::vector<DevicePool*> usable;
   uint32_t groups = 0;
@@ -102,7 +104,7 @@ std::string WaitReason(const WaitingJob& job, const Kind* closest, const Waiting
   return text;
 }
 
-// The jobs that it decides on outlive it.
+// The jobs must outlive the pass.
 class Pass {
  public:
   explicit Pass(std::vector<DevicePool>& pools) {
@@ -135,7 +137,7 @@ class Pass {
           return {job.id, Take(*chosen, groups, size), ""};
         }
       }
-      // Devices that the job avoids do not wait with it.
+      // Devices that the waiting job avoids are free for the jobs behind it.
       const bool avoids =
           !job.avoid.empty() && Choose(kind.pools, job.ranks / job.tensor, job.tensor);
       if (!avoids) waits_for.push_back(&kind);

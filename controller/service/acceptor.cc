@@ -45,7 +45,8 @@ constexpr int kPauseMilliseconds = 50;
 
 // A connection is young for as long as its handshake may take (server.cc).
 constexpr absl::Duration kYoung = absl::Seconds(8);
-// So many young connections may have unread bytes: about a tenth of a second's work for one core.
+// At most this many young connections may have unread bytes: about a tenth of a second's work for
+// one core.
 constexpr size_t kMostWaiting = 64;
 // Looking costs a system call for each young connection.
 constexpr absl::Duration kLookEvery = absl::Milliseconds(5);
@@ -218,7 +219,7 @@ void Acceptor::Run(size_t most) {
   absl::Duration look;
   int pause = 0;
   for (;;) {
-    // During a pause, only the order to stop is polled for.
+    // During a pause, only the order to stop is polled.
     if (::poll(polled.data(), pause > 0 ? 1 : polled.size(), pause > 0 ? pause : -1) < 0) {
       CHECK(errno == EINTR) << errno;
       continue;

@@ -22,7 +22,7 @@ constexpr size_t kMostWaiting = 512;
 
 absl::Status NoTls() {
   return absl::FailedPreconditionError(
-      "this controller serves its own machine alone, where workers need not join: start the worker "
+      "this controller serves only its own machine, where workers need not join: start the worker "
       "without --join, and with --token-file if it runs as another user than the controller");
 }
 
@@ -141,7 +141,8 @@ grpc::ServerUnaryReactor* AccessService::RevokeGrant(grpc::CallbackServerContext
   const auto revoke = [this, request, response](const Principal&,
                                                 AuditEntry& entry) -> absl::Status {
     entry.target = request->id();
-    // Of what was made its file tells. Of what is gone, the log alone.
+    // After a change that leaves a file, the file is evidence. After a removal, the log is the only
+    // evidence.
     if (parts_.grants.Knows(request->id())) RETURN_IF_ERROR(parts_.audit.WriteIntent(entry));
     ASSIGN_OR_RETURN(*response->mutable_grant(), parts_.grants.Revoke(request->id()));
     entry.detail = absl::StrCat(NameOf(response->grant().role()), " ", response->grant().name());

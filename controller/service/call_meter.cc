@@ -22,8 +22,8 @@ class CallMeter final : public grpc::experimental::Interceptor {
  public:
   CallMeter(ControllerMetrics& metrics, const char* method)
       : metrics_(metrics), start_(std::chrono::steady_clock::now()) {
-    // "/trainyard.v1.JobService/SubmitJob"; only methods that exist get here, so labels are
-    // bounded.
+    // The path is like "/trainyard.v1.JobService/SubmitJob". Only existing methods get here, so the
+    // number of labels is limited.
     const std::pair<std::string, std::string> parts =
         absl::StrSplit(absl::string_view(method).substr(1), absl::MaxSplits('/', 1));
     labels_ = {{"grpc_service", parts.first}, {"grpc_method", parts.second}};
@@ -32,7 +32,7 @@ class CallMeter final : public grpc::experimental::Interceptor {
 
   void Intercept(grpc::experimental::InterceptorBatchMethods* methods) override {
     if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::PRE_SEND_STATUS)) {
-      // All methods of ours have handlers. gRPC gives this code to a request that it cannot parse.
+      // All our methods have handlers. gRPC gives this code to a request that it cannot parse.
       if (methods->GetSendStatus().error_code() == grpc::UNIMPLEMENTED && ours_) {
         methods->ModifySendStatus(grpc::Status(
             grpc::INVALID_ARGUMENT, "the request's bytes are not a message of this method"));

@@ -1,4 +1,4 @@
-// ClusterService over the coordinator.
+// Serves ClusterService with the coordinator's data.
 
 #pragma once
 
@@ -25,7 +25,7 @@ class ClusterService final : public v1::ClusterService::CallbackService {
                                       v1::GetWorkerResponse* response) override;
 
  private:
-  // Without the jobs that the caller may not see: what holds their devices has no name.
+  // Who holds which device, without the names of jobs that the caller may not see.
   Coordinator::Holders HoldersSeenBy(const grpc::ServerContextBase& context) const;
 
   const Coordinator& coordinator_;

@@ -73,11 +73,7 @@ JobFacts FactsOf(const JobConfig& config) {
   facts.model = ModelName(config);
   facts.precision = Name(config.precision);
   facts.ranks = uint32_t(config.devices);
-  facts.tensor = uint32_t(config.parallelism.tensor);
-  facts.pipeline = uint32_t(config.parallelism.pipeline);
-  facts.virtual_pipeline = uint32_t(config.parallelism.virtual_pipeline);
-  facts.context = uint32_t(config.parallelism.context);
-  facts.expert = uint32_t(config.parallelism.expert);
+  CopyAxes(config.parallelism, facts);
   facts.global_batch = uint32_t(config.batch.global);
   facts.micro_batch = uint32_t(config.batch.micro);
   facts.sequence = uint32_t(config.batch.sequence);
@@ -99,6 +95,8 @@ std::vector<SpecPath> PathsOf(const v1::JobSpec& spec) {
   };
   add("data.text.path", spec.data().text().path());
   add("data.indexed.prefix", spec.data().indexed().prefix());
+  add("data.arrays.latents", spec.data().arrays().latents());
+  add("data.arrays.labels", spec.data().arrays().labels());
   add("checkpoint.directory", spec.checkpoint().directory());
   add("init_from", spec.init_from());
   add("profile.directory", spec.profile().directory());

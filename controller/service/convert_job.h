@@ -1,4 +1,4 @@
-// Jobs on the wire and inside, one function a message.
+// Converts jobs to and from their messages, with one function for each message.
 
 #pragma once
 
@@ -16,7 +16,8 @@ namespace trainyard::controller {
 // relative to the spec ("batch.global").
 absl::StatusOr<std::shared_ptr<const Spec>> FromProto(const v1::JobSpec& spec);
 
-// As protobuf writes it, by the names of the fields. INVALID_ARGUMENT: text that is not UTF-8.
+// Returns the spec as protobuf's JSON, with the field names of the proto file. INVALID_ARGUMENT: a
+// text is not UTF-8.
 absl::StatusOr<std::string> SpecJson(const v1::JobSpec& spec);
 
 v1::Job ToProto(const Job& job);

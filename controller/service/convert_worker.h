@@ -1,4 +1,4 @@
-// Workers on the wire and inside, one function a message.
+// Converts workers to and from their messages, with one function for each message.
 
 #pragma once
 
@@ -11,11 +11,12 @@ namespace trainyard::controller {
 
 inline constexpr uint32_t kWorkerProtocolVersion = 2;
 
-// FAILED_PRECONDITION: another protocol version. INVALID_ARGUMENT: what no worker of ours says.
+// FAILED_PRECONDITION: the worker speaks another protocol version. INVALID_ARGUMENT: no worker of
+// ours sends such a message.
 absl::StatusOr<Registration> FromProto(const v1::Register& message);
 
-// Of every later message, before it is read further. INVALID_ARGUMENT: it names a job by what is no
-// job's id, or a checkpoint by what is no path.
+// Checks every later message before it is read further. INVALID_ARGUMENT: the message names a job
+// by something that is not a job's id, or a checkpoint by something that is not a path.
 absl::Status CheckReport(const v1::ConnectRequest& message);
 
 RankStatus FromProto(const v1::RankStatus& status);

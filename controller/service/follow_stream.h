@@ -50,7 +50,7 @@ class FollowStream final : public grpc::ServerWriteReactor<Response>,
       const MutexLock lock(stream->mutex_);
       stream->self_ = stream;
     }
-    book.Subscribe(job_id, stream);  // First: a change between the two is only looked at twice.
+    book.Subscribe(job_id, stream);  // First, so no change is missed.
     stream->OnJobChanged();
     return stream;
   }
@@ -85,13 +85,14 @@ class FollowStream final : public grpc::ServerWriteReactor<Response>,
     std::shared_ptr<FollowStream> self;
     MutexLock lock(mutex_);
     self.swap(self_);
-    place_.executor.Post(place_.whose, [self = std::move(self)] {});  // Outlives this call's lock.
+    // self must outlive the lock above.
+    place_.executor.Post(place_.whose, [self = std::move(self)] {});
   }
 
  private:
   FollowStream(Place place, Source source) : place_(std::move(place)), source_(std::move(source)) {}
 
-  // On the executor only, so one at a time.
+  // Runs on the executor alone, so one call at a time.
   void Pump() {
     {
       MutexLock lock(mutex_);
@@ -123,7 +124,7 @@ class FollowStream final : public grpc::ServerWriteReactor<Response>,
   const Source source_;
   Response response_;
   Mutex mutex_;
-  bool busy_ ABSL_GUARDED_BY(mutex_) = false;  // Filling or writing.
+  bool busy_ ABSL_GUARDED_BY(mutex_) = false;  // A message is being filled or written.
   std::optional<grpc::Status> end_ ABSL_GUARDED_BY(mutex_);
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
   std::shared_ptr<FollowStream> self_ ABSL_GUARDED_BY(mutex_);

@@ -20,7 +20,7 @@ constexpr uint32_t kMaxPage = 1000;
 constexpr size_t kMaxRequestIdBytes = 128;
 constexpr size_t kMaxReasonBytes = 512;
 
-// Rows a stream sends at once: about 100 KB.
+// How many rows a stream sends at once: about 100 KB.
 constexpr size_t kStepsPerMessage = 500;
 constexpr size_t kLinesPerMessage = 200;
 
@@ -34,7 +34,7 @@ absl::Status Violation(absl::string_view field, absl::string_view description) {
   return violations.ToStatus();
 }
 
-// A job that was not stored: validate_only.
+// Returns a job that was not stored, for validate_only.
 v1::Job Unstored(const v1::JobSpec& spec, const JobFacts& facts) {
   v1::Job job;
   *job.mutable_spec() = spec;
@@ -43,8 +43,8 @@ v1::Job Unstored(const v1::JobSpec& spec, const JobFacts& facts) {
   return job;
 }
 
-// Two namespaces may use the same one. Ids of the default namespace are stored as they are, as they
-// were before there were others.
+// Makes a request id unique among namespaces, because two of them may use the same id. Ids of the
+// default namespace are stored unchanged, as they were before there were other namespaces.
 std::string ScopedRequestId(const std::string& id, const std::string& name_space) {
   if (id.empty() || (name_space == kDefaultNamespace && !absl::StrContains(id, '\n'))) return id;
   return absl::StrCat(name_space, "\n", id);
@@ -65,7 +65,7 @@ grpc::ServerWriteReactor<Response>* JobService::Follow(grpc::CallbackServerConte
   const std::string whose = caller.ok() ? caller->account() : "";
   auto guarded = [this, context, sees = caller.ok() ? caller->name_space : kNoNamespace,
                   source = std::move(source)](Response& response) -> Filled {
-    // Each time: what has been revoked counts for open streams, too.
+    // Checked for each message, because a revocation also ends open streams.
     const absl::Status status = streams_.Check(*context);
     if (!status.ok()) return {Fill::kEnd, ToGrpc(status)};
     return source(sees, response);
@@ -231,7 +231,7 @@ grpc::ServerWriteReactor<v1::StreamStepsResponse>* JobService::StreamSteps(
   const auto source =
       [this, id = request->job_id(), seen = request->after_step(), follow = request->follow()](
           const std::string& sees, v1::StreamStepsResponse& response) mutable -> Filled {
-    // The state before the rows: a job seen to have ended has no further ones.
+    // Reads the state before the rows: a job that has ended gets no further rows.
     const auto job = book_.Get(id, sees);
     if (!job.ok()) return {Fill::kEnd, JobError(job.status(), id)};
     const auto steps = book_.store().ReadSteps((*job)->number, seen, kStepsPerMessage);

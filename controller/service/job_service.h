@@ -1,4 +1,4 @@
-// JobService over the book and the coordinator. Handlers convert and delegate.
+// Serves JobService with the book and the coordinator. The handlers convert messages and delegate.
 
 #pragma once
 
@@ -60,20 +60,22 @@ class JobService final : public v1::JobService::CallbackService {
                                        v1::ListEventsResponse* response) override;
 
  private:
-  // The namespace whose jobs alone the caller of a call sees; empty: it sees all. Errors:
-  // Gate::CallerOf's.
+  // Returns the only namespace whose jobs the caller sees; empty: all namespaces. Errors: those of
+  // Gate::CallerOf.
   absl::StatusOr<std::string> Sees(const grpc::ServerContextBase& context) const;
-  // A stream about a job, to a caller who sees the namespace that the source is given, for as long
-  // as the caller is let in.
+  // Streams a job's data as long as the caller is let in. The source gets the namespace that the
+  // caller sees.
   template <typename Response>
   using Source = std::function<Filled(const std::string& sees, Response&)>;
   template <typename Response>
   grpc::ServerWriteReactor<Response>* Follow(grpc::CallbackServerContext* context,
                                              const std::string& job_id, Source<Response> source);
-  // What `request` asks for, in the namespace that it means. PERMISSION_DENIED: another's.
+  // Returns the spec in `request`, for the namespace that the request means. PERMISSION_DENIED: the
+  // caller may not use this namespace.
   absl::StatusOr<std::shared_ptr<const Spec>> Admit(const Principal& caller,
                                                     const v1::SubmitJobRequest& request) const;
-  // Ends a call that may have changed something and did not, once that is on record.
+  // Ends a call that wanted to change something and was refused, once the refusal is in the audit
+  // log.
   void Refuse(grpc::ServerUnaryReactor* reactor, AuditEntry entry, const absl::Status& status);
 
   JobBook& book_;

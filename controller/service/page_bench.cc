@@ -1,6 +1,6 @@
-// How long a reader of the page waits for the first byte, with 10,000 jobs stored, one of which has
-// 200,000 steps and a full log: a connection for each request, over loopback, as browsers make
-// them. The median and the largest of 20 requests each, in milliseconds.
+// Measures how long a reader of the page waits for the first byte. 10,000 jobs are stored, one of
+// which has 200,000 steps and a full log. Each request has its own connection over loopback, as a
+// browser makes it. Prints the median and the largest of 20 requests each, in milliseconds.
 
 #include <arpa/inet.h>
 #include <sys/socket.h>
@@ -37,7 +37,7 @@ void Write(Store& store, WriteBatch batch) {
   CHECK(status.ok()) << status.ToString();
 }
 
-// The newest job has ended after many steps; the next ones wait, so that they are in memory.
+// The newest job has ended after many steps. The next ones wait, so they are in memory.
 void Fill(const std::string& state, absl::Time now) {
   const auto store = *SqliteStore::Open(state);
   WriteBatch batch;
@@ -85,7 +85,7 @@ void Fill(const std::string& state, absl::Time now) {
   store->Close();
 }
 
-// From the beginning of the connection to the first byte.
+// Measures from the start of the connection to the first byte.
 double FirstByteMilliseconds(int port, const std::string& request, size_t& bytes) {
   const auto start = std::chrono::steady_clock::now();
   const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);

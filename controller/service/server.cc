@@ -19,30 +19,30 @@ namespace {
 
 constexpr int kMaxReceiveBytes = 1 << 20;
 
-// Both sides set these, or the server cuts off clients that ping.
+// Both sides must set these, or the server cuts off clients that ping.
 constexpr int kKeepaliveMilliseconds = 20'000;
 constexpr int kKeepaliveTimeoutMilliseconds = 10'000;
 constexpr int kMinPingIntervalMilliseconds = 10'000;
 
-// A peer that has not begun to speak HTTP/2 by then is cut off. Later, a peer without a call is cut
-// off: clients connect again when they need to, and an open stream is a call.
+// A peer that has not begun to speak HTTP/2 within this time is cut off. Later, a peer without a
+// call is cut off. Clients then connect again when they need to. An open stream is a call.
 constexpr int kHandshakeMilliseconds = 8'000;
 constexpr int kIdleMilliseconds = 60'000;
 
 constexpr absl::Duration kLookAtNamespacesEvery = absl::Seconds(1);
 constexpr absl::Duration kLookAtCallersEvery = absl::Seconds(1);
 
-// How many streams one caller may have. A program may follow a few hundred jobs. Where the number
-// of connections is small, nobody may take most of them.
+// Returns how many streams one caller may have. A program may follow a few hundred jobs. If few
+// connections are possible, no caller may take most of them.
 size_t MostStreams() { return std::clamp<size_t>(MostConnections() / 8, 16, 256); }
 
 constexpr int kMaxMetadataBytes = 8 << 10;
 constexpr int kMaxCallsPerConnection = 100;
 
-// For calls to end by themselves on the way out; streams never do.
+// How long calls may take to end at shutdown. Streams never end by themselves.
 constexpr auto kShutdownGrace = std::chrono::milliseconds(200);
 
-// Doubling from 0.25 ms, less than a sync takes on any disk, to 8 s.
+// Boundaries from 0.25 ms, less than a sync takes on any disk, to 8 s, each twice the one before.
 prometheus::Histogram::BucketBoundaries CommitBuckets() {
   prometheus::Histogram::BucketBoundaries bounds;
   for (double bound = 0.00025; bound < 10; bound *= 2) bounds.push_back(bound);
@@ -171,8 +171,8 @@ absl::Status Server::Serve(const Clock& clock) {
 Server::~Server() {
   backups_.reset();
   acceptor_.reset();
-  // Shutdown waits for every call, and a call may wait for a write that the disk does not take:
-  // closing the store, after the time for normal writes, answers those.
+  // Shutdown waits for every call, and a call may wait for a write that the disk does not take. So
+  // the store is closed after the time of normal writes, which answers such calls.
   std::thread calls([this] {
     if (server_ == nullptr) return;
     server_->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);

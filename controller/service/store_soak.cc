@@ -1,9 +1,9 @@
 // Kills a real controller again and again while clients submit, cancel and read jobs, and compares
-// every answer with a model (goal R1); or measures how long a controller with many jobs takes from
+// every answer with a model (goal R1). Or measures how long a controller with many jobs takes from
 // its start to the first answered call after a kill (goal R3). Run by scripts/store_soak.sh.
 //
-// The model, for each job: it exists once it was acknowledged; all submits with its request_id name
-// it; it is QUEUED until a cancel begins, and CANCELLED once a cancel was acknowledged or seen.
+// The model of each job: it exists once it was acknowledged. All submits with its request_id return
+// it. It is QUEUED until a cancel begins, and CANCELLED once a cancel was acknowledged or seen.
 
 #include <fcntl.h>
 #include <grpcpp/grpcpp.h>
@@ -51,7 +51,7 @@ struct Options {
   uint32_t seed = std::random_device{}();
 };
 
-// The process under test.
+// The controller under test.
 class Controller {
  public:
   explicit Controller(const Options& options) : options_(options) {}
@@ -90,7 +90,7 @@ std::unique_ptr<v1::JobService::Stub> Connect(const Options& options) {
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 20);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 20);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 50);
-  // Each start of the controller has its own.
+  // Each start of the controller makes a new token.
   const auto credential = FindCredential({.token_file = options.state + "/token"},
                                          *ParseAddress("127.0.0.1:" + options.port));
   return v1::JobService::NewStub(
@@ -110,13 +110,13 @@ v1::JobSpec TinySpec() {
   return spec;
 }
 
-// A connection that is made anew after each failure: a channel that was refused once waits for
-// seconds.
+// A connection that is replaced after each failure, because a refused channel waits for seconds.
 class Line {
  public:
   explicit Line(const Options& options) : options_(options), stub_(Connect(options)) {}
 
-  // Calls until there is an answer other than "not reachable": a client with a request_id may.
+  // Calls until there is an answer other than "not reachable". A client with a request_id may
+  // repeat.
   template <typename Call>
   grpc::Status Insist(Call call) {
     for (;;) {
@@ -143,7 +143,7 @@ struct Findings {
   std::map<std::string, std::string> jobs ABSL_GUARDED_BY(mutex);
   std::vector<std::string> faults ABSL_GUARDED_BY(mutex);
   std::atomic<int> submitted = 0;
-  std::atomic<int> submitting = 0;  // Clients that still do.
+  std::atomic<int> submitting = 0;  // Clients that still submit.
   std::atomic<uint64_t> calls = 0;
   std::atomic<bool> stop = false;
   void Fault(const std::string& what) {
@@ -153,7 +153,7 @@ struct Findings {
   }
 };
 
-// One client: submits, repeats, reads, cancels, reads, each job in turn.
+// One client. For each job it submits, repeats, reads, cancels and reads.
 class Client {
  public:
   Client(const Options& options, Findings& findings, int index)
@@ -202,7 +202,7 @@ class Client {
         line_.Insist([&](v1::JobService::Stub& stub, grpc::ClientContext& c) {
           return Count(stub.CancelJob(&c, request, &response));
         });
-    // A repeated cancel finds the job ended by the first.
+    // A repeated cancel finds that the first has ended the job.
     if (status.error_code() != grpc::FAILED_PRECONDITION) Expect(status, "cancel", id);
   }
   const grpc::Status& Count(const grpc::Status& status) {
@@ -248,7 +248,7 @@ class Client {
   grpc::Status last_;
 };
 
-// The whole list against what was acknowledged.
+// Compares the whole list with the acknowledged jobs.
 void CompareList(const Options& options, Findings& findings) {
   Line line(options);
   const auto acknowledged = [&] {
@@ -320,7 +320,7 @@ int Soak(const Options& options) {
   return findings.faults.empty() ? 0 : 1;
 }
 
-// 90 % of the jobs have ended.
+// Makes jobs of which 90 % have ended.
 void Fill(const Options& options) {
   const auto store = *SqliteStore::Open(options.state);
   const auto spec = *FromProto(TinySpec());
@@ -346,7 +346,7 @@ double SecondsToFirstAnswer(const Options& options, Controller& controller) {
   const absl::Duration begin = RealClock().Monotonic();
   controller.Start();
   for (;;) {
-    const auto stub = Connect(options);  // A channel that was refused once would wait.
+    const auto stub = Connect(options);  // A refused channel would wait.
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(1));
     v1::ListJobsRequest request;

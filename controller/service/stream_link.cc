@@ -14,7 +14,7 @@ void StreamLink::Send(Order order) {
   if (queue_.size() > kMostOrders || queued_bytes_ > kMostOrderBytes) {
     queue_.clear();
     close_ = absl::ResourceExhaustedError("the worker does not read its orders");
-    // A write that is never taken would never let the stream finish.
+    // Without this, a write that the worker never takes would keep the stream from finishing.
     if (reactor_ != nullptr) context_.TryCancel();
   }
   Pump();

@@ -37,7 +37,7 @@ class StreamLink final : public WorkerLink {
   void Close(absl::Status why) override;
   bool holding() const override;
 
-  // From the reactor.
+  // Called by the reactor.
   void Read(v1::ConnectRequest* into);  // Reads the next message once the window has room.
   void Storing();                       // The message that was read waits to be stored.
   // The message is stored, or never will be. Acknowledges `sequence` if it is not 0.

@@ -1,6 +1,6 @@
-// How long a submit takes until it is durable, from 1 and from 16 submitters at once: in the
-// process, over loopback gRPC, and over TLS; and how long a pass of the scheduler takes. Times are
-// per operation; p50 and p99 in microseconds are counters.
+// Measures how long a submit takes until it is durable, from 1 and from 16 submitters at once: in
+// the process, over loopback gRPC, and over TLS. Also measures a pass of the scheduler. Times are
+// per operation. The counters p50 and p99 are in microseconds.
 
 #include <benchmark/benchmark.h>
 #include <grpcpp/grpcpp.h>
@@ -28,8 +28,8 @@ namespace {
 
 constexpr int kPerThread = 200;
 
-// On each of n threads asks `prepare(thread)` for a call, runs the call kPerThread times, and
-// reports the spread of single calls. The clock starts when every thread is prepared.
+// On each of n threads, gets a call from `prepare(thread)`, runs it kPerThread times, and reports
+// the distribution of single calls. The clock starts when every thread is prepared.
 template <typename Prepare>
 void Hammer(benchmark::State& state, Prepare prepare) {
   const int threads = int(state.range(0));
@@ -103,8 +103,8 @@ v1::JobSpec TinySpec() {
   return spec;
 }
 
-// Each thread has a connection of its own, which is open before the clock starts, and `credential`
-// for it: 50 calls a second are a token's, and 200 at once.
+// Each thread has a connection, opened before the clock starts, and a token from `credential`. One
+// token allows 50 calls a second, and 200 at once.
 void Submit(benchmark::State& state, const ServerOptions& options,
             const std::function<Credential(const Server&, int thread)>& credential) {
   const auto server = *Server::Start(options, RealClock());
@@ -169,7 +169,7 @@ BENCHMARK(SubmitOverTls)
     ->Unit(benchmark::kMillisecond)
     ->Iterations(1);  // A queue of thousands slows every submit.
 
-// A cluster of 8-device machines, half of it taken, and a queue of gangs of 1 to 16 ranks.
+// A cluster of machines with 8 devices, half of them taken, and a queue of gangs of 1 to 16 ranks.
 void SchedulingPass(benchmark::State& state) {
   const uint32_t machines = uint32_t(state.range(0)), queued = uint32_t(state.range(1));
   std::vector<DevicePool> pools;

@@ -11,7 +11,7 @@
 namespace trainyard::controller {
 namespace {
 
-// How often gRPC looks whether the files have been replaced.
+// How often gRPC checks whether the files have been replaced.
 constexpr unsigned kLookEverySeconds = 1;
 
 absl::Status Unusable(absl::string_view why, const ServerCertificate& server,

@@ -15,8 +15,8 @@ namespace {
 
 using Request = v1::ConnectRequest;
 
-// Whether `caller` may be this worker. A caller with a certificate may only be the worker, on the
-// host, that the certificate names.
+// Checks that `caller` may be this worker. A caller with a certificate may only be the worker on
+// the host that the certificate names.
 absl::Status CheckIdentity(const Principal& caller, const Registration& worker) {
   if (caller.worker_id.empty()) return absl::OkStatus();
   if (caller.worker_id == worker.worker_id && caller.name == worker.hostname) {
@@ -44,7 +44,7 @@ class WorkerStream final : public StreamLink::Reactor {
 
   void OnReadDone(bool ok) override {
     if (!ok) {
-      // The worker has said its last, or the stream broke.
+      // The worker has sent its last message, or the stream broke.
       if (session_) coordinator_.Disconnect(*session_);
       link_->Close(absl::OkStatus());
       return;
@@ -107,7 +107,7 @@ class WorkerStream final : public StreamLink::Reactor {
     return absl::OkStatus();
   }
 
-  // Returns what acknowledges this message once it is stored.
+  // Returns the callback that acknowledges this message once it is stored.
   Coordinator::Done Durable() {
     link_->Storing();
     return [link = link_, sequence = request_.sequence()](const absl::Status& status) {
@@ -121,7 +121,8 @@ class WorkerStream final : public StreamLink::Reactor {
     }
     const absl::StatusOr<Session> session = Connect(caller, request_.register_());
     if (session.ok()) session_ = *session;
-    // Nobody waits for the record: a registration repeats what the worker said when it joined.
+    // Nobody waits for this record, because a registration repeats what the worker said when it
+    // joined.
     AuditEntry entry = audit_.Entry(caller, "WorkerService.Connect", context_.peer());
     entry.target = request_.register_().worker_id();
     entry.detail = request_.register_().hostname();
@@ -147,10 +148,10 @@ class WorkerStream final : public StreamLink::Reactor {
   const Gate& gate_;
   Audit& audit_;
   OpenStreams& streams_;
-  grpc::CallbackServerContext& context_;  // gRPC's, until OnDone.
+  grpc::CallbackServerContext& context_;  // gRPC owns it until OnDone.
   const std::shared_ptr<StreamLink> link_;
   Request request_;
-  std::optional<Session> session_;  // Once registered.
+  std::optional<Session> session_;  // Set once registered.
 };
 
 }  // namespace

@@ -26,11 +26,11 @@ absl::Status CopyPages(const std::string& from, const std::string& to,
                        const std::function<bool()>& stop) {
   ASSIGN_OR_RETURN(Database source, Database::Open(from));
   ASSIGN_OR_RETURN(Database target, Database::Open(to));
-  // The copy is worth nothing until it is whole, so it needs no journal.
+  // A copy is useless until it is complete, so it needs no journal.
   RETURN_IF_ERROR(target.Execute("PRAGMA journal_mode = OFF"));
   RETURN_IF_ERROR(target.Execute("PRAGMA synchronous = OFF"));
-  // An open transaction holds on to one state of the store. Otherwise each write would make the
-  // copy start over.
+  // An open transaction keeps reading one state of the store. Without it, each write would restart
+  // the copy.
   RETURN_IF_ERROR(source.Execute("BEGIN"));
   RETURN_IF_ERROR(source.QueryInt("SELECT count(*) FROM meta").status());
   sqlite3_backup* backup = sqlite3_backup_init(target.handle(), "main", source.handle(), "main");
@@ -48,7 +48,7 @@ absl::Status CopyPages(const std::string& from, const std::string& to,
 absl::Status Finish(const std::string& unfinished, const std::string& path) {
   {
     ASSIGN_OR_RETURN(Database copy, Database::Open(unfinished));
-    RETURN_IF_ERROR(copy.Execute("PRAGMA journal_mode = DELETE"));  // One file, without a log.
+    RETURN_IF_ERROR(copy.Execute("PRAGMA journal_mode = DELETE"));  // Makes one file without a log.
     RETURN_IF_ERROR(VerifyStore(copy, unfinished));
   }
   return ReplaceFile(unfinished, path);
@@ -89,7 +89,7 @@ absl::Status VerifyStore(Database& database, const std::string& path) {
   ASSIGN_OR_RETURN(const int version, SchemaVersion(database, path));
   if (version < kGuardedVersion || !GuardedDisk::ChecksPages(database.handle())) {
     return DamagedStore(path,
-                        absl::StrCat("it is no store with checksums (version ", version, ")"));
+                        absl::StrCat("it is not a store with checksums (version ", version, ")"));
   }
   const auto pages = GuardedDisk::DamagedPages(database.handle(), UINT32_MAX);
   if (!pages.ok()) return DamagedStore(path, pages.status().message());
@@ -110,7 +110,7 @@ absl::StatusOr<std::string> BackUp(const std::string& state_directory,
   const std::string path =
       backup_directory + "/" + absl::FormatTime(kTimeFormat, now, absl::UTCTimeZone());
   const std::string unfinished = backup_directory + "/store.db" + kUnfinished;
-  RETURN_IF_ERROR(RemoveTree(unfinished));  // Of a controller that was killed.
+  RETURN_IF_ERROR(RemoveTree(unfinished));  // Left by a controller that was killed.
   absl::Status status = CopyPages(state_directory + "/store.db", unfinished, stop);
   if (status.ok()) status = Finish(unfinished, path);
   if (!status.ok()) {

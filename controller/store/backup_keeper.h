@@ -1,4 +1,4 @@
-// Makes a backup every so often, on a thread of its own.
+// Makes backups at regular intervals, on a thread of its own.
 
 #pragma once
 
@@ -21,11 +21,11 @@ struct BackupOptions {
 
 class BackupKeeper {
  public:
-  // The first backup is due `every` after the newest one in the directory; at once where there is
-  // none. `done` hears of each outcome, on the keeper's thread; failures are logged.
+  // The first backup is due `every` after the newest backup in the directory, or at once if there
+  // is none. `done` gets each outcome on the keeper's thread. Failures are logged, too.
   BackupKeeper(const Clock& clock, BackupOptions options,
                std::function<void(const absl::Status&)> done);
-  ~BackupKeeper();  // Breaks off a backup that is being made.
+  ~BackupKeeper();  // Cancels a backup that is being made.
 
  private:
   void Run();

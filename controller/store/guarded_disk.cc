@@ -18,8 +18,8 @@ namespace {
 constexpr int kMinPageBytes = 512;
 constexpr int kHeaderBytes = 100;
 
-// The log is synced every 32nd transaction (witness.h), which would take several times as long as
-// any other. So the kernel is asked to begin writing the log out after every fourth.
+// The log is synced at every 32nd transaction (witness.h), which would then take several times as
+// long as any other. So the kernel is asked to begin writing the log after every fourth.
 constexpr int kSyncsBeforeWriteOut = 4;
 
 bool IsPage(int bytes, sqlite3_int64 offset) {
@@ -50,19 +50,19 @@ bool IsGood(const char* page, int bytes, uint32_t number) {
   if (std::memcmp(page + bytes - kPageChecksumBytes, checksum.data(), kPageChecksumBytes) == 0) {
     return true;
   }
-  // A free page that was never written, where the file grew past it.
+  // A free page that was never written, because the file was extended past it.
   return std::all_of(page, page + bytes, [](char c) { return c == 0; });
 }
 
 }  // namespace
 
-// SQLite hands out memory for it; the file of the layer below lies behind it.
+// SQLite allocates memory for it, followed by memory for the file of the layer below.
 struct GuardedDisk::File {
-  sqlite3_file file;  // First: SQLite knows a file by its methods.
+  sqlite3_file file;  // Must be first, because SQLite finds the methods there.
   GuardedDisk* disk;
   Kind kind;
   bool checked;    // The pages carry checksums.
-  int descriptor;  // Of a log, for the hint in Sync; else -1.
+  int descriptor;  // Of a log, for the hint in Sync; otherwise -1.
   int syncs;
   sqlite3_file* real() { return reinterpret_cast<sqlite3_file*>(this + 1); }
   static File& Of(sqlite3_file* file) { return *reinterpret_cast<File*>(file); }
@@ -123,7 +123,7 @@ absl::StatusOr<std::vector<uint32_t>> GuardedDisk::DamagedPages(sqlite3* db, uin
   return damaged;
 }
 
-// Hands a call on to the file behind.
+// Passes a call on to the file below.
 template <auto kMethod, typename... Arguments>
 auto GuardedDisk::Forward(sqlite3_file* file, Arguments... arguments) {
   sqlite3_file* real = File::Of(file).real();
@@ -133,7 +133,7 @@ auto GuardedDisk::Forward(sqlite3_file* file, Arguments... arguments) {
 sqlite3_io_methods GuardedDisk::MethodsOf() {
   using M = sqlite3_io_methods;
   M methods{};
-  methods.iVersion = 2;  // Without memory-mapped reading, which would pass the checksums by.
+  methods.iVersion = 2;  // Not 3: memory-mapped reading would bypass the checksums.
   methods.xClose = Close;
   methods.xRead = Read;
   methods.xWrite = Write;
@@ -156,7 +156,7 @@ sqlite3_io_methods GuardedDisk::MethodsOf() {
 int GuardedDisk::Open(sqlite3_vfs* vfs, const char* name, sqlite3_file* file, int flags, int* out) {
   auto* disk = static_cast<GuardedDisk*>(vfs->pAppData);
   File& mine = File::Of(file);
-  mine.file.pMethods = nullptr;  // Not to be closed unless opened.
+  mine.file.pMethods = nullptr;  // Must not be closed unless it is opened.
   sqlite3_file* real = mine.real();
   const int code = disk->real_->xOpen(disk->real_, name, real, flags, out);
   if (code != SQLITE_OK) return code;
@@ -174,7 +174,7 @@ int GuardedDisk::Open(sqlite3_vfs* vfs, const char* name, sqlite3_file* file, in
   sqlite3_int64 size = 0;
   if (const int known = real->pMethods->xFileSize(real, &size); known != SQLITE_OK) return known;
   if (size >= kHeaderBytes) (void)real->pMethods->xRead(real, header.data(), kHeaderBytes, 0);
-  // An empty file becomes a database with checksums.
+  // An empty file will become a database with checksums.
   mine.checked = size == 0 || SaysChecked(header.data(), kHeaderBytes, 0);
   return SQLITE_OK;
 }
@@ -222,7 +222,8 @@ int GuardedDisk::Write(sqlite3_file* file, const void* data, int bytes, sqlite3_
 
 int GuardedDisk::Truncate(sqlite3_file* file, sqlite3_int64 size) {
   File& mine = File::Of(file);
-  mine.checked |= mine.kind == Kind::kDatabase && size == 0;  // A creation that is rolled back.
+  // The creation of the file is rolled back.
+  mine.checked |= mine.kind == Kind::kDatabase && size == 0;
   return Forward<&sqlite3_io_methods::xTruncate>(file, size);
 }
 
@@ -231,7 +232,7 @@ int GuardedDisk::Sync(sqlite3_file* file, int flags) {
   const auto sync = [&] { return Forward<&sqlite3_io_methods::xSync>(file, flags); };
   if (mine.kind != Kind::kLog || mine.disk->witness_ == nullptr) return sync();
   const int code = mine.disk->witness_->OnLogSync(sync);
-  // No promise hangs on the hint, so its failures do not matter.
+  // Nothing depends on this hint, so its failures are ignored.
   if (++mine.syncs % kSyncsBeforeWriteOut == 0 && mine.descriptor >= 0) {
     (void)::sync_file_range(mine.descriptor, 0, 0, SYNC_FILE_RANGE_WRITE);
   }

@@ -1,11 +1,11 @@
-// The layer between SQLite and the disk (a VFS of SQLite's). Every page of the database file ends
-// in a checksum, which is written with the page and compared at each read; so a flipped byte is
-// found wherever it is: in a row, an index, a header or a free page. And what a transaction adds to
-// the log goes through the witness (witness.h).
+// The layer between SQLite and the disk (a VFS in SQLite's terms). Every page of the database file
+// ends in a checksum, which is written with the page and compared at each read. So a changed byte
+// is found wherever it is: in a row, an index, a header or a free page. The bytes that a
+// transaction adds to the log pass through the witness (witness.h).
 //
-// The checksum is that of SQLite's own cksumvfs extension, started with the page's number:
-// 64 bits, about 6 GB/s. SQLite leaves the last 8 bytes of each page free where byte 20 of the
-// header says so; a file without (schema version 3 and older) is passed through as it is.
+// The checksum is that of SQLite's own cksumvfs extension, started with the page's number: 64 bits,
+// about 6 GB/s. SQLite reserves the last 8 bytes of each page if byte 20 of the header says so. A
+// file without reserved bytes (schema version 3 and older) passes through unchanged.
 
 #pragma once
 
@@ -24,23 +24,25 @@ class Witness;
 
 inline constexpr int kPageChecksumBytes = 8;
 
-// One for each connection, outliving the connection; used by one thread at a time.
+// Each connection has its own disk, which must outlive the connection. One thread may use it at a
+// time.
 class GuardedDisk {
  public:
-  // `witness` hears of what is written to the log; null: nobody. Lies above what is SQLite's
-  // default VFS now.
+  // `witness` is told what is written to the log; null: nobody is told. Uses the VFS that is
+  // SQLite's default at the time of this call.
   explicit GuardedDisk(Witness* witness);
   ~GuardedDisk();
   GuardedDisk(const GuardedDisk&) = delete;
   GuardedDisk& operator=(const GuardedDisk&) = delete;
 
-  const char* name() const { return name_.c_str(); }  // For sqlite3_open_v2.
+  const char* name() const { return name_.c_str(); }  // The name to give to sqlite3_open_v2.
 
   // Whether the pages of this connection's database carry checksums.
   static bool ChecksPages(sqlite3* db);
 
-  // The pages that differ from their checksums, among the first `max_pages`. The log must be empty.
-  // Each further read of such a page fails with SQLITE_IOERR_DATA, unless it is tolerated.
+  // Returns which of the first `max_pages` pages differ from their checksums. The log must be
+  // empty. Each later read of such a page fails with SQLITE_IOERR_DATA unless the page is
+  // tolerated.
   static absl::StatusOr<std::vector<uint32_t>> DamagedPages(sqlite3* db, uint32_t max_pages);
   void Tolerate(const std::set<uint32_t>& pages) { tolerated_ = pages; }
 

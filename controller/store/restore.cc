@@ -19,7 +19,7 @@ namespace trainyard::controller {
 namespace {
 
 constexpr int64_t kOriginSeconds = 1'577'836'800;  // 2020-01-01
-// Where the clock was set back, a raised number is still well above the one it replaces.
+// If the clock was set back, a raised number is still well above the number that it replaces.
 constexpr uint64_t kRaiseAtLeast = 1000;
 
 uint64_t Raise(uint64_t number, absl::Time now) {
@@ -44,7 +44,8 @@ absl::StatusOr<WriteBatch> RaiseEpochs(const std::vector<StoredJob>& live, absl:
   return batch;
 }
 
-// Generations make revisions, and transactions are compared with the witness: neither goes back.
+// Raises generation and transaction count. Revisions contain the first and the witness compares the
+// second, so neither may go back.
 absl::Status RaiseNumbers(Database& database, absl::Time now, uint64_t witnessed) {
   ASSIGN_OR_RETURN(const int64_t generation,
                    database.QueryInt("SELECT value FROM meta WHERE key = 'generation'"));
@@ -74,7 +75,8 @@ absl::Status Prepare(const std::string& path, const std::string& backup, absl::T
   return absl::OkStatus();
 }
 
-// Closing a database copies its log into it and does not say whether that worked.
+// Copies the log into the database. Closing a database does this, too, but does not report
+// failures.
 absl::Status EmptyLog(const std::string& path, const std::string& backup) {
   {
     ASSIGN_OR_RETURN(Database database, Database::Open(path));
@@ -86,7 +88,7 @@ absl::Status EmptyLog(const std::string& path, const std::string& backup) {
   return absl::InternalError(absl::StrCat("cannot remove the log of ", path));
 }
 
-// The log goes first: left beside another database, it would be copied into that.
+// The log is moved first, because SQLite would copy it into any other database beside it.
 absl::Status MoveAside(const std::string& directory, const std::string& aside) {
   RETURN_IF_ERROR(MakeDirectories(aside));
   for (const char* name : {"/store.db-wal", "/store.db-shm", "/store.db"}) {
@@ -109,7 +111,7 @@ absl::StatusOr<std::string> RestoreStore(const std::string& state_directory,
                    Witness::Load(state_directory + "/witness"));
   const std::string path = state_directory + "/store.db", restoring = path + ".restoring";
   for (const char* suffix : {"", "-wal", "-shm", "-journal"}) {
-    RETURN_IF_ERROR(RemoveTree(restoring + suffix));  // Of a restore that was interrupted.
+    RETURN_IF_ERROR(RemoveTree(restoring + suffix));  // Left by a restore that was interrupted.
   }
   RETURN_IF_ERROR(CopyFile(backup, restoring));
   RETURN_IF_ERROR(Prepare(restoring, backup, now, *witness));

@@ -8,8 +8,8 @@
 namespace trainyard::controller {
 namespace {
 
-// The type and, where it varies, the length go in front of the value, so that no two rows of
-// different columns look alike.
+// The type and, if it varies, the length precede the value, so that rows with different columns
+// have different checksums.
 uint32_t AddValue(uint32_t crc, sqlite3_value* value) {
   const int type = sqlite3_value_type(value);
   const unsigned char tag = static_cast<unsigned char>(type);
@@ -21,7 +21,7 @@ uint32_t AddValue(uint32_t crc, sqlite3_value* value) {
     }
     case SQLITE_FLOAT: {
       double number = sqlite3_value_double(value);
-      if (number == 0) number = 0;  // SQLite may store -0.0 as the integer 0.
+      if (number == 0) number = 0;  // SQLite may have stored -0.0 as the integer 0.
       return Crc32(crc, &number, sizeof(number));
     }
     case SQLITE_TEXT:

@@ -9,10 +9,10 @@
 namespace trainyard::controller {
 namespace {
 
-// "TYRD": tells a store from any other SQLite file.
+// "TYRD" distinguishes a store from other SQLite files.
 constexpr int64_t kApplicationId = 0x54595244;
 
-// Entry v takes schema version v to v + 1. Entries are never changed, only appended.
+// Entry v upgrades schema version v to v + 1. Entries are never changed, only appended.
 constexpr std::array<const char*, 7> kMigrations = {R"sql(
   CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
   INSERT INTO meta VALUES ('generation', 0);

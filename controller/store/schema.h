@@ -1,4 +1,4 @@
-// The store's tables, and how an older file becomes a current one.
+// The store's tables, and the migration of older files.
 
 #pragma once
 
@@ -9,16 +9,16 @@
 
 namespace trainyard::controller {
 
-// From this version on the pages of a store carry checksums, and a witness stands beside it.
+// Since this version, the pages of a store have checksums, and the store has a witness.
 inline constexpr int kGuardedVersion = 4;
-// From this one on, `steps` has the column `numbers`.
+// Since this version, `steps` has the column `numbers`.
 inline constexpr int kNumbersVersion = 7;
 
-// 0: an empty file. FAILED_PRECONDITION: the file was written by a newer Trainyard, or belongs to
-// another program. DATA_LOSS: it is damaged.
+// Returns the file's schema version. 0: the file is empty. FAILED_PRECONDITION: a newer Trainyard
+// or another program wrote the file. DATA_LOSS: the file is damaged.
 absl::StatusOr<int> SchemaVersion(Database& database, const std::string& path);
 
-// Makes an empty file a store, or an older store a current one, in one transaction.
+// Makes an empty file a store, or upgrades an older store, in one transaction.
 absl::Status MigrateSchema(Database& database, int version);
 
 // DATA_LOSS: the file as a whole cannot be relied on.
@@ -26,7 +26,7 @@ absl::Status DamagedStore(const std::string& path, absl::string_view what);
 
 int LatestSchemaVersion();
 
-// What takes a store from schema version `version` to the next: tests make older stores of it.
+// The SQL that upgrades schema version `version` to the next. Tests make older stores with it.
 const char* SchemaMigration(int version);
 
 }  // namespace trainyard::controller

@@ -58,7 +58,7 @@ Statement& Statement::BindText(int index, absl::string_view value) {
 }
 
 Statement& Statement::BindBlob(int index, absl::string_view value) {
-  // A null pointer would be NULL; an empty blob is a value.
+  // A null pointer would be stored as NULL, but an empty blob is a value.
   CHECK(sqlite3_bind_blob64(statement_.get(), index, value.empty() ? "" : value.data(),
                             value.size(), SQLITE_TRANSIENT) == SQLITE_OK)
       << index;
@@ -117,12 +117,12 @@ absl::StatusOr<Database> Database::Open(const std::string& path, Witness* witnes
   const int code = sqlite3_open_v2(path.c_str(), &raw,
                                    SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX,
                                    disk->name());
-  Database database(std::move(disk), raw);  // Even a failed opening leaves a handle to close.
+  Database database(std::move(disk), raw);  // Even a failed opening returns a handle to close.
   if (code != SQLITE_OK) return ErrorOf(raw, code, "open");
   sqlite3_extended_result_codes(raw, 1);
   sqlite3_busy_timeout(raw, kBusyMilliseconds);
   RegisterRowChecksum(raw);
-  // Of a new file, or of one that VACUUM writes: an existing file stays as it is.
+  // This applies to new files and to those that VACUUM writes. Existing files stay as they are.
   int reserved = kPageChecksumBytes;
   sqlite3_file_control(raw, "main", SQLITE_FCNTL_RESERVE_BYTES, &reserved);
   return database;

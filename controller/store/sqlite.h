@@ -1,4 +1,4 @@
-// The two handles of SQLite's C interface, owned, with errors as Status.
+// Owns the two handles of SQLite's C interface, and reports errors as Status.
 
 #pragma once
 
@@ -14,7 +14,7 @@
 
 namespace trainyard::controller {
 
-// Move-only. A parameter index starts at 1, a column at 0, as in SQLite. Not thread-safe.
+// Move-only. Parameters are counted from 1 and columns from 0, as in SQLite. Not thread-safe.
 class Statement {
  public:
   Statement& Bind(int index, int64_t value);
@@ -23,14 +23,16 @@ class Statement {
   Statement& BindBlob(int index, absl::string_view value);
   Statement& BindNull(int index);
 
-  absl::Status Run();           // To the end, rows dropped; then ready for the next use.
-  absl::StatusOr<bool> Next();  // True: a row is there. False: no more, ready for the next use.
+  // Runs the statement to its end, drops its rows, and makes it ready for the next use.
+  absl::Status Run();
+  // Returns true if there is another row. Otherwise the statement is ready for the next use.
+  absl::StatusOr<bool> Next();
   void Reset();
 
   int64_t Int(int column) const;
   double Real(int column) const;  // NULL reads as NaN.
   bool IsNull(int column) const;
-  std::string Text(int column) const;  // Or the blob's bytes.
+  std::string Text(int column) const;  // Also reads a blob's bytes.
 
  private:
   friend class Database;
@@ -45,14 +47,14 @@ class Database {
  public:
   Database(Database&&) = default;
   Database& operator=(Database&& other) noexcept {
-    db_ = std::move(other.db_);  // The old connection goes before its disk.
+    db_ = std::move(other.db_);  // The old connection must be closed before its disk is destroyed.
     disk_ = std::move(other.disk_);
     return *this;
   }
 
-  // Errors say the path and what SQLite says: DATA_LOSS where the file is damaged or is no
-  // database, RESOURCE_EXHAUSTED where the disk is full.
-  // `witness` (null: none) hears of this connection's transactions, and outlives it.
+  // Opens a connection. `witness` is told of its transactions, and must outlive it; null: there is
+  // none. Errors name the path and quote SQLite. DATA_LOSS: the file is damaged, or is no database.
+  // RESOURCE_EXHAUSTED: the disk is full.
   static absl::StatusOr<Database> Open(const std::string& path, Witness* witness = nullptr);
 
   absl::Status Execute(const char* sql);
@@ -60,10 +62,9 @@ class Database {
   absl::StatusOr<int64_t> QueryInt(const char* sql);
   absl::StatusOr<std::string> QueryText(const char* sql);
 
-  // Leaves the log as it is when this connection closes, so that a refusal to start changes
-  // nothing.
+  // Keeps the log when this connection is closed, so that a refused start changes nothing.
   void KeepLogOnClose(bool keep);
-  int64_t rows_changed() const;  // Since it was opened.
+  int64_t rows_changed() const;  // Since the connection was opened.
   GuardedDisk& disk() { return *disk_; }
   sqlite3* handle() { return db_.get(); }
 

@@ -18,12 +18,12 @@ std::string SelectJobs() {
                       " FROM jobs ");
 }
 
-// As the index jobs_by_namespace has it. Jobs from before there were namespaces are in the default
-// one (JobFacts::name_space).
+// The expression of the index jobs_by_namespace. Jobs that are older than namespaces are in the
+// default namespace (JobFacts::name_space).
 constexpr char kNamespaceOfJob[] =
     "CASE WHEN json_valid(facts) THEN coalesce(json_extract(facts, '$.namespace'), 'default') END";
 
-// Of one gap in a job's steps.
+// In one gap of a job's steps.
 constexpr uint64_t kMostMissing = 65'536;
 
 }  // namespace
@@ -84,7 +84,8 @@ absl::StatusOr<StoredJob> SqliteReader::GetJob(uint64_t number) {
 }
 
 std::string ListJobsSql(const JobFilter& filter) {
-  // JSON is parsed only in rows whose text may fit: of 10,000 that takes most of the time.
+  // JSON is parsed only in rows whose text contains the name, because parsing takes most of the
+  // time for 10,000 jobs.
   const std::string newest_first =
       absl::StrCat(filter.name.empty() ? ""
                                        : " CASE WHEN instr(facts, ?4) AND json_valid(facts) THEN "
@@ -97,8 +98,8 @@ std::string ListJobsSql(const JobFilter& filter) {
       filter.name_space.empty() ? "" : absl::StrCat(kNamespaceOfJob, " = ?3 AND ");
   std::set<JobState> states(filter.states.begin(), filter.states.end());
   for (int i = 1; filter.states.empty() && i <= kNumJobStates; ++i) states.insert(JobState(i));
-  // The newest of each state, from an index that has them in order, and then the newest of these:
-  // no row is read that is not asked for, however many jobs others have.
+  // Selects the newest of each state, from a sorted index, and then the newest of these. So only
+  // wanted rows are read, however many jobs others have.
   const auto newest = [&](std::string* out, JobState state) {
     absl::StrAppend(out, "SELECT * FROM (SELECT number FROM jobs WHERE ", of_namespace,
                     "state = ", int(state), " AND", newest_first, ")");
@@ -128,14 +129,12 @@ absl::StatusOr<uint64_t> SqliteReader::FindRequest(const std::string& request_id
   if (row && select.Int(1) != 0) return uint64_t(select.Int(0));
   if (row) return DamagedRow("requests", uint64_t(select.Int(0)));
   if (damaged_requests_ == 0) return absl::NotFoundError("no such request");
-  return absl::DataLossError(
-      absl::StrCat("the store is damaged: ", damaged_requests_,
-                   " rows of requests have the wrong checksum, and "
-                   "request_id ",
-                   request_id,
-                   " may be in one of them: to accept it could make the same job "
-                   "twice; ",
-                   kRestoreHint, "; or start it with --accept-loss to forget those request ids"));
+  return absl::DataLossError(absl::StrCat(
+      "the store is damaged: ", damaged_requests_,
+      " rows of requests have the wrong checksum, and "
+      "request_id ",
+      request_id, " may be in one of them: accepting it could make the same job twice; ",
+      kRestoreHint, "; or start it with --accept-loss to forget those request ids"));
 }
 
 absl::StatusOr<uint64_t> SqliteReader::NewestJob() {
@@ -221,8 +220,8 @@ absl::Status SqliteReader::AddMissing(uint64_t number, uint64_t newest,
     if (!row) return absl::OkStatus();
     uint64_t before = uint64_t(gaps.Int(0));
     const uint64_t step = uint64_t(gaps.Int(1));
-    // What is older than the history that is kept has been forgotten on purpose. The newest steps
-    // may all be missing: an attempt went on from them, and has not told them yet.
+    // Longer gaps are history that was removed to keep the limit. But the newest steps may all be
+    // missing: an attempt resumed after them, and has not reported them yet.
     if (step - before > kMostMissing && step <= newest) continue;
     before = std::max(before, step - std::min(step, kMostMissing + 1));
     for (uint64_t missing = before + 1; missing < step; ++missing) {
@@ -281,8 +280,8 @@ absl::StatusOr<double> SqliteReader::SumStepSeconds(uint64_t number) {
 absl::StatusOr<std::vector<StepRecord>> SqliteReader::ReadSteps(uint64_t number,
                                                                 uint64_t after_step, size_t limit) {
   MutexLock lock(mutex_);
-  // Reports of a rank arrive in step order, so what is incomplete below the newest complete step
-  // lost its report for good (a machine died) and is shown as it is.
+  // A rank's reports arrive in step order. So the missing reports of a step below the newest
+  // complete step are lost for good (a machine died), and the step is shown as it is.
   ASSIGN_OR_RETURN(
       Statement select,
       database_.Prepare(absl::StrCat(

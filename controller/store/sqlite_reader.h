@@ -1,4 +1,5 @@
-// The store's queries, on a connection of their own: WAL readers do not wait for the writer.
+// The store's queries. They use a connection of their own, because readers of a WAL database do not
+// wait for the writer.
 
 #pragma once
 
@@ -13,17 +14,18 @@
 
 namespace trainyard::controller {
 
-// What ListJobs asks: ?1 is the number to stay below, ?2 the limit, and ?3 the namespace where the
-// filter has one. The work does not grow with the jobs that are stored.
+// The query of ListJobs. ?1: only jobs with smaller numbers. ?2: the limit. ?3: the namespace, and
+// ?4: a part of the name, if the filter has them. The cost does not grow with the number of stored
+// jobs.
 std::string ListJobsSql(const JobFilter& filter);
 
-// Thread-safe: one query at a time. See Store for what each function answers.
+// Thread-safe: runs one query at a time. Store documents what each function returns.
 class SqliteReader {
  public:
   explicit SqliteReader(Database database) : database_(std::move(database)) {}
 
-  // Looks at every request, and returns how many rows are damaged. While there are any, FindRequest
-  // answers DATA_LOSS for a request that it does not find.
+  // Reads every request, and returns how many rows are damaged. As long as some are damaged,
+  // FindRequest returns DATA_LOSS for a request that it does not find.
   absl::StatusOr<uint64_t> CheckRequests();
   void ForgetDamagedRequests();
 
@@ -52,8 +54,8 @@ class SqliteReader {
  private:
   absl::StatusOr<std::vector<StoredJob>> ReadJobs(Statement statement);
   absl::StatusOr<std::vector<StepRecord>> ReadSteps(Statement statement, uint64_t number);
-  // The parts of OpenSteps: up to which step, which are missing, and which were told by an attempt
-  // before the one that ran them.
+  // The parts of OpenSteps: the number of the newest step, the steps that are missing, and the
+  // steps that were only reported by an attempt before the one that ran them again.
   absl::StatusOr<uint64_t> NewestStep(uint64_t number, const std::vector<Resume>& resumes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status AddMissing(uint64_t number, uint64_t newest, std::vector<StepRecord>& steps)

@@ -8,7 +8,7 @@
 
 namespace trainyard::controller {
 namespace {
-// How often a full disk is tried again.
+// How often a write to a full disk is retried.
 constexpr absl::Duration kRetryEvery = absl::Milliseconds(500);
 
 uint64_t BytesOf(const WriteBatch& batch) {
@@ -112,8 +112,8 @@ absl::Status SqliteStore::WriteGroup(std::deque<Pending> group, bool stopping,
     for (Pending& pending : group) Settle(std::move(pending), status, stopping, kept);
     return kept.empty() ? absl::OkStatus() : status;
   }
-  // One batch may be at fault, and the others must not share its fate. But nothing overtakes a
-  // batch that is kept: a newer state of a job must not be overwritten by an older one later.
+  // One batch may be at fault, and the others must not fail with it. But no batch may overtake a
+  // batch that is kept, or an older state of a job would later overwrite a newer one.
   for (Pending& pending : group) {
     absl::Status one_status = status;
     if (kept.empty() || pending.on_failure == OnFailure::kReport) {
@@ -141,7 +141,7 @@ void SqliteStore::Settle(Pending pending, const absl::Status& status, bool stopp
 }
 
 void SqliteStore::Run() {
-  std::deque<Pending> kept;  // Failed, to be tried again before anything newer.
+  std::deque<Pending> kept;  // Failed batches, to be retried before newer ones.
   bool failing = false;
   for (;;) {
     std::deque<Pending> group = std::move(kept);

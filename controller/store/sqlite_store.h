@@ -1,5 +1,5 @@
-// The store over an embedded SQLite file: WAL, synchronous FULL, one writing thread. All batches
-// that wait when the thread turns to them go into one transaction and share its sync.
+// The store in an embedded SQLite file: WAL, synchronous FULL, one writing thread. All batches that
+// wait when the thread begins a transaction go into this transaction and share its sync.
 
 #pragma once
 
@@ -23,13 +23,13 @@ namespace trainyard::controller {
 
 class SqliteStore final : public Store {
  public:
-  // Called on the store's thread after each attempt at a transaction, with the time that it took.
+  // Called on the store's thread after each attempt at a transaction, with its duration.
   using OnCommit = std::function<void(absl::Duration)>;
 
-  // Owns `directory` (made where missing) until destroyed; the file is DIRECTORY/store.db.
-  // FAILED_PRECONDITION: another process owns the directory, or the file is a newer Trainyard's or
-  // another program's. DATA_LOSS: the file is damaged as a whole, or acknowledged transactions are
-  // missing (store_files.h).
+  // Opens DIRECTORY/store.db, and owns the directory until the store is destroyed. Makes the
+  // directory if it is missing. FAILED_PRECONDITION: another process owns the directory, or a newer
+  // Trainyard or another program wrote the file. DATA_LOSS: the file is damaged as a whole, or
+  // acknowledged transactions are missing (store_files.h).
   static absl::StatusOr<std::unique_ptr<SqliteStore>> Open(const std::string& directory,
                                                            const StoreLimits& limits = {},
                                                            const StoreRecovery& recovery = {},
@@ -39,7 +39,7 @@ class SqliteStore final : public Store {
   Refusal Write(WriteBatch batch, OnFailure on_failure, WriteDone done) override;
   bool full() const override;
   void Close() override;
-  size_t damaged_pages() const { return settings_.damaged_pages; }  // Found when it was opened.
+  size_t damaged_pages() const { return settings_.damaged_pages; }  // Found at opening.
   uint64_t generation() const override { return settings_.generation; }
 
   absl::StatusOr<std::vector<StoredJob>> LiveJobs() override { return reader_.LiveJobs(); }
@@ -92,7 +92,7 @@ class SqliteStore final : public Store {
     WriteBatch batch;
     OnFailure on_failure;
     WriteDone done;
-    uint64_t bytes;  // In memory, about.
+    uint64_t bytes;  // Memory of the batch, estimated.
   };
 
   struct Settings {
@@ -106,22 +106,23 @@ class SqliteStore final : public Store {
               std::unique_ptr<SqliteWriter> writer, Database reader, Settings settings);
   void Run();
   absl::Status WriteTogether(const std::deque<Pending>& group);
-  // Writes the group, tells the waiting, and leaves in `kept` what is to be tried
-  // again; then its status is why.
+  // Writes the group and runs the callbacks. Leaves the batches that must be tried again in `kept`.
+  // If there are any, returns why they failed.
   absl::Status WriteGroup(std::deque<Pending> group, bool stopping, std::deque<Pending>& kept);
   void Settle(Pending pending, const absl::Status& status, bool stopping,
               std::deque<Pending>& kept);
 
   const StateLock lock_;
   const Settings settings_;
-  const std::unique_ptr<Witness> witness_;      // Used by the writer, which goes first.
-  const std::unique_ptr<SqliteWriter> writer_;  // Used by the thread alone.
+  const std::unique_ptr<Witness> witness_;      // Must outlive the writer, which uses it.
+  const std::unique_ptr<SqliteWriter> writer_;  // Used by the store's thread alone.
   SqliteReader reader_;
 
   mutable Mutex mutex_;
   CondVar changed_;
   std::deque<Pending> queue_ ABSL_GUARDED_BY(mutex_);
-  uint64_t waiting_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // Queued, being written or kept.
+  // Of batches that are queued, being written, or kept.
+  uint64_t waiting_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };

@@ -8,7 +8,7 @@
 namespace trainyard::controller {
 namespace {
 
-// Old rows go in lots, not one by one.
+// Old rows are removed in groups of this many.
 constexpr int64_t kTrimEvery = 256;
 
 constexpr size_t kMaxCachedRowNumbers = 10'000;
@@ -33,7 +33,7 @@ absl::Status SqliteWriter::Begin() {
 }
 
 absl::Status SqliteWriter::Commit() {
-  // What changes nothing needs no number, and no sync.
+  // A transaction that changes nothing needs no number and no sync.
   if (database_.rows_changed() == rows_changed_) return Execute("COMMIT");
   ASSIGN_OR_RETURN(Statement * count,
                    Cached("UPDATE meta SET value = ? WHERE key = 'transactions'"));
@@ -45,7 +45,8 @@ absl::Status SqliteWriter::Commit() {
 }
 
 void SqliteWriter::Rollback() {
-  // Row numbers handed out are not used; and a failed COMMIT may have rolled back by itself.
+  // The numbers of the rolled back rows are free again. A failed COMMIT may have rolled back by
+  // itself.
   next_event_.clear();
   next_log_.clear();
   newest_audit_.reset();
@@ -131,7 +132,7 @@ absl::Status SqliteWriter::ForgetOldJobs() {
   for (;;) {
     ASSIGN_OR_RETURN(const bool row, old->Next());
     if (!row) break;
-    // A damaged row stays: who knows whether that job has ended.
+    // A damaged row stays, because nobody knows whether this job has ended.
     if (old->Int(1) != 0) numbers.push_back(old->Int(0));
   }
   for (const int64_t number : numbers) {

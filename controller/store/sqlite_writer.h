@@ -1,4 +1,4 @@
-// Puts batches into the tables. One connection, one thread.
+// Writes batches into the tables. It has one connection, and one thread uses it.
 
 #pragma once
 
@@ -17,17 +17,17 @@ namespace trainyard::controller {
 
 class SqliteWriter {
  public:
-  // `witness` is the database's; null: none.
+  // `witness` is the one that the database was opened with; null: there is none.
   static absl::StatusOr<std::unique_ptr<SqliteWriter>> Create(Database database,
                                                               const StoreLimits& limits,
                                                               Witness* witness = nullptr);
 
   absl::Status Begin();
-  absl::StatusOr<uint64_t> NextGeneration();  // In a transaction of its own.
+  absl::StatusOr<uint64_t> NextGeneration();  // In its own transaction.
   absl::Status Put(const WriteBatch& batch);
-  absl::Status Commit();  // Durable once it returns OK.
+  absl::Status Commit();  // OK: the transaction is durable.
   void Rollback();
-  uint64_t transactions() const { return transactions_; }  // Committed, ever.
+  uint64_t transactions() const { return transactions_; }  // Committed since the store exists.
 
  private:
   SqliteWriter(Database database, const StoreLimits& limits, Witness* witness,
@@ -37,7 +37,7 @@ class SqliteWriter {
         witness_(witness),
         transactions_(transactions) {}
 
-  // Prepared once each.
+  // Returns the prepared statement; prepares each only once.
   absl::StatusOr<Statement*> Cached(const char* sql);
   absl::Status Execute(const char* sql);
   absl::Status ForgetOldJobs();
@@ -45,14 +45,14 @@ class SqliteWriter {
   absl::Status PutEvent(const WriteBatch::Event& event);
   absl::Status PutLog(const WriteBatch::Log& log);
   absl::Status PutAudit(AuditEntry entry);
-  // The next row number of a job in events or logs; read from the table once.
+  // Returns the next row number of a job in events or logs. Reads the table only once for each job.
   absl::StatusOr<int64_t> NextRow(std::map<uint64_t, int64_t>& next, const char* max_sql,
                                   uint64_t number);
 
   Database database_;
   const StoreLimits limits_;
   Witness* const witness_;
-  uint64_t transactions_;     // Committed, ever: the number of the newest one.
+  uint64_t transactions_;     // The number of the newest committed transaction.
   int64_t rows_changed_ = 0;  // Before the current transaction.
   std::map<const char*, Statement> statements_;
   std::map<uint64_t, int64_t> next_event_, next_log_;

@@ -1,4 +1,4 @@
-// What the store does with whole files: copies, syncs and renames that survive a power cut.
+// Operations on whole files that survive a power cut: copy, sync and rename.
 
 #pragma once
 
@@ -9,9 +9,9 @@
 namespace trainyard::controller {
 
 absl::Status SyncFile(const std::string& path);
-// Makes or replaces `to`; durable once it returns.
+// Makes or replaces `to`. Durable on return.
 absl::Status CopyFile(const std::string& from, const std::string& to);
-// Atomic and durable: `to` is the old file or the whole new one. Both in one directory.
+// Replaces `to` by `from`, atomically and durably. Both must be in one directory.
 absl::Status ReplaceFile(const std::string& from, const std::string& to);
 
 }  // namespace trainyard::controller

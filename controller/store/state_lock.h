@@ -1,5 +1,5 @@
-// One process owns a state directory. The kernel drops the lock when the process dies, however it
-// dies.
+// Makes sure that only one process owns a state directory. The kernel releases the lock when the
+// process dies, for whatever reason.
 
 #pragma once
 
@@ -12,7 +12,8 @@ namespace trainyard::controller {
 
 class StateLock {
  public:
-  // Makes the directory where it is missing. FAILED_PRECONDITION: another process (named) owns it.
+  // Makes the directory if it is missing. FAILED_PRECONDITION: another process owns the directory;
+  // the message names the process.
   static absl::StatusOr<StateLock> Take(const std::string& directory);
 
   StateLock(StateLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}

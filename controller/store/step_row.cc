@@ -22,7 +22,7 @@ const std::vector<std::string>& Columns() {
   return columns;
 }
 
-// Of a row that SelectSteps() gives. -1: there is no such column.
+// Returns the column's index in a row of SelectSteps(). -1: there is no such column.
 int FindColumn(absl::string_view name) {
   const auto found = std::find(Columns().begin(), Columns().end(), name);
   return found == Columns().end() ? -1 : int(found - Columns().begin());
@@ -33,7 +33,7 @@ int ColumnOf(absl::string_view name) {
   return column;
 }
 
-// Binds by the names of columns; the job's number is parameter 1.
+// Binds values by the names of their columns. Parameter 1 is the job's number.
 class Binder {
  public:
   explicit Binder(Statement& insert) : insert_(insert) {}
@@ -55,7 +55,7 @@ class Binder {
   Statement& insert_;
 };
 
-// JSON has no NaN; null stands for it.
+// Writes null for NaN, which JSON lacks.
 void Put(json& numbers, const char* name, double value) {
   numbers[name] = std::isfinite(value) ? json(value) : json(nullptr);
 }
@@ -79,7 +79,7 @@ std::string InsertStep() {
   std::string before = "?1";
   for (size_t i = 0; i + 1 < Columns().size(); ++i) absl::StrAppend(&before, ", ?", i + 2);
   const std::string numbers = absl::StrCat("?", Columns().size() + 1);
-  // StepChecksum(), of parameters.
+  // The checksum is StepChecksum() of the parameters.
   return absl::StrCat("INSERT OR REPLACE INTO steps (number, ", absl::StrJoin(Columns(), ", "),
                       ", checksum) VALUES (", before, ", ", numbers, ", CASE WHEN ", numbers,
                       " IS NULL THEN row_checksum(", before, ") ELSE row_checksum(", before, ", ",

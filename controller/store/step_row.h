@@ -1,5 +1,5 @@
-// A step's record as a row of the table `steps`. Numbers that came after this table share the one
-// column `numbers`, as a JSON object, so that another number of a step changes no schema.
+// A step's record as a row of the table `steps`. Numbers that are newer than the table are in one
+// column, `numbers`, as a JSON object. So a new number of a step does not change the schema.
 
 #pragma once
 
@@ -11,7 +11,7 @@
 
 namespace trainyard::controller {
 
-// SQL whose parameters BindStep() binds.
+// An SQL statement whose parameters BindStep() binds.
 std::string InsertStep();
 void BindStep(Statement& insert, uint64_t job, const StepRecord& record);
 

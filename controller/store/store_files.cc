@@ -17,11 +17,11 @@
 namespace trainyard::controller {
 namespace {
 
-// How much of the file is looked at before the start: 1 GiB, which takes a third of a second where
-// the file is in memory. Pages beyond are looked at when they are read.
+// How many pages are checked at the start: 1 GiB, which takes a third of a second if the file is in
+// memory. Later pages are checked when they are read.
 constexpr uint32_t kPagesAtStart = 262'144;
 
-// Writes an older store anew with room for checksums in its pages.
+// Rewrites an older store with room for checksums in its pages.
 absl::Status RebuildWithChecksums(Database database, const std::string& path) {
   LogInfo("store_rebuilt", {{"store", path}, {"meaning", "its pages get checksums"}});
   const std::string rebuilt = path + ".rebuilt";
@@ -36,8 +36,8 @@ absl::Status RebuildWithChecksums(Database database, const std::string& path) {
   return ReplaceFile(rebuilt, path);
 }
 
-// These tables are ordered by job. A damaged row that stands among the rows of other jobs is
-// missing from its own, so a reader of its own would not meet it.
+// Checks the order of a table. These tables are sorted by job. A damaged row among the rows of
+// other jobs is missing in its own job, and a query of its job would not notice that.
 absl::Status CheckOrder(Database& database, const std::string& path, const std::string& table,
                         int version) {
   const std::string good = table == "events" ? kEventIsGood
@@ -64,8 +64,8 @@ absl::Status CheckOrder(Database& database, const std::string& path, const std::
   }
 }
 
-// What the pages belong to, where the damage may be in rows alone; they are then tolerated, for
-// each row has a checksum of its own. DATA_LOSS: it is in what holds the rows together.
+// Finds out whether the damage may be in single rows alone. If so, the pages are tolerated from now
+// on, because each row has its own checksum. DATA_LOSS: the damage is in the structure of the file.
 absl::Status Judge(Database& database, const std::string& path, const std::vector<uint32_t>& pages,
                    int version) {
   const std::string list = absl::StrJoin(pages, ", ");
@@ -105,8 +105,8 @@ absl::Status Missing(const std::string& path, uint64_t witnessed, uint64_t found
                                          "replaced (--accept-loss starts without them)"));
 }
 
-// Compares the store's count of transactions with the witness's, and makes a witness where there
-// is none yet. Returns the count.
+// Compares the store's count of transactions with the witness's. Makes a witness if there is none
+// yet. Returns the count.
 absl::StatusOr<uint64_t> CompareWithWitness(Database& database, const std::string& path,
                                             Witness& witness, int version, bool accept_loss) {
   int64_t found = 0;
@@ -118,10 +118,10 @@ absl::StatusOr<uint64_t> CompareWithWitness(Database& database, const std::strin
   const std::optional<uint64_t> witnessed = witness.newest();
   if (!witnessed) {
     if (version >= kGuardedVersion && !accept_loss) {
-      return DamagedStore(path,
-                          "its witness (the file `witness` beside it) is missing or damaged, "
-                          "so nothing tells whether acknowledged transactions are missing "
-                          "(--accept-loss starts all the same)");
+      return DamagedStore(
+          path,
+          "its witness (the file `witness` beside it) is missing or damaged, so it is unknown "
+          "whether acknowledged transactions are missing (--accept-loss starts nevertheless)");
     }
     RETURN_IF_ERROR(witness.Create(uint64_t(found)));
     return uint64_t(found);
@@ -132,7 +132,7 @@ absl::StatusOr<uint64_t> CompareWithWitness(Database& database, const std::strin
                                {"transactions", *witnessed - uint64_t(found)},
                                {"witness", *witnessed},
                                {"found", found}});
-  return *witnessed;  // Numbers are not used twice.
+  return *witnessed;  // Numbers are never used twice.
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Opens the files of a state directory, and answers for what is in them: the database, its log and
-// the witness. Whatever is damaged beyond a row is refused here, and nothing is changed by that.
+// Opens and checks the files of a state directory: the database, its log and the witness. Damage
+// that goes beyond single rows is refused, and a refusal changes nothing.
 
 #pragma once
 
@@ -12,26 +12,26 @@
 
 namespace trainyard::controller {
 
-// What somebody has decided about a store that was refused.
+// The operator's decision about a store that was refused.
 struct StoreRecovery {
-  bool accept_loss = false;      // Start without what is missing.
-  std::string backup_directory;  // Where the newest backup is looked for, to name it.
+  bool accept_loss = false;      // Start without the missing transactions.
+  std::string backup_directory;  // The error names the newest backup in it.
 };
 
 struct StoreFiles {
   std::unique_ptr<Witness> witness;
   Database writer;
   Database reader;
-  size_t damaged_pages;  // In which only rows are damaged.
+  size_t damaged_pages;  // Pages in which single rows are damaged.
 };
 
-// An empty or missing directory becomes an empty store, and an older store a current one.
-// FAILED_PRECONDITION: see SchemaVersion. DATA_LOSS: the file, its log or the witness is damaged,
-// or acknowledged transactions are missing; the message says which, and what can be done.
+// Makes a store in an empty or missing directory, and upgrades an older store. FAILED_PRECONDITION:
+// see SchemaVersion. DATA_LOSS: the database, its log or the witness is damaged, or acknowledged
+// transactions are missing; the message says which, and what to do.
 absl::StatusOr<StoreFiles> OpenStoreFiles(const std::string& directory,
                                           const StoreRecovery& recovery);
 
-// Adds to a DATA_LOSS which backup is the newest.
+// Adds the newest backup to the message of a DATA_LOSS.
 absl::Status WithNewestBackup(const absl::Status& status, const std::string& backup_directory);
 
 }  // namespace trainyard::controller

@@ -11,18 +11,19 @@ namespace trainyard::controller {
 namespace {
 
 constexpr uint64_t kSlots = 32;
-constexpr uint64_t kFewestSlots = 16;  // Of a file that an older version made; it grows with use.
+// The number of slots in a file of an older version. The file grows when it is used.
+constexpr uint64_t kFewestSlots = 16;
 constexpr size_t kSlotBytes = 128 << 10;
 
-// SQLite's layer takes less than 128 KiB at once.
+// SQLite's layer accepts less than 128 KiB at once.
 constexpr size_t kPieceBytes = 64 << 10;
 
-// In the log of SQLite.
+// The layout of SQLite's log.
 constexpr size_t kLogHeaderBytes = 32;
 constexpr size_t kSaltOffset = 16;
 constexpr size_t kSaltBytes = 8;
 
-// The start of a slot; then the bytes. The CRC-32 covers all of it but itself.
+// The header of a slot; the bytes follow. The CRC-32 covers everything except itself.
 struct SlotHeader {
   std::array<char, 8> magic;
   uint64_t number;
@@ -46,7 +47,8 @@ absl::Status CannotUse(absl::string_view doing, const std::string& path, int cod
 
 }  // namespace
 
-// A file as SQLite opens it, so that whatever lies under SQLite lies under the witness, too.
+// A file that is opened as SQLite opens files, so that every layer below SQLite is also below the
+// witness.
 class Witness::File {
  public:
   static absl::StatusOr<std::unique_ptr<File>> Open(const std::string& path, bool create) {
@@ -70,7 +72,7 @@ class Witness::File {
     sqlite3_int64 size = 0;
     return get()->pMethods->xFileSize(get(), &size) == SQLITE_OK ? size : 0;
   }
-  // Bytes beyond the end are zero.
+  // Bytes beyond the end of the file are read as zero.
   int Read(std::string& data, int64_t offset) {
     for (size_t at = 0; at < data.size(); at += kPieceBytes) {
       const int bytes = int(std::min(kPieceBytes, data.size() - at));
@@ -163,7 +165,7 @@ absl::StatusOr<uint64_t> Witness::RepairLog(const std::string& path) {
   }
   uint64_t repaired = 0;
   for (const Record& record : records_) {
-    // What belongs to an older log was copied to the database before this log was begun.
+    // Transactions of an older log were copied to the database before this log was begun.
     if (record.bytes.empty() || record.salt != header.substr(kSaltOffset, kSaltBytes)) continue;
     std::string found(record.bytes.size(), '\0');
     int code = log->Read(found, record.offset);
@@ -234,7 +236,7 @@ int Witness::OnLogSync(const std::function<int()>& sync) {
   const uint64_t number = *expected_;
   const bool fits = one_piece_ && !salt_.empty();
   if (!fits) slot_.resize(sizeof(SlotHeader));
-  // This slot's last transaction must not need the slot any more.
+  // The last transaction in this slot must be in the synced log before the slot is used again.
   const bool log_first = !fits || number >= log_synced_ + kSlots;
   if (log_first) {
     if (const int code = sync(); code != SQLITE_OK) return code;

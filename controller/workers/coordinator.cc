@@ -27,12 +27,12 @@ RankReported ReportOf(const std::string& worker_id, const RankStatus& status) {
           .resumed = status.resumed};
 }
 
-// Ranks of one worker that nobody wants: as many as it may come back with
+// The most stale ranks of one worker: as many as it may report when it registers
 // (service/convert_worker.cc).
 constexpr size_t kMostStale = 4096;
 constexpr absl::Duration kStaleLogEvery = absl::Seconds(1);
 
-// Its ranks are to run.
+// Whether the job's ranks should run.
 bool IsWanted(const Job& job) {
   return job.state == JobState::kStarting || job.state == JobState::kRunning;
 }
@@ -83,7 +83,8 @@ absl::StatusOr<RootPaths> Coordinator::CheckAgainstWorkers(const Spec& spec) con
     }
   }
   Violations violations;
-  // Unlike one that is too large for the cluster, it would wait for machines of another sort.
+  // Such a job would wait for machines of another kind. A job that is merely too large for the
+  // cluster is accepted.
   if (spec.facts.cpu_only && kinds == std::set{DeviceKind::kCuda}) {
     std::vector<std::string> of_gpus;
     for (const PrecisionRow& row : Precisions()) {
@@ -96,7 +97,7 @@ absl::StatusOr<RootPaths> Coordinator::CheckAgainstWorkers(const Spec& spec) con
                      ", which exists on CPU ranks alone; nearest ", of_gpus.back()));
   }
   for (const SpecPath& named : spec.facts.paths) {
-    // Where no worker has said a word, the one that starts the job will.
+    // If no worker has told its roots, the worker that starts the job decides.
     if (roots.empty()) break;
     const auto admits = [&](const std::string& root) { return MayLieBelow(named.path, root); };
     if (std::any_of(roots.begin(), roots.end(), admits)) continue;
@@ -130,20 +131,21 @@ absl::StatusOr<Session> Coordinator::Connect(Registration registration,
 
 void Coordinator::StopIfStale(Worker& worker, const RankStatus& status) {
   const std::string& id = worker.registration.worker_id;
-  if (status.state == RankState::kExited) return;  // Its report says so, in its place.
+  if (status.state == RankState::kExited) return;  // Its end comes as a report, in order.
   const Snapshot job = book_.Applied(status.job_id);
   if (job != nullptr && CheckFence(*job, status.epoch, status.rank, id).ok()) return;
-  // Nothing current asks for it: a superseded epoch, or a worker that had been declared lost.
+  // No current attempt wants the rank: its epoch is superseded, or its worker had been declared
+  // lost.
   const std::pair<std::string, uint32_t> key(status.job_id, status.rank);
   if (worker.stale.size() >= kMostStale && !worker.stale.contains(key)) {
     return worker.link->Close(absl::ResourceExhaustedError(
         absl::StrCat("more than ", kMostStale, " ranks that nobody wants run there")));
   }
   worker.stale[key] = {status.epoch, status.device};
-  // Or the store cannot tell: the rank may be all that is left of the job.
+  // If the store cannot tell, the rank runs on: it may be all that is left of the job.
   if (book_.IsDamaged(status.job_id)) return;
   worker.link->Send(StopOrder{status.job_id, status.epoch, StopMode::kKill});
-  // A worker may say so as often as it likes, and must not fill a disk.
+  // Workers may repeat this at any rate, and must not fill the log's disk.
   if (clock_.Monotonic() < worker.stale_log_due) return;
   worker.stale_log_due = clock_.Monotonic() + kStaleLogEvery;
   LogWarning("stale_rank", {{"job", status.job_id},
@@ -162,7 +164,7 @@ void Coordinator::CompareRunning(const Registration& registration, Worker& worke
   for (const Snapshot& job : book_.Live()) {
     for (uint32_t i = 0; i < job->ranks.size(); ++i) {
       const Rank& rank = job->ranks[i];
-      // What was only ordered may not have arrived, and is ordered again below while it is wanted.
+      // An order to start may not have arrived. It is repeated below if it is still wanted.
       const bool ordered_again = rank.phase == RankPhase::kOrdered && IsWanted(*job);
       if (rank.worker_id != registration.worker_id || IsGone(rank.phase) || ordered_again ||
           mentioned.contains({job->id, job->epoch, i})) {
@@ -177,7 +179,7 @@ void Coordinator::CompareRunning(const Registration& registration, Worker& worke
 void Coordinator::Disconnect(const Session& session) {
   MutexLock lock(mutex_);
   if (!table_.Disconnect(session)) return;
-  // Who lost a peer may have said so before the stream was seen to be closed.
+  // A rank that lost a peer may have reported so before the stream was seen to be closed.
   for (const Snapshot& job : book_.Live()) {
     const bool ending = job->state == JobState::kRecovering || job->state == JobState::kStopping;
     if (ending) HearComplaint(*job);
@@ -231,7 +233,7 @@ void Coordinator::OnRankStatus(const Session& session, const RankStatus& status,
     schedule_wanted_ = true;
     wake_();
   }
-  // An order to start may have come after its attempt was over: it was sent once the placement was
+  // An order to start may arrive after its attempt has ended: it was sent once the placement was
   // durable, while the worker had been lost.
   StopIfStale(*worker, status);
   (void)book_.Apply(status.job_id, Event(ReportOf(session.worker_id, status)), std::move(durable));
@@ -246,7 +248,8 @@ void Coordinator::HearComplaint(const Job& job) {
   for (const Rank& rank : job.ranks) {
     const Worker* worker = IsGone(rank.phase) ? nullptr : table_.Find(rank.worker_id);
     if (worker == nullptr || worker->link != nullptr) continue;
-    // One that is expected back after a restart of this controller has its grace.
+    // A worker that is expected back after a restart of this controller has until the end of its
+    // grace.
     const absl::Duration until =
         worker->session == 0 ? worker->lease_end : clock_.Monotonic() + worker->lease;
     complaints_.try_emplace({job.id, rank.worker_id}, until);
@@ -260,7 +263,7 @@ void Coordinator::OnStep(const Session& session, StepReport report, Done durable
   std::string device_model;
   if (const Snapshot job = book_.Published(report.job_id)) {
     device_model = DeviceModelOf(*job);
-    // Whoever steps is ready, even where the word of it was lost.
+    // A rank that reports a step is ready, even if its report of that was lost.
     const uint32_t rank = report.rank;
     if (report.read_by_epoch == 0 && job->epoch == report.record.epoch &&
         rank < job->ranks.size() && job->ranks[rank].phase < RankPhase::kReady) {
@@ -339,7 +342,7 @@ void Coordinator::Cancel(const std::string& job_id, const CancelRequested& reque
   const auto answer = [this, job_id, done = std::move(done)](const absl::Status& status) {
     status.ok() ? done(book_.Get(job_id)) : done(status);
   };
-  // Ended or unknown jobs are answered likewise, from the book or the store.
+  // For ended or unknown jobs, `answer` gets the result from the book or the store.
   MutexLock lock(mutex_);
   (void)book_.Apply(job_id, Event(request), answer);
 }
@@ -377,7 +380,7 @@ std::vector<std::string> Coordinator::RootsOf(const Job& job) const {
   const JobFacts& facts = job.spec->facts;
   if (!options_.roots_of) return facts.roots;
   const auto now = options_.roots_of(facts.name_space);
-  // None would mean: anywhere.
+  // An empty list would mean that paths may lie anywhere.
   return now.ok() ? *now : facts.roots;
 }
 
@@ -410,7 +413,7 @@ std::vector<Worker> Coordinator::Workers() const {
   MutexLock lock(mutex_);
   std::vector<Worker> list;
   for (const auto& [id, worker] : table_.workers()) {
-    if (worker.session == 0) continue;  // Only expected back.
+    if (worker.session == 0) continue;  // It has not come back yet.
     list.push_back(worker);
     list.back().link = nullptr;
   }

@@ -1,10 +1,10 @@
-// Brings jobs and workers together: leases, orders, fencing, placement. Every word of a worker
-// comes in here; every order goes out from Reconcile, which compares what a job wants (as
-// published, so durable) with what its workers were last told, and so also heals reconnects and
-// restarts.
+// Brings jobs and workers together: leases, orders, fencing and placement. All messages of workers
+// come in here. All orders go out from Reconcile. It compares what the published (and so durable)
+// job wants with the last orders that the job's workers got. That also repairs the state after
+// reconnects and restarts.
 //
-// Thread-safe; never blocks on disk or network. Lock order: the coordinator's lock before the
-// book's; links and listeners are called with the lock held and must not call back.
+// Thread-safe. Never blocks on disk or network. Lock order: the coordinator's lock before the
+// book's. Links and listeners are called with the lock held, and must not call back.
 
 #pragma once
 
@@ -27,17 +27,19 @@
 namespace trainyard::controller {
 
 struct CoordinatorOptions {
-  Pace pace = {};  // Of a small fleet.
-  // For workers to come back after a restart of the controller before their ranks count as dead:
-  // their retries are spread over some seconds, and each takes a while to be registered.
+  Pace pace = {};  // The pace of a small fleet.
+  // How long the controller waits for a worker after its own restart, before the worker's ranks
+  // count as dead. The workers' retries are spread over some seconds, and each registration takes a
+  // while.
   absl::Duration restart_grace = absl::Seconds(12);
   absl::Duration restart_grace_per_worker = absl::Milliseconds(5);
-  // For ranks to finish a step, checkpoint and stop; then they are killed.
+  // How long ranks may take to finish a step, checkpoint and stop, before they are killed.
   absl::Duration stop_deadline = absl::Seconds(60);
   absl::Duration gauges_every = absl::Seconds(1);
   // How many devices the jobs of a namespace may hold; absent: any number. Called with locks held.
   std::function<std::optional<uint32_t>(const std::string& name_space)> device_quota = {};
-  // Below which roots its paths lie now; empty: anywhere. NOT_FOUND: it is there no more. Likewise.
+  // The roots below which the namespace's paths lie now; empty: anywhere. NOT_FOUND: the namespace
+  // does not exist any more. Called with locks held.
   std::function<absl::StatusOr<std::vector<std::string>>(const std::string& name_space)> roots_of =
       {};
 };
@@ -46,32 +48,33 @@ class Coordinator {
  public:
   using Done = JobBook::Done;
 
-  // `wake` asks for a Tick soon; it must not call back. Takes the book's hook and admission.
+  // `wake` asks for a Tick soon, and must not call back. Sets the book's hook and admission.
   Coordinator(const Clock& clock, JobBook& book, ControllerMetrics& metrics,
               std::function<void()> wake, const CoordinatorOptions& options = {});
   ~Coordinator();
   Coordinator(const Coordinator&) = delete;
   Coordinator& operator=(const Coordinator&) = delete;
 
-  // What waits may be placed now: its namespace's limits have changed.
+  // Tries again to place waiting jobs. Call this when a namespace's limits have changed.
   void ScheduleAgain();
 
-  // A worker's stream opened. What it says it runs is compared with what it should run. Errors are
-  // those of WorkerTable::Connect.
+  // Registers a worker whose stream has opened, and compares the ranks that it reports with those
+  // that it should run. Errors: those of WorkerTable::Connect.
   absl::StatusOr<Session> Connect(Registration registration, std::shared_ptr<WorkerLink> link);
   void Disconnect(const Session& session);
-  // The same for a worker that may not come back: it is lost by the next Tick, however long it may
-  // be detached.
+  // Does the same for a worker that may not come back. The worker is lost at the next Tick, however
+  // long its ranks may outlive its daemon.
   void Expel(const Session& session);
-  // Likewise all workers whose grant does not hold any more, also those without a stream. `holds`
-  // is called with the lock held.
+  // Expels all workers whose grants are not valid any more, including those without a stream.
+  // `holds` is called with the lock held.
   void ExpelUnless(const std::function<bool(const std::string& grant_id)>& holds);
 
-  // `durable` runs once nothing of the report can be lost, whether it was news or not, or with an
-  // error when the controller stops before; it does not run on a superseded stream.
+  // Each of these takes a message of a worker. `durable` runs once no part of the report can be
+  // lost, even if the report was not new. If the controller stops earlier, `durable` runs with an
+  // error. If the stream is superseded, `durable` does not run.
   void OnHeartbeat(const Session& session);
-  // A message of a newer worker, of which there is nothing to store. It is acknowledged all the
-  // same, after the reports before it: the worker repeats it until then.
+  // Takes a message that only a newer worker sends. Nothing of it is stored. It is acknowledged
+  // after all earlier reports, because the worker repeats it until then.
   void OnUnknown(const Session& session, Done durable);
   void OnRankStatus(const Session& session, const RankStatus& status, Done durable);
   void OnStep(const Session& session, StepReport report, Done durable);
@@ -79,68 +82,73 @@ class Coordinator {
   void OnLogs(const Session& session, const std::string& job_id,
               const std::vector<LogRecord>& lines);
   void OnRendezvousSet(const Session& session, const RendezvousValue& value);
-  void OnRendezvousGet(const Session& session, const RendezvousValue& key);  // value is empty.
+  void OnRendezvousGet(const Session& session, const RendezvousValue& key);  // key.value is empty.
   void OnDraining(const Session& session);
 
-  // `done` gets the job once the cancellation is durable, or as it is if it had ended. NOT_FOUND;
-  // UNAVAILABLE the controller is stopping, or its store is full.
+  // Cancels the job. `done` gets the job once the cancellation is durable. If the job had ended,
+  // `done` gets it as it is. NOT_FOUND: there is no such job. UNAVAILABLE: the controller is
+  // stopping, or its store is full.
   void Cancel(const std::string& job_id, const CancelRequested& request, JobBook::SubmitDone done);
 
   std::vector<Worker> Workers() const;  // Without links.
-  // Who holds a device: job id and rank, by worker and device.
+  // The job and the rank that hold a device. Holders has them by worker and device.
   struct Holder {
     std::string job_id;
     uint32_t rank = 0;
   };
   using Holders = std::map<std::pair<std::string, uint32_t>, Holder>;
   Holders DeviceHolders() const;
-  // The same for who may see one namespace alone, or, where that is empty, all of them: other jobs
-  // hold their devices without their names.
+  // Returns the holders for somebody who may see the namespace `name_space` alone (empty: all
+  // namespaces). Jobs of other namespaces have no names.
   Holders DeviceHolders(const std::string& name_space) const;
 
-  // Leases, overdue stops, held-back progress, one scheduling pass where something changed, gauges.
-  // Call a few times a second, and when woken.
+  // Does the regular work: expires leases, stops overdue jobs, publishes progress, runs one
+  // scheduling pass if something has changed, and sets gauges. Call this a few times a second, and
+  // when woken.
   void Tick();
 
  private:
   void OnPublished(const Snapshot& job);
-  // The roots of the workers that are registered now. INVALID_ARGUMENT (violations): a path that
-  // none of them admits; a precision that no device of theirs computes.
+  // Returns the roots of the workers that are registered now. INVALID_ARGUMENT (violations): none
+  // of them accepts a path of the spec, or none of their devices computes its precision.
   absl::StatusOr<RootPaths> CheckAgainstWorkers(const Spec& spec) const;
   void Reconcile(const Job& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Tell(const std::string& worker_id, const Snapshot& job)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Of the job's namespace: those of now, or, where that is there no more, those of its submission.
+  // Returns the present roots of the job's namespace. If the namespace does not exist any more,
+  // returns its roots at the job's submit.
   std::vector<std::string> RootsOf(const Job& job) const;
   void CompareRunning(const Registration& registration, Worker& worker)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Of a rank that is said to run: one that is not current is remembered as stale, and told to
-  // stop.
+  // Checks a rank that a worker reports as running. If the rank is not current, remembers it as
+  // stale and tells the worker to stop it.
   void StopIfStale(Worker& worker, const RankStatus& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // A rank of the job has lost a peer, or the attempt is over for another reason: the job waits for
-  // its workers that have no stream no longer than a lease. Other jobs of theirs wait on.
+  // Limits how long the job waits for those of its workers that have no stream: to one lease.
+  // Called when a rank of the job has lost a peer, or the attempt has ended for another reason.
+  // Other jobs on these workers wait as before.
   void HearComplaint(const Job& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ExpireComplaints() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Whether the job waits before it looks for its storage again.
+  // Whether the job waits some time before it tries again to find its storage.
   bool WaitsForStorage(const Job& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ExpireLeases() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void StopOverdueJobs() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void SchedulingPass() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Takes out of `waiting` what would exceed its namespace's quota, or lies outside of its roots of
-  // now, and says so. `live`: all jobs.
+  // Removes from `waiting` the jobs that exceed the quota of their namespace or lie outside its
+  // present roots, and sets their waiting reasons. `live`: all jobs.
   void HoldToLimits(const std::vector<Snapshot>& live, std::vector<Snapshot>& waiting)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::vector<DevicePool> Pools(const Holders& held) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Holders HoldersOf(const std::vector<Snapshot>& jobs) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Place(const Decision& decision) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Of the first rank; empty where its worker has not come back yet.
+  // Returns the model of the first rank's device; empty if its worker has not come back yet.
   std::string DeviceModelOf(const Job& job) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Whether the value is of an attempt that this worker has a rank of: it would admit a stranger.
+  // Whether the value belongs to an attempt of which this worker has a rank. Otherwise a stranger
+  // could join the attempt.
   bool MayMeet(const RendezvousValue& value, const Session& session) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void UpdateGauges() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ShowAges() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Makes these the series of the family, and removes those that are not among them.
+  // Sets these series of the family, and removes all its other series.
   void Show(ControllerMetrics::Gauges& family, const std::map<prometheus::Labels, double>& values)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   JobEvent Event(decltype(JobEvent::what) what) const { return {clock_.Now(), std::move(what)}; }
@@ -155,11 +163,11 @@ class Coordinator {
   WorkerTable table_ ABSL_GUARDED_BY(mutex_);
   Rendezvous rendezvous_ ABSL_GUARDED_BY(mutex_);
   bool schedule_wanted_ ABSL_GUARDED_BY(mutex_) = true;
-  std::map<std::string, absl::Duration> stop_by_
-      ABSL_GUARDED_BY(mutex_);  // Jobs that checkpoint to stop.
-  // Jobs that did not find their storage: when they try again. In the past, once they may.
+  // Jobs that save a checkpoint to stop, and when they are killed if they have not stopped.
+  std::map<std::string, absl::Duration> stop_by_ ABSL_GUARDED_BY(mutex_);
+  // When jobs that did not find their storage try again. In the past: they may try now.
   std::map<std::string, absl::Duration> storage_retry_ ABSL_GUARDED_BY(mutex_);
-  // By job and worker: when the job no longer waits for the worker, which has no stream.
+  // When a job stops waiting for a worker without a stream. By job and worker.
   std::map<std::pair<std::string, std::string>, absl::Duration> complaints_ ABSL_GUARDED_BY(mutex_);
   std::map<ControllerMetrics::Gauges*, std::map<prometheus::Labels, prometheus::Gauge*>> gauges_
       ABSL_GUARDED_BY(mutex_);

@@ -1,4 +1,4 @@
-// The part of Coordinator that runs by the clock: leases, overdue stops, placement, gauges.
+// The part of Coordinator that runs at every tick: leases, overdue stops, placement and gauges.
 
 #include <algorithm>
 #include <array>
@@ -22,16 +22,17 @@ std::set<std::string> AvoidedBy(const Job& job) {
   return avoided;
 }
 
-// What the jobs of a namespace may have, as one pass goes over the queue.
+// What the jobs of one namespace may use, during one pass over the queue.
 struct Share {
   absl::StatusOr<std::vector<std::string>> roots;
   std::optional<uint32_t> devices;
   uint64_t held = 0;     // By ranks that are not gone.
-  uint64_t claimed = 0;  // By jobs that wait and come first.
+  uint64_t claimed = 0;  // By waiting jobs that come first.
 
-  // Why the job may not be placed now. Empty: it may.
+  // Returns why the job may not be placed now. Empty: it may.
   std::string ObstacleOf(const JobFacts& facts) const {
-    if (!roots.ok()) return absl::StrCat("the namespace ", facts.name_space, " is there no more");
+    if (!roots.ok())
+      return absl::StrCat("the namespace ", facts.name_space, " does not exist any more");
     for (const SpecPath& named : facts.paths) {
       const auto admits = [&](const std::string& root) { return MayLieBelow(named.path, root); };
       if (roots->empty() || std::any_of(roots->begin(), roots->end(), admits)) continue;
@@ -171,7 +172,7 @@ void Coordinator::HoldToLimits(const std::vector<Snapshot>& live, std::vector<Sn
     share_of(*job).held += uint64_t(std::count_if(job->ranks.begin(), job->ranks.end(),
                                                   [](const Rank& r) { return !IsGone(r.phase); }));
   }
-  // As the scheduler will: what comes first has the first claim on what is left of the quota.
+  // In the scheduler's order: the first job has the first claim on the rest of the quota.
   std::sort(waiting.begin(), waiting.end(), [](const Snapshot& a, const Snapshot& b) {
     return std::pair(-int64_t(a->spec->facts.priority), a->number) <
            std::pair(-int64_t(b->spec->facts.priority), b->number);
@@ -238,7 +239,8 @@ void Coordinator::Place(const Decision& decision) {
                             .cause = ExitCause::kNone});
   }
   const absl::StatusOr<Snapshot> job = book_.Apply(decision.job_id, Event(std::move(placed)));
-  if (!job.ok()) LogInfo("not_placed", {{"error", job.status().message()}});  // Cancelled just now.
+  // It was cancelled just now.
+  if (!job.ok()) LogInfo("not_placed", {{"error", job.status().message()}});
 }
 
 std::string Coordinator::DeviceModelOf(const Job& job) const {
@@ -261,7 +263,7 @@ void Coordinator::UpdateGauges() {
   }
   constexpr std::array<const char*, 4> kStates = {"", "ready", "lost", "draining"};
   std::array<double, kStates.size()> in_state = {};
-  // Texts of the workers, of which there may be thousands.
+  // Views of the workers' texts, because there may be thousands of workers.
   std::map<std::pair<absl::string_view, absl::string_view>, double> by_state_and_model;
   const Holders held = HoldersOf(jobs);
   for (const auto& [id, worker] : table_.workers()) {

@@ -1,4 +1,4 @@
-// What workers and the controller tell each other, without the wire.
+// The messages between workers and the controller, independent of their encoding.
 
 #pragma once
 
@@ -23,7 +23,7 @@ struct PeakRate {
 };
 
 struct Gpu {
-  uint32_t index = 0;  // NVML's.
+  uint32_t index = 0;  // The index that NVML uses.
   std::string uuid;
   std::string driver_version;
   std::string compute_capability;
@@ -35,7 +35,7 @@ struct Device {
   std::string model;
   uint64_t memory_bytes = 0;
   uint32_t threads = 0;
-  std::vector<PeakRate> peaks;  // Empty where unknown.
+  std::vector<PeakRate> peaks;  // Empty: unknown.
   std::optional<Gpu> gpu;
 };
 
@@ -57,12 +57,13 @@ struct Registration {
   std::string instance_id;
   std::string hostname;
   std::string version;
-  std::string grant_id = {};  // By which it was let in; empty: it runs on this machine.
+  // The grant of the worker's certificate; empty: the worker runs on this machine.
+  std::string grant_id = {};
   std::vector<Device> devices;
-  std::vector<std::string> roots;   // Where it admits paths of jobs.
-  std::vector<RankStatus> running;  // Tells presence alone.
+  std::vector<std::string> roots;   // Directories below which the worker accepts paths of jobs.
+  std::vector<RankStatus> running;  // The ranks that exist; their states come in reports.
   std::string metrics_url;
-  // How long ranks may outlive the worker's daemon: its stream may be closed for so long.
+  // How long the ranks may outlive the worker's daemon, and so how long its stream may be closed.
   absl::Duration detach;
 };
 
@@ -74,16 +75,17 @@ struct CheckpointReport {
   std::string error = {};  // Not empty: the save failed.
 };
 
-// Orders. Sent again after a reconnect, so each is idempotent on the worker.
+// Orders. They are sent again after a reconnect, so workers must accept repetitions.
 struct Registered {
   absl::Duration heartbeat;
   absl::Duration lease;
 };
 struct StartOrder {
   std::string worker_id;
-  Snapshot job;                // Its ranks on this worker are to start; epoch and config are in it.
-  uint64_t history_after = 0;  // Every step up to it is stored.
-  std::vector<std::string> roots = {};  // Of the job's namespace, as they are now; empty: anywhere.
+  Snapshot job;                // The job's ranks on this worker must start. Has epoch and config.
+  uint64_t history_after = 0;  // Every step up to this one is stored.
+  // The present roots of the job's namespace; empty: paths may lie anywhere.
+  std::vector<std::string> roots = {};
 };
 struct StopOrder {
   std::string job_id;
@@ -98,13 +100,13 @@ struct RendezvousValue {
 };
 using Order = std::variant<Registered, StartOrder, StopOrder, RendezvousValue>;
 
-// The way to one connected worker. Thread-safe; never blocks and never calls back.
+// Sends to one connected worker. Thread-safe. It never blocks and never calls back.
 class WorkerLink {
  public:
   virtual ~WorkerLink() = default;
   virtual void Send(Order order) = 0;
-  virtual void Close(absl::Status why) = 0;  // Ends the stream; later calls do nothing.
-  // Nothing is read from the worker for now, because what it has said is not stored yet.
+  virtual void Close(absl::Status why) = 0;  // Ends the stream. Later calls do nothing.
+  // Reading from the worker is paused, because its earlier reports are not stored yet.
   virtual bool holding() const = 0;
 };
 

@@ -1,5 +1,5 @@
-// Passes small values between the ranks of one attempt of a job, so that they find each other.
-// Bounded; dropped with the attempt.
+// Passes small values between the ranks of one attempt of a job, so that they find each other. The
+// size is limited. The values are dropped when the attempt ends.
 
 #pragma once
 
@@ -15,19 +15,20 @@ namespace trainyard::controller {
 
 inline constexpr size_t kMaxRendezvousKeyBytes = 256;
 inline constexpr size_t kMaxRendezvousValueBytes = 64 << 10;
-inline constexpr size_t kMaxRendezvousJobBytes = 16
-                                                 << 20;  // Keys, values and waiters of one attempt.
+// The size of keys, values and waiters of one attempt.
+inline constexpr size_t kMaxRendezvousJobBytes = 16 << 20;
 
-// Not thread-safe. Epochs of a job only grow: the first word of a newer one drops the older.
+// Not thread-safe. The epochs of a job only grow: the first call with a newer epoch drops the older
+// one.
 class Rendezvous {
  public:
-  // Answers everybody who waits. The same key set again keeps its first value, which makes
-  // resending harmless. RESOURCE_EXHAUSTED beyond the bounds; FAILED_PRECONDITION: a superseded
-  // epoch.
+  // Sets a value and sends it to everybody who waits for it. If the key is set already, its first
+  // value stays, so repeating a call is harmless. RESOURCE_EXHAUSTED: a limit is exceeded.
+  // FAILED_PRECONDITION: the epoch is superseded.
   absl::Status Set(const std::string& job_id, uint64_t epoch, const std::string& key,
                    const std::string& value);
 
-  // Sends the value on the link, now or once it is set.
+  // Sends the value on the link, now or as soon as it is set. Errors: those of Set.
   absl::Status Get(const std::string& job_id, uint64_t epoch, const std::string& key,
                    std::weak_ptr<WorkerLink> link);
 

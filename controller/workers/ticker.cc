@@ -7,8 +7,9 @@
 namespace trainyard::controller {
 namespace {
 
-// So many times as long as a tick took, the next one waits, however often it is asked for. A storm
-// of workers asks thousands of times, and they all need the locks that a tick holds.
+// After a tick, the thread rests this many times as long as the tick took, even if it is woken.
+// When all workers reconnect at once, they wake it thousands of times, and they need the locks that
+// a tick holds.
 constexpr int kRest = 4;
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Calls a function every so often, and at once when woken, on a thread of its own.
+// Calls a function at regular intervals, and at once when woken, on a thread of its own.
 
 #pragma once
 
@@ -16,9 +16,9 @@ class Ticker {
   Ticker() = default;
   ~Ticker() { Stop(); }
 
-  void Start(absl::Duration every, std::function<void()> tick);  // Once.
+  void Start(absl::Duration every, std::function<void()> tick);  // Call this once.
   void Stop();
-  void Wake();  // From any thread, before Start and after Stop, too.
+  void Wake();  // From any thread, even before Start and after Stop.
 
  private:
   Mutex mutex_;

@@ -14,7 +14,7 @@ constexpr absl::Duration kStandstill = absl::Seconds(2);
 // The table remembers a lost worker for people who ask about it.
 constexpr absl::Duration kForgetAfter = absl::Hours(1);
 
-// Workers are told a new lease if it is longer by this factor, so not for each worker that comes.
+// Workers are told a new lease only if it is longer by this factor, and not for each new worker.
 constexpr double kWorthTelling = 1.25;
 
 }  // namespace

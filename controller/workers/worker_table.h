@@ -32,15 +32,18 @@ struct Worker {
   WorkerState state = WorkerState::kReady;
   absl::Time register_time;
   absl::Time last_heartbeat_time;
-  absl::Duration last_heard;         // Monotonic.
-  absl::Duration lease;              // How long it may be silent.
-  absl::Duration lease_end;          // Monotonic. For a detached worker: until when to wait for it.
-  uint64_t session = 0;              // The current stream's; 0: expected back after a restart.
-  bool left = false;                 // It drained, and its stream has ended: nobody waits for it.
-  std::shared_ptr<WorkerLink> link;  // Null while disconnected.
+  absl::Duration last_heard;  // Monotonic.
+  absl::Duration lease;       // How long the worker may be silent.
+  // A monotonic time. The time to wait for a detached worker ends then, too.
+  absl::Duration lease_end;
+  // The number of the current stream. 0: the worker is expected back after a restart.
+  uint64_t session = 0;
+  bool left = false;  // The worker drained and its stream has ended, so nobody waits for it.
+  std::shared_ptr<WorkerLink> link;                             // Null while disconnected.
   std::map<std::pair<std::string, uint32_t>, StaleRank> stale;  // By job and rank.
-  absl::Duration stale_log_due;  // Monotonic: when to log stale ranks again.
-  std::map<std::string, std::tuple<uint64_t, bool, StopMode>> told;  // By job: the last order sent.
+  absl::Duration stale_log_due;  // A monotonic time: when to log stale ranks again.
+  // The last order that was sent, by job.
+  std::map<std::string, std::tuple<uint64_t, bool, StopMode>> told;
 
   const Device* FindDevice(uint32_t index) const;
   // Whether metrics count the worker.
@@ -109,7 +112,7 @@ class WorkerTable {
 
   const Clock& clock_;
   const Pace pace_;
-  Pace told_;  // The slowest pace that workers were told.
+  Pace told_;  // The slowest pace that workers were told to keep.
   absl::Duration grace_end_ = -absl::InfiniteDuration();
   uint64_t last_session_ = 0;
   absl::Duration last_expire_ = clock_.Monotonic();

@@ -1,6 +1,6 @@
-// Causal attention as the byte model, the 124M Llama and longer sequences have it, and a window as
-// gpt-oss has it. FLOPs count what the mask lets through: 2 d per score and product, 2 products
-// forward and 5 backward.
+// Causal attention with the shapes of the byte model, of the 124M Llama and of longer sequences,
+// and a window as in gpt-oss. FLOPs count the pairs that the mask allows: 2 d for each score and
+// product, 2 products forward and 5 backward.
 
 #include <cmath>
 
@@ -10,7 +10,7 @@
 namespace trainyard::bench {
 namespace {
 
-// The heads of a packed projection.
+// Views of the heads of a packed projection.
 template <typename View, typename AnyTensor>
 struct Packed {
   Packed(const AnyTensor& packed, const AttentionDims& dims)

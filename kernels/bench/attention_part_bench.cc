@@ -1,5 +1,5 @@
-// What a rank computes on keys of an earlier one: all of its queries see half of those. FLOPs as in
-// attention_bench.cc, of all scores.
+// The work of a rank on keys of an earlier rank: all of its queries see half of these keys. FLOPs
+// are as in attention_bench.cc, for all scores.
 
 #include <cmath>
 

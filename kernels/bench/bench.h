@@ -1,6 +1,6 @@
-// What every benchmark of a kernel needs: operands, and the loop that times it and says how fast it
-// ran. Dtypes are the first argument of a benchmark; threads are OpenMP's default
-// (OMP_NUM_THREADS); the device is the CPU, or with --device=cuda the GPU.
+// The common parts of all kernel benchmarks: operands, and the loop that times a kernel and reports
+// its speed. The first argument of a benchmark is the dtype. Threads are OpenMP's default
+// (OMP_NUM_THREADS). The device is the CPU, or the GPU with --device=cuda.
 
 #pragma once
 
@@ -23,7 +23,7 @@ const Backend& TheBackend();  // bench_main.cc
 // Owns the operands of one benchmark.
 class Operands {
  public:
-  // Integers are zeroes.
+  // Integers are zero; other values are as in FillMeasuredOperand.
   Tensor Make(DType dtype, Shape shape) {
     const Tensor tensor = Allocate(dtype, shape);
     if (dtype == DType::kI32) return tensor;
@@ -32,7 +32,7 @@ class Operands {
     CHECK(filled.ok()) << filled;
     return tensor;
   }
-  // Element i is f(i), an int32_t or float.
+  // Element i is f(i), an int32_t or a float.
   template <typename F>
   Tensor MakeOf(Shape shape, const F& f) {
     using T = decltype(f(int64_t{0}));
@@ -65,14 +65,15 @@ class Operands {
   std::vector<Buffer> buffers_;
 };
 
-// The least work a call does: floating-point operations, and bytes of operands read and written.
+// The least work of a call: floating-point operations, and bytes of operands read and written.
 struct Work {
   double flops = 0;
   double bytes = 0;
 };
 
-// The least seconds that the work takes: products at the machine's matrix rate of the dtype, bytes
-// at the rate of its memory (operands that stay in a cache may be faster). Rates are measured once.
+// The least seconds that the work can take: products at the machine's matrix rate for the dtype,
+// bytes at the rate of its memory (operands that stay in a cache may be faster). Rates are measured
+// once.
 inline double Bound(const Work& work, DType dtype) {
   const int threads = omp_get_max_threads();
   if (work.flops > 0) {
@@ -85,7 +86,7 @@ inline double Bound(const Work& work, DType dtype) {
   return work.bytes / kRate;
 }
 
-// Products have their dtype as the first argument of the benchmark.
+// Times a kernel. For products, the first argument of the benchmark must be the dtype.
 template <typename Args>
 void Measure(benchmark::State& state, const Args& args, const Work& work) {
   Exec exec = TheBackend().NewExec(omp_get_max_threads());

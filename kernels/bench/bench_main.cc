@@ -1,4 +1,4 @@
-// main() of the benchmarks of kernels: --device=cuda runs them on the GPU.
+// main() of the kernel benchmarks. With --device=cuda they run on the GPU.
 
 #include <cstring>
 #include <iostream>

@@ -1,4 +1,4 @@
-// The dtype that is the argument is that of the logits' gradient.
+// The argument is the dtype of the logits' gradient.
 
 #include "kernels/bench/bench.h"
 #include "kernels/cross_entropy.h"
@@ -33,7 +33,7 @@ void CrossEntropyStatistics(benchmark::State& state) {
 }
 BENCHMARK(CrossEntropyStatistics)->UseManualTime()->Unit(benchmark::kMicrosecond);
 
-// Of 4 ranks.
+// Combines the statistics of 4 ranks.
 void CrossEntropyCombine(benchmark::State& state) {
   Operands o;
   StepState* const step = o.State({.loss_scale = 1});

@@ -1,5 +1,5 @@
-// Add, AddBias, Fill, Cast, CopyColumns and SumSlices: as fast as memory, or something is wrong.
-// (Positions and Clip write a few numbers and have no benchmark.)
+// Add, AddBias, Fill, Cast, CopyColumns and SumSlices should be as fast as memory. (Positions and
+// Clip write only a few numbers and have no benchmark.)
 
 #include "kernels/add.h"
 #include "kernels/add_bias.h"
@@ -39,7 +39,7 @@ void Fill(benchmark::State& state) {
 }
 BENCHMARK(Fill)->Apply(Trained);
 
-// From f32 to the dtype that is the argument.
+// From f32 to the dtype in the argument.
 void Cast(benchmark::State& state) {
   Operands o;
   const Tensor x = o.Make(DType::kF32, {kElements}), y = o.Make(DTypeArg(state), {kElements});
@@ -47,7 +47,7 @@ void Cast(benchmark::State& state) {
 }
 BENCHMARK(Cast)->Apply(Trained);
 
-// Keys and values out of a packed projection of 12 heads each.
+// Copies keys and values out of a packed projection of 12 heads each.
 void CopyColumns(benchmark::State& state) {
   const DType dtype = DTypeArg(state);
   Operands o;
@@ -57,7 +57,7 @@ void CopyColumns(benchmark::State& state) {
 }
 BENCHMARK(CopyColumns)->Apply(Trained);
 
-// The parts of two tensor ranks.
+// Sums the parts of two tensor ranks.
 void SumSlices(benchmark::State& state) {
   const DType dtype = DTypeArg(state);
   Operands o;

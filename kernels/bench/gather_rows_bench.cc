@@ -17,7 +17,7 @@ ExpertOrderArgs Order(Operands& o) {
           .place = o.Make(DType::kI32, {kT, kK})};
 }
 
-// The same after the sort.
+// The arguments after the sort.
 ExpertOrderArgs Sorted(Operands& o) {
   const ExpertOrderArgs args = Order(o);
   Exec exec = TheBackend().NewExec(1);

@@ -6,7 +6,7 @@ namespace {
 
 constexpr int64_t kR = 4096, kN = 2880, kGroups = 32;
 
-// As many rows for each group.
+// Offsets that give each group the same number of rows.
 Tensor Even(Operands& o) {
   return o.MakeOf({kGroups + 1}, [](int64_t g) { return int32_t(g * (kR / kGroups)); });
 }

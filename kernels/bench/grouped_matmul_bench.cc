@@ -1,5 +1,5 @@
-// The first product of experts of width 256 on rows of width 768: 8192 rows, of which one group of
-// 16 has a third and the others share the rest; and the same rows in one group.
+// The first product of experts of width 256 on rows of width 768. Of 8192 rows, one of 16 groups
+// has a third, and the others share the rest. Also measures the same rows in one group.
 
 #include "kernels/bench/bench.h"
 #include "kernels/grouped_matmul.h"

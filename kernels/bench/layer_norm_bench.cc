@@ -40,7 +40,8 @@ void LayerNormBackward(benchmark::State& state) {
 }
 BENCHMARK(LayerNormBackward)->Apply(Trained);
 
-// The residual stream and a branch's output added, and normalised: reads two, writes two.
+// Adds a branch's output to the residual stream and normalises the sum: reads two tensors, writes
+// two.
 void AddLayerNormForward(benchmark::State& state) {
   const DType dtype = DTypeArg(state);
   Operands o;

@@ -1,4 +1,4 @@
-// The auxiliary loss of 4096 tokens on 128 experts, 8 chosen.
+// The auxiliary loss of 4096 tokens that choose 8 of 128 experts.
 
 #include "kernels/bench/bench.h"
 #include "kernels/load_balance.h"

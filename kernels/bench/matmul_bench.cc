@@ -1,5 +1,5 @@
-// The products of training (forward, input gradient, weight gradient): a square one, and those of
-// layers of the byte model and of the 124M Llama.
+// The products of training (forward, input gradient, weight gradient): a square product, and those
+// of layers of the byte model and of the 124M Llama.
 
 #include "kernels/bench/bench.h"
 #include "kernels/matmul.h"
@@ -43,7 +43,7 @@ void Shapes(benchmark::internal::Benchmark* benchmark) {
 }
 BENCHMARK(MatMul)->Apply(Shapes);
 
-// The MLP of GPT-2 124M, 4096 tokens: what MatMul and Gelu take apart, at 768 and 3072.
+// The MLP of GPT-2 124M with 4096 tokens. MatMul at 768 and 3072 and Gelu measure its parts.
 constexpr int64_t kTokens = 4096, kHidden = 768, kFfn = 3072;
 constexpr double kMlpFlops = 2.0 * double(kTokens * kHidden * kFfn);
 

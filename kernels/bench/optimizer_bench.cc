@@ -1,4 +1,4 @@
-// What runs over all parameters at the end of a step, at 16 million of them.
+// The kernels that run over all parameters at the end of a step, with 16 million parameters.
 
 #include "kernels/adamw.h"
 #include "kernels/bench/bench.h"
@@ -17,7 +17,7 @@ void SumSquares(benchmark::State& state) {
 }
 BENCHMARK(SumSquares)->Apply(Trained);
 
-// The dtype that is the argument is that of the compute copy.
+// The argument is the dtype of the compute copy.
 void AdamW(benchmark::State& state) {
   Operands o;
   StepState* const step = o.State({.step = 1, .learning_rate = 1e-6});

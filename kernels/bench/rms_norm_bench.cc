@@ -36,7 +36,8 @@ void RmsNormBackward(benchmark::State& state) {
 }
 BENCHMARK(RmsNormBackward)->Apply(Trained);
 
-// The residual stream and a branch's output added, and normalised: reads two, writes two.
+// Adds a branch's output to the residual stream and normalises the sum: reads two tensors, writes
+// two.
 void AddRmsNormForward(benchmark::State& state) {
   const DType dtype = DTypeArg(state);
   Operands o;

@@ -16,7 +16,7 @@ void Rope(benchmark::State& state) {
                    .kv_heads = 12,
                    .sequence = 1024,
                    .y = x},
-          {.bytes = 2.0 * double(x.bytes()) * 2 / 3});  // In place, values stay untouched.
+          {.bytes = 2.0 * double(x.bytes()) * 2 / 3});  // In place, values are not touched.
 }
 BENCHMARK(Rope)->Apply(Trained);
 

@@ -1,5 +1,5 @@
-// What all groups of a rank are at, and were at: for whoever asks whether it gets on, and for the
-// report of why it did not.
+// The current and past operations of all groups of a rank: for a watcher that checks progress, and
+// for the report of a failure.
 
 #pragma once
 
@@ -14,17 +14,17 @@
 
 namespace trainyard {
 
-// Thread-safe. Outlives the groups, whose last operations it keeps.
+// Thread-safe. Outlives the groups, and keeps their last operations.
 class GroupActivity {
  public:
   std::atomic<int> under_way = 0;  // Operations that have begun and not ended.
-  std::atomic<uint64_t> done = 0;  // Those that have ended.
+  std::atomic<uint64_t> done = 0;  // Operations that have ended.
 
   void Add(std::shared_ptr<const FlightRecorder> group) {
     const MutexLock lock(mutex_);
     groups_.push_back(std::move(group));
   }
-  // Of every group made so far.
+  // The recorders of every group made so far.
   std::vector<std::shared_ptr<const FlightRecorder>> groups() const {
     const MutexLock lock(mutex_);
     return groups_;

@@ -1,4 +1,5 @@
-// What all implementations share: the arguments are checked, the operation is recorded and counted.
+// The common part of all implementations: checks the arguments, and records and counts the
+// operations.
 
 #include "kernels/collective/collective.h"
 
@@ -44,7 +45,6 @@ Collective::Collective(std::string name, std::vector<int> members, int rank)
       rank_(rank),
       sent_(members_.size()),
       received_(members_.size()),
-      equal_rows_(members_.size()),
       recorder_(std::make_shared<FlightRecorder>(
           absl::StrCat("group ", name_, ", rank ", rank, " of ", members_.size(), " (world rank ",
                        members_.at(size_t(rank)), ")"))) {}
@@ -110,7 +110,7 @@ OpCounts Collective::counts(CollectiveOp op) const {
 
 template <typename F>
 void Collective::Note(FlightRecord record, int64_t sent, F&& f) {
-  // Also where the operation throws.
+  // Ends the record also if the operation throws.
   struct Call {
     Collective& group;
     std::optional<absl::Duration> took = std::nullopt;
@@ -178,18 +178,8 @@ void Collective::ReduceScatterSum(ConstTensor all, Tensor mine) {
        [&] { DoReduceScatterSum(all, mine); });
 }
 
-void Collective::AllToAll(ConstTensor send, Tensor receive) {
-  CHECK(send.dtype == receive.dtype && send.elements() == receive.elements() &&
-        send.elements() % size() == 0)
-      << "no " << size() << " equal slices: " << send.dtype << send.shape << " to " << receive.dtype
-      << receive.shape;
-  equal_rows_.assign(equal_rows_.size(), send.elements() / size());
-  send.shape = receive.shape = Shape{send.elements()};
-  AllToAllRows(send, equal_rows_, receive, equal_rows_);
-}
-
-void Collective::AllToAllRows(ConstTensor send, std::span<const int64_t> send_rows, Tensor receive,
-                              std::span<const int64_t> receive_rows) {
+void Collective::AllToAll(ConstTensor send, std::span<const int64_t> send_rows, Tensor receive,
+                          std::span<const int64_t> receive_rows) {
   const int64_t row = BytesPerRow(send);
   CHECK(send.dtype == receive.dtype && row == BytesPerRow(receive))
       << "rows differ: " << send.dtype << send.shape << " to " << receive.dtype << receive.shape;
@@ -206,7 +196,7 @@ void Collective::AllToAllRows(ConstTensor send, std::span<const int64_t> send_ro
         .sequence = ++collectives_,
         .bytes = std::max(sent, received) * row},
        (sent - send_rows[size_t(rank_)]) * row,
-       [&] { DoAllToAllRows(send, send_rows, receive, receive_rows); });
+       [&] { DoAllToAll(send, send_rows, receive, receive_rows); });
 }
 
 SendHandle Collective::PostSend(ConstTensor data, int peer) {

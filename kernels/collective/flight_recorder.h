@@ -1,6 +1,6 @@
 // The last operations of one group, for the report of a hang or of a lost peer: which collective,
-// its number, its peers, when it began and whether it ended. Ranks that stand at different numbers
-// of the same group have diverged.
+// its number, its peers, when it began and whether it ended. If ranks are at different numbers of
+// the same group, they have diverged.
 
 #pragma once
 
@@ -30,34 +30,34 @@ enum class CollectiveOp : uint8_t {
 };
 constexpr size_t kCollectiveOps = 11;
 
-// "all_reduce_sum" and so on: the names in messages and metrics.
+// For example "all_reduce_sum": the names in messages and metrics.
 const char* Name(CollectiveOp op);
 
 struct FlightRecord {
   CollectiveOp op = CollectiveOp::kBarrier;
-  // Collectives of a group are counted together from 1, alike on all ranks. Messages are counted by
-  // pair: the nth send to a rank is that rank's nth receive from this one.
+  // Collectives of a group are counted together from 1, the same on all ranks. Messages are counted
+  // by pair: send n to a rank is that rank's receive n from this one.
   int64_t sequence = 0;
-  int64_t bytes = 0;       // Of this rank's tensor; of the larger one, where there are two.
-  int to = -1, from = -1;  // World ranks, where the operation has a peer or a root.
+  int64_t bytes = 0;       // This rank's tensor, or the larger one if there are two.
+  int to = -1, from = -1;  // World ranks, if the operation has a peer or a root.
   absl::Time entered = absl::InfinitePast();
-  absl::Time left = absl::InfiniteFuture();  // Until it ends, and for good if it fails.
+  absl::Time left = absl::InfiniteFuture();  // Infinite until the operation ends, or if it failed.
 };
 
-// "all_gather 17, 4096 bytes, entered 2026-01-02T03:04:05.678Z, left after 1.2ms".
+// For example "all_gather 17, 4096 bytes, entered 2026-01-02T03:04:05.678Z, left after 1.2ms".
 std::string ToString(const FlightRecord& record);
 
-// A fixed ring; never allocates after construction. Thread-safe.
+// A ring of fixed size. Allocates nothing after construction. Thread-safe.
 class FlightRecorder {
  public:
   static constexpr size_t kCapacity = 256;
 
-  // `group` says whose operations these are: "group data, rank 1 of 4 (world rank 3)".
+  // `group` names the owner of the operations: "group data, rank 1 of 4 (world rank 3)".
   explicit FlightRecorder(std::string group) : group_(std::move(group)) {}
 
   const std::string& group() const { return group_; }
 
-  // Returns the operation's number, from 0, for its end.
+  // Notes the start of an operation. Returns its number, from 0, for Leave.
   uint64_t Enter(const FlightRecord& record);
   void Leave(uint64_t number, absl::Time when);
 

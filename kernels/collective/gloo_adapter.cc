@@ -1,4 +1,4 @@
-// Adapter of Gloo: rendezvous, and the collectives as passes of messages.
+// Adapter of Gloo: the rendezvous, and the collectives as passes of messages.
 
 #include <gloo/rendezvous/store.h>
 #include <gloo/transport/tcp/device.h>
@@ -33,9 +33,9 @@ namespace {
 
 using SteadyClock = std::chrono::steady_clock;
 
-// Up to this an operation is bound by latency, and one pass beats two.
+// Up to this size latency bounds an operation, and one pass is faster than two.
 constexpr size_t kOnePassBytes = 8 << 10;
-// What leaving a group waits for its peers: long enough for one that lacks processor time.
+// How long leaving a group waits for the peers. A peer may lack processor time.
 constexpr absl::Duration kFarewell = absl::Seconds(10);
 
 // Carries a rendezvous error through Gloo.
@@ -81,7 +81,7 @@ class Store final : public ::gloo::rendezvous::Store {
   std::map<std::string, std::vector<char>> values_;
 };
 
-// 256 bits that nobody can guess.
+// Returns 256 random bits that nobody can guess.
 std::string RandomHex() {
   std::random_device device;
   std::string text;
@@ -89,7 +89,8 @@ std::string RandomHex() {
   return text;
 }
 
-// What `from` answers `to`: HMAC-like, two rounds of SHA-256 with the secret in front.
+// The answer of rank `from` to rank `to`: similar to HMAC, two rounds of SHA-256 with the secret in
+// front.
 std::string ProofOf(const std::string& secret, int from, int to, const std::string& question) {
   Sha256 inner, outer;
   inner.Update(absl::StrCat(secret, " ", from, " ", to, " ", question));
@@ -99,7 +100,7 @@ std::string ProofOf(const std::string& secret, int from, int to, const std::stri
 
 class GlooCollective final : public Collective {
  public:
-  // `channels`: by rank of the group, a number that no other group of the two ranks has.
+  // `channels` has, by rank of the group, a number that no other group of the two ranks has.
   GlooCollective(GlooMesh& mesh, const std::string& name, const std::vector<int>& members, int rank,
                  std::vector<uint64_t> channels)
       : Collective(name, members, rank), mesh_(mesh), channels_(std::move(channels)) {
@@ -113,7 +114,7 @@ class GlooCollective final : public Collective {
 
   void Abort() override { mesh_.Abort(absl::StrCat("group ", name(), " was aborted")); }
 
-  // Whether all members have the same bytes here. Throws GlooFailure, as does the next.
+  // Returns whether all members give the same bytes. Throws GlooFailure.
   bool Agree(const std::string& bytes, absl::Duration timeout) {
     std::byte* scratch = Scratch(bytes.size());
     Pass pass(*this);
@@ -127,8 +128,9 @@ class GlooCollective final : public Collective {
     });
   }
 
-  // Shows every peer that this rank knows the world's secret, and throws GlooFailure unless the
-  // peer shows the same: each side hashes the secret with a number that the other has just made.
+  // Proves to every peer that this rank knows the world's secret. Throws GlooFailure unless every
+  // peer proves the same. Each side hashes the secret together with a number that the other side
+  // has just made.
   void Prove(const std::string& secret, absl::Duration timeout) {
     const std::string question = RandomHex();
     const size_t bytes = question.size();
@@ -154,7 +156,7 @@ class GlooCollective final : public Collective {
     }
   }
 
-  // A byte to and from everyone.
+  // Sends a byte to every peer, and receives one.
   void ExchangeAll(absl::Duration timeout) {
     std::byte* scratch = Scratch(1);
     Pass pass(*this);
@@ -168,7 +170,7 @@ class GlooCollective final : public Collective {
  private:
   using Combine = void (*)(std::span<const void* const>, DType, int64_t, void*);
 
-  // The messages of one pass of a collective. Passes are counted alike on all ranks.
+  // The messages of one pass of a collective. All ranks number passes in the same way.
   class Pass {
    public:
     explicit Pass(GlooCollective& group)
@@ -191,8 +193,9 @@ class GlooCollective final : public Collective {
   };
 
   enum Use : uint64_t { kPass = 0, kMessage = 1 };
-  // 16 bits of channel, 1 of use, 31 of number, 16 of size: Gloo would leave a message that is
-  // shorter than its receiver expects unnoticed, and so it never arrives.
+  // 16 bits for the channel, 1 for the use, 31 for the number and 16 for the size. The size is part
+  // of the tag because Gloo does not notice a message that is shorter than its receiver expects.
+  // With another tag such a message never arrives.
   uint64_t Tag(int peer, Use use, uint64_t number, size_t bytes) const {
     return channels_[size_t(peer)] << 48 | use << 47 | (number & 0x7fffffff) << 16 |
            Mix(bytes) >> 48;
@@ -242,8 +245,8 @@ class GlooCollective final : public Collective {
     });
   }
 
-  void DoAllToAllRows(ConstTensor send, std::span<const int64_t> send_rows, Tensor receive,
-                      std::span<const int64_t> receive_rows) override {
+  void DoAllToAll(ConstTensor send, std::span<const int64_t> send_rows, Tensor receive,
+                  std::span<const int64_t> receive_rows) override {
     Guarded([&] {
       const auto block = [](const ConstTensor& tensor, std::span<const int64_t> rows, int peer) {
         if (tensor.bytes() == 0) return Slice{0, 0};
@@ -272,7 +275,7 @@ class GlooCollective final : public Collective {
                      Tag(to.peer, kMessage, uint64_t(to.n), data.bytes()));
     });
   }
-  // A message leaves when its receiver expects it.
+  // A message is sent when its receiver has posted the receive.
   void DoPostReceive(Tensor data, Message from) override {
     Guarded([&] {
       GlooTransfers& transfers = receives_.try_emplace({from.peer, from.n}, mesh_).first->second;
@@ -290,7 +293,7 @@ class GlooCollective final : public Collective {
     });
   }
 
-  // Every exception of Gloo means that this rank cannot go on.
+  // Every exception of Gloo means that this rank cannot continue.
   template <typename F>
   void Guarded(F&& f) {
     std::string what;
@@ -310,7 +313,7 @@ class GlooCollective final : public Collective {
     return {size_t(begin) * SizeOf(data.dtype), size_t(end - begin) * SizeOf(data.dtype)};
   }
 
-  // `part` bytes for every rank; grows to the largest operation and stays.
+  // Memory with `part` bytes for every rank. Grows to the largest operation and is kept.
   std::byte* Scratch(size_t part) {
     if (scratch_.size() < part * size_t(size())) scratch_.resize(part * size_t(size()));
     return scratch_.data();
@@ -331,7 +334,8 @@ class GlooCollective final : public Collective {
     }
   }
 
-  // out = the combination of all ranks' slice_of(rank()); the others get theirs of this rank.
+  // out = the combination of slice_of(rank()) of all ranks. Sends the other ranks their slices of
+  // this rank's data.
   template <typename SliceFunction>
   void CombineSlices(ConstTensor data, SliceFunction slice_of, void* out, Combine combine) {
     const Slice mine = slice_of(rank());
@@ -361,9 +365,9 @@ class GlooCollective final : public Collective {
 
   GlooMesh& mesh_;
   const std::vector<uint64_t> channels_;
-  std::vector<int> peers_;  // From the next rank on, so that not all send to rank 0 first.
+  std::vector<int> peers_;  // Starts with the next rank, so that not all send to rank 0 first.
   uint64_t passes_ = 0;
-  Messages sends_, receives_;  // Posted, and not waited for.
+  Messages sends_, receives_;  // Posted, and not yet waited for.
   std::vector<std::byte> scratch_;
 };
 
@@ -375,13 +379,14 @@ class GlooWorld final : public CollectiveWorld {
         made_(size_t(options.size)),
         farewell_(mesh_, "farewell", Ranks(options.size), options.rank, made_) {}
 
-  // A rank that closes its connections while a peer still reads the last operation's bytes would
-  // take them away from it. So ranks say goodbye; who hears it has read everything before.
+  // If a rank closed its connections while a peer still reads the bytes of the last operation, the
+  // peer would lose them. So ranks say goodbye: a rank that receives the goodbye has read
+  // everything before.
   ~GlooWorld() override {
     try {
       if (!mesh_.aborted()) farewell_.ExchangeAll(kFarewell);
     } catch (const std::exception&) {
-      // The peer is gone first: nothing is left to lose.
+      // The peer left first, so there is nothing to lose.
     }
     mesh_.Close();
   }
@@ -390,7 +395,7 @@ class GlooWorld final : public CollectiveWorld {
   int size() const override { return options_.size; }
   void Abort() override { mesh_.Abort("the world was aborted"); }
 
-  // Before anything else is said.
+  // Must come before all other messages.
   absl::Status Prove(const std::string& secret) {
     try {
       farewell_.Prove(secret, options_.connect_timeout);
@@ -436,11 +441,11 @@ class GlooWorld final : public CollectiveWorld {
 
   const GlooOptions options_;
   GlooMesh mesh_;
-  std::vector<uint64_t> made_;  // Groups with each rank so far; number 0 is the next member's.
+  std::vector<uint64_t> made_;  // Number of groups with each rank so far. Number 0 is farewell_.
   GlooCollective farewell_;
 };
 
-// Whether a socket can listen there. Gloo itself crashes on a name that does not resolve.
+// Whether a socket can listen at this address. Gloo itself crashes on a name that does not resolve.
 bool IsLocalAddress(const std::string& address) {
   addrinfo hints = {};
   hints.ai_socktype = SOCK_STREAM;
@@ -462,8 +467,8 @@ absl::StatusOr<std::unique_ptr<CollectiveWorld>> CreateGlooWorld(const GlooOptio
                                                                  Rendezvous& rendezvous) {
   CHECK(options.size >= 1 && options.rank >= 0 && options.rank < options.size)
       << "rank " << options.rank << " of " << options.size;
-  // Gloo writes to connections whose peer may be gone; that must be an error, not this process's
-  // end.
+  // Gloo may write to a connection whose peer is gone. That must be an error and not end this
+  // process.
   ::signal(SIGPIPE, SIG_IGN);
   try {
     ::gloo::transport::tcp::attr attr;
@@ -481,7 +486,7 @@ absl::StatusOr<std::unique_ptr<CollectiveWorld>> CreateGlooWorld(const GlooOptio
     context->setTimeout(absl::ToChronoMilliseconds(options.connect_timeout));
     Store store(rendezvous, options);
     context->connectFullMesh(store, device);
-    // Whoever reaches the ranks' ports can connect; the secret goes by way of the workers.
+    // Everybody who reaches the ranks' ports can connect. The secret is sent through the workers.
     const std::string key = "secret";
     if (options.rank == 0) {
       const std::string made = RandomHex();

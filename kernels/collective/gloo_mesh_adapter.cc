@@ -18,7 +18,7 @@ using Milliseconds = std::chrono::milliseconds;
 using SteadyClock = std::chrono::steady_clock;
 
 constexpr absl::Duration kWatchInterval = absl::Milliseconds(100);
-// No message carries it: channel 0 is that of the farewell, which only makes passes.
+// No message has this tag: channel 0 is that of the farewell, which makes only passes.
 constexpr uint64_t kSentinelTag = uint64_t{1} << 47;
 
 [[noreturn]] void Fail(const std::string& what, const std::set<int>& peers,
@@ -91,7 +91,7 @@ std::string GlooMesh::WhyBroken(int peer) {
   const MutexLock lock(sentinels_mutex_);
   Buffer& sentinel = *sentinels_[size_t(peer)];
   try {
-    // An aborted wait returns at once, or throws what has befallen its connection.
+    // An aborted wait returns at once, or throws the failure of its connection.
     sentinel.abortWaitRecv();
     sentinel.waitRecv(Milliseconds(0));
     return "";
@@ -100,8 +100,8 @@ std::string GlooMesh::WhyBroken(int peer) {
   }
 }
 
-// Gloo forgets a message of which a part has arrived or left when its connection breaks, and
-// nobody would end the wait for it before its timeout.
+// If a connection breaks while a message has partly arrived or left, Gloo forgets the message, and
+// nothing ends the wait for it before its timeout. So the watcher ends such waits.
 void GlooMesh::Watch() {
   MutexLock lock(mutex_);
   for (;;) {
@@ -122,7 +122,7 @@ void GlooMesh::Close() {
   try {
     context_->closeConnections();
   } catch (const std::exception&) {
-    // Closed already.
+    // The connections are closed already.
   }
 }
 
@@ -132,7 +132,7 @@ struct GlooTransfers::Posted {
   bool receives;
   bool through = false;
 
-  // An aborted wait returns false, after which the message may be through nevertheless.
+  // Returns false if the wait was aborted. The message may nevertheless arrive afterwards.
   bool Wait(Milliseconds timeout) {
     return through = receives ? buffer->waitRecv(timeout) : buffer->waitSend(timeout);
   }
@@ -152,7 +152,7 @@ GlooTransfers::~GlooTransfers() {
 }
 
 void GlooTransfers::Send(const void* data, Slice slice, int peer, uint64_t tag) {
-  // Gloo has one type of buffer for both directions.
+  // Gloo has the same type of buffer for both directions.
   Post(const_cast<void*>(data), slice, peer, tag, /*receives=*/false);
 }
 
@@ -166,15 +166,15 @@ void GlooTransfers::Wait(absl::Duration timeout) {
     const auto left = std::chrono::ceil<Milliseconds>(deadline - SteadyClock::now());
     std::string why;
     try {
-      // Gloo takes a negative time for "the default".
+      // Gloo takes a negative time as "the default".
       if (posted.Wait(std::max(left, Milliseconds(0)))) continue;
     } catch (const std::exception& error) {
       why = error.what();
     }
     mesh_.ThrowIfAborted();
-    std::map<int, std::string> broken = Broken();  // First: IsThrough may close all.
+    std::map<int, std::string> broken = Broken();  // First, because IsThrough may close all.
     if (why.empty() && posted.IsThrough()) continue;
-    if (!why.empty()) broken[posted.peer] = why;  // Its sentinel may not have been told yet.
+    if (!why.empty()) broken[posted.peer] = why;  // Its sentinel may not know yet.
     const bool late = SteadyClock::now() >= deadline;
     Fail(late ? "no word within " + absl::FormatDuration(timeout) + " from" : "lost",
          Missing(broken), broken.at(posted.peer));
@@ -195,7 +195,7 @@ void GlooTransfers::Post(void* data, Slice slice, int peer, uint64_t tag, bool r
   }
 }
 
-// What has befallen the connections that do not hold, by peer.
+// Returns the failures of the broken connections, by peer.
 std::map<int, std::string> GlooTransfers::Broken() const {
   std::map<int, std::string> broken;
   for (const Posted& posted : posted_) {
@@ -205,7 +205,7 @@ std::map<int, std::string> GlooTransfers::Broken() const {
   return broken;
 }
 
-// The peers whose connections have failed before the message was through.
+// The peers whose connections failed before their messages were complete.
 std::set<int> GlooTransfers::Missing(const std::map<int, std::string>& broken) {
   std::set<int> missing;
   for (Posted& posted : posted_) {

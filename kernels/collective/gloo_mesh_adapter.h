@@ -1,5 +1,5 @@
-// Adapter of Gloo's connections and messages, which throw. A message ends, or its wait does when
-// the connection breaks, wherever the message was.
+// Adapter of Gloo's connections and messages, which throw. A message ends, or the wait for it ends
+// when the connection breaks, at whatever point the message was.
 #pragma once
 
 #include <gloo/rendezvous/context.h>
@@ -18,17 +18,17 @@
 
 namespace trainyard {
 
-// Why an operation cannot go on.
+// The reason why an operation cannot continue.
 struct GlooFailure : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// The connections of one rank, which all of its groups share. Peers are world ranks.
+// The connections of one rank, shared by all of its groups. Peers are world ranks.
 class GlooMesh {
  public:
   using Buffer = ::gloo::transport::UnboundBuffer;
 
-  // `timeout`: of one operation.
+  // `timeout` is that of one operation.
   GlooMesh(std::shared_ptr<::gloo::rendezvous::Context> context, absl::Duration timeout);
   ~GlooMesh();
 
@@ -38,7 +38,7 @@ class GlooMesh {
     return context_->createUnboundBuffer(data, bytes);
   }
 
-  // Between the two, a wait for the buffer ends when the mesh is aborted or loses `peer`.
+  // Between these two calls, a wait for the buffer ends if the mesh is aborted or loses `peer`.
   void Add(Buffer* buffer, int peer);
   void Remove(Buffer* buffer);
 
@@ -46,7 +46,7 @@ class GlooMesh {
   bool aborted();
   void ThrowIfAborted();
 
-  // What has befallen the connection; empty while it holds.
+  // The reason why the connection is broken; empty while it is not.
   std::string WhyBroken(int peer);
 
   void Close();
@@ -57,13 +57,13 @@ class GlooMesh {
 
   const std::shared_ptr<::gloo::rendezvous::Context> context_;
   const absl::Duration timeout_;
-  Mutex sentinels_mutex_;  // For one wait at a time; behind mutex_ where both are held.
-  // By peer: receives of what nobody sends. They end when the connection does.
+  Mutex sentinels_mutex_;  // For one wait at a time. Taken after mutex_ if both are held.
+  // By peer: receives of messages that nobody sends. They end when the connection ends.
   const std::vector<std::unique_ptr<Buffer>> sentinels_ ABSL_GUARDED_BY(sentinels_mutex_);
   Mutex mutex_;
   bool aborted_ ABSL_GUARDED_BY(mutex_) = false;
   std::string why_ ABSL_GUARDED_BY(mutex_);
-  std::map<Buffer*, int> peers_ ABSL_GUARDED_BY(mutex_);  // By buffer under way.
+  std::map<Buffer*, int> peers_ ABSL_GUARDED_BY(mutex_);  // By buffer in use.
   bool ends_ ABSL_GUARDED_BY(mutex_) = false;
   CondVar end_;
   std::thread watch_;
@@ -73,14 +73,14 @@ struct Slice {
   size_t begin, bytes;
 };
 
-// Messages of one group under way. All are posted before any is waited for; a message in flight
-// keeps its memory until Wait returns or throws GlooFailure.
+// The messages of one group that are under way. All must be posted before any is waited for. A
+// message keeps its memory until Wait returns or throws GlooFailure.
 class GlooTransfers {
  public:
   explicit GlooTransfers(GlooMesh& mesh);
   ~GlooTransfers();
 
-  // A message meets the one of its tag.
+  // A message is received by the receive that has the same tag.
   void Send(const void* data, Slice slice, int peer, uint64_t tag);
   void Receive(void* data, Slice slice, int peer, uint64_t tag);
 

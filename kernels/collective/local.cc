@@ -17,7 +17,7 @@
 namespace trainyard {
 namespace {
 
-// The messages from one rank of a group to another.
+// The messages from one rank of a group to another rank.
 struct Channel {
   struct Posted {
     ConstTensor data;
@@ -25,23 +25,23 @@ struct Channel {
     bool waited_for = false;
   };
 
-  // Of the next message to receive, in `posted`.
+  // The index in `posted` of the next message to receive.
   size_t position() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) { return size_t(received - first); }
 
   Mutex mutex;
   CondVar changed;
-  std::deque<Posted> posted ABSL_GUARDED_BY(mutex);  // From message `first` on.
-  // Memory of messages waited for.
+  std::deque<Posted> posted ABSL_GUARDED_BY(mutex);  // The first is message `first`.
+  // Memory of messages that were waited for.
   std::vector<std::vector<std::byte>> spare ABSL_GUARDED_BY(mutex);
   int64_t first ABSL_GUARDED_BY(mutex) = 0, received ABSL_GUARDED_BY(mutex) = 0;
   bool aborted ABSL_GUARDED_BY(mutex) = false;
 };
 
-// Where the ranks of a group meet for each collective: all arrive, each does its share of the work,
-// all leave. Once all have arrived nothing can stop the operation, so nobody's tensor goes away
-// under a reader.
+// The place where the ranks of a group meet for each collective. All arrive, each does its share of
+// the work, and all leave. Nothing can stop an operation once all have arrived, so no tensor
+// disappears while another rank reads it.
 struct Meeting {
-  // What a rank brings.
+  // The operands of one rank.
   struct Share {
     ConstTensor in;
     void* out = nullptr;
@@ -67,14 +67,14 @@ struct Meeting {
 
   Mutex mutex;
   CondVar changed;
-  // By rank, of the operation under way: each rank writes its own under the mutex when it arrives,
-  // and reads the others' without the mutex between its arrival and its leave.
+  // By rank, for the current operation. A rank writes its own share under the mutex when it
+  // arrives. Between its arrival and its leave it reads the others' shares without the mutex.
   std::vector<Share> shares;
   std::vector<Channel> channels;
   int arrived ABSL_GUARDED_BY(mutex) = 0;
   int working ABSL_GUARDED_BY(mutex) = 0;       // Ranks that have not finished their share.
-  uint64_t round ABSL_GUARDED_BY(mutex) = 0;    // Operations begun, which is when all have arrived.
-  bool aborted ABSL_GUARDED_BY(mutex) = false;  // For good.
+  uint64_t round ABSL_GUARDED_BY(mutex) = 0;    // Operations in which all have arrived.
+  bool aborted ABSL_GUARDED_BY(mutex) = false;  // Permanent.
 };
 
 std::byte* At(void* data, size_t offset) { return static_cast<std::byte*>(data) + offset; }
@@ -88,7 +88,7 @@ void Copy(void* to, const void* from, size_t bytes) {
 
 }  // namespace
 
-// What the ranks share.
+// The state that all ranks share.
 struct LocalWorld::Hub {
   struct Joining {
     std::shared_ptr<Meeting> meeting;
@@ -102,11 +102,11 @@ struct LocalWorld::Hub {
   void Abort(int rank);
 
   const int size;
-  std::atomic<int> aborted_by = -1;  // The first rank that did.
+  std::atomic<int> aborted_by = -1;  // The first rank that called Abort.
   Mutex mutex;
   std::vector<std::weak_ptr<Meeting>> meetings ABSL_GUARDED_BY(mutex);
   std::map<std::string, Joining> joining ABSL_GUARDED_BY(mutex);
-  // The groups that rank a made with rank b among the members, at a * size + b.
+  // The groups that rank a has made and rank b belongs to, at index a * size + b.
   std::vector<std::vector<std::string>> made ABSL_GUARDED_BY(mutex);
 };
 
@@ -222,8 +222,8 @@ class LocalWorld::Rank::Member final : public Collective {
     Leave();
   }
 
-  void DoAllToAllRows(ConstTensor send, std::span<const int64_t> send_rows, Tensor receive,
-                      std::span<const int64_t> receive_rows) override {
+  void DoAllToAll(ConstTensor send, std::span<const int64_t> send_rows, Tensor receive,
+                  std::span<const int64_t> receive_rows) override {
     Arrive({send, nullptr, send_rows});
     const size_t row = receive.bytes() == 0 ? 0 : receive.bytes() / size_t(receive.shape[0]);
     std::byte* to = At(receive.data, 0);
@@ -245,7 +245,7 @@ class LocalWorld::Rank::Member final : public Collective {
   void DoWaitSend(Message to) override;
   void DoReceive(Tensor data, Message from) override;
 
-  // Each rank combines its slice of all tensors and writes it to all of them.
+  // Each rank combines its slice of all tensors and writes the result to all tensors.
   void Reduce(Tensor data, Combine combine) {
     Arrive({data, data.data, {}});
     const int64_t begin = data.elements() * rank() / size();
@@ -259,7 +259,8 @@ class LocalWorld::Rank::Member final : public Collective {
     Leave();
   }
 
-  // out = the combination of `elements` at `offset` of all ranks' tensors, which are like `like`.
+  // out = the combination of `elements` elements at `offset` of all ranks' tensors. `like` has
+  // their form.
   void CombineParts(const ConstTensor& like, size_t offset, int64_t elements, void* out,
                     Combine combine) {
     for (int peer = 0; peer < size(); ++peer) {
@@ -300,7 +301,7 @@ class LocalWorld::Rank::Member final : public Collective {
     Meeting& meeting = *meeting_;
     MutexLock lock(meeting.mutex);
     if (--meeting.working == 0) meeting.changed.NotifyAll();
-    // It stays zero until this rank, too, has arrived for the next operation.
+    // `working` stays zero until this rank, too, has arrived for the next operation.
     while (meeting.working != 0) meeting.changed.Wait(meeting.mutex);
   }
 
@@ -312,7 +313,7 @@ class LocalWorld::Rank::Member final : public Collective {
 
   Hub& hub_;
   const std::shared_ptr<Meeting> meeting_;
-  std::vector<const void*> parts_;  // Of CombineParts.
+  std::vector<const void*> parts_;  // Used by CombineParts.
 };
 
 void LocalWorld::Rank::Member::DoPostSend(ConstTensor data, Message to) {

@@ -1,4 +1,4 @@
-// Ranks that are threads of one process: for tests of everything that is parallel, without sockets.
+// Ranks that are threads of one process: for tests of everything parallel, without sockets.
 
 #pragma once
 
@@ -9,13 +9,13 @@
 
 namespace trainyard {
 
-// A world of `size` ranks: world(i) belongs to rank i, on threads of its own. Outlives its groups.
-// Joining one does not wait. No rank leaves a collective while another reads its tensor, and
-// messages are copied when posted, so a rank that throws may unwind. A rank that ends early must
-// Abort(), or its peers wait for ever.
+// A world of `size` ranks. world(i) belongs to rank i and may be used on that rank's threads. Must
+// outlive its groups. Joining a group does not wait. No rank leaves a collective while another
+// reads its tensor, and messages are copied when they are posted, so a rank that throws may unwind.
+// A rank that ends early must call Abort(), or its peers wait forever.
 //
-// Strict where other implementations may be: WaitSend waits for the peer's Receive, and fails a
-// CHECK if the data has changed since it was posted.
+// Stricter than other implementations: WaitSend always waits for the peer's Receive, and CHECKs
+// that the data have not changed since they were posted.
 class LocalWorld {
  public:
   explicit LocalWorld(int size);

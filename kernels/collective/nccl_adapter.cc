@@ -41,8 +41,8 @@ ncclDataType_t NcclType(DType dtype) {
   return ncclInt8;
 }
 
-// Gives a pair's communicator the messages to one rank, in their order, on a thread: the first of
-// them waits until that rank receives it.
+// Gives a pair's communicator the messages to one rank, in order, on its own thread. The first
+// message waits until that rank receives it.
 class Sender {
  public:
   Sender(NcclRank& rank, nccl::Listener& listener, const std::string& key)
@@ -52,7 +52,7 @@ class Sender {
     thread_.join();
   }
 
-  // No more messages come. Returns whether all have been given.
+  // Call this when no more messages come. Returns whether all have been given.
   bool End() {
     const MutexLock lock(mutex_);
     ended_ = true;
@@ -60,7 +60,7 @@ class Sender {
     return queue_.empty();
   }
 
-  // To be sent after what `stream` has been given by now.
+  // Posts a message to be sent after the work that `stream` has been given so far.
   absl::Status Post(const ConstTensor& data, const Collective::Begun& operation,
                     cudaStream_t stream) {
     const MutexLock lock(mutex_);
@@ -78,7 +78,7 @@ class Sender {
     return absl::OkStatus();
   }
 
-  // What `stream` is given from now on comes after message n, counted from 0.
+  // Orders all later work on `stream` after message n, counted from 0.
   absl::Status Await(int64_t n, cudaStream_t stream) {
     const MutexLock lock(mutex_);
     while (given_ <= n && failure_.ok()) changed_.Wait(mutex_);
@@ -97,7 +97,7 @@ class Sender {
     for (;;) {
       while (queue_.empty() && !ended_) changed_.Wait(mutex_);
       if (queue_.empty()) break;
-      const Posted& next = queue_.front();  // Which stays where it is.
+      const Posted& next = queue_.front();  // It stays at its place.
       lock.Unlock();
       const absl::Status status = Send(next);
       lock.Lock();
@@ -115,7 +115,7 @@ class Sender {
     }
     while (!ended_) changed_.Wait(mutex_);
     lock.Unlock();
-    pair_ = nullptr;  // Here, so that those of all peers wait at the same time.
+    pair_ = nullptr;  // Here, so that the communicators of all peers wait at the same time.
   }
 
   absl::Status Send(const Posted& next) {
@@ -137,16 +137,16 @@ class Sender {
   const std::string key_;
   Mutex mutex_;
   CondVar changed_;
-  std::deque<Posted> queue_ ABSL_GUARDED_BY(mutex_);  // The first is being given.
+  std::deque<Posted> queue_ ABSL_GUARDED_BY(mutex_);  // The first one is being given.
   std::vector<std::unique_ptr<DeviceEvent>> spare_ ABSL_GUARDED_BY(mutex_);
-  std::unique_ptr<Communicator> pair_;  // Written by the thread, before it has given anything.
+  std::unique_ptr<Communicator> pair_;  // Set by the thread before the first message.
   int64_t given_ ABSL_GUARDED_BY(mutex_) = 0;
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
-  std::thread thread_;  // Last: it uses the others.
+  std::thread thread_;  // Last, because it uses the members above.
 };
 
-// Also hears of its operations, on the watchdog's thread among others.
+// Also the listener of its own operations, on the watchdog's thread among others.
 class NcclCollective final : public Collective, public nccl::Listener {
  public:
   static absl::StatusOr<std::unique_ptr<Collective>> Create(NcclRank& shared,
@@ -161,7 +161,7 @@ class NcclCollective final : public Collective, public nccl::Listener {
     return made;
   }
   ~NcclCollective() override {
-    // All before any communicator goes, for each waits for its other end.
+    // End all senders before any communicator is destroyed, because each waits for its other end.
     for (auto& [peer, sender] : senders_) {
       if (!sender.End()) Abort();
     }
@@ -192,11 +192,11 @@ class NcclCollective final : public Collective, public nccl::Listener {
       return ncclBroadcast(data.data, data.data, data.bytes(), ncclUint8, root, comm, stream);
     });
   }
-  // Of the hosts: returns when all have come.
+  // A barrier of the hosts: returns when all ranks have called it.
   void DoBarrier() override {
     const auto number =
         Run([&](ncclComm_t comm, cudaStream_t stream) { return all_->Meet(comm, stream); });
-    Finish(all_->WaitFor(number, Deadline(absl::InfiniteDuration())));  // It has one of its own.
+    Finish(all_->WaitFor(number, Deadline(absl::InfiniteDuration())));  // It has its own deadline.
   }
   void DoAllGather(ConstTensor mine, Tensor all) override {
     Run([&](ncclComm_t comm, cudaStream_t stream) {
@@ -210,8 +210,8 @@ class NcclCollective final : public Collective, public nccl::Listener {
     });
   }
 
-  void DoAllToAllRows(ConstTensor send, std::span<const int64_t> send_rows, Tensor receive,
-                      std::span<const int64_t> receive_rows) override {
+  void DoAllToAll(ConstTensor send, std::span<const int64_t> send_rows, Tensor receive,
+                  std::span<const int64_t> receive_rows) override {
     const auto bytes_per_row = [](const ConstTensor& tensor) {
       return tensor.bytes() == 0 ? 0 : tensor.bytes() / size_t(tensor.shape[0]);
     };
@@ -240,7 +240,7 @@ class NcclCollective final : public Collective, public nccl::Listener {
     Finish(sender.Post(data, begun(), stream()));
     GoesOn();
   }
-  // Its device has nothing to do but to wait: what is counted is how long the host did.
+  // The device only waits, so the host's time is counted.
   void DoWaitSend(Message to) override { Finish(senders_.at(to.peer).Await(to.n, stream())); }
 
   void DoReceive(Tensor data, Message from) override {
@@ -271,7 +271,8 @@ class NcclCollective final : public Collective, public nccl::Listener {
     });
   }
 
-  // Between what the followed stream has been given by now, and what it is given later.
+  // Runs an operation after all work that the followed stream has been given, and before its later
+  // work.
   Communicator::Number Run(Communicator& communicator, Communicator::Enqueue enqueue) {
     Finish(nccl::ToStatus(cudaEventRecord(after_.get(), stream())));
     const auto number = communicator.Give(begun(), after_, enqueue);
@@ -287,7 +288,7 @@ class NcclCollective final : public Collective, public nccl::Listener {
     return absl::StrCat(all_->key(), "/", from, "-", to);
   }
 
-  // A failure means that this rank cannot go on.
+  // A failure means that this rank cannot continue.
   void Finish(const absl::Status& status) {
     if (status.ok()) return;
     const std::string what = absl::StrCat(OperationUnderWay(), ": ", status.message());
@@ -296,9 +297,9 @@ class NcclCollective final : public Collective, public nccl::Listener {
   }
 
   NcclRank& shared_;
-  const DeviceEvent after_;  // What the followed stream had been given at the last call.
+  const DeviceEvent after_;  // Recorded on the followed stream at each call.
   std::unique_ptr<Communicator> all_;
-  std::map<int, Sender> senders_;  // By peer, as the next.
+  std::map<int, Sender> senders_;  // This and the next: by peer.
   std::map<int, std::unique_ptr<Communicator>> receivers_;
 };
 
@@ -324,7 +325,7 @@ class NcclWorld final : public CollectiveWorld {
 
  private:
   NcclRank shared_;
-  std::map<std::string, int> made_;  // Groups of each name and members so far.
+  std::map<std::string, int> made_;  // Number of groups so far, by name and members.
 };
 
 }  // namespace

@@ -12,21 +12,21 @@
 namespace trainyard::nccl {
 namespace {
 
-// How often the watchdog looks.
+// The interval between the watchdog's looks.
 constexpr absl::Duration kInterval = absl::Milliseconds(5);
 
-// What leaving a group waits for its peers.
+// How long leaving a group waits for the peers.
 constexpr absl::Duration kFarewell = absl::Seconds(10);
 
-// Operations of a communicator that the device has not done. CUDA lets a thread wait that gives a
-// stream a thousand, and such a thread would hold the lock that the watchdog wants. Fewer than the
-// flight recorder keeps.
+// The most operations of a communicator that the device has not done. If a stream has about a
+// thousand of them, CUDA makes the calling thread wait, and that thread would hold the lock that
+// the watchdog needs. Less than the flight recorder's capacity.
 constexpr size_t kMostUnderWay = 128;
 
-// Between two looks at what a call waits for.
+// The pause between two looks at an awaited call.
 constexpr std::chrono::microseconds kPause(20);
 
-// How long a wait for a peer's key goes on before it looks whether all has failed.
+// How long a wait for a peer's key lasts before it checks whether something has failed.
 constexpr absl::Duration kGlance = absl::Milliseconds(200);
 
 absl::Status TooLate(const Deadline& deadline) {
@@ -93,7 +93,7 @@ void NcclRank::LookAtAll() {
 }
 
 void NcclRank::Loop() {
-  cudaSetDevice(options_.device);  // Of this thread.
+  cudaSetDevice(options_.device);  // The device of this thread.
   MutexLock lock(mutex_);
   while (!ends_) {
     const absl::Duration next = RealClock().Monotonic() + kInterval;
@@ -145,7 +145,7 @@ absl::Status Communicator::Open(const Deadline& deadline) {
   return Settle(begun, deadline);
 }
 
-// The first rank makes it, the others are told.
+// The first rank creates the id, and the others read it.
 absl::StatusOr<ncclUniqueId> Communicator::Id(const Deadline& deadline) {
   ncclUniqueId id;
   if (place_.rank == 0) {
@@ -198,12 +198,12 @@ Communicator::~Communicator() {
 absl::StatusOr<Communicator::Number> Communicator::Give(const Collective::Begun& operation,
                                                         const DeviceEvent& after, Enqueue enqueue) {
   const Deadline deadline(rank_.options().timeout);
-  RETURN_IF_ERROR(nccl::ToStatus(cudaSetDevice(rank_.options().device)));  // Of this thread.
+  RETURN_IF_ERROR(nccl::ToStatus(cudaSetDevice(rank_.options().device)));  // This thread's device.
   MutexLock lock(mutex_);
   RETURN_IF_ERROR(rank_.failure());
   if (comm_ == nullptr) return absl::UnavailableError("failed before");
   for (LookLocked(); under_way_.size() >= kMostUnderWay; LookLocked()) {
-    RETURN_IF_ERROR(Pause(Deadline(absl::InfiniteDuration())));  // The watchdog has one.
+    RETURN_IF_ERROR(Pause(Deadline(absl::InfiniteDuration())));  // The watchdog has a deadline.
   }
   Operation next;
   if (spare_.empty()) {
@@ -235,7 +235,7 @@ absl::Status Communicator::Await(Number number, cudaStream_t stream) {
     if (operation.number != number) continue;
     return nccl::ToStatus(cudaStreamWaitEvent(stream, operation.done->get()));
   }
-  return absl::OkStatus();  // It is done.
+  return absl::OkStatus();  // The operation is done.
 }
 
 absl::Status Communicator::WaitFor(Number number, const Deadline& deadline) {

@@ -1,11 +1,11 @@
-// An NCCL communicator that is ordered on the device, and the watchdog over all of a rank. Start at
-// nccl.h; only nccl_adapter.cc includes this.
+// An NCCL communicator that is ordered on the device, and the watchdog over all communicators of a
+// rank. Start at nccl.h; only nccl_adapter.cc includes this file.
 //
-// A communicator has a stream of its own, of high priority. What it is given waits there for an
-// event of whoever has made the data, and records one for whoever uses the result: the host goes
-// on at once. Whether it ends, and how, is for the watchdog to see, which lets go of the device by
-// an abort once it has noted what failed. So whatever was read from the device is good if
-// afterwards nothing has failed.
+// A communicator has its own stream, of high priority. An operation waits on this stream for an
+// event of the stream that made the data, and records an event for the stream that uses the result.
+// So the host continues at once. The watchdog sees whether and how an operation ends. If one fails,
+// the watchdog notes the failure first and then frees the device by an abort. So data read from the
+// device are good if nothing has failed afterwards.
 
 #pragma once
 
@@ -32,21 +32,24 @@ namespace trainyard::nccl {
 class Communicator;
 
 absl::Status ToStatus(cudaError_t error);
-DeviceError::Kind KindOf(const absl::Status& status);  // INTERNAL is the device.
+DeviceError::Kind KindOf(const absl::Status& status);  // INTERNAL means the device.
 
-// Until when somebody waits, by the clock that never jumps.
+// The end of a wait, by a clock that never jumps.
 class Deadline {
  public:
   explicit Deadline(absl::Duration patience)
       : patience_(patience), at_(RealClock().Monotonic() + patience) {}
   absl::Duration patience() const { return patience_; }
-  absl::Duration left() const { return at_ - RealClock().Monotonic(); }  // Below 0: it is over.
+  absl::Duration left() const {
+    return at_ - RealClock().Monotonic();
+  }  // Negative: the deadline
+     // has passed.
 
  private:
   absl::Duration patience_, at_;
 };
 
-// An event of the device. One that could not be made fails when it is recorded.
+// An event of the device. If the event could not be created, recording it fails.
 class DeviceEvent {
  public:
   explicit DeviceEvent(unsigned flags) {
@@ -62,7 +65,7 @@ class DeviceEvent {
   cudaEvent_t event_ = nullptr;
 };
 
-// What the groups of a rank share, and the thread that watches them.
+// The state that all groups of a rank share, and the thread that watches the groups.
 class NcclRank {
  public:
   NcclRank(const NcclOptions& options, Rendezvous& rendezvous);
@@ -71,11 +74,12 @@ class NcclRank {
   const NcclOptions& options() const { return options_; }
   Rendezvous& rendezvous() { return rendezvous_; }
 
-  // Notes the first failure; the watchdog then ends what is on the device.
+  // Notes the first failure. The watchdog then ends the work on the device.
   void Fail(DeviceError::Kind kind, const std::string& what);
-  // OK, or UNAVAILABLE what failed; INTERNAL where that was this rank's device.
+  // OK if nothing has failed, UNAVAILABLE with the failure, or INTERNAL if this rank's device
+  // failed.
   absl::Status failure() const;
-  // Looks at every operation that is under way, then throws what has failed, if anything.
+  // Looks at every operation under way, then throws the noted failure, if any.
   void Check();
 
   void Watch(Communicator* communicator);
@@ -93,26 +97,26 @@ class NcclRank {
   CondVar changed_;
   std::optional<DeviceError> failure_ ABSL_GUARDED_BY(mutex_);
   bool ends_ ABSL_GUARDED_BY(mutex_) = false;
-  std::thread thread_;  // Last: it uses the others.
+  std::thread thread_;  // Last, because it uses the members above.
 };
 
-// Hears of operations; from any thread, under the communicator's lock.
+// Is told about operations, from any thread, under the communicator's lock.
 class Listener {
  public:
   virtual ~Listener() = default;
-  virtual void Began() = 0;  // The device has come so far.
-  // `seconds`: of the device; none where it failed.
+  virtual void Began() = 0;  // The device has reached the operation.
+  // `seconds` is measured on the device; nullopt if the operation failed.
   virtual void Ended(const Collective::Begun& operation, std::optional<double> seconds,
                      bool had_begun) = 0;
   virtual std::string Describe(const FlightRecord& operation) const = 0;
 };
 
-// Thread-safe. Its errors: UNAVAILABLE aborted or a peer was lost, DEADLINE_EXCEEDED, INTERNAL the
-// device; then nothing more comes of it. Events are made for as many operations as were ever under
-// way at once.
+// Thread-safe. Errors: UNAVAILABLE, aborted or a peer was lost; DEADLINE_EXCEEDED; INTERNAL, the
+// device. After an error the communicator must not be used. Events are created for the largest
+// number of operations that were under way at once.
 class Communicator {
  public:
-  // Waits for the other ranks. `key` names it among all communicators of the job.
+  // Names a communicator's place. `key` is unique among all communicators of the job.
   struct Place {
     std::string key;
     int size = 1, rank = 0;
@@ -120,66 +124,66 @@ class Communicator {
   static absl::StatusOr<std::unique_ptr<Communicator>> Create(NcclRank& rank, Listener& listener,
                                                               const Place& place,
                                                               const Deadline& deadline);
-  // Waits briefly for the other ranks, which may still read what this one sent.
+  // Waits briefly for the other ranks, because they may still read data from this one.
   ~Communicator();
 
   const std::string& key() const { return place_.key; }
 
-  // What is enqueued has a number, from 1.
+  // The number of an operation, from 1.
   using Number = int64_t;
   using Enqueue = absl::FunctionRef<ncclResult_t(ncclComm_t, cudaStream_t)>;
-  // Calls enqueue, whose NCCL calls form one group, to run after `after`. Returns at once, except
-  // that the first such calls wait for the other ranks', to connect.
+  // Calls enqueue, whose NCCL calls form one group, to run after `after`. Returns at once. Only the
+  // first such calls wait for those of the other ranks, to connect.
   absl::StatusOr<Number> Give(const Collective::Begun& operation, const DeviceEvent& after,
                               Enqueue enqueue);
-  // What `stream` is given from now on comes after an operation.
+  // Orders all later work on `stream` after an operation.
   absl::Status Await(Number number, cudaStream_t stream);
-  // Returns when the device has done it.
+  // Returns when the device has done the operation.
   absl::Status WaitFor(Number number, const Deadline& deadline);
-  // One byte, the same call on all ranks.
+  // Sends one byte. All ranks must make the same call.
   ncclResult_t Meet(ncclComm_t comm, cudaStream_t stream) const;
 
-  // Notes what has begun, ended, failed or lasted too long.
+  // Notes which operations have begun, ended, failed or taken too long.
   void Look();
-  // Ends what is on the device. The failure is noted before.
+  // Ends the work on the device. The failure must have been noted before.
   void Abort();
 
  private:
-  // An operation that the device has not done, as far as has been looked.
+  // An operation that was not done when it was last looked at.
   struct Operation {
     Collective::Begun begun;
     Number number = 0;
     std::unique_ptr<DeviceEvent> begin, done;
-    std::optional<Deadline> deadline;  // Once the device has come so far.
+    std::optional<Deadline> deadline;  // Set once the device has reached the operation.
   };
   Communicator(NcclRank& rank, Listener& listener, const Place& place);
 
   absl::Status Open(const Deadline& deadline);
   absl::StatusOr<ncclUniqueId> Id(const Deadline& deadline);
-  // Until a non-blocking call that returned `result` has taken effect. Lets go of the mutex while
-  // it pauses.
+  // Waits until a non-blocking call that returned `result` has taken effect. Releases the mutex
+  // while it pauses.
   absl::Status Settle(ncclResult_t result, const Deadline& deadline)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Pause(const Deadline& deadline) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status ToStatus(ncclResult_t result) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Whether the first operation is over; false: look again later.
+  // Whether the first operation under way has ended. False: look again later.
   absl::StatusOr<bool> LookAtFirst() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void LookLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void EndFirst(std::optional<double> seconds) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Of the first operation.
+  // Fails the first operation.
   void Fail(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   NcclRank& rank_;
   Listener& listener_;
   const Place place_;
   cudaStream_t stream_ = nullptr;
-  void* byte_ = nullptr;  // What Meet sends.
+  void* byte_ = nullptr;  // The byte that Meet sends.
   Mutex mutex_;
   ncclComm_t comm_ ABSL_GUARDED_BY(mutex_) = nullptr;
   Number given_ ABSL_GUARDED_BY(mutex_) = 0;
-  // In their order, which is the stream's.
+  // In order, which is that of the stream.
   std::deque<Operation> under_way_ ABSL_GUARDED_BY(mutex_);
-  std::vector<Operation> spare_ ABSL_GUARDED_BY(mutex_);  // Their events.
+  std::vector<Operation> spare_ ABSL_GUARDED_BY(mutex_);  // Kept for their events.
 };
 
 }  // namespace trainyard::nccl

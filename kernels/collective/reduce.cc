@@ -7,10 +7,10 @@
 namespace trainyard {
 namespace {
 
-// Elements are taken in blocks that stay in the cache while the ranks' parts pass by.
+// Elements are combined in blocks that stay in the cache while the parts of all ranks are read.
 constexpr int64_t kBlock = 2048;
 
-// T is what the parts hold, A what is computed in.
+// T is the type of the parts, and A the type of the computation.
 template <typename T, typename A, typename Combine>
 void Reduce(std::span<const void* const> parts, int64_t elements, void* out, Combine combine) {
   A sum[kBlock];

@@ -1,4 +1,5 @@
-// How ranks find each other before they can talk: a small key/value store that all of a gang reach.
+// How ranks find each other before they are connected: a small key/value store that all ranks of a
+// gang can reach.
 
 #pragma once
 
@@ -10,7 +11,7 @@
 
 namespace trainyard {
 
-// Keys are set once. Values are bytes.
+// A key may be set once. Values are bytes.
 class Rendezvous {
  public:
   virtual ~Rendezvous() = default;

@@ -11,7 +11,7 @@
 namespace trainyard {
 namespace {
 
-// A tensor's elements in the host's memory, written by copies alone.
+// A tensor's elements in the host's memory. Only copies write them.
 class HostCopy {
  public:
   explicit HostCopy(const ConstTensor& like)
@@ -26,7 +26,7 @@ class HostCopy {
   std::unique_ptr<std::byte[]> data_;
 };
 
-// Of equal rows, the first few.
+// The first rows of the tensor, as many as the blocks have.
 Tensor Rows(Tensor tensor, std::span<const int64_t> blocks) {
   tensor.shape = tensor.shape.With(0, std::accumulate(blocks.begin(), blocks.end(), int64_t{0}));
   return tensor;
@@ -77,11 +77,11 @@ class StagedCollective final : public Collective {
     host_->ReduceScatterSum(from.tensor(), to.tensor());
     ToDevice(mine, to);
   }
-  void DoAllToAllRows(ConstTensor send, std::span<const int64_t> send_rows, Tensor receive,
-                      std::span<const int64_t> receive_rows) override {
+  void DoAllToAll(ConstTensor send, std::span<const int64_t> send_rows, Tensor receive,
+                  std::span<const int64_t> receive_rows) override {
     const Tensor received = Rows(receive, receive_rows);
     const HostCopy from = ToHost(send), to(received);
-    host_->AllToAllRows(from.tensor(), send_rows, to.tensor(), receive_rows);
+    host_->AllToAll(from.tensor(), send_rows, to.tensor(), receive_rows);
     ToDevice(received, to);
   }
 

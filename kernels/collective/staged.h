@@ -1,5 +1,5 @@
-// Ranks whose tensors lie in a device's memory: the host's world carries what ranks tell each
-// other, and another one the tensors.
+// Worlds for ranks whose tensors are in a device's memory. The host's world carries what ranks tell
+// each other, and another world carries the tensors.
 
 #pragma once
 
@@ -10,12 +10,13 @@
 
 namespace trainyard {
 
-// Copies tensors to the host, and back: for several ranks on one GPU, which NCCL refuses, and for
-// tests. `host` and `backend` must outlive it. Its groups must Follow() the Exec whose tensors they
-// carry before their first operation.
+// Returns a world that copies tensors to the host and back: for several ranks on one GPU, which
+// NCCL refuses, and for tests. `host` and `backend` must outlive it. Before its first operation, a
+// group must Follow() the Exec whose tensors it carries.
 std::unique_ptr<CollectiveWorld> CreateStagedWorld(CollectiveWorld& host, const Backend& backend);
 
-// Everyone() of `host`, all other groups of `tensors`, which has the same ranks.
+// Returns a world whose Everyone() is that of `host`, and whose other groups are those of
+// `tensors`. Both must have the same ranks.
 std::unique_ptr<CollectiveWorld> CreateDeviceWorld(CollectiveWorld& host,
                                                    std::unique_ptr<CollectiveWorld> tensors);
 

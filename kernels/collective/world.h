@@ -1,5 +1,5 @@
 // All ranks of a job, and the groups among them: one for each set of mesh axes that communicates.
-// Implementations as of Collective.
+// The implementations are those of Collective.
 
 #pragma once
 
@@ -18,18 +18,18 @@ class CollectiveWorld {
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
-  // Joins a group. `members` are world ranks in group order, this one among them; each member calls
-  // with the same name and members, and any two ranks make the groups that they share in the same
-  // order. May wait for the other members. The world must outlive its groups. Not thread-safe,
-  // while groups made before may be in use by other threads.
-  // Errors: FAILED_PRECONDITION another member joins a different group at this point; UNAVAILABLE
-  // the world was aborted, or a member was lost.
+  // Joins a group. `members` are world ranks in group order, this one included. Each member must
+  // call this with the same name and members, and any two ranks must make the groups that they
+  // share in the same order. May wait for the other members. The world must outlive its groups. Not
+  // thread-safe, but groups made before may be in use by other threads. Errors:
+  // - FAILED_PRECONDITION: another member joins a different group at this point.
+  // - UNAVAILABLE: the world was aborted, or a member was lost.
   absl::StatusOr<std::unique_ptr<Collective>> Group(const std::string& name,
                                                     const std::vector<int>& members);
-  // The group of all ranks, in order. What it carries lies in the host's memory, always.
+  // Returns the group of all ranks, in order. Its tensors are always in the host's memory.
   virtual absl::StatusOr<std::unique_ptr<Collective>> Everyone();
 
-  // Groups made from now on count their operations there; it must outlive them.
+  // Makes groups created from now on count their operations in `activity`, which must outlive them.
   void CountIn(GroupActivity& activity) { activity_ = &activity; }
 
   // See Collective::Abort.

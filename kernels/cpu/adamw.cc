@@ -9,7 +9,7 @@
 namespace trainyard::cpu {
 namespace {
 
-// Coefficients of one step, computed in f64 and then kept in the dtype of the master weights.
+// The coefficients of one step, computed in f64 and stored in the dtype of the master weights.
 template <typename A>
 struct Coefficients {
   explicit Coefficients(const AdamWArgs& args)
@@ -23,7 +23,7 @@ struct Coefficients {
         rate(A(args.state->learning_rate / (1 - std::pow(args.beta1, double(args.state->step))))),
         root(A(1 / std::sqrt(1 - std::pow(args.beta2, double(args.state->step))))) {}
   A beta1, beta2, fresh1, fresh2, eps, clip;
-  A keep;  // What weight decay leaves.
+  A keep;  // Factor of weight decay.
   A rate;  // Learning rate over the bias correction of m.
   A root;  // 1 / root of the bias correction of v.
 };
@@ -43,8 +43,8 @@ struct Range {
   int64_t elements;
 };
 
-// All that the loop reads is its own, so that no store can change it: only then is the loop, with
-// its sums, compiled to vectors.
+// All values that the loop reads are local, so that no store can change them. Only then does the
+// compiler vectorise the loop with its sums.
 template <typename A>
 [[gnu::always_inline]] inline void UpdateRange(const Range<A> range, const Coefficients<A> k,
                                                WordSums& read, WordSums& written) {

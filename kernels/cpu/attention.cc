@@ -1,4 +1,4 @@
-// See attention_forward.cc.
+// Start at attention_forward.cc.
 
 #include "kernels/attention.h"
 

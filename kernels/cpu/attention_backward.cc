@@ -1,7 +1,7 @@
-// As attention_forward.cc, whose scores are computed again. A task sums the gradients of its keys
-// and values over its queries, so that no sum needs an order among tasks; the gradient of a sink,
-// which all sequences have a share in, is summed from one value for each head of each. Bound by
-// multiply-adds: 6 d + 4 e FLOPs per score.
+// Works as attention_forward.cc, and computes the scores again. A task sums the gradients of its
+// keys and values over its queries, so no sum depends on an order of tasks. All sequences
+// contribute to the gradient of a sink, which is summed from one value for each sequence and head.
+// Bound by multiply-adds: 6 d + 4 e FLOPs per score.
 
 #include <cmath>
 #include <limits>
@@ -12,8 +12,8 @@
 namespace trainyard::cpu {
 namespace {
 
-// to[r, c] = scale * from[r, c], or adds that. Inlined, or backward of short sequences takes
-// some 5 % longer.
+// to[r, c] = or += scale * from[r, c]. Without inlining, backward of short sequences takes about 5
+// % longer.
 template <typename O, typename A>
 [[gnu::always_inline]] inline void Store(const A* from, A scale, const Width& width,
                                          const Rows<O>& to, Write write) {
@@ -48,14 +48,14 @@ struct BackwardScratch {
     pieces.Take(slopes, at.soft_cap > 0 ? kQueries * kKeys : 0);
     bytes = pieces.BytesFrom(data);
   }
-  Operand<Products> keys, values, queries, dout;  // All of the part's keys, a strip of queries.
+  Operand<Products> keys, values, queries, dout;  // All keys of the part, or a strip of queries.
   Element *query_strip, *dout_strip, *weights;    // *_strip are transposed.
-  // `slopes` of the soft cap, where there is one.
+  // `slopes` is used with a soft cap.
   typename Products::Sum *dkeys, *dvalues, *dqueries, *scores, *dscores, *slopes;
   size_t bytes;
 };
 
-// Of a strip's queries.
+// The statistics of a strip's queries.
 template <typename A>
 struct Statistics {
   alignas(64) A lse[kQueries] = {};
@@ -71,13 +71,14 @@ struct Statistics {
         sum += A(dout.data[q * dout.stride + c]) * A(out.data[q * out.stride + c]);
       }
       delta[q] = sum;
-      // A query that sees nothing has no weights, whatever they are relative to.
+      // A query that sees nothing has no weights, so any finite value will do.
       lse[q] = std::isinf(lses[q]) ? A(0) : lses[q];
     }
   }
 };
 
-// A strip: adds to dkeys and dvalues, leaves dqueries (dkeys and dqueries before scale).
+// Processes a strip: adds to dkeys and dvalues, and writes dqueries (dkeys and dqueries without
+// scale).
 template <typename Products, typename A>
 void BackwardStrip(const Strip& strip, const Sight& sees, const Layout& at,
                    const BackwardScratch<Products>& work, const Statistics<A>& of) {
@@ -104,7 +105,7 @@ void BackwardStrip(const Strip& strip, const Sight& sees, const Layout& at,
   });
 }
 
-// Of the sink's share in what a strip's queries mix, sum_i p[i] delta[i].
+// The sum of p[i] delta[i] over a strip's queries, where p[i] is the weight of the sink.
 template <typename A>
 A SinkShare(A sink, const Statistics<A>& of, int64_t count) {
   A sum = 0;

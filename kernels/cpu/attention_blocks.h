@@ -1,5 +1,6 @@
-// Blocks of scores: kKeys keys against a strip of kQueries queries, which of them exist, and the
-// products that make and use them. Shared by attention_forward.cc and attention_backward.cc.
+// Blocks of attention scores: kKeys keys by a strip of kQueries queries. Finds the blocks and
+// scores that exist, and computes the products that make and use them. Shared by
+// attention_forward.cc and attention_backward.cc.
 
 #pragma once
 
@@ -13,24 +14,25 @@
 
 namespace trainyard::cpu {
 
-constexpr int64_t kKeys = 64;  // Of a block.
+constexpr int64_t kKeys = 64;  // Per block.
 
-// Of a block of scores, what exists.
+// The number of existing queries and keys in a block of scores.
 struct Extent {
   int64_t queries;
   int64_t keys;
 };
 
-// Which of the part's keys a strip's queries see.
+// The part's keys that the queries of a strip see.
 struct Sight {
   Sight(const Layout& at, const Documents& documents, const Strip& strip);
 
-  // Calls body(j, keys) for the blocks of keys that some query sees.
+  // Calls body(j, keys) for each block of keys that has a key that some query sees.
   template <typename Body>
   void ForEachBlock(Body&& body) const {
     for (int64_t j = begin; j < end; j += kKeys) body(j, std::min(kKeys, end - j));
   }
-  // Makes scores that do not exist minus infinity: what ScoreBlock's `first` does not say.
+  // Sets the scores of keys that a query does not see to minus infinity, if ScoreBlock's `first`
+  // does not express this.
   template <typename A>
   void Hide(int64_t j, int64_t keys, A* scores) const {
     if (!by_query || (j >= all_begin && j + keys <= all_end)) return;
@@ -44,16 +46,16 @@ struct Sight {
     }
   }
 
-  int64_t begin = 0;  // Of what some query sees; a multiple of kKeys.
+  int64_t begin = 0;  // The keys [begin, end) that some query sees; a multiple of kKeys.
   int64_t end;
-  // Query q sees keys up to `diagonal` + q; or, by_query, keys [begins[q], ends[q]).
+  // Query q sees keys up to `diagonal` + q; or, if by_query, keys [begins[q], ends[q]).
   int64_t diagonal = std::numeric_limits<int32_t>::max();
   bool by_query = false;
-  int64_t all_begin = 0, all_end = 0;  // What each query sees.
+  int64_t all_begin = 0, all_end = 0;  // The keys that every query sees.
   alignas(64) int32_t begins[kQueries], ends[kQueries];
 };
 
-// Calls body(layout, scratch) for each task.
+// Calls body(layout, scratch) for each task: each key/value head of each sequence.
 template <typename Core, typename Body>
 void ForEachTask(Exec& exec, const Core& core, size_t bytes, const Body& body) {
   Context& context = ContextOf(exec);

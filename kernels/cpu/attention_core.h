@@ -1,4 +1,4 @@
-// The core of attention.h and attention_part.h: see attention_forward.cc.
+// The CPU core of attention.h and attention_part.h. Start at attention_forward.cc.
 
 #pragma once
 
@@ -7,7 +7,7 @@
 
 namespace trainyard::cpu {
 
-// Instantiated for O equal to T, and to Accumulate<T>.
+// Instantiated for O = T and O = Accumulate<T>.
 template <typename T, typename O>
 void Run(Exec& exec, const AttentionForwardCore<T, O>& core);
 template <typename T, typename O>

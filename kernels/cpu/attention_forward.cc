@@ -1,8 +1,9 @@
-// A task is one sequence and one key/value head with its group of query heads. Its keys and values
-// are copied once into what products take: f32 or f64, or bf16 in pairs. Queries pass in strips of
-// 32, transposed, over the blocks of 64 keys that they see: scores then have a key a row, so that
-// softmax needs no sums across a vector and every product is TileProduct on contiguous rows. Bound
-// by multiply-adds: 2 (d + e) FLOPs per score, of which there are half as many when causal.
+// A task is one sequence and one key/value head with its group of query heads. The task copies its
+// keys and values once into the form that products take: f32 or f64, or bf16 in pairs. Queries are
+// processed in transposed strips of 32, over the blocks of 64 keys that they see. So a row of
+// scores belongs to one key, softmax needs no sums across a vector, and every product is a
+// TileProduct on contiguous rows. Bound by multiply-adds: 2 (d + e) FLOPs per score, half as many
+// scores if causal.
 
 #include <cmath>
 #include <limits>
@@ -33,7 +34,8 @@ struct ForwardScratch {
   size_t bytes;
 };
 
-// A strip over all keys that it sees; leaves sum_j p v in work.sums. `state` begins with the sink.
+// Processes a strip over all keys that it sees. Leaves sum_j p v in work.sums. `state` begins with
+// the sink.
 template <typename Products, typename A>
 void ForwardStrip(const Strip& strip, const Sight& sees, const Layout& at,
                   const ForwardScratch<Products>& work, SoftmaxState<A>& state) {
@@ -56,7 +58,7 @@ void ForwardStrip(const Strip& strip, const Sight& sees, const Layout& at,
   });
 }
 
-// Takes a strip's results into a row of out and its lse.
+// Writes a strip's results to a row of out and to its lse.
 template <typename O, typename A>
 struct Finish {
   const SoftmaxState<A>& state;
@@ -64,7 +66,7 @@ struct Finish {
   Write write;
   void operator()(int64_t q, const A* sums, O* out, A& lse) const {
     const int64_t d = at.value.d;
-    const bool empty = state.sum[q] == A(0);  // It sees no key, and there is no sink.
+    const bool empty = state.sum[q] == A(0);  // It sees no key, and has no sink.
     const A mine = state.largest[q] + std::log(state.sum[q]);
     const A inverse = empty ? A(0) : A(1) / state.sum[q];
     if (write == Write::kOverwrite) {

@@ -1,6 +1,7 @@
-// What attention's products multiply: where a task's heads lie, and their copies in the forms that
-// TileProduct takes. Plain products are of f32 or f64 values one by one, paired ones of bf16 two by
-// two (bf16_pairs.h). A product sums over the head dim (scores), keys or queries (mixtures).
+// The operands of attention's products: the places of a task's heads, and copies of them in the
+// forms that TileProduct takes. Plain products multiply f32 or f64 values one by one; paired
+// products multiply bf16 values two by two (bf16_pairs.h). A product sums over the head dim
+// (scores), or over keys or queries (mixtures).
 
 #pragma once
 
@@ -20,8 +21,8 @@ constexpr int64_t RoundUp(int64_t n, int64_t to) { return (n + to - 1) / to * to
 template <typename A>
 struct PlainProducts {
   using Sum = A;
-  using Value = A;    // of an operand
-  using Element = A;  // `kPer` values, neighbours in the dimension that is summed over
+  using Value = A;    // An operand's value.
+  using Element = A;  // `kPer` values that are neighbours in the summed dimension.
   static constexpr int64_t kPer = 1;
   using Args = TileProductArgs<Element, Sum>;
 };
@@ -42,11 +43,11 @@ struct Rows {
   int64_t count;
 };
 
-// Of heads: of queries and keys, or of values.
+// The width of query and key heads, or of value heads.
 struct Width {
   explicit Width(int64_t elements) : d(elements), padded(RoundUp(elements, kTileLanes)) {}
   int64_t d;
-  int64_t padded;  // d up to whole vectors
+  int64_t padded;  // d rounded up to whole vectors.
 };
 
 // Queries [i, i + count) of a part.
@@ -55,7 +56,7 @@ struct Strip {
   int64_t count;
 };
 
-// Where a task's heads and rows lie.
+// The places of a task's heads and rows.
 struct Layout {
   Layout(const AttentionDims& dims, const AttentionPart& rows, int64_t task)
       : part(rows),
@@ -72,13 +73,13 @@ struct Layout {
         lse_row(dims.sequence),
         scale(dims.scale),
         soft_cap(dims.soft_cap) {}
-  // Rows [i, i + count) of the part of a query head, or of what is as it.
+  // Rows [i, i + count) of the part, in a query head or a tensor of the same form.
   template <typename T>
   Rows<T> Queries(const Heads<T>& from, const Width& width, int64_t head,
                   const Strip& strip) const {
     return {from.data + (q_first + strip.i) * from.row + head * width.d, from.row, strip.count};
   }
-  // The part's rows of the key/value head.
+  // The part's rows in the key/value head.
   template <typename T>
   Rows<T> Keys(const Heads<T>& from, const Width& width) const {
     return {from.data + kv_first * from.row + kv_head * width.d, from.row, part.kv_rows};
@@ -92,15 +93,16 @@ struct Layout {
   double scale, soft_cap;
 };
 
-// Rows in both forms: `dots` [rows, padded / kPer] sums along the head dim, `mix` [rows / kPer,
-// padded] across rows. One and the same where products are plain. Padded with zeroes.
+// Rows in the two forms of operands. `dots` [rows, padded / kPer] is for sums along the head dim,
+// `mix` [rows / kPer, padded] for sums over rows. With plain products both are the same memory.
+// Padded with zeroes.
 template <typename Products>
 struct Operand {
   using Element = typename Products::Element;
   Element* dots;
   Element* mix;
 
-  // From row r on, a multiple of kPer.
+  // The elements from row r on; r must be a multiple of kPer.
   const Element* DotsAt(int64_t r, const Width& width) const {
     return dots + r * width.padded / Products::kPer;
   }
@@ -109,7 +111,7 @@ struct Operand {
   }
 };
 
-// to[r, c] = from[r, c]: the form `dots`.
+// The form `dots`: to[r, c] = from[r, c].
 template <typename Value, typename T>
 void LoadDots(const Rows<const T>& from, const Width& width, Value* to) {
   for (int64_t r = 0; r < from.count; ++r, to += width.padded) {
@@ -135,8 +137,7 @@ void LoadMix(const Rows<const T>& from, const Width& width, const Operand<Produc
   }
 }
 
-// to[c, q] = from[q, c] of the loaded rows of a strip, of which there are `count`; zeroes for the
-// other queries.
+// to[c, q] = from[q, c] for the `count` loaded rows of a strip; zeroes for the other queries.
 template <typename Products>
 void Transpose(const typename Products::Element* dots, int64_t count, const Width& width,
                typename Products::Element* to) {
@@ -157,8 +158,8 @@ void Transpose(const typename Products::Element* dots, int64_t count, const Widt
   }
 }
 
-// A block of weights [keys, kQueries] as the left operand of a mixture of keys, which sums over
-// keys, or of queries. `to` is used for pairs alone.
+// The block of weights [keys, kQueries] as the left operand of a mixture that sums over keys, or
+// over queries. `to` is used for pairs only.
 template <typename Products>
 const typename Products::Element* AcrossKeys(const typename Products::Sum* weights, int64_t keys,
                                              typename Products::Element* to) {
@@ -178,7 +179,7 @@ const typename Products::Element* AlongQueries(const typename Products::Sum* wei
   }
 }
 
-// Hands out the pieces of a task's scratch.
+// Hands out pieces of a task's scratch memory.
 class Pieces {
  public:
   explicit Pieces(std::byte* data) : next_(data) {}
@@ -187,7 +188,7 @@ class Pieces {
     piece = reinterpret_cast<T*>(next_);
     next_ += RoundUp(elements * int64_t(sizeof(T)), 64);
   }
-  // An operand of `rows` rows.
+  // Takes an operand of `rows` rows.
   template <typename Products>
   void Take(Operand<Products>& operand, int64_t rows, const Width& width) {
     Take(operand.dots, rows * width.padded / Products::kPer);

@@ -9,7 +9,7 @@
 namespace trainyard::cpu {
 namespace {
 
-// Queries side by side: what is carried over keys stays in registers.
+// Vectors of neighbouring queries. The running values over keys stay in registers.
 struct Floats8 {
   using Vector [[gnu::vector_size(32)]] = float;
   using Bits [[gnu::vector_size(32)]] = uint32_t;
@@ -50,7 +50,7 @@ template <typename Lanes, typename A>
       const Vector score = reinterpret_cast<Vector&>(block.scores[r * kQueries + q]) * block.scale;
       largest = score > largest ? score : largest;
     }
-    // Of queries that have seen nothing: all differences from it are minus infinity.
+    // If a query has seen nothing, -infinity - -infinity would be NaN.
     const Vector base = largest == -kInfinity<A> ? Vector{} : largest;
     for (int64_t r = 0; r < block.keys; ++r) {
       auto& score = reinterpret_cast<Vector&>(block.scores[r * kQueries + q]);

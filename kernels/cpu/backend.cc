@@ -17,7 +17,7 @@
 namespace trainyard {
 namespace {
 
-// What a CPU is given is done when the call returns.
+// A CPU's work is done when the call returns.
 class CpuEvent final : public Event {
  public:
   void Record(const Exec&) override { time_ = std::chrono::steady_clock::now(); }

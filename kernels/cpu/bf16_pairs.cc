@@ -1,4 +1,4 @@
-// Bound by the multiply-add units like tile_product.cc, whose blocks these are: 8 rows by 2 vectors
+// Bound by the multiply-add units, like tile_product.cc. Uses the same blocks: 8 rows by 2 vectors
 // in registers.
 
 #include "kernels/cpu/bf16_pairs.h"
@@ -52,7 +52,7 @@ template <int kRows>
   for (; j < t.n; j += 16) Block<kRows, 1>(t, i, j);
 }
 
-// The elements of a whose index lacks the bit kBit beside those of b, or of those that have it.
+// Takes the elements of a whose index lacks (or has, if kHas) the bit kBit, next to those of b.
 template <size_t kBit, bool kHas, size_t... j>
 [[gnu::always_inline]] TRAINYARD_AVX512_BF16 inline Words Half(Words a, Words b,
                                                                std::index_sequence<j...>) {
@@ -60,7 +60,7 @@ template <size_t kBit, bool kHas, size_t... j>
   return __builtin_shufflevector(a, b, ((j & kBit ? 16 + j - kBit : j) + kFrom)...);
 }
 
-// A round of transposing 16 rows: exchanges the blocks of kBit by kBit that mirror each other.
+// One round of transposing 16 rows: exchanges the blocks of kBit by kBit that mirror each other.
 template <size_t kBit>
 [[gnu::always_inline]] TRAINYARD_AVX512_BF16 inline void Exchange(Words (&rows)[16]) {
   constexpr auto kColumns = std::make_index_sequence<16>();

@@ -1,6 +1,6 @@
-// Each task computes one tile of c: it walks along k in slices, copies the slices of a and b into
-// contiguous f32 or f64 (which settles transposition and bf16), and adds their product to a tile
-// kept in f32 or f64 until the end. A tile of 192 x 256 makes copying about a tenth of the work.
+// Each task computes one tile of c. It walks along k in slices, copies the slices of a and b to
+// contiguous f32 or f64 (which handles transposition and bf16), and adds their product to a tile in
+// f32 or f64. With a tile of 192 x 256, copying is about a tenth of the work.
 
 #include "kernels/cpu/blocked_matmul.h"
 
@@ -11,9 +11,9 @@ namespace trainyard::cpu {
 namespace {
 
 constexpr int64_t kTileRows = 192, kTileColumns = 256, kSlice = 256;
-constexpr int64_t kStrip = 64;  // Columns of b that lie together.
+constexpr int64_t kStrip = 64;  // Columns of b that are copied together.
 
-// An operand as rows and columns, whatever its transposition.
+// An operand by rows and columns, transposed or not.
 template <typename T>
 struct Operand {
   const T* data;
@@ -26,7 +26,7 @@ Operand<T> View(const ConstTensor& t, bool transposed) {
   return {t.as<T>(), transposed ? 1 : columns, transposed ? columns : 1};
 }
 
-// to[r, c] = from[r, c] in `rows` by `columns`, zeroes up to `padded` columns.
+// to[r, c] = from[r, c] for `rows` by `columns` elements, and zeroes up to `padded` columns.
 template <typename T, typename A>
 void Copy(const Operand<T>& from, int64_t rows, int64_t columns, int64_t padded, A* to) {
   if (from.column == 1) {
@@ -36,7 +36,8 @@ void Copy(const Operand<T>& from, int64_t rows, int64_t columns, int64_t padded,
       for (int64_t c = 0; c < columns; ++c) to[r * padded + c] = A(row[c]);
     }
   } else {
-    // Reads along columns, of few rows at a time, whose lines in `to` stay in the nearest cache.
+    // Reads along columns, for a few rows at a time, so that the lines of `to` stay in the nearest
+    // cache.
     constexpr int64_t kRows = 16;
     for (int64_t first = 0; first < rows; first += kRows) {
       const int64_t last = std::min(rows, first + kRows);

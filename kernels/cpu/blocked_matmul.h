@@ -1,4 +1,4 @@
-// The matrix product of our own: every dtype, f64 among them, on any CPU.
+// The matrix product without a library: every dtype, also f64, on any CPU.
 
 #pragma once
 
@@ -7,7 +7,7 @@
 
 namespace trainyard::cpu {
 
-// As kernels/matmul.h says; bitwise the same for any thread count.
+// As in kernels/matmul.h; bitwise the same for any thread count.
 void BlockedMatMul(Exec& exec, const MatMulArgs& args);
 
 }  // namespace trainyard::cpu

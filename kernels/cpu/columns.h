@@ -1,4 +1,4 @@
-// Sums over rows, column by column: gradients of gains and biases.
+// Sums over rows, column by column, for the gradients of gains and biases.
 
 #pragma once
 
@@ -10,10 +10,10 @@
 
 namespace trainyard::cpu {
 
-// y[i][c] = (write == kAdd ? y[i][c] : 0) + sum over the rows of `shape`, for each of the outputs.
-// `body(begin, end, sums)` handles rows [begin, end) and adds their terms to sums[i][c]; whatever
-// else it does with those rows finds them in the cache. Rows come in runs of fixed length whose
-// sums are added up in order, so no sum depends on the threads and long ones stay accurate.
+// y[i][c] = (write == kAdd ? y[i][c] : 0) + sum over the rows of `shape`, for each output i.
+// `body(begin, end, sums)` must add the terms of rows [begin, end) to sums[i][c]; other work on
+// these rows finds them in the cache. Rows are summed in runs of fixed length, and the sums of the
+// runs are added in order. So no sum depends on the number of threads, and long sums stay accurate.
 template <int kOutputs, typename A, typename Body>
 void SumRows(Exec& exec, const Shape& shape, std::array<A*, kOutputs> y, Write write,
              const Body& body) {

@@ -1,5 +1,6 @@
-// What CPU kernels keep between calls, in Exec::context: scratch that only grows, so that a step
-// allocates nothing once it has run, and oneDNN's prepared primitives.
+// The state that CPU kernels keep between calls, in Exec::context: oneDNN's prepared primitives,
+// and scratch memory. The scratch memory only grows, so a step allocates nothing after the first
+// one.
 
 #pragma once
 
@@ -12,10 +13,10 @@
 
 namespace trainyard::cpu {
 
-// Memory of one thread. Not thread-safe.
+// Scratch memory of one thread. Not thread-safe.
 class Scratch {
  public:
-  // At least `bytes`, 64-byte aligned, of any content; valid until the next call.
+  // Returns at least `bytes` bytes, 64-byte aligned, with any content. Valid until the next call.
   std::byte* Reserve(size_t bytes);
 
  private:
@@ -29,12 +30,12 @@ class Scratch {
 class DnnlPrimitives;  // dnnl_adapter.h
 
 struct Context {
-  std::vector<Scratch> scratch;  // One a thread.
-  Scratch shared;                // Of all threads, in disjoint parts.
+  std::vector<Scratch> scratch;  // One per thread.
+  Scratch shared;                // Used by all threads, in disjoint parts.
   std::shared_ptr<DnnlPrimitives> primitives;
 };
 
-// The context of `exec`, made on first use, with scratch for its threads.
+// Returns the context of `exec`, with scratch memory for its threads. Creates it at the first call.
 Context& ContextOf(Exec& exec);
 
 }  // namespace trainyard::cpu

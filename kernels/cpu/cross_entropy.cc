@@ -18,7 +18,7 @@ void CheckTargets(const ConstTensor& targets, int64_t vocab) {
   }
 }
 
-// Of a row of logits, or of slices of it.
+// The softmax of a row of logits, or of a slice of a row.
 template <typename A>
 struct Softmax {
   A largest;
@@ -117,7 +117,7 @@ void Backward(const Exec& exec, const CrossEntropyBackwardArgs& args) {
       const int64_t target = targets[t] - first;
       const bool held = target >= 0 && target < columns;
       const A probability =
-          held ? Exp(row[target] - offset) : A(0);  // Before out, which may be row.
+          held ? Exp(row[target] - offset) : A(0);  // Before out is written, which may be row.
 #pragma omp simd
       for (int64_t v = 0; v < columns; ++v) out[v] = T(scale * Exp(row[v] - offset));
       if (held) out[target] = T(scale * (probability - A(1)));

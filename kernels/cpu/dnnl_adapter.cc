@@ -18,26 +18,26 @@ using Key = std::tuple<int64_t, int64_t, int64_t, bool, bool, DType, DType, bool
 
 struct Product {
   dnnl::matmul primitive;
-  std::unordered_map<int, dnnl::memory> arguments;  // Without memory of their own.
+  std::unordered_map<int, dnnl::memory> arguments;  // Their memory is set for each call.
 };
 
 dnnl::memory::data_type TypeOf(DType dtype) {
   return dtype == DType::kF32 ? dnnl::memory::data_type::f32 : dnnl::memory::data_type::bf16;
 }
 
-// A matrix of `rows` by `columns` as the product sees it, transposed by its strides.
+// A matrix of `rows` by `columns` as the product uses it; strides transpose it.
 dnnl::memory::desc Matrix(int64_t rows, int64_t columns, bool transposed, DType dtype) {
   const dnnl::memory::dims strides = {transposed ? 1 : columns, transposed ? rows : 1};
   return {{rows, columns}, TypeOf(dtype), strides};
 }
 
-// A product that oneDNN prepared for more threads than it is run with leaves parts out.
+// A product that oneDNN prepared for more threads than run it leaves parts out.
 int Threads(const Exec& exec) { return std::min(exec.threads, omp_get_thread_limit()); }
 
 struct Operands {
   dnnl::memory::desc a, b, c, bias;
 
-  // `shape` may have a dim of DNNL_RUNTIME_DIM_VAL.
+  // A dim of `shape` may be DNNL_RUNTIME_DIM_VAL.
   Operands(const MatMulArgs& args, const MatMulShape& shape)
       : a(Matrix(shape.m, shape.k, args.trans_a, args.a.dtype)),
         b(Matrix(shape.k, shape.n, args.trans_b, args.a.dtype)),
@@ -50,7 +50,7 @@ struct Operands {
 
 class DnnlPrimitives {
  public:
-  // Null where there is no fast implementation.
+  // Returns null if oneDNN has no fast implementation.
   Product* Find(const Exec& exec, const MatMulArgs& args, Rows rows) {
     MatMulShape shape = ShapeOf(args);
     if (rows == Rows::kVary) (args.trans_a ? shape.k : shape.m) = DNNL_RUNTIME_DIM_VAL;
@@ -73,7 +73,7 @@ class DnnlPrimitives {
     return product;
   }
   dnnl::stream& stream() { return stream_; }
-  // Of all products: one runs at a time.
+  // Shared by all products, because one runs at a time.
   Scratch& scratch() { return scratch_; }
 
  private:
@@ -99,11 +99,11 @@ class DnnlPrimitives {
           dnnl::memory(description.scratchpad_desc(), engine_, DNNL_MEMORY_NONE);
       return product;
     } catch (const dnnl::error&) {
-      return nullptr;  // Not implemented on this CPU: ours does it.
+      return nullptr;  // Not implemented on this CPU: BlockedMatMul computes it.
     }
   }
 
-  // Operands of the shape that the call has.
+  // Sets the operands to the call's shape.
   void SetOperands(Product& product, const MatMulArgs& args) {
     const Operands operands(args, ShapeOf(args));
     const auto set = [&](int argument, const dnnl::memory::desc& operand) {
@@ -126,7 +126,7 @@ bool DnnlMatMul(Exec& exec, const MatMulArgs& args, Rows rows) {
   Context& context = ContextOf(exec);
   if (context.primitives == nullptr) context.primitives = std::make_shared<DnnlPrimitives>();
   DnnlPrimitives& primitives = *context.primitives;
-  omp_set_num_threads(Threads(exec));  // Of this thread; oneDNN asks when it prepares and runs.
+  omp_set_num_threads(Threads(exec));  // For this thread; oneDNN asks when it prepares and runs.
   Product* product = primitives.Find(exec, args, rows);
   if (product == nullptr) return false;
   const auto set = [&](int argument, const void* data) {

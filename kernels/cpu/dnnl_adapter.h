@@ -1,5 +1,5 @@
-// The matrix products that oneDNN does. Its C++ interface throws; nothing of that leaves the
-// adapter.
+// The matrix products that oneDNN computes. oneDNN's C++ interface throws; the adapter catches
+// everything.
 
 #pragma once
 
@@ -8,14 +8,13 @@
 
 namespace trainyard::cpu {
 
-// Whether the rows of `a` as stored (M, or K when it is transposed) are as many in every call.
-// Where they vary, one primitive serves all of them: no memory for each new number, nor time to
-// prepare.
+// Whether the number of rows of `a` as stored (M, or K if transposed) is the same in every call. If
+// it varies, one primitive serves all numbers: no memory and no preparation for each new number.
 enum class Rows : uint8_t { kFixed, kVary };
 
-// Computes the product and returns true, or returns false having done nothing where oneDNN has no
-// fast code for it: f64, or bf16 on a CPU without such instructions. The primitive for a shape is
-// prepared by the first call. Sums are in f32; deterministic for a given thread count.
+// Computes the product and returns true. Returns false without doing anything if oneDNN has no fast
+// code for it: f64, or bf16 on a CPU without such instructions. The first call for a shape prepares
+// its primitive. Sums are in f32. Deterministic for a given thread count.
 bool DnnlMatMul(Exec& exec, const MatMulArgs& args, Rows rows = Rows::kFixed);
 
 }  // namespace trainyard::cpu

@@ -27,7 +27,7 @@ void Backward(const Exec& exec, const EmbeddingBackwardArgs& args) {
       std::fill(dtable + begin, dtable + end, A(0));
     });
   }
-  // Threads share out the columns: two tokens of one row of the table never race.
+  // Threads divide the columns, so two tokens with the same row of the table never race.
   ParallelRanges(exec, d, tokens, 16, [=](int64_t begin, int64_t end) {
     for (int64_t t = 0; t < tokens; ++t) {
       const int64_t v = token[t] - first;

@@ -19,8 +19,8 @@ void ExpertOrder(Exec&, const ExpertOrderArgs& args) {
         << "expert_order experts: expert " << expert[slot] << " at " << slot << " of " << experts;
     ++counts[expert[slot]];
   }
-  // For a while `counts` says where each expert's next slot goes, which in the end is where the
-  // next expert's begin.
+  // `counts` is used as the place of each expert's next slot. At the end it is the place where the
+  // next expert's slots begin.
   int32_t begin = 0;
   for (int64_t e = 0; e < experts; ++e) begin += std::exchange(counts[e], begin);
   for (int64_t slot = 0; slot < slots; ++slot) {

@@ -24,7 +24,7 @@ class Groups {
   int64_t rows() const { return offset_[count_] - offset_[0]; }
   int64_t begin(int64_t g) const { return offset_[g]; }
   int64_t end(int64_t g) const { return offset_[g + 1]; }
-  // The group that has the row, which must have one.
+  // Returns the group of a row, which must belong to a group.
   int64_t Of(int64_t row) const {
     return std::upper_bound(offset_, offset_ + count_ + 1, int32_t(row)) - offset_ - 1;
   }
@@ -34,7 +34,7 @@ class Groups {
   int64_t count_;
 };
 
-// Calls body(row, its group) for each row of a group, some on other threads.
+// Calls body(row, group) for each row of a group, on several threads.
 template <typename Body>
 void ForEachRow(const Exec& exec, const Groups& groups, int64_t columns, const Body& body) {
   ParallelRows(exec, groups.rows(), columns, [&](int64_t begin, int64_t end) {

@@ -1,4 +1,4 @@
-// One product after the other, each by all threads.
+// Computes one product after the other, each with all threads.
 #include "kernels/grouped_matmul.h"
 
 #include "kernels/cpu/blocked_matmul.h"

@@ -1,5 +1,5 @@
-// Functions that exist twice, for AVX2 (how all of kernels/cpu is compiled) and for AVX-512. The
-// bodies are templates or inline functions that both inline.
+// Functions that are compiled twice: for AVX2, like all of kernels/cpu, and for AVX-512. Both
+// inline the same bodies, which are templates or inline functions.
 
 #pragma once
 

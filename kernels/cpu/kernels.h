@@ -1,5 +1,5 @@
-// The CPU kernels, cpu::Op for each op; what they compute is said in its header. Arguments have
-// passed Check(). Called through CpuBackend().
+// The CPU kernels: cpu::Op for each op. The op's header describes what they compute. Their
+// arguments have passed Check(). Called through CpuBackend().
 
 #pragma once
 

@@ -16,14 +16,14 @@ double Unit(const ConstTensor& counts) {
   return 1 / sum;
 }
 
-// What a token's scores are divided by to be probabilities.
+// The divisor that turns a token's scores into probabilities.
 template <typename A>
 A SumOf(RouterScoring scoring, const A* s, int64_t experts) {
   return scoring == RouterScoring::kSoftmax ? A(1)
                                             : std::accumulate(s, s + experts, A(kSmallestScoreSum));
 }
 
-// sum_e fraction[e] p[e].
+// Returns sum_e fraction[e] p[e].
 template <typename A>
 A Expected(const A* s, A sum, const double* count, double unit, int64_t experts) {
   A expected = 0;

@@ -1,4 +1,4 @@
-// Elementary functions that the compiler can vectorise: no calls, no branches.
+// Elementary functions that the compiler can vectorise: they have no calls and no branches.
 
 #pragma once
 
@@ -11,11 +11,13 @@ namespace trainyard::cpu {
 inline double Exp(double x) { return std::exp(x); }
 
 // Within 2 units in the last place; 0 below -87.3, infinite above 88.7, NaN for NaN.
-// Method: exp(x) = 2^n exp(r) with |r| <= ln(2)/2, exp(r) by the polynomial of Cephes' expf
-// (Moshier 1992). Adding 1.5 2^23 rounds to an integer and leaves it in the lowest bits, from where
-// a shift brings it to the exponent.
-// F is float, or a vector of them as GCC has them, with U the unsigned integers of the same shape.
-// By reference, because vectors wider than the target's change how values are passed.
+//
+// Method: exp(x) = 2^n exp(r) with |r| <= ln(2)/2, and exp(r) by the polynomial of Cephes' expf
+// (Moshier 1992). Adding 1.5 2^23 rounds to an integer and leaves it in the lowest bits, from which
+// a shift moves it to the exponent.
+//
+// F is float or a GCC vector of floats, and U the unsigned integers of the same shape. x is passed
+// by reference, because vectors wider than the target's registers change the calling convention.
 template <typename F, typename U>
 [[gnu::always_inline]] inline void ReplaceByExp(F& x) {
   constexpr float kRound = 12582912.0f;

@@ -1,5 +1,5 @@
-// The two ways in which CPU kernels use several threads. Work is split over independent outputs, so
-// that no result depends on the number of threads.
+// The two ways in which CPU kernels use several threads. Threads divide independent outputs, so no
+// result depends on the number of threads.
 
 #pragma once
 
@@ -13,12 +13,12 @@
 
 namespace trainyard::cpu {
 
-// Waking threads that wait passively costs some ten microseconds: what a core does meanwhile, in
-// elements of a simple loop.
+// The number of elements of a simple loop that a core processes in about ten microseconds, which is
+// the time to wake threads that wait passively. Less work is done by one thread.
 inline constexpr int64_t kSerialElements = 16384;
 
 // The body, compiled once for all callers: copies that the compiler inlines into serial and
-// parallel code may order their sums differently.
+// parallel code may sum in different orders.
 template <typename Body>
 [[gnu::noipa, gnu::flatten]] void CallRangeAvx2(const Body& body, int64_t begin, int64_t end) {
   body(begin, end);
@@ -33,8 +33,8 @@ void CallRange(const Body& body, int64_t begin, int64_t end) {
   HasAvx512() ? CallRangeAvx512(body, begin, end) : CallRangeAvx2(body, begin, end);
 }
 
-// Calls body(begin, end) on disjoint ranges that cover [0, n); `elements` is the work of one item.
-// Ranges begin at multiples of `align`, which keeps threads out of each other's cache lines.
+// Calls body(begin, end) on disjoint ranges that cover [0, n). `elements` is the work of one item.
+// Ranges begin at multiples of `align`, so that two threads do not write to the same cache line.
 template <typename Body>
 void ParallelRanges(const Exec& exec, int64_t n, int64_t elements, int64_t align,
                     const Body& body) {
@@ -67,8 +67,8 @@ template <typename Body>
   body(task, thread);
 }
 
-// Calls body(task, thread) once for each of [0, tasks), whichever thread is free: for large, uneven
-// tasks. `thread` is below exec.threads, and names the scratch to use.
+// Calls body(task, thread) once for each task of [0, tasks), on any free thread: for large, uneven
+// tasks. `thread` is less than exec.threads, and is the index of the scratch memory to use.
 template <typename Body>
 void ParallelTasks(const Exec& exec, int64_t tasks, const Body& body) {
   const int threads = int(std::min<int64_t>(exec.threads, tasks));

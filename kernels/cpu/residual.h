@@ -1,5 +1,5 @@
-// What the norms of a sum share: the sum of a row is made right before the row is normalised, which
-// then finds it in the cache.
+// The residual add that norms fuse: the sum of a row is computed right before the row is
+// normalised, so that the row is still in the cache.
 
 #pragma once
 
@@ -18,7 +18,7 @@ class Residual {
   Residual(const ConstTensor& addend, const Tensor& sum)
       : addend_(DataOrNull<T>(addend)), sum_(addend_ == nullptr ? nullptr : sum.as<T>()) {}
 
-  // What is normalised: row t of x, or where there is something to add, of the sum, now written.
+  // Returns the row that is normalised: row t of x, or of the sum, which is written first.
   const T* Row(const T* x_data, int64_t t, int64_t d) const {
     using A = Accumulate<T>;
     const T* x = x_data + t * d;

@@ -18,7 +18,7 @@ double Scaled(double frequency, const Llama3RopeScaling& scaling) {
   return (1 - smooth) * frequency / scaling.factor + smooth * frequency;
 }
 
-// Of pair `i`.
+// The scaled frequency of pair `i`.
 double Stretched(double frequency, int64_t i, const YarnRamp& ramp, double factor) {
   const double m = std::clamp((double(i) - ramp.low) / (ramp.high - ramp.low), 0.0, 1.0);
   return (1 - m) * frequency + m * frequency / factor;

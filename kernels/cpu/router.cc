@@ -6,9 +6,9 @@
 namespace trainyard::cpu {
 namespace {
 
-// The k largest of `value`, as indices in order of falling value. Those offered must come in
-// ascending order, so that of equal values the lower stays before. What compares with nothing stays
-// where it came.
+// The k largest of `value`, as indices in order of falling value. Indices must be offered in
+// ascending order, so that of equal values the lower index comes first. A value that does not
+// compare (NaN) stays at the place where it was inserted.
 template <typename A>
 struct Best {
   const A* value;
@@ -26,7 +26,7 @@ struct Best {
   }
 };
 
-// The sum of the two largest of [begin, end), or the only one.
+// The sum of the two largest values of [begin, end), or the only value.
 template <typename A>
 A BestTwo(const A* value, int64_t begin, int64_t end) {
   int32_t index[2];
@@ -35,7 +35,7 @@ A BestTwo(const A* value, int64_t begin, int64_t end) {
   return best.count == 2 ? value[index[0]] + value[index[1]] : value[index[0]];
 }
 
-// `scratch` has room for two elements a group.
+// Writes the chosen experts to `chosen`. `scratch` must have room for two elements a group.
 template <typename A>
 void Choose(const A* value, int64_t experts, const RouterOptions& options, A* scratch,
             int32_t* chosen) {
@@ -54,7 +54,7 @@ void Choose(const A* value, int64_t experts, const RouterOptions& options, A* sc
   }
 }
 
-// scale, over the sum of the chosen scores where weights are normalised.
+// Returns scale, divided by the sum of the chosen scores if weights are normalised.
 template <typename A>
 A Factor(const RouterOptions& options, const A* s, const int32_t* chosen) {
   if (!options.normalize) return A(options.scale);
@@ -110,7 +110,7 @@ void Backward(Exec& exec, const RouterBackwardArgs& args) {
     const int32_t* chosen = chosen_data + t * k;
     RouterScores(options.scoring, logits + t * experts, experts, s);
     const A factor = Factor(options, s, chosen);
-    A mean = 0;  // Of dweights, by the normalised weights.
+    A mean = 0;  // Mean of dweights, weighted by the normalised weights.
     if (options.normalize) {
       for (int64_t j = 0; j < k; ++j) mean += dweights[j] * s[chosen[j]];
       mean *= factor / A(options.scale);

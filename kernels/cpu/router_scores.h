@@ -1,4 +1,4 @@
-// The scores of experts, as the gate (router.h) and the auxiliary loss (load_balance.h) take them.
+// The scores of experts, shared by the router (router.h) and the auxiliary loss (load_balance.h).
 
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace trainyard::cpu {
 
-// s[e] of one token: softmax or sigmoid of its logits.
+// Computes s[e] of one token: softmax or sigmoid of its logits.
 template <typename A>
 void RouterScores(RouterScoring scoring, const A* logits, int64_t experts, A* s) {
   if (scoring == RouterScoring::kSigmoid) {
@@ -27,8 +27,8 @@ void RouterScores(RouterScoring scoring, const A* logits, int64_t experts, A* s)
   for (int64_t e = 0; e < experts; ++e) s[e] *= inverse;
 }
 
-// Calls body(t, scratch) for each token, with scratch for `elements` of A. Few are one thread's
-// work.
+// Calls body(t, scratch) for each token, with scratch memory for `elements` of A. Uses one thread
+// if there is little work.
 template <typename A, typename Body>
 void ForEachToken(Exec& exec, int64_t tokens, int64_t elements, const Body& body) {
   constexpr int64_t kRun = 64;

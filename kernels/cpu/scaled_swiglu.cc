@@ -13,7 +13,7 @@ int64_t CountOf(const ConstTensor& count, int64_t bound) {
   return rows;
 }
 
-// The clamped form's gate and up, and its sigmoid.
+// Gate, up and sigmoid of the clamped form.
 template <typename A>
 struct Clamped {
   A g, u, s;

@@ -8,7 +8,7 @@
 namespace trainyard::cpu {
 namespace {
 
-// Many sums side by side: one alone would wait for each addition before the next.
+// Computes many sums side by side: a single sum would have to wait for each addition.
 template <typename T>
 double SumOfSquares(const T* x, int64_t n) {
   constexpr int64_t kSums = 32;
@@ -27,7 +27,7 @@ double SumOfSquares(const T* x, int64_t n) {
 
 }  // namespace
 
-// The chunks depend on the length alone, so the sum does not depend on the threads.
+// The chunks depend only on the length, so the sum does not depend on the number of threads.
 void SumSquares(Exec& exec, const SumSquaresArgs& args) {
   constexpr int64_t kMaxChunks = 512, kMinChunk = 4096;
   const int64_t n = args.x.elements();

@@ -1,6 +1,6 @@
-// The block of c in registers is 8 rows by 2 vectors of 64 bytes with AVX-512 (16 of its 32
-// registers hide the latency of two multiply-adds a cycle), 4 rows by 2 vectors of 32 bytes with
-// AVX2. Bound by the multiply-add units while b stays in the first-level cache.
+// The block of c in registers is 8 rows by 2 vectors of 64 bytes with AVX-512; 16 of its 32
+// registers hide the latency of two multiply-adds per cycle. With AVX2 it is 4 rows by 2 vectors of
+// 32 bytes. Bound by the multiply-add units while b stays in the first-level cache.
 
 #include "kernels/cpu/tile_product.h"
 
@@ -11,7 +11,7 @@ namespace {
 
 template <typename A, int kBytes>
 struct VectorOf {
-  // Aligned as a scalar: rows of tiles begin anywhere.
+  // Aligned like a scalar, because rows of tiles may begin anywhere.
   using type [[gnu::vector_size(kBytes), gnu::aligned(sizeof(A)), gnu::may_alias]] = A;
   static constexpr int kLanes = kBytes / int(sizeof(A));
 };

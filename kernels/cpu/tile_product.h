@@ -1,5 +1,5 @@
-// A small matrix product on packed tiles: what attention and the blocked matrix product are made
-// of. Compiled for AVX2 and for AVX-512, chosen by the CPU at run time.
+// A small matrix product on packed tiles, which attention and the blocked matrix product consist
+// of. Compiled for AVX2 and for AVX-512; the CPU's type decides at run time.
 
 #pragma once
 
@@ -7,7 +7,7 @@
 
 namespace trainyard::cpu {
 
-// Column counts of tiles are multiples of this.
+// The number of columns of a tile must be a multiple of this.
 inline constexpr int64_t kTileLanes = 16;
 
 //   c[i,j] = (add ? c[i,j] : 0) + sum_k a[i a_row + k a_column] b[k b_row + j]

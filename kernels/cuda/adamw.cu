@@ -1,4 +1,4 @@
-// Bound by memory: four reads and three or four writes an element.
+// Bound by memory: four reads and three or four writes for each element.
 
 #include <cmath>
 
@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// Of parameters with masters of type A and a compute copy of type T.
+// The arguments for masters of type A and a compute copy of type T.
 template <typename A, typename T>
 struct Update {
   A* master;
@@ -25,11 +25,11 @@ struct Update {
   StepState* state;
 };
 
-// Those of one step, computed in f64 and then kept in the dtype of the master weights.
+// The coefficients of one step, computed in f64 and stored in the dtype of the master weights.
 template <typename A>
 struct Coefficients {
   A beta1, beta2, fresh1, fresh2, eps, clip;
-  A keep;  // What weight decay leaves.
+  A keep;  // Factor of weight decay.
   A rate;  // Learning rate over the bias correction of m.
   A root;  // 1 / root of the bias correction of v.
 };
@@ -48,10 +48,10 @@ __device__ Coefficients<A> CoefficientsOf(const Update<A, T>& u) {
           .root = A(1 / std::sqrt(1 - std::pow(u.beta2, step)))};
 }
 
-// Of a thread: those of StepState::read, then those of StepState::written.
+// The sums of a thread: those of StepState::read, then those of StepState::written.
 using Sums = uint32_t[6];
 
-// Elements [i, i + kCount).
+// Updates the elements [i, i + kCount).
 template <int kCount, typename A, typename T>
 __device__ void UpdatePack(const Update<A, T>& u, const Coefficients<A>& k, int64_t i, Sums& sums) {
   const auto grads = LoadPack<A, kCount>(u.grad + i);
@@ -89,7 +89,7 @@ __global__ void __launch_bounds__(kThreads) UpdateKernel(Update<A, T> u) {
   const Coefficients<A> k = coefficients;
   const int64_t stride = int64_t(gridDim.x) * kThreads, packs = u.count / kCount;
   const int64_t thread = int64_t(blockIdx.x) * kThreads + threadIdx.x;
-  const int64_t rest = packs * kCount + thread;  // What is left by packs, one by one.
+  const int64_t rest = packs * kCount + thread;  // The elements after the last pack, one by one.
   Sums sums = {};
   for (int64_t i = thread; i < packs; i += stride) UpdatePack<kCount>(u, k, i * kCount, sums);
   if (rest < u.count) UpdatePack<1>(u, k, rest, sums);

@@ -1,4 +1,4 @@
-// Bound by memory: one read and one write of the rows; the bias comes from the cache.
+// Bound by memory: one read and one write of the rows. The bias comes from the cache.
 
 #include "kernels/add_bias.h"
 #include "kernels/cuda/kernels.h"

@@ -1,18 +1,20 @@
-// Of bf16 cuDNN does what it can; the rest is ours: see attention_forward.cu.
+// cuDNN computes plain attention (IsPlain) of bf16, and sinks are added to its results. The rest is
+// computed by our kernels: start at attention_forward.cu.
 
 #include <mutex>
 
 #include "common/log.h"
 #include "kernels/attention.h"
 #include "kernels/cuda/attention_core.h"
+#include "kernels/cuda/attention_sinks.h"
 #include "kernels/cuda/cudnn_attention.h"
 #include "kernels/cuda/kernels.h"
 
 namespace trainyard::cuda {
 namespace {
 
-// Once: a run must not be slow without a word. Runs whose speed is reported are refused where they
-// log this (scripts/gpu_check/readers.py).
+// Logs once that our slower kernels run for bf16. Speed reports refuse runs that log this
+// (scripts/gpu_check/readers.py).
 void LogOurs(DType dtype, const AttentionDims& dims) {
   static std::once_flag logged;
   if (dtype != DType::kBF16) return;
@@ -25,13 +27,19 @@ void LogOurs(DType dtype, const AttentionDims& dims) {
 }  // namespace
 
 void AttentionForward(Exec& exec, const AttentionForwardArgs& args) {
-  if (const auto packed = PackedOf(args); packed && CudnnAttention(exec, *packed)) return;
+  if (const auto packed = PackedOf(args); packed && CudnnAttention(exec, *packed)) {
+    if (args.sinks.data != nullptr) AddSinks(exec, CoreOf<bf16>(args));
+    return;
+  }
   LogOurs(args.q.dtype, args.dims);
   DispatchFloat(args.q.dtype, [&](auto scalar) { Run(exec, CoreOf<decltype(scalar)>(args)); });
 }
 
 void AttentionBackward(Exec& exec, const AttentionBackwardArgs& args) {
-  if (const auto packed = PackedOf(args); packed && CudnnAttention(exec, *packed)) return;
+  if (const auto packed = PackedOf(args); packed && CudnnAttention(exec, *packed)) {
+    if (args.sinks.data != nullptr) SinkGradient(exec, CoreOf<bf16>(args));
+    return;
+  }
   LogOurs(args.q.dtype, args.dims);
   DispatchFloat(args.q.dtype, [&](auto scalar) { Run(exec, CoreOf<decltype(scalar)>(args)); });
 }

@@ -1,14 +1,15 @@
-// Two kernels, so that no sum needs an order among blocks: one computes a tile of queries' gradient
-// from all keys they see, the other a tile of keys' and values' from all queries that see them.
-// Both compute the scores anew. See attention_tile.h.
+// Two kernels, so that no sum depends on an order of blocks. One computes the gradient of a tile of
+// queries from all keys that they see. The other computes the gradients of a tile of keys and
+// values from all queries that see them. Both compute the scores again. See attention_tile.h.
 
+#include "kernels/cuda/attention_sinks.h"
 #include "kernels/cuda/attention_tile.h"
 #include "kernels/cuda/context.h"
 
 namespace trainyard::cuda {
 namespace {
 
-// Of a tile of queries, of which there are `count`.
+// The statistics of a tile of `count` queries.
 template <typename A>
 struct Statistics {
   const A* lse;
@@ -16,8 +17,9 @@ struct Statistics {
   int count;
 };
 
-// Leaves in shared memory p and ds (before scale) of a thread's rows and keys, from the products of
-// queries with keys and of dout with values; zeroes where nothing is seen.
+// Computes p and ds (before scale) for a thread's rows and keys, from the products of queries with
+// keys and of dout with values, and writes them to shared memory. Where a query does not see a key,
+// both are zero.
 template <typename A, int kDim>
 struct ScoreGradient {
   using T = Tile<A, kDim>;
@@ -99,7 +101,7 @@ __global__ void __launch_bounds__(kTileThreads, 1)
   const Range seen = sight.KeysOf(at.first, at.count);
   for (int64_t j = seen.begin / Rows::kRows * Rows::kRows; j < seen.end; j += Rows::kRows) {
     const Sight sees(sight, at.first, at.count, j);
-    __syncthreads();  // All have read the tiles before, and `out`; deltas are there.
+    __syncthreads();  // All have read the previous tiles and `out`, and deltas are there.
     const auto load_keys = [&](const Heads<const T>& from, int width, A* to) {
       Rows::template Load<T>(
           {from.data + (key + j) * from.row + kv_head * width, from.row, sees.keys, width}, to);
@@ -131,7 +133,7 @@ __global__ void __launch_bounds__(kTileThreads, 1)
   const int64_t kv_heads = core.dims.kv_heads;
   const AttentionPart& part = core.part;
   const int d = int(core.dims.head_dim), e = int(core.dims.value_dim);
-  // The longest come first: the first keys are seen by the most queries.
+  // The longest come first: most queries see the first keys.
   const int64_t n = blockIdx.x / (kv_heads * core.sequences);
   const TilePlace at(kv_heads, core.sequences, n, Rows::kRows, part.kv_rows);
   const int64_t key = at.sequence * length + part.kv_begin + at.first;
@@ -156,7 +158,7 @@ __global__ void __launch_bounds__(kTileThreads, 1)
       const int count = int(part.q_rows - i < Rows::kRows ? part.q_rows - i : Rows::kRows);
       const Range seen = sight.KeysOf(i, count);
       if (seen.begin >= at.first + at.count || seen.end <= at.first) continue;  // Other documents.
-      __syncthreads();  // All have read the tiles before.
+      __syncthreads();  // All have read the previous tiles.
       const auto load = [&](const Heads<const T>& from, int width, A* to) {
         Rows::template Load<T>(
             {from.data + (query + i) * from.row + head * width, from.row, count, width}, to);
@@ -179,29 +181,6 @@ __global__ void __launch_bounds__(kTileThreads, 1)
   store(dvalues, A(1), core.dv, e);
 }
 
-// A block sums the gradient of one head's sink, over all queries in one order.
-template <typename T, typename O>
-__global__ void __launch_bounds__(kTileThreads)
-    SinkKernel(AttentionBackwardCore<T, O> core, const Accumulate<T>* deltas) {
-  using A = Accumulate<T>;
-  const int64_t head = blockIdx.x, heads = core.dims.heads;
-  const A sink = A(core.sinks[head]);
-  A sum = 0;
-  for (int64_t sequence = 0; sequence < core.sequences; ++sequence) {
-    const int64_t row = sequence * heads + head;
-    const A* const lse = core.lse + row * core.dims.sequence + core.part.q_begin;
-    const A* const delta = deltas + row * core.part.q_rows;
-#pragma unroll 1  // Or registers spill.
-    for (int64_t i = threadIdx.x; i < core.part.q_rows; i += kTileThreads) {
-      sum += std::exp(sink - lse[i]) * delta[i];
-    }
-  }
-  sum = BlockSum(sum);
-  if (threadIdx.x != 0) return;
-  const A before = core.write_dsinks == Write::kAdd ? core.dsinks[head] : A(0);
-  core.dsinks[head] = before - sum;
-}
-
 }  // namespace
 
 template <typename T, typename O>
@@ -219,9 +198,7 @@ void Run(Exec& exec, const AttentionBackwardCore<T, O>& core) {
     Launch(exec, grid(core.part.kv_rows, core.dims.kv_heads, 2), KeyKernel<T, O, dim>, core,
            deltas);
   });
-  if (core.sinks == nullptr) return;
-  Launch(exec, Grid{.blocks = core.dims.heads, .threads = kTileThreads}, SinkKernel<T, O>, core,
-         deltas);
+  if (core.sinks != nullptr) SinkGradient(exec, core, deltas);
 }
 
 template void Run(Exec&, const AttentionBackwardCore<double, double>&);

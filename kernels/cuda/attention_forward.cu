@@ -1,5 +1,5 @@
-// A block computes a tile of queries: it walks along the keys it sees, a tile at a time, and keeps
-// the largest score, the sum of the exponentials and their mixture of values up to date. See
+// A block computes a tile of queries. It walks along the keys that the queries see, one tile at a
+// time, and updates the largest score, the sum of the exponentials and their mixture of values. See
 // attention_tile.h.
 
 #include <limits>
@@ -9,8 +9,8 @@
 namespace trainyard::cuda {
 namespace {
 
-// The softmax of a thread's rows, over all keys until now. `total` is of the thread's own columns:
-// the threads of a row add theirs up at the end.
+// The softmax of a thread's rows over all keys so far. `total` is the sum over the thread's own
+// columns; the threads of a row add their sums at the end.
 template <typename A, int kDim>
 struct Softmax {
   using T = Tile<A, kDim>;
@@ -18,14 +18,14 @@ struct Softmax {
   A total[T::kOwnRows];
   typename T::Sums sums;
 
-  // Begins with the sink, if there is one.
+  // Starts with the sink, if there is one.
   template <typename S>
   __device__ explicit Softmax(const S* sink) : sums{} {
     for (A& x : largest) x = sink == nullptr ? -std::numeric_limits<A>::infinity() : A(*sink);
     for (A& x : total) x = sink != nullptr && TileX() == 0 ? A(1) : A(0);
   }
 
-  // Leaves the weights of another tile of keys in shared memory.
+  // Adds another tile of keys, and writes its weights to shared memory.
   __device__ void Update(typename T::Scores& scores, A scale, const SoftCap<A>& cap,
                          const Sight& sees, A* weights) {
 #pragma unroll
@@ -41,7 +41,7 @@ struct Softmax {
         most = Max()(most, score);
       }
       most = RowReduce(most, Max());
-      // While a query has seen nothing, all differences from it are minus infinity.
+      // If a query has seen nothing so far, -infinity - -infinity would be NaN.
       const A base = most == -std::numeric_limits<A>::infinity() ? A(0) : most;
       const A shrink = std::exp(largest[i] - base);
       A sum = 0;
@@ -58,7 +58,7 @@ struct Softmax {
     }
   }
 
-  // Into rows of out and lse; merges with what is there when `write` adds.
+  // Writes rows of out and lse. Merges with the previous content if `write` adds.
   template <typename O>
   __device__ void Finish(Write write, const HeadRows<O>& out, A* lse) const {
 #pragma unroll
@@ -66,7 +66,7 @@ struct Softmax {
       const int r = TileY() + kSide * i;
       const bool there = r < out.count;
       const A sum = RowReduce(total[i], Sum());
-      const bool empty = sum == 0;  // It sees no key, and there is no sink.
+      const bool empty = sum == 0;  // It sees no key, and has no sink.
       const A mine = largest[i] + std::log(sum);
       A keep = 0, take = empty ? A(0) : 1 / sum, merged = mine;
       if (there && write == Write::kAdd && empty) {
@@ -78,7 +78,7 @@ struct Softmax {
         keep = std::exp(before - merged);
         take *= std::exp(mine - merged);
       }
-      __syncwarp();  // All have read what the first is about to write.
+      __syncwarp();  // All have read what the first lane is about to write.
       if (!there) continue;
       if (TileX() == 0) lse[r] = merged;
 #pragma unroll
@@ -120,7 +120,7 @@ __global__ void __launch_bounds__(kTileThreads, 1) ForwardKernel(AttentionForwar
   for (int64_t j = keys.begin / Rows::kRows * Rows::kRows; j < keys.end; j += Rows::kRows) {
     const Sight sees(sight, at.first, at.count, j);
     const auto load = [&](const Heads<const T>& from, int width) {
-      __syncthreads();  // All have read the tile before.
+      __syncthreads();  // All have read the previous tile.
       Rows::template Load<T>(
           {from.data + (key + j) * from.row + kv_head * width, from.row, sees.keys, width}, others);
       __syncthreads();

@@ -1,4 +1,4 @@
-// See attention_forward.cu.
+// Start at attention_forward.cu.
 
 #include "kernels/attention_part.h"
 #include "kernels/cuda/attention_core.h"

@@ -1,10 +1,11 @@
-// What attention's kernels are made of: tiles of rows in shared memory, products of them in
-// registers. Bound by shared memory: every two values read there feed as many multiplications as a
-// thread owns rows. No tensor cores: this is the kernel for dtypes and shapes that no library has.
+// The building blocks of attention's kernels: tiles of rows in shared memory, and products of tiles
+// in registers. Bound by shared memory: two values read there give as many multiplications as a
+// thread owns rows. Does not use tensor cores: this code is for the dtypes and shapes that no
+// library has.
 //
-// The 256 threads of a block are 16 x 16; thread (y, x) owns the rows y + 16 i and the columns
-// x + 16 j of a result. So threads next to each other read neighbours, and the 16 threads that
-// share rows are half a warp.
+// The 256 threads of a block are 16 x 16. Thread (y, x) owns the rows y + 16 i and the columns x +
+// 16 j of a result. So neighbouring threads read neighbouring values, and the 16 threads that share
+// rows are half a warp.
 
 #pragma once
 
@@ -25,7 +26,7 @@ constexpr int kTileThreads = kSide * kSide;
 __device__ inline int TileY() { return int(threadIdx.x) / kSide; }
 __device__ inline int TileX() { return int(threadIdx.x) % kSide; }
 
-// Rows of one head: `count` of `d` elements, `row` elements apart.
+// Rows of one head: `count` rows of `d` elements, `row` elements apart.
 template <typename T>
 struct HeadRows {
   T* data;
@@ -33,12 +34,12 @@ struct HeadRows {
   int count, d;
 };
 
-// Tiles for head dims up to kDim, as many rows as let four of them lie in shared memory.
+// Tiles for head dims up to kDim. Four tiles fit in shared memory.
 template <typename A, int kDim>
 struct Tile {
   static constexpr int kRows = std::min(64, (32 << 10) / (kDim * int(sizeof(A))));
-  static constexpr int kOwnRows = kRows / kSide;    // Of a thread.
-  static constexpr int kOwnColumns = kDim / kSide;  // Likewise, of a head dim.
+  static constexpr int kOwnRows = kRows / kSide;    // Per thread.
+  static constexpr int kOwnColumns = kDim / kSide;  // Per thread, of the head dim.
   // One more than needed, so that rows begin in different banks.
   static constexpr int kStride = kDim + 1, kSquareStride = kRows + 1;
   static constexpr int kElements = kRows * kStride;      // [kRows, kDim]
@@ -47,7 +48,7 @@ struct Tile {
   using Scores = A[kOwnRows][kOwnRows];
   using Sums = A[kOwnRows][kOwnColumns];
 
-  // to[r, c] = from[r, c]; zeroes beyond.
+  // to[r, c] = from[r, c], and zeroes outside.
   template <typename T>
   __device__ static void Load(const HeadRows<const T>& from, A* to) {
     for (int i = int(threadIdx.x); i < kRows * kDim; i += kTileThreads) {
@@ -80,7 +81,8 @@ struct Tile {
   }
 
   // sums[i][j] += sum_n weight(y + 16 i, n) rows[n, x + 16 j], over the first `count` rows of the
-  // tile, or all. The rows of the sums are those of the square of weights, or its columns.
+  // tile, or all. The rows of the sums are the rows of the weights, or their columns if
+  // kTransposed.
   template <bool kTransposed>
   __device__ static void Mix(const A* weights, const A* rows, int count, Sums& sums) {
     constexpr int kRow = kTransposed ? 1 : kSquareStride, kNext = kTransposed ? kSquareStride : 1;
@@ -100,7 +102,7 @@ struct Tile {
     }
   }
 
-  // to[y + 16 i, x + 16 j] = sums[i][j] factor, or adds that.
+  // to[y + 16 i, x + 16 j] = or += sums[i][j] factor.
   template <typename O>
   __device__ static void Store(const Sums& sums, A factor, Write write, const HeadRows<O>& to) {
 #pragma unroll
@@ -118,7 +120,7 @@ struct Tile {
   }
 };
 
-// Over the threads of one y, in each.
+// Reduces over the threads of one y; each gets the result.
 template <typename A, typename Op>
 __device__ A RowReduce(A x, Op op) {
   for (int lanes = kSide / 2; lanes > 0; lanes /= 2) {
@@ -127,25 +129,26 @@ __device__ A RowReduce(A x, Op op) {
   return x;
 }
 
-// A tile of one head of one sequence, and where its rows lie.
+// A tile of one head of one sequence, and the place of its rows.
 struct TilePlace {
   int64_t sequence, head;
-  int64_t first;  // Of the part's rows.
+  int64_t first;  // Its first row, counted in the part.
   int count;
 
-  // The n-th tile, of `rows` rows each, of the block's head: blocks take heads, then sequences.
+  // Tile n, of `rows` rows each, in the block's head. Block numbers count heads first, then
+  // sequences.
   __device__ TilePlace(int64_t heads, int64_t sequences, int64_t n, int rows, int64_t all)
       : sequence(blockIdx.x / heads % sequences),
         head(blockIdx.x % heads),
         first(n * rows),
         count(int(all - first < rows ? all - first : rows)) {}
-  // Where a query's statistic is, of [sequences, heads, rows].
+  // The index of a query's statistic in [sequences, heads, rows].
   __device__ int64_t Statistic(int64_t heads, int64_t rows, int64_t begin) const {
     return (sequence * heads + head) * rows + begin + first;
   }
 };
 
-// Keys [begin, end) of the part, or queries.
+// Keys or queries [begin, end) of the part.
 struct Range {
   int64_t begin, end;
 
@@ -155,11 +158,11 @@ struct Range {
   }
 };
 
-// What queries of a part see of its keys: the mask, and the documents of one sequence.
+// The keys of a part that its queries see: by the mask, and by the documents of one sequence.
 struct PartSight {
   const AttentionPart& part;
-  int64_t offset;         // Query i stands where key i + offset does.
-  const int32_t* begins;  // Of the part's first query, or null.
+  int64_t offset;         // Query i and key i + offset are at the same position.
+  const int32_t* begins;  // From the part's first query on, or null.
   const int32_t* ends;
 
   __device__ PartSight(const AttentionPart& of, const Documents& documents, int64_t first_row)
@@ -168,19 +171,18 @@ struct PartSight {
         begins(documents.begins == nullptr ? nullptr : documents.begins + first_row),
         ends(documents.ends == nullptr ? nullptr : documents.ends + first_row) {}
 
-  // The keys between the first and the last that queries [first, first + count) see.
+  // The range of keys that some of the queries [first, first + count) see.
   __device__ Range KeysOf(int64_t first, int64_t count) const {
     Range keys = {0, part.kv_rows};
     const int64_t last = first + count - 1;
     if (part.mask.causal) keys.Clip(0, last + offset + 1);
     if (part.mask.window > 0) keys.Clip(first + offset - part.mask.window + 1, part.kv_rows);
-    // Documents follow one another.
+    // Documents follow one another, so the first and the last query decide.
     if (begins != nullptr) keys.Clip(begins[first] - part.kv_position, part.kv_rows);
     if (ends != nullptr) keys.Clip(0, ends[last] - part.kv_position);
     return keys;
   }
-  // The queries between the first and the last that may see keys [first, first + count), by the
-  // mask.
+  // The range of queries that may see some of the keys [first, first + count), by the mask.
   __device__ Range QueriesOf(int64_t first, int64_t count) const {
     Range queries = {0, part.q_rows};
     const int64_t last = first + count - 1;
@@ -190,12 +192,13 @@ struct PartSight {
   }
 };
 
-// Of the tile of `count` queries at `first` and that of keys at `key`: whether query r sees key c.
+// Whether query r of a tile sees key c of another. The tiles have `count` queries from `first` on,
+// and the keys from `key` on.
 struct Sight {
-  int keys;      // There are in the tile.
-  int diagonal;  // The last key that query 0 sees, if it does not see all of them.
-  int oldest;    // Of a window: the last key that query 0 does not see any more.
-  int position;  // Of key 0 in the sequence.
+  int keys;      // Number of existing keys in the tile.
+  int diagonal;  // The last key that query 0 sees, if causal.
+  int oldest;    // The last key before the window of query 0.
+  int position;  // Key 0's, in the sequence.
   int count;
   bool causal;
   const int32_t* begins;
@@ -221,7 +224,7 @@ struct Sight {
   static constexpr int kNever = -(1 << 30);
 };
 
-// What a score becomes, and its derivative by what it was, where there is a soft cap.
+// Applies the soft cap to a score. `slope` is the derivative of the result.
 template <typename A>
 struct SoftCap {
   A cap;  // 0: none.
@@ -235,7 +238,8 @@ struct SoftCap {
   }
 };
 
-// Calls body(constant), a head dim that tiles are made for, for keys and values.
+// Calls body with the smallest head dim, as a constant, for which there are tiles that fit keys and
+// values.
 template <typename Body>
 void DispatchHeadDim(const AttentionDims& dims, const Body& body) {
   const int64_t head_dim = std::max(dims.head_dim, dims.value_dim);

@@ -63,7 +63,7 @@ class CudaGraph final : public Graph {
   cudaGraphExec_t graph_ = nullptr;
 };
 
-// A stream that captures, until it is taken or the scope ends.
+// A stream that captures, until the capture is taken or the scope ends.
 class Capturing {
  public:
   explicit Capturing(cudaStream_t stream) : stream_(stream) {
@@ -114,7 +114,7 @@ class Cuda final : public Backend {
     void* data = nullptr;
     const cudaError_t error = cudaMalloc(&data, bytes);  // 256-byte aligned.
     if (error == cudaErrorMemoryAllocation) {
-      cudaGetLastError();  // Which would stay.
+      cudaGetLastError();  // Clears the error, which would stay.
       size_t free = 0, total = 0;
       ThrowIfError(cudaMemGetInfo(&free, &total), "memory");
       return absl::ResourceExhaustedError(absl::StrCat("no memory for ", bytes, " bytes on ",
@@ -124,12 +124,12 @@ class Cuda final : public Backend {
     ThrowIfError(error, "memory");
     Buffer buffer(data, bytes, [](void* mine) { cudaFree(mine); });
     ThrowIfError(cudaMemset(data, 0, bytes), "memory");
-    // Streams of ours do not wait for the one that this runs on.
+    // Our streams do not wait for the stream of the memset.
     ThrowIfError(cudaStreamSynchronize(nullptr), "memory");
     return buffer;
   }
 
-  // The host's memory is pageable: CUDA takes a copy of it before it returns.
+  // The host's memory is pageable, so CUDA copies it before it returns.
   void CopyToDevice(const Exec& exec, void* device, const void* host, size_t bytes) const override {
     ThrowIfError(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, cuda::StreamOf(exec)),
                  "copy to the device");
@@ -146,13 +146,13 @@ class Cuda final : public Backend {
   absl::Status StartProfiler() const override {
     const cudaError_t error = cudaProfilerStart();
     if (error == cudaSuccess) return absl::OkStatus();
-    cudaGetLastError();  // Which would stay.
+    cudaGetLastError();  // Clears the error, which would stay.
     return absl::UnavailableError(absl::StrCat("CUDA: ", cudaGetErrorString(error)));
   }
   void StopProfiler() const noexcept override {
     if (cudaProfilerStop() != cudaSuccess) cudaGetLastError();
   }
-  // Without a profiler a call through a pointer.
+  // Without a profiler this is a call through a pointer.
   void BeginRange(const char* name) const noexcept override { nvtxRangePushA(name); }
   void EndRange() const noexcept override { nvtxRangePop(); }
 
@@ -171,7 +171,7 @@ class Cuda final : public Backend {
   const size_t free_when_opened_ = FreeBytes();
 };
 
-// As NVML and CUDA_VISIBLE_DEVICES write it.
+// In the spelling of NVML and CUDA_VISIBLE_DEVICES.
 std::string UuidOf(const cudaDeviceProp& properties) {
   std::string text = "GPU";
   for (size_t i = 0; i < sizeof(properties.uuid.bytes); ++i) {

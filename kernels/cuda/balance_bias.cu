@@ -1,4 +1,4 @@
-// Bound by the launches: there are few experts.
+// Bound by the launches, because there are few experts.
 #include "kernels/balance_bias.h"
 #include "kernels/cuda/expert_counts.h"
 #include "kernels/cuda/kernels.h"
@@ -23,7 +23,7 @@ struct Step {
   const A* gradient;
   A rate;
   const StepState* state;
-  T* compute;  // Or null.
+  T* compute;  // May be null.
   __device__ void operator()(int64_t i) const {
     if (state->finite == 0) return;
     A value = master[i];

@@ -21,7 +21,7 @@ struct CastBody {
 
 }  // namespace
 
-// Bound by memory. Packs are of 16 bytes of the wider dtype.
+// Bound by memory. A pack has 16 bytes of the wider dtype.
 void Cast(Exec& exec, const CastArgs& args) {
   const int64_t count = args.x.elements();
   if (args.x.dtype == args.y.dtype) {

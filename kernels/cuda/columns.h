@@ -1,5 +1,6 @@
-// Sums over rows, column by column, the same bits every time: gradients of gains and biases. A
-// kernel that reads the rows leaves sums of runs of rows in scratch memory; AddRuns adds those up.
+// Sums over rows, column by column, with the same bits every time, for the gradients of gains and
+// biases. A kernel that reads the rows writes the sums of runs of rows to scratch memory; AddRuns
+// adds these sums.
 
 #pragma once
 
@@ -7,7 +8,7 @@
 
 namespace trainyard::cuda {
 
-// A matrix whose rows come in runs of `length`, the last of which may be shorter.
+// A matrix whose rows are divided into runs of `length` rows; the last run may be shorter.
 struct RowRuns {
   int64_t rows;
   int64_t columns;
@@ -16,12 +17,12 @@ struct RowRuns {
   int64_t runs() const { return CeilDiv(rows, length); }
 };
 
-// At most so many runs, all of one length.
+// Divides rows into at most `most` runs of equal length.
 inline RowRuns InRuns(int64_t rows, int64_t columns, int64_t most) {
   return {rows, columns, CeilDiv(rows, std::min(rows, most))};
 }
 
-// Where sums end that belong to several tensors side by side: sum c in y[c / columns][c % columns].
+// Writes sums to several tensors that lie side by side: sum c goes to y[c / columns][c % columns].
 template <typename A, int kTensors>
 struct ColumnOutputs {
   A* y[kTensors];
@@ -39,8 +40,9 @@ struct ColumnOutputs {
 
 constexpr int kColumnThreads = 256;
 
-// A block takes `width` packs of columns of a run: its threads stand in `slots` rows of that many,
-// each sums every slots-th row, and their sums are added in order. Calls out(run, column, sum).
+// A block takes `width` packs of columns of a run. Its threads form `slots` rows of `width`
+// threads. Each thread sums every slots-th row, and the sums of the slots are added in order. Calls
+// out(run, column, sum).
 template <typename T, int kCount, typename Out>
 __global__ void __launch_bounds__(kColumnThreads)
     ColumnsKernel(const T* x, RowRuns rows, int width, Out out) {
@@ -70,8 +72,8 @@ __global__ void __launch_bounds__(kColumnThreads)
   }
 }
 
-// Calls out(run, column, sum) with the sum of each column over each run. Tiles are of at most
-// `most_width` packs: wide ones read longer stretches, narrow ones have more threads for few rows.
+// Calls out(run, column, sum) with the sum of each column over each run. Tiles have at most
+// `most_width` packs: wide tiles read longer stretches, narrow ones have more threads for few rows.
 template <typename T, typename Out>
 void SumRuns(Exec& exec, const T* x, const RowRuns& rows, int most_width, const Out& out) {
   const bool packed = CanPack<T>(rows.columns, x);
@@ -83,7 +85,7 @@ void SumRuns(Exec& exec, const T* x, const RowRuns& rows, int most_width, const 
   Launch(exec, {tiles * rows.runs(), width * slots}, kernel, x, rows, width, out);
 }
 
-// Ends what runs have left in `sums` [runs, kTensors * y.columns].
+// Adds the sums that runs have left in `sums` [runs, kTensors * y.columns].
 template <typename A, int kTensors>
 void AddRuns(Exec& exec, const A* sums, int64_t runs, const ColumnOutputs<A, kTensors>& y) {
   constexpr int kWidth = 8;

@@ -29,7 +29,7 @@ cudaStream_t Context::MakeStream() {
 std::byte* Context::Scratch(size_t bytes) {
   constexpr size_t kLeast = size_t{1} << 20;
   if (scratch_.empty() || scratch_.back().bytes < bytes) {
-    // Twice the last, so that all that are kept take no more than twice the largest.
+    // Twice the last one, so that all blocks together have at most twice the size of the largest.
     const size_t last = scratch_.empty() ? kLeast / 2 : scratch_.back().bytes;
     Block block{.data = nullptr, .bytes = std::max(bytes, 2 * last)};
     ThrowIfError(cudaMalloc(&block.data, block.bytes), "scratch memory");

@@ -1,4 +1,5 @@
-// What CUDA kernels keep between calls, in Exec::context: scratch memory, and what libraries need.
+// The state that CUDA kernels keep between calls, in Exec::context: scratch memory, and the state
+// of libraries.
 
 #pragma once
 
@@ -14,9 +15,9 @@
 
 namespace trainyard::cuda {
 
-// Device memory for one call of a kernel, of any content, 256-byte aligned; the next call on this
-// stream may have the same. Grows until a step has run once, and never moves: a CUDA graph may hold
-// it. Throws DeviceError where there is none.
+// Returns device memory for one call of a kernel, with any content, 256-byte aligned. The next call
+// on this stream may get the same memory. Grows until a step has run once, and never moves, because
+// a CUDA graph may hold its address. Throws DeviceError if there is no memory.
 std::byte* Scratch(Exec& exec, size_t bytes);
 
 template <typename T>
@@ -24,7 +25,8 @@ T* ScratchOf(Exec& exec, int64_t elements) {
   return reinterpret_cast<T*>(Scratch(exec, size_t(elements) * sizeof(T)));
 }
 
-// A T made on first use, and kept with the stream: library handles and prepared calls.
+// Returns a T that is created at the first use and kept with the stream: library handles and
+// prepared calls.
 template <typename T>
 T& Kept(Exec& exec);
 
@@ -33,7 +35,7 @@ class Context {
   Context() = default;
   Context(const Context&) = delete;
   ~Context();
-  cudaStream_t MakeStream();  // Its own; once.
+  cudaStream_t MakeStream();  // Creates the context's own stream. Call once.
   std::byte* Scratch(size_t bytes);
   std::shared_ptr<void>& kept(std::type_index type) { return kept_[type]; }
 
@@ -49,7 +51,7 @@ class Context {
 
 Context& ContextOf(Exec& exec);
 
-// With a stream of its own, which ends with the last copy.
+// Has its own stream, which is destroyed with the last copy.
 Exec NewExec(int threads);
 
 template <typename T>

@@ -22,7 +22,7 @@ struct CopyColumnsBody {
 
 }  // namespace
 
-// Bound by memory. Packs are of 16 bytes of the wider dtype.
+// Bound by memory. A pack has 16 bytes of the wider dtype.
 void CopyColumns(Exec& exec, const CopyColumnsArgs& args) {
   DispatchFloat(args.x.dtype, [&](auto from) {
     DispatchFloat(args.y.dtype, [&](auto to) {

@@ -1,6 +1,6 @@
-// All are bound by memory: logits are read once for the statistics, by a block a row that keeps the
-// largest and the sum as it goes, and once more for the gradient. Without slices of the vocabulary
-// forward is the same as with one.
+// All kernels are bound by memory. Logits are read once for the statistics, by one block per row
+// that updates the largest logit and the sum. They are read once more for the gradient. Without
+// slices of the vocabulary, forward is the case of one slice.
 
 #include <limits>
 
@@ -14,7 +14,7 @@ namespace {
 
 struct Targets {
   const int32_t* ids;
-  int64_t first, columns, vocab;  // The slice that logits hold.
+  int64_t first, columns, vocab;  // The slice that logits have.
 
   __device__ void Check(int64_t t) const {
     if (ids[t] >= -1 && ids[t] < vocab) return;
@@ -27,11 +27,11 @@ Targets TargetsOf(const ConstTensor& targets, const VocabSlice& slice, int64_t c
   return {targets.as<int32_t>(), slice.first, columns, VocabOf(slice, columns)};
 }
 
-// Loads of a thread in flight.
+// Number of loads that a thread has in flight.
 template <typename A>
 constexpr int kAheadOf = 16 / int(sizeof(A));
 
-// Each thread's largest logit begins as one that is less than any but minus infinity.
+// Each thread's largest logit begins with a value that is less than any except minus infinity.
 template <int kCount, typename A>
 __global__ void __launch_bounds__(512)
     StatisticsKernel(const A* logits, Targets targets, int64_t rows, A* statistics) {
@@ -94,7 +94,7 @@ struct Combination {
   StepState* state;
 };
 
-// One block, for the loss. It reads little.
+// One block, because of the sum of the loss. It reads little.
 template <typename A>
 __global__ void __launch_bounds__(1024) CombineKernel(Combination<A> args) {
   double loss = 0;

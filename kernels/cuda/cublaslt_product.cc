@@ -31,7 +31,7 @@ cudaDataType_t TypeOf(DType dtype) {
   return dtype == DType::kF32 ? CUDA_R_32F : CUDA_R_16BF;
 }
 
-// What a product of some dtype is multiplied by, in the type in which it sums.
+// A factor of a product, in the type in which the product sums.
 class Factor {
  public:
   explicit Factor(double value) : f32_(float(value)), f64_(value) {}
@@ -76,7 +76,7 @@ Product CublasLt::Prepare(const ProductCall& call) const {
   const MatMulArgs& args = call.args;
   const auto check = [&](cublasStatus_t status) { ThrowIfError(status, call, "descriptor"); };
   Product product;
-  // f32 products are of f32 values, not of such that were cut down to TF32.
+  // f32 products use f32 values, not values that were cut to TF32.
   const bool f64 = args.a.dtype == DType::kF64;
   check(cublasLtMatmulDescInit(&product.operation, f64 ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F,
                                f64 ? CUDA_R_64F : CUDA_R_32F));
@@ -114,7 +114,7 @@ std::vector<cublasLtMatmulAlgo_t> CublasLt::AlgorithmsFor(const ProductCall& cal
     check(cublasLtMatmulPreferenceSetAttribute(&wanted, attribute, &value, sizeof(value)));
   };
   want(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{kWorkspaceBytes});
-  // Parts of a sum over K meet in f32 (f64), never rounded to the result's type before.
+  // Partial sums over K are added in f32 (f64), and never rounded to the result's type before.
   want(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
        uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
   want(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, AlignmentOf(args.b.data));

@@ -9,9 +9,9 @@
 
 namespace trainyard {
 
-// Of the first device that this process sees. FAILED_PRECONDITION where there is none, its driver
-// is too old, it is no Hopper GPU, or its UUID is not `uuid` ("GPU-8a56a4bc-..."; empty: any).
-// Failures of kernels and copies throw DeviceError.
+// Returns the backend of the first device that this process sees. Failures of kernels and copies
+// throw DeviceError. FAILED_PRECONDITION: there is no device, its driver is too old, it is not a
+// Hopper GPU, or its UUID is not `uuid` ("GPU-8a56a4bc-..."; empty: any).
 absl::StatusOr<const Backend*> CudaBackend(const std::string& uuid = "");
 
 }  // namespace trainyard

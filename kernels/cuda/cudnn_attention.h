@@ -1,4 +1,4 @@
-// Attention on cuDNN, where it has it: the fast path of attention.h for bf16.
+// The fast path of attention.h for bf16: attention by cuDNN, if cuDNN has it.
 
 #pragma once
 
@@ -7,11 +7,11 @@
 
 namespace trainyard::cuda {
 
-// Each computes what attention.h says and returns true, or returns false having done nothing: for
-// what cuDNN does not take (kernels/cudnn_attention_plan.h), where it refuses, and in builds
-// without it. Prepared by the first call for a shape, which allocates a workspace that is kept.
-// Sequences are padded to whole tiles (padded_attention.h). A refusal by cuDNN is logged with its
-// reason. Throws DeviceError.
+// Compute what attention.h defines and return true. Return false without doing anything if cuDNN
+// cannot take the call (kernels/cudnn_attention_plan.h), if cuDNN refuses it, and in builds without
+// cuDNN. A refusal by cuDNN is logged with its reason. The first call for a shape prepares it, and
+// allocates a workspace that is kept. Sequences are padded to whole tiles (padded_attention.h).
+// Throws DeviceError.
 bool CudnnAttention(Exec& exec, const PackedAttentionForwardArgs& args);
 bool CudnnAttention(Exec& exec, const PackedAttentionBackwardArgs& args);
 

@@ -1,6 +1,6 @@
 // Adapter of a throwing library: `try` is allowed here.
 //
-// A graph per shape is built through NVIDIA's header-only frontend, and kept.
+// Builds a graph for each shape through NVIDIA's header-only frontend, and keeps it.
 
 #include <cuda_runtime_api.h>
 
@@ -34,7 +34,7 @@ void ThrowIfError(cudaError_t error) {
   if (error != cudaSuccess) Fail(cudaGetErrorString(error));
 }
 
-// Not once a call: once where a plan is sought.
+// Called when a plan is sought, so not at every call.
 void LogRefused(const CudnnAttentionPlan& wanted, const std::string& reason) {
   LogWarning("cudnn_attention_refused",
              {{"direction", wanted.pass == AttentionPass::kForward ? "forward" : "backward"},
@@ -62,7 +62,7 @@ class Plans {
     cudnnDestroy(handle_);
   }
 
-  // False where cuDNN has no plan for the shape.
+  // Returns false if cuDNN has no plan for the shape.
   bool Execute(Exec& exec, const CudnnAttentionPlan& wanted, Pointers pointers) {
     ThrowIfError(cudnnSetStream(handle_, static_cast<cudaStream_t>(exec.stream)));
     auto found = plans_.find(wanted);
@@ -88,18 +88,18 @@ class Plans {
     if (error.is_bad()) Fail(error.get_message());
     if (bytes > 0) {
       ThrowIfError(cudaMalloc(&plan->workspace, size_t(bytes)));
-      // Versions before 9.18 take for granted that it begins with zeroes.
+      // Versions before 9.18 assume that the workspace begins with zeroes.
       ThrowIfError(cudaMemset(plan->workspace, 0, size_t(bytes)));
-      ThrowIfError(cudaStreamSynchronize(nullptr));  // For which streams of ours do not wait.
+      ThrowIfError(cudaStreamSynchronize(nullptr));  // Our streams do not wait for the memset.
     }
     return plan;
   }
 
   cudnnHandle_t handle_ = nullptr;
-  std::map<CudnnAttentionPlan, std::unique_ptr<Plan>> plans_;  // Null: there is none.
+  std::map<CudnnAttentionPlan, std::unique_ptr<Plan>> plans_;  // Null: there is no plan.
 };
 
-// Whether vectors of 16 bytes can be read: cuDNN takes that for granted.
+// Whether vectors of 16 bytes can be read. cuDNN assumes this.
 bool Aligned(const Pointers& pointers) {
   for (const auto& [id, data] : pointers) {
     if (reinterpret_cast<uintptr_t>(data) % 16 != 0) return false;

@@ -1,6 +1,6 @@
-// Attention as a graph of cuDNN's, described through NVIDIA's header-only frontend. cuDNN sees
-// heads first, [B, heads, S, d], and takes any strides, so that it reads and writes within packed
-// rows.
+// Attention as a graph of cuDNN, described through NVIDIA's header-only frontend. cuDNN wants
+// tensors with heads first, [B, heads, S, d], and takes any strides, so it reads and writes within
+// packed rows.
 
 #pragma once
 
@@ -12,10 +12,10 @@
 
 namespace trainyard::cuda {
 
-// The tensors of a call, by the ids that graphs know them by.
+// The ids of a call's tensors in graphs.
 enum AttentionTensor : int64_t { kQ = 1, kK, kV, kOut, kLse, kDout, kDq, kDk, kDv };
 
-// How cuDNN chooses among its kernels: by rules, without timing them.
+// How cuDNN chooses among its kernels: by rules, without timing.
 inline constexpr auto kPlanChoice = cudnn_frontend::HeurMode_t::A;
 
 class AttentionGraph {
@@ -34,10 +34,9 @@ class AttentionGraph {
   using Attributes = cudnn_frontend::graph::Tensor_attributes;
 
   void DescribeForward() {
-    const auto options = cudnn_frontend::graph::SDPA_attributes()
-                             .set_generate_stats(true)
-                             .set_causal_mask(true)
-                             .set_attn_scale(float(plan_.dims.scale));
+    auto options = cudnn_frontend::graph::SDPA_attributes().set_generate_stats(true).set_attn_scale(
+        float(plan_.dims.scale));
+    SetMask(options);
     const auto [out, lse] = graph_.sdpa(Input(Query(kQ)), Input(Key(kK)), Input(Key(kV)), options);
     Output(out, Mixed(kOut));
     Output(lse, Lse());
@@ -45,10 +44,10 @@ class AttentionGraph {
   }
 
   void DescribeBackward() {
-    const auto options = cudnn_frontend::graph::SDPA_backward_attributes()
-                             .set_causal_mask(true)
-                             .set_attn_scale(float(plan_.dims.scale))
-                             .set_deterministic_algorithm(plan_.deterministic);
+    auto options = cudnn_frontend::graph::SDPA_backward_attributes()
+                       .set_attn_scale(float(plan_.dims.scale))
+                       .set_deterministic_algorithm(plan_.deterministic);
+    SetMask(options);
     const auto [dq, dk, dv] =
         graph_.sdpa_backward(Input(Query(kQ)), Input(Key(kK)), Input(Key(kV)), Input(Mixed(kOut)),
                              Input(Mixed(kDout)), Input(Lse()), options);
@@ -57,7 +56,15 @@ class AttentionGraph {
     Output(dv, Key(kDv));
   }
 
-  // Heads of `heads` within rows of `row` elements.
+  // A query at row i sees the key at column j if j <= i and, with a window W, j + W > i.
+  template <typename Options>
+  void SetMask(Options& options) const {
+    const AttentionMask& mask = plan_.dims.mask;
+    if (mask.causal) options.set_causal_mask(true);
+    if (mask.window > 0) options.set_diagonal_band_left_bound(int(mask.window));
+  }
+
+  // `heads` heads within rows of `row` elements.
   Attributes Heads(AttentionTensor id, int64_t heads, int64_t row) const {
     const int64_t s = plan_.dims.sequence, d = plan_.dims.head_dim;
     return Attributes()
@@ -74,7 +81,7 @@ class AttentionGraph {
   Attributes Mixed(AttentionTensor id) const {
     return Heads(id, plan_.dims.heads, plan_.dims.heads * plan_.dims.head_dim);
   }
-  // log sum exp in natural logarithms, of scaled scores: as attention.h has it.
+  // Log sum exp of scaled scores, in natural logarithms, as in attention.h.
   Attributes Lse() const {
     const int64_t a = plan_.dims.heads, s = plan_.dims.sequence;
     return Attributes()
@@ -85,7 +92,7 @@ class AttentionGraph {
   }
 
   std::shared_ptr<Attributes> Input(const Attributes& where) { return graph_.tensor(where); }
-  // Makes `value` an output that lies as `where` says.
+  // Makes `value` an output with the layout of `where`.
   static void Output(const std::shared_ptr<Attributes>& value, const Attributes& where) {
     value->set_output(true)
         .set_uid(where.get_uid())

@@ -1,9 +1,11 @@
-// Forward copies rows, bound by memory. Backward must add the gradients of a token's occurrences in
-// their order, and without atomics. So it first sorts the positions by row of the table, stably: a
-// radix sort by one block, which takes a few microseconds for each thousand tokens, less than the
-// sums. Then each distinct row has a block for each slice of its columns, which adds its
-// occurrences up in registers, several loads in flight: bound by memory, where gradients are read
-// once, and dtable is read and written once, and only where a token occurs.
+// Forward copies rows and is bound by memory.
+//
+// Backward must add the gradients of a token's occurrences in order, without atomics. So it first
+// sorts the positions by row of the table, with a stable radix sort by one block. This takes a few
+// microseconds for each thousand tokens, less than the sums. Then each distinct row has one block
+// for each slice of its columns. The block adds the row's occurrences in registers, with several
+// loads in flight. It is bound by memory: gradients are read once, and dtable is read and written
+// once, only where a token occurs.
 
 #include <bit>
 
@@ -19,7 +21,7 @@ struct Tokens {
   const int32_t* ids;
   int64_t first, rows, vocab;  // The slice.
 
-  // The row of the table for position t; `rows` where the table does not hold it.
+  // Returns the row of the table for position t, or `rows` if the table does not have it.
   __device__ int64_t row(int64_t t) const {
     const int64_t v = ids[t] - first;
     return v >= 0 && v < rows ? v : rows;
@@ -52,17 +54,17 @@ struct ForwardBody {
   }
 };
 
-// A position, and the row that its gradient is added to.
+// A position, and the row to which its gradient is added.
 struct alignas(8) Entry {
   int32_t row, t;
 };
 
 constexpr int kDigitBits = 8, kDigits = 1 << kDigitBits, kSortWarps = 32;
 
-// Sorts by one digit of the rows, from its lowest bit `shift`, and keeps the order among equals.
-// From `tokens`, not `from`, where that is the lowest digit. One block: each warp counts the digits
-// of its range of the entries, and places them, in order, behind smaller digits and behind the
-// same digit of the warps before.
+// Sorts by the digit of the rows that starts at bit `shift`, and keeps the order of equal digits.
+// Reads `tokens` instead of `from` for the lowest digit. One block: each warp counts the digits in
+// its range of entries, and places its entries, in order, after smaller digits and after the same
+// digit of the warps before.
 __global__ void __launch_bounds__(kSortWarps* kWarp)
     SortKernel(Tokens tokens, int64_t count, int shift, const Entry* from, Entry* to) {
   __shared__ int32_t places[kSortWarps][kDigits + 1];  // The last is for lanes without an entry.
@@ -116,7 +118,7 @@ __global__ void __launch_bounds__(kSortWarps* kWarp)
   }
 }
 
-// Positions by row of the table, then by t.
+// Returns the positions, sorted by row of the table, then by t.
 const Entry* Sorted(Exec& exec, const Tokens& tokens, int64_t count) {
   Entry* to = ScratchOf<Entry>(exec, 2 * count);
   Entry* from = to + count;
@@ -133,7 +135,7 @@ struct Gradient {
   using A = Accumulate<T>;
   const Entry* sorted;
   int64_t count, rows, d;
-  int64_t slices;  // Of the columns, each of a block's threads times kCount.
+  int64_t slices;  // Slices of the columns, each kCount for each thread of a block.
   const T* dy;
   A* dtable;
   bool add;

@@ -1,5 +1,5 @@
-// Bound by the launch; slots are read once, sixteen loads in flight. Whole numbers, so that the
-// order in which atomics add them is no matter.
+// Bound by the launch. Slots are read once, with sixteen loads in flight. Counts are whole numbers,
+// so the order in which atomics add them does not matter.
 #include "kernels/cuda/context.h"
 #include "kernels/cuda/expert_counts.h"
 
@@ -28,7 +28,7 @@ __global__ void __launch_bounds__(kTileThreads)
   int32_t mine[kTileRuns];
   LoadExperts(experts, slots, mine);
   __syncthreads();
-  // Failing in the loop would keep it from being unrolled, and `mine` out of registers.
+  // Failing inside the loop would prevent unrolling, and `mine` would not be in registers.
   int64_t wrong_slot = -1;
   int32_t wrong = 0;
 #pragma unroll

@@ -1,5 +1,5 @@
-// How often each expert is chosen, tile of slots by tile of slots: what sorting slots by expert and
-// balancing experts begin with.
+// Counts how often each expert is chosen, for each tile of slots. Sorting slots by expert and
+// balancing experts start with these counts.
 
 #pragma once
 
@@ -9,10 +9,10 @@
 namespace trainyard::cuda {
 
 constexpr int kTileSlots = 4096, kTileWarps = 8, kTileThreads = kTileWarps * kWarp;
-constexpr int kTileRuns = kTileSlots / kTileThreads;  // Of 32 slots, for each warp.
+constexpr int kTileRuns = kTileSlots / kTileThreads;  // Runs of 32 slots, per warp.
 
-// The experts of the slots of this block's warp that are this lane's: run i has those from
-// FirstSlot() + 32 i on. -1 beyond `slots`.
+// Loads this lane's part of the experts of the block's slots. mine[i] is the expert of the slot
+// FirstSlot() + 32 i plus the lane's number, or -1 beyond `slots`.
 __device__ inline int64_t FirstSlot() {
   return int64_t(blockIdx.x) * kTileSlots + threadIdx.x / kWarp * (kTileRuns * kWarp);
 }
@@ -31,10 +31,10 @@ struct TileCounts {
   int64_t tiles;
 };
 
-// Who counts: named where an expert is outside of [0, experts).
+// The op for which experts are counted. The error for an expert outside [0, experts) names it.
 enum class CountedFor : uint8_t { kBalanceBias, kExpertOrder, kLoadBalance };
 
-// Enqueues the counting into the stream's scratch memory. Up to 12288 experts.
+// Enqueues the counting into the stream's scratch memory. Takes up to 12288 experts.
 TileCounts CountTiles(Exec& exec, const ConstTensor& chosen, int64_t experts, CountedFor op);
 
 template <typename Body>
@@ -53,8 +53,8 @@ __global__ void __launch_bounds__(kTileThreads) ScanTilesKernel(TileCounts tiles
   if (lane == 0) body(expert, before);
 }
 
-// Enqueues body(expert, its count over all tiles) for each, and makes of each count the sum of
-// those of earlier tiles.
+// Enqueues body(expert, count over all tiles) for each expert, and replaces each tile's count by
+// the sum of the counts of earlier tiles.
 template <typename Body>
 void ScanTiles(Exec& exec, const TileCounts& tiles, const Body& body) {
   Launch(exec, {CeilDiv(tiles.experts, kTileWarps), kTileThreads}, ScanTilesKernel<Body>, tiles,

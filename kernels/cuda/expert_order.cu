@@ -1,6 +1,6 @@
-// A stable counting sort in three launches: tiles are counted; counts become where each tile's
-// slots of an expert begin; slots are put there. Bound by the launches and by the scattered writes
-// of `order`.
+// A stable counting sort in three launches. The first counts the tiles. The second turns the counts
+// into the places where each tile's slots of an expert begin. The third puts the slots there. Bound
+// by the launches and by the scattered writes of `order`.
 #include "kernels/cuda/expert_counts.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/expert_order.h"
@@ -8,9 +8,10 @@
 namespace trainyard::cuda {
 namespace {
 
-// Shared memory for each expert: where its slots begin, and how many each warp has.
+// Bytes of shared memory for each expert: the place where its slots begin, and how many each warp
+// has.
 constexpr int kExpertBytes = sizeof(int32_t) + kTileWarps * sizeof(uint16_t);
-constexpr int64_t kMostExperts = (47 << 10) / kExpertBytes;  // Of 48 KiB; BlockScan has a part.
+constexpr int64_t kMostExperts = (47 << 10) / kExpertBytes;  // Of 48 KiB; BlockScan uses a part.
 
 struct Sorted {
   const int32_t* counts;
@@ -28,7 +29,7 @@ __global__ void __launch_bounds__(kTileThreads)
   int32_t mine[kTileRuns];
   LoadExperts(experts, slots, mine);
 
-  // Counts each warp's slots; `before` are those of the same expert before this one.
+  // Counts each warp's slots. `before` is the number of the same expert's slots before this one.
   int before[kTileRuns];
 #pragma unroll
   for (int i = 0; i < kTileRuns; ++i) {
@@ -40,12 +41,12 @@ __global__ void __launch_bounds__(kTileThreads)
     if (mine[i] >= 0 && below == 0) of_mine[mine[i]] = uint16_t(before[i] + __popc(same));
   }
 
-  int32_t of_lower = 0;  // Slots of experts that come before.
+  int32_t of_lower = 0;  // Number of slots of lower experts.
   for (int first = 0; first < num_experts; first += kTileThreads) {
     const int e = first + thread;
     const int32_t count = e < num_experts ? sorted.counts[e] : 0;
     int32_t total;
-    const int32_t through = BlockScan(count, &total);  // Meets all threads.
+    const int32_t through = BlockScan(count, &total);  // Synchronises all threads.
     if (e < num_experts) {
       begin[e] = of_lower + through - count + tiles.counts[e * tiles.tiles + blockIdx.x];
       int sum = 0;

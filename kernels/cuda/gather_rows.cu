@@ -1,5 +1,5 @@
-// Bound by memory: each row is read and written once, by one warp, 16 bytes a lane where rows allow
-// it, with several loads in flight.
+// Bound by memory. One warp reads and writes each row once, 16 bytes a lane if rows allow it, with
+// several loads in flight.
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/reduce.h"
@@ -19,14 +19,14 @@ __device__ int64_t RowStride() { return int64_t(gridDim.x) * kWarps; }
 struct Gather {
   const int32_t* rows;
   int64_t bound;
-  const int32_t* count;  // Or null: bound.
+  const int32_t* count;  // Null: all of `bound`.
   uint32_t divisor;
   int64_t sources, columns;
 };
 
 using SixteenBytes = Pack<uint32_t, 4>;
 
-// Copies what is in a row, whatever it means, word by word.
+// Copies the bytes of a row word by word, whatever their type.
 template <typename Word>
 __global__ void __launch_bounds__(kThreads) GatherKernel(Gather gather, const Word* x, Word* y) {
   constexpr int kLoads = 4;  // In flight.
@@ -77,7 +77,7 @@ __global__ void __launch_bounds__(kThreads) SumKernel(Sums sums, const T* z, T* 
              long(sums.sources));
       }
     }
-    __syncwarp();  // No lane reads a row that another finds not to exist.
+    __syncwarp();  // No lane reads a row that another lane has found not to exist.
     T* out = y + t * columns;
     for (int64_t c = threadIdx.x % kWarp * kPack; c < columns; c += kWarp * kPack) {
       A sum[kPack] = {};
@@ -112,7 +112,7 @@ __global__ void __launch_bounds__(kThreads) SumKernel(Sums sums, const T* z, T* 
 }  // namespace
 
 void GatherRows(Exec& exec, const GatherRowsArgs& args) {
-  // Rows are less than 2^31, so that a larger divisor makes 0 of each.
+  // Row numbers are less than 2^31, so a larger divisor turns each into 0.
   Gather gather = {.rows = args.rows.as<int32_t>(),
                    .bound = args.rows.elements(),
                    .count = args.count.data != nullptr ? args.count.as<int32_t>() : nullptr,

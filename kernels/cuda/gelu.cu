@@ -9,7 +9,7 @@ namespace {
 constexpr double kRootTwoOverPi = 0.7978845608028653558798921;
 constexpr double kCubic = 0.044715;
 
-// (1 + tanh z) / 2, which is sigmoid(2z).
+// (1 + tanh z) / 2, which equals sigmoid(2z).
 template <typename A>
 __device__ A Gate(A x) {
   return Sigmoid(A(2 * kRootTwoOverPi) * (x + A(kCubic) * x * x * x));
@@ -52,7 +52,7 @@ struct GeluBackwardBody {
 
 }  // namespace
 
-// Both are bound by memory.
+// Forward and backward are bound by memory.
 void GeluForward(Exec& exec, const GeluForwardArgs& args) {
   DispatchFloat(args.x.dtype, [&](auto scalar) {
     using T = decltype(scalar);

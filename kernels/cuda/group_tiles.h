@@ -1,5 +1,5 @@
-// Tiles of rows that groups share out (grouped_matmul.h), found on the device: their number is
-// known only there.
+// Tiles of rows that groups divide (grouped_matmul.h). The device finds them, because their number
+// is known only there.
 
 #pragma once
 
@@ -11,9 +11,9 @@ namespace trainyard::cuda {
 struct Groups {
   const int32_t* offsets;  // [groups + 1]
   int groups;
-  int64_t bound;  // Rows; no group has others.
+  int64_t bound;  // Number of rows; groups have no others.
 
-  // Of this group, whose offsets must fit.
+  // CHECKs, on the device, that this group's offsets are legal.
   __device__ void Check(int g) const {
     const int32_t begin = offsets[g], end = offsets[g + 1];
     if (begin < 0 || begin > end || end > bound) {
@@ -21,24 +21,24 @@ struct Groups {
            long(bound));
     }
   }
-  // As many tiles of so many rows as there can be.
+  // The largest number of tiles that the groups can have.
   int64_t MostTiles(int tile_rows) const { return bound / tile_rows + groups; }
   // Bytes of shared memory that GroupTiles needs.
   size_t shared() const { return size_t(groups + 1) * sizeof(int32_t); }
 };
 
-// What one tile has: rows [begin, begin + rows) of the group.
+// The rows [begin, begin + rows) of one group.
 struct RowTile {
   int group;
   int64_t begin;
   int64_t rows;
 };
 
-// Made by all threads of a block together.
+// The tiles of all groups. All threads of a block must construct it together.
 template <int kTileRows>
 class GroupTiles {
  public:
-  // `first` is shared memory, [groups + 1].
+  // `first` must be shared memory, [groups + 1].
   __device__ GroupTiles(const Groups& groups, int32_t* first) : groups_(groups), first_(first) {
     int32_t before = 0;
     for (int begin = 0; begin < groups.groups; begin += int(blockDim.x)) {
@@ -71,7 +71,7 @@ class GroupTiles {
 
  private:
   const Groups& groups_;
-  int32_t* first_;  // The first tile of each group, and the number of all.
+  int32_t* first_;  // The first tile of each group, and the number of all tiles.
 };
 
 }  // namespace trainyard::cuda

@@ -1,5 +1,5 @@
-// All bound by memory: rows are read, or read and written, once. A row's group is searched for in
-// the offsets, which come from the cache.
+// All kernels are bound by memory: rows are read once, or read and written once. A binary search
+// finds the group of a row in the offsets, which come from the cache.
 
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/rows.h"
@@ -18,13 +18,13 @@ struct BiasGroups {
     if (begin >= 0 && begin <= end && end <= bound) return;
     Fail("grouped_bias offsets: group %d has rows %d to %d of %ld\n", g, begin, end, long(bound));
   }
-  // By the threads of the first block.
+  // The threads of the first block check all groups.
   __device__ void CheckAll() const {
     if (blockIdx.x != 0) return;
     for (int g = int(threadIdx.x); g < count; g += int(blockDim.x)) Check(g);
   }
   __device__ bool Has(int64_t row) const { return row >= offsets[0] && row < offsets[count]; }
-  // The group of a row that has one: offsets[low] <= row < offsets[high].
+  // Returns the group of a row, which must belong to one: offsets[low] <= row < offsets[high].
   __device__ int Of(int64_t row) const {
     int low = 0, high = count;
     while (high - low > 1) {
@@ -43,7 +43,7 @@ template <typename T>
 struct Forward {
   using A = Accumulate<T>;
   const T* bias;
-  const A* w;  // Or null.
+  const A* w;  // May be null.
   T* y;
   BiasGroups groups;
   int64_t n;
@@ -101,15 +101,15 @@ template <typename T>
 struct Gradient {
   using A = Accumulate<T>;
   const T* dy;
-  const A* w;  // Or null.
+  const A* w;  // May be null.
   A* dbias;
   BiasGroups groups;
   int64_t n, tiles;
   bool add;
 };
 
-// A block has a group and a tile of columns: kLanes packs side by side, whose rows kDepth threads
-// share and add up in the end, always in the same order.
+// A block has a group and a tile of columns: kLanes packs side by side. kDepth threads divide the
+// rows of a pack, and their sums are added at the end, always in the same order.
 constexpr int kLanes = 32, kDepth = 8;
 
 template <int kCount, typename T>
@@ -140,7 +140,7 @@ __global__ void __launch_bounds__(256) GradientKernel(Gradient<T> args) {
       for (int d = 0; d < kDepth; ++d) all += partial[d][c];
       *dbias = all;
     }
-    __syncthreads();  // Before the next group's are written.
+    __syncthreads();  // Before the sums of the next group are written.
   }
 }
 
@@ -186,7 +186,7 @@ void GroupedBiasGradient(Exec& exec, const GroupedBiasGradientArgs& args) {
   });
 }
 
-// One block a row, because of dw.
+// One block for each row, because dw is a sum over the row.
 void GroupedBiasFactorGradient(Exec& exec, const GroupedBiasFactorGradientArgs& args) {
   DispatchFloat(args.dy.dtype, [&](auto scalar) {
     using T = decltype(scalar);

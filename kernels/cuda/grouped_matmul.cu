@@ -1,6 +1,6 @@
-// Tiles of the output, on the tensor cores where dims are multiples of 8 (tensor_product.h), else
-// by plain sums (plain_product.h). Blocks go over the tiles of rows that the offsets make, which
-// they find for themselves.
+// Computes tiles of the output: on the tensor cores if dims are multiples of 8 (tensor_product.h),
+// otherwise by plain sums (plain_product.h). Blocks take the tiles of rows in turn. They find these
+// tiles from the offsets themselves.
 #include <type_traits>
 
 #include "kernels/cuda/group_tiles.h"
@@ -13,11 +13,11 @@
 namespace trainyard::cuda {
 namespace {
 
-// out[r, c] = sum over `depth` of in[r, :] and the line c of the group's weight.
+// out[r, c] = sum over `depth` of in[r, :] and line c of the group's weight.
 template <typename T>
 struct Rows {
   const T* in;
-  const T* weight;  // Of a group, in Order::kDeep [columns, depth], else [depth, columns].
+  const T* weight;  // Per group: Order::kDeep is [columns, depth], kAlong [depth, columns].
   T* out;
   int64_t depth, columns;
 };
@@ -87,7 +87,7 @@ Groups GroupsOf(const ConstTensor& offsets, int64_t bound) {
   return {offsets.as<int32_t>(), int(offsets.elements() - 1), bound};
 }
 
-// Calls f(Product) with what multiplies matrices of T that have these dims and addresses.
+// Calls f with the product class for matrices of T with these dims and addresses.
 template <typename T, typename F, typename... Pointers>
 void WithProduct(const F& f, int64_t depth, int64_t columns, const Pointers*... pointers) {
   if constexpr (std::is_same_v<T, bf16>) {

@@ -1,6 +1,6 @@
-// Bound by memory: forward reads and writes each element once, backward reads two and writes one.
-// A few lanes of a warp take a head, which is short, and go on with the heads that a grid of them
-// finds next. As in row.h they hold their packs in registers, or read heads of any width and
+// Bound by memory: forward reads and writes each element once, backward reads two elements and
+// writes one. A few lanes of a warp share a head, which is short, and then continue with the next
+// head of the grid. As in row.h, they hold their packs in registers, or read heads of any width and
 // alignment element by element.
 
 #include <cmath>
@@ -17,19 +17,19 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kMostHeld = 2;
 
-// Rows of heads: the query heads, the key heads, and values.
+// The heads of all rows: in a row the query heads, the key heads, and the values.
 struct Heads {
   int64_t rows;
-  int64_t width;  // Of a head.
+  int64_t width;  // Per head.
   int64_t query, normed, all;
-  int lanes;  // Of a head: a power of two.
+  int lanes;  // Per head: a power of two.
 
   __device__ int lane() const { return int(threadIdx.x) % lanes; }
   __device__ SharedRow shared() const { return SharedRow(width, lane(), lanes); }
 };
 
-// Goes through the heads that this thread's lanes take. All lanes of a warp go the same number of
-// steps, the last ones perhaps without a head.
+// Walks through the heads of this thread's lanes. All lanes of a warp take the same number of
+// steps, the last ones possibly without a head.
 class HeadWalk {
  public:
   __device__ explicit HeadWalk(const Heads& heads) : heads_(heads) {
@@ -62,11 +62,11 @@ class HeadWalk {
 
  private:
   const Heads& heads_;
-  int64_t next_, step_;  // The warp's first head.
+  int64_t next_, step_;  // The warp's first head, and the step.
   int64_t row_, head_, row_step_, head_step_;
 };
 
-// Of the lanes of a head, in each. All lanes of the warp come here.
+// Sums over the lanes of a head; each lane gets the sum. All lanes of the warp must call it.
 template <typename A>
 __device__ A HeadSum(const Heads& heads, A x) {
   for (int lanes = heads.lanes / 2; lanes > 0; lanes /= 2) {
@@ -128,12 +128,13 @@ struct Backward {
   const T* k_gain;
   const Accumulate<T>* rstd;
   T* dx;
-  Accumulate<T>* dgains;  // [blocks, 2, d]: of query and key heads, of each block.
+  Accumulate<T>* dgains;  // [blocks, 2, d]: query and key heads, for each block.
   Heads heads;
 };
 
-// A thread's terms of a gain's gradient. Held they are added to those of the block's other teams at
-// the end; else a block is one warp, and they are kept where they end.
+// A thread's terms of a gain's gradient. If held in registers, they are added to those of the
+// block's other teams at the end. Otherwise a block is one warp, and the terms are in the memory of
+// the result.
 template <typename T, int kHeld>
 class GainSums {
  public:
@@ -152,7 +153,7 @@ class GainSums {
       of_block_[i] += term;
     }
   }
-  // All threads of the block come here.
+  // All threads of the block must call it.
   __device__ void Store(const Heads& heads) const {
     if constexpr (kHeld > 0) {
       constexpr int kOfThread = kHeld * kCount;
@@ -169,7 +170,7 @@ class GainSums {
         for (int team = 0; team < teams; ++team) sum += of_thread[team * span + i];
         of_block_[i] = sum;
       }
-      __syncthreads();  // Before the next gain's are written there.
+      __syncthreads();  // Before the next gain's terms are written there.
     }
   }
 
@@ -232,7 +233,7 @@ struct HeadPlan {
   int64_t blocks;
 };
 
-// For what both directions have, at all of these addresses.
+// Plans both directions, for all of these addresses.
 template <typename T, typename Args, typename... Pointers>
 HeadPlan PlanHeads(const Args& args, const Pointers*... pointers) {
   const int64_t width = args.q_gain.elements();

@@ -1,5 +1,5 @@
-// The CUDA kernels, cuda::Op for each op; what they compute is said in its header. Arguments have
-// passed Check(). Called through CudaBackend(); they enqueue, and do not wait.
+// The CUDA kernels: cuda::Op for each op. The op's header describes what they compute. Their
+// arguments have passed Check(). Called through CudaBackend(). They enqueue work and do not wait.
 
 #pragma once
 

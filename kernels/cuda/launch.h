@@ -1,8 +1,9 @@
-// What every kernel of this folder starts with: errors, launches, and loops over elements.
+// The basis of every kernel of this folder: errors, launches, and loops over elements.
 //
 // The .cu files are also compiled as C++ against tests/testing/cuda_emulation, which runs them on
-// the CPU: they keep to the part of CUDA that it has. What needs libraries lies in *_adapter.cc,
-// what needs PTX in tensor_core.h, which the emulation has another of.
+// the CPU. So they use only the part of CUDA that the emulation has. Code that needs libraries is
+// in *_adapter.cc, and code that needs PTX in tensor_core.h, for which the emulation has a
+// substitute.
 
 #pragma once
 
@@ -18,18 +19,18 @@
 
 namespace trainyard::cuda {
 
-// Throws DeviceError, which names `what`, for anything but cudaSuccess.
+// Throws a DeviceError that names `what`, unless `error` is cudaSuccess.
 void ThrowIfError(cudaError_t error, const char* what);
 
 inline cudaStream_t StreamOf(const Exec& exec) { return static_cast<cudaStream_t>(exec.stream); }
 
 struct Grid {
   int64_t blocks;
-  int threads;        // Of a block.
+  int threads;        // Per block.
   size_t shared = 0;  // Bytes of dynamic shared memory; up to 227 KiB.
 };
 
-// Enqueues kernel(args...) on the stream of `exec`. No blocks, no launch.
+// Enqueues kernel(args...) on the stream of `exec`. Does nothing if the grid has no blocks.
 template <typename... Parameters, typename... Args>
 void Launch(Exec& exec, const Grid& grid, void (*kernel)(Parameters...), const Args&... args) {
   if (grid.blocks == 0) return;
@@ -47,13 +48,13 @@ void Launch(Exec& exec, const Grid& grid, void (*kernel)(Parameters...), const A
   ThrowIfError(cudaLaunchKernelEx(&config, kernel, Parameters(args)...), "launch");
 }
 
-// Ends the kernel and the process with a message of printf's form: a programmer error that only the
-// device sees.
+// Ends the kernel and the process with a message in printf's form: for programmer errors that only
+// the device can see.
 template <typename... Args>
 [[noreturn]] __device__ void Fail(const char* message, Args... args) {
   printf(message, args...);
   __trap();
-  __builtin_unreachable();  // Or kernels would keep their registers for what comes after.
+  __builtin_unreachable();  // Or kernels would keep their registers for later code.
 }
 
 // The block's dynamic shared memory, 16-byte aligned: Grid::shared bytes of any content.
@@ -69,11 +70,11 @@ __device__ T* DynamicShared() {
 
 constexpr int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// Enough to fill the chip several times over; loops stride by the grid.
+// Enough to fill the chip several times; loops stride by the grid.
 constexpr int64_t kMaxBlocks = 132 * 8;
 
-// So many neighbours in one access of memory, or in several of 16 bytes, the most that one can
-// take.
+// kCount neighbouring elements, read or written in one access to memory. One access has at most 16
+// bytes; larger packs take several.
 template <typename T, int kCount>
 struct alignas(std::min<size_t>(16, sizeof(T) * kCount)) Pack {
   T v[kCount];
@@ -85,13 +86,13 @@ __device__ Pack<T, kCount> LoadPack(const T* from) {
 }
 template <typename T, int kCount>
 __device__ void StorePack(T* to, const Pack<T, kCount>& pack) {
-  new (to) Pack<T, kCount>(pack);  // One access; an assignment of bf16 would be one for each.
+  new (to) Pack<T, kCount>(pack);  // One access; assigning bf16 would take one per element.
 }
 
 template <typename T>
 constexpr int kPackOf = 16 / int(sizeof(T));
 
-// Whether packs of 16 bytes can be read from rows of `columns` elements at all of these addresses.
+// Whether rows of `columns` elements at all of these addresses can be read in packs of 16 bytes.
 template <typename T, typename... Pointers>
 bool CanPack(int64_t columns, const Pointers*... pointers) {
   const bool aligned = ((reinterpret_cast<uintptr_t>(pointers) % 16 == 0) && ...);
@@ -104,8 +105,8 @@ __global__ void __launch_bounds__(256) ElementsKernel(int64_t count, Body body) 
   for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += stride) body(i);
 }
 
-// Calls body(i) for i in [0, count), each on a thread of its own or in a loop with others.
-// `body` is a __device__ lambda, or a struct with a __device__ call operator.
+// Calls body(i) for each i in [0, count), on as many threads as are useful. `body` must be a
+// __device__ lambda, or a struct with a __device__ call operator.
 template <typename Body>
 void ForEach(Exec& exec, int64_t count, const Body& body) {
   constexpr int kThreads = 256;
@@ -113,8 +114,8 @@ void ForEach(Exec& exec, int64_t count, const Body& body) {
          count, body);
 }
 
-// Calls body.template operator()<n>(i) for elements [i, i + n) until `count` are done: n is
-// kPackOf<T> where `packed` (CanPack of all pointers), and else 1.
+// Calls body.template operator()<n>(i) for elements [i, i + n) until `count` are done. n is
+// kPackOf<T> if `packed` (CanPack of all pointers), and 1 otherwise.
 template <int kCount, typename Body>
 struct EachPack {
   Body body;

@@ -1,5 +1,6 @@
-// Bound by memory: forward reads and writes each element once, backward reads two and writes one.
-// Backward's blocks take runs of rows, and keep their columns' terms of dgain and dbias as they go.
+// Bound by memory: forward reads and writes each element once, backward reads two elements and
+// writes one. In backward, each block takes a run of rows, and sums its columns' terms of dgain and
+// dbias as it goes.
 
 #include <cmath>
 
@@ -100,7 +101,7 @@ __global__ void __launch_bounds__(kMostRowThreads) BackwardKernel(Backward<T> ar
       dy.Load(args.dy + row, i, n);
       gain.Reload(args.gain, i, n);
     };
-    A of_row[2] = {};  // Of dy gain, and of that times hhat.
+    A of_row[2] = {};  // Sums of dy gain, and of dy gain hhat.
     ForRow<T, kHeld>(columns, load, [&](int64_t i, int n) {
       for (int k = 0; k < x.kCount; ++k) {
         const A term = dy.at(n, k) * (x.at(n, k) - mean) * r;

@@ -1,5 +1,5 @@
-// The CUDA backend, for programs that are not linked with it: libtrainyard_cuda.so, which lies in
-// ../lib beside their directory, is loaded when it is asked for.
+// Loads the CUDA backend for programs that are not linked with it. libtrainyard_cuda.so, in ../lib
+// beside the program's directory, is loaded at the first call.
 
 #pragma once
 
@@ -17,8 +17,8 @@ struct CudaLibrary {
   std::unique_ptr<CollectiveWorld> (*create_nccl_world)(const NcclOptions&, Rendezvous&) = nullptr;
 };
 
-// FAILED_PRECONDITION, with the reason, where there is no GPU to use: built without CUDA, a library
-// of NVIDIA's is missing, no driver, no device, one of another kind, or not the one with `uuid`
+// FAILED_PRECONDITION: there is no usable GPU. The message has the reason: built without CUDA, a
+// missing NVIDIA library, no driver, no device, one of another kind, or not the one with `uuid`
 // (CudaBackend).
 absl::StatusOr<CudaLibrary> LoadCuda(const std::string& uuid = "");
 

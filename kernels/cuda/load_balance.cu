@@ -1,4 +1,4 @@
-// A warp for each token; logits are read once. Bound by that, and by the launches.
+// A warp for each token. Bound by reading the logits, once, and by the launches.
 #include "kernels/cuda/context.h"
 #include "kernels/cuda/expert_counts.h"
 #include "kernels/cuda/kernels.h"
@@ -22,8 +22,8 @@ struct Gate {
   }
 };
 
-// Shared memory of a warp, in elements: s [E], and the fractions [E], which each lane has for its
-// own experts.
+// The shared memory of a warp, in elements: s [E], and fractions [E], of which each lane has those
+// of its own experts.
 constexpr int64_t WarpElements(int64_t experts) { return 2 * experts; }
 
 template <typename A>
@@ -39,11 +39,11 @@ __device__ void Fractions(const Gate<A>& gate, A* fraction) {
 
 template <typename A>
 struct Scored {
-  A sum;       // What the scores are divided by to be probabilities.
+  A sum;       // Divisor of the scores that makes probabilities.
   A expected;  // sum_e fraction[e] p[e]
 };
 
-// Of token t, and its scores in `s`.
+// Computes this for token t, and writes the token's scores to `s`.
 template <typename A>
 __device__ Scored<A> Score(const Gate<A>& gate, int64_t t, const A* fraction, A* s) {
   RouterScores(gate.scoring, gate.logits + t * gate.experts, gate.experts, s);
@@ -57,7 +57,7 @@ __device__ Scored<A> Score(const Gate<A>& gate, int64_t t, const A* fraction, A*
   return {sum, WarpReduce(expected, Sum()) / sum};
 }
 
-// terms[warp] = the sum over the warp's tokens of what is expected.
+// terms[warp] = the sum of `expected` over the warp's tokens.
 template <typename A>
 __global__ void __launch_bounds__(kTokenWarps* kWarp) ForwardKernel(Gate<A> gate, double* terms) {
   A* const s = WarpShared<A>(WarpElements(gate.experts));

@@ -1,4 +1,4 @@
-// Functions of single elements that several kernels need, in f32 and f64.
+// Functions of single elements, in f32 and f64, that several kernels use.
 
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace trainyard::cuda {
 
-// 0 where the exponential overflows. Within a few units in the last place.
+// 0 if the exponential overflows. Within a few units in the last place.
 template <typename A>
 __device__ A Sigmoid(A x) {
   const A denominator = A(1) + std::exp(-x);
@@ -26,7 +26,7 @@ __device__ A SwiGlu(A g, A u) {
   return g * Sigmoid(g) * u;
 }
 
-// Its derivatives times d, and its value times d.
+// The derivatives of SwiGlu(g, u) times d, and its value times d.
 template <typename A>
 struct SwiGluGradient {
   A dg, du, along;

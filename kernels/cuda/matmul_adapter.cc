@@ -1,4 +1,5 @@
-// Matrix products on cuBLASLt. A product has the same bits as long as one stream has one workspace.
+// Matrix products by cuBLASLt. A product has the same bits as long as each stream has one
+// workspace.
 
 #include <map>
 #include <tuple>
@@ -13,16 +14,17 @@
 namespace trainyard::cuda {
 namespace {
 
-// Whether the bias, if there is one, is such that cuBLASLt adds it to its sums: of the result's
-// type, which it reads in vectors. f64 is for tests alone, and left out.
+// Whether cuBLASLt can add the bias to its sums, or there is no bias. The bias must have the
+// result's type and be aligned, because it is read in vectors. f64 is only for tests, and not
+// supported here.
 bool CanAddBias(const MatMulArgs& args) {
   return args.bias.data == nullptr ||
          (args.bias.dtype == args.c.dtype && args.bias.dtype != DType::kF64 &&
           AlignmentOf(args.bias.data) >= 16);
 }
 
-// Whether cuBLASLt takes GELU, in its tanh form, of its sums, or multiplies them by its derivative:
-// in bf16, in which GPUs train, of rows that are all read and written in vectors.
+// Whether cuBLASLt can compute GELU, in its tanh form, of its sums, or multiply them by GELU's
+// derivative: in bf16, the format in which GPUs train, if all rows are read and written in vectors.
 bool CanApplyGelu(const MatMulArgs& args, const void* gelu_input) {
   constexpr int64_t kVector = 8;
   const auto in_vectors = [](const ConstTensor& rows) {
@@ -40,7 +42,7 @@ class Products {
   using Key = std::tuple<int64_t, int64_t, int64_t, DType, DType, bool, bool, cublasLtEpilogue_t,
                          uint32_t, uint32_t, uint32_t, uint32_t, uint32_t>;
 
-  // Prepared by the first call for its shape, dtypes and alignment.
+  // Returns the product for the call. The first call for a shape, dtypes and alignment prepares it.
   Product& Find(const ProductCall& call) {
     const MatMulArgs& args = call.args;
     const auto [m, n, k] = ShapeOf(args);

@@ -1,4 +1,4 @@
-// A bias as the start of a matrix product, where its end cannot add it.
+// Adds a bias at the start of a matrix product, if the product cannot add it at its end.
 
 #pragma once
 
@@ -7,8 +7,8 @@
 
 namespace trainyard::cuda {
 
-// c[m,n] = bias[n], exactly; of `args` only these two are used. A product that adds to c is then
-// the one that `args` asks for, its sum rounded once.
+// c[m,n] = bias[n], exactly. Uses only these two members of `args`. A following product that adds
+// to c gives the product that `args` asks for, with its sum rounded once.
 void FillWithBias(Exec& exec, const MatMulArgs& args);
 
 }  // namespace trainyard::cuda

@@ -1,4 +1,4 @@
-// Of builds without cuDNN.
+// For builds without cuDNN.
 
 #include "kernels/cuda/cudnn_attention.h"
 

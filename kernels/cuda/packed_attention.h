@@ -1,5 +1,5 @@
-// Plain causal attention over one packed projection: the form of attention.h that libraries are
-// called with.
+// Plain attention (IsPlain), without sinks, over one packed projection: the form of attention.h
+// that libraries are called with.
 
 #pragma once
 
@@ -10,10 +10,10 @@
 namespace trainyard::cuda {
 
 struct PackedAttentionForwardArgs {
-  ConstTensor qkv;     // [B S, (a+2g)d]  heads in the order query, key, value
-  AttentionDims dims;  // plain causal
-  Tensor out;          // [B S, a d]
-  Tensor lse;          // [B, a, S]
+  ConstTensor qkv;  // [B S, (a+2g)d]  heads in the order query, key, value
+  AttentionDims dims;
+  Tensor out;  // [B S, a d]
+  Tensor lse;  // [B, a, S]
 };
 
 struct PackedAttentionBackwardArgs {
@@ -26,8 +26,8 @@ struct PackedAttentionBackwardArgs {
   bool deterministic = true;
 };
 
-// The packed tensor that the views are all columns of, in the order query, key, value; nothing
-// where there is none.
+// Returns the packed tensor whose columns the views are, in the order query, key, value. Returns
+// nullopt if there is no such tensor.
 template <typename AnyTensor, typename View>
 std::optional<AnyTensor> PackedTensor(const View& q, const View& k, const View& v) {
   const auto begins = [&](const View& view, int64_t column) {
@@ -44,16 +44,16 @@ std::optional<AnyTensor> PackedTensor(const View& q, const View& k, const View& 
   return packed;
 }
 
-// The same call on packed tensors, where it is one.
+// Returns the same call on packed tensors, or nullopt if the call has another form.
 inline std::optional<PackedAttentionForwardArgs> PackedOf(const AttentionForwardArgs& args) {
-  if (!IsPlainCausal(args)) return {};
+  if (!IsPlain(args)) return {};
   const auto qkv = PackedTensor<ConstTensor>(args.q, args.k, args.v);
   if (!qkv.has_value()) return {};
   return PackedAttentionForwardArgs{
       .qkv = *qkv, .dims = args.dims, .out = args.out, .lse = args.lse};
 }
 inline std::optional<PackedAttentionBackwardArgs> PackedOf(const AttentionBackwardArgs& args) {
-  if (!IsPlainCausal(args)) return {};
+  if (!IsPlain(args)) return {};
   const auto qkv = PackedTensor<ConstTensor>(args.q, args.k, args.v);
   const auto dqkv = PackedTensor<Tensor>(args.dq, args.dk, args.dv);
   if (!qkv.has_value() || !dqkv.has_value()) return {};
@@ -66,7 +66,7 @@ inline std::optional<PackedAttentionBackwardArgs> PackedOf(const AttentionBackwa
                                      .deterministic = args.deterministic};
 }
 
-// The inverse: views of what is packed.
+// The inverse: views of the packed tensors.
 inline AttentionForwardArgs ViewsOf(const PackedAttentionForwardArgs& args) {
   const int64_t a = args.dims.query_columns(), g = args.dims.key_columns();
   return {.q = {args.qkv, 0, a},

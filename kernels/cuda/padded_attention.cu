@@ -10,10 +10,10 @@
 namespace trainyard::cuda {
 namespace {
 
-// The padded tensors of one kind of call, in the order in which it asks for them.
+// The padded tensors of one kind of call, in the order in which the call asks for them.
 struct Kind {
   std::vector<void*> memory;
-  bool refused = false;  // There is no memory, or what was to be called does not take it.
+  bool refused = false;  // No memory, or the called kernel refused the shape.
   Kind() = default;
   Kind(const Kind&) = delete;
   ~Kind() {
@@ -22,8 +22,8 @@ struct Kind {
 };
 
 struct Kinds {
-  // Backward, tokens, S, heads, key heads, head dim.
-  using Key = std::tuple<bool, int64_t, int64_t, int64_t, int64_t, int64_t>;
+  // Backward, tokens, S, heads, key heads, head dim, window.
+  using Key = std::tuple<bool, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t>;
   std::map<Key, Kind> by_shape;
 };
 
@@ -37,13 +37,13 @@ class Padding {
   bool applies() const { return padded_.sequence > 0; }
   const AttentionDims& dims() const { return padded_; }
 
-  // False: such a call was refused before.
+  // Returns false if such a call was refused before.
   bool Begin(bool backward) {
     kind_ = &Kept<Kinds>(exec_).by_shape[{backward, qkv_.shape.rows(), dims_.sequence, dims_.heads,
-                                          dims_.kv_heads, dims_.head_dim}];
+                                          dims_.kv_heads, dims_.head_dim, dims_.mask.window}];
     return !kind_->refused;
   }
-  // No such call is tried again.
+  // Such calls are not tried again.
   bool Refuse() {
     for (void* data : kind_->memory) cudaFree(data);
     kind_->memory.clear();
@@ -52,7 +52,8 @@ class Padding {
   }
   bool has_memory() const { return !kind_->refused; }
 
-  // What stands for a tensor with `width` elements a token: zero but for what is copied there.
+  // Returns the padded tensor for a tensor with `width` elements a token: zero except where rows
+  // are copied.
   Tensor Of(const ConstTensor& tensor, int64_t width) {
     Tensor padded;
     padded.dtype = tensor.dtype;
@@ -61,7 +62,7 @@ class Padding {
     if (next_ == kind_->memory.size()) {
       void* data = nullptr;
       if (cudaMalloc(&data, padded.bytes()) != cudaSuccess) {
-        cudaGetLastError();  // Which would stay.
+        cudaGetLastError();  // Clears the error, which would stay.
         Refuse();
         return padded;
       }
@@ -88,7 +89,7 @@ class Padding {
     int64_t width;
   };
 
-  // Sequences, or, of what is stored by head, heads of sequences.
+  // The number of sequences, or of heads of sequences if the tensor is stored by head.
   int64_t Runs(const ConstTensor& tensor, int64_t width) const {
     return tensor.elements() / (dims_.sequence * width);
   }

@@ -6,14 +6,16 @@
 
 namespace trainyard::cuda {
 
-// kDeep: neighbours in memory are neighbours in the reduction. Else they are along the output.
+// kDeep: neighbours in memory are neighbours in the reduction. kAlong: they are neighbours in the
+// output.
 enum class Order { kDeep, kAlong };
 
-// Lines of a matrix that the output has rows or columns for; a tile's first, where there are more.
+// The lines of a matrix that correspond to rows or columns of the output. A tile uses the first
+// lines if there are more.
 template <typename T, Order kOrder>
 struct Panel {
   const T* data;
-  int64_t stride;  // Between what are not neighbours.
+  int64_t stride;  // Distance between elements that are not neighbours.
   int64_t lines;
 
   __device__ const T* At(int64_t line, int64_t depth) const {

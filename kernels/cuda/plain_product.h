@@ -1,4 +1,4 @@
-// The product of two panels of any dtype and shape: steps of the reduction pass through shared
+// The product of two panels of any dtype and shape. Steps of the reduction pass through shared
 // memory, and sums stay in registers. Bound by shared memory, at about half of the chip's FMA rate.
 
 #pragma once
@@ -10,17 +10,17 @@ namespace trainyard::cuda {
 template <typename T>
 class PlainProduct {
   using A = Accumulate<T>;
-  static constexpr int kDepth = 16;  // Of the reduction, at a time.
+  static constexpr int kDepth = 16;  // Steps of the reduction at a time.
   static constexpr int kEach = 4;    // Outputs of a thread, in both directions.
 
  public:
-  static constexpr int kTile = 64;  // Of the output, in both directions.
+  static constexpr int kTile = 64;  // Outputs of a block, in both directions.
   static constexpr int kAcross = kTile / kEach, kThreads = kAcross * kAcross;
-  static constexpr int kBlocks = 2;      // Of a multiprocessor, at least.
+  static constexpr int kBlocks = 2;      // Per multiprocessor, at least.
   static constexpr int kNeighbours = 1;  // Columns that ForEachSum passes at a time.
   static constexpr size_t kShared = 2 * sizeof(A) * kDepth * (kTile + 16 / sizeof(A));
 
-  // Sums over `depth` steps, by all threads of a block.
+  // Sums over `depth` steps. All threads of a block must call it.
   template <Order kOrderA, Order kOrderB>
   __device__ PlainProduct(const Panel<T, kOrderA>& a, const Panel<T, kOrderB>& b, int64_t depth,
                           std::byte* shared) {
@@ -47,7 +47,7 @@ class PlainProduct {
     }
   }
 
-  // Calls body(line of a, line of b, pack of sums) for this thread's.
+  // Calls body(line of a, line of b, pack of sums) for each sum of this thread.
   template <typename Body>
   __device__ void ForEachSum(const Body& body) const {
     const int row = int(threadIdx.x) / kAcross * kEach, column = int(threadIdx.x) % kAcross * kEach;
@@ -63,7 +63,7 @@ class PlainProduct {
     A v[kDepth][kTile + 16 / sizeof(A)];  // The panel, transposed.
   };
 
-  // Steps [depth, depth + kDepth) of `end`; zeros beyond them and beyond the lines.
+  // Loads steps [depth, depth + kDepth) of `end`; zeroes beyond the steps and the lines.
   template <Order kOrder>
   __device__ static void Load(const Panel<T, kOrder>& panel, int64_t depth, int64_t end,
                               Stage& stage) {

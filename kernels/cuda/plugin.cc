@@ -1,5 +1,5 @@
-// libtrainyard_cuda.so: everything that needs NVIDIA's libraries, loaded by those who have a GPU to
-// use (load.h), so that the programs start on machines without them.
+// libtrainyard_cuda.so: the code that needs NVIDIA's libraries. Programs load it if there is a GPU
+// to use (load.h), so they also start on machines without these libraries.
 
 #include "kernels/collective/nccl.h"
 #include "kernels/cuda/cuda.h"

@@ -24,8 +24,8 @@ struct RandomNormalBody {
 
 }  // namespace
 
-// Bound by its f64 arithmetic; runs once. The bits are those of the CPU, but for the last of f64,
-// in which the devices' logarithm and cosine may differ.
+// Bound by its f64 arithmetic; runs once. The bits are those of the CPU, except for the last bits
+// of f64: logarithm and cosine may differ between devices.
 void RandomNormal(Exec& exec, const RandomNormalArgs& args) {
   DispatchFloat(args.y.dtype, [&](auto scalar) {
     using T = decltype(scalar);

@@ -1,4 +1,5 @@
-// Sums and maxima over the threads of a warp or block, the same bits every time, and running sums.
+// Sums and maxima over the threads of a warp or block, with the same bits every time, and running
+// sums.
 
 #pragma once
 
@@ -22,7 +23,7 @@ struct Max {
   }
 };
 
-// Of all lanes, in each. All 32 must come here.
+// Reduces over all lanes; each lane gets the result. All 32 lanes must call it.
 template <typename A, typename Op>
 __device__ A WarpReduce(A x, Op op) {
   for (int lanes = kWarp / 2; lanes > 0; lanes /= 2) {
@@ -31,8 +32,8 @@ __device__ A WarpReduce(A x, Op op) {
   return x;
 }
 
-// Of all threads, in each. Blocks are one-dimensional, of whole warps, and all threads come here,
-// as often as they like.
+// Reduces over all threads of a block; each thread gets the result. Blocks must be one-dimensional
+// and consist of whole warps, and all threads must call it. May be called repeatedly.
 template <typename A, typename Op>
 __device__ A BlockReduce(A x, Op op, A identity) {
   __shared__ A of_warp[kWarp];
@@ -47,7 +48,7 @@ __device__ A BlockReduce(A x, Op op, A identity) {
   return x;
 }
 
-// Several sums at once: x[i] becomes that of all threads' x[i].
+// Several sums at once: x[i] becomes the sum of all threads' x[i].
 template <typename A, int kCount>
 __device__ void BlockSums(A (&x)[kCount]) {
   __shared__ A of_warp[kCount][kWarp];
@@ -68,7 +69,7 @@ __device__ A BlockSum(A x) {
   return BlockReduce(x, Sum(), A(0));
 }
 
-// Of this lane and those below it. All 32 must come here.
+// The sum over this lane and the lanes below it. All 32 lanes must call it.
 template <typename A>
 __device__ A WarpScan(A x) {
   for (int lanes = 1; lanes < kWarp; lanes *= 2) {
@@ -78,7 +79,8 @@ __device__ A WarpScan(A x) {
   return x;
 }
 
-// Of this thread and those below it; `total` is that of all. For blocks as BlockReduce has them.
+// The sum over this thread and the threads below it. `total` gets the sum over all. Blocks as in
+// BlockReduce.
 template <typename A>
 __device__ A BlockScan(A x, A* total) {
   __shared__ A of_warp[kWarp];

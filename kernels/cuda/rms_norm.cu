@@ -1,5 +1,6 @@
-// Bound by memory: forward reads and writes each element once, backward reads two and writes one.
-// Backward's blocks take runs of rows, and keep their columns' terms of dgain as they go.
+// Bound by memory: forward reads and writes each element once, backward reads two elements and
+// writes one. In backward, each block takes a run of rows, and sums its columns' terms of dgain as
+// it goes.
 
 #include <cmath>
 
@@ -58,7 +59,7 @@ struct Backward {
   const Accumulate<T>* rstd;
   const T* dsum;  // May be null.
   T* dx;
-  Accumulate<T>* dgain;  // [runs, D]: of each run of rows.
+  Accumulate<T>* dgain;  // [runs, D]: for each run of rows.
   RowRuns rows;
 };
 

@@ -18,7 +18,7 @@ __device__ double Scaled(double frequency, const Llama3RopeScaling& scaling) {
   return (1 - smooth) * frequency / scaling.factor + smooth * frequency;
 }
 
-// Of pair `i`.
+// The scaled frequency of pair `i`.
 __device__ double Stretched(double frequency, int64_t i, const YarnRamp& ramp, double factor) {
   const double along = (double(i) - ramp.low) / (ramp.high - ramp.low);
   const double m = along < 0 ? 0 : along > 1 ? 1 : along;
@@ -62,7 +62,8 @@ void Table(Exec& exec, const RopeTableArgs& args) {
   ForEach(exec, args.cos.elements(), body);
 }
 
-// Of a row: the pairs of all rotated heads, one head after the other, then the columns to copy.
+// Processes a row: the pairs of all rotated heads, one head after the other, then the columns to
+// copy.
 template <typename T>
 struct RopeBody {
   using A = Accumulate<T>;
@@ -101,7 +102,7 @@ void RopeTable(Exec& exec, const RopeTableArgs& args) {
   args.cos.dtype == DType::kF64 ? Table<double>(exec, args) : Table<float>(exec, args);
 }
 
-// Bound by memory: the table's row, which all heads of a token read, comes from the cache.
+// Bound by memory. All heads of a token read the same row of the table, which comes from the cache.
 void Rope(Exec& exec, const RopeArgs& args) {
   DispatchFloat(args.x.dtype, [&](auto scalar) {
     using T = decltype(scalar);

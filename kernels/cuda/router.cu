@@ -1,5 +1,5 @@
-// A warp for each token. Bound by instructions: K rounds over E/32 values a lane, each ended by
-// five exchanges among lanes; logits are read once.
+// A warp for each token. Bound by instructions: K rounds over E/32 values a lane, and five
+// exchanges among lanes after each round. Logits are read once.
 #include <cmath>
 
 #include "kernels/cuda/kernels.h"
@@ -9,14 +9,15 @@
 namespace trainyard::cuda {
 namespace {
 
-// What takes part in a choice has a value that compares; NaN has no part, or is taken.
+// Values that take part in the choice must compare. NaN marks a value that was taken or does not
+// take part.
 template <typename A>
 __device__ A Comparable(A value) {
   return value == value ? value : -A(INFINITY);
 }
 
-// The index of the largest of value[0, count), of equal ones the lowest, in all lanes; it is taken.
-// Each lane reads and writes the values that are its own by ForLaneExperts.
+// Returns the index of the largest of value[0, count), of equal ones the lowest, in all lanes, and
+// marks it as taken. Each lane reads and writes only its own values (ForLaneExperts).
 template <typename A>
 __device__ int TakeBest(A* value, int count) {
   A best = -A(INFINITY);
@@ -33,7 +34,8 @@ __device__ int TakeBest(A* value, int count) {
   return index;
 }
 
-// Takes the experts of all groups but the best from the choice. `group_value` has room for them.
+// Removes the experts of all but the best groups from the choice. `group_value` must have room for
+// the groups.
 template <typename A>
 __device__ void KeepTopGroups(const RouterOptions& options, int experts, A* value, A* group_value) {
   const int groups = int(options.groups), size = experts / groups;
@@ -51,11 +53,11 @@ __device__ void KeepTopGroups(const RouterOptions& options, int experts, A* valu
   __syncwarp();
   ForLaneExperts(experts, [&](int e) {
     const A kept = group_value[e / size];
-    if (kept == kept) value[e] = A(NAN);  // Not among those that were taken.
+    if (kept == kept) value[e] = A(NAN);  // Its group was not taken.
   });
 }
 
-// scale, over the sum of the chosen scores where weights are normalised.
+// Returns scale, divided by the sum of the chosen scores if weights are normalised.
 template <typename A>
 __device__ A Factor(const RouterOptions& options, const A* s, const int32_t* chosen) {
   if (!options.normalize) return A(options.scale);
@@ -67,7 +69,7 @@ __device__ A Factor(const RouterOptions& options, const A* s, const int32_t* cho
 template <typename A, typename B>
 struct Forward {
   const A* logits;
-  const B* bias;  // Or null.
+  const B* bias;  // May be null.
   RouterOptions options;
   int64_t tokens;
   int experts;
@@ -75,7 +77,7 @@ struct Forward {
   A* weights;
 };
 
-// Shared memory of a warp, in elements: s [E], value [E], group_value [groups], chosen [K].
+// The shared memory of a warp, in elements: s [E], value [E], group_value [groups], chosen [K].
 constexpr int64_t ForwardShared(int64_t experts, const RouterOptions& options) {
   return 2 * experts + options.groups + options.top_k;
 }
@@ -132,7 +134,7 @@ struct Backward {
   T* dlogits;  // May be logits: a warp reads its row before it writes it.
 };
 
-// Shared memory of a warp: s [E], ds [E].
+// The shared memory of a warp: s [E], ds [E].
 template <typename A, typename T>
 __global__ void __launch_bounds__(kTokenWarps* kWarp) BackwardKernel(Backward<A, T> backward) {
   const RouterOptions& options = backward.options;
@@ -147,7 +149,7 @@ __global__ void __launch_bounds__(kTokenWarps* kWarp) BackwardKernel(Backward<A,
     ForLaneExperts(experts, [&](int e) { ds[e] = 0; });
     __syncwarp();
     const A factor = Factor(options, s, chosen);
-    A mean = 0;  // Of dweights, by the normalised weights.
+    A mean = 0;  // Mean of dweights, weighted by the normalised weights.
     if (options.normalize) {
       for (int j = lane; j < k; j += kWarp) mean += dweights[j] * s[chosen[j]];
       mean = WarpReduce(mean, Sum()) * (factor / A(options.scale));

@@ -1,5 +1,5 @@
-// A warp for each token, with the scores of its experts in shared memory: how the gate (router.h)
-// and the auxiliary loss (load_balance.h) begin.
+// A warp for each token, with the scores of its experts in shared memory. Shared by the router
+// (router.h) and the auxiliary loss (load_balance.h).
 
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace trainyard::cuda {
 
-// So many warps in a block, or as many as have room for the bytes that each wants.
+// The number of warps in a block, or fewer if the bytes that each needs leave no room.
 constexpr int kTokenWarps = 8;
 inline Grid WarpForEachToken(int64_t tokens, int64_t bytes) {
   constexpr int64_t kShared = 48 << 10;
@@ -19,7 +19,7 @@ inline Grid WarpForEachToken(int64_t tokens, int64_t bytes) {
   return {std::min(CeilDiv(tokens, warps), kMaxBlocks), int(warps) * kWarp, size_t(warps * bytes)};
 }
 
-// This warp's first token, the distance to its next, and its part of the shared memory.
+// This warp's first token, the distance to its next token, and its part of the shared memory.
 __device__ inline int64_t FirstToken() {
   return (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) / kWarp;
 }
@@ -32,18 +32,18 @@ __device__ A* WarpShared(int64_t elements) {
 __device__ inline float Exp(float x) { return expf(x); }
 __device__ inline double Exp(double x) { return exp(x); }
 
-// Calls body(e) for the experts that are this lane's.
+// Calls body(e) for each of this lane's experts.
 template <typename Body>
 __device__ void ForLaneExperts(int experts, const Body& body) {
   for (int e = int(threadIdx.x) % kWarp; e < experts; e += kWarp) body(e);
 }
 
-// s[e] of one token, in shared memory: softmax or sigmoid of its logits. Each lane has its own
-// experts' scores; others' can be read after __syncwarp().
+// Computes s[e] of one token in shared memory: softmax or sigmoid of its logits. Each lane computes
+// the scores of its own experts; other lanes may read them after __syncwarp().
 template <typename A>
 __device__ void RouterScores(RouterScoring scoring, const A* logits, int experts, A* s) {
   if (scoring == RouterScoring::kSigmoid) {
-    // Of no large number's exponential, which would be infinite.
+    // Uses no exponential of a large number, which would be infinite.
     ForLaneExperts(experts, [&](int e) {
       const A x = logits[e], small = Exp(x < 0 ? x : -x);
       s[e] = (x < 0 ? small : A(1)) / (A(1) + small);

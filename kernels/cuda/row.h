@@ -1,6 +1,6 @@
-// How the kernels of norms go through the rows of a matrix: a block takes a row, and its threads
-// take packs of it in turn. A thread keeps its packs, kHeld at most, in registers between a row's
-// statistics and its outputs, so that memory is read once. kHeld = 0 is for rows of any width and
+// How the kernels of norms go through the rows of a matrix. A block takes a row, and its threads
+// take the packs of the row in turn. A thread keeps at most kHeld packs in registers from the row's
+// statistics to its outputs, so that memory is read once. kHeld = 0 is for rows of any width and
 // alignment: they are read element by element, and again for the outputs.
 
 #pragma once
@@ -18,8 +18,8 @@ constexpr int kMostRowThreads = 256;
 template <typename T, int kHeld>
 constexpr int kRowPack = kHeld > 0 ? kPackOf<T> : 1;
 
-// 16 bytes, of whatever type. Compilers keep each bf16 in a register of its own, and split a store
-// of a pack that stands under a condition; of words they do neither. tests/cuda_code checks it.
+// 16 bytes of any type. Compilers keep each bf16 in its own register, and split a conditional store
+// of a pack; they do neither with words. tests/cuda_code checks this.
 struct __attribute__((may_alias, aligned(16))) Words {
   uint32_t v[4];
 };
@@ -38,7 +38,7 @@ struct __attribute__((may_alias)) Word {
   uint32_t v;
 };
 
-// To device memory, in one access.
+// Stores a pack to device memory in one access.
 template <typename T, int kCount>
 __device__ void StoreRow(T* to, const Pack<T, kCount>& pack) {
   if constexpr (sizeof(pack) == sizeof(Words)) {
@@ -63,11 +63,11 @@ class HeldRow {
  public:
   static constexpr int kCount = kRowPack<T, kHeld>;
 
-  // The n-th of this thread's packs, which begins at element i of `row`.
+  // Loads pack n of this thread, which begins at element i of `row`.
   __device__ void Load(const T* row, int64_t i, int n) {
     kept_[n] = *reinterpret_cast<const Kept*>(row + i);
   }
-  // In the registers already, if rows are held.
+  // Does nothing if rows are held in registers.
   __device__ void Reload(const T* row, int64_t i, int n) {
     if constexpr (kHeld == 0) Load(row, i, n);
   }
@@ -94,7 +94,8 @@ class HeldRow {
   Kept kept_[kHeld > 0 ? kHeld : 1] = {};
 };
 
-// A row, and which of the threads that share it this one is: of a block, or of some lanes.
+// The columns of a row, and this thread's number among the threads that share it: those of a block,
+// or some lanes.
 struct SharedRow {
   __device__ SharedRow(int64_t columns) : SharedRow(columns, int(threadIdx.x), int(blockDim.x)) {}
   __device__ SharedRow(int64_t columns, int thread, int threads)
@@ -103,8 +104,8 @@ struct SharedRow {
   int thread, threads;
 };
 
-// Calls load(i, n), then use(i, n), for this thread's packs, the n-th of which begins at element i;
-// if they are held, all loads come first, so that they are on their way together.
+// Calls load(i, n), then use(i, n), for each of this thread's packs; pack n begins at element i. If
+// packs are held, all loads come first, so that they are under way together.
 template <typename T, int kHeld, typename Load, typename Use>
 __device__ void ForRow(const SharedRow& row, const Load& load, const Use& use) {
   constexpr int kCount = kRowPack<T, kHeld>;
@@ -132,11 +133,11 @@ __device__ void ForRow(const SharedRow& row, const Use& use) {
   ForRow<T, kHeld>(row, use, [](int64_t, int) {});
 }
 
-// What a norm is of: x, or x + addend, rounded as it is kept in `sum`.
+// The input of a norm: x, or x + addend, rounded as it is stored in `sum`.
 template <typename T>
 struct Residual {
   const T* x;
-  const T* addend;  // Null: there is none, and no sum.
+  const T* addend;  // Null: there is no addend and no sum.
   T* sum;
 
   Residual(const ConstTensor& x, const ConstTensor& addend, const Tensor& sum)
@@ -166,8 +167,8 @@ struct Residual {
   }
 };
 
-// A thread's sums over the rows of a run: in registers, or, if rows are not held, in the memory
-// where they end.
+// A thread's sums over the rows of a run: in registers, or in the memory of the result if rows are
+// not held.
 template <typename T, int kHeld>
 class HeldSums {
  public:
@@ -177,7 +178,7 @@ class HeldSums {
   __device__ HeldSums(A* run, int64_t columns) : run_(run) {
     if constexpr (kHeld == 0) ForRow<T, 0>(columns, [&](int64_t i, int) { run_[i] = 0; });
   }
-  // Element k of pack n, which is column i + k.
+  // Adds to element k of pack n, which is column i + k.
   __device__ void Add(int64_t i, int n, int k, A term) {
     if constexpr (kHeld > 0) {
       sums_[n][k] += term;
@@ -206,11 +207,12 @@ class HeldSums {
 struct RowPlan {
   int held;
   int threads;
-  // So many blocks with that many threads fill the chip.
+  // The number of blocks of this many threads that fill the chip.
   int64_t blocks(int threads_of_sm) const { return 132 * int64_t(threads_of_sm / threads); }
 };
 
-// For rows of `columns` elements at all of these addresses, with kMostHeld packs a thread at most.
+// Plans rows of `columns` elements at all of these addresses, with at most kMostHeld packs a
+// thread.
 template <typename T, int kMostHeld, typename... Pointers>
 RowPlan PlanRows(int64_t columns, const Pointers*... pointers) {
   const auto whole_warps = [](int64_t threads) { return int(CeilDiv(threads, kWarp)) * kWarp; };

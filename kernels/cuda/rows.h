@@ -7,11 +7,12 @@
 
 namespace trainyard::cuda {
 
-// Blocks of a grid that gives each row one, up to a number that balances itself; loops stride by
-// the grid.
+// The number of blocks of a grid in which each row has a block, up to a number that balances the
+// load; loops stride by the grid.
 constexpr int64_t RowBlocks(int64_t rows) { return std::min<int64_t>(rows, 132 * 64); }
 
-// Threads of a block that shares a row of so many packs: whole warps, and no idle ones.
+// The number of threads of a block that shares a row of `packs` packs: whole warps, and no idle
+// ones.
 constexpr int RowThreads(int64_t packs, int most) {
   return int(std::min<int64_t>(CeilDiv(packs, kWarp) * kWarp, most));
 }
@@ -26,8 +27,8 @@ __global__ void __launch_bounds__(256) RowsKernel(int64_t rows, int64_t columns,
   }
 }
 
-// Calls body.template operator()<n>(row, column) for columns [column, column + n) of each row, with
-// n as in ForEachPack. No divisions, which tell row and column apart there.
+// Calls body.template operator()<n>(row, column) for columns [column, column + n) of each row. n is
+// as in ForEachPack, but needs no division to find row and column.
 template <typename T, typename Body>
 void ForEachPackOfRows(Exec& exec, int64_t rows, int64_t columns, bool packed, const Body& body) {
   constexpr int kCount = kPackOf<T>;

@@ -15,7 +15,7 @@ __device__ int64_t RowsOf(const int32_t* count, int64_t bound) {
   return 0;
 }
 
-// The clamped unit and its derivatives.
+// The clamped form and its derivatives.
 template <typename A>
 struct ClampedSwiGlu {
   bool gate_free, up_free;  // Within their limits.
@@ -124,7 +124,8 @@ void LaunchRows(Exec& exec, const Args& args, bool packed, void (*packs)(Args),
 
 }  // namespace
 
-// Both are bound by memory. One block a row, because of dw.
+// Forward and backward are bound by memory. One block for each row, because dw is a sum over the
+// row.
 void ScaledSwiGluForward(Exec& exec, const ScaledSwiGluForwardArgs& args) {
   DispatchFloat(args.x.dtype, [&](auto scalar) {
     using T = decltype(scalar);

@@ -8,6 +8,7 @@ set(TRAINYARD_CUDA_SOURCES
   attention_backward.cu
   attention_forward.cu
   attention_part.cu
+  attention_sinks.cu
   backend.cu
   balance_bias.cu
   cast.cu

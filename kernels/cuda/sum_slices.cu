@@ -12,7 +12,7 @@ struct SumSlicesBody {
   const T* x;
   T* y;
   int64_t slices;
-  int64_t elements;  // Of a slice.
+  int64_t elements;  // Per slice.
 
   template <int kCount>
   __device__ void operator()(int64_t i) const {

@@ -1,5 +1,5 @@
-// Bound by memory: each element is read once. Which elements a thread adds, and in which order, is
-// a matter of their number alone.
+// Bound by memory: each element is read once. Which elements a thread adds, and in which order,
+// depends only on the number of elements.
 
 #include "kernels/cuda/context.h"
 #include "kernels/cuda/kernels.h"
@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// The pack at `x`, which need not lie in one access.
+// Loads the pack at `x`, which need not be aligned for one access.
 template <typename T, bool kAligned>
 __device__ Pack<T, kPackOf<T>> LoadAny(const T* x) {
   if constexpr (kAligned) {
@@ -35,7 +35,7 @@ __global__ void __launch_bounds__(kThreads)
   constexpr int kCount = kPackOf<T>;
   const int64_t stride = int64_t(gridDim.x) * kThreads, packs = count / kCount;
   const int64_t thread = int64_t(blockIdx.x) * kThreads + threadIdx.x;
-  const int64_t rest = packs * kCount + thread;  // What is left by packs, one by one.
+  const int64_t rest = packs * kCount + thread;  // The elements after the last pack, one by one.
   double sums[kCount] = {};
 #pragma unroll 4
   for (int64_t i = thread; i < packs; i += stride) {

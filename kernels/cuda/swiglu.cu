@@ -48,7 +48,7 @@ struct SwiGluBackwardBody {
 
 }  // namespace
 
-// Both are bound by memory.
+// Forward and backward are bound by memory.
 void SwiGluForward(Exec& exec, const SwiGluForwardArgs& args) {
   DispatchFloat(args.x.dtype, [&](auto scalar) {
     using T = decltype(scalar);

@@ -1,6 +1,6 @@
-// The tensor cores' product of small matrices of bf16, and what fills its operands: PTX, or what
-// the emulation has in its place. Called by whole warps. Source: PTX ISA, sections mma.m16n8k16,
-// ldmatrix and cp.async.
+// The tensor cores' product of small matrices of bf16, and the loads of its operands, in PTX or in
+// the emulation's substitute. Whole warps must call these functions. Source: PTX ISA, sections
+// mma.m16n8k16, ldmatrix and cp.async.
 
 #pragma once
 
@@ -15,12 +15,12 @@
 namespace trainyard::cuda {
 
 struct Fragments {
-  uint32_t v[4];  // Of two neighbours each, the first in the lower half.
+  uint32_t v[4];  // Two neighbours each, the first in the lower half.
 };
 
-// Of four 8x8 matrices in shared memory; lane l passes the address of row l % 8 of matrix l / 8, 16
-// bytes. Lane l gets of each the row l / 4, columns 2 (l % 4) and the next; of its transpose, where
-// kTransposed.
+// Loads four 8x8 matrices from shared memory. Lane l passes the address of row l % 8 of matrix l /
+// 8, 16 bytes. Lane l gets from each matrix row l / 4, columns 2 (l % 4) and the next; if
+// kTransposed, from its transpose.
 template <bool kTransposed>
 __device__ Fragments LoadMatrices(const void* row) {
   Fragments f;
@@ -43,9 +43,9 @@ __device__ Fragments LoadMatrices(const void* row) {
   return f;
 }
 
-// sum [16, 8] += a [16, 16] b [16, 8]. With g = lane / 4 and t = 2 (lane % 4), each register has
-//   a: rows g, g + 8, g, g + 8 and columns t and t + 1, of the last two t + 8 and t + 9
-//   b: column g, rows t and t + 1, of the second t + 8 and t + 9
+// sum [16, 8] += a [16, 16] b [16, 8]. With g = lane / 4 and t = 2 (lane % 4), the registers have
+//   a: rows g, g + 8, g, g + 8; columns t and t + 1, in the last two registers t + 8 and t + 9
+//   b: column g; rows t and t + 1, in the second register t + 8 and t + 9
 //   sum: row g, columns t and t + 1; row g + 8, the same columns
 __device__ inline void MultiplyAdd(const Fragments& a, const uint32_t* b, float* sum) {
 #ifdef TRAINYARD_CUDA_EMULATION
@@ -59,7 +59,7 @@ __device__ inline void MultiplyAdd(const Fragments& a, const uint32_t* b, float*
 #endif
 }
 
-// Starts a copy of 16 bytes to shared memory, or of zeros where there is nothing to copy.
+// Starts a copy of 16 bytes to shared memory, or of zeroes if `copy` is false.
 __device__ inline void StartCopy(void* to, const void* from, bool copy) {
 #ifdef TRAINYARD_CUDA_EMULATION
   copy ? std::memcpy(to, from, 16) : std::memset(to, 0, 16);
@@ -78,7 +78,7 @@ __device__ inline void EndCopies() {
 #endif
 }
 
-// Until all but the last `kGroups` groups of this thread's copies are there.
+// Waits until all but the last `kGroups` groups of this thread's copies are complete.
 template <int kGroups>
 __device__ void AwaitCopies() {
 #ifndef TRAINYARD_CUDA_EMULATION

@@ -1,6 +1,6 @@
-// The product of two panels of bf16 on the tensor cores, for strides that are multiples of 8 and
-// data at multiples of 16 bytes. Bound by mma.sync's rate, about 60% of what wgmma reaches: panels
-// come by asynchronous copies, two steps ahead.
+// The product of two panels of bf16 on the tensor cores. Strides must be multiples of 8 elements,
+// and data must be aligned to 16 bytes. Panels are copied asynchronously, two steps ahead. Bound by
+// the rate of mma.sync, about 60% of that of wgmma.
 
 #pragma once
 
@@ -11,20 +11,20 @@
 namespace trainyard::cuda {
 
 class TensorProduct {
-  static constexpr int kDepth = 32;                // Of the reduction, at a time.
+  static constexpr int kDepth = 32;                // Steps of the reduction at a time.
   static constexpr int kStages = 3;                // In shared memory.
-  static constexpr int kRows = 64, kColumns = 32;  // Of a warp's part of the tile.
-  static constexpr int kChunk = 8;                 // Elements of 16 bytes.
+  static constexpr int kRows = 64, kColumns = 32;  // A warp's part of the tile.
+  static constexpr int kChunk = 8;                 // Elements of a 16-byte chunk.
 
  public:
-  static constexpr int kTile = 128;  // Of the output, in both directions.
+  static constexpr int kTile = 128;  // Outputs of a block, in both directions.
   static constexpr int kWarpsAcross = kTile / kColumns;
   static constexpr int kThreads = kTile / kRows * kWarpsAcross * kWarp;
-  static constexpr int kBlocks = 2;      // Of a multiprocessor.
+  static constexpr int kBlocks = 2;      // Per multiprocessor.
   static constexpr int kNeighbours = 2;  // Columns that ForEachSum passes at a time.
 
  private:
-  // 16 bytes more than a row has, so that the rows that a warp reads lie in different banks.
+  // A row has 16 bytes more than needed, so that the rows that a warp reads are in different banks.
   template <Order kOrder>
   static constexpr int kRowOf = (kOrder == Order::kDeep ? kDepth : kTile) + kChunk;
   static constexpr int kStage = kTile * kRowOf<Order::kDeep>;  // The larger of the two.
@@ -33,7 +33,7 @@ class TensorProduct {
  public:
   static constexpr size_t kShared = size_t{2} * kStages * kStage * sizeof(bf16);
 
-  // Sums over `depth` steps, by all threads of a block.
+  // Sums over `depth` steps. All threads of a block must call it.
   template <Order kOrderA, Order kOrderB>
   __device__ TensorProduct(const Panel<bf16, kOrderA>& a, const Panel<bf16, kOrderB>& b,
                            int64_t depth, std::byte* shared) {
@@ -46,7 +46,7 @@ class TensorProduct {
         Start(a, step * kDepth, depth, stages_a + stage);
         Start(b, step * kDepth, depth, stages_b + stage);
       }
-      EndCopies();  // Of nothing, where there is no such step: groups are counted.
+      EndCopies();  // Empty if there is no such step, because groups are counted.
     };
     for (int step = 0; step < kStages - 1; ++step) start(step);
     for (int64_t step = 0; step < steps; ++step) {
@@ -62,7 +62,7 @@ class TensorProduct {
     __syncthreads();  // Before the next product's copies.
   }
 
-  // Calls body(line of a, line of b, pack of sums) for this thread's.
+  // Calls body(line of a, line of b, pack of sums) for each sum of this thread.
   template <typename Body>
   __device__ void ForEachSum(const Body& body) const {
     const int lane = int(threadIdx.x) % kWarp;
@@ -78,15 +78,15 @@ class TensorProduct {
   }
 
  private:
-  // Where this warp's part of the tile begins.
+  // The first row and column of this warp's part of the tile.
   __device__ static int Row() { return int(threadIdx.x) / kWarp / kWarpsAcross * kRows; }
   __device__ static int Column() { return int(threadIdx.x) / kWarp % kWarpsAcross * kColumns; }
 
-  // Starts copying steps [depth, depth + kDepth) of `end`, as the panel has them.
+  // Starts copying steps [depth, depth + kDepth) of `end`, in the panel's order.
   template <Order kOrder>
   __device__ static void Start(const Panel<bf16, kOrder>& panel, int64_t depth, int64_t end,
                                bf16* stage) {
-    constexpr int kChunks = (kOrder == Order::kDeep ? kDepth : kTile) / kChunk;  // Of a row.
+    constexpr int kChunks = (kOrder == Order::kDeep ? kDepth : kTile) / kChunk;  // Per row.
 #pragma unroll
     for (int n = 0; n < kTile * kDepth / kChunk / kThreads; ++n) {
       const int i = int(threadIdx.x) + n * kThreads;
@@ -99,7 +99,7 @@ class TensorProduct {
     }
   }
 
-  // A 16x16 part of a panel, at `line` and `step` of its stage: as a has it, or as two b have it.
+  // A 16x16 part of a panel, at `line` and `step` of its stage, as one operand a or two operands b.
   template <Order kOrder>
   __device__ static Fragments Part(const bf16* stage, int line, int step) {
     constexpr bool kDeep = kOrder == Order::kDeep;
@@ -107,11 +107,11 @@ class TensorProduct {
                                 (kDeep ? step : line));
   }
 
-  // 16 steps of the reduction, from `k` of this stage on.
+  // Adds 16 steps of the reduction, from `k` of this stage on.
   template <Order kOrderA, Order kOrderB>
   __device__ void Add(const bf16* stage_a, const bf16* stage_b, int k) {
-    // The address that this lane passes: of matrix lane / 8 its row lane % 8. Matrices of a follow
-    // one another along its lines first, those of b along the steps.
+    // This lane passes the address of row lane % 8 of matrix lane / 8. Matrices of a follow one
+    // another first along its lines, and those of b along the steps.
     const int lane = int(threadIdx.x) % kWarp, row = lane % 8;
     const int first = lane / 8 % 2 * 8, second = lane / 16 * 8;
     constexpr bool kDeepA = kOrderA == Order::kDeep, kDeepB = kOrderB == Order::kDeep;

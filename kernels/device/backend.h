@@ -1,7 +1,7 @@
-// A backend is one object: the table of its kernels, and its memory. `main` picks one and passes it
-// in, so recording, planning and the controller link neither oneDNN nor CUDA.
+// A backend is one object: the table of its kernels, and its memory. `main` chooses one and passes
+// it on, so recording, planning and the controller link neither oneDNN nor CUDA.
 //
-// A kernel is found by the type of its argument struct (kernels/*.h): one struct, one kernel.
+// A kernel is found by the type of its argument struct (kernels/*.h): each struct has one kernel.
 
 #pragma once
 
@@ -22,7 +22,7 @@ namespace trainyard {
 template <typename Args>
 using Kernel = void (*)(Exec&, const Args&);
 
-// Owns device memory; frees it on destruction. Move-only.
+// Owns device memory, and frees it in the destructor. Move-only.
 class Buffer {
  public:
   using Free = void (*)(void*);
@@ -45,20 +45,20 @@ class Buffer {
   Free free_ = nullptr;
 };
 
-// A moment in the work of an Exec, recorded again and again. A view of the device's clock, too.
+// A moment in the work of an Exec. May be recorded again and again. Also reads the device's clock.
 class Event {
  public:
   virtual ~Event() = default;
-  // After what `exec` has been given so far.
+  // Records the moment after all work that `exec` has been given so far.
   virtual void Record(const Exec& exec) = 0;
-  // What `exec` is given from now on waits for the last Record.
+  // Makes all later work of `exec` wait for the last Record.
   virtual void Await(const Exec& exec) const = 0;
-  // Seconds from another event's Record to this one's; returns once both have come. NaN where the
-  // device has failed, which the next call of another kind throws.
+  // The seconds from another event's Record to this one's. Blocks until both have happened. NaN if
+  // the device has failed; the next call of another function throws the failure.
   virtual double SecondsSince(const Event& begin) const noexcept = 0;
 };
 
-// What an Exec was given, to be given again in one call.
+// Work of an Exec that can be launched again in one call.
 class Graph {
  public:
   virtual ~Graph() = default;
@@ -73,8 +73,8 @@ class Backend {
   DeviceKind device() const { return device_; }
   const std::string& name() const { return name_; }
 
-  // The kernel for Args; a missing one is a programmer error that names the struct. Every call
-  // first passes the header's Check(args).
+  // Returns the kernel for Args, which checks its arguments first (Check in the header). A missing
+  // kernel is a programmer error that names the struct.
   template <typename Args>
   Kernel<Args> kernel() const {
     return entry<Args>().checked;
@@ -86,12 +86,12 @@ class Backend {
     return entry<Args>().unchecked;
   }
 
-  // Where kernels run, with what they keep: of its own, so that two run side by side.
+  // Returns a new Exec with its own state, so that two run side by side.
   virtual Exec NewExec(int threads) const = 0;
   virtual std::unique_ptr<Event> NewEvent() const = 0;
 
-  // Keeps what `enqueue` gives `exec`, of which nothing runs yet. Everything it needs was made by
-  // an earlier call of the same kernels. Only where the device has graphs.
+  // Captures the work that `enqueue` gives `exec`, without running it. An earlier call of the same
+  // kernels must have created everything that they need. Only if the device has graphs.
   virtual bool has_graphs() const { return false; }
   virtual std::unique_ptr<Graph> Capture(Exec& /*exec*/,
                                          const std::function<void()>& /*enqueue*/) const {
@@ -99,27 +99,29 @@ class Backend {
     std::abort();
   }
 
-  // 256-byte aligned, zeroed. RESOURCE_EXHAUSTED when it does not fit. Only while preparing, never
-  // within a step.
+  // Returns memory that is 256-byte aligned and zeroed. Call it only while preparing, never within
+  // a step. RESOURCE_EXHAUSTED: there is not enough memory.
   virtual absl::StatusOr<Buffer> Allocate(size_t bytes) const = 0;
-  // Of this device, in bytes, what this process uses: on a CPU the most that was ever resident; on
-  // a GPU what is free no more since it was opened, so tensors, scratch and what NVIDIA's libraries
-  // took, but not CUDA's context, and what others took since where ranks share it.
+  // Bytes of this device's memory that this process uses. On a CPU: the most that was ever
+  // resident. On a GPU: the memory that is no longer free since the device was opened. This
+  // includes tensors, scratch memory, the memory of NVIDIA's libraries, and the memory that other
+  // ranks on this GPU have allocated since then, but not CUDA's context.
   virtual size_t MemoryInUse() const = 0;
 
-  // Copies between host and this device's memory, in order with the kernels of `exec`. On return
-  // the host's memory is free again, or has the data.
+  // Copy between the host's and this device's memory, in order with the kernels of `exec`. On
+  // return the host's memory may be reused, or has the data.
   virtual void CopyToDevice(const Exec& exec, void* device, const void* host,
                             size_t bytes) const = 0;
   virtual void CopyToHost(const Exec& exec, void* host, const void* device, size_t bytes) const = 0;
   // Returns when all kernels of `exec` are done.
   virtual void Synchronize(const Exec& exec) const = 0;
 
-  // For a profiler that watches the process, where the device's maker has one; without it, nothing.
-  // It records between these two, on all streams. UNAVAILABLE: why it does not.
+  // Starts and stops a profiler that watches the process, if the device's maker has one. Between
+  // the two calls the profiler records all streams. UNAVAILABLE: the profiler did not start; the
+  // message has the reason.
   virtual absl::Status StartProfiler() const { return absl::OkStatus(); }
   virtual void StopProfiler() const noexcept {}
-  // Names what the calling thread does from the one to the other; they nest.
+  // Name the work of the calling thread between the two calls. Ranges nest.
   virtual void BeginRange(const char* /*name*/) const noexcept {}
   virtual void EndRange() const noexcept {}
 

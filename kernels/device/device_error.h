@@ -1,4 +1,4 @@
-// The one exception type: a device or a communicator failed, and this process ends.
+// The only exception type: a device or a communicator failed, and this process ends.
 
 #pragma once
 

@@ -1,5 +1,4 @@
-// The scalar types that tensors hold, and how bf16 is represented: on the CPU and, where nvcc
-// compiles this, on the GPU.
+// The scalar types of tensors, and bf16 on the CPU and, if nvcc compiles this file, on the GPU.
 
 #pragma once
 
@@ -51,18 +50,18 @@ constexpr const char* Name(DType dtype) {
 }
 inline std::ostream& operator<<(std::ostream& out, DType dtype) { return out << Name(dtype); }
 
-// Brain floating point: the upper half of an f32, rounded to nearest even; a NaN stays a NaN.
+// Brain floating point: the upper half of an f32, rounded to nearest even. NaN stays NaN.
 struct bf16 {
   uint16_t bits = 0;
 
   bf16() = default;
   bf16(const bf16&) = default;
-  // By member: compilers vectorise that, and not the assignment of a whole struct.
+  // Copies the member: compilers vectorise this, but not the assignment of a whole struct.
   TRAINYARD_HOST_DEVICE bf16& operator=(const bf16& other) {
     bits = other.bits;
     return *this;
   }
-  // Implicit, so that kernels templated on the scalar read alike.
+  // Implicit, so that kernels templated on the scalar look alike.
   TRAINYARD_HOST_DEVICE bf16(float value) {
 #ifdef __CUDA_ARCH__
     bits = __bfloat16_as_ushort(__float2bfloat16_rn(value));  // One instruction.
@@ -77,7 +76,7 @@ struct bf16 {
   }
 };
 
-// The type in which statistics, losses and gradients of T are kept.
+// The type of statistics, losses and gradients for tensors of T.
 template <typename T>
 struct AccumulateOf {
   using type = float;
@@ -116,8 +115,7 @@ struct DTypeOf<int64_t> {
   static constexpr DType value = DType::kI64;
 };
 
-// Calls f(T{}) with the floating-point scalar that `dtype` names; anything else is a programmer
-// error.
+// Calls f(T{}) with the floating-point type of `dtype`. Any other dtype is a programmer error.
 template <typename F>
 auto DispatchFloat(DType dtype, F&& f) {
   switch (dtype) {

@@ -1,5 +1,5 @@
-// What the Check functions of kernels/*.h are made of. A mismatch is a programmer error that names
-// the argument: "rms_norm gain: wanted f32 with 8 elements, got f32 [16]".
+// The building blocks of the Check functions in kernels/*.h. A mismatch is a programmer error that
+// names the argument: "rms_norm gain: wanted f32 with 8 elements, got f32 [16]".
 
 #pragma once
 
@@ -14,7 +14,7 @@ inline void ExpectData(const char* name, const ConstTensor& t) {
   CHECK(t.data != nullptr) << name << ": no data, of " << t.dtype << ' ' << t.shape;
 }
 
-// One of the wanted; repeated ones count once.
+// `wanted` may repeat dtypes.
 inline void ExpectDType(const char* name, const ConstTensor& t,
                         std::initializer_list<DType> wanted) {
   if (std::find(wanted.begin(), wanted.end(), t.dtype) != wanted.end()) return;
@@ -47,7 +47,7 @@ inline void ExpectElements(const char* name, const ConstTensor& t, DType dtype, 
   ExpectData(name, t);
 }
 
-// The columns of a tensor that must have at least one dim and no empty one.
+// Returns the columns of a tensor that must have at least one dim and no empty one.
 inline int64_t ExpectColumns(const char* name, const ConstTensor& t) {
   CHECK(t.shape.rank() > 0 && t.elements() > 0) << name << ": wanted rows, got " << t.shape;
   return t.shape.back();

@@ -1,5 +1,5 @@
-// A device that fails, for tests of what comes of that: on a GPU a kernel that traps, of which a
-// later call tells, and after which the process can use the GPU no more; on a CPU a DeviceError.
+// Makes a device fail, for tests of failures. On a GPU a kernel traps: a later call reports the
+// failure, and the process cannot use the GPU any more. On a CPU the kernel throws a DeviceError.
 
 #pragma once
 

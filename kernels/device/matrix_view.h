@@ -1,5 +1,5 @@
-// Views of matrices whose rows need not follow one another: some columns of a wider tensor, such as
-// the query heads of a packed projection. Passed by value; somebody else owns the memory.
+// Views of matrices whose rows need not be adjacent in memory: some columns of a wider tensor, such
+// as the query heads of a packed projection. Passed by value. A view does not own its memory.
 
 #pragma once
 
@@ -15,18 +15,18 @@ struct BasicMatrixView {
   int64_t columns = 0;
   int64_t stride = 0;  // Elements from one row to the next; at least `columns`.
 
-  // From the first element to the last, with what lies between the rows.
+  // From the first element to the last, gaps between rows included.
   size_t bytes() const {
     return rows == 0 ? 0 : size_t((rows - 1) * stride + columns) * SizeOf(dtype);
   }
-  // The first element as T; T must be the dtype.
+  // Pointer to the first element. T must be the dtype.
   template <typename T>
   auto as() const {
     return BasicTensor<Void>{data, dtype, {}}.template as<T>();
   }
 
  protected:
-  // Columns [begin, begin + count) of the tensor's rows.
+  // Makes this a view of columns [begin, begin + count) of the tensor's rows.
   void View(const BasicTensor<Void>& tensor, int64_t begin, int64_t count) {
     dtype = tensor.dtype;
     stride = tensor.shape.rank() == 0 ? 1 : tensor.shape.back();

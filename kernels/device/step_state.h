@@ -1,5 +1,5 @@
-// What changes from step to step, in one buffer in device memory that kernels read. Arguments of
-// bound kernels never change, which is what lets a program be bound once and a CUDA graph be
+// The values that change from step to step, in one buffer in device memory that kernels read. The
+// arguments of bound kernels never change, so a program is bound once, and a CUDA graph can be
 // replayed.
 
 #pragma once
@@ -8,8 +8,8 @@
 
 namespace trainyard {
 
-// Of the 32-bit words of what AdamW updates, modulo 2^32: no matter in which order they are added.
-// A single bit that changes in the words changes their sum.
+// Sums of the 32-bit words of the tensors that AdamW updates, modulo 2^32, so the order of adding
+// does not matter. If a single bit changes in the words, their sum changes.
 struct WordSums {
   uint32_t master = 0;
   uint32_t m = 0;
@@ -19,21 +19,21 @@ struct WordSums {
 
 struct StepState {
   // Written by the host before the step.
-  int64_t step = 0;  // From 1: the one being computed.
+  int64_t step = 0;  // The step being computed, from 1.
   double learning_rate = 0;
   double loss_scale = 0;  // 1 / counted tokens of the whole global batch.
   double clip_norm = 0;   // 0: no clipping.
   uint64_t seed = 0;
 
   // Written by kernels within the step, read by the host after it.
-  double loss = 0;  // Sum over micro-batches of this rank; of all ranks after the reduction.
-  double auxiliary_loss = 0;  // Likewise, of what is trained for besides: balanced experts.
+  double loss = 0;  // Sum over this rank's micro-batches; of all ranks after the reduction.
+  double auxiliary_loss = 0;  // The same for the loss of uneven experts.
   double grad_norm_squared = 0;
   double grad_norm = 0;
-  double clip_factor = 1;  // What AdamW multiplies gradients by.
+  double clip_factor = 1;  // AdamW multiplies gradients by this.
   int64_t finite = 1;      // 0: loss or gradient norm is not finite, and AdamW changes nothing.
-  WordSums read = {};      // What AdamW found in memory, all of its calls together...
-  WordSums written = {};   // ... and what it left there.
+  WordSums read = {};      // Found in memory by AdamW, all of its calls together.
+  WordSums written = {};   // Left in memory by AdamW, all of its calls together.
 };
 
 }  // namespace trainyard

@@ -1,5 +1,5 @@
-// Views of memory that somebody else owns: pointer, dtype, shape, rows contiguous (C order). Passed
-// by value.
+// Views of memory that another object owns: pointer, dtype and shape; rows are contiguous (C
+// order). Passed by value.
 
 #pragma once
 
@@ -13,7 +13,7 @@
 
 namespace trainyard {
 
-// Up to five dims; a scalar has none.
+// Up to five dims; a scalar has no dims.
 class Shape {
  public:
   static constexpr int kMaxRank = 5;
@@ -38,14 +38,14 @@ class Shape {
     for (int i = 0; i < rank_; ++i) n *= dims_[i];
     return n;
   }
-  // The same with dim i of another size.
+  // The same shape with another size of dim i.
   Shape With(int i, int64_t size) const {
     CHECK(i >= 0 && i < rank_) << "dim " << i << " of " << rank_;
     Shape result = *this;
     result.dims_[i] = size;
     return result;
   }
-  // Elements of all dims but the last.
+  // The elements of all dims but the last.
   int64_t rows() const { return rank_ == 0 ? 1 : elements() / back(); }
   bool operator==(const Shape& other) const = default;
 
@@ -69,7 +69,7 @@ struct BasicTensor {
   int64_t elements() const { return shape.elements(); }
   size_t bytes() const { return size_t(elements()) * SizeOf(dtype); }
 
-  // The elements as T; T must be the dtype.
+  // Pointer to the elements. T must be the dtype.
   template <typename T>
   auto as() const {
     CHECK(DTypeOf<T>::value == dtype)
@@ -89,8 +89,8 @@ struct ConstTensor : BasicTensor<const void> {
   ConstTensor(const Tensor& t) : BasicTensor{t.data, t.dtype, t.shape} {}
 };
 
-// Whether a kernel overwrites an output or adds to it. Gradients of parameters are written by the
-// first micro-batch and added to by the later ones; binding decides, the kernel obeys.
+// Whether a kernel overwrites an output or adds to it. The first micro-batch writes the gradients
+// of parameters, and later ones add to them; binding decides which.
 enum class Write : uint8_t { kOverwrite, kAdd };
 
 }  // namespace trainyard

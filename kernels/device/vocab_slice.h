@@ -1,4 +1,4 @@
-// Which ids of a vocabulary a tensor holds, where ranks share the vocabulary out.
+// The ids of a vocabulary that a tensor has, if ranks divide the vocabulary.
 
 #pragma once
 
@@ -6,8 +6,8 @@
 
 namespace trainyard {
 
-// Ids [first, first + count) of [0, vocab), where count is the rows or columns of the tensor. By
-// default the tensor is the whole vocabulary.
+// Ids [first, first + count) of [0, vocab); count is the number of rows or columns of the tensor.
+// The default is the whole vocabulary.
 struct VocabSlice {
   int64_t first = 0;
   int64_t vocab = 0;  // 0: count

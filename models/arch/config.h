@@ -1,5 +1,6 @@
-// The configuration of a model of any family, as a value: its family's own struct, and what can be
-// done with that struct by the family's table (fields.h). registry.h has the families.
+// The configuration of a model of any family, held by value. A ModelConfig contains the family's
+// own struct; the functions below read and change that struct through the family's table of fields
+// (fields.h). registry.h lists the families.
 
 #pragma once
 
@@ -17,17 +18,18 @@
 
 namespace trainyard {
 
-// Complete: every field has its value.
+// Every field has a value: nothing is left to a default.
 class ModelConfig {
  public:
-  ModelConfig() = default;  // Of no family.
+  ModelConfig() = default;  // Belongs to no family.
   template <typename Config>
   ModelConfig(absl::string_view family, Config config)
       : family_(family), config_(std::move(config)) {}
 
   const std::string& family() const { return family_; }
 
-  // The family's struct, which must be a Config: architectures know theirs.
+  // Returns the family's struct. CHECKs that the struct is a Config; each architecture knows its
+  // own type.
   template <typename Config>
   Config& As() {
     Config* const config = std::any_cast<Config>(&config_);
@@ -49,62 +51,64 @@ class ModelConfig {
 struct Field {
   FieldRule rule;
   FieldValue value;
-  std::vector<std::string> choices = {};  // The names of a choice.
+  std::vector<std::string> choices = {};  // The names of all values, if the field is a choice.
 };
-// In the order of the family's table; empty for a family that is not registered.
+// Lists the fields in the order of the family's table. Returns an empty list if the family is not
+// registered.
 std::vector<Field> FieldsOf(const ModelConfig& config);
 // CHECKs that the family has the field.
 void SetField(ModelConfig& config, absl::string_view name, const FieldValue& value);
 
-// Experts that tokens are sent to.
+// The sizes of a model's mixtures of experts.
 struct ExpertFacts {
   int64_t experts = 0;
   int64_t top_k = 0;
-  int64_t layers = 0;   // That have them.
-  double aux_loss = 0;  // Coefficient of the load-balancing loss in the loss; 0: none.
+  int64_t layers = 0;   // Layers that have experts.
+  double aux_loss = 0;  // Weight of the load-balancing term in the loss; 0: none.
 };
 
-// The sizes that published FLOPs formulas know (models/arch/flops.h).
+// The sizes that the published FLOPs formulas use (models/arch/flops.h).
 struct FormulaSizes {
   int64_t hidden = 0;
   int64_t heads = 0;
   int64_t head_dim = 0;
-  int64_t mlp_width = 0;  // Of all that one token goes through.
+  int64_t mlp_width = 0;  // Width of all MLPs that one token goes through.
 };
 
-// What parallel axes, data, schedules and formulas have to know of a model, whatever its family.
+// The facts about a model of any family that parallel axes, data, schedules and formulas need.
 struct ModelFacts {
   int64_t layers = 0;
   int64_t max_sequence = 0;
   bool one_sequence = false;  // All sequences have max_sequence tokens.
   int64_t vocab = 0;          // 0: the model reads no text.
-  int64_t kv_heads = 0;       // Replicated where there are more tensor ranks.
+  int64_t kv_heads = 0;       // Replicated if there are more tensor ranks than heads.
   std::optional<ExpertFacts> experts = {};
   FormulaSizes sizes = {};
 };
 ModelFacts FactsOf(const ModelConfig& config);  // The family must be registered.
 
-// Some of a model's fields, as a user gave them: overrides of a preset, or an architecture inline.
+// The fields of a model that a user gave: overrides of a preset, or an architecture given inline.
 struct GivenModel {
-  std::string family = {};  // May be "" beside a preset.
+  std::string family = {};  // May be "" together with a preset.
   GivenFields fields = {};
 };
 
-// Replaces what is given, and what follows from that by the family's rules. Another family is a
-// violation. `path` is that of the fields: "model.overrides".
+// Replaces the given fields in `config`, and the fields that follow from them by the family's
+// rules. `path` is the path of the fields in the spec: "model.overrides". Adds a violation if
+// `given` names another family.
 ModelConfig Override(ModelConfig config, const GivenModel& given, Violations& violations,
                      absl::string_view path);
 
-// An architecture given inline: the family's defaults, then `given`. Adds a violation for each
-// required field that is missing, and for an unknown family. `path` is that of the fields:
-// "model.architecture".
+// Builds the configuration of an architecture given inline: the family's defaults, replaced by the
+// given fields. `path` is the path of the fields in the spec: "model.architecture". Adds a
+// violation for each required field that is missing, and for an unknown family.
 ModelConfig FromFields(const GivenModel& given, Violations& violations, absl::string_view path);
 
-// Every field within its limits and consistent with the others. A violation names the field below
-// `path`, what was found and the nearest legal value.
+// Adds a violation for each field that is outside its limits or contradicts another field. A
+// violation names the field below `path`, the value found and the nearest legal value.
 void Validate(const ModelConfig& config, Violations& violations, absl::string_view path);
 
-// Limits, also of job specs.
+// Limits of the fields. Job specs have the same limits.
 inline constexpr int64_t kMaxLayers = 1024;
 inline constexpr int64_t kMaxHidden = 1 << 16;
 inline constexpr int64_t kMaxFfn = 1 << 18;

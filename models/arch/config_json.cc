@@ -15,14 +15,14 @@ using Json = nlohmann::ordered_json;
 
 constexpr int64_t kMostInteger = int64_t{1} << 62;
 
-// The group ("" for none) and the field's own name.
+// Splits a name into its group ("" for none) and the field's own name.
 std::pair<std::string, std::string> Split(absl::string_view name) {
   const size_t dot = name.find('.');
   if (dot == name.npos) return {"", std::string(name)};
   return {std::string(name.substr(0, dot)), std::string(name.substr(dot + 1))};
 }
 
-// Null where an object is missing on the way.
+// Returns null if an object on the path is missing.
 const Json* Find(const Json& json, absl::string_view name) {
   const Json* at = &json;
   for (const absl::string_view part : absl::StrSplit(name, '.')) {
@@ -32,7 +32,7 @@ const Json* Find(const Json& json, absl::string_view name) {
   return at;
 }
 
-// What was wanted instead, or "" after taking the value.
+// Takes the value and returns "". If the value has another type, returns what was wanted.
 std::string Take(const Json& json, const FieldRef& field) {
   if (auto* const* integer = std::get_if<int64_t*>(&field)) {
     const bool whole = json.is_number_integer();  // Beyond 2^63 the int64_t is negative.
@@ -82,7 +82,7 @@ absl::StatusOr<ModelConfig> ModelFromJson(const Json& json) {
   family->visit(config, [&](const FieldRule& rule, const FieldRef& field) {
     const std::string group = Split(rule.name).first;
     const Json* const place = group.empty() ? &json : Find(json, group);
-    const bool left_out = rule.unset && place == nullptr;
+    const bool left_out = rule.unset && Find(json, group.empty() ? rule.name : group) == nullptr;
     if (!status.ok() || left_out) return;
     if (place == nullptr || !place->is_object()) {
       status = absl::InvalidArgumentError(absl::StrCat("model.", group, ": wanted an object"));

@@ -1,5 +1,5 @@
-// A model's configuration as JSON: in checkpoints' manifests and in the catalogue. Fields have the
-// names of a spec, and groups are objects.
+// A model's configuration as JSON, for the manifests of checkpoints and for the catalogue. Fields
+// have the same names as in a spec, and each group of fields is an object.
 
 #pragma once
 
@@ -10,11 +10,11 @@
 
 namespace trainyard {
 
-// The family, then its fields in the order of its table.
+// Writes the family, then the family's fields in the order of its table.
 nlohmann::ordered_json ToJson(const ModelConfig& config);
 
-// Errors: INVALID_ARGUMENT names the field that is absent or of another type, below "model.".
-// Values may be beyond their limits (Validate).
+// Does not check the limits of values; Validate does. INVALID_ARGUMENT: a field is missing or has
+// another type. The message names the field below "model.".
 absl::StatusOr<ModelConfig> ModelFromJson(const nlohmann::ordered_json& json);
 
 }  // namespace trainyard

@@ -20,14 +20,21 @@ Init DecoderOutputInit(const DecoderConfig& c) {
   return Init::Normal(0.02 / std::sqrt(2.0 * double(c.layers)));
 }
 
+AttentionOptions DecoderAttentionOptions(const DecoderConfig& c) {
+  return {.heads = c.heads,
+          .kv_heads = c.kv_heads,
+          .head_dim = c.head_dim,
+          .rope = {},
+          .soft_cap = c.attention_soft_cap};
+}
+
 Attention DecoderAttention(const DecoderConfig& c, const std::string& name,
                            const std::optional<QkNorm>& qk_norm) {
   const int64_t queries = c.heads * c.head_dim, keys = c.kv_heads * c.head_dim;
-  return Attention({.heads = c.heads,
-                    .kv_heads = c.kv_heads,
-                    .head_dim = c.head_dim,
-                    .rope = RopeOf(c),
-                    .qk_norm = qk_norm},
+  AttentionOptions options = DecoderAttentionOptions(c);
+  options.rope = RopeOf(c);
+  options.qk_norm = qk_norm;
+  return Attention(options,
                    ColumnLinear({{name + ".q_proj", queries},
                                  {.name = name + ".k_proj", .width = keys, .key_value = true},
                                  {.name = name + ".v_proj", .width = keys, .key_value = true}},

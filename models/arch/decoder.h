@@ -1,5 +1,6 @@
-// What Llama and the architectures after it have in common but for their blocks' MLP: embedding,
-// blocks, RMSNorm, output projection; attention; the public checkpoints' names of all that.
+// The parts that Llama and later architectures share: embedding, attention, RMSNorm, output
+// projection, the order of the blocks, and the parameter names of the public checkpoints. The
+// architectures differ in the MLP of their blocks.
 
 #pragma once
 
@@ -18,17 +19,22 @@
 
 namespace trainyard {
 
-// The standard deviations of the public implementations: of what reads the model width, and of what
-// writes it.
+// The initial distributions of the public implementations: the first for weights that read the
+// residual value, the second for weights whose products are added to the residual value.
 Init DecoderInputInit();
 Init DecoderOutputInit(const DecoderConfig& config);
 
-// `name` as in "model.layers.0.self_attn".
+// Returns the options that the configuration sets in every family. Each family sets positions and
+// masks itself.
+AttentionOptions DecoderAttentionOptions(const DecoderConfig& config);
+
+// `name` is the prefix of the parameters' names: "model.layers.0.self_attn".
 Attention DecoderAttention(const DecoderConfig& config, const std::string& name,
                            const std::optional<QkNorm>& qk_norm = {});
 
-// A layer is made of (config, 0, "model.layers.0"); its operator() takes and gives the residual
-// value. A family with fields of its own has a Config that is derived from DecoderConfig.
+// A decoder whose blocks are `Layer`s. Layer is constructed from (config, 0, "model.layers.0"); its
+// operator() takes and returns the residual value. A family that adds fields derives its Config
+// from DecoderConfig.
 template <typename Layer, typename Config = DecoderConfig>
 class Decoder final : public LanguageModel {
  public:
@@ -64,15 +70,15 @@ struct DecoderPreset {
   DecoderConfig config;
 };
 
-// What a family of decoders adds to its traits.
+// The facts about a family of decoders that DecoderTraits does not contain.
 struct DecoderFamilyOptions {
   std::string name, activation, norm;
   bool bias = false;
-  DecoderConfig defaults;  // Of an architecture given inline; sizes are 0.
+  DecoderConfig defaults;  // For an architecture given inline; sizes are 0.
   std::vector<DecoderPreset> presets;
 };
 
-// The family whose models are made of a DecoderConfig as `DecoderModel`s.
+// Makes the family whose configuration is a DecoderConfig and whose models are `DecoderModel`s.
 template <DecoderTraits traits, typename DecoderModel>
 Family DecoderFamily(const DecoderFamilyOptions& options) {
   Family family;

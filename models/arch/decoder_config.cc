@@ -9,7 +9,8 @@ namespace trainyard {
 namespace {
 
 bool Within(int64_t size, int64_t most) { return size >= 1 && size <= most; }
-// What a size may be at most, where that is another size. One that is wrong itself limits nothing.
+// The limit of a size that another size limits. If the other size is wrong itself, the limit is
+// `most`.
 int64_t Limit(int64_t other, int64_t most) { return Within(other, most) ? other : most; }
 
 Choice ScoringChoice(RouterScoring& router) {
@@ -138,7 +139,8 @@ void VisitHeads(DecoderConfig& c, FieldVisit visit) {
   static_assert(kMaxHeadDim == 256, "as the text says");
 }
 
-// Where head_dim is to be the quotient, there has to be one. The sizes alone are the rules'.
+// Adds a violation if head_dim must be hidden / heads and this is not a whole number. The rules of
+// the fields check the two sizes themselves.
 void CheckQuotient(const GivenFields& given, const DecoderConfig& c, FieldProblems& problems) {
   if (!Within(c.hidden, kMaxHidden) || !Within(c.heads, kMaxHeads) || c.hidden % c.heads == 0) {
     return;
@@ -235,6 +237,12 @@ void VisitDecoder(const DecoderTraits& traits, DecoderConfig& c, FieldVisit visi
          .help = "The output projection shares the embedding.",
          .may_differ = MayDiffer::kInSubset},
         &c.tied);
+  visit({.name = "attention_soft_cap",
+         .help = "Attention scores stay below it, in size, by a hyperbolic tangent; 0: no bound.",
+         .legal = [](double x) { return x >= 0 && x <= 1e6; },
+         .wanted = "0 (none) <= x <= 1e6 (usual: 30, 50)",
+         .unset = c.attention_soft_cap == 0},
+        &c.attention_soft_cap);
   if (traits.rope) VisitRopeScaling(c.rope_scaling, visit);
   if (traits.experts) VisitMoe(*c.moe, visit);
 }
@@ -243,14 +251,14 @@ void CompleteDecoder(const DecoderConfig& before, const GivenFields& given, Fiel
                      DecoderConfig& c) {
   const auto has = [&](const char* name) { return given.contains(name); };
   if (has("heads") && !has("kv_heads") && before.kv_heads == before.heads) c.kv_heads = c.heads;
-  // Whatever the preset's head_dim was: specs that are in use mean this.
+  // Replaces the preset's head_dim, whatever it was: existing specs rely on this.
   if ((has("hidden") || has("heads")) && !has("head_dim")) {
     if (c.heads > 0) c.head_dim = c.hidden / c.heads;
     CheckQuotient(given, c, problems);
   }
   if (has("rope_base") && !has("rope_scaling.factor")) c.rope_scaling = {};
   if (c.moe && (has("moe.shared_experts") || has("moe.expert_ffn")) && !has("moe.shared_ffn")) {
-    // Sizes beyond their limits are reported as they are, and their product is nobody's business.
+    // Sizes beyond their limits are reported themselves, so a limit on their product is enough.
     const auto size = [](int64_t value) { return std::clamp<int64_t>(value, 0, kMaxFfn); };
     c.moe->shared_ffn = size(c.moe->shared_experts) * size(c.moe->expert_ffn);
   }

@@ -1,6 +1,6 @@
 // The configuration of Llama and of the decoders that differ from Llama in their MLP, their norms
-// or their positions. A family's functions (models/arch/registry.h) call those here with its
-// traits.
+// or their positions. The functions of such a family (models/arch/registry.h) call the functions
+// below with the family's traits.
 
 #pragma once
 
@@ -12,7 +12,7 @@
 
 namespace trainyard {
 
-// Llama 3.1's stretching of rotary wavelengths (kernels/rope.h).
+// The scaling of rotary wavelengths that Llama 3.1 introduced (kernels/rope.h).
 struct RopeScaling {
   double factor = 0;  // 0: none.
   double low_freq_factor = 1;
@@ -23,7 +23,7 @@ struct RopeScaling {
 struct DecoderConfig {
   int64_t layers = 0;
   int64_t hidden = 0;
-  int64_t ffn = 0;  // Width of the MLP; of no effect where all are mixtures of experts.
+  int64_t ffn = 0;  // Width of the MLP; not used if every MLP is a mixture of experts.
   int64_t heads = 0;
   int64_t kv_heads = 0;  // Divides heads.
   int64_t head_dim = 0;  // Even.
@@ -32,27 +32,31 @@ struct DecoderConfig {
   double norm_eps = 1e-5;
   double rope_base = 0;  // 0: the family has no rotary positions.
   bool tied = false;     // The output projection shares the embedding.
+  // Attention scores become attention_soft_cap tanh(score / attention_soft_cap); 0: they stay.
+  double attention_soft_cap = 0;
   RopeScaling rope_scaling = {};
-  std::optional<MoeConfig> moe = {};  // Of families with experts.
+  std::optional<MoeConfig> moe = {};  // Set in families with experts.
 };
 
-// What a family fixes.
+// The properties that are the same for all models of a family.
 struct DecoderTraits {
   bool rope = true;             // Rotary positions.
   bool grouped_queries = true;  // kv_heads may be less than heads.
   bool gated = true;            // The MLP has a gate matrix.
-  bool experts = false;         // In place of every MLP.
+  bool experts = false;         // Every MLP is a mixture of experts.
 };
 
 void VisitDecoder(const DecoderTraits& traits, DecoderConfig& config, FieldVisit visit);
-// `hidden` or `heads` make head_dim their quotient, which has to be a whole number. `heads` makes
-// kv_heads equal where they were equal. rope_base drops the scaling, which was fitted to the old
-// base. moe.shared_experts or moe.expert_ffn make moe.shared_ffn their product.
+// Sets the fields that follow from the given ones:
+// - `hidden` or `heads` set head_dim to hidden / heads, which must be a whole number.
+// - `heads` sets kv_heads to the same number if kv_heads was equal to heads before.
+// - rope_base removes the rope scaling, because the scaling was fitted to the old base.
+// - moe.shared_experts or moe.expert_ffn set moe.shared_ffn to their product.
 void CompleteDecoder(const DecoderConfig& before, const GivenFields& given, FieldProblems& problems,
                      DecoderConfig& config);
 void CheckDecoder(const DecoderTraits& traits, absl::string_view family,
                   const DecoderConfig& config, FieldProblems& problems);
-// All layers have experts, or none.
+// Either all layers have experts or none has.
 ModelFacts DecoderFacts(const DecoderConfig& config);
 
 }  // namespace trainyard

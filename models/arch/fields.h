@@ -1,6 +1,6 @@
-// The table of fields that each family has for its configuration. Whatever reads, writes, compares,
-// checks or lists a configuration goes through that table, so that a field is declared once: as a
-// member with its default, and as a row of the family's Visit function.
+// The table of fields that each family has for its configuration. All code that reads, writes,
+// compares, checks or lists a configuration uses this table. So a field is declared once: as a
+// member with its default, and as a row in the family's Visit function.
 
 #pragma once
 
@@ -17,72 +17,74 @@
 
 namespace trainyard {
 
-// What a size asks of the number of tensor ranks.
+// The rule between a size and the number of tensor ranks.
 enum class OverTensor {
   kWhole,       // Nothing.
   kDivided,     // The ranks divide the size.
   kReplicated,  // The ranks divide the size, or are a multiple of it.
 };
 
-// Where a model may differ in a field from the checkpoint that it loads. Each includes those below.
-// A tensor whose shape differs is refused in any case.
+// When a model may differ in a field from the checkpoint that it loads. Each value includes the
+// values below it. A tensor whose shape differs is always refused.
 enum class MayDiffer {
-  kNever,     // Parameters of the same shapes would mean something else.
-  kInSubset,  // Where a job starts from what the checkpoint has of its parameters.
-  kAtStart,   // Where a job starts from the checkpoint's parameters (init_from).
-  kAlways,    // Where a job resumes.
+  kNever,     // Never: parameters of the same shapes would mean something else.
+  kInSubset,  // When a job starts from a subset of the checkpoint's parameters.
+  kAtStart,   // When a job starts from the checkpoint's parameters (init_from).
+  kAlways,    // Also when a job resumes.
 };
 
 // A row of the table, without the member that holds the value.
 struct FieldRule {
-  const char* name;  // As in a spec. A dot separates a group from its fields: "moe.top_k".
+  const char* name;  // As in a spec. A dot separates a group from a field: "moe.top_k".
   const char* help;  // For a person who fills in a spec.
-  // The legal values of an integer. The smallest and the largest are multiples, too.
+  // The legal values of an integer are the multiples of `multiple` from `least` to `most`; `least`
+  // and `most` are multiples, too.
   int64_t least = 1;
   int64_t most = 0;
   int64_t multiple = 1;
-  bool (*legal)(double) = nullptr;  // Of a number.
-  // The legal values as messages say them. Null: "least to most".
+  bool (*legal)(double) = nullptr;  // Whether a real number is legal.
+  // The legal values in words, for messages. Null: "least to most".
   const char* wanted = nullptr;
   OverTensor over_tensor = OverTensor::kWhole;
-  bool required = false;  // An architecture given inline has to say the field.
+  bool required = false;  // An architecture given inline must set the field.
   MayDiffer may_differ = MayDiffer::kNever;
-  bool fixed = false;  // One value is legal. Files keep the field for older readers.
-  bool unset = false;  // Of a group that this configuration does not use; files leave it out.
+  bool fixed = false;  // Only one value is legal. Files keep the field for older readers.
+  // The configuration does not use the field, or its group; files omit the field.
+  bool unset = false;
 };
 
-// An enumeration by the names of its values.
+// A field whose value is one of several names.
 struct Choice {
   std::vector<std::string> names;
   size_t index = 0;
   std::function<void(size_t)> set;
 };
 
-// Where a configuration holds the value of a field.
+// A pointer to the member that holds a field's value, or a Choice.
 using FieldRef = std::variant<int64_t*, double*, bool*, Choice>;
 using FieldVisit = absl::FunctionRef<void(const FieldRule& rule, const FieldRef& field)>;
 
-// The value of a field by itself. A choice is text.
+// A field's value, copied out of the configuration. A choice is a string.
 using FieldValue = std::variant<int64_t, double, bool, std::string>;
 FieldValue ValueOf(const FieldRef& field);
-// CHECKs that the value is of the field's type. Text that is none of a choice's names is ignored,
-// for the reader of that text has reported it.
+// CHECKs that the value has the field's type. Ignores a string that is not a name of the choice:
+// the code that read the string has already reported it.
 void Assign(const FieldRef& field, const FieldValue& value);
-std::string TextOf(const FieldValue& value);  // As a spec spells it.
+std::string TextOf(const FieldValue& value);  // In the spelling of a spec.
 
-// Fields that a user gave, by name.
+// The fields that a user gave, by name.
 using GivenFields = std::map<std::string, FieldValue>;
 
-// Adds violations of fields below one path, and remembers which fields have one.
+// Adds violations for fields below one path, and remembers which fields have a violation.
 class FieldProblems {
  public:
   FieldProblems(Violations& violations, absl::string_view path)
       : violations_(violations), path_(path) {}
 
   void Add(absl::string_view field, absl::string_view description);
-  // Whether no violation of any of the fields was added here.
+  // Whether this object has added no violation for any of the fields.
   bool Legal(std::initializer_list<absl::string_view> fields) const;
-  // Adds a violation where the value is not legal by its own rule.
+  // Adds a violation if the value is not legal by the field's own rule.
   void Check(const FieldRule& rule, const FieldRef& field);
 
  private:
@@ -91,7 +93,7 @@ class FieldProblems {
   std::vector<std::string> wrong_;
 };
 
-// The divisor of `value` closest to `wanted`, the larger one of two equally close.
+// The divisor of `value` that is closest to `wanted`. Of two equally close ones, the larger.
 int64_t NearestDivisor(int64_t value, int64_t wanted);
 
 }  // namespace trainyard

@@ -35,13 +35,13 @@ Program Record(const ModelConfig& config, int64_t sequence) {
 }
 
 Flops Exact(ModelConfig config, int64_t sequence) {
-  // The cost does not depend on learned positions, so any sequence can be counted.
+  // The cost does not depend on the number of learned positions, so any sequence can be counted.
   if (sequence > FactsOf(config).max_sequence) SetField(config, "max_seq", sequence);
   return CountFlops(Record(config, sequence), sequence);
 }
 
-// The formula family of the published tables, which leave routers out. Every factor 6 is 2
-// (multiply and add) x 3 (forward, input gradient, weight gradient).
+// The formula of most published tables, which leave routers out. Every factor 6 is 2 (multiply and
+// add) x 3 (forward, input gradient, weight gradient).
 Flops Formula(const ModelConfig& config, int64_t sequence, bool causal) {
   const ModelFacts facts = FactsOf(config);
   const double layers = double(facts.layers), h = double(facts.sizes.hidden);
@@ -56,7 +56,7 @@ Flops Formula(const ModelConfig& config, int64_t sequence, bool causal) {
 }
 
 // 12 L h^2 (1 + g/a + s/h) + 18 L f h + 6 V h: full attention. The table's rows for 405b and its
-// proxies were made with g/a = 8/64 although the model has 8/128.
+// proxies were computed with g/a = 8/64, although the model has 8/128.
 Flops DgxcLlama31(const ModelConfig& config, int64_t sequence) {
   const ModelFacts facts = FactsOf(config);
   Flops flops = Formula(config, sequence, /*causal=*/false);
@@ -67,8 +67,8 @@ Flops DgxcLlama31(const ModelConfig& config, int64_t sequence) {
   return flops;
 }
 
-// 24 L h^2 + 12 L h s + 48 L h^2 + 6 V h: without groups, and with f = 4h and two matrices whatever
-// the model has.
+// 24 L h^2 + 12 L h s + 48 L h^2 + 6 V h: without groups, and with f = 4h and two matrices for
+// every model.
 Flops DgxcNemotron4(const ModelConfig& config, int64_t sequence) {
   const ModelFacts facts = FactsOf(config);
   const double layers = double(facts.layers), h = double(facts.sizes.hidden);

@@ -1,8 +1,8 @@
-// Model FLOPs per token, by the conventions of published performance tables. Multiply and add count
-// as two; forward, input gradient and weight gradient are all included.
+// Model FLOPs per token, by the conventions of published performance tables. A multiplication and
+// an addition count as two FLOPs. Forward, input gradient and weight gradient are all included.
 //
-// A published TFLOP/s or MFU means nothing until its convention is known. `exact` comes from the
-// recorded program; the others are the formulas that reproduce the tables.
+// A published TFLOP/s or MFU means nothing unless its convention is known. kExact counts the
+// recorded program; the other conventions are the formulas that reproduce the tables.
 
 #pragma once
 
@@ -18,7 +18,7 @@
 namespace trainyard {
 
 enum class FlopsConvention {
-  kExact,          // What the model computes: causal triangle s(s+1)/2, output layer, no recompute.
+  kExact,          // The recorded program: causal triangle s(s+1)/2, output layer, no recompute.
   kNemo20,         // NeMo 2.0 page (24.07): full attention.
   kAutoModel,      // NeMo AutoModel page: causal, half of full attention.
   kDgxcLlama31,    // DGX Cloud Llama 3.1 (v25.04): full attention; 405b with groups/heads = 1/8.
@@ -31,13 +31,13 @@ absl::string_view Name(FlopsConvention convention);
 absl::StatusOr<FlopsConvention> ParseFlopsConvention(absl::string_view name);
 std::vector<std::string> FlopsConventionNames();
 
-// Per token.
+// FLOPs per token.
 struct Flops {
   double qkvo = 0;       // Query, key, value and output projections.
   double attention = 0;  // Scores and their product with the values.
-  double mlp = 0;        // Of experts: the router, those that a token goes through, shared ones.
+  double mlp = 0;        // Also the router. Of experts, those that one token uses.
   double output = 0;     // Projection to the vocabulary.
-  std::map<std::string, double> other = {};  // Of other parts of the model, by their labels.
+  std::map<std::string, double> other = {};  // Other parts of the model, by their labels.
 
   double total() const;
 };
@@ -46,16 +46,17 @@ struct Flops {
 Flops FlopsPerToken(const ModelConfig& config, int64_t sequence,
                     FlopsConvention convention = FlopsConvention::kExact);
 
-// What a recorded step of `tokens` tokens computes, by part of the model.
+// Counts the FLOPs of a recorded step of `tokens` tokens, by part of the model.
 Flops CountFlops(const Program& program, int64_t tokens);
 
-// Model FLOPs utilisation: model FLOPs of the whole job's step, over what all ranks' devices could
-// do in the time of the slowest rank. `peak_flops` is the sum of the ranks' peaks per second.
-// `seconds` and `peak_flops` must be above 0. Every MFU that Trainyard shows comes from here.
+// Model FLOPs utilisation: the model FLOPs of the whole job's step, divided by the FLOPs that all
+// ranks' devices could do in the time of the slowest rank. `peak_flops` is the sum of the ranks'
+// peaks per second. `seconds` and `peak_flops` must be above 0. Every MFU that Trainyard shows
+// comes from this function.
 double Mfu(double model_flops, double seconds, double peak_flops);
 
-// Of the global tensors, by recording. Active are those that one token meets: of routed experts, as
-// many as it goes through.
+// The number of elements of the model's global parameters, found by recording the model. `active`
+// counts the parameters that one token uses: of the routed experts, only the top_k that are chosen.
 struct ParameterCount {
   int64_t total = 0;
   int64_t active = 0;

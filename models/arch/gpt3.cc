@@ -1,10 +1,10 @@
-// GPT-2 and GPT-3: pre-norm decoder; multi-head attention, learned positions, GELU MLP, biases
-// everywhere, the output projection tied to the embedding.
+// GPT-2 and GPT-3: pre-norm decoder with multi-head attention, learned positions, a GELU MLP,
+// biases everywhere, and the output projection tied to the embedding.
 //
 // Source: Radford et al. 2019; Brown et al. 2020, arXiv:2005.14165, table 2.1 (all layers dense).
-// Parameter names are those of the public GPT-2 checkpoint. That stores its matrices transposed,
-// [in, out] (its Conv1D layer); here they are [out, in] as everywhere, and import transposes.
-// Letters: T tokens on this rank, D model width.
+// Parameter names are those of the public GPT-2 checkpoint. That checkpoint stores matrices
+// transposed, [in, out] (its Conv1D layer). Here they are [out, in] as everywhere, and import
+// transposes them. Letters: T tokens on this rank, D model width.
 #include "models/arch/gpt3.h"
 
 #include <cmath>
@@ -28,7 +28,7 @@ class Gpt3Block {
  public:
   Gpt3Block(const DecoderConfig& c, const std::string& name)
       : attention_norm_(name + ".ln_1", c.hidden, c.norm_eps),
-        attention_({.heads = c.heads, .kv_heads = c.kv_heads, .head_dim = c.head_dim, .rope = {}},
+        attention_(DecoderAttentionOptions(c),
                    ColumnLinear({{name + ".attn.c_attn", 3 * c.heads * c.head_dim, 3}}, c.hidden,
                                 /*bias=*/true, InputInit()),
                    RowLinear({.name = name + ".attn.c_proj",

@@ -1,12 +1,13 @@
-// gpt-oss: a decoder whose layers attend to a window and to all tokens in turn, with a sink in
-// every head's softmax, biases everywhere, and mixtures of experts with a clamped gated unit.
+// gpt-oss: a decoder in which every second layer attends to a window and the others to all tokens.
+// It has a sink in every head's softmax, biases everywhere, and mixtures of experts with a clamped
+// SwiGLU.
 //
 // Source: OpenAI 2025, arXiv:2508.10925, section 2; shapes as in the released config.json files.
-// The public checkpoint has one tensor for the experts of a layer, with the rows of gate and up in
-// turn; here each expert's matrices have names of their own, as in Qwen3-MoE's, which import makes.
-// The weights of a token's experts are the softmax of their logits alone: that of all logits,
-// normalised over the chosen ones (kernels/router.h). Letters: T tokens on this rank, D model
-// width.
+// The public checkpoint has one tensor for all experts of a layer, in which the rows of gate and up
+// alternate. Here each expert's matrices have their own names, as in Qwen3-MoE; import divides the
+// tensor. The weights of a token's experts are the softmax over the logits of these experts. This
+// equals the softmax over all logits, normalised over the chosen experts (kernels/router.h).
+// Letters: T tokens on this rank, D model width.
 #include "models/arch/gpt_oss.h"
 
 #include <set>
@@ -29,23 +30,20 @@ ops::RopeTable RopeOf(const GptOssConfig& c) {
 
 Attention AttentionOf(const GptOssConfig& c, int64_t layer, const std::string& name) {
   const int64_t queries = c.heads * c.head_dim, keys = c.kv_heads * c.head_dim;
-  return Attention(
-      {.heads = c.heads,
-       .kv_heads = c.kv_heads,
-       .head_dim = c.head_dim,
-       .rope = RopeOf(c),
-       .mask = {.window = layer % 2 == 0 ? c.window : 0},
-       .sinks =
-           ParameterSpec{.name = name + ".sinks", .shape = {c.heads}, .init = DecoderInputInit()}},
-      ColumnLinear({{name + ".q_proj", queries},
-                    {.name = name + ".k_proj", .width = keys, .key_value = true},
-                    {.name = name + ".v_proj", .width = keys, .key_value = true}},
-                   c.hidden, /*bias=*/true, DecoderInputInit()),
-      RowLinear({.name = name + ".o_proj",
-                 .in = queries,
-                 .out = c.hidden,
-                 .bias = true,
-                 .init = DecoderOutputInit(c)}));
+  AttentionOptions options = DecoderAttentionOptions(c);
+  options.rope = RopeOf(c);
+  options.mask = {.window = layer % 2 == 0 ? c.window : 0};
+  options.sinks = {.name = name + ".sinks", .shape = {c.heads}, .init = DecoderInputInit()};
+  return Attention(options,
+                   ColumnLinear({{name + ".q_proj", queries},
+                                 {.name = name + ".k_proj", .width = keys, .key_value = true},
+                                 {.name = name + ".v_proj", .width = keys, .key_value = true}},
+                                c.hidden, /*bias=*/true, DecoderInputInit()),
+                   RowLinear({.name = name + ".o_proj",
+                              .in = queries,
+                              .out = c.hidden,
+                              .bias = true,
+                              .init = DecoderOutputInit(c)}));
 }
 
 class GptOssBlock {
@@ -74,7 +72,8 @@ class GptOssBlock {
 
 constexpr DecoderTraits kTraits = {.experts = true};
 
-// Of the fields that decoders have: those of another MLP, stretching or gate are not this family's.
+// Whether the family has this field of DecoderConfig. It has no fields for another MLP, other rope
+// scaling or another router.
 bool IsOurs(absl::string_view name) {
   static const std::set<absl::string_view> kOthers = {
       "ffn",        "moe.shared_experts", "moe.shared_ffn", "moe.router",

@@ -1,4 +1,4 @@
-// Llama: pre-norm decoder; grouped-query attention with rotary positions; SwiGLU MLP.
+// Llama: pre-norm decoder with grouped-query attention, rotary positions and a SwiGLU MLP.
 //
 // Source: arXiv:2307.09288, arXiv:2407.21783 section 3.2; shapes as in the released config.json
 // files. Parameter names are the public checkpoint's.
@@ -39,7 +39,7 @@ class LlamaBlock {
   Mlp mlp_;
 };
 
-// ffn, vocabulary and context follow; heads have 128 dims.
+// Llama 2. Vocabulary and context are the same for all sizes, and heads have 128 dims.
 DecoderConfig Llama2(int64_t layers, int64_t hidden, int64_t heads, int64_t kv_heads, int64_t ffn) {
   return {.layers = layers,
           .hidden = hidden,
@@ -60,7 +60,7 @@ DecoderConfig Llama3(int64_t layers, int64_t hidden, int64_t heads, int64_t ffn)
   return c;
 }
 
-// Llama 3's body with a longer context.
+// Llama 3 with a longer context.
 DecoderConfig Llama31(int64_t layers, int64_t hidden, int64_t heads, int64_t ffn) {
   DecoderConfig c = Llama3(layers, hidden, heads, ffn);
   c.max_seq = 131072;

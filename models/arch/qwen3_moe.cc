@@ -1,9 +1,9 @@
-// Qwen3-MoE: a Llama block with normalised query and key heads, and a mixture of experts in place
-// of its MLP.
+// Qwen3-MoE: a Llama block with normalised query and key heads, and a mixture of experts instead of
+// the MLP.
 //
 // Source: Qwen3, arXiv:2505.09388, section 2; shapes as in the released config.json. Parameter
-// names are the public checkpoint's; the bias of the gate and shared experts, which it has not, are
-// named as in DeepSeek-V3's. Letters: T tokens on this rank, D model width.
+// names are those of the public checkpoint. It has no bias on the router's choice and no shared
+// experts; they are named as in DeepSeek-V3. Letters: T tokens on this rank, D model width.
 #include "models/arch/qwen3_moe.h"
 
 #include "models/arch/decoder.h"
@@ -36,7 +36,7 @@ class Qwen3MoeBlock {
   Moe moe_;
 };
 
-// Every layer is a mixture: ffn is the published config's, and of no effect.
+// Every layer is a mixture of experts. ffn has the value of the published config and is not used.
 DecoderConfig Qwen3_30bA3b() {
   return {.layers = 48,
           .hidden = 2048,

@@ -1,5 +1,5 @@
-// Grouped-query self-attention, with or without rotary positions; causal unless its mask says
-// otherwise.
+// Grouped-query self-attention, with or without rotary positions. Attention is causal unless the
+// mask says otherwise.
 
 #pragma once
 
@@ -17,10 +17,11 @@ struct AttentionOptions {
   int64_t kv_heads;
   int64_t head_dim;
   std::optional<ops::RopeTable> rope;
-  std::optional<QkNorm> qk_norm = {};  // Before the rotation.
+  std::optional<QkNorm> qk_norm = {};  // Applied before the rotation.
   ops::AttentionMask mask = {};        // Causal, without a window.
-  // A logit for each query head that takes part in the softmax and has no value: [heads], which the
-  // layer divides over the tensor ranks as it does the heads (gpt-oss).
+  // One logit for each query head: [heads]. The logit takes part in the head's softmax and has no
+  // value. The layer divides the logits over the tensor ranks in the same way as the heads
+  // (gpt-oss).
   std::optional<ParameterSpec> sinks = {};
   double soft_cap = 0;               // Scores become soft_cap tanh(score / soft_cap); 0: none.
   std::optional<double> scale = {};  // Absent: 1 / sqrt(head_dim).
@@ -29,9 +30,11 @@ struct AttentionOptions {
 
 class Attention {
  public:
-  // `qkv` gives query, key and value heads in this order, `out` takes the query heads' results.
+  // `qkv` projects to query, key and value heads, in this order. `out` takes the results of the
+  // query heads.
   Attention(const AttentionOptions& options, ColumnLinear qkv, RowLinear out);
-  // x [T, D] to [T, D]; T is a whole number of sequences, which documents may share.
+  // x [T, D] to [T, D]. T must be a whole number of sequences. A sequence may contain several
+  // documents.
   Value operator()(Recorder& recorder, Value x, const ops::DocumentBounds& documents = {}) const;
 
  private:

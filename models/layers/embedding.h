@@ -1,5 +1,5 @@
-// Tables of vectors: the vocabulary's, which may serve as output projection, too, and learned
-// positions.
+// Tables of vectors: the embedding of the vocabulary, which may also serve as the output
+// projection, and learned positions.
 
 #pragma once
 
@@ -10,11 +10,12 @@
 
 namespace trainyard {
 
-// The vocabulary is divided over the tensor ranks. D-wide activations are divided over them, too,
-// by rows (sequence parallelism, Korthikanti et al. 2022, arXiv:2205.05198); T counts this rank's.
+// The vocabulary is divided over the tensor ranks. Activations of width D are divided over the
+// tensor ranks by rows (sequence parallelism, Korthikanti et al. 2022, arXiv:2205.05198). T counts
+// the rows of this rank.
 class VocabularyTable {
  public:
-  // `name` without ".weight".
+  // `name` is the parameter's name without ".weight".
   VocabularyTable(const std::string& name, int64_t vocab, int64_t width, Init init);
   Value Embed(Recorder& recorder, Value tokens) const;  // i32 [n T] to [T, D].
   Value Weight(Recorder& recorder) const;               // This rank's rows: [V/n, D].
@@ -26,7 +27,7 @@ class VocabularyTable {
 class PositionTable {
  public:
   PositionTable(const std::string& name, int64_t positions, int64_t width, Init init);
-  // The vectors of the positions of this rank's part of the tokens [n T]: [T, D].
+  // Returns the vectors of the positions of this rank's part of the tokens [n T]: [T, D].
   Value Embed(Recorder& recorder, Value tokens) const;
 
  private:

@@ -51,7 +51,7 @@ Value RowLinear::operator()(Recorder& recorder, Value x) const {
   const Value weight = recorder.Parameter(weight_);
   const Value bias = bias_.empty() ? Value{} : recorder.Parameters(bias_);
   if (recorder.mesh().size(kTensorAxes) == 1) return ops::Linear(recorder, x, weight, bias);
-  // The bias is added once, to the sum.
+  // The bias must be added once, so it is added to the sum over ranks.
   x = ops::LinearScatter(recorder, x, weight, kTensorAxes);
   return bias.valid() ? ops::AddBias(recorder, x, bias) : x;
 }

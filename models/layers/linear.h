@@ -1,10 +1,10 @@
-// Linear layers: the two kinds that tensor parallelism knows (Shoeybi et al. 2019,
-// arXiv:1909.08053).
+// The two kinds of linear layers in tensor parallelism (Shoeybi et al. 2019, arXiv:1909.08053).
 //
-// A ColumnLinear's outputs are divided over the tensor ranks (rows of the [out, in] weight), a
-// RowLinear's inputs (columns). What is outside such a pair is divided over them by rows (sequence
-// parallelism, Korthikanti et al. 2022, arXiv:2205.05198): the first gathers, the second sums and
-// scatters. n: tensor ranks.
+// A ColumnLinear divides its outputs over the tensor ranks: each rank has some rows of the [out,
+// in] weight. A RowLinear divides its inputs: each rank has some columns of the weight. Outside a
+// pair of the two, the tensor ranks divide activations by rows (sequence parallelism, Korthikanti
+// et al. 2022, arXiv:2205.05198): the ColumnLinear gathers the rows, and the RowLinear sums and
+// scatters them. n is the number of tensor ranks.
 
 #pragma once
 
@@ -16,19 +16,21 @@
 
 namespace trainyard {
 
-// A piece of the output with a name of its own in the checkpoint.
+// A part of the output that has its own name in the checkpoint.
 struct LinearPart {
   std::string name;  // Without ".weight": "model.layers.0.self_attn.q_proj".
   int64_t width;
-  int sections = 1;  // A name that holds several pieces (query, key and value).
-  // Key or value heads, of which there may be fewer than tensor ranks: some then hold the same.
+  int sections = 1;  // Number of pieces under this name (query, key and value).
+  // Whether the part is key or value heads. If there are more tensor ranks than heads, several
+  // ranks hold the same head.
   bool key_value = false;
 };
 
 class ColumnLinear {
  public:
-  // The parts share one storage: their outputs follow one another. Where some of them are frozen,
-  // neighbours that are alike share one, and each such storage has a product of its own.
+  // The parts share one storage, so that their outputs follow one another. If some parts are
+  // frozen, neighbouring parts share a storage only if all or none of them are frozen, and each
+  // storage has its own product.
   ColumnLinear(const std::vector<LinearPart>& parts, int64_t in, bool bias, Init init);
   // x [T, in] to [n T, sum of widths / n].
   Value operator()(Recorder& recorder, Value x) const;

@@ -1,4 +1,4 @@
-// The feed-forward part of a block: a projection up, an activation, a projection down.
+// The feed-forward part of a block: a projection up, an activation, and a projection down.
 
 #pragma once
 
@@ -8,7 +8,7 @@
 namespace trainyard {
 
 enum class Activation : uint8_t {
-  kSwiGlu,  // `up` gives gate and up, each of the MLP's width.
+  kSwiGlu,  // `up` returns gate and up, each as wide as the MLP.
   kGelu,
 };
 

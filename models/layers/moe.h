@@ -1,9 +1,10 @@
-// A mixture of experts in place of an MLP: a gate chooses some experts for each token, whose
-// outputs are added by weight; to which may come MLPs that all tokens share.
+// A mixture of experts, which takes the place of an MLP. A gate chooses some experts for each
+// token; the layer returns the weighted sum of their outputs. MLPs that all tokens share may be
+// added.
 //
 // Experts are divided over the ranks of Mesh::expert_axes. Tokens are divided over all ranks of a
-// pipeline stage (sequence parallelism), so that nothing is gathered: rows go to their experts and
-// back.
+// pipeline stage (sequence parallelism). So nothing is gathered: each row is sent to its experts
+// and back.
 
 #pragma once
 
@@ -18,20 +19,21 @@
 namespace trainyard {
 
 struct MoeInit {
-  Init in;   // Of the gate, and of what reads the model width.
-  Init out;  // Of what writes it.
+  Init in;   // For the gate, and for weights that read the residual value.
+  Init out;  // For weights whose products are added to the residual value.
 };
 
-// What a family fixes.
+// The properties that are the same for all models of a family.
 struct MoeForm {
-  std::string gate = "gate";  // The gate's name below the mixture's.
-  bool bias = false;          // Of the gate's and the experts' products.
-  double swiglu_limit = 0;    // Of the experts' gated unit (kernels/scaled_swiglu.h); 0: none.
+  std::string gate = "gate";  // Name of the gate, below the mixture's name.
+  bool bias = false;          // The products of the gate and the experts have biases.
+  double swiglu_limit = 0;    // Limit in the experts' SwiGLU (kernels/scaled_swiglu.h); 0: none.
 };
 
 class Moe {
  public:
-  // `name` as in "model.layers.0.mlp". There are no shared experts with biases or limits.
+  // `name` is the prefix of the parameters' names: "model.layers.0.mlp". Shared experts cannot have
+  // biases or limits.
   Moe(const std::string& name, const MoeConfig& config, int64_t width, const MoeInit& init,
       const MoeForm& form = {});
   // x [T, D] to [T, D].
@@ -41,9 +43,9 @@ class Moe {
   MoeConfig config_;
   MoeForm form_;
   ParameterSpec gate_;
-  ParameterSpec gate_bias_;             // Of a form with biases, as the experts' below.
-  ParameterSpec choice_bias_;           // Of a config with expert_bias.
-  std::vector<ParameterSpec> gate_up_;  // Of the experts.
+  ParameterSpec gate_bias_;             // This and the experts' biases: if the form has them.
+  ParameterSpec choice_bias_;           // Used if the config has expert_bias.
+  std::vector<ParameterSpec> gate_up_;  // The experts' gate and up matrices.
   ParameterSpec down_;
   std::vector<ParameterSpec> gate_up_bias_;
   ParameterSpec down_bias_;

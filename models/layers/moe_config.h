@@ -1,4 +1,4 @@
-// What a mixture of experts is made of (models/layers/moe.h).
+// The sizes and options of a mixture of experts (models/layers/moe.h).
 
 #pragma once
 
@@ -11,26 +11,29 @@ namespace trainyard {
 // Each token goes through `top_k` of the experts.
 struct MoeConfig {
   int64_t experts = 0;
-  int64_t top_k = 0;       // At most experts; within topk_groups of the groups.
+  int64_t top_k = 0;       // At most the experts in topk_groups of the groups.
   int64_t expert_ffn = 0;  // Width of one expert.
-  // MLPs that every token goes through, beside the routed ones; and their width, all together.
+  // MLPs that every token goes through besides the routed experts, and the width of all of them
+  // together.
   int64_t shared_experts = 0;
   int64_t shared_ffn = 0;
   RouterScoring router = RouterScoring::kSoftmax;
-  // Balances without a loss: a bias on the scores that choose, which each step moves by
-  // bias_update_rate towards experts that were chosen less than the mean.
+  // Whether experts are balanced by a bias instead of a loss. The bias is added to the scores that
+  // choose experts. Each step moves the bias of an expert by bias_update_rate: up if the expert was
+  // chosen less often than the mean.
   bool expert_bias = false;
   double bias_update_rate = 1e-3;
-  double aux_loss = 0;  // Coefficient of the load-balancing loss; 0: none.
-  // Experts are chosen from the best `topk_groups` of `groups` of neighbours.
+  double aux_loss = 0;  // Weight of the load-balancing term in the loss; 0: none.
+  // Neighbouring experts form `groups` groups. Experts are chosen from the best `topk_groups`
+  // groups.
   int64_t groups = 1;  // Divides experts.
   int64_t topk_groups = 1;
   bool norm_topk = true;       // The chosen experts' weights sum to 1.
-  double routed_scaling = 1;   // And are multiplied by this.
-  bool fake_balanced = false;  // For benchmarks: experts in turn instead of the best.
+  double routed_scaling = 1;   // Factor of the weights, after norm_topk.
+  bool fake_balanced = false;  // For benchmarks: takes the experts in turn instead of the best.
 };
 
-// As a spec spells the scoring.
+// In the spelling of a spec.
 constexpr const char* Name(RouterScoring scoring) {
   return scoring == RouterScoring::kSoftmax ? "SOFTMAX" : "SIGMOID";
 }

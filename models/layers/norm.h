@@ -1,5 +1,5 @@
-// Normalisations over the model width, and over heads. Gains start at 1, biases at 0; neither
-// decays.
+// Normalisations over the model width and over heads. Gains start at 1 and biases at 0. Weight
+// decay does not apply to them.
 
 #pragma once
 
@@ -32,10 +32,12 @@ class LayerNorm {
   double eps_;
 };
 
-// RMSNorm of every query and key head, with a gain of the heads' width for each of the two.
+// RMSNorm of every query and key head. The queries have one gain of the width of a head, and the
+// keys another.
 class QkNorm {
  public:
-  // Of the projections `name`.q_proj and .k_proj, which follow one another in qkv.
+  // `name` is the attention's name. The gains `name`.q_norm and `name`.k_norm are those of the
+  // projections `name`.q_proj and `name`.k_proj, whose outputs follow one another in qkv.
   QkNorm(const std::string& name, int64_t head_dim, double eps);
   Value operator()(Recorder& recorder, Value qkv, const ops::Heads& heads) const;
 

@@ -1,4 +1,4 @@
-// The axes along which ranks divide the work, and sets of them.
+// The axes along which ranks divide the work, and sets of axes.
 
 #pragma once
 
@@ -10,16 +10,16 @@
 
 namespace trainyard {
 
-// Ordered as the digits of a rank's number, the innermost first: tensor ranks are neighbours, and
-// pipeline stages are far apart.
+// The axes are in the order of the digits of a rank's number, the innermost first. So tensor ranks
+// are neighbours, and pipeline stages are far apart.
 enum class Axis : uint8_t {
-  kKvReplica,  // Tensor ranks that hold the same key/value heads; one rank unless heads are few.
+  kKvReplica,  // Tensor ranks that hold the same key/value heads.
   kTensor,
   kContext,
   kExpert,  // Divides data.
   kData,
   kPipeline,
-  kEnds,  // No digit: the pipeline stages that share tied weights (Mesh::sharing_stages).
+  kEnds,  // Not a digit: the pipeline stages that share tied weights (Mesh::sharing_stages).
 };
 inline constexpr std::array<Axis, 6> kAllAxes = {Axis::kKvReplica, Axis::kTensor, Axis::kContext,
                                                  Axis::kExpert,    Axis::kData,   Axis::kPipeline};
@@ -47,7 +47,7 @@ constexpr const char* Name(Axis axis) {
 class AxisSet {
  public:
   constexpr AxisSet() = default;
-  constexpr AxisSet(Axis axis) : bits_(Bit(axis)) {}  // NOLINT: a set of one.
+  constexpr AxisSet(Axis axis) : bits_(Bit(axis)) {}  // NOLINT: a single axis is a set.
   constexpr AxisSet(std::initializer_list<Axis> axes) {
     for (Axis axis : axes) bits_ = uint8_t(bits_ | Bit(axis));
   }
@@ -68,12 +68,12 @@ class AxisSet {
   uint8_t bits_ = 0;
 };
 
-// All tensor ranks. A linear layer and the vocabulary are divided over them.
+// All tensor ranks. Linear layers and the vocabulary are divided over these axes.
 inline constexpr AxisSet kTensorAxes = {Axis::kKvReplica, Axis::kTensor};
-// The tokens of a batch are divided over these.
+// The tokens of a batch are divided over these axes.
 inline constexpr AxisSet kBatchAxes = {Axis::kContext, Axis::kExpert, Axis::kData};
 
-// "context,data".
+// For example "context,data".
 inline std::string Names(AxisSet set) {
   std::string names;
   const auto add = [&](Axis axis) {

@@ -1,4 +1,4 @@
-// How the ranks that share out a sequence come by each other's keys and values.
+// How the ranks that share a sequence get each other's keys and values.
 
 #pragma once
 
@@ -7,8 +7,8 @@
 namespace trainyard {
 
 enum class ContextExchange : uint8_t {
-  kRing,       // They go round; a rank has those of two ranks at a time.
-  kAllGather,  // Each rank gathers all of them at once.
+  kRing,       // Keys and values travel round; a rank holds those of two ranks at a time.
+  kAllGather,  // Each rank gathers all keys and values at once.
 };
 
 }  // namespace trainyard

@@ -9,10 +9,11 @@
 namespace trainyard {
 
 struct Shard {
-  AxisSet axes;  // Over the product of these, in rank order. Empty: every rank holds all of it.
+  AxisSet axes;  // Divided over the product of these axes, in rank order; empty: not divided.
   int dim = 0;
-  // The dim consists of this many equal sections, each divided by itself: a query/key/value matrix
-  // that a public checkpoint holds under one name has three.
+  // The dim consists of this many equal sections, and each section is divided by itself. For
+  // example, a query/key/value matrix that a public checkpoint holds under one name has three
+  // sections.
   int sections = 1;
 
   static constexpr Shard None() { return {}; }

@@ -1,5 +1,5 @@
-// What data-parallel ranks divide among them (Rajbhandari et al. 2020, arXiv:1910.02054), and what
-// they send each other.
+// The state that data-parallel ranks divide among themselves (Rajbhandari et al. 2020,
+// arXiv:1910.02054), and the format of the gradients that they send each other.
 
 #pragma once
 
@@ -9,16 +9,16 @@ namespace trainyard {
 
 enum class Zero : uint8_t {
   kNone,
-  kOptimizer,  // Master weights and moments.
-  kFull,       // Gradients and compute copies, too: a block is whole only while it is in use.
+  kOptimizer,  // Master weights and moments are divided.
+  kFull,       // Gradients and compute copies, too: a block is whole only while in use.
 };
 
 enum class Reduction : uint8_t {
-  kF32,   // Gradients as they are accumulated: f32, in f64 training f64.
-  kBF16,  // Rounded before they are sent, summed in f32, the sums rounded once more.
+  kF32,   // As they are accumulated: f32, or f64 in f64 training.
+  kBF16,  // Rounded before they are sent, summed in f32, and the sums rounded again.
 };
 
-// As in a job spec.
+// In the spelling of a job spec.
 constexpr const char* Name(Zero zero) {
   switch (zero) {
     case Zero::kNone:

@@ -33,7 +33,7 @@ class IntervalUnion {
   std::vector<Interval> intervals_;
 };
 
-// Both ends included.
+// A range of times, both ends included.
 struct Times {
   size_t first = 0, last = 0;
 
@@ -45,14 +45,14 @@ struct Times {
   }
 };
 
-// Which bytes are taken during a range of times: a segment tree over times 0 to `times` - 1.
+// The bytes that are taken in a range of times: a segment tree over times 0 to `times` - 1.
 class Occupancy {
  public:
   explicit Occupancy(size_t times) : all_{0, times - 1}, nodes_(4 * times) {}
 
   void Add(Times when, Interval bytes) { Add(1, all_, when, bytes); }
 
-  // All that is taken at any of these times, in no order.
+  // Returns the intervals that are taken at any of these times, in no order.
   std::vector<Interval> Taken(Times when) const {
     std::vector<Interval> taken;
     Collect(1, all_, when, taken);
@@ -62,7 +62,7 @@ class Occupancy {
  private:
   struct Node {
     IntervalUnion throughout;  // At all times of the node, but not of its parent.
-    IntervalUnion sometime;    // At any, and not throughout the parent's.
+    IntervalUnion sometime;    // At any time, and not throughout the parent's.
   };
 
   void Add(size_t node, Times its, Times when, Interval bytes) {
@@ -90,7 +90,7 @@ class Occupancy {
   std::vector<Node> nodes_;  // The children of n are 2n and 2n + 1.
 };
 
-// The begin of the smallest gap of at least so many bytes; the last one has no end.
+// Returns the begin of the smallest gap of at least `bytes` bytes. The last gap has no end.
 size_t SmallestGap(std::vector<Interval> taken, size_t bytes) {
   std::sort(taken.begin(), taken.end(),
             [](const Interval& a, const Interval& b) { return a.begin < b.begin; });
@@ -117,7 +117,7 @@ std::vector<size_t> Indices(size_t count) {
 ArenaLayout PlaceBestFit(const std::vector<Piece>& pieces) {
   ArenaLayout layout{.offsets = std::vector<size_t>(pieces.size())};
   if (pieces.empty()) return layout;
-  std::vector<int64_t> times;  // At which a piece begins or ends: no others matter.
+  std::vector<int64_t> times;  // The times at which a piece begins or ends; no others matter.
   for (const Piece& piece : pieces) times.insert(times.end(), {piece.first, piece.last});
   std::sort(times.begin(), times.end());
   times.erase(std::unique(times.begin(), times.end()), times.end());
@@ -146,7 +146,8 @@ std::optional<std::pair<size_t, size_t>> FindOverlap(const std::vector<Piece>& p
             [&](size_t a, size_t b) { return pieces[a].first < pieces[b].first; });
   std::sort(by_last.begin(), by_last.end(),
             [&](size_t a, size_t b) { return pieces[a].last < pieces[b].last; });
-  // Those alive, by begin and end. They lie apart, so that only neighbours can meet a new one.
+  // The pieces that are alive, by begin and end. They do not overlap, so only neighbours can
+  // overlap a new piece.
   std::set<std::tuple<size_t, size_t, size_t>> alive;
   const auto place = [&](size_t i) {
     return std::tuple(offsets[i], offsets[i] + pieces[i].bytes, i);

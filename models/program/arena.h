@@ -1,4 +1,4 @@
-// Where pieces of memory lie in an arena, when each is alive for some time only.
+// Places pieces of memory in an arena. Pieces that are alive at different times may overlap.
 
 #pragma once
 
@@ -11,7 +11,7 @@
 namespace trainyard {
 
 struct Piece {
-  int64_t first = 0, last = 0;  // When it is alive, both ends included.
+  int64_t first = 0, last = 0;  // The times during which the piece is alive, both included.
   size_t bytes = 0;
 
   bool overlaps(const Piece& o) const { return first <= o.last && o.first <= last; }
@@ -19,15 +19,16 @@ struct Piece {
 
 struct ArenaLayout {
   std::vector<size_t> offsets;  // By piece.
-  size_t bytes = 0;             // Of the arena.
+  size_t bytes = 0;             // Size of the arena.
 };
 
-// Largest first, each piece in the smallest gap that fits among those alive with it, the lowest of
-// equal ones. About n log^2 n steps where pieces leave few gaps, as they do.
+// Places the largest piece first. Each piece goes into the smallest gap between the pieces that are
+// alive with it; of equal gaps, into the lowest. Takes about n log^2 n steps if pieces leave few
+// gaps, as is usual.
 ArenaLayout PlaceBestFit(const std::vector<Piece>& pieces);
 
-// Two pieces that are alive together and lie on the same bytes, if there are any. n log n steps,
-// and apart from how offsets are found.
+// Returns two pieces that are alive at the same time and share bytes, or nullopt if there are none.
+// Takes n log n steps and shares no code with PlaceBestFit, so that it can check the result.
 std::optional<std::pair<size_t, size_t>> FindOverlap(const std::vector<Piece>& pieces,
                                                      const std::vector<size_t>& offsets);
 

@@ -1,4 +1,4 @@
-// What an op sees while it is bound: addresses instead of values.
+// The interface through which an op is bound: it gives the op addresses for values.
 
 #pragma once
 
@@ -21,23 +21,26 @@ class Binder {
   virtual Tensor tensor(Value value) const = 0;
   virtual Tensor flat(FlatBuffer buffer, const FlatRange& range) const = 0;  // One dim.
   virtual Tensor frozen(const ParameterBox& box) const = 0;                  // One dim.
-  // Whether this instance, bound for the first or for later micro-batches, overwrites the parameter
-  // gradient or adds to it. Overwrites what is no parameter's gradient (Recorder::GradientOutput).
+  // Whether this instance overwrites the parameter gradient or adds to it. The answer differs
+  // between the first micro-batch and later ones. Returns kOverwrite for a value that is not a
+  // parameter's gradient (Recorder::GradientOutput).
   virtual Write write(Value gradient) const = 0;
-  // The same of the sums over micro-batches where each of them has its gradients apart.
+  // The same for the sums over micro-batches, if each micro-batch has gradients of its own.
   virtual Write write_sums() const = 0;
   virtual StepState* step_state() const = 0;
   virtual Collective& collective(AxisSet axes) const = 0;
-  // Throws what has failed on its way between ranks: for the computing thread, after it has read
-  // from the device and before it takes that for a result.
+  // Returns a function that throws if communication between ranks has failed. The compute thread
+  // must call the function after it has read from the device and before it uses the result.
   virtual std::function<void()> CheckCommunication() const = 0;
-  // Blocks until the communication stream has run what was given to it.
+  // Returns a call that blocks until the communication stream has run all posted calls.
   virtual Call WaitForCommunication() const = 0;
-  // See BlockWindows. Where no block is to be gathered ahead: the one that begins the next action.
+  // Returns a call to BlockWindows::Fetch. If `ahead` is kNoBlock, the call gathers
+  // MicroBatch::next_block ahead.
   virtual Call FetchBlock(int block, int ahead) const = 0;
   virtual Call ForgetBlocks() const = 0;
 
-  // The backend's kernel with these arguments, which are checked here and never again.
+  // Returns a call of the backend's kernel with these arguments. The arguments are checked here,
+  // once.
   template <typename Args>
   Call Kernel(const Args& args) const {
     Check(args);

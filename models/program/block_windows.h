@@ -1,7 +1,7 @@
-// Which blocks' weights are whole under ZeRO FULL. Two windows of memory take turns: while the
-// computing thread works on a block in one, the next block is gathered into the other. The rule
-// alone: gathering is the caller's, so that a step's gathers can also be counted without running
-// it.
+// Decides when the weights of blocks are gathered under ZeRO FULL. Two windows of memory take
+// turns: while the compute thread works on a block in one window, the next block is gathered into
+// the other. The class holds only this rule; the caller gathers. So the gathers of a step can also
+// be counted without running the step.
 
 #pragma once
 
@@ -12,33 +12,34 @@
 
 namespace trainyard {
 
-// What is gathered follows from the calls made here, so that ranks which run the same schedule
-// gather in the same order.
+// The gathers depend only on the calls made here, so that ranks that run the same schedule gather
+// in the same order.
 class BlockWindows {
  public:
-  // `gather` begins to make a block whole in its window, whatever was there before.
+  // `gather` must start to gather a block into its window, and may overwrite the window.
   explicit BlockWindows(std::function<void(int block)> gather) : gather_(std::move(gather)) {}
 
-  // A block that is gathered; all others are whole always.
+  // Adds a block that has to be gathered. The weights of all other blocks are always whole.
   void Add(int block, int window);
 
-  // A block's weights are wanted now. Begins to gather `ahead`, which is wanted next, where that
-  // has the other window; kNoBlock: nothing.
+  // Call this when the weights of `block` are needed. Gathers `block` unless its window holds it
+  // already. Then starts to gather `ahead`, the block needed next, if `ahead` uses the other
+  // window. kNoBlock: nothing is gathered ahead.
   void Fetch(int block, int ahead);
-  // The weights have changed: no block is whole any longer, and none is being gathered. Begins to
-  // gather `ahead`.
+  // Call this when the weights have changed: the windows hold no block any longer. Starts to gather
+  // `ahead`.
   void Forget(int ahead = kNoBlock);
 
   static constexpr int kNoBlock = -1;
 
  private:
-  int window_of(int block) const;  // kNoWindow: not gathered.
+  int window_of(int block) const;  // kNoWindow: the block is not gathered.
   void Gather(int block);
 
   static constexpr int kNoWindow = -1;
   const std::function<void(int block)> gather_;
   std::vector<int> windows_;                     // By block.
-  std::array<int, 2> held_{kNoBlock, kNoBlock};  // By window: whole, or being gathered.
+  std::array<int, 2> held_{kNoBlock, kNoBlock};  // Whole or being gathered, by window.
 };
 
 }  // namespace trainyard

@@ -1,5 +1,5 @@
-// What passes from block to block of a model, and across the cuts of a pipeline: named values, in
-// one order. Each has a shape, a dtype and a `varying` of its own.
+// The values that pass from block to block of a model, and across the cuts of a pipeline. The
+// values are named and have a fixed order. Each has its own shape, dtype and `varying`.
 
 #pragma once
 
@@ -20,13 +20,13 @@ class Carried {
     Value value;
   };
 
-  // Of most models: one value.
+  // One value, as in most models.
   Carried(Value x) : values_{{"x", x}} {}  // NOLINT: a block may return its value.
-  // Names differ.
+  // The names must differ.
   explicit Carried(std::vector<Named> values) : values_(std::move(values)) {}
 
   const std::vector<Named>& values() const { return values_; }
-  // CHECKs that there is such a value.
+  // CHECKs that a value of this name exists.
   Value operator[](absl::string_view name) const {
     for (const Named& named : values_) {
       if (named.name == name) return named.value;
@@ -34,7 +34,7 @@ class Carried {
     CHECK(false) << "no value " << name << " is carried";
     std::abort();
   }
-  // CHECKs that there is one value.
+  // CHECKs that there is exactly one value.
   Value only() const {
     CHECK(values_.size() == 1) << values_.size() << " values are carried, one was wanted";
     return values_.front().value;

@@ -1,4 +1,4 @@
-// What ops, and so a step, do among ranks: a formula, which counts nothing and needs no peers.
+// The communication of ops, and so of a step, by formula: nothing is run, and no peers are needed.
 
 #pragma once
 
@@ -12,35 +12,36 @@
 
 namespace trainyard {
 
-// Calls of one operation.
+// All calls of one operation.
 struct Communication {
   CollectiveOp op = CollectiveOp::kBarrier;
   int64_t calls = 0;
-  int64_t bytes = 0;  // That this rank sends in all of them, as OpCounts counts.
-  // Where rows go to the experts that they chose, what is sent depends on the data: this is one
-  // round of evenly chosen ones.
+  int64_t bytes = 0;  // Sent by this rank in all calls, counted as in OpCounts.
+  // False if the number of bytes depends on the data: rows that go to the experts that they chose.
+  // The numbers then are those of one round with an even choice.
   bool exact = true;
 
   bool operator==(const Communication&) const = default;
 };
 
-// `calls` of an operation on a tensor (of the whole, where it is made of slices) of `bytes`.
+// `calls` calls of an operation on a tensor of `bytes` bytes. If the tensor is made of slices,
+// `bytes` counts the whole.
 Communication CallsOf(CollectiveOp op, int64_t calls, int64_t bytes, int ranks);
 
-// So many messages to a rank and from another, each posted before it is received (ops/ring.h).
+// `times` messages to one rank and from another. Each is posted before it is received (ops/ring.h).
 std::vector<Communication> Exchanges(int64_t times, int64_t bytes);
 
 using CommunicationTable = std::map<std::pair<Group, CollectiveOp>, Communication>;
 void AddTo(CommunicationTable& table, const Group& group, const Communication& communication);
 
-// How often a step replays instances.
+// How often a step replays its instances.
 struct StepReplays {
   int64_t micro_batches = 1;
-  std::vector<int64_t> gathers;  // By block: how often its weights are made whole (ZeRO FULL).
+  std::vector<int64_t> gathers;  // By block: how often its weights are gathered (ZeRO FULL).
 };
 
-// This rank's instances in one step: what the program does, without the messages between pipeline
-// stages, which the schedule sends (train/step/communication.h).
+// The communication of this rank's instances in one step. Does not count the messages between
+// pipeline stages: the schedule sends them (train/step/communication.h).
 CommunicationTable CommunicationOf(const Program& program, const StepReplays& replays);
 
 }  // namespace trainyard

@@ -25,7 +25,7 @@ CommunicationStream::~CommunicationStream() {
 CommunicationStream::Ticket CommunicationStream::Post(const Call& call) {
   const Ticket ticket = posted() + 1;
   if (ticket > queue_.size()) WaitUntilGiven(ticket - queue_.size());
-  // Its place is free: the loop has given what was there.
+  // The entry is free: the loop has launched the call that was there.
   Posted& posted = queue_[(ticket - 1) % queue_.size()];
   posted.call = &call;
   posted.after->Record(compute_);
@@ -41,7 +41,8 @@ void CommunicationStream::Wait(Ticket ticket) {
   if (awaited_ >= ticket) return;
   if (observer_ != nullptr) observer_->BeginWait();
   WaitUntilGiven(ticket);
-  // Its event may be that of a later call by now, which is as good: calls end in their order.
+  // The event may be that of a later call by now. Waiting for a later call is correct, too, because
+  // calls end in order.
   queue_[(ticket - 1) % queue_.size()].done->Await(compute_);
   awaited_ = ticket;
   if (observer_ != nullptr) observer_->EndWait();
@@ -62,11 +63,11 @@ void CommunicationStream::Settle() noexcept {
   if (given_ == 0) return;
   const Posted& last = queue_[(given_ - 1) % queue_.size()];
   lock.Unlock();
-  last.done->SecondsSince(*last.after);  // Once the device is there.
+  last.done->SecondsSince(*last.after);  // Blocks until the device is there.
 }
 
 void CommunicationStream::Loop() {
-  // Tells the waiting thread that nothing more will be done, however the loop ends.
+  // Tells the waiting thread that no more calls will run, however the loop ends.
   struct End {
     CommunicationStream& stream;
     ~End() {

@@ -1,6 +1,7 @@
-// The communication stream of a rank: one thread, with an Exec of its own, that runs bound calls in
-// the order in which they were posted, beside the computing thread. It gives its device what they
-// are; where that has a stream of its own, the two streams wait for each other, and no thread.
+// The communication stream of a rank: one thread, with its own Exec, that runs bound calls in the
+// order in which they were posted, while the compute thread works on. A call launches its work on
+// the device. If the device has streams of its own, the two streams wait for each other on the
+// device, and no thread waits for the device.
 
 #pragma once
 
@@ -16,7 +17,7 @@
 
 namespace trainyard {
 
-// Told, on the computing thread, around each wait for communication that is one.
+// Called on the compute thread before and after each wait that may block.
 class WaitObserver {
  public:
   virtual ~WaitObserver() = default;
@@ -24,43 +25,45 @@ class WaitObserver {
   virtual void EndWait() = 0;
 };
 
-// Post and Wait from one thread, the computing one. Allocates nothing after construction.
+// Post and Wait must be called from one thread, the compute thread. Allocates nothing after
+// construction.
 class CommunicationStream {
  public:
-  // The nth call posted, from 1; 0 is none.
+  // The number of a posted call, from 1; 0 is no call.
   using Ticket = uint64_t;
 
-  // A call comes after what `compute` had been given when it was posted. Posting more calls than
-  // `capacity` that have not been made waits for the first of them.
+  // Each call runs after the work that had been launched on `compute` when the call was posted.
+  // Post blocks while `capacity` posted calls have not returned.
   CommunicationStream(size_t capacity, const Backend& backend, const Exec& compute);
-  // Lets what was posted be given; after a failure there is nothing left to finish.
+  // Waits until all posted calls have been launched. After a failure, returns at once.
   ~CommunicationStream();
 
-  // What calls run on.
+  // The Exec on which calls run.
   const Exec& exec() const { return exec_; }
 
   // `call` must stay valid until it has been waited for.
   Ticket Post(const Call& call);
 
-  // What `compute` is given from now on comes after a call, and all before it. Blocks until these
-  // have been made, which on a CPU is all that they are. What a call threw is thrown by the next
-  // wait for it or a later one, once; the stream then is dead.
+  // Orders all later work on `compute` after the call and all calls before it. Blocks until these
+  // calls have returned; on a CPU their work is then done. If a call threw, the next wait for this
+  // call or a later one throws the exception, once. The stream must not be used afterwards.
   void Wait(Ticket ticket);
   void WaitForAll() { Wait(posted()); }
-  // Returns when no call is being made or will be, and the device has done those that were; a
-  // failure is left to the next wait.
+  // Blocks until no call runs or will run, and the device has finished the work of all calls.
+  // Leaves a failure to the next wait.
   void Settle() noexcept;
 
-  void set_wait_observer(WaitObserver* observer) { observer_ = observer; }  // Null: nobody.
+  void set_wait_observer(WaitObserver* observer) { observer_ = observer; }  // May be null.
 
  private:
   struct Posted {
     const Call* call = nullptr;
-    std::unique_ptr<Event> after;  // Of the computing thread, when it was posted.
+    std::unique_ptr<Event> after;  // Recorded on the compute stream when the call was posted.
     std::unique_ptr<Event> done;
   };
   void Loop();
-  // For the computing thread, which alone writes it and so needs no mutex to read it.
+  // Only for the compute thread. That thread alone writes posted_, so it may read it without the
+  // mutex.
   Ticket posted() const ABSL_NO_THREAD_SAFETY_ANALYSIS { return posted_; }
   void WaitUntilGiven(Ticket ticket);
 
@@ -69,16 +72,16 @@ class CommunicationStream {
   Mutex mutex_;
   CondVar posted_cv_;
   CondVar given_cv_;
-  // A ring. A place is the computing thread's until posted_ counts what stands there, and the
-  // loop's from then until given_ counts the same call.
+  // A ring. An entry belongs to the compute thread until posted_ counts its call, and to the loop
+  // from then until given_ counts the same call.
   std::vector<Posted> queue_;
-  Ticket posted_ ABSL_GUARDED_BY(mutex_) = 0;  // Written by the computing thread alone.
-  Ticket given_ ABSL_GUARDED_BY(mutex_) = 0;   // To the device: the call has returned.
+  Ticket posted_ ABSL_GUARDED_BY(mutex_) = 0;  // Written only by the compute thread.
+  Ticket given_ ABSL_GUARDED_BY(mutex_) = 0;   // Number of calls that have returned.
   bool stop_ ABSL_GUARDED_BY(mutex_) = false;
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;  // The loop has returned or thrown.
-  WaitObserver* observer_ = nullptr;            // Of the computing thread, as the next.
-  Ticket awaited_ = 0;                          // What `compute` comes after already.
-  std::future<void> loop_;  // Holds the exception, if there was one. Of the computing thread.
+  WaitObserver* observer_ = nullptr;            // Used by the compute thread, as the next.
+  Ticket awaited_ = 0;                          // `compute` waits for calls up to this one.
+  std::future<void> loop_;  // Holds the exception, if any. Used by the compute thread.
 };
 
 }  // namespace trainyard

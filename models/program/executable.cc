@@ -40,8 +40,8 @@ Action ActionOf(List list) {
 
 bool IsPerSlot(Action action) { return action == Action::kForward || action == Action::kBackward; }
 
-// An action, for a chunk and slot, and for the first or the later micro-batches of a step. Actions
-// without those have the first of each.
+// An action for a chunk and a slot, and for the first or the later micro-batches of a step. Actions
+// that do not depend on these have chunk 0, slot 0 and later = false.
 struct ActionKey {
   Action action;
   int chunk = 0, slot = 0;
@@ -54,9 +54,10 @@ struct BoundInstance {
   const Instance* instance;
 };
 
-// Instances of an action that follow one another: one that may wait, post or be left out, or, of
-// one list and block, as many as give the device the same kernels every time. Those are replayed as
-// they are at first, then captured, and from then on launched as a graph.
+// Consecutive instances of an action. A segment is either one instance that may wait, post or be
+// left out, or as many instances of one list and block as give the device the same kernels every
+// time. A segment of the second kind is replayed at first, then captured, and from then on launched
+// as a graph.
 struct Segment {
   size_t begin = 0, end = 0;
   bool capturable = false;
@@ -66,7 +67,7 @@ struct Segment {
 
 struct BoundAction {
   std::vector<BoundInstance> instances;
-  std::vector<Segment> segments;  // Of all instances.
+  std::vector<Segment> segments;  // Cover all instances.
 };
 
 bool IsCapturable(const Instance& instance) {
@@ -90,7 +91,7 @@ std::vector<Segment> SegmentsOf(const std::vector<BoundInstance>& instances, boo
   return segments;
 }
 
-// Instances of the other lists are of the whole model.
+// Instances of the other lists belong to the whole model.
 bool IsOfABlock(List list) {
   return list != List::kInit && list != List::kPrepare && list != List::kOptimizer;
 }
@@ -103,22 +104,24 @@ Span SpanOf(const Instance& instance, const ActionKey& key) {
           .index = key.slot};
 }
 
-// The communication stream, and what is posted there other than in program order.
+// The communication stream, and the calls that are posted to it in another order than the
+// program's.
 struct StreamAndWindows {
-  // What makes a block whole, and the ticket of the last call of it that was posted.
+  // The calls that gather a block, and the ticket of the last of these calls that was posted.
   struct Gathers {
     std::vector<Call> calls;
     CommunicationStream::Ticket last = 0;
   };
 
-  std::vector<CommunicationStream::Ticket> events;  // The last posted that signals each.
-  int next_block = BlockWindows::kNoBlock;          // Of the action that runs.
+  std::vector<CommunicationStream::Ticket> events;  // By event: the last posted call that signals.
+  int next_block = BlockWindows::kNoBlock;          // For the running action.
   std::map<int, Gathers> gathers;                   // By block.
   BlockWindows windows{[this](int block) {
     Gathers& wanted = gathers.at(block);
     for (const Call& call : wanted.calls) wanted.last = stream->Post(call);
   }};
-  // Null where the program has no instances for it. Last: its thread ends before what it runs.
+  // Null if the program has no instances for the stream. Last, because its thread must end before
+  // the members that its calls use.
   std::unique_ptr<CommunicationStream> stream;
 
   StreamAndWindows() = default;
@@ -130,7 +133,7 @@ struct StreamAndWindows {
   }
 };
 
-// What binding needs besides the instance.
+// The inputs of binding besides the instance.
 struct BindContext {
   const Backend& backend;
   const ProgramMemory& memory;
@@ -140,7 +143,7 @@ struct BindContext {
   std::vector<int> first_writer;  // By value id: the instance that writes it first.
 };
 
-// What one instance sees while it is bound.
+// The Binder of one instance.
 class SlotBinder final : public Binder {
  public:
   SlotBinder(const BindContext& context, const ActionKey& key, int index, Stream stream)
@@ -171,7 +174,7 @@ class SlotBinder final : public Binder {
   }
   std::function<void()> CheckCommunication() const override {
     if (context_.collectives.empty()) return [] {};
-    return [any = context_.collectives.begin()->second] { any->Check(); };  // It looks at all.
+    return [any = context_.collectives.begin()->second] { any->Check(); };  // Checks all groups.
   }
   Call WaitForCommunication() const override {
     return [stream = context_.communication.stream.get()](Exec&) {
@@ -193,7 +196,7 @@ class SlotBinder final : public Binder {
  private:
   const BindContext& context_;
   ActionKey key_;
-  int index_;  // Of the instance.
+  int index_;  // Of `context_.program.instances`.
   Stream stream_;
 };
 
@@ -203,7 +206,7 @@ struct Executable::State {
   State(Program p, const Backend& b, int threads)
       : program(std::move(p)), backend(b), exec(b.NewExec(threads)) {}
   ~State() {
-    communication.stream = nullptr;  // Ends first: its calls use the collectives.
+    communication.stream = nullptr;  // Ends first, because its calls use the collectives.
     for (const auto& [collective, exec] : followers) collective->Unfollow(*exec);
   }
 
@@ -213,11 +216,11 @@ struct Executable::State {
   std::optional<ProgramMemory> memory;  // Refers to `program`.
   std::map<ActionKey, BoundAction> bound;
   Timeline* timeline = nullptr;
-  std::span<const BoundInstance> given;  // To the compute stream, last: several as a graph.
-  std::atomic<const Instance*> communicating = nullptr;  // Under way there, or what failed.
-  // The collectives, and what each follows.
+  std::span<const BoundInstance> given;  // Last launched on the compute stream; several as a graph.
+  std::atomic<const Instance*> communicating = nullptr;  // On the other stream: running or failed.
+  // The collectives, and the Exec that each follows.
   std::vector<std::pair<Collective*, const Exec*>> followers;
-  StreamAndWindows communication;  // Last, so that its thread ends before what it runs.
+  StreamAndWindows communication;  // Last, so that its thread ends before what its calls use.
 
   void Bind(const CollectiveTable& collectives);
   void Run(const ActionKey& key, const BoundAction& action, Segment& segment);
@@ -254,7 +257,7 @@ void Executable::State::Bind(const CollectiveTable& collectives) {
                             .communication = communication,
                             .first_writer = std::move(first_writer)};
   for (const Action action : {Action::kInit, Action::kPrepare, Action::kOptimizer}) {
-    bound[{action}];  // Even where it has nothing to do.
+    bound[{action}];  // Exists also if there is nothing to do.
   }
   for (size_t i = 0; i < program.instances.size(); ++i) BindInstance(context, int(i));
   for (auto& [key, action] : bound) {
@@ -288,7 +291,7 @@ void Executable::State::Run(const ActionKey& key, const BoundAction& action, Seg
   const auto run = [&] {
     for (size_t i = segment.begin; i < segment.end; ++i) RunInstance(key, action.instances[i]);
   };
-  // Ops are timed one by one.
+  // A timeline needs the time of each op, so no graphs then.
   if (!segment.capturable || timeline != nullptr || !std::exchange(segment.has_run, true)) {
     return run();
   }
@@ -316,7 +319,7 @@ void Executable::State::RunInstance(const ActionKey& key, const BoundInstance& b
   }
 }
 
-// Of the communication stream a call notes itself; others are noted by who runs them.
+// A call of the communication stream adds its own span. RunInstance adds the spans of other calls.
 Call Executable::State::BindCall(const BindContext& context, const ActionKey& key, int index) {
   const Instance& instance = program.instances[size_t(index)];
   Call call = instance.op->Bind(SlotBinder(context, key, index, instance.stream), instance);
@@ -357,7 +360,7 @@ void Executable::Run(Action action, const MicroBatch& micro_batch) {
   StreamAndWindows& communication = state_->communication;
   communication.next_block = micro_batch.next_block;
   const auto found = state_->bound.find(key);
-  // A chunk has no backward where nothing trainable lies in it or before it.
+  // A chunk has no backward if neither the chunk nor a chunk before it has trainable parameters.
   if (found == state_->bound.end()) return;
   BoundAction& bound = found->second;
   for (Segment& segment : bound.segments) {
@@ -440,8 +443,8 @@ void Executable::Record(Event& event) const { event.Record(state_->exec); }
 
 void Executable::CopyToHost(void* host, const void* device, size_t bytes) const {
   state_->backend.CopyToHost(state_->exec, host, device, bytes);
-  // What comes of a collective that failed on the device must not be taken for a result. Any of
-  // the groups looks at all.
+  // The result of a collective that failed on the device must not be used. Check of any group looks
+  // at all groups.
   if (!state_->followers.empty()) state_->followers.front().first->Check();
 }
 

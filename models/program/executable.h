@@ -1,5 +1,5 @@
-// A program bound to memory and kernels, replayed. All tensor memory is allocated by Create; a
-// step allocates none (oneDNN makes small argument lists of its own).
+// A program bound to memory and kernels, ready to be replayed. Create allocates all tensor memory.
+// A step allocates no tensor memory (oneDNN allocates small argument lists).
 //
 // One step, as the training loop drives it:
 //
@@ -11,12 +11,16 @@
 //   executable.Run(Action::kOptimizer);                // waits for the gradients' reduction first
 //   state = executable.ReadStepState();
 //
-// Not thread-safe. Instances of the communication stream run on one thread of the executable's own,
-// in the order in which they were posted; their communicators belong to that thread. Other
-// instances wait for them where they say so (Instance::awaits, ZeRO FULL's fetches, and all of
-// kOptimizer at its start): that is where a DeviceError of theirs is thrown, or, where collectives
-// are ordered on the device, by whatever reads what came of them. A device that works beside the
-// host has its errors thrown by a later call: LastGiven() is what can be said then.
+// Not thread-safe.
+//
+// Instances of the communication stream run on one thread of the executable, in the order in which
+// they were posted. Their communicators belong to that thread. Other instances wait for them at
+// fixed places: Instance::awaits, the fetches of ZeRO FULL, and the start of kOptimizer, which
+// waits for all. A DeviceError of a communication instance is thrown at such a wait. If collectives
+// are ordered on the device, the error is thrown by the function that reads their results.
+//
+// A device that runs asynchronously to the host throws its errors from a later call. LastGiven()
+// then returns what is known of the failed work.
 
 #pragma once
 
@@ -38,15 +42,15 @@
 
 namespace trainyard {
 
-// The communicator of each group. Not owned.
+// The communicator of each group. Does not own them.
 using CollectiveTable = std::map<Group, Collective*>;
 
 enum class Action : uint8_t {
-  kInit,     // Initial parameters (reads StepState.seed), moments to zero.
-  kPrepare,  // After kInit or after the master weights were loaded; before the first forward.
+  kInit,     // Sets initial parameters (reads StepState.seed), and moments to zero.
+  kPrepare,  // After kInit or a load of master weights, before the first forward.
   kForward,
   kBackward,       // Both backward lists, in program order.
-  kBackwardInput,  // Or one after the other, in programs planned for that.
+  kBackwardInput,  // One backward list; the plan must be made for split lists.
   kBackwardWeight,
   kOptimizer,
 };
@@ -54,19 +58,20 @@ enum class Action : uint8_t {
 struct MicroBatch {
   int chunk = 0;
   int slot = 0;
-  bool first = true;        // Of the step: gradients are overwritten.
-  bool last = true;         // Of the step: gradients are reduced as they become complete.
-  bool validation = false;  // Forward alone: the loss without gradients.
-  // ZeRO FULL: the first block whose weights a later action reads, to be gathered ahead; -1: none.
-  // Of kOptimizer, too.
+  bool first = true;        // In the step: gradients are overwritten.
+  bool last = true;         // In the step: gradients are reduced as they become complete.
+  bool validation = false;  // Forward computes the loss without gradients.
+  // ZeRO FULL: the first gathered block that a later action reads. It is gathered ahead; -1: none.
+  // Also used by kOptimizer.
   int next_block = -1;
 };
 
 class Executable {
  public:
-  // `threads`: of a CPU rank. RESOURCE_EXHAUSTED, with the planned bytes, if the memory is not
-  // there. `backend` and the collectives must outlive the executable; `collectives` has an entry
-  // for each of the program's Groups() (none for one rank).
+  // `threads` is the number of threads of a CPU rank. `collectives` must have an entry for each of
+  // the program's Groups(); one rank has none. `backend` and the collectives must outlive the
+  // executable. RESOURCE_EXHAUSTED: the memory cannot be allocated; the message has the planned
+  // bytes.
   static absl::StatusOr<std::unique_ptr<Executable>> Create(Program program, const MemoryPlan& plan,
                                                             const Backend& backend, int threads,
                                                             const CollectiveTable& collectives);
@@ -74,44 +79,46 @@ class Executable {
 
   void Run(Action action, const MicroBatch& micro_batch = {});
 
-  // Host memory to and from a value; the sizes must match. Outside of Run. Inputs stay until they
-  // are written again, outputs until the slot's next forward.
+  // Copy between the host's memory and a value. The sizes must match. Must not be called during
+  // Run. Inputs stay until they are written again, outputs until the slot's next forward.
   void WriteInput(Value input, int slot, std::span<const int32_t> data);
-  void WriteInput(Value input, int slot, std::span<const float> data);  // Rounded to its dtype.
-  // Of a program with one such input.
+  void WriteInput(Value input, int slot, std::span<const float> data);  // Rounds to its dtype.
+  // For a program that has exactly one input of this name.
   void WriteInput(const std::string& name, int slot, std::span<const int32_t> data);
   void WriteInput(const std::string& name, int slot, std::span<const float> data);
   void ReadOutput(const std::string& name, int slot, void* data, size_t bytes) const;
   void WriteStepState(const StepState& state);
   StepState ReadStepState() const;
-  // After what the compute stream has been given.
+  // Records the event on the compute stream, after the work launched so far.
   void Record(Event& event) const;
-  // Memory of a value: what other stages send and are sent (Program::chunks).
+  // The memory of a value that this stage sends to other stages or receives (Program::chunks).
   Tensor tensor(Value value, int slot) const;
-  // From one such memory to another of equal size, in order with what Run was given.
+  // Copies between two such tensors of equal size, in stream order with the work of Run.
   void Copy(const Tensor& from, const Tensor& to);
 
-  // Device memory of parameters; one dim. What checkpoints read and write are the program's
+  // The device memory of parameters, as one dim. Checkpoints read and write the program's
   // OwnedParameters and FrozenParameters.
   Tensor flat(FlatBuffer buffer, const FlatRange& range) const;
   Tensor frozen(const ParameterBox& box) const;
-  // Between the host's memory and that of such a view, in order with what Run was given.
-  // Whatever reads throws a DeviceError where a collective has failed until then.
+  // Copy between the host's memory and such a view, in stream order with the work of Run.
+  // CopyToHost and the other functions that read throw a DeviceError if a collective has failed.
   void CopyToHost(void* host, const void* device, size_t bytes) const;
   void CopyToDevice(void* device, const void* host, size_t bytes);
 
-  // What is given to the device from now on comes after all of the communication stream.
+  // Orders all later work on the compute stream after the work already posted on the communication
+  // stream.
   void WaitForCommunication();
-  // From now on instances are noted there, by op, label, block, chunk and slot; null: no longer.
-  // Outside of Run; waits until communication is done or has failed. The timeline may be read after
-  // another such call.
+  // From now on, records the time of each instance in `timeline`, with op, label, block, chunk and
+  // slot. Null: stops recording. Must not be called during Run. Waits until communication has
+  // finished or failed. Read a timeline only after a further call has replaced it.
   void set_timeline(Timeline* timeline);
   Timeline* timeline() const;
-  // Told whenever the compute stream stands still for the communication stream; null: nobody.
+  // The observer is called before and after each wait of the compute stream for the communication
+  // stream. Null: no observer.
   void set_wait_observer(WaitObserver* observer);
 
-  // For people, of a device that failed: this rank, what the device was given last, which may be
-  // later than what failed, and what communication is or failed at.
+  // A text for people, about a device that has failed: this rank, the instance launched last (the
+  // failed one may be earlier), and the communication that is running or has failed.
   std::string LastGiven() const;
 
   const Program& program() const;

@@ -1,5 +1,5 @@
-// Where the ranges of a flat coordinate lie in one buffer. Ranges that are never needed at the same
-// time may share memory.
+// Maps ranges of a flat coordinate to places in one buffer. Ranges that are never needed at the
+// same time may share memory.
 
 #pragma once
 
@@ -13,21 +13,22 @@ namespace trainyard {
 
 class FlatMap {
  public:
-  // Places a range at element `at` of the buffer. Ranges come in ascending order.
+  // Places a range at element `at` of the buffer. Ranges must come in ascending order.
   void Place(const FlatRange& flat, int64_t at);
-  // Behind all else.
+  // Places a range behind all others.
   void Append(const FlatRange& flat) { Place(flat, elements_); }
 
-  // The element at which the range begins; absent unless all of it lies there, in one piece.
+  // Returns the element at which the range begins. Returns nullopt unless the whole range lies in
+  // the buffer in one piece.
   std::optional<int64_t> Find(const FlatRange& flat) const;
-  int64_t elements() const { return elements_; }  // Of the buffer.
+  int64_t elements() const { return elements_; }  // Size of the buffer.
 
  private:
   struct Piece {
     FlatRange flat;
     int64_t at;
   };
-  std::vector<Piece> pieces_;  // Ascending; what follows in both coordinates is one piece.
+  std::vector<Piece> pieces_;  // Ascending; ranges adjacent in both coordinates are merged.
   int64_t elements_ = 0;
 };
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "kernels/device/tensor.h"
 
 namespace trainyard {
@@ -28,6 +29,14 @@ struct InputSpec {
   int64_t limit = 0;  // Every integer is below it: the size of a vocabulary, say. 0: of reals.
   bool operator==(const InputSpec&) const = default;
 };
+
+// Null where none has the name.
+inline const InputSpec* FindInput(const std::vector<InputSpec>& inputs, absl::string_view name) {
+  for (const InputSpec& input : inputs) {
+    if (input.name == name) return &input;
+  }
+  return nullptr;
+}
 
 // "tokens (integer, by token)", "noise (real [16], by token)".
 inline std::string ToString(const InputSpec& input) {

@@ -1,5 +1,5 @@
-// The memory of a planned program on one device: all of it allocated at once, and where each value
-// lies in it.
+// The memory of a planned program on one device. All memory is allocated at once; the functions
+// return the place of each value in it.
 
 #pragma once
 
@@ -14,17 +14,18 @@
 
 namespace trainyard {
 
-// Move-only; addresses are fixed. Gives views only.
+// Move-only. Addresses are fixed. The functions return views, which do not own memory.
 class ProgramMemory {
  public:
-  // RESOURCE_EXHAUSTED with the planned bytes. `program` must outlive the result.
+  // `program` must outlive the result. RESOURCE_EXHAUSTED: the memory cannot be allocated; the
+  // message has the planned bytes.
   static absl::StatusOr<ProgramMemory> Allocate(const Program& program, const MemoryPlan& plan,
                                                 const Backend& backend);
 
   Tensor tensor(Value value, int slot) const;
-  // One dim. The range must lie in the buffer in one piece (Program::place).
+  // A view with one dim. The range must lie in the buffer in one piece (Program::place).
   Tensor flat(FlatBuffer buffer, const FlatRange& range) const;
-  // Of such a range of kFrozen, which counts bytes.
+  // A view with one dim of a range of kFrozen; `bytes` counts bytes.
   Tensor frozen(const FlatRange& bytes, DType dtype) const;
   StepState* step_state() const { return reinterpret_cast<StepState*>(step_state_.data()); }
   const MemoryPlan& plan() const { return plan_; }

@@ -1,7 +1,8 @@
-// An op of a recorded program: its attributes are members, everything else lies in the `Instance`.
-// One file in ops/ holds an op's class and the free function that records it (ops.h).
+// An op of a recorded program. The members of an op are its attributes; everything else is in the
+// `Instance`. A file in ops/ holds the class of an op and the free function that records it
+// (ops.h).
 //
-// Immutable, and shared by instances; thread-safe.
+// Ops are immutable, shared by instances, and thread-safe.
 
 #pragma once
 
@@ -22,7 +23,7 @@ namespace trainyard {
 class Binder;
 class Recorder;
 
-// A bound instance: kernel and arguments.
+// A bound instance: a kernel with its arguments.
 using Call = std::function<void(Exec&)>;
 
 class Op {
@@ -31,26 +32,28 @@ class Op {
 
   virtual absl::string_view name() const = 0;
 
-  // The arguments' addresses put into the kernel's struct. Called once per slot, and once for the
-  // first and once for later micro-batches.
+  // Puts the addresses of the arguments into the kernel's struct. Called for each slot, and for
+  // backward once for the first and once for later micro-batches.
   virtual Call Bind(const Binder& binder, const Instance& instance) const = 0;
 
-  // Unless overridden: no matrix work, and every operand moved once.
+  // The default: no matrix work, and every operand is moved once.
   virtual Cost CostOf(const Program& program, const Instance& instance) const;
 
-  // What it does among the ranks of group() in one replay. Whoever has a group overrides it.
+  // The communication of one replay among the ranks of group(). Every op that has a group overrides
+  // this function.
   virtual std::vector<Communication> CommunicationOf(const Program& program,
                                                      const Instance& instance) const;
 
-  // Records the instances that compute the gradients of `instance`'s inputs from those of its
-  // outputs (`output_grads[i]` is invalid where output i has none), and returns the former, one per
-  // input, invalid where there is none. Gradients of parameters are not returned: they are outputs
-  // of the recorded instances (Recorder::Gradient). Unless overridden: a programmer error.
+  // Records the instances that compute the gradients of `instance`'s inputs from the gradients of
+  // its outputs. output_grads[i] is invalid if output i has no gradient. Returns one gradient for
+  // each input, invalid if the input has none. Gradients of parameters are not returned: they are
+  // outputs of the recorded instances (Recorder::Gradient). CHECK-fails in ops that do not override
+  // it.
   virtual std::vector<Value> Backward(Recorder& recorder, const Instance& instance,
                                       std::span<const Value> output_grads) const;
 
-  // What a GPU keeps for its calls from one to the next, beside tensors, where it keeps anything.
-  // Calls of the same name share it.
+  // Memory that an op's calls on a GPU keep from one call to the next, besides tensors. Calls of
+  // the same name share the memory. Nullopt: none.
   struct Kept {
     std::string name;
     size_t bytes;
@@ -60,35 +63,38 @@ class Op {
     return std::nullopt;
   }
 
-  // The axes along which the ranks differ among which it communicates; empty: it does not.
+  // The op communicates among the ranks that differ along these axes. Empty: it does not.
   virtual AxisSet group() const { return {}; }
-  // All that its call does is to give the device kernels, the same ones every time: it may be part
-  // of what is captured once and replayed (Graph).
+  // Whether the op's call only launches kernels, and the same kernels every time. Such calls may be
+  // captured once and replayed as a graph (Graph).
   virtual bool is_capturable() const { return group().empty(); }
-  // A root of the backward pass: a loss, whose gradient needs no output gradient.
+  // Whether the op is a root of the backward pass: a loss, whose gradient needs no output gradient.
   virtual bool is_loss() const { return false; }
-  // A norm or an activation function: to compute it again takes little time for the memory that its
-  // output would take.
+  // Whether computing the op again takes little time for the memory that its output takes: norms
+  // and activation functions.
   virtual bool is_cheap() const { return false; }
-  // What computes again the cheap outputs of `instance`, of this op; its other outputs are kept.
+  // Returns the instance that computes the cheap outputs of `instance` again. The other outputs are
+  // kept.
   virtual Instance CheapPart(const Instance& instance) const { return instance; }
-  // Changes something besides its outputs (StepState, flat buffers): never dead.
+  // Whether the op changes something besides its outputs (StepState, flat buffers). Such an
+  // instance is never dead.
   virtual bool has_effect() const { return false; }
-  // Output `output` may lie in the memory of input `input` if that is read by nobody afterwards.
+  // Whether output `output` may use the memory of input `input` if no later instance reads the
+  // input.
   virtual bool MayAlias(int /*output*/, int /*input*/) const { return false; }
-  // Input `input` holds something else afterwards: an activation that nobody reads any more, which
-  // PlanMemory checks.
+  // Whether the op leaves something else in input `input`. The input must be an activation that no
+  // later instance reads; PlanMemory checks this.
   virtual bool Overwrites(int /*input*/) const { return false; }
-  // `instance`, of this op, made to compute no more than those outputs that are read, by index.
-  // Unless overridden: as it is.
+  // Returns an instance that computes only those outputs of `instance` whose element in `read` is
+  // true. The default returns `instance` itself.
   virtual Instance Narrowed(const Instance& instance, const std::vector<bool>& /*read*/) const {
     return instance;
   }
-  // Attributes, for dumps and for sharing constants: "eps=1e-05".
+  // The attributes as text, for dumps and as the key of shared constants: "eps=1e-05".
   virtual std::string attributes() const { return ""; }
 };
 
-// The op of `instance`, which must be a T.
+// Returns the op of `instance`. CHECKs that the op is a T.
 template <typename T>
 const T& OpAs(const Instance& instance) {
   const T* op = dynamic_cast<const T*>(instance.op.get());

@@ -11,14 +11,14 @@
 namespace trainyard {
 namespace {
 
-// Appends the part of `box` within [begin, end), offsets relative to the box. `dim` is the first
+// Appends the part of `box` within [begin, end), as offsets in the box. `dim` is the first dim
 // along which the box may have more than one element.
 void ClipFrom(const ParameterBox& box, int dim, int64_t begin, int64_t end,
               std::vector<ParameterBox>& out) {
   if (begin == end) return;
   if (begin == 0 && end == box.flat.elements) return out.push_back(box);
   const int64_t stride = box.flat.elements / box.shape[dim];
-  // Elements [row, row + rows) along `dim`, and of their strides the part within the range.
+  // Recurses into the elements [row, row + rows) along `dim`, with their part of the range.
   const auto recurse = [&](int64_t row, int64_t rows, int64_t from, int64_t to) {
     ParameterBox part = box;
     part.offset = part.offset.With(dim, box.offset[dim] + row);
@@ -51,13 +51,13 @@ Shape Inner(const Shape& shape) {
   return Shape(std::span<const int64_t>(dims.data(), size_t(shape.rank() - 1)));
 }
 
-// A storage's boxes, as they lie one after the other.
+// The boxes of a storage, in the order of their places.
 class BoxList {
  public:
   BoxList(const ParameterStorage& storage, const Mesh& mesh)
       : storage_(storage), mesh_(mesh), flat_(storage.flat.offset) {}
 
-  // All of this rank's piece of one parameter.
+  // Adds all of this rank's piece of one parameter.
   void AddSections(const ParameterSpec& spec) {
     const int dim = spec.shard.dim;
     const int sections = mesh_.size(spec.shard.axes) == 1 ? 1 : spec.shard.sections;
@@ -73,7 +73,7 @@ class BoxList {
     }
   }
 
-  // This rank's i-th of the tensors that the parameter numbers.
+  // Adds tensor i of this rank's stacked tensors.
   void AddStacked(const ParameterSpec& spec, int64_t i) {
     CHECK(spec.shard.dim == 0 && spec.shard.sections == 1) << spec.name << " is divided within";
     const int64_t number = mesh_.coordinate(spec.shard.axes) * storage_.shape[0] + i;

@@ -1,11 +1,11 @@
-// Parameters: declared once, read by the initialiser, the memory plan, the gradient reduction, the
-// optimizer, checkpoints and import.
+// Parameters. Each parameter is declared once; initialiser, memory plan, gradient reduction,
+// optimizer, checkpoints and import read the declaration.
 //
 // All parameters of a rank lie flat, block by block, in a few buffers (FlatBuffer). Parameters that
 // one matrix product uses together (query, key and value; gate and up) share a *storage*: one
-// tensor, each parameter a range of its rows. Stacked ones (a layer's experts) share a tensor of
-// rank 3, whose dim 0 counts what is stacked: each has the rows of all parameters. A rank's piece
-// of a parameter is a `ParameterBox`.
+// tensor in which each parameter has a range of rows. Stacked parameters (a layer's experts) share
+// a tensor of rank 3: dim 0 numbers the stacked tensors, and each of these has the rows of all
+// parameters. A `ParameterBox` is a rank's piece of a parameter.
 
 #pragma once
 
@@ -27,7 +27,7 @@ namespace trainyard {
 struct Init {
   enum class Kind : uint8_t { kZeros, kOnes, kNormal };
   Kind kind = Kind::kZeros;
-  double deviation = 0;  // Of kNormal.
+  double deviation = 0;  // Standard deviation, for kNormal.
 
   static constexpr Init Zeros() { return {}; }
   static constexpr Init Ones() { return {Kind::kOnes, 0}; }
@@ -35,53 +35,55 @@ struct Init {
   bool operator==(const Init&) const = default;
 };
 
-// The declaration. Matrices are [out, in], rows contiguous.
+// The declaration. Matrices are [out, in] with contiguous rows.
 struct ParameterSpec {
   std::string name;  // The public checkpoint's name; global, unique.
   Shape shape;       // Global.
   Shard shard = {};
   Init init = {};
-  bool decay = false;  // Weight decay: of matrices and embeddings, not of gains and biases.
-  // Of the bias of a gate's choice (kernels/balance_bias.h): its "gradient" is what each expert was
-  // chosen above the mean, and a step moves it by so much. AdamW and the gradient norm leave it
-  // out.
+  bool decay = false;  // Weight decay: for matrices and embeddings, not for gains and biases.
+  // Set for the bias of a router's choice (kernels/balance_bias.h). The "gradient" of this bias is
+  // how much more often than the mean each expert was chosen, and a step changes the bias by this
+  // rate. AdamW and the gradient norm leave the bias out.
   std::optional<double> balance_rate = {};
-  // Dim 0 numbers tensors of their own, which are the parameters that others see: "*" in the name
-  // stands for the number. Divided by number alone, if at all.
+  // Dim 0 numbers tensors that are parameters of their own for users, checkpoints and import. "*"
+  // in the name stands for the number. Such a parameter can be divided along dim 0 only.
   bool stacked = false;
   bool operator==(const ParameterSpec&) const = default;
 };
 
-// The buffers in which all parameters lie, each in the format that the precision has for what it
-// holds (Precision). There are two flat coordinates of a rank's trainable parameters: of all of
-// them, and of what the rank updates, which is all of them or the shard that ZeRO leaves it
-// (Bucket). The first three buffers are addressed by the latter, the others by the former;
-// Program::place says what of it is there. Frozen parameters have a third coordinate, of kFrozen
-// alone, which counts bytes.
+// The buffers in which parameters lie. Each has the format that the precision has for its content
+// (Precision).
+//
+// A rank's trainable parameters have two flat coordinates. One counts all trainable parameters. The
+// other counts those that the rank updates: all of them, or the rank's ZeRO shard (Bucket). The
+// first three buffers use the second coordinate, and the others the first; Program::place says
+// which ranges a buffer holds. Frozen parameters have a third coordinate, for kFrozen alone, which
+// counts bytes.
 enum class FlatBuffer : uint8_t {
-  kMaster,        // Masters: what the optimizer updates and checkpoints hold.
+  kMaster,        // Masters: updated by the optimizer, saved in checkpoints.
   kFirstMoment,   // Moments: AdamW's m.
   kSecondMoment,  // Moments: AdamW's v.
-  kGradient,      // Gradients: sums over micro-batches and, in the end, ranks.
-  kCompute,       // Weights: what forward and backward read. The master itself where that is
-                  // whole and of the same format.
-  // With ZeRO FULL the two above hold this rank's shard, and these what is whole for a while:
-  kGradientWindow,  // Gradients of one micro-batch, of blocks under way.
-  kComputeWindow,   // Weights of the blocks that were gathered.
-  kReduced,  // A bucket's gradients on their way to other ranks, where they have another format
-             // there.
-  kFrozen,   // Each parameter in its own dtype: those that no step changes, whole on every rank
-             // that computes with them. The only copy of them.
+  kGradient,      // Gradients: sums over micro-batches and, at the end, over ranks.
+  kCompute,       // Weights: read by forward and backward. Not used where the master is whole and
+                  // has the same format.
+  // With ZeRO FULL the two above hold this rank's shard, and the next two hold whole blocks for a
+  // while:
+  kGradientWindow,  // Gradients of one micro-batch, of the blocks under way.
+  kComputeWindow,   // Weights of the gathered blocks.
+  kReduced,         // A bucket's gradients while they are sent, if they are sent in another format.
+  kFrozen,  // Frozen parameters: no step changes them. Each has its own dtype, is whole on every
+            // rank that computes with it, and has no other copy.
 };
 inline constexpr int kNumFlatBuffers = 9;
 
 struct FlatRange {
-  int64_t offset = 0;  // In elements from the start of a flat buffer; in bytes of kFrozen.
+  int64_t offset = 0;  // In elements from the start of a flat buffer; in bytes for kFrozen.
   int64_t elements = 0;
 
   int64_t end() const { return offset + elements; }
   bool empty() const { return elements == 0; }
-  // Empty where they do not meet.
+  // Returns an empty range if the two do not overlap.
   FlatRange Intersect(const FlatRange& o) const {
     const int64_t begin = std::max(offset, o.offset), last = std::min(end(), o.end());
     return begin < last ? FlatRange{begin, last - begin} : FlatRange{begin, 0};
@@ -89,55 +91,54 @@ struct FlatRange {
   bool operator==(const FlatRange&) const = default;
 };
 
-// A rank's piece of one parameter, a box of the global tensor: elements [offset, offset + shape) of
-// each dim, rows contiguous at `flat`. One box a parameter, or one a section where a sharded dim
-// has sections; more where only a part of that is meant (Clip).
+// A rank's piece of one parameter: a box of the global tensor with the elements [offset, offset +
+// shape) of each dim. The box's rows are contiguous at `flat`. A parameter has one box, or one for
+// each section if a sharded dim has sections. Clip divides a box into more.
 struct ParameterBox {
   std::string name;
   Shape global_shape;
-  Shape offset;  // Of the box within the global tensor, per dim.
-  Shape shape;   // Of the box.
+  Shape offset;  // First element of the box in the global tensor, per dim.
+  Shape shape;   // Shape of the box.
   FlatRange flat = {};
   Init init = {};
-  std::optional<DType> frozen = {};  // As of its storage; `flat` then is a range of kFrozen.
+  std::optional<DType> frozen = {};  // As in the storage. If set, `flat` is a range of kFrozen.
   bool decay = false;
-  bool balanced = false;  // By balance_rate.
+  bool balanced = false;  // Updated by balance_rate.
   int block = 0;
   AxisSet shard_axes = {};   // The axes over which the parameter is divided.
-  AxisSet copy_axes = {};    // Ranks that differ along these hold the same.
-  AxisSet reduce_axes = {};  // The axes over which its gradient is summed.
+  AxisSet copy_axes = {};    // Ranks that differ along these axes hold the same values.
+  AxisSet reduce_axes = {};  // The axes over which the box's gradient is summed.
 };
 
 // One tensor of one or more parameters that are used together.
 struct ParameterStorage {
   Value weight = {};
-  Value gradient = {};  // Invalid in an inference program, and of a frozen storage.
-  Shape shape;          // On this rank.
+  Value gradient = {};  // Invalid in inference programs and if frozen.
+  Shape shape;          // Shape on this rank.
   FlatRange flat = {};
-  // The dtype in which a frozen storage lies, which no step changes: it has no gradient, master
-  // weights or moments. Absent: trainable.
+  // The dtype of a frozen storage, which no step changes: it has no gradient, master weights or
+  // moments. Absent: the storage is trainable.
   std::optional<DType> frozen = {};
   bool decay = false;
   int block = 0;
-  bool used = false;     // `varying` is known.
-  AxisSet varying = {};  // Along which the gradients of the activations that it meets differ; the
-                         // same for all uses.
-  bool tied = false;     // Several pipeline stages hold it.
+  bool used = false;     // An instance reads the storage, so `varying` is known.
+  AxisSet varying = {};  // The gradients of the activations that meet the storage differ along
+                         // these axes. All uses agree.
+  bool tied = false;     // Several pipeline stages hold the storage.
   std::vector<ParameterSpec> parameters;
 
   // The axes over which the gradient of one of its parameters is summed.
   AxisSet ReduceAxes(const ParameterSpec& spec) const { return varying - spec.shard.axes; }
 };
 
-// The boxes of a storage's parameters on the mesh's rank, in the order of their rows; of stacked
-// ones, a box for each tensor.
+// Returns the boxes of a storage's parameters on the mesh's rank, in the order of their rows. For
+// stacked parameters, returns a box for each tensor.
 std::vector<ParameterBox> BoxesOf(const ParameterStorage& storage, const Mesh& mesh);
 
-// Those of a rank's boxes, which are in the order of their places, that lie within a flat range, if
-// only in part.
+// Returns the boxes that overlap a flat range. `boxes` must be in the order of their places.
 std::span<const ParameterBox> Within(std::span<const ParameterBox> boxes, const FlatRange& range);
 
-// The part of a box that lies within a flat range, as boxes: at most 2 rank - 1 of them, in order.
+// Returns the part of a box that lies within a flat range, as at most 2 rank - 1 boxes in order.
 std::vector<ParameterBox> Clip(const ParameterBox& box, const FlatRange& range);
 
 // The shape of this rank's piece of a parameter. CHECKs that the mesh divides it.

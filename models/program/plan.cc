@@ -19,11 +19,11 @@ constexpr int64_t kNever = -2;
 constexpr int64_t kStart = -1;  // Written by the host, before the first instance.
 constexpr int64_t kEnd = std::numeric_limits<int64_t>::max();
 
-// When a value is alive, in indices of instances, both ends included.
+// The time during which a value is alive, in indices of instances, both ends included.
 struct Life {
   int64_t first = kNever;
   int64_t last = kNever;
-  bool several_actions = false;  // Made by one action, read by another.
+  bool several_actions = false;  // Made by one action and read by another.
 };
 
 size_t RoundUp(size_t bytes) {
@@ -36,15 +36,15 @@ struct ProgramLives {
   bool split;               // Weight gradients are delayed.
   std::vector<Life> lives;  // By value id.
 
-  // When instance i runs, in an order of lists: delayed weight gradients come after all else.
+  // The time at which instance i runs. Delayed weight gradients come after all others.
   int64_t TimeOf(size_t i) const {
     const bool delayed = split && program.instances[i].list == List::kBackwardWeight;
     return int64_t(i) + (delayed ? int64_t(program.instances.size()) : 0);
   }
 };
 
-// Delayed weight gradients overwrite what their micro-batch's other gradients would have written
-// before, so each gradient is written in one of the two lists.
+// Checks that each gradient is written by only one of the two lists. Otherwise a delayed weight
+// gradient could overwrite what the other list of its micro-batch has written before.
 void CheckOneListPerGradient(const Program& program) {
   std::map<Value, List> written_in;
   for (const Instance& instance : program.instances) {
@@ -57,10 +57,10 @@ void CheckOneListPerGradient(const Program& program) {
   }
 }
 
-// What is being sent stays until it has arrived, and what is received may come while the stage runs
-// other micro-batches.
+// Keeps sent values until they have arrived, and received values throughout, because they may
+// arrive while the stage runs other micro-batches.
 void KeepMessages(const Chunk& chunk, std::vector<Life>& lives) {
-  // The next micro-batch's may come while this one's gradient leaves.
+  // The next micro-batch's value may arrive while this one's gradient is being sent.
   for (const Crossing& received : chunk.received) {
     for (Value value : {received.value, received.gradient}) {
       if (!value.valid()) continue;
@@ -70,8 +70,8 @@ void KeepMessages(const Chunk& chunk, std::vector<Life>& lives) {
     }
   }
   for (const Crossing& crossing : chunk.sent) {
-    // Gradients may take the places of what was sent: the next stage makes them once all of it has
-    // arrived.
+    // A gradient may use the memory of the value that was sent: the next stage computes the
+    // gradient only after the whole value has arrived.
     Life& sent = lives[crossing.value.id];
     sent.several_actions = true;
     const Value answer = crossing.gradient;
@@ -91,7 +91,7 @@ ProgramLives FindLives(const Program& program, bool split) {
   const auto same_action = [&](List a, List b) {
     return a == b || (!split && IsBackward(a) && IsBackward(b));
   };
-  // Written by the host, or by another stage.
+  // Values that the host or another stage writes.
   for (const auto& [name, value] : program.inputs) {
     lives[value.id] = {.first = kStart, .last = kStart};
   }
@@ -136,7 +136,7 @@ ProgramLives FindLives(const Program& program, bool split) {
   return found;
 }
 
-// What an op overwrites nobody reads afterwards, or at the same time.
+// Checks that no instance reads an overwritten input afterwards or at the same time.
 void CheckOverwritten(const ProgramLives& found) {
   const Program& program = found.program;
   for (size_t i = 0; i < program.instances.size(); ++i) {
@@ -157,14 +157,15 @@ void CheckOverwritten(const ProgramLives& found) {
   }
 }
 
-// Values that share one piece of memory: one, or a chain of them, each written over the one before.
+// Values that share one piece of memory: one value, or a chain in which each overwrites the one
+// before.
 struct InPlaceGroup {
   Life life;
   size_t bytes = 0;
   std::vector<Value> values;
 };
 
-// Joins an output with an input that its op may overwrite and that nobody reads afterwards.
+// Joins an output with an input that its op may overwrite and that no later instance reads.
 std::vector<InPlaceGroup> JoinInPlace(const ProgramLives& found,
                                       const std::vector<bool>& in_arena) {
   const Program& program = found.program;
@@ -196,7 +197,8 @@ std::vector<InPlaceGroup> JoinInPlace(const ProgramLives& found,
                           program.info(input).kind == ValueKind::kActivation;
         const bool fits = program.info(input).bytes() == program.info(output).bytes();
         if (!dead || !fits || taken[j] || !instance.op->MayAlias(o, j)) continue;
-        // The op reads the value once more as another operand: only elementwise ops would allow it.
+        // The op reads the value also as another operand. Only elementwise ops would allow to
+        // overwrite it.
         if (std::count(instance.inputs.begin(), instance.inputs.end(), input) > 1) continue;
         taken[j] = true;
         InPlaceGroup& group = groups[group_of[input.id]];

@@ -1,10 +1,10 @@
-// Where everything of a program lies, found without a device: the memory that a rank needs before
-// anything is allocated.
+// The place of every value of a program, found without a device. So the memory that a rank needs is
+// known before anything is allocated.
 //
-// Parameters and gradients lie in the flat buffers. Constants have an arena of their own. Values of
-// a micro-batch lie in an arena of its slot, one for each chunk, where values that are never live
-// together share memory. Values that live within one action have one arena for all slots; with one
-// slot of one chunk they share that one's.
+// Parameters and gradients lie in the flat buffers. Constants have their own arena. The values of a
+// micro-batch lie in the arena of its slot, one for each chunk; values that are never live at the
+// same time share memory. Values that live within one action share one arena for all slots. If
+// there is one chunk with one slot, these values use the slot's arena.
 
 #pragma once
 
@@ -19,27 +19,27 @@ namespace trainyard {
 enum class Arena : uint8_t { kNone, kConstant, kSlot, kScratch };
 
 struct Placement {
-  Arena arena = Arena::kNone;  // kNone: in a flat buffer, or unused.
-  int chunk = 0;               // Of kSlot.
+  Arena arena = Arena::kNone;  // kNone: in a flat buffer, or not used.
+  int chunk = 0;               // For kSlot.
   size_t offset = 0;           // Bytes; a multiple of kPlanAlignment.
 };
 inline constexpr size_t kPlanAlignment = 256;
 
 struct PlanOptions {
-  std::vector<int> slots = {};  // Micro-batches in flight, by chunk; empty: one each.
+  std::vector<int> slots = {};  // Number of micro-batches in flight, by chunk; empty: one each.
   // The weight gradients of a micro-batch may be computed any time after its backward-input list.
   bool split_backward = false;
-  bool gpu = false;  // The program runs on a GPU, whose libraries want memory of their own.
+  bool gpu = false;  // The program runs on a GPU, whose libraries need memory of their own.
 };
 
 struct MemoryPlan {
   std::vector<int> slots;             // By chunk.
   std::vector<Placement> placements;  // By value id.
   size_t constant_bytes = 0;
-  std::vector<size_t> slot_bytes;                       // Of one slot, by chunk.
-  size_t scratch_bytes = 0;                             // Of all.
-  std::array<size_t, kNumFlatBuffers> flat_bytes = {};  // 0: not there.
-  size_t workspace_bytes = 0;  // That kernels keep (Op::KeptOnGpu), and allocate themselves.
+  std::vector<size_t> slot_bytes;                       // One slot's, by chunk.
+  size_t scratch_bytes = 0;                             // All slots together.
+  std::array<size_t, kNumFlatBuffers> flat_bytes = {};  // 0: the buffer does not exist.
+  size_t workspace_bytes = 0;  // Kept by kernels (Op::KeptOnGpu), which allocate it themselves.
 
   size_t parameter_bytes() const;  // All flat buffers: weights, gradients, optimizer state.
   size_t activation_bytes() const;
@@ -50,7 +50,7 @@ struct MemoryPlan {
   std::string Summary() const;
 };
 
-// Best-fit offsets over the values' lives. Checks its own result: no two live values overlap.
+// Places values by best fit over their lives. CHECKs that no two live values overlap.
 MemoryPlan PlanMemory(const Program& program, const PlanOptions& options = {});
 
 }  // namespace trainyard

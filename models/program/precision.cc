@@ -68,7 +68,7 @@ Precision Precision::BF16() {
           .moment = kF32,
           .activation = kBF16,
           .statistic = kF32,
-          // Forward, input gradient, weight gradient.
+          // In the order forward, input gradient, weight gradient.
           .layer = {kRounded, kRounded, kSums},
           .experts = {kRounded, kRounded, kSums},
           .router = {kSums, kRounded, kSums},

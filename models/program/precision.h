@@ -1,5 +1,5 @@
-// The recipe of one recording: which format each kind of storage and each kind of product has. f64,
-// f32 and bf16 training are three recordings. Nothing has a format that is not named here.
+// The recipe of one recording: the format of each kind of storage and of each kind of product.
+// Training in f64, f32 and bf16 are three recordings. Every format is named here.
 
 #pragma once
 
@@ -19,7 +19,7 @@ enum class ProductRole : uint8_t {
 };
 const char* Name(ProductRole role);
 
-// Which of the model's weights it is of.
+// The weights that a product uses.
 enum class ProductKind : uint8_t { kLayer, kExperts, kRouter, kHead };
 const char* Name(ProductKind kind);
 
@@ -28,35 +28,35 @@ struct ProductUse {
   ProductRole role = ProductRole::kForward;
 };
 
-// Has no default, so that a precision without one of its products does not compile.
+// Has no default, so that a precision that omits one of its products does not compile.
 struct ProductFormat {
   constexpr ProductFormat(DType operands, DType result) : operands(operands), result(result) {}
 
-  DType operands;  // Of both.
+  DType operands;  // Both operands.
   DType result;
   bool operator==(const ProductFormat&) const = default;
 };
 
-// Of one kind, in each role.
+// The formats of one kind of product, by role.
 using ProductFormats = std::array<ProductFormat, 3>;
 
 struct Precision {
   // Storages.
-  DType weight;      // What forward and backward read of trainable parameters.
-  DType frozen;      // Of frozen ones. The only copy of them.
-  DType gradient;    // Of parameters: sums over micro-batches.
-  DType reduced;     // The same on their way to other ranks; sums are f32 or better.
-  DType master;      // Of trainable parameters: what the optimizer updates.
-  DType moment;      // The optimizer's.
-  DType activation;  // And gradients of activations.
-  DType statistic;   // Of rows; losses, rotations, what a token's experts weigh.
+  DType weight;      // Trainable parameters, as forward and backward read them.
+  DType frozen;      // Frozen parameters; no other copy exists.
+  DType gradient;    // Gradients of parameters: sums over micro-batches.
+  DType reduced;     // The same while they are sent; sums are f32 or better.
+  DType master;      // Trainable parameters, as the optimizer updates them.
+  DType moment;      // The optimizer's moments.
+  DType activation;  // Activations and their gradients.
+  DType statistic;   // Statistics of rows, losses, rotations, weights of experts.
   // Products.
   ProductFormats layer, experts, router, head;
 
   ProductFormat product(const ProductUse& use) const;
-  // Each one that some product has, once.
+  // The formats that at least one product has, each once.
   std::vector<ProductFormat> ProductFormatsUsed() const;
-  // The operands' dtype of most multiplications. MFU is counted against a device's peak in it.
+  // The operands' dtype of most products. MFU is relative to a device's peak in this dtype.
   DType multiplied() const { return product({}).operands; }
 
   static Precision F64();

@@ -1,8 +1,8 @@
-// A matrix product as an op describes it. BindProduct alone knows which kernel computes which
-// product: no op asks the backend for one itself.
+// A matrix product as an op describes it. BindProduct chooses the kernel of every product: no op
+// asks the backend for a matrix product.
 //
 // Letters: T rows, K inputs and N outputs of a linear layer with weight w [N, K]; G groups that
-// share out the rows, each with a weight of its own (kernels/grouped_matmul.h).
+// divide the rows, each with its own weight (kernels/grouped_matmul.h).
 
 #pragma once
 
@@ -14,40 +14,39 @@ namespace trainyard {
 
 class Recorder;
 
-// What the recording's precision says of the product of a and b. Operands of another dtype are a
-// programmer error that names both: nothing is converted on the way.
+// The format that the recording's precision has for the product of a and b. CHECKs that the
+// operands have the format's dtype, because nothing is converted.
 ProductFormat FormatOf(const Recorder& recorder, const ProductUse& use, Value a, Value b);
 
-// What happens to the result before it is written. Views without data: nothing.
+// Applied to the result before it is written. Members without data do nothing.
 struct Epilogue {
-  // Forward: is added to the rows. [N], or [G, N] of groups.
+  // Forward: added to the rows. [N], or [G, N] for groups.
   ConstTensor bias = {};
-  ConstTensor bias_factor = {};  // [T], what each row's bias is multiplied by. Of groups alone.
+  ConstTensor bias_factor = {};  // [T], factor of each row's bias. Only for groups.
   // Forward: GELU of the result is written here, too. [T, N].
   Tensor gelu = {};
-  // Input gradient: the result is multiplied by GELU's derivative at these. [T, K].
+  // Input gradient: the result is multiplied by GELU's derivative at these values. [T, K].
   ConstTensor gelu_input = {};
 };
 
 struct Product {
   ProductRole role = ProductRole::kForward;
-  ConstTensor a = {};        // x, dy or dy.
-  ConstTensor b = {};        // w, w or x. A weight of groups is [G, N, K].
-  ConstTensor offsets = {};  // i32 [G+1], where groups share out the rows; without data: one group.
-  Tensor out = {};           // dtypes as of the kernels' headers: matmul.h, matmul_gelu.h,
-                             // grouped_matmul.h.
+  ConstTensor a = {};        // By role: x, dy, dy.
+  ConstTensor b = {};        // By role: w, w, x. The weight of groups is [G, N, K].
+  ConstTensor offsets = {};  // i32 [G+1], for groups. Without data: there is one group.
+  Tensor out = {};           // dtypes as in matmul.h, matmul_gelu.h, grouped_matmul.h.
   Epilogue epilogue = {};
   Write write = Write::kOverwrite;
 };
 
-// What no kernel computes (GELU of groups, say, or adding to something what has a bias) is a
-// programmer error that names it.
+// CHECKs that a kernel computes this product. For example, none computes GELU of groups, or adds a
+// product with a bias to its output.
 void Check(const Product& product);
 
-// The backend's kernel for it, checked.
+// Checks the product and returns a call of its kernel.
 Call BindProduct(const Binder& binder, const Product& product);
 
-// Of one product in any role: T rows, and the elements of the weight or of its gradient.
+// FLOPs of one product in any role. T rows; the elements of the weight or of its gradient.
 inline double ProductFlops(int64_t rows, int64_t weight_elements) {
   return 2.0 * double(rows) * double(weight_elements);
 }

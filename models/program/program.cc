@@ -56,7 +56,7 @@ int Program::chunk_of(int block) const {
 
 namespace {
 
-// In the order of their places.
+// The boxes in the order of their places.
 std::vector<ParameterBox> BoxesWhere(const Program& program, bool frozen) {
   std::vector<ParameterBox> boxes;
   for (const ParameterStorage& storage : program.storages) {
@@ -93,7 +93,7 @@ std::vector<ParameterBox> Program::OwnedParameters() const {
 
 int Program::window_of(int block) const {
   const size_t mine = size_t(chunk_of(block));
-  int before = block - chunks[mine].first_block;  // Of this rank's blocks.
+  int before = block - chunks[mine].first_block;  // Number of this rank's blocks before it.
   for (size_t i = 0; i < mine; ++i) before += chunks[i].last_block - chunks[i].first_block + 1;
   return before % 2;
 }
@@ -171,7 +171,7 @@ Cost Op::CostOf(const Program& program, const Instance& instance) const {
 
 std::string Program::Describe(const Instance& instance) const {
   std::ostringstream out;
-  // `marked`: which of them are overwritten.
+  // `marked`: whether an operand is overwritten.
   const auto values_of = [&](const std::vector<Value>& list, const auto& marked) {
     for (int i = 0; i < int(list.size()); ++i) {
       out << (i == 0 ? "" : ", ") << (marked(i) ? "overwritten %" : "%") << list[size_t(i)].id

@@ -1,5 +1,5 @@
-// A recorded program: values, parameters, and instances of ops in the order in which they run. It
-// holds no data and no addresses; passes edit it, `Executable` binds and replays it.
+// A recorded program: values, parameters, and instances of ops in the order in which they run. A
+// program holds no data and no addresses. Passes edit it; `Executable` binds and replays it.
 
 #pragma once
 
@@ -23,8 +23,8 @@ namespace trainyard {
 
 class Op;
 
-// What an instance belongs to; a schedule's action names lists. Within one action, instances run in
-// program order.
+// The list that an instance belongs to. An action of a schedule runs one or more lists. Within an
+// action, instances run in program order.
 enum class List : uint8_t {
   kInit,     // Once, for a fresh model: initial parameters.
   kPrepare,  // After init or a load, before the first step: constants, compute copies.
@@ -32,7 +32,7 @@ enum class List : uint8_t {
   kBackwardInput,   // Gradients of activations, and of gains and biases.
   kBackwardWeight,  // Weight gradients of matrix products: may run later than the above.
   kOptimizer,
-  kGather,  // ZeRO FULL: a block's weights made whole. No action's: instances of "fetch" post it.
+  kGather,  // ZeRO FULL: gathers a block's weights. Instances of "fetch" post it, no action.
 };
 const char* Name(List list);
 inline bool IsBackward(List list) {
@@ -41,15 +41,15 @@ inline bool IsBackward(List list) {
 
 enum class Stream : uint8_t { kCompute, kCommunication };
 
-// Ranks that differ along these axes alone, talking on this stream.
+// The ranks that differ along these axes alone, communicating on this stream.
 struct Group {
   Stream stream = Stream::kCompute;
   AxisSet axes;
   auto operator<=>(const Group&) const = default;
 };
 
-// In which replays of its list an instance takes part. In validation no backward follows, which
-// otherwise does what these do.
+// The replays of its list in which an instance takes part. kValidation is for work that the
+// backward lists do in training.
 enum class When : uint8_t { kAlways, kLastMicroBatch, kValidation };
 
 struct Instance {
@@ -61,52 +61,52 @@ struct Instance {
   Stream stream = Stream::kCompute;
   When when = When::kAlways;
   std::string label = {};  // Part of the model: "embed", "attention", "mlp", "head", ...
-  // Where the streams meet, by number: an instance that awaits an event runs when the last instance
-  // posted on the communication stream that signals it is done. kNoEvent: neither.
+  // Events order the streams. An instance that awaits an event waits for the last instance that was
+  // posted on the communication stream and signals this event. kNoEvent: none.
   int signals = kNoEvent;
   int awaits = kNoEvent;
   static constexpr int kNoEvent = -1;
 };
 
 struct Cost {
-  double flops = 0;  // Of matrix work only: products and attention, multiply and add counted apart.
-  double bytes = 0;  // Least traffic to memory: every operand once.
+  double flops = 0;  // Matrix work only: products and attention. Multiply and add count as two.
+  double bytes = 0;  // The least memory traffic: every operand once.
 };
 
-// Unless asked for otherwise, what one collective sums: gradients of a few blocks.
+// Default size of the gradients that one collective sums: those of a few blocks.
 inline constexpr size_t kBucketBytes = 32 << 20;
 
-// A contiguous range of the gradients that one collective sums. With ZeRO a rank keeps master
-// weights and moments of its shard alone: an equal part of the range.
+// A contiguous range of the gradients that one collective sums. With ZeRO, a rank keeps master
+// weights and moments only of its shard, an equal part of the range.
 struct Bucket {
-  FlatRange flat = {};       // Of all parameters; its length divides by the shards.
-  FlatRange shard = {};      // This rank's part in kMaster and the moments. All of it without ZeRO.
+  FlatRange flat = {};       // Among all parameters; the shards divide its length.
+  FlatRange shard = {};      // This rank's part in kMaster and the moments; all without ZeRO.
   FlatRange own = {};        // The same part among all parameters.
-  AxisSet zero_axes = {};    // Over which it is divided; empty: not.
-  AxisSet reduce_axes = {};  // Over which all its gradients are summed; zero_axes among them.
-  bool tied = false;         // Summed over the stages that share it, too.
-  // Whole in the windows alone (ZeRO FULL). Then it is of one block, and `list` alone writes its
-  // gradients.
+  AxisSet zero_axes = {};    // Divided over these axes; empty: not divided.
+  AxisSet reduce_axes = {};  // All gradients are summed over these axes, which include zero_axes.
+  bool tied = false;         // Summed also over the stages that share it.
+  // Whole only in windows (ZeRO FULL). The bucket then has parameters of one block, and only `list`
+  // writes its gradients.
   bool windowed = false;
   List list = List::kBackwardWeight;
-  bool copied = false;  // Of what outlives a step there is a copy in the format of weights.
-  // All ranks hold copies of the whole, which they tell each other after the update.
+  bool copied = false;  // The parameters' compute copy outlives a step.
+  // Whether each rank holds a copy of the whole bucket, gathered after the update.
   bool gathered() const { return !zero_axes.empty() && !windowed; }
   int first_block = 0;  // Blocks [first_block, last_block].
   int last_block = 0;
 };
 
-// A value that crosses from one chunk to the next. Each of the two chunks has a Crossing of its own
-// for it. A value that a chunk passes on without reading it is in `received` and in `sent`.
+// A value that crosses from one chunk to the next. Each of the two chunks has its own Crossing for
+// the value. A value that a chunk passes on without reading it is in both `received` and `sent`.
 struct Crossing {
   std::string name;
   Value value = {};
-  Value gradient = {};  // Crosses the other way; invalid where nothing trainable lies before.
+  Value gradient = {};  // Crosses the other way; invalid without trainable parameters before.
 };
 
-// A run of blocks that a pipeline stage computes in one go. What crosses its ends comes from and
-// goes to the chunks before and after it, in the order of these lists: item i of `sent` is item i
-// of the next chunk's `received`. They are empty at the ends of the model.
+// A run of blocks that a pipeline stage computes at once. The two lists are the values that cross
+// its ends. Item i of `sent` is item i of the next chunk's `received`. A list is empty at an end of
+// the model.
 struct Chunk {
   int first_block = 0;  // Blocks [first_block, last_block].
   int last_block = 0;
@@ -118,66 +118,68 @@ struct Program {
   Precision precision = Precision::F32();
   Mesh mesh;
   int64_t micro_batch = 0;    // Sequences.
-  int64_t sequence = 0;       // Tokens of one, on all context ranks.
+  int64_t sequence = 0;       // Tokens of one sequence, on all context ranks.
   double expert_rows = 2;     // As RecordOptions::expert_rows.
   bool deterministic = true;  // As RecordOptions::deterministic.
-  int num_blocks = 0;         // Of the model: embedding, layers, head.
+  int num_blocks = 0;         // The whole model's: embedding, layers, head.
   ContextExchange context_exchange = ContextExchange::kRing;
 
   std::vector<ValueInfo> values;
-  std::vector<ParameterStorage> storages;  // This rank's.
+  std::vector<ParameterStorage> storages;  // On this rank.
   std::vector<Instance> instances;         // In execution order; lists interleave.
-  // ZeRO FULL: the blocks whose weights a list of a chunk fetches, in that order (InsertFetches).
+  // ZeRO FULL: for a list and a chunk, the blocks that are fetched, in order (InsertFetches).
   std::map<std::pair<List, int>, std::vector<int>> fetches;
-  std::vector<Chunk> chunks;  // This rank's, in the order of their blocks.
+  std::vector<Chunk> chunks;  // On this rank, in the order of their blocks.
 
-  // "tokens", "targets": written by the host. Each chunk that reads an input has its own.
+  // "tokens", "targets": written by the host. Each chunk that reads an input has its own value.
   std::multimap<std::string, Value> inputs;
-  std::map<std::string, Value> outputs;  // "logits": stay until the slot's next forward.
+  std::map<std::string, Value> outputs;  // "logits": kept until the slot's next forward.
 
-  std::vector<Bucket> buckets;  // Set by LayOutParameters, as are the next three.
+  std::vector<Bucket> buckets;  // LayOutParameters sets this and the next three.
   int64_t flat_elements = 0;    // All trainable parameters, padding included.
-  int64_t shard_elements = 0;   // What this rank updates.
+  int64_t shard_elements = 0;   // The parameters that this rank updates.
   std::array<FlatMap, kNumFlatBuffers> places;
-  int64_t num_parameters = 0;  // Of the whole model: elements of the global tensors.
+  int64_t num_parameters = 0;  // Elements of the global tensors of the whole model.
   bool training = false;       // Has gradients and an optimizer list.
 
   const ValueInfo& info(Value value) const;
   const ParameterStorage& storage(Value parameter_or_gradient) const;
-  int64_t sequence_rows() const { return sequence / mesh.context; }  // Of one, on this rank.
-  SequencePart sequence_part() const;                                // Which those are.
-  int64_t tokens() const { return micro_batch * sequence_rows(); }   // On this rank.
+  // This rank's rows of one sequence, and their positions.
+  int64_t sequence_rows() const { return sequence / mesh.context; }
+  SequencePart sequence_part() const;
+  int64_t tokens() const { return micro_batch * sequence_rows(); }  // On this rank.
   int chunk_of(int block) const;
 
-  // The window of a block, 0 or 1: not that of the rank's block before, nor of the next.
+  // The window of a block, 0 or 1. Neighbouring blocks of a rank have different windows.
   int window_of(int block) const;
 
-  // This rank's trainable parameters; `flat` counts all of them.
+  // The boxes of this rank's trainable parameters. Their `flat` counts among all of them.
   std::vector<ParameterBox> Parameters() const;
-  // Its frozen ones; `flat` counts bytes of kFrozen.
+  // The boxes of this rank's frozen parameters. Their `flat` counts bytes of kFrozen.
   std::vector<ParameterBox> FrozenParameters() const;
-  // What this rank updates: `flat` counts in kMaster and the moments.
+  // The boxes of the parameters that this rank updates. Their `flat` counts in kMaster and the
+  // moments.
   std::vector<ParameterBox> OwnedParameters() const;
-  // What lies in a buffer, and where.
+  // The ranges that a buffer holds, and their places.
   const FlatMap& place(FlatBuffer buffer) const { return places[size_t(buffer)]; }
-  DType dtype(FlatBuffer buffer) const;  // Not of kFrozen, whose parameters have their own.
+  DType dtype(FlatBuffer buffer) const;  // Not for kFrozen, whose parameters have their own dtypes.
   size_t BytesOf(FlatBuffer buffer) const;
   bool has_windows() const { return place(FlatBuffer::kComputeWindow).elements() > 0; }
-  // The buffers in which forward and backward find these trainable parameters, and write their
-  // gradients.
+  // The buffer in which forward and backward read these trainable parameters, and the buffer to
+  // which they write the gradients.
   FlatBuffer weight_buffer(const FlatRange& flat) const;
   FlatBuffer gradient_buffer(const FlatRange& flat) const;
 
   // The groups of ranks among which instances communicate. A group that two streams use counts
-  // twice: each has a communicator of its own.
+  // twice, because each stream has its own communicator.
   std::set<Group> Groups() const;
 
   // FLOPs and bytes of this rank's instances of one list, as a training step replays it.
   Cost CostOf(List list) const;
 
-  // One line: list, block, label, outputs, op, inputs.
+  // Returns one line: list, block, label, outputs, op, inputs.
   std::string Describe(const Instance& instance) const;
-  // All instances, a line each.
+  // Returns all instances, a line each.
   std::string Dump() const;
 };
 

@@ -1,6 +1,5 @@
 #include "models/program/recorder.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -33,7 +32,7 @@ Value Recorder::Input(const std::string& name, const Shape& shape, DType dtype, 
   return value;
 }
 
-// That of the chunk that is being recorded, if any.
+// Returns the input of the chunk that is being recorded, or an invalid value.
 Value Recorder::InputOfChunk(const std::string& name) const {
   const auto [first, last] = program_.inputs.equal_range(name);
   for (auto it = first; it != last; ++it) {
@@ -44,14 +43,13 @@ Value Recorder::InputOfChunk(const std::string& name) const {
 
 Value Recorder::Read(absl::string_view name) {
   if (const Value found = InputOfChunk(std::string(name)); found.valid()) return found;
-  const auto spec = std::find_if(declared_.begin(), declared_.end(),
-                                 [&](const InputSpec& input) { return input.name == name; });
-  CHECK(spec != declared_.end()) << "the model reads " << name << ", which it does not declare";
+  const InputSpec* const spec = FindInput(declared_, name);
+  CHECK(spec != nullptr) << "the model reads " << name << ", which it does not declare";
   const bool by_token = spec->unit == InputSpec::Unit::kToken;
   std::vector<int64_t> dims = {by_token ? program_.tokens() : program_.micro_batch};
   for (int i = 0; i < spec->shape.rank(); ++i) dims.push_back(spec->shape[i]);
-  // Tokens are divided over the axes of the batch, and between the pairs of linear layers over the
-  // tensor ranks; samples over those of data alone.
+  // Tokens are divided over the axes of the batch and, between pairs of linear layers, over the
+  // tensor ranks. Samples are divided over the data axes only.
   constexpr AxisSet kSampleAxes = kBatchAxes - Axis::kContext;
   return Input(spec->name, Shape(dims),
                spec->kind == InputSpec::Kind::kInteger ? DType::kI32 : precision().activation,
@@ -98,7 +96,7 @@ Value Recorder::Parameters(const std::vector<ParameterSpec>& specs) {
     return storage.weight;
   }
   Shape shape = LocalShape(first, mesh());
-  const int joined = first.stacked ? 1 : 0;  // The dim along which they follow one another.
+  const int joined = first.stacked ? 1 : 0;  // Parameters follow one another along this dim.
   const bool frozen = Frozen(first);
   int64_t rows = 0;
   for (const ParameterSpec& spec : specs) {
@@ -155,8 +153,8 @@ Recorder::Output Recorder::GradientOutput(Value parameter) const {
   return Output::Memory("unused gradient", info(parameter).shape, precision().gradient);
 }
 
-// The one set of axes along which the inputs' gradients vary. Parameters and constants take no
-// part: they are alike everywhere, or divided, as their declaration says.
+// The axes along which the inputs' gradients vary, which must be the same for all inputs.
+// Parameters and constants do not count: they are the same on all ranks, or divided as declared.
 AxisSet Recorder::CommonVarying(const Op& op, const std::vector<Value>& inputs) const {
   Value first;
   for (Value input : inputs) {

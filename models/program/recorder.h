@@ -1,7 +1,9 @@
-// Records a model's forward pass as a program: shapes only, no device. Not thread-safe.
+// Records a model's forward pass as a program. The recording has shapes only and needs no device.
+// Not thread-safe.
 //
-// Misuse is a programmer error that names the value: inputs of one op whose gradients vary along
-// different axes, uses of a parameter that disagree on where its gradient is summed.
+// Wrong use CHECK-fails with the name of the value. For example, an op's inputs must have gradients
+// that vary along the same axes, and all uses of a parameter must agree on the axes over which its
+// gradient is summed.
 
 #pragma once
 
@@ -22,23 +24,24 @@ namespace trainyard {
 
 class Recorder {
  public:
-  // What an emitted instance writes: a new value, or one that exists (a parameter's gradient).
+  // A value that an emitted instance writes: a new one, or an existing one (a parameter's
+  // gradient).
   struct Output {
     Shape shape = {};
     DType dtype = DType::kF32;
     std::string name = {};
     bool differentiable = true;           // false: statistics, indices.
-    std::optional<AxisSet> varying = {};  // Absent: that of the inputs.
+    std::optional<AxisSet> varying = {};  // Absent: as the inputs.
     Value existing = {};                  // If valid, the rest is ignored.
 
     static Output Into(Value value) { return {.existing = value}; }
-    // The op's own: statistics, indices, room to work in.
+    // Memory for the op itself: statistics, indices, working space.
     static Output Memory(std::string name, const Shape& shape, DType dtype) {
       return {.shape = shape, .dtype = dtype, .name = std::move(name), .differentiable = false};
     }
   };
 
-  // Which of a training program's parameters are frozen; null: none.
+  // Whether a training program freezes the parameter. Null: no parameter is frozen.
   using IsFrozen = std::function<bool(const ParameterSpec&)>;
 
   Recorder(const Precision& precision, const Mesh& mesh, bool training,
@@ -49,44 +52,48 @@ class Recorder {
   const Program& program() const { return program_; }
   const ValueInfo& info(Value value) const { return program_.info(value); }
 
-  // What Read may be asked for.
+  // Sets the inputs that Read may be asked for.
   void Declare(std::vector<InputSpec> inputs) { declared_ = std::move(inputs); }
-  // A declared input: [rows, shape of a unit], a row for each of this rank's tokens or samples. Any
-  // block may read it: each chunk of the model has its own, so that it needs not cross the cuts.
+  // Returns a declared input: [rows, shape of a unit], a row for each of this rank's tokens or
+  // samples. Any block may read an input. Each chunk of the model has its own value for it, so
+  // inputs do not cross the cuts.
   Value Read(absl::string_view name);
-  // Written by the host before each micro-batch. `varying`: the axes along which it differs.
+  // Adds an input that the host writes before each micro-batch. `varying`: the axes along which it
+  // differs.
   Value Input(const std::string& name, const Shape& shape, DType dtype, AxisSet varying);
-  // Stays in memory after forward under this name.
+  // Keeps the value in memory after forward, under this name.
   void KeepOutput(const std::string& name, Value value);
 
-  // An activation that no instance makes: another rank sends it. All else is as of `like`.
+  // Adds an activation that no instance computes, because another rank sends it. All else is as in
+  // `like`.
   Value Leaf(Value like, const std::string& name);
-  // Ends a chunk of the model with what the current block leaves; returns what the next chunk,
-  // which may be on another pipeline stage, starts from.
+  // Ends a chunk of the model with the values that the current block returns. Returns the values
+  // from which the next chunk starts. That chunk may be on another pipeline stage.
   Carried Cut(const Carried& left);
 
-  // One storage of all `specs`, which must agree on trailing dims, decay and whether they are
-  // stacked: their rows follow one another. All of them are frozen, or none (Frozen). Declaring the
-  // same specs again gives the same storage (tied weights).
+  // Declares one storage for all `specs`, whose rows follow one another. The specs must agree on
+  // trailing dims, decay and stacked, and all or none must be frozen (Frozen). If the same specs
+  // are declared again, returns the same storage (tied weights).
   Value Parameters(const std::vector<ParameterSpec>& specs);
   Value Parameter(const ParameterSpec& spec) { return Parameters({spec}); }
   bool Frozen(const ParameterSpec& spec) const { return is_frozen_ && is_frozen_(spec); }
-  // Gradient of a trainable parameter storage.
+  // Returns the gradient of a trainable parameter storage.
   Value Gradient(Value parameter) const;
-  // Whether backward has to find the gradient of a parameter storage.
+  // Whether backward has to compute the gradient of a parameter storage.
   bool IsTrainable(Value parameter) const { return info(parameter).differentiable; }
-  // Where an op writes what it cannot leave out: the gradient of a parameter storage, or memory
-  // that nobody reads where the storage is frozen.
+  // Returns the output for a gradient that an op always writes: the parameter's gradient, or unused
+  // memory if the storage is frozen.
   Output GradientOutput(Value parameter) const;
 
-  // Appends an instance to the current list, block and label; returns its outputs. New outputs vary
-  // as those inputs do that are activations or host inputs, which must agree.
+  // Appends an instance to the current list, block and label, and returns its outputs. New outputs
+  // vary along the same axes as the inputs that are activations or host inputs; these must agree.
   std::vector<Value> Emit(std::shared_ptr<const Op> op, std::vector<Value> inputs,
                           const std::vector<Output>& outputs);
-  // An instance of `list` without values: it works on flat buffers or StepState.
+  // Appends an instance without values to `list`. Such an instance works on flat buffers or
+  // StepState.
   void EmitEffect(std::shared_ptr<const Op> op, List list);
-  // Emits to list kPrepare, outputs constants. The same op with the same attributes and shapes
-  // gives the constants of the first time.
+  // Appends an instance to list kPrepare, whose outputs are constants. If the same op with the same
+  // attributes and shapes was emitted before, returns its constants.
   std::vector<Value> EmitConstants(std::shared_ptr<const Op> op,
                                    const std::vector<Output>& outputs);
 

@@ -1,4 +1,4 @@
-// What ran when on one rank: for traces, and for what a step spends where.
+// Records when the work of one rank ran: for traces, and to find where a step spends its time.
 
 #pragma once
 
@@ -14,45 +14,46 @@
 
 namespace trainyard {
 
-// Each is written by one thread.
+// Each track is written by one thread.
 enum class Track : uint8_t {
   kSteps,
-  kActions,        // Micro-batches forward and backward, the optimizer: what the ops belong to.
-  kCompute,        // Ops, and waits for the other stream.
+  kActions,        // Micro-batches forward and backward, and the optimizer; ops belong to these.
+  kCompute,        // Ops, and waits for the communication stream.
   kCommunication,  // Ops of the communication stream.
 };
 inline constexpr size_t kTracks = 4;
 const char* Name(Track track);
 
 struct Span {
-  absl::string_view name = {};   // Of the op or action; outlives the timeline, as does the next.
+  absl::string_view name = {};   // The op or action. Must outlive the timeline, as must `label`.
   absl::string_view label = {};  // The part of the model.
-  int block = -1;                // -1: of none.
+  int block = -1;                // -1: no block.
   int chunk = -1;
-  int64_t index = -1;  // Of an action, the micro-batch; of an op, the slot.
+  int64_t index = -1;  // The micro-batch of an action, or the slot of an op.
   int64_t begin_ns = 0;
   int64_t end_ns = 0;  // On the steady clock.
 };
 
-// What a profiler shows a span as: "step 12", "forward 3", "matmul attention".
+// The text that a profiler shows for a span: "step 12", "forward 3", "matmul attention".
 std::string RangeName(Track track, const Span& span);
 
-// Spans of a track follow one another. They are when the device was at it, however long before it
-// was told to.
+// The spans of a track follow one another. Their times are those at which the device did the work,
+// not those at which the host launched it.
 class Timeline {
  public:
-  // What is noted from now on, until Detach, runs on these, which must live so long: the track of
-  // communication on the second, null where there is none, all others on the first.
+  // Attaches the timeline to streams, until Detach. `communication` runs the track of
+  // communication, and may be null if there is none; `compute` runs all other tracks. Both must
+  // live until Detach.
   void Attach(const Backend& backend, const Exec& compute, const Exec* communication);
-  // Waits until the device has come so far; only then are its spans there.
+  // Waits until the device has finished the recorded work. Its spans exist only after that.
   void Detach() noexcept;
 
   void Add(Track track, const Span& span) { tracks_[size_t(track)].push_back(span); }
   const std::vector<Span>& spans(Track track) const { return tracks_[size_t(track)]; }
 
-  // A span while it lasts, for a profiler (Backend::BeginRange) of what the timeline is attached
-  // to. Ops of a block that follow one another on the compute track lie in a range "block 5" of
-  // theirs, which ends with their action.
+  // Shows a span in a profiler (Backend::BeginRange) while the object lives, if the timeline is
+  // attached. Consecutive ops of a block on the compute track lie in a common range "block 5",
+  // which ends with their action at the latest.
   class Range {
    public:
     Range(Timeline& timeline, Track track, const Span& span);
@@ -65,7 +66,7 @@ class Timeline {
     const Track track_;
   };
 
-  // Runs `body`, and adds how long that took where there is a timeline.
+  // Runs `body`, and adds its span if `timeline` is not null.
   template <typename Body>
   static void Note(Timeline* timeline, Track track, Span span, const Body& body) {
     if (timeline == nullptr) return body();
@@ -91,17 +92,17 @@ class Timeline {
     std::unique_ptr<Event> begin, end;
   };
   std::unique_ptr<Event> Record(Track track) const;
-  // Ends the range of another block, and begins this one's; -1: none.
+  // Ends the range of the current block and begins that of `block`; -1: begins none.
   void EnterBlock(int block) noexcept;
 
   std::array<std::vector<Span>, kTracks> tracks_;
-  const Backend* backend_ = nullptr;  // Of what it is attached to, as the next.
+  const Backend* backend_ = nullptr;  // The backend it is attached to. Null: not attached.
   const Exec* compute_ = nullptr;
   const Exec* communication_ = nullptr;
-  std::unique_ptr<Event> origin_;  // Was at origin_ns_.
+  std::unique_ptr<Event> origin_;  // Recorded at origin_ns_.
   int64_t origin_ns_ = 0;
   std::array<std::vector<OnDevice>, kTracks> on_device_;
-  int open_block_ = -1;  // Whose range it is on the compute track.
+  int open_block_ = -1;  // The block whose range is open on the compute track; -1: none.
 };
 
 }  // namespace trainyard

@@ -1,4 +1,5 @@
-// A value of a recorded program: an index, and what is known of it. It never holds data.
+// A value of a recorded program: an index, and the facts known about the value. It never holds
+// data.
 
 #pragma once
 
@@ -20,15 +21,15 @@ struct Value {
 
 enum class ValueKind : uint8_t {
   kInput,              // Written by the host before each micro-batch: tokens, targets.
-  kConstant,           // Made once by list kPrepare: rotation tables.
-  kActivation,         // Everything computed, gradients of activations included.
+  kConstant,           // Computed once by list kPrepare: rotation tables.
+  kActivation,         // Everything else that is computed, gradients of activations included.
   kParameter,          // A storage of parameters, in the format of weights.
-  kParameterGradient,  // Its gradient: sums over micro-batches.
+  kParameterGradient,  // The gradient of a storage: sums over micro-batches.
 };
 
 enum class Lifetime : uint8_t {
-  kStep,     // Persists: parameters, their gradients, constants.
-  kSlot,     // From a micro-batch's forward to its backward; one copy for each in flight.
+  kStep,     // Always kept: parameters, their gradients, constants.
+  kSlot,     // From a micro-batch's forward to its backward; one copy per slot.
   kScratch,  // Within one replay of one list.
 };
 
@@ -36,11 +37,11 @@ struct ValueInfo {
   Shape shape = {};
   DType dtype = DType::kF32;
   ValueKind kind = ValueKind::kActivation;
-  Lifetime lifetime = Lifetime::kScratch;  // Of activations: found by the memory plan.
+  Lifetime lifetime = Lifetime::kScratch;  // Not set for activations.
   AxisSet varying = {};  // The axes along which its *gradient* differs from rank to rank.
   int block = 0;
-  int storage = -1;             // Of parameters and their gradients: index of the storage.
-  bool differentiable = false;  // Some parameter is upstream of it.
+  int storage = -1;             // Index of the storage, for parameters and their gradients.
+  bool differentiable = false;  // The value depends on a trainable parameter.
   std::string name = {};        // For people: dumps and failed checks.
 
   size_t bytes() const { return size_t(shape.elements()) * SizeOf(dtype); }

@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "cli/errors.h"
+#include "tests/testing/fake_clock.h"
 
 namespace trainyard::cli {
 namespace {

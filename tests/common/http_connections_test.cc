@@ -6,6 +6,7 @@
 
 #include "common/check.h"
 #include "common/http/connections.h"
+#include "tests/testing/fake_clock.h"
 
 namespace trainyard {
 namespace {

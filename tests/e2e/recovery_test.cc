@@ -7,15 +7,18 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <map>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/files.h"
 #include "tests/e2e/service.h"
+#include "tests/testing/npy.h"
 
 namespace trainyard::testing {
 namespace {
@@ -137,11 +140,27 @@ struct Variant {
   const char* name;
   const char* model;  // Empty: the plain one.
   const char* more;
+  const char* data = "synthetic: {}";
   bool has_base = false;  // The first attempt writes what is frozen, which the second one loads.
 };
 void PrintTo(const Variant& variant, std::ostream* out) { *out << variant.name; }
 
 class KilledVariant : public ::testing::TestWithParam<Variant> {};
+
+// Forty latents [2, 16, 16] of three classes, in which a class is a wave of its own length.
+void WriteLatents(Service& service) {
+  constexpr int64_t kSamples = 40, kElements = 2 * 16 * 16;
+  std::vector<float> latents;
+  std::vector<int8_t> labels;
+  for (int64_t n = 0; n < kSamples; ++n) {
+    labels.push_back(int8_t(n % 3));
+    for (int64_t i = 0; i < kElements; ++i) {
+      latents.push_back(float(std::sin(double(i * (1 + n % 3)) + 0.1 * double(n))));
+    }
+  }
+  service.Write("latents.npy", Npy("<f4", {kSamples, 2, 16, 16}, latents));
+  service.Write("labels.npy", Npy("|i1", {kSamples}, labels));
+}
 
 TEST_P(KilledVariant, EndsLikeAnUndisturbedRun) {
   Service service({.workers = 2, .devices_per_worker = 1});
@@ -149,8 +168,10 @@ TEST_P(KilledVariant, EndsLikeAnUndisturbedRun) {
     TestJob job = Job(name);
     job.model = GetParam().model;
     job.more = GetParam().more;
+    job.data = GetParam().data;
     return job;
   };
+  WriteLatents(service);
   EXPECT_EQ(service.WaitForEnd(service.Submit(job("calm"))), "SUCCEEDED");
   const std::string id = service.Submit(job("killed"));
   ASSERT_TRUE(service.WaitForStep(id, 90));
@@ -180,7 +201,14 @@ INSTANTIATE_TEST_SUITE_P(
                          "kv_heads: 2, head_dim: 8, vocab: 256, max_seq: 64, window: 20, "
                          "yarn_original_max_seq: 32, "
                          "moe: {experts: 4, top_k: 2, expert_ffn: 24}}",
-                .more = "parallelism: {pipeline: 2}"}),
+                .more = "parallelism: {pipeline: 2}"},
+        // Every epoch of forty samples has noise, times and dropped labels of its own.
+        Variant{.name = "dit",
+                .model = "preset: dit-s-2, overrides: {layers: 2, hidden: 32, heads: 4, "
+                         "in_channels: 2, sample_size: 16, num_classes: 3, num_timesteps: 50}",
+                .more = "parallelism: {pipeline: 2}",
+                .data = "arrays: {latents: latents.npy, labels: labels.npy, label_dropout: 0.2, "
+                        "prediction_type: V_PREDICTION}"}),
     [](const auto& info) { return std::string(info.param.name); });
 
 // Catches a hung rank that nobody notices, and peers that are blamed for waiting for it.

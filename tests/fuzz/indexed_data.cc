@@ -17,10 +17,14 @@ constexpr int64_t kVocab = 300;
 constexpr int64_t kMostSamples = 64;  // That a run reads of either end.
 
 void CheckSample(const Dataset& dataset, int64_t index) {
-  std::vector<int32_t> tokens(size_t(dataset.sample_tokens()), -1);
-  const absl::Status status = dataset.Read(index, std::span(tokens));
+  std::vector<InputData> inputs(2, std::vector<int32_t>());
+  const absl::Status status = dataset.Read({.index = index}, inputs);
   if (!status.ok()) return fuzz::CheckRefusal(status);
-  for (const int32_t token : tokens) CHECK(token >= 0 && token < kVocab) << token;
+  for (const InputData& input : inputs) {
+    const auto& tokens = std::get<std::vector<int32_t>>(input);
+    CHECK(tokens.size() == kSequence) << tokens.size();
+    for (const int32_t token : tokens) CHECK(token >= 0 && token < kVocab) << token;
+  }
 }
 
 void CheckSamples(const Dataset& dataset) {

@@ -15,6 +15,7 @@ namespace {
 
 struct Size {
   int64_t batch, sequence, heads, kv_heads, head_dim;
+  AttentionMask mask = {};
   int64_t rows() const { return batch * sequence; }
   int64_t width() const { return (heads + 2 * kv_heads) * head_dim; }
   AttentionDims dims() const {
@@ -23,7 +24,8 @@ struct Size {
             .kv_heads = kv_heads,
             .head_dim = head_dim,
             .value_dim = head_dim,
-            .scale = 1 / std::sqrt(double(head_dim))};
+            .scale = 1 / std::sqrt(double(head_dim)),
+            .mask = mask};
   }
 };
 
@@ -51,7 +53,7 @@ Outputs<T> Compute(const Array<double>& qkv64, const Array<double>& dout64, cons
 
 // The definition, one query at a time.
 Outputs<double> PlainForward(const Array<double>& qkv, const Size& size) {
-  const auto [batch, sequence, heads, kv_heads, d] = size;
+  const auto [batch, sequence, heads, kv_heads, d, mask] = size;
   Outputs<double> o{
       Zeros<double>({size.rows(), heads * d}), {}, Zeros<double>({batch, heads, sequence})};
   for (int64_t task = 0; task < size.rows() * heads; ++task) {
@@ -170,11 +172,19 @@ TEST(Attention, ThreadsDoNotChangeBits) {
 }
 
 // What is kept between calls has no part in a result: the first call here fills it with NaN. The
-// lengths are about those of which cuDNN takes whole tiles, with groups of heads.
+// lengths are about those of which cuDNN takes whole tiles, with groups of heads and every mask.
 TEST(Attention, NothingOfAnEarlierCallIsLeft) {
+  std::vector<Size> sizes;
   for (const int64_t sequence : {127, 128, 129, 200, 384}) {
-    const Size size = {2, sequence, 4, 2, 64};
-    SCOPED_TRACE(sequence);
+    for (const AttentionMask& mask :
+         {AttentionMask{}, AttentionMask{.window = 100}, AttentionMask{.causal = false}}) {
+      sizes.push_back({2, sequence, 4, 2, 64, mask});
+    }
+  }
+  for (const Size& size : sizes) {
+    const int64_t sequence = size.sequence;
+    SCOPED_TRACE(::testing::Message() << "sequence " << sequence << ", causal " << size.mask.causal
+                                      << ", window " << size.mask.window);
     const auto exact = RoundedTo<bf16>(Normal<double>({size.rows(), size.width()}, 1));
     const auto exact_dout = RoundedTo<bf16>(Normal<double>({size.rows(), 256}, 2));
     auto qkv = Poison<bf16>(exact.shape), dout = Poison<bf16>(exact_dout.shape);

@@ -1,4 +1,4 @@
-// Proves that cuDNN has a plan for causal attention of every preset's heads, forward and backward,
+// Proves that cuDNN has a plan for attention of every preset's heads, forward and backward,
 // summed in one order or in any, and that each works in the bytes that
 // kernels/cudnn_attention_plan.h says, from which memory is planned. No GPU: cuDNN plans for one
 // that is described to it.
@@ -83,6 +83,29 @@ TEST_F(CudnnPlans, AreThereForEveryPreset) {
     ExpectPlanned(2, Dims(sequence, heads, facts.kv_heads, head_dim));
   }
   EXPECT_GE(seen.size(), 8u);
+}
+
+TEST_F(CudnnPlans, AreThereForEveryMaskThatIsTaken) {
+  for (const AttentionMask& mask :
+       {AttentionMask{.window = 1}, AttentionMask{.window = 128}, AttentionMask{.window = 4096},
+        AttentionMask{.causal = false}}) {
+    for (const int64_t sequence : {256, 4096}) {
+      AttentionDims dims = Dims(sequence, 16, 8, 72);
+      dims.mask = mask;
+      SCOPED_TRACE(::testing::Message() << "causal " << mask.causal << ", window " << mask.window);
+      ExpectPlanned(2, dims);
+    }
+  }
+}
+
+// Queries of a full mask would see the zeroes after a sequence.
+TEST(CudnnTakes, NoFullMaskOverPaddedSequences) {
+  AttentionDims dims = Dims(200, 4, 4, 64);
+  EXPECT_TRUE(CudnnTakes(DType::kBF16, dims));
+  dims.mask.causal = false;
+  EXPECT_FALSE(CudnnTakes(DType::kBF16, dims));
+  dims.sequence = 256;
+  EXPECT_TRUE(CudnnTakes(DType::kBF16, dims));
 }
 
 TEST_F(CudnnPlans, AreThereForEveryHeadDimThatIsTaken) {

@@ -151,8 +151,8 @@ class FailedCollective final : public Collective {
   void DoBarrier() override { Used(); }
   void DoAllGather(ConstTensor, Tensor) override { Used(); }
   void DoReduceScatterSum(ConstTensor, Tensor) override { Used(); }
-  void DoAllToAllRows(ConstTensor, std::span<const int64_t>, Tensor,
-                      std::span<const int64_t>) override {
+  void DoAllToAll(ConstTensor, std::span<const int64_t>, Tensor,
+                  std::span<const int64_t>) override {
     Used();
   }
   void DoPostSend(ConstTensor, Message) override { Used(); }

@@ -217,6 +217,18 @@ TEST(GoldenTest, LlamaLogitsAreThoseOfThePublicImplementation) {
   ExpectGolden(config, "llama_logits.golden");
 }
 
+// The other side is an implementation of its own in f64 (make_soft_cap.py), which gives the logits
+// of llama_logits.golden without the cap.
+TEST(GoldenTest, LlamaLogitsWithCappedAttentionAreThoseOfAnotherImplementation) {
+  ModelConfig config = TinyLlama();
+  AsDecoder(config).hidden = 16;
+  AsDecoder(config).ffn = 24;
+  AsDecoder(config).rope_base = 10'000;
+  AsDecoder(config).vocab = 11;
+  AsDecoder(config).attention_soft_cap = 0.75;
+  ExpectGolden(config, "llama_soft_cap.golden", 1e-8);
+}
+
 TEST(GoldenTest, Qwen3MoeLogitsAreThoseOfThePublicImplementation) {
   ModelConfig config = TinyMoe();
   AsDecoder(config).vocab = 11;

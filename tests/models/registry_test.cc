@@ -346,7 +346,9 @@ TEST(ValidateTest, NamesTheFieldAndTheNearestLegalValue) {
         Wrong{"head_dim", "found 3; nearest 2", [](DecoderConfig& c) { c.head_dim = 3; }},
         Wrong{"head_dim", "nearest 256", [](DecoderConfig& c) { c.head_dim = 512; }},
         Wrong{"norm_eps", "found nan", [](DecoderConfig& c) { c.norm_eps = NAN; }},
-        Wrong{"rope_base", "found 0", [](DecoderConfig& c) { c.rope_base = 0; }}}) {
+        Wrong{"rope_base", "found 0", [](DecoderConfig& c) { c.rope_base = 0; }},
+        Wrong{"attention_soft_cap", "wanted 0 (none) <= x <= 1e6 (usual: 30, 50), found -1",
+              [](DecoderConfig& c) { c.attention_soft_cap = -1; }}}) {
     SCOPED_TRACE(wrong.says);
     ModelConfig config = FindPreset("llama3-8b")->config;
     wrong.change(AsDecoder(config));
@@ -472,6 +474,7 @@ TEST(ValidateTest, GptOssNamesItsFieldsAndTheNearestLegalValue) {
                                           "norm_eps",
                                           "rope_base",
                                           "tied",
+                                          "attention_soft_cap",
                                           "moe.experts",
                                           "moe.top_k",
                                           "moe.expert_ffn",
@@ -558,6 +561,17 @@ TEST(FieldsTest, EveryFieldOfEveryPresetSurvivesJson) {
       EXPECT_EQ(*read == other, !FieldsOf(other)[IndexOf(other, field.rule.name)].rule.unset);
     }
   }
+}
+
+// Manifests of releases that did not have the field are read, and older releases read those of
+// models that do not use it.
+TEST(FieldsTest, AFieldThatIsNotUsedIsLeftOut) {
+  ModelConfig config = FindPreset("llama3-8b")->config;
+  EXPECT_FALSE(ToJson(config).contains("attention_soft_cap"));
+  EXPECT_EQ(*ModelFromJson(ToJson(config)), config);
+  AsDecoder(config).attention_soft_cap = 50;
+  EXPECT_EQ(ToJson(config).at("attention_soft_cap"), 50);
+  EXPECT_EQ(*ModelFromJson(ToJson(config)), config);
 }
 
 TEST(FieldsTest, JsonOfAnotherTypeIsRefusedByItsField) {

@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/clock.h"
+#include "tests/testing/fake_clock.h"
 
 namespace trainyard::simulation {
 

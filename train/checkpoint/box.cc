@@ -31,11 +31,11 @@ std::optional<Box> Intersection(const Box& a, const Box& b) {
 std::optional<std::pair<Box, Box>> FindOverlap(std::span<Box> boxes) {
   if (boxes.size() < 2) return std::nullopt;
   const int rank = boxes[0].extent.rank();
-  if (rank == 0) return std::pair(boxes[0], boxes[1]);  // Both are the one element.
+  if (rank == 0) return std::pair(boxes[0], boxes[1]);  // Both are the tensor's only element.
   std::sort(boxes.begin(), boxes.end(),
             [](const Box& a, const Box& b) { return a.offset[0] < b.offset[0]; });
-  // A sweep along dim 0. The boxes that it meets at once, by where they begin in dim 1, and which
-  // of them ends next.
+  // A sweep along dim 0. `open` has the boxes at the current position by their begin in dim 1, and
+  // `ends` finds the box that ends next.
   std::multimap<int64_t, const Box*> open;
   std::multimap<int64_t, decltype(open)::iterator> ends;
   for (const Box& box : boxes) {
@@ -47,7 +47,8 @@ std::optional<std::pair<Box, Box>> FindOverlap(std::span<Box> boxes) {
     for (auto it = open.lower_bound(begin + extent); it != open.begin();) {
       --it;
       if (Intersection(*it->second, box)) return std::pair(*it->second, box);
-      // In two dims open boxes are disjoint intervals: those before this one end before it begins.
+      // In two dims open boxes are disjoint intervals, so those before this one end before it
+      // begins.
       if (rank <= 2) break;
     }
     ends.emplace(box.offset[0] + box.extent[0], open.emplace(begin, &box));

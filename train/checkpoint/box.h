@@ -1,5 +1,5 @@
-// Boxes of a global tensor: per dim, the elements [offset, offset + extent). Memory of a box has
-// its rows contiguous.
+// Boxes of a global tensor. A box has, per dim, the elements [offset, offset + extent). The memory
+// of a box has contiguous rows.
 
 #pragma once
 
@@ -23,25 +23,26 @@ struct Box {
   bool operator==(const Box&) const = default;
 };
 
-// Copies so many bytes between the host's memory and a device's that boxes lie in; null: they lie
-// in the host's.
+// Copies bytes between the host's memory and the memory of the device that holds the boxes. Null:
+// the boxes lie in the host's memory.
 using BoxCopy = std::function<void(void* to, const void* from, size_t bytes)>;
 
 Box WholeBox(const Shape& shape);
-std::optional<Box> Intersection(const Box& a, const Box& b);  // None where they share no element.
-// Two of the boxes, all of one rank, that share an element; none where no two do. Sorts them.
-// n log n up to two dims; beyond, n times those that share an index of dim 0.
+std::optional<Box> Intersection(const Box& a, const Box& b);  // Nullopt: no common element.
+// Returns two of the boxes that share an element, or nullopt if no two do. Sorts the boxes. Takes n
+// log n steps for tensors of up to two dims. With more dims, each box is also compared with all
+// boxes that share an index of dim 0.
 std::optional<std::pair<Box, Box>> FindOverlap(std::span<Box> boxes);
 std::string ToString(const Shape& shape);  // "[2, 3]"
 std::string ToString(const Box& box);      // "[0, 0] + [2, 3]"
 
-// Calls run(from, to, count) for each maximal stretch of elements that both boxes share and that is
-// contiguous in the memory of both: `from` and `to` are element offsets in the memory of `source`
-// and `target`. Stops at the first error.
+// Calls run(from, to, count) for each maximal run of elements that both boxes share and that is
+// contiguous in the memory of both. `from` and `to` are element offsets in the memory of `source`
+// and `target`. Stops at the first error and returns it.
 template <typename Run>
 absl::Status ForEachSharedRun(const Box& source, const Box& target, Run&& run);
 
-// The element of `box`'s memory at which global position `at` lies.
+// The index in `box`'s memory of the element at global position `at`.
 int64_t MemoryIndex(const Box& box, const Shape& at);
 
 // Implementation.
@@ -50,7 +51,7 @@ template <typename Run>
 absl::Status ForEachSharedRun(const Box& source, const Box& target, Run&& run) {
   const std::optional<Box> shared = Intersection(source, target);
   if (!shared) return absl::OkStatus();
-  // Dims behind `outer` are whole in both boxes, so a stretch runs through all of them.
+  // Dims after `outer` are whole in both boxes, so a run goes through all of them.
   int outer = shared->extent.rank() - 1;
   int64_t count = outer < 0 ? 1 : shared->extent[outer];
   while (outer > 0 && shared->extent[outer] == source.extent[outer] &&

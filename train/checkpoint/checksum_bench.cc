@@ -1,5 +1,6 @@
-// What a save computes beside writing: the SHA-256 of a box, and the CRC-32 of its pieces, whose
-// rows are the shorter the smaller the box is. Bytes a second, for float32 boxes of any shape.
+// Measures what a save computes besides writing: the SHA-256 of a box, and the CRC-32 of its
+// pieces. The smaller the box, the shorter are the rows of its pieces. Reports bytes per second for
+// float32 boxes of any shape.
 
 #include <benchmark/benchmark.h>
 

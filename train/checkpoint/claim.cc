@@ -1,5 +1,5 @@
-// Whose checkpoint directory it is. The owner file is made by link(2), which fails where one
-// exists, so that of two jobs that start at once one wins.
+// Decides which job owns a checkpoint directory. The owner file is made by link(2), which fails if
+// the file exists. So if two jobs start at once, one wins.
 
 #include <nlohmann/json.hpp>
 
@@ -29,7 +29,7 @@ absl::Status Taken(const std::string& directory, absl::string_view by) {
 absl::Status CheckOwner(const std::string& directory, const std::string& job_id) {
   const std::string path = absl::StrCat(directory, "/", kOwnerName);
   const absl::StatusOr<std::string> text = ReadRegularFile(path, 64 << 10);
-  if (absl::IsFailedPrecondition(text.status())) {  // No file, or one that no job has written.
+  if (absl::IsFailedPrecondition(text.status())) {  // Not a file, or one that no job has written.
     return Taken(directory, absl::StrCat("has a bad owner file (", text.status().message(), ")"));
   }
   RETURN_IF_ERROR(text.status());
@@ -42,12 +42,13 @@ absl::Status CheckOwner(const std::string& directory, const std::string& job_id)
   return Taken(directory, absl::StrCat("belongs to job ", owner, ", not ", job_id));
 }
 
-// Without an owner file, checkpoints say whose they are; anything else is somebody's.
+// Without an owner file, the checkpoints say which job owns the directory. Other content belongs to
+// somebody else.
 absl::Status CheckUnowned(const std::string& directory, const std::string& job_id) {
   ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDirectory(directory));
   bool epochs = false;
   for (const std::string& name : names) {
-    if (absl::StartsWith(name, kTemporaryPrefix)) continue;  // Of a claim that did not end.
+    if (absl::StartsWith(name, kTemporaryPrefix)) continue;  // Left by an unfinished claim.
     if (!ParseEpochName(name)) return Taken(directory, absl::StrCat("holds ", name));
     epochs = true;
   }

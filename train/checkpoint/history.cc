@@ -22,7 +22,7 @@ absl::Status AppendHistory(const std::string& directory, int64_t epoch, const st
   if (lines.empty()) return absl::OkStatus();
   ASSIGN_OR_RETURN(const std::unique_ptr<OutputFile> file,
                    storage.OpenAppend(HistoryPath(directory, epoch)));
-  // Behind the torn line that a failed append may have left.
+  // The line break separates the lines from a torn line that a failed append may have left.
   const std::string text = absl::StrCat("\n", lines);
   RETURN_IF_ERROR(file->Append(text.data(), text.size()));
   RETURN_IF_ERROR(file->Sync());

@@ -1,10 +1,10 @@
-// What a job's steps reported, kept beside its checkpoints, so that no history is lost
-// with a host that never returns: DIR/epoch-E/steps.jsonl, one JSON object a line, with the number
+// The step reports of a job, kept beside its checkpoints, so that the history is not lost with a
+// host that never returns. DIR/epoch-E/steps.jsonl has one JSON object a line, with the number
 // `step`; the writer chooses the other fields.
 //
-// An attempt appends the steps since its last checkpoint before it commits the next one: every
-// checkpoint has the history before it. Lines beyond the checkpoint that a successor continues are
-// of steps that it runs again: they lie outside of the lineage, and are not read.
+// Before an attempt commits a checkpoint, it appends the steps since its last checkpoint. So every
+// checkpoint has the history before it. Lines after the checkpoint that a successor continues are
+// about steps that the successor runs again. They are outside the lineage, and are not read.
 
 #pragma once
 
@@ -20,12 +20,13 @@ namespace trainyard {
 
 inline constexpr char kHistoryName[] = "steps.jsonl";
 
-// Whole lines, durable once this returns OK. Rank 0 of an epoch that has begun.
+// Appends whole lines, which are durable once this returns OK. Only rank 0 of an epoch that has
+// begun may call it.
 absl::Status AppendHistory(const std::string& directory, int64_t epoch, const std::string& lines,
                            Storage& storage);
 
-// Calls use(epoch, line) for the lines of the lineage with a step beyond `after`, in the order of
-// the steps, each step once. What is damaged or torn is left out. An epoch without a file has none.
+// Calls use(epoch, line) for the lines of the lineage with a step after `after`, in the order of
+// steps, each step once. Skips damaged and torn lines. An epoch without a file has no lines.
 void ReadHistory(const std::string& directory, const Lineage& lineage, int64_t after,
                  const std::function<void(int64_t epoch, const std::string& line)>& use);
 

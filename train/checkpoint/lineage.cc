@@ -34,7 +34,7 @@ std::string LineagePath(const std::string& directory, int64_t epoch) {
   return absl::StrCat(EpochPath(directory, epoch), "/", kLineageName);
 }
 
-// Whether a lineage file is not there, or a pipe, a directory or a huge file is at its place.
+// Whether a lineage file is missing, or a pipe, a directory or a huge file has its name.
 bool IsLost(const absl::Status& read) {
   return absl::IsNotFound(read) || absl::IsInvalidArgument(read) ||
          absl::IsFailedPrecondition(read);
@@ -46,8 +46,8 @@ absl::Status Superseded(const std::string& directory, int64_t epoch, int64_t lat
                                    ": epoch ", epoch, " of this job was superseded"));
 }
 
-// What an epoch's file says it continues; INVALID_ARGUMENT where the file is damaged, UNIMPLEMENTED
-// where a newer Trainyard wrote it.
+// Returns the checkpoint that an epoch's file names. INVALID_ARGUMENT: the file is damaged.
+// UNIMPLEMENTED: a newer Trainyard wrote it.
 absl::StatusOr<std::optional<Continued>> Parse(const std::string& text, int64_t epoch) {
   const Json json = Json::parse(text, nullptr, false);
   if (json.is_object() && json.contains("version") && json["version"].is_number_integer() &&
@@ -69,7 +69,7 @@ absl::StatusOr<std::optional<Continued>> Parse(const std::string& text, int64_t 
   return absl::InvalidArgumentError("not a lineage file");
 }
 
-// Whether an epoch without a usable lineage file has saved all the same.
+// Whether an epoch without a usable lineage file has nevertheless saved checkpoints.
 bool HasCheckpoints(const std::vector<ListedCheckpoint>& listed, int64_t epoch) {
   return std::any_of(listed.begin(), listed.end(), [&](const ListedCheckpoint& checkpoint) {
     return checkpoint.epoch == epoch && checkpoint.complete;
@@ -102,7 +102,7 @@ absl::Status BeginEpoch(const std::string& directory, int64_t epoch, Storage& st
   RETURN_IF_ERROR(CheckNewest(directory, epoch));
   RETURN_IF_ERROR(storage.MakeDirectory(EpochPath(directory, epoch)));
   RETURN_IF_ERROR(storage.SyncDirectory(directory));
-  // Two attempts may have begun at once: the later one goes on.
+  // Two attempts may have begun at once. The later one continues.
   return CheckNewest(directory, epoch);
 }
 
@@ -112,7 +112,7 @@ absl::Status WriteLineage(const std::string& directory, int64_t epoch,
   const std::string path = LineagePath(directory, epoch), temporary = path + ".tmp";
   Json json = {{"version", kLineageVersion}, {"epoch", epoch}, {"continues", nullptr}};
   if (continued) json["continues"] = {{"epoch", continued->epoch}, {"step", continued->step}};
-  // JSON holds UTF-8 alone. Where a path is something else, the next attempt chooses anew.
+  // JSON can hold only UTF-8. If the path is not UTF-8, the next attempt chooses again.
   if (initialised_from && ValidUtf8(initialised_from->path) == initialised_from->path) {
     WriteFields(json["initialised_from"], *initialised_from);
   }
@@ -138,7 +138,7 @@ absl::StatusOr<std::optional<InitialisedFrom>> ReadInitialisedFrom(const std::st
     if (!json.is_object() || !json.contains("initialised_from")) continue;
     InitialisedFrom from;
     const absl::Status read = ReadFields(json["initialised_from"], from);
-    if (read.ok() && from.named == named) return from;  // Damaged: as if it were not there.
+    if (read.ok() && from.named == named) return from;  // A damaged entry is ignored.
   }
   return std::nullopt;
 }
@@ -150,20 +150,20 @@ absl::StatusOr<Lineage> ReadLineage(const std::string& directory) {
 
 absl::StatusOr<Lineage> ReadLineage(const std::string& directory, const JobDirectory& found) {
   Lineage lineage;
-  Stretch next = {kEveryStep, kEveryStep};  // The first epoch up to here that has chosen, or saved.
-  bool named = false;                       // By the one that continues it.
+  Stretch next = {kEveryStep, kEveryStep};  // The next stretch: at most this epoch and step.
+  bool named = false;                       // A lineage file names exactly this epoch.
   for (const int64_t epoch : found.epochs) {
     if (epoch > next.epoch || (named && epoch < next.epoch)) continue;
     const auto text = ReadRegularFile(LineagePath(directory, epoch), kLimitBytes);
     const auto continued = text.ok() ? Parse(*text, epoch) : text.status();
-    // A file that this host, or this build, cannot read is not damaged.
+    // A file that this host or this build cannot read is not damaged.
     const absl::Status& read = continued.status();
     if (absl::IsInternal(read) || absl::IsPermissionDenied(read) || absl::IsUnimplemented(read)) {
       return read;
     }
     if (!continued.ok() && !HasCheckpoints(found.checkpoints, epoch) && !named) {
       if (!IsLost(read)) return read;
-      continue;  // Began, and chose nothing.
+      continue;  // The epoch began and chose nothing.
     }
     lineage.stretches.push_back({epoch, named ? next.last_step : kEveryStep});
     if (continued.ok() && !continued->has_value()) break;

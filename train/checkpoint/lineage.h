@@ -1,12 +1,15 @@
-// Which checkpoints of a job's directory an attempt may load, and whether it is still the newest.
+// Finds the checkpoints of a job's directory that an attempt may load, and whether the attempt is
+// still the newest one.
 //
-// An attempt (epoch E) first makes DIR/epoch-E/, then looks for what it can load, and then writes
-// DIR/epoch-E/lineage.json: the checkpoint (epoch, step) that it continues, or that it continues
-// none. Only then does it save. So the directory alone says which checkpoints are loadable: those
-// of the newest epoch that has chosen, those of the epoch that it continues up to that step, and so
-// on. What a superseded attempt commits later lies outside of the lineage: nobody loads it, and
-// retention removes it (save.h). No one else has to know of a checkpoint for it to count.
+// An attempt (epoch E) works in three steps. It makes DIR/epoch-E/. It looks for a checkpoint to
+// load. Then it writes DIR/epoch-E/lineage.json, which names the checkpoint (epoch, step) that the
+// attempt continues, or says that it continues none. Only after that does it save. So the directory
+// alone says which checkpoints are loadable: those of the newest epoch that has chosen, those of
+// the epoch that this one continues up to that step, and so on. A checkpoint that a superseded
+// attempt commits later is outside the lineage: nobody loads it, and retention removes it (save.h).
+// A checkpoint counts even if no other process knows of it.
 //
+// Only rank 0 of an attempt may call the functions that write.
 // Only rank 0 of an attempt calls the functions that write.
 
 #pragma once
@@ -40,73 +43,77 @@ struct InitialisedFrom {
   std::string sha256;
 };
 
-// A stretch of the lineage: the checkpoints of one epoch up to a step.
+// A part of the lineage: the checkpoints of one epoch up to a step.
 struct Stretch {
   int64_t epoch = 0;
   int64_t last_step = 0;
 };
 
-// Newest stretch first; epochs and steps fall from each to the next.
+// The newest stretch comes first. Epochs and steps fall from each stretch to the next.
 struct Lineage {
   std::vector<Stretch> stretches;
 
   bool Holds(int64_t epoch, int64_t step) const;
-  bool Holds(const ListedCheckpoint& listed) const;  // And it is complete.
+  bool Holds(const ListedCheckpoint& listed) const;  // Also that it is complete.
 };
 
-// From which step an attempt went on; 0: from the beginning.
+// The step from which an attempt continued; 0: from the beginning.
 struct AttemptStart {
   int64_t epoch = 0;
   int64_t step = 0;
 };
 
-// Where the attempts of the lineage after `epoch` began, oldest first.
+// Returns where the lineage's attempts after `epoch` began, oldest first.
 std::vector<AttemptStart> StartsAfter(const Lineage& lineage, int64_t epoch);
 
-// Makes the directory of `epoch`: from then on earlier epochs remove nothing (ApplyRetention), and
-// stop once they look. An error for which IsSuperseded holds where a later epoch has begun.
+// Makes the directory of `epoch`. From then on attempts of earlier epochs remove nothing
+// (ApplyRetention), and stop as soon as they look. Returns an error for which IsSuperseded holds if
+// a later epoch has begun.
 absl::Status BeginEpoch(const std::string& directory, int64_t epoch, Storage& storage);
 
-// Writes the lineage file of `epoch`, which has begun: the checkpoint that it continues, or else
-// the one that it began with. The file is there completely or not at all, and durable once this
-// returns OK.
+// Writes the lineage file of `epoch`, which must have begun. `continued` is the checkpoint that the
+// attempt continues; otherwise `initialised_from` is the one that it began with. The file is
+// written completely or not at all, and is durable once this returns OK.
 absl::Status WriteLineage(const std::string& directory, int64_t epoch,
                           const std::optional<Continued>& continued, Storage& storage,
                           const std::optional<InitialisedFrom>& initialised_from = std::nullopt);
 
-// What the earliest attempt took of `named`: so that a later one, if it has to begin again, begins
-// with the same parameters. Nothing where none says so. An absent directory has none.
+// Returns the checkpoint that the earliest attempt took from `named`, so that a later attempt that
+// has to begin again begins with the same parameters. Returns nullopt if no attempt says so or the
+// directory does not exist.
 absl::StatusOr<std::optional<InitialisedFrom>> ReadInitialisedFrom(const std::string& directory,
                                                                    absl::string_view named);
 
-// The lineage of the newest epoch that has chosen. Epochs that began and chose nothing are left
-// out. An epoch whose lineage file is missing (a version before this one wrote its checkpoints) or
-// damaged is taken to continue everything before it; one that cannot be read is an error.
+// Returns the lineage of the newest epoch that has chosen. Epochs that began and chose nothing are
+// left out. An epoch whose lineage file is damaged, or missing (an earlier version wrote its
+// checkpoints), is assumed to continue everything before it. Returns an error if a lineage file
+// cannot be read.
 absl::StatusOr<Lineage> ReadLineage(const std::string& directory);
 absl::StatusOr<Lineage> ReadLineage(const std::string& directory, const JobDirectory& found);
 
-// The complete checkpoints of that lineage, newest first. An absent directory has none.
+// Returns the complete checkpoints of that lineage, newest first. An absent directory has none.
 absl::StatusOr<std::vector<ListedCheckpoint>> LoadableCheckpoints(const std::string& directory);
 
-// The newest epoch that has begun; 0: none has.
+// Returns the newest epoch that has begun, or 0 if none has.
 absl::StatusOr<int64_t> NewestEpoch(const std::string& directory);
 
-// OK while `epoch` is the newest that has begun in the directory; otherwise an error for which
-// IsSuperseded holds. A directory that cannot be read says nothing, and is OK.
+// Returns OK if `epoch` is the newest that has begun in the directory, or if the directory cannot
+// be read. Otherwise returns an error for which IsSuperseded holds.
 absl::Status CheckNewest(const std::string& directory, int64_t epoch);
 bool IsSuperseded(const absl::Status& status);
 
-// The directory is not as the job left it (its share is not mounted here, say): a failure of this
-// host, which says nothing about the job.
+// The error for a directory that is not as the job left it, for example because its share is not
+// mounted here. It is a failure of this host and says nothing about the job.
 absl::Status StorageFault(const std::string& directory, const std::string& found);
-// The same of a directory whose file system is full (RESOURCE_EXHAUSTED).
+// The same for a directory whose file system is full (RESOURCE_EXHAUSTED).
 absl::Status StorageFull(const std::string& directory, const absl::Status& status);
-// The failure of a host whose program cannot read a checkpoint, because a later version has written
-// it (`status`, UNIMPLEMENTED).
+// The same for a host whose program cannot read a checkpoint because a later version wrote it.
+// `status` is the UNIMPLEMENTED error.
 absl::Status ProgramTooOld(const absl::Status& status);
 bool IsStorageFault(const absl::Status& status);
-// An error of what an earlier attempt of the job could use, as the host's failure. Errors that say
-// what no other host could mend (INVALID_ARGUMENT, RESOURCE_EXHAUSTED, IsSuperseded) stay.
+// Turns an error about something that an earlier attempt of the job could use into a failure of
+// this host. Errors that no other host could repair (INVALID_ARGUMENT, RESOURCE_EXHAUSTED,
+// IsSuperseded) are returned unchanged.
 absl::Status OfThisHost(const absl::Status& status);
 
 }  // namespace trainyard

@@ -1,4 +1,4 @@
-// What lies in a job's checkpoint directory.
+// Lists the content of a job's checkpoint directory.
 
 #include <algorithm>
 #include <filesystem>
@@ -15,7 +15,7 @@
 namespace trainyard {
 namespace {
 
-// One whose manifest cannot be looked at is not half-written.
+// An error if the manifest cannot be looked at: such a checkpoint must not pass for half-written.
 absl::StatusOr<bool> HasManifest(const std::string& checkpoint) {
   const std::string path = absl::StrCat(checkpoint, "/", kManifestName);
   std::error_code error;
@@ -31,14 +31,8 @@ absl::StatusOr<Checkpoint> OpenAndUse(const std::string& path, const Roots& root
   return checkpoint;
 }
 
-void DropCachedFiles(const std::string& directory) {
-  const auto names = ListDirectory(directory);
-  for (const std::string& name : names.value_or(std::vector<std::string>())) {
-    DropCached(absl::StrCat(directory, "/", name));
-  }
-}
-
-// One of a later version is good, and this program too old: an older one is not taken for that.
+// A checkpoint of a later version is good, and this program is too old: an older checkpoint must
+// not be loaded instead.
 bool SaysThatItIsNotGood(const absl::Status& status) {
   return absl::IsDataLoss(status) || absl::IsNotFound(status) || absl::IsFailedPrecondition(status);
 }
@@ -63,7 +57,7 @@ absl::StatusOr<JobDirectory> ListJobDirectory(const std::string& directory) {
   for (const int64_t epoch : found.epochs) {
     const absl::StatusOr<std::vector<std::string>> steps =
         ListDirectory(EpochPath(directory, epoch));
-    if (absl::IsNotFound(steps.status())) continue;  // Another attempt removed it just now.
+    if (absl::IsNotFound(steps.status())) continue;  // Another attempt has just removed it.
     RETURN_IF_ERROR(steps.status());
     for (const std::string& step_name : *steps) {
       const std::optional<int64_t> step = ParseStepName(step_name);
@@ -111,7 +105,7 @@ absl::StatusOr<Checkpoint> ReadCheckpoint(const std::string& path, const Roots& 
                                           const UseCheckpoint& use) {
   absl::StatusOr<Checkpoint> checkpoint = OpenAndUse(path, roots, use);
   if (checkpoint.ok() || absl::IsInvalidArgument(checkpoint.status())) return checkpoint;
-  // This machine's memory alone may hold bad bytes.
+  // The bad bytes may be only in this machine's memory.
   DropCachedFiles(path);
   if (const auto base = BaseOf(path); base.ok() && *base) DropCachedFiles(**base);
   checkpoint = OpenAndUse(path, roots, use);

@@ -19,7 +19,7 @@ absl::Status WithPath(const std::string& path, const absl::Status& status) {
   return absl::Status(status.code(), absl::StrCat(path, ": ", status.message()));
 }
 
-// Whether every number of the one is one of the other.
+// Whether every number of dtype `narrow` is also one of dtype `wide`.
 bool Holds(DType wide, DType narrow) {
   return SizeOf(wide) > SizeOf(narrow) && wide != DType::kI32 && wide != DType::kI64;
 }
@@ -54,7 +54,7 @@ absl::Status CheckTarget(const StoredTensor* stored, const TargetBox& target) {
   return absl::OkStatus();
 }
 
-// As kernels/cast.h has it.
+// Rounds as kernels/cast.h.
 void Convert(const char* from, DType from_dtype, char* to, DType to_dtype, int64_t elements) {
   DispatchFloat(from_dtype, [&](auto source) {
     DispatchFloat(to_dtype, [&](auto target) {
@@ -84,7 +84,7 @@ absl::StatusOr<Checkpoint::Part> Checkpoint::OpenPart(const std::string& path) {
   const std::string manifest_path = absl::StrCat(path, "/", kManifestName);
   ASSIGN_OR_RETURN(const std::string text, ReadRegularFile(manifest_path, kManifestLimitBytes));
   absl::StatusOr<Manifest> manifest = ParseManifest(text);
-  if (absl::IsInvalidArgument(manifest.status())) {  // Signed, and contradicts itself.
+  if (absl::IsInvalidArgument(manifest.status())) {  // It contradicts itself.
     return WithPath(manifest_path, absl::DataLossError(manifest.status().message()));
   }
   if (!manifest.ok()) return WithPath(manifest_path, manifest.status());
@@ -93,7 +93,7 @@ absl::StatusOr<Checkpoint::Part> Checkpoint::OpenPart(const std::string& path) {
   DataFiles files(part.path);
   for (const auto& [name, size] : part.manifest.file_sizes) {
     const absl::StatusOr<const InputFile*> opened = files.Get(name);
-    if (absl::IsInvalidArgument(opened.status())) {  // A directory or a pipe in its place.
+    if (absl::IsInvalidArgument(opened.status())) {  // A directory or a pipe has its name.
       return absl::DataLossError(opened.status().message());
     }
     RETURN_IF_ERROR(opened.status());
@@ -120,8 +120,14 @@ absl::Status Checkpoint::CheckSame(const Manifest& base, const BaseReference& wa
 }
 
 absl::Status Checkpoint::CheckBase(const std::string& directory, const BaseReference& base) {
-  ASSIGN_OR_RETURN(const Part part, OpenPart(BasePath(directory, base.epoch)));
-  return CheckSame(part.manifest, base);
+  const std::string path = BasePath(directory, base.epoch);
+  const auto check = [&]() -> absl::Status {
+    ASSIGN_OR_RETURN(const Part part, OpenPart(path));
+    return CheckSame(part.manifest, base);
+  };
+  if (const absl::Status status = check(); status.ok()) return status;
+  DropCachedFiles(path);  // Only this machine's memory may hold bad bytes.
+  return check();
 }
 
 absl::Status Checkpoint::OpenBase(const Roots& roots) {
@@ -154,7 +160,7 @@ const StoredTensor* Checkpoint::Find(absl::string_view name, TensorKind kind) co
   return own != nullptr || !base_ ? own : base_->manifest.Find(name, kind);
 }
 
-// Calls f(part, files) for what the checkpoint holds itself and for its base.
+// Calls f(part, files) for the checkpoint's own part and for its base.
 template <typename F>
 absl::Status Checkpoint::ForEachPart(F&& f) const {
   DataFiles files(own_.path);
@@ -197,7 +203,7 @@ absl::StatusOr<std::string> Checkpoint::Digest() const {
 
 absl::Status Checkpoint::Load(std::span<const TargetBox> boxes, const BoxCopy& to_device,
                               std::set<std::string>* absent) const {
-  // All of them first, so that nothing is overwritten by a checkpoint that does not fit.
+  // Checks all boxes first, so that a checkpoint that does not fit overwrites nothing.
   for (const TargetBox& target : boxes) {
     if (absent != nullptr && Find(target.name, target.kind) == nullptr) {
       absent->insert(target.name);

@@ -1,6 +1,7 @@
-// Reads checkpoints. Nothing is used that was not checked: the manifest against its own checksum
-// when it is opened, and what is read of a box against the checksum of the box or of its pieces
-// (pieces.h), by whoever reads it. So no rank has to read what another one loads.
+// Reads checkpoints. All data are checked before they are used: the manifest against its own
+// checksum when it is opened, and a box against the checksum of the box or of the pieces that are
+// read (pieces.h). Each rank checks what it reads, so no rank reads data only to check them for
+// another.
 
 #pragma once
 
@@ -18,14 +19,14 @@
 
 namespace trainyard {
 
-// What may be done to the numbers of a tensor that a checkpoint has in another dtype.
+// How a tensor's numbers may be converted if the checkpoint has another dtype.
 enum class Conversion : uint8_t {
   kNone,
-  kWiden,  // To a dtype that holds each of them exactly.
-  kRound,  // To any, to the nearest even (kernels/cast.h).
+  kWiden,  // To a dtype that holds each number exactly.
+  kRound,  // To any dtype, rounded to nearest even (kernels/cast.h).
 };
 
-// A box of a tensor to be filled in this rank's memory, rows contiguous. A view.
+// A box of a tensor in this rank's memory, rows contiguous, to be filled. A view.
 struct TargetBox {
   std::string name;
   TensorKind kind = TensorKind::kParameter;
@@ -36,49 +37,56 @@ struct TargetBox {
   Conversion conversion = Conversion::kNone;
 };
 
-// Immutable, thread-safe.
+// A checkpoint that was opened. Immutable, thread-safe.
 class Checkpoint {
  public:
-  // `path` is the directory of one checkpoint. Checks the manifest, that every file has its size,
-  // and that a name "epoch-E/step-N" is the manifest's; the same of the base that it names. Errors
-  // name file and tensor: NOT_FOUND where there is none, DATA_LOSS where it or its base is damaged,
-  // or the base is away, UNIMPLEMENTED of another version, INTERNAL where the read itself failed
-  // (EIO).
+  // Opens the checkpoint in the directory `path`, and the base that it names. Checks the manifest,
+  // the size of every file, and that a directory name "epoch-E/step-N" agrees with the manifest.
+  // Errors name file and tensor:
+  // - NOT_FOUND: there is no checkpoint.
+  // - DATA_LOSS: the checkpoint or its base is damaged, or the base is missing.
+  // - UNIMPLEMENTED: another version wrote it.
+  // - INTERNAL: a read failed (EIO).
   static absl::StatusOr<Checkpoint> Open(const std::string& path, const Roots& roots = Roots());
 
   const std::string& path() const { return own_.path; }
-  // Without what lies in the base.
+  // Does not contain what is in the base.
   const Manifest& manifest() const { return own_.manifest; }
   const RunState& state() const { return manifest().state; }
-  // Of the base; null where there is none.
+  // The manifest of the base; null if there is no base.
   const Manifest* base() const { return base_ ? &base_->manifest : nullptr; }
-  // Null where neither has it.
+  // Returns null if neither the checkpoint nor its base has the tensor.
   const StoredTensor* Find(absl::string_view name, TensorKind kind) const;
 
-  // Reads everything. DATA_LOSS names the first damaged file and tensor.
+  // Reads everything. DATA_LOSS: names the first damaged file and tensor.
   absl::Status Verify() const;
 
-  // SHA-256 over contents alone, whatever the layout (docs/formats.md). Verifies on the way.
+  // Returns the SHA-256 of the contents, which is the same for every layout (docs/formats.md). Also
+  // does the work of Verify.
   absl::StatusOr<std::string> Digest() const;
 
-  // Of the base that checkpoints of the job's directory name: an error where it is not there, or is
-  // another one, or one of its files is too short. Reads no data.
+  // Checks the base that the checkpoints of the job's directory name. Returns an error if the base
+  // is not there, is another one, or has a file that is too short. A base that looks wrong is
+  // looked at once more past the cache. Reads no tensors.
   static absl::Status CheckBase(const std::string& directory, const BaseReference& base);
 
-  // INVALID_ARGUMENT names the first field that differs and may not for such a use.
+  // INVALID_ARGUMENT: names the first field that differs and must not differ for this use.
   absl::Status CheckModel(const ModelConfig& model, MayDiffer use = MayDiffer::kAlways) const;
 
-  // Fills the boxes, under whatever layout they were written, reading the pieces that hold them:
-  // hardly more than the boxes' own bytes. INVALID_ARGUMENT names the first tensor that the
-  // checkpoint does not have, or has with another shape or dtype, and then no box is touched.
-  // DATA_LOSS as Verify, for what was read; the boxes hold anything then. Where they lie in a
-  // device's memory, `to_device` copies one after the other there. With `absent`, the boxes of
-  // tensors that the checkpoint does not have stay as they are, and their names are added there.
+  // Fills the boxes, whatever layout wrote the checkpoint. Reads only the pieces that hold the
+  // boxes, which is hardly more than the boxes' own bytes. If boxes lie in a device's memory,
+  // `to_device` copies them there, one after the other. If `absent` is not null, the boxes of
+  // tensors that the checkpoint lacks keep their values, and `absent` receives the names of these
+  // tensors.
+  //
+  // INVALID_ARGUMENT: the checkpoint lacks a tensor, or has it with another shape or dtype; no box
+  // is changed, and the message names the first such tensor. DATA_LOSS: as Verify, for the data
+  // that were read; the boxes' contents are undefined.
   absl::Status Load(std::span<const TargetBox> boxes, const BoxCopy& to_device = nullptr,
                     std::set<std::string>* absent = nullptr) const;
 
  private:
-  // A directory with a manifest.
+  // A directory with a manifest: the checkpoint itself, or its base.
   struct Part {
     std::string path;
     Manifest manifest;
@@ -97,42 +105,44 @@ struct ListedCheckpoint {
   std::string path;
   int64_t epoch = 0;
   int64_t step = 0;
-  bool complete = false;  // Has a manifest; whether a good one, Open and Verify say.
+  bool complete = false;  // Has a manifest. Open and Verify check the manifest.
 };
 
-// What lies below a job's checkpoint directory, newest first; in an absent one, nothing.
+// The content of a job's checkpoint directory, newest first. Empty if the directory does not exist.
 struct JobDirectory {
-  std::vector<int64_t> epochs;                // That have begun.
+  std::vector<int64_t> epochs;                // Epochs that have begun.
   std::vector<ListedCheckpoint> checkpoints;  // By (epoch, step).
 };
-// The epochs alone.
+// Lists only the epochs.
 absl::StatusOr<std::vector<int64_t>> ListEpochs(const std::string& directory);
-// Lists the directory and those of its epochs, each once. Fails where anything cannot be looked at:
-// what this host cannot see must not pass for what is not there.
+// Lists the directory and the directories of its epochs, each once. Returns an error if any of them
+// cannot be read: data that this host cannot see must not pass for data that do not exist.
 absl::StatusOr<JobDirectory> ListJobDirectory(const std::string& directory);
-// The directory of the base that the checkpoint at `path`, a CheckpointPath, names; none where it
-// has no base. Reads its manifest alone.
+// Returns the directory of the base that the checkpoint at `path`, a CheckpointPath, names, or
+// nullopt if it names none. Reads only the manifest.
 absl::StatusOr<std::optional<std::string>> BaseOf(const std::string& path);
-// Its checkpoints alone.
+// Lists only the checkpoints.
 absl::StatusOr<std::vector<ListedCheckpoint>> ListCheckpoints(const std::string& directory);
-// The paths of the complete ones, whoever wrote them; which of them a job may load, lineage.h says.
+// Returns the paths of the complete checkpoints of all attempts. lineage.h says which of them a job
+// may load.
 absl::StatusOr<std::vector<std::string>> CompleteCheckpoints(const std::string& directory);
 std::vector<std::string> PathsOfComplete(const std::vector<ListedCheckpoint>& listed);
 
-// Reads what is wanted of an opened checkpoint, and so checks it. Called again after a failure.
+// Reads the needed parts of an opened checkpoint, and so checks them. Called again after a failure.
 using UseCheckpoint = std::function<absl::Status(const Checkpoint&)>;
 inline absl::Status VerifyAll(const Checkpoint& checkpoint) { return checkpoint.Verify(); }
 
-// Opens a checkpoint and uses it. What fails is tried once more, past this machine's cache.
-// INTERNAL (EIO) and PERMISSION_DENIED say that this host cannot read it, which is no reason to
-// take an older one; other errors are those of Open and `use`.
+// Opens a checkpoint and calls `use`. If that fails, except with INVALID_ARGUMENT, drops this
+// machine's cache of the files and tries once more. INTERNAL (EIO) and PERMISSION_DENIED mean that
+// this host cannot read the checkpoint, which is no reason to load an older one. Other errors are
+// those of Open and `use`.
 absl::StatusOr<Checkpoint> ReadCheckpoint(const std::string& path, const Roots& roots,
                                           const UseCheckpoint& use);
 
-// The first of the candidates that `read` returns, and why the ones before it were refused: they
-// are damaged (DATA_LOSS) or incomplete (NOT_FOUND, FAILED_PRECONDITION). Any other error ends the
-// search, and is returned: one of another version too (UNIMPLEMENTED). None where there are no
-// candidates; DATA_LOSS with every reason where all are refused.
+// The first candidate for which `read` succeeds, and the reasons why the candidates before it were
+// refused: they are damaged (DATA_LOSS) or incomplete (NOT_FOUND, FAILED_PRECONDITION). Any other
+// error ends the search and is returned, also UNIMPLEMENTED for another version. If there are no
+// candidates, there is no checkpoint. DATA_LOSS, with every reason: all candidates were refused.
 struct ChosenCheckpoint {
   std::optional<Checkpoint> checkpoint;
   std::vector<std::string> refused;
@@ -141,11 +151,13 @@ using ReadCandidate = std::function<absl::StatusOr<Checkpoint>(const std::string
 absl::StatusOr<ChosenCheckpoint> FirstGood(const std::vector<std::string>& candidates,
                                            const ReadCandidate& read);
 
-// What a path in a spec or on a command line names, newest first: the checkpoint there, or else
-// those of the lineage of a job's checkpoint directory. NOT_FOUND where it is neither.
+// Returns the checkpoints that a path in a spec or on a command line stands for, newest first: the
+// checkpoint at the path, or else the checkpoints of the lineage of a job's checkpoint directory.
+// NOT_FOUND: the path is neither. INVALID_ARGUMENT: the path is that of a base.
 absl::StatusOr<std::vector<std::string>> FindCheckpoints(const std::string& path,
                                                          const Roots& roots = Roots());
-// The first of them that `use` finds good. Errors of the above.
+// Returns the first of these checkpoints for which `use` succeeds. Errors are those of
+// FindCheckpoints and FirstGood.
 absl::StatusOr<ChosenCheckpoint> FindCheckpoint(const std::string& path,
                                                 const UseCheckpoint& use = VerifyAll,
                                                 const Roots& roots = Roots());

@@ -1,4 +1,4 @@
-// What makes a manifest consistent. manifest_json.cc has its text.
+// Checks that a manifest is consistent. manifest_json.cc reads and writes its text.
 
 #include "train/checkpoint/manifest.h"
 
@@ -16,7 +16,8 @@ namespace trainyard {
 namespace {
 
 constexpr size_t kMaxTensors = 1'000'000;
-// Of a tensor: from each rank the two ends and the middle of a flat range of a matrix.
+// Per tensor. Each rank may have a flat range of a matrix, which consists of at most three boxes:
+// its two ends and its middle.
 constexpr size_t kMaxBoxes = 3 * size_t{kMaxDevices};
 constexpr size_t kMaxNameBytes = 512;
 constexpr int64_t kMaxDim = int64_t{1} << 40;
@@ -28,13 +29,13 @@ absl::Status Inconsistent(const StoredTensor& tensor, const Parts&... what) {
       absl::StrCat("tensor ", tensor.name, " (", Name(tensor.kind), "): ", what...));
 }
 
-// Names go into one-line texts, so they hold no spaces.
+// Names are part of one-line texts, so they must not have spaces.
 bool LegalName(const std::string& name) {
   return !name.empty() && name.size() <= kMaxNameBytes &&
          std::all_of(name.begin(), name.end(), [](char c) { return absl::ascii_isgraph(c); });
 }
 
-// "rank-0.bin": nothing that could lead out of the directory.
+// "rank-0.bin": no name may lead out of the directory.
 bool LegalFileName(absl::string_view name) {
   constexpr absl::string_view kPrefix = "rank-", kSuffix = ".bin";
   if (name.size() <= kPrefix.size() + kSuffix.size() || name.size() > 32) return false;
@@ -94,7 +95,8 @@ absl::Status CheckBox(const StoredTensor& tensor, const StoredBox& stored) {
                       ToString(box), " into at most ", kMaxPieces);
 }
 
-// Boxes that lie in the tensor, share nothing and add up to it tile it.
+// Boxes tile a tensor if they are inside it, share no element, and have as many elements as the
+// tensor.
 absl::Status CheckTiling(const StoredTensor& tensor) {
   if (tensor.boxes.empty() || tensor.boxes.size() > kMaxBoxes) {
     return Inconsistent(tensor, "wanted 1 to ", kMaxBoxes, " boxes, found ", tensor.boxes.size());
@@ -108,7 +110,7 @@ absl::Status CheckTiling(const StoredTensor& tensor) {
     return Inconsistent(tensor, "boxes ", ToString(pair->first), " and ", ToString(pair->second),
                         " overlap");
   }
-  int64_t elements = 0;  // At most the tensor's, now that nothing overlaps.
+  int64_t elements = 0;  // At most the tensor's, because no boxes overlap.
   for (const Box& box : boxes) elements += box.elements();
   if (elements != tensor.shape.elements()) {
     return Inconsistent(tensor, "boxes hold ", elements, " of ", tensor.shape.elements(),
@@ -123,7 +125,7 @@ struct FileRange {
   const StoredTensor* tensor;
 };
 
-// The size of a file whose ranges follow each other without a gap.
+// Returns the size of a file. Its ranges must follow one another without a gap.
 absl::StatusOr<uint64_t> FileSize(const std::string& file, std::vector<FileRange> ranges) {
   std::sort(ranges.begin(), ranges.end(),
             [](const FileRange& a, const FileRange& b) { return a.begin < b.begin; });

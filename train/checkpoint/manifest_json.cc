@@ -1,6 +1,5 @@
-// The text of manifest.json. Its first line holds the SHA-256 of everything behind that line, so
-// that a damaged manifest is found before anything in it is believed; what is read is then checked
-// like any other input.
+// The text of manifest.json. The first line has the SHA-256 of everything after that line, so that
+// damage is found before any value is used. The values are then checked like any other input.
 
 #include <nlohmann/json.hpp>
 
@@ -23,7 +22,7 @@ constexpr absl::string_view kFirstLine = "{\"manifest_sha256\": \"";
 constexpr absl::string_view kFirstLineEnd = "\",\n";
 constexpr size_t kHexBytes = 64;
 
-// What programs before there were bases read.
+// Programs from before there were bases read this version.
 constexpr int64_t kVersionWithoutBase = 2;
 constexpr absl::string_view kToJobDirectory = "../../";
 
@@ -37,13 +36,14 @@ struct BaseText {
 };
 
 struct Contents {
-  RunState state;  // All but the model,
-  Json model;      // which is written by the table of its family, and the base.
+  RunState state;  // All but the model and the base.
+  Json model;      // Written by the table of its family.
   std::optional<BaseText> base;
   std::vector<StoredTensor> tensors;
 };
 
-// One spelling of the path only, which leads nowhere but to an attempt of the same directory.
+// Accepts only one spelling of the path. This spelling can only lead to an attempt of the same
+// directory.
 absl::StatusOr<BaseReference> ReadBase(const BaseText& text) {
   absl::string_view epoch = text.path;
   const bool begins = absl::ConsumePrefix(&epoch, kToJobDirectory);
@@ -96,10 +96,10 @@ static void VisitFields(V& v, StoredTensor& tensor) {
 
 template <typename V>
 static void VisitFields(V& v, CheckpointLayout& layout) {
-  v.Whole("data", layout.data), v.Whole("tensor", layout.tensor);
-  v.Whole("pipeline", layout.pipeline), v.Whole("context", layout.context);
-  v.LaterWhole("expert", layout.expert);
-  v.LaterWhole("virtual_pipeline", layout.virtual_pipeline);
+  v.Whole("data", layout.data);
+  ForEachAxis(layout, [&](const JobAxis& axis, auto& size) {
+    axis.later ? v.LaterWhole(axis.name, size) : v.Whole(axis.name, size);
+  });
   v.Later("schedule", layout.schedule), v.Later("zero", layout.zero);
   v.Whole("threads", layout.threads);
 }
@@ -131,8 +131,8 @@ std::string ToJson(const Manifest& manifest) {
   Json json;
   WriteFields(json, Versioned{base ? kCheckpointVersion : kVersionWithoutBase});
   WriteFields(json, contents);
-  // The opening brace is on the first line, which is not part of what is hashed. Text that is not
-  // UTF-8 is replaced rather than thrown at.
+  // The opening brace is on the first line, which is not hashed. Text that is not UTF-8 is
+  // replaced, because the library would throw.
   const std::string rest =
       json.dump(1, ' ', false, Json::error_handler_t::replace).substr(1) + "\n";
   return absl::StrCat(kFirstLine, Sha256Of(rest), kFirstLineEnd, rest);

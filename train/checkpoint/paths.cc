@@ -13,7 +13,7 @@ std::optional<int64_t> ParseNumbered(absl::string_view prefix, absl::string_view
   int64_t number = 0;
   if (name.substr(0, prefix.size()) != prefix) return std::nullopt;
   if (!absl::SimpleAtoi(name.substr(prefix.size()), &number) || number < 0) return std::nullopt;
-  // One spelling only, or two directories could be one checkpoint.
+  // Only one spelling is legal. Otherwise two directories could be the same checkpoint.
   if (absl::StrCat(prefix, number) != name) return std::nullopt;
   return number;
 }

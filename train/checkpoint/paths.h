@@ -1,4 +1,4 @@
-// Names in a job's checkpoint directory: DIR/owner.json, DIR/epoch-E/step-N/.
+// The names in a job's checkpoint directory: DIR/owner.json, DIR/epoch-E/step-N/.
 
 #pragma once
 
@@ -17,15 +17,15 @@ inline constexpr char kBaseName[] = "base";
 std::string EpochPath(const std::string& directory, int64_t epoch);
 // "DIR/epoch-3/step-40".
 std::string CheckpointPath(const std::string& directory, int64_t epoch, int64_t step);
-// "DIR/epoch-3/base": the frozen parameters of a job, which the attempt wrote.
+// "DIR/epoch-3/base": the frozen parameters of a job, written by attempt 3.
 std::string BasePath(const std::string& directory, int64_t epoch);
 std::string DataFileName(int64_t rank);  // "rank-0.bin"
 
-// The number in "epoch-3" or "step-40"; none for other names, "step-040" among them.
+// Returns the number in "epoch-3" or "step-40", or nullopt for other names, also for "step-040".
 std::optional<int64_t> ParseEpochName(absl::string_view name);
 std::optional<int64_t> ParseStepName(absl::string_view name);
 
-// (epoch, step) of a path that ends in "epoch-3/step-40", wherever it begins.
+// Returns (epoch, step) of a path that ends in "epoch-3/step-40".
 std::optional<std::pair<int64_t, int64_t>> ParseCheckpointPath(absl::string_view path);
 
 }  // namespace trainyard

@@ -11,8 +11,8 @@ namespace {
 
 constexpr int64_t kMinPieceBytes = 128;
 
-// A piece's size along a dim, cut into 2, 3, 5 or 7 equal parts where one of these divides it, and
-// otherwise in two.
+// Returns a piece's size along a dim after a cut: into 2, 3, 5 or 7 equal parts if one of these
+// divides it, and otherwise into two.
 int64_t Cut(int64_t size) {
   for (const int64_t parts : {2, 3, 5, 7}) {
     if (size % parts == 0) return size / parts;
@@ -34,7 +34,7 @@ Shape PieceShape(const Shape& extent, size_t element_bytes) {
   Shape piece = extent;
   std::array<bool, Shape::kMaxRank> done = {};
   for (;;) {
-    // The dim that has been cut least.
+    // Choose the dim that has been cut least.
     const Shape counts = PieceCounts(extent, piece);
     int next = -1;
     for (int i = 0; i < extent.rank(); ++i) {

@@ -1,11 +1,11 @@
-// A stored box is divided into pieces, each with a checksum of its own (CRC-32), so that a rank of
-// another layout, which needs a part of the box, checks what it reads and reads little else. Pieces
-// are cut along every dim, since layouts divide a tensor along any: a half, a quarter or an eighth
-// of a box along one dim is a whole number of pieces wherever the dim's size allows and the box is
-// not tiny.
+// Divides a stored box into pieces, each with its own checksum (CRC-32). A rank of another layout
+// needs only a part of the box. With pieces it can check what it reads without reading much more.
+// Pieces are cut along every dim, because layouts divide a tensor along any dim: a half, a quarter
+// or an eighth of a box along one dim is a whole number of pieces, unless the size of the dim does
+// not allow it or the box is tiny.
 //
 // The checksums follow the box in its file, in C order of the pieces, four bytes each,
-// little-endian. A box that is too small to be divided has none: its readers read all of it.
+// little-endian. A box that is too small to be divided has no pieces: its readers read all of it.
 
 #pragma once
 
@@ -17,10 +17,10 @@
 
 namespace trainyard {
 
-inline constexpr int64_t kMaxPieces = 1 << 14;  // Of a box.
+inline constexpr int64_t kMaxPieces = 1 << 14;  // Per box.
 
-// Boxes are read, written and hashed in chunks of this size: a chunk is hashed while it is in the
-// processor's cache. A multiple of every dtype's size.
+// Boxes are read, written and hashed in chunks of this size, so that a chunk is still in the
+// processor's cache when it is hashed. A multiple of every dtype's size.
 inline constexpr size_t kChunkBytes = 1 << 20;
 
 // Returns the shape of a box's pieces; the last piece along a dim may be smaller. A box has at most
@@ -28,18 +28,19 @@ inline constexpr size_t kChunkBytes = 1 << 20;
 // shape of rank 0 if the box is too small to be divided.
 Shape PieceShape(const Shape& extent, size_t element_bytes);
 
-// How many pieces a box of that extent has along each dim.
+// The number of pieces along each dim of a box.
 Shape PieceCounts(const Shape& extent, const Shape& piece);
-// The bytes of a box's checksums; 0 where it is not divided (`piece` has rank 0).
+// The bytes of a box's checksums; 0 if the box is not divided (`piece` has rank 0).
 uint64_t PieceTableBytes(const Shape& extent, const Shape& piece);
 
-// The checksums of a box whose bytes come in the order of its memory.
+// Computes the checksums of a box's pieces. The box's bytes must be given in the order of its
+// memory.
 class PieceChecksums {
  public:
-  // `piece` is not of rank 0.
+  // `piece` must not have rank 0.
   PieceChecksums(const Shape& extent, const Shape& piece, size_t element_bytes);
 
-  // Whole elements, the next ones.
+  // Adds the next bytes of the box. They must be whole elements.
   void Update(const void* data, size_t bytes);
   const std::vector<uint32_t>& sums() const { return sums_; }
 
@@ -49,7 +50,7 @@ class PieceChecksums {
   const Shape extent_, piece_, counts_;
   const size_t element_bytes_;
   int64_t at_ = 0;         // In elements.
-  int64_t row_first_ = 0;  // The piece in which the row begins.
+  int64_t row_first_ = 0;  // The first piece of the current row.
   std::vector<uint32_t> sums_;
 };
 

@@ -38,7 +38,7 @@ absl::Status ReadBoxFrom(const InputFile& file, const StoredTensor& tensor, cons
   return Damaged(file, tensor, stored.box);
 }
 
-// Copies what both boxes share from the memory of one to that of the other.
+// Copies the elements that both boxes share from the memory of one box to that of the other.
 void CopyShared(const Box& from_box, const char* from, const Box& to_box, char* to,
                 size_t element) {
   ForEachSharedRun(from_box, to_box, [&](int64_t source, int64_t target, int64_t count) {
@@ -48,7 +48,7 @@ void CopyShared(const Box& from_box, const char* from, const Box& to_box, char* 
   }).IgnoreError();
 }
 
-// The same straight from the file, unchecked.
+// The same directly from the file, without a check.
 absl::Status ReadShared(const InputFile& file, const StoredBox& stored, const Box& box, char* data,
                         size_t element) {
   return ForEachSharedRun(stored.box, box, [&](int64_t from, int64_t to, int64_t count) {
@@ -57,7 +57,7 @@ absl::Status ReadShared(const InputFile& file, const StoredBox& stored, const Bo
   });
 }
 
-// A box that is divided into pieces.
+// Reads a box that is divided into pieces.
 class PieceReader {
  public:
   PieceReader(const InputFile& file, const StoredTensor& tensor, const StoredBox& stored)
@@ -67,7 +67,7 @@ class PieceReader {
         element_(SizeOf(tensor.dtype)),
         grid_(WholeBox(PieceCounts(stored.box.extent, stored.piece))) {}
 
-  // What the box and `target` share, by rows of pieces.
+  // Fills the part of `target` that the box has, one row of pieces after the other.
   absl::Status Fill(const Box& target, char* data) const {
     Box strip = PiecesOf(*Intersection(stored_.box, target));
     const int64_t begin = strip.offset[0], end = begin + strip.extent[0];
@@ -85,7 +85,7 @@ class PieceReader {
   }
 
  private:
-  // The pieces, as a box of the grid of all pieces, that hold a part of the stored box.
+  // Returns the pieces that hold a part of the stored box, as a box of the grid of all pieces.
   Box PiecesOf(const Box& part) const {
     Box pieces = grid_;
     for (int i = 0; i < part.extent.rank(); ++i) {
@@ -97,7 +97,7 @@ class PieceReader {
     return pieces;
   }
 
-  // The other way round.
+  // The inverse: the elements of a box of pieces.
   Box ElementsOf(const Box& pieces) const {
     Box elements = stored_.box;
     for (int i = 0; i < elements.extent.rank(); ++i) {
@@ -130,7 +130,7 @@ class PieceReader {
     });
   }
 
-  // The piece of that number, in C order.
+  // Piece `number` in C order, as a box of the grid.
   Box OnePiece(int64_t number) const {
     Box piece = grid_;
     for (int i = grid_.extent.rank() - 1; i >= 0; --i) {
@@ -145,7 +145,7 @@ class PieceReader {
   const StoredTensor& tensor_;
   const StoredBox& stored_;
   const size_t element_;
-  const Box grid_;  // Of all pieces: each dim counts them.
+  const Box grid_;  // All pieces: each dim counts pieces.
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Removes one checkpoint so that no half of it can be taken for a whole.
+// Removes a checkpoint so that a partly removed one cannot be taken for a complete one.
 
 #pragma once
 
@@ -9,7 +9,8 @@
 
 namespace trainyard {
 
-// `path` is a CheckpointPath or a BasePath; absent is OK. The manifest goes first, durably.
+// `path` must be a CheckpointPath or a BasePath; OK if nothing is there. Removes the manifest
+// first, durably.
 absl::Status RemoveCheckpoint(const std::string& path, Storage& storage);
 
 }  // namespace trainyard

@@ -1,4 +1,4 @@
-// Which checkpoints stay, and how the others go.
+// Chooses the checkpoints that stay, and removes the others.
 
 #include <algorithm>
 #include <optional>
@@ -17,7 +17,8 @@
 namespace trainyard {
 namespace {
 
-// What goes, oldest first, so that an interruption leaves the newer ones.
+// Returns the checkpoints to remove, oldest first, so that after an interruption the newer ones are
+// still there.
 std::vector<std::string> Superfluous(const std::vector<ListedCheckpoint>& newest_first,
                                      const Lineage& lineage, const Retention& retention) {
   std::vector<std::string> paths;
@@ -27,16 +28,16 @@ std::vector<std::string> Superfluous(const std::vector<ListedCheckpoint>& newest
       ++kept;
       continue;
     }
-    // No checkpoint goes before `keep` newer good ones stay: what this host could not read, or took
-    // for damaged and left off the line, may be good. What is half-written goes before, but not
-    // what is just being written.
+    // No checkpoint is removed before `keep` newer good ones are kept: a checkpoint that this host
+    // could not read, or took for damaged and left outside the lineage, may be good. Half-written
+    // checkpoints are removed earlier, except one that is being written now.
     if (kept == retention.keep || (kept > 0 && !listed.complete)) paths.push_back(listed.path);
   }
   std::reverse(paths.begin(), paths.end());
   return paths;
 }
 
-// The bases of earlier attempts that none of the checkpoints names.
+// Returns the bases of earlier attempts that no checkpoint names.
 absl::StatusOr<std::vector<std::string>> UnnamedBases(const std::string& directory, int64_t epoch,
                                                       const std::vector<int64_t>& epochs,
                                                       const std::vector<ListedCheckpoint>& listed) {
@@ -76,8 +77,8 @@ absl::Status ApplyRetention(const std::string& directory, const Retention& reten
   std::vector<ListedCheckpoint>& listed = found.checkpoints;
   absl::Status removed;
   for (const std::string& path : Superfluous(listed, lineage, retention)) {
-    // Looked at again each time: the successor may begin while this attempt, superseded, still
-    // removes.
+    // Checked again each time: the successor may begin while this superseded attempt is still
+    // removing.
     if (!CheckNewest(directory, retention.epoch).ok()) break;
     removed = RemoveCheckpoint(path, storage);
     if (!removed.ok()) break;
@@ -88,7 +89,7 @@ absl::Status ApplyRetention(const std::string& directory, const Retention& reten
     if (!removed.ok() || !CheckNewest(directory, retention.epoch).ok()) break;
     removed = RemoveCheckpoint(path, storage);
   }
-  // What attempts that chose nothing left behind. A directory that holds a file stays.
+  // Directories of attempts that chose nothing. A directory that has a file stays.
   for (const int64_t epoch : found.epochs) {
     if (epoch > retention.epoch) break;  // Superseded.
     if (epoch == retention.epoch || lineage.Holds(epoch, 0)) continue;

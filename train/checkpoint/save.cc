@@ -18,7 +18,7 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "checkpoints hold memory as it is");
 
-// Calls use(data, bytes) for each chunk of the memory, copied to the host where it is not there.
+// Calls use(data, bytes) for each chunk of the memory, copied to the host if it is not there.
 template <typename Use>
 absl::Status ForEachChunk(const void* data, size_t bytes, const BoxCopy& to_host, Use&& use) {
   std::vector<char> staged(to_host ? kChunkBytes : 0);
@@ -55,7 +55,7 @@ absl::StatusOr<StoredBox> AppendBox(const SourceBox& source, OutputFile& file,
   return stored;
 }
 
-// One entry a tensor, with the boxes of all ranks.
+// Returns one entry for each tensor, with the boxes of all ranks.
 absl::StatusOr<std::vector<StoredTensor>> JoinBoxes(std::vector<StoredTensor> written) {
   std::map<std::pair<std::string, TensorKind>, StoredTensor> joined;
   for (StoredTensor& part : written) {
@@ -126,7 +126,7 @@ absl::StatusOr<std::vector<StoredTensor>> WriteRank(const std::string& checkpoin
 
 namespace {
 
-// `checkpoint` is the directory.
+// `checkpoint` is the checkpoint's directory.
 absl::StatusOr<Manifest> Commit(const std::string& checkpoint, const RunState& state,
                                 std::vector<StoredTensor> written, Storage& storage) {
   ASSIGN_OR_RETURN(std::vector<StoredTensor> tensors, JoinBoxes(std::move(written)));

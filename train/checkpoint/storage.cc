@@ -72,7 +72,7 @@ class LocalFiles final : public Storage {
 
  private:
   static absl::StatusOr<std::unique_ptr<OutputFile>> Open(const std::string& path, int flag) {
-    // Not through a link, which could lead out of the job's roots; and not waiting for the reader
+    // Does not follow a link, which could lead out of the job's roots. Does not wait for the reader
     // of a pipe.
     FileDescriptor fd(::open(
         path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | flag, 0644));
@@ -84,7 +84,7 @@ class LocalFiles final : public Storage {
 }  // namespace
 
 Storage& LocalStorage() {
-  static LocalFiles files;  // Holds nothing.
+  static LocalFiles files;  // Has no state.
   return files;
 }
 

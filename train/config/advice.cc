@@ -1,11 +1,12 @@
 #include "train/config/advice.h"
 
 #include <algorithm>
-#include <array>
 #include <cstdlib>
 #include <numeric>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "common/job_axes.h"
 #include "train/config/resolve_model.h"
 #include "train/config/validate.h"
 #include "train/config/validate_layout.h"
@@ -14,23 +15,22 @@ namespace trainyard {
 namespace {
 
 struct Size {
-  absl::string_view field;
+  std::string field;
   int64_t* value;
   int64_t limit;
 };
 
-// In the order in which they are thought of where any of several would do.
-std::array<Size, 9> SizesOf(JobConfig& job) {
-  ParallelismConfig& p = job.parallelism;
-  return {{{"parallelism.tensor", &p.tensor, kMaxDevices},
-           {"parallelism.context", &p.context, kMaxDevices},
-           {"parallelism.expert", &p.expert, kMaxDevices},
-           {"parallelism.pipeline", &p.pipeline, kMaxDevices},
-           {"parallelism.virtual_pipeline", &p.virtual_pipeline, kMaxDevices},
-           {"batch.micro", &job.batch.micro, kMaxGlobalBatch},
-           {"batch.global", &job.batch.global, kMaxGlobalBatch},
-           {"batch.sequence", &job.batch.sequence, kMaxSequence},
-           {"devices", &job.devices, kMaxDevices}}};
+// In the order of preference if several sizes would do.
+std::vector<Size> SizesOf(JobConfig& job) {
+  std::vector<Size> sizes;
+  ForEachAxis(job.parallelism, [&](const JobAxis& axis, int64_t& size) {
+    sizes.push_back({absl::StrCat("parallelism.", axis.name), &size, kMaxDevices});
+  });
+  sizes.push_back({"batch.micro", &job.batch.micro, kMaxGlobalBatch});
+  sizes.push_back({"batch.global", &job.batch.global, kMaxGlobalBatch});
+  sizes.push_back({"batch.sequence", &job.batch.sequence, kMaxSequence});
+  sizes.push_back({"devices", &job.devices, kMaxDevices});
+  return sizes;
 }
 
 std::vector<int64_t> DivisorsOf(int64_t number) {
@@ -43,23 +43,22 @@ std::vector<int64_t> DivisorsOf(int64_t number) {
   return divisors;
 }
 
-// The closest legal value of `size`, if there is any, is among these: they keep the rules that tell
-// of it what it divides, or what it is a multiple of. The other sizes are within their limits.
+// Returns candidates for `size`, among which is the closest legal value if there is any. The
+// candidates satisfy the rules that say what the size must divide, or what it must be a multiple
+// of. The other sizes must be within their limits.
 std::vector<int64_t> Candidates(const JobConfig& job, const ModelConfig& model, const Size& size) {
   const ParallelismConfig& p = job.parallelism;
   const BatchConfig& batch = job.batch;
-  // Of sizes within limits, unless one of the three is asked about.
-  const auto model_ranks = [&p] { return p.tensor * p.pipeline * p.context; };
   if (size.field == "devices") {
-    if (batch.global % batch.micro != 0 || model_ranks() > kMaxDevices) return {};
-    std::vector<int64_t> devices = DivisorsOf(batch.global / batch.micro);  // Data-parallel ranks.
-    for (int64_t& count : devices) count *= model_ranks();
+    if (batch.global % batch.micro != 0 || ModelRanks(p) > kMaxDevices) return {};
+    std::vector<int64_t> devices = DivisorsOf(batch.global / batch.micro);  // Data ranks.
+    for (int64_t& count : devices) count *= ModelRanks(p);
     return devices;
   }
   if (size.field == "batch.micro") return DivisorsOf(batch.global);
   if (size.field == "batch.global") {
-    if (job.devices % model_ranks() != 0) return {};
-    const int64_t unit = batch.micro * (job.devices / model_ranks()) * PipelineRound(p);
+    if (job.devices % ModelRanks(p) != 0) return {};
+    const int64_t unit = batch.micro * (job.devices / ModelRanks(p)) * PipelineRound(p);
     return {NearestMultiple(batch.global, unit, kMaxGlobalBatch)};
   }
   if (size.field == "batch.sequence") {
@@ -84,7 +83,7 @@ bool IsLegal(const JobConfig& job, const ModelConfig& model) {
   return violations.empty();
 }
 
-// Null where there is none, or where the layout is legal as it is.
+// Returns nullopt if there is no legal value, or if the layout is legal already.
 std::optional<int64_t> NearestLegal(JobConfig& job, const ModelConfig& model, const Size& size) {
   for (const Size& other : SizesOf(job)) {
     const bool within = *other.value >= 1 && *other.value <= other.limit;
@@ -93,7 +92,7 @@ std::optional<int64_t> NearestLegal(JobConfig& job, const ModelConfig& model, co
   if (IsLegal(job, model)) return std::nullopt;
   const int64_t found = *size.value;
   std::vector<int64_t> candidates = Candidates(job, model, size);
-  // A value far beyond the limit is as far from all of them.
+  // A value far beyond the limit has almost the same distance to all candidates.
   const int64_t near = std::clamp(found, -size.limit, 2 * size.limit);
   std::sort(candidates.begin(), candidates.end(), [&](int64_t a, int64_t b) {
     const int64_t to_a = std::abs(a - near), to_b = std::abs(b - near);
@@ -108,8 +107,7 @@ std::optional<int64_t> NearestLegal(JobConfig& job, const ModelConfig& model, co
 }
 
 FieldViolation Advice(const Size& size, int64_t nearest) {
-  return {std::string(size.field),
-          Wanted("a size that goes with the others", *size.value, nearest)};
+  return {size.field, Wanted("a size that goes with the others", *size.value, nearest)};
 }
 
 }  // namespace
@@ -129,7 +127,7 @@ void PutOneChangeFirst(JobConfig job, const ModelConfig& model,
                        std::vector<FieldViolation>& layout) {
   if (layout.empty()) return;
   FieldViolation& first = layout.front();
-  std::array<Size, 9> sizes = SizesOf(job);
+  const std::vector<Size> sizes = SizesOf(job);
   const auto own = std::find_if(sizes.begin(), sizes.end(),
                                 [&](const Size& size) { return size.field == first.field; });
   if (own == sizes.end()) return;

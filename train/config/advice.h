@@ -1,5 +1,5 @@
-// Which one change of a size makes a whole layout legal. The checks say of each rule alone what
-// would satisfy it, and that may break another one.
+// Finds one change of a size that makes a whole layout legal. A check knows only its own rule: the
+// value that satisfies this rule may break another one.
 
 #pragma once
 
@@ -13,16 +13,17 @@
 
 namespace trainyard {
 
-// The sizes that depend on each other are devices and those of `batch` and `parallelism`.
-//
-// The violation "wanted a size that goes with the others, found 3; nearest 2" of the size at
-// `field`: with that nearest value, the others as they are, the layout is legal. Nullopt where
-// there is no such value, where the layout is legal, and where `field` is none of those sizes.
+// Returns the violation "wanted a size that goes with the others, found 3; nearest 2" for the size
+// at `field`. The layout is legal with that nearest value if all other sizes stay as they are. The
+// sizes are `devices` and those of `batch` and `parallelism`. Returns nullopt if no such value
+// exists, the layout is legal, or `field` is none of the sizes.
 std::optional<FieldViolation> OneChange(JobConfig job, absl::string_view field);
 
-// `layout` is what ValidateLayout says of the job. If one change of a size makes the layout legal,
-// the first violation says so afterwards: by its nearest value if it is of such a size, otherwise
-// one of OneChange is put before it. A first violation that is of no size stays.
+// Makes the first violation say which one change of a size makes the layout legal, if there is such
+// a change. `layout` must hold the violations that ValidateLayout found in the job. If a change of
+// the first violation's own size is enough, the violation gets the nearest such value. Otherwise
+// the result of OneChange for another size is put before it. Does nothing if the first violation is
+// not about a size.
 void PutOneChangeFirst(JobConfig job, const ModelConfig& model,
                        std::vector<FieldViolation>& layout);
 

@@ -1,5 +1,8 @@
 #include "train/config/aliases.h"
 
+#include "absl/strings/str_cat.h"
+#include "common/job_axes.h"
+
 namespace trainyard {
 namespace {
 
@@ -8,13 +11,9 @@ struct Alias {
 };
 
 // The alias table: settings of NeMo and Megatron, then of AutoModel, then of Hugging Face configs.
+// The names of the parallel axes are in their own table (common/job_axes.h).
 constexpr Alias kAliases[] = {
-    {"tensor_model_parallel_size", "parallelism.tensor"},
-    {"pipeline_model_parallel_size", "parallelism.pipeline"},
-    {"virtual_pipeline_model_parallel_size", "parallelism.virtual_pipeline"},
-    {"context_parallel_size", "parallelism.context"},
     {"cp_comm_type", "parallelism.context_exchange"},
-    {"expert_model_parallel_size", "parallelism.expert"},
     {"use_distributed_optimizer", "parallelism.zero"},
     {"data_parallel_sharding_strategy", "parallelism.zero"},
     {"grad_reduce_in_fp32", "parallelism.reduction"},
@@ -30,10 +29,6 @@ constexpr Alias kAliases[] = {
     {"micro_batch_size", "batch.micro"},
     {"global_batch_size", "batch.global"},
     {"seq_length", "batch.sequence"},
-    {"tp_size", "parallelism.tensor"},
-    {"pp_size", "parallelism.pipeline"},
-    {"cp_size", "parallelism.context"},
-    {"ep_size", "parallelism.expert"},
     {"local_batch_size", "batch.micro"},
     {"max_steps", "steps"},
     {"train_iters", "steps"},
@@ -68,7 +63,14 @@ std::string OurNameFor(absl::string_view name) {
   for (const Alias& alias : kAliases) {
     if (alias.theirs == name) return std::string(alias.ours);
   }
-  return "";
+  std::string ours;
+  const AxisSizes<int64_t> axes;
+  ForEachAxis(axes, [&](const JobAxis& axis, int64_t) {
+    for (const char* theirs : {axis.megatron, axis.automodel}) {
+      if (theirs != nullptr && name == theirs) ours = absl::StrCat("parallelism.", axis.name);
+    }
+  });
+  return ours;
 }
 
 }  // namespace trainyard

@@ -1,4 +1,4 @@
-// What other frameworks call the settings of a job.
+// The names that other frameworks use for the settings of a job.
 
 #pragma once
 
@@ -8,8 +8,8 @@
 
 namespace trainyard {
 
-// The spec's path for a name that NeMo, Megatron or AutoModel give the same setting:
-// "parallelism.tensor" for "tensor_model_parallel_size" or "tp_size". Empty for other names.
+// Returns the path in a spec of the setting that NeMo, Megatron or AutoModel call `name`:
+// "parallelism.tensor" for "tensor_model_parallel_size" or "tp_size". Returns "" for other names.
 std::string OurNameFor(absl::string_view name);
 
 }  // namespace trainyard

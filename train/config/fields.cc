@@ -15,13 +15,13 @@
 namespace trainyard {
 namespace {
 
-// Decimal numbers only: Abseil also reads hexadecimal, "nan" and surrounding spaces.
+// Reads only decimal numbers: Abseil would also read hexadecimal, "nan" and surrounding spaces.
 bool ReadDecimal(absl::string_view text, double& out) {
   return text.find_first_not_of("0123456789+-.eE") == absl::string_view::npos &&
          absl::SimpleAtod(text, &out) && std::isfinite(out);
 }
 
-// What can stand in a field's path as it is; other keys are quoted there.
+// Whether the key can be part of a field's path without quotes.
 bool IsPlainKey(absl::string_view key) {
   return !key.empty() && key.size() <= 64 &&
          std::all_of(key.begin(), key.end(), absl::ascii_isgraph);
@@ -47,7 +47,8 @@ std::optional<double> ReadNumber(absl::string_view text) {
   double value = 0;
   if (!ReadDecimal(text, value)) return std::nullopt;
   if (std::abs(value) >= kSmallestNumber) return value;
-  // What is too small for a double is read as 0, too; only the digits tell it from a 0.
+  // A number that is too small for a double is read as 0, too. Only its digits differ from those of
+  // 0.
   const absl::string_view digits = text.substr(0, text.find_first_of("eE"));
   const bool zero = digits.find_first_of("123456789") == absl::string_view::npos;
   if (!zero || std::signbit(value)) return std::nullopt;
@@ -56,7 +57,7 @@ std::optional<double> ReadNumber(absl::string_view text) {
 
 std::string Quoted(absl::string_view text) {
   size_t shown = std::min<size_t>(text.size(), 60);
-  // Not through the middle of a character.
+  // Do not cut through the middle of a character.
   while (shown < text.size() && shown > 0 && (uint8_t(text[shown]) & 0xc0) == 0x80) --shown;
   return absl::StrCat("\"", absl::Utf8SafeCEscape(text.substr(0, shown)), "\"",
                       shown < text.size() ? "..." : "");
@@ -271,7 +272,7 @@ void Fields::Field(const char* name, std::vector<int64_t>& out) {
     const bool scalar = item.kind == YamlNode::Kind::kScalar;
     const std::optional<int64_t> value = scalar ? WholeNumber(item.text) : std::nullopt;
     if (!value) Wrong(absl::StrCat(name, "[", i, "]"), "a whole number", item);
-    out.push_back(value.value_or(0));  // What follows keeps its index for later checks.
+    out.push_back(value.value_or(0));  // The other items keep their index for later checks.
   }
 }
 

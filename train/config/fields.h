@@ -1,6 +1,6 @@
-// Reads the fields of one mapping into typed variables and collects everything that is wrong.
-// Asking for a field is what makes it known: whatever was not asked for when the reader goes out of
-// scope is reported as unknown. FieldWriter (resolved_job.cc) has the same functions and writes.
+// Reads the fields of one mapping into typed variables and collects everything that is wrong. A
+// field is known if it was asked for: when the reader is destroyed, it reports all other fields as
+// unknown. FieldWriter (resolved_job.cc) has the same functions and writes.
 
 #pragma once
 
@@ -23,43 +23,44 @@ struct IntegerRange {
   int64_t max = std::numeric_limits<int64_t>::max();
 };
 inline constexpr IntegerRange kUint32{0, std::numeric_limits<uint32_t>::max()};
-inline constexpr IntegerRange kInt64{};  // Not negative.
+inline constexpr IntegerRange kInt64{};  // Zero and positive numbers.
 
-// What it means that a field is not there.
+// The meaning of a missing field.
 enum class Absent {
-  kDefault,  // It has its default, as in what a person writes.
-  kWrong,    // It was lost: a job that the controller has resolved has every field.
+  kDefault,  // It has its default, as in a spec that a person writes.
+  kWrong,    // It was lost: a job that the controller resolved has every field.
 };
 
 class Fields {
  public:
-  // Both outlive the reader. `path` is "" for the document itself. A node that is not a mapping is
-  // a violation and counts as empty.
+  // `node` and `violations` must outlive the reader. `path` is "" for the document itself. Adds a
+  // violation if the node is not a mapping, and then treats it as empty.
   Fields(const YamlNode& node, std::string path, Violations& violations,
          Absent absent = Absent::kDefault);
   ~Fields();
   Fields(const Fields&) = delete;
   Fields& operator=(const Fields&) = delete;
 
-  // The document is no job spec: an unknown field is not looked up among other frameworks' names.
+  // Call this if the document is no job spec: unknown fields then are not looked up among the names
+  // of other frameworks.
   void NotOfASpec() { of_spec_ = false; }
 
   bool resolved() const { return absent_ == Absent::kWrong; }
 
-  // Each leaves `out` as it is where the field is absent, null or wrong. Of a list of numbers a
-  // wrong item is 0.
+  // Each of these leaves `out` as it is if the field is absent, null or wrong. In a list of numbers
+  // a wrong item becomes 0.
   void Field(const char* name, std::string& out);
   void Field(const char* name, bool& out);
   void Field(const char* name, double& out);
   void Field(const char* name, uint64_t& out);
-  void Field(const char* name, int64_t& out);  // Any: what is legal, Validate says.
+  void Field(const char* name, int64_t& out);  // Any number; Validate checks the limits.
   void Field(const char* name, IntegerRange range, int64_t& out);
   void Field(const char* name, std::vector<std::string>& out);
   void Field(const char* name, std::vector<int64_t>& out);
   void Field(const char* name, std::map<std::string, std::string>& out);
   void Field(const char* name, std::map<std::string, double>& out);
 
-  // Null is a value here.
+  // Null is a legal value here.
   template <typename T>
   void Field(const char* name, std::optional<T>& out) {
     if (!PresentOrNull(name)) return;
@@ -67,10 +68,10 @@ class Fields {
     Field(name, value);
     out = value;
   }
-  // For where the wire says "0 means the default". A resolved job has the default itself.
+  // For fields in which 0 means the default on the wire. A resolved job has the default itself.
   void FieldUnlessZero(const char* name, int64_t& out);
 
-  // `values` are written with or without `prefix`; PREFIX_UNSPECIFIED leaves `out` as it is.
+  // `values` may be written with or without `prefix`. PREFIX_UNSPECIFIED leaves `out` as it is.
   template <typename Enum>
   void EnumField(const char* name, absl::string_view prefix,
                  const std::vector<std::pair<std::string, Enum>>& values, Enum& out) {
@@ -80,7 +81,7 @@ class Fields {
     if (index >= 0) out = values[size_t(index)].second;
   }
 
-  // Calls read(Fields&) on the mapping under `name`, if there is one. Returns whether the field is
+  // Calls read(Fields&) with the mapping under `name` if there is one. Returns whether the field is
   // present.
   template <typename Read>
   bool Section(const char* name, Read&& read) {
@@ -90,21 +91,23 @@ class Fields {
     read(section);
     return true;
   }
-  // Calls read(Fields&, T&), too, if there is such a mapping. Null is a value here: none.
+  // The same for an optional mapping; calls read(Fields&, T&). Null is a legal value and means
+  // none.
   template <typename T, typename Read>
   void OptionalSection(const char* name, std::optional<T>& out, Read&& read) {
     if (!PresentOrNull(name)) return;
     Section(name, [&](Fields& section) { read(section, out.emplace()); });
   }
 
-  // A mapping within a section whose entries count as if they stood beside it.
+  // A mapping within a section whose entries count as entries of the section.
   struct Inlined {
     const char* name;
-    size_t most;             // Entries.
-    size_t most_name_bytes;  // Of an entry's name.
+    size_t most;             // Limit on the number of entries.
+    size_t most_name_bytes;  // Limit on an entry's name.
   };
-  // The same for a section with such a mapping. Violations are too many entries, too long a name,
-  // a name that stands in both places, and what is no single value.
+  // The same for a section that contains such a mapping. Adds a violation for too many entries, for
+  // too long a name, for a name that is in both mappings, and for an entry that is not a single
+  // value.
   template <typename Read>
   bool Section(const char* name, const Inlined& inlined, Read&& read) {
     const YamlNode* node = Ask(name);
@@ -115,35 +118,37 @@ class Fields {
     return true;
   }
 
-  // Of `names`, the one that is present; empty if none is. Two are a violation, and then the first
-  // counts. `held` is for writers.
+  // Returns the one of `names` that is present, or "" if none is. If several are present, adds a
+  // violation and returns the first. `held` is for writers.
   std::string OneOf(const std::vector<std::string>& names, absl::string_view held);
-  // The mapping under one of these names, be it the one that counts or not.
+  // Reads the mapping under one of these names, also if OneOf has returned another name.
   template <typename Read>
   void Alternative(const char* name, absl::string_view /*chosen*/, Read&& read) {
     if (Present(name)) Section(name, std::forward<Read>(read));
   }
 
-  // Whether the field stands there, null or not. Does not make it known.
+  // Whether the mapping has the field, null or not. Does not make the field known.
   bool Stands(const char* name) const { return node_.Find(name) != nullptr; }
-  // The field as it was written, for what has a form of its own; null where absent or null.
+  // Returns the field as it was written, for fields with a form of their own. Null if absent or
+  // null.
   const YamlNode* Node(const char* name) { return Ask(name); }
 
   void Add(absl::string_view name, absl::string_view description) {
     violations_.Add(PathOf(name), description);
   }
 
-  bool Present(const char* name);  // And not null.
-  // The same of a field that may be null. That it is absent is wrong of a resolved job.
+  bool Present(const char* name);  // Whether the field is there and not null.
+  // Whether a field that may be null is there and not null. In a resolved job it must not be
+  // absent.
   bool PresentOrNull(const char* name);
-  void KnowAll();  // Nothing is unknown here.
+  void KnowAll();  // Reports no field as unknown.
   std::string PathOf(absl::string_view name) const;
   void Wrong(absl::string_view name, absl::string_view wanted, const YamlNode& found,
              const absl::AlphaNum& nearest = "");
 
  private:
   void Know(const char* name);
-  const YamlNode* Ask(const char* name);  // Null where absent or null.
+  const YamlNode* Ask(const char* name);  // Null if the field is absent or null.
   const YamlNode* Scalar(const char* name, absl::string_view wanted);
   YamlNode Merged(const char* name, const YamlNode& node, const Inlined& inlined);
   int EnumIndex(const char* name, absl::string_view prefix, const std::vector<std::string>& names);
@@ -156,20 +161,20 @@ class Fields {
   std::vector<std::string> known_;
 };
 
-// The smallest number above 0 that a spec may hold. Smaller ones are subnormal in f32, in which the
-// ranks compute: digits are lost there, and some devices take such a number for 0.
+// The smallest number above 0 that a spec may hold. Smaller numbers are subnormal in f32, in which
+// ranks compute: they have fewer digits, and some devices treat them as 0.
 inline constexpr double kSmallestNumber = 1.2e-38;
 
-// The number that a floating field of a spec holds: a finite decimal, and either 0 without a sign
-// or at least kSmallestNumber in size. Nothing where the text is no such number.
+// Returns the number that a floating-point field of a spec holds. It must be a finite decimal, and
+// either 0 without a sign or at least kSmallestNumber in size. Otherwise returns nullopt.
 std::optional<double> ReadNumber(absl::string_view text);
 
-// As in messages: what was written, cut and escaped.
+// The text for messages: cut and escaped.
 std::string Quoted(absl::string_view text);
 
-// Adds what `found` says, below `prefix`, about fields that no violation names yet, nor one that
-// they are part of. A field that could not be read has its default, so that a problem with the
-// default is not reported.
+// Adds the violations of `found`, with `prefix` before their fields. Leaves out fields that already
+// have a violation, and fields within such a field. A field that could not be read has its default,
+// and a problem with that default must not be reported.
 void AddUnreported(const Violations& found, absl::string_view prefix, Violations& violations);
 
 }  // namespace trainyard

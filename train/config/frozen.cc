@@ -60,8 +60,8 @@ size_t CommonStart(absl::string_view a, absl::string_view b) {
   return size_t(end - a.begin());
 }
 
-// The nearest by edits where one is near and `by_edits` allows; otherwise the first of those that
-// begin most alike.
+// Returns the nearest name by edits if one is near and `by_edits` allows it. Otherwise returns the
+// first of the names that share the longest beginning with the pattern.
 std::string NearestParameter(absl::string_view pattern, const std::vector<std::string>& names,
                              bool by_edits) {
   if (by_edits) {
@@ -72,11 +72,11 @@ std::string NearestParameter(absl::string_view pattern, const std::vector<std::s
   });
 }
 
-// Returns which parameters the patterns match, in the order of the storages.
+// Returns whether the patterns match each parameter, in the order of the storages.
 std::vector<bool> CheckMatches(const JobConfig& job, const std::vector<ParameterStorage>& storages,
                                Violations& violations) {
   std::vector<const ParameterSpec*> specs;
-  std::vector<std::string> names;  // As checkpoints have them; of experts, the first one's.
+  std::vector<std::string> names;  // As in checkpoints; for experts, the first one's.
   for (const ParameterStorage& storage : storages) {
     for (const ParameterSpec& spec : storage.parameters) {
       specs.push_back(&spec);
@@ -84,7 +84,8 @@ std::vector<bool> CheckMatches(const JobConfig& job, const std::vector<Parameter
     }
   }
   std::vector<bool> matched_by_any(specs.size());
-  // Edits are counted for the first patterns alone: each costs all names, and a spec has many.
+  // Edits are counted only for the first patterns: each pattern is compared with all names, and a
+  // spec may have many patterns.
   constexpr size_t kMostCompared = 1'000'000;  // Bytes of patterns x names.
   size_t compared = 0;
   for (size_t i = 0; i < PatternsOf(job).size(); ++i) {
@@ -94,7 +95,7 @@ std::vector<bool> CheckMatches(const JobConfig& job, const std::vector<Parameter
     bool matched = false;
     const ParameterSpec* divided = nullptr;
     for (size_t j = 0; j < specs.size(); ++j) {
-      // Nothing new could come of it. A stacked one may still be divided.
+      // The result cannot change any more, unless the pattern divides a stacked parameter.
       if (matched && matched_by_any[j] && !specs[j]->stacked) continue;
       const Match match = MatchOf(pattern, *specs[j]);
       matched |= match == Match::kAll;
@@ -114,7 +115,7 @@ std::vector<bool> CheckMatches(const JobConfig& job, const std::vector<Parameter
   return matched_by_any;
 }
 
-// `matched`: as CheckMatches returns it.
+// `matched`: the result of CheckMatches.
 void CheckResult(const JobConfig& job, const std::vector<ParameterStorage>& storages,
                  const std::vector<bool>& matched, Violations& violations) {
   bool trains = false;

@@ -1,5 +1,5 @@
-// Which of a model's parameters a job trains, by the patterns of its spec: `frozen` names those
-// that keep their values, or `trainable` all others.
+// The parameters of a model that a job trains, chosen by the patterns of its spec. `frozen` names
+// those that keep their values, or `trainable` names all others.
 
 #pragma once
 
@@ -16,17 +16,17 @@ inline bool HasPatterns(const JobConfig& job) {
   return !job.frozen.empty() || !job.trainable.empty();
 }
 
-// Null where all are trained. `job` must be valid.
+// Null if all parameters are trained. `job` must be valid.
 Recorder::IsFrozen FrozenBy(const JobConfig& job);
 
 // The model FLOPs of a token, by the convention "exact" (models/arch/flops.h), without the
-// gradients that nobody wants where parameters are frozen. `job` must be valid.
+// gradients that frozen parameters do not need. `job` must be valid.
 double TrainedFlopsPerToken(const JobConfig& job, const ModelConfig& model);
 
-// Adds a violation for patterns of both kinds, for too many or too long ones, for each that matches
-// no parameter (with the nearest name) or some experts of a layer alone, and where nothing is left
-// to train. What depends on the model is not looked at where `model` is null; otherwise it must be
-// valid.
+// Adds a violation for patterns of both kinds, for too many or too long patterns, for each pattern
+// that matches no parameter (with the nearest name) or only some experts of a layer, and if no
+// parameter is left to train. `model` must be valid, or null: then the rules that depend on the
+// model are not checked.
 void ValidateFrozen(const JobConfig& job, const ModelConfig* model, Violations& violations);
 
 }  // namespace trainyard

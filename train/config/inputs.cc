@@ -1,45 +1,64 @@
 #include "train/config/inputs.h"
 
 #include <algorithm>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "models/language_model.h"
 
 namespace trainyard {
 namespace {
 
-const char* FieldOf(const DataConfig& source) {
-  if (std::holds_alternative<TextData>(source)) return "data.text";
-  return std::holds_alternative<IndexedData>(source) ? "data.indexed" : "data.synthetic";
-}
+struct Delivered {
+  InputSpec input;         // Its limit says nothing: the source keeps to the model's.
+  bool any_width = false;  // A unit is a row, whose width only the file tells.
 
-// The limit of an integer is what the source is told, not what the source has.
-bool Fits(const InputSpec& delivered, const InputSpec& declared) {
-  InputSpec wanted = declared;
-  wanted.limit = delivered.limit;
-  return delivered == wanted;
+  bool Fits(const InputSpec& declared) const {
+    InputSpec wanted = declared;
+    wanted.limit = input.limit;
+    if (any_width && declared.shape.rank() == 1) wanted.shape = input.shape;
+    return wanted == input;
+  }
+};
+
+struct Source {
+  const char* field;
+  std::vector<Delivered> inputs;
+};
+
+Source SourceOf(const DataConfig& data) {
+  if (std::holds_alternative<ArraysData>(data)) {
+    constexpr auto kReal = InputSpec::Kind::kReal;
+    constexpr auto kSample = InputSpec::Unit::kSample;
+    return {"data.arrays",
+            {{.input = {.name = "patches", .kind = kReal}, .any_width = true},
+             {.input = {.name = "target", .kind = kReal}, .any_width = true},
+             {.input = {.name = "time", .unit = kSample}},
+             {.input = {.name = "label", .unit = kSample}}}};
+  }
+  Source source{"data.synthetic", {}};
+  if (std::holds_alternative<TextData>(data)) source.field = "data.text";
+  if (std::holds_alternative<IndexedData>(data)) source.field = "data.indexed";
+  for (const InputSpec& input : TokenInputs(0)) source.inputs.push_back({.input = input});
+  return source;
 }
 
 }  // namespace
 
-std::vector<InputSpec> DeliveredBy(const DataConfig& source) {
-  if (std::holds_alternative<std::monostate>(source)) return {};
-  return {{.name = "tokens"}, {.name = "targets"}};
-}
-
 void CheckInputs(const std::vector<InputSpec>& declared, const DataConfig& source,
                  Violations& violations) {
-  const std::vector<InputSpec> delivered = DeliveredBy(source);
-  if (delivered.empty()) return;
-  const auto text = [](std::string* out, const InputSpec& input) {
-    absl::StrAppend(out, ToString(input));
+  if (std::holds_alternative<std::monostate>(source)) return;
+  const auto [field, delivered] = SourceOf(source);
+  const auto text = [](std::string* out, const Delivered& one) {
+    absl::StrAppend(out, ToString(one.input));
   };
+  const std::string all = absl::StrJoin(delivered, ", ", text);
   for (const InputSpec& input : declared) {
-    const auto fits = [&](const InputSpec& one) { return Fits(one, input); };
+    const auto fits = [&](const Delivered& one) { return one.Fits(input); };
     if (std::any_of(delivered.begin(), delivered.end(), fits)) continue;
-    violations.Add(FieldOf(source),
-                   Wanted(absl::StrCat("data with ", ToString(input), ", which the model reads"),
-                          absl::StrJoin(delivered, ", ", text)));
+    violations.Add(
+        field, Wanted(absl::StrCat("data with ", ToString(input), ", which the model reads"), all));
   }
 }
 

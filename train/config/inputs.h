@@ -10,9 +10,6 @@
 
 namespace trainyard {
 
-// What a source delivers with each sample; nothing where there is none.
-std::vector<InputSpec> DeliveredBy(const DataConfig& source);
-
 // Adds a violation of the source's field for each of the `declared` inputs that it does not deliver
 // as declared. Not where there is no source.
 void CheckInputs(const std::vector<InputSpec>& declared, const DataConfig& source,

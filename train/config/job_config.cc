@@ -1,6 +1,7 @@
 #include "train/config/job_config.h"
 
 #include "common/check.h"
+#include "common/job_axes.h"
 
 namespace trainyard {
 
@@ -17,8 +18,7 @@ const char* Name(ExpertSplit split) {
 }
 
 int64_t DataParallel(const JobConfig& job) {
-  const ParallelismConfig& p = job.parallelism;
-  const int64_t others = p.tensor * p.pipeline * p.context;
+  const int64_t others = ModelRanks(job.parallelism);
   CHECK(others > 0 && job.devices % others == 0) << job.devices << " devices over " << others;
   return job.devices / others;
 }
@@ -36,6 +36,7 @@ double MinRatio(const ScheduleConfig& schedule) {
 double ValidationFraction(const DataConfig& data) {
   if (const auto* text = std::get_if<TextData>(&data)) return text->validation_fraction;
   if (const auto* indexed = std::get_if<IndexedData>(&data)) return indexed->validation_fraction;
+  if (const auto* arrays = std::get_if<ArraysData>(&data)) return arrays->validation_fraction;
   return 0;
 }
 

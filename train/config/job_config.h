@@ -1,6 +1,6 @@
-// What a job trains and how: the typed form of `JobSpec` (proto/trainyard/v1/job.proto), with every
-// default applied. Start here; parse.h makes one from YAML or JSON text, validate.h says everything
-// that is wrong with one.
+// A training job's configuration: the typed form of `JobSpec` (proto/trainyard/v1/job.proto), with
+// every default applied. Start here. parse.h makes a JobConfig from YAML or JSON text, and
+// validate.h lists everything that is wrong with one.
 
 #pragma once
 
@@ -18,22 +18,22 @@
 
 namespace trainyard {
 
-enum class PrecisionName { kBF16, kF32, kF64 };  // precision.h says what each means.
+enum class PrecisionName { kBF16, kF32, kF64 };  // See precision.h.
 const char* Name(PrecisionName precision);       // "BF16", "F32", "F64".
 
-// Exactly one of preset and architecture is legal; overrides go with a preset. resolve_model.h
-// makes a whole model of it.
+// Exactly one of preset and architecture must be given; overrides are legal with a preset.
+// resolve_model.h makes the complete model.
 struct ModelChoice {
   std::string preset;
   std::optional<GivenModel> overrides;
   std::optional<GivenModel> architecture;
 };
 
-// Over which axes the experts of a layer are divided.
+// The axes over which the experts of a layer are divided.
 enum class ExpertSplit { kExpert, kExpertTensor, kExpertTensorContext };
 const char* Name(ExpertSplit split);  // "EXPERT", "EXPERT_TENSOR", "EXPERT_TENSOR_CONTEXT".
 
-// Sizes of the mesh axes; the data axis is what remains of `devices`.
+// Sizes of the axes (common/job_axes.h). The data axis is `devices` divided by the other axes.
 struct ParallelismConfig {
   int64_t tensor = 1;
   int64_t pipeline = 1;
@@ -46,22 +46,22 @@ struct ParallelismConfig {
   ContextExchange context_exchange = ContextExchange::kRing;
   const ScheduleKind* schedule = nullptr;  // Null: DefaultSchedule.
 
-  // The schedule that runs. One stage has no bubble that halves of backward could fill.
+  // The schedule that runs. With one stage there is no bubble that halves of backward could fill.
   const ScheduleKind* schedule_kind() const {
     const bool nothing_to_fill = pipeline == 1 && schedule != nullptr && schedule->split_backward;
     return schedule == nullptr || nothing_to_fill ? DefaultSchedule(virtual_pipeline) : schedule;
   }
 };
 
-// Activations that backward computes again in place of having them kept.
+// Activations that backward computes again instead of keeping them.
 struct RecomputeConfig {
-  int64_t blocks = 0;  // All of the first so many layers of each pipeline stage.
+  int64_t blocks = 0;  // All activations of this many first layers of each pipeline stage.
   bool norms_and_activations = false;
 };
 
 struct BatchConfig {
-  int64_t global = 0;    // Sequences a step over all ranks: micro x accumulation x data parallel.
-  int64_t micro = 0;     // Sequences a rank computes at once.
+  int64_t global = 0;    // Sequences per step on all ranks: micro x accumulation x data ranks.
+  int64_t micro = 0;     // Sequences that a rank computes at once.
   int64_t sequence = 0;  // Tokens of one sequence.
 };
 
@@ -74,8 +74,17 @@ struct IndexedData {
   std::string prefix;              // PREFIX.bin and PREFIX.idx.
   double validation_fraction = 0;  // Held out from the end, in documents.
 };
-// monostate: none was given, which Validate reports.
-using DataConfig = std::variant<std::monostate, SyntheticData, TextData, IndexedData>;
+// What a diffusion model predicts from a sample with noise (train/data/diffusion.h).
+enum class PredictionType { kEpsilon, kVPrediction };
+struct ArraysData {
+  std::string latents;  // A .npy file, [N, C, H, W].
+  std::string labels;   // A .npy file, [N].
+  PredictionType prediction_type = PredictionType::kEpsilon;
+  double label_dropout = 0;        // Probability that a training sample has no label, 0 <= x <= 1.
+  double validation_fraction = 0;  // Held out from the end, in samples.
+};
+// monostate: no data were given, which Validate reports.
+using DataConfig = std::variant<std::monostate, SyntheticData, TextData, IndexedData, ArraysData>;
 
 enum class ScheduleShape { kConstant, kCosine, kLinear };
 struct ScheduleConfig {
@@ -89,65 +98,66 @@ struct AdamWConfig {
   double beta1 = 0.9;
   double beta2 = 0.95;
   double epsilon = 1e-8;
-  double weight_decay = 0.1;  // Norms and biases take none.
+  double weight_decay = 0.1;  // Does not apply to norms and biases.
 };
 
 struct OptimizerConfig {
   AdamWConfig adamw;
   ScheduleConfig schedule;
-  double clip_norm = 1.0;  // Of the global gradient norm; 0: no clipping.
+  double clip_norm = 1.0;  // Limit of the global gradient norm; 0: no clipping.
 };
 
 struct ValidationConfig {
   int64_t every_steps = 0;  // > 0; the last step is always measured.
-  int64_t batches = 1;      // Global batches a measurement.
+  int64_t batches = 1;      // Global batches per measurement.
 };
 
 struct CheckpointConfig {
   std::string directory;
-  int64_t every_steps = 0;  // 0: at the end only.
-  int64_t keep = 2;         // Good ones that stay.
+  int64_t every_steps = 0;  // 0: only at the end.
+  int64_t keep = 2;         // Number of good checkpoints kept.
 };
 
-// Steps of which some ranks write a trace.
+// The steps for which some ranks write a trace.
 struct ProfileConfig {
   std::string directory = {};
   int64_t start_step = 0;  // From 1.
   int64_t steps = 1;
   std::vector<int64_t> ranks = {};  // Empty: rank 0.
-  bool nccl_trace = false;          // NCCL's own log, of the whole attempt.
+  bool nccl_trace = false;          // NCCL's own log, for the whole attempt.
 };
 
 struct JobConfig {
   std::string name;
   ModelChoice model;
   PrecisionName precision = PrecisionName::kBF16;
-  bool deterministic = true;  // False: GPUs may add some gradients in an order that varies.
+  bool deterministic = true;  // False: GPUs may add some gradients in any order.
   ParallelismConfig parallelism;
   RecomputeConfig recompute;
   BatchConfig batch;
   DataConfig data;
   OptimizerConfig optimizer;
   int64_t steps = 0;                           // Optimizer steps in all.
-  std::optional<ValidationConfig> validation;  // Absent: none.
-  std::optional<CheckpointConfig> checkpoint;  // Absent: none is written, nothing can be resumed.
-  std::optional<ProfileConfig> profile;        // Absent: nothing is traced.
-  int64_t devices = 1;                         // Ranks.
+  std::optional<ValidationConfig> validation;  // Absent: no validation.
+  std::optional<CheckpointConfig> checkpoint;  // Absent: no checkpoints, and no resume.
+  std::optional<ProfileConfig> profile;        // Absent: no traces.
+  int64_t devices = 1;                         // Number of ranks.
   uint64_t seed = 0;
   int64_t priority = 0;
-  // Whose parameters the job starts from: a checkpoint, or the newest good one of another job's
-  // checkpoint directory. May be "".
+  // The job starts from the parameters of this checkpoint, or of the newest good one in this
+  // checkpoint directory of another job. May be "".
   std::string init_from;
-  bool init_from_subset = false;  // What the checkpoint lacks begins with its initial values.
-  // Patterns of parameter names (name_pattern.h), of one kind at most: what is not trained, or all
-  // that is. Both empty: everything is trained.
+  bool init_from_subset = false;  // What the checkpoint lacks keeps its initial values.
+  // Patterns of parameter names (name_pattern.h): those that are not trained, or all that are
+  // trained. Only one of the two may be given. If both are empty, all parameters are trained.
   std::vector<std::string> frozen;
   std::vector<std::string> trainable;
   int64_t max_restarts = 3;
   std::map<std::string, std::string> labels;
 };
 
-// What a valid config implies. CHECK that it divides; Validate reports where it does not.
+// Values that follow from a valid config. They CHECK that sizes divide; Validate reports where they
+// do not.
 int64_t DataParallel(const JobConfig& job);       // Size of the data axis.
 int64_t AccumulationSteps(const JobConfig& job);  // Micro-batches of a rank in a step.
 double MinRatio(const ScheduleConfig& schedule);  // 0.1 unless given; 1 for constant.

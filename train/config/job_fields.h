@@ -12,6 +12,7 @@
 #include <variant>
 #include <vector>
 
+#include "common/job_axes.h"
 #include "train/config/job_config.h"
 #include "train/config/precision.h"
 #include "train/config/validate.h"
@@ -20,10 +21,9 @@ namespace trainyard {
 
 template <typename Visitor>
 void VisitParallelism(Visitor& fields, ParallelismConfig& out) {
-  fields.FieldUnlessZero("tensor", out.tensor);
-  fields.FieldUnlessZero("pipeline", out.pipeline);
-  fields.FieldUnlessZero("context", out.context);
-  fields.FieldUnlessZero("expert", out.expert);
+  if (!fields.resolved()) out.virtual_pipeline = 0;  // Not said.
+  ForEachAxis(out,
+              [&](const JobAxis& axis, int64_t& size) { fields.FieldUnlessZero(axis.name, size); });
   std::vector<std::pair<std::string, ExpertSplit>> splits;
   for (const ExpertSplit split :
        {ExpertSplit::kExpert, ExpertSplit::kExpertTensor, ExpertSplit::kExpertTensorContext}) {
@@ -44,9 +44,10 @@ void VisitParallelism(Visitor& fields, ParallelismConfig& out) {
   for (const ScheduleKind& kind : AllSchedules()) schedules.emplace_back(kind.name, &kind);
   fields.EnumField("schedule", "PIPELINE_SCHEDULE_", schedules, out.schedule);
   // A job need not name the number of chunks if its schedule allows only one number.
-  const ScheduleKind& kind = *out.schedule_kind();
-  if (!fields.resolved() && kind.sets_chunks()) out.virtual_pipeline = kind.least_chunks;
-  fields.FieldUnlessZero("virtual_pipeline", out.virtual_pipeline);
+  if (out.virtual_pipeline == 0 && !fields.resolved()) {
+    const ScheduleKind& kind = *out.schedule_kind();
+    out.virtual_pipeline = kind.sets_chunks() ? kind.least_chunks : 1;
+  }
 }
 
 template <typename Visitor>
@@ -58,8 +59,9 @@ void VisitBatch(Visitor& fields, BatchConfig& out) {
 
 template <typename Visitor>
 void VisitData(Visitor& fields, DataConfig& out) {
-  const char* const names[] = {"", "synthetic", "text", "indexed"};
-  const std::string source = fields.OneOf({"synthetic", "text", "indexed"}, names[out.index()]);
+  const std::vector<std::string> names = {"synthetic", "text", "indexed", "arrays"};
+  const std::string held = out.index() == 0 ? "" : names[out.index() - 1];
+  const std::string source = fields.OneOf(names, held);
   fields.Alternative("synthetic", source, [](Visitor&) {});
   const auto* const held_text = std::get_if<TextData>(&out);
   TextData text = held_text != nullptr ? *held_text : TextData();
@@ -75,9 +77,22 @@ void VisitData(Visitor& fields, DataConfig& out) {
     f.Field("prefix", indexed.prefix);
     f.Field("validation_fraction", indexed.validation_fraction);
   });
+  const auto* const held_arrays = std::get_if<ArraysData>(&out);
+  ArraysData arrays = held_arrays != nullptr ? *held_arrays : ArraysData();
+  fields.Alternative("arrays", source, [&](Visitor& f) {
+    f.Field("latents", arrays.latents);
+    f.Field("labels", arrays.labels);
+    f.template EnumField<PredictionType>(
+        "prediction_type", "PREDICTION_TYPE_",
+        {{"EPSILON", PredictionType::kEpsilon}, {"V_PREDICTION", PredictionType::kVPrediction}},
+        arrays.prediction_type);
+    f.Field("label_dropout", arrays.label_dropout);
+    f.Field("validation_fraction", arrays.validation_fraction);
+  });
   if (source == "synthetic") out = SyntheticData{};
   if (source == "text") out = text;
   if (source == "indexed") out = indexed;
+  if (source == "arrays") out = arrays;
 }
 
 template <typename Visitor>

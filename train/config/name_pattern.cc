@@ -31,7 +31,7 @@ NamePattern::Match NamePattern::OfNumbered(absl::string_view name) const {
   CHECK(star != name.npos) << name << " has no number";
   const States before = After(Closed(States(1)), name.substr(0, star));
   const absl::string_view behind = name.substr(star + 1);
-  // Stars alone take any number.
+  // Here only stars match the number, so any number matches.
   if (Accepts(After(Closed(before & stars_), behind))) return Match::kAll;
   States some, states = before;
   for (int digit = 0; digit < kDigits; ++digit) some |= states = After(states, digits_);

@@ -1,5 +1,5 @@
-// Patterns of parameter names, as a job spec has them: "*" stands for any text, of any length, dots
-// among it, and everything else for itself. A pattern describes whole names.
+// Patterns of parameter names, as in a job spec. "*" stands for any text of any length, dots
+// included, and every other character for itself. A pattern describes whole names.
 
 #pragma once
 
@@ -13,35 +13,36 @@ namespace trainyard {
 
 inline constexpr size_t kMaxPatternBytes = 256;
 
-// Immutable, thread-safe. The time of a match grows with the name alone, whatever the pattern.
+// Immutable, thread-safe. The time of a match depends only on the length of the name, whatever the
+// pattern.
 class NamePattern {
  public:
-  // `text` has at most kMaxPatternBytes.
+  // `text` must have at most kMaxPatternBytes.
   explicit NamePattern(absl::string_view text);
 
   bool Matches(absl::string_view name) const;
 
-  // Of the names in which a number of up to `kDigits` digits stands for the one "*" of `name`: the
-  // tensors of a stacked parameter (ParameterSpec::stacked). kAll: whatever the number.
+  // Matches the names in which a number of up to `kDigits` digits replaces the only "*" of `name`:
+  // the tensors of a stacked parameter (ParameterSpec::stacked). kAll: every number matches.
   enum class Match { kNone, kSome, kAll };
   Match OfNumbered(absl::string_view name) const;
   static constexpr int kDigits = 4;
 
  private:
-  // By number of the pattern's first characters that have been matched.
+  // A set of states. Bit i: the first i characters of the pattern have been matched.
   using States = std::bitset<kMaxPatternBytes + 1>;
 
   States Closed(States states) const { return states | ((states & stars_) << 1); }
-  // After one more character, which is one of those whose places are `literal`.
+  // The states after one more character. `literal` has the places of this character in the pattern.
   States After(const States& states, const States& literal) const {
     return Closed(((states & literal) << 1) | (states & stars_));
   }
   States After(States states, absl::string_view text) const;
   bool Accepts(const States& states) const { return states[length_]; }
 
-  size_t length_ = 0;               // Of the pattern, without stars behind stars.
-  States stars_;                    // Their places.
-  std::array<States, 256> places_;  // Of each other character.
+  size_t length_ = 0;               // Length of the pattern; successive stars count once.
+  States stars_;                    // Places of stars.
+  std::array<States, 256> places_;  // Places of every other character.
   States digits_;
 };
 

@@ -10,7 +10,7 @@
 namespace trainyard {
 namespace {
 
-// `path` is that of the job: "" where it is the document itself.
+// `path` is the path of the job: "" if the job is the document itself.
 JobConfig ReadJob(const YamlNode& node, const std::string& path, Violations& violations) {
   JobConfig job;
   const bool resolved = node.Find("format") != nullptr;
@@ -18,7 +18,7 @@ JobConfig ReadJob(const YamlNode& node, const std::string& path, Violations& vio
   if (resolved) {
     int64_t format = 0;
     fields.Field("format", format);
-    if (format != kResolvedJobFormat) {  // Its fields mean what another release says.
+    if (format != kResolvedJobFormat) {  // The fields mean what another release defined.
       violations.Add(path, Wanted(absl::StrCat("a job resolved in format ", kResolvedJobFormat,
                                                ", which this release reads"),
                                   absl::StrCat("format ", format)));
@@ -30,7 +30,7 @@ JobConfig ReadJob(const YamlNode& node, const std::string& path, Violations& vio
   return job;
 }
 
-// `multiplied`: the dtype of the job's products.
+// `multiplied` is the dtype of the job's products.
 void ReadRank(Fields& fields, DType multiplied, RankConfig& out) {
   fields.Field("job_id", out.job_id);
   fields.Field("epoch", kInt64, out.epoch);
@@ -47,7 +47,8 @@ void ReadRank(Fields& fields, DType multiplied, RankConfig& out) {
   fields.Field("roots", out.roots);
   fields.Field("socket", out.socket);
   fields.Field("exit_report", out.exit_report);
-  // A daemon of the version before names recorded checkpoints. The directory knows them.
+  // A daemon of the version before lists recorded checkpoints. The directory has this information
+  // itself.
   std::vector<std::string> recorded;
   fields.Field("checkpoints", recorded);
   out.claimed = !recorded.empty();
@@ -56,7 +57,7 @@ void ReadRank(Fields& fields, DType multiplied, RankConfig& out) {
   fields.Field("history_after", kInt64, out.history_after);
   fields.Field("recorded_epoch", kInt64, out.recorded_epoch);
   fields.Field("memory_bytes", out.memory_bytes);
-  // A daemon of the version before chose the job's dtype by itself.
+  // A daemon of the version before chose the dtype itself.
   fields.Field("peak_flops", out.peak_flops);
   std::map<std::string, double> peaks;
   fields.Field("peak_flops_by_dtype", peaks);
@@ -89,7 +90,7 @@ void CheckRank(const RankConfig& rank, Violations& violations) {
   }
 }
 
-// A job spec by itself, which is what a person has at hand, as the whole that it stands for.
+// Wraps a job spec by itself, which is what a person usually has, in a whole config.
 YamlNode Whole(YamlNode document) {
   if (document.Find("version") != nullptr || document.Find("job") != nullptr) return document;
   YamlNode version, whole;

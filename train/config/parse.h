@@ -1,14 +1,14 @@
-// YAML or JSON text to typed configs. A pure function of the text: no files, no environment.
+// Reads typed configs from YAML or JSON text. A pure function of the text: reads no files and no
+// environment.
 //
-// Accepted as they are: protobuf JSON with original field names (64-bit integers as strings, enum
-// values with or without their prefix, a oneof as the key that is set, null as absent), and the
-// same in YAML. Strict otherwise: an unknown field is an error that names the nearest known one.
-// A job with a `format` is one that a controller has resolved (resolved_job.h): no default is
-// applied, and a field that it lacks is an error.
+// Accepts protobuf JSON with original field names (64-bit integers as strings, enum values with or
+// without their prefix, a oneof as the key that is set, null as absent), and the same in YAML. An
+// unknown field is an error that names the nearest known field. A job with a `format` is one that a
+// controller has resolved (resolved_job.h): no default is applied, and a missing field is an error.
 //
-// Errors: INVALID_ARGUMENT that Violations::FromStatus turns back into a list of every problem
-// found, each with its field path ("batch.global"); for text that is no YAML, one violation of the
-// field "" with line and column.
+// INVALID_ARGUMENT: lists every problem found, each with its field path ("batch.global").
+// Violations::FromStatus turns the error back into a list. Text that is not YAML has one violation,
+// of the field "", with line and column.
 
 #pragma once
 
@@ -22,18 +22,18 @@
 
 namespace trainyard {
 
-// Types and ranges of the types only: pass the result to Validate (validate.h).
+// Checks types and the ranges of types only. Pass the result to Validate (validate.h).
 absl::StatusOr<JobConfig> ParseJobConfig(absl::string_view text);
 
-// The whole file of docs/formats.md, or a job spec by itself; violations of the job are under
-// "job.". Checks `version`, and `rank` completely; the job as ParseJobConfig does.
+// Reads the whole file (docs/formats.md), or a job spec by itself. Violations of the job are under
+// "job.". Checks `version` and `rank` completely, and the job as ParseJobConfig does.
 absl::StatusOr<TrainerConfig> ParseTrainerConfig(absl::string_view text);
 
-// The same, adding to a list of problems; what could not be read has its default.
+// The same, adding to a list of problems. A field that could not be read has its default.
 JobConfig ParseJobConfig(const YamlNode& document, Violations& violations);
 TrainerConfig ParseTrainerConfig(absl::string_view text, Violations& violations);
 
-// Null after adding a violation of the field "": the text is no YAML.
+// Returns nullopt after adding a violation of the field "" if the text is not YAML.
 std::optional<YamlNode> ParseDocument(absl::string_view text, Violations& violations);
 
 }  // namespace trainyard

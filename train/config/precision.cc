@@ -23,7 +23,7 @@ const std::vector<ProductFormatRow>& ProductFormatRows() {
       {{DType::kBF16, DType::kBF16}, {kCpu, kCuda}},
       {{DType::kBF16, DType::kF32}, {kCpu, kCuda}},
       {{DType::kF32, DType::kF32}, {kCpu, kCuda}},
-      {{DType::kF64, DType::kF64}, {kCpu}},  // For checks of numerics; jobs get no GPU for it.
+      {{DType::kF64, DType::kF64}, {kCpu}},  // For checks of numerics; jobs in f64 get no GPU.
   };
   return rows;
 }

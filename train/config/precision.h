@@ -1,6 +1,7 @@
-// What a job's precision means. Whoever has to know, asks this table: the spec's parser for the
-// names, the engine and the planner for the formats, the service for the devices. Another precision
-// is another row; a product of another format is a row of the second table.
+// The table of precisions. All code that needs to know about a job's precision asks this table: the
+// spec's parser for the names, the engine and the planner for the formats, the service for the
+// devices. To add a precision, add a row. If it has products of a new format, add a row to the
+// second table, too.
 
 #pragma once
 
@@ -14,14 +15,14 @@ namespace trainyard {
 
 struct PrecisionRow {
   PrecisionName precision;
-  const char* name;  // For users; the proto's, without its prefix.
+  const char* name;  // For users: the proto's name without its prefix.
   Precision formats;
 
-  // Whether that kind of device multiplies in all of its formats.
+  // Whether a device of this kind computes products in all of the formats.
   bool RunsOn(DeviceKind kind) const;
 };
 
-// Which kinds of devices have products of a format. Any device holds any storage.
+// The kinds of devices that compute products of a format. Every device can hold any storage.
 struct ProductFormatRow {
   ProductFormat format;
   std::vector<DeviceKind> devices;

@@ -9,7 +9,7 @@
 namespace trainyard {
 namespace {
 
-// Reads one value as the type of the field that it is for.
+// Reads one value with the type of the field `like`.
 std::optional<FieldValue> ReadValue(Fields& fields, const char* name, const FieldValue& like) {
   const auto read = [&](auto value) -> std::optional<FieldValue> {
     std::optional<decltype(value)> given;
@@ -20,7 +20,7 @@ std::optional<FieldValue> ReadValue(Fields& fields, const char* name, const Fiel
   return std::visit([&](const auto& value) { return read(value); }, like);
 }
 
-// Reads the fields that `table` lists. A group of them is a section.
+// Reads the fields in `table`. A group of fields is a section.
 void ReadTable(Fields& fields, const std::vector<Field>& table, GivenFields& out) {
   const auto group_of = [](const char* name) {
     const absl::string_view text = name;
@@ -40,15 +40,15 @@ void ReadTable(Fields& fields, const std::vector<Field>& table, GivenFields& out
   };
   for (size_t i = 0; i < table.size();) {
     const std::string group = group_of(table[i].rule.name);
+    const std::string name = group.empty() ? table[i].rule.name : group;
+    const size_t begin = i++;
+    while (!group.empty() && i < table.size() && group_of(table[i].rule.name) == group) ++i;
+    // Null in a resolved model that does not use the field or the group.
+    if (table[begin].rule.unset && !fields.PresentOrNull(name.c_str())) continue;
     if (group.empty()) {
-      take(fields, table[i], table[i].rule.name);
-      ++i;
+      take(fields, table[begin], name.c_str());
       continue;
     }
-    const size_t begin = i;
-    while (i < table.size() && group_of(table[i].rule.name) == group) ++i;
-    // Null in a resolved model that does not use the group.
-    if (table[begin].rule.unset && !fields.PresentOrNull(group.c_str())) continue;
     fields.Section(group.c_str(), [&](Fields& section) {
       for (size_t at = begin; at < i; ++at) {
         take(section, table[at], table[at].rule.name + group.size() + 1);
@@ -57,8 +57,8 @@ void ReadTable(Fields& fields, const std::vector<Field>& table, GivenFields& out
   }
 }
 
-// The fields of all families, where a spec does not say rightly which one is meant: types and
-// spelling can be checked all the same.
+// The fields of all families. Used if a spec does not name a known family, so that types and
+// spelling can still be checked.
 std::vector<Field> AllFields() {
   std::vector<Field> all;
   std::set<std::string> known;
@@ -70,7 +70,7 @@ std::vector<Field> AllFields() {
   return all;
 }
 
-// Groups and fields by the names that a mapping has for them.
+// The names of groups and fields at the top level of a mapping.
 std::set<std::string> TopLevelNames(const std::vector<Field>& table) {
   std::set<std::string> names;
   for (const Field& field : table) {
@@ -80,7 +80,7 @@ std::set<std::string> TopLevelNames(const std::vector<Field>& table) {
   return names;
 }
 
-// `family` says whose fields there are, where the mapping itself does not.
+// `family` is the family if the mapping does not name one.
 void ReadArchitecture(Fields& fields, const std::string& family, GivenModel& out) {
   fields.Field("family", out.family);
   const Family* const known = FindFamily(out.family.empty() ? family : out.family);

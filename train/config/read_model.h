@@ -1,4 +1,4 @@
-// The section of a spec that says which model is trained, by the tables of the families.
+// Reads the section of a spec that chooses the model, using the tables of the families.
 
 #pragma once
 
@@ -10,17 +10,17 @@
 
 namespace trainyard {
 
-// A mapping of an architecture's fields may have some of them in a mapping of its own by this name:
-// on the wire those that only one family has. They count as if they stood beside it.
+// A mapping of an architecture's fields may contain a mapping of this name. Its entries count as
+// fields of the architecture. On the wire it holds the fields that only one family has.
 inline constexpr char kFieldsBeside[] = "fields";
 inline constexpr size_t kMaxFieldsBeside = 32;
 inline constexpr size_t kMaxFieldNameBytes = 64;
 
-// The fields and groups that a mapping of an architecture's fields can have, of all families.
+// The fields and groups of all families that a mapping of an architecture's fields can have.
 std::vector<std::string> ArchitectureNames();
 
-// Types of the fields only; what is legal, ResolveModel (resolve_model.h) says. A resolved job has
-// an architecture, and no preset.
+// Reads the fields and checks their types; ResolveModel (resolve_model.h) checks their values. A
+// resolved job has an architecture, and no preset.
 void VisitModel(Fields& fields, ModelChoice& out);
 
 }  // namespace trainyard

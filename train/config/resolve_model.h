@@ -1,5 +1,5 @@
-// From a spec's choice of a model (a preset with overrides, or an architecture inline) to its
-// complete configuration.
+// Makes the complete configuration of a model from the choice in a spec: a preset with overrides,
+// or an architecture given inline.
 
 #pragma once
 
@@ -12,14 +12,14 @@
 
 namespace trainyard {
 
-// The path of the fields that a message about the resolved model should name: "model.overrides",
-// "model.architecture", or "model" for a bare preset.
+// The path of the fields that a message about the model should name: "model.overrides",
+// "model.architecture", or "model" for a preset without overrides.
 const char* ModelPath(const ModelChoice& choice);
 
-// Null where no model can be made of it; what is returned is valid if nothing was added.
+// Returns null if no model can be made. The result is valid if no violation was added.
 std::optional<ModelConfig> ResolveModel(const ModelChoice& choice, Violations& violations);
 
-// INVALID_ARGUMENT with the violations above.
+// INVALID_ARGUMENT: has the violations above.
 absl::StatusOr<ModelConfig> ResolveModel(const ModelChoice& choice);
 
 }  // namespace trainyard

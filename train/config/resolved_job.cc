@@ -13,7 +13,7 @@ namespace trainyard {
 
 using Json = nlohmann::ordered_json;
 
-// Writes what Fields (fields.h) reads, by the same functions.
+// Writes what Fields (fields.h) reads, with the same functions.
 class FieldWriter {
  public:
   explicit FieldWriter(Json& json) : json_(json) { json_ = Json::object(); }
@@ -74,7 +74,7 @@ void VisitModel(FieldWriter& fields, const ModelChoice& model) {
 }
 
 std::string ResolvedJobText(JobConfig job) {
-  // The choices that the spec may have left open. That of the model, VisitModel makes.
+  // Makes the choices that the spec may have left open. VisitModel does this for the model.
   job.parallelism.schedule = job.parallelism.schedule_kind();
   ScheduleConfig& schedule = job.optimizer.schedule;
   if (schedule.shape != ScheduleShape::kConstant) schedule.min_ratio = MinRatio(schedule);

@@ -1,5 +1,5 @@
-// A job with every default applied, as the controller stores it and gives it to ranks: what a rank
-// trains is what the controller has checked, whatever the defaults of the rank's release are.
+// A job with every default applied, as the controller stores it and sends it to ranks. So a rank
+// trains the job that the controller has checked, whatever the defaults of the rank's release are.
 
 #pragma once
 
@@ -11,12 +11,12 @@
 
 namespace trainyard {
 
-// The job as JSON, every field of it beside its `format`: a preset as an architecture, and every
-// choice that the spec left open made. The job must be valid (validate.h). ParseJobConfig (parse.h)
-// makes the same job of the text.
+// Returns the job as JSON, with its `format` and every field. A preset is written as an
+// architecture, and all defaults are applied. The job must be valid (validate.h). ParseJobConfig
+// (parse.h) makes the same job from the text.
 std::string ResolvedJobText(JobConfig job);
-// Returns whether ResolvedJobText made the text. Otherwise the text is a spec as JSON, which an
-// earlier release stored.
+// Whether ResolvedJobText made the text. Otherwise the text is a spec as JSON, which an earlier
+// release stored.
 bool IsResolvedJob(absl::string_view text);
 
 }  // namespace trainyard

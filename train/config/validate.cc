@@ -22,7 +22,7 @@ namespace {
 
 bool IsLowerAlnum(char c) { return absl::ascii_islower(c) || absl::ascii_isdigit(c); }
 
-// The checks share the list they add to, and whether a number was already found illegal.
+// The checks share the list of violations, and whether a number was already found illegal.
 class Checker {
  public:
   explicit Checker(Violations& violations) : violations_(violations) {}
@@ -59,7 +59,7 @@ class Checker {
     Add(field, Wanted("0 <= x < 0.5", value, value < 0 ? "0" : "0.49"));
   }
 
-  // The text says the interval: "0 < x <= 10".
+  // `wanted` describes the interval: "0 < x <= 10".
   void Number(absl::string_view field, bool legal, double value, absl::string_view wanted) {
     if (!legal) Add(field, Wanted(wanted, value));
   }
@@ -68,7 +68,7 @@ class Checker {
   Violations& violations_;
 };
 
-// What the name could have been meant to be; empty if nothing legal is left of it.
+// Returns a legal name close to `name`, or "" if no legal character is left.
 std::string NearestJobName(absl::string_view name) {
   std::string nearest;
   for (const char c : absl::AsciiStrToLower(name.substr(0, kMaxNameLength))) {
@@ -95,9 +95,17 @@ void CheckData(const JobConfig& job, Checker& check) {
   } else if (const auto* indexed = std::get_if<IndexedData>(&job.data)) {
     check.Path("data.indexed.prefix", indexed->prefix);
     check.Fraction("data.indexed.validation_fraction", indexed->validation_fraction);
+  } else if (const auto* arrays = std::get_if<ArraysData>(&job.data)) {
+    check.Path("data.arrays.latents", arrays->latents);
+    check.Path("data.arrays.labels", arrays->labels);
+    check.Number("data.arrays.label_dropout",
+                 arrays->label_dropout >= 0 && arrays->label_dropout <= 1, arrays->label_dropout,
+                 "0 <= x <= 1");
+    check.Fraction("data.arrays.validation_fraction", arrays->validation_fraction);
   } else if (std::holds_alternative<std::monostate>(job.data)) {
-    check.Add("data",
-              Wanted("one of synthetic: {}, text: {path: ...}, indexed: {prefix: ...}", "none"));
+    check.Add("data", Wanted("one of synthetic: {}, text: {path: ...}, indexed: {prefix: ...}, "
+                             "arrays: {latents: ..., labels: ...}",
+                             "none"));
   }
 }
 
@@ -108,14 +116,15 @@ std::optional<ModelConfig> CheckModel(const JobConfig& job, Violations& violatio
     violations.Add(violation.field, violation.description);
   }
   if (!found.empty()) return std::nullopt;
+  const std::vector<InputSpec> inputs = CreateModel(*model)->inputs();
   constexpr int64_t kByteVocabulary = 256;
-  const int64_t vocab = FactsOf(*model).vocab;
-  // A model that reads no text is refused by what it declares.
-  if (std::holds_alternative<TextData>(job.data) && vocab > 0 && vocab < kByteVocabulary) {
+  const InputSpec* const tokens = FindInput(inputs, "tokens");
+  if (std::holds_alternative<TextData>(job.data) && tokens != nullptr &&
+      tokens->limit < kByteVocabulary) {
     violations.Add(absl::StrCat(ModelPath(job.model), ".vocab"),
-                   Wanted("at least 256 for byte tokens", vocab, kByteVocabulary));
+                   Wanted("at least 256 for byte tokens", tokens->limit, kByteVocabulary));
   }
-  CheckInputs(CreateModel(*model)->inputs(), job.data, violations);
+  CheckInputs(inputs, job.data, violations);
   return model;
 }
 
@@ -169,14 +178,14 @@ void CheckValidation(const JobConfig& job, Checker& check) {
   if (!job.validation) return;
   check.Range("validation.every_steps", job.validation->every_steps, 1, kMaxSteps);
   check.Range("validation.batches", job.validation->batches, 1, kMaxValidationBatches);
-  const bool from_file =
-      std::holds_alternative<TextData>(job.data) || std::holds_alternative<IndexedData>(job.data);
+  const bool from_file = !std::holds_alternative<std::monostate>(job.data) &&
+                         !std::holds_alternative<SyntheticData>(job.data);
   if (from_file && ValidationFraction(job.data) == 0) {
     check.Add("validation", Wanted("a validation_fraction of the data above 0", 0));
   }
 }
 
-// By its spelling.
+// Compares spellings only.
 bool IsWithin(absl::string_view path, absl::string_view directory) {
   const auto skip = [](absl::string_view part) { return !part.empty() && part != "."; };
   const std::vector<absl::string_view> inner = absl::StrSplit(path, '/', skip);
@@ -185,7 +194,7 @@ bool IsWithin(absl::string_view path, absl::string_view directory) {
          inner.size() >= outer.size() && std::equal(outer.begin(), outer.end(), inner.begin());
 }
 
-// As far as the spec says where the job runs.
+// Checks what the spec says about where the job runs.
 void CheckNcclTrace(const JobConfig& job, Checker& check) {
   constexpr absl::string_view kField = "profile.nccl_trace";
   if (!job.profile->nccl_trace) return;
@@ -201,7 +210,7 @@ void CheckNcclTrace(const JobConfig& job, Checker& check) {
 void CheckProfile(const JobConfig& job, Checker& check) {
   if (!job.profile) return;
   check.Path("profile.directory", job.profile->directory);
-  // A job claims its checkpoint directory only while nothing else lies there.
+  // A job can claim its checkpoint directory only if nothing else is there.
   if (job.checkpoint && IsWithin(job.profile->directory, job.checkpoint->directory)) {
     check.Add("profile.directory", Wanted("one outside checkpoint.directory",
                                           absl::StrCat(Quoted(job.profile->directory), " within ",
@@ -244,7 +253,7 @@ void CheckLabels(const JobConfig& job, Checker& check) {
   }
 }
 
-// Text that is no document, or has no job, says nothing about fields.
+// Text that is not a document, or has no job, says nothing about fields.
 bool Readable(const Violations& violations, absl::string_view job_path) {
   return std::none_of(
       violations.list().begin(), violations.list().end(),

@@ -1,5 +1,5 @@
-// Everything that can be seen to be wrong with a job without opening a file: called by the
-// controller on submit and by the trainer at start.
+// Finds everything that is wrong with a job and can be seen without opening a file. The controller
+// calls this on submit, and the trainer at start.
 
 #pragma once
 
@@ -15,8 +15,8 @@ inline constexpr int64_t kMaxSteps = 1'000'000'000;
 inline constexpr int64_t kMaxDevices = 65'536;
 inline constexpr int64_t kMaxGlobalBatch = 1'000'000;     // Sequences.
 inline constexpr int64_t kMaxMicroBatchTokens = 1 << 28;  // Tokens that a rank computes at once.
-// Choices of experts of the tokens of a micro-batch on a rank: experts have memory for twice as
-// many rows (RecordOptions::expert_rows), which i32 numbers.
+// Number of choices of experts by the tokens of a micro-batch on a rank. Experts have memory for
+// twice as many rows (RecordOptions::expert_rows), which are numbered in i32.
 inline constexpr int64_t kMaxExpertSlots = (1 << 30) - 1;
 inline constexpr int64_t kMaxValidationBatches = 100'000;
 inline constexpr int64_t kMaxProfiledSteps = 20;
@@ -28,16 +28,17 @@ inline constexpr size_t kMaxPathLength = 1'024;
 inline constexpr size_t kMaxLabels = 32;
 inline constexpr size_t kMaxLabelLength = 255;
 
-// Adds one violation a problem, with the field's path, what was wanted, what was found, and the
-// nearest legal value.
+// Adds one violation for each problem, with the field's path, what was wanted, what was found, and
+// the nearest legal value.
 void Validate(const JobConfig& job, Violations& violations);
 
-// Parse (parse.h), then Validate, everything in one list: INVALID_ARGUMENT with all of it.
+// Parses (parse.h) and validates. INVALID_ARGUMENT: lists the problems of both.
 absl::StatusOr<JobConfig> ParseAndValidateJob(absl::string_view text);
 JobConfig ParseAndValidateJob(const YamlNode& document, Violations& violations);
 
-// Likewise, and that the ranks are the job's devices (one, where there is no `rank`). Paths of the
-// job begin with "job."; what could not be read has its default.
+// The same for a trainer's config. Also checks that the number of ranks is that of the job's
+// devices, or one if there is no `rank`. Paths of the job begin with "job.". A field that could not
+// be read has its default.
 TrainerConfig ParseAndValidateTrainer(absl::string_view text, Violations& violations);
 
 }  // namespace trainyard

@@ -7,13 +7,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/job_axes.h"
 #include "train/config/validate.h"
 #include "train/pipeline/divide.h"
 
 namespace trainyard {
 namespace {
 
-// The number closest to `found` in [1, most] that is legal; 1 always is.
+// Returns the legal number in [1, most] that is closest to `found`. 1 must be legal.
 template <typename Legal>
 int64_t Nearest(int64_t found, int64_t most, Legal&& legal) {
   found = std::clamp<int64_t>(found, 1, most);
@@ -24,13 +25,14 @@ int64_t Nearest(int64_t found, int64_t most, Legal&& legal) {
   return 1;
 }
 
-// Whether the devices make data ranks of so many each, and the batch divides over these.
+// Whether the devices can be divided into data ranks of `ranks` devices each, and the batch over
+// the data ranks.
 bool DividesOver(const JobConfig& job, int64_t ranks) {
   return job.devices % ranks == 0 &&
          job.batch.global % (job.batch.micro * (job.devices / ranks)) == 0;
 }
 
-// Whether the tensor ranks divide the sizes of the model that ask for it.
+// Checks that the tensor ranks divide the sizes of the model that must be divided.
 class TensorRule {
  public:
   TensorRule(const ModelConfig& model, int64_t rows) : rows_(rows) {
@@ -49,7 +51,7 @@ class TensorRule {
                        [&](const Size& size) { return divides(size) || tensor % size.value == 0; });
   }
 
-  // More ranks than this are not legal.
+  // A larger number of ranks is not legal.
   int64_t most() const {
     int64_t most = rows_;
     for (const Size& size : divided_) most = std::min(most, std::max<int64_t>(size.value, 1));
@@ -73,7 +75,7 @@ class TensorRule {
     std::string name;
     int64_t value;
   };
-  int64_t rows_;  // Of a micro-batch on a rank.
+  int64_t rows_;  // Rows of a micro-batch on a rank.
   std::vector<Size> divided_, replicated_;
 };
 
@@ -81,7 +83,7 @@ void CheckTensor(const JobConfig& job, const ModelConfig& model, Violations& vio
   const TensorRule rule(model, job.batch.micro * job.batch.sequence / job.parallelism.context);
   const int64_t tensor = job.parallelism.tensor;
   if (rule.Legal(tensor)) return;
-  // One that asks for no other device count or batch, where there is one.
+  // Prefer a size that needs no other device count or batch.
   const int64_t others = job.parallelism.pipeline * job.parallelism.context;
   const auto legal = [&](int64_t t) { return rule.Legal(t); };
   const auto fits = [&](int64_t t) { return legal(t) && DividesOver(job, t * others); };
@@ -91,7 +93,7 @@ void CheckTensor(const JobConfig& job, const ModelConfig& model, Violations& vio
       Wanted(rule.Text(), tensor, fits(nearest) ? nearest : Nearest(tensor, rule.most(), legal)));
 }
 
-// Whether the experts divide over their ranks.
+// Checks that the experts divide over their ranks.
 void CheckExperts(const JobConfig& job, const ModelConfig& model, Violations& violations) {
   const ParallelismConfig& p = job.parallelism;
   const std::optional<ExpertFacts> facts = FactsOf(model).experts;
@@ -117,7 +119,7 @@ void CheckExperts(const JobConfig& job, const ModelConfig& model, Violations& vi
   }
 }
 
-// Whether a rank can number its tokens' choices of experts. Tokens are divided over the tensor
+// Checks that a rank can number its tokens' choices of experts. Tokens are divided over the tensor
 // ranks, too, wherever the experts are.
 void CheckExpertSlots(const JobConfig& job, const ModelConfig& model, Violations& violations) {
   const std::optional<ExpertFacts> experts = FactsOf(model).experts;
@@ -153,7 +155,7 @@ void CheckExpertSlots(const JobConfig& job, const ModelConfig& model, Violations
                                           Nearest(batch.sequence, batch.sequence, sequence_fits)));
 }
 
-// The parts of the pipeline, and whether its schedule can run.
+// Checks the parts of the pipeline, and that its schedule can run.
 void CheckPipeline(const JobConfig& job, int64_t layers, Violations& violations) {
   const ParallelismConfig& p = job.parallelism;
   const ScheduleKind& kind = *p.schedule_kind();
@@ -190,13 +192,13 @@ void CheckPipeline(const JobConfig& job, int64_t layers, Violations& violations)
 
 void CheckRecompute(const JobConfig& job, int64_t layers, Violations& violations) {
   const ParallelismConfig& p = job.parallelism;
-  if (p.pipeline * p.virtual_pipeline > layers + 2) return;  // CheckPipeline says so.
+  if (p.pipeline * p.virtual_pipeline > layers + 2) return;  // CheckPipeline reports it.
   const std::vector<int> stage_of = PlaceParts(
       {.kind = p.schedule_kind(), .stages = int(p.pipeline), .chunks = int(p.virtual_pipeline)});
   const auto parts = DivideBlocks(layers, int(stage_of.size()));
   std::vector<int64_t> on_stage(size_t(p.pipeline));
   for (size_t i = 0; i < parts->size(); ++i) {
-    const auto [begin, end] = (*parts)[i];  // Embedding and head are no layers.
+    const auto [begin, end] = (*parts)[i];  // Embedding and head are not layers.
     on_stage[size_t(stage_of[i])] += std::min(end, layers + 1) - std::max<int64_t>(begin, 1);
   }
   const int64_t most = *std::max_element(on_stage.begin(), on_stage.end());
@@ -207,7 +209,7 @@ void CheckRecompute(const JobConfig& job, int64_t layers, Violations& violations
                         std::clamp<int64_t>(blocks, 0, most)));
 }
 
-// Returns whether the sequence divides.
+// Returns whether the context ranks divide the sequence.
 bool CheckSequence(const JobConfig& job, int64_t longest, Violations& violations) {
   const int64_t context = job.parallelism.context, sequence = job.batch.sequence;
   const int64_t unit = 2 * context, most = std::min(longest, kMaxSequence);
@@ -225,33 +227,36 @@ bool CheckSequence(const JobConfig& job, int64_t longest, Violations& violations
   return false;
 }
 
-// Whether the axes are legal, so that sizes derived from them mean something.
+// Checks that the axes are legal, so that sizes derived from them have a meaning.
 bool CheckAxes(const JobConfig& job, Violations& violations) {
   const ParallelismConfig& p = job.parallelism;
   bool legal = true;
-  const auto range = [&](const char* name, int64_t size) {
+  const auto range = [&](const std::string& name, int64_t size) {
     if (size >= 1 && size <= kMaxDevices) return;
     legal = false;
     violations.Add(name, Wanted(absl::StrCat("1 to ", kMaxDevices), size,
                                 std::clamp<int64_t>(size, 1, kMaxDevices)));
   };
-  range("parallelism.tensor", p.tensor);
-  range("parallelism.pipeline", p.pipeline);
-  range("parallelism.virtual_pipeline", p.virtual_pipeline);
-  range("parallelism.context", p.context);
-  range("parallelism.expert", p.expert);
+  std::vector<std::pair<const char*, int64_t>> factors;
+  ForEachAxis(p, [&](const JobAxis& axis, int64_t size) {
+    range(absl::StrCat("parallelism.", axis.name), size);
+    if (axis.takes_ranks) factors.emplace_back(axis.name, size);
+  });
   range("devices", job.devices);
   if (!legal) return false;
-  const int64_t unit = p.tensor * p.pipeline * p.context;
-  const std::string product = absl::StrCat("tensor x pipeline x context = ", p.tensor, " x ",
-                                           p.pipeline, " x ", p.context, " = ", unit);
+  const int64_t unit = ModelRanks(p);
+  const std::string product = absl::StrCat(
+      absl::StrJoin(factors, " x ", [](auto* out, auto& f) { absl::StrAppend(out, f.first); }),
+      " = ",
+      absl::StrJoin(factors, " x ", [](auto* out, auto& f) { absl::StrAppend(out, f.second); }),
+      " = ", unit);
   if (unit > kMaxDevices) {  // No number of devices would do.
-    const auto [name, size] = std::max(
-        {std::pair("parallelism.tensor", p.tensor), std::pair("parallelism.pipeline", p.pipeline),
-         std::pair("parallelism.context", p.context)},
-        [](const auto& a, const auto& b) { return a.second < b.second; });
-    violations.Add(name, Wanted(absl::StrCat("at most ", kMaxDevices, " for ", product), size,
-                                std::max<int64_t>(1, kMaxDevices / (unit / size))));
+    const auto [name, size] =
+        *std::max_element(factors.begin(), factors.end(),
+                          [](const auto& a, const auto& b) { return a.second < b.second; });
+    violations.Add(absl::StrCat("parallelism.", name),
+                   Wanted(absl::StrCat("at most ", kMaxDevices, " for ", product), size,
+                          std::max<int64_t>(1, kMaxDevices / (unit / size))));
     return false;
   }
   if (job.devices % unit == 0) {
@@ -267,8 +272,8 @@ bool CheckAxes(const JobConfig& job, Violations& violations) {
   return false;
 }
 
-// Returns whether the batch is legal and divides over the data-parallel ranks; not known unless the
-// axes are legal.
+// Returns whether the batch is legal and divides over the data-parallel ranks. False if the axes
+// are not legal.
 bool CheckBatch(const JobConfig& job, bool axes_legal, Violations& violations) {
   const BatchConfig& batch = job.batch;
   const auto range = [&](const char* name, int64_t size, int64_t most) {

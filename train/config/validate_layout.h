@@ -1,4 +1,4 @@
-// Whether a job's model and batch can be divided over its ranks as it asks.
+// Checks that a job's model and batch can be divided over its ranks as the job asks.
 
 #pragma once
 
@@ -8,13 +8,13 @@
 
 namespace trainyard {
 
-// Adds a violation for each size of the axes or of the batch that is illegal by itself and for each
-// that does not divide what it should, with the nearest size that does (as long as the others stay,
-// devices among them). What depends on the model is not looked at where `model` is null; otherwise
-// it is legal by itself.
+// Adds a violation for each size of the axes or of the batch that is illegal by itself, and for
+// each that does not divide what it should. The violation has the nearest size that does so if all
+// other sizes, `devices` included, stay as they are. `model` must be legal by itself, or null: then
+// the rules that depend on the model are not checked.
 void ValidateLayout(const JobConfig& job, const ModelConfig* model, Violations& violations);
 
-// The number of micro-batches that the pipeline schedule takes at a time.
+// The number of micro-batches must be a multiple of this for the pipeline schedule.
 int64_t PipelineRound(const ParallelismConfig& parallelism);
 
 }  // namespace trainyard

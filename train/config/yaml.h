@@ -1,5 +1,5 @@
-// A bounded YAML (hence JSON) document as a tree. The only way from text to values in Trainyard;
-// yaml-cpp stays behind yaml_adapter.cc.
+// A YAML or JSON document of bounded size, as a tree. All text that becomes values in Trainyard is
+// read by this function; only yaml_adapter.cc uses yaml-cpp.
 
 #pragma once
 
@@ -17,11 +17,11 @@ struct YamlNode {
   enum class Kind { kNull, kScalar, kSequence, kMapping };
 
   Kind kind = Kind::kNull;
-  std::string text;               // Of a scalar, as written, without quotes.
-  bool quoted = false;            // A scalar in quotes: text even where it looks like a number.
-  std::vector<YamlNode> items;    // Of a sequence.
-  std::vector<YamlField> fields;  // Of a mapping, in order; keys unique.
-  int line = 0;                   // From 1; of a mapping's value, that of its key.
+  std::string text;               // For a scalar: as written, without quotes.
+  bool quoted = false;            // The scalar is in quotes: text even if it looks like a number.
+  std::vector<YamlNode> items;    // For a sequence.
+  std::vector<YamlField> fields;  // For a mapping, in order; keys are unique.
+  int line = 0;                   // From 1. The line of the key for a mapping's value.
 
   const YamlNode* Find(absl::string_view key) const;  // Null if not a mapping or absent.
 };
@@ -35,11 +35,12 @@ const char* Name(YamlNode::Kind kind);  // "null", "a value", "a list", "a mappi
 
 inline constexpr size_t kMaxYamlBytes = 256 << 10;
 inline constexpr int kMaxYamlDepth = 32;
-inline constexpr size_t kMaxYamlKeys = 1'000;    // Of one mapping.
-inline constexpr size_t kMaxYamlNodes = 20'000;  // Aliases expanded.
+inline constexpr size_t kMaxYamlKeys = 1'000;    // Per mapping.
+inline constexpr size_t kMaxYamlNodes = 20'000;  // With aliases expanded.
 
-// Exactly one document, in UTF-8. Errors: INVALID_ARGUMENT "line 3, column 7: what is wrong", also
-// for duplicate keys, keys that are no scalars, a second document, and beyond the limits above.
+// Reads exactly one document in UTF-8. INVALID_ARGUMENT: "line 3, column 7: what is wrong", also
+// for duplicate keys, keys that are not scalars, a second document, and documents beyond the limits
+// above.
 absl::StatusOr<YamlNode> ParseYaml(absl::string_view text);
 
 }  // namespace trainyard

@@ -1,5 +1,5 @@
-// The one file over yaml-cpp, which throws. Its event interface is used rather than its node tree,
-// so that depth and the size of expanded aliases are bounded while the document is read.
+// The only file that uses yaml-cpp, which throws. It uses the event interface and not the node
+// tree, so that depth and the size of expanded aliases are bounded while the document is read.
 
 #include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/exceptions.h>
@@ -54,7 +54,7 @@ class TreeBuilder final : public YAML::EventHandler {
 
   void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                 const std::string& value) override {
-    // yaml-cpp makes one byte each of \N and \_, which stand for U+0085 and U+00A0.
+    // yaml-cpp turns \N and \_, which stand for U+0085 and U+00A0, into one byte each.
     if (ValidUtf8(value) != value) Fail(mark, "the escape \\N or \\_; write \\u0085 or \\u00A0");
     YamlNode node = Node(YamlNode::Kind::kScalar, mark);
     node.text = value;
@@ -133,8 +133,8 @@ class TreeBuilder final : public YAML::EventHandler {
     Place(mark, std::move(node));
   }
 
-  // Puts a finished node into the innermost open collection: as its item, its next key, or that
-  // key's value.
+  // Puts a finished node into the innermost open collection: as an item, as the next key, or as the
+  // value of that key.
   void Place(const YAML::Mark& mark, YamlNode node) {
     if (open_.empty()) {
       root_ = std::move(node);
@@ -170,7 +170,8 @@ class TreeBuilder final : public YAML::EventHandler {
 };
 
 absl::Status BrokenYaml(const YAML::Mark& mark, std::string what) {
-  // yaml-cpp quotes the text, whatever it holds, and one byte of a character that has several.
+  // yaml-cpp quotes the text whatever it contains, and may quote one byte of a multi-byte
+  // character.
   std::replace_if(
       what.begin(), what.end(), [](char c) { return absl::ascii_iscntrl(c); }, '?');
   return absl::InvalidArgumentError(
@@ -212,7 +213,7 @@ absl::StatusOr<YamlNode> ParseYaml(absl::string_view text) {
   if (const size_t zero = text.find('\0'); zero != absl::string_view::npos) {
     return wrong_at(zero, "a zero byte");
   }
-  // No message can carry it.
+  // No message could contain such text.
   const std::string valid = ValidUtf8(text);
   const auto other = std::mismatch(text.begin(), text.end(), valid.begin()).first;
   if (other != text.end()) {

@@ -1,6 +1,6 @@
 #include "train/data/batch_reader.h"
 
-#include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "common/check.h"
@@ -10,11 +10,12 @@
 
 namespace trainyard {
 
-int64_t SampleAt(SampleOrder order, uint64_t seed, int64_t num_samples, int64_t consumed) {
+SampleId SampleAt(SampleOrder order, uint64_t seed, int64_t num_samples, int64_t consumed) {
   CHECK(consumed >= 0 && num_samples > 0) << consumed << " of " << num_samples;
   const int64_t epoch = consumed / num_samples, index = consumed % num_samples;
-  if (order == SampleOrder::kSequential) return index;
-  return Permute(RandomBits(seed, HashName("data/epoch"), uint64_t(epoch)), num_samples, index);
+  if (order == SampleOrder::kSequential) return {index, epoch};
+  const uint64_t key = RandomBits(seed, HashName("data/epoch"), uint64_t(epoch));
+  return {Permute(key, num_samples, index), epoch};
 }
 
 BatchReader::BatchReader(const Dataset& dataset, SampleOrder order, uint64_t seed, BatchShape shape)
@@ -30,23 +31,25 @@ int64_t BatchReader::micro_batches() const {
   return shape_.global / (shape_.micro * shape_.data_parallel);
 }
 
-absl::Status BatchReader::Read(int64_t position, int64_t micro_batch, std::span<int32_t> tokens,
-                               std::span<int32_t> targets) const {
-  const size_t length = size_t(sequence());
+absl::StatusOr<MicroBatchData> BatchReader::Read(int64_t position, int64_t micro_batch) const {
   CHECK(micro_batch >= 0 && micro_batch < micro_batches())
       << micro_batch << " of " << micro_batches();
-  CHECK(tokens.size() == size_t(shape_.micro) * length && targets.size() == tokens.size())
-      << tokens.size() << " and " << targets.size();
   const int64_t first =
       position + (micro_batch * shape_.data_parallel + shape_.data_rank) * shape_.micro;
-  std::vector<int32_t> sample(length + 1);
-  for (int64_t b = 0; b < shape_.micro; ++b) {
-    const int64_t index = SampleAt(order_, seed_, dataset_.num_samples(), first + b);
-    RETURN_IF_ERROR(dataset_.Read(index, sample));
-    std::copy_n(sample.begin(), length, tokens.begin() + b * int64_t(length));
-    std::copy_n(sample.begin() + 1, length, targets.begin() + b * int64_t(length));
+  std::vector<InputData> inputs;
+  for (const InputSpec& input : dataset_.inputs()) {
+    const bool integer = input.kind == InputSpec::Kind::kInteger;
+    inputs.push_back(integer ? InputData(std::vector<int32_t>()) : std::vector<float>());
   }
-  return absl::OkStatus();
+  for (int64_t b = 0; b < shape_.micro; ++b) {
+    const SampleId sample = SampleAt(order_, seed_, dataset_.num_samples(), first + b);
+    RETURN_IF_ERROR(dataset_.Read(sample, inputs));
+  }
+  MicroBatchData data;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    data[dataset_.inputs()[i].name] = std::move(inputs[i]);
+  }
+  return data;
 }
 
 }  // namespace trainyard

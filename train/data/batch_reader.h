@@ -5,9 +5,11 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
+#include <map>
+#include <string>
 
-#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "models/program/input.h"
 #include "train/data/dataset.h"
 
 namespace trainyard {
@@ -25,7 +27,10 @@ enum class SampleOrder {
 };
 
 // The sample that is the `consumed`-th to be read, from 0.
-int64_t SampleAt(SampleOrder order, uint64_t seed, int64_t num_samples, int64_t consumed);
+SampleId SampleAt(SampleOrder order, uint64_t seed, int64_t num_samples, int64_t consumed);
+
+// By the names of the model's inputs.
+using MicroBatchData = std::map<std::string, InputData>;
 
 // Thread-safe. Position p of a run is the number of samples consumed before a step (the *data
 // position* of a checkpoint); the step's global batch is the samples p .. p + global - 1 of the
@@ -36,11 +41,10 @@ class BatchReader {
   BatchReader(const Dataset& dataset, SampleOrder order, uint64_t seed, BatchShape shape);
 
   int64_t micro_batches() const;  // Of this rank, in a step.
-  int64_t sequence() const { return dataset_.sample_tokens() - 1; }
+  const std::vector<InputSpec>& inputs() const { return dataset_.inputs(); }
 
-  // tokens and targets, both [micro, sequence]: targets[b, t] is the token after tokens[b, t].
-  absl::Status Read(int64_t position, int64_t micro_batch, std::span<int32_t> tokens,
-                    std::span<int32_t> targets) const;
+  // All inputs of one micro-batch: whole sequences, one after the other. Errors as Dataset::Read.
+  absl::StatusOr<MicroBatchData> Read(int64_t position, int64_t micro_batch) const;
 
  private:
   const Dataset& dataset_;

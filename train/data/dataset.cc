@@ -1,22 +1,36 @@
 #include "train/data/dataset.h"
 
 #include "common/check.h"
+#include "train/data/arrays.h"
 #include "train/data/indexed.h"
 #include "train/data/synthetic.h"
 #include "train/data/text.h"
 
 namespace trainyard {
+namespace {
+
+int64_t VocabularyOf(const std::vector<InputSpec>& inputs) {
+  const InputSpec* const tokens = FindInput(inputs, "tokens");
+  CHECK(tokens != nullptr) << "the model reads no tokens";
+  return tokens->limit;
+}
+
+}  // namespace
 
 absl::StatusOr<DataSplits> OpenData(const DataOptions& options) {
-  CHECK(options.sequence > 0 && options.vocab > 0) << options.sequence << ", " << options.vocab;
+  CHECK(options.sequence > 0) << options.sequence;
+  if (const auto* arrays = std::get_if<ArraysData>(&options.source)) {
+    return OpenArrays(*arrays, options);
+  }
+  const int64_t vocab = VocabularyOf(options.inputs);
   if (const auto* text = std::get_if<TextData>(&options.source)) {
     return OpenText(*text, options.sequence, options.roots);
   }
   if (const auto* indexed = std::get_if<IndexedData>(&options.source)) {
-    return OpenIndexed(*indexed, options.sequence, options.vocab, options.roots);
+    return OpenIndexed(*indexed, options.sequence, vocab, options.roots);
   }
   CHECK(std::holds_alternative<SyntheticData>(options.source)) << "no data source";
-  return SyntheticSplits(options.sequence, options.vocab, options.seed);
+  return SyntheticSplits(options.sequence, vocab, options.seed);
 }
 
 }  // namespace trainyard

@@ -1,40 +1,51 @@
-// Samples to train on: sequence + 1 tokens each, so that the inputs are the first `sequence` of
-// them and the targets the last. Start at OpenData; batch_reader.h says which samples a rank reads
-// when.
+// Samples to train on, each as the named inputs that a model reads. Start at OpenData;
+// batch_reader.h says which samples a rank reads when.
 
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/roots.h"
+#include "models/program/input.h"
 #include "train/config/job_config.h"
 
 namespace trainyard {
 
-// A pure function of the sample's index. Thread-safe.
+struct SampleId {
+  int64_t index = 0;  // In the dataset.
+  int64_t epoch = 0;  // How often the whole dataset has been read before.
+  bool operator==(const SampleId&) const = default;
+};
+
+// A pure function of the sample's id. Thread-safe.
 class Dataset {
  public:
   virtual ~Dataset() = default;
 
-  virtual int64_t num_samples() const = 0;    // Of one epoch; > 0.
-  virtual int64_t sample_tokens() const = 0;  // sequence + 1.
+  virtual int64_t num_samples() const = 0;  // Of one epoch; > 0.
 
-  // Writes the tokens of one sample; out.size() == sample_tokens(), 0 <= index < num_samples(),
-  // both CHECKed. Every token is within the vocabulary. Errors name the file: DATA_LOSS where it
-  // became shorter, OUT_OF_RANGE for a token outside of the vocabulary, with its position.
-  virtual absl::Status Read(int64_t index, std::span<int32_t> out) const = 0;
+  // What each sample has. An input by token has `sequence` units in a sample, one by sample one.
+  virtual const std::vector<InputSpec>& inputs() const = 0;
+
+  // Appends the sample's units of each of inputs() to the element of `out` in the same place, which
+  // must hold the alternative that the input's kind wants. CHECKs 0 <= index < num_samples().
+  // Integers are below their input's limit. Errors name the file: DATA_LOSS where the file became
+  // shorter, OUT_OF_RANGE for a value that the model cannot take, with its position. After an
+  // error the contents of `out` are unspecified.
+  virtual absl::Status Read(const SampleId& sample, std::span<InputData> out) const = 0;
 };
 
 struct DataOptions {
-  DataConfig source;     // Not monostate.
-  int64_t sequence = 0;  // Tokens of a sample's inputs.
-  int64_t vocab = 0;     // Token ids are 0 <= id < vocab; at least 256 for text.
-  uint64_t seed = 0;     // Of synthetic data.
-  Roots roots;           // Where files may lie.
+  DataConfig source;              // Not monostate.
+  std::vector<InputSpec> inputs;  // Those of the model, which the source delivers (CheckInputs).
+  int64_t sequence = 0;           // Tokens of a sample.
+  uint64_t seed = 0;              // Of synthetic data, and of noise.
+  Roots roots;                    // Where files may lie.
 };
 
 // Training and validation never share a token.

@@ -83,6 +83,7 @@ class IndexedStream final : public TokenStream {
   }
 
   int64_t num_tokens() const override { return tokens_before_.back(); }
+  int64_t vocab() const override { return vocab_; }
   uint64_t documents() const { return header_.documents; }
 
   // Tokens before a document.

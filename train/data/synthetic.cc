@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "common/check.h"
 #include "common/rng.h"
+#include "train/data/token_dataset.h"
 
 namespace trainyard {
 namespace {
@@ -13,20 +13,17 @@ constexpr int64_t kMaxLetters = 32;
 constexpr int64_t kSamples = int64_t{1} << 40;
 constexpr double kFirst = 0.5, kSecond = 0.4, kNoise = 0.1;
 
-class SyntheticDataset final : public Dataset {
+class SyntheticDataset final : public TokenDataset {
  public:
   SyntheticDataset(int64_t sequence, int64_t vocab, uint64_t seed, const char* split)
-      : sequence_(sequence),
+      : TokenDataset(sequence, vocab),
         letters_(uint64_t(std::min(vocab, kMaxLetters))),
         seed_(seed),
         stream_(HashName(split)) {}
 
   int64_t num_samples() const override { return kSamples; }
-  int64_t sample_tokens() const override { return sequence_ + 1; }
 
-  absl::Status Read(int64_t index, std::span<int32_t> out) const override {
-    CHECK(index >= 0 && index < kSamples && int64_t(out.size()) == sample_tokens())
-        << index << ", " << out.size();
+  absl::Status ReadTokens(int64_t index, std::span<int32_t> out) const override {
     const uint64_t base = RandomBits(seed_, stream_, uint64_t(index));
     uint64_t a = 0, b = 0;
     for (size_t t = 0; t < out.size(); ++t) {
@@ -55,7 +52,6 @@ class SyntheticDataset final : public Dataset {
     return (first + 1 + other) % letters_;
   }
 
-  const int64_t sequence_;
   const uint64_t letters_;
   const uint64_t seed_;
   const uint64_t stream_;
@@ -73,7 +69,6 @@ double SyntheticEntropy(int64_t vocab) {
 }
 
 DataSplits SyntheticSplits(int64_t sequence, int64_t vocab, uint64_t seed) {
-  CHECK(sequence > 0 && vocab > 0) << sequence << ", " << vocab;
   return {
       .train = std::make_unique<SyntheticDataset>(sequence, vocab, seed, "data/train"),
       .validation = std::make_unique<SyntheticDataset>(sequence, vocab, seed, "data/validation")};

@@ -1,36 +1,32 @@
 #include "train/data/token_stream.h"
 
 #include "absl/strings/str_cat.h"
-#include "common/check.h"
 #include "common/status_macros.h"
+#include "train/data/token_dataset.h"
 
 namespace trainyard {
 namespace {
 
-class StreamDataset final : public Dataset {
+class StreamDataset final : public TokenDataset {
  public:
   // Shared, because both splits read one open file.
   StreamDataset(std::shared_ptr<const TokenStream> stream, int64_t first, int64_t tokens,
                 int64_t sequence)
-      : stream_(std::move(stream)),
+      : TokenDataset(sequence, stream->vocab()),
+        stream_(std::move(stream)),
         first_(first),
-        num_samples_((tokens - 1) / sequence),
-        sequence_(sequence) {}
+        num_samples_((tokens - 1) / sequence) {}
 
   int64_t num_samples() const override { return num_samples_; }
-  int64_t sample_tokens() const override { return sequence_ + 1; }
 
-  absl::Status Read(int64_t index, std::span<int32_t> out) const override {
-    CHECK(index >= 0 && index < num_samples_ && int64_t(out.size()) == sample_tokens())
-        << index << " of " << num_samples_ << ", " << out.size();
-    return stream_->Read(first_ + index * sequence_, out);
+  absl::Status ReadTokens(int64_t index, std::span<int32_t> out) const override {
+    return stream_->Read(first_ + index * sequence(), out);
   }
 
  private:
   const std::shared_ptr<const TokenStream> stream_;
   const int64_t first_;
   const int64_t num_samples_;
-  const int64_t sequence_;
 };
 
 absl::Status CheckLength(const std::string& file, const char* what, int64_t tokens,

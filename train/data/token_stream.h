@@ -15,6 +15,7 @@ class TokenStream {
  public:
   virtual ~TokenStream() = default;
   virtual int64_t num_tokens() const = 0;
+  virtual int64_t vocab() const = 0;  // Every token is below it.
   virtual absl::Status Read(int64_t first, std::span<int32_t> out) const = 0;
 };
 

@@ -47,7 +47,8 @@ class FieldReader {
   explicit FieldReader(absl::string_view message) : left_(message) {}
 
   bool AtEnd() const { return left_.empty(); }
-  // False if the message is broken, or has a type of field that event.proto does not have.
+  // Takes the next field. Returns false if the message is broken or has a type of field that
+  // event.proto does not have.
   bool Next() {
     const std::optional<uint64_t> tag = Varint();
     if (!tag) return false;
@@ -71,10 +72,10 @@ class FieldReader {
     }
   }
 
-  // Of the field that Next has taken.
+  // The field that Next has taken.
   uint64_t field = 0;
-  uint64_t number = 0;      // Of a varint.
-  absl::string_view bytes;  // Of any other type.
+  uint64_t number = 0;      // The value of a varint.
+  absl::string_view bytes;  // The value of any other type.
 
  private:
   std::optional<uint64_t> Varint() {

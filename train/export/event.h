@@ -1,5 +1,5 @@
-// Events as TensorBoard reads them: messages of its event.proto and summary.proto, in protobuf's
-// wire format. Only the fields that Trainyard writes are known here:
+// TensorBoard's events: messages of its event.proto and summary.proto in protobuf's wire format.
+// Only the fields that Trainyard writes are known here:
 //
 //   Event     1 wall_time (double)   2 step (int64)   3 file_version   5 summary   7 session_log
 //   Summary   1 value (repeated)     SessionLog  1 status (START = 1)
@@ -18,7 +18,7 @@
 
 namespace trainyard {
 
-// One message, with what it says of itself.
+// One encoded message, with its time and its step.
 struct Event {
   double wall_time = 0;  // Unix seconds.
   int64_t step = 0;
@@ -30,14 +30,14 @@ struct Scalar {
   double value = 0;  // Stored as f32.
 };
 
-// The points of one step, one for each tag.
+// An event with the points of one step, one for each tag.
 Event ScalarsEvent(double wall_time, int64_t step, const std::vector<Scalar>& scalars);
-// A text that TensorBoard shows as Markdown.
+// An event with a text that TensorBoard shows as Markdown.
 Event TextEvent(double wall_time, int64_t step, absl::string_view tag, absl::string_view markdown);
 // The first event of every file.
 Event VersionEvent(double wall_time);
-// A restart (SessionLog START): TensorBoard forgets every earlier point of this step and later
-// ones.
+// A restart (SessionLog START): TensorBoard forgets all earlier points of this step and of later
+// steps.
 Event RestartEvent(double wall_time, int64_t step);
 
 enum class EventKind { kPoints, kVersion, kRestart };
@@ -47,7 +47,8 @@ struct EventHead {
   int64_t step = 0;
 };
 
-// What a message says of itself; nullopt if it is no event of the kinds above.
+// Reads the kind and the step of a message. Returns nullopt if the message is not an event of the
+// kinds above.
 std::optional<EventHead> ReadEventHead(absl::string_view bytes);
 
 }  // namespace trainyard

@@ -17,8 +17,8 @@
 namespace trainyard {
 namespace {
 
-constexpr size_t kHeadBytes = 12;     // Length, and its checksum.
-constexpr size_t kChecksumBytes = 4;  // Of the event.
+constexpr size_t kHeadBytes = 12;     // The length and its checksum.
+constexpr size_t kChecksumBytes = 4;  // The event's checksum.
 constexpr uint64_t kMaxEventBytes = 64 << 20;
 constexpr size_t kWriteBytes = 1 << 20;
 
@@ -58,7 +58,7 @@ absl::Status InTheWay(const std::string& path, absl::string_view found) {
 
 absl::StatusOr<std::unique_ptr<EventFile>> EventFile::Open(const std::string& path,
                                                            double wall_time) {
-  // O_NONBLOCK: a named pipe in the way has no reader to wait for.
+  // O_NONBLOCK: otherwise opening a named pipe would wait for its reader.
   const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_NONBLOCK | O_CLOEXEC, 0644);
   if (fd < 0 && errno == EISDIR) return InTheWay(path, "a directory");
   if (fd < 0) return ErrnoStatus(errno, "open", path);
@@ -89,12 +89,12 @@ absl::Status EventFile::Scan(double wall_time) {
   if (records == 0) RETURN_IF_ERROR(CheckForeign());
   if (::ftruncate(fd_, good) != 0) return ErrnoStatus(errno, "cut", path_);
   if (records == 0) Append(VersionEvent(wall_time));
-  // One of TensorBoard's readers takes the first restart of a file for its start.
+  // One of TensorBoard's readers takes the first restart of a file for the file's start.
   if (records < 2) Append(RestartEvent(wall_time, 0));
   return Flush();
 }
 
-// Whether the event may be the one of this number, from 0.
+// Whether the event may be number `number`, from 0, of a file.
 bool EventFile::Take(const std::string& event, int64_t number) {
   const std::optional<EventHead> head = ReadEventHead(event);
   if (!head || (head->kind == EventKind::kVersion) != (number == 0)) return false;
@@ -109,7 +109,7 @@ bool EventFile::Take(const std::string& event, int64_t number) {
   return true;
 }
 
-// Empty where no whole record stands.
+// Returns "" if there is no whole record.
 absl::StatusOr<std::string> EventFile::ReadRecord(int64_t offset) const {
   ASSIGN_OR_RETURN(const std::string head, ReadAt(offset, kHeadBytes));
   const absl::string_view length = absl::string_view(head).substr(0, 8);
@@ -124,7 +124,7 @@ absl::StatusOr<std::string> EventFile::ReadRecord(int64_t offset) const {
   return checksum == Masked(event) ? event : "";
 }
 
-// Less where the file ends before.
+// Returns fewer bytes if the file ends before.
 absl::StatusOr<std::string> EventFile::ReadAt(int64_t offset, size_t bytes) const {
   std::string out(bytes, '\0');
   size_t done = 0;
@@ -139,7 +139,8 @@ absl::StatusOr<std::string> EventFile::ReadAt(int64_t offset, size_t bytes) cons
   return out;
 }
 
-// Of a file without a whole first event: OK if that one is torn, whose length is always the same.
+// Checks a file without a whole first event. OK if the first event is torn, because its length is
+// always the same.
 absl::Status EventFile::CheckForeign() const {
   const std::string wanted = Record(VersionEvent(0).bytes);
   ASSIGN_OR_RETURN(const std::string found, ReadAt(0, wanted.size()));

@@ -1,13 +1,13 @@
-// A file of TensorBoard's events that may be written again and again, and holds each step once.
+// A file of TensorBoard's events that may be written repeatedly and holds each step once.
 //
-// The file only grows, so that a TensorBoard that is reading it goes on. Where the history has
-// changed (a job that went on from a checkpoint has run steps again), a restart event takes back
-// what stood there from that step on. A record is u64 length, u32 checksum of the length, the
-// event, u32 checksum of the event; little-endian, the checksums CRC-32C, masked (TensorFlow's
-// TFRecord).
+// The file only grows, so that a TensorBoard that is reading the file can continue. If the history
+// has changed (a job that continued from a checkpoint has run steps again), a restart event takes
+// back all events from that step on. A record is: u64 length, u32 checksum of the length, the
+// event, u32 checksum of the event. Numbers are little-endian, and checksums are masked CRC-32C
+// (TensorFlow's TFRecord).
 //
-// A writer that is killed leaves at most a torn record at the end, which readers ignore and the
-// next writer cuts off. Not thread-safe.
+// A writer that is killed leaves at most one torn record at the end. Readers ignore such a record,
+// and the next writer cuts it off. Not thread-safe.
 
 #pragma once
 
@@ -24,26 +24,26 @@ namespace trainyard {
 
 class EventFile {
  public:
-  // Opens the file, or makes one whose first event has this time. A damaged record is cut off, with
-  // all that follows. FAILED_PRECONDITION: another process writes the file, or something else is
-  // at `path`. Others: ErrnoStatus of common/files.h.
+  // Opens the file, or makes one whose first event has this time. Cuts off a damaged record and all
+  // that follows it. FAILED_PRECONDITION: another process writes the file, or `path` is not such a
+  // file. Other errors are those of ErrnoStatus (common/files.h).
   static absl::StatusOr<std::unique_ptr<EventFile>> Open(const std::string& path, double wall_time);
   ~EventFile();
   EventFile(const EventFile&) = delete;
 
-  // The next Put is compared with the first event that the file holds. To begin with, too.
+  // The next Put is compared with the first event of the file. This is also the state after Open.
   void Rewind() { next_ = 0; }
-  // Puts an event behind those put since Rewind, whose steps must be lower. Nothing is written if
-  // the file holds the same event there; otherwise what it holds from there on is taken back.
-  // INVALID_ARGUMENT: the step is not above the one before.
+  // Puts an event after those put since Rewind, whose steps must be lower. Writes nothing if the
+  // file has the same event at this place. Otherwise takes back all events of the file from this
+  // place on. INVALID_ARGUMENT: the step is not higher than the one before.
   absl::Status Put(const Event& event);
-  // Writes what was put.
+  // Writes the events that were put.
   absl::Status Flush();
-  // Takes back what the file holds beyond what was put since Rewind; writes, and syncs the disk.
+  // Takes back the events of the file after those put since Rewind, writes, and syncs the disk.
   absl::Status Finish(double wall_time);
 
  private:
-  // An event that a reader of the file sees.
+  // An event that a reader of the file sees: one that was not taken back.
   struct Held {
     int64_t step = 0;
     uint32_t checksum = 0;
@@ -62,7 +62,7 @@ class EventFile {
   const std::string path_;
   const int fd_;
   std::vector<Held> held_;  // In the order of their steps.
-  size_t next_ = 0;         // In held_: with what the next Put is compared.
+  size_t next_ = 0;         // Index in held_ of the event with which the next Put is compared.
   std::string unwritten_;
 };
 

@@ -20,11 +20,10 @@ namespace trainyard {
 namespace {
 
 constexpr int64_t kBytes = 256;
-constexpr int64_t kDefaultWindow =
-    256;  // Of a checkpoint that does not say what it was trained with.
+constexpr int64_t kDefaultWindow = 256;  // For checkpoints without this number.
 
 absl::Status Validate(const GenerateOptions& options, const ModelConfig& model) {
-  // A checkpoint says of itself which model it is of, and may come from anywhere.
+  // The checkpoint names its own model, and may come from anywhere.
   Violations violations;
   Validate(model, violations, "model");
   if (!violations.empty()) {
@@ -46,7 +45,7 @@ absl::Status Validate(const GenerateOptions& options, const ModelConfig& model) 
     return absl::InvalidArgumentError(
         absl::StrCat("tokens: wanted 0 to ", kMaxGeneratedTokens, ", found ", options.tokens));
   }
-  if (!(options.temperature >= 0 && options.temperature <= kMaxTemperature)) {  // Nor NaN.
+  if (!(options.temperature >= 0 && options.temperature <= kMaxTemperature)) {  // Or NaN.
     return absl::InvalidArgumentError(absl::StrCat("temperature: wanted 0 to ", kMaxTemperature,
                                                    ", found ", options.temperature));
   }
@@ -57,7 +56,7 @@ absl::Status Validate(const GenerateOptions& options, const ModelConfig& model) 
   return absl::OkStatus();
 }
 
-// As many as are asked for, or as the model was trained with.
+// The tokens asked for, or as in training.
 int64_t WindowOf(const GenerateOptions& options, const RunState& state) {
   if (options.window > 0) return options.window;
   return std::min(state.sequence > 0 ? state.sequence : kDefaultWindow,
@@ -66,7 +65,7 @@ int64_t WindowOf(const GenerateOptions& options, const RunState& state) {
 
 absl::StatusOr<std::unique_ptr<Executable>> LoadModel(const Checkpoint& checkpoint, int64_t window,
                                                       const Backend& backend, int threads) {
-  // Weights are widened to f32, and those in f64 stay what they are.
+  // Weights are widened to f32; weights in f64 stay in f64.
   const std::vector<StoredTensor>& tensors = checkpoint.manifest().tensors;
   const bool f64 = std::any_of(tensors.begin(), tensors.end(), [](const StoredTensor& tensor) {
     return tensor.kind == TensorKind::kParameter && tensor.dtype == DType::kF64;
@@ -107,7 +106,7 @@ int64_t SampleToken(std::span<const float> logits, double temperature, double u)
     left -= weights[i];
     if (left < 0) return int64_t(i);
   }
-  return largest - logits.begin();  // Rounding left a crumb.
+  return largest - logits.begin();  // Rounding has left a small rest.
 }
 
 absl::Status Generate(const GenerateOptions& options, const Backend& backend,
@@ -125,7 +124,7 @@ absl::Status Generate(const GenerateOptions& options, const Backend& backend,
     LogWarning("checkpoint_refused", {{"reason", reason}});
   }
 
-  // Text begins after a line break, where nothing else is given.
+  // Without a prompt, the text begins after a line break.
   const std::string prompt = options.prompt.empty() ? "\n" : options.prompt;
   std::vector<int32_t> text;
   for (char c : prompt) text.push_back(uint8_t(c));
@@ -133,7 +132,7 @@ absl::Status Generate(const GenerateOptions& options, const Backend& backend,
   std::vector<float> logits(size_t(window * kBytes));
   Utf8Stream readable;
   for (int64_t i = 0; i < options.tokens; ++i) {
-    // What stands behind the last token of the text cannot be seen by it: attention is causal.
+    // The last token of the text does not see the tokens after it, because attention is causal.
     const size_t seen = std::min(text.size(), tokens.size());
     std::fill(tokens.begin(), tokens.end(), 0);
     std::copy(text.end() - std::ptrdiff_t(seen), text.end(), tokens.begin());

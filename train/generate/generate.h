@@ -1,5 +1,6 @@
-// Text from a trained byte model: one token after another, each sampled from the logits of a replay
-// of the whole window. Simple, and exact; a cache of keys and values would make it faster.
+// Generates text with a trained byte model, one token after another. Each token is sampled from the
+// logits of a replay of the whole window. This is simple and exact; a cache of keys and values
+// would make it faster.
 
 #pragma once
 
@@ -15,26 +16,26 @@
 namespace trainyard {
 
 inline constexpr int64_t kMaxGeneratedTokens = 1'000'000;
-inline constexpr double kMaxTemperature = 100;  // Beyond, every token is as likely as any other.
+inline constexpr double kMaxTemperature = 100;  // Above, all tokens are about equally likely.
 
 struct GenerateOptions {
   std::string checkpoint;    // A checkpoint, or a job's checkpoint.directory.
   std::string prompt;        // Bytes; may be empty.
-  int64_t tokens = 200;      // To write.
-  double temperature = 0.8;  // 0: the likeliest token; 1: as trained.
+  int64_t tokens = 200;      // Number of tokens to write.
+  double temperature = 0.8;  // 0: the most likely token; 1: as trained.
   uint64_t seed = 1;         // The same seed writes the same text.
-  int64_t window = 0;        // Tokens that the model sees at once; 0: those it was trained with.
+  int64_t window = 0;        // Tokens that the model sees at once; 0: as in training.
   int threads = 1;
 };
 
-// Calls `write` with each character once it is sampled, '?' for bytes that belong to none, so that
-// what is written is UTF-8, `tokens` bytes of it. Errors: those of FindCheckpoint;
-// INVALID_ARGUMENT for a model whose tokens are not bytes, or a setting out of range.
+// Calls `write` with each character when it is sampled. Bytes that belong to no character are
+// written as '?', so the output is UTF-8. In all, `tokens` bytes are sampled. Errors: those of
+// FindCheckpoint. INVALID_ARGUMENT: the model's tokens are not bytes, or a setting is out of range.
 absl::Status Generate(const GenerateOptions& options, const Backend& backend,
                       const std::function<void(absl::string_view)>& write);
 
-// The token drawn by the uniform number `u` from softmax(logits / temperature); the likeliest one,
-// the first of several, where temperature is 0.
+// Returns the token that the uniform number `u` draws from softmax(logits / temperature). If
+// temperature is 0, returns the most likely token, the first of equal ones.
 int64_t SampleToken(std::span<const float> logits, double temperature, double u);
 
 }  // namespace trainyard

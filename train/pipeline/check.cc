@@ -44,9 +44,9 @@ class StageChecker {
  private:
   static constexpr int kFree = -1;
 
-  // Micro-batches go in order, so the count of those done is the next one.
+  // Micro-batches run in order, so the number of finished ones is the next one.
   struct Chunk {
-    std::vector<int> slots;  // The micro-batch that holds each.
+    std::vector<int> slots;  // The micro-batch that holds each slot.
     int forwards = 0;
     int inputs = 0;
     int weights = 0;
@@ -62,7 +62,7 @@ class StageChecker {
     }
     int& holder = chunk.slots[size_t(action.slot)];
     if (action.kind == PipelineAction::kForward) {
-      // Should another micro-batch still hold the slot, its backward will find this one.
+      // If another micro-batch still holds the slot, its backward will find this one.
       holder = action.micro_batch;
       return Advance(action, chunk.forwards);
     }

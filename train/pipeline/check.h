@@ -1,4 +1,4 @@
-// Whether a pipeline schedule can run and computes the right gradients.
+// Checks that a pipeline schedule can run and computes the right gradients.
 
 #pragma once
 
@@ -7,8 +7,8 @@
 
 namespace trainyard {
 
-// OK if everything holds that is listed at PipelineSchedule; otherwise the first thing that does
-// not: stage, action, what was wanted, what was found.
+// Returns OK if the schedule has all properties that are listed at PipelineSchedule. Otherwise the
+// error has the first violation: stage, action, what was wanted, what was found.
 absl::Status CheckSchedule(const PipelineSchedule& schedule);
 
 }  // namespace trainyard

@@ -1,4 +1,4 @@
-// Which blocks of a model make up which part of a pipeline.
+// Divides the blocks of a model into the parts of a pipeline.
 
 #pragma once
 
@@ -9,7 +9,8 @@
 
 namespace trainyard {
 
-// Blocks [begin, end) of 0 (embedding), 1..layers, layers + 1 (head and loss).
+// Blocks [begin, end). Block 0 is the embedding, 1..layers are the layers, and layers + 1 is the
+// head with the loss.
 struct BlockRange {
   int64_t begin;
   int64_t end;
@@ -17,10 +18,10 @@ struct BlockRange {
   bool operator==(const BlockRange&) const = default;
 };
 
-// One range for each of stages x chunks parts. Embedding and head count as one layer each, as in
-// Megatron's published layouts (126 + 2 = 8 stages x 8 chunks x 2). The layers + 2 blocks are dealt
-// evenly; where they don't divide, the first parts hold one more: the embedding costs next to no
-// time, so that a single block too many lengthens no stage.
+// Returns one range for each of the stages x chunks parts. Embedding and head count as one layer
+// each, as in Megatron's published layouts (126 + 2 = 8 stages x 8 chunks x 2). The layers + 2
+// blocks are divided evenly. If `parts` does not divide them, the first parts have one block more:
+// the embedding takes almost no time, so a single additional block makes no stage slower.
 absl::StatusOr<std::vector<BlockRange>> DivideBlocks(int64_t layers, int parts);
 
 }  // namespace trainyard

@@ -9,7 +9,7 @@
 namespace trainyard {
 namespace {
 
-// The message that crosses from part `from` to part `to`, where both exist.
+// The message from part `from` to part `to`, if both exist.
 std::optional<PipelineMessage> Crossing(const PipelineSchedule& schedule, int from, int to,
                                         int micro_batch) {
   const std::vector<int>& stage_of = schedule.stage_of;
@@ -50,7 +50,7 @@ std::vector<std::vector<int>> ExpectedFrom(const PipelineSchedule& schedule, int
   const std::vector<PipelineAction>& actions = schedule.stages[size_t(stage)].actions;
   std::vector<std::vector<int>> expected(actions.size());
   std::map<std::pair<int, int>, int> free_from;  // By chunk and slot.
-  std::map<int, int> last_from;                  // By the stage that sends.
+  std::map<int, int> last_from;                  // By sending stage.
   for (int i = 0; i < int(actions.size()); ++i) {
     int& free = free_from[{actions[size_t(i)].chunk, actions[size_t(i)].slot}];
     const auto message = ReceiveBefore(schedule, stage, actions[size_t(i)]);

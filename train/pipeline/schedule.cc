@@ -21,7 +21,7 @@ absl::Status Wanted(const ScheduleOptions& options, absl::string_view wanted, in
 // A chunk's slots.
 struct ChunkSlots {
   int count = 0;
-  std::priority_queue<int, std::vector<int>, std::greater<>> free = {};  // Of them; lowest first.
+  std::priority_queue<int, std::vector<int>, std::greater<>> free = {};  // Lowest first.
   std::vector<int> held = {};                                            // By micro-batch.
 };
 

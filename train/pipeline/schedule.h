@@ -1,10 +1,9 @@
-// Pipeline schedules as data: which stage runs what, in which order, in which memory. Start here;
-// schedules.cc has the table of them, message.h says what passes between stages, check.h whether a
-// schedule can run, simulate.h how long it takes.
+// Pipeline schedules as data: the actions of each stage, their order, and their memory. Start here.
+// schedules.cc has the table of schedules, message.h the messages between stages, check.h checks
+// that a schedule can run, and simulate.h finds how long it takes.
 //
-// The model is stages x chunks consecutive parts. The schedule places them: which stage holds a
-// part is data in it (PipelineSchedule::stage_of), and so are the messages between neighbouring
-// parts.
+// The model is divided into stages x chunks consecutive parts. The stage of each part is data of
+// the schedule (PipelineSchedule::stage_of), and so are the messages between neighbouring parts.
 
 #pragma once
 
@@ -29,7 +28,7 @@ struct PipelineAction {
   Kind kind;
   int chunk;
   int micro_batch;
-  int slot;  // The activation memory, among those of the chunk.
+  int slot;  // Number of the activation memory, among the slots of the chunk.
 
   bool operator==(const PipelineAction&) const = default;
 };
@@ -37,30 +36,30 @@ std::string ToString(const PipelineAction& action);
 
 struct ScheduleKind;
 
-// What runs where a job names no schedule: ONE_F_ONE_B with one chunk a stage, with several
-// INTERLEAVED_ONE_F_ONE_B. Never null.
+// Returns the schedule of a job that names none: ONE_F_ONE_B if a stage has one chunk,
+// INTERLEAVED_ONE_F_ONE_B if it has several. Never null.
 const ScheduleKind* DefaultSchedule(int64_t chunks);
 
 struct ScheduleOptions {
   const ScheduleKind* kind = DefaultSchedule(1);
   int stages = 1;         // Ranks along the pipeline axis.
   int chunks = 1;         // Parts of the model on each stage.
-  int micro_batches = 1;  // Of one step.
+  int micro_batches = 1;  // Per step.
 
-  // All are at least 1, and as the kind wants them.
+  // Checks that all numbers are at least 1 and legal for the kind.
   absl::Status Validate() const;
 };
 
-// What there is to know of a schedule. A row of the table in schedules.cc.
+// The properties of a schedule: a row of the table in schedules.cc.
 struct ScheduleKind {
-  absl::string_view name;  // As users write it: "GPIPE".
-  // How many chunks a stage has. Several chunks want several stages.
+  absl::string_view name;  // As in a job spec: "GPIPE".
+  // Limits of the chunks per stage. More than one chunk needs more than one stage.
   int least_chunks = 1;
   int most_chunks = 1;
   bool whole_rounds = false;    // The number of micro-batches is a multiple of `stages`.
-  bool split_backward = false;  // Into halves. The weights' half is run late, to fill the bubble.
+  bool split_backward = false;  // The weights' half runs late, to fill the bubble.
   int (*stage_of)(int part, int stages);
-  // The actions of a stage, in order. Their slots are given out by MakeSchedule.
+  // Returns the actions of a stage, in order. MakeSchedule assigns their slots.
   std::vector<PipelineAction> (*actions)(const ScheduleOptions& options, int stage);
 
   bool TakesChunks(int64_t chunks) const { return chunks >= least_chunks && chunks <= most_chunks; }
@@ -68,13 +67,13 @@ struct ScheduleKind {
   std::string ChunksWanted() const;  // "2", "at least 2".
 };
 std::span<const ScheduleKind> AllSchedules();
-const ScheduleKind* FindSchedule(absl::string_view name);  // There must be one.
+const ScheduleKind* FindSchedule(absl::string_view name);  // Null if there is none.
 
-// The stage that holds each part of the model, in the model's order. Does not depend on the number
-// of micro-batches.
+// Returns the stage of each part, in the order of the model. Does not depend on the number of
+// micro-batches.
 std::vector<int> PlaceParts(const ScheduleOptions& options);
 
-// What holds in every schedule, and CheckSchedule() verifies:
+// The properties of every schedule. CheckSchedule verifies them:
 //
 // * Each stage runs forward and both halves of backward once for each chunk and micro-batch.
 // * The forwards of a chunk run in the order of its micro-batches, and so do its input gradients
@@ -93,12 +92,13 @@ struct PipelineSchedule {
   std::vector<int> stage_of;  // PlaceParts.
   std::vector<Stage> stages;
 
-  // A stage's chunks are the parts that it holds, in the model's order.
+  // Returns the part of the model that a chunk of a stage is. A stage's chunks are the parts that
+  // it holds, in the order of the model.
   int PartOf(int stage, int chunk) const;
 };
 
-// A pure function. A forward takes its chunk's lowest free slot, so a chunk has as many slots as it
-// ever has micro-batches in flight. Errors are those of Validate().
+// Makes a schedule. A forward takes its chunk's lowest free slot, so a chunk has as many slots as
+// it ever has micro-batches in flight. A pure function. Errors are those of Validate.
 absl::StatusOr<PipelineSchedule> MakeSchedule(const ScheduleOptions& options);
 
 }  // namespace trainyard

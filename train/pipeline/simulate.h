@@ -1,4 +1,4 @@
-// What a pipeline schedule does to time and memory, without running it.
+// Finds the time and memory that a pipeline schedule takes, without running it.
 
 #pragma once
 
@@ -9,12 +9,12 @@
 
 namespace trainyard {
 
-// In any one unit; the same for every part. kBackward takes both halves.
+// Times in any unit, the same for every part. kBackward takes the time of both halves.
 struct ActionTimes {
   double forward = 1;
   double backward_input = 1;
   double backward_weight = 1;
-  double communication = 0;  // From a message's sending to its arrival; stages compute meanwhile.
+  double communication = 0;  // From sending a message to its arrival; stages compute meanwhile.
 };
 
 struct Simulation {
@@ -24,17 +24,17 @@ struct Simulation {
   };
   struct Stage {
     std::vector<Interval> actions;  // As in the schedule.
-    double bubble;       // Idle time, from 0 to the makespan, over the time spent in actions.
-    int peak_in_flight;  // Most chunks' activations held at once, over all chunks.
+    double bubble;       // Idle time, from 0 to the makespan, divided by the time in actions.
+    int peak_in_flight;  // Most activations of a micro-batch and chunk held at once.
   };
   std::vector<Stage> stages;
-  double makespan;  // When the last stage is done.
+  double makespan;  // When the last stage ends.
 };
 
-// Every action runs as soon as its stage has done the one before and has received what it needs.
-// Messages between two stages arrive in the order they were sent. An error if stages would wait for
-// one another forever, or receive in another order. The options and the actions' indices must be
-// legal.
+// Runs each action as soon as its stage has finished the one before and has received the message
+// that the action needs. Messages between two stages arrive in the order in which they were sent.
+// The options and the actions' indices must be legal. Returns an error if stages would wait for one
+// another forever, or receive in another order.
 absl::StatusOr<Simulation> Simulate(const PipelineSchedule& schedule, const ActionTimes& times);
 
 }  // namespace trainyard

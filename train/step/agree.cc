@@ -14,7 +14,7 @@ constexpr size_t kMaxMessageBytes = 1024;
 
 Tensor Int(int64_t& value) { return Tensor{{&value, DType::kI64, Shape{1}}}; }
 
-// Texts travel as i32, which every backend carries; rounded up to whole elements.
+// Texts are sent as i32, which every backend can carry, rounded up to whole elements.
 Tensor Ints(std::vector<int32_t>& data) {
   return Tensor{{data.data(), DType::kI32, Shape{int64_t(data.size())}}};
 }
@@ -71,7 +71,7 @@ absl::Status AgreeOnStatus(Collective& collective, const absl::Status& mine) {
       BroadcastText(collective, std::string(mine.message().substr(0, kMaxMessageBytes)), culprit);
   if (culprit == collective.rank()) return mine;
   const absl::Status status(absl::StatusCode(code), absl::StrCat("rank ", culprit, ": ", message));
-  // What its host lacks, this one may have: to this rank a peer is lost.
+  // This rank's host may have what the failed host lacks. For this rank, a peer was lost.
   return IsStorageFault(status) ? absl::UnavailableError(status.message()) : status;
 }
 

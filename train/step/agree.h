@@ -1,4 +1,4 @@
-// What the ranks of a gang decide together.
+// Decisions that the ranks of a gang make together.
 
 #pragma once
 
@@ -11,19 +11,20 @@
 
 namespace trainyard {
 
-// Every rank calls it with its own outcome. OK where all are OK; otherwise each rank gets the error
-// of the lowest rank that has one: that rank as it is, the others as "rank 2: ...", cut to a
-// kilobyte. So a gang ends for one reason, whichever rank's report is read first. A storage fault,
-// which is one host's, is UNAVAILABLE to the other ranks.
+// Every rank calls this with its own status. Returns OK if all are OK. Otherwise each rank gets the
+// error of the lowest rank that has one: that rank unchanged, the others as "rank 2: ...", cut to a
+// kilobyte. So a gang ends for one reason, whichever rank's report is read first. A storage fault
+// concerns one host, so the other ranks get it as UNAVAILABLE.
 absl::Status AgreeOnStatus(Collective& collective, const absl::Status& mine);
 
-// The sum of every rank's number, in rank order; absent on every rank if one rank has none.
+// Returns the sum of all ranks' numbers, in rank order. Absent on all ranks if one rank has no
+// number.
 std::optional<double> SumWhereAllKnow(Collective& collective, std::optional<double> mine);
 
-// Every rank's text, in rank order, on the root; nothing elsewhere.
+// Returns all ranks' texts in rank order on the root, and an empty list elsewhere.
 std::vector<std::string> GatherText(Collective& collective, const std::string& text, int root);
 
-// The root's text, on every rank.
+// Returns the root's text on every rank.
 std::string BroadcastText(Collective& collective, std::string text, int root);
 
 }  // namespace trainyard

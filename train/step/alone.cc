@@ -13,7 +13,7 @@ absl::StatusOr<RankConfig> AloneRank(const JobConfig& job) {
   rank.epoch = 1;
   rank.threads = std::max(1u, std::thread::hardware_concurrency());
   if (!job.checkpoint) return rank;
-  // A run of its own never writes where an earlier one did.
+  // A run alone never writes where an earlier run has written.
   ASSIGN_OR_RETURN(const int64_t newest, NewestEpoch(job.checkpoint->directory));
   rank.epoch = newest + 1;
   return rank;

@@ -1,4 +1,4 @@
-// What a rank's collectives cost it between two step records.
+// The cost of a rank's collectives between two step records.
 
 #pragma once
 
@@ -13,17 +13,17 @@ namespace trainyard {
 
 struct CollectiveUse {
   CollectiveOp op = CollectiveOp::kBarrier;
-  std::string group;  // The axes along which its ranks differ, "data"; or "everyone".
+  std::string group;  // The axes along which its ranks differ ("data"), or "everyone".
   OpCounts counts;
 };
 
-// Not thread-safe; the groups may be in use meanwhile.
+// Not thread-safe. The groups may be in use by other threads.
 class CollectiveMeter {
  public:
-  // `group` must outlive the meter. Groups of one name are counted together.
+  // `group` must outlive the meter. Groups of the same name are counted together.
   void Watch(const std::string& name, const Collective& group);
 
-  // Since the last call; what was not called is left out.
+  // Returns the use since the last call. Operations that were not called are left out.
   std::vector<CollectiveUse> Take();
 
  private:

@@ -9,7 +9,8 @@ namespace {
 
 constexpr Group kStages{Stream::kCompute, Axis::kPipeline};
 
-// How often a step makes each block whole: what Executable and StepRunner do, without weights.
+// How often a step gathers each block: the same calls as in Executable and StepRunner, without
+// weights.
 std::vector<int64_t> GathersOf(const Program& program, const std::vector<PipelineAction>& actions) {
   std::vector<int64_t> gathers(size_t(program.num_blocks));
   BlockWindows windows([&](int block) { ++gathers[size_t(block)]; });
@@ -19,7 +20,7 @@ std::vector<int64_t> GathersOf(const Program& program, const std::vector<Pipelin
     }
   }
   const std::vector<int> next = NextBlocks(program, actions);
-  windows.Forget(next.back());  // As the step before left them.
+  windows.Forget(next.back());  // The state that the step before has left.
   gathers.assign(gathers.size(), 0);
   for (size_t i = 0; i < actions.size(); ++i) {
     const std::vector<int>& fetched = FetchedBlocks(program, actions[i]);
@@ -45,7 +46,7 @@ CommunicationTable StepCommunication(const Program& program, const PipelineSched
     const auto add = [&](CollectiveOp op, const std::vector<Crossing>& crossings, bool gradients) {
       for (const Crossing& crossing : crossings) {
         const Value value = gradients ? crossing.gradient : crossing.value;
-        if (!value.valid()) continue;  // A gradient that nothing trainable wants.
+        if (!value.valid()) continue;  // A gradient that no trainable parameter needs.
         AddTo(table, kStages, CallsOf(op, 1, int64_t(program.info(value).bytes()), options.stages));
       }
     };

@@ -1,5 +1,5 @@
-// What a rank does among its peers in one optimizer step, as a formula: for the planner, and for
-// the test that counts it.
+// The communication of a rank with its peers in one optimizer step, by formula: for the planner,
+// and for the test that counts it.
 
 #pragma once
 
@@ -9,10 +9,11 @@
 
 namespace trainyard {
 
-// Of the program's rank and its stage of the schedule, by group and operation: calls, and the bytes
-// that it sends in them. All of a StepRunner's step that follows another: the first gathers, under
-// ZeRO FULL, its first block itself, and so may one that follows a validation. The ranks' agreement
-// after a step, one all-reduce of two flags and a number a rank among all, comes in addition.
+// Returns the calls and the bytes sent, by group and operation, of the program's rank in one step
+// of a StepRunner. The step must follow another step: under ZeRO FULL the first step, and possibly
+// a step after a validation, also gathers its own first block. Does not include the ranks'
+// agreement after the step, one all-reduce among all ranks of three flags and a number for each
+// rank.
 CommunicationTable StepCommunication(const Program& program, const PipelineSchedule& schedule);
 
 }  // namespace trainyard

@@ -1,4 +1,4 @@
-// How the ranks of a job divide its model and its batch, from the job's configuration.
+// Derives from a job's configuration how its ranks divide the model and the batch.
 
 #pragma once
 
@@ -13,16 +13,16 @@
 namespace trainyard {
 
 struct Layout {
-  Mesh mesh;              // Of rank 0.
+  Mesh mesh;              // For rank 0.
   std::vector<int> cuts;  // As RecordOptions::cuts.
   PipelineSchedule schedule;
 };
 
-// Rank 0's.
+// Returns the mesh with rank 0.
 Mesh MeshOf(const JobConfig& job, const ModelConfig& model);
 
-// Errors are violations of the job's sizes that Validate reports by field; here only those of the
-// pipeline are left: INVALID_ARGUMENT.
+// INVALID_ARGUMENT: the pipeline's sizes are not legal. Validate reports all other violations of
+// the job's sizes by field.
 absl::StatusOr<Layout> LayoutOf(const JobConfig& job, const ModelConfig& model);
 
 }  // namespace trainyard

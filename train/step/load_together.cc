@@ -14,24 +14,25 @@ namespace trainyard {
 namespace {
 
 constexpr int kMostTries = 5;
-constexpr char kBetweenPaths = '\0';  // No path has one.
+constexpr char kBetweenPaths = '\0';  // No path contains this character.
 
-// What a rank tells the others about its own error. A rank explains its error before the ranks
-// agree on one, so that only the host of the rank with the error can be at fault.
+// Turns a rank's own error into the one that it sends to the others. A rank explains its error
+// before the ranks agree on one, so that only the host of the rank with the error can be at fault.
 using Explain = std::function<absl::Status(const absl::Status&)>;
 
 absl::Status AsItIs(const absl::Status& status) { return status; }
 
-// For a checkpoint that an earlier attempt could load. Errors that refuse one candidate stay
-// (FirstGood): the earlier attempt may have loaded an older one for the same reason.
+// Explains an error about a checkpoint that an earlier attempt could load. Errors that refuse one
+// candidate (FirstGood) are returned unchanged: the earlier attempt may have loaded an older
+// candidate for the same reason.
 absl::Status OfHost(const absl::Status& status) {
   if (absl::IsUnimplemented(status)) return ProgramTooOld(status);
   const bool unreadable = absl::IsInternal(status) || absl::IsPermissionDenied(status);
   return unreadable ? OfThisHost(status) : status;
 }
 
-// Finds hosts that have different checkpoints at one path, for example because one host has seen a
-// replacement and another has not. All ranks would read good bytes, but not of one checkpoint.
+// Finds hosts that have different checkpoints at one path, for example because only one of them has
+// seen a replacement. All ranks would read good bytes, but not those of one checkpoint.
 absl::Status CheckSameAsRank0(const Checkpoint& mine, Collective& everyone) {
   const std::string& sha256 = mine.manifest().sha256;
   if (BroadcastText(everyone, sha256, 0) == sha256) return absl::OkStatus();
@@ -49,7 +50,7 @@ absl::StatusOr<ChosenCheckpoint> LoadFirstGood(const std::vector<std::string>& c
   return FirstGood(paths, [&](const std::string& path) -> absl::StatusOr<Checkpoint> {
     absl::StatusOr<Checkpoint> mine = ReadCheckpoint(path, gang.roots, use);
     absl::Status status = mine.status();
-    // Where rank 0 lacks it as well, rank 0's error is the one that all ranks get.
+    // If rank 0 lacks it, too, all ranks get rank 0's error.
     const bool lacks = absl::IsNotFound(status) || absl::IsFailedPrecondition(status);
     if (lacks && gang.everyone.rank() != 0) {
       status = absl::InternalError(absl::StrCat(status.message(), ", and rank 0's host has it"));
@@ -61,7 +62,7 @@ absl::StatusOr<ChosenCheckpoint> LoadFirstGood(const std::vector<std::string>& c
   });
 }
 
-// All ranks' names, on rank 0.
+// Returns the names of all ranks, on rank 0.
 std::set<std::string> UnionOf(const std::set<std::string>& mine, Collective& everyone) {
   std::set<std::string> all;
   for (const std::string& text : GatherText(everyone, absl::StrJoin(mine, "\n"), 0)) {
@@ -79,7 +80,7 @@ std::set<std::string> NamesOf(const Executable& executable) {
   return names;
 }
 
-// On rank 0; the others have none.
+// Returns the candidates on rank 0, and none on other ranks.
 absl::StatusOr<std::vector<std::string>> CandidatesOf(const InitFrom& from,
                                                       const LoadingGang& gang) {
   if (gang.everyone.rank() != 0) return std::vector<std::string>();
@@ -116,13 +117,13 @@ absl::StatusOr<ChosenCheckpoint> LoadNewest(const std::vector<std::string>& cand
 }
 
 absl::StatusOr<InitialParameters> LoadInitFrom(const InitFrom& from, const LoadingGang& gang) {
-  int64_t known = from.loaded_before || from.taken;  // What was taken, rank 0 alone knows.
+  int64_t known = from.loaded_before || from.taken;  // Only rank 0 knows what was taken.
   gang.everyone.AllReduceMax(Tensor{{&known, DType::kI64, Shape{1}}});
   const bool again = known != 0;
   absl::StatusOr<std::vector<std::string>> candidates = CandidatesOf(from, gang);
   const absl::Status& found = candidates.status();
   RETURN_IF_ERROR(AgreeOnStatus(gang.everyone, again ? OfThisHost(found) : found));
-  std::set<std::string> absent;  // On this rank.
+  std::set<std::string> absent;  // Absent tensors of this rank.
   const auto use = [&](const Checkpoint& checkpoint) -> absl::Status {
     RETURN_IF_ERROR(CheckTaken(from, checkpoint));
     RETURN_IF_ERROR(checkpoint.CheckModel(
@@ -133,16 +134,16 @@ absl::StatusOr<InitialParameters> LoadInitFrom(const InitFrom& from, const Loadi
   };
   const Explain explain = again ? Explain(OfHost) : Explain(AsItIs);
   absl::StatusOr<ChosenCheckpoint> chosen = LoadFirstGood(*candidates, use, explain, gang);
-  // A job that still trains removes its older checkpoints, and has newer ones then.
+  // If the other job still trains, it removes older checkpoints; newer ones are there by then.
   for (int tries = 1; !chosen.ok() && tries < kMostTries; ++tries) {
     absl::StatusOr<std::vector<std::string>> now = CandidatesOf(from, gang);
-    int64_t others = now.ok() && *now != *candidates;  // On rank 0, which has them.
+    int64_t others = now.ok() && *now != *candidates;  // On rank 0, which has the candidates.
     gang.everyone.AllReduceMax(Tensor{{&others, DType::kI64, Shape{1}}});
     if (others == 0) break;
     candidates = *std::move(now);
     chosen = LoadFirstGood(*candidates, use, explain, gang);
   }
-  // No rank knows whether other hosts could read one.
+  // No rank knows whether other hosts could read one of them.
   if (again && absl::IsDataLoss(chosen.status())) return OfThisHost(chosen.status());
   RETURN_IF_ERROR(chosen.status());
   InitialParameters loaded{.chosen = *std::move(chosen),

@@ -42,17 +42,19 @@ absl::StatusOr<ChosenCheckpoint> LoadNewest(const std::vector<std::string>& cand
 
 struct InitFrom {
   std::string path;
-  // Parameters that the checkpoint lacks keep their values. False: INVALID_ARGUMENT names one.
+  // If the checkpoint lacks parameters, they keep their values. False: INVALID_ARGUMENT names one.
   bool subset = false;
-  // An earlier attempt of the job could load them, so that a host that cannot do so has failed.
+  // An earlier attempt of the job could load the parameters, so a host that cannot do so has
+  // failed.
   bool loaded_before = false;
-  // What that attempt took, if it said so: this one and no other is loaded. Rank 0's counts.
+  // The checkpoint that the earlier attempt took, if the attempt said so; only this one is loaded.
+  // Only rank 0's value counts.
   std::optional<InitialisedFrom> taken = {};
 };
 struct InitialParameters {
   ChosenCheckpoint chosen;
-  size_t count = 0;              // Of the model's parameters; on rank 0, as what follows.
-  std::set<std::string> absent;  // Those that the checkpoint lacks.
+  size_t count = 0;              // The model's parameters. This and `absent` are set on rank 0.
+  std::set<std::string> absent;  // The parameters that the checkpoint lacks.
 };
 // Loads parameters by name from the checkpoints that `from.path` names on rank 0's host
 // (FindCheckpoints). Errors:

@@ -10,7 +10,7 @@
 namespace trainyard {
 namespace {
 
-// Where one part alone is too much, only what makes that one smaller can be enough.
+// If one part alone is too large, only a change that makes this part smaller can be enough.
 std::vector<std::string> Advice(const MemoryPlan& plan, size_t limit_bytes, const JobConfig& job,
                                 const ModelConfig& model) {
   const ModelFacts facts = FactsOf(model);

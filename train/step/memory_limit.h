@@ -1,4 +1,4 @@
-// Whether a rank's planned memory is there, and what would make it less.
+// Checks that a device has the memory that a rank's plan needs.
 
 #pragma once
 
@@ -9,8 +9,8 @@
 
 namespace trainyard {
 
-// FAILED_PRECONDITION where the plan is beyond `limit_bytes`: what is wanted for what, what was
-// found, and the fields of the job that change it.
+// FAILED_PRECONDITION: the plan needs more than `limit_bytes`. The message has the needed bytes and
+// their uses, the limit, and the fields of the job that change the need.
 absl::Status CheckMemory(const MemoryPlan& plan, size_t limit_bytes, const JobConfig& job,
                          const ModelConfig& model);
 

@@ -1,4 +1,4 @@
-// What a schedule's actions want of ZeRO FULL's weights.
+// Finds the blocks that a schedule's actions fetch under ZeRO FULL.
 
 #pragma once
 
@@ -9,11 +9,12 @@
 
 namespace trainyard {
 
-// The blocks whose weights an action fetches, in that order; empty: none.
+// Returns the blocks whose weights an action fetches, in order; empty: none.
 const std::vector<int>& FetchedBlocks(const Program& program, const PipelineAction& action);
 
-// For each of a stage's actions the block that is fetched first thereafter, and for the optimizer,
-// last, that of the next step; BlockWindows::kNoBlock: none.
+// Returns, for each of a stage's actions, the block that is fetched first after the action. The
+// last item, for the optimizer, is the first block that the next step fetches.
+// BlockWindows::kNoBlock: none.
 std::vector<int> NextBlocks(const Program& program, const std::vector<PipelineAction>& actions);
 
 }  // namespace trainyard

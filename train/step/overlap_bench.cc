@@ -1,6 +1,6 @@
-// How much of data-parallel communication is hidden behind computation: 1 - (time the compute
-// streams waited) / (time in collectives), of two ranks with a thread each that talk over loopback.
-// The model is the quickstart's. Counters are milliseconds a step, of both ranks together.
+// Measures how much data-parallel communication is hidden behind computation: 1 - (time the compute
+// streams waited) / (time in collectives). Two ranks with a thread each communicate over loopback.
+// The model is the quickstart's. Counters are milliseconds per step, summed over both ranks.
 //
 //   build/bench/overlap_bench --benchmark_repetitions=5
 //
@@ -71,7 +71,7 @@ struct Rank {
   std::unique_ptr<CollectiveWorld> world;
   std::unique_ptr<RankEngine> engine;
 
-  // Of the groups that use one stream.
+  // Adds the groups on one stream.
   double SecondsInCollectives(Stream stream) const {
     double seconds = 0;
     for (const auto& [group, collective] : engine->collectives()) {
@@ -127,7 +127,7 @@ void BM_Overlap(benchmark::State& state) {
   const double hideable = collectives(Stream::kCommunication);
   const double exposed = collectives(Stream::kCompute);
   for (auto _ : state) step();
-  // Whatever the compute stream does itself, it waits for.
+  // The compute stream waits for all communication that it does itself.
   const double itself = collectives(Stream::kCompute) - exposed;
   const double all = collectives(Stream::kCommunication) - hideable + itself;
   const double ms = 1e3 / double(state.iterations());

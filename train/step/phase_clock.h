@@ -1,5 +1,6 @@
-// What a step spends in each phase, on the device's clock: one phase follows another, from event to
-// event, and these are read when the step is over, so that nobody waits for the device before.
+// Measures the time that a step spends in each phase, on the device's clock. Phases follow one
+// another and are separated by events. The events are read after the step, so nobody waits for the
+// device before.
 
 #pragma once
 
@@ -11,7 +12,7 @@
 
 namespace trainyard {
 
-// While it lives, what the executable waits for communication is phase grad_sync.
+// While the clock lives, the executable's waits for communication count as phase grad_sync.
 class PhaseClock final : public WaitObserver {
  public:
   using Phase = double PhaseSeconds::*;
@@ -21,12 +22,13 @@ class PhaseClock final : public WaitObserver {
   ~PhaseClock() override;
   PhaseClock(const PhaseClock&) = delete;
 
-  // A step begins, with this phase.
+  // Starts a step with this phase.
   void Start(Phase phase);
-  // What comes now, until the next call, is of this phase. Returns the one before; outside of a
-  // step nothing happens.
+  // From now until the next call, time counts to `phase`. Returns the phase before. Does nothing
+  // outside a step.
   Phase Enter(Phase phase);
-  // The step is over: waits until the device has come here. The sum of its phases is its time.
+  // Ends the step: waits until the device has come to this point. The sum of the phases is the
+  // step's time.
   PhaseSeconds Stop();
 
   void BeginWait() override { waited_in_ = Enter(&PhaseSeconds::grad_sync); }
@@ -36,8 +38,8 @@ class PhaseClock final : public WaitObserver {
   void Record();
 
   Executable& executable_;
-  std::vector<std::unique_ptr<Event>> events_;  // As many as a step has had.
-  std::vector<Phase> phases_;                   // Each begins at its event; outside of a step none.
+  std::vector<std::unique_ptr<Event>> events_;  // As many as a step has had so far.
+  std::vector<Phase> phases_;                   // Phase i begins at event i. Empty outside a step.
   Phase waited_in_ = nullptr;
 };
 

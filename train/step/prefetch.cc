@@ -1,39 +1,48 @@
 #include "train/step/prefetch.h"
 
+#include <type_traits>
 #include <utility>
+#include <variant>
 
 #include "common/check.h"
 #include "common/status_macros.h"
 
 namespace trainyard {
 
-std::vector<int32_t> RowsOf(const SequencePart& part, std::span<const int32_t> sequences) {
-  const size_t sequence = size_t(part.rows * part.ranks);
-  CHECK(sequences.size() % sequence == 0) << sequences.size() << " tokens of " << sequence;
-  std::vector<int32_t> rows;
-  rows.reserve(sequences.size() / size_t(part.ranks));
-  for (size_t begin = 0; begin < sequences.size(); begin += sequence) {
-    for (int64_t s = 0; s < part.rows; ++s) {
-      rows.push_back(sequences[begin + size_t(part.position(s))]);
+InputData RowsOf(const SequencePart& part, int64_t width, InputData sequences) {
+  if (part.ranks == 1) return sequences;
+  const auto rows_of = [&](const auto& all) -> InputData {
+    const int64_t sequence = part.rows * part.ranks * width, size = int64_t(all.size());
+    CHECK(size % sequence == 0) << size << " elements of " << sequence;
+    std::remove_cvref_t<decltype(all)> rows;
+    rows.reserve(all.size() / size_t(part.ranks));
+    for (int64_t begin = 0; begin < size; begin += sequence) {
+      for (int64_t s = 0; s < part.rows; ++s) {
+        const auto row = all.begin() + begin + part.position(s) * width;
+        rows.insert(rows.end(), row, row + width);
+      }
     }
-  }
-  return rows;
+    return rows;
+  };
+  return std::visit(rows_of, sequences);
 }
 
-absl::StatusOr<StepBatch> ReadStepBatch(const BatchReader& reader, int64_t micro,
-                                        const SequencePart& part, int64_t position) {
+absl::StatusOr<StepBatch> ReadStepBatch(const BatchReader& reader, const SequencePart& part,
+                                        int64_t position) {
   StepBatch batch(size_t(reader.micro_batches()));
   for (size_t i = 0; i < batch.size(); ++i) {
-    std::vector<int32_t> tokens(size_t(micro * reader.sequence())), targets(tokens.size());
-    RETURN_IF_ERROR(reader.Read(position, int64_t(i), tokens, targets));
-    batch[i] = {{"tokens", RowsOf(part, tokens)}, {"targets", RowsOf(part, targets)}};
+    ASSIGN_OR_RETURN(batch[i], reader.Read(position, int64_t(i)));
+    for (const InputSpec& input : reader.inputs()) {
+      if (input.unit != InputSpec::Unit::kToken) continue;
+      InputData& data = batch[i].at(input.name);
+      data = RowsOf(part, input.shape.elements(), std::move(data));
+    }
   }
   return batch;
 }
 
-Prefetcher::Prefetcher(const BatchReader& reader, int64_t micro, const SequencePart& part,
-                       int64_t stride)
-    : reader_(reader), micro_(micro), part_(part), stride_(stride), thread_([this] { Run(); }) {}
+Prefetcher::Prefetcher(const BatchReader& reader, const SequencePart& part, int64_t stride)
+    : reader_(reader), part_(part), stride_(stride), thread_([this] { Run(); }) {}
 
 Prefetcher::~Prefetcher() {
   {
@@ -47,7 +56,7 @@ Prefetcher::~Prefetcher() {
 absl::StatusOr<StepBatch> Prefetcher::Take(int64_t position) {
   MutexLock lock(mutex_);
   if (wanted_ != position && ready_position_ != position) {
-    // A guess that was wrong: at most one batch is read in vain.
+    // The guess was wrong: at most one batch was read in vain.
     while (wanted_) changed_.Wait(mutex_);
     wanted_ = position;
     changed_.NotifyAll();
@@ -67,7 +76,7 @@ void Prefetcher::Run() {
     if (closing_) return;
     const int64_t position = *wanted_;
     lock.Unlock();
-    absl::StatusOr<StepBatch> batch = ReadStepBatch(reader_, micro_, part_, position);
+    absl::StatusOr<StepBatch> batch = ReadStepBatch(reader_, part_, position);
     lock.Lock();
     ready_ = std::move(batch);
     ready_position_ = position;

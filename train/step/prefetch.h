@@ -1,14 +1,11 @@
-// Reads the next step's batch while the current one is computed. What is read is a pure function of
-// the position asked for; guessing the next one only saves time.
+// Reads the next step's batch while the current step is computed. The result depends only on the
+// position asked for; reading the expected next position in advance only saves time.
 
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
-#include <span>
-#include <string>
 #include <thread>
 #include <vector>
 
@@ -20,40 +17,38 @@
 
 namespace trainyard {
 
-// By the names of the model's inputs.
-using MicroBatchData = std::map<std::string, InputData>;
 using StepBatch = std::vector<MicroBatchData>;  // This rank's, by micro-batch.
 
-// A context rank's part of one micro-batch: its rows of each sequence.
-std::vector<int32_t> RowsOf(const SequencePart& part, std::span<const int32_t> sequences);
+// Returns a context rank's part of an input by token: its rows of each sequence. A row has `width`
+// elements.
+InputData RowsOf(const SequencePart& part, int64_t width, InputData sequences);
 
-// All micro-batches of one step, "tokens" and "targets" [micro * rows] of each, read now.
-absl::StatusOr<StepBatch> ReadStepBatch(const BatchReader& reader, int64_t micro,
-                                        const SequencePart& part, int64_t position);
+// Reads all micro-batches of one step now, each with this rank's rows of all inputs.
+absl::StatusOr<StepBatch> ReadStepBatch(const BatchReader& reader, const SequencePart& part,
+                                        int64_t position);
 
-// Owns a thread. One caller.
+// Owns a thread. Only one thread may call it.
 class Prefetcher {
  public:
-  // `reader` outlives it. `micro`: sequences of a micro-batch; `part`: of each, this rank's;
-  // `stride`: from one step's position to the next one's.
-  Prefetcher(const BatchReader& reader, int64_t micro, const SequencePart& part, int64_t stride);
+  // `reader` must outlive the prefetcher. `part` is this rank's rows of each sequence, and `stride`
+  // the distance between the positions of two steps.
+  Prefetcher(const BatchReader& reader, const SequencePart& part, int64_t stride);
   ~Prefetcher();
 
-  // The batch at this position; then starts on the one at position + stride. Errors are those of
-  // BatchReader.
+  // Returns the batch at this position, then starts to read the batch at position + stride. Errors
+  // are those of BatchReader.
   absl::StatusOr<StepBatch> Take(int64_t position);
 
  private:
   void Run();
 
   const BatchReader& reader_;
-  const int64_t micro_;
   const SequencePart part_;
   const int64_t stride_;
   Mutex mutex_;
   CondVar changed_;
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;
-  std::optional<int64_t> wanted_ ABSL_GUARDED_BY(mutex_);  // Asked of the thread; none: it rests.
+  std::optional<int64_t> wanted_ ABSL_GUARDED_BY(mutex_);  // To be read; none: the thread rests.
   std::optional<absl::StatusOr<StepBatch>> ready_ ABSL_GUARDED_BY(mutex_);  // For ready_position_.
   int64_t ready_position_ ABSL_GUARDED_BY(mutex_) = -1;
   std::thread thread_;

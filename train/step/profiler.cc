@@ -13,7 +13,7 @@
 namespace trainyard {
 namespace {
 
-// What Span::index counts.
+// The meaning of Span::index.
 const char* IndexName(Track track) {
   switch (track) {
     case Track::kSteps:
@@ -27,7 +27,7 @@ const char* IndexName(Track track) {
   return "";
 }
 
-// The viewers count in microseconds.
+// The viewers' unit is the microsecond.
 void AppendMicroseconds(std::string& out, int64_t ns) {
   absl::StrAppendFormat(&out, "%d.%03d", ns / 1000, ns % 1000);
 }
@@ -120,7 +120,7 @@ void Profiler::EndStep(int64_t step) {
   if (step == last_) Write();
 }
 
-// The device has done what was before: set_timeline has waited for it.
+// All earlier work on the device is done: set_timeline has waited for it.
 void Profiler::Start() {
   started_ = true;
   const absl::Status status = executable_.backend().StartProfiler();
@@ -129,7 +129,7 @@ void Profiler::Start() {
 
 void Profiler::Write() {
   executable_.set_timeline(nullptr);
-  range_.reset();  // Of a step that failed.
+  range_.reset();  // If a step failed.
   if (std::exchange(started_, false)) executable_.backend().StopProfiler();
   const std::vector<Span>& steps = timeline_.spans(Track::kSteps);
   if (steps.empty()) return;

@@ -1,4 +1,4 @@
-// Traces of the steps that a job's `profile` asks for.
+// Writes traces of the steps that a job's `profile` asks for.
 
 #pragma once
 
@@ -12,25 +12,27 @@
 
 namespace trainyard {
 
-// As Chrome's trace events, JSON that Perfetto reads, too: a process is a rank, its threads are the
-// tracks. Times are of the wall clock, so that ranks of several machines lie side by side as well
-// as their clocks agree, but since the UTC midnight before the first span, which the file names:
-// viewers hold them in a double, which has 0.25 us for the microseconds since 1970. `timeline` has
-// a span.
+// Returns the timeline as Chrome's trace events (JSON), which Perfetto reads, too. A process is a
+// rank, and its threads are the tracks. `timeline` must have a span.
+//
+// Times are those of the wall clock, so traces of several machines can be compared as well as the
+// machines' clocks agree. They count from the UTC midnight before the first span, which the file
+// names: viewers store times in a double, whose precision is only 0.25 us for microseconds since
+// 1970.
 std::string ToChromeTrace(const Timeline& timeline, int64_t rank);
 
-// Of one rank. A profiler of the device's maker that watches the process (Nsight Systems) is told
-// to record the same steps, in which it finds actions, blocks and ops by name. Training goes on
-// where a trace cannot be written or that profiler does not start: that is a warning in the log.
+// Traces one rank. Also makes the profiler of the device's maker, if one watches the process
+// (Nsight Systems), record the same steps, with names for actions, blocks and ops. If a trace
+// cannot be written or that profiler does not start, a warning is logged and training continues.
 class Profiler {
  public:
-  // `directory` exists. `executable` outlives it.
+  // `directory` must exist. `executable` must outlive the profiler.
   Profiler(const ProfileConfig& profile, const RankConfig& rank, const std::string& directory,
            Executable& executable);
-  ~Profiler();  // Writes what was traced.
+  ~Profiler();  // Writes the trace so far.
 
-  // Around each step. The first that is to be traced begins a file
-  // DIRECTORY/JOB-epoch-E-rank-R-step-N.json, and the last ends it.
+  // Call these around each step. The trace of the steps from the first one to be traced to the last
+  // one goes to the file DIRECTORY/JOB-epoch-E-rank-R-step-N.json, where N is the first.
   void BeginStep(int64_t step);
   void EndStep(int64_t step);
 
@@ -38,20 +40,20 @@ class Profiler {
   void Start();
   void Write();
 
-  const int64_t first_, last_;  // Steps to be traced.
+  const int64_t first_, last_;  // The steps to trace.
   const int64_t rank_;
-  const std::string path_;  // Less the step.
+  const std::string path_;  // Without the step and the extension.
   Executable& executable_;
   Timeline timeline_;
-  Span step_;                             // That was begun.
-  std::optional<Timeline::Range> range_;  // Of it.
+  Span step_;                             // The current step.
+  std::optional<Timeline::Range> range_;  // The range of the current step.
   bool started_ = false;                  // Backend::StartProfiler.
 };
 
-// Whether the job wants traces of a rank.
+// Whether the job asks for traces of this rank.
 bool Traces(const JobConfig& job, int64_t rank);
 
-// How the paths begin of what a rank leaves in the profile's directory:
+// Returns the beginning of the paths of all files that a rank writes to the profile's directory:
 // DIRECTORY/JOB-epoch-E-rank-R-.
 std::string TracePrefix(const std::string& directory, const RankConfig& rank);
 

@@ -88,7 +88,7 @@ absl::StatusOr<std::unique_ptr<RankEngine>> RankEngine::Create(const JobConfig& 
   const std::unique_ptr<Model> of_family = options.model == nullptr ? CreateModel(model) : nullptr;
   Program program = RecordTraining(options.model == nullptr ? *of_family : *options.model,
                                    OptionsOf(job, engine->layout_, options));
-  engine->layout_.mesh = program.mesh;  // With the stages that share weights.
+  engine->layout_.mesh = program.mesh;  // Now with sharing_stages.
   const Mesh& mesh = engine->mesh();
   if (options.edit) options.edit(program);
   std::set<Group> groups = program.Groups();

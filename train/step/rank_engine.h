@@ -1,5 +1,5 @@
-// One rank's part of a model, ready to step: its program bound to memory, its communicators, and
-// its stage of the pipeline schedule.
+// One rank's part of a model, ready to run steps: its program, bound to memory; its communicators;
+// and its stage of the pipeline schedule.
 
 #pragma once
 
@@ -25,15 +25,15 @@ struct EngineOptions {
   size_t bucket_bytes = kBucketBytes;
   double expert_rows = 2;                    // As RecordOptions::expert_rows.
   bool fuse = true;                          // As RecordOptions::fuse.
-  std::optional<int64_t> memory_bytes = {};  // Of the device; absent: not known.
-  // For tests of what a wrong program does: may change it before it is planned.
+  std::optional<int64_t> memory_bytes = {};  // The device's; absent: not known.
+  // For tests of wrong programs: may change the program before it is planned.
   std::function<void(Program&)> edit = nullptr;
-  // For tests of models that no family has; null: that of the configuration.
+  // For tests of models that belong to no family. Null: the model of the configuration.
   const Model* model = nullptr;
 };
 
-// What one of the job's ranks runs, and where all of it lies. Needs neither devices nor other
-// ranks. `job` must be valid, and `rank` one of its devices.
+// The program of one of the job's ranks, and its memory plan. Needs neither devices nor other
+// ranks. `job` must be valid, and `rank` must be one of its ranks.
 struct RankPlan {
   Program program;
   MemoryPlan memory;
@@ -41,18 +41,20 @@ struct RankPlan {
 absl::StatusOr<RankPlan> PlanRank(const JobConfig& job, const ModelConfig& model, int rank,
                                   DeviceKind device);
 
-// The program of one of the job's ranks after each pass, line by line. As PlanRank.
+// Writes the program of one of the job's ranks after each pass, line by line. The arguments are as
+// in PlanRank.
 absl::Status DumpProgram(const JobConfig& job, const ModelConfig& model, int rank,
                          std::ostream& out);
 
 // Not thread-safe.
 class RankEngine {
  public:
-  // `job` must be valid; the world's ranks are the job's. `backend` and `world` must outlive the
-  // engine. Parameters are not initialised yet. All ranks of the world call it at once.
-  // Errors: FAILED_PRECONDITION for a program beyond the device's memory (memory_limit.h);
-  // RESOURCE_EXHAUSTED, with the planned bytes, where others have taken it; those of
-  // CollectiveWorld::Group.
+  // Records, plans and binds the rank's program. All ranks of the world must call this at the same
+  // time. `job` must be valid and have as many ranks as the world. `backend` and `world` must
+  // outlive the engine. Parameters are not initialised. Errors:
+  // - FAILED_PRECONDITION: the program needs more than the device's memory (memory_limit.h).
+  // - RESOURCE_EXHAUSTED, with the planned bytes: others use the memory.
+  // - Those of CollectiveWorld::Group.
   static absl::StatusOr<std::unique_ptr<RankEngine>> Create(const JobConfig& job,
                                                             const ModelConfig& model,
                                                             const EngineOptions& options,
@@ -64,7 +66,7 @@ class RankEngine {
   Executable& executable() { return *executable_; }
   StepRunner& runner() { return *runner_; }
   const CollectiveTable& collectives() const { return collectives_; }
-  // Of each sequence, the rows on this rank.
+  // The rows of each sequence that are on this rank.
   SequencePart part() const { return executable_->program().sequence_part(); }
 
  private:
@@ -73,7 +75,7 @@ class RankEngine {
 
   Layout layout_;
   std::vector<std::unique_ptr<Collective>> groups_;
-  CollectiveTable collectives_;  // The same.
+  CollectiveTable collectives_;  // The same groups.
   std::unique_ptr<Executable> executable_;
   std::optional<StepRunner> runner_;
 };

@@ -21,7 +21,7 @@ constexpr std::pair<TensorKind, FlatBuffer> kKinds[] = {
     {TensorKind::kSecondMoment, FlatBuffer::kSecondMoment},
 };
 
-// Calls f(parameter, kind, its elements) for each of this rank's boxes.
+// Calls f(parameter, kind, elements) for each of this rank's boxes.
 template <typename F>
 void ForEachBox(const Executable& executable, LoadWhat what, F&& f) {
   for (const ParameterBox& parameter : executable.program().OwnedParameters()) {
@@ -84,10 +84,10 @@ std::vector<SourceBox> FrozenSourceBoxes(const Executable& executable) {
 
 namespace {
 
-// How a directory of all ranks' boxes is made.
+// How all ranks write a directory together.
 struct SharedDirectory {
   std::string path;
-  std::function<absl::Status()> begin;  // On rank 0, as the next.
+  std::function<absl::Status()> begin;  // On rank 0, as `commit`.
   std::function<absl::Status(std::vector<StoredTensor>)> commit;
 };
 
@@ -111,7 +111,8 @@ absl::Status WriteTogether(const SharedDirectory& shared, std::span<const Source
     return AgreeOnStatus(everyone, first ? commit() : absl::OkStatus());
   };
   const absl::Status status = write();
-  // The first error is the one to report; what cannot be removed now, retention removes later.
+  // The first error is the one to report. Files that cannot be removed now are removed by retention
+  // later.
   if (first && !status.ok()) RemoveCheckpoint(shared.path, storage).IgnoreError();
   return status;
 }
@@ -136,7 +137,7 @@ absl::StatusOr<Manifest> SaveSnapshot(const std::string& directory, const RunSta
 absl::StatusOr<BaseReference> SaveBase(const std::string& directory, RunState state,
                                        const Executable& executable, Collective& everyone,
                                        Storage& storage) {
-  // Written at another step, it is the same: earlier checkpoints of the attempt may name it.
+  // A base is the same at every step: earlier checkpoints of the attempt may name it.
   state.step = state.data_position = 0;
   BaseReference base{.epoch = state.epoch, .sha256 = {}};
   const SharedDirectory shared{.path = BasePath(directory, state.epoch),

@@ -1,4 +1,4 @@
-// The boxes of a running job: what its checkpoints hold, seen in the executable's memory.
+// The boxes of a running job that its checkpoints hold, as views of the executable's memory.
 
 #pragma once
 
@@ -15,34 +15,35 @@
 
 namespace trainyard {
 
-// What this rank writes of a checkpoint: master weights, first and second moments of what it
-// updates, where it is the first of the ranks that hold the same. Views of the executable's memory,
-// which must be the host's.
+// Returns what this rank writes of a checkpoint: master weights and both moments of the parameters
+// that it updates, if it is the first of the ranks that hold the same. The boxes are views of the
+// executable's memory on its device.
 std::vector<SourceBox> SourceBoxes(const Executable& executable);
 
-// What it writes of the base: frozen parameters, likewise.
+// Returns what this rank writes of the base: frozen parameters, by the same rule.
 std::vector<SourceBox> FrozenSourceBoxes(const Executable& executable);
 
-// Writes a checkpoint of all ranks together: each its boxes, rank 0 the commit. Every rank calls it
-// with the same directory and state; all return the same status, the manifest on rank 0 alone. What
-// a failed attempt wrote is removed, so that a full disk is no fuller.
+// Writes a checkpoint of all ranks together: each rank writes its boxes, and rank 0 commits. Every
+// rank must call this with the same directory and state. All ranks return the same status; only
+// rank 0 gets the manifest. If an attempt fails, its files are removed, so that a full disk does
+// not become fuller.
 absl::StatusOr<Manifest> SaveSnapshot(const std::string& directory, const RunState& state,
                                       const Executable& executable, Collective& everyone,
                                       Storage& storage);
 
-// Writes the base of the attempt, the frozen parameters of all ranks, in the same way. The
-// checkpoints to come name it (RunState::base). All ranks return the same.
+// Writes the base of the attempt, the frozen parameters of all ranks, in the same way. Later
+// checkpoints name the base (RunState::base). All ranks return the same.
 absl::StatusOr<BaseReference> SaveBase(const std::string& directory, RunState state,
                                        const Executable& executable, Collective& everyone,
                                        Storage& storage);
 
 enum class LoadWhat {
-  kParameters,  // By name, and of other dtypes: widened, or where they are frozen rounded.
-  kEverything,  // With the optimizer's moments, all to the bit.
+  kParameters,  // By name, also from another dtype: widened, or rounded if frozen.
+  kEverything,  // Also the optimizer's moments; all bits are the same.
 };
 
-// Fills them from a checkpoint; the caller runs Action::kPrepare afterwards. `absent`: as
-// Checkpoint::Load has it.
+// Fills the executable's boxes from a checkpoint. The caller must run Action::kPrepare afterwards.
+// `absent`: as in Checkpoint::Load.
 absl::Status LoadSnapshot(const Checkpoint& checkpoint, LoadWhat what, Executable& executable,
                           std::set<std::string>* absent = nullptr);
 

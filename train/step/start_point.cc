@@ -11,10 +11,11 @@
 namespace trainyard {
 namespace {
 
-constexpr size_t kMaxStarts = 64;  // Told to the controller, in one message.
+constexpr size_t kMaxStarts = 64;  // Reported to the controller in one message.
 
 // If this host cannot use a directory that the job has used before, the host has failed. A full
-// disk is waited for from the first attempt on.
+// disk counts as a failure of the host from the first attempt on, because the job can wait for
+// space.
 absl::Status OfUsed(const std::string& directory, const RankConfig& rank,
                     const absl::Status& status) {
   if (status.ok() || IsSuperseded(status) || IsStorageFault(status)) return status;
@@ -31,7 +32,7 @@ absl::StatusOr<std::string> FindOrMake(const std::string& directory, const RankC
   return StorageFault(found, absl::StrCat("has no ", kOwnerName));
 }
 
-// The loadable ones, newest first.
+// Returns the paths of the loadable checkpoints, newest first.
 absl::StatusOr<std::vector<std::string>> Candidates(const std::string& directory,
                                                     const RankConfig& rank) {
   ASSIGN_OR_RETURN(const std::vector<ListedCheckpoint> loadable, LoadableCheckpoints(directory));
@@ -70,11 +71,11 @@ absl::Status ContinueFrom(const std::optional<Continued>& continued, const RankC
   ASSIGN_OR_RETURN(start.lineage, ReadLineage(start.directory));
   std::vector<AttemptStart>& starts = start.earlier_starts;
   starts = StartsAfter(start.lineage, rank.recorded_epoch);
-  // The first one says from where on all is new.
+  // The first start says from which step on everything is new.
   if (starts.size() > kMaxStarts) starts.erase(starts.begin() + 1, starts.end() - kMaxStarts + 1);
   start.history_after = rank.history_after;
   if (starts.empty()) return absl::OkStatus();
-  // What the controller has of later steps was told by attempts whose steps were run again.
+  // Later steps at the controller come from attempts whose steps were run again.
   start.history_after = std::min(start.history_after, starts.front().step);
   starts.pop_back();  // This attempt.
   return absl::OkStatus();

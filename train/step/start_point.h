@@ -1,5 +1,5 @@
-// Where an attempt begins: rank 0 makes the job's checkpoint directory its own, looks what can be
-// loaded from it, and writes down what the gang has loaded.
+// Finds where an attempt begins. Rank 0 claims the job's checkpoint directory, lists the
+// checkpoints that may be loaded, and writes down which one the gang has loaded.
 
 #pragma once
 
@@ -17,12 +17,12 @@ namespace trainyard {
 
 struct StartPoint {
   std::string directory;                // Canonical.
-  std::vector<std::string> candidates;  // The paths of what may be loaded, newest first.
-  // What ContinueFrom adds.
-  Lineage lineage;  // Of this attempt, as it begins.
-  // Attempts that this one builds on, of which nobody may have told the controller; oldest first.
+  std::vector<std::string> candidates;  // Paths of the loadable checkpoints, newest first.
+  // ContinueFrom sets the rest.
+  Lineage lineage;  // This attempt's, at its beginning.
+  // The attempts that this one continues and that the controller may not know of; oldest first.
   std::vector<AttemptStart> earlier_starts;
-  // The controller has the steps of the lineage up to here, each from the attempt that ran it.
+  // The controller has the steps of the lineage up to this one, each from the attempt that ran it.
   int64_t history_after = 0;
 };
 
@@ -35,8 +35,8 @@ struct StartPoint {
 absl::StatusOr<StartPoint> BeginAttempt(const std::string& directory, const RankConfig& rank,
                                         const Roots& roots, Storage& storage = LocalStorage());
 
-// Writes down which checkpoint the attempt continues, or else began with. Call before the attempt
-// saves anything.
+// Writes down which checkpoint the attempt continues, or else the one that it began with. Call this
+// before the attempt saves anything.
 absl::Status ContinueFrom(const std::optional<Continued>& continued, const RankConfig& rank,
                           StartPoint& start, Storage& storage = LocalStorage(),
                           const std::optional<InitialisedFrom>& initialised_from = std::nullopt);

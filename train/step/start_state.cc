@@ -36,7 +36,7 @@ StartState::StartState(const JobConfig& job, const RankConfig& rank, CheckpointL
                        LoadingGang gang)
     : job_(job), rank_(rank), layout_(std::move(layout)), gang_(gang) {}
 
-// Where no controller says whether the job has begun, the contents of its directory do.
+// If no controller says whether the job has begun, the content of its directory does.
 bool StartState::BegunBefore() {
   int64_t begun = rank_.claimed;
   if (first_rank() && job_.checkpoint && !rank_.claimed) {
@@ -52,7 +52,7 @@ absl::Status StartState::BeforeClaim() {
   return BegunBefore() ? absl::OkStatus() : FillFromInitFrom();
 }
 
-// On rank 0. A directory that cannot be read says nothing here, and fails the claim.
+// On rank 0. If the directory cannot be read, returns nullopt, and the claim fails later.
 std::optional<InitialisedFrom> StartState::TakenBefore() const {
   if (!first_rank() || !job_.checkpoint) return std::nullopt;
   const auto found = gang_.roots.FindDirectory(job_.checkpoint->directory);
@@ -78,7 +78,7 @@ absl::Status StartState::FillFromInitFrom() {
   return absl::OkStatus();
 }
 
-// Where the run goes on; nothing where there is no checkpoint.
+// Loads the checkpoint at which the run continues. Returns nullopt if there is none.
 absl::StatusOr<std::optional<Continued>> StartState::Resume(
     const std::vector<std::string>& candidates) {
   ASSIGN_OR_RETURN(ChosenCheckpoint chosen, LoadNewest(candidates, gang_));

@@ -1,6 +1,6 @@
-// The state that an attempt starts from, which is the same on all ranks: that of the job's newest
-// checkpoint. A job without one starts from initial values, and from init_from's parameters if the
-// job names them.
+// The state from which an attempt starts. It is the same on all ranks: the state of the job's
+// newest checkpoint. A job without a checkpoint starts from initial values, and from init_from's
+// parameters if the job names them.
 
 #pragma once
 
@@ -22,7 +22,8 @@ namespace trainyard {
 // time.
 class StartState {
  public:
-  // The arguments must outlive this object. `layout` is the layout of the checkpoints to come.
+  // The arguments must outlive this object. `layout` is the layout that the attempt's checkpoints
+  // will have.
   StartState(const JobConfig& job, const RankConfig& rank, CheckpointLayout layout,
              LoadingGang gang);
 
@@ -38,7 +39,7 @@ class StartState {
 
   int64_t step() const { return step_; }                    // The steps that are finished.
   int64_t data_position() const { return data_position_; }  // The samples that they consumed.
-  // The base of the checkpoint that the attempt resumed from, for those to come.
+  // The base of the checkpoint from which the attempt resumed. Later checkpoints name it, too.
   const std::optional<BaseReference>& base() const { return base_; }
   // Why newer checkpoints were not loaded, in words for people. Empty on all ranks but rank 0.
   const std::vector<std::string>& refused() const { return refused_; }
@@ -58,7 +59,7 @@ class StartState {
   int64_t step_ = 0;
   int64_t data_position_ = 0;
   std::optional<BaseReference> base_;
-  std::optional<InitialisedFrom> init_from_;  // Where parameters were loaded from a checkpoint.
+  std::optional<InitialisedFrom> init_from_;  // Set if parameters were loaded from init_from.
   std::vector<std::string> refused_;
 };
 

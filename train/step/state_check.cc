@@ -15,13 +15,13 @@
 namespace trainyard {
 namespace {
 
-constexpr size_t kPieceBytes = 1 << 20;  // Copied from a device at once.
+constexpr size_t kPieceBytes = 1 << 20;  // Number of bytes copied from a device at once.
 
 constexpr char kWhatNow[] =
     "; the memory or the device of that rank may be faulty: the attempt ends, and training goes "
     "on from the last checkpoint";
 
-// "master weights and second moments".
+// Returns for example "master weights and second moments".
 std::string Different(const WordSums& a, const WordSums& b) {
   std::vector<const char*> names;
   if (a.master != b.master) names.push_back("master weights");
@@ -48,10 +48,10 @@ uint32_t SumOf(const Executable& executable, const Tensor& values) {
   return sum;
 }
 
-// What one rank tells the others.
+// The facts that each rank sends to the others.
 struct Told {
-  int64_t first_replica = 0;  // Names the set of replicas.
-  int64_t in_memory = 1;      // 0: something is not as the last update left it.
+  int64_t first_replica = 0;  // Identifies the set of replicas.
+  int64_t in_memory = 1;      // 0: memory is not as the last update left it.
   WordSums written = {}, memory = {};
   int64_t first_frozen_replica = 0;
   uint32_t frozen_at_begin = 0, frozen = 0;
@@ -62,7 +62,7 @@ std::string Ranks(const std::vector<int>& ranks) {
   return absl::StrCat(ranks.size() == 1 ? "rank " : "ranks ", absl::StrJoin(ranks, ", "));
 }
 
-// Of ranks that should have written the same.
+// Compares ranks that should have written the same.
 absl::Status CompareSet(std::span<const Told> all, const std::vector<int>& set, int64_t step) {
   std::map<std::tuple<uint32_t, uint32_t, uint32_t>, std::vector<int>> by_sums;
   for (const int rank : set) {
@@ -144,7 +144,7 @@ StateCheck::StateCheck(const Executable& executable, Collective& everyone)
 void StateCheck::Begin() { frozen_at_begin_ = FrozenInMemory(); }
 
 absl::Status StateCheck::AfterUpdate(const StepState& state) {
-  if (state.finite == 0) return absl::OkStatus();  // There was none.
+  if (state.finite == 0) return absl::OkStatus();  // There was no update.
   const std::optional<WordSums> before = std::exchange(written_, state.written);
   if (!before || *before == state.read) return absl::OkStatus();
   return absl::InternalError(absl::StrCat("step ", state.step, ": ", Different(*before, state.read),
@@ -153,7 +153,7 @@ absl::Status StateCheck::AfterUpdate(const StepState& state) {
 }
 
 absl::Status StateCheck::Compare(int64_t step, bool look_at_memory) {
-  // Without an update, which all ranks make together, there are sums of frozen parameters alone.
+  // Without an update, which all ranks make together, there are only sums of frozen parameters.
   const WordSums written = written_.value_or(WordSums());
   Told mine{
       .first_replica = *std::min_element(replicas_.begin(), replicas_.end()),

@@ -1,18 +1,22 @@
-// Finds what memory or a device did to master weights and moments that no update did (silent
-// corruption). AdamW sums the words that it reads and writes (WordSums), so that
+// Finds changes of master weights and moments that no update made (silent corruption of memory, or
+// a faulty device). AdamW sums the words that it reads and writes (WordSums). There are three
+// checks:
 //
-//   * what a step reads must be what the step before wrote: a bit that changed in between is found
-//     by its own rank, at the next update, whatever the layout;
-//   * ranks that hold the same must have written the same: compared every kCompareEvery steps and
-//     before each checkpoint, so that a rank which computes something else is found by the others;
-//   * memory must still be what the last update wrote before a checkpoint reads it, and after a
-//     step whose loss or gradient is not finite: a flipped bit, and not the job, may be the cause.
+//   * A step must read what the step before wrote. So a rank finds a bit that changed in between at
+//     its next update, in every layout.
+//   * Ranks that hold the same parameters must have written the same. The ranks compare their sums
+//     every kCompareEvery steps and before each checkpoint. So the others find a rank that computes
+//     something else.
+//   * Before a checkpoint reads memory, and after a step whose loss or gradient is not finite,
+//     memory must still have what the last update wrote. In the second case a flipped bit, and not
+//     the job, may be the cause.
 //
-// Of frozen parameters, which no kernel writes, the words are summed when training begins and
-// before each checkpoint: a bit that changed in between, or that a rank has otherwise than its
-// replicas, is found before another checkpoint trusts it.
+// No kernel writes frozen parameters. Their words are summed when training begins and before each
+// checkpoint. So a bit that changed, or that differs between replicas, is found before the next
+// checkpoint.
 //
-// The biases of gates are not AdamW's, and the copies that layers read live for one step: neither
+// Two things are not checked: the biases of routers, which AdamW does not update, and the compute
+// copies, which live for one step. Not thread-safe.
 // is checked. Not thread-safe.
 
 #pragma once
@@ -31,20 +35,20 @@ class StateCheck {
  public:
   static constexpr int64_t kCompareEvery = 100;  // Steps.
 
-  // `everyone`: all ranks of the mesh. Both outlive the check.
+  // `everyone` must have all ranks of the mesh. Both arguments must outlive the check.
   StateCheck(const Executable& executable, Collective& everyone);
 
-  // Once, when all parameters have the values that training begins with.
+  // Call this once, when all parameters have the values with which training begins.
   void Begin();
 
-  // After each update, with the StepState that it left. INTERNAL names this rank, and what has
-  // changed in its memory; of this rank alone.
+  // Call this after each update, with the StepState that the update left. Looks at this rank only.
+  // INTERNAL: names this rank, and what has changed in its memory.
   absl::Status AfterUpdate(const StepState& state);
 
-  // Every rank at once, after the same step; the same status on all. INTERNAL names the ranks that
-  // are not like their replicas, or whose memory changed since the update: all that disagree where
-  // there is no majority. `look_at_memory`: the words in memory are summed, too. Otherwise the sums
-  // that the last update made are compared, and no memory is read.
+  // Compares the ranks. Every rank must call this after the same step, and all return the same
+  // status. `look_at_memory`: also sums the words in memory. Otherwise the sums of the last update
+  // are compared, and no memory is read. INTERNAL: names the ranks that differ from their replicas
+  // (all of them if there is no majority), or whose memory changed after the update.
   absl::Status Compare(int64_t step, bool look_at_memory);
 
  private:
@@ -55,10 +59,10 @@ class StateCheck {
   Collective& everyone_;
   std::vector<ParameterBox> checked_;
   std::vector<ParameterBox> frozen_;
-  std::vector<int> replicas_;         // Ranks that hold all of the same, this one among them.
-  std::vector<int> frozen_replicas_;  // The same of frozen parameters.
+  std::vector<int> replicas_;         // Ranks that hold the same, this one included.
+  std::vector<int> frozen_replicas_;  // The same for frozen parameters.
   uint32_t frozen_at_begin_ = 0;
-  std::optional<WordSums> written_;  // By the last update.
+  std::optional<WordSums> written_;  // Sums of the last update.
 };
 
 }  // namespace trainyard

@@ -43,7 +43,7 @@ std::vector<Value> ValuesOf(const std::vector<Crossing>& crossings) {
   return values;
 }
 
-// Those there are.
+// The valid gradients.
 std::vector<Value> GradientsOf(const std::vector<Crossing>& crossings) {
   std::vector<Value> gradients;
   for (const Crossing& crossing : crossings) {
@@ -131,7 +131,8 @@ void StepRunner::Run(const PipelineAction& action, const MicroBatchData& data,
   const Chunk& chunk = program.chunks[size_t(action.chunk)];
   const bool forward = action.kind == PipelineAction::kForward;
 
-  // Gradients come to where activations were sent from, and the next micro-batch overwrites both.
+  // Gradients arrive in the memory from which activations were sent, and the next micro-batch
+  // overwrites both.
   for (const Crossing& sent : chunk.sent) WaitFor(sent.value, action.slot);
   if (forward) {
     slot_of_[{action.chunk, action.micro_batch}] = action.slot;
@@ -234,7 +235,7 @@ void StepRunner::WaitFor(Value value, int slot) {
 }
 
 Agreement Agree(Collective& collective, const Agreement& mine) {
-  // Flags are counted; each rank's seconds have a slot of their own, so that a sum does for all.
+  // Flags are counted, and each rank's seconds have their own slot. So one sum serves for all.
   constexpr size_t kFlags = 3;
   std::vector<double> joined(kFlags + size_t(collective.size()));
   joined[0] = mine.finite ? 0 : 1;

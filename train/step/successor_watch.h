@@ -1,6 +1,6 @@
-// Looks every second, in a thread of its own, whether a later attempt of the job has begun. A step
-// only reads the answer: a directory that hangs (its server is away) stops no training between
-// saves.
+// Looks every second, in its own thread, whether a later attempt of the job has begun. A step only
+// reads the answer. So a directory that hangs, because its server is away, stops no training
+// between saves.
 
 #pragma once
 
@@ -11,8 +11,9 @@ namespace trainyard {
 
 class SuccessorWatch {
  public:
-  // `look` says whether there is one; called on the thread until it says yes. It may still run
-  // after the destructor, which does not wait for one that hangs: it owns all that it uses.
+  // `look` must return whether there is a later attempt. It is called on the thread until it
+  // returns true. It must own all that it uses: the destructor does not wait for a call that hangs,
+  // so the call may still run afterwards.
   explicit SuccessorWatch(std::function<bool()> look);
   ~SuccessorWatch();
   SuccessorWatch(const SuccessorWatch&) = delete;

@@ -12,6 +12,7 @@
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "models/arch/flops.h"
+#include "models/arch/registry.h"
 #include "train/checkpoint/history.h"
 #include "train/checkpoint/lineage.h"
 #include "train/checkpoint/load.h"
@@ -38,10 +39,10 @@ namespace trainyard {
 namespace {
 
 constexpr size_t kMaxRetainedReported = 64;
-constexpr size_t kMaxLoadableBytes = 64 << 10;  // Of paths, in one line of the local socket.
+constexpr size_t kMaxLoadableBytes = 64 << 10;  // Paths in one line of the local socket.
 constexpr size_t kMaxUnsavedHistory = 4 << 20;  // Bytes.
 
-constexpr int kAttempts = 2;  // At a step whose loss or gradient is not finite.
+constexpr int kAttempts = 2;  // Attempts at a step whose loss or gradient is not finite.
 
 using SteadyTime = std::chrono::steady_clock::time_point;
 
@@ -55,15 +56,16 @@ absl::Status OfField(absl::string_view field, const absl::Status& status) {
   return absl::Status(status.code(), absl::StrCat(field, ": ", status.message()));
 }
 
-// As Megatron logs it: models of any depth and coefficient compare.
+// As Megatron logs it, so that models of any depth and coefficient can be compared.
 std::optional<double> LoadBalancingLoss(const ModelConfig& model, const StepState& state) {
   const std::optional<ExpertFacts> experts = FactsOf(model).experts;
   if (!experts || experts->aux_loss == 0) return std::nullopt;
   return state.auxiliary_loss / (experts->aux_loss * double(experts->layers));
 }
 
-// Where the spec says which data; synthetic ones come from nowhere.
+// The field with the path of the data. Synthetic data have no path.
 const char* PathField(const DataConfig& data) {
+  if (std::holds_alternative<ArraysData>(data)) return "data.arrays";
   return std::holds_alternative<IndexedData>(data) ? "data.indexed.prefix" : "data.text.path";
 }
 
@@ -82,24 +84,24 @@ class RankTrainer final : public Trainer {
         << job.devices;
   }
 
-  // The other ranks; before all else.
+  // Meets the other ranks. Call it first.
   absl::Status Meet();
-  // What a rank can do without them.
+  // Prepares what a rank can prepare without the others.
   absl::Status Prepare();
   absl::Status MakeEngine();
   absl::Status MakeProfiler();
-  // Initial values, or those of init_from where the job cannot have a checkpoint of its own yet.
+  // Sets initial values, or those of init_from if the job cannot have a checkpoint of its own yet.
   absl::Status Initialise();
   absl::Status Begin();  // On rank 0: BeginAttempt.
-  // Every rank writes to the directory that rank 0 has claimed.
+  // Finds the directory that rank 0 has claimed, to which every rank writes.
   absl::Status ShareCheckpointDirectory();
-  // The state to start from, the same on all ranks.
+  // Loads the state to start from, which is the same on all ranks.
   absl::Status Load();
   Collective& everyone() { return *everyone_; }
 
-  // Runs `body`, of all that uses the device. Whoever catches a DeviceError finds no executable
-  // any more: what that knows of it is put into the message here. Ends this rank's communication,
-  // for which destructors would wait.
+  // Runs `body`, which uses the device. Whoever catches a DeviceError has no executable any more,
+  // so its information is added to the message here. Also aborts this rank's communication, because
+  // destructors would wait for it.
   template <typename Body>
   auto Explaining(const Body& body) {
     try {
@@ -143,7 +145,7 @@ class RankTrainer final : public Trainer {
     if (callbacks_.progress) callbacks_.progress(phase, step);
   }
   int64_t tokens_per_step() const { return job_.batch.global * job_.batch.sequence; }
-  // For an error of this rank alone: the others wait for sums that it will not take part in.
+  // For an error of only this rank: the others would wait for sums in which it takes no part.
   absl::Status Leave(const absl::Status& status) const {
     world_.Abort();
     return status;
@@ -161,11 +163,11 @@ class RankTrainer final : public Trainer {
 
   ModelConfig model_;
   double flops_per_token_ = 0;           // TrainedFlopsPerToken.
-  std::optional<double> peak_flops_;     // Of all ranks together.
+  std::optional<double> peak_flops_;     // All ranks together.
   std::string checkpoint_directory_;     // Canonical.
-  StartPoint start_;                     // On rank 0.
+  StartPoint start_;                     // Set on rank 0.
   std::string unsaved_history_;          // Lines of the steps since the last checkpoint, on rank 0.
-  std::optional<SuccessorWatch> watch_;  // On rank 0, of a job with checkpoints.
+  std::optional<SuccessorWatch> watch_;  // On rank 0, if the job has checkpoints.
   DataSplits data_;
   std::optional<BatchReader> train_reader_, validation_reader_;
   std::unique_ptr<RankEngine> engine_;
@@ -175,13 +177,13 @@ class RankTrainer final : public Trainer {
   std::unique_ptr<Prefetcher> prefetcher_;
   std::optional<Profiler> profiler_;  // Ends before the engine.
 
-  int64_t step_ = 0;           // Finished.
-  int64_t data_position_ = 0;  // Samples consumed by them.
-  bool stopping_ = false;      // Agreed on, as is the next.
+  int64_t step_ = 0;           // Finished steps.
+  int64_t data_position_ = 0;  // Samples that those steps consumed.
+  bool stopping_ = false;      // This and the next: all ranks agree.
   bool superseded_ = false;
   bool freezes_ = false;               // Some rank holds frozen parameters.
-  std::optional<BaseReference> base_;  // Holds them, once it is written.
-  StepState left_;                     // By the last attempt.
+  std::optional<BaseReference> base_;  // The frozen parameters, once written.
+  StepState left_;                     // The state after the last attempt.
 };
 
 absl::Status RankTrainer::Meet() {
@@ -198,12 +200,12 @@ absl::Status RankTrainer::Prepare() {
 
 absl::Status RankTrainer::OpenDataset() {
   absl::StatusOr<DataSplits> data = OpenData({.source = job_.data,
+                                              .inputs = CreateModel(model_)->inputs(),
                                               .sequence = job_.batch.sequence,
-                                              .vocab = FactsOf(model_).vocab,
                                               .seed = job_.seed,
                                               .roots = roots_});
   const absl::Status opened = OfField(PathField(job_.data), data.status());
-  // An earlier attempt has found the data.
+  // An earlier attempt has found the data, so this host has failed.
   const bool away = absl::IsNotFound(opened) || absl::IsPermissionDenied(opened);
   RETURN_IF_ERROR(rank_.claimed && away ? OfThisHost(opened) : opened);
   data_ = *std::move(data);
@@ -294,8 +296,7 @@ absl::Status RankTrainer::Load() {
   base_ = starting_->base();
   state_check_->Begin();
   executable().Run(Action::kPrepare);
-  prefetcher_ = std::make_unique<Prefetcher>(*train_reader_, job_.batch.micro, engine_->part(),
-                                             job_.batch.global);
+  prefetcher_ = std::make_unique<Prefetcher>(*train_reader_, engine_->part(), job_.batch.global);
   return absl::OkStatus();
 }
 
@@ -356,7 +357,7 @@ absl::StatusOr<TrainingResult> RankTrainer::RunSteps() {
     }
     record.collectives = meter_.Take();
     if (callbacks_.step) callbacks_.step(record);
-    // After its step: whoever resumes from it must have heard of all the steps before.
+    // After the step's own record: whoever resumes from the checkpoint must know all steps before.
     if (saved && callbacks_.checkpoint) callbacks_.checkpoint(*saved);
     result.step = step_;
     result.loss = record.loss;
@@ -397,7 +398,7 @@ absl::StatusOr<StepRecord> RankTrainer::Step(int64_t step) {
                                    {"loss", record.loss},
                                    {"grad_norm", record.grad_norm}});
   }
-  // A flipped bit of an exponent looks like a divergence, which would end the job for good.
+  // A flipped bit of an exponent looks like a divergence, which would end the job.
   if (record.skipped) RETURN_IF_ERROR(state_check_->Compare(step_, /*look_at_memory=*/true));
   record.phases.data = data_seconds;
   record.tokens = tokens_per_step();
@@ -433,7 +434,7 @@ Agreement RankTrainer::Attempt(int64_t step, int attempt, const StepBatch& batch
                          .superseded = watch_ && watch_->seen(),
                          .seconds = mine});
   record.seconds = agreed.seconds;
-  record.phases.grad_sync += agreed.seconds - mine;  // What this rank waits for the slowest.
+  record.phases.grad_sync += agreed.seconds - mine;  // The wait for the slowest rank.
   record.loss = output.state.loss;
   record.grad_norm = output.state.grad_norm;
   record.load_balancing_loss = LoadBalancingLoss(model_, output.state);
@@ -446,8 +447,8 @@ absl::StatusOr<double> RankTrainer::Validate() {
   absl::Status status;
   for (int64_t i = 0; i < batches && status.ok(); ++i) {
     Advance("validation", step_);
-    const absl::StatusOr<StepBatch> batch = ReadStepBatch(*validation_reader_, job_.batch.micro,
-                                                          engine_->part(), i * job_.batch.global);
+    const absl::StatusOr<StepBatch> batch =
+        ReadStepBatch(*validation_reader_, engine_->part(), i * job_.batch.global);
     status = batch.status();
     if (batch.ok()) loss += engine_->runner().Forward(*batch, batches * tokens_per_step());
   }
@@ -458,30 +459,28 @@ absl::StatusOr<double> RankTrainer::Validate() {
 
 CheckpointLayout RankTrainer::Written() const {
   const ParallelismConfig& p = job_.parallelism;
-  return {.data = DataParallel(job_),
-          .tensor = p.tensor,
-          .pipeline = p.pipeline,
-          .context = p.context,
-          .expert = p.expert,
-          .virtual_pipeline = p.virtual_pipeline,
-          .schedule = std::string(p.schedule_kind()->name),
-          .zero = Name(p.zero),
-          .threads = rank_.threads};
+  CheckpointLayout layout;
+  layout.data = DataParallel(job_);
+  CopyAxes(p, layout);
+  layout.schedule = p.schedule_kind()->name;
+  layout.zero = Name(p.zero);
+  layout.threads = rank_.threads;
+  return layout;
 }
 
 void RankTrainer::NoteHistory(const StepRecord& record) {
   if (!first_rank() || !job_.checkpoint || !callbacks_.history_line) return;
   absl::StrAppend(&unsaved_history_, callbacks_.history_line(record), "\n");
-  // Without a checkpoint to come, the lines lie outside of the lineage until there is one.
+  // Lines written here are outside the lineage until a checkpoint follows.
   if (unsaved_history_.size() > kMaxUnsavedHistory && !SaveHistory().ok()) {
     LogWarning("history_dropped", {{"bytes", unsaved_history_.size()}});
     unsaved_history_.clear();
   }
 }
 
-// All ranks wait for the commit: the stall then counts as a checkpoint's, not as communication of
-// the next step, and a last checkpoint that failed is every rank's failure. Returns what is to be
-// reported, on rank 0.
+// Makes a checkpoint. All ranks wait for the commit. So the wait counts as a checkpoint's and not
+// as communication of the next step, and if the last checkpoint fails, all ranks fail. On rank 0
+// returns the record to report.
 absl::StatusOr<std::optional<CheckpointRecord>> RankTrainer::MakeCheckpoint(int64_t step,
                                                                             StepRecord& record) {
   const SteadyTime begin = Now();
@@ -532,9 +531,9 @@ absl::StatusOr<CheckpointRecord> RankTrainer::Save(int64_t step) {
   return record;
 }
 
-// Whether the base that this job's checkpoints name is gone or damaged, so that none of them would
-// load. A base that this host cannot read is not taken for lost: writing it again would first
-// remove a base that may be good. The same on all ranks.
+// Whether the base that this job's checkpoints name is missing or damaged, so that none of them
+// could be loaded. A base that this host cannot read does not count as lost: writing it again would
+// first remove a base that may be good. Returns the same on all ranks.
 bool RankTrainer::BaseIsLost() {
   int64_t lost = 0;
   if (first_rank() && base_) {
@@ -573,8 +572,8 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const JobConfig& job,
                                                          TrainerCallbacks callbacks) {
   auto trainer = std::make_unique<RankTrainer>(job, rank, backend, world, std::move(callbacks));
   RETURN_IF_ERROR(trainer->Meet());
-  // Each step for all ranks, so that one that fails keeps the others from waiting for it. What may
-  // be found wrong comes before the claim: a job that fails by then leaves no trace.
+  // After each step the ranks agree, so that they do not wait for a rank that failed. Steps that
+  // may fail come before the claim, so that a job that fails in them changes nothing.
   const auto agreed = [&](const auto& step) {
     return AgreeOnStatus(trainer->everyone(), ((*trainer).*step)());
   };

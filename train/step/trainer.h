@@ -1,9 +1,9 @@
 // One rank of a training job, from its configuration to its last step. Start here: Run() is the
-// loop, step_runner.h one optimizer step.
+// loop, and step_runner.h runs one optimizer step.
 //
-// All ranks of a job run the same steps in lockstep: whatever one of them decides (the update is
-// not finite, a stop was asked for) travels in one small all-reduce a step, so all act on it at the
-// same step.
+// All ranks of a job run the same steps in lockstep. If one rank decides something (the update is
+// not finite, a stop was asked for), the decision travels in one small all-reduce per step. So all
+// ranks act on it at the same step.
 
 #pragma once
 
@@ -28,15 +28,15 @@ namespace trainyard {
 
 struct StepRecord : StepNumbers {
   int64_t step = 0;                  // From 1.
-  int64_t tokens = 0;                // Of the global batch.
-  double seconds = 0;                // Of the slowest rank.
-  PhaseSeconds phases;               // Of this rank; made up to `seconds` by grad_sync.
-  std::optional<double> peak_flops;  // Per second, of all ranks together, where all are known.
+  int64_t tokens = 0;                // Tokens of the global batch.
+  double seconds = 0;                // Time of the slowest rank.
+  PhaseSeconds phases;               // This rank's; grad_sync includes the wait for the slowest.
+  std::optional<double> peak_flops;  // Per second, all ranks together; absent if one is not known.
   bool skipped = false;              // Not finite, twice: the update was not committed.
-  double model_flops = 0;            // Of the global batch, convention exact.
+  double model_flops = 0;            // For the global batch, by convention exact.
   int64_t memory_bytes = 0;          // Backend::MemoryInUse, after the step.
-  int64_t memory_planned_bytes = 0;  // Of tensors, as planned.
-  // This rank's, since the record before, validation and checkpoint included.
+  int64_t memory_planned_bytes = 0;  // For tensors, by the plan.
+  // This rank's since the record before. Includes validation and checkpoint.
   std::vector<CollectiveUse> collectives;
 };
 
@@ -45,71 +45,73 @@ struct CheckpointRecord {
   std::string path;
   int64_t size_bytes = 0;
   double seconds = 0;
-  // The loadable ones after retention, newest first, the newest 64; empty: not known.
+  // The newest loadable checkpoints after retention, newest first, at most 64. Empty: not known.
   std::vector<ListedCheckpoint> retained;
 };
 
-// What the directory still holds of a checkpoint that an earlier attempt saved.
+// A checkpoint that an earlier attempt saved and the directory still holds.
 struct EarlierCheckpoint {
   ListedCheckpoint listed;
   int64_t size_bytes = 0;
 };
 
-// What a rank starts from. `step` is the same on every rank; rank 0 alone knows the rest.
+// The state from which a rank starts. `step` is the same on every rank; only rank 0 has the rest.
 struct StartRecord {
-  int64_t step = 0;                         // Of the checkpoint that was loaded; 0: none.
-  std::vector<std::string> refused;         // Why newer ones of the lineage were not.
+  int64_t step = 0;                         // The loaded checkpoint's; 0: none was loaded.
+  std::vector<std::string> refused;         // Why newer checkpoints were not loaded.
   std::vector<EarlierCheckpoint> loadable;  // Newest first, at most 64.
-  // Attempts after rank.recorded_epoch that this one builds on, oldest first.
+  // The attempts after rank.recorded_epoch that this one continues, oldest first.
   std::vector<AttemptStart> earlier_starts;
 };
 
-// All on the thread that calls Run; empty ones are skipped.
+// Called on the thread that calls Run. A callback that is null is not called.
 struct TrainerCallbacks {
   std::function<void(const StartRecord&)> ready = nullptr;  // All is loaded; the first step begins.
   std::function<void(const StepRecord&)> step = nullptr;
-  // Rank 0, after the commit, and after the step's own record.
+  // Rank 0: after the commit, and after the step's own record.
   std::function<void(const CheckpointRecord&)> checkpoint = nullptr;
-  // Rank 0: the save after this step failed, and training goes on.
+  // Rank 0: the save after this step failed. Training continues.
   std::function<void(int64_t step, const std::string& error)> checkpoint_failed = nullptr;
-  // Rank 0: a line of the job's history (train/checkpoint/history.h), a JSON object with `step`,
-  // for a record whose checkpoint phase is not known yet. Empty: no history is kept.
+  // Rank 0: returns a line of the job's history (train/checkpoint/history.h), a JSON object with
+  // `step`. The record's checkpoint phase is not known yet. Null: no history is kept.
   std::function<std::string(const StepRecord&)> history_line = nullptr;
-  // Rank 0, after `ready`: such a line of an earlier attempt, that the controller may lack.
+  // Rank 0, after `ready`: a line of an earlier attempt's history that the controller may lack.
   std::function<void(int64_t epoch, const std::string& line)> earlier_step = nullptr;
-  std::function<bool()> stop_requested = nullptr;  // Asked once a step; one rank's yes stops all.
-  // A piece of work is done and the next begins: after each batch, micro-batch and measurement, and
-  // around checkpoints. `phase` of the next: "data" "step" "validation" "checkpoint". Quick.
+  std::function<bool()> stop_requested = nullptr;  // One rank's true stops all. Once an attempt.
+  // Work is done, and more begins: called after each batch, micro-batch and measurement, and around
+  // checkpoints. `phase` is that of the next work: "data", "step", "validation" or "checkpoint".
+  // Must return quickly.
   std::function<void(const char* phase, int64_t step)> progress = nullptr;
-  // For tests of failures: before each attempt (from 0) at a step, with what it will run on.
+  // For tests of failures: called before each attempt (from 0) at a step, with the attempt's state.
   std::function<void(int64_t step, int attempt, StepState&)> before_attempt = nullptr;
 };
 
 enum class Outcome {
   kCompleted,
-  kStopped,    // As asked, with a checkpoint of the last finished step where the job has any.
+  kStopped,    // As asked; the last finished step has a checkpoint if the job has any.
   kNotFinite,  // Loss or gradient, at two attempts from the same state.
 };
 
 struct TrainingResult {
   Outcome outcome = Outcome::kCompleted;
-  int64_t step = 0;     // Finished ones.
-  double loss = 0;      // Of the last one in this run.
+  int64_t step = 0;     // Finished steps.
+  double loss = 0;      // The last step's in this run.
   std::string message;  // For people.
 };
 
 // Not thread-safe.
 class Trainer {
  public:
-  // Opens data, records and plans the model, allocates, loads the newest good checkpoint of the
-  // lineage of the job's directory (start_point.h), or else init_from, or else initialises. `job`
-  // must be valid (Validate).
-  // `backend` and `world`, whose ranks are the job's, must outlive the trainer.
+  // Prepares training: opens the data, records and plans the model, and allocates. Then loads the
+  // newest good checkpoint of the lineage of the job's directory (start_point.h), or init_from if
+  // there is none, or initialises. `job` must be valid (Validate). `backend` and `world` must
+  // outlive the trainer, and the world must have the job's ranks.
   //
-  // A rank that fails tells the others, and all return its error: INVALID_ARGUMENT, NOT_FOUND,
-  // PERMISSION_DENIED, DATA_LOSS, FAILED_PRECONDITION and UNIMPLEMENTED are the user's to mend
-  // (data, paths, checkpoints; the file is named), RESOURCE_EXHAUSTED is a lack of memory. Two more
-  // are of lineage.h: IsStorageFault, this host's failure, and IsSuperseded.
+  // A rank that fails tells the others, and all return its error. The user must repair
+  // INVALID_ARGUMENT, NOT_FOUND, PERMISSION_DENIED, DATA_LOSS, FAILED_PRECONDITION and
+  // UNIMPLEMENTED (data, paths, checkpoints); the message names the file. RESOURCE_EXHAUSTED: too
+  // little memory. IsStorageFault (lineage.h): this host has failed. IsSuperseded (lineage.h): a
+  // later attempt has begun.
   static absl::StatusOr<std::unique_ptr<Trainer>> Create(const JobConfig& job,
                                                          const RankConfig& rank,
                                                          const Backend& backend,
@@ -117,15 +119,17 @@ class Trainer {
                                                          TrainerCallbacks callbacks);
   virtual ~Trainer() = default;
 
-  // Until the last step, a stop, or a failure. Once. Errors: of data, as above, on the rank that
-  // has them; of the last checkpoint, on all; INTERNAL where memory changed by itself
-  // (state_check.h); IsSuperseded, on all, once a later attempt has begun in the checkpoint
-  // directory, for which rank 0 looks every second (successor_watch.h) and before each checkpoint.
-  // A checkpoint in between that fails is told, and training goes on.
+  // Trains until the last step, a stop, or a failure. Call it once. If a checkpoint other than the
+  // last fails, reports this and continues. Errors:
+  // - Errors of data, as above, on the rank that has them.
+  // - The error of the last checkpoint, on all ranks.
+  // - INTERNAL: memory changed by itself (state_check.h).
+  // - IsSuperseded, on all ranks: a later attempt has begun in the checkpoint directory. Rank 0
+  //   looks every second (successor_watch.h) and before each checkpoint.
   virtual absl::StatusOr<TrainingResult> Run() = 0;
 };
 
-// What a job run alone is as a rank: one of one, on all cores, resuming from its own checkpoint
+// The rank of a job that runs alone: one of one, on all cores, resuming from its own checkpoint
 // directory.
 absl::StatusOr<RankConfig> AloneRank(const JobConfig& job);
 

@@ -48,7 +48,7 @@ class DocumentCollector {
 
 absl::StatusOr<TokenizedCorpus> TokenizeBytes(const std::string& text_path,
                                               const std::string& prefix, DocumentSplit split) {
-  // For its errors: a stream says only that it could not open.
+  // Opens the file for its error message: a stream says only that it could not open.
   RETURN_IF_ERROR(InputFile::Open(text_path).status());
   std::ifstream text(text_path, std::ios::binary);
   const std::filesystem::path out(prefix);

@@ -1,5 +1,5 @@
-// A text file to a Megatron indexed dataset with byte tokens. The documents joined are the text,
-// byte for byte.
+// Converts a text file to a Megatron indexed dataset with byte tokens. The joined documents are the
+// text, byte for byte.
 
 #pragma once
 
@@ -11,8 +11,8 @@
 namespace trainyard {
 
 enum class DocumentSplit {
-  kParagraph,  // A document ends after blank lines: what follows the last of them is the next.
-  kFile,       // All of it is one document.
+  kParagraph,  // A document ends after blank lines.
+  kFile,       // The whole file is one document.
 };
 
 struct TokenizedCorpus {
@@ -20,8 +20,8 @@ struct TokenizedCorpus {
   int64_t tokens = 0;
 };
 
-// Writes PREFIX.bin and PREFIX.idx (uint16 tokens), and makes the directory they are in. Errors
-// name the path; INVALID_ARGUMENT for an empty text, and for a prefix without a name.
+// Writes PREFIX.bin and PREFIX.idx (uint16 tokens), and makes their directory. Errors name the
+// path. INVALID_ARGUMENT: the text is empty, or the prefix has no name.
 absl::StatusOr<TokenizedCorpus> TokenizeBytes(const std::string& text_path,
                                               const std::string& prefix, DocumentSplit split);
 

@@ -1,5 +1,5 @@
-// trainyard-tokenize TEXT OUT_PREFIX: a text file to PREFIX.bin and PREFIX.idx with byte tokens,
-// for `data: {indexed: ...}`.
+// trainyard-tokenize TEXT OUT_PREFIX: converts a text file to PREFIX.bin and PREFIX.idx with byte
+// tokens, for `data: {indexed: ...}`.
 
 #include <CLI/CLI.hpp>
 #include <iostream>
@@ -23,7 +23,7 @@ int main(int argc, char** argv) {
     CLI11_PARSE(app, argc, argv);
     return -1;
   };
-  // CLI11 numbers its errors from 100; ours is 2 for usage, everywhere.
+  // CLI11 numbers its errors from 100. All our programs return 2 for wrong usage.
   if (const int code = parse(); code >= 0) return code == 0 ? 0 : 2;
   const auto split =
       documents == "file" ? trainyard::DocumentSplit::kFile : trainyard::DocumentSplit::kParagraph;

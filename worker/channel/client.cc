@@ -24,7 +24,7 @@ namespace {
 using SteadyClock = std::chrono::steady_clock;
 using SteadyTime = SteadyClock::time_point;
 
-// Lines are handed to the socket only up to this, so that a slow daemon costs no memory.
+// The most bytes of lines that wait in the socket, so that a slow daemon costs no memory.
 constexpr size_t kOutgoingBytes = 256 << 10;
 
 struct Kept {
@@ -109,7 +109,7 @@ class Client final : public ChannelClient {
     wakeup_.Signal();
   }
 
-  // Writes to the file what is kept and not in it yet.
+  // Appends the kept messages to the file that are not in it yet.
   void Journal() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     for (const Kept& kept : kept_) {
       if (kept.sequence > journaled_) unsent_.Append(kept.line);
@@ -125,8 +125,8 @@ class Client final : public ChannelClient {
         QueueBeat();
         WaitAndServe();
       }
-      // Also after a connection that broke: a daemon that refuses this trainer must not be
-      // hammered.
+      // Waits also after a broken connection, so that a daemon which refuses this trainer is not
+      // called without a pause.
       WaitToRetry();
     }
   }
@@ -173,18 +173,19 @@ class Client final : public ChannelClient {
     if (!options_.progress || SteadyClock::now() < next_beat_) return;
     next_beat_ = SteadyClock::now() + absl::ToChronoMilliseconds(options_.beat);
     JournalWhatWaits();
-    // A daemon that reads nothing has heard enough.
+    // A daemon that reads nothing gets no further heartbeats.
     if (socket_->outgoing_bytes() < kOutgoingBytes) socket_->Queue(Encode({options_.progress()}));
   }
 
-  // A daemon that stands still acknowledges nothing, and may die like that.
+  // Saves messages that the daemon has not acknowledged since the last beat. It may have stopped
+  // working and may die without acknowledging them.
   void JournalWhatWaits() {
     const MutexLock lock(mutex_);
     if (!kept_.empty() && kept_.front().sequence <= last_at_beat_) Journal();
     last_at_beat_ = last_sequence_;
   }
 
-  // In poll's form, rounded up.
+  // Returns the time in milliseconds for poll, rounded up.
   int MillisecondsUntilBeat() const {
     if (!options_.progress) return -1;
     const absl::Duration left = absl::FromChrono(next_beat_ - SteadyClock::now());
@@ -199,7 +200,8 @@ class Client final : public ChannelClient {
     Serve();
   }
 
-  // Not on the wakeup: messages that are sent while there is no daemon must not make it spin.
+  // Does not wait for the wakeup: otherwise messages sent without a daemon would make this thread
+  // spin.
   void WaitToRetry() {
     MutexLock lock(mutex_);
     const absl::Duration deadline = RealClock().Monotonic() + options_.retry;
@@ -237,7 +239,7 @@ class Client final : public ChannelClient {
 
   const Options options_;
   Wakeup wakeup_;
-  std::optional<LineSocket> socket_;  // Of the client's thread alone, as is the next.
+  std::optional<LineSocket> socket_;  // This and the next are used by the client's thread alone.
   SteadyTime next_beat_;
 
   mutable Mutex mutex_;
@@ -250,13 +252,12 @@ class Client final : public ChannelClient {
   uint64_t sent_sequence_ ABSL_GUARDED_BY(mutex_) = 0;  // On this connection.
   std::deque<Kept> kept_ ABSL_GUARDED_BY(mutex_);       // By sequence.
   UnsentFile unsent_ ABSL_GUARDED_BY(mutex_);
-  uint64_t journaled_ ABSL_GUARDED_BY(mutex_) = 0;     // Up to here everything kept is in the file.
+  uint64_t journaled_ ABSL_GUARDED_BY(mutex_) = 0;     // The file has all messages up to this one.
   uint64_t last_at_beat_ ABSL_GUARDED_BY(mutex_) = 0;  // last_sequence_ at the last beat.
   std::map<std::string, std::optional<std::string>> asked_ ABSL_GUARDED_BY(mutex_);
-  std::vector<std::string> requests_
-      ABSL_GUARDED_BY(mutex_);  // Keys to ask for on this connection.
+  std::vector<std::string> requests_ ABSL_GUARDED_BY(mutex_);  // To ask for on this connection.
 
-  std::thread thread_;  // Last: it uses all of the above.
+  std::thread thread_;  // Last, because it uses all members above.
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Why a rank ended, and the names of it in exit reports (docs/formats.md): what a trainer says of
-// itself, and what its supervisor or daemon says of it.
+// Why a rank ended, as the trainer, its supervisor or its daemon reports it, and the names of the
+// causes in exit reports (docs/formats.md).
 
 #pragma once
 
@@ -10,18 +10,19 @@ namespace trainyard {
 enum class ExitCause {
   kCompleted,
   kStopped,
-  kBadInput,  // The user's to mend: data, paths, checkpoints, the config, too much memory wanted.
+  // The user can repair it: data, paths, checkpoints, the config, or too much memory wanted.
+  kBadInput,
   kNotFinite,
   kPeerLost,
   kDeviceError,
-  kSignal,  // Said of a trainer, never by it, as is the next.
+  kSignal,  // Reported about a trainer, never by it; so is kHung.
   kHung,
   kOther,
-  kStorage,     // The checkpoint directory is not as the job left it, on this host.
+  kStorage,     // This host does not have the checkpoint directory as the job left it.
   kSuperseded,  // A later attempt has begun in the checkpoint directory.
 };
 
 absl::string_view Name(ExitCause cause);           // "bad_input".
-ExitCause ParseExitCause(absl::string_view name);  // kOther for a name that it does not know.
+ExitCause ParseExitCause(absl::string_view name);  // kOther: the name is unknown.
 
 }  // namespace trainyard

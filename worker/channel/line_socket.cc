@@ -21,8 +21,8 @@
 namespace trainyard::channel {
 namespace {
 
-// An address holds 107 bytes of path. A longer one goes through a descriptor of its directory,
-// which must stay open until bind or connect.
+// The address of a socket. An address holds 107 bytes of path. A longer path is opened through a
+// descriptor of its directory, which must stay open until bind or connect.
 struct Address {
   sockaddr_un socket = {};
   Fd directory;
@@ -93,7 +93,7 @@ Wakeup::Wakeup() : fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
   CHECK(fd_.get() >= 0) << "eventfd: " << std::strerror(errno);
 }
 void Wakeup::Signal() {
-  // Fails only when the counter is full, and then the thread is awake anyway.
+  // This fails only if the counter is full, and then the thread is awake anyway.
   [[maybe_unused]] const int result = ::eventfd_write(fd_.get(), 1);
 }
 void Wakeup::Clear() {

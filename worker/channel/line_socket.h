@@ -1,5 +1,5 @@
-// A non-blocking stream socket that carries lines, and Unix sockets at paths of any length. Shared
-// by both ends of the channel.
+// A non-blocking stream socket that carries lines, and Unix sockets at paths of any length. Both
+// ends of the channel use them.
 
 #pragma once
 
@@ -26,12 +26,12 @@ class Fd {
   int fd_;
 };
 
-// Both non-blocking and closed on exec. Errors name the path. Listening replaces a file left there
-// by a dead listener.
+// Both sockets are non-blocking and closed on exec. ListenUnix replaces a file that a dead listener
+// has left. Errors name the path.
 absl::StatusOr<Fd> ListenUnix(const std::string& path);
 absl::StatusOr<Fd> ConnectUnix(const std::string& path);
 
-// Wakes a thread that polls get(): for handing it work from others.
+// Wakes a thread that polls get(), so that other threads can hand work to it.
 class Wakeup {
  public:
   Wakeup();
@@ -53,10 +53,10 @@ class LineSocket {
   size_t outgoing_bytes() const { return outgoing_.size(); }
   void Queue(absl::string_view line);
 
-  // Appends the whole lines that have arrived. UNAVAILABLE when the peer is gone,
-  // RESOURCE_EXHAUSTED beyond kMaxLineBytes without a line break.
+  // Appends the whole lines that have arrived. UNAVAILABLE: the peer is gone. RESOURCE_EXHAUSTED:
+  // more than kMaxLineBytes have come without a line break.
   absl::Status Read(std::vector<std::string>& lines);
-  // Writes what the socket takes now. UNAVAILABLE when the peer is gone.
+  // Writes as much as the socket takes now. UNAVAILABLE: the peer is gone.
   absl::Status Write();
 
  private:

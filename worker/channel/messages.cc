@@ -11,7 +11,7 @@
 
 namespace trainyard::channel {
 
-// The fields of each message, once: both directions visit them.
+// The fields of each message. Writing and reading both visit them.
 template <typename V>
 static void VisitFields(V& v, CollectiveUse& m) {
   v("op", m.op), v("group", m.group), v("calls", m.calls), v("bytes", m.bytes);

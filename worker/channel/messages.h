@@ -1,5 +1,6 @@
-// What a trainer and its worker daemon say to each other over a local socket: docs/formats.md,
-// section "Local socket". Structs here, JSON in the .cc; client.h and server.h are the two ends.
+// The messages between a trainer and its worker daemon over a local socket (docs/formats.md,
+// section "Local socket"). Here are the structs; the .cc file has their JSON. client.h and server.h
+// are the two ends.
 
 #pragma once
 
@@ -34,21 +35,21 @@ struct LoadableCheckpoint {
   uint64_t size_bytes = 0;
 };
 
-// From which step an attempt of the job went on; 0: from the beginning.
+// The step from which an attempt of the job resumed; 0: it began at the beginning.
 struct AttemptStart {
   uint64_t epoch = 0;
   uint64_t step = 0;
 };
 
-// Everything is loaded; the first step begins.
+// The rank has loaded everything and begins its first step. Rank 0 alone sets the three lists.
 struct Ready {
   uint64_t step = 0;                              // Of the checkpoint that was loaded; 0: none.
-  std::vector<std::string> refused = {};          // Why newer ones were not; from rank 0 alone,
-  std::vector<LoadableCheckpoint> loadable = {};  // as these, newest first, and
-  std::vector<AttemptStart> earlier_starts = {};  // these, oldest first: nobody may know of them.
+  std::vector<std::string> refused = {};          // Why newer ones could not be loaded.
+  std::vector<LoadableCheckpoint> loadable = {};  // Newest first.
+  std::vector<AttemptStart> earlier_starts = {};  // Oldest first. Others may not know of them.
 };
 
-// Calls of one operation among the ranks of one group.
+// A rank's calls of one operation among the ranks of one group.
 struct CollectiveUse {
   std::string op;     // "all_gather"
   std::string group;  // "data", or "everyone"
@@ -57,32 +58,34 @@ struct CollectiveUse {
   double seconds = 0;
 };
 
-// How a GPU fares; absent what it does not tell.
+// A GPU's state. A value that the GPU does not report is absent.
 struct GpuReading {
-  std::optional<double> utilization = {};        // 0 to 1: the share of time in which a kernel ran.
-  std::optional<double> memory_used_bytes = {};  // By everybody.
+  // 0 to 1: the share of time in which a kernel ran.
+  std::optional<double> utilization = {};
+  std::optional<double> memory_used_bytes = {};  // Used by all processes.
   std::optional<double> power_watts = {};
   std::optional<double> sm_clock_hertz = {};
   std::optional<double> temperature_celsius = {};
-  std::vector<std::string> throttle_reasons = {};  // Why its clock is held down: "sw_power_cap".
+  std::vector<std::string> throttle_reasons = {};  // Why the clock is held down: "sw_power_cap".
 };
 
-// One optimizer step as this rank saw it; all times but `data` and `checkpoint` sum to `seconds`.
+// One optimizer step, as this rank measured it. The times except `data` and `checkpoint` add up to
+// `seconds`.
 struct Step : StepNumbers {
   uint64_t step = 0;
   uint64_t tokens = 0;  // Of the global batch.
   double seconds = 0;   // Of the slowest rank.
   PhaseSeconds phases;
-  std::optional<double> peak_flops;   // Per second, of all ranks together; absent: unknown.
-  bool skipped = false;               // Not finite: the update was not committed.
-  double model_flops = 0;             // Of the whole global batch, convention exact.
-  uint64_t memory_bytes = 0;          // Of its device, that it uses (Backend::MemoryInUse).
-  uint64_t memory_planned_bytes = 0;  // What planning predicted for tensors.
+  std::optional<double> peak_flops;   // Per second, all ranks together; absent: unknown.
+  bool skipped = false;               // The update was not finite, and was not committed.
+  double model_flops = 0;             // Of the whole global batch, by the convention "exact".
+  uint64_t memory_bytes = 0;          // Device memory that this rank uses (Backend::MemoryInUse).
+  uint64_t memory_planned_bytes = 0;  // Planned for tensors.
   double time = 0;                    // Unix seconds at the end of the step.
-  std::vector<CollectiveUse> collectives = {};  // Since the step before.
-  std::optional<GpuReading> gpu = {};           // Of its device, by its worker.
-  // Absent: this attempt. Otherwise the record is one of an earlier attempt, which rank 0 has read
-  // from the checkpoint directory.
+  std::vector<CollectiveUse> collectives = {};  // Since the previous step.
+  std::optional<GpuReading> gpu = {};           // The rank's GPU, as read by the worker.
+  // Absent: the step is of this attempt. Otherwise it is of an earlier attempt, and rank 0 has read
+  // its record from the checkpoint directory.
   std::optional<uint64_t> epoch = {};
 };
 
@@ -91,23 +94,25 @@ struct CheckpointId {
   uint64_t step = 0;
 };
 
-// Rank 0, after the commit, or after it failed.
+// A checkpoint was committed, or saving it failed. Sent by rank 0.
 struct Checkpoint {
   uint64_t step = 0;
   std::string path;
   uint64_t size_bytes = 0;
   double seconds = 0;
-  std::vector<CheckpointId> retained = {};  // Those of the job that still exist; empty: not known.
-  std::optional<std::string> error = {};    // Why there is none; then only the step is set.
+  // The job's checkpoints that still exist; empty: not known.
+  std::vector<CheckpointId> retained = {};
+  // Why saving failed. If set, only the step is set besides.
+  std::optional<std::string> error = {};
 };
 
-// A heartbeat: how far the rank has come. Sent over and over, by a thread that does nothing else;
-// `count` grows with the work alone.
+// A heartbeat: how far the rank has come. A thread that does nothing else sends it again and again,
+// and `count` grows only when work is done.
 struct Progress {
   std::string phase;  // "starting" "data" "step" "validation" "checkpoint"
-  uint64_t step = 0;  // 0: before the first.
+  uint64_t step = 0;  // 0: before the first step.
   uint64_t count = 0;
-  bool waiting = false;  // In an operation among ranks.
+  bool waiting = false;  // The rank is inside an operation among ranks.
 };
 
 // Rendezvous. Values are bytes here and base64 on the wire.
@@ -123,7 +128,7 @@ struct Value {
   std::string value;
 };
 
-// Finish the step, checkpoint, exit 0.
+// Tells the rank to finish its step, save a checkpoint and exit with 0.
 struct Stop {};
 
 // The daemon has handled the trainer's messages up to this sequence number.
@@ -131,23 +136,23 @@ struct Ack {
   uint64_t up_to = 0;
 };
 
-// A type this version does not know: ignored.
+// A message of a type that this version does not know. It is ignored.
 struct Unknown {};
 
 using Message =
     std::variant<Hello, Ready, Step, Checkpoint, Set, Get, Value, Stop, Ack, Progress, Unknown>;
 
-// A message as it travels. `sequence` counts, from 1 in each trainer process, the messages that
-// must not be lost (ready, step, checkpoint, set); 0 for all others.
+// A message as it is sent. `sequence` numbers the messages that must not be lost (ready, step,
+// checkpoint, set), from 1 in each trainer process. All other messages have 0.
 struct Envelope {
   Message message;
   uint64_t sequence = 0;
 };
 
-// One line, without the line break.
+// Returns one line, without the line break.
 std::string Encode(const Envelope& envelope);
-// INVALID_ARGUMENT names the field that is missing or of another type, or the version that a hello
-// has.
+// INVALID_ARGUMENT: a field is missing or has another type, or a hello has another version; the
+// message names it.
 absl::StatusOr<Envelope> Decode(absl::string_view line);
 
 }  // namespace trainyard::channel

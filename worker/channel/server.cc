@@ -21,18 +21,18 @@
 namespace trainyard::channel {
 namespace {
 
-// A few, so that a trainer that reconnects before its old connection is seen to be dead gets in.
+// More than one, so that a trainer can reconnect before its old connection is seen to be dead.
 constexpr size_t kMaxConnections = 4;
 
 struct Connection {
   explicit Connection(Fd fd) : socket(std::move(fd)) {}
   LineSocket socket;
-  bool greeted = false;  // Has sent a hello that fits.
+  bool greeted = false;  // The peer has sent a valid hello.
   bool told_to_stop = false;
   bool dead = false;
 };
 
-// 0: it is of another namespace of processes.
+// Returns the peer's process. 0: the process is in another namespace.
 pid_t ProcessBehind(const Fd& fd) {
   ucred peer = {};
   socklen_t size = sizeof(peer);
@@ -117,7 +117,7 @@ class Server final : public ChannelServer {
       if (polled[i].revents != 0 && !it->dead) Serve(*it);
       const bool ended = it->dead, greeted = it->greeted;
       it = ended ? connections_.erase(it) : std::next(it);
-      // A trainer that has reconnected is there, however late its old connection goes.
+      // If the trainer has reconnected, the late end of its old connection means nothing.
       if (ended && greeted && !HasTrainer()) Call(callbacks_.disconnected);
     }
     if (polled[1].revents != 0) Accept();
@@ -140,7 +140,7 @@ class Server final : public ChannelServer {
     if (connections_.size() < kMaxConnections) connections_.emplace_back(std::move(fd));
   }
 
-  // Before a stranger takes a connection that the trainer needs.
+  // Called before a stranger takes a connection that the trainer needs.
   bool Admits(pid_t process) {
     if (!options_.admits || options_.admits(process)) return true;
     if (!std::exchange(refused_, true)) {
@@ -151,8 +151,8 @@ class Server final : public ChannelServer {
     return false;
   }
 
-  // With no descriptor left, a connection that waits would wake this thread without end. The spare
-  // one serves to take and close it; the trainer comes again.
+  // Without a free descriptor, a waiting connection would wake this thread without end. So the
+  // spare descriptor accepts and closes the connection. The trainer comes back later.
   void TurnAway() {
     if (!std::exchange(turning_away_, true)) {
       LogError("channel_turns_away", {{"socket", options_.path}, {"reason", "no descriptor left"}});
@@ -160,7 +160,8 @@ class Server final : public ChannelServer {
     spare_ = Fd();
     AcceptOne();
     spare_ = SpareDescriptor();
-    // Another thread was quicker to take what was closed: at least not without end.
+    // Another thread has taken the descriptor that was closed here. Wait a little instead of
+    // spinning.
     if (spare_.get() < 0) ::poll(nullptr, 0, 50);
   }
 
@@ -188,7 +189,7 @@ class Server final : public ChannelServer {
       return Greet(connection, *hello);
     }
     if (!connection.greeted) return absl::InvalidArgumentError("the first line is not a hello");
-    // A reconnected trainer repeats what it does not know to be handled.
+    // A reconnected trainer repeats messages that it does not know to be handled.
     if (envelope.sequence == 0 || envelope.sequence > handled_) Dispatch(envelope.message);
     if (envelope.sequence != 0) handled = handled_ = std::max(handled_, envelope.sequence);
     return absl::OkStatus();
@@ -229,21 +230,21 @@ class Server final : public ChannelServer {
   const Callbacks callbacks_;
   const Fd listener_;
   Wakeup wakeup_;
-  // Of the server's thread alone.
+  // The members below are used by the server's thread alone.
   Fd spare_ = SpareDescriptor();
   bool turning_away_ = false;
-  bool refused_ = false;  // A stranger; that is said once.
+  bool refused_ = false;  // A stranger was refused, which is logged once.
   std::list<Connection> connections_;
   bool stopping_ = false;
-  int64_t pid_ = 0;       // Of the trainer that greeted last,
-  uint64_t handled_ = 0;  // and the last of its messages that was handled.
+  int64_t pid_ = 0;       // Of the trainer that sent the last hello.
+  uint64_t handled_ = 0;  // The last message of this trainer that was handled.
 
   Mutex mutex_;
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;
   bool stop_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<Value> values_ ABSL_GUARDED_BY(mutex_);
 
-  std::thread thread_;  // Last: it uses all of the above.
+  std::thread thread_;  // Last, because it uses all members above.
 };
 
 }  // namespace

@@ -14,7 +14,7 @@
 namespace trainyard::channel {
 namespace {
 
-// About a million steps, of a rank whose daemon was away for all of them.
+// About a million steps: a rank whose daemon was away for all of them.
 constexpr uint64_t kMostUnsentBytes = 1 << 30;
 constexpr uint64_t kPartBytes = 1 << 20;
 static_assert(kPartBytes > kMaxLineBytes);
@@ -28,7 +28,7 @@ UnsentFile::~UnsentFile() {
 void UnsentFile::Append(absl::string_view line) {
   if (path_.empty()) return;
   if (fd_ < 0) fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  // Behind the torn line that a failed write may have left.
+  // After a failed write, start a new line behind the torn one.
   const std::string text = absl::StrCat(failed_ ? "\n" : "", line, "\n");
   if (fd_ >= 0 && ::write(fd_, text.data(), text.size()) == ssize_t(text.size())) return;
   if (std::exchange(failed_, true)) return;
@@ -45,7 +45,8 @@ bool UnsentReader::Next(const std::function<void(Message)>& use) {
   const absl::StatusOr<std::string> read = ReadPartOfOthers(path_, position_, kPartBytes);
   if (!read.ok()) LogWarning("unsent_not_read", {{"error", read.status().message()}});
   if (!read.ok() || read->empty() || position_ >= kMostUnsentBytes) return false;
-  // The rest of a line is for the next part; what has no line break in a whole part is no line.
+  // An incomplete line is left for the next part. Without any line break, the whole part is not a
+  // line.
   const size_t line_break = read->rfind('\n');
   const size_t taken = line_break == read->npos ? read->size() : line_break + 1;
   position_ += taken;

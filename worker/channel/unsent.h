@@ -1,6 +1,6 @@
-// The reports of a trainer that no daemon has taken, in a file of the rank's directory: what the
-// trainer said while there was no daemon outlives the trainer, and the next daemon reads it once
-// the rank has ended. Lines as they would have gone over the local socket.
+// A file in the rank's directory with the trainer's reports that no daemon has taken. So the
+// reports outlive the trainer, and the next daemon reads them once the rank has ended. The file has
+// the same lines that would have gone over the local socket.
 
 #pragma once
 
@@ -16,17 +16,17 @@ namespace trainyard::channel {
 
 inline constexpr char kUnsentName[] = "unsent.jsonl";
 
-// Of the trainer. Not thread-safe. Written, not synced: the supervisor syncs it once the trainer
-// has ended. A failure is logged once.
+// Written by the trainer. Not thread-safe. The file is not synced here; the supervisor syncs it
+// once the trainer has ended. A failure is logged once.
 class UnsentFile {
  public:
-  explicit UnsentFile(std::string path) : path_(std::move(path)) {}  // Empty: nothing is written.
+  explicit UnsentFile(std::string path) : path_(std::move(path)) {}  // Empty path: writes nothing.
   ~UnsentFile();
   UnsentFile(const UnsentFile&) = delete;
   UnsentFile& operator=(const UnsentFile&) = delete;
 
   void Append(absl::string_view line);
-  void Clear();  // All of it has been taken.
+  void Clear();  // A daemon has taken all lines.
 
  private:
   const std::string path_;
@@ -34,14 +34,14 @@ class UnsentFile {
   bool failed_ = false;
 };
 
-// What an ended trainer has left there, oldest first; a torn last line is not part of it. Some of
-// it may have been taken before. In parts, for a trainer may have left more than others should wait
-// for. Not thread-safe.
+// Reads the file of a trainer that has ended, oldest line first. Skips a torn last line. A daemon
+// may have taken some of the lines before. The file is read in parts, because a trainer may have
+// left more than other ranks should wait for. Not thread-safe.
 class UnsentReader {
  public:
   explicit UnsentReader(std::string path) : path_(std::move(path)) {}
 
-  // Hands the next part over. Returns whether there is more.
+  // Calls `use` for each message of the next part. Returns whether there are more.
   bool Next(const std::function<void(Message)>& use);
 
  private:

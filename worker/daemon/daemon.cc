@@ -17,7 +17,7 @@
 namespace trainyard {
 namespace {
 
-// The longest that the end of a process goes unseen.
+// The longest time until the end of a process is noticed.
 constexpr absl::Duration kPollInterval = absl::Milliseconds(50);
 
 }  // namespace
@@ -46,7 +46,7 @@ Daemon::~Daemon() {
   }
   wake_.NotifyAll();
   if (thread_.joinable()) thread_.join();
-  channels.clear();  // Without the lock, and before the table that their callbacks look into.
+  channels.clear();  // Without the lock, and before the table that their callbacks use.
 }
 
 absl::Status Daemon::AdoptAll() {
@@ -100,7 +100,7 @@ void Daemon::Poll(ChannelList& closed) {
 }
 
 void Daemon::PruneDirectories() {
-  std::vector<std::pair<int64_t, std::string>> ended;  // By the time of the report.
+  std::vector<std::pair<int64_t, std::string>> ended;  // With the times of their reports.
   const auto names = ListDirectory(options_.state_directory + "/ranks");
   if (!names.ok()) return;
   for (const std::string& name : *names) {
@@ -122,7 +122,7 @@ void Daemon::PruneDirectories() {
 absl::StatusOr<std::vector<std::string>> Daemon::RootsOf(const StartOrder& order) const {
   if (order.roots.empty()) return options_.roots;
   std::vector<std::string> common = CommonRoots(order.roots, options_.roots);
-  // None would mean: anywhere.
+  // An empty list would mean that paths may lie anywhere.
   if (!common.empty()) return common;
   return absl::PermissionDeniedError(
       absl::StrCat("the roots of the job's namespace, ", absl::StrJoin(order.roots, " and "),
@@ -144,7 +144,7 @@ absl::Status Daemon::Check(const StartOrder& order, const StartOrder::Rank& rank
       return absl::AbortedError(
           absl::StrCat("epoch ", order.epoch, " is superseded by ", id.epoch));
     }
-    // A rank of the job's own is on its way out, and waited for; another job's may stay for days.
+    // A rank of the same job is ending, and is waited for. A rank of another job may run for days.
     if (id.job_id != order.job_id && other.alive() && other.device() == rank.device) {
       return absl::FailedPreconditionError(
           absl::StrCat("device ", rank.device, " is used by ", id.Name()));
@@ -155,7 +155,7 @@ absl::Status Daemon::Check(const StartOrder& order, const StartOrder::Rank& rank
 
 void Daemon::Refuse(const RankId& id, uint32_t device, const absl::Status& reason) {
   LogWarning("start_refused", {{"rank", id.Name()}, {"reason", reason.message()}});
-  // A worker that drains and an epoch that is over say nothing against the job.
+  // That a worker drains or an epoch is over is no fault of the job.
   const bool stopped = absl::IsUnavailable(reason) || absl::IsAborted(reason);
   outbox_.Add(RankStatus{id,
                          RankState::kExited,
@@ -167,14 +167,14 @@ void Daemon::Refuse(const RankId& id, uint32_t device, const absl::Status& reaso
 void Daemon::StartRanks(const StartOrder& order) {
   const MutexLock lock(mutex_);
   if (!RankDirectory::IsLegalJobId(order.job_id)) {
-    LogError("start_refused", {{"job", order.job_id}, {"reason", "not a legal job id"}});
+    LogError("start_refused", {{"job", order.job_id}, {"reason", "this is not a legal job id"}});
     return;
   }
   if (order.epoch > 0) StopLocked({order.job_id, order.epoch - 1, StopMode::kKill});
   for (const StartOrder::Rank& wanted : order.ranks) {
     const RankId id = {order.job_id, order.epoch, wanted.rank};
     if (const auto it = ranks_.find(id); it != ranks_.end()) {
-      outbox_.Add(it->second.Status());  // Said again: the controller may not know.
+      outbox_.Add(it->second.Status());  // Repeated, because the controller may not know it.
       continue;
     }
     const RankDirectory directory(options_.state_directory, id);
@@ -241,7 +241,7 @@ void Daemon::Answer(const RendezvousAnswer& answer) {
   }
 }
 
-// Ranks of one machine need no controller to find each other.
+// Ranks of one machine find each other without the controller.
 void Daemon::OnSet(Rank& rank, const channel::Set& set) {
   rank.OnSet(set);
   for (auto& [id, other] : ranks_) {
@@ -320,7 +320,7 @@ size_t Daemon::num_live_ranks() const {
 }
 
 channel::ChannelServer::Callbacks Daemon::CallbacksFor(const RankId& id) {
-  // Each takes the lock and finds the rank, which may be gone by then.
+  // Each callback takes the lock and looks for the rank, which may have ended by then.
   const auto with_rank = [this, id](auto&& action) {
     const MutexLock lock(mutex_);
     const auto it = ranks_.find(id);

@@ -1,5 +1,5 @@
-// The worker daemon without its network edge: a table of ranks, a thread that watches their
-// processes, and an outbox. worker/service carries orders in and the outbox out.
+// The worker daemon without its network part: a table of ranks, a thread that watches their
+// processes, and an outbox. worker/service brings in the orders and sends the outbox.
 
 #pragma once
 
@@ -23,34 +23,37 @@ namespace trainyard {
 // Thread-safe.
 class Daemon {
  public:
-  // Adopts the ranks that an earlier daemon left in the state directory.
+  // Takes over the ranks that an earlier daemon left in the state directory.
   static absl::StatusOr<std::unique_ptr<Daemon>> Create(DaemonOptions options,
                                                         WorkerMetrics& metrics,
                                                         const Clock& clock = RealClock());
-  ~Daemon();  // Leaves the ranks running, for the next daemon.
+  ~Daemon();  // Leaves the ranks running for the next daemon.
 
-  // Orders. All are idempotent; what went wrong with one is reported as an exit of its ranks.
-  // Starting an epoch kills the job's earlier ones here; a superseded epoch is not started.
+  // Orders. All are idempotent. If one fails, the failure is reported as an exit of its ranks.
+  // Starting an epoch kills the job's ranks of earlier epochs here. A superseded epoch is not
+  // started.
   void StartRanks(const StartOrder& order);
   void StopRanks(const StopOrder& order);
   void Answer(const RendezvousAnswer& answer);
   void Acknowledge(uint64_t sequence);
 
-  // What a new connection registers: the devices that ranks can run on now, so not a GPU that is
-  // lost.
+  // Returns the devices on which ranks can run now, for a registration. A lost GPU is not among
+  // them.
   std::vector<Device> Devices() const;
-  // And: ranks that run, or whose exit is not acknowledged.
+  // Returns the ranks that run or whose exits are not acknowledged, for a registration.
   std::vector<RankStatus> Register() const;
-  // The controller has registered this worker: everything not acknowledged is sent again.
+  // The controller has registered this worker. All reports that are not acknowledged are sent
+  // again.
   void Connected();
   void Disconnected();
   Outbox& outbox() { return outbox_; }
 
-  // From now on no rank starts; those that run are asked to checkpoint and stop.
+  // From now on no rank starts. Running ranks are asked to save a checkpoint and stop.
   void Drain();
-  void KillAll();  // At once: they end because the daemon does, and are reported as stopped.
+  // Kills all ranks at once because the daemon ends. They are reported as stopped.
+  void KillAll();
   size_t num_live_ranks() const;
-  // No rank is left, and the controller has acknowledged all that was to be said.
+  // Whether no rank is left and the controller has acknowledged all reports.
   bool idle() const;
 
  private:
@@ -65,14 +68,14 @@ class Daemon {
   void LaunchWaiting() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void OnGet(Rank& rank, const channel::Get& get) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void OnSet(Rank& rank, const channel::Set& set) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Where the job's paths may lie. PERMISSION_DENIED: nowhere.
+  // Returns the roots below which the job's paths may lie. PERMISSION_DENIED: there are none.
   absl::StatusOr<std::vector<std::string>> RootsOf(const StartOrder& order) const;
   absl::Status Check(const StartOrder& order, const StartOrder::Rank& rank) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Refuse(const RankId& id, uint32_t device, const absl::Status& reason);
   channel::ChannelServer::Callbacks CallbacksFor(const RankId& id);
 
-  struct Waiting {  // Until its device is free.
+  struct Waiting {  // A rank whose device is not free yet.
     RankId id;
     RankOrder order;
   };

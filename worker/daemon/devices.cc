@@ -24,11 +24,11 @@ using nlohmann::json;
 
 using Rates = std::map<std::string, double>;  // FLOP/s by dtype.
 
-constexpr int kVersion = 1;  // Of the file that keeps the rates.
+constexpr int kVersion = 1;  // The version of the file of rates.
 constexpr absl::Duration kMeasureTimeout = absl::Seconds(60);
 constexpr uint32_t kMaxDevices = 1024;
 
-// Empty if the system does not say.
+// Returns the processors that this process may use. Empty: the system does not tell.
 std::vector<int> UsableProcessors() {
   cpu_set_t set;
   CPU_ZERO(&set);
@@ -50,7 +50,7 @@ std::string CpuModel() {
   return "unknown";
 }
 
-// Of the machine, or of the control group that this process is confined to.
+// The memory of the machine, or the limit of this process's control group.
 uint64_t MemoryBytes() {
   uint64_t bytes = uint64_t(::sysconf(_SC_PHYS_PAGES)) * uint64_t(::sysconf(_SC_PAGESIZE));
   const auto limit = ReadFile("/sys/fs/cgroup/memory.max", 4096);
@@ -69,8 +69,8 @@ Rates ParseRates(const json& object) {
 }
 
 Rates Measure(const DeviceOptions& options, const CpuShare& share) {
-  // Workers whose ranks share cores take turns on a machine: side by side, each would measure its
-  // share, which is then taken again.
+  // If ranks share cores, the workers of one machine measure in turn. At the same time, each would
+  // measure only its share, and the share would then be subtracted again.
   channel::Fd turn;
   if (share.of_threads < 1) {
     turn = channel::Fd(::open(options.trainer.c_str(), O_RDONLY | O_CLOEXEC));
@@ -91,7 +91,7 @@ Rates Measure(const DeviceOptions& options, const CpuShare& share) {
   return rates;
 }
 
-// What the file says, as far as it is one of this form; another one is replaced.
+// Returns the content of the file. A file of another format is replaced.
 json ReadBest(const std::string& path) {
   const auto text = ReadFile(path, 1 << 20);
   json best = text.ok() ? json::parse(*text, nullptr, false) : json();
@@ -102,8 +102,8 @@ json ReadBest(const std::string& path) {
   return {{"version", kVersion}, {"rates", json::object()}};
 }
 
-// Measured at every start, because this one may be the first on a machine with nothing else to do;
-// the best ever holds. Another processor, or another share of it, has a rate of its own.
+// Measures at every start, because this may be the first start on a machine that is otherwise idle.
+// The best rate so far counts. Each model and share of a processor has its own rate.
 Rates BestRates(const DeviceOptions& options, const CpuShare& share, uint32_t cores) {
   json best = ReadBest(options.best_rates);
   json& kept =
@@ -159,14 +159,15 @@ absl::StatusOr<std::vector<Device>> CpuDevices(const DeviceOptions& options) {
   device.model = absl::StrCat("cpu (", share.threads, share.threads == 1 ? " thread" : " threads");
   if (share.of_threads < 1) absl::StrAppend(&device.model, " on ", share.of_threads, " cores");
   absl::StrAppend(&device.model, ", ", CpuModel(), ")");
-  // As the cores, so that daemons which share a machine do not each promise all of its memory.
+  // In proportion to the cores, so that daemons on one machine together do not promise more than
+  // its memory.
   device.memory_bytes = uint64_t(double(MemoryBytes()) * shared_cores / cores) / options.devices;
   device.threads = share.threads;
   device.peak_flops = BestRates(options, share, cores);
   for (auto& [dtype, rate] : device.peak_flops) rate *= share.of_threads;
   std::vector<Device> devices(options.devices, device);
   for (uint32_t i = 0; i < options.devices; ++i) devices[i].index = i;
-  // Daemons that share a machine do not know each other's processors.
+  // Daemons on one machine do not know which processors the others use.
   if (shared_cores < cores) return devices;
   const auto processors = DivideProcessors(usable, options.devices);
   for (Device& device : devices) device.processors = processors[device.index];

@@ -15,10 +15,10 @@ namespace {
 constexpr absl::string_view kNames[] = {"HOME",   "LANG", "LC_ALL", "LD_LIBRARY_PATH",
                                         "TMPDIR", "TZ"};
 constexpr absl::string_view kLibraries = "LD_LIBRARY_PATH=";
-// Sites tell NCCL about their networks by NCCL_*, among them the plugins that a cloud needs. The
-// other three set up sanitizers. LD_LIBRARY_PATH is there for CUDA and NCCL outside the loader's
-// own directories. All of these come from whoever starts the worker. That person chooses the
-// trainer's program, too, so the variables give away nothing.
+// NCCL_* variables describe a site's networks, including the plugins that a cloud needs. The other
+// three prefixes configure sanitizers. LD_LIBRARY_PATH finds CUDA and NCCL outside the loader's own
+// directories. All of these come from the person who starts the worker. This person also chooses
+// the trainer's program, so the variables give away nothing.
 constexpr absl::string_view kPrefixes[] = {"NCCL_", "ASAN_", "UBSAN_", "TSAN_"};
 
 bool Allowed(absl::string_view name) {

@@ -19,7 +19,7 @@ prometheus::Labels LabelsOf(const Device& gpu) {
   return {{"gpu", absl::StrCat(gpu.gpu->index)}, {"UUID", gpu.gpu->uuid}};
 }
 
-// Nothing: the gauge goes.
+// Without a value, removes the gauge.
 void Set(Gauges& family, const prometheus::Labels& labels, std::optional<double> value) {
   if (value) {
     family.Add(labels).Set(*value);
@@ -32,32 +32,36 @@ void Set(Gauges& family, const prometheus::Labels& labels, std::optional<double>
 
 struct GpuMetrics::Families {
   explicit Families(prometheus::Registry& r)
-      : utilization(Declare(r, "trainyard_gpu_utilization_ratio",
-                            "Share of the time in which a kernel ran. Low beside a running job: it "
-                            "waits for data, peers or the host. High says nothing of speed.")),
-        memory_used(Declare(r, "trainyard_gpu_memory_used_bytes",
-                            "By everybody. Some without a rank on it: a process is left over.")),
+      : utilization(
+            Declare(r, "trainyard_gpu_utilization_ratio",
+                    "Share of the time in which a kernel ran. Low while a job runs: the job waits "
+                    "for data, peers or the host. High says nothing about speed.")),
+        memory_used(Declare(
+            r, "trainyard_gpu_memory_used_bytes",
+            "Memory used by all processes. Not zero without a rank: a process is left over.")),
         memory(Declare(r, "trainyard_gpu_memory_bytes",
-                       "What programs can have of its memory: the plan's limit.")),
+                       "Memory that programs can use. This is the plan's limit.")),
         power(Declare(r, "trainyard_gpu_power_watts",
-                      "Of the whole board. Far below its peers under load: it is held down.")),
-        sm_clock(Declare(r, "trainyard_gpu_sm_clock_hertz",
-                         "Of its multiprocessors. The lowest of a gang sets the step time.")),
-        temperature(
-            Declare(r, "trainyard_gpu_temperature_celsius", "Of the chip. Near 90 it slows down.")),
+                      "Power of the whole board. Far below the other GPUs under load: the GPU is "
+                      "held down.")),
+        sm_clock(Declare(
+            r, "trainyard_gpu_sm_clock_hertz",
+            "Clock of the multiprocessors. The lowest in a gang determines the step time.")),
+        temperature(Declare(r, "trainyard_gpu_temperature_celsius",
+                            "Temperature of the chip. Near 90 the GPU slows down.")),
         throttled(Declare(r, "trainyard_gpu_throttled",
-                          "1 while its clock is held down for this reason. sw_power_cap is usual "
-                          "under load; the hw_ and thermal ones call for a technician.")),
+                          "1 while the clock is held down for this reason. sw_power_cap is usual "
+                          "under load. The hw_ and thermal reasons call for a technician.")),
         lost(Declare(r, "trainyard_gpu_lost",
-                     "1: it fell off the bus or needs a reset, and takes no more ranks. The "
+                     "1: the GPU fell off the bus or needs a reset, and takes no more ranks. The "
                      "machine needs a reboot.")),
         last_reading(Declare(r, "trainyard_gpu_last_reading_timestamp_seconds",
-                             "When it was last read. More than a minute ago: the driver hangs, or "
-                             "the GPU is lost, and the other gauges tell the past.")),
+                             "When the GPU was last read. More than a minute ago: the driver "
+                             "hangs, or the GPU is lost, and its other gauges are old.")),
         xids(prometheus::BuildCounter()
                  .Name("trainyard_gpu_xid_errors_total")
-                 .Help("The driver's reports of errors, by their number. 13, 31, 43 and 45 are "
-                       "of programs; 48, 63, 64, 74, 79, 94 and 95 are of hardware.")
+                 .Help("The driver's reports of errors, by number. Programs cause 13, 31, 43 and "
+                       "45. Hardware causes 48, 63, 64, 74, 79, 94 and 95.")
                  .Register(r)) {}
 
   Gauges& utilization;

@@ -1,6 +1,6 @@
-// How this machine's GPUs fare, on the worker's page (docs/metrics.md): gauges by gpu and UUID,
-// which trainyard_device_info joins with the job and rank on it. The values are NVML's
-// (worker/daemon/gpu_telemetry.h).
+// The state of this machine's GPUs on the worker's metrics page (docs/metrics.md): gauges by gpu
+// and UUID. trainyard_device_info joins them with the job and the rank on the GPU. The values come
+// from NVML (worker/daemon/gpu_telemetry.h).
 
 #pragma once
 
@@ -15,13 +15,14 @@
 
 namespace trainyard {
 
-// Not thread-safe; the registry, which must live as long, may be collected from meanwhile.
+// Not thread-safe, but the registry may be collected at any time. The registry must live as long.
 class GpuMetrics {
  public:
   explicit GpuMetrics(prometheus::Registry& registry);
   ~GpuMetrics();
 
-  // Without a reading the gauges of what it would say go, but for the time of the last one.
+  // Sets the gauges of a GPU. Without a reading, removes all of them except the time of the last
+  // one.
   void Show(const Device& gpu, const std::optional<channel::GpuReading>& reading, absl::Time now);
   void ShowLost(const Device& gpu, bool lost);
   void XidHappened(const Device& gpu, uint64_t xid);

@@ -8,9 +8,9 @@
 namespace trainyard {
 namespace {
 
-// Rounds after which a reading says nothing about now.
+// A reading that is older than this many rounds says nothing about the present.
 constexpr int kStaleRounds = 5;
-// More in one round is a driver that repeats itself; the rest comes in the next.
+// A driver with more in one round repeats itself. The rest is read in the next round.
 constexpr int kXidsPerRound = 64;
 
 }  // namespace
@@ -112,7 +112,8 @@ void GpuTelemetry::ReadXids() {
   for (int i = 0; i < kXidsPerRound; ++i) {
     const absl::StatusOr<std::optional<GpuXid>> next = nvml_->NextXid();
     if (!next.ok() || !*next)
-      return;  // An error of the set is one of its GPUs, which ReadAll says.
+      // The event set fails if one of its GPUs does, which ReadAll reports.
+      return;
     for (size_t device = 0; device < gpus_.size(); ++device) {
       const Device& gpu = gpus_[device];
       if (gpu.gpu->index != (*next)->index) continue;

@@ -1,5 +1,5 @@
-// How the GPUs of a daemon fare, read from NVML over and over: for the metrics page, and for the
-// step records of the ranks on them.
+// Reads the state of a daemon's GPUs from NVML at regular intervals, for the metrics page and for
+// the step records of the ranks on them.
 
 #pragma once
 
@@ -19,35 +19,37 @@
 
 namespace trainyard {
 
-// Thread-safe. Reads on a thread of its own, because NVML may block for as long as a GPU is in
-// trouble: nobody else waits for it but the destructor.
+// Thread-safe. Reads on a thread of its own, because NVML may block as long as a GPU is in trouble.
+// Only the destructor waits for this thread.
 class GpuTelemetry {
  public:
   static constexpr absl::Duration kInterval = absl::Seconds(2);
 
-  // `gpus` as from GpuDevices. `metrics` is this object's alone, and outlives it.
+  // `gpus` comes from GpuDevices. Only this object may use `metrics`, which must outlive it.
   GpuTelemetry(std::unique_ptr<Nvml> nvml, std::vector<Device> gpus, GpuMetrics& metrics,
                absl::Duration interval = kInterval);
   ~GpuTelemetry();
 
-  // Of the last round; nothing where the GPU could not be read, or the last round is long ago.
+  // Returns the reading of the last round. Absent: the GPU could not be read, or the last round is
+  // long ago.
   std::optional<channel::GpuReading> Latest(uint32_t device) const;
-  // Fell off the bus, or needs a reset, when it was last read.
+  // Whether the GPU had fallen off the bus or needed a reset when it was last read.
   bool Lost(uint32_t device) const;
 
-  // Begins a round at once, and returns its number.
+  // Starts a round at once, and returns its number.
   uint64_t ReadSoon();
   bool HasRead(uint64_t round) const;
-  // The last XID error of the GPU that a finished round read, if it came after `since`: "XID 79 at
-  // 2026-11-22T10:00:00Z". Else empty. A rank that began then and died may have died of it.
+  // Returns the last XID error of the GPU that a finished round has read, if it came after `since`:
+  // "XID 79 at 2026-11-22T10:00:00Z". Otherwise empty. A rank that was started at `since` and died
+  // may have died of this error.
   std::string XidSince(uint32_t device, absl::Time since) const;
 
  private:
   struct State {
     std::optional<channel::GpuReading> reading = {};
-    absl::Duration read_at = absl::ZeroDuration();  // On the monotonic clock.
+    absl::Duration read_at = absl::ZeroDuration();  // A monotonic time.
     absl::Status status = {};                       // Of the last reading.
-    uint64_t xid = 0;                               // The last; 0: there was none.
+    uint64_t xid = 0;                               // The last XID; 0: there was none.
     absl::Time xid_time = absl::InfinitePast();
   };
 

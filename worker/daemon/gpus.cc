@@ -19,7 +19,7 @@ namespace {
 // Code for sm_90a runs on this compute capability and no other.
 constexpr int kMajor = 9, kMinor = 0;
 
-// A GPU that NVML counts, and why it is not offered; "": it may be.
+// A GPU that NVML lists, and why it is not offered. Empty: it may be offered.
 struct Candidate {
   GpuIdentity identity;
   std::string refused;
@@ -45,7 +45,7 @@ absl::StatusOr<std::vector<Candidate>> Candidates(const Nvml& nvml) {
   return candidates;
 }
 
-// As CUDA reads the variable: numbers or beginnings of UUIDs, up to the first that names none.
+// Reads the variable as CUDA does: numbers or prefixes of UUIDs, up to the first that names no GPU.
 std::vector<Candidate> Visible(const std::vector<Candidate>& all, const std::string& variable) {
   std::vector<Candidate> visible;
   for (const absl::string_view word : absl::StrSplit(variable, ',')) {
@@ -100,8 +100,7 @@ void Log(const Device& device) {
 absl::StatusOr<std::vector<Device>> Discover(const GpuOptions& options) {
   if (options.cuda_version == "none") {
     return absl::FailedPreconditionError(
-        "this build has no kernels for GPUs: it was made where no "
-        "CUDA toolkit was found");
+        "this build has no kernels for GPUs, because no CUDA toolkit was found when it was built");
   }
   ASSIGN_OR_RETURN(const double cores, SharedCores(options.cores));
   ASSIGN_OR_RETURN(const auto nvml, Nvml::Open(options.library, options.cuda_version));
@@ -136,9 +135,9 @@ absl::StatusOr<std::vector<Device>> GpuDevices(const GpuOptions& options) {
   std::thread(std::move(ask)).detach();
   if (answer.wait_for(absl::ToChronoNanoseconds(options.patience)) != std::future_status::ready) {
     return absl::DeadlineExceededError(
-        absl::StrCat("NVML does not answer: asked for the GPUs, and waited ",
+        absl::StrCat("NVML does not answer: it was asked for the GPUs, and did not answer within ",
                      absl::FormatDuration(options.patience),
-                     "; nvidia-smi will not, either, where one is stuck"));
+                     "; if a GPU is stuck, nvidia-smi does not answer either"));
   }
   return answer.get();
 }

@@ -1,4 +1,4 @@
-// The GPUs that a daemon offers: those of NVML that this build has kernels for.
+// The GPUs that a daemon offers: those that NVML lists and this build has kernels for.
 
 #pragma once
 
@@ -14,19 +14,22 @@
 namespace trainyard {
 
 struct GpuOptions {
-  double cores = 0;  // That their ranks share; 0: all usable.
-  // CUDA_VISIBLE_DEVICES, by which schedulers divide a machine; absent: all GPUs are this daemon's.
+  double cores = 0;  // The cores that the GPUs' ranks share; 0: all usable.
+  // CUDA_VISIBLE_DEVICES, by which schedulers divide a machine. Absent: all GPUs belong to this
+  // daemon.
   std::optional<std::string> visible = {};
-  std::string cuda_version;  // Of the toolkit built with; "none": this build has no kernels.
+  // The version of the toolkit that built this program; "none": this build has no kernels.
+  std::string cuda_version;
   std::string library = kNvmlLibrary;
-  // With NVML, which takes seconds a GPU whose driver starts, and for ever where one is stuck.
+  // How long to wait for NVML. A GPU whose driver starts takes seconds, and a stuck GPU never
+  // answers.
   absl::Duration patience = absl::Minutes(1);
 };
 
-// In the order of NVML, or of `visible`; each is logged, with its reason if it is not offered.
-// Errors: NOT_FOUND without a driver; FAILED_PRECONDITION for a driver that is too old, a build
-// without CUDA, or where no GPU is left; DEADLINE_EXCEEDED where NVML does not answer: the thread
-// that asks it is left behind.
+// Returns the GPUs in the order of NVML, or of `visible`. Logs each GPU, with the reason if it is
+// not offered. NOT_FOUND: there is no driver. FAILED_PRECONDITION: the driver is too old, this
+// build has no CUDA, or no GPU is left. DEADLINE_EXCEEDED: NVML does not answer; the thread that
+// waits for it is abandoned.
 absl::StatusOr<std::vector<Device>> GpuDevices(const GpuOptions& options);
 
 }  // namespace trainyard

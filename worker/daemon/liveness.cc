@@ -8,7 +8,7 @@
 namespace trainyard {
 namespace {
 
-// Far above the time between two calls: what is longer is a pause of the caller.
+// Far longer than the time between two calls. A longer time is a pause of the caller.
 constexpr absl::Duration kLongestElapsed = absl::Seconds(1);
 
 std::string Seconds(absl::Duration duration) {
@@ -28,7 +28,7 @@ std::optional<std::string> Liveness::Poll(absl::Duration elapsed) {
   stuck_ += std::min(elapsed, kLongestElapsed);
   silent_ += std::min(elapsed, kLongestElapsed);
   const bool stands_still = heard_ && silent_ >= patience_.Silence();
-  // A rank that waits for another is not the one to end; that one's daemon sees to it.
+  // A rank that waits for another rank is not ended. The other rank's daemon ends that one.
   const bool hangs = !last_.waiting && stuck_ >= patience_.Of(last_.phase);
   if (!stands_still && !hangs) return std::nullopt;
   std::string reason = absl::StrCat("no progress for ", Seconds(stuck_), " in ");

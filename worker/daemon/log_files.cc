@@ -121,7 +121,7 @@ LogReader::Lines LogReader::Read(const Limits& limits) {
     absl::string_view line = rest.substr(0, line_break);
     if (line_break == rest.npos && !at_the_end) {
       if (rest.size() < limits.bytes) break;
-      // A line that fills the whole read would never end: the next read goes on with it.
+      // A line that fills the whole read is cut here, and the next read continues it.
       line = CutUtf8(rest, limits.bytes - 1);
     }
     if (!line.empty()) result.lines.emplace_back(CutUtf8(line, kMaxLineBytes));

@@ -1,5 +1,5 @@
-// A rank's output on disk, bounded: files log.POSITION, each named by the position of its first
-// byte in the whole output, so that a reader needs no more than a position to go on after any
+// A rank's output on disk, limited in size. The files are named log.POSITION, by the position of
+// their first byte in the whole output. So a reader needs only a position to continue after any
 // rotation.
 
 #pragma once
@@ -12,7 +12,7 @@
 
 namespace trainyard {
 
-// Not thread-safe. Opens behind what is there already.
+// Not thread-safe. Continues after existing files.
 class LogWriter {
  public:
   LogWriter(std::string directory, uint64_t file_bytes, uint32_t files);
@@ -20,9 +20,10 @@ class LogWriter {
   LogWriter(const LogWriter&) = delete;
   LogWriter& operator=(const LogWriter&) = delete;
 
-  // A disk that takes no more loses the text, not the rank: the first failure is logged.
+  // Appends to the output. If the disk takes no more, the text is lost and the rank goes on. The
+  // first failure is logged.
   void Append(absl::string_view text);
-  // The end of the output, for an exit report: at most 1 KiB, from a whole character on.
+  // The end of the output, for an exit report: at most 1 KiB, without a partial character.
   const std::string& tail() const { return tail_; }
 
  private:
@@ -38,20 +39,21 @@ class LogWriter {
   std::string tail_;
 };
 
-// Follows such files. Not thread-safe; another process may write meanwhile.
+// Reads these files. Not thread-safe. Another process may write them meanwhile.
 class LogReader {
  public:
   LogReader(std::string directory, uint64_t position)
       : directory_(std::move(directory)), position_(position) {}
 
   struct Lines {
-    std::vector<std::string> lines;  // Without line breaks; cut at 8 KiB, never in a character.
-    uint64_t skipped_bytes = 0;      // Rotated away, or too far behind.
+    // Without line breaks; longer lines are cut at 8 KiB, never inside a character.
+    std::vector<std::string> lines;
+    uint64_t skipped_bytes = 0;  // Bytes that were rotated away or are too far behind.
   };
   struct Limits {
-    size_t bytes = 32 << 10;           // Read at most this much at once.
-    uint64_t backlog_bytes = 1 << 20;  // Farther behind, the older part is skipped.
-    bool with_partial_line = false;    // At the end of the output: there comes no line break.
+    size_t bytes = 32 << 10;           // The most to read in one call.
+    uint64_t backlog_bytes = 1 << 20;  // If the reader is farther behind, older bytes are skipped.
+    bool with_partial_line = false;    // The output has ended: the last line may lack a line break.
   };
   Lines Read(const Limits& limits);
 

@@ -32,8 +32,8 @@ auto& Declare(Builder builder, const char* name, const char* help,
 struct WorkerMetrics::Families {
   explicit Families(const std::shared_ptr<prometheus::Registry>& registry)
       : build_info(Declare(prometheus::BuildGauge(), metric::kBuildInfo,
-                           "Always 1; the labels say which build this is. Workers of one cluster "
-                           "that differ are half way through an upgrade.",
+                           "Always 1; the labels say which build this is. If the workers of a "
+                           "cluster differ, an upgrade is not complete.",
                            registry)),
         certificate_expiry(Declare(prometheus::BuildGauge(), metric::kCertificateExpiry,
                                    "When this worker's certificate expires. Soon: it is not "
@@ -41,26 +41,27 @@ struct WorkerMetrics::Families {
                                    "no TLS.",
                                    registry)),
         device_info(Declare(prometheus::BuildGauge(), metric::kDeviceInfo,
-                            "Always 1; which rank runs on which device. Joins on UUID and Hostname "
-                            "with the DCGM exporter's series.",
+                            "Always 1; the labels say which rank runs on which device. Joins on "
+                            "UUID and Hostname with the DCGM exporter's series.",
                             registry)),
-        device_memory(
-            Declare(prometheus::BuildGauge(), metric::kDeviceMemory,
-                    "Memory of a rank: kind planned is what its program was laid out for, "
-                    "peak what it uses: on a CPU the most that was resident, on a GPU what "
-                    "is free no more since it was opened. A peak far above the plan is a leak.",
-                    registry)),
-        step_duration(Declare(prometheus::BuildHistogram(), metric::kRankStepDuration,
-                              "Time of the steps of one rank. A rank slower than its peers holds "
-                              "up the whole job.",
-                              registry)),
+        device_memory(Declare(
+            prometheus::BuildGauge(), metric::kDeviceMemory,
+            "Memory of a rank. Kind planned is the memory of its plan. Kind peak is the memory "
+            "that it uses: on a CPU the most that was resident, on a GPU the decrease of free "
+            "memory since it was opened. A peak far above the plan is a leak.",
+            registry)),
+        step_duration(Declare(
+            prometheus::BuildHistogram(), metric::kRankStepDuration,
+            "Time of one rank's steps. A rank that is slower than its peers delays the whole job.",
+            registry)),
         wait(Declare(prometheus::BuildCounter(), metric::kRankWait,
-                     "Time that a rank waited for its peers with nothing to compute. The rank that "
-                     "waits least is the one the others wait for.",
+                     "Time in which a rank only waited for its peers. The other ranks wait for the "
+                     "rank that waits least.",
                      registry)),
         dropped(Declare(prometheus::BuildCounter(), metric::kReportsDropped,
-                        "What a bound has cost while the controller was away: kind step and "
-                        "log_line never reach it; spooled_step does only if this daemon lives on.",
+                        "Reports dropped at a limit while the controller was away. Kinds step and "
+                        "log_line never reach the controller; spooled_step does only if this "
+                        "daemon does not end before.",
                         registry)),
         dropped_steps(dropped.Add({{"kind", "step"}})),
         dropped_log_lines(dropped.Add({{"kind", "log_line"}})),
@@ -91,7 +92,7 @@ WorkerMetrics::WorkerMetrics(std::string hostname)
     : hostname_(std::move(hostname)),
       registry_(std::make_shared<prometheus::Registry>()),
       families_(std::make_unique<Families>(registry_)) {
-  // No trainer of this build talks to NCCL; the label is there for the joins that will use it.
+  // No trainer of this build uses NCCL. Future joins will use the label.
   families_->build_info
       .Add({{"version", Version()},
             {"revision", Revision()},

@@ -1,6 +1,6 @@
-// The metrics of a worker's own page, each declared once in metrics.cc with its help text;
-// docs/metrics.md is the catalogue. Series with a rank label stand here and nowhere else: what
-// concerns a whole job is on the controller's page.
+// The metrics of a worker's own page. metrics.cc declares each once, with its help text;
+// docs/metrics.md lists them. Only this page has series with a rank label. Series of a whole job
+// are on the controller's page.
 
 #pragma once
 
@@ -28,7 +28,7 @@ constexpr char kRankWait[] = "trainyard_rank_wait_seconds_total";
 constexpr char kReportsDropped[] = "trainyard_reports_dropped_total";
 }  // namespace metric
 
-// Not thread-safe; the registry may be collected from meanwhile.
+// Not thread-safe, but the registry may be collected at any time.
 class WorkerMetrics {
  public:
   explicit WorkerMetrics(std::string hostname);
@@ -36,12 +36,12 @@ class WorkerMetrics {
 
   void RankStarted(const RankId& id, const Device& device);
   void StepFinished(const RankId& id, const channel::Step& step);
-  // The series stay for a last scrape or two, and go with Expire.
+  // Keeps the series for one or two more scrapes. Expire removes them.
   void RankEnded(const RankId& id, absl::Duration now);
   void Expire(absl::Duration now);
   void OutboxDropped(const Outbox::Dropped& so_far);
   void SpoolDropped(uint64_t steps);
-  // From any thread.
+  // May be called from any thread.
   void CertificateExpires(absl::Time time);
 
   const std::shared_ptr<prometheus::Registry>& registry() const { return registry_; }
@@ -49,7 +49,7 @@ class WorkerMetrics {
  private:
   struct Families;
   struct Series;
-  using Key = std::pair<std::string, uint32_t>;  // Job and rank; attempts share their series.
+  using Key = std::pair<std::string, uint32_t>;  // Job and rank. All attempts share their series.
 
   Series& Of(const RankId& id);
 

@@ -11,7 +11,7 @@
 namespace trainyard {
 namespace {
 
-// What of nvml.h is used here, with the values and layouts of NVIDIA's NVML API reference.
+// The part of nvml.h that is used here, with the values and layouts of NVIDIA's NVML API reference.
 using Handle = void*;
 using Result = int;
 constexpr Result kSuccess = 0;
@@ -50,9 +50,9 @@ constexpr unsigned long long kXidEvent = 0x8;
 constexpr unsigned kSmClock = 1;
 constexpr unsigned kGpuTemperature = 0;
 
-constexpr unsigned kTextBytes = 96;  // The longest name and UUID, with the null.
+constexpr unsigned kTextBytes = 96;  // The longest name and UUID, including the null.
 
-// The first driver branch of each major version of CUDA: the release notes of the toolkit.
+// The first driver branch for each major version of CUDA, from the toolkit's release notes.
 const char* DriverOf(int cuda_major) { return cuda_major == 13 ? " (580 or newer)" : ""; }
 
 }  // namespace
@@ -132,7 +132,8 @@ absl::StatusOr<std::unique_ptr<Nvml>> Nvml::Open(const std::string& library,
   RETURN_IF_ERROR(found);
   RETURN_IF_ERROR(opened->Error(f.init(), "start"));
   opened->initialized_ = true;
-  // Before the other functions, some of which an old driver lacks: this says more.
+  // Checked before the other functions, because an old driver lacks some of them and this message
+  // says more.
   RETURN_IF_ERROR(opened->CheckDriver(cuda_version));
   find("nvmlDeviceGetCount_v2", f.count);
   find("nvmlDeviceGetHandleByIndex_v2", f.handle);
@@ -196,7 +197,7 @@ absl::StatusOr<GpuIdentity> Nvml::Identify(uint32_t index) const {
   const Result result = nvml_->mig_mode(device, &mig, &pending);
   if (result != kNotSupported) RETURN_IF_ERROR(Error(result, "MIG mode"));
   gpu.mig = mig != 0;
-  if (gpu.mig) return gpu;  // The memory is its instances'.
+  if (gpu.mig) return gpu;  // The memory belongs to its instances.
   Memory memory;
   RETURN_IF_ERROR(Error(nvml_->memory(device, &memory), "memory"));
   gpu.memory_bytes = memory.total - memory.reserved;
@@ -211,7 +212,7 @@ absl::StatusOr<channel::GpuReading> Nvml::Read(uint32_t index) const {
   Utilization utilization;
   unsigned milliwatts = 0, megahertz = 0, celsius = 0;
   unsigned long long reasons = 0;
-  // What a GPU does not tell stays absent; every other failure is one of the GPU.
+  // A value that a GPU does not report stays absent. Every other failure is the GPU's.
   absl::Status failed;
   const auto told = [&](Result result, const char* call) {
     if (result != kNotSupported && failed.ok()) failed = Error(result, call);

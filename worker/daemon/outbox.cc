@@ -11,7 +11,7 @@ namespace trainyard {
 namespace {
 
 constexpr size_t kMaxNotices = 1000;
-// Drops come by the thousand: the first is logged, and then one in so many.
+// Thousands may be dropped. The first is logged, and then one in this many.
 constexpr uint64_t kDropsPerLogLine = 10'000;
 
 }  // namespace
@@ -28,7 +28,7 @@ void Outbox::DropOldestStep() {
   const auto it = std::find_if(reports_.begin(), reports_.end(), [](const Numbered& n) {
     return std::holds_alternative<StepReport>(n.report);
   });
-  if (it == reports_.end()) return;  // Statuses and checkpoints alone are few.
+  if (it == reports_.end()) return;  // Only statuses and checkpoints are left; they are few.
   if (size_t(it - reports_.begin()) < next_) --next_;
   reports_.erase(it);
   if (dropped_.steps++ % kDropsPerLogLine == 0) {
@@ -47,7 +47,7 @@ void Outbox::DropOldestLog() {
   const auto it = std::find_if(notices_.begin(), notices_.end(), [](const Notice& notice) {
     return std::holds_alternative<LogReport>(notice);
   });
-  if (it == notices_.end()) return;  // The others alone are few.
+  if (it == notices_.end()) return;  // Only the other kinds are left; they are few.
   const uint64_t before = dropped_.log_lines;
   dropped_.log_lines += std::get<LogReport>(*it).lines.size();
   notices_.erase(it);
@@ -63,7 +63,7 @@ std::optional<Outgoing> Outbox::Next(absl::Duration timeout) {
          changed_.WaitUntil(mutex_, deadline)) {
   }
   woken_ = false;
-  if (!notices_.empty()) {  // First, because a rendezvous waits for them.
+  if (!notices_.empty()) {  // First, because a rendezvous may wait.
     Outgoing outgoing{0, std::move(notices_.front())};
     notices_.pop_front();
     return outgoing;

@@ -1,10 +1,11 @@
-// What waits to be sent to the controller. Reports are numbered and stay until acknowledged; after
-// a reconnect they are sent again from the oldest. Notices go once, to the connection that is.
+// The messages that wait to be sent to the controller. Reports are numbered and stay until they are
+// acknowledged. After a reconnect they are sent again from the oldest. Notices are sent once, to
+// the present connection.
 //
-// Bounds: 400,000 reports, about 100 MB: ten minutes without a controller at 660 steps a second
-// over all ranks of the machine. Beyond it the oldest steps are dropped, counted and logged;
-// statuses and checkpoints stay. 1,000 notices; beyond it the oldest logs go likewise, while
-// rendezvous and draining, for which somebody waits, stay.
+// Limits: 400,000 reports, about 100 MB, which is ten minutes without a controller at 660 steps a
+// second over all ranks of the machine. Above this the oldest steps are dropped, counted and
+// logged; statuses and checkpoints stay. 1,000 notices: above this the oldest logs are dropped in
+// the same way; rendezvous and draining notices stay, because somebody waits for them.
 
 #pragma once
 
@@ -23,20 +24,20 @@ class Outbox {
  public:
   explicit Outbox(size_t max_reports = 400'000) : max_reports_(max_reports) {}
 
-  uint64_t Add(Report report);  // Returns its sequence.
+  uint64_t Add(Report report);  // Returns the report's sequence number.
   void Add(Notice notice);
 
-  // The next to send, waiting for one until `timeout` is over or Wake is called.
+  // Returns the next message to send. Waits for one until `timeout` is over or Wake is called.
   std::optional<Outgoing> Next(absl::Duration timeout);
   void Wake();
 
-  // A new connection: notices of the last one are gone, all reports are to be sent.
+  // A new connection has begun. Drops the notices of the last one, and sends all reports again.
   void Rewind();
-  // Everything up to `sequence` is durable.
+  // The controller has stored everything up to `sequence`.
   void Acknowledge(uint64_t sequence);
 
   size_t num_reports() const;
-  // What the bounds have cost so far.
+  // Counts what the limits have dropped so far.
   struct Dropped {
     uint64_t steps = 0;
     uint64_t log_lines = 0;
@@ -55,8 +56,8 @@ class Outbox {
   const size_t max_reports_;
   mutable Mutex mutex_;
   CondVar changed_;
-  std::deque<Numbered> reports_
-      ABSL_GUARDED_BY(mutex_);  // By sequence. Those before next_ have been sent.
+  // By sequence. Those before next_ have been sent.
+  std::deque<Numbered> reports_ ABSL_GUARDED_BY(mutex_);
   size_t next_ ABSL_GUARDED_BY(mutex_) = 0;
   std::deque<Notice> notices_ ABSL_GUARDED_BY(mutex_);
   uint64_t last_sequence_ ABSL_GUARDED_BY(mutex_) = 0;

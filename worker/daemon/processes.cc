@@ -29,7 +29,7 @@ std::vector<char*> Pointers(const std::vector<std::string>& strings) {
   return pointers;
 }
 
-// The attributes and file actions of posix_spawn, released together.
+// The attributes and file actions of posix_spawn, which are released together.
 class SpawnPlan {
  public:
   explicit SpawnPlan(std::initializer_list<int> blocked_signals) {
@@ -138,7 +138,7 @@ bool DescendsFrom(pid_t pid, const ProcessIdentity& ancestor) {
 }
 
 int KillMarked(const std::string& marker) {
-  // An empty one would fit every process there is.
+  // An empty marker would match every process.
   CHECK(marker.find('=') != std::string::npos && marker.back() != '=') << marker;
   int lived = 0;
   for (const ProcessStat& process : AllProcesses()) {

@@ -25,12 +25,12 @@
 namespace trainyard {
 namespace {
 
-// Above kKillGrace: a supervisor that has not ended by then is stuck itself.
+// Longer than kKillGrace. A supervisor that has not ended by then is stuck itself.
 constexpr absl::Duration kSupervisorGrace = absl::Seconds(8);
-// NVML may block.
+// The longest wait for NVML, which may block.
 constexpr absl::Duration kXidGrace = absl::Seconds(1);
-// All of the rank's processes are gone, so the channel will end; after a daemon stood still, there
-// is much to be read first.
+// All processes of the rank have ended, so the channel will end. If the daemon stood still before,
+// it has much to read first.
 constexpr absl::Duration kChannelGrace = absl::Seconds(30);
 constexpr absl::Duration kLogInterval = absl::Milliseconds(250);
 constexpr size_t kMaxSets = 4096;
@@ -45,14 +45,14 @@ absl::Status WriteText(const std::string& path, const std::string& text) {
   return absl::OkStatus();
 }
 
-// An end that an XID of its GPU may explain.
+// Whether an XID of the rank's GPU may explain this end.
 bool MayBeOfTheDevice(ExitCause cause) {
   return cause == ExitCause::kDeviceError || cause == ExitCause::kPeerLost ||
          cause == ExitCause::kSignal || cause == ExitCause::kHung || cause == ExitCause::kOther;
 }
 
-// Where the trainer would make a directory of its job; absent: the directory exists, or would be
-// hidden. A relative path is looked for below each root, and made below the first.
+// Returns where the trainer would make a directory of its job. Absent: the directory exists, or
+// would be hidden. A relative path is searched below each root, and made below the first.
 std::optional<std::string> MissingBelow(const std::vector<std::string>& roots,
                                         const std::string& path,
                                         const std::vector<std::string>& hidden) {
@@ -77,9 +77,9 @@ std::optional<Sandbox> SandboxFor(const DaemonOptions& options, const RankDirect
                   .writable = order.roots,
                   .readable = {directory.path()},
                   .landlock = options.sandbox->landlock};
-  // Devices and shared memory; the names of the process's own threads; NVIDIA's sharing service.
-  // The rest of /proc is not writable, because a rank that is root could change the kernel's
-  // settings.
+  // Devices and shared memory, the names of the process's own threads, and NVIDIA's sharing
+  // service. The rest of /proc is not writable, because a rank that is root could change the
+  // kernel's settings.
   for (const char* path : {"/dev", "/proc/self/task", "/tmp/nvidia-mps"}) {
     sandbox.writable.push_back(path);
   }
@@ -166,7 +166,7 @@ absl::Status Rank::Prepare(const RankOrder& order, const struct Launch& launch) 
   RETURN_IF_ERROR(WriteText(config, order.config));
   const std::optional<Sandbox>& sandbox = launch.sandbox;
   // The trainer's user may pass through the directory. Files that the trainer does not read are
-  // open to the daemon alone.
+  // readable by the daemon alone.
   const bool other_user = sandbox && sandbox->user;
   if (::chmod(directory_.path().c_str(), other_user ? 0711 : 0700) != 0) {
     return ErrnoStatus(errno, "set the mode of", directory_.path());
@@ -181,7 +181,7 @@ absl::Status Rank::Prepare(const RankOrder& order, const struct Launch& launch) 
 
 absl::Status Rank::Listen(channel::ChannelServer::Callbacks callbacks) {
   const std::string socket = directory_.File("socket");
-  // The supervisor says who it is before it starts the trainer, and to later daemons, too.
+  // The supervisor writes its identity before it starts the trainer. Later daemons read it, too.
   const auto of_this_rank = [told = directory_.File("supervisor.json")](pid_t process) {
     const auto supervisor = ReadSupervisor(told);
     return supervisor.ok() && DescendsFrom(process, *supervisor);
@@ -213,7 +213,7 @@ void Rank::Launch(const RankOrder& order, channel::ChannelServer::Callbacks call
                       .output = directory_.File("supervisor.log")}));
     supervisor_ = {pid, 0};
     our_child_ = true;
-    // It cannot be gone from /proc before it is reaped, which happens here alone.
+    // The supervisor stays in /proc until it is reaped, which happens only here.
     if (const auto process = ReadProcess(pid)) supervisor_ = process->identity;
     return absl::OkStatus();
   };
@@ -234,7 +234,7 @@ bool Rank::ReplayEarlierDaemon() {
     const auto said = channel::Decode(*line);
     const auto* ready = said.ok() ? std::get_if<channel::Ready>(&said->message) : nullptr;
     ready_ = ready == nullptr ? channel::Ready() : *ready;
-    // Nobody may have acknowledged it, and a registration tells presence alone.
+    // The report may not be acknowledged, and a registration says only that the rank exists.
     shared_.outbox.Add(Status());
   }
   rendezvous_.Recover([&](channel::Message message) {
@@ -258,7 +258,7 @@ bool Rank::ReplayEarlierDaemon() {
 void Rank::Adopt(channel::ChannelServer::Callbacks callbacks) {
   phase_ = Phase::kRunning;
   running_since_ = RealClock().Now();
-  if (!ReplayEarlierDaemon()) {  // PollProcess will find what is left of it.
+  if (!ReplayEarlierDaemon()) {  // PollProcess handles its end.
     LogInfo("rank_ended_meanwhile", {{"rank", id_.Name()}});
     return;
   }
@@ -288,7 +288,7 @@ void Rank::Stop(StopMode mode) {
 
 void Rank::KillWithDaemon() {
   if (phase_ == Phase::kRunning) {
-    directory_.Mark(kEndedWithDaemon);  // Also for a later daemon, if this one ends too soon.
+    directory_.Mark(kEndedWithDaemon);  // A later daemon reads this, too.
     if (IsRunning(supervisor_)) ::kill(supervisor_.pid, SIGKILL);
   } else {
     Stop(StopMode::kKill);
@@ -299,7 +299,7 @@ void Rank::Poll(bool connected, absl::Duration elapsed) {
   if (phase_ == Phase::kRunning) PollLiveness(elapsed);
   if (phase_ == Phase::kRunning) PollProcess();
   if (phase_ == Phase::kFinishing && MayExit() && ToldUnsent()) {
-    if (connected) ForwardLog();  // Its last words are there when the exit is.
+    if (connected) ForwardLog();  // The log is complete before the exit.
     const std::string xid =
         xids_of_ > 0 ? shared_.options.gpus->XidSince(device_, running_since_) : "";
     if (!xid.empty()) absl::StrAppend(&exit_.message, "; ", xid);
@@ -319,8 +319,8 @@ bool Rank::MayExit() const {
   return xids_read && (!greeted_ || since >= kChannelGrace);
 }
 
-// Tells a part of it: the other ranks must not wait. Returns whether all has been told. Some of it
-// may have been told before; whoever hears of it takes it by its step.
+// Reports a part of what the ended trainer left, so that the other ranks do not wait. Returns
+// whether everything has been reported. Some of it may be reported twice; receivers go by its step.
 bool Rank::ToldUnsent() {
   const std::string unsent = directory_.TrainersFile(channel::kUnsentName);
   if (!unsent_ && !Exists(unsent)) return true;
@@ -331,7 +331,7 @@ bool Rank::ToldUnsent() {
     if (const auto* saved = std::get_if<channel::Checkpoint>(&message)) OnCheckpoint(*saved);
   });
   if (more) return false;
-  // From here on the spools hold it.
+  // Now the spools have it, too.
   if (const absl::Status synced = directory_.SyncReports(); !synced.ok()) {
     LogError("reports_not_synced", {{"rank", id_.Name()}, {"error", synced.message()}});
     return true;  // A later daemon reads the file again.
@@ -341,7 +341,7 @@ bool Rank::ToldUnsent() {
 }
 
 void Rank::PollLiveness(absl::Duration elapsed) {
-  // Without a channel nothing can be heard, and the trainer stops by itself.
+  // Without a channel no heartbeat arrives, and the trainer stops by itself.
   if (kill_ordered_ || channel_ == nullptr) return;
   const std::optional<std::string> reason = liveness_.Poll(elapsed);
   if (!reason) return;
@@ -365,15 +365,15 @@ void Rank::PollProcess() {
   if (report.ok()) {
     exit_ = *report;
   } else {
-    // The supervisor was killed. Its trainer dies with it; whatever the trainer had started must
-    // go, too, before this counts as an exit.
+    // The supervisor was killed. Its trainer dies with it. Processes that the trainer had started
+    // must also end before this counts as an exit.
     if (KillMarked(marker) > 0) return;
     exit_ = {.cause = ExitCause::kSignal,
              .signal = SIGKILL,
              .message = absl::StrCat("its supervisor ended without a report: ",
                                      report.status().message())};
   }
-  // That it was killed for it is not the cause.
+  // The kill was not the cause of the end.
   if (!hung_.empty() && exit_.cause != ExitCause::kCompleted) {
     exit_.cause = ExitCause::kHung;
     exit_.message = hung_;
@@ -392,8 +392,8 @@ void Rank::PollProcess() {
 void Rank::Exited(RankExit exit) {
   exit_ = std::move(exit);
   phase_ = Phase::kExited;
-  // So that a later daemon can say it again, also of a rank that never had a supervisor, or whose
-  // supervisor does not know why it was killed.
+  // Written so that a later daemon can report it, too. The rank may never have had a supervisor, or
+  // the supervisor may not know why it was killed.
   const bool untold = !hung_.empty() || xids_of_ > 0 || directory_.Has(kEndedWithDaemon) ||
                       !directory_.Has("exit_report.json");
   if (untold && MakeDirectories(directory_.path()).ok()) {
@@ -425,7 +425,7 @@ void Rank::OnReady(const channel::Ready& ready) {
 }
 
 void Rank::OnStep(channel::Step step) {
-  const bool earlier = step.epoch.has_value();  // Read by the rank, not run.
+  const bool earlier = step.epoch.has_value();  // The rank has read it and not run it.
   if (shared_.options.gpus != nullptr && !earlier) step.gpu = shared_.options.gpus->Latest(device_);
   shared_.metrics.SpoolDropped(steps_.Append(step, ReportStep(step)));
   if (!earlier) shared_.metrics.StepFinished(id_, step);

@@ -1,5 +1,6 @@
-// One rank on this machine, from the order to start it until the controller knows that it is gone.
-// The daemon holds a table of these; worker/daemon/rank_directory.h says what each keeps on disk.
+// One rank on this machine, from the order to start it until the controller knows that it has
+// ended. The daemon holds a table of these. worker/daemon/rank_directory.h describes the files of
+// each.
 
 #pragma once
 
@@ -26,29 +27,31 @@
 
 namespace trainyard {
 
-// What a rank is started with.
+// The job's part of what a rank is started with.
 struct RankOrder {
   std::string config;
-  std::vector<std::string> roots;        // Of its job.
-  std::vector<std::string> directories;  // That the job makes below them where they are missing.
+  std::vector<std::string> roots;        // Of the rank's job.
+  std::vector<std::string> directories;  // Made below the roots if they are missing.
 };
 
 struct DaemonOptions {
-  std::string state_directory;           // Absolute; its lock is held.
+  std::string state_directory;           // Absolute. The daemon holds its lock.
   std::string supervisor;                // Path of trainyard-worker.
   std::string trainer;                   // Path of trainyard-trainer.
   std::vector<std::string> roots;        // Absolute. The first is the trainers' working directory.
   std::string interface;                 // Address or device name for connections between ranks.
-  std::vector<std::string> environment;  // Of the trainers: NAME=value.
+  std::vector<std::string> environment;  // For trainers: NAME=value.
   std::vector<Device> devices;
   std::optional<SandboxOptions> sandbox = {};  // Absent: ranks may do what the daemon may.
-  GpuTelemetry* gpus = nullptr;                // Of the devices that are GPUs; null: there is none.
-  uint64_t log_file_bytes = 4 << 20;  // Of a rank's log, at most log_files such files are kept.
+  GpuTelemetry* gpus = nullptr;  // Telemetry of the devices that are GPUs; null: none.
+  // The size of one file of a rank's log. At most log_files such files are kept.
+  uint64_t log_file_bytes = 4 << 20;
   uint32_t log_files = 4;
-  uint64_t spool_bytes = 256 << 20;  // Of a rank's steps; checkpoints have no bound.
-  channel::Patience patience{};      // With ranks that make no progress.
-  mode_t umask = 022;                // The trainers'.
-  size_t ended_ranks = 16;  // Directories of ranks that ended and are reported: the newest stay.
+  uint64_t spool_bytes = 256 << 20;  // Limit for a rank's steps. Checkpoints have none.
+  channel::Patience patience{};      // How long ranks may make no progress.
+  mode_t umask = 022;                // For trainers.
+  // How many directories of ended and reported ranks are kept; the newest stay.
+  size_t ended_ranks = 16;
 };
 
 // Returns how the supervisor in `directory` starts the trainer of a rank on this device. Only the
@@ -57,18 +60,18 @@ struct DaemonOptions {
 Launch LaunchOf(const DaemonOptions& options, uint32_t device, const RankDirectory& directory,
                 const RankOrder& order);
 
-// Not thread-safe: the daemon's lock guards it, and the thread of its channel takes that lock
+// Not thread-safe: the daemon's lock guards it. The thread of the rank's channel takes this lock
 // first.
 class Rank {
  public:
   enum class Phase {
-    kWaiting,    // For its device: a superseded rank is still on it.
-    kRunning,    // Its supervisor lives.
-    kFinishing,  // All processes are gone; the channel may hold a last message.
+    kWaiting,    // A superseded rank still uses its device.
+    kRunning,    // Its supervisor is alive.
+    kFinishing,  // All processes have ended; the channel may hold a last message.
     kExited,     // The exit is in the outbox.
-    kReported,   // The controller has acknowledged it.
+    kReported,   // The controller has acknowledged the exit.
   };
-  // What all ranks share; outlives them.
+  // Shared by all ranks; must outlive them.
   struct Shared {
     const DaemonOptions& options;
     Outbox& outbox;
@@ -84,24 +87,26 @@ class Rank {
   bool alive() const { return phase_ == Phase::kRunning || phase_ == Phase::kFinishing; }
   RankStatus Status() const;
 
-  // Writes its files and starts its supervisor. A failure ends the rank, with the reason.
+  // Writes the rank's files and starts its supervisor. If that fails, the rank ends with the
+  // reason.
   void Launch(const RankOrder& order, channel::ChannelServer::Callbacks callbacks);
   // Takes over what an earlier daemon left in the rank's directory.
   void Adopt(channel::ChannelServer::Callbacks callbacks);
 
   void Stop(StopMode mode);
-  // The daemon ends and takes the rank along, at once: no fault of the rank's, and reported so.
+  // Kills the rank at once because the daemon ends. The exit is reported as no fault of the rank.
   void KillWithDaemon();
-  // Moves on: finds the processes gone or hung, kills what did not go, forwards the log. `elapsed`:
-  // since the last call.
+  // Does the regular work: notices that the processes have ended or hang, kills those that did not
+  // stop, and forwards the log. `elapsed`: the time since the last call.
   void Poll(bool connected, absl::Duration elapsed);
-  // Nothing is left to do here.
+  // Whether nothing is left to do for this rank.
   bool done() const { return phase_ == Phase::kReported && log_done_; }
-  // Must be destroyed without the daemon's lock: it joins a thread that may wait for it.
+  // Returns the channel of an ended rank. Destroy it without the daemon's lock, because it joins a
+  // thread that may wait for the lock.
   std::unique_ptr<channel::ChannelServer> TakeClosedChannel();
   std::unique_ptr<channel::ChannelServer> TakeChannel() { return std::move(channel_); }
 
-  // From the channel.
+  // Called by the channel.
   void OnHello() { greeted_ = true; }
   void OnDisconnected() { greeted_ = false; }
   void OnProgress(const channel::Progress& progress) { liveness_.Heard(progress); }
@@ -111,26 +116,26 @@ class Rank {
   void OnSet(const channel::Set& set);
   void OnGet(const channel::Get& get);
 
-  // From the controller.
-  void Acknowledged(uint64_t sequence);  // Of the outbox, and all before.
-  // Hands a value to the trainer if it waits for it.
+  // Called for the controller's messages.
+  void Acknowledged(uint64_t sequence);  // Of the outbox; all earlier ones are acknowledged, too.
+  // Gives a value to the trainer if the trainer waits for it.
   void Answer(const std::string& key, const std::string& value);
   // The value that this rank set, or null.
   const std::string* ValueOf(const std::string& key) const;
-  // After a reconnect: everything that was as good as the connection.
+  // Repeats, after a reconnect, the notices that were lost with the connection.
   void Resend();
 
  private:
-  // The directory and its files, for the trainer to find.
+  // Makes the directory and the files that the trainer reads.
   absl::Status Prepare(const RankOrder& order, const struct Launch& launch);
-  // Lets the trainer connect.
+  // Begins to accept the trainer's connection.
   absl::Status Listen(channel::ChannelServer::Callbacks callbacks);
   bool ReplayEarlierDaemon();
   void PollProcess();
   void PollLiveness(absl::Duration elapsed);
   bool MayExit() const;
   bool ToldUnsent();
-  void Exited(RankExit exit);  // No process of it is left.
+  void Exited(RankExit exit);  // No process of the rank is left.
   uint64_t ReportStep(const channel::Step& step);
   uint64_t ReportCheckpoint(const channel::Checkpoint& checkpoint);
   void ForwardLog();
@@ -140,19 +145,20 @@ class Rank {
   const uint32_t device_;
   const RankDirectory directory_;
   Phase phase_ = Phase::kWaiting;
-  std::optional<channel::Ready> ready_;  // Once it was.
+  std::optional<channel::Ready> ready_;  // Absent: not ready yet.
   bool kill_ordered_ = false;
   Liveness liveness_;
-  std::string hung_;  // Why it was ended, if it was for that.
+  std::string hung_;  // Why the rank was ended, if it hung.
   RankExit exit_;
-  uint64_t exit_sequence_ = 0;  // Of its report, once it is in the outbox.
+  uint64_t exit_sequence_ = 0;  // Of the exit report in the outbox.
 
   ProcessIdentity supervisor_;
-  bool our_child_ = false;                           // To be reaped by us: not adopted.
-  std::optional<absl::Duration> kill_at_;            // Then the supervisor itself is killed.
-  absl::Duration finishing_since_;                   // When its processes were found gone.
-  absl::Time running_since_ = absl::InfinitePast();  // Of an adopted one, since it was.
-  uint64_t xids_of_ = 0;  // The round of telemetry that sees what killed it.
+  bool our_child_ = false;                           // This daemon must reap it; false if adopted.
+  std::optional<absl::Duration> kill_at_;            // When to kill the supervisor, too.
+  absl::Duration finishing_since_;                   // When the processes were found to have ended.
+  absl::Time running_since_ = absl::InfinitePast();  // When the rank was started or adopted.
+  // The round of GPU telemetry that sees why the rank died.
+  uint64_t xids_of_ = 0;
 
   std::unique_ptr<channel::ChannelServer> channel_;
   bool greeted_ = false;
@@ -161,7 +167,7 @@ class Rank {
   Spool steps_;
   Spool checkpoints_;
   Spool rendezvous_;
-  std::optional<channel::UnsentReader> unsent_;  // While that is read.
+  std::optional<channel::UnsentReader> unsent_;  // While it is being read.
 
   LogReader log_;
   absl::Duration next_log_;

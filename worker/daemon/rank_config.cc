@@ -11,7 +11,8 @@ std::vector<std::string> DirectoriesOf(const StartOrder& order) {
   const json job = ParseJson(order.job_config);
   std::vector<std::string> directories;
   for (const char* section : {"checkpoint", "profile"}) {
-    // A checkpoint directory that has been claimed and is missing is a share that is not mounted.
+    // If the checkpoint directory has been claimed and is missing, a share is not mounted. So it is
+    // not made.
     if (!job.is_object() || (order.claimed && section == std::string("checkpoint"))) continue;
     const auto found = job.find(section);
     if (found == job.end() || !found->is_object()) continue;

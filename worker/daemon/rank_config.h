@@ -1,4 +1,4 @@
-// The config that a worker writes for a trainer: docs/formats.md, section "Trainer config".
+// Writes the config that a worker gives to a trainer (docs/formats.md, section "Trainer config").
 
 #pragma once
 
@@ -22,10 +22,10 @@ struct RankConfig {
   channel::Patience patience{};
 };
 
-// The directories that the job's ranks make, below the job's roots, where they are missing.
+// Returns the directories below the job's roots that the job's ranks make if they are missing.
 std::vector<std::string> DirectoriesOf(const StartOrder& order);
 
-// INVALID_ARGUMENT when the order's job config is not a JSON object.
+// INVALID_ARGUMENT: the order's job config is not a JSON object.
 absl::StatusOr<std::string> TrainerConfig(const RankConfig& config, const RankDirectory& directory);
 
 }  // namespace trainyard

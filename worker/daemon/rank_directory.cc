@@ -48,7 +48,7 @@ static void VisitFields(V& v, ProcessIdentity& identity) {
   v("pid", identity.pid), v("start_time", identity.start_time);
 }
 
-// A trainer's own report has no more than cause and message.
+// A trainer's own report has only a cause and a message.
 template <typename V>
 static void VisitFields(V& v, RankExit& exit) {
   std::string cause(Name(exit.cause));
@@ -80,9 +80,9 @@ absl::StatusOr<json> ReadJson(const std::string& path) {
   return OurJson(path, text);
 }
 
-// Readers see the whole file or none. The file is not synced: a power cut ends the rank, too.
+// Readers see the whole file or none. It is not synced, because a power cut ends the rank, too.
 absl::Status WriteJson(const std::string& path, const json& value) {
-  // Invalid UTF-8 in a trainer's message is replaced, never thrown at.
+  // Invalid UTF-8 in a trainer's message is replaced. By default the library would throw.
   const std::string text = value.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
   const std::string temporary = path + ".tmp";
   std::ofstream file(temporary, std::ios::binary | std::ios::trunc);

@@ -42,7 +42,7 @@ class RankDirectory {
   RankDirectory(const std::string& state_directory, const RankId& id);
   explicit RankDirectory(std::string path) : path_(std::move(path)) {}
 
-  // The id that a directory's name stands for; INVALID_ARGUMENT for another name.
+  // Returns the id that a directory's name stands for. INVALID_ARGUMENT: the name has another form.
   static absl::StatusOr<RankId> ParseName(absl::string_view name);
   // Whether a job id can stand in a directory's name: [A-Za-z0-9_.-], at most 64, no dot in front.
   static bool IsLegalJobId(absl::string_view job_id);
@@ -68,10 +68,10 @@ class RankDirectory {
   std::string path_;
 };
 
-// launch.json.
+// The content of launch.json.
 struct Launch {
-  std::string trainer;                   // Path of the program; it gets the config's path.
-  std::string working_directory;         // Relative paths of the job resolve against it.
+  std::string trainer;                   // Path of the program. Its argument is the config's path.
+  std::string working_directory;         // Relative paths of the job start here.
   std::vector<std::string> environment;  // NAME=value, all of it.
   uint32_t device = 0;
   uint64_t log_file_bytes = 4 << 20;
@@ -89,7 +89,7 @@ absl::StatusOr<Launch> ReadLaunch(const std::string& path);
 absl::Status WriteSupervisor(const std::string& path, const ProcessIdentity& identity);
 absl::StatusOr<ProcessIdentity> ReadSupervisor(const std::string& path);
 
-// exit_report.json.
+// Writes and reads exit_report.json.
 absl::Status WriteExitReport(const std::string& path, const RankExit& exit);
 absl::StatusOr<RankExit> ReadExitReport(const std::string& path);
 // Reads trainer_exit.json, which has only a cause and a message.

@@ -1,5 +1,5 @@
-// What a daemon and a controller say to each other, as plain structs; worker/service turns them
-// into the messages of proto/trainyard/v1/worker.proto, which says what each means.
+// The messages between a daemon and a controller, as plain structs. worker/service translates them
+// to and from the messages of proto/trainyard/v1/worker.proto, which documents the fields.
 
 #pragma once
 
@@ -28,17 +28,17 @@ enum class RankState { kStarting, kReady, kExited };
 
 struct RankExit {
   ExitCause cause = ExitCause::kOther;
-  int signal = 0;     // 0: it was not one.
-  int exit_code = 0;  // When signal is 0.
+  int signal = 0;     // 0: no signal ended the process.
+  int exit_code = 0;  // Set if signal is 0.
   std::string message = {};
 };
 
 struct RankStatus {
   RankId id;
   RankState state = RankState::kStarting;
-  RankExit exit;  // With kExited.
+  RankExit exit;  // Set with kExited.
   uint32_t device = 0;
-  channel::Ready ready = {};  // With kReady.
+  channel::Ready ready = {};  // Set with kReady.
 };
 
 struct StepReport {
@@ -52,7 +52,7 @@ struct CheckpointReport {
   absl::Time time;
 };
 
-// Must not be lost: numbered, and sent again until acknowledged.
+// Reports must not be lost. They are numbered, and sent again until they are acknowledged.
 using Report = std::variant<RankStatus, StepReport, CheckpointReport>;
 
 struct LogLine {
@@ -61,7 +61,7 @@ struct LogLine {
   std::string text;
 };
 struct LogReport {
-  std::vector<LogLine> lines;  // Of one job.
+  std::vector<LogLine> lines;  // All of one job.
 };
 struct RendezvousSet {
   RankId id;
@@ -73,7 +73,8 @@ struct RendezvousGet {
 };
 struct Draining {};
 
-// As good as the connection: whoever adds one adds it again after a reconnect, if it still matters.
+// Notices are lost with the connection. After a reconnect their sender adds them again if they
+// still matter.
 using Notice = std::variant<LogReport, RendezvousSet, RendezvousGet, Draining>;
 
 struct Outgoing {
@@ -89,20 +90,20 @@ struct StartOrder {
   std::string job_id;
   uint64_t epoch = 0;
   uint32_t world = 0;
-  std::vector<Rank> ranks;  // Of this worker.
-  std::string job_config;   // JSON; opaque but for `precision`.
-  // What is recorded of earlier attempts (train/config/trainer_config.h).
+  std::vector<Rank> ranks;  // The ranks on this worker.
+  std::string job_config;   // JSON. Only `precision` is read here.
+  // The record of earlier attempts (train/config/trainer_config.h).
   bool claimed = false;
   uint64_t recorded_step = 0;
   uint64_t history_after = 0;
   uint64_t recorded_epoch = 0;
-  std::vector<std::string> roots = {};  // Narrow the daemon's own; empty: they do not.
+  std::vector<std::string> roots = {};  // They narrow the daemon's own roots; empty: they do not.
 };
 
 enum class StopMode { kCheckpoint, kKill };
 struct StopOrder {
   std::string job_id;
-  uint64_t epoch = 0;  // Stops this one and all before it.
+  uint64_t epoch = 0;  // This epoch and all earlier ones stop.
   StopMode mode = StopMode::kKill;
 };
 

@@ -78,7 +78,7 @@ void Spool::Acknowledge(uint64_t sequence) {
   while (files_.size() > 1 && files_.front().last_sequence <= sequence) RemoveOldest();
   if (files_.empty() || files_.front().last_sequence > sequence || files_.front().lines == 0)
     return;
-  // The file that is being written stays while it is small: most reports are acknowledged at once.
+  // A small file that is being written stays, because most reports are acknowledged at once.
   if (files_.front().bytes >= file_bytes_) {
     RemoveOldest();
   } else if (::truncate(Path(files_.front()).c_str(), 0) == 0) {

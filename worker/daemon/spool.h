@@ -1,6 +1,6 @@
-// A rank's reports that the controller has not acknowledged, one JSON line each (the local socket's
-// form), so that those that a daemon took before it died are sent by the next one. Files NAME.N,
-// each removed once all in it is acknowledged.
+// A rank's reports that the controller has not acknowledged, as lines of JSON in the format of the
+// local socket. If a daemon dies, the next daemon sends the reports that the first had taken. The
+// files are named NAME.N. Each is removed once all its reports are acknowledged.
 
 #pragma once
 
@@ -14,27 +14,29 @@
 
 namespace trainyard {
 
-// Not thread-safe. Written, not synced: it is to survive this process, not the machine, until the
-// rank ends (RankDirectory::SyncReports). Failures are logged; the reports then live in memory
-// alone.
+// Not thread-safe. The files are not synced until the rank ends (RankDirectory::SyncReports),
+// because they must survive this process and not the machine. Failures are logged; the reports are
+// then in memory alone.
 class Spool {
  public:
   static constexpr uint64_t kUnbounded = std::numeric_limits<uint64_t>::max();
   static constexpr uint64_t kNeverAcknowledged = std::numeric_limits<uint64_t>::max();
 
-  // Beyond `max_bytes` the oldest file goes: what must arrive has an unbounded spool of its own.
+  // Above `max_bytes` the oldest file is removed. Reports that must arrive have a spool without a
+  // limit.
   Spool(std::string directory, const std::string& name, uint64_t max_bytes = kUnbounded);
   ~Spool();
   Spool(const Spool&) = delete;
   Spool& operator=(const Spool&) = delete;
 
-  // `sequence`: the report's in the outbox; they grow. Returns how many lines the bound has cost.
+  // `sequence`: the report's number in the outbox; it must grow. Returns how many lines were
+  // dropped at the limit.
   uint64_t Append(const channel::Message& message, uint64_t sequence);
-  // Everything up to `sequence`.
+  // Everything up to `sequence` is acknowledged.
   void Acknowledge(uint64_t sequence);
 
-  // Hands over what an earlier daemon left, oldest first, and takes each one's new sequence. A torn
-  // last line is not part of it. Before the first Append.
+  // Calls `adopt` with each report that an earlier daemon left, oldest first. `adopt` returns the
+  // report's new sequence. Skips a torn last line. Call this before the first Append.
   void Recover(const std::function<uint64_t(channel::Message)>& adopt);
 
  private:
@@ -53,7 +55,7 @@ class Spool {
   const std::string prefix_;
   const uint64_t max_bytes_;
   const uint64_t file_bytes_;
-  std::deque<File> files_;  // Oldest first; fd_ is of the last.
+  std::deque<File> files_;  // Oldest first. fd_ is the last one.
   uint64_t total_bytes_ = 0;
   uint64_t next_number_ = 0;
   int fd_ = -1;

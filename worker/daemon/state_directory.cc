@@ -22,7 +22,8 @@ absl::Status HideNames(const std::string& directory) {
   struct stat info = {};
   if (::stat(directory.c_str(), &info) != 0) return ErrnoStatus(errno, "look at", directory);
   if (::chmod(directory.c_str(), info.st_mode & 0711) == 0) return absl::OkStatus();
-  if (errno == EPERM) return absl::OkStatus();  // Another's, as a volume of Kubernetes is root's.
+  // Another user owns it; for example, root owns a volume of Kubernetes.
+  if (errno == EPERM) return absl::OkStatus();
   return ErrnoStatus(errno, "set the mode of", directory);
 }
 

@@ -1,5 +1,6 @@
-// The daemon's directory: its lock, and the worker's name, which stays the same over restarts.
-// Other users of the machine may pass through, as the ranks' user does, and see no names.
+// The daemon's directory. It holds a lock and the worker's id, which stays the same over restarts.
+// Other users of the machine, such as the ranks' user, may pass through the directory but cannot
+// list it.
 
 #pragma once
 
@@ -12,17 +13,17 @@
 
 namespace trainyard {
 
-// Of the daemon and its supervisors, whose files have the secrets and the logs of jobs.
+// The umask of the daemon and its supervisors, whose files contain secrets and logs of jobs.
 inline constexpr mode_t kPrivateUmask = 077;
 
-// 128 random bits in hexadecimal.
+// Returns 128 random bits in hexadecimal.
 std::string RandomId();
 
 class StateDirectory {
  public:
-  // Makes the directory where it is missing. FAILED_PRECONDITION when another daemon holds it.
+  // Makes the directory if it is missing. FAILED_PRECONDITION: another daemon holds it.
   static absl::StatusOr<std::unique_ptr<StateDirectory>> Open(const std::string& path);
-  ~StateDirectory();  // Lets the lock go.
+  ~StateDirectory();  // Releases the lock.
   StateDirectory(const StateDirectory&) = delete;
   StateDirectory& operator=(const StateDirectory&) = delete;
 

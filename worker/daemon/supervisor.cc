@@ -66,7 +66,7 @@ class Supervisor {
   int output_ = -1;
   pid_t trainer_ = 0;
   bool asked_to_stop_ = false;
-  std::optional<absl::Duration> kill_at_;  // On the monotonic clock.
+  std::optional<absl::Duration> kill_at_;  // A monotonic time.
   std::optional<int> wait_status_;         // The trainer's, once it is gone.
 };
 
@@ -101,7 +101,7 @@ void Supervisor::BecomeTrainer(int output, pid_t supervisor) const {
   }
   // Set here and not earlier, because a process that becomes another user loses the setting.
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() != supervisor) ::_exit(127);  // It died before the line above took hold.
+  if (::getppid() != supervisor) ::_exit(127);  // The supervisor died before the line above.
   sigset_t none;
   sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -158,13 +158,14 @@ void Supervisor::Reap() {
 
 void Supervisor::CopyOutput() {
   char chunk[1 << 16];
-  // A bound above the pipe's size: a trainer that writes without end must not keep signals waiting.
+  // The limit is above the pipe's size. Signals must not wait for a trainer that writes without
+  // end.
   for (int i = 0; i < 32 && output_ >= 0; ++i) {
     const ssize_t n = ::read(output_, chunk, sizeof(chunk));
     if (n > 0) {
       log_.Append({chunk, size_t(n)});
     } else if (n == 0) {
-      ::close(output_);  // Every writer is gone.
+      ::close(output_);  // No writer is left.
       output_ = -1;
     } else if (errno != EINTR) {
       return;

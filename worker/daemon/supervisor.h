@@ -12,7 +12,7 @@
 
 namespace trainyard {
 
-// From SIGTERM to SIGKILL.
+// The time from SIGTERM to SIGKILL.
 constexpr absl::Duration kKillGrace = absl::Seconds(5);
 
 // Starts the trainer that `directory`/launch.json names, and copies the trainer's output to the

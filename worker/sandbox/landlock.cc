@@ -21,7 +21,7 @@ namespace {
 
 constexpr uint64_t kReadFile = LANDLOCK_ACCESS_FS_READ_FILE;
 constexpr uint64_t kRead = kReadFile | LANDLOCK_ACCESS_FS_READ_DIR;
-// Newer than the headers that this is built with may be.
+// These may be newer than the headers of this build.
 constexpr uint64_t kTruncate = 1 << 14;  // Version 3.
 constexpr uint64_t kRefer = 1 << 13;     // Version 2.
 constexpr uint64_t kWriteFile = LANDLOCK_ACCESS_FS_WRITE_FILE | kTruncate;

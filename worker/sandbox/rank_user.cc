@@ -22,7 +22,7 @@ RankUser OfEntry(const passwd& entry) {
   RankUser user{entry.pw_name, entry.pw_uid, entry.pw_gid, std::vector<gid_t>(kMostGroups)};
   int groups = kMostGroups;
   if (::getgrouplist(entry.pw_name, entry.pw_gid, user.groups.data(), &groups) < 0) {
-    groups = kMostGroups;  // The user has more; these are enough.
+    groups = kMostGroups;  // The user has more groups; these are enough.
   }
   user.groups.resize(size_t(groups));
   return user;
@@ -56,7 +56,7 @@ absl::StatusOr<std::optional<RankUser>> ChooseRankUser(const std::string& name,
   if (owner.st_uid == 0) return std::nullopt;
   ::getpwuid_r(owner.st_uid, &entry, text.data(), text.size(), &found);
   if (found != nullptr) return OfEntry(*found);
-  // A user of another machine, or of a container's host.
+  // The owner is a user of another machine, or of a container's host.
   return RankUser{absl::StrCat(owner.st_uid), owner.st_uid, owner.st_gid, {owner.st_gid}};
 }
 

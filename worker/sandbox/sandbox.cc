@@ -21,16 +21,16 @@ namespace trainyard {
 namespace {
 
 constexpr int kDangerous[] = {
-// Other processes.
-#ifndef __SANITIZE_ADDRESS__  // Its search for leaks stops the process's own threads this way.
+// These act on other processes.
+#ifndef __SANITIZE_ADDRESS__  // Its search for leaks stops threads this way.
     SYS_ptrace,
 #endif
     SYS_process_vm_readv, SYS_process_vm_writev, SYS_kcmp, SYS_pidfd_getfd, SYS_perf_event_open,
-    // Views of the file system.
+    // These change the view of the file system.
     SYS_mount, SYS_umount2, SYS_pivot_root, SYS_chroot, SYS_move_mount, SYS_fsopen, SYS_fsconfig,
     SYS_fsmount, SYS_fspick, SYS_open_tree, SYS_mount_setattr, SYS_setns, SYS_unshare,
     SYS_open_by_handle_at, SYS_quotactl, SYS_swapon, SYS_swapoff, SYS_acct,
-    // The kernel itself.
+    // These change the kernel itself.
     SYS_init_module, SYS_finit_module, SYS_delete_module, SYS_kexec_load, SYS_bpf, SYS_reboot,
     SYS_syslog, SYS_userfaultfd, SYS_io_uring_setup, SYS_io_uring_enter, SYS_io_uring_register,
 #ifdef SYS_kexec_file_load
@@ -39,18 +39,19 @@ constexpr int kDangerous[] = {
 #ifdef SYS_iopl
     SYS_iopl, SYS_ioperm,
 #endif
-    // Keys, clocks and names of the machine.
+    // These change keys, clocks and names of the machine.
     SYS_add_key, SYS_request_key, SYS_keyctl, SYS_settimeofday, SYS_clock_settime,
     SYS_clock_adjtime, SYS_sethostname, SYS_setdomainname, SYS_vhangup};
 
 // The creator of a user namespace has all capabilities in it, and reaches the parts of the kernel
-// that want them. The flag of time namespaces is not a flag of clone.
+// that require capabilities. Time namespaces have no flag of clone.
 constexpr uint32_t kNamespaceFlags = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWPID |
                                      CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP;
-// The flags of this call lie in memory, where a filter does not see them.
+// The flags of this call are in memory, where a filter cannot see them.
 constexpr int kOpaque[] = {SYS_clone3};
 
-// Also for ranks that stay root. A capability that the kernel does not drop was never held.
+// Applies to ranks that stay root, too. If the kernel does not drop a capability, it was never
+// held.
 void DropCapabilities() {
   for (int capability = 0; ::prctl(PR_CAPBSET_READ, capability, 0, 0, 0) >= 0; ++capability) {
     ::prctl(PR_CAPBSET_DROP, capability, 0, 0, 0);

@@ -26,12 +26,12 @@ constexpr uint32_t kArchitecture = AUDIT_ARCH_AARCH64;
 #endif
 static_assert(std::endian::native == std::endian::little);
 
-// On x86-64, numbers from here on are the same calls by another table.
+// On x86-64, numbers from here on name the same calls in another table.
 constexpr uint32_t kOtherTable = 0x40000000;
 
 sock_filter Load(size_t offset) { return BPF_STMT(BPF_LD | BPF_W | BPF_ABS, uint32_t(offset)); }
 sock_filter Return(uint32_t action) { return BPF_STMT(BPF_RET | BPF_K, action); }
-// Skips the next instruction unless the loaded word is (is at least, has a bit of) `value`.
+// Skips the next instruction unless the comparison of the loaded word with `value` holds.
 sock_filter SkipUnless(uint16_t comparison, uint32_t value) {
   return BPF_JUMP(uint16_t(BPF_JMP | comparison | BPF_K), value, 0, 1);
 }
@@ -42,7 +42,7 @@ absl::Status DenySystemCalls(const DeniedCalls& denied) {
   const sock_filter deny = Return(SECCOMP_RET_ERRNO | EPERM);
   std::vector<sock_filter> program = {Load(offsetof(seccomp_data, arch)),
                                       BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, kArchitecture, 1, 0),
-                                      deny,  // A call of 32 bits.
+                                      deny,  // A call of a 32-bit program.
                                       Load(offsetof(seccomp_data, nr)),
                                       SkipUnless(BPF_JGE, kOtherTable),
                                       deny};
@@ -55,7 +55,7 @@ absl::Status DenySystemCalls(const DeniedCalls& denied) {
     program.push_back(Return(SECCOMP_RET_ERRNO | ENOSYS));
   }
   const sock_filter allow = Return(SECCOMP_RET_ALLOW);
-  // Last, since another word takes the number's place.
+  // This is last, because the program then loads another word in place of the call's number.
   program.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clone, 1, 0));
   program.push_back(allow);
   program.push_back(Load(offsetof(seccomp_data, args[0])));  // The low half, with all flags.

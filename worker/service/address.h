@@ -1,4 +1,4 @@
-// Which address of a worker's own leads to another machine.
+// Finds the local address by which another machine reaches this worker.
 
 #pragma once
 
@@ -8,8 +8,8 @@
 
 namespace trainyard {
 
-// The local address that a packet to `address` would leave from: where other ranks can reach this
-// machine. Sends nothing.
+// Returns the local address from which a packet to `address` would leave. Other ranks can reach
+// this machine there. Sends nothing.
 absl::StatusOr<std::string> LocalAddressTowards(const std::string& address);
 
 }  // namespace trainyard

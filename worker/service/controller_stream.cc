@@ -26,19 +26,19 @@ constexpr int kMaxMessageBytes = 16 << 20;
 
 std::shared_ptr<grpc::Channel> Connect(const StreamOptions& options, const Credential& credential) {
   grpc::ChannelArguments arguments;
-  // The server's least ping interval is no longer than this (conventions), or it would hang up.
+  // Not shorter than the least ping interval that the server allows, or the server would hang up.
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 20'000);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
-  // Channels share nothing, so that the pauses between attempts are ours alone.
+  // Channels share nothing, so only this class decides about pauses between attempts.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   return Dial(options.controller, credential, arguments);
 }
 
 }  // namespace
 
-// One stream from its opening to its end. A thread of its own reads; the caller of Run writes.
+// One stream, from its opening to its end. A thread of its own reads. The caller of Run writes.
 class ControllerStream::Connection {
  public:
   Connection(const StreamOptions& options, const Credential& credential, Daemon& daemon)
@@ -101,7 +101,7 @@ class ControllerStream::Connection {
     return registered_ && !ended_;
   }
 
-  // Sends the outbox, and a beat whenever nothing else was sent for that long.
+  // Sends the outbox, and a beat whenever nothing else was sent for the time of a beat.
   void Write() {
     for (;;) {
       absl::Duration beat;
@@ -163,7 +163,7 @@ class ControllerStream::Connection {
   std::unique_ptr<grpc::ClientReaderWriter<v1::ConnectRequest, v1::ConnectResponse>> stream_;
   Mutex mutex_;
   CondVar changed_;
-  int registered_devices_ = 0;  // The writing thread's.
+  int registered_devices_ = 0;  // Used by the writing thread.
   bool registered_ ABSL_GUARDED_BY(mutex_) = false;
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Duration beat_ ABSL_GUARDED_BY(mutex_) = kDefaultBeat;
@@ -218,8 +218,8 @@ bool ControllerStream::ConnectOnce() {
   return connection.registered();
 }
 
-// Logs each kind of reason once for each outage, however many attempts to connect it takes: a
-// controller that cannot be reached may run another release when it returns.
+// Logs each kind of reason once in each outage, however many attempts fail. A controller that
+// cannot be reached may run another release when it returns.
 void ControllerStream::NoteLost(const absl::Status& why) {
   const MutexLock lock(mutex_);
   if (closing_ || !logged_.insert(why.code()).second) return;

@@ -28,12 +28,12 @@ struct StreamOptions {
   std::string worker_id;
   std::string instance_id;
   std::string hostname;
-  std::vector<std::string> roots = {};  // Where paths of jobs may lie.
+  std::vector<std::string> roots = {};  // Directories below which jobs' paths may lie.
   std::string metrics_url;
   absl::Duration detach = {};                            // How long ranks may outlive this daemon.
   absl::Duration first_pause = absl::Milliseconds(100);  // Before the first reconnect,
   absl::Duration longest_pause = absl::Seconds(4);       // doubling up to this.
-  std::function<void()> on_registered;  // On every connection, on a thread of the stream.
+  std::function<void()> on_registered;  // Called at every connection, on a thread of the stream.
   // Called after each message that was sent, on a thread of the stream. A beat is the longest time
   // between two messages.
   std::function<void(absl::Duration beat)> on_sent = {};
@@ -42,7 +42,7 @@ struct StreamOptions {
 // Thread-safe.
 class ControllerStream {
  public:
-  // PERMISSION_DENIED when the address may not be dialled without TLS.
+  // PERMISSION_DENIED: the address may not be dialled without TLS.
   static absl::StatusOr<std::unique_ptr<ControllerStream>> Create(StreamOptions options,
                                                                   Daemon& daemon);
   ~ControllerStream();  // Ends the connection.
@@ -62,7 +62,7 @@ class ControllerStream {
   CondVar wake_;
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;
   Connection* connection_ ABSL_GUARDED_BY(mutex_) = nullptr;  // The one that ConnectOnce runs now.
-  std::set<absl::StatusCode> logged_;                         // Of this outage. Of thread_ alone.
+  std::set<absl::StatusCode> logged_;  // Errors of this outage. Used by thread_ alone.
   std::thread thread_;
 };
 

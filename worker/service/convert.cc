@@ -53,7 +53,7 @@ v1::ExitCause ToProto(ExitCause cause) {
   return v1::EXIT_CAUSE_UNSPECIFIED;
 }
 
-// Years that no count of nanoseconds reaches become the nearest one that does, 1677 or 2262.
+// Years outside the range of nanoseconds become the nearest year inside, 1677 or 2262.
 void SetTime(absl::Time time, google::protobuf::Timestamp& out) {
   constexpr int64_t kSecond = 1'000'000'000;
   const int64_t nanos = absl::ToUnixNanos(time);
@@ -224,8 +224,8 @@ v1::ConnectRequest ToProto(const Outgoing& outgoing) {
 
 namespace {
 
-// Whether this release's trainers read the text. A controller of the next release may send a later
-// format, and sends the job as submitted beside it.
+// Whether the trainers of this release can read the text. A controller of the next release may send
+// a newer format, together with the job as submitted.
 bool IsReadable(const std::string& resolved_job) {
   const nlohmann::json job = ParseJson(resolved_job);
   return job.is_object() && job.value("format", nlohmann::json()) == kResolvedJobFormat;
@@ -251,7 +251,7 @@ StartOrder FromProto(const v1::StartRanks& order) {
 }
 
 StopOrder FromProto(const v1::StopRanks& order) {
-  // A mode that this worker does not know ends the ranks without loss.
+  // A mode that this worker does not know stops the ranks without loss.
   const bool kill = order.mode() == v1::STOP_MODE_KILL || order.mode() == v1::STOP_MODE_UNSPECIFIED;
   return {order.job_id(), order.epoch(), kill ? StopMode::kKill : StopMode::kCheckpoint};
 }

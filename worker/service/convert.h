@@ -1,4 +1,5 @@
-// Between the daemon's structs and the messages of the worker stream: one function a message.
+// Converts the daemon's structs to and from the messages of the worker stream, with one function
+// for each message.
 
 #pragma once
 
@@ -13,7 +14,7 @@ v1::RankStatus ToProto(const RankStatus& status);
 v1::ConnectRequest ToProto(const Outgoing& outgoing);
 
 StartOrder FromProto(const v1::StartRanks& order);
-// An unspecified mode means kill: ranks that should not run must not go on.
+// An unspecified mode counts as kKill, because ranks that should not run must not continue.
 StopOrder FromProto(const v1::StopRanks& order);
 RendezvousAnswer FromProto(const v1::RendezvousValue& value);
 

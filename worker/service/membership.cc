@@ -27,7 +27,7 @@ constexpr absl::Duration kLookForRenewalEvery = absl::Seconds(10);
 constexpr absl::Duration kPauseAfterFailure = absl::Minutes(1);
 constexpr uint64_t kMostPemBytes = 1 << 20;
 constexpr absl::string_view kHowToJoin =
-    ". Give the worker --join FILE with what 'trainyard token create NAME --role joiner' prints";
+    ". Give the worker --join FILE with the output of 'trainyard token create NAME --role joiner'";
 
 absl::Status FromGrpc(const grpc::Status& status, absl::string_view doing) {
   if (status.ok()) return absl::OkStatus();
@@ -81,7 +81,7 @@ absl::StatusOr<std::unique_ptr<Membership>> Membership::Open(MembershipOptions o
   } else if (!given.controller.loopback()) {
     return absl::FailedPreconditionError(absl::StrCat(
         "this worker has not joined the controller at ", given.controller.ToString(),
-        ": give it --join FILE with what 'trainyard token create --role joiner' printed"));
+        ": give it --join FILE with the output of 'trainyard token create --role joiner'"));
   }
   return membership;
 }
@@ -108,7 +108,8 @@ absl::Status Membership::ReadFiles() {
   return absl::OkStatus();
 }
 
-// An invitation of another authority than the worker knows: the cluster has a new one.
+// Reads the join file. If its invitation is from another authority than the worker knows, the
+// cluster has a new one.
 absl::Status Membership::ReadInvitation() {
   const absl::StatusOr<std::string> text = ReadSecret(options_.join_file, options_.places.readers);
   const MutexLock lock(mutex_);
@@ -213,7 +214,7 @@ absl::StatusOr<std::string> Membership::Key() {
 absl::Status Membership::Join() {
   const absl::Status joined = TryToJoin();
   if (joined.ok()) return joined;
-  // Where the controller is away, the token may be good.
+  // If the controller cannot be reached, the token may still be good.
   const bool wants_token = invitation_.token.empty() || absl::IsUnauthenticated(joined);
   return absl::Status(
       joined.code(), absl::StrCat(Lack(), "; ", ExplainProof(joined.message(), options_.controller),

@@ -67,10 +67,10 @@ class Membership {
   // Returns what a connection shows to the controller, and how the controller must prove itself.
   Credential Shown(const std::string& token, const Identity& identity)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Where that fails, says what is wrong with the certificate that the worker has, too.
+  // If joining fails, the error also says what is wrong with the worker's certificate.
   absl::Status Join() ABSL_EXCLUSIVE_LOCKS_REQUIRED(joining_);
   absl::Status TryToJoin() ABSL_EXCLUSIVE_LOCKS_REQUIRED(joining_);
-  // Why the worker cannot come in by its certificate.
+  // Returns why the worker cannot connect with its certificate.
   std::string Lack() ABSL_LOCKS_EXCLUDED(mutex_);
   // Returns the worker's key. Makes one if there is none.
   absl::StatusOr<std::string> Key() ABSL_EXCLUSIVE_LOCKS_REQUIRED(joining_);

@@ -1,4 +1,4 @@
-// How long a worker pauses before it connects anew: longer after each attempt that failed.
+// How long a worker pauses before it reconnects. The pause grows with each failed attempt.
 
 #pragma once
 
@@ -9,14 +9,15 @@
 
 namespace trainyard {
 
-// One worker's. Not thread-safe.
+// For one worker. Not thread-safe.
 class Reconnect {
  public:
   Reconnect(absl::Duration first, absl::Duration longest)
       : first_(first), longest_(longest), whole_(first) {}
 
-  // The pause after an attempt; a worker that was registered begins with the shortest. Between a
-  // half and the whole, so that a thousand workers do not come back at once.
+  // Returns the pause after an attempt. After an attempt that registered the worker, the pause is
+  // the shortest again. The pause is random between half and all of the time, so that a thousand
+  // workers do not come back at once.
   absl::Duration After(bool registered) {
     whole_ = registered ? first_ : std::min(2 * whole_, longest_);
     return std::uniform_real_distribution<double>(0.5, 1.0)(random_) * whole_;

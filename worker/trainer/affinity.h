@@ -1,4 +1,4 @@
-// Which processors a rank runs on.
+// Binds a rank to its processors.
 
 #pragma once
 
@@ -9,8 +9,8 @@
 
 namespace trainyard {
 
-// Binds the calling thread, and those that it starts from now on. Errors: INVALID_ARGUMENT for a
-// number that no processor can have, FAILED_PRECONDITION when none of them is usable.
+// Binds the calling thread and all threads that it starts later. INVALID_ARGUMENT: no processor can
+// have this number. FAILED_PRECONDITION: none of the processors is usable.
 absl::Status RunOnProcessors(const std::vector<int64_t>& processors);
 
 }  // namespace trainyard

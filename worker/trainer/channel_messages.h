@@ -1,5 +1,5 @@
-// What a rank tells its daemon (docs/formats.md, section "Local socket"), of what the training loop
-// says.
+// Converts the records of the training loop to the messages that a rank sends to its daemon
+// (docs/formats.md, section "Local socket").
 
 #pragma once
 

@@ -1,4 +1,4 @@
-// How a trainer ended: its exit report (docs/formats.md) and exit code.
+// The exit report of a trainer (docs/formats.md) and its exit code.
 
 #pragma once
 
@@ -17,11 +17,11 @@ struct ExitReport {
 };
 
 ExitReport ReportOf(const TrainingResult& result);
-ExitReport ReportOf(const absl::Status& status);  // Not OK.
+ExitReport ReportOf(const absl::Status& status);  // The status must not be OK.
 ExitReport ReportOf(const DeviceError& error);
 int ExitCode(const ExitReport& report);
 
-// Atomically. A failure is logged: there is nobody left to tell.
+// Writes atomically. A failure is only logged, because nobody is left to handle it.
 void WriteExitReport(const std::string& path, const ExitReport& report);
 
 }  // namespace trainyard

@@ -9,10 +9,11 @@
 namespace trainyard {
 namespace {
 
-// Of each group: what it was at, and enough of what came before to compare ranks by.
+// Operations to log for each group: the unfinished one, and enough before it to compare ranks.
 constexpr size_t kOperations = 8;
 
-// A step of a small model sees the signal sooner; a worker kills after five seconds.
+// Beats until the log is written. A step of a small model ends sooner, and a worker kills after
+// five seconds.
 constexpr int kPatientBeats = 2;
 
 }  // namespace
@@ -24,7 +25,7 @@ void LogFlight(const GroupActivity& activity) {
       return r.left == absl::InfiniteFuture();
     });
     if (stuck == records.end()) continue;
-    // On a device, others may have been given behind it.
+    // On a device, further operations may be queued behind the unfinished one.
     const size_t at = size_t(stuck - records.begin());
     const size_t end = std::min(records.size(), at + kOperations / 2);
     for (size_t i = end - std::min(end, kOperations); i < end; ++i) {

@@ -1,5 +1,5 @@
-// Where a rank stood among its peers when it could not go on: the last operations of its groups, in
-// its log. Ranks that stand at different numbers of one group have diverged.
+// Logs the last operations of a rank's groups when the rank cannot continue. If ranks stand at
+// different operation numbers of one group, they have diverged.
 
 #pragma once
 
@@ -8,21 +8,22 @@
 
 namespace trainyard {
 
-// One line an operation, oldest first, for each group that has one under way or failed in it.
+// Logs one line for each operation, oldest first, for each group with an operation that is
+// unfinished or has failed.
 void LogFlight(const GroupActivity& activity);
 
-// Notices that a rank which was told to stop (SIGTERM, held back for StopSignals) does not come to
-// see it, and logs where it stands, before it is killed. Not thread-safe.
+// Notices that a rank has not reacted to SIGTERM (which is blocked for StopSignals), and logs where
+// the rank stands before it is killed. Not thread-safe.
 class StopWatcher {
  public:
   explicit StopWatcher(const GroupActivity& activity) : activity_(activity) {}
 
-  // To be called about every second, with what the rank is at.
+  // Call this about every second with the rank's progress.
   void Beat(const channel::Progress& progress);
 
  private:
   const GroupActivity& activity_;
-  int beats_ = 0;  // For which the signal has been pending.
+  int beats_ = 0;  // Beats for which the signal has been pending.
 };
 
 }  // namespace trainyard

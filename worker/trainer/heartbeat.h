@@ -1,5 +1,5 @@
-// What a rank's heartbeats say: how far its work has come, and whether it waits for its peers. The
-// channel's thread asks at its own pace; only work makes the answer change.
+// The content of a rank's heartbeats: how far its work has come, and whether it waits for its
+// peers. The channel's thread asks at its own pace. Only finished work changes the answer.
 
 #pragma once
 
@@ -14,12 +14,13 @@ namespace trainyard {
 // Thread-safe.
 class Heartbeat {
  public:
-  // `activity`, for the world to count in, outlives this. In an operation among ranks a rank waits
-  // for its peers: one that hangs in work of its own is soon in none, whatever its communication
-  // thread was at, because what it has entered ends once its peers have entered it, too.
+  // `activity` must outlive this object; the rank's world counts its operations in it. A rank
+  // inside an operation among ranks waits for its peers. A rank that hangs in its own work is soon
+  // in no operation, whatever its communication thread did: the operations that it has entered end
+  // once its peers have entered them, too.
   explicit Heartbeat(const GroupActivity& activity) : activity_(activity) {}
 
-  // A piece of work is done; the next is of this phase. `phase` must live for ever.
+  // A piece of work is done. The next piece belongs to `phase`, whose text must live for ever.
   void Advance(const char* phase, int64_t step) {
     phase_ = phase;
     step_ = step;

@@ -45,7 +45,7 @@ absl::StatusOr<std::string> NetworkDevice(const std::string& interface) {
 
 absl::Status KeepNcclOn(const std::string& interface) {
   ASSIGN_OR_RETURN(const std::string device, NetworkDevice(interface));
-  // "=": this name, and not all names that begin so.
+  // "=" means exactly this name, and not all names with this prefix.
   ::setenv("NCCL_SOCKET_IFNAME", ("=" + device).c_str(), 0);
   return absl::OkStatus();
 }

@@ -1,4 +1,4 @@
-// NCCL's own connections go over the interface that the worker was given, and no other.
+// Keeps NCCL's own connections on the interface that the worker was given.
 
 #pragma once
 
@@ -8,10 +8,12 @@
 
 namespace trainyard {
 
-// The network device with this name or this address (IPv4 or IPv6). NOT_FOUND: there is none.
+// Returns the network device with this name or this address (IPv4 or IPv6). NOT_FOUND: there is
+// none.
 absl::StatusOr<std::string> NetworkDevice(const std::string& interface);
 
-// Before NCCL is first used; what the operator has set for NCCL (NCCL_SOCKET_IFNAME) stays.
+// Call this before the first use of NCCL. A value that the operator has set (NCCL_SOCKET_IFNAME)
+// stays.
 absl::Status KeepNcclOn(const std::string& interface);
 
 }  // namespace trainyard

@@ -24,11 +24,11 @@ absl::Status PrepareNcclTrace(const TrainerConfig& config) {
                         absl::StrCat("profile.directory: ", directory.status().message()));
   }
   const std::string path = TracePrefix(*directory, *config.rank) + "nccl.log";
-  // What the machine's own settings ask of NCCL's log gives way to what the job asks.
+  // The job's request overrides the machine's own settings for NCCL's log.
   ::setenv("NCCL_DEBUG", "INFO", 1);
-  // How ranks are connected, which algorithm a collective takes, and each collective.
+  // These log how ranks are connected, which algorithm a collective uses, and each collective.
   ::setenv("NCCL_DEBUG_SUBSYS", "INIT,ENV,GRAPH,NET,P2P,SHM,TUNING,COLL", 1);
-  // In which % begins the name of a host or process.
+  // NCCL replaces %h and %p in this name by host and process, so % is doubled.
   ::setenv("NCCL_DEBUG_FILE", absl::StrReplaceAll(path, {{"%", "%%"}}).c_str(), 1);
   LogInfo("nccl_trace", {{"path", path}});
   return absl::OkStatus();

@@ -1,4 +1,4 @@
-// NCCL's own log of a rank, which a job's profile may ask for.
+// Writes NCCL's own log of a rank if the job's profile asks for it.
 
 #pragma once
 
@@ -7,12 +7,12 @@
 
 namespace trainyard {
 
-// Whether the job wants it of this rank.
+// Whether the job asks for the log of this rank.
 bool WantsNcclTrace(const TrainerConfig& config);
 
-// Where it is wanted, makes the profile's directory and tells NCCL, through the environment, which
-// it reads when it is first used, to write there: before that, and before other threads are.
-// Errors are of profile.directory, as those of Roots::MakeDirectory.
+// If the log is wanted, makes the profile's directory and sets the environment variables by which
+// NCCL writes there. NCCL reads them at its first use, so call this before that, and before other
+// threads exist. Errors: those of Roots::MakeDirectory, for profile.directory.
 absl::Status PrepareNcclTrace(const TrainerConfig& config);
 
 }  // namespace trainyard

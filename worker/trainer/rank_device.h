@@ -14,14 +14,15 @@ namespace trainyard {
 
 struct RankDevice {
   const Backend* backend = nullptr;
-  decltype(CudaLibrary::create_nccl_world) create_nccl_world = nullptr;  // Of a GPU.
+  decltype(CudaLibrary::create_nccl_world) create_nccl_world = nullptr;  // Set for a GPU.
 };
 
-// FAILED_PRECONDITION where it is not there, or is not the GPU with `uuid` (LoadCuda).
+// FAILED_PRECONDITION: the device does not exist, or it is not the GPU with `uuid` (LoadCuda).
 absl::StatusOr<RankDevice> OpenDevice(DeviceKind kind, const std::string& uuid = "");
 
-// What a config asks for; a job alone takes `wanted`: "cpu", "cuda", or "auto", which is the GPU
-// where there is one and the job's precision runs there. INVALID_ARGUMENT for another word.
+// Opens the device that the config of a worker names. A job without a worker uses `wanted`: "cpu",
+// "cuda", or "auto", which is the GPU if there is one and it can run the job's precision.
+// INVALID_ARGUMENT: `wanted` is another word.
 absl::StatusOr<RankDevice> DeviceOf(const TrainerConfig& config, absl::string_view wanted);
 
 }  // namespace trainyard

@@ -30,8 +30,8 @@
 namespace trainyard {
 namespace {
 
-// What the daemon has not acknowledged by the end is waited for as long as there is a daemon; the
-// rest lies in a file for the next one.
+// How long to wait at the end for the daemon's acknowledgements, if there is a daemon. The rest is
+// in a file for the next daemon.
 constexpr absl::Duration kFarewell = absl::Seconds(2);
 
 class SocketRendezvous final : public Rendezvous {
@@ -49,7 +49,8 @@ class SocketRendezvous final : public Rendezvous {
   channel::ChannelClient& client_;
 };
 
-// A job alone, as a rank; its peak is measured here, since no worker has.
+// Returns the config of the only rank of a job without a worker. The peak is measured here, because
+// no worker has done it.
 absl::StatusOr<RankConfig> Alone(const JobConfig& job, const Backend& backend) {
   if (job.devices != 1) {
     return absl::InvalidArgumentError(
@@ -63,7 +64,7 @@ absl::StatusOr<RankConfig> Alone(const JobConfig& job, const Backend& backend) {
   return rank;
 }
 
-// Prints, and tells the daemon where there is one.
+// Prints records, and sends them to the daemon if there is one.
 class Reporter {
  public:
   Reporter(const TrainerConfig& config, channel::ChannelClient* client)
@@ -74,7 +75,8 @@ class Reporter {
   void Ready(const StartRecord& record) {
     if (client_ != nullptr) client_->SendReady(ToMessage(record));
   }
-  // The form in which a step lies in the history (train/checkpoint/history.h): the local socket's.
+  // Returns the step as a line of the history (train/checkpoint/history.h), in the format of the
+  // local socket.
   static std::string HistoryLine(const StepRecord& record) {
     return channel::Encode({ToMessage(record, absl::Now())});
   }
@@ -128,7 +130,7 @@ bool StopRequested(const RankProcessOptions& options, const channel::ChannelClie
   return client->stop_requested();
 }
 
-// Where the rank may write.
+// Returns the path of the file of unsent reports, in the only directory where the rank may write.
 std::string UnsentPath(const RankConfig& rank) {
   return (std::filesystem::path(rank.exit_report).parent_path() / channel::kUnsentName).string();
 }
@@ -138,19 +140,19 @@ channel::Patience PatienceOf(const RankConfig& rank) {
                                : channel::Patience();
 }
 
-// One rank has nobody to meet. The later ones use those before.
+// The worlds in which the ranks meet. A single rank has none. Later members use earlier ones.
 struct Peers {
   std::unique_ptr<LocalWorld> alone;
   std::unique_ptr<Rendezvous> rendezvous;
   std::unique_ptr<CollectiveWorld> gloo;
-  std::unique_ptr<CollectiveWorld> of_device;  // On a GPU.
-  bool nccl = false;                           // Whether tensors go through it.
+  std::unique_ptr<CollectiveWorld> of_device;  // Only on a GPU.
+  bool nccl = false;                           // Whether tensors go through NCCL.
 
   CollectiveWorld& host() const { return gloo ? *gloo : alone->world(0); }
   CollectiveWorld& world() const { return of_device ? *of_device : host(); }
 };
 
-// Whether each rank has a GPU of its own, as NCCL wants.
+// Whether each rank has its own GPU, which NCCL requires.
 absl::StatusOr<bool> HasGpuOfItsOwn(const RankConfig& rank, CollectiveWorld& host) {
   ASSIGN_OR_RETURN(const std::unique_ptr<Collective> everyone, host.Everyone());
   std::vector<std::string> gpus = GatherText(*everyone, rank.device_uuid, 0);
@@ -159,7 +161,7 @@ absl::StatusOr<bool> HasGpuOfItsOwn(const RankConfig& rank, CollectiveWorld& hos
   return BroadcastText(*everyone, distinct ? "distinct" : "", 0) == "distinct";
 }
 
-// Between GPUs, tensors go through NCCL; where ranks share one, through the host.
+// Returns the world for tensors on GPUs. It uses NCCL, or the host if ranks share a GPU.
 absl::StatusOr<std::unique_ptr<CollectiveWorld>> WorldOfGpu(const RankConfig& rank,
                                                             const RankDevice& device,
                                                             Peers& peers) {

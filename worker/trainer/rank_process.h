@@ -1,5 +1,5 @@
-// One rank of a job as a process: between the training loop (train/step) and what surrounds it, the
-// worker daemon's socket, the other ranks, and the terminal.
+// One rank of a job as a process. Connects the training loop (train/step) with the worker daemon's
+// socket, the other ranks and the terminal.
 
 #pragma once
 
@@ -21,15 +21,16 @@ struct RankProcessOptions {
   std::function<bool()> stop_requested;  // By a signal.
   // As in TrainerCallbacks.
   std::function<void(int64_t step, int attempt, StepState&)> before_attempt = nullptr;
-  // What the rank's groups are at; whoever keeps it can tell after a DeviceError (flight_log.h).
+  // The present operations of the rank's groups. The caller can log them after a DeviceError
+  // (flight_log.h).
   std::shared_ptr<GroupActivity> activity = std::make_shared<GroupActivity>();
-  // Without a daemon for so long, a rank checkpoints and stops.
+  // How long a rank continues without a daemon, before it saves a checkpoint and stops.
   absl::Duration daemon_patience = channel::kDetach;
 };
 
-// Trains to the end; throws DeviceError. Errors are those of Trainer, of meeting the other ranks
-// (DEADLINE_EXCEEDED, UNAVAILABLE), and CANCELLED when a stop came before there was anything to
-// stop.
+// Trains to the end. Throws DeviceError. Errors: those of Trainer; DEADLINE_EXCEEDED and
+// UNAVAILABLE if the rank cannot meet the other ranks; CANCELLED if a stop came before training
+// began.
 absl::StatusOr<TrainingResult> RunRankProcess(const TrainerConfig& config, const RankDevice& device,
                                               const RankProcessOptions& options);
 

@@ -1,11 +1,11 @@
-// SIGTERM and SIGINT as a question that the training loop asks, instead of an interruption.
+// Turns SIGTERM and SIGINT into a question that the training loop asks, instead of an interruption.
 
 #pragma once
 
 namespace trainyard {
 
-// From its construction on the two signals wait to be read, in this thread and those started later:
-// make it before any other thread. Not thread-safe.
+// Blocks the two signals in this thread and in all threads that are started later, so make this
+// object before any other thread. Not thread-safe.
 class StopSignals {
  public:
   StopSignals();
@@ -13,7 +13,7 @@ class StopSignals {
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
 
-  // Whether one has come, ever.
+  // Whether a signal has come since construction.
   bool Received();
 
  private:

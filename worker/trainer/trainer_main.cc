@@ -1,7 +1,8 @@
-// trainyard-trainer: one rank of a training job (docs/formats.md has its config), and what the
-// other programs ask of it because they have no kernels: the matrix rate, and text from a model.
+// trainyard-trainer: one rank of a training job (docs/formats.md has its config). It also serves
+// the other programs, which have no kernels: it measures the matrix rate, and generates text from a
+// model.
 //
-// The one place where a DeviceError ends.
+// A DeviceError is caught here and nowhere else.
 
 #include <signal.h>
 #include <unistd.h>
@@ -43,16 +44,16 @@ namespace {
 struct Flags {
   std::string config;
   bool measure = false;
-  GenerateOptions generate;  // With an empty checkpoint: not asked for.
+  GenerateOptions generate;  // Empty checkpoint: not requested.
   std::string fault;
   std::string device = "auto";
-  std::string dump;  // A job spec; empty: not asked for.
+  std::string dump;  // A job spec; empty: not requested.
   int64_t dump_rank = 0;
 };
 
-// The OpenMP runtime reads its environment when it is loaded, which is before main: a process that
-// lacks the setting replaces itself. Threads that spin while they wait collapse when ranks share
-// cores.
+// The OpenMP runtime reads its environment when it is loaded, which is before main. So a process
+// without this setting starts itself again with it. Threads that spin while they wait are very slow
+// when ranks share cores.
 void EnsurePassiveWaiting(char** argv) {
   if (std::getenv("OMP_WAIT_POLICY") != nullptr) return;
   ::setenv("OMP_WAIT_POLICY", "passive", 1);
@@ -60,9 +61,9 @@ void EnsurePassiveWaiting(char** argv) {
   LogWarning("exec_failed", {{"effect", "waiting threads spin"}});
 }
 
-// What CUDA reads when it is first used. Streams that share one of the device's queues wait for
-// each other, and so does a kernel's first launch, which loads it, for all that runs: either can
-// hang a collective whose peer is waited for.
+// Sets variables that CUDA reads at its first use. Streams that share a queue of the device wait
+// for each other. A kernel's first launch loads the kernel, and waits for everything that runs.
+// Either can hang a collective whose peer waits for this rank.
 void PrepareForCuda() {
   ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   ::setenv("CUDA_MODULE_LOADING", "EAGER", 0);
@@ -87,7 +88,8 @@ int Measure(int threads) {
 }
 
 int WriteText(const GenerateOptions& options) {
-  // A model may write anything, also what makes a terminal do things. A file gets it as it is.
+  // A model's text may contain control characters, which could affect a terminal. A file gets the
+  // text unchanged.
   const bool terminal = ::isatty(STDOUT_FILENO) == 1;
   const auto write = [&](absl::string_view text) {
     std::cout << (terminal ? VisibleUtf8(text) : std::string(text)) << std::flush;
@@ -120,7 +122,8 @@ int Dump(const Flags& flags) {
   return 0;
 }
 
-// Fills what could be read even where it returns an error, so that the exit report finds its path.
+// Sets the members that could be read even if it returns an error, so that the exit report has its
+// path.
 absl::Status ReadConfig(const std::string& path, TrainerConfig& config) {
   ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
   Violations violations;
@@ -129,8 +132,8 @@ absl::Status ReadConfig(const std::string& path, TrainerConfig& config) {
   return absl::InvalidArgumentError(absl::StrCat(path, ": ", violations.ToStatus().message()));
 }
 
-// Failures for tests: what a flag "KIND:STEP" says shall happen at that step. Only the command line
-// can ask for one, which a worker does not do: no job spec can.
+// Failures for tests. A flag "KIND:STEP" makes the failure happen at this step. Only the command
+// line can set it: no worker and no job spec can.
 using Fault = std::function<void(const Backend&, int64_t step, int attempt, StepState& state)>;
 
 absl::StatusOr<Fault> ParseFault(const std::string& flag) {
@@ -214,9 +217,9 @@ int Main(int argc, char** argv) {
                "Print the matrix rate of each dtype, in FLOP/s, as JSON");
   app.add_option("--generate", flags.generate.checkpoint,
                  "Write text with this checkpoint's model");
-  app.add_option("--prompt", flags.generate.prompt, "What the text begins with");
+  app.add_option("--prompt", flags.generate.prompt, "The beginning of the text");
   app.add_option("--tokens", flags.generate.tokens, "How many tokens to write");
-  app.add_option("--temperature", flags.generate.temperature, "0 takes the likeliest token");
+  app.add_option("--temperature", flags.generate.temperature, "0 always takes the likeliest token");
   app.add_option("--seed", flags.generate.seed, "The same seed writes the same text");
   app.add_option("--window", flags.generate.window, "Tokens that the model sees at once");
   auto* dump = app.add_option(
@@ -225,10 +228,11 @@ int Main(int argc, char** argv) {
   app.add_option("--rank", flags.dump_rank, "For --dump-program")->needs(dump);
   app.add_option("--threads", flags.generate.threads, "For --measure and --generate")
       ->check(CLI::Range(1, 1024));
-  app.add_option("--device", flags.device,
-                 "What a job alone computes on: cpu, cuda, or auto, a GPU where there is one");
+  app.add_option(
+      "--device", flags.device,
+      "Device for a job without a worker: cpu, cuda, or auto, which is a GPU if there is one");
   app.add_option("--fault", flags.fault,
-                 "For tests: KIND:STEP, kinds kill exit hang device nan nan-once");
+                 "For tests: KIND:STEP; the kinds are kill exit hang device nan nan-once");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -11,7 +11,7 @@
 namespace trainyard::ops {
 namespace {
 
-// What both directions know.
+// The base of both directions.
 class AttentionBase : public Op {
  public:
   AttentionBase(const Heads& heads, const AttentionTraits& traits)
@@ -41,7 +41,8 @@ class AttentionBase : public Op {
   const AttentionTraits traits_;
 };
 
-// Inputs: qkv, out, lse, dout; those of the form. Outputs: dqkv; the gradient of sinks, if any.
+// Inputs: qkv, out, lse, dout, and those of the form. Outputs: dqkv, and the gradient of sinks if
+// there are any.
 class AttentionBackwardOp final : public AttentionBase {
  public:
   AttentionBackwardOp(const Heads& heads, const AttentionTraits& traits, bool deterministic)
@@ -52,7 +53,7 @@ class AttentionBackwardOp final : public AttentionBase {
     return KeptBy(program, instance,
                   {.pass = AttentionPass::kBackward, .deterministic = deterministic_});
   }
-  // dP, dV, dQ, dK; computing the scores again is not counted.
+  // The products for dP, dV, dQ and dK. Computing the scores again is not counted.
   Cost CostOf(const Program& program, const Instance& instance) const override {
     Cost cost = Op::CostOf(program, instance);
     cost.flops = Flops(program, instance, {.keys = 2, .values = 2});
@@ -88,7 +89,7 @@ class AttentionBackwardOp final : public AttentionBase {
   const bool deterministic_;
 };
 
-// Inputs: qkv; those of the form. Outputs: out, lse.
+// Inputs: qkv, and those of the form. Outputs: out, lse.
 class AttentionOp final : public AttentionBase {
  public:
   using AttentionBase::AttentionBase;
@@ -136,7 +137,7 @@ class AttentionOp final : public AttentionBase {
   }
 };
 
-// The form against the heads and rows that it is for.
+// Checks the form against the heads and rows.
 void CheckForm(const Recorder& recorder, const ValueInfo& qkv, const Heads& heads,
                const AttentionForm& form) {
   CHECK(qkv.shape.back() == heads.columns() && qkv.shape[0] % heads.sequence == 0)

@@ -1,4 +1,4 @@
-// What an attention op is made with, and how the operands that an AttentionForm adds lie among the
+// The attributes of an attention op, and the order of an AttentionForm's operands among the
 // instance's values. Shared by attention.cc and context_attention.cc.
 
 #pragma once
@@ -16,8 +16,8 @@
 
 namespace trainyard::ops {
 
-// An AttentionForm without its values, which are the instance's last inputs: sinks, then where
-// documents begin and end, as far as there are any.
+// An AttentionForm without its values. The values are the instance's last inputs: sinks, then the
+// begins and ends of documents, as far as they exist.
 struct AttentionTraits {
   explicit AttentionTraits(const AttentionForm& form)
       : mask(form.mask),
@@ -28,10 +28,9 @@ struct AttentionTraits {
         ends(form.documents.ends.valid()) {}
 
   bool documents() const { return begins || ends; }
-  // As IsPlainCausal, of these heads.
+  // Whether IsPlain holds for the calls with these heads.
   bool IsPlain(const Heads& heads) const {
-    return mask == AttentionMask{} && soft_cap == 0 && !sinks && !documents() &&
-           heads.value_dim() == heads.head_dim;
+    return soft_cap == 0 && !documents() && heads.value_dim() == heads.head_dim;
   }
   AttentionDims DimsOf(const Heads& heads) const {
     return {.sequence = heads.sequence,
@@ -43,7 +42,7 @@ struct AttentionTraits {
             .soft_cap = soft_cap,
             .mask = mask};
   }
-  // What differs from the default, each with a space before it.
+  // The attributes that differ from the default, each with a space before it.
   std::string ToString() const {
     std::string text = mask.causal ? "" : " full";
     if (mask.window > 0) absl::StrAppend(&text, " window=", mask.window);
@@ -58,7 +57,7 @@ struct AttentionTraits {
   bool sinks, begins, ends;
 };
 
-// The values of a form that there are, in the order of the instance's inputs.
+// The existing values of a form, in the order of the instance's inputs.
 inline std::vector<Value> ValuesOf(const AttentionForm& form) {
   std::vector<Value> values;
   for (const Value value : {form.sinks, form.documents.begins, form.documents.ends}) {
@@ -67,7 +66,7 @@ inline std::vector<Value> ValuesOf(const AttentionForm& form) {
   return values;
 }
 
-// The tensors of these values; without data where there is none.
+// The tensors of these values. Tensors of values that do not exist have no data.
 struct FormTensors {
   FormTensors(const Binder& binder, const AttentionTraits& traits, std::span<const Value> values) {
     auto next = values.begin();
@@ -89,8 +88,9 @@ struct PackedViews {
   View q, k, v;
 };
 
-// FLOPs of one pair of a query and a key in products that sum over or give query and key heads, and
-// of those of value heads.
+// Counts the FLOPs for one pair of a query and a key. `keys` is the number of products whose sums
+// or results have the width of query and key heads, and `values` the number of those with the width
+// of value heads.
 struct ProductCounts {
   int keys;
   int values;

@@ -1,4 +1,5 @@
-// Matrices side by side: what separate products have made in place of one (ColumnLinear).
+// Joins matrices side by side: the results of separate products that stand in for one
+// (ColumnLinear).
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
@@ -16,7 +17,7 @@ class TakeColumnsOp final : public Op {
   explicit TakeColumnsOp(int64_t begin) : begin_(begin) {}
   absl::string_view name() const override { return "take_columns"; }
   std::string attributes() const override { return absl::StrCat("begin=", begin_); }
-  // What is taken, and no more.
+  // Counts only the columns that are taken.
   Cost CostOf(const Program& program, const Instance& instance) const override {
     return {.bytes = 2.0 * double(program.info(instance.outputs[0]).bytes())};
   }
@@ -33,7 +34,7 @@ class TakeColumnsOp final : public Op {
   const int64_t begin_;
 };
 
-// Inputs: matrices of T rows. Output: all of their columns.
+// Inputs: matrices of T rows. Output: all their columns side by side.
 class ConcatColumnsOp final : public Op {
  public:
   absl::string_view name() const override { return "concat_columns"; }

@@ -1,11 +1,13 @@
-// Attention over sequences that context ranks share out (zig-zag: kernels/sequence_part.h).
+// Attention over sequences that context ranks divide (zig-zag: kernels/sequence_part.h).
 //
-// Each rank keeps its queries and works through the keys and values of all ranks: in turn t those
-// of the rank t places before it, by the parts that context_parts.h says.
-// In a ring (Liu et al. 2023, arXiv:2310.01889) keys and values go round: while a rank works on
-// some, they are already on their way to the next. In backward their gradients travel with them,
-// and reach their owner last. Or all are gathered before the first turn (Llama Team 2024,
-// arXiv:2407.21783, section 3.3.2), and their gradients are summed and scattered after the last.
+// Each rank keeps its queries and works through the keys and values of all ranks. In turn t it
+// works on those of the rank t places before it, in the parts that context_parts.h finds.
+//
+// In a ring (Liu et al. 2023, arXiv:2310.01889) keys and values travel round: while a rank works on
+// some, it already sends them to the next rank. In backward their gradients travel with them, and
+// reach their owner last. Otherwise all keys and values are gathered before the first turn (Llama
+// Team 2024, arXiv:2407.21783, section 3.3.2), and their gradients are summed and scattered after
+// the last turn.
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -21,8 +23,9 @@
 namespace trainyard::ops {
 namespace {
 
-// What both directions know. Both have memory for keys and values in places of this rank's rows:
-// two that take turns in a ring, else one for each rank. Backward has as many for their gradients.
+// The base of both directions. Both have memory for keys and values, divided into places of the
+// size of this rank's rows: two places that take turns in a ring, or one place for each rank.
+// Backward has the same memory for the gradients.
 class ContextAttentionBase : public Op {
  public:
   ContextAttentionBase(const Heads& heads, const AttentionTraits& traits, const Ring& ring,
@@ -43,7 +46,7 @@ class ContextAttentionBase : public Op {
   }
   int64_t q_columns() const { return heads_.query_columns(); }
   int64_t kv_columns() const { return heads_.key_columns() + heads_.value_columns(); }
-  // Keys and values side by side in rows of kv_columns().
+  // Views of keys and values, which lie side by side in rows of kv_columns().
   template <typename View, typename AnyTensor>
   std::pair<View, View> KeysAndValuesOf(const AnyTensor& kv) const {
     return {View(kv, 0, heads_.key_columns()),
@@ -59,7 +62,8 @@ class ContextAttentionBase : public Op {
            products.FlopsPerPair(heads_);
   }
 
-  // Into the place of turn 0, and of the others where they are gathered.
+  // Copies this rank's keys and values to the place of turn 0. Also gathers those of the other
+  // ranks if there is no ring.
   std::vector<Call> TakeKeysAndValues(const Binder& binder, Tensor qkv, Tensor kv) const {
     const Tensor own = Place(kv, 0);
     std::vector<Call> calls = {binder.Kernel(CopyColumnsArgs{
@@ -70,13 +74,13 @@ class ContextAttentionBase : public Op {
     }
     return calls;
   }
-  // What is sent of them, by their memory.
+  // The communication of keys and values, by the size of their memory.
   std::vector<Communication> KeysAndValues(const Program& program, Value kv) const {
     const int64_t bytes = int64_t(program.info(kv).bytes());
     if (in_ring()) return Exchanges(ring_.ranks - 1, bytes / places());
     return {CallsOf(CollectiveOp::kAllGather, 1, bytes, int(ring_.ranks))};
   }
-  // In a ring, what a turn works on goes to the next rank meanwhile.
+  // In a ring, sends the keys and values of a turn to the next rank while `part` works on them.
   Call WhileShifting(const Binder& binder, Tensor kv, int64_t turn, Call part) const {
     if (!in_ring() || turn + 1 == ring_.ranks) return part;
     return WhileExchanging(binder.collective(group()),
@@ -90,13 +94,13 @@ class ContextAttentionBase : public Op {
   const ContextExchange exchange_;
 };
 
-// Inputs: qkv, out, lse, dout; those of the form. Outputs: dqkv; then memory of its own: dq, keys
-// and values, their gradients; the gradient of sinks, if any.
+// Inputs: qkv, out, lse, dout, and those of the form. Outputs: dqkv; then memory for dq, for keys
+// and values, and for their gradients; then the gradient of sinks if there are any.
 class ContextAttentionBackwardOp final : public ContextAttentionBase {
  public:
   using ContextAttentionBase::ContextAttentionBase;
   absl::string_view name() const override { return "context_attention_backward"; }
-  // As attention_backward: computing the scores again is not counted.
+  // As in attention_backward: computing the scores again is not counted.
   Cost CostOf(const Program& program, const Instance& instance) const override {
     Cost cost = Op::CostOf(program, instance);
     cost.flops = Flops(program, instance, {.keys = 2, .values = 2});
@@ -117,7 +121,7 @@ class ContextAttentionBackwardOp final : public ContextAttentionBase {
     Collective& collective = binder.collective(group());
     const Tensor qkv = in(0), dqkv = out(0), dq = out(1), kv = out(2), dkv = out(3);
     std::vector<Call> calls = TakeKeysAndValues(binder, qkv, kv);
-    // A turn may leave out half of another rank's rows.
+    // A turn may leave out half of another rank's rows, so their gradients must be zero first.
     if (!in_ring()) calls.push_back(binder.Kernel(FillArgs{.y = dkv, .value = 0}));
     for (int64_t turn = 0; turn < ring_.ranks; ++turn) {
       std::vector<Call> parts;
@@ -126,7 +130,7 @@ class ContextAttentionBackwardOp final : public ContextAttentionBase {
       }
       calls.push_back(WhileShifting(binder, kv, turn, InOrder(std::move(parts))));
       if (!in_ring()) continue;
-      // After the last turn the gradients have one more place to go: home.
+      // After the last turn the gradients travel one more place, to their owner.
       calls.push_back(
           [&collective, from = Place(dkv, turn), to = Place(dkv, turn + 1), ring = ring_](Exec&) {
             collective.SendReceive(from, ring.next(), to, ring.previous());
@@ -170,7 +174,8 @@ class ContextAttentionBackwardOp final : public ContextAttentionBase {
     if (traits_.sinks && turn_part.first) {
       args.sinks = form.sinks;
       args.dsinks = out(4);
-      // The first of the first parts writes as the parameter's gradient is written, others add.
+      // The first of the first parts overwrites or adds as the binder says, and the other parts
+      // add.
       args.write_dsinks =
           turn_part.part.q_begin == 0 ? binder.write(instance.outputs[4]) : Write::kAdd;
     }
@@ -178,8 +183,8 @@ class ContextAttentionBackwardOp final : public ContextAttentionBase {
   }
 };
 
-// Inputs: qkv; those of the form. Outputs: out, lse; then memory of its own: the sum of the parts,
-// keys and values.
+// Inputs: qkv, and those of the form. Outputs: out, lse; then memory for the sum of the parts, and
+// for keys and values.
 class ContextAttentionOp final : public ContextAttentionBase {
  public:
   using ContextAttentionBase::ContextAttentionBase;

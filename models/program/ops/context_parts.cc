@@ -1,15 +1,18 @@
-// A causal mask without more makes turns of equal work for all ranks, one part each:
-//   t = 0          own keys: causal, all of this rank's rows in order
-//   from a lower   rank: all queries come after its first chunk and before its second
-//   from a higher  rank: only the second chunk of queries comes after its two chunks, which it sees
-// A full mask has one part, of all rows. Where positions count (windows, documents) a part is one
-// chunk of queries over one chunk of keys, whose positions follow one another.
+// With a plain causal mask, each turn has one part, and all ranks have equal work:
+//
+//   t = 0                own keys: causal, all of this rank's rows in order
+//   from a lower rank    all queries see the first chunk of keys and not the second
+//   from a higher rank   only the second chunk of queries sees the keys, and both chunks of them
+//
+// With a full mask, a turn has one part with all rows. If positions count (windows, documents), a
+// part is one chunk of queries over one chunk of keys, and positions within a chunk are
+// consecutive.
 #include "models/program/ops/context_parts.h"
 
 namespace trainyard::ops {
 namespace {
 
-// Rows [begin, begin + half) of a rank's, which stand at `position` and after.
+// Rows [begin, begin + half) of a rank, whose positions begin at `position`.
 struct Chunk {
   int64_t begin;
   int64_t position;
@@ -38,7 +41,8 @@ std::vector<TurnPart> PartsOf(const Ring& ring, int64_t turn, int64_t rows,
     const Chunk queries = ChunkOf(ring, ring.rank, half, second_queries);
     const Chunk keys = ChunkOf(ring, owner, half, second_keys);
     const int64_t all = ring.ranks * rows;
-    // Intervals move forward with the query: from the first one's begin to the last one's end.
+    // The intervals of keys move forward with the query. So they lie between the begin of the first
+    // query's interval and the end of the last query's.
     const int64_t begin = KeysSeen(mask, queries.position, all).begin;
     const int64_t end = KeysSeen(mask, queries.position + half - 1, all).end;
     if (begin >= keys.position + half || end <= keys.position) return;

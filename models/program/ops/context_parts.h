@@ -1,5 +1,6 @@
-// Which parts of attention a rank computes when context ranks share out sequences in zig-zag order
-// (kernels/sequence_part.h): its queries over the keys that it has in one turn.
+// The parts of attention that a rank computes if context ranks divide sequences in zig-zag order
+// (kernels/sequence_part.h). In each turn a rank computes its queries over the keys that it holds
+// in that turn.
 
 #pragma once
 
@@ -10,21 +11,21 @@
 
 namespace trainyard::ops {
 
-// A part, and whether it is the first that its queries, and its keys, meet: then it overwrites
-// results, and takes the sinks.
+// A part, and whether the part is the first for its queries and for its keys. A first part
+// overwrites results, and takes the sinks.
 struct TurnPart {
   AttentionPart part;
   bool first;
 };
 
-// The parts of turn `turn`, on keys of the rank so many places before, in the order in which they
-// must run; `rows` of each sequence are on each rank, and even. Parts of which no query sees a key
-// are left out, so that there may be none. In turn 0 the first parts cover all rows. `documents`:
-// what a query sees also depends on its position.
+// Returns the parts of turn `turn` in the order in which they must run. In turn t a rank holds the
+// keys of the rank t places before it. Each rank has `rows` rows of each sequence, an even number.
+// Parts in which no query sees a key are left out, so the list may be empty. In turn 0 the first
+// parts cover all rows. `documents`: what a query sees depends on its position, too.
 std::vector<TurnPart> PartsOf(const Ring& ring, int64_t turn, int64_t rows,
                               const AttentionMask& mask, bool documents);
 
-// Query/key pairs of one head of one sequence that the mask lets through on this rank.
+// The number of query/key pairs that the mask allows on this rank, for one head of one sequence.
 double PairsOn(const Ring& ring, int64_t rows, const AttentionMask& mask);
 
 }  // namespace trainyard::ops

@@ -1,17 +1,16 @@
-// The output projection and the cross-entropy of its logits in one, chunk by chunk of the tokens:
-// of logits, and of their gradient, no more than a chunk is ever there.
+// The output projection and the cross-entropy of its logits in one op, one chunk of tokens after
+// the other. No more than a chunk of the logits and of their gradient is ever in memory.
 //
-//   for each chunk   logits = x w^T, their loss
-//                    dlogits,  dw += dlogits^T x,  dx = dlogits w    where gradients are wanted
+//   for each chunk   logits = x w^T, and their loss
+//                    dlogits,  dw += dlogits^T x,  dx = dlogits w    if gradients are wanted
 //
-// The gradient of the loss is known before anything else is, so a training step does all of this at
-// the start of its backward pass, once; what forward records is replayed in validation alone. Since
-// dlogits is gone when the chunk is done, the weight's gradient cannot be delayed: it is of list
-// kBackwardInput.
+// The gradient of the loss needs no other gradient. So a training step does all of this once, at
+// the start of its backward pass; the forward instance runs only in validation. dlogits is gone
+// when the chunk is done, so the weight's gradient cannot be delayed and is in list kBackwardInput.
 //
-// Between n tensor ranks, x is gathered before the first chunk, the statistics of each chunk are
-// exchanged, and dx is summed and scattered after the last. Letters: T rows of one rank, D width, V
-// columns of logits on this rank, C rows of a chunk.
+// With n tensor ranks, x is gathered before the first chunk, the statistics of each chunk are
+// exchanged, and dx is summed and scattered after the last chunk. Letters: T rows of one rank, D
+// width, V columns of logits on this rank, C rows of a chunk.
 #include "kernels/cross_entropy.h"
 
 #include <algorithm>
@@ -25,9 +24,9 @@
 namespace trainyard::ops {
 namespace {
 
-// As few chunks as keep the logits of one near the caches, but of enough rows that reading the
-// weight and adding to its gradient once a chunk is little beside its products. All but the last
-// have equally many.
+// Returns the number of rows of a chunk. The logits of a chunk should stay near the caches, but a
+// chunk should have enough rows that its products take much longer than reading the weight and
+// adding to the weight's gradient. All chunks but the last have the same number of rows.
 int64_t ChunkRows(int64_t rows, int64_t row_bytes) {
   constexpr int64_t kBytes = 16 << 20, kLeastRows = 512;
   const int64_t most = std::max(kLeastRows, kBytes / row_bytes);
@@ -41,23 +40,23 @@ constexpr ProductUse kHeadInputGradient{ProductKind::kHead, ProductRole::kInputG
 enum class Role : uint8_t { kLoss, kGradient };
 
 struct Division {
-  AxisSet axes;  // Of the tensor ranks; empty: the vocabulary is not divided.
+  AxisSet axes;  // The tensor ranks' axes; empty: the vocabulary is not divided.
   VocabSlice slice;
   int64_t rows;   // n T.
-  int64_t chunk;  // Rows of each but the last.
+  int64_t chunk;  // Rows of each chunk but the last.
 };
 
-// Which gradients backward has to find.
+// The gradients that backward has to compute.
 struct Wanted {
   bool x = true;
   bool weight = true;
   int count() const { return int(x) + int(weight); }
 };
 
-// Inputs: x [T, D], w [V, D], targets [n T]. Outputs: with kGradient dx [T, D] and the gradient of
-// w, as far as wanted, then memory: logits [C, V], lse [C]; between ranks x of all [n T, D], which
-// dx takes the place of, statistics [C, 3] and those of all [n, C, 3]; dlogits [C, V] where logits
-// have another dtype.
+// Inputs: x [T, D], w [V, D], targets [n T]. Outputs, with kGradient: dx [T, D] and the gradient of
+// w, as far as wanted. Then memory: logits [C, V], lse [C]; with several ranks also x of all ranks
+// [n T, D], which dx overwrites, statistics [C, 3], and those of all ranks [n, C, 3]; and dlogits
+// [C, V] if logits have another dtype.
 class LinearCrossEntropyOp final : public Op {
  public:
   LinearCrossEntropyOp(Role role, const Division& division, const Wanted& wanted)
@@ -72,7 +71,7 @@ class LinearCrossEntropyOp final : public Op {
   AxisSet group() const override { return division_.axes; }
   bool is_loss() const override { return role_ == Role::kLoss; }
   bool has_effect() const override { return true; }
-  // A chunk's x is read for the last time before its dx is written.
+  // The last read of a chunk's x comes before the write of its dx.
   bool MayAlias(int output, int input) const override {
     return role_ == Role::kGradient && wanted_.x && output == 0 && input == 0;
   }
@@ -99,15 +98,15 @@ class LinearCrossEntropyOp final : public Op {
 
  private:
   struct Tensors {
-    Tensor x, dx;  // Of all ranks' rows.
+    Tensor x, dx;  // With the rows of all ranks.
     Tensor weight, targets, logits, dlogits, lse;
-    Tensor statistics, all_statistics;  // Between ranks.
+    Tensor statistics, all_statistics;  // Used with several ranks.
   };
   Tensors TensorsOf(const Binder& binder, const Instance& instance) const;
   Tensors ChunkOf(const Tensors& whole, int64_t begin, int64_t rows) const;
   void BindLoss(const Binder& binder, const Tensors& chunk, std::vector<Call>& calls) const;
   bool divided() const { return !division_.axes.empty(); }
-  // f(begin, rows) of each chunk.
+  // Calls f(begin, rows) for each chunk.
   template <typename F>
   void ForEachChunk(F&& f) const {
     for (int64_t begin = 0; begin < division_.rows; begin += division_.chunk) {
@@ -166,12 +165,12 @@ LinearCrossEntropyOp::Tensors LinearCrossEntropyOp::ChunkOf(const Tensors& whole
   for (Tensor* of_chunk : {&t.logits, &t.dlogits, &t.lse}) *of_chunk = RowsOf(*of_chunk, 0, rows);
   if (divided()) {
     t.statistics = RowsOf(whole.statistics, 0, rows);
-    t.all_statistics.shape = whole.all_statistics.shape.With(1, rows);  // Ranks' side by side.
+    t.all_statistics.shape = whole.all_statistics.shape.With(1, rows);  // All ranks' statistics.
   }
   return t;
 }
 
-// Adds the chunk's loss, and finds lse.
+// Adds the chunk's loss, and computes lse.
 void LinearCrossEntropyOp::BindLoss(const Binder& binder, const Tensors& chunk,
                                     std::vector<Call>& calls) const {
   if (!divided()) {
@@ -245,7 +244,7 @@ Call LinearCrossEntropyOp::Bind(const Binder& binder, const Instance& instance) 
   return InOrder(std::move(calls));
 }
 
-// `outputs`: of the gradient, what comes before the memory.
+// `outputs`: those of the gradient op that come before its memory.
 std::vector<Value> Emit(Recorder& recorder, const LinearCrossEntropyOp& op,
                         const std::vector<Value>& inputs, std::vector<Recorder::Output> outputs) {
   const Division& division = op.division();

@@ -28,7 +28,7 @@ class EmbeddingOp final : public Op {
  public:
   explicit EmbeddingOp(const VocabSlice& slice) : slice_(slice) {}
   absl::string_view name() const override { return "embedding"; }
-  // The rows that are read, not the whole table.
+  // Counts the rows that are read, not the whole table.
   Cost CostOf(const Program& program, const Instance& instance) const override {
     return {.bytes = 2.0 * double(program.info(instance.outputs[0]).bytes()) +
                      double(program.info(instance.inputs[1]).bytes())};

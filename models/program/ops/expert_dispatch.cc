@@ -77,7 +77,7 @@ Call ExpertDispatch::Sort(const Binder& binder, Tensor experts) const {
 int64_t ExpertDispatch::Load(const Exec& exec) {
   backend_.CopyToHost(exec, rounds_.counts().data(), counts_.data, counts_.bytes());
   backend_.CopyToHost(exec, rounds_.order().data(), order_.data, order_.bytes());
-  check_communication_();  // Also of other axes: tokens may be what a failed one left.
+  check_communication_();  // Also other axes: tokens may be left by a failed collective.
   return rounds_.Count();
 }
 
@@ -100,7 +100,7 @@ void ExpertDispatch::Begin(const Exec& exec, int64_t round) {
 Call ExpertDispatch::ToExperts(const Binder& binder, Row row, Tensor x, Tensor grouped) {
   const int64_t divisor = row == Row::kToken ? shape_.top_k : 1;
   if (row == Row::kSlot) x = AsColumn(x), grouped = AsColumn(grouped);
-  if (collective_ == nullptr) {  // What one rank sends itself is grouped already.
+  if (collective_ == nullptr) {  // Rows that a rank sends to itself are grouped already.
     return binder.Kernel(GatherRowsArgs{.x = x,
                                         .rows = Reshaped(sent_, {shape_.bound}),
                                         .count = num_sent_,
@@ -114,8 +114,7 @@ Call ExpertDispatch::ToExperts(const Binder& binder, Row row, Tensor x, Tensor g
       GatherRowsArgs{.x = staging.here, .rows = grouped_, .count = received_, .y = grouped});
   return [this, staging, take = std::move(take), group = std::move(group)](Exec& exec) {
     take(exec);
-    collective_->AllToAllRows(staging.there, rounds_.send_rows(), staging.here,
-                              rounds_.receive_rows());
+    collective_->AllToAll(staging.there, rounds_.send_rows(), staging.here, rounds_.receive_rows());
     group(exec);
   };
 }
@@ -136,8 +135,7 @@ Call ExpertDispatch::FromExperts(const Binder& binder, Row row, Tensor grouped, 
       binder.Kernel(GatherSumArgs{.z = staging.there, .place = place, .y = y, .write = write});
   return [this, staging, ungroup = std::move(ungroup), sum = std::move(sum)](Exec& exec) {
     ungroup(exec);
-    collective_->AllToAllRows(staging.here, rounds_.receive_rows(), staging.there,
-                              rounds_.send_rows());
+    collective_->AllToAll(staging.here, rounds_.receive_rows(), staging.there, rounds_.send_rows());
     sum(exec);
   };
 }

@@ -1,8 +1,8 @@
-// Moves rows between the ranks that hold tokens and those that hold the experts which these tokens
-// chose, in rounds (expert_rounds.h). Without other ranks rows are sorted only.
+// Moves rows between the ranks that hold tokens and the ranks that hold the experts chosen by these
+// tokens, in rounds (expert_rounds.h). With one rank, rows are only sorted.
 //
-// Letters: T tokens, K choices of each, S = T K slots, E experts, n ranks, G = E / n, B rows at
-// once.
+// Letters: T tokens, K choices of each token, S = T K slots, E experts, n ranks, G = E / n experts
+// of a rank, B rows at once.
 
 #pragma once
 
@@ -16,51 +16,52 @@
 namespace trainyard::ops {
 
 struct ExpertDispatchShape {
-  AxisSet axes;  // Over which experts are divided; empty: one rank has all.
+  AxisSet axes;  // Experts are divided over these axes; empty: one rank has all.
   int64_t ranks = 1;
   int64_t rank = 0;
   int64_t experts = 0;
   int64_t tokens = 0;
   int64_t top_k = 0;
-  int64_t width = 0;  // Of a token's row.
+  int64_t width = 0;  // Width of a token's row.
   int64_t bound = 0;
 
   int64_t slots() const { return tokens * top_k; }
   int64_t local_experts() const { return experts / ranks; }
 };
 
-// One bound instance's dispatch. Calls that it makes refer to it.
+// The dispatch of one bound instance. The calls that it makes refer to it, so it must outlive them.
 class ExpertDispatch {
  public:
-  // The memory of its own that it needs, to be outputs of the instance.
+  // The memory that the dispatch needs. The instance must have these as outputs.
   static std::vector<Recorder::Output> Memory(const ExpertDispatchShape& shape,
                                               const Precision& precision);
 
-  // `memory` as above; counts [n, E] and order [S] are i32.
+  // `memory` holds the tensors of Memory(), in order. counts [n, E] and order [S] are i32.
   ExpertDispatch(const Binder& binder, const ExpertDispatchShape& shape,
                  std::span<const Tensor> memory, Tensor counts, Tensor order);
 
-  // Makes counts and order from experts [T, K].
+  // Returns a call that computes counts and order from experts [T, K].
   Call Sort(const Binder& binder, Tensor experts) const;
-  // Reads counts and order; returns the number of rounds, the same on each rank.
+  // Reads counts and order, and returns the number of rounds. All ranks get the same number.
   int64_t Load(const Exec& exec);
   void Begin(const Exec& exec, int64_t round);
 
   enum class Row : uint8_t {
-    kToken,  // [width], as activations.
+    kToken,  // [width], dtype of activations.
     kSlot,   // One number, dtype of statistics.
   };
-  // The rows of x [T, width] or [S] that the round is about, to `grouped` [B, width] or [B] in
-  // order of (expert, source rank, slot).
+  // Returns a call that moves the rows of the round from x, [T, width] or [S], to `grouped`, [B,
+  // width] or [B], in order of (expert, source rank, slot).
   Call ToExperts(const Binder& binder, Row row, Tensor x, Tensor grouped);
-  // The opposite: y = or += the sum of what comes back for each row of y.
+  // Returns the call in the other direction: y = or += the sum of the rows that come back for each
+  // row of y.
   Call FromExperts(const Binder& binder, Row row, Tensor grouped, Tensor y, Write write);
 
-  Tensor offsets() const { return offsets_; }    // [G + 1] i32, of the round begun.
+  Tensor offsets() const { return offsets_; }    // [G + 1] i32, of the current round.
   Tensor received() const { return received_; }  // [1] i32: offsets()[G].
 
  private:
-  // Rows on their way: as they leave or return, and as they arrive.
+  // Buffers for rows at the tokens' rank (`there`) and at the experts' rank (`here`).
   struct Staging {
     Tensor there, here;
   };

@@ -1,9 +1,10 @@
-// The experts of a layer: every token's row goes to those that it chose, wherever they are, and the
-// sum of their outputs comes back.
+// The experts of a layer. Every token's row is sent to the experts that the token chose, wherever
+// they are, and the sum of their outputs comes back.
 //
-// A token's weight for an expert multiplies what the expert computes between its two products: the
-// gradient of the weight is then found where the expert is, and its output need not be kept. What
-// backward needs of one round is kept; if there were more, backward sends the rows once more.
+// A token's weight for an expert is multiplied in between the expert's two products. So the
+// gradient of the weight is found on the rank of the expert, and the expert's output need not be
+// kept. The values that backward needs are kept for one round. If there were more rounds, backward
+// sends the rows again.
 #include <algorithm>
 #include <cmath>
 #include <sstream>
@@ -21,21 +22,21 @@ namespace {
 
 using Row = ExpertDispatch::Row;
 
-// What an expert is made of.
+// The sizes and options of an expert.
 struct ExpertForm {
   int64_t ffn = 0;
-  bool bias = false;  // Both products have one.
+  bool bias = false;  // Both products have a bias.
   double swiglu_limit = 0;
 };
 
-// What both directions know. Kept from forward to backward: counts, order, and of the experts'
-// side the rows, their weights, and gate and up of each.
+// The base of both directions. Kept from forward to backward: counts and order, and on the experts'
+// rank the rows, their weights, and each row's gate and up.
 class ExpertMlpBase : public Op {
  public:
   ExpertMlpBase(const ExpertDispatchShape& shape, const ExpertForm& form)
       : shape_(shape), form_(form) {}
   AxisSet group() const override { return shape_.axes; }
-  // The host looks at how many rows there are.
+  // The host reads the number of rows.
   bool is_capturable() const override { return false; }
   std::string attributes() const override {
     std::ostringstream out;
@@ -47,7 +48,7 @@ class ExpertMlpBase : public Op {
   }
 
  protected:
-  // Between tokens and experts: so many rows of each slot, and a number.
+  // The communication between tokens and experts: `rows` rows and one number for each slot.
   Communication Travel(const Precision& precision, int64_t rows) const {
     const auto sent = [&](int64_t elements, DType dtype) {
       return SentBytes(CollectiveOp::kAllToAll, elements * int64_t(SizeOf(dtype)),
@@ -59,12 +60,12 @@ class ExpertMlpBase : public Op {
                      sent(shape_.slots(), precision.statistic),
             .exact = false};
   }
-  // What each rank has for each expert.
+  // The communication of the counts: how many slots each rank has for each expert.
   Communication Counts() const {
     const int64_t bytes = shape_.ranks * shape_.experts * int64_t(SizeOf(DType::kI32));
     return CallsOf(CollectiveOp::kAllGather, 1, bytes, int(shape_.ranks));
   }
-  // Of products of all slots with so many of gate, up and down.
+  // FLOPs of the products of all slots with this many of the matrices gate, up and down.
   double FlopsOf(int matrices) const {
     return ProductFlops(shape_.slots(), shape_.width * form_.ffn) * matrices;
   }
@@ -83,7 +84,7 @@ class ExpertMlpBase : public Op {
   const ExpertForm form_;
 };
 
-// Rows and weights to the experts, and their first product.
+// Sends rows and weights to the experts, and computes the first product.
 struct Arrival {
   Tensor x, rows, weights, row_weights, gate_up, up;
   Tensor gate_up_bias = {};  // Without data: none.
@@ -104,11 +105,11 @@ void RunAll(const std::vector<Call>& calls, Exec& exec) {
   for (const Call& call : calls) call(exec);
 }
 
-// Inputs: dy, x, weights, gate_up, down; then what forward kept: counts, order, rows, row_weights,
-// up, of which the last three are overwritten; perhaps the biases of gate_up and down. Outputs: dx,
-// dweights, the gradients of gate_up and down where these are trainable; then memory of its own:
-// gradients of rows, of what is between the products; perhaps the gradients of the biases; the
-// dispatch's memory.
+// Inputs: dy, x, weights, gate_up, down; then the kept values counts, order, rows, row_weights, up,
+// of which the last three are overwritten; then the biases of gate_up and down, if any. Outputs:
+// dx, dweights, and the gradients of gate_up and down if trainable; then memory for the gradients
+// of rows and of the values between the products; then the gradients of the biases, if any; then
+// the dispatch's memory.
 class ExpertMlpBackwardOp final : public ExpertMlpBase {
  public:
   struct Trainable {
@@ -121,7 +122,7 @@ class ExpertMlpBackwardOp final : public ExpertMlpBase {
       : ExpertMlpBase(shape, form), trainable_(trainable) {}
   absl::string_view name() const override { return "expert_mlp_backward"; }
   bool Overwrites(int input) const override { return input >= 7 && input <= 9; }
-  // Forward again for further rounds is not counted.
+  // The forward that further rounds repeat is not counted.
   Cost CostOf(const Program& program, const Instance& instance) const override {
     Cost cost = Op::CostOf(program, instance);
     cost.flops = FlopsOf(3) + FlopsOf((trainable_.gate_up ? 2 : 0) + (trainable_.down ? 1 : 0));
@@ -157,9 +158,9 @@ class ExpertMlpBackwardOp final : public ExpertMlpBase {
   }
 
  private:
-  // The first output that is memory of its own.
+  // The index of the first output that is memory.
   int own() const { return 2 + trainable_.count(); }
-  // Backward of rows that have arrived.
+  // Backward for rows that have arrived.
   std::vector<Call> Round(const Binder& binder, const Instance& instance, ExpertDispatch& dispatch,
                           bool first) const {
     const auto in = [&](int i) { return binder.tensor(instance.inputs[size_t(i)]); };
@@ -206,7 +207,7 @@ class ExpertMlpBackwardOp final : public ExpertMlpBase {
                                   .dw = row_weights,
                                   .limit = form_.swiglu_limit});
     if (form_.bias) {
-      // The weight multiplies the second bias, too, so its gradient has a term of that bias.
+      // The weight multiplies the second bias, too, so its gradient has a term with that bias.
       then(GroupedBiasFactorGradientArgs{
           .dy = drows, .bias = in(11), .offsets = offsets, .dw = row_weights});
       then(GroupedBiasGradientArgs{
@@ -239,10 +240,11 @@ std::vector<Recorder::Output> Joined(std::vector<Recorder::Output> a,
   return a;
 }
 
-// What backward needs of the op below, for where it is computed again: rows go to their experts and
-// through the first product, and nothing comes back. Of further rounds backward needs nothing.
+// Computes again what backward needs, if the layer is recomputed: rows are sent to their experts
+// and go through the first product, and nothing comes back. Backward needs nothing from further
+// rounds.
 //
-// Inputs: x, experts, weights, gate_up, perhaps its bias. Outputs: counts, order, rows,
+// Inputs: x, experts, weights, gate_up, and its bias if any. Outputs: counts, order, rows,
 // row_weights, up; then the dispatch's memory.
 class ExpertMlpArrivalOp final : public ExpertMlpBase {
  public:
@@ -279,9 +281,9 @@ class ExpertMlpArrivalOp final : public ExpertMlpBase {
   }
 };
 
-// Inputs: x, experts, weights, gate_up, down, perhaps the two's biases. Outputs: y; what backward
-// needs: counts, order, rows, row_weights, up; then memory of its own: what is between the
-// products, the experts' outputs; the dispatch's.
+// Inputs: x, experts, weights, gate_up, down, and the biases of the last two if any. Outputs: y;
+// then the values that backward needs: counts, order, rows, row_weights, up; then memory for the
+// values between the products, for the experts' outputs, and for the dispatch.
 class ExpertMlpOp final : public ExpertMlpBase {
  public:
   using ExpertMlpBase::ExpertMlpBase;
@@ -299,7 +301,7 @@ class ExpertMlpOp final : public ExpertMlpBase {
     if (read[0]) return instance;
     Instance arrival = instance;
     arrival.op = std::make_shared<ExpertMlpArrivalOp>(shape_, form_);
-    if (form_.bias) arrival.inputs.pop_back();  // Of down.
+    if (form_.bias) arrival.inputs.pop_back();  // The bias of `down`.
     arrival.inputs.erase(arrival.inputs.begin() + 4);
     const auto outputs = arrival.outputs.begin();
     arrival.outputs.erase(outputs + 6, outputs + 8);
@@ -416,7 +418,7 @@ Value ExpertMlp(Recorder& recorder, const ExpertMlpInputs& inputs) {
                             .tokens = x.shape[0],
                             .top_k = experts.shape[1],
                             .width = x.shape[1]};
-  // A token has each expert once.
+  // A token chooses an expert at most once.
   const int64_t most = ranks * shape.tokens * std::min(shape.top_k, gate_up[0]);
   const double rows = std::ceil(recorder.program().expert_rows * double(shape.slots()));
   shape.bound = std::clamp<int64_t>(int64_t(rows), 1, most);

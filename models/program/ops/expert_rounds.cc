@@ -47,12 +47,12 @@ void ExpertRounds::Begin(int64_t round) {
   Receive(begin, end);
 }
 
-// What every rank receives is numbered through; this rank's share of it lies behind that of the
+// All rows that a rank receives are numbered in one order. This rank's rows come after those of the
 // ranks before it.
 void ExpertRounds::Send(int64_t begin, int64_t end) {
   std::fill(place_.begin(), place_.end(), -1);
   num_sent_ = 0;
-  int64_t slot = 0;  // The first in `order` for the target.
+  int64_t slot = 0;  // The target's first slot in `order`.
   for (int64_t target = 0; target < options_.ranks; ++target) {
     int64_t before = 0;
     for (int64_t source = 0; source < options_.rank; ++source) {
@@ -73,7 +73,7 @@ void ExpertRounds::Send(int64_t begin, int64_t end) {
 }
 
 void ExpertRounds::Receive(int64_t begin, int64_t end) {
-  // Calls f(source, expert, rows) for the rows of the round, in the order in which they come.
+  // Calls f(source, expert, rows) for the rows of the round, in the order in which they arrive.
   const auto for_each = [&](auto&& f) {
     int64_t at = 0;
     for (int64_t source = 0; source < options_.ranks; ++source) {

@@ -1,4 +1,4 @@
-// All-gather and reduce-scatter of activations: each is the other's backward.
+// All-gather and reduce-scatter of activations. Each is the backward of the other.
 #include <sstream>
 
 #include "models/program/binder.h"

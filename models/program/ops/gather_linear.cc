@@ -1,15 +1,16 @@
-// Linear layers between tensor ranks: an all-gather before the product, or a reduce-scatter behind
-// it, in pieces of rows, so that a piece travels while the product of another is computed.
+// Linear layers over tensor ranks: an all-gather before the product, or a reduce-scatter after the
+// product. Both work in pieces of rows, so that one piece travels while the product of another is
+// computed.
 //
-//   gather   x of every rank goes round; in turn t a rank multiplies that of the rank t places
-//            before it while it is on its way to the next
-//   scatter  a rank multiplies what another rank needs and sends it there while it multiplies what
-//            the next one needs, its own last; parts are summed in rank order when all are there
+//   gather   Every rank's x travels round. In turn t a rank multiplies the x of the rank t places
+//            before it, and sends it to the next rank at the same time.
+//   scatter  A rank multiplies what another rank needs, and sends the result there while it
+//            multiplies for the next rank; its own part comes last. Parts are summed in rank order
+//            when all have arrived.
 //
-// Backward of the one is the other. The gathered x of the first is not kept: for the weight's
-// gradient it goes round again. Sources: Korthikanti et al. 2022, arXiv:2205.05198, section 4.2.2;
-// Wang et al. 2023, doi:10.1145/3567955.3567959.
-// Letters: n ranks, T rows of one, K summed, N columns.
+// Each is the backward of the other. The gathered x is not kept: for the weight's gradient, x
+// travels round again. Sources: Korthikanti et al. 2022, arXiv:2205.05198, section 4.2.2; Wang et
+// al. 2023, doi:10.1145/3567955.3567959. Letters: n ranks, T rows of one, K summed, N columns.
 #include <sstream>
 
 #include "kernels/copy_columns.h"
@@ -35,7 +36,7 @@ class PiecewiseOp : public Op {
   }
 
  protected:
-  // A piece to each other rank, and one from each.
+  // The communication of one piece to each other rank, and one from each.
   std::vector<Communication> Pieces(const Program& program, Value piece) const {
     return Exchanges(program.mesh.size(axes_) - 1, int64_t(program.info(piece).bytes()));
   }
@@ -43,7 +44,8 @@ class PiecewiseOp : public Op {
   const AxisSet axes_;
 };
 
-// Inputs: dy [n T, N], x [T, K]. Outputs: gradient of the weight; memory: pieces of x on their way.
+// Inputs: dy [n T, N], x [T, K]. Outputs: gradient of the weight; memory for travelling pieces of
+// x.
 class GatherWeightGradientOp final : public PiecewiseOp {
  public:
   using PiecewiseOp::PiecewiseOp;
@@ -86,7 +88,7 @@ class GatherWeightGradientOp final : public PiecewiseOp {
   }
 };
 
-// Inputs: x [T, K], w, perhaps bias [N]. Outputs: y [n T, N]; x of all ranks [n T, K].
+// Inputs: x [T, K], w, and bias [N] if any. Outputs: y [n T, N]; x of all ranks [n T, K].
 class GatherLinearOp final : public PiecewiseOp {
  public:
   GatherLinearOp(const ProductUse& use, AxisSet axes)
@@ -140,8 +142,8 @@ class GatherLinearOp final : public PiecewiseOp {
   const Role role_;
 };
 
-// Inputs: x [n T, K], w. Outputs: y [T, N]; memory: this rank's part of every rank [n T, N], and
-// parts on their way to others.
+// Inputs: x [n T, K], w. Outputs: y [T, N]; memory for this rank's part from every rank [n T, N],
+// and for parts that travel to others.
 class LinearScatterOp final : public PiecewiseOp {
  public:
   LinearScatterOp(Role role, AxisSet axes) : PiecewiseOp(axes), role_(role) {}
@@ -166,7 +168,7 @@ class LinearScatterOp final : public PiecewiseOp {
     const Tensor memory = binder.tensor(instance.outputs[2]);
     const int64_t rows = y.shape[0], places = memory.shape[0] / rows;
     const auto going = [&](int64_t turn) { return Piece(memory, turn % places, rows); };
-    // The part of the rank `turn` places after this one; of this one, in the last turn.
+    // The part for the rank `turn` places after this one; in the last turn, for this rank.
     const auto product = [&](int64_t turn) {
       const bool own = turn == ring.ranks;
       return BindProduct(binder, {.role = role_,
@@ -193,7 +195,7 @@ class LinearScatterOp final : public PiecewiseOp {
 
 struct Sizes {
   int64_t ranks;
-  int64_t places;  // For pieces on their way: one is sent while the next comes.
+  int64_t places;  // For travelling pieces: one is sent while the next arrives.
 };
 Sizes SizesOf(Recorder& recorder, Value x, AxisSet axes) {
   const ValueInfo& info = recorder.info(x);
@@ -203,7 +205,7 @@ Sizes SizesOf(Recorder& recorder, Value x, AxisSet axes) {
   return {ranks, std::min<int64_t>(2, ranks - 1)};
 }
 
-// y, and what was gathered for it.
+// Returns y, and the gathered x.
 std::vector<Value> EmitGather(Recorder& recorder, const ProductUse& use, std::vector<Value> inputs,
                               AxisSet axes) {
   const ValueInfo x = recorder.info(inputs[0]), w = recorder.info(inputs[1]);
@@ -255,7 +257,7 @@ std::vector<Value> GatherLinearOp::Backward(Recorder& recorder, const Instance& 
   return grads;
 }
 
-// What was gathered for the input's gradient serves the weight's, too.
+// The gathered gradient serves for the input's gradient and for the weight's.
 std::vector<Value> LinearScatterOp::Backward(Recorder& recorder, const Instance& instance,
                                              std::span<const Value> output_grads) const {
   CHECK(role_ == Role::kForward) << name() << " has no backward";

@@ -7,8 +7,8 @@
 namespace trainyard::ops {
 namespace {
 
-// Inputs: dy, qkv, gains of queries and keys, rstd. Outputs: dqkv, gradients of the gains. Where
-// one of these is frozen, its output is memory that is written as the other is.
+// Inputs: dy, qkv, gains of queries and keys, rstd. Outputs: dqkv, gradients of the gains. If one
+// gain is frozen, its output is memory, which is written in the same way.
 class HeadNormBackwardOp final : public Op {
  public:
   HeadNormBackwardOp(const Heads& heads, bool query_trainable)

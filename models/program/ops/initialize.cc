@@ -33,7 +33,8 @@ class FillOp final : public Op {
   double value_;
 };
 
-// Where a parameter gets its initial values: in the master weights, or where it lies frozen.
+// Returns the place of a parameter's initial values: in the master weights, or in kFrozen if the
+// parameter is frozen.
 Tensor ValuesOf(const Binder& binder, const ParameterBox& box) {
   return box.frozen ? binder.frozen(box) : binder.flat(FlatBuffer::kMaster, box.flat);
 }
@@ -59,7 +60,7 @@ class FillFrozenOp final : public Op {
   double value_;
 };
 
-// Values depend on the parameter's global name and each element's global index alone.
+// Values depend only on the parameter's global name and each element's global index.
 class RandomNormalOp final : public Op {
  public:
   explicit RandomNormalOp(const ParameterBox& box) : box_(box) {}

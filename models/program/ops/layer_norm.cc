@@ -9,9 +9,9 @@
 namespace trainyard::ops {
 namespace {
 
-// Inputs: dy, x (or the sum that was normalised), gain, mean, rstd, perhaps dsum. Outputs: dx,
-// gradients of gain and bias. Where one of these is frozen, its output is memory that is written as
-// the other is.
+// Inputs: dy, x (or the sum that was normalised), gain, mean, rstd, and dsum if any. Outputs: dx,
+// gradients of gain and bias. If one of these is frozen, its output is memory, which is written in
+// the same way.
 class LayerNormBackwardOp final : public Op {
  public:
   struct Trainable {
@@ -42,7 +42,7 @@ class LayerNormBackwardOp final : public Op {
   const Trainable trainable_;
 };
 
-// Inputs: x, gain, bias; of a sum also the addend. Outputs: y, mean, rstd; the sum.
+// Inputs: x, gain, bias, and the addend if of a sum. Outputs: y, mean, rstd, and the sum if any.
 class LayerNormOp final : public Op {
  public:
   LayerNormOp(double eps, bool of_sum) : eps_(eps), of_sum_(of_sum) {}

@@ -10,10 +10,10 @@ namespace {
 struct Balance {
   RouterScoring scoring;
   double coefficient;
-  AxisSet axes;  // Over which tokens are divided.
+  AxisSet axes;  // Tokens are divided over these axes.
 };
 
-// Inputs: logits, counts. Output: dlogits, as the router's products take it.
+// Inputs: logits, counts. Output: dlogits, in the dtype that the router's products take.
 class LoadBalanceBackwardOp final : public Op {
  public:
   explicit LoadBalanceBackwardOp(const Balance& balance) : balance_(balance) {}
@@ -31,7 +31,7 @@ class LoadBalanceBackwardOp final : public Op {
   Balance balance_;
 };
 
-// Inputs: logits, experts. Output: counts of all ranks.
+// Inputs: logits, experts. Output: counts, summed over all ranks.
 class LoadBalanceOp final : public Op {
  public:
   explicit LoadBalanceOp(const Balance& balance) : balance_(balance) {}

@@ -1,5 +1,5 @@
-// The matrix product in its three roles: a linear layer forward, and its two gradients, which are
-// instances of their own so that a schedule can delay the weight's.
+// The matrix product in its three roles: a linear layer forward, and its two gradients. The
+// gradients are separate instances, so that a schedule can delay the weight's gradient.
 #include "models/program/binder.h"
 #include "models/program/ops/ops.h"
 #include "models/program/product.h"
@@ -9,8 +9,8 @@ namespace {
 
 using Role = ProductRole;
 
-// Inputs: forward x [T,K], w [N,K], perhaps bias [N]; input gradient dy [T,N], w; weight gradient
-// dy, x.
+// Inputs: forward x [T,K], w [N,K], and bias [N] if any; input gradient dy [T,N], w; weight
+// gradient dy, x.
 class MatMulOp final : public Op {
  public:
   explicit MatMulOp(const ProductUse& use) : kind_(use.kind), role_(use.role) {}

@@ -1,6 +1,6 @@
-// A product and the GELU of it as one op, forward and backward, which a backend can have in one
-// pass over memory. Nobody records them: Fuse makes them of a linear layer and GELU, and of the
-// gradient of a linear layer's input and that of GELU.
+// A product and its GELU as one op, forward and backward, so that a backend can do both in one pass
+// over memory. Models do not record these ops. Fuse makes them: of a linear layer and GELU, and of
+// the gradient of a linear layer's input and the backward of GELU.
 #include <utility>
 
 #include "models/program/binder.h"
@@ -10,7 +10,7 @@
 namespace trainyard::ops {
 namespace {
 
-// Inputs: rows, and a weight that they are multiplied with; others.
+// Inputs: rows, the weight that multiplies them, and others.
 class WithProduct : public Op {
  public:
   Cost CostOf(const Program& program, const Instance& instance) const override {
@@ -21,7 +21,7 @@ class WithProduct : public Op {
   }
 };
 
-// Inputs: dy, w, what GELU was taken of. Output: dx.
+// Inputs: dy, w, the input of GELU. Output: dx.
 class MatMulGeluBackwardOp final : public WithProduct {
  public:
   absl::string_view name() const override { return "matmul_gelu_backward"; }
@@ -34,10 +34,10 @@ class MatMulGeluBackwardOp final : public WithProduct {
   }
 };
 
-// Inputs: x, w, perhaps bias. Outputs: GELU of the product; the product.
+// Inputs: x, w, and bias if any. Outputs: GELU of the product; the product.
 class MatMulGeluOp final : public WithProduct {
  public:
-  // The ops that it stands for.
+  // The arguments are the ops that this op replaces.
   MatMulGeluOp(std::shared_ptr<const Op> product, std::shared_ptr<const Op> gelu)
       : product_(std::move(product)), gelu_(std::move(gelu)) {}
 

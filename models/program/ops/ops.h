@@ -1,5 +1,5 @@
-// The catalogue of recorded ops: each function appends an instance and returns its result. Formulas
-// are in kernels/NAME.h, classes in NAME.cc beside this file.
+// The catalogue of recorded ops. Each function appends an instance and returns its result. The
+// formulas are in kernels/NAME.h, and the classes in NAME.cc beside this file.
 //
 // Letters: T tokens, B samples, D width, S sequence, V vocabulary, a heads, g key/value heads, d
 // head dim.
@@ -18,7 +18,7 @@
 
 namespace trainyard::ops {
 
-// [T, D] + [T, D].
+// Returns a + b; both are [T, D].
 Value Add(Recorder& recorder, Value a, Value b);
 // Makes `instance`, whose first input is the sum that `add` writes, compute that sum itself. `op`
 // is what then runs: its last input is the addend, and its last output is the sum.
@@ -26,8 +26,8 @@ Instance TakingSum(const Instance& add, const Instance& instance, std::shared_pt
 // The reverse: makes `instance` read the sum that another instance wrote.
 Instance ReadingSum(const Instance& instance, std::shared_ptr<const Op> op);
 
-// x [T, K] with weight [N, K] and bias [N] (or none): [T, N]. Logits are the head's or the
-// router's.
+// x [T, K], weight [N, K], bias [N] (may be invalid): returns [T, N]. Logits are the outputs of the
+// head or the router.
 Value Linear(Recorder& recorder, Value x, Value weight, Value bias = {});
 Value Logits(Recorder& recorder, ProductKind kind, Value x, Value weight, Value bias = {});
 struct WeightGradientOf {
@@ -35,31 +35,31 @@ struct WeightGradientOf {
   Value x;   // [T, K]
   Value weight;
 };
-// Adds dy^T x to the gradient of the weight. Of list kBackwardWeight. Nothing for a frozen weight.
+// Adds dy^T x to the gradient of the weight, in list kBackwardWeight. Does nothing for a frozen
+// weight.
 void WeightGradient(Recorder& recorder, ProductKind kind, const WeightGradientOf& of);
 
-// Matrices of T rows each, side by side: [T, sum of their columns].
+// Joins matrices of T rows side by side: [T, sum of their columns].
 Value ConcatColumns(Recorder& recorder, const std::vector<Value>& parts);
 
-// x [T, N] + bias [N].
+// Returns x [T, N] + bias [N].
 Value AddBias(Recorder& recorder, Value x, Value bias);
 
 Value RmsNorm(Recorder& recorder, Value x, Value gain, double eps);
 Value LayerNorm(Recorder& recorder, Value x, Value gain, Value bias, double eps);
 
-// Rows of table [V, D] by tokens i32 [T]: [T, D]. Of a table divided over the tensor ranks: zero
-// where the row is another rank's.
+// Rows of table [V, D] for tokens i32 [T]: [T, D]. If the table is divided over the tensor ranks, a
+// row that another rank holds is zero.
 Value Embedding(Recorder& recorder, Value table, Value tokens);
-// The positions of this rank's rows, i32, where the rows of `tokens` are divided over the tensor
-// ranks.
+// The positions, i32, of this rank's rows, if the tensor ranks divide the rows of `tokens`.
 Value Positions(Recorder& recorder, Value tokens);
 
 struct Heads {
   int64_t heads;     // On this rank.
   int64_t kv_heads;  // On this rank.
   int64_t head_dim;
-  int64_t sequence;            // Rows of one on this rank.
-  int64_t value_head_dim = 0;  // e: of value heads; 0: head_dim.
+  int64_t sequence;            // Rows of one sequence on this rank.
+  int64_t value_head_dim = 0;  // e, the width of value heads; 0: head_dim.
   int64_t value_dim() const { return value_head_dim == 0 ? head_dim : value_head_dim; }
   // Columns of a packed projection: query, key and value heads in this order.
   int64_t query_columns() const { return heads * head_dim; }
@@ -74,7 +74,7 @@ struct HeadGains {
   Value key;    // [d]
   double eps;
 };
-// RMSNorm of each query and key head of qkv [T, (a+2g)d].
+// Applies RMSNorm to each query and key head of qkv [T, (a+2g)d].
 Value HeadNorm(Recorder& recorder, Value qkv, const HeadGains& gains, const Heads& heads);
 
 struct RopeTable {
@@ -83,35 +83,36 @@ struct RopeTable {
   double low_freq_factor = 1;
   double high_freq_factor = 4;
   int64_t original_max_seq = 8192;
-  YarnRopeScaling yarn = {};  // Not beside a factor.
+  YarnRopeScaling yarn = {};  // Not together with a factor.
 };
-// Rotates the query and key heads of qkv [T, (a+2g)d]; the table is shared by all uses.
+// Rotates the query and key heads of qkv [T, (a+2g)d]. All uses share the table.
 Value Rope(Recorder& recorder, Value qkv, const Heads& heads, const RopeTable& table);
 
 using trainyard::AttentionMask;
 
-// Of rows that several documents share, i32 with one element for each of this rank's rows: the
-// positions in the sequence where the row's document begins, and where it ends (one past its last
-// token). Documents follow one another. Both or, where the mask is causal, begins alone; none: a
-// sequence is one document.
+// The documents of rows that several documents share. Each value is i32 with one element for each
+// of this rank's rows: the position in the sequence at which the row's document begins, and the
+// position at which it ends (one past its last token). Documents follow one another. Give both, or
+// `begins` alone if the mask is causal, or none if each sequence is one document.
 struct DocumentBounds {
   Value begins = {};
   Value ends = {};
 };
-// What attention is beside its heads. The default: causal, scaled by 1/sqrt(d), nothing else.
+// The properties of attention besides its heads. The default is causal, scaled by 1/sqrt(d), and
+// nothing else.
 struct AttentionForm {
   AttentionMask mask = {};
   double soft_cap = 0;               // Scores become soft_cap tanh(score / soft_cap); 0: none.
   std::optional<double> scale = {};  // Absent: 1/sqrt(d).
-  Value sinks = {};  // [a] on this rank: a logit of each query head without a value.
+  Value sinks = {};  // [a] on this rank: for each query head, a logit without a value.
   DocumentBounds documents = {};
 };
 
-// qkv [T, a d + g d + g e] to [T, a e]. Over all rows of the sequences, those on other context
-// ranks too. FLOPs count the pairs that the mask lets through; where documents share sequences,
-// which pairs these are is not known, and they count as if each sequence were one.
+// qkv [T, a d + g d + g e] to [T, a e]. Attention sees all rows of a sequence, also those on other
+// context ranks. FLOPs count the pairs that the mask allows. If documents share sequences, the
+// pairs are not known when the program is recorded, and FLOPs count each sequence as one document.
 Value Attention(Recorder& recorder, Value qkv, const Heads& heads, const AttentionForm& form = {});
-// Attention where there are other context ranks.
+// Attention with more than one context rank.
 Value ContextAttention(Recorder& recorder, Value qkv, const Heads& heads,
                        const AttentionForm& form = {});
 
@@ -141,48 +142,49 @@ Value AddGridPositions(Recorder& recorder, Value x, int64_t columns);
 void MeanSquare(Recorder& recorder, Value x, Value target);
 
 struct Routing {
-  Value experts;  // [T, K] i32: of E, those that each token goes to.
-  Value weights;  // [T, K] dtype of statistics: what their outputs count.
+  Value experts;  // [T, K] i32: the experts, of E, that each token chose.
+  Value weights;  // [T, K] dtype of statistics: the weights of their outputs.
 };
-// By logits [T, E], dtype of statistics, and a bias [E] of the choice (or none), whose "gradient"
-// is how much more often than the mean each expert is chosen.
+// Chooses experts by logits [T, E], dtype of statistics, and a bias [E] on the choice (may be
+// invalid). The bias's "gradient" is how much more often than the mean each expert is chosen.
 Routing Router(Recorder& recorder, Value logits, Value bias, const RouterOptions& options);
 
 struct LoadBalanceOptions {
   RouterScoring scoring;
   double coefficient;
 };
-// Adds the loss of uneven choices to StepState.auxiliary_loss; a root of the backward pass. The
-// choices are those of the micro-batch on all ranks over which its tokens are divided.
+// Adds the loss for uneven choices to StepState.auxiliary_loss; a root of the backward pass. Counts
+// the choices of the micro-batch on all ranks over which its tokens are divided.
 void LoadBalance(Recorder& recorder, Value logits, Value experts,
                  const LoadBalanceOptions& options);
 
 struct ExpertMlpInputs {
   Value x;        // [T, D]
-  Value experts;  // [T, K] i32: which of E each token chose.
-  Value weights;  // [T, K] dtype of statistics: what they count.
-  Value gate_up;  // [G, 2F, D]: of this rank's G of the experts, gate first.
+  Value experts;  // [T, K] i32: the experts, of E, that each token chose.
+  Value weights;  // [T, K] dtype of statistics: the weights of their outputs.
+  Value gate_up;  // [G, 2F, D]: this rank's G experts, gate first.
   Value down;     // [G, D, F]
-  // Both or none: what is added to the products with the two.
+  // Biases of the two products. Give both or none.
   Value gate_up_bias = {};  // [G, 2F]
   Value down_bias = {};     // [G, D]
-  double swiglu_limit = 0;  // As ScaledSwiGluForwardArgs has it.
+  double swiglu_limit = 0;  // As in ScaledSwiGluForwardArgs.
 };
-// The weighted sum of the outputs of each token's experts, wherever on the mesh's `expert_axes`
-// they are: [T, D].
+// Returns the weighted sum of the outputs of each token's experts: [T, D]. The experts may be on
+// any rank along the mesh's `expert_axes`.
 Value ExpertMlp(Recorder& recorder, const ExpertMlpInputs& inputs);
 
-// Adds the loss of logits x weight^T against targets to StepState; a root of the backward pass.
-// Where `axes` have n ranks, of rows x [T, D] of each and their weights' [V/n, D] one after
-// another; targets i32 [n T] of all. The logits are never there at once.
+// Adds the loss of logits = x weight^T against targets to StepState; a root of the backward pass.
+// With n ranks along `axes`, each rank has x [T, D], weight [V/n, D] and the targets i32 [n T] of
+// all ranks; the logits are those of all ranks' rows, one rank after another, over the whole
+// vocabulary. They are never in memory as a whole.
 void LinearCrossEntropy(Recorder& recorder, Value x, Value weight, Value targets, AxisSet axes);
 
-// Column sums of dy [T, N], into the gradient of a bias. Nothing for a frozen one.
+// Adds the column sums of dy [T, N] to the gradient of a bias. Does nothing for a frozen bias.
 void BiasGradient(Recorder& recorder, Value dy, Value bias);
 
-// --- Fused ops. Each function returns the one instance that does the work of two, of which the
-// second reads the one output of the first as its first input. The table in passes/fuse.cc says
-// which pairs of ops these are.
+// --- Fused ops.
+// Each function returns one instance that does the work of two. The first input of the second
+// instance is the only output of the first one. The table in passes/fuse.cc lists the pairs of ops.
 
 // The sum is the last output.
 Instance AddRmsNorm(const Instance& add, const Instance& norm);
@@ -192,72 +194,75 @@ Instance MatMulGelu(const Instance& product, const Instance& gelu);
 // The gradient of GELU's output is not written.
 Instance MatMulGeluBackward(const Instance& input_gradient, const Instance& gelu_backward);
 
-// --- Over the ranks that differ along `axes`, on whole rows; x itself where that is one rank.
+// --- Communication between the ranks that differ along `axes`.
+// These functions work on whole rows. With one rank they return x.
 
 // The ranks' x [T, D], one after another: [n T, D].
 Value AllGather(Recorder& recorder, Value x, AxisSet axes);
-// Sums x [n T, D] over the ranks and leaves each its n-th part: [T, D].
+// Sums x [n T, D] over the ranks and gives each rank its n-th part: [T, D].
 Value ReduceScatter(Recorder& recorder, Value x, AxisSet axes);
 
-// Products with a gathered operand or a scattered result, piece by piece while pieces travel. Their
-// backward passes gather again, so that nothing gathered is kept.
+// Products with a gathered operand or a scattered result. They are computed piece by piece while
+// other pieces travel. Their backward passes gather again, so nothing gathered is kept.
 
-// Linear(AllGather(x)): x [T, K] of each of n ranks, weight [N, K]: [n T, N].
+// Linear(AllGather(x)): x [T, K] on each of n ranks, weight [N, K]; returns [n T, N].
 Value GatherLinear(Recorder& recorder, Value x, Value weight, Value bias, AxisSet axes);
-// The head's Logits(AllGather(x)).
+// Logits(AllGather(x)), of the head.
 Value GatherLogits(Recorder& recorder, Value x, Value weight, AxisSet axes);
-// ReduceScatter(Linear(x)): x [n T, K], weight [N, K]: [T, N]. Sums in rank order.
+// ReduceScatter(Linear(x)): x [n T, K], weight [N, K]; returns [T, N]. Sums in rank order.
 Value LinearScatter(Recorder& recorder, Value x, Value weight, AxisSet axes);
 
-// --- On flat buffers and StepState; recorded by the passes.
+// --- Ops on flat buffers and StepState.
+// The passes record them.
 
-// List kInit: the initial values of one box, which are rounded to its dtype where it is frozen, and
-// zero for a buffer.
+// List kInit: sets the initial values of one box, rounded to its dtype if frozen, and the value of
+// a range of a buffer.
 void InitializeBox(Recorder& recorder, const ParameterBox& box);
 void FillFlat(Recorder& recorder, FlatBuffer buffer, const FlatRange& range, double value);
-// List kPrepare: the compute copy of the master weights.
+// List kPrepare: copies the master weights to the compute copy.
 void CastToCompute(Recorder& recorder, const FlatRange& shard, const FlatRange& own);
 
-// Lists kPrepare and kOptimizer: the compute stream waits for the other one.
+// Lists kPrepare and kOptimizer: the compute stream waits for the communication stream.
 void WaitForCommunication(Recorder& recorder, List list);
-// List kOptimizer.
+// List kOptimizer: the functions below, in the order in which RecordOptimizer calls them.
 void ReduceTied(Recorder& recorder, const FlatRange& gradients);
 void SumSquares(Recorder& recorder, const FlatRange& gradients);
-void ReduceScalars(Recorder& recorder, AxisSet axes);  // Losses and squared gradient norm.
+void ReduceScalars(Recorder& recorder, AxisSet axes);  // Sums losses and the squared gradient norm.
 void Clip(Recorder& recorder);
 struct AdamWRange {
-  FlatRange flat;   // Of all parameters.
+  FlatRange flat;   // Counts among all trainable parameters.
   FlatRange shard;  // The same elements in kMaster and the moments.
   double beta1;
   double beta2;
   double epsilon;
   double weight_decay;
-  bool writes_compute;  // A compute copy exists.
+  bool writes_compute;  // Whether a compute copy exists.
 };
 void AdamW(Recorder& recorder, const AdamWRange& range);
 struct BalanceBiasRange {
-  FlatRange flat;  // As above.
+  FlatRange flat;  // As in AdamWRange.
   FlatRange shard;
   double rate;
   bool writes_compute;
 };
 void BalanceBias(Recorder& recorder, const BalanceBiasRange& range);
-// The compute copies of a bucket from the ranks that own them.
+// Gathers the compute copies of a bucket from the ranks that own its shards.
 Instance GatherBucket(List list, Stream stream, const Bucket& bucket);
 
-// Instances of the communication stream; the bucket pass places them. In the last micro-batch only,
-// or of windowed buckets in each.
+// Instances of the communication stream; the bucket pass places them. They run in the last
+// micro-batch only. Those of windowed buckets run in each micro-batch.
 Instance ReduceGradients(const Bucket& bucket, const FlatRange& gradients, AxisSet axes);
 Instance ReduceBucket(const Program& program, const Bucket& bucket);
 
-// --- ZeRO FULL; recorded by the passes. See block_windows.h.
+// --- ZeRO FULL (block_windows.h).
+// The passes record these ops.
 
 // List kGather, on the communication stream.
 Instance GatherWindow(const Bucket& bucket);
-// On the compute stream, before the first instance of the list that reads the block's weights.
+// Runs on the compute stream before the first instance of the list that reads the block's weights.
 Instance Fetch(List list, int block, int ahead);
-// Adds ranges of kGradientWindow to kGradient; of a step's first micro-batch, copies them. On the
-// communication stream.
+// Adds ranges of kGradientWindow to kGradient, or copies them in the first micro-batch of a step.
+// Runs on the communication stream.
 Instance AddToShard(List list, std::vector<FlatRange> ranges);
 void ForgetBlocks(Recorder& recorder, List list);
 

@@ -7,8 +7,8 @@
 namespace trainyard::ops {
 namespace {
 
-// Takes the tokens as an input for their type alone: positions are alike on every data rank, but
-// what is looked up by them has gradients that vary as the tokens do.
+// Has the tokens as an input only for their `varying`: positions are the same on every data rank,
+// but the gradients of what is looked up by position vary as those of the tokens.
 class PositionsOp final : public Op {
  public:
   PositionsOp(const SequencePart& part, int64_t first_row) : part_(part), first_row_(first_row) {}

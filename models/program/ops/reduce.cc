@@ -1,4 +1,4 @@
-// Gradients, loss and norm summed over ranks; updated parameters gathered.
+// Sums gradients, loss and norm over ranks, and gathers updated parameters.
 #include <sstream>
 
 #include "kernels/cast.h"
@@ -18,13 +18,13 @@ FlatBuffer GradientBuffer(bool windowed) {
   return windowed ? FlatBuffer::kGradientWindow : FlatBuffer::kGradient;
 }
 
-// One call on a range of a flat buffer.
+// The communication of one call on a range of a flat buffer.
 std::vector<Communication> OneCall(CollectiveOp op, const Program& program, const FlatRange& range,
                                    DType dtype, AxisSet axes) {
   return {CallsOf(op, 1, range.elements * int64_t(SizeOf(dtype)), program.mesh.size(axes))};
 }
 
-// In place, over a range of the gradients, as they lie there.
+// Sums a range of the gradients in place.
 class ReduceGradientsOp final : public Op {
  public:
   ReduceGradientsOp(const FlatRange& range, AxisSet axes, bool windowed)
@@ -53,8 +53,8 @@ class ReduceGradientsOp final : public Op {
   bool windowed_;
 };
 
-// Leaves each rank the sums of its shard, or of all where there are no shards. Where gradients are
-// sent in another dtype, they are rounded to it before and the sums once more.
+// Leaves each rank the sums of its shard, or all sums if there are no shards. If gradients are sent
+// in another dtype, they are rounded to it before they are sent, and the sums are rounded again.
 class ReduceBucketOp final : public Op {
  public:
   ReduceBucketOp(const Bucket& bucket, bool rounded) : bucket_(bucket), rounded_(rounded) {}
@@ -130,7 +130,7 @@ class GatherBucketOp final : public Op {
   Bucket bucket_;
 };
 
-// Losses and squared gradient norm lie side by side.
+// Losses and the squared gradient norm are adjacent in memory.
 class ReduceScalarsOp final : public Op {
  public:
   explicit ReduceScalarsOp(AxisSet axes) : axes_(axes) {}
@@ -171,8 +171,9 @@ class WaitOp final : public Op {
   }
 };
 
-// Sums over micro-batches are complete, and reduced, in the list after which nothing of a step's
-// backward comes; the gradients of a window once its list has written them.
+// The sums over micro-batches are complete at the end of the last list of a step's backward, and
+// are reduced there. The gradients of a window are reduced as soon as the window's list has written
+// them.
 Instance OnCommunicationStream(std::shared_ptr<const Op> op, const Bucket& bucket) {
   return {.op = std::move(op),
           .list = bucket.list,

@@ -1,4 +1,4 @@
-// What ops are made of that work on a piece while the next one travels between ranks.
+// Building blocks of ops that work on one piece while the next piece travels between ranks.
 
 #pragma once
 
@@ -11,7 +11,8 @@
 
 namespace trainyard::ops {
 
-// Ranks of a group that pass pieces on: to the next, from the previous.
+// The ranks of a group that pass pieces on: each sends to the next rank and receives from the
+// previous one.
 struct Ring {
   int64_t ranks;
   int64_t rank;
@@ -24,7 +25,7 @@ struct Ring {
   int previous() const { return before(1); }
 };
 
-// Rows [begin, begin + rows).
+// Rows [begin, begin + rows) of `whole`.
 inline Tensor RowsOf(const Tensor& whole, int64_t begin, int64_t rows) {
   Tensor some = whole;
   some.shape = whole.shape.With(0, begin);
@@ -33,12 +34,12 @@ inline Tensor RowsOf(const Tensor& whole, int64_t begin, int64_t rows) {
   return some;
 }
 
-// The i-th of pieces of `rows` rows.
+// Piece i of `whole`, in pieces of `rows` rows.
 inline Tensor Piece(const Tensor& whole, int64_t i, int64_t rows) {
   return RowsOf(whole, i * rows, rows);
 }
 
-// A message to a rank of the group, and one from another.
+// A message to one rank of the group, and a message from another.
 struct Exchange {
   ConstTensor data;
   int to;
@@ -46,7 +47,8 @@ struct Exchange {
   int from;
 };
 
-// Runs `call`, which neither writes the one nor reads the other, while the messages travel.
+// Returns a call that runs `call` while the messages travel. `call` must neither write `data` nor
+// read `received`.
 inline Call WhileExchanging(Collective& group, const Exchange& exchange, Call call) {
   return [&group, exchange, call = std::move(call)](Exec& exec) {
     const ReceiveHandle coming = group.PostReceive(exchange.received, exchange.from);

@@ -9,8 +9,8 @@
 namespace trainyard::ops {
 namespace {
 
-// Inputs: dy, x (or the sum that was normalised), gain, rstd, perhaps dsum. Outputs: dx, gradient
-// of the gain.
+// Inputs: dy, x (or the sum that was normalised), gain, rstd, and dsum if any. Outputs: dx,
+// gradient of the gain.
 class RmsNormBackwardOp final : public Op {
  public:
   absl::string_view name() const override { return "rms_norm_backward"; }
@@ -28,7 +28,7 @@ class RmsNormBackwardOp final : public Op {
   }
 };
 
-// Inputs: x, gain; of a sum also the addend. Outputs: y, rstd; the sum.
+// Inputs: x, gain, and the addend if of a sum. Outputs: y, rstd, and the sum if any.
 class RmsNormOp final : public Op {
  public:
   RmsNormOp(double eps, bool of_sum) : eps_(eps), of_sum_(of_sum) {}

@@ -8,7 +8,7 @@
 namespace trainyard::ops {
 namespace {
 
-// Inputs: logits, experts, dweights. Output: dlogits, as the router's products take it.
+// Inputs: logits, experts, dweights. Output: dlogits, in the dtype that the router's products take.
 class RouterBackwardOp final : public Op {
  public:
   explicit RouterBackwardOp(const RouterOptions& options) : options_(options) {}
@@ -25,7 +25,7 @@ class RouterBackwardOp final : public Op {
   RouterOptions options_;
 };
 
-// Input: experts. Output: what stands in the gradient's place for the bias of the choice.
+// Input: experts. Output: the "gradient" of the bias on the choice (kernels/balance_bias.h).
 class BalanceBiasGradientOp final : public Op {
  public:
   absl::string_view name() const override { return "balance_bias_gradient"; }
@@ -37,7 +37,7 @@ class BalanceBiasGradientOp final : public Op {
   }
 };
 
-// Inputs: logits, perhaps bias. Outputs: experts, weights.
+// Inputs: logits, and bias if any. Outputs: experts, weights.
 class RouterOp final : public Op {
  public:
   explicit RouterOp(const RouterOptions& options) : options_(options) {}

@@ -1,4 +1,4 @@
-// ZeRO FULL: weights gathered block by block, and gradients added up in shards.
+// ZeRO FULL: gathers weights block by block, and adds gradients up in shards.
 #include "absl/strings/str_cat.h"
 #include "kernels/add.h"
 #include "kernels/cast.h"
@@ -8,7 +8,7 @@
 namespace trainyard::ops {
 namespace {
 
-// A bucket's weights into the window, from the ranks that own them.
+// Gathers a bucket's weights into the window from the ranks that own them.
 class GatherWindowOp final : public Op {
  public:
   explicit GatherWindowOp(const Bucket& bucket) : bucket_(bucket) {}
@@ -28,7 +28,7 @@ class GatherWindowOp final : public Op {
                     program.mesh.size(bucket_.zero_axes))};
   }
   Call Bind(const Binder& binder, const Instance&) const override {
-    // The master weights are their own compute copy where the formats are equal.
+    // The master weights are also the compute copy if the formats are equal.
     const Tensor own = bucket_.copied ? binder.flat(FlatBuffer::kCompute, bucket_.own)
                                       : binder.flat(FlatBuffer::kMaster, bucket_.shard);
     return [&collective = binder.collective(bucket_.zero_axes), own,

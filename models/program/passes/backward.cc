@@ -8,11 +8,12 @@ void RecordBackward(Recorder& recorder) {
   const Program& program = recorder.program();
   CHECK(program.training) << "backward of a program recorded for inference";
   const size_t num_forward = program.instances.size();
-  std::vector<Value> grad_of(program.values.size());  // Of values made by the forward list.
+  std::vector<Value> grad_of(program.values.size());  // By id of forward values.
 
   const auto accumulate = [&](const Op& op, Value input, Value grad) {
     const ValueInfo value = program.info(input), g = program.info(grad);
-    // Nothing trainable lies upstream of it. What computes this gradient alone is dead.
+    // The value depends on no trainable parameter. Instances that compute only this gradient are
+    // dead.
     if (!value.differentiable) return;
     CHECK(value.kind == ValueKind::kActivation)
         << op.name() << " returned a gradient for " << value;
@@ -23,7 +24,7 @@ void RecordBackward(Recorder& recorder) {
     sum = sum.valid() ? ops::Add(recorder, sum, grad) : grad;
   };
 
-  // Where the model is cut, the gradients of what was sent come back from the next chunk.
+  // At a cut of the model, the gradients of the sent values come back from the next chunk.
   for (Chunk& chunk : recorder.mutable_program().chunks) {
     for (Crossing& sent : chunk.sent) {
       if (!program.info(sent.value).differentiable) continue;

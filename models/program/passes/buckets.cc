@@ -10,16 +10,16 @@
 namespace trainyard {
 namespace {
 
-// A range of a bucket whose gradients are summed over axes of their own before the bucket is.
+// A range of a bucket whose gradients are also summed over other axes, before the bucket is summed.
 struct Before {
   FlatRange flat;
   AxisSet axes;
 };
 
-// Neighbours with equal axes are one range, with the padding between them.
+// Neighbours with equal axes form one range, together with the padding between them.
 std::vector<Before> FirstSums(std::span<const ParameterBox> boxes, const Bucket& bucket) {
   std::vector<Before> sums;
-  AxisSet before;  // Of the box before.
+  AxisSet before;  // The previous box's axes.
   for (const ParameterBox& box : Within(boxes, bucket.flat)) {
     const FlatRange flat = box.flat.Intersect(bucket.flat);
     const AxisSet axes = box.reduce_axes - bucket.reduce_axes;
@@ -33,7 +33,7 @@ std::vector<Before> FirstSums(std::span<const ParameterBox> boxes, const Bucket&
   return sums;
 }
 
-// The last instance that writes a gradient of the bucket.
+// Returns the index of the last instance that writes a gradient of the bucket.
 size_t LastWriter(const Program& program, const Bucket& bucket) {
   size_t last = 0;
   std::vector<bool> written(program.storages.size());
@@ -52,8 +52,8 @@ size_t LastWriter(const Program& program, const Bucket& bucket) {
   return last;
 }
 
-// This rank's part of a windowed bucket, without the padding: there other blocks may have left
-// something.
+// This rank's part of a windowed bucket, without the padding, in which other blocks may have left
+// values.
 std::vector<FlatRange> OwnRanges(const Program& program, const Bucket& bucket) {
   std::vector<FlatRange> ranges;
   for (const ParameterStorage& storage : program.storages) {
@@ -73,7 +73,8 @@ int EventOf(const Program& program, List list, int block) {
   return 2 * (list == List::kBackwardWeight) + program.window_of(block);
 }
 
-// The first writer of each block's gradients in a window, per list.
+// Makes the first instance of each list and block that writes to a gradient window wait for the
+// window's event.
 void AwaitWindows(Program& program) {
   std::set<std::pair<List, int>> begun;
   for (Instance& instance : program.instances) {
@@ -93,7 +94,7 @@ void AwaitWindows(Program& program) {
 void InsertBuckets(Program& program) {
   AwaitWindows(program);
   const std::vector<ParameterBox> boxes = program.Parameters();
-  std::multimap<size_t, Instance> after;  // By index of the instance that each follows.
+  std::multimap<size_t, Instance> after;  // By index of the instance after which each is inserted.
   for (const Bucket& bucket : program.buckets) {
     const size_t last = LastWriter(program, bucket);
     for (const Before& sum : FirstSums(boxes, bucket)) {

@@ -11,15 +11,15 @@
 namespace trainyard {
 namespace {
 
-// A pair of ops that is one pass over memory where it could be two: the first input of `after` is
-// the one output of `before`.
+// A pair of ops that can be done in one pass over memory. The only output of `before` is the first
+// input of `after`.
 struct Fusion {
   absl::string_view before;  // Names of ops.
   absl::string_view after;
   Instance (*fused)(const Instance& before, const Instance& after);
 };
 
-// A new one is a row here, its function in ops.h, and its op.
+// To add a fusion: a row here, a function in ops.h, and an op.
 constexpr Fusion kFusions[] = {
     {"add", "rms_norm", ops::AddRmsNorm},
     {"add", "layer_norm", ops::AddLayerNorm},
@@ -27,7 +27,7 @@ constexpr Fusion kFusions[] = {
     {"matmul_input_gradient", "gelu_backward", ops::MatMulGeluBackward},
 };
 
-// Null where the two are no such pair.
+// Returns null if the two instances are not a pair of the table.
 const Fusion* FindFusion(const Instance& before, const Instance& after) {
   const auto found =
       std::find_if(std::begin(kFusions), std::end(kFusions), [&](const Fusion& fusion) {
@@ -36,7 +36,8 @@ const Fusion* FindFusion(const Instance& before, const Instance& after) {
   return found != std::end(kFusions) ? found : nullptr;
 }
 
-// How many read each value, by id. The ends of chunks and of the program count as one each.
+// The number of readers of each value, by id. The ends of chunks and of the program count as one
+// reader each.
 std::vector<int> CountReaders(const Program& program) {
   std::vector<int> readers(program.values.size());
   const auto add = [&](Value value) {
@@ -63,16 +64,16 @@ void Fuse(Program& program, List list, const RecomputeOptions& recompute) {
     return recompute.norms_and_activations && instance.op->is_cheap() &&
            before.op->CostOf(program, before).flops > 0;
   };
-  // Whether `both` writes everything that others read of `before`.
+  // Whether `both` writes all outputs of `before` that other instances read.
   const auto keeps = [&](const Instance& both, const Instance& before) {
     return std::all_of(before.outputs.begin(), before.outputs.end(), [&](Value output) {
       return readers[size_t(output.id)] <= 1 ||
              std::count(both.outputs.begin(), both.outputs.end(), output) > 0;
     });
   };
-  // Fuses `instance` with the maker of its first input, and returns the maker's place; -1 where
-  // that cannot be. The fused instance takes the maker's place, so no other input of `instance` may
-  // be made later.
+  // Fuses `instance` with the maker of its first input, and returns the maker's place; -1 if the
+  // two cannot be fused. The fused instance takes the maker's place, so all other inputs of
+  // `instance` must be made before that place.
   const auto join = [&](const Instance& instance) {
     const int at = instance.inputs.empty() ? -1 : maker[size_t(instance.inputs[0].id)];
     if (at < 0) return -1;

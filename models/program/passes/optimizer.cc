@@ -11,7 +11,7 @@
 namespace trainyard {
 namespace {
 
-// A run of parameters that are updated alike; padding belongs to the run before it.
+// A run of parameters that are updated in the same way. Padding belongs to the run before it.
 struct UpdateRun {
   FlatRange flat;
   bool decay;
@@ -34,7 +34,7 @@ std::vector<UpdateRun> UpdateRuns(const Program& program) {
   return runs;
 }
 
-// Pieces of equal decay that follow one another in both coordinates are one call.
+// Joins pieces of equal decay that are adjacent in both coordinates into one call.
 void Append(std::vector<ops::AdamWRange>& ranges, const ops::AdamWRange& next) {
   if (!ranges.empty()) {
     ops::AdamWRange& last = ranges.back();
@@ -48,13 +48,14 @@ void Append(std::vector<ops::AdamWRange>& ranges, const ops::AdamWRange& next) {
   ranges.push_back(next);
 }
 
-// What this rank counts of the gradient. Each element is counted by one rank of those that hold it:
-// the first along the axes over which it is not divided. What balances experts is no gradient.
+// The ranges of the gradient that this rank counts for the norm. Each element is counted by exactly
+// one of the ranks that hold it: the first along the axes over which it is not divided. The
+// "gradients" of routers' biases are not counted.
 std::vector<FlatRange> Counted(const Program& program) {
   const std::vector<ParameterBox> boxes = program.Parameters();
   std::vector<FlatRange> counted;
   for (const Bucket& bucket : program.buckets) {
-    bool follows = false;  // Between boxes that follow one another is nothing but padding: zero.
+    bool follows = false;  // Between adjacent boxes there is only padding, which is zero.
     for (const ParameterBox& box : Within(boxes, bucket.own)) {
       const FlatRange range = box.flat.Intersect(bucket.own);
       const bool first = program.mesh.coordinate(box.copy_axes - bucket.zero_axes) == 0;
@@ -70,8 +71,8 @@ std::vector<FlatRange> Counted(const Program& program) {
   return counted;
 }
 
-// The updated copies of each bucket are gathered beside what comes next, in the order in which
-// forward reads them, and awaited there.
+// Gathers the updated copies of each bucket in the order in which forward reads them, while the
+// next work runs. Makes the first reader of each bucket wait.
 void GatherUpdated(Program& program) {
   std::vector<Bucket> buckets;
   std::copy_if(program.buckets.begin(), program.buckets.end(), std::back_inserter(buckets),
@@ -88,7 +89,8 @@ void GatherUpdated(Program& program) {
       for (size_t i = 0; i < buckets.size(); ++i) {
         if (buckets[i].flat.Intersect(flat).empty()) continue;
         if (!awaited.insert({program.chunk_of(instance.block), i}).second) continue;
-        // The later of two is done when both are.
+        // An instance waits for one event. The later of two events happens after both gathers are
+        // done.
         instance.awaits = std::max(instance.awaits, kWindowEvents + int(i));
       }
     }

@@ -1,4 +1,4 @@
-// What those who have a program recorded choose of its passes.
+// Options of the passes that the caller of a recording chooses.
 
 #pragma once
 
@@ -10,14 +10,14 @@ struct AdamWOptions {
   double beta1 = 0.9;
   double beta2 = 0.95;
   double epsilon = 1e-8;
-  double weight_decay = 0.1;  // Not of gains and biases.
+  double weight_decay = 0.1;  // Does not apply to gains and biases.
 };
 
-// Which activations the backward pass computes again in place of having them kept (Chen et al.
+// The activations that the backward pass computes again, so that they need not be kept (Chen et al.
 // 2016, arXiv:1604.06174; Korthikanti et al. 2022, arXiv:2205.05198).
 struct RecomputeOptions {
-  int64_t blocks = 0;                  // All of the first so many layers of each stage.
-  bool norms_and_activations = false;  // Of all blocks.
+  int64_t blocks = 0;                  // All activations of the first layers of each stage.
+  bool norms_and_activations = false;  // In all blocks.
 };
 
 }  // namespace trainyard

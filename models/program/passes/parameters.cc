@@ -10,12 +10,13 @@
 namespace trainyard {
 namespace {
 
-// The axes among which a bucket's collective sums; what else a parameter's gradient is summed over
-// is summed before (tensor ranks, for norms and other small ones).
+// The axes over which a bucket's collective sums. A parameter's gradient may have to be summed over
+// further axes, for example over tensor ranks for gains; these sums come first.
 constexpr AxisSet kBucketAxes = kBatchAxes;
 
 AxisSet BucketAxes(const ParameterStorage& storage) {
-  // Counts, not a gradient: they must add up exactly, and a bucket may be sent in bf16.
+  // The values are counts, not a gradient: they must add up exactly, and a bucket may be sent in
+  // bf16.
   if (storage.parameters.front().balance_rate) return {};
   AxisSet axes = kBucketAxes;
   for (const ParameterSpec& spec : storage.parameters) axes = axes & storage.ReduceAxes(spec);
@@ -24,10 +25,10 @@ AxisSet BucketAxes(const ParameterStorage& storage) {
 
 int64_t RoundUp(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
 
-// Where the program uses a storage.
+// The uses of a storage in the program.
 struct Uses {
   std::set<int> blocks;
-  std::set<List> writers;  // Of its gradient.
+  std::set<List> writers;  // The lists that write its gradient.
 };
 
 // By id of the storage's weight.
@@ -51,7 +52,7 @@ std::vector<Uses> FindUses(const Program& program) {
   return of_weight;
 }
 
-// Storages lie in the order of these.
+// The sort key of storages.
 struct LayoutKey {
   bool frozen;
   bool windowed;
@@ -59,11 +60,11 @@ struct LayoutKey {
   int chunk;
   AxisSet axes;
   int block;
-  List list;  // Of windowed ones.
+  List list;  // For windowed storages.
   bool gain;
   auto operator<=>(const LayoutKey&) const = default;
 
-  // May share a bucket.
+  // Whether the two storages may share a bucket.
   bool Matches(const LayoutKey& o) const {
     const auto joint = [](const LayoutKey& k) {
       return std::tie(k.windowed, k.tied, k.chunk, k.axes);
@@ -86,7 +87,7 @@ LayoutKey KeyOf(const Program& program, const ParameterStorage& storage, const U
             .gain = false};
   }
   const AxisSet axes = BucketAxes(storage);
-  // What several blocks use, or stages share, would have to be whole for longer.
+  // A storage that several blocks or stages use would have to be whole for longer.
   const bool windowed = zero == Zero::kFull && !storage.tied && !axes.empty() &&
                         uses.blocks.size() == 1 && uses.writers.size() == 1;
   return {.frozen = false,
@@ -99,8 +100,8 @@ LayoutKey KeyOf(const Program& program, const ParameterStorage& storage, const U
           .gain = !storage.decay};
 }
 
-// Of a small model less than was asked for: with few buckets there is little backward left beside
-// which they could be reduced.
+// A small model uses smaller buckets than asked for: with few buckets, little of the backward pass
+// is left in which they could be reduced.
 int64_t BucketElements(const Program& program, size_t bucket_bytes) {
   constexpr size_t kBuckets = 16, kLeastBytes = 1 << 20;
   size_t elements = 0;
@@ -112,12 +113,12 @@ int64_t BucketElements(const Program& program, size_t bucket_bytes) {
   return int64_t(std::min(bucket_bytes, wanted) / size);
 }
 
-// Storages [first, last] of one bucket.
+// The storages [first, last] of one bucket.
 struct Members {
   size_t first, last;
 };
 
-// From the end, as the backward pass makes gradients complete.
+// Fills buckets from the end, in the order in which the backward pass completes gradients.
 std::vector<Members> FillBuckets(const Program& program, const std::vector<LayoutKey>& keys,
                                  int64_t bucket_elements) {
   std::vector<Members> buckets;
@@ -136,7 +137,7 @@ std::vector<Members> FillBuckets(const Program& program, const std::vector<Layou
   return buckets;
 }
 
-// Values find their storage by its number.
+// Makes the storage's values refer to its new index.
 void Number(Program& program, size_t index) {
   const ParameterStorage& storage = program.storages[index];
   CHECK(storage.used) << storage.parameters.front().name << " is declared and never used";

@@ -12,78 +12,87 @@
 
 namespace trainyard {
 
-// Replaces pairs of ops of a list by one op each that does the work of both, as the table in
-// fuse.cc says: the residual's add and the norm of the sum, a product and GELU. Call this for the
-// forward list before RecordBackward, because a fused op records its own backward, and for the
-// backward list before Recompute, which puts copies of forward ops there.
+// Replaces pairs of ops of a list by one op that does the work of both: the add of a residual with
+// the norm of the sum, and a product with GELU. The table in fuse.cc lists the pairs. Call this for
+// the forward list before RecordBackward, because a fused op records its own backward. Call this
+// for the backward list before Recompute, because Recompute puts copies of forward ops into the
+// backward list.
 //
-// Only ops of one block are fused: stages send what goes from block to block, and recompute starts
-// from it. A norm that were fused with the last add of the block before would start from one value
-// more, and the program would differ where the model is cut. An activation that is to be computed
-// again is not fused with its product: the fused op takes it of sums that were never rounded, and
-// computing it again from the stored product would give other bits.
+// Only ops of the same block are fused. Stages send the values that pass from block to block, and
+// recompute starts from them. If a norm were fused with the last add of the block before, its block
+// would start from one more value, and the program would change where the model is cut. An
+// activation that is to be computed again is not fused with its product: the fused op computes the
+// activation from sums that were never rounded, and computing it again from the stored product
+// would give other bits.
 void Fuse(Program& program, List list, const RecomputeOptions& recompute = {});
 
-// Drops, from what crosses the cuts of a model, what no later chunk needs for a loss, an effect or
-// an output. Of the forward list, before RecordBackward.
+// Drops each value that crosses a cut of the model if no later chunk needs it for a loss, an effect
+// or an output. Call this for the forward list before RecordBackward.
 void DropUnreadCrossings(Program& program);
 
-// Walks the forward list in reverse and records the backward lists. Where a value is used more than
-// once, its later gradients are added to the first. Ends where nothing trainable lies below: a
-// value with frozen parameters alone upstream has no gradient.
+// Walks the forward list in reverse and records the backward lists. If a value is used more than
+// once, its later gradients are added to the first. A value that depends on no trainable parameter
+// has no gradient, so backward ends there.
 void RecordBackward(Recorder& recorder);
 
-// Removes instances whose outputs nobody reads and that have no effect of their own, and narrows
-// others to what is read.
+// Removes each instance that has no effect and whose outputs are not read. Narrows the other
+// instances to the outputs that are read.
 void RemoveDead(Program& program);
 
-// Of a whole model cut into parts, keeps what this rank's pipeline stage runs. `stages` has the
-// stage that holds each part. Marks the parameters that several stages share, and notes in the mesh
-// which stages these are.
+// Reduces the program of a whole model that is cut into parts to the parts that this rank's
+// pipeline stage runs. `stages` has the stage of each part. Marks the parameters that several
+// stages share, and writes the numbers of these stages to the mesh.
 void KeepStage(Program& program, const std::vector<int>& stages);
 
-// Has the backward lists read, of what `options` name, values computed again in place of those of
-// the forward list, which then end there. An instance is computed again once, by a copy of itself
-// in list kBackwardInput right before the first instance that needs it; collectives, too, at the
-// same place on all ranks. Kept are the residual that each block starts from, and what an op with
-// an effect made: losses are not counted twice. What nobody reads is not computed again
-// (RemoveDead). Results are the same bits.
+// Makes the backward lists read values that are computed again, so that the values that `options`
+// name need not be kept after forward. Each instance is computed again at most once, by a copy in
+// list kBackwardInput right before the first instance that reads its output. This also holds for
+// collectives, which are at the same place on all ranks. Two kinds of values are always kept: the
+// residual from which each block starts, and the outputs of ops that have an effect, because a loss
+// must not be counted twice. Copies whose outputs nobody reads are removed (RemoveDead). The
+// results have the same bits.
 void Recompute(Program& program, const RecomputeOptions& options);
 
 struct LayoutOptions {
-  // Of gradients that one collective sums; a storage may exceed it. Less where a rank has few: a
-  // sixteenth of them, down to 1 MiB.
+  // Bytes of the gradients that one collective sums. One storage may have more. A rank with few
+  // gradients uses smaller buckets: a sixteenth of its gradients, but at least 1 MiB.
   size_t bucket_bytes = kBucketBytes;
   Zero zero = Zero::kNone;
 };
-// Places the storages in the flat buffers, divides them into buckets, and those into shards. Chunk
-// by chunk, block by block, within a block those with weight decay first, so that the optimizer's
-// ranges are few. Each storage starts on a multiple of kFlatAlignment. Buckets are closed as soon
-// as they have `bucket_bytes`, filled in the order in which the backward pass completes them: from
-// the end.
-// Under ZeRO FULL a bucket is windowed, of one block and one list, unless its storage is used by
-// several blocks or stages.
-// Frozen storages come after all others, chunk by chunk and block by block, in kFrozen alone: whole
+// Places the storages in the flat buffers, and divides them into buckets and the buckets into
+// shards.
+//
+// Storages that may share a bucket lie together, in the order of chunks and blocks. Within a block
+// the storages with weight decay come first, so that the optimizer has few ranges. Each storage
+// starts at a multiple of kFlatAlignment. Buckets are filled from the end, in the order in which
+// the backward pass completes them, and closed as soon as they have `bucket_bytes`.
+//
+// Under ZeRO FULL a bucket is windowed: it has storages of one block whose gradients are written by
+// one list. A storage that several blocks or stages use is not windowed.
+//
+// Frozen storages come last, in the order of chunks and blocks, in kFrozen alone. They are whole
 // under any ZeRO.
 void LayOutParameters(Program& program, const LayoutOptions& options = {});
 inline constexpr int64_t kFlatAlignment = 64;     // Elements.
 inline constexpr int64_t kFrozenAlignment = 256;  // Bytes.
 
-// The last part of that: Program::places, from the buckets.
+// The last part of LayOutParameters: sets Program::places from the buckets.
 void PlaceBuffers(Program& program);
 
-// Lists init and prepare: initial parameters, zero moments, compute copies, of what this rank owns.
+// Records the lists init and prepare: initial parameters, zero moments and compute copies of the
+// parameters that this rank owns.
 void RecordInitialization(Recorder& recorder);
 
-// List optimizer: wait, norm and clip factor of the whole gradient, AdamW per range of equal decay,
-// and what the ranks of ZeRO updated gathered, which the next forward awaits where it reads it.
+// Records the list optimizer: waits for communication, computes norm and clip factor of the whole
+// gradient, runs AdamW on each range of equal decay, and gathers the compute copies that ZeRO's
+// ranks have updated. The next forward waits for these copies before it reads them.
 void RecordOptimizer(Recorder& recorder, const AdamWOptions& options);
 
-// Numbers of events: of the gradient windows, then one for each bucket that is gathered.
+// Numbers of events: first those of the gradient windows, then one for each gathered bucket.
 inline constexpr int kWindowEvents = 4;
 
-// Inserts the sums of each bucket right after the last writer of its gradients. Before a gradient
-// window is written again, what was in it has been summed.
+// Inserts the sums of each bucket right after the last instance that writes its gradients. An
+// instance that writes to a gradient window waits until the previous content has been summed.
 void InsertBuckets(Program& program);
 
 // Inserts a fetch before the first instance of each list that reads a block's weights in a window.

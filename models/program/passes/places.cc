@@ -1,4 +1,4 @@
-// Which buffer holds what of the flat parameters.
+// Places the flat parameters in buffers.
 #include <algorithm>
 #include <map>
 #include <utility>
@@ -11,13 +11,13 @@ namespace {
 
 using Window = std::pair<List, int>;
 
-// Each windowed bucket in the window that `window_of` says, behind its block's others. A window is
-// as large as the largest of the blocks that take turns in it.
+// Places each windowed bucket in the window that `window_of` returns, after the other buckets of
+// its block. A window is as large as the largest of the blocks that use it in turn.
 template <typename F>
 void PlaceInWindows(Program& program, FlatBuffer buffer, F&& window_of) {
   std::map<Window, int64_t> sizes;
   std::map<std::pair<Window, int>, int64_t> used;  // By window and block.
-  std::vector<int64_t> within;                     // By bucket: where in its window.
+  std::vector<int64_t> within;                     // By bucket: its place in the window.
   for (const Bucket& bucket : program.buckets) {
     if (!bucket.windowed) continue;
     const Window window = window_of(bucket);
@@ -44,7 +44,7 @@ void PlaceBuffers(Program& program) {
   };
   const bool whole = program.shard_elements == program.flat_elements;
   const bool converted = program.precision.weight != program.precision.master;
-  if (program.shard_elements == 0) return;  // All that this rank has is frozen.
+  if (program.shard_elements == 0) return;  // All parameters of this rank are frozen.
   append(FlatBuffer::kMaster, {.elements = program.shard_elements});
   if (program.training) {
     append(FlatBuffer::kFirstMoment, {.elements = program.shard_elements});
@@ -57,7 +57,7 @@ void PlaceBuffers(Program& program) {
     if (program.training) append(FlatBuffer::kGradient, kept);
   }
   if (program.training && program.precision.reduced != program.precision.gradient) {
-    for (const Bucket& bucket : program.buckets) {  // One after another.
+    for (const Bucket& bucket : program.buckets) {  // They take turns in the same memory.
       if (!bucket.reduce_axes.empty())
         program.places[size_t(FlatBuffer::kReduced)].Place(bucket.flat, 0);
     }
@@ -65,7 +65,8 @@ void PlaceBuffers(Program& program) {
   PlaceInWindows(program, FlatBuffer::kComputeWindow, [&](const Bucket& bucket) {
     return Window(List::kGather, program.window_of(bucket.first_block));
   });
-  // A schedule may delay the one list beyond the other of the next micro-batch: windows apart.
+  // A schedule may delay one list until after the other list of the next micro-batch, so each list
+  // has its own windows.
   PlaceInWindows(program, FlatBuffer::kGradientWindow, [&](const Bucket& bucket) {
     return Window(bucket.list, program.window_of(bucket.first_block));
   });

@@ -7,7 +7,7 @@
 namespace trainyard {
 namespace {
 
-constexpr int kNotMade = -1;  // By the host, another stage, or list kPrepare.
+constexpr int kNotMade = -1;  // Made by the host, another stage, or list kPrepare.
 
 class Recomputation {
  public:
@@ -33,7 +33,7 @@ class Recomputation {
   }
 
  private:
-  // The first layers of this stage. Embedding and head are no layers.
+  // Finds the first layers of this stage. Embedding and head are not layers.
   void FindBlocks() {
     whole_.resize(size_t(program_.num_blocks));
     int64_t left = options_.blocks;
@@ -51,7 +51,7 @@ class Recomputation {
       const Instance& instance = program_.instances[i];
       if (instance.list != List::kForward) continue;
       for (Value output : instance.outputs) maker_[size_t(output.id)] = int(i);
-      // What passes from block to block is what the next one starts from.
+      // Keeps the values that pass from block to block, because the next block starts from them.
       for (Value input : instance.inputs) {
         const int maker = maker_[size_t(input.id)];
         if (maker != kNotMade && program_.instances[size_t(maker)].block != instance.block) {
@@ -71,8 +71,9 @@ class Recomputation {
            (options_.norms_and_activations && instance.op->is_cheap());
   }
 
-  // What a backward instance reads in place of `value`: itself where it is kept. Else it is
-  // computed again, once, right before the first instance that reads it.
+  // Returns the value that a backward instance reads instead of `value`: `value` itself if it is
+  // kept. Otherwise the value is computed again, once, right before the first instance that reads
+  // it.
   Value Again(Value value) {
     const int maker = maker_[size_t(value.id)];
     if (maker == kNotMade || kept_[size_t(value.id)]) return value;

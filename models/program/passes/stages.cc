@@ -8,7 +8,7 @@
 namespace trainyard {
 namespace {
 
-// The storages that an instance reads, or whose gradients it writes.
+// Calls f for the storages that an instance reads or whose gradients it writes.
 template <typename F>
 void ForEachStorage(const Program& program, const Instance& instance, F&& f) {
   for (const std::vector<Value>* values : {&instance.inputs, &instance.outputs}) {
@@ -33,7 +33,7 @@ void KeepStage(Program& program, const std::vector<int>& stages) {
   }
   CHECK(!chunks.empty()) << "stage " << stage << " holds no part of the model";
 
-  std::vector<std::set<int>> blocks_of(program.storages.size());  // Of this stage.
+  std::vector<std::set<int>> blocks_of(program.storages.size());  // On this stage, by storage.
   std::vector<std::set<int>> stages_of(program.storages.size());
   for (const Instance& instance : program.instances) {
     ForEachStorage(program, instance, [&](int storage) {

@@ -9,6 +9,7 @@
 #include "common/files.h"
 #include "tests/controller/testing/temp_directory.h"
 #include "tests/security/jwt_signer.h"
+#include "tests/testing/fake_clock.h"
 
 namespace trainyard::controller {
 namespace {

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
-#include "common/clock.h"
+#include "tests/testing/fake_clock.h"
 
 namespace trainyard::controller {
 namespace {

@@ -106,12 +106,24 @@ TEST(Resumes, HoldTheAttemptsThatTheDirectoryTellsOf) {
   EXPECT_TRUE(CheckStepFence(job, told + 1, 9, 0, "w0").ok());
 }
 
-TEST(StorageFault, NeverFailsTheJobAndIsForgottenOnceTheDirectoryIsFound) {
+TEST(StorageFault, NeverFailsTheJobAndIsForgottenOnceThereIsProgress) {
   Job job = Running(1);
   for (int i = 0; i < 50; ++i) job = Exit(Place(job), 0, ExitCause::kStorage);
   EXPECT_EQ(job.state, JobState::kRecovering);
   EXPECT_EQ(job.storage_faults, 50);
   EXPECT_EQ(Ready(Place(job), 7).storage_faults, 0);
+}
+
+// Bug it must catch: a job that cannot save its last checkpoint on a full disk begins again every
+// half second for ever, because each attempt finds the directory.
+TEST(StorageFault, CountsOnWhereAttemptsResumeAndSaveNothing) {
+  Job job = Ready(Place(Running(1)), 7);
+  for (uint32_t i = 1; i <= 5; ++i) {
+    job = Exit(job, 0, ExitCause::kStorage);
+    EXPECT_EQ(job.storage_faults, i);
+    job = Ready(Place(job), 7);
+  }
+  EXPECT_EQ(job.storage_faults, 5);
 }
 
 TEST(Superseded, AnOlderStoreLeapsBeyondTheDirectorysAttempts) {

@@ -5,11 +5,11 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_replace.h"
-#include "common/clock.h"
 #include "common/http/metrics_page.h"
 #include "controller/access/rates.h"
 #include "tests/controller/page/reader.h"
 #include "tests/controller/testing/server_fixture.h"
+#include "tests/testing/fake_clock.h"
 #include "trainyard/v1/access.grpc.pb.h"
 
 namespace trainyard::controller {

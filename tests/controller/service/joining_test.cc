@@ -13,6 +13,7 @@
 #include "security/secret_file.h"
 #include "tests/controller/testing/disk_that_hangs.h"
 #include "tests/controller/testing/tls_fixture.h"
+#include "tests/testing/fake_clock.h"
 
 namespace trainyard::controller {
 namespace {

@@ -1,5 +1,5 @@
-// Proves that no precision and no schedule falls through: each that the API names has a row in the
-// engine's table, and the service passes precisions on as they are.
+// Proves that no precision, axis or schedule falls through: each that the API names has a row in
+// the engine's table, and the service passes precisions and sizes on as they are.
 
 #include "train/config/precision.h"
 
@@ -31,6 +31,30 @@ TEST_F(PrecisionTest, EachOfTheApiIsOneOfTheEngine) {
     EXPECT_EQ(facts.cpu_only, facts.precision == "F64");
   }
   EXPECT_EQ(named, Precisions().size()) << "the table has a precision that the API cannot name";
+}
+
+TEST(AxisTest, EachOfTheApiIsOneOfTheTable) {
+  std::set<std::string> api, table;
+  for (int i = 0; i < v1::Parallelism::descriptor()->field_count(); ++i) {
+    const auto* field = v1::Parallelism::descriptor()->field(i);
+    if (field->enum_type() == nullptr) api.insert(field->name());
+  }
+  const JobFacts facts;
+  ForEachAxis(facts, [&](const JobAxis& axis, uint32_t) { table.insert(axis.name); });
+  EXPECT_EQ(api, table);
+}
+
+TEST(AxisTest, ASizeKeepsItsAxisBetweenStructs) {
+  const ParallelismConfig config = {
+      .tensor = 2, .pipeline = 3, .virtual_pipeline = 11, .context = 5, .expert = 7};
+  JobFacts facts;
+  CopyAxes(config, facts);
+  EXPECT_EQ(facts.tensor, 2u);
+  EXPECT_EQ(facts.pipeline, 3u);
+  EXPECT_EQ(facts.context, 5u);
+  EXPECT_EQ(facts.expert, 7u);
+  EXPECT_EQ(facts.virtual_pipeline, 11u);
+  EXPECT_EQ(ModelRanks(facts), 2 * 3 * 5);
 }
 
 TEST(ScheduleTest, EachOfTheApiIsOneOfTheEngine) {

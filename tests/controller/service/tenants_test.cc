@@ -242,7 +242,7 @@ TEST_F(TenantsTest, WhatAQuotaIsSpentOnIsSaid) {
   ASSERT_TRUE(WriteFileAtomic(file, "research: {devices: 1}\n").ok());
   Await(waits.id(), says("needs 2 devices, and the namespace research may hold 1: running"));
   ASSERT_TRUE(WriteFileAtomic(file, "other: {}\n").ok());
-  Await(waits.id(), says("the namespace research is there no more"));
+  Await(waits.id(), says("the namespace research does not exist any more"));
 }
 
 // Bug it must catch: a job that waited while its namespace's roots were narrowed runs in the old

@@ -15,11 +15,11 @@
 #include <string>
 #include <vector>
 
-#include "common/clock.h"
 #include "controller/book/job_book.h"
 #include "controller/store/sqlite_store.h"
 #include "controller/workers/coordinator.h"
 #include "tests/controller/testing/temp_directory.h"
+#include "tests/testing/fake_clock.h"
 
 namespace trainyard::controller {
 

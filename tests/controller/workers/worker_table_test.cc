@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "tests/controller/testing/cluster_fixture.h"
+#include "tests/testing/fake_clock.h"
 
 namespace trainyard::controller {
 namespace {

@@ -144,7 +144,7 @@ def refused(worker, *words):
     """The worker's pod says in its log what is wrong with its certificate, and what to do."""
     worker.play()
     as_kubernetes_mounts(STORAGE / "storage/volumes/trainyard-join/_data/join.token")
-    wanted = [*words, "Give the worker --join FILE with what 'trainyard token create NAME --role joiner' prints"]
+    wanted = [*words, "Give the worker --join FILE with the output of 'trainyard token create NAME --role joiner'"]
     until(lambda: all(word in worker.logs() for word in wanted), f"{wanted} in the log of {worker.name}: {worker.logs()}")
     run(*podman("pod", "rm", "--force", worker.name))
     run(*podman("volume", "rm", "trainyard-join"))

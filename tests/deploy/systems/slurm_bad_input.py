@@ -90,7 +90,7 @@ def expired_worker(slurm, shared, address, old):
         job = slurm.submit("--partition=odd", "--array=1", "--nodelist=n11", f"--output={log}", WORKERS, address, join,
                            shared, "--devices=1")
         text = said(slurm, log, job)
-        assert "Give the worker --join FILE with what 'trainyard token create NAME" in text, text
+        assert "Give the worker --join FILE with the output of 'trainyard token create NAME" in text, text
         return text
 
     expired = f"{certificate}: the certificate of '"

@@ -90,10 +90,10 @@ class CarriedCollective final : public Collective {
     device_->ReduceScatterSum(whole.tensor(), whole.Part(mine, all));
     ToHost(Tensor{{const_cast<void*>(all.data), all.dtype, all.shape}}, whole.tensor());
   }
-  void DoAllToAllRows(ConstTensor send, std::span<const int64_t> send_rows, Tensor receive,
-                      std::span<const int64_t> receive_rows) override {
+  void DoAllToAll(ConstTensor send, std::span<const int64_t> send_rows, Tensor receive,
+                  std::span<const int64_t> receive_rows) override {
     const DeviceCopy from = ToDevice(send), to = ToDevice(receive);
-    device_->AllToAllRows(from.tensor(), send_rows, to.tensor(), receive_rows);
+    device_->AllToAll(from.tensor(), send_rows, to.tensor(), receive_rows);
     ToHost(receive, to.tensor());
   }
 

@@ -29,11 +29,10 @@ TEST(Counts, AreCallsAndTheBytesOfTheFormulas) {
     group.Barrier();
     group.AllGather(View(all, 10 * group.rank(), 10), View(all));
     group.ReduceScatterSum(View(all), View(other, 0, 10));
-    group.AllToAll(View(all), View(other));
     // Rank r sends peer p p rows of 8 bytes, and so receives r rows from each.
     const std::vector<int64_t> send_rows = {0, 1, 2, 3}, receive_rows(4, group.rank());
-    group.AllToAllRows({all.data(), DType::kF32, Shape{20, 2}}, send_rows,
-                       Tensor{{other.data(), DType::kF32, Shape{20, 2}}}, receive_rows);
+    group.AllToAll({all.data(), DType::kF32, Shape{20, 2}}, send_rows,
+                   Tensor{{other.data(), DType::kF32, Shape{20, 2}}}, receive_rows);
     const SendHandle sent = group.PostSend(View(all), next);
     group.Receive(View(other), previous);
     group.WaitSend(sent);
@@ -50,7 +49,7 @@ TEST(Counts, AreCallsAndTheBytesOfTheFormulas) {
     expect(CollectiveOp::kBarrier, 1, 0);
     expect(CollectiveOp::kAllGather, 1, 160 * 3 / 4);
     expect(CollectiveOp::kReduceScatterSum, 1, 160 * 3 / 4);
-    expect(CollectiveOp::kAllToAll, 2, 160 * 3 / 4 + (6 - group.rank()) * 8);
+    expect(CollectiveOp::kAllToAll, 1, (6 - group.rank()) * 8);
     expect(CollectiveOp::kSend, 1, 160);
     expect(CollectiveOp::kReceive, 1, 0);
     expect(CollectiveOp::kWaitSend, 1, 0);
@@ -78,8 +77,7 @@ TEST(Counts, AllocateNothing) {
   for (int i = 0; i < 1000; ++i) {
     (*group)->AllReduceSum(View(all));
     (*group)->AllGather(View(all), View(all));
-    (*group)->AllToAll(View(all), View(other));
-    (*group)->AllToAllRows(View(all), rows, View(other), rows);
+    (*group)->AllToAll(View(all), rows, View(other), rows);
     (*group)->SendReceive(View(all), 0, View(other), 0);
     (*group)->Barrier();
   }

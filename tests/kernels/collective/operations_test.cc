@@ -133,7 +133,8 @@ TEST_P(OperationsTest, AllToAllTransposesTheSlices) {
             SliceOf(Data<T>(elements * group.size(), peer), group.rank() * elements, elements);
         want.insert(want.end(), slice.begin(), slice.end());
       }
-      group.AllToAll(View(send), View(receive));
+      const std::vector<int64_t> rows(group.size(), elements);
+      group.AllToAll(View(send), rows, View(receive), rows);
       EXPECT_TRUE(SameBits(receive, want)) << elements;
     }
   });
@@ -142,7 +143,7 @@ TEST_P(OperationsTest, AllToAllTransposesTheSlices) {
 // What rank `from` sends to rank `to`: many zeros among them.
 int64_t Rows(int from, int to) { return (3 * from + 5 * to) % 4 * ((from + 2 * to) % 7); }
 
-TEST_P(OperationsTest, AllToAllRowsMovesBlocksOfAnySizeAndNothingElse) {
+TEST_P(OperationsTest, AllToAllMovesBlocksOfAnySizeAndNothingElse) {
   constexpr int64_t kWidth = 5, kSpare = 3;
   ForEachDType([]<typename T>(Collective& group, T) {
     std::vector<int64_t> send_rows, receive_rows;
@@ -162,19 +163,18 @@ TEST_P(OperationsTest, AllToAllRowsMovesBlocksOfAnySizeAndNothingElse) {
       want.insert(want.end(), block.begin(), block.end());
     }
     want.resize(receive.size(), T(-1));
-    group.AllToAllRows(
-        {send.data(), DTypeOf<T>::value, Shape{sent + kSpare, kWidth}}, send_rows,
-        Tensor{{receive.data(), DTypeOf<T>::value, Shape{received + kSpare, kWidth}}},
-        receive_rows);
+    group.AllToAll({send.data(), DTypeOf<T>::value, Shape{sent + kSpare, kWidth}}, send_rows,
+                   Tensor{{receive.data(), DTypeOf<T>::value, Shape{received + kSpare, kWidth}}},
+                   receive_rows);
     EXPECT_TRUE(SameBits(receive, want)) << "rank " << group.rank();
   });
 }
 
-TEST_P(OperationsTest, AllToAllRowsOfNoRowsAtAllPasses) {
+TEST_P(OperationsTest, AllToAllOfNoRowsAtAllPasses) {
   Run([](Collective& group) {
     const std::vector<int64_t> none(size_t(group.size()), 0);
-    group.AllToAllRows({nullptr, DType::kBF16, Shape{0, 8}}, none,
-                       Tensor{{nullptr, DType::kBF16, Shape{0, 8}}}, none);
+    group.AllToAll({nullptr, DType::kBF16, Shape{0, 8}}, none,
+                   Tensor{{nullptr, DType::kBF16, Shape{0, 8}}}, none);
   });
 }
 

@@ -31,7 +31,11 @@ inline std::vector<WaitingOperation> WaitingOperations() {
        [](Collective& g, int, Tensor all, Tensor) { g.AllGather(ElementOf(all, g.rank()), all); }},
       {"reduce_scatter_sum", [](Collective& g, int, Tensor all,
                                 Tensor) { g.ReduceScatterSum(all, ElementOf(all, g.rank())); }},
-      {"all_to_all", [](Collective& g, int, Tensor all, Tensor other) { g.AllToAll(all, other); }},
+      {"all_to_all",
+       [](Collective& g, int, Tensor all, Tensor other) {
+         const std::vector<int64_t> one_each(g.size(), 1);
+         g.AllToAll(all, one_each, other, one_each);
+       }},
       {"receive", [](Collective& g, int last, Tensor all, Tensor) { g.Receive(all, last); }},
       {"wait_send",
        [](Collective& g, int last, Tensor all, Tensor) { g.WaitSend(g.PostSend(all, last)); }},

@@ -98,6 +98,29 @@ TEST(BadReads, WhatLooksDamagedIsReadOnceMore) {
   EXPECT_THAT(chosen->refused, ElementsAre());
 }
 
+// Bug it must catch: a base that one read showed as damaged is written again, beside readers that
+// use it.
+TEST(BadReads, ABaseThatLooksLostIsLookedAtOnceMore) {
+  const std::string directory = TestDirectory();
+  const auto saved = Save(directory, 1, 10);
+  ASSERT_TRUE(saved.ok());
+  const std::string base = BasePath(directory, 1);
+  std::filesystem::rename(CheckpointPath(directory, 1, 10), base);
+  const BaseReference reference{.epoch = 1, .sha256 = saved->sha256};
+  ASSERT_TRUE(Checkpoint::CheckBase(directory, reference).ok());
+
+  const std::string manifest = base + "/manifest.json", good = directory + "/good";
+  std::filesystem::rename(manifest, good);
+  std::ofstream(manifest) << "garbage";
+  EXPECT_TRUE(absl::IsDataLoss(Checkpoint::CheckBase(directory, reference))) << "still garbage";
+  OnDrop() = [&] {
+    if (Exists(good)) std::filesystem::rename(good, manifest);
+  };
+  const absl::Status status = Checkpoint::CheckBase(directory, reference);
+  OnDrop() = nullptr;
+  EXPECT_TRUE(status.ok()) << status;
+}
+
 // Bug it must catch: a job that waits for ever at the end of a pipe, or is FAILED for a directory
 // in the place of a file, although the checkpoint before is good.
 TEST(BadReads, WhatIsNoFileIsDamageAndNeverWaitedFor) {

@@ -4,6 +4,9 @@
 
 #include <gmock/gmock.h>
 
+#include <set>
+
+#include "absl/strings/str_cat.h"
 #include "models/arch/registry.h"
 #include "train/config/validate.h"
 
@@ -11,6 +14,7 @@ namespace trainyard {
 namespace {
 
 using ::testing::Contains;
+using ::testing::ElementsAre;
 using ::testing::Field;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -50,6 +54,60 @@ TEST(Inputs, WhatIsNotDeliveredAsDeclaredIsRefusedByTheFieldOfTheSource) {
   }
   // That there is no source is another violation.
   EXPECT_THAT(Found({latents}, DataConfig{}), IsEmpty());
+}
+
+// The file says how wide a patch is.
+TEST(Inputs, ArraysDeliverWhatADiffusionModelDeclares) {
+  constexpr auto kReal = InputSpec::Kind::kReal;
+  constexpr auto kSample = InputSpec::Unit::kSample;
+  const std::vector<InputSpec> diffusion = {{.name = "patches", .kind = kReal, .shape = {16}},
+                                            {.name = "target", .kind = kReal, .shape = {16}},
+                                            {.name = "time", .unit = kSample, .limit = 1000},
+                                            {.name = "label", .unit = kSample, .limit = 11}};
+  EXPECT_THAT(Found(diffusion, ArraysData{}), IsEmpty());
+  for (const DataConfig& text : {DataConfig(SyntheticData{}), DataConfig(TextData{})}) {
+    EXPECT_EQ(Found(diffusion, text).size(), 4u);
+  }
+  const auto tokens = Found({{.name = "tokens", .limit = 256}}, ArraysData{});
+  ASSERT_EQ(tokens.size(), 1u);
+  EXPECT_EQ(tokens[0].field, "data.arrays");
+  EXPECT_EQ(tokens[0].description,
+            "wanted data with tokens (integer, by token), which the model reads, found patches "
+            "(real, by token), target (real, by token), time (integer, by sample), label (integer, "
+            "by sample)");
+  const InputSpec matrix{.name = "patches", .kind = kReal, .shape = {4, 4}};
+  const InputSpec integers{.name = "patches", .shape = {16}};
+  const InputSpec times{.name = "time"};
+  for (const InputSpec& other : {matrix, integers, times}) {
+    EXPECT_EQ(Found({other}, ArraysData{}).size(), 1u) << ToString(other);
+  }
+}
+
+// The fields with a violation, in order, of a job with these arrays. A language model reads none,
+// which is one more violation of the same source.
+std::vector<std::string> FieldsFound(const std::string& arrays, const std::string& rest = "") {
+  const absl::Status status =
+      ParseAndValidateJob(
+          absl::StrCat("{name: a, model: {preset: gpt2-124m}, steps: 10, ",
+                       "batch: {global: 8, micro: 1, sequence: 64}, data: {arrays: {", arrays, "}}",
+                       ", optimizer: {adamw: {learning_rate: 1e-3}}", rest, "}"))
+          .status();
+  std::set<std::string> fields;
+  for (const FieldViolation& found : Violations::FromStatus(status)) fields.insert(found.field);
+  return {fields.begin(), fields.end()};
+}
+
+TEST(Inputs, FieldsOfArraysAreChecked) {
+  EXPECT_THAT(FieldsFound("latents: x.npy, labels: /data/y.npy, label_dropout: 1"),
+              ElementsAre("data.arrays"));
+  EXPECT_THAT(FieldsFound("latents: a/../x, label_dropout: 1.5, validation_fraction: 0.5"),
+              ElementsAre("data.arrays", "data.arrays.label_dropout", "data.arrays.labels",
+                          "data.arrays.latents", "data.arrays.validation_fraction"));
+  EXPECT_THAT(FieldsFound("latents: x, labels: ~y, label_dropout: -0.1, prediction_type: SAMPLE"),
+              ElementsAre("data.arrays", "data.arrays.label_dropout", "data.arrays.labels",
+                          "data.arrays.prediction_type"));
+  EXPECT_THAT(FieldsFound("latents: x, labels: y", ", validation: {every_steps: 5}"),
+              ElementsAre("data.arrays", "validation"));
 }
 
 std::vector<FieldViolation> Check(const JobConfig& job) {

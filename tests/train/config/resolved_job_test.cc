@@ -109,6 +109,22 @@ labels: {team: a, note: "ünï \"x\" \\"}
   ExpectSameAfterReading(job);
 }
 
+TEST(ResolvedJob, EveryFieldOfArraysSurvives) {
+  JobConfig job = Valid(absl::StrCat("{name: a, model: {preset: gpt2-124m}", kRest));
+  const auto read = ParseJobConfig(
+      "{data: {arrays: {latents: x.npy, labels: y.npy, prediction_type: V_PREDICTION,"
+      " label_dropout: 0.1, validation_fraction: 0.02}}}");
+  ASSERT_TRUE(read.ok()) << read.status();
+  job.data = read->data;
+  const ArraysData arrays = std::get<ArraysData>(Reread(ResolvedJobText(job)).data);
+  EXPECT_EQ(arrays.latents, "x.npy");
+  EXPECT_EQ(arrays.labels, "y.npy");
+  EXPECT_EQ(arrays.prediction_type, PredictionType::kVPrediction);
+  EXPECT_EQ(arrays.label_dropout, 0.1);
+  EXPECT_EQ(arrays.validation_fraction, 0.02);
+  ExpectSameAfterReading(job);
+}
+
 // What the spec leaves open is said, so that another release's default changes nothing.
 TEST(ResolvedJob, SaysWhatTheSpecLeftOpen) {
   const JobConfig job = Valid(

@@ -9,18 +9,19 @@
 #include <map>
 #include <vector>
 
+#include "train/data/token_dataset.h"
+
 namespace trainyard {
 namespace {
 
 constexpr int64_t kSequence = 3;
 
 // Sample i is 10 i, 10 i + 1, ...
-class CountingDataset final : public Dataset {
+class CountingDataset final : public TokenDataset {
  public:
-  explicit CountingDataset(int64_t samples) : samples_(samples) {}
+  explicit CountingDataset(int64_t samples) : TokenDataset(kSequence, 1000), samples_(samples) {}
   int64_t num_samples() const override { return samples_; }
-  int64_t sample_tokens() const override { return kSequence + 1; }
-  absl::Status Read(int64_t index, std::span<int32_t> out) const override {
+  absl::Status ReadTokens(int64_t index, std::span<int32_t> out) const override {
     for (size_t t = 0; t < out.size(); ++t) out[t] = int32_t(10 * index + int64_t(t));
     return absl::OkStatus();
   }
@@ -41,8 +42,12 @@ std::vector<int64_t> GlobalBatch(const Dataset& data, int64_t position, int64_t 
       BatchShape mine = shape;
       mine.data_rank = rank;
       const BatchReader reader(data, SampleOrder::kShuffled, 5, mine);
-      std::vector<int32_t> tokens(size_t(micro * kSequence)), targets(tokens.size());
-      EXPECT_TRUE(reader.Read(position, m, tokens, targets).ok());
+      const auto batch = reader.Read(position, m);
+      EXPECT_TRUE(batch.ok()) << batch.status();
+      const auto& tokens = std::get<std::vector<int32_t>>(batch->at("tokens"));
+      const auto& targets = std::get<std::vector<int32_t>>(batch->at("targets"));
+      EXPECT_EQ(tokens.size(), size_t(micro * kSequence));
+      EXPECT_EQ(targets.size(), tokens.size());
       for (size_t i = 0; i < tokens.size(); ++i) {
         EXPECT_EQ(tokens[i] % 10, int32_t(i % kSequence));
         EXPECT_EQ(targets[i], tokens[i] + 1);
@@ -82,7 +87,15 @@ TEST(BatchReader, EverySampleIsReadOnceAnEpoch) {
 }
 
 TEST(SampleAt, SequentialOrderIsTheDataset) {
-  for (int64_t i = 0; i < 12; ++i) EXPECT_EQ(SampleAt(SampleOrder::kSequential, 9, 5, i), i % 5);
+  for (int64_t i = 0; i < 12; ++i) {
+    EXPECT_EQ(SampleAt(SampleOrder::kSequential, 9, 5, i), (SampleId{i % 5, i / 5}));
+  }
+}
+
+TEST(SampleAt, CountsEpochsFromTheSamplesConsumed) {
+  for (int64_t i = 0; i < 12; ++i) {
+    EXPECT_EQ(SampleAt(SampleOrder::kShuffled, 9, 5, i).epoch, i / 5);
+  }
 }
 
 TEST(SampleAt, SeedsDiffer) {

@@ -12,6 +12,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/rng.h"
+#include "common/status_macros.h"
+#include "models/language_model.h"
 #include "train/data/dataset.h"
 #include "train/data/indexed_writer.h"
 #include "train/tools/tokenize.h"
@@ -37,26 +39,36 @@ class DataFiles : public testing::Test {
   absl::StatusOr<DataSplits> Text(const std::string& name, double fraction,
                                   int64_t sequence) const {
     return OpenData({.source = TextData{name, fraction},
+                     .inputs = TokenInputs(256),
                      .sequence = sequence,
-                     .vocab = 256,
                      .roots = Roots({directory_})});
   }
   absl::StatusOr<DataSplits> Indexed(const std::string& name, double fraction, int64_t sequence,
                                      int64_t vocab = 65536) const {
     return OpenData({.source = IndexedData{name, fraction},
+                     .inputs = TokenInputs(vocab),
                      .sequence = sequence,
-                     .vocab = vocab,
                      .roots = Roots({directory_})});
   }
 
   const std::string directory_;
 };
 
-std::vector<int32_t> Sample(const Dataset& data, int64_t index) {
-  std::vector<int32_t> tokens(size_t(data.sample_tokens()));
-  const absl::Status status = data.Read(index, tokens);
-  EXPECT_TRUE(status.ok()) << status;
+// The tokens of a sample, and the last target.
+absl::StatusOr<std::vector<int32_t>> ReadSample(const Dataset& data, int64_t index) {
+  std::vector<InputData> inputs(2, std::vector<int32_t>());
+  RETURN_IF_ERROR(data.Read({.index = index, .epoch = 7}, inputs));
+  std::vector<int32_t> tokens = std::get<std::vector<int32_t>>(inputs[0]);
+  const auto& targets = std::get<std::vector<int32_t>>(inputs[1]);
+  tokens.push_back(targets.back());
+  EXPECT_TRUE(std::equal(targets.begin(), targets.end(), tokens.begin() + 1, tokens.end()));
   return tokens;
+}
+
+std::vector<int32_t> Sample(const Dataset& data, int64_t index) {
+  const auto tokens = ReadSample(data, index);
+  EXPECT_TRUE(tokens.ok()) << tokens.status();
+  return tokens.value_or(std::vector<int32_t>());
 }
 
 template <typename T>
@@ -133,9 +145,8 @@ TEST_F(DataFiles, TextThatShrinksWhileReadIsDataLoss) {
   Write("t", std::string(100, 'x'));
   const auto splits = Text("t", 0, 9);
   std::filesystem::resize_file(Path("t"), 50);
-  std::vector<int32_t> sample(10);
-  EXPECT_TRUE(splits->train->Read(0, sample).ok());
-  const absl::Status status = splits->train->Read(10, sample);
+  EXPECT_TRUE(ReadSample(*splits->train, 0).ok());
+  const absl::Status status = ReadSample(*splits->train, 10).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
   EXPECT_THAT(std::string(status.message()), HasSubstr("t ends before byte 100"));
 }
@@ -170,8 +181,7 @@ TEST_F(DataFiles, IndexedNamesTokensOutsideOfTheVocabulary) {
   EXPECT_TRUE(Indexed("p", 0, 8, 91).ok());
   const auto splits = Indexed("p", 0, 8, 90);
   ASSERT_TRUE(splits.ok()) << splits.status();
-  std::vector<int32_t> sample(9);
-  const absl::Status status = splits->train->Read(0, sample);
+  const absl::Status status = ReadSample(*splits->train, 0).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kOutOfRange);
   EXPECT_THAT(std::string(status.message()),
               HasSubstr("p.bin: token 90 at byte 14 (sequence 2), wanted 0 to 89"));
@@ -182,8 +192,7 @@ TEST_F(DataFiles, IndexedSignedNegativeTokensAreOutsideOfEveryVocabulary) {
   std::string tokens = ReadFile(Path("p.bin")).value();
   tokens[1] = char(0x80);
   Write("p.bin", tokens);
-  std::vector<int32_t> sample(9);
-  EXPECT_THAT(std::string(Indexed("p", 0, 8)->train->Read(0, sample).message()),
+  EXPECT_THAT(std::string(ReadSample(*Indexed("p", 0, 8)->train, 0).status().message()),
               HasSubstr("token -32767 at byte 0"));
 }
 
@@ -269,8 +278,7 @@ TEST_F(DataFiles, IndexedSurvivesRandomDamage) {
     if (!splits.ok()) continue;
     ++opened;
     for (int64_t s = 0; s < splits->train->num_samples(); ++s) {
-      std::vector<int32_t> sample(3);
-      (void)splits->train->Read(s, sample);
+      (void)ReadSample(*splits->train, s);
     }
   }
   EXPECT_LT(opened, 2000);

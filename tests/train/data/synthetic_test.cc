@@ -9,8 +9,17 @@
 #include <map>
 #include <vector>
 
+#include "train/data/token_dataset.h"
+
 namespace trainyard {
 namespace {
+
+std::vector<int32_t> Sample(const Dataset& dataset, int64_t index) {
+  const auto& tokens = dynamic_cast<const TokenDataset&>(dataset);
+  std::vector<int32_t> sample(size_t(tokens.sequence()) + 1);
+  EXPECT_TRUE(tokens.ReadTokens(index, sample).ok());
+  return sample;
+}
 
 TEST(Synthetic, HasTheEntropyThatIsDocumented) {
   EXPECT_NEAR(SyntheticEntropy(32), 1.2526, 5e-5);
@@ -18,10 +27,9 @@ TEST(Synthetic, HasTheEntropyThatIsDocumented) {
   constexpr int64_t kSequence = 1024, kVocab = 8, kSamples = 400;
   const DataSplits splits = SyntheticSplits(kSequence, kVocab, 3);
   std::map<std::vector<int32_t>, double> triples, pairs;
-  std::vector<int32_t> sample(kSequence + 1);
   double total = 0;
   for (int64_t i = 0; i < kSamples; ++i) {
-    ASSERT_TRUE(splits.train->Read(i, sample).ok());
+    const std::vector<int32_t> sample = Sample(*splits.train, i);
     for (size_t t = 2; t < sample.size(); ++t) {
       ++triples[{sample[t - 2], sample[t - 1], sample[t]}];
       ++pairs[{sample[t - 2], sample[t - 1]}];
@@ -40,24 +48,17 @@ TEST(Synthetic, HasTheEntropyThatIsDocumented) {
 
 TEST(Synthetic, IsAPureFunctionOfSeedSplitAndIndex) {
   const DataSplits a = SyntheticSplits(16, 100, 1), b = SyntheticSplits(16, 100, 2);
-  std::vector<int32_t> first(17), again(17), other(17);
-  ASSERT_TRUE(a.train->Read(5, first).ok());
-  ASSERT_TRUE(a.train->Read(5, again).ok());
-  EXPECT_EQ(first, again);
-  ASSERT_TRUE(a.train->Read(6, other).ok());
-  EXPECT_NE(first, other);
-  ASSERT_TRUE(a.validation->Read(5, other).ok());
-  EXPECT_NE(first, other);
-  ASSERT_TRUE(b.train->Read(5, other).ok());
-  EXPECT_NE(first, other);
+  const std::vector<int32_t> first = Sample(*a.train, 5);
+  EXPECT_EQ(first, Sample(*a.train, 5));
+  EXPECT_NE(first, Sample(*a.train, 6));
+  EXPECT_NE(first, Sample(*a.validation, 5));
+  EXPECT_NE(first, Sample(*b.train, 5));
 }
 
 TEST(Synthetic, KeepsToTinyVocabularies) {
   for (const int64_t vocab : {1, 2, 3, 33}) {
     const DataSplits splits = SyntheticSplits(64, vocab, 1);
-    std::vector<int32_t> sample(65);
-    ASSERT_TRUE(splits.train->Read(0, sample).ok());
-    for (const int32_t token : sample) {
+    for (const int32_t token : Sample(*splits.train, 0)) {
       EXPECT_GE(token, 0);
       EXPECT_LT(token, std::min<int64_t>(vocab, 32));
     }

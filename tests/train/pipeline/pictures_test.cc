@@ -28,6 +28,8 @@ const Picture kPictures[] = {
      {.kind = FindSchedule("ZERO_BUBBLE"), .stages = 4, .micro_batches = 8}},
     {"schedule-v-half.svg",
      {.kind = FindSchedule("V_HALF"), .stages = 4, .chunks = 2, .micro_batches = 8}},
+    {"schedule-v-min.svg",
+     {.kind = FindSchedule("V_MIN"), .stages = 4, .chunks = 2, .micro_batches = 8}},
 };
 
 TEST(Pictures, AreWhatTheCodeDraws) {

@@ -75,6 +75,7 @@ void SizeDecoder(LayoutCase& c) {
     own.swiglu_limit = 0.1;  // Of which some units of new weights are beyond.
     own.yarn_original_max_seq = 16;
     own.yarn_beta_fast = 4;
+    own.attention_soft_cap = 0.5;
   }
 }
 

@@ -110,7 +110,8 @@ constexpr Change kScalingChanges[] = {
 // Of gpt_oss, whose fields go through one map.
 constexpr char kGptOss[] = R"({"experts": 6, "top_k": 2, "expert_ffn": 12, "aux_loss": 0.1})";
 constexpr char kGptOssFields[] = R"({"window": "6", "swiglu_limit": "0.01", "yarn_factor": "8",
-  "yarn_beta_fast": "4", "yarn_beta_slow": "0.5", "yarn_original_max_seq": "64"})";
+  "yarn_beta_fast": "4", "yarn_beta_slow": "0.5", "yarn_original_max_seq": "64",
+  "attention_soft_cap": "0.01"})";
 constexpr Change kGptOssChanges[] = {
     {"/model/architecture/fields/window", "\"5\""},
     {"/model/architecture/fields/swiglu_limit", "\"0.02\""},
@@ -118,6 +119,7 @@ constexpr Change kGptOssChanges[] = {
     {"/model/architecture/fields/yarn_beta_fast", "\"3\""},
     {"/model/architecture/fields/yarn_beta_slow", "\"0.25\""},
     {"/model/architecture/fields/yarn_original_max_seq", "\"60\""},
+    {"/model/architecture/fields/attention_soft_cap", "\"0.02\""},
 };
 constexpr Change kGroupChanges[] = {{"/model/architecture/moe/topk_groups", "2"}};
 
@@ -142,6 +144,7 @@ constexpr Change kKeeps[] = {
 const std::set<std::string> kElsewhere = {
     "/checkpoint/directory",  // attempts_test
     "/data/indexed",          // train_data_test
+    "/data/arrays",           // the same
     "/data/text/tokenizer",   // one value
     "/init_from_subset",      // start_state_test
     "/devices",               // layouts_test, as all of parallelism: equal up to rounding

@@ -11,6 +11,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/files.h"
+#include "tests/testing/fake_clock.h"
 #include "tests/worker/daemon/testing.h"
 #include "worker/channel/line_socket.h"
 #include "worker/channel/unsent.h"

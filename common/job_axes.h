@@ -1,0 +1,94 @@
+// The sizes by which a job divides its model, sequences and experts over ranks, each declared once.
+// Specs, their checks and the nearest legal values, the names that other frameworks use, manifests
+// of checkpoints, stored jobs, the labels of metrics and `checkpoint inspect` go through this
+// table.
+//
+// A new axis is a row of ForEachAxis, a member of AxisSizes and of ParallelismConfig
+// (train/config/job_config.h), a field of Parallelism in job.proto, and what the axis means:
+// MeshOf or LayoutOf (train/step/layout.h) and the rules of train/config/validate_layout.cc.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace trainyard {
+
+template <typename Size>
+struct AxisSizes {
+  Size tensor = 1;
+  Size pipeline = 1;
+  Size context = 1;
+  Size expert = 1;            // Divides the data axis.
+  Size virtual_pipeline = 1;  // Parts of the model on each pipeline rank.
+  bool operator==(const AxisSizes&) const = default;
+};
+
+struct JobAxis {
+  const char* name;  // In specs, files and labels.
+  // The axis multiplies the ranks that one copy of the model takes. Other axes divide what lies on
+  // ranks that are there anyway.
+  bool takes_ranks = false;
+  bool later = false;              // The manifests of the first releases do not have the axis.
+  const char* megatron = nullptr;  // The setting's name in NeMo and Megatron.
+  const char* automodel = nullptr;
+};
+
+// Calls visit(JobAxis, size) for each axis, in the order of manifests. `sizes` is a struct with a
+// member for each axis.
+template <typename Sizes, typename Visit>
+constexpr void ForEachAxis(Sizes& sizes, Visit&& visit) {
+  visit(JobAxis{.name = "tensor",
+                .takes_ranks = true,
+                .megatron = "tensor_model_parallel_size",
+                .automodel = "tp_size"},
+        sizes.tensor);
+  visit(JobAxis{.name = "pipeline",
+                .takes_ranks = true,
+                .megatron = "pipeline_model_parallel_size",
+                .automodel = "pp_size"},
+        sizes.pipeline);
+  visit(JobAxis{.name = "context",
+                .takes_ranks = true,
+                .megatron = "context_parallel_size",
+                .automodel = "cp_size"},
+        sizes.context);
+  visit(JobAxis{.name = "expert",
+                .later = true,
+                .megatron = "expert_model_parallel_size",
+                .automodel = "ep_size"},
+        sizes.expert);
+  visit(JobAxis{.name = "virtual_pipeline",
+                .later = true,
+                .megatron = "virtual_pipeline_model_parallel_size"},
+        sizes.virtual_pipeline);
+}
+
+constexpr size_t NumRows() {
+  size_t rows = 0;
+  const AxisSizes<int64_t> sizes;
+  ForEachAxis(sizes, [&](const JobAxis&, int64_t) { ++rows; });
+  return rows;
+}
+static_assert(NumRows() * sizeof(int64_t) == sizeof(AxisSizes<int64_t>), "an axis has no row");
+
+// The ranks that one copy of the model takes. The data axis is what remains of a job's ranks.
+template <typename Sizes>
+int64_t ModelRanks(const Sizes& sizes) {
+  int64_t ranks = 1;
+  ForEachAxis(sizes, [&](const JobAxis& axis, int64_t size) {
+    if (axis.takes_ranks) ranks *= size;
+  });
+  return ranks;
+}
+
+template <typename From, typename To>
+void CopyAxes(const From& from, To& to) {
+  std::vector<int64_t> sizes;
+  ForEachAxis(from, [&](const JobAxis&, int64_t size) { sizes.push_back(size); });
+  auto next = sizes.begin();
+  ForEachAxis(to, [&](const JobAxis&, auto& size) { size = *next++; });
+}
+
+}  // namespace trainyard

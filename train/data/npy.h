@@ -1,0 +1,74 @@
+// An array in NumPy's .npy format, read at any place. The format, little-endian:
+//
+//   offset  size
+//        0     6  0x93 "NUMPY"
+//        6     2  version: 1.0, 2.0 or 3.0, one byte each
+//        8     2  length h of the header; 4 bytes in versions 2.0 and 3.0
+//              h  a Python literal, padded with spaces and a line break:
+//                   {'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }
+//                 then the elements
+//
+// Source: numpy.lib.format, "Format Specification".
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "common/roots.h"
+
+namespace trainyard {
+
+// A type of elements that can be read.
+struct NpyType {
+  const char* descr;  // As the header writes it: "<f4".
+  size_t bytes;
+  bool real;
+};
+
+struct NpyHeader {
+  NpyType type;
+  std::vector<int64_t> shape;  // Each at least 0; the bytes of all elements fit int64_t.
+};
+
+// Reads the literal alone. INVALID_ARGUMENT says what is not as it must be: anything but the three
+// keys once each, Fortran order, a type that is not in the table (big-endian ones, structures,
+// pickled objects, complex numbers).
+absl::StatusOr<NpyHeader> ParseNpyHeader(absl::string_view literal);
+
+// Thread-safe.
+class NpyArray {
+ public:
+  // Checks the whole header, and that the file has just the bytes that the header wants, before it
+  // reads an element. Errors name the file: DATA_LOSS for what is no whole .npy file,
+  // INVALID_ARGUMENT as ParseNpyHeader, and those of Roots.
+  static absl::StatusOr<NpyArray> Open(const std::string& path, const Roots& roots);
+
+  const std::string& path() const { return file_.path(); }
+  const NpyType& type() const { return header_.type; }
+  const std::vector<int64_t>& shape() const { return header_.shape; }
+
+  // The elements from number `first` on, in C order; CHECKs that the array has them, and that its
+  // type is real, or an integer. Unsigned integers above the largest int64_t are read as that.
+  // DATA_LOSS where the file became shorter.
+  absl::Status Read(uint64_t first, std::span<float> out) const;
+  absl::Status Read(uint64_t first, std::span<int64_t> out) const;
+
+ private:
+  NpyArray(InputFile file, NpyHeader header, uint64_t data_at)
+      : file_(std::move(file)), header_(std::move(header)), data_at_(data_at) {}
+
+  template <typename Stored, typename Out, typename Convert>
+  absl::Status ReadAs(uint64_t first, std::span<Out> out, const Convert& convert) const;
+
+  InputFile file_;
+  NpyHeader header_;
+  uint64_t data_at_;
+};
+
+}  // namespace trainyard

@@ -1,0 +1,27 @@
+#include "train/data/token_dataset.h"
+
+#include "common/check.h"
+#include "common/status_macros.h"
+#include "models/language_model.h"
+
+namespace trainyard {
+
+TokenDataset::TokenDataset(int64_t sequence, int64_t vocab)
+    : sequence_(sequence), inputs_(TokenInputs(vocab)) {
+  CHECK(sequence > 0 && vocab > 0) << sequence << ", " << vocab;
+}
+
+absl::Status TokenDataset::Read(const SampleId& sample, std::span<InputData> out) const {
+  CHECK(out.size() == inputs_.size()) << out.size();
+  CHECK(sample.index >= 0 && sample.index < num_samples())
+      << sample.index << " of " << num_samples();
+  std::vector<int32_t> tokens(size_t(sequence_) + 1);
+  RETURN_IF_ERROR(ReadTokens(sample.index, tokens));
+  auto& inputs = std::get<std::vector<int32_t>>(out[0]);
+  auto& targets = std::get<std::vector<int32_t>>(out[1]);
+  inputs.insert(inputs.end(), tokens.begin(), tokens.end() - 1);
+  targets.insert(targets.end(), tokens.begin() + 1, tokens.end());
+  return absl::OkStatus();
+}
+
+}  // namespace trainyard

@@ -153,8 +153,13 @@ def compare_programs(pool, both, text, ranks):
 # Training.
 
 
+def npy_header(descr, shape):
+    header = str({"descr": descr, "fortran_order": False, "shape": shape})
+    return b"\x93NUMPY\x01\0" + struct.pack("<H", 118) + (header + " " * (117 - len(header)) + "\n").encode("ascii")
+
+
 def write_corpora(directory):
-    """What the specs' data paths name: a text, and tokens as Megatron writes them."""
+    """What the specs' data paths name: a text, tokens as Megatron writes them, and images as NumPy does."""
     source = random.Random(1)
     words = ["".join(source.choices("etaoinshrdlu", k=source.randint(2, 9))) for _ in range(500)]
     text = " ".join(source.choices(words, k=300_000))
@@ -167,6 +172,11 @@ def write_corpora(directory):
     index += struct.pack(f"<{documents}q", *range(0, 2 * length * documents, 2 * length))
     index += struct.pack(f"<{documents + 1}q", *range(documents + 1))
     (directory / "corpus.idx").write_bytes(index)
+    images, shape = 40, (2, 16, 16)
+    elements = array.array("f", (source.gauss(0, 1) for _ in range(images * shape[0] * shape[1] * shape[2])))
+    (directory / "latents.npy").write_bytes(npy_header("<f4", (images, *shape)) + elements.tobytes())
+    labels = array.array("b", (i % 3 for i in range(images)))
+    (directory / "labels.npy").write_bytes(npy_header("|i1", (images,)) + labels.tobytes())
 
 
 def command(service, *words):

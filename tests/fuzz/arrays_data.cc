@@ -11,7 +11,7 @@
 namespace trainyard {
 namespace {
 
-constexpr int64_t kWidth = 8, kSequence = 2, kClasses = 10, kTimes = 1000;
+constexpr int64_t kWidth = 8, kSequence = 4, kClasses = 10, kTimes = 1000;
 constexpr int64_t kMostSamples = 16;  // That a run reads.
 
 void CheckSample(const Dataset& dataset, int64_t index) {

@@ -18,12 +18,13 @@ namespace {
 
 // How a latent is cut into tokens.
 struct Patching {
-  int64_t channels = 0, height = 0, width = 0;
+  int64_t channels = 0;
+  int64_t side = 0;   // Places along each side of the latent.
   int64_t patch = 0;  // Places along each side of a token.
 
-  int64_t tokens() const { return height / patch * (width / patch); }
+  int64_t row_tokens() const { return side / patch; }
   int64_t token_elements() const { return channels * patch * patch; }
-  int64_t elements() const { return channels * height * width; }
+  int64_t elements() const { return channels * side * side; }
 };
 
 // What both splits share.
@@ -83,8 +84,8 @@ class ArraysDataset final : public Dataset {
     target.resize(begin + latent.size());
     size_t i = 0;
     for (int64_t c = 0; c < cut.channels; ++c) {
-      for (int64_t row = 0; row < cut.height; ++row) {
-        for (int64_t column = 0; column < cut.width; ++column, ++i) {
+      for (int64_t row = 0; row < cut.side; ++row) {
+        for (int64_t column = 0; column < cut.side; ++column, ++i) {
           const double x0 = latent[i];
           if (!std::isfinite(x0)) {
             return absl::OutOfRangeError(absl::StrCat(arrays_->latents.path(), ": element [", at,
@@ -93,7 +94,7 @@ class ArraysDataset final : public Dataset {
           }
           const double eps = Normal(key, HashName("data/noise"), i);
           const int64_t p = cut.patch, y = row % p, x = column % p;
-          const int64_t token = row / p * (cut.width / p) + column / p;
+          const int64_t token = row / p * cut.row_tokens() + column / p;
           const size_t base = begin + size_t(token * cut.token_elements());
           patches[base + size_t((c * p + y) * p + x)] = float(share.Noised(x0, eps));
           target[base + size_t((y * p + x) * cut.channels + c)] =
@@ -136,17 +137,19 @@ absl::StatusOr<Patching> CutLatents(const NpyArray& latents, int64_t token_eleme
   if (shape.size() != 4 || !latents.type().real || std::count(shape.begin(), shape.end(), 0) > 0) {
     return Unfit(latents, "latents [N, C, H, W] of floating-point numbers, none of them 0");
   }
-  Patching cut{.channels = shape[1], .height = shape[2], .width = shape[3]};
+  // No input says where a model places its patches: all have a square grid.
+  if (shape[2] != shape[3]) return Unfit(latents, "square latents, H = W");
+  Patching cut{.channels = shape[1], .side = shape[2]};
   cut.patch = std::llround(std::sqrt(double(token_elements) / double(cut.channels)));
   if (cut.patch == 0 || cut.token_elements() != token_elements) {
     return Unfit(latents,
                  "C channels of which the model's patches have C * p * p = ", token_elements,
                  " elements for some p");
   }
-  if (cut.height % cut.patch != 0 || cut.width % cut.patch != 0) {
+  if (cut.side % cut.patch != 0) {
     return Unfit(latents, "H and W that the side of the model's patches divides, ", cut.patch);
   }
-  if (cut.tokens() != sequence) {
+  if (cut.row_tokens() * cut.row_tokens() != sequence) {
     return Unfit(latents, "(H / ", cut.patch, ") * (W / ", cut.patch,
                  ") = batch.sequence = ", sequence, " patches");
   }

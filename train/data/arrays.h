@@ -1,7 +1,7 @@
 // Latents of images and their labels, in two .npy files, as samples of a diffusion model.
 //
-// Latents are [N, C, H, W], labels [N]. A token is a patch of p x p places of the latent; patches
-// follow each other row by row. A sample is
+// Latents are [N, C, H, W] with H = W, labels [N]. A token is a patch of p x p places of the
+// latent; patches follow each other row by row. A sample is
 //
 //   patches  real [C * p * p], by token   the latent with noise; in a token (channel, row, column)
 //   target   real [p * p * C], by token   the noise, or the velocity; in a token (row, column,

@@ -8,12 +8,12 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/check.h"
 #include "common/status_macros.h"
-#include "train/config/fields.h"
 
 namespace trainyard {
 namespace {
@@ -27,6 +27,12 @@ constexpr NpyType kTypes[] = {
     {"<f4", 4, true},  {"<f2", 2, true},  {"|u1", 1, false}, {"|i1", 1, false}, {"<u2", 2, false},
     {"<i2", 2, false}, {"<u4", 4, false}, {"<i4", 4, false}, {"<u8", 8, false}, {"<i8", 8, false}};
 
+// Bytes of a file, which need not be UTF-8.
+std::string Shown(absl::string_view text) {
+  constexpr size_t kMost = 40;
+  return absl::StrCat("\"", absl::CEscape(text.substr(0, kMost)), "\"");
+}
+
 absl::StatusOr<NpyType> TypeOf(const std::string& descr) {
   for (const NpyType& type : kTypes) {
     if (descr == type.descr) return type;
@@ -37,7 +43,7 @@ absl::StatusOr<NpyType> TypeOf(const std::string& descr) {
   if (!descr.empty() && descr[0] == '>') what = ", which is big-endian";
   return absl::InvalidArgumentError(absl::StrCat("wanted elements of one of the types ",
                                                  absl::StrJoin(kTypes, ", ", name), ", found ",
-                                                 Quoted(descr), what));
+                                                 Shown(descr), what));
 }
 
 // Takes the literal apart, from the front.
@@ -129,7 +135,7 @@ absl::Status ReadEntry(Scanner& scanner, Literal& out) {
     out.shape = scanner.Tuple();
     if (!out.shape) return BadLiteral("a 'shape' that is no tuple of sizes");
   } else {
-    return BadLiteral(absl::StrCat("the key ", Quoted(*key), " in excess"));
+    return BadLiteral(absl::StrCat("the key ", Shown(*key), " in excess"));
   }
   return absl::OkStatus();
 }

@@ -89,27 +89,27 @@ class Arrays : public ::testing::Test {
   ArraysData source_;
 };
 
-// Two samples of 2 channels, 4 x 6 places, in patches of 2 x 2: 6 tokens of 8 elements. Noise is
+// Two samples of 2 channels, 6 x 6 places, in patches of 2 x 2: 9 tokens of 8 elements. Noise is
 // taken from the target, put into the formula with the place that the test knows, and must give
 // the patches.
 TEST_F(Arrays, TokensArePatchesInTheDeclaredOrders) {
-  WriteArrays(2, 2, 4, 6);
-  const auto splits = Open(8, 6);
+  WriteArrays(2, 2, 6, 6);
+  const auto splits = Open(8, 9);
   ASSERT_TRUE(splits.ok()) << splits.status();
   EXPECT_EQ(splits->train->num_samples(), 2);
   EXPECT_EQ(splits->train->inputs(), Inputs(8));
   for (const int64_t n : {0, 1}) {
     const Sample sample = ReadSample(*splits->train, n);
-    ASSERT_EQ(sample.patches.size(), 48u);
-    ASSERT_EQ(sample.target.size(), 48u);
+    ASSERT_EQ(sample.patches.size(), 72u);
+    ASSERT_EQ(sample.target.size(), 72u);
     double abar = 1;
     for (int s = 0; s <= sample.time; ++s) abar *= 1 - (1e-4 + s * (0.02 - 1e-4) / 999);
-    for (int64_t token = 0; token < 6; ++token) {
+    for (int64_t token = 0; token < 9; ++token) {
       const int64_t row = token / 3 * 2, column = token % 3 * 2;
       for (int64_t c = 0; c < 2; ++c) {
         for (int64_t y = 0; y < 2; ++y) {
           for (int64_t x = 0; x < 2; ++x) {
-            const double x0 = double(((n * 2 + c) * 4 + row + y) * 6 + column + x) / 4 - 3;
+            const double x0 = double(((n * 2 + c) * 6 + row + y) * 6 + column + x) / 4 - 3;
             const double eps = sample.target[size_t(token * 8 + (y * 2 + x) * 2 + c)];
             const double want = std::sqrt(abar) * x0 + std::sqrt(1 - abar) * eps;
             // Both the noise and the sum are rounded to f32.
@@ -290,6 +290,8 @@ TEST_F(Arrays, RefusesLatentsThatDoNotFitTheModel) {
   EXPECT_THAT(Refusal(1, 16), HasSubstr("C * p * p = 1 "));
   EXPECT_THAT(Refusal(27, 7), HasSubstr("H and W that the side of the model's patches divides, 3"));
   EXPECT_THAT(Refusal(12, 15), HasSubstr("wanted (H / 2) * (W / 2) = batch.sequence = 15 patches"));
+  WriteArrays(3, 3, 4, 16);  // As many patches, in another grid.
+  EXPECT_THAT(Refusal(12, 16), HasSubstr("wanted square latents, H = W, found <f4 [3, 3, 4, 16]"));
   Write("x.npy", Npy<float>("<f4", {3, 3, 4}, std::vector<float>(36)));
   EXPECT_THAT(Refusal(12, 16), HasSubstr("x.npy: wanted latents [N, C, H, W]"));
   Write("x.npy", Npy<int32_t>("<i4", {3, 3, 8, 8}, std::vector<int32_t>(576)));

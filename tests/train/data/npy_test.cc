@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
 #include "common/files.h"
+#include "common/text.h"
 
 namespace trainyard {
 namespace {
@@ -135,6 +136,8 @@ TEST(Npy, RefusesEveryOtherLiteral) {
            std::string("{'descr': '<f4', 'fortran_order': 0, 'shape': (2,)}"),
            std::string("{'descr': '<f4\\'', 'fortran_order': False, 'shape': (2,)}"),
            std::string("{'descr': '<f4, 'fortran_order': False, 'shape': (2,)}"),
+           std::string("{'\xff': '<f4'}"),
+           std::string("{'descr': '\xff', 'fortran_order': False, 'shape': (2,)}"),
            with_shape("(2)"),
            with_shape("2"),
            with_shape("[2, 3]"),
@@ -153,6 +156,7 @@ TEST(Npy, RefusesEveryOtherLiteral) {
        }) {
     const absl::Status status = ParseNpyHeader(literal).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << literal;
+    EXPECT_EQ(ValidUtf8(status.message()), status.message());
   }
   EXPECT_TRUE(ParseNpyHeader(with_shape("(2305843009213693951,)")).ok());
 }

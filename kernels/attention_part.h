@@ -18,7 +18,6 @@
 // Letters: B sequences, L rows of each on this rank; a, g, d, e as in attention.h. Bitwise
 // deterministic, on the CPU for any thread count; the order of the parts affects rounding. Source:
 // Liu et al. 2023, arXiv:2310.01889; merging: Dao et al. 2022, arXiv:2205.14135.
-// rounding.
 
 #pragma once
 

@@ -21,7 +21,6 @@
 //
 // A device that runs asynchronously to the host throws its errors from a later call. LastGiven()
 // then returns what is known of the failed work.
-// host has its errors thrown by a later call: LastGiven() is what can be said then.
 
 #pragma once
 

@@ -10,15 +10,14 @@
 // In backward, out and lse are those of all parts together. The formulas are those of attention.h;
 // dq, dk and dv add up over the parts.
 //
-// Query q_begin + i stands at q_position + i in its sequence, and key kv_begin + j at kv_position +
-// j. The part's mask and documents use these positions. kAdd does not change a query that sees none
-// of the part's keys. Sinks belong to one part of each query. Rows outside a part are neither read
-// nor written. Sums are taken in f32 (f64 for f64).
+// Query q_begin + i stands at position q_position + i of its sequence, and key kv_begin + j stands
+// at position kv_position + j. The part's mask and documents use these positions. kAdd does not
+// change a query that sees none of the part's keys. Sinks belong to one part of each query. Rows
+// outside a part are neither read nor written. Sums are taken in f32 (f64 for f64).
 //
 // Letters: B sequences, L rows of each on this rank; a, g, d, e as in attention.h. Bitwise
 // deterministic, on the CPU for any thread count; the order of the parts affects rounding. Source:
 // Liu et al. 2023, arXiv:2310.01889; merging: Dao et al. 2022, arXiv:2205.14135.
-// rounding.
 
 #pragma once
 

@@ -1,6 +1,9 @@
-// The sum over rows, which is the gradient of a bias: y[n] = (write == kAdd ? y[n] : 0) + sum_t
-// x[t,n]. Letters: T rows, N columns. Summed in f32 (f64 when x is f64). Bitwise deterministic, on
-// the CPU for any thread count.
+// The sum over rows, which is the gradient of a bias:
+//
+//   y[n] = (write == kAdd ? y[n] : 0) + sum_t x[t,n]
+//
+// Letters: T rows, N columns. Summed in f32 (f64 when x is f64). Bitwise deterministic, on the CPU
+// for any thread count.
 
 #pragma once
 

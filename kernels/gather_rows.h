@@ -4,9 +4,9 @@
 //   GatherSum:   y[t,:] = (write == kAdd ? y[t,:] : 0) + sum_j z[place[t,j],:], in order of j;
 //                a place of -1 adds nothing
 //
-// With slots t K + j sorted by expert (expert_order.h), GatherRows with rows = order and divisor =
-// K copies the tokens in this order. GatherSum with the inverse order is its gradient, and the
-// other way round.
+// With slots t K + j sorted by expert (expert_order.h), GatherRows copies the tokens in this order
+// if rows = order and divisor = K. GatherSum with the inverse order is its gradient, and the other
+// way round.
 //
 // Letters: S rows of x, R bound on the gathered rows, T tokens, K rows added for each, D width.
 // `count` is read when the kernel runs; further rows of y do not change. A row that does not exist

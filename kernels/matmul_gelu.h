@@ -8,7 +8,6 @@
 // its derivative (gelu.h) are computed in f32 (f64 for f64). The backend decides whether the sums
 // are rounded to the outputs' dtype before GELU: y may differ from GELU of the stored product.
 // Deterministic as matmul.h.
-// written. Deterministic as matmul.h is.
 
 #pragma once
 

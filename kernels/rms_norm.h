@@ -1,5 +1,6 @@
-// Root-mean-square normalisation over the last dim, with a learned gain. Normalises x, or x +
-// addend, which is then also an output (residual stream and branch, in one pass over memory).
+// Root-mean-square normalisation over the last dim, with a learned gain. Normalises x, or the sum
+// of x and addend. The sum is then also an output (residual stream and branch, in one pass over
+// memory).
 //
 //   h       = x, or sum = x + addend, rounded as stored
 //   rstd[t] = 1 / sqrt(mean_d h[t,d]^2 + eps)

@@ -17,8 +17,8 @@
 // with the constant weight scale / K, and dlogits is 0.
 //
 // Logits that are not finite give K different experts, but it is not defined which. Computed in the
-// dtype of logits. Bitwise deterministic for any thread count. Letters: T tokens, E experts, K =
-// top_k.
+// dtype of logits. Bitwise deterministic for any thread count. Letters: T tokens, E experts,
+// K = top_k.
 //
 // Source: DeepSeek-V3, arXiv:2412.19437, section 2.1.2 (bias, groups, sigmoid); Shazeer et al.
 // 2017, arXiv:1701.06538 (softmax).

@@ -1,5 +1,6 @@
 // Adapter of Gloo's connections and messages, which throw. A message ends, or the wait for it ends
 // when the connection breaks, at whatever point the message was.
+
 #pragma once
 
 #include <gloo/rendezvous/context.h>

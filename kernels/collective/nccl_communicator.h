@@ -40,10 +40,8 @@ class Deadline {
   explicit Deadline(absl::Duration patience)
       : patience_(patience), at_(RealClock().Monotonic() + patience) {}
   absl::Duration patience() const { return patience_; }
-  absl::Duration left() const {
-    return at_ - RealClock().Monotonic();
-  }  // Negative: the deadline
-     // has passed.
+  // Negative: the deadline has passed.
+  absl::Duration left() const { return at_ - RealClock().Monotonic(); }
 
  private:
   absl::Duration patience_, at_;

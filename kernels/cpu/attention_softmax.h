@@ -39,8 +39,10 @@ void Cap(ScoreBlock<double>& block, double cap, double* slopes);
 void SoftmaxForward(const ScoreBlock<float>& block, SoftmaxState<float>& state);
 void SoftmaxForward(const ScoreBlock<double>& block, SoftmaxState<double>& state);
 
-// Replaces scores by p = exp(score - lse), and dp = <dout, v>, of the same shape, by p (dp -
-// delta).
+// Replaces the scores and dp = <dout, v>, which have the same shape:
+//
+//   score <- p = exp(score - lse)
+//   dp    <- p (dp - delta)
 void SoftmaxBackward(const ScoreBlock<float>& block, float* dp, const float* lse,
                      const float* delta);
 void SoftmaxBackward(const ScoreBlock<double>& block, double* dp, const double* lse,

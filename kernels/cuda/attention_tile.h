@@ -3,9 +3,9 @@
 // thread owns rows. Does not use tensor cores: this code is for the dtypes and shapes that no
 // library has.
 //
-// The 256 threads of a block are 16 x 16. Thread (y, x) owns the rows y + 16 i and the columns x +
-// 16 j of a result. So neighbouring threads read neighbouring values, and the 16 threads that share
-// rows are half a warp.
+// The 256 threads of a block are 16 x 16. Thread (y, x) owns these elements of a result: rows
+// y + 16 i and columns x + 16 j. So neighbouring threads read neighbouring values, and the 16
+// threads that share rows are half a warp.
 
 #pragma once
 

@@ -1,9 +1,10 @@
 // A matrix product by cuBLASLt: described, prepared, run.
 //
 // cuBLASLt stores matrices by columns, and we store them by rows: our matrix [R, C] in memory is
-// its matrix [C, R] with leading dimension C, the transpose. So cuBLASLt is made to compute c^T [N,
-// M] = B^T [N, K] A^T [K, M], with b on the left and a on the right. It transposes the operands
-// that we transpose.
+// its matrix [C, R] with leading dimension C, the transpose. So cuBLASLt computes the following
+// product, with b on the left and a on the right. It transposes the operands that we transpose.
+//
+//   c^T [N, M] = B^T [N, K] A^T [K, M]
 
 #pragma once
 

@@ -11,11 +11,12 @@ namespace trainyard::cuda {
 constexpr int kTileSlots = 4096, kTileWarps = 8, kTileThreads = kTileWarps * kWarp;
 constexpr int kTileRuns = kTileSlots / kTileThreads;  // Runs of 32 slots, per warp.
 
-// Loads this lane's part of the experts of the block's slots. mine[i] is the expert of the slot
-// FirstSlot() + 32 i plus the lane's number, or -1 beyond `slots`.
+// The first slot of this warp.
 __device__ inline int64_t FirstSlot() {
   return int64_t(blockIdx.x) * kTileSlots + threadIdx.x / kWarp * (kTileRuns * kWarp);
 }
+// Loads the experts of this lane's slots: mine[i] is the expert of slot FirstSlot() + 32 i + lane,
+// or -1 if this slot is beyond `slots`.
 __device__ inline void LoadExperts(const int32_t* experts, int64_t slots,
                                    int32_t (&mine)[kTileRuns]) {
   const int64_t first = FirstSlot() + threadIdx.x % kWarp;

@@ -18,9 +18,9 @@ struct Fragments {
   uint32_t v[4];  // Two neighbours each, the first in the lower half.
 };
 
-// Loads four 8x8 matrices from shared memory. Lane l passes the address of row l % 8 of matrix l /
-// 8, 16 bytes. Lane l gets from each matrix row l / 4, columns 2 (l % 4) and the next; if
-// kTransposed, from its transpose.
+// Loads four 8x8 matrices from shared memory. Lane l passes the address of the 16 bytes of one row:
+// row l % 8 of matrix l / 8. From each matrix, lane l gets two neighbours of row l / 4, in columns
+// 2 (l % 4) and 2 (l % 4) + 1. If kTransposed, it gets them from the transpose.
 template <bool kTransposed>
 __device__ Fragments LoadMatrices(const void* row) {
   Fragments f;

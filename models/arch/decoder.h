@@ -32,7 +32,8 @@ AttentionOptions DecoderAttentionOptions(const DecoderConfig& config);
 Attention DecoderAttention(const DecoderConfig& config, const std::string& name,
                            const std::optional<QkNorm>& qk_norm = {});
 
-// A decoder whose blocks are `Layer`s. Layer is constructed from (config, 0, "model.layers.0"); its
+// A decoder whose blocks are `Layer`s. Layer is constructed from the config, the number of the
+// layer and the prefix of its parameters' names, for example (config, 0, "model.layers.0"). Its
 // operator() takes and returns the residual value. A family that adds fields derives its Config
 // from DecoderConfig.
 template <typename Layer, typename Config = DecoderConfig>

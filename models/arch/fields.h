@@ -19,7 +19,7 @@ namespace trainyard {
 
 // The rule between a size and the number of tensor ranks.
 enum class OverTensor {
-  kWhole,       // Nothing.
+  kWhole,       // No rule.
   kDivided,     // The ranks divide the size.
   kReplicated,  // The ranks divide the size, or are a multiple of it.
 };

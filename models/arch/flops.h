@@ -35,7 +35,7 @@ std::vector<std::string> FlopsConventionNames();
 struct Flops {
   double qkvo = 0;       // Query, key, value and output projections.
   double attention = 0;  // Scores and their product with the values.
-  double mlp = 0;        // Also the router. Of experts, those that one token uses.
+  double mlp = 0;        // With the router; of experts, only those that a token uses.
   double output = 0;     // Projection to the vocabulary.
   std::map<std::string, double> other = {};  // Other parts of the model, by their labels.
 

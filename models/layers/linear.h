@@ -1,10 +1,10 @@
 // The two kinds of linear layers in tensor parallelism (Shoeybi et al. 2019, arXiv:1909.08053).
 //
-// A ColumnLinear divides its outputs over the tensor ranks: each rank has some rows of the [out,
-// in] weight. A RowLinear divides its inputs: each rank has some columns of the weight. Outside a
-// pair of the two, the tensor ranks divide activations by rows (sequence parallelism, Korthikanti
-// et al. 2022, arXiv:2205.05198): the ColumnLinear gathers the rows, and the RowLinear sums and
-// scatters them. n is the number of tensor ranks.
+// A ColumnLinear divides its outputs over the tensor ranks: each rank has some rows of the weight,
+// which is [out, in]. A RowLinear divides its inputs: each rank has some columns of the weight.
+// Outside a pair of the two, the tensor ranks divide activations by rows (sequence parallelism,
+// Korthikanti et al. 2022, arXiv:2205.05198): the ColumnLinear gathers the rows, and the RowLinear
+// sums and scatters them. n is the number of tensor ranks.
 
 #pragma once
 

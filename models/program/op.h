@@ -47,8 +47,7 @@ class Op {
   // Records the instances that compute the gradients of `instance`'s inputs from the gradients of
   // its outputs. output_grads[i] is invalid if output i has no gradient. Returns one gradient for
   // each input, invalid if the input has none. Gradients of parameters are not returned: they are
-  // outputs of the recorded instances (Recorder::Gradient). CHECK-fails in ops that do not override
-  // it.
+  // outputs of the recorded instances (Recorder::Gradient). The default CHECK-fails.
   virtual std::vector<Value> Backward(Recorder& recorder, const Instance& instance,
                                       std::span<const Value> output_grads) const;
 

@@ -91,9 +91,9 @@ struct FlatRange {
   bool operator==(const FlatRange&) const = default;
 };
 
-// A rank's piece of one parameter: a box of the global tensor with the elements [offset, offset +
-// shape) of each dim. The box's rows are contiguous at `flat`. A parameter has one box, or one for
-// each section if a sharded dim has sections. Clip divides a box into more.
+// A rank's piece of one parameter: a box of the global tensor. In each dim it has the elements
+// [offset, offset + shape). The box's rows are contiguous at `flat`. A parameter has one box, or
+// one for each section if a sharded dim has sections. Clip divides a box into more.
 struct ParameterBox {
   std::string name;
   Shape global_shape;

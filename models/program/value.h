@@ -1,5 +1,4 @@
-// A value of a recorded program: an index, and the facts known about the value. It never holds
-// data.
+// A value of a recorded program: an index, and the facts known about it. A value never holds data.
 
 #pragma once
 

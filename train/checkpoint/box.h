@@ -29,9 +29,9 @@ using BoxCopy = std::function<void(void* to, const void* from, size_t bytes)>;
 
 Box WholeBox(const Shape& shape);
 std::optional<Box> Intersection(const Box& a, const Box& b);  // Nullopt: no common element.
-// Returns two of the boxes that share an element, or nullopt if no two do. Sorts the boxes. Takes n
-// log n steps for tensors of up to two dims. With more dims, each box is also compared with all
-// boxes that share an index of dim 0.
+// Returns two of the boxes that share an element, or nullopt if no two do. Sorts the boxes. For
+// tensors of up to two dims this takes n log n steps. With more dims, each box is also compared
+// with all boxes that share an index of dim 0.
 std::optional<std::pair<Box, Box>> FindOverlap(std::span<Box> boxes);
 std::string ToString(const Shape& shape);  // "[2, 3]"
 std::string ToString(const Box& box);      // "[0, 0] + [2, 3]"

@@ -10,7 +10,6 @@
 // A checkpoint counts even if no other process knows of it.
 //
 // Only rank 0 of an attempt may call the functions that write.
-// Only rank 0 of an attempt calls the functions that write.
 
 #pragma once
 
@@ -49,7 +48,7 @@ struct Stretch {
   int64_t last_step = 0;
 };
 
-// The newest stretch comes first. Epochs and steps fall from each stretch to the next.
+// The newest stretch comes first. Epochs and steps decrease from each stretch to the next.
 struct Lineage {
   std::vector<Stretch> stretches;
 

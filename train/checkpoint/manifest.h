@@ -32,8 +32,8 @@ struct StoredBox {
   Box box;
   std::string file = {};  // Name within the checkpoint's directory.
   uint64_t file_offset = 0;
-  std::string sha256 = {};  // The box's bytes' sum, hexadecimal.
-  Shape piece = {};         // One piece's shape; rank 0: no pieces.
+  std::string sha256 = {};  // SHA-256 of the box's bytes, hexadecimal.
+  Shape piece = {};         // Shape of a piece (pieces.h); rank 0: no pieces.
 };
 
 struct StoredTensor {
@@ -59,7 +59,7 @@ std::string ToString(const CheckpointLayout& layout);
 // their own beside the job's checkpoints (BasePath), in the format of a checkpoint.
 struct BaseReference {
   int64_t epoch = 0;   // The attempt that wrote the base.
-  std::string sha256;  // The base's manifest, which has the checksums of all its data.
+  std::string sha256;  // SHA-256 of the base's manifest, which has all checksums.
   bool operator==(const BaseReference&) const = default;
 };
 
@@ -83,8 +83,8 @@ struct Manifest {
   RunState state;
   std::vector<StoredTensor> tensors;           // Sorted by name, then kind; unique.
   std::map<std::string, uint64_t> file_sizes;  // Sums of the boxes' sizes.
-  // The sum of the text from which the manifest was parsed. Manifests of the same checkpoint have
-  // the same sum.
+  // SHA-256 of the text from which the manifest was parsed. Manifests of the same checkpoint have
+  // the same SHA-256.
   std::string sha256;
 
   uint64_t size_bytes() const;

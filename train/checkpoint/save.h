@@ -70,10 +70,10 @@ absl::StatusOr<BaseReference> CommitBase(const std::string& directory, const Run
                                          std::vector<StoredTensor> written, Storage& storage);
 
 // Removes old checkpoints. Rank 0 calls this after a commit. Removes:
-// - what is older than the `keep` newest good checkpoints of the newest lineage, also what is
-//   outside the lineage;
-// - what attempts left half-written;
-// - directories of earlier attempts that hold nothing;
+// - checkpoints older than the `keep` newest good ones of the newest lineage, also those outside
+//   the lineage;
+// - half-written checkpoints;
+// - empty directories of earlier attempts;
 // - bases of earlier attempts that no complete checkpoint names; if a manifest cannot be read, all
 //   bases stay.
 // A complete checkpoint that is newer than one of those kept stays, even if it is outside the

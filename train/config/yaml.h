@@ -1,5 +1,5 @@
-// A YAML or JSON document of bounded size, as a tree. All text that becomes values in Trainyard is
-// read by this function; only yaml_adapter.cc uses yaml-cpp.
+// A YAML or JSON document of bounded size, as a tree. Job specs and config files are read through
+// this tree. Only yaml_adapter.cc uses yaml-cpp.
 
 #pragma once
 

@@ -25,7 +25,7 @@ struct Simulation {
   struct Stage {
     std::vector<Interval> actions;  // As in the schedule.
     double bubble;       // Idle time, from 0 to the makespan, divided by the time in actions.
-    int peak_in_flight;  // Most activations of a micro-batch and chunk held at once.
+    int peak_in_flight;  // Most (micro-batch, chunk) pairs whose activations are held at once.
   };
   std::vector<Stage> stages;
   double makespan;  // When the last stage ends.

@@ -17,7 +17,6 @@
 //
 // Two things are not checked: the biases of routers, which AdamW does not update, and the compute
 // copies, which live for one step. Not thread-safe.
-// is checked. Not thread-safe.
 
 #pragma once
 

@@ -50,8 +50,8 @@ class ExpertDispatch {
     kToken,  // [width], dtype of activations.
     kSlot,   // One number, dtype of statistics.
   };
-  // Returns a call that moves the rows of the round from x, [T, width] or [S], to `grouped`, [B,
-  // width] or [B], in order of (expert, source rank, slot).
+  // Returns a call that moves the rows of the round from x to `grouped`, in order of (expert,
+  // source rank, slot). x is [T, width] or [S], `grouped` is [B, width] or [B].
   Call ToExperts(const Binder& binder, Row row, Tensor x, Tensor grouped);
   // Returns the call in the other direction: y = or += the sum of the rows that come back for each
   // row of y.

@@ -20,14 +20,14 @@ namespace trainyard::ops {
 
 // Returns a + b; both are [T, D].
 Value Add(Recorder& recorder, Value a, Value b);
-// Makes `instance`, whose first input is the sum that `add` writes, compute that sum itself. `op`
-// is what then runs: its last input is the addend, and its last output is the sum.
+// Makes `instance`, whose first input is the sum that `add` writes, compute the sum itself. `op` is
+// the new op of the instance. Its last input is the addend, and its last output is the sum.
 Instance TakingSum(const Instance& add, const Instance& instance, std::shared_ptr<const Op> op);
 // The reverse: makes `instance` read the sum that another instance wrote.
 Instance ReadingSum(const Instance& instance, std::shared_ptr<const Op> op);
 
-// x [T, K], weight [N, K], bias [N] (may be invalid): returns [T, N]. Logits are the outputs of the
-// head or the router.
+// Returns x weight^T + bias, [T, N], for x [T, K], weight [N, K] and bias [N] (may be invalid).
+// Logits are the outputs of the head or the router.
 Value Linear(Recorder& recorder, Value x, Value weight, Value bias = {});
 Value Logits(Recorder& recorder, ProductKind kind, Value x, Value weight, Value bias = {});
 struct WeightGradientOf {

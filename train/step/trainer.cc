@@ -462,7 +462,7 @@ CheckpointLayout RankTrainer::Written() const {
   CheckpointLayout layout;
   layout.data = DataParallel(job_);
   CopyAxes(p, layout);
-  layout.schedule = p.schedule_kind()->name;
+  layout.schedule = std::string(p.schedule_kind()->name);
   layout.zero = Name(p.zero);
   layout.threads = rank_.threads;
   return layout;

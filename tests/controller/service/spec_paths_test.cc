@@ -1,0 +1,43 @@
+// Proves that the controller knows each path of a spec by its field. The roots of workers and of
+// namespaces hold only for the paths that are known.
+
+#include <gmock/gmock.h>
+
+#include <string>
+#include <vector>
+
+#include "controller/service/convert_job.h"
+#include "trainyard/v1/job.pb.h"
+
+namespace trainyard::controller {
+namespace {
+
+using ::testing::ElementsAre;
+
+TEST(SpecPaths, OfArraysAndOfEverythingBesideTheDataAreKnown) {
+  v1::JobSpec spec;
+  spec.set_name("dit");
+  spec.mutable_model()->set_preset("dit-s-2");
+  spec.mutable_batch()->set_global(4);
+  spec.mutable_batch()->set_micro(4);
+  spec.mutable_batch()->set_sequence(256);
+  spec.mutable_data()->mutable_arrays()->set_latents("a/latents.npy");
+  spec.mutable_data()->mutable_arrays()->set_labels("b/labels.npy");
+  spec.mutable_optimizer()->mutable_adamw()->set_learning_rate(1e-4);
+  spec.set_steps(10);
+  spec.mutable_checkpoint()->set_directory("runs/a");
+  spec.mutable_checkpoint()->set_every_steps(5);
+  spec.set_init_from("runs/b");
+  spec.mutable_profile()->set_directory("traces");
+  spec.mutable_profile()->set_start_step(2);
+  const auto read = FromProto(spec);
+  ASSERT_TRUE(read.ok()) << read.status();
+  std::vector<std::string> found;
+  for (const SpecPath& path : (*read)->facts.paths) found.push_back(path.field + "=" + path.path);
+  EXPECT_THAT(found, ElementsAre("data.arrays.latents=a/latents.npy",
+                                 "data.arrays.labels=b/labels.npy", "checkpoint.directory=runs/a",
+                                 "init_from=runs/b", "profile.directory=traces"));
+}
+
+}  // namespace
+}  // namespace trainyard::controller

@@ -108,10 +108,10 @@ class Trainer {
   // outlive the trainer, and the world must have the job's ranks.
   //
   // A rank that fails tells the others, and all return its error. The user must repair
-  // INVALID_ARGUMENT, NOT_FOUND, PERMISSION_DENIED, DATA_LOSS, FAILED_PRECONDITION and
-  // UNIMPLEMENTED (data, paths, checkpoints); the message names the file. RESOURCE_EXHAUSTED: too
-  // little memory. IsStorageFault (lineage.h): this host has failed. IsSuperseded (lineage.h): a
-  // later attempt has begun.
+  // INVALID_ARGUMENT, NOT_FOUND, PERMISSION_DENIED, DATA_LOSS, OUT_OF_RANGE, FAILED_PRECONDITION
+  // and UNIMPLEMENTED (data, paths, checkpoints); the message names the file. RESOURCE_EXHAUSTED:
+  // too little memory. IsStorageFault (lineage.h): this host has failed. IsSuperseded (lineage.h):
+  // a later attempt has begun.
   static absl::StatusOr<std::unique_ptr<Trainer>> Create(const JobConfig& job,
                                                          const RankConfig& rank,
                                                          const Backend& backend,

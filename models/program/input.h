@@ -30,6 +30,13 @@ struct InputSpec {
   bool operator==(const InputSpec&) const = default;
 };
 
+// Of data whose sequences hold several documents: for each token, the position in the sequence at
+// which its document begins.
+inline constexpr char kDocumentBegins[] = "document_begins";
+inline InputSpec DocumentBegins(int64_t sequence) {
+  return {.name = kDocumentBegins, .limit = sequence};
+}
+
 // Null where none has the name.
 inline const InputSpec* FindInput(const std::vector<InputSpec>& inputs, absl::string_view name) {
   for (const InputSpec& input : inputs) {

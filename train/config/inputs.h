@@ -11,7 +11,8 @@
 namespace trainyard {
 
 // Adds a violation of the source's field for each of the `declared` inputs that it does not deliver
-// as declared. Not where there is no source.
+// as declared, and of data.indexed.reset_attention_mask if the model reads no tokens. Models that
+// read tokens predict the next one, so their attention is causal. Not where there is no source.
 void CheckInputs(const std::vector<InputSpec>& declared, const DataConfig& source,
                  Violations& violations);
 

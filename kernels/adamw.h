@@ -7,7 +7,7 @@
 //   compute = master, rounded
 //
 // Adds the words of master, m and v to state->read as they were before, and to state->written as
-// they are afterwards. What a step reads must be what the step before wrote
+// they are afterwards. A step must read the same words as the step before wrote
 // (train/step/state_check.h).
 //
 // Changes nothing if state->finite == 0. Computed in the dtype of master. Bitwise deterministic for

@@ -1,7 +1,7 @@
 // Adds a bias to each row: y[t,n] = x[t,n] + bias[n]. The gradient of x is that of y; column_sum.h
-// has the gradient of the bias. For linear layers whose sums other ranks finish; in other layers
-// matmul adds the bias. Letters: T rows, N columns. Computed in f32 (f64 for f64), rounded once.
-// Bitwise deterministic for any thread count.
+// has the gradient of the bias. Used by linear layers whose sums other ranks finish; in other
+// layers matmul adds the bias. Letters: T rows, N columns. Computed in f32 (f64 for f64), rounded
+// once. Bitwise deterministic for any thread count.
 
 #pragma once
 

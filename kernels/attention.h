@@ -137,7 +137,7 @@ void CheckAttentionInputs(const Args& args) {
   }
 }
 
-// For backward, whole or in parts.
+// Checks the arguments for gradients of sinks, of backward, whole or in parts.
 template <typename Args>
 void CheckSinkGradient(const Args& args) {
   CHECK((args.sinks.data == nullptr) == (args.dsinks.data == nullptr))

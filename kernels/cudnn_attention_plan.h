@@ -53,6 +53,12 @@ struct CudnnAttentionPlan {
     return std::tuple(pass, sequences, dims.sequence, dims.heads, dims.kv_heads, dims.head_dim,
                       dims.scale, dims.mask.causal, dims.mask.window, deterministic);
   }
+  // Equal for plans that need the same workspace. Calls of one stream run one after the other, so
+  // these plans can share the workspace.
+  auto WorkspaceKey() const {
+    return std::tuple(pass, sequences, dims.sequence, dims.heads, dims.kv_heads, dims.head_dim,
+                      deterministic);
+  }
   bool operator<(const CudnnAttentionPlan& other) const { return Key() < other.Key(); }
 
   // The bytes of the plan's workspace: a fixed amount and, for backward,

@@ -21,7 +21,7 @@ struct GridPositionsArgs {
   Tensor y;         // [T, D]  out, f64 | f32 | bf16; D a multiple of 4
   int64_t columns;  // of the grid; > 0
   SequencePart part;
-  int64_t first_row = 0;  // Of those on this rank: samples follow one another.
+  int64_t first_row = 0;  // Number of row 0 of y among this context rank's rows of all samples.
 };
 
 inline void Check(const GridPositionsArgs& args) {

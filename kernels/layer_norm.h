@@ -1,5 +1,5 @@
-// Layer normalisation over the last dim, with learned gain and bias. Normalises x, or x + addend,
-// which is then also an output (residual stream and branch, in one pass over memory).
+// Layer normalisation over the last dim, with learned gain and bias. Normalises x, or the sum of x
+// and addend. The sum is then also an output (residual stream and branch, in one pass over memory).
 //
 //   h       = x, or sum = x + addend, rounded as stored
 //   mean[t] = mean_d h[t,d]      rstd[t] = 1 / sqrt(mean_d (h[t,d] - mean[t])^2 + eps)

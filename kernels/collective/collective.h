@@ -45,9 +45,11 @@ using SendHandle = Message;
 using ReceiveHandle = Message;
 
 // The bytes that one of `ranks` ranks sends in an operation, whatever the algorithm. `bytes` are
-// those of the tensor, or of the whole if it consists of slices. An all-reduce sends 2(n-1)/n of
-// them; all-gather, reduce-scatter, broadcast, and an all-to-all of equal slices (n-1)/n; a message
-// all.
+// those of the tensor, or of the whole if it consists of slices. With n ranks:
+//
+//   2 (n-1)/n bytes   all-reduce
+//   (n-1)/n bytes     all-gather, reduce-scatter, broadcast, all-to-all of equal slices
+//   bytes             a message
 int64_t SentBytes(CollectiveOp op, int64_t bytes, int ranks);
 
 // The cost of one kind of operation for this rank so far.

@@ -14,8 +14,8 @@ namespace trainyard {
 // reads its tensor, and messages are copied when they are posted, so a rank that throws may unwind.
 // A rank that ends early must call Abort(), or its peers wait forever.
 //
-// Stricter than other implementations: WaitSend always waits for the peer's Receive, and CHECKs
-// that the data have not changed since they were posted.
+// This implementation is stricter than the others: WaitSend always waits for the peer's Receive,
+// and CHECKs that the data have not changed since they were posted.
 class LocalWorld {
  public:
   explicit LocalWorld(int size);

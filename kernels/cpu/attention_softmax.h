@@ -30,8 +30,11 @@ struct SoftmaxState {
   alignas(64) A shrink[kQueries];  // exp(largest before this block - largest): scales older sums
 };
 
-// Replaces scores by cap tanh(scale score / cap), and `scale` by 1. Writes the derivative of each
-// new score by scale score to `slopes`, of the same shape, unless `slopes` is null.
+// Applies a soft cap to the scores, and sets `scale` to 1. `slopes` gets the derivatives of the new
+// scores by scale * score, unless it is null; it has the shape of the scores.
+//
+//   score <- cap tanh(scale score / cap)
+//   slope  = 1 - tanh(scale score / cap)^2
 void Cap(ScoreBlock<float>& block, float cap, float* slopes);
 void Cap(ScoreBlock<double>& block, double cap, double* slopes);
 

@@ -10,7 +10,8 @@ namespace trainyard::cpu {
 
 inline double Exp(double x) { return std::exp(x); }
 
-// Within 2 units in the last place; 0 below -87.3, infinite above 88.7, NaN for NaN.
+// Replaces x by exp(x), within 2 units in the last place. The result is 0 for x below -87.3,
+// infinite above 88.7, and NaN for NaN.
 //
 // Method: exp(x) = 2^n exp(r) with |r| <= ln(2)/2, and exp(r) by the polynomial of Cephes' expf
 // (Moshier 1992). Adding 1.5 2^23 rounds to an integer and leaves it in the lowest bits, from which

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
 #include "common/log.h"
 #include "kernels/attention_core.h"
@@ -46,10 +47,24 @@ void LogRefused(const CudnnAttentionPlan& wanted, const std::string& reason) {
               {"reason", reason}});
 }
 
+// Device memory that begins with zeroes: versions of cuDNN before 9.18 rely on this.
+struct Workspace {
+  explicit Workspace(size_t size) : bytes(size) {
+    ThrowIfError(cudaMalloc(&data, bytes));
+    ThrowIfError(cudaMemset(data, 0, bytes));
+    ThrowIfError(cudaStreamSynchronize(nullptr));  // Our streams do not wait for the null stream.
+  }
+  Workspace(const Workspace&) = delete;
+  Workspace& operator=(const Workspace&) = delete;
+  ~Workspace() { cudaFree(data); }
+
+  void* data = nullptr;
+  const size_t bytes;
+};
+
 struct Plan {
   cudnn_frontend::graph::Graph graph;
-  void* workspace = nullptr;
-  ~Plan() { cudaFree(workspace); }
+  void* workspace = nullptr;  // Null: the plan needs none.
 };
 
 class Plans {
@@ -86,17 +101,23 @@ class Plans {
     int64_t bytes = 0;
     error = plan->graph.get_workspace_size(bytes);
     if (error.is_bad()) Fail(error.get_message());
-    if (bytes > 0) {
-      ThrowIfError(cudaMalloc(&plan->workspace, size_t(bytes)));
-      // Versions before 9.18 assume that the workspace begins with zeroes.
-      ThrowIfError(cudaMemset(plan->workspace, 0, size_t(bytes)));
-      ThrowIfError(cudaStreamSynchronize(nullptr));  // Our streams do not wait for the memset.
-    }
+    if (bytes > 0) plan->workspace = WorkspaceOf(wanted, size_t(bytes));
     return plan;
+  }
+
+  // A workspace that is too small for another mask stays: graphs know its address.
+  void* WorkspaceOf(const CudnnAttentionPlan& wanted, size_t bytes) {
+    auto& shared = workspaces_[wanted.WorkspaceKey()];
+    if (shared.empty() || shared.back()->bytes < bytes) {
+      shared.push_back(std::make_unique<Workspace>(bytes));
+    }
+    return shared.back()->data;
   }
 
   cudnnHandle_t handle_ = nullptr;
   std::map<CudnnAttentionPlan, std::unique_ptr<Plan>> plans_;  // Null: there is no plan.
+  std::map<decltype(CudnnAttentionPlan().WorkspaceKey()), std::vector<std::unique_ptr<Workspace>>>
+      workspaces_;
 };
 
 // Whether vectors of 16 bytes can be read. cuDNN assumes this.

@@ -1,5 +1,5 @@
-// Tiles of rows that groups divide (grouped_matmul.h). The device finds them, because their number
-// is known only there.
+// Divides the rows of each group into tiles (grouped_matmul.h). The device does this, because the
+// groups' sizes are known only there.
 
 #pragma once
 
@@ -11,7 +11,7 @@ namespace trainyard::cuda {
 struct Groups {
   const int32_t* offsets;  // [groups + 1]
   int groups;
-  int64_t bound;  // Number of rows; groups have no others.
+  int64_t bound;  // Number of rows of the tensors; a group's rows lie within [0, bound).
 
   // CHECKs, on the device, that this group's offsets are legal.
   __device__ void Check(int g) const {

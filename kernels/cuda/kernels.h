@@ -1,5 +1,6 @@
-// The CUDA kernels: cuda::Op for each op. The op's header describes what they compute. Their
-// arguments have passed Check(). Called through CudaBackend(). They enqueue work and do not wait.
+// The CUDA kernels: cuda::Op for each op. The op's header describes what its kernels compute. The
+// kernels are called through CudaBackend(), with arguments that have passed Check(). They enqueue
+// work and do not wait.
 
 #pragma once
 

@@ -9,7 +9,7 @@
 
 namespace trainyard::cuda {
 
-// 0 if the exponential overflows. Within a few units in the last place.
+// The result has an error of a few units in the last place. It is 0 if exp(-x) overflows.
 template <typename A>
 __device__ A Sigmoid(A x) {
   const A denominator = A(1) + std::exp(-x);

@@ -1,4 +1,5 @@
 #include <map>
+#include <set>
 #include <tuple>
 #include <vector>
 
@@ -10,10 +11,12 @@
 namespace trainyard::cuda {
 namespace {
 
-// The padded tensors of one kind of call, in the order in which the call asks for them.
+// The padded tensors of one kind of call, in the order in which the call asks for them. Calls that
+// differ only in their window share the tensors.
 struct Kind {
   std::vector<void*> memory;
-  bool refused = false;  // No memory, or the called kernel refused the shape.
+  bool used = false;  // A call was computed in the memory, so graphs may know its addresses.
+  std::set<int64_t> refused;  // Windows: no memory, or the called kernel refused the call.
   Kind() = default;
   Kind(const Kind&) = delete;
   ~Kind() {
@@ -22,8 +25,8 @@ struct Kind {
 };
 
 struct Kinds {
-  // Backward, tokens, S, heads, key heads, head dim, window.
-  using Key = std::tuple<bool, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t>;
+  // Backward, tokens, S, heads, key heads, head dim.
+  using Key = std::tuple<bool, int64_t, int64_t, int64_t, int64_t, int64_t>;
   std::map<Key, Kind> by_shape;
 };
 
@@ -40,17 +43,18 @@ class Padding {
   // Returns false if such a call was refused before.
   bool Begin(bool backward) {
     kind_ = &Kept<Kinds>(exec_).by_shape[{backward, qkv_.shape.rows(), dims_.sequence, dims_.heads,
-                                          dims_.kv_heads, dims_.head_dim, dims_.mask.window}];
-    return !kind_->refused;
+                                          dims_.kv_heads, dims_.head_dim}];
+    return !refused();
   }
   // Such calls are not tried again.
   bool Refuse() {
+    kind_->refused.insert(dims_.mask.window);
+    if (kind_->used) return false;
     for (void* data : kind_->memory) cudaFree(data);
     kind_->memory.clear();
-    kind_->refused = true;
     return false;
   }
-  bool has_memory() const { return !kind_->refused; }
+  bool refused() const { return kind_->refused.contains(dims_.mask.window); }
 
   // Returns the padded tensor for a tensor with `width` elements a token: zero except where rows
   // are copied.
@@ -58,7 +62,7 @@ class Padding {
     Tensor padded;
     padded.dtype = tensor.dtype;
     padded.shape = {Runs(tensor, width) * padded_.sequence, width};
-    if (kind_->refused) return padded;
+    if (refused()) return padded;
     if (next_ == kind_->memory.size()) {
       void* data = nullptr;
       if (cudaMalloc(&data, padded.bytes()) != cudaSuccess) {
@@ -80,6 +84,7 @@ class Padding {
     return padded;
   }
   void CopyBack(const Tensor& tensor, int64_t width, const Tensor& padded) {
+    kind_->used = true;
     Copy(tensor.data, dims_.sequence, padded.data, padded_.sequence, {tensor, width});
   }
 
@@ -120,7 +125,7 @@ bool PadSequences(Exec& exec, const PackedAttentionForwardArgs& args, int64_t to
   const Tensor qkv = padding.CopyOf(args.qkv, packed);
   const Tensor out = padding.Of(args.out, width);
   const Tensor lse = padding.Of(args.lse, 1);
-  if (!padding.has_memory()) return false;
+  if (padding.refused()) return false;
   if (!attention(exec, {.qkv = qkv, .dims = padding.dims(), .out = out, .lse = lse})) {
     return padding.Refuse();
   }
@@ -141,7 +146,7 @@ bool PadSequences(Exec& exec, const PackedAttentionBackwardArgs& args, int64_t t
                                               .dims = padding.dims(),
                                               .dqkv = padding.Of(args.dqkv, packed),
                                               .deterministic = args.deterministic};
-  if (!padding.has_memory()) return false;
+  if (padding.refused()) return false;
   if (!attention(exec, padded)) return padding.Refuse();
   padding.CopyBack(args.dqkv, packed, padded.dqkv);
   return true;

@@ -56,7 +56,7 @@ struct SampleOutputs {
   }
 };
 
-// Ends what runs have left in `sums` [runs, kTensors * columns].
+// Adds up the sums that the runs wrote to `sums` [runs, kTensors * columns], and writes them to y.
 template <typename T, int kTensors>
 void AddRunsOfSamples(Exec& exec, const Accumulate<T>* sums, const SampleRuns& runs,
                       const SampleOutputs<T, kTensors>& y) {

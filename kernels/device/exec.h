@@ -9,7 +9,7 @@ namespace trainyard {
 
 enum class DeviceKind : uint8_t { kCpu, kCuda };
 
-// Not thread-safe: each thread that replays has its own.
+// Not thread-safe: each thread that replays a program has its own Exec.
 struct Exec {
   DeviceKind device = DeviceKind::kCpu;
   int threads = 1;         // CPU: OpenMP threads of this rank; set once by the rank's main thread.

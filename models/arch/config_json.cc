@@ -1,11 +1,15 @@
 #include "models/arch/config_json.h"
 
 #include <nlohmann/json.hpp>
+#include <set>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "common/status_macros.h"
 #include "models/arch/registry.h"
 
 namespace trainyard {
@@ -56,6 +60,24 @@ std::string Take(const Json& json, const FieldRef& field) {
   return "";
 }
 
+// A field that this program does not know may change what the parameters mean.
+absl::Status CheckKnown(const Json& json, const std::set<std::string>& known) {
+  for (const auto& [key, value] : json.items()) {
+    std::vector<std::string> names = {key};
+    if (value.is_object()) {
+      names.clear();
+      for (const auto& [name, unused] : value.items())
+        names.push_back(absl::StrCat(key, ".", name));
+    }
+    for (const std::string& name : names) {
+      if (known.contains(name)) continue;
+      return absl::UnimplementedError(absl::StrCat(
+          "model.", name, ": this program does not know the field, which a later version wrote"));
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 Json ToJson(const ModelConfig& config) {
@@ -79,7 +101,9 @@ absl::StatusOr<ModelConfig> ModelFromJson(const Json& json) {
   }
   ModelConfig config = family->defaults;
   absl::Status status;
+  std::set<std::string> known = {"family"};
   family->visit(config, [&](const FieldRule& rule, const FieldRef& field) {
+    known.insert(rule.name);
     const std::string group = Split(rule.name).first;
     const Json* const place = group.empty() ? &json : Find(json, group);
     const bool left_out = rule.unset && Find(json, group.empty() ? rule.name : group) == nullptr;
@@ -93,7 +117,8 @@ absl::StatusOr<ModelConfig> ModelFromJson(const Json& json) {
     if (wanted.empty()) return;
     status = absl::InvalidArgumentError(absl::StrCat("model.", rule.name, ": wanted ", wanted));
   });
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(status);
+  RETURN_IF_ERROR(CheckKnown(json, known));
   return config;
 }
 

@@ -14,7 +14,8 @@ namespace trainyard {
 nlohmann::ordered_json ToJson(const ModelConfig& config);
 
 // Does not check the limits of values; Validate does. INVALID_ARGUMENT: a field is missing or has
-// another type. The message names the field below "model.".
+// another type. UNIMPLEMENTED: a later version wrote a field that this program does not know. The
+// message names the field below "model.".
 absl::StatusOr<ModelConfig> ModelFromJson(const nlohmann::ordered_json& json);
 
 }  // namespace trainyard

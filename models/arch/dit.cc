@@ -1,14 +1,15 @@
 // DiT: a diffusion transformer. It reads a noised latent in patches, attends from each patch to
-// all of them, and says the noise (or the velocity) of each. A sample's time and class make a
-// condition, which scales, shifts and gates what every block does with the sample's tokens
-// (adaLN-Zero).
+// all patches, and predicts the noise (or the velocity) of each. The time and the class of a sample
+// make a condition. The condition scales, shifts and gates what every block does with the sample's
+// tokens (adaLN-Zero).
 //
-// Source: Peebles & Xie 2022, arXiv:2212.09748, section 3; parameter names, the order of elements
-// and the eps of norms are those of diffusers' DiTTransformer2DModel. That has an embedder of time
-// and class in every block, of which released checkpoints hold copies; here it is one, as in the
-// paper, under the names of block 0's. The output has as many channels as the input: no variance is
-// learned. The weight of the patches' convolution is a matrix [D, C p p], flattened as it lies.
-// Letters: T tokens on this rank, B samples, D model width, C channels, p side of a patch.
+// Source: Peebles & Xie 2022, arXiv:2212.09748, section 3. Parameter names, the order of elements
+// and the eps of norms are those of diffusers' DiTTransformer2DModel. diffusers has one embedder of
+// time and class in each block, and released checkpoints hold equal copies. Here all blocks share
+// one embedder, as in the paper, with the names of block 0's. The output has as many channels as
+// the input: no variance is learned. The convolution's weight [D, C, p, p] is stored as the matrix
+// [D, C p p]. Letters: T tokens on this rank, B samples, D model width, C channels, p side of a
+// patch.
 #include "models/arch/dit.h"
 
 #include <cmath>
@@ -16,7 +17,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "models/layers/attention.h"
+#include "models/layers/linear.h"
 #include "models/layers/mlp.h"
+#include "models/layers/rows.h"
 
 namespace trainyard {
 namespace {
@@ -27,20 +30,6 @@ constexpr int64_t kTimeWidth = 256;  // Of a time's sinusoids.
 // Of a matrix whose outputs are as wide as its inputs on the average (Glorot & Bengio 2010).
 Init Glorot(int64_t in, int64_t out) { return Init::Normal(std::sqrt(2.0 / double(in + out))); }
 Init EmbedderInit() { return Init::Normal(0.02); }
-
-// A linear layer whole on every rank: of the narrow ends, and of samples, which are few.
-struct WholeLinear {
-  std::string name;  // Without ".weight".
-  int64_t in, out;
-  Init init;
-
-  Value operator()(Recorder& recorder, Value x) const {
-    const Value weight = recorder.Parameter(
-        {.name = name + ".weight", .shape = {out, in}, .init = init, .decay = true});
-    return ops::Linear(recorder, x, weight,
-                       recorder.Parameter({.name = name + ".bias", .shape = {out}}));
-  }
-};
 
 Attention AttentionOf(const DitConfig& c, const std::string& name) {
   const int64_t width = c.heads * c.head_dim;
@@ -76,12 +65,10 @@ class Dit final : public Model {
   int64_t max_sequence() const override { return config_.grid() * config_.grid(); }
 
   std::vector<InputSpec> inputs() const override {
-    const auto by_token = [&](const char* name) {
-      return InputSpec{
-          .name = name, .kind = InputSpec::Kind::kReal, .shape = {config_.token_elements()}};
-    };
-    return {by_token("patches"),
-            by_token("target"),
+    constexpr auto kReal = InputSpec::Kind::kReal;
+    const int64_t c = config_.in_channels, p = config_.patch_size;
+    return {{.name = "patches", .kind = kReal, .shape = {c, p, p}},
+            {.name = "target", .kind = kReal, .shape = {p, p, c}},
             {.name = "time", .unit = InputSpec::Unit::kSample, .limit = config_.num_timesteps},
             {.name = "label", .unit = InputSpec::Unit::kSample, .limit = config_.num_classes + 1}};
   }
@@ -89,7 +76,7 @@ class Dit final : public Model {
   Carried Start(Recorder& recorder) const override {
     const int64_t d = config_.hidden, elements = config_.token_elements();
     const WholeLinear patches{"pos_embed.proj", elements, d, Glorot(elements, d)};
-    const Value x_TD = patches(recorder, ops::OwnRows(recorder, recorder.Read("patches")));
+    const Value x_TD = patches(recorder, ReadRows(recorder, "patches"));
     recorder.set_label("condition");
     return Carried({{"x", ops::AddGridPositions(recorder, x_TD, config_.grid())},
                     {"condition", Condition(recorder)}});
@@ -113,13 +100,12 @@ class Dit final : public Model {
 
   void Loss(Recorder& recorder, const Carried& carried) const override {
     const Value y = Predict(recorder, carried);
-    ops::MeanSquare(recorder, y, ops::OwnRows(recorder, recorder.Read("target")));
+    ops::MeanSquare(recorder, y, ReadRows(recorder, "target"));
   }
 
   // "prediction" [tokens, p p C].
   void KeepOutputs(Recorder& recorder, const Carried& carried) const override {
-    recorder.KeepOutput("prediction",
-                        ops::AllGather(recorder, Predict(recorder, carried), kTensorAxes));
+    KeepRows(recorder, "prediction", Predict(recorder, carried));
   }
 
  private:
@@ -180,7 +166,8 @@ void VisitSamples(DitConfig& c, FieldVisit visit) {
         &c.num_classes);
   visit({.name = "num_timesteps",
          .help = "Steps of the diffusion; a sample's time is below it.",
-         .most = 1 << 24,
+         .least = 25,  // With 20, the last step's noise would replace the whole sample.
+         .most = 10'000,
          .may_differ = MayDiffer::kAtStart},
         &c.num_timesteps);
 }
@@ -228,7 +215,8 @@ void Visit(ModelConfig& config, FieldVisit visit) {
         &c.norm_eps);
 }
 
-void Complete(const ModelConfig&, const GivenFields& given, FieldProblems&, ModelConfig& config) {
+void Complete(const ModelConfig&, const GivenFields& given, FieldProblems& problems,
+              ModelConfig& config) {
   DitConfig& c = config.As<DitConfig>();
   const auto has = [&](const char* name) { return given.contains(name); };
   // A size beyond its limit is reported as it is.
@@ -236,6 +224,11 @@ void Complete(const ModelConfig&, const GivenFields& given, FieldProblems&, Mode
   if (has("hidden") && !has("ffn") && legal) c.ffn = 4 * c.hidden;
   if ((has("hidden") || has("heads")) && !has("head_dim") && legal && c.heads >= 1) {
     c.head_dim = c.hidden / c.heads;
+    if (c.hidden % c.heads != 0) {
+      problems.Add("heads",
+                   Wanted(absl::StrCat("a divisor of hidden = ", c.hidden, ", or a head_dim"),
+                          c.heads, NearestDivisor(c.hidden, c.heads)));
+    }
   }
 }
 

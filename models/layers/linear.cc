@@ -38,6 +38,13 @@ Value ColumnLinear::operator()(Recorder& recorder, Value x) const {
   return ops::ConcatColumns(recorder, products);
 }
 
+Value WholeLinear::operator()(Recorder& recorder, Value x) const {
+  const Value weight = recorder.Parameter(
+      {.name = name + ".weight", .shape = {out, in}, .init = init, .decay = true});
+  return ops::Linear(recorder, x, weight,
+                     recorder.Parameter({.name = name + ".bias", .shape = {out}}));
+}
+
 RowLinear::RowLinear(const RowLinearOptions& options)
     : weight_{.name = options.name + ".weight",
               .shape = {options.out, options.in},

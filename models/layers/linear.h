@@ -1,10 +1,10 @@
-// The two kinds of linear layers in tensor parallelism (Shoeybi et al. 2019, arXiv:1909.08053).
+// Linear layers, and how tensor parallelism divides them (Shoeybi et al. 2019, arXiv:1909.08053).
 //
 // A ColumnLinear divides its outputs over the tensor ranks: each rank has some rows of the weight,
 // which is [out, in]. A RowLinear divides its inputs: each rank has some columns of the weight.
 // Outside a pair of the two, the tensor ranks divide activations by rows (sequence parallelism,
 // Korthikanti et al. 2022, arXiv:2205.05198): the ColumnLinear gathers the rows, and the RowLinear
-// sums and scatters them. n is the number of tensor ranks.
+// sums and scatters them. A WholeLinear is not divided. n is the number of tensor ranks.
 
 #pragma once
 
@@ -46,6 +46,18 @@ struct RowLinearOptions {
   int64_t out;
   bool bias = false;
   Init init;
+};
+
+// Every rank has the whole weight. Used if the matrix is narrow, or if the rows are samples, which
+// are few. The layer has a bias.
+struct WholeLinear {
+  std::string name;  // Without ".weight".
+  int64_t in;
+  int64_t out;
+  Init init;
+
+  // x [rows, in] to [rows, out].
+  Value operator()(Recorder& recorder, Value x) const;
 };
 
 class RowLinear {

@@ -47,7 +47,7 @@ Value Recorder::Read(absl::string_view name) {
   CHECK(spec != nullptr) << "the model reads " << name << ", which it does not declare";
   const bool by_token = spec->unit == InputSpec::Unit::kToken;
   std::vector<int64_t> dims = {by_token ? program_.tokens() : program_.micro_batch};
-  for (int i = 0; i < spec->shape.rank(); ++i) dims.push_back(spec->shape[i]);
+  if (spec->shape.rank() > 0) dims.push_back(spec->shape.elements());  // A unit is a row.
   // Tokens are divided over the axes of the batch and, between pairs of linear layers, over the
   // tensor ranks. Samples are divided over the data axes only.
   constexpr AxisSet kSampleAxes = kBatchAxes - Axis::kContext;

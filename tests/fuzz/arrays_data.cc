@@ -11,7 +11,8 @@
 namespace trainyard {
 namespace {
 
-constexpr int64_t kWidth = 8, kSequence = 4, kClasses = 10, kTimes = 1000;
+constexpr int64_t kChannels = 2, kSide = 2, kWidth = kChannels * kSide * kSide, kSequence = 4,
+                  kClasses = 10, kTimes = 1000;
 constexpr int64_t kMostSamples = 16;  // That a run reads.
 
 void CheckSample(const Dataset& dataset, int64_t index) {
@@ -41,10 +42,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                           .validation_fraction = 0.4};
   constexpr auto kReal = InputSpec::Kind::kReal;
   constexpr auto kSample = InputSpec::Unit::kSample;
-  const std::vector<InputSpec> inputs = {{.name = "patches", .kind = kReal, .shape = {kWidth}},
-                                         {.name = "target", .kind = kReal, .shape = {kWidth}},
-                                         {.name = "time", .unit = kSample, .limit = kTimes},
-                                         {.name = "label", .unit = kSample, .limit = kClasses + 1}};
+  const std::vector<InputSpec> inputs = {
+      {.name = "patches", .kind = kReal, .shape = {kChannels, kSide, kSide}},
+      {.name = "target", .kind = kReal, .shape = {kSide, kSide, kChannels}},
+      {.name = "time", .unit = kSample, .limit = kTimes},
+      {.name = "label", .unit = kSample, .limit = kClasses + 1}};
   const auto splits = OpenArrays(
       source,
       {.source = source, .inputs = inputs, .sequence = kSequence, .seed = 1, .roots = Roots()});

@@ -4,16 +4,12 @@
 
 #include <algorithm>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_replace.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "models/arch/config_json.h"
 #include "models/arch/flops.h"
-#include "tests/models/another_value.h"
 #include "tests/models/tiny.h"
 
 namespace trainyard::testing {
@@ -542,49 +538,6 @@ TEST(ValidateTest, AFamilyWithoutRotaryPositionsRefusesTheirBase) {
   Validate(config, violations, "");
   ASSERT_EQ(violations.list().size(), 1u);
   EXPECT_EQ(violations.list()[0].field, "rope_base");
-}
-
-// --- The tables.
-
-// A field that its table did not have would be lost from manifests without a word.
-TEST(FieldsTest, EveryFieldOfEveryPresetSurvivesJson) {
-  for (const std::string& name : PresetNames()) {
-    ModelConfig config = FindPreset(name)->config;
-    for (const Field& field : FieldsOf(config)) {
-      SCOPED_TRACE(absl::StrCat(name, " ", field.rule.name));
-      ModelConfig other = config;
-      SetField(other, field.rule.name, Another(field));
-      EXPECT_FALSE(other == config);
-      const auto read = ModelFromJson(ToJson(other));
-      ASSERT_TRUE(read.ok()) << read.status();
-      // A group that is not used is left out.
-      EXPECT_EQ(*read == other, !FieldsOf(other)[IndexOf(other, field.rule.name)].rule.unset);
-    }
-  }
-}
-
-// Manifests of releases that did not have the field are read, and older releases read those of
-// models that do not use it.
-TEST(FieldsTest, AFieldThatIsNotUsedIsLeftOut) {
-  ModelConfig config = FindPreset("llama3-8b")->config;
-  EXPECT_FALSE(ToJson(config).contains("attention_soft_cap"));
-  EXPECT_EQ(*ModelFromJson(ToJson(config)), config);
-  AsDecoder(config).attention_soft_cap = 50;
-  EXPECT_EQ(ToJson(config).at("attention_soft_cap"), 50);
-  EXPECT_EQ(*ModelFromJson(ToJson(config)), config);
-}
-
-TEST(FieldsTest, JsonOfAnotherTypeIsRefusedByItsField) {
-  const auto json = ToJson(FindPreset("qwen3-30b-a3b")->config);
-  for (const Field& field : FieldsOf(FindPreset("qwen3-30b-a3b")->config)) {
-    if (field.rule.unset) continue;
-    auto wrong = json;
-    const std::string pointer =
-        absl::StrCat("/", absl::StrReplaceAll(field.rule.name, {{".", "/"}}));
-    wrong[nlohmann::ordered_json::json_pointer(pointer)] = nullptr;
-    EXPECT_THAT(std::string(ModelFromJson(wrong).status().message()),
-                HasSubstr(absl::StrCat("model.", field.rule.name, ": wanted ")));
-  }
 }
 
 }  // namespace

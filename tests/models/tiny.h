@@ -90,7 +90,7 @@ inline ModelConfig TinyDit() {
                                       .sample_size = 6,
                                       .patch_size = 2,
                                       .num_classes = 4,
-                                      .num_timesteps = 10});
+                                      .num_timesteps = 30});
 }
 
 inline std::vector<int32_t> Tokens(int64_t count, int64_t vocab, uint64_t seed) {

@@ -67,7 +67,7 @@ def columns(tree):
         if source.path.suffix in {".md", ".json", ".yaml", ".golden", ".csv"}:
             continue
         for i, line in enumerate(source.lines, 1):
-            if len(line) > MAX_COLUMNS and source.is_code:
+            if len(line) > MAX_COLUMNS and (source.is_code or source.path.suffix == ".proto"):
                 yield f"{source.path}:{i}: {len(line)} columns; at most {MAX_COLUMNS}"
 
 

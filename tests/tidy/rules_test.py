@@ -15,7 +15,7 @@ LONG_BODY = "int F() {\n" + "  int x = 0;\n" * 70 + "}\n"
 FINE_BODY = "int F() {\n" + "  int x = 0;\n" * 68 + "}\n"
 
 CASES = {
-    "columns": ({"a.cc": "x" * 101}, {"a.cc": "x" * 100}),
+    "columns": ({"a.cc": "x" * 101, "a.proto": "x" * 101}, {"a.cc": "x" * 100}),
     "document_columns": ({"a.md": "word " * 21, "docs/b.md": "```\n" + "x " * 60 + "\n```\n" + "y " * 60},
                          {"a.md": "word " * 19, "b.md": "```\n" + "x " * 60 + "\n```\n| " + "y " * 60 + "|\n" + "z" * 120}),
     "file_length": ({"a.cc": "\n" * 600}, {"a.cc": "\n" * 599}),

@@ -20,7 +20,7 @@ struct Size {
   int64_t limit;
 };
 
-// In the order of preference if several sizes would do.
+// If a change of each of several sizes would do, the first in this order is proposed.
 std::vector<Size> SizesOf(JobConfig& job) {
   std::vector<Size> sizes;
   ForEachAxis(job.parallelism, [&](const JobAxis& axis, int64_t& size) {

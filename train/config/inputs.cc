@@ -11,13 +11,13 @@ namespace trainyard {
 namespace {
 
 struct Delivered {
-  InputSpec input;         // Its limit says nothing: the source keeps to the model's.
-  bool any_width = false;  // A unit is a row, whose width only the file tells.
+  InputSpec input;  // Its limit says nothing: the source keeps to the model's.
+  int rank = 0;     // Of a unit's shape. The sizes are those of the file.
 
   bool Fits(const InputSpec& declared) const {
     InputSpec wanted = declared;
     wanted.limit = input.limit;
-    if (any_width && declared.shape.rank() == 1) wanted.shape = input.shape;
+    if (rank > 0 && declared.shape.rank() == rank) wanted.shape = input.shape;
     return wanted == input;
   }
 };
@@ -32,8 +32,8 @@ Source SourceOf(const DataConfig& data) {
     constexpr auto kReal = InputSpec::Kind::kReal;
     constexpr auto kSample = InputSpec::Unit::kSample;
     return {"data.arrays",
-            {{.input = {.name = "patches", .kind = kReal}, .any_width = true},
-             {.input = {.name = "target", .kind = kReal}, .any_width = true},
+            {{.input = {.name = "patches", .kind = kReal}, .rank = 3},
+             {.input = {.name = "target", .kind = kReal}, .rank = 3},
              {.input = {.name = "time", .unit = kSample}},
              {.input = {.name = "label", .unit = kSample}}}};
   }

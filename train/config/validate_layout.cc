@@ -210,16 +210,22 @@ void CheckRecompute(const JobConfig& job, int64_t layers, Violations& violations
 }
 
 // Returns whether the context ranks divide the sequence.
-bool CheckSequence(const JobConfig& job, int64_t longest, Violations& violations) {
+bool CheckSequence(const JobConfig& job, const ModelFacts& facts, Violations& violations) {
   const int64_t context = job.parallelism.context, sequence = job.batch.sequence;
-  const int64_t unit = 2 * context, most = std::min(longest, kMaxSequence);
+  const int64_t unit = 2 * context, most = std::min(facts.max_sequence, kMaxSequence);
   if (context == 1 || sequence % unit == 0) return true;
-  if (unit > most) {
+  if (unit > most || facts.one_sequence) {
     const int64_t others = job.parallelism.tensor * job.parallelism.pipeline;
-    const auto fits = [&](int64_t c) { return DividesOver(job, c * others); };
+    const auto fits = [&](int64_t c) {
+      const bool divides = !facts.one_sequence || c == 1 || most % (2 * c) == 0;
+      return divides && DividesOver(job, c * others);
+    };
+    const std::string wanted =
+        facts.one_sequence
+            ? absl::StrCat("2 x context to divide the tokens of the model's samples, ", most)
+            : absl::StrCat("at most half of the longest sequence, ", most);
     violations.Add("parallelism.context",
-                   Wanted(absl::StrCat("at most half of the longest sequence, ", most), context,
-                          Nearest(context, std::max<int64_t>(1, most / 2), fits)));
+                   Wanted(wanted, context, Nearest(context, std::max<int64_t>(1, most / 2), fits)));
     return false;
   }
   violations.Add("batch.sequence", Wanted(absl::StrCat("a multiple of 2 x context = ", unit),
@@ -321,7 +327,7 @@ void ValidateLayout(const JobConfig& job, const ModelConfig* model, Violations& 
   }
   const bool axes_legal = CheckAxes(job, violations);
   if (!CheckBatch(job, axes_legal, violations) || model == nullptr) return;
-  if (CheckSequence(job, facts.max_sequence, violations)) CheckTensor(job, *model, violations);
+  if (CheckSequence(job, facts, violations)) CheckTensor(job, *model, violations);
   CheckExperts(job, *model, violations);
   CheckExpertSlots(job, *model, violations);
   CheckPipeline(job, facts.layers, violations);

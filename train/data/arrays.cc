@@ -131,27 +131,18 @@ const InputSpec& Declared(const std::vector<InputSpec>& inputs, const char* name
   return *found;
 }
 
-absl::StatusOr<Patching> CutLatents(const NpyArray& latents, int64_t token_elements,
-                                    int64_t sequence) {
+// `patch` is [C, p, p]. No input says where a model places its patches: all have a square grid.
+absl::StatusOr<Patching> CutLatents(const NpyArray& latents, const Shape& patch, int64_t sequence) {
+  const int64_t row_tokens = std::llround(std::sqrt(double(sequence)));
+  const Patching cut{.channels = patch[0], .side = row_tokens * patch[1], .patch = patch[1]};
   const std::vector<int64_t>& shape = latents.shape();
-  if (shape.size() != 4 || !latents.type().real || std::count(shape.begin(), shape.end(), 0) > 0) {
-    return Unfit(latents, "latents [N, C, H, W] of floating-point numbers, none of them 0");
-  }
-  // No input says where a model places its patches: all have a square grid.
-  if (shape[2] != shape[3]) return Unfit(latents, "square latents, H = W");
-  Patching cut{.channels = shape[1], .side = shape[2]};
-  cut.patch = std::llround(std::sqrt(double(token_elements) / double(cut.channels)));
-  if (cut.patch == 0 || cut.token_elements() != token_elements) {
-    return Unfit(latents,
-                 "C channels of which the model's patches have C * p * p = ", token_elements,
-                 " elements for some p");
-  }
-  if (cut.side % cut.patch != 0) {
-    return Unfit(latents, "H and W that the side of the model's patches divides, ", cut.patch);
-  }
-  if (cut.row_tokens() * cut.row_tokens() != sequence) {
-    return Unfit(latents, "(H / ", cut.patch, ") * (W / ", cut.patch,
-                 ") = batch.sequence = ", sequence, " patches");
+  const std::vector<int64_t> wanted = {shape.empty() ? 0 : shape[0], cut.channels, cut.side,
+                                       cut.side};
+  if (shape != wanted || shape[0] == 0 || !latents.type().real ||
+      row_tokens * row_tokens != sequence) {
+    return Unfit(latents, "floating-point latents [N, ", cut.channels, ", ", cut.side, ", ",
+                 cut.side, "], N > 0: batch.sequence = ", sequence, " patches of the model's ",
+                 cut.channels, " x ", cut.patch, " x ", cut.patch);
   }
   return cut;
 }
@@ -183,12 +174,13 @@ absl::StatusOr<DataSplits> OpenArrays(const ArraysData& source, const DataOption
   const InputSpec& time = Declared(options.inputs, "time");
   const InputSpec& label = Declared(options.inputs, "label");
   const int64_t classes = label.limit - 1;
-  CHECK(target.shape == patches.shape && time.limit > 0 && classes > 0)
+  const int64_t c = patches.shape[0], p = patches.shape[1];
+  CHECK(patches.shape == Shape({c, p, p}) && target.shape == Shape({p, p, c}) && time.limit > 0 &&
+        classes > 0)
       << ToString(patches) << ", " << ToString(target) << ", " << time.limit << ", " << label.limit;
   ASSIGN_OR_RETURN(NpyArray latents, NpyArray::Open(source.latents, options.roots));
   ASSIGN_OR_RETURN(NpyArray labels, NpyArray::Open(source.labels, options.roots));
-  ASSIGN_OR_RETURN(const Patching patching,
-                   CutLatents(latents, patches.shape.elements(), options.sequence));
+  ASSIGN_OR_RETURN(const Patching patching, CutLatents(latents, patches.shape, options.sequence));
   const int64_t samples = latents.shape()[0];
   RETURN_IF_ERROR(CheckLabels(labels, samples, classes));
   const int64_t held_out = int64_t(source.validation_fraction * double(samples));

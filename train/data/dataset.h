@@ -18,7 +18,7 @@ namespace trainyard {
 
 struct SampleId {
   int64_t index = 0;  // In the dataset.
-  int64_t epoch = 0;  // How often the whole dataset has been read before.
+  int64_t epoch = 0;  // How many times the whole dataset was read before.
   bool operator==(const SampleId&) const = default;
 };
 
@@ -54,8 +54,9 @@ struct DataSplits {
   std::unique_ptr<Dataset> validation;  // Null where nothing is held out.
 };
 
-// Opens and checks everything that can be checked without reading all tokens. Errors name the file:
-// missing, truncated, inconsistent, or too short for one sample in either split.
+// Opens the data, and checks everything that can be checked without reading all tokens or latents;
+// all labels are read. Errors name the file: missing, truncated, inconsistent, or too short for one
+// sample in either split.
 absl::StatusOr<DataSplits> OpenData(const DataOptions& options);
 
 }  // namespace trainyard

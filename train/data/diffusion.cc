@@ -8,11 +8,12 @@ namespace trainyard {
 
 NoiseSchedule::NoiseSchedule(int64_t times) {
   CHECK(times > 0) << times;
-  constexpr double kFirst = 1e-4, kLast = 0.02;
+  // Fewer times take larger steps, so that the last time is as noisy.
+  const double scale = 1000.0 / double(times), first = 1e-4 * scale, last = 0.02 * scale;
+  CHECK(last < 1) << times << " times";
   double kept = 1;  // abar
   for (int64_t t = 0; t < times; ++t) {
-    const double way = times == 1 ? 0 : double(t) / double(times - 1);
-    kept *= 1 - (kFirst + way * (kLast - kFirst));
+    kept *= 1 - (first + double(t) / double(times - 1) * (last - first));
     shares_.push_back({.sample = std::sqrt(kept), .noise = std::sqrt(1 - kept)});
   }
 }

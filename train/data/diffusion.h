@@ -1,12 +1,14 @@
 // How noise is mixed into a sample of a diffusion model at each of its times.
 //
-//   beta_t  rises linearly from 1e-4 at t = 0 to 0.02 at the last time
+//   beta_t  rises linearly from 0.1 / T at t = 0 to 20 / T at the last of T times
 //   abar_t = prod_{s <= t} (1 - beta_s)
 //   x_t    = sqrt(abar_t) x0 + sqrt(1 - abar_t) eps
 //   v      = sqrt(abar_t) eps - sqrt(1 - abar_t) x0
 //
-// Source: Ho et al. 2020, arXiv:2006.11239, section 4 and eq. 4 (with 1000 times, counted from 1);
-// v: Salimans & Ho 2022, arXiv:2202.00512, section 4. It is the schedule "linear" of diffusers.
+// Source: Ho et al. 2020, arXiv:2006.11239, section 4 and eq. 4, which have T = 1000 and count
+// times from 1. For other T, beta is scaled by 1000 / T, so that the last time is as noisy. v:
+// Salimans & Ho 2022, arXiv:2202.00512, section 4. With T = 1000 this is the schedule "linear" of
+// diffusers.
 
 #pragma once
 
@@ -18,10 +20,10 @@ namespace trainyard {
 
 class NoiseSchedule {
  public:
-  // `times` > 0.
+  // CHECKs `times` > 20: with fewer, a beta would reach 1.
   explicit NoiseSchedule(int64_t times);
 
-  // What the sample and its noise are multiplied by at one time.
+  // The factors of the sample and of its noise at one time.
   struct Share {
     double sample;  // sqrt(abar_t)
     double noise;   // sqrt(1 - abar_t)

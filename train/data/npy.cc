@@ -41,6 +41,7 @@ absl::StatusOr<NpyType> TypeOf(const std::string& descr) {
   const char* what = "";
   if (descr.find('O') != descr.npos) what = ", which are pickled objects";
   if (!descr.empty() && descr[0] == '>') what = ", which is big-endian";
+  if (descr == "<f8") what = "; save a.astype(numpy.float32)";
   return absl::InvalidArgumentError(absl::StrCat("wanted elements of one of the types ",
                                                  absl::StrJoin(kTypes, ", ", name), ", found ",
                                                  Shown(descr), what));
@@ -135,7 +136,7 @@ absl::Status ReadEntry(Scanner& scanner, Literal& out) {
     out.shape = scanner.Tuple();
     if (!out.shape) return BadLiteral("a 'shape' that is no tuple of sizes");
   } else {
-    return BadLiteral(absl::StrCat("the key ", Shown(*key), " in excess"));
+    return BadLiteral(absl::StrCat("a second or unknown key ", Shown(*key)));
   }
   return absl::OkStatus();
 }
@@ -177,7 +178,7 @@ absl::StatusOr<NpyHeader> ParseNpyHeader(absl::string_view literal) {
     comma = scanner.Take(",");
   }
   if (!scanner.AtEnd()) return BadLiteral("something behind the last }");
-  if (!read.descr || !read.fortran_order || !read.shape) return BadLiteral("fewer");
+  if (!read.descr || !read.fortran_order || !read.shape) return BadLiteral("one of them missing");
   if (*read.fortran_order) {
     return absl::InvalidArgumentError(
         "wanted elements in C order, found Fortran order; save numpy.ascontiguousarray(a)");

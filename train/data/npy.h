@@ -54,7 +54,8 @@ class NpyArray {
   const std::vector<int64_t>& shape() const { return header_.shape; }
 
   // The elements from number `first` on, in C order; CHECKs that the array has them, and that its
-  // type is real, or an integer. Unsigned integers above the largest int64_t are read as that.
+  // type is real, or an integer. An unsigned integer above 2^63 - 1 is read
+  // as 2^63 - 1.
   // DATA_LOSS where the file became shorter.
   absl::Status Read(uint64_t first, std::span<float> out) const;
   absl::Status Read(uint64_t first, std::span<int64_t> out) const;

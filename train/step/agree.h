@@ -17,8 +17,8 @@ namespace trainyard {
 // concerns one host, so the other ranks get it as UNAVAILABLE.
 absl::Status AgreeOnStatus(Collective& collective, const absl::Status& mine);
 
-// Returns the sum of all ranks' numbers, in rank order. Absent on all ranks if one rank has no
-// number.
+// Returns the sum of all ranks' numbers, in rank order. Returns nullopt on all ranks if one rank
+// has no number.
 std::optional<double> SumWhereAllKnow(Collective& collective, std::optional<double> mine);
 
 // Returns all ranks' texts in rank order on the root, and an empty list elsewhere.

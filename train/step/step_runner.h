@@ -54,7 +54,7 @@ class StepRunner {
   double Forward(const StepBatch& batch, int64_t tokens);
 
  private:
-  // `micro_batch` has what the action does not say.
+  // `micro_batch` has the facts that do not follow from the action.
   void Run(const PipelineAction& action, const MicroBatchData& data, MicroBatch micro_batch);
   // Copies values between neighbouring parts of this stage. The earlier part's slot holds a
   // micro-batch throughout, so the copies run with the later part's actions: that of the activation

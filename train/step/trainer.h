@@ -36,7 +36,7 @@ struct StepRecord : StepNumbers {
   double model_flops = 0;            // For the global batch, by convention exact.
   int64_t memory_bytes = 0;          // Backend::MemoryInUse, after the step.
   int64_t memory_planned_bytes = 0;  // For tensors, by the plan.
-  // This rank's since the record before. Includes validation and checkpoint.
+  // This rank's use since the previous record. Includes validation and checkpoint.
   std::vector<CollectiveUse> collectives;
 };
 
@@ -77,10 +77,11 @@ struct TrainerCallbacks {
   std::function<std::string(const StepRecord&)> history_line = nullptr;
   // Rank 0, after `ready`: a line of an earlier attempt's history that the controller may lack.
   std::function<void(int64_t epoch, const std::string& line)> earlier_step = nullptr;
-  std::function<bool()> stop_requested = nullptr;  // One rank's true stops all. Once an attempt.
-  // Work is done, and more begins: called after each batch, micro-batch and measurement, and around
-  // checkpoints. `phase` is that of the next work: "data", "step", "validation" or "checkpoint".
-  // Must return quickly.
+  // Called once in each attempt at a step. If it returns true on one rank, all ranks stop.
+  std::function<bool()> stop_requested = nullptr;
+  // Called when a piece of work is done and another one begins: after each batch, micro-batch and
+  // measurement, and around checkpoints. `phase` is that of the next work: "data", "step",
+  // "validation" or "checkpoint". Must return quickly.
   std::function<void(const char* phase, int64_t step)> progress = nullptr;
   // For tests of failures: called before each attempt (from 0) at a step, with the attempt's state.
   std::function<void(int64_t step, int attempt, StepState&)> before_attempt = nullptr;
@@ -88,7 +89,7 @@ struct TrainerCallbacks {
 
 enum class Outcome {
   kCompleted,
-  kStopped,    // As asked; the last finished step has a checkpoint if the job has any.
+  kStopped,    // A stop was requested. The last step has a checkpoint if the job has any.
   kNotFinite,  // Loss or gradient, at two attempts from the same state.
 };
 
@@ -108,10 +109,10 @@ class Trainer {
   // outlive the trainer, and the world must have the job's ranks.
   //
   // A rank that fails tells the others, and all return its error. The user must repair
-  // INVALID_ARGUMENT, NOT_FOUND, PERMISSION_DENIED, DATA_LOSS, FAILED_PRECONDITION and
-  // UNIMPLEMENTED (data, paths, checkpoints); the message names the file. RESOURCE_EXHAUSTED: too
-  // little memory. IsStorageFault (lineage.h): this host has failed. IsSuperseded (lineage.h): a
-  // later attempt has begun.
+  // INVALID_ARGUMENT, NOT_FOUND, PERMISSION_DENIED, DATA_LOSS, OUT_OF_RANGE, FAILED_PRECONDITION
+  // and UNIMPLEMENTED (data, paths, checkpoints); the message names the file. RESOURCE_EXHAUSTED:
+  // too little memory. IsStorageFault (lineage.h): this host has failed. IsSuperseded (lineage.h):
+  // a later attempt has begun.
   static absl::StatusOr<std::unique_ptr<Trainer>> Create(const JobConfig& job,
                                                          const RankConfig& rank,
                                                          const Backend& backend,

@@ -32,9 +32,10 @@ class AttentionBase : public Op {
     plan.sequences = qkv.shape[0] / heads_.sequence;
     const int64_t bytes = CudnnKeptBytes(qkv.dtype, plan);
     if (bytes == 0) return std::nullopt;
-    return Kept{
-        absl::StrCat(name(), " ", ToString(heads_), traits_.ToString(), " of ", plan.sequences),
-        size_t(bytes)};
+    // Calls that differ only in mask and sinks share the memory.
+    return Kept{absl::StrCat(name(), " ", ToString(heads_), " of ", plan.sequences,
+                             plan.deterministic ? "" : " in any order"),
+                size_t(bytes)};
   }
 
   const Heads heads_;

@@ -1,6 +1,5 @@
-// Where what is computed for each sample, alike on all of the sample's tensor and context ranks,
-// meets the rows of tokens that these ranks share out. Gradients differ from there on, and are
-// summed on their way back.
+// Values by sample are the same on all tensor and context ranks of the sample. These ops hand them
+// to the tokens, which those ranks divide. Backward sums their gradients over the ranks.
 #include "models/program/ops/samples.h"
 
 #include <sstream>

@@ -1,4 +1,4 @@
-// What ops that meet rows of tokens with rows of samples share.
+// Shared by ops that read both rows of tokens and rows of samples.
 
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace trainyard::ops {
 
-// Of the rows that the tensor ranks share out: this rank's.
+// This rank's part of the rows that the tensor ranks divide.
 inline SampleRows SampleRowsOf(const Recorder& recorder) {
   const Program& program = recorder.program();
   const Mesh& mesh = recorder.mesh();

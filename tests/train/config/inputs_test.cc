@@ -56,12 +56,12 @@ TEST(Inputs, WhatIsNotDeliveredAsDeclaredIsRefusedByTheFieldOfTheSource) {
   EXPECT_THAT(Found({latents}, DataConfig{}), IsEmpty());
 }
 
-// The file says how wide a patch is.
+// The file says how large a patch is.
 TEST(Inputs, ArraysDeliverWhatADiffusionModelDeclares) {
   constexpr auto kReal = InputSpec::Kind::kReal;
   constexpr auto kSample = InputSpec::Unit::kSample;
-  const std::vector<InputSpec> diffusion = {{.name = "patches", .kind = kReal, .shape = {16}},
-                                            {.name = "target", .kind = kReal, .shape = {16}},
+  const std::vector<InputSpec> diffusion = {{.name = "patches", .kind = kReal, .shape = {4, 2, 2}},
+                                            {.name = "target", .kind = kReal, .shape = {2, 2, 4}},
                                             {.name = "time", .unit = kSample, .limit = 1000},
                                             {.name = "label", .unit = kSample, .limit = 11}};
   EXPECT_THAT(Found(diffusion, ArraysData{}), IsEmpty());
@@ -140,6 +140,28 @@ TEST(Inputs, OfAModelOfSamplesAreRefusedBesideItsSequence) {
   job.devices = job.parallelism.tensor = 4;  // Of six heads.
   job.data = {};
   EXPECT_THAT(Check(job), Contains(Field(&FieldViolation::field, "parallelism.tensor")));
+
+  // The sequence cannot follow the context ranks.
+  job.parallelism.tensor = 1;
+  job.devices = job.parallelism.context = 3;
+  const auto context = Check(job);
+  ASSERT_GE(context.size(), 1u);
+  for (const auto& [field, description] : context) EXPECT_NE(field, "batch.sequence");
+  EXPECT_THAT(context, Contains(Field(&FieldViolation::field, "parallelism.context")));
+}
+
+TEST(Inputs, HeadsOfADitDivideItsWidth) {
+  const absl::Status status =
+      ParseAndValidateJob(
+          "{name: a, model: {preset: dit-s-2, overrides: {heads: 10}}, steps: 10, "
+          "batch: {global: 8, micro: 1, sequence: 256}, data: {arrays: {latents: x, labels: y}}, "
+          "optimizer: {adamw: {learning_rate: 1e-3}}}")
+          .status();
+  const auto found = Violations::FromStatus(status);
+  ASSERT_EQ(found.size(), 1u) << status;
+  EXPECT_EQ(found[0].field, "model.overrides.heads");
+  EXPECT_THAT(found[0].description,
+              HasSubstr("a divisor of hidden = 384, or a head_dim, found 10"));
 }
 
 }  // namespace

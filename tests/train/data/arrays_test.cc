@@ -27,13 +27,13 @@ using trainyard::testing::Npy;
 constexpr int64_t kTimes = 1000, kClasses = 10;
 
 // What a diffusion transformer declares.
-std::vector<InputSpec> Inputs(int64_t width, int64_t classes = kClasses, int64_t times = kTimes) {
+std::vector<InputSpec> Inputs(int64_t channels, int64_t patch, int64_t times = kTimes) {
   constexpr auto kReal = InputSpec::Kind::kReal;
   constexpr auto kSample = InputSpec::Unit::kSample;
-  return {{.name = "patches", .kind = kReal, .shape = {width}},
-          {.name = "target", .kind = kReal, .shape = {width}},
+  return {{.name = "patches", .kind = kReal, .shape = {channels, patch, patch}},
+          {.name = "target", .kind = kReal, .shape = {patch, patch, channels}},
           {.name = "time", .unit = kSample, .limit = times},
-          {.name = "label", .unit = kSample, .limit = classes + 1}};
+          {.name = "label", .unit = kSample, .limit = kClasses + 1}};
 }
 
 struct Sample {
@@ -71,16 +71,16 @@ class Arrays : public ::testing::Test {
     for (size_t i = 0; i < labels.size(); ++i) labels[i] = int64_t(i) % kClasses;
     Write("y.npy", Npy("<i8", {count}, labels));
   }
-  absl::StatusOr<DataSplits> Open(int64_t patch_elements, int64_t sequence, uint64_t seed = 1,
-                                  int64_t times = kTimes) const {
+  absl::StatusOr<DataSplits> Open(int64_t channels, int64_t patch, int64_t sequence,
+                                  uint64_t seed = 1, int64_t times = kTimes) const {
     return OpenData({.source = source_,
-                     .inputs = Inputs(patch_elements, kClasses, times),
+                     .inputs = Inputs(channels, patch, times),
                      .sequence = sequence,
                      .seed = seed,
                      .roots = Roots({directory_})});
   }
-  std::string Refusal(int64_t patch_elements, int64_t sequence) const {
-    const absl::Status status = Open(patch_elements, sequence).status();
+  std::string Refusal(int64_t channels, int64_t patch, int64_t sequence) const {
+    const absl::Status status = Open(channels, patch, sequence).status();
     EXPECT_FALSE(status.ok());
     return std::string(status.message());
   }
@@ -94,10 +94,10 @@ class Arrays : public ::testing::Test {
 // the patches.
 TEST_F(Arrays, TokensArePatchesInTheDeclaredOrders) {
   WriteArrays(2, 2, 6, 6);
-  const auto splits = Open(8, 9);
+  const auto splits = Open(2, 2, 9);
   ASSERT_TRUE(splits.ok()) << splits.status();
   EXPECT_EQ(splits->train->num_samples(), 2);
-  EXPECT_EQ(splits->train->inputs(), Inputs(8));
+  EXPECT_EQ(splits->train->inputs(), Inputs(2, 2));
   for (const int64_t n : {0, 1}) {
     const Sample sample = ReadSample(*splits->train, n);
     ASSERT_EQ(sample.patches.size(), 72u);
@@ -126,9 +126,9 @@ TEST_F(Arrays, TokensArePatchesInTheDeclaredOrders) {
 
 TEST_F(Arrays, HalfPrecisionLatentsAreThoseValues) {
   WriteArrays(1, 1, 2, 2);
-  const Sample want = ReadSample(*Open(4, 1)->train, 0);
+  const Sample want = ReadSample(*Open(1, 2, 1)->train, 0);
   Write("x.npy", Npy<uint16_t>("<f2", {1, 1, 2, 2}, {0xc200, 0xc180, 0xc100, 0xc080}));
-  EXPECT_EQ(ReadSample(*Open(4, 1)->train, 0), want);
+  EXPECT_EQ(ReadSample(*Open(1, 2, 1)->train, 0), want);
 }
 
 // v and eps of the same sample say what x0 was: v = a eps - s x0 and x = a x0 + s eps.
@@ -136,9 +136,9 @@ TEST_F(Arrays, VelocityIsThatOfTheSameNoise) {
   WriteArrays(3, 1, 4, 4);
   for (int64_t n = 0; n < 3; ++n) {
     source_.prediction_type = PredictionType::kEpsilon;
-    const Sample eps = ReadSample(*Open(4, 4)->train, n);
+    const Sample eps = ReadSample(*Open(1, 2, 4)->train, n);
     source_.prediction_type = PredictionType::kVPrediction;
-    const Sample v = ReadSample(*Open(4, 4)->train, n);
+    const Sample v = ReadSample(*Open(1, 2, 4)->train, n);
     EXPECT_EQ(v.patches, eps.patches);
     EXPECT_EQ(v.time, eps.time);
     const NoiseSchedule::Share share = NoiseSchedule(kTimes).at(v.time);
@@ -168,13 +168,25 @@ TEST(NoiseSchedule, IsThatOfDdpm) {
   }
   // "abar_T is nearly 0": 4.0e-5, as published for these betas.
   EXPECT_NEAR(schedule.at(999).sample * schedule.at(999).sample, 4.04e-5, 0.005e-5);
-  EXPECT_NEAR(NoiseSchedule(1).at(0).sample, std::sqrt(1 - 1e-4), 1e-15);
+}
+
+// Bug it must catch: with fewer times, the last one leaves much of the sample.
+TEST(NoiseSchedule, OfFewerTimesEndsAsNoisy) {
+  for (const int64_t times : {25, 100, 10'000}) {
+    const NoiseSchedule schedule(times);
+    double log_abar = 0;
+    for (int64_t s = 0; s < times; ++s) {
+      log_abar += std::log1p(-(0.1 + double(s) * (20 - 0.1) / double(times - 1)) / double(times));
+    }
+    EXPECT_NEAR(schedule.at(times - 1).sample, std::exp(log_abar / 2), 1e-12);
+    EXPECT_LT(schedule.at(times - 1).sample, 0.0066) << times;
+  }
 }
 
 TEST_F(Arrays, ASampleIsAFunctionOfSeedSampleAndEpoch) {
   WriteArrays(4, 1, 4, 4);
   source_.label_dropout = 0.5;
-  const auto a = Open(4, 4, 1), again = Open(4, 4, 1), other = Open(4, 4, 2);
+  const auto a = Open(1, 2, 4, 1), again = Open(1, 2, 4, 1), other = Open(1, 2, 4, 2);
   const Sample first = ReadSample(*a->train, 2, 3);
   ReadSample(*again->train, 1, 3);  // What was read before does not matter.
   EXPECT_EQ(ReadSample(*again->train, 2, 3), first);
@@ -187,8 +199,8 @@ TEST_F(Arrays, ASampleIsAFunctionOfSeedSampleAndEpoch) {
 // The noise of a sample is that of its latent, however the model cuts it.
 TEST_F(Arrays, NoiseDoesNotDependOnThePatches) {
   WriteArrays(1, 1, 4, 4);
-  const Sample small = ReadSample(*Open(1, 16)->train, 0),
-               large = ReadSample(*Open(16, 1)->train, 0);
+  const Sample small = ReadSample(*Open(1, 1, 16)->train, 0),
+               large = ReadSample(*Open(1, 4, 1)->train, 0);
   EXPECT_EQ(small.target, large.target);
   EXPECT_EQ(small.patches, large.patches);
 }
@@ -199,7 +211,7 @@ TEST_F(Arrays, NoiseDoesNotDependOnThePatches) {
 TEST_F(Arrays, NoiseTimesAndDroppedLabelsHaveTheirDistributions) {
   WriteArrays(400, 1, 8, 8);
   source_.label_dropout = 0.3;
-  const auto splits = Open(64, 1);
+  const auto splits = Open(1, 8, 1);
   double sum = 0, squares = 0, products = 0, count = 0, times = 0, dropped = 0;
   std::set<int32_t> seen;
   for (int64_t epoch = 0; epoch < 2; ++epoch) {
@@ -235,7 +247,7 @@ TEST_F(Arrays, ValidationIsTheEndAndTheSameInEveryEpochWithAllLabels) {
   WriteArrays(10, 1, 2, 2);
   source_.validation_fraction = 0.35;
   source_.label_dropout = 1;
-  const auto splits = Open(4, 1);
+  const auto splits = Open(1, 2, 1);
   ASSERT_TRUE(splits.ok()) << splits.status();
   EXPECT_EQ(splits->train->num_samples(), 7);
   ASSERT_EQ(splits->validation->num_samples(), 3);
@@ -246,14 +258,15 @@ TEST_F(Arrays, ValidationIsTheEndAndTheSameInEveryEpochWithAllLabels) {
   }
   EXPECT_EQ(ReadSample(*splits->train, 6).label, kClasses);
   source_.validation_fraction = 0.05;
-  EXPECT_THAT(Refusal(4, 1), HasSubstr("x.npy: validation_fraction 0.05 of 10 samples holds out"));
+  EXPECT_THAT(Refusal(1, 2, 1),
+              HasSubstr("x.npy: validation_fraction 0.05 of 10 samples holds out"));
 }
 
 // A run that goes on at position 12 reads what an undisturbed one reads there, however many ranks
 // it has; epochs of 5 samples meet within the batches.
 TEST_F(Arrays, ResumedRunsReadTheSameBits) {
   WriteArrays(5, 1, 4, 4);
-  const auto splits = Open(4, 4);
+  const auto splits = Open(1, 2, 4);
   const auto step = [&](int64_t position, int64_t micro, int64_t ranks) {
     std::vector<float> targets;
     const BatchShape shape{.global = 4, .micro = micro, .data_parallel = ranks};
@@ -283,34 +296,39 @@ TEST_F(Arrays, ResumedRunsReadTheSameBits) {
 
 TEST_F(Arrays, RefusesLatentsThatDoNotFitTheModel) {
   WriteArrays(3, 3, 8, 8);
-  EXPECT_TRUE(Open(12, 16).ok());
-  EXPECT_THAT(Refusal(16, 16),
-              HasSubstr("x.npy: wanted C channels of which the model's patches have C * p * p = 16 "
-                        "elements for some p, found <f4 [3, 3, 8, 8]"));
-  EXPECT_THAT(Refusal(1, 16), HasSubstr("C * p * p = 1 "));
-  EXPECT_THAT(Refusal(27, 7), HasSubstr("H and W that the side of the model's patches divides, 3"));
-  EXPECT_THAT(Refusal(12, 15), HasSubstr("wanted (H / 2) * (W / 2) = batch.sequence = 15 patches"));
+  EXPECT_TRUE(Open(3, 2, 16).ok());
+  EXPECT_THAT(
+      Refusal(4, 2, 16),
+      HasSubstr("x.npy: wanted floating-point latents [N, 4, 8, 8], N > 0: batch.sequence = "
+                "16 patches of the model's 4 x 2 x 2, found <f4 [3, 3, 8, 8]"));
+  // As many elements in a patch, and as many patches.
+  WriteArrays(3, 16, 4, 4);
+  EXPECT_THAT(Refusal(4, 2, 16), HasSubstr("wanted floating-point latents [N, 4, 8, 8]"));
+  WriteArrays(3, 1, 16, 16);
+  EXPECT_THAT(Refusal(4, 2, 16), HasSubstr("wanted floating-point latents [N, 4, 8, 8]"));
   WriteArrays(3, 3, 4, 16);  // As many patches, in another grid.
-  EXPECT_THAT(Refusal(12, 16), HasSubstr("wanted square latents, H = W, found <f4 [3, 3, 4, 16]"));
+  EXPECT_THAT(Refusal(3, 2, 16), HasSubstr("[N, 3, 8, 8], N > 0"));
+  WriteArrays(3, 3, 8, 8);
+  EXPECT_THAT(Refusal(3, 2, 15), HasSubstr("batch.sequence = 15 patches"));
   Write("x.npy", Npy<float>("<f4", {3, 3, 4}, std::vector<float>(36)));
-  EXPECT_THAT(Refusal(12, 16), HasSubstr("x.npy: wanted latents [N, C, H, W]"));
+  EXPECT_THAT(Refusal(3, 2, 16), HasSubstr("found <f4 [3, 3, 4]"));
   Write("x.npy", Npy<int32_t>("<i4", {3, 3, 8, 8}, std::vector<int32_t>(576)));
-  EXPECT_THAT(Refusal(12, 16), HasSubstr("floating-point numbers"));
+  EXPECT_THAT(Refusal(3, 2, 16), HasSubstr("found <i4 [3, 3, 8, 8]"));
   for (const std::vector<int64_t>& shape : {std::vector<int64_t>{0, 3, 8, 8}, {3, 0, 8, 8}}) {
     Write("x.npy", Npy<float>("<f4", shape, {}));
-    EXPECT_THAT(Refusal(12, 16), HasSubstr("none of them 0"));
+    EXPECT_THAT(Refusal(3, 2, 16), HasSubstr("N > 0"));
   }
   Write("x.npy", "x");
-  EXPECT_THAT(Refusal(12, 16), HasSubstr("x.npy: does not begin as an .npy file"));
+  EXPECT_THAT(Refusal(3, 2, 16), HasSubstr("x.npy: does not begin as an .npy file"));
   source_.latents = "/etc/passwd";
-  EXPECT_EQ(Open(12, 16).status().code(), absl::StatusCode::kPermissionDenied);
+  EXPECT_EQ(Open(3, 2, 16).status().code(), absl::StatusCode::kPermissionDenied);
 }
 
 TEST_F(Arrays, RefusesLabelsThatDoNotFit) {
   WriteArrays(3, 1, 2, 2);
   const auto refusal = [&](const std::string& labels) {
     Write("y.npy", labels);
-    return Refusal(4, 1);
+    return Refusal(1, 2, 1);
   };
   EXPECT_THAT(refusal(Npy<int64_t>("<i8", {2}, {0, 1})),
               HasSubstr("y.npy: wanted as many integers as there are latents, [3], found <i8 [2]"));
@@ -321,13 +339,13 @@ TEST_F(Arrays, RefusesLabelsThatDoNotFit) {
   // The class above the last one is the dropped label's.
   EXPECT_THAT(refusal(Npy<uint8_t>("|u1", {3}, {0, 9, 10})), HasSubstr("label 10 of sample 2"));
   Write("y.npy", Npy<uint8_t>("|u1", {3}, {0, 9, 9}));
-  EXPECT_TRUE(Open(4, 1).ok());
+  EXPECT_TRUE(Open(1, 2, 1).ok());
 }
 
 TEST_F(Arrays, ALatentThatIsNotFiniteIsNamedWhenItIsRead) {
   WriteArrays(2, 1, 2, 2);
   Write("x.npy", Npy<float>("<f4", {2, 1, 2, 2}, {0, 1, 2, 3, 4, 5, INFINITY, 7}));
-  const auto splits = Open(4, 1);
+  const auto splits = Open(1, 2, 1);
   ReadSample(*splits->train, 0);
   std::vector<InputData> inputs = {std::vector<float>(), std::vector<float>(),
                                    std::vector<int32_t>(), std::vector<int32_t>()};

@@ -2,6 +2,7 @@
 // PREFIX.bin.
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/strip.h"
@@ -17,9 +18,17 @@ constexpr int64_t kVocab = 300;
 constexpr int64_t kMostSamples = 64;  // That a run reads of either end.
 
 void CheckSample(const Dataset& dataset, int64_t index) {
-  std::vector<InputData> inputs(2, std::vector<int32_t>());
+  std::vector<InputData> inputs(dataset.inputs().size(), std::vector<int32_t>());
   const absl::Status status = dataset.Read({.index = index}, inputs);
   if (!status.ok()) return fuzz::CheckRefusal(status);
+  if (inputs.size() == 3) {
+    const auto begins = std::get<std::vector<int32_t>>(std::move(inputs.back()));
+    inputs.pop_back();
+    CHECK(begins.size() == kSequence && begins[0] == 0) << begins.size();
+    for (size_t row = 1; row < begins.size(); ++row) {
+      CHECK(begins[row] == begins[row - 1] || begins[row] == int32_t(row)) << begins[row];
+    }
+  }
   for (const InputData& input : inputs) {
     const auto& tokens = std::get<std::vector<int32_t>>(input);
     CHECK(tokens.size() == kSequence) << tokens.size();
@@ -45,7 +54,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   prefix = std::string(absl::StripSuffix(prefix, ".idx"));
   fuzz::FileOf("data.bin", input.Rest());
   for (const double validation : {0.0, 0.3}) {
-    const auto splits = OpenIndexed({prefix, validation}, kSequence, kVocab, Roots());
+    const IndexedData source{
+        .prefix = prefix, .validation_fraction = validation, .reset_attention_mask = true};
+    const auto splits = OpenIndexed(source, kSequence, kVocab, Roots());
     if (!splits.ok()) {
       fuzz::CheckRefusal(splits.status());
       continue;

@@ -221,10 +221,14 @@ TEST(DocumentJobs, CountTheFlopsOfWindowsAndOfFrozenLayers) {
   const Flops flops = FlopsPerToken(*ResolveModel(job.model), kSequence);
   const double rest = (flops.total() - flops.attention) * kSamples * kSequence;
   const double per_pair = 4 * 2 * 4;  // Of one layer's heads and one product.
-  const RankRun run = RunJob(job)[0];
-  ASSERT_TRUE(run.status.ok()) << run.status;
   const double want = rest + 6 * per_pair * both;
-  EXPECT_NEAR(run.records[0].model_flops, want, 1e-9 * want);
+  for (const int ranks : {1, 2, 3}) {
+    job.parallelism.context = ranks;
+    const RankRun run = RunJob(job, {.ranks = ranks})[0];
+    ASSERT_TRUE(run.status.ok()) << run.status;
+    EXPECT_NEAR(run.records[0].model_flops, want, 1e-9 * want) << ranks;
+  }
+  job.parallelism.context = 1;
 
   const auto saved = [](JobConfig job) {
     const RankRun packed = RunJob(job)[0];
